@@ -1,0 +1,34 @@
+/* diag: messages about a place in a source file, in clang's form: file:line:col, the line, a
+ * caret. Errors are collected, never fatal by themselves: a caller goes on and reports them all. */
+#ifndef FT_BASE_DIAG_H
+#define FT_BASE_DIAG_H
+#include "base/arena.h"
+#include <stdbool.h>
+#include <stdio.h>
+
+/* A place: file is 1-based into Diag's files (0: nowhere); line and column from 1. */
+typedef struct {
+  uint16_t file, column;
+  uint32_t line;
+} Loc;
+
+typedef struct {
+  const char *path, *text; /* text NUL-terminated, owned by the arena */
+} SourceFile;
+
+typedef struct Diag {
+  Arena *arena;
+  FILE *out; /* where messages go: stderr unless a test says otherwise */
+  VEC(SourceFile) files;
+  int errors, warnings, limit; /* after `limit` errors (default 20) the rest are counted only */
+} Diag;
+
+void diag_init(Diag *diag, Arena *arena, FILE *out);
+uint16_t diag_add_file(Diag *diag, const char *path, const char *text);
+const char *diag_path(const Diag *diag, Loc loc); /* "<unknown>" for no place */
+void diag_error(Diag *diag, Loc loc, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void diag_warning(Diag *diag, Loc loc, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* A note belongs to the error or warning before it and is dropped together with it. */
+void diag_note(Diag *diag, Loc loc, const char *format, ...) __attribute__((format(printf, 3, 4)));
+#endif

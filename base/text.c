@@ -1,0 +1,132 @@
+/* text: see text.h. */
+#include "base/text.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static void reserve(Text *text, size_t more) {
+  if (text->count + more + 1 <= text->capacity) return;
+  size_t capacity = text->capacity ? text->capacity : 256;
+  while (capacity < text->count + more + 1) capacity *= 2;
+  char *at = realloc(text->at, capacity);
+  if (!at) {
+    fputs("error: out of memory\n", stderr);
+    exit(3);
+  }
+  text->at = at;
+  text->capacity = capacity;
+}
+
+void text_append(Text *text, const char *bytes, size_t count) {
+  reserve(text, count);
+  if (count) memcpy(text->at + text->count, bytes, count);
+  text->count += count;
+  text->at[text->count] = 0;
+}
+
+void text_vprintf(Text *text, const char *format, va_list args) {
+  va_list again;
+  va_copy(again, args);
+  int length = vsnprintf(NULL, 0, format, args);
+  if (length > 0) {
+    reserve(text, (size_t)length);
+    vsnprintf(text->at + text->count, (size_t)length + 1, format, again);
+    text->count += (size_t)length;
+  }
+  va_end(again);
+}
+
+void text_printf(Text *text, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  text_vprintf(text, format, args);
+  va_end(args);
+}
+
+const char *text_cstr(const Text *text) { return text->at ? text->at : ""; }
+
+void text_free(Text *text) {
+  free(text->at);
+  *text = (Text){0};
+}
+
+int text_read_file(Text *out, const char *path) {
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return errno;
+  struct stat info;
+  int error = 0;
+  if (fstat(fd, &info) == 0 && S_ISDIR(info.st_mode)) error = EISDIR;
+  while (!error) {
+    reserve(out, 1 << 16);
+    ssize_t got = read(fd, out->at + out->count, out->capacity - out->count - 1);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) error = errno;
+    if (got <= 0) break;
+    out->count += (size_t)got;
+  }
+  close(fd);
+  if (out->at) out->at[out->count] = 0;
+  return error;
+}
+
+static int write_all(int fd, const char *at, size_t count) {
+  while (count) {
+    ssize_t put = write(fd, at, count);
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) return errno;
+    at += put;
+    count -= (size_t)put;
+  }
+  return 0;
+}
+
+int text_write_file(const char *path, const void *bytes, size_t count) {
+  Text temporary = {0};
+  text_printf(&temporary, "%s.%d.tmp", path, (int)getpid());
+  int fd = open(temporary.at, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  int error = fd < 0 ? errno : write_all(fd, bytes, count);
+  if (fd >= 0 && !error && fsync(fd) != 0 && errno != EINVAL && errno != EROFS) error = errno;
+  if (fd >= 0 && close(fd) != 0 && !error) error = errno;
+  if (fd >= 0 && !error && rename(temporary.at, path) != 0) error = errno;
+  if (fd >= 0 && error) unlink(temporary.at);
+  text_free(&temporary);
+  return error;
+}
+
+enum { LONGEST_WORD = 64 };
+
+static int edit_distance(const char *a, const char *b) {
+  size_t rows = strlen(a), columns = strlen(b);
+  if (rows > LONGEST_WORD || columns > LONGEST_WORD) return INT32_MAX;
+  int row[LONGEST_WORD + 1];
+  for (size_t j = 0; j <= columns; j++) row[j] = (int)j;
+  for (size_t i = 1; i <= rows; i++) {
+    int diagonal = row[0];
+    row[0] = (int)i;
+    for (size_t j = 1; j <= columns; j++) {
+      int change = diagonal + (a[i - 1] != b[j - 1]);
+      diagonal = row[j];
+      int best = row[j] < row[j - 1] ? row[j] + 1 : row[j - 1] + 1;
+      row[j] = change < best ? change : best;
+    }
+  }
+  return row[columns];
+}
+
+const char *text_nearest(const char *word, const char *const *candidates, int count) {
+  const char *best = NULL;
+  int best_distance = (int)strlen(word) / 3 + 2;
+  for (int i = 0; i < count; i++) {
+    int distance = edit_distance(word, candidates[i]);
+    if (distance < best_distance) {
+      best = candidates[i];
+      best_distance = distance;
+    }
+  }
+  return best;
+}

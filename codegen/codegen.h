@@ -1,0 +1,25 @@
+/* codegen: from memory-planned graphs to an artifact. */
+#ifndef FT_CODEGEN_CODEGEN_H
+#define FT_CODEGEN_CODEGEN_H
+#include "frontend/program.h"
+
+typedef enum { TARGET_CPU, TARGET_PTX } Target;
+typedef struct {
+  Target target;
+  const char *gpu; /* "sm_80"; NULL: the lowest the kernels need */
+  const char *cpu; /* NULL: this machine's */
+} CodegenOptions;
+
+typedef struct {
+  Plan *plan;
+  Text llvm, assembly; /* module text; for PTX `assembly` is the PTX without the head */
+  Text object;         /* CPU: a relocatable ELF object */
+} Code;
+
+/* The program after all passes -> plan, module, object or PTX. False with errors in diag. */
+bool codegen_run(Arena *arena, Diag *diag, const Program *program, const CodegenOptions *options,
+                 Code *out);
+/* Writes the artifact: .ptx as text; .so by linking the object with the system's ld. */
+bool codegen_write(Diag *diag, const Code *code, const CodegenOptions *options, const char *path);
+void code_free(Code *code);
+#endif

@@ -1,0 +1,54 @@
+/* program: what the front end hands to the rest of the compiler, and what passes turn into a step.
+ * Invariant: both graphs hold the same params and (but for the optimiser's) the same states, in the
+ * same order with the same types. */
+#ifndef FT_FRONTEND_PROGRAM_H
+#define FT_FRONTEND_PROGRAM_H
+#include "ir/graph.h"
+#include "plan/plan.h"
+
+/* One application of a block, for --summary and for the path shown beside a node. */
+typedef struct {
+  const char *path;  /* "h.0.attn.c_attn"; "" for the model itself */
+  const char *block; /* "Linear" */
+  Type output;
+  int64_t parameters; /* own ones, not those of inner blocks */
+  int64_t flops;      /* forward, of one batch */
+  Loc loc;
+  int depth;
+} Layer;
+
+typedef struct {
+  const char *name; /* of the hyper */
+  const char *value, *type, *doc;
+} Hyper;
+
+typedef struct Program {
+  Arena *arena;
+  const char *model_name, *path;
+  Graph *train, *eval; /* STAGE_FORWARD from the front end */
+  SettingValue *settings;
+  VEC(DataSource) sources;
+  VEC(Layer) layers;
+  VEC(Hyper) hypers;
+} Program;
+
+typedef struct {
+  const char *const *defines; /* "hidden=512": -D */
+  int define_count;
+  const char *const *sets; /* "train.batch=64": --set */
+  int set_count;
+  const char *preset; /* NULL: none */
+  bool parse_only;    /* stop after parsing (for --emit=ast) */
+} FrontendOptions;
+
+/* Reads, parses, checks and builds. All errors are in diag; false if there was one. */
+bool frontend_compile(Arena *arena, Diag *diag, const char *path, const FrontendOptions *options,
+                      Program *out);
+/* The same from text in memory (tests, fuzzing). Imports are looked up beside `path`. */
+bool frontend_compile_text(Arena *arena, Diag *diag, const char *path, const char *text,
+                           const FrontendOptions *options, Program *out);
+/* --emit=ast: the parsed file, as an indented tree. */
+bool frontend_print_ast(Arena *arena, Diag *diag, const char *path, FILE *out);
+/* --summary: layers, output shapes, parameters, FLOPs, totals. */
+void frontend_print_summary(const Program *program, FILE *out);
+#endif

@@ -1,0 +1,188 @@
+/* graph: the tensor graph in SSA form. Nodes are in topological order: an input's id is smaller
+ * than its user's. Types are inferred and checked when a node is made; a wrong use by the compiler
+ * itself is an assertion, a wrong use by the user must be diagnosed before (infer_type tells).
+ * Side effects are roots: a loss, metrics, outputs and assigns. */
+#ifndef FT_IR_GRAPH_H
+#define FT_IR_GRAPH_H
+#include "base/arena.h"
+#include "base/diag.h"
+#include "ir/type.h"
+
+typedef enum {
+#define OP(ID, ...) OP_##ID,
+#include "ir/ops.def"
+#undef OP
+  OP_COUNT
+} Op;
+
+typedef enum {
+  CLASS_LEAF,
+  CLASS_POINTWISE,
+  CLASS_REDUCE,
+  CLASS_CONTRACT,
+  CLASS_WINDOW,
+  CLASS_MOVE,
+  CLASS_STRUCT
+} OpClass;
+
+typedef struct {
+  const char *text;
+  int min_inputs, max_inputs; /* -1: any number */
+  OpClass op_class;
+} OpInfo;
+extern const OpInfo op_info[OP_COUNT];
+bool op_parse(const char *text, Op *out);
+
+typedef enum {
+#define ATTR(ID, text, kind) ATTR_##ID,
+#include "ir/attrs.def"
+#undef ATTR
+  ATTR_COUNT
+} AttrId;
+typedef enum {
+  ATTR_KIND_INT,
+  ATTR_KIND_FLOAT,
+  ATTR_KIND_BOOL,
+  ATTR_KIND_STR,
+  ATTR_KIND_DTYPE,
+  ATTR_KIND_INTS,
+  ATTR_KIND_FLOATS
+} AttrKind;
+extern const struct AttrInfo {
+  const char *text;
+  AttrKind kind;
+} attr_info[ATTR_COUNT];
+
+typedef struct {
+  AttrId id;
+  int count; /* INTS, FLOATS: how many */
+  union {
+    int64_t i; /* INT, BOOL, DTYPE */
+    double f;
+    const char *s;
+    const int64_t *ints;
+    const double *floats;
+  };
+} Attr;
+
+typedef struct Graph Graph;
+typedef struct Node {
+  int id; /* index in graph->nodes */
+  Op op;
+  Type type;
+  int input_count, attr_count;
+  struct Node **input;
+  Attr *attr; /* sorted by id */
+  Graph *body;      /* OP_FUSED: the kernel's own graph, whose leaves are OP_ARG (and IOTA, CONST)
+                       and whose roots, in order, are its results */
+  Loc loc;          /* in the .ft source */
+  bool is_backward; /* made by autodiff: loc is that of the forward node ("in the gradient of") */
+} Node;
+
+typedef enum { ROOT_LOSS, ROOT_METRIC, ROOT_OUTPUT, ROOT_ASSIGN, ROOT_RESULT } RootKind;
+typedef struct {
+  RootKind kind;
+  const char *name; /* loss: "loss"; assign: the target; result: "" */
+  Node *node;
+} Root;
+
+struct Graph {
+  Arena *arena;
+  const char *name; /* "train", "eval"; a body: the kernel's name or "" */
+  VEC(Node *) nodes;
+  VEC(Root) roots;
+};
+
+Graph *graph_new(Arena *arena, const char *name);
+void graph_add_root(Graph *graph, RootKind kind, const char *name, Node *node);
+Node *graph_find_root(const Graph *graph, RootKind kind, const char *name); /* name NULL: any */
+
+/* ── making nodes ─────────────────────────────────────────────────────────────────────────────
+ * graph_node infers the type with infer_type, asserting that it is legal. `given` supplies the
+ * dtype and shape where the op's rule is "given", the dtype for cast, the shape for reshape,
+ * broadcast and slice, and may be NULL elsewhere. Attributes are copied. */
+Node *graph_node(Graph *graph, Op op, Node *const *inputs, int input_count, const Attr *attrs,
+                 int attr_count, const Type *given, Loc loc);
+/* Like graph_node for checked use: returns NULL and a reason in the arena if it is illegal. */
+Node *graph_try_node(Graph *graph, Op op, Node *const *inputs, int input_count, const Attr *attrs,
+                     int attr_count, const Type *given, Loc loc, const char **why);
+/* The shape rules. Returns false and sets *why. */
+bool infer_type(Arena *arena, Op op, Node *const *inputs, int input_count, const Attr *attrs,
+                int attr_count, const Type *given, Type *out, const char **why);
+
+Attr attr_int(AttrId id, int64_t value);
+Attr attr_bool(AttrId id, bool value);
+Attr attr_float(AttrId id, double value);
+Attr attr_str(AttrId id, const char *value);
+Attr attr_ints(AttrId id, const int64_t *values, int count);
+Attr attr_floats(AttrId id, const double *values, int count);
+
+const Attr *node_attr(const Node *node, AttrId id); /* NULL if absent */
+int64_t node_int(const Node *node, AttrId id, int64_t otherwise);
+double node_float(const Node *node, AttrId id, double otherwise);
+const char *node_str(const Node *node, AttrId id); /* NULL if absent */
+void node_set_attr(Graph *graph, Node *node, Attr attr);
+
+/* ── short hands (ir/make.c) ──────────────────────────────────────────────────────────────────
+ * All take the location from `graph_loc`-less callers explicitly: pass the loc of what caused it. */
+Node *make_unary(Graph *graph, Op op, Node *x, Loc loc);
+Node *make_binary(Graph *graph, Op op, Node *a, Node *b, Loc loc);  /* broadcasts a and b first */
+Node *make_select(Graph *graph, Node *cond, Node *a, Node *b, Loc loc); /* broadcasts too */
+Node *make_const(Graph *graph, DType dtype, Shape shape, double value, Loc loc);
+Node *make_like(Graph *graph, Node *x, double value, Loc loc); /* const of x's type */
+Node *make_cast(Graph *graph, Node *x, DType dtype, Loc loc);  /* x itself if it has that dtype */
+Node *make_reduce(Graph *graph, Op op, Node *x, const int64_t *axes, int count, Loc loc);
+Node *make_reshape(Graph *graph, Node *x, Shape shape, Loc loc);     /* x itself if unchanged */
+Node *make_broadcast(Graph *graph, Node *x, Shape shape, Loc loc);   /* NumPy rules, rank grows by
+                                                                        a reshape; x if unchanged */
+Node *make_transpose(Graph *graph, Node *x, const int64_t *perm, Loc loc); /* x if identity */
+Node *make_dot(Graph *graph, Node *a, Node *b, bool ta, bool tb, Loc loc);
+Node *make_iota(Graph *graph, DType dtype, Shape shape, int axis, Loc loc);
+/* Sums x down to `shape` (the reverse of make_broadcast). */
+Node *make_unbroadcast(Graph *graph, Node *x, Shape shape, Loc loc);
+
+/* ── rewriting (ir/rewrite.c) ─────────────────────────────────────────────────────────────────
+ * Passes that change a graph build a new one: graph_rewrite visits every node in order, with its
+ * inputs already mapped; `visit` returns the replacement in the new graph (or NULL for "copy it").
+ * Roots and names come along. The old graph stays intact. */
+typedef Node *RewriteVisit(Graph *fresh, const Node *old, Node **inputs, void *context);
+Graph *graph_rewrite(const Graph *old, RewriteVisit *visit, void *context);
+Node *graph_copy_node(Graph *fresh, const Node *old, Node *const *inputs);
+/* How many uses each node has (roots count), indexed by id; in `arena`. */
+int *graph_use_counts(const Graph *graph, Arena *arena);
+
+/* ── text form (ir/print.c, ir/parse.c) ───────────────────────────────────────────────────────
+ * Prints and parses back to itself, byte for byte. docs/ir.md has the grammar. */
+struct Text;
+void graph_print(const Graph *graph, FILE *out);
+char *graph_to_text(const Graph *graph, Arena *arena);
+/* Parses one or more graphs from .ftir text; errors go to diag. Returns the number of graphs, or
+ * -1. Hostile input is refused, never trusted. */
+int graph_parse(Arena *arena, Diag *diag, const char *path, const char *text, Graph **out, int max);
+void graph_print_dot(const Graph *graph, FILE *out);
+
+/* ── verifier (ir/verify.c) ───────────────────────────────────────────────────────────────────
+ * Structure, types (infer_type again), attributes, roots, and which ops are legal at a stage. */
+typedef enum {
+  STAGE_FORWARD, /* from the front end: no assign to params, no pack, no fused */
+  STAGE_STEP,    /* with backward and update */
+  STAGE_FUSED    /* only leaves, fused, result, contractions, scatter_add, pack, assign, and views
+                    (reshape of anything) */
+} Stage;
+bool graph_verify(const Graph *graph, Stage stage, Diag *diag);
+
+/* ── interpreter (ir/interp.c) ────────────────────────────────────────────────────────────────
+ * The oracle: naive, float types in double (rounded to the dtype after each node when `round` is
+ * set), integers in int64. A tensor is a flat row-major array of double or int64. */
+typedef struct {
+  Type type;
+  double *f;  /* float types */
+  int64_t *i; /* bool and integer types */
+} Tensor;
+Tensor *tensor_new(Arena *arena, Type type);
+/* Leaves (input, param, state, setting) are looked up by name through `leaf`, which returns NULL
+ * for "not given" (an error). values[id] is filled for every node. Returns false with an error. */
+typedef const Tensor *InterpLeaf(const Node *leaf, void *context);
+bool graph_interpret(const Graph *graph, Arena *arena, InterpLeaf *leaf, void *context, bool round,
+                     Tensor **values, Diag *diag);
+#endif

@@ -1,0 +1,59 @@
+/* type: element types, shapes, tensor types. Shapes are static: every dimension is a number by the
+ * time a Graph exists. A dimension may be 0 (an empty tensor). Rank 0 is a scalar. */
+#ifndef FT_IR_TYPE_H
+#define FT_IR_TYPE_H
+#include <stdbool.h>
+#include <stdint.h>
+
+/* X(ID, text, bytes) */
+#define DTYPES(X)                                                                                  \
+  X(BOOL, "bool", 1) /* one byte, 0 or 1 */                                                        \
+  X(U8, "u8", 1)                                                                                   \
+  X(I32, "i32", 4)                                                                                 \
+  X(U32, "u32", 4)                                                                                 \
+  X(I64, "i64", 8)                                                                                 \
+  X(F16, "f16", 2)                                                                                 \
+  X(BF16, "bf16", 2)                                                                               \
+  X(F32, "f32", 4)                                                                                 \
+  X(F64, "f64", 8)
+
+typedef enum {
+#define X(ID, text, bytes) DT_##ID,
+  DTYPES(X)
+#undef X
+  DT_COUNT
+} DType;
+
+const char *dtype_text(DType dtype);
+bool dtype_parse(const char *text, DType *out);
+int dtype_bytes(DType dtype);
+bool dtype_is_float(DType dtype);
+bool dtype_is_integer(DType dtype); /* u8 i32 u32 i64; not bool */
+
+enum { MAX_RANK = 8 };
+
+typedef struct {
+  int rank;
+  int64_t dim[MAX_RANK];
+} Shape;
+
+typedef struct {
+  DType dtype;
+  Shape shape;
+} Type;
+
+Shape shape_scalar(void);
+Shape shape_of(int rank, const int64_t *dim);
+bool shape_equal(const Shape *a, const Shape *b);
+bool type_equal(const Type *a, const Type *b);
+int64_t shape_elements(const Shape *shape); /* 1 for a scalar; shapes are checked not to overflow */
+int64_t type_bytes(const Type *type);
+/* Row-major strides in elements. */
+void shape_strides(const Shape *shape, int64_t stride[MAX_RANK]);
+/* NumPy broadcasting of two shapes; false if they do not agree. */
+bool shape_broadcast(const Shape *a, const Shape *b, Shape *out);
+/* "f32[64,10]"; the buffer needs TYPE_TEXT bytes. Returns buffer. */
+enum { TYPE_TEXT = 224 };
+char *type_text(const Type *type, char buffer[TYPE_TEXT]);
+char *shape_text(const Shape *shape, char buffer[TYPE_TEXT]); /* "[64,10]" */
+#endif

@@ -1,0 +1,44 @@
+/* pass: the pass runner. It verifies the stage before and after each pass, times it, dumps it, and
+ * on a failure writes a reproducer (the graph before the pass, as .ftir, with the command to run). */
+#ifndef FT_PASSES_PASS_H
+#define FT_PASSES_PASS_H
+#include "frontend/program.h"
+#include "ir/graph.h"
+
+typedef struct {
+  Arena *arena;
+  Diag *diag;
+  SettingValue *settings; /* static ones may be read */
+  bool is_train;          /* which graph this is */
+  bool for_gpu;           /* the target: cpu or ptx */
+} PassContext;
+
+typedef Graph *PassRun(PassContext *context, Graph *graph);
+typedef struct {
+  const char *name, *contract;
+  Stage before, after;
+  PassRun *run;
+} PassInfo;
+extern const PassInfo pass_info[];
+extern const int pass_count;
+
+typedef struct {
+  const char *dump;       /* pass name, "all", or NULL */
+  const char *dump_dir;   /* default "." */
+  const char *stop_after; /* pass name or NULL */
+  const char *disable;    /* comma-separated pass names to skip (optional ones only), for tests */
+  bool time_passes;       /* a table on stderr */
+  bool verify;            /* default true in ftc as well: it is cheap */
+  /* called after each pass (NULL: none): --emit=html collects the graphs with it */
+  void (*observe)(void *user, const char *pass, const Graph *graph);
+  void *observe_user;
+} PassOptions;
+
+/* Runs the pipeline over both graphs of the program, in place. False if a pass failed (diag). */
+bool passes_run(Program *program, Diag *diag, const PassOptions *options, bool for_gpu);
+/* Runs the named passes over one graph (ftopt): names separated by commas. NULL if one failed. */
+Graph *passes_run_named(PassContext *context, Graph *graph, const char *names);
+#define PASS(name, before, after, contract) Graph *pass_##name(PassContext *, Graph *);
+#include "passes/passes.def"
+#undef PASS
+#endif

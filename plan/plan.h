@@ -1,0 +1,163 @@
+/* plan: the contract between compiler and runtime, and the text that an artifact carries.
+ * The compiler fills a Plan and prints it; the runtime parses it; `ftrun info` shows it. The same
+ * text stands as //@ft lines at the head of a .ptx and as the string symbol ft_plan in a .so.
+ * plan_parse treats its input as hostile: every size, offset and index is checked against the
+ * arenas, and a wrong checksum, version or line is refused with one sentence.
+ *
+ * Memory is seven arenas, every buffer in them 64-byte aligned:
+ *   params    the flat f32 parameters; a `param` is a slice
+ *   grads     their gradients, in the same order at the same offsets
+ *   state     optimiser moments, running statistics, the step counter: all that lives between steps
+ *   settings  one f64 for each numeric setting that the graphs read, written before the first step
+ *   input     ONE batch: all input tensors one behind the other. The runtime has a ring of such
+ *             batches, so the base of this arena moves from step to step
+ *   output    loss, metrics, outputs
+ *   work      activations and temporaries (each graph has its own offsets; size is the larger)
+ */
+#ifndef FT_PLAN_PLAN_H
+#define FT_PLAN_PLAN_H
+#include "base/arena.h"
+#include "base/text.h"
+#include "ir/type.h"
+
+#define ARENAS(X) X(PARAMS, "params") X(GRADS, "grads") X(STATE, "state") X(SETTINGS, "settings") \
+  X(INPUT, "input") X(OUTPUT, "output") X(WORK, "work")
+typedef enum {
+#define X(ID, text) ARENA_##ID,
+  ARENAS(X)
+#undef X
+  ARENA_COUNT
+} ArenaId;
+const char *arena_text(ArenaId id);
+bool arena_parse(const char *text, ArenaId *out);
+
+enum { PLAN_VERSION = 1, PLAN_ALIGN = 64 };
+
+/* ── settings ─────────────────────────────────────────────────────────────────────────────── */
+typedef enum { SET_INT, SET_FLOAT, SET_BOOL, SET_STR } SettingKind;
+typedef enum { WHEN_STATIC, WHEN_RUNTIME, WHEN_DERIVED } SettingWhen;
+typedef struct {
+  const char *key;
+  SettingKind kind;
+  SettingWhen when;
+  const char *otherwise, *doc;
+} SettingInfo;
+extern const SettingInfo setting_info[];
+extern const int setting_count;
+typedef struct {
+  double number;    /* INT, FLOAT, BOOL (integers are exact to 2^53) */
+  const char *text; /* STR */
+  bool is_set;      /* by the file or the command line, not the default */
+} SettingValue;
+/* An array of setting_count values, all at their defaults. */
+SettingValue *settings_new(Arena *arena);
+int setting_find(const char *key); /* index, or -1 */
+const char *setting_nearest(const char *key); /* for "did you mean", or NULL */
+/* Parses `value` for setting `index`; false and *why if it does not fit the kind. */
+bool setting_set(Arena *arena, SettingValue *values, int index, const char *value, const char **why);
+double setting_number(const SettingValue *values, const char *key); /* key must exist */
+const char *setting_text(const SettingValue *values, const char *key);
+
+/* ── the plan ─────────────────────────────────────────────────────────────────────────────── */
+typedef struct {
+  const char *text; /* zeros, const, uniform, normal, trunc_normal, orthogonal, identity */
+  double arg[2];
+  int arg_count;
+} Init;
+
+/* Where data comes from: `train = idx("images", "labels")`. files in the order of the model's
+ * inputs. `kind` is the constructor's name; options its named arguments, e.g. limit=1000. */
+typedef struct {
+  const char *split; /* "train", "valid", "test" */
+  const char *kind;  /* idx, npy */
+  const char **files;
+  int file_count;
+  const char **option_names;
+  double *option_values;
+  int option_count;
+} DataSource;
+
+typedef struct {
+  const char *name;
+  Type type;
+  int64_t offset; /* bytes in its arena */
+  Init init;      /* params and states */
+  bool is_needed_for_predict; /* inputs: some output depends on it */
+  bool is_saved;  /* states: belongs to the model (running statistics), not only to the optimiser */
+} PlanTensor;
+
+typedef struct {
+  ArenaId arena;
+  int64_t offset; /* bytes */
+  Type type;
+} PlanBuffer;
+
+typedef enum { STEP_LAUNCH, STEP_CALL } StepKind;
+typedef struct {
+  const char *key;
+  int64_t value;
+} PlanInt;
+/* LAUNCH: a kernel of the artifact. Host: void name(void *const *args, int64_t begin, int64_t end),
+ *   which does work items [begin, end) of `work`; any split over threads gives the same bits;
+ *   `grain` is the fewest items worth a thread. PTX: .entry name(.param .u64 × args), grid, block,
+ *   dynamic shared bytes.
+ * CALL: a library routine by name with integer attributes, see plan/calls.def. */
+typedef struct {
+  StepKind kind;
+  const char *name;
+  const int *args; /* indices in the graph's buffers: inputs first, then outputs */
+  int arg_count, input_count;
+  int64_t work, grain;
+  int64_t grid[3], block[3], shared;
+  const PlanInt *ints; /* CALL */
+  int int_count;
+  int64_t flops, bytes; /* what the step must do and move at least: for bench */
+  uint32_t line;        /* in the .ft source; 0: none */
+  const char *label;    /* what a person should read: "fc1: dot + bias + relu" */
+} PlanStep;
+
+typedef struct {
+  const char *kind; /* loss, metric, output */
+  const char *name;
+  Type type;
+  int64_t offset; /* in the output arena */
+} PlanOutput;
+
+typedef struct {
+  const char *name; /* train, eval */
+  VEC(PlanBuffer) buffers;
+  VEC(PlanStep) steps;
+  VEC(PlanOutput) outputs;
+} PlanGraph;
+
+/* One row of the memory table: what the bytes of the peak are for. */
+typedef struct {
+  const char *category;
+  int64_t bytes;
+} PlanMemory;
+
+typedef struct {
+  Arena *arena;
+  const char *model, *source; /* model's name, path of the .ft file */
+  const char *target;         /* "cpu" or "ptx" */
+  const char *target_cpu;     /* cpu name or sm_80; ftrun checks that this machine can run it */
+  SettingValue *settings;
+  VEC(DataSource) sources;
+  VEC(PlanTensor) params;   /* offset in ARENA_PARAMS */
+  VEC(PlanTensor) states;   /* ARENA_STATE */
+  VEC(PlanTensor) scalars;  /* ARENA_SETTINGS: f64[] named by setting key */
+  VEC(PlanTensor) inputs;   /* ARENA_INPUT, in the order of the model's arguments */
+  VEC(PlanMemory) memory;
+  int64_t arena_bytes[ARENA_COUNT];
+  PlanGraph graph[2]; /* [0] train, [1] eval */
+} Plan;
+
+/* Appends the text form: lines without any prefix, the last one a checksum. */
+void plan_print(const Plan *plan, Text *out);
+/* Parses it. NULL and *why (in arena, one line, says which line) if refused. */
+Plan *plan_parse(Arena *arena, const char *text, size_t length, const char **why);
+/* Finds the plan in the bytes of a .ptx file (//@ft lines) as plain text; NULL if there is none. */
+char *plan_from_ptx(Arena *arena, const char *bytes, size_t length);
+/* Writes the //@ft lines that plan_from_ptx reads back. */
+void plan_to_ptx(const Plan *plan, Text *out);
+#endif
