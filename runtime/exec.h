@@ -1,0 +1,83 @@
+/* exec: an artifact with its memory on a device: initialise, run steps, read results, reach the
+ * arenas. Everything is allocated in exec_new; a step allocates nothing. Not thread-safe: one
+ * thread drives an Exec (batches may be filled by others).
+ *
+ *   Artifact *artifact; Exec *exec;
+ *   artifact_open("model.so", &artifact);
+ *   exec_new(artifact, &(ExecOptions){0}, &exec);
+ *   exec_write_settings(exec);               // plan->settings -> the settings arena
+ *   exec_init(exec, seed);                   // parameters, states; the step counter is 0
+ *   exec_run(exec, EXEC_TRAIN, batch);       // forward, backward, update
+ *   exec_scalar(exec, EXEC_TRAIN, exec_find_output(exec, EXEC_TRAIN, "loss", NULL), &loss);
+ */
+#ifndef FT_RUNTIME_EXEC_H
+#define FT_RUNTIME_EXEC_H
+#include "runtime/artifact.h"
+
+typedef enum { EXEC_TRAIN = 0, EXEC_EVAL = 1 } ExecGraph; /* indices of plan->graph */
+
+typedef struct {
+  const char *device; /* "auto" (or NULL), "cpu", "cuda:N", "sim" */
+  int threads;        /* 0: FT_THREADS, then OMP_NUM_THREADS, then the cores we may use */
+} ExecOptions;
+
+typedef struct Exec Exec;
+
+/* The artifact must outlive the Exec. */
+STATUS_CHECKED Status exec_new(Artifact *artifact, const ExecOptions *options, Exec **out);
+void exec_free(Exec *exec); /* NULL is fine */
+Plan *exec_plan(const Exec *exec);
+const char *exec_device_text(const Exec *exec); /* "cpu, 2 threads" */
+
+/* Copies the numeric settings of the plan (as they are now, train.steps_per_epoch and
+ * train.total_steps included: set those first with exec_set_derived) to the device. Call before
+ * the first step and after every change. */
+STATUS_CHECKED Status exec_write_settings(Exec *exec);
+/* Sets a DERIVED setting by key in plan->settings. */
+void exec_set_derived(Exec *exec, const char *key, double value);
+
+/* Parameters and states by their initialisers (Philox keyed by seed and the parameter's place:
+ * the same on every device and thread count). */
+STATUS_CHECKED Status exec_init(Exec *exec, uint64_t seed);
+
+/* ── running ──────────────────────────────────────────────────────────────────────────────── */
+/* A batch is plan->arena_bytes[ARENA_INPUT] bytes, 64-byte aligned, with each input at its
+ * PlanTensor offset. It must not change until exec_run returns; afterwards it may. */
+STATUS_CHECKED Status exec_batch_new(Exec *exec, void **out); /* zeroed */
+void exec_batch_free(Exec *exec, void *batch);                /* NULL is fine */
+STATUS_CHECKED Status exec_run(Exec *exec, ExecGraph graph, const void *batch);
+/* Like exec_run, but looks at every float result of every launch: STATUS_USER and a sentence that
+ * names the step, its label and source line at the first NaN or infinity. --check=nan. */
+STATUS_CHECKED Status exec_run_checked(Exec *exec, ExecGraph graph, const void *batch);
+/* Like exec_run with each plan step timed alone: nanoseconds[i] for step i of the graph. */
+STATUS_CHECKED Status exec_run_timed(Exec *exec, ExecGraph graph, const void *batch,
+                                     int64_t *nanoseconds);
+/* Waits until everything started is done (a no-op on the cpu). */
+STATUS_CHECKED Status exec_sync(Exec *exec);
+
+/* ── results: each call sees the values of the last exec_run of that graph ─────────────────── */
+/* Index in plan->graph[graph].outputs, -1 if none. kind: "loss", "metric", "output" or NULL for
+ * any; name NULL for any. The two graphs share the output arena: read before running the other. */
+int exec_find_output(const Exec *exec, ExecGraph graph, const char *kind, const char *name);
+/* The value of a scalar output of any dtype. */
+STATUS_CHECKED Status exec_scalar(Exec *exec, ExecGraph graph, int output, double *value);
+/* The whole output, row-major in its own dtype; `bytes` must be type_bytes of it. */
+STATUS_CHECKED Status exec_read_output(Exec *exec, ExecGraph graph, int output, void *to,
+                                       int64_t bytes);
+
+/* ── memory: for checkpoints, --init, --save ──────────────────────────────────────────────── */
+STATUS_CHECKED Status exec_read(Exec *exec, ArenaId arena, int64_t offset, int64_t bytes, void *to);
+STATUS_CHECKED Status exec_write(Exec *exec, ArenaId arena, int64_t offset, int64_t bytes,
+                                 const void *from);
+/* Index in plan->params or plan->states by name, or -1. */
+int exec_find_param(const Exec *exec, const char *name);
+int exec_find_state(const Exec *exec, const char *name);
+/* The state "step": how many training steps are done. 0 if the plan has none. */
+STATUS_CHECKED Status exec_step(Exec *exec, int64_t *step);
+STATUS_CHECKED Status exec_set_step(Exec *exec, int64_t step);
+
+/* Sensible OpenMP waiting for steps of microseconds, unless the user chose: libgomp reads its
+ * environment before main, so this re-executes the program once with it set. Call first in main;
+ * returns if nothing need change (or exec failed). */
+void exec_tune_threads(char **argv);
+#endif
