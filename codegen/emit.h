@@ -1,0 +1,107 @@
+/* emit: the one expression emitter of both targets. A skeleton (host.c, nvptx.c) makes the loops or
+ * threads and asks for the value of a body node at an index; the emitter pulls it through the body.
+ *
+ * An Index is a mixed-radix number over the elements of a shape in row-major order, most significant
+ * digit first, without digits of extent 1. Its digits need not be the shape's dimensions: so a
+ * reshape costs nothing, a kernel over contiguous data has one digit, and division appears only
+ * where a dimension is asked for whose border no digit has.
+ *
+ * Values in registers: bool i1; u8 i8; i32, u32 i32; i64 i64; f16, bf16 and f32 float (f16 and bf16
+ * rounded to their type after every operation); f64 double. In memory bool is one byte. */
+#ifndef FT_CODEGEN_EMIT_H
+#define FT_CODEGEN_EMIT_H
+#include "codegen/module.h"
+
+enum { MAX_DIGITS = 16 };
+typedef struct {
+  int64_t extent;     /* > 1 */
+  LLVMValueRef value; /* of Emitter.index_type, in [0, extent) */
+  bool varies;        /* differs between neighbouring lanes of a vector (threads of a warp) */
+} Digit;
+typedef struct {
+  int count;
+  Digit digit[MAX_DIGITS];
+} Index;
+
+typedef struct Emitter Emitter;
+/* What a skeleton has computed itself: the value of `node`, called in place of the usual pulling. */
+typedef LLVMValueRef EmitBound(Emitter *emitter, const Node *node, const Index *index, void *user);
+/* Reads operand `arg` of the kernel; NULL in the Emitter means a plain load from pointer[arg]. */
+typedef LLVMValueRef EmitLoad(Emitter *emitter, const Node *arg, const Index *index, void *user);
+
+typedef struct EmitMemo EmitMemo;
+struct Emitter {
+  Module *module;
+  Arena *arena; /* scratch of this kernel */
+  LLVMBuilderRef builder;
+  LLVMTypeRef index_type; /* i64, or i32 where every tensor of the kernel has < 2^31 elements */
+  const Graph *body;      /* NULL: no body (gemm and the like) */
+  LLVMValueRef function;
+  LLVMValueRef *pointer; /* per operand of the fused node, then per result */
+  int input_count, result_count;
+  EmitLoad *load; /* NULL: the default */
+  void *load_user;
+  bool is_reassociating; /* contract flag is always on; reassoc while this is set (reductions) */
+  /* private to emit.c */
+  EmitMemo *memo;
+  struct EmitBinding *binding; /* by node id */
+  int depth;
+};
+
+/* `pointer` may be filled in afterwards. The builder is the caller's, positioned by the caller. */
+void emitter_init(Emitter *emitter, Module *module, Arena *scratch, const Graph *body,
+                  LLVMBuilderRef builder, LLVMTypeRef index_type);
+
+/* The value of `node` at `index`, emitted at the builder's position (which may move to a new block). */
+LLVMValueRef emit_value(Emitter *emitter, const Node *node, const Index *index);
+/* Emits every node that has one element and depends on nothing larger, at the builder's position:
+ * called in a kernel's entry block, it takes scalar chains (learning-rate schedules) out of loops. */
+void emit_hoist_scalars(Emitter *emitter);
+/* From now on `node` is what `get` says (NULL: forget). emit_bind_value: one value for all indices,
+ * as a finished reduction has within its row. */
+void emit_bind(Emitter *emitter, const Node *node, EmitBound *get, void *user);
+void emit_bind_value(Emitter *emitter, const Node *node, LLVMValueRef value);
+/* Values are remembered per (node, index). Open a scope when entering a block that does not dominate
+ * what follows (a loop body, a branch) and close it when leaving. */
+void emit_scope_open(Emitter *emitter);
+void emit_scope_close(Emitter *emitter);
+
+/* ── memory ── */
+LLVMTypeRef emit_register_type(Emitter *emitter, DType dtype);
+LLVMTypeRef emit_memory_type(Emitter *emitter, DType dtype);
+LLVMValueRef emit_load_at(Emitter *emitter, LLVMValueRef pointer, DType dtype, LLVMValueRef element);
+void emit_store_at(Emitter *emitter, LLVMValueRef pointer, DType dtype, LLVMValueRef element,
+                   LLVMValueRef value);
+/* Conversions between the two forms, for skeletons that move vectors or raw bytes. */
+LLVMValueRef emit_from_memory(Emitter *emitter, DType dtype, LLVMValueRef raw);
+LLVMValueRef emit_to_memory(Emitter *emitter, DType dtype, LLVMValueRef value);
+
+/* ── reductions: what a skeleton needs to accumulate ── */
+/* The neutral element of SUM PROD RMAX RMIN for a dtype, as a register constant. */
+LLVMValueRef emit_reduce_identity(Emitter *emitter, Op op, DType dtype);
+/* One step of it; NaN propagates in RMAX and RMIN. Also combines partial results. */
+LLVMValueRef emit_reduce_step(Emitter *emitter, Op op, DType dtype, LLVMValueRef accumulator,
+                              LLVMValueRef value);
+/* ARGMAX and ARGMIN are two reductions: first `extreme` = RMAX (RMIN) of the input, then the RMIN (on
+ * i32) of this candidate: position along the axis where value is the extreme or NaN, else INT32_MAX. */
+LLVMValueRef emit_arg_candidate(Emitter *emitter, DType dtype, LLVMValueRef value,
+                                LLVMValueRef extreme, LLVMValueRef position);
+
+/* ── arithmetic: one op of the table on register values (a kernel's epilogue may use it too) ── */
+LLVMValueRef emit_pointwise(Emitter *emitter, const Node *node, LLVMValueRef *inputs);
+LLVMValueRef emit_cast(Emitter *emitter, DType from, DType to, LLVMValueRef value);
+LLVMValueRef emit_constant(Emitter *emitter, DType dtype, double value);
+
+/* ── indices ── */
+LLVMValueRef emit_index_const(Emitter *emitter, int64_t value);
+/* a op b for LLVMAdd, LLVMSub, LLVMMul, LLVMUDiv, LLVMURem: folded and remembered. */
+LLVMValueRef emit_index_op(Emitter *emitter, LLVMOpcode op, LLVMValueRef a, LLVMValueRef b);
+void index_push(Index *index, int64_t extent, LLVMValueRef value, bool varies); /* drops extent 1 */
+Index index_flat(int64_t elements, LLVMValueRef value, bool varies);
+/* From one value per dimension of the shape. */
+Index index_of_dims(const Shape *shape, const LLVMValueRef *value, bool varies);
+/* The element number: the linear offset in a contiguous tensor. */
+LLVMValueRef index_linear(Emitter *emitter, const Index *index);
+/* The value along dimension d of `shape`, whose elements the index counts. */
+LLVMValueRef index_dim(Emitter *emitter, const Index *index, const Shape *shape, int d);
+#endif

@@ -1,0 +1,53 @@
+/* module: one LLVM module under construction and what every kernel of it shares.
+ * Invariant: kernels have external linkage and nothing else has after module_link. */
+#ifndef FT_CODEGEN_MODULE_H
+#define FT_CODEGEN_MODULE_H
+#include "codegen/codegen.h"
+#include <llvm-c/Core.h>
+#include <llvm-c/TargetMachine.h>
+
+typedef struct {
+  Arena *arena;
+  Diag *diag;
+  Target target;
+  const CodegenOptions *options;
+  LLVMContextRef context;
+  LLVMModuleRef llvm;
+  LLVMTargetMachineRef machine;
+  const char *cpu, *features; /* of every function: sm_80 and +ptx70, or a host's */
+  int vector_bytes;           /* host: width of a vector register */
+  VEC(const char *) kernels;  /* names of the entry points */
+} Module;
+
+enum { MAX_LAUNCHES = 4 };
+/* What the kernel of one node runs as: one or more launches (or library calls) in order. Each takes
+ * the same arguments: the node's operands, its results, and the workspace if there is one. */
+typedef struct {
+  const char *name;
+  bool is_call;          /* a row of plan/calls.def */
+  int64_t work, grain;   /* host launch */
+  int64_t grid[3], block[3], shared; /* PTX launch */
+  PlanInt *ints; /* call */
+  int int_count;
+  int *args; /* call: positions among operands, results; NULL: all of them */
+  int arg_count, input_count;
+} KernelLaunch;
+typedef struct {
+  KernelLaunch launch[MAX_LAUNCHES];
+  int launch_count;
+  int64_t workspace; /* bytes of scratch, from the work arena, the last argument of each launch */
+} Kernel;
+
+/* A function `symbol` of kernels/*.c with this type; its bitcode is linked in by module_link. */
+LLVMValueRef module_function(Module *module, const char *symbol, LLVMTypeRef type);
+/* Makes an entry point: a function of this type and name that stays visible, with the target's
+ * attributes. */
+LLVMValueRef module_kernel(Module *module, const char *name, LLVMTypeRef type);
+/* An internal function (epilogues and other callbacks of a kernel body in C): always inlined. */
+LLVMValueRef module_helper(Module *module, const char *name, LLVMTypeRef type);
+
+/* The bitcode file kernels/<name>.c, specialised: it is parsed, its functions and globals whose names
+ * begin with `prefix` get `suffix` appended (so that one body may be specialised several times) and
+ * it is linked in at once. Returns false, with a diagnostic, if it is not embedded. */
+bool module_specialise(Module *module, const char *name, const char *prefix, const char *suffix);
+#endif
