@@ -7,7 +7,12 @@
  * where a dimension is asked for whose border no digit has.
  *
  * Values in registers: bool i1; u8 i8; i32, u32 i32; i64 i64; f16, bf16 and f32 float (f16 and bf16
- * rounded to their type after every operation); f64 double. In memory bool is one byte. */
+ * rounded to their type after every operation); f64 double. In memory bool is one byte.
+ *
+ * From kernels/math.c (bitcode math_host, math_ptx) it calls, for exp expm1 log log1p sin cos tanh
+ * sigmoid erf pow: float ft_<op>_f32(float[, float]), double ft_<op>_f64(double[, double]); and
+ *   float ft_random_f32(int64_t seed, int64_t step, int64_t stream, int64_t element);
+ * sqrt, rsqrt, floor, ceil, round, abs, min and max are LLVM intrinsics. */
 #ifndef FT_CODEGEN_EMIT_H
 #define FT_CODEGEN_EMIT_H
 #include "codegen/module.h"
