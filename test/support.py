@@ -1,0 +1,106 @@
+"""What the Python tests share: running ftc and ftrun, safetensors, and the runner whose last line is
+`N passed, N failed`. Needs only numpy; tests that compare with PyTorch import it themselves."""
+import json
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import numpy
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+BUILD = os.path.abspath(os.environ.get("FT_BUILD", os.path.join(ROOT, "build")))
+EXAMPLES = os.path.join(ROOT, "examples")
+FASHION = "/usr/share/datasets/fashion-mnist"
+DTYPES = {"F64": "<f8", "F32": "<f4", "I64": "<i8", "I32": "<i4", "U8": "u1"}
+
+
+def run(tool, *arguments, check=True, timeout=300, cwd=None, env=None):
+    """Runs a tool of ours. Returns the CompletedProcess; with check, a failure raises with its output."""
+    command = [os.path.join(BUILD, "bin", tool), *map(str, arguments)]
+    environment = dict(os.environ, **(env or {}))
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=timeout, cwd=cwd, env=environment)
+    if check and done.returncode != 0:
+        raise AssertionError(f"{' '.join(command)}\nexit {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
+    return done
+
+
+def write_safetensors(path, tensors):
+    names = {numpy.dtype(text): name for name, text in DTYPES.items()}
+    header, offset, parts = {}, 0, []
+    for name, value in tensors.items():
+        value = numpy.asarray(value)
+        data = value.tobytes()  # C order, whatever the strides
+        header[name] = {"dtype": names[value.dtype], "shape": list(value.shape), "data_offsets": [offset, offset + len(data)]}
+        offset += len(data)
+        parts.append(data)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + b"".join(parts))
+
+
+def read_safetensors(path):
+    with open(path, "rb") as file:
+        bytes_ = file.read()
+    (length,) = struct.unpack("<Q", bytes_[:8])
+    header = json.loads(bytes_[8 : 8 + length])
+    tensors = {}
+    for name, entry in header.items():
+        if name != "__metadata__":
+            begin, end = entry["data_offsets"]
+            raw = bytes_[8 + length + begin : 8 + length + end]
+            tensors[name] = numpy.frombuffer(raw, DTYPES[entry["dtype"]]).reshape(entry["shape"]).copy()
+    return tensors
+
+
+def read_jsonl(path):
+    with open(path) as file:
+        return [json.loads(line) for line in file]
+
+
+class Case(unittest.TestCase):
+    """A test with a folder of its own, removed afterwards."""
+
+    def setUp(self):
+        temporary = tempfile.TemporaryDirectory(prefix="ft-test-")
+        self.addCleanup(temporary.cleanup)
+        self.folder = temporary.name
+
+    def path(self, *parts):
+        return os.path.join(self.folder, *parts)
+
+    def compile(self, source, *flags, name="model.so"):
+        """Compiles a file, or a text that is not a path, to an artifact in the folder."""
+        if "\n" in source:
+            with open(self.path("model.ft"), "w") as file:
+                file.write(source)
+            source = self.path("model.ft")
+        run("ftc", source, "-o", self.path(name), *flags)
+        return self.path(name)
+
+    def fails(self, exit_code, needle, tool, *arguments, **options):
+        """The tool must end with exit_code and say one clear thing that holds `needle`."""
+        done = run(tool, *arguments, check=False, **options)
+        said = done.stdout + done.stderr
+        self.assertEqual(done.returncode, exit_code, said[-2000:])
+        self.assertIn(needle, said)
+        for trace in ("Sanitizer", "Segmentation", "core dumped", "Assertion", "LLVM ERROR"):
+            self.assertNotIn(trace, said)
+        return done
+
+
+def main():
+    """Runs the caller's tests; prints each as it ends and the count; exit 1 if one failed."""
+
+    class Result(unittest.TextTestResult):
+        def getDescription(self, test):
+            return test.id()
+
+    program = unittest.main(module="__main__", exit=False, verbosity=int(os.environ.get("FT_TEST_VERBOSITY", "1")),
+                            testRunner=unittest.TextTestRunner(resultclass=Result, stream=sys.stderr))
+    failed = len(program.result.failures) + len(program.result.errors) + len(program.result.unexpectedSuccesses)
+    print(f"{program.result.testsRun - failed} passed, {failed} failed")
+    sys.exit(1 if failed or program.result.testsRun == 0 else 0)
