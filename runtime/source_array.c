@@ -1,0 +1,89 @@
+/* source_array: see source_array.h. */
+#include "runtime/source_array.h"
+#include "runtime/idx.h"
+#include "runtime/npy.h"
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *element_text(Element element) {
+  static const char *const text[] = {
+#define X(ID, text, bytes) text,
+      ELEMENTS(X)
+#undef X
+  };
+  return text[element];
+}
+
+int element_bytes(Element element) {
+  static const int size[] = {
+#define X(ID, text, bytes) bytes,
+      ELEMENTS(X)
+#undef X
+  };
+  return size[element];
+}
+
+bool array_header_bytes(const ArrayHeader *header, size_t *bytes) {
+  int64_t total = element_bytes(header->element);
+  bool is_empty = false;
+  for (int i = 0; i < header->shape.rank; i++) {
+    int64_t dim = header->shape.dim[i];
+    if (dim < 0) return false;
+    if (dim == 0) is_empty = true;
+    else if (__builtin_mul_overflow(total, dim, &total) || total > (int64_t)1 << 62) return false;
+  }
+  *bytes = is_empty ? 0 : (size_t)total;
+  return true;
+}
+
+char *array_header_text(const ArrayHeader *header, char buffer[TYPE_TEXT]) {
+  char shape[TYPE_TEXT];
+  snprintf(buffer, TYPE_TEXT, "%s%s", element_text(header->element),
+           shape_text(&header->shape, shape));
+  return buffer;
+}
+
+static Status open_in(DataArray *array, const char *kind, const char *path) {
+  STATUS_TRY(source_bytes_open(path, &array->bytes));
+  size_t count, bytes;
+  const uint8_t *head = source_bytes_head(array->bytes, &count);
+  Status status = strcmp(kind, "idx") == 0 ? idx_parse(head, count, &array->header)
+                                           : npy_parse(head, count, &array->header);
+  if (status == STATUS_OK && !array_header_bytes(&array->header, &bytes)) {
+    char text[TYPE_TEXT];
+    status = status_fail(STATUS_USER, "is damaged: its header promises %s, which no file can hold",
+                         array_header_text(&array->header, text));
+  }
+  if (status != STATUS_OK) {
+    char *message = strdup(status_message());
+    status = status_fail(status, "%s %s", path, message ? message : "is damaged");
+    free(message);
+    return status;
+  }
+  return source_bytes_expect(array->bytes, array->header.offset + bytes);
+}
+
+Status array_open(const char *kind, const char *path, DataArray **out) {
+  *out = NULL;
+  if (strcmp(kind, "idx") != 0 && strcmp(kind, "npy") != 0)
+    return status_fail(STATUS_USER, "data kind '%s' is not known: idx or npy", kind);
+  DataArray *array = calloc(1, sizeof *array);
+  if (!array) return status_errno(ENOMEM, "%s", path);
+  Status status = open_in(array, kind, path);
+  if (status == STATUS_OK) *out = array;
+  else array_close(array);
+  return status;
+}
+
+void array_close(DataArray *array) {
+  if (!array) return;
+  source_bytes_close(array->bytes);
+  free(array);
+}
+
+const uint8_t *array_at(const DataArray *array) {
+  return source_bytes_at(array->bytes) + array->header.offset;
+}
