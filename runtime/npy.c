@@ -174,27 +174,26 @@ static Status write_header(NpyWriter *writer, const Type *type) {
   return npy_writer_append(writer, header, (size_t)at);
 }
 
+static Status open_writer(NpyWriter *writer, const char *path, const Type *type) {
+  size_t length = strlen(path) + 32;
+  writer->path = strdup(path);
+  writer->temporary = malloc(length);
+  if (!writer->path || !writer->temporary) return status_errno(ENOMEM, "%s", path);
+  snprintf(writer->temporary, length, "%s.%d.tmp", path, (int)getpid());
+  writer->file = fopen(writer->temporary, "wbe");
+  if (!writer->file) return status_errno(errno, "cannot write %s", path);
+  return write_header(writer, type);
+}
+
 Status npy_writer_open(const char *path, const Type *type, NpyWriter **out) {
   *out = NULL;
   if (!descr_of(type->dtype))
     return status_fail(STATUS_USER, "%s: NumPy has no %s", path, dtype_text(type->dtype));
   NpyWriter *writer = calloc(1, sizeof *writer);
-  size_t length = strlen(path) + 32;
-  if (writer) writer->path = strdup(path), writer->temporary = malloc(length);
-  if (!writer || !writer->path || !writer->temporary) {
-    if (writer) (void)npy_writer_close(writer, false);
-    return status_errno(ENOMEM, "%s", path);
-  }
-  snprintf(writer->temporary, length, "%s.%d.tmp", path, (int)getpid());
-  writer->file = fopen(writer->temporary, "wbe");
-  if (!writer->file) {
-    Status status = status_errno(errno, "cannot write %s", path);
-    (void)npy_writer_close(writer, false);
-    return status;
-  }
-  Status status = write_header(writer, type);
+  if (!writer) return status_errno(ENOMEM, "%s", path);
+  Status status = open_writer(writer, path, type);
   if (status == STATUS_OK) *out = writer;
-  else (void)npy_writer_close(writer, false);
+  else npy_writer_free(writer);
   return status;
 }
 
@@ -203,19 +202,25 @@ Status npy_writer_append(NpyWriter *writer, const void *bytes, size_t count) {
   return status_errno(errno, "cannot write %s", writer->path);
 }
 
-Status npy_writer_close(NpyWriter *writer, bool commit) {
-  Status status = STATUS_OK;
+Status npy_writer_commit(NpyWriter *writer) {
+  int error = 0;
+  if (fflush(writer->file) != 0 || (fsync(fileno(writer->file)) != 0 && errno != EINVAL))
+    error = errno;
+  if (fclose(writer->file) != 0 && !error) error = errno;
+  writer->file = NULL;
+  if (!error && rename(writer->temporary, writer->path) != 0) error = errno;
+  if (!error) return STATUS_OK;
+  unlink(writer->temporary);
+  return status_errno(error, "cannot write %s", writer->path);
+}
+
+void npy_writer_free(NpyWriter *writer) {
+  if (!writer) return;
   if (writer->file) {
-    int error = 0;
-    if (fflush(writer->file) != 0) error = errno;
-    if (commit && !error && fsync(fileno(writer->file)) != 0 && errno != EINVAL) error = errno;
-    if (fclose(writer->file) != 0 && !error) error = errno;
-    if (commit && !error && rename(writer->temporary, writer->path) != 0) error = errno;
-    if (commit && error) status = status_errno(error, "cannot write %s", writer->path);
-    if (!commit || error) unlink(writer->temporary);
+    fclose(writer->file);
+    unlink(writer->temporary);
   }
   free(writer->path);
   free(writer->temporary);
   free(writer);
-  return status;
 }

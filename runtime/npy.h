@@ -11,6 +11,6 @@ STATUS_CHECKED Status npy_parse(const uint8_t *head, size_t count, ArrayHeader *
 typedef struct NpyWriter NpyWriter;
 STATUS_CHECKED Status npy_writer_open(const char *path, const Type *type, NpyWriter **out);
 STATUS_CHECKED Status npy_writer_append(NpyWriter *writer, const void *bytes, size_t count);
-/* Frees the writer whatever happens; commit false throws the file away. */
-STATUS_CHECKED Status npy_writer_close(NpyWriter *writer, bool commit);
+STATUS_CHECKED Status npy_writer_commit(NpyWriter *writer);
+void npy_writer_free(NpyWriter *writer); /* NULL is fine; without a commit the file is dropped */
 #endif
