@@ -47,6 +47,10 @@ Shape shape_of(int rank, const int64_t *dim);
 bool shape_equal(const Shape *a, const Shape *b);
 bool type_equal(const Type *a, const Type *b);
 int64_t shape_elements(const Shape *shape); /* 1 for a scalar; shapes are checked not to overflow */
+/* Rank and dimensions in range and at most MAX_ELEMENTS elements (zeros counted as ones, so that
+ * strides cannot overflow either). Every type that infer_type gives is legal. */
+#define MAX_ELEMENTS ((int64_t)1 << 40)
+bool shape_is_legal(const Shape *shape);
 int64_t type_bytes(const Type *type);
 /* Row-major strides in elements. */
 void shape_strides(const Shape *shape, int64_t stride[MAX_RANK]);

@@ -1,0 +1,208 @@
+/* graph: the tables of ops and attributes, and the making of nodes. Invariant: every node made
+ * here has a type that infer_type gave, attributes sorted by id, and defaults spelled out (conv,
+ * pooling, slice, pad) or left out (a dot's false flags), so that equal nodes look equal. */
+#include "ir/graph.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const OpInfo op_info[OP_COUNT] = {
+#define OP(ID, text, min, max, op_class, rule, gradient)                                           \
+  [OP_##ID] = {text, min, max, CLASS_##op_class},
+#include "ir/ops.def"
+#undef OP
+};
+
+const struct AttrInfo attr_info[ATTR_COUNT] = {
+#define ATTR(ID, text, kind) [ATTR_##ID] = {text, ATTR_KIND_##kind},
+#include "ir/attrs.def"
+#undef ATTR
+};
+
+bool op_parse(const char *text, Op *out) {
+  for (int i = 0; i < OP_COUNT; i++)
+    if (!strcmp(op_info[i].text, text)) {
+      *out = (Op)i;
+      return true;
+    }
+  return false;
+}
+
+Graph *graph_new(Arena *arena, const char *name) {
+  Graph *graph = ARENA_NEW(arena, Graph);
+  graph->arena = arena;
+  graph->name = arena_strdup(arena, name ? name : "");
+  return graph;
+}
+
+void graph_add_root(Graph *graph, RootKind kind, const char *name, Node *node) {
+  Root root = {kind, arena_strdup(graph->arena, name ? name : ""), node};
+  VEC_PUSH(graph->arena, graph->roots, root);
+}
+
+Node *graph_find_root(const Graph *graph, RootKind kind, const char *name) {
+  for (int i = 0; i < graph->roots.count; i++) {
+    const Root *root = &graph->roots.at[i];
+    if (root->kind == kind && (!name || !strcmp(root->name, name))) return root->node;
+  }
+  return NULL;
+}
+
+/* ── attributes ─────────────────────────────────────────────────────────────────────────────── */
+Attr attr_int(AttrId id, int64_t value) { return (Attr){.id = id, .i = value}; }
+Attr attr_bool(AttrId id, bool value) { return (Attr){.id = id, .i = value}; }
+Attr attr_float(AttrId id, double value) { return (Attr){.id = id, .f = value}; }
+Attr attr_str(AttrId id, const char *value) { return (Attr){.id = id, .s = value}; }
+Attr attr_ints(AttrId id, const int64_t *values, int count) {
+  return (Attr){.id = id, .count = count, .ints = values};
+}
+Attr attr_floats(AttrId id, const double *values, int count) {
+  return (Attr){.id = id, .count = count, .floats = values};
+}
+
+static Attr copy_attr(Arena *arena, Attr attr) {
+  switch (attr_info[attr.id].kind) {
+  case ATTR_KIND_STR:
+    attr.s = arena_strdup(arena, attr.s ? attr.s : "");
+    break;
+  case ATTR_KIND_INTS: {
+    int64_t *ints = ARENA_ARRAY(arena, int64_t, attr.count);
+    if (attr.count) memcpy(ints, attr.ints, sizeof *ints * (size_t)attr.count);
+    attr.ints = ints;
+    break;
+  }
+  case ATTR_KIND_FLOATS: {
+    double *floats = ARENA_ARRAY(arena, double, attr.count);
+    if (attr.count) memcpy(floats, attr.floats, sizeof *floats * (size_t)attr.count);
+    attr.floats = floats;
+    break;
+  }
+  default:
+    break;
+  }
+  return attr;
+}
+
+const Attr *node_attr(const Node *node, AttrId id) {
+  for (int i = 0; i < node->attr_count; i++)
+    if (node->attr[i].id == id) return &node->attr[i];
+  return NULL;
+}
+
+int64_t node_int(const Node *node, AttrId id, int64_t otherwise) {
+  const Attr *attr = node_attr(node, id);
+  return attr ? attr->i : otherwise;
+}
+
+double node_float(const Node *node, AttrId id, double otherwise) {
+  const Attr *attr = node_attr(node, id);
+  return attr ? attr->f : otherwise;
+}
+
+const char *node_str(const Node *node, AttrId id) {
+  const Attr *attr = node_attr(node, id);
+  return attr ? attr->s : NULL;
+}
+
+void node_set_attr(Graph *graph, Node *node, Attr attr) {
+  attr = copy_attr(graph->arena, attr);
+  int at = 0;
+  while (at < node->attr_count && node->attr[at].id < attr.id) at++;
+  if (at < node->attr_count && node->attr[at].id == attr.id) {
+    node->attr[at] = attr;
+    return;
+  }
+  Attr *grown = ARENA_ARRAY(graph->arena, Attr, node->attr_count + 1);
+  for (int i = 0; i < node->attr_count; i++) grown[i + (i >= at)] = node->attr[i];
+  grown[at] = attr;
+  node->attr = grown;
+  node->attr_count++;
+}
+
+static void drop_attr(Node *node, AttrId id) {
+  int kept = 0;
+  for (int i = 0; i < node->attr_count; i++)
+    if (node->attr[i].id != id) node->attr[kept++] = node->attr[i];
+  node->attr_count = kept;
+}
+
+static void set_default(Graph *graph, Node *node, Attr attr) {
+  if (!node_attr(node, attr.id)) node_set_attr(graph, node, attr);
+}
+
+static void normalize_window(Graph *graph, Node *node, bool is_conv) {
+  static const int64_t ones[2] = {1, 1}, zeros[4] = {0};
+  const Attr *kernel = node_attr(node, ATTR_KERNEL);
+  set_default(graph, node, attr_ints(ATTR_STRIDE, is_conv ? ones : kernel->ints, 2));
+  set_default(graph, node, attr_ints(ATTR_PADDING, zeros, 4));
+  set_default(graph, node, attr_str(ATTR_LAYOUT, "nchw"));
+  if (is_conv) {
+    set_default(graph, node, attr_ints(ATTR_DILATION, ones, 2));
+    set_default(graph, node, attr_int(ATTR_GROUPS, 1));
+  } else if (node->op == OP_POOL_AVG || node->op == OP_POOL_AVG_GRAD) {
+    set_default(graph, node, attr_bool(ATTR_COUNT_PAD, false));
+  }
+}
+
+/* One spelling for every meaning: cse and the readers of attributes rely on it. */
+static void normalize(Graph *graph, Node *node) {
+  switch (node->op) {
+  case OP_CONV:
+  case OP_CONV_GRAD_INPUT:
+  case OP_CONV_GRAD_WEIGHT:
+    normalize_window(graph, node, true);
+    break;
+  case OP_POOL_MAX:
+  case OP_POOL_INDEX:
+  case OP_POOL_MAX_GRAD:
+  case OP_POOL_AVG:
+  case OP_POOL_AVG_GRAD:
+    normalize_window(graph, node, false);
+    break;
+  case OP_DOT:
+    if (!node_int(node, ATTR_TRANS_A, 0)) drop_attr(node, ATTR_TRANS_A);
+    if (!node_int(node, ATTR_TRANS_B, 0)) drop_attr(node, ATTR_TRANS_B);
+    break;
+  case OP_SLICE: {
+    int64_t ones[MAX_RANK] = {1, 1, 1, 1, 1, 1, 1, 1};
+    set_default(graph, node, attr_ints(ATTR_STEP, ones, node->type.shape.rank));
+    break;
+  }
+  case OP_PAD:
+    set_default(graph, node, attr_float(ATTR_VALUE, 0));
+    break;
+  default:
+    break;
+  }
+}
+
+/* ── nodes ──────────────────────────────────────────────────────────────────────────────────── */
+Node *graph_try_node(Graph *graph, Op op, Node *const *inputs, int input_count, const Attr *attrs,
+                     int attr_count, const Type *given, Loc loc, const char **why) {
+  Type type;
+  if (!infer_type(graph->arena, op, inputs, input_count, attrs, attr_count, given, &type, why))
+    return NULL;
+  Node *node = ARENA_NEW(graph->arena, Node);
+  node->id = graph->nodes.count;
+  node->op = op;
+  node->type = type;
+  node->loc = loc;
+  node->input_count = input_count;
+  node->input = ARENA_ARRAY(graph->arena, Node *, input_count);
+  for (int i = 0; i < input_count; i++) node->input[i] = inputs[i];
+  for (int i = 0; i < attr_count; i++) node_set_attr(graph, node, attrs[i]);
+  normalize(graph, node);
+  VEC_PUSH(graph->arena, graph->nodes, node);
+  return node;
+}
+
+Node *graph_node(Graph *graph, Op op, Node *const *inputs, int input_count, const Attr *attrs,
+                 int attr_count, const Type *given, Loc loc) {
+  const char *why = NULL;
+  Node *node =
+      graph_try_node(graph, op, inputs, input_count, attrs, attr_count, given, loc, &why);
+  if (node) return node;
+  fprintf(stderr, "internal error: ft made an illegal %s node (source line %u): %s\n",
+          (unsigned)op < OP_COUNT ? op_info[op].text : "?", loc.line, why);
+  abort();
+}

@@ -1,0 +1,525 @@
+/* infer: the shape rules of ops.def, one function infer_<rule> each. They trust nothing: inputs,
+ * attributes and given types may come from a user or from a hostile file. The reasons are sentences
+ * for the user of the language, who sees them under a caret. Windowed ops are in infer_window.c. */
+#include "ir/infer.h"
+#include <math.h>
+#include <stdlib.h>
+
+bool infer_fail(Infer *in, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  in->why = arena_vprintf(in->arena, format, args);
+  va_end(args);
+  return false;
+}
+
+const Attr *infer_attr(const Infer *in, AttrId id) {
+  for (int i = 0; i < in->attr_count; i++)
+    if (in->attrs[i].id == id) return &in->attrs[i];
+  return NULL;
+}
+
+const char *infer_show(Infer *in, const Type *type) {
+  char buffer[TYPE_TEXT];
+  return arena_strdup(in->arena, type_text(type, buffer));
+}
+
+const char *infer_show_shape(Infer *in, const Shape *shape) {
+  char buffer[TYPE_TEXT];
+  return arena_strdup(in->arena, shape_text(shape, buffer));
+}
+
+bool infer_need_given(Infer *in) {
+  return in->given || infer_fail(in, "%s needs its type to be given", in->name);
+}
+
+const Attr *infer_need_attr(Infer *in, AttrId id) {
+  const Attr *attr = infer_attr(in, id);
+  if (!attr) infer_fail(in, "%s needs the attribute '%s'", in->name, attr_info[id].text);
+  return attr;
+}
+
+const Attr *infer_need_ints(Infer *in, AttrId id, int count) {
+  const Attr *attr = infer_need_attr(in, id);
+  if (attr && attr->count != count) {
+    infer_fail(in, "'%s' of %s must have %d numbers, not %d", attr_info[id].text, in->name, count,
+               attr->count);
+    return NULL;
+  }
+  return attr;
+}
+
+static bool need_name(Infer *in, AttrId id) {
+  const Attr *attr = infer_need_attr(in, id);
+  if (!attr) return false;
+  return (attr->s && *attr->s) || infer_fail(in, "the '%s' of %s is empty", attr_info[id].text, in->name);
+}
+
+static const Type *type_of(const Infer *in, int input) { return &in->input[input]->type; }
+
+/* ── pointwise ──────────────────────────────────────────────────────────────────────────────── */
+static bool all_same(Infer *in) {
+  for (int i = 1; i < in->input_count; i++) {
+    const Type *a = type_of(in, 0), *b = type_of(in, i);
+    if (a->dtype != b->dtype)
+      return infer_fail(in, "%s cannot mix %s and %s: convert one of them, for example with %s(x)",
+                        in->name, dtype_text(a->dtype), dtype_text(b->dtype),
+                        dtype_text(dtype_is_float(b->dtype) ? b->dtype : a->dtype));
+    if (!shape_equal(&a->shape, &b->shape))
+      return infer_fail(in, "the shapes of %s disagree: %s and %s", in->name,
+                        infer_show_shape(in, &a->shape), infer_show_shape(in, &b->shape));
+  }
+  if (in->input_count) *in->out = *type_of(in, 0);
+  return true;
+}
+
+static bool infer_same(Infer *in) {
+  DType dtype = type_of(in, 0)->dtype;
+  switch (in->op) {
+  case OP_STOP_GRADIENT:
+    break;
+  case OP_ASSIGN:
+    if (!need_name(in, ATTR_TARGET)) return false;
+    break;
+  case OP_NOT:
+  case OP_AND:
+  case OP_OR:
+  case OP_XOR:
+    if (dtype_is_float(dtype))
+      return infer_fail(in, "%s is for bool and integer tensors, not for %s: compare it with "
+                            "something first",
+                        in->name, dtype_text(dtype));
+    break;
+  case OP_REM:
+    if (!dtype_is_integer(dtype))
+      return infer_fail(in, "a remainder is for integer tensors, not for %s", dtype_text(dtype));
+    break;
+  default:
+    if (dtype == DT_BOOL)
+      return infer_fail(in, "%s does not apply to bool: convert it first, for example with f32(x)",
+                        in->name);
+  }
+  return all_same(in);
+}
+
+static bool infer_same_float(Infer *in) {
+  DType dtype = type_of(in, 0)->dtype;
+  if (!dtype_is_float(dtype))
+    return infer_fail(in, "%s is for floating-point tensors, not for %s: convert it first, for "
+                          "example with f32(x)",
+                      in->name, dtype_text(dtype));
+  return all_same(in);
+}
+
+static bool infer_predicate(Infer *in) {
+  if (in->op == OP_ISFINITE ? !infer_same_float(in) : !all_same(in)) return false;
+  in->out->dtype = DT_BOOL;
+  return true;
+}
+
+static bool infer_cast(Infer *in) {
+  if (!infer_need_given(in)) return false;
+  *in->out = *type_of(in, 0);
+  in->out->dtype = in->given->dtype;
+  return true;
+}
+
+static bool infer_select(Infer *in) {
+  const Type *cond = type_of(in, 0), *a = type_of(in, 1), *b = type_of(in, 2);
+  if (cond->dtype != DT_BOOL)
+    return infer_fail(in, "the condition of a selection must be bool, not %s",
+                      dtype_text(cond->dtype));
+  if (a->dtype != b->dtype)
+    return infer_fail(in, "the two branches of a selection differ: %s and %s", infer_show(in, a),
+                      infer_show(in, b));
+  if (!shape_equal(&a->shape, &b->shape) || !shape_equal(&a->shape, &cond->shape))
+    return infer_fail(in, "the shapes of a selection disagree: condition %s, branches %s and %s",
+                      infer_show_shape(in, &cond->shape), infer_show_shape(in, &a->shape),
+                      infer_show_shape(in, &b->shape));
+  *in->out = *a;
+  return true;
+}
+
+/* ── reductions ─────────────────────────────────────────────────────────────────────────────── */
+static bool infer_reduce(Infer *in) {
+  const Type *x = type_of(in, 0);
+  const Attr *axes = infer_need_attr(in, ATTR_AXES);
+  if (!axes) return false;
+  if (x->dtype == DT_BOOL)
+    return infer_fail(in, "%s does not apply to bool: convert it first, for example with f32(x)",
+                      in->name);
+  *in->out = *x;
+  for (int i = 0; i < axes->count; i++) {
+    int64_t axis = axes->ints[i];
+    if (axis < 0 || axis >= x->shape.rank)
+      return infer_fail(in, "%s over axis %lld of a tensor with %d dimensions, %s", in->name,
+                        (long long)axis, x->shape.rank, infer_show_shape(in, &x->shape));
+    if (i && axis <= axes->ints[i - 1])
+      return infer_fail(in, "the axes of %s must be different and in ascending order", in->name);
+    in->out->shape.dim[axis] = 1;
+  }
+  return true;
+}
+
+static bool infer_arg_reduce(Infer *in) {
+  if (!infer_reduce(in)) return false;
+  const Attr *axes = infer_attr(in, ATTR_AXES);
+  if (axes->count != 1)
+    return infer_fail(in, "%s works along one axis, not %d", in->name, axes->count);
+  int64_t size = type_of(in, 0)->shape.dim[axes->ints[0]];
+  if (size == 0)
+    return infer_fail(in, "%s along an empty axis: %s has no element to choose", in->name,
+                      infer_show_shape(in, &type_of(in, 0)->shape));
+  if (size > INT32_MAX)
+    return infer_fail(in, "%s along an axis of %lld elements: its i32 result cannot hold the index",
+                      in->name, (long long)size);
+  in->out->dtype = DT_I32;
+  return true;
+}
+
+/* ── matrix product ─────────────────────────────────────────────────────────────────────────── */
+static bool infer_dot(Infer *in) {
+  const Type *a = type_of(in, 0), *b = type_of(in, 1);
+  if (!dtype_is_float(a->dtype) || a->dtype != b->dtype)
+    return infer_fail(in, "a matrix product needs two floating-point tensors of one type, not %s "
+                          "and %s",
+                      infer_show(in, a), infer_show(in, b));
+  int rank = a->shape.rank;
+  if (rank < 2 || b->shape.rank != rank)
+    return infer_fail(in, "a matrix product needs two tensors with the same number of dimensions, "
+                          "at least 2, not %s and %s",
+                      infer_show_shape(in, &a->shape), infer_show_shape(in, &b->shape));
+  const Attr *ta = infer_attr(in, ATTR_TRANS_A), *tb = infer_attr(in, ATTR_TRANS_B);
+  int m = rank - 2, k = rank - 1;
+  if (ta && ta->i) m = rank - 1, k = rank - 2;
+  int kb = rank - 2, n = rank - 1;
+  if (tb && tb->i) kb = rank - 1, n = rank - 2;
+  if (a->shape.dim[k] != b->shape.dim[kb])
+    return infer_fail(in, "the inner dimensions of a matrix product disagree: %s%s and %s%s",
+                      infer_show_shape(in, &a->shape), ta && ta->i ? " transposed" : "",
+                      infer_show_shape(in, &b->shape), tb && tb->i ? " transposed" : "");
+  *in->out = *a;
+  for (int i = 0; i + 2 < rank; i++)
+    if (a->shape.dim[i] != b->shape.dim[i])
+      return infer_fail(in, "the batch dimensions of a matrix product disagree: %s and %s",
+                        infer_show_shape(in, &a->shape), infer_show_shape(in, &b->shape));
+  in->out->shape.dim[rank - 2] = a->shape.dim[m];
+  in->out->shape.dim[rank - 1] = b->shape.dim[n];
+  return true;
+}
+
+/* ── data movement ──────────────────────────────────────────────────────────────────────────── */
+static bool infer_reshape(Infer *in) {
+  if (!infer_need_given(in)) return false;
+  const Type *x = type_of(in, 0);
+  int64_t have = shape_elements(&x->shape), want = shape_elements(&in->given->shape);
+  if (have != want)
+    return infer_fail(in, "a tensor of %lld elements, %s, cannot be reshaped to %lld elements, %s",
+                      (long long)have, infer_show_shape(in, &x->shape), (long long)want,
+                      infer_show_shape(in, &in->given->shape));
+  *in->out = (Type){x->dtype, in->given->shape};
+  return true;
+}
+
+static bool infer_transpose(Infer *in) {
+  const Type *x = type_of(in, 0);
+  const Attr *perm = infer_need_ints(in, ATTR_PERM, x->shape.rank);
+  if (!perm) return false;
+  bool seen[MAX_RANK] = {false};
+  *in->out = *x;
+  for (int i = 0; i < perm->count; i++) {
+    int64_t from = perm->ints[i];
+    if (from < 0 || from >= x->shape.rank || seen[from])
+      return infer_fail(in, "the order of a transposition must name each of the %d dimensions once",
+                        x->shape.rank);
+    seen[from] = true;
+    in->out->shape.dim[i] = x->shape.dim[from];
+  }
+  return true;
+}
+
+static bool infer_broadcast(Infer *in) {
+  if (!infer_need_given(in)) return false;
+  const Type *x = type_of(in, 0);
+  const Shape *to = &in->given->shape;
+  bool agree = x->shape.rank == to->rank;
+  for (int i = 0; agree && i < to->rank; i++)
+    agree = x->shape.dim[i] == to->dim[i] || x->shape.dim[i] == 1;
+  if (!agree)
+    return infer_fail(in, "%s cannot be broadcast to %s: only dimensions of 1 can grow",
+                      infer_show_shape(in, &x->shape), infer_show_shape(in, to));
+  *in->out = (Type){x->dtype, *to};
+  return true;
+}
+
+static bool infer_slice(Infer *in) {
+  if (!infer_need_given(in)) return false;
+  const Type *x = type_of(in, 0);
+  const Shape *to = &in->given->shape;
+  if (to->rank != x->shape.rank)
+    return infer_fail(in, "a slice keeps the number of dimensions: %s to %s",
+                      infer_show_shape(in, &x->shape), infer_show_shape(in, to));
+  const Attr *start = infer_need_ints(in, ATTR_START, to->rank);
+  if (!start) return false;
+  const Attr *step = infer_attr(in, ATTR_STEP);
+  if (step && !(step = infer_need_ints(in, ATTR_STEP, to->rank))) return false;
+  for (int i = 0; i < to->rank; i++) {
+    int64_t by = step ? step->ints[i] : 1, from = start->ints[i], size = x->shape.dim[i];
+    if (by < 1) return infer_fail(in, "the step of a slice must be at least 1");
+    bool inside = from >= 0 && from <= size;
+    if (inside && to->dim[i] > 0) /* by division: no product that could overflow */
+      inside = from < size && (to->dim[i] == 1 || to->dim[i] - 1 <= (size - 1 - from) / by);
+    if (!inside)
+      return infer_fail(in, "a slice of %lld elements from %lld in steps of %lld leaves dimension "
+                            "%d of %s",
+                        (long long)to->dim[i], (long long)from, (long long)by, i,
+                        infer_show_shape(in, &x->shape));
+  }
+  *in->out = (Type){x->dtype, *to};
+  return true;
+}
+
+/* Whether a value of the attribute `value` exists in the dtype. */
+static bool check_value(Infer *in, DType dtype, double value) {
+  if (dtype_is_float(dtype)) return true;
+  double low = 0, high = 1;
+  if (dtype == DT_U8) high = 255;
+  if (dtype == DT_I32) low = INT32_MIN, high = INT32_MAX;
+  if (dtype == DT_U32) high = UINT32_MAX;
+  if (dtype == DT_I64) low = -9007199254740992.0, high = 9007199254740992.0;
+  if (value >= low && value <= high && value == floor(value)) return true;
+  return infer_fail(in, "the constant %g does not exist in %s", value, dtype_text(dtype));
+}
+
+static bool infer_pad(Infer *in) {
+  const Type *x = type_of(in, 0);
+  const Attr *low = infer_need_ints(in, ATTR_LOW, x->shape.rank);
+  const Attr *high = low ? infer_need_ints(in, ATTR_HIGH, x->shape.rank) : NULL;
+  if (!high) return false;
+  const Attr *value = infer_attr(in, ATTR_VALUE);
+  if (value && !check_value(in, x->dtype, value->f)) return false;
+  *in->out = *x;
+  for (int i = 0; i < x->shape.rank; i++) {
+    if (low->ints[i] < 0 || high->ints[i] < 0 || low->ints[i] > MAX_ELEMENTS ||
+        high->ints[i] > MAX_ELEMENTS)
+      return infer_fail(in, "the padding of dimension %d must be between 0 and 2^40", i);
+    in->out->shape.dim[i] += low->ints[i] + high->ints[i];
+  }
+  return true;
+}
+
+static bool infer_concat(Infer *in) {
+  const Type *first = type_of(in, 0);
+  const Attr *axis = infer_need_attr(in, ATTR_AXIS);
+  if (!axis) return false;
+  if (axis->i < 0 || axis->i >= first->shape.rank)
+    return infer_fail(in, "concatenation along axis %lld of tensors with %d dimensions",
+                      (long long)axis->i, first->shape.rank);
+  *in->out = *first;
+  for (int k = 1; k < in->input_count; k++) {
+    const Type *x = type_of(in, k);
+    bool agree = x->dtype == first->dtype && x->shape.rank == first->shape.rank;
+    for (int i = 0; agree && i < first->shape.rank; i++)
+      agree = i == axis->i || x->shape.dim[i] == first->shape.dim[i];
+    if (!agree)
+      return infer_fail(in, "tensors concatenated along axis %lld must agree in everything else: "
+                            "%s and %s",
+                        (long long)axis->i, infer_show(in, first), infer_show(in, x));
+    in->out->shape.dim[axis->i] += x->shape.dim[axis->i];
+    if (in->out->shape.dim[axis->i] > MAX_ELEMENTS)
+      return infer_fail(in, "the concatenated tensor would have more than 2^40 elements");
+  }
+  return true;
+}
+
+static bool check_index(Infer *in, const Type *index) {
+  return index->dtype == DT_I32 || index->dtype == DT_I64 ||
+         infer_fail(in, "the indices of a lookup must be i32 or i64, not %s",
+                    dtype_text(index->dtype));
+}
+
+/* index.shape + table.shape[1:] */
+static bool gather_shape(Infer *in, const Shape *table, const Shape *index, Shape *out) {
+  if (table->rank < 1) return infer_fail(in, "a lookup needs a table with at least one dimension");
+  if (index->rank + table->rank - 1 > MAX_RANK)
+    return infer_fail(in, "a lookup of %s in %s would have more than %d dimensions",
+                      infer_show_shape(in, index), infer_show_shape(in, table), MAX_RANK);
+  *out = *index;
+  for (int i = 1; i < table->rank; i++) out->dim[out->rank++] = table->dim[i];
+  return true;
+}
+
+static bool infer_gather(Infer *in) {
+  const Type *table = type_of(in, 0), *index = type_of(in, 1);
+  in->out->dtype = table->dtype;
+  return check_index(in, index) &&
+         gather_shape(in, &table->shape, &index->shape, &in->out->shape);
+}
+
+static bool given_scatter_add(Infer *in) {
+  const Type *updates = type_of(in, 0), *index = type_of(in, 1);
+  Shape want;
+  if (!check_index(in, index)) return false;
+  if (!gather_shape(in, &in->given->shape, &index->shape, &want)) return false;
+  if (updates->dtype != in->given->dtype || updates->dtype == DT_BOOL)
+    return infer_fail(in, "scatter_add adds %s to %s", dtype_text(updates->dtype),
+                      dtype_text(in->given->dtype));
+  return shape_equal(&want, &updates->shape) ||
+         infer_fail(in, "scatter_add to %s with indices %s needs updates of shape %s, not %s",
+                    infer_show(in, in->given), infer_show_shape(in, &index->shape),
+                    infer_show_shape(in, &want), infer_show_shape(in, &updates->shape));
+}
+
+/* ── leaves and structure ───────────────────────────────────────────────────────────────────── */
+static bool infer_random(Infer *in) {
+  if (!infer_need_given(in)) return false;
+  for (int i = 0; i < 2; i++)
+    if (type_of(in, i)->dtype != DT_I64 || type_of(in, i)->shape.rank != 0)
+      return infer_fail(in, "the %s of a random tensor must be i64[], not %s", i ? "step" : "seed",
+                        infer_show(in, type_of(in, i)));
+  const Attr *stream = infer_need_attr(in, ATTR_STREAM);
+  if (!stream) return false;
+  if (stream->i < 0 || stream->i > UINT32_MAX)
+    return infer_fail(in, "the stream of a random tensor must fit 32 bits");
+  if (in->given->dtype != DT_F32)
+    return infer_fail(in, "random numbers are f32, not %s", dtype_text(in->given->dtype));
+  *in->out = *in->given;
+  return true;
+}
+
+static bool given_iota(Infer *in) {
+  const Attr *axis = infer_need_attr(in, ATTR_AXIS);
+  if (!axis) return false;
+  if (in->given->dtype != DT_I32 && in->given->dtype != DT_I64)
+    return infer_fail(in, "iota counts in i32 or i64, not in %s", dtype_text(in->given->dtype));
+  if (axis->i < 0 || axis->i >= in->given->shape.rank)
+    return infer_fail(in, "iota along axis %lld of %s", (long long)axis->i,
+                      infer_show(in, in->given));
+  return in->given->dtype == DT_I64 || in->given->shape.dim[axis->i] <= INT32_MAX ||
+         infer_fail(in, "i32 cannot count to %lld", (long long)in->given->shape.dim[axis->i]);
+}
+
+static bool given_pack(Infer *in) {
+  const Attr *offsets = infer_need_ints(in, ATTR_OFFSETS, in->input_count);
+  if (!offsets) return false;
+  if (in->given->shape.rank != 1)
+    return infer_fail(in, "pack makes a flat tensor, not %s", infer_show(in, in->given));
+  int64_t end = 0;
+  for (int i = 0; i < in->input_count; i++) {
+    const Type *x = type_of(in, i);
+    if (x->dtype != in->given->dtype)
+      return infer_fail(in, "pack of %s to %s", infer_show(in, x), infer_show(in, in->given));
+    if (offsets->ints[i] < end)
+      return infer_fail(in, "the operands of pack overlap or are out of order at operand %d", i);
+    if (offsets->ints[i] > in->given->shape.dim[0] - shape_elements(&x->shape))
+      return infer_fail(in, "operand %d of pack leaves %s", i, infer_show(in, in->given));
+    end = offsets->ints[i] + shape_elements(&x->shape);
+  }
+  return true;
+}
+
+static bool given_result(Infer *in) {
+  const Attr *index = infer_need_attr(in, ATTR_INDEX);
+  if (!index) return false;
+  const Node *fused = in->input[0];
+  if (fused->op != OP_FUSED)
+    return infer_fail(in, "result projects a fused node, not %s", op_info[fused->op].text);
+  if (!fused->body) return index->i >= 0 || infer_fail(in, "result %lld", (long long)index->i);
+  if (index->i < 0 || index->i >= fused->body->roots.count)
+    return infer_fail(in, "result %lld of a fused node with %d results", (long long)index->i,
+                      fused->body->roots.count);
+  const Type *type = &fused->body->roots.at[index->i].node->type;
+  return type_equal(type, in->given) ||
+         infer_fail(in, "result %lld is %s, not %s", (long long)index->i, infer_show(in, type),
+                    infer_show(in, in->given));
+}
+
+static bool given_leaf(Infer *in) {
+  const Attr *index, *value;
+  switch (in->op) {
+  case OP_PARAM:
+    if (!dtype_is_float(in->given->dtype))
+      return infer_fail(in, "a parameter must be floating-point, not %s",
+                        dtype_text(in->given->dtype));
+    return need_name(in, ATTR_NAME);
+  case OP_SETTING:
+    if (in->given->dtype != DT_F64 || in->given->shape.rank)
+      return infer_fail(in, "a setting is f64[], not %s", infer_show(in, in->given));
+    return need_name(in, ATTR_NAME);
+  case OP_INPUT:
+  case OP_STATE:
+    return need_name(in, ATTR_NAME);
+  case OP_CONST:
+    value = infer_need_attr(in, ATTR_VALUE);
+    return value && check_value(in, in->given->dtype, value->f);
+  case OP_FUSED:
+    return need_name(in, ATTR_KIND);
+  case OP_ARG:
+    index = infer_need_attr(in, ATTR_INDEX);
+    return index && (index->i >= 0 || infer_fail(in, "argument %lld", (long long)index->i));
+  default:
+    return infer_fail(in, "%s has no shape rule", in->name);
+  }
+}
+
+static bool infer_given(Infer *in) {
+  if (!infer_need_given(in)) return false;
+  *in->out = *in->given;
+  switch (in->op) {
+  case OP_CONV_GRAD_INPUT:
+  case OP_CONV_GRAD_WEIGHT:
+    return infer_conv_grad(in);
+  case OP_POOL_MAX_GRAD:
+  case OP_POOL_AVG_GRAD:
+    return infer_pool_grad(in);
+  case OP_IOTA:
+    return given_iota(in);
+  case OP_SCATTER_ADD:
+    return given_scatter_add(in);
+  case OP_PACK:
+    return given_pack(in);
+  case OP_RESULT:
+    return given_result(in);
+  default:
+    return given_leaf(in);
+  }
+}
+
+/* ── the entry ──────────────────────────────────────────────────────────────────────────────── */
+static bool (*const rules[OP_COUNT])(Infer *) = {
+#define OP(ID, text, min, max, op_class, rule, gradient) [OP_##ID] = infer_##rule,
+#include "ir/ops.def"
+#undef OP
+};
+
+static bool check_arity(Infer *in) {
+  const OpInfo *info = &op_info[in->op];
+  if (in->input_count >= info->min_inputs &&
+      (info->max_inputs < 0 || in->input_count <= info->max_inputs))
+    return true;
+  return infer_fail(in, "%s takes %s%d input%s, not %d", in->name,
+                    info->max_inputs < 0 ? "at least " : "", info->min_inputs,
+                    info->min_inputs == 1 ? "" : "s", in->input_count);
+}
+
+bool infer_type(Arena *arena, Op op, Node *const *inputs, int input_count, const Attr *attrs,
+                int attr_count, const Type *given, Type *out, const char **why) {
+  Infer in = {.arena = arena, .op = op, .input = inputs, .input_count = input_count,
+              .attrs = attrs, .attr_count = attr_count, .given = given, .out = out};
+  if ((unsigned)op >= OP_COUNT) {
+    *why = "there is no such operation";
+    return false;
+  }
+  in.name = op_info[op].text;
+  *out = (Type){0};
+  bool legal = check_arity(&in);
+  if (legal && given && !shape_is_legal(&given->shape))
+    legal = infer_fail(&in, "the shape %s has more than 2^40 elements",
+                       infer_show_shape(&in, &given->shape));
+  legal = legal && rules[op](&in);
+  if (legal && !shape_is_legal(&out->shape))
+    legal = infer_fail(&in, "the result of %s, %s, would have more than 2^40 elements", in.name,
+                       infer_show_shape(&in, &out->shape));
+  if (!legal) *why = in.why;
+  return legal;
+}

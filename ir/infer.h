@@ -1,0 +1,34 @@
+/* infer: what the shape rules share. Private to ir/infer.c and ir/infer_window.c. */
+#ifndef FT_IR_INFER_H
+#define FT_IR_INFER_H
+#include "ir/graph.h"
+
+typedef struct {
+  Arena *arena;
+  Op op;
+  const char *name; /* the op's text */
+  Node *const *input;
+  int input_count;
+  const Attr *attrs;
+  int attr_count;
+  const Type *given;
+  Type *out;
+  const char *why;
+} Infer;
+
+/* Sets the reason and returns false. */
+bool infer_fail(Infer *in, const char *format, ...) __attribute__((format(printf, 2, 3)));
+const Attr *infer_attr(const Infer *in, AttrId id); /* NULL if absent */
+const Attr *infer_need_attr(Infer *in, AttrId id);  /* NULL and a reason if absent */
+const Attr *infer_need_ints(Infer *in, AttrId id, int count);
+bool infer_need_given(Infer *in);
+const char *infer_show(Infer *in, const Type *type);
+const char *infer_show_shape(Infer *in, const Shape *shape);
+
+/* ir/infer_window.c */
+bool infer_conv(Infer *in);
+bool infer_conv_grad(Infer *in);
+bool infer_pool(Infer *in);
+bool infer_pool_index(Infer *in);
+bool infer_pool_grad(Infer *in);
+#endif

@@ -1,0 +1,166 @@
+/* infer_window: the shape rules of convolution and pooling and of their gradients. A gradient's
+ * given type is checked by running the forward rule on it. Window attributes are kept below 2^20,
+ * so that no product here can overflow. */
+#include "ir/infer.h"
+#include <string.h>
+
+enum { LARGEST = 1 << 20 };
+
+typedef struct {
+  int64_t stride[2], padding[4], dilation[2], groups;
+  int channel, row, column; /* dimensions of the image */
+} Window;
+
+static bool read_ints(Infer *in, AttrId id, int count, int64_t least, int64_t *out) {
+  const Attr *attr = infer_attr(in, id);
+  if (!attr) return true;
+  if (!infer_need_ints(in, id, count)) return false;
+  for (int i = 0; i < count; i++) {
+    if (attr->ints[i] < least || attr->ints[i] > LARGEST)
+      return infer_fail(in, "the %s of %s must be between %lld and %d, not %lld",
+                        attr_info[id].text, in->name, (long long)least, LARGEST,
+                        (long long)attr->ints[i]);
+    out[i] = attr->ints[i];
+  }
+  return true;
+}
+
+static bool read_window(Infer *in, Window *window) {
+  *window = (Window){{1, 1}, {0}, {1, 1}, 1, 1, 2, 3};
+  const Attr *layout = infer_attr(in, ATTR_LAYOUT), *groups = infer_attr(in, ATTR_GROUPS);
+  if (layout && !strcmp(layout->s, "nhwc")) {
+    window->row = 1;
+    window->column = 2;
+    window->channel = 3;
+  } else if (layout && strcmp(layout->s, "nchw")) {
+    return infer_fail(in, "the layout of %s must be \"nchw\" or \"nhwc\", not \"%s\"", in->name,
+                      layout->s);
+  }
+  if (groups) window->groups = groups->i;
+  if (window->groups < 1 || window->groups > LARGEST)
+    return infer_fail(in, "the groups of %s must be between 1 and %d", in->name, LARGEST);
+  return read_ints(in, ATTR_STRIDE, 2, 1, window->stride) &&
+         read_ints(in, ATTR_PADDING, 4, 0, window->padding) &&
+         read_ints(in, ATTR_DILATION, 2, 1, window->dilation);
+}
+
+/* How often a window of `kernel` fits; 0 if it never does. */
+static int64_t steps(const Window *window, int axis, int64_t size, int64_t kernel) {
+  int64_t span = window->dilation[axis] * (kernel - 1) + 1;
+  int64_t room = size + window->padding[axis] + window->padding[axis + 2];
+  return room < span ? 0 : (room - span) / window->stride[axis] + 1;
+}
+
+static bool need_image(Infer *in, const Type *x) {
+  return (dtype_is_float(x->dtype) && x->shape.rank == 4) ||
+         infer_fail(in, "%s needs a floating-point image tensor with 4 dimensions [batch, channels, "
+                        "height, width], not %s",
+                    in->name, infer_show(in, x));
+}
+
+static bool conv_shape(Infer *in, const Type *x, const Type *w, Shape *out) {
+  Window window;
+  if (!read_window(in, &window) || !need_image(in, x)) return false;
+  if (w->dtype != x->dtype || w->shape.rank != 4)
+    return infer_fail(in, "the weight of a convolution must be [out channels, in channels / groups, "
+                          "height, width] of the image's type, not %s",
+                      infer_show(in, w));
+  int64_t channels = x->shape.dim[window.channel], outputs = w->shape.dim[0];
+  if (channels % window.groups || outputs % window.groups)
+    return infer_fail(in, "the groups of a convolution, %lld, must divide its %lld input and %lld "
+                          "output channels",
+                      (long long)window.groups, (long long)channels, (long long)outputs);
+  if (channels / window.groups != w->shape.dim[1])
+    return infer_fail(in, "the channels of a convolution disagree: the image %s has %lld in each "
+                          "of %lld groups, the weight %s takes %lld",
+                      infer_show_shape(in, &x->shape), (long long)(channels / window.groups),
+                      (long long)window.groups, infer_show_shape(in, &w->shape),
+                      (long long)w->shape.dim[1]);
+  if (w->shape.dim[2] < 1 || w->shape.dim[3] < 1)
+    return infer_fail(in, "the kernel of a convolution is empty: %s",
+                      infer_show_shape(in, &w->shape));
+  int64_t rows = steps(&window, 0, x->shape.dim[window.row], w->shape.dim[2]);
+  int64_t columns = steps(&window, 1, x->shape.dim[window.column], w->shape.dim[3]);
+  if (!rows || !columns)
+    return infer_fail(in, "the kernel of a convolution, %lldx%lld, does not fit the image %s",
+                      (long long)w->shape.dim[2], (long long)w->shape.dim[3],
+                      infer_show_shape(in, &x->shape));
+  *out = x->shape;
+  out->dim[window.channel] = outputs;
+  out->dim[window.row] = rows;
+  out->dim[window.column] = columns;
+  return true;
+}
+
+bool infer_conv(Infer *in) {
+  const Type *x = &in->input[0]->type, *w = &in->input[1]->type;
+  in->out->dtype = x->dtype;
+  return conv_shape(in, x, w, &in->out->shape);
+}
+
+static bool same_shape(Infer *in, const char *what, const Type *have, DType dtype,
+                       const Shape *want) {
+  Type expected = {dtype, *want};
+  return type_equal(have, &expected) ||
+         infer_fail(in, "%s needs a %s of type %s, not %s", in->name, what,
+                    infer_show(in, &expected), infer_show(in, have));
+}
+
+bool infer_conv_grad(Infer *in) {
+  bool of_input = in->op == OP_CONV_GRAD_INPUT;
+  const Type *other = &in->input[1]->type;
+  Shape shape;
+  if (!conv_shape(in, of_input ? in->given : other, of_input ? other : in->given, &shape))
+    return false;
+  return same_shape(in, "gradient", &in->input[0]->type, in->given->dtype, &shape);
+}
+
+static bool pool_shape(Infer *in, const Type *x, Shape *out, int64_t kernel[2]) {
+  Window window;
+  if (!read_window(in, &window) || !need_image(in, x)) return false;
+  if (!infer_need_attr(in, ATTR_KERNEL) || !read_ints(in, ATTR_KERNEL, 2, 1, kernel)) return false;
+  if (!infer_attr(in, ATTR_STRIDE)) memcpy(window.stride, kernel, sizeof window.stride);
+  for (int i = 0; i < 4; i++)
+    if (window.padding[i] >= kernel[i % 2])
+      return infer_fail(in, "the padding of a pooling, %lld, must be smaller than its window, %lld: "
+                            "a window would hold no element",
+                        (long long)window.padding[i], (long long)kernel[i % 2]);
+  int64_t height = x->shape.dim[window.row], width = x->shape.dim[window.column];
+  int64_t rows = steps(&window, 0, height, kernel[0]), columns = steps(&window, 1, width, kernel[1]);
+  if (!height || !width || !rows || !columns)
+    return infer_fail(in, "the window of a pooling, %lldx%lld, does not fit the image %s",
+                      (long long)kernel[0], (long long)kernel[1], infer_show_shape(in, &x->shape));
+  *out = x->shape;
+  out->dim[window.row] = rows;
+  out->dim[window.column] = columns;
+  return true;
+}
+
+bool infer_pool(Infer *in) {
+  int64_t kernel[2];
+  in->out->dtype = in->input[0]->type.dtype;
+  return pool_shape(in, &in->input[0]->type, &in->out->shape, kernel);
+}
+
+static bool check_index_window(Infer *in, const int64_t kernel[2]) {
+  return (kernel[0] <= 256 && kernel[1] <= 256 && kernel[0] * kernel[1] <= 256) ||
+         infer_fail(in, "the window of a max pooling may have at most 256 elements, not %lldx%lld",
+                    (long long)kernel[0], (long long)kernel[1]);
+}
+
+bool infer_pool_index(Infer *in) {
+  int64_t kernel[2];
+  in->out->dtype = DT_U8;
+  return pool_shape(in, &in->input[0]->type, &in->out->shape, kernel) &&
+         check_index_window(in, kernel);
+}
+
+bool infer_pool_grad(Infer *in) {
+  int64_t kernel[2];
+  Shape shape;
+  if (!pool_shape(in, in->given, &shape, kernel)) return false;
+  if (!same_shape(in, "gradient", &in->input[0]->type, in->given->dtype, &shape)) return false;
+  return in->op != OP_POOL_MAX_GRAD ||
+         (check_index_window(in, kernel) &&
+          same_shape(in, "index", &in->input[1]->type, DT_U8, &shape));
+}

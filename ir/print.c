@@ -1,0 +1,152 @@
+/* print: the text form. Everything that graph_parse reads back is written here: floats in the
+ * shortest spelling that parses to the same bits, strings escaped, locations in full. */
+#include "base/text.h"
+#include "ir/graph.h"
+#include "ir/text_form.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *const root_kind_text[5] = {
+    [ROOT_LOSS] = "loss",     [ROOT_METRIC] = "metric", [ROOT_OUTPUT] = "output",
+    [ROOT_ASSIGN] = "assign", [ROOT_RESULT] = "result",
+};
+
+static void print_string(Text *out, const char *string) {
+  text_append(out, "\"", 1);
+  for (const char *s = string; *s; s++) {
+    unsigned char c = (unsigned char)*s;
+    if (c == '"' || c == '\\')
+      text_printf(out, "\\%c", c);
+    else if (c == '\n')
+      text_append(out, "\\n", 2);
+    else if (c == '\t')
+      text_append(out, "\\t", 2);
+    else if (c < 0x20 || c == 0x7f)
+      text_printf(out, "\\x%02x", c);
+    else
+      text_append(out, s, 1);
+  }
+  text_append(out, "\"", 1);
+}
+
+static void print_float(Text *out, double value) {
+  if (isnan(value)) {
+    text_printf(out, signbit(value) ? "-nan" : "nan");
+  } else if (isinf(value)) {
+    text_printf(out, value < 0 ? "-inf" : "inf");
+  } else {
+    char buffer[40];
+    for (int digits = 6; digits <= 17; digits += digits == 6 ? 9 : 1) {
+      snprintf(buffer, sizeof buffer, "%.*g", digits, value);
+      if (strtod(buffer, NULL) == value) break;
+    }
+    text_printf(out, "%s", buffer);
+  }
+}
+
+static void print_attr(Text *out, const Attr *attr) {
+  text_printf(out, "%s=", attr_info[attr->id].text);
+  switch (attr_info[attr->id].kind) {
+  case ATTR_KIND_INT:
+    text_printf(out, "%lld", (long long)attr->i);
+    break;
+  case ATTR_KIND_FLOAT:
+    print_float(out, attr->f);
+    break;
+  case ATTR_KIND_BOOL:
+    text_printf(out, attr->i ? "true" : "false");
+    break;
+  case ATTR_KIND_STR:
+    print_string(out, attr->s);
+    break;
+  case ATTR_KIND_DTYPE:
+    text_printf(out, "%s", dtype_text((DType)attr->i));
+    break;
+  case ATTR_KIND_INTS:
+    text_append(out, "[", 1);
+    for (int i = 0; i < attr->count; i++)
+      text_printf(out, "%s%lld", i ? "," : "", (long long)attr->ints[i]);
+    text_append(out, "]", 1);
+    break;
+  case ATTR_KIND_FLOATS:
+    text_append(out, "[", 1);
+    for (int i = 0; i < attr->count; i++) {
+      if (i) text_append(out, ",", 1);
+      print_float(out, attr->floats[i]);
+    }
+    text_append(out, "]", 1);
+    break;
+  }
+}
+
+static void print_loc(Text *out, const Node *node) {
+  Loc loc = node->loc;
+  bool known = loc.file || loc.line || loc.column;
+  if (!known && !node->is_backward) return;
+  text_printf(out, "  @%s", node->is_backward ? "~" : "");
+  if (!known) return;
+  if (loc.file != 1) text_printf(out, "%u:", loc.file);
+  text_printf(out, "%u:%u", loc.line, loc.column);
+}
+
+static void print_body(Text *out, const Graph *graph, int indent);
+
+static void print_node(Text *out, const Node *node, int indent) {
+  char type[TYPE_TEXT];
+  text_printf(out, "%*s%%%d = %s", indent, "", node->id, op_info[node->op].text);
+  for (int i = 0; i < node->input_count; i++)
+    text_printf(out, "%s%%%d", i ? ", " : " ", node->input[i]->id);
+  for (int i = 0; i < node->attr_count; i++) {
+    text_printf(out, i ? ", " : " {");
+    print_attr(out, &node->attr[i]);
+  }
+  if (node->attr_count) text_append(out, "}", 1);
+  if (node->body) {
+    text_printf(out, " body ");
+    print_body(out, node->body, indent);
+  }
+  text_printf(out, " : %s", type_text(&node->type, type));
+  print_loc(out, node);
+  text_append(out, "\n", 1);
+}
+
+static void print_body(Text *out, const Graph *graph, int indent) {
+  if (*graph->name) {
+    print_string(out, graph->name);
+    text_append(out, " ", 1);
+  }
+  text_printf(out, "{\n");
+  for (int i = 0; i < graph->nodes.count; i++) print_node(out, graph->nodes.at[i], indent + 2);
+  for (int i = 0; i < graph->roots.count; i++) {
+    const Root *root = &graph->roots.at[i];
+    text_printf(out, "%*s%s ", indent + 2, "", root_kind_text[root->kind]);
+    if (*root->name) {
+      print_string(out, root->name);
+      text_append(out, " ", 1);
+    }
+    text_printf(out, "%%%d\n", root->node->id);
+  }
+  text_printf(out, "%*s}", indent, "");
+}
+
+static Text to_text(const Graph *graph) {
+  Text text = {0};
+  text_printf(&text, "graph ");
+  print_body(&text, graph, 0);
+  text_append(&text, "\n", 1);
+  return text;
+}
+
+void graph_print(const Graph *graph, FILE *out) {
+  Text text = to_text(graph);
+  fwrite(text_cstr(&text), 1, text.count, out);
+  text_free(&text);
+}
+
+char *graph_to_text(const Graph *graph, Arena *arena) {
+  Text text = to_text(graph);
+  char *copy = arena_strndup(arena, text_cstr(&text), text.count);
+  text_free(&text);
+  return copy;
+}

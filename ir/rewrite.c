@@ -1,0 +1,39 @@
+/* rewrite: passes build new graphs; the old one stays as it was. Bodies of fused nodes are shared
+ * by pointer between old and new: a pass that changes a body makes its own copy first. */
+#include "ir/graph.h"
+#include <assert.h>
+
+Node *graph_copy_node(Graph *fresh, const Node *old, Node *const *inputs) {
+  Node *node = graph_node(fresh, old->op, inputs, old->input_count, old->attr, old->attr_count,
+                          &old->type, old->loc);
+  node->body = old->body;
+  node->is_backward = old->is_backward;
+  return node;
+}
+
+Graph *graph_rewrite(const Graph *old, RewriteVisit *visit, void *context) {
+  Graph *fresh = graph_new(old->arena, old->name);
+  Node **map = ARENA_ARRAY(old->arena, Node *, old->nodes.count);
+  for (int i = 0; i < old->nodes.count; i++) {
+    const Node *node = old->nodes.at[i];
+    Node **inputs = ARENA_ARRAY(old->arena, Node *, node->input_count);
+    for (int k = 0; k < node->input_count; k++) inputs[k] = map[node->input[k]->id];
+    Node *replacement = visit ? visit(fresh, node, inputs, context) : NULL;
+    map[i] = replacement ? replacement : graph_copy_node(fresh, node, inputs);
+  }
+  for (int i = 0; i < old->roots.count; i++) {
+    const Root *root = &old->roots.at[i];
+    graph_add_root(fresh, root->kind, root->name, map[root->node->id]);
+  }
+  return fresh;
+}
+
+int *graph_use_counts(const Graph *graph, Arena *arena) {
+  int *uses = ARENA_ARRAY(arena, int, graph->nodes.count);
+  for (int i = 0; i < graph->nodes.count; i++) {
+    const Node *node = graph->nodes.at[i];
+    for (int k = 0; k < node->input_count; k++) uses[node->input[k]->id]++;
+  }
+  for (int i = 0; i < graph->roots.count; i++) uses[graph->roots.at[i].node->id]++;
+  return uses;
+}
