@@ -1,0 +1,261 @@
+"""Values and gradients of every function of the language, compiled, against PyTorch in float64.
+
+A case is an expression over named arguments. Float arguments are params, so that one step of
+sgd(lr=1) on loss = sum over cases of sum(expression * weight) leaves their gradients in the saved
+weights (old - new), and the weights' own gradients are the expression's values in the train graph.
+Integer arguments are model inputs. Every op of `ftc --list-ops` must appear in the step of some case."""
+import json
+import os
+import sys
+
+import numpy
+import torch
+import torch.nn.functional as F
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+import support
+
+random = numpy.random.RandomState(3)
+
+
+def uniform(*shape, low=-2.0, high=2.0):
+    return random.uniform(low, high, shape).astype(numpy.float32)
+
+
+def positive(*shape):
+    return uniform(*shape, low=0.2, high=3.0)
+
+
+def integers(high, *shape, low=0):
+    return random.randint(low, high, shape).astype(numpy.int32)
+
+
+def distinct(*shape):
+    """Values without ties, for max and its kin."""
+    n = int(numpy.prod(shape))
+    return (random.permutation(n).reshape(shape) / max(n, 1) * 4 - 2).astype(numpy.float32)
+
+
+CASES = []
+
+
+def case(expression, torch_function, **arguments):
+    CASES.append((expression, torch_function, arguments))
+
+
+SHAPES = [(), (1,), (7,), (3, 5), (2, 1, 9), (4, 33)]
+UNARY = {
+    "exp": torch.exp, "expm1": torch.expm1, "sin": torch.sin, "cos": torch.cos, "tanh": torch.tanh, "sigmoid": torch.sigmoid,
+    "erf": torch.erf, "abs": torch.abs, "sign": torch.sign, "floor": torch.floor, "ceil": torch.ceil, "round": torch.round,
+    "relu": torch.relu, "silu": F.silu, "softplus": F.softplus, "elu": F.elu, "leaky_relu": F.leaky_relu, "gelu": F.gelu,
+    "hardtanh": F.hardtanh,
+}
+for name, function in UNARY.items():
+    for shape in SHAPES if name in ("exp", "relu", "tanh") else SHAPES[3:5]:
+        case(f"{name}(x)", function, x=uniform(*shape))
+for name, function in {"log": torch.log, "log1p": torch.log1p, "sqrt": torch.sqrt, "rsqrt": torch.rsqrt}.items():
+    case(f"{name}(x)", function, x=positive(3, 5))
+    case(f"{name}(x)", function, x=positive(130))
+case("-x", torch.neg, x=uniform(3, 5))
+case('gelu(x, approximate="tanh")', lambda x: 0.5 * x * (1 + torch.tanh((2 / torch.pi) ** 0.5 * (x + 0.044715 * x**3))), x=uniform(4, 9))
+case("leaky_relu(x, 0.2)", lambda x: F.leaky_relu(x, 0.2), x=uniform(4, 9))
+case("elu(x, alpha=0.7)", lambda x: F.elu(x, 0.7), x=uniform(4, 9))
+case("clamp(x, -0.5, 0.8)", lambda x: torch.clamp(x, -0.5, 0.8), x=uniform(4, 9))
+BROADCASTS = [((3, 5), (3, 5)), ((3, 5), (5,)), ((3, 1), (1, 5)), ((), (4, 3)), ((2, 1, 4), (3, 1)), ((1,), (6,))]
+for symbol, function in {"+": torch.add, "-": torch.sub, "*": torch.mul, "/": torch.div}.items():
+    for a, b in BROADCASTS:
+        case(f"a {symbol} b", function, a=uniform(*a), b=positive(*b))
+case("maximum(a, b)", torch.maximum, a=uniform(3, 5), b=uniform(5))
+case("minimum(a, b)", torch.minimum, a=uniform(3, 5), b=uniform(5))
+case("pow(a, b)", torch.pow, a=positive(3, 5), b=uniform(5))
+case("a ** 3", lambda a: a**3, a=uniform(3, 5))
+case("a ** 2.5", lambda a: a**2.5, a=positive(3, 5))
+case("1.5 - a", lambda a: 1.5 - a, a=uniform(3, 5))
+case("2.0 / a", lambda a: 2.0 / a, a=positive(3, 5))
+for symbol, function in {"<": torch.lt, "<=": torch.le, ">": torch.gt, ">=": torch.ge, "==": torch.eq, "!=": torch.ne}.items():
+    case(f"where(a {symbol} b, a * 2, b * b)", lambda a, b, f=function: torch.where(f(a, b), a * 2, b * b), a=uniform(3, 5), b=uniform(3, 5))
+case("f32(i == j) * a", lambda i, j, a: (i == j) * a, i=integers(3, 4, 5), j=integers(3, 4, 5), a=uniform(4, 5))
+case("where((a > 0 and b > 0) or not (a > 1), a, b)", lambda a, b: torch.where(((a > 0) & (b > 0)) | ~(a > 1), a, b), a=uniform(3, 5), b=uniform(3, 5))
+case("f32(isfinite(a / b)) * b", lambda a, b: torch.isfinite(a / b) * b, a=uniform(4), b=numpy.array([0, 1, 0, 2], numpy.float32))
+case("f32(i + j * 3 - 2) * a", lambda i, j, a: (i + j * 3 - 2) * a, i=integers(9, 6), j=integers(9, 6), a=uniform(6))
+case("f32(i % 4) * a", lambda i, a: (i % 4) * a, i=integers(99, 6), a=uniform(6))
+for shape in [(5,), (1,), (3, 4), (2, 3, 5), (1, 7), (6, 1), (3, 300)]:
+    case("sum(x)", torch.sum, x=uniform(*shape))
+    case("mean(x)", torch.mean, x=uniform(*shape))
+    case("max(x)", torch.max, x=distinct(*shape))
+for name, function in {"sum": torch.sum, "mean": torch.mean}.items():
+    case(f"{name}(x, axis=0)", lambda x, f=function: f(x, 0), x=uniform(5, 7))
+    case(f"{name}(x, axis=-1, keepdims=true)", lambda x, f=function: f(x, -1, keepdim=True), x=uniform(5, 7))
+    case(f"{name}(x, axis=(0, 2))", lambda x, f=function: f(x, (0, 2)), x=uniform(3, 4, 5))
+    case(f"{name}(x, axis=1)", lambda x, f=function: f(x, 1), x=uniform(3, 4, 5))
+    case(f"{name}(x, axis=0)", lambda x, f=function: f(x, 0), x=uniform(300, 3))
+case("min(x)", torch.min, x=distinct(4, 3))
+case("max(x, axis=1)", lambda x: torch.amax(x, 1), x=distinct(4, 9))
+case("min(x, axis=0)", lambda x: torch.amin(x, 0), x=distinct(4, 9))
+case("max(x, axis=(0, 2))", lambda x: torch.amax(x, (0, 2)), x=distinct(3, 4, 5))
+case("max(x, axis=-1)", lambda x: torch.amax(x, -1), x=numpy.array([[1, 1, 0], [2, 2, 2]], numpy.float32))
+case("prod(x, axis=1)", lambda x: torch.prod(x, 1), x=positive(4, 5))
+case("prod(x, axis=1)", lambda x: torch.prod(x, 1), x=numpy.array([[0, 2, 3], [0, 0, 5], [1, 2, 3]], numpy.float32))
+case("var(x, axis=-1)", lambda x: torch.var(x, -1, unbiased=False), x=uniform(4, 9))
+case("var(x, axis=0, unbiased=true)", lambda x: torch.var(x, 0, unbiased=True), x=uniform(9, 4))
+case("std(x, axis=-1)", lambda x: torch.std(x, -1, unbiased=False), x=uniform(4, 9))
+case("f32(argmax(x, axis=-1)) * y", lambda x, y: torch.argmax(x, -1) * y, x=distinct(5, 7), y=uniform(5))
+case("f32(argmin(x, axis=0)) * y", lambda x, y: torch.argmin(x, 0) * y, x=distinct(5, 7), y=uniform(7))
+case("a @ b", torch.matmul, a=uniform(3, 4), b=uniform(4, 5))
+case("a @ b", torch.matmul, a=uniform(1, 33), b=uniform(33, 17))
+case("a @ b", torch.matmul, a=uniform(65, 70), b=uniform(70, 129))
+case("a @ transpose(b)", lambda a, b: a @ b.T, a=uniform(3, 4), b=uniform(5, 4))
+case("transpose(a) @ b", lambda a, b: a.T @ b, a=uniform(4, 3), b=uniform(4, 5))
+case("transpose(a) @ transpose(b)", lambda a, b: a.T @ b.T, a=uniform(4, 3), b=uniform(5, 4))
+case("a @ b", torch.matmul, a=uniform(2, 3, 4), b=uniform(2, 4, 5))
+case("a @ b", torch.matmul, a=uniform(2, 3, 4), b=uniform(4, 5))
+case("a @ b", torch.matmul, a=uniform(2, 1, 3, 4), b=uniform(5, 4, 6))
+case("relu(a @ b + c)", lambda a, b, c: torch.relu(a @ b + c), a=uniform(6, 4), b=uniform(4, 20), c=uniform(20))
+case("gelu(a @ b + c) * d", lambda a, b, c, d: F.gelu(a @ b + c) * d, a=uniform(6, 4), b=uniform(4, 20), c=uniform(20), d=uniform(6, 20))
+case("reshape(x, [2, 6]) * y", lambda x, y: x.reshape(2, 6) * y, x=uniform(3, 4), y=uniform(6))
+case("flatten(x, from=1) * y", lambda x, y: x.flatten(1) * y, x=uniform(2, 3, 4), y=uniform(12))
+case("transpose(x) * y", lambda x, y: x.T * y, x=uniform(37, 45), y=uniform(37))
+case("permute(x, (2, 0, 1)) * y", lambda x, y: x.permute(2, 0, 1) * y, x=uniform(3, 4, 5), y=uniform(4))
+case("squeeze(x, axis=1) * y", lambda x, y: x.squeeze(1) * y, x=uniform(3, 1, 4), y=uniform(4))
+case("unsqueeze(x, axis=1) * y", lambda x, y: x.unsqueeze(1) * y, x=uniform(3, 4), y=uniform(2, 4))
+case("broadcast_to(x, [5, 3]) * y", lambda x, y: x.expand(5, 3) * y, x=uniform(1, 3), y=uniform(5, 3))
+case("concat([a, b], axis=1) * c", lambda a, b, c: torch.cat([a, b], 1) * c, a=uniform(3, 2), b=uniform(3, 5), c=uniform(7))
+case("concat([a, b, a], axis=0)", lambda a, b: torch.cat([a, b, a]), a=uniform(2, 3), b=uniform(1, 3))
+case("stack([a, b], axis=0)", lambda a, b: torch.stack([a, b]), a=uniform(2, 3), b=uniform(2, 3))
+case("x[1:3, ::2] * 2", lambda x: x[1:3, ::2] * 2, x=uniform(4, 7))
+case("x[-1]", lambda x: x[-1], x=uniform(4, 7))
+case("x[:, 2]", lambda x: x[:, 2], x=uniform(4, 7))
+case("pad(x, low=(1, 0), high=(0, 2), value=0.5)", lambda x: F.pad(x, (0, 2, 1, 0), value=0.5), x=uniform(3, 4))
+case('rearrange(x, "b t (h d) -> b h t d", h=2) * y', lambda x, y: x.reshape(2, 3, 2, 4).permute(0, 2, 1, 3) * y, x=uniform(2, 3, 8), y=uniform(4))
+case("embed(t, i) * y", lambda t, i, y: t[i] * y, t=uniform(11, 6), i=integers(11, 4, 5), y=uniform(6))
+case("embed(t, i)", lambda t, i: t[i], t=uniform(5, 3), i=numpy.array([2, 2, 2, 0], numpy.int32))
+case("f32(one_hot(i, 6)) * y", lambda i, y: F.one_hot(i, 6) * y, i=integers(6, 5), y=uniform(6))
+case("f32(arange(7)) * y", lambda y: torch.arange(7) * y, y=uniform(7))
+case("stop_gradient(x) * x", lambda x: x.detach() * x, x=uniform(3, 4))
+for shape in [(4, 10), (1, 1), (3, 1000), (2, 3, 17)]:
+    case("softmax(x)", lambda x: torch.softmax(x, -1), x=uniform(*shape))
+    case("log_softmax(x)", lambda x: torch.log_softmax(x, -1), x=uniform(*shape))
+    case("logsumexp(x)", lambda x: torch.logsumexp(x, -1), x=uniform(*shape))
+case("softmax(x * 60)", lambda x: torch.softmax(x * 60, -1), x=uniform(3, 5))
+case("softmax(x, axis=1)", lambda x: torch.softmax(x, 1), x=uniform(2, 5, 3))
+for shape in [(4, 10), (3, 1), (2, 3, 300)]:
+    case("layer_norm(x, g, b)", lambda x, g, b: F.layer_norm(x, x.shape[-1:], g, b), x=uniform(*shape), g=uniform(shape[-1]), b=uniform(shape[-1]))
+case("rms_norm(x, g)", lambda x, g: x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-5) * g, x=uniform(4, 10), g=uniform(10))
+for batch, classes in [(1, 2), (6, 10), (5, 1000)]:
+    case("mean(cross_entropy(x, t))", lambda x, t: F.cross_entropy(x, t), x=uniform(batch, classes), t=integers(classes, batch))
+case("cross_entropy(x, t)", lambda x, t: F.cross_entropy(x, t, reduction="none"), x=uniform(6, 10), t=integers(10, 6))
+case("mean(cross_entropy(x, t, smoothing=0.1))", lambda x, t: F.cross_entropy(x, t, label_smoothing=0.1), x=uniform(6, 10), t=integers(10, 6))
+case("mean(cross_entropy(x, t, ignore=-1))", lambda x, t: F.cross_entropy(x, t, ignore_index=-1), x=uniform(6, 10), t=numpy.array([1, -1, 3, -1, 9, 0], numpy.int32))
+case("mean(cross_entropy(x, t))", lambda x, t: F.cross_entropy(x.reshape(-1, 9), t.reshape(-1)), x=uniform(2, 4, 9), t=integers(9, 2, 4))
+case("mean(mse(x, y))", F.mse_loss, x=uniform(4, 5), y=uniform(4, 5))
+case("mean(l1(x, y))", F.l1_loss, x=uniform(4, 5), y=uniform(4, 5))
+case("mean(huber(x, y, delta=0.7))", lambda x, y: F.huber_loss(x, y, delta=0.7), x=uniform(4, 5), y=uniform(4, 5))
+case("mean(bce_with_logits(x, y))", F.binary_cross_entropy_with_logits, x=uniform(4, 5), y=uniform(4, 5, low=0, high=1))
+case("f32(topk_correct(x, t, 3)) * y", lambda x, t, y: (x.topk(3).indices == t[:, None]).any(1) * y, x=distinct(8, 9), t=integers(9, 8), y=uniform(8))
+CONVS = [  # n c h w o k stride padding dilation groups
+    (1, 1, 5, 5, 1, 1, 1, 0, 1, 1), (2, 3, 8, 7, 4, 3, 1, 1, 1, 1), (2, 4, 9, 9, 6, 3, 2, 1, 1, 2), (1, 2, 11, 11, 3, 3, 1, 2, 2, 1),
+    (2, 4, 6, 6, 4, 3, 1, 1, 1, 4), (2, 3, 7, 7, 16, 5, 3, 2, 1, 1), (3, 16, 8, 8, 32, 1, 2, 0, 1, 1)]
+for n, c, h, w, o, k, stride, padding, dilation, groups in CONVS:
+    case(f"conv2d(x, w, stride={stride}, padding={padding}, dilation={dilation}, groups={groups})",
+         lambda x, w, s=stride, p=padding, d=dilation, g=groups: F.conv2d(x, w, None, s, p, d, g), x=uniform(n, c, h, w), w=uniform(o, c // groups, k, k))
+case("relu(conv2d(x, w, padding=1) + reshape(b, [1, 4, 1, 1]))", lambda x, w, b: torch.relu(F.conv2d(x, w, b, padding=1)), x=uniform(2, 3, 6, 6), w=uniform(4, 3, 3, 3), b=uniform(4))
+POOLS = [(2, 2, 0), (3, 2, 1), (3, 1, 1), (2, 3, 0), (3, 3, 1)]
+for kernel, stride, padding in POOLS:
+    case(f"max_pool2d(x, {kernel}, stride={stride}, padding={padding})", lambda x, k=kernel, s=stride, p=padding: F.max_pool2d(x, k, s, p), x=distinct(2, 3, 9, 8))
+    case(f"avg_pool2d(x, {kernel}, stride={stride}, padding={padding})", lambda x, k=kernel, s=stride, p=padding: F.avg_pool2d(x, k, s, p), x=uniform(2, 3, 9, 8))
+case("avg_pool2d(x, 3, stride=2, padding=1, count_include_pad=false)", lambda x: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False), x=uniform(2, 3, 9, 8))
+case("max_pool2d(relu(conv2d(x, w, padding=1)), 2)", lambda x, w: F.max_pool2d(F.relu(F.conv2d(x, w, padding=1)), 2), x=uniform(2, 3, 8, 8), w=uniform(8, 3, 3, 3))
+case("global_avg_pool2d(x)", lambda x: x.mean((2, 3)), x=uniform(2, 3, 5, 4))
+
+# Not in any case's step: made only by passes that the random-graph tests cover, or without a value of their own.
+NOT_HERE = {"fused", "arg", "result", "random", "xor"}
+GROUP = 16  # cases in one model: fewer compilations
+
+
+def model(cases):
+    """The text of a model with these cases, its initial weights and its integer inputs."""
+    lines, weights, inputs, names = [], {}, {"unused": numpy.zeros((1, 1), numpy.float32)}, []
+    terms = []
+    for k, (expression, function, arguments) in enumerate(cases):
+        lines.append(f"  // {expression}")
+        text = expression
+        for name, value in arguments.items():
+            full = f"c{k}_{name}"
+            dims = ", ".join(map(str, value.shape))
+            if value.dtype == numpy.int32:
+                inputs[full] = value[None]
+                lines.append(f"  {full} = reshape({full}_in, [{dims}])")
+            else:
+                weights[full] = value
+                lines.append(f"  param {full}: [{dims}] = zeros")
+            text = rename(text, name, full)
+        result = function(*(torch.from_numpy(v.astype(numpy.int64 if v.dtype == numpy.int32 else numpy.float64)) for v in arguments.values()))
+        weight = random.uniform(0.5, 1.5, tuple(result.shape)).astype(numpy.float32)
+        weights[f"c{k}_weight"] = weight
+        lines += [f"  param c{k}_weight: [{', '.join(map(str, weight.shape))}] = zeros", f"  c{k} = {text}"]
+        terms.append(f"sum(c{k} * c{k}_weight)")
+    signature = ", ".join(["unused: f32[B, 1]"] + [f"{n}_in: i32[B, {', '.join(map(str, v.shape[1:]))}]" if v.ndim > 1 else f"{n}_in: i32[B]" for n, v in inputs.items() if n != "unused"])
+    files = ", ".join(f'"{n}.npy"' for n in inputs)
+    text = f"model Cases({signature}) {{\n" + "\n".join(lines) + "\n  loss = " + " + ".join(terms) + "\n}\n"
+    text += f"data D {{ train = npy({files}) }}\ntrain {{ model = Cases; data = D; batch = 1; epochs = 1; optimizer = sgd(lr=1.0); eval every 0 epochs }}\n"
+    return text, weights, inputs
+
+
+def rename(text, name, full):
+    import re
+
+    return re.sub(rf"(?<![A-Za-z0-9_\"]){name}(?![A-Za-z0-9_(=])", full, text)
+
+
+class Ops(support.Case):
+    seen = set()
+
+    def group(self, cases):
+        text, weights, inputs = model(cases)
+        artifact = self.compile(text)
+        for line in support.run("ftc", self.path("model.ft"), "--emit=ir").stdout.splitlines():
+            Ops.seen.update(line.replace("=", " ").split())
+        for name, value in inputs.items():
+            numpy.save(self.path(name + ".npy"), value)
+        support.write_safetensors(self.path("start.safetensors"), weights)
+        support.run("ftrun", artifact, "--data", self.folder, "--init", self.path("start.safetensors"), "--save", self.path("end.safetensors"), "--steps", "1", "--no-shuffle")
+        end = support.read_safetensors(self.path("end.safetensors"))
+        for k, (expression, function, arguments) in enumerate(cases):
+            with self.subTest(expression, **{n: v.shape for n, v in arguments.items()}):
+                tensors = {n: torch.from_numpy(v.astype(numpy.int64 if v.dtype == numpy.int32 else numpy.float64)) for n, v in arguments.items()}
+                for tensor in tensors.values():
+                    tensor.requires_grad_(tensor.is_floating_point())
+                value = function(*tensors.values())
+                weight = torch.from_numpy(weights[f"c{k}_weight"].astype(numpy.float64))
+                total = (value * weight).sum()
+                if total.requires_grad:
+                    total.backward()
+                self.close(weights[f"c{k}_weight"] - end[f"c{k}_weight"], value.detach().numpy(), "value", weights[f"c{k}_weight"])
+                for name, tensor in tensors.items():
+                    if tensor.is_floating_point():
+                        gradient = tensor.grad.numpy() if tensor.grad is not None else numpy.zeros(tensor.shape)
+                        start = weights[f"c{k}_{name}"]
+                        self.close(start - end[f"c{k}_{name}"], gradient, f"gradient of {name}", start)
+
+    def close(self, ours, theirs, what, start):
+        self.assertEqual(ours.shape, theirs.shape, what)
+        # old - new cancels: its error is that of rounding both to f32, besides the arithmetic's own
+        scale = max(numpy.abs(theirs).max(initial=0), numpy.abs(start).max(initial=0), 1e-3)
+        self.assertTrue(numpy.isfinite(ours).all(), what)
+        error = numpy.abs(ours - theirs).max(initial=0) / scale
+        self.assertLess(error, 4e-6, f"{what}: {error:.1e} of its largest element")
+
+
+for first in range(0, len(CASES), GROUP):
+    setattr(Ops, f"test_cases_{first:03d}", lambda self, first=first: self.group(CASES[first : first + GROUP]))
+
+
+def test_every_op_has_a_case(self):
+    listed = {line.split()[0] for line in support.run("ftc", "--list-ops").stdout.splitlines() if line.strip()}
+    self.assertGreater(len(listed), 60)
+    self.assertEqual(sorted(listed - Ops.seen - NOT_HERE), [])
+
+
+setattr(Ops, "test_zz_every_op_has_a_case", test_every_op_has_a_case)
+if __name__ == "__main__":
+    support.main()
