@@ -27,7 +27,6 @@ const char *status_message(void);
 #define STATUS_TRY(expression)                                                                     \
   do {                                                                                             \
     Status status_try_ = (expression);                                                             \
-    if (status_try_ != STATUS_OK)                                                                  \
-      return status_try_;                                                                          \
+    if (status_try_ != STATUS_OK) return status_try_;                                              \
   } while (0)
 #endif

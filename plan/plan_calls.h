@@ -1,0 +1,49 @@
+/* plan_calls: calls.def as a table, and the check that a call's buffers hold what its attributes
+ * say. Shared by the reader of plans and by the runtime that makes the calls. */
+#ifndef FT_PLAN_PLAN_CALLS_H
+#define FT_PLAN_PLAN_CALLS_H
+#include "plan/plan.h"
+
+/* In the order of calls.def, whose names are strings. */
+typedef enum {
+  CALL_GEMM,
+  CALL_CONV,
+  CALL_CONV_GRAD_INPUT,
+  CALL_CONV_GRAD_WEIGHT,
+  CALL_COPY,
+  CALL_ZERO,
+  CALL_COUNT
+} CallId;
+
+/* The most attributes a call has, and the most arguments. */
+enum { CALL_MAX_INTS = 24, CALL_MAX_ARGS = 8 };
+
+typedef struct {
+  const char *name;
+  int input_count, output_count; /* without an optional bias */
+  const char *attributes;        /* space separated, in order */
+} CallInfo;
+extern const CallInfo call_info[CALL_COUNT];
+bool call_parse(const char *name, CallId *out);
+
+/* A convolution's geometry, all checked: see calls.def. ho and wo are derived. */
+typedef struct {
+  int64_t n, c, h, w, o, kh, kw, sh, sw, pt, pl, pb, pr, dh, dw, groups, ho, wo;
+  bool is_nhwc, has_bias, has_relu;
+} ConvShape;
+/* A matrix product's. */
+typedef struct {
+  int64_t batch, m, n, k;
+  bool ta, tb, has_bias, has_relu;
+} GemmShape;
+
+/* The attribute `key` of a call step; the key must exist. */
+int64_t call_int(const PlanStep *step, const char *key);
+/* These assume a step that call_check accepted. */
+void call_conv_shape(const PlanStep *step, ConvShape *out);
+void call_gemm_shape(const PlanStep *step, GemmShape *out);
+
+/* True if the step's attributes are those of the table, in range, and every buffer is large
+ * enough and f32; else false and a reason (static or in the arena). */
+bool call_check(Arena *arena, const PlanStep *step, const PlanBuffer *buffers, const char **why);
+#endif

@@ -1,0 +1,203 @@
+/* plan_print: a Plan as text. One line per thing, indented by the graph it belongs to; every
+ * string is quoted, every number prints in the shortest form that reads back to itself, so that
+ * print, parse, print is the identity. The last line is a checksum of all before it. */
+#include "plan/plan_text.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *arena_text(ArenaId id) {
+  static const char *const names[ARENA_COUNT] = {
+#define X(ID, text) text,
+      ARENAS(X)
+#undef X
+  };
+  return names[id];
+}
+
+bool arena_parse(const char *text, ArenaId *out) {
+  for (int i = 0; i < ARENA_COUNT; i++)
+    if (!strcmp(arena_text((ArenaId)i), text)) {
+      *out = (ArenaId)i;
+      return true;
+    }
+  return false;
+}
+
+uint64_t plan_checksum(const char *text, size_t length) {
+  uint64_t hash = 14695981039346656037u; /* FNV-1a, 64 bits */
+  for (size_t i = 0; i < length; i++) hash = (hash ^ (unsigned char)text[i]) * 1099511628211u;
+  return hash;
+}
+
+void plan_print_number(Text *out, double value) {
+  char digits[32];
+  for (int precision = 15; precision <= 17; precision++) {
+    snprintf(digits, sizeof digits, "%.*g", precision, value);
+    if (strtod(digits, NULL) == value) break;
+  }
+  text_printf(out, "%s", digits);
+}
+
+/* Quoted; what is not printable ASCII becomes \xNN, so that a PTX comment may hold it. */
+static void print_string(Text *out, const char *text) {
+  text_append(out, "\"", 1);
+  for (const char *at = text ? text : ""; *at; at++) {
+    unsigned char c = (unsigned char)*at;
+    if (c == '"' || c == '\\')
+      text_printf(out, "\\%c", c);
+    else if (c < 0x20 || c > 0x7e)
+      text_printf(out, "\\x%02x", c);
+    else
+      text_append(out, at, 1);
+  }
+  text_append(out, "\"", 1);
+}
+
+static void print_type(Text *out, const Type *type) {
+  char buffer[TYPE_TEXT];
+  text_printf(out, "%s", type_text(type, buffer));
+}
+
+static void print_settings(Text *out, const SettingValue *values) {
+  if (!values) return;
+  Arena *scratch = arena_new();
+  const SettingValue *defaults = settings_new(scratch);
+  for (int i = 0; i < setting_count; i++) {
+    bool is_text = setting_info[i].kind == SET_STR;
+    bool is_default = is_text ? !strcmp(values[i].text, defaults[i].text)
+                              : values[i].number == defaults[i].number;
+    if (is_default && !values[i].is_set) continue;
+    text_printf(out, "setting %s ", setting_info[i].key);
+    if (is_text)
+      print_string(out, values[i].text);
+    else
+      plan_print_number(out, values[i].number);
+    text_printf(out, values[i].is_set ? " given\n" : "\n");
+  }
+  arena_free(scratch);
+}
+
+static void print_sources(Text *out, const Plan *plan) {
+  for (int i = 0; i < plan->sources.count; i++) {
+    const DataSource *source = &plan->sources.at[i];
+    text_printf(out, "data ");
+    print_string(out, source->split);
+    text_printf(out, " ");
+    print_string(out, source->kind);
+    for (int j = 0; j < source->file_count; j++) {
+      text_printf(out, " file ");
+      print_string(out, source->files[j]);
+    }
+    for (int j = 0; j < source->option_count; j++) {
+      text_printf(out, " option ");
+      print_string(out, source->option_names[j]);
+      text_printf(out, " ");
+      plan_print_number(out, source->option_values[j]);
+    }
+    text_printf(out, "\n");
+  }
+}
+
+static void print_tensor(Text *out, const char *word, const PlanTensor *tensor) {
+  text_printf(out, "%s ", word);
+  print_string(out, tensor->name);
+  text_printf(out, " ");
+  print_type(out, &tensor->type);
+  text_printf(out, " at %" PRId64, tensor->offset);
+  if (tensor->init.text) {
+    text_printf(out, " init %s(", tensor->init.text);
+    for (int i = 0; i < tensor->init.arg_count; i++) {
+      text_printf(out, "%s", i ? ", " : "");
+      plan_print_number(out, tensor->init.arg[i]);
+    }
+    text_printf(out, ")");
+  }
+  if (tensor->is_needed_for_predict) text_printf(out, " predict");
+  if (tensor->is_saved) text_printf(out, " saved");
+  text_printf(out, "\n");
+}
+
+static void print_args(Text *out, const PlanStep *step) {
+  text_printf(out, " (");
+  for (int i = 0; i < step->arg_count; i++) {
+    if (i == step->input_count) text_printf(out, ") -> (");
+    text_printf(out, "%s%d", i == 0 || i == step->input_count ? "" : " ", step->args[i]);
+  }
+  if (step->arg_count == step->input_count) text_printf(out, ") -> (");
+  text_printf(out, ")");
+}
+
+static void print_triple(Text *out, const char *key, const int64_t value[3]) {
+  if (value[0] || value[1] || value[2])
+    text_printf(out, " %s=%" PRId64 ",%" PRId64 ",%" PRId64, key, value[0], value[1], value[2]);
+}
+
+static void print_step(Text *out, const PlanStep *step) {
+  text_printf(out, "  %s ", step->kind == STEP_LAUNCH ? "launch" : "call");
+  print_string(out, step->name);
+  print_args(out, step);
+  if (step->kind == STEP_CALL)
+    for (int i = 0; i < step->int_count; i++)
+      text_printf(out, " %s=%" PRId64, step->ints[i].key, step->ints[i].value);
+  if (step->work) text_printf(out, " work=%" PRId64, step->work);
+  if (step->grain) text_printf(out, " grain=%" PRId64, step->grain);
+  print_triple(out, "grid", step->grid);
+  print_triple(out, "block", step->block);
+  if (step->shared) text_printf(out, " shared=%" PRId64, step->shared);
+  if (step->flops) text_printf(out, " flops=%" PRId64, step->flops);
+  if (step->bytes) text_printf(out, " moves=%" PRId64, step->bytes);
+  if (step->line) text_printf(out, " line=%" PRIu32, step->line);
+  text_printf(out, " ");
+  print_string(out, step->label);
+  text_printf(out, "\n");
+}
+
+static void print_graph(Text *out, const PlanGraph *graph) {
+  text_printf(out, "graph ");
+  print_string(out, graph->name);
+  text_printf(out, "\n");
+  for (int i = 0; i < graph->buffers.count; i++) {
+    const PlanBuffer *buffer = &graph->buffers.at[i];
+    text_printf(out, "  buffer %d %s+%" PRId64 " ", i, arena_text(buffer->arena), buffer->offset);
+    print_type(out, &buffer->type);
+    text_printf(out, "\n");
+  }
+  for (int i = 0; i < graph->steps.count; i++) print_step(out, &graph->steps.at[i]);
+  for (int i = 0; i < graph->outputs.count; i++) {
+    const PlanOutput *output = &graph->outputs.at[i];
+    text_printf(out, "  %s ", output->kind);
+    print_string(out, output->name);
+    text_printf(out, " ");
+    print_type(out, &output->type);
+    text_printf(out, " at %" PRId64 "\n", output->offset);
+  }
+}
+
+void plan_print(const Plan *plan, Text *out) {
+  size_t start = out->count;
+  text_printf(out, "ft-plan %d\nmodel ", PLAN_VERSION);
+  print_string(out, plan->model);
+  text_printf(out, "\nsource ");
+  print_string(out, plan->source);
+  text_printf(out, "\ntarget %s ", plan->target);
+  print_string(out, plan->target_cpu);
+  text_printf(out, "\n");
+  print_settings(out, plan->settings);
+  print_sources(out, plan);
+  for (int i = 0; i < ARENA_COUNT; i++)
+    text_printf(out, "arena %s %" PRId64 "\n", arena_text((ArenaId)i), plan->arena_bytes[i]);
+  for (int i = 0; i < plan->memory.count; i++) {
+    text_printf(out, "memory ");
+    print_string(out, plan->memory.at[i].category);
+    text_printf(out, " %" PRId64 "\n", plan->memory.at[i].bytes);
+  }
+  for (int i = 0; i < plan->inputs.count; i++) print_tensor(out, "input", &plan->inputs.at[i]);
+  for (int i = 0; i < plan->params.count; i++) print_tensor(out, "param", &plan->params.at[i]);
+  for (int i = 0; i < plan->states.count; i++) print_tensor(out, "state", &plan->states.at[i]);
+  for (int i = 0; i < plan->scalars.count; i++) print_tensor(out, "scalar", &plan->scalars.at[i]);
+  for (int i = 0; i < 2; i++) print_graph(out, &plan->graph[i]);
+  uint64_t checksum = plan_checksum(text_cstr(out) + start, out->count - start);
+  text_printf(out, "checksum %016" PRIx64 "\n", checksum);
+}

@@ -1,0 +1,9 @@
+/* plan_text: what the printer and the parser of plans share. */
+#ifndef FT_PLAN_PLAN_TEXT_H
+#define FT_PLAN_PLAN_TEXT_H
+#include "plan/plan.h"
+
+uint64_t plan_checksum(const char *text, size_t length);
+/* The shortest decimal that reads back to the same double. */
+void plan_print_number(Text *out, double value);
+#endif

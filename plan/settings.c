@@ -1,0 +1,161 @@
+/* settings: the table of settings.def and values for it. Ranges and choices stand here, beside the
+ * parser of values, so that the compiler, ftrun --set and the plan reader refuse the same things.
+ */
+#include "plan/plan.h"
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+const SettingInfo setting_info[] = {
+#define SETTING(key, kind, when, otherwise, doc) {key, SET_##kind, WHEN_##when, otherwise, doc},
+#include "plan/settings.def"
+#undef SETTING
+};
+enum { COUNT = sizeof setting_info / sizeof *setting_info };
+const int setting_count = COUNT;
+
+/* Numbers not listed: integers from 0, floats any finite value. */
+static const struct {
+  const char *key;
+  double low, high;
+} ranges[] = {
+    {"train.batch", 1, 1 << 30},
+    {"train.accumulate", 1, 1 << 20},
+    {"train.clip", 0, INFINITY},
+    {"train.lr", 0, INFINITY},
+    {"train.weight_decay", 0, INFINITY},
+    {"train.momentum", 0, 1},
+    {"train.dampening", 0, 1},
+    {"train.beta1", 0, 1},
+    {"train.beta2", 0, 1},
+    {"train.eps", 0, INFINITY},
+    {"train.schedule.final", 0, INFINITY},
+    {"train.schedule.every", 1, 9007199254740992.0},
+    {"train.schedule.gamma", 0, INFINITY},
+    {"train.checkpoint.every", 1, 9007199254740992.0},
+    {"train.log.every", 1, 9007199254740992.0},
+    {"data.workers", 0, 256},
+    {"data.prefetch", 1, 4096},
+};
+
+/* Strings that must be one of a few, separated by spaces. */
+static const struct {
+  const char *key, *choices;
+} choices[] = {
+    {"train.precision", "f32 tf32 bf16 fp16"},         {"train.optimizer", "sgd adam adamw"},
+    {"train.schedule", "constant step linear cosine"}, {"train.eval.unit", "epoch step"},
+    {"train.checkpoint.unit", "epoch step"},
+};
+
+int setting_find(const char *key) {
+  for (int i = 0; i < COUNT; i++)
+    if (!strcmp(setting_info[i].key, key)) return i;
+  return -1;
+}
+
+/* A person may leave out the section: "lr" means train.lr. */
+const char *setting_nearest(const char *key) {
+  const char *keys[COUNT], *tails[COUNT];
+  for (int i = 0; i < COUNT; i++) {
+    keys[i] = setting_info[i].key;
+    tails[i] = strchr(keys[i], '.') + 1;
+    if (!strcmp(tails[i], key)) return keys[i];
+  }
+  const char *best = text_nearest(key, keys, COUNT);
+  if (best) return best;
+  const char *tail = text_nearest(key, tails, COUNT);
+  for (int i = 0; tail && i < COUNT; i++)
+    if (tails[i] == tail) return keys[i];
+  return NULL;
+}
+
+static bool is_choice(const char *list, const char *value) {
+  size_t length = strlen(value);
+  for (const char *at = list; *at; at += strspn(at, " ")) {
+    size_t word = strcspn(at, " ");
+    if (word == length && !memcmp(at, value, length)) return true;
+    at += word;
+  }
+  return false;
+}
+
+static bool set_text(Arena *arena, SettingValue *out, const char *key, const char *value,
+                     const char **why) {
+  for (size_t i = 0; i < sizeof choices / sizeof *choices; i++)
+    if (!strcmp(choices[i].key, key) && !is_choice(choices[i].choices, value)) {
+      *why = arena_printf(arena, "'%s' is none of: %s", value, choices[i].choices);
+      return false;
+    }
+  out->text = arena_strdup(arena, value);
+  return true;
+}
+
+static bool parse_bool(const char *value, double *out) {
+  static const char *const yes = "true yes on 1", *const no = "false no off 0";
+  bool is_yes = *value && is_choice(yes, value);
+  if (!is_yes && (!*value || !is_choice(no, value))) return false;
+  *out = is_yes;
+  return true;
+}
+
+static bool set_number(Arena *arena, SettingValue *out, const SettingInfo *info, const char *value,
+                       const char **why) {
+  double number = 0, low = info->kind == SET_INT ? 0 : -INFINITY;
+  double high = info->kind == SET_INT ? 9007199254740992.0 : INFINITY; /* 2^53 */
+  char *end = NULL;
+  if (info->kind == SET_BOOL) {
+    *why = arena_printf(arena, "'%s' is neither true nor false", value);
+    return parse_bool(value, &out->number);
+  }
+  if (strspn(value, "0123456789+-.eE") == strlen(value)) number = strtod(value, &end);
+  if (!end || end == value || *end || !isfinite(number) ||
+      (info->kind == SET_INT && number != floor(number))) {
+    *why = arena_printf(arena, "'%s' is no %s", value,
+                        info->kind == SET_INT ? "whole number" : "finite number");
+    return false;
+  }
+  for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
+    if (!strcmp(ranges[i].key, info->key)) low = ranges[i].low, high = ranges[i].high;
+  if (number < low || number > high) {
+    *why = number < low ? arena_printf(arena, "%s is less than %.16g", value, low)
+                        : arena_printf(arena, "%s is more than %.16g", value, high);
+    return false;
+  }
+  out->number = number;
+  return true;
+}
+
+bool setting_set(Arena *arena, SettingValue *values, int index, const char *value,
+                 const char **why) {
+  assert(index >= 0 && index < COUNT);
+  const SettingInfo *info = &setting_info[index];
+  bool is_good = info->kind == SET_STR ? set_text(arena, &values[index], info->key, value, why)
+                                       : set_number(arena, &values[index], info, value, why);
+  if (is_good) values[index].is_set = true;
+  return is_good;
+}
+
+SettingValue *settings_new(Arena *arena) {
+  SettingValue *values = ARENA_ARRAY(arena, SettingValue, COUNT);
+  for (int i = 0; i < COUNT; i++) {
+    const char *why = "";
+    bool is_good = setting_set(arena, values, i, setting_info[i].otherwise, &why);
+    assert(is_good && "a default of settings.def is out of its own range");
+    (void)is_good;
+    values[i].is_set = false;
+  }
+  return values;
+}
+
+double setting_number(const SettingValue *values, const char *key) {
+  int index = setting_find(key);
+  assert(index >= 0 && setting_info[index].kind != SET_STR);
+  return values[index].number;
+}
+
+const char *setting_text(const SettingValue *values, const char *key) {
+  int index = setting_find(key);
+  assert(index >= 0 && setting_info[index].kind == SET_STR);
+  return values[index].text;
+}
