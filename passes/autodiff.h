@@ -1,0 +1,14 @@
+/* autodiff: reverse-mode differentiation of one graph. */
+#ifndef FT_PASSES_AUTODIFF_H
+#define FT_PASSES_AUTODIFF_H
+#include "base/diag.h"
+#include "ir/graph.h"
+
+enum { PARAM_ALIGN = 16 }; /* elements: parameters start at multiples of 64 bytes */
+
+/* Appends to `graph` the gradients of the scalar float `loss` for `targets` (any float nodes of the
+ * graph). result[i], in the graph's arena, has the type of targets[i]; it is NULL where the loss
+ * does not depend on it. Returns NULL with an error in diag if something on the way cannot be
+ * differentiated. */
+Node **autodiff_gradients(Graph *graph, Diag *diag, Node *loss, Node *const *targets, int count);
+#endif

@@ -1,0 +1,137 @@
+/* cse: hash-consing. Two nodes with the same op, type, attributes and inputs are one; leaves that
+ * have a name are one if the names agree. The first one stays, with its location. Draws of random
+ * numbers differ in their attribute `stream`, so they are merged only if they are the same draw. */
+#include "passes/pass.h"
+#include <string.h>
+
+typedef struct {
+  Node **slot; /* open addressing; NULL: empty */
+  int capacity;
+} Table;
+
+static bool is_commutative(Op op) {
+  switch (op) {
+  case OP_ADD:
+  case OP_MUL:
+  case OP_MAX:
+  case OP_MIN:
+  case OP_EQ:
+  case OP_NE:
+  case OP_AND:
+  case OP_OR:
+  case OP_XOR:
+    return true;
+  default:
+    return false;
+  }
+}
+
+static uint64_t mix(uint64_t hash, uint64_t value) {
+  hash = (hash ^ value) * 0x9e3779b97f4a7c15u;
+  return hash ^ (hash >> 29);
+}
+static uint64_t mix_text(uint64_t hash, const char *text) {
+  for (; *text; text++) hash = mix(hash, (unsigned char)*text);
+  return hash;
+}
+
+/* Consts are told apart by bits: 0 is not -0, and NaN is itself. */
+static uint64_t bits_of(double value) {
+  uint64_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
+static uint64_t mix_attr(uint64_t hash, const Attr *attr) {
+  hash = mix(hash, (uint64_t)attr->id);
+  switch (attr_info[attr->id].kind) {
+  case ATTR_KIND_STR:
+    return mix_text(hash, attr->s);
+  case ATTR_KIND_FLOAT:
+    return mix(hash, bits_of(attr->f));
+  case ATTR_KIND_INTS:
+    for (int i = 0; i < attr->count; i++) hash = mix(hash, (uint64_t)attr->ints[i]);
+    return hash;
+  case ATTR_KIND_FLOATS:
+    for (int i = 0; i < attr->count; i++) hash = mix(hash, bits_of(attr->floats[i]));
+    return hash;
+  default:
+    return mix(hash, (uint64_t)attr->i);
+  }
+}
+
+static bool attr_equal(const Attr *a, const Attr *b) {
+  if (a->id != b->id || a->count != b->count) return false;
+  switch (attr_info[a->id].kind) {
+  case ATTR_KIND_STR:
+    return strcmp(a->s, b->s) == 0;
+  case ATTR_KIND_FLOAT:
+    return bits_of(a->f) == bits_of(b->f);
+  case ATTR_KIND_INTS:
+    return a->count == 0 || memcmp(a->ints, b->ints, sizeof *a->ints * (size_t)a->count) == 0;
+  case ATTR_KIND_FLOATS:
+    return a->count == 0 ||
+           memcmp(a->floats, b->floats, sizeof *a->floats * (size_t)a->count) == 0;
+  default:
+    return a->i == b->i;
+  }
+}
+
+/* What a node would be, before it is made. */
+typedef struct {
+  const Node *old;
+  Node **inputs;
+  const char *name; /* a leaf with a name is known by it alone */
+} Key;
+
+static uint64_t key_hash(const Key *key) {
+  const Node *old = key->old;
+  uint64_t hash = mix(mix(1, (uint64_t)old->op), (uint64_t)old->type.dtype);
+  if (key->name) return mix_text(hash, key->name);
+  for (int i = 0; i < old->type.shape.rank; i++)
+    hash = mix(hash, (uint64_t)old->type.shape.dim[i]);
+  for (int i = 0; i < old->attr_count; i++) hash = mix_attr(hash, &old->attr[i]);
+  if (is_commutative(old->op)) /* the same for both orders */
+    return mix(mix(hash, (uint64_t)(key->inputs[0]->id + key->inputs[1]->id)),
+               (uint64_t)key->inputs[0]->id ^ (uint64_t)key->inputs[1]->id);
+  for (int i = 0; i < old->input_count; i++) hash = mix(hash, (uint64_t)key->inputs[i]->id);
+  return hash;
+}
+
+static bool key_matches(const Key *key, const Node *node) {
+  const Node *old = key->old;
+  if (old->op != node->op || !type_equal(&old->type, &node->type)) return false;
+  if (key->name) return strcmp(key->name, node_str(node, ATTR_NAME)) == 0;
+  if (old->attr_count != node->attr_count || old->input_count != node->input_count) return false;
+  for (int i = 0; i < old->attr_count; i++)
+    if (!attr_equal(&old->attr[i], &node->attr[i])) return false;
+  if (is_commutative(old->op) && key->inputs[0] == node->input[1] &&
+      key->inputs[1] == node->input[0])
+    return true;
+  for (int i = 0; i < old->input_count; i++)
+    if (key->inputs[i] != node->input[i]) return false;
+  return true;
+}
+
+/* The table is twice as large as the graph, so it never fills. */
+static Node *visit(Graph *fresh, const Node *old, Node **inputs, void *context) {
+  Table *table = context;
+  if (old->op == OP_FUSED || old->op == OP_ASSIGN) return NULL;
+  bool is_named = old->op == OP_INPUT || old->op == OP_PARAM || old->op == OP_STATE ||
+                  old->op == OP_SETTING;
+  Key key = {old, inputs, is_named ? node_str(old, ATTR_NAME) : NULL};
+  uint64_t at = key_hash(&key) % (uint64_t)table->capacity;
+  while (table->slot[at]) {
+    if (key_matches(&key, table->slot[at])) return table->slot[at];
+    at = (at + 1) % (uint64_t)table->capacity;
+  }
+  return table->slot[at] = graph_copy_node(fresh, old, inputs);
+}
+
+Graph *pass_cse(PassContext *context, Graph *graph) {
+  Table table = {.capacity = 2 * graph->nodes.count + 1};
+  table.slot = ARENA_ARRAY(context->arena, Node *, table.capacity);
+  return graph_rewrite(graph, visit, &table);
+}
+
+Graph *pass_cse2(PassContext *context, Graph *graph) { return pass_cse(context, graph); }

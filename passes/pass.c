@@ -1,0 +1,223 @@
+/* pass: see pass.h. The only place that knows about verifying, timing, dumping, reproducers and
+ * switching passes off; a pass itself is a function from graph to graph. A pass never changes the
+ * graph it was given, so that what came before can be compared, dumped and shown. */
+#include "passes/pass.h"
+#include "base/text.h"
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+const PassInfo pass_info[] = {
+#define PASS(name, before, after, contract)                                                        \
+  {#name, contract, STAGE_##before, STAGE_##after, pass_##name},
+#include "passes/passes.def"
+#undef PASS
+};
+const int pass_count = (int)(sizeof pass_info / sizeof pass_info[0]);
+
+/* ── names ──────────────────────────────────────────────────────────────────────────────────── */
+static int find_pass(const char *name, size_t length) {
+  for (int i = 0; i < pass_count; i++)
+    if (strlen(pass_info[i].name) == length && strncmp(pass_info[i].name, name, length) == 0)
+      return i;
+  return -1;
+}
+
+static int require_pass(Arena *arena, Diag *diag, const char *name, size_t length) {
+  int found = find_pass(name, length);
+  if (found >= 0) return found;
+  const char **names = ARENA_ARRAY(arena, const char *, pass_count);
+  for (int i = 0; i < pass_count; i++) names[i] = pass_info[i].name;
+  const char *nearest = text_nearest(arena_strndup(arena, name, length), names, pass_count);
+  diag_error(diag, (Loc){0}, "there is no pass '%.*s'%s%s%s", (int)length, name,
+             nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
+  return -1;
+}
+
+/* Without these there is no program to generate code for. */
+static bool is_required(const char *name) {
+  static const char *const required[] = {"autodiff", "optimizer", "fuse", "schedule", "memplan"};
+  for (size_t i = 0; i < sizeof required / sizeof required[0]; i++)
+    if (strcmp(required[i], name) == 0) return true;
+  return false;
+}
+
+/* Marks the passes of a comma-separated list; false with an error for a name that is none. */
+static bool parse_disabled(Arena *arena, Diag *diag, const char *list, bool *disabled) {
+  for (const char *at = list; at && *at;) {
+    size_t length = strcspn(at, ",");
+    int pass = require_pass(arena, diag, at, length);
+    if (pass < 0) return false;
+    if (is_required(pass_info[pass].name)) {
+      diag_error(diag, (Loc){0}, "pass '%s' cannot be switched off", pass_info[pass].name);
+      return false;
+    }
+    disabled[pass] = true;
+    at += length + (at[length] == ',');
+  }
+  return true;
+}
+
+/* ── reproducers and dumps ──────────────────────────────────────────────────────────────────── */
+static bool write_file(Diag *diag, const char *path, const char *text) {
+  int error = text_write_file(path, text, strlen(text));
+  if (error) diag_error(diag, (Loc){0}, "cannot write '%s': %s", path, strerror(error));
+  return error == 0;
+}
+
+/* The settings a user gave, as ftopt takes them. */
+static char *set_flags(const PassContext *context) {
+  char *flags = arena_strdup(context->arena, context->is_train ? "" : " --eval");
+  if (context->for_gpu) flags = arena_printf(context->arena, "%s --gpu", flags);
+  for (int i = 0; context->settings && i < setting_count; i++) {
+    const SettingInfo *info = &setting_info[i];
+    const SettingValue *value = &context->settings[i];
+    if (!value->is_set || info->when != WHEN_STATIC) continue;
+    if (info->kind == SET_STR)
+      flags = arena_printf(context->arena, "%s --set %s=%s", flags, info->key, value->text);
+    else
+      flags = arena_printf(context->arena, "%s --set %s=%.17g", flags, info->key, value->number);
+  }
+  return flags;
+}
+
+/* A fault of the compiler, not of the user's program: keep what is needed to see it again. */
+static void write_reproducer(PassContext *context, const PassInfo *info, const Graph *before,
+                             const char *folder) {
+  Arena *arena = context->arena;
+  char *path = arena_printf(arena, "%s/reproducer-%s.%s.ftir", folder ? folder : ".", info->name,
+                            context->is_train ? "train" : "eval");
+  char *command =
+      arena_printf(arena, "ftopt %s --passes=%s%s", path, info->name, set_flags(context));
+  char *text = arena_printf(arena, "// pass '%s' failed on this graph; to see it again:\n// %s\n%s",
+                            info->name, command, graph_to_text(before, arena));
+  if (write_file(context->diag, path, text))
+    diag_note(context->diag, (Loc){0},
+              "this is a fault of ft; please report it with the graph that caused it: %s", command);
+}
+
+static bool ensure_folder(Diag *diag, const char *path) {
+  if (mkdir(path, 0777) == 0 || errno == EEXIST) return true;
+  diag_error(diag, (Loc){0}, "cannot make the folder '%s': %s", path, strerror(errno));
+  return false;
+}
+
+/* ── running one pass ───────────────────────────────────────────────────────────────────────── */
+static Graph *run_pass(PassContext *context, const PassInfo *info, Graph *before, bool verify,
+                       const char *folder) {
+  int errors = context->diag->errors;
+  if (verify && !graph_verify(before, info->before, context->diag)) {
+    diag_note(context->diag, (Loc){0}, "the graph is not fit for pass '%s'", info->name);
+    return NULL;
+  }
+  Graph *after = info->run(context, before);
+  if (!after && context->diag->errors > errors) return NULL; /* the pass said what is wrong */
+  if (!after) {
+    diag_error(context->diag, (Loc){0}, "pass '%s' failed on the %s graph", info->name,
+               before->name);
+    write_reproducer(context, info, before, folder);
+    return NULL;
+  }
+  if (verify && !graph_verify(after, info->after, context->diag)) {
+    diag_note(context->diag, (Loc){0}, "after pass '%s' on the %s graph", info->name, before->name);
+    write_reproducer(context, info, before, folder);
+    return NULL;
+  }
+  return context->diag->errors > errors ? NULL : after;
+}
+
+Graph *passes_run_named(PassContext *context, Graph *graph, const char *names) {
+  for (const char *at = names; graph && *at;) {
+    size_t length = strcspn(at, ",");
+    int pass = require_pass(context->arena, context->diag, at, length);
+    if (pass < 0) return NULL;
+    graph = run_pass(context, &pass_info[pass], graph, true, NULL);
+    at += length + (at[length] == ',');
+  }
+  return graph;
+}
+
+/* ── the pipeline ───────────────────────────────────────────────────────────────────────────── */
+typedef struct {
+  PassContext context;
+  const PassOptions *options;
+  double *seconds; /* per pass, over both graphs */
+} Pipeline;
+
+static double now(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+static bool dump_if_changed(Pipeline *pipeline, int pass, const Graph *before, const Graph *after) {
+  const PassOptions *options = pipeline->options;
+  const char *name = pass_info[pass].name;
+  if (!options->dump || (strcmp(options->dump, "all") != 0 && strcmp(options->dump, name) != 0))
+    return true;
+  Arena *arena = pipeline->context.arena;
+  char *text = graph_to_text(after, arena);
+  if (before == after || strcmp(text, graph_to_text(before, arena)) == 0) return true;
+  char *path = arena_printf(arena, "%s/%02d-%s.%s.ftir", options->dump_dir ? options->dump_dir : ".",
+                            pass + 1, name, after->name);
+  return write_file(pipeline->context.diag, path, text);
+}
+
+static bool run_on(Pipeline *pipeline, int pass, Graph **graph, bool is_train) {
+  if (!*graph) return true;
+  pipeline->context.is_train = is_train;
+  double start = now();
+  Graph *after = run_pass(&pipeline->context, &pass_info[pass], *graph, pipeline->options->verify,
+                          pipeline->options->dump_dir);
+  pipeline->seconds[pass] += now() - start;
+  if (!after || !dump_if_changed(pipeline, pass, *graph, after)) return false;
+  *graph = after;
+  if (pipeline->options->observe)
+    pipeline->options->observe(pipeline->options->observe_user, pass_info[pass].name, after);
+  return true;
+}
+
+static void print_times(const Pipeline *pipeline, const bool *disabled, int last) {
+  double total = 0;
+  for (int i = 0; i <= last; i++) total += pipeline->seconds[i];
+  fprintf(stderr, "%-12s %10s %6s\n", "pass", "ms", "%");
+  for (int i = 0; i <= last; i++)
+    if (disabled[i])
+      fprintf(stderr, "%-12s %10s\n", pass_info[i].name, "off");
+    else
+      fprintf(stderr, "%-12s %10.3f %6.1f\n", pass_info[i].name, 1e3 * pipeline->seconds[i],
+              total > 0 ? 100 * pipeline->seconds[i] / total : 0);
+  fprintf(stderr, "%-12s %10.3f\n", "total", 1e3 * total);
+}
+
+static bool prepare(Program *program, Diag *diag, const PassOptions *options, bool *disabled,
+                    int *last) {
+  *last = pass_count - 1;
+  if (options->stop_after) {
+    *last = require_pass(program->arena, diag, options->stop_after, strlen(options->stop_after));
+    if (*last < 0) return false;
+  }
+  if (options->dump && strcmp(options->dump, "all") != 0 &&
+      require_pass(program->arena, diag, options->dump, strlen(options->dump)) < 0)
+    return false;
+  if (options->dump && options->dump_dir && !ensure_folder(diag, options->dump_dir)) return false;
+  return parse_disabled(program->arena, diag, options->disable, disabled);
+}
+
+bool passes_run(Program *program, Diag *diag, const PassOptions *options, bool for_gpu) {
+  Arena *arena = program->arena;
+  bool *disabled = ARENA_ARRAY(arena, bool, pass_count);
+  int last;
+  if (!prepare(program, diag, options, disabled, &last)) return false;
+  Pipeline pipeline = {.context = {arena, diag, program->settings, true, for_gpu},
+                       .options = options,
+                       .seconds = ARENA_ARRAY(arena, double, pass_count)};
+  bool ok = true;
+  for (int i = 0; ok && i <= last; i++)
+    if (!disabled[i])
+      ok = run_on(&pipeline, i, &program->train, true) &&
+           run_on(&pipeline, i, &program->eval, false);
+  if (options->time_passes) print_times(&pipeline, disabled, last);
+  return ok;
+}

@@ -1,0 +1,126 @@
+/* probe: see probe.h. */
+#include "passes/probe.h"
+#include <math.h>
+#include <string.h>
+
+static uint64_t next(uint64_t *state) { /* splitmix64 */
+  uint64_t z = *state += 0x9e3779b97f4a7c15u;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+static double uniform(uint64_t *state) { return (double)(next(state) >> 11) * 0x1p-53; }
+
+static uint64_t hash_name(const char *name, uint64_t seed) {
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (; *name; name++) hash = (hash ^ (unsigned char)*name) * 0x100000001b3u;
+  hash ^= seed * 0x9e3779b97f4a7c15u;
+  next(&hash);
+  return hash;
+}
+
+/* How large an integer input may be: what it indexes tells, else it is a digit (a label). */
+static int64_t integer_limit(const Graph *graph, const Node *leaf) {
+  int64_t limit = leaf->type.dtype == DT_BOOL ? 2 : leaf->type.dtype == DT_U8 ? 256 : 10;
+  bool *follows = ARENA_ARRAY(graph->arena, bool, graph->nodes.count);
+  for (int i = 0; i < graph->nodes.count; i++) {
+    const Node *node = graph->nodes.at[i];
+    follows[i] = node == leaf || ((node->op == OP_RESHAPE || node->op == OP_CAST ||
+                                   node->op == OP_BROADCAST || node->op == OP_SLICE) &&
+                                  follows[node->input[0]->id]);
+    int64_t range = limit;
+    if (node->op == OP_GATHER && follows[node->input[1]->id])
+      range = node->input[0]->type.shape.dim[0];
+    else if (node->op == OP_SCATTER_ADD && follows[node->input[1]->id])
+      range = node->type.shape.dim[0];
+    if (range < limit && range > 0) limit = range;
+  }
+  return limit;
+}
+
+static const Tensor *setting_value(Probe *probe, const Node *leaf, const char *name) {
+  Tensor *tensor = tensor_new(probe->arena, leaf->type);
+  if (!probe->settings) probe->settings = settings_new(probe->arena);
+  double value = setting_find(name) < 0 ? 0.5 : setting_number(probe->settings, name);
+  if (strcmp(name, "train.total_steps") == 0 && value == 0) value = 100;
+  if (strcmp(name, "train.steps_per_epoch") == 0 && value == 0) value = 10;
+  if (tensor->f)
+    tensor->f[0] = value;
+  else
+    tensor->i[0] = (int64_t)value;
+  return tensor;
+}
+
+/* The flat arena holds each param of the graph at its offset, and zeros between them. */
+static const Tensor *params_value(Probe *probe, const Node *leaf) {
+  Tensor *flat = tensor_new(probe->arena, leaf->type);
+  int64_t room = shape_elements(&leaf->type.shape);
+  for (int i = 0; i < probe->graph->nodes.count; i++) {
+    const Node *param = probe->graph->nodes.at[i];
+    int64_t at = node_int(param, ATTR_OFFSET, -1), count = shape_elements(&param->type.shape);
+    if (param->op != OP_PARAM || at < 0 || at + count > room || !flat->f) continue;
+    const Tensor *value = probe_leaf(param, probe);
+    memcpy(flat->f + at, value->f, sizeof(double) * (size_t)count);
+  }
+  return flat;
+}
+
+const Tensor *probe_leaf(const Node *leaf, void *context) {
+  Probe *probe = context;
+  const char *name = node_str(leaf, ATTR_NAME);
+  if (!name) return NULL;
+  if (leaf->op == OP_SETTING) return setting_value(probe, leaf, name);
+  if (leaf->op == OP_STATE && strcmp(name, "params") == 0) return params_value(probe, leaf);
+  Tensor *tensor = tensor_new(probe->arena, leaf->type);
+  uint64_t state = hash_name(name, probe->seed);
+  int64_t count = shape_elements(&leaf->type.shape);
+  int64_t limit = tensor->f ? 0 : integer_limit(probe->graph, leaf);
+  for (int64_t i = 0; i < count; i++)
+    if (!tensor->f)
+      tensor->i[i] = (int64_t)(next(&state) % (uint64_t)limit);
+    else if (leaf->op == OP_STATE)
+      tensor->f[i] = uniform(&state);
+    else
+      tensor->f[i] = 2 * uniform(&state) - 1;
+  return tensor;
+}
+
+Tensor **probe_run(Probe *probe, Diag *diag) {
+  Tensor **values = ARENA_ARRAY(probe->arena, Tensor *, probe->graph->nodes.count);
+  bool ok = graph_interpret(probe->graph, probe->arena, probe_leaf, probe, false, values, diag);
+  return ok ? values : NULL;
+}
+
+/* ── printing ───────────────────────────────────────────────────────────────────────────────── */
+static void print_number(const Tensor *tensor, int64_t i, FILE *out) {
+  if (!tensor->f)
+    fprintf(out, " %lld", (long long)tensor->i[i]);
+  else /* adding 0 makes -0 a plain 0; what is tiny beside 1 is rounding of a 0 */
+    fprintf(out, " %.6g", (fabs(tensor->f[i]) < 1e-13 ? 0 : tensor->f[i]) + 0.0);
+}
+
+static void print_tensor(const Tensor *tensor, FILE *out) {
+  enum { SHOWN = 12 };
+  int64_t count = shape_elements(&tensor->type.shape);
+  for (int64_t i = 0; i < count && i < SHOWN; i++) print_number(tensor, i, out);
+  if (count <= SHOWN) return;
+  double sum = 0, magnitude = 0;
+  for (int64_t i = 0; i < count; i++) {
+    double value = tensor->f ? tensor->f[i] : (double)tensor->i[i];
+    sum += value;
+    magnitude += fabs(value);
+  }
+  fprintf(out, " ... sum %.6g, of magnitudes %.6g", sum, magnitude);
+}
+
+void probe_print(const Graph *graph, Tensor *const *values, FILE *out) {
+  static const char *const kinds[] = {"loss", "metric", "output", "assign", "result"};
+  char text[TYPE_TEXT];
+  for (int i = 0; i < graph->roots.count; i++) {
+    const Root *root = &graph->roots.at[i];
+    const Tensor *value = values[root->node->id];
+    fprintf(out, "%s %s: %s =", kinds[root->kind], root->name, type_text(&value->type, text));
+    print_tensor(value, out);
+    fputc('\n', out);
+  }
+}

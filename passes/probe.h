@@ -1,0 +1,24 @@
+/* probe: evaluates a graph on made-up leaf values, to see whether a pass kept its meaning.
+ * Values depend on the leaf's name, its type and the seed only, so that two forms of one graph get
+ * the same: floats of params and inputs in [-1, 1), of states in [0, 1); integers that index
+ * something are in range; settings have their defaults. The state "params" is made of the params it
+ * stands for. */
+#ifndef FT_PASSES_PROBE_H
+#define FT_PASSES_PROBE_H
+#include "ir/graph.h"
+#include "plan/plan.h"
+
+typedef struct {
+  Arena *arena;
+  const Graph *graph;
+  SettingValue *settings; /* NULL: defaults */
+  uint64_t seed;
+} Probe;
+
+/* An InterpLeaf; `context` is the Probe. */
+const Tensor *probe_leaf(const Node *leaf, void *context);
+/* Interprets without rounding. values[id] for every node; NULL with errors in diag. */
+Tensor **probe_run(Probe *probe, Diag *diag);
+/* One line per root: kind, name, type and values; long ones are cut and summed up. */
+void probe_print(const Graph *graph, Tensor *const *values, FILE *out);
+#endif

@@ -1,0 +1,168 @@
+/* ftopt: runs passes over graphs in text form and prints the result: how passes are tested, and how
+ * a reproducer that a failing pass left is looked into. Flags here, work in passes/. */
+#include "base/text.h"
+#include "passes/pass.h"
+#include "passes/probe.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { EXIT_USER = 1, EXIT_USAGE = 2, MAX_GRAPHS = 16 };
+
+static const char usage[] =
+    "usage: ftopt IN.ftir [--passes=a,b,...] [options]     (IN.ftir may be -, standard input)\n"
+    "  --passes=LIST     run these passes, in this order, verifying before and after each\n"
+    "  --interp          evaluate the result on made-up leaf values and print the roots\n"
+    "  --seed=N          of those values (default 0)\n"
+    "  --eval            treat the graphs as evaluation graphs (those named 'eval' are anyway)\n"
+    "  --gpu             compile for PTX instead of the CPU\n"
+    "  --set KEY=VALUE   a setting that passes read, such as train.optimizer=adamw\n"
+    "  --dot             print the result as a Graphviz graph\n"
+    "  --list-passes     print the pipeline, one pass a line, and stop\n";
+
+typedef struct {
+  const char *path, *passes;
+  bool interp, eval, gpu, dot;
+  uint64_t seed;
+} Flags;
+
+static int usage_error(const char *format, const char *what) {
+  fprintf(stderr, "ftopt: ");
+  fprintf(stderr, format, what);
+  fprintf(stderr, "\n%s", usage);
+  return EXIT_USAGE;
+}
+
+static int list_passes(void) {
+  static const char *const stage[] = {"forward", "step", "fused"};
+  for (int i = 0; i < pass_count; i++)
+    printf("%-10s %-7s -> %-7s  %s\n", pass_info[i].name, stage[pass_info[i].before],
+           stage[pass_info[i].after], pass_info[i].contract);
+  return EXIT_SUCCESS;
+}
+
+static int apply_setting(Arena *arena, SettingValue *settings, const char *flag) {
+  const char *equal = strchr(flag, '=');
+  if (!equal) return usage_error("--set needs KEY=VALUE, not '%s'", flag);
+  char *key = arena_strndup(arena, flag, (size_t)(equal - flag));
+  int index = setting_find(key);
+  if (index < 0) {
+    const char *nearest = setting_nearest(key);
+    fprintf(stderr, "ftopt: there is no setting '%s'", key);
+    fprintf(stderr, nearest ? "; did you mean '%s'?\n" : "\n", nearest);
+    return EXIT_USER;
+  }
+  const char *why = NULL;
+  if (setting_set(arena, settings, index, equal + 1, &why)) return EXIT_SUCCESS;
+  fprintf(stderr, "ftopt: %s: %s\n", key, why);
+  return EXIT_USER;
+}
+
+static const char *value_of(const char *argument, const char *flag) {
+  size_t length = strlen(flag);
+  return strncmp(argument, flag, length) == 0 ? argument + length : NULL;
+}
+
+static int parse_flags(Arena *arena, int count, char **arguments, Flags *flags,
+                       SettingValue *settings) {
+  for (int i = 1; i < count; i++) {
+    const char *argument = arguments[i], *value;
+    if ((value = value_of(argument, "--passes="))) {
+      flags->passes = value;
+    } else if ((value = value_of(argument, "--seed="))) {
+      char *end;
+      flags->seed = strtoull(value, &end, 10);
+      if (end == value || *end) return usage_error("--seed needs a number, not '%s'", value);
+    } else if ((value = value_of(argument, "--set="))) {
+      int error = apply_setting(arena, settings, value);
+      if (error) return error;
+    } else if (strcmp(argument, "--set") == 0) {
+      if (++i == count) return usage_error("%s needs KEY=VALUE", argument);
+      int error = apply_setting(arena, settings, arguments[i]);
+      if (error) return error;
+    } else if (strcmp(argument, "--interp") == 0) {
+      flags->interp = true;
+    } else if (strcmp(argument, "--eval") == 0) {
+      flags->eval = true;
+    } else if (strcmp(argument, "--gpu") == 0) {
+      flags->gpu = true;
+    } else if (strcmp(argument, "--dot") == 0) {
+      flags->dot = true;
+    } else if (strcmp(argument, "--verify-each") == 0) { /* always so */
+    } else if (argument[0] == '-' && argument[1]) {
+      return usage_error("unknown flag '%s'", argument);
+    } else if (flags->path) {
+      return usage_error("one input only; '%s' is a second", argument);
+    } else {
+      flags->path = argument;
+    }
+  }
+  return flags->path ? EXIT_SUCCESS : usage_error("no input%s", "");
+}
+
+static int read_input(const char *path, Text *out) {
+  if (strcmp(path, "-") != 0) return text_read_file(out, path);
+  char buffer[65536];
+  size_t got;
+  while ((got = fread(buffer, 1, sizeof buffer, stdin)) > 0) text_append(out, buffer, got);
+  return ferror(stdin) ? EIO : 0;
+}
+
+static bool process(const Flags *flags, PassContext *context, Graph *graph) {
+  context->is_train = !flags->eval && strcmp(graph->name, "eval") != 0;
+  if (flags->passes) graph = passes_run_named(context, graph, flags->passes);
+  if (!graph) return false;
+  if (flags->dot) {
+    graph_print_dot(graph, stdout);
+    return true;
+  }
+  if (!flags->interp) {
+    graph_print(graph, stdout);
+    return true;
+  }
+  Probe probe = {context->arena, graph, context->settings, flags->seed};
+  Tensor **values = probe_run(&probe, context->diag);
+  if (values) probe_print(graph, values, stdout);
+  return values != NULL;
+}
+
+static int run(Arena *arena, const Flags *flags, SettingValue *settings) {
+  Diag diag;
+  Text input = {0};
+  diag_init(&diag, arena, stderr);
+  int error = read_input(flags->path, &input);
+  if (error) {
+    fprintf(stderr, "ftopt: cannot read '%s': %s\n", flags->path, strerror(error));
+    text_free(&input);
+    return EXIT_USER;
+  }
+  char *text = arena_strndup(arena, text_cstr(&input), input.count);
+  text_free(&input);
+  Graph *graphs[MAX_GRAPHS];
+  int count = graph_parse(arena, &diag, flags->path, text, graphs, MAX_GRAPHS);
+  PassContext context = {arena, &diag, settings, true, flags->gpu};
+  bool ok = count >= 0;
+  for (int i = 0; ok && i < count; i++) ok = process(flags, &context, graphs[i]);
+  if (fflush(stdout) != 0) {
+    fprintf(stderr, "ftopt: cannot write the result: %s\n", strerror(errno));
+    return 3;
+  }
+  return ok && diag.errors == 0 ? EXIT_SUCCESS : EXIT_USER;
+}
+
+int main(int count, char **arguments) {
+  for (int i = 1; i < count; i++) {
+    if (strcmp(arguments[i], "--list-passes") == 0) return list_passes();
+    if (strcmp(arguments[i], "--help") == 0) {
+      fputs(usage, stdout);
+      return EXIT_SUCCESS;
+    }
+  }
+  Arena *arena = arena_new();
+  SettingValue *settings = settings_new(arena);
+  Flags flags = {0};
+  int result = parse_flags(arena, count, arguments, &flags, settings);
+  if (result == EXIT_SUCCESS) result = run(arena, &flags, settings);
+  arena_free(arena);
+  return result;
+}
