@@ -1,0 +1,219 @@
+/* source: see source.h. Invariant: array i holds at least `samples` rows whose shape is that of
+ * input i without its first dimension, in an element kind that converts to the input's dtype. */
+#include "runtime/source.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+  DataArray *array;
+  const PlanTensor *input;
+  int64_t row_elements;
+  size_t row_from, row_to; /* bytes of a sample in the file and in the batch */
+  bool is_copy;            /* no conversion */
+} Column;
+
+struct Source {
+  const DataSource *data;
+  Column *column;
+  int column_count;
+  int64_t samples, batch;
+};
+
+const DataSource *source_find_split(const Plan *plan, const char *split) {
+  for (int i = 0; i < plan->sources.count; i++)
+    if (strcmp(plan->sources.at[i].split, split) == 0) return &plan->sources.at[i];
+  return NULL;
+}
+
+static Status no_split(const Plan *plan, const char *split) {
+  Text names = {0};
+  for (int i = 0; i < plan->sources.count; i++)
+    text_printf(&names, "%s%s", i ? ", " : "", plan->sources.at[i].split);
+  Status status = status_fail(STATUS_USER, "%s has no %s data (%s): add %s = … to its data { }",
+                              plan->source, split, names.count ? text_cstr(&names) : "it has none",
+                              split);
+  text_free(&names);
+  return status;
+}
+
+/* The part of a path after its last '/'. */
+static const char *file_part(const char *path) {
+  const char *slash = strrchr(path, '/');
+  return slash ? slash + 1 : path;
+}
+
+static Status bind_column(const char *split, const PlanTensor *input, int64_t batch, Column *out) {
+  const ArrayHeader *header = &out->array->header;
+  char have[TYPE_TEXT], want[TYPE_TEXT];
+  ArrayHeader row = *header;
+  Type sample = input->type;
+  if (sample.shape.rank < 1 || sample.shape.dim[0] != batch)
+    return status_fail(STATUS_USER, "%s: the model's input %s has no batch dimension: it is %s",
+                       split, input->name, type_text(&sample, have));
+  sample.shape.rank--;
+  memmove(sample.shape.dim, sample.shape.dim + 1, sizeof sample.shape.dim - sizeof(int64_t));
+  if (header->shape.rank < 1)
+    return status_fail(STATUS_USER, "%s: %s holds one number, not samples", split,
+                       source_bytes_path(out->array->bytes));
+  row.shape.rank--;
+  memmove(row.shape.dim, row.shape.dim + 1, sizeof row.shape.dim - sizeof(int64_t));
+  if (!shape_equal(&row.shape, &sample.shape) || !element_converts(header->element, sample.dtype))
+    return status_fail(STATUS_USER, "%s: samples are %s in %s but the model's input %s wants %s",
+                       split, array_header_text(&row, have),
+                       file_part(source_bytes_path(out->array->bytes)), input->name,
+                       type_text(&sample, want));
+  out->input = input;
+  out->row_elements = shape_elements(&sample.shape);
+  out->row_from = (size_t)out->row_elements * (size_t)element_bytes(header->element);
+  out->row_to = (size_t)type_bytes(&sample);
+  out->is_copy = header->element == element_of(sample.dtype) && header->element != ELEMENT_BOOL &&
+                 (!header->is_big_endian || element_bytes(header->element) == 1);
+  return STATUS_OK;
+}
+
+/* Applies limit=N; other options are for other kinds of data. */
+static Status apply_options(Source *source, const char *path) {
+  for (int i = 0; i < source->data->option_count; i++) {
+    const char *name = source->data->option_names[i];
+    double value = source->data->option_values[i];
+    if (strcmp(name, "limit") != 0)
+      return status_fail(STATUS_USER, "%s: %s() has no option '%s'; it has limit",
+                         source->data->split, source->data->kind, name);
+    if (!(value >= 1) || value != (double)(int64_t)value)
+      return status_fail(STATUS_USER, "%s: limit=%g is not a number of samples",
+                         source->data->split, value);
+    if ((double)source->samples > value) source->samples = (int64_t)value;
+  }
+  if (source->samples < 1)
+    return status_fail(STATUS_USER, "%s: %s holds no samples", source->data->split, path);
+  return STATUS_OK;
+}
+
+static Status open_columns(Source *source, const Plan *plan, const SourcePlaces *places) {
+  const DataSource *data = source->data;
+  if (data->file_count != plan->inputs.count) {
+    Text names = {0};
+    for (int i = 0; i < plan->inputs.count; i++)
+      text_printf(&names, "%s%s", i ? ", " : "", plan->inputs.at[i].name);
+    Status status = status_fail(
+        STATUS_USER, "%s: %s(…) names %d file%s but the model has %d input%s (%s)", data->split,
+        data->kind, data->file_count, data->file_count == 1 ? "" : "s", plan->inputs.count,
+        plan->inputs.count == 1 ? "" : "s", text_cstr(&names));
+    text_free(&names);
+    return status;
+  }
+  source->column = calloc((size_t)data->file_count + 1, sizeof *source->column);
+  if (!source->column) return status_errno(ENOMEM, "%s", data->split);
+  source->column_count = data->file_count;
+  for (int i = 0; i < data->file_count; i++) {
+    char *path;
+    STATUS_TRY(status_prefix(source_find_file(plan, places, data->files[i], &path), "%s",
+                             data->split));
+    Status status = status_prefix(array_open(data->kind, path, &source->column[i].array), "%s",
+                                  data->split);
+    free(path);
+    STATUS_TRY(status);
+    STATUS_TRY(bind_column(data->split, &plan->inputs.at[i], source->batch, &source->column[i]));
+  }
+  return STATUS_OK;
+}
+
+static Status open_source(Source *source, const Plan *plan, const SourcePlaces *places) {
+  STATUS_TRY(open_columns(source, plan, places));
+  if (source->column_count == 0)
+    return status_fail(STATUS_USER, "%s: the model has no inputs", source->data->split);
+  const DataArray *first = source->column[0].array;
+  source->samples = first->header.shape.dim[0];
+  for (int i = 1; i < source->column_count; i++) {
+    const DataArray *array = source->column[i].array;
+    if (array->header.shape.dim[0] == source->samples) continue;
+    return status_fail(STATUS_USER, "%s: %s holds %lld samples but %s holds %lld",
+                       source->data->split, file_part(source_bytes_path(first->bytes)),
+                       (long long)source->samples, file_part(source_bytes_path(array->bytes)),
+                       (long long)array->header.shape.dim[0]);
+  }
+  return apply_options(source, source_bytes_path(first->bytes));
+}
+
+Status source_open(const Plan *plan, const char *split, const SourcePlaces *places, Source **out) {
+  *out = NULL;
+  const DataSource *data = source_find_split(plan, split);
+  if (!data) return no_split(plan, split);
+  Source *source = calloc(1, sizeof *source);
+  if (!source) return status_errno(ENOMEM, "%s", split);
+  source->data = data;
+  source->batch = (int64_t)setting_number(plan->settings, "train.batch");
+  Status status = open_source(source, plan, places);
+  if (status == STATUS_OK) *out = source;
+  else source_close(source);
+  return status;
+}
+
+void source_close(Source *source) {
+  if (!source) return;
+  for (int i = 0; i < source->column_count; i++) array_close(source->column[i].array);
+  free(source->column);
+  free(source);
+}
+
+int64_t source_samples(const Source *source) { return source->samples; }
+
+/* Rows that follow each other in the file are copied at once. */
+static void copy_rows(const Column *column, const int64_t *sample, int64_t count, uint8_t *to) {
+  const uint8_t *from = array_at(column->array);
+  for (int64_t i = 0; i < count;) {
+    int64_t run = 1;
+    while (i + run < count && sample[i + run] == sample[i] + run) run++;
+    memcpy(to + (size_t)i * column->row_to, from + (size_t)sample[i] * column->row_from,
+           (size_t)run * column->row_to);
+    i += run;
+  }
+}
+
+static Status convert_rows(const Source *source, const Column *column, const int64_t *sample,
+                           uint8_t *to) {
+  const ArrayHeader *header = &column->array->header;
+  DType dtype = column->input->type.dtype;
+  for (int64_t i = 0; i < source->batch; i++) {
+    const uint8_t *from = array_at(column->array) + (size_t)sample[i] * column->row_from;
+    int64_t done = element_convert(from, header->element, header->is_big_endian,
+                                   column->row_elements, dtype, to + (size_t)i * column->row_to);
+    if (done != column->row_elements)
+      return status_fail(STATUS_USER, "%s: sample %lld of %s holds a number that does not fit %s, "
+                                      "the type of input %s",
+                         source->data->split, (long long)sample[i],
+                         file_part(source_bytes_path(column->array->bytes)), dtype_text(dtype),
+                         column->input->name);
+  }
+  return STATUS_OK;
+}
+
+Status source_fill(const Source *source, const int64_t *sample, void *batch) {
+  int64_t last = 0;
+  for (int64_t i = 0; i < source->batch; i++)
+    if (sample[i] > last) last = sample[i];
+  for (int i = 0; i < source->column_count; i++) {
+    const Column *column = &source->column[i];
+    size_t upto = column->array->header.offset + (size_t)(last + 1) * column->row_from;
+    STATUS_TRY(source_bytes_wait(column->array->bytes, upto));
+    uint8_t *to = (uint8_t *)batch + column->input->offset;
+    if (column->is_copy) copy_rows(column, sample, source->batch, to);
+    else STATUS_TRY(convert_rows(source, column, sample, to));
+  }
+  return STATUS_OK;
+}
+
+Status source_check(const Source *source) {
+  for (int i = 0; i < source->column_count; i++)
+    STATUS_TRY(source_bytes_check(source->column[i].array->bytes));
+  return STATUS_OK;
+}
+
+int64_t source_memory(const Source *source) {
+  int64_t total = 0;
+  for (int i = 0; i < source->column_count; i++)
+    total += (int64_t)source_bytes_memory(source->column[i].array->bytes);
+  return total;
+}

@@ -1,0 +1,35 @@
+/* source: the samples of one split ("train", "valid", "test"): its files found, opened and checked
+ * against the model's inputs, and samples gathered into batches in the layout of the plan's input
+ * arena. A Source is read-only after opening: any number of threads may fill batches. */
+#ifndef FT_RUNTIME_SOURCE_H
+#define FT_RUNTIME_SOURCE_H
+#include "plan/plan.h"
+#include "runtime/source_array.h"
+
+typedef struct Source Source;
+
+/* Where relative file names are looked for, in this order: data_dir (--data), the artifact's
+ * folder, the .ft file's folder, the current folder, each folder in /usr/share/datasets. */
+typedef struct {
+  const char *data_dir;      /* NULL: none */
+  const char *artifact_path; /* NULL: none */
+} SourcePlaces;
+
+/* Is there such a split in the plan? */
+const DataSource *source_find_split(const Plan *plan, const char *split);
+/* Finds one file. *out is malloc'd. The failure lists the places and what to do. */
+STATUS_CHECKED Status source_find_file(const Plan *plan, const SourcePlaces *places,
+                                       const char *file, char **out);
+
+/* Inflating goes on in the background after the return. The plan must outlive the Source. */
+STATUS_CHECKED Status source_open(const Plan *plan, const char *split, const SourcePlaces *places,
+                                  Source **out);
+void source_close(Source *source); /* NULL is fine */
+int64_t source_samples(const Source *source);
+/* Samples [sample[0], …, sample[batch-1]] into `batch`. Waits for bytes still being inflated. */
+STATUS_CHECKED Status source_fill(const Source *source, const int64_t *sample, void *batch);
+/* Waits until all is read and right: --dry-run. */
+STATUS_CHECKED Status source_check(const Source *source);
+/* Memory taken by inflated files, bytes. */
+int64_t source_memory(const Source *source);
+#endif
