@@ -1,0 +1,465 @@
+/* parse: reads the text form (docs/ir.md has the grammar). Input is hostile: every number, shape,
+ * name and nesting is bounded or checked, and every node is made by graph_try_node. Parsing stops at
+ * the first error. The file joins diag's list only when there is an error to show: locations in the
+ * text speak of the .ft files, and must not be mistaken for places in this one. */
+#include "base/text.h"
+#include "ir/graph.h"
+#include "ir/text_form.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DEEPEST = 4, LONGEST_WORD = 128, MOST_ATTRS = ATTR_COUNT };
+
+typedef struct {
+  const char *at; /* into the text, not terminated; NULL: a free slot */
+  size_t length;
+  Node *node;
+} Name;
+
+typedef struct {
+  Name *slot;
+  size_t count, capacity; /* capacity: a power of two, or 0 */
+} Scope;
+
+typedef struct {
+  Arena *arena;
+  Diag *diag;
+  const char *path, *text, *at;
+  uint16_t last_file; /* the highest file number in a location */
+  bool failed;
+} Parser;
+
+/* ── errors ─────────────────────────────────────────────────────────────────────────────────── */
+static bool fail_at(Parser *p, const char *place, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static bool fail_at(Parser *p, const char *place, const char *format, ...) {
+  if (p->failed) return false;
+  p->failed = true;
+  while (p->diag->files.count < p->last_file && p->diag->files.count < 64)
+    diag_add_file(p->diag, "<source>", NULL);
+  Loc loc = {.file = diag_add_file(p->diag, p->path, p->text), .line = 1};
+  const char *line = p->text;
+  for (const char *s = p->text; s < place; s++)
+    if (*s == '\n') {
+      line = s + 1;
+      loc.line++;
+    }
+  loc.column = (uint16_t)(place - line < UINT16_MAX - 1 ? place - line + 1 : UINT16_MAX);
+  va_list args;
+  va_start(args, format);
+  diag_error(p->diag, loc, "%s", arena_vprintf(p->arena, format, args));
+  va_end(args);
+  return false;
+}
+
+/* ── words ──────────────────────────────────────────────────────────────────────────────────── */
+static void skip(Parser *p) {
+  for (;;) {
+    while (*p->at == ' ' || *p->at == '\t' || *p->at == '\n' || *p->at == '\r') p->at++;
+    if (*p->at != ';' && !(p->at[0] == '/' && p->at[1] == '/')) return;
+    while (*p->at && *p->at != '\n') p->at++;
+  }
+}
+
+static bool peek(Parser *p, char c) {
+  skip(p);
+  return *p->at == c;
+}
+
+static bool accept(Parser *p, char c) {
+  if (!peek(p, c)) return false;
+  p->at++;
+  return true;
+}
+
+static bool expect(Parser *p, char c) {
+  if (accept(p, c)) return true;
+  if (!*p->at) return fail_at(p, p->at, "expected '%c' before the end of the file", c);
+  return fail_at(p, p->at, "expected '%c'", c);
+}
+
+static bool is_word(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+         c == '.';
+}
+
+/* Reads [A-Za-z0-9_.]+ into buffer. */
+static bool word(Parser *p, const char *what, char buffer[LONGEST_WORD]) {
+  skip(p);
+  size_t length = 0;
+  while (is_word(p->at[length])) length++;
+  if (!length) return fail_at(p, p->at, "expected %s", what);
+  if (length >= LONGEST_WORD) return fail_at(p, p->at, "%s is too long", what);
+  memcpy(buffer, p->at, length);
+  buffer[length] = 0;
+  p->at += length;
+  return true;
+}
+
+static bool integer(Parser *p, int64_t low, int64_t high, int64_t *out) {
+  skip(p);
+  char *end;
+  errno = 0;
+  if (*p->at != '-' && (*p->at < '0' || *p->at > '9')) return fail_at(p, p->at, "expected a number");
+  long long value = strtoll(p->at, &end, 10);
+  if (end == p->at) return fail_at(p, p->at, "expected a number");
+  if (errno || value < low || value > high)
+    return fail_at(p, p->at, "this number must be between %lld and %lld", (long long)low,
+                   (long long)high);
+  p->at = end;
+  *out = value;
+  return true;
+}
+
+static bool floating(Parser *p, double *out) {
+  skip(p);
+  char buffer[64];
+  size_t length = 0;
+  while (is_word(p->at[length]) || p->at[length] == '-' || p->at[length] == '+') length++;
+  if (!length || length >= sizeof buffer) return fail_at(p, p->at, "expected a number");
+  memcpy(buffer, p->at, length);
+  buffer[length] = 0;
+  char *end;
+  *out = strtod(buffer, &end);
+  if (*end) return fail_at(p, p->at, "'%s' is not a number", buffer);
+  p->at += length;
+  return true;
+}
+
+static int hex(char c) {
+  return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+static bool string(Parser *p, const char **out) {
+  if (!expect(p, '"')) return false;
+  const char *start = p->at, *end = start;
+  while (*end && *end != '"' && *end != '\n') end += end[0] == '\\' && end[1] ? 2 : 1;
+  if (*end != '"') return fail_at(p, start - 1, "this string has no end");
+  char *copy = arena_alloc(p->arena, (size_t)(end - start) + 1);
+  char *to = copy;
+  for (const char *s = start; s < end; s++) {
+    if (*s != '\\') {
+      *to++ = *s;
+    } else if (s[1] == '"' || s[1] == '\\') {
+      *to++ = *++s;
+    } else if (s[1] == 'n' || s[1] == 't') {
+      *to++ = *++s == 'n' ? '\n' : '\t';
+    } else if (s[1] == 'x' && hex(s[2]) >= 0 && hex(s[3]) >= 0 && (hex(s[2]) || hex(s[3]))) {
+      *to++ = (char)(hex(s[2]) * 16 + hex(s[3]));
+      s += 3;
+    } else {
+      return fail_at(p, s, "unknown escape in a string");
+    }
+  }
+  p->at = end + 1;
+  *out = copy;
+  return true;
+}
+
+/* ── names of nodes ─────────────────────────────────────────────────────────────────────────── */
+static size_t hash_of(const char *at, size_t length) {
+  uint64_t hash = 14695981039346656037u;
+  for (size_t i = 0; i < length; i++) hash = (hash ^ (unsigned char)at[i]) * 1099511628211u;
+  return (size_t)(hash ^ hash >> 29);
+}
+
+static Name *find_slot(const Scope *scope, const char *at, size_t length) {
+  for (size_t i = hash_of(at, length);; i++) {
+    Name *name = &scope->slot[i & (scope->capacity - 1)];
+    if (!name->at || (name->length == length && !memcmp(name->at, at, length))) return name;
+  }
+}
+
+static void grow_scope(Parser *p, Scope *scope) {
+  Scope grown = {.capacity = scope->capacity ? scope->capacity * 2 : 64, .count = scope->count};
+  grown.slot = ARENA_ARRAY(p->arena, Name, grown.capacity);
+  for (size_t i = 0; i < scope->capacity; i++)
+    if (scope->slot[i].at)
+      *find_slot(&grown, scope->slot[i].at, scope->slot[i].length) = scope->slot[i];
+  *scope = grown;
+}
+
+/* Reads %name; the name itself stays in the text. */
+static bool node_name(Parser *p, const char **at, size_t *length) {
+  if (!expect(p, '%')) return false;
+  *at = p->at;
+  while (is_word(*p->at)) p->at++;
+  *length = (size_t)(p->at - *at);
+  return *length || fail_at(p, p->at, "expected the name of a node after '%%'");
+}
+
+static Node *use(Parser *p, const Scope *scope) {
+  const char *at;
+  size_t length;
+  if (!node_name(p, &at, &length)) return NULL;
+  Name *name = scope->capacity ? find_slot(scope, at, length) : NULL;
+  if (name && name->at) return name->node;
+  fail_at(p, at - 1, "there is no node %%%.*s before this one", (int)(length < 100 ? length : 100),
+          at);
+  return NULL;
+}
+
+/* ── attributes ─────────────────────────────────────────────────────────────────────────────── */
+static bool find_attr(Parser *p, const char *text, const char *place, AttrId *out) {
+  const char *names[ATTR_COUNT];
+  for (int i = 0; i < ATTR_COUNT; i++) {
+    names[i] = attr_info[i].text;
+    if (!strcmp(names[i], text)) {
+      *out = (AttrId)i;
+      return true;
+    }
+  }
+  const char *nearest = text_nearest(text, names, ATTR_COUNT);
+  if (nearest)
+    return fail_at(p, place, "unknown attribute '%s'; did you mean '%s'?", text, nearest);
+  return fail_at(p, place, "unknown attribute '%s'", text);
+}
+
+static bool attr_list(Parser *p, Attr *attr, bool is_float) {
+  VEC(int64_t) ints = {0};
+  VEC(double) floats = {0};
+  if (!expect(p, '[')) return false;
+  while (!peek(p, ']')) {
+    int64_t i = 0;
+    double f = 0;
+    if (is_float ? !floating(p, &f) : !integer(p, INT64_MIN, INT64_MAX, &i)) return false;
+    if (is_float)
+      VEC_PUSH(p->arena, floats, f);
+    else
+      VEC_PUSH(p->arena, ints, i);
+    if (!accept(p, ',')) break;
+  }
+  attr->count = is_float ? floats.count : ints.count;
+  if (is_float)
+    attr->floats = floats.at;
+  else
+    attr->ints = ints.at;
+  return expect(p, ']');
+}
+
+static bool attr_value(Parser *p, Attr *attr) {
+  char buffer[LONGEST_WORD];
+  skip(p);
+  const char *place = p->at;
+  DType dtype;
+  switch (attr_info[attr->id].kind) {
+  case ATTR_KIND_INT:
+    return integer(p, INT64_MIN, INT64_MAX, &attr->i);
+  case ATTR_KIND_FLOAT:
+    return floating(p, &attr->f);
+  case ATTR_KIND_BOOL:
+    if (!word(p, "true or false", buffer)) return false;
+    attr->i = !strcmp(buffer, "true");
+    return attr->i || !strcmp(buffer, "false") || fail_at(p, place, "expected true or false");
+  case ATTR_KIND_STR:
+    return string(p, &attr->s);
+  case ATTR_KIND_DTYPE:
+    if (!word(p, "an element type", buffer)) return false;
+    if (!dtype_parse(buffer, &dtype))
+      return fail_at(p, place, "unknown element type '%s'", buffer);
+    attr->i = dtype;
+    return true;
+  case ATTR_KIND_INTS:
+    return attr_list(p, attr, false);
+  case ATTR_KIND_FLOATS:
+    return attr_list(p, attr, true);
+  }
+  return false;
+}
+
+static bool attributes(Parser *p, Attr *attrs, int *count) {
+  bool seen[ATTR_COUNT] = {false};
+  *count = 0;
+  if (!accept(p, '{')) return true;
+  while (!peek(p, '}')) {
+    char key[LONGEST_WORD];
+    const char *place = p->at;
+    Attr attr = {0};
+    if (!word(p, "the name of an attribute", key) || !find_attr(p, key, place, &attr.id))
+      return false;
+    if (seen[attr.id]) return fail_at(p, place, "the attribute '%s' stands here twice", key);
+    seen[attr.id] = true;
+    if (!expect(p, '=') || !attr_value(p, &attr)) return false;
+    attrs[(*count)++] = attr;
+    if (!accept(p, ',')) break;
+  }
+  return expect(p, '}');
+}
+
+/* ── types and locations ────────────────────────────────────────────────────────────────────── */
+static bool type(Parser *p, Type *out) {
+  char buffer[LONGEST_WORD];
+  skip(p);
+  const char *place = p->at;
+  *out = (Type){0};
+  if (!word(p, "a type", buffer)) return false;
+  if (!dtype_parse(buffer, &out->dtype))
+    return fail_at(p, place, "unknown element type '%s'", buffer);
+  if (!expect(p, '[')) return false;
+  while (!peek(p, ']')) {
+    if (out->shape.rank == MAX_RANK)
+      return fail_at(p, p->at, "a shape has at most %d dimensions", MAX_RANK);
+    if (!integer(p, 0, MAX_ELEMENTS, &out->shape.dim[out->shape.rank])) return false;
+    out->shape.rank++;
+    if (!accept(p, ',')) break;
+  }
+  if (!expect(p, ']')) return false;
+  return shape_is_legal(&out->shape) ||
+         fail_at(p, place, "this tensor has more than 2^40 elements");
+}
+
+static bool location(Parser *p, Loc *loc, bool *is_backward) {
+  *loc = (Loc){0};
+  *is_backward = false;
+  if (!accept(p, '@')) return true;
+  if (*p->at == '~') {
+    *is_backward = true;
+    p->at++;
+  }
+  if (*p->at < '0' || *p->at > '9')
+    return *is_backward || fail_at(p, p->at, "expected a line number after '@'");
+  int64_t number[3];
+  int count = 0;
+  do
+    if (!integer(p, 0, UINT32_MAX, &number[count++])) return false;
+  while (count < 3 && *p->at == ':' && p->at++);
+  if (count < 2) return fail_at(p, p->at, "a location is line:column or file:line:column");
+  int64_t file = count == 3 ? number[0] : 1, column = number[count - 1];
+  if (file > UINT16_MAX || column > UINT16_MAX)
+    return fail_at(p, p->at, "a file or column number is at most %d", UINT16_MAX);
+  loc->file = (uint16_t)file;
+  loc->line = (uint32_t)number[count - 2];
+  loc->column = (uint16_t)column;
+  if (loc->file > p->last_file) p->last_file = loc->file;
+  return true;
+}
+
+/* ── nodes and graphs ───────────────────────────────────────────────────────────────────────── */
+static Graph *block(Parser *p, int depth);
+
+static bool find_op(Parser *p, Op *out) {
+  char text[LONGEST_WORD];
+  skip(p);
+  const char *place = p->at, *names[OP_COUNT];
+  if (!word(p, "an operation", text)) return false;
+  if (op_parse(text, out)) return true;
+  for (int i = 0; i < OP_COUNT; i++) names[i] = op_info[i].text;
+  const char *nearest = text_nearest(text, names, OP_COUNT);
+  if (nearest)
+    return fail_at(p, place, "unknown operation '%s'; did you mean '%s'?", text, nearest);
+  return fail_at(p, place, "unknown operation '%s'", text);
+}
+
+static bool body(Parser *p, int depth, Graph **out) {
+  *out = NULL;
+  skip(p);
+  if (strncmp(p->at, "body", 4) || is_word(p->at[4])) return true;
+  const char *place = p->at;
+  p->at += 4;
+  if (depth >= DEEPEST) return fail_at(p, place, "bodies are nested too deeply");
+  *out = block(p, depth + 1);
+  return *out;
+}
+
+static bool node(Parser *p, Graph *graph, Scope *scope, int depth) {
+  const char *name, *why = NULL;
+  size_t length;
+  Op op;
+  VEC(Node *) inputs = {0};
+  Attr attrs[MOST_ATTRS];
+  int attr_count;
+  Graph *inner;
+  Type given;
+  Loc loc;
+  bool is_backward;
+  if (!node_name(p, &name, &length) || !expect(p, '=')) return false;
+  skip(p);
+  const char *place = p->at;
+  if (!find_op(p, &op)) return false;
+  if (peek(p, '%')) do {
+      Node *input = use(p, scope);
+      if (!input) return false;
+      VEC_PUSH(p->arena, inputs, input);
+    } while (accept(p, ','));
+  if (!attributes(p, attrs, &attr_count) || !body(p, depth, &inner)) return false;
+  if (!expect(p, ':')) return false;
+  skip(p);
+  const char *type_place = p->at;
+  if (!type(p, &given) || !location(p, &loc, &is_backward)) return false;
+  if (!inner != (op != OP_FUSED))
+    return fail_at(p, place, inner ? "only a fused node has a body" : "a fused node needs a body");
+  Node *made =
+      graph_try_node(graph, op, inputs.at, inputs.count, attrs, attr_count, &given, loc, &why);
+  if (!made) return fail_at(p, place, "%s", why);
+  char text[TYPE_TEXT];
+  if (!type_equal(&made->type, &given))
+    return fail_at(p, type_place, "this node's type is %s", type_text(&made->type, text));
+  made->body = inner;
+  made->is_backward = is_backward;
+  if (scope->count * 2 >= scope->capacity) grow_scope(p, scope);
+  Name *slot = find_slot(scope, name, length);
+  if (slot->at) return fail_at(p, name - 1, "the name of this node is taken");
+  *slot = (Name){name, length, made};
+  scope->count++;
+  return true;
+}
+
+static bool root(Parser *p, Graph *graph, const Scope *scope) {
+  char text[LONGEST_WORD];
+  const char *place = p->at, *name = "";
+  if (!word(p, "a node, a root or '}'", text)) return false;
+  int kind = 0, kinds = (int)(sizeof root_kind_text / sizeof *root_kind_text);
+  while (kind < kinds && strcmp(root_kind_text[kind], text)) kind++;
+  if (kind == kinds)
+    return fail_at(p, place, "'%s' is not a root: loss, metric, output, assign or result", text);
+  if (peek(p, '"') && !string(p, &name)) return false;
+  Node *target = use(p, scope);
+  if (!target) return false;
+  graph_add_root(graph, (RootKind)kind, name, target);
+  return true;
+}
+
+/* [name] { node* root* } */
+static Graph *block(Parser *p, int depth) {
+  char buffer[LONGEST_WORD];
+  const char *name = "";
+  if (peek(p, '"')) {
+    if (!string(p, &name)) return NULL;
+  } else if (!peek(p, '{')) {
+    if (!word(p, "a name or '{'", buffer)) return NULL;
+    name = buffer;
+  }
+  Graph *graph = graph_new(p->arena, name);
+  Scope scope = {0};
+  if (!expect(p, '{')) return NULL;
+  while (!accept(p, '}')) {
+    bool good = *p->at == '%' ? node(p, graph, &scope, depth) : root(p, graph, &scope);
+    if (!good) return NULL;
+  }
+  return graph;
+}
+
+int graph_parse(Arena *arena, Diag *diag, const char *path, const char *text, Graph **out,
+                int max) {
+  Parser parser = {.arena = arena, .diag = diag, .path = path, .text = text, .at = text};
+  Parser *p = &parser;
+  int count = 0;
+  for (skip(p); *p->at; skip(p)) {
+    char keyword[LONGEST_WORD];
+    const char *place = p->at;
+    if (!word(p, "'graph'", keyword)) return -1;
+    if (strcmp(keyword, "graph")) {
+      fail_at(p, place, "expected 'graph'");
+      return -1;
+    }
+    if (count == max) {
+      fail_at(p, place, "this file has more than %d graph%s", max, max == 1 ? "" : "s");
+      return -1;
+    }
+    Graph *graph = block(p, 0);
+    if (!graph) return -1;
+    out[count++] = graph;
+  }
+  return count;
+}

@@ -1,0 +1,321 @@
+/* verify: is this graph what its stage promises? Checks structure first (so that later checks may
+ * follow pointers), then types by inferring them again, then what the stage allows. A message names
+ * the graph and the node: it is for whoever writes a pass or a .ftir file. */
+#include "ir/graph.h"
+#include <string.h>
+
+typedef struct {
+  const Graph *graph;
+  const Node *fused; /* whose body this is, or NULL */
+  Stage stage;
+  Diag *diag;
+  bool good;
+} Verify;
+
+static void wrong(Verify *v, const Node *node, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static void wrong(Verify *v, const Node *node, const char *format, ...) {
+  char place[160];
+  v->good = false;
+  va_list args;
+  va_start(args, format);
+  const char *text = arena_vprintf(v->diag->arena, format, args);
+  va_end(args);
+  if (v->fused)
+    snprintf(place, sizeof place, "the body of %%%d", v->fused->id);
+  else
+    snprintf(place, sizeof place, "graph '%.100s'", v->graph->name);
+  if (node)
+    diag_error(v->diag, node->loc, "%s%s: node %%%d = %s: %s",
+               node->is_backward ? "in the gradient of this: " : "", place, node->id,
+               (unsigned)node->op < OP_COUNT ? op_info[node->op].text : "?", text);
+  else
+    diag_error(v->diag, (Loc){0}, "%s: %s", place, text);
+}
+
+/* ── structure ──────────────────────────────────────────────────────────────────────────────── */
+static bool check_structure(Verify *v) {
+  const Graph *graph = v->graph;
+  for (int i = 0; i < graph->nodes.count; i++) {
+    const Node *node = graph->nodes.at[i];
+    if (!node || (unsigned)node->op >= OP_COUNT) {
+      wrong(v, NULL, "there is no node %%%d", i);
+      return false;
+    }
+    if (node->id != i) {
+      wrong(v, node, "stands at place %d", i);
+      return false;
+    }
+    for (int k = 0; k < node->input_count; k++) {
+      const Node *input = node->input[k];
+      if (!input || input->id < 0 || input->id >= i || graph->nodes.at[input->id] != input) {
+        wrong(v, node, "input %d is not a node before it in this graph", k);
+        return false;
+      }
+    }
+    for (int k = 0; k < node->attr_count; k++)
+      if ((unsigned)node->attr[k].id >= ATTR_COUNT ||
+          (k && node->attr[k].id <= node->attr[k - 1].id)) {
+        wrong(v, node, "its attributes are not in order");
+        return false;
+      }
+  }
+  for (int i = 0; i < graph->roots.count; i++) {
+    const Node *node = graph->roots.at[i].node;
+    if (!node || node->id < 0 || node->id >= graph->nodes.count ||
+        graph->nodes.at[node->id] != node) {
+      wrong(v, NULL, "root '%s' is not a node of this graph", graph->roots.at[i].name);
+      return false;
+    }
+  }
+  return true;
+}
+
+/* ── attributes ─────────────────────────────────────────────────────────────────────────────── */
+#define BIT(ID) ((uint64_t)1 << ATTR_##ID)
+_Static_assert(ATTR_COUNT <= 64, "attribute sets are bits of one word");
+
+static uint64_t allowed_attrs(Op op) {
+  const uint64_t window = BIT(STRIDE) | BIT(PADDING) | BIT(LAYOUT);
+  switch (op) {
+  case OP_INPUT:
+  case OP_SETTING:
+    return 0;
+  case OP_PARAM:
+  case OP_STATE:
+    return BIT(INIT) | BIT(INIT_ARGS) | BIT(OFFSET);
+  case OP_CONST:
+    return BIT(VALUE);
+  case OP_IOTA:
+  case OP_CONCAT:
+    return BIT(AXIS);
+  case OP_RANDOM:
+    return BIT(STREAM);
+  case OP_DOT:
+    return BIT(TRANS_A) | BIT(TRANS_B);
+  case OP_CONV:
+  case OP_CONV_GRAD_INPUT:
+  case OP_CONV_GRAD_WEIGHT:
+    return window | BIT(DILATION) | BIT(GROUPS);
+  case OP_POOL_MAX:
+  case OP_POOL_INDEX:
+  case OP_POOL_MAX_GRAD:
+    return window | BIT(KERNEL);
+  case OP_POOL_AVG:
+  case OP_POOL_AVG_GRAD:
+    return window | BIT(KERNEL) | BIT(COUNT_PAD);
+  case OP_TRANSPOSE:
+    return BIT(PERM);
+  case OP_SLICE:
+    return BIT(START) | BIT(STEP);
+  case OP_PAD:
+    return BIT(LOW) | BIT(HIGH) | BIT(VALUE);
+  case OP_PACK:
+    return BIT(OFFSETS);
+  case OP_ASSIGN:
+    return BIT(TARGET);
+  case OP_FUSED:
+    return BIT(KIND) | BIT(AXES);
+  case OP_ARG:
+  case OP_RESULT:
+    return BIT(INDEX);
+  default:
+    return op_info[op].op_class == CLASS_REDUCE ? BIT(AXES) : 0;
+  }
+}
+
+static void check_attrs(Verify *v, const Node *node) {
+  uint64_t allowed = allowed_attrs(node->op) | BIT(NAME) | BIT(WHY) | BIT(ARENA) | BIT(AT);
+  for (int i = 0; i < node->attr_count; i++)
+    if (!(allowed >> node->attr[i].id & 1))
+      wrong(v, node, "it has no attribute '%s'", attr_info[node->attr[i].id].text);
+}
+
+static void check_init(Verify *v, const Node *node) {
+  static const struct {
+    const char *text;
+    int args;
+  } kinds[] = {{"zeros", 0},        {"const", 1},      {"uniform", 2}, {"normal", 2},
+               {"trunc_normal", 2}, {"orthogonal", 1}, {"identity", 0}};
+  const char *init = node_str(node, ATTR_INIT);
+  const Attr *args = node_attr(node, ATTR_INIT_ARGS);
+  if (!init) return;
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+    if (!strcmp(kinds[i].text, init)) {
+      int count = args ? args->count : 0;
+      if (count != kinds[i].args)
+        wrong(v, node, "init '%s' takes %d arguments, not %d", init, kinds[i].args, count);
+      return;
+    }
+  wrong(v, node, "there is no initialiser '%s'", init);
+}
+
+/* ── stages ─────────────────────────────────────────────────────────────────────────────────── */
+static bool in_body(Op op) {
+  switch (op_info[op].op_class) {
+  case CLASS_LEAF:
+    return op == OP_CONST || op == OP_IOTA || op == OP_RANDOM;
+  case CLASS_POINTWISE:
+  case CLASS_REDUCE:
+  case CLASS_WINDOW:
+    return true;
+  case CLASS_CONTRACT:
+    return op == OP_DOT || op == OP_CONV;
+  case CLASS_MOVE:
+    return op != OP_SCATTER_ADD;
+  case CLASS_STRUCT:
+    return op == OP_ARG;
+  }
+  return false;
+}
+
+static bool in_fused_stage(Op op) {
+  switch (op_info[op].op_class) {
+  case CLASS_LEAF:
+    return op != OP_RANDOM;
+  case CLASS_CONTRACT:
+    return true;
+  case CLASS_STRUCT:
+    return op != OP_ARG && op != OP_STOP_GRADIENT;
+  default:
+    return op == OP_RESHAPE || op == OP_SCATTER_ADD;
+  }
+}
+
+static void check_stage(Verify *v, const Node *node) {
+  if (v->fused) {
+    if (!in_body(node->op)) wrong(v, node, "may not stand in the body of a fused node");
+    return;
+  }
+  bool fused = node->op == OP_FUSED || node->op == OP_RESULT;
+  if (node->op == OP_ARG) wrong(v, node, "stands outside of a fused node's body");
+  if (v->stage != STAGE_FUSED && fused) wrong(v, node, "comes only with the fuse pass");
+  if (v->stage == STAGE_FUSED && !in_fused_stage(node->op))
+    wrong(v, node, "should be in the body of a fused node at this stage");
+  if (v->stage == STAGE_FORWARD && node->op == OP_PACK)
+    wrong(v, node, "comes only with the backward pass");
+}
+
+/* ── names ──────────────────────────────────────────────────────────────────────────────────── */
+static const Node *find_leaf(const Graph *graph, Op op, const char *name) {
+  for (int i = 0; i < graph->nodes.count; i++) {
+    const Node *node = graph->nodes.at[i];
+    const char *have = node->op == op ? node_str(node, ATTR_NAME) : NULL;
+    if (have && !strcmp(have, name)) return node;
+  }
+  return NULL;
+}
+
+static void check_leaf(Verify *v, const Node *node) {
+  const Node *first = find_leaf(v->graph, node->op, node_str(node, ATTR_NAME));
+  if (first && !type_equal(&first->type, &node->type)) {
+    char a[TYPE_TEXT], b[TYPE_TEXT];
+    wrong(v, node, "'%s' is %s here and %s at %%%d", node_str(node, ATTR_NAME),
+          type_text(&node->type, a), type_text(&first->type, b), first->id);
+  }
+}
+
+static void check_assign(Verify *v, const Node *node) {
+  const char *target = node_str(node, ATTR_TARGET);
+  const Node *state = find_leaf(v->graph, OP_STATE, target);
+  int roots = 0;
+  for (int i = 0; i < v->graph->roots.count; i++) roots += v->graph->roots.at[i].node == node;
+  if (roots != 1) wrong(v, node, "an assign must be exactly one root, not %d", roots);
+  if (v->stage == STAGE_FORWARD && !strcmp(target, "params"))
+    wrong(v, node, "the front end may not assign parameters");
+  if (!state)
+    wrong(v, node, "there is no state '%s'", target);
+  else if (!type_equal(&state->type, &node->type))
+    wrong(v, node, "the state '%s', %%%d, has another type", target, state->id);
+}
+
+static void verify_graph(Verify *v);
+
+static void check_body(Verify *v, const Node *node) {
+  if (!node->body) {
+    wrong(v, node, "it has no body");
+    return;
+  }
+  Verify inner = {.graph = node->body, .fused = node, .stage = v->stage, .diag = v->diag,
+                  .good = true};
+  if (v->fused) return; /* said already: not in a body */
+  const Graph *body = node->body;
+  if (!body->roots.count) wrong(v, node, "its body has no results");
+  if (body->roots.count && body->roots.at[0].node &&
+      !type_equal(&body->roots.at[0].node->type, &node->type))
+    wrong(v, node, "its type is not that of its first result");
+  verify_graph(&inner);
+  v->good &= inner.good;
+}
+
+static void check_arg(Verify *v, const Node *node) {
+  int64_t index = node_int(node, ATTR_INDEX, -1);
+  if (!v->fused) return;
+  if (index < 0 || index >= v->fused->input_count)
+    wrong(v, node, "the fused node has no operand %lld", (long long)index);
+  else if (!type_equal(&v->fused->input[index]->type, &node->type))
+    wrong(v, node, "operand %lld of the fused node has another type", (long long)index);
+}
+
+static void check_node(Verify *v, const Node *node) {
+  Type type;
+  const char *why = NULL;
+  char a[TYPE_TEXT], b[TYPE_TEXT];
+  if (!infer_type(v->diag->arena, node->op, node->input, node->input_count, node->attr,
+                  node->attr_count, &node->type, &type, &why)) {
+    wrong(v, node, "%s", why);
+    return;
+  }
+  if (!type_equal(&type, &node->type))
+    wrong(v, node, "its type should be %s, not %s", type_text(&type, a),
+          type_text(&node->type, b));
+  check_attrs(v, node);
+  check_stage(v, node);
+  if (node->op == OP_PARAM || node->op == OP_STATE) check_init(v, node);
+  if (node->op == OP_PARAM || node->op == OP_STATE || node->op == OP_INPUT)
+    check_leaf(v, node);
+  if (node->op == OP_ASSIGN) check_assign(v, node);
+  if (node->op == OP_ARG) check_arg(v, node);
+  if (node->op == OP_FUSED)
+    check_body(v, node);
+  else if (node->body)
+    wrong(v, node, "only a fused node has a body");
+}
+
+/* ── roots ──────────────────────────────────────────────────────────────────────────────────── */
+static void check_root(Verify *v, int at) {
+  const Root *root = &v->graph->roots.at[at];
+  const Node *node = root->node;
+  if (v->fused) {
+    if (root->kind != ROOT_RESULT) wrong(v, node, "a body's roots are results");
+    return;
+  }
+  if (root->kind == ROOT_RESULT) wrong(v, node, "a result is a root only in a body");
+  for (int i = 0; i < at; i++) {
+    const Root *other = &v->graph->roots.at[i];
+    if (other->kind != root->kind || (root->kind != ROOT_LOSS && strcmp(other->name, root->name)))
+      continue;
+    wrong(v, node, "there are two roots of this kind named '%s'", root->name);
+  }
+  bool scalar = node->type.shape.rank == 0;
+  if (root->kind == ROOT_LOSS && !(scalar && dtype_is_float(node->type.dtype)))
+    wrong(v, node, "the loss must be a floating-point scalar");
+  if (root->kind == ROOT_METRIC && !scalar)
+    wrong(v, node, "the metric '%s' must be a scalar", root->name);
+  if (root->kind == ROOT_ASSIGN &&
+      (node->op != OP_ASSIGN || strcmp(root->name, node_str(node, ATTR_TARGET))))
+    wrong(v, node, "the root assign '%s' must be the assign of that state", root->name);
+}
+
+static void verify_graph(Verify *v) {
+  if (!check_structure(v)) return;
+  for (int i = 0; i < v->graph->nodes.count; i++) check_node(v, v->graph->nodes.at[i]);
+  if (!v->good) return; /* roots may rest on attributes that are missing */
+  for (int i = 0; i < v->graph->roots.count; i++) check_root(v, i);
+}
+
+bool graph_verify(const Graph *graph, Stage stage, Diag *diag) {
+  Verify verify = {.graph = graph, .stage = stage, .diag = diag, .good = true};
+  verify_graph(&verify);
+  return verify.good;
+}
