@@ -1,0 +1,57 @@
+"""The architecture holds: a room includes headers only of rooms to its left, and ftrun links neither
+LLVM nor compiler code."""
+import glob
+import os
+import re
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+import support
+
+# room -> rooms whose headers it may include
+MAY = {
+    "base": [], "plan": ["base"], "ir": ["base"], "frontend": ["base", "plan", "ir"], "passes": ["base", "plan", "ir", "frontend"],
+    "kernels": [], "codegen": ["base", "plan", "ir", "frontend", "passes", "kernels"], "runtime": ["base", "plan"],
+}
+EXCEPT = {("plan", "ir/type.h"), ("runtime", "ir/type.h")}  # dtypes and shapes, compiled apart as ft_type
+CODE = os.path.join(support.BUILD, "bin")
+
+
+class Rooms(support.Case):
+    def includes(self):
+        for room in MAY:
+            for path in glob.glob(os.path.join(support.ROOT, room, "*.[chly]")):
+                with open(path) as file:
+                    for header in re.findall(r'^\s*#\s*include\s+"([^"]+)"', file.read(), re.M):
+                        yield room, path, header
+
+    def test_includes_go_left(self):
+        seen = 0
+        for room, path, header in self.includes():
+            first = header.split("/")[0]
+            if "/" not in header or first not in MAY:
+                continue
+            seen += 1
+            self.assertTrue(first == room or first in MAY[room] or (room, header) in EXCEPT, f"{path} includes {header}")
+        self.assertGreater(seen, 50, "the check looked at nothing")
+
+    def test_ftrun_has_no_compiler_in_it(self):
+        linked = subprocess.run(["ldd", os.path.join(CODE, "ftrun")], capture_output=True, text=True, check=True).stdout
+        self.assertIn("libc.so", linked)
+        for library in ("LLVM", "python", "libstdc++.so.5", "libclang"):
+            self.assertNotIn(library, linked)
+        symbols = subprocess.run(["nm", os.path.join(CODE, "ftrun")], capture_output=True, text=True, check=True).stdout
+        for symbol in ("graph_node", "frontend_compile", "pass_fuse", "codegen_run", "LLVMRunPasses", "yyparse"):
+            self.assertNotRegex(symbols, rf"\b{symbol}\b")
+        self.assertRegex(symbols, r"\bplan_parse\b")
+
+    def test_ftc_has_no_runtime_in_it(self):
+        symbols = subprocess.run(["nm", os.path.join(CODE, "ftc")], capture_output=True, text=True, check=True).stdout
+        self.assertRegex(symbols, r"\bpass_fuse\b")
+        for symbol in ("exec_run", "loader_new"):
+            self.assertNotRegex(symbols, rf"\b{symbol}\b")
+
+
+if __name__ == "__main__":
+    support.main()
