@@ -1,0 +1,162 @@
+/* interp_move: data movement, matrix product, and pack. Every output element asks where it comes
+ * from; an element that comes from nowhere keeps its filler. */
+#include "ir/interp.h"
+#include <string.h>
+
+static void copy_one(const Tensor *from, int64_t at, Tensor *to, int64_t k) {
+  if (to->f)
+    to->f[k] = from->f[at];
+  else
+    to->i[k] = from->i[at];
+}
+
+static void reshape(const Eval *eval) {
+  int64_t count = shape_elements(&eval->out->type.shape);
+  for (int64_t k = 0; k < count; k++) copy_one(eval->in[0], k, eval->out, k);
+}
+
+/* transpose, broadcast and slice: the source index is a function of each output index alone. */
+static void rearrange(const Eval *eval) {
+  const Tensor *x = eval->in[0];
+  const Shape *to = &eval->out->type.shape;
+  const Attr *perm = node_attr(eval->node, ATTR_PERM), *start = node_attr(eval->node, ATTR_START);
+  const Attr *step = node_attr(eval->node, ATTR_STEP);
+  int64_t count = shape_elements(to), index[MAX_RANK], source[MAX_RANK];
+  for (int64_t k = 0; k < count; k++) {
+    interp_unravel(to, k, index);
+    for (int i = 0; i < to->rank; i++) {
+      if (perm)
+        source[perm->ints[i]] = index[i];
+      else if (start)
+        source[i] = start->ints[i] + index[i] * (step ? step->ints[i] : 1);
+      else
+        source[i] = x->type.shape.dim[i] == 1 ? 0 : index[i];
+    }
+    copy_one(x, interp_ravel(&x->type.shape, source), eval->out, k);
+  }
+}
+
+static void pad(const Eval *eval) {
+  const Tensor *x = eval->in[0];
+  const Shape *to = &eval->out->type.shape;
+  const int64_t *low = node_attr(eval->node, ATTR_LOW)->ints;
+  double value = node_float(eval->node, ATTR_VALUE, 0);
+  int64_t count = shape_elements(to), index[MAX_RANK];
+  for (int64_t k = 0; k < count; k++) {
+    interp_unravel(to, k, index);
+    bool inside = true;
+    for (int i = 0; i < to->rank; i++) {
+      index[i] -= low[i];
+      inside = inside && index[i] >= 0 && index[i] < x->type.shape.dim[i];
+    }
+    if (inside)
+      copy_one(x, interp_ravel(&x->type.shape, index), eval->out, k);
+    else if (eval->out->f)
+      eval->out->f[k] = value;
+    else
+      eval->out->i[k] = (int64_t)value;
+  }
+}
+
+static void concat(const Eval *eval) {
+  int64_t axis = node_int(eval->node, ATTR_AXIS, 0), from = 0, index[MAX_RANK];
+  for (int i = 0; i < eval->node->input_count; i++) {
+    const Tensor *x = eval->in[i];
+    int64_t count = shape_elements(&x->type.shape);
+    for (int64_t k = 0; k < count; k++) {
+      interp_unravel(&x->type.shape, k, index);
+      index[axis] += from;
+      copy_one(x, k, eval->out, interp_ravel(&eval->out->type.shape, index));
+    }
+    from += x->type.shape.dim[axis];
+  }
+}
+
+static void gather(const Eval *eval) {
+  const Tensor *table = eval->in[0], *index = eval->in[1];
+  int64_t rows = table->type.shape.dim[0], count = shape_elements(&index->type.shape);
+  int64_t width = count ? shape_elements(&eval->out->type.shape) / count : 0;
+  for (int64_t k = 0; k < count; k++) {
+    int64_t row = index->i[k];
+    if (row < 0 || row >= rows) continue;
+    for (int64_t j = 0; j < width; j++)
+      copy_one(table, row * width + j, eval->out, k * width + j);
+  }
+}
+
+static void scatter_add(const Eval *eval) {
+  const Tensor *updates = eval->in[0], *index = eval->in[1];
+  Tensor *out = eval->out;
+  int64_t rows = out->type.shape.dim[0], count = shape_elements(&index->type.shape);
+  int64_t width = count ? shape_elements(&updates->type.shape) / count : 0;
+  for (int64_t k = 0; k < count; k++) {
+    int64_t row = index->i[k];
+    if (row < 0 || row >= rows) continue;
+    for (int64_t j = 0; j < width; j++) {
+      int64_t to = row * width + j, from = k * width + j;
+      if (out->f)
+        out->f[to] += updates->f[from];
+      else
+        out->i[to] = interp_wrap(out->type.dtype,
+                                 (int64_t)((uint64_t)out->i[to] + (uint64_t)updates->i[from]));
+    }
+  }
+}
+
+static void pack(const Eval *eval) {
+  const int64_t *offsets = node_attr(eval->node, ATTR_OFFSETS)->ints;
+  for (int i = 0; i < eval->node->input_count; i++) {
+    int64_t count = shape_elements(&eval->in[i]->type.shape);
+    for (int64_t k = 0; k < count; k++) copy_one(eval->in[i], k, eval->out, offsets[i] + k);
+  }
+}
+
+void interp_move(const Eval *eval) {
+  switch (eval->node->op) {
+  case OP_RESHAPE:
+    reshape(eval);
+    break;
+  case OP_TRANSPOSE:
+  case OP_BROADCAST:
+  case OP_SLICE:
+    rearrange(eval);
+    break;
+  case OP_PAD:
+    pad(eval);
+    break;
+  case OP_CONCAT:
+    concat(eval);
+    break;
+  case OP_GATHER:
+    gather(eval);
+    break;
+  case OP_SCATTER_ADD:
+    scatter_add(eval);
+    break;
+  case OP_PACK:
+    pack(eval);
+    break;
+  default:
+    break;
+  }
+}
+
+void interp_dot(const Eval *eval) {
+  const Tensor *a = eval->in[0], *b = eval->in[1];
+  const Shape *to = &eval->out->type.shape;
+  int rank = to->rank;
+  bool ta = node_int(eval->node, ATTR_TRANS_A, 0), tb = node_int(eval->node, ATTR_TRANS_B, 0);
+  int64_t m = to->dim[rank - 2], n = to->dim[rank - 1];
+  int64_t inner = a->type.shape.dim[ta ? rank - 2 : rank - 1];
+  int64_t batches = m && n ? shape_elements(to) / (m * n) : 0;
+  for (int64_t batch = 0; batch < batches; batch++) {
+    const double *x = a->f + batch * m * inner, *y = b->f + batch * inner * n;
+    for (int64_t i = 0; i < m; i++)
+      for (int64_t j = 0; j < n; j++) {
+        double sum = 0;
+        for (int64_t k = 0; k < inner; k++)
+          sum += x[ta ? k * m + i : i * inner + k] * y[tb ? j * inner + k : k * n + j];
+        eval->out->f[(batch * m + i) * n + j] = sum;
+      }
+  }
+}
