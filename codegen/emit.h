@@ -17,7 +17,7 @@
 #define FT_CODEGEN_EMIT_H
 #include "codegen/module.h"
 
-enum { MAX_DIGITS = 16 };
+enum { MAX_DIGITS = 24 };
 typedef struct {
   int64_t extent;     /* > 1 */
   LLVMValueRef value; /* of Emitter.index_type, in [0, extent) */

@@ -38,7 +38,7 @@ typedef struct {
   int64_t workspace; /* bytes of scratch, from the work arena, the last argument of each launch */
 } Kernel;
 
-/* A function `symbol` of kernels/*.c with this type; its bitcode is linked in by module_link. */
+/* A function `symbol` of the kernels folder with this type; its bitcode is linked in by module_link. */
 LLVMValueRef module_function(Module *module, const char *symbol, LLVMTypeRef type);
 /* Makes an entry point: a function of this type and name that stays visible, with the target's
  * attributes. */
@@ -46,7 +46,7 @@ LLVMValueRef module_kernel(Module *module, const char *name, LLVMTypeRef type);
 /* An internal function (epilogues and other callbacks of a kernel body in C): always inlined. */
 LLVMValueRef module_helper(Module *module, const char *name, LLVMTypeRef type);
 
-/* The bitcode file kernels/<name>.c, specialised: it is parsed, its functions and globals whose names
+/* The bitcode of kernels/<name>.c, specialised: it is parsed, its functions and globals whose names
  * begin with `prefix` get `suffix` appended (so that one body may be specialised several times) and
  * it is linked in at once. Returns false, with a diagnostic, if it is not embedded. */
 bool module_specialise(Module *module, const char *name, const char *prefix, const char *suffix);

@@ -1,0 +1,414 @@
+/* emit: pulling values through a kernel's body, and remembering them.
+ * Invariant: a remembered value dominates the builder's position: scopes see to that. */
+#include "codegen/emit_private.h"
+#include <string.h>
+
+typedef struct MemoEntry {
+  struct MemoEntry *next; /* in its bucket */
+  const Node *node;       /* a value of the body, or NULL: */
+  LLVMOpcode op;          /* index arithmetic on a and b */
+  LLVMValueRef a, b;
+  Index index;
+  LLVMValueRef value;
+  int bucket;
+} MemoEntry;
+
+enum { MEMO_BUCKETS = 512 };
+struct EmitMemo {
+  MemoEntry *bucket[MEMO_BUCKETS];
+  VEC(MemoEntry *) entries; /* in order of making, for closing scopes */
+  VEC(int) scopes;          /* entries.count at each opening */
+};
+
+struct EmitBinding {
+  EmitBound *get;
+  void *user;
+  LLVMValueRef value;
+};
+
+void emitter_init(Emitter *emitter, Module *module, Arena *scratch, const Graph *body,
+                  LLVMBuilderRef builder, LLVMTypeRef index_type) {
+  *emitter = (Emitter){.module = module,
+                       .arena = scratch,
+                       .builder = builder,
+                       .index_type = index_type,
+                       .body = body};
+  emitter->memo = ARENA_NEW(scratch, EmitMemo);
+  if (body) emitter->binding = ARENA_ARRAY(scratch, struct EmitBinding, body->nodes.count);
+}
+
+/* ── memory of what has been emitted ────────────────────────────────────────────────────────── */
+void emit_scope_open(Emitter *emitter) {
+  EmitMemo *memo = emitter->memo;
+  VEC_PUSH(emitter->arena, memo->scopes, memo->entries.count);
+}
+
+void emit_scope_close(Emitter *emitter) {
+  EmitMemo *memo = emitter->memo;
+  int keep = memo->scopes.at[--memo->scopes.count];
+  while (memo->entries.count > keep) {
+    MemoEntry *entry = memo->entries.at[--memo->entries.count];
+    memo->bucket[entry->bucket] = entry->next;
+  }
+}
+
+static void remember(Emitter *emitter, MemoEntry entry, int bucket) {
+  EmitMemo *memo = emitter->memo;
+  MemoEntry *kept = ARENA_NEW(emitter->arena, MemoEntry);
+  *kept = entry;
+  kept->bucket = bucket;
+  kept->next = memo->bucket[bucket];
+  memo->bucket[bucket] = kept;
+  VEC_PUSH(emitter->arena, memo->entries, kept);
+}
+
+static int bucket_of(uint64_t key) {
+  return (int)((key * 0x9e3779b97f4a7c15u) >> 55) & (MEMO_BUCKETS - 1);
+}
+
+static int bucket_of_op(LLVMOpcode op, LLVMValueRef a, LLVMValueRef b) {
+  return bucket_of((uint64_t)(uintptr_t)a * 31 + (uint64_t)(uintptr_t)b * 7 + (uint64_t)op);
+}
+
+static bool index_equal(const Index *a, const Index *b) {
+  if (a->count != b->count) return false;
+  for (int i = 0; i < a->count; i++)
+    if (a->digit[i].value != b->digit[i].value || a->digit[i].extent != b->digit[i].extent)
+      return false;
+  return true;
+}
+
+/* ── bindings ───────────────────────────────────────────────────────────────────────────────── */
+void emit_bind(Emitter *emitter, const Node *node, EmitBound *get, void *user) {
+  emitter->binding[node->id] = (struct EmitBinding){.get = get, .user = user};
+}
+
+void emit_bind_value(Emitter *emitter, const Node *node, LLVMValueRef value) {
+  emitter->binding[node->id] = (struct EmitBinding){.value = value};
+}
+
+/* ── pulling ────────────────────────────────────────────────────────────────────────────────── */
+static LLVMValueRef load_arg(Emitter *emitter, const Node *node, const Index *index) {
+  if (emitter->load) return emitter->load(emitter, node, index, emitter->load_user);
+  int arg = (int)node_int(node, ATTR_INDEX, 0);
+  return emit_load_at(emitter, emitter->pointer[arg], node->type.dtype,
+                      index_linear(emitter, index));
+}
+
+static LLVMValueRef pull_iota(Emitter *emitter, const Node *node, const Index *index) {
+  LLVMValueRef value =
+      index_dim(emitter, index, &node->type.shape, (int)node_int(node, ATTR_AXIS, 0));
+  return LLVMBuildIntCast2(emitter->builder, value, emit_register_type(emitter, node->type.dtype),
+                           true, "");
+}
+
+static LLVMValueRef pull_random(Emitter *emitter, const Node *node, const Index *index) {
+  LLVMContextRef context = emitter->module->context;
+  LLVMTypeRef wide = LLVMInt64TypeInContext(context), types[4] = {wide, wide, wide, wide};
+  Index scalar = {0};
+  LLVMValueRef arguments[4] = {
+      emit_value(emitter, node->input[0], &scalar),
+      emit_value(emitter, node->input[1], &scalar),
+      LLVMConstInt(wide, (uint64_t)node_int(node, ATTR_STREAM, 0), true),
+      LLVMBuildIntCast2(emitter->builder, index_linear(emitter, index), wide, true, "")};
+  LLVMTypeRef type = LLVMFunctionType(LLVMFloatTypeInContext(context), types, 4, false);
+  LLVMValueRef function = module_function(emitter->module, "ft_random_f32", type);
+  return LLVMBuildCall2(emitter->builder, type, function, arguments, 4, "");
+}
+
+static LLVMValueRef pull_pointwise(Emitter *emitter, const Node *node, const Index *index) {
+  LLVMValueRef inputs[4];
+  for (int i = 0; i < node->input_count; i++)
+    inputs[i] = emit_value(emitter, node->input[i], index);
+  return emit_pointwise(emitter, node, inputs);
+}
+
+static LLVMValueRef pull(Emitter *emitter, const Node *node, const Index *index) {
+  switch (node->op) {
+  case OP_ARG:
+    return load_arg(emitter, node, index);
+  case OP_CONST:
+    return emit_constant(emitter, node->type.dtype, node_float(node, ATTR_VALUE, 0));
+  case OP_IOTA:
+    return pull_iota(emitter, node, index);
+  case OP_RANDOM:
+    return pull_random(emitter, node, index);
+  case OP_STOP_GRADIENT:
+    return emit_value(emitter, node->input[0], index);
+  default:
+    break;
+  }
+  switch (op_info[node->op].op_class) {
+  case CLASS_POINTWISE:
+    return pull_pointwise(emitter, node, index);
+  case CLASS_MOVE:
+    return emit_move(emitter, node, index);
+  case CLASS_WINDOW:
+    return emit_window(emitter, node, index);
+  default:
+    /* A reduction or contraction that the skeleton did not bind: the fuse pass broke its contract. */
+    diag_error(emitter->module->diag, node->loc,
+               "internal error: kernel needs an unbound '%s' in the middle of its body",
+               op_info[node->op].text);
+    return LLVMGetUndef(emit_register_type(emitter, node->type.dtype));
+  }
+}
+
+LLVMValueRef emit_value(Emitter *emitter, const Node *node, const Index *index) {
+  struct EmitBinding *binding = &emitter->binding[node->id];
+  if (binding->value) return binding->value;
+  if (!shape_elements(&node->type.shape)) /* never executed: there is no element to ask for */
+    return LLVMConstNull(emit_register_type(emitter, node->type.dtype));
+  uint64_t key = (uint64_t)(uintptr_t)node;
+  for (int i = 0; i < index->count; i++)
+    key = key * 31 + (uint64_t)(uintptr_t)index->digit[i].value;
+  int bucket = bucket_of(key);
+  for (MemoEntry *entry = emitter->memo->bucket[bucket]; entry; entry = entry->next)
+    if (entry->node == node && index_equal(&entry->index, index)) return entry->value;
+  LLVMValueRef value = binding->get ? binding->get(emitter, node, index, binding->user)
+                                    : pull(emitter, node, index);
+  remember(emitter, (MemoEntry){.node = node, .index = *index, .value = value}, bucket);
+  return value;
+}
+
+void emit_hoist_scalars(Emitter *emitter) {
+  const Graph *body = emitter->body;
+  bool *is_scalar = ARENA_ARRAY(emitter->arena, bool, body->nodes.count);
+  Index scalar = {0};
+  for (int i = 0; i < body->nodes.count; i++) {
+    const Node *node = body->nodes.at[i];
+    OpClass op_class = op_info[node->op].op_class;
+    bool is = shape_elements(&node->type.shape) == 1 && op_class != CLASS_REDUCE &&
+              op_class != CLASS_CONTRACT && op_class != CLASS_WINDOW;
+    for (int k = 0; k < node->input_count; k++) is = is && is_scalar[node->input[k]->id];
+    is_scalar[i] = is;
+    if (is) emit_value(emitter, node, &scalar);
+  }
+}
+
+/* ── index arithmetic ───────────────────────────────────────────────────────────────────────── */
+LLVMValueRef emit_index_const(Emitter *emitter, int64_t value) {
+  return LLVMConstInt(emitter->index_type, (uint64_t)value, true);
+}
+
+static bool is_const(LLVMValueRef value, int64_t wanted) {
+  return LLVMIsAConstantInt(value) && LLVMConstIntGetSExtValue(value) == wanted;
+}
+
+LLVMValueRef emit_index_op(Emitter *emitter, LLVMOpcode op, LLVMValueRef a, LLVMValueRef b) {
+  if ((op == LLVMAdd || op == LLVMSub) && is_const(b, 0)) return a;
+  if (op == LLVMAdd && is_const(a, 0)) return b;
+  if ((op == LLVMMul || op == LLVMUDiv) && is_const(b, 1)) return a;
+  int bucket = bucket_of_op(op, a, b);
+  for (MemoEntry *entry = emitter->memo->bucket[bucket]; entry; entry = entry->next)
+    if (!entry->node && entry->op == op && entry->a == a && entry->b == b) return entry->value;
+  LLVMValueRef value;
+  switch (op) {
+  case LLVMAdd: value = LLVMBuildNSWAdd(emitter->builder, a, b, ""); break;
+  case LLVMSub: value = LLVMBuildNSWSub(emitter->builder, a, b, ""); break;
+  case LLVMMul: value = LLVMBuildNSWMul(emitter->builder, a, b, ""); break;
+  default: value = LLVMBuildBinOp(emitter->builder, op, a, b, ""); break;
+  }
+  remember(emitter, (MemoEntry){.op = op, .a = a, .b = b, .value = value}, bucket);
+  return value;
+}
+
+void index_push(Index *index, int64_t extent, LLVMValueRef value, bool varies) {
+  if (extent != 1) index->digit[index->count++] = (Digit){extent, value, varies};
+}
+
+Index index_flat(int64_t elements, LLVMValueRef value, bool varies) {
+  Index index = {0};
+  index_push(&index, elements, value, varies);
+  return index;
+}
+
+Index index_of_dims(const Shape *shape, const LLVMValueRef *value, bool varies) {
+  Index index = {0};
+  for (int d = 0; d < shape->rank; d++) index_push(&index, shape->dim[d], value[d], varies);
+  return index;
+}
+
+/* Digits [from, to) as one number. */
+static Digit join(Emitter *emitter, const Index *index, int from, int to) {
+  Digit all = {1, NULL, false};
+  for (int k = from; k < to; k++) {
+    const Digit *digit = &index->digit[k];
+    LLVMValueRef scaled =
+        all.value ? emit_index_op(emitter, LLVMMul, all.value,
+                                  emit_index_const(emitter, digit->extent))
+                  : NULL;
+    all.value = scaled ? emit_index_op(emitter, LLVMAdd, scaled, digit->value) : digit->value;
+    all.extent *= digit->extent;
+    all.varies |= digit->varies;
+  }
+  if (!all.value) all.value = emit_index_const(emitter, 0);
+  return all;
+}
+
+LLVMValueRef index_linear(Emitter *emitter, const Index *index) {
+  return join(emitter, index, 0, index->count).value;
+}
+
+/* The part of the index that counts in units of `low` and wraps at `high` (low divides high). */
+static Digit extract(Emitter *emitter, const Index *index, int64_t low, int64_t high) {
+  int from = index->count, to = index->count;
+  int64_t weight = 1, unit = 1; /* weight below digit k; unit: that of the last digit taken */
+  for (int k = index->count - 1; k >= 0; k--) {
+    int64_t next = weight * index->digit[k].extent;
+    if (next <= low) {
+      to = k;
+      unit = next;
+    }
+    if (weight < high) from = k;
+    weight = next;
+  }
+  if (low % unit) { /* no digit border divides the dimension: fall back to the element number */
+    to = index->count;
+    unit = 1;
+  }
+  Digit digit = join(emitter, index, from, to);
+  int64_t top = unit * digit.extent;
+  if (low > unit)
+    digit.value = emit_index_op(emitter, LLVMUDiv, digit.value,
+                                emit_index_const(emitter, low / unit));
+  digit.extent = high / low;
+  if (top > high)
+    digit.value = emit_index_op(emitter, LLVMURem, digit.value,
+                                emit_index_const(emitter, digit.extent));
+  return digit;
+}
+
+static int64_t elements_from(const Shape *shape, int d) {
+  int64_t count = 1;
+  for (; d < shape->rank; d++) count *= shape->dim[d];
+  return count;
+}
+
+Digit emit_index_digit(Emitter *emitter, const Index *index, const Shape *shape, int d) {
+  if (shape->dim[d] <= 1) return (Digit){shape->dim[d], emit_index_const(emitter, 0), false};
+  int64_t low = elements_from(shape, d + 1);
+  return extract(emitter, index, low, low * shape->dim[d]);
+}
+
+LLVMValueRef index_dim(Emitter *emitter, const Index *index, const Shape *shape, int d) {
+  return emit_index_digit(emitter, index, shape, d).value;
+}
+
+void emit_index_run(Emitter *emitter, const Index *index, const Shape *shape, int from, int to,
+                    Index *out) {
+  int64_t low = elements_from(shape, to), high = elements_from(shape, from);
+  if (high <= low) return;
+  int first = -1, last = -1;
+  int64_t weight = 1;
+  for (int k = index->count; k >= 0; k--) { /* borders of digits that fall on low and high */
+    if (weight == low) last = k;
+    if (weight == high) first = k;
+    if (k > 0) weight *= index->digit[k - 1].extent;
+  }
+  if (first >= 0 && last >= 0 && out->count + last - first <= MAX_DIGITS - MAX_RANK) {
+    for (int k = first; k < last; k++) out->digit[out->count++] = index->digit[k];
+    return;
+  }
+  Digit digit = extract(emitter, index, low, high);
+  index_push(out, digit.extent, digit.value, digit.varies);
+}
+
+/* ── memory ─────────────────────────────────────────────────────────────────────────────────── */
+LLVMTypeRef emit_register_type(Emitter *emitter, DType dtype) {
+  LLVMContextRef context = emitter->module->context;
+  switch (dtype) {
+  case DT_BOOL: return LLVMInt1TypeInContext(context);
+  case DT_U8: return LLVMInt8TypeInContext(context);
+  case DT_I32:
+  case DT_U32: return LLVMInt32TypeInContext(context);
+  case DT_I64: return LLVMInt64TypeInContext(context);
+  case DT_F64: return LLVMDoubleTypeInContext(context);
+  default: return LLVMFloatTypeInContext(context);
+  }
+}
+
+LLVMTypeRef emit_memory_type(Emitter *emitter, DType dtype) {
+  LLVMContextRef context = emitter->module->context;
+  switch (dtype) {
+  case DT_BOOL: return LLVMInt8TypeInContext(context);
+  case DT_F16: return LLVMHalfTypeInContext(context);
+  case DT_BF16: return LLVMInt16TypeInContext(context);
+  default: return emit_register_type(emitter, dtype);
+  }
+}
+
+/* bf16 is the upper half of an f32. */
+static LLVMValueRef widen_bf16(Emitter *emitter, LLVMValueRef raw) {
+  LLVMTypeRef word = LLVMInt32TypeInContext(emitter->module->context);
+  LLVMValueRef bits = LLVMBuildZExt(emitter->builder, raw, word, "");
+  bits = LLVMBuildShl(emitter->builder, bits, LLVMConstInt(word, 16, false), "");
+  return LLVMBuildBitCast(emitter->builder, bits,
+                          LLVMFloatTypeInContext(emitter->module->context), "");
+}
+
+static LLVMValueRef narrow_bf16(Emitter *emitter, LLVMValueRef value) {
+  LLVMBuilderRef builder = emitter->builder;
+  LLVMTypeRef word = LLVMInt32TypeInContext(emitter->module->context);
+  LLVMValueRef bits = LLVMBuildBitCast(builder, value, word, "");
+  LLVMValueRef high = LLVMBuildLShr(builder, bits, LLVMConstInt(word, 16, false), "");
+  LLVMValueRef odd = LLVMBuildAnd(builder, high, LLVMConstInt(word, 1, false), "");
+  LLVMValueRef bias = LLVMBuildAdd(builder, odd, LLVMConstInt(word, 0x7fff, false), "");
+  LLVMValueRef rounded = LLVMBuildAdd(builder, bits, bias, "");
+  rounded = LLVMBuildLShr(builder, rounded, LLVMConstInt(word, 16, false), "");
+  LLVMValueRef quiet = LLVMBuildOr(builder, high, LLVMConstInt(word, 0x40, false), "");
+  LLVMValueRef is_nan = LLVMBuildFCmp(builder, LLVMRealUNO, value, value, "");
+  bits = LLVMBuildSelect(builder, is_nan, quiet, rounded, "");
+  return LLVMBuildTrunc(builder, bits, LLVMInt16TypeInContext(emitter->module->context), "");
+}
+
+LLVMValueRef emit_from_memory(Emitter *emitter, DType dtype, LLVMValueRef raw) {
+  switch (dtype) {
+  case DT_BOOL:
+    return LLVMBuildICmp(emitter->builder, LLVMIntNE, raw, LLVMConstNull(LLVMTypeOf(raw)), "");
+  case DT_F16:
+    return LLVMBuildFPExt(emitter->builder, raw, emit_register_type(emitter, dtype), "");
+  case DT_BF16:
+    return widen_bf16(emitter, raw);
+  default:
+    return raw;
+  }
+}
+
+LLVMValueRef emit_to_memory(Emitter *emitter, DType dtype, LLVMValueRef value) {
+  switch (dtype) {
+  case DT_BOOL:
+    return LLVMBuildZExt(emitter->builder, value, emit_memory_type(emitter, dtype), "");
+  case DT_F16:
+    return LLVMBuildFPTrunc(emitter->builder, value, emit_memory_type(emitter, dtype), "");
+  case DT_BF16:
+    return narrow_bf16(emitter, value);
+  default:
+    return value;
+  }
+}
+
+static LLVMValueRef element_pointer(Emitter *emitter, LLVMValueRef pointer, DType dtype,
+                                    LLVMValueRef element) {
+  LLVMTypeRef wide = LLVMInt64TypeInContext(emitter->module->context);
+  LLVMValueRef offset = LLVMBuildIntCast2(emitter->builder, element, wide, true, "");
+  return LLVMBuildInBoundsGEP2(emitter->builder, emit_memory_type(emitter, dtype), pointer, &offset,
+                               1, "");
+}
+
+LLVMValueRef emit_load_at(Emitter *emitter, LLVMValueRef pointer, DType dtype,
+                          LLVMValueRef element) {
+  LLVMValueRef address = element_pointer(emitter, pointer, dtype, element);
+  LLVMValueRef raw =
+      LLVMBuildLoad2(emitter->builder, emit_memory_type(emitter, dtype), address, "");
+  LLVMSetAlignment(raw, (unsigned)dtype_bytes(dtype));
+  return emit_from_memory(emitter, dtype, raw);
+}
+
+void emit_store_at(Emitter *emitter, LLVMValueRef pointer, DType dtype, LLVMValueRef element,
+                   LLVMValueRef value) {
+  LLVMValueRef address = element_pointer(emitter, pointer, dtype, element);
+  LLVMValueRef store =
+      LLVMBuildStore(emitter->builder, emit_to_memory(emitter, dtype, value), address);
+  LLVMSetAlignment(store, (unsigned)dtype_bytes(dtype));
+}

@@ -1,0 +1,236 @@
+/* emit_move: data movement as index arithmetic. Each op turns the index of its result into an index
+ * of its input; nothing is copied. Reshape keeps the index as it is. */
+#include "codegen/emit_private.h"
+
+LLVMValueRef emit_both(Emitter *emitter, LLVMValueRef a, LLVMValueRef b) {
+  if (!a || !b) return a ? a : b;
+  return LLVMBuildAnd(emitter->builder, a, b, "");
+}
+
+LLVMValueRef emit_in_range(Emitter *emitter, LLVMValueRef value, int64_t extent, int64_t low,
+                           int64_t high) {
+  LLVMBuilderRef builder = emitter->builder;
+  LLVMValueRef limit = emit_index_const(emitter, extent), zero = emit_index_const(emitter, 0);
+  if (low >= 0 && high < extent) return NULL;
+  if (low >= 0) return LLVMBuildICmp(builder, LLVMIntSLT, value, limit, "");
+  if (high < extent) return LLVMBuildICmp(builder, LLVMIntSGE, value, zero, "");
+  return LLVMBuildICmp(builder, LLVMIntULT, value, limit, "");
+}
+
+/* ── guards ─────────────────────────────────────────────────────────────────────────────────── */
+Guard emit_guard_open(Emitter *emitter, LLVMValueRef condition, bool varies) {
+  Guard guard = {.condition = condition};
+  if (condition && LLVMIsAConstantInt(condition)) {
+    guard.is_closed = !LLVMConstIntGetZExtValue(condition);
+    guard.condition = NULL;
+  }
+  if (!guard.condition || !varies) return guard;
+  guard.is_branch = true;
+  LLVMContextRef context = emitter->module->context;
+  guard.before = LLVMGetInsertBlock(emitter->builder);
+  LLVMValueRef function = LLVMGetBasicBlockParent(guard.before);
+  LLVMBasicBlockRef inside = LLVMAppendBasicBlockInContext(context, function, "inside");
+  guard.after = LLVMAppendBasicBlockInContext(context, function, "after");
+  LLVMBuildCondBr(emitter->builder, condition, inside, guard.after);
+  LLVMPositionBuilderAtEnd(emitter->builder, inside);
+  emit_scope_open(emitter);
+  return guard;
+}
+
+LLVMValueRef emit_guard_close(Emitter *emitter, Guard *guard, LLVMValueRef value,
+                              LLVMValueRef otherwise) {
+  if (guard->is_closed) return otherwise;
+  if (!guard->condition) return value;
+  if (!guard->is_branch)
+    return LLVMBuildSelect(emitter->builder, guard->condition, value, otherwise, "");
+  emit_scope_close(emitter);
+  LLVMBasicBlockRef from[2] = {LLVMGetInsertBlock(emitter->builder), guard->before};
+  LLVMValueRef values[2] = {value, otherwise};
+  LLVMBuildBr(emitter->builder, guard->after);
+  LLVMPositionBuilderAtEnd(emitter->builder, guard->after);
+  LLVMValueRef phi = LLVMBuildPhi(emitter->builder, LLVMTypeOf(value), "");
+  LLVMAddIncoming(phi, values, from, 2);
+  return phi;
+}
+
+/* ── the ops ────────────────────────────────────────────────────────────────────────────────── */
+static LLVMValueRef move_transpose(Emitter *emitter, const Node *node, const Index *index) {
+  const Shape *shape = &node->type.shape;
+  const int64_t *perm = node_attr(node, ATTR_PERM)->ints;
+  int source[MAX_RANK]; /* dimension of the result that is input dimension j */
+  for (int i = 0; i < shape->rank; i++) source[perm[i]] = i;
+  Index inner = {0};
+  for (int j = 0; j < shape->rank;) {
+    int end = j + 1;
+    while (end < shape->rank && source[end] == source[end - 1] + 1) end++;
+    emit_index_run(emitter, index, shape, source[j], source[j] + end - j, &inner);
+    j = end;
+  }
+  return emit_value(emitter, node->input[0], &inner);
+}
+
+static LLVMValueRef move_broadcast(Emitter *emitter, const Node *node, const Index *index) {
+  const Shape *out = &node->type.shape, *in = &node->input[0]->type.shape;
+  Index inner = {0};
+  for (int d = 0; d < out->rank;) {
+    int end = d;
+    while (end < out->rank && in->dim[end] == out->dim[end]) end++;
+    emit_index_run(emitter, index, out, d, end, &inner);
+    d = end + 1;
+  }
+  return emit_value(emitter, node->input[0], &inner);
+}
+
+static LLVMValueRef move_slice(Emitter *emitter, const Node *node, const Index *index) {
+  const Shape *out = &node->type.shape, *in = &node->input[0]->type.shape;
+  const int64_t *start = node_attr(node, ATTR_START)->ints, *step = node_attr(node, ATTR_STEP)->ints;
+  Index inner = {0};
+  for (int d = 0; d < out->rank;) {
+    int end = d;
+    while (end < out->rank && in->dim[end] == out->dim[end]) end++;
+    emit_index_run(emitter, index, out, d, end, &inner);
+    if (end < out->rank) {
+      Digit digit = emit_index_digit(emitter, index, out, end);
+      LLVMValueRef value =
+          emit_index_op(emitter, LLVMMul, digit.value, emit_index_const(emitter, step[end]));
+      value = emit_index_op(emitter, LLVMAdd, value, emit_index_const(emitter, start[end]));
+      index_push(&inner, in->dim[end], value, digit.varies);
+    }
+    d = end + 1;
+  }
+  return emit_value(emitter, node->input[0], &inner);
+}
+
+/* Under a guard that does not branch, the input is read also where it is not wanted: at 0 then. */
+static LLVMValueRef keep_inside(Emitter *emitter, LLVMValueRef inside, LLVMValueRef value) {
+  return inside ? LLVMBuildSelect(emitter->builder, inside, value, emit_index_const(emitter, 0), "")
+                : value;
+}
+
+static LLVMValueRef move_pad(Emitter *emitter, const Node *node, const Index *index) {
+  const Shape *out = &node->type.shape, *in = &node->input[0]->type.shape;
+  const int64_t *low = node_attr(node, ATTR_LOW)->ints;
+  LLVMValueRef otherwise =
+      emit_constant(emitter, node->type.dtype, node_float(node, ATTR_VALUE, 0));
+  if (!shape_elements(in)) return otherwise;
+  Index inner = {0};
+  LLVMValueRef condition = NULL;
+  bool varies = false;
+  LLVMValueRef inside[MAX_DIGITS] = {0};
+  for (int d = 0; d < out->rank;) {
+    int end = d;
+    while (end < out->rank && in->dim[end] == out->dim[end]) end++;
+    emit_index_run(emitter, index, out, d, end, &inner);
+    if (end < out->rank) {
+      Digit digit = emit_index_digit(emitter, index, out, end);
+      LLVMValueRef value =
+          emit_index_op(emitter, LLVMSub, digit.value, emit_index_const(emitter, low[end]));
+      LLVMValueRef within = emit_in_range(emitter, value, in->dim[end], -low[end],
+                                          out->dim[end] - 1 - low[end]);
+      condition = emit_both(emitter, condition, within);
+      varies |= within && digit.varies;
+      if (in->dim[end] != 1) inside[inner.count] = within;
+      index_push(&inner, in->dim[end], value, digit.varies);
+    }
+    d = end + 1;
+  }
+  Guard guard = emit_guard_open(emitter, condition, varies);
+  if (guard.is_closed) return otherwise;
+  if (!guard.is_branch)
+    for (int k = 0; k < inner.count; k++)
+      inner.digit[k].value = keep_inside(emitter, inside[k], inner.digit[k].value);
+  LLVMValueRef value = emit_value(emitter, node->input[0], &inner);
+  return emit_guard_close(emitter, &guard, value, otherwise);
+}
+
+/* Operand by operand: its part of the axis, else the rest. */
+static LLVMValueRef concat_from(Emitter *emitter, const Node *node, const Index *index, int operand,
+                                int64_t offset) {
+  const Node *input = node->input[operand];
+  const Shape *out = &node->type.shape;
+  int axis = (int)node_int(node, ATTR_AXIS, 0);
+  int64_t extent = input->type.shape.dim[axis];
+  bool is_last = operand == node->input_count - 1;
+  if (!extent && !is_last) return concat_from(emitter, node, index, operand + 1, offset);
+  Digit digit = emit_index_digit(emitter, index, out, axis);
+  LLVMValueRef local =
+      emit_index_op(emitter, LLVMSub, digit.value, emit_index_const(emitter, offset));
+  LLVMValueRef here =
+      is_last ? NULL
+              : LLVMBuildICmp(emitter->builder, LLVMIntSLT, local, emit_index_const(emitter, extent), "");
+  /* branch both ways: each side reads only its own operand */
+  LLVMValueRef rest = NULL;
+  if (here && LLVMIsAConstantInt(here)) {
+    if (!LLVMConstIntGetZExtValue(here))
+      return concat_from(emitter, node, index, operand + 1, offset + extent);
+    here = NULL;
+  }
+  LLVMBasicBlockRef from[2], after = NULL;
+  LLVMContextRef context = emitter->module->context;
+  if (here) {
+    LLVMValueRef function = LLVMGetBasicBlockParent(LLVMGetInsertBlock(emitter->builder));
+    LLVMBasicBlockRef mine = LLVMAppendBasicBlockInContext(context, function, "operand");
+    LLVMBasicBlockRef other = LLVMAppendBasicBlockInContext(context, function, "others");
+    after = LLVMAppendBasicBlockInContext(context, function, "after");
+    LLVMBuildCondBr(emitter->builder, here, mine, other);
+    LLVMPositionBuilderAtEnd(emitter->builder, other);
+    emit_scope_open(emitter);
+    rest = concat_from(emitter, node, index, operand + 1, offset + extent);
+    emit_scope_close(emitter);
+    from[1] = LLVMGetInsertBlock(emitter->builder);
+    LLVMBuildBr(emitter->builder, after);
+    LLVMPositionBuilderAtEnd(emitter->builder, mine);
+    emit_scope_open(emitter);
+  }
+  Index inner = {0};
+  emit_index_run(emitter, index, out, 0, axis, &inner);
+  index_push(&inner, extent, local, digit.varies);
+  emit_index_run(emitter, index, out, axis + 1, out->rank, &inner);
+  LLVMValueRef value = emit_value(emitter, input, &inner);
+  if (!here) return value;
+  emit_scope_close(emitter);
+  from[0] = LLVMGetInsertBlock(emitter->builder);
+  LLVMBuildBr(emitter->builder, after);
+  LLVMPositionBuilderAtEnd(emitter->builder, after);
+  LLVMValueRef phi = LLVMBuildPhi(emitter->builder, LLVMTypeOf(value), "");
+  LLVMValueRef values[2] = {value, rest};
+  LLVMAddIncoming(phi, values, from, 2);
+  return phi;
+}
+
+static LLVMValueRef move_gather(Emitter *emitter, const Node *node, const Index *index) {
+  const Node *table = node->input[0], *row = node->input[1];
+  const Shape *out = &node->type.shape;
+  LLVMBuilderRef builder = emitter->builder;
+  int64_t rows = table->type.shape.dim[0];
+  LLVMValueRef zero = LLVMConstNull(emit_register_type(emitter, node->type.dtype));
+  if (!rows) return zero;
+  Index at = {0}, inner = {0};
+  emit_index_run(emitter, index, out, 0, row->type.shape.rank, &at);
+  bool varies = false;
+  for (int k = 0; k < at.count; k++) varies |= at.digit[k].varies;
+  LLVMValueRef which = emit_value(emitter, row, &at);
+  LLVMTypeRef type = LLVMTypeOf(which);
+  LLVMValueRef inside =
+      LLVMBuildICmp(builder, LLVMIntULT, which, LLVMConstInt(type, (uint64_t)rows, false), "");
+  which = LLVMBuildSelect(builder, inside, which, LLVMConstNull(type), "");
+  index_push(&inner, rows, LLVMBuildIntCast2(builder, which, emitter->index_type, true, ""), varies);
+  emit_index_run(emitter, index, out, row->type.shape.rank, out->rank, &inner);
+  return LLVMBuildSelect(builder, inside, emit_value(emitter, table, &inner), zero, "");
+}
+
+LLVMValueRef emit_move(Emitter *emitter, const Node *node, const Index *index) {
+  switch (node->op) {
+  case OP_RESHAPE: return emit_value(emitter, node->input[0], index);
+  case OP_TRANSPOSE: return move_transpose(emitter, node, index);
+  case OP_BROADCAST: return move_broadcast(emitter, node, index);
+  case OP_SLICE: return move_slice(emitter, node, index);
+  case OP_PAD: return move_pad(emitter, node, index);
+  case OP_CONCAT: return concat_from(emitter, node, index, 0, 0);
+  case OP_GATHER: return move_gather(emitter, node, index);
+  default:
+    diag_error(emitter->module->diag, node->loc, "internal error: '%s' inside a kernel's body",
+               op_info[node->op].text);
+    return LLVMGetUndef(emit_register_type(emitter, node->type.dtype));
+  }
+}

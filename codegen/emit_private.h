@@ -1,0 +1,37 @@
+/* emit_private: what the files of the emitter share with each other and with nobody else. */
+#ifndef FT_CODEGEN_EMIT_PRIVATE_H
+#define FT_CODEGEN_EMIT_PRIVATE_H
+#include "codegen/emit.h"
+
+/* emit_move.c: nodes whose element is found elsewhere */
+LLVMValueRef emit_move(Emitter *emitter, const Node *node, const Index *index);
+/* emit_window.c: pooling and its gradients */
+LLVMValueRef emit_window(Emitter *emitter, const Node *node, const Index *index);
+
+/* The digit of dimension d, and the digits of dimensions [from, to) appended to *out. */
+Digit emit_index_digit(Emitter *emitter, const Index *index, const Shape *shape, int d);
+void emit_index_run(Emitter *emitter, const Index *index, const Shape *shape, int from, int to,
+                    Index *out);
+
+LLVMValueRef emit_flagged(Emitter *emitter, LLVMValueRef instruction, LLVMFastMathFlags more);
+LLVMValueRef emit_intrinsic(Emitter *emitter, const char *name, LLVMTypeRef type,
+                            LLVMValueRef *arguments, int count);
+LLVMValueRef emit_float_extreme(Emitter *emitter, bool is_max, DType dtype, LLVMValueRef a,
+                                LLVMValueRef b);
+
+/* A value under a condition: where the condition is the same for neighbouring lanes the body is
+ * emitted straight on and its result selected (the body must be safe either way); where it varies, a
+ * branch, which LLVM turns into masked loads. `condition` NULL or constant true: no guard at all. */
+typedef struct {
+  LLVMValueRef condition;
+  bool is_branch, is_closed; /* closed: never true, the body must not be emitted */
+  LLVMBasicBlockRef before, after;
+} Guard;
+Guard emit_guard_open(Emitter *emitter, LLVMValueRef condition, bool varies);
+LLVMValueRef emit_guard_close(Emitter *emitter, Guard *guard, LLVMValueRef value,
+                              LLVMValueRef otherwise);
+/* value in [0, extent)? NULL if it surely is, given that it lies in [low, high]. */
+LLVMValueRef emit_in_range(Emitter *emitter, LLVMValueRef value, int64_t extent, int64_t low,
+                           int64_t high);
+LLVMValueRef emit_both(Emitter *emitter, LLVMValueRef a, LLVMValueRef b); /* NULL: true */
+#endif
