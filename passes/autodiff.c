@@ -14,15 +14,12 @@
  * ops. */
 static bool *find_active(const Graph *graph, Node *const *targets, int count) {
   bool *active = ARENA_ARRAY(graph->arena, bool, graph->nodes.count);
-  for (int i = 0; i < count; i++)
-    active[targets[i]->id] = true;
+  for (int i = 0; i < count; i++) active[targets[i]->id] = true;
   for (int i = 0; i < graph->nodes.count; i++) {
     const Node *node = graph->nodes.at[i];
-    if (!dtype_is_float(node->type.dtype) || node->op == OP_STOP_GRADIENT)
-      continue;
+    if (!dtype_is_float(node->type.dtype) || node->op == OP_STOP_GRADIENT) continue;
     for (int j = 0; j < node->input_count; j++)
-      if (active[node->input[j]->id])
-        active[i] = true;
+      if (active[node->input[j]->id]) active[i] = true;
   }
   return active;
 }
@@ -34,13 +31,13 @@ static void accumulate(Graph *graph, Node **sum, Node *term, Loc loc) {
 /* Runs the rule of one node; false if there is none or it failed. */
 static bool step_back(Graph *graph, Diag *diag, Node *node, const bool *active, Node **gradient) {
   if (!gradient_rule[node->op]) {
-    diag_error(diag, node->loc, "'%s' has no gradient, and the loss depends on a parameter through it",
+    diag_error(diag, node->loc,
+               "'%s' has no gradient, and the loss depends on a parameter through it",
                op_info[node->op].text);
     return false;
   }
   bool *needed = ARENA_ARRAY(graph->arena, bool, node->input_count);
-  for (int i = 0; i < node->input_count; i++)
-    needed[i] = active[node->input[i]->id];
+  for (int i = 0; i < node->input_count; i++) needed[i] = active[node->input[i]->id];
   Gradient rule = {.graph = graph,
                    .diag = diag,
                    .node = node,
@@ -59,23 +56,19 @@ Node **autodiff_gradients(Graph *graph, Diag *diag, Node *loss, Node *const *tar
   int forward = graph->nodes.count;
   bool *active = find_active(graph, targets, count);
   bool *is_target = ARENA_ARRAY(graph->arena, bool, forward);
-  for (int i = 0; i < count; i++)
-    is_target[targets[i]->id] = true;
+  for (int i = 0; i < count; i++) is_target[targets[i]->id] = true;
   Node **gradient = ARENA_ARRAY(graph->arena, Node *, forward);
   bool ok = true;
-  if (active[loss->id])
-    gradient[loss->id] = make_like(graph, loss, 1, loss->loc);
+  if (active[loss->id]) gradient[loss->id] = make_like(graph, loss, 1, loss->loc);
   for (int i = loss->id; i >= 0; i--) {
     Node *node = graph->nodes.at[i];
     if (gradient[i] && active[i] && op_info[node->op].max_inputs != 0 &&
         !(is_target[i] && node->input_count == 0))
       ok &= step_back(graph, diag, node, active, gradient);
   }
-  for (int i = forward; i < graph->nodes.count; i++)
-    graph->nodes.at[i]->is_backward = true;
+  for (int i = forward; i < graph->nodes.count; i++) graph->nodes.at[i]->is_backward = true;
   Node **result = ARENA_ARRAY(graph->arena, Node *, count);
-  for (int i = 0; i < count; i++)
-    result[i] = gradient[targets[i]->id];
+  for (int i = 0; i < count; i++) result[i] = gradient[targets[i]->id];
   return ok ? result : NULL;
 }
 
@@ -84,8 +77,7 @@ static int64_t place_params(Graph *graph) {
   int64_t at = 0;
   for (int i = 0; i < graph->nodes.count; i++) {
     Node *node = graph->nodes.at[i];
-    if (node->op != OP_PARAM)
-      continue;
+    if (node->op != OP_PARAM) continue;
     node_set_attr(graph, node, attr_int(ATTR_OFFSET, at));
     at += shape_elements(&node->type.shape);
     at = (at + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
@@ -93,42 +85,29 @@ static int64_t place_params(Graph *graph) {
   return at;
 }
 
-static bool check_loss(Diag *diag, const Node *loss) {
-  char text[TYPE_TEXT];
-  if (loss->type.shape.rank == 0 && dtype_is_float(loss->type.dtype))
-    return true;
-  diag_error(diag, loss->loc, "the loss must be one floating-point number, and this is %s",
-             type_text(&loss->type, text));
-  if (dtype_is_float(loss->type.dtype))
-    diag_note(diag, loss->loc, "reduce it with mean(...) or sum(...)");
-  return false;
-}
-
-static Graph *add_backward(PassContext *context, Graph *graph, Node *loss, int64_t elements) {
+/* False with an error in diag. */
+static bool add_backward(PassContext *context, Graph *graph, Node *loss, int64_t elements) {
   VEC(Node *) params = {0};
   for (int i = 0; i < graph->nodes.count; i++)
-    if (graph->nodes.at[i]->op == OP_PARAM)
-      VEC_PUSH(context->arena, params, graph->nodes.at[i]);
+    if (graph->nodes.at[i]->op == OP_PARAM) VEC_PUSH(context->arena, params, graph->nodes.at[i]);
   if (params.count == 0) {
-    diag_warning(context->diag, loss->loc, "the model has no parameters: there is nothing to train");
-    return graph;
+    diag_warning(context->diag, loss->loc,
+                 "the model has no parameters: there is nothing to train");
+    return true;
   }
   int errors = context->diag->errors;
   for (int i = 0; i < params.count; i++)
     if (params.at[i]->type.dtype != DT_F32)
       diag_error(context->diag, params.at[i]->loc, "parameter '%s' is %s: parameters must be f32",
                  node_str(params.at[i], ATTR_NAME), dtype_text(params.at[i]->type.dtype));
-  if (context->diag->errors > errors)
-    return NULL;
+  if (context->diag->errors > errors) return false;
   Node **gradient = autodiff_gradients(graph, context->diag, loss, params.at, params.count);
-  if (!gradient)
-    return NULL;
+  if (!gradient) return false;
   int64_t *offsets = ARENA_ARRAY(context->arena, int64_t, params.count);
   for (int i = 0; i < params.count; i++) {
     Node *param = params.at[i];
     offsets[i] = node_int(param, ATTR_OFFSET, 0);
-    if (gradient[i])
-      continue;
+    if (gradient[i]) continue;
     diag_warning(context->diag, param->loc, "parameter '%s' does not influence the loss",
                  node_str(param, ATTR_NAME));
     gradient[i] = make_like(graph, param, 0, param->loc);
@@ -139,15 +118,20 @@ static Graph *add_backward(PassContext *context, Graph *graph, Node *loss, int64
   Node *grads = graph_node(graph, OP_PACK, gradient, params.count, &attr, 1, &type, loss->loc);
   grads->is_backward = true;
   graph_add_root(graph, ROOT_OUTPUT, "grads", grads);
-  return graph;
+  return true;
 }
 
-/* Without a loss there is nothing to do (a model that only predicts). */
+/* Its work done, stop_gradient is a copy. */
+static Node *drop_stops(Graph *fresh, const Node *old, Node **inputs, void *context) {
+  (void)fresh, (void)context;
+  return old->op == OP_STOP_GRADIENT ? inputs[0] : NULL;
+}
+
+/* Without a loss (a model that only predicts) the params get their places and that is all. */
 Graph *pass_autodiff(PassContext *context, Graph *old) {
   Graph *graph = graph_rewrite(old, NULL, NULL);
   int64_t elements = place_params(graph);
   Node *loss = graph_find_root(graph, ROOT_LOSS, NULL);
-  if (!context->is_train || !loss)
-    return graph;
-  return check_loss(context->diag, loss) ? add_backward(context, graph, loss, elements) : NULL;
+  if (context->is_train && loss && !add_backward(context, graph, loss, elements)) return NULL;
+  return graph_rewrite(graph, drop_stops, NULL);
 }

@@ -70,8 +70,7 @@ static bool attr_equal(const Attr *a, const Attr *b) {
   case ATTR_KIND_INTS:
     return a->count == 0 || memcmp(a->ints, b->ints, sizeof *a->ints * (size_t)a->count) == 0;
   case ATTR_KIND_FLOATS:
-    return a->count == 0 ||
-           memcmp(a->floats, b->floats, sizeof *a->floats * (size_t)a->count) == 0;
+    return a->count == 0 || memcmp(a->floats, b->floats, sizeof *a->floats * (size_t)a->count) == 0;
   default:
     return a->i == b->i;
   }
@@ -88,8 +87,7 @@ static uint64_t key_hash(const Key *key) {
   const Node *old = key->old;
   uint64_t hash = mix(mix(1, (uint64_t)old->op), (uint64_t)old->type.dtype);
   if (key->name) return mix_text(hash, key->name);
-  for (int i = 0; i < old->type.shape.rank; i++)
-    hash = mix(hash, (uint64_t)old->type.shape.dim[i]);
+  for (int i = 0; i < old->type.shape.rank; i++) hash = mix(hash, (uint64_t)old->type.shape.dim[i]);
   for (int i = 0; i < old->attr_count; i++) hash = mix_attr(hash, &old->attr[i]);
   if (is_commutative(old->op)) /* the same for both orders */
     return mix(mix(hash, (uint64_t)(key->inputs[0]->id + key->inputs[1]->id)),
@@ -117,8 +115,8 @@ static bool key_matches(const Key *key, const Node *node) {
 static Node *visit(Graph *fresh, const Node *old, Node **inputs, void *context) {
   Table *table = context;
   if (old->op == OP_FUSED || old->op == OP_ASSIGN) return NULL;
-  bool is_named = old->op == OP_INPUT || old->op == OP_PARAM || old->op == OP_STATE ||
-                  old->op == OP_SETTING;
+  bool is_named =
+      old->op == OP_INPUT || old->op == OP_PARAM || old->op == OP_STATE || old->op == OP_SETTING;
   Key key = {old, inputs, is_named ? node_str(old, ATTR_NAME) : NULL};
   uint64_t at = key_hash(&key) % (uint64_t)table->capacity;
   while (table->slot[at]) {

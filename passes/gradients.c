@@ -1,6 +1,6 @@
-/* gradients: see gradients.h. Where a function is not differentiable (abs at 0, max at a tie, pow at
- * 0) the rules follow PyTorch. Rules reuse the forward value y where that is as exact as going back
- * to x, because y is kept for the next layer more often than x is. */
+/* gradients: see gradients.h. Where a function is not differentiable (abs at 0, max at a tie, pow
+ * at 0) the rules follow PyTorch. Rules reuse the forward value y where that is as exact as going
+ * back to x, because y is kept for the next layer more often than x is. */
 #include "passes/gradients.h"
 #include <string.h>
 
@@ -16,9 +16,7 @@ static Node *binary(Gradient *g, Op op, Node *a, Node *b) {
 }
 static Node *mul(Gradient *g, Node *a, Node *b) { return binary(g, OP_MUL, a, b); }
 static Node *neg(Gradient *g, Node *x) { return unary(g, OP_NEG, x); }
-static Node *like(Gradient *g, Node *x, double value) {
-  return make_like(g->graph, x, value, LOC);
-}
+static Node *like(Gradient *g, Node *x, double value) { return make_like(g->graph, x, value, LOC); }
 static Node *scale(Gradient *g, Node *x, double factor) { return mul(g, x, like(g, x, factor)); }
 static Node *shift(Gradient *g, Node *x, double term) {
   return binary(g, OP_ADD, x, like(g, x, term));
@@ -61,28 +59,22 @@ static void grad_erf(Gradient *g) {
   Node *bell = unary(g, OP_EXP, neg(g, mul(g, X(0), X(0))));
   g->dx[0] = mul(g, scale(g, DY, two_over_root_pi), bell);
 }
-static void grad_cast(Gradient *g) {
-  g->dx[0] = make_cast(g->graph, DY, X(0)->type.dtype, LOC);
-}
+static void grad_cast(Gradient *g) { g->dx[0] = make_cast(g->graph, DY, X(0)->type.dtype, LOC); }
 
 /* ── pointwise, two inputs ──────────────────────────────────────────────────────────────────── */
 static void grad_add(Gradient *g) { g->dx[0] = g->dx[1] = DY; }
 static void grad_sub(Gradient *g) {
   g->dx[0] = DY;
-  if (g->needed[1])
-    g->dx[1] = neg(g, DY);
+  if (g->needed[1]) g->dx[1] = neg(g, DY);
 }
 static void grad_mul(Gradient *g) {
-  if (g->needed[0])
-    g->dx[0] = mul(g, DY, X(1));
-  if (g->needed[1])
-    g->dx[1] = mul(g, DY, X(0));
+  if (g->needed[0]) g->dx[0] = mul(g, DY, X(1));
+  if (g->needed[1]) g->dx[1] = mul(g, DY, X(0));
 }
 static void grad_div(Gradient *g) {
   Node *over = binary(g, OP_DIV, DY, X(1));
   g->dx[0] = over;
-  if (g->needed[1])
-    g->dx[1] = neg(g, mul(g, over, Y));
+  if (g->needed[1]) g->dx[1] = neg(g, mul(g, over, Y));
 }
 
 /* d a^b / da = b a^(b-1), and 0 where b is 0 though a^(b-1) may be infinite there.
@@ -95,8 +87,8 @@ static void grad_pow(Gradient *g) {
     g->dx[0] = choose(g, flat, none, mul(g, DY, slope));
   }
   if (g->needed[1]) {
-    Node *flat = binary(g, OP_AND, binary(g, OP_EQ, a, like(g, a, 0)),
-                        binary(g, OP_GE, b, like(g, b, 0)));
+    Node *flat =
+        binary(g, OP_AND, binary(g, OP_EQ, a, like(g, a, 0)), binary(g, OP_GE, b, like(g, b, 0)));
     g->dx[1] = choose(g, flat, none, mul(g, DY, mul(g, Y, unary(g, OP_LOG, a))));
   }
 }
@@ -107,8 +99,7 @@ static void grad_extreme(Gradient *g, Op losing) {
   Node *tie = binary(g, OP_EQ, X(0), X(1));
   Node *share = choose(g, tie, scale(g, DY, 0.5), DY);
   for (int i = 0; i < 2; i++)
-    if (g->needed[i])
-      g->dx[i] = choose(g, binary(g, losing, X(i), X(1 - i)), zero(g), share);
+    if (g->needed[i]) g->dx[i] = choose(g, binary(g, losing, X(i), X(1 - i)), zero(g), share);
 }
 static void grad_max(Gradient *g) { grad_extreme(g, OP_LT); }
 static void grad_min(Gradient *g) { grad_extreme(g, OP_GT); }
@@ -124,24 +115,19 @@ static Node *mask_of_select(Gradient *g) {
   Node *cond = X(0), *a = X(1), *b = X(2);
   bool is_relu = (cond->op == OP_LE && is_const(a, 0) && cond->input[0] == b) ||
                  (cond->op == OP_GT && is_const(b, 0) && cond->input[0] == a);
-  if (!is_relu || !is_const(cond->input[1], 0))
-    return cond;
+  if (!is_relu || !is_const(cond->input[1], 0)) return cond;
   return binary(g, cond->op, Y, cond->input[1]);
 }
 static void grad_select(Gradient *g) {
   Node *mask = mask_of_select(g);
-  if (g->needed[1])
-    g->dx[1] = choose(g, mask, DY, zero(g));
-  if (g->needed[2])
-    g->dx[2] = choose(g, mask, zero(g), DY);
+  if (g->needed[1]) g->dx[1] = choose(g, mask, DY, zero(g));
+  if (g->needed[2]) g->dx[2] = choose(g, mask, zero(g), DY);
 }
 
 /* ── reductions ─────────────────────────────────────────────────────────────────────────────── */
 static void grad_sum(Gradient *g) { g->dx[0] = spread(g, DY, X(0)); }
 
-static Node *reduce_like(Gradient *g, Op op, Node *x) {
-  return mirror(g, op, &x, 1, NULL);
-}
+static Node *reduce_like(Gradient *g, Op op, Node *x) { return mirror(g, op, &x, 1, NULL); }
 
 /* The product of the other elements. With no zero among them that is y / x; with one, it is the
  * product of all the non-zero ones at the zero and 0 elsewhere; with more, 0 everywhere. */
@@ -154,8 +140,8 @@ static void grad_prod(Gradient *g) {
   Node *base = mul(g, DY, product), *nothing = zero(g);
   Node *at_zero = choose(g, binary(g, OP_EQ, zeros, like(g, zeros, 1)), base, nothing);
   Node *elsewhere = choose(g, binary(g, OP_EQ, zeros, like(g, zeros, 0)), base, nothing);
-  g->dx[0] = choose(g, is_zero, spread(g, at_zero, x),
-                    binary(g, OP_DIV, spread(g, elsewhere, x), safe));
+  g->dx[0] =
+      choose(g, is_zero, spread(g, at_zero, x), binary(g, OP_DIV, spread(g, elsewhere, x), safe));
 }
 
 /* All elements equal to the extreme share the gradient equally. */
@@ -173,26 +159,25 @@ static void grad_dot(Gradient *g) {
   Node *a = X(0), *b = X(1);
   bool ta = node_int(Y, ATTR_TRANS_A, 0), tb = node_int(Y, ATTR_TRANS_B, 0);
   if (g->needed[0])
-    g->dx[0] = ta ? make_dot(g->graph, b, DY, tb, true, LOC)
-                  : make_dot(g->graph, DY, b, false, !tb, LOC);
+    g->dx[0] =
+        ta ? make_dot(g->graph, b, DY, tb, true, LOC) : make_dot(g->graph, DY, b, false, !tb, LOC);
   if (g->needed[1])
-    g->dx[1] = tb ? make_dot(g->graph, DY, a, true, ta, LOC)
-                  : make_dot(g->graph, a, DY, !ta, false, LOC);
+    g->dx[1] =
+        tb ? make_dot(g->graph, DY, a, true, ta, LOC) : make_dot(g->graph, a, DY, !ta, false, LOC);
 }
 static void grad_conv(Gradient *g) {
   Node *x = X(0), *w = X(1);
-  if (g->needed[0])
-    g->dx[0] = mirror(g, OP_CONV_GRAD_INPUT, (Node *[]){DY, w}, 2, &x->type);
-  if (g->needed[1])
-    g->dx[1] = mirror(g, OP_CONV_GRAD_WEIGHT, (Node *[]){DY, x}, 2, &w->type);
+  if (g->needed[0]) g->dx[0] = mirror(g, OP_CONV_GRAD_INPUT, (Node *[]){DY, w}, 2, &x->type);
+  if (g->needed[1]) g->dx[1] = mirror(g, OP_CONV_GRAD_WEIGHT, (Node *[]){DY, x}, 2, &w->type);
 }
 static void grad_pool_max(Gradient *g) {
   const Attr *kernel = node_attr(Y, ATTR_KERNEL);
   if (kernel->ints[0] * kernel->ints[1] > 256) {
-    diag_error(g->diag, LOC,
-               "max pooling over %lldx%lld cannot be trained through: a window may hold at most 256 "
-               "elements",
-               (long long)kernel->ints[0], (long long)kernel->ints[1]);
+    diag_error(
+        g->diag, LOC,
+        "max pooling over %lldx%lld cannot be trained through: a window may hold at most 256 "
+        "elements",
+        (long long)kernel->ints[0], (long long)kernel->ints[1]);
     return;
   }
   Node *index = mirror(g, OP_POOL_INDEX, &X(0), 1, NULL);
@@ -210,8 +195,7 @@ static void grad_reshape(Gradient *g) {
 static void grad_transpose(Gradient *g) {
   const Attr *perm = node_attr(Y, ATTR_PERM);
   int64_t inverse[MAX_RANK] = {0};
-  for (int i = 0; i < perm->count; i++)
-    inverse[perm->ints[i]] = i;
+  for (int i = 0; i < perm->count; i++) inverse[perm->ints[i]] = i;
   g->dx[0] = make_transpose(g->graph, DY, inverse, LOC);
 }
 static void grad_broadcast(Gradient *g) {
@@ -220,12 +204,12 @@ static void grad_broadcast(Gradient *g) {
 
 static Node *take(Gradient *g, Node *x, const int64_t *start, Shape size) {
   int64_t step[MAX_RANK];
-  for (int i = 0; i < size.rank; i++)
-    step[i] = 1;
+  for (int i = 0; i < size.rank; i++) step[i] = 1;
   Attr attrs[] = {attr_ints(ATTR_START, start, size.rank), attr_ints(ATTR_STEP, step, size.rank)};
   Type type = {x->type.dtype, size};
-  return shape_equal(&x->type.shape, &size) ? x
-                                            : graph_node(g->graph, OP_SLICE, &x, 1, attrs, 2, &type, LOC);
+  return shape_equal(&x->type.shape, &size)
+             ? x
+             : graph_node(g->graph, OP_SLICE, &x, 1, attrs, 2, &type, LOC);
 }
 static Node *pad_zero(Gradient *g, Node *x, const int64_t *low, const int64_t *high) {
   int rank = x->type.shape.rank;
@@ -239,12 +223,9 @@ static Node *pad_zero(Gradient *g, Node *x, const int64_t *low, const int64_t *h
 static Node *stretch(Gradient *g, Node *x, int axis, int64_t step) {
   Shape shape = x->type.shape;
   int64_t outer = 1, inner = 1, n = shape.dim[axis];
-  for (int i = 0; i < axis; i++)
-    outer *= shape.dim[i];
-  for (int i = axis + 1; i < shape.rank; i++)
-    inner *= shape.dim[i];
-  Node *view =
-      make_reshape(g->graph, x, shape_of(4, (int64_t[]){outer, n, 1, inner}), LOC);
+  for (int i = 0; i < axis; i++) outer *= shape.dim[i];
+  for (int i = axis + 1; i < shape.rank; i++) inner *= shape.dim[i];
+  Node *view = make_reshape(g->graph, x, shape_of(4, (int64_t[]){outer, n, 1, inner}), LOC);
   Node *wide = pad_zero(g, view, (int64_t[]){0, 0, 0, 0}, (int64_t[]){0, 0, step - 1, 0});
   shape.dim[axis] = n * step;
   return make_reshape(g->graph, wide, shape, LOC);
@@ -256,8 +237,7 @@ static void grad_slice(Gradient *g) {
   int64_t origin[MAX_RANK] = {0}, high[MAX_RANK] = {0};
   Node *dx = DY;
   for (int i = 0; i < whole.rank; i++)
-    if (step && step->ints[i] > 1)
-      dx = stretch(g, dx, i, step->ints[i]);
+    if (step && step->ints[i] > 1) dx = stretch(g, dx, i, step->ints[i]);
   fits = dx->type.shape;
   for (int i = 0; i < whole.rank; i++) {
     int64_t room = whole.dim[i] - start->ints[i];
@@ -274,14 +254,13 @@ static void grad_pad(Gradient *g) {
 static void grad_concat(Gradient *g) {
   int64_t start[MAX_RANK] = {0}, axis = node_int(Y, ATTR_AXIS, 0);
   for (int i = 0; i < Y->input_count; i++) {
-    if (g->needed[i])
-      g->dx[i] = take(g, DY, start, X(i)->type.shape);
+    if (g->needed[i]) g->dx[i] = take(g, DY, start, X(i)->type.shape);
     start[axis] += X(i)->type.shape.dim[axis];
   }
 }
 static void grad_gather(Gradient *g) {
-  g->dx[0] = graph_node(g->graph, OP_SCATTER_ADD, (Node *[]){DY, X(1)}, 2, NULL, 0,
-                        &X(0)->type, LOC);
+  g->dx[0] =
+      graph_node(g->graph, OP_SCATTER_ADD, (Node *[]){DY, X(1)}, 2, NULL, 0, &X(0)->type, LOC);
 }
 static void grad_scatter_add(Gradient *g) {
   g->dx[0] = graph_node(g->graph, OP_GATHER, (Node *[]){DY, X(1)}, 2, NULL, 0, NULL, LOC);

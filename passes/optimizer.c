@@ -1,11 +1,11 @@
 /* optimizer: turns the gradients into the update. Consumes the root "grads" that autodiff left, and
- * leaves assigns to the states "params", "step" and the optimiser's own, all flat f32 of the arena's
- * size, plus the metric "lr": the rate this step used.
+ * leaves assigns to the states "params", "step" and the optimiser's own, all flat f32 of the
+ * arena's size, plus the metric "lr": the rate this step used.
  *
  * The arithmetic is that of torch.optim (SGD, Adam, AdamW) and torch.nn.utils.clip_grad_norm_:
  * everything that does not depend on an element is computed in f64, once, and then cast to f32.
- * Every number a user may change between runs is a `setting` leaf, so that a new learning rate needs
- * no new compilation. */
+ * Every number a user may change between runs is a `setting` leaf, so that a new learning rate
+ * needs no new compilation. */
 #include "passes/pass.h"
 #include <string.h>
 
@@ -43,8 +43,7 @@ static Node *scaled(Update *u, Node *flat, Node *scalar) { return mul(u, flat, f
 static Node *leaf(Update *u, Op op, const char *name, Type type, bool has_init) {
   for (int i = 0; i < u->graph->nodes.count; i++) {
     Node *node = u->graph->nodes.at[i];
-    if (node->op == op && strcmp(node_str(node, ATTR_NAME), name) == 0)
-      return node;
+    if (node->op == op && strcmp(node_str(node, ATTR_NAME), name) == 0) return node;
   }
   Attr attrs[] = {attr_str(ATTR_NAME, name), attr_str(ATTR_INIT, "zeros")};
   return graph_node(u->graph, op, NULL, 0, attrs, has_init ? 2 : 1, &type, u->loc);
@@ -118,7 +117,8 @@ static Node *sgd(Update *u) {
     Node *is_first = op2(u, OP_EQ, u->step, number(u, 0));
     Node *fresh = make_select(u->graph, is_first, number(u, 1),
                               one_minus(u, setting(u, "train.dampening")), u->loc);
-    Node *buffer = add(u, scaled(u, state(u, "sgd.momentum"), momentum), scaled(u, direction, fresh));
+    Node *buffer =
+        add(u, scaled(u, state(u, "sgd.momentum"), momentum), scaled(u, direction, fresh));
     assign(u, "sgd.momentum", buffer);
     direction = setting_number(u->settings, "train.nesterov") != 0
                     ? add(u, direction, scaled(u, buffer, momentum))
@@ -130,7 +130,8 @@ static Node *sgd(Update *u) {
 /* name is the prefix of the states: "adam" or "adamw". The two differ in how weights decay. */
 static Node *adam(Update *u, const char *name, bool is_decoupled) {
   Arena *arena = u->graph->arena;
-  const char *m_name = arena_printf(arena, "%s.m", name), *v_name = arena_printf(arena, "%s.v", name);
+  const char *m_name = arena_printf(arena, "%s.m", name),
+             *v_name = arena_printf(arena, "%s.v", name);
   Node *beta1 = setting(u, "train.beta1"), *beta2 = setting(u, "train.beta2");
   Node *weight_decay = setting(u, "train.weight_decay");
   Node *params = u->params, *grads = u->grads;
@@ -167,12 +168,10 @@ static Node *take_grads(Graph *graph) {
 }
 
 Graph *pass_optimizer(PassContext *context, Graph *old) {
-  if (!context->is_train)
-    return old;
+  if (!context->is_train) return old;
   Graph *graph = graph_rewrite(old, NULL, NULL);
   Node *grads = take_grads(graph);
-  if (!grads)
-    return old;
+  if (!grads) return old;
   const char *kind = setting_text(context->settings, "train.optimizer");
   const char *schedule = setting_text(context->settings, "train.schedule");
   int first = graph->nodes.count;
@@ -183,8 +182,7 @@ Graph *pass_optimizer(PassContext *context, Graph *old) {
   u.rate = learning_rate(&u, schedule);
   u.params = leaf(&u, OP_STATE, "params", u.flat, false);
   double clip = setting_number(context->settings, "train.clip");
-  if (clip > 0)
-    u.grads = clipped(&u, grads, clip);
+  if (clip > 0) u.grads = clipped(&u, grads, clip);
   Node *params = NULL;
   if (strcmp(kind, "sgd") == 0) {
     params = sgd(&u);
@@ -197,7 +195,6 @@ Graph *pass_optimizer(PassContext *context, Graph *old) {
   assign(&u, "params", params);
   assign(&u, "step", add(&u, counter, make_like(graph, counter, 1, u.loc)));
   graph_add_root(graph, ROOT_METRIC, "lr", u.rate);
-  for (int i = first; i < graph->nodes.count; i++)
-    graph->nodes.at[i]->is_backward = true;
+  for (int i = first; i < graph->nodes.count; i++) graph->nodes.at[i]->is_backward = true;
   return graph;
 }

@@ -159,8 +159,9 @@ static bool dump_if_changed(Pipeline *pipeline, int pass, const Graph *before, c
   Arena *arena = pipeline->context.arena;
   char *text = graph_to_text(after, arena);
   if (before == after || strcmp(text, graph_to_text(before, arena)) == 0) return true;
-  char *path = arena_printf(arena, "%s/%02d-%s.%s.ftir", options->dump_dir ? options->dump_dir : ".",
-                            pass + 1, name, after->name);
+  char *path =
+      arena_printf(arena, "%s/%02d-%s.%s.ftir", options->dump_dir ? options->dump_dir : ".",
+                   pass + 1, name, after->name);
   return write_file(pipeline->context.diag, path, text);
 }
 

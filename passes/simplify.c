@@ -1,8 +1,64 @@
-/* simplify: algebra on the graph. (rules follow) */
+/* simplify: algebra, constant folding and the canonical form, by a table of rules run to a
+ * fixpoint. The rules are in simplify_math.c (pointwise), simplify_move.c (shapes, reductions,
+ * products) and simplify_fold.c (constants).
+ *
+ * Invariant: no value changes by more than the rounding of constants taken together (x*a*b =
+ * x*(ab)), NaN stays NaN, infinity stays infinity; of zeros the sign alone may change. */
+#include "passes/simplify.h"
 #include "passes/pass.h"
+#include <assert.h>
 
+enum {
+  ROUND_LIMIT = 16, /* rules make progress, so this bounds a fault, not a graph */
+  CHAIN_LIMIT = 64  /* rules in a row on one node */
+};
+
+typedef struct {
+  int fired;
+} Counter;
+
+static Node *apply_table(const SimplifyRule *rule, Graph *graph, Node *node) {
+  for (; rule->run; rule++)
+    if (rule->op == node->op) {
+      Node *better = rule->run(graph, node);
+      if (better) return better;
+    }
+  return NULL;
+}
+
+static Node *improve(Graph *graph, Node *node) {
+  Node *better = simplify_fold(graph, node);
+  if (!better) better = simplify_sink(graph, node);
+  if (!better) better = apply_table(simplify_math_rules, graph, node);
+  if (!better) better = apply_table(simplify_move_rules, graph, node);
+  assert(!better || type_equal(&better->type, &node->type));
+  return better;
+}
+
+static Node *visit(Graph *fresh, const Node *old, Node **inputs, void *context) {
+  Counter *counter = context;
+  int first = fresh->nodes.count;
+  Node *node = graph_copy_node(fresh, old, inputs);
+  for (int i = 0; i < CHAIN_LIMIT; i++) {
+    Node *better = improve(fresh, node);
+    if (!better || better == node) break;
+    node = better;
+    counter->fired++;
+  }
+  for (int i = first; i < fresh->nodes.count; i++)
+    fresh->nodes.at[i]->is_backward = old->is_backward;
+  return node;
+}
+
+/* dce between the rounds, so that no rule goes on firing for a node that nobody uses any more. */
 Graph *pass_simplify(PassContext *context, Graph *graph) {
-  (void)context;
+  for (int i = 0; i < ROUND_LIMIT; i++) {
+    Counter counter = {0};
+    Graph *fresh = graph_rewrite(graph, visit, &counter);
+    if (counter.fired == 0) break;
+    graph = pass_dce(context, fresh);
+  }
   return graph;
 }
+
 Graph *pass_simplify2(PassContext *context, Graph *graph) { return pass_simplify(context, graph); }

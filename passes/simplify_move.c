@@ -1,0 +1,317 @@
+/* simplify_move: rules for moves, reductions and products. Two moves of a kind become one, moves
+ * that do nothing go, a move of a constant is a constant, a transpose goes into the product that
+ * reads it, and work on repeated values is done once, before they are repeated. */
+#include "passes/simplify.h"
+#include <string.h>
+
+#define A (node->input[0])
+
+static Node *constant(Graph *graph, Node *node, double value) {
+  return make_const(graph, node->type.dtype, node->type.shape, value, node->loc);
+}
+/* Moves that only rearrange or repeat: of a const, a const. */
+static Node *move_constant(Graph *graph, Node *node) {
+  double c;
+  return simplify_is_const(A, &c) ? constant(graph, node, c) : NULL;
+}
+static Node *move_nothing(Graph *graph, Node *node) {
+  (void)graph;
+  return shape_equal(&node->type.shape, &A->type.shape) ? A : NULL;
+}
+
+/* ── reshape, transpose, broadcast ──────────────────────────────────────────────────────────── */
+static Node *reshape_of(Graph *graph, Node *node) {
+  return A->op == OP_RESHAPE ? make_reshape(graph, A->input[0], node->type.shape, node->loc) : NULL;
+}
+
+/* A transpose that leaves the dimensions larger than 1 in order is a reshape, which is free. */
+static Node *transpose_units(Graph *graph, Node *node) {
+  const Attr *perm = node_attr(node, ATTR_PERM);
+  int64_t last = -1;
+  for (int i = 0; i < perm->count; i++) {
+    if (A->type.shape.dim[perm->ints[i]] == 1) continue;
+    if (perm->ints[i] < last) return NULL;
+    last = perm->ints[i];
+  }
+  return make_reshape(graph, A, node->type.shape, node->loc);
+}
+static Node *transpose_of(Graph *graph, Node *node) {
+  if (A->op != OP_TRANSPOSE) return NULL;
+  const Attr *outer = node_attr(node, ATTR_PERM), *inner = node_attr(A, ATTR_PERM);
+  int64_t perm[MAX_RANK];
+  for (int i = 0; i < outer->count; i++) perm[i] = inner->ints[outer->ints[i]];
+  return make_transpose(graph, A->input[0], perm, node->loc);
+}
+static Node *broadcast_of(Graph *graph, Node *node) {
+  if (A->op != OP_BROADCAST) return NULL;
+  return make_broadcast(graph, A->input[0], node->type.shape, node->loc);
+}
+
+/* The shape an operand has before it is repeated; of a const, 1 everywhere. */
+static Shape source_shape(const Node *x) {
+  double c;
+  Shape shape = x->op == OP_BROADCAST ? x->input[0]->type.shape : x->type.shape;
+  if (simplify_is_const(x, &c))
+    for (int i = 0; i < shape.rank; i++) shape.dim[i] = 1;
+  return shape;
+}
+
+Node *simplify_sink(Graph *graph, Node *node) {
+  if (op_info[node->op].op_class != CLASS_POINTWISE || node->input_count > 3) return NULL;
+  Shape common = node->type.shape;
+  for (int i = 0; i < common.rank; i++) common.dim[i] = 1;
+  for (int k = 0; k < node->input_count; k++) {
+    Shape source = source_shape(node->input[k]);
+    for (int i = 0; i < common.rank; i++)
+      if (source.dim[i] != 1) common.dim[i] = source.dim[i];
+  }
+  if (shape_equal(&common, &node->type.shape)) return NULL;
+  Node *inputs[3];
+  for (int k = 0; k < node->input_count; k++) {
+    Node *x = node->input[k];
+    double c;
+    if (simplify_is_const(x, &c))
+      inputs[k] = make_const(graph, x->type.dtype, common, c, node->loc);
+    else /* repeated along other dimensions than the rest, or along fewer */
+      inputs[k] = make_broadcast(graph, x->op == OP_BROADCAST ? x->input[0] : x, common, node->loc);
+  }
+  Node *small = graph_node(graph, node->op, inputs, node->input_count, node->attr, node->attr_count,
+                           &(Type){node->type.dtype, common}, node->loc);
+  return make_broadcast(graph, small, node->type.shape, node->loc);
+}
+
+/* ── slice, pad, concat ─────────────────────────────────────────────────────────────────────── */
+static Node *slice(Graph *graph, Node *node, Node *x, const int64_t *start, const int64_t *step) {
+  int rank = node->type.shape.rank;
+  Attr attrs[] = {attr_ints(ATTR_START, start, rank), attr_ints(ATTR_STEP, step, rank)};
+  return graph_node(graph, OP_SLICE, &x, 1, attrs, 2, &node->type, node->loc);
+}
+
+static Node *slice_of_slice(Graph *graph, Node *node) {
+  if (A->op != OP_SLICE) return NULL;
+  const int64_t *outer = node_attr(node, ATTR_START)->ints, *inner = node_attr(A, ATTR_START)->ints;
+  const int64_t *outer_step = node_attr(node, ATTR_STEP)->ints;
+  const int64_t *inner_step = node_attr(A, ATTR_STEP)->ints;
+  int64_t start[MAX_RANK], step[MAX_RANK];
+  for (int i = 0; i < node->type.shape.rank; i++) {
+    start[i] = inner[i] + outer[i] * inner_step[i];
+    step[i] = outer_step[i] * inner_step[i];
+  }
+  return slice(graph, node, A->input[0], start, step);
+}
+
+/* Does the slice stay in [low, low + size) along dimension i? */
+static bool slice_within(const Node *node, int i, int64_t low, int64_t size) {
+  int64_t first = node_attr(node, ATTR_START)->ints[i], count = node->type.shape.dim[i];
+  int64_t last = first + (count - 1) * node_attr(node, ATTR_STEP)->ints[i];
+  return count > 0 && first >= low && last < low + size;
+}
+
+/* A slice of a padded tensor that takes none of the padding. */
+static Node *slice_of_pad(Graph *graph, Node *node) {
+  if (A->op != OP_PAD) return NULL;
+  const int64_t *low = node_attr(A, ATTR_LOW)->ints;
+  int64_t start[MAX_RANK];
+  for (int i = 0; i < node->type.shape.rank; i++) {
+    if (!slice_within(node, i, low[i], A->input[0]->type.shape.dim[i])) return NULL;
+    start[i] = node_attr(node, ATTR_START)->ints[i] - low[i];
+  }
+  return slice(graph, node, A->input[0], start, node_attr(node, ATTR_STEP)->ints);
+}
+
+/* A slice of a concatenation that lies in one of its operands. */
+static Node *slice_of_concat(Graph *graph, Node *node) {
+  if (A->op != OP_CONCAT) return NULL;
+  int axis = (int)node_int(A, ATTR_AXIS, 0);
+  int64_t low = 0, start[MAX_RANK];
+  memcpy(start, node_attr(node, ATTR_START)->ints, sizeof(int64_t) * (size_t)node->type.shape.rank);
+  for (int i = 0; i < A->input_count; i++) {
+    Node *operand = A->input[i];
+    int64_t size = operand->type.shape.dim[axis];
+    if (slice_within(node, axis, low, size)) {
+      start[axis] -= low;
+      return slice(graph, node, operand, start, node_attr(node, ATTR_STEP)->ints);
+    }
+    low += size;
+  }
+  return NULL;
+}
+
+static Node *pad_of_pad(Graph *graph, Node *node) {
+  double value = node_float(node, ATTR_VALUE, 0);
+  if (A->op != OP_PAD || node_float(A, ATTR_VALUE, 0) != value) return NULL;
+  int rank = node->type.shape.rank;
+  int64_t low[MAX_RANK], high[MAX_RANK];
+  for (int i = 0; i < rank; i++) {
+    low[i] = node_attr(node, ATTR_LOW)->ints[i] + node_attr(A, ATTR_LOW)->ints[i];
+    high[i] = node_attr(node, ATTR_HIGH)->ints[i] + node_attr(A, ATTR_HIGH)->ints[i];
+  }
+  Attr attrs[] = {attr_float(ATTR_VALUE, value), attr_ints(ATTR_LOW, low, rank),
+                  attr_ints(ATTR_HIGH, high, rank)};
+  return graph_node(graph, OP_PAD, A->input, 1, attrs, 3, NULL, node->loc);
+}
+static Node *pad_constant(Graph *graph, Node *node) {
+  double value = node_float(node, ATTR_VALUE, 0);
+  return simplify_is_value(A, value) ? constant(graph, node, value) : NULL;
+}
+
+static Node *concat_one(Graph *graph, Node *node) {
+  (void)graph;
+  return node->input_count == 1 ? A : NULL;
+}
+
+/* concat(split(x)) is x: slices that follow one another along the axis and cover it. */
+static Node *concat_of_slices(Graph *graph, Node *node) {
+  (void)graph;
+  if (A->op != OP_SLICE) return NULL;
+  Node *whole = A->input[0];
+  int axis = (int)node_int(node, ATTR_AXIS, 0);
+  int64_t at = 0;
+  if (!shape_equal(&whole->type.shape, &node->type.shape)) return NULL;
+  for (int k = 0; k < node->input_count; k++) {
+    const Node *part = node->input[k];
+    if (part->op != OP_SLICE || part->input[0] != whole) return NULL;
+    const int64_t *start = node_attr(part, ATTR_START)->ints;
+    const int64_t *step = node_attr(part, ATTR_STEP)->ints;
+    for (int i = 0; i < whole->type.shape.rank; i++)
+      if (step[i] != 1 || start[i] != (i == axis ? at : 0)) return NULL;
+    at += part->type.shape.dim[axis];
+  }
+  return whole;
+}
+static Node *concat_constant(Graph *graph, Node *node) {
+  double c;
+  if (!simplify_is_const(A, &c)) return NULL;
+  for (int k = 1; k < node->input_count; k++)
+    if (!simplify_is_value(node->input[k], c)) return NULL;
+  return constant(graph, node, c);
+}
+
+/* ── reductions ─────────────────────────────────────────────────────────────────────────────── */
+/* Over dimensions of 1 there is nothing to reduce. */
+static Node *reduce_units(Graph *graph, Node *node) {
+  const Attr *axes = node_attr(node, ATTR_AXES);
+  int64_t kept[MAX_RANK];
+  int count = 0;
+  for (int i = 0; i < axes->count; i++)
+    if (A->type.shape.dim[axes->ints[i]] != 1) kept[count++] = axes->ints[i];
+  if (count == axes->count) return NULL;
+  return count == 0 ? A : make_reduce(graph, node->op, A, kept, count, node->loc);
+}
+static Node *arg_of_unit(Graph *graph, Node *node) {
+  return A->type.shape.dim[node_attr(node, ATTR_AXES)->ints[0]] == 1 ? constant(graph, node, 0)
+                                                                     : NULL;
+}
+
+/* How many elements of the input make one of the output. */
+static double reduced_count(const Node *node) {
+  double count = 1;
+  const Attr *axes = node_attr(node, ATTR_AXES);
+  for (int i = 0; i < axes->count; i++) count *= (double)A->type.shape.dim[axes->ints[i]];
+  return count;
+}
+static Node *reduce_constant(Graph *graph, Node *node) {
+  double c, count = reduced_count(node);
+  if (!simplify_is_const(A, &c) || count == 0) return NULL;
+  if (node->op != OP_SUM) return constant(graph, node, c);
+  bool fits = dtype_is_float(node->type.dtype) ||
+              (c * count <= 2147483647.0 && c >= 0 && node->type.dtype != DT_U8);
+  return fits ? constant(graph, node, c * count) : NULL;
+}
+
+/* A sum or an extreme of values repeated along its axes: of each value once. */
+static Node *reduce_of_broadcast(Graph *graph, Node *node) {
+  if (A->op != OP_BROADCAST) return NULL;
+  const Attr *axes = node_attr(node, ATTR_AXES);
+  Node *x = A->input[0];
+  Shape shape = A->type.shape;
+  int64_t kept[MAX_RANK];
+  int count = 0;
+  double repeats = 1;
+  for (int i = 0; i < axes->count; i++) {
+    int axis = (int)axes->ints[i];
+    if (x->type.shape.dim[axis] == 1 && shape.dim[axis] > 1) {
+      repeats *= (double)shape.dim[axis];
+      shape.dim[axis] = 1;
+    } else {
+      kept[count++] = axis;
+    }
+  }
+  if (repeats == 1 || (node->op == OP_SUM && !dtype_is_float(node->type.dtype))) return NULL;
+  x = make_broadcast(graph, x, shape, node->loc);
+  if (count > 0) x = make_reduce(graph, node->op, x, kept, count, node->loc);
+  if (node->op != OP_SUM) return x;
+  return make_binary(graph, OP_MUL, x, make_like(graph, x, repeats, node->loc), node->loc);
+}
+
+/* Two reductions of a kind, one behind the other. */
+static Node *reduce_of_reduce(Graph *graph, Node *node) {
+  if (A->op != node->op) return NULL;
+  const Attr *outer = node_attr(node, ATTR_AXES), *inner = node_attr(A, ATTR_AXES);
+  bool reduced[MAX_RANK] = {false};
+  int64_t axes[MAX_RANK];
+  int count = 0;
+  for (int i = 0; i < outer->count; i++) reduced[outer->ints[i]] = true;
+  for (int i = 0; i < inner->count; i++) reduced[inner->ints[i]] = true;
+  for (int i = 0; i < A->type.shape.rank; i++)
+    if (reduced[i]) axes[count++] = i;
+  return make_reduce(graph, node->op, A->input[0], axes, count, node->loc);
+}
+
+/* ── products ───────────────────────────────────────────────────────────────────────────────── */
+static bool swaps_last_two(const Node *x) {
+  if (x->op != OP_TRANSPOSE) return false;
+  const Attr *perm = node_attr(x, ATTR_PERM);
+  int rank = perm->count;
+  for (int i = 0; i < rank - 2; i++)
+    if (perm->ints[i] != i) return false;
+  return rank >= 2 && perm->ints[rank - 1] == rank - 2 && perm->ints[rank - 2] == rank - 1;
+}
+static Node *dot_of_transposed(Graph *graph, Node *node) {
+  bool is_swapped[2] = {swaps_last_two(node->input[0]), swaps_last_two(node->input[1])};
+  if (!is_swapped[0] && !is_swapped[1]) return NULL;
+  Node *x[2];
+  for (int i = 0; i < 2; i++) x[i] = is_swapped[i] ? node->input[i]->input[0] : node->input[i];
+  bool ta = node_int(node, ATTR_TRANS_A, 0), tb = node_int(node, ATTR_TRANS_B, 0);
+  return make_dot(graph, x[0], x[1], ta != is_swapped[0], tb != is_swapped[1], node->loc);
+}
+
+const SimplifyRule simplify_move_rules[] = {
+    {OP_RESHAPE, move_constant},
+    {OP_RESHAPE, move_nothing},
+    {OP_RESHAPE, reshape_of},
+    {OP_TRANSPOSE, move_constant},
+    {OP_TRANSPOSE, transpose_units},
+    {OP_TRANSPOSE, transpose_of},
+    {OP_BROADCAST, move_constant},
+    {OP_BROADCAST, move_nothing},
+    {OP_BROADCAST, broadcast_of},
+    {OP_SLICE, move_constant},
+    {OP_SLICE, move_nothing},
+    {OP_SLICE, slice_of_slice},
+    {OP_SLICE, slice_of_pad},
+    {OP_SLICE, slice_of_concat},
+    {OP_PAD, move_nothing},
+    {OP_PAD, pad_of_pad},
+    {OP_PAD, pad_constant},
+    {OP_CONCAT, concat_one},
+    {OP_CONCAT, concat_of_slices},
+    {OP_CONCAT, concat_constant},
+    {OP_SUM, reduce_units},
+    {OP_PROD, reduce_units},
+    {OP_RMAX, reduce_units},
+    {OP_RMIN, reduce_units},
+    {OP_ARGMAX, arg_of_unit},
+    {OP_ARGMIN, arg_of_unit},
+    {OP_SUM, reduce_constant},
+    {OP_RMAX, reduce_constant},
+    {OP_RMIN, reduce_constant},
+    {OP_SUM, reduce_of_broadcast},
+    {OP_RMAX, reduce_of_broadcast},
+    {OP_RMIN, reduce_of_broadcast},
+    {OP_SUM, reduce_of_reduce},
+    {OP_RMAX, reduce_of_reduce},
+    {OP_RMIN, reduce_of_reduce},
+    {OP_DOT, dot_of_transposed},
+    {0, NULL},
+};
