@@ -7,13 +7,20 @@
 
 static const char *colour_of(const Node *node) {
   switch (op_info[node->op].op_class) {
-  case CLASS_LEAF: return node->op == OP_PARAM ? "#ffe0a3" : "#dfe8f5";
-  case CLASS_POINTWISE: return "#ffffff";
-  case CLASS_REDUCE: return "#d8f0d8";
-  case CLASS_CONTRACT: return "#f7c8c0";
-  case CLASS_WINDOW: return "#f0d8ec";
-  case CLASS_MOVE: return "#eeeeee";
-  case CLASS_STRUCT: return "#fff8d0";
+  case CLASS_LEAF:
+    return node->op == OP_PARAM ? "#ffe0a3" : "#dfe8f5";
+  case CLASS_POINTWISE:
+    return "#ffffff";
+  case CLASS_REDUCE:
+    return "#d8f0d8";
+  case CLASS_CONTRACT:
+    return "#f7c8c0";
+  case CLASS_WINDOW:
+    return "#f0d8ec";
+  case CLASS_MOVE:
+    return "#eeeeee";
+  case CLASS_STRUCT:
+    return "#fff8d0";
   }
   return "#ffffff";
 }

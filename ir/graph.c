@@ -199,8 +199,7 @@ Node *graph_try_node(Graph *graph, Op op, Node *const *inputs, int input_count, 
 Node *graph_node(Graph *graph, Op op, Node *const *inputs, int input_count, const Attr *attrs,
                  int attr_count, const Type *given, Loc loc) {
   const char *why = NULL;
-  Node *node =
-      graph_try_node(graph, op, inputs, input_count, attrs, attr_count, given, loc, &why);
+  Node *node = graph_try_node(graph, op, inputs, input_count, attrs, attr_count, given, loc, &why);
   if (node) return node;
   fprintf(stderr, "internal error: ft made an illegal %s node (source line %u): %s\n",
           (unsigned)op < OP_COUNT ? op_info[op].text : "?", loc.line, why);

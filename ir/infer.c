@@ -52,7 +52,8 @@ const Attr *infer_need_ints(Infer *in, AttrId id, int count) {
 static bool need_name(Infer *in, AttrId id) {
   const Attr *attr = infer_need_attr(in, id);
   if (!attr) return false;
-  return (attr->s && *attr->s) || infer_fail(in, "the '%s' of %s is empty", attr_info[id].text, in->name);
+  return (attr->s && *attr->s) ||
+         infer_fail(in, "the '%s' of %s is empty", attr_info[id].text, in->name);
 }
 
 static const Type *type_of(const Infer *in, int input) { return &in->input[input]->type; }
@@ -86,8 +87,9 @@ static bool infer_same(Infer *in) {
   case OP_OR:
   case OP_XOR:
     if (dtype_is_float(dtype))
-      return infer_fail(in, "%s is for bool and integer tensors, not for %s: compare it with "
-                            "something first",
+      return infer_fail(in,
+                        "%s is for bool and integer tensors, not for %s: compare it with "
+                        "something first",
                         in->name, dtype_text(dtype));
     break;
   case OP_REM:
@@ -105,8 +107,9 @@ static bool infer_same(Infer *in) {
 static bool infer_same_float(Infer *in) {
   DType dtype = type_of(in, 0)->dtype;
   if (!dtype_is_float(dtype))
-    return infer_fail(in, "%s is for floating-point tensors, not for %s: convert it first, for "
-                          "example with f32(x)",
+    return infer_fail(in,
+                      "%s is for floating-point tensors, not for %s: convert it first, for "
+                      "example with f32(x)",
                       in->name, dtype_text(dtype));
   return all_same(in);
 }
@@ -181,13 +184,15 @@ static bool infer_arg_reduce(Infer *in) {
 static bool infer_dot(Infer *in) {
   const Type *a = type_of(in, 0), *b = type_of(in, 1);
   if (!dtype_is_float(a->dtype) || a->dtype != b->dtype)
-    return infer_fail(in, "a matrix product needs two floating-point tensors of one type, not %s "
-                          "and %s",
+    return infer_fail(in,
+                      "a matrix product needs two floating-point tensors of one type, not %s "
+                      "and %s",
                       infer_show(in, a), infer_show(in, b));
   int rank = a->shape.rank;
   if (rank < 2 || b->shape.rank != rank)
-    return infer_fail(in, "a matrix product needs two tensors with the same number of dimensions, "
-                          "at least 2, not %s and %s",
+    return infer_fail(in,
+                      "a matrix product needs two tensors with the same number of dimensions, "
+                      "at least 2, not %s and %s",
                       infer_show_shape(in, &a->shape), infer_show_shape(in, &b->shape));
   const Attr *ta = infer_attr(in, ATTR_TRANS_A), *tb = infer_attr(in, ATTR_TRANS_B);
   int m = rank - 2, k = rank - 1;
@@ -270,8 +275,9 @@ static bool infer_slice(Infer *in) {
     if (inside && to->dim[i] > 0) /* by division: no product that could overflow */
       inside = from < size && (to->dim[i] == 1 || to->dim[i] - 1 <= (size - 1 - from) / by);
     if (!inside)
-      return infer_fail(in, "a slice of %lld elements from %lld in steps of %lld leaves dimension "
-                            "%d of %s",
+      return infer_fail(in,
+                        "a slice of %lld elements from %lld in steps of %lld leaves dimension "
+                        "%d of %s",
                         (long long)to->dim[i], (long long)from, (long long)by, i,
                         infer_show_shape(in, &x->shape));
   }
@@ -322,8 +328,9 @@ static bool infer_concat(Infer *in) {
     for (int i = 0; agree && i < first->shape.rank; i++)
       agree = i == axis->i || x->shape.dim[i] == first->shape.dim[i];
     if (!agree)
-      return infer_fail(in, "tensors concatenated along axis %lld must agree in everything else: "
-                            "%s and %s",
+      return infer_fail(in,
+                        "tensors concatenated along axis %lld must agree in everything else: "
+                        "%s and %s",
                         (long long)axis->i, infer_show(in, first), infer_show(in, x));
     in->out->shape.dim[axis->i] += x->shape.dim[axis->i];
     if (in->out->shape.dim[axis->i] > MAX_ELEMENTS)
@@ -352,8 +359,7 @@ static bool gather_shape(Infer *in, const Shape *table, const Shape *index, Shap
 static bool infer_gather(Infer *in) {
   const Type *table = type_of(in, 0), *index = type_of(in, 1);
   in->out->dtype = table->dtype;
-  return check_index(in, index) &&
-         gather_shape(in, &table->shape, &index->shape, &in->out->shape);
+  return check_index(in, index) && gather_shape(in, &table->shape, &index->shape, &in->out->shape);
 }
 
 static bool given_scatter_add(Infer *in) {
@@ -504,8 +510,14 @@ static bool check_arity(Infer *in) {
 
 bool infer_type(Arena *arena, Op op, Node *const *inputs, int input_count, const Attr *attrs,
                 int attr_count, const Type *given, Type *out, const char **why) {
-  Infer in = {.arena = arena, .op = op, .input = inputs, .input_count = input_count,
-              .attrs = attrs, .attr_count = attr_count, .given = given, .out = out};
+  Infer in = {.arena = arena,
+              .op = op,
+              .input = inputs,
+              .input_count = input_count,
+              .attrs = attrs,
+              .attr_count = attr_count,
+              .given = given,
+              .out = out};
   if ((unsigned)op >= OP_COUNT) {
     *why = "there is no such operation";
     return false;

@@ -53,8 +53,9 @@ static int64_t steps(const Window *window, int axis, int64_t size, int64_t kerne
 
 static bool need_image(Infer *in, const Type *x) {
   return (dtype_is_float(x->dtype) && x->shape.rank == 4) ||
-         infer_fail(in, "%s needs a floating-point image tensor with 4 dimensions [batch, channels, "
-                        "height, width], not %s",
+         infer_fail(in,
+                    "%s needs a floating-point image tensor with 4 dimensions [batch, channels, "
+                    "height, width], not %s",
                     in->name, infer_show(in, x));
 }
 
@@ -62,17 +63,20 @@ static bool conv_shape(Infer *in, const Type *x, const Type *w, Shape *out) {
   Window window;
   if (!read_window(in, &window) || !need_image(in, x)) return false;
   if (w->dtype != x->dtype || w->shape.rank != 4)
-    return infer_fail(in, "the weight of a convolution must be [out channels, in channels / groups, "
-                          "height, width] of the image's type, not %s",
+    return infer_fail(in,
+                      "the weight of a convolution must be [out channels, in channels / groups, "
+                      "height, width] of the image's type, not %s",
                       infer_show(in, w));
   int64_t channels = x->shape.dim[window.channel], outputs = w->shape.dim[0];
   if (channels % window.groups || outputs % window.groups)
-    return infer_fail(in, "the groups of a convolution, %lld, must divide its %lld input and %lld "
-                          "output channels",
+    return infer_fail(in,
+                      "the groups of a convolution, %lld, must divide its %lld input and %lld "
+                      "output channels",
                       (long long)window.groups, (long long)channels, (long long)outputs);
   if (channels / window.groups != w->shape.dim[1])
-    return infer_fail(in, "the channels of a convolution disagree: the image %s has %lld in each "
-                          "of %lld groups, the weight %s takes %lld",
+    return infer_fail(in,
+                      "the channels of a convolution disagree: the image %s has %lld in each "
+                      "of %lld groups, the weight %s takes %lld",
                       infer_show_shape(in, &x->shape), (long long)(channels / window.groups),
                       (long long)window.groups, infer_show_shape(in, &w->shape),
                       (long long)w->shape.dim[1]);
@@ -122,11 +126,13 @@ static bool pool_shape(Infer *in, const Type *x, Shape *out, int64_t kernel[2]) 
   if (!infer_attr(in, ATTR_STRIDE)) memcpy(window.stride, kernel, sizeof window.stride);
   for (int i = 0; i < 4; i++)
     if (window.padding[i] >= kernel[i % 2])
-      return infer_fail(in, "the padding of a pooling, %lld, must be smaller than its window, %lld: "
-                            "a window would hold no element",
+      return infer_fail(in,
+                        "the padding of a pooling, %lld, must be smaller than its window, %lld: "
+                        "a window would hold no element",
                         (long long)window.padding[i], (long long)kernel[i % 2]);
   int64_t height = x->shape.dim[window.row], width = x->shape.dim[window.column];
-  int64_t rows = steps(&window, 0, height, kernel[0]), columns = steps(&window, 1, width, kernel[1]);
+  int64_t rows = steps(&window, 0, height, kernel[0]),
+          columns = steps(&window, 1, width, kernel[1]);
   if (!height || !width || !rows || !columns)
     return infer_fail(in, "the window of a pooling, %lldx%lld, does not fit the image %s",
                       (long long)kernel[0], (long long)kernel[1], infer_show_shape(in, &x->shape));

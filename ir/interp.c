@@ -199,8 +199,8 @@ static bool eval_plain(Interp *in, const Eval *eval) {
   }
 }
 
-static bool eval_node(Interp *in, const Node *node, const Tensor *const *inputs,
-                      const Args *args, Tensor ***results, Tensor *out) {
+static bool eval_node(Interp *in, const Node *node, const Tensor *const *inputs, const Args *args,
+                      Tensor ***results, Tensor *out) {
   const Eval eval = {node, inputs, out};
   switch (node->op) {
   case OP_INPUT:

@@ -14,10 +14,10 @@ typedef struct {
 void interp_pointwise(const Eval *eval);
 void interp_reduce(const Eval *eval);
 void interp_random(const Eval *eval);
-void interp_move(const Eval *eval);   /* also pack */
+void interp_move(const Eval *eval); /* also pack */
 void interp_dot(const Eval *eval);
-void interp_conv(const Eval *eval);   /* and its gradients */
-void interp_pool(const Eval *eval);   /* all of pooling */
+void interp_conv(const Eval *eval); /* and its gradients */
+void interp_pool(const Eval *eval); /* all of pooling */
 
 /* The index of element `linear` of a row-major tensor, and back. */
 void interp_unravel(const Shape *shape, int64_t linear, int64_t index[MAX_RANK]);

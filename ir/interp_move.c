@@ -79,8 +79,7 @@ static void gather(const Eval *eval) {
   for (int64_t k = 0; k < count; k++) {
     int64_t row = index->i[k];
     if (row < 0 || row >= rows) continue;
-    for (int64_t j = 0; j < width; j++)
-      copy_one(table, row * width + j, eval->out, k * width + j);
+    for (int64_t j = 0; j < width; j++) copy_one(table, row * width + j, eval->out, k * width + j);
   }
 }
 

@@ -7,24 +7,42 @@
 /* ── one input ──────────────────────────────────────────────────────────────────────────────── */
 static double unary_float(Op op, double x) {
   switch (op) {
-  case OP_NEG: return -x;
-  case OP_ABS: return fabs(x);
-  case OP_SIGN: return x > 0 ? 1 : x < 0 ? -1 : x;
-  case OP_EXP: return exp(x);
-  case OP_EXPM1: return expm1(x);
-  case OP_LOG: return log(x);
-  case OP_LOG1P: return log1p(x);
-  case OP_SQRT: return sqrt(x);
-  case OP_RSQRT: return 1 / sqrt(x);
-  case OP_SIN: return sin(x);
-  case OP_COS: return cos(x);
-  case OP_TANH: return tanh(x);
-  case OP_SIGMOID: return 1 / (1 + exp(-x));
-  case OP_ERF: return erf(x);
-  case OP_FLOOR: return floor(x);
-  case OP_CEIL: return ceil(x);
-  case OP_ROUND: return nearbyint(x);
-  default: return NAN;
+  case OP_NEG:
+    return -x;
+  case OP_ABS:
+    return fabs(x);
+  case OP_SIGN:
+    return x > 0 ? 1 : x < 0 ? -1 : x;
+  case OP_EXP:
+    return exp(x);
+  case OP_EXPM1:
+    return expm1(x);
+  case OP_LOG:
+    return log(x);
+  case OP_LOG1P:
+    return log1p(x);
+  case OP_SQRT:
+    return sqrt(x);
+  case OP_RSQRT:
+    return 1 / sqrt(x);
+  case OP_SIN:
+    return sin(x);
+  case OP_COS:
+    return cos(x);
+  case OP_TANH:
+    return tanh(x);
+  case OP_SIGMOID:
+    return 1 / (1 + exp(-x));
+  case OP_ERF:
+    return erf(x);
+  case OP_FLOOR:
+    return floor(x);
+  case OP_CEIL:
+    return ceil(x);
+  case OP_ROUND:
+    return nearbyint(x);
+  default:
+    return NAN;
   }
 }
 
@@ -32,11 +50,16 @@ static int64_t negate(int64_t x) { return (int64_t)(0 - (uint64_t)x); }
 
 static int64_t unary_int(Op op, DType dtype, int64_t x) {
   switch (op) {
-  case OP_NEG: return negate(x);
-  case OP_ABS: return x < 0 ? negate(x) : x;
-  case OP_SIGN: return (x > 0) - (x < 0);
-  case OP_NOT: return dtype == DT_BOOL ? !x : ~x;
-  default: return 0;
+  case OP_NEG:
+    return negate(x);
+  case OP_ABS:
+    return x < 0 ? negate(x) : x;
+  case OP_SIGN:
+    return (x > 0) - (x < 0);
+  case OP_NOT:
+    return dtype == DT_BOOL ? !x : ~x;
+  default:
+    return 0;
   }
 }
 
@@ -68,31 +91,50 @@ static void cast(const Eval *eval, int64_t k) {
 /* ── two inputs ─────────────────────────────────────────────────────────────────────────────── */
 static double binary_float(Op op, double a, double b) {
   switch (op) {
-  case OP_ADD: return a + b;
-  case OP_SUB: return a - b;
-  case OP_MUL: return a * b;
-  case OP_DIV: return a / b;
-  case OP_POW: return pow(a, b);
-  case OP_MAX: return isnan(a) || isnan(b) ? NAN : a > b ? a : b;
-  case OP_MIN: return isnan(a) || isnan(b) ? NAN : a < b ? a : b;
-  default: return NAN;
+  case OP_ADD:
+    return a + b;
+  case OP_SUB:
+    return a - b;
+  case OP_MUL:
+    return a * b;
+  case OP_DIV:
+    return a / b;
+  case OP_POW:
+    return pow(a, b);
+  case OP_MAX:
+    return isnan(a) || isnan(b) ? NAN : a > b ? a : b;
+  case OP_MIN:
+    return isnan(a) || isnan(b) ? NAN : a < b ? a : b;
+  default:
+    return NAN;
   }
 }
 
 static int64_t binary_int(Op op, int64_t a, int64_t b) {
   uint64_t x = (uint64_t)a, y = (uint64_t)b;
   switch (op) {
-  case OP_ADD: return (int64_t)(x + y);
-  case OP_SUB: return (int64_t)(x - y);
-  case OP_MUL: return (int64_t)(x * y);
-  case OP_DIV: return b == 0 ? 0 : b == -1 ? negate(a) : a / b;
-  case OP_REM: return b == 0 || b == -1 ? 0 : a % b;
-  case OP_MAX: return a > b ? a : b;
-  case OP_MIN: return a < b ? a : b;
-  case OP_AND: return a & b;
-  case OP_OR: return a | b;
-  case OP_XOR: return a ^ b;
-  default: return 0;
+  case OP_ADD:
+    return (int64_t)(x + y);
+  case OP_SUB:
+    return (int64_t)(x - y);
+  case OP_MUL:
+    return (int64_t)(x * y);
+  case OP_DIV:
+    return b == 0 ? 0 : b == -1 ? negate(a) : a / b;
+  case OP_REM:
+    return b == 0 || b == -1 ? 0 : a % b;
+  case OP_MAX:
+    return a > b ? a : b;
+  case OP_MIN:
+    return a < b ? a : b;
+  case OP_AND:
+    return a & b;
+  case OP_OR:
+    return a | b;
+  case OP_XOR:
+    return a ^ b;
+  default:
+    return 0;
   }
 }
 
@@ -139,8 +181,8 @@ static void point(const Eval *eval, int64_t k) {
   if (out->f)
     out->f[k] = b ? binary_float(op, a->f[k], b->f[k]) : unary_float(op, a->f[k]);
   else
-    out->i[k] = interp_wrap(dtype, b ? binary_int(op, a->i[k], b->i[k])
-                                     : unary_int(op, dtype, a->i[k]));
+    out->i[k] =
+        interp_wrap(dtype, b ? binary_int(op, a->i[k], b->i[k]) : unary_int(op, dtype, a->i[k]));
 }
 
 void interp_pointwise(const Eval *eval) {
@@ -210,7 +252,8 @@ void interp_reduce(const Eval *eval) {
   }
 }
 
-/* ── random: Philox4x32-10, Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011) ── */
+/* ── random: Philox4x32-10, Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011) ──
+ */
 static void philox(uint32_t counter[4], uint32_t key0, uint32_t key1) {
   for (int round = 0; round < 10; round++) {
     uint64_t a = (uint64_t)counter[0] * 0xD2511F53u, b = (uint64_t)counter[2] * 0xCD9E8D57u;

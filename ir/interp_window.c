@@ -1,6 +1,6 @@
 /* interp_window: convolution, pooling and their gradients. All three directions of a convolution
- * are one walk over the triples (output, input, weight) that meet; they differ in which of the three
- * is the sum of products of the other two. */
+ * are one walk over the triples (output, input, weight) that meet; they differ in which of the
+ * three is the sum of products of the other two. */
 #include "ir/interp.h"
 #include <math.h>
 #include <string.h>

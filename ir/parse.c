@@ -1,7 +1,7 @@
 /* parse: reads the text form (docs/ir.md has the grammar). Input is hostile: every number, shape,
- * name and nesting is bounded or checked, and every node is made by graph_try_node. Parsing stops at
- * the first error. The file joins diag's list only when there is an error to show: locations in the
- * text speak of the .ft files, and must not be mistaken for places in this one. */
+ * name and nesting is bounded or checked, and every node is made by graph_try_node. Parsing stops
+ * at the first error. The file joins diag's list only when there is an error to show: locations in
+ * the text speak of the .ft files, and must not be mistaken for places in this one. */
 #include "base/text.h"
 #include "ir/graph.h"
 #include "ir/text_form.h"
@@ -101,7 +101,8 @@ static bool integer(Parser *p, int64_t low, int64_t high, int64_t *out) {
   skip(p);
   char *end;
   errno = 0;
-  if (*p->at != '-' && (*p->at < '0' || *p->at > '9')) return fail_at(p, p->at, "expected a number");
+  if (*p->at != '-' && (*p->at < '0' || *p->at > '9'))
+    return fail_at(p, p->at, "expected a number");
   long long value = strtoll(p->at, &end, 10);
   if (end == p->at) return fail_at(p, p->at, "expected a number");
   if (errno || value < low || value > high)
@@ -256,8 +257,7 @@ static bool attr_value(Parser *p, Attr *attr) {
     return string(p, &attr->s);
   case ATTR_KIND_DTYPE:
     if (!word(p, "an element type", buffer)) return false;
-    if (!dtype_parse(buffer, &dtype))
-      return fail_at(p, place, "unknown element type '%s'", buffer);
+    if (!dtype_parse(buffer, &dtype)) return fail_at(p, place, "unknown element type '%s'", buffer);
     attr->i = dtype;
     return true;
   case ATTR_KIND_INTS:

@@ -110,7 +110,6 @@ char *shape_text(const Shape *shape, char buffer[TYPE_TEXT]) {
 
 char *type_text(const Type *type, char buffer[TYPE_TEXT]) {
   char shape[TYPE_TEXT];
-  snprintf(buffer, TYPE_TEXT, "%s%.200s", dtype_text(type->dtype),
-           shape_text(&type->shape, shape));
+  snprintf(buffer, TYPE_TEXT, "%s%.200s", dtype_text(type->dtype), shape_text(&type->shape, shape));
   return buffer;
 }

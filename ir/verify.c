@@ -236,8 +236,8 @@ static void check_body(Verify *v, const Node *node) {
     wrong(v, node, "it has no body");
     return;
   }
-  Verify inner = {.graph = node->body, .fused = node, .stage = v->stage, .diag = v->diag,
-                  .good = true};
+  Verify inner = {
+      .graph = node->body, .fused = node, .stage = v->stage, .diag = v->diag, .good = true};
   if (v->fused) return; /* said already: not in a body */
   const Graph *body = node->body;
   if (!body->roots.count) wrong(v, node, "its body has no results");
@@ -267,13 +267,11 @@ static void check_node(Verify *v, const Node *node) {
     return;
   }
   if (!type_equal(&type, &node->type))
-    wrong(v, node, "its type should be %s, not %s", type_text(&type, a),
-          type_text(&node->type, b));
+    wrong(v, node, "its type should be %s, not %s", type_text(&type, a), type_text(&node->type, b));
   check_attrs(v, node);
   check_stage(v, node);
   if (node->op == OP_PARAM || node->op == OP_STATE) check_init(v, node);
-  if (node->op == OP_PARAM || node->op == OP_STATE || node->op == OP_INPUT)
-    check_leaf(v, node);
+  if (node->op == OP_PARAM || node->op == OP_STATE || node->op == OP_INPUT) check_leaf(v, node);
   if (node->op == OP_ASSIGN) check_assign(v, node);
   if (node->op == OP_ARG) check_arg(v, node);
   if (node->op == OP_FUSED)
