@@ -15,6 +15,8 @@ typedef struct {
   LLVMModuleRef llvm;
   LLVMTargetMachineRef machine;
   const char *cpu, *features; /* of every function: sm_80 and +ptx70, or a host's */
+  const char *tune;           /* host: the processor to schedule for; NULL: cpu */
+  bool needs_math;            /* some function of kernels/math.c is called */
   int vector_bytes;           /* host: width of a vector register */
   VEC(const char *) kernels;  /* names of the entry points */
 } Module;
@@ -46,8 +48,14 @@ LLVMValueRef module_kernel(Module *module, const char *name, LLVMTypeRef type);
 /* An internal function (epilogues and other callbacks of a kernel body in C): always inlined. */
 LLVMValueRef module_helper(Module *module, const char *name, LLVMTypeRef type);
 
+/* An enum attribute ("noalias", "align") of a parameter, counted from 0. */
+void module_parameter(Module *module, LLVMValueRef function, int parameter, const char *name,
+                      uint64_t value);
+
 /* The bitcode of kernels/<name>.c, specialised: it is parsed, its functions and globals whose names
  * begin with `prefix` get `suffix` appended (so that one body may be specialised several times) and
  * it is linked in at once. Returns false, with a diagnostic, if it is not embedded. */
 bool module_specialise(Module *module, const char *name, const char *prefix, const char *suffix);
+/* Links what module_function asked for and makes all but the kernels internal. Once, at the end. */
+bool module_link(Module *module);
 #endif

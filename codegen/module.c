@@ -1,0 +1,136 @@
+/* module: making functions with the target's attributes, and linking the bitcode of kernels/ in.
+ * Invariant: after module_link every function but the kernels is internal and carries the same CPU
+ * attributes, so that LLVM may inline across the border between C and generated code. */
+#include "codegen/module.h"
+#include "codegen/target.h"
+#include <llvm-c/BitReader.h>
+#include <llvm-c/Linker.h>
+#include <stdio.h>
+#include <string.h>
+
+/* From the build: every kernels/<name>.c as <name>_host and <name>_ptx; the last row is empty. */
+extern const struct EmbeddedFile {
+  const char *name, *start, *end;
+} embed_kernels[];
+
+static void add_attribute(Module *module, LLVMValueRef function, const char *name,
+                          const char *value) {
+  LLVMAttributeRef attribute =
+      LLVMCreateStringAttribute(module->context, name, (unsigned)strlen(name), value,
+                                (unsigned)strlen(value));
+  LLVMAddAttributeAtIndex(function, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, attribute);
+}
+
+static void add_enum_attribute(Module *module, LLVMValueRef function, unsigned index,
+                               const char *name, uint64_t value) {
+  unsigned kind = LLVMGetEnumAttributeKindForName(name, strlen(name));
+  LLVMAddAttributeAtIndex(function, index, LLVMCreateEnumAttribute(module->context, kind, value));
+}
+
+void module_parameter(Module *module, LLVMValueRef function, int parameter, const char *name,
+                      uint64_t value) {
+  add_enum_attribute(module, function, (unsigned)parameter + 1, name, value);
+}
+
+/* The same for all functions of the module, whoever made them. */
+static void set_target_attributes(Module *module, LLVMValueRef function) {
+  static const char *const foreign[] = {"target-cpu", "target-features", "tune-cpu",
+                                        "no-builtins", "stack-protector-buffer-size",
+                                        "min-legal-vector-width", "frame-pointer"};
+  for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
+    LLVMRemoveStringAttributeAtIndex(function, (LLVMAttributeIndex)LLVMAttributeFunctionIndex,
+                                     foreign[i], (unsigned)strlen(foreign[i]));
+  add_attribute(module, function, "target-cpu", module->cpu);
+  if (module->features && *module->features)
+    add_attribute(module, function, "target-features", module->features);
+  if (module->target != TARGET_CPU) return;
+  if (module->tune) add_attribute(module, function, "tune-cpu", module->tune);
+  char width[16];
+  snprintf(width, sizeof width, "%d", module->vector_bytes * 8);
+  add_attribute(module, function, "prefer-vector-width", width);
+}
+
+LLVMValueRef module_function(Module *module, const char *symbol, LLVMTypeRef type) {
+  LLVMValueRef function = LLVMGetNamedFunction(module->llvm, symbol);
+  if (function) return function;
+  module->needs_math = true;
+  return LLVMAddFunction(module->llvm, symbol, type);
+}
+
+LLVMValueRef module_kernel(Module *module, const char *name, LLVMTypeRef type) {
+  LLVMValueRef function = LLVMAddFunction(module->llvm, name, type);
+  add_enum_attribute(module, function, (unsigned)LLVMAttributeFunctionIndex, "nounwind", 0);
+  VEC_PUSH(module->arena, module->kernels, arena_strdup(module->arena, name));
+  return function;
+}
+
+LLVMValueRef module_helper(Module *module, const char *name, LLVMTypeRef type) {
+  LLVMValueRef function = LLVMGetNamedFunction(module->llvm, name);
+  if (!function) function = LLVMAddFunction(module->llvm, name, type);
+  LLVMSetLinkage(function, LLVMInternalLinkage);
+  add_enum_attribute(module, function, (unsigned)LLVMAttributeFunctionIndex, "alwaysinline", 0);
+  add_enum_attribute(module, function, (unsigned)LLVMAttributeFunctionIndex, "nounwind", 0);
+  return function;
+}
+
+static LLVMModuleRef parse_embedded(Module *module, const char *name) {
+  char full[128];
+  snprintf(full, sizeof full, "%s_%s", name, module->target == TARGET_PTX ? "ptx" : "host");
+  for (const struct EmbeddedFile *file = embed_kernels; file->name; file++) {
+    if (strcmp(file->name, full)) continue;
+    LLVMMemoryBufferRef buffer = LLVMCreateMemoryBufferWithMemoryRange(
+        file->start, (size_t)(file->end - file->start), full, false);
+    LLVMModuleRef parsed = NULL;
+    bool failed = LLVMParseBitcodeInContext2(module->context, buffer, &parsed);
+    LLVMDisposeMemoryBuffer(buffer);
+    if (!failed) return parsed;
+  }
+  diag_error(module->diag, (Loc){0}, "internal error: kernel bitcode '%s' is missing or damaged",
+             full);
+  return NULL;
+}
+
+static void rename_with_prefix(LLVMValueRef value, const char *prefix, const char *suffix) {
+  size_t length;
+  const char *name = LLVMGetValueName2(value, &length);
+  char fresh[256];
+  if (strncmp(name, prefix, strlen(prefix))) return;
+  snprintf(fresh, sizeof fresh, "%s%s", name, suffix);
+  LLVMSetValueName2(value, fresh, strlen(fresh));
+}
+
+bool module_specialise(Module *module, const char *name, const char *prefix, const char *suffix) {
+  LLVMModuleRef parsed = parse_embedded(module, name);
+  if (!parsed) return false;
+  for (LLVMValueRef f = LLVMGetFirstFunction(parsed); f; f = LLVMGetNextFunction(f))
+    rename_with_prefix(f, prefix, suffix);
+  for (LLVMValueRef g = LLVMGetFirstGlobal(parsed); g; g = LLVMGetNextGlobal(g))
+    rename_with_prefix(g, prefix, suffix);
+  /* math functions that the body calls come with the math bitcode */
+  for (LLVMValueRef f = LLVMGetFirstFunction(parsed); f; f = LLVMGetNextFunction(f)) {
+    size_t length;
+    if (LLVMIsDeclaration(f) && !strncmp(LLVMGetValueName2(f, &length), "ft_", 3))
+      module->needs_math = true;
+  }
+  return !LLVMLinkModules2(module->llvm, parsed);
+}
+
+static bool is_kernel(const Module *module, const char *name) {
+  for (int i = 0; i < module->kernels.count; i++)
+    if (!strcmp(module->kernels.at[i], name)) return true;
+  return false;
+}
+
+bool module_link(Module *module) {
+  if (module->needs_math) {
+    LLVMModuleRef math = parse_embedded(module, "math");
+    if (!math || LLVMLinkModules2(module->llvm, math)) return false;
+  }
+  for (LLVMValueRef f = LLVMGetFirstFunction(module->llvm); f; f = LLVMGetNextFunction(f)) {
+    size_t length;
+    if (LLVMIsDeclaration(f)) continue;
+    set_target_attributes(module, f);
+    if (!is_kernel(module, LLVMGetValueName2(f, &length))) LLVMSetLinkage(f, LLVMInternalLinkage);
+  }
+  return true;
+}

@@ -1,0 +1,171 @@
+/* target: see target.h. A host is named by its x86-64 level, not by its model, so that the artifact
+ * says what a machine needs to run it and the runtime can check that; the model is only tuned for. */
+#include "codegen/target.h"
+#include <llvm-c/Analysis.h>
+#include <llvm-c/Target.h>
+#include <llvm-c/Transforms/PassBuilder.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+  const char *name, *features;
+} Gpu;
+/* The lowest PTX version that knows the processor: old drivers load what they can. */
+static const Gpu gpus[] = {{"sm_80", "+ptx70"},  {"sm_86", "+ptx71"},   {"sm_87", "+ptx74"},
+                           {"sm_89", "+ptx78"},  {"sm_90", "+ptx78"},   {"sm_90a", "+ptx80"},
+                           {"sm_100", "+ptx86"}, {"sm_100a", "+ptx86"}};
+enum { GPU_COUNT = sizeof gpus / sizeof *gpus };
+
+typedef struct {
+  const char *name;
+  int vector_bytes;
+} Cpu;
+static const Cpu cpus[] = {
+    {"x86-64", 16}, {"x86-64-v2", 16}, {"x86-64-v3", 32}, {"x86-64-v4", 64}};
+enum { CPU_COUNT = sizeof cpus / sizeof *cpus };
+
+const char *target_cpu_names(void) { return "x86-64, x86-64-v2, x86-64-v3, x86-64-v4"; }
+const char *target_gpu_names(void) {
+  return "sm_80, sm_86, sm_87, sm_89, sm_90, sm_90a, sm_100, sm_100a";
+}
+
+static const Gpu *find_gpu(const char *name) {
+  for (int i = 0; i < GPU_COUNT; i++)
+    if (!strcmp(gpus[i].name, name)) return &gpus[i];
+  return NULL;
+}
+
+static const Cpu *find_cpu(const char *name) {
+  for (int i = 0; i < CPU_COUNT; i++)
+    if (!strcmp(cpus[i].name, name)) return &cpus[i];
+  return NULL;
+}
+
+/* The highest level whose every feature this machine has. */
+static const Cpu *native_cpu(void) {
+#if defined __x86_64__
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512vl"))
+    return &cpus[3];
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2") &&
+      __builtin_cpu_supports("fma"))
+    return &cpus[2];
+  if (__builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("popcnt")) return &cpus[1];
+#endif
+  return &cpus[0];
+}
+
+const char *target_check(Arena *arena, const CodegenOptions *options) {
+  if (options->gpu && !find_gpu(options->gpu))
+    return arena_printf(arena, "unknown GPU '%s': ft knows %s", options->gpu, target_gpu_names());
+  if (options->cpu && strcmp(options->cpu, "native") && !find_cpu(options->cpu))
+    return arena_printf(arena, "unknown processor '%s': ft knows native, %s", options->cpu,
+                        target_cpu_names());
+  return NULL;
+}
+
+static void initialize(Target target) {
+  if (target == TARGET_PTX) {
+    LLVMInitializeNVPTXTargetInfo();
+    LLVMInitializeNVPTXTarget();
+    LLVMInitializeNVPTXTargetMC();
+    LLVMInitializeNVPTXAsmPrinter();
+  } else {
+    LLVMInitializeX86TargetInfo();
+    LLVMInitializeX86Target();
+    LLVMInitializeX86TargetMC();
+    LLVMInitializeX86AsmPrinter();
+  }
+}
+
+static void choose_processor(Module *module, const CodegenOptions *options) {
+  if (module->target == TARGET_PTX) {
+    const Gpu *gpu = find_gpu(options->gpu ? options->gpu : gpus[0].name);
+    module->cpu = gpu->name;
+    module->features = gpu->features;
+    return;
+  }
+  bool is_native = !options->cpu || !strcmp(options->cpu, "native");
+  const Cpu *cpu = is_native ? native_cpu() : find_cpu(options->cpu);
+  module->cpu = cpu->name;
+  module->features = "";
+  module->vector_bytes = cpu->vector_bytes;
+  if (is_native) {
+    char *host = LLVMGetHostCPUName();
+    module->tune = arena_strdup(module->arena, host);
+    LLVMDisposeMessage(host);
+  }
+}
+
+bool target_open(Module *module, Arena *arena, Diag *diag, const CodegenOptions *options) {
+  *module = (Module){.arena = arena, .diag = diag, .target = options->target, .options = options};
+  const char *wrong = target_check(arena, options);
+  if (wrong) {
+    diag_error(diag, (Loc){0}, "%s", wrong);
+    return false;
+  }
+  initialize(module->target);
+  choose_processor(module, options);
+  const char *triple =
+      module->target == TARGET_PTX ? "nvptx64-nvidia-cuda" : "x86_64-pc-linux-gnu";
+  LLVMTargetRef target;
+  char *message = NULL;
+  if (LLVMGetTargetFromTriple(triple, &target, &message)) {
+    diag_error(diag, (Loc){0}, "this LLVM has no back end for %s: %s", triple, message);
+    LLVMDisposeMessage(message);
+    return false;
+  }
+  module->machine =
+      LLVMCreateTargetMachine(target, triple, module->cpu, module->features,
+                              LLVMCodeGenLevelAggressive, LLVMRelocPIC, LLVMCodeModelDefault);
+  module->context = LLVMContextCreate();
+  module->llvm = LLVMModuleCreateWithNameInContext("ft", module->context);
+  LLVMSetTarget(module->llvm, triple);
+  LLVMTargetDataRef layout = LLVMCreateTargetDataLayout(module->machine);
+  LLVMSetModuleDataLayout(module->llvm, layout);
+  LLVMDisposeTargetData(layout);
+  return true;
+}
+
+bool target_optimize(Module *module) {
+  char *message = NULL;
+  if (LLVMVerifyModule(module->llvm, LLVMReturnStatusAction, &message)) {
+    diag_error(module->diag, (Loc){0}, "internal error: ft made illegal LLVM IR: %s", message);
+    LLVMDisposeMessage(message);
+    return false;
+  }
+  LLVMDisposeMessage(message);
+  LLVMPassBuilderOptionsRef options = LLVMCreatePassBuilderOptions();
+  LLVMPassBuilderOptionsSetLoopVectorization(options, module->target == TARGET_CPU);
+  LLVMPassBuilderOptionsSetLoopInterleaving(options, module->target == TARGET_CPU);
+  LLVMPassBuilderOptionsSetSLPVectorization(options, module->target == TARGET_CPU);
+  LLVMErrorRef error = LLVMRunPasses(module->llvm, "default<O3>", module->machine, options);
+  LLVMDisposePassBuilderOptions(options);
+  if (!error) return true;
+  char *why = LLVMGetErrorMessage(error);
+  diag_error(module->diag, (Loc){0}, "internal error: LLVM's optimiser failed: %s", why);
+  LLVMDisposeErrorMessage(why);
+  return false;
+}
+
+bool target_emit(Module *module, LLVMCodeGenFileType kind, Text *out) {
+  char *message = NULL;
+  LLVMMemoryBufferRef buffer;
+  if (LLVMTargetMachineEmitToMemoryBuffer(module->machine, module->llvm, kind, &message, &buffer)) {
+    diag_error(module->diag, (Loc){0}, "internal error: LLVM's back end failed: %s", message);
+    LLVMDisposeMessage(message);
+    return false;
+  }
+  text_append(out, LLVMGetBufferStart(buffer), LLVMGetBufferSize(buffer));
+  LLVMDisposeMemoryBuffer(buffer);
+  return true;
+}
+
+void target_close(Module *module) {
+  if (module->llvm) LLVMDisposeModule(module->llvm);
+  if (module->context) LLVMContextDispose(module->context);
+  if (module->machine) LLVMDisposeTargetMachine(module->machine);
+  *module = (Module){0};
+}
