@@ -1,7 +1,30 @@
-/* fuse: placeholder head, replaced by the pass itself. */
+/* fuse: groups the nodes of a step into kernels, as fuse.h promises them to code generation.
+ *
+ *   fuse_prepare  reductions become rows or columns
+ *   fuse_unit     which values are computed once, which are pulled into every reader
+ *   fuse_group    which of the former share a kernel
+ *   fuse_body     the kernels' bodies and the new graph
+ *
+ * Invariant: nothing but a body, a contraction, scatter_add, pack, assign and views is left, and
+ * the kernels form no cycle. */
+#include "passes/fuse_plan.h"
 #include "passes/pass.h"
 
 Graph *pass_fuse(PassContext *context, Graph *graph) {
   (void)context;
-  return graph;
+  Graph *prepared = fuse_prepare(graph);
+  int count = prepared->nodes.count;
+  Arena *arena = prepared->arena;
+  FusePlan plan = {.arena = arena,
+                   .graph = prepared,
+                   .count = count,
+                   .is_live = ARENA_ARRAY(arena, bool, count),
+                   .is_unit = ARENA_ARRAY(arena, bool, count),
+                   .is_demanded = ARENA_ARRAY(arena, bool, count),
+                   .group = ARENA_ARRAY(arena, int, count),
+                   .unit = ARENA_ARRAY(arena, FuseUnit, count),
+                   .readers = ARENA_ARRAY(arena, FuseReaders, count)};
+  fuse_choose_units(&plan);
+  fuse_group_units(&plan);
+  return fuse_emit(&plan);
 }

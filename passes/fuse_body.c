@@ -1,0 +1,328 @@
+/* fuse_body: writes the fused graph. Leaves first, then every group in an order in which what it
+ * reads comes before it. A body is made by pulling from the results: the value of a node, laid out
+ * as some shape of equally many elements (the domain D, its reduced shape, or the node's own shape
+ * where it is read in another order). Views and broadcasts are re-expressed in D wherever their
+ * dimensions allow it, so that in most bodies every node has shape D or the reduced shape. */
+#include "passes/fuse_plan.h"
+#include <string.h>
+
+typedef struct {
+  int node;
+  Shape shape;
+  Node *made;
+} Made;
+
+typedef struct {
+  FusePlan *plan;
+  Graph *fresh;
+  Node **value; /* by node of the prepared graph: leaves and units that lie in memory */
+  bool *is_done; /* by group */
+  VEC(Made) views; /* in fresh: reshapes of values, by the id of what they view */
+  /* the body in work */
+  Graph *body;
+  int group;
+  Shape domain, reduced;
+  int64_t axes[MAX_RANK];
+  int axis_count;
+  VEC(Made) made, args;
+  VEC(Node *) operands;
+} Emit;
+
+/* ── values in memory ───────────────────────────────────────────────────────────────────────── */
+static Node *view_of(Emit *emit, Node *value, Shape shape) {
+  while (value->op == OP_RESHAPE) value = value->input[0];
+  if (shape_equal(&value->type.shape, &shape)) return value;
+  for (int i = 0; i < emit->views.count; i++)
+    if (emit->views.at[i].node == value->id && shape_equal(&emit->views.at[i].shape, &shape))
+      return emit->views.at[i].made;
+  Node *view = make_reshape(emit->fresh, value, shape, value->loc);
+  view->is_backward = value->is_backward;
+  VEC_PUSH(emit->plan->arena, emit->views, ((Made){value->id, shape, view}));
+  return view;
+}
+
+/* A value in memory, through views, in the shape of `node`. */
+static Node *in_memory(Emit *emit, const Node *node) {
+  return view_of(emit, emit->value[fuse_strip_views(node)->id], node->type.shape);
+}
+
+/* ── bodies ─────────────────────────────────────────────────────────────────────────────────── */
+static Node *pull(Emit *emit, const Node *node, Shape shape);
+
+static Node *argument(Emit *emit, const Node *node, Shape shape) {
+  Node *operand = view_of(emit, emit->value[node->id], shape);
+  for (int i = 0; i < emit->args.count; i++)
+    if (emit->operands.at[i] == operand) return emit->args.at[i].made;
+  Attr index = attr_int(ATTR_INDEX, emit->operands.count);
+  Node *arg = graph_node(emit->body, OP_ARG, NULL, 0, &index, 1, &operand->type, node->loc);
+  VEC_PUSH(emit->plan->arena, emit->operands, operand);
+  VEC_PUSH(emit->plan->arena, emit->args, ((Made){node->id, shape, arg}));
+  return arg;
+}
+
+/* Lays `from`, which broadcasts to `to`, out along `want`, a regrouping of to's dimensions: every
+ * dimension of `want` is a run of to's that `from` has whole or not at all. */
+static bool regroup(const Shape *to, const Shape *from, const Shape *want, Shape *out) {
+  int at = 0;
+  *out = *want;
+  for (int i = 0; i < want->rank; i++) {
+    int64_t size = 1, have = 1;
+    while (at < to->rank && (size < want->dim[i] || to->dim[at] == 1)) {
+      size *= to->dim[at];
+      have *= from->dim[at++];
+    }
+    if (size != want->dim[i] || (have != size && have != 1)) return false;
+    out->dim[i] = have;
+  }
+  return at == to->rank;
+}
+
+static Node *pull_broadcast(Emit *emit, const Node *node, Shape shape) {
+  Shape from;
+  if (!regroup(&node->type.shape, &node->input[0]->type.shape, &shape, &from)) return NULL;
+  return make_broadcast(emit->body, pull(emit, node->input[0], from), shape, node->loc);
+}
+
+static Node *pull_iota(Emit *emit, const Node *node, Shape shape) {
+  Shape only = {.rank = node->type.shape.rank}, at;
+  int64_t axis = node_int(node, ATTR_AXIS, 0);
+  for (int i = 0; i < only.rank; i++) only.dim[i] = i == axis ? node->type.shape.dim[i] : 1;
+  if (!regroup(&node->type.shape, &only, &shape, &at)) return NULL;
+  for (int i = 0; i < at.rank; i++)
+    if (at.dim[i] > 1) return make_iota(emit->body, node->type.dtype, shape, i, node->loc);
+  return make_const(emit->body, node->type.dtype, shape, 0, node->loc);
+}
+
+static Node *copy_raw(Emit *emit, const Node *node) {
+  Node *inputs[FUSE_MAX_NODES];
+  for (int i = 0; i < node->input_count; i++)
+    inputs[i] = pull(emit, node->input[i], node->input[i]->type.shape);
+  return graph_copy_node(emit->body, node, inputs);
+}
+
+static Node *pull_new(Emit *emit, const Node *node, Shape shape) {
+  Node *inputs[3];
+  Type type = {node->type.dtype, shape};
+  switch (node->op) {
+  case OP_RESHAPE:
+    return pull(emit, node->input[0], shape);
+  case OP_CONST:
+    return make_const(emit->body, type.dtype, shape, node_float(node, ATTR_VALUE, 0), node->loc);
+  case OP_IOTA:
+    return pull_iota(emit, node, shape);
+  case OP_BROADCAST:
+    return pull_broadcast(emit, node, shape);
+  case OP_RANDOM:
+    for (int i = 0; i < 2; i++) inputs[i] = pull(emit, node->input[i], shape_scalar());
+    return graph_node(emit->body, node->op, inputs, 2, node->attr, node->attr_count, &type, node->loc);
+  default:
+    break;
+  }
+  if (op_info[node->op].op_class == CLASS_POINTWISE) {
+    for (int i = 0; i < node->input_count; i++) inputs[i] = pull(emit, node->input[i], shape);
+    return graph_node(emit->body, node->op, inputs, node->input_count, node->attr, node->attr_count,
+                      &type, node->loc);
+  }
+  if (op_info[node->op].op_class == CLASS_REDUCE && shape_equal(&shape, &emit->reduced)) {
+    inputs[0] = pull(emit, node->input[0], emit->domain);
+    return make_reduce(emit->body, node->op, inputs[0], emit->axes, emit->axis_count, node->loc);
+  }
+  return NULL;
+}
+
+/* A reduction or a move has its value in one shape only; any other is a view of that in the body. */
+static Node *pull_viewed(Emit *emit, const Node *node, Shape shape) {
+  bool is_reduce = op_info[node->op].op_class == CLASS_REDUCE;
+  Shape own = is_reduce ? emit->reduced : node->type.shape;
+  if (shape_equal(&own, &shape)) return copy_raw(emit, node);
+  return make_reshape(emit->body, pull(emit, node, own), shape, node->loc);
+}
+
+static Node *pull(Emit *emit, const Node *node, Shape shape) {
+  const FusePlan *plan = emit->plan;
+  bool is_outside = fuse_is_leaf(node) || (plan->is_unit[node->id] && plan->group[node->id] != emit->group);
+  bool is_filler = node->op == OP_CONST || node->op == OP_IOTA;
+  if (is_outside && !is_filler) return argument(emit, node, shape);
+  for (int i = 0; i < emit->made.count; i++)
+    if (emit->made.at[i].node == node->id && shape_equal(&emit->made.at[i].shape, &shape))
+      return emit->made.at[i].made;
+  Node *made = pull_new(emit, node, shape);
+  if (!made) made = pull_viewed(emit, node, shape);
+  made->is_backward = node->is_backward;
+  VEC_PUSH(plan->arena, emit->made, ((Made){node->id, shape, made}));
+  return made;
+}
+
+/* ── kernels ────────────────────────────────────────────────────────────────────────────────── */
+static const Node *node_at(const Emit *emit, int id) { return emit->plan->graph->nodes.at[id]; }
+
+/* The member that a reader should think of: the contraction, the reduction, or the last. */
+static const Node *main_member(const Emit *emit, const FuseGroup *group) {
+  if (group->contract >= 0) return node_at(emit, group->contract);
+  if (group->reduce >= 0) return node_at(emit, group->reduce);
+  return node_at(emit, group->members.at[group->members.count - 1]);
+}
+
+static void choose_domain(Emit *emit, const FuseGroup *group) {
+  emit->axis_count = 0;
+  if (group->contract >= 0) {
+    emit->domain = node_at(emit, group->contract)->type.shape;
+  } else if (group->reduce >= 0) {
+    int fewest = MAX_RANK + 1; /* argmax can do with one axis only */
+    for (int i = 0; i < group->members.count; i++) {
+      const Node *node = node_at(emit, group->members.at[i]);
+      int64_t axes[MAX_RANK];
+      int count;
+      if (op_info[node->op].op_class != CLASS_REDUCE) continue;
+      Shape domain = fuse_reduce_domain(node, axes, &count);
+      if (count >= fewest) continue;
+      fewest = emit->axis_count = count;
+      emit->domain = domain;
+      memcpy(emit->axes, axes, sizeof axes);
+    }
+  } else {
+    emit->domain = fuse_squeeze(&main_member(emit, group)->type.shape);
+  }
+  emit->reduced = emit->domain;
+  for (int i = 0; i < emit->axis_count; i++) emit->reduced.dim[emit->axes[i]] = 1;
+}
+
+static const char *kind_text(const FuseGroup *group, const Node *contract) {
+  switch (group->shape) {
+  case SHAPE_ROW:
+    return "row";
+  case SHAPE_COLUMN:
+    return "column";
+  case SHAPE_CONTRACT:
+    return contract->op == OP_DOT ? "dot" : "conv";
+  default:
+    return "loop";
+  }
+}
+
+/* "row_exp_sum": the kind and the ops of the results, for whoever reads a dump or a profile. */
+static const char *kernel_name(Emit *emit, const FuseGroup *group, const char *kind) {
+  enum { NAMED = 4 };
+  const char *name = kind;
+  int named = 0;
+  for (int i = 0; i < group->members.count && named < NAMED; i++) {
+    const Node *node = node_at(emit, group->members.at[i]);
+    if (node->id == group->contract) continue;
+    name = arena_printf(emit->plan->arena, "%s_%s", name, op_info[node->op].text);
+    named++;
+  }
+  return name;
+}
+
+static void emit_results(Emit *emit, const FuseGroup *group, Node *fused, const int *results, int count) {
+  for (int i = 0; i < count; i++) {
+    const Node *node = node_at(emit, results[i]);
+    Attr index = attr_int(ATTR_INDEX, i);
+    Node *result = graph_node(emit->fresh, OP_RESULT, &fused, 1, &index, 1,
+                              &emit->body->roots.at[i].node->type, node->loc);
+    result->is_backward = node->is_backward;
+    emit->value[node->id] = view_of(emit, result, node->type.shape);
+  }
+  (void)group;
+}
+
+static void emit_kernel(Emit *emit, int id) {
+  FusePlan *plan = emit->plan;
+  const FuseGroup *group = &plan->groups.at[id];
+  const Node *chief = main_member(emit, group);
+  const char *kind = kind_text(group, chief);
+  emit->group = id;
+  emit->made.count = emit->args.count = emit->operands.count = 0;
+  emit->body = graph_new(plan->arena, kernel_name(emit, group, kind));
+  choose_domain(emit, group);
+  int *results = ARENA_ARRAY(plan->arena, int, group->members.count), count = 0;
+  for (int i = 0; i < group->members.count; i++) {
+    const Node *node = node_at(emit, group->members.at[i]);
+    if (!fuse_is_result(plan, node->id)) continue;
+    bool is_full = op_info[node->op].op_class != CLASS_REDUCE && fuse_elements(node) == group->elements;
+    Node *made = pull(emit, node, is_full ? emit->domain : emit->reduced);
+    graph_add_root(emit->body, ROOT_RESULT, "", made);
+    results[count++] = node->id;
+  }
+  if (count == 0) return;
+  Attr attrs[] = {attr_str(ATTR_KIND, kind), attr_ints(ATTR_AXES, emit->axes, emit->axis_count)};
+  Node *fused = graph_node(emit->fresh, OP_FUSED, emit->operands.at, emit->operands.count, attrs,
+                           group->reduce >= 0 ? 2 : 1, &emit->body->roots.at[0].node->type, chief->loc);
+  fused->body = emit->body;
+  fused->is_backward = chief->is_backward;
+  emit_results(emit, group, fused, results, count);
+}
+
+/* A kernel that copies: for a root or an operand of pack that has no kernel of its own. */
+static Node *emit_copy(Emit *emit, Node *value, Loc loc) {
+  Attr index = attr_int(ATTR_INDEX, 0), kind = attr_str(ATTR_KIND, "loop");
+  Graph *body = graph_new(emit->plan->arena, "loop_copy");
+  graph_add_root(body, ROOT_RESULT, "", graph_node(body, OP_ARG, NULL, 0, &index, 1, &value->type, loc));
+  Node *fused = graph_node(emit->fresh, OP_FUSED, &value, 1, &kind, 1, &value->type, loc);
+  fused->body = body;
+  return graph_node(emit->fresh, OP_RESULT, &fused, 1, &index, 1, &value->type, loc);
+}
+
+static Node *base_of(Node *value) {
+  while (value->op == OP_RESHAPE) value = value->input[0];
+  return value;
+}
+
+/* Every operand of pack is written where pack wants it: so it needs a kernel, and one place. */
+static void separate_pack(Emit *emit, const Node *node, Node **inputs) {
+  for (int i = 0; i < node->input_count; i++) {
+    Node *base = base_of(inputs[i]);
+    bool is_shared = fuse_is_leaf(base) || base->op == OP_PACK;
+    for (int k = 0; k < i; k++) is_shared |= base_of(inputs[k]) == base;
+    if (is_shared) inputs[i] = emit_copy(emit, inputs[i], node->loc);
+  }
+}
+
+static void emit_alone(Emit *emit, const Node *node) {
+  Node **inputs = ARENA_ARRAY(emit->plan->arena, Node *, node->input_count);
+  for (int i = 0; i < node->input_count; i++) inputs[i] = in_memory(emit, node->input[i]);
+  if (node->op == OP_PACK) separate_pack(emit, node, inputs);
+  emit->value[node->id] = graph_copy_node(emit->fresh, node, inputs);
+}
+
+static void emit_group(Emit *emit, int id) {
+  const FusePlan *plan = emit->plan;
+  const FuseGroup *group = &plan->groups.at[id];
+  if (emit->is_done[id]) return;
+  emit->is_done[id] = true;
+  for (int i = 0; i < group->members.count; i++) {
+    const FuseUnit *unit = &plan->unit[group->members.at[i]];
+    for (int k = 0; k < unit->reads.count; k++)
+      if (plan->group[unit->reads.at[k].node] >= 0) emit_group(emit, plan->group[unit->reads.at[k].node]);
+  }
+  bool stands_alone = group->shape == SHAPE_ALONE || (group->contract >= 0 && group->members.count == 1);
+  if (stands_alone)
+    emit_alone(emit, node_at(emit, group->members.at[0]));
+  else
+    emit_kernel(emit, id);
+}
+
+static void emit_roots(Emit *emit) {
+  const Graph *graph = emit->plan->graph;
+  for (int i = 0; i < graph->roots.count; i++) {
+    const Root *root = &graph->roots.at[i];
+    Node *value = in_memory(emit, root->node);
+    bool has_kernel = base_of(value)->op == OP_RESULT || op_info[base_of(value)->op].op_class == CLASS_CONTRACT;
+    if (root->kind != ROOT_ASSIGN && !has_kernel) value = emit_copy(emit, value, root->node->loc);
+    graph_add_root(emit->fresh, root->kind, root->name, value);
+  }
+}
+
+Graph *fuse_emit(FusePlan *plan) {
+  Emit emit = {.plan = plan,
+               .fresh = graph_new(plan->arena, plan->graph->name),
+               .value = ARENA_ARRAY(plan->arena, Node *, plan->count),
+               .is_done = ARENA_ARRAY(plan->arena, bool, plan->groups.count)};
+  for (int i = 0; i < plan->count; i++)
+    if (fuse_is_leaf(node_at(&emit, i)))
+      emit.value[i] = graph_copy_node(emit.fresh, node_at(&emit, i), NULL);
+  for (int i = 0; i < plan->count; i++)
+    if (plan->is_unit[i]) emit_group(&emit, plan->group[i]);
+  emit_roots(&emit);
+  return emit.fresh;
+}

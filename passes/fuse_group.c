@@ -1,0 +1,308 @@
+/* fuse_group: which units share a kernel. Every unit begins as a group of its own; then pairs of
+ * groups are merged, the pair that saves most bytes first, in rounds: what goes for nothing with a
+ * contraction (bias, activation); column reductions with the pointwise work that feeds them; other
+ * epilogues; rows; the rest.
+ *
+ * A merge is legal if the union has one domain, if every read inside of it is one that its kind of
+ * kernel can do (the same element; in rows also the row's value), if no path leads from the union
+ * through another group back into it, and if it stays within bounds. */
+#include "passes/fuse_plan.h"
+#include <stdlib.h>
+
+typedef enum { ROUND_BIAS, ROUND_COLUMN, ROUND_EPILOGUE, ROUND_ROW, ROUND_REST, ROUNDS } Round;
+
+enum { SIBLING_READERS = 12, SMALL_BYTES = 1024 };
+
+typedef struct {
+  int a, b;      /* units; their groups are to be merged */
+  int64_t saved; /* bytes not moved */
+} Pair;
+
+typedef struct {
+  FusePlan *plan;
+  int *stamp, now; /* by group: visited in the search for cycles */
+  VEC(Pair) pairs;
+} Merge;
+
+static const Node *node_at(const FusePlan *plan, int id) { return plan->graph->nodes.at[id]; }
+static bool is_reduce(const Node *node) { return op_info[node->op].op_class == CLASS_REDUCE; }
+
+/* ── groups of one ──────────────────────────────────────────────────────────────────────────── */
+static FuseGroup first_group(FusePlan *plan, int id) {
+  const Node *node = node_at(plan, id);
+  FuseGroup group = {.shape = SHAPE_LOOP, .elements = fuse_elements(node), .contract = -1, .reduce = -1};
+  if (is_reduce(node)) {
+    group.shape = fuse_is_row(node) ? SHAPE_ROW : SHAPE_COLUMN;
+    group.reduced = group.elements;
+    group.elements = fuse_elements(node->input[0]);
+    group.reduce = id;
+  } else if (node->op == OP_DOT || node->op == OP_CONV) {
+    group.shape = SHAPE_CONTRACT;
+    group.contract = id;
+  } else if (node->op == OP_PACK || node->op == OP_ASSIGN || node->op == OP_SCATTER_ADD ||
+             op_info[node->op].op_class == CLASS_CONTRACT) {
+    group.shape = SHAPE_ALONE;
+  }
+  VEC_PUSH(plan->arena, group.members, id);
+  return group;
+}
+
+static void make_groups(FusePlan *plan) {
+  for (int i = 0; i < plan->count; i++) {
+    plan->group[i] = -1;
+    if (!plan->is_unit[i]) continue;
+    FuseGroup group = first_group(plan, i);
+    plan->group[i] = plan->groups.count;
+    VEC_PUSH(plan->arena, plan->groups, group);
+    for (int k = 0; k < plan->unit[i].reads.count; k++)
+      VEC_PUSH(plan->arena, plan->readers[plan->unit[i].reads.at[k].node], i);
+  }
+}
+
+bool fuse_is_result(const FusePlan *plan, int unit) {
+  if (plan->is_demanded[unit]) return true;
+  const FuseReaders *readers = &plan->readers[unit];
+  for (int i = 0; i < readers->count; i++)
+    if (plan->group[readers->at[i]] != plan->group[unit]) return true;
+  return false;
+}
+
+/* ── is a merge legal? ──────────────────────────────────────────────────────────────────────── */
+/* The reduction as runs of kept and reduced elements: signed lengths, reduced ones negative. */
+static int column_pattern(const Node *reduce, int64_t pattern[MAX_RANK]) {
+  int64_t axes[MAX_RANK];
+  int axis_count, count = 0, next = 0;
+  Shape domain = fuse_reduce_domain(reduce, axes, &axis_count);
+  for (int i = 0; i < domain.rank; i++) {
+    bool reduced = next < axis_count && axes[next] == i;
+    if (reduced) next++;
+    if (count && (pattern[count - 1] < 0) == reduced)
+      pattern[count - 1] *= domain.dim[i];
+    else
+      pattern[count++] = reduced ? -domain.dim[i] : domain.dim[i];
+  }
+  return count;
+}
+
+static bool same_columns(const Node *a, const Node *b) {
+  int64_t x[MAX_RANK], y[MAX_RANK];
+  int count = column_pattern(a, x);
+  if (column_pattern(b, y) != count) return false;
+  for (int i = 0; i < count; i++)
+    if (x[i] != y[i]) return false;
+  return true;
+}
+
+/* What the union of two groups would be; false if their domains do not agree. */
+static bool combine(const FusePlan *plan, const FuseGroup *a, const FuseGroup *b, FuseGroup *out) {
+  if (a->shape < b->shape) {
+    const FuseGroup *swap = a;
+    a = b;
+    b = swap;
+  }
+  *out = *a;
+  if (b->shape == SHAPE_ALONE || a->elements == 0) return false;
+  switch (a->shape) {
+  case SHAPE_LOOP:
+    return a->elements == b->elements;
+  case SHAPE_ROW:
+    return b->shape == SHAPE_LOOP ? b->elements == a->elements || b->elements == a->reduced
+                                  : a->elements == b->elements && a->reduced == b->reduced;
+  case SHAPE_COLUMN:
+    return b->shape == SHAPE_LOOP ? b->elements == a->elements || b->elements == a->reduced
+           : b->shape == SHAPE_COLUMN &&
+                 same_columns(node_at(plan, a->reduce), node_at(plan, b->reduce));
+  case SHAPE_CONTRACT:
+    if (b->shape != SHAPE_LOOP || a->elements != b->elements) return false;
+    for (int i = 0; i < b->members.count; i++)
+      if (!plan->unit[b->members.at[i]].is_simple ||
+          !shape_equal(&node_at(plan, b->members.at[i])->type.shape,
+                       &node_at(plan, a->contract)->type.shape))
+        return false;
+    return true;
+  case SHAPE_ALONE:
+    break;
+  }
+  return false;
+}
+
+/* Does the unit have one value per element of the domain (or else one per row or column)? */
+static bool is_full(const FuseGroup *group, const Node *node) {
+  return !is_reduce(node) && fuse_elements(node) == group->elements;
+}
+
+static bool read_is_legal(const FuseGroup *group, const Node *reader, const Node *used, int64_t divisor) {
+  if (reader->id == group->contract) return false;
+  bool runs_over_domain = is_reduce(reader) || is_full(group, reader);
+  if (runs_over_domain && is_full(group, used)) return divisor == 1;
+  if (runs_over_domain)
+    return group->shape == SHAPE_ROW && divisor == group->elements / group->reduced;
+  return !is_full(group, used) && divisor == 1;
+}
+
+static bool reads_are_legal(const FusePlan *plan, const FuseGroup *joined, const FuseGroup *part, int a,
+                            int b) {
+  for (int i = 0; i < part->members.count; i++) {
+    const FuseUnit *unit = &plan->unit[part->members.at[i]];
+    for (int k = 0; k < unit->reads.count; k++) {
+      int used = unit->reads.at[k].node, group = plan->group[used];
+      if (group >= 0 && (group == a || group == b) &&
+          !read_is_legal(joined, node_at(plan, part->members.at[i]), node_at(plan, used),
+                         unit->reads.at[k].divisor))
+        return false;
+    }
+  }
+  return true;
+}
+
+/* Does a path lead from the group, over what it reads, to group a or b? */
+static bool reaches(Merge *merge, int from, int a, int b) {
+  FusePlan *plan = merge->plan;
+  merge->stamp[from] = merge->now;
+  const FuseGroup *group = &plan->groups.at[from];
+  for (int i = 0; i < group->members.count; i++) {
+    const FuseUnit *unit = &plan->unit[group->members.at[i]];
+    for (int k = 0; k < unit->reads.count; k++) {
+      int next = plan->group[unit->reads.at[k].node];
+      if (next < 0 || next == from) continue;
+      bool is_end = next == a || next == b, is_start = from == a || from == b;
+      if (is_end && !is_start) return true;
+      if (!is_end && merge->stamp[next] != merge->now && reaches(merge, next, a, b)) return true;
+    }
+  }
+  return false;
+}
+
+static bool makes_cycle(Merge *merge, int a, int b) {
+  merge->now++;
+  return reaches(merge, a, a, b) || reaches(merge, b, a, b);
+}
+
+/* Counts operands and results of the union; a rough upper bound is enough. */
+static bool is_within_bounds(const FusePlan *plan, const FuseGroup *x, const FuseGroup *y, int a, int b) {
+  int nodes = 0, operands = 0;
+  const FuseGroup *part[] = {x, y};
+  for (int p = 0; p < 2; p++)
+    for (int i = 0; i < part[p]->members.count; i++) {
+      const FuseUnit *unit = &plan->unit[part[p]->members.at[i]];
+      nodes += unit->nodes;
+      operands += fuse_is_result(plan, part[p]->members.at[i]);
+      for (int k = 0; k < unit->reads.count; k++) {
+        int group = plan->group[unit->reads.at[k].node];
+        operands += group < 0 || (group != a && group != b);
+      }
+    }
+  return nodes <= FUSE_MAX_NODES && operands <= FUSE_MAX_OPERANDS;
+}
+
+/* ── which merges come when ─────────────────────────────────────────────────────────────────── */
+/* Reads nothing of the contraction's size but the contraction. */
+static bool is_bias_epilogue(const FusePlan *plan, const FuseGroup *loop, int contract_group) {
+  for (int i = 0; i < loop->members.count; i++) {
+    const FuseUnit *unit = &plan->unit[loop->members.at[i]];
+    for (int k = 0; k < unit->reads.count; k++) {
+      int used = unit->reads.at[k].node;
+      if (plan->group[used] == contract_group || plan->group[used] == plan->group[loop->members.at[i]])
+        continue;
+      if (fuse_elements(node_at(plan, used)) * 2 > loop->elements) return false;
+    }
+  }
+  return true;
+}
+
+static bool is_turn(const FusePlan *plan, Round round, GroupShape shape, int a, int b) {
+  const FuseGroup *x = &plan->groups.at[a], *y = &plan->groups.at[b];
+  switch (round) {
+  case ROUND_BIAS:
+    if (shape != SHAPE_CONTRACT) return false;
+    return x->shape == SHAPE_LOOP ? is_bias_epilogue(plan, x, b) : is_bias_epilogue(plan, y, a);
+  case ROUND_COLUMN:
+    return shape == SHAPE_COLUMN;
+  case ROUND_EPILOGUE:
+    return shape == SHAPE_CONTRACT;
+  case ROUND_ROW:
+    return shape == SHAPE_ROW;
+  default:
+    return true;
+  }
+}
+
+static bool try_merge(Merge *merge, Round round, const Pair *pair) {
+  FusePlan *plan = merge->plan;
+  int a = plan->group[pair->a], b = plan->group[pair->b];
+  FuseGroup *x = &plan->groups.at[a], *y = &plan->groups.at[b], joined;
+  if (a == b || !combine(plan, x, y, &joined) || !is_turn(plan, round, joined.shape, a, b)) return false;
+  if (!reads_are_legal(plan, &joined, x, a, b) || !reads_are_legal(plan, &joined, y, a, b)) return false;
+  if (!is_within_bounds(plan, x, y, a, b) || makes_cycle(merge, a, b)) return false;
+  joined.members = x->members;
+  for (int i = 0; i < y->members.count; i++) {
+    VEC_PUSH(plan->arena, joined.members, y->members.at[i]);
+    plan->group[y->members.at[i]] = a;
+  }
+  *x = joined;
+  y->is_dead = true;
+  y->members.count = 0;
+  return true;
+}
+
+static int compare_pairs(const void *left, const void *right) {
+  const Pair *x = left, *y = right;
+  if (x->saved != y->saved) return x->saved < y->saved ? 1 : -1;
+  if (x->a != y->a) return x->a < y->a ? -1 : 1;
+  return (x->b > y->b) - (x->b < y->b);
+}
+
+/* A unit with what it reads, and units that read the same. Siblings of which one is forward and one
+ * backward are left alone: their union would keep the backward one's value through the step. */
+static void find_pairs(Merge *merge) {
+  FusePlan *plan = merge->plan;
+  for (int i = 0; i < plan->count; i++) {
+    const FuseReaders *readers = &plan->readers[i];
+    int64_t bytes = type_bytes(&node_at(plan, i)->type);
+    for (int k = 0; plan->is_unit[i] && k < readers->count; k++)
+      VEC_PUSH(plan->arena, merge->pairs, ((Pair){i, readers->at[k], bytes}));
+    for (int k = 0; bytes >= SMALL_BYTES && k < readers->count; k++)
+      for (int m = k + 1; m < readers->count && m < k + SIBLING_READERS; m++) {
+        int a = readers->at[k], b = readers->at[m];
+        if (node_at(plan, a)->is_backward == node_at(plan, b)->is_backward)
+          VEC_PUSH(plan->arena, merge->pairs, ((Pair){a, b, bytes}));
+      }
+  }
+  if (merge->pairs.count) qsort(merge->pairs.at, (size_t)merge->pairs.count, sizeof(Pair), compare_pairs);
+}
+
+/* Groups of tiny results (the step counter, means of the loss and of metrics) save a launch each. */
+static void find_tiny_pairs(Merge *merge) {
+  FusePlan *plan = merge->plan;
+  int last = -1;
+  for (int i = 0; i < plan->count; i++) {
+    if (!plan->is_unit[i] || fuse_elements(node_at(plan, i)) != 1) continue;
+    if (plan->groups.at[plan->group[i]].shape == SHAPE_ALONE) continue;
+    for (int k = i - 1; last >= 0 && k >= 0; k--)
+      if (plan->is_unit[k] && fuse_elements(node_at(plan, k)) == 1)
+        VEC_PUSH(plan->arena, merge->pairs, ((Pair){k, i, 0}));
+    last = i;
+  }
+}
+
+static int compare_ids(const void *left, const void *right) {
+  return *(const int *)left - *(const int *)right;
+}
+
+void fuse_group_units(FusePlan *plan) {
+  make_groups(plan);
+  Merge merge = {.plan = plan, .stamp = ARENA_ARRAY(plan->arena, int, plan->groups.count)};
+  find_pairs(&merge);
+  for (int round = 0; round < ROUNDS; round++) {
+    if (round == ROUND_REST) find_tiny_pairs(&merge);
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (int i = 0; i < merge.pairs.count; i++) changed |= try_merge(&merge, round, &merge.pairs.at[i]);
+    }
+  }
+  for (int i = 0; i < plan->groups.count; i++) {
+    FuseGroup *group = &plan->groups.at[i];
+    if (group->members.count)
+      qsort(group->members.at, (size_t)group->members.count, sizeof(int), compare_ids);
+  }
+}

@@ -1,0 +1,82 @@
+/* fuse_plan: what the parts of the fuse pass share. See fuse.c for the whole.
+ *
+ * A *unit* is a node that is computed in exactly one kernel: reductions, contractions, what must lie
+ * in memory, and what is dearer to compute twice than to store. All other nodes are computed
+ * wherever they are read ("pulled"). A *group* is a set of units that become one kernel; a unit read
+ * outside of its group is a result of that kernel.
+ *
+ * How a unit reads another is told relative to the unit's own frame (the index space it runs over):
+ * divisor s means the other is read at floor(linear index / s), so 1 is "the element of the same
+ * index" and the row length is "the value of my row"; SCATTERED is anything else. */
+#ifndef FT_PASSES_FUSE_PLAN_H
+#define FT_PASSES_FUSE_PLAN_H
+#include "passes/fuse.h"
+
+enum { SCATTERED = 0 };
+enum { FUSE_MAX_OPERANDS = 64, FUSE_MAX_NODES = 400 };
+
+typedef struct {
+  int node;        /* a unit or a leaf */
+  int64_t divisor; /* SCATTERED: no simple relation */
+} FuseRead;
+
+typedef struct {
+  VEC(FuseRead) reads;
+  int nodes;      /* in the cone between this unit and what it reads */
+  bool is_simple; /* the cone is pointwise, broadcasts, views and constants only */
+} FuseUnit;
+
+typedef VEC(int) FuseReaders;
+
+typedef enum {
+  SHAPE_ALONE, /* stands by itself: pack, assign, scatter_add, gradients of conv */
+  SHAPE_LOOP,
+  SHAPE_ROW,
+  SHAPE_COLUMN,
+  SHAPE_CONTRACT
+} GroupShape;
+
+typedef struct {
+  GroupShape shape;
+  int64_t elements; /* of the domain D */
+  int64_t reduced;  /* elements of the reduced shape; ROW, COLUMN */
+  int contract;     /* CONTRACT: the unit, or -1 */
+  int reduce;       /* ROW, COLUMN: the reduction that gives D and axes, or -1 */
+  VEC(int) members; /* ascending */
+  bool is_dead;     /* merged into another */
+} FuseGroup;
+
+typedef struct {
+  Arena *arena;
+  const Graph *graph; /* prepared: see fuse_prepare */
+  int count;          /* nodes */
+  bool *is_live, *is_unit, *is_demanded; /* demanded: something outside of all kernels reads it */
+  int *group;                            /* of a unit; -1 for other nodes */
+  FuseUnit *unit;                        /* by node */
+  FuseReaders *readers;                  /* by node: the units that read it */
+  VEC(FuseGroup) groups;
+} FusePlan;
+
+/* fuse_prepare.c: the graph in the form that grouping expects: every reduction is row or column
+ * (mixed ones in two stages), huge ones are split, layout changes are folded into dots. */
+Graph *fuse_prepare(const Graph *graph);
+/* Dimensions of `shape` that are not 1, in order. */
+Shape fuse_squeeze(const Shape *shape);
+/* The reduction's domain without dimensions of 1, and its axes there. */
+Shape fuse_reduce_domain(const Node *reduce, int64_t axes[MAX_RANK], int *axis_count);
+bool fuse_is_row(const Node *reduce); /* after fuse_prepare, row or else column */
+
+/* fuse_unit.c: which nodes are units, and what they read. */
+void fuse_choose_units(FusePlan *plan);
+bool fuse_is_leaf(const Node *node); /* a value from outside the step */
+const Node *fuse_strip_views(const Node *node);
+int64_t fuse_elements(const Node *node);
+
+/* fuse_group.c: which units share a kernel. */
+void fuse_group_units(FusePlan *plan);
+/* Does anything outside of the unit's group read it? */
+bool fuse_is_result(const FusePlan *plan, int unit);
+
+/* fuse_body.c: the kernels. */
+Graph *fuse_emit(FusePlan *plan);
+#endif

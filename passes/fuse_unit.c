@@ -1,0 +1,294 @@
+/* fuse_unit: decides which nodes are units (computed once, in one kernel) and which are pulled into
+ * every kernel that reads them.
+ *
+ * The cost model counts per element of the node: arithmetic 1, division and roots 4, exp and its kin
+ * 12, a random number 20, a window its area. A node is a unit if
+ *   - it must be: reductions, contractions, and what those, pack, assign and the roots need in memory;
+ *   - it is broadcast, gathered from or read by overlapping windows and costs more than GROWTH_COST:
+ *     pulling would repeat the work for every copy;
+ *   - it has several users and pulling it into each would read more bytes than its own value has, or
+ *     cost more than RECOMPUTE_COST, or keep alive what nothing else keeps (then storing the node in
+ *     place of its source is no dearer and saves the work);
+ *   - its cone of pulled nodes has become too big.
+ * Being a unit costs nothing while all its readers end up in the same kernel. Scalars are never
+ * units: the schedule's arithmetic is done where the rate is needed. */
+#include "passes/fuse_plan.h"
+
+enum { GROWTH_COST = 3, WINDOW_COST = 8, RECOMPUTE_COST = 40, CONE_NODES = 64, CONE_READS = 16 };
+
+int64_t fuse_elements(const Node *node) { return shape_elements(&node->type.shape); }
+
+bool fuse_is_leaf(const Node *node) {
+  return node->op == OP_INPUT || node->op == OP_PARAM || node->op == OP_STATE ||
+         node->op == OP_SETTING;
+}
+
+const Node *fuse_strip_views(const Node *node) {
+  while (node->op == OP_RESHAPE) node = node->input[0];
+  return node;
+}
+
+static bool is_alone(Op op) {
+  return op == OP_PACK || op == OP_ASSIGN || op == OP_SCATTER_ADD || op == OP_CONV_GRAD_INPUT ||
+         op == OP_CONV_GRAD_WEIGHT;
+}
+
+/* Reads its operands from memory, whole. */
+static bool needs_memory(Op op) { return is_alone(op) || op == OP_DOT || op == OP_CONV; }
+
+static int window_area(const Node *node) {
+  const Attr *kernel = node_attr(node, ATTR_KERNEL), *stride = node_attr(node, ATTR_STRIDE);
+  if (node->op == OP_POOL_MAX || node->op == OP_POOL_INDEX || node->op == OP_POOL_AVG)
+    return (int)(kernel->ints[0] * kernel->ints[1]);
+  int64_t rows = (kernel->ints[0] + stride->ints[0] - 1) / stride->ints[0];
+  return (int)(rows * ((kernel->ints[1] + stride->ints[1] - 1) / stride->ints[1]));
+}
+
+static bool windows_overlap(const Node *node) {
+  const Attr *kernel = node_attr(node, ATTR_KERNEL), *stride = node_attr(node, ATTR_STRIDE);
+  return kernel->ints[0] > stride->ints[0] || kernel->ints[1] > stride->ints[1];
+}
+
+static int op_cost(const Node *node) {
+  switch (node->op) {
+  case OP_CONST:
+  case OP_IOTA:
+  case OP_RESHAPE:
+  case OP_BROADCAST:
+    return 0;
+  case OP_DIV:
+  case OP_REM:
+  case OP_SQRT:
+  case OP_RSQRT:
+    return 4;
+  case OP_EXP:
+  case OP_EXPM1:
+  case OP_LOG:
+  case OP_LOG1P:
+  case OP_SIN:
+  case OP_COS:
+  case OP_TANH:
+  case OP_SIGMOID:
+  case OP_ERF:
+  case OP_POW:
+    return 12;
+  case OP_RANDOM:
+    return 20;
+  default:
+    return op_info[node->op].op_class == CLASS_WINDOW ? 2 * window_area(node) : 1;
+  }
+}
+
+/* ── cones ──────────────────────────────────────────────────────────────────────────────────── */
+/* What pulling a node means: the nodes computed, and the values read at the cone's foot. */
+typedef struct {
+  int cost, nodes, reads;
+  int64_t bytes;     /* of the distinct values read */
+  int sources;       /* how many of the values read are as large as half of the node itself */
+  const Node *source; /* the only such, if it is one */
+} Cone;
+
+typedef struct {
+  FusePlan *plan;
+  int *stamp, now;
+} ConeWalk;
+
+static void walk_cone(ConeWalk *walk, const Node *node, const Node *top, Cone *cone) {
+  if (walk->stamp[node->id] == walk->now) return;
+  walk->stamp[node->id] = walk->now;
+  if (node != top && (fuse_is_leaf(node) || walk->plan->is_unit[node->id])) {
+    int64_t bytes = type_bytes(&node->type);
+    cone->reads++;
+    cone->bytes += bytes;
+    if (fuse_elements(node) * 2 > fuse_elements(top)) {
+      cone->sources++;
+      cone->source = node;
+    }
+    return;
+  }
+  cone->nodes++;
+  if (fuse_elements(node) > 1) cone->cost += op_cost(node);
+  for (int i = 0; i < node->input_count; i++) walk_cone(walk, node->input[i], top, cone);
+}
+
+static Cone cone_of(ConeWalk *walk, const Node *node) {
+  Cone cone = {0};
+  walk->now++;
+  walk_cone(walk, node, node, &cone);
+  return cone;
+}
+
+/* ── users, seen through views ──────────────────────────────────────────────────────────────── */
+typedef VEC(const Node *) NodeList;
+typedef struct {
+  NodeList *users; /* by node; a view's users count as users of what it views */
+  bool *grows, *in_overlap, *in_window;
+} Users;
+
+static void note_use(FusePlan *plan, Users *users, const Node *user, int operand) {
+  const Node *used = user->input[operand], *base = fuse_strip_views(used);
+  NodeList *list = &users->users[base->id];
+  if (list->count == 0 || list->at[list->count - 1] != user) VEC_PUSH(plan->arena, *list, user);
+  if (user->op == OP_BROADCAST && fuse_elements(user) > fuse_elements(used)) users->grows[base->id] = true;
+  if (user->op == OP_GATHER && operand == 0) users->grows[base->id] = true;
+  if (op_info[user->op].op_class == CLASS_WINDOW && user->op != OP_POOL_MAX_GRAD &&
+      user->op != OP_POOL_AVG_GRAD) {
+    users->in_window[base->id] = true;
+    users->in_overlap[base->id] |= windows_overlap(user);
+  }
+}
+
+static Users find_users(FusePlan *plan) {
+  Users users = {.users = ARENA_ARRAY(plan->arena, NodeList, plan->count),
+                 .grows = ARENA_ARRAY(plan->arena, bool, plan->count),
+                 .in_overlap = ARENA_ARRAY(plan->arena, bool, plan->count),
+                 .in_window = ARENA_ARRAY(plan->arena, bool, plan->count)};
+  for (int i = 0; i < plan->count; i++) {
+    const Node *node = plan->graph->nodes.at[i];
+    if (!plan->is_live[i] || node->op == OP_RESHAPE) continue;
+    for (int k = 0; k < node->input_count; k++) note_use(plan, &users, node, k);
+  }
+  return users;
+}
+
+/* ── units ──────────────────────────────────────────────────────────────────────────────────── */
+static void find_live(FusePlan *plan) {
+  const Graph *graph = plan->graph;
+  for (int i = 0; i < graph->roots.count; i++) plan->is_live[graph->roots.at[i].node->id] = true;
+  for (int i = plan->count - 1; i >= 0; i--) {
+    const Node *node = graph->nodes.at[i];
+    for (int k = 0; plan->is_live[i] && k < node->input_count; k++)
+      plan->is_live[node->input[k]->id] = true;
+  }
+}
+
+static void demand(FusePlan *plan, const Node *node) {
+  node = fuse_strip_views(node);
+  if (fuse_is_leaf(node)) return;
+  plan->is_unit[node->id] = plan->is_demanded[node->id] = true;
+}
+
+static void find_demanded(FusePlan *plan) {
+  const Graph *graph = plan->graph;
+  for (int i = 0; i < graph->roots.count; i++) demand(plan, graph->roots.at[i].node);
+  for (int i = 0; i < plan->count; i++) {
+    const Node *node = graph->nodes.at[i];
+    if (!plan->is_live[i]) continue;
+    if (is_alone(node->op) || op_info[node->op].op_class == CLASS_REDUCE ||
+        op_info[node->op].op_class == CLASS_CONTRACT)
+      plan->is_unit[i] = true;
+    for (int k = 0; needs_memory(node->op) && k < node->input_count; k++) demand(plan, node->input[k]);
+  }
+}
+
+/* Is `source` read by anything that is not in the cone that was walked last? */
+static bool is_kept_anyway(const FusePlan *plan, const Users *users, const ConeWalk *walk,
+                           const Node *source) {
+  if (fuse_is_leaf(source) || plan->is_demanded[source->id]) return true;
+  const NodeList *list = &users->users[source->id];
+  for (int i = 0; i < list->count; i++)
+    if (walk->stamp[list->at[i]->id] != walk->now) return true;
+  return false;
+}
+
+static bool should_be_unit(FusePlan *plan, const Users *users, ConeWalk *walk, const Node *node) {
+  if (fuse_is_leaf(node) || node->op == OP_CONST || node->op == OP_IOTA || node->op == OP_RANDOM ||
+      node->op == OP_RESHAPE || fuse_elements(node) <= 1)
+    return false;
+  int id = node->id;
+  Cone cone = cone_of(walk, node);
+  if (cone.nodes > CONE_NODES || cone.reads > CONE_READS) return true;
+  if (users->grows[id] && cone.cost > GROWTH_COST) return true;
+  if (users->in_overlap[id] && cone.cost > 0) return true;
+  if (users->in_window[id] && (cone.cost > WINDOW_COST ||
+                               (cone.sources == 1 && (cone.source->op == OP_CONV || cone.source->op == OP_DOT))))
+    return true;
+  if (users->users[id].count < 2) return false;
+  if (node->op == OP_TRANSPOSE || cone.cost > RECOMPUTE_COST) return true;
+  if (cone.bytes > type_bytes(&node->type)) return true;
+  return cone.sources == 1 && !is_kept_anyway(plan, users, walk, cone.source);
+}
+
+/* ── reads ──────────────────────────────────────────────────────────────────────────────────── */
+/* The divisor at which `node`, itself read at `divisor`, reads operand k. */
+static int64_t step_divisor(const Node *node, int64_t divisor) {
+  if (divisor == SCATTERED || node->op == OP_RESHAPE ||
+      op_info[node->op].op_class == CLASS_POINTWISE)
+    return divisor;
+  if (node->op != OP_BROADCAST) return SCATTERED;
+  const Shape *to = &node->type.shape, *from = &node->input[0]->type.shape;
+  int64_t copies = 1;
+  bool is_trailing = true;
+  for (int i = to->rank - 1; i >= 0; i--) {
+    if (to->dim[i] == 1) continue;
+    if (from->dim[i] == 1) {
+      if (!is_trailing) return SCATTERED;
+      copies *= to->dim[i];
+    } else {
+      is_trailing = false;
+    }
+  }
+  return copies == 0 ? SCATTERED : divisor * copies;
+}
+
+typedef struct {
+  FusePlan *plan;
+  FuseUnit *unit;
+  int *stamp, now;
+  int64_t *seen; /* the divisor of the first visit, by node */
+} ReadWalk;
+
+static void add_read(ReadWalk *walk, const Node *node, int64_t divisor) {
+  for (int i = 0; i < walk->unit->reads.count; i++) {
+    FuseRead *read = &walk->unit->reads.at[i];
+    if (read->node != node->id) continue;
+    if (read->divisor != divisor) read->divisor = SCATTERED;
+    return;
+  }
+  VEC_PUSH(walk->plan->arena, walk->unit->reads, ((FuseRead){node->id, divisor}));
+}
+
+static void walk_reads(ReadWalk *walk, const Node *node, int64_t divisor) {
+  bool is_filler = node->op == OP_CONST || node->op == OP_IOTA; /* never read from memory */
+  if (!is_filler && (walk->plan->is_unit[node->id] || fuse_is_leaf(node))) {
+    add_read(walk, node, divisor);
+    return;
+  }
+  if (walk->stamp[node->id] == walk->now) {
+    if (walk->seen[node->id] == divisor || walk->seen[node->id] == SCATTERED) return;
+    divisor = SCATTERED;
+  } else {
+    walk->unit->nodes++;
+  }
+  walk->stamp[node->id] = walk->now;
+  walk->seen[node->id] = divisor;
+  bool is_simple = op_info[node->op].op_class == CLASS_POINTWISE || node->op == OP_BROADCAST ||
+                   node->op == OP_RESHAPE || node->op == OP_CONST;
+  walk->unit->is_simple &= is_simple;
+  for (int i = 0; i < node->input_count; i++)
+    walk_reads(walk, node->input[i], step_divisor(node, divisor));
+}
+
+static void find_reads(ReadWalk *walk, const Node *node) {
+  bool is_reduce = op_info[node->op].op_class == CLASS_REDUCE;
+  walk->unit = &walk->plan->unit[node->id];
+  walk->unit->nodes = 1;
+  walk->unit->is_simple = op_info[node->op].op_class == CLASS_POINTWISE;
+  walk->now++;
+  for (int i = 0; i < node->input_count; i++)
+    walk_reads(walk, node->input[i], is_reduce ? 1 : step_divisor(node, 1));
+}
+
+void fuse_choose_units(FusePlan *plan) {
+  find_live(plan);
+  find_demanded(plan);
+  Users users = find_users(plan);
+  ConeWalk cones = {.plan = plan, .stamp = ARENA_ARRAY(plan->arena, int, plan->count)};
+  for (int i = 0; i < plan->count; i++)
+    if (plan->is_live[i] && !plan->is_unit[i])
+      plan->is_unit[i] = should_be_unit(plan, &users, &cones, plan->graph->nodes.at[i]);
+  ReadWalk reads = {.plan = plan, .stamp = ARENA_ARRAY(plan->arena, int, plan->count),
+                    .seen = ARENA_ARRAY(plan->arena, int64_t, plan->count)};
+  for (int i = 0; i < plan->count; i++)
+    if (plan->is_unit[i]) find_reads(&reads, plan->graph->nodes.at[i]);
+}
