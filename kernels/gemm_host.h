@@ -1,0 +1,53 @@
+/* gemm_host: how kernels/gemm_host.c cuts a product into tiles: for ftc, which chooses and defines
+ * the constants, and for the kernel itself. A vector here is always 16 floats; on narrower machines
+ * LLVM makes it of several registers, and the tile has fewer of them. */
+#ifndef FT_KERNELS_GEMM_HOST_H
+#define FT_KERNELS_GEMM_HOST_H
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { GEMM_LANES = 16, GEMM_MAX_ROWS = 14, GEMM_MAX_VECTORS = 4, GEMM_MAX_PANEL = 1 << 16 };
+
+typedef struct {
+  int rows, vectors; /* of a register tile */
+  int64_t work;      /* work items: one tile each */
+} GemmTile;
+
+/* Cycles of one tile: multiply-adds and loads at two a cycle, no faster than the latency of a chain
+ * of sums, plus what a tile costs besides. `split`: registers that hold one vector. */
+static inline int64_t gemm_tile_cycles(int64_t rows, int64_t vectors, int64_t k, int split) {
+  int64_t multiplies = rows * vectors * split, loads = rows + vectors * split;
+  int64_t each = multiplies > loads ? multiplies : loads;
+  each = each > 8 ? each : 8;
+  return each * k / 2 + 24 + 3 * rows * vectors * split;
+}
+
+/* The best tile for batch products of m x k by k x n, on registers of vector_bytes (16, 32, 64).
+ * rows is 0 if the kernel does not suit: a panel of b must fit GEMM_MAX_PANEL floats. */
+static inline GemmTile gemm_choose(int64_t batch, int64_t m, int64_t n, int64_t k,
+                                   int vector_bytes) {
+  GemmTile best = {0, 0, 0};
+  int split = vector_bytes >= 64 ? 1 : 64 / vector_bytes, registers = vector_bytes >= 64 ? 29 : 15;
+  int64_t least = INT64_MAX;
+  for (int vectors = 1; vectors <= GEMM_MAX_VECTORS; vectors++)
+    for (int rows = 1; rows <= GEMM_MAX_ROWS; rows++) {
+      /* some registers stay free: with all in use, LLVM 19 rotates the sums through copies */
+      if (rows * vectors * split + vectors * split + 1 > registers && rows > 1) break;
+      int64_t width = vectors * GEMM_LANES;
+      if (k * width > GEMM_MAX_PANEL) continue;
+      int64_t down = m / rows, across = n / width, bottom = m % rows;
+      int64_t right = (n % width + GEMM_LANES - 1) / GEMM_LANES;
+      int64_t cycles = down * across * gemm_tile_cycles(rows, vectors, k, split);
+      if (bottom) cycles += across * gemm_tile_cycles(bottom, vectors, k, split);
+      if (right) cycles += down * gemm_tile_cycles(rows, right, k, split);
+      if (bottom && right) cycles += gemm_tile_cycles(bottom, right, k, split);
+      if (cycles < least) {
+        least = cycles;
+        best.rows = rows;
+        best.vectors = vectors;
+        best.work = batch * (down + !!bottom) * (across + !!right);
+      }
+    }
+  return best;
+}
+#endif
