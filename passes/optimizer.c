@@ -174,7 +174,6 @@ Graph *pass_optimizer(PassContext *context, Graph *old) {
   if (!grads) return old;
   const char *kind = setting_text(context->settings, "train.optimizer");
   const char *schedule = setting_text(context->settings, "train.schedule");
-  int first = graph->nodes.count;
   Update u = {.graph = graph, .settings = context->settings, .flat = grads->type, .grads = grads};
   Type counter_type = {DT_I64, shape_scalar()};
   Node *counter = leaf(&u, OP_STATE, "step", counter_type, true);
@@ -195,6 +194,5 @@ Graph *pass_optimizer(PassContext *context, Graph *old) {
   assign(&u, "params", params);
   assign(&u, "step", add(&u, counter, make_like(graph, counter, 1, u.loc)));
   graph_add_root(graph, ROOT_METRIC, "lr", u.rate);
-  for (int i = first; i < graph->nodes.count; i++) graph->nodes.at[i]->is_backward = true;
   return graph;
 }
