@@ -2,16 +2,16 @@
  * test and show the message. */
 #ifndef FT_TEST_IR_HELP_H
 #define FT_TEST_IR_HELP_H
+#include "base/text.h"
+#include "ir/graph.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <cmocka.h>
-
-#include "base/text.h"
-#include "ir/graph.h"
 #include <stdlib.h>
 #include <string.h>
+
+#include <cmocka.h> /* needs the headers above */
 
 /* Parses one graph; on failure fills *message (malloc'd) and returns NULL. */
 static inline Graph *help_try(Arena *arena, const char *text, char **message) {
