@@ -12,9 +12,10 @@ typedef void HostKernel(void *const *args, int64_t begin, int64_t end);
 typedef struct Artifact {
   Arena *arena;
   const char *path;
-  Plan *plan;      /* its settings may be changed (setting_set) before exec_new or later */
-  void *library;   /* dlopen handle of a .so; NULL for .ptx */
-  const char *ptx; /* the whole text of a .ptx; NULL for .so */
+  Plan *plan;       /* its settings may be changed (setting_set) before exec_new or later */
+  void *library;    /* dlopen handle of a .so; NULL for .ptx */
+  bool is_borrowed; /* the library is the caller's */
+  const char *ptx;  /* the whole text of a .ptx; NULL for .so */
 } Artifact;
 
 STATUS_CHECKED Status artifact_open(const char *path, Artifact **out);

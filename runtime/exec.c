@@ -1,0 +1,278 @@
+/* exec: see exec.h. Knows a device only through its table; owns the arenas. */
+#include "runtime/exec.h"
+#include "runtime/dev.h"
+#include "runtime/init.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct Exec {
+  Artifact *artifact;
+  Plan *plan;
+  const DeviceType *type;
+  Device *device;
+  char *base[ARENA_COUNT]; /* ARENA_INPUT: NULL, its base moves */
+  DeviceGraph *graph[2];
+};
+
+Plan *exec_plan(const Exec *exec) { return exec->plan; }
+const char *exec_device_text(const Exec *exec) { return exec->type->describe(exec->device); }
+
+/* ── making ───────────────────────────────────────────────────────────────────────────────── */
+static Status make(Exec *exec, const ExecOptions *options) {
+  DeviceOptions device = {.threads = options->threads};
+  STATUS_TRY(dev_find(options->device, exec->artifact, &exec->type, &device));
+  STATUS_TRY(exec->type->open(exec->artifact, &device, &exec->device));
+  for (int i = 0; i < ARENA_COUNT; i++)
+    if (i != ARENA_INPUT)
+      STATUS_TRY(exec->type->alloc(exec->device, exec->plan->arena_bytes[i], &exec->base[i]));
+  for (int i = 0; i < 2; i++)
+    STATUS_TRY(exec->type->bind(exec->device, exec->artifact, i, exec->base, &exec->graph[i]));
+  return STATUS_OK;
+}
+
+Status exec_new(Artifact *artifact, const ExecOptions *options, Exec **out) {
+  Exec *exec = calloc(1, sizeof *exec);
+  if (!exec) return status_fail(STATUS_FAULT, "out of memory");
+  exec->artifact = artifact;
+  exec->plan = artifact->plan;
+  Status status = make(exec, options);
+  if (status != STATUS_OK) {
+    exec_free(exec);
+    return status;
+  }
+  *out = exec;
+  return STATUS_OK;
+}
+
+void exec_free(Exec *exec) {
+  if (!exec) return;
+  for (int i = 0; i < 2; i++)
+    if (exec->graph[i]) exec->type->unbind(exec->graph[i]);
+  for (int i = 0; i < ARENA_COUNT; i++)
+    if (exec->base[i]) exec->type->free(exec->device, exec->base[i], exec->plan->arena_bytes[i]);
+  if (exec->device) exec->type->close(exec->device);
+  free(exec);
+}
+
+/* ── settings and initial values ──────────────────────────────────────────────────────────── */
+void exec_set_derived(Exec *exec, const char *key, double value) {
+  int index = setting_find(key);
+  if (index >= 0) exec->plan->settings[index].number = value;
+}
+
+Status exec_write_settings(Exec *exec) {
+  for (int i = 0; i < exec->plan->scalars.count; i++) {
+    const PlanTensor *scalar = &exec->plan->scalars.at[i];
+    double value = setting_number(exec->plan->settings, scalar->name);
+    STATUS_TRY(exec_write(exec, ARENA_SETTINGS, scalar->offset, sizeof value, &value));
+  }
+  return STATUS_OK;
+}
+
+static Status init_list(Exec *exec, ArenaId arena, const PlanTensor *list, int count,
+                        uint64_t seed) {
+  for (int i = 0; i < count; i++) {
+    int64_t bytes = type_bytes(&list[i].type);
+    void *values = calloc(1, (size_t)bytes + 1);
+    if (!values) return status_fail(STATUS_FAULT, "out of memory");
+    /* the stream tells parameters from states, and one from the next */
+    Status status = init_fill(&list[i].init, &list[i].type, seed,
+                              (uint32_t)(i * 2 + (arena == ARENA_STATE)), values);
+    if (status == STATUS_OK) status = exec_write(exec, arena, list[i].offset, bytes, values);
+    free(values);
+    if (status != STATUS_OK) return status_prefix(status, "%s", list[i].name);
+  }
+  return STATUS_OK;
+}
+
+Status exec_init(Exec *exec, uint64_t seed) {
+  const Plan *plan = exec->plan;
+  STATUS_TRY(init_list(exec, ARENA_PARAMS, plan->params.at, plan->params.count, seed));
+  return init_list(exec, ARENA_STATE, plan->states.at, plan->states.count, seed);
+}
+
+/* ── running ──────────────────────────────────────────────────────────────────────────────── */
+Status exec_batch_new(Exec *exec, void **out) {
+  char *memory;
+  STATUS_TRY(exec->type->alloc_host(exec->device, exec->plan->arena_bytes[ARENA_INPUT], &memory));
+  *out = memory;
+  return STATUS_OK;
+}
+
+void exec_batch_free(Exec *exec, void *batch) {
+  if (batch) exec->type->free_host(exec->device, batch, exec->plan->arena_bytes[ARENA_INPUT]);
+}
+
+Status exec_run(Exec *exec, ExecGraph graph, const void *batch) {
+  return exec->type->run(exec->graph[graph], batch);
+}
+
+Status exec_run_timed(Exec *exec, ExecGraph graph, const void *batch, int64_t *nanoseconds) {
+  for (int i = 0; i < exec->plan->graph[graph].steps.count; i++) {
+    nanoseconds[i] = 0;
+    STATUS_TRY(exec->type->run_part(exec->graph[graph], batch, i, i + 1, &nanoseconds[i]));
+  }
+  return STATUS_OK;
+}
+
+Status exec_sync(Exec *exec) { return exec->type->sync(exec->device); }
+
+/* The first element that is no finite number; -1 if all are, or the type has no others. */
+static int64_t first_bad(const Type *type, const void *values) {
+  int64_t count = shape_elements(&type->shape);
+  for (int64_t i = 0; i < count; i++) {
+    bool is_good = true;
+    if (type->dtype == DT_F32) is_good = isfinite(((const float *)values)[i]);
+    if (type->dtype == DT_F64) is_good = isfinite(((const double *)values)[i]);
+    if (type->dtype == DT_F16) is_good = (((const uint16_t *)values)[i] & 0x7c00) != 0x7c00;
+    if (type->dtype == DT_BF16) is_good = (((const uint16_t *)values)[i] & 0x7f80) != 0x7f80;
+    if (!is_good) return i;
+  }
+  return -1;
+}
+
+static Status check_step(Exec *exec, const PlanGraph *graph, int index) {
+  const PlanStep *step = &graph->steps.at[index];
+  for (int i = step->input_count; i < step->arg_count; i++) {
+    const PlanBuffer *buffer = &graph->buffers.at[step->args[i]];
+    if (!dtype_is_float(buffer->type.dtype)) continue;
+    int64_t bytes = type_bytes(&buffer->type);
+    void *values = malloc((size_t)bytes + 1);
+    if (!values) return status_fail(STATUS_FAULT, "out of memory");
+    Status status = exec_read(exec, buffer->arena, buffer->offset, bytes, values);
+    int64_t bad = status == STATUS_OK ? first_bad(&buffer->type, values) : -1;
+    free(values);
+    STATUS_TRY(status);
+    char type[TYPE_TEXT];
+    if (bad >= 0)
+      return status_fail(
+          STATUS_USER,
+          "%s:%u: the first value that is not finite comes from step %d, %s (element %lld of %s)",
+          exec->plan->source, step->line, index, step->label, (long long)bad,
+          type_text(&buffer->type, type));
+  }
+  return STATUS_OK;
+}
+
+Status exec_run_checked(Exec *exec, ExecGraph graph, const void *batch) {
+  const PlanGraph *plan = &exec->plan->graph[graph];
+  for (int i = 0; i < plan->steps.count; i++) {
+    int64_t time = 0;
+    STATUS_TRY(exec->type->run_part(exec->graph[graph], batch, i, i + 1, &time));
+    STATUS_TRY(check_step(exec, plan, i));
+  }
+  return STATUS_OK;
+}
+
+/* ── results ──────────────────────────────────────────────────────────────────────────────── */
+int exec_find_output(const Exec *exec, ExecGraph graph, const char *kind, const char *name) {
+  const PlanGraph *plan = &exec->plan->graph[graph];
+  for (int i = 0; i < plan->outputs.count; i++)
+    if ((!kind || !strcmp(plan->outputs.at[i].kind, kind)) &&
+        (!name || !strcmp(plan->outputs.at[i].name, name)))
+      return i;
+  return -1;
+}
+
+static double half_value(uint16_t bits) {
+  int exponent = bits >> 10 & 31, mantissa = bits & 1023;
+  double value = exponent == 31  ? (mantissa ? NAN : INFINITY)
+                 : exponent == 0 ? ldexp(mantissa, -24)
+                                 : ldexp(mantissa + 1024, exponent - 25);
+  return bits >> 15 ? -value : value;
+}
+
+static double scalar_value(DType dtype, const void *bytes) {
+  union {
+    uint32_t bits;
+    float value;
+  } brain;
+  switch (dtype) {
+  case DT_BOOL:
+  case DT_U8:
+    return *(const uint8_t *)bytes;
+  case DT_I32:
+    return *(const int32_t *)bytes;
+  case DT_U32:
+    return *(const uint32_t *)bytes;
+  case DT_I64:
+    return (double)*(const int64_t *)bytes;
+  case DT_F16:
+    return half_value(*(const uint16_t *)bytes);
+  case DT_BF16:
+    brain.bits = (uint32_t)*(const uint16_t *)bytes << 16;
+    return brain.value;
+  case DT_F32:
+    return *(const float *)bytes;
+  case DT_F64:
+    return *(const double *)bytes;
+  case DT_COUNT:
+    break;
+  }
+  return NAN;
+}
+
+Status exec_scalar(Exec *exec, ExecGraph graph, int output, double *value) {
+  const PlanOutput *found = &exec->plan->graph[graph].outputs.at[output];
+  _Alignas(8) char bytes[8];
+  if (shape_elements(&found->type.shape) != 1)
+    return status_fail(STATUS_USER, "%s is not a scalar", found->name);
+  STATUS_TRY(exec_read(exec, ARENA_OUTPUT, found->offset, dtype_bytes(found->type.dtype), bytes));
+  *value = scalar_value(found->type.dtype, bytes);
+  return STATUS_OK;
+}
+
+Status exec_read_output(Exec *exec, ExecGraph graph, int output, void *to, int64_t bytes) {
+  const PlanOutput *found = &exec->plan->graph[graph].outputs.at[output];
+  if (bytes != type_bytes(&found->type))
+    return status_fail(STATUS_USER, "%s has %lld bytes, not %lld", found->name,
+                       (long long)type_bytes(&found->type), (long long)bytes);
+  return exec_read(exec, ARENA_OUTPUT, found->offset, bytes, to);
+}
+
+/* ── memory ───────────────────────────────────────────────────────────────────────────────── */
+static Status check_range(const Exec *exec, ArenaId arena, int64_t offset, int64_t bytes) {
+  int64_t size = exec->plan->arena_bytes[arena];
+  if (exec->base[arena] && offset >= 0 && bytes >= 0 && offset <= size && bytes <= size - offset)
+    return STATUS_OK;
+  return status_fail(STATUS_USER, "bytes %lld+%lld lie outside of arena %s", (long long)offset,
+                     (long long)bytes, arena_text(arena));
+}
+
+Status exec_read(Exec *exec, ArenaId arena, int64_t offset, int64_t bytes, void *to) {
+  STATUS_TRY(check_range(exec, arena, offset, bytes));
+  return exec->type->read(exec->device, to, exec->base[arena] + offset, bytes);
+}
+
+Status exec_write(Exec *exec, ArenaId arena, int64_t offset, int64_t bytes, const void *from) {
+  STATUS_TRY(check_range(exec, arena, offset, bytes));
+  return exec->type->write(exec->device, exec->base[arena] + offset, from, bytes);
+}
+
+static int find_tensor(const PlanTensor *list, int count, const char *name) {
+  for (int i = 0; i < count; i++)
+    if (!strcmp(list[i].name, name)) return i;
+  return -1;
+}
+
+int exec_find_param(const Exec *exec, const char *name) {
+  return find_tensor(exec->plan->params.at, exec->plan->params.count, name);
+}
+
+int exec_find_state(const Exec *exec, const char *name) {
+  return find_tensor(exec->plan->states.at, exec->plan->states.count, name);
+}
+
+Status exec_step(Exec *exec, int64_t *step) {
+  int index = exec_find_state(exec, "step");
+  *step = 0;
+  if (index < 0) return STATUS_OK;
+  return exec_read(exec, ARENA_STATE, exec->plan->states.at[index].offset, sizeof *step, step);
+}
+
+Status exec_set_step(Exec *exec, int64_t step) {
+  int index = exec_find_state(exec, "step");
+  if (index < 0) return STATUS_OK;
+  return exec_write(exec, ARENA_STATE, exec->plan->states.at[index].offset, sizeof step, &step);
+}

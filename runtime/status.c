@@ -1,0 +1,42 @@
+/* status: see status.h. One message buffer per thread, so that workers can fail independently. */
+#include "runtime/status.h"
+#include <errno.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+static _Thread_local char message[1024];
+
+const char *status_message(void) { return message; }
+
+Status status_fail(Status kind, const char *format, ...) {
+  char fresh[sizeof message]; /* the arguments may point into the old message */
+  va_list args;
+  va_start(args, format);
+  vsnprintf(fresh, sizeof fresh, format, args);
+  va_end(args);
+  memcpy(message, fresh, sizeof message);
+  return kind;
+}
+
+Status status_errno(int error, const char *format, ...) {
+  char what[sizeof message];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(what, sizeof what, format, args);
+  va_end(args);
+  bool is_fault = error == ENOSPC || error == EDQUOT || error == EIO || error == ENOMEM ||
+                  error == EMFILE || error == ENFILE;
+  return status_fail(is_fault ? STATUS_FAULT : STATUS_USER, "%s: %s", what, strerror(error));
+}
+
+Status status_prefix(Status status, const char *format, ...) {
+  if (status == STATUS_OK) return status;
+  char context[sizeof message];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(context, sizeof context, format, args);
+  va_end(args);
+  return status_fail(status, "%s: %s", context, message);
+}
