@@ -1,0 +1,386 @@
+/* ftc: the compiler's command line. Flags become one Request; each kind of output is one function.
+ * Exit codes: 0 done, 1 the user's program or settings are wrong, 2 the command line is, 3 the
+ * machine failed (a full disk, no linker). */
+#include "base/text.h"
+#include "codegen/codegen.h"
+#include "codegen/target.h"
+#include "frontend/program.h"
+#include "passes/pass.h"
+#include "tools/ftc_report.h"
+#include "tools/html.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { EXIT_USER = 1, EXIT_USAGE = 2, EXIT_MACHINE = 3, MAX_WORDS = 256 };
+
+static const char usage[] =
+    "usage: ftc IN.ft -o OUT.so          compile for this machine's CPU\n"
+    "       ftc IN.ft -o OUT.ptx         compile for an NVIDIA GPU\n"
+    "       ftc IN.ft --emit=KIND        print a stage of the compilation (-o FILE: into a file)\n"
+    "  -D HYPER=VALUE      set a hyper of the program (may be repeated)\n"
+    "  --set KEY=VALUE     set a setting, such as train.batch=64 (may be repeated)\n"
+    "  --preset NAME       choose a preset of the program\n"
+    "  --cpu NAME          x86-64, x86-64-v2, x86-64-v3, x86-64-v4 or native (default)\n"
+    "  --gpu NAME          sm_80 (default), sm_86, sm_89, sm_90, sm_90a, sm_100\n"
+    "  --emit=KIND         ast, ir, dot: what the front end made (or --stop-after=PASS left)\n"
+    "                      plan, llvm, asm, ptx: what the back end made\n"
+    "                      html: a page with the graph after every pass\n"
+    "  --summary           layers, shapes, parameters, FLOPs\n"
+    "  --memory[=svg]      peak memory by category; svg: a picture of offsets over time\n"
+    "  --dump=PASS|all     write the graph after a pass (all: after each that changed it)\n"
+    "  --dump-dir DIR      where dumps go (default: here)\n"
+    "  --stop-after=PASS   run the passes up to this one\n"
+    "  --disable=A,B       leave out optional passes\n"
+    "  --time-passes       how long each step took, on standard error\n"
+    "  --list-ops          every op of the language's graph, and stop\n"
+    "  --help, --version\n";
+
+typedef struct {
+  const char *input, *output, *emit, *memory;
+  bool summary, is_done; /* done: --help and the like have said it all */
+  const char *defines[MAX_WORDS], *sets[MAX_WORDS];
+  FrontendOptions frontend;
+  PassOptions passes;
+  CodegenOptions codegen;
+} Request;
+
+typedef struct {
+  Request request;
+  Arena *arena;
+  Diag diag;
+  Program program;
+} Session;
+
+/* ── flags ──────────────────────────────────────────────────────────────────────────────────── */
+typedef enum { TAKES_NOTHING, TAKES_VALUE, MAY_TAKE_VALUE } Takes;
+typedef struct {
+  const char *name;
+  Takes takes;
+  int (*apply)(Request *request, const char *value); /* an exit code */
+} Flag;
+
+static int fail_usage(const char *format, const char *what) {
+  fprintf(stderr, "ftc: ");
+  fprintf(stderr, format, what);
+  fprintf(stderr, "\nrun 'ftc --help' for the options\n");
+  return EXIT_USAGE;
+}
+
+static int set_output(Request *r, const char *value) { r->output = value; return 0; }
+static int set_emit(Request *r, const char *value) { r->emit = value; return 0; }
+static int set_summary(Request *r, const char *value) { (void)value; r->summary = true; return 0; }
+static int set_memory(Request *r, const char *value) {
+  if (value && strcmp(value, "svg")) return fail_usage("--memory takes svg or nothing, not '%s'", value);
+  r->memory = value ? value : "table";
+  return 0;
+}
+static int set_gpu(Request *r, const char *value) { r->codegen.gpu = value; return 0; }
+static int set_cpu(Request *r, const char *value) { r->codegen.cpu = value; return 0; }
+static int set_preset(Request *r, const char *value) { r->frontend.preset = value; return 0; }
+static int set_dump(Request *r, const char *value) { r->passes.dump = value; return 0; }
+static int set_dump_dir(Request *r, const char *value) { r->passes.dump_dir = value; return 0; }
+static int set_stop_after(Request *r, const char *value) { r->passes.stop_after = value; return 0; }
+static int set_disable(Request *r, const char *value) { r->passes.disable = value; return 0; }
+static int set_time_passes(Request *r, const char *value) {
+  (void)value;
+  r->passes.time_passes = r->codegen.time_passes = true;
+  return 0;
+}
+static int add_word(const char **list, int *count, const char *value, const char *flag) {
+  if (!strchr(value, '=')) return fail_usage("%s needs NAME=VALUE", flag);
+  if (*count == MAX_WORDS) return fail_usage("too many %s options", flag);
+  list[(*count)++] = value;
+  return 0;
+}
+static int add_define(Request *r, const char *value) {
+  return add_word(r->defines, &r->frontend.define_count, value, "-D");
+}
+static int add_set(Request *r, const char *value) {
+  return add_word(r->sets, &r->frontend.set_count, value, "--set");
+}
+static int show_help(Request *r, const char *value) {
+  (void)value;
+  fputs(usage, stdout);
+  r->is_done = true;
+  return 0;
+}
+static int show_version(Request *r, const char *value) {
+  (void)value;
+  printf("ftc %s\n", FTC_VERSION);
+  r->is_done = true;
+  return 0;
+}
+static int list_ops(Request *r, const char *value) {
+  (void)value;
+  report_ops(stdout);
+  r->is_done = true;
+  return 0;
+}
+
+static const Flag flags[] = {
+    {"-o", TAKES_VALUE, set_output},
+    {"-D", TAKES_VALUE, add_define},
+    {"--set", TAKES_VALUE, add_set},
+    {"--preset", TAKES_VALUE, set_preset},
+    {"--cpu", TAKES_VALUE, set_cpu},
+    {"--gpu", TAKES_VALUE, set_gpu},
+    {"--emit", TAKES_VALUE, set_emit},
+    {"--summary", TAKES_NOTHING, set_summary},
+    {"--memory", MAY_TAKE_VALUE, set_memory},
+    {"--dump", TAKES_VALUE, set_dump},
+    {"--dump-dir", TAKES_VALUE, set_dump_dir},
+    {"--stop-after", TAKES_VALUE, set_stop_after},
+    {"--disable", TAKES_VALUE, set_disable},
+    {"--time-passes", TAKES_NOTHING, set_time_passes},
+    {"--list-ops", TAKES_NOTHING, list_ops},
+    {"--help", TAKES_NOTHING, show_help},
+    {"-h", TAKES_NOTHING, show_help},
+    {"--version", TAKES_NOTHING, show_version},
+};
+enum { FLAG_COUNT = sizeof flags / sizeof *flags };
+
+static int fail_unknown_flag(const char *word, size_t length) {
+  const char *names[FLAG_COUNT];
+  char shown[64];
+  for (int i = 0; i < FLAG_COUNT; i++) names[i] = flags[i].name;
+  snprintf(shown, sizeof shown, "%.*s", (int)length, word);
+  const char *nearest = text_nearest(shown, names, FLAG_COUNT);
+  fprintf(stderr, "ftc: unknown option '%s'", shown);
+  if (nearest) fprintf(stderr, "; did you mean '%s'?", nearest);
+  fprintf(stderr, "\nrun 'ftc --help' for the options\n");
+  return EXIT_USAGE;
+}
+
+/* One flag at argv[*at]; its value may be joined by '=' or be the next word. */
+static int parse_flag(Request *request, int argc, char **argv, int *at) {
+  const char *word = argv[*at], *equal = strchr(word, '=');
+  size_t length = equal ? (size_t)(equal - word) : strlen(word);
+  const char *value = equal ? equal + 1 : NULL;
+  if (!strncmp(word, "-D", 2) && word[2]) { /* -Dhidden=512 */
+    length = 2;
+    value = word + 2;
+  }
+  for (int i = 0; i < FLAG_COUNT; i++) {
+    if (strlen(flags[i].name) != length || strncmp(flags[i].name, word, length)) continue;
+    if (value && flags[i].takes == TAKES_NOTHING)
+      return fail_usage("%s takes no value", flags[i].name);
+    if (!value && flags[i].takes == TAKES_VALUE) {
+      if (*at + 1 >= argc) return fail_usage("%s needs a value", flags[i].name);
+      value = argv[++*at];
+    }
+    return flags[i].apply(request, value);
+  }
+  return fail_unknown_flag(word, length);
+}
+
+static int parse_command_line(Request *request, int argc, char **argv) {
+  request->passes.verify = true;
+  for (int i = 1; i < argc; i++) {
+    if (argv[i][0] == '-' && argv[i][1]) {
+      int code = parse_flag(request, argc, argv, &i);
+      if (code || request->is_done) return code;
+    } else if (request->input) {
+      return fail_usage("one program at a time: '%s' is the second", argv[i]);
+    } else {
+      request->input = argv[i];
+    }
+  }
+  request->frontend.defines = request->defines;
+  request->frontend.sets = request->sets;
+  return 0;
+}
+
+static bool ends_with(const char *text, const char *end) {
+  size_t length = strlen(text), tail = strlen(end);
+  return length > tail && !strcmp(text + length - tail, end);
+}
+
+static bool is_one_of(const char *word, const char *const *list, int count) {
+  for (int i = 0; i < count; i++)
+    if (!strcmp(word, list[i])) return true;
+  return false;
+}
+
+/* What the request means as a whole: the target, and that there is something to do. */
+static int check_request(Request *request) {
+  static const char *const kinds[] = {"ast", "ir", "dot", "llvm", "ptx", "asm", "plan", "html"};
+  enum { KIND_COUNT = sizeof kinds / sizeof *kinds };
+  if (!request->input) return fail_usage("%s", "no program given");
+  if (request->emit && !is_one_of(request->emit, kinds, KIND_COUNT)) {
+    const char *nearest = text_nearest(request->emit, kinds, KIND_COUNT);
+    fprintf(stderr, "ftc: --emit does not know '%s'", request->emit);
+    if (nearest) fprintf(stderr, "; did you mean '%s'?", nearest);
+    fprintf(stderr, "\nit knows ast, ir, dot, llvm, ptx, asm, plan, html\n");
+    return EXIT_USAGE;
+  }
+  bool is_ptx = request->emit ? !strcmp(request->emit, "ptx") || request->codegen.gpu
+                              : request->output && ends_with(request->output, ".ptx");
+  request->codegen.target = is_ptx ? TARGET_PTX : TARGET_CPU;
+  if (!request->emit && request->output && !is_ptx && !ends_with(request->output, ".so"))
+    return fail_usage("the output's name tells the target: it must end in .so or .ptx, not '%s'",
+                      request->output);
+  Arena *arena = arena_new();
+  const char *wrong = target_check(arena, &request->codegen);
+  int code = wrong ? fail_usage("%s", wrong) : 0;
+  arena_free(arena);
+  if (code) return code;
+  if (!request->emit && !request->output && !request->summary && !request->memory &&
+      !request->passes.dump && !request->passes.stop_after && !request->passes.time_passes)
+    return fail_usage("%s", "nothing to do: give -o OUT.so, -o OUT.ptx, --emit=KIND, --summary or "
+                            "--memory");
+  return 0;
+}
+
+/* ── output ─────────────────────────────────────────────────────────────────────────────────── */
+/* To -o FILE if --emit has one, else to standard output. */
+static int write_output(const Session *session, const Text *text) {
+  const char *path = session->request.emit ? session->request.output : NULL;
+  int error = 0;
+  if (path) {
+    error = text_write_file(path, text_cstr(text), text->count);
+  } else if (fwrite(text_cstr(text), 1, text->count, stdout) != text->count || fflush(stdout)) {
+    error = errno;
+    path = "standard output";
+  }
+  if (!error) return 0;
+  fprintf(stderr, "ftc: cannot write %s: %s\n", path, strerror(error));
+  return EXIT_MACHINE;
+}
+
+/* Runs a printer that wants a FILE and gives its text. */
+static int write_printed(const Session *session, void (*print)(const Session *, FILE *)) {
+  char *bytes = NULL;
+  size_t count = 0;
+  FILE *file = open_memstream(&bytes, &count);
+  if (!file) return EXIT_MACHINE;
+  print(session, file);
+  fclose(file);
+  Text text = {0};
+  text_append(&text, bytes, count);
+  free(bytes);
+  int code = write_output(session, &text);
+  text_free(&text);
+  return code;
+}
+
+static void print_ir(const Session *session, FILE *out) {
+  graph_print(session->program.train, out);
+  fputc('\n', out);
+  graph_print(session->program.eval, out);
+}
+
+static void print_dot(const Session *session, FILE *out) {
+  graph_print_dot(session->program.train, out);
+}
+
+static int emit_ast(Session *session) {
+  bool good = frontend_print_ast(session->arena, &session->diag, session->request.input, stdout);
+  return good && !session->diag.errors ? 0 : EXIT_USER;
+}
+
+/* ── steps ──────────────────────────────────────────────────────────────────────────────────── */
+static int run_frontend(Session *session) {
+  struct stat status;
+  const char *path = session->request.input;
+  if (stat(path, &status)) {
+    fprintf(stderr, "ftc: cannot read %s: %s\n", path, strerror(errno));
+    return EXIT_USER;
+  }
+  if (S_ISDIR(status.st_mode)) {
+    fprintf(stderr, "ftc: cannot read %s: it is a folder\n", path);
+    return EXIT_USER;
+  }
+  bool good = frontend_compile(session->arena, &session->diag, path, &session->request.frontend,
+                               &session->program);
+  return good && !session->diag.errors ? 0 : EXIT_USER;
+}
+
+static int run_passes(Session *session) {
+  bool for_gpu = session->request.codegen.target == TARGET_PTX;
+  bool good = passes_run(&session->program, &session->diag, &session->request.passes, for_gpu);
+  return good && !session->diag.errors ? 0 : EXIT_USER;
+}
+
+static int emit_code(Session *session, const Code *code, const char *kind) {
+  if (!strcmp(kind, "llvm")) return write_output(session, &code->llvm);
+  if (!strcmp(kind, "asm")) return write_output(session, &code->assembly);
+  Text text = {0};
+  if (!strcmp(kind, "plan")) {
+    plan_print(code->plan, &text);
+  } else {
+    plan_to_ptx(code->plan, &text);
+    text_append(&text, text_cstr(&code->assembly), code->assembly.count);
+  }
+  int result = write_output(session, &text);
+  text_free(&text);
+  return result;
+}
+
+static int run_codegen(Session *session) {
+  Request *request = &session->request;
+  Code code = {0};
+  request->codegen.want_text = request->emit != NULL;
+  int result = 0;
+  if (!codegen_run(session->arena, &session->diag, &session->program, &request->codegen, &code))
+    result = session->diag.errors ? EXIT_USER : EXIT_MACHINE;
+  else if (request->emit)
+    result = emit_code(session, &code, request->emit);
+  else if (!codegen_write(&session->diag, &code, &request->codegen, request->output))
+    result = EXIT_MACHINE;
+  code_free(&code);
+  return result;
+}
+
+static int emit_page(Session *session, HtmlPage *page) {
+  Text text = {0};
+  html_write(page, &text);
+  int code = write_output(session, &text);
+  text_free(&text);
+  return code;
+}
+
+static int compile(Session *session) {
+  Request *request = &session->request;
+  const char *emit = request->emit ? request->emit : "";
+  if (!strcmp(emit, "ast")) return emit_ast(session);
+  int code = run_frontend(session);
+  if (code) return code;
+  if (request->summary) frontend_print_summary(&session->program, stdout);
+  bool is_graph = !strcmp(emit, "ir") || !strcmp(emit, "dot");
+  bool wants_passes = request->output || request->memory || request->passes.stop_after ||
+                      request->passes.dump || request->passes.time_passes ||
+                      (request->emit && !is_graph);
+  if (is_graph && !request->passes.stop_after) wants_passes = false;
+  HtmlPage *page = NULL;
+  if (!strcmp(emit, "html")) {
+    page = html_new(session->arena, &session->diag, session->program.model_name);
+    request->passes.observe = html_observe;
+    request->passes.observe_user = page;
+    html_observe(page, "frontend", session->program.train);
+    html_observe(page, "frontend", session->program.eval);
+  }
+  if (wants_passes) code = run_passes(session);
+  if (code) return code;
+  if (!strcmp(emit, "ir")) return write_printed(session, print_ir);
+  if (!strcmp(emit, "dot")) return write_printed(session, print_dot);
+  if (page) return emit_page(session, page);
+  if (request->passes.stop_after) return 0;
+  if (request->memory) code = report_memory(&session->program, !strcmp(request->memory, "svg"), stdout);
+  if (!code && (request->emit || request->output)) code = run_codegen(session);
+  return code;
+}
+
+int main(int argc, char **argv) {
+  static Session session;
+  int code = parse_command_line(&session.request, argc, argv);
+  if (code || session.request.is_done) return code;
+  code = check_request(&session.request);
+  if (code) return code;
+  session.arena = arena_new();
+  diag_init(&session.diag, session.arena, stderr);
+  code = compile(&session);
+  arena_free(session.arena);
+  return code;
+}
