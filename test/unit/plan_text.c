@@ -1,0 +1,328 @@
+/* plan_text: plans print, parse and print again to the same bytes; what is wrong is refused with
+ * the line that is wrong. */
+#include "plan/plan_text.h"
+#include "plan/plan_calls.h"
+#include <inttypes.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static Type type_of(DType dtype, int rank, int64_t a, int64_t b) {
+  return (Type){dtype, {rank, {a, b}}};
+}
+
+static PlanStep step_of(Arena *arena, StepKind kind, const char *name, int inputs, int count,
+                        const int *args) {
+  int *copy = ARENA_ARRAY(arena, int, count);
+  memcpy(copy, args, sizeof *args * (size_t)count);
+  return (PlanStep){.kind = kind,
+                    .name = name,
+                    .args = copy,
+                    .arg_count = count,
+                    .input_count = inputs,
+                    .label = "fc1: dot + \"bias\" \\ \xc3\xa9"};
+}
+
+/* A plan that has one of everything. */
+static Plan *sample(Arena *arena) {
+  Plan *plan = ARENA_NEW(arena, Plan);
+  const char *why;
+  plan->arena = arena;
+  plan->model = "Mlp";
+  plan->source = "examples/my model\n.ft";
+  plan->target = "cpu";
+  plan->target_cpu = "znver4";
+  plan->settings = settings_new(arena);
+  assert_true(setting_set(arena, plan->settings, setting_find("train.batch"), "4", &why));
+  assert_true(setting_set(arena, plan->settings, setting_find("train.lr"), "0.1", &why));
+  plan->settings[setting_find("train.eps")].number = 1e-7; /* changed, but not given */
+  const char *files[] = {"a \"b\".gz", "c.gz"};
+  const char *names[] = {"limit"};
+  double values[] = {1e3 / 3};
+  DataSource source = {.split = "train", .kind = "idx", .file_count = 2, .option_count = 1};
+  source.files = ARENA_ARRAY(arena, const char *, 2);
+  memcpy(source.files, files, sizeof files);
+  source.option_names = ARENA_ARRAY(arena, const char *, 1);
+  memcpy(source.option_names, names, sizeof names);
+  source.option_values = ARENA_ARRAY(arena, double, 1);
+  memcpy(source.option_values, values, sizeof values);
+  VEC_PUSH(arena, plan->sources, source);
+  const int64_t sizes[] = {256, 256, 128, 64, 128, 64, 4096};
+  memcpy(plan->arena_bytes, sizes, sizeof sizes);
+  PlanTensor input = {
+      .name = "image", .type = type_of(DT_U8, 2, 4, 8), .is_needed_for_predict = true};
+  PlanTensor label = {.name = "label", .type = type_of(DT_I32, 1, 4, 0), .offset = 64};
+  PlanTensor weight = {
+      .name = "fc1.weight", .type = type_of(DT_F32, 2, 4, 8), .init = {"uniform", {-0.1, 0.1}, 2}};
+  PlanTensor bias = {.name = "fc1.bias",
+                     .type = type_of(DT_F32, 1, 4, 0),
+                     .offset = 128,
+                     .init = {"zeros", {0}, 0}};
+  PlanTensor step = {.name = "step", .type = type_of(DT_I64, 0, 0, 0), .init = {"zeros", {0}, 0}};
+  PlanTensor mean = {.name = "bn.running_mean",
+                     .type = type_of(DT_F32, 1, 4, 0),
+                     .offset = 64,
+                     .init = {"const", {0.5}, 1},
+                     .is_saved = true};
+  PlanTensor rate = {.name = "train.lr", .type = type_of(DT_F64, 0, 0, 0)};
+  VEC_PUSH(arena, plan->inputs, input);
+  VEC_PUSH(arena, plan->inputs, label);
+  VEC_PUSH(arena, plan->params, weight);
+  VEC_PUSH(arena, plan->params, bias);
+  VEC_PUSH(arena, plan->states, step);
+  VEC_PUSH(arena, plan->states, mean);
+  VEC_PUSH(arena, plan->scalars, rate);
+  PlanMemory row = {"parameters", 256};
+  VEC_PUSH(arena, plan->memory, row);
+  for (int g = 0; g < 2; g++) {
+    PlanGraph *graph = &plan->graph[g];
+    graph->name = g ? "eval" : "train";
+    PlanBuffer buffers[] = {{ARENA_INPUT, 0, input.type},
+                            {ARENA_WORK, 0, type_of(DT_F32, 2, 4, 8)},
+                            {ARENA_PARAMS, 0, weight.type},
+                            {ARENA_PARAMS, 128, bias.type},
+                            {ARENA_WORK, 128, type_of(DT_F32, 2, 4, 4)},
+                            {ARENA_OUTPUT, 0, type_of(DT_F32, 0, 0, 0)}};
+    for (int i = 0; i < 6; i++) VEC_PUSH(arena, graph->buffers, buffers[i]);
+    PlanStep convert = step_of(arena, STEP_LAUNCH, "k0", 1, 2, (int[]){0, 1});
+    convert.work = 32, convert.grain = 8, convert.bytes = 160, convert.line = 12;
+    VEC_PUSH(arena, graph->steps, convert);
+    PlanStep gemm = step_of(arena, STEP_CALL, "gemm", 3, 4, (int[]){1, 2, 3, 4});
+    static const PlanInt ints[] = {{"batch", 1}, {"m", 4},  {"n", 4},    {"k", 8},
+                                   {"ta", 0},    {"tb", 1}, {"bias", 1}, {"act", 1}};
+    gemm.ints = ints, gemm.int_count = 8, gemm.flops = 256;
+    VEC_PUSH(arena, graph->steps, gemm);
+    PlanStep zero = step_of(arena, STEP_CALL, "zero", 0, 1, (int[]){5});
+    static const PlanInt four[] = {{"bytes", 4}};
+    zero.ints = four, zero.int_count = 1;
+    VEC_PUSH(arena, graph->steps, zero);
+    PlanOutput loss = {"loss", "loss", type_of(DT_F32, 0, 0, 0), 0};
+    VEC_PUSH(arena, graph->outputs, loss);
+  }
+  return plan;
+}
+
+static void test_round_trip(void **state) {
+  (void)state;
+  Arena *arena = arena_new();
+  Text first = {0}, second = {0};
+  const char *why = NULL;
+  plan_print(sample(arena), &first);
+  Plan *again = plan_parse(arena, first.at, first.count, &why);
+  if (!again) fail_msg("%s\n%s", why, first.at);
+  plan_print(again, &second);
+  assert_string_equal(first.at, second.at);
+  assert_string_equal(again->source, "examples/my model\n.ft");
+  assert_string_equal(again->graph[0].steps.at[0].label, "fc1: dot + \"bias\" \\ \xc3\xa9");
+  assert_true(again->settings[setting_find("train.lr")].is_set);
+  assert_false(again->settings[setting_find("train.eps")].is_set);
+  assert_true(again->settings[setting_find("train.eps")].number == 1e-7);
+  assert_true(again->inputs.at[0].is_needed_for_predict &&
+              !again->inputs.at[1].is_needed_for_predict);
+  assert_true(again->states.at[1].is_saved);
+  text_free(&first);
+  text_free(&second);
+  arena_free(arena);
+}
+
+static void test_ptx_head(void **state) {
+  (void)state;
+  Arena *arena = arena_new();
+  Text head = {0}, plain = {0};
+  plan_print(sample(arena), &plain);
+  plan_to_ptx(sample(arena), &head);
+  text_printf(&head, ".version 7.0\n.target sm_80\n// an ordinary comment\n");
+  char *found = plan_from_ptx(arena, head.at, head.count);
+  assert_non_null(found);
+  assert_string_equal(found, plain.at);
+  assert_null(plan_from_ptx(arena, ".version 7.0\n", 13));
+  assert_null(plan_from_ptx(arena, "", 0));
+  text_free(&head);
+  text_free(&plain);
+  arena_free(arena);
+}
+
+/* The sample's text with `from` (its first occurrence) replaced, and the checksum made right. */
+static char *edited(Arena *arena, const char *from, const char *to) {
+  Text text = {0}, out = {0};
+  plan_print(sample(arena), &text);
+  char *at = strstr(text.at, from);
+  if (!at) fail_msg("the sample lacks '%s'\n%s", from, text.at);
+  text_append(&out, text.at, (size_t)(at - text.at));
+  text_printf(&out, "%s%s", to, at + strlen(from));
+  size_t body = (size_t)(strstr(out.at, "checksum ") - out.at);
+  char sum[32];
+  snprintf(sum, sizeof sum, "checksum %016" PRIx64 "\n", plan_checksum(out.at, body));
+  strcpy(out.at + body, sum);
+  char *result = arena_strdup(arena, out.at);
+  text_free(&text);
+  text_free(&out);
+  return result;
+}
+
+static void expect_refusal(const char *from, const char *to, const char *message) {
+  Arena *arena = arena_new();
+  const char *why = NULL;
+  char *text = edited(arena, from, to);
+  Plan *plan = plan_parse(arena, text, strlen(text), &why);
+  if (plan || !why) fail_msg("'%s' -> '%s' was accepted", from, to);
+  if (!strstr(why, message)) fail_msg("'%s' -> '%s': %s", from, to, why);
+  assert_memory_equal(why, "line ", 5);
+  assert_null(strchr(why, '\n'));
+  arena_free(arena);
+}
+
+static void test_refusals(void **state) {
+  (void)state;
+  static const char *const cases[][3] = {
+      {"ft-plan 1", "ft-plan 2", "version 2"},
+      {"ft-plan 1", "gt-plan 1", "not a plan"},
+      {"target cpu", "target tpu", "'tpu'"},
+      {"setting train.lr", "setting train.lx", "no setting 'train.lx'"},
+      {"setting train.batch 4", "setting train.batch 0", "less than 1"},
+      {"setting train.batch 4", "setting train.batch 4.5", "whole number"},
+      {"setting train.batch 4 given", "setting train.lr 1", "two of setting"},
+      {"arena work 4096", "arena work 64", "outside of arena work"},
+      {"arena work 4096", "arena work 9223372036854775807", "must lie in"},
+      {"arena work 4096", "arena wurk 4096", "no arena 'wurk'"},
+      {"arena work 4096\n", "", "has no line before"},
+      {"arena state", "arena params", "second line for arena"},
+      {"\"fc1.bias\" f32[4] at 128", "\"fc1.bias\" f32[4] at 64", "overlaps"},
+      {"\"fc1.bias\" f32[4] at 128", "\"fc1.bias\" f32[4] at 132", "multiple of 64"},
+      {"\"fc1.bias\" f32[4] at 128", "\"fc1.weight\" f32[4] at 128", "two of param"},
+      {"\"fc1.bias\" f32[4]", "\"fc1.bias\" f64[4]", "not f32"},
+      {"\"fc1.bias\" f32[4]", "\"\" f32[4]", "printable name"},
+      {"f32[4,8] at 0 init", "f32[4294967296,4294967296] at 0 init", "too large"},
+      {"f32[4,8] at 0 init", "f32[-4,8] at 0 init", "must lie in"},
+      {"f32[4,8] at 0 init", "f32[1,1,1,1,1,1,1,4,8] at 0 init", "dimensions"},
+      {"f32[4,8] at 0 init", "f31[4,8] at 0 init", "expected a type"},
+      {"uniform(-0.1, 0.1)", "uniform(-0.1)", "takes 2"},
+      {"uniform(-0.1, 0.1)", "uniform(-0.1, 1e999)", "not finite"},
+      {"uniform(-0.1, 0.1)", "wild(-0.1, 0.1)", "no initialiser 'wild'"},
+      {"\"step\" i64[]", "\"step\" i32[]", "must be i64[]"},
+      {"scalar \"train.lr\" f64[]", "scalar \"train.lr\" f32[]", "is f64[]"},
+      {"scalar \"train.lr\"", "scalar \"train.ls\"", "no numeric setting"},
+      {"graph \"train\"", "graph \"test\"", "must be \"train\""},
+      {"graph \"eval\"", "graph \"train\"", "must be \"eval\""},
+      {"buffer 1", "buffer 2", "must lie in 1..1"},
+      {"work+128", "work+130", "multiple of 64"},
+      {"work+128", "work+4096", "outside of arena work"},
+      {"work+128", "work+9223372036854775744", "outside of arena work"},
+      {"(0) -> (1)", "(6) -> (1)", "must lie in 0..5"},
+      {"(0) -> (1)", "(0) -> (-1)", "must lie in 0..5"},
+      {"(0) -> (1)", "(1) -> (0)", "writes to arena input"},
+      {"\"k0\"", "\"k 0\"", "printable name"},
+      {"\"k0\"", "\"0k\"", "identifier"},
+      {"\"gemm\"", "\"gemn\"", "no library call"},
+      {" m=4", " m=5", "smaller than its attributes"},
+      {" m=4", " m=-1", "out of range"},
+      {" m=4", " m=2147483647", "smaller than its attributes"},
+      {" k=8", " l=8", "expected 'k'"},
+      {"bias=1", "bias=0", "needs 2 inputs"},
+      {"bytes=4", "bytes=8", "smaller than bytes"},
+      {"bytes=4", "bytes=-4", "smaller than bytes"},
+      {"grain=8", "grain=0", "must lie in"},
+      {"line=12", "line=4294967296", "must lie in"},
+      {"loss \"loss\" f32[] at 0", "loss \"loss\" f32[] at 64", "outside of arena output"},
+      {"loss \"loss\" f32[] at 0", "loss \"loss\" f32[] at 2", "multiple of 4"},
+      {"loss \"loss\" f32[] at 0", "loss \"loss\" f32[] at 0 0", "unexpected '0'"},
+      {"model \"Mlp\"", "model \"Mlp", "closing quote"},
+      {"model \"Mlp\"", "model \"M\\q\"", "may not stand"},
+      {"model \"Mlp\"", "modle \"Mlp\"", "no line of a plan"},
+      {"model \"Mlp\"\n", "", "is missing"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    expect_refusal(cases[i][0], cases[i][1], cases[i][2]);
+}
+
+/* Every way to cut the text off, and every byte changed, is refused: the checksum sees to it. */
+static void test_damage(void **state) {
+  (void)state;
+  Arena *arena = arena_new();
+  Text text = {0};
+  plan_print(sample(arena), &text);
+  for (size_t i = 0; i < text.count; i++) {
+    const char *why = NULL;
+    Arena *scratch = arena_new();
+    assert_null(plan_parse(scratch, text.at, i, &why));
+    assert_non_null(why);
+    text.at[i] ^= 1;
+    why = NULL;
+    assert_null(plan_parse(scratch, text.at, text.count, &why));
+    assert_non_null(why);
+    text.at[i] ^= 1;
+    arena_free(scratch);
+  }
+  text_free(&text);
+  arena_free(arena);
+}
+
+static void test_calls_table(void **state) {
+  (void)state;
+  static const char *const names[CALL_COUNT] = {
+      "gemm", "conv", "conv_grad_input", "conv_grad_weight", "copy", "zero"};
+  for (int i = 0; i < CALL_COUNT; i++) {
+    CallId id;
+    assert_true(call_parse(names[i], &id));
+    assert_int_equal(id, i);
+  }
+}
+
+static void test_settings(void **state) {
+  (void)state;
+  Arena *arena = arena_new();
+  SettingValue *values = settings_new(arena);
+  const char *why = NULL;
+  assert_true(setting_number(values, "train.batch") == 32);
+  assert_string_equal(setting_text(values, "train.optimizer"), "sgd");
+  assert_int_equal(setting_find("nothing"), -1);
+  assert_string_equal(setting_nearest("lr"), "train.lr");
+  assert_string_equal(setting_nearest("train.bach"), "train.batch");
+  assert_string_equal(setting_nearest("weight_deca"), "train.weight_decay");
+  assert_null(setting_nearest("zzzzzzzzzzzzzzzzzzzz"));
+  static const struct {
+    const char *key, *value;
+    bool is_good;
+  } cases[] = {{"train.lr", "3e-4", true},
+               {"train.lr", "inf", false},
+               {"train.lr", "nan", false},
+               {"train.lr", "1e999", false},
+               {"train.lr", "-1", false},
+               {"train.lr", "", false},
+               {"train.lr", "1x", false},
+               {"train.lr", "0x10", false},
+               {"train.batch", "1e2", true},
+               {"train.batch", "0", false},
+               {"train.batch", "2.5", false},
+               {"train.epochs", "-1", false},
+               {"data.shuffle", "false", true},
+               {"data.shuffle", "maybe", false},
+               {"data.shuffle", "", false},
+               {"train.optimizer", "adam", true},
+               {"train.optimizer", "adamax", false},
+               {"train.optimizer", "ada", false},
+               {"train.log.jsonl", "any thing", true},
+               {"train.momentum", "1.5", false}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    why = NULL;
+    bool is_good = setting_set(arena, values, setting_find(cases[i].key), cases[i].value, &why);
+    if (is_good != cases[i].is_good) fail_msg("%s = '%s'", cases[i].key, cases[i].value);
+    if (!is_good) assert_non_null(why);
+  }
+  arena_free(arena);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_round_trip),  cmocka_unit_test(test_ptx_head),
+      cmocka_unit_test(test_refusals),    cmocka_unit_test(test_damage),
+      cmocka_unit_test(test_calls_table), cmocka_unit_test(test_settings),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,335 @@
+/* runtime_exec: a hand-written plan with kernels compiled here by cc: linear regression, trained
+ * some steps and compared with the same in plain C; then damaged artifacts, each refused with one
+ * line. */
+#define _GNU_SOURCE /* memmem, mkdtemp */
+#include "runtime/exec.h"
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { BATCH = 96, IN = 40, OUT = 24 };
+static char folder[64];
+
+static const char *path_of(const char *name) {
+  static char path[4][128];
+  static int next;
+  next = (next + 1) % 4;
+  snprintf(path[next], sizeof path[next], "%s/%s", folder, name);
+  return path[next];
+}
+
+static const char kernels[] =
+    "typedef long I;\n"
+    "void k_error(void **a, I b, I e) {\n" /* (p, t) -> (gradient of p) */
+    "  float *p = a[0], *t = a[1], *g = a[2];\n"
+    "  for (I i = b; i < e; i++) g[i] = (p[i] - t[i]) * (2.0f / (96 * 24));\n"
+    "}\n"
+    "void k_loss(void **a, I b, I e) {\n" /* (p, t) -> (loss) */
+    "  float *p = a[0], *t = a[1]; double sum = 0;\n"
+    "  for (I i = 0; i < 96 * 24; i++) sum += (double)(p[i] - t[i]) * (p[i] - t[i]);\n"
+    "  if (b < e) *(float *)a[2] = sum / (96 * 24);\n"
+    "}\n"
+    "void k_update(void **a, I b, I e) {\n" /* (params, grads, lr) -> (params) */
+    "  float *p = a[0], *g = a[1], *q = a[3]; double lr = *(double *)a[2];\n"
+    "  for (I i = b; i < e; i++) q[i] = p[i] - (float)lr * g[i];\n"
+    "}\n"
+    "void k_step(void **a, I b, I e) { if (b < e) *(long *)a[1] = *(long *)a[0] + 1; }\n";
+
+static Type f32(int rank, int64_t a, int64_t b) { return (Type){DT_F32, {rank, {a, b}}}; }
+
+static void add_step(Plan *plan, PlanGraph *graph, PlanStep step, int count, const int *args) {
+  int *copy = ARENA_ARRAY(plan->arena, int, count);
+  memcpy(copy, args, sizeof *args * (size_t)count);
+  step.args = copy;
+  step.arg_count = count;
+  VEC_PUSH(plan->arena, graph->steps, step);
+}
+
+static Plan *make_plan(Arena *arena) {
+  static const PlanInt forward[] = {{"batch", 1}, {"m", BATCH}, {"n", OUT},  {"k", IN},
+                                    {"ta", 0},    {"tb", 1},    {"bias", 0}, {"act", 0}};
+  static const PlanInt backward[] = {{"batch", 1}, {"m", OUT}, {"n", IN},   {"k", BATCH},
+                                     {"ta", 1},    {"tb", 0},  {"bias", 0}, {"act", 0}};
+  Plan *plan = ARENA_NEW(arena, Plan);
+  *plan = (Plan){.arena = arena,
+                 .model = "Linear",
+                 .source = "linear.ft",
+                 .target = "cpu",
+                 .target_cpu = "x86-64",
+                 .settings = settings_new(arena)};
+  PlanTensor x = {.name = "x", .type = f32(2, BATCH, IN)};
+  PlanTensor t = {.name = "t", .type = f32(2, BATCH, OUT), .offset = BATCH * IN * 4};
+  PlanTensor w = {.name = "weight", .type = f32(2, OUT, IN), .init = {"normal", {0, 0.1}, 2}};
+  PlanTensor step = {.name = "step", .type = {DT_I64, {0}}, .init = {"zeros", {0}, 0}};
+  PlanTensor lr = {.name = "train.lr", .type = {DT_F64, {0}}};
+  VEC_PUSH(arena, plan->inputs, x);
+  VEC_PUSH(arena, plan->inputs, t);
+  VEC_PUSH(arena, plan->params, w);
+  VEC_PUSH(arena, plan->states, step);
+  VEC_PUSH(arena, plan->scalars, lr);
+  plan->arena_bytes[ARENA_PARAMS] = plan->arena_bytes[ARENA_GRADS] = OUT * IN * 4;
+  plan->arena_bytes[ARENA_STATE] = plan->arena_bytes[ARENA_SETTINGS] = 64;
+  plan->arena_bytes[ARENA_INPUT] = BATCH * (IN + OUT) * 4;
+  plan->arena_bytes[ARENA_OUTPUT] = 64 + BATCH * OUT * 4;
+  plan->arena_bytes[ARENA_WORK] = BATCH * OUT * 4;
+  for (int g = 0; g < 2; g++) {
+    PlanGraph *graph = &plan->graph[g];
+    graph->name = g ? "eval" : "train";
+    const PlanBuffer buffers[] = {
+        {ARENA_INPUT, 0, x.type},        {ARENA_INPUT, t.offset, t.type},
+        {ARENA_PARAMS, 0, w.type},       {ARENA_OUTPUT, 64, t.type},
+        {ARENA_WORK, 0, t.type},         {ARENA_GRADS, 0, w.type},
+        {ARENA_OUTPUT, 0, f32(0, 0, 0)}, {ARENA_SETTINGS, 0, lr.type},
+        {ARENA_STATE, 0, step.type},
+    };
+    for (int i = 0; i < 9; i++) VEC_PUSH(arena, graph->buffers, buffers[i]);
+    PlanStep gemm = {.kind = STEP_CALL,
+                     .name = "gemm",
+                     .ints = forward,
+                     .int_count = 8,
+                     .input_count = 2,
+                     .label = "predict",
+                     .line = 3};
+    PlanStep launch = {
+        .kind = STEP_LAUNCH, .work = 1, .grain = 1, .input_count = 2, .label = "loss", .line = 4};
+    add_step(plan, graph, gemm, 3, (int[]){0, 2, 3});
+    launch.name = "k_loss";
+    add_step(plan, graph, launch, 3, (int[]){3, 1, 6});
+    PlanOutput loss = {"loss", "loss", f32(0, 0, 0), 0}, y = {"output", "y", t.type, 64};
+    VEC_PUSH(arena, graph->outputs, loss);
+    VEC_PUSH(arena, graph->outputs, y);
+    if (g) continue;
+    launch.name = "k_error", launch.work = BATCH * OUT, launch.grain = 100, launch.label = "error";
+    add_step(plan, graph, launch, 3, (int[]){3, 1, 4});
+    gemm.ints = backward, gemm.label = "gradient";
+    add_step(plan, graph, gemm, 3, (int[]){4, 0, 5});
+    launch.name = "k_update", launch.work = OUT * IN, launch.input_count = 3, launch.label = "sgd";
+    add_step(plan, graph, launch, 4, (int[]){2, 5, 7, 2});
+    launch.name = "k_step", launch.work = launch.grain = launch.input_count = 1;
+    add_step(plan, graph, launch, 2, (int[]){8, 8});
+  }
+  return plan;
+}
+
+static void write_file(const char *path, const void *bytes, size_t count) {
+  assert_int_equal(text_write_file(path, bytes, count), 0);
+}
+
+/* The plan's text as a C string, with the kernels, through cc. */
+static void build_library(const char *path, const char *code) {
+  Arena *arena = arena_new();
+  Text plan = {0}, source = {0};
+  plan_print(make_plan(arena), &plan);
+  text_printf(&source, "%s\nconst char ft_plan[] =\n\"", code);
+  for (const char *at = plan.at; *at; at++) {
+    if (*at == '"' || *at == '\\') text_printf(&source, "\\");
+    if (*at == '\n')
+      text_printf(&source, "\\n\"\n\"");
+    else
+      text_append(&source, at, 1);
+  }
+  text_printf(&source, "\";\n");
+  write_file(path_of("model.c"), source.at, source.count);
+  char command[512];
+  snprintf(command, sizeof command, "cc -O1 -shared -fPIC -o %s %s", path, path_of("model.c"));
+  assert_int_equal(system(command), 0);
+  text_free(&plan);
+  text_free(&source);
+  arena_free(arena);
+}
+
+static int make_folder(void **state) {
+  (void)state;
+  strcpy(folder, "/tmp/ft_exec_XXXXXX");
+  if (!mkdtemp(folder)) return 1;
+  build_library(path_of("model.so"), kernels);
+  return 0;
+}
+
+static int remove_folder(void **state) {
+  (void)state;
+  char command[128];
+  snprintf(command, sizeof command, "rm -r %s", folder);
+  return system(command);
+}
+
+#define GOOD(expression)                                                                           \
+  do {                                                                                             \
+    if ((expression) != STATUS_OK) fail_msg("%s: %s", #expression, status_message());              \
+  } while (0)
+
+static float noise(uint32_t *seed) {
+  *seed = *seed * 1664525u + 1013904223u;
+  return (float)(*seed >> 8) / (1 << 24) - 0.5f;
+}
+
+/* One step in plain C; returns the loss before it. */
+static double reference_step(float *w, const float *x, const float *t, double lr) {
+  static float gradient[OUT * IN];
+  double loss = 0;
+  memset(gradient, 0, sizeof gradient);
+  for (int i = 0; i < BATCH; i++)
+    for (int o = 0; o < OUT; o++) {
+      double p = 0;
+      for (int k = 0; k < IN; k++) p += (double)x[i * IN + k] * w[o * IN + k];
+      double error = p - t[i * OUT + o];
+      loss += error * error / (BATCH * OUT);
+      for (int k = 0; k < IN; k++)
+        gradient[o * IN + k] += (float)(2 * error / (BATCH * OUT) * x[i * IN + k]);
+    }
+  for (int i = 0; i < OUT * IN; i++) w[i] -= (float)lr * gradient[i];
+  return loss;
+}
+
+static void train_with(int threads) {
+  Artifact *artifact;
+  Exec *exec;
+  void *batch[2];
+  float *w = calloc(OUT * IN, 4), *got = calloc(OUT * IN, 4);
+  uint32_t seed = 7;
+  GOOD(artifact_open(path_of("model.so"), &artifact));
+  const char *why;
+  assert_true(setting_set(artifact->arena, artifact->plan->settings, setting_find("train.lr"),
+                          "0.5", &why));
+  GOOD(exec_new(artifact, &(ExecOptions){.threads = threads}, &exec));
+  GOOD(exec_write_settings(exec));
+  GOOD(exec_init(exec, 42));
+  GOOD(exec_read(exec, ARENA_PARAMS, 0, OUT * IN * 4, w));
+  for (int i = 0; i < 2; i++) GOOD(exec_batch_new(exec, &batch[i]));
+  int loss_index = exec_find_output(exec, EXEC_TRAIN, "loss", NULL);
+  assert_int_equal(loss_index, 0);
+  for (int step = 0; step < 7; step++) {
+    float *x = batch[step % 2], *t = x + BATCH * IN; /* the batch's address changes */
+    for (int i = 0; i < BATCH * (IN + OUT); i++) x[i] = noise(&seed);
+    double expected = reference_step(w, x, t, 0.5), loss;
+    GOOD(exec_run(exec, EXEC_TRAIN, x));
+    GOOD(exec_scalar(exec, EXEC_TRAIN, loss_index, &loss));
+    assert_true(fabs(loss - expected) < 1e-5 * expected);
+  }
+  int64_t steps;
+  GOOD(exec_step(exec, &steps));
+  assert_int_equal(steps, 7);
+  GOOD(exec_read(exec, ARENA_PARAMS, 0, OUT * IN * 4, got));
+  for (int i = 0; i < OUT * IN; i++) assert_true(fabsf(got[i] - w[i]) < 1e-5f);
+  GOOD(exec_set_step(exec, 3));
+  GOOD(exec_step(exec, &steps));
+  assert_int_equal(steps, 3);
+  for (int i = 0; i < 2; i++) exec_batch_free(exec, batch[i]);
+  exec_free(exec);
+  artifact_close(artifact);
+  free(w);
+  free(got);
+}
+
+static void test_training(void **state) {
+  (void)state;
+  for (int threads = 1; threads <= 4; threads++) train_with(threads);
+}
+
+static void test_checked_and_timed(void **state) {
+  (void)state;
+  Artifact *artifact;
+  Exec *exec;
+  void *batch;
+  int64_t time[8] = {0};
+  GOOD(artifact_open(path_of("model.so"), &artifact));
+  GOOD(exec_new(artifact, &(ExecOptions){.threads = 2}, &exec));
+  GOOD(exec_init(exec, 1));
+  GOOD(exec_batch_new(exec, &batch));
+  GOOD(exec_run_checked(exec, EXEC_TRAIN, batch));
+  GOOD(exec_run_timed(exec, EXEC_TRAIN, batch, time));
+  for (int i = 0; i < 6; i++) assert_true(time[i] > 0);
+  ((float *)batch)[BATCH * IN + 5] = NAN;
+  assert_int_equal(exec_run_checked(exec, EXEC_TRAIN, batch), STATUS_USER);
+  assert_non_null(strstr(status_message(), "linear.ft:4: "));
+  assert_non_null(strstr(status_message(), "step 1, loss"));
+  float y[4];
+  assert_int_equal(exec_read_output(exec, EXEC_TRAIN, 1, y, 4), STATUS_USER);
+  assert_int_equal(exec_read(exec, ARENA_PARAMS, OUT * IN * 4, 4, y), STATUS_USER);
+  assert_int_equal(exec_write(exec, ARENA_PARAMS, -4, 4, y), STATUS_USER);
+  exec_batch_free(exec, batch);
+  exec_free(exec);
+  artifact_close(artifact);
+}
+
+static void refused(const char *path, const char *message) {
+  Artifact *artifact = NULL;
+  Status status = artifact_open(path, &artifact);
+  if (status == STATUS_OK) fail_msg("%s was opened", path);
+  if (!strstr(status_message(), message) || strchr(status_message(), '\n'))
+    fail_msg("%s: %s", path, status_message());
+}
+
+static void test_damaged_artifacts(void **state) {
+  (void)state;
+  Text whole = {0};
+  const char *path = path_of("bad.so");
+  assert_int_equal(text_read_file(&whole, path_of("model.so")), 0);
+  refused(path_of("missing.so"), "No such file");
+  refused(folder, "not a regular file");
+  write_file(path, "", 0);
+  refused(path, "empty");
+  write_file(path, "\177ELF", 4);
+  refused(path, "not a 64-bit shared object");
+  write_file(path, "hello\n", 6);
+  refused(path, "neither a .so nor a .ptx");
+  for (size_t cut = 64; cut < whole.count; cut += whole.count / 40) {
+    write_file(path, whole.at, cut);
+    Artifact *artifact = NULL;
+    if (artifact_open(path, &artifact) == STATUS_OK)
+      artifact_close(artifact); /* only sections lost */
+    unlink(path);               /* a mapped file must not change in place */
+  }
+  char *plan = memmem(whole.at, whole.count, "ft-plan 1", 9);
+  assert_non_null(plan);
+  plan[8] = '7';
+  write_file(path, whole.at, whole.count);
+  refused(path, "version 7");
+  plan[8] = '1';
+  plan[40] ^= 1;
+  unlink(path);
+  write_file(path, whole.at, whole.count);
+  refused(path, "checksum");
+  build_library(path_of("lack.so"), "void k_loss(void) {}");
+  refused(path_of("lack.so"), "kernel k_error, which the file lacks");
+  char command[256];
+  snprintf(command, sizeof command, "echo 'int x;' | cc -shared -fPIC -x c -o %s -",
+           path_of("other.so"));
+  assert_int_equal(system(command), 0);
+  refused(path_of("other.so"), "not one that ftc made");
+  text_free(&whole);
+}
+
+static void test_devices(void **state) {
+  (void)state;
+  Artifact *artifact;
+  Exec *exec;
+  GOOD(artifact_open(path_of("model.so"), &artifact));
+  assert_int_equal(exec_new(artifact, &(ExecOptions){.device = "tpu"}, &exec), STATUS_USER);
+  assert_non_null(strstr(status_message(), "no device 'tpu'"));
+  assert_int_equal(exec_new(artifact, &(ExecOptions){.device = "cuda:0"}, &exec), STATUS_USER);
+  assert_int_equal(exec_new(artifact, &(ExecOptions){.threads = -1}, &exec), STATUS_USER);
+  artifact->plan->target = "ptx";
+  assert_int_equal(exec_new(artifact, &(ExecOptions){0}, &exec), STATUS_USER);
+  assert_non_null(strstr(status_message(), "ftc linear.ft -o"));
+  artifact_close(artifact);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_training),
+      cmocka_unit_test(test_checked_and_timed),
+      cmocka_unit_test(test_damaged_artifacts),
+      cmocka_unit_test(test_devices),
+  };
+  return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
