@@ -1,7 +1,278 @@
-/* memplan: placeholder head, replaced by the pass itself. */
+/* memplan: gives every value a place. Leaves have fixed places in their arenas; what a root shows
+ * goes to the output arena, what pack collects to the grads arena, what an assign stores straight
+ * into its state where that is legal; everything else shares the work arena by lifetime, in place of
+ * an operand where a kernel may overwrite it. See memplan.h for what code generation may assume.
+ *
+ * Both graphs must agree on inputs, params, states and settings: their places depend only on the
+ * order of leaves, which is the same in both, and on the program's two lists of states. */
+#include "passes/memplan.h"
 #include "passes/pass.h"
+#include <string.h>
 
-Graph *pass_memplan(PassContext *context, Graph *graph) {
-  (void)context;
+typedef struct {
+  PassContext *context;
+  Graph *graph;
+  Arena *arena;
+  Lifetimes times;
+  const char **where; /* by base value: the arena, NULL as long as it is not decided */
+  int64_t *at;
+  int *slot_of; /* by base value; -1 */
+  VEC(MemSlot) slots;
+  VEC(const char *) state_names;
+  VEC(int64_t) state_offsets;
+} MemPlan;
+
+static int64_t aligned(int64_t bytes) { return (bytes + MEMPLAN_ALIGN - 1) / MEMPLAN_ALIGN * MEMPLAN_ALIGN; }
+static Node *node_at(const MemPlan *plan, int id) { return plan->graph->nodes.at[id]; }
+
+static void put(MemPlan *plan, const Node *base, ArenaId arena, int64_t at) {
+  plan->where[base->id] = arena_text(arena);
+  plan->at[base->id] = at;
+}
+
+/* ── leaves ─────────────────────────────────────────────────────────────────────────────────── */
+/* The states of the optimizer are its name, a dot, and more. */
+static bool is_of_optimizer(const MemPlan *plan, const char *name) {
+  if (!plan->context->settings) return false;
+  const char *optimizer = setting_text(plan->context->settings, "train.optimizer");
+  size_t length = strlen(optimizer);
+  return strncmp(name, optimizer, length) == 0 && name[length] == '.';
+}
+
+static void add_states(MemPlan *plan, const Graph *graph, bool of_optimizer, int64_t *end) {
+  for (int i = 0; graph && i < graph->nodes.count; i++) {
+    const Node *node = graph->nodes.at[i];
+    if (node->op != OP_STATE) continue;
+    const char *name = node_str(node, ATTR_NAME);
+    bool known = strcmp(name, "params") == 0 || is_of_optimizer(plan, name) != of_optimizer;
+    for (int k = 0; k < plan->state_names.count; k++) known |= strcmp(plan->state_names.at[k], name) == 0;
+    if (known) continue;
+    VEC_PUSH(plan->arena, plan->state_names, name);
+    VEC_PUSH(plan->arena, plan->state_offsets, *end);
+    *end += aligned(type_bytes(&node->type));
+  }
+}
+
+/* The step counter, the model's states, the optimizer's: the same in both graphs, although each of
+ * them may lack some. */
+static void place_states(MemPlan *plan) {
+  const Program *program = plan->context->program;
+  VEC_PUSH(plan->arena, plan->state_names, "step");
+  VEC_PUSH(plan->arena, plan->state_offsets, 0);
+  int64_t end = MEMPLAN_ALIGN;
+  for (int of_optimizer = 0; of_optimizer < 2; of_optimizer++) {
+    if (program) add_states(plan, program->train, of_optimizer, &end);
+    if (program) add_states(plan, program->eval, of_optimizer, &end);
+    add_states(plan, plan->graph, of_optimizer, &end);
+  }
+}
+
+static void place_leaf(MemPlan *plan, const Node *node, int64_t *input_end) {
+  const char *name = node_str(node, ATTR_NAME);
+  switch (node->op) {
+  case OP_INPUT:
+    put(plan, node, ARENA_INPUT, *input_end);
+    *input_end += aligned(type_bytes(&node->type));
+    break;
+  case OP_PARAM:
+    put(plan, node, ARENA_PARAMS, node_int(node, ATTR_OFFSET, 0) * dtype_bytes(node->type.dtype));
+    break;
+  case OP_SETTING:
+    put(plan, node, ARENA_SETTINGS, (int64_t)sizeof(double) * setting_find(name));
+    break;
+  default:
+    if (strcmp(name, "params") == 0) put(plan, node, ARENA_PARAMS, 0);
+    for (int k = 0; k < plan->state_names.count; k++)
+      if (strcmp(plan->state_names.at[k], name) == 0) put(plan, node, ARENA_STATE, plan->state_offsets.at[k]);
+  }
+}
+
+static void place_leaves(MemPlan *plan) {
+  int64_t input_end = 0;
+  place_states(plan);
+  for (int i = 0; i < plan->graph->nodes.count; i++)
+    if (lifetime_is_leaf(node_at(plan, i))) place_leaf(plan, node_at(plan, i), &input_end);
+}
+
+/* ── values with a place outside the work arena ─────────────────────────────────────────────── */
+static void place_outputs(MemPlan *plan) {
+  int64_t end = 0;
+  for (int i = 0; i < plan->graph->roots.count; i++) {
+    const Root *root = &plan->graph->roots.at[i];
+    const Node *base = lifetime_base(root->node);
+    if (root->kind == ROOT_ASSIGN || plan->where[base->id]) continue;
+    put(plan, base, ARENA_OUTPUT, end);
+    end += aligned(type_bytes(&base->type));
+  }
+}
+
+static void place_gradients(MemPlan *plan) {
+  bool is_first = true;
+  for (int i = 0; i < plan->graph->nodes.count; i++) {
+    const Node *pack = node_at(plan, i);
+    if (pack->op != OP_PACK || !is_first) continue;
+    is_first = false;
+    const Attr *offsets = node_attr(pack, ATTR_OFFSETS);
+    int bytes = dtype_bytes(pack->type.dtype);
+    if (!plan->where[i]) put(plan, pack, ARENA_GRADS, 0);
+    for (int k = 0; k < pack->input_count; k++) {
+      const Node *base = lifetime_base(pack->input[k]);
+      if (!plan->where[base->id]) put(plan, base, ARENA_GRADS, offsets->ints[k] * bytes);
+    }
+  }
+}
+
+static bool reads_state(const Node *operand, const char *target) {
+  const Node *base = lifetime_base(operand);
+  if (base->op == OP_PARAM) return strcmp(target, "params") == 0;
+  return base->op == OP_STATE && strcmp(node_str(base, ATTR_NAME), target) == 0;
+}
+
+/* May the step that makes `base` write it into the state? Nobody may read the old value later, and
+ * the step itself only where it writes. */
+static bool may_write_state(const MemPlan *plan, const Node *base, const char *target) {
+  if (!lifetime_is_value(base) || plan->where[base->id]) return false;
+  int step = plan->times.step[base->id];
+  const Node *writer = plan->times.node[step];
+  for (int i = step; i < plan->times.count; i++) {
+    const Node *reader = plan->times.node[i];
+    for (int k = 0; k < reader->input_count; k++) {
+      if (!reads_state(reader->input[k], target)) continue;
+      if (reader != writer || writer->op != OP_FUSED) return false;
+      const Node *leaf = lifetime_base(reader->input[k]);
+      if (leaf->op != OP_STATE || !lifetime_may_overwrite(writer, (int)node_int(base, ATTR_INDEX, 0), leaf))
+        return false;
+    }
+  }
+  for (int i = 0; i < plan->graph->roots.count; i++)
+    if (reads_state(plan->graph->roots.at[i].node, target)) return false;
+  return true;
+}
+
+static const Node *find_state(const MemPlan *plan, const char *target) {
+  for (int i = 0; i < plan->graph->nodes.count; i++)
+    if (node_at(plan, i)->op == OP_STATE && strcmp(node_str(node_at(plan, i), ATTR_NAME), target) == 0)
+      return node_at(plan, i);
+  return NULL;
+}
+
+static void place_assigned(MemPlan *plan) {
+  for (int i = 0; i < plan->graph->nodes.count; i++) {
+    const Node *assign = node_at(plan, i);
+    if (assign->op != OP_ASSIGN) continue;
+    const char *target = node_str(assign, ATTR_TARGET);
+    const Node *base = lifetime_base(assign->input[0]), *state = find_state(plan, target);
+    for (int k = 0; !state && k < plan->state_names.count; k++) /* written, never read */
+      if (strcmp(plan->state_names.at[k], target) == 0) {
+        plan->where[i] = arena_text(ARENA_STATE);
+        plan->at[i] = plan->state_offsets.at[k];
+      }
+    if (state) {
+      plan->where[i] = plan->where[state->id];
+      plan->at[i] = plan->at[state->id];
+    }
+    if (plan->where[i] && may_write_state(plan, base, target)) {
+      plan->where[base->id] = plan->where[i];
+      plan->at[base->id] = plan->at[i];
+    }
+  }
+}
+
+/* ── the work arena ─────────────────────────────────────────────────────────────────────────── */
+/* The slot of an operand that dies in this kernel and that the result may overwrite; -1: none. */
+static int slot_to_reuse(const MemPlan *plan, const Node *result) {
+  const Node *fused = result->input[0];
+  int step = plan->times.step[result->id];
+  if (result->op != OP_RESULT) return -1;
+  for (int k = 0; k < fused->input_count; k++) {
+    const Node *base = lifetime_base(fused->input[k]);
+    int slot = plan->slot_of[base->id];
+    if (slot < 0 || plan->times.last[base->id] != step || plan->slots.at[slot].last != step) continue;
+    if (aligned(type_bytes(&result->type)) == plan->slots.at[slot].bytes &&
+        lifetime_may_overwrite(fused, (int)node_int(result, ATTR_INDEX, 0), base))
+      return slot;
+  }
+  return -1;
+}
+
+static void make_slots(MemPlan *plan) {
+  for (int i = 0; i < plan->graph->nodes.count; i++) {
+    const Node *node = node_at(plan, i);
+    plan->slot_of[i] = -1;
+    if (!lifetime_is_value(node) || plan->where[i]) continue;
+    int slot = slot_to_reuse(plan, node), last = plan->times.last[i];
+    if (slot < 0) {
+      MemSlot fresh = {plan->times.first[i], last, aligned(type_bytes(&node->type)), 0};
+      slot = plan->slots.count;
+      VEC_PUSH(plan->arena, plan->slots, fresh);
+    } else {
+      int taken = plan->times.step[i] + 1; /* by this result, even if nothing reads it */
+      plan->slots.at[slot].last = last > taken ? last : taken;
+    }
+    plan->slot_of[i] = slot;
+  }
+}
+
+static void place_work(MemPlan *plan) {
+  make_slots(plan);
+  memplan_pack(plan->slots.at, plan->slots.count, plan->arena);
+  for (int i = 0; i < plan->graph->nodes.count; i++)
+    if (plan->slot_of[i] >= 0) put(plan, node_at(plan, i), ARENA_WORK, plan->slots.at[plan->slot_of[i]].at);
+}
+
+/* ── the pass ───────────────────────────────────────────────────────────────────────────────── */
+static void write_places(MemPlan *plan) {
+  for (int i = 0; i < plan->graph->nodes.count; i++) {
+    Node *node = node_at(plan, i);
+    const Node *base = lifetime_base(node);
+    if (!plan->where[base->id]) continue;
+    node_set_attr(plan->graph, node, attr_str(ATTR_ARENA, plan->where[base->id]));
+    node_set_attr(plan->graph, node, attr_int(ATTR_AT, plan->at[base->id]));
+  }
+}
+
+Graph *pass_memplan(PassContext *context, Graph *old) {
+  Graph *graph = graph_rewrite(old, NULL, NULL);
+  int count = graph->nodes.count;
+  Arena *arena = context->arena;
+  MemPlan plan = {.context = context,
+                  .graph = graph,
+                  .arena = arena,
+                  .times = lifetimes_of(graph, arena),
+                  .where = ARENA_ARRAY(arena, const char *, count),
+                  .at = ARENA_ARRAY(arena, int64_t, count),
+                  .slot_of = ARENA_ARRAY(arena, int, count)};
+  place_leaves(&plan);
+  place_outputs(&plan);
+  place_gradients(&plan);
+  place_assigned(&plan);
+  place_work(&plan);
+  write_places(&plan);
   return graph;
+}
+
+MemSlot *memplan_slots(const Graph *planned, Arena *arena, int *count, int **slot_of) {
+  Lifetimes times = lifetimes_of(planned, arena);
+  VEC(MemSlot) slots = {0};
+  int *index = ARENA_ARRAY(arena, int, planned->nodes.count);
+  for (int i = 0; i < planned->nodes.count; i++) {
+    const Node *node = planned->nodes.at[i];
+    index[i] = -1;
+    if (!lifetime_is_value(node) || !node_str(node, ATTR_ARENA) ||
+        strcmp(node_str(node, ATTR_ARENA), arena_text(ARENA_WORK)) != 0)
+      continue;
+    MemSlot slot = {times.first[i], times.last[i], aligned(type_bytes(&node->type)), node_int(node, ATTR_AT, 0)};
+    for (int k = slots.count - 1; k >= 0 && index[i] < 0; k--) /* continues one that ends here */
+      if (slots.at[k].at == slot.at && slots.at[k].last == slot.first && slots.at[k].bytes == slot.bytes)
+        index[i] = k;
+    if (index[i] >= 0) {
+      slots.at[index[i]].last = slot.last;
+      continue;
+    }
+    index[i] = slots.count;
+    VEC_PUSH(arena, slots, slot);
+  }
+  *count = slots.count;
+  if (slot_of) *slot_of = index;
+  return slots.at;
 }

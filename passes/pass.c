@@ -211,7 +211,7 @@ bool passes_run(Program *program, Diag *diag, const PassOptions *options, bool f
   bool *disabled = ARENA_ARRAY(arena, bool, pass_count);
   int last;
   if (!prepare(program, diag, options, disabled, &last)) return false;
-  Pipeline pipeline = {.context = {arena, diag, program->settings, true, for_gpu},
+  Pipeline pipeline = {.context = {arena, diag, program->settings, true, for_gpu, program},
                        .options = options,
                        .seconds = ARENA_ARRAY(arena, double, pass_count)};
   bool ok = true;

@@ -11,6 +11,7 @@ typedef struct {
   SettingValue *settings; /* static ones may be read */
   bool is_train;          /* which graph this is */
   bool for_gpu;           /* the target: cpu or ptx */
+  const Program *program; /* the whole, as far as the pipeline has come; NULL in ftopt */
 } PassContext;
 
 typedef Graph *PassRun(PassContext *context, Graph *graph);

@@ -1,0 +1,69 @@
+/* lifetime: see lifetime.h. */
+#include "passes/lifetime.h"
+#include "passes/fuse.h"
+
+const Node *lifetime_base(const Node *node) {
+  while (node->op == OP_RESHAPE) node = node->input[0];
+  return node;
+}
+
+bool lifetime_is_leaf(const Node *node) {
+  return node->op == OP_INPUT || node->op == OP_PARAM || node->op == OP_STATE ||
+         node->op == OP_SETTING;
+}
+
+bool lifetime_is_step(const Node *node) {
+  return !lifetime_is_leaf(node) && node->op != OP_RESHAPE && node->op != OP_RESULT;
+}
+
+bool lifetime_is_value(const Node *node) {
+  return node->op == OP_RESULT || (lifetime_is_step(node) && node->op != OP_FUSED && node->op != OP_ASSIGN);
+}
+
+static void read_at(Lifetimes *times, const Node *value, int step) {
+  int base = lifetime_base(value)->id;
+  if (times->last[base] < step) times->last[base] = step;
+}
+
+Lifetimes lifetimes_of(const Graph *graph, Arena *arena) {
+  int count = graph->nodes.count;
+  Lifetimes times = {.node = ARENA_ARRAY(arena, const Node *, count),
+                     .step = ARENA_ARRAY(arena, int, count),
+                     .first = ARENA_ARRAY(arena, int, count),
+                     .last = ARENA_ARRAY(arena, int, count)};
+  for (int i = 0; i < count; i++) {
+    const Node *node = graph->nodes.at[i];
+    times.step[i] = times.first[i] = times.last[i] = -1;
+    if (lifetime_is_step(node)) {
+      times.node[times.count] = node;
+      times.step[i] = times.count++;
+    } else if (node->op == OP_RESULT) {
+      times.step[i] = times.step[node->input[0]->id];
+    }
+    if (lifetime_is_value(node)) times.first[i] = times.last[i] = times.step[i];
+    for (int k = 0; lifetime_is_step(node) && k < node->input_count; k++)
+      read_at(&times, node->input[k], times.step[i]);
+  }
+  for (int i = 0; i < graph->roots.count; i++) read_at(&times, graph->roots.at[i].node, times.count);
+  return times;
+}
+
+/* ── overwriting an operand ─────────────────────────────────────────────────────────────────── */
+bool lifetime_may_overwrite(const Node *fused, int index, const Node *base) {
+  enum { MANY = 1024 };
+  const Graph *body = fused->body;
+  const Type *result = &body->roots.at[index].node->type;
+  if (kernel_kind(fused) != KERNEL_LOOP || body->nodes.count > MANY ||
+      dtype_bytes(result->dtype) != dtype_bytes(base->type.dtype))
+    return false;
+  bool elsewhere[MANY] = {false}; /* is it read at an index other than the result's? */
+  for (int i = body->nodes.count - 1; i >= 0; i--) {
+    const Node *node = body->nodes.at[i];
+    bool moves = op_info[node->op].op_class != CLASS_POINTWISE;
+    for (int k = 0; k < node->input_count; k++) elsewhere[node->input[k]->id] |= moves || elsewhere[i];
+    if (node->op == OP_ARG && lifetime_base(fused->input[node_int(node, ATTR_INDEX, 0)]) == base &&
+        (elsewhere[i] || !shape_equal(&node->type.shape, &result->shape)))
+      return false;
+  }
+  return true;
+}

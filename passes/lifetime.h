@@ -1,0 +1,26 @@
+/* lifetime: when values of a fused graph are born and read for the last time, in steps. A step is a
+ * node that does something: a kernel, a contraction, scatter_add, pack, assign, in node order.
+ * Views (reshape) are their base; a kernel's values are its `result` nodes. */
+#ifndef FT_PASSES_LIFETIME_H
+#define FT_PASSES_LIFETIME_H
+#include "ir/graph.h"
+
+typedef struct {
+  int count;          /* steps */
+  const Node **node;  /* by step */
+  int *step;          /* by node id: its step; of a result: its kernel's; -1: none */
+  int *first, *last;  /* by node id of a base value: written in step `first`, last read in step `last`;
+                         leaves: -1; roots: the number of steps */
+} Lifetimes;
+
+const Node *lifetime_base(const Node *node); /* through views */
+bool lifetime_is_step(const Node *node);
+bool lifetime_is_leaf(const Node *node);  /* input, param, state, setting */
+bool lifetime_is_value(const Node *node); /* a base that a step writes */
+Lifetimes lifetimes_of(const Graph *graph, Arena *arena);
+
+/* May result `index` of the kernel be written over what its operands with base `base` hold? Only in
+ * a loop kernel in which each element of the result lies where it was read, and is read nowhere
+ * else; the caller looks after lifetimes. */
+bool lifetime_may_overwrite(const Node *fused, int index, const Node *base);
+#endif

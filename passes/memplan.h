@@ -1,0 +1,26 @@
+/* memplan: where the values of a step lie. The pass writes attributes `arena` and `at` (bytes) on
+ * every leaf, value, view and assign; `fused` nodes have none. Two values of one kernel may have the
+ * same place only if one is an operand that the other overwrites element by element, so a kernel's
+ * pointers may be equal but never overlap otherwise. An assign whose operand lies elsewhere than its
+ * state is a copy; else it is nothing. */
+#ifndef FT_PASSES_MEMPLAN_H
+#define FT_PASSES_MEMPLAN_H
+#include "passes/lifetime.h"
+
+enum { MEMPLAN_ALIGN = 64 };
+
+/* A piece of the work arena: one value, or several that follow each other in place. */
+typedef struct {
+  int first, last; /* steps, inclusive */
+  int64_t bytes;   /* rounded up to MEMPLAN_ALIGN */
+  int64_t at;
+} MemSlot;
+
+/* Gives every slot its offset; slots that live at the same time never overlap. Returns the bytes
+ * needed. */
+int64_t memplan_pack(MemSlot *slots, int count, Arena *arena);
+/* The largest sum of live bytes over the steps: no plan can need less. */
+int64_t memplan_lower_bound(const MemSlot *slots, int count);
+/* The slots of the work arena of a planned graph, and per node id its slot or -1 (NULL: not asked). */
+MemSlot *memplan_slots(const Graph *planned, Arena *arena, int *count, int **slot_of);
+#endif
