@@ -15,7 +15,7 @@ typedef struct {
 } Column;
 
 struct Source {
-  const DataSource *data;
+  const char *label; /* starts every message: "train" */
   Column *column;
   int column_count;
   int64_t samples, batch;
@@ -74,78 +74,102 @@ static Status bind_column(const char *split, const PlanTensor *input, int64_t ba
 }
 
 /* Applies limit=N; other options are for other kinds of data. */
-static Status apply_options(Source *source, const char *path) {
-  for (int i = 0; i < source->data->option_count; i++) {
-    const char *name = source->data->option_names[i];
-    double value = source->data->option_values[i];
+static Status apply_options(Source *source, const DataSource *data) {
+  for (int i = 0; i < data->option_count; i++) {
+    const char *name = data->option_names[i];
+    double value = data->option_values[i];
     if (strcmp(name, "limit") != 0)
-      return status_fail(STATUS_USER, "%s: %s() has no option '%s'; it has limit",
-                         source->data->split, source->data->kind, name);
-    if (!(value >= 1) || value != (double)(int64_t)value)
-      return status_fail(STATUS_USER, "%s: limit=%g is not a number of samples",
-                         source->data->split, value);
+      return status_fail(STATUS_USER, "%s: %s() has no option '%s'; it has limit", data->split,
+                         data->kind, name);
+    if (!(value >= 1) || value > 0x1p53 || value != (double)(int64_t)value)
+      return status_fail(STATUS_USER, "%s: limit=%g is not a number of samples", data->split,
+                         value);
     if ((double)source->samples > value) source->samples = (int64_t)value;
   }
-  if (source->samples < 1)
-    return status_fail(STATUS_USER, "%s: %s holds no samples", source->data->split, path);
   return STATUS_OK;
 }
 
-static Status open_columns(Source *source, const Plan *plan, const SourcePlaces *places) {
-  const DataSource *data = source->data;
-  if (data->file_count != plan->inputs.count) {
-    Text names = {0};
-    for (int i = 0; i < plan->inputs.count; i++)
-      text_printf(&names, "%s%s", i ? ", " : "", plan->inputs.at[i].name);
-    Status status = status_fail(
-        STATUS_USER, "%s: %s(…) names %d file%s but the model has %d input%s (%s)", data->split,
-        data->kind, data->file_count, data->file_count == 1 ? "" : "s", plan->inputs.count,
-        plan->inputs.count == 1 ? "" : "s", text_cstr(&names));
-    text_free(&names);
-    return status;
+static Status new_source(const Plan *plan, const char *label, int columns, Source **out) {
+  Source *source = calloc(1, sizeof *source);
+  *out = source;
+  if (source) source->column = calloc((size_t)columns + 1, sizeof *source->column);
+  if (!source || !source->column) return status_errno(ENOMEM, "%s", label);
+  source->label = label;
+  source->batch = (int64_t)setting_number(plan->settings, "train.batch");
+  return STATUS_OK;
+}
+
+static Status add_column(Source *source, const char *kind, const char *path,
+                         const PlanTensor *input) {
+  Column *column = &source->column[source->column_count++];
+  STATUS_TRY(status_prefix(array_open(kind, path, &column->array), "%s", source->label));
+  return bind_column(source->label, input, source->batch, column);
+}
+
+static Status count_samples(Source *source) {
+  const DataArray *first = source->column[0].array;
+  source->samples = first->header.shape.dim[0];
+  if (source->samples < 1)
+    return status_fail(STATUS_USER, "%s: %s holds no samples", source->label,
+                       source_bytes_path(first->bytes));
+  for (int i = 1; i < source->column_count; i++) {
+    const DataArray *array = source->column[i].array;
+    if (array->header.shape.dim[0] == source->samples) continue;
+    return status_fail(STATUS_USER, "%s: %s holds %lld samples but %s holds %lld", source->label,
+                       file_part(source_bytes_path(first->bytes)), (long long)source->samples,
+                       file_part(source_bytes_path(array->bytes)),
+                       (long long)array->header.shape.dim[0]);
   }
-  source->column = calloc((size_t)data->file_count + 1, sizeof *source->column);
-  if (!source->column) return status_errno(ENOMEM, "%s", data->split);
-  source->column_count = data->file_count;
+  return STATUS_OK;
+}
+
+static Status wrong_file_count(const Plan *plan, const DataSource *data) {
+  Text names = {0};
+  for (int i = 0; i < plan->inputs.count; i++)
+    text_printf(&names, "%s%s", i ? ", " : "", plan->inputs.at[i].name);
+  Status status = status_fail(
+      STATUS_USER, "%s: %s(…) names %d file%s but the model has %d input%s (%s)", data->split,
+      data->kind, data->file_count, data->file_count == 1 ? "" : "s", plan->inputs.count,
+      plan->inputs.count == 1 ? "" : "s", text_cstr(&names));
+  text_free(&names);
+  return status;
+}
+
+static Status open_split(Source *source, const Plan *plan, const DataSource *data,
+                         const SourcePlaces *places) {
   for (int i = 0; i < data->file_count; i++) {
     char *path;
     STATUS_TRY(status_prefix(source_find_file(plan, places, data->files[i], &path), "%s",
                              data->split));
-    Status status = status_prefix(array_open(data->kind, path, &source->column[i].array), "%s",
-                                  data->split);
+    Status status = add_column(source, data->kind, path, &plan->inputs.at[i]);
     free(path);
     STATUS_TRY(status);
-    STATUS_TRY(bind_column(data->split, &plan->inputs.at[i], source->batch, &source->column[i]));
   }
-  return STATUS_OK;
-}
-
-static Status open_source(Source *source, const Plan *plan, const SourcePlaces *places) {
-  STATUS_TRY(open_columns(source, plan, places));
-  if (source->column_count == 0)
-    return status_fail(STATUS_USER, "%s: the model has no inputs", source->data->split);
-  const DataArray *first = source->column[0].array;
-  source->samples = first->header.shape.dim[0];
-  for (int i = 1; i < source->column_count; i++) {
-    const DataArray *array = source->column[i].array;
-    if (array->header.shape.dim[0] == source->samples) continue;
-    return status_fail(STATUS_USER, "%s: %s holds %lld samples but %s holds %lld",
-                       source->data->split, file_part(source_bytes_path(first->bytes)),
-                       (long long)source->samples, file_part(source_bytes_path(array->bytes)),
-                       (long long)array->header.shape.dim[0]);
-  }
-  return apply_options(source, source_bytes_path(first->bytes));
+  STATUS_TRY(count_samples(source));
+  return apply_options(source, data);
 }
 
 Status source_open(const Plan *plan, const char *split, const SourcePlaces *places, Source **out) {
   *out = NULL;
   const DataSource *data = source_find_split(plan, split);
   if (!data) return no_split(plan, split);
-  Source *source = calloc(1, sizeof *source);
-  if (!source) return status_errno(ENOMEM, "%s", split);
-  source->data = data;
-  source->batch = (int64_t)setting_number(plan->settings, "train.batch");
-  Status status = open_source(source, plan, places);
+  if (data->file_count < 1 || data->file_count != plan->inputs.count)
+    return wrong_file_count(plan, data);
+  Source *source;
+  Status status = new_source(plan, data->split, data->file_count, &source);
+  if (status == STATUS_OK) status = open_split(source, plan, data, places);
+  if (status == STATUS_OK) *out = source;
+  else source_close(source);
+  return status;
+}
+
+Status source_open_inputs(const Plan *plan, const SourceInput *inputs, int count, Source **out) {
+  *out = NULL;
+  Source *source;
+  Status status = new_source(plan, "--input", count, &source);
+  for (int i = 0; i < count && status == STATUS_OK; i++)
+    status = add_column(source, "auto", inputs[i].path, inputs[i].input);
+  if (status == STATUS_OK) status = count_samples(source);
   if (status == STATUS_OK) *out = source;
   else source_close(source);
   return status;
@@ -156,6 +180,11 @@ void source_close(Source *source) {
   for (int i = 0; i < source->column_count; i++) array_close(source->column[i].array);
   free(source->column);
   free(source);
+}
+
+void source_start(const Source *source) {
+  for (int i = 0; i < source->column_count; i++)
+    source_bytes_start(source->column[i].array->bytes);
 }
 
 int64_t source_samples(const Source *source) { return source->samples; }
@@ -183,7 +212,7 @@ static Status convert_rows(const Source *source, const Column *column, const int
     if (done != column->row_elements)
       return status_fail(STATUS_USER, "%s: sample %lld of %s holds a number that does not fit %s, "
                                       "the type of input %s",
-                         source->data->split, (long long)sample[i],
+                         source->label, (long long)sample[i],
                          file_part(source_bytes_path(column->array->bytes)), dtype_text(dtype),
                          column->input->name);
   }

@@ -21,9 +21,19 @@ const DataSource *source_find_split(const Plan *plan, const char *split);
 STATUS_CHECKED Status source_find_file(const Plan *plan, const SourcePlaces *places,
                                        const char *file, char **out);
 
-/* Inflating goes on in the background after the return. The plan must outlive the Source. */
+/* The plan must outlive the Source. Nothing is inflated before source_start or the first fill. */
 STATUS_CHECKED Status source_open(const Plan *plan, const char *split, const SourcePlaces *places,
                                   Source **out);
+/* `ftrun predict`: some of the model's inputs from one file each, kind told by its content. The
+ * parts of a batch that belong to other inputs are left alone. */
+typedef struct {
+  const PlanTensor *input;
+  const char *path;
+} SourceInput;
+STATUS_CHECKED Status source_open_inputs(const Plan *plan, const SourceInput *inputs, int count,
+                                         Source **out);
+/* Starts inflating in the background. */
+void source_start(const Source *source);
 void source_close(Source *source); /* NULL is fine */
 int64_t source_samples(const Source *source);
 /* Samples [sample[0], …, sample[batch-1]] into `batch`. Waits for bytes still being inflated. */

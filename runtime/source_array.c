@@ -50,8 +50,9 @@ static Status open_in(DataArray *array, const char *kind, const char *path) {
   STATUS_TRY(source_bytes_open(path, &array->bytes));
   size_t count, bytes;
   const uint8_t *head = source_bytes_head(array->bytes, &count);
-  Status status = strcmp(kind, "idx") == 0 ? idx_parse(head, count, &array->header)
-                                           : npy_parse(head, count, &array->header);
+  bool is_npy = strcmp(kind, "npy") == 0 || (strcmp(kind, "auto") == 0 && count > 0 && head[0] != 0);
+  Status status = is_npy ? npy_parse(head, count, &array->header)
+                         : idx_parse(head, count, &array->header);
   if (status == STATUS_OK && !array_header_bytes(&array->header, &bytes)) {
     char text[TYPE_TEXT];
     status = status_fail(STATUS_USER, "is damaged: its header promises %s, which no file can hold",
@@ -68,7 +69,7 @@ static Status open_in(DataArray *array, const char *kind, const char *path) {
 
 Status array_open(const char *kind, const char *path, DataArray **out) {
   *out = NULL;
-  if (strcmp(kind, "idx") != 0 && strcmp(kind, "npy") != 0)
+  if (strcmp(kind, "idx") != 0 && strcmp(kind, "npy") != 0 && strcmp(kind, "auto") != 0)
     return status_fail(STATUS_USER, "data kind '%s' is not known: idx or npy", kind);
   DataArray *array = calloc(1, sizeof *array);
   if (!array) return status_errno(ENOMEM, "%s", path);

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -157,9 +158,26 @@ Status source_bytes_expect(SourceBytes *bytes, size_t count) {
   /* page faults, not inflating, would be a good part of the time with small pages */
   madvise(at, count, MADV_HUGEPAGE);
   bytes->content = at;
-  int error = pthread_create(&bytes->thread, NULL, inflate_thread, bytes);
-  bytes->has_thread = error == 0;
-  return error ? status_errno(error, "%s cannot be inflated: no thread", bytes->path) : STATUS_OK;
+  return STATUS_OK;
+}
+
+/* Under the lock. */
+static void start_locked(SourceBytes *bytes) {
+  if (!bytes->is_gzip || bytes->has_thread || atomic_load(&bytes->failed)) return;
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the main thread */
+  bytes->has_thread = pthread_create(&bytes->thread, NULL, inflate_thread, bytes) == 0;
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  if (bytes->has_thread) return;
+  bytes->failure = "cannot be inflated: no thread could be started";
+  atomic_store(&bytes->failed, true);
+}
+
+void source_bytes_start(SourceBytes *bytes) {
+  pthread_mutex_lock(&bytes->lock);
+  start_locked(bytes);
+  pthread_mutex_unlock(&bytes->lock);
 }
 
 const uint8_t *source_bytes_at(const SourceBytes *bytes) { return bytes->content; }
@@ -171,6 +189,7 @@ bool source_bytes_has(const SourceBytes *bytes, size_t upto) {
 
 static Status wait_for(SourceBytes *bytes, size_t upto, bool check) {
   pthread_mutex_lock(&bytes->lock);
+  start_locked(bytes);
   while (!atomic_load(&bytes->failed) &&
          (atomic_load(&bytes->ready) < upto || (check && !atomic_load(&bytes->is_checked))))
     pthread_cond_wait(&bytes->progress, &bytes->lock);

@@ -18,8 +18,10 @@ void source_bytes_close(SourceBytes *bytes); /* NULL is fine; stops the thread *
 /* The first bytes (at most 64 KiB, all of a shorter file); *count says how many. */
 const uint8_t *source_bytes_head(const SourceBytes *bytes, size_t *count);
 /* Says how long the (inflated) content must be. A plain file is checked at once; for a gzip file
- * memory is taken and inflating starts. Call once. */
+ * memory is reserved. Call once. */
 STATUS_CHECKED Status source_bytes_expect(SourceBytes *bytes, size_t count);
+/* Starts inflating in the background; a wait does so too. A failure shows in the next wait. */
+void source_bytes_start(SourceBytes *bytes);
 /* The content; address valid after expect. Bytes [0, upto) may be read after a wait for `upto`. */
 const uint8_t *source_bytes_at(const SourceBytes *bytes);
 /* Returns when [0, upto) is there; fails if the file turned out to be damaged or of another length.

@@ -1,0 +1,35 @@
+/* ckpt: weights in and out of an Exec (--init, --save), and checkpoints that continue a training
+ * exactly: parameters, states (moments, running statistics, the step counter) and where in the data
+ * it stood. Files are safetensors, written beside and renamed: a kill at any instant leaves the
+ * checkpoint before whole. */
+#ifndef FT_RUNTIME_CKPT_H
+#define FT_RUNTIME_CKPT_H
+#include "base/text.h"
+#include "runtime/exec.h"
+
+/* Every model parameter must be there in its shape; f16, bf16, f32 and f64 are taken; running
+ * statistics are loaded if present. *notes gets one line per thing worth telling (may be NULL). */
+STATUS_CHECKED Status ckpt_load_weights(Exec *exec, const char *path, Text *notes);
+/* Parameters and the model's own states (running statistics) under their names. */
+STATUS_CHECKED Status ckpt_save_weights(Exec *exec, const char *path);
+
+typedef struct {
+  int64_t step; /* steps done */
+  uint64_t seed;
+  int64_t batch, samples; /* of the training data: with `step` they are the place in the order */
+  bool is_shuffled;
+  bool has_best;
+  double best; /* value of train.checkpoint.best so far */
+} CkptInfo;
+
+STATUS_CHECKED Status ckpt_save(Exec *exec, const char *path, const CkptInfo *info);
+/* Restores parameters and states. A folder means its newest whole checkpoint; *used (malloc'd) is
+ * the file taken. */
+STATUS_CHECKED Status ckpt_resume(Exec *exec, const char *path, CkptInfo *info, char **used);
+
+/* mkdir -p */
+STATUS_CHECKED Status ckpt_make_folder(const char *folder);
+/* FOLDER/step-00001234.safetensors; creates the folder, removes all but the newest `keep`. */
+STATUS_CHECKED Status ckpt_save_step(Exec *exec, const char *folder, const CkptInfo *info,
+                                     int64_t keep);
+#endif

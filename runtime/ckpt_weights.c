@@ -1,0 +1,86 @@
+/* ckpt_weights: --init and --save (declared in ckpt.h). */
+#include "runtime/ckpt_arena.h"
+#include "runtime/ckpt.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_NAMED = 5 };
+
+/* Appends a name to a list that shows only the first few. */
+static void list_name(Text *list, int *count, const char *name, const char *nearest) {
+  if ((*count)++ >= MOST_NAMED) return;
+  text_printf(list, "%s%s", *count > 1 ? ", " : "", name);
+  if (nearest) text_printf(list, " (the file has %s)", nearest);
+}
+
+static void end_list(Text *list, int count) {
+  if (count > MOST_NAMED) text_printf(list, " and %d more", count - MOST_NAMED);
+}
+
+static bool is_expected(const Exec *exec, const char *name) {
+  if (exec_find_param(exec, name) >= 0 || exec_find_state(exec, name) >= 0) return true;
+  /* PyTorch's batch norm counts its batches; ours has no use for the count */
+  const char *last = strrchr(name, '.');
+  return strcmp(last ? last + 1 : name, "num_batches_tracked") == 0;
+}
+
+/* Which parameters are not in the file, which tensors of the file the model does not know. */
+static Status compare_names(const Exec *exec, const Safetensors *file, const char *path,
+                            Text *notes) {
+  const Plan *plan = exec_plan(exec);
+  const char **names = calloc((size_t)file->tensor_count + 1, sizeof *names);
+  if (!names) return status_errno(ENOMEM, "%s", path);
+  for (int i = 0; i < file->tensor_count; i++) names[i] = file->tensor[i].name;
+  Text missing = {0}, unexpected = {0};
+  int missing_count = 0, unexpected_count = 0;
+  for (int i = 0; i < plan->params.count; i++) {
+    const char *name = plan->params.at[i].name;
+    if (!safetensors_find(file, name))
+      list_name(&missing, &missing_count, name, text_nearest(name, names, file->tensor_count));
+  }
+  for (int i = 0; i < file->tensor_count; i++)
+    if (!is_expected(exec, names[i])) list_name(&unexpected, &unexpected_count, names[i], NULL);
+  end_list(&missing, missing_count);
+  end_list(&unexpected, unexpected_count);
+  Status status = STATUS_OK;
+  if (missing_count)
+    status = status_fail(STATUS_USER, "%s lacks %d of the model's %d parameters: %s%s%s", path,
+                         missing_count, plan->params.count, text_cstr(&missing),
+                         unexpected_count ? "; not in the model: " : "", text_cstr(&unexpected));
+  else if (unexpected_count && notes)
+    text_printf(notes, "%s%s: %d tensor%s not in the model and ignored: %s",
+                notes->count ? "\n" : "", path, unexpected_count,
+                unexpected_count == 1 ? " is" : "s are", text_cstr(&unexpected));
+  text_free(&missing);
+  text_free(&unexpected);
+  free(names);
+  return status;
+}
+
+Status ckpt_load_weights(Exec *exec, const char *path, Text *notes) {
+  Safetensors *file;
+  STATUS_TRY(safetensors_open(path, &file));
+  const Plan *plan = exec_plan(exec);
+  CkptArena params = {0}, states = {0};
+  Status status = compare_names(exec, file, path, notes);
+  if (status == STATUS_OK) status = ckpt_arena_read(exec, ARENA_PARAMS, &params);
+  if (status == STATUS_OK) status = ckpt_arena_read(exec, ARENA_STATE, &states);
+  for (int i = 0; i < plan->params.count && status == STATUS_OK; i++)
+    status = ckpt_arena_set(&params, &plan->params.at[i], file, path);
+  for (int i = 0; i < plan->states.count && status == STATUS_OK; i++) {
+    const PlanTensor *state = &plan->states.at[i];
+    if (state->is_saved && safetensors_find(file, state->name))
+      status = ckpt_arena_set(&states, state, file, path);
+  }
+  if (status == STATUS_OK) status = ckpt_arena_write(exec, &params);
+  if (status == STATUS_OK) status = ckpt_arena_write(exec, &states);
+  ckpt_arena_free(&params);
+  ckpt_arena_free(&states);
+  safetensors_close(file);
+  return status;
+}
+
+Status ckpt_save_weights(Exec *exec, const char *path) {
+  return ckpt_write_tensors(exec, path, false, NULL, 0);
+}

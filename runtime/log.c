@@ -1,0 +1,243 @@
+/* log: see log.h. */
+#include "runtime/log.h"
+#include "base/text.h"
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+struct Log {
+  LogOptions options;
+  FILE *out, *jsonl;
+  bool is_terminal, has_line; /* has_line: a progress line without newline is showing */
+  double line_time, show_time; /* when the last line, the last update of the terminal was made */
+  int64_t line_step;
+  double json_time; /* samples/s in the file is measured between its own lines */
+  int64_t json_step;
+  double loss_sum, metric_sum[LOG_MOST_METRICS];
+  int64_t sum_count;
+  double rate; /* smoothed samples/s, for the ETA */
+  bool was_nonfinite;
+  Text line;
+};
+
+double log_now(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+Status log_open(const LogOptions *options, Log **out) {
+  *out = NULL;
+  Log *log = calloc(1, sizeof *log);
+  if (!log) return status_errno(ENOMEM, "log");
+  log->options = *options;
+  log->out = options->out ? options->out : stdout;
+  const char *term = getenv("TERM");
+  log->is_terminal = isatty(fileno(log->out)) && !(term && strcmp(term, "dumb") == 0);
+  if (options->jsonl && options->jsonl[0]) {
+    log->jsonl = fopen(options->jsonl, options->append ? "ae" : "we");
+    if (!log->jsonl) {
+      Status status = status_errno(errno, "cannot write the log %s", options->jsonl);
+      free(log);
+      return status;
+    }
+  }
+  log->line_step = log->json_step = -1;
+  *out = log;
+  return STATUS_OK;
+}
+
+/* ── lines on the console ─────────────────────────────────────────────────────────────────── */
+
+static void clear_line(Log *log) {
+  if (log->has_line) fputs("\r\033[K", log->out);
+  log->has_line = false;
+}
+
+void log_say(Log *log, const char *format, ...) {
+  if (!log->options.console) return;
+  clear_line(log);
+  va_list args;
+  va_start(args, format);
+  vfprintf(log->out, format, args);
+  va_end(args);
+  fputc('\n', log->out);
+  fflush(log->out);
+}
+
+void log_warn(Log *log, const char *format, ...) {
+  clear_line(log);
+  fflush(log->out);
+  va_list args;
+  va_start(args, format);
+  fputs("warning: ", stderr);
+  vfprintf(stderr, format, args);
+  va_end(args);
+  fputc('\n', stderr);
+}
+
+void log_start_clock(Log *log) { log->line_time = log->json_time = log_now(); }
+
+static void append_duration(Text *line, double seconds) {
+  int64_t whole = (int64_t)(seconds + 0.5);
+  if (whole >= 3600)
+    text_printf(line, "%lld:%02lld:%02lld", (long long)(whole / 3600),
+                (long long)(whole / 60 % 60), (long long)(whole % 60));
+  else
+    text_printf(line, "%lld:%02lld", (long long)(whole / 60), (long long)(whole % 60));
+}
+
+static void append_values(Text *line, double loss, const LogMetric *metrics, const double *values,
+                          int count) {
+  text_printf(line, "loss %.4f", loss);
+  for (int i = 0; i < count; i++)
+    text_printf(line, "  %s %.4f", metrics[i].name, values ? values[i] : metrics[i].value);
+}
+
+static int64_t epoch_of(const Log *log, int64_t step) {
+  int64_t per_epoch = log->options.steps_per_epoch;
+  return per_epoch > 0 ? (step - 1) / per_epoch + 1 : 1;
+}
+
+static void append_place(const Log *log, Text *line, int64_t step) {
+  int64_t per_epoch = log->options.steps_per_epoch, total = log->options.total_steps;
+  if (step == 0) return; /* an evaluation outside of a training */
+  int64_t epochs = per_epoch > 0 ? (total + per_epoch - 1) / per_epoch : 1;
+  text_printf(line, "epoch %lld/%lld  step %lld/%lld", (long long)epoch_of(log, step),
+              (long long)epochs, (long long)step, (long long)total);
+  text_append(line, "  ", 2);
+}
+
+static void show(Log *log, const LogStep *step, double now, bool is_line) {
+  Text *line = &log->line;
+  line->count = 0;
+  double mean[LOG_MOST_METRICS], count = (double)log->sum_count;
+  for (int i = 0; i < step->metric_count; i++) mean[i] = log->metric_sum[i] / count;
+  append_place(log, line, step->step);
+  append_values(line, log->loss_sum / count, step->metric, mean, step->metric_count);
+  if (step->has_lr) text_printf(line, "  lr %.3g", step->lr);
+  double rate = count * (double)log->options.batch / fmax(now - log->line_time, 1e-9);
+  if (is_line) log->rate = log->rate > 0 ? 0.5 * (log->rate + rate) : rate;
+  text_printf(line, "  %.0f samples/s  eta ", rate);
+  append_duration(line, (double)((log->options.total_steps - step->step) * log->options.batch) /
+                            (log->rate > 0 ? log->rate : rate));
+  if (!log->is_terminal) {
+    fprintf(log->out, "%s\n", text_cstr(line));
+    fflush(log->out);
+    return;
+  }
+  struct winsize window = {0};
+  size_t columns = ioctl(fileno(log->out), TIOCGWINSZ, &window) == 0 ? window.ws_col : 80;
+  if (columns > 1 && line->count > columns - 1) line->at[columns - 1] = 0;
+  fprintf(log->out, "\r%s\033[K", text_cstr(line));
+  fflush(log->out);
+  log->has_line = true;
+}
+
+static void restart_sums(Log *log, double now, int64_t step) {
+  log->line_time = now;
+  log->line_step = step;
+  log->loss_sum = 0;
+  log->sum_count = 0;
+  memset(log->metric_sum, 0, sizeof log->metric_sum);
+}
+
+/* ── JSON lines ───────────────────────────────────────────────────────────────────────────── */
+
+/* JSON has no NaN and no infinity: null, and the line says so once. */
+static void append_number(Text *line, const char *name, double value, bool *is_finite) {
+  text_printf(line, ", \"%s\": ", name);
+  if (isfinite(value)) text_printf(line, "%.9g", value);
+  else {
+    text_printf(line, "null");
+    *is_finite = false;
+  }
+}
+
+static Status write_json(Log *log, const LogStep *step, bool is_eval, double samples_per_s) {
+  Text *line = &log->line;
+  bool is_finite = true;
+  line->count = 0;
+  text_printf(line, "{\"step\": %lld", (long long)step->step);
+  if (is_eval) text_printf(line, ", \"eval\": true");
+  else text_printf(line, ", \"epoch\": %lld", (long long)epoch_of(log, step->step));
+  append_number(line, "loss", step->loss, &is_finite);
+  if (step->has_lr) append_number(line, "lr", step->lr, &is_finite);
+  if (!is_eval) append_number(line, "samples_per_s", samples_per_s, &is_finite);
+  for (int i = 0; i < step->metric_count; i++)
+    append_number(line, step->metric[i].name, step->metric[i].value, &is_finite);
+  if (!is_finite) text_printf(line, ", \"nonfinite\": true");
+  text_printf(line, "}\n");
+  if (fwrite(line->at, 1, line->count, log->jsonl) == line->count && !ferror(log->jsonl))
+    return STATUS_OK;
+  return status_errno(errno, "cannot write the log %s", log->options.jsonl);
+}
+
+/* ── events ───────────────────────────────────────────────────────────────────────────────── */
+
+Status log_step(Log *log, const LogStep *step, bool is_last) {
+  log->loss_sum += step->loss;
+  for (int i = 0; i < step->metric_count; i++) log->metric_sum[i] += step->metric[i].value;
+  log->sum_count++;
+  if (!isfinite(step->loss) && !log->was_nonfinite) {
+    log->was_nonfinite = true;
+    log_warn(log, "the loss of step %lld is %s; --check=nan finds the first such value and its "
+                  "source line",
+             (long long)step->step, isnan(step->loss) ? "NaN" : "infinite");
+  }
+  int64_t every = log->options.every;
+  bool is_due = every > 0 && step->step % every == 0;
+  Status status = STATUS_OK;
+  if (log->jsonl && is_due) {
+    double now = log_now();
+    double steps = log->json_step >= 0 ? (double)(step->step - log->json_step)
+                                       : (double)log->sum_count;
+    status = write_json(log, step, false,
+                        steps * (double)log->options.batch / fmax(now - log->json_time, 1e-9));
+    log->json_time = now;
+    log->json_step = step->step;
+  }
+  if (!log->options.console) return status;
+  bool is_line = is_due || (is_last && every > 0);
+  if (!is_line && !log->is_terminal) return status;
+  double now = log_now();
+  if (!is_line && now - log->show_time < 0.1) return status;
+  show(log, step, now, is_line);
+  log->show_time = now;
+  if (is_line) restart_sums(log, now, step->step);
+  return status;
+}
+
+Status log_eval(Log *log, const char *split, const LogStep *result, int64_t samples,
+                double seconds) {
+  Status status = log->jsonl ? write_json(log, result, true, 0) : STATUS_OK;
+  if (log->jsonl && fflush(log->jsonl) != 0 && status == STATUS_OK)
+    status = status_errno(errno, "cannot write the log %s", log->options.jsonl);
+  Text *line = &log->line;
+  line->count = 0;
+  append_place(log, line, result->step);
+  text_printf(line, "%s: ", split);
+  append_values(line, result->loss, result->metric, NULL, result->metric_count);
+  log_say(log, "%s  (%lld samples in %.2f s)", text_cstr(line), (long long)samples, seconds);
+  return status;
+}
+
+Status log_close(Log *log) {
+  if (!log) return STATUS_OK;
+  Status status = STATUS_OK;
+  if (log->has_line) fputc('\n', log->out);
+  fflush(log->out);
+  if (log->jsonl) {
+    bool failed = ferror(log->jsonl) != 0;
+    if ((fclose(log->jsonl) != 0 || failed))
+      status = status_errno(errno ? errno : EIO, "cannot write the log %s", log->options.jsonl);
+  }
+  text_free(&log->line);
+  free(log);
+  return status;
+}

@@ -1,0 +1,53 @@
+/* log: what a training says while it runs: on a terminal one line that updates itself, in a pipe
+ * plain lines, and JSON lines (DESIGN section 9) to a file. Console numbers are means since the
+ * line before; a JSON line holds that step's own numbers. */
+#ifndef FT_RUNTIME_LOG_H
+#define FT_RUNTIME_LOG_H
+#include "runtime/status.h"
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+typedef struct Log Log;
+
+typedef struct {
+  bool console;
+  FILE *out;         /* of the console; NULL: stdout */
+  const char *jsonl; /* NULL or "": none */
+  bool append;       /* a resumed run goes on in the same file */
+  int64_t every;     /* steps between lines; 0: never */
+  int64_t steps_per_epoch, total_steps, batch;
+} LogOptions;
+
+enum { LOG_MOST_METRICS = 32 };
+typedef struct {
+  const char *name;
+  double value;
+} LogMetric;
+
+typedef struct {
+  int64_t step;  /* from 1: this many are done */
+  double loss;
+  bool has_lr;
+  double lr;
+  LogMetric metric[LOG_MOST_METRICS];
+  int metric_count;
+} LogStep;
+
+STATUS_CHECKED Status log_open(const LogOptions *options, Log **out);
+/* A sentence for a person; nothing if the console is off. */
+void log_say(Log *log, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* A warning on stderr, console or not. */
+void log_warn(Log *log, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Starts the clock of samples/s: before the first step, and after work that is no training. */
+void log_start_clock(Log *log);
+/* Call after every step; `is_last` forces a console line. Fails only if the file cannot be
+ * written. */
+STATUS_CHECKED Status log_step(Log *log, const LogStep *step, bool is_last);
+/* The result of an evaluation; `seconds` and `samples` for the console. */
+STATUS_CHECKED Status log_eval(Log *log, const char *split, const LogStep *result, int64_t samples,
+                               double seconds);
+/* Flushes and frees; fails if something could not be written. NULL is fine. */
+STATUS_CHECKED Status log_close(Log *log);
+double log_now(void); /* seconds on a monotonic clock */
+#endif

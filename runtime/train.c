@@ -1,0 +1,396 @@
+/* train: see train.h. The order of a run: open and check everything, then step; after a step log,
+ * evaluate, checkpoint as due; end at the last step or at a signal. Nothing is allocated between
+ * two steps but for evaluations and checkpoints. */
+#include "runtime/train.h"
+#include "runtime/bench.h"
+#include "runtime/ckpt.h"
+#include "runtime/evaluate.h"
+#include "runtime/loader.h"
+#include "runtime/signals.h"
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+  const TrainOptions *options;
+  Artifact *artifact;
+  Plan *plan;
+  Exec *exec;
+  Source *train, *valid;
+  void **slots;
+  int slot_count;
+  Loader *loader;
+  Evaluator *evaluator;
+  Trace *trace;
+  Log *log;
+  int64_t batch, steps_per_epoch, total_steps, first_step;
+  uint64_t seed;
+  bool shuffle, has_best;
+  double best;
+  int64_t saved_step; /* the newest checkpoint */
+} Training;
+
+static double number(const Training *training, const char *key) {
+  return setting_number(training->plan->settings, key);
+}
+static const char *text(const Training *training, const char *key) {
+  const char *value = setting_text(training->plan->settings, key);
+  return value ? value : "";
+}
+
+/* ── setting up ───────────────────────────────────────────────────────────────────────────── */
+
+static Status open_data(Training *training) {
+  SourcePlaces places = {training->options->run.data_dir, training->options->run.artifact};
+  STATUS_TRY(source_open(training->plan, "train", &places, &training->train));
+  source_start(training->train);
+  if (number(training, "train.eval.every") > 0 && source_find_split(training->plan, "valid"))
+    STATUS_TRY(source_open(training->plan, "valid", &places, &training->valid));
+  int64_t samples = source_samples(training->train);
+  training->batch = (int64_t)number(training, "train.batch");
+  training->steps_per_epoch = loader_steps_per_epoch(samples, training->batch);
+  if (training->steps_per_epoch < 1)
+    return status_fail(STATUS_USER,
+                       "train: %lld samples do not fill one batch of %lld; compile with "
+                       "--set train.batch=%lld or smaller",
+                       (long long)samples, (long long)training->batch, (long long)samples);
+  return STATUS_OK;
+}
+
+/* --steps beats --epochs beats train.steps beats train.epochs. */
+static Status decide_length(Training *training) {
+  const TrainOptions *options = training->options;
+  double epochs = options->epochs >= 0 ? (double)options->epochs : number(training, "train.epochs");
+  double steps = number(training, "train.steps");
+  if (options->epochs >= 0) steps = 0;
+  if (options->steps >= 0) steps = (double)options->steps;
+  bool by_steps = options->steps >= 0 || steps > 0;
+  double total = by_steps ? steps : epochs * (double)training->steps_per_epoch;
+  if (!(total >= 0) || total > 0x1p53)
+    return status_fail(STATUS_USER, "train.epochs=%g, train.steps=%g: expected counts from 0",
+                       epochs, steps);
+  training->total_steps = (int64_t)total;
+  exec_set_derived(training->exec, "train.steps_per_epoch", (double)training->steps_per_epoch);
+  exec_set_derived(training->exec, "train.total_steps", (double)training->total_steps);
+  training->seed = (uint64_t)number(training, "train.seed");
+  training->shuffle = number(training, "data.shuffle") != 0 && !options->no_shuffle;
+  return STATUS_OK;
+}
+
+static Status initialise(Training *training) {
+  const TrainOptions *options = training->options;
+  STATUS_TRY(exec_init(training->exec, training->seed));
+  if (options->init) {
+    Text notes = {0};
+    Status status = ckpt_load_weights(training->exec, options->init, &notes);
+    if (status == STATUS_OK && notes.count) log_say(training->log, "%s", text_cstr(&notes));
+    text_free(&notes);
+    STATUS_TRY(status);
+  }
+  return STATUS_OK;
+}
+
+static Status resume(Training *training) {
+  CkptInfo info;
+  char *used = NULL;
+  Status status = ckpt_resume(training->exec, training->options->resume, &info, &used);
+  int64_t samples = source_samples(training->train);
+  if (status == STATUS_OK && (info.batch != training->batch || info.samples != samples))
+    status = status_fail(STATUS_USER,
+                         "%s comes from a training with batch %lld on %lld samples, this one has "
+                         "batch %lld on %lld: it cannot go on exactly (--init %s starts a new "
+                         "training from its weights)",
+                         used, (long long)info.batch, (long long)info.samples,
+                         (long long)training->batch, (long long)samples, used);
+  if (status == STATUS_OK) {
+    if (info.seed != training->seed || info.is_shuffled != training->shuffle)
+      log_say(training->log, "the checkpoint's seed (%llu) and order (%s) are kept",
+              (unsigned long long)info.seed, info.is_shuffled ? "shuffled" : "as stored");
+    training->seed = info.seed;
+    training->shuffle = info.is_shuffled;
+    training->first_step = training->saved_step = info.step;
+    training->has_best = info.has_best;
+    training->best = info.best;
+    int seed = setting_find("train.seed");
+    training->plan->settings[seed].number = (double)info.seed;
+    status = exec_write_settings(training->exec);
+    log_say(training->log, "resumed from %s: step %lld of %lld", used, (long long)info.step,
+            (long long)training->total_steps);
+  }
+  free(used);
+  return status;
+}
+
+static Status start_loader(Training *training) {
+  int workers = (int)fmin(fmax(number(training, "data.workers"), 0), 64);
+  int prefetch = (int)fmin(fmax(number(training, "data.prefetch"), 1), 4096);
+  /* one more than is prepared ahead: the one in use */
+  training->slot_count = workers ? prefetch + 1 : 1;
+  training->slots = calloc((size_t)training->slot_count, sizeof *training->slots);
+  if (!training->slots) return status_errno(ENOMEM, "batches");
+  for (int i = 0; i < training->slot_count; i++)
+    STATUS_TRY(exec_batch_new(training->exec, &training->slots[i]));
+  LoaderOptions options = {
+      .source = training->train,        .batch = training->batch,
+      .shuffle = training->shuffle,     .seed = training->seed,
+      .first_step = training->first_step, .end_step = training->total_steps,
+      .repeat_first = training->options->overfit_batch,
+      .workers = workers,               .slots = training->slots,
+      .slot_count = training->slot_count,
+  };
+  return loader_new(&options, &training->loader);
+}
+
+static Status start_log(Training *training) {
+  const char *jsonl = training->options->log_jsonl;
+  LogOptions options = {
+      .console = number(training, "train.log.console") != 0,
+      .jsonl = jsonl ? jsonl : text(training, "train.log.jsonl"),
+      .append = training->options->resume != NULL,
+      .every = (int64_t)number(training, "train.log.every"),
+      .steps_per_epoch = training->steps_per_epoch,
+      .total_steps = training->total_steps,
+      .batch = training->batch,
+  };
+  return log_open(&options, &training->log);
+}
+
+static void append_bytes(Text *out, double bytes) {
+  if (bytes < 1e6) text_printf(out, "%.1f kB", bytes / 1e3);
+  else if (bytes < 1e9) text_printf(out, "%.1f MB", bytes / 1e6);
+  else text_printf(out, "%.2f GB", bytes / 1e9);
+}
+
+static int64_t plan_memory(const Plan *plan) {
+  int64_t total = 0;
+  for (int i = 0; i < ARENA_COUNT; i++) total += plan->arena_bytes[i];
+  return total;
+}
+
+static void say_header(Training *training) {
+  const Plan *plan = training->plan;
+  int64_t parameters = 0;
+  for (int i = 0; i < plan->params.count; i++)
+    parameters += shape_elements(&plan->params.at[i].type.shape);
+  int64_t data = source_memory(training->train);
+  if (training->valid) data += source_memory(training->valid);
+  Text memory = {0};
+  append_bytes(&memory, (double)(plan_memory(plan) + training->slot_count *
+                                                          plan->arena_bytes[ARENA_INPUT]));
+  text_printf(&memory, " for the model");
+  if (data) {
+    text_printf(&memory, ", ");
+    append_bytes(&memory, (double)data);
+    text_printf(&memory, " for inflated data");
+  }
+  log_say(training->log, "%s: %lld parameters, %s on %s; memory %s", plan->model,
+          (long long)parameters, text(training, "train.optimizer"),
+          exec_device_text(training->exec), text_cstr(&memory));
+  char valid[64] = "";
+  if (training->valid)
+    snprintf(valid, sizeof valid, ", %lld to validate",
+             (long long)source_samples(training->valid));
+  log_say(training->log, "%lld samples to train%s; batch %lld, %lld steps an epoch, %lld in all",
+          (long long)source_samples(training->train), valid, (long long)training->batch,
+          (long long)training->steps_per_epoch, (long long)training->total_steps);
+  if (training->options->deterministic)
+    log_say(training->log, "deterministic: results on %s do not depend on timing or threads",
+            exec_device_text(training->exec));
+  text_free(&memory);
+}
+
+static Status set_up(Training *training) {
+  const TrainOptions *options = training->options;
+  STATUS_TRY(train_open(&options->run, &training->artifact));
+  training->plan = training->artifact->plan;
+  STATUS_TRY(open_data(training));
+  ExecOptions exec = {options->run.device, options->run.threads};
+  STATUS_TRY(exec_new(training->artifact, &exec, &training->exec));
+  STATUS_TRY(decide_length(training));
+  STATUS_TRY(start_log(training));
+  STATUS_TRY(exec_write_settings(training->exec));
+  STATUS_TRY(initialise(training));
+  if (options->resume) STATUS_TRY(resume(training));
+  STATUS_TRY(start_loader(training));
+  if (training->valid)
+    STATUS_TRY(evaluate_new(training->exec, training->valid, &training->evaluator));
+  if (options->trace) STATUS_TRY(trace_open(options->trace, &training->trace));
+  say_header(training);
+  return STATUS_OK;
+}
+
+static Status tear_down(Training *training, Status status) {
+  Status log = log_close(training->log);
+  if (status == STATUS_OK) status = log;
+  loader_free(training->loader);
+  evaluate_free(training->evaluator);
+  for (int i = 0; i < training->slot_count && training->slots; i++)
+    exec_batch_free(training->exec, training->slots[i]);
+  free(training->slots);
+  source_close(training->train);
+  source_close(training->valid);
+  exec_free(training->exec);
+  artifact_close(training->artifact);
+  return status;
+}
+
+/* ── after a step ─────────────────────────────────────────────────────────────────────────── */
+
+/* Every so many units of "epoch" or "step"? */
+static bool is_due(const Training *training, const char *section, int64_t step) {
+  char key[64];
+  snprintf(key, sizeof key, "%s.every", section);
+  int64_t every = (int64_t)number(training, key);
+  snprintf(key, sizeof key, "%s.unit", section);
+  if (every <= 0) return false;
+  if (strcmp(text(training, key), "step") == 0) return step % every == 0;
+  return step % training->steps_per_epoch == 0 && step / training->steps_per_epoch % every == 0;
+}
+
+static CkptInfo info_of(const Training *training, int64_t step) {
+  return (CkptInfo){.step = step, .seed = training->seed, .batch = training->batch,
+                    .samples = source_samples(training->train),
+                    .is_shuffled = training->shuffle, .has_best = training->has_best,
+                    .best = training->best};
+}
+
+/* train.checkpoint.best = "max(valid.accuracy)": is this evaluation the best so far? */
+static Status keep_best(Training *training, const LogStep *result) {
+  const char *rule = text(training, "train.checkpoint.best"), *folder = text(training,
+                                                                  "train.checkpoint.dir");
+  if (!rule[0] || !folder[0]) return STATUS_OK;
+  char split[32], name[96];
+  bool is_max = strncmp(rule, "max(", 4) == 0;
+  if ((!is_max && strncmp(rule, "min(", 4) != 0) ||
+      sscanf(rule + 4, "%31[^.].%95[^)])", split, name) != 2)
+    return status_fail(STATUS_USER, "train.checkpoint.best=%s: expected max(valid.accuracy) or "
+                                    "min(valid.loss)",
+                       rule);
+  double value = result->loss;
+  bool found = strcmp(name, "loss") == 0;
+  for (int i = 0; i < result->metric_count && !found; i++) {
+    if (strcmp(result->metric[i].name, name) != 0) continue;
+    value = result->metric[i].value;
+    found = true;
+  }
+  if (!found)
+    return status_fail(STATUS_USER, "train.checkpoint.best=%s: the model has no metric '%s'", rule,
+                       name);
+  bool is_better = !training->has_best || (is_max ? value > training->best : value < training->best);
+  if (!isfinite(value) || !is_better) return STATUS_OK;
+  training->has_best = true;
+  training->best = value;
+  Text path = {0};
+  text_printf(&path, "%s/best.safetensors", folder);
+  CkptInfo info = info_of(training, result->step);
+  Status status = ckpt_make_folder(folder);
+  if (status == STATUS_OK) status = ckpt_save(training->exec, text_cstr(&path), &info);
+  text_free(&path);
+  return status;
+}
+
+static Status evaluate(Training *training, int64_t step) {
+  LogStep result = {.step = step};
+  bool is_whole;
+  double start = log_now();
+  STATUS_TRY(evaluate_run(training->evaluator, &result, &is_whole));
+  if (!is_whole) return STATUS_OK; /* a signal: the loop sees it too */
+  STATUS_TRY(log_eval(training->log, "valid", &result, source_samples(training->valid),
+                      log_now() - start));
+  return keep_best(training, &result);
+}
+
+static Status checkpoint(Training *training, int64_t step) {
+  const char *folder = text(training, "train.checkpoint.dir");
+  if (!folder[0] || training->saved_step == step) return STATUS_OK;
+  CkptInfo info = info_of(training, step);
+  STATUS_TRY(ckpt_save_step(training->exec, folder, &info,
+                            (int64_t)number(training, "train.checkpoint.keep")));
+  training->saved_step = step;
+  return STATUS_OK;
+}
+
+static Status after_step(Training *training, int64_t step) {
+  bool evaluates = training->evaluator && is_due(training, "train.eval", step);
+  bool saves = is_due(training, "train.checkpoint", step);
+  if (evaluates) STATUS_TRY(evaluate(training, step));
+  if (saves) STATUS_TRY(checkpoint(training, step));
+  if (evaluates || saves) log_start_clock(training->log);
+  return STATUS_OK;
+}
+
+/* ── the loop ─────────────────────────────────────────────────────────────────────────────── */
+
+static Status run_step(Training *training, const void *batch) {
+  if (training->trace) return trace_step(training->trace, training->exec, EXEC_TRAIN, batch);
+  if (training->options->check_nan) return exec_run_checked(training->exec, EXEC_TRAIN, batch);
+  return exec_run(training->exec, EXEC_TRAIN, batch);
+}
+
+static Status train_steps(Training *training, int64_t *done) {
+  log_start_clock(training->log);
+  for (int64_t step = training->first_step; step < training->total_steps; step++) {
+    if (signals_pending()) return STATUS_OK;
+    const void *batch;
+    LogStep result = {.step = step + 1};
+    STATUS_TRY(loader_next(training->loader, &batch));
+    STATUS_TRY(status_prefix(run_step(training, batch), "step %lld", (long long)step + 1));
+    *done = step + 1;
+    STATUS_TRY(evaluate_read(training->exec, EXEC_TRAIN, &result));
+    STATUS_TRY(log_step(training->log, &result, step + 1 == training->total_steps));
+    if (step == training->first_step && training->valid) source_start(training->valid);
+    STATUS_TRY(after_step(training, step + 1));
+  }
+  return STATUS_OK;
+}
+
+static void say_how_to_resume(Training *training, int64_t done) {
+  const char *folder = text(training, "train.checkpoint.dir");
+  if (folder[0])
+    log_say(training->log, "stopped after step %lld; go on with: ftrun %s --resume %s",
+            (long long)done, training->options->run.artifact, folder);
+  else
+    log_say(training->log, "stopped after step %lld; with --set train.checkpoint.dir=DIR it could "
+                           "be resumed",
+            (long long)done);
+}
+
+static Status finish(Training *training, int64_t done, int signal) {
+  if (signal || done == training->total_steps) {
+    bool has_news = done > training->first_step;
+    if (has_news) STATUS_TRY(checkpoint(training, done));
+  }
+  if (training->options->save) {
+    STATUS_TRY(ckpt_save_weights(training->exec, training->options->save));
+    log_say(training->log, "weights written to %s", training->options->save);
+  }
+  if (signal) say_how_to_resume(training, done);
+  return STATUS_OK;
+}
+
+static Status dry_run(Training *training) {
+  STATUS_TRY(source_check(training->train));
+  if (training->valid) STATUS_TRY(source_check(training->valid));
+  log_say(training->log, "dry run: model, data and memory are in order; nothing was trained");
+  return STATUS_OK;
+}
+
+static Status run(Training *training, int *signal) {
+  STATUS_TRY(set_up(training));
+  if (training->options->dry_run) return dry_run(training);
+  int64_t done = training->first_step;
+  signals_listen();
+  Status status = train_steps(training, &done);
+  Status trace = trace_close(training->trace);
+  STATUS_TRY(status);
+  STATUS_TRY(trace);
+  *signal = signals_pending();
+  return finish(training, done, *signal);
+}
+
+Status train_run(const TrainOptions *options, int *signal) {
+  *signal = 0;
+  Training training = {.options = options, .saved_step = -1};
+  return tear_down(&training, run(&training, signal));
+}

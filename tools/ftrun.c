@@ -1,0 +1,405 @@
+/* ftrun: the runtime's command line. Flags are one table; a subcommand turns them into the options
+ * of one library call. Exit codes: 0, 1 the user's error, 2 usage, 3 a fault of the machine,
+ * 128 + signal after an orderly end by Ctrl-C or SIGTERM. */
+#define _GNU_SOURCE /* sched_getaffinity */
+#include "base/text.h"
+#include "runtime/bench.h"
+#include "runtime/predict.h"
+#include "runtime/train.h"
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { EXIT_USAGE = 2, MOST = 256 };
+enum { TRAIN = 1, EVAL = 2, PREDICT = 4, BENCH = 8, INFO = 16, DEVICES = 32, COMMANDS = 6 };
+static const char *const command_names[COMMANDS] = {"train", "eval",  "predict",
+                                                    "bench", "info", "devices"};
+static const char *const command_usage[COMMANDS] = {
+    "ftrun [train] MODEL [flags]      trains; MODEL is a compiled .so or .ptx, or a .ft file",
+    "ftrun eval MODEL --weights W     prints loss and metrics over a split",
+    "ftrun predict MODEL --weights W --input NAME=X.npy --output Y.npy",
+    "ftrun bench MODEL                median, p10 and p90 of a step, and a table of its kernels",
+    "ftrun info MODEL                 the plan inside an artifact, readable",
+    "ftrun devices                    what this machine can run on",
+};
+
+typedef struct {
+  int command;
+  TrainOptions train;
+  const char *weights, *split, *input[MOST], *output[MOST], *set[MOST], *pass[MOST];
+  int input_count, output_count, set_count, pass_count;
+  bool made_up_data;
+} Line;
+
+typedef enum { FLAG_SWITCH, FLAG_TEXT, FLAG_COUNT, FLAG_LIST } FlagKind;
+typedef struct {
+  const char *name;
+  FlagKind kind;
+  int commands;
+  const char *value, *help;
+} Flag;
+
+/* In the order of --help; take_flag stores them. */
+static const Flag flags[] = {
+    {"--set", FLAG_LIST, TRAIN | EVAL | PREDICT | BENCH, "KEY=VALUE",
+     "a setting: train.lr=3e-4, train.checkpoint.dir=runs/a"},
+    {"--data", FLAG_TEXT, TRAIN | EVAL | BENCH, "DIR", "folder of the data files"},
+    {"--steps", FLAG_COUNT, TRAIN | BENCH, "N", "steps in all, from the start of training"},
+    {"--epochs", FLAG_COUNT, TRAIN, "N", "passes over the training data"},
+    {"--device", FLAG_TEXT, TRAIN | EVAL | PREDICT | BENCH, "D", "auto, cpu, cuda:N or sim"},
+    {"--threads", FLAG_COUNT, TRAIN | EVAL | PREDICT | BENCH, "N", "threads of the cpu device"},
+    {"--init", FLAG_TEXT, TRAIN, "W", "start from the weights in a .safetensors file"},
+    {"--save", FLAG_TEXT, TRAIN, "W", "write the weights to a .safetensors file at the end"},
+    {"--resume", FLAG_TEXT, TRAIN, "PATH", "go on from a checkpoint, or the newest in a folder"},
+    {"--log-jsonl", FLAG_TEXT, TRAIN | EVAL, "FILE", "write the log as JSON lines too"},
+    {"--no-shuffle", FLAG_SWITCH, TRAIN, NULL, "samples in the order of the files"},
+    {"--overfit-batch", FLAG_SWITCH, TRAIN, NULL, "repeat the first batch: can the model learn?"},
+    {"--check", FLAG_TEXT, TRAIN, "nan", "find the first NaN or infinity and its source line"},
+    {"--trace", FLAG_TEXT, TRAIN, "FILE", "write a Chrome/Perfetto trace of the steps"},
+    {"--deterministic", FLAG_SWITCH, TRAIN, NULL, "the same bits in every run (the cpu always is)"},
+    {"--dry-run", FLAG_SWITCH, TRAIN, NULL, "check model, data and memory; train nothing"},
+    {"--weights", FLAG_TEXT, EVAL | PREDICT, "W", "weights of a training: --save, or a checkpoint"},
+    {"--split", FLAG_TEXT, EVAL, "S", "valid (default), test or train"},
+    {"--input", FLAG_LIST, PREDICT, "NAME=X", "a .npy or IDX file for a model input"},
+    {"--output", FLAG_LIST, PREDICT, "[NAME=]Y", "the .npy file to write"},
+    {"--made-up-data", FLAG_SWITCH, BENCH, NULL, "random batches in place of the training data"},
+    {"-D", FLAG_LIST, TRAIN | EVAL | PREDICT | BENCH | INFO, "HYPER=VALUE", "for a .ft file: ftc -D"},
+    {"--preset", FLAG_TEXT, TRAIN | EVAL | PREDICT | BENCH | INFO, "P", "for a .ft file: ftc --preset"},
+};
+enum { FLAG_TOTAL = sizeof flags / sizeof *flags };
+
+static int command_index(int command) {
+  int index = 0;
+  while (command >> index > 1) index++;
+  return index;
+}
+
+static int usage_error(const char *format, const char *what, const char *more) {
+  fputs("ftrun: ", stderr);
+  fprintf(stderr, format, what, more);
+  fputs("\nftrun --help shows what it takes\n", stderr);
+  return EXIT_USAGE;
+}
+
+static void print_help(int command) {
+  for (int i = 0; i < COMMANDS; i++)
+    if (!command || command == 1 << i)
+      printf("%s%s\n", i == 0 || command ? "usage: " : "       ", command_usage[i]);
+  if (!command) command = TRAIN;
+  printf("\nflags of %s:\n", command_names[command_index(command)]);
+  for (int i = 0; i < FLAG_TOTAL; i++) {
+    if (!(flags[i].commands & command)) continue;
+    char left[64];
+    snprintf(left, sizeof left, "%s%s%s", flags[i].name, flags[i].value ? " " : "",
+             flags[i].value ? flags[i].value : "");
+    printf("  %-22s %s\n", left, flags[i].help);
+  }
+}
+
+/* ── parsing ──────────────────────────────────────────────────────────────────────────────── */
+
+static const Flag *find_flag(const char *name) {
+  for (int i = 0; i < FLAG_TOTAL; i++)
+    if (strcmp(flags[i].name, name) == 0) return &flags[i];
+  return NULL;
+}
+
+static int unknown_flag(const char *name) {
+  const char *names[FLAG_TOTAL];
+  for (int i = 0; i < FLAG_TOTAL; i++) names[i] = flags[i].name;
+  const char *nearest = text_nearest(name, names, FLAG_TOTAL);
+  return nearest ? usage_error("unknown flag %s; did you mean %s?", name, nearest)
+                 : usage_error("unknown flag %s%s", name, "");
+}
+
+static void push(const char **list, int *count, const char *value) {
+  if (*count < MOST) list[(*count)++] = value;
+}
+
+static void take_flag(Line *line, const Flag *flag, const char *value, int64_t count) {
+  TrainOptions *train = &line->train;
+  const struct {
+    const char *name, **text;
+  } texts[] = {
+      {"--data", &train->run.data_dir}, {"--device", &train->run.device},
+      {"--init", &train->init},         {"--save", &train->save},
+      {"--resume", &train->resume},     {"--log-jsonl", &train->log_jsonl},
+      {"--trace", &train->trace},       {"--weights", &line->weights},
+      {"--split", &line->split},
+  };
+  const struct {
+    const char *name;
+    bool *at;
+  } switches[] = {
+      {"--no-shuffle", &train->no_shuffle}, {"--overfit-batch", &train->overfit_batch},
+      {"--dry-run", &train->dry_run},       {"--deterministic", &train->deterministic},
+      {"--check", &train->check_nan},       {"--made-up-data", &line->made_up_data},
+  };
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+    if (strcmp(flag->name, texts[i].name) == 0) *texts[i].text = value;
+  for (size_t i = 0; i < sizeof switches / sizeof *switches; i++)
+    if (strcmp(flag->name, switches[i].name) == 0) *switches[i].at = true;
+  if (strcmp(flag->name, "--steps") == 0) train->steps = count;
+  if (strcmp(flag->name, "--epochs") == 0) train->epochs = count;
+  if (strcmp(flag->name, "--threads") == 0) train->run.threads = (int)count;
+  if (strcmp(flag->name, "--set") == 0) push(line->set, &line->set_count, value);
+  if (strcmp(flag->name, "--input") == 0) push(line->input, &line->input_count, value);
+  if (strcmp(flag->name, "--output") == 0) push(line->output, &line->output_count, value);
+  if (strcmp(flag->name, "-D") == 0 || strcmp(flag->name, "--preset") == 0) {
+    push(line->pass, &line->pass_count, flag->name);
+    push(line->pass, &line->pass_count, value);
+  }
+}
+
+static bool parse_count(const char *text, int64_t *out) {
+  char *end;
+  errno = 0;
+  double value = strtod(text, &end); /* 1e6 is a count too */
+  *out = (int64_t)value;
+  return end != text && !*end && errno == 0 && value >= 0 && value <= 0x1p53 &&
+         (double)*out == value;
+}
+
+/* One flag at argv[*at]; 0, or the exit code. Both "--flag value" and "--flag=value" are taken. */
+static int parse_flag(Line *line, char **argv, int argc, int *at) {
+  char name[64];
+  const char *argument = argv[*at], *value = NULL;
+  const char *equals = strchr(argument, '=');
+  bool is_joined = strncmp(argument, "-D", 2) == 0 && argument[2]; /* -Dhidden=512 */
+  size_t length = is_joined ? 2 : equals ? (size_t)(equals - argument) : strlen(argument);
+  if (length >= sizeof name) return unknown_flag(argument);
+  memcpy(name, argument, length);
+  name[length] = 0;
+  const Flag *flag = find_flag(name);
+  if (!flag) return unknown_flag(name);
+  if (!(flag->commands & line->command))
+    return usage_error("%s is no flag of ftrun %s", name,
+                       command_names[command_index(line->command)]);
+  if (is_joined) value = argument + 2;
+  else if (equals) value = equals + 1;
+  if (flag->kind == FLAG_SWITCH) {
+    if (value) return usage_error("%s takes no value%s", name, "");
+  } else if (!value) {
+    if (*at + 1 >= argc) return usage_error("%s needs a value: %s", name, flag->value);
+    value = argv[++*at];
+  }
+  int64_t count = 0;
+  if (flag->kind == FLAG_COUNT && !parse_count(value, &count))
+    return usage_error("%s %s: expected a whole number from 0", name, value);
+  if (strcmp(name, "--check") == 0 && strcmp(value, "nan") != 0)
+    return usage_error("%s=%s: expected --check=nan", name, value);
+  take_flag(line, flag, value, count);
+  return 0;
+}
+
+static int parse_line(Line *line, int argc, char **argv) {
+  int at = 1;
+  line->command = TRAIN;
+  line->train.steps = line->train.epochs = -1;
+  for (int i = 0; argc > 1 && i < COMMANDS; i++) {
+    if (strcmp(argv[1], command_names[i]) != 0) continue;
+    line->command = 1 << i;
+    at = 2;
+  }
+  for (; at < argc; at++) {
+    if (argv[at][0] == '-' && argv[at][1]) {
+      int code = parse_flag(line, argv, argc, &at);
+      if (code) return code;
+    } else if (line->train.run.artifact) {
+      return usage_error("one model at a time: %s and %s", line->train.run.artifact, argv[at]);
+    } else {
+      line->train.run.artifact = argv[at];
+    }
+  }
+  if (!line->train.run.artifact && line->command != DEVICES)
+    return usage_error("%s needs a model: a .so, .ptx or .ft file%s",
+                       command_names[command_index(line->command)], "");
+  if (line->command & (EVAL | PREDICT) && !line->weights)
+    return usage_error("%s needs --weights W.safetensors%s",
+                       command_names[command_index(line->command)], "");
+  return 0;
+}
+
+/* ── compiling a .ft file ─────────────────────────────────────────────────────────────────── */
+
+static bool ends_with(const char *text, const char *end) {
+  size_t length = strlen(text), tail = strlen(end);
+  return length >= tail && strcmp(text + length - tail, end) == 0;
+}
+
+/* The ftc beside this program, else the one in PATH. */
+static void find_compiler(char *out, size_t capacity) {
+  ssize_t length = readlink("/proc/self/exe", out, capacity - 8);
+  if (length > 0) {
+    out[length] = 0;
+    char *slash = strrchr(out, '/');
+    if (slash) {
+      strcpy(slash + 1, "ftc");
+      if (access(out, X_OK) == 0) return;
+    }
+  }
+  strcpy(out, "ftc");
+}
+
+/* Static settings are the compiler's, the others stay for the run. */
+static void split_settings(Line *line) {
+  int kept = 0;
+  for (int i = 0; i < line->set_count; i++) {
+    char key[128];
+    snprintf(key, sizeof key, "%.*s", (int)strcspn(line->set[i], "="), line->set[i]);
+    int index = setting_find(key);
+    if (index >= 0 && setting_info[index].when == WHEN_STATIC) {
+      push(line->pass, &line->pass_count, "--set");
+      push(line->pass, &line->pass_count, line->set[i]);
+    } else {
+      line->set[kept++] = line->set[i];
+    }
+  }
+  line->set_count = kept;
+}
+
+static int compile(Line *line, const char *source, const char *artifact) {
+  static char compiler[4096];
+  const char *arguments[MOST + 8];
+  int count = 0;
+  find_compiler(compiler, sizeof compiler);
+  split_settings(line);
+  arguments[count++] = compiler;
+  arguments[count++] = source;
+  arguments[count++] = "-o";
+  arguments[count++] = artifact;
+  for (int i = 0; i < line->pass_count; i++) arguments[count++] = line->pass[i];
+  arguments[count] = NULL;
+  pid_t child = fork();
+  if (child == 0) {
+    execvp(compiler, (char **)(uintptr_t)arguments);
+    fprintf(stderr, "ftrun: cannot run the compiler %s: %s\n", compiler, strerror(errno));
+    _exit(127);
+  }
+  int status;
+  while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR) {}
+  if (child < 0) {
+    fprintf(stderr, "ftrun: cannot start the compiler: %s\n", strerror(errno));
+    return 3;
+  }
+  if (WIFEXITED(status)) return WEXITSTATUS(status) == 127 ? 1 : WEXITSTATUS(status);
+  fprintf(stderr, "ftrun: the compiler %s ended by signal %d\n", compiler, WTERMSIG(status));
+  return 3;
+}
+
+/* ── commands ─────────────────────────────────────────────────────────────────────────────── */
+
+static int report(Status status) {
+  if (status != STATUS_OK) {
+    fflush(stdout);
+    fprintf(stderr, "ftrun: error: %s\n", status_message());
+  }
+  return status;
+}
+
+static int run_train(const TrainOptions *options) {
+  int signal = 0;
+  Status status = train_run(options, &signal);
+  return status == STATUS_OK && signal ? 128 + signal : report(status);
+}
+
+static int run_info(const char *path) {
+  Artifact *artifact;
+  Status status = artifact_open(path, &artifact);
+  if (status != STATUS_OK) return report(status);
+  info_print(artifact->plan, stdout);
+  artifact_close(artifact);
+  return 0;
+}
+
+static int run_devices(void) {
+  cpu_set_t set;
+  int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+  char name[128] = "";
+  FILE *file = fopen("/proc/cpuinfo", "re");
+  char row[256];
+  while (file && !name[0] && fgets(row, sizeof row, file))
+    if (strncmp(row, "model name", 10) == 0 && strchr(row, ':'))
+      snprintf(name, sizeof name, " (%.*s)", (int)strcspn(strchr(row, ':') + 2, "\n"),
+               strchr(row, ':') + 2);
+  if (file) fclose(file);
+  printf("cpu: %d core%s%s\n", cores, cores == 1 ? "" : "s", name);
+  return 0;
+}
+
+static int run_command(Line *line) {
+  RunOptions *run = &line->train.run;
+  run->sets = line->set;
+  run->set_count = line->set_count;
+  switch (line->command) {
+  case EVAL:
+    return report(
+        train_eval(&(EvalOptions){*run, line->weights, line->split, line->train.log_jsonl}));
+  case PREDICT:
+    return report(predict_run(&(PredictOptions){*run, line->weights, line->input,
+                                                line->input_count, line->output,
+                                                line->output_count}));
+  case BENCH:
+    return report(train_bench(run, line->train.steps > 0 ? (int)line->train.steps : 0,
+                              line->made_up_data));
+  case INFO: return run_info(run->artifact);
+  case DEVICES: return run_devices();
+  default: return run_train(&line->train);
+  }
+}
+
+/* A .ft file is compiled to a temporary artifact that is gone as soon as it is loaded or used. */
+static int run_source(Line *line) {
+  const char *source = line->train.run.artifact, *folder = getenv("TMPDIR");
+  Text path = {0};
+  text_printf(&path, "%s/ftrun-XXXXXX", folder && folder[0] ? folder : "/tmp");
+  if (!mkdtemp(path.at)) {
+    fprintf(stderr, "ftrun: error: cannot make a folder for the compiled model: %s: %s\n", path.at,
+            strerror(errno));
+    text_free(&path);
+    return errno == ENOSPC ? 3 : 1;
+  }
+  size_t length = path.count;
+  text_printf(&path, "/model.so");
+  int code = compile(line, source, path.at);
+  if (code == 0) {
+    line->train.run.artifact = path.at;
+    code = run_command(line);
+  }
+  unlink(path.at);
+  path.at[length] = 0;
+  rmdir(path.at);
+  text_free(&path);
+  return code;
+}
+
+int main(int argc, char **argv) {
+  exec_tune_threads(argv);
+  static Line line;
+  for (int i = 1; i < argc; i++) {
+    if (strcmp(argv[i], "--help") != 0 && strcmp(argv[i], "-h") != 0) continue;
+    int command = 0;
+    for (int j = 0; j < COMMANDS; j++)
+      if (strcmp(argv[1], command_names[j]) == 0) command = 1 << j;
+    print_help(command);
+    return 0;
+  }
+  if (argc < 2) {
+    print_help(0);
+    return EXIT_USAGE;
+  }
+  int code = parse_line(&line, argc, argv);
+  if (code) return code;
+  if (line.train.run.artifact && ends_with(line.train.run.artifact, ".ft"))
+    return run_source(&line);
+  if (line.pass_count) {
+    fprintf(stderr, "ftrun: error: %s %s is for .ft files; %s is compiled already\n", line.pass[0],
+            line.pass[1], line.train.run.artifact);
+    return 1;
+  }
+  return run_command(&line);
+}
