@@ -1,0 +1,544 @@
+/* random: well-typed random forward graphs, to compare passes and generated code with the
+ * interpreter. Invariant: every tensor in the pool is f32 with values in [-4, 4] whenever inputs
+ * and params lie in [-1, 1], so that nothing explodes whatever is built on it; integer inputs may
+ * hold anything. Where a choice hangs on a comparison of computed values (max, argmax, pooling) the
+ * values are first spread by a pattern of their position, so that rounding does not decide it. */
+#include "ir/graph.h"
+#include <string.h>
+
+enum { MOST_ELEMENTS = 2048 };
+
+typedef struct {
+  Graph *graph;
+  uint64_t state;
+  VEC(Node *) pool;
+  int inputs, params, labels, states;
+  int64_t streams;
+  Node *seed, *step;
+} Random;
+
+/* ── chance ─────────────────────────────────────────────────────────────────────────────────── */
+static uint64_t next(Random *r) { /* splitmix64 */
+  uint64_t z = r->state += 0x9E3779B97F4A7C15u;
+  z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
+  z = (z ^ z >> 27) * 0x94D049BB133111EBu;
+  return z ^ z >> 31;
+}
+
+static int below(Random *r, int64_t count) { return (int)(next(r) % (uint64_t)count); }
+static bool chance(Random *r, int one_in) { return below(r, one_in) == 0; }
+
+static int64_t size(Random *r) {
+  static const int64_t sizes[] = {1, 1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 33};
+  return sizes[below(r, (int64_t)(sizeof sizes / sizeof *sizes))];
+}
+
+static Shape shape(Random *r) {
+  Shape result = {.rank = below(r, 5)};
+  do
+    for (int i = 0; i < result.rank; i++) result.dim[i] = size(r);
+  while (shape_elements(&result) > MOST_ELEMENTS / 4);
+  return result;
+}
+
+/* `count` elements as `rank` dimensions, some of them 1. */
+static Shape factor(Random *r, int64_t count, int rank) {
+  Shape result = {.rank = rank};
+  int rest = below(r, rank);
+  for (int i = 0; i < rank; i++) {
+    if (i == rest) continue;
+    int64_t divisor = size(r);
+    while (count % divisor) divisor--;
+    result.dim[i] = divisor;
+    count /= divisor;
+  }
+  result.dim[rest] = count;
+  return result;
+}
+
+/* ── small words ────────────────────────────────────────────────────────────────────────────── */
+static Loc at(Random *r) { return (Loc){1, 1, (uint32_t)r->graph->nodes.count + 1}; }
+static Node *unary(Random *r, Op op, Node *x) { return make_unary(r->graph, op, x, at(r)); }
+static Node *binary(Random *r, Op op, Node *a, Node *b) {
+  return make_binary(r->graph, op, a, b, at(r));
+}
+static Node *constant(Random *r, DType dtype, double value) {
+  return make_const(r->graph, dtype, shape_scalar(), value, at(r));
+}
+static Node *with(Random *r, Op op, Node *x, double value) {
+  return binary(r, op, x, constant(r, x->type.dtype, value));
+}
+static Node *scale(Random *r, Node *x, double by) { return with(r, OP_MUL, x, by); }
+static Node *cast(Random *r, Node *x, DType dtype) { return make_cast(r->graph, x, dtype, at(r)); }
+static Node *reshape(Random *r, Node *x, Shape to) { return make_reshape(r->graph, x, to, at(r)); }
+static int64_t elements(const Node *x) { return shape_elements(&x->type.shape); }
+
+static Node *leaf(Random *r, Op op, const char *name, Type type, const char *init, double low,
+                  double high) {
+  double args[] = {low, high};
+  Attr attrs[] = {attr_str(ATTR_NAME, name), attr_str(ATTR_INIT, init),
+                  attr_floats(ATTR_INIT_ARGS, args, 2)};
+  int count = !init ? 1 : !strcmp(init, "zeros") ? 2 : 3;
+  return graph_node(r->graph, op, NULL, 0, attrs, count, &type, at(r));
+}
+
+static Node *input(Random *r, DType dtype, Shape of) {
+  const char *name = dtype == DT_F32 ? arena_printf(r->graph->arena, "x%d", r->inputs++)
+                                     : arena_printf(r->graph->arena, "label%d", r->labels++);
+  return leaf(r, OP_INPUT, name, (Type){dtype, of}, NULL, 0, 0);
+}
+
+static Node *param(Random *r, Shape of) {
+  const char *name = arena_printf(r->graph->arena, "p%d.weight", r->params++);
+  return leaf(r, OP_PARAM, name, (Type){DT_F32, of}, "uniform", -1, 1);
+}
+
+static Node *pick(Random *r) {
+  int count = r->pool.count, recent = count < 5 ? count : 5;
+  return r->pool.at[chance(r, 2) ? below(r, count) : count - 1 - below(r, recent)];
+}
+
+/* A pattern in [-1, 1] over the positions of a shape, without repetition. */
+static Node *pattern(Random *r, Shape of) {
+  Node *sum = constant(r, DT_F32, 0.25);
+  for (int i = 0; i < of.rank; i++) {
+    if (of.dim[i] == 1) continue;
+    Shape line = {.rank = of.rank};
+    for (int k = 0; k < of.rank; k++) line.dim[k] = k == i ? of.dim[i] : 1;
+    DType dtype = chance(r, 4) ? DT_I64 : DT_I32;
+    Node *index = cast(r, make_iota(r->graph, dtype, line, i, at(r)), DT_F32);
+    sum = binary(r, OP_ADD, sum, scale(r, index, 0.7390851 * (i + 1) + 0.1 * i * i));
+  }
+  return unary(r, OP_SIN, sum);
+}
+
+static Node *spread(Random *r, Node *x) {
+  return binary(r, OP_ADD, scale(r, x, 0.5), scale(r, pattern(r, x->type.shape), 1.5));
+}
+
+/* Some tensor that broadcasts to x's shape: from the pool, or a new parameter. */
+static Node *partner(Random *r, Node *x) {
+  Shape to = x->type.shape, joined;
+  for (int tries = 0; tries < 4; tries++) {
+    Node *other = pick(r);
+    if (shape_broadcast(&other->type.shape, &to, &joined) && shape_equal(&joined, &to))
+      return other;
+  }
+  int drop = to.rank ? below(r, to.rank + 1) : 0;
+  Shape of = {.rank = to.rank - drop};
+  for (int i = 0; i < of.rank; i++) of.dim[i] = chance(r, 3) ? 1 : to.dim[i + drop];
+  return param(r, of);
+}
+
+/* A bool tensor that broadcasts to x's shape and never hangs on rounding. */
+static Node *mask(Random *r, Node *x) {
+  static const Op compare[] = {OP_EQ, OP_NE, OP_LT, OP_LE, OP_GT, OP_GE};
+  static const Op combine[] = {OP_AND, OP_OR, OP_XOR};
+  Shape of = x->type.shape;
+  if (!of.rank) return unary(r, OP_ISFINITE, x);
+  Node *result = NULL;
+  for (int i = 0, count = 1 + below(r, 2); i < count; i++) {
+    Node *index = make_iota(r->graph, DT_I32, of, below(r, of.rank), at(r));
+    Node *other = chance(r, 2) ? make_iota(r->graph, DT_I32, of, below(r, of.rank), at(r))
+                               : with(r, OP_REM, index, 1 + below(r, 4));
+    Node *made = binary(r, compare[below(r, 6)], index, other);
+    if (chance(r, 3)) made = unary(r, OP_NOT, made);
+    result = result ? binary(r, combine[below(r, 3)], result, made) : made;
+  }
+  return result;
+}
+
+/* `count` i32 or i64 numbers in 0..limit (limit itself is out of range for a table of that size).
+ */
+static Node *indices(Random *r, int64_t count, int64_t limit) {
+  Shape line = shape_of(1, &count);
+  DType dtype = chance(r, 3) ? DT_I64 : DT_I32;
+  Node *x = chance(r, 2) ? input(r, dtype, line) : make_iota(r->graph, dtype, line, 0, at(r));
+  x = with(r, OP_MAX, with(r, OP_ADD, with(r, OP_MUL, x, 1 + below(r, 5)), below(r, 9)), -1);
+  return with(r, OP_REM, x, (double)limit + 1);
+}
+
+static int axes_of(Random *r, const Shape *of, int64_t *axes) {
+  int count = 0, kind = below(r, 3);
+  for (int i = 0; i < of->rank; i++)
+    if (kind == 0 ? i == of->rank - 1 : kind == 1 ? i != of->rank - 1 : chance(r, 2))
+      axes[count++] = i;
+  return count;
+}
+
+static int64_t reduced(const Shape *of, const int64_t *axes, int count) {
+  int64_t product = 1;
+  for (int i = 0; i < count; i++) product *= of->dim[axes[i]];
+  return product;
+}
+
+static Node *reduce(Random *r, Op op, Node *x, const int64_t *axes, int count) {
+  return make_reduce(r->graph, op, x, axes, count, at(r));
+}
+
+static Node *mean(Random *r, Node *x, const int64_t *axes, int count) {
+  return scale(r, reduce(r, OP_SUM, x, axes, count),
+               1.0 / (double)reduced(&x->type.shape, axes, count));
+}
+
+static Node *activation(Random *r, Node *x) {
+  switch (below(r, 5)) {
+  case 0:
+    return unary(r, OP_TANH, x);
+  case 1:
+    return with(r, OP_MIN, with(r, OP_MAX, x, 0), 3.9);
+  case 2:
+    return unary(r, OP_SIN, x);
+  case 3:
+    return unary(r, OP_ERF, binary(r, OP_MUL, x, unary(r, OP_SIGMOID, x)));
+  default:
+    return unary(r, OP_SIGMOID, x);
+  }
+}
+
+/* ── recipes: each takes tensors of the pool and gives one that fits it, or NULL ────────────── */
+static Node *recipe_unary(Random *r) {
+  static const Op plain[] = {OP_TANH, OP_SIGMOID, OP_ERF, OP_SIN, OP_COS, OP_NEG, OP_ABS};
+  Node *x = pick(r);
+  int which = below(r, 14);
+  switch (which) {
+  case 7:
+    return unary(r, OP_EXP, unary(r, OP_TANH, x));
+  case 8:
+    return unary(r, OP_EXPM1, unary(r, OP_TANH, x));
+  case 9:
+    return unary(r, OP_LOG, with(r, OP_ADD, unary(r, OP_ABS, x), 0.5));
+  case 10:
+    return unary(r, OP_LOG1P, unary(r, OP_ABS, x));
+  case 11:
+    return unary(r, OP_SQRT, with(r, OP_ADD, unary(r, OP_ABS, x), 0.125));
+  case 12:
+    return unary(r, OP_RSQRT, with(r, OP_ADD, unary(r, OP_ABS, x), 0.5));
+  case 13:
+    return cast(r, unary(r, chance(r, 2) ? OP_SIN : OP_NEG, cast(r, x, DT_F64)), DT_F32);
+  default:
+    return unary(r, plain[which], x);
+  }
+}
+
+/* Steps: only of inputs, which no rounding has touched. */
+static Node *recipe_step(Random *r) {
+  static const Op ops[] = {OP_FLOOR, OP_CEIL, OP_ROUND, OP_SIGN};
+  Node *x = pick(r);
+  if (x->op != OP_INPUT && x->op != OP_PARAM) return NULL;
+  if (chance(r, 4)) return cast(r, cast(r, scale(r, x, 4), DT_I32), DT_F32);
+  return unary(r, ops[below(r, 4)], scale(r, x, 3));
+}
+
+static Node *recipe_binary(Random *r) {
+  Node *x = pick(r), *y = partner(r, x);
+  switch (below(r, 9)) {
+  case 0:
+    return scale(r, binary(r, OP_ADD, x, y), 0.5);
+  case 1:
+    return scale(r, binary(r, OP_SUB, x, y), 0.5);
+  case 2:
+    return scale(r, binary(r, OP_MUL, x, y), 0.25);
+  case 3:
+    return binary(r, OP_DIV, x, with(r, OP_ADD, unary(r, OP_ABS, y), 1));
+  case 4:
+    return binary(r, OP_POW, with(r, OP_ADD, scale(r, unary(r, OP_ABS, x), 0.25), 0.5),
+                  unary(r, OP_TANH, y));
+  case 5:
+    return binary(r, OP_MAX, x, with(r, OP_ADD, scale(r, y, 0.875), 0.1230));
+  case 6:
+    return binary(r, OP_MIN, x, with(r, OP_SUB, scale(r, y, 0.875), 0.0770));
+  case 7:
+    return make_select(r->graph, mask(r, x), x, make_broadcast(r->graph, y, x->type.shape, at(r)),
+                       at(r));
+  default:
+    return binary(r, OP_MUL, cast(r, mask(r, x), DT_F32), x);
+  }
+}
+
+static Node *recipe_reduce(Random *r) {
+  Node *x = pick(r), *y;
+  int64_t axes[MAX_RANK];
+  int count = axes_of(r, &x->type.shape, axes);
+  int64_t total = reduced(&x->type.shape, axes, count);
+  switch (below(r, 5)) {
+  case 0:
+    y = reduce(r, OP_RMAX, spread(r, x), axes, count);
+    break;
+  case 1:
+    y = reduce(r, OP_RMIN, spread(r, x), axes, count);
+    break;
+  case 2:
+    if (total > 6) return NULL;
+    y = with(r, OP_ADD, scale(r, unary(r, OP_TANH, x), 0.25), 1);
+    y = reduce(r, OP_PROD, y, axes, count);
+    break;
+  case 3:
+    if (count != 1) return NULL;
+    y = reduce(r, chance(r, 2) ? OP_ARGMAX : OP_ARGMIN, spread(r, x), axes, 1);
+    y = scale(r, cast(r, y, DT_F32), 1.0 / (double)total);
+    break;
+  default:
+    y = mean(r, x, axes, count);
+  }
+  if (chance(r, 2)) return y;
+  return scale(r, binary(r, OP_SUB, x, y), 0.5);
+}
+
+static Node *recipe_softmax(Random *r) {
+  Node *x = pick(r);
+  int64_t axes[MAX_RANK];
+  int count = axes_of(r, &x->type.shape, axes);
+  if (!count) return NULL;
+  Node *top = reduce(r, OP_RMAX, x, axes, count);
+  if (chance(r, 2)) top = unary(r, OP_STOP_GRADIENT, top);
+  Node *shifted = binary(r, OP_SUB, x, top), *power = unary(r, OP_EXP, shifted);
+  Node *sum = reduce(r, OP_SUM, power, axes, count);
+  if (chance(r, 2)) return binary(r, OP_DIV, power, sum);
+  return scale(r, binary(r, OP_SUB, shifted, unary(r, OP_LOG, sum)), 0.25);
+}
+
+static Node *recipe_norm(Random *r) {
+  Node *x = pick(r);
+  int64_t axes[MAX_RANK];
+  int count = axes_of(r, &x->type.shape, axes);
+  if (!count) return NULL;
+  Node *centred = binary(r, OP_SUB, x, mean(r, x, axes, count));
+  Node *variance = mean(r, binary(r, OP_MUL, centred, centred), axes, count);
+  Node *y = binary(r, OP_MUL, centred, unary(r, OP_RSQRT, with(r, OP_ADD, variance, 0.25)));
+  return activation(r, binary(r, OP_ADD, binary(r, OP_MUL, y, partner(r, y)), partner(r, y)));
+}
+
+/* Picks one class of each row by label, as a cross entropy does. */
+static Node *recipe_label(Random *r) {
+  Node *x = pick(r);
+  int64_t last = x->type.shape.rank ? x->type.shape.dim[x->type.shape.rank - 1] : 1;
+  int64_t rows = elements(x) / last, dims[] = {rows, last};
+  Shape column = shape_of(2, (int64_t[]){rows, 1});
+  Node *index = indices(r, rows, last);
+  Node *classes = make_iota(r->graph, index->type.dtype, shape_of(2, dims), 1, at(r));
+  Node *hit = binary(r, OP_EQ, classes, reshape(r, index, column));
+  x = reshape(r, x, shape_of(2, dims));
+  return reduce(r, OP_SUM, make_select(r->graph, hit, x, constant(r, DT_F32, 0), at(r)),
+                (int64_t[]){1}, 1);
+}
+
+static Node *recipe_dot(Random *r) {
+  int rank = 2 + below(r, 3);
+  Node *x = pick(r);
+  bool ta = chance(r, 3), tb = chance(r, 2);
+  x = reshape(r, x, factor(r, elements(x), rank));
+  int64_t inner = x->type.shape.dim[ta ? rank - 2 : rank - 1], columns = size(r);
+  Shape of = x->type.shape;
+  of.dim[rank - 2] = tb ? columns : inner;
+  of.dim[rank - 1] = tb ? inner : columns;
+  if (shape_elements(&of) > MOST_ELEMENTS || elements(x) / inner * columns > MOST_ELEMENTS)
+    return NULL;
+  Shape small = shape_of(2, &of.dim[rank - 2]);
+  Node *w = chance(r, 2) ? param(r, small) : param(r, of);
+  Node *y = make_dot(r->graph, x, make_broadcast(r->graph, w, of, at(r)), ta, tb, at(r));
+  y = scale(r, y, 0.5);
+  if (chance(r, 2)) y = binary(r, OP_ADD, y, partner(r, y));
+  return activation(r, y);
+}
+
+static Node *image(Random *r) {
+  Node *x = pick(r);
+  return reshape(r, x, factor(r, elements(x), 4));
+}
+
+/* Window sizes that fit the image. */
+static void window(Random *r, const Shape *of, bool is_pool, int64_t kernel[2], int64_t stride[2],
+                   int64_t padding[4], int64_t dilation[2]) {
+  for (int i = 0; i < 2; i++) {
+    kernel[i] = 1 + below(r, 4);
+    stride[i] = 1 + below(r, 3);
+    dilation[i] = is_pool ? 1 : 1 + below(r, 2);
+    padding[i] = below(r, kernel[i]);
+    padding[i + 2] = below(r, kernel[i]);
+    if (of->dim[2 + i] + padding[i] + padding[i + 2] < dilation[i] * (kernel[i] - 1) + 1)
+      kernel[i] = dilation[i] = 1, padding[i] = padding[i + 2] = 0;
+  }
+}
+
+static Node *recipe_conv(Random *r) {
+  Node *x = image(r);
+  int64_t kernel[2], stride[2], padding[4], dilation[2], channels = x->type.shape.dim[1];
+  window(r, &x->type.shape, false, kernel, stride, padding, dilation);
+  int64_t groups = chance(r, 3) ? channels : channels % 2 == 0 && chance(r, 2) ? 2 : 1;
+  int64_t outputs = groups * (1 + below(r, 4));
+  int64_t dims[] = {outputs, channels / groups, kernel[0], kernel[1]};
+  Shape weight = shape_of(4, dims);
+  if (shape_elements(&weight) > MOST_ELEMENTS || elements(x) / channels * outputs > MOST_ELEMENTS)
+    return NULL;
+  Node *inputs[] = {x, param(r, weight)};
+  Attr attrs[] = {attr_ints(ATTR_STRIDE, stride, 2), attr_ints(ATTR_PADDING, padding, 4),
+                  attr_ints(ATTR_DILATION, dilation, 2), attr_int(ATTR_GROUPS, groups)};
+  Node *y = scale(r, graph_node(r->graph, OP_CONV, inputs, 2, attrs, 4, NULL, at(r)), 0.5);
+  if (elements(y) > MOST_ELEMENTS) return NULL;
+  if (chance(r, 2)) y = binary(r, OP_ADD, y, param(r, shape_of(3, (int64_t[]){outputs, 1, 1})));
+  return activation(r, y);
+}
+
+static Node *recipe_pool(Random *r) {
+  Node *x = image(r);
+  int64_t kernel[2], stride[2], padding[4], dilation[2];
+  window(r, &x->type.shape, true, kernel, stride, padding, dilation);
+  bool is_max = chance(r, 2);
+  if (is_max) x = spread(r, x);
+  Attr attrs[] = {attr_ints(ATTR_KERNEL, kernel, 2), attr_ints(ATTR_STRIDE, stride, 2),
+                  attr_ints(ATTR_PADDING, padding, 4), attr_bool(ATTR_COUNT_PAD, chance(r, 2))};
+  return graph_node(r->graph, is_max ? OP_POOL_MAX : OP_POOL_AVG, &x, 1, attrs, is_max ? 3 : 4,
+                    NULL, at(r));
+}
+
+static Node *recipe_shape(Random *r) {
+  Node *x = pick(r);
+  Shape of = x->type.shape;
+  int64_t perm[MAX_RANK];
+  switch (below(r, 3)) {
+  case 0:
+    return reshape(r, x, factor(r, elements(x), 1 + below(r, 5)));
+  case 1:
+    for (int i = 0; i < of.rank; i++) {
+      int k = below(r, i + 1);
+      perm[i] = perm[k];
+      perm[k] = i;
+    }
+    return make_transpose(r->graph, x, perm, at(r));
+  default:
+    for (int i = 0; i < of.rank; i++)
+      if (of.dim[i] == 1) of.dim[i] = size(r);
+    if (shape_elements(&of) > MOST_ELEMENTS) return NULL;
+    return make_broadcast(r->graph, x, of, at(r));
+  }
+}
+
+static Node *recipe_cut(Random *r) {
+  Node *x = pick(r);
+  Type to = x->type;
+  int64_t start[MAX_RANK], step[MAX_RANK], low[MAX_RANK], high[MAX_RANK];
+  bool is_pad = chance(r, 2);
+  for (int i = 0; i < to.shape.rank; i++) {
+    int64_t size = to.shape.dim[i];
+    low[i] = below(r, 3);
+    high[i] = below(r, 3);
+    start[i] = below(r, size);
+    step[i] = 1 + below(r, 3);
+    int64_t most = (size - 1 - start[i]) / step[i] + 1;
+    to.shape.dim[i] = is_pad ? size + low[i] + high[i] : 1 + below(r, most);
+  }
+  if (shape_elements(&to.shape) > MOST_ELEMENTS) return NULL;
+  int rank = to.shape.rank;
+  Attr cut[] = {attr_ints(ATTR_START, start, rank), attr_ints(ATTR_STEP, step, rank)};
+  Attr pad[] = {attr_ints(ATTR_LOW, low, rank), attr_ints(ATTR_HIGH, high, rank),
+                attr_float(ATTR_VALUE, chance(r, 2) ? 0 : 0.75)};
+  return is_pad ? graph_node(r->graph, OP_PAD, &x, 1, pad, 3, NULL, at(r))
+                : graph_node(r->graph, OP_SLICE, &x, 1, cut, 2, &to, at(r));
+}
+
+static Node *recipe_concat(Random *r) {
+  Node *x = pick(r), *parts[3] = {x};
+  int rank = x->type.shape.rank, count = 1 + below(r, 3);
+  if (!rank || elements(x) * count > MOST_ELEMENTS) return NULL;
+  for (int i = 1; i < count; i++)
+    parts[i] = make_broadcast(r->graph, partner(r, x), x->type.shape, at(r));
+  Attr attr = attr_int(ATTR_AXIS, below(r, rank));
+  return graph_node(r->graph, OP_CONCAT, parts, count, &attr, 1, NULL, at(r));
+}
+
+static Node *recipe_lookup(Random *r) {
+  Node *x = pick(r);
+  x = reshape(r, x, factor(r, elements(x), 2));
+  int64_t rows = x->type.shape.dim[0], width = x->type.shape.dim[1], count = 1 + below(r, 12);
+  if (chance(r, 2)) {
+    if (count * width > MOST_ELEMENTS) return NULL;
+    Node *inputs[] = {x, indices(r, count, rows)};
+    return graph_node(r->graph, OP_GATHER, inputs, 2, NULL, 0, NULL, at(r));
+  }
+  Node *inputs[] = {x, indices(r, rows, count)};
+  Type to = {DT_F32, shape_of(2, (int64_t[]){count, width})};
+  Node *y = graph_node(r->graph, OP_SCATTER_ADD, inputs, 2, NULL, 0, &to, at(r));
+  return scale(r, y, 1.0 / (double)rows);
+}
+
+static Node *recipe_dropout(Random *r) {
+  Node *x = pick(r);
+  Type scalar = {DT_I64, shape_scalar()}, type = x->type, setting = {DT_F64, shape_scalar()};
+  if (!r->step) {
+    r->step = leaf(r, OP_STATE, "step", scalar, "zeros", 0, 0);
+    r->seed = cast(r, leaf(r, OP_SETTING, "train.seed", setting, NULL, 0, 0), DT_I64);
+  }
+  Attr stream = attr_int(ATTR_STREAM, r->streams++);
+  Node *inputs[] = {r->seed, r->step};
+  Node *draw = graph_node(r->graph, OP_RANDOM, inputs, 2, &stream, 1, &type, at(r));
+  Node *keep = with(r, OP_LT, draw, chance(r, 2) ? 0.5 : 0.875);
+  return make_select(r->graph, keep, x, constant(r, DT_F32, 0), at(r));
+}
+
+/* A running mean: read here, written at the end of the step. */
+static Node *recipe_state(Random *r) {
+  Node *x = pick(r);
+  int64_t axes[MAX_RANK];
+  int count = axes_of(r, &x->type.shape, axes);
+  Node *now = mean(r, x, axes, count);
+  const char *name = arena_printf(r->graph->arena, "s%d.mean", r->states++);
+  Node *old = leaf(r, OP_STATE, name, now->type, "uniform", -1, 1);
+  Node *update = binary(r, OP_ADD, scale(r, old, 0.75), scale(r, now, 0.25));
+  Attr target = attr_str(ATTR_TARGET, name);
+  Node *assign = graph_node(r->graph, OP_ASSIGN, &update, 1, &target, 1, NULL, at(r));
+  graph_add_root(r->graph, ROOT_ASSIGN, name, assign);
+  return scale(r, binary(r, OP_SUB, x, old), 0.5);
+}
+
+static Node *recipe_leaf(Random *r) {
+  return chance(r, 2) ? param(r, shape(r)) : input(r, DT_F32, shape(r));
+}
+
+static Node *(*const recipes[])(Random *) = {
+    recipe_unary,  recipe_unary,  recipe_unary,   recipe_binary, recipe_binary, recipe_binary,
+    recipe_reduce, recipe_reduce, recipe_softmax, recipe_norm,   recipe_label,  recipe_dot,
+    recipe_dot,    recipe_conv,   recipe_pool,    recipe_shape,  recipe_shape,  recipe_cut,
+    recipe_concat, recipe_lookup, recipe_dropout, recipe_state,  recipe_leaf,   recipe_step,
+};
+
+/* ── the whole ──────────────────────────────────────────────────────────────────────────────── */
+static Node *average(Random *r, Node *x) {
+  int64_t axes[MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
+  return reshape(r, mean(r, x, axes, x->type.shape.rank), shape_scalar());
+}
+
+/* The mean over everything in the pool that nothing else uses, weighted by position: a softmax,
+ * whose plain mean is constant, then has a gradient too. */
+static void add_loss(Random *r) {
+  int *uses = graph_use_counts(r->graph, r->graph->arena), terms = 0, count = r->pool.count;
+  Node *loss = NULL;
+  for (int i = 0; i < count; i++) {
+    Node *x = r->pool.at[i];
+    if (uses[x->id] || x->op == OP_INPUT) continue;
+    uses[x->id] = 1; /* a recipe may give back what it took */
+    Node *term = average(r, binary(r, OP_MUL, x, pattern(r, x->type.shape)));
+    loss = loss ? binary(r, OP_ADD, loss, term) : term;
+    terms++;
+  }
+  if (!loss) loss = average(r, r->pool.at[count - 1]), terms = 1;
+  graph_add_root(r->graph, ROOT_LOSS, "loss", scale(r, loss, 1.0 / terms));
+}
+
+Graph *graph_random(Arena *arena, uint64_t seed, int size) {
+  Random random = {.graph = graph_new(arena, "train"), .state = seed}, *r = &random;
+  Node *first = input(r, DT_F32, shape(r)), *second = param(r, shape(r));
+  VEC_PUSH(arena, r->pool, first);
+  VEC_PUSH(arena, r->pool, second);
+  for (int made = 0; made < size;) {
+    Node *node = recipes[below(r, (int64_t)(sizeof recipes / sizeof *recipes))](r);
+    if (!node) continue;
+    VEC_PUSH(arena, r->pool, node);
+    made++;
+  }
+  graph_add_root(r->graph, ROOT_METRIC, "average", average(r, pick(r)));
+  for (int i = 0, count = below(r, 3); i < count; i++)
+    graph_add_root(r->graph, ROOT_OUTPUT, arena_printf(arena, "out%d", i), pick(r));
+  add_loss(r);
+  return r->graph;
+}
