@@ -1,7 +1,7 @@
 /* fuse_group: which units share a kernel. Every unit begins as a group of its own; then pairs of
  * groups are merged, the pair that saves most bytes first, in rounds: what goes for nothing with a
- * contraction (bias, activation); column reductions with the pointwise work that feeds them; other
- * epilogues; rows; the rest.
+ * contraction (bias, activation); rows; column reductions with the pointwise work that feeds them;
+ * other epilogues; the rest.
  *
  * A merge is legal if the union has one domain, if every read inside of it is one that its kind of
  * kernel can do (the same element; in rows also the row's value), if no path leads from the union
@@ -9,9 +9,9 @@
 #include "passes/fuse_plan.h"
 #include <stdlib.h>
 
-typedef enum { ROUND_BIAS, ROUND_COLUMN, ROUND_EPILOGUE, ROUND_ROW, ROUND_REST, ROUNDS } Round;
+typedef enum { ROUND_BIAS, ROUND_ROW, ROUND_COLUMN, ROUND_EPILOGUE, ROUND_REST, ROUNDS } Round;
 
-enum { SIBLING_READERS = 12, SMALL_BYTES = 1024 };
+enum { SIBLING_READERS = 12, SMALL_BYTES = 32 };
 
 typedef struct {
   int a, b;      /* units; their groups are to be merged */

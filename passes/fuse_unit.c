@@ -10,11 +10,12 @@
  *     cost more than RECOMPUTE_COST, or keep alive what nothing else keeps (then storing the node in
  *     place of its source is no dearer and saves the work);
  *   - its cone of pulled nodes has become too big.
- * Being a unit costs nothing while all its readers end up in the same kernel. Scalars are never
- * units: the schedule's arithmetic is done where the rate is needed. */
+ * Being a unit costs nothing while all its readers end up in the same kernel. The same rules hold for
+ * scalars: a division is done wherever its result is needed, the power and the cosine of a schedule
+ * once, in the kernel that collects all tiny work. */
 #include "passes/fuse_plan.h"
 
-enum { GROWTH_COST = 3, WINDOW_COST = 8, RECOMPUTE_COST = 40, CONE_NODES = 64, CONE_READS = 16 };
+enum { GROWTH_COST = 3, SCALAR_COST = 10, WINDOW_COST = 8, RECOMPUTE_COST = 40, CONE_NODES = 64, CONE_READS = 16 };
 
 int64_t fuse_elements(const Node *node) { return shape_elements(&node->type.shape); }
 
@@ -107,7 +108,7 @@ static void walk_cone(ConeWalk *walk, const Node *node, const Node *top, Cone *c
     return;
   }
   cone->nodes++;
-  if (fuse_elements(node) > 1) cone->cost += op_cost(node);
+  cone->cost += op_cost(node);
   for (int i = 0; i < node->input_count; i++) walk_cone(walk, node->input[i], top, cone);
 }
 
@@ -193,10 +194,11 @@ static bool is_kept_anyway(const FusePlan *plan, const Users *users, const ConeW
 
 static bool should_be_unit(FusePlan *plan, const Users *users, ConeWalk *walk, const Node *node) {
   if (fuse_is_leaf(node) || node->op == OP_CONST || node->op == OP_IOTA || node->op == OP_RANDOM ||
-      node->op == OP_RESHAPE || fuse_elements(node) <= 1)
+      node->op == OP_RESHAPE)
     return false;
   int id = node->id;
   Cone cone = cone_of(walk, node);
+  if (fuse_elements(node) <= 1) return users->grows[id] && cone.cost > SCALAR_COST;
   if (cone.nodes > CONE_NODES || cone.reads > CONE_READS) return true;
   if (users->grows[id] && cone.cost > GROWTH_COST) return true;
   if (users->in_overlap[id] && cone.cost > 0) return true;
