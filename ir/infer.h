@@ -1,4 +1,4 @@
-/* infer: what the shape rules share. Private to ir/infer.c and ir/infer_window.c. */
+/* infer: what the shape rules share. Private to ir/infer*.c. */
 #ifndef FT_IR_INFER_H
 #define FT_IR_INFER_H
 #include "ir/graph.h"
@@ -24,6 +24,19 @@ const Attr *infer_need_ints(Infer *in, AttrId id, int count);
 bool infer_need_given(Infer *in);
 const char *infer_show(Infer *in, const Type *type);
 const char *infer_show_shape(Infer *in, const Shape *shape);
+
+/* Whether a value of the attribute `value` exists in the dtype. */
+bool infer_value(Infer *in, DType dtype, double value);
+
+/* ir/infer_move.c */
+bool infer_reshape(Infer *in);
+bool infer_transpose(Infer *in);
+bool infer_broadcast(Infer *in);
+bool infer_slice(Infer *in);
+bool infer_pad(Infer *in);
+bool infer_concat(Infer *in);
+bool infer_gather(Infer *in);
+bool infer_scatter_add(Infer *in); /* of a given type */
 
 /* ir/infer_window.c */
 bool infer_conv(Infer *in);
