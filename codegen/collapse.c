@@ -1,0 +1,277 @@
+/* collapse: walks the body as the emitter will, but with symbols for the domain's dimensions, and
+ * notes every border between two dimensions that some access needs. */
+#include "codegen/collapse.h"
+#include "passes/fuse.h"
+#include <string.h>
+
+/* One digit of a symbolic index: a dimension of the domain, or something computed (dim -1) from the
+ * dimensions in `mask`. */
+typedef struct {
+  int64_t extent;
+  int dim;
+  uint32_t mask;
+} Item;
+enum { MAX_ITEMS = 24 };
+typedef struct {
+  int count;
+  Item item[MAX_ITEMS];
+} Symbol;
+
+typedef struct Visit {
+  struct Visit *next;
+  Symbol symbol;
+} Visit;
+
+typedef struct {
+  Arena *scratch;
+  Shape domain;
+  int next_dim[MAX_RANK]; /* the next dimension with more than one element, or -1 */
+  bool border[MAX_RANK];  /* between dimension d and next_dim[d] */
+  Visit **seen;           /* by node id */
+} Walk;
+
+static void push(Symbol *symbol, int64_t extent, int dim, uint32_t mask) {
+  if (extent == 1) return;
+  if (symbol->count < MAX_ITEMS) symbol->item[symbol->count++] = (Item){extent, dim, mask};
+}
+
+/* These items are read as one number: borders inside may go if they are whole neighbours. */
+static void use(Walk *walk, const Symbol *symbol) {
+  uint32_t present = 0, computed = 0;
+  int position[MAX_RANK];
+  for (int i = 0; i < symbol->count; i++) {
+    if (symbol->item[i].dim >= 0) {
+      present |= 1u << symbol->item[i].dim;
+      position[symbol->item[i].dim] = i;
+    } else {
+      computed |= symbol->item[i].mask;
+    }
+  }
+  for (int d = 0; d < walk->domain.rank; d++) {
+    int next = walk->next_dim[d];
+    if (next < 0 || walk->domain.dim[d] == 1) continue;
+    bool first = present >> d & 1, second = present >> next & 1;
+    if (first && second && position[next] != position[d] + 1) walk->border[d] = true;
+    if (first != second) walk->border[d] = true;
+    /* something computed from one of them lies elsewhere in the address: it cannot be collapsed with
+     * a dimension that is also used plainly */
+    if ((computed >> d & 1) != (computed >> next & 1)) walk->border[d] = true;
+  }
+}
+
+static int64_t elements_from(const Shape *shape, int d) {
+  int64_t count = 1;
+  for (; d < shape->rank; d++) count *= shape->dim[d];
+  return count;
+}
+
+/* Dimensions [from, to) of `shape`, whose elements `symbol` counts. */
+static void run(Walk *walk, const Symbol *symbol, const Shape *shape, int from, int to,
+                Symbol *out) {
+  int64_t low = elements_from(shape, to), high = elements_from(shape, from), weight = 1;
+  if (high <= low) return;
+  int first = -1, last = -1;
+  for (int k = symbol->count; k >= 0; k--) {
+    if (weight == low) last = k;
+    if (weight == high) first = k;
+    if (k > 0) weight *= symbol->item[k - 1].extent;
+  }
+  if (first >= 0 && last >= 0) {
+    for (int k = first; k < last; k++)
+      push(out, symbol->item[k].extent, symbol->item[k].dim, symbol->item[k].mask);
+    return;
+  }
+  uint32_t mask = 0; /* cut through a digit: keep every border that is involved */
+  for (int k = 0; k < symbol->count; k++) {
+    Symbol alone = {.count = 1, .item = {symbol->item[k]}};
+    use(walk, &alone);
+    mask |= symbol->item[k].dim >= 0 ? 1u << symbol->item[k].dim : symbol->item[k].mask;
+  }
+  push(out, high / low, -1, mask);
+}
+
+/* Dimension d as a number that is computed with. */
+static void computed(Walk *walk, const Symbol *symbol, const Shape *shape, int d, int64_t extent,
+                     Symbol *out) {
+  Symbol part = {0};
+  run(walk, symbol, shape, d, d + 1, &part);
+  use(walk, &part);
+  uint32_t mask = 0;
+  for (int k = 0; k < part.count; k++)
+    mask |= part.item[k].dim >= 0 ? 1u << part.item[k].dim : part.item[k].mask;
+  push(out, extent, -1, mask);
+}
+
+static void visit(Walk *walk, const Node *node, const Symbol *symbol);
+
+static void visit_resized(Walk *walk, const Node *node, const Node *input, const Symbol *symbol,
+                          bool is_dropped) {
+  const Shape *out = &node->type.shape, *in = &input->type.shape;
+  Symbol inner = {0};
+  for (int d = 0; d < out->rank;) {
+    int end = d;
+    while (end < out->rank && in->dim[end] == out->dim[end]) end++;
+    run(walk, symbol, out, d, end, &inner);
+    if (end < out->rank && !is_dropped) computed(walk, symbol, out, end, in->dim[end], &inner);
+    d = end + 1;
+  }
+  visit(walk, input, &inner);
+}
+
+static void visit_transpose(Walk *walk, const Node *node, const Symbol *symbol) {
+  const Shape *shape = &node->type.shape;
+  const int64_t *perm = node_attr(node, ATTR_PERM)->ints;
+  int source[MAX_RANK];
+  for (int i = 0; i < shape->rank; i++) source[perm[i]] = i;
+  Symbol inner = {0};
+  for (int j = 0; j < shape->rank; j++)
+    run(walk, symbol, shape, source[j], source[j] + 1, &inner);
+  visit(walk, node->input[0], &inner);
+}
+
+static void visit_concat(Walk *walk, const Node *node, const Symbol *symbol) {
+  const Shape *out = &node->type.shape;
+  int axis = (int)node_int(node, ATTR_AXIS, 0);
+  for (int i = 0; i < node->input_count; i++) {
+    Symbol inner = {0};
+    run(walk, symbol, out, 0, axis, &inner);
+    computed(walk, symbol, out, axis, node->input[i]->type.shape.dim[axis], &inner);
+    run(walk, symbol, out, axis + 1, out->rank, &inner);
+    visit(walk, node->input[i], &inner);
+  }
+}
+
+static void visit_gather(Walk *walk, const Node *node, const Symbol *symbol) {
+  const Shape *out = &node->type.shape;
+  const Node *table = node->input[0], *row = node->input[1];
+  Symbol at = {0}, inner = {0};
+  run(walk, symbol, out, 0, row->type.shape.rank, &at);
+  uint32_t mask = 0;
+  for (int k = 0; k < at.count; k++)
+    mask |= at.item[k].dim >= 0 ? 1u << at.item[k].dim : at.item[k].mask;
+  visit(walk, row, &at);
+  push(&inner, table->type.shape.dim[0], -1, mask);
+  run(walk, symbol, out, row->type.shape.rank, out->rank, &inner);
+  visit(walk, table, &inner);
+}
+
+static void visit_window(Walk *walk, const Node *node, const Symbol *symbol) {
+  const Shape *out = &node->type.shape;
+  int height = node_str(node, ATTR_LAYOUT)[1] == 'h' ? 1 : 2;
+  for (int i = 0; i < node->input_count; i++) {
+    const Shape *in = &node->input[i]->type.shape;
+    Symbol inner = {0};
+    run(walk, symbol, out, 0, height, &inner);
+    computed(walk, symbol, out, height, in->dim[height], &inner);
+    computed(walk, symbol, out, height + 1, in->dim[height + 1], &inner);
+    run(walk, symbol, out, height + 2, out->rank, &inner);
+    visit(walk, node->input[i], &inner);
+  }
+}
+
+static bool is_seen(Walk *walk, const Node *node, const Symbol *symbol) {
+  for (Visit *v = walk->seen[node->id]; v; v = v->next)
+    if (v->symbol.count == symbol->count &&
+        !memcmp(v->symbol.item, symbol->item, sizeof(Item) * (size_t)symbol->count))
+      return true;
+  Visit *v = ARENA_NEW(walk->scratch, Visit);
+  v->symbol = *symbol;
+  v->next = walk->seen[node->id];
+  walk->seen[node->id] = v;
+  return false;
+}
+
+static void visit_inputs(Walk *walk, const Node *node, const Symbol *symbol) {
+  for (int i = 0; i < node->input_count; i++) visit(walk, node->input[i], symbol);
+}
+
+static void visit(Walk *walk, const Node *node, const Symbol *symbol) {
+  if (!shape_elements(&node->type.shape) || is_seen(walk, node, symbol)) return;
+  OpClass op_class = op_info[node->op].op_class;
+  if (op_class == CLASS_REDUCE) return; /* has been computed: a value of its row */
+  if (op_class == CLASS_POINTWISE || node->op == OP_RESHAPE || node->op == OP_STOP_GRADIENT) {
+    visit_inputs(walk, node, symbol);
+    return;
+  }
+  if (op_class == CLASS_WINDOW) {
+    visit_window(walk, node, symbol);
+    return;
+  }
+  switch (node->op) {
+  case OP_CONST: return;
+  case OP_IOTA: {
+    Symbol ignored = {0};
+    int axis = (int)node_int(node, ATTR_AXIS, 0);
+    computed(walk, symbol, &node->type.shape, axis, node->type.shape.dim[axis], &ignored);
+    return;
+  }
+  case OP_TRANSPOSE: visit_transpose(walk, node, symbol); return;
+  case OP_BROADCAST: visit_resized(walk, node, node->input[0], symbol, true); return;
+  case OP_SLICE:
+  case OP_PAD: visit_resized(walk, node, node->input[0], symbol, false); return;
+  case OP_CONCAT: visit_concat(walk, node, symbol); return;
+  case OP_GATHER: visit_gather(walk, node, symbol); return;
+  default: use(walk, symbol); return; /* arg, random, a contraction's result: an element number */
+  }
+}
+
+uint32_t collapse_axes(const Node *node) {
+  const Attr *axes = node_attr(node, ATTR_AXES);
+  uint32_t mask = 0;
+  for (int i = 0; axes && i < axes->count; i++) mask |= 1u << axes->ints[i];
+  return mask;
+}
+
+static void walk_body(Walk *walk, const Graph *body) {
+  Symbol all = {0};
+  for (int d = 0; d < walk->domain.rank; d++) push(&all, walk->domain.dim[d], d, 0);
+  walk->seen = ARENA_ARRAY(walk->scratch, Visit *, body->nodes.count);
+  for (int i = 0; i < body->roots.count; i++) {
+    const Node *root = body->roots.at[i].node;
+    if (shape_elements(&root->type.shape) == shape_elements(&walk->domain)) visit(walk, root, &all);
+  }
+  for (int i = 0; i < body->nodes.count; i++)
+    if (op_info[body->nodes.at[i]->op].op_class == CLASS_REDUCE) {
+      const Node *reduce = body->nodes.at[i];
+      visit(walk, reduce->input[0], &all);
+      if (reduce->op == OP_ARGMAX || reduce->op == OP_ARGMIN) {
+        Symbol ignored = {0};
+        int axis = (int)node_attr(reduce, ATTR_AXES)->ints[0];
+        const Shape *input = &reduce->input[0]->type.shape;
+        computed(walk, &all, input, axis, input->dim[axis], &ignored);
+      }
+    }
+}
+
+Domain collapse_domain(Arena *scratch, const Node *node) {
+  Walk walk = {.scratch = scratch, .domain = kernel_domain(node)};
+  uint32_t axes = collapse_axes(node);
+  const Shape *shape = &walk.domain;
+  for (int d = shape->rank - 1, next = -1; d >= 0; d--) {
+    walk.next_dim[d] = next;
+    if (shape->dim[d] == 1) continue;
+    walk.border[d] = next >= 0 && (axes >> d & 1) != (axes >> next & 1);
+    next = d;
+  }
+  /* Values of the reduced shape are pulled per row, at the kept digits: fine with any borders that
+   * the kept dimensions have, so what they need is noted too. */
+  walk_body(&walk, node->body);
+  if (axes) {
+    Symbol kept = {0};
+    for (int d = 0; d < shape->rank; d++)
+      if (!(axes >> d & 1)) push(&kept, shape->dim[d], d, 0);
+    for (int i = 0; i < node->body->roots.count; i++) {
+      const Node *root = node->body->roots.at[i].node;
+      if (shape_elements(&root->type.shape) != shape_elements(shape)) visit(&walk, root, &kept);
+    }
+  }
+  Domain domain = {0};
+  for (int d = 0; d < shape->rank; d++) {
+    if (shape->dim[d] == 1) continue;
+    int64_t *extent = &domain.extent[domain.count];
+    *extent = (*extent ? *extent : 1) * shape->dim[d];
+    domain.is_reduced[domain.count] = axes >> d & 1;
+    if (walk.border[d] || walk.next_dim[d] < 0) domain.count++;
+  }
+  return domain;
+}

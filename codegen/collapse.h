@@ -1,0 +1,17 @@
+/* collapse: the fewest loops a kernel needs. Neighbouring dimensions of the domain become one digit
+ * where every access of the body steps through both as through one. */
+#ifndef FT_CODEGEN_COLLAPSE_H
+#define FT_CODEGEN_COLLAPSE_H
+#include "ir/graph.h"
+
+typedef struct {
+  int count; /* digits, outermost first, none of extent 1; 0: one element */
+  int64_t extent[MAX_RANK];
+  bool is_reduced[MAX_RANK]; /* made of dimensions in the fused node's axes */
+} Domain;
+
+/* `node` is a fused node; a border between a reduced and a kept dimension always stays. */
+Domain collapse_domain(Arena *scratch, const Node *node);
+/* The attribute axes as a bit mask. */
+uint32_t collapse_axes(const Node *node);
+#endif

@@ -1,0 +1,320 @@
+/* host_column: reductions over leading dimensions. The last digit is kept; blocks of it have their
+ * accumulators in a small buffer that stays in the first cache, and every row is added to it by a
+ * vectorised loop. Where the kept digits alone are too little work for the threads, the reduced rows
+ * are cut into parts, decided here and not by the number of threads: each part leaves its sums in the
+ * workspace and a second launch combines them, in order. */
+#include "codegen/host_private.h"
+#include <stdio.h>
+
+enum { BLOCK = 256, UNROLL = 4, MAX_PARTS = 64, PART_ELEMENTS = 16384, ENOUGH_ITEMS = 16 };
+
+typedef struct {
+  HostKernel *kernel;
+  HostReductions reductions;
+  int64_t kept_outer, reduced; /* products of extents */
+  int64_t inner, blocks;       /* the last digit, and its blocks */
+  int64_t parts, part_rows;
+  LLVMValueRef buffer[MAX_REDUCTIONS];
+  LLVMValueRef kept_value[MAX_RANK]; /* by digit */
+  LLVMValueRef first, size;          /* of the block, in the last digit */
+} Column;
+
+static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
+
+static void measure(Column *column) {
+  const Domain *domain = &column->kernel->domain;
+  column->kept_outer = column->reduced = column->inner = 1;
+  for (int k = 0; k < domain->count; k++) {
+    if (domain->is_reduced[k])
+      column->reduced *= domain->extent[k];
+    else if (k == domain->count - 1)
+      column->inner = domain->extent[k];
+    else
+      column->kept_outer *= domain->extent[k];
+  }
+  column->blocks = (column->inner + BLOCK - 1) / BLOCK;
+  column->parts = 1;
+  int64_t items = column->kept_outer * column->blocks;
+  if (items < ENOUGH_ITEMS && column->reductions.depth == 1)
+    column->parts = min64(column->reduced * column->inner / PART_ELEMENTS, MAX_PARTS);
+  if (column->parts < 1) column->parts = 1;
+  column->part_rows = (column->reduced + column->parts - 1) / column->parts;
+  if (column->part_rows)
+    column->parts = (column->reduced + column->part_rows - 1) / column->part_rows;
+}
+
+/* The index of the domain: kept digits of this item, reduced ones from the row's number. */
+static Index domain_index(Column *column, LLVMValueRef row, LLVMValueRef inner) {
+  HostKernel *kernel = column->kernel;
+  const Domain *domain = &kernel->domain;
+  int64_t extent[MAX_RANK];
+  LLVMValueRef value[MAX_RANK];
+  int reduced = 0;
+  for (int k = 0; k < domain->count; k++)
+    if (domain->is_reduced[k]) extent[reduced++] = domain->extent[k];
+  host_unravel(kernel, row, extent, reduced, value);
+  Index index = {0};
+  for (int k = 0, r = 0; k < domain->count; k++) {
+    bool is_last = k == domain->count - 1;
+    LLVMValueRef digit = domain->is_reduced[k] ? value[r++] : is_last ? inner : column->kept_value[k];
+    index_push(&index, domain->extent[k], digit, is_last);
+  }
+  return index;
+}
+
+static Index kept_index(Column *column, LLVMValueRef inner) {
+  const Domain *domain = &column->kernel->domain;
+  Index index = {0};
+  for (int k = 0; k < domain->count; k++) {
+    bool is_last = k == domain->count - 1;
+    if (!domain->is_reduced[k])
+      index_push(&index, domain->extent[k], is_last ? inner : column->kept_value[k], is_last);
+  }
+  return index;
+}
+
+static LLVMValueRef plus(Emitter *e, LLVMValueRef a, LLVMValueRef b) {
+  return emit_index_op(e, LLVMAdd, a, b);
+}
+
+static bool is_side_output(const Column *column, int root) {
+  const Node *node = column->kernel->body->roots.at[root].node;
+  return !column->reductions.node_depth[node->id] &&
+         shape_elements(&node->type.shape) == column->kernel->elements;
+}
+
+/* ── accumulating ───────────────────────────────────────────────────────────────────────────── */
+static LLVMValueRef load_buffer(Column *column, int i, LLVMValueRef local) {
+  return emit_load_at(&column->kernel->emitter, column->buffer[i], column->reductions.at[i].dtype,
+                      local);
+}
+
+static void store_buffer(Column *column, int i, LLVMValueRef local, LLVMValueRef value) {
+  emit_store_at(&column->kernel->emitter, column->buffer[i], column->reductions.at[i].dtype, local,
+                value);
+}
+
+static void clear_buffers(Column *column) {
+  Emitter *e = &column->kernel->emitter;
+  HostLoop loop =
+      host_loop_open(column->kernel, emit_index_const(e, 0), column->size, 1, NULL, 0);
+  for (int i = 0; i < column->reductions.count; i++)
+    store_buffer(column, i, loop.counter,
+                 emit_reduce_identity(e, column->reductions.at[i].op,
+                                      column->reductions.at[i].dtype));
+  host_loop_close(column->kernel, &loop, NULL);
+}
+
+/* One row at one place of the block: folds into value[], and stores side outputs in the first pass. */
+static void take_row(Column *column, int pass, LLVMValueRef row, LLVMValueRef local,
+                     LLVMValueRef *value) {
+  HostKernel *kernel = column->kernel;
+  HostReductions *all = &column->reductions;
+  Emitter *e = &kernel->emitter;
+  Index index = domain_index(column, row, plus(e, column->first, local));
+  for (int i = 0; i < all->count; i++) {
+    if (all->at[i].depth != pass) continue;
+    int extreme = all->at[i].extreme;
+    if (extreme >= 0) all->at[extreme].value = load_buffer(column, extreme, local);
+    LLVMValueRef input = host_reduction_input(kernel, all, i, &index);
+    value[i] = emit_reduce_step(e, all->at[i].op, all->at[i].dtype, value[i], input);
+  }
+  for (int i = 0; i < kernel->body->roots.count && pass == 1; i++)
+    if (is_side_output(column, i)) host_store_result(kernel, i, &index);
+}
+
+/* for rows in steps of `unroll`: for every place of the block. */
+static void rows_loop(Column *column, int pass, LLVMValueRef from, LLVMValueRef to, int unroll) {
+  HostKernel *kernel = column->kernel;
+  HostReductions *all = &column->reductions;
+  Emitter *e = &kernel->emitter;
+  HostLoop rows = host_loop_open(kernel, from, to, unroll, NULL, 0);
+  HostLoop places = host_loop_open(kernel, emit_index_const(e, 0), column->size, 1, NULL, 0);
+  LLVMValueRef value[MAX_REDUCTIONS];
+  for (int i = 0; i < all->count; i++)
+    if (all->at[i].depth == pass) value[i] = load_buffer(column, i, places.counter);
+  for (int u = 0; u < unroll; u++)
+    take_row(column, pass, plus(e, rows.counter, emit_index_const(e, u)), places.counter, value);
+  for (int i = 0; i < all->count; i++)
+    if (all->at[i].depth == pass) store_buffer(column, i, places.counter, value[i]);
+  host_loop_close(kernel, &places, NULL);
+  host_loop_close(kernel, &rows, NULL);
+}
+
+static void accumulate(Column *column, int pass, LLVMValueRef from, LLVMValueRef to) {
+  Emitter *e = &column->kernel->emitter;
+  if (column->kernel->body->nodes.count > 60 || column->reduced < 2 * UNROLL) {
+    rows_loop(column, pass, from, to, 1);
+    return;
+  }
+  LLVMValueRef unroll = emit_index_const(e, UNROLL);
+  LLVMValueRef whole = emit_index_op(e, LLVMSub, to, from);
+  whole = emit_index_op(e, LLVMUDiv, whole, unroll);
+  whole = plus(e, from, emit_index_op(e, LLVMMul, whole, unroll));
+  rows_loop(column, pass, from, whole, UNROLL);
+  rows_loop(column, pass, whole, to, 1);
+}
+
+/* ── results ────────────────────────────────────────────────────────────────────────────────── */
+static void store_reduced(Column *column) {
+  HostKernel *kernel = column->kernel;
+  HostReductions *all = &column->reductions;
+  Emitter *e = &kernel->emitter;
+  HostLoop loop = host_loop_open(kernel, emit_index_const(e, 0), column->size, 1, NULL, 0);
+  Index index = kept_index(column, plus(e, column->first, loop.counter));
+  for (int i = 0; i < all->count; i++)
+    if (all->at[i].is_final)
+      emit_bind_value(e, all->at[i].node, load_buffer(column, i, loop.counter));
+  for (int i = 0; i < kernel->body->roots.count; i++)
+    if (!is_side_output(column, i)) host_store_result(kernel, i, &index);
+  for (int i = 0; i < all->count; i++) emit_bind(e, all->at[i].node, NULL, NULL);
+  host_loop_close(kernel, &loop, NULL);
+}
+
+/* Where the sums of reduction `i`, part `part`, kept number `kept` lie in the workspace. All have
+ * slots of 8 bytes. */
+static LLVMValueRef slot(Column *column, int i, LLVMValueRef part, LLVMValueRef kept) {
+  Emitter *e = &column->kernel->emitter;
+  int64_t sums = column->kept_outer * column->inner;
+  LLVMTypeRef byte = LLVMInt8TypeInContext(e->module->context);
+  LLVMValueRef base = emit_index_const(e, (int64_t)i * column->parts * sums * 8);
+  LLVMValueRef start =
+      LLVMBuildInBoundsGEP2(e->builder, byte, column->kernel->workspace, &base, 1, "");
+  LLVMValueRef at = plus(e, emit_index_op(e, LLVMMul, part, emit_index_const(e, sums)), kept);
+  LLVMTypeRef type = emit_memory_type(e, column->reductions.at[i].dtype);
+  return LLVMBuildInBoundsGEP2(e->builder, type, start, &at, 1, "");
+}
+
+static LLVMValueRef kept_number(Column *column, LLVMValueRef local) {
+  Emitter *e = &column->kernel->emitter;
+  Index index = kept_index(column, plus(e, column->first, local));
+  return index_linear(e, &index);
+}
+
+static void save_part(Column *column, LLVMValueRef part) {
+  Emitter *e = &column->kernel->emitter;
+  LLVMValueRef zero = emit_index_const(e, 0);
+  HostLoop loop = host_loop_open(column->kernel, zero, column->size, 1, NULL, 0);
+  for (int i = 0; i < column->reductions.count; i++)
+    emit_store_at(e, slot(column, i, part, kept_number(column, loop.counter)),
+                  column->reductions.at[i].dtype, zero, load_buffer(column, i, loop.counter));
+  host_loop_close(column->kernel, &loop, NULL);
+}
+
+static void add_part(Column *column, LLVMValueRef part) {
+  Emitter *e = &column->kernel->emitter;
+  LLVMValueRef zero = emit_index_const(e, 0);
+  HostLoop loop = host_loop_open(column->kernel, zero, column->size, 1, NULL, 0);
+  for (int i = 0; i < column->reductions.count; i++) {
+    const HostReduction *reduction = &column->reductions.at[i];
+    LLVMValueRef saved =
+        emit_load_at(e, slot(column, i, part, kept_number(column, loop.counter)), reduction->dtype,
+                     zero);
+    LLVMValueRef sum = load_buffer(column, i, loop.counter);
+    store_buffer(column, i, loop.counter,
+                 emit_reduce_step(e, reduction->op, reduction->dtype, sum, saved));
+  }
+  host_loop_close(column->kernel, &loop, NULL);
+}
+
+/* ── entry points ───────────────────────────────────────────────────────────────────────────── */
+/* Work items: kept outer digits × parts × blocks of the last digit. Returns the part. */
+static LLVMValueRef open_item(Column *column, LLVMValueRef item, int64_t parts) {
+  HostKernel *kernel = column->kernel;
+  const Domain *domain = &kernel->domain;
+  Emitter *e = &kernel->emitter;
+  int64_t extent[MAX_RANK + 2];
+  LLVMValueRef value[MAX_RANK + 2];
+  int count = 0;
+  for (int k = 0; k + 1 < domain->count; k++)
+    if (!domain->is_reduced[k]) extent[count++] = domain->extent[k];
+  extent[count] = parts;
+  extent[count + 1] = column->blocks;
+  host_unravel(kernel, item, extent, count + 2, value);
+  for (int k = 0, n = 0; k + 1 < domain->count; k++)
+    if (!domain->is_reduced[k]) column->kept_value[k] = value[n++];
+  column->first = emit_index_op(e, LLVMMul, value[count + 1], emit_index_const(e, BLOCK));
+  column->size = emit_index_const(e, column->inner);
+  if (column->blocks > 1) {
+    LLVMValueRef left = emit_index_op(e, LLVMSub, column->size, column->first);
+    LLVMValueRef whole = emit_index_const(e, BLOCK);
+    LLVMValueRef is_part = LLVMBuildICmp(e->builder, LLVMIntSLT, left, whole, "");
+    column->size = LLVMBuildSelect(e->builder, is_part, left, whole, "");
+  } else {
+    column->first = emit_index_const(e, 0);
+  }
+  return value[count];
+}
+
+static void make_buffers(Column *column) {
+  for (int i = 0; i < column->reductions.count; i++)
+    column->buffer[i] = host_alloca(
+        column->kernel,
+        emit_memory_type(&column->kernel->emitter, column->reductions.at[i].dtype),
+        min64(column->inner, BLOCK));
+}
+
+static void emit_main(Column *column, Kernel *out) {
+  HostKernel *kernel = column->kernel;
+  Emitter *e = &kernel->emitter;
+  bool is_cut = column->parts > 1;
+  host_start(kernel, kernel->name, is_cut);
+  make_buffers(column);
+  HostLoop items = host_loop_open(kernel, kernel->begin, kernel->end, 1, NULL, 0);
+  LLVMValueRef part = open_item(column, items.counter, column->parts);
+  clear_buffers(column);
+  LLVMValueRef from = emit_index_const(e, 0), to = emit_index_const(e, column->reduced);
+  if (is_cut) {
+    LLVMValueRef rows = emit_index_const(e, column->part_rows), all = to;
+    from = emit_index_op(e, LLVMMul, part, rows);
+    to = plus(e, from, rows);
+    LLVMValueRef is_short = LLVMBuildICmp(e->builder, LLVMIntSGT, to, all, "");
+    to = LLVMBuildSelect(e->builder, is_short, all, to, "");
+  }
+  for (int pass = 1; pass <= column->reductions.depth; pass++) accumulate(column, pass, from, to);
+  if (is_cut)
+    save_part(column, part);
+  else
+    store_reduced(column);
+  host_loop_close(kernel, &items, NULL);
+  host_finish(kernel);
+  host_add_launch(kernel, out, kernel->name,
+                  column->kept_outer * column->parts * column->blocks,
+                  host_grain(kernel, column->part_rows * min64(column->inner, BLOCK)));
+}
+
+static void emit_combine(Column *column, Kernel *out) {
+  HostKernel *kernel = column->kernel;
+  Emitter *e = &kernel->emitter;
+  char *name = arena_printf(kernel->scratch, "%s_combine", kernel->name);
+  host_start(kernel, name, true);
+  make_buffers(column);
+  HostLoop items = host_loop_open(kernel, kernel->begin, kernel->end, 1, NULL, 0);
+  open_item(column, items.counter, 1);
+  clear_buffers(column);
+  HostLoop parts = host_loop_open(kernel, emit_index_const(e, 0),
+                                  emit_index_const(e, column->parts), 1, NULL, 0);
+  add_part(column, parts.counter);
+  host_loop_close(kernel, &parts, NULL);
+  store_reduced(column);
+  host_loop_close(kernel, &items, NULL);
+  host_finish(kernel);
+  int64_t work = column->kept_outer * column->blocks;
+  host_add_launch(kernel, out, name, work,
+                  host_grain(kernel, column->parts * min64(column->inner, BLOCK)));
+}
+
+bool host_emit_column(HostKernel *kernel, Kernel *out) {
+  Column column = {.kernel = kernel};
+  if (!host_find_reductions(kernel, &column.reductions)) return false;
+  const Domain *domain = &kernel->domain;
+  if (domain->count && domain->is_reduced[domain->count - 1]) return host_emit_row(kernel, out);
+  measure(&column);
+  emit_main(&column, out);
+  if (column.parts > 1) {
+    emit_combine(&column, out);
+    int64_t sums = column.kept_outer * column.inner;
+    out->workspace = sums * column.parts * 8 * column.reductions.count;
+  }
+  return true;
+}

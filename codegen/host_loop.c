@@ -1,0 +1,102 @@
+/* host_loop: counted loops, and the skeleton of a kernel without reductions.
+ * The domain's digits become a loop nest whose innermost loop is what LLVM vectorises. */
+#include "codegen/host_private.h"
+
+HostLoop host_loop_open(HostKernel *kernel, LLVMValueRef from, LLVMValueRef to, int64_t step,
+                        LLVMValueRef *initial, int carried_count) {
+  Emitter *e = &kernel->emitter;
+  LLVMContextRef context = e->module->context;
+  LLVMBasicBlockRef before = LLVMGetInsertBlock(e->builder);
+  HostLoop loop = {.step = emit_index_const(e, step), .carried_count = carried_count};
+  loop.head = LLVMAppendBasicBlockInContext(context, e->function, "head");
+  LLVMBasicBlockRef body = LLVMAppendBasicBlockInContext(context, e->function, "body");
+  loop.exit = LLVMAppendBasicBlockInContext(context, e->function, "exit");
+  LLVMBuildBr(e->builder, loop.head);
+  LLVMPositionBuilderAtEnd(e->builder, loop.head);
+  loop.counter = LLVMBuildPhi(e->builder, e->index_type, "i");
+  LLVMAddIncoming(loop.counter, &from, &before, 1);
+  for (int i = 0; i < carried_count; i++) {
+    loop.carried[i] = LLVMBuildPhi(e->builder, LLVMTypeOf(initial[i]), "");
+    LLVMAddIncoming(loop.carried[i], &initial[i], &before, 1);
+  }
+  LLVMValueRef more = LLVMBuildICmp(e->builder, LLVMIntSLT, loop.counter, to, "");
+  LLVMBuildCondBr(e->builder, more, body, loop.exit);
+  LLVMPositionBuilderAtEnd(e->builder, body);
+  emit_scope_open(e);
+  return loop;
+}
+
+void host_loop_close(HostKernel *kernel, HostLoop *loop, LLVMValueRef *next) {
+  Emitter *e = &kernel->emitter;
+  LLVMBasicBlockRef latch = LLVMGetInsertBlock(e->builder);
+  LLVMValueRef counter = LLVMBuildNSWAdd(e->builder, loop->counter, loop->step, "");
+  LLVMAddIncoming(loop->counter, &counter, &latch, 1);
+  for (int i = 0; i < loop->carried_count; i++)
+    LLVMAddIncoming(loop->carried[i], &next[i], &latch, 1);
+  LLVMBuildBr(e->builder, loop->head);
+  emit_scope_close(e);
+  LLVMPositionBuilderAtEnd(e->builder, loop->exit);
+}
+
+static void store_results(HostKernel *kernel, const Index *index) {
+  for (int i = 0; i < kernel->body->roots.count; i++) host_store_result(kernel, i, index);
+}
+
+/* One digit: items are blocks of 16 elements, so that threads never share a cache line. */
+static void emit_flat(HostKernel *kernel, const char *name, Kernel *out) {
+  enum { BLOCK = 16 };
+  Emitter *e = &kernel->emitter;
+  int64_t work = (kernel->elements + BLOCK - 1) / BLOCK;
+  LLVMValueRef block = emit_index_const(e, BLOCK), total = emit_index_const(e, kernel->elements);
+  LLVMValueRef from = emit_index_op(e, LLVMMul, kernel->begin, block);
+  LLVMValueRef to = emit_index_op(e, LLVMMul, kernel->end, block);
+  LLVMValueRef smaller = LLVMBuildICmp(e->builder, LLVMIntSLT, to, total, "");
+  to = LLVMBuildSelect(e->builder, smaller, to, total, "");
+  HostLoop loop = host_loop_open(kernel, from, to, 1, NULL, 0);
+  Index index = index_flat(kernel->elements, loop.counter, true);
+  store_results(kernel, &index);
+  host_loop_close(kernel, &loop, NULL);
+  host_add_launch(kernel, out, name, work, host_grain(kernel, BLOCK));
+}
+
+/* Several: an item is one index of the outer digits; the last one or two are loops inside. */
+static void emit_nest(HostKernel *kernel, const char *name, Kernel *out) {
+  Emitter *e = &kernel->emitter;
+  const Domain *domain = &kernel->domain;
+  int outer = domain->count - 1;
+  int64_t work = 1, inner = domain->extent[outer];
+  for (int k = 0; k < outer; k++) work *= domain->extent[k];
+  bool has_middle = outer >= 2 && work / domain->extent[outer - 1] >= 64;
+  int64_t middle = has_middle ? domain->extent[outer - 1] : 1;
+  if (has_middle) work /= domain->extent[--outer];
+  HostLoop items = host_loop_open(kernel, kernel->begin, kernel->end, 1, NULL, 0), rows;
+  LLVMValueRef value[MAX_RANK];
+  host_unravel(kernel, items.counter, domain->extent, outer, value);
+  Index index = {0};
+  for (int k = 0; k < outer; k++) index_push(&index, domain->extent[k], value[k], false);
+  LLVMValueRef zero = emit_index_const(e, 0);
+  if (has_middle) {
+    rows = host_loop_open(kernel, zero, emit_index_const(e, middle), 1, NULL, 0);
+    index_push(&index, middle, rows.counter, false);
+  }
+  HostLoop loop = host_loop_open(kernel, zero, emit_index_const(e, inner), 1, NULL, 0);
+  index_push(&index, inner, loop.counter, true);
+  store_results(kernel, &index);
+  host_loop_close(kernel, &loop, NULL);
+  if (has_middle) host_loop_close(kernel, &rows, NULL);
+  host_loop_close(kernel, &items, NULL);
+  host_add_launch(kernel, out, name, work, host_grain(kernel, inner * middle));
+}
+
+void host_loop_nest(HostKernel *kernel, const char *name, Kernel *out) {
+  if (kernel->domain.count <= 1)
+    emit_flat(kernel, name, out);
+  else
+    emit_nest(kernel, name, out);
+}
+
+void host_emit_loop(HostKernel *kernel, Kernel *out) {
+  host_start(kernel, kernel->name, false);
+  host_loop_nest(kernel, kernel->name, out);
+  host_finish(kernel);
+}

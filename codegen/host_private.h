@@ -1,0 +1,89 @@
+/* host_private: what the CPU skeletons share: the frame of a kernel, loops, costs. */
+#ifndef FT_CODEGEN_HOST_PRIVATE_H
+#define FT_CODEGEN_HOST_PRIVATE_H
+#include "codegen/collapse.h"
+#include "codegen/host.h"
+#include "passes/fuse.h"
+
+/* A kernel while it is emitted. The builder stands in the body function, whose parameters are the
+ * pointers and the range of work items [begin, end). */
+typedef struct {
+  Emitter emitter;
+  Module *module;
+  Arena *scratch;
+  const Node *node;
+  const Graph *body; /* NULL for a scatter_add */
+  const char *name;
+  const int *alias;
+  Domain domain;
+  int64_t elements; /* of the kernel's domain */
+  LLVMValueRef begin, end;
+  LLVMBasicBlockRef entry; /* allocas go here */
+  LLVMValueRef workspace;  /* NULL: the kernel has none */
+} HostKernel;
+
+/* ── frame (host.c) ── */
+/* Starts entry point `name`; host_finish ends it with a return. */
+void host_start(HostKernel *kernel, const char *name, bool has_workspace);
+void host_finish(HostKernel *kernel);
+LLVMValueRef host_alloca(HostKernel *kernel, LLVMTypeRef type, int64_t count);
+/* Stores the value of result `i` at `index`. */
+void host_store_result(HostKernel *kernel, int i, const Index *index);
+/* The digits of an outer index that counts digits [0, count) of `extent`, as index values. */
+void host_unravel(HostKernel *kernel, LLVMValueRef outer, const int64_t *extent, int count,
+                  LLVMValueRef *value);
+
+/* ── loops (host_loop.c) ── */
+enum { MAX_CARRIED = 32 };
+typedef struct {
+  LLVMValueRef counter, step;
+  LLVMBasicBlockRef head, exit;
+  int carried_count;
+  LLVMValueRef carried[MAX_CARRIED]; /* phi nodes: the values at the head, and after the loop */
+} HostLoop;
+/* for (counter = from; counter < to; counter += step); carried values start as initial[]. Opens a
+ * scope of the emitter. The builder stands in the loop's body. */
+HostLoop host_loop_open(HostKernel *kernel, LLVMValueRef from, LLVMValueRef to, int64_t step,
+                        LLVMValueRef *initial, int carried_count);
+/* next[]: the carried values for the next round. The builder stands after the loop. */
+void host_loop_close(HostKernel *kernel, HostLoop *loop, LLVMValueRef *next);
+
+/* Stores all results over the whole domain; the kernel is started, and the caller finishes it. */
+void host_loop_nest(HostKernel *kernel, const char *name, Kernel *out);
+
+/* ── costs (host_cost.c) ── */
+/* Rough nanoseconds for one element of the domain, memory traffic included. */
+double host_cost(const HostKernel *kernel);
+/* How many work items of this many elements are worth a thread. */
+int64_t host_grain(const HostKernel *kernel, int64_t elements_per_item);
+bool host_is_expensive(Op op); /* worth keeping rather than computing again */
+
+/* ── reductions (host_reduce.c) ── */
+/* One accumulator. ARGMAX and ARGMIN are two: the extreme, then the position. */
+typedef struct {
+  const Node *node;
+  Op op;           /* SUM PROD RMAX RMIN */
+  DType dtype;     /* of the accumulator */
+  int depth;       /* 1, 2, …: the pass over the domain in which it is computed */
+  int extreme;     /* position: the reduction that gives the extreme; else -1 */
+  bool is_final;   /* its value is the node's */
+  LLVMValueRef value;
+} HostReduction;
+enum { MAX_REDUCTIONS = 32 };
+typedef struct {
+  int count, depth; /* depth: the largest */
+  HostReduction at[MAX_REDUCTIONS];
+  int *node_depth; /* by node id: how many passes must have run before it can be computed */
+} HostReductions;
+bool host_find_reductions(HostKernel *kernel, HostReductions *out);
+/* What reduction `i` takes in at `index` of the domain. */
+LLVMValueRef host_reduction_input(HostKernel *kernel, HostReductions *all, int i,
+                                  const Index *index);
+
+void host_emit_loop(HostKernel *kernel, Kernel *out);
+bool host_emit_row(HostKernel *kernel, Kernel *out);
+bool host_emit_column(HostKernel *kernel, Kernel *out);
+void host_emit_scatter(HostKernel *kernel, Kernel *out);
+KernelLaunch *host_add_launch(HostKernel *kernel, Kernel *out, const char *name, int64_t work,
+                              int64_t grain);
+#endif

@@ -1,0 +1,55 @@
+/* host_scatter: scatter_add, the gradient of gather. A work item owns a block of columns of the whole
+ * table: it clears them and adds the updates in order, so no two threads write one element and the
+ * order of the sums is always the same. */
+#include "codegen/host_private.h"
+
+void host_emit_scatter(HostKernel *kernel, Kernel *out) {
+  enum { COLUMNS = 64 };
+  const Node *node = kernel->node, *index = node->input[1];
+  const Shape *table = &node->type.shape;
+  DType dtype = node->type.dtype;
+  int64_t rows = table->rank ? table->dim[0] : 1, width = 1;
+  for (int d = 1; d < table->rank; d++) width *= table->dim[d];
+  int64_t updates = shape_elements(&index->type.shape);
+  kernel->elements = shape_elements(table);
+  host_start(kernel, kernel->name, false);
+  Emitter *e = &kernel->emitter;
+  LLVMValueRef size = emit_index_const(e, width), zero = emit_index_const(e, 0);
+  HostLoop items = host_loop_open(kernel, kernel->begin, kernel->end, 1, NULL, 0);
+  LLVMValueRef from = emit_index_op(e, LLVMMul, items.counter, emit_index_const(e, COLUMNS));
+  LLVMValueRef to = emit_index_op(e, LLVMAdd, from, emit_index_const(e, COLUMNS));
+  LLVMValueRef is_short = LLVMBuildICmp(e->builder, LLVMIntSGT, to, size, "");
+  to = LLVMBuildSelect(e->builder, is_short, size, to, "");
+
+  HostLoop clear = host_loop_open(kernel, zero, emit_index_const(e, rows), 1, NULL, 0);
+  HostLoop cleared = host_loop_open(kernel, from, to, 1, NULL, 0);
+  LLVMValueRef at = emit_index_op(e, LLVMMul, clear.counter, size);
+  at = emit_index_op(e, LLVMAdd, at, cleared.counter);
+  emit_store_at(e, e->pointer[2], dtype, at, LLVMConstNull(emit_register_type(e, dtype)));
+  host_loop_close(kernel, &cleared, NULL);
+  host_loop_close(kernel, &clear, NULL);
+
+  HostLoop each = host_loop_open(kernel, zero, emit_index_const(e, updates), 1, NULL, 0);
+  LLVMValueRef row = emit_load_at(e, e->pointer[1], index->type.dtype, each.counter);
+  row = LLVMBuildIntCast2(e->builder, row, e->index_type, true, "");
+  LLVMValueRef inside =
+      LLVMBuildICmp(e->builder, LLVMIntULT, row, emit_index_const(e, rows), "");
+  /* an index outside is dropped: its loop over columns is empty */
+  row = LLVMBuildSelect(e->builder, inside, row, zero, "");
+  LLVMValueRef last = LLVMBuildSelect(e->builder, inside, to, from, "");
+  LLVMValueRef source = emit_index_op(e, LLVMMul, each.counter, size);
+  LLVMValueRef target = emit_index_op(e, LLVMMul, row, size);
+  HostLoop columns = host_loop_open(kernel, from, last, 1, NULL, 0);
+  LLVMValueRef update = emit_load_at(e, e->pointer[0], dtype,
+                                     emit_index_op(e, LLVMAdd, source, columns.counter));
+  LLVMValueRef place = emit_index_op(e, LLVMAdd, target, columns.counter);
+  LLVMValueRef sum = emit_load_at(e, e->pointer[2], dtype, place);
+  emit_store_at(e, e->pointer[2], dtype, place,
+                emit_reduce_step(e, OP_SUM, dtype, sum, update));
+  host_loop_close(kernel, &columns, NULL);
+  host_loop_close(kernel, &each, NULL);
+  host_loop_close(kernel, &items, NULL);
+  host_finish(kernel);
+  int64_t work = (width + COLUMNS - 1) / COLUMNS;
+  host_add_launch(kernel, out, kernel->name, work, 1);
+}

@@ -1,0 +1,411 @@
+/* nvptx: entries, threads, shared memory, and reductions by stages: what all GPU skeletons are made
+ * of. Invariant: a pointer parameter is noalias unless a result lies on it; read-only and noalias is
+ * what lets LLVM load through the read-only path (ld.global.nc). */
+#include "codegen/nvptx_private.h"
+#include "passes/fuse.h"
+#include <stdio.h>
+#include <string.h>
+
+/* ── entries ────────────────────────────────────────────────────────────────────────────────── */
+
+/* i32 where every element number, and what a grid overshoots it by, fits. */
+LLVMTypeRef entry_index_type(const Job *job, LLVMContextRef context) {
+  int64_t most = 0;
+  for (int i = 0; i < job->node->input_count; i++) {
+    int64_t count = shape_elements(&job->node->input[i]->type.shape);
+    most = count > most ? count : most;
+  }
+  for (int i = 0; i < job->result_count; i++) {
+    int64_t count = shape_elements(&job->result_type[i].shape);
+    most = count > most ? count : most;
+  }
+  if (job->node->body)
+    for (int i = 0; i < job->node->body->nodes.count; i++) {
+      int64_t count = shape_elements(&job->node->body->nodes.at[i]->type.shape);
+      most = count > most ? count : most;
+    }
+  return most < (INT32_MAX >> 1) ? LLVMInt32TypeInContext(context)
+                                 : LLVMInt64TypeInContext(context);
+}
+
+static void annotate(Module *module, LLVMValueRef function, const char *key, unsigned value) {
+  LLVMContextRef context = module->context;
+  LLVMMetadataRef parts[3] = {
+      LLVMValueAsMetadata(function), LLVMMDStringInContext2(context, key, strlen(key)),
+      LLVMValueAsMetadata(LLVMConstInt(LLVMInt32TypeInContext(context), value, false))};
+  LLVMAddNamedMetadataOperand(
+      module->llvm, "nvvm.annotations",
+      LLVMMetadataAsValue(context, LLVMMDNodeInContext2(context, parts, 3)));
+}
+
+static bool is_aliased(const Job *job, int operand) {
+  for (int i = 0; job->alias && i < job->result_count; i++)
+    if (job->alias[i] == operand) return true;
+  return false;
+}
+
+static void describe_parameter(Job *job, LLVMValueRef function, int p) {
+  Module *module = job->module;
+  bool is_operand = p < job->operand_count;
+  int result = p - job->operand_count;
+  bool is_result = !is_operand && result < job->result_count;
+  const Type *type = is_operand  ? &job->node->input[p]->type
+                     : is_result ? &job->result_type[result]
+                                 : NULL;
+  bool is_shared = is_operand ? is_aliased(job, p)
+                              : is_result && job->alias && job->alias[result] >= 0;
+  if (!is_shared) module_parameter(module, function, p, "noalias", 0);
+  if (is_operand && !is_shared) module_parameter(module, function, p, "readonly", 0);
+  module_parameter(module, function, p, "nocapture", 0);
+  bool is_scalar = type && shape_elements(&type->shape) == 1;
+  module_parameter(module, function, p, "align",
+                   is_scalar ? (uint64_t)dtype_bytes(type->dtype) : (uint64_t)PLAN_ALIGN);
+}
+
+void entry_open(Entry *entry, Job *job, const char *name, int threads, bool has_workspace) {
+  Module *module = job->module;
+  LLVMContextRef context = module->context;
+  *entry = (Entry){.job = job, .threads = threads};
+  int count = job->operand_count + job->result_count + has_workspace;
+  LLVMTypeRef *types = ARENA_ARRAY(job->scratch, LLVMTypeRef, count + 1);
+  for (int i = 0; i < count; i++) types[i] = LLVMPointerTypeInContext(context, 0);
+  LLVMTypeRef type =
+      LLVMFunctionType(LLVMVoidTypeInContext(context), types, (unsigned)count, false);
+  entry->function = module_kernel(module, name, type);
+  LLVMSetFunctionCallConv(entry->function, PTX_CALL_KERNEL);
+  annotate(module, entry->function, "maxntidx", (unsigned)threads);
+  for (int i = 0; i < count; i++) describe_parameter(job, entry->function, i);
+  entry->b = LLVMCreateBuilderInContext(context);
+  LLVMPositionBuilderAtEnd(entry->b,
+                           LLVMAppendBasicBlockInContext(context, entry->function, "entry"));
+  entry->i32 = LLVMInt32TypeInContext(context);
+  entry->index = entry_index_type(job, context);
+  emitter_init(&entry->emitter, module, job->scratch, job->node->body, entry->b, entry->index);
+  entry->emitter.function = entry->function;
+  entry->emitter.input_count = job->operand_count;
+  entry->emitter.result_count = job->result_count;
+  entry->emitter.pointer = ARENA_ARRAY(job->scratch, LLVMValueRef, count + 1);
+  for (int i = 0; i < count; i++)
+    entry->emitter.pointer[i] = LLVMGetParam(entry->function, (unsigned)i);
+  if (has_workspace) entry->workspace = entry->emitter.pointer[count - 1];
+  if (job->node->body) emit_hoist_scalars(&entry->emitter);
+}
+
+void entry_close(Entry *entry, const char *name, int64_t grid_x, int64_t grid_y, int64_t grid_z) {
+  LLVMBuildRetVoid(entry->b);
+  LLVMDisposeBuilder(entry->b);
+  Kernel *out = entry->job->out;
+  out->launch[out->launch_count++] = (KernelLaunch){
+      .name = arena_strdup(entry->job->module->arena, name),
+      .grid = {grid_x, grid_y, grid_z},
+      .block = {entry->threads, 1, 1},
+  };
+}
+
+/* ── threads ────────────────────────────────────────────────────────────────────────────────── */
+
+static LLVMValueRef call_intrinsic(Entry *entry, const char *name, LLVMValueRef *arguments,
+                                   int count) {
+  unsigned id = LLVMLookupIntrinsicID(name, strlen(name));
+  LLVMValueRef function = LLVMGetIntrinsicDeclaration(entry->job->module->llvm, id, NULL, 0);
+  return LLVMBuildCall2(entry->b, LLVMGlobalGetValueType(function), function, arguments,
+                        (unsigned)count, "");
+}
+
+LLVMValueRef entry_special(Entry *entry, const char *name) {
+  char full[64];
+  snprintf(full, sizeof full, "llvm.nvvm.read.ptx.sreg.%s", name);
+  LLVMValueRef value = call_intrinsic(entry, full, NULL, 0);
+  return LLVMBuildIntCast2(entry->b, value, entry->index, false, "");
+}
+
+void entry_barrier(Entry *entry) { call_intrinsic(entry, "llvm.nvvm.barrier0", NULL, 0); }
+
+static LLVMValueRef shuffle_word(Entry *entry, LLVMValueRef word, int mask) {
+  LLVMValueRef arguments[4] = {LLVMConstInt(entry->i32, 0xffffffffu, false), word,
+                               LLVMConstInt(entry->i32, (unsigned)mask, false),
+                               LLVMConstInt(entry->i32, WARP - 1, false)};
+  bool is_float = LLVMGetTypeKind(LLVMTypeOf(word)) == LLVMFloatTypeKind;
+  return call_intrinsic(
+      entry, is_float ? "llvm.nvvm.shfl.sync.bfly.f32" : "llvm.nvvm.shfl.sync.bfly.i32", arguments,
+      4);
+}
+
+LLVMValueRef entry_shuffle(Entry *entry, LLVMValueRef value, int mask) {
+  LLVMTypeRef type = LLVMTypeOf(value);
+  LLVMTypeRef i64 = LLVMInt64TypeInContext(entry->job->module->context);
+  if (LLVMGetTypeKind(type) == LLVMFloatTypeKind) return shuffle_word(entry, value, mask);
+  if (LLVMGetTypeKind(type) != LLVMDoubleTypeKind && LLVMGetIntTypeWidth(type) <= 32) {
+    LLVMValueRef word = LLVMBuildIntCast2(entry->b, value, entry->i32, false, "");
+    return LLVMBuildIntCast2(entry->b, shuffle_word(entry, word, mask), type, false, "");
+  }
+  LLVMValueRef bits = LLVMBuildBitCast(entry->b, value, i64, "");
+  LLVMValueRef shift = LLVMConstInt(i64, 32, false);
+  LLVMValueRef low = LLVMBuildTrunc(entry->b, bits, entry->i32, "");
+  LLVMValueRef high =
+      LLVMBuildTrunc(entry->b, LLVMBuildLShr(entry->b, bits, shift, ""), entry->i32, "");
+  low = LLVMBuildZExt(entry->b, shuffle_word(entry, low, mask), i64, "");
+  high = LLVMBuildZExt(entry->b, shuffle_word(entry, high, mask), i64, "");
+  high = LLVMBuildShl(entry->b, high, shift, "");
+  return LLVMBuildBitCast(entry->b, LLVMBuildOr(entry->b, low, high, ""), type, "");
+}
+
+LLVMValueRef entry_shared(Entry *entry, const char *what, LLVMTypeRef type, int count) {
+  LLVMTypeRef array = LLVMArrayType2(type, (uint64_t)count);
+  LLVMValueRef global =
+      LLVMAddGlobalInAddressSpace(entry->job->module->llvm, array, what, 3);
+  LLVMSetLinkage(global, LLVMInternalLinkage);
+  LLVMSetInitializer(global, LLVMGetUndef(array));
+  LLVMSetAlignment(global, 16);
+  return global;
+}
+
+LLVMValueRef entry_at(Entry *entry, LLVMTypeRef type, LLVMValueRef base, LLVMValueRef index) {
+  LLVMValueRef wide = LLVMBuildIntCast2(
+      entry->b, index, LLVMInt64TypeInContext(entry->job->module->context), true, "");
+  return LLVMBuildInBoundsGEP2(entry->b, type, base, &wide, 1, "");
+}
+
+/* ── control flow ───────────────────────────────────────────────────────────────────────────── */
+
+static LLVMBasicBlockRef append_block(Entry *entry, const char *name) {
+  return LLVMAppendBasicBlockInContext(entry->job->module->context, entry->function, name);
+}
+
+LLVMBasicBlockRef entry_begin_if(Entry *entry, LLVMValueRef condition) {
+  if (!condition) return NULL;
+  LLVMBasicBlockRef inside = append_block(entry, "then"), after = append_block(entry, "after");
+  LLVMBuildCondBr(entry->b, condition, inside, after);
+  LLVMPositionBuilderAtEnd(entry->b, inside);
+  emit_scope_open(&entry->emitter);
+  return after;
+}
+
+void entry_end_if(Entry *entry, LLVMBasicBlockRef after) {
+  if (!after) return;
+  emit_scope_close(&entry->emitter);
+  LLVMBuildBr(entry->b, after);
+  LLVMPositionBuilderAtEnd(entry->b, after);
+}
+
+LLVMValueRef entry_begin_loop(Entry *entry, Loop *loop, LLVMValueRef first, LLVMValueRef end,
+                              LLVMValueRef step, LLVMValueRef *carried, int count) {
+  LLVMBasicBlockRef before = LLVMGetInsertBlock(entry->b);
+  LLVMBasicBlockRef inside = append_block(entry, "body");
+  loop->header = append_block(entry, "loop");
+  loop->after = append_block(entry, "done");
+  loop->step = step;
+  loop->count = count;
+  LLVMBuildBr(entry->b, loop->header);
+  LLVMPositionBuilderAtEnd(entry->b, loop->header);
+  loop->counter = LLVMBuildPhi(entry->b, entry->index, "");
+  LLVMAddIncoming(loop->counter, &first, &before, 1);
+  for (int i = 0; i < count; i++) {
+    loop->phi[i] = LLVMBuildPhi(entry->b, LLVMTypeOf(carried[i]), "");
+    LLVMAddIncoming(loop->phi[i], &carried[i], &before, 1);
+    carried[i] = loop->phi[i];
+  }
+  LLVMBuildCondBr(entry->b, LLVMBuildICmp(entry->b, LLVMIntSLT, loop->counter, end, ""), inside,
+                  loop->after);
+  LLVMPositionBuilderAtEnd(entry->b, inside);
+  emit_scope_open(&entry->emitter);
+  return loop->counter;
+}
+
+void entry_end_loop(Entry *entry, Loop *loop, LLVMValueRef *carried) {
+  emit_scope_close(&entry->emitter);
+  LLVMBasicBlockRef last = LLVMGetInsertBlock(entry->b);
+  LLVMValueRef next = LLVMBuildNSWAdd(entry->b, loop->counter, loop->step, "");
+  LLVMAddIncoming(loop->counter, &next, &last, 1);
+  for (int i = 0; i < loop->count; i++) {
+    LLVMAddIncoming(loop->phi[i], &carried[i], &last, 1);
+    carried[i] = loop->phi[i];
+  }
+  LLVMBuildBr(entry->b, loop->header);
+  LLVMPositionBuilderAtEnd(entry->b, loop->after);
+}
+
+/* ── numbers ────────────────────────────────────────────────────────────────────────────────── */
+
+LLVMValueRef entry_const(Entry *entry, int64_t value) {
+  return emit_index_const(&entry->emitter, value);
+}
+LLVMValueRef entry_op(Entry *entry, LLVMOpcode op, LLVMValueRef a, LLVMValueRef b) {
+  return emit_index_op(&entry->emitter, op, a, b);
+}
+LLVMValueRef entry_less(Entry *entry, LLVMValueRef a, LLVMValueRef b) {
+  return LLVMBuildICmp(entry->b, LLVMIntSLT, a, b, "");
+}
+LLVMValueRef entry_min(Entry *entry, LLVMValueRef a, LLVMValueRef b) {
+  return LLVMBuildSelect(entry->b, entry_less(entry, a, b), a, b, "");
+}
+LLVMValueRef entry_and(Entry *entry, LLVMValueRef a, LLVMValueRef b) {
+  if (!a || !b) return a ? a : b;
+  return LLVMBuildAnd(entry->b, a, b, "");
+}
+
+int64_t domain_elements(const Domain *domain, int reduced) {
+  int64_t count = 1;
+  for (int i = 0; i < domain->count; i++)
+    if (reduced < 0 || domain->is_reduced[i] == (reduced != 0)) count *= domain->extent[i];
+  return count;
+}
+
+/* The digits of one kind, least significant first, by division; pushed in the order of the domain. */
+void entry_push_digits(Entry *entry, const Domain *domain, bool is_reduced, LLVMValueRef value,
+                       int width, int lane, Index *index) {
+  int first = -1, last = -1;
+  LLVMValueRef digit[MAX_RANK];
+  for (int i = domain->count - 1; i >= 0; i--) {
+    if (domain->is_reduced[i] != is_reduced) continue;
+    if (last < 0) last = i;
+    first = i;
+  }
+  LLVMValueRef rest = value;
+  for (int i = last; i >= 0 && i >= first; i--) {
+    if (domain->is_reduced[i] != is_reduced) continue;
+    int64_t extent = i == last ? domain->extent[i] / width : domain->extent[i];
+    LLVMValueRef size = entry_const(entry, extent);
+    digit[i] = i == first ? rest : entry_op(entry, LLVMURem, rest, size);
+    if (i != first) rest = entry_op(entry, LLVMUDiv, rest, size);
+  }
+  for (int i = first; i >= 0 && i <= last; i++) {
+    if (domain->is_reduced[i] != is_reduced) continue;
+    index_push(index, i == last ? domain->extent[i] / width : domain->extent[i], digit[i], true);
+    if (i == last) index_push(index, width, entry_const(entry, lane), true);
+  }
+}
+
+int nvptx_width(const Job *job, int64_t extent) {
+  int widest = 1;
+  for (int i = 0; i < job->operand_count; i++)
+    if (shape_elements(&job->node->input[i]->type.shape) > 1 &&
+        dtype_bytes(job->node->input[i]->type.dtype) > widest)
+      widest = dtype_bytes(job->node->input[i]->type.dtype);
+  for (int i = 0; i < job->result_count; i++)
+    if (dtype_bytes(job->result_type[i].dtype) > widest)
+      widest = dtype_bytes(job->result_type[i].dtype);
+  /* windows, gathers, transposes: neighbours do not lie side by side, lanes should */
+  const Graph *body = job->node->body;
+  for (int i = 0; body && i < body->nodes.count; i++) {
+    const Node *node = body->nodes.at[i];
+    OpClass op_class = op_info[node->op].op_class;
+    if (op_class == CLASS_WINDOW) return 1;
+    if (op_class == CLASS_MOVE && node->op != OP_RESHAPE && node->op != OP_BROADCAST &&
+        node->op != OP_CONCAT && node->op != OP_SLICE)
+      return 1;
+  }
+  int width = 16 / widest > 8 ? 8 : 16 / widest;
+  while (width > 1 && extent % width) width /= 2;
+  return width;
+}
+
+void entry_store_result(Entry *entry, int result, const Index *index) {
+  Emitter *emitter = &entry->emitter;
+  const Node *node = entry->job->node->body->roots.at[result].node;
+  LLVMValueRef value = emit_value(emitter, node, index);
+  emit_store_at(emitter, emitter->pointer[entry->job->operand_count + result], node->type.dtype,
+                index_linear(emitter, index), value);
+}
+
+bool nvptx_is_domain(const Job *job, int result, const Shape *domain) {
+  return shape_equal(&job->result_type[result].shape, domain);
+}
+
+/* ── reductions ─────────────────────────────────────────────────────────────────────────────── */
+
+bool nvptx_collect(Job *job, Reductions *out) {
+  const Graph *body = job->node->body;
+  int *level = ARENA_ARRAY(job->scratch, int, body->nodes.count);
+  out->count = out->stages = 0;
+  for (int i = 0; i < body->nodes.count; i++) {
+    const Node *node = body->nodes.at[i];
+    for (int k = 0; k < node->input_count; k++)
+      if (level[node->input[k]->id] > level[i]) level[i] = level[node->input[k]->id];
+    if (op_info[node->op].op_class != CLASS_REDUCE) continue;
+    if (out->count + 2 > (int)(sizeof out->at / sizeof *out->at)) {
+      diag_error(job->module->diag, node->loc, "internal error: a kernel with too many reductions");
+      return false;
+    }
+    bool is_arg = node->op == OP_ARGMAX || node->op == OP_ARGMIN;
+    DType dtype = node->input[0]->type.dtype;
+    Op op = node->op == OP_ARGMAX ? OP_RMAX : node->op == OP_ARGMIN ? OP_RMIN : node->op;
+    out->at[out->count++] =
+        (Reduction){.node = node, .op = op, .dtype = dtype, .stage = level[i]++};
+    if (is_arg) {
+      out->at[out->count] = (Reduction){.node = node, .op = OP_RMIN, .dtype = DT_I32,
+                                        .stage = level[i]++, .is_candidate = true,
+                                        .extreme = out->count - 1};
+      out->count++;
+    }
+    if (level[i] > out->stages) out->stages = level[i];
+  }
+  return true;
+}
+
+LLVMValueRef reduction_identity(Entry *entry, const Reduction *one) {
+  return emit_reduce_identity(&entry->emitter, one->op, one->dtype);
+}
+
+LLVMValueRef reduction_step(Entry *entry, const Reduction *one, LLVMValueRef a, LLVMValueRef b) {
+  return emit_reduce_step(&entry->emitter, one->op, one->dtype, a, b);
+}
+
+LLVMValueRef reduction_element(Entry *entry, Reductions *all, Reduction *one, const Index *index,
+                               LLVMValueRef valid) {
+  Emitter *emitter = &entry->emitter;
+  const Node *input = one->node->input[0];
+  LLVMValueRef value = emit_value(emitter, input, index);
+  if (one->is_candidate) {
+    int axis = (int)node_attr(one->node, ATTR_AXES)->ints[0];
+    LLVMValueRef position = LLVMBuildIntCast2(
+        entry->b, index_dim(emitter, index, &input->type.shape, axis), entry->i32, true, "");
+    value = emit_arg_candidate(emitter, input->type.dtype, value, all->at[one->extreme].value,
+                               position);
+  }
+  return valid ? LLVMBuildSelect(entry->b, valid, value, reduction_identity(entry, one), "") : value;
+}
+
+void reduction_finish(Entry *entry, Reduction *one, LLVMValueRef value) {
+  one->value = value;
+  bool is_arg = one->node->op == OP_ARGMAX || one->node->op == OP_ARGMIN;
+  if (!is_arg || one->is_candidate) emit_bind_value(&entry->emitter, one->node, value);
+}
+
+/* ── the door ───────────────────────────────────────────────────────────────────────────────── */
+
+static const Node *find_contraction(const Node *node) {
+  if (!node->body) return node;
+  for (int i = 0; i < node->body->nodes.count; i++)
+    if (op_info[node->body->nodes.at[i]->op].op_class == CLASS_CONTRACT)
+      return node->body->nodes.at[i];
+  return NULL;
+}
+
+static bool emit_kind(Job *job) {
+  const Node *node = job->node;
+  if (node->op == OP_SCATTER_ADD) return nvptx_scatter(job);
+  const Node *contraction = find_contraction(node);
+  if (contraction) return nvptx_contract(job, contraction);
+  switch (kernel_kind(node)) {
+  case KERNEL_ROW: return nvptx_row(job);
+  case KERNEL_COLUMN: return nvptx_column(job);
+  default: return nvptx_loop(job);
+  }
+}
+
+bool nvptx_emit(Module *module, const Node *node, const char *name, const int *alias, Kernel *out) {
+  *out = (Kernel){0};
+  Job job = {.module = module, .node = node, .name = name, .alias = alias, .out = out,
+             .scratch = arena_new(), .operand_count = node->input_count};
+  job.result_count = node->body ? node->body->roots.count : 1;
+  Type *types = ARENA_ARRAY(job.scratch, Type, job.result_count);
+  for (int i = 0; i < job.result_count; i++)
+    types[i] = node->body ? node->body->roots.at[i].node->type : node->type;
+  job.result_type = types;
+  int64_t elements = 0;
+  for (int i = 0; i < job.result_count; i++) elements += shape_elements(&types[i].shape);
+  bool ok = elements == 0 || emit_kind(&job); /* nothing to compute: no launch */
+  arena_free(job.scratch);
+  return ok;
+}

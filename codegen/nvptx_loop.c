@@ -1,0 +1,44 @@
+/* nvptx_loop: kernels without reductions. A thread makes `width` neighbouring elements (16 bytes
+ * where they lie side by side, so that LLVM joins the accesses), the grid covers the domain exactly. */
+#include "codegen/nvptx_private.h"
+#include "passes/fuse.h"
+
+enum { LOOP_THREADS = 256, MAX_GRID = INT32_MAX };
+
+bool nvptx_loop(Job *job) {
+  Domain domain = collapse_domain(job->scratch, job->node);
+  int64_t elements = domain_elements(&domain, -1);
+  int64_t inner = domain.count ? domain.extent[domain.count - 1] : 1;
+  int width = nvptx_width(job, inner);
+  int64_t groups = elements / width, blocks = (groups + LOOP_THREADS - 1) / LOOP_THREADS;
+  if (blocks > MAX_GRID) {
+    diag_error(job->module->diag, job->node->loc, "this kernel has more elements than a GPU grid");
+    return false;
+  }
+  /* kept digits only: axes play no part here */
+  for (int i = 0; i < domain.count; i++) domain.is_reduced[i] = false;
+  int threads = LOOP_THREADS;
+  while (threads > WARP && threads / 2 >= groups) threads /= 2;
+  Entry entry;
+  entry_open(&entry, job, job->name, threads, false);
+  LLVMValueRef block = entry_special(&entry, "ctaid.x"), lane = entry_special(&entry, "tid.x");
+  LLVMValueRef group = entry_op(&entry, LLVMAdd,
+                                entry_op(&entry, LLVMMul, block, entry_const(&entry, threads)), lane);
+  LLVMValueRef inside = groups % threads
+                            ? entry_less(&entry, group, entry_const(&entry, groups))
+                            : NULL;
+  LLVMBasicBlockRef after = entry_begin_if(&entry, inside);
+  Index index[8] = {0};
+  for (int e = 0; e < width; e++)
+    entry_push_digits(&entry, &domain, false, group, width, e, &index[e]);
+  /* all values first, then all stores: loads stay together, and an operand that a result overwrites
+   * is read at the same index only */
+  for (int e = 0; e < width; e++)
+    for (int i = 0; i < job->result_count; i++)
+      emit_value(&entry.emitter, job->node->body->roots.at[i].node, &index[e]);
+  for (int i = 0; i < job->result_count; i++)
+    for (int e = 0; e < width; e++) entry_store_result(&entry, i, &index[e]);
+  entry_end_if(&entry, after);
+  entry_close(&entry, job->name, (groups + threads - 1) / threads, 1, 1);
+  return true;
+}

@@ -1,0 +1,103 @@
+/* nvptx_private: what the files of the GPU skeletons share. An entry under construction (Entry) wraps
+ * an Emitter; every value a thread computes before a barrier or shuffle is computed by all threads:
+ * places beyond the end are clamped, and only stores are guarded. */
+#ifndef FT_CODEGEN_NVPTX_PRIVATE_H
+#define FT_CODEGEN_NVPTX_PRIVATE_H
+#include "codegen/collapse.h"
+#include "codegen/nvptx.h"
+
+enum { WARP = 32, PTX_CALL_KERNEL = 71 };
+
+typedef struct {
+  Module *module;
+  const Node *node; /* fused, or a contraction or scatter_add that stands alone */
+  const char *name;
+  const int *alias;
+  Kernel *out;
+  Arena *scratch;
+  int operand_count, result_count;
+  const Type *result_type; /* per result */
+} Job;
+
+typedef struct {
+  Job *job;
+  Emitter emitter;
+  LLVMBuilderRef b;
+  LLVMValueRef function, workspace;
+  LLVMTypeRef i32, index;
+  int threads;
+} Entry;
+
+bool nvptx_loop(Job *job);
+bool nvptx_row(Job *job);
+bool nvptx_column(Job *job);
+bool nvptx_contract(Job *job, const Node *contraction);
+bool nvptx_scatter(Job *job);
+
+/* ── nvptx.c ── */
+/* Makes the entry `name` with parameters operands, results and, if wanted, a workspace. */
+void entry_open(Entry *entry, Job *job, const char *name, int threads, bool has_workspace);
+/* Returns, and appends the launch. */
+void entry_close(Entry *entry, const char *name, int64_t grid_x, int64_t grid_y, int64_t grid_z);
+LLVMTypeRef entry_index_type(const Job *job, LLVMContextRef context);
+
+LLVMValueRef entry_special(Entry *entry, const char *name); /* "tid.x" as an index */
+void entry_barrier(Entry *entry);
+/* The value of the lane whose number differs by `mask`; any register type. */
+LLVMValueRef entry_shuffle(Entry *entry, LLVMValueRef value, int mask);
+/* An array in shared memory. */
+LLVMValueRef entry_shared(Entry *entry, const char *what, LLVMTypeRef type, int count);
+LLVMValueRef entry_at(Entry *entry, LLVMTypeRef type, LLVMValueRef base, LLVMValueRef index);
+/* If `condition` (NULL: always) ... entry_end_if. Values made inside do not outlive it. */
+LLVMBasicBlockRef entry_begin_if(Entry *entry, LLVMValueRef condition);
+void entry_end_if(Entry *entry, LLVMBasicBlockRef after);
+/* for (i = first; i < end; i += step) with `count` carried values: entry_begin_loop gives i and
+ * replaces carried[] by their values in the iteration; entry_end_loop gives the final ones. */
+typedef struct {
+  LLVMBasicBlockRef header, after;
+  LLVMValueRef counter, step, phi[32];
+  int count;
+} Loop;
+LLVMValueRef entry_begin_loop(Entry *entry, Loop *loop, LLVMValueRef first, LLVMValueRef end,
+                              LLVMValueRef step, LLVMValueRef *carried, int count);
+void entry_end_loop(Entry *entry, Loop *loop, LLVMValueRef *carried);
+
+LLVMValueRef entry_const(Entry *entry, int64_t value);
+LLVMValueRef entry_op(Entry *entry, LLVMOpcode op, LLVMValueRef a, LLVMValueRef b);
+LLVMValueRef entry_less(Entry *entry, LLVMValueRef a, LLVMValueRef b);
+LLVMValueRef entry_min(Entry *entry, LLVMValueRef a, LLVMValueRef b);
+LLVMValueRef entry_and(Entry *entry, LLVMValueRef a, LLVMValueRef b); /* NULL: true */
+/* `value` counts the elements of digits [from, to): pushes them, the last of them split so that its
+ * final digit is the constant lane < width (width 1: not split). value counts groups of `width`. */
+void entry_push_digits(Entry *entry, const Domain *domain, bool is_reduced, LLVMValueRef value,
+                       int width, int lane, Index *index);
+int64_t domain_elements(const Domain *domain, int reduced); /* 0 kept, 1 reduced, -1 all */
+
+void entry_store_result(Entry *entry, int result, const Index *index);
+
+/* ── reductions of a body, in stages: those of a stage depend on earlier stages only ── */
+typedef struct {
+  const Node *node; /* SUM PROD RMAX RMIN, or ARGMAX, ARGMIN: two of these in following stages */
+  Op op;            /* how partial values combine */
+  DType dtype;
+  int stage;
+  bool is_candidate;  /* the second half of an ARG: positions */
+  int extreme;        /* candidate: which reduction is its first half */
+  LLVMValueRef value; /* when finished */
+} Reduction;
+typedef struct {
+  Reduction at[32];
+  int count, stages;
+} Reductions;
+bool nvptx_collect(Job *job, Reductions *out);
+/* What one element contributes; `valid` NULL: it is there. */
+LLVMValueRef reduction_element(Entry *entry, Reductions *all, Reduction *one, const Index *index,
+                               LLVMValueRef valid);
+LLVMValueRef reduction_identity(Entry *entry, const Reduction *one);
+LLVMValueRef reduction_step(Entry *entry, const Reduction *one, LLVMValueRef a, LLVMValueRef b);
+/* Makes the finished value known to the emitter. */
+void reduction_finish(Entry *entry, Reduction *one, LLVMValueRef value);
+bool nvptx_is_domain(const Job *job, int result, const Shape *domain);
+/* Elements that a thread takes side by side: 16 bytes of the widest type, dividing `extent`. */
+int nvptx_width(const Job *job, int64_t extent);
+#endif

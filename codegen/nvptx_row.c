@@ -1,0 +1,229 @@
+/* nvptx_row: kernels whose reductions run over the last dimensions. A team of 1 to 32 lanes of a warp
+ * has a short row, a block a long one. Where a thread's share of the row is small it is unrolled and
+ * stays in registers through all stages (softmax reads its row once); else each stage is a loop.
+ * Sums combine in a fixed order: lanes by butterfly, warps one after the other. */
+#include "codegen/nvptx_private.h"
+#include "passes/fuse.h"
+
+enum { ROW_THREADS = 256, MAX_SHARE = 16, TEAM_ROW = 1024 };
+
+typedef struct {
+  Entry entry;
+  Domain domain;
+  Reductions reductions;
+  int64_t rows, length; /* of the domain */
+  int team, width;      /* threads per row; neighbouring elements a thread takes at once */
+  int64_t share;        /* elements per thread, a multiple of width */
+  bool is_unrolled;
+  LLVMValueRef lane, row, row_valid; /* lane: in the team; row_valid NULL: always */
+  Index row_index;
+  Index *index;         /* unrolled: of each element of the share */
+  LLVMValueRef *valid;
+} Row;
+
+/* The index of element `e` of the share, whose place is clamped to the row's end. `chunk`: of the
+ * row, team * width elements each. */
+static Index element_index(Row *r, LLVMValueRef chunk, int e, LLVMValueRef *valid) {
+  Entry *entry = &r->entry;
+  LLVMValueRef team = entry_const(entry, r->team);
+  LLVMValueRef group = entry_op(entry, LLVMAdd, entry_op(entry, LLVMMul, chunk, team), r->lane);
+  int64_t groups = r->length / r->width;
+  *valid = NULL;
+  if (r->share / r->width * r->team > groups) {
+    *valid = entry_less(entry, group, entry_const(entry, groups));
+    group = entry_min(entry, group, entry_const(entry, groups - 1));
+  }
+  Index index = r->row_index;
+  entry_push_digits(entry, &r->domain, true, group, r->width, e, &index);
+  return index;
+}
+
+/* All threads of a team end with the same value. */
+static LLVMValueRef combine_team(Row *r, const Reduction *one, LLVMValueRef value) {
+  Entry *entry = &r->entry;
+  int lanes = r->team < WARP ? r->team : WARP;
+  for (int mask = lanes / 2; mask >= 1; mask /= 2)
+    value = reduction_step(entry, one, value, entry_shuffle(entry, value, mask));
+  if (r->team <= WARP) return value;
+  int warps = r->team / WARP;
+  LLVMTypeRef type = LLVMTypeOf(value);
+  bool is_bit = LLVMGetTypeKind(type) == LLVMIntegerTypeKind && LLVMGetIntTypeWidth(type) == 1;
+  LLVMTypeRef stored = is_bit ? entry->i32 : type;
+  LLVMValueRef shared = entry_shared(entry, "warp_part", stored, warps);
+  LLVMValueRef thread = r->lane, warp_size = entry_const(entry, WARP);
+  LLVMValueRef warp = entry_op(entry, LLVMUDiv, thread, warp_size);
+  LLVMValueRef first = LLVMBuildICmp(entry->b, LLVMIntEQ, entry_op(entry, LLVMURem, thread, warp_size),
+                                     entry_const(entry, 0), "");
+  LLVMBasicBlockRef after = entry_begin_if(entry, first);
+  LLVMValueRef word = is_bit ? LLVMBuildZExt(entry->b, value, stored, "") : value;
+  LLVMBuildStore(entry->b, word, entry_at(entry, stored, shared, warp));
+  entry_end_if(entry, after);
+  entry_barrier(entry);
+  LLVMValueRef total = NULL;
+  for (int i = 0; i < warps; i++) {
+    LLVMValueRef part = LLVMBuildLoad2(
+        entry->b, stored, entry_at(entry, stored, shared, entry_const(entry, i)), "");
+    if (is_bit) part = LLVMBuildTrunc(entry->b, part, type, "");
+    total = total ? reduction_step(entry, one, total, part) : part;
+  }
+  return total;
+}
+
+static void stage_unrolled(Row *r, int stage) {
+  Reductions *all = &r->reductions;
+  for (int i = 0; i < all->count; i++) {
+    Reduction *one = &all->at[i];
+    if (one->stage != stage) continue;
+    LLVMValueRef sum = NULL;
+    for (int64_t e = 0; e < r->share; e++) {
+      LLVMValueRef value =
+          reduction_element(&r->entry, all, one, &r->index[e], r->valid[e]);
+      sum = sum ? reduction_step(&r->entry, one, sum, value) : value;
+    }
+    if (!sum) sum = reduction_identity(&r->entry, one);
+    one->value = combine_team(r, one, sum);
+  }
+}
+
+static void stage_loop(Row *r, int stage) {
+  Entry *entry = &r->entry;
+  Reductions *all = &r->reductions;
+  LLVMValueRef sum[32];
+  Reduction *which[32];
+  int count = 0;
+  for (int i = 0; i < all->count; i++)
+    if (all->at[i].stage == stage) {
+      which[count] = &all->at[i];
+      sum[count++] = reduction_identity(entry, &all->at[i]);
+    }
+  Loop loop;
+  LLVMValueRef chunk =
+      entry_begin_loop(entry, &loop, entry_const(entry, 0),
+                       entry_const(entry, r->share / r->width), entry_const(entry, 1), sum, count);
+  for (int e = 0; e < r->width; e++) {
+    LLVMValueRef valid;
+    Index index = element_index(r, chunk, e, &valid);
+    for (int i = 0; i < count; i++)
+      sum[i] = reduction_step(entry, which[i], sum[i],
+                              reduction_element(entry, all, which[i], &index, valid));
+  }
+  entry_end_loop(entry, &loop, sum);
+  for (int i = 0; i < count; i++) which[i]->value = combine_team(r, which[i], sum[i]);
+}
+
+static void store_elements(Row *r, const Index *index, int count, LLVMValueRef valid) {
+  Entry *entry = &r->entry;
+  Job *job = entry->job;
+  Shape domain = kernel_domain(job->node);
+  /* values before the guard: they may serve all results, and loads stay in flight together */
+  for (int i = 0; i < job->result_count; i++)
+    for (int e = 0; e < count && nvptx_is_domain(job, i, &domain); e++)
+      emit_value(&entry->emitter, job->node->body->roots.at[i].node, &index[e]);
+  LLVMBasicBlockRef after = entry_begin_if(entry, entry_and(entry, r->row_valid, valid));
+  for (int i = 0; i < job->result_count; i++)
+    for (int e = 0; e < count && nvptx_is_domain(job, i, &domain); e++)
+      entry_store_result(entry, i, &index[e]);
+  entry_end_if(entry, after);
+}
+
+static bool has_domain_result(Job *job) {
+  Shape domain = kernel_domain(job->node);
+  for (int i = 0; i < job->result_count; i++)
+    if (nvptx_is_domain(job, i, &domain)) return true;
+  return false;
+}
+
+static void store_results(Row *r) {
+  Entry *entry = &r->entry;
+  Job *job = entry->job;
+  Shape domain = kernel_domain(job->node);
+  if (has_domain_result(job)) {
+    if (r->is_unrolled) {
+      for (int64_t e = 0; e < r->share; e += r->width)
+        store_elements(r, &r->index[e], r->width, r->valid[e]);
+    } else {
+      Loop loop;
+      LLVMValueRef chunk =
+          entry_begin_loop(entry, &loop, entry_const(entry, 0),
+                           entry_const(entry, r->share / r->width), entry_const(entry, 1), NULL, 0);
+      Index index[8];
+      LLVMValueRef valid = NULL;
+      for (int e = 0; e < r->width; e++) index[e] = element_index(r, chunk, e, &valid);
+      store_elements(r, index, r->width, valid);
+      entry_end_loop(entry, &loop, NULL);
+    }
+  }
+  LLVMValueRef first = LLVMBuildICmp(entry->b, LLVMIntEQ, r->lane, entry_const(entry, 0), "");
+  LLVMBasicBlockRef after = entry_begin_if(entry, entry_and(entry, r->row_valid, first));
+  for (int i = 0; i < job->result_count; i++)
+    if (!nvptx_is_domain(job, i, &domain)) entry_store_result(entry, i, &r->row_index);
+  entry_end_if(entry, after);
+}
+
+/* Threads per row and what each holds. */
+static void choose_team(Row *r) {
+  Job *job = r->entry.job;
+  int64_t inner = 1;
+  for (int i = 0; i < r->domain.count; i++)
+    if (r->domain.is_reduced[i]) inner = r->domain.extent[i];
+  r->width = nvptx_width(job, inner);
+  r->team = 1;
+  if (r->length > TEAM_ROW && r->rows < 4096) {
+    r->team = ROW_THREADS;
+  } else {
+    while (r->team < WARP && r->team * r->width < r->length) r->team *= 2;
+    if (r->length > 4 * TEAM_ROW) r->team = ROW_THREADS;
+  }
+  int64_t groups = r->length / r->width;
+  r->share = (groups + r->team - 1) / r->team * r->width;
+  r->is_unrolled = r->share <= MAX_SHARE || r->share <= 2 * r->width;
+  if (r->share <= 2 * MAX_SHARE && job->operand_count <= 2) r->is_unrolled = true;
+}
+
+bool nvptx_row(Job *job) {
+  Row *r = ARENA_NEW(job->scratch, Row);
+  r->entry.job = job;
+  r->domain = collapse_domain(job->scratch, job->node);
+  r->rows = domain_elements(&r->domain, 0);
+  r->length = domain_elements(&r->domain, 1);
+  if (!nvptx_collect(job, &r->reductions)) return false;
+  choose_team(r);
+  int threads = ROW_THREADS;
+  while (threads > WARP && r->team <= WARP && threads / 2 / r->team >= r->rows) threads /= 2;
+  int per_block = threads / r->team;
+  int64_t blocks = (r->rows + per_block - 1) / per_block;
+  Entry *entry = &r->entry;
+  entry_open(entry, job, job->name, threads, false);
+  LLVMValueRef thread = entry_special(entry, "tid.x"), block = entry_special(entry, "ctaid.x");
+  LLVMValueRef team = entry_const(entry, r->team);
+  r->lane = r->team == threads ? thread : entry_op(entry, LLVMURem, thread, team);
+  r->row = per_block == 1
+               ? block
+               : entry_op(entry, LLVMAdd,
+                          entry_op(entry, LLVMMul, block, entry_const(entry, per_block)),
+                          entry_op(entry, LLVMUDiv, thread, team));
+  if (r->rows % per_block) {
+    r->row_valid = entry_less(entry, r->row, entry_const(entry, r->rows));
+    r->row = entry_min(entry, r->row, entry_const(entry, r->rows - 1));
+  }
+  entry_push_digits(entry, &r->domain, false, r->row, 1, 0, &r->row_index);
+  if (r->is_unrolled) {
+    r->index = ARENA_ARRAY(job->scratch, Index, r->share + 1);
+    r->valid = ARENA_ARRAY(job->scratch, LLVMValueRef, r->share + 1);
+    for (int64_t e = 0; e < r->share; e++)
+      r->index[e] = element_index(r, entry_const(entry, e / r->width), (int)(e % r->width),
+                                  &r->valid[e]);
+  }
+  for (int stage = 0; stage < r->reductions.stages; stage++) {
+    if (r->is_unrolled)
+      stage_unrolled(r, stage);
+    else
+      stage_loop(r, stage);
+    for (int i = 0; i < r->reductions.count; i++)
+      if (r->reductions.at[i].stage == stage)
+        reduction_finish(entry, &r->reductions.at[i], r->reductions.at[i].value);
+  }
+  store_results(r);
+  entry_close(entry, job->name, blocks, 1, 1);
+  return true;
+}

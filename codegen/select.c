@@ -1,0 +1,244 @@
+/* select: see select.h. A call takes along a bias over the last dimension and a relu; any other
+ * epilogue is a loop of ours over the call's output, in place. This is the one place where a GEMM of
+ * our own (kernels/gemm_host.c) with a generated epilogue is chosen instead. */
+#include "codegen/select.h"
+#include <string.h>
+
+enum { MAX_INTS = 20 };
+
+typedef struct {
+  HostKernel *kernel;
+  const Node *contraction;
+  const Node *operand[2]; /* of the contraction */
+  int argument[2];        /* their positions among the kernel's operands */
+  const Node *covered;    /* the node of the body whose value the call produces */
+  int bias;               /* position of the bias operand, or -1 */
+  bool has_relu;
+} Choice;
+
+/* ── recognising what the call takes along ──────────────────────────────────────────────────── */
+static int uses_of(const Graph *body, const Node *node) {
+  int uses = 0;
+  for (int i = 0; i < body->nodes.count; i++)
+    for (int k = 0; k < body->nodes.at[i]->input_count; k++)
+      uses += body->nodes.at[i]->input[k] == node;
+  for (int i = 0; i < body->roots.count; i++) uses += body->roots.at[i].node == node;
+  return uses;
+}
+
+static const Node *only_user(const Graph *body, const Node *node) {
+  if (uses_of(body, node) != 1) return NULL;
+  for (int i = 0; i < body->nodes.count; i++)
+    for (int k = 0; k < body->nodes.at[i]->input_count; k++)
+      if (body->nodes.at[i]->input[k] == node) return body->nodes.at[i];
+  return NULL;
+}
+
+/* Is `node` an operand of one value for each channel, broadcast along all others? Its position. */
+static int bias_operand(const Node *node, int channel) {
+  const Shape *out = &node->type.shape;
+  if (node->op == OP_BROADCAST) {
+    const Shape *in = &node->input[0]->type.shape;
+    for (int d = 0; d < out->rank; d++)
+      if (in->dim[d] != (d == channel ? out->dim[d] : 1)) return -1;
+    node = node->input[0];
+  } else if (shape_elements(out) != out->dim[channel]) {
+    return -1;
+  }
+  while (node->op == OP_RESHAPE) node = node->input[0];
+  return node->op == OP_ARG ? (int)node_int(node, ATTR_INDEX, 0) : -1;
+}
+
+static bool is_zero(const Node *node) {
+  while (node->op == OP_BROADCAST || node->op == OP_RESHAPE) node = node->input[0];
+  return node->op == OP_CONST && node_float(node, ATTR_VALUE, 1) == 0;
+}
+
+static void cover_epilogue(Choice *choice, int channel) {
+  const Graph *body = choice->kernel->body;
+  const Node *user = only_user(body, choice->covered);
+  if (user && user->op == OP_ADD) {
+    const Node *other = user->input[user->input[0] == choice->covered];
+    choice->bias = bias_operand(other, channel);
+    if (choice->bias < 0) return;
+    choice->covered = user;
+    user = only_user(body, choice->covered);
+  }
+  if (user && user->op == OP_MAX && is_zero(user->input[user->input[0] == choice->covered])) {
+    choice->covered = user;
+    choice->has_relu = true;
+  }
+}
+
+/* ── the calls ──────────────────────────────────────────────────────────────────────────────── */
+static void add_int(KernelLaunch *launch, const char *key, int64_t value) {
+  launch->ints[launch->int_count++] = (PlanInt){key, value};
+}
+
+static void gemm_ints(const Choice *choice, KernelLaunch *launch) {
+  const Node *node = choice->contraction;
+  const Shape *a = &choice->operand[0]->type.shape, *c = &node->type.shape;
+  bool ta = node_int(node, ATTR_TRANS_A, 0), tb = node_int(node, ATTR_TRANS_B, 0);
+  int64_t batch = 1;
+  for (int d = 0; d + 2 < c->rank; d++) batch *= c->dim[d];
+  add_int(launch, "batch", batch);
+  add_int(launch, "m", c->dim[c->rank - 2]);
+  add_int(launch, "n", c->dim[c->rank - 1]);
+  add_int(launch, "k", a->dim[a->rank - (ta ? 2 : 1)]);
+  add_int(launch, "ta", ta);
+  add_int(launch, "tb", tb);
+  add_int(launch, "bias", choice->bias >= 0);
+  add_int(launch, "act", choice->has_relu);
+}
+
+static void conv_ints(const Choice *choice, KernelLaunch *launch) {
+  const Node *node = choice->contraction;
+  bool is_nhwc = node_str(node, ATTR_LAYOUT)[1] == 'h';
+  const Shape *x = node->op == OP_CONV              ? &choice->operand[0]->type.shape
+                   : node->op == OP_CONV_GRAD_INPUT ? &node->type.shape
+                                                    : &choice->operand[1]->type.shape;
+  const Shape *w = node->op == OP_CONV_GRAD_WEIGHT ? &node->type.shape
+                                                   : &choice->operand[1]->type.shape;
+  const int64_t *stride = node_attr(node, ATTR_STRIDE)->ints;
+  const int64_t *padding = node_attr(node, ATTR_PADDING)->ints;
+  const int64_t *dilation = node_attr(node, ATTR_DILATION)->ints;
+  static const char *const pad_key[4] = {"pt", "pl", "pb", "pr"};
+  add_int(launch, "n", x->dim[0]);
+  add_int(launch, "c", x->dim[is_nhwc ? 3 : 1]);
+  add_int(launch, "h", x->dim[is_nhwc ? 1 : 2]);
+  add_int(launch, "w", x->dim[is_nhwc ? 2 : 3]);
+  add_int(launch, "o", w->dim[0]);
+  add_int(launch, "kh", w->dim[2]);
+  add_int(launch, "kw", w->dim[3]);
+  add_int(launch, "sh", stride[0]);
+  add_int(launch, "sw", stride[1]);
+  for (int i = 0; i < 4; i++) add_int(launch, pad_key[i], padding[i]);
+  add_int(launch, "dh", dilation[0]);
+  add_int(launch, "dw", dilation[1]);
+  add_int(launch, "groups", node_int(node, ATTR_GROUPS, 1));
+  add_int(launch, "layout", is_nhwc);
+  if (node->op != OP_CONV) return;
+  add_int(launch, "bias", choice->bias >= 0);
+  add_int(launch, "act", choice->has_relu);
+}
+
+/* `target`: the argument (result or workspace) that the call writes. */
+static void add_call(const Choice *choice, Kernel *out, int target) {
+  static const struct {
+    Op op;
+    const char *name;
+  } names[] = {{OP_DOT, "gemm"},
+               {OP_CONV, "conv"},
+               {OP_CONV_GRAD_INPUT, "conv_grad_input"},
+               {OP_CONV_GRAD_WEIGHT, "conv_grad_weight"}};
+  Arena *arena = choice->kernel->module->arena;
+  KernelLaunch *launch = &out->launch[out->launch_count++];
+  *launch = (KernelLaunch){.is_call = true};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (names[i].op == choice->contraction->op) launch->name = names[i].name;
+  launch->ints = ARENA_ARRAY(arena, PlanInt, MAX_INTS);
+  if (choice->contraction->op == OP_DOT)
+    gemm_ints(choice, launch);
+  else
+    conv_ints(choice, launch);
+  launch->args = ARENA_ARRAY(arena, int, 4);
+  launch->args[launch->arg_count++] = choice->argument[0];
+  launch->args[launch->arg_count++] = choice->argument[1];
+  if (choice->bias >= 0) launch->args[launch->arg_count++] = choice->bias;
+  launch->input_count = launch->arg_count;
+  launch->args[launch->arg_count++] = target;
+}
+
+/* ── the rest of the epilogue ───────────────────────────────────────────────────────────────── */
+static LLVMValueRef load_product(Emitter *e, const Node *node, const Index *index, void *user) {
+  return emit_load_at(e, user, node->type.dtype, index_linear(e, index));
+}
+
+static bool is_result(const Graph *body, const Node *node, int *which) {
+  for (*which = 0; *which < body->roots.count; ++*which)
+    if (body->roots.at[*which].node == node) return true;
+  return false;
+}
+
+/* Is everything the kernel gives just what the call gives? */
+static bool is_covered(const Graph *body, const Choice *choice) {
+  for (int i = 0; i < body->roots.count; i++)
+    if (body->roots.at[i].node != choice->covered) return false;
+  return body->roots.count == 1;
+}
+
+/* Where the call may write: a result of its very type, or else the workspace. A result in place of an
+ * operand will do only if that operand is not read any more after the call. */
+static int product_place(const HostKernel *kernel, const Choice *choice, Kernel *out) {
+  const Graph *body = kernel->body;
+  int which;
+  if (is_result(body, choice->covered, &which) && kernel->alias[which] == -1)
+    return kernel->node->input_count + which;
+  for (int i = 0; i < body->roots.count; i++)
+    if (kernel->alias[i] == -1 &&
+        type_equal(&body->roots.at[i].node->type, &choice->covered->type))
+      return kernel->node->input_count + i;
+  out->workspace = type_bytes(&choice->covered->type);
+  return kernel->node->input_count + body->roots.count;
+}
+
+static void emit_epilogue(HostKernel *kernel, const Choice *choice, int place, Kernel *out) {
+  char *name = arena_printf(kernel->scratch, "%s_epilogue", kernel->name);
+  bool in_workspace = out->workspace > 0;
+  kernel->elements = shape_elements(&choice->covered->type.shape);
+  host_start(kernel, name, in_workspace);
+  Emitter *e = &kernel->emitter;
+  LLVMValueRef product = in_workspace ? kernel->workspace : e->pointer[place];
+  emit_bind(e, choice->covered, load_product, product);
+  host_loop_nest(kernel, name, out);
+  host_finish(kernel);
+}
+
+static const Node *find_contraction(const HostKernel *kernel) {
+  if (kernel->node->op != OP_FUSED) return kernel->node;
+  for (int i = 0; i < kernel->body->nodes.count; i++)
+    if (op_info[kernel->body->nodes.at[i]->op].op_class == CLASS_CONTRACT)
+      return kernel->body->nodes.at[i];
+  return NULL;
+}
+
+bool select_contraction(HostKernel *kernel, Kernel *out) {
+  Choice choice = {.kernel = kernel, .contraction = find_contraction(kernel), .bias = -1};
+  bool is_fused = kernel->node->op == OP_FUSED;
+  if (!choice.contraction) {
+    diag_error(kernel->module->diag, kernel->node->loc,
+               "internal error: no contraction in a kernel of kind '%s'",
+               is_fused ? node_str(kernel->node, ATTR_KIND) : op_info[kernel->node->op].text);
+    return false;
+  }
+  choice.covered = choice.contraction;
+  for (int i = 0; i < 2; i++) {
+    choice.operand[i] = choice.contraction->input[i];
+    const Node *argument = choice.operand[i];
+    while (is_fused && argument->op == OP_RESHAPE) argument = argument->input[0];
+    if (is_fused && argument->op != OP_ARG) {
+      diag_error(kernel->module->diag, kernel->node->loc,
+                 "internal error: operand %d of a fused contraction is computed in its kernel", i);
+      return false;
+    }
+    choice.argument[i] = is_fused ? (int)node_int(argument, ATTR_INDEX, 0) : i;
+  }
+  if (choice.contraction->type.dtype != DT_F32) {
+    diag_error(kernel->module->diag, kernel->node->loc,
+               "contractions are in f32 on the CPU so far, not in %s",
+               dtype_text(choice.contraction->type.dtype));
+    return false;
+  }
+  if (!is_fused) {
+    add_call(&choice, out, 2);
+    return true;
+  }
+  const Shape *shape = &choice.contraction->type.shape;
+  bool is_nchw = choice.contraction->op == OP_CONV &&
+                 node_str(choice.contraction, ATTR_LAYOUT)[1] == 'c';
+  cover_epilogue(&choice, is_nchw ? 1 : shape->rank - 1);
+  int place = product_place(kernel, &choice, out);
+  add_call(&choice, out, place);
+  if (!is_covered(kernel->body, &choice)) emit_epilogue(kernel, &choice, place, out);
+  return true;
+}
