@@ -252,8 +252,13 @@ static int compare_pairs(const void *left, const void *right) {
   return (x->b > y->b) - (x->b < y->b);
 }
 
-/* A unit with what it reads, and units that read the same. Siblings of which one is forward and one
- * backward are left alone: their union would keep the backward one's value through the step. */
+/* The union of a forward and a backward node would keep the latter's value through the whole step:
+ * not worth a read, unless it is the index of a pooling, which is small. */
+static bool may_be_siblings(const Node *a, const Node *b) {
+  return a->is_backward == b->is_backward || a->op == OP_POOL_INDEX || b->op == OP_POOL_INDEX;
+}
+
+/* A unit with what it reads, and units that read the same. */
 static void find_pairs(Merge *merge) {
   FusePlan *plan = merge->plan;
   for (int i = 0; i < plan->count; i++) {
@@ -264,7 +269,7 @@ static void find_pairs(Merge *merge) {
     for (int k = 0; bytes >= SMALL_BYTES && k < readers->count; k++)
       for (int m = k + 1; m < readers->count && m < k + SIBLING_READERS; m++) {
         int a = readers->at[k], b = readers->at[m];
-        if (node_at(plan, a)->is_backward == node_at(plan, b)->is_backward)
+        if (may_be_siblings(node_at(plan, a), node_at(plan, b)))
           VEC_PUSH(plan->arena, merge->pairs, ((Pair){a, b, bytes}));
       }
   }

@@ -4,7 +4,8 @@
  * (the last dimension of more than one element is kept), with axes of more than one element. What
  * is neither, such as the sums of a batch norm over N, H and W of NCHW, is done in two stages: the
  * trailing axes first. A reduction of many elements to few is split in two, so that there is work
- * for every thread, by a view of its input as [.., parts, part, ..]. */
+ * for every thread, by a view of its input as [.., parts, part, ..]. A relu in front of a max pooling
+ * takes its mask behind it. */
 #include "passes/fuse_plan.h"
 #include <string.h>
 
@@ -167,9 +168,52 @@ static Node *prepare_dot(Graph *graph, const Node *old, Node **inputs) {
   return mark(make_dot(graph, operand[0], operand[1], turned[0], turned[1], old->loc), old);
 }
 
+/* ── relu before pooling ────────────────────────────────────────────────────────────────────── */
+static bool is_zero(const Node *node) {
+  return node->op == OP_CONST && node_float(node, ATTR_VALUE, 1) == 0;
+}
+
+static Node *find_pool(const Graph *graph, const Node *index) {
+  for (int i = 0; i < graph->nodes.count; i++) {
+    Node *node = graph->nodes.at[i];
+    if (node->op != OP_POOL_MAX || node->input[0] != index->input[0]) continue;
+    bool same = true;
+    static const AttrId window[] = {ATTR_KERNEL, ATTR_STRIDE, ATTR_PADDING};
+    for (int k = 0; k < 3; k++) {
+      const Attr *a = node_attr(node, window[k]), *b = node_attr(index, window[k]);
+      same &= a->count == b->count && !memcmp(a->ints, b->ints, sizeof *a->ints * (size_t)a->count);
+    }
+    if (same) return node;
+  }
+  return NULL;
+}
+
+/* y = relu(x), p = pool_max(y). The gradient of relu, g where y > 0, with g = pool_max_grad(dp, index):
+ * g is dp only where y is the p of its window, so that the mask may as well be taken from p, before
+ * the gradient is spread. Then nothing needs y after the pooling: the largest tensor of a
+ * convolutional network need not be kept for backward. Exact, NaN included. */
+static Node *prepare_select(Graph *graph, const Node *old, Node **inputs) {
+  Node *mask = inputs[0];
+  int spread = is_zero(inputs[1]) ? 2 : is_zero(inputs[2]) ? 1 : 0;
+  if (!spread || inputs[spread]->op != OP_POOL_MAX_GRAD || mask->input_count != 2 ||
+      op_info[mask->op].op_class != CLASS_POINTWISE || !is_zero(mask->input[1]))
+    return NULL;
+  Node *grad = inputs[spread], *dy = grad->input[0], *index = grad->input[1];
+  if (index->op != OP_POOL_INDEX || index->input[0] != mask->input[0]) return NULL;
+  Node *pooled = find_pool(graph, index);
+  if (!pooled) return NULL;
+  Node *zero = mark(make_like(graph, dy, 0, old->loc), old);
+  Node *sides[] = {pooled, mark(make_like(graph, pooled, 0, old->loc), old)};
+  Node *chosen[] = {mark(graph_node(graph, mask->op, sides, 2, NULL, 0, NULL, mask->loc), mask), zero, zero};
+  chosen[spread] = dy;
+  Node *masked[] = {mark(graph_node(graph, OP_SELECT, chosen, 3, NULL, 0, NULL, old->loc), old), index};
+  return graph_copy_node(graph, grad, masked);
+}
+
 static Node *prepare_node(Graph *graph, const Node *old, Node **inputs, void *context) {
   (void)context;
   if (old->op == OP_STOP_GRADIENT) return inputs[0];
+  if (old->op == OP_SELECT) return prepare_select(graph, old, inputs);
   if (old->op == OP_DOT) return prepare_dot(graph, old, inputs);
   if (op_info[old->op].op_class == CLASS_REDUCE) return prepare_reduce(graph, old, inputs[0]);
   return NULL;

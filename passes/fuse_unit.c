@@ -124,6 +124,7 @@ typedef VEC(const Node *) NodeList;
 typedef struct {
   NodeList *users; /* by node; a view's users count as users of what it views */
   bool *grows, *in_overlap, *in_window;
+  bool *has_index; /* a pool_index reads it: the pool_max of it belongs in the same kernel */
 } Users;
 
 static void note_use(FusePlan *plan, Users *users, const Node *user, int operand) {
@@ -131,10 +132,12 @@ static void note_use(FusePlan *plan, Users *users, const Node *user, int operand
   NodeList *list = &users->users[base->id];
   if (list->count == 0 || list->at[list->count - 1] != user) VEC_PUSH(plan->arena, *list, user);
   if (user->op == OP_BROADCAST && fuse_elements(user) > fuse_elements(used)) users->grows[base->id] = true;
-  if (user->op == OP_GATHER && operand == 0) users->grows[base->id] = true;
+  bool is_looked_up = (user->op == OP_GATHER && operand == 0) || (user->op == OP_POOL_MAX_GRAD && operand == 1);
+  if (is_looked_up) users->grows[base->id] = true;
   if (op_info[user->op].op_class == CLASS_WINDOW && user->op != OP_POOL_MAX_GRAD &&
       user->op != OP_POOL_AVG_GRAD) {
     users->in_window[base->id] = true;
+    users->has_index[base->id] |= user->op == OP_POOL_INDEX;
     users->in_overlap[base->id] |= windows_overlap(user);
   }
 }
@@ -143,7 +146,8 @@ static Users find_users(FusePlan *plan) {
   Users users = {.users = ARENA_ARRAY(plan->arena, NodeList, plan->count),
                  .grows = ARENA_ARRAY(plan->arena, bool, plan->count),
                  .in_overlap = ARENA_ARRAY(plan->arena, bool, plan->count),
-                 .in_window = ARENA_ARRAY(plan->arena, bool, plan->count)};
+                 .in_window = ARENA_ARRAY(plan->arena, bool, plan->count),
+                 .has_index = ARENA_ARRAY(plan->arena, bool, plan->count)};
   for (int i = 0; i < plan->count; i++) {
     const Node *node = plan->graph->nodes.at[i];
     if (!plan->is_live[i] || node->op == OP_RESHAPE) continue;
@@ -205,6 +209,7 @@ static bool should_be_unit(FusePlan *plan, const Users *users, ConeWalk *walk, c
   if (users->in_window[id] && (cone.cost > WINDOW_COST ||
                                (cone.sources == 1 && (cone.source->op == OP_CONV || cone.source->op == OP_DOT))))
     return true;
+  if (node->op == OP_POOL_MAX && users->has_index[fuse_strip_views(node->input[0])->id]) return true;
   if (users->users[id].count < 2) return false;
   if (node->op == OP_TRANSPOSE || cone.cost > RECOMPUTE_COST) return true;
   if (cone.bytes > type_bytes(&node->type)) return true;
