@@ -10,6 +10,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -178,9 +179,12 @@ static const char *const graphs[] = {
 };
 enum { GRAPH_COUNT = sizeof graphs / sizeof graphs[0] };
 
+/* Where warnings go: "does not influence the loss" is right, and not news. */
+static FILE *quiet;
+
 static Graph *parse(Arena *arena, Diag *diag, int which) {
   Graph *graph;
-  diag_init(diag, arena, stderr);
+  diag_init(diag, arena, quiet);
   if (graph_parse(arena, diag, "meaning", graphs[which], &graph, 1) != 1) fail();
   assert_true(graph_verify(graph, STAGE_FORWARD, diag));
   return graph;
@@ -342,16 +346,110 @@ static void step_is_the_same(void **state) {
       setting_set(arena, settings, setting_find("train.clip"), i % 3 ? "0.5" : "0", &why);
       Graph *graph = parse(arena, &diag, GRAPH_COUNT - 1);
       PassContext context = {arena, &diag, settings, true, false};
-      diag.out = tmpfile(); /* "does not influence the loss" is right, and not news */
       Graph *plain = passes_run_named(&context, graph, "autodiff,optimizer");
       Graph *other = passes_run_named(&context, graph, forms[i]);
       assert_non_null(plain);
       assert_non_null(other);
       assert_true(plain->roots.count > graph->roots.count + 1);
       compare_roots(arena, &diag, plain, other, forms[i]);
-      fclose(diag.out);
       arena_free(arena);
     }
+}
+
+/* ── random graphs ──────────────────────────────────────────────────────────────────────────── */
+static int random_count(void) { return getenv("FT_SOAK") && *getenv("FT_SOAK") ? 2000 : 150; }
+
+static void random_graphs(void **state) {
+  (void)state;
+  static const char *const forms[] = {
+      "shapes",
+      "simplify",
+      "cse",
+      "dce",
+      "simplify,cse,dce,autodiff,optimizer",
+      "autodiff,optimizer",
+      "shapes,simplify,cse,dce,autodiff,optimizer,simplify2,cse2,dce2"};
+  for (int seed = 0; seed < random_count(); seed++) {
+    Arena *arena = arena_new();
+    Diag diag;
+    diag_init(&diag, arena, quiet);
+    Graph *graph = graph_random(arena, (uint64_t)seed, 4 + seed % 40);
+    PassContext context = {arena, &diag, settings_new(arena), true, false};
+    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
+      Graph *after = passes_run_named(&context, graph, forms[i]);
+      assert_non_null(after);
+      compare_roots(arena, &diag, graph, after, forms[i]);
+    }
+    Graph *plain = passes_run_named(&context, graph, forms[5]);
+    compare_roots(arena, &diag, plain, passes_run_named(&context, graph, forms[6]), forms[6]);
+    arena_free(arena);
+  }
+}
+
+/* A move of all params along one random direction. */
+typedef struct {
+  Probe probe;
+  double step;
+} Moved;
+static const Tensor *moved_leaf(const Node *leaf, void *context) {
+  Moved *moved = context;
+  Tensor *value = (Tensor *)probe_leaf(leaf, &moved->probe);
+  if (leaf->op != OP_PARAM) return value;
+  Probe other = moved->probe;
+  other.seed += 1000;
+  const Tensor *direction = probe_leaf(leaf, &other);
+  for (int64_t i = 0; i < shape_elements(&leaf->type.shape); i++)
+    value->f[i] += moved->step * direction->f[i];
+  return value;
+}
+static double loss_at(Arena *arena, Diag *diag, const Graph *graph, double step) {
+  Moved moved = {{arena, graph, NULL, 0}, step};
+  Tensor **values = ARENA_ARRAY(arena, Tensor *, graph->nodes.count);
+  assert_true(graph_interpret(graph, arena, moved_leaf, &moved, false, values, diag));
+  return values[graph_find_root(graph, ROOT_LOSS, NULL)->id]->f[0];
+}
+
+/* The gradient times a direction is the slope of the loss along it. A kink (abs, relu) between the
+ * two points of a difference makes it wrong, so a slope is taken from the steps that agree. */
+static void random_gradients(void **state) {
+  (void)state;
+  int smooth = 0;
+  for (int seed = 0; seed < random_count(); seed++) {
+    Arena *arena = arena_new();
+    Diag diag;
+    diag_init(&diag, arena, quiet);
+    Graph *graph = graph_random(arena, (uint64_t)seed, 4 + seed % 40);
+    PassContext context = {arena, &diag, settings_new(arena), true, false};
+    Graph *step = passes_run_named(&context, graph, "autodiff");
+    assert_non_null(step);
+    Node *pack = graph_find_root(step, ROOT_OUTPUT, "grads");
+    if (!pack) continue;
+    Tensor **values = run(arena, &diag, step, 0, false);
+    double slope = 0, size = 0;
+    Probe direction = {arena, step, NULL, 1000};
+    for (int i = 0; i < step->nodes.count; i++) {
+      Node *param = step->nodes.at[i];
+      if (param->op != OP_PARAM) continue;
+      const Tensor *along = probe_leaf(param, &direction);
+      const double *gradient = values[pack->id]->f + node_int(param, ATTR_OFFSET, 0);
+      for (int64_t k = 0; k < shape_elements(&param->type.shape); k++) {
+        slope += along->f[k] * gradient[k];
+        size += fabs(along->f[k] * gradient[k]);
+      }
+    }
+    bool agrees = false;
+    double fine = 0, h = 1e-5;
+    for (; h > 1e-8; h /= 4) {
+      fine = (loss_at(arena, &diag, step, h) - loss_at(arena, &diag, step, -h)) / (2 * h);
+      agrees |= fabs(fine - slope) <= 1e-5 * fmax(1, size);
+    }
+    if (!agrees)
+      fail_msg("random graph %d: slope %.10g, differences %.10g (size %g)\n%s", seed, slope, fine,
+               size, graph_to_text(graph, arena));
+    smooth += agrees && slope != 0;
+    arena_free(arena);
+  }
+  assert_true(smooth > random_count() / 2);
 }
 
 /* What has been simplified once does not change when it is simplified again. */
@@ -371,11 +469,14 @@ static void fixpoint(void **state) {
 }
 
 int main(void) {
+  quiet = tmpfile();
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(rules),
       cmocka_unit_test(each_pass),
       cmocka_unit_test(step_is_the_same),
       cmocka_unit_test(fixpoint),
+      cmocka_unit_test(random_graphs),
+      cmocka_unit_test(random_gradients),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
