@@ -18,7 +18,12 @@ bool inflate_head(const uint8_t *in, size_t in_count, uint8_t *out, size_t capac
   stream.avail_in = in_count < CHUNK ? (uInt)in_count : CHUNK;
   stream.next_out = out;
   stream.avail_out = (uInt)capacity;
-  int result = inflate(&stream, Z_NO_FLUSH);
+  int result;
+  do {
+    result = inflate(&stream, Z_NO_FLUSH);
+  } while (result == Z_STREAM_END && stream.avail_out &&
+           inflate_is_gzip(stream.next_in, stream.avail_in) &&
+           inflateReset2(&stream, GZIP_WINDOW) == Z_OK);
   *count = capacity - stream.avail_out;
   inflateEnd(&stream);
   return result == Z_OK || result == Z_STREAM_END || result == Z_BUF_ERROR;

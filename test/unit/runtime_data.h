@@ -1,0 +1,68 @@
+/* What the runtime's data tests share: files with given bytes in a folder of their own. */
+#ifndef FT_TEST_RUNTIME_DATA_H
+#define FT_TEST_RUNTIME_DATA_H
+#include "base/text.h"
+#include "runtime/source_array.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <zlib.h>
+#include <cmocka.h>
+
+static char data_folder[64];
+static int data_setup(void **state) {
+  (void)state;
+  strcpy(data_folder, "/tmp/ft-unit-XXXXXX");
+  return mkdtemp(data_folder) ? 0 : -1;
+}
+static int data_teardown(void **state) {
+  (void)state;
+  char command[128];
+  snprintf(command, sizeof command, "rm -r %s", data_folder);
+  return system(command);
+}
+/* The path of a file in the folder; valid until the second next call. */
+__attribute__((unused)) static const char *data_path(const char *name) {
+  static char path[2][256];
+  static int turn;
+  turn = !turn;
+  snprintf(path[turn], sizeof path[turn], "%s/%s", data_folder, name);
+  return path[turn];
+}
+__attribute__((unused)) static const char *data_write(const char *name, const void *bytes,
+                                                      size_t count) {
+  const char *path = data_path(name);
+  assert_int_equal(text_write_file(path, bytes, count), 0);
+  return path;
+}
+__attribute__((unused)) static const char *data_write_gzip(const char *name, const void *bytes,
+                                                           size_t count, int level) {
+  const char *path = data_path(name);
+  char mode[8];
+  snprintf(mode, sizeof mode, "wb%d", level);
+  gzFile file = gzopen(path, mode);
+  assert_non_null(file);
+  assert_int_equal(gzwrite(file, bytes, (unsigned)count), (int)count);
+  assert_int_equal(gzclose(file), Z_OK);
+  return path;
+}
+/* Opens and reads all: what a damaged file must fail in. */
+__attribute__((unused)) static Status data_read(const char *kind, const char *path) {
+  DataArray *array;
+  Status status = array_open(kind, path, &array);
+  if (status == STATUS_OK) status = source_bytes_check(array->bytes);
+  array_close(status == STATUS_OK ? array : NULL);
+  return status;
+}
+/* Must fail as the user's error, in one line that holds both texts. */
+#define data_refused(kind, path, what)                                                             \
+  do {                                                                                             \
+    assert_int_equal(data_read((kind), (path)), STATUS_USER);                                      \
+    if (!strstr(status_message(), (what)) || !strstr(status_message(), (path)))                    \
+      fail_msg("message: %s", status_message());                                                   \
+    assert_null(strchr(status_message(), '\n'));                                                   \
+  } while (0)
+#endif

@@ -1,0 +1,149 @@
+/* safetensors: what the writer writes the reader reads, and damage is refused. */
+#include "runtime/safetensors.h"
+#include "test/unit/runtime_data.h"
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <signal.h>
+
+static const float weight[6] = {1, 2, 3, 4, 5, 6};
+static const int64_t step[1] = {77};
+static const uint8_t flags[3] = {1, 0, 1};
+static const SafeTensor tensors[] = {
+    {"flags", ELEMENT_BOOL, {1, {3}}, flags, 3},
+    {"fc.\"weight\"", ELEMENT_F32, {2, {2, 3}}, (const uint8_t *)weight, 24},
+    {"step", ELEMENT_I64, {0, {0}}, (const uint8_t *)step, 8},
+    {"nothing", ELEMENT_F32, {2, {0, 5}}, flags, 0},
+};
+static const SafeText texts[] = {{"format", "x"}, {"a\\b", "line\nend"}};
+
+static void round_trip(void **state) {
+  (void)state;
+  const char *path = data_path("a.safetensors");
+  assert_int_equal(safetensors_write(path, tensors, 4, texts, 2), STATUS_OK);
+  Safetensors *file;
+  assert_int_equal(safetensors_open(path, &file), STATUS_OK);
+  assert_int_equal(file->tensor_count, 4);
+  for (int i = 0; i < 4; i++) {
+    const SafeTensor *tensor = safetensors_find(file, tensors[i].name);
+    assert_non_null(tensor);
+    assert_int_equal(tensor->element, tensors[i].element);
+    assert_true(shape_equal(&tensor->shape, &tensors[i].shape));
+    assert_int_equal(tensor->bytes, tensors[i].bytes);
+    assert_memory_equal(tensor->data, tensors[i].data, tensor->bytes);
+    if (tensor->bytes) assert_int_equal((uintptr_t)tensor->data % element_bytes(tensor->element), 0);
+  }
+  assert_null(safetensors_find(file, "absent"));
+  assert_string_equal(safetensors_text(file, "a\\b"), "line\nend");
+  assert_null(safetensors_text(file, "absent"));
+  safetensors_close(file);
+  Text first = {0}, second = {0};
+  assert_int_equal(text_read_file(&first, path), 0);
+  assert_int_equal(safetensors_write(path, tensors, 4, texts, 2), STATUS_OK);
+  assert_int_equal(text_read_file(&second, path), 0);
+  assert_int_equal(first.count, second.count);
+  assert_memory_equal(first.at, second.at, first.count);
+  text_free(&first);
+  text_free(&second);
+}
+
+/* Header and data as given. */
+static Status parse(const char *json, size_t data_bytes) {
+  uint8_t *bytes = calloc(1, 8 + strlen(json) + data_bytes);
+  for (int i = 0; i < 8; i++) bytes[i] = (uint8_t)(strlen(json) >> (8 * i));
+  memcpy(bytes + 8, json, strlen(json));
+  Safetensors *file;
+  Status status = safetensors_parse(bytes, 8 + strlen(json) + data_bytes, &file);
+  safetensors_close(file);
+  free(bytes);
+  return status;
+}
+
+static void refused(const char *json, size_t data_bytes, const char *what) {
+  assert_int_equal(parse(json, data_bytes), STATUS_USER);
+  if (!strstr(status_message(), what)) fail_msg("%s: message: %s", json, status_message());
+}
+
+static void damaged(void **state) {
+  (void)state;
+  assert_int_equal(parse("{\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8), 0);
+  assert_int_equal(parse("{}   ", 0), STATUS_OK);
+  refused("{\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 7, "truncated");
+  refused("{\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 9, "1 bytes follow");
+  refused("{\"w\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,8]}}", 8, "f32[3]");
+  refused("{\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,0]}}", 8, "damaged");
+  refused("{\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[-8,0]}}", 8, "damaged");
+  refused("{\"w\":{\"dtype\":\"F32\",\"shape\":[-2],\"data_offsets\":[0,8]}}", 8, "not valid");
+  refused("{\"w\":{\"dtype\":\"F32\",\"shape\":[2.0],\"data_offsets\":[0,8]}}", 8, "not valid");
+  refused("{\"w\":{\"dtype\":\"F32\",\"shape\":[4611686018427387904,4],\"data_offsets\":[0,0]}}", 0,
+          "damaged");
+  refused("{\"w\":{\"dtype\":\"F8\",\"shape\":[8],\"data_offsets\":[0,8]}}", 8, "type F8");
+  refused("{\"w\":{\"dtype\":\"F32\",\"shape\":[2]}}", 8, "not valid");
+  refused("{\"w\":[]}", 0, "not valid");
+  refused("{\"w\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},"
+          "\"v\":{\"dtype\":\"U8\",\"shape\":[5],\"data_offsets\":[3,8]}}", 8, "overlaps");
+  refused("{\"w\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},"
+          "\"v\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[5,8]}}", 8, "hole");
+  refused("{\"w\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]},"
+          "\"w\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}", 0, "duplicate");
+  refused("{\"__metadata__\":{\"a\":1}}", 0, "not a string");
+  refused("{\"w\":", 0, "not valid JSON");
+  refused("[1,2]", 0, "not a safetensors file");
+  uint8_t short_file[12] = {200, 0, 0, 0, 0, 0, 0, 0, '{'};
+  Safetensors *file;
+  assert_int_equal(safetensors_parse(short_file, 12, &file), STATUS_USER);
+  assert_non_null(strstr(status_message(), "truncated"));
+  memset(short_file, 0xff, 8);
+  assert_int_equal(safetensors_parse(short_file, 12, &file), STATUS_USER);
+  assert_int_equal(safetensors_parse(short_file, 7, &file), STATUS_USER);
+  assert_null(file);
+  assert_int_equal(safetensors_open(data_path("absent"), &file), STATUS_USER);
+  assert_int_equal(safetensors_open(data_folder, &file), STATUS_USER);
+}
+
+/* Every prefix of a good file is refused. */
+static void cut(void **state) {
+  (void)state;
+  assert_int_equal(safetensors_write(data_path("a"), tensors, 4, texts, 2), STATUS_OK);
+  Text whole = {0};
+  assert_int_equal(text_read_file(&whole, data_path("a")), 0);
+  for (size_t count = 0; count < whole.count; count++) {
+    Safetensors *file;
+    assert_int_equal(safetensors_parse((const uint8_t *)whole.at, count, &file), STATUS_USER);
+  }
+  text_free(&whole);
+}
+
+/* A write that fails half-way is a fault of the machine and leaves the old file. /dev/full cannot be
+ * renamed over, a limit on file size can stand for a full disk. */
+static void full_disk(void **state) {
+  (void)state;
+  const char *path = data_path("full.safetensors");
+  assert_int_equal(safetensors_write(path, tensors, 4, texts, 2), STATUS_OK);
+  Text before = {0}, after = {0};
+  assert_int_equal(text_read_file(&before, path), 0);
+  struct rlimit old, small;
+  signal(SIGXFSZ, SIG_IGN);
+  getrlimit(RLIMIT_FSIZE, &old);
+  small = old;
+  small.rlim_cur = 100;
+  setrlimit(RLIMIT_FSIZE, &small);
+  SafeTensor more = tensors[1];
+  more.name = "other";
+  Status status = safetensors_write(path, &more, 1, texts, 2);
+  setrlimit(RLIMIT_FSIZE, &old);
+  assert_int_not_equal(status, STATUS_OK);
+  assert_non_null(strstr(status_message(), path));
+  assert_int_equal(text_read_file(&after, path), 0);
+  assert_int_equal(before.count, after.count);
+  assert_memory_equal(before.at, after.at, before.count);
+  text_free(&before);
+  text_free(&after);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(round_trip), cmocka_unit_test(damaged), cmocka_unit_test(cut),
+      cmocka_unit_test(full_disk),
+  };
+  return cmocka_run_group_tests(tests, data_setup, data_teardown);
+}
