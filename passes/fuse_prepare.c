@@ -81,38 +81,46 @@ static int64_t part_of(int64_t length) {
   return 0;
 }
 
-/* x is [rows, length]; its rows are reduced in two stages if that gives more work at a time. */
-static Node *reduce_rows(Graph *graph, const Node *old, Node *x) {
-  int64_t rows = x->type.shape.dim[0], length = x->type.shape.dim[1], axis = 1;
-  int64_t part = !is_arg(old->op) && length > ROW_SPLIT_LENGTH && rows < ROW_SPLIT_ROWS
-                     ? part_of(length) : 0;
-  if (!part) return NULL;
-  int64_t last = 2, split[3] = {rows, length / part, part};
-  Node *parts = reduce(graph, old, view(graph, x, shape_of(3, split), old), &last, 1);
-  return reduce(graph, old, view(graph, parts, shape_of(2, split), old), &axis, 1);
-}
-
-/* x is [length, width], reduced to [1, width]. */
-static Node *reduce_columns(Graph *graph, const Node *old, Node *x) {
-  int64_t length = x->type.shape.dim[0], width = x->type.shape.dim[1];
-  if (is_arg(old->op) || length <= COLUMN_SPLIT_LENGTH || width > COLUMN_SPLIT_WIDTH) return NULL;
-  int64_t part = part_of(length), middle = 1, first = 0;
-  if (!part) return NULL;
-  int64_t split[3] = {length / part, part, width}, joined[2] = {length / part, width};
-  Node *parts = reduce(graph, old, view(graph, x, shape_of(3, split), old), &middle, 1);
-  return reduce(graph, old, view(graph, parts, shape_of(2, joined), old), &first, 1);
-}
-
-static bool is_one_block(const Shape *domain, int from, int to, const int64_t *axes, int count) {
-  for (int i = from; i < to; i++)
-    if (has_axis(axes, count, i)) return false;
-  return domain->rank >= to;
+/* Splits a reduction of the axes from..to of x, which is without dimensions of 1: part by part, then
+ * the parts' results. A part is made of whole dimensions if that gives a fair size (then x keeps its
+ * shape, and what else runs over it can share the kernel as it is); else x is viewed anew. */
+static Node *reduce_split(Graph *graph, const Node *old, Node *x, int from, int to) {
+  int64_t outer[MAX_RANK], inner[MAX_RANK], part = 1;
+  Shape shape = x->type.shape;
+  int cut = to;
+  while (cut > from + 1 && part < PART_LEAST) part *= shape.dim[--cut];
+  if (part < PART_LEAST || part > PART_MOST) {
+    int64_t length = 1;
+    for (int i = from; i < to; i++) length *= shape.dim[i];
+    if (!(part = part_of(length))) return NULL;
+    Shape split = {.rank = shape.rank - (to - from) + 2};
+    memcpy(split.dim, shape.dim, sizeof *split.dim * (size_t)from);
+    split.dim[from] = length / part;
+    split.dim[from + 1] = part;
+    for (int i = to; i < shape.rank; i++) split.dim[from + 2 + i - to] = shape.dim[i];
+    x = view(graph, x, split, old);
+    cut = from + 1;
+    to = from + 2;
+  }
+  for (int i = from; i < cut; i++) outer[i - from] = i;
+  for (int i = cut; i < to; i++) inner[i - cut] = i;
+  Node *parts = reduce(graph, old, x, inner, to - cut);
+  return reduce(graph, old, parts, outer, cut - from);
 }
 
 static int64_t product(const Shape *shape, int from, int to) {
   int64_t result = 1;
   for (int i = from; i < to; i++) result *= shape->dim[i];
   return result;
+}
+
+/* Is there too little to do at a time, so that the reduction should be split? */
+static bool should_split(const Node *old, const Shape *domain, const int64_t *axes, int count, bool is_row) {
+  int from = (int)axes[0], to = from + count;
+  if (is_arg(old->op) || axes[count - 1] != to - 1 || domain->rank + 1 > MAX_RANK) return false;
+  int64_t length = product(domain, from, to), others = shape_elements(domain) / (length ? length : 1);
+  return is_row ? length > ROW_SPLIT_LENGTH && others < ROW_SPLIT_ROWS
+                : from == 0 && length > COLUMN_SPLIT_LENGTH && others < COLUMN_SPLIT_WIDTH;
 }
 
 static Node *prepare_reduce(Graph *graph, const Node *old, Node *x) {
@@ -126,19 +134,14 @@ static Node *prepare_reduce(Graph *graph, const Node *old, Node *x) {
   }
   int trailing = trailing_axes(&domain, axes, count), rank = domain.rank, kept = rank - trailing;
   Node *result = NULL;
-  if (trailing == count) {
-    int64_t flat[2] = {product(&domain, 0, kept), product(&domain, kept, rank)};
-    if (shape_elements(&domain) > 0)
-      result = reduce_rows(graph, old, view(graph, x, shape_of(2, flat), old));
-  } else if (trailing > 0) {
+  if (trailing > 0 && trailing < count) {
     Node *first = reduce(graph, old, view(graph, x, domain, old), axes + count - trailing, trailing);
     first = view(graph, first, shape_of(kept, domain.dim), old);
     result = reduce(graph, old, first, axes, count - trailing);
     Node *again = prepare_reduce(graph, result, first);
     if (again) result = again;
-  } else if (is_one_block(&domain, count, rank, axes, count) && shape_elements(&domain) > 0) {
-    int64_t flat[2] = {product(&domain, 0, count), product(&domain, count, rank)};
-    result = reduce_columns(graph, old, view(graph, x, shape_of(2, flat), old));
+  } else if (should_split(old, &domain, axes, count, trailing > 0)) {
+    result = reduce_split(graph, old, view(graph, x, domain, old), (int)axes[0], (int)axes[0] + count);
   }
   return result ? view(graph, result, *want, old) : NULL;
 }

@@ -53,7 +53,10 @@ bool lifetime_may_overwrite(const Node *fused, int index, const Node *base) {
   enum { MANY = 1024 };
   const Graph *body = fused->body;
   const Type *result = &body->roots.at[index].node->type;
-  if (kernel_kind(fused) != KERNEL_LOOP || body->nodes.count > MANY ||
+  KernelKind kind = kernel_kind(fused);
+  Shape domain = kernel_domain(fused);
+  bool is_reduced = (kind == KERNEL_ROW || kind == KERNEL_COLUMN) && !shape_equal(&result->shape, &domain);
+  if ((kind != KERNEL_LOOP && !is_reduced) || body->nodes.count > MANY ||
       dtype_bytes(result->dtype) != dtype_bytes(base->type.dtype))
     return false;
   bool elsewhere[MANY] = {false}; /* is it read at an index other than the result's? */

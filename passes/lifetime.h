@@ -19,8 +19,9 @@ bool lifetime_is_leaf(const Node *node);  /* input, param, state, setting */
 bool lifetime_is_value(const Node *node); /* a base that a step writes */
 Lifetimes lifetimes_of(const Graph *graph, Arena *arena);
 
-/* May result `index` of the kernel be written over what its operands with base `base` hold? Only in
- * a loop kernel in which each element of the result lies where it was read, and is read nowhere
- * else; the caller looks after lifetimes. */
+/* May result `index` of the kernel be written over what its operands with base `base` hold? Only if
+ * each element of the result lies where it was read, and is read nowhere else: in loop kernels, and
+ * for results of the reduced shape in row and column kernels. It takes for granted that a kernel has
+ * computed all results of an index before it stores any. The caller looks after lifetimes. */
 bool lifetime_may_overwrite(const Node *fused, int index, const Node *base);
 #endif
