@@ -5,6 +5,7 @@
 #include "runtime/calls_internal.h"
 #include "runtime/pool.h"
 #include <cblas-openblas.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -64,48 +65,83 @@ Status cpu_scratch_need(CpuLibrary *library, int share, size_t bytes) {
 }
 
 /* ── one primitive with its memories ──────────────────────────────────────────────────────── */
-Status cpu_primitive_new(CpuLibrary *library, int share, const_dnnl_op_desc_t desc,
-                         const dnnl_post_ops_t post, CpuPrimitive *out) {
-  dnnl_primitive_attr_t attr = NULL;
-  dnnl_primitive_desc_t found = NULL;
-  *out = (CpuPrimitive){.library = library, .share = share};
-  dnnl_status_t status = dnnl_primitive_attr_create(&attr);
+/* Scratch is ours, so that running allocates nothing. */
+static dnnl_status_t make_attr(const_dnnl_post_ops_t post, dnnl_primitive_attr_t *out) {
+  dnnl_status_t status = dnnl_primitive_attr_create(out);
   if (status == dnnl_success)
-    status = dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
-  if (status == dnnl_success && post) status = dnnl_primitive_attr_set_post_ops(attr, post);
-  if (status == dnnl_success)
-    status = dnnl_primitive_desc_create(&found, desc, attr, library->engine, NULL);
-  if (attr) dnnl_primitive_attr_destroy(attr);
-  if (status == dnnl_success) status = dnnl_primitive_create(&out->primitive, found);
+    status = dnnl_primitive_attr_set_scratchpad_mode(*out, dnnl_scratchpad_mode_user);
+  if (status == dnnl_success && post) status = dnnl_primitive_attr_set_post_ops(*out, post);
+  return status;
+}
+
+static Status make_primitive(CpuPrimitive *p, dnnl_status_t status) {
+  if (status == dnnl_success) status = dnnl_primitive_create(&p->primitive, p->desc);
   if (status == dnnl_success) {
     const char *text = "";
-    dnnl_primitive_desc_query(found, dnnl_query_impl_info_str, 0, &text);
-    snprintf(out->text, sizeof out->text, "onednn %s", text);
-    out->is_reference = !strncmp(text, "ref", 3) || !strncmp(text, "gemm:ref", 8);
+    dnnl_primitive_desc_query(p->desc, dnnl_query_impl_info_str, 0, &text);
+    snprintf(p->text, sizeof p->text, "onednn %s", text);
+    p->is_reference = strstr(text, "ref") != NULL;
   }
-  out->desc = found;
   return cpu_dnnl(status, "make a primitive");
+}
+
+Status cpu_primitive_new(CpuLibrary *library, int share, const_dnnl_op_desc_t desc,
+                         const_dnnl_post_ops_t post, const_dnnl_primitive_desc_t hint,
+                         CpuPrimitive *out) {
+  dnnl_primitive_attr_t attr = NULL;
+  *out = (CpuPrimitive){.library = library, .share = share};
+  dnnl_status_t status = make_attr(post, &attr);
+  if (status == dnnl_success)
+    status = dnnl_primitive_desc_create(&out->desc, desc, attr, library->engine, hint);
+  if (attr) dnnl_primitive_attr_destroy(attr);
+  return make_primitive(out, status);
+}
+
+Status cpu_reorder_new(CpuLibrary *library, int share, const dnnl_memory_desc_t *from,
+                       const dnnl_memory_desc_t *to, CpuPrimitive *out) {
+  dnnl_primitive_attr_t attr = NULL;
+  *out = (CpuPrimitive){.library = library, .share = share};
+  dnnl_status_t status = make_attr(NULL, &attr);
+  if (status == dnnl_success)
+    status = dnnl_reorder_primitive_desc_create(&out->desc, from, library->engine, to,
+                                                library->engine, attr);
+  if (attr) dnnl_primitive_attr_destroy(attr);
+  return make_primitive(out, status);
 }
 
 const dnnl_memory_desc_t *cpu_primitive_query(const CpuPrimitive *p, dnnl_query_t what) {
   return dnnl_primitive_desc_query_md(p->desc, what, 0);
 }
 
-/* Binds an argument; slot is found again by cpu_primitive_move. */
-Status cpu_primitive_bind(CpuPrimitive *p, int arg, const dnnl_memory_desc_t *desc, void *address) {
+static Status bind(CpuPrimitive *p, int arg, const dnnl_memory_desc_t *desc, void *address,
+                   int64_t offset) {
   dnnl_memory_t memory = NULL;
   STATUS_TRY(
       cpu_dnnl(dnnl_memory_create(&memory, desc, p->library->engine, address), "bind memory"));
+  p->scratch_offset[p->arg_count] = offset;
   p->args[p->arg_count++] = (dnnl_exec_arg_t){arg, memory};
   return STATUS_OK;
 }
 
-Status cpu_primitive_finish(CpuPrimitive *p) {
-  const dnnl_memory_desc_t *desc = cpu_primitive_query(p, dnnl_query_scratchpad_md);
-  size_t bytes = dnnl_memory_desc_get_size(desc);
-  if (!bytes) return STATUS_OK;
-  STATUS_TRY(cpu_scratch_need(p->library, p->share, bytes));
-  return cpu_primitive_bind(p, DNNL_ARG_SCRATCHPAD, desc, NULL);
+Status cpu_primitive_bind(CpuPrimitive *p, int arg, const dnnl_memory_desc_t *desc, void *address) {
+  return bind(p, arg, desc, address, CPU_AT_ADDRESS);
+}
+
+Status cpu_primitive_bind_scratch(CpuPrimitive *p, int arg, const dnnl_memory_desc_t *desc,
+                                  int64_t offset) {
+  STATUS_TRY(
+      cpu_scratch_need(p->library, p->share, (size_t)offset + dnnl_memory_desc_get_size(desc)));
+  return bind(p, arg, desc, NULL, offset);
+}
+
+size_t cpu_primitive_scratchpad(const CpuPrimitive *p) {
+  return dnnl_memory_desc_get_size(cpu_primitive_query(p, dnnl_query_scratchpad_md));
+}
+
+Status cpu_primitive_finish(CpuPrimitive *p, int64_t offset) {
+  if (!cpu_primitive_scratchpad(p)) return STATUS_OK;
+  return cpu_primitive_bind_scratch(p, DNNL_ARG_SCRATCHPAD,
+                                    cpu_primitive_query(p, dnnl_query_scratchpad_md), offset);
 }
 
 void cpu_primitive_move(CpuPrimitive *p, int arg, void *address) {
@@ -115,10 +151,11 @@ void cpu_primitive_move(CpuPrimitive *p, int arg, void *address) {
 
 bool cpu_primitive_run(CpuPrimitive *p) {
   CpuShare *share = &p->library->share[p->share];
-  dnnl_exec_arg_t *last = &p->args[p->arg_count - 1];
-  /* the scratch may have grown since, and then moved: bound late, once */
-  if (p->scratch != share->scratch && last->arg == DNNL_ARG_SCRATCHPAD) {
-    dnnl_memory_set_data_handle(last->memory, share->scratch);
+  if (p->scratch != share->scratch) { /* it has grown since: once, at the first run */
+    for (int i = 0; i < p->arg_count; i++)
+      if (p->scratch_offset[i] != CPU_AT_ADDRESS)
+        dnnl_memory_set_data_handle(p->args[i].memory,
+                                    (char *)share->scratch + p->scratch_offset[i]);
     p->scratch = share->scratch;
   }
   return dnnl_primitive_execute(p->primitive, share->stream, p->arg_count, p->args) == dnnl_success;
@@ -142,7 +179,7 @@ typedef struct {
   GemmShape shape;
   GemmBlock *block;        /* one a share */
   CpuPrimitive *primitive; /* one a share; NULL: OpenBLAS */
-  char *arg[4];            /* a, b, bias or c, c */
+  char *arg[4];            /* a, b, (bias,) c */
 } GemmCall;
 
 static char *gemm_a(const GemmCall *g, const GemmBlock *k) {
@@ -237,14 +274,14 @@ static Status gemm_primitive(GemmCall *g, int share) {
     dnnl_post_ops_append_eltwise(post, 1, dnnl_eltwise_relu, 0, 0);
   }
   CpuPrimitive *p = &g->primitive[share];
-  Status status = cpu_primitive_new(g->call.library, share, &desc, post, p);
+  Status status = cpu_primitive_new(g->call.library, share, &desc, post, NULL, p);
   if (post) dnnl_post_ops_destroy(post);
   STATUS_TRY(status);
   STATUS_TRY(cpu_primitive_bind(p, DNNL_ARG_SRC, &a, gemm_a(g, k)));
   STATUS_TRY(cpu_primitive_bind(p, DNNL_ARG_WEIGHTS, &b, gemm_b(g, k)));
   STATUS_TRY(cpu_primitive_bind(p, DNNL_ARG_DST, &c, gemm_c(g, k)));
   if (s->has_bias) STATUS_TRY(cpu_primitive_bind(p, DNNL_ARG_BIAS, &bias, gemm_bias(g, k)));
-  return cpu_primitive_finish(p);
+  return cpu_primitive_finish(p, 0);
 }
 
 static void gemm_drop_primitives(GemmCall *g) {
@@ -308,7 +345,10 @@ static void gemm_move(CpuCall *call, int arg, char *address) {
     const GemmBlock *k = &g->block[i];
     if (arg == 0) cpu_primitive_move(p, DNNL_ARG_SRC, gemm_a(g, k));
     if (arg == 1) cpu_primitive_move(p, DNNL_ARG_WEIGHTS, gemm_b(g, k));
-    if (arg == 2 && g->shape.has_bias) cpu_primitive_move(p, DNNL_ARG_BIAS, gemm_bias(g, k));
+    if (arg == (g->shape.has_bias ? 3 : 2))
+      cpu_primitive_move(p, DNNL_ARG_DST, gemm_c(g, k));
+    else if (arg == 2)
+      cpu_primitive_move(p, DNNL_ARG_BIAS, gemm_bias(g, k));
   }
 }
 

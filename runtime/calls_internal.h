@@ -19,7 +19,7 @@ struct CpuLibrary {
   CpuShare *share;
 };
 
-enum { CPU_MAX_ARGS = 6, CPU_TEXT = 64 };
+enum { CPU_MAX_ARGS = 6, CPU_TEXT = 64, CPU_AT_ADDRESS = -1 };
 
 typedef struct {
   CpuLibrary *library;
@@ -27,8 +27,9 @@ typedef struct {
   dnnl_primitive_desc_t desc;
   dnnl_primitive_t primitive;
   dnnl_exec_arg_t args[CPU_MAX_ARGS];
+  int64_t scratch_offset[CPU_MAX_ARGS]; /* where in the scratch, or CPU_AT_ADDRESS */
   int arg_count;
-  void *scratch; /* as bound */
+  void *scratch; /* as bound; it moves when it grows */
   bool is_reference;
   char text[CPU_TEXT];
 } CpuPrimitive;
@@ -44,13 +45,21 @@ struct CpuCall {
 
 Status cpu_dnnl(dnnl_status_t status, const char *what);
 Status cpu_scratch_need(CpuLibrary *library, int share, size_t bytes);
-/* new, query, bind every argument, finish (binds the scratch), run and move, free. */
+/* new (or reorder), query, bind every argument, finish (binds oneDNN's scratchpad at an offset of
+ * the scratch), run and move, free. */
 Status cpu_primitive_new(CpuLibrary *library, int share, const_dnnl_op_desc_t desc,
-                         const dnnl_post_ops_t post, CpuPrimitive *out);
+                         const_dnnl_post_ops_t post, const_dnnl_primitive_desc_t hint,
+                         CpuPrimitive *out);
+Status cpu_reorder_new(CpuLibrary *library, int share, const dnnl_memory_desc_t *from,
+                       const dnnl_memory_desc_t *to, CpuPrimitive *out);
 const dnnl_memory_desc_t *cpu_primitive_query(const CpuPrimitive *primitive, dnnl_query_t what);
 Status cpu_primitive_bind(CpuPrimitive *primitive, int arg, const dnnl_memory_desc_t *desc,
                           void *address);
-Status cpu_primitive_finish(CpuPrimitive *primitive);
+Status cpu_primitive_bind_scratch(CpuPrimitive *primitive, int arg, const dnnl_memory_desc_t *desc,
+                                  int64_t offset);
+/* The bytes of oneDNN's own scratchpad. */
+size_t cpu_primitive_scratchpad(const CpuPrimitive *primitive);
+Status cpu_primitive_finish(CpuPrimitive *primitive, int64_t offset);
 void cpu_primitive_move(CpuPrimitive *primitive, int arg, void *address);
 bool cpu_primitive_run(CpuPrimitive *primitive);
 void cpu_primitive_free(CpuPrimitive *primitive); /* a zeroed one is fine */
