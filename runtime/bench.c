@@ -1,0 +1,157 @@
+/* bench: how long a step takes, and where. The whole step is timed as training runs it; the table
+ * of kernels times each alone, which adds a fork, a join and a clock to each: shares are of their
+ * sum, not of the step. */
+#include "runtime/bench.h"
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { FEWEST_STEPS = 20, MOST_STEPS = 20000, TABLE_STEPS = 30, WARM_STEPS = 5 };
+
+static int64_t now(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+static int compare(const void *a, const void *b) {
+  int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+  return (x > y) - (x < y);
+}
+
+void bench_fill_batch(const Plan *plan, void *batch, uint64_t seed) {
+  uint64_t state = seed * 6364136223846793005u + 1442695040888963407u;
+  for (int i = 0; i < plan->inputs.count; i++) {
+    const PlanTensor *input = &plan->inputs.at[i];
+    char *at = (char *)batch + input->offset;
+    int64_t count = shape_elements(&input->type.shape);
+    memset(at, 0, (size_t)type_bytes(&input->type));
+    for (int64_t j = 0; j < count; j++) {
+      state = state * 6364136223846793005u + 1442695040888963407u;
+      double unit = (double)(state >> 40) * 0x1p-24;
+      if (input->type.dtype == DT_F32) ((float *)at)[j] = (float)unit;
+      if (input->type.dtype == DT_F64) ((double *)at)[j] = unit;
+      if (input->type.dtype == DT_U8) ((uint8_t *)at)[j] = (uint8_t)(unit * 256);
+    }
+  }
+}
+
+/* ── the step ─────────────────────────────────────────────────────────────────────────────── */
+static Status take_batch(const BenchOptions *options, const void *made_up, const void **out) {
+  *out = made_up;
+  return options->next_batch ? options->next_batch(options->context, out) : STATUS_OK;
+}
+
+static Status one_step(Exec *exec, const BenchOptions *options, const void *made_up,
+                       int64_t *time) {
+  const void *batch;
+  int64_t start = now();
+  STATUS_TRY(take_batch(options, made_up, &batch));
+  STATUS_TRY(exec_run(exec, EXEC_TRAIN, batch));
+  STATUS_TRY(exec_sync(exec));
+  *time = now() - start;
+  return STATUS_OK;
+}
+
+static void sum_work(const PlanGraph *graph, double *flops, double *bytes) {
+  *flops = *bytes = 0;
+  for (int i = 0; i < graph->steps.count; i++) {
+    *flops += (double)graph->steps.at[i].flops;
+    *bytes += (double)graph->steps.at[i].bytes;
+  }
+}
+
+static void print_step(const Exec *exec, const int64_t *sorted, int steps, FILE *out) {
+  const Plan *plan = exec_plan(exec);
+  double median = (double)sorted[steps / 2] * 1e-9, flops, bytes;
+  double batch = setting_number(plan->settings, "train.batch");
+  sum_work(&plan->graph[EXEC_TRAIN], &flops, &bytes);
+  fprintf(out, "%s, batch %.0f, %s, %d steps\n", plan->model, batch, exec_device_text(exec), steps);
+  fprintf(out, "step     median %.4f ms   p10 %.4f ms   p90 %.4f ms   %.0f samples/s\n",
+          median * 1e3, (double)sorted[steps / 10] * 1e-6,
+          (double)sorted[(int64_t)steps * 9 / 10] * 1e-6, batch / median);
+  fprintf(out, "work     %.3f MFLOP, %.3f MB   %.1f GFLOP/s, %.1f GB/s\n", flops * 1e-6,
+          bytes * 1e-6, flops / median * 1e-9, bytes / median * 1e-9);
+}
+
+static Status time_steps(Exec *exec, const BenchOptions *options, const void *made_up, FILE *out) {
+  int64_t time = 0;
+  for (int i = 0; i < WARM_STEPS; i++) STATUS_TRY(one_step(exec, options, made_up, &time));
+  int64_t fitting = 2000000000 / (time + 1);
+  int steps = options->steps > 0       ? options->steps
+              : fitting < FEWEST_STEPS ? FEWEST_STEPS
+              : fitting > MOST_STEPS   ? MOST_STEPS
+                                       : (int)fitting;
+  int64_t *times = calloc((size_t)steps, sizeof *times);
+  if (!times) return status_fail(STATUS_FAULT, "out of memory");
+  Status status = STATUS_OK;
+  for (int i = 0; i < steps && status == STATUS_OK; i++)
+    status = one_step(exec, options, made_up, &times[i]);
+  if (status == STATUS_OK) {
+    qsort(times, (size_t)steps, sizeof *times, compare);
+    print_step(exec, times, steps, out);
+  }
+  free(times);
+  return status;
+}
+
+/* ── the table ────────────────────────────────────────────────────────────────────────────── */
+typedef struct {
+  int64_t time;
+  int step;
+} Row;
+
+static int slowest_first(const void *a, const void *b) {
+  const Row *x = a, *y = b;
+  if (x->time != y->time) return x->time < y->time ? 1 : -1;
+  return x->step - y->step;
+}
+
+static void print_table(const PlanGraph *graph, Row *rows, FILE *out) {
+  int count = graph->steps.count;
+  double total = 0, so_far = 0;
+  for (int i = 0; i < count; i++) total += (double)rows[i].time;
+  qsort(rows, (size_t)count, sizeof *rows, slowest_first);
+  fprintf(out, "\n%10s %7s %7s %9s %9s  %-5s %s\n", "us", "share", "sum", "GFLOP/s", "GB/s", "line",
+          "launch or call");
+  for (int i = 0; i < count; i++) {
+    const PlanStep *step = &graph->steps.at[rows[i].step];
+    double time = (double)rows[i].time + 1e-9;
+    so_far += time;
+    fprintf(out, "%10.2f %6.1f%% %6.1f%% %9.1f %9.1f  %-5u %s (%s)\n", time * 1e-3,
+            100 * time / total, 100 * so_far / total, (double)step->flops / time,
+            (double)step->bytes / time, step->line, step->label, step->name);
+  }
+  fprintf(out, "%10.2f us when each is timed alone\n", total * 1e-3);
+}
+
+static Status time_kernels(Exec *exec, const void *batch, FILE *out) {
+  const PlanGraph *graph = &exec_plan(exec)->graph[EXEC_TRAIN];
+  int count = graph->steps.count;
+  int64_t *times = calloc((size_t)count * TABLE_STEPS + 1, sizeof *times);
+  int64_t *column = calloc(TABLE_STEPS, sizeof *column);
+  Row *rows = calloc((size_t)count + 1, sizeof *rows);
+  Status status = times && column && rows ? STATUS_OK : status_fail(STATUS_FAULT, "out of memory");
+  for (int i = 0; i < TABLE_STEPS && status == STATUS_OK; i++)
+    status = exec_run_timed(exec, EXEC_TRAIN, batch, times + (ptrdiff_t)i * count);
+  for (int i = 0; i < count && status == STATUS_OK; i++) {
+    for (int j = 0; j < TABLE_STEPS; j++) column[j] = times[(ptrdiff_t)j * count + i];
+    qsort(column, TABLE_STEPS, sizeof *column, compare);
+    rows[i] = (Row){column[TABLE_STEPS / 2], i};
+  }
+  if (status == STATUS_OK) print_table(graph, rows, out);
+  free(times);
+  free(column);
+  free(rows);
+  return status;
+}
+
+Status bench_run(Exec *exec, const BenchOptions *options, FILE *out) {
+  void *batch;
+  STATUS_TRY(exec_batch_new(exec, &batch));
+  bench_fill_batch(exec_plan(exec), batch, 1);
+  Status status = time_steps(exec, options, batch, out);
+  if (status == STATUS_OK && options->per_kernel) status = time_kernels(exec, batch, out);
+  exec_batch_free(exec, batch);
+  return status;
+}
