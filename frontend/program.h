@@ -47,6 +47,9 @@ bool frontend_compile(Arena *arena, Diag *diag, const char *path, const Frontend
 /* The same from text in memory (tests, fuzzing). Imports are looked up beside `path`. */
 bool frontend_compile_text(Arena *arena, Diag *diag, const char *path, const char *text,
                            const FrontendOptions *options, Program *out);
+/* The same for any bytes, NUL included. */
+bool frontend_compile_bytes(Arena *arena, Diag *diag, const char *path, const char *text,
+                            size_t length, const FrontendOptions *options, Program *out);
 /* --emit=ast: the parsed file, as an indented tree. */
 bool frontend_print_ast(Arena *arena, Diag *diag, const char *path, FILE *out);
 /* --summary: layers, output shapes, parameters, FLOPs, totals. */

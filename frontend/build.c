@@ -1,0 +1,316 @@
+/* build: statements, and a model as a whole. */
+#include "frontend/builder.h"
+#include <string.h>
+
+static void statement(Builder *b, const Ast *ast);
+
+void build_body(Builder *b, const Ast *body) {
+  for (int i = 0; body && i < body->count && !b->frame->has_returned && !b->exhausted; i++)
+    statement(b, body->kid[i]);
+}
+
+static bool in_model(const Builder *b) {
+  return b->frame->definition && b->frame->definition->kind == AST_MODEL;
+}
+
+/* ── roots ────────────────────────────────────────────────────────────────────────────────── */
+static bool is_new_root(Builder *b, RootKind kind, const char *name, Loc loc) {
+  if (!in_model(b))
+    return builder_fail(b, loc, "loss, metrics and outputs belong in a model, not in a %s",
+                        b->frame->definition->kind == AST_FN ? "function" : "block");
+  Node *old = graph_find_root(b->graph, kind, name);
+  if (!old) return true;
+  builder_fail(b, loc, "'%s' is declared twice", name);
+  builder_note(b, old->loc, "its first value is computed here");
+  return false;
+}
+
+/* A loss or metric is one f32 number for the batch. */
+static Node *scalar(Builder *b, const Value *v, const char *what, Loc loc) {
+  if (v->kind == VALUE_ERROR) return NULL;
+  if (v->kind != VALUE_TENSOR) {
+    builder_fail(b, loc, "%s must be a tensor, not %s", what, value_describe(b->arena, v));
+    return NULL;
+  }
+  if (v->node->type.shape.rank != 0) {
+    char text[TYPE_TEXT];
+    builder_fail(b, loc, "%s must be one number, not %s; take its mean(...)", what,
+                 type_text(&v->node->type, text));
+    return NULL;
+  }
+  return tensor_cast(b, v->node, DT_F32, loc);
+}
+
+static void add_loss(Builder *b, const Value *v, Loc loc) {
+  if (v->kind == VALUE_TENSOR && !dtype_is_float(v->node->type.dtype)) {
+    char text[TYPE_TEXT];
+    builder_fail(b, loc, "loss must be a float, not %s: it has no gradient",
+                 type_text(&v->node->type, text));
+    return;
+  }
+  Node *node = scalar(b, v, "loss", loc);
+  if (node && is_new_root(b, ROOT_LOSS, "loss", loc)) graph_add_root(b->graph, ROOT_LOSS, "loss", node);
+}
+
+static void metric(Builder *b, const Ast *ast) {
+  Value v = eval(b, ast->kid[0]);
+  Node *node = scalar(b, &v, arena_printf(b->arena, "metric '%s'", ast->name), ast->loc);
+  if (strcmp(ast->name, "loss") == 0) {
+    builder_fail(b, ast->loc, "the name 'loss' is taken by the loss");
+    return;
+  }
+  if (node && is_new_root(b, ROOT_METRIC, ast->name, ast->loc))
+    graph_add_root(b->graph, ROOT_METRIC, ast->name, node);
+  if (node) builder_bind(b, ast->name, v, ast->loc, false);
+}
+
+static void output(Builder *b, const Ast *ast) {
+  Value v;
+  if (ast->kid[0]) {
+    v = eval(b, ast->kid[0]);
+  } else {
+    Variable *found = builder_find(b, ast->name);
+    if (!found) {
+      builder_fail(b, ast->loc, "unknown name '%s'%s", ast->name, builder_hint_name(b, ast->name));
+      return;
+    }
+    v = found->value;
+  }
+  if (v.kind == VALUE_ERROR) return;
+  if (v.kind != VALUE_TENSOR) {
+    builder_fail(b, ast->loc, "an output must be a tensor, not %s", value_describe(b->arena, &v));
+    return;
+  }
+  if (is_new_root(b, ROOT_OUTPUT, ast->name, ast->loc))
+    graph_add_root(b->graph, ROOT_OUTPUT, ast->name, v.node);
+  if (ast->kid[0]) builder_bind(b, ast->name, v, ast->loc, false);
+}
+
+/* `update running_mean = ...`: in the train graph only. */
+static void update(Builder *b, const Ast *ast) {
+  Variable *found = builder_local(b->frame, ast->name);
+  if (found && found->value.kind == VALUE_ERROR) return;
+  if (!found || found->value.kind != VALUE_TENSOR || found->value.node->op != OP_STATE) {
+    builder_fail(b, ast->loc, "'%s' is not a state of this block; `state %s: [...] = zeros` "
+                              "declares one", ast->name, ast->name);
+    return;
+  }
+  if (!b->training) return;
+  Node *target = found->value.node;
+  Value v = eval(b, ast->kid[0]);
+  Node *node = tensor_of(b, &v, target->type.dtype, ast->kid[0]->loc);
+  if (node && v.kind != VALUE_TENSOR)
+    node = tensor_broadcast(b, node, target->type.shape, ast->kid[0]->loc);
+  if (!node) return;
+  char is[TYPE_TEXT], was[TYPE_TEXT];
+  if (!type_equal(&node->type, &target->type)) {
+    builder_fail(b, ast->loc, "state '%s' is %s and cannot be updated with %s", ast->name,
+                 type_text(&target->type, was), type_text(&node->type, is));
+    return;
+  }
+  const char *name = node_str(target, ATTR_NAME);
+  if (graph_find_root(b->graph, ROOT_ASSIGN, name)) {
+    builder_fail(b, ast->loc, "state '%s' is updated twice in one step", name);
+    return;
+  }
+  Attr attr = attr_str(ATTR_TARGET, name);
+  Node *assign = tensor_node(b, OP_ASSIGN, &node, 1, &attr, 1, NULL, ast->loc);
+  if (assign) graph_add_root(b->graph, ROOT_ASSIGN, name, assign);
+}
+
+/* ── statements ───────────────────────────────────────────────────────────────────────────── */
+static void bind_target(Builder *b, const Ast *target, Value v) {
+  builder_bind(b, target->name, v, target->loc, false);
+  if (strcmp(target->name, "loss") == 0 && in_model(b)) add_loss(b, &v, target->loc);
+}
+
+/* A layer made in a list gets its place as name: layers.0, layers.1 ... */
+static void name_items(Builder *b, const char *name, Value *v) {
+  for (int i = 0; i < v->count; i++) {
+    Value *item = &v->items[i];
+    if (item->kind == VALUE_LAYER && !item->layer->component && !item->layer->applications)
+      item->layer->component = arena_printf(b->arena, "%s.%d", name, i);
+  }
+}
+
+static void assign(Builder *b, const Ast *ast) {
+  const Ast *expression = ast->kid[0];
+  int targets = ast->count - 1;
+  const char *bound_to = targets == 1 ? ast->kid[1]->name : NULL;
+  Value v = expression->kind == AST_CALL ? call_eval(b, expression, bound_to) : eval(b, expression);
+  if (targets == 1) {
+    if (v.kind == VALUE_LIST) name_items(b, ast->kid[1]->name, &v);
+    bind_target(b, ast->kid[1], v);
+    return;
+  }
+  bool is_sequence = v.kind == VALUE_TUPLE || v.kind == VALUE_LIST;
+  if (v.kind != VALUE_ERROR && (!is_sequence || v.count != targets)) {
+    builder_fail(b, ast->loc, "%d names on the left, but %s on the right", targets,
+                 is_sequence ? arena_printf(b->arena, "%d values", v.count)
+                             : value_describe(b->arena, &v));
+    v = value_error();
+  }
+  for (int i = 0; i < targets; i++)
+    bind_target(b, ast->kid[i + 1], v.kind == VALUE_ERROR ? v : v.items[i]);
+}
+
+static void repeat(Builder *b, const Ast *ast) {
+  int64_t from, to;
+  if (!eval_int(b, ast->kid[0], "the first number of a repeat", &from) ||
+      !eval_int(b, ast->kid[1], "the end of a repeat", &to))
+    return;
+  if (to > from && (uint64_t)to - (uint64_t)from > LIMIT_REPEAT) {
+    builder_fail(b, ast->loc, "a repeat of more than %d rounds", LIMIT_REPEAT);
+    return;
+  }
+  const char *outer = b->frame->prefix;
+  for (int64_t i = from; i < to && !b->frame->has_returned && !b->exhausted; i++) {
+    if (ast->text)
+      b->frame->prefix = arena_printf(b->arena, "%s%s%s.%lld", outer, *outer ? "." : "", ast->text,
+                                      (long long)i);
+    builder_bind(b, ast->name, value_int(i), ast->loc, false);
+    build_body(b, ast->kid[2]);
+    b->evaluations++;
+  }
+  b->frame->prefix = outer;
+}
+
+static void give_back(Builder *b, const Ast *ast) {
+  if (in_model(b)) {
+    builder_fail(b, ast->loc, "a model returns nothing; `output name` marks what predict gives");
+    return;
+  }
+  Value v = eval(b, ast->kid[0]);
+  if (v.kind == VALUE_LAYER) {
+    builder_fail(b, ast->loc, "this returns %s", value_describe(b->arena, &v));
+    v = value_error();
+  }
+  b->frame->result = v;
+  b->frame->has_returned = true;
+}
+
+static void check(Builder *b, const Ast *ast) {
+  bool holds;
+  if (!eval_condition(b, ast->kid[0], &holds) || holds) return;
+  Value message = eval(b, ast->kid[1]);
+  if (message.kind != VALUE_ERROR)
+    builder_fail(b, ast->loc, "%s", value_text(b->arena, &message));
+  b->frame->result = value_error();
+  b->frame->has_returned = true;
+}
+
+static void statement(Builder *b, const Ast *ast) {
+  bool holds;
+  if (b->depth >= LIMIT_DEPTH) {
+    b->exhausted = true;
+    builder_fail(b, ast->loc, "this nests too deep to be evaluated");
+    return;
+  }
+  b->depth++;
+  b->evaluations++;
+  switch (ast->kind) {
+  case AST_ASSIGN: assign(b, ast); break;
+  case AST_PARAM:
+  case AST_STATE: block_param(b, ast); break;
+  case AST_UPDATE: update(b, ast); break;
+  case AST_METRIC: metric(b, ast); break;
+  case AST_OUTPUT: output(b, ast); break;
+  case AST_IF:
+    if (eval_condition(b, ast->kid[0], &holds)) build_body(b, ast->kid[holds ? 1 : 2]);
+    break;
+  case AST_REPEAT: repeat(b, ast); break;
+  case AST_RETURN: give_back(b, ast); break;
+  case AST_CHECK: check(b, ast); break;
+  default: builder_fail(b, ast->loc, "this is not a statement");
+  }
+  b->depth--;
+}
+
+/* ── a model ──────────────────────────────────────────────────────────────────────────────── */
+/* A model's inputs have the sizes that are written; the leading dimension is the batch. */
+static bool input_shape(Builder *b, const Ast *input, Shape *shape, int64_t batch) {
+  const Ast *type = input->kid[0], *written = type->kid[0];
+  shape->rank = 0;
+  if (written->count == 0 || written->count > MAX_RANK)
+    return builder_fail(b, written->loc, "an input has a batch dimension and at most %d in all",
+                        MAX_RANK);
+  for (int i = 0; i < written->count; i++) {
+    const Ast *dimension = written->kid[i];
+    const Ast *size_ast = dimension->kind == AST_DIMENSION ? dimension->kid[0] : dimension;
+    int64_t size;
+    if (dimension->kind == AST_ELLIPSIS)
+      return builder_fail(b, dimension->loc, "an input's dimensions must all be known");
+    if (dimension->kind == AST_NAME && !builder_find(b, dimension->name)) {
+      if (i > 0)
+        return builder_fail(b, dimension->loc, "dimension '%s' has no size; write %s=28 here, or "
+                                               "declare `hyper %s: int = 28`",
+                            dimension->name, dimension->name, dimension->name);
+      builder_bind(b, dimension->name, value_int(batch), dimension->loc, true);
+    }
+    if (!eval_int(b, size_ast, "a dimension", &size)) return false;
+    if (size < 0)
+      return builder_fail(b, size_ast->loc, "a dimension cannot be negative: %lld",
+                          (long long)size);
+    if (dimension->kind == AST_DIMENSION)
+      builder_bind(b, dimension->name, value_int(size), dimension->loc, true);
+    if (i == 0 && size != batch)
+      return builder_fail(b, size_ast->loc, "the leading dimension of an input is the batch: it is "
+                                            "%lld here, but train.batch is %lld",
+                          (long long)size, (long long)batch);
+    shape->dim[shape->rank++] = size;
+  }
+  return tensor_shape_fits(b, shape, written->loc);
+}
+
+static bool declare_input(Builder *b, const Ast *input, int64_t batch) {
+  const Ast *type_ast = input->kid[0];
+  Type type = {.dtype = DT_F32};
+  if (!type_ast || !type_ast->kid[0])
+    return builder_fail(b, input->loc, "input '%s' needs a type, e.g. %s: f32[B, 10]", input->name,
+                        input->name);
+  if (input->kid[1]) return builder_fail(b, input->kid[1]->loc, "an input has no default");
+  if (type_ast->name && !dtype_parse(type_ast->name, &type.dtype))
+    return builder_fail(b, type_ast->loc, "unknown element type '%s'", type_ast->name);
+  if (!input_shape(b, input, &type.shape, batch)) return false;
+  if (builder_local(b->frame, input->name))
+    return builder_fail(b, input->loc, "there is already an input or dimension '%s'", input->name);
+  Attr name = attr_str(ATTR_NAME, input->name);
+  Node *node = tensor_node(b, OP_INPUT, NULL, 0, &name, 1, &type, input->loc);
+  builder_bind(b, input->name, value_tensor(node), input->loc, false);
+  return node != NULL;
+}
+
+bool build_model(Builder *b, const Ast *model) {
+  int errors = b->diag->errors;
+  Instance root = {.block = model, .scope = &b->user, .loc = model->loc, .prefix = "",
+                   .applications = 1};
+  Frame frame = {.definition = model, .scope = &b->user, .call = model->loc, .site = model->loc,
+                 .prefix = "", .instance = &root, .result = {.kind = VALUE_ABSENT}};
+  frame.up = NULL;
+  b->frame = &frame;
+  int layer = -1;
+  if (b->training) {
+    Layer whole = {.path = "", .block = model->name, .loc = model->loc};
+    VEC_PUSH(b->arena, b->program->layers, whole);
+    layer = b->program->layers.count - 1;
+  }
+  bool fine = true;
+  int64_t batch = (int64_t)setting_number(b->program->settings, "train.batch");
+  for (int i = 0; i < model->kid[0]->count; i++)
+    fine = declare_input(b, model->kid[0]->kid[i], batch) && fine;
+  if (fine && !model->kid[0]->count)
+    fine = builder_fail(b, model->loc, "model '%s' has no inputs", model->name);
+  if (fine) build_body(b, model->kid[1]);
+  if (layer >= 0) {
+    Layer *whole = &b->program->layers.at[layer];
+    whole->flops = frame.flops;
+    for (int i = 0; i < root.owned.count; i++)
+      if (root.owned.at[i].node->op == OP_PARAM)
+        whole->parameters += shape_elements(&root.owned.at[i].node->type.shape);
+  }
+  if (fine && b->diag->errors == errors && !graph_find_root(b->graph, ROOT_LOSS, NULL))
+    builder_fail(b, model->loc, "model '%s' has no loss; `loss = ...` says what training lowers",
+                 model->name);
+  b->frame = NULL;
+  return b->diag->errors == errors;
+}

@@ -1,0 +1,100 @@
+/* builder: see builder.h. Errors, names and scopes. */
+#include "frontend/builder.h"
+#include "base/text.h"
+#include <string.h>
+
+Loc builder_site(const Builder *b, Loc loc) {
+  return b->frame && b->frame->is_std ? b->frame->site : loc;
+}
+
+static bool was_reported(Builder *b, Loc loc) {
+  for (int i = 0; i < b->reported.count; i++)
+    if (memcmp(&b->reported.at[i], &loc, sizeof loc) == 0) return true;
+  VEC_PUSH(b->arena, b->reported, loc);
+  return false;
+}
+
+static const char *kind_of(const Ast *definition) {
+  return definition->kind == AST_FN ? "function" : definition->kind == AST_MODEL ? "model" : "block";
+}
+
+/* "in block 'Attn', applied here", innermost first, for the calls in the user's files. */
+static void note_calls(Builder *b) {
+  int notes = 0;
+  for (Frame *f = b->frame; f && f->definition && notes < 4; f = f->up) {
+    bool from_std = f->up && f->up->is_std;
+    if (f->definition->kind == AST_MODEL || from_std) continue;
+    if (f->is_std) continue; /* the error itself stands at this call */
+    diag_note(b->diag, f->call, "in %s '%s', used here", kind_of(f->definition),
+              f->definition->name);
+    notes++;
+  }
+}
+
+bool builder_fail(Builder *b, Loc loc, const char *format, ...) {
+  Loc site = builder_site(b, loc);
+  if (was_reported(b, site)) return false;
+  va_list args;
+  va_start(args, format);
+  char *message = arena_vprintf(b->arena, format, args);
+  va_end(args);
+  diag_error(b->diag, site, "%s", message);
+  if (b->frame && b->frame->is_std && loc.file)
+    diag_note(b->diag, loc, "in %s '%s' of the standard library", kind_of(b->frame->definition),
+              b->frame->definition->name);
+  note_calls(b);
+  return false;
+}
+
+void builder_note(Builder *b, Loc loc, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  diag_note(b->diag, loc, "%s", arena_vprintf(b->arena, format, args));
+  va_end(args);
+}
+
+const char *builder_hint(Builder *b, const char *word, const char *const *names, int count) {
+  const char *nearest = text_nearest(word, names, count);
+  return nearest ? arena_printf(b->arena, "; did you mean '%s'?", nearest) : "";
+}
+
+Variable *builder_local(Frame *frame, const char *name) {
+  for (int i = frame->variables.count - 1; i >= 0; i--)
+    if (strcmp(frame->variables.at[i].name, name) == 0) return &frame->variables.at[i];
+  return NULL;
+}
+
+Variable *builder_find(Builder *b, const char *name) {
+  Variable *local = builder_local(b->frame, name);
+  if (local) return local;
+  for (const Scope *scope = b->frame->scope; scope; scope = scope->up)
+    for (int i = scope->names.count - 1; i >= 0; i--)
+      if (strcmp(scope->names.at[i].name, name) == 0) return &scope->names.at[i];
+  return NULL;
+}
+
+void builder_bind(Builder *b, const char *name, Value value, Loc loc, bool is_dimension) {
+  Variable *old = builder_local(b->frame, name);
+  if (old && old->is_dimension && !is_dimension) {
+    builder_fail(b, loc, "'%s' is a dimension (%s) here and cannot be assigned", name,
+                 value_text(b->arena, &old->value));
+    builder_note(b, old->loc, "bound here");
+    return;
+  }
+  Variable fresh = {name, value, loc, is_dimension};
+  if (old) *old = fresh;
+  else VEC_PUSH(b->arena, b->frame->variables, fresh);
+}
+
+const char *builder_hint_name(Builder *b, const char *word) {
+  VEC(const char *) names = {0};
+  for (int i = 0; i < b->frame->variables.count; i++)
+    VEC_PUSH(b->arena, names, b->frame->variables.at[i].name);
+  for (const Scope *scope = b->frame->scope; scope; scope = scope->up)
+    for (int i = 0; i < scope->names.count; i++) VEC_PUSH(b->arena, names, scope->names.at[i].name);
+  const char **builtins;
+  int count;
+  builtin_names(b, &builtins, &count);
+  for (int i = 0; i < count; i++) VEC_PUSH(b->arena, names, builtins[i]);
+  return builder_hint(b, word, names.at, names.count);
+}

@@ -1,0 +1,231 @@
+/* builder: what the files of the front end share while the graphs are built. The language runs as
+ * a program at compile time: statements are executed, tensors are graph nodes. It is run once for
+ * the train graph and once for the eval graph.
+ *
+ * Invariant: each failure has been reported when a function returns the error value, NULL or false.
+ * Everything a hostile source can make large is bounded by the LIMIT_ constants. */
+#ifndef FT_FRONTEND_BUILDER_H
+#define FT_FRONTEND_BUILDER_H
+#include "frontend/program.h"
+#include "frontend/value.h"
+
+enum {
+  LIMIT_DEPTH = 900,          /* nested evaluations */
+  LIMIT_CALLS = 100,          /* nested calls of functions and blocks */
+  LIMIT_EVALUATIONS = 4000000, /* in all */
+  LIMIT_NODES = 400000,       /* of one graph */
+  LIMIT_REPEAT = 10000,
+  LIMIT_ITEMS = 10000,        /* of a list */
+  LIMIT_STRING = 10000,
+  LIMIT_FILES = 200
+};
+#define LIMIT_ELEMENTS ((int64_t)1 << 40) /* of one tensor */
+
+typedef struct {
+  const char *name;
+  Value value;
+  Loc loc;           /* where it was bound */
+  bool is_dimension; /* bound by a shape: may not be assigned */
+} Variable;
+
+/* Names of a file's top level. Users' files share one scope; the standard library has its own. */
+typedef struct Scope {
+  const struct Scope *up;
+  VEC(Variable) names;
+} Scope;
+
+/* One running function, block or model. */
+typedef struct Frame {
+  struct Frame *up;
+  const Ast *definition; /* NULL: the top level */
+  const Scope *scope;
+  Loc call, site; /* the call; the place in the user's file that nodes made here get */
+  bool is_std;
+  VEC(Variable) variables;
+  Instance *instance; /* whose parameters `param` declares; NULL in a function */
+  const char *prefix; /* "h.3": inside `repeat ... as h`; "" outside */
+  Value result;
+  bool has_returned;
+  int64_t flops;
+} Frame;
+
+typedef struct {
+  const char *name; /* local to the instance, with the repeat prefix */
+  Node *node;
+} Owned;
+
+typedef struct {
+  const Ast *call;
+  Instance *instance;
+} Child;
+
+/* A block with its configuration: made by Linear(10), applied to tensors, owner of parameters. */
+struct Instance {
+  const Ast *block;
+  const Scope *scope;
+  Instance *parent;
+  const char *prefix;    /* of the parent's repeat at the time of making */
+  const char *component; /* NULL: unnamed, adds nothing to the path */
+  Loc loc;
+  VEC(Variable) config;
+  VEC(Owned) owned;
+  VEC(Child) children;
+  int cursor;       /* in a second application: the next child to hand out again */
+  int applications;
+  bool declared;    /* some parameter in or below it has been declared */
+};
+
+typedef struct {
+  const char *name;
+  Node *node;
+  Loc loc;
+} Declared;
+
+struct InitValue {
+  const char *kind; /* as written: kaiming_uniform, normal ... */
+  double a, b;      /* arguments, by kind: see init.c */
+  const char *mode, *nonlinearity;
+};
+
+typedef struct Builder {
+  Arena *arena;
+  Diag *diag;
+  Program *program;
+  Graph *graph;
+  bool training;
+  Scope user, std;
+  Frame *frame;
+  uint16_t std_file;
+  int depth, calls;
+  int64_t evaluations;
+  bool exhausted; /* a limit was hit and reported: unwind */
+  int streams;    /* random draws so far */
+  int instances;  /* for the numbers of renamed ones */
+  Node *seed, *step;
+  VEC(Declared) declared; /* params and states of this graph, in order */
+  VEC(Loc) reported;      /* one error for each place: unrolling repeats statements */
+  int model_layer;        /* index of the model in program->layers */
+  const Ast *model;
+} Builder;
+
+/* ── errors (builder.c) ── */
+/* At `loc`, or, inside the standard library, at the user's line that called it; notes tell the way
+ * there. Returns false, so that checks can be `return builder_fail(...)`. */
+bool builder_fail(Builder *b, Loc loc, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+void builder_note(Builder *b, Loc loc, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+Loc builder_site(const Builder *b, Loc loc); /* the place for nodes caused at loc */
+/* ", did you mean 'x'?" or "". */
+const char *builder_hint(Builder *b, const char *word, const char *const *names, int count);
+Variable *builder_find(Builder *b, const char *name); /* variable or top-level name */
+Variable *builder_local(Frame *frame, const char *name);
+void builder_bind(Builder *b, const char *name, Value value, Loc loc, bool is_dimension);
+const char *builder_hint_name(Builder *b, const char *word); /* among all that is visible */
+
+/* ── expressions (eval.c) ── */
+Value eval(Builder *b, const Ast *ast);
+bool eval_int(Builder *b, const Ast *ast, const char *what, int64_t *out);
+bool eval_condition(Builder *b, const Ast *ast, bool *out);
+
+/* ── operators (arith.c) ── */
+Value arith_binary(Builder *b, const char *operator, Value left, Value right, Loc loc);
+Value arith_unary(Builder *b, const char *operator, Value operand, Loc loc);
+
+/* ── calls (call.c) ── */
+typedef struct {
+  const char *name;
+  bool is_optional, is_rest; /* rest: takes all further positional arguments, as a tuple */
+} Parameter;
+typedef struct {
+  Value value;
+  Loc loc;
+  const char *name; /* keyword or NULL */
+} Argument;
+typedef VEC(Argument) Arguments;
+/* Puts arguments into the places of the parameters; ABSENT where none was given. */
+bool call_match(Builder *b, const char *callee, Loc loc, const Parameter *parameters, int count,
+                const Arguments *arguments, Value *out, Loc *locs);
+/* `bound_to`: the variable that a new layer gets its name from, or NULL. */
+Value call_eval(Builder *b, const Ast *call, const char *bound_to);
+/* The parts of a call that functions, blocks and models share. */
+const Parameter *call_parameters(Builder *b, const Ast *list);
+bool call_check_argument(Builder *b, const Ast *parameter, Value *v, Loc loc);
+bool call_enter(Builder *b, Frame *frame, const Ast *definition, const Scope *scope, Loc loc);
+void call_leave(Builder *b);
+bool call_bind(Builder *b, const Ast *list, Value *values, const Loc *locs);
+bool call_check_returns(Builder *b, const Ast *returns, const Value *result);
+
+/* ── blocks, models, statements (build.c, block.c) ── */
+void build_body(Builder *b, const Ast *body);
+bool build_model(Builder *b, const Ast *model);
+Value block_instance(Builder *b, const Ast *block, const Scope *scope, const Ast *call,
+                     const Arguments *arguments, const char *bound_to);
+Value block_apply(Builder *b, Instance *instance, Loc loc, const Arguments *arguments);
+const char *block_path(Builder *b, const Instance *instance);
+void block_param(Builder *b, const Ast *ast); /* statements param and state */
+/* Checks a tensor against a written type, binding dimensions that are new in the frame. */
+bool block_check_type(Builder *b, const Ast *type, Node *node, Loc loc, const char *what);
+/* Evaluates the dimensions of a written shape; all must be known. */
+bool block_shape(Builder *b, const Ast *shape, Shape *out);
+
+/* ── tensors (tensor.c): nodes with the user's messages; NULL after an error ── */
+Node *tensor_node(Builder *b, Op op, Node *const *inputs, int count, const Attr *attrs,
+                  int attr_count, const Type *given, Loc loc);
+Node *tensor_unary(Builder *b, Op op, Node *x, Loc loc);
+Node *tensor_const(Builder *b, DType dtype, double value, Loc loc); /* a scalar */
+Node *tensor_fill(Builder *b, DType dtype, Shape shape, double value, Loc loc);
+Node *tensor_cast(Builder *b, Node *x, DType dtype, Loc loc);
+Node *tensor_reshape(Builder *b, Node *x, Shape shape, Loc loc);
+Node *tensor_broadcast(Builder *b, Node *x, Shape shape, Loc loc);
+Node *tensor_transpose(Builder *b, Node *x, const int64_t *perm, Loc loc);
+Node *tensor_binary(Builder *b, Op op, const char *name, Node *x, Node *y, Loc loc);
+Node *tensor_select(Builder *b, Node *cond, Node *x, Node *y, Loc loc);
+Node *tensor_reduce(Builder *b, Op op, Node *x, const int64_t *axes, int count, bool keep, Loc loc);
+Node *tensor_matmul(Builder *b, Node *x, Node *y, Loc loc);
+Node *tensor_uniform(Builder *b, Shape shape, Loc loc);
+bool tensor_shape_fits(Builder *b, const Shape *shape, Loc loc); /* not absurdly large */
+/* A number as a scalar tensor of `dtype`, a tensor as itself. */
+Node *tensor_of(Builder *b, const Value *v, DType dtype, Loc loc);
+int64_t tensor_flops(const Node *node);
+
+/* ── built-in functions (builtin*.c) ── */
+typedef struct {
+  Builder *b;
+  const Builtin *builtin;
+  Loc loc;
+  Value *arg;
+  Loc *at;
+  int count;
+} Call;
+typedef Value BuiltinRun(Call *call);
+struct Builtin {
+  const char *name, *parameters; /* "x axis= *rest": = optional, * the rest */
+  BuiltinRun *run;
+  int which; /* the op, where one function serves many */
+};
+enum { BUILTIN_MAX_PARAMETERS = 12 };
+extern const Builtin builtin_math[], builtin_shape[], builtin_window[], builtin_other[],
+    builtin_init[];
+const Builtin *builtin_find(const char *name);
+void builtin_names(Builder *b, const char ***names, int *count);
+Value builtin_call(Builder *b, const Builtin *builtin, Loc loc, const Arguments *arguments);
+/* Argument access for built-in functions; false or NULL after reporting. */
+Node *builtin_tensor(Call *call, int index);
+Node *builtin_float_tensor(Call *call, int index);
+bool builtin_int(Call *call, int index, int64_t otherwise, int64_t *out);
+bool builtin_number(Call *call, int index, double otherwise, double *out);
+bool builtin_bool(Call *call, int index, bool otherwise, bool *out);
+bool builtin_axis(Call *call, int index, const Node *x, int64_t otherwise, int *out);
+bool builtin_axes(Call *call, int index, const Node *x, int64_t axes[MAX_RANK], int *count);
+bool builtin_shape_arg(Call *call, int index, Shape *out);
+
+/* ── initialisers (init.c) ── */
+bool init_reduce(Builder *b, const Value *v, const Shape *shape, Loc loc, const char **kind,
+                 double arg[2], int *count);
+Value init_named(Builder *b, const char *name); /* `zeros` without brackets */
+
+/* ── data and train (recipe.c) ── */
+bool recipe_read(Builder *b, const Ast *const *files, int count, const FrontendOptions *options,
+                 const Ast **model);
+#endif

@@ -1,0 +1,94 @@
+/* builtin_other: random numbers, gradients, and helpers for compile-time values. */
+#include "frontend/builder.h"
+#include <string.h>
+
+static Value run_stop_gradient(Call *call) {
+  Node *x = builtin_tensor(call, 0);
+  return x ? value_tensor(tensor_unary(call->b, OP_STOP_GRADIENT, x, call->loc)) : value_error();
+}
+
+static Value run_random_uniform(Call *call) {
+  Shape shape;
+  if (!builtin_shape_arg(call, 0, &shape)) return value_error();
+  return value_tensor(tensor_uniform(call->b, shape, call->loc));
+}
+
+/* weighted(x, w): x, with w (1 or 0) saying which elements a later mean counts. */
+static Value run_weighted(Call *call) {
+  Node *x = builtin_float_tensor(call, 0), *w = builtin_float_tensor(call, 1);
+  if (!x || !w) return value_error();
+  if (!type_equal(&x->type, &w->type)) {
+    char left[TYPE_TEXT], right[TYPE_TEXT];
+    builder_fail(call->b, call->loc, "weights must be like the tensor: %s and %s",
+                 type_text(&x->type, left), type_text(&w->type, right));
+    return value_error();
+  }
+  Value v = value_tensor(x);
+  v.weight = w;
+  return v;
+}
+
+static Value run_range(Call *call) {
+  int64_t from, to;
+  if (!builtin_int(call, 0, 0, &from) || !builtin_int(call, 1, 0, &to)) return value_error();
+  if (call->arg[1].kind == VALUE_ABSENT) {
+    to = from;
+    from = 0;
+  }
+  if (to > from && (uint64_t)to - (uint64_t)from > LIMIT_ITEMS) {
+    builder_fail(call->b, call->loc, "a list of more than %d items", LIMIT_ITEMS);
+    return value_error();
+  }
+  int count = to > from ? (int)(to - from) : 0;
+  Value *items = ARENA_ARRAY(call->b->arena, Value, count);
+  for (int i = 0; i < count; i++) items[i] = value_int(from + i);
+  return value_sequence(VALUE_LIST, items, count);
+}
+
+static Value run_len(Call *call) {
+  const Value *v = &call->arg[0];
+  if (v->kind == VALUE_LIST || v->kind == VALUE_TUPLE) return value_int(v->count);
+  if (v->kind == VALUE_STRING) return value_int((int64_t)strlen(v->s));
+  builder_fail(call->b, call->at[0], "len() needs a list, a tuple or a string, not %s",
+               value_describe(call->b->arena, v));
+  return value_error();
+}
+
+static Value run_str(Call *call) {
+  return value_string(value_text(call->b->arena, &call->arg[0]));
+}
+
+/* pair(3) is [3, 3]; pair((3, 5)) is [3, 5]. */
+static Value run_pair(Call *call) {
+  Value *v = &call->arg[0];
+  if ((v->kind == VALUE_LIST || v->kind == VALUE_TUPLE) && v->count == 2)
+    return value_sequence(VALUE_LIST, v->items, 2);
+  if (!value_is_number(v)) {
+    builder_fail(call->b, call->at[0], "expected a number or a pair, not %s",
+                 value_describe(call->b->arena, v));
+    return value_error();
+  }
+  Value *items = ARENA_ARRAY(call->b->arena, Value, 2);
+  items[0] = items[1] = *v;
+  return value_sequence(VALUE_LIST, items, 2);
+}
+
+static bool is_float_type(const Value *v) {
+  return v->kind == VALUE_TENSOR && dtype_is_float(v->node->type.dtype);
+}
+
+static Value run_is_float(Call *call) { return value_bool(is_float_type(&call->arg[0])); }
+static Value run_is_tensor(Call *call) { return value_bool(call->arg[0].kind == VALUE_TENSOR); }
+
+const Builtin builtin_other[] = {
+    {"stop_gradient", "x", run_stop_gradient, 0},
+    {"random_uniform", "shape", run_random_uniform, 0},
+    {"weighted", "x weight", run_weighted, 0},
+    {"range", "from to=", run_range, 0},
+    {"len", "x", run_len, 0},
+    {"str", "x", run_str, 0},
+    {"pair", "x", run_pair, 0},
+    {"is_float", "x", run_is_float, 0},
+    {"is_tensor", "x", run_is_tensor, 0},
+    {0},
+};

@@ -1,0 +1,384 @@
+/* frontend: from a path to a Program: files and imports, top-level names, hypers, then the recipe
+ * and the two graphs. */
+#include "base/text.h"
+#include "frontend/builder.h"
+#include "frontend/parse.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The standard library's files, embedded by the build; ends with zeros. */
+extern const struct {
+  const char *name, *start, *end;
+} embed_std[];
+
+typedef struct Loading {
+  const struct Loading *up;
+  const char *path;
+  Loc loc;
+} Loading;
+
+typedef struct {
+  Builder *b;
+  const FrontendOptions *options;
+  VEC(const Ast *) files; /* imported ones first */
+  VEC(const char *) paths;
+} Source;
+
+/* ── files ────────────────────────────────────────────────────────────────────────────────── */
+static const char *beside(Arena *arena, const char *path, const char *name) {
+  const char *slash = strrchr(path, '/');
+  if (name[0] == '/' || !slash) return name;
+  return arena_printf(arena, "%.*s/%s", (int)(slash - path), path, name);
+}
+
+/* One file by whatever path it is reached. */
+static const char *identity(Arena *arena, const char *path) {
+  char *real = realpath(path, NULL);
+  const char *copy = arena_strdup(arena, real ? real : path);
+  free(real);
+  return copy;
+}
+
+static void load_text(Source *source, const char *path, const char *text, size_t length,
+                      const Loading *up);
+
+static void import(Source *source, const Ast *ast, const char *importer, const Loading *up) {
+  Builder *b = source->b;
+  const char *path = beside(b->arena, importer, ast->name);
+  const char *same = identity(b->arena, path);
+  for (const Loading *l = up; l; l = l->up) {
+    if (strcmp(l->path, same) != 0) continue;
+    diag_error(b->diag, ast->loc, "\"%s\" is being imported already: the imports go in a circle",
+               ast->name);
+    for (const Loading *k = up; k != l; k = k->up) diag_note(b->diag, k->loc, "imported from here");
+    return;
+  }
+  for (int i = 0; i < source->paths.count; i++)
+    if (strcmp(source->paths.at[i], same) == 0) return;
+  if (source->paths.count >= LIMIT_FILES) {
+    diag_error(b->diag, ast->loc, "more than %d files are imported", LIMIT_FILES);
+    return;
+  }
+  Text text = {0};
+  int error = text_read_file(&text, path);
+  if (error) {
+    diag_error(b->diag, ast->loc, "cannot read \"%s\": %s", path, strerror(error));
+  } else {
+    Loading loading = {up, same, ast->loc};
+    load_text(source, path, text_cstr(&text), text.count, &loading);
+  }
+  text_free(&text);
+}
+
+static void load_text(Source *source, const char *path, const char *text, size_t length,
+                      const Loading *up) {
+  Builder *b = source->b;
+  VEC_PUSH(b->arena, source->paths, up->path);
+  const Ast *file = parse_text(b->arena, b->diag, path, text, length);
+  for (int i = 0; i < file->count; i++)
+    if (file->kid[i]->kind == AST_IMPORT) import(source, file->kid[i], path, up);
+  VEC_PUSH(b->arena, source->files, file);
+}
+
+/* ── top-level names ──────────────────────────────────────────────────────────────────────── */
+static bool define(Builder *b, Scope *scope, const char *name, Value value, Loc loc) {
+  for (int i = 0; i < scope->names.count; i++) {
+    if (strcmp(scope->names.at[i].name, name) != 0) continue;
+    builder_fail(b, loc, "'%s' is defined twice", name);
+    builder_note(b, scope->names.at[i].loc, "its first definition is here");
+    return false;
+  }
+  VEC_PUSH(b->arena, scope->names, ((Variable){name, value, loc, false}));
+  return true;
+}
+
+static void define_file(Builder *b, Scope *scope, const Ast *file) {
+  for (int i = 0; i < file->count; i++) {
+    const Ast *ast = file->kid[i];
+    ValueKind kind = ast->kind == AST_FN      ? VALUE_FUNCTION
+                     : ast->kind == AST_BLOCK ? VALUE_BLOCK
+                     : ast->kind == AST_MODEL ? VALUE_MODEL
+                     : ast->kind == AST_DATA  ? VALUE_DATA : VALUE_ERROR;
+    if (kind != VALUE_ERROR)
+      define(b, scope, ast->name, (Value){.kind = kind, .definition = ast}, ast->loc);
+  }
+}
+
+static void load_std(Builder *b) {
+  b->std_file = 0;
+  for (int i = 0; embed_std[i].name; i++) {
+    const Ast *file = parse_text(b->arena, b->diag, "std/nn.ft", embed_std[i].start,
+                                 (size_t)(embed_std[i].end - embed_std[i].start));
+    b->std_file = file->loc.file;
+    define_file(b, &b->std, file);
+  }
+  b->user.up = &b->std;
+}
+
+/* ── hypers ───────────────────────────────────────────────────────────────────────────────── */
+static const char *type_of_hyper(const Ast *hyper, const Value *fallback) {
+  const Ast *type = hyper->kid[0];
+  if (type) return type->name && !type->kid[0] ? type->name : "";
+  return fallback->kind == VALUE_INT     ? "int"
+         : fallback->kind == VALUE_FLOAT ? "float"
+         : fallback->kind == VALUE_BOOL  ? "bool" : "str";
+}
+
+/* A value of -D hidden=512 by the hyper's type. */
+static bool parse_value(Builder *b, const char *text, const char *type, Value *out) {
+  char *end;
+  errno = 0;
+  if (strcmp(type, "int") == 0) {
+    *out = value_int(strtoll(text, &end, 10));
+    if (*end) { /* 1e3 is an integer too */
+      *out = value_float(strtod(text, &end));
+      int64_t integer;
+      if (!value_to_int(out, &integer)) return false;
+      *out = value_int(integer);
+    }
+    return *text && !*end && !errno;
+  }
+  if (strcmp(type, "float") == 0) {
+    *out = value_float(strtod(text, &end));
+    return *text && !*end && out->f - out->f == 0;
+  }
+  if (strcmp(type, "bool") == 0) {
+    bool yes = !strcmp(text, "true") || !strcmp(text, "1");
+    *out = value_bool(yes);
+    return yes || !strcmp(text, "false") || !strcmp(text, "0");
+  }
+  *out = value_string(arena_strdup(b->arena, text));
+  return true;
+}
+
+static const char *define_for(Builder *b, const FrontendOptions *options, const char *name) {
+  const char *found = NULL; /* the last one wins */
+  size_t length = strlen(name);
+  (void)b;
+  for (int i = 0; i < options->define_count; i++)
+    if (strncmp(options->defines[i], name, length) == 0 && options->defines[i][length] == '=')
+      found = options->defines[i] + length + 1;
+  return found;
+}
+
+static const Ast *find_preset(const Source *source, const char *name) {
+  for (int f = 0; f < source->files.count; f++)
+    for (int i = 0; i < source->files.at[f]->count; i++) {
+      const Ast *ast = source->files.at[f]->kid[i];
+      if (ast->kind == AST_PRESET && strcmp(ast->name, name) == 0) return ast;
+    }
+  return NULL;
+}
+
+static const Ast *preset_value(const Ast *preset, const char *name) {
+  for (int i = 0; preset && i < preset->count; i++)
+    if (preset->kid[i]->kind == AST_ENTRY && strcmp(preset->kid[i]->name, name) == 0)
+      return preset->kid[i]->kid[0];
+  return NULL;
+}
+
+/* The comment at the end of the hyper's line. */
+static const char *doc_of(Builder *b, const Ast *hyper) {
+  const char *line = b->diag->files.at[hyper->loc.file - 1].text;
+  for (uint32_t n = 1; line && n < hyper->loc.line; n++) {
+    line = strchr(line, '\n');
+    if (line) line++;
+  }
+  if (!line) return "";
+  size_t length = strcspn(line, "\r\n");
+  const char *comment = strstr(line, "//");
+  if (!comment || comment >= line + length) return "";
+  comment += 2;
+  while (*comment == ' ') comment++;
+  return comment < line + length
+             ? arena_strndup(b->arena, comment, (size_t)(line + length - comment)) : "";
+}
+
+static void define_hyper(Source *source, const Ast *hyper, const Ast *preset) {
+  Builder *b = source->b;
+  const Ast *chosen = preset_value(preset, hyper->name);
+  if (!chosen) chosen = hyper->kid[1];
+  Value v = eval(b, chosen);
+  const char *type = type_of_hyper(hyper, &v);
+  static const char *const types[] = {"int", "float", "bool", "str"};
+  bool known = false;
+  for (int i = 0; i < 4; i++) known = known || strcmp(types[i], type) == 0;
+  if (!known) {
+    builder_fail(b, hyper->kid[0]->loc, "a hyper is an int, float, bool or str%s",
+                 builder_hint(b, type, types, 4));
+    v = value_error();
+  }
+  const char *text = define_for(b, source->options, hyper->name);
+  if (known && text && !parse_value(b, text, type, &v)) {
+    diag_error(b->diag, (Loc){0}, "-D %s=%s: not %s", hyper->name, text,
+               type[0] == 'i' ? "an integer" : type[0] == 'f' ? "a number" : "true or false");
+    builder_note(b, hyper->loc, "hyper '%s' is declared here", hyper->name);
+    v = value_error();
+  }
+  Ast parameter = {.kind = AST_PARAMETER, .name = hyper->name, .loc = hyper->loc, .count = 2,
+                   .kid = (Ast *[]){hyper->kid[0], NULL}};
+  if (v.kind != VALUE_ERROR && known && !call_check_argument(b, &parameter, &v, chosen->loc))
+    v = value_error();
+  if (v.kind == VALUE_INT && strcmp(type, "float") == 0) v = value_float((double)v.i);
+  define(b, &b->user, hyper->name, v, hyper->loc);
+  Hyper row = {hyper->name, value_text(b->arena, &v), type, doc_of(b, hyper)};
+  VEC_PUSH(b->arena, b->program->hypers, row);
+}
+
+static void check_defines(Source *source) {
+  Builder *b = source->b;
+  VEC(const char *) names = {0};
+  for (int i = 0; i < b->program->hypers.count; i++)
+    VEC_PUSH(b->arena, names, b->program->hypers.at[i].name);
+  for (int i = 0; i < source->options->define_count; i++) {
+    const char *define = source->options->defines[i], *equals = strchr(define, '=');
+    if (!equals) {
+      diag_error(b->diag, (Loc){0}, "-D %s: write name=value", define);
+      continue;
+    }
+    const char *name = arena_strndup(b->arena, define, (size_t)(equals - define));
+    bool known = false;
+    for (int k = 0; k < names.count; k++) known = known || strcmp(names.at[k], name) == 0;
+    if (!known)
+      diag_error(b->diag, (Loc){0}, "-D %s: there is no hyper '%s'%s", define, name,
+                 builder_hint(b, name, names.at, names.count));
+  }
+}
+
+static void check_preset(Source *source, const Ast *preset) {
+  Builder *b = source->b;
+  VEC(const char *) names = {0};
+  for (int i = 0; i < b->program->hypers.count; i++)
+    VEC_PUSH(b->arena, names, b->program->hypers.at[i].name);
+  for (int i = 0; i < preset->count; i++) {
+    const Ast *entry = preset->kid[i];
+    bool known = false;
+    for (int k = 0; k < names.count; k++) known = known || strcmp(names.at[k], entry->name) == 0;
+    if (entry->kind != AST_ENTRY || !entry->kid[0])
+      builder_fail(b, entry->loc, "a preset sets hypers: name = value");
+    else if (!known)
+      builder_fail(b, entry->loc, "there is no hyper '%s'%s", entry->name,
+                   builder_hint(b, entry->name, names.at, names.count));
+  }
+}
+
+static void define_hypers(Source *source) {
+  Builder *b = source->b;
+  const char *name = source->options->preset;
+  const Ast *preset = name ? find_preset(source, name) : NULL;
+  if (name && !preset) {
+    VEC(const char *) names = {0};
+    for (int f = 0; f < source->files.count; f++)
+      for (int i = 0; i < source->files.at[f]->count; i++)
+        if (source->files.at[f]->kid[i]->kind == AST_PRESET)
+          VEC_PUSH(b->arena, names, source->files.at[f]->kid[i]->name);
+    diag_error(b->diag, (Loc){0}, "--preset %s: there is no such preset%s", name,
+               builder_hint(b, name, names.at, names.count));
+  }
+  for (int f = 0; f < source->files.count; f++)
+    for (int i = 0; i < source->files.at[f]->count; i++)
+      if (source->files.at[f]->kid[i]->kind == AST_HYPER)
+        define_hyper(source, source->files.at[f]->kid[i], preset);
+  check_defines(source);
+  for (int f = 0; f < source->files.count; f++)
+    for (int i = 0; i < source->files.at[f]->count; i++)
+      if (source->files.at[f]->kid[i]->kind == AST_PRESET)
+        check_preset(source, source->files.at[f]->kid[i]);
+}
+
+/* ── the graphs ───────────────────────────────────────────────────────────────────────────── */
+static Graph *build(Builder *b, const Ast *model, bool training) {
+  b->graph = graph_new(b->arena, training ? "train" : "eval");
+  b->training = training;
+  b->streams = b->instances = b->evaluations = 0;
+  b->seed = b->step = NULL;
+  b->declared.count = 0;
+  bool fine = build_model(b, model);
+  return fine && !b->exhausted ? b->graph : NULL;
+}
+
+static bool same_declarations(Builder *b, Declared *train, int train_count) {
+  for (int i = 0; i < train_count || i < b->declared.count; i++) {
+    const Declared *t = i < train_count ? &train[i] : NULL;
+    const Declared *e = i < b->declared.count ? &b->declared.at[i] : NULL;
+    if (t && e && strcmp(t->name, e->name) == 0 && t->node->op == e->node->op &&
+        type_equal(&t->node->type, &e->node->type))
+      continue;
+    const Declared *odd = t ? t : e;
+    diag_error(b->diag, odd->loc, "'%s' is not the same in training and evaluation; declare "
+                                  "parameters and states outside `if training`",
+               odd->name);
+    return false;
+  }
+  return true;
+}
+
+static bool build_graphs(Builder *b, const Ast *model) {
+  b->program->train = build(b, model, true);
+  if (!b->program->train) return false;
+  Declared *train = b->declared.at;
+  int train_count = b->declared.count;
+  b->declared.at = NULL;
+  b->declared.count = b->declared.capacity = 0;
+  b->program->eval = build(b, model, false);
+  return b->program->eval && same_declarations(b, train, train_count);
+}
+
+bool frontend_compile_text(Arena *arena, Diag *diag, const char *path, const char *text,
+                           const FrontendOptions *options, Program *out) {
+  return frontend_compile_bytes(arena, diag, path, text, strlen(text), options, out);
+}
+
+bool frontend_compile_bytes(Arena *arena, Diag *diag, const char *path, const char *text,
+                            size_t length, const FrontendOptions *options, Program *out) {
+  static const FrontendOptions plain;
+  int errors = diag->errors;
+  *out = (Program){.arena = arena, .path = arena_strdup(arena, path)};
+  out->settings = settings_new(arena);
+  Builder *b = ARENA_NEW(arena, Builder);
+  *b = (Builder){.arena = arena, .diag = diag, .program = out};
+  Source source = {.b = b, .options = options ? options : &plain};
+  Loading loading = {NULL, identity(arena, path), {0}};
+  load_text(&source, path, text, length, &loading);
+  if (diag->errors > errors || source.options->parse_only) return diag->errors == errors;
+  load_std(b);
+  Frame top = {.scope = &b->user, .prefix = ""};
+  b->frame = &top;
+  for (int i = 0; i < source.files.count; i++) define_file(b, &b->user, source.files.at[i]);
+  define_hypers(&source);
+  const Ast *model = NULL;
+  bool fine = recipe_read(b, source.files.at, source.files.count, source.options, &model);
+  if (!fine || diag->errors > errors) return false;
+  b->model = model;
+  out->model_name = model->name;
+  b->frame = NULL;
+  return build_graphs(b, model) && diag->errors == errors;
+}
+
+static bool read(Arena *arena, Diag *diag, const char *path, Text *text) {
+  (void)arena;
+  int error = text_read_file(text, path);
+  if (error) diag_error(diag, (Loc){0}, "cannot read '%s': %s", path, strerror(error));
+  return !error;
+}
+
+bool frontend_compile(Arena *arena, Diag *diag, const char *path, const FrontendOptions *options,
+                      Program *out) {
+  Text text = {0};
+  bool fine = read(arena, diag, path, &text) &&
+              frontend_compile_bytes(arena, diag, path, text_cstr(&text), text.count, options, out);
+  text_free(&text);
+  return fine;
+}
+
+bool frontend_print_ast(Arena *arena, Diag *diag, const char *path, FILE *out) {
+  Text text = {0};
+  int errors = diag->errors;
+  if (read(arena, diag, path, &text)) {
+    const Ast *file = parse_text(arena, diag, path, text_cstr(&text), text.count);
+    if (diag->errors == errors) ast_print(file, out);
+  }
+  text_free(&text);
+  return diag->errors == errors;
+}

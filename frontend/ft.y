@@ -1,0 +1,360 @@
+/* ft.y: the grammar. Every action builds one Ast node. Words that begin declarations and statements
+ * are not reserved (see `name`): the token after them tells. After a syntax error the parser goes
+ * on at the end of the statement. */
+%code requires {
+#include "frontend/parse.h"
+}
+%code {
+#include "frontend/ft.lex.h"
+#include <string.h>
+
+#define YYLLOC_DEFAULT(current, rhs, n) ((current) = (n) ? YYRHSLOC(rhs, 1) : YYRHSLOC(rhs, 0))
+#define YYMAXDEPTH 20000
+
+static void ft_error(FT_LTYPE *loc, void *scanner, Parser *parser, const char *message);
+
+#define NODE(kind, loc, name, ...)                                                                 \
+  parse_check(parser, ast_node(parser->arena, AST_##kind, (loc), (name), __VA_ARGS__))
+#define LEAF(kind, loc, name) ast_leaf(parser->arena, AST_##kind, (loc), (name))
+#define LIST(kind, loc, name, kids)                                                                \
+  parse_check(parser, ast_list(parser->arena, AST_##kind, (loc), (name), (kids)))
+#define BINARY(loc, operator, a, b) NODE(BINARY, loc, operator, 2, a, b)
+#define APPEND(to, kid)                                                                            \
+  do {                                                                                             \
+    if (!(to)) (to) = ARENA_NEW(parser->arena, AstVec);                                            \
+    if (kid) VEC_PUSH(parser->arena, *(to), (kid));                                                \
+  } while (0)
+}
+%define api.pure full
+%define api.prefix {ft_}
+%define api.token.prefix {TOKEN_}
+%define api.location.type {Loc}
+%define api.value.type union
+%define parse.error custom
+%define parse.lac full
+%locations
+%param {void *scanner}
+%parse-param {Parser *parser}
+
+%token END 0 "the end of the file"
+%token NEWLINE "the end of the line"
+%token IMPORT "import" HYPER "hyper" PRESET "preset" BLOCK "block" FN "fn" MODEL "model"
+%token DATA "data" TRAIN "train" PARAM "param" STATE "state" UPDATE "update" METRIC "metric"
+%token OUTPUT "output" CHECK "check" EVERY "every" IF "if" ELSE "else" REPEAT "repeat" IN "in"
+%token AS "as" RETURN "return" AND "and" OR "or" NOT "not" TRUE "true" FALSE "false" NONE "none"
+%token ELLIPSIS "..." RANGE ".." ARROW "->" POWER "**" EQ "==" NE "!=" LE "<=" GE ">="
+%token ADD_TO "+="
+%token <const char *> IDENTIFIER "a name"
+%token <const char *> TEXT "a string"
+%token <int64_t> INTEGER "an integer"
+%token <double> NUMBER "a number"
+
+%left OR
+%left AND
+%precedence NOT
+%nonassoc EQ NE '<' LE '>' GE
+%left '+' '-'
+%left '*' '/' '%' '@'
+%precedence NEGATIVE
+%right POWER
+
+%type <AstVec *> declarations declaration_seq statements statement_seq entries entry_seq
+%type <AstVec *> parameters parameter_list dimensions dimension_list types names more_values
+%type <AstVec *> arguments argument_list subscripts items
+%type <Ast *> declaration statement entry parameter type dimension returns body else_part
+%type <Ast *> expr value operation argument subscript optional primary parameter_type default
+%type <const char *> name prefix
+%%
+file: declarations END { parser->root = LIST(FILE, @$, NULL, $1); }
+    ;
+declarations: declaration_seq
+    | declaration_seq declaration { $$ = $1; APPEND($$, $2); }
+    ;
+declaration_seq: %empty { $$ = NULL; APPEND($$, NULL); }
+    | declaration_seq separator
+    | declaration_seq declaration separator { $$ = $1; APPEND($$, $2); }
+    | declaration_seq error separator { yyerrok; $$ = $1; }
+    ;
+separator: NEWLINE | ';'
+    ;
+declaration: IMPORT TEXT { $$ = LEAF(IMPORT, @2, $2); }
+    | HYPER name parameter_type '=' expr { $$ = NODE(HYPER, @2, $2, 2, $3, $5); }
+    | PRESET name '{' entries '}' { $$ = LIST(PRESET, @2, $2, $4); }
+    | BLOCK name '(' parameters ')' '(' parameters ')' returns body {
+        $$ = NODE(BLOCK, @2, $2, 4, LIST(PARAMETERS, @3, NULL, $4), LIST(PARAMETERS, @6, NULL, $7),
+                  $9, $10);
+      }
+    | FN name '(' parameters ')' returns body {
+        $$ = NODE(FN, @2, $2, 3, LIST(PARAMETERS, @3, NULL, $4), $6, $7);
+      }
+    | MODEL name '(' parameters ')' body {
+        $$ = NODE(MODEL, @2, $2, 2, LIST(PARAMETERS, @3, NULL, $4), $6);
+      }
+    | DATA name '{' entries '}' { $$ = LIST(DATA, @2, $2, $4); }
+    | TRAIN '{' entries '}' { $$ = LIST(TRAIN, @1, NULL, $3); }
+    ;
+
+/* ── data, train, preset ── */
+entries: entry_seq
+    | entry_seq entry { $$ = $1; APPEND($$, $2); }
+    ;
+entry_seq: %empty { $$ = NULL; APPEND($$, NULL); }
+    | entry_seq separator
+    | entry_seq entry separator { $$ = $1; APPEND($$, $2); }
+    | entry_seq error separator { yyerrok; $$ = $1; }
+    ;
+entry: name '=' expr { $$ = NODE(ENTRY, @1, $1, 1, $3); }
+    | name { $$ = NODE(ENTRY, @1, $1, 1, NULL); }
+    | name EVERY expr {
+        AstVec one = {0};
+        VEC_PUSH(parser->arena, one, NODE(ENTRY, @2, "every", 1, $3));
+        $$ = LIST(SECTION, @1, $1, &one);
+      }
+    | name '{' entries '}' { $$ = LIST(SECTION, @1, $1, $3); }
+    ;
+
+/* ── signatures ── */
+parameters: %empty { $$ = NULL; }
+    | parameter_list
+    | parameter_list ','
+    ;
+parameter_list: parameter { $$ = NULL; APPEND($$, $1); }
+    | parameter_list ',' parameter { $$ = $1; APPEND($$, $3); }
+    ;
+parameter: name parameter_type default { $$ = NODE(PARAMETER, @1, $1, 2, $2, $3); }
+    ;
+parameter_type: %empty { $$ = NULL; }
+    | ':' type { $$ = $2; }
+    ;
+default: %empty { $$ = NULL; }
+    | '=' expr { $$ = $2; }
+    ;
+type: name { $$ = NODE(TYPE, @1, $1, 1, NULL); }
+    | name '[' dimensions ']' { $$ = NODE(TYPE, @1, $1, 1, LIST(SHAPE, @2, NULL, $3)); }
+    | '[' dimensions ']' { $$ = NODE(TYPE, @1, NULL, 1, LIST(SHAPE, @1, NULL, $2)); }
+    ;
+dimensions: %empty { $$ = NULL; }
+    | dimension_list
+    | dimension_list ','
+    ;
+dimension_list: dimension { $$ = NULL; APPEND($$, $1); }
+    | dimension_list ',' dimension { $$ = $1; APPEND($$, $3); }
+    ;
+dimension: expr
+    | name '=' expr { $$ = NODE(DIMENSION, @1, $1, 1, $3); }
+    | ELLIPSIS { $$ = LEAF(ELLIPSIS, @1, NULL); }
+    ;
+returns: %empty { $$ = NULL; }
+    | ARROW types { $$ = LIST(RETURNS, @1, NULL, $2); }
+    ;
+types: type { $$ = NULL; APPEND($$, $1); }
+    | types ',' type { $$ = $1; APPEND($$, $3); }
+    ;
+
+/* ── statements ── */
+body: '{' statements '}' { $$ = LIST(BODY, @1, NULL, $2); }
+    ;
+statements: statement_seq
+    | statement_seq statement { $$ = $1; APPEND($$, $2); }
+    ;
+statement_seq: %empty { $$ = NULL; APPEND($$, NULL); }
+    | statement_seq separator
+    | statement_seq statement separator { $$ = $1; APPEND($$, $2); }
+    | statement_seq error separator { yyerrok; $$ = $1; }
+    ;
+statement: names '=' value {
+        AstVec kids = {0};
+        VEC_PUSH(parser->arena, kids, $3);
+        for (int i = 0; i < $1->count; i++) VEC_PUSH(parser->arena, kids, $1->at[i]);
+        $$ = LIST(ASSIGN, @1, NULL, &kids);
+      }
+    | name ADD_TO expr {
+        $$ = NODE(ASSIGN, @1, NULL, 2, BINARY(@2, "+", LEAF(NAME, @1, $1), $3), LEAF(NAME, @1, $1));
+      }
+    | PARAM name ':' type default { $$ = NODE(PARAM, @2, $2, 2, $4, $5); }
+    | STATE name ':' type default { $$ = NODE(STATE, @2, $2, 2, $4, $5); }
+    | UPDATE name '=' expr { $$ = NODE(UPDATE, @2, $2, 1, $4); }
+    | METRIC name '=' expr { $$ = NODE(METRIC, @2, $2, 1, $4); }
+    | OUTPUT name { $$ = NODE(OUTPUT, @2, $2, 1, NULL); }
+    | OUTPUT name '=' expr { $$ = NODE(OUTPUT, @2, $2, 1, $4); }
+    | IF expr body else_part { $$ = NODE(IF, @1, NULL, 3, $2, $3, $4); }
+    | REPEAT name IN expr RANGE expr prefix body {
+        $$ = NODE(REPEAT, @2, $2, 3, $4, $6, $8);
+        $$->text = $7;
+      }
+    | RETURN value { $$ = NODE(RETURN, @1, NULL, 1, $2); }
+    | CHECK expr ',' expr { $$ = NODE(CHECK, @1, NULL, 2, $2, $4); }
+    ;
+else_part: %empty { $$ = NULL; }
+    | ELSE body { $$ = $2; }
+    | ELSE IF expr body else_part {
+        AstVec one = {0};
+        VEC_PUSH(parser->arena, one, NODE(IF, @2, NULL, 3, $3, $4, $5));
+        $$ = LIST(BODY, @2, NULL, &one);
+      }
+    ;
+prefix: %empty { $$ = NULL; }
+    | AS name { $$ = $2; }
+    ;
+names: name { $$ = NULL; APPEND($$, LEAF(NAME, @1, $1)); }
+    | names ',' name { $$ = $1; APPEND($$, LEAF(NAME, @3, $3)); }
+    ;
+value: expr
+    | expr ',' more_values {
+        AstVec kids = {0};
+        VEC_PUSH(parser->arena, kids, $1);
+        for (int i = 0; i < $3->count; i++) VEC_PUSH(parser->arena, kids, $3->at[i]);
+        $$ = LIST(TUPLE, @1, NULL, &kids);
+      }
+    ;
+more_values: expr { $$ = NULL; APPEND($$, $1); }
+    | more_values ',' expr { $$ = $1; APPEND($$, $3); }
+    ;
+
+/* ── expressions ── */
+expr: operation
+    | operation IF operation ELSE expr { $$ = NODE(CONDITIONAL, @2, NULL, 3, $3, $1, $5); }
+    ;
+operation: primary
+    | operation OR operation { $$ = BINARY(@2, "or", $1, $3); }
+    | operation AND operation { $$ = BINARY(@2, "and", $1, $3); }
+    | NOT operation { $$ = NODE(UNARY, @1, "not", 1, $2); }
+    | operation EQ operation { $$ = BINARY(@2, "==", $1, $3); }
+    | operation NE operation { $$ = BINARY(@2, "!=", $1, $3); }
+    | operation '<' operation { $$ = BINARY(@2, "<", $1, $3); }
+    | operation LE operation { $$ = BINARY(@2, "<=", $1, $3); }
+    | operation '>' operation { $$ = BINARY(@2, ">", $1, $3); }
+    | operation GE operation { $$ = BINARY(@2, ">=", $1, $3); }
+    | operation '+' operation { $$ = BINARY(@2, "+", $1, $3); }
+    | operation '-' operation { $$ = BINARY(@2, "-", $1, $3); }
+    | operation '*' operation { $$ = BINARY(@2, "*", $1, $3); }
+    | operation '/' operation { $$ = BINARY(@2, "/", $1, $3); }
+    | operation '%' operation { $$ = BINARY(@2, "%", $1, $3); }
+    | operation '@' operation { $$ = BINARY(@2, "@", $1, $3); }
+    | operation POWER operation { $$ = BINARY(@2, "**", $1, $3); }
+    | '-' operation %prec NEGATIVE { $$ = NODE(UNARY, @1, "-", 1, $2); }
+    | '+' operation %prec NEGATIVE { $$ = NODE(UNARY, @1, "+", 1, $2); }
+    ;
+primary: name { $$ = LEAF(NAME, @1, $1); }
+    | INTEGER { $$ = LEAF(INT, @1, NULL); $$->integer = $1; }
+    | INTEGER IDENTIFIER {
+        bool is_step = strcmp($2, "steps") == 0 || strcmp($2, "step") == 0;
+        bool is_epoch = strcmp($2, "epochs") == 0 || strcmp($2, "epoch") == 0;
+        if (!is_step && !is_epoch)
+          diag_error(parser->diag, @2, "unknown unit '%s'; a duration is in steps or epochs", $2);
+        $$ = LEAF(DURATION, @1, is_epoch ? "epoch" : "step");
+        $$->integer = $1;
+      }
+    | NUMBER { $$ = LEAF(FLOAT, @1, NULL); $$->number = $1; }
+    | TEXT { $$ = LEAF(STRING, @1, $1); }
+    | TRUE { $$ = LEAF(BOOL, @1, NULL); $$->integer = 1; }
+    | FALSE { $$ = LEAF(BOOL, @1, NULL); }
+    | NONE { $$ = LEAF(NONE, @1, NULL); }
+    | '(' expr ')' { $$ = $2; }
+    | '(' ')' { $$ = LIST(TUPLE, @1, NULL, NULL); }
+    | '(' expr ',' ')' { $$ = NODE(TUPLE, @1, NULL, 1, $2); }
+    | '(' expr ',' items optional_comma ')' {
+        AstVec kids = {0};
+        VEC_PUSH(parser->arena, kids, $2);
+        for (int i = 0; i < $4->count; i++) VEC_PUSH(parser->arena, kids, $4->at[i]);
+        $$ = LIST(TUPLE, @1, NULL, &kids);
+      }
+    | '[' ']' { $$ = LIST(LIST, @1, NULL, NULL); }
+    | '[' items optional_comma ']' { $$ = LIST(LIST, @1, NULL, $2); }
+    | primary '(' arguments ')' {
+        AstVec kids = {0};
+        VEC_PUSH(parser->arena, kids, $1);
+        for (int i = 0; $3 && i < $3->count; i++) VEC_PUSH(parser->arena, kids, $3->at[i]);
+        $$ = LIST(CALL, @1, NULL, &kids);
+      }
+    | primary '[' subscripts optional_comma ']' {
+        AstVec kids = {0};
+        VEC_PUSH(parser->arena, kids, $1);
+        for (int i = 0; i < $3->count; i++) VEC_PUSH(parser->arena, kids, $3->at[i]);
+        $$ = LIST(INDEX, @2, NULL, &kids);
+      }
+    | primary '.' name { $$ = NODE(ATTRIBUTE, @3, $3, 1, $1); }
+    ;
+optional_comma: %empty | ','
+    ;
+items: expr { $$ = NULL; APPEND($$, $1); }
+    | items ',' expr { $$ = $1; APPEND($$, $3); }
+    ;
+arguments: %empty { $$ = NULL; }
+    | argument_list optional_comma
+    ;
+argument_list: argument { $$ = NULL; APPEND($$, $1); }
+    | argument_list ',' argument { $$ = $1; APPEND($$, $3); }
+    ;
+argument: expr
+    | name '=' expr { $$ = NODE(KEYWORD, @1, $1, 1, $3); }
+    ;
+subscripts: subscript { $$ = NULL; APPEND($$, $1); }
+    | subscripts ',' subscript { $$ = $1; APPEND($$, $3); }
+    ;
+subscript: expr
+    | ELLIPSIS { $$ = LEAF(ELLIPSIS, @1, NULL); }
+    | optional ':' optional { $$ = NODE(SLICE, @2, NULL, 3, $1, $3, NULL); }
+    | optional ':' optional ':' optional { $$ = NODE(SLICE, @2, NULL, 3, $1, $3, $5); }
+    ;
+optional: %empty { $$ = NULL; }
+    | expr
+    ;
+name: IDENTIFIER
+    | IMPORT { $$ = "import"; } | HYPER { $$ = "hyper"; } | PRESET { $$ = "preset"; }
+    | BLOCK { $$ = "block"; } | FN { $$ = "fn"; } | MODEL { $$ = "model"; }
+    | DATA { $$ = "data"; } | TRAIN { $$ = "train"; } | PARAM { $$ = "param"; }
+    | STATE { $$ = "state"; } | UPDATE { $$ = "update"; } | METRIC { $$ = "metric"; }
+    | OUTPUT { $$ = "output"; } | CHECK { $$ = "check"; } | EVERY { $$ = "every"; }
+    ;
+%%
+static void ft_error(FT_LTYPE *loc, void *scanner, Parser *parser, const char *message) {
+  (void)scanner;
+  diag_error(parser->diag, *loc, "%s", message); /* only "memory exhausted" comes here */
+}
+
+static bool is_expected(const yysymbol_kind_t *expected, int count, yysymbol_kind_t kind) {
+  for (int i = 0; i < count; i++)
+    if (expected[i] == kind) return true;
+  return false;
+}
+
+/* What may stand here, in a person's words: "an expression" for its dozen first tokens. */
+static const char *describe(const yysymbol_kind_t *expected, int count, char *buffer, size_t size) {
+  bool expression = is_expected(expected, count, YYSYMBOL_INTEGER);
+  bool name = !expression && is_expected(expected, count, YYSYMBOL_IDENTIFIER);
+  size_t used = (size_t)snprintf(buffer, size, "%s", expression ? "an expression"
+                                                     : name     ? "a name"
+                                                                : "");
+  int named = expression || name;
+  if (expression) return buffer;
+  for (int i = 0; i < count && used + 40 < size; i++) {
+    yysymbol_kind_t kind = expected[i];
+    if (kind == YYSYMBOL_IDENTIFIER || (name && kind >= YYSYMBOL_IMPORT && kind <= YYSYMBOL_EVERY))
+      continue;
+    if (++named > 5) return NULL;
+    used += (size_t)snprintf(buffer + used, size - used, "%s%s", used ? " or " : "",
+                             yysymbol_name(kind));
+  }
+  return buffer;
+}
+
+static int yyreport_syntax_error(const yypcontext_t *context, void *scanner, Parser *parser) {
+  (void)scanner;
+  enum { MOST = 80 };
+  yysymbol_kind_t expected[MOST];
+  int count = yypcontext_expected_tokens(context, expected, MOST);
+  yysymbol_kind_t found = yypcontext_token(context);
+  Loc loc = *yypcontext_location(context);
+  char buffer[256];
+  const char *wanted = count > 0 ? describe(expected, count, buffer, sizeof buffer) : NULL;
+  const char *name = found == YYSYMBOL_YYEMPTY ? "this" : yysymbol_name(found);
+  if (wanted && *wanted) diag_error(parser->diag, loc, "expected %s before %s", wanted, name);
+  else diag_error(parser->diag, loc, "unexpected %s", name);
+  const Bracket *open = parse_open(parser);
+  if (open && (open->open != '{' || found == YYSYMBOL_YYEOF) && open->loc.line != loc.line)
+    diag_note(parser->diag, open->loc, "this '%c' is open", open->open);
+  parse_resync(parser);
+  parser->skips_body = parser->bracket_count == 0; /* a broken signature: skip its body too */
+  return 0;
+}

@@ -1,0 +1,140 @@
+/* rearrange: rearrange(x, "b t (h d) -> b h t d", h=12): names the dimensions of x, grouped ones in
+ * brackets, and gives them in their new order. One reshape, one transpose, one reshape. */
+#include "frontend/builder.h"
+#include <ctype.h>
+#include <string.h>
+
+enum { MOST_NAMES = MAX_RANK, NAME_LENGTH = 32 };
+
+typedef struct {
+  char name[MOST_NAMES][NAME_LENGTH];
+  int group[MOST_NAMES]; /* which dimension of the tensor the name is part of */
+  int names, groups;
+} Side;
+
+Value rearrange_run(Call *call);
+
+static bool read_side(Call *call, const char *text, const char *end, Side *side) {
+  bool inside = false;
+  while (text < end) {
+    if (isspace((unsigned char)*text)) {
+      text++;
+    } else if (*text == '(' && !inside) {
+      inside = true;
+      text++;
+    } else if (*text == ')' && inside) {
+      inside = false;
+      side->groups++;
+      text++;
+    } else {
+      size_t length = 0;
+      while (text + length < end && (isalnum((unsigned char)text[length]) || text[length] == '_'))
+        length++;
+      if (length == 0 || length >= NAME_LENGTH)
+        return builder_fail(call->b, call->at[1], "unexpected '%c' in the pattern", *text);
+      if (side->names == MOST_NAMES)
+        return builder_fail(call->b, call->at[1], "a pattern has at most %d names", MOST_NAMES);
+      side->group[side->names] = side->groups;
+      memcpy(side->name[side->names++], text, length);
+      text += length;
+      if (!inside) side->groups++;
+    }
+  }
+  if (inside) return builder_fail(call->b, call->at[1], "a bracket of the pattern is not closed");
+  return true;
+}
+
+static int find(const Side *side, const char *name) {
+  for (int i = 0; i < side->names; i++)
+    if (strcmp(side->name[i], name) == 0) return i;
+  return -1;
+}
+
+/* Both sides hold the same names, each once. */
+static bool same_names(Call *call, const Side *from, const Side *to) {
+  for (int i = 0; i < from->names; i++)
+    if (find(from, from->name[i]) != i || find(to, from->name[i]) < 0)
+      return builder_fail(call->b, call->at[1], "'%s' must stand once on each side of the pattern",
+                          from->name[i]);
+  for (int i = 0; i < to->names; i++)
+    if (find(to, to->name[i]) != i || find(from, to->name[i]) < 0)
+      return builder_fail(call->b, call->at[1], "'%s' must stand once on each side of the pattern",
+                          to->name[i]);
+  return true;
+}
+
+/* The size of each name: given, or what its dimension leaves. */
+static bool solve(Call *call, const Side *from, const Shape *shape, int64_t *size) {
+  for (int d = 0; d < from->groups; d++) {
+    int64_t known = 1;
+    int open = -1;
+    for (int i = 0; i < from->names; i++) {
+      if (from->group[i] != d) continue;
+      if (size[i] > 0) {
+        if (known > shape->dim[d] / size[i] && shape->dim[d] > 0) known = shape->dim[d] + 1;
+        else known *= size[i];
+      } else if (open >= 0) {
+        return builder_fail(call->b, call->at[1], "the size of '%s' or '%s' must be given: %s=...",
+                            from->name[open], from->name[i], from->name[open]);
+      } else {
+        open = i;
+      }
+    }
+    if (shape->dim[d] % known != 0 || (open < 0 && known != shape->dim[d]))
+      return builder_fail(call->b, call->at[1],
+                          "dimension %d has size %lld, which the given sizes do not divide", d,
+                          (long long)shape->dim[d]);
+    if (open >= 0) size[open] = shape->dim[d] / known;
+  }
+  return true;
+}
+
+/* `h=12`: any name of the pattern. They come as leftover keywords: see builtin_call. */
+static bool read_sizes(Call *call, const Side *from, int64_t *size) {
+  const Value *sizes = &call->arg[2];
+  for (int k = 0; sizes->kind == VALUE_TUPLE && k + 1 < sizes->count; k += 2) {
+    int i = find(from, sizes->items[k].s);
+    if (i < 0)
+      return builder_fail(call->b, call->at[2], "there is no '%s' in the pattern",
+                          sizes->items[k].s);
+    if (!value_to_int(&sizes->items[k + 1], &size[i]) || size[i] < 1)
+      return builder_fail(call->b, call->at[2], "the size of '%s' must be a positive integer",
+                          sizes->items[k].s);
+  }
+  return true;
+}
+
+Value rearrange_run(Call *call) {
+  Builder *b = call->b;
+  Node *x = builtin_tensor(call, 0);
+  const Value *pattern = &call->arg[1];
+  const char *arrow = pattern->kind == VALUE_STRING ? strstr(pattern->s, "->") : NULL;
+  if (!x) return value_error();
+  if (!arrow) {
+    builder_fail(b, call->at[1], "rearrange() needs a pattern such as \"b t (h d) -> b h t d\"");
+    return value_error();
+  }
+  Side from = {0}, to = {0};
+  int64_t size[MOST_NAMES] = {0}, perm[MOST_NAMES];
+  if (!read_side(call, pattern->s, arrow, &from) ||
+      !read_side(call, arrow + 2, arrow + strlen(arrow), &to) || !same_names(call, &from, &to) ||
+      !read_sizes(call, &from, size))
+    return value_error();
+  if (from.groups != x->type.shape.rank) {
+    char text[TYPE_TEXT];
+    builder_fail(b, call->at[1], "the pattern has %d dimensions, but the tensor is %s", from.groups,
+                 type_text(&x->type, text));
+    return value_error();
+  }
+  if (!solve(call, &from, &x->type.shape, size)) return value_error();
+  Shape apart = {.rank = from.names}, together = {.rank = to.groups};
+  for (int i = 0; i < from.names; i++) apart.dim[i] = size[i];
+  for (int d = 0; d < to.groups; d++) together.dim[d] = 1;
+  for (int i = 0; i < to.names; i++) {
+    perm[i] = find(&from, to.name[i]);
+    together.dim[to.group[i]] *= size[perm[i]];
+  }
+  x = tensor_reshape(b, x, apart, call->loc);
+  x = tensor_transpose(b, x, perm, call->loc);
+  return value_tensor(tensor_reshape(b, x, together, call->loc));
+}

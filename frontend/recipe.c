@@ -1,0 +1,403 @@
+/* recipe: the data and train blocks become settings and data sources. Keys are those of
+ * plan/settings.def; what the language writes more nicely (adamw(...), cosine(...), every 1 epoch)
+ * is translated here. --set comes last and wins. */
+#include "frontend/builder.h"
+#include <stdio.h>
+#include <string.h>
+
+static SettingValue *settings(Builder *b) { return b->program->settings; }
+
+static bool set_text(Builder *b, const char *key, const char *text, Loc loc) {
+  const char *why = NULL;
+  if (setting_set(b->arena, settings(b), setting_find(key), text, &why)) return true;
+  return builder_fail(b, loc, "%s: %s", key, why);
+}
+
+/* Names of the settings below a prefix, without it, plus a few more. */
+static const char **names_below(Builder *b, const char *prefix, const char *const *more, int *count) {
+  VEC(const char *) names = {0};
+  size_t length = strlen(prefix);
+  for (int i = 0; i < setting_count; i++)
+    if (strncmp(setting_info[i].key, prefix, length) == 0 &&
+        !strchr(setting_info[i].key + length, '.') && setting_info[i].when != WHEN_DERIVED)
+      VEC_PUSH(b->arena, names, setting_info[i].key + length);
+  for (; more && *more; more++) VEC_PUSH(b->arena, names, *more);
+  *count = names.count;
+  return names.at;
+}
+
+static bool unknown_key(Builder *b, const char *prefix, const char *const *more, const char *name,
+                        Loc loc) {
+  int count;
+  const char **names = names_below(b, prefix, more, &count);
+  return builder_fail(b, loc, "unknown setting '%s%s'%s", prefix, name,
+                      builder_hint(b, name, names, count));
+}
+
+/* `every = 50 steps`, `warmup = 200 steps`: the number, and the unit where there is a choice. */
+static bool set_duration(Builder *b, const char *key, const Value *v, Loc loc) {
+  const char *last = strrchr(key, '.');
+  const char *unit = arena_printf(b->arena, "%.*s.unit", (int)(last - key), key);
+  if (strcmp(last, ".every") == 0 && setting_find(unit) >= 0) {
+    if (!set_text(b, unit, v->unit, loc)) return false;
+  } else if (strcmp(v->unit, "step") != 0 && strcmp(key, "train.epochs") != 0) {
+    return builder_fail(b, loc, "%s is counted in steps, not in epochs", key);
+  }
+  return set_text(b, key, arena_printf(b->arena, "%lld", (long long)v->i), loc);
+}
+
+static bool set_value(Builder *b, const char *key, const Value *v, Loc loc) {
+  switch (v->kind) {
+  case VALUE_ERROR: return false;
+  case VALUE_INT: return set_text(b, key, arena_printf(b->arena, "%lld", (long long)v->i), loc);
+  case VALUE_FLOAT: return set_text(b, key, arena_printf(b->arena, "%.17g", v->f), loc);
+  case VALUE_BOOL: return set_text(b, key, v->i ? "true" : "false", loc);
+  case VALUE_STRING: return set_text(b, key, v->s, loc);
+  case VALUE_DURATION: return set_duration(b, key, v, loc);
+  default:
+    return builder_fail(b, loc, "%s cannot be %s", key, value_describe(b->arena, v));
+  }
+}
+
+static bool set_ast(Builder *b, const char *key, const Ast *ast) {
+  Value v = eval(b, ast);
+  return set_value(b, key, &v, ast->loc);
+}
+
+/* ── optimiser, schedule, precision, clip ─────────────────────────────────────────────────── */
+typedef struct {
+  const char *name, *arguments; /* "lr momentum": in the order of their keys */
+  const char *prefix;
+} Choice;
+
+static const Choice optimizers[] = {
+    {"sgd", "lr momentum nesterov dampening weight_decay", "train."},
+    {"adam", "lr betas eps weight_decay", "train."},
+    {"adamw", "lr betas eps weight_decay", "train."},
+    {0},
+};
+static const Choice schedules[] = {
+    {"constant", "warmup", "train.schedule."},
+    {"step", "every gamma warmup", "train.schedule."},
+    {"linear", "warmup final", "train.schedule."},
+    {"cosine", "warmup final", "train.schedule."},
+    {0},
+};
+
+static bool set_betas(Builder *b, const Ast *ast) {
+  Value v = eval(b, ast);
+  if (v.kind == VALUE_ERROR) return false;
+  bool two = (v.kind == VALUE_TUPLE || v.kind == VALUE_LIST) && v.count == 2;
+  if (!two) return builder_fail(b, ast->loc, "betas must be two numbers: (0.9, 0.999)");
+  return set_value(b, "train.beta1", &v.items[0], ast->loc) &&
+         set_value(b, "train.beta2", &v.items[1], ast->loc);
+}
+
+static bool choice_argument(Builder *b, const Choice *choice, const Ast *argument) {
+  const char *names[8];
+  int count = 0;
+  char *list = arena_strdup(b->arena, choice->arguments), *rest = NULL;
+  for (char *n = strtok_r(list, " ", &rest); n && count < 8; n = strtok_r(NULL, " ", &rest))
+    names[count++] = n;
+  if (argument->kind != AST_KEYWORD)
+    return builder_fail(b, argument->loc, "the arguments of %s have names: %s(%s=...)", choice->name,
+                        choice->name, names[0]);
+  for (int i = 0; i < count; i++)
+    if (strcmp(names[i], argument->name) == 0) {
+      if (strcmp(names[i], "betas") == 0) return set_betas(b, argument->kid[0]);
+      return set_ast(b, arena_printf(b->arena, "%s%s", choice->prefix, names[i]), argument->kid[0]);
+    }
+  return builder_fail(b, argument->loc, "%s has no argument '%s'%s", choice->name, argument->name,
+                      builder_hint(b, argument->name, names, count));
+}
+
+/* `optimizer = adamw(lr=1e-3)`, `schedule = cosine`, or a string */
+static bool choose(Builder *b, const char *key, const Choice *choices, const Ast *ast) {
+  const Ast *callee = ast->kind == AST_CALL ? ast->kid[0] : ast;
+  const char *names[8];
+  int count = 0;
+  for (const Choice *c = choices; c->name; c++) names[count++] = c->name;
+  if (callee->kind != AST_NAME && callee->kind != AST_STRING)
+    return builder_fail(b, ast->loc, "%s is one of sgd, adam ...: %s(...)", key, names[0]);
+  for (const Choice *c = choices; c->name; c++) {
+    if (strcmp(c->name, callee->name) != 0) continue;
+    bool fine = set_text(b, key, c->name, ast->loc);
+    for (int i = 1; ast->kind == AST_CALL && i < ast->count; i++)
+      fine = choice_argument(b, c, ast->kid[i]) && fine;
+    return fine;
+  }
+  return builder_fail(b, callee->loc, "unknown %s '%s'%s", strrchr(key, '.') + 1, callee->name,
+                      builder_hint(b, callee->name, names, count));
+}
+
+static bool precision(Builder *b, const Ast *ast) {
+  const Ast *name = ast->kind == AST_CALL ? ast->kid[0] : ast;
+  if (name->kind != AST_NAME && name->kind != AST_STRING)
+    return builder_fail(b, ast->loc, "precision is f32, tf32, bf16 or fp16");
+  return set_text(b, "train.precision", name->name, ast->loc);
+}
+
+static bool clip(Builder *b, const Ast *ast) {
+  if (ast->kind == AST_NONE) return set_text(b, "train.clip", "0", ast->loc);
+  bool norm = ast->kind == AST_CALL && ast->kid[0]->kind == AST_NAME &&
+              strcmp(ast->kid[0]->name, "norm") == 0 && ast->count == 2;
+  if (ast->kind == AST_CALL && !norm)
+    return builder_fail(b, ast->loc, "clip is none or norm(1.0)");
+  return set_ast(b, "train.clip", norm ? ast->kid[1] : ast);
+}
+
+/* ── sections ─────────────────────────────────────────────────────────────────────────────── */
+/* `best = max(valid.accuracy)` stays text. */
+static bool set_best(Builder *b, const Ast *ast) {
+  const char *text = ast->kind == AST_STRING ? ast->name : ast_to_text(b->arena, ast);
+  const Ast *of = ast->kind == AST_CALL && ast->count == 2 ? ast->kid[1] : NULL;
+  bool fine = ast->kind == AST_STRING || ast->kind == AST_NONE ||
+              (of && of->kind == AST_ATTRIBUTE && ast->kid[0]->kind == AST_NAME &&
+               (!strcmp(ast->kid[0]->name, "max") || !strcmp(ast->kid[0]->name, "min")));
+  if (!fine)
+    return builder_fail(b, ast->loc, "best is max(valid.accuracy), min(valid.loss) and the like");
+  return set_text(b, "train.checkpoint.best", ast->kind == AST_NONE ? "" : text, ast->loc);
+}
+
+static bool section_entry(Builder *b, const char *prefix, const Ast *entry) {
+  if (entry->kind != AST_ENTRY)
+    return builder_fail(b, entry->loc, "unexpected section '%s'", entry->name);
+  const char *key = arena_printf(b->arena, "%s%s", prefix, entry->name);
+  int index = setting_find(key);
+  if (index < 0 || setting_info[index].when == WHEN_DERIVED)
+    return unknown_key(b, prefix, NULL, entry->name, entry->loc);
+  if (!entry->kid[0]) { /* a bare word switches something on */
+    if (strcmp(key, "train.log.jsonl") == 0) return set_text(b, key, "log.jsonl", entry->loc);
+    if (setting_info[index].kind == SET_BOOL) return set_text(b, key, "true", entry->loc);
+    return builder_fail(b, entry->loc, "'%s' needs a value: %s = ...", entry->name, entry->name);
+  }
+  if (strcmp(key, "train.checkpoint.best") == 0) return set_best(b, entry->kid[0]);
+  return set_ast(b, key, entry->kid[0]);
+}
+
+static bool section(Builder *b, const Ast *ast) {
+  static const char *const names[] = {"eval", "checkpoint", "log", "schedule"};
+  bool known = false;
+  for (int i = 0; i < 4; i++) known = known || strcmp(names[i], ast->name) == 0;
+  if (!known)
+    return builder_fail(b, ast->loc, "unknown section '%s'%s", ast->name,
+                        builder_hint(b, ast->name, names, 4));
+  bool fine = true;
+  for (int i = 0; i < ast->count; i++)
+    fine = section_entry(b, arena_printf(b->arena, "train.%s.", ast->name), ast->kid[i]) && fine;
+  return fine;
+}
+
+/* `model = Mlp`: a top-level name of that kind. */
+static const Ast *named(Builder *b, const Ast *ast, ValueKind kind, const char *what) {
+  Variable *found = ast->kind == AST_NAME ? builder_find(b, ast->name) : NULL;
+  if (found && found->value.kind == kind) return found->value.definition;
+  VEC(const char *) names = {0};
+  for (int i = 0; i < b->user.names.count; i++)
+    if (b->user.names.at[i].value.kind == kind) VEC_PUSH(b->arena, names, b->user.names.at[i].name);
+  const char *name = ast->kind == AST_NAME ? ast->name : ast_to_text(b->arena, ast);
+  builder_fail(b, ast->loc, "there is no %s '%s'%s", what, name,
+               builder_hint(b, name, names.at, names.count));
+  return NULL;
+}
+
+static bool train_entry(Builder *b, const Ast *entry, const Ast **model, const Ast **data) {
+  static const char *const more[] = {"model", "data", "optimizer", "schedule", "eval",
+                                     "checkpoint", "log", NULL};
+  if (entry->kind == AST_SECTION) return section(b, entry);
+  const Ast *value = entry->kid[0];
+  const char *name = entry->name;
+  if (!value)
+    return builder_fail(b, entry->loc, "'%s' needs a value: %s = ...", name, name);
+  if (strcmp(name, "model") == 0) return (*model = named(b, value, VALUE_MODEL, "model")) != NULL;
+  if (strcmp(name, "data") == 0) return (*data = named(b, value, VALUE_DATA, "data block")) != NULL;
+  if (strcmp(name, "optimizer") == 0) return choose(b, "train.optimizer", optimizers, value);
+  if (strcmp(name, "schedule") == 0) return choose(b, "train.schedule", schedules, value);
+  if (strcmp(name, "precision") == 0) return precision(b, value);
+  if (strcmp(name, "clip") == 0) return clip(b, value);
+  if (strcmp(name, "eval") == 0 && value->kind == AST_NONE)
+    return set_text(b, "train.eval.every", "0", value->loc);
+  const char *key = arena_printf(b->arena, "train.%s", name);
+  int index = setting_find(key);
+  if (index < 0 || setting_info[index].when == WHEN_DERIVED)
+    return unknown_key(b, "train.", more, name, entry->loc);
+  return set_ast(b, key, value);
+}
+
+/* ── data ─────────────────────────────────────────────────────────────────────────────────── */
+static bool source_option(Builder *b, const Ast *argument, DataSource *source) {
+  static const char *const names[] = {"limit"};
+  Value v = eval(b, argument->kid[0]);
+  if (v.kind == VALUE_ERROR) return false;
+  if (strcmp(argument->name, "limit") != 0)
+    return builder_fail(b, argument->loc, "%s has no option '%s'%s", source->kind, argument->name,
+                        builder_hint(b, argument->name, names, 1));
+  int64_t limit;
+  if (!value_to_int(&v, &limit) || limit < 1)
+    return builder_fail(b, argument->loc, "limit must be a positive integer, not %s",
+                        value_describe(b->arena, &v));
+  source->option_names = ARENA_NEW(b->arena, const char *);
+  source->option_values = ARENA_NEW(b->arena, double);
+  source->option_names[0] = "limit";
+  source->option_values[0] = (double)limit;
+  source->option_count = 1;
+  return true;
+}
+
+static bool source(Builder *b, const Ast *entry) {
+  static const char *const kinds[] = {"idx", "npy"};
+  const Ast *call = entry->kid[0];
+  const Ast *callee = call && call->kind == AST_CALL ? call->kid[0] : NULL;
+  if (!callee || callee->kind != AST_NAME)
+    return builder_fail(b, call ? call->loc : entry->loc,
+                        "%s is a data source: idx(\"images\", \"labels\") or npy(...)", entry->name);
+  if (strcmp(callee->name, "idx") != 0 && strcmp(callee->name, "npy") != 0)
+    return builder_fail(b, callee->loc, "unknown data source '%s'%s; there are idx and npy",
+                        callee->name, builder_hint(b, callee->name, kinds, 2));
+  DataSource out = {.split = entry->name, .kind = callee->name};
+  out.files = ARENA_ARRAY(b->arena, const char *, call->count);
+  bool fine = true;
+  for (int i = 1; i < call->count; i++) {
+    const Ast *argument = call->kid[i];
+    if (argument->kind == AST_KEYWORD) {
+      fine = source_option(b, argument, &out) && fine;
+      continue;
+    }
+    Value v = eval(b, argument);
+    if (v.kind == VALUE_STRING) out.files[out.file_count++] = v.s;
+    else if (v.kind != VALUE_ERROR)
+      fine = builder_fail(b, argument->loc, "a file name is a string, not %s",
+                          value_describe(b->arena, &v));
+    else fine = false;
+  }
+  if (fine && !out.file_count)
+    fine = builder_fail(b, call->loc, "%s needs file names, one for each input of the model",
+                        callee->name);
+  VEC_PUSH(b->arena, b->program->sources, out);
+  return fine;
+}
+
+static bool data_block(Builder *b, const Ast *data, const Ast *model) {
+  static const char *const more[] = {"train", "valid", "test", NULL};
+  bool fine = true;
+  for (int i = 0; i < data->count; i++) {
+    const Ast *entry = data->kid[i];
+    bool split = !strcmp(entry->name, "train") || !strcmp(entry->name, "valid") ||
+                 !strcmp(entry->name, "test");
+    if (entry->kind == AST_ENTRY && split) {
+      int sources = b->program->sources.count, inputs = model ? model->kid[0]->count : 0;
+      bool read = source(b, entry);
+      fine = read && fine;
+      if (!read || !model || b->program->sources.count == sources) continue;
+      int files = b->program->sources.at[sources].file_count;
+      if (files == inputs) continue;
+      fine = builder_fail(b, entry->kid[0]->loc, "%d file%s, but model '%s' has %d input%s", files,
+                          files == 1 ? "" : "s", model->name, inputs, inputs == 1 ? "" : "s");
+      builder_note(b, model->loc, "the model is declared here");
+    } else {
+      const char *key = arena_printf(b->arena, "data.%s", entry->name);
+      if (setting_find(key) < 0) fine = unknown_key(b, "data.", more, entry->name, entry->loc);
+      else fine = section_entry(b, "data.", entry) && fine;
+    }
+  }
+  return fine;
+}
+
+/* ── all of it ────────────────────────────────────────────────────────────────────────────── */
+static bool command_line(Builder *b, const FrontendOptions *options) {
+  bool fine = true;
+  Loc nowhere = {0};
+  for (int i = 0; i < options->set_count; i++) {
+    const char *equals = strchr(options->sets[i], '=');
+    if (!equals) {
+      diag_error(b->diag, nowhere, "--set %s: write key=value", options->sets[i]);
+      fine = false;
+      continue;
+    }
+    const char *key = arena_strndup(b->arena, options->sets[i], (size_t)(equals - options->sets[i]));
+    int index = setting_find(key);
+    const char *why = NULL;
+    if (index < 0 || setting_info[index].when == WHEN_DERIVED) {
+      const char *nearest = setting_nearest(key);
+      diag_error(b->diag, nowhere, "--set: unknown setting '%s'%s", key,
+                 nearest ? arena_printf(b->arena, "; did you mean '%s'?", nearest) : "");
+      fine = false;
+    } else if (!setting_set(b->arena, settings(b), index, equals + 1, &why)) {
+      diag_error(b->diag, nowhere, "--set %s: %s", options->sets[i], why);
+      fine = false;
+    }
+  }
+  return fine;
+}
+
+/* What the language has but this version cannot do yet is said, never ignored. */
+static bool check_supported(Builder *b, Loc loc) {
+  bool fine = true;
+  if (strcmp(setting_text(settings(b), "train.precision"), "f32") != 0) {
+    diag_error(b->diag, loc, "precision = %s is not supported yet; only f32 is",
+               setting_text(settings(b), "train.precision"));
+    fine = false;
+  }
+  if (setting_number(settings(b), "train.accumulate") != 1) {
+    diag_error(b->diag, loc, "accumulate = %g is not supported yet; only 1 is",
+               setting_number(settings(b), "train.accumulate"));
+    fine = false;
+  }
+  int decay = setting_find("train.weight_decay");
+  const char *why;
+  if (!strcmp(setting_text(settings(b), "train.optimizer"), "adamw") && !settings(b)[decay].is_set) {
+    setting_set(b->arena, settings(b), decay, "0.01", &why); /* PyTorch's default */
+    settings(b)[decay].is_set = false;
+  }
+  return fine;
+}
+
+/* The only top-level definition of a kind, or NULL. */
+static const Ast *only(Builder *b, ValueKind kind, int *count) {
+  const Ast *found = NULL;
+  *count = 0;
+  for (int i = 0; i < b->user.names.count; i++)
+    if (b->user.names.at[i].value.kind == kind) {
+      found = b->user.names.at[i].value.definition;
+      ++*count;
+    }
+  return *count == 1 ? found : NULL;
+}
+
+static const Ast *train_block(Builder *b, const Ast *const *files, int count, bool *fine) {
+  const Ast *train = NULL;
+  for (int f = 0; f < count; f++)
+    for (int i = 0; i < files[f]->count; i++) {
+      const Ast *ast = files[f]->kid[i];
+      if (ast->kind != AST_TRAIN) continue;
+      if (train) {
+        *fine = builder_fail(b, ast->loc, "a second train block");
+        builder_note(b, train->loc, "the first one is here");
+      } else {
+        train = ast;
+      }
+    }
+  return train;
+}
+
+bool recipe_read(Builder *b, const Ast *const *files, int count, const FrontendOptions *options,
+                 const Ast **model) {
+  bool fine = true;
+  int models, datas;
+  const Ast *train = train_block(b, files, count, &fine), *data = only(b, VALUE_DATA, &datas);
+  *model = only(b, VALUE_MODEL, &models);
+  const Ast *chosen_model = NULL, *chosen_data = NULL;
+  for (int i = 0; train && i < train->count; i++)
+    fine = train_entry(b, train->kid[i], &chosen_model, &chosen_data) && fine;
+  if (chosen_model) *model = chosen_model;
+  if (chosen_data) data = chosen_data;
+  if (data) fine = data_block(b, data, *model) && fine;
+  Loc loc = train ? train->loc : (Loc){.file = files[count - 1]->loc.file, .line = 1, .column = 1};
+  if (datas > 1 && !data)
+    fine = builder_fail(b, loc, "there are %d data blocks; `train { data = ... }` chooses", datas);
+  if (!*model && fine)
+    fine = builder_fail(b, loc, models ? "there are %d models; `train { model = ... }` chooses"
+                                       : "there is no model in this file", models);
+  fine = command_line(b, options) && fine;
+  return check_supported(b, loc) && fine;
+}

@@ -1,0 +1,287 @@
+/* tensor: graph nodes made on the user's behalf. Every rule the user can break is checked here, with
+ * both shapes in the message; what infer_type refuses beyond that is passed on in its words. */
+#include "frontend/builder.h"
+#include <math.h>
+#include <string.h>
+
+bool tensor_shape_fits(Builder *b, const Shape *shape, Loc loc) {
+  int64_t elements = 1;
+  char text[TYPE_TEXT];
+  for (int i = 0; i < shape->rank; i++) {
+    if (shape->dim[i] < 0)
+      return builder_fail(b, loc, "a dimension cannot be negative: %s", shape_text(shape, text));
+    if (shape->dim[i] && elements > LIMIT_ELEMENTS / shape->dim[i])
+      return builder_fail(b, loc, "a tensor of shape %s is too large (more than 2^40 elements)",
+                          shape_text(shape, text));
+    elements *= shape->dim[i] ? shape->dim[i] : 1;
+  }
+  return true;
+}
+
+int64_t tensor_flops(const Node *node) {
+  const Shape *out = &node->type.shape;
+  int64_t elements = shape_elements(out);
+  switch (op_info[node->op].op_class) {
+  case CLASS_POINTWISE: return node->op == OP_CAST ? 0 : elements;
+  case CLASS_REDUCE: return shape_elements(&node->input[0]->type.shape);
+  case CLASS_CONTRACT: {
+    const Shape *x = &node->input[0]->type.shape, *w = &node->input[1]->type.shape;
+    if (node->op == OP_DOT)
+      return 2 * elements * x->dim[node_int(node, ATTR_TRANS_A, 0) ? x->rank - 2 : x->rank - 1];
+    return node->op == OP_CONV ? 2 * elements * w->dim[1] * w->dim[2] * w->dim[3] : 0;
+  }
+  case CLASS_WINDOW: {
+    const Attr *kernel = node_attr(node, ATTR_KERNEL);
+    return kernel ? elements * kernel->ints[0] * kernel->ints[1] : elements;
+  }
+  default: return 0;
+  }
+}
+
+Node *tensor_node(Builder *b, Op op, Node *const *inputs, int count, const Attr *attrs,
+                  int attr_count, const Type *given, Loc loc) {
+  for (int i = 0; i < count; i++)
+    if (!inputs[i]) return NULL;
+  if (b->exhausted) return NULL;
+  if (b->graph->nodes.count >= LIMIT_NODES) {
+    b->exhausted = true;
+    builder_fail(b, loc, "the model has more than %d operations", LIMIT_NODES);
+    return NULL;
+  }
+  if (given && !tensor_shape_fits(b, &given->shape, loc)) return NULL;
+  const char *why = NULL;
+  Node *node = graph_try_node(b->graph, op, inputs, count, attrs, attr_count, given,
+                              builder_site(b, loc), &why);
+  if (!node) {
+    builder_fail(b, loc, "%s", why ? why : "this operation does not fit its operands");
+    return NULL;
+  }
+  if (!tensor_shape_fits(b, &node->type.shape, loc)) return NULL;
+  if (b->frame) b->frame->flops += tensor_flops(node);
+  return node;
+}
+
+Node *tensor_unary(Builder *b, Op op, Node *x, Loc loc) {
+  return tensor_node(b, op, &x, 1, NULL, 0, NULL, loc);
+}
+
+Node *tensor_fill(Builder *b, DType dtype, Shape shape, double value, Loc loc) {
+  Type type = {dtype, shape};
+  Attr attr = attr_float(ATTR_VALUE, value);
+  return tensor_node(b, OP_CONST, NULL, 0, &attr, 1, &type, loc);
+}
+
+Node *tensor_const(Builder *b, DType dtype, double value, Loc loc) {
+  return tensor_fill(b, dtype, shape_scalar(), value, loc);
+}
+
+Node *tensor_cast(Builder *b, Node *x, DType dtype, Loc loc) {
+  if (!x || x->type.dtype == dtype) return x;
+  Type type = {dtype, x->type.shape};
+  return tensor_node(b, OP_CAST, &x, 1, NULL, 0, &type, loc);
+}
+
+Node *tensor_reshape(Builder *b, Node *x, Shape shape, Loc loc) {
+  if (!x || shape_equal(&x->type.shape, &shape)) return x;
+  char from[TYPE_TEXT], to[TYPE_TEXT];
+  if (!tensor_shape_fits(b, &shape, loc)) return NULL;
+  if (shape_elements(&shape) != shape_elements(&x->type.shape)) {
+    builder_fail(b, loc, "cannot reshape %s (%lld elements) to %s (%lld elements)",
+                 shape_text(&x->type.shape, from), (long long)shape_elements(&x->type.shape),
+                 shape_text(&shape, to), (long long)shape_elements(&shape));
+    return NULL;
+  }
+  Type type = {x->type.dtype, shape};
+  return tensor_node(b, OP_RESHAPE, &x, 1, NULL, 0, &type, loc);
+}
+
+Node *tensor_broadcast(Builder *b, Node *x, Shape shape, Loc loc) {
+  if (!x || shape_equal(&x->type.shape, &shape)) return x;
+  Shape whole;
+  char from[TYPE_TEXT], to[TYPE_TEXT];
+  if (!shape_broadcast(&x->type.shape, &shape, &whole) || !shape_equal(&whole, &shape)) {
+    builder_fail(b, loc, "cannot broadcast %s to %s", shape_text(&x->type.shape, from),
+                 shape_text(&shape, to));
+    return NULL;
+  }
+  if (x->op == OP_CONST) /* a number stays one node */
+    return tensor_fill(b, x->type.dtype, shape, node_float(x, ATTR_VALUE, 0), loc);
+  Shape grown = shape;
+  for (int i = 0; i < shape.rank; i++) {
+    int from_axis = i - (shape.rank - x->type.shape.rank);
+    grown.dim[i] = from_axis >= 0 ? x->type.shape.dim[from_axis] : 1;
+  }
+  x = tensor_reshape(b, x, grown, loc);
+  if (!x || shape_equal(&grown, &shape)) return x;
+  Type type = {x->type.dtype, shape};
+  return tensor_node(b, OP_BROADCAST, &x, 1, NULL, 0, &type, loc);
+}
+
+Node *tensor_transpose(Builder *b, Node *x, const int64_t *perm, Loc loc) {
+  if (!x) return NULL;
+  bool identity = true;
+  for (int i = 0; i < x->type.shape.rank; i++) identity = identity && perm[i] == i;
+  if (identity) return x;
+  Attr attr = attr_ints(ATTR_PERM, perm, x->type.shape.rank);
+  return tensor_node(b, OP_TRANSPOSE, &x, 1, &attr, 1, NULL, loc);
+}
+
+/* Both operands at one shape; `name` is the operation in the user's words. */
+static bool agree(Builder *b, const char *name, Node **x, Node **y, Loc loc) {
+  if (!*x || !*y) return false;
+  Shape shape;
+  char left[TYPE_TEXT], right[TYPE_TEXT];
+  if (!shape_broadcast(&(*x)->type.shape, &(*y)->type.shape, &shape))
+    return builder_fail(b, loc, "shapes do not agree: %s %s %s", type_text(&(*x)->type, left), name,
+                        type_text(&(*y)->type, right));
+  *x = tensor_broadcast(b, *x, shape, loc);
+  *y = tensor_broadcast(b, *y, shape, loc);
+  return *x && *y;
+}
+
+Node *tensor_binary(Builder *b, Op op, const char *name, Node *x, Node *y, Loc loc) {
+  if (!x || !y) return NULL;
+  if (x->type.dtype != y->type.dtype) {
+    char left[TYPE_TEXT], right[TYPE_TEXT];
+    builder_fail(b, loc, "types do not agree: %s %s %s; cast one, e.g. %s(x)",
+                 type_text(&x->type, left), name, type_text(&y->type, right),
+                 dtype_text(dtype_is_float(x->type.dtype) ? x->type.dtype
+                            : dtype_is_float(y->type.dtype) ? y->type.dtype : DT_F32));
+    return NULL;
+  }
+  if (!agree(b, name, &x, &y, loc)) return NULL;
+  return tensor_node(b, op, (Node *[]){x, y}, 2, NULL, 0, NULL, loc);
+}
+
+Node *tensor_select(Builder *b, Node *cond, Node *x, Node *y, Loc loc) {
+  if (!cond || !agree(b, "and", &x, &y, loc)) return NULL;
+  if (!agree(b, "chooses from", &cond, &x, loc)) return NULL;
+  y = tensor_broadcast(b, y, x->type.shape, loc);
+  return tensor_node(b, OP_SELECT, (Node *[]){cond, x, y}, 3, NULL, 0, NULL, loc);
+}
+
+Node *tensor_reduce(Builder *b, Op op, Node *x, const int64_t *axes, int count, bool keep,
+                    Loc loc) {
+  if (!x) return NULL;
+  Shape dropped = {0};
+  for (int i = 0, next = 0; i < x->type.shape.rank; i++) {
+    if (next < count && axes[next] == i) next++;
+    else dropped.dim[dropped.rank++] = x->type.shape.dim[i];
+  }
+  if (count) {
+    Attr attr = attr_ints(ATTR_AXES, axes, count);
+    x = tensor_node(b, op, &x, 1, &attr, 1, NULL, loc);
+  }
+  return keep ? x : tensor_reshape(b, x, dropped, loc);
+}
+
+/* x is a transpose of its last two dimensions alone: the product can read it as it lies. */
+static bool swaps_last(const Node *x) {
+  if (x->op != OP_TRANSPOSE) return false;
+  const Attr *perm = node_attr(x, ATTR_PERM);
+  int rank = x->type.shape.rank;
+  for (int i = 0; i < rank - 2; i++)
+    if (perm->ints[i] != i) return false;
+  return rank >= 2 && perm->ints[rank - 1] == rank - 2;
+}
+
+static Node *dot(Builder *b, Node *x, Node *y, Loc loc) {
+  if (!x || !y) return NULL;
+  bool swap_x = swaps_last(x), swap_y = swaps_last(y);
+  Node *inputs[2] = {swap_x ? x->input[0] : x, swap_y ? y->input[0] : y};
+  Attr attrs[2] = {attr_bool(ATTR_TRANS_A, swap_x), attr_bool(ATTR_TRANS_B, swap_y)};
+  return tensor_node(b, OP_DOT, inputs, 2, attrs, 2, NULL, loc);
+}
+
+static Shape with_batch(const Shape *batch, int64_t rows, int64_t columns) {
+  Shape shape = *batch;
+  shape.dim[shape.rank++] = rows;
+  shape.dim[shape.rank++] = columns;
+  return shape;
+}
+
+/* NumPy's rules: vectors are promoted, leading dimensions broadcast. x[..., K] @ w[K, N] is one
+ * matrix product over all leading dimensions. */
+Node *tensor_matmul(Builder *b, Node *x, Node *y, Loc loc) {
+  if (!x || !y) return NULL;
+  Shape sx = x->type.shape, sy = y->type.shape;
+  char left[TYPE_TEXT], right[TYPE_TEXT];
+  type_text(&x->type, left);
+  type_text(&y->type, right);
+  if (x->type.dtype != y->type.dtype || !dtype_is_float(x->type.dtype)) {
+    builder_fail(b, loc, "a matrix product needs floats of one type: %s @ %s", left, right);
+    return NULL;
+  }
+  bool row = sx.rank == 1, column = sy.rank == 1;
+  if (row) sx = (Shape){2, {1, sx.dim[0]}};
+  if (column) sy = (Shape){2, {sy.dim[0], 1}};
+  if (sx.rank < 2 || sy.rank < 2 || sx.dim[sx.rank - 1] != sy.dim[sy.rank - 2]) {
+    builder_fail(b, loc, "shapes do not agree: %s @ %s", left, right);
+    return NULL;
+  }
+  x = tensor_reshape(b, x, sx, loc);
+  y = tensor_reshape(b, y, sy, loc);
+  int64_t m = sx.dim[sx.rank - 2], k = sx.dim[sx.rank - 1], n = sy.dim[sy.rank - 1];
+  Shape batch_x = {.rank = sx.rank - 2}, batch_y = {.rank = sy.rank - 2}, batch;
+  memcpy(batch_x.dim, sx.dim, sizeof batch_x.dim);
+  memcpy(batch_y.dim, sy.dim, sizeof batch_y.dim);
+  if (!shape_broadcast(&batch_x, &batch_y, &batch)) {
+    builder_fail(b, loc, "leading dimensions do not agree: %s @ %s", left, right);
+    return NULL;
+  }
+  Node *product;
+  if (batch_y.rank == 0 && batch_x.rank > 0) {
+    Shape flat = {2, {shape_elements(&batch_x) * m, k}};
+    product = dot(b, tensor_reshape(b, x, flat, loc), y, loc);
+  } else {
+    if (!shape_equal(&batch_x, &batch)) x = tensor_broadcast(b, x, with_batch(&batch, m, k), loc);
+    if (!shape_equal(&batch_y, &batch)) y = tensor_broadcast(b, y, with_batch(&batch, k, n), loc);
+    product = dot(b, x, y, loc);
+  }
+  Shape out = batch;
+  if (!row) out.dim[out.rank++] = m;
+  if (!column) out.dim[out.rank++] = n;
+  return tensor_reshape(b, product, out, loc);
+}
+
+Node *tensor_uniform(Builder *b, Shape shape, Loc loc) {
+  Type scalar_f64 = {DT_F64, shape_scalar()}, scalar_i64 = {DT_I64, shape_scalar()};
+  if (!b->seed) {
+    Attr name = attr_str(ATTR_NAME, "train.seed");
+    Node *seed = tensor_node(b, OP_SETTING, NULL, 0, &name, 1, &scalar_f64, loc);
+    b->seed = tensor_cast(b, seed, DT_I64, loc);
+    Attr step[2] = {attr_str(ATTR_NAME, "step"), attr_str(ATTR_INIT, "zeros")};
+    b->step = tensor_node(b, OP_STATE, NULL, 0, step, 2, &scalar_i64, loc);
+  }
+  Type type = {DT_F32, shape};
+  Attr stream = attr_int(ATTR_STREAM, b->streams++);
+  return tensor_node(b, OP_RANDOM, (Node *[]){b->seed, b->step}, 2, &stream, 1, &type, loc);
+}
+
+Node *tensor_of(Builder *b, const Value *v, DType dtype, Loc loc) {
+  if (v->kind == VALUE_TENSOR) return v->node;
+  if (v->kind == VALUE_BOOL && dtype == DT_BOOL) return tensor_const(b, dtype, (double)v->i, loc);
+  if (!value_is_number(v)) {
+    if (v->kind != VALUE_ERROR)
+      builder_fail(b, loc, "expected a tensor or a number, not %s", value_describe(b->arena, v));
+    return NULL;
+  }
+  double number = value_number(v);
+  if (dtype == DT_BOOL) {
+    builder_fail(b, loc, "a number does not fit a bool tensor; cast the tensor, e.g. f32(x)");
+    return NULL;
+  }
+  if (!dtype_is_float(dtype) && number != floor(number)) {
+    builder_fail(b, loc, "%s does not fit a tensor of %s; cast the tensor: f32(x)",
+                 value_text(b->arena, v), dtype_text(dtype));
+    return NULL;
+  }
+  double low = dtype == DT_U8 || dtype == DT_U32 ? 0 : dtype == DT_I32 ? -2147483648.0 : -0x1p63;
+  double high = dtype == DT_U8 ? 255 : dtype == DT_U32 ? 4294967295.0
+                                   : dtype == DT_I32   ? 2147483647.0 : 0x1p53;
+  if (!dtype_is_float(dtype) && !(number >= low && number <= high)) {
+    builder_fail(b, loc, "%s is out of range for %s", value_text(b->arena, v), dtype_text(dtype));
+    return NULL;
+  }
+  return tensor_const(b, dtype, number, loc);
+}
