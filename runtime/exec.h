@@ -75,9 +75,4 @@ int exec_find_state(const Exec *exec, const char *name);
 /* The state "step": how many training steps are done. 0 if the plan has none. */
 STATUS_CHECKED Status exec_step(Exec *exec, int64_t *step);
 STATUS_CHECKED Status exec_set_step(Exec *exec, int64_t step);
-
-/* Sensible OpenMP waiting for steps of microseconds, unless the user chose: libgomp reads its
- * environment before main, so this re-executes the program once with it set. Call first in main;
- * returns if nothing need change (or exec failed). */
-void exec_tune_threads(char **argv);
 #endif
