@@ -1,6 +1,6 @@
 /* nvptx: entries, threads, shared memory, and reductions by stages: what all GPU skeletons are made
- * of. Invariant: a pointer parameter is noalias unless a result lies on it; read-only and noalias is
- * what lets LLVM load through the read-only path (ld.global.nc). */
+ * of. Invariant: a pointer parameter is noalias unless a result lies on it; read-only and noalias
+ * is what lets LLVM load through the read-only path (ld.global.nc). */
 #include "codegen/nvptx_private.h"
 #include "passes/fuse.h"
 #include <stdio.h>
@@ -52,8 +52,8 @@ static void describe_parameter(Job *job, LLVMValueRef function, int p) {
   const Type *type = is_operand  ? &job->node->input[p]->type
                      : is_result ? &job->result_type[result]
                                  : NULL;
-  bool is_shared = is_operand ? is_aliased(job, p)
-                              : is_result && job->alias && job->alias[result] >= 0;
+  bool is_shared =
+      is_operand ? is_aliased(job, p) : is_result && job->alias && job->alias[result] >= 0;
   if (!is_shared) module_parameter(module, function, p, "noalias", 0);
   if (is_operand && !is_shared) module_parameter(module, function, p, "readonly", 0);
   module_parameter(module, function, p, "nocapture", 0);
@@ -126,9 +126,9 @@ static LLVMValueRef shuffle_word(Entry *entry, LLVMValueRef word, int mask) {
                                LLVMConstInt(entry->i32, (unsigned)mask, false),
                                LLVMConstInt(entry->i32, WARP - 1, false)};
   bool is_float = LLVMGetTypeKind(LLVMTypeOf(word)) == LLVMFloatTypeKind;
-  return call_intrinsic(
-      entry, is_float ? "llvm.nvvm.shfl.sync.bfly.f32" : "llvm.nvvm.shfl.sync.bfly.i32", arguments,
-      4);
+  return call_intrinsic(entry,
+                        is_float ? "llvm.nvvm.shfl.sync.bfly.f32" : "llvm.nvvm.shfl.sync.bfly.i32",
+                        arguments, 4);
 }
 
 LLVMValueRef entry_shuffle(Entry *entry, LLVMValueRef value, int mask) {
@@ -152,8 +152,7 @@ LLVMValueRef entry_shuffle(Entry *entry, LLVMValueRef value, int mask) {
 
 LLVMValueRef entry_shared(Entry *entry, const char *what, LLVMTypeRef type, int count) {
   LLVMTypeRef array = LLVMArrayType2(type, (uint64_t)count);
-  LLVMValueRef global =
-      LLVMAddGlobalInAddressSpace(entry->job->module->llvm, array, what, 3);
+  LLVMValueRef global = LLVMAddGlobalInAddressSpace(entry->job->module->llvm, array, what, 3);
   LLVMSetLinkage(global, LLVMInternalLinkage);
   LLVMSetInitializer(global, LLVMGetUndef(array));
   LLVMSetAlignment(global, 16);
@@ -251,7 +250,8 @@ int64_t domain_elements(const Domain *domain, int reduced) {
   return count;
 }
 
-/* The digits of one kind, least significant first, by division; pushed in the order of the domain. */
+/* The digits of one kind, least significant first, by division; pushed in the order of the domain.
+ */
 void entry_push_digits(Entry *entry, const Domain *domain, bool is_reduced, LLVMValueRef value,
                        int width, int lane, Index *index) {
   int first = -1, last = -1;
@@ -333,8 +333,11 @@ bool nvptx_collect(Job *job, Reductions *out) {
     out->at[out->count++] =
         (Reduction){.node = node, .op = op, .dtype = dtype, .stage = level[i]++};
     if (is_arg) {
-      out->at[out->count] = (Reduction){.node = node, .op = OP_RMIN, .dtype = DT_I32,
-                                        .stage = level[i]++, .is_candidate = true,
+      out->at[out->count] = (Reduction){.node = node,
+                                        .op = OP_RMIN,
+                                        .dtype = DT_I32,
+                                        .stage = level[i]++,
+                                        .is_candidate = true,
                                         .extreme = out->count - 1};
       out->count++;
     }
@@ -363,7 +366,8 @@ LLVMValueRef reduction_element(Entry *entry, Reductions *all, Reduction *one, co
     value = emit_arg_candidate(emitter, input->type.dtype, value, all->at[one->extreme].value,
                                position);
   }
-  return valid ? LLVMBuildSelect(entry->b, valid, value, reduction_identity(entry, one), "") : value;
+  return valid ? LLVMBuildSelect(entry->b, valid, value, reduction_identity(entry, one), "")
+               : value;
 }
 
 void reduction_finish(Entry *entry, Reduction *one, LLVMValueRef value) {
@@ -388,16 +392,24 @@ static bool emit_kind(Job *job) {
   const Node *contraction = find_contraction(node);
   if (contraction) return nvptx_contract(job, contraction);
   switch (kernel_kind(node)) {
-  case KERNEL_ROW: return nvptx_row(job);
-  case KERNEL_COLUMN: return nvptx_column(job);
-  default: return nvptx_loop(job);
+  case KERNEL_ROW:
+    return nvptx_row(job);
+  case KERNEL_COLUMN:
+    return nvptx_column(job);
+  default:
+    return nvptx_loop(job);
   }
 }
 
 bool nvptx_emit(Module *module, const Node *node, const char *name, const int *alias, Kernel *out) {
   *out = (Kernel){0};
-  Job job = {.module = module, .node = node, .name = name, .alias = alias, .out = out,
-             .scratch = arena_new(), .operand_count = node->input_count};
+  Job job = {.module = module,
+             .node = node,
+             .name = name,
+             .alias = alias,
+             .out = out,
+             .scratch = arena_new(),
+             .operand_count = node->input_count};
   job.result_count = node->body ? node->body->roots.count : 1;
   Type *types = ARENA_ARRAY(job.scratch, Type, job.result_count);
   for (int i = 0; i < job.result_count; i++)

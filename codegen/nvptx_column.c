@@ -1,7 +1,8 @@
-/* nvptx_column: kernels whose reductions leave the last dimension: bias gradients, batch statistics.
- * A block has 32 neighbouring columns and 8 threads down each; where the columns alone would leave
- * the GPU idle, the rows are cut into splits too: the first launch leaves a partial value per split in
- * the workspace, the second combines them, in order, so that the bits never change. */
+/* nvptx_column: kernels whose reductions leave the last dimension: bias gradients, batch
+ * statistics. A block has 32 neighbouring columns and 8 threads down each; where the columns alone
+ * would leave the GPU idle, the rows are cut into splits too: the first launch leaves a partial
+ * value per split in the workspace, the second combines them, in order, so that the bits never
+ * change. */
 #include "codegen/nvptx_private.h"
 #include "passes/fuse.h"
 #include <stdio.h>
@@ -29,8 +30,7 @@ static Index domain_index(Column *c, LLVMValueRef row) {
     if (i != first[kind]) rest[kind] = entry_op(entry, LLVMUDiv, rest[kind], size);
   }
   Index index = {0};
-  for (int i = 0; i < c->domain.count; i++)
-    index_push(&index, c->domain.extent[i], digit[i], true);
+  for (int i = 0; i < c->domain.count; i++) index_push(&index, c->domain.extent[i], digit[i], true);
   return index;
 }
 
@@ -62,7 +62,8 @@ static LLVMValueRef combine_down(Column *c, const Reduction *one, LLVMValueRef v
   LLVMValueRef total = NULL;
   for (int i = 0; i < DOWN; i++) {
     place = entry_op(entry, LLVMAdd, c->lane, entry_const(entry, i * WARP));
-    LLVMValueRef part = LLVMBuildLoad2(entry->b, stored, entry_at(entry, stored, shared, place), "");
+    LLVMValueRef part =
+        LLVMBuildLoad2(entry->b, stored, entry_at(entry, stored, shared, place), "");
     if (is_bit) part = LLVMBuildTrunc(entry->b, part, type, "");
     total = total ? reduction_step(entry, one, total, part) : part;
   }
@@ -82,8 +83,8 @@ static void run_stage(Column *c, int stage, bool is_first) {
     }
   Loop loop;
   LLVMValueRef start = entry_op(entry, LLVMAdd, c->begin, c->down);
-  LLVMValueRef base = entry_begin_loop(entry, &loop, start, c->end,
-                                       entry_const(entry, DOWN * AHEAD), sum, count);
+  LLVMValueRef base =
+      entry_begin_loop(entry, &loop, start, c->end, entry_const(entry, DOWN * AHEAD), sum, count);
   Index index[AHEAD];
   LLVMValueRef valid[AHEAD];
   for (int u = 0; u < AHEAD; u++) {
@@ -102,8 +103,7 @@ static void run_stage(Column *c, int stage, bool is_first) {
   if (is_first)
     for (int u = 0; u < AHEAD; u++) store_side_outputs(c, &index[u], valid[u]);
   entry_end_loop(entry, &loop, sum);
-  for (int i = 0; i < count; i++)
-    which[i]->value = combine_down(c, which[i], sum[i]);
+  for (int i = 0; i < count; i++) which[i]->value = combine_down(c, which[i], sum[i]);
   for (int i = 0; i < count; i++)
     if (c->splits == 1) reduction_finish(entry, which[i], which[i]->value);
 }
@@ -141,8 +141,8 @@ static void split_open(Column *c, const char *name, bool is_combining) {
   int across = is_combining ? 128 : WARP;
   c->lane = is_combining ? thread : entry_op(entry, LLVMURem, thread, entry_const(entry, WARP));
   c->down = is_combining ? NULL : entry_op(entry, LLVMUDiv, thread, entry_const(entry, WARP));
-  c->column = entry_op(entry, LLVMAdd,
-                       entry_op(entry, LLVMMul, block, entry_const(entry, across)), c->lane);
+  c->column = entry_op(entry, LLVMAdd, entry_op(entry, LLVMMul, block, entry_const(entry, across)),
+                       c->lane);
   c->column_valid = NULL;
   if (c->columns % across) {
     c->column_valid = entry_less(entry, c->column, entry_const(entry, c->columns));
@@ -156,9 +156,9 @@ static void split_open(Column *c, const char *name, bool is_combining) {
   }
   c->split = entry_special(entry, "ctaid.y");
   c->begin = entry_op(entry, LLVMMul, c->split, entry_const(entry, c->rows_per_split));
-  c->end = entry_min(entry,
-                     entry_op(entry, LLVMAdd, c->begin, entry_const(entry, c->rows_per_split)),
-                     entry_const(entry, c->rows));
+  c->end =
+      entry_min(entry, entry_op(entry, LLVMAdd, c->begin, entry_const(entry, c->rows_per_split)),
+                entry_const(entry, c->rows));
 }
 
 static void choose_splits(Column *c) {
@@ -188,8 +188,8 @@ static void store_partials(Column *c) {
   for (int i = 0; i < c->reductions.count; i++) {
     LLVMValueRef value = c->reductions.at[i].value, place = partial_place(c, i, c->split);
     if (c->reductions.at[i].dtype == DT_BOOL)
-      value = LLVMBuildZExt(entry->b, value,
-                            LLVMInt8TypeInContext(entry->job->module->context), "");
+      value =
+          LLVMBuildZExt(entry->b, value, LLVMInt8TypeInContext(entry->job->module->context), "");
     LLVMBuildStore(entry->b, value, place);
   }
 }
@@ -224,8 +224,7 @@ bool nvptx_column(Job *job) {
   split_open(c, job->name, false);
   for (int stage = 0; stage < c->reductions.stages; stage++) run_stage(c, stage, stage == 0);
   Entry *entry = &c->entry;
-  LLVMValueRef top =
-      LLVMBuildICmp(entry->b, LLVMIntEQ, c->down, entry_const(entry, 0), "");
+  LLVMValueRef top = LLVMBuildICmp(entry->b, LLVMIntEQ, c->down, entry_const(entry, 0), "");
   LLVMBasicBlockRef after = entry_begin_if(entry, entry_and(entry, c->column_valid, top));
   if (c->splits == 1)
     store_reduced(c);

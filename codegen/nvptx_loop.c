@@ -1,5 +1,6 @@
 /* nvptx_loop: kernels without reductions. A thread makes `width` neighbouring elements (16 bytes
- * where they lie side by side, so that LLVM joins the accesses), the grid covers the domain exactly. */
+ * where they lie side by side, so that LLVM joins the accesses), the grid covers the domain
+ * exactly. */
 #include "codegen/nvptx_private.h"
 #include "passes/fuse.h"
 
@@ -22,11 +23,10 @@ bool nvptx_loop(Job *job) {
   Entry entry;
   entry_open(&entry, job, job->name, threads, false);
   LLVMValueRef block = entry_special(&entry, "ctaid.x"), lane = entry_special(&entry, "tid.x");
-  LLVMValueRef group = entry_op(&entry, LLVMAdd,
-                                entry_op(&entry, LLVMMul, block, entry_const(&entry, threads)), lane);
-  LLVMValueRef inside = groups % threads
-                            ? entry_less(&entry, group, entry_const(&entry, groups))
-                            : NULL;
+  LLVMValueRef group = entry_op(
+      &entry, LLVMAdd, entry_op(&entry, LLVMMul, block, entry_const(&entry, threads)), lane);
+  LLVMValueRef inside =
+      groups % threads ? entry_less(&entry, group, entry_const(&entry, groups)) : NULL;
   LLVMBasicBlockRef after = entry_begin_if(&entry, inside);
   Index index[8] = {0};
   for (int e = 0; e < width; e++)

@@ -1,6 +1,6 @@
-/* nvptx_private: what the files of the GPU skeletons share. An entry under construction (Entry) wraps
- * an Emitter; every value a thread computes before a barrier or shuffle is computed by all threads:
- * places beyond the end are clamped, and only stores are guarded. */
+/* nvptx_private: what the files of the GPU skeletons share. An entry under construction (Entry)
+ * wraps an Emitter; every value a thread computes before a barrier or shuffle is computed by all
+ * threads: places beyond the end are clamped, and only stores are guarded. */
 #ifndef FT_CODEGEN_NVPTX_PRIVATE_H
 #define FT_CODEGEN_NVPTX_PRIVATE_H
 #include "codegen/collapse.h"

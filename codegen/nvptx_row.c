@@ -1,7 +1,7 @@
-/* nvptx_row: kernels whose reductions run over the last dimensions. A team of 1 to 32 lanes of a warp
- * has a short row, a block a long one. Where a thread's share of the row is small it is unrolled and
- * stays in registers through all stages (softmax reads its row once); else each stage is a loop.
- * Sums combine in a fixed order: lanes by butterfly, warps one after the other. */
+/* nvptx_row: kernels whose reductions run over the last dimensions. A team of 1 to 32 lanes of a
+ * warp has a short row, a block a long one. Where a thread's share of the row is small it is
+ * unrolled and stays in registers through all stages (softmax reads its row once); else each stage
+ * is a loop. Sums combine in a fixed order: lanes by butterfly, warps one after the other. */
 #include "codegen/nvptx_private.h"
 #include "passes/fuse.h"
 
@@ -17,7 +17,7 @@ typedef struct {
   bool is_unrolled;
   LLVMValueRef lane, row, row_valid; /* lane: in the team; row_valid NULL: always */
   Index row_index;
-  Index *index;         /* unrolled: of each element of the share */
+  Index *index; /* unrolled: of each element of the share */
   LLVMValueRef *valid;
 } Row;
 
@@ -52,8 +52,8 @@ static LLVMValueRef combine_team(Row *r, const Reduction *one, LLVMValueRef valu
   LLVMValueRef shared = entry_shared(entry, "warp_part", stored, warps);
   LLVMValueRef thread = r->lane, warp_size = entry_const(entry, WARP);
   LLVMValueRef warp = entry_op(entry, LLVMUDiv, thread, warp_size);
-  LLVMValueRef first = LLVMBuildICmp(entry->b, LLVMIntEQ, entry_op(entry, LLVMURem, thread, warp_size),
-                                     entry_const(entry, 0), "");
+  LLVMValueRef first = LLVMBuildICmp(
+      entry->b, LLVMIntEQ, entry_op(entry, LLVMURem, thread, warp_size), entry_const(entry, 0), "");
   LLVMBasicBlockRef after = entry_begin_if(entry, first);
   LLVMValueRef word = is_bit ? LLVMBuildZExt(entry->b, value, stored, "") : value;
   LLVMBuildStore(entry->b, word, entry_at(entry, stored, shared, warp));
@@ -61,8 +61,8 @@ static LLVMValueRef combine_team(Row *r, const Reduction *one, LLVMValueRef valu
   entry_barrier(entry);
   LLVMValueRef total = NULL;
   for (int i = 0; i < warps; i++) {
-    LLVMValueRef part = LLVMBuildLoad2(
-        entry->b, stored, entry_at(entry, stored, shared, entry_const(entry, i)), "");
+    LLVMValueRef part = LLVMBuildLoad2(entry->b, stored,
+                                       entry_at(entry, stored, shared, entry_const(entry, i)), "");
     if (is_bit) part = LLVMBuildTrunc(entry->b, part, type, "");
     total = total ? reduction_step(entry, one, total, part) : part;
   }
@@ -76,8 +76,7 @@ static void stage_unrolled(Row *r, int stage) {
     if (one->stage != stage) continue;
     LLVMValueRef sum = NULL;
     for (int64_t e = 0; e < r->share; e++) {
-      LLVMValueRef value =
-          reduction_element(&r->entry, all, one, &r->index[e], r->valid[e]);
+      LLVMValueRef value = reduction_element(&r->entry, all, one, &r->index[e], r->valid[e]);
       sum = sum ? reduction_step(&r->entry, one, sum, value) : value;
     }
     if (!sum) sum = reduction_identity(&r->entry, one);
@@ -98,8 +97,8 @@ static void stage_loop(Row *r, int stage) {
     }
   Loop loop;
   LLVMValueRef chunk =
-      entry_begin_loop(entry, &loop, entry_const(entry, 0),
-                       entry_const(entry, r->share / r->width), entry_const(entry, 1), sum, count);
+      entry_begin_loop(entry, &loop, entry_const(entry, 0), entry_const(entry, r->share / r->width),
+                       entry_const(entry, 1), sum, count);
   for (int e = 0; e < r->width; e++) {
     LLVMValueRef valid;
     Index index = element_index(r, chunk, e, &valid);
@@ -197,11 +196,10 @@ bool nvptx_row(Job *job) {
   LLVMValueRef thread = entry_special(entry, "tid.x"), block = entry_special(entry, "ctaid.x");
   LLVMValueRef team = entry_const(entry, r->team);
   r->lane = r->team == threads ? thread : entry_op(entry, LLVMURem, thread, team);
-  r->row = per_block == 1
-               ? block
-               : entry_op(entry, LLVMAdd,
-                          entry_op(entry, LLVMMul, block, entry_const(entry, per_block)),
-                          entry_op(entry, LLVMUDiv, thread, team));
+  r->row = per_block == 1 ? block
+                          : entry_op(entry, LLVMAdd,
+                                     entry_op(entry, LLVMMul, block, entry_const(entry, per_block)),
+                                     entry_op(entry, LLVMUDiv, thread, team));
   if (r->rows % per_block) {
     r->row_valid = entry_less(entry, r->row, entry_const(entry, r->rows));
     r->row = entry_min(entry, r->row, entry_const(entry, r->rows - 1));
@@ -211,8 +209,8 @@ bool nvptx_row(Job *job) {
     r->index = ARENA_ARRAY(job->scratch, Index, r->share + 1);
     r->valid = ARENA_ARRAY(job->scratch, LLVMValueRef, r->share + 1);
     for (int64_t e = 0; e < r->share; e++)
-      r->index[e] = element_index(r, entry_const(entry, e / r->width), (int)(e % r->width),
-                                  &r->valid[e]);
+      r->index[e] =
+          element_index(r, entry_const(entry, e / r->width), (int)(e % r->width), &r->valid[e]);
   }
   for (int stage = 0; stage < r->reductions.stages; stage++) {
     if (r->is_unrolled)
