@@ -1,5 +1,5 @@
-/* ir_random: random graphs verify, print and parse back, depend on the seed alone, stay within their
- * bounds when evaluated, and cover every op that the front end can produce. */
+/* ir_random: random graphs verify, print and parse back, depend on the seed alone, stay within
+ * their bounds when evaluated, and cover every op that the front end can produce. */
 #include "ir_help.h"
 #include <math.h>
 

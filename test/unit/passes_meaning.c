@@ -215,7 +215,7 @@ static const Tensor *odd_leaf(const Node *leaf, void *context) {
 }
 
 static Tensor **run(Arena *arena, Diag *diag, const Graph *graph, uint64_t seed, bool is_odd) {
-  Probe probe = {arena, graph, NULL, seed};
+  Probe probe = {arena, graph, NULL, seed, NULL};
   Tensor **values = ARENA_ARRAY(arena, Tensor *, graph->nodes.count);
   bool ok =
       graph_interpret(graph, arena, is_odd ? odd_leaf : probe_leaf, &probe, false, values, diag);
@@ -403,7 +403,7 @@ static const Tensor *moved_leaf(const Node *leaf, void *context) {
   return value;
 }
 static double loss_at(Arena *arena, Diag *diag, const Graph *graph, double step) {
-  Moved moved = {{arena, graph, NULL, 0}, step};
+  Moved moved = {{arena, graph, NULL, 0, NULL}, step};
   Tensor **values = ARENA_ARRAY(arena, Tensor *, graph->nodes.count);
   assert_true(graph_interpret(graph, arena, moved_leaf, &moved, false, values, diag));
   return values[graph_find_root(graph, ROOT_LOSS, NULL)->id]->f[0];
@@ -426,7 +426,7 @@ static void random_gradients(void **state) {
     if (!pack) continue;
     Tensor **values = run(arena, &diag, step, 0, false);
     double slope = 0, size = 0;
-    Probe direction = {arena, step, NULL, 1000};
+    Probe direction = {arena, step, NULL, 1000, NULL};
     for (int i = 0; i < step->nodes.count; i++) {
       Node *param = step->nodes.at[i];
       if (param->op != OP_PARAM) continue;
