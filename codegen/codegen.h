@@ -24,4 +24,6 @@ bool codegen_run(Arena *arena, Diag *diag, const Program *program, const Codegen
 /* Writes the artifact: .ptx as text; .so by linking the object with the system's ld. */
 bool codegen_write(Diag *diag, const Code *code, const CodegenOptions *options, const char *path);
 void code_free(Code *code);
+/* Are --gpu and --cpu names that ft knows? NULL, or what is wrong (in the arena). */
+const char *codegen_check_options(Arena *arena, const CodegenOptions *options);
 #endif

@@ -66,10 +66,10 @@ static void for_taps(Emitter *emitter, Walk *walk, int64_t rows, int64_t columns
   LLVMBuildBr(builder, loop);
   LLVMPositionBuilderAtEnd(builder, loop);
   LLVMValueRef counter = LLVMBuildPhi(builder, emitter->index_type, "tap");
-  LLVMValueRef phi[2];
+  LLVMValueRef phi[2] = {NULL, NULL};
   for (int i = 0; i < walk->state_count; i++)
     phi[i] = LLVMBuildPhi(builder, LLVMTypeOf(state[i]), "");
-  LLVMValueRef next[2] = {phi[0], walk->state_count > 1 ? phi[1] : NULL};
+  LLVMValueRef next[2] = {phi[0], phi[1]};
   emit_scope_open(emitter);
   LLVMValueRef width = emit_index_const(emitter, columns);
   tap(emitter, walk, emit_index_op(emitter, LLVMUDiv, counter, width),

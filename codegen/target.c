@@ -24,10 +24,8 @@ static const Cpu cpus[] = {
     {"x86-64", 16}, {"x86-64-v2", 16}, {"x86-64-v3", 32}, {"x86-64-v4", 64}};
 enum { CPU_COUNT = sizeof cpus / sizeof *cpus };
 
-const char *target_cpu_names(void) { return "x86-64, x86-64-v2, x86-64-v3, x86-64-v4"; }
-const char *target_gpu_names(void) {
-  return "sm_80, sm_86, sm_87, sm_89, sm_90, sm_90a, sm_100, sm_100a";
-}
+static const char cpu_names[] = "x86-64, x86-64-v2, x86-64-v3, x86-64-v4";
+static const char gpu_names[] = "sm_80, sm_86, sm_87, sm_89, sm_90, sm_90a, sm_100, sm_100a";
 
 static const Gpu *find_gpu(const char *name) {
   for (int i = 0; i < GPU_COUNT; i++)
@@ -57,12 +55,12 @@ static const Cpu *native_cpu(void) {
   return &cpus[0];
 }
 
-const char *target_check(Arena *arena, const CodegenOptions *options) {
+const char *codegen_check_options(Arena *arena, const CodegenOptions *options) {
   if (options->gpu && !find_gpu(options->gpu))
-    return arena_printf(arena, "unknown GPU '%s': ft knows %s", options->gpu, target_gpu_names());
+    return arena_printf(arena, "unknown GPU '%s': ft knows %s", options->gpu, gpu_names);
   if (options->cpu && strcmp(options->cpu, "native") && !find_cpu(options->cpu))
     return arena_printf(arena, "unknown processor '%s': ft knows native, %s", options->cpu,
-                        target_cpu_names());
+                        cpu_names);
   return NULL;
 }
 
@@ -101,7 +99,7 @@ static void choose_processor(Module *module, const CodegenOptions *options) {
 
 bool target_open(Module *module, Arena *arena, Diag *diag, const CodegenOptions *options) {
   *module = (Module){.arena = arena, .diag = diag, .target = options->target, .options = options};
-  const char *wrong = target_check(arena, options);
+  const char *wrong = codegen_check_options(arena, options);
   if (wrong) {
     diag_error(diag, (Loc){0}, "%s", wrong);
     return false;

@@ -10,9 +10,4 @@ bool target_open(Module *module, Arena *arena, Diag *diag, const CodegenOptions 
 bool target_optimize(Module *module);
 bool target_emit(Module *module, LLVMCodeGenFileType kind, Text *out);
 void target_close(Module *module);
-/* The names that --cpu and --gpu take, comma-separated, for --help and for messages. */
-const char *target_cpu_names(void);
-const char *target_gpu_names(void);
-/* NULL if good, else what is wrong with --gpu or --cpu. */
-const char *target_check(Arena *arena, const CodegenOptions *options);
 #endif

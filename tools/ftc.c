@@ -3,7 +3,6 @@
  * machine failed (a full disk, no linker). */
 #include "base/text.h"
 #include "codegen/codegen.h"
-#include "codegen/target.h"
 #include "frontend/program.h"
 #include "passes/pass.h"
 #include "tools/ftc_report.h"
@@ -222,7 +221,7 @@ static int check_request(Request *request) {
     return fail_usage("the output's name tells the target: it must end in .so or .ptx, not '%s'",
                       request->output);
   Arena *arena = arena_new();
-  const char *wrong = target_check(arena, &request->codegen);
+  const char *wrong = codegen_check_options(arena, &request->codegen);
   int code = wrong ? fail_usage("%s", wrong) : 0;
   arena_free(arena);
   if (code) return code;

@@ -1,0 +1,101 @@
+/* artifact: a .ptx is text with the plan at its head; a .so is our object, linked by the system's ld.
+ * Invariant: the file appears whole or not at all, and equal input gives equal bytes. */
+#include "codegen/artifact.h"
+#include "codegen/codegen.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+bool artifact_embed_plan(Module *module, const Plan *plan) {
+  Text text = {0};
+  plan_print(plan, &text);
+  LLVMValueRef string = LLVMConstStringInContext2(module->context, text_cstr(&text), text.count, 0);
+  LLVMValueRef global = LLVMAddGlobal(module->llvm, LLVMTypeOf(string), "ft_plan");
+  LLVMSetInitializer(global, string);
+  LLVMSetGlobalConstant(global, true);
+  text_free(&text);
+  return true;
+}
+
+static bool fail(Diag *diag, const char *what, const char *path, int error) {
+  diag_error(diag, (Loc){0}, "cannot %s %s: %s", what, path, strerror(error));
+  return false;
+}
+
+static bool write_ptx(Diag *diag, const Code *code, const char *path) {
+  Text text = {0};
+  plan_to_ptx(code->plan, &text);
+  text_append(&text, text_cstr(&code->assembly), code->assembly.count);
+  int error = text_write_file(path, text_cstr(&text), text.count);
+  text_free(&text);
+  return !error || fail(diag, "write", path, error);
+}
+
+/* ── .so ────────────────────────────────────────────────────────────────────────────────────── */
+/* Runs ld; *message gets what it said. Returns its exit status, or -1 if there is no ld. */
+static int run_ld(const char *object, const char *output, Text *message) {
+  int pipe_ends[2];
+  if (pipe(pipe_ends)) return -1;
+  pid_t child = fork();
+  if (child == 0) {
+    char *const arguments[] = {"ld",   "-shared",       "-O1",
+                               "-z",   "noexecstack",   "--build-id=none",
+                               "-o",   (char *)output,  (char *)object,
+                               NULL};
+    dup2(pipe_ends[1], STDERR_FILENO);
+    dup2(pipe_ends[1], STDOUT_FILENO);
+    close(pipe_ends[0]);
+    close(pipe_ends[1]);
+    execvp("ld", arguments);
+    _exit(127);
+  }
+  close(pipe_ends[1]);
+  char buffer[1024];
+  ssize_t got;
+  while (child > 0 && (got = read(pipe_ends[0], buffer, sizeof buffer)) != 0) {
+    if (got > 0) text_append(message, buffer, (size_t)got);
+    if (got < 0 && errno != EINTR) break;
+  }
+  close(pipe_ends[0]);
+  int status = -1;
+  while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR) {}
+  if (child < 0) return -1;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static bool explain_ld(Diag *diag, int status, const Text *message) {
+  if (status == 127)
+    diag_error(diag, (Loc){0},
+               "cannot run 'ld', which makes the .so file: install Debian's package binutils");
+  else if (status)
+    diag_error(diag, (Loc){0}, "ld could not make the .so file (status %d): %s", status,
+               text_cstr(message));
+  return !status;
+}
+
+/* Both files lie beside the output, so that the last step is a rename. */
+static bool link_shared(Diag *diag, const Code *code, Arena *arena, const char *path) {
+  char *object = arena_printf(arena, "%s.%ld.o", path, (long)getpid());
+  char *linked = arena_printf(arena, "%s.%ld.tmp", path, (long)getpid());
+  int error = text_write_file(object, text_cstr(&code->object), code->object.count);
+  if (error) return fail(diag, "write", object, error);
+  Text message = {0};
+  bool good = explain_ld(diag, run_ld(object, linked, &message), &message);
+  text_free(&message);
+  if (good && rename(linked, path)) good = fail(diag, "write", path, errno);
+  unlink(object);
+  if (!good) unlink(linked);
+  return good;
+}
+
+bool codegen_write(Diag *diag, const Code *code, const CodegenOptions *options, const char *path) {
+  if (options->target == TARGET_PTX) return write_ptx(diag, code, path);
+  Arena *arena = arena_new();
+  bool good = link_shared(diag, code, arena, path);
+  arena_free(arena);
+  return good;
+}

@@ -1,0 +1,123 @@
+/* lower: the walk over a graph in its order, which is the order of execution. */
+#include "codegen/lower_private.h"
+#include <string.h>
+
+int lower_buffer(Lowering *lowering, Place place, const Type *type) {
+  PlanGraph *out = lowering->out;
+  for (int i = 0; i < out->buffers.count; i++) {
+    const PlanBuffer *have = &out->buffers.at[i];
+    if (have->arena == place.arena && have->offset == place.offset && type_equal(&have->type, type))
+      return i;
+  }
+  PlanBuffer buffer = {place.arena, place.offset, *type};
+  VEC_PUSH(lowering->plan->arena, out->buffers, buffer);
+  int64_t end = place.offset + type_bytes(type), *size = &lowering->plan->arena_bytes[place.arena];
+  end = (end + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
+  if (end > *size) *size = end;
+  return out->buffers.count - 1;
+}
+
+int64_t lower_extend(Lowering *lowering, ArenaId arena, int64_t bytes) {
+  int64_t *size = &lowering->plan->arena_bytes[arena], at = *size;
+  *size += (bytes + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
+  return at;
+}
+
+void lower_copy(Lowering *lowering, Place from, Place to, const Type *type, const Node *cause) {
+  Arena *arena = lowering->plan->arena;
+  if ((from.arena == to.arena && from.offset == to.offset) || !type_bytes(type)) return;
+  int *args = ARENA_ARRAY(arena, int, 2);
+  args[0] = lower_buffer(lowering, from, type);
+  args[1] = lower_buffer(lowering, to, type);
+  PlanInt *ints = ARENA_NEW(arena, PlanInt);
+  *ints = (PlanInt){"bytes", type_bytes(type)};
+  PlanStep step = {.kind = STEP_CALL,
+                   .name = "copy",
+                   .args = args,
+                   .arg_count = 2,
+                   .input_count = 1,
+                   .ints = ints,
+                   .int_count = 1,
+                   .bytes = 2 * type_bytes(type),
+                   .line = cause->loc.line,
+                   .label = arena_printf(arena, "copy to %s", arena_text(to.arena))};
+  VEC_PUSH(arena, lowering->out->steps, step);
+}
+
+/* Operands that memplan could not place inside the packed tensor are copied there. */
+static void lower_pack(Lowering *lowering, const Node *node) {
+  Place place = lower_place(lowering, node);
+  const int64_t *offsets = node_attr(node, ATTR_OFFSETS)->ints;
+  for (int i = 0; i < node->input_count; i++) {
+    const Node *operand = node->input[i];
+    Place part = {place.arena, place.offset + offsets[i] * dtype_bytes(node->type.dtype)};
+    lower_copy(lowering, lower_place(lowering, operand), part, &operand->type, node);
+  }
+}
+
+static void lower_assign(Lowering *lowering, const Node *node) {
+  Place to = lower_place(lowering, node);
+  lower_copy(lowering, lower_place(lowering, node->input[0]), to, &node->type, node);
+}
+
+static bool lower_node(Lowering *lowering, const Node *node) {
+  switch (node->op) {
+  case OP_PACK:
+    lower_pack(lowering, node);
+    return true;
+  case OP_ASSIGN:
+    lower_assign(lowering, node);
+    return true;
+  case OP_INPUT: case OP_PARAM: case OP_STATE: case OP_SETTING: case OP_RESULT: case OP_RESHAPE:
+  case OP_STOP_GRADIENT:
+    return true;
+  default:
+    return lower_kernel(lowering, node);
+  }
+}
+
+static bool lower_graph(Lowering *lowering, const Graph *graph, PlanGraph *out) {
+  lowering->graph = graph;
+  lowering->out = out;
+  lowering->workspace_bytes = 0;
+  lowering->workspace_buffers.count = 0;
+  out->name = arena_strdup(lowering->plan->arena, graph->name);
+  bool good = true;
+  for (int i = 0; i < graph->nodes.count; i++)
+    good = lower_node(lowering, graph->nodes.at[i]) && good;
+  lower_outputs(lowering);
+  return good;
+}
+
+/* Workspaces of all kernels share one piece behind everything else in the work arena: kernels run
+ * one after the other. */
+static void place_workspaces(Lowering *lowering, int64_t at) {
+  for (int i = 0; i < lowering->workspace_buffers.count; i++)
+    lowering->out->buffers.at[lowering->workspace_buffers.at[i]].offset = at;
+}
+
+bool lower_program(Module *module, const Program *program, Plan *plan) {
+  Lowering lowering = {
+      .module = module, .arena = arena_new(), .program = program, .plan = plan};
+  const Graph *graphs[2] = {program->train, program->eval};
+  bool good = lower_tables(&lowering);
+  int64_t workspace = 0;
+  VEC(int) marks[2] = {{0}};
+  for (int g = 0; g < 2 && good; g++) {
+    good = lower_graph(&lowering, graphs[g], &plan->graph[g]);
+    if (lowering.workspace_bytes > workspace) workspace = lowering.workspace_bytes;
+    for (int i = 0; i < lowering.workspace_buffers.count; i++)
+      VEC_PUSH(lowering.arena, marks[g], lowering.workspace_buffers.at[i]);
+  }
+  int64_t at = lower_extend(&lowering, ARENA_WORK, workspace);
+  for (int g = 0; g < 2 && good; g++) {
+    lowering.out = &plan->graph[g];
+    lowering.workspace_buffers.count = 0;
+    for (int i = 0; i < marks[g].count; i++)
+      VEC_PUSH(lowering.arena, lowering.workspace_buffers, marks[g].at[i]);
+    place_workspaces(&lowering, at);
+  }
+  lower_memory(&lowering);
+  arena_free(lowering.arena);
+  return good;
+}

@@ -1,0 +1,250 @@
+/* lower_kernel: one node that computes: its operands' and results' buffers, its kernel (emitted now or
+ * shared with an equal node before), and the launches. */
+#include "codegen/host.h"
+#include "codegen/lower_private.h"
+#include "codegen/nvptx.h"
+#include "passes/fuse.h"
+#include <string.h>
+
+/* The nodes that stand for a node's results, in order; NULL where nobody projects one. */
+static int find_results(Lowering *lowering, const Node *node, const Node ***out) {
+  int count = node->op == OP_FUSED ? node->body->roots.count : 1;
+  *out = ARENA_ARRAY(lowering->arena, const Node *, count);
+  if (node->op != OP_FUSED) {
+    **out = node;
+    return 1;
+  }
+  for (int i = node->id + 1; i < lowering->graph->nodes.count; i++) {
+    const Node *user = lowering->graph->nodes.at[i];
+    if (user->op == OP_RESULT && user->input[0] == node)
+      (*out)[node_int(user, ATTR_INDEX, 0)] = user;
+  }
+  return count;
+}
+
+typedef struct {
+  Place *place;
+  Type *type;
+  int *buffer, *alias;
+  int input_count, result_count, count; /* count: operands and results */
+} Arguments;
+
+static bool is_same(Place a, Place b) { return a.arena == b.arena && a.offset == b.offset; }
+
+static bool overlap(const Arguments *arguments, int a, int b) {
+  Place x = arguments->place[a], y = arguments->place[b];
+  return x.arena == y.arena && x.offset < y.offset + type_bytes(&arguments->type[b]) &&
+         y.offset < x.offset + type_bytes(&arguments->type[a]);
+}
+
+/* For each result the operand at its very place; -2 if it meets operands in any other way. */
+static void find_aliases(Arguments *arguments) {
+  for (int r = 0; r < arguments->result_count; r++) {
+    int at = arguments->input_count + r, *alias = &arguments->alias[r];
+    *alias = -1;
+    for (int k = 0; k < arguments->input_count; k++) {
+      if (!overlap(arguments, at, k)) continue;
+      bool is_exact = is_same(arguments->place[at], arguments->place[k]) &&
+                      type_bytes(&arguments->type[at]) == type_bytes(&arguments->type[k]);
+      *alias = *alias == -1 && is_exact ? k : -2;
+    }
+  }
+}
+
+static bool find_arguments(Lowering *lowering, const Node *node, Arguments *out) {
+  const Node **results;
+  out->input_count = node->input_count;
+  out->result_count = find_results(lowering, node, &results);
+  out->count = out->input_count + out->result_count;
+  out->place = ARENA_ARRAY(lowering->arena, Place, out->count);
+  out->type = ARENA_ARRAY(lowering->arena, Type, out->count);
+  out->buffer = ARENA_ARRAY(lowering->arena, int, out->count);
+  out->alias = ARENA_ARRAY(lowering->arena, int, out->result_count);
+  for (int i = 0; i < out->count; i++) {
+    int r = i - out->input_count;
+    const Node *value = r < 0 ? node->input[i] : results[r];
+    if (value) {
+      out->place[i] = lower_place(lowering, value);
+      out->type[i] = value->type;
+    } else { /* computed but not wanted by anybody */
+      out->type[i] = node->body->roots.at[r].node->type;
+      out->place[i] =
+          (Place){ARENA_WORK, lower_extend(lowering, ARENA_WORK, type_bytes(&out->type[i]))};
+    }
+    out->buffer[i] = lower_buffer(lowering, out->place[i], &out->type[i]);
+  }
+  find_aliases(out);
+  return true;
+}
+
+/* ── equal kernels ──────────────────────────────────────────────────────────────────────────── */
+static bool standalone_equal(const Node *a, const Node *b) {
+  if (a->op != b->op || !type_equal(&a->type, &b->type) || a->input_count != b->input_count)
+    return false;
+  for (int i = 0; i < a->input_count; i++)
+    if (!type_equal(&a->input[i]->type, &b->input[i]->type)) return false;
+  static const AttrId ids[] = {ATTR_STRIDE, ATTR_PADDING, ATTR_DILATION};
+  for (size_t k = 0; k < sizeof ids / sizeof *ids; k++) {
+    const Attr *x = node_attr(a, ids[k]), *y = node_attr(b, ids[k]);
+    if (!x != !y || (x && (x->count != y->count ||
+                           memcmp(x->ints, y->ints, sizeof *x->ints * (size_t)x->count))))
+      return false;
+  }
+  const char *x = node_str(a, ATTR_LAYOUT), *y = node_str(b, ATTR_LAYOUT);
+  return node_int(a, ATTR_TRANS_A, 0) == node_int(b, ATTR_TRANS_A, 0) &&
+         node_int(a, ATTR_TRANS_B, 0) == node_int(b, ATTR_TRANS_B, 0) &&
+         node_int(a, ATTR_GROUPS, 1) == node_int(b, ATTR_GROUPS, 1) && !x == !y &&
+         (!x || !strcmp(x, y));
+}
+
+static Kernel *find_kernel(Lowering *lowering, const Node *node, uint64_t hash,
+                           const Arguments *arguments) {
+  for (int i = 0; i < lowering->kernels.count; i++) {
+    LoweredKernel *have = &lowering->kernels.at[i];
+    if (have->hash != hash || have->node->op != node->op) continue;
+    if (have->alias_count != arguments->result_count ||
+        memcmp(have->alias, arguments->alias, sizeof(int) * (size_t)have->alias_count))
+      continue;
+    bool equal = node->op == OP_FUSED ? kernel_equal(have->node, node)
+                                      : standalone_equal(have->node, node);
+    if (equal) return &have->kernel;
+  }
+  return NULL;
+}
+
+/* ── names ──────────────────────────────────────────────────────────────────────────────────── */
+static bool is_worth_saying(const Node *node) {
+  if (op_info[node->op].op_class == CLASS_LEAF && node->op != OP_RANDOM) return false;
+  switch (node->op) {
+  case OP_ARG: case OP_RESHAPE: case OP_BROADCAST: case OP_CAST: case OP_STOP_GRADIENT: return false;
+  default: return true;
+  }
+}
+
+/* "dot + add + max": the ops of a kernel, each once, dear ones first to be named. */
+static const char *describe(Lowering *lowering, const Node *node, const char *separator) {
+  Text text = {0};
+  bool said[OP_COUNT] = {false};
+  int count = 0;
+  if (node->op != OP_FUSED) return op_info[node->op].text;
+  for (int i = 0; i < node->body->nodes.count && count < 6; i++) {
+    const Node *inner = node->body->nodes.at[i];
+    if (said[inner->op] || !is_worth_saying(inner)) continue;
+    said[inner->op] = true;
+    text_printf(&text, "%s%s", count++ ? separator : "", op_info[inner->op].text);
+  }
+  const char *result = arena_strdup(lowering->plan->arena, count ? text_cstr(&text) : "copy");
+  text_free(&text);
+  return result;
+}
+
+static const char *name_kernel(Lowering *lowering, const Node *node) {
+  const char *kind = node->op == OP_FUSED ? node_str(node, ATTR_KIND) : "one";
+  return arena_printf(lowering->plan->arena, "k%d_%s_%s", lowering->kernels.count, kind,
+                      describe(lowering, node, "_"));
+}
+
+/* ── costs, for bench ───────────────────────────────────────────────────────────────────────── */
+static int64_t contraction_flops(const Node *node) {
+  int64_t out = shape_elements(&node->type.shape);
+  const Shape *a = &node->input[0]->type.shape, *b = &node->input[1]->type.shape;
+  switch (node->op) {
+  case OP_DOT:
+    return 2 * out * a->dim[a->rank - (node_int(node, ATTR_TRANS_A, 0) ? 2 : 1)];
+  case OP_CONV: /* each output element: a filter's elements */
+    return b->dim[0] ? 2 * out * (shape_elements(b) / b->dim[0]) : 0;
+  case OP_CONV_GRAD_INPUT: /* each element of dy meets a filter */
+    return b->dim[0] ? 2 * shape_elements(a) * (shape_elements(b) / b->dim[0]) : 0;
+  case OP_CONV_GRAD_WEIGHT:
+    return node->type.shape.dim[0] ? 2 * shape_elements(a) * (out / node->type.shape.dim[0]) : 0;
+  default:
+    return 0;
+  }
+}
+
+static int64_t count_flops(const Node *node) {
+  if (node->op != OP_FUSED) return contraction_flops(node);
+  int64_t flops = 0;
+  for (int i = 0; i < node->body->nodes.count; i++) {
+    const Node *inner = node->body->nodes.at[i];
+    OpClass op_class = op_info[inner->op].op_class;
+    if (op_class == CLASS_POINTWISE) flops += shape_elements(&inner->type.shape);
+    if (op_class == CLASS_REDUCE) flops += shape_elements(&inner->input[0]->type.shape);
+    if (op_class == CLASS_CONTRACT) flops += contraction_flops(inner);
+  }
+  return flops;
+}
+
+/* ── launches ───────────────────────────────────────────────────────────────────────────────── */
+static int workspace_buffer(Lowering *lowering, int64_t bytes) {
+  if (bytes > lowering->workspace_bytes) lowering->workspace_bytes = bytes;
+  /* f32, so that a library call may write it; the offset is set when the arena's size is known */
+  int64_t elements = (bytes + 3) / 4;
+  PlanBuffer buffer = {ARENA_WORK, 0, {DT_F32, shape_of(1, &elements)}};
+  VEC_PUSH(lowering->plan->arena, lowering->out->buffers, buffer);
+  int at = lowering->out->buffers.count - 1;
+  VEC_PUSH(lowering->arena, lowering->workspace_buffers, at);
+  return at;
+}
+
+static void add_step(Lowering *lowering, const Node *node, const KernelLaunch *launch,
+                     const Arguments *arguments, int workspace, bool is_first) {
+  Arena *arena = lowering->plan->arena;
+  int all = arguments->count + (workspace >= 0);
+  int count = launch->args ? launch->arg_count : all;
+  int *args = ARENA_ARRAY(arena, int, count);
+  int64_t bytes = 0;
+  for (int i = 0; i < count; i++) {
+    int which = launch->args ? launch->args[i] : i;
+    args[i] = which < arguments->count ? arguments->buffer[which] : workspace;
+    bytes += type_bytes(&lowering->out->buffers.at[args[i]].type);
+  }
+  PlanStep step = {.kind = launch->is_call ? STEP_CALL : STEP_LAUNCH,
+                   .name = launch->name,
+                   .args = args,
+                   .arg_count = count,
+                   .input_count = launch->args ? launch->input_count : arguments->input_count,
+                   .work = launch->work,
+                   .grain = launch->grain,
+                   .shared = launch->shared,
+                   .ints = launch->ints,
+                   .int_count = launch->int_count,
+                   .flops = is_first ? count_flops(node) : 0,
+                   .bytes = bytes,
+                   .line = node->loc.line,
+                   .label = describe(lowering, node, " + ")};
+  memcpy(step.grid, launch->grid, sizeof step.grid);
+  memcpy(step.block, launch->block, sizeof step.block);
+  VEC_PUSH(arena, lowering->out->steps, step);
+}
+
+static bool writes_nothing(const Arguments *arguments) {
+  for (int i = arguments->input_count; i < arguments->count; i++)
+    if (type_bytes(&arguments->type[i])) return false;
+  return true;
+}
+
+bool lower_kernel(Lowering *lowering, const Node *node) {
+  Arguments arguments = {0};
+  if (!find_arguments(lowering, node, &arguments)) return false;
+  if (writes_nothing(&arguments)) return true;
+  uint64_t hash = node->op == OP_FUSED ? kernel_hash(node) : (uint64_t)node->op;
+  Kernel *kernel = find_kernel(lowering, node, hash, &arguments);
+  if (!kernel) {
+    LoweredKernel fresh = {.hash = hash,
+                           .node = node,
+                           .alias = arguments.alias,
+                           .alias_count = arguments.result_count};
+    const char *name = name_kernel(lowering, node);
+    bool good = lowering->module->target == TARGET_PTX
+                    ? nvptx_emit(lowering->module, node, name, arguments.alias, &fresh.kernel)
+                    : host_emit(lowering->module, node, name, arguments.alias, &fresh.kernel);
+    if (!good) return false;
+    VEC_PUSH(lowering->arena, lowering->kernels, fresh);
+    kernel = &lowering->kernels.at[lowering->kernels.count - 1].kernel;
+  }
+  int workspace = kernel->workspace ? workspace_buffer(lowering, kernel->workspace) : -1;
+  for (int i = 0; i < kernel->launch_count; i++)
+    add_step(lowering, node, &kernel->launch[i], &arguments, workspace, i == 0);
+  return true;
+}

@@ -1,0 +1,143 @@
+/* lower_tables: what the runtime must know besides the steps: parameters, states, inputs, settings,
+ * outputs, memory. The train graph comes first; what only the eval graph has is appended. */
+#include "codegen/lower_private.h"
+#include <string.h>
+
+Place lower_place(Lowering *lowering, const Node *node) {
+  const char *text = node_str(node, ATTR_ARENA);
+  Place place = {ARENA_WORK, node_int(node, ATTR_AT, 0)};
+  if (text && arena_parse(text, &place.arena)) return place;
+  if (node->op == OP_RESHAPE || node->op == OP_STOP_GRADIENT)
+    return lower_place(lowering, node->input[0]);
+  diag_error(lowering->module->diag, node->loc, "internal error: memplan gave '%s' no place",
+             op_info[node->op].text);
+  return place;
+}
+
+static Init init_of(Arena *arena, const Node *leaf) {
+  const char *text = node_str(leaf, ATTR_INIT);
+  const Attr *args = node_attr(leaf, ATTR_INIT_ARGS);
+  Init init = {.text = arena_strdup(arena, text ? text : "zeros")};
+  for (int i = 0; args && i < args->count && i < 2; i++) init.arg[init.arg_count++] = args->floats[i];
+  return init;
+}
+
+static PlanTensor *find_tensor(PlanTensor *tensors, int count, const char *name) {
+  for (int i = 0; i < count; i++)
+    if (!strcmp(tensors[i].name, name)) return &tensors[i];
+  return NULL;
+}
+
+static void grow(Lowering *lowering, Place place, const Type *type) {
+  int64_t end = place.offset + type_bytes(type), *size = &lowering->plan->arena_bytes[place.arena];
+  end = (end + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
+  if (end > *size) *size = end;
+}
+
+static void add_leaf(Lowering *lowering, const Node *leaf, bool is_eval) {
+  Plan *plan = lowering->plan;
+  const char *name = node_str(leaf, ATTR_NAME);
+  Place place = lower_place(lowering, leaf);
+  grow(lowering, place, &leaf->type);
+  PlanTensor tensor = {.name = arena_strdup(plan->arena, name),
+                       .type = leaf->type,
+                       .offset = place.offset,
+                       .init = init_of(plan->arena, leaf)};
+  PlanTensor *known;
+  switch (leaf->op) {
+  case OP_PARAM:
+    if (!find_tensor(plan->params.at, plan->params.count, name))
+      VEC_PUSH(plan->arena, plan->params, tensor);
+    break;
+  case OP_INPUT:
+    if (!find_tensor(plan->inputs.at, plan->inputs.count, name))
+      VEC_PUSH(plan->arena, plan->inputs, tensor);
+    break;
+  case OP_SETTING:
+    if (!find_tensor(plan->scalars.at, plan->scalars.count, name))
+      VEC_PUSH(plan->arena, plan->scalars, tensor);
+    break;
+  default:
+    if (!strcmp(name, "params")) return;
+    known = find_tensor(plan->states.at, plan->states.count, name);
+    if (!known) {
+      VEC_PUSH(plan->arena, plan->states, tensor);
+      known = &plan->states.at[plan->states.count - 1];
+    }
+    if (is_eval && strcmp(name, "step")) known->is_saved = true; /* the model's, not the optimiser's */
+  }
+}
+
+static bool is_leaf(const Node *node) {
+  return node->op == OP_INPUT || node->op == OP_PARAM || node->op == OP_STATE ||
+         node->op == OP_SETTING;
+}
+
+/* A state that is assigned but never read has no leaf: it is not kept. Which inputs do the outputs of
+ * the eval graph depend on? */
+static void mark_predict(Lowering *lowering, const Graph *graph) {
+  bool *needed = ARENA_ARRAY(lowering->arena, bool, graph->nodes.count);
+  for (int i = 0; i < graph->roots.count; i++)
+    if (graph->roots.at[i].kind == ROOT_OUTPUT) needed[graph->roots.at[i].node->id] = true;
+  for (int i = graph->nodes.count - 1; i >= 0; i--) {
+    const Node *node = graph->nodes.at[i];
+    for (int k = 0; needed[i] && k < node->input_count; k++) needed[node->input[k]->id] = true;
+    if (!needed[i] || node->op != OP_INPUT) continue;
+    PlanTensor *input = find_tensor(lowering->plan->inputs.at, lowering->plan->inputs.count,
+                                    node_str(node, ATTR_NAME));
+    if (input) input->is_needed_for_predict = true;
+  }
+}
+
+bool lower_tables(Lowering *lowering) {
+  const Program *program = lowering->program;
+  Plan *plan = lowering->plan;
+  plan->model = program->model_name;
+  plan->source = program->path;
+  plan->settings = program->settings;
+  for (int i = 0; i < program->sources.count; i++)
+    VEC_PUSH(plan->arena, plan->sources, program->sources.at[i]);
+  const Graph *graphs[2] = {program->train, program->eval};
+  for (int g = 0; g < 2; g++)
+    for (int i = 0; i < graphs[g]->nodes.count; i++)
+      if (is_leaf(graphs[g]->nodes.at[i])) add_leaf(lowering, graphs[g]->nodes.at[i], g == 1);
+  mark_predict(lowering, program->eval);
+  return !lowering->module->diag->errors;
+}
+
+/* ── outputs ────────────────────────────────────────────────────────────────────────────────── */
+void lower_outputs(Lowering *lowering) {
+  Arena *arena = lowering->plan->arena;
+  static const char *const kinds[] = {"loss", "metric", "output"};
+  for (int i = 0; i < lowering->graph->roots.count; i++) {
+    const Root *root = &lowering->graph->roots.at[i];
+    if (root->kind != ROOT_LOSS && root->kind != ROOT_METRIC && root->kind != ROOT_OUTPUT) continue;
+    if (!strcmp(root->name, "grads")) continue; /* lies in its own arena */
+    Place place = lower_place(lowering, root->node);
+    if (place.arena != ARENA_OUTPUT) { /* an input or a parameter as it is */
+      Place fresh = {ARENA_OUTPUT,
+                     lower_extend(lowering, ARENA_OUTPUT, type_bytes(&root->node->type))};
+      lower_copy(lowering, place, fresh, &root->node->type, root->node);
+      place = fresh;
+    }
+    grow(lowering, place, &root->node->type);
+    PlanOutput output = {.kind = kinds[root->kind],
+                         .name = arena_strdup(arena, root->name),
+                         .type = root->node->type,
+                         .offset = place.offset};
+    VEC_PUSH(arena, lowering->out->outputs, output);
+  }
+}
+
+/* ── memory ─────────────────────────────────────────────────────────────────────────────────── */
+void lower_memory(Lowering *lowering) {
+  static const char *const names[ARENA_COUNT] = {
+      [ARENA_PARAMS] = "parameters",       [ARENA_GRADS] = "gradients",
+      [ARENA_STATE] = "optimiser, states", [ARENA_SETTINGS] = "settings",
+      [ARENA_INPUT] = "one batch",         [ARENA_OUTPUT] = "outputs",
+      [ARENA_WORK] = "activations"};
+  for (int i = 0; i < ARENA_COUNT; i++) {
+    PlanMemory row = {names[i], lowering->plan->arena_bytes[i]};
+    VEC_PUSH(lowering->plan->arena, lowering->plan->memory, row);
+  }
+}
