@@ -51,6 +51,20 @@ static const Tensor *setting_value(Probe *probe, const Node *leaf, const char *n
   return tensor;
 }
 
+/* What the step before assigned to a state; NULL: nothing. */
+static const Tensor *assigned(const Probe *probe, const char *name) {
+  if (!probe->values) return NULL;
+  const Node *node = graph_find_root(probe->graph, ROOT_ASSIGN, name);
+  return node ? probe->values[node->id] : NULL;
+}
+
+static const Tensor *slice_of(Arena *arena, const Tensor *flat, const Node *param) {
+  Tensor *slice = tensor_new(arena, param->type);
+  int64_t at = node_int(param, ATTR_OFFSET, 0), count = shape_elements(&param->type.shape);
+  memcpy(slice->f, flat->f + at, sizeof(double) * (size_t)count);
+  return slice;
+}
+
 /* The flat arena holds each param of the graph at its offset, and zeros between them. */
 static const Tensor *params_value(Probe *probe, const Node *leaf) {
   Tensor *flat = tensor_new(probe->arena, leaf->type);
@@ -70,6 +84,9 @@ const Tensor *probe_leaf(const Node *leaf, void *context) {
   const char *name = node_str(leaf, ATTR_NAME);
   if (!name) return NULL;
   if (leaf->op == OP_SETTING) return setting_value(probe, leaf, name);
+  const Tensor *before = assigned(probe, leaf->op == OP_PARAM ? "params" : name);
+  if (before && leaf->op == OP_PARAM) return slice_of(probe->arena, before, leaf);
+  if (before && leaf->op == OP_STATE) return before;
   if (leaf->op == OP_STATE && strcmp(name, "params") == 0) return params_value(probe, leaf);
   Tensor *tensor = tensor_new(probe->arena, leaf->type);
   uint64_t state = hash_name(name, probe->seed);
@@ -113,14 +130,39 @@ static void print_tensor(const Tensor *tensor, FILE *out) {
   fprintf(out, " ... sum %.6g, of magnitudes %.6g", sum, magnitude);
 }
 
+static const char *const root_kinds[] = {"loss", "metric", "output", "assign", "result"};
+
 void probe_print(const Graph *graph, Tensor *const *values, FILE *out) {
-  static const char *const kinds[] = {"loss", "metric", "output", "assign", "result"};
   char text[TYPE_TEXT];
   for (int i = 0; i < graph->roots.count; i++) {
     const Root *root = &graph->roots.at[i];
     const Tensor *value = values[root->node->id];
-    fprintf(out, "%s %s: %s =", kinds[root->kind], root->name, type_text(&value->type, text));
+    fprintf(out, "%s %s: %s =", root_kinds[root->kind], root->name, type_text(&value->type, text));
     print_tensor(value, out);
     fputc('\n', out);
+  }
+}
+
+static void print_line(const char *kind, const char *name, const Tensor *tensor, FILE *out) {
+  char text[TYPE_TEXT];
+  fprintf(out, "%s %s: %s =", kind, name, type_text(&tensor->type, text));
+  for (int64_t i = 0; i < shape_elements(&tensor->type.shape); i++)
+    if (tensor->f)
+      fprintf(out, " %.17g", tensor->f[i]);
+    else
+      fprintf(out, " %lld", (long long)tensor->i[i]);
+  fputc('\n', out);
+}
+
+void probe_print_all(Probe *probe, Tensor *const *values, FILE *out) {
+  for (int i = 0; i < probe->graph->nodes.count; i++) {
+    const Node *node = probe->graph->nodes.at[i];
+    if (node->op == OP_INPUT || node->op == OP_PARAM || node->op == OP_STATE ||
+        node->op == OP_SETTING)
+      print_line(op_info[node->op].text, node_str(node, ATTR_NAME), values[i], out);
+  }
+  for (int i = 0; i < probe->graph->roots.count; i++) {
+    const Root *root = &probe->graph->roots.at[i];
+    print_line(root_kinds[root->kind], root->name, values[root->node->id], out);
   }
 }

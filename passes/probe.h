@@ -13,12 +13,16 @@ typedef struct {
   const Graph *graph;
   SettingValue *settings; /* NULL: defaults */
   uint64_t seed;
+  Tensor **values; /* of the step before, NULL in the first: states go on from its assigns */
 } Probe;
 
 /* An InterpLeaf; `context` is the Probe. */
 const Tensor *probe_leaf(const Node *leaf, void *context);
-/* Interprets without rounding. values[id] for every node; NULL with errors in diag. */
+/* Interprets one step without rounding, the next after probe->values. values[id] for every node;
+ * NULL with errors in diag. */
 Tensor **probe_run(Probe *probe, Diag *diag);
 /* One line per root: kind, name, type and values; long ones are cut and summed up. */
 void probe_print(const Graph *graph, Tensor *const *values, FILE *out);
+/* One line per named leaf and per root, every value with all its digits: for other programs. */
+void probe_print_all(Probe *probe, Tensor *const *values, FILE *out);
 #endif

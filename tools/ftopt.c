@@ -13,6 +13,8 @@ static const char usage[] =
     "usage: ftopt IN.ftir [--passes=a,b,...] [options]     (IN.ftir may be -, standard input)\n"
     "  --passes=LIST     run these passes, in this order, verifying before and after each\n"
     "  --interp          evaluate the result on made-up leaf values and print the roots\n"
+    "  --all-values      with --interp: leaves as well, every value, all digits\n"
+    "  --steps=N         with --interp: N steps, one after the other; states go on (default 1)\n"
     "  --seed=N          of those values (default 0)\n"
     "  --eval            treat the graphs as evaluation graphs (those named 'eval' are anyway)\n"
     "  --gpu             compile for PTX instead of the CPU\n"
@@ -22,8 +24,8 @@ static const char usage[] =
 
 typedef struct {
   const char *path, *passes;
-  bool interp, eval, gpu, dot;
-  uint64_t seed;
+  bool interp, all_values, eval, gpu, dot;
+  uint64_t seed, steps;
 } Flags;
 
 static int usage_error(const char *format, const char *what) {
@@ -63,6 +65,13 @@ static const char *value_of(const char *argument, const char *flag) {
   return strncmp(argument, flag, length) == 0 ? argument + length : NULL;
 }
 
+static bool parse_number(const char *text, uint64_t *out) {
+  char *end;
+  errno = 0;
+  *out = strtoull(text, &end, 10);
+  return *text >= '0' && *text <= '9' && !*end && !errno;
+}
+
 static int parse_flags(Arena *arena, int count, char **arguments, Flags *flags,
                        SettingValue *settings) {
   for (int i = 1; i < count; i++) {
@@ -70,9 +79,13 @@ static int parse_flags(Arena *arena, int count, char **arguments, Flags *flags,
     if ((value = value_of(argument, "--passes="))) {
       flags->passes = value;
     } else if ((value = value_of(argument, "--seed="))) {
-      char *end;
-      flags->seed = strtoull(value, &end, 10);
-      if (end == value || *end) return usage_error("--seed needs a number, not '%s'", value);
+      if (!parse_number(value, &flags->seed))
+        return usage_error("--seed: '%s' is no number", value);
+    } else if ((value = value_of(argument, "--steps="))) {
+      if (!parse_number(value, &flags->steps))
+        return usage_error("--steps: '%s' is no number", value);
+    } else if (strcmp(argument, "--all-values") == 0) {
+      flags->all_values = true;
     } else if ((value = value_of(argument, "--set="))) {
       int error = apply_setting(arena, settings, value);
       if (error) return error;
@@ -108,6 +121,20 @@ static int read_input(const char *path, Text *out) {
   return ferror(stdin) ? EIO : 0;
 }
 
+static bool interpret(const Flags *flags, PassContext *context, Graph *graph) {
+  Probe probe = {context->arena, graph, context->settings, flags->seed, NULL};
+  for (uint64_t i = 0; i < flags->steps; i++) {
+    Tensor **values = probe_run(&probe, context->diag);
+    if (!values) return false;
+    if (flags->all_values)
+      probe_print_all(&probe, values, stdout);
+    else
+      probe_print(graph, values, stdout);
+    probe.values = values;
+  }
+  return true;
+}
+
 static bool process(const Flags *flags, PassContext *context, Graph *graph) {
   context->is_train = !flags->eval && strcmp(graph->name, "eval") != 0;
   if (flags->passes) graph = passes_run_named(context, graph, flags->passes);
@@ -120,10 +147,7 @@ static bool process(const Flags *flags, PassContext *context, Graph *graph) {
     graph_print(graph, stdout);
     return true;
   }
-  Probe probe = {context->arena, graph, context->settings, flags->seed};
-  Tensor **values = probe_run(&probe, context->diag);
-  if (values) probe_print(graph, values, stdout);
-  return values != NULL;
+  return interpret(flags, context, graph);
 }
 
 static int run(Arena *arena, const Flags *flags, SettingValue *settings) {
@@ -160,7 +184,7 @@ int main(int count, char **arguments) {
   }
   Arena *arena = arena_new();
   SettingValue *settings = settings_new(arena);
-  Flags flags = {0};
+  Flags flags = {.steps = 1};
   int result = parse_flags(arena, count, arguments, &flags, settings);
   if (result == EXIT_SUCCESS) result = run(arena, &flags, settings);
   arena_free(arena);
