@@ -94,9 +94,11 @@ static Node *pull_iota(Emit *emit, const Node *node, Shape shape) {
 }
 
 static Node *copy_raw(Emit *emit, const Node *node) {
-  Node *inputs[FUSE_MAX_NODES];
+  Node **inputs = ARENA_ARRAY(emit->plan->arena, Node *, node->input_count);
+  bool from_memory = op_info[node->op].op_class == CLASS_CONTRACT;
   for (int i = 0; i < node->input_count; i++)
-    inputs[i] = pull(emit, node->input[i], node->input[i]->type.shape);
+    inputs[i] = from_memory ? argument(emit, fuse_strip_views(node->input[i]), node->input[i]->type.shape)
+                            : pull(emit, node->input[i], node->input[i]->type.shape);
   return graph_copy_node(emit->body, node, inputs);
 }
 

@@ -282,8 +282,12 @@ static void find_reads(ReadWalk *walk, const Node *node) {
   walk->unit->nodes = 1;
   walk->unit->is_simple = op_info[node->op].op_class == CLASS_POINTWISE;
   walk->now++;
-  for (int i = 0; i < node->input_count; i++)
-    walk_reads(walk, node->input[i], is_reduce ? 1 : step_divisor(node, 1));
+  for (int i = 0; i < node->input_count; i++) {
+    if (needs_memory(node->op))
+      add_read(walk, fuse_strip_views(node->input[i]), SCATTERED);
+    else
+      walk_reads(walk, node->input[i], is_reduce ? 1 : step_divisor(node, 1));
+  }
 }
 
 void fuse_choose_units(FusePlan *plan) {

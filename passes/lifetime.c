@@ -49,6 +49,12 @@ Lifetimes lifetimes_of(const Graph *graph, Arena *arena) {
 }
 
 /* ── overwriting an operand ─────────────────────────────────────────────────────────────────── */
+static void mark_read(const Node *node, bool *read) {
+  if (read[node->id]) return;
+  read[node->id] = true;
+  for (int i = 0; i < node->input_count; i++) mark_read(node->input[i], read);
+}
+
 bool lifetime_may_overwrite(const Node *fused, int index, const Node *base) {
   enum { MANY = 1024 };
   const Graph *body = fused->body;
@@ -60,12 +66,14 @@ bool lifetime_may_overwrite(const Node *fused, int index, const Node *base) {
       dtype_bytes(result->dtype) != dtype_bytes(base->type.dtype))
     return false;
   bool elsewhere[MANY] = {false}; /* is it read at an index other than the result's? */
+  bool read[MANY] = {false};      /* by this result, and so loaded before it is stored */
+  mark_read(body->roots.at[index].node, read);
   for (int i = body->nodes.count - 1; i >= 0; i--) {
     const Node *node = body->nodes.at[i];
     bool moves = op_info[node->op].op_class != CLASS_POINTWISE;
     for (int k = 0; k < node->input_count; k++) elsewhere[node->input[k]->id] |= moves || elsewhere[i];
     if (node->op == OP_ARG && lifetime_base(fused->input[node_int(node, ATTR_INDEX, 0)]) == base &&
-        (elsewhere[i] || !shape_equal(&node->type.shape, &result->shape)))
+        (elsewhere[i] || !read[i] || !shape_equal(&node->type.shape, &result->shape)))
       return false;
   }
   return true;

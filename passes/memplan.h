@@ -2,9 +2,9 @@
  * every leaf, value, view and assign; `fused` nodes have none. Two values of one kernel may have the
  * same place only if one is an operand that the other overwrites element by element, so a kernel's
  * pointers may be equal but never overlap otherwise: an operand and a result of equal `arena` and `at`
- * must not be told apart by noalias, and a kernel computes all results of an index before it stores
- * any of them. An assign whose operand lies elsewhere than its
- * state is a copy; else it is nothing. */
+ * must not be told apart by noalias, and a kernel loads an element of such an operand once for all the
+ * results of its index, before it stores the first of them. An assign whose operand lies elsewhere
+ * than its state is a copy; else it is nothing. */
 #ifndef FT_PASSES_MEMPLAN_H
 #define FT_PASSES_MEMPLAN_H
 #include "passes/lifetime.h"
