@@ -3,6 +3,7 @@
  * line. */
 #define _GNU_SOURCE /* memmem, mkdtemp */
 #include "runtime/exec.h"
+#include "runtime/ft.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -66,7 +67,7 @@ static Plan *make_plan(Arena *arena) {
                  .target = "cpu",
                  .target_cpu = "x86-64",
                  .settings = settings_new(arena)};
-  PlanTensor x = {.name = "x", .type = f32(2, BATCH, IN)};
+  PlanTensor x = {.name = "x", .type = f32(2, BATCH, IN), .is_needed_for_predict = true};
   PlanTensor t = {.name = "t", .type = f32(2, BATCH, OUT), .offset = BATCH * IN * 4};
   PlanTensor w = {.name = "weight", .type = f32(2, OUT, IN), .init = {"normal", {0, 0.1}, 2}};
   PlanTensor step = {.name = "step", .type = {DT_I64, {0}}, .init = {"zeros", {0}, 0}};
@@ -324,12 +325,61 @@ static void test_devices(void **state) {
   artifact_close(artifact);
 }
 
+/* The embedding interface: the same training, and mistakes that get a message. */
+static void test_embedding(void **state) {
+  (void)state;
+  FtModel *model;
+  FtTensor tensor;
+  static float x[BATCH * IN], t[BATCH * OUT], w[OUT * IN], y[BATCH * OUT];
+  uint32_t seed = 3;
+  double loss;
+  for (int i = 0; i < BATCH * IN; i++) x[i] = noise(&seed);
+  for (int i = 0; i < BATCH * OUT; i++) t[i] = noise(&seed);
+  for (int i = 0; i < OUT * IN; i++) w[i] = noise(&seed);
+  const void *batch[] = {x, t}, *unlabelled[] = {x, NULL};
+  assert_int_equal(ft_open(path_of("missing.so"), 0, &model), 1);
+  assert_non_null(strstr(ft_error(), "missing.so"));
+  if (ft_open(path_of("model.so"), 2, &model)) fail_msg("%s", ft_error());
+  assert_int_equal(ft_set(model, "train.lr", "0.25"), 0);
+  assert_int_equal(ft_set(model, "train.lt", "0.25"), 1);
+  assert_non_null(strstr(ft_error(), "did you mean train.lr?"));
+  assert_int_equal(ft_set(model, "train.batch", "8"), 1);
+  assert_int_equal(ft_set(model, "train.lr", "fast"), 1);
+  assert_int_equal(ft_input(model, 0, &tensor), 0);
+  assert_string_equal(tensor.name, "x");
+  assert_int_equal(tensor.bytes, sizeof x);
+  assert_int_equal(ft_input(model, 2, &tensor), 1);
+  assert_int_equal(ft_param(model, 0, &tensor), 0);
+  assert_string_equal(tensor.name, "weight");
+  assert_int_equal(ft_output(model, 1, &tensor), 0);
+  assert_int_equal(tensor.dim[1], OUT);
+  assert_int_equal(ft_write_param(model, "weight", w, sizeof w), 0);
+  assert_int_equal(ft_write_param(model, "weight", w, 4), 1);
+  assert_int_equal(ft_write_param(model, "weihgt", w, sizeof w), 1);
+  for (int step = 0; step < 3; step++) {
+    double expected = reference_step(w, x, t, 0.25);
+    if (ft_train_step(model, batch, &loss)) fail_msg("%s", ft_error());
+    assert_true(fabs(loss - expected) < 1e-5 * expected);
+  }
+  assert_int_equal(ft_steps(model), 3);
+  assert_int_equal(ft_train_step(model, unlabelled, &loss), 1);
+  assert_int_equal(ft_predict(model, unlabelled), 0);
+  assert_int_equal(ft_read_output(model, "y", y, sizeof y), 0);
+  double first = 0;
+  for (int k = 0; k < IN; k++) first += (double)x[k] * w[k];
+  assert_true(fabs(first - y[0]) < 1e-4);
+  assert_int_equal(ft_read_output(model, "z", y, sizeof y), 1);
+  assert_int_equal(ft_init(model, 1), 0);
+  assert_int_equal(ft_steps(model), 0);
+  ft_close(model);
+  ft_close(NULL);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_training),
-      cmocka_unit_test(test_checked_and_timed),
-      cmocka_unit_test(test_damaged_artifacts),
-      cmocka_unit_test(test_devices),
+      cmocka_unit_test(test_training),          cmocka_unit_test(test_checked_and_timed),
+      cmocka_unit_test(test_damaged_artifacts), cmocka_unit_test(test_devices),
+      cmocka_unit_test(test_embedding),
   };
   return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -1,0 +1,182 @@
+/* ft: the embedding interface of ft.h, over exec. Invariant: every argument of the caller is
+ * checked here, so that a mistake gives a message and never a crash. */
+#include "runtime/ft.h"
+#include "runtime/exec.h"
+#include <stdlib.h>
+#include <string.h>
+
+struct FtModel {
+  Artifact *artifact;
+  Exec *exec;
+  void *batch;
+  bool has_settings; /* what the device holds is what the plan says */
+};
+
+const char *ft_error(void) { return status_message(); }
+
+/* ── opening ──────────────────────────────────────────────────────────────────────────────── */
+static Status open_model(FtModel *model, const char *path, int threads) {
+  STATUS_TRY(artifact_open(path, &model->artifact));
+  STATUS_TRY(exec_new(model->artifact, &(ExecOptions){.threads = threads}, &model->exec));
+  return exec_batch_new(model->exec, &model->batch);
+}
+
+int ft_open(const char *path, int threads, FtModel **out) {
+  FtModel *model = calloc(1, sizeof *model);
+  if (!model) return status_fail(STATUS_FAULT, "out of memory");
+  Status status = open_model(model, path, threads);
+  if (status != STATUS_OK) {
+    ft_close(model);
+    return status;
+  }
+  *out = model;
+  return STATUS_OK;
+}
+
+void ft_close(FtModel *model) {
+  if (!model) return;
+  if (model->exec) exec_batch_free(model->exec, model->batch);
+  exec_free(model->exec);
+  artifact_close(model->artifact);
+  free(model);
+}
+
+/* ── settings ─────────────────────────────────────────────────────────────────────────────── */
+int ft_set(FtModel *model, const char *key, const char *value) {
+  int index = setting_find(key);
+  const char *why = "", *nearest = setting_nearest(key);
+  if (index < 0 && nearest)
+    return status_fail(STATUS_USER, "there is no setting %s; did you mean %s?", key, nearest);
+  if (index < 0) return status_fail(STATUS_USER, "there is no setting %s", key);
+  if (setting_info[index].when != WHEN_RUNTIME)
+    return status_fail(STATUS_USER, "%s is compiled in and cannot be set", key);
+  if (!setting_set(model->artifact->arena, model->artifact->plan->settings, index, value, &why))
+    return status_fail(STATUS_USER, "%s: %s", key, why);
+  model->has_settings = false;
+  return STATUS_OK;
+}
+
+int ft_set_total(FtModel *model, int64_t steps_per_epoch, int64_t total_steps) {
+  if (steps_per_epoch < 0 || total_steps < 0)
+    return status_fail(STATUS_USER, "numbers of steps cannot be negative");
+  exec_set_derived(model->exec, "train.steps_per_epoch", (double)steps_per_epoch);
+  exec_set_derived(model->exec, "train.total_steps", (double)total_steps);
+  model->has_settings = false;
+  return STATUS_OK;
+}
+
+int ft_init(FtModel *model, uint64_t seed) { return exec_init(model->exec, seed); }
+
+static Status write_settings(FtModel *model) {
+  if (model->has_settings) return STATUS_OK;
+  STATUS_TRY(exec_write_settings(model->exec));
+  model->has_settings = true;
+  return STATUS_OK;
+}
+
+/* ── what there is ────────────────────────────────────────────────────────────────────────── */
+static void describe(const char *name, const Type *type, FtTensor *out) {
+  *out = (FtTensor){.name = name,
+                    .dtype = dtype_text(type->dtype),
+                    .rank = type->shape.rank,
+                    .bytes = type_bytes(type)};
+  memcpy(out->dim, type->shape.dim, sizeof out->dim);
+}
+
+int ft_input(const FtModel *model, int index, FtTensor *out) {
+  const Plan *plan = model->artifact->plan;
+  if (index < 0 || index >= plan->inputs.count)
+    return status_fail(STATUS_USER, "there is no input %d", index);
+  describe(plan->inputs.at[index].name, &plan->inputs.at[index].type, out);
+  return STATUS_OK;
+}
+
+int ft_output(const FtModel *model, int index, FtTensor *out) {
+  const PlanGraph *graph = &model->artifact->plan->graph[EXEC_EVAL];
+  if (index < 0 || index >= graph->outputs.count)
+    return status_fail(STATUS_USER, "there is no output %d", index);
+  describe(graph->outputs.at[index].name, &graph->outputs.at[index].type, out);
+  return STATUS_OK;
+}
+
+int ft_param(const FtModel *model, int index, FtTensor *out) {
+  const Plan *plan = model->artifact->plan;
+  if (index < 0 || index >= plan->params.count)
+    return status_fail(STATUS_USER, "there is no parameter %d", index);
+  describe(plan->params.at[index].name, &plan->params.at[index].type, out);
+  return STATUS_OK;
+}
+
+/* ── running ──────────────────────────────────────────────────────────────────────────────── */
+static Status fill_batch(FtModel *model, const void *const *inputs, bool is_training) {
+  const Plan *plan = model->artifact->plan;
+  for (int i = 0; i < plan->inputs.count; i++) {
+    const PlanTensor *input = &plan->inputs.at[i];
+    char *to = (char *)model->batch + input->offset;
+    size_t bytes = (size_t)type_bytes(&input->type);
+    if (!inputs[i] && (is_training || input->is_needed_for_predict))
+      return status_fail(STATUS_USER, "input %s is needed", input->name);
+    if (inputs[i])
+      memcpy(to, inputs[i], bytes);
+    else
+      memset(to, 0, bytes);
+  }
+  return STATUS_OK;
+}
+
+static Status run(FtModel *model, ExecGraph graph, const void *const *inputs) {
+  STATUS_TRY(write_settings(model));
+  STATUS_TRY(fill_batch(model, inputs, graph == EXEC_TRAIN));
+  STATUS_TRY(exec_run(model->exec, graph, model->batch));
+  return exec_sync(model->exec);
+}
+
+int ft_train_step(FtModel *model, const void *const *inputs, double *loss) {
+  STATUS_TRY(run(model, EXEC_TRAIN, inputs));
+  if (!loss) return STATUS_OK;
+  int index = exec_find_output(model->exec, EXEC_TRAIN, "loss", NULL);
+  if (index < 0) return status_fail(STATUS_USER, "the model has no loss");
+  return exec_scalar(model->exec, EXEC_TRAIN, index, loss);
+}
+
+int ft_predict(FtModel *model, const void *const *inputs) { return run(model, EXEC_EVAL, inputs); }
+
+int ft_read_output(FtModel *model, const char *name, void *to, size_t bytes) {
+  int index = exec_find_output(model->exec, EXEC_EVAL, NULL, name);
+  if (index < 0) return status_fail(STATUS_USER, "there is no output %s", name);
+  return exec_read_output(model->exec, EXEC_EVAL, index, to, (int64_t)bytes);
+}
+
+/* ── parameters ───────────────────────────────────────────────────────────────────────────── */
+static Status find_tensor(FtModel *model, const char *name, size_t bytes, ArenaId *arena,
+                          const PlanTensor **out) {
+  const Plan *plan = model->artifact->plan;
+  int param = exec_find_param(model->exec, name), state = exec_find_state(model->exec, name);
+  if (param < 0 && state < 0) return status_fail(STATUS_USER, "there is no parameter %s", name);
+  *arena = param >= 0 ? ARENA_PARAMS : ARENA_STATE;
+  *out = param >= 0 ? &plan->params.at[param] : &plan->states.at[state];
+  int64_t has = type_bytes(&(*out)->type);
+  if ((int64_t)bytes != has)
+    return status_fail(STATUS_USER, "%s has %lld bytes, not %lld", name, (long long)has,
+                       (long long)bytes);
+  return STATUS_OK;
+}
+
+int ft_read_param(FtModel *model, const char *name, void *to, size_t bytes) {
+  ArenaId arena;
+  const PlanTensor *found;
+  STATUS_TRY(find_tensor(model, name, bytes, &arena, &found));
+  return exec_read(model->exec, arena, found->offset, (int64_t)bytes, to);
+}
+
+int ft_write_param(FtModel *model, const char *name, const void *from, size_t bytes) {
+  ArenaId arena;
+  const PlanTensor *found;
+  STATUS_TRY(find_tensor(model, name, bytes, &arena, &found));
+  return exec_write(model->exec, arena, found->offset, (int64_t)bytes, from);
+}
+
+int64_t ft_steps(FtModel *model) {
+  int64_t step = 0;
+  return exec_step(model->exec, &step) == STATUS_OK ? step : 0;
+}
