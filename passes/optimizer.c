@@ -115,10 +115,10 @@ static Node *sgd(Update *u) {
     /* The first step takes the gradient whole: buf = g, with no dampening. */
     Node *momentum = setting(u, "train.momentum");
     Node *is_first = op2(u, OP_EQ, u->step, number(u, 0));
+    Node *kept = make_select(u->graph, is_first, number(u, 0), momentum, u->loc);
     Node *fresh = make_select(u->graph, is_first, number(u, 1),
                               one_minus(u, setting(u, "train.dampening")), u->loc);
-    Node *buffer =
-        add(u, scaled(u, state(u, "sgd.momentum"), momentum), scaled(u, direction, fresh));
+    Node *buffer = add(u, scaled(u, state(u, "sgd.momentum"), kept), scaled(u, direction, fresh));
     assign(u, "sgd.momentum", buffer);
     direction = setting_number(u->settings, "train.nesterov") != 0
                     ? add(u, direction, scaled(u, buffer, momentum))
