@@ -15,7 +15,6 @@ struct Log {
   FILE *out, *jsonl;
   bool is_terminal, has_line; /* has_line: a progress line without newline is showing */
   double line_time, show_time; /* when the last line, the last update of the terminal was made */
-  int64_t line_step;
   double json_time; /* samples/s in the file is measured between its own lines */
   int64_t json_step;
   double loss_sum, metric_sum[LOG_MOST_METRICS];
@@ -47,7 +46,7 @@ Status log_open(const LogOptions *options, Log **out) {
       return status;
     }
   }
-  log->line_step = log->json_step = -1;
+  log->json_step = -1;
   *out = log;
   return STATUS_OK;
 }
@@ -82,6 +81,11 @@ void log_warn(Log *log, const char *format, ...) {
 }
 
 void log_start_clock(Log *log) { log->line_time = log->json_time = log_now(); }
+
+void log_skip_time(Log *log, double seconds) {
+  log->line_time += seconds;
+  log->json_time += seconds;
+}
 
 static void append_duration(Text *line, double seconds) {
   int64_t whole = (int64_t)(seconds + 0.5);
@@ -139,9 +143,8 @@ static void show(Log *log, const LogStep *step, double now, bool is_line) {
   log->has_line = true;
 }
 
-static void restart_sums(Log *log, double now, int64_t step) {
+static void restart_sums(Log *log, double now) {
   log->line_time = now;
-  log->line_step = step;
   log->loss_sum = 0;
   log->sum_count = 0;
   memset(log->metric_sum, 0, sizeof log->metric_sum);
@@ -209,7 +212,7 @@ Status log_step(Log *log, const LogStep *step, bool is_last) {
   if (!is_line && now - log->show_time < 0.1) return status;
   show(log, step, now, is_line);
   log->show_time = now;
-  if (is_line) restart_sums(log, now, step->step);
+  if (is_line) restart_sums(log, now);
   return status;
 }
 

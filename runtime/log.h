@@ -39,8 +39,10 @@ STATUS_CHECKED Status log_open(const LogOptions *options, Log **out);
 void log_say(Log *log, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* A warning on stderr, console or not. */
 void log_warn(Log *log, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Starts the clock of samples/s: before the first step, and after work that is no training. */
+/* Starts the clock of samples/s: before the first step. */
 void log_start_clock(Log *log);
+/* Takes out of samples/s the time of work that is no training: evaluations, checkpoints. */
+void log_skip_time(Log *log, double seconds);
 /* Call after every step; `is_last` forces a console line. Fails only if the file cannot be
  * written. */
 STATUS_CHECKED Status log_step(Log *log, const LogStep *step, bool is_last);

@@ -314,9 +314,11 @@ static Status checkpoint(Training *training, int64_t step) {
 static Status after_step(Training *training, int64_t step) {
   bool evaluates = training->evaluator && is_due(training, "train.eval", step);
   bool saves = is_due(training, "train.checkpoint", step);
+  if (!evaluates && !saves) return STATUS_OK;
+  double start = log_now();
   if (evaluates) STATUS_TRY(evaluate(training, step));
   if (saves) STATUS_TRY(checkpoint(training, step));
-  if (evaluates || saves) log_start_clock(training->log);
+  log_skip_time(training->log, log_now() - start);
   return STATUS_OK;
 }
 
@@ -348,8 +350,8 @@ static Status train_steps(Training *training, int64_t *done) {
 static void say_how_to_resume(Training *training, int64_t done) {
   const char *folder = text(training, "train.checkpoint.dir");
   if (folder[0])
-    log_say(training->log, "stopped after step %lld; go on with: ftrun %s --resume %s",
-            (long long)done, training->options->run.artifact, folder);
+    log_say(training->log, "stopped after step %lld; the same command with --resume %s goes on",
+            (long long)done, folder);
   else
     log_say(training->log, "stopped after step %lld; with --set train.checkpoint.dir=DIR it could "
                            "be resumed",
@@ -357,10 +359,9 @@ static void say_how_to_resume(Training *training, int64_t done) {
 }
 
 static Status finish(Training *training, int64_t done, int signal) {
-  if (signal || done == training->total_steps) {
-    bool has_news = done > training->first_step;
-    if (has_news) STATUS_TRY(checkpoint(training, done));
-  }
+  /* a short run may end before the checksum of its data is known */
+  if (!signal) STATUS_TRY(source_check(training->train));
+  if (done > training->first_step) STATUS_TRY(checkpoint(training, done));
   if (training->options->save) {
     STATUS_TRY(ckpt_save_weights(training->exec, training->options->save));
     log_say(training->log, "weights written to %s", training->options->save);

@@ -378,7 +378,6 @@ static int run_source(Line *line) {
 }
 
 int main(int argc, char **argv) {
-  exec_tune_threads(argv);
   static Line line;
   for (int i = 1; i < argc; i++) {
     if (strcmp(argv[i], "--help") != 0 && strcmp(argv[i], "-h") != 0) continue;
