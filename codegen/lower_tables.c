@@ -1,6 +1,7 @@
 /* lower_tables: what the runtime must know besides the steps: parameters, states, inputs, settings,
  * outputs, memory. The train graph comes first; what only the eval graph has is appended. */
 #include "codegen/lower_private.h"
+#include <stdlib.h>
 #include <string.h>
 
 Place lower_place(Lowering *lowering, const Node *node) {
@@ -89,6 +90,16 @@ static void mark_predict(Lowering *lowering, const Graph *graph) {
   }
 }
 
+/* The reader of plans wants every table in the order of its arena. */
+static int by_offset(const void *a, const void *b) {
+  int64_t x = ((const PlanTensor *)a)->offset, y = ((const PlanTensor *)b)->offset;
+  return (x > y) - (x < y);
+}
+
+static void sort_tensors(PlanTensor *tensors, int count) {
+  if (count) qsort(tensors, (size_t)count, sizeof *tensors, by_offset);
+}
+
 bool lower_tables(Lowering *lowering) {
   const Program *program = lowering->program;
   Plan *plan = lowering->plan;
@@ -101,6 +112,10 @@ bool lower_tables(Lowering *lowering) {
   for (int g = 0; g < 2; g++)
     for (int i = 0; i < graphs[g]->nodes.count; i++)
       if (is_leaf(graphs[g]->nodes.at[i])) add_leaf(lowering, graphs[g]->nodes.at[i], g == 1);
+  sort_tensors(plan->scalars.at, plan->scalars.count);
+  sort_tensors(plan->states.at, plan->states.count);
+  sort_tensors(plan->params.at, plan->params.count);
+  sort_tensors(plan->inputs.at, plan->inputs.count);
   mark_predict(lowering, program->eval);
   return !lowering->module->diag->errors;
 }
