@@ -1,0 +1,269 @@
+/* memory_report: see memory_report.h. Everything is read off the planned graph: places from its
+ * attributes, lifetimes from its order. */
+#include "passes/memory_report.h"
+#include "passes/memplan.h"
+#include <string.h>
+
+/* A value in the work arena, for the picture and for the sums. */
+typedef struct {
+  const Node *node;
+  int first, last;
+  int64_t at, bytes;
+  bool is_kept; /* made in forward, read in backward */
+} Piece;
+
+typedef struct {
+  Lifetimes times;
+  VEC(Piece) pieces;
+  int64_t peak, bound;
+  int busiest;
+} Work;
+
+const char *memory_category_text(MemoryCategory category) {
+  static const char *const text[] = {
+#define X(ID, text) text,
+      MEMORY_CATEGORIES(X)
+#undef X
+  };
+  return text[category];
+}
+
+static int64_t aligned(int64_t bytes) { return (bytes + MEMPLAN_ALIGN - 1) / MEMPLAN_ALIGN * MEMPLAN_ALIGN; }
+
+static bool is_in(const Node *node, ArenaId arena) {
+  const char *text = node_str(node, ATTR_ARENA);
+  return text && strcmp(text, arena_text(arena)) == 0;
+}
+
+/* ── the work arena ─────────────────────────────────────────────────────────────────────────── */
+static int64_t live_bytes(const Work *work, int step) {
+  int64_t live = 0;
+  for (int i = 0; i < work->pieces.count; i++) {
+    const Piece *piece = &work->pieces.at[i];
+    bool is_taken_over = false; /* in this step, by a result in the same place */
+    for (int k = 0; piece->last == step && k < work->pieces.count; k++)
+      is_taken_over |= k != i && work->pieces.at[k].first == step && work->pieces.at[k].at == piece->at;
+    if (piece->first <= step && step <= piece->last && !is_taken_over) live += piece->bytes;
+  }
+  return live;
+}
+
+static Work work_of(const Graph *graph, Arena *arena) {
+  Work work = {.times = lifetimes_of(graph, arena)};
+  for (int i = 0; i < graph->nodes.count; i++) {
+    const Node *node = graph->nodes.at[i];
+    if (!lifetime_is_value(node) || !is_in(node, ARENA_WORK)) continue;
+    int first = work.times.first[i], last = work.times.last[i];
+    bool outlives = last < work.times.count && work.times.node[last]->is_backward;
+    Piece piece = {node, first, last, node_int(node, ATTR_AT, 0), aligned(type_bytes(&node->type)),
+                   outlives && !work.times.node[first]->is_backward};
+    if (piece.at + piece.bytes > work.peak) work.peak = piece.at + piece.bytes;
+    VEC_PUSH(arena, work.pieces, piece);
+  }
+  for (int step = 0; step < work.times.count; step++) {
+    int64_t live = live_bytes(&work, step);
+    if (live <= work.bound) continue;
+    work.bound = live;
+    work.busiest = step;
+  }
+  return work;
+}
+
+static const char *step_name(const Node *step) {
+  if (step->op == OP_FUSED && *step->body->name) return step->body->name;
+  return op_info[step->op].text;
+}
+
+/* ── by category ────────────────────────────────────────────────────────────────────────────── */
+static bool is_of_optimizer(const Program *program, const char *name) {
+  const char *optimizer = program->settings ? setting_text(program->settings, "train.optimizer") : "";
+  size_t length = strlen(optimizer);
+  return strcmp(name, "step") == 0 || (strncmp(name, optimizer, length) == 0 && name[length] == '.');
+}
+
+static void grow(int64_t *size, int64_t end) {
+  if (end > *size) *size = end;
+}
+
+static void add_graph(MemoryReport *report, const Program *program, const Graph *graph,
+                      int64_t *optimizer_end, int64_t *state_end) {
+  for (int i = 0; graph && i < graph->nodes.count; i++) {
+    const Node *node = graph->nodes.at[i];
+    int64_t end = node_int(node, ATTR_AT, 0) + aligned(type_bytes(&node->type));
+    if (is_in(node, ARENA_PARAMS)) grow(&report->bytes[MEMORY_PARAMS], end);
+    if (is_in(node, ARENA_GRADS)) grow(&report->bytes[MEMORY_GRADS], end);
+    if (is_in(node, ARENA_INPUT)) grow(&report->bytes[MEMORY_INPUT], end);
+    if (is_in(node, ARENA_OUTPUT)) grow(&report->bytes[MEMORY_OUTPUT], end);
+    if (node->op != OP_STATE || !is_in(node, ARENA_STATE)) continue;
+    grow(state_end, end);
+    if (is_of_optimizer(program, node_str(node, ATTR_NAME)) && graph == program->train)
+      *optimizer_end += aligned(type_bytes(&node->type));
+  }
+}
+
+MemoryReport memory_report(const Program *program, Arena *arena) {
+  MemoryReport report = {0};
+  const Graph *graph = program->train ? program->train : program->eval;
+  int64_t state = 0;
+  add_graph(&report, program, program->train, &report.bytes[MEMORY_OPTIMIZER], &state);
+  add_graph(&report, program, program->eval, &report.bytes[MEMORY_OPTIMIZER], &state);
+  report.bytes[MEMORY_STATE] = state - report.bytes[MEMORY_OPTIMIZER];
+  Work work = work_of(graph, arena);
+  if (program->eval) report.eval_peak = work_of(program->eval, arena).peak;
+  report.work_peak = work.peak;
+  report.work_bound = work.bound;
+  report.busiest = work.busiest;
+  for (int i = 0; i < work.times.count; i++) {
+    Op op = work.times.node[i]->op;
+    report.steps += op != OP_PACK && op != OP_ASSIGN;
+  }
+  if (work.times.count) {
+    report.busiest_name = step_name(work.times.node[work.busiest]);
+    report.busiest_line = work.times.node[work.busiest]->loc.line;
+  }
+  for (int i = 0; i < work.pieces.count; i++) {
+    const Piece *piece = &work.pieces.at[i];
+    if (piece->first <= work.busiest && work.busiest <= piece->last && piece->is_kept)
+      report.bytes[MEMORY_KEPT] += piece->bytes;
+  }
+  if (report.bytes[MEMORY_KEPT] > work.bound) report.bytes[MEMORY_KEPT] = work.bound;
+  report.bytes[MEMORY_TEMPORARY] = work.bound - report.bytes[MEMORY_KEPT];
+  int64_t arena_bytes = report.eval_peak > work.peak ? report.eval_peak : work.peak;
+  report.bytes[MEMORY_GAPS] = arena_bytes - work.bound;
+  for (int i = 0; i < MEMORY_CATEGORY_COUNT; i++) report.total += report.bytes[i];
+  return report;
+}
+
+static const char *human(int64_t bytes, char buffer[32]) {
+  static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = (double)bytes;
+  int power = 0;
+  while (value >= 1024 && power < 4) {
+    value /= 1024;
+    power++;
+  }
+  snprintf(buffer, 32, power ? "%.2f %s" : "%.0f %s", value, unit[power]);
+  return buffer;
+}
+
+void memory_report_print(const MemoryReport *report, FILE *out) {
+  char text[32], other[32];
+  fprintf(out, "%-32s %14s\n", "memory", "bytes");
+  for (int i = 0; i < MEMORY_CATEGORY_COUNT; i++)
+    fprintf(out, "%-32s %14lld  %s\n", memory_category_text((MemoryCategory)i),
+            (long long)report->bytes[i], human(report->bytes[i], text));
+  fprintf(out, "%-32s %14lld  %s\n", "total", (long long)report->total, human(report->total, text));
+  fprintf(out, "work arena: peak %s, lower bound %s (%.3f times)", human(report->work_peak, text),
+          human(report->work_bound, other),
+          report->work_bound ? (double)report->work_peak / (double)report->work_bound : 1.0);
+  if (report->busiest_name && report->busiest_line)
+    fprintf(out, "; fullest at step %d, %s (line %u)", report->busiest, report->busiest_name, report->busiest_line);
+  else if (report->busiest_name)
+    fprintf(out, "; fullest at step %d, %s", report->busiest, report->busiest_name);
+  fprintf(out, "\nevaluation needs %s of the same arena; %d launches and calls a step\n",
+          human(report->eval_peak, text), report->steps);
+}
+
+/* ── the picture ────────────────────────────────────────────────────────────────────────────── */
+enum { LEFT = 80, TOP = 60, WIDTH = 1200, HEIGHT = 640, LABEL_WIDTH = 60, LABEL_HEIGHT = 14 };
+
+static void print_escaped(const char *text, FILE *out) {
+  for (; *text; text++) switch (*text) {
+    case '<':
+      fputs("&lt;", out);
+      break;
+    case '>':
+      fputs("&gt;", out);
+      break;
+    case '&':
+      fputs("&amp;", out);
+      break;
+    case '"':
+      fputs("&quot;", out);
+      break;
+    default:
+      fputc(*text, out);
+    }
+}
+
+static const char *colour(const Piece *piece) {
+  return piece->is_kept ? "#d08a2e" : piece->node->is_backward ? "#7d68b0" : "#3f8f8a";
+}
+
+static void print_piece(const Work *work, const Piece *piece, FILE *out) {
+  char type[TYPE_TEXT], size[32];
+  double column = (double)WIDTH / (double)work->times.count;
+  double scale = (double)HEIGHT / (double)(work->peak ? work->peak : 1);
+  double x = LEFT + piece->first * column, width = (piece->last - piece->first + 1) * column;
+  double height = (double)piece->bytes * scale;
+  double y = TOP + HEIGHT - (double)piece->at * scale - height;
+  const Node *maker = work->times.node[piece->first];
+  fprintf(out, "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" fill=\"%s\"><title>", x, y,
+          width, height, colour(piece));
+  print_escaped(step_name(maker), out);
+  fprintf(out, " %%%d: %s, %s at %lld, steps %d to %d", piece->node->id, type_text(&piece->node->type, type),
+          human(piece->bytes, size), (long long)piece->at, piece->first, piece->last);
+  if (piece->node->loc.line)
+    fprintf(out, ", %sline %u", piece->node->is_backward ? "gradient of " : "", piece->node->loc.line);
+  fprintf(out, "</title></rect>\n");
+  if (width < LABEL_WIDTH || height < LABEL_HEIGHT) return;
+  int room = (int)(width / 7);
+  fprintf(out, "<text x=\"%.2f\" y=\"%.2f\" class=\"name\">%.*s</text>\n", x + 4, y + height / 2 + 4, room,
+          step_name(maker));
+}
+
+static void print_axes(const Work *work, FILE *out) {
+  char text[32];
+  for (int i = 0; i <= 4; i++) {
+    double y = TOP + HEIGHT - i * HEIGHT / 4.0;
+    fprintf(out, "<line x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"#ddd\"/>", LEFT, LEFT + WIDTH, y, y);
+    fprintf(out, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n", LEFT - 8, y + 4,
+            human(work->peak * i / 4, text));
+  }
+  int every = work->times.count / 12 + 1;
+  for (int i = 0; i < work->times.count; i += every)
+    fprintf(out, "<text x=\"%.1f\" y=\"%d\">%d</text>\n", LEFT + i * (double)WIDTH / work->times.count,
+            TOP + HEIGHT + 18, i);
+  fprintf(out, "<text x=\"%d\" y=\"%d\">step</text>\n", LEFT + WIDTH - 30, TOP + HEIGHT + 36);
+}
+
+static void print_legend(const Work *work, FILE *out) {
+  static const struct {
+    const char *colour, *text;
+  } legend[] = {{"#d08a2e", "kept from forward to backward"},
+                {"#3f8f8a", "temporary, forward"},
+                {"#7d68b0", "temporary, backward and update"}};
+  char peak[32], bound[32];
+  for (int i = 0; i < 3; i++)
+    fprintf(out, "<rect x=\"%d\" y=\"34\" width=\"14\" height=\"14\" fill=\"%s\"/><text x=\"%d\" y=\"46\">%s</text>\n",
+            LEFT + i * 250, legend[i].colour, LEFT + i * 250 + 20, legend[i].text);
+  fprintf(out, "<text x=\"%d\" y=\"46\">black: live bytes</text>\n", LEFT + 780);
+  fprintf(out, "<text x=\"%d\" y=\"20\" class=\"title\">Work arena of one step: peak %s, lower bound %s</text>\n",
+          LEFT, human(work->peak, peak), human(work->bound, bound));
+}
+
+static void print_live(const Work *work, FILE *out) {
+  fprintf(out, "<polyline fill=\"none\" stroke=\"black\" stroke-width=\"1.5\" points=\"");
+  for (int step = 0; step < work->times.count; step++) {
+    double y = TOP + HEIGHT - (double)live_bytes(work, step) / (double)(work->peak ? work->peak : 1) * HEIGHT;
+    double column = (double)WIDTH / work->times.count;
+    fprintf(out, "%.1f,%.1f %.1f,%.1f ", LEFT + step * column, y, LEFT + (step + 1) * column, y);
+  }
+  fprintf(out, "\"/>\n");
+}
+
+void memory_report_svg(const Program *program, Arena *arena, FILE *out) {
+  Work work = work_of(program->train ? program->train : program->eval, arena);
+  fprintf(out,
+          "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\">\n"
+          "<style>text{font:12px sans-serif;fill:#222}.title{font-size:15px;font-weight:bold}"
+          ".name{fill:#fff;font-size:11px;pointer-events:none}rect{stroke:#fff;stroke-width:.5}"
+          "rect:hover{stroke:#000;stroke-width:2}</style>\n<rect width=\"100%%\" height=\"100%%\" "
+          "fill=\"#fff\"/>\n",
+          LEFT + WIDTH + 40, TOP + HEIGHT + 50, LEFT + WIDTH + 40, TOP + HEIGHT + 50);
+  print_axes(&work, out);
+  for (int i = 0; i < work.pieces.count; i++) print_piece(&work, &work.pieces.at[i], out);
+  print_live(&work, out);
+  print_legend(&work, out);
+  fprintf(out, "</svg>\n");
+}
