@@ -28,12 +28,10 @@ static Value overflow(Builder *b, const char *operator, int64_t x, int64_t y, Lo
 
 static Value integer_power(Builder *b, int64_t base, int64_t exponent, Loc loc) {
   if (exponent < 0) return value_float(pow((double)base, (double)exponent));
-  int64_t result = 1;
-  for (int64_t i = 0, left = exponent; i < 64 && left > 0; i++) {
-    if ((left & 1) && __builtin_mul_overflow(result, base, &result))
-      return overflow(b, "**", base, exponent, loc);
-    left >>= 1;
-    if (left && __builtin_mul_overflow(base, base, &base))
+  int64_t result = 1, square = base;
+  for (int64_t left = exponent; left > 0; left >>= 1) {
+    bool overflows = (left & 1) && __builtin_mul_overflow(result, square, &result);
+    if (overflows || (left > 1 && __builtin_mul_overflow(square, square, &square)))
       return overflow(b, "**", base, exponent, loc);
   }
   return value_int(result);

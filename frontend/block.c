@@ -262,6 +262,7 @@ void block_param(Builder *b, const Ast *ast) {
   Instance *instance = b->frame->instance;
   if (!instance) {
     builder_fail(b, ast->loc, "a function has no parameters; make it a block");
+    builder_bind(b, ast->name, value_error(), ast->loc, false);
     return;
   }
   const char *local = join(b, b->frame->prefix, ast->name);

@@ -187,6 +187,7 @@ static void give_back(Builder *b, const Ast *ast) {
   }
   b->frame->result = v;
   b->frame->has_returned = true;
+  b->frame->returned_at = ast->loc;
 }
 
 static void check(Builder *b, const Ast *ast) {
@@ -227,6 +228,14 @@ static void statement(Builder *b, const Ast *ast) {
 }
 
 /* ── a model ──────────────────────────────────────────────────────────────────────────────── */
+static bool fail_batch(Builder *b, const Ast *written, int64_t size, int64_t batch) {
+  builder_fail(b, written->loc, "the leading dimension of an input is the batch: it is %lld here, but "
+                                "train.batch is %lld", (long long)size, (long long)batch);
+  Variable *bound = written->kind == AST_NAME ? builder_find(b, written->name) : NULL;
+  if (bound) builder_note(b, bound->loc, "%s = %lld comes from here", written->name, (long long)size);
+  return false;
+}
+
 /* A model's inputs have the sizes that are written; the leading dimension is the batch. */
 static bool input_shape(Builder *b, const Ast *input, Shape *shape, int64_t batch) {
   const Ast *type = input->kid[0], *written = type->kid[0];
@@ -254,9 +263,7 @@ static bool input_shape(Builder *b, const Ast *input, Shape *shape, int64_t batc
     if (dimension->kind == AST_DIMENSION)
       builder_bind(b, dimension->name, value_int(size), dimension->loc, true);
     if (i == 0 && size != batch)
-      return builder_fail(b, size_ast->loc, "the leading dimension of an input is the batch: it is "
-                                            "%lld here, but train.batch is %lld",
-                          (long long)size, (long long)batch);
+      return fail_batch(b, size_ast, size, batch);
     shape->dim[shape->rank++] = size;
   }
   return tensor_shape_fits(b, shape, written->loc);
@@ -297,7 +304,7 @@ bool build_model(Builder *b, const Ast *model) {
   bool fine = true;
   int64_t batch = (int64_t)setting_number(b->program->settings, "train.batch");
   for (int i = 0; i < model->kid[0]->count; i++)
-    fine = declare_input(b, model->kid[0]->kid[i], batch) && fine;
+    fine = fine && declare_input(b, model->kid[0]->kid[i], batch);
   if (fine && !model->kid[0]->count)
     fine = builder_fail(b, model->loc, "model '%s' has no inputs", model->name);
   if (fine) build_body(b, model->kid[1]);

@@ -19,12 +19,14 @@ static const char *kind_of(const Ast *definition) {
 }
 
 /* "in block 'Attn', applied here", innermost first, for the calls in the user's files. */
-static void note_calls(Builder *b) {
+static void note_calls(Builder *b, Loc last) {
   int notes = 0;
   for (Frame *f = b->frame; f && f->definition && notes < 4; f = f->up) {
     bool from_std = f->up && f->up->is_std;
     if (f->definition->kind == AST_MODEL || from_std) continue;
-    if (f->is_std) continue; /* the error itself stands at this call */
+    bool is_news = memcmp(&f->call, &last, sizeof last) != 0;
+    if (f->is_std || f->is_binding || !is_news) continue; /* the error itself is at this call */
+    last = f->call;
     diag_note(b->diag, f->call, "in %s '%s', used here", kind_of(f->definition),
               f->definition->name);
     notes++;
@@ -42,7 +44,7 @@ bool builder_fail(Builder *b, Loc loc, const char *format, ...) {
   if (b->frame && b->frame->is_std && loc.file)
     diag_note(b->diag, loc, "in %s '%s' of the standard library", kind_of(b->frame->definition),
               b->frame->definition->name);
-  note_calls(b);
+  note_calls(b, site);
   return false;
 }
 

@@ -40,12 +40,13 @@ typedef struct Frame {
   const Ast *definition; /* NULL: the top level */
   const Scope *scope;
   Loc call, site; /* the call; the place in the user's file that nodes made here get */
-  bool is_std;
+  bool is_std, is_binding; /* binding: arguments are still being checked */
   VEC(Variable) variables;
   Instance *instance; /* whose parameters `param` declares; NULL in a function */
   const char *prefix; /* "h.3": inside `repeat ... as h`; "" outside */
   Value result;
   bool has_returned;
+  Loc returned_at;
   int64_t flops;
 } Frame;
 

@@ -179,8 +179,10 @@ bool call_bind(Builder *b, const Ast *list, Value *values, const Loc *locs) {
       /* a wrong argument is the caller's: report it there */
       bool is_std = frame->is_std;
       frame->is_std = frame->up && frame->up->is_std;
+      frame->is_binding = true;
       bool fits = call_check_argument(b, parameter, &values[i], loc);
       frame->is_std = is_std;
+      frame->is_binding = false;
       if (!fits) return false;
     }
     builder_bind(b, parameter->name, values[i], parameter->loc, false);
@@ -192,7 +194,7 @@ bool call_check_returns(Builder *b, const Ast *returns, const Value *result) {
   if (!returns || result->kind == VALUE_ERROR) return true;
   int count = result->kind == VALUE_TUPLE ? result->count : 1;
   if (count != returns->count)
-    return builder_fail(b, returns->loc, "'%s' promises %d results but returns %d",
+    return builder_fail(b, b->frame->returned_at, "'%s' promises %d results but returns %d",
                         b->frame->definition->name, returns->count, count);
   for (int i = 0; i < count; i++) {
     const Value *v = result->kind == VALUE_TUPLE ? &result->items[i] : result;
@@ -205,7 +207,7 @@ bool call_check_returns(Builder *b, const Ast *returns, const Value *result) {
                             value_describe(b->arena, v));
       continue;
     }
-    if (!block_check_type(b, type, v->node, type->loc, "the result")) return false;
+    if (!block_check_type(b, type, v->node, b->frame->returned_at, "the result")) return false;
   }
   return true;
 }
@@ -238,6 +240,16 @@ static Value call_function(Builder *b, const Ast *fn, const Scope *scope, Loc lo
 }
 
 /* ── any callee ───────────────────────────────────────────────────────────────────────────── */
+/* Standard functions work on tensors: a layer among their arguments was not applied. */
+static bool no_layers(Builder *b, const Ast *fn, const Arguments *arguments) {
+  for (int i = 0; i < arguments->count && fn->loc.file == b->std_file; i++)
+    if (arguments->at[i].value.kind == VALUE_LAYER)
+      return builder_fail(b, arguments->at[i].loc,
+                          "%s() needs a tensor; this layer was not applied to one: %s(...)(x)",
+                          fn->name, arguments->at[i].value.layer->block->name);
+  return true;
+}
+
 static const Scope *scope_of(Builder *b, const Ast *definition) {
   return definition->loc.file == b->std_file ? &b->std : &b->user;
 }
@@ -251,6 +263,7 @@ Value call_eval(Builder *b, const Ast *call, const char *bound_to) {
   switch (callee.kind) {
   case VALUE_BUILTIN: return builtin_call(b, callee.builtin, loc, &arguments);
   case VALUE_FUNCTION:
+    if (!no_layers(b, callee.definition, &arguments)) return value_error();
     return call_function(b, callee.definition, scope_of(b, callee.definition), loc, &arguments);
   case VALUE_BLOCK:
     return block_instance(b, callee.definition, scope_of(b, callee.definition), call, &arguments,

@@ -43,8 +43,8 @@ static Value eval_attribute(Builder *b, const Ast *ast) {
       for (int i = 0; i < type->shape.rank; i++) items[i] = value_int(type->shape.dim[i]);
       return value_sequence(VALUE_LIST, items, type->shape.rank);
     }
-    builder_fail(b, ast->loc, "a tensor has no '%s'%s; there are shape, rank, size and dtype",
-                 ast->name, builder_hint(b, ast->name, names, 4));
+    builder_fail(b, ast->loc, "a tensor has shape, rank, size and dtype, but no '%s'%s", ast->name,
+                 builder_hint(b, ast->name, names, 4));
   } else {
     builder_fail(b, ast->loc, "%s has no '%s'", value_describe(b->arena, &base), ast->name);
   }

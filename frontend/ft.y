@@ -48,6 +48,7 @@ static void ft_error(FT_LTYPE *loc, void *scanner, Parser *parser, const char *m
 %token <const char *> TEXT "a string"
 %token <int64_t> INTEGER "an integer"
 %token <double> NUMBER "a number"
+%token <Ast *> DURATION "a duration"
 
 %left OR
 %left AND
@@ -65,7 +66,7 @@ static void ft_error(FT_LTYPE *loc, void *scanner, Parser *parser, const char *m
 %type <Ast *> expr value operation argument subscript optional primary parameter_type default
 %type <const char *> name prefix
 %%
-file: declarations END { parser->root = LIST(FILE, @$, NULL, $1); }
+file: declarations { parser->root = LIST(FILE, @$, NULL, $1); }
     ;
 declarations: declaration_seq
     | declaration_seq declaration { $$ = $1; APPEND($$, $2); }
@@ -237,14 +238,7 @@ operation: primary
     ;
 primary: name { $$ = LEAF(NAME, @1, $1); }
     | INTEGER { $$ = LEAF(INT, @1, NULL); $$->integer = $1; }
-    | INTEGER IDENTIFIER {
-        bool is_step = strcmp($2, "steps") == 0 || strcmp($2, "step") == 0;
-        bool is_epoch = strcmp($2, "epochs") == 0 || strcmp($2, "epoch") == 0;
-        if (!is_step && !is_epoch)
-          diag_error(parser->diag, @2, "unknown unit '%s'; a duration is in steps or epochs", $2);
-        $$ = LEAF(DURATION, @1, is_epoch ? "epoch" : "step");
-        $$->integer = $1;
-      }
+    | DURATION { $$ = $1; }
     | NUMBER { $$ = LEAF(FLOAT, @1, NULL); $$->number = $1; }
     | TEXT { $$ = LEAF(STRING, @1, $1); }
     | TRUE { $$ = LEAF(BOOL, @1, NULL); $$->integer = 1; }
@@ -319,24 +313,63 @@ static bool is_expected(const yysymbol_kind_t *expected, int count, yysymbol_kin
   return false;
 }
 
+/* "'='", "a name", "the end of the line" */
+static const char *quoted(Parser *parser, yysymbol_kind_t kind) {
+  const char *name = yysymbol_name(kind);
+  bool words = strchr(name, ' ') != NULL || name[0] == '\'';
+  return words ? name : arena_printf(parser->arena, "'%s'", name);
+}
+
+/* Tokens that go on with an expression: they may stand after any operand and are no news. */
+static bool is_operator(yysymbol_kind_t kind) {
+  const char *name = yysymbol_name(kind);
+  bool sign = name[0] == '\'' && strchr("+-*/%@<>([.", name[1]) != NULL;
+  bool pair = strpbrk(name, "=*<>") != NULL && name[0] != '\'';
+  return sign || (pair && kind != YYSYMBOL_ARROW && kind != YYSYMBOL_ADD_TO) ||
+         kind == YYSYMBOL_AND || kind == YYSYMBOL_OR || kind == YYSYMBOL_IF;
+}
+
 /* What may stand here, in a person's words: "an expression" for its dozen first tokens. */
-static const char *describe(const yysymbol_kind_t *expected, int count, char *buffer, size_t size) {
-  bool expression = is_expected(expected, count, YYSYMBOL_INTEGER);
-  bool name = !expression && is_expected(expected, count, YYSYMBOL_IDENTIFIER);
-  size_t used = (size_t)snprintf(buffer, size, "%s", expression ? "an expression"
-                                                     : name     ? "a name"
-                                                                : "");
-  int named = expression || name;
-  if (expression) return buffer;
-  for (int i = 0; i < count && used + 40 < size; i++) {
+static const char *describe(Parser *parser, const yysymbol_kind_t *expected, int count) {
+  if (is_expected(expected, count, YYSYMBOL_RETURN)) return "a statement";
+  if (is_expected(expected, count, YYSYMBOL_INTEGER)) return "an expression";
+  if (is_expected(expected, count, YYSYMBOL_TRAIN) &&
+      !is_expected(expected, count, YYSYMBOL_IDENTIFIER))
+    return "a declaration (model, block, fn, hyper, data, train ...)";
+  bool name = is_expected(expected, count, YYSYMBOL_IDENTIFIER);
+  bool operand = is_expected(expected, count, YYSYMBOL_POWER);
+  const char *list = name ? "a name" : "";
+  int named = name;
+  for (int i = 0; i < count; i++) {
     yysymbol_kind_t kind = expected[i];
     if (kind == YYSYMBOL_IDENTIFIER || (name && kind >= YYSYMBOL_IMPORT && kind <= YYSYMBOL_EVERY))
       continue;
-    if (++named > 5) return NULL;
-    used += (size_t)snprintf(buffer + used, size - used, "%s%s", used ? " or " : "",
-                             yysymbol_name(kind));
+    if (operand && is_operator(kind)) continue;
+    if (yysymbol_name(kind)[1] == ';') continue; /* the same as the end of the line */
+    if (++named > 4) return "";
+    list = arena_printf(parser->arena, "%s%s%s", list, *list ? " or " : "", quoted(parser, kind));
   }
-  return buffer;
+  return list;
+}
+
+/* The offending token as it stands in the file. */
+static const char *describe_found(Parser *parser, yysymbol_kind_t found) {
+  size_t length = parser->offset - parser->token_start;
+  if (found == YYSYMBOL_YYEOF) return "the end of the file";
+  if (found == YYSYMBOL_NEWLINE) return "the end of the line";
+  if (found == YYSYMBOL_TEXT || length > 40) return quoted(parser, found);
+  return arena_printf(parser->arena, "'%.*s'", (int)length, parser->text + parser->token_start);
+}
+
+/* A note for the commonest cause of an unclosed bracket: // meant as a division. */
+static void note_comment(Parser *parser, const Bracket *open) {
+  const char *line = parser->text + open->offset;
+  size_t length = strcspn(line, "\n");
+  const char *comment = strstr(line, "//");
+  if (!comment || comment >= line + length) return;
+  Loc loc = open->loc;
+  loc.column = (uint16_t)(loc.column + (comment - line));
+  diag_note(parser->diag, loc, "// begins a comment; div(a, b) divides integers");
 }
 
 static int yyreport_syntax_error(const yypcontext_t *context, void *scanner, Parser *parser) {
@@ -346,14 +379,17 @@ static int yyreport_syntax_error(const yypcontext_t *context, void *scanner, Par
   int count = yypcontext_expected_tokens(context, expected, MOST);
   yysymbol_kind_t found = yypcontext_token(context);
   Loc loc = *yypcontext_location(context);
-  char buffer[256];
-  const char *wanted = count > 0 ? describe(expected, count, buffer, sizeof buffer) : NULL;
-  const char *name = found == YYSYMBOL_YYEMPTY ? "this" : yysymbol_name(found);
-  if (wanted && *wanted) diag_error(parser->diag, loc, "expected %s before %s", wanted, name);
+  bool open_at_end = found == YYSYMBOL_YYEOF && parse_open(parser);
+  const char *wanted = open_at_end ? "a closing bracket"
+                       : count > 0 ? describe(parser, expected, count) : "";
+  const char *name = describe_found(parser, found);
+  if (*wanted) diag_error(parser->diag, loc, "expected %s before %s", wanted, name);
   else diag_error(parser->diag, loc, "unexpected %s", name);
   const Bracket *open = parse_open(parser);
-  if (open && (open->open != '{' || found == YYSYMBOL_YYEOF) && open->loc.line != loc.line)
+  if (open && (open->open != '{' || found == YYSYMBOL_YYEOF) && open->loc.line != loc.line) {
     diag_note(parser->diag, open->loc, "this '%c' is open", open->open);
+    if (open->open != '{') note_comment(parser, open);
+  }
   parse_resync(parser);
   parser->skips_body = parser->bracket_count == 0; /* a broken signature: skip its body too */
   return 0;

@@ -11,6 +11,7 @@ enum { PARSE_MAX_BRACKETS = 200 };
 typedef struct {
   char open;
   Loc loc;
+  size_t offset;
 } Bracket;
 
 /* What lexer and grammar share during one parse. */
@@ -19,7 +20,7 @@ typedef struct Parser {
   Diag *diag;
   uint16_t file;
   const char *text;
-  size_t length, offset; /* offset: behind the token being read */
+  size_t length, token_start, offset; /* the token being read is text[token_start, offset) */
   uint32_t line, column;
   Bracket bracket[PARSE_MAX_BRACKETS];
   int bracket_count;

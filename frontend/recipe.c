@@ -393,7 +393,7 @@ bool recipe_read(Builder *b, const Ast *const *files, int count, const FrontendO
   if (chosen_data) data = chosen_data;
   if (data) fine = data_block(b, data, *model) && fine;
   Loc loc = train ? train->loc : (Loc){.file = files[count - 1]->loc.file, .line = 1, .column = 1};
-  if (datas > 1 && !data)
+  if (datas > 1 && !data && fine)
     fine = builder_fail(b, loc, "there are %d data blocks; `train { data = ... }` chooses", datas);
   if (!*model && fine)
     fine = builder_fail(b, loc, models ? "there are %d models; `train { model = ... }` chooses"

@@ -5,8 +5,8 @@
 #include <string.h>
 
 static const char *count_text(char *buffer, size_t size, int64_t n) {
-  if (n >= 10000000000) snprintf(buffer, size, "%.1f G", (double)n / 1e9);
-  else if (n >= 10000000) snprintf(buffer, size, "%.1f M", (double)n / 1e6);
+  if (n >= 1000000000) snprintf(buffer, size, "%.2f G", (double)n / 1e9);
+  else if (n >= 1000000) snprintf(buffer, size, "%.2f M", (double)n / 1e6);
   else if (n >= 10000) snprintf(buffer, size, "%.1f k", (double)n / 1e3);
   else snprintf(buffer, size, "%" PRId64, n);
   return buffer;
