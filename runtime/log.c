@@ -96,11 +96,19 @@ static void append_duration(Text *line, double seconds) {
     text_printf(line, "%lld:%02lld", (long long)(whole / 60), (long long)(whole % 60));
 }
 
+/* Four decimals where they say something. */
+static void append_value(Text *line, const char *name, double value) {
+  double size = fabs(value);
+  text_printf(line, size != 0 && (size < 1e-2 || size >= 1e5) ? "%s %.4g" : "%s %.4f", name, value);
+}
+
 static void append_values(Text *line, double loss, const LogMetric *metrics, const double *values,
                           int count) {
-  text_printf(line, "loss %.4f", loss);
-  for (int i = 0; i < count; i++)
-    text_printf(line, "  %s %.4f", metrics[i].name, values ? values[i] : metrics[i].value);
+  append_value(line, "loss", loss);
+  for (int i = 0; i < count; i++) {
+    text_append(line, "  ", 2);
+    append_value(line, metrics[i].name, values ? values[i] : metrics[i].value);
+  }
 }
 
 static int64_t epoch_of(const Log *log, int64_t step) {

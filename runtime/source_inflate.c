@@ -131,8 +131,9 @@ static unsigned reversed(unsigned code, unsigned length) {
 }
 
 /* Canonical codes (RFC 1951, 3.2.2) by symbol; false if there are more than fit, or fewer, other
- * than a single code, which deflate allows. */
-static bool assign_codes(const uint8_t *length, unsigned symbols, uint16_t *code) {
+ * than none or, where that is allowed, a single one of one bit. */
+static bool assign_codes(const uint8_t *length, unsigned symbols, bool may_be_single,
+                         uint16_t *code) {
   unsigned count[LONGEST_CODE + 1] = {0}, next[LONGEST_CODE + 2] = {0}, used = 0;
   for (unsigned i = 0; i < symbols; i++) count[length[i]]++;
   count[0] = 0;
@@ -142,7 +143,8 @@ static bool assign_codes(const uint8_t *length, unsigned symbols, uint16_t *code
     used += count[bits];
   }
   bool is_complete = next[LONGEST_CODE + 1] == 2u << LONGEST_CODE;
-  if (!is_complete && !(used == 0 || (used == 1 && count[1] == 1))) return false;
+  bool is_single = may_be_single && used == 1 && count[1] == 1;
+  if (!is_complete && used && !is_single) return false;
   for (unsigned i = 0; i < symbols; i++)
     if (length[i]) code[i] = (uint16_t)reversed(next[length[i]]++, length[i]);
   return true;
@@ -153,7 +155,7 @@ static bool build_table(uint32_t *table, unsigned size, unsigned bits, const uin
   uint16_t code[320] = {0};
   uint8_t longest[1 << LITLEN_BITS] = {0}; /* of the codes that start with these bits */
   unsigned first = 1u << bits, end = first;
-  if (!assign_codes(length, symbols, code)) return false;
+  if (!assign_codes(length, symbols, entry != precode_entry, code)) return false;
   memset(table, 0, first * sizeof *table);
   for (unsigned i = 0; i < symbols; i++)
     if (length[i] > bits && longest[code[i] & (first - 1)] < length[i])

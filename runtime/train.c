@@ -202,6 +202,11 @@ static void say_header(Training *training) {
 
 static Status set_up(Training *training) {
   const TrainOptions *options = training->options;
+  if (options->trace && options->check_nan)
+    return status_fail(STATUS_USER, "--trace and --check=nan do not go together: one at a time");
+  if (options->init && options->resume)
+    return status_fail(STATUS_USER, "--init and --resume do not go together: a resumed training "
+                                    "has its own weights");
   STATUS_TRY(train_open(&options->run, &training->artifact));
   training->plan = training->artifact->plan;
   STATUS_TRY(open_data(training));

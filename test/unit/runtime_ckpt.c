@@ -1,0 +1,226 @@
+/* ckpt: weights and checkpoints of a model without kernels: what is written is read back, the
+ * newest whole file is taken, old ones go, and what does not fit is refused by name. */
+#include "runtime/ckpt.h"
+#include "runtime/safetensors.h"
+#include "test/unit/runtime_data.h"
+#include <sys/stat.h>
+
+static Artifact *artifact;
+static Exec *exec;
+
+static PlanTensor tensor(const char *name, DType dtype, int rank, int64_t a, int64_t b,
+                         int64_t offset, bool is_saved) {
+  return (PlanTensor){.name = name, .type = {dtype, {rank, {a, b}}}, .offset = offset,
+                      .init = {.text = "normal", .arg = {0, 1}, .arg_count = 2},
+                      .is_saved = is_saved};
+}
+
+static int setup(void **state) {
+  if (data_setup(state)) return -1;
+  Arena *arena = arena_new();
+  Plan *plan = ARENA_NEW(arena, Plan);
+  *plan = (Plan){.arena = arena, .model = "Test", .source = "test.ft", .target = "cpu",
+                 .target_cpu = "x86-64", .settings = settings_new(arena)};
+  VEC_PUSH(arena, plan->params, tensor("fc1.weight", DT_F32, 2, 3, 4, 0, false));
+  VEC_PUSH(arena, plan->params, tensor("fc1.bias", DT_F32, 1, 3, 0, 64, false));
+  VEC_PUSH(arena, plan->states, tensor("bn.running_mean", DT_F32, 1, 3, 0, 0, true));
+  VEC_PUSH(arena, plan->states, tensor("adam.m", DT_F32, 1, 32, 0, 64, false));
+  PlanTensor step = tensor("step", DT_I64, 0, 0, 0, 192, false);
+  step.init = (Init){.text = "zeros"};
+  VEC_PUSH(arena, plan->states, step);
+  plan->arena_bytes[ARENA_PARAMS] = 128;
+  plan->arena_bytes[ARENA_STATE] = 256;
+  plan->graph[0].name = "train";
+  plan->graph[1].name = "eval";
+  if (artifact_from_plan(plan, NULL, &artifact) || exec_new(artifact, &(ExecOptions){0}, &exec)) {
+    fprintf(stderr, "%s\n", status_message());
+    return -1;
+  }
+  return 0;
+}
+static int teardown(void **state) {
+  Arena *arena = artifact->plan->arena;
+  exec_free(exec);
+  artifact_close(artifact);
+  arena_free(arena);
+  return data_teardown(state);
+}
+
+typedef struct {
+  float weight[12], bias[3], mean[3], moment[32];
+  int64_t step;
+} Values;
+
+static Values values(void) {
+  Values v;
+  assert_int_equal(exec_read(exec, ARENA_PARAMS, 0, 48, v.weight), 0);
+  assert_int_equal(exec_read(exec, ARENA_PARAMS, 64, 12, v.bias), 0);
+  assert_int_equal(exec_read(exec, ARENA_STATE, 0, 12, v.mean), 0);
+  assert_int_equal(exec_read(exec, ARENA_STATE, 64, 128, v.moment), 0);
+  assert_int_equal(exec_step(exec, &v.step), 0);
+  return v;
+}
+static void equal(const Values *a, const Values *b) {
+  assert_memory_equal(a->weight, b->weight, sizeof a->weight);
+  assert_memory_equal(a->bias, b->bias, sizeof a->bias);
+  assert_memory_equal(a->mean, b->mean, sizeof a->mean);
+  assert_memory_equal(a->moment, b->moment, sizeof a->moment);
+  assert_int_equal(a->step, b->step);
+}
+static void randomise(uint64_t seed, int64_t step) {
+  assert_int_equal(exec_init(exec, seed), 0);
+  assert_int_equal(exec_set_step(exec, step), 0);
+}
+
+static void weights_round_trip(void **state) {
+  (void)state;
+  const char *path = data_path("w.safetensors");
+  randomise(1, 9);
+  Values saved = values();
+  assert_int_equal(ckpt_save_weights(exec, path), 0);
+  randomise(2, 4);
+  Values other = values();
+  assert_memory_not_equal(saved.weight, other.weight, sizeof saved.weight);
+  assert_int_equal(ckpt_load_weights(exec, path, NULL), 0);
+  Values loaded = values();
+  /* moments and the step are the training's, not the model's */
+  memcpy(saved.moment, other.moment, sizeof other.moment);
+  saved.step = other.step;
+  equal(&loaded, &saved);
+  Safetensors *file;
+  assert_int_equal(safetensors_open(path, &file), 0);
+  assert_int_equal(file->tensor_count, 3);
+  safetensors_close(file);
+}
+
+static void checkpoints_round_trip(void **state) {
+  (void)state;
+  const char *folder = data_path("deep/er/ck");
+  Values saved[7];
+  for (int64_t step = 1; step < 7; step++) {
+    randomise((uint64_t)step, step);
+    saved[step] = values();
+    CkptInfo info = {.step = step, .seed = 0xfedcba9876543210u, .batch = 8, .samples = 100,
+                     .is_shuffled = true, .has_best = true, .best = 0.1};
+    assert_int_equal(ckpt_save_step(exec, folder, &info, 3), 0);
+  }
+  CkptInfo info;
+  char *used, path[256];
+  randomise(99, 0);
+  assert_int_equal(ckpt_resume(exec, folder, &info, &used), 0);
+  assert_non_null(strstr(used, "step-00000006.safetensors"));
+  free(used);
+  Values now = values();
+  equal(&now, &saved[6]);
+  assert_true(info.step == 6 && info.seed == 0xfedcba9876543210u && info.batch == 8 &&
+              info.samples == 100 && info.is_shuffled && info.has_best && info.best == 0.1);
+  for (int step = 1; step < 7; step++) { /* three are kept */
+    snprintf(path, sizeof path, "%s/step-%08d.safetensors", folder, step);
+    assert_int_equal(access(path, F_OK) == 0, step > 3);
+  }
+  /* the newest is damaged, a temporary file lies about: the one before is taken */
+  snprintf(path, sizeof path, "%s/step-00000006.safetensors", folder);
+  assert_int_equal(truncate(path, 300), 0);
+  snprintf(path, sizeof path, "%s/step-00000007.safetensors.123.tmp", folder);
+  assert_int_equal(text_write_file(path, "x", 1), 0);
+  assert_int_equal(ckpt_resume(exec, folder, &info, &used), 0);
+  assert_non_null(strstr(used, "step-00000005"));
+  now = values();
+  equal(&now, &saved[5]);
+  /* a checkpoint's weights can start a new training */
+  randomise(50, 0);
+  Text notes = {0};
+  assert_int_equal(ckpt_load_weights(exec, used, &notes), 0);
+  assert_string_equal(text_cstr(&notes), "");
+  now = values();
+  assert_memory_equal(now.weight, saved[5].weight, sizeof now.weight);
+  assert_int_equal(now.step, 0);
+  free(used);
+}
+
+static void refused(const SafeTensor *tensors, int count, const char *what) {
+  const char *path = data_path("bad.safetensors");
+  assert_int_equal(safetensors_write(path, tensors, count, NULL, 0), 0);
+  randomise(3, 0);
+  Values before = values();
+  assert_int_equal(ckpt_load_weights(exec, path, NULL), STATUS_USER);
+  if (!strstr(status_message(), what)) fail_msg("message: %s", status_message());
+  Values after = values();
+  equal(&before, &after); /* nothing was half loaded */
+}
+
+static void wrong_weights(void **state) {
+  (void)state;
+  float zeros[16] = {0};
+  const uint8_t *data = (const uint8_t *)zeros;
+  SafeTensor weight = {"fc1.weight", ELEMENT_F32, {2, {3, 4}}, data, 48};
+  SafeTensor bias = {"fc1.bias", ELEMENT_F32, {1, {3}}, data, 12};
+  SafeTensor typo = {"fc1.wieght", ELEMENT_F32, {2, {3, 4}}, data, 48};
+  SafeTensor turned = {"fc1.weight", ELEMENT_F32, {2, {4, 3}}, data, 48};
+  SafeTensor whole = {"fc1.weight", ELEMENT_I64, {2, {3, 4}}, data, 0};
+  int64_t numbers[12] = {0};
+  whole.data = (const uint8_t *)numbers, whole.bytes = 96;
+  refused(&bias, 1, "lacks 1 of the model's 2 parameters: fc1.weight");
+  refused((SafeTensor[]){typo, bias}, 2, "fc1.weight (the file has fc1.wieght); not in the model");
+  refused((SafeTensor[]){turned, bias}, 2, "fc1.weight is f32[4,3] but the model's is f32[3,4]");
+  refused((SafeTensor[]){whole, bias}, 2, "fc1.weight is i64[3,4] but");
+  /* unexpected tensors alone are told, not refused */
+  SafeTensor count = {"bn.num_batches_tracked", ELEMENT_I64, {0, {0}}, (uint8_t *)numbers, 8};
+  SafeTensor extra = {"head.weight", ELEMENT_F32, {1, {3}}, data, 12};
+  const char *path = data_path("more.safetensors");
+  Text notes = {0};
+  assert_int_equal(
+      safetensors_write(path, (SafeTensor[]){weight, bias, count, extra}, 4, NULL, 0), 0);
+  assert_int_equal(ckpt_load_weights(exec, path, &notes), 0);
+  assert_non_null(strstr(text_cstr(&notes), "1 tensor is not in the model and ignored: head.weight"));
+  text_free(&notes);
+}
+
+/* f16, bf16 and f64 weights. */
+static void other_types(void **state) {
+  (void)state;
+  uint16_t halves[12], brains[3];
+  for (int i = 0; i < 12; i++) halves[i] = half_from_float((float)i - 5.5f);
+  for (int i = 0; i < 3; i++) brains[i] = bfloat_from_float((float)i * 0.5f);
+  double means[3] = {1.25, -2, 3};
+  SafeTensor tensors[] = {
+      {"fc1.weight", ELEMENT_F16, {2, {3, 4}}, (uint8_t *)halves, 24},
+      {"fc1.bias", ELEMENT_BF16, {1, {3}}, (uint8_t *)brains, 6},
+      {"bn.running_mean", ELEMENT_F64, {1, {3}}, (uint8_t *)means, 24},
+  };
+  const char *path = data_path("types.safetensors");
+  assert_int_equal(safetensors_write(path, tensors, 3, NULL, 0), 0);
+  assert_int_equal(ckpt_load_weights(exec, path, NULL), 0);
+  Values now = values();
+  for (int i = 0; i < 12; i++) assert_true(now.weight[i] == (float)i - 5.5f);
+  for (int i = 0; i < 3; i++) assert_true(now.bias[i] == (float)i * 0.5f && now.mean[i] == (float)means[i]);
+}
+
+static void wrong_checkpoints(void **state) {
+  (void)state;
+  CkptInfo info;
+  char *used;
+  assert_int_equal(ckpt_save_weights(exec, data_path("w.safetensors")), 0);
+  assert_int_equal(ckpt_resume(exec, data_path("w.safetensors"), &info, &used), STATUS_USER);
+  assert_non_null(strstr(status_message(), "--init"));
+  free(used);
+  assert_int_equal(ckpt_resume(exec, data_path("absent"), &info, &used), STATUS_USER);
+  free(used);
+  mkdir(data_path("none"), 0777);
+  assert_int_equal(ckpt_resume(exec, data_path("none"), &info, &used), STATUS_USER);
+  assert_non_null(strstr(status_message(), "holds no checkpoint"));
+  free(used);
+  data_write("file", "x", 1);
+  info = (CkptInfo){0};
+  assert_int_equal(ckpt_save_step(exec, data_path("file"), &info, 1), STATUS_USER);
+  assert_int_equal(ckpt_save_step(exec, data_path("file/sub"), &info, 1), STATUS_USER);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(weights_round_trip), cmocka_unit_test(checkpoints_round_trip),
+      cmocka_unit_test(wrong_weights),      cmocka_unit_test(other_types),
+      cmocka_unit_test(wrong_checkpoints),
+  };
+  return cmocka_run_group_tests(tests, setup, teardown);
+}
