@@ -125,6 +125,27 @@ static void refused(void **state) {
   }
 }
 
+/* The largest that is allowed, where a limit is off by one most easily. */
+static void accepted(void **state) {
+  (void)state;
+  static const char *const right[] = {
+      A "f32[1,1,1,1,1]" B "i32[1,1,1,1] %r = gather %a, %b : f32[1,1,1,1,1,1,1,1]",
+      A "f32[5] %r = slice %a {start=[0], step=[2]} : f32[3]",
+      A "f32[5] %r = slice %a {start=[5]} : f32[0]",
+      A "f32[5] %r = slice %a {start=[4], step=[9223372036854775807]} : f32[1]",
+      A "f32[0] %r = pad %a {low=[1099511627776], high=[0]} : f32[1099511627776]",
+      A "f32[1,1,40,40] %r = pool_index %a {kernel=[16,16]} : u8[1,1,2,2]",
+      A "f32[2]" B "f32[2] %r = pack %a, %b {offsets=[0,2]} : f32[4]",
+      "%r = const {value=-2147483648} : i32[]",
+      "%r = const {value=1} : f32[1048576,1048576,0]",
+  };
+  for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
+    Arena *arena = arena_new();
+    help_graph(arena, right[i]);
+    arena_free(arena);
+  }
+}
+
 /* Defaults are spelled out or left out, so that equal nodes look equal to cse. */
 static void one_spelling(void **state) {
   (void)state;
@@ -176,7 +197,8 @@ static void dtypes_and_shapes(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(refused), cmocka_unit_test(one_spelling),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(refused), cmocka_unit_test(accepted),
+                                     cmocka_unit_test(one_spelling),
                                      cmocka_unit_test(dtypes_and_shapes)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -218,6 +218,8 @@ static void products(void **state) {
          XY(V(1, 4, 2, 5, 3, 6), V(7, 9, 11, 8, 10, 12)), 58, 64, 139, 154);
   EXPECT(DOT("f32[2,1,2]", "f32[2,2,1]", "", "f32[2,1,1]"), XY(V(1, 2, 3, 4), V(5, 6, 7, 8)), 17,
          53);
+  EXPECT(DOT("f32[2,2,2]", "f32[2,2,1]", "", "f32[2,2,1]"),
+         XY(V(1, 2, 3, 4, 5, 6, 7, 8), V(1, 10, 100, 1000)), 21, 43, 6500, 8700);
   EXPECT(DOT("f32[2,0]", "f32[0,1]", "", "f32[2,1]"), XY(V(0), V(0)), 0, 0);
 }
 
@@ -297,6 +299,44 @@ static void convolution_adjoint(void **state) {
     assert_true(fabs(sum[0]) > 1e-3);
     assert_true(fabs(sum[1] - sum[0]) < 1e-12 * fabs(sum[0]) + 1e-12);
     assert_true(fabs(sum[2] - sum[0]) < 1e-12 * fabs(sum[0]) + 1e-12);
+    arena_free(arena);
+  }
+}
+
+/* The layouts agree: a transposed image convolved or pooled in nhwc is the transposed result. */
+static void layouts(void **state) {
+  (void)state;
+  double values[2][200];
+  for (int k = 0; k < 200; k++) {
+    values[0][k] = sin(k * 1.3);
+    values[1][k] = cos(k * 0.7);
+  }
+  static const char *const ops[][2] = {
+      {"conv %a, %w {stride=[1,2], padding=[1,0,0,1]", "f64[2,3,4,3] : f64[2,4,3,3]"},
+      {"pool_max %a {kernel=[2,1], stride=[1,2]", "f64[2,2,3,3] : f64[2,3,3,2]"},
+      {"pool_avg %a {kernel=[2,1], stride=[1,2], padding=[1,0,0,0]", "f64[2,2,4,3] : f64[2,4,3,2]"},
+  };
+  for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
+    Arena *arena = arena_new();
+    const Given given = {values[0], values[1], NULL};
+    const char *split = strstr(ops[i][1], " : ");
+    const char *lines = "%x = input {name=\"x\"} : f64[2,2,4,5] %w = input {name=\"y\"} : "
+                        "f64[3,2,2,2] ";
+    const char *plain = arena_printf(arena, "%s %%a = reshape %%x : f64[2,2,4,5] %%y = %s} : %.*s",
+                                     lines, ops[i][0], (int)(split - ops[i][1]), ops[i][1]);
+    const Tensor *want = evaluate(
+        arena, arena_printf(arena, "%s %%r = transpose %%y {perm=[0,2,3,1]} %s", plain, split),
+        &given, false);
+    const Tensor *have =
+        evaluate(arena,
+                 arena_printf(arena,
+                              "%s %%a = transpose %%x {perm=[0,2,3,1]} : f64[2,4,5,2]"
+                              "%%y = %s, layout=\"nhwc\"} %s",
+                              lines, ops[i][0], split),
+                 &given, false);
+    assert_true(type_equal(&want->type, &have->type));
+    for (int64_t k = 0; k < shape_elements(&want->type.shape); k++)
+      assert_true(fabs(want->f[k] - have->f[k]) < 1e-14);
     arena_free(arena);
   }
 }
@@ -473,6 +513,7 @@ int main(void) {
       cmocka_unit_test(convolutions),
       cmocka_unit_test(convolution_gradients),
       cmocka_unit_test(convolution_adjoint),
+      cmocka_unit_test(layouts),
       cmocka_unit_test(pooling),
       cmocka_unit_test(pooling_gradients),
       cmocka_unit_test(movement),

@@ -54,7 +54,7 @@ static void odd_text(void **state) {
   round_trip("graph { }");
   round_trip(
       "; comment\ngraph name { // and one\n %a.b = const{value=1}:f32[] @~1:2:3\n loss %a.b }");
-  round_trip("graph \"tab\\t newline\\n quote\\\" \xc3\xa4 \\x7f\" {}");
+  round_trip("graph \"tab\\t newline\\n quote\\\" \xc3\xa4 \\x7f \\x1f \\xc3\" {}");
 }
 
 static void locations(void **state) {
@@ -128,6 +128,13 @@ static const char *const wrong[][2] = {
     {"graph { lost \"x\" %0 }", "'lost' is not a root"},
     {"graph { loss \"x\" %0 }", "there is no node %0"},
     {"graph { %0 = result %0 {index=0} : f32[] }", "there is no node %0"},
+    {"graph { %0 = const {value=1} : f32[] %1 = dot %0, %0 {ta=ture} : f32[] }",
+     "expected true or false"},
+    {"graph { %0 = const {value=1} : f32[] %1 = dot %0, %0 {ta=\"true\"} : f32[] }",
+     "expected true or false"},
+    {"graph {\n %0 = input {name=\"a\n\"} : u8[] }",
+     "test.ftir:2:19: error: this string has no end"},
+    {"graph { %0 = input {name=\"\\xg0\"} : u8[] }", "unknown escape"},
     {"graph { % = const {value=1} : f32[] }", "expected the name of a node after '%'"},
 };
 
