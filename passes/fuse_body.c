@@ -216,7 +216,7 @@ static const char *kernel_name(Emit *emit, const FuseGroup *group, const char *k
   return name;
 }
 
-static void emit_results(Emit *emit, const FuseGroup *group, Node *fused, const int *results, int count) {
+static void emit_results(Emit *emit, Node *fused, const int *results, int count) {
   for (int i = 0; i < count; i++) {
     const Node *node = node_at(emit, results[i]);
     Attr index = attr_int(ATTR_INDEX, i);
@@ -225,7 +225,6 @@ static void emit_results(Emit *emit, const FuseGroup *group, Node *fused, const 
     result->is_backward = node->is_backward;
     emit->value[node->id] = view_of(emit, result, node->type.shape);
   }
-  (void)group;
 }
 
 static void emit_kernel(Emit *emit, int id) {
@@ -251,8 +250,10 @@ static void emit_kernel(Emit *emit, int id) {
   Node *fused = graph_node(emit->fresh, OP_FUSED, emit->operands.at, emit->operands.count, attrs,
                            group->reduce >= 0 ? 2 : 1, &emit->body->roots.at[0].node->type, chief->loc);
   fused->body = emit->body;
-  fused->is_backward = chief->is_backward;
-  emit_results(emit, group, fused, results, count);
+  fused->is_backward = true; /* a kernel that does some forward work belongs to forward */
+  for (int i = 0; i < group->members.count; i++)
+    fused->is_backward &= node_at(emit, group->members.at[i])->is_backward;
+  emit_results(emit, fused, results, count);
 }
 
 /* A kernel that copies: for a root or an operand of pack that has no kernel of its own. */

@@ -43,6 +43,9 @@ static FuseGroup first_group(FusePlan *plan, int id) {
              op_info[node->op].op_class == CLASS_CONTRACT) {
     group.shape = SHAPE_ALONE;
   }
+  bool is_backward = node->is_backward && node->op != OP_POOL_INDEX; /* which is small, and made early */
+  group.has_backward = is_backward;
+  group.has_early = !is_backward && plan->is_early[id];
   VEC_PUSH(plan->arena, group.members, id);
   return group;
 }
@@ -93,7 +96,9 @@ static bool same_columns(const Node *a, const Node *b) {
   return true;
 }
 
-/* What the union of two groups would be; false if their domains do not agree. */
+/* What the union of two groups would be; false if their domains do not agree, or if one belongs to
+ * the beginning and one to the end of the step: what backward computes from forward values alone
+ * would then be kept in between. Cross entropy is at the turning point, and may have both. */
 static bool combine(const FusePlan *plan, const FuseGroup *a, const FuseGroup *b, FuseGroup *out) {
   if (a->shape < b->shape) {
     const FuseGroup *swap = a;
@@ -101,6 +106,9 @@ static bool combine(const FusePlan *plan, const FuseGroup *a, const FuseGroup *b
     b = swap;
   }
   *out = *a;
+  out->has_early |= b->has_early;
+  out->has_backward |= b->has_backward;
+  if (out->has_early && out->has_backward) return false;
   if (b->shape == SHAPE_ALONE || a->elements == 0) return false;
   switch (a->shape) {
   case SHAPE_LOOP:
@@ -196,9 +204,12 @@ static bool is_within_bounds(const FusePlan *plan, const FuseGroup *x, const Fus
 }
 
 /* ── which merges come when ─────────────────────────────────────────────────────────────────── */
-/* Reads nothing of the contraction's size but the contraction. */
+/* Sums and relus that read nothing of the contraction's size but the contraction: libraries do these
+ * on the way. */
 static bool is_bias_epilogue(const FusePlan *plan, const FuseGroup *loop, int contract_group) {
   for (int i = 0; i < loop->members.count; i++) {
+    Op op = node_at(plan, loop->members.at[i])->op;
+    if (op != OP_ADD && op != OP_SELECT && op != OP_MAX) return false;
     const FuseUnit *unit = &plan->unit[loop->members.at[i]];
     for (int k = 0; k < unit->reads.count; k++) {
       int used = unit->reads.at[k].node;
@@ -252,12 +263,6 @@ static int compare_pairs(const void *left, const void *right) {
   return (x->b > y->b) - (x->b < y->b);
 }
 
-/* The union of a forward and a backward node would keep the latter's value through the whole step:
- * not worth a read, unless it is the index of a pooling, which is small. */
-static bool may_be_siblings(const Node *a, const Node *b) {
-  return a->is_backward == b->is_backward || a->op == OP_POOL_INDEX || b->op == OP_POOL_INDEX;
-}
-
 /* A unit with what it reads, and units that read the same. */
 static void find_pairs(Merge *merge) {
   FusePlan *plan = merge->plan;
@@ -267,11 +272,8 @@ static void find_pairs(Merge *merge) {
     for (int k = 0; plan->is_unit[i] && k < readers->count; k++)
       VEC_PUSH(plan->arena, merge->pairs, ((Pair){i, readers->at[k], bytes}));
     for (int k = 0; bytes >= SMALL_BYTES && k < readers->count; k++)
-      for (int m = k + 1; m < readers->count && m < k + SIBLING_READERS; m++) {
-        int a = readers->at[k], b = readers->at[m];
-        if (may_be_siblings(node_at(plan, a), node_at(plan, b)))
-          VEC_PUSH(plan->arena, merge->pairs, ((Pair){a, b, bytes}));
-      }
+      for (int m = k + 1; m < readers->count && m < k + SIBLING_READERS; m++)
+        VEC_PUSH(plan->arena, merge->pairs, ((Pair){readers->at[k], readers->at[m], bytes}));
   }
   if (merge->pairs.count) qsort(merge->pairs.at, (size_t)merge->pairs.count, sizeof(Pair), compare_pairs);
 }

@@ -44,6 +44,7 @@ typedef struct {
   int reduce;       /* ROW, COLUMN: the reduction that gives D and axes, or -1 */
   VEC(int) members; /* ascending */
   bool is_dead;     /* merged into another */
+  bool has_early, has_backward; /* members of the first part of the step, of the last */
 } FuseGroup;
 
 typedef struct {
@@ -51,6 +52,7 @@ typedef struct {
   const Graph *graph; /* prepared: see fuse_prepare */
   int count;          /* nodes */
   bool *is_live, *is_unit, *is_demanded; /* demanded: something outside of all kernels reads it */
+  bool *is_early;                        /* forward, and a contraction comes before the loss */
   int *group;                            /* of a unit; -1 for other nodes */
   FuseUnit *unit;                        /* by node */
   FuseReaders *readers;                  /* by node: the units that read it */

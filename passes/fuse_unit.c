@@ -84,24 +84,24 @@ static int op_cost(const Node *node) {
 /* What pulling a node means: the nodes computed, and the values read at the cone's foot. */
 typedef struct {
   int cost, nodes, reads;
-  int64_t bytes;     /* of the distinct values read */
-  int sources;       /* how many of the values read are as large as half of the node itself */
-  const Node *source; /* the only such, if it is one */
+  int sources;        /* how many of the values read have at least half as many elements */
+  int64_t bytes;      /* of those */
+  const Node *source; /* the only one, if it is one */
 } Cone;
 
 typedef struct {
   FusePlan *plan;
-  int *stamp, now;
+  int *stamp, now; /* stamp == now: in the cone walked last; now - 1: read at its foot */
 } ConeWalk;
 
 static void walk_cone(ConeWalk *walk, const Node *node, const Node *top, Cone *cone) {
-  if (walk->stamp[node->id] == walk->now) return;
-  walk->stamp[node->id] = walk->now;
-  if (node != top && (fuse_is_leaf(node) || walk->plan->is_unit[node->id])) {
-    int64_t bytes = type_bytes(&node->type);
+  if (walk->stamp[node->id] >= walk->now - 1) return;
+  bool is_foot = node != top && (fuse_is_leaf(node) || walk->plan->is_unit[node->id]);
+  walk->stamp[node->id] = walk->now - is_foot;
+  if (is_foot) {
     cone->reads++;
-    cone->bytes += bytes;
     if (fuse_elements(node) * 2 > fuse_elements(top)) {
+      cone->bytes += type_bytes(&node->type);
       cone->sources++;
       cone->source = node;
     }
@@ -114,7 +114,7 @@ static void walk_cone(ConeWalk *walk, const Node *node, const Node *top, Cone *c
 
 static Cone cone_of(ConeWalk *walk, const Node *node) {
   Cone cone = {0};
-  walk->now++;
+  walk->now += 2;
   walk_cone(walk, node, node, &cone);
   return cone;
 }
@@ -290,8 +290,19 @@ static void find_reads(ReadWalk *walk, const Node *node) {
   }
 }
 
+/* Forward nodes whose values still pass through a contraction on their way to the loss. */
+static void find_early(FusePlan *plan) {
+  for (int i = plan->count - 1; i >= 0; i--) {
+    const Node *node = plan->graph->nodes.at[i];
+    bool passes_on = !node->is_backward && plan->is_live[i] &&
+                     (plan->is_early[i] || op_info[node->op].op_class == CLASS_CONTRACT);
+    for (int k = 0; passes_on && k < node->input_count; k++) plan->is_early[node->input[k]->id] = true;
+  }
+}
+
 void fuse_choose_units(FusePlan *plan) {
   find_live(plan);
+  find_early(plan);
   find_demanded(plan);
   Users users = find_users(plan);
   ConeWalk cones = {.plan = plan, .stamp = ARENA_ARRAY(plan->arena, int, plan->count)};
