@@ -38,9 +38,10 @@ static void annotate(Module *module, LLVMValueRef function, const char *key, uns
       LLVMMetadataAsValue(context, LLVMMDNodeInContext2(context, parts, 3)));
 }
 
+/* alias -2: the result meets operands in no simple way, so none of them may be promised anything. */
 static bool is_aliased(const Job *job, int operand) {
   for (int i = 0; job->alias && i < job->result_count; i++)
-    if (job->alias[i] == operand) return true;
+    if (job->alias[i] == operand || job->alias[i] == -2) return true;
   return false;
 }
 
@@ -53,7 +54,7 @@ static void describe_parameter(Job *job, LLVMValueRef function, int p) {
                      : is_result ? &job->result_type[result]
                                  : NULL;
   bool is_shared =
-      is_operand ? is_aliased(job, p) : is_result && job->alias && job->alias[result] >= 0;
+      is_operand ? is_aliased(job, p) : is_result && job->alias && job->alias[result] != -1;
   if (!is_shared) module_parameter(module, function, p, "noalias", 0);
   if (is_operand && !is_shared) module_parameter(module, function, p, "readonly", 0);
   module_parameter(module, function, p, "nocapture", 0);

@@ -37,7 +37,7 @@ REAL *gemm_workspace(void *const *args);
 void gemm_epilogue(void *const *args, int batch, int row, int column, REAL value);
 
 #define ALWAYS static inline __attribute__((always_inline))
-#define SHARED static __attribute__((address_space(3)))
+#define SHARED static __attribute__((address_space(3), aligned(16)))
 enum { STEPS = 16, THREADS = 256, MAX_MICRO = 8, MAX_TILE = 16 * MAX_MICRO };
 
 SHARED REAL gemm_panel_a[STEPS][MAX_TILE + 4];
