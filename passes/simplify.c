@@ -3,7 +3,8 @@
  * products) and simplify_fold.c (constants).
  *
  * Invariant: no value changes by more than the rounding of constants taken together (x*a*b =
- * x*(ab)), NaN stays NaN, infinity stays infinity; of zeros the sign alone may change. */
+ * x*(ab)), NaN stays NaN, infinity stays infinity; of zeros the sign alone may change. Sums may be
+ * taken in another order, which of what is not finite keeps that it is not. */
 #include "passes/simplify.h"
 #include "passes/pass.h"
 #include <assert.h>
@@ -31,22 +32,23 @@ static Node *improve(Graph *graph, Node *node) {
   if (!better) better = simplify_sink(graph, node);
   if (!better) better = apply_table(simplify_math_rules, graph, node);
   if (!better) better = apply_table(simplify_move_rules, graph, node);
+  if (!better) better = apply_table(simplify_sum_rules, graph, node);
   assert(!better || type_equal(&better->type, &node->type));
   return better;
 }
 
 static Node *visit(Graph *fresh, const Node *old, Node **inputs, void *context) {
   Counter *counter = context;
-  int first = fresh->nodes.count;
   Node *node = graph_copy_node(fresh, old, inputs);
   for (int i = 0; i < CHAIN_LIMIT; i++) {
+    int first = fresh->nodes.count;
     Node *better = improve(fresh, node);
+    for (int k = first; k < fresh->nodes.count; k++)
+      fresh->nodes.at[k]->is_backward = old->is_backward;
     if (!better || better == node) break;
     node = better;
     counter->fired++;
   }
-  for (int i = first; i < fresh->nodes.count; i++)
-    fresh->nodes.at[i]->is_backward = old->is_backward;
   return node;
 }
 

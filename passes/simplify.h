@@ -13,7 +13,7 @@ typedef struct {
 } SimplifyRule;
 
 /* Each ends with a rule whose run is NULL. */
-extern const SimplifyRule simplify_math_rules[], simplify_move_rules[];
+extern const SimplifyRule simplify_math_rules[], simplify_move_rules[], simplify_sum_rules[];
 
 /* Any pointwise node: the const it is, if all its inputs are consts. */
 Node *simplify_fold(Graph *graph, Node *node);
