@@ -260,7 +260,7 @@ static Digit extract(Emitter *emitter, const Index *index, int64_t low, int64_t 
       to = k;
       unit = next;
     }
-    if (weight < high) from = k;
+    if (weight < high || weight % high) from = k; /* above, only whole wraps */
     weight = next;
   }
   if (low % unit) { /* no digit border divides the dimension: fall back to the element number */

@@ -1,0 +1,116 @@
+/* codegen_random: compiled CPU code against the interpreter, on random graphs: forward graphs and
+ * whole training steps. And: the bits do not depend on how work is split over threads. */
+#include "codegen_help.h"
+
+typedef struct {
+  Arena *arena;
+  Diag diag;
+  PassContext context;
+  Graph *reference[2], *planned[2];
+  HelpRun run;
+  int seed;
+} Case;
+
+static void compare(Case *c, const char *what, const char *name, const char *have, const Tensor *want) {
+  double worst = 0;
+  for (int64_t k = 0; k < shape_elements(&want->type.shape); k++) {
+    double x = help_load(have, want->type.dtype, k);
+    double y = want->f ? want->f[k] : (double)want->i[k];
+    double error = x == y || (isnan(x) && isnan(y)) ? 0 : fabs(x - y) / fmax(1, fabs(y));
+    if (!(error <= worst)) worst = error;
+    if (error <= (want->f ? 2e-4 : 0)) continue;
+    if (getenv("FT_SEED")) graph_print(c->planned[what[0] == 'e'], stderr);
+    fail_msg("seed %d: %s '%s' element %lld is %.9g, the interpreter says %.9g (FT_SEED=%d shows the "
+             "graph)", c->seed, what, name, (long long)k, x, y, c->seed);
+  }
+}
+
+/* Where the value of a root lies when the step has run. */
+static const char *root_place(Case *c, int which, const Root *root) {
+  const Plan *plan = c->run.code.plan;
+  const PlanGraph *graph = &plan->graph[which];
+  for (int i = 0; i < graph->outputs.count && root->kind != ROOT_ASSIGN; i++)
+    if (!strcmp(graph->outputs.at[i].name, root->name))
+      return c->run.arena[ARENA_OUTPUT] + graph->outputs.at[i].offset;
+  if (root->kind == ROOT_ASSIGN && !strcmp(root->name, "params"))
+    return c->run.arena[ARENA_PARAMS];
+  for (int i = 0; i < plan->states.count; i++)
+    if (!strcmp(plan->states.at[i].name, root->name))
+      return c->run.arena[ARENA_STATE] + plan->states.at[i].offset;
+  return NULL;
+}
+
+static void check_graph(Case *c, int which) {
+  Probe probe = {c->arena, c->reference[which], c->context.settings, (uint64_t)c->seed};
+  Probe places = {c->arena, c->planned[which], c->context.settings, (uint64_t)c->seed};
+  Tensor **values = probe_run(&probe, &c->diag);
+  assert_non_null(values);
+  help_fill(&c->run, c->planned[which], &places);
+  help_execute(&c->run, which, 1);
+  int compared = 0;
+  for (int i = 0; i < c->reference[which]->roots.count; i++) {
+    const Root *root = &c->reference[which]->roots.at[i];
+    const char *have = root_place(c, which, root);
+    if (!have) continue;
+    compare(c, which ? "eval root" : "train root", root->name, have, values[root->node->id]);
+    compared++;
+  }
+  assert_true(compared > 0);
+  size_t bytes[ARENA_COUNT];
+  char *first[ARENA_COUNT];
+  static const ArenaId kept[] = {ARENA_PARAMS, ARENA_GRADS, ARENA_STATE, ARENA_OUTPUT};
+  for (int k = 0; k < 4; k++) {
+    bytes[k] = (size_t)c->run.code.plan->arena_bytes[kept[k]];
+    first[k] = arena_alloc(c->arena, bytes[k] + 1);
+    memcpy(first[k], c->run.arena[kept[k]], bytes[k]);
+  }
+  for (int pieces = 2; pieces <= 7; pieces += 5) {
+    help_fill(&c->run, c->planned[which], &places);
+    help_execute(&c->run, which, pieces);
+    for (int k = 0; k < 4; k++)
+      if (memcmp(first[k], c->run.arena[kept[k]], bytes[k]))
+        fail_msg("seed %d: %d pieces give other bits in the arena %s", c->seed, pieces,
+                 arena_text(kept[k]));
+  }
+}
+
+/* Each pass that may be left out is left out in turn. */
+static const char *const disabled[] = {NULL,   "layout", "simplify,simplify2",
+                                       "shapes", "cse,cse2", "dce,dce2"};
+
+static void run_case(int seed, int size) {
+  Case c = {.arena = arena_new(), .seed = seed};
+  c.context = help_context(c.arena, &c.diag);
+  Graph *graph = graph_random(c.arena, (uint64_t)seed, size);
+  c.reference[0] = help_pass(&c.context, graph, to_step);
+  c.reference[1] = graph;
+  Program program = {.arena = c.arena,
+                     .model_name = "random",
+                     .path = "random.ft",
+                     .train = graph,
+                     .eval = graph_random(c.arena, (uint64_t)seed, size),
+                     .settings = c.context.settings};
+  PassOptions options = {.verify = true,
+                         .disable = disabled[seed % (int)(sizeof disabled / sizeof *disabled)]};
+  if (!passes_run(&program, &c.diag, &options, false)) fail_msg("seed %d: passes failed", seed);
+  c.planned[0] = program.train;
+  c.planned[1] = program.eval;
+  c.diag.out = stderr;
+  help_compile(&c.run, c.arena, &c.diag, &program);
+  for (int g = 0; g < 2; g++) check_graph(&c, g);
+  help_free(&c.run);
+  arena_free(c.arena);
+}
+
+static void random_graphs(void **state) {
+  (void)state;
+  const char *only = getenv("FT_SEED");
+  int count = help_random_count(40);
+  for (int seed = only ? atoi(only) : 0; seed < (only ? atoi(only) + 1 : count); seed++)
+    run_case(seed, 4 + seed % 30);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(random_graphs)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
