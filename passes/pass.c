@@ -104,8 +104,8 @@ static bool ensure_folder(Diag *diag, const char *path) {
 }
 
 /* ── running one pass ───────────────────────────────────────────────────────────────────────── */
-static Graph *run_pass(PassContext *context, const PassInfo *info, Graph *before, bool verify,
-                       const char *folder) {
+Graph *passes_run_one(PassContext *context, const PassInfo *info, Graph *before, bool verify,
+                      const char *folder) {
   int errors = context->diag->errors;
   if (verify && !graph_verify(before, info->before, context->diag)) {
     diag_note(context->diag, (Loc){0}, "the graph is not fit for pass '%s'", info->name);
@@ -132,7 +132,7 @@ Graph *passes_run_named(PassContext *context, Graph *graph, const char *names) {
     size_t length = strcspn(at, ",");
     int pass = require_pass(context->arena, context->diag, at, length);
     if (pass < 0) return NULL;
-    graph = run_pass(context, &pass_info[pass], graph, true, NULL);
+    graph = passes_run_one(context, &pass_info[pass], graph, true, NULL);
     at += length + (at[length] == ',');
   }
   return graph;
@@ -169,8 +169,8 @@ static bool run_on(Pipeline *pipeline, int pass, Graph **graph, bool is_train) {
   if (!*graph) return true;
   pipeline->context.is_train = is_train;
   double start = now();
-  Graph *after = run_pass(&pipeline->context, &pass_info[pass], *graph, pipeline->options->verify,
-                          pipeline->options->dump_dir);
+  Graph *after = passes_run_one(&pipeline->context, &pass_info[pass], *graph,
+                                pipeline->options->verify, pipeline->options->dump_dir);
   pipeline->seconds[pass] += now() - start;
   if (!after || !dump_if_changed(pipeline, pass, *graph, after)) return false;
   *graph = after;

@@ -37,6 +37,10 @@ typedef struct {
 
 /* Runs the pipeline over both graphs of the program, in place. False if a pass failed (diag). */
 bool passes_run(Program *program, Diag *diag, const PassOptions *options, bool for_gpu);
+/* Runs one pass over one graph, verifying the stage before and after if `verify`. NULL with errors in
+ * diag if it failed; a fault of the pass leaves a reproducer in `folder` (NULL: "."). */
+Graph *passes_run_one(PassContext *context, const PassInfo *info, Graph *graph, bool verify,
+                      const char *folder);
 /* Runs the named passes over one graph (ftopt): names separated by commas. NULL if one failed. */
 Graph *passes_run_named(PassContext *context, Graph *graph, const char *names);
 #define PASS(name, before, after, contract) Graph *pass_##name(PassContext *, Graph *);
