@@ -96,6 +96,15 @@ static bool same_columns(const Node *a, const Node *b) {
   return true;
 }
 
+/* May the unit be computed element by element of a contraction's result? */
+static bool fits_epilogue(const FusePlan *plan, int id, const Shape *result) {
+  const Shape *own = &node_at(plan, id)->type.shape;
+  if (!plan->unit[id].is_simple) return false;
+  if (shape_equal(own, result)) return true;
+  return plan->unit[id].is_flat && own->rank > 0 && result->rank == 2 &&
+         own->dim[own->rank - 1] == result->dim[1];
+}
+
 /* What the union of two groups would be; false if their domains do not agree, or if one belongs to
  * the beginning and one to the end of the step: what backward computes from forward values alone
  * would then be kept in between. Cross entropy is at the turning point, and may have both. */
@@ -123,10 +132,7 @@ static bool combine(const FusePlan *plan, const FuseGroup *a, const FuseGroup *b
   case SHAPE_CONTRACT:
     if (b->shape != SHAPE_LOOP || a->elements != b->elements) return false;
     for (int i = 0; i < b->members.count; i++)
-      if (!plan->unit[b->members.at[i]].is_simple ||
-          !shape_equal(&node_at(plan, b->members.at[i])->type.shape,
-                       &node_at(plan, a->contract)->type.shape))
-        return false;
+      if (!fits_epilogue(plan, b->members.at[i], &node_at(plan, a->contract)->type.shape)) return false;
     return true;
   case SHAPE_ALONE:
     break;

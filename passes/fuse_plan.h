@@ -24,6 +24,8 @@ typedef struct {
   VEC(FuseRead) reads;
   int nodes;      /* in the cone between this unit and what it reads */
   bool is_simple; /* the cone is pointwise, broadcasts, views and constants only */
+  bool is_flat;   /* what it broadcasts is one number or a vector along the last dimension, so that
+                     all other dimensions may be seen as one */
 } FuseUnit;
 
 typedef VEC(int) FuseReaders;

@@ -255,6 +255,13 @@ static void add_read(ReadWalk *walk, const Node *node, int64_t divisor) {
   VEC_PUSH(walk->plan->arena, walk->unit->reads, ((FuseRead){node->id, divisor}));
 }
 
+static bool broadcasts_vector(const Node *node) {
+  const Shape *to = &node->type.shape, *from = &node->input[0]->type.shape;
+  int64_t length = to->dim[to->rank - 1];
+  return fuse_elements(node->input[0]) == 1 ||
+         (fuse_elements(node->input[0]) == length && from->dim[from->rank - 1] == length);
+}
+
 static void walk_reads(ReadWalk *walk, const Node *node, int64_t divisor) {
   bool is_filler = node->op == OP_CONST || node->op == OP_IOTA; /* never read from memory */
   if (!is_filler && (walk->plan->is_unit[node->id] || fuse_is_leaf(node))) {
@@ -272,6 +279,7 @@ static void walk_reads(ReadWalk *walk, const Node *node, int64_t divisor) {
   bool is_simple = op_info[node->op].op_class == CLASS_POINTWISE || node->op == OP_BROADCAST ||
                    node->op == OP_RESHAPE || node->op == OP_CONST;
   walk->unit->is_simple &= is_simple;
+  walk->unit->is_flat &= node->op != OP_BROADCAST || broadcasts_vector(node);
   for (int i = 0; i < node->input_count; i++)
     walk_reads(walk, node->input[i], step_divisor(node, divisor));
 }
@@ -281,6 +289,7 @@ static void find_reads(ReadWalk *walk, const Node *node) {
   walk->unit = &walk->plan->unit[node->id];
   walk->unit->nodes = 1;
   walk->unit->is_simple = op_info[node->op].op_class == CLASS_POINTWISE;
+  walk->unit->is_flat = true;
   walk->now++;
   for (int i = 0; i < node->input_count; i++) {
     if (needs_memory(node->op))
