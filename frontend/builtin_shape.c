@@ -250,30 +250,28 @@ static Value run_split(Call *call) {
   return value_sequence(VALUE_TUPLE, items, (int)count);
 }
 
-/* pad(x, [[1, 1], [0, 2]], value=0): a pair for each dimension, or for the last ones. */
+/* One number for each dimension. */
+static bool margins(Call *call, int index, int rank, int64_t out[MAX_RANK]) {
+  Value *v = &call->arg[index];
+  bool fine = (v->kind == VALUE_LIST || v->kind == VALUE_TUPLE) && v->count == rank;
+  for (int i = 0; fine && i < rank; i++) fine = value_to_int(&v->items[i], &out[i]);
+  return fine || builder_fail(call->b, call->at[index],
+                              "pad() needs %d numbers here, one for each dimension, not %s", rank,
+                              value_text(call->b->arena, v));
+}
+
+/* pad(x, low=(1, 0), high=(0, 2), value=0) */
 static Value run_pad(Call *call) {
-  Builder *b = call->b;
   Node *x = builtin_tensor(call, 0);
   double value;
-  Value *pairs = &call->arg[1];
-  if (!x || !builtin_number(call, 2, 0, &value)) return value_error();
-  int rank = x->type.shape.rank;
   int64_t low[MAX_RANK] = {0}, high[MAX_RANK] = {0};
-  bool fine = (pairs->kind == VALUE_LIST || pairs->kind == VALUE_TUPLE) && pairs->count <= rank;
-  for (int i = 0; fine && i < pairs->count; i++) {
-    Value *pair = &pairs->items[i];
-    int axis = rank - pairs->count + i;
-    fine = (pair->kind == VALUE_LIST || pair->kind == VALUE_TUPLE) && pair->count == 2 &&
-           value_to_int(&pair->items[0], &low[axis]) && value_to_int(&pair->items[1], &high[axis]);
-  }
-  if (!fine) {
-    builder_fail(b, call->at[1], "pad() needs a list of pairs [before, after], one for each of the "
-                                 "last dimensions");
+  if (!x || !margins(call, 1, x->type.shape.rank, low) ||
+      !margins(call, 2, x->type.shape.rank, high) || !builtin_number(call, 3, 0, &value))
     return value_error();
-  }
+  int rank = x->type.shape.rank;
   Attr attrs[3] = {attr_float(ATTR_VALUE, value), attr_ints(ATTR_LOW, low, rank),
                    attr_ints(ATTR_HIGH, high, rank)};
-  return value_tensor(tensor_node(b, OP_PAD, &x, 1, attrs, 3, NULL, call->loc));
+  return value_tensor(tensor_node(call->b, OP_PAD, &x, 1, attrs, 3, NULL, call->loc));
 }
 
 static Value run_gather(Call *call) {
@@ -350,7 +348,7 @@ const Builtin builtin_shape[] = {
     {"concat", "tensors axis=", run_concat, 0},
     {"stack", "tensors axis=", run_stack, 0},
     {"split", "x parts axis=", run_split, 0},
-    {"pad", "x pairs value=", run_pad, 0},
+    {"pad", "x low high value=", run_pad, 0},
     {"gather", "table index", run_gather, 0},
     {"embed", "table ids", run_gather, 0},
     {"iota", "shape axis= dtype=", run_iota, 0},
