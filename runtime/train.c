@@ -195,7 +195,7 @@ static void say_header(Training *training) {
           (long long)source_samples(training->train), valid, (long long)training->batch,
           (long long)training->steps_per_epoch, (long long)training->total_steps);
   if (training->options->deterministic)
-    log_say(training->log, "deterministic: results on %s do not depend on timing or threads",
+    log_say(training->log, "deterministic: with the same threads, every run on %s gives the same bits",
             exec_device_text(training->exec));
   text_free(&memory);
 }

@@ -18,9 +18,9 @@ Status train_set(Plan *plan, const char *assignment) {
                          nearest ? "; did you mean '" : "", nearest ? nearest : "",
                          nearest ? "'?" : "");
   } else if (setting_info[index].when == WHEN_STATIC) {
-    status = status_fail(STATUS_USER, "--set %s: %s shapes the compiled code; compile again with "
+    status = status_fail(STATUS_USER, "--set %s: %s shapes the compiled code; recompile with "
                                       "ftc --set %s",
-                         assignment, key, assignment);
+                         assignment, setting_info[index].key, assignment);
   } else if (setting_info[index].when == WHEN_DERIVED) {
     status = status_fail(STATUS_USER, "--set %s: %s is computed from the data and train.epochs",
                          assignment, key);

@@ -79,7 +79,7 @@ static int command_index(int command) {
 }
 
 static int usage_error(const char *format, const char *what, const char *more) {
-  fputs("ftrun: ", stderr);
+  fputs("error: ", stderr);
   fprintf(stderr, format, what, more);
   fputs("\nftrun --help shows what it takes\n", stderr);
   return EXIT_USAGE;
@@ -277,17 +277,17 @@ static int compile(Line *line, const char *source, const char *artifact) {
   pid_t child = fork();
   if (child == 0) {
     execvp(compiler, (char **)(uintptr_t)arguments);
-    fprintf(stderr, "ftrun: cannot run the compiler %s: %s\n", compiler, strerror(errno));
+    fprintf(stderr, "error: cannot run the compiler %s: %s\n", compiler, strerror(errno));
     _exit(127);
   }
   int status;
   while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR) {}
   if (child < 0) {
-    fprintf(stderr, "ftrun: cannot start the compiler: %s\n", strerror(errno));
+    fprintf(stderr, "error: cannot start the compiler: %s\n", strerror(errno));
     return 3;
   }
   if (WIFEXITED(status)) return WEXITSTATUS(status) == 127 ? 1 : WEXITSTATUS(status);
-  fprintf(stderr, "ftrun: the compiler %s ended by signal %d\n", compiler, WTERMSIG(status));
+  fprintf(stderr, "error: the compiler %s ended by signal %d\n", compiler, WTERMSIG(status));
   return 3;
 }
 
@@ -296,7 +296,7 @@ static int compile(Line *line, const char *source, const char *artifact) {
 static int report(Status status) {
   if (status != STATUS_OK) {
     fflush(stdout);
-    fprintf(stderr, "ftrun: error: %s\n", status_message());
+    fprintf(stderr, "error: %s\n", status_message());
   }
   return status;
 }
@@ -358,7 +358,7 @@ static int run_source(Line *line) {
   Text path = {0};
   text_printf(&path, "%s/ftrun-XXXXXX", folder && folder[0] ? folder : "/tmp");
   if (!mkdtemp(path.at)) {
-    fprintf(stderr, "ftrun: error: cannot make a folder for the compiled model: %s: %s\n", path.at,
+    fprintf(stderr, "error: cannot make a folder for the compiled model: %s: %s\n", path.at,
             strerror(errno));
     text_free(&path);
     return errno == ENOSPC ? 3 : 1;
@@ -396,7 +396,7 @@ int main(int argc, char **argv) {
   if (line.train.run.artifact && ends_with(line.train.run.artifact, ".ft"))
     return run_source(&line);
   if (line.pass_count) {
-    fprintf(stderr, "ftrun: error: %s %s is for .ft files; %s is compiled already\n", line.pass[0],
+    fprintf(stderr, "error: %s %s is for .ft files; %s is compiled already\n", line.pass[0],
             line.pass[1], line.train.run.artifact);
     return 1;
   }
