@@ -251,7 +251,8 @@ static void dots(void **state) {
     for (int t = 0; t < 4; t++) {
       int ta = t & 1, tb = t >> 1;
       int m = (int)sizes[i][1], k = (int)sizes[i][2], n = (int)sizes[i][3];
-      snprintf(batch, sizeof batch, sizes[i][0] ? "%d," : "", (int)sizes[i][0]);
+      batch[0] = 0;
+      if (sizes[i][0]) snprintf(batch, sizeof batch, "%d,", (int)sizes[i][0]);
       snprintf(body, sizeof body,
                "%%a = param {name=\"a\"} : f32[%s%d,%d]\n%%b = param {name=\"b\"} : f32[%s%d,%d]\n"
                "%%y = dot %%a, %%b {ta=%s, tb=%s} : f32[%s%d,%d]",
