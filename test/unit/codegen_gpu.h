@@ -1,0 +1,260 @@
+/* codegen_gpu: runs the code made for the GPU on the host, before it becomes PTX: the optimised
+ * LLVM IR, its GPU intrinsics replaced by functions here, compiled in memory. Each thread of a
+ * block is a fiber, so barriers and shuffles are real, and a divergent one is reported. */
+#ifndef FT_TEST_CODEGEN_GPU_H
+#define FT_TEST_CODEGEN_GPU_H
+#include "base/text.h"
+#include "codegen/module.h"
+#include <llvm-c/IRReader.h>
+#include <llvm-c/LLJIT.h>
+#include <llvm-c/Orc.h>
+#include <llvm-c/Target.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { GPU_STACK = 1 << 16, GPU_MAX_THREADS = 256, GPU_MAX_ARGS = 64 };
+enum { GPU_READY, GPU_AT_BARRIER, GPU_AT_EXCHANGE, GPU_DONE };
+
+typedef struct {
+  void *stack_pointer;
+  int state;
+  uint64_t value, lanes[32]; /* offered, and what the warp offered */
+} GpuThread;
+
+static struct {
+  GpuThread thread[GPU_MAX_THREADS];
+  char *stacks;
+  void *scheduler;
+  int current, count;
+  unsigned block[3];
+  void *address, **args;
+  int arg_count;
+} gpu;
+
+/* Saves the callee-saved registers and the stack of the running fiber, goes on with another. */
+void gpu_switch(void **save, void *load);
+__asm__(".text\n.type gpu_switch,@function\ngpu_switch:\n"
+        "push %rbp\npush %rbx\npush %r12\npush %r13\npush %r14\npush %r15\n"
+        "mov %rsp, (%rdi)\nmov %rsi, %rsp\n"
+        "pop %r15\npop %r14\npop %r13\npop %r12\npop %rbx\npop %rbp\nret\n");
+
+static void gpu_wait(int state) {
+  GpuThread *self = &gpu.thread[gpu.current];
+  self->state = state;
+  gpu_switch(&self->stack_pointer, gpu.scheduler);
+}
+
+static void gpu_barrier(void) { gpu_wait(GPU_AT_BARRIER); }
+static void gpu_bar_sync(int32_t id) {
+  (void)id;
+  gpu_wait(GPU_AT_BARRIER);
+}
+static uint64_t *gpu_exchange(uint64_t value) {
+  gpu.thread[gpu.current].value = value;
+  gpu_wait(GPU_AT_EXCHANGE);
+  return gpu.thread[gpu.current].lanes;
+}
+static int32_t gpu_shuffle_i32(int32_t members, int32_t value, int32_t mask, int32_t clamp) {
+  (void)members, (void)clamp;
+  int lane = gpu.current % 32;
+  return (int32_t)gpu_exchange((uint32_t)value)[lane ^ mask];
+}
+static float gpu_shuffle_f32(int32_t members, float value, int32_t mask, int32_t clamp) {
+  int32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  bits = gpu_shuffle_i32(members, bits, mask, clamp);
+  memcpy(&value, &bits, sizeof bits);
+  return value;
+}
+static int32_t gpu_ballot(int32_t members, bool vote) {
+  (void)members;
+  uint64_t *lanes = gpu_exchange(vote);
+  uint32_t bits = 0;
+  for (int i = 0; i < 32; i++) bits |= (uint32_t)(lanes[i] & 1) << i;
+  return (int32_t)bits;
+}
+static int32_t gpu_thread_x(void) { return gpu.current; }
+static int32_t gpu_block_x(void) { return (int32_t)gpu.block[0]; }
+static int32_t gpu_block_y(void) { return (int32_t)gpu.block[1]; }
+static int32_t gpu_block_z(void) { return (int32_t)gpu.block[2]; }
+
+static const struct {
+  const char *intrinsic, *name;
+  void *address;
+} gpu_functions[] = {
+    {"@llvm.nvvm.read.ptx.sreg.tid.x", "gpu_thread_x", gpu_thread_x},
+    {"@llvm.nvvm.read.ptx.sreg.ctaid.x", "gpu_block_x", gpu_block_x},
+    {"@llvm.nvvm.read.ptx.sreg.ctaid.y", "gpu_block_y", gpu_block_y},
+    {"@llvm.nvvm.read.ptx.sreg.ctaid.z", "gpu_block_z", gpu_block_z},
+    {"@llvm.nvvm.shfl.sync.bfly.i32", "gpu_shuffle_i32", gpu_shuffle_i32},
+    {"@llvm.nvvm.shfl.sync.bfly.f32", "gpu_shuffle_f32", gpu_shuffle_f32},
+    {"@llvm.nvvm.vote.ballot.sync", "gpu_ballot", gpu_ballot},
+    {"@llvm.nvvm.barrier0", "gpu_barrier", gpu_barrier},
+    {"@llvm.nvvm.bar.sync", "gpu_bar_sync", gpu_bar_sync},
+};
+enum { GPU_FUNCTIONS = sizeof gpu_functions / sizeof *gpu_functions };
+
+static void gpu_replace(Text *out, const char *text) {
+  static const struct {
+    const char *from, *to;
+  } plain[] = {
+      {"ptr addrspace(3)", "ptr"},
+      {"addrspace(3) ", ""},
+      {"ptx_kernel ", ""},
+      {"\"target-features\"=\"+ptx70\"", ""},
+      {"\"target-cpu\"=\"sm_80\"", ""},
+  };
+  while (*text) {
+    if (!strncmp(text, "\ntarget ", 8)) { /* layout and triple: the host's */
+      text = strchr(text + 1, '\n');
+      continue;
+    }
+    bool found = false;
+    for (size_t i = 0; !found && i < sizeof plain / sizeof *plain; i++) {
+      size_t length = strlen(plain[i].from);
+      if (strncmp(text, plain[i].from, length)) continue;
+      text_append(out, plain[i].to, strlen(plain[i].to));
+      text += length;
+      found = true;
+    }
+    for (int i = 0; !found && i < GPU_FUNCTIONS; i++) {
+      size_t length = strlen(gpu_functions[i].intrinsic);
+      if (strncmp(text, gpu_functions[i].intrinsic, length)) continue;
+      text_printf(out, "@%s", gpu_functions[i].name);
+      text += length;
+      found = true;
+    }
+    if (!found) text_append(out, text++, 1);
+  }
+}
+
+static void gpu_check(LLVMErrorRef error) {
+  if (!error) return;
+  fprintf(stderr, "codegen_gpu: %s\n", LLVMGetErrorMessage(error));
+  abort();
+}
+
+/* The module, ready to run. Its entries are found with gpu_kernel. */
+static inline LLVMOrcLLJITRef gpu_load(LLVMModuleRef module) {
+  LLVMInitializeX86TargetInfo();
+  LLVMInitializeX86Target();
+  LLVMInitializeX86TargetMC();
+  LLVMInitializeX86AsmPrinter();
+  char *printed = LLVMPrintModuleToString(module);
+  Text text = {0};
+  gpu_replace(&text, printed);
+  LLVMDisposeMessage(printed);
+  LLVMOrcThreadSafeContextRef safe = LLVMOrcCreateNewThreadSafeContext();
+  LLVMContextRef context = LLVMOrcThreadSafeContextGetContext(safe);
+  LLVMMemoryBufferRef buffer =
+      LLVMCreateMemoryBufferWithMemoryRangeCopy(text_cstr(&text), text.count, "gpu");
+  LLVMModuleRef parsed;
+  char *message = NULL;
+  if (LLVMParseIRInContext(context, buffer, &parsed, &message)) {
+    fprintf(stderr, "codegen_gpu: %s\n", message);
+    abort();
+  }
+  text_free(&text);
+  LLVMOrcLLJITRef jit;
+  gpu_check(LLVMOrcCreateLLJIT(&jit, NULL));
+  LLVMOrcJITDylibRef library = LLVMOrcLLJITGetMainJITDylib(jit);
+  LLVMOrcCSymbolMapPair symbols[GPU_FUNCTIONS + 4];
+  for (int i = 0; i < GPU_FUNCTIONS; i++)
+    symbols[i] =
+        (LLVMOrcCSymbolMapPair){LLVMOrcLLJITMangleAndIntern(jit, gpu_functions[i].name),
+                                {(LLVMOrcExecutorAddress)(uintptr_t)gpu_functions[i].address,
+                                 {LLVMJITSymbolGenericFlagsExported, 0}}};
+  gpu_check(LLVMOrcJITDylibDefine(library, LLVMOrcAbsoluteSymbols(symbols, GPU_FUNCTIONS)));
+  LLVMOrcDefinitionGeneratorRef process; /* memcpy, fmaf and the like */
+  gpu_check(LLVMOrcCreateDynamicLibrarySearchGeneratorForProcess(
+      &process, LLVMOrcLLJITGetGlobalPrefix(jit), NULL, NULL));
+  LLVMOrcJITDylibAddGenerator(library, process);
+  gpu_check(
+      LLVMOrcLLJITAddLLVMIRModule(jit, library, LLVMOrcCreateNewThreadSafeModule(parsed, safe)));
+  LLVMOrcDisposeThreadSafeContext(safe);
+  return jit;
+}
+
+static inline void *gpu_kernel(LLVMOrcLLJITRef jit, const char *name) {
+  LLVMOrcExecutorAddress address;
+  gpu_check(LLVMOrcLLJITLookup(jit, &address, name));
+  return (void *)(uintptr_t)address;
+}
+
+/* More pointers than the kernel takes do no harm in this calling convention. */
+#define GPU_P8 void *, void *, void *, void *, void *, void *, void *, void *
+#define GPU_A8(i) a[i], a[i + 1], a[i + 2], a[i + 3], a[i + 4], a[i + 5], a[i + 6], a[i + 7]
+static void gpu_fiber(void) {
+  void **a = gpu.args;
+  typedef void Kernel(GPU_P8, GPU_P8, GPU_P8, GPU_P8, GPU_P8, GPU_P8, GPU_P8, GPU_P8);
+  ((Kernel *)gpu.address)(GPU_A8(0), GPU_A8(8), GPU_A8(16), GPU_A8(24), GPU_A8(32), GPU_A8(40),
+                          GPU_A8(48), GPU_A8(56));
+  gpu_wait(GPU_DONE);
+}
+
+static void gpu_start_thread(int i) {
+  uintptr_t top = (uintptr_t)gpu.stacks + (uintptr_t)(i + 1) * GPU_STACK;
+  void **stack = (void **)(top & ~(uintptr_t)15);
+  *--stack = NULL; /* as if called */
+  *--stack = (void *)(uintptr_t)gpu_fiber;
+  for (int k = 0; k < 6; k++) *--stack = NULL;
+  gpu.thread[i].stack_pointer = stack;
+  gpu.thread[i].state = GPU_READY;
+}
+
+static void gpu_run_until_wait(int i) {
+  gpu.current = i;
+  gpu.thread[i].state = GPU_READY;
+  gpu_switch(&gpu.scheduler, gpu.thread[i].stack_pointer);
+}
+
+/* NULL, or what went wrong. */
+static const char *gpu_settle(void) {
+  for (int warp = 0; warp < gpu.count; warp += 32) {
+    int exchanging = 0, others = 0;
+    for (int i = warp; i < warp + 32; i++)
+      gpu.thread[i].state == GPU_AT_EXCHANGE ? exchanging++ : others++;
+    if (!exchanging) continue;
+    if (others) return "a shuffle that not all lanes of a warp reach";
+    uint64_t lanes[32];
+    for (int i = 0; i < 32; i++) lanes[i] = gpu.thread[warp + i].value;
+    for (int i = warp; i < warp + 32; i++) {
+      memcpy(gpu.thread[i].lanes, lanes, sizeof lanes);
+      gpu.thread[i].state = GPU_READY;
+    }
+  }
+  int waiting = 0, ready = 0, done = 0;
+  for (int i = 0; i < gpu.count; i++) {
+    waiting += gpu.thread[i].state == GPU_AT_BARRIER;
+    ready += gpu.thread[i].state == GPU_READY;
+    done += gpu.thread[i].state == GPU_DONE;
+  }
+  if (ready || !waiting) return NULL;
+  if (done) return "a barrier that not all threads reach";
+  for (int i = 0; i < gpu.count; i++) gpu.thread[i].state = GPU_READY;
+  return NULL;
+}
+
+static inline const char *gpu_launch(void *address, const KernelLaunch *launch, void **args) {
+  if (!gpu.stacks) gpu.stacks = malloc((size_t)GPU_STACK * GPU_MAX_THREADS);
+  gpu.address = address;
+  gpu.args = args;
+  gpu.count = (int)launch->block[0];
+  for (gpu.block[2] = 0; gpu.block[2] < launch->grid[2]; gpu.block[2]++)
+    for (gpu.block[1] = 0; gpu.block[1] < launch->grid[1]; gpu.block[1]++)
+      for (gpu.block[0] = 0; gpu.block[0] < launch->grid[0]; gpu.block[0]++) {
+        for (int i = 0; i < gpu.count; i++) gpu_start_thread(i);
+        for (bool any = true; any;) {
+          any = false;
+          for (int i = 0; i < gpu.count; i++)
+            if (gpu.thread[i].state == GPU_READY) gpu_run_until_wait(i);
+          const char *wrong = gpu_settle();
+          if (wrong) return wrong;
+          for (int i = 0; i < gpu.count; i++) any = any || gpu.thread[i].state == GPU_READY;
+        }
+      }
+  return NULL;
+}
+#endif

@@ -1,0 +1,295 @@
+/* codegen_nvptx: GPU kernels compute what the interpreter does: every kernel of random steps, and
+ * graphs written to reach each path of each skeleton, run on the host thread by thread (see
+ * codegen_gpu.h). Results and workspace lie between guards, so that a stray write is seen. */
+#include "codegen/nvptx.h"
+#include "codegen/target.h"
+#include "codegen_gpu.h"
+#include "passes/fuse.h"
+#include "passes_help.h"
+
+typedef struct {
+  const Node *node;
+  Kernel kernel;
+} Made;
+typedef struct {
+  Arena *arena;
+  Diag *diag;
+  const Graph *graph;
+  Tensor **values, **rounded; /* exact, and with f32 arithmetic: how much rounding matters */
+  Tensor **actual;            /* what the kernels gave: the operands of later kernels */
+  VEC(Made) made;
+} Case;
+
+enum { GUARD = 256 };
+
+static void write_memory(const Tensor *tensor, char *to) {
+  DType dtype = tensor->type.dtype;
+  for (int64_t i = 0; i < shape_elements(&tensor->type.shape); i++) {
+    double f = tensor->f ? tensor->f[i] : 0;
+    int64_t n = tensor->i ? tensor->i[i] : 0;
+    switch (dtype) {
+    case DT_F32:
+      ((float *)to)[i] = (float)f;
+      break;
+    case DT_F64:
+      ((double *)to)[i] = f;
+      break;
+    case DT_F16:
+      ((_Float16 *)to)[i] = (_Float16)f;
+      break;
+    case DT_BF16: {
+      float wide = (float)f;
+      memcpy(to + 2 * i, (char *)&wide + 2, 2);
+      break;
+    }
+    case DT_I64:
+      ((int64_t *)to)[i] = n;
+      break;
+    case DT_I32:
+    case DT_U32:
+      ((int32_t *)to)[i] = (int32_t)n;
+      break;
+    default:
+      to[i] = (char)n;
+      break;
+    }
+  }
+}
+
+static double read_memory(DType dtype, const char *from, int64_t i) {
+  switch (dtype) {
+  case DT_F32:
+    return (double)((const float *)from)[i];
+  case DT_F64:
+    return ((const double *)from)[i];
+  case DT_F16:
+    return (double)((const _Float16 *)from)[i];
+  case DT_BF16: {
+    uint32_t bits = (uint32_t)((const uint16_t *)from)[i] << 16;
+    float wide;
+    memcpy(&wide, &bits, 4);
+    return (double)wide;
+  }
+  case DT_I64:
+    return (double)((const int64_t *)from)[i];
+  case DT_I32:
+    return ((const int32_t *)from)[i];
+  case DT_U32:
+    return ((const uint32_t *)from)[i];
+  default:
+    return (double)((const uint8_t *)from)[i];
+  }
+}
+
+/* bytes with guards on both sides, aligned as the plan promises; contents are poison. */
+static char *guarded(int64_t bytes) {
+  size_t size = ((size_t)bytes + 2 * GUARD + 63) / 64 * 64;
+  char *base = aligned_alloc(64, size);
+  memset(base, 0x7f, size);
+  return base + GUARD;
+}
+static void check_guards(const char *memory, int64_t bytes, const char *what) {
+  for (int i = 1; i <= GUARD; i++) {
+    if (memory[-i] != 0x7f) fail_msg("%s: a write %d bytes before its buffer", what, i);
+    if (i < GUARD && memory[bytes + i - 1] != 0x7f)
+      fail_msg("%s: a write %d bytes behind its buffer", what, i);
+  }
+}
+
+static Tensor *read_tensor(const Case *one, Type type, const char *from) {
+  Tensor *tensor = tensor_new(one->arena, type);
+  for (int64_t i = 0; i < shape_elements(&type.shape); i++) {
+    double value = read_memory(type.dtype, from, i);
+    if (tensor->f)
+      tensor->f[i] = value;
+    else
+      tensor->i[i] = (int64_t)value;
+  }
+  return tensor;
+}
+
+/* Nodes that are no kernels: leaves, views, and the furniture of the step. */
+static Tensor *plain_value(const Case *one, const Node *node) {
+  if (node->op == OP_PACK) {
+    Tensor *all = tensor_new(one->arena, node->type);
+    for (int i = 0; i < node->input_count; i++)
+      for (int64_t k = 0; k < shape_elements(&node->input[i]->type.shape); k++)
+        all->f[node_attr(node, ATTR_OFFSETS)->ints[i] + k] = one->actual[node->input[i]->id]->f[k];
+    return all;
+  }
+  if (node->op != OP_RESHAPE && node->op != OP_ASSIGN) return one->values[node->id];
+  Tensor *view = ARENA_NEW(one->arena, Tensor);
+  *view = *one->actual[node->input[0]->id];
+  view->type = node->type;
+  return view;
+}
+
+static int result_id(const Case *one, const Node *node, int result) {
+  if (node->op != OP_FUSED) return node->id;
+  for (int i = 0; i < one->graph->nodes.count; i++) {
+    const Node *user = one->graph->nodes.at[i];
+    if (user->op == OP_RESULT && user->input[0] == node && node_int(user, ATTR_INDEX, 0) == result)
+      return user->id;
+  }
+  return -1; /* nobody wants it */
+}
+
+static void compare(const Case *one, const char *name, int id, const char *got) {
+  const Tensor *wanted = one->values[id], *rounded = one->rounded[id];
+  DType dtype = wanted->type.dtype;
+  double scale = 0, noise = 0, limit = dtype == DT_F64 ? 1e-11 : dtype == DT_F32 ? 3e-5 : 0.02;
+  int64_t count = shape_elements(&wanted->type.shape);
+  for (int64_t i = 0; wanted->f && i < count; i++) {
+    if (!isfinite(wanted->f[i]) || !isfinite(rounded->f[i])) continue;
+    scale = fmax(scale, fabs(wanted->f[i]));
+    noise = fmax(noise, fabs(wanted->f[i] - rounded->f[i]));
+  }
+  for (int64_t i = 0; i < count; i++) {
+    double value = read_memory(dtype, got, i),
+           truth = wanted->f ? wanted->f[i] : (double)wanted->i[i];
+    if (value == truth || (isnan(value) && isnan(truth))) continue;
+    double allowed = wanted->f ? limit * (fabs(truth) + 0.1 * scale + 0.3) + 20 * noise : 0;
+    if (fabs(value - truth) <= allowed) continue;
+    char type[TYPE_TEXT];
+    FILE *file = fopen("codegen_nvptx.failed.ftir", "w");
+    if (file) graph_print(one->graph, file), fclose(file);
+    fail_msg("%s: element %lld of %s is %.9g, not %.9g (allowed: %.3g)", name, (long long)i,
+             type_text(&wanted->type, type), value, truth, allowed);
+  }
+}
+
+static void run_kernel(Case *one, LLVMOrcLLJITRef jit, const Made *made) {
+  const Node *node = made->node;
+  void *args[GPU_MAX_ARGS] = {0};
+  int count = 0, results = node->body ? node->body->roots.count : 1;
+  int64_t bytes[GPU_MAX_ARGS] = {0};
+  assert_true(node->input_count + results < GPU_MAX_ARGS);
+  for (int i = 0; i < node->input_count + results; i++) {
+    int r = i - node->input_count;
+    const Type *type = r < 0        ? &node->input[i]->type
+                       : node->body ? &node->body->roots.at[r].node->type
+                                    : &node->type;
+    bytes[count] = type_bytes(type);
+    args[count++] = guarded(type_bytes(type));
+    if (r < 0) write_memory(one->actual[node->input[i]->id], args[i]);
+  }
+  if (made->kernel.workspace) {
+    bytes[count] = made->kernel.workspace;
+    args[count++] = guarded(made->kernel.workspace);
+  }
+  for (int i = 0; i < made->kernel.launch_count; i++) {
+    const KernelLaunch *launch = &made->kernel.launch[i];
+    const char *wrong = gpu_launch(gpu_kernel(jit, launch->name), launch, args);
+    if (wrong) fail_msg("%s: %s", launch->name, wrong);
+  }
+  const char *name = made->kernel.launch_count ? made->kernel.launch[0].name : "(no launch)";
+  for (int i = 0; i < count; i++) check_guards(args[i], bytes[i], name);
+  for (int r = 0; r < results; r++) {
+    int id = result_id(one, node, r);
+    if (id < 0) continue;
+    compare(one, name, id, args[node->input_count + r]);
+    one->actual[id] = read_tensor(one, one->values[id]->type, args[node->input_count + r]);
+  }
+  for (int i = 0; i < count; i++) free((char *)args[i] - GUARD);
+}
+
+static bool is_kernel_node(const Node *node) {
+  return node->op == OP_FUSED || node->op == OP_SCATTER_ADD ||
+         op_info[node->op].op_class == CLASS_CONTRACT;
+}
+
+/* Makes, loads and runs every kernel of a fused graph. Returns how many there were. */
+static int run_graph(Arena *arena, Diag *diag, const Graph *graph, SettingValue *settings) {
+  Probe probe = {arena, graph, settings, 1, NULL};
+  Case one = {.arena = arena, .diag = diag, .graph = graph, .values = probe_run(&probe, diag)};
+  one.rounded = ARENA_ARRAY(arena, Tensor *, graph->nodes.count);
+  one.actual = ARENA_ARRAY(arena, Tensor *, graph->nodes.count);
+  assert_non_null(one.values);
+  assert_true(graph_interpret(graph, arena, probe_leaf, &probe, true, one.rounded, diag));
+  CodegenOptions options = {.target = TARGET_PTX};
+  Module module;
+  assert_true(target_open(&module, arena, diag, &options));
+  for (int i = 0; i < graph->nodes.count; i++) {
+    const Node *node = graph->nodes.at[i];
+    if (!is_kernel_node(node)) continue;
+    Made made = {.node = node};
+    int alias[GPU_MAX_ARGS];
+    memset(alias, 0xff, sizeof alias);
+    const char *name = arena_printf(arena, "k%d", one.made.count);
+    if (!nvptx_emit(&module, node, name, alias, &made.kernel))
+      fail_msg("no kernel for:\n%s", graph_to_text(graph, arena));
+    VEC_PUSH(arena, one.made, made);
+  }
+  assert_true(module_link(&module));
+  assert_true(target_optimize(&module));
+  LLVMOrcLLJITRef jit = gpu_load(module.llvm);
+  for (int i = 0, next = 0; i < graph->nodes.count; i++) {
+    const Node *node = graph->nodes.at[i];
+    if (is_kernel_node(node))
+      run_kernel(&one, jit, &one.made.at[next++]);
+    else if (node->op != OP_RESULT)
+      one.actual[i] = plain_value(&one, node);
+  }
+  LLVMOrcDisposeLLJIT(jit);
+  target_close(&module);
+  return one.made.count;
+}
+
+/* The gradient of a maximum asks which element equals it: where another kernel computes the element
+ * again, the last bit decides, and a comparison with exact values is moot. */
+static bool has_extreme(const Graph *graph) {
+  for (int i = 0; i < graph->nodes.count; i++)
+    if (graph->nodes.at[i]->op == OP_RMAX || graph->nodes.at[i]->op == OP_RMIN) return true;
+  return false;
+}
+
+static void random_steps(void **state) {
+  (void)state;
+  int kernels = 0;
+  const char *only = getenv("FT_SEED");
+  for (int seed = only ? atoi(only) : 0, steps = 0; steps < help_random_count(10); seed++) {
+    Arena *arena = arena_new();
+    Diag diag;
+    PassContext context = help_context(arena, &diag);
+    context.for_gpu = true;
+    Graph *graph = graph_random(arena, (uint64_t)seed, 40);
+    if (!has_extreme(graph)) {
+      graph = help_pass(&context, graph, to_step);
+      graph = help_pass(&context, graph, "layout,fuse");
+      kernels += run_graph(arena, &diag, graph, context.settings);
+      steps++;
+    }
+    arena_free(arena);
+  }
+  printf("%d kernels\n", kernels);
+  assert_true(kernels > 200);
+}
+
+static const char *const graphs[] = {
+#include "codegen_nvptx.inc"
+};
+
+/* Graphs in the language of .ftir, before fuse. */
+static void written_graphs(void **state) {
+  (void)state;
+  for (size_t i = 0; i < sizeof graphs / sizeof *graphs; i++) {
+    Arena *arena = arena_new();
+    Diag diag;
+    PassContext context = help_context(arena, &diag);
+    diag.out = stderr;
+    context.for_gpu = true;
+    Graph *graph;
+    if (graph_parse(arena, &diag, "graph", graphs[i], &graph, 1) != 1) fail_msg("%s", graphs[i]);
+    graph = help_pass(&context, graph, "fuse");
+    assert_true(run_graph(arena, &diag, graph, context.settings) > 0);
+    arena_free(arena);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(written_graphs),
+      cmocka_unit_test(random_steps),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
