@@ -206,9 +206,8 @@ static bool should_be_unit(FusePlan *plan, const Users *users, ConeWalk *walk, c
   if (cone.nodes > CONE_NODES || cone.reads > CONE_READS) return true;
   if (users->grows[id] && cone.cost > GROWTH_COST) return true;
   if (users->in_overlap[id] && cone.cost > 0) return true;
-  if (users->in_window[id] && (cone.cost > WINDOW_COST ||
-                               (cone.sources == 1 && (cone.source->op == OP_CONV || cone.source->op == OP_DOT))))
-    return true;
+  bool may_join_source = cone.sources == 1 && plan->is_unit[cone.source->id];
+  if (users->in_window[id] && cone.cost > 0 && (cone.cost > WINDOW_COST || may_join_source)) return true;
   if (node->op == OP_POOL_MAX && users->has_index[fuse_strip_views(node->input[0])->id]) return true;
   if (users->users[id].count < 2) return false;
   if (node->op == OP_TRANSPOSE || cone.cost > RECOMPUTE_COST) return true;
