@@ -461,5 +461,5 @@ int graph_parse(Arena *arena, Diag *diag, const char *path, const char *text, Gr
     if (!graph) return -1;
     out[count++] = graph;
   }
-  return count;
+  return p->failed ? -1 : count;
 }

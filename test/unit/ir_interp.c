@@ -186,6 +186,7 @@ static void reductions(void **state) {
   EXPECT(REDUCE("argmin", "f32[2,3]", "[1]", "i32[2,1]"), given, 0, 2);
   EXPECT(REDUCE("argmax", "f32[2,3]", "[0]", "i32[1,3]"), given, 1, 1, 0);
   EXPECT(REDUCE("argmax", "f32[4]", "[0]", "i32[1]"), X(1, 7, 7, 2), 1); /* the first of equals */
+  EXPECT(REDUCE("argmax", "u8[4]", "[0]", "i32[1]"), X(3, 9, 9, 2), 1);
   EXPECT(REDUCE("argmin", "i32[4]", "[0]", "i32[1]"), X(7, 1, 1, 2), 1);
   EXPECT(REDUCE("argmax", "f32[4]", "[0]", "i32[1]"), X(9, NAN, INFINITY, NAN), 1);
   EXPECT(REDUCE("argmin", "f32[4]", "[0]", "i32[1]"), X(9, NAN, -INFINITY, NAN), 1);
