@@ -46,7 +46,8 @@ struct Emitter {
   int input_count, result_count;
   EmitLoad *load; /* NULL: the default */
   void *load_user;
-  bool is_reassociating; /* contract flag is always on; reassoc while this is set (reductions) */
+  bool is_reassociating; /* float arithmetic may be regrouped: set inside emit_reduce_step */
+  bool is_ordered;       /* not even there: the sums of a window, which are part of one element */
   /* private to emit.c */
   EmitMemo *memo;
   struct EmitBinding *binding; /* by node id */

@@ -13,9 +13,10 @@ static LLVMTypeRef register_type(Emitter *emitter, DType dtype) {
 
 LLVMValueRef emit_flagged(Emitter *emitter, LLVMValueRef instruction, LLVMFastMathFlags more) {
   if (LLVMIsAInstruction(instruction) && LLVMCanValueUseFastMathFlags(instruction)) {
-    LLVMFastMathFlags flags = LLVMFastMathAllowContract | more;
-    if (emitter->is_reassociating) flags |= LLVMFastMathAllowReassoc;
-    LLVMSetFastMathFlags(instruction, flags);
+    /* never contract: whether a product and a sum meet in one block, and so become one fma, differs
+     * between the vector body of a loop and its scalar rest, and the bits would hang on the split */
+    if (emitter->is_reassociating) more |= LLVMFastMathAllowReassoc;
+    LLVMSetFastMathFlags(instruction, more);
   }
   return instruction;
 }
@@ -282,7 +283,7 @@ LLVMValueRef emit_reduce_step(Emitter *emitter, Op op, DType dtype, LLVMValueRef
   LLVMValueRef both[2] = {accumulator, value}, result;
   bool is_max = op == OP_RMAX || op == OP_ARGMAX;
   bool was = emitter->is_reassociating;
-  emitter->is_reassociating = true;
+  emitter->is_reassociating = !emitter->is_ordered;
   if (dtype_is_float(dtype)) {
     result = op == OP_SUM    ? LLVMBuildFAdd(builder, accumulator, value, "")
              : op == OP_PROD ? LLVMBuildFMul(builder, accumulator, value, "")

@@ -329,7 +329,11 @@ static LLVMValueRef pool_backward(Emitter *emitter, const Node *node, const Inde
 }
 
 LLVMValueRef emit_window(Emitter *emitter, const Node *node, const Index *index) {
-  if (node->op == OP_POOL_MAX_GRAD || node->op == OP_POOL_AVG_GRAD)
-    return pool_backward(emitter, node, index);
-  return pool_forward(emitter, node, index);
+  bool is_backward = node->op == OP_POOL_MAX_GRAD || node->op == OP_POOL_AVG_GRAD;
+  bool was = emitter->is_ordered;
+  emitter->is_ordered = true;
+  LLVMValueRef value =
+      is_backward ? pool_backward(emitter, node, index) : pool_forward(emitter, node, index);
+  emitter->is_ordered = was;
+  return value;
 }

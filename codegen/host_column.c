@@ -260,7 +260,7 @@ static void emit_main(Column *column, Kernel *out) {
   bool is_cut = column->parts > 1;
   host_start(kernel, kernel->name, is_cut);
   make_buffers(column);
-  HostLoop items = host_loop_open(kernel, kernel->begin, kernel->end, 1, NULL, 0);
+  HostLoop items = host_items_open(kernel);
   LLVMValueRef part = open_item(column, items.counter, column->parts);
   clear_buffers(column);
   LLVMValueRef from = emit_index_const(e, 0), to = emit_index_const(e, column->reduced);
@@ -289,7 +289,7 @@ static void emit_combine(Column *column, Kernel *out) {
   char *name = arena_printf(kernel->scratch, "%s_combine", kernel->name);
   host_start(kernel, name, true);
   make_buffers(column);
-  HostLoop items = host_loop_open(kernel, kernel->begin, kernel->end, 1, NULL, 0);
+  HostLoop items = host_items_open(kernel);
   open_item(column, items.counter, 1);
   clear_buffers(column);
   HostLoop parts = host_loop_open(kernel, emit_index_const(e, 0),

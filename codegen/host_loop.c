@@ -1,6 +1,8 @@
 /* host_loop: counted loops, and the skeleton of a kernel without reductions.
  * The domain's digits become a loop nest whose innermost loop is what LLVM vectorises. */
 #include "codegen/host_private.h"
+#include <llvm-c/DebugInfo.h>
+#include <string.h>
 
 HostLoop host_loop_open(HostKernel *kernel, LLVMValueRef from, LLVMValueRef to, int64_t step,
                         LLVMValueRef *initial, int carried_count) {
@@ -26,6 +28,32 @@ HostLoop host_loop_open(HostKernel *kernel, LLVMValueRef from, LLVMValueRef to, 
   return loop;
 }
 
+HostLoop host_items_open(HostKernel *kernel) {
+  HostLoop loop = host_loop_open(kernel, kernel->begin, kernel->end, 1, NULL, 0);
+  loop.is_items = true;
+  return loop;
+}
+
+static LLVMMetadataRef loop_property(LLVMContextRef context, const char *name, bool has_value) {
+  LLVMMetadataRef parts[2] = {LLVMMDStringInContext2(context, name, strlen(name)), NULL};
+  if (has_value)
+    parts[1] = LLVMValueAsMetadata(LLVMConstInt(LLVMInt1TypeInContext(context), 0, false));
+  return LLVMMDNodeInContext2(context, parts, has_value ? 2 : 1);
+}
+
+/* A loop's properties hang on its back edge, in a node whose first part is itself. */
+static void keep_whole(HostKernel *kernel, LLVMValueRef back_edge) {
+  LLVMContextRef context = kernel->module->context;
+  LLVMMetadataRef itself = LLVMTemporaryMDNode(context, NULL, 0);
+  LLVMMetadataRef parts[3] = {itself,
+                              loop_property(context, "llvm.loop.vectorize.enable", true),
+                              loop_property(context, "llvm.loop.unroll.disable", false)};
+  LLVMMetadataRef node = LLVMMDNodeInContext2(context, parts, 3);
+  LLVMMetadataReplaceAllUsesWith(itself, node);
+  unsigned kind = LLVMGetMDKindIDInContext(context, "llvm.loop", 9);
+  LLVMSetMetadata(back_edge, kind, LLVMMetadataAsValue(context, node));
+}
+
 void host_loop_close(HostKernel *kernel, HostLoop *loop, LLVMValueRef *next) {
   Emitter *e = &kernel->emitter;
   LLVMBasicBlockRef latch = LLVMGetInsertBlock(e->builder);
@@ -33,7 +61,8 @@ void host_loop_close(HostKernel *kernel, HostLoop *loop, LLVMValueRef *next) {
   LLVMAddIncoming(loop->counter, &counter, &latch, 1);
   for (int i = 0; i < loop->carried_count; i++)
     LLVMAddIncoming(loop->carried[i], &next[i], &latch, 1);
-  LLVMBuildBr(e->builder, loop->head);
+  LLVMValueRef back_edge = LLVMBuildBr(e->builder, loop->head);
+  if (loop->is_items) keep_whole(kernel, back_edge);
   emit_scope_close(e);
   LLVMPositionBuilderAtEnd(e->builder, loop->exit);
 }

@@ -38,6 +38,7 @@ enum { MAX_CARRIED = 32 };
 typedef struct {
   LLVMValueRef counter, step;
   LLVMBasicBlockRef head, exit;
+  bool is_items;
   int carried_count;
   LLVMValueRef carried[MAX_CARRIED]; /* phi nodes: the values at the head, and after the loop */
 } HostLoop;
@@ -45,6 +46,9 @@ typedef struct {
  * scope of the emitter. The builder stands in the loop's body. */
 HostLoop host_loop_open(HostKernel *kernel, LLVMValueRef from, LLVMValueRef to, int64_t step,
                         LLVMValueRef *initial, int carried_count);
+/* The loop over work items of a kernel with reductions: never vectorised or unrolled across items, so
+ * that an item is computed by the same instructions wherever its thread's range begins and ends. */
+HostLoop host_items_open(HostKernel *kernel);
 /* next[]: the carried values for the next round. The builder stands after the loop. */
 void host_loop_close(HostKernel *kernel, HostLoop *loop, LLVMValueRef *next);
 

@@ -195,7 +195,7 @@ bool host_emit_row(HostKernel *kernel, Kernel *out) {
   for (int i = 0; i < row.stage_count; i++)
     row.stage[i].buffer = host_alloca(
         kernel, emit_memory_type(e, row.stage[i].node->type.dtype), row.row_elements);
-  HostLoop items = host_loop_open(kernel, kernel->begin, kernel->end, 1, NULL, 0);
+  HostLoop items = host_items_open(kernel);
   LLVMValueRef value[MAX_RANK];
   host_unravel(kernel, items.counter, domain->extent, row.outer_count, value);
   for (int k = 0; k < row.outer_count; k++)

@@ -15,7 +15,7 @@ void host_emit_scatter(HostKernel *kernel, Kernel *out) {
   host_start(kernel, kernel->name, false);
   Emitter *e = &kernel->emitter;
   LLVMValueRef size = emit_index_const(e, width), zero = emit_index_const(e, 0);
-  HostLoop items = host_loop_open(kernel, kernel->begin, kernel->end, 1, NULL, 0);
+  HostLoop items = host_items_open(kernel);
   LLVMValueRef from = emit_index_op(e, LLVMMul, items.counter, emit_index_const(e, COLUMNS));
   LLVMValueRef to = emit_index_op(e, LLVMAdd, from, emit_index_const(e, COLUMNS));
   LLVMValueRef is_short = LLVMBuildICmp(e->builder, LLVMIntSGT, to, size, "");

@@ -54,6 +54,22 @@ static bool is_zero(const Node *node) {
   return node->op == OP_CONST && node_float(node, ATTR_VALUE, 1) == 0;
 }
 
+/* relu(x) as max(x, 0) or as select(x <= 0, 0, x), where x has no other reader; else NULL. */
+static const Node *relu_of(const Graph *body, const Node *x) {
+  const Node *user = only_user(body, x);
+  if (user) return user->op == OP_MAX && is_zero(user->input[user->input[0] == x]) ? user : NULL;
+  if (uses_of(body, x) != 2) return NULL;
+  for (int i = 0; i < body->nodes.count; i++) {
+    const Node *node = body->nodes.at[i];
+    if (node->op != OP_SELECT || node->input[2] != x || !is_zero(node->input[1])) continue;
+    const Node *test = node->input[0];
+    if (test->op == OP_LE && test->input[0] == x && is_zero(test->input[1]) &&
+        uses_of(body, test) == 1)
+      return node;
+  }
+  return NULL;
+}
+
 static void cover_epilogue(Choice *choice, int channel) {
   const Graph *body = choice->kernel->body;
   const Node *user = only_user(body, choice->covered);
@@ -62,12 +78,10 @@ static void cover_epilogue(Choice *choice, int channel) {
     choice->bias = bias_operand(other, channel);
     if (choice->bias < 0) return;
     choice->covered = user;
-    user = only_user(body, choice->covered);
   }
-  if (user && user->op == OP_MAX && is_zero(user->input[user->input[0] == choice->covered])) {
-    choice->covered = user;
-    choice->has_relu = true;
-  }
+  const Node *relu = relu_of(body, choice->covered);
+  if (relu) choice->covered = relu;
+  choice->has_relu = relu != NULL;
 }
 
 /* ── the calls ──────────────────────────────────────────────────────────────────────────────── */

@@ -108,6 +108,7 @@ static Value sequences(Builder *b, const char *operator, const Value *x, const V
       builder_fail(b, loc, "a string of more than %d bytes", LIMIT_STRING);
       return value_error();
     }
+    b->evaluations += (int64_t)strlen(x->s) / 16; /* memory is bounded by the work it takes */
     return value_string(arena_printf(b->arena, "%s%s", x->s, y->s));
   }
   bool repeat = strcmp(operator, "*") == 0 && x->kind == VALUE_LIST && y->kind == VALUE_INT;
@@ -119,6 +120,7 @@ static Value sequences(Builder *b, const char *operator, const Value *x, const V
     return value_error();
   }
   int count = (int)(x->count * times) + (join ? y->count : 0), n = 0;
+  b->evaluations += count;
   Value *items = ARENA_ARRAY(b->arena, Value, count);
   for (int64_t k = 0; k < times; k++)
     for (int i = 0; i < x->count; i++) items[n++] = x->items[i];

@@ -49,7 +49,12 @@ static void add_loss(Builder *b, const Value *v, Loc loc) {
     return;
   }
   Node *node = scalar(b, v, "loss", loc);
-  if (node && is_new_root(b, ROOT_LOSS, "loss", loc)) graph_add_root(b->graph, ROOT_LOSS, "loss", node);
+  for (int i = 0; node && i < b->graph->roots.count; i++)
+    if (b->graph->roots.at[i].kind == ROOT_LOSS) { /* `loss += ...`: the last value counts */
+      b->graph->roots.at[i].node = node;
+      return;
+    }
+  if (node) graph_add_root(b->graph, ROOT_LOSS, "loss", node);
 }
 
 static void metric(Builder *b, const Ast *ast) {
@@ -164,7 +169,9 @@ static void repeat(Builder *b, const Ast *ast) {
     return;
   }
   const char *outer = b->frame->prefix;
+  int errors = b->diag->errors; /* a round that fails is enough: the others would fail alike */
   for (int64_t i = from; i < to && !b->frame->has_returned && !b->exhausted; i++) {
+    if (b->diag->errors > errors) break;
     if (ast->text)
       b->frame->prefix = arena_printf(b->arena, "%s%s%s.%lld", outer, *outer ? "." : "", ast->text,
                                       (long long)i);

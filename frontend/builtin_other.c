@@ -40,6 +40,7 @@ static Value run_range(Call *call) {
     return value_error();
   }
   int count = to > from ? (int)(to - from) : 0;
+  call->b->evaluations += count;
   Value *items = ARENA_ARRAY(call->b->arena, Value, count);
   for (int i = 0; i < count; i++) items[i] = value_int(from + i);
   return value_sequence(VALUE_LIST, items, count);

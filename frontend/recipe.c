@@ -40,8 +40,10 @@ static bool set_duration(Builder *b, const char *key, const Value *v, Loc loc) {
   const char *unit = arena_printf(b->arena, "%.*s.unit", (int)(last - key), key);
   if (strcmp(last, ".every") == 0 && setting_find(unit) >= 0) {
     if (!set_text(b, unit, v->unit, loc)) return false;
-  } else if (strcmp(v->unit, "step") != 0 && strcmp(key, "train.epochs") != 0) {
-    return builder_fail(b, loc, "%s is counted in steps, not in epochs", key);
+  } else {
+    const char *want = strcmp(key, "train.epochs") == 0 ? "epoch" : "step";
+    if (strcmp(v->unit, want) != 0)
+      return builder_fail(b, loc, "%s is counted in %ss, not in %ss", key, want, v->unit);
   }
   return set_text(b, key, arena_printf(b->arena, "%lld", (long long)v->i), loc);
 }
@@ -352,21 +354,26 @@ static bool check_supported(Builder *b, Loc loc) {
   return fine;
 }
 
-/* The only top-level definition of a kind, or NULL. */
-static const Ast *only(Builder *b, ValueKind kind, int *count) {
+/* The only definition of a kind in the main file, or, if it has none, in all files. */
+static const Ast *only(Builder *b, ValueKind kind, uint16_t main_file, int *count) {
   const Ast *found = NULL;
-  *count = 0;
-  for (int i = 0; i < b->user.names.count; i++)
-    if (b->user.names.at[i].value.kind == kind) {
-      found = b->user.names.at[i].value.definition;
+  for (int all = 0; all < 2; all++) {
+    *count = 0;
+    for (int i = 0; i < b->user.names.count; i++) {
+      const Variable *name = &b->user.names.at[i];
+      if (name->value.kind != kind || (!all && name->loc.file != main_file)) continue;
+      found = name->value.definition;
       ++*count;
     }
+    if (*count) break;
+  }
   return *count == 1 ? found : NULL;
 }
 
+/* The train block of the main file, or, if it has none, of the file imported last. */
 static const Ast *train_block(Builder *b, const Ast *const *files, int count, bool *fine) {
   const Ast *train = NULL;
-  for (int f = 0; f < count; f++)
+  for (int f = count - 1; f >= 0 && !train; f--)
     for (int i = 0; i < files[f]->count; i++) {
       const Ast *ast = files[f]->kid[i];
       if (ast->kind != AST_TRAIN) continue;
@@ -384,15 +391,16 @@ bool recipe_read(Builder *b, const Ast *const *files, int count, const FrontendO
                  const Ast **model) {
   bool fine = true;
   int models, datas;
-  const Ast *train = train_block(b, files, count, &fine), *data = only(b, VALUE_DATA, &datas);
-  *model = only(b, VALUE_MODEL, &models);
+  uint16_t file = files[count - 1]->loc.file;
+  const Ast *train = train_block(b, files, count, &fine), *data = only(b, VALUE_DATA, file, &datas);
+  *model = only(b, VALUE_MODEL, file, &models);
   const Ast *chosen_model = NULL, *chosen_data = NULL;
   for (int i = 0; train && i < train->count; i++)
     fine = train_entry(b, train->kid[i], &chosen_model, &chosen_data) && fine;
   if (chosen_model) *model = chosen_model;
   if (chosen_data) data = chosen_data;
   if (data) fine = data_block(b, data, *model) && fine;
-  Loc loc = train ? train->loc : (Loc){.file = files[count - 1]->loc.file, .line = 1, .column = 1};
+  Loc loc = train ? train->loc : (Loc){.file = file, .line = 1, .column = 1};
   if (datas > 1 && !data && fine)
     fine = builder_fail(b, loc, "there are %d data blocks; `train { data = ... }` chooses", datas);
   if (!*model && fine)

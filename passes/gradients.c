@@ -108,13 +108,21 @@ static bool is_const(const Node *node, double value) {
   return node->op == OP_CONST && node_float(node, ATTR_VALUE, 0) == value;
 }
 
-/* select(x <= 0, 0, x) and select(x > 0, x, 0) are relu: there the sign of the result tells as much
- * as the sign of x, and taking the mask from the result lets go of x (the result is kept anyway for
- * the next layer, and x then never leaves the kernel that computes it). */
+/* Is `part` 0, or x times something positive? */
+static bool is_flat_part(const Node *part, const Node *x) {
+  if (is_const(part, 0)) return true;
+  return part->op == OP_MUL && part->input[0] == x && part->input[1]->op == OP_CONST &&
+         node_float(part->input[1], ATTR_VALUE, 0) > 0;
+}
+
+/* select(x <= 0, 0, x) and select(x > 0, x, 0) are relu, or leaky relu with c*x for 0: there the
+ * sign of the result tells as much as the sign of x, and taking the mask from the result lets go of
+ * x (the result is kept anyway for the next layer, and x then never leaves the kernel that computes
+ * it). */
 static Node *mask_of_select(Gradient *g) {
   Node *cond = X(0), *a = X(1), *b = X(2);
-  bool is_relu = (cond->op == OP_LE && is_const(a, 0) && cond->input[0] == b) ||
-                 (cond->op == OP_GT && is_const(b, 0) && cond->input[0] == a);
+  bool is_relu = (cond->op == OP_LE && is_flat_part(a, b) && cond->input[0] == b) ||
+                 (cond->op == OP_GT && is_flat_part(b, a) && cond->input[0] == a);
   if (!is_relu || !is_const(cond->input[1], 0)) return cond;
   return binary(g, cond->op, Y, cond->input[1]);
 }

@@ -47,13 +47,14 @@ void cpu_library_free(CpuLibrary *library) {
     if (library->share[i].stream) dnnl_stream_destroy(library->share[i].stream);
     free(library->share[i].scratch);
   }
+  free(library->common.scratch);
   if (library->engine) dnnl_engine_destroy(library->engine);
   free(library->share);
   free(library);
 }
 
 Status cpu_scratch_need(CpuLibrary *library, int share, size_t bytes) {
-  CpuShare *at = &library->share[share];
+  CpuShare *at = share == CPU_COMMON ? &library->common : &library->share[share];
   if (bytes <= at->scratch_bytes) return STATUS_OK;
   bytes = (bytes + 4095) & ~(size_t)4095;
   void *fresh = aligned_alloc(4096, bytes);
@@ -114,24 +115,25 @@ const dnnl_memory_desc_t *cpu_primitive_query(const CpuPrimitive *p, dnnl_query_
 }
 
 static Status bind(CpuPrimitive *p, int arg, const dnnl_memory_desc_t *desc, void *address,
-                   int64_t offset) {
+                   Place place, int64_t offset) {
   dnnl_memory_t memory = NULL;
   STATUS_TRY(
       cpu_dnnl(dnnl_memory_create(&memory, desc, p->library->engine, address), "bind memory"));
-  p->scratch_offset[p->arg_count] = offset;
+  p->place[p->arg_count] = place;
+  p->offset[p->arg_count] = offset;
   p->args[p->arg_count++] = (dnnl_exec_arg_t){arg, memory};
   return STATUS_OK;
 }
 
 Status cpu_primitive_bind(CpuPrimitive *p, int arg, const dnnl_memory_desc_t *desc, void *address) {
-  return bind(p, arg, desc, address, CPU_AT_ADDRESS);
+  return bind(p, arg, desc, address, PLACE_ADDRESS, 0);
 }
 
 Status cpu_primitive_bind_scratch(CpuPrimitive *p, int arg, const dnnl_memory_desc_t *desc,
-                                  int64_t offset) {
-  STATUS_TRY(
-      cpu_scratch_need(p->library, p->share, (size_t)offset + dnnl_memory_desc_get_size(desc)));
-  return bind(p, arg, desc, NULL, offset);
+                                  Place place, int64_t offset) {
+  size_t bytes = (size_t)offset + dnnl_memory_desc_get_size(desc);
+  STATUS_TRY(cpu_scratch_need(p->library, place == PLACE_COMMON ? CPU_COMMON : p->share, bytes));
+  return bind(p, arg, desc, NULL, place, offset);
 }
 
 size_t cpu_primitive_scratchpad(const CpuPrimitive *p) {
@@ -141,7 +143,8 @@ size_t cpu_primitive_scratchpad(const CpuPrimitive *p) {
 Status cpu_primitive_finish(CpuPrimitive *p, int64_t offset) {
   if (!cpu_primitive_scratchpad(p)) return STATUS_OK;
   return cpu_primitive_bind_scratch(p, DNNL_ARG_SCRATCHPAD,
-                                    cpu_primitive_query(p, dnnl_query_scratchpad_md), offset);
+                                    cpu_primitive_query(p, dnnl_query_scratchpad_md), PLACE_SCRATCH,
+                                    offset);
 }
 
 void cpu_primitive_move(CpuPrimitive *p, int arg, void *address) {
@@ -149,15 +152,20 @@ void cpu_primitive_move(CpuPrimitive *p, int arg, void *address) {
     if (p->args[i].arg == arg) dnnl_memory_set_data_handle(p->args[i].memory, address);
 }
 
+/* The scratch has grown since the primitive was bound: at the first run only. */
+static void rebind(CpuPrimitive *p, char *scratch, char *common) {
+  for (int i = 0; i < p->arg_count; i++)
+    if (p->place[i] != PLACE_ADDRESS)
+      dnnl_memory_set_data_handle(p->args[i].memory,
+                                  (p->place[i] == PLACE_COMMON ? common : scratch) + p->offset[i]);
+  p->scratch = scratch;
+  p->common = common;
+}
+
 bool cpu_primitive_run(CpuPrimitive *p) {
   CpuShare *share = &p->library->share[p->share];
-  if (p->scratch != share->scratch) { /* it has grown since: once, at the first run */
-    for (int i = 0; i < p->arg_count; i++)
-      if (p->scratch_offset[i] != CPU_AT_ADDRESS)
-        dnnl_memory_set_data_handle(p->args[i].memory,
-                                    (char *)share->scratch + p->scratch_offset[i]);
-    p->scratch = share->scratch;
-  }
+  void *common = p->library->common.scratch;
+  if (p->scratch != share->scratch || p->common != common) rebind(p, share->scratch, common);
   return dnnl_primitive_execute(p->primitive, share->stream, p->arg_count, p->args) == dnnl_success;
 }
 
@@ -285,7 +293,7 @@ static Status gemm_primitive(GemmCall *g, int share) {
 }
 
 static void gemm_drop_primitives(GemmCall *g) {
-  for (int i = 0; g->primitive && i < g->call.parts; i++) cpu_primitive_free(&g->primitive[i]);
+  for (int i = 0; g->primitive && i < g->call.parts[0]; i++) cpu_primitive_free(&g->primitive[i]);
   free(g->primitive);
   g->primitive = NULL;
 }
@@ -296,14 +304,12 @@ static void gemm_choose(GemmCall *g) {
   snprintf(g->call.text, sizeof g->call.text, "openblas");
   g->primitive = wish && !strcmp(wish, "openblas")
                      ? NULL
-                     : calloc((size_t)g->call.parts, sizeof *g->primitive);
+                     : calloc((size_t)g->call.parts[0], sizeof *g->primitive);
   if (!g->primitive) return;
   bool is_good = g->shape.k > 0;
-  pool_limit(1); /* each primitive is run by one thread of a region */
-  for (int i = 0; i < g->call.parts && is_good; i++)
+  for (int i = 0; i < g->call.parts[0] && is_good; i++)
     is_good = is_empty(&g->block[i]) ||
               (gemm_primitive(g, i) == STATUS_OK && !g->primitive[i].is_reference);
-  pool_limit(g->call.library->threads);
   if (is_good)
     snprintf(g->call.text, sizeof g->call.text, "%s", g->primitive[0].text);
   else
@@ -328,8 +334,9 @@ static void gemm_blas(const GemmCall *g, const GemmBlock *k) {
   }
 }
 
-static bool gemm_run(CpuCall *call, int part) {
+static bool gemm_run(CpuCall *call, int phase, int part) {
   GemmCall *g = (GemmCall *)call;
+  (void)phase;
   if (is_empty(&g->block[part])) return true;
   if (g->primitive) return cpu_primitive_run(&g->primitive[part]);
   gemm_blas(g, &g->block[part]);
@@ -339,7 +346,7 @@ static bool gemm_run(CpuCall *call, int part) {
 static void gemm_move(CpuCall *call, int arg, char *address) {
   GemmCall *g = (GemmCall *)call;
   g->arg[arg] = address;
-  for (int i = 0; g->primitive && i < call->parts; i++) {
+  for (int i = 0; g->primitive && i < call->parts[0]; i++) {
     if (is_empty(&g->block[i])) continue;
     CpuPrimitive *p = &g->primitive[i];
     const GemmBlock *k = &g->block[i];
@@ -371,7 +378,8 @@ static Status gemm_new(CpuLibrary *library, const PlanStep *step, char *const *a
   g->call = (CpuCall){.library = library, .run = gemm_run, .move = gemm_move, .free = gemm_free};
   call_gemm_shape(step, &g->shape);
   for (int i = 0; i < step->arg_count; i++) g->arg[i] = args[i];
-  g->call.parts = cut_gemm(&g->shape, library->threads, block);
+  g->call.phases = 1;
+  g->call.parts[0] = cut_gemm(&g->shape, library->threads, block);
   gemm_choose(g);
   *out = &g->call;
   return STATUS_OK;
@@ -386,10 +394,11 @@ typedef struct {
 
 enum { SMALL_COPY = 1 << 16 };
 
-static bool copy_run(CpuCall *call, int part) {
+static bool copy_run(CpuCall *call, int phase, int part) {
   CopyCall *c = (CopyCall *)call;
+  (void)phase;
   int64_t begin, end;
-  cut(c->bytes, 64, call->parts, part, &begin, &end);
+  cut(c->bytes, 64, call->parts[0], part, &begin, &end);
   if (c->from)
     memmove(c->to + begin, c->from + begin, (size_t)(end - begin));
   else
@@ -414,14 +423,16 @@ static Status copy_new(CpuLibrary *library, const PlanStep *step, char *const *a
   c->to = args[step->arg_count - 1];
   c->bytes = call_int(step, "bytes");
   int64_t worth = c->bytes / SMALL_COPY;
-  c->call.parts = worth < 1 ? 1 : worth < library->threads ? (int)worth : library->threads;
+  c->call.phases = 1;
+  c->call.parts[0] = worth < 1 ? 1 : worth < library->threads ? (int)worth : library->threads;
   snprintf(c->call.text, sizeof c->call.text, "memory");
   *out = &c->call;
   return STATUS_OK;
 }
 
 /* ── every call ───────────────────────────────────────────────────────────────────────────── */
-Status cpu_call_new(CpuLibrary *library, const PlanStep *step, char *const *args, CpuCall **out) {
+static Status call_new(CpuLibrary *library, const PlanStep *step, char *const *args,
+                       CpuCall **out) {
   CallId id;
   if (!call_parse(step->name, &id))
     return status_fail(STATUS_USER, "there is no library call %s", step->name);
@@ -441,13 +452,23 @@ Status cpu_call_new(CpuLibrary *library, const PlanStep *step, char *const *args
   return status_fail(STATUS_USER, "there is no library call %s", step->name);
 }
 
+/* Primitives are made for one thread, as they will run. */
+Status cpu_call_new(CpuLibrary *library, const PlanStep *step, char *const *args, CpuCall **out) {
+  int before = pool_quiet_libraries();
+  Status status = call_new(library, step, args, out);
+  pool_restore_libraries(before);
+  return status;
+}
+
 void cpu_call_free(CpuCall *call) {
   if (!call) return;
   if (call->free) call->free(call);
   free(call);
 }
 
-int cpu_call_parts(const CpuCall *call) { return call->parts; }
-bool cpu_call_run(CpuCall *call, int part) { return call->run(call, part); }
+int cpu_call_phases(const CpuCall *call) { return call->phases; }
+int cpu_call_parts(const CpuCall *call, int phase) { return call->parts[phase]; }
+bool cpu_call_shares_scratch(const CpuCall *call) { return call->shares_scratch; }
+bool cpu_call_run(CpuCall *call, int phase, int part) { return call->run(call, phase, part); }
 void cpu_call_move(CpuCall *call, int arg, char *address) { call->move(call, arg, address); }
 const char *cpu_call_text(const CpuCall *call) { return call->text; }

@@ -1,7 +1,8 @@
 /* calls_cpu: the library calls of a plan on the cpu, made ready once and run many times.
- * A call either splits into independent shares, run by the threads of a parallel region that is
- * already open, or it stands alone and brings its own threads (parts 0).
- * Nothing is allocated when a call runs: what libraries need lies in the scratch of each share. */
+ * A call has one to three phases; a phase splits into parts that may run at the same time, each on
+ * the thread of the same number, with a barrier between phases. Libraries run inside a part with
+ * one thread. Nothing is allocated when a call runs: what libraries need lies in the scratch of
+ * each thread, and what parts hand to each other in the library's shared scratch. */
 #ifndef FT_RUNTIME_CALLS_CPU_H
 #define FT_RUNTIME_CALLS_CPU_H
 #include "plan/plan.h"
@@ -17,10 +18,12 @@ typedef struct CpuCall CpuCall;
 STATUS_CHECKED Status cpu_call_new(CpuLibrary *library, const PlanStep *step, char *const *args,
                                    CpuCall **out);
 void cpu_call_free(CpuCall *call); /* NULL is fine */
-/* 0: stands alone. Else: cpu_call_run(call, 0 … parts-1) in any order, each by one thread. */
-int cpu_call_parts(const CpuCall *call);
+int cpu_call_phases(const CpuCall *call);
+int cpu_call_parts(const CpuCall *call, int phase);
+/* Calls that share scratch must not overlap in time, whatever their arguments. */
+bool cpu_call_shares_scratch(const CpuCall *call);
 /* False if the library failed (no memory, it says). */
-bool cpu_call_run(CpuCall *call, int part);
+bool cpu_call_run(CpuCall *call, int phase, int part);
 /* Argument `arg` lies elsewhere from now on. */
 void cpu_call_move(CpuCall *call, int arg, char *address);
 /* What does the work: "onednn brg:avx512_core", for bench and info. */

@@ -6,7 +6,7 @@
 #include "runtime/calls_cpu.h"
 #include <oneapi/dnnl/dnnl.h>
 
-/* What one thread owns. Calls of one share never run at the same time, so they share scratch. */
+/* What one thread owns. Parts of one thread never run at the same time, so they share scratch. */
 typedef struct {
   dnnl_stream_t stream;
   void *scratch;
@@ -17,9 +17,13 @@ struct CpuLibrary {
   int threads;
   dnnl_engine_t engine;
   CpuShare *share;
+  CpuShare common; /* scratch that the parts of one call hand to each other; no stream */
 };
 
-enum { CPU_MAX_ARGS = 6, CPU_TEXT = 64, CPU_AT_ADDRESS = -1 };
+enum { CPU_MAX_ARGS = 6, CPU_TEXT = 64, CPU_MAX_PHASES = 3, CPU_COMMON = -1 };
+
+/* Where an argument of a primitive lies. */
+typedef enum { PLACE_ADDRESS, PLACE_SCRATCH, PLACE_COMMON } Place;
 
 typedef struct {
   CpuLibrary *library;
@@ -27,23 +31,26 @@ typedef struct {
   dnnl_primitive_desc_t desc;
   dnnl_primitive_t primitive;
   dnnl_exec_arg_t args[CPU_MAX_ARGS];
-  int64_t scratch_offset[CPU_MAX_ARGS]; /* where in the scratch, or CPU_AT_ADDRESS */
+  Place place[CPU_MAX_ARGS];
+  int64_t offset[CPU_MAX_ARGS]; /* in its scratch */
   int arg_count;
-  void *scratch; /* as bound; it moves when it grows */
+  void *scratch, *common; /* as bound; they move when they grow */
   bool is_reference;
   char text[CPU_TEXT];
 } CpuPrimitive;
 
 struct CpuCall {
   CpuLibrary *library;
-  int parts;
-  bool (*run)(CpuCall *call, int part);
+  int phases, parts[CPU_MAX_PHASES];
+  bool shares_scratch;
+  bool (*run)(CpuCall *call, int phase, int part);
   void (*move)(CpuCall *call, int arg, char *address);
   void (*free)(CpuCall *call); /* what it owns beside itself; may be NULL */
   char text[CPU_TEXT];
 };
 
 Status cpu_dnnl(dnnl_status_t status, const char *what);
+/* Makes the scratch of a thread, or the common one (CPU_COMMON), at least so large. */
 Status cpu_scratch_need(CpuLibrary *library, int share, size_t bytes);
 /* new (or reorder), query, bind every argument, finish (binds oneDNN's scratchpad at an offset of
  * the scratch), run and move, free. */
@@ -56,7 +63,7 @@ const dnnl_memory_desc_t *cpu_primitive_query(const CpuPrimitive *primitive, dnn
 Status cpu_primitive_bind(CpuPrimitive *primitive, int arg, const dnnl_memory_desc_t *desc,
                           void *address);
 Status cpu_primitive_bind_scratch(CpuPrimitive *primitive, int arg, const dnnl_memory_desc_t *desc,
-                                  int64_t offset);
+                                  Place place, int64_t offset);
 /* The bytes of oneDNN's own scratchpad. */
 size_t cpu_primitive_scratchpad(const CpuPrimitive *primitive);
 Status cpu_primitive_finish(CpuPrimitive *primitive, int64_t offset);

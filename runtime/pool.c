@@ -1,23 +1,44 @@
-/* pool: see pool.h. */
-#define _GNU_SOURCE /* sched_getaffinity */
+/* pool: see pool.h. A run bumps `job`; workers wait for that, work, and count `done` up. */
+#define _GNU_SOURCE /* sched_getaffinity, syscall */
 #include "runtime/pool.h"
 #include <errno.h>
-#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
-/* libgomp's interface, stable since gcc 4.9 and offered by LLVM's libomp as well. */
-void GOMP_parallel(void (*work)(void *), void *data, unsigned threads, unsigned flags);
-int omp_get_thread_num(void);
-int omp_get_num_threads(void);
+/* libgomp's, which oneDNN and OpenBLAS obey; declared here since not every compiler has omp.h */
+int omp_get_max_threads(void);
 void omp_set_num_threads(int threads);
-void omp_set_dynamic(int is_dynamic);
 
-enum { MOST_THREADS = 256 };
+enum { MOST_THREADS = 256, SPINS = 4000 };
 
+struct Pool {
+  _Alignas(64) _Atomic unsigned job; /* counts runs; workers sleep on it */
+  _Alignas(64) _Atomic int sleepers;
+  _Alignas(64) _Atomic int done;
+  _Alignas(64) _Atomic int arrived; /* of the barrier */
+  _Alignas(64) _Atomic unsigned generation;
+  _Alignas(64) int threads;
+  int started; /* workers that exist */
+  bool is_ending;
+  PoolWork *work;
+  void *context;
+  struct Worker {
+    Pool *pool;
+    int share;
+    pthread_t thread;
+  } worker[];
+};
+
+/* ── how many ─────────────────────────────────────────────────────────────────────────────── */
 /* "200000 100000" in cpu.max means two processors' worth; 0 if there is no quota. */
 static int quota_threads(void) {
   long quota = 0, period = 0;
@@ -51,62 +72,138 @@ static Status read_variable(const char *name, int *out) {
   return STATUS_OK;
 }
 
-Status pool_start(int wish, int *threads) {
-  int count = available_threads();
+static Status choose_threads(int wish, int *out) {
   if (wish < 0 || wish > MOST_THREADS)
     return status_fail(STATUS_USER, "%d threads: expected 1 to %d", wish, MOST_THREADS);
-  if (wish > 0) {
-    count = wish;
-  } else {
-    STATUS_TRY(read_variable("OMP_NUM_THREADS", &count));
-    STATUS_TRY(read_variable("FT_THREADS", &count));
-  }
-  omp_set_dynamic(0);
-  omp_set_num_threads(count);
-  *threads = count;
-  return STATUS_OK;
+  *out = wish > 0 ? wish : available_threads();
+  if (wish > 0) return STATUS_OK;
+  STATUS_TRY(read_variable("OMP_NUM_THREADS", out));
+  return read_variable("FT_THREADS", out);
 }
 
-void pool_limit(int threads) { omp_set_num_threads(threads); }
-
-typedef struct {
-  PoolWork *work;
-  void *context;
-} Region;
-
-static void enter(void *data) {
-  const Region *region = data;
-  region->work(region->context, omp_get_thread_num(), omp_get_num_threads());
+int pool_quiet_libraries(void) {
+  int before = omp_get_max_threads();
+  omp_set_num_threads(1);
+  return before;
 }
 
-void pool_run(int threads, PoolWork *work, void *context) {
-  if (threads == 1) {
-    work(context, 0, 1);
-    return;
-  }
-  Region region = {work, context};
-  GOMP_parallel(enter, &region, (unsigned)threads, 0);
-}
+void pool_restore_libraries(int before) { omp_set_num_threads(before); }
 
+/* ── waiting ──────────────────────────────────────────────────────────────────────────────── */
 static inline void relax(void) {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
 #endif
 }
 
-void pool_wait(PoolBarrier *barrier, int shares) {
-  enum { SPINS = 4000 };
-  if (shares == 1) return;
-  int generation = atomic_load_explicit(&barrier->generation, memory_order_relaxed);
-  if (atomic_fetch_add_explicit(&barrier->arrived, 1, memory_order_acq_rel) == shares - 1) {
-    atomic_store_explicit(&barrier->arrived, 0, memory_order_relaxed);
-    atomic_store_explicit(&barrier->generation, generation + 1, memory_order_release);
+static void sleep_on(_Atomic unsigned *word, unsigned seen) {
+  syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+}
+
+static void wake_all(_Atomic unsigned *word) {
+  syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, MOST_THREADS, NULL, NULL, 0);
+}
+
+static void wait_for_job(Pool *pool, unsigned seen) {
+  for (int i = 0; i < SPINS; i++) {
+    if (atomic_load_explicit(&pool->job, memory_order_acquire) != seen) return;
+    relax();
+  }
+  atomic_fetch_add(&pool->sleepers, 1); /* before the kernel looks at job, after which we bump it */
+  while (atomic_load(&pool->job) == seen) sleep_on(&pool->job, seen);
+  atomic_fetch_sub(&pool->sleepers, 1);
+}
+
+void pool_barrier(Pool *pool) {
+  if (pool->threads == 1) return;
+  unsigned seen = atomic_load_explicit(&pool->generation, memory_order_relaxed);
+  if (atomic_fetch_add_explicit(&pool->arrived, 1, memory_order_acq_rel) == pool->threads - 1) {
+    atomic_store_explicit(&pool->arrived, 0, memory_order_relaxed);
+    atomic_store_explicit(&pool->generation, seen + 1, memory_order_release);
     return;
   }
-  for (int i = 0; atomic_load_explicit(&barrier->generation, memory_order_acquire) == generation;
-       i++)
+  for (int i = 0; atomic_load_explicit(&pool->generation, memory_order_acquire) == seen; i++)
     if (i < SPINS)
       relax();
     else
       sched_yield();
+}
+
+/* ── running ──────────────────────────────────────────────────────────────────────────────── */
+static void *worker_main(void *argument) {
+  struct Worker *worker = argument;
+  Pool *pool = worker->pool;
+  pool_quiet_libraries();
+  for (unsigned seen = 0;; seen++) {
+    wait_for_job(pool, seen);
+    if (pool->is_ending) return NULL;
+    pool->work(pool->context, worker->share);
+    atomic_fetch_add_explicit(&pool->done, 1, memory_order_release);
+  }
+}
+
+static void start_job(Pool *pool) {
+  atomic_fetch_add(&pool->job, 1);
+  if (atomic_load(&pool->sleepers)) wake_all(&pool->job);
+}
+
+void pool_run(Pool *pool, PoolWork *work, void *context) {
+  int before = pool_quiet_libraries();
+  if (pool->threads > 1) {
+    pool->work = work;
+    pool->context = context;
+    atomic_store_explicit(&pool->done, 0, memory_order_relaxed);
+    start_job(pool);
+  }
+  work(context, 0);
+  for (int i = 0; atomic_load_explicit(&pool->done, memory_order_acquire) != pool->threads - 1; i++)
+    if (i < SPINS)
+      relax();
+    else
+      sched_yield();
+  pool_restore_libraries(before);
+}
+
+int pool_threads(const Pool *pool) { return pool->threads; }
+
+/* Workers take no signals: Ctrl-C is the main thread's. */
+static Status start_workers(Pool *pool) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  int error = 0;
+  for (int i = 1; i < pool->threads && !error; i++) {
+    struct Worker *worker = &pool->worker[i];
+    *worker = (struct Worker){.pool = pool, .share = i};
+    error = pthread_create(&worker->thread, NULL, worker_main, worker);
+    if (!error) pool->started++;
+  }
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  if (!error) return STATUS_OK;
+  return status_fail(STATUS_FAULT, "cannot start %d threads: %s", pool->threads, strerror(error));
+}
+
+Status pool_new(int wish, Pool **out) {
+  int threads;
+  STATUS_TRY(choose_threads(wish, &threads));
+  size_t bytes = sizeof(Pool) + (size_t)threads * sizeof(struct Worker);
+  Pool *pool = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
+  if (!pool) return status_fail(STATUS_FAULT, "out of memory");
+  memset(pool, 0, bytes);
+  pool->threads = threads;
+  Status status = start_workers(pool);
+  if (status != STATUS_OK) {
+    pool_free(pool);
+    return status;
+  }
+  *out = pool;
+  return STATUS_OK;
+}
+
+void pool_free(Pool *pool) {
+  if (!pool) return;
+  pool->is_ending = true;
+  start_job(pool);
+  for (int i = 1; i <= pool->started; i++) pthread_join(pool->worker[i].thread, NULL);
+  free(pool);
 }

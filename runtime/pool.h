@@ -1,25 +1,28 @@
-/* pool: the one pool of threads, that of OpenMP's libgomp, which oneDNN and OpenBLAS use too. It is
- * called by its stable binary interface, so that any compiler builds us (Debian's clang has no
- * OpenMP headers of its own). */
+/* pool: the one pool of threads. Library code (oneDNN, OpenBLAS) runs inside its shares, one thread
+ * each, so no second pool exists to fight with. Waiting threads spin for a moment, since steps take
+ * microseconds, then sleep or yield, since others may need the processor (measured: with other
+ * programs at work, OpenMP's endless spinning made a step of 0.1 ms last 28 ms). */
 #ifndef FT_RUNTIME_POOL_H
 #define FT_RUNTIME_POOL_H
 #include "runtime/status.h"
 
-/* How many threads to use: `wish` if positive, else FT_THREADS, else OMP_NUM_THREADS, else the
- * cores that this process may use (affinity mask and cgroup quota). Sets it for the libraries. */
-STATUS_CHECKED Status pool_start(int wish, int *threads);
-/* Runs work(context, share, shares) for each share in 0 … shares-1 in parallel; returns when all
- * are done. `shares` is what pool_start gave, or fewer if the pool gives fewer. */
-typedef void PoolWork(void *context, int share, int shares);
-void pool_run(int threads, PoolWork *work, void *context);
-/* For libraries called from here on: how many threads they may use. */
-void pool_limit(int threads);
+typedef struct Pool Pool;
 
-/* A barrier for the shares of one pool_run: spins, since steps take microseconds, and gives up the
- * processor after a while, since others may need it. */
-typedef struct {
-  _Alignas(64) _Atomic int arrived;
-  _Alignas(64) _Atomic int generation;
-} PoolBarrier;
-void pool_wait(PoolBarrier *barrier, int shares);
+/* `wish` threads if positive, else FT_THREADS, else OMP_NUM_THREADS, else the cores that this
+ * process may use (affinity mask and cgroup quota). The caller is one of them. */
+STATUS_CHECKED Status pool_new(int wish, Pool **out);
+void pool_free(Pool *pool); /* NULL is fine */
+int pool_threads(const Pool *pool);
+
+/* Runs work(context, share) for every share in 0 … threads-1, share 0 on the calling thread, at the
+ * same time; returns when all are done. */
+typedef void PoolWork(void *context, int share);
+void pool_run(Pool *pool, PoolWork *work, void *context);
+/* Inside work: returns when every share has come here. */
+void pool_barrier(Pool *pool);
+
+/* Libraries called by this thread use one thread only; returns what to give back to pool_restore.
+ */
+int pool_quiet_libraries(void);
+void pool_restore_libraries(int before);
 #endif

@@ -39,7 +39,7 @@ class BadInput(support.Case):
 
     def bad(self, needle, *flags, code=1):
         done = self.fails(code, needle, "ftrun", "train", self.artifact, "--data", self.folder, *flags)
-        lines = [l for l in done.stderr.splitlines() if l.startswith("error")]
+        lines = [l for l in done.stderr.splitlines() if "error" in l]
         self.assertGreaterEqual(len(lines), 1, done.stderr)
         return done
 

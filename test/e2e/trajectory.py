@@ -102,7 +102,7 @@ class Trajectory(support.Case):
         start = state_of(net)
         support.write_safetensors(self.path("start.safetensors"), start)
         settings, make_optimizer = OPTIMIZERS[optimizer]
-        flags = [flag for s in [f"train.optimizer={optimizer}", f"train.batch={BATCH}", "train.schedule=constant", *settings] for flag in ("--set", s)]
+        flags = [flag for s in [f"train.optimizer={optimizer}", f"train.batch={BATCH}", "train.schedule=constant", "train.schedule.warmup=0", *settings] for flag in ("--set", s)]
         artifact = self.compile(os.path.join(support.EXAMPLES, example), *flags, *defines)
         support.run("ftrun", "train", artifact, "--data", data, "--no-shuffle", "--steps", STEPS, "--set", "train.log.every=1", "--set", "train.eval.every=0",
                     "--init", self.path("start.safetensors"), "--save", self.path("end.safetensors"), "--log-jsonl", self.path("log.jsonl"))

@@ -207,6 +207,21 @@ static void selects(void **state) {
       "%y = select %c, %x, %z : f32[9]");
 }
 
+/* The mask of a leaky relu may be taken from its result only if the slope is positive. */
+static void leaky(void **state) {
+  (void)state;
+  char body[400];
+  static const char *const slopes[] = {"0.25", "-0.25"};
+  for (int i = 0; i < 2; i++) {
+    snprintf(body, sizeof body,
+             "%%x = param {name=\"x\"} : f32[9]\n%%z = const {value=0} : f32[9]\n"
+             "%%k = const {value=%s} : f32[9]\n%%s = mul %%x, %%k : f32[9]\n"
+             "%%c = le %%x, %%z : bool[9]\n%%y = select %%c, %%s, %%x : f32[9]",
+             slopes[i]);
+    check(body);
+  }
+}
+
 /* ── reductions ─────────────────────────────────────────────────────────────────────────────── */
 static void reductions(void **state) {
   (void)state;
@@ -462,6 +477,7 @@ int main(void) {
       cmocka_unit_test(pointwise),
       cmocka_unit_test(casts),
       cmocka_unit_test(selects),
+      cmocka_unit_test(leaky),
       cmocka_unit_test(reductions),
       cmocka_unit_test(product_with_zeros),
       cmocka_unit_test(dots),

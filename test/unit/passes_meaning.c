@@ -409,6 +409,9 @@ static void random_graphs(void **state) {
       assert_non_null(after);
       compare_roots(arena, &diag, graph, after, forms[i]);
     }
+    Graph *once = passes_run_named(&context, graph, "autodiff,optimizer,simplify2");
+    Graph *twice = passes_run_named(&context, once, "simplify2");
+    assert_string_equal(graph_to_text(once, arena), graph_to_text(twice, arena));
     Graph *plain = passes_run_named(&context, graph, forms[5]);
     compare_roots(arena, &diag, plain, passes_run_named(&context, graph, forms[6]), forms[6]);
     arena_free(arena);
