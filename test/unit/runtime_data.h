@@ -54,7 +54,7 @@ __attribute__((unused)) static Status data_read(const char *kind, const char *pa
   DataArray *array;
   Status status = array_open(kind, path, &array);
   if (status == STATUS_OK) status = source_bytes_check(array->bytes);
-  array_close(status == STATUS_OK ? array : NULL);
+  array_close(array); /* NULL if it was not opened */
   return status;
 }
 /* Must fail as the user's error, in one line that holds both texts. */
