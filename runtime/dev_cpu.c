@@ -1,8 +1,8 @@
 /* dev_cpu: the processor as a device. A bound graph is a list of tasks with their argument arrays
- * made; a run walks it. Tasks that split into shares run one behind the other inside one parallel
- * region, with a barrier only where a task touches what an earlier one wrote (or overwrites what it
- * read) on another thread: a fork and join costs 1.5 us, a barrier 0.1 us, a small step 50 us.
- * Invariant: nothing is allocated in a run; the batch's address is patched into the tasks. */
+ * made; a run walks it with every thread of the pool at once, each doing its part of each task,
+ * with a barrier only where a task touches what an earlier one wrote (or overwrites what it read)
+ * on another thread: a barrier costs 0.1 us, a small step takes 50 us. Invariant: nothing is
+ * allocated in a run; the batch's address is patched into the tasks. */
 #define _GNU_SOURCE /* MAP_ANONYMOUS, madvise */
 #include "runtime/calls_cpu.h"
 #include "runtime/dev.h"
@@ -15,26 +15,23 @@
 #include <time.h>
 
 struct Device {
-  int threads;
+  Pool *pool;
   CpuLibrary *library;
   char text[64];
 };
 
+/* A launch, or one phase of a call. */
 typedef struct {
   HostKernel *kernel; /* or */
   CpuCall *call;
-  void **args;
+  void **args; /* of the launch */
   int64_t work;
-  int parts;          /* shares that it splits into; 0: a call that stands alone */
-  bool needs_barrier; /* before it, inside a region */
+  int phase, parts;   /* part i is thread i's */
+  int step;           /* of the plan */
+  bool needs_barrier; /* before it */
 } Task;
 
-/* tasks [first, end): one region, or in line by one thread, or one call that stands alone */
-typedef struct {
-  int first, end;
-  bool is_parallel;
-} Segment;
-
+/* Where the batch's address goes. */
 typedef struct {
   int task, arg;
   int64_t offset;
@@ -42,17 +39,17 @@ typedef struct {
 
 struct DeviceGraph {
   Device *device;
+  Arena *arena;
   Task *task;
   int task_count;
-  Segment *segment;
-  int segment_count;
+  int *first_task; /* of each step, and one more */
+  CpuCall **call;  /* each once */
+  int call_count;
   Patch *patch;
   int patch_count;
   const char *batch; /* what the patches point to now */
-  int first, end;    /* of the segment being run */
-  PoolBarrier barrier;
+  int first, end;    /* the tasks being run */
   atomic_bool has_failed;
-  Arena *arena;
 };
 
 /* ── memory ───────────────────────────────────────────────────────────────────────────────── */
@@ -105,26 +102,27 @@ static Status cpu_sync(Device *device) {
 }
 
 /* ── opening ──────────────────────────────────────────────────────────────────────────────── */
+static void cpu_close(Device *device) {
+  if (!device) return;
+  pool_free(device->pool);
+  cpu_library_free(device->library);
+  free(device);
+}
+
 static Status cpu_open(const Artifact *artifact, const DeviceOptions *options, Device **out) {
   (void)artifact;
   Device *device = calloc(1, sizeof *device);
   if (!device) return status_fail(STATUS_FAULT, "out of memory");
-  Status status = pool_start(options->threads, &device->threads);
-  if (status == STATUS_OK) status = cpu_library_new(device->threads, &device->library);
+  Status status = pool_new(options->threads, &device->pool);
+  if (status == STATUS_OK) status = cpu_library_new(pool_threads(device->pool), &device->library);
   if (status != STATUS_OK) {
-    free(device);
+    cpu_close(device);
     return status;
   }
-  snprintf(device->text, sizeof device->text, "cpu, %d thread%s", device->threads,
-           device->threads == 1 ? "" : "s");
+  int threads = pool_threads(device->pool);
+  snprintf(device->text, sizeof device->text, "cpu, %d thread%s", threads, threads == 1 ? "" : "s");
   *out = device;
   return STATUS_OK;
-}
-
-static void cpu_close(Device *device) {
-  if (!device) return;
-  cpu_library_free(device->library);
-  free(device);
 }
 
 static const char *cpu_describe(const Device *device) { return device->text; }
@@ -135,26 +133,42 @@ static int launch_parts(const PlanStep *step, int threads) {
   return worth < 2 ? 1 : worth < threads ? (int)worth : threads;
 }
 
-static Status bind_task(DeviceGraph *graph, const Artifact *artifact, const PlanGraph *plan,
-                        int index, char *const *base) {
-  const PlanStep *step = &plan->steps.at[index];
-  Task *task = &graph->task[index];
-  task->args = ARENA_ARRAY(graph->arena, void *, step->arg_count + 1);
-  task->work = step->work;
+static void bind_args(DeviceGraph *graph, const PlanGraph *plan, const PlanStep *step,
+                      char *const *base, void **args) {
   for (int i = 0; i < step->arg_count; i++) {
     const PlanBuffer *buffer = &plan->buffers.at[step->args[i]];
     if (buffer->arena != ARENA_INPUT)
-      task->args[i] = base[buffer->arena] + buffer->offset;
+      args[i] = base[buffer->arena] + buffer->offset;
     else
-      graph->patch[graph->patch_count++] = (Patch){index, i, buffer->offset};
+      graph->patch[graph->patch_count++] = (Patch){graph->task_count, i, buffer->offset};
   }
+}
+
+static Status bind_step(DeviceGraph *graph, const Artifact *artifact, const PlanGraph *plan,
+                        int index, char *const *base) {
+  const PlanStep *step = &plan->steps.at[index];
+  void **args = ARENA_ARRAY(graph->arena, void *, step->arg_count + 1);
+  bind_args(graph, plan, step, base, args);
+  graph->first_task[index] = graph->task_count;
   if (step->kind == STEP_LAUNCH) {
-    task->kernel = artifact_kernel(artifact, step->name);
-    task->parts = launch_parts(step, graph->device->threads);
+    graph->task[graph->task_count++] =
+        (Task){.kernel = artifact_kernel(artifact, step->name),
+               .args = args,
+               .work = step->work,
+               .parts = launch_parts(step, pool_threads(graph->device->pool)),
+               .step = index};
     return STATUS_OK;
   }
-  STATUS_TRY(cpu_call_new(graph->device->library, step, (char *const *)task->args, &task->call));
-  task->parts = cpu_call_parts(task->call);
+  CpuCall *call;
+  STATUS_TRY(cpu_call_new(graph->device->library, step, (char *const *)args, &call));
+  graph->call[graph->call_count++] = call;
+  for (int phase = 0; phase < cpu_call_phases(call); phase++)
+    graph->task[graph->task_count++] = (Task){.call = call,
+                                              .args = args,
+                                              .phase = phase,
+                                              .parts = cpu_call_parts(call, phase),
+                                              .step = index,
+                                              .needs_barrier = phase > 0};
   return STATUS_OK;
 }
 
@@ -164,8 +178,11 @@ static bool overlaps(const PlanBuffer *a, const PlanBuffer *b) {
          b->offset < a->offset + type_bytes(&a->type);
 }
 
-/* Do two steps conflict: does one write what the other reads or writes? */
-static bool conflicts(const PlanGraph *plan, const PlanStep *a, const PlanStep *b) {
+/* Does one task write what the other reads or writes? */
+static bool conflicts(const PlanGraph *plan, const Task *s, const Task *t) {
+  const PlanStep *a = &plan->steps.at[s->step], *b = &plan->steps.at[t->step];
+  if (s->call && t->call && cpu_call_shares_scratch(s->call) && cpu_call_shares_scratch(t->call))
+    return true;
   for (int i = 0; i < a->arg_count; i++)
     for (int j = 0; j < b->arg_count; j++)
       if ((i >= a->input_count || j >= b->input_count) &&
@@ -174,63 +191,52 @@ static bool conflicts(const PlanGraph *plan, const PlanStep *a, const PlanStep *
   return false;
 }
 
-/* Tasks since the last barrier are run by all threads freely; two tasks of one share each are run
- * by thread 0, in order, and need no barrier between them. */
-static void place_barriers(DeviceGraph *graph, const PlanGraph *plan, int first, int end) {
-  int epoch = first;
-  for (int i = first; i < end; i++) {
-    for (int j = epoch; j < i; j++) {
-      bool is_same_thread = graph->task[i].parts == 1 && graph->task[j].parts == 1;
-      if (is_same_thread || !conflicts(plan, &plan->steps.at[j], &plan->steps.at[i])) continue;
-      graph->task[i].needs_barrier = true;
-      epoch = i;
-      break;
+/* Tasks since the last barrier run freely beside each other; two tasks of one part each are both
+ * thread 0's, in order, and need no barrier between them. */
+static void place_barriers(DeviceGraph *graph, const PlanGraph *plan) {
+  int epoch = 0;
+  for (int i = 0; i < graph->task_count; i++) {
+    Task *task = &graph->task[i];
+    for (int j = epoch; j < i && !task->needs_barrier; j++) {
+      bool is_same_thread = task->parts == 1 && graph->task[j].parts == 1;
+      task->needs_barrier = !is_same_thread && conflicts(plan, &graph->task[j], task);
     }
-  }
-}
-
-static void cut_segments(DeviceGraph *graph, const PlanGraph *plan) {
-  graph->segment = ARENA_ARRAY(graph->arena, Segment, graph->task_count + 1);
-  for (int i = 0; i < graph->task_count;) {
-    Segment segment = {.first = i, .end = i + 1};
-    if (graph->task[i].parts) {
-      while (segment.end < graph->task_count && graph->task[segment.end].parts) segment.end++;
-      for (int j = i; j < segment.end; j++) segment.is_parallel |= graph->task[j].parts > 1;
-      place_barriers(graph, plan, segment.first, segment.end);
-    }
-    graph->segment[graph->segment_count++] = segment;
-    i = segment.end;
+    if (task->needs_barrier) epoch = i;
   }
 }
 
 static void cpu_unbind(DeviceGraph *graph) {
   if (!graph) return;
-  for (int i = 0; i < graph->task_count; i++) cpu_call_free(graph->task[i].call);
+  for (int i = 0; i < graph->call_count; i++) cpu_call_free(graph->call[i]);
   arena_free(graph->arena);
   free(graph);
 }
 
+/* Phases of a call: at most this many. */
+enum { MOST_TASKS_PER_STEP = 3 };
+
 static Status cpu_bind(Device *device, const Artifact *artifact, int which, char *const *base,
                        DeviceGraph **out) {
   const PlanGraph *plan = &artifact->plan->graph[which];
-  DeviceGraph *graph = aligned_alloc(64, (sizeof *graph + 63) & ~(size_t)63);
+  DeviceGraph *graph = calloc(1, sizeof *graph);
   if (!graph) return status_fail(STATUS_FAULT, "out of memory");
-  memset(graph, 0, sizeof *graph);
+  int steps = plan->steps.count, args = 0;
+  for (int i = 0; i < steps; i++) args += plan->steps.at[i].arg_count;
   graph->device = device;
   graph->arena = arena_new();
-  graph->task_count = plan->steps.count;
-  graph->task = ARENA_ARRAY(graph->arena, Task, plan->steps.count + 1);
-  int args = 0;
-  for (int i = 0; i < plan->steps.count; i++) args += plan->steps.at[i].arg_count;
+  graph->task = ARENA_ARRAY(graph->arena, Task, steps * MOST_TASKS_PER_STEP + 1);
+  graph->first_task = ARENA_ARRAY(graph->arena, int, steps + 1);
+  graph->call = ARENA_ARRAY(graph->arena, CpuCall *, steps + 1);
   graph->patch = ARENA_ARRAY(graph->arena, Patch, args + 1);
-  for (int i = 0; i < plan->steps.count; i++) {
-    Status status = bind_task(graph, artifact, plan, i, base);
+  for (int i = 0; i < steps; i++) {
+    Status status = bind_step(graph, artifact, plan, i, base);
     if (status != STATUS_OK) {
       cpu_unbind(graph);
       return status_prefix(status, "step %d (%s)", i, plan->steps.at[i].label);
     }
   }
-  cut_segments(graph, plan);
+  graph->first_task[steps] = graph->task_count;
+  place_barriers(graph, plan);
   *out = graph;
   return STATUS_OK;
 }
@@ -241,55 +247,44 @@ static void patch_batch(DeviceGraph *graph, const char *batch) {
   for (int i = 0; i < graph->patch_count; i++) {
     const Patch *patch = &graph->patch[i];
     Task *task = &graph->task[patch->task];
-    char *address = (char *)(uintptr_t)batch + patch->offset; /* kernels only read it: plan_parse */
+    char *address = (char *)(uintptr_t)batch + patch->offset; /* only read: plan_parse sees to it */
     task->args[patch->arg] = address;
     if (task->call) cpu_call_move(task->call, patch->arg, address);
   }
   graph->batch = batch;
 }
 
-static inline void run_share(DeviceGraph *graph, const Task *task, int share) {
+static inline void run_part(DeviceGraph *graph, const Task *task, int part) {
   if (task->call) {
-    if (!cpu_call_run(task->call, share)) atomic_store(&graph->has_failed, true);
+    if (!cpu_call_run(task->call, task->phase, part)) atomic_store(&graph->has_failed, true);
     return;
   }
-  int64_t begin = task->work * share / task->parts, end = task->work * (share + 1) / task->parts;
+  int64_t begin = task->work * part / task->parts, end = task->work * (part + 1) / task->parts;
   if (begin < end) task->kernel(task->args, begin, end);
 }
 
-/* One thread's way through a segment. Should the pool have given fewer threads than asked for, each
- * takes several shares. */
-static void walk(void *context, int share, int shares) {
+/* One thread's way through the tasks. */
+static void walk(void *context, int thread) {
   DeviceGraph *graph = context;
   for (int i = graph->first; i < graph->end; i++) {
     const Task *task = &graph->task[i];
-    if (task->needs_barrier) pool_wait(&graph->barrier, shares);
-    for (int part = share; part < task->parts; part += shares) run_share(graph, task, part);
+    if (task->needs_barrier) pool_barrier(graph->device->pool);
+    if (thread < task->parts) run_part(graph, task, thread);
   }
 }
 
-static void run_segment(DeviceGraph *graph, const Segment *segment) {
-  graph->first = segment->first;
-  graph->end = segment->end;
-  const Task *task = &graph->task[segment->first];
-  if (!task->parts)
-    run_share(graph, task, 0);
-  else if (segment->is_parallel)
-    pool_run(graph->device->threads, walk, graph);
-  else
-    walk(graph, 0, 1);
-}
-
-static Status check_run(DeviceGraph *graph) {
+static Status run_tasks(DeviceGraph *graph, const char *batch, int first, int end) {
+  patch_batch(graph, batch);
+  graph->first = first;
+  graph->end = end;
+  if (first < end) pool_run(graph->device->pool, walk, graph);
   if (!atomic_load_explicit(&graph->has_failed, memory_order_relaxed)) return STATUS_OK;
   atomic_store(&graph->has_failed, false);
   return status_fail(STATUS_FAULT, "oneDNN failed in a step (out of memory?)");
 }
 
 static Status cpu_run(DeviceGraph *graph, const char *batch) {
-  patch_batch(graph, batch);
-  for (int i = 0; i < graph->segment_count; i++) run_segment(graph, &graph->segment[i]);
-  return check_run(graph);
+  return run_tasks(graph, batch, 0, graph->task_count);
 }
 
 static int64_t now(void) {
@@ -300,14 +295,10 @@ static int64_t now(void) {
 
 static Status cpu_run_part(DeviceGraph *graph, const char *batch, int first, int end,
                            int64_t *time) {
-  patch_batch(graph, batch);
   int64_t start = now();
-  for (int i = first; i < end; i++) {
-    Segment one = {i, i + 1, graph->task[i].parts > 1};
-    run_segment(graph, &one);
-  }
+  Status status = run_tasks(graph, batch, graph->first_task[first], graph->first_task[end]);
   *time += now() - start;
-  return check_run(graph);
+  return status;
 }
 
 const DeviceType dev_cpu = {

@@ -2,7 +2,6 @@
  * asymmetric padding, both layouts, empty dimensions, every thread count from 1 to 3. */
 #include "plan/plan_calls.h"
 #include "runtime/calls_cpu.h"
-#include "runtime/pool.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -57,15 +56,13 @@ static void run(int threads, const char *name, const char *const *keys, const in
   }
   CpuLibrary *library;
   CpuCall *call;
-  int got;
-  assert_int_equal(pool_start(threads, &got), STATUS_OK);
   assert_int_equal(cpu_library_new(threads, &library), STATUS_OK);
   char *addresses[CALL_MAX_ARGS];
   for (int i = 0; i < arg_count; i++) addresses[i] = (char *)filled(sizes[i]);
   if (cpu_call_new(library, &step, addresses, &call) != STATUS_OK) fail_msg("%s", status_message());
   for (int i = 0; i < arg_count; i++) cpu_call_move(call, i, (char *)args[i]);
-  int parts = cpu_call_parts(call);
-  for (int i = 0; i < (parts ? parts : 1); i++) assert_true(cpu_call_run(call, i));
+  for (int phase = 0; phase < cpu_call_phases(call); phase++)
+    for (int i = 0; i < cpu_call_parts(call, phase); i++) assert_true(cpu_call_run(call, phase, i));
   cpu_call_free(call);
   for (int i = 0; i < arg_count; i++) free(addresses[i]);
   cpu_library_free(library);
