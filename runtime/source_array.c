@@ -48,7 +48,7 @@ char *array_header_text(const ArrayHeader *header, char buffer[TYPE_TEXT]) {
 
 static Status open_in(DataArray *array, const char *kind, const char *path) {
   STATUS_TRY(source_bytes_open(path, &array->bytes));
-  size_t count, bytes;
+  size_t count, bytes = 0;
   const uint8_t *head = source_bytes_head(array->bytes, &count);
   bool is_npy = strcmp(kind, "npy") == 0 || (strcmp(kind, "auto") == 0 && count > 0 && head[0] != 0);
   Status status = is_npy ? npy_parse(head, count, &array->header)
