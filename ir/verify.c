@@ -1,7 +1,7 @@
 /* verify: is this graph what its stage promises? Checks structure first (so that later checks may
  * follow pointers), then types by inferring them again, then what the stage allows. A message names
  * the graph and the node: it is for whoever writes a pass or a .ftir file. */
-#include "ir/graph.h"
+#include "ir/verify.h"
 #include <string.h>
 
 typedef struct {
@@ -245,6 +245,11 @@ static void check_body(Verify *v, const Node *node) {
       !type_equal(&body->roots.at[0].node->type, &node->type))
     wrong(v, node, "its type is not that of its first result");
   verify_graph(&inner);
+  v->good &= inner.good;
+  if (!inner.good) return;
+  const Node *where;
+  const char *why = verify_kernel(node, &where);
+  if (why) wrong(where ? &inner : v, where ? where : node, "%s", why);
   v->good &= inner.good;
 }
 

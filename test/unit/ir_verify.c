@@ -79,6 +79,42 @@ static const Case cases[] = {
     {X
      "%r = fused %x {kind=\"loop\"} body { %p = arg {index=0} : f32[2] output \"o\" %p } : f32[2]",
      {"", "", "a body's roots are results"}},
+    /* the contracts of kernels */
+    {X "%r = fused %x {kind=\"lop\"} " LOOP,
+     {"", "", "node %1 = fused: its kind must be loop, row, column, dot or conv"}},
+    {X "%r = fused %x {kind=\"row\", axes=[0]} " LOOP,
+     {"", "", "a kernel of this kind needs a reduction"}},
+    {X "%r = fused %x {kind=\"dot\"} " LOOP,
+     {"", "", "a kernel of this kind has exactly one contraction"}},
+    {X "%r = fused %x {kind=\"loop\"} body { %p = arg {index=0} : f32[2]"
+       "%s = sum %p {axes=[0]} : f32[1] result %s } : f32[1]",
+     {"", "", "a kernel of this kind has none"}},
+    {X "%r = fused %x {kind=\"row\", axes=[]} body { %p = arg {index=0} : f32[2]"
+       "%s = sum %p {axes=[0]} : f32[1] result %s } : f32[1]",
+     {"", "", "the body of %1: node %1 = sum: it reduces other axes than its kernel"}},
+    {X "%r = fused %x {kind=\"row\", axes=[0]} body { %p = arg {index=0} : f32[2]"
+       "%s = sum %p {axes=[0]} : f32[1] %q = rmax %s {axes=[0]} : f32[1] result %q } : f32[1]",
+     {"", "", "node %2 = rmax: it reduces another shape"}},
+    {X "%r = fused %x {kind=\"row\", axes=[0]} body { %p = arg {index=0} : f32[2]"
+       "%s = sum %p {axes=[0]} : f32[1] %q = reshape %s : f32[1,1] result %q } : f32[1,1]",
+     {"", "", "node %2 = reshape: as a result it has neither the shape"}},
+    {X "%r = fused %x {kind=\"row\", axes=[0]} body { %p = arg {index=0} : f32[2]"
+       "%s = sum %p {axes=[0]} : f32[1] %e = exp %p : f32[2] result %s result %e } : f32[1]",
+     {"", "", NULL}},
+    {X "%r = fused %x {kind=\"loop\"} body { %p = arg {index=0} : f32[2]"
+       "%q = reshape %p : f32[2,1] result %p result %q } : f32[2]",
+     {"", "", "node %1 = reshape: as a result it has neither the shape"}},
+    {"%a = param {name=\"a\"} : f32[2,2] %r = fused %a {kind=\"dot\"} body {"
+     "%p = arg {index=0} : f32[2,2] %q = dot %p, %p : f32[2,2] %t = tanh %q : f32[2,2] result %t }"
+     ": f32[2,2]",
+     {"", "", NULL}},
+    {"%a = param {name=\"a\"} : f32[2,2] %r = fused %a {kind=\"conv\"} body {"
+     "%p = arg {index=0} : f32[2,2] %q = dot %p, %p : f32[2,2] result %q } : f32[2,2]",
+     {"", "", "node %1 = dot: it is not the contraction of its kernel's kind"}},
+    {"%a = param {name=\"a\"} : f32[2,2] %r = fused %a {kind=\"dot\"} body {"
+     "%p = arg {index=0} : f32[2,2] %n = neg %p : f32[2,2] %q = dot %p, %n : f32[2,2] result %q }"
+     ": f32[2,2]",
+     {"", "", "node %2 = dot: an operand of it is not an arg"}},
 };
 
 static void stages(void **state) {

@@ -1,0 +1,78 @@
+/* verify_kernel: does the body of a fused node keep the contract of its kind? passes/fuse.h has the
+ * contract; code generation relies on it and checks nothing. */
+#include "ir/verify.h"
+#include <string.h>
+
+typedef struct {
+  const Node *fused;
+  int reduces, contracts; /* how many stand in the body */
+  const Node *reduce;     /* the first */
+} Kernel;
+
+static bool same_axes(const Node *a, const Node *b) {
+  const Attr *x = node_attr(a, ATTR_AXES), *y = node_attr(b, ATTR_AXES);
+  return x && y && x->count == y->count &&
+         (!x->count || !memcmp(x->ints, y->ints, sizeof *x->ints * (size_t)x->count));
+}
+
+static const char *check_reduce(const Kernel *kernel, const Node *node) {
+  if (!same_axes(node, kernel->fused)) return "it reduces other axes than its kernel";
+  if (!shape_equal(&node->input[0]->type.shape, &kernel->reduce->input[0]->type.shape))
+    return "it reduces another shape than the first reduction of its kernel";
+  return NULL;
+}
+
+static const char *check_contract(const Node *node, Op op) {
+  if (node->op != op) return "it is not the contraction of its kernel's kind";
+  for (int i = 0; i < node->input_count; i++)
+    if (node->input[i]->op != OP_ARG) return "an operand of it is not an arg";
+  return NULL;
+}
+
+/* The shape of a result: all of the domain's, or also the reduced one. */
+static bool result_fits(const Kernel *kernel, const Shape *shape, const Shape *first) {
+  if (!kernel->reduce) return shape_equal(shape, first);
+  return shape_equal(shape, &kernel->reduce->type.shape) ||
+         shape_equal(shape, &kernel->reduce->input[0]->type.shape);
+}
+
+static const char *check_counts(const Kernel *kernel, const char *kind) {
+  bool reduces = !strcmp(kind, "row") || !strcmp(kind, "column");
+  bool contracts = !strcmp(kind, "dot") || !strcmp(kind, "conv");
+  if (!reduces && !contracts && strcmp(kind, "loop"))
+    return "its kind must be loop, row, column, dot or conv";
+  if (reduces != (kernel->reduces > 0))
+    return reduces ? "a kernel of this kind needs a reduction" : "a kernel of this kind has none";
+  if (contracts ? kernel->contracts != 1 : kernel->contracts > 0)
+    return contracts ? "a kernel of this kind has exactly one contraction"
+                     : "a kernel of this kind has no contraction";
+  return NULL;
+}
+
+const char *verify_kernel(const Node *fused, const Node **where) {
+  const char *kind = node_str(fused, ATTR_KIND), *why;
+  const Graph *body = fused->body;
+  Kernel kernel = {.fused = fused};
+  *where = NULL;
+  for (int i = 0; i < body->nodes.count; i++) {
+    const Node *node = body->nodes.at[i];
+    OpClass op_class = op_info[node->op].op_class;
+    if (op_class == CLASS_REDUCE && !kernel.reduces++) kernel.reduce = node;
+    kernel.contracts += op_class == CLASS_CONTRACT;
+  }
+  if ((why = check_counts(&kernel, kind))) return why;
+  for (int i = 0; i < body->nodes.count; i++) {
+    OpClass op_class = op_info[body->nodes.at[i]->op].op_class;
+    *where = body->nodes.at[i];
+    if (op_class == CLASS_REDUCE && (why = check_reduce(&kernel, *where))) return why;
+    if (op_class == CLASS_CONTRACT &&
+        (why = check_contract(*where, *kind == 'd' ? OP_DOT : OP_CONV)))
+      return why;
+  }
+  for (int i = 0; i < body->roots.count; i++) {
+    *where = body->roots.at[i].node;
+    if (!result_fits(&kernel, &(*where)->type.shape, &body->roots.at[0].node->type.shape))
+      return "as a result it has neither the shape of the kernel's domain nor the reduced one";
+  }
+  return NULL;
+}
