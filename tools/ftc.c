@@ -27,7 +27,8 @@ static const char usage[] =
     "                      plan, llvm, asm, ptx: what the back end made\n"
     "                      html: a page with the graph after every pass\n"
     "  --summary           layers, shapes, parameters, FLOPs\n"
-    "  --memory[=svg]      peak memory by category; svg: a picture of offsets over time\n"
+    "  --memory[=F.svg]    peak memory by category; a picture of offsets over time (svg: to\n"
+    "                      standard output)\n"
     "  --dump=PASS|all     write the graph after a pass (all: after each that changed it)\n"
     "  --dump-dir DIR      where dumps go (default: here)\n"
     "  --stop-after=PASS   run the passes up to this one\n"
@@ -71,7 +72,9 @@ static int set_output(Request *r, const char *value) { r->output = value; return
 static int set_emit(Request *r, const char *value) { r->emit = value; return 0; }
 static int set_summary(Request *r, const char *value) { (void)value; r->summary = true; return 0; }
 static int set_memory(Request *r, const char *value) {
-  if (value && strcmp(value, "svg")) return fail_usage("--memory takes svg or nothing, not '%s'", value);
+  size_t length = value ? strlen(value) : 0;
+  if (value && strcmp(value, "svg") && (length < 5 || strcmp(value + length - 4, ".svg")))
+    return fail_usage("--memory takes svg, the name of a .svg file, or nothing, not '%s'", value);
   r->memory = value ? value : "table";
   return 0;
 }
@@ -366,7 +369,7 @@ static int compile(Session *session) {
   if (!strcmp(emit, "dot")) return write_printed(session, print_dot);
   if (page) return emit_page(session, page);
   if (request->passes.stop_after) return 0;
-  if (request->memory) code = report_memory(&session->program, !strcmp(request->memory, "svg"), stdout);
+  if (request->memory) code = report_memory(&session->program, strcmp(request->memory, "table") ? request->memory : NULL, stdout);
   if (!code && (request->emit || request->output)) code = run_codegen(session);
   return code;
 }

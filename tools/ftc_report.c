@@ -1,5 +1,13 @@
 /* ftc_report: see ftc_report.h. */
 #include "tools/ftc_report.h"
+#include "base/text.h"
+#include "passes/memory_report.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include "passes/memory_report.h"
+#include <errno.h>
+#include <string.h>
 
 void report_ops(FILE *out) {
   static const char *const class_text[] = {"leaf",   "pointwise", "reduce", "contract",
@@ -22,10 +30,22 @@ void report_ops(FILE *out) {
   }
 }
 
-int report_memory(const Program *program, bool as_svg, FILE *out) {
-  (void)program;
-  (void)as_svg;
-  (void)out;
-  fprintf(stderr, "ftc: --memory is not built into this ftc yet\n");
-  return 1;
+int report_memory(const Program *program, const char *svg_path, FILE *out) {
+  if (!svg_path) {
+    MemoryReport report = memory_report(program, program->arena);
+    memory_report_print(&report, out);
+    return 0;
+  }
+  char *bytes = NULL;
+  size_t count = 0;
+  FILE *file = open_memstream(&bytes, &count);
+  if (!file) return 3;
+  memory_report_svg(program, program->arena, file);
+  fclose(file);
+  bool to_out = !strcmp(svg_path, "svg");
+  int error = to_out ? (fwrite(bytes, 1, count, out) == count ? 0 : errno)
+                     : text_write_file(svg_path, bytes, count);
+  free(bytes);
+  if (error) fprintf(stderr, "ftc: cannot write %s: %s\n", svg_path, strerror(error));
+  return error ? 3 : 0;
 }
