@@ -117,7 +117,7 @@ bool lower_program(Module *module, const Program *program, Plan *plan) {
       VEC_PUSH(lowering.arena, lowering.workspace_buffers, marks[g].at[i]);
     place_workspaces(&lowering, at);
   }
-  lower_memory(&lowering);
+  if (good) lower_memory(&lowering, workspace);
   arena_free(lowering.arena);
   return good;
 }

@@ -34,7 +34,7 @@ typedef struct {
 bool lower_tables(Lowering *lowering);
 Place lower_place(Lowering *lowering, const Node *node);
 void lower_outputs(Lowering *lowering);
-void lower_memory(Lowering *lowering);
+void lower_memory(Lowering *lowering, int64_t workspace);
 
 /* lower.c */
 int lower_buffer(Lowering *lowering, Place place, const Type *type);

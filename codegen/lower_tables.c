@@ -1,6 +1,7 @@
 /* lower_tables: what the runtime must know besides the steps: parameters, states, inputs, settings,
  * outputs, memory. The train graph comes first; what only the eval graph has is appended. */
 #include "codegen/lower_private.h"
+#include "passes/memory_report.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -145,14 +146,13 @@ void lower_outputs(Lowering *lowering) {
 }
 
 /* ── memory ─────────────────────────────────────────────────────────────────────────────────── */
-void lower_memory(Lowering *lowering) {
-  static const char *const names[ARENA_COUNT] = {
-      [ARENA_PARAMS] = "parameters",       [ARENA_GRADS] = "gradients",
-      [ARENA_STATE] = "optimiser, states", [ARENA_SETTINGS] = "settings",
-      [ARENA_INPUT] = "one batch",         [ARENA_OUTPUT] = "outputs",
-      [ARENA_WORK] = "activations"};
-  for (int i = 0; i < ARENA_COUNT; i++) {
-    PlanMemory row = {names[i], lowering->plan->arena_bytes[i]};
-    VEC_PUSH(lowering->plan->arena, lowering->plan->memory, row);
+void lower_memory(Lowering *lowering, int64_t workspace) {
+  Plan *plan = lowering->plan;
+  MemoryReport report = memory_report(lowering->program, lowering->arena);
+  for (int i = 0; i < MEMORY_CATEGORY_COUNT; i++) {
+    PlanMemory row = {memory_category_text((MemoryCategory)i), report.bytes[i]};
+    VEC_PUSH(plan->arena, plan->memory, row);
   }
+  PlanMemory own = {"kernels' workspace", workspace};
+  VEC_PUSH(plan->arena, plan->memory, own);
 }
