@@ -27,7 +27,8 @@ static void print_head(const Plan *plan, FILE *out) {
   }
 }
 
-static void print_tensors(const char *title, const PlanTensor *list, int count, FILE *out) {
+static void print_tensors(const char *title, const PlanTensor *list, int count, bool is_learned,
+                          FILE *out) {
   char type[TYPE_TEXT], size[32];
   int64_t elements = 0, bytes = 0;
   if (!count) return;
@@ -40,8 +41,8 @@ static void print_tensors(const char *title, const PlanTensor *list, int count, 
   for (int i = 0; i < count; i++) {
     const Init *init = &list[i].init;
     fprintf(out, "  %-32s %-20s", list[i].name, type_text(&list[i].type, type));
-    if (init->text) fprintf(out, " %s", init->text);
-    for (int j = 0; j < init->arg_count; j++)
+    if (is_learned && init->text) fprintf(out, " %s", init->text);
+    for (int j = 0; is_learned && j < init->arg_count; j++)
       fprintf(out, "%s%g%s", j ? ", " : "(", init->arg[j], j + 1 == init->arg_count ? ")" : "");
     fprintf(out, "%s%s\n", list[i].is_saved ? "  saved with the model" : "",
             list[i].is_needed_for_predict ? "  needed to predict" : "");
@@ -120,9 +121,9 @@ static void print_graph(const PlanGraph *graph, FILE *out) {
 
 void info_print(const Plan *plan, FILE *out) {
   print_head(plan, out);
-  print_tensors("inputs", plan->inputs.at, plan->inputs.count, out);
-  print_tensors("parameters", plan->params.at, plan->params.count, out);
-  print_tensors("states", plan->states.at, plan->states.count, out);
+  print_tensors("inputs", plan->inputs.at, plan->inputs.count, false, out);
+  print_tensors("parameters", plan->params.at, plan->params.count, true, out);
+  print_tensors("states", plan->states.at, plan->states.count, true, out);
   print_settings(plan, out);
   print_memory(plan, out);
   for (int i = 0; i < 2; i++) print_graph(&plan->graph[i], out);
