@@ -136,13 +136,13 @@ static Value run_uniform(Call *call) {
 static Value run_normal(Call *call) {
   double x, y;
   if (!builtin_number(call, 0, 1, &x) || !builtin_number(call, 1, 0, &y)) return value_error();
-  bool both = call->arg[1].kind != VALUE_ABSENT;
-  double std = both ? y : x;
+  bool both = call->arg[1].kind != VALUE_ABSENT; /* normal(std=0.02) too */
+  double std = both ? y : x, mean = both && call->arg[0].kind != VALUE_ABSENT ? x : 0;
   if (!(std >= 0)) {
     builder_fail(call->b, call->loc, "a standard deviation cannot be negative: %g", std);
     return value_error();
   }
-  return make(call->b, call->builtin->name, both ? x : 0, std);
+  return make(call->b, call->builtin->name, mean, std);
 }
 
 static bool text_argument(Call *call, int index, const char **out) {
