@@ -284,7 +284,8 @@ int nvptx_width(const Job *job, int64_t extent) {
         dtype_bytes(job->node->input[i]->type.dtype) > widest)
       widest = dtype_bytes(job->node->input[i]->type.dtype);
   for (int i = 0; i < job->result_count; i++)
-    if (dtype_bytes(job->result_type[i].dtype) > widest)
+    if (shape_elements(&job->result_type[i].shape) > 1 &&
+        dtype_bytes(job->result_type[i].dtype) > widest)
       widest = dtype_bytes(job->result_type[i].dtype);
   /* windows, gathers, transposes: neighbours do not lie side by side, lanes should */
   const Graph *body = job->node->body;
