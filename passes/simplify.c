@@ -15,8 +15,9 @@ enum {
 };
 
 typedef struct {
+  const int *uses; /* of the graph that is read */
   int fired;
-} Counter;
+} Round;
 
 static Node *apply_table(const SimplifyRule *rule, Graph *graph, Node *node) {
   for (; rule->run; rule++)
@@ -27,27 +28,29 @@ static Node *apply_table(const SimplifyRule *rule, Graph *graph, Node *node) {
   return NULL;
 }
 
-static Node *improve(Graph *graph, Node *node) {
+static Node *improve(Graph *graph, Node *node, bool is_single) {
   Node *better = simplify_fold(graph, node);
   if (!better) better = simplify_sink(graph, node);
   if (!better) better = apply_table(simplify_math_rules, graph, node);
   if (!better) better = apply_table(simplify_move_rules, graph, node);
   if (!better) better = apply_table(simplify_sum_rules, graph, node);
+  if (!better && is_single) better = apply_table(simplify_single_rules, graph, node);
   assert(!better || type_equal(&better->type, &node->type));
   return better;
 }
 
 static Node *visit(Graph *fresh, const Node *old, Node **inputs, void *context) {
-  Counter *counter = context;
+  Round *round = context;
+  bool is_single = old->input_count > 0 && round->uses[old->input[0]->id] == 1;
   Node *node = graph_copy_node(fresh, old, inputs);
   for (int i = 0; i < CHAIN_LIMIT; i++) {
     int first = fresh->nodes.count;
-    Node *better = improve(fresh, node);
+    Node *better = improve(fresh, node, is_single && i == 0);
     for (int k = first; k < fresh->nodes.count; k++)
       fresh->nodes.at[k]->is_backward = old->is_backward;
     if (!better || better == node) break;
     node = better;
-    counter->fired++;
+    round->fired++;
   }
   return node;
 }
@@ -55,9 +58,9 @@ static Node *visit(Graph *fresh, const Node *old, Node **inputs, void *context) 
 /* dce between the rounds, so that no rule goes on firing for a node that nobody uses any more. */
 Graph *pass_simplify(PassContext *context, Graph *graph) {
   for (int i = 0; i < ROUND_LIMIT; i++) {
-    Counter counter = {0};
-    Graph *fresh = graph_rewrite(graph, visit, &counter);
-    if (counter.fired == 0) break;
+    Round round = {.uses = graph_use_counts(graph, context->arena)};
+    Graph *fresh = graph_rewrite(graph, visit, &round);
+    if (round.fired == 0) break;
     graph = pass_dce(context, fresh);
   }
   return graph;

@@ -276,6 +276,41 @@ static Node *dot_of_transposed(Graph *graph, Node *node) {
   return make_dot(graph, x[0], x[1], ta != is_swapped[0], tb != is_swapped[1], node->loc);
 }
 
+/* ── pooling ────────────────────────────────────────────────────────────────────────────────── */
+static Node *pool_like(Graph *graph, Node *node, Node *x) {
+  return graph_node(graph, node->op, &x, 1, node->attr, node->attr_count, NULL, node->loc);
+}
+
+/* The maximum of rectified values is the rectified maximum: a fourth of the work, and the backward
+ * pass needs the small tensor only. At a window without a positive value no gradient flows either
+ * way; in the others the same element is the first maximum. */
+static Node *pool_of_relu(Graph *graph, Node *node) {
+  if (A->op != OP_SELECT || A->input[0]->op != OP_LE) return NULL;
+  Node *cond = A->input[0], *x = A->input[2];
+  if (!simplify_is_value(A->input[1], 0) || cond->input[0] != x ||
+      !simplify_is_value(cond->input[1], 0))
+    return NULL;
+  Node *pooled = pool_like(graph, node, x), *zero = make_like(graph, pooled, 0, node->loc);
+  cond = make_binary(graph, OP_LE, pooled, zero, A->loc);
+  return make_select(graph, cond, zero, pooled, A->loc);
+}
+
+/* So with a bias, one for each channel: rounding keeps order. Its gradient is a sum of the small
+ * tensor. */
+static Node *pool_of_bias(Graph *graph, Node *node) {
+  if (A->op != OP_ADD || A->input[1]->op != OP_BROADCAST) return NULL;
+  Node *bias = A->input[1]->input[0];
+  int row = strcmp(node_str(node, ATTR_LAYOUT), "nhwc") == 0 ? 1 : 2;
+  if (bias->type.shape.dim[row] != 1 || bias->type.shape.dim[row + 1] != 1) return NULL;
+  return make_binary(graph, OP_ADD, pool_like(graph, node, A->input[0]), bias, A->loc);
+}
+
+const SimplifyRule simplify_single_rules[] = {
+    {OP_POOL_MAX, pool_of_relu},
+    {OP_POOL_MAX, pool_of_bias},
+    {0, NULL},
+};
+
 const SimplifyRule simplify_move_rules[] = {
     {OP_RESHAPE, move_constant},
     {OP_RESHAPE, move_nothing},
