@@ -21,6 +21,7 @@ Graph *pass_fuse(PassContext *context, Graph *graph) {
                    .is_live = ARENA_ARRAY(arena, bool, count),
                    .is_unit = ARENA_ARRAY(arena, bool, count),
                    .is_demanded = ARENA_ARRAY(arena, bool, count),
+                   .is_assigned = ARENA_ARRAY(arena, bool, count),
                    .is_early = ARENA_ARRAY(arena, bool, count),
                    .group = ARENA_ARRAY(arena, int, count),
                    .unit = ARENA_ARRAY(arena, FuseUnit, count),

@@ -11,7 +11,7 @@
 
 typedef enum { ROUND_BIAS, ROUND_ROW, ROUND_COLUMN, ROUND_EPILOGUE, ROUND_REST, ROUNDS } Round;
 
-enum { SIBLING_READERS = 12, SMALL_BYTES = 32 };
+enum { SIBLING_READERS = 12, SMALL_BYTES = 32, FEW_ROWS = 16, FEW_ELEMENTS = 4096 };
 
 typedef struct {
   int a, b;      /* units; their groups are to be merged */
@@ -105,6 +105,18 @@ static bool fits_epilogue(const FusePlan *plan, int id, const Shape *result) {
          own->dim[own->rank - 1] == result->dim[1];
 }
 
+/* May the loop's work be done by a row or column kernel? Not if few long rows would give too little
+ * to do at a time, nor if it updates a state: only loops may write states in place. */
+static bool may_run_beside(const FusePlan *plan, const FuseGroup *reduction, const FuseGroup *loop) {
+  if (loop->elements == reduction->reduced) return true;
+  if (loop->elements != reduction->elements) return false;
+  if (reduction->shape == SHAPE_ROW && reduction->reduced < FEW_ROWS && loop->elements > FEW_ELEMENTS)
+    return false;
+  for (int i = 0; i < loop->members.count; i++)
+    if (plan->is_assigned[loop->members.at[i]]) return false;
+  return true;
+}
+
 /* What the union of two groups would be; false if their domains do not agree, or if one belongs to
  * the beginning and one to the end of the step: what backward computes from forward values alone
  * would then be kept in between. Cross entropy is at the turning point, and may have both. */
@@ -123,10 +135,10 @@ static bool combine(const FusePlan *plan, const FuseGroup *a, const FuseGroup *b
   case SHAPE_LOOP:
     return a->elements == b->elements;
   case SHAPE_ROW:
-    return b->shape == SHAPE_LOOP ? b->elements == a->elements || b->elements == a->reduced
+    return b->shape == SHAPE_LOOP ? may_run_beside(plan, a, b)
                                   : a->elements == b->elements && a->reduced == b->reduced;
   case SHAPE_COLUMN:
-    return b->shape == SHAPE_LOOP ? b->elements == a->elements || b->elements == a->reduced
+    return b->shape == SHAPE_LOOP ? may_run_beside(plan, a, b)
            : b->shape == SHAPE_COLUMN &&
                  same_columns(node_at(plan, a->reduce), node_at(plan, b->reduce));
   case SHAPE_CONTRACT:

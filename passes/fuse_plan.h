@@ -54,6 +54,7 @@ typedef struct {
   const Graph *graph; /* prepared: see fuse_prepare */
   int count;          /* nodes */
   bool *is_live, *is_unit, *is_demanded; /* demanded: something outside of all kernels reads it */
+  bool *is_assigned;                     /* the next value of a state */
   bool *is_early;                        /* forward, and a contraction comes before the loss */
   int *group;                            /* of a unit; -1 for other nodes */
   FuseUnit *unit;                        /* by node */

@@ -1,11 +1,11 @@
 /* fuse_unit: decides which nodes are units (computed once, in one kernel) and which are pulled into
  * every kernel that reads them.
  *
- * The cost model counts per element of the node: arithmetic 1, division and roots 4, exp and its kin
- * 12, a random number 20, a window its area. A node is a unit if
+ * The cost model counts per element of the node: arithmetic 1, division, roots and reading across
+ * rows 4, exp and its kin 12, a random number 20, a window twice its area. A node is a unit if
  *   - it must be: reductions, contractions, and what those, pack, assign and the roots need in memory;
- *   - it is broadcast, gathered from or read by overlapping windows and costs more than GROWTH_COST:
- *     pulling would repeat the work for every copy;
+ *   - it is broadcast, gathered from, spread by the gradient of a pooling or read by overlapping
+ *     windows and costs more than GROWTH_COST: pulling would repeat the work for every copy;
  *   - it has several users and pulling it into each would read more bytes than its own value has, or
  *     cost more than RECOMPUTE_COST, or keep alive what nothing else keeps (then storing the node in
  *     place of its source is no dearer and saves the work);
@@ -50,8 +50,16 @@ static bool windows_overlap(const Node *node) {
   return kernel->ints[0] > stride->ints[0] || kernel->ints[1] > stride->ints[1];
 }
 
+/* Neighbours in the result are not neighbours in memory. */
+static bool strides(const Node *transpose) {
+  const Attr *perm = node_attr(transpose, ATTR_PERM);
+  return perm->count > 0 && perm->ints[perm->count - 1] != perm->count - 1;
+}
+
 static int op_cost(const Node *node) {
   switch (node->op) {
+  case OP_TRANSPOSE:
+    return strides(node) ? 4 : 1;
   case OP_CONST:
   case OP_IOTA:
   case OP_RESHAPE:
@@ -132,10 +140,9 @@ static void note_use(FusePlan *plan, Users *users, const Node *user, int operand
   NodeList *list = &users->users[base->id];
   if (list->count == 0 || list->at[list->count - 1] != user) VEC_PUSH(plan->arena, *list, user);
   if (user->op == OP_BROADCAST && fuse_elements(user) > fuse_elements(used)) users->grows[base->id] = true;
-  bool is_looked_up = (user->op == OP_GATHER && operand == 0) || (user->op == OP_POOL_MAX_GRAD && operand == 1);
-  if (is_looked_up) users->grows[base->id] = true;
-  if (op_info[user->op].op_class == CLASS_WINDOW && user->op != OP_POOL_MAX_GRAD &&
-      user->op != OP_POOL_AVG_GRAD) {
+  bool is_spread = user->op == OP_POOL_MAX_GRAD || user->op == OP_POOL_AVG_GRAD;
+  if ((user->op == OP_GATHER && operand == 0) || is_spread) users->grows[base->id] = true;
+  if (op_info[user->op].op_class == CLASS_WINDOW && !is_spread) {
     users->in_window[base->id] = true;
     users->has_index[base->id] |= user->op == OP_POOL_INDEX;
     users->in_overlap[base->id] |= windows_overlap(user);
@@ -183,6 +190,7 @@ static void find_demanded(FusePlan *plan) {
         op_info[node->op].op_class == CLASS_CONTRACT)
       plan->is_unit[i] = true;
     for (int k = 0; needs_memory(node->op) && k < node->input_count; k++) demand(plan, node->input[k]);
+    if (node->op == OP_ASSIGN) plan->is_assigned[fuse_strip_views(node->input[0])->id] = true;
   }
 }
 
