@@ -220,8 +220,8 @@ static bool fits(Parser *p, ArenaId arena, int64_t offset, const Type *of) {
   if (!p->has_arena[arena]) return fail(p, "arena %s has no line before this", arena_text(arena));
   if (offset < 0 || __builtin_add_overflow(offset, bytes, &end) ||
       end > p->plan->arena_bytes[arena])
-    return fail(p, "bytes %" PRId64 "..%" PRId64 " lie outside of arena %s, which has %" PRId64,
-                offset, offset + bytes, arena_text(arena), p->plan->arena_bytes[arena]);
+    return fail(p, "%" PRId64 " bytes at %" PRId64 " lie outside of arena %s, which has %" PRId64,
+                bytes, offset, arena_text(arena), p->plan->arena_bytes[arena]);
   if (offset % align)
     return fail(p, "offset %" PRId64 " is not a multiple of %" PRId64, offset, align);
   return true;

@@ -198,6 +198,7 @@ static char *gemm_b(const GemmCall *g, const GemmBlock *k) {
   const GemmShape *s = &g->shape;
   return g->arg[1] + 4 * (k->b0 * s->k * s->n + k->n0 * (s->tb ? s->k : 1));
 }
+/* Only with a bias. */
 static char *gemm_bias(const GemmCall *g, const GemmBlock *k) { return g->arg[2] + 4 * k->n0; }
 static char *gemm_c(const GemmCall *g, const GemmBlock *k) {
   const GemmShape *s = &g->shape;

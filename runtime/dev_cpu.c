@@ -137,6 +137,7 @@ static void bind_args(DeviceGraph *graph, const PlanGraph *plan, const PlanStep 
                       char *const *base, void **args) {
   for (int i = 0; i < step->arg_count; i++) {
     const PlanBuffer *buffer = &plan->buffers.at[step->args[i]];
+    args[i] = (char *)graph; /* of the batch: patched before the first run, never followed */
     if (buffer->arena != ARENA_INPUT)
       args[i] = base[buffer->arena] + buffer->offset;
     else
