@@ -15,8 +15,8 @@ typedef struct {
 typedef struct {
   FusePlan *plan;
   Graph *fresh;
-  Node **value; /* by node of the prepared graph: leaves and units that lie in memory */
-  bool *is_done; /* by group */
+  Node **value;    /* by node of the prepared graph: leaves and units that lie in memory */
+  bool *is_done;   /* by group */
   VEC(Made) views; /* in fresh: reshapes of values, by the id of what they view */
   /* the body in work */
   Graph *body;
@@ -97,8 +97,9 @@ static Node *copy_raw(Emit *emit, const Node *node) {
   Node **inputs = ARENA_ARRAY(emit->plan->arena, Node *, node->input_count);
   bool from_memory = op_info[node->op].op_class == CLASS_CONTRACT;
   for (int i = 0; i < node->input_count; i++)
-    inputs[i] = from_memory ? argument(emit, fuse_strip_views(node->input[i]), node->input[i]->type.shape)
-                            : pull(emit, node->input[i], node->input[i]->type.shape);
+    inputs[i] = from_memory
+                    ? argument(emit, fuse_strip_views(node->input[i]), node->input[i]->type.shape)
+                    : pull(emit, node->input[i], node->input[i]->type.shape);
   return graph_copy_node(emit->body, node, inputs);
 }
 
@@ -116,7 +117,8 @@ static Node *pull_new(Emit *emit, const Node *node, Shape shape) {
     return pull_broadcast(emit, node, shape);
   case OP_RANDOM:
     for (int i = 0; i < 2; i++) inputs[i] = pull(emit, node->input[i], shape_scalar());
-    return graph_node(emit->body, node->op, inputs, 2, node->attr, node->attr_count, &type, node->loc);
+    return graph_node(emit->body, node->op, inputs, 2, node->attr, node->attr_count, &type,
+                      node->loc);
   default:
     break;
   }
@@ -132,7 +134,8 @@ static Node *pull_new(Emit *emit, const Node *node, Shape shape) {
   return NULL;
 }
 
-/* A reduction or a move has its value in one shape only; any other is a view of that in the body. */
+/* A reduction or a move has its value in one shape only; any other is a view of that in the body.
+ */
 static Node *pull_viewed(Emit *emit, const Node *node, Shape shape) {
   bool is_reduce = op_info[node->op].op_class == CLASS_REDUCE;
   Shape own = is_reduce ? emit->reduced : node->type.shape;
@@ -142,7 +145,8 @@ static Node *pull_viewed(Emit *emit, const Node *node, Shape shape) {
 
 static Node *pull(Emit *emit, const Node *node, Shape shape) {
   const FusePlan *plan = emit->plan;
-  bool is_outside = fuse_is_leaf(node) || (plan->is_unit[node->id] && plan->group[node->id] != emit->group);
+  bool is_outside =
+      fuse_is_leaf(node) || (plan->is_unit[node->id] && plan->group[node->id] != emit->group);
   bool is_filler = node->op == OP_CONST || node->op == OP_IOTA;
   if (is_outside && !is_filler) return argument(emit, node, shape);
   for (int i = 0; i < emit->made.count; i++)
@@ -240,15 +244,17 @@ static void emit_kernel(Emit *emit, int id) {
   for (int i = 0; i < group->members.count; i++) {
     const Node *node = node_at(emit, group->members.at[i]);
     if (!fuse_is_result(plan, node->id)) continue;
-    bool is_full = op_info[node->op].op_class != CLASS_REDUCE && fuse_elements(node) == group->elements;
+    bool is_full =
+        op_info[node->op].op_class != CLASS_REDUCE && fuse_elements(node) == group->elements;
     Node *made = pull(emit, node, is_full ? emit->domain : emit->reduced);
     graph_add_root(emit->body, ROOT_RESULT, "", made);
     results[count++] = node->id;
   }
   if (count == 0) return;
   Attr attrs[] = {attr_str(ATTR_KIND, kind), attr_ints(ATTR_AXES, emit->axes, emit->axis_count)};
-  Node *fused = graph_node(emit->fresh, OP_FUSED, emit->operands.at, emit->operands.count, attrs,
-                           group->reduce >= 0 ? 2 : 1, &emit->body->roots.at[0].node->type, chief->loc);
+  Node *fused =
+      graph_node(emit->fresh, OP_FUSED, emit->operands.at, emit->operands.count, attrs,
+                 group->reduce >= 0 ? 2 : 1, &emit->body->roots.at[0].node->type, chief->loc);
   fused->body = emit->body;
   fused->is_backward = true; /* a kernel that does some forward work belongs to forward */
   for (int i = 0; i < group->members.count; i++)
@@ -260,7 +266,8 @@ static void emit_kernel(Emit *emit, int id) {
 static Node *emit_copy(Emit *emit, Node *value, Loc loc) {
   Attr index = attr_int(ATTR_INDEX, 0), kind = attr_str(ATTR_KIND, "loop");
   Graph *body = graph_new(emit->plan->arena, "loop_copy");
-  graph_add_root(body, ROOT_RESULT, "", graph_node(body, OP_ARG, NULL, 0, &index, 1, &value->type, loc));
+  graph_add_root(body, ROOT_RESULT, "",
+                 graph_node(body, OP_ARG, NULL, 0, &index, 1, &value->type, loc));
   Node *fused = graph_node(emit->fresh, OP_FUSED, &value, 1, &kind, 1, &value->type, loc);
   fused->body = body;
   return graph_node(emit->fresh, OP_RESULT, &fused, 1, &index, 1, &value->type, loc);
@@ -296,9 +303,11 @@ static void emit_group(Emit *emit, int id) {
   for (int i = 0; i < group->members.count; i++) {
     const FuseUnit *unit = &plan->unit[group->members.at[i]];
     for (int k = 0; k < unit->reads.count; k++)
-      if (plan->group[unit->reads.at[k].node] >= 0) emit_group(emit, plan->group[unit->reads.at[k].node]);
+      if (plan->group[unit->reads.at[k].node] >= 0)
+        emit_group(emit, plan->group[unit->reads.at[k].node]);
   }
-  bool stands_alone = group->shape == SHAPE_ALONE || (group->contract >= 0 && group->members.count == 1);
+  bool stands_alone =
+      group->shape == SHAPE_ALONE || (group->contract >= 0 && group->members.count == 1);
   if (stands_alone)
     emit_alone(emit, node_at(emit, group->members.at[0]));
   else
@@ -310,7 +319,8 @@ static void emit_roots(Emit *emit) {
   for (int i = 0; i < graph->roots.count; i++) {
     const Root *root = &graph->roots.at[i];
     Node *value = in_memory(emit, root->node);
-    bool has_kernel = base_of(value)->op == OP_RESULT || op_info[base_of(value)->op].op_class == CLASS_CONTRACT;
+    bool has_kernel =
+        base_of(value)->op == OP_RESULT || op_info[base_of(value)->op].op_class == CLASS_CONTRACT;
     if (root->kind != ROOT_ASSIGN && !has_kernel) value = emit_copy(emit, value, root->node->loc);
     graph_add_root(emit->fresh, root->kind, root->name, value);
   }

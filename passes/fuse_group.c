@@ -30,7 +30,8 @@ static bool is_reduce(const Node *node) { return op_info[node->op].op_class == C
 /* ── groups of one ──────────────────────────────────────────────────────────────────────────── */
 static FuseGroup first_group(FusePlan *plan, int id) {
   const Node *node = node_at(plan, id);
-  FuseGroup group = {.shape = SHAPE_LOOP, .elements = fuse_elements(node), .contract = -1, .reduce = -1};
+  FuseGroup group = {
+      .shape = SHAPE_LOOP, .elements = fuse_elements(node), .contract = -1, .reduce = -1};
   if (is_reduce(node)) {
     group.shape = fuse_is_row(node) ? SHAPE_ROW : SHAPE_COLUMN;
     group.reduced = group.elements;
@@ -43,7 +44,8 @@ static FuseGroup first_group(FusePlan *plan, int id) {
              op_info[node->op].op_class == CLASS_CONTRACT) {
     group.shape = SHAPE_ALONE;
   }
-  bool is_backward = node->is_backward && node->op != OP_POOL_INDEX; /* which is small, and made early */
+  bool is_backward =
+      node->is_backward && node->op != OP_POOL_INDEX; /* which is small, and made early */
   group.has_backward = is_backward;
   group.has_early = !is_backward && plan->is_early[id];
   VEC_PUSH(plan->arena, group.members, id);
@@ -107,10 +109,12 @@ static bool fits_epilogue(const FusePlan *plan, int id, const Shape *result) {
 
 /* May the loop's work be done by a row or column kernel? Not if few long rows would give too little
  * to do at a time, nor if it updates a state: only loops may write states in place. */
-static bool may_run_beside(const FusePlan *plan, const FuseGroup *reduction, const FuseGroup *loop) {
+static bool may_run_beside(const FusePlan *plan, const FuseGroup *reduction,
+                           const FuseGroup *loop) {
   if (loop->elements == reduction->reduced) return true;
   if (loop->elements != reduction->elements) return false;
-  if (reduction->shape == SHAPE_ROW && reduction->reduced < FEW_ROWS && loop->elements > FEW_ELEMENTS)
+  if (reduction->shape == SHAPE_ROW && reduction->reduced < FEW_ROWS &&
+      loop->elements > FEW_ELEMENTS)
     return false;
   for (int i = 0; i < loop->members.count; i++)
     if (plan->is_assigned[loop->members.at[i]]) return false;
@@ -138,13 +142,15 @@ static bool combine(const FusePlan *plan, const FuseGroup *a, const FuseGroup *b
     return b->shape == SHAPE_LOOP ? may_run_beside(plan, a, b)
                                   : a->elements == b->elements && a->reduced == b->reduced;
   case SHAPE_COLUMN:
-    return b->shape == SHAPE_LOOP ? may_run_beside(plan, a, b)
-           : b->shape == SHAPE_COLUMN &&
-                 same_columns(node_at(plan, a->reduce), node_at(plan, b->reduce));
+    return b->shape == SHAPE_LOOP
+               ? may_run_beside(plan, a, b)
+               : b->shape == SHAPE_COLUMN &&
+                     same_columns(node_at(plan, a->reduce), node_at(plan, b->reduce));
   case SHAPE_CONTRACT:
     if (b->shape != SHAPE_LOOP || a->elements != b->elements) return false;
     for (int i = 0; i < b->members.count; i++)
-      if (!fits_epilogue(plan, b->members.at[i], &node_at(plan, a->contract)->type.shape)) return false;
+      if (!fits_epilogue(plan, b->members.at[i], &node_at(plan, a->contract)->type.shape))
+        return false;
     return true;
   case SHAPE_ALONE:
     break;
@@ -157,7 +163,8 @@ static bool is_full(const FuseGroup *group, const Node *node) {
   return !is_reduce(node) && fuse_elements(node) == group->elements;
 }
 
-static bool read_is_legal(const FuseGroup *group, const Node *reader, const Node *used, int64_t divisor) {
+static bool read_is_legal(const FuseGroup *group, const Node *reader, const Node *used,
+                          int64_t divisor) {
   if (reader->id == group->contract) return false;
   bool runs_over_domain = is_reduce(reader) || is_full(group, reader);
   if (runs_over_domain && is_full(group, used)) return divisor == 1;
@@ -166,8 +173,8 @@ static bool read_is_legal(const FuseGroup *group, const Node *reader, const Node
   return !is_full(group, used) && divisor == 1;
 }
 
-static bool reads_are_legal(const FusePlan *plan, const FuseGroup *joined, const FuseGroup *part, int a,
-                            int b) {
+static bool reads_are_legal(const FusePlan *plan, const FuseGroup *joined, const FuseGroup *part,
+                            int a, int b) {
   for (int i = 0; i < part->members.count; i++) {
     const FuseUnit *unit = &plan->unit[part->members.at[i]];
     for (int k = 0; k < unit->reads.count; k++) {
@@ -205,7 +212,8 @@ static bool makes_cycle(Merge *merge, int a, int b) {
 }
 
 /* Counts operands and results of the union; a rough upper bound is enough. */
-static bool is_within_bounds(const FusePlan *plan, const FuseGroup *x, const FuseGroup *y, int a, int b) {
+static bool is_within_bounds(const FusePlan *plan, const FuseGroup *x, const FuseGroup *y, int a,
+                             int b) {
   int nodes = 0, operands = 0;
   const FuseGroup *part[] = {x, y};
   for (int p = 0; p < 2; p++)
@@ -222,8 +230,8 @@ static bool is_within_bounds(const FusePlan *plan, const FuseGroup *x, const Fus
 }
 
 /* ── which merges come when ─────────────────────────────────────────────────────────────────── */
-/* Sums and relus that read nothing of the contraction's size but the contraction: libraries do these
- * on the way. */
+/* Sums and relus that read nothing of the contraction's size but the contraction: libraries do
+ * these on the way. */
 static bool is_bias_epilogue(const FusePlan *plan, const FuseGroup *loop, int contract_group) {
   for (int i = 0; i < loop->members.count; i++) {
     Op op = node_at(plan, loop->members.at[i])->op;
@@ -231,7 +239,8 @@ static bool is_bias_epilogue(const FusePlan *plan, const FuseGroup *loop, int co
     const FuseUnit *unit = &plan->unit[loop->members.at[i]];
     for (int k = 0; k < unit->reads.count; k++) {
       int used = unit->reads.at[k].node;
-      if (plan->group[used] == contract_group || plan->group[used] == plan->group[loop->members.at[i]])
+      if (plan->group[used] == contract_group ||
+          plan->group[used] == plan->group[loop->members.at[i]])
         continue;
       if (fuse_elements(node_at(plan, used)) * 2 > loop->elements) return false;
     }
@@ -260,8 +269,10 @@ static bool try_merge(Merge *merge, Round round, const Pair *pair) {
   FusePlan *plan = merge->plan;
   int a = plan->group[pair->a], b = plan->group[pair->b];
   FuseGroup *x = &plan->groups.at[a], *y = &plan->groups.at[b], joined;
-  if (a == b || !combine(plan, x, y, &joined) || !is_turn(plan, round, joined.shape, a, b)) return false;
-  if (!reads_are_legal(plan, &joined, x, a, b) || !reads_are_legal(plan, &joined, y, a, b)) return false;
+  if (a == b || !combine(plan, x, y, &joined) || !is_turn(plan, round, joined.shape, a, b))
+    return false;
+  if (!reads_are_legal(plan, &joined, x, a, b) || !reads_are_legal(plan, &joined, y, a, b))
+    return false;
   if (!is_within_bounds(plan, x, y, a, b) || makes_cycle(merge, a, b)) return false;
   joined.members = x->members;
   for (int i = 0; i < y->members.count; i++) {
@@ -293,10 +304,12 @@ static void find_pairs(Merge *merge) {
       for (int m = k + 1; m < readers->count && m < k + SIBLING_READERS; m++)
         VEC_PUSH(plan->arena, merge->pairs, ((Pair){readers->at[k], readers->at[m], bytes}));
   }
-  if (merge->pairs.count) qsort(merge->pairs.at, (size_t)merge->pairs.count, sizeof(Pair), compare_pairs);
+  if (merge->pairs.count)
+    qsort(merge->pairs.at, (size_t)merge->pairs.count, sizeof(Pair), compare_pairs);
 }
 
-/* Groups of tiny results (the step counter, means of the loss and of metrics) save a launch each. */
+/* Groups of tiny results (the step counter, means of the loss and of metrics) save a launch each.
+ */
 static void find_tiny_pairs(Merge *merge) {
   FusePlan *plan = merge->plan;
   int last = -1;
@@ -322,7 +335,8 @@ void fuse_group_units(FusePlan *plan) {
     if (round == ROUND_REST) find_tiny_pairs(&merge);
     for (bool changed = true; changed;) {
       changed = false;
-      for (int i = 0; i < merge.pairs.count; i++) changed |= try_merge(&merge, round, &merge.pairs.at[i]);
+      for (int i = 0; i < merge.pairs.count; i++)
+        changed |= try_merge(&merge, round, &merge.pairs.at[i]);
     }
   }
   for (int i = 0; i < plan->groups.count; i++) {

@@ -5,7 +5,7 @@
 
 KernelKind kernel_kind(const Node *fused) {
   static const char *const text[] = {
-      [KERNEL_LOOP] = "loop", [KERNEL_ROW] = "row", [KERNEL_COLUMN] = "column",
+      [KERNEL_LOOP] = "loop", [KERNEL_ROW] = "row",   [KERNEL_COLUMN] = "column",
       [KERNEL_DOT] = "dot",   [KERNEL_CONV] = "conv",
   };
   const char *kind = node_str(fused, ATTR_KIND);
@@ -122,7 +122,8 @@ static bool same_attrs(const Node *a, const Node *b) {
 }
 
 static bool same_node(const Node *a, const Node *b) {
-  if (a->op != b->op || !type_equal(&a->type, &b->type) || a->input_count != b->input_count) return false;
+  if (a->op != b->op || !type_equal(&a->type, &b->type) || a->input_count != b->input_count)
+    return false;
   for (int i = 0; i < a->input_count; i++)
     if (a->input[i]->id != b->input[i]->id) return false;
   return same_attrs(a, b);

@@ -1,9 +1,9 @@
 /* fuse_plan: what the parts of the fuse pass share. See fuse.c for the whole.
  *
- * A *unit* is a node that is computed in exactly one kernel: reductions, contractions, what must lie
- * in memory, and what is dearer to compute twice than to store. All other nodes are computed
- * wherever they are read ("pulled"). A *group* is a set of units that become one kernel; a unit read
- * outside of its group is a result of that kernel.
+ * A *unit* is a node that is computed in exactly one kernel: reductions, contractions, what must
+ * lie in memory, and what is dearer to compute twice than to store. All other nodes are computed
+ * wherever they are read ("pulled"). A *group* is a set of units that become one kernel; a unit
+ * read outside of its group is a result of that kernel.
  *
  * How a unit reads another is told relative to the unit's own frame (the index space it runs over):
  * divisor s means the other is read at floor(linear index / s), so 1 is "the element of the same
@@ -40,19 +40,19 @@ typedef enum {
 
 typedef struct {
   GroupShape shape;
-  int64_t elements; /* of the domain D */
-  int64_t reduced;  /* elements of the reduced shape; ROW, COLUMN */
-  int contract;     /* CONTRACT: the unit, or -1 */
-  int reduce;       /* ROW, COLUMN: the reduction that gives D and axes, or -1 */
-  VEC(int) members; /* ascending */
-  bool is_dead;     /* merged into another */
+  int64_t elements;             /* of the domain D */
+  int64_t reduced;              /* elements of the reduced shape; ROW, COLUMN */
+  int contract;                 /* CONTRACT: the unit, or -1 */
+  int reduce;                   /* ROW, COLUMN: the reduction that gives D and axes, or -1 */
+  VEC(int) members;             /* ascending */
+  bool is_dead;                 /* merged into another */
   bool has_early, has_backward; /* members of the first part of the step, of the last */
 } FuseGroup;
 
 typedef struct {
   Arena *arena;
-  const Graph *graph; /* prepared: see fuse_prepare */
-  int count;          /* nodes */
+  const Graph *graph;                    /* prepared: see fuse_prepare */
+  int count;                             /* nodes */
   bool *is_live, *is_unit, *is_demanded; /* demanded: something outside of all kernels reads it */
   bool *is_assigned;                     /* the next value of a state */
   bool *is_early;                        /* forward, and a contraction comes before the loss */

@@ -4,8 +4,8 @@
  * (the last dimension of more than one element is kept), with axes of more than one element. What
  * is neither, such as the sums of a batch norm over N, H and W of NCHW, is done in two stages: the
  * trailing axes first. A reduction of many elements to few is split in two, so that there is work
- * for every thread, by a view of its input as [.., parts, part, ..]. A relu in front of a max pooling
- * takes its mask behind it. */
+ * for every thread, by a view of its input as [.., parts, part, ..]. A relu in front of a max
+ * pooling takes its mask behind it. */
 #include "passes/fuse_plan.h"
 #include <string.h>
 
@@ -81,9 +81,10 @@ static int64_t part_of(int64_t length) {
   return 0;
 }
 
-/* Splits a reduction of the axes from..to of x, which is without dimensions of 1: part by part, then
- * the parts' results. A part is made of whole dimensions if that gives a fair size (then x keeps its
- * shape, and what else runs over it can share the kernel as it is); else x is viewed anew. */
+/* Splits a reduction of the axes from..to of x, which is without dimensions of 1: part by part,
+ * then the parts' results. A part is made of whole dimensions if that gives a fair size (then x
+ * keeps its shape, and what else runs over it can share the kernel as it is); else x is viewed
+ * anew. */
 static Node *reduce_split(Graph *graph, const Node *old, Node *x, int from, int to) {
   int64_t outer[MAX_RANK], inner[MAX_RANK], part = 1;
   Shape shape = x->type.shape;
@@ -115,10 +116,12 @@ static int64_t product(const Shape *shape, int from, int to) {
 }
 
 /* Is there too little to do at a time, so that the reduction should be split? */
-static bool should_split(const Node *old, const Shape *domain, const int64_t *axes, int count, bool is_row) {
+static bool should_split(const Node *old, const Shape *domain, const int64_t *axes, int count,
+                         bool is_row) {
   int from = (int)axes[0], to = from + count;
   if (is_arg(old->op) || axes[count - 1] != to - 1 || domain->rank + 1 > MAX_RANK) return false;
-  int64_t length = product(domain, from, to), others = shape_elements(domain) / (length ? length : 1);
+  int64_t length = product(domain, from, to),
+          others = shape_elements(domain) / (length ? length : 1);
   return is_row ? length > ROW_SPLIT_LENGTH && others < ROW_SPLIT_ROWS
                 : from == 0 && length > COLUMN_SPLIT_LENGTH && others < COLUMN_SPLIT_WIDTH;
 }
@@ -135,13 +138,15 @@ static Node *prepare_reduce(Graph *graph, const Node *old, Node *x) {
   int trailing = trailing_axes(&domain, axes, count), rank = domain.rank, kept = rank - trailing;
   Node *result = NULL;
   if (trailing > 0 && trailing < count) {
-    Node *first = reduce(graph, old, view(graph, x, domain, old), axes + count - trailing, trailing);
+    Node *first =
+        reduce(graph, old, view(graph, x, domain, old), axes + count - trailing, trailing);
     first = view(graph, first, shape_of(kept, domain.dim), old);
     result = reduce(graph, old, first, axes, count - trailing);
     Node *again = prepare_reduce(graph, result, first);
     if (again) result = again;
   } else if (should_split(old, &domain, axes, count, trailing > 0)) {
-    result = reduce_split(graph, old, view(graph, x, domain, old), (int)axes[0], (int)axes[0] + count);
+    result =
+        reduce_split(graph, old, view(graph, x, domain, old), (int)axes[0], (int)axes[0] + count);
   }
   return result ? view(graph, result, *want, old) : NULL;
 }
@@ -191,9 +196,9 @@ static Node *find_pool(const Graph *graph, const Node *index) {
   return NULL;
 }
 
-/* y = relu(x), p = pool_max(y). The gradient of relu, g where y > 0, with g = pool_max_grad(dp, index):
- * g is dp only where y is the p of its window, so that the mask may as well be taken from p, before
- * the gradient is spread. Then nothing needs y after the pooling: the largest tensor of a
+/* y = relu(x), p = pool_max(y). The gradient of relu, g where y > 0, with g = pool_max_grad(dp,
+ * index): g is dp only where y is the p of its window, so that the mask may as well be taken from
+ * p, before the gradient is spread. Then nothing needs y after the pooling: the largest tensor of a
  * convolutional network need not be kept for backward. Exact, NaN included. */
 static Node *prepare_select(Graph *graph, const Node *old, Node **inputs) {
   Node *mask = inputs[0];
@@ -207,9 +212,11 @@ static Node *prepare_select(Graph *graph, const Node *old, Node **inputs) {
   if (!pooled) return NULL;
   Node *zero = mark(make_like(graph, dy, 0, old->loc), old);
   Node *sides[] = {pooled, mark(make_like(graph, pooled, 0, old->loc), old)};
-  Node *chosen[] = {mark(graph_node(graph, mask->op, sides, 2, NULL, 0, NULL, mask->loc), mask), zero, zero};
+  Node *chosen[] = {mark(graph_node(graph, mask->op, sides, 2, NULL, 0, NULL, mask->loc), mask),
+                    zero, zero};
   chosen[spread] = dy;
-  Node *masked[] = {mark(graph_node(graph, OP_SELECT, chosen, 3, NULL, 0, NULL, old->loc), old), index};
+  Node *masked[] = {mark(graph_node(graph, OP_SELECT, chosen, 3, NULL, 0, NULL, old->loc), old),
+                    index};
   return graph_copy_node(graph, grad, masked);
 }
 

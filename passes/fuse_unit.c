@@ -3,19 +3,27 @@
  *
  * The cost model counts per element of the node: arithmetic 1, division, roots and reading across
  * rows 4, exp and its kin 12, a random number 20, a window twice its area. A node is a unit if
- *   - it must be: reductions, contractions, and what those, pack, assign and the roots need in memory;
+ *   - it must be: reductions, contractions, and what those, pack, assign and the roots need in
+ * memory;
  *   - it is broadcast, gathered from, spread by the gradient of a pooling or read by overlapping
  *     windows and costs more than GROWTH_COST: pulling would repeat the work for every copy;
- *   - it has several users and pulling it into each would read more bytes than its own value has, or
- *     cost more than RECOMPUTE_COST, or keep alive what nothing else keeps (then storing the node in
+ *   - it has several users and pulling it into each would read more bytes than its own value has,
+ * or cost more than RECOMPUTE_COST, or keep alive what nothing else keeps (then storing the node in
  *     place of its source is no dearer and saves the work);
  *   - its cone of pulled nodes has become too big.
- * Being a unit costs nothing while all its readers end up in the same kernel. The same rules hold for
- * scalars: a division is done wherever its result is needed, the power and the cosine of a schedule
- * once, in the kernel that collects all tiny work. */
+ * Being a unit costs nothing while all its readers end up in the same kernel. The same rules hold
+ * for scalars: a division is done wherever its result is needed, the power and the cosine of a
+ * schedule once, in the kernel that collects all tiny work. */
 #include "passes/fuse_plan.h"
 
-enum { GROWTH_COST = 3, SCALAR_COST = 10, WINDOW_COST = 8, RECOMPUTE_COST = 40, CONE_NODES = 64, CONE_READS = 16 };
+enum {
+  GROWTH_COST = 3,
+  SCALAR_COST = 10,
+  WINDOW_COST = 8,
+  RECOMPUTE_COST = 40,
+  CONE_NODES = 64,
+  CONE_READS = 16
+};
 
 int64_t fuse_elements(const Node *node) { return shape_elements(&node->type.shape); }
 
@@ -139,7 +147,8 @@ static void note_use(FusePlan *plan, Users *users, const Node *user, int operand
   const Node *used = user->input[operand], *base = fuse_strip_views(used);
   NodeList *list = &users->users[base->id];
   if (list->count == 0 || list->at[list->count - 1] != user) VEC_PUSH(plan->arena, *list, user);
-  if (user->op == OP_BROADCAST && fuse_elements(user) > fuse_elements(used)) users->grows[base->id] = true;
+  if (user->op == OP_BROADCAST && fuse_elements(user) > fuse_elements(used))
+    users->grows[base->id] = true;
   bool is_spread = user->op == OP_POOL_MAX_GRAD || user->op == OP_POOL_AVG_GRAD;
   if ((user->op == OP_GATHER && operand == 0) || is_spread) users->grows[base->id] = true;
   if (op_info[user->op].op_class == CLASS_WINDOW && !is_spread) {
@@ -189,7 +198,8 @@ static void find_demanded(FusePlan *plan) {
     if (is_alone(node->op) || op_info[node->op].op_class == CLASS_REDUCE ||
         op_info[node->op].op_class == CLASS_CONTRACT)
       plan->is_unit[i] = true;
-    for (int k = 0; needs_memory(node->op) && k < node->input_count; k++) demand(plan, node->input[k]);
+    for (int k = 0; needs_memory(node->op) && k < node->input_count; k++)
+      demand(plan, node->input[k]);
     if (node->op == OP_ASSIGN) plan->is_assigned[fuse_strip_views(node->input[0])->id] = true;
   }
 }
@@ -215,8 +225,10 @@ static bool should_be_unit(FusePlan *plan, const Users *users, ConeWalk *walk, c
   if (users->grows[id] && cone.cost > GROWTH_COST) return true;
   if (users->in_overlap[id] && cone.cost > 0) return true;
   bool may_join_source = cone.sources == 1 && plan->is_unit[cone.source->id];
-  if (users->in_window[id] && cone.cost > 0 && (cone.cost > WINDOW_COST || may_join_source)) return true;
-  if (node->op == OP_POOL_MAX && users->has_index[fuse_strip_views(node->input[0])->id]) return true;
+  if (users->in_window[id] && cone.cost > 0 && (cone.cost > WINDOW_COST || may_join_source))
+    return true;
+  if (node->op == OP_POOL_MAX && users->has_index[fuse_strip_views(node->input[0])->id])
+    return true;
   if (users->users[id].count < 2) return false;
   if (node->op == OP_TRANSPOSE || cone.cost > RECOMPUTE_COST) return true;
   if (cone.bytes > type_bytes(&node->type)) return true;
@@ -312,7 +324,8 @@ static void find_early(FusePlan *plan) {
     const Node *node = plan->graph->nodes.at[i];
     bool passes_on = !node->is_backward && plan->is_live[i] &&
                      (plan->is_early[i] || op_info[node->op].op_class == CLASS_CONTRACT);
-    for (int k = 0; passes_on && k < node->input_count; k++) plan->is_early[node->input[k]->id] = true;
+    for (int k = 0; passes_on && k < node->input_count; k++)
+      plan->is_early[node->input[k]->id] = true;
   }
 }
 
@@ -325,7 +338,8 @@ void fuse_choose_units(FusePlan *plan) {
   for (int i = 0; i < plan->count; i++)
     if (plan->is_live[i] && !plan->is_unit[i])
       plan->is_unit[i] = should_be_unit(plan, &users, &cones, plan->graph->nodes.at[i]);
-  ReadWalk reads = {.plan = plan, .stamp = ARENA_ARRAY(plan->arena, int, plan->count),
+  ReadWalk reads = {.plan = plan,
+                    .stamp = ARENA_ARRAY(plan->arena, int, plan->count),
                     .seen = ARENA_ARRAY(plan->arena, int64_t, plan->count)};
   for (int i = 0; i < plan->count; i++)
     if (plan->is_unit[i]) find_reads(&reads, plan->graph->nodes.at[i]);

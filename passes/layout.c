@@ -53,7 +53,7 @@ static bool is_view(const Shape *shape, const int64_t perm[4]) {
 static Node *turned(Layout *l, Node *value, const int64_t perm[4], const Node *old) {
   Shape shape = permuted(&value->type.shape, perm);
   Node *made = is_view(&value->type.shape, perm) ? make_reshape(l->fresh, value, shape, old->loc)
-                                               : make_transpose(l->fresh, value, perm, old->loc);
+                                                 : make_transpose(l->fresh, value, perm, old->loc);
   if (made != value) made->is_backward = old->is_backward;
   return made;
 }
@@ -127,7 +127,8 @@ static bool follows_inputs(const Node *node) {
   case OP_STOP_GRADIENT:
     return true;
   default:
-    return op_info[node->op].op_class == CLASS_POINTWISE || op_info[node->op].op_class == CLASS_REDUCE;
+    return op_info[node->op].op_class == CLASS_POINTWISE ||
+           op_info[node->op].op_class == CLASS_REDUCE;
   }
 }
 
@@ -151,8 +152,7 @@ static Node *make_nchw(Layout *l, const Node *old) {
 
 static Node *in_nchw(Layout *l, const Node *node) {
   Node **made = &l->nchw[node->id];
-  if (!*made && l->home[node->id] == HOME_NHWC)
-    *made = turned(l, in_nhwc(l, node), to_nchw, node);
+  if (!*made && l->home[node->id] == HOME_NHWC) *made = turned(l, in_nhwc(l, node), to_nchw, node);
   if (!*made) *made = make_nchw(l, node);
   return *made;
 }

@@ -17,7 +17,8 @@ bool lifetime_is_step(const Node *node) {
 }
 
 bool lifetime_is_value(const Node *node) {
-  return node->op == OP_RESULT || (lifetime_is_step(node) && node->op != OP_FUSED && node->op != OP_ASSIGN);
+  return node->op == OP_RESULT ||
+         (lifetime_is_step(node) && node->op != OP_FUSED && node->op != OP_ASSIGN);
 }
 
 static void read_at(Lifetimes *times, const Node *value, int step) {
@@ -44,7 +45,8 @@ Lifetimes lifetimes_of(const Graph *graph, Arena *arena) {
     for (int k = 0; lifetime_is_step(node) && k < node->input_count; k++)
       read_at(&times, node->input[k], times.step[i]);
   }
-  for (int i = 0; i < graph->roots.count; i++) read_at(&times, graph->roots.at[i].node, times.count);
+  for (int i = 0; i < graph->roots.count; i++)
+    read_at(&times, graph->roots.at[i].node, times.count);
   return times;
 }
 
@@ -61,7 +63,8 @@ bool lifetime_may_overwrite(const Node *fused, int index, const Node *base) {
   const Type *result = &body->roots.at[index].node->type;
   KernelKind kind = kernel_kind(fused);
   Shape domain = kernel_domain(fused);
-  bool is_reduced = (kind == KERNEL_ROW || kind == KERNEL_COLUMN) && !shape_equal(&result->shape, &domain);
+  bool is_reduced =
+      (kind == KERNEL_ROW || kind == KERNEL_COLUMN) && !shape_equal(&result->shape, &domain);
   if ((kind != KERNEL_LOOP && !is_reduced) || body->nodes.count > MANY ||
       dtype_bytes(result->dtype) != dtype_bytes(base->type.dtype))
     return false;
@@ -71,7 +74,8 @@ bool lifetime_may_overwrite(const Node *fused, int index, const Node *base) {
   for (int i = body->nodes.count - 1; i >= 0; i--) {
     const Node *node = body->nodes.at[i];
     bool moves = op_info[node->op].op_class != CLASS_POINTWISE;
-    for (int k = 0; k < node->input_count; k++) elsewhere[node->input[k]->id] |= moves || elsewhere[i];
+    for (int k = 0; k < node->input_count; k++)
+      elsewhere[node->input[k]->id] |= moves || elsewhere[i];
     if (node->op == OP_ARG && lifetime_base(fused->input[node_int(node, ATTR_INDEX, 0)]) == base &&
         (elsewhere[i] || !read[i] || !shape_equal(&node->type.shape, &result->shape)))
       return false;

@@ -6,11 +6,11 @@
 #include "ir/graph.h"
 
 typedef struct {
-  int count;          /* steps */
-  const Node **node;  /* by step */
-  int *step;          /* by node id: its step; of a result: its kernel's; -1: none */
-  int *first, *last;  /* by node id of a base value: written in step `first`, last read in step `last`;
-                         leaves: -1; roots: the number of steps */
+  int count;         /* steps */
+  const Node **node; /* by step */
+  int *step;         /* by node id: its step; of a result: its kernel's; -1: none */
+  int *first, *last; /* by node id of a base value: written in step `first`, last read in step
+                        `last`; leaves: -1; roots: the number of steps */
 } Lifetimes;
 
 const Node *lifetime_base(const Node *node); /* through views */

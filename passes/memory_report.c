@@ -28,7 +28,9 @@ const char *memory_category_text(MemoryCategory category) {
   return text[category];
 }
 
-static int64_t aligned(int64_t bytes) { return (bytes + MEMPLAN_ALIGN - 1) / MEMPLAN_ALIGN * MEMPLAN_ALIGN; }
+static int64_t aligned(int64_t bytes) {
+  return (bytes + MEMPLAN_ALIGN - 1) / MEMPLAN_ALIGN * MEMPLAN_ALIGN;
+}
 
 static bool is_in(const Node *node, ArenaId arena) {
   const char *text = node_str(node, ATTR_ARENA);
@@ -42,7 +44,8 @@ static int64_t live_bytes(const Work *work, int step) {
     const Piece *piece = &work->pieces.at[i];
     bool is_taken_over = false; /* in this step, by a result in the same place */
     for (int k = 0; piece->last == step && k < work->pieces.count; k++)
-      is_taken_over |= k != i && work->pieces.at[k].first == step && work->pieces.at[k].at == piece->at;
+      is_taken_over |=
+          k != i && work->pieces.at[k].first == step && work->pieces.at[k].at == piece->at;
     if (piece->first <= step && step <= piece->last && !is_taken_over) live += piece->bytes;
   }
   return live;
@@ -55,7 +58,11 @@ static Work work_of(const Graph *graph, Arena *arena) {
     if (!lifetime_is_value(node) || !is_in(node, ARENA_WORK)) continue;
     int first = work.times.first[i], last = work.times.last[i];
     bool outlives = last < work.times.count && work.times.node[last]->is_backward;
-    Piece piece = {node, first, last, node_int(node, ATTR_AT, 0), aligned(type_bytes(&node->type)),
+    Piece piece = {node,
+                   first,
+                   last,
+                   node_int(node, ATTR_AT, 0),
+                   aligned(type_bytes(&node->type)),
                    outlives && !work.times.node[first]->is_backward};
     if (piece.at + piece.bytes > work.peak) work.peak = piece.at + piece.bytes;
     VEC_PUSH(arena, work.pieces, piece);
@@ -76,9 +83,11 @@ static const char *step_name(const Node *step) {
 
 /* ── by category ────────────────────────────────────────────────────────────────────────────── */
 static bool is_of_optimizer(const Program *program, const char *name) {
-  const char *optimizer = program->settings ? setting_text(program->settings, "train.optimizer") : "";
+  const char *optimizer =
+      program->settings ? setting_text(program->settings, "train.optimizer") : "";
   size_t length = strlen(optimizer);
-  return strcmp(name, "step") == 0 || (strncmp(name, optimizer, length) == 0 && name[length] == '.');
+  return strcmp(name, "step") == 0 ||
+         (strncmp(name, optimizer, length) == 0 && name[length] == '.');
 }
 
 static void grow(int64_t *size, int64_t end) {
@@ -157,7 +166,8 @@ void memory_report_print(const MemoryReport *report, FILE *out) {
           human(report->work_bound, other),
           report->work_bound ? (double)report->work_peak / (double)report->work_bound : 1.0);
   if (report->busiest_name && report->busiest_line)
-    fprintf(out, "; fullest at step %d, %s (line %u)", report->busiest, report->busiest_name, report->busiest_line);
+    fprintf(out, "; fullest at step %d, %s (line %u)", report->busiest, report->busiest_name,
+            report->busiest_line);
   else if (report->busiest_name)
     fprintf(out, "; fullest at step %d, %s", report->busiest, report->busiest_name);
   fprintf(out, "\nevaluation needs %s of the same arena; %d launches and calls a step\n",
@@ -198,32 +208,35 @@ static void print_piece(const Work *work, const Piece *piece, FILE *out) {
   double height = (double)piece->bytes * scale;
   double y = TOP + HEIGHT - (double)piece->at * scale - height;
   const Node *maker = work->times.node[piece->first];
-  fprintf(out, "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" fill=\"%s\"><title>", x, y,
-          width, height, colour(piece));
+  fprintf(out, "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" fill=\"%s\"><title>", x,
+          y, width, height, colour(piece));
   print_escaped(step_name(maker), out);
-  fprintf(out, " %%%d: %s, %s at %lld, steps %d to %d", piece->node->id, type_text(&piece->node->type, type),
-          human(piece->bytes, size), (long long)piece->at, piece->first, piece->last);
+  fprintf(out, " %%%d: %s, %s at %lld, steps %d to %d", piece->node->id,
+          type_text(&piece->node->type, type), human(piece->bytes, size), (long long)piece->at,
+          piece->first, piece->last);
   if (piece->node->loc.line)
-    fprintf(out, ", %sline %u", piece->node->is_backward ? "gradient of " : "", piece->node->loc.line);
+    fprintf(out, ", %sline %u", piece->node->is_backward ? "gradient of " : "",
+            piece->node->loc.line);
   fprintf(out, "</title></rect>\n");
   if (width < LABEL_WIDTH || height < LABEL_HEIGHT) return;
   int room = (int)(width / 7);
-  fprintf(out, "<text x=\"%.2f\" y=\"%.2f\" class=\"name\">%.*s</text>\n", x + 4, y + height / 2 + 4, room,
-          step_name(maker));
+  fprintf(out, "<text x=\"%.2f\" y=\"%.2f\" class=\"name\">%.*s</text>\n", x + 4,
+          y + height / 2 + 4, room, step_name(maker));
 }
 
 static void print_axes(const Work *work, FILE *out) {
   char text[32];
   for (int i = 0; i <= 4; i++) {
     double y = TOP + HEIGHT - i * HEIGHT / 4.0;
-    fprintf(out, "<line x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"#ddd\"/>", LEFT, LEFT + WIDTH, y, y);
+    fprintf(out, "<line x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"#ddd\"/>", LEFT,
+            LEFT + WIDTH, y, y);
     fprintf(out, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n", LEFT - 8, y + 4,
             human(work->peak * i / 4, text));
   }
   int every = work->times.count / 12 + 1;
   for (int i = 0; i < work->times.count; i += every)
-    fprintf(out, "<text x=\"%.1f\" y=\"%d\">%d</text>\n", LEFT + i * (double)WIDTH / work->times.count,
-            TOP + HEIGHT + 18, i);
+    fprintf(out, "<text x=\"%.1f\" y=\"%d\">%d</text>\n",
+            LEFT + i * (double)WIDTH / work->times.count, TOP + HEIGHT + 18, i);
   fprintf(out, "<text x=\"%d\" y=\"%d\">step</text>\n", LEFT + WIDTH - 30, TOP + HEIGHT + 36);
 }
 
@@ -235,17 +248,22 @@ static void print_legend(const Work *work, FILE *out) {
                 {"#7d68b0", "temporary, backward and update"}};
   char peak[32], bound[32];
   for (int i = 0; i < 3; i++)
-    fprintf(out, "<rect x=\"%d\" y=\"34\" width=\"14\" height=\"14\" fill=\"%s\"/><text x=\"%d\" y=\"46\">%s</text>\n",
+    fprintf(out,
+            "<rect x=\"%d\" y=\"34\" width=\"14\" height=\"14\" fill=\"%s\"/><text x=\"%d\" "
+            "y=\"46\">%s</text>\n",
             LEFT + i * 250, legend[i].colour, LEFT + i * 250 + 20, legend[i].text);
   fprintf(out, "<text x=\"%d\" y=\"46\">black: live bytes</text>\n", LEFT + 780);
-  fprintf(out, "<text x=\"%d\" y=\"20\" class=\"title\">Work arena of one step: peak %s, lower bound %s</text>\n",
+  fprintf(out,
+          "<text x=\"%d\" y=\"20\" class=\"title\">Work arena of one step: peak %s, lower bound "
+          "%s</text>\n",
           LEFT, human(work->peak, peak), human(work->bound, bound));
 }
 
 static void print_live(const Work *work, FILE *out) {
   fprintf(out, "<polyline fill=\"none\" stroke=\"black\" stroke-width=\"1.5\" points=\"");
   for (int step = 0; step < work->times.count; step++) {
-    double y = TOP + HEIGHT - (double)live_bytes(work, step) / (double)(work->peak ? work->peak : 1) * HEIGHT;
+    double y = TOP + HEIGHT -
+               (double)live_bytes(work, step) / (double)(work->peak ? work->peak : 1) * HEIGHT;
     double column = (double)WIDTH / work->times.count;
     fprintf(out, "%.1f,%.1f %.1f,%.1f ", LEFT + step * column, y, LEFT + (step + 1) * column, y);
   }
@@ -255,7 +273,8 @@ static void print_live(const Work *work, FILE *out) {
 void memory_report_svg(const Program *program, Arena *arena, FILE *out) {
   Work work = work_of(program->train ? program->train : program->eval, arena);
   fprintf(out,
-          "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\">\n"
+          "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d "
+          "%d\">\n"
           "<style>text{font:12px sans-serif;fill:#222}.title{font-size:15px;font-weight:bold}"
           ".name{fill:#fff;font-size:11px;pointer-events:none}rect{stroke:#fff;stroke-width:.5}"
           "rect:hover{stroke:#000;stroke-width:2}</style>\n<rect width=\"100%%\" height=\"100%%\" "

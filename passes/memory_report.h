@@ -20,7 +20,7 @@ typedef enum {
 #define X(ID, text) MEMORY_##ID,
   MEMORY_CATEGORIES(X)
 #undef X
-  MEMORY_CATEGORY_COUNT
+      MEMORY_CATEGORY_COUNT
 } MemoryCategory;
 
 typedef struct {

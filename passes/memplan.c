@@ -1,7 +1,7 @@
 /* memplan: gives every value a place. Leaves have fixed places in their arenas; what a root shows
  * goes to the output arena, what pack collects to the grads arena, what an assign stores straight
- * into its state where that is legal; everything else shares the work arena by lifetime, in place of
- * an operand where a kernel may overwrite it. See memplan.h for what code generation may assume.
+ * into its state where that is legal; everything else shares the work arena by lifetime, in place
+ * of an operand where a kernel may overwrite it. See memplan.h for what code generation may assume.
  *
  * Both graphs must agree on inputs, params, states and settings: their places depend only on the
  * order of leaves, which is the same in both, and on the program's two lists of states. */
@@ -22,7 +22,9 @@ typedef struct {
   VEC(int64_t) state_offsets;
 } MemPlan;
 
-static int64_t aligned(int64_t bytes) { return (bytes + MEMPLAN_ALIGN - 1) / MEMPLAN_ALIGN * MEMPLAN_ALIGN; }
+static int64_t aligned(int64_t bytes) {
+  return (bytes + MEMPLAN_ALIGN - 1) / MEMPLAN_ALIGN * MEMPLAN_ALIGN;
+}
 static Node *node_at(const MemPlan *plan, int id) { return plan->graph->nodes.at[id]; }
 
 static void put(MemPlan *plan, const Node *base, ArenaId arena, int64_t at) {
@@ -45,7 +47,8 @@ static void add_states(MemPlan *plan, const Graph *graph, bool of_optimizer, int
     if (node->op != OP_STATE) continue;
     const char *name = node_str(node, ATTR_NAME);
     bool known = strcmp(name, "params") == 0 || is_of_optimizer(plan, name) != of_optimizer;
-    for (int k = 0; k < plan->state_names.count; k++) known |= strcmp(plan->state_names.at[k], name) == 0;
+    for (int k = 0; k < plan->state_names.count; k++)
+      known |= strcmp(plan->state_names.at[k], name) == 0;
     if (known) continue;
     VEC_PUSH(plan->arena, plan->state_names, name);
     VEC_PUSH(plan->arena, plan->state_offsets, *end);
@@ -83,7 +86,8 @@ static void place_leaf(MemPlan *plan, const Node *node, int64_t *input_end) {
   default:
     if (strcmp(name, "params") == 0) put(plan, node, ARENA_PARAMS, 0);
     for (int k = 0; k < plan->state_names.count; k++)
-      if (strcmp(plan->state_names.at[k], name) == 0) put(plan, node, ARENA_STATE, plan->state_offsets.at[k]);
+      if (strcmp(plan->state_names.at[k], name) == 0)
+        put(plan, node, ARENA_STATE, plan->state_offsets.at[k]);
   }
 }
 
@@ -140,7 +144,8 @@ static bool may_write_state(const MemPlan *plan, const Node *base, const char *t
       if (!reads_state(reader->input[k], target)) continue;
       if (reader != writer || writer->op != OP_FUSED) return false;
       const Node *leaf = lifetime_base(reader->input[k]);
-      if (leaf->op != OP_STATE || !lifetime_may_overwrite(writer, (int)node_int(base, ATTR_INDEX, 0), leaf))
+      if (leaf->op != OP_STATE ||
+          !lifetime_may_overwrite(writer, (int)node_int(base, ATTR_INDEX, 0), leaf))
         return false;
     }
   }
@@ -151,7 +156,8 @@ static bool may_write_state(const MemPlan *plan, const Node *base, const char *t
 
 static const Node *find_state(const MemPlan *plan, const char *target) {
   for (int i = 0; i < plan->graph->nodes.count; i++)
-    if (node_at(plan, i)->op == OP_STATE && strcmp(node_str(node_at(plan, i), ATTR_NAME), target) == 0)
+    if (node_at(plan, i)->op == OP_STATE &&
+        strcmp(node_str(node_at(plan, i), ATTR_NAME), target) == 0)
       return node_at(plan, i);
   return NULL;
 }
@@ -187,7 +193,8 @@ static int slot_to_reuse(const MemPlan *plan, const Node *result) {
   for (int k = 0; k < fused->input_count; k++) {
     const Node *base = lifetime_base(fused->input[k]);
     int slot = plan->slot_of[base->id];
-    if (slot < 0 || plan->times.last[base->id] != step || plan->slots.at[slot].last != step) continue;
+    if (slot < 0 || plan->times.last[base->id] != step || plan->slots.at[slot].last != step)
+      continue;
     if (aligned(type_bytes(&result->type)) == plan->slots.at[slot].bytes &&
         lifetime_may_overwrite(fused, (int)node_int(result, ATTR_INDEX, 0), base))
       return slot;
@@ -217,7 +224,8 @@ static void place_work(MemPlan *plan) {
   make_slots(plan);
   memplan_pack(plan->slots.at, plan->slots.count, plan->arena);
   for (int i = 0; i < plan->graph->nodes.count; i++)
-    if (plan->slot_of[i] >= 0) put(plan, node_at(plan, i), ARENA_WORK, plan->slots.at[plan->slot_of[i]].at);
+    if (plan->slot_of[i] >= 0)
+      put(plan, node_at(plan, i), ARENA_WORK, plan->slots.at[plan->slot_of[i]].at);
 }
 
 /* ── the pass ───────────────────────────────────────────────────────────────────────────────── */
@@ -261,9 +269,11 @@ MemSlot *memplan_slots(const Graph *planned, Arena *arena, int *count, int **slo
     if (!lifetime_is_value(node) || !node_str(node, ATTR_ARENA) ||
         strcmp(node_str(node, ATTR_ARENA), arena_text(ARENA_WORK)) != 0)
       continue;
-    MemSlot slot = {times.first[i], times.last[i], aligned(type_bytes(&node->type)), node_int(node, ATTR_AT, 0)};
+    MemSlot slot = {times.first[i], times.last[i], aligned(type_bytes(&node->type)),
+                    node_int(node, ATTR_AT, 0)};
     for (int k = slots.count - 1; k >= 0 && index[i] < 0; k--) /* continues one that ends here */
-      if (slots.at[k].at == slot.at && slots.at[k].last == slot.first && slots.at[k].bytes == slot.bytes)
+      if (slots.at[k].at == slot.at && slots.at[k].last == slot.first &&
+          slots.at[k].bytes == slot.bytes)
         index[i] = k;
     if (index[i] >= 0) {
       slots.at[index[i]].last = slot.last;

@@ -1,10 +1,10 @@
 /* memplan: where the values of a step lie. The pass writes attributes `arena` and `at` (bytes) on
- * every leaf, value, view and assign; `fused` nodes have none. Two values of one kernel may have the
- * same place only if one is an operand that the other overwrites element by element, so a kernel's
- * pointers may be equal but never overlap otherwise: an operand and a result of equal `arena` and `at`
- * must not be told apart by noalias, and a kernel loads an element of such an operand once for all the
- * results of its index, before it stores the first of them. An assign whose operand lies elsewhere
- * than its state is a copy; else it is nothing. */
+ * every leaf, value, view and assign; `fused` nodes have none. Two values of one kernel may have
+ * the same place only if one is an operand that the other overwrites element by element, so a
+ * kernel's pointers may be equal but never overlap otherwise: an operand and a result of equal
+ * `arena` and `at` must not be told apart by noalias, and a kernel loads an element of such an
+ * operand once for all the results of its index, before it stores the first of them. An assign
+ * whose operand lies elsewhere than its state is a copy; else it is nothing. */
 #ifndef FT_PASSES_MEMPLAN_H
 #define FT_PASSES_MEMPLAN_H
 #include "passes/lifetime.h"
@@ -23,6 +23,7 @@ typedef struct {
 int64_t memplan_pack(MemSlot *slots, int count, Arena *arena);
 /* The largest sum of live bytes over the steps: no plan can need less. */
 int64_t memplan_lower_bound(const MemSlot *slots, int count);
-/* The slots of the work arena of a planned graph, and per node id its slot or -1 (NULL: not asked). */
+/* The slots of the work arena of a planned graph, and per node id its slot or -1 (NULL: not asked).
+ */
 MemSlot *memplan_slots(const Graph *planned, Arena *arena, int *count, int **slot_of);
 #endif

@@ -13,7 +13,9 @@ typedef struct {
 
 static int64_t span(const MemSlot *slot) { return slot->last - slot->first + 1; }
 
-static int by_index(const Item *a, const Item *b) { return (a->index > b->index) - (a->index < b->index); }
+static int by_index(const Item *a, const Item *b) {
+  return (a->index > b->index) - (a->index < b->index);
+}
 
 static int by_size(const void *left, const void *right) {
   const Item *a = left, *b = right;
@@ -30,7 +32,8 @@ static int by_span(const void *left, const void *right) {
 
 static int by_area(const void *left, const void *right) {
   const Item *a = left, *b = right;
-  double x = (double)a->slot.bytes * (double)span(&a->slot), y = (double)b->slot.bytes * (double)span(&b->slot);
+  double x = (double)a->slot.bytes * (double)span(&a->slot),
+         y = (double)b->slot.bytes * (double)span(&b->slot);
   if (x != y) return x < y ? 1 : -1;
   return by_index(a, b);
 }
@@ -88,7 +91,8 @@ int64_t memplan_lower_bound(const MemSlot *slots, int count) {
   for (int i = 0; i < count; i++) { /* the sum is largest where some slot begins */
     int64_t live = 0;
     for (int k = 0; k < count; k++)
-      if (slots[k].first <= slots[i].first && slots[k].last >= slots[i].first) live += slots[k].bytes;
+      if (slots[k].first <= slots[i].first && slots[k].last >= slots[i].first)
+        live += slots[k].bytes;
     if (live > most) most = live;
   }
   return most;

@@ -11,9 +11,9 @@ typedef struct {
   Arena *arena;
   Graph *graph;
   int count;
-  VEC(int) *after; /* by node: steps that must wait for it; a result's users wait for its kernel */
-  int *waits;      /* by step: how many of its inputs are not done */
-  int *readers;    /* by base value: steps that have yet to read it */
+  VEC(int) * after; /* by node: steps that must wait for it; a result's users wait for its kernel */
+  int *waits;       /* by step: how many of its inputs are not done */
+  int *readers;     /* by base value: steps that have yet to read it */
   bool *is_outside; /* by base value: lies in another arena than the work arena */
   bool *is_placed;
   int *stamp, now;
@@ -44,7 +44,8 @@ static void add_data_edges(Schedule *s) {
     for (int k = 0; lifetime_is_step(node) && k < node->input_count; k++) {
       if (maker(node->input[k])) add_edge(s, maker(node->input[k]), node);
       bool again = false;
-      for (int m = 0; m < k; m++) again |= lifetime_base(node->input[m]) == lifetime_base(node->input[k]);
+      for (int m = 0; m < k; m++)
+        again |= lifetime_base(node->input[m]) == lifetime_base(node->input[k]);
       if (!again) s->readers[lifetime_base(node->input[k])->id]++;
     }
   }
@@ -128,7 +129,8 @@ static void place(Schedule *s, const Node *node) {
   s->is_placed[node->id] = true;
   Node **inputs = ARENA_ARRAY(s->arena, Node *, node->input_count);
   for (int i = 0; i < node->input_count; i++) {
-    if (node->input[i]->op == OP_RESHAPE || node->input[i]->op == OP_RESULT) place(s, node->input[i]);
+    if (node->input[i]->op == OP_RESHAPE || node->input[i]->op == OP_RESULT)
+      place(s, node->input[i]);
     inputs[i] = s->map[node->input[i]->id];
   }
   s->map[node->id] = graph_copy_node(s->fresh, node, inputs);
@@ -136,7 +138,8 @@ static void place(Schedule *s, const Node *node) {
   for (int i = 0; i < s->after[node->id].count; i++) s->waits[s->after[node->id].at[i]]--;
   for (int k = 0; k < node->input_count; k++) {
     bool again = false;
-    for (int m = 0; m < k; m++) again |= lifetime_base(node->input[m]) == lifetime_base(node->input[k]);
+    for (int m = 0; m < k; m++)
+      again |= lifetime_base(node->input[m]) == lifetime_base(node->input[k]);
     if (!again) s->readers[lifetime_base(node->input[k])->id]--;
   }
   for (int i = node->id + 1; node->op == OP_FUSED && i < s->count; i++)
@@ -148,7 +151,8 @@ static const Node *choose(const Schedule *s, int from) {
   int64_t most = 0;
   for (int i = from; i < s->count; i++) {
     const Node *node = at(s, i);
-    if (!lifetime_is_step(node) || node->op == OP_ASSIGN || s->is_placed[i] || s->waits[i] > 0) continue;
+    if (!lifetime_is_step(node) || node->op == OP_ASSIGN || s->is_placed[i] || s->waits[i] > 0)
+      continue;
     int64_t gained = gain(s, node);
     if (!best || gained > most) {
       best = node;
@@ -162,10 +166,16 @@ Graph *pass_schedule(PassContext *context, Graph *graph) {
   (void)context;
   int count = graph->nodes.count, first = 0;
   Arena *arena = graph->arena;
-  Schedule s = {.arena = arena, .graph = graph, .count = count, .after = arena_alloc(arena, sizeof *s.after * (size_t)count),
-                .waits = ARENA_ARRAY(arena, int, count), .readers = ARENA_ARRAY(arena, int, count),
-                .is_outside = ARENA_ARRAY(arena, bool, count), .is_placed = ARENA_ARRAY(arena, bool, count),
-                .stamp = ARENA_ARRAY(arena, int, count), .fresh = graph_new(arena, graph->name),
+  Schedule s = {.arena = arena,
+                .graph = graph,
+                .count = count,
+                .after = arena_alloc(arena, sizeof *s.after * (size_t)count),
+                .waits = ARENA_ARRAY(arena, int, count),
+                .readers = ARENA_ARRAY(arena, int, count),
+                .is_outside = ARENA_ARRAY(arena, bool, count),
+                .is_placed = ARENA_ARRAY(arena, bool, count),
+                .stamp = ARENA_ARRAY(arena, int, count),
+                .fresh = graph_new(arena, graph->name),
                 .map = ARENA_ARRAY(arena, Node *, count)};
   add_data_edges(&s);
   add_state_edges(&s);

@@ -152,6 +152,7 @@ static void equal_kernels(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(random_steps), cmocka_unit_test(equal_kernels)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(random_steps),
+                                     cmocka_unit_test(equal_kernels)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
-/* passes_memplan: on random steps, every byte is followed through the schedule: a step finds in each
- * operand's place the value it wants, states hold the right values at the end, and a kernel
- * overwrites an operand only element by element. Also: no plan is below the lower bound, and how far
- * above it they are on average. */
+/* passes_memplan: on random steps, every byte is followed through the schedule: a step finds in
+ * each operand's place the value it wants, states hold the right values at the end, and a kernel
+ * overwrites an operand only element by element. Also: no plan is below the lower bound, and how
+ * far above it they are on average. */
 #include "passes/fuse.h"
 #include "passes/memplan.h"
 #include "passes_help.h"
@@ -34,7 +34,9 @@ static Memory memory_new(const Graph *graph, Arena *arena) {
     int64_t end = at_of(node) + type_bytes(&node->type);
     ArenaId id = arena_of(node);
     assert_true(at_of(node) >= 0);
-    assert_int_equal(at_of(node) % (shape_elements(&node->type.shape) == 1 ? dtype_bytes(node->type.dtype) : 64), 0);
+    assert_int_equal(
+        at_of(node) % (shape_elements(&node->type.shape) == 1 ? dtype_bytes(node->type.dtype) : 64),
+        0);
     if (end > memory.size[id]) memory.size[id] = end;
   }
   for (int id = 0; id < ARENA_COUNT; id++) {
@@ -53,7 +55,8 @@ static void write_value(Memory *memory, const Node *value) {
 static bool is_same_leaf(const Memory *memory, int owner, const Node *base) {
   if (owner < 0) return false;
   const Node *other = memory->graph->nodes.at[owner];
-  return other == base || (lifetime_is_leaf(other) && arena_of(base) == ARENA_PARAMS && lifetime_is_leaf(base));
+  return other == base ||
+         (lifetime_is_leaf(other) && arena_of(base) == ARENA_PARAMS && lifetime_is_leaf(base));
 }
 
 static void read_value(const Memory *memory, const Node *value, const char *what) {
@@ -65,8 +68,8 @@ static void read_value(const Memory *memory, const Node *value, const char *what
   for (int64_t i = 0; i < type_bytes(&base->type); i++)
     if (!is_same_leaf(memory, memory->owner[arena_of(base)][at_of(base) + i], base))
       fail_msg("%s: step %d (%s) does not find %%%d in %s at %lld, but %%%d", what, value->id,
-               op_info[value->op].text, base->id, arena_text(arena_of(base)), (long long)(at_of(base) + i),
-               memory->owner[arena_of(base)][at_of(base) + i]);
+               op_info[value->op].text, base->id, arena_text(arena_of(base)),
+               (long long)(at_of(base) + i), memory->owner[arena_of(base)][at_of(base) + i]);
 }
 
 static bool overlap(const Node *a, const Node *b) {
@@ -101,7 +104,8 @@ static void run_pack(Memory *memory, const Node *pack) {
 static void run_assign(Memory *memory, const Node *assign) {
   const Node *base = lifetime_base(assign->input[0]);
   if (arena_of(base) == arena_of(assign) && at_of(base) == at_of(assign)) return; /* in place */
-  for (int64_t i = 0; i < type_bytes(&assign->type); i++) /* a copy: the state now holds the value */
+  for (int64_t i = 0; i < type_bytes(&assign->type);
+       i++) /* a copy: the state now holds the value */
     memory->owner[arena_of(assign)][at_of(assign) + i] = base->id;
 }
 
@@ -110,7 +114,8 @@ static void check_states(const Memory *memory) {
     const Node *assign = memory->graph->nodes.at[i];
     if (assign->op != OP_ASSIGN) continue;
     for (int64_t k = 0; k < type_bytes(&assign->type); k++)
-      assert_int_equal(memory->owner[arena_of(assign)][at_of(assign) + k], lifetime_base(assign->input[0])->id);
+      assert_int_equal(memory->owner[arena_of(assign)][at_of(assign) + k],
+                       lifetime_base(assign->input[0])->id);
   }
 }
 
@@ -202,7 +207,8 @@ static void slots_do_not_overlap(void **state) {
       for (int k = 0; k < i; k++) {
         bool together = slots[i].first <= slots[k].last && slots[k].first <= slots[i].last;
         if (together)
-          assert_true(slots[i].at >= slots[k].at + slots[k].bytes || slots[k].at >= slots[i].at + slots[i].bytes);
+          assert_true(slots[i].at >= slots[k].at + slots[k].bytes ||
+                      slots[k].at >= slots[i].at + slots[i].bytes);
       }
     }
     assert_int_equal(peak, end);
@@ -212,6 +218,7 @@ static void slots_do_not_overlap(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(random_steps), cmocka_unit_test(slots_do_not_overlap)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(random_steps),
+                                     cmocka_unit_test(slots_do_not_overlap)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
