@@ -9,8 +9,8 @@ typedef struct {
   Op op;
 } Operator;
 
-static const Operator arithmetic[] = {{"+", OP_ADD}, {"-", OP_SUB}, {"*", OP_MUL},
-                                      {"/", OP_DIV}, {"%", OP_REM}};
+static const Operator arithmetic[] = {
+    {"+", OP_ADD}, {"-", OP_SUB}, {"*", OP_MUL}, {"/", OP_DIV}, {"%", OP_REM}};
 static const Operator comparison[] = {{"==", OP_EQ}, {"!=", OP_NE}, {"<", OP_LT},
                                       {"<=", OP_LE}, {">", OP_GT},  {">=", OP_GE}};
 
@@ -22,7 +22,7 @@ static const Operator *find(const Operator *table, size_t count, const char *tex
 #define FIND(table, text) find((table), sizeof(table) / sizeof *(table), (text))
 
 static Value overflow(Builder *b, const char *operator, int64_t x, int64_t y, Loc loc) {
-  builder_fail(b, loc, "%lld %s %lld does not fit 64 bits", (long long)x, operator, (long long)y);
+  builder_fail(b, loc, "%lld %s %lld does not fit 64 bits", (long long)x, operator,(long long) y);
   return value_error();
 }
 
@@ -41,8 +41,12 @@ static Value integers(Builder *b, const char *operator, int64_t x, int64_t y, Lo
   int64_t result = 0;
   bool overflowed = false;
   switch (operator[0]) {
-  case '+': overflowed = __builtin_add_overflow(x, y, &result); break;
-  case '-': overflowed = __builtin_sub_overflow(x, y, &result); break;
+  case '+':
+    overflowed = __builtin_add_overflow(x, y, &result);
+    break;
+  case '-':
+    overflowed = __builtin_sub_overflow(x, y, &result);
+    break;
   case '*':
     if (operator[1] == '*') return integer_power(b, x, y, loc);
     overflowed = __builtin_mul_overflow(x, y, &result);
@@ -65,18 +69,22 @@ static Value integers(Builder *b, const char *operator, int64_t x, int64_t y, Lo
       return value_float((double)x / (double)y);
     }
     break;
-  default: break;
+  default:
+    break;
   }
   return overflowed ? overflow(b, operator, x, y, loc) : value_int(result);
 }
 
-static Value numbers(Builder *b, const char *operator, const Value *x, const Value *y, Loc loc) {
+static Value numbers(Builder *b, const char *operator, const Value * x, const Value *y, Loc loc) {
   if (x->kind == VALUE_INT && y->kind == VALUE_INT) return integers(b, operator, x->i, y->i, loc);
   double l = value_number(x), r = value_number(y);
   switch (operator[0]) {
-  case '+': return value_float(l + r);
-  case '-': return value_float(l - r);
-  case '*': return value_float(operator[1] == '*' ? pow(l, r) : l * r);
+  case '+':
+    return value_float(l + r);
+  case '-':
+    return value_float(l - r);
+  case '*':
+    return value_float(operator[1] == '*' ? pow(l, r) : l * r);
   case '/':
   case '%':
     if (r == 0) {
@@ -84,7 +92,8 @@ static Value numbers(Builder *b, const char *operator, const Value *x, const Val
       return value_error();
     }
     return value_float(operator[0] == '/' ? l / r : l - r * floor(l / r));
-  default: return value_error();
+  default:
+    return value_error();
   }
 }
 
@@ -93,15 +102,19 @@ static Value compare_numbers(Op op, const Value *x, const Value *y) {
   double l = value_number(x), r = value_number(y);
   int sign = both ? (x->i > y->i) - (x->i < y->i) : (l > r) - (l < r);
   switch (op) {
-  case OP_LT: return value_bool(sign < 0);
-  case OP_LE: return value_bool(sign <= 0);
-  case OP_GT: return value_bool(sign > 0);
-  default: return value_bool(sign >= 0);
+  case OP_LT:
+    return value_bool(sign < 0);
+  case OP_LE:
+    return value_bool(sign <= 0);
+  case OP_GT:
+    return value_bool(sign > 0);
+  default:
+    return value_bool(sign >= 0);
   }
 }
 
 /* Lists: + joins, * repeats. Strings: + joins. */
-static Value sequences(Builder *b, const char *operator, const Value *x, const Value *y, Loc loc) {
+static Value sequences(Builder *b, const char *operator, const Value * x, const Value *y, Loc loc) {
   bool join = strcmp(operator, "+") == 0 && x->kind == y->kind;
   if (join && x->kind == VALUE_STRING) {
     if (strlen(x->s) + strlen(y->s) > LIMIT_STRING) {
@@ -162,7 +175,7 @@ static Node *tensor_power(Builder *b, const Value *left, const Value *right, Loc
   return tensor_binary(b, OP_POW, "**", x, y, loc);
 }
 
-static Value tensors(Builder *b, const char *operator, const Value *left, const Value *right,
+static Value tensors(Builder *b, const char *operator, const Value * left, const Value *right,
                      Loc loc) {
   const Operator *found = FIND(arithmetic, operator);
   if (!found) found = FIND(comparison, operator);
@@ -200,18 +213,18 @@ static bool is_plain(const Value *v) {
 Value arith_binary(Builder *b, const char *operator, Value left, Value right, Loc loc) {
   if (left.kind == VALUE_ERROR || right.kind == VALUE_ERROR) return value_error();
   bool one_tensor = left.kind == VALUE_TENSOR || right.kind == VALUE_TENSOR;
-  bool fits = one_tensor && (left.kind == VALUE_TENSOR || value_is_number(&left) ||
-                             left.kind == VALUE_BOOL) &&
+  bool fits = one_tensor &&
+              (left.kind == VALUE_TENSOR || value_is_number(&left) || left.kind == VALUE_BOOL) &&
               (right.kind == VALUE_TENSOR || value_is_number(&right) || right.kind == VALUE_BOOL);
-  if (fits) return tensors(b, operator, &left, &right, loc);
+  if (fits) return tensors(b, operator, & left, &right, loc);
   if (is_plain(&left) && is_plain(&right) && !one_tensor) {
     if (strcmp(operator, "==") == 0) return value_bool(value_equal(&left, &right));
     if (strcmp(operator, "!=") == 0) return value_bool(!value_equal(&left, &right));
     const Operator *compares = FIND(comparison, operator);
     if (value_is_number(&left) && value_is_number(&right) && strcmp(operator, "@") != 0)
       return compares ? compare_numbers(compares->op, &left, &right)
-                      : numbers(b, operator, &left, &right, loc);
-    Value joined = sequences(b, operator, &left, &right, loc);
+                      : numbers(b, operator, & left, &right, loc);
+    Value joined = sequences(b, operator, & left, &right, loc);
     if (joined.kind != VALUE_ABSENT) return joined;
   }
   builder_fail(b, loc, "'%s' does not apply to %s and %s", operator,

@@ -57,9 +57,12 @@ static void print_string(FILE *out, const char *text) {
   fputc('"', out);
   for (const char *c = text; *c; c++) {
     if (*c == '"' || *c == '\\') fputc('\\', out);
-    if (*c == '\n') fputs("\\n", out);
-    else if (*c == '\t') fputs("\\t", out);
-    else fputc(*c, out);
+    if (*c == '\n')
+      fputs("\\n", out);
+    else if (*c == '\t')
+      fputs("\\t", out);
+    else
+      fputc(*c, out);
   }
   fputc('"', out);
 }
@@ -103,17 +106,37 @@ static void write_list(Text *out, const Ast *ast, int from, const char *open, co
 static void write_text(Text *out, const Ast *ast) {
   if (!ast) return;
   switch (ast->kind) {
-  case AST_INT: text_printf(out, "%lld", (long long)ast->integer); break;
-  case AST_DURATION: text_printf(out, "%lld %ss", (long long)ast->integer, ast->name); break;
-  case AST_FLOAT: text_printf(out, "%.9g", ast->number); break;
-  case AST_BOOL: text_printf(out, "%s", ast->integer ? "true" : "false"); break;
-  case AST_NONE: text_printf(out, "none"); break;
-  case AST_ELLIPSIS: text_printf(out, "..."); break;
-  case AST_STRING: text_printf(out, "\"%s\"", ast->name); break;
-  case AST_NAME: text_printf(out, "%s", ast->name); break;
+  case AST_INT:
+    text_printf(out, "%lld", (long long)ast->integer);
+    break;
+  case AST_DURATION:
+    text_printf(out, "%lld %ss", (long long)ast->integer, ast->name);
+    break;
+  case AST_FLOAT:
+    text_printf(out, "%.9g", ast->number);
+    break;
+  case AST_BOOL:
+    text_printf(out, "%s", ast->integer ? "true" : "false");
+    break;
+  case AST_NONE:
+    text_printf(out, "none");
+    break;
+  case AST_ELLIPSIS:
+    text_printf(out, "...");
+    break;
+  case AST_STRING:
+    text_printf(out, "\"%s\"", ast->name);
+    break;
+  case AST_NAME:
+    text_printf(out, "%s", ast->name);
+    break;
   case AST_LIST:
-  case AST_SHAPE: write_list(out, ast, 0, "[", "]"); break;
-  case AST_TUPLE: write_list(out, ast, 0, "(", ")"); break;
+  case AST_SHAPE:
+    write_list(out, ast, 0, "[", "]");
+    break;
+  case AST_TUPLE:
+    write_list(out, ast, 0, "(", ")");
+    break;
   case AST_TYPE:
     if (ast->name) text_printf(out, "%s", ast->name);
     write_text(out, ast->kid[0]);
@@ -156,7 +179,8 @@ static void write_text(Text *out, const Ast *ast) {
     text_printf(out, " else ");
     write_text(out, ast->kid[2]);
     break;
-  default: text_printf(out, "%s", kind_text[ast->kind]);
+  default:
+    text_printf(out, "%s", kind_text[ast->kind]);
   }
 }
 

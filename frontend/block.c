@@ -33,8 +33,10 @@ static Instance *made_before(Instance *parent, const Ast *call) {
 static bool check_name(Builder *b, const char *name, Loc loc) {
   for (const char *c = name; *c; c++)
     if (!isalnum((unsigned char)*c) && !strchr("_.-", *c))
-      return builder_fail(b, loc, "a layer's name consists of letters, digits, '_', '-' and '.'; "
-                                  "not \"%s\"", name);
+      return builder_fail(b, loc,
+                          "a layer's name consists of letters, digits, '_', '-' and '.'; "
+                          "not \"%s\"",
+                          name);
   return *name || builder_fail(b, loc, "a layer's name cannot be empty");
 }
 
@@ -86,11 +88,10 @@ static bool refuse_tensors(Builder *b, const Ast *block, const Arguments *argume
 
 Value block_instance(Builder *b, const Ast *block, const Scope *scope, const Ast *call,
                      const Arguments *arguments, const char *bound_to) {
-  Frame *frame = b->frame;
-  while (frame && !frame->instance) frame = frame->up;
   if (!b->frame->instance) {
-    builder_fail(b, call->loc, "a layer can only be made in a block or model, not in a function: "
-                               "functions have no parameters");
+    builder_fail(b, call->loc,
+                 "a layer can only be made in a block or model, not in a function: "
+                 "functions have no parameters");
     return value_error();
   }
   if (!refuse_tensors(b, block, arguments)) return value_error();
@@ -138,7 +139,7 @@ static int open_layer(Builder *b, Instance *instance) {
   return b->program->layers.count - 1;
 }
 
-static bool run_block(Builder *b, Instance *instance, Loc loc, Value *values, Loc *locs) {
+static bool run_block(Builder *b, Instance *instance, Value *values, Loc *locs) {
   Frame *frame = b->frame;
   const Ast *block = instance->block;
   for (int i = 0; i < instance->config.count; i++) {
@@ -153,7 +154,6 @@ static bool run_block(Builder *b, Instance *instance, Loc loc, Value *values, Lo
       builder_fail(b, block->loc, "block '%s' ends without return", block->name);
     return false;
   }
-  (void)loc;
   return call_check_returns(b, block->kid[2], &frame->result);
 }
 
@@ -170,7 +170,7 @@ Value block_apply(Builder *b, Instance *instance, Loc loc, const Arguments *argu
   instance->applications++;
   instance->cursor = 0;
   int layer = open_layer(b, instance);
-  bool fine = run_block(b, instance, loc, values, locs);
+  bool fine = run_block(b, instance, values, locs);
   call_leave(b);
   record_layer(b, layer, instance, &frame);
   return fine ? frame.result : value_error();
@@ -221,8 +221,9 @@ static bool initial_value(Builder *b, const Ast *ast, const Shape *shape, const 
   if (!init)
     return ast->kind == AST_STATE
                ? (*kind = "zeros", *count = 0, true)
-               : builder_fail(b, ast->loc, "parameter '%s' needs an initialiser, e.g. %s: %s = "
-                                           "normal(0.02)",
+               : builder_fail(b, ast->loc,
+                              "parameter '%s' needs an initialiser, e.g. %s: %s = "
+                              "normal(0.02)",
                               ast->name, ast->name, ast_to_text(b->arena, ast->kid[0]));
   Value v = eval(b, init);
   return v.kind != VALUE_ERROR && init_reduce(b, &v, shape, init->loc, kind, arg, count);
@@ -314,7 +315,8 @@ static bool fail_dimension(Builder *b, const Ast *type, const Ast *dimension, co
                type_text(&node->type, text), ast_to_text(b->arena, type), axis,
                (long long)node->type.shape.dim[axis], written,
                dimension->kind == AST_INT || dimension->kind == AST_DIMENSION
-                   ? "" : arena_printf(b->arena, " = %lld", (long long)size));
+                   ? ""
+                   : arena_printf(b->arena, " = %lld", (long long)size));
   Variable *bound = dimension->kind == AST_NAME ? builder_find(b, dimension->name) : NULL;
   if (bound && bound->loc.file)
     builder_note(b, bound->loc, "%s = %lld was bound here", dimension->name, (long long)size);

@@ -96,8 +96,10 @@ static void update(Builder *b, const Ast *ast) {
   Variable *found = builder_local(b->frame, ast->name);
   if (found && found->value.kind == VALUE_ERROR) return;
   if (!found || found->value.kind != VALUE_TENSOR || found->value.node->op != OP_STATE) {
-    builder_fail(b, ast->loc, "'%s' is not a state of this block; `state %s: [...] = zeros` "
-                              "declares one", ast->name, ast->name);
+    builder_fail(b, ast->loc,
+                 "'%s' is not a state of this block; `state %s: [...] = zeros` "
+                 "declares one",
+                 ast->name, ast->name);
     return;
   }
   if (!b->training) return;
@@ -173,8 +175,8 @@ static void repeat(Builder *b, const Ast *ast) {
   for (int64_t i = from; i < to && !b->frame->has_returned && !b->exhausted; i++) {
     if (b->diag->errors > errors) break;
     if (ast->text)
-      b->frame->prefix = arena_printf(b->arena, "%s%s%s.%lld", outer, *outer ? "." : "", ast->text,
-                                      (long long)i);
+      b->frame->prefix =
+          arena_printf(b->arena, "%s%s%s.%lld", outer, *outer ? "." : "", ast->text, (long long)i);
     builder_bind(b, ast->name, value_int(i), ast->loc, false);
     build_body(b, ast->kid[2]);
     b->evaluations++;
@@ -201,8 +203,7 @@ static void check(Builder *b, const Ast *ast) {
   bool holds;
   if (!eval_condition(b, ast->kid[0], &holds) || holds) return;
   Value message = eval(b, ast->kid[1]);
-  if (message.kind != VALUE_ERROR)
-    builder_fail(b, ast->loc, "%s", value_text(b->arena, &message));
+  if (message.kind != VALUE_ERROR) builder_fail(b, ast->loc, "%s", value_text(b->arena, &message));
   b->frame->result = value_error();
   b->frame->has_returned = true;
 }
@@ -217,29 +218,49 @@ static void statement(Builder *b, const Ast *ast) {
   b->depth++;
   b->evaluations++;
   switch (ast->kind) {
-  case AST_ASSIGN: assign(b, ast); break;
+  case AST_ASSIGN:
+    assign(b, ast);
+    break;
   case AST_PARAM:
-  case AST_STATE: block_param(b, ast); break;
-  case AST_UPDATE: update(b, ast); break;
-  case AST_METRIC: metric(b, ast); break;
-  case AST_OUTPUT: output(b, ast); break;
+  case AST_STATE:
+    block_param(b, ast);
+    break;
+  case AST_UPDATE:
+    update(b, ast);
+    break;
+  case AST_METRIC:
+    metric(b, ast);
+    break;
+  case AST_OUTPUT:
+    output(b, ast);
+    break;
   case AST_IF:
     if (eval_condition(b, ast->kid[0], &holds)) build_body(b, ast->kid[holds ? 1 : 2]);
     break;
-  case AST_REPEAT: repeat(b, ast); break;
-  case AST_RETURN: give_back(b, ast); break;
-  case AST_CHECK: check(b, ast); break;
-  default: builder_fail(b, ast->loc, "this is not a statement");
+  case AST_REPEAT:
+    repeat(b, ast);
+    break;
+  case AST_RETURN:
+    give_back(b, ast);
+    break;
+  case AST_CHECK:
+    check(b, ast);
+    break;
+  default:
+    builder_fail(b, ast->loc, "this is not a statement");
   }
   b->depth--;
 }
 
 /* ── a model ──────────────────────────────────────────────────────────────────────────────── */
 static bool fail_batch(Builder *b, const Ast *written, int64_t size, int64_t batch) {
-  builder_fail(b, written->loc, "the leading dimension of an input is the batch: it is %lld here, but "
-                                "train.batch is %lld", (long long)size, (long long)batch);
+  builder_fail(b, written->loc,
+               "the leading dimension of an input is the batch: it is %lld here, but "
+               "train.batch is %lld",
+               (long long)size, (long long)batch);
   Variable *bound = written->kind == AST_NAME ? builder_find(b, written->name) : NULL;
-  if (bound) builder_note(b, bound->loc, "%s = %lld comes from here", written->name, (long long)size);
+  if (bound)
+    builder_note(b, bound->loc, "%s = %lld comes from here", written->name, (long long)size);
   return false;
 }
 
@@ -258,8 +279,9 @@ static bool input_shape(Builder *b, const Ast *input, Shape *shape, int64_t batc
       return builder_fail(b, dimension->loc, "an input's dimensions must all be known");
     if (dimension->kind == AST_NAME && !builder_find(b, dimension->name)) {
       if (i > 0)
-        return builder_fail(b, dimension->loc, "dimension '%s' has no size; write %s=28 here, or "
-                                               "declare `hyper %s: int = 28`",
+        return builder_fail(b, dimension->loc,
+                            "dimension '%s' has no size; write %s=28 here, or "
+                            "declare `hyper %s: int = 28`",
                             dimension->name, dimension->name, dimension->name);
       builder_bind(b, dimension->name, value_int(batch), dimension->loc, true);
     }
@@ -269,8 +291,7 @@ static bool input_shape(Builder *b, const Ast *input, Shape *shape, int64_t batc
                           (long long)size);
     if (dimension->kind == AST_DIMENSION)
       builder_bind(b, dimension->name, value_int(size), dimension->loc, true);
-    if (i == 0 && size != batch)
-      return fail_batch(b, size_ast, size, batch);
+    if (i == 0 && size != batch) return fail_batch(b, size_ast, size, batch);
     shape->dim[shape->rank++] = size;
   }
   return tensor_shape_fits(b, shape, written->loc);
@@ -296,10 +317,15 @@ static bool declare_input(Builder *b, const Ast *input, int64_t batch) {
 
 bool build_model(Builder *b, const Ast *model) {
   int errors = b->diag->errors;
-  Instance root = {.block = model, .scope = &b->user, .loc = model->loc, .prefix = "",
-                   .applications = 1};
-  Frame frame = {.definition = model, .scope = &b->user, .call = model->loc, .site = model->loc,
-                 .prefix = "", .instance = &root, .result = {.kind = VALUE_ABSENT}};
+  Instance root = {
+      .block = model, .scope = &b->user, .loc = model->loc, .prefix = "", .applications = 1};
+  Frame frame = {.definition = model,
+                 .scope = &b->user,
+                 .call = model->loc,
+                 .site = model->loc,
+                 .prefix = "",
+                 .instance = &root,
+                 .result = {.kind = VALUE_ABSENT}};
   frame.up = NULL;
   b->frame = &frame;
   int layer = -1;

@@ -15,7 +15,9 @@ static bool was_reported(Builder *b, Loc loc) {
 }
 
 static const char *kind_of(const Ast *definition) {
-  return definition->kind == AST_FN ? "function" : definition->kind == AST_MODEL ? "model" : "block";
+  return definition->kind == AST_FN      ? "function"
+         : definition->kind == AST_MODEL ? "model"
+                                         : "block";
 }
 
 /* "in block 'Attn', applied here", innermost first, for the calls in the user's files. */
@@ -84,8 +86,10 @@ void builder_bind(Builder *b, const char *name, Value value, Loc loc, bool is_di
     return;
   }
   Variable fresh = {name, value, loc, is_dimension};
-  if (old) *old = fresh;
-  else VEC_PUSH(b->arena, b->frame->variables, fresh);
+  if (old)
+    *old = fresh;
+  else
+    VEC_PUSH(b->arena, b->frame->variables, fresh);
 }
 
 const char *builder_hint_name(Builder *b, const char *word) {

@@ -10,12 +10,12 @@
 #include "frontend/value.h"
 
 enum {
-  LIMIT_DEPTH = 900,          /* nested evaluations */
-  LIMIT_CALLS = 100,          /* nested calls of functions and blocks */
+  LIMIT_DEPTH = 900,           /* nested evaluations */
+  LIMIT_CALLS = 100,           /* nested calls of functions and blocks */
   LIMIT_EVALUATIONS = 4000000, /* in all */
-  LIMIT_NODES = 400000,       /* of one graph */
+  LIMIT_NODES = 400000,        /* of one graph */
   LIMIT_REPEAT = 10000,
-  LIMIT_ITEMS = 10000,        /* of a list */
+  LIMIT_ITEMS = 10000, /* of a list */
   LIMIT_STRING = 10000,
   LIMIT_FILES = 200
 };
@@ -39,7 +39,7 @@ typedef struct Frame {
   struct Frame *up;
   const Ast *definition; /* NULL: the top level */
   const Scope *scope;
-  Loc call, site; /* the call; the place in the user's file that nodes made here get */
+  Loc call, site;          /* the call; the place in the user's file that nodes made here get */
   bool is_std, is_binding; /* binding: arguments are still being checked */
   VEC(Variable) variables;
   Instance *instance; /* whose parameters `param` declares; NULL in a function */
@@ -71,9 +71,9 @@ struct Instance {
   VEC(Variable) config;
   VEC(Owned) owned;
   VEC(Child) children;
-  int cursor;       /* in a second application: the next child to hand out again */
+  int cursor; /* in a second application: the next child to hand out again */
   int applications;
-  bool declared;    /* some parameter in or below it has been declared */
+  bool declared; /* some parameter in or below it has been declared */
 };
 
 typedef struct {
@@ -105,8 +105,6 @@ typedef struct Builder {
   Node *seed, *step;
   VEC(Declared) declared; /* params and states of this graph, in order */
   VEC(Loc) reported;      /* one error for each place: unrolling repeats statements */
-  int model_layer;        /* index of the model in program->layers */
-  const Ast *model;
 } Builder;
 
 /* ── errors (builder.c) ── */

@@ -18,22 +18,38 @@ static double sign_of(double x) { return (double)((x > 0) - (x < 0)); }
 
 static double apply(Op op, double x) {
   switch (op) {
-  case OP_EXP: return exp(x);
-  case OP_EXPM1: return expm1(x);
-  case OP_LOG: return log(x);
-  case OP_LOG1P: return log1p(x);
-  case OP_SQRT: return sqrt(x);
-  case OP_RSQRT: return rsqrt_of(x);
-  case OP_SIN: return sin(x);
-  case OP_COS: return cos(x);
-  case OP_TANH: return tanh(x);
-  case OP_SIGMOID: return sigmoid_of(x);
-  case OP_ERF: return erf(x);
-  case OP_FLOOR: return floor(x);
-  case OP_CEIL: return ceil(x);
-  case OP_ROUND: return nearbyint(x);
-  case OP_ABS: return fabs(x);
-  default: return sign_of(x);
+  case OP_EXP:
+    return exp(x);
+  case OP_EXPM1:
+    return expm1(x);
+  case OP_LOG:
+    return log(x);
+  case OP_LOG1P:
+    return log1p(x);
+  case OP_SQRT:
+    return sqrt(x);
+  case OP_RSQRT:
+    return rsqrt_of(x);
+  case OP_SIN:
+    return sin(x);
+  case OP_COS:
+    return cos(x);
+  case OP_TANH:
+    return tanh(x);
+  case OP_SIGMOID:
+    return sigmoid_of(x);
+  case OP_ERF:
+    return erf(x);
+  case OP_FLOOR:
+    return floor(x);
+  case OP_CEIL:
+    return ceil(x);
+  case OP_ROUND:
+    return nearbyint(x);
+  case OP_ABS:
+    return fabs(x);
+  default:
+    return sign_of(x);
   }
 }
 
@@ -105,10 +121,11 @@ static Value run_where(Call *call) {
                  type_text(&cond->type, text));
     return value_error();
   }
-  DType dtype = x->kind == VALUE_TENSOR   ? x->node->type.dtype
-                : y->kind == VALUE_TENSOR ? y->node->type.dtype
-                : x->kind == VALUE_BOOL   ? DT_BOOL
-                : x->kind == VALUE_INT && y->kind == VALUE_INT ? DT_I32 : DT_F32;
+  DType dtype = x->kind == VALUE_TENSOR                        ? x->node->type.dtype
+                : y->kind == VALUE_TENSOR                      ? y->node->type.dtype
+                : x->kind == VALUE_BOOL                        ? DT_BOOL
+                : x->kind == VALUE_INT && y->kind == VALUE_INT ? DT_I32
+                                                               : DT_F32;
   Node *a = tensor_of(b, x, dtype, call->at[1]), *c = tensor_of(b, y, dtype, call->at[2]);
   if (a && c && a->type.dtype != c->type.dtype) {
     char left[TYPE_TEXT], right[TYPE_TEXT];
@@ -118,7 +135,8 @@ static Value run_where(Call *call) {
   }
   Value result = value_tensor(tensor_select(b, cond, a, c, call->loc));
   Node *weight = x->kind == VALUE_TENSOR && x->weight ? x->weight
-                 : y->kind == VALUE_TENSOR            ? y->weight : NULL;
+                 : y->kind == VALUE_TENSOR            ? y->weight
+                                                      : NULL;
   if (result.kind == VALUE_TENSOR && weight &&
       shape_equal(&weight->type.shape, &result.node->type.shape))
     result.weight = weight;
@@ -206,8 +224,9 @@ static Value run_most(Call *call) {
     return first ? *v : call->arg[1];
   }
   if (call->arg[1].kind == VALUE_TENSOR) {
-    builder_fail(call->b, call->at[1], "%s(x, axis) reduces one tensor; %s(x, y) takes the %s of two",
-                 call->builtin->name, is_max ? "maximum" : "minimum", is_max ? "larger" : "smaller");
+    builder_fail(
+        call->b, call->at[1], "%s(x, axis) reduces one tensor; %s(x, y) takes the %s of two",
+        call->builtin->name, is_max ? "maximum" : "minimum", is_max ? "larger" : "smaller");
     return value_error();
   }
   return reduce(call, (Op)call->builtin->which, builtin_tensor(call, 0));

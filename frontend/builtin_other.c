@@ -55,9 +55,7 @@ static Value run_len(Call *call) {
   return value_error();
 }
 
-static Value run_str(Call *call) {
-  return value_string(value_text(call->b->arena, &call->arg[0]));
-}
+static Value run_str(Call *call) { return value_string(value_text(call->b->arena, &call->arg[0])); }
 
 /* pair(3) is [3, 3]; pair((3, 5)) is [3, 5]. */
 static Value run_pair(Call *call) {

@@ -30,9 +30,10 @@ static Value run_reshape(Call *call) {
   if (open >= 0) {
     char text[TYPE_TEXT];
     if (known == 0 || elements % known != 0) {
-      builder_fail(b, call->at[1], "%s cannot be reshaped: its %lld elements are not a multiple of "
-                                   "%lld", type_text(&x->type, text), (long long)elements,
-                   (long long)known);
+      builder_fail(b, call->at[1],
+                   "%s cannot be reshaped: its %lld elements are not a multiple of "
+                   "%lld",
+                   type_text(&x->type, text), (long long)elements, (long long)known);
       return value_error();
     }
     shape.dim[open] = elements / known;
@@ -50,8 +51,10 @@ static Value run_flatten(Call *call) {
   Shape shape = {.rank = from + 1};
   int64_t rest = 1;
   for (int i = 0; i < x->type.shape.rank; i++) {
-    if (i < from) shape.dim[i] = x->type.shape.dim[i];
-    else rest *= x->type.shape.dim[i];
+    if (i < from)
+      shape.dim[i] = x->type.shape.dim[i];
+    else
+      rest *= x->type.shape.dim[i];
   }
   shape.dim[from] = rest;
   return value_tensor(tensor_reshape(call->b, x, shape, call->loc));
@@ -127,7 +130,8 @@ static Value run_unsqueeze(Call *call) {
   }
   if (axis < 0) axis += rank + 1;
   Shape shape = {.rank = rank + 1};
-  for (int i = 0, from = 0; i <= rank; i++) shape.dim[i] = i == axis ? 1 : x->type.shape.dim[from++];
+  for (int i = 0, from = 0; i <= rank; i++)
+    shape.dim[i] = i == axis ? 1 : x->type.shape.dim[from++];
   return value_tensor(tensor_reshape(b, x, shape, call->loc));
 }
 
@@ -223,8 +227,10 @@ static Value run_split(Call *call) {
   if (!x || !builtin_axis(call, 2, x, 0, &axis)) return value_error();
   int64_t size = x->type.shape.dim[axis], count, total = 0;
   bool sizes = parts->kind == VALUE_LIST || parts->kind == VALUE_TUPLE;
-  if (sizes) count = parts->count;
-  else if (!builtin_int(call, 1, 0, &count)) return value_error();
+  if (sizes)
+    count = parts->count;
+  else if (!builtin_int(call, 1, 0, &count))
+    return value_error();
   if (count < 1 || count > LIMIT_ITEMS || (!sizes && size % count != 0)) {
     builder_fail(b, call->at[1], "dimension %d of %s cannot be split into %lld equal parts", axis,
                  type_text(&x->type, text), (long long)count);
@@ -234,8 +240,8 @@ static Value run_split(Call *call) {
   for (int64_t i = 0; i < count; i++) {
     int64_t part = size / count;
     if (sizes && (!value_to_int(&parts->items[i], &part) || part < 0 || part > size - total)) {
-      builder_fail(b, call->at[1], "the parts must be sizes that add up to dimension %d of %s", axis,
-                   type_text(&x->type, text));
+      builder_fail(b, call->at[1], "the parts must be sizes that add up to dimension %d of %s",
+                   axis, type_text(&x->type, text));
       return value_error();
     }
     items[i] = value_tensor(slice(call, x, axis, total, part));
@@ -279,8 +285,8 @@ static Value run_gather(Call *call) {
   if (!table || !index) return value_error();
   DType dtype = index->type.dtype;
   if (dtype == DT_U8 || dtype == DT_U32) index = tensor_cast(call->b, index, DT_I32, call->loc);
-  return value_tensor(tensor_node(call->b, OP_GATHER, (Node *[]){table, index}, 2, NULL, 0, NULL,
-                                  call->loc));
+  return value_tensor(
+      tensor_node(call->b, OP_GATHER, (Node *[]){table, index}, 2, NULL, 0, NULL, call->loc));
 }
 
 /* ── fresh tensors ────────────────────────────────────────────────────────────────────────── */
@@ -290,7 +296,8 @@ static bool dtype_argument(Call *call, int index, DType otherwise, DType *out) {
   if (v->kind == VALUE_ABSENT) return true;
   if (v->kind == VALUE_STRING && dtype_parse(v->s, out)) return true;
   if (v->kind == VALUE_BUILTIN && dtype_parse(v->builtin->name, out)) return true; /* dtype=i32 */
-  return builder_fail(call->b, call->at[index], "expected an element type such as f32 or i32, not %s",
+  return builder_fail(call->b, call->at[index],
+                      "expected an element type such as f32 or i32, not %s",
                       value_describe(call->b->arena, v));
 }
 
@@ -329,8 +336,8 @@ static Value run_full(Call *call) {
 static Value run_like(Call *call) {
   Node *x = builtin_tensor(call, 0);
   if (!x) return value_error();
-  return value_tensor(tensor_fill(call->b, x->type.dtype, x->type.shape, call->builtin->which,
-                                  call->loc));
+  return value_tensor(
+      tensor_fill(call->b, x->type.dtype, x->type.shape, call->builtin->which, call->loc));
 }
 
 static Value run_matmul(Call *call) {

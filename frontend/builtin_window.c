@@ -12,11 +12,12 @@ static bool pair(Call *call, int index, int64_t otherwise, int64_t least, int64_
   bool many = (v->kind == VALUE_LIST || v->kind == VALUE_TUPLE) && v->count == 2;
   for (int i = 0; i < 2; i++) {
     if (!value_to_int(many ? &v->items[i] : v, &out[i]))
-      return builder_fail(call->b, call->at[index], "expected a number or a pair (height, width), "
-                                                    "not %s", value_describe(call->b->arena, v));
+      return builder_fail(call->b, call->at[index],
+                          "expected a number or a pair (height, width), "
+                          "not %s",
+                          value_describe(call->b->arena, v));
     if (out[i] < least || out[i] > WINDOW_LIMIT)
-      return builder_fail(call->b, call->at[index], "%lld is out of range here",
-                          (long long)out[i]);
+      return builder_fail(call->b, call->at[index], "%lld is out of range here", (long long)out[i]);
   }
   return true;
 }
@@ -28,8 +29,9 @@ static bool named_padding(Call *call, int index, const Node *x, const int64_t ke
   const char *name = call->arg[index].s;
   if (strcmp(name, "valid") == 0) return true;
   if (strcmp(name, "same") != 0)
-    return builder_fail(call->b, call->at[index], "padding is a number, a pair, four numbers, "
-                                                  "\"same\" or \"valid\", not \"%s\"%s",
+    return builder_fail(call->b, call->at[index],
+                        "padding is a number, a pair, four numbers, "
+                        "\"same\" or \"valid\", not \"%s\"%s",
                         name, builder_hint(call->b, name, names, 2));
   if (x->type.shape.rank != 4) return true; /* refused later */
   for (int i = 0; i < 2; i++) {
@@ -74,7 +76,8 @@ static Value run_conv2d(Call *call) {
   Attr attrs[] = {attr_ints(ATTR_STRIDE, stride, 2), attr_ints(ATTR_PADDING, pad, 4),
                   attr_ints(ATTR_DILATION, dilation, 2), attr_int(ATTR_GROUPS, groups),
                   attr_str(ATTR_LAYOUT, "nchw")};
-  return value_tensor(tensor_node(call->b, OP_CONV, (Node *[]){x, w}, 2, attrs, 5, NULL, call->loc));
+  return value_tensor(
+      tensor_node(call->b, OP_CONV, (Node *[]){x, w}, 2, attrs, 5, NULL, call->loc));
 }
 
 static Value run_pool(Call *call) {
@@ -88,8 +91,9 @@ static Value run_pool(Call *call) {
   if (!is_max && !builtin_bool(call, 4, true, &count_pad)) return value_error();
   for (int i = 0; i < 4; i++)
     if (pad[i] * 2 > kernel[i % 2]) {
-      builder_fail(call->b, call->at[3], "padding of a pool is at most half its window: %lld for %lld",
-                   (long long)pad[i], (long long)kernel[i % 2]);
+      builder_fail(call->b, call->at[3],
+                   "padding of a pool is at most half its window: %lld for %lld", (long long)pad[i],
+                   (long long)kernel[i % 2]);
       return value_error();
     }
   Attr attrs[5] = {attr_ints(ATTR_KERNEL, kernel, 2), attr_ints(ATTR_STRIDE, stride, 2),

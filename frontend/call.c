@@ -6,7 +6,9 @@ static char *signature(Builder *b, const char *callee, const Parameter *paramete
   char *text = arena_printf(b->arena, "%s(", callee);
   for (int i = 0; i < count; i++)
     text = arena_printf(b->arena, "%s%s%s%s", text, i ? ", " : "", parameters[i].name,
-                        parameters[i].is_rest ? "..." : parameters[i].is_optional ? "=" : "");
+                        parameters[i].is_rest       ? "..."
+                        : parameters[i].is_optional ? "="
+                                                    : "");
   return arena_printf(b->arena, "%s)", text);
 }
 
@@ -104,8 +106,9 @@ static bool check_plain(Builder *b, const Ast *type, Value *v, Loc loc, const ch
     if (v->kind == VALUE_BUILTIN) *v = init_named(b, v->builtin->name);
     if (v->kind == VALUE_INIT || value_is_number(v)) return true;
   } else {
-    return builder_fail(b, type->loc, "unknown type '%s'%s; there are int, float, bool, str, init "
-                                      "and tensors such as f32[B, 10]",
+    return builder_fail(b, type->loc,
+                        "unknown type '%s'%s; there are int, float, bool, str, init "
+                        "and tensors such as f32[B, 10]",
                         want, builder_hint(b, want, names, 6));
   }
   return builder_fail(b, loc, "'%s' must be %s, not %s", name,
@@ -149,8 +152,12 @@ bool call_enter(Builder *b, Frame *frame, const Ast *definition, const Scope *sc
     return builder_fail(b, loc, "calls nest more than %d deep; does '%s' call itself without end?",
                         LIMIT_CALLS, definition->name);
   }
-  *frame = (Frame){.up = b->frame, .definition = definition, .scope = scope, .call = loc,
-                   .is_std = definition->loc.file == b->std_file, .prefix = "",
+  *frame = (Frame){.up = b->frame,
+                   .definition = definition,
+                   .scope = scope,
+                   .call = loc,
+                   .is_std = definition->loc.file == b->std_file,
+                   .prefix = "",
                    .result = {.kind = VALUE_ABSENT}};
   frame->site = builder_site(b, loc);
   b->calls++;
@@ -261,14 +268,16 @@ Value call_eval(Builder *b, const Ast *call, const char *bound_to) {
   if (callee.kind == VALUE_ERROR || !fine) return value_error();
   Loc loc = call->loc;
   switch (callee.kind) {
-  case VALUE_BUILTIN: return builtin_call(b, callee.builtin, loc, &arguments);
+  case VALUE_BUILTIN:
+    return builtin_call(b, callee.builtin, loc, &arguments);
   case VALUE_FUNCTION:
     if (!no_layers(b, callee.definition, &arguments)) return value_error();
     return call_function(b, callee.definition, scope_of(b, callee.definition), loc, &arguments);
   case VALUE_BLOCK:
     return block_instance(b, callee.definition, scope_of(b, callee.definition), call, &arguments,
                           bound_to);
-  case VALUE_LAYER: return block_apply(b, callee.layer, loc, &arguments);
+  case VALUE_LAYER:
+    return block_apply(b, callee.layer, loc, &arguments);
   default:
     builder_fail(b, loc, "%s cannot be called", value_describe(b->arena, &callee));
     return value_error();

@@ -146,8 +146,9 @@ static Value index_tensor(Builder *b, const Ast *ast, Node *x) {
   for (int i = 1; i < ast->count; i++) ellipses += ast->kid[i]->kind == AST_ELLIPSIS;
   if (ellipses > 1 || given - ellipses > shape->rank) {
     char text[TYPE_TEXT];
-    builder_fail(b, ast->loc, ellipses > 1 ? "only one ... in an index of %s"
-                                           : "too many indices for a tensor %s",
+    builder_fail(b, ast->loc,
+                 ellipses > 1 ? "only one ... in an index of %s"
+                              : "too many indices for a tensor %s",
                  type_text(&x->type, text));
     return value_error();
   }
@@ -180,8 +181,8 @@ static Value eval_index(Builder *b, const Ast *ast) {
       Value at = eval(b, only);
       if (at.kind == VALUE_ERROR) return at;
       if (at.kind == VALUE_TENSOR)
-        return value_tensor(tensor_node(b, OP_GATHER, (Node *[]){base.node, at.node}, 2, NULL, 0,
-                                        NULL, ast->loc));
+        return value_tensor(
+            tensor_node(b, OP_GATHER, (Node *[]){base.node, at.node}, 2, NULL, 0, NULL, ast->loc));
     }
     return index_tensor(b, ast, base.node);
   }
@@ -226,21 +227,33 @@ static Value eval_binary(Builder *b, const Ast *ast) {
 
 static Value eval_kind(Builder *b, const Ast *ast) {
   switch (ast->kind) {
-  case AST_INT: return value_int(ast->integer);
-  case AST_FLOAT: return value_float(ast->number);
-  case AST_BOOL: return value_bool(ast->integer);
-  case AST_STRING: return value_string(ast->name);
-  case AST_NONE: return value_none();
+  case AST_INT:
+    return value_int(ast->integer);
+  case AST_FLOAT:
+    return value_float(ast->number);
+  case AST_BOOL:
+    return value_bool(ast->integer);
+  case AST_STRING:
+    return value_string(ast->name);
+  case AST_NONE:
+    return value_none();
   case AST_DURATION:
     return (Value){.kind = VALUE_DURATION, .i = ast->integer, .unit = ast->name};
-  case AST_NAME: return eval_name(b, ast);
+  case AST_NAME:
+    return eval_name(b, ast);
   case AST_LIST:
-  case AST_TUPLE: return eval_items(b, ast);
-  case AST_CALL: return call_eval(b, ast, NULL);
-  case AST_INDEX: return eval_index(b, ast);
-  case AST_ATTRIBUTE: return eval_attribute(b, ast);
-  case AST_UNARY: return arith_unary(b, ast->name, eval(b, ast->kid[0]), ast->loc);
-  case AST_BINARY: return eval_binary(b, ast);
+  case AST_TUPLE:
+    return eval_items(b, ast);
+  case AST_CALL:
+    return call_eval(b, ast, NULL);
+  case AST_INDEX:
+    return eval_index(b, ast);
+  case AST_ATTRIBUTE:
+    return eval_attribute(b, ast);
+  case AST_UNARY:
+    return arith_unary(b, ast->name, eval(b, ast->kid[0]), ast->loc);
+  case AST_BINARY:
+    return eval_binary(b, ast);
   case AST_CONDITIONAL: {
     bool holds;
     if (!eval_condition(b, ast->kid[0], &holds)) return value_error();
@@ -256,9 +269,9 @@ Value eval(Builder *b, const Ast *ast) {
   if (b->exhausted) return value_error();
   if (++b->evaluations > LIMIT_EVALUATIONS || b->depth >= LIMIT_DEPTH) {
     b->exhausted = true;
-    builder_fail(b, ast->loc, b->depth >= LIMIT_DEPTH
-                                  ? "this nests too deep to be evaluated"
-                                  : "the program takes too many steps to evaluate");
+    builder_fail(b, ast->loc,
+                 b->depth >= LIMIT_DEPTH ? "this nests too deep to be evaluated"
+                                         : "the program takes too many steps to evaluate");
     return value_error();
   }
   b->depth++;

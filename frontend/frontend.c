@@ -99,7 +99,8 @@ static void define_file(Builder *b, Scope *scope, const Ast *file) {
     ValueKind kind = ast->kind == AST_FN      ? VALUE_FUNCTION
                      : ast->kind == AST_BLOCK ? VALUE_BLOCK
                      : ast->kind == AST_MODEL ? VALUE_MODEL
-                     : ast->kind == AST_DATA  ? VALUE_DATA : VALUE_ERROR;
+                     : ast->kind == AST_DATA  ? VALUE_DATA
+                                              : VALUE_ERROR;
     if (kind != VALUE_ERROR)
       define(b, scope, ast->name, (Value){.kind = kind, .definition = ast}, ast->loc);
   }
@@ -122,7 +123,8 @@ static const char *type_of_hyper(const Ast *hyper, const Value *fallback) {
   if (type) return type->name && !type->kid[0] ? type->name : "";
   return fallback->kind == VALUE_INT     ? "int"
          : fallback->kind == VALUE_FLOAT ? "float"
-         : fallback->kind == VALUE_BOOL  ? "bool" : "str";
+         : fallback->kind == VALUE_BOOL  ? "bool"
+                                         : "str";
 }
 
 /* A value of -D hidden=512 by the hyper's type. */
@@ -152,10 +154,9 @@ static bool parse_value(Builder *b, const char *text, const char *type, Value *o
   return true;
 }
 
-static const char *define_for(Builder *b, const FrontendOptions *options, const char *name) {
+static const char *define_for(const FrontendOptions *options, const char *name) {
   const char *found = NULL; /* the last one wins */
   size_t length = strlen(name);
-  (void)b;
   for (int i = 0; i < options->define_count; i++)
     if (strncmp(options->defines[i], name, length) == 0 && options->defines[i][length] == '=')
       found = options->defines[i] + length + 1;
@@ -192,7 +193,8 @@ static const char *doc_of(Builder *b, const Ast *hyper) {
   comment += 2;
   while (*comment == ' ') comment++;
   return comment < line + length
-             ? arena_strndup(b->arena, comment, (size_t)(line + length - comment)) : "";
+             ? arena_strndup(b->arena, comment, (size_t)(line + length - comment))
+             : "";
 }
 
 static void define_hyper(Source *source, const Ast *hyper, const Ast *preset) {
@@ -209,14 +211,19 @@ static void define_hyper(Source *source, const Ast *hyper, const Ast *preset) {
                  builder_hint(b, type, types, 4));
     v = value_error();
   }
-  const char *text = define_for(b, source->options, hyper->name);
+  const char *text = define_for(source->options, hyper->name);
   if (known && text && !parse_value(b, text, type, &v)) {
     diag_error(b->diag, (Loc){0}, "-D %s=%s: not %s", hyper->name, text,
-               type[0] == 'i' ? "an integer" : type[0] == 'f' ? "a number" : "true or false");
+               type[0] == 'i'   ? "an integer"
+               : type[0] == 'f' ? "a number"
+                                : "true or false");
     builder_note(b, hyper->loc, "hyper '%s' is declared here", hyper->name);
     v = value_error();
   }
-  Ast parameter = {.kind = AST_PARAMETER, .name = hyper->name, .loc = hyper->loc, .count = 2,
+  Ast parameter = {.kind = AST_PARAMETER,
+                   .name = hyper->name,
+                   .loc = hyper->loc,
+                   .count = 2,
                    .kid = (Ast *[]){hyper->kid[0], NULL}};
   if (v.kind != VALUE_ERROR && known && !call_check_argument(b, &parameter, &v, chosen->loc))
     v = value_error();
@@ -306,8 +313,9 @@ static bool same_declarations(Builder *b, Declared *train, int train_count) {
         type_equal(&t->node->type, &e->node->type))
       continue;
     const Declared *odd = t ? t : e;
-    diag_error(b->diag, odd->loc, "'%s' is not the same in training and evaluation; declare "
-                                  "parameters and states outside `if training`",
+    diag_error(b->diag, odd->loc,
+               "'%s' is not the same in training and evaluation; declare "
+               "parameters and states outside `if training`",
                odd->name);
     return false;
   }
@@ -350,14 +358,12 @@ bool frontend_compile_bytes(Arena *arena, Diag *diag, const char *path, const ch
   const Ast *model = NULL;
   bool fine = recipe_read(b, source.files.at, source.files.count, source.options, &model);
   if (!fine || diag->errors > errors) return false;
-  b->model = model;
   out->model_name = model->name;
   b->frame = NULL;
   return build_graphs(b, model) && diag->errors == errors;
 }
 
-static bool read(Arena *arena, Diag *diag, const char *path, Text *text) {
-  (void)arena;
+static bool read(Diag *diag, const char *path, Text *text) {
   int error = text_read_file(text, path);
   if (error) diag_error(diag, (Loc){0}, "cannot read '%s': %s", path, strerror(error));
   return !error;
@@ -366,7 +372,7 @@ static bool read(Arena *arena, Diag *diag, const char *path, Text *text) {
 bool frontend_compile(Arena *arena, Diag *diag, const char *path, const FrontendOptions *options,
                       Program *out) {
   Text text = {0};
-  bool fine = read(arena, diag, path, &text) &&
+  bool fine = read(diag, path, &text) &&
               frontend_compile_bytes(arena, diag, path, text_cstr(&text), text.count, options, out);
   text_free(&text);
   return fine;
@@ -375,7 +381,7 @@ bool frontend_compile(Arena *arena, Diag *diag, const char *path, const Frontend
 bool frontend_print_ast(Arena *arena, Diag *diag, const char *path, FILE *out) {
   Text text = {0};
   int errors = diag->errors;
-  if (read(arena, diag, path, &text)) {
+  if (read(diag, path, &text)) {
     const Ast *file = parse_text(arena, diag, path, text_cstr(&text), text.count);
     if (diag->errors == errors) ast_print(file, out);
   }

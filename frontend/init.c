@@ -23,14 +23,19 @@ static bool fans(Builder *b, const Shape *shape, const char *kind, Loc loc, Fans
 }
 
 static bool gain_of(Builder *b, const InitValue *init, Loc loc, double *gain) {
-  static const char *const names[] = {"linear", "conv2d", "sigmoid", "tanh",
+  static const char *const names[] = {"linear", "conv2d",     "sigmoid", "tanh",
                                       "relu",   "leaky_relu", "selu"};
   const char *name = init->nonlinearity;
-  if (!strcmp(name, "linear") || !strcmp(name, "sigmoid") || !strcmp(name, "conv2d")) *gain = 1;
-  else if (!strcmp(name, "tanh")) *gain = 5.0 / 3;
-  else if (!strcmp(name, "relu")) *gain = sqrt(2);
-  else if (!strcmp(name, "leaky_relu")) *gain = sqrt(2 / (1 + init->a * init->a));
-  else if (!strcmp(name, "selu")) *gain = 0.75;
+  if (!strcmp(name, "linear") || !strcmp(name, "sigmoid") || !strcmp(name, "conv2d"))
+    *gain = 1;
+  else if (!strcmp(name, "tanh"))
+    *gain = 5.0 / 3;
+  else if (!strcmp(name, "relu"))
+    *gain = sqrt(2);
+  else if (!strcmp(name, "leaky_relu"))
+    *gain = sqrt(2 / (1 + init->a * init->a));
+  else if (!strcmp(name, "selu"))
+    *gain = 0.75;
   else
     return builder_fail(b, loc, "unknown nonlinearity \"%s\"%s", name,
                         builder_hint(b, name, names, 7));
@@ -63,11 +68,14 @@ bool init_reduce(Builder *b, const Value *v, const Shape *shape, Loc loc, const 
   Value named = v->kind == VALUE_BUILTIN ? init_named(b, v->builtin->name) : *v;
   if (value_is_number(&named)) {
     double x = value_number(&named);
-    return x == 0 ? set(kind, arg, count, "zeros", 0, 0, 0) : set(kind, arg, count, "const", 1, x, 0);
+    return x == 0 ? set(kind, arg, count, "zeros", 0, 0, 0)
+                  : set(kind, arg, count, "const", 1, x, 0);
   }
   if (named.kind != VALUE_INIT)
-    return builder_fail(b, loc, "expected an initialiser such as zeros, normal(0.02) or "
-                                "kaiming_uniform(), not %s", value_describe(b->arena, v));
+    return builder_fail(b, loc,
+                        "expected an initialiser such as zeros, normal(0.02) or "
+                        "kaiming_uniform(), not %s",
+                        value_describe(b->arena, v));
   const InitValue *init = named.init;
   const char *name = init->kind;
   double std;
@@ -83,8 +91,7 @@ bool init_reduce(Builder *b, const Value *v, const Shape *shape, Loc loc, const 
   if (!strcmp(name, "kaiming_normal"))
     return kaiming(b, init, shape, loc, &std) && set(kind, arg, count, "normal", 2, 0, std);
   if (!strcmp(name, "orthogonal") || !strcmp(name, "identity")) {
-    if (shape->rank < 2)
-      return builder_fail(b, loc, "%s needs at least two dimensions", name);
+    if (shape->rank < 2) return builder_fail(b, loc, "%s needs at least two dimensions", name);
     return name[0] == 'o' ? set(kind, arg, count, "orthogonal", 1, init->a, 0)
                           : set(kind, arg, count, "identity", 0, 0, 0);
   }
@@ -105,10 +112,10 @@ Value init_named(Builder *b, const char *name) {
   static const struct {
     const char *name;
     double a, b;
-  } plain[] = {{"zeros", 0, 0}, {"ones", 0, 0}, {"uniform", 0, 1}, {"normal", 0, 1},
-               {"trunc_normal", 0, 1}, {"kaiming_uniform", 0, 0}, {"kaiming_normal", 0, 0},
-               {"xavier_uniform", 1, 0}, {"xavier_normal", 1, 0}, {"orthogonal", 1, 0},
-               {"identity", 0, 0}};
+  } plain[] = {{"zeros", 0, 0},          {"ones", 0, 0},           {"uniform", 0, 1},
+               {"normal", 0, 1},         {"trunc_normal", 0, 1},   {"kaiming_uniform", 0, 0},
+               {"kaiming_normal", 0, 0}, {"xavier_uniform", 1, 0}, {"xavier_normal", 1, 0},
+               {"orthogonal", 1, 0},     {"identity", 0, 0}};
   for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
     if (strcmp(plain[i].name, name) == 0) return make(b, plain[i].name, plain[i].a, plain[i].b);
   return value_none();
@@ -123,8 +130,7 @@ static Value run_constant(Call *call) {
 
 static Value run_uniform(Call *call) {
   double low, high;
-  if (!builtin_number(call, 0, 0, &low) || !builtin_number(call, 1, 1, &high))
-    return value_error();
+  if (!builtin_number(call, 0, 0, &low) || !builtin_number(call, 1, 1, &high)) return value_error();
   if (!(low <= high)) {
     builder_fail(call->b, call->loc, "uniform(low, high) needs low <= high");
     return value_error();

@@ -40,8 +40,10 @@ static bool is_clean(Diag *diag, uint16_t file, const char *text, size_t length)
     size_t step = sequence((const unsigned char *)text + i, length - i);
     if (text[i] == 0 || step == 0) {
       Loc loc = place_of(file, text, i);
-      if (text[i] == 0) diag_error(diag, loc, "NUL byte in the file; is this a text file?");
-      else diag_error(diag, loc, "byte 0x%02x is not UTF-8", (unsigned char)text[i]);
+      if (text[i] == 0)
+        diag_error(diag, loc, "NUL byte in the file; is this a text file?");
+      else
+        diag_error(diag, loc, "byte 0x%02x is not UTF-8", (unsigned char)text[i]);
       return false;
     }
     i += step;
@@ -61,8 +63,14 @@ Ast *parse_text(Arena *arena, Diag *diag, const char *path, const char *text, si
   }
   if (!is_clean(diag, file, copy, length)) return empty;
   Parser *parser = ARENA_NEW(arena, Parser);
-  *parser = (Parser){.arena = arena, .diag = diag, .file = file, .text = copy, .length = length,
-                     .line = 1, .column = 1, .root = empty};
+  *parser = (Parser){.arena = arena,
+                     .diag = diag,
+                     .file = file,
+                     .text = copy,
+                     .length = length,
+                     .line = 1,
+                     .column = 1,
+                     .root = empty};
   if (length >= 3 && memcmp(copy, "\xEF\xBB\xBF", 3) == 0) /* byte order mark */
     memcpy(copy, "   ", 3);
   yyscan_t scanner;

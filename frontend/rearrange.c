@@ -71,8 +71,10 @@ static bool solve(Call *call, const Side *from, const Shape *shape, int64_t *siz
     for (int i = 0; i < from->names; i++) {
       if (from->group[i] != d) continue;
       if (size[i] > 0) {
-        if (known > shape->dim[d] / size[i] && shape->dim[d] > 0) known = shape->dim[d] + 1;
-        else known *= size[i];
+        if (known > shape->dim[d] / size[i] && shape->dim[d] > 0)
+          known = shape->dim[d] + 1;
+        else
+          known *= size[i];
       } else if (open >= 0) {
         return builder_fail(call->b, call->at[1], "the size of '%s' or '%s' must be given: %s=...",
                             from->name[open], from->name[i], from->name[open]);

@@ -14,7 +14,8 @@ static bool set_text(Builder *b, const char *key, const char *text, Loc loc) {
 }
 
 /* Names of the settings below a prefix, without it, plus a few more. */
-static const char **names_below(Builder *b, const char *prefix, const char *const *more, int *count) {
+static const char **names_below(Builder *b, const char *prefix, const char *const *more,
+                                int *count) {
   VEC(const char *) names = {0};
   size_t length = strlen(prefix);
   for (int i = 0; i < setting_count; i++)
@@ -50,12 +51,18 @@ static bool set_duration(Builder *b, const char *key, const Value *v, Loc loc) {
 
 static bool set_value(Builder *b, const char *key, const Value *v, Loc loc) {
   switch (v->kind) {
-  case VALUE_ERROR: return false;
-  case VALUE_INT: return set_text(b, key, arena_printf(b->arena, "%lld", (long long)v->i), loc);
-  case VALUE_FLOAT: return set_text(b, key, arena_printf(b->arena, "%.17g", v->f), loc);
-  case VALUE_BOOL: return set_text(b, key, v->i ? "true" : "false", loc);
-  case VALUE_STRING: return set_text(b, key, v->s, loc);
-  case VALUE_DURATION: return set_duration(b, key, v, loc);
+  case VALUE_ERROR:
+    return false;
+  case VALUE_INT:
+    return set_text(b, key, arena_printf(b->arena, "%lld", (long long)v->i), loc);
+  case VALUE_FLOAT:
+    return set_text(b, key, arena_printf(b->arena, "%.17g", v->f), loc);
+  case VALUE_BOOL:
+    return set_text(b, key, v->i ? "true" : "false", loc);
+  case VALUE_STRING:
+    return set_text(b, key, v->s, loc);
+  case VALUE_DURATION:
+    return set_duration(b, key, v, loc);
   default:
     return builder_fail(b, loc, "%s cannot be %s", key, value_describe(b->arena, v));
   }
@@ -102,8 +109,8 @@ static bool choice_argument(Builder *b, const Choice *choice, const Ast *argumen
   for (char *n = strtok_r(list, " ", &rest); n && count < 8; n = strtok_r(NULL, " ", &rest))
     names[count++] = n;
   if (argument->kind != AST_KEYWORD)
-    return builder_fail(b, argument->loc, "the arguments of %s have names: %s(%s=...)", choice->name,
-                        choice->name, names[0]);
+    return builder_fail(b, argument->loc, "the arguments of %s have names: %s(%s=...)",
+                        choice->name, choice->name, names[0]);
   for (int i = 0; i < count; i++)
     if (strcmp(names[i], argument->name) == 0) {
       if (strcmp(names[i], "betas") == 0) return set_betas(b, argument->kid[0]);
@@ -143,8 +150,7 @@ static bool clip(Builder *b, const Ast *ast) {
   if (ast->kind == AST_NONE) return set_text(b, "train.clip", "0", ast->loc);
   bool norm = ast->kind == AST_CALL && ast->kid[0]->kind == AST_NAME &&
               strcmp(ast->kid[0]->name, "norm") == 0 && ast->count == 2;
-  if (ast->kind == AST_CALL && !norm)
-    return builder_fail(b, ast->loc, "clip is none or norm(1.0)");
+  if (ast->kind == AST_CALL && !norm) return builder_fail(b, ast->loc, "clip is none or norm(1.0)");
   return set_ast(b, "train.clip", norm ? ast->kid[1] : ast);
 }
 
@@ -204,13 +210,12 @@ static const Ast *named(Builder *b, const Ast *ast, ValueKind kind, const char *
 }
 
 static bool train_entry(Builder *b, const Ast *entry, const Ast **model, const Ast **data) {
-  static const char *const more[] = {"model", "data", "optimizer", "schedule", "eval",
-                                     "checkpoint", "log", NULL};
+  static const char *const more[] = {"model", "data",       "optimizer", "schedule",
+                                     "eval",  "checkpoint", "log",       NULL};
   if (entry->kind == AST_SECTION) return section(b, entry);
   const Ast *value = entry->kid[0];
   const char *name = entry->name;
-  if (!value)
-    return builder_fail(b, entry->loc, "'%s' needs a value: %s = ...", name, name);
+  if (!value) return builder_fail(b, entry->loc, "'%s' needs a value: %s = ...", name, name);
   if (strcmp(name, "model") == 0) return (*model = named(b, value, VALUE_MODEL, "model")) != NULL;
   if (strcmp(name, "data") == 0) return (*data = named(b, value, VALUE_DATA, "data block")) != NULL;
   if (strcmp(name, "optimizer") == 0) return choose(b, "train.optimizer", optimizers, value);
@@ -252,7 +257,8 @@ static bool source(Builder *b, const Ast *entry) {
   const Ast *callee = call && call->kind == AST_CALL ? call->kid[0] : NULL;
   if (!callee || callee->kind != AST_NAME)
     return builder_fail(b, call ? call->loc : entry->loc,
-                        "%s is a data source: idx(\"images\", \"labels\") or npy(...)", entry->name);
+                        "%s is a data source: idx(\"images\", \"labels\") or npy(...)",
+                        entry->name);
   if (strcmp(callee->name, "idx") != 0 && strcmp(callee->name, "npy") != 0)
     return builder_fail(b, callee->loc, "unknown data source '%s'%s; there are idx and npy",
                         callee->name, builder_hint(b, callee->name, kinds, 2));
@@ -266,11 +272,13 @@ static bool source(Builder *b, const Ast *entry) {
       continue;
     }
     Value v = eval(b, argument);
-    if (v.kind == VALUE_STRING) out.files[out.file_count++] = v.s;
+    if (v.kind == VALUE_STRING)
+      out.files[out.file_count++] = v.s;
     else if (v.kind != VALUE_ERROR)
       fine = builder_fail(b, argument->loc, "a file name is a string, not %s",
                           value_describe(b->arena, &v));
-    else fine = false;
+    else
+      fine = false;
   }
   if (fine && !out.file_count)
     fine = builder_fail(b, call->loc, "%s needs file names, one for each input of the model",
@@ -298,8 +306,10 @@ static bool data_block(Builder *b, const Ast *data, const Ast *model) {
       builder_note(b, model->loc, "the model is declared here");
     } else {
       const char *key = arena_printf(b->arena, "data.%s", entry->name);
-      if (setting_find(key) < 0) fine = unknown_key(b, "data.", more, entry->name, entry->loc);
-      else fine = section_entry(b, "data.", entry) && fine;
+      if (setting_find(key) < 0)
+        fine = unknown_key(b, "data.", more, entry->name, entry->loc);
+      else
+        fine = section_entry(b, "data.", entry) && fine;
     }
   }
   return fine;
@@ -316,7 +326,8 @@ static bool command_line(Builder *b, const FrontendOptions *options) {
       fine = false;
       continue;
     }
-    const char *key = arena_strndup(b->arena, options->sets[i], (size_t)(equals - options->sets[i]));
+    const char *key =
+        arena_strndup(b->arena, options->sets[i], (size_t)(equals - options->sets[i]));
     int index = setting_find(key);
     const char *why = NULL;
     if (index < 0 || setting_info[index].when == WHEN_DERIVED) {
@@ -347,7 +358,8 @@ static bool check_supported(Builder *b, Loc loc) {
   }
   int decay = setting_find("train.weight_decay");
   const char *why;
-  if (!strcmp(setting_text(settings(b), "train.optimizer"), "adamw") && !settings(b)[decay].is_set) {
+  if (!strcmp(setting_text(settings(b), "train.optimizer"), "adamw") &&
+      !settings(b)[decay].is_set) {
     setting_set(b->arena, settings(b), decay, "0.01", &why); /* PyTorch's default */
     settings(b)[decay].is_set = false;
   }
@@ -404,8 +416,10 @@ bool recipe_read(Builder *b, const Ast *const *files, int count, const FrontendO
   if (datas > 1 && !data && fine)
     fine = builder_fail(b, loc, "there are %d data blocks; `train { data = ... }` chooses", datas);
   if (!*model && fine)
-    fine = builder_fail(b, loc, models ? "there are %d models; `train { model = ... }` chooses"
-                                       : "there is no model in this file", models);
+    fine = builder_fail(b, loc,
+                        models ? "there are %d models; `train { model = ... }` chooses"
+                               : "there is no model in this file",
+                        models);
   fine = command_line(b, options) && fine;
   return check_supported(b, loc) && fine;
 }

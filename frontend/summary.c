@@ -5,10 +5,14 @@
 #include <string.h>
 
 static const char *count_text(char *buffer, size_t size, int64_t n) {
-  if (n >= 1000000000) snprintf(buffer, size, "%.2f G", (double)n / 1e9);
-  else if (n >= 1000000) snprintf(buffer, size, "%.2f M", (double)n / 1e6);
-  else if (n >= 10000) snprintf(buffer, size, "%.1f k", (double)n / 1e3);
-  else snprintf(buffer, size, "%" PRId64, n);
+  if (n >= 1000000000)
+    snprintf(buffer, size, "%.2f G", (double)n / 1e9);
+  else if (n >= 1000000)
+    snprintf(buffer, size, "%.2f M", (double)n / 1e6);
+  else if (n >= 10000)
+    snprintf(buffer, size, "%.1f k", (double)n / 1e3);
+  else
+    snprintf(buffer, size, "%" PRId64, n);
   return buffer;
 }
 

@@ -1,5 +1,6 @@
-/* tensor: graph nodes made on the user's behalf. Every rule the user can break is checked here, with
- * both shapes in the message; what infer_type refuses beyond that is passed on in its words. */
+/* tensor: graph nodes made on the user's behalf. Every rule the user can break is checked here,
+ * with both shapes in the message; what infer_type refuses beyond that is passed on in its words.
+ */
 #include "frontend/builder.h"
 #include <math.h>
 #include <string.h>
@@ -22,8 +23,10 @@ int64_t tensor_flops(const Node *node) {
   const Shape *out = &node->type.shape;
   int64_t elements = shape_elements(out);
   switch (op_info[node->op].op_class) {
-  case CLASS_POINTWISE: return node->op == OP_CAST ? 0 : elements;
-  case CLASS_REDUCE: return shape_elements(&node->input[0]->type.shape);
+  case CLASS_POINTWISE:
+    return node->op == OP_CAST ? 0 : elements;
+  case CLASS_REDUCE:
+    return shape_elements(&node->input[0]->type.shape);
   case CLASS_CONTRACT: {
     const Shape *x = &node->input[0]->type.shape, *w = &node->input[1]->type.shape;
     if (node->op == OP_DOT)
@@ -34,7 +37,8 @@ int64_t tensor_flops(const Node *node) {
     const Attr *kernel = node_attr(node, ATTR_KERNEL);
     return kernel ? elements * kernel->ints[0] * kernel->ints[1] : elements;
   }
-  default: return 0;
+  default:
+    return 0;
   }
 }
 
@@ -145,8 +149,9 @@ Node *tensor_binary(Builder *b, Op op, const char *name, Node *x, Node *y, Loc l
     char left[TYPE_TEXT], right[TYPE_TEXT];
     builder_fail(b, loc, "types do not agree: %s %s %s; cast one, e.g. %s(x)",
                  type_text(&x->type, left), name, type_text(&y->type, right),
-                 dtype_text(dtype_is_float(x->type.dtype) ? x->type.dtype
-                            : dtype_is_float(y->type.dtype) ? y->type.dtype : DT_F32));
+                 dtype_text(dtype_is_float(x->type.dtype)   ? x->type.dtype
+                            : dtype_is_float(y->type.dtype) ? y->type.dtype
+                                                            : DT_F32));
     return NULL;
   }
   if (!agree(b, name, &x, &y, loc)) return NULL;
@@ -165,8 +170,10 @@ Node *tensor_reduce(Builder *b, Op op, Node *x, const int64_t *axes, int count, 
   if (!x) return NULL;
   Shape dropped = {0};
   for (int i = 0, next = 0; i < x->type.shape.rank; i++) {
-    if (next < count && axes[next] == i) next++;
-    else dropped.dim[dropped.rank++] = x->type.shape.dim[i];
+    if (next < count && axes[next] == i)
+      next++;
+    else
+      dropped.dim[dropped.rank++] = x->type.shape.dim[i];
   }
   if (count) {
     Attr attr = attr_ints(ATTR_AXES, axes, count);
@@ -277,8 +284,10 @@ Node *tensor_of(Builder *b, const Value *v, DType dtype, Loc loc) {
     return NULL;
   }
   double low = dtype == DT_U8 || dtype == DT_U32 ? 0 : dtype == DT_I32 ? -2147483648.0 : -0x1p63;
-  double high = dtype == DT_U8 ? 255 : dtype == DT_U32 ? 4294967295.0
-                                   : dtype == DT_I32   ? 2147483647.0 : 0x1p53;
+  double high = dtype == DT_U8    ? 255
+                : dtype == DT_U32 ? 4294967295.0
+                : dtype == DT_I32 ? 2147483647.0
+                                  : 0x1p53;
   if (!dtype_is_float(dtype) && !(number >= low && number <= high)) {
     builder_fail(b, loc, "%s is out of range for %s", value_text(b->arena, v), dtype_text(dtype));
     return NULL;

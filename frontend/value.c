@@ -11,9 +11,12 @@ static const char *const kind_text[VALUE_COUNT] = {
 };
 
 bool value_to_int(const Value *v, int64_t *out) {
-  if (v->kind == VALUE_INT) *out = v->i;
-  else if (v->kind == VALUE_FLOAT && fabs(v->f) < 9e15 && v->f == floor(v->f)) *out = (int64_t)v->f;
-  else return false;
+  if (v->kind == VALUE_INT)
+    *out = v->i;
+  else if (v->kind == VALUE_FLOAT && fabs(v->f) < 9e15 && v->f == floor(v->f))
+    *out = (int64_t)v->f;
+  else
+    return false;
   return true;
 }
 
@@ -25,40 +28,58 @@ bool value_equal(const Value *a, const Value *b) {
   if (a->kind != b->kind) return false;
   switch (a->kind) {
   case VALUE_NONE:
-  case VALUE_ABSENT: return true;
-  case VALUE_BOOL: return a->i == b->i;
-  case VALUE_STRING: return strcmp(a->s, b->s) == 0;
+  case VALUE_ABSENT:
+    return true;
+  case VALUE_BOOL:
+    return a->i == b->i;
+  case VALUE_STRING:
+    return strcmp(a->s, b->s) == 0;
   case VALUE_LIST:
   case VALUE_TUPLE:
     if (a->count != b->count) return false;
     for (int i = 0; i < a->count; i++)
       if (!value_equal(&a->items[i], &b->items[i])) return false;
     return true;
-  default: return a->node == b->node;
+  default:
+    return a->node == b->node;
   }
 }
 
 const char *value_describe(Arena *arena, const Value *v) {
   char text[TYPE_TEXT];
   switch (v->kind) {
-  case VALUE_TENSOR: return arena_printf(arena, "a tensor %s", type_text(&v->node->type, text));
+  case VALUE_TENSOR:
+    return arena_printf(arena, "a tensor %s", type_text(&v->node->type, text));
   case VALUE_INT:
   case VALUE_FLOAT:
-  case VALUE_BOOL: return value_text(arena, v);
+  case VALUE_BOOL:
+    return value_text(arena, v);
   case VALUE_STRING:
     return strlen(v->s) < 40 ? arena_printf(arena, "the string \"%s\"", v->s) : "a string";
-  case VALUE_LAYER: return "a layer, not yet applied to a tensor";
-  default: return kind_text[v->kind];
+  case VALUE_LAYER:
+    return "a layer, not yet applied to a tensor";
+  default:
+    return kind_text[v->kind];
   }
 }
 
 static void write(Text *out, const Value *v) {
   switch (v->kind) {
-  case VALUE_INT: text_printf(out, "%lld", (long long)v->i); break;
-  case VALUE_FLOAT: text_printf(out, "%.9g", v->f); break;
-  case VALUE_BOOL: text_printf(out, "%s", v->i ? "true" : "false"); break;
-  case VALUE_STRING: text_printf(out, "%s", v->s); break;
-  case VALUE_DURATION: text_printf(out, "%lld %ss", (long long)v->i, v->unit); break;
+  case VALUE_INT:
+    text_printf(out, "%lld", (long long)v->i);
+    break;
+  case VALUE_FLOAT:
+    text_printf(out, "%.9g", v->f);
+    break;
+  case VALUE_BOOL:
+    text_printf(out, "%s", v->i ? "true" : "false");
+    break;
+  case VALUE_STRING:
+    text_printf(out, "%s", v->s);
+    break;
+  case VALUE_DURATION:
+    text_printf(out, "%lld %ss", (long long)v->i, v->unit);
+    break;
   case VALUE_LIST:
   case VALUE_TUPLE:
     text_printf(out, "%s", v->kind == VALUE_LIST ? "[" : "(");
@@ -77,7 +98,8 @@ static void write(Text *out, const Value *v) {
     text_printf(out, "%s", type_text(&v->node->type, text));
     break;
   }
-  default: text_printf(out, "%s", kind_text[v->kind]);
+  default:
+    text_printf(out, "%s", kind_text[v->kind]);
   }
 }
 

@@ -30,7 +30,7 @@ typedef enum {
 #define X(ID, text) VALUE_##ID,
   VALUE_KINDS(X)
 #undef X
-  VALUE_COUNT
+      VALUE_COUNT
 } ValueKind;
 
 typedef struct Builtin Builtin;
