@@ -2,6 +2,7 @@
  * epilogue is a loop of ours over the call's output, in place. This is the one place where a GEMM of
  * our own (kernels/gemm_host.c) with a generated epilogue is chosen instead. */
 #include "codegen/select.h"
+#include "codegen/host_gemm.h"
 #include <string.h>
 
 enum { MAX_INTS = 20 };
@@ -243,6 +244,8 @@ bool select_contraction(HostKernel *kernel, Kernel *out) {
                dtype_text(choice.contraction->type.dtype));
     return false;
   }
+  if (host_gemm_suits(kernel, choice.contraction))
+    return host_gemm_emit(kernel, choice.contraction, choice.argument, out);
   if (!is_fused) {
     add_call(&choice, out, 2);
     return true;
