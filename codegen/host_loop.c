@@ -4,12 +4,16 @@
 #include <llvm-c/DebugInfo.h>
 #include <string.h>
 
+enum { TINY_LOOP = 8 };
+
 HostLoop host_loop_open(HostKernel *kernel, LLVMValueRef from, LLVMValueRef to, int64_t step,
                         LLVMValueRef *initial, int carried_count) {
   Emitter *e = &kernel->emitter;
   LLVMContextRef context = e->module->context;
   LLVMBasicBlockRef before = LLVMGetInsertBlock(e->builder);
   HostLoop loop = {.step = emit_index_const(e, step), .carried_count = carried_count};
+  if (LLVMIsAConstantInt(from) && LLVMIsAConstantInt(to))
+    loop.trips = (LLVMConstIntGetSExtValue(to) - LLVMConstIntGetSExtValue(from)) / step;
   loop.head = LLVMAppendBasicBlockInContext(context, e->function, "head");
   LLVMBasicBlockRef body = LLVMAppendBasicBlockInContext(context, e->function, "body");
   loop.exit = LLVMAppendBasicBlockInContext(context, e->function, "exit");
@@ -41,14 +45,18 @@ static LLVMMetadataRef loop_property(LLVMContextRef context, const char *name, b
   return LLVMMDNodeInContext2(context, parts, has_value ? 2 : 1);
 }
 
-/* A loop's properties hang on its back edge, in a node whose first part is itself. */
-static void keep_whole(HostKernel *kernel, LLVMValueRef back_edge) {
+/* No loop is unrolled before it is vectorised, or it could not be any more; but a tiny one is, so that
+ * the loop around it can. A loop's properties hang on its back edge, in a node whose first part is
+ * the node itself. */
+static void set_properties(HostKernel *kernel, const HostLoop *loop, LLVMValueRef back_edge) {
   LLVMContextRef context = kernel->module->context;
-  LLVMMetadataRef itself = LLVMTemporaryMDNode(context, NULL, 0);
-  LLVMMetadataRef parts[3] = {itself,
-                              loop_property(context, "llvm.loop.vectorize.enable", true),
-                              loop_property(context, "llvm.loop.unroll.disable", false)};
-  LLVMMetadataRef node = LLVMMDNodeInContext2(context, parts, 3);
+  if (loop->trips > 0 && loop->trips <= TINY_LOOP && !loop->is_items) return;
+  LLVMMetadataRef itself = LLVMTemporaryMDNode(context, NULL, 0), parts[3] = {itself, NULL, NULL};
+  int count = 1;
+  parts[count++] = loop_property(context, "llvm.loop.unroll.disable", false);
+  if (loop->is_items)
+    parts[count++] = loop_property(context, "llvm.loop.vectorize.enable", true);
+  LLVMMetadataRef node = LLVMMDNodeInContext2(context, parts, (size_t)count);
   LLVMMetadataReplaceAllUsesWith(itself, node);
   unsigned kind = LLVMGetMDKindIDInContext(context, "llvm.loop", 9);
   LLVMSetMetadata(back_edge, kind, LLVMMetadataAsValue(context, node));
@@ -62,7 +70,7 @@ void host_loop_close(HostKernel *kernel, HostLoop *loop, LLVMValueRef *next) {
   for (int i = 0; i < loop->carried_count; i++)
     LLVMAddIncoming(loop->carried[i], &next[i], &latch, 1);
   LLVMValueRef back_edge = LLVMBuildBr(e->builder, loop->head);
-  if (loop->is_items) keep_whole(kernel, back_edge);
+  set_properties(kernel, loop, back_edge);
   emit_scope_close(e);
   LLVMPositionBuilderAtEnd(e->builder, loop->exit);
 }

@@ -39,6 +39,7 @@ typedef struct {
   LLVMValueRef counter, step;
   LLVMBasicBlockRef head, exit;
   bool is_items;
+  int64_t trips; /* 0: not known here */
   int carried_count;
   LLVMValueRef carried[MAX_CARRIED]; /* phi nodes: the values at the head, and after the loop */
 } HostLoop;
