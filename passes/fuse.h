@@ -20,7 +20,7 @@
  *   column  the same, but `axes` does not hold the last dimension with more than one element, and
  *           nothing of shape D depends on a REDUCE. Results of shape D are side outputs.
  *   dot     one DOT; operands of the DOT are ARGs; results have its shape; the rest is its epilogue
- *           (POINTWISE on its shape, with broadcast ARGs).
+ *           (POINTWISE and RANDOM on its shape, with broadcast ARGs).
  *   conv    the same with one CONV.
  *
  * A huge reduction to few elements is split by fuse in two kernels (reshape to [p, n/p], reduce, reduce).

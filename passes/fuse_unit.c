@@ -296,7 +296,7 @@ static void walk_reads(ReadWalk *walk, const Node *node, int64_t divisor) {
   walk->stamp[node->id] = walk->now;
   walk->seen[node->id] = divisor;
   bool is_simple = op_info[node->op].op_class == CLASS_POINTWISE || node->op == OP_BROADCAST ||
-                   node->op == OP_RESHAPE || node->op == OP_CONST;
+                   node->op == OP_RESHAPE || node->op == OP_CONST || node->op == OP_RANDOM;
   walk->unit->is_simple &= is_simple;
   walk->unit->is_flat &= node->op != OP_BROADCAST || broadcasts_vector(node);
   for (int i = 0; i < node->input_count; i++)

@@ -33,7 +33,7 @@ static void check_ops(const Node *fused, KernelKind kind) {
     assert_true(is_known);
     if (kind == KERNEL_DOT || kind == KERNEL_CONV)
       assert_true(class == CLASS_POINTWISE || class == CLASS_CONTRACT || node->op == OP_BROADCAST ||
-                  node->op == OP_ARG || node->op == OP_CONST);
+                  node->op == OP_ARG || node->op == OP_CONST || node->op == OP_RANDOM);
     else
       assert_int_not_equal(class, CLASS_CONTRACT);
     if (is_reduce(node)) assert_true(kind == KERNEL_ROW || kind == KERNEL_COLUMN);
