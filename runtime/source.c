@@ -234,6 +234,18 @@ Status source_fill(const Source *source, const int64_t *sample, void *batch) {
   return STATUS_OK;
 }
 
+bool source_is_cheap(const Source *source) {
+  const size_t small_file = 32 << 20; /* will be in the page cache after the first epoch */
+  for (int i = 0; i < source->column_count; i++) {
+    const Column *column = &source->column[i];
+    bool is_label = column->row_elements == 1;
+    bool is_in_memory = source_bytes_memory(column->array->bytes) > 0 ||
+                        (size_t)source->samples * column->row_from <= small_file;
+    if (!is_in_memory || (!column->is_copy && !is_label)) return false;
+  }
+  return true;
+}
+
 Status source_check(const Source *source) {
   for (int i = 0; i < source->column_count; i++)
     STATUS_TRY(source_bytes_check(source->column[i].array->bytes));

@@ -24,6 +24,7 @@ struct SourceBytes {
   size_t head_count;
   uint8_t *content;
   size_t count;
+  size_t released; /* of the map, by the inflating thread */
   bool has_thread;
   pthread_t thread;
   pthread_mutex_t lock;
@@ -121,8 +122,15 @@ static void publish(SourceBytes *bytes, size_t ready, bool is_checked, const cha
   pthread_mutex_unlock(&bytes->lock);
 }
 
-static bool on_progress(void *context, size_t ready) {
+/* Also lets go of the part of the file that was used: its pages would count as our memory. A page
+ * is kept behind, because bits of it may be looked at again. */
+static bool on_progress(void *context, size_t used, size_t ready) {
   SourceBytes *bytes = context;
+  size_t page = 4096, done = used / page * page;
+  if (done > bytes->released + page) {
+    madvise(bytes->map + bytes->released, done - page - bytes->released, MADV_DONTNEED);
+    bytes->released = done - page;
+  }
   publish(bytes, ready, false, NULL);
   return !atomic_load_explicit(&bytes->stop, memory_order_relaxed);
 }

@@ -50,6 +50,7 @@ typedef struct {
   uint8_t *out, *out_end, *member; /* member: start of this gzip member's content */
   uint8_t *told; /* progress was told up to here */
   uint8_t *start;
+  const uint8_t *in_start;
   InflateProgress *progress;
   void *context;
 } Stream;
@@ -75,6 +76,10 @@ static inline uint32_t take(Stream *s, unsigned count) {
   s->bits >>= count;
   s->count -= count;
   return value;
+}
+
+static bool tell(const Stream *s) {
+  return s->progress(s->context, (size_t)(s->in - s->in_start), (size_t)(s->out - s->start));
 }
 
 static inline bool is_past_end(const Stream *s) { return s->beyond * 8 > s->count; }
@@ -338,7 +343,7 @@ static const char *inflate_coded(Stream *s, const Tables *tables) {
     if (failure) return failure;
     if (s->out - s->told >= CHUNK / 2) {
       s->told = s->out;
-      if (!s->progress(s->context, (size_t)(s->out - s->start))) return stopped;
+      if (!tell(s)) return stopped;
     }
   }
   return NULL;
@@ -403,7 +408,7 @@ static const char *check_sum(Stream *s, uint32_t expected) {
     size_t count = (size_t)(s->out - at) < CHUNK ? (size_t)(s->out - at) : CHUNK;
     sum = crc32(sum, at, (uInt)count);
     at += count;
-    if (!s->progress(s->context, (size_t)(s->out - s->start))) return stopped;
+    if (!tell(s)) return stopped;
   }
   return sum == expected ? NULL : "is damaged: its gzip checksum is wrong";
 }
@@ -412,14 +417,14 @@ const char *inflate_all(const uint8_t *in, size_t in_count, uint8_t *out, size_t
                         InflateProgress *progress, void *context) {
   Tables tables;
   Stream s = {.in = in, .in_end = in + in_count, .out = out, .out_end = out + count,
-              .told = out, .start = out, .progress = progress, .context = context};
+              .told = out, .start = out, .in_start = in, .progress = progress, .context = context};
   do {
     const char *failure = skip_header(&s);
     s.member = s.out;
     if (!failure) failure = inflate_blocks(&s, &tables);
     if (failure) return failure;
     if (s.in_end - s.in < 8) return truncated;
-    if (!progress(context, (size_t)(s.out - out))) return stopped;
+    if (!tell(&s)) return stopped;
     failure = check_sum(&s, little_32(s.in));
     if (failure) return failure;
     if (little_32(s.in + 4) != (uint32_t)(s.out - s.member)) return damaged;

@@ -8,8 +8,8 @@
 bool inflate_is_gzip(const uint8_t *in, size_t in_count);
 /* The first bytes of the content, at most `capacity`; false if not even those can be inflated. */
 bool inflate_head(const uint8_t *in, size_t in_count, uint8_t *out, size_t capacity, size_t *count);
-/* Told now and then how many bytes of `out` are final; false stops the work. */
-typedef bool InflateProgress(void *context, size_t ready);
+/* Told now and then how many bytes of `in` are done with and of `out` are final; false stops. */
+typedef bool InflateProgress(void *context, size_t used, size_t ready);
 /* Inflates all members; the content must be exactly `count` bytes with right checksums.
  * Returns NULL, or what is wrong: a sentence that follows the file's name. */
 const char *inflate_all(const uint8_t *in, size_t in_count, uint8_t *out, size_t count,

@@ -123,7 +123,7 @@ static Status resume(Training *training) {
 }
 
 static Status start_loader(Training *training) {
-  int workers = (int)fmin(fmax(number(training, "data.workers"), 0), 64);
+  int workers = train_workers(training->plan, training->train, training->options->run.threads);
   int prefetch = (int)fmin(fmax(number(training, "data.prefetch"), 1), 4096);
   /* one more than is prepared ahead: the one in use */
   training->slot_count = workers ? prefetch + 1 : 1;

@@ -6,8 +6,8 @@
 #include <zlib.h>
 
 enum { LARGEST = 1 << 18 };
-static bool go_on(void *context, size_t ready) {
-  (void)context, (void)ready;
+static bool go_on(void *context, size_t used, size_t ready) {
+  (void)context, (void)used, (void)ready;
   return true;
 }
 
