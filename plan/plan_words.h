@@ -1,0 +1,32 @@
+/* plan_words: reads the words of one line of a plan. Every function that fails says so once through
+ * words_fail ("line N: ...") and returns false or NULL. */
+#ifndef FT_PLAN_PLAN_WORDS_H
+#define FT_PLAN_PLAN_WORDS_H
+#include "plan/plan.h"
+
+typedef struct {
+  Arena *arena;
+  const char *at; /* the next byte of the current line, which ends in NUL */
+  int line;
+  const char *why; /* set once, by the first failure */
+} Words;
+
+/* Larger than any memory; sums of a few of them do not overflow. */
+#define LARGEST_ARENA (INT64_C(1) << 46)
+
+/* Always false. */
+bool words_fail(Words *words, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void words_skip(Words *words); /* spaces */
+bool words_at_end(Words *words);
+/* Takes `text` if it comes next. Words end where no letter or digit follows. */
+bool words_take(Words *words, const char *text);
+bool words_expect(Words *words, const char *text); /* the same, failing if it does not */
+/* A bare word: letters, digits, and ._- */
+const char *words_word(Words *words, const char *what);
+/* A quoted string, and one that is a name: not empty, printable, without spaces. */
+const char *words_string(Words *words, const char *what);
+const char *words_name(Words *words, const char *what);
+bool words_integer(Words *words, const char *what, int64_t low, int64_t high, int64_t *out);
+bool words_number(Words *words, const char *what, double *out); /* finite */
+bool words_type(Words *words, Type *out);                       /* at most LARGEST_ARENA bytes */
+#endif
