@@ -1,5 +1,5 @@
-/* artifact: a .ptx is text with the plan at its head; a .so is our object, linked by the system's ld.
- * Invariant: the file appears whole or not at all, and equal input gives equal bytes. */
+/* artifact: a .ptx is text with the plan at its head; a .so is our object, linked by the system's
+ * ld. Invariant: the file appears whole or not at all, and equal input gives equal bytes. */
 #include "codegen/artifact.h"
 #include "codegen/codegen.h"
 #include <errno.h>
@@ -42,10 +42,9 @@ static int run_ld(const char *object, const char *output, Text *message) {
   if (pipe(pipe_ends)) return -1;
   pid_t child = fork();
   if (child == 0) {
-    char *const arguments[] = {"ld",   "-shared",       "-O1",
-                               "-z",   "noexecstack",   "--build-id=none",
-                               "-o",   (char *)output,  (char *)object,
-                               NULL};
+    char *const arguments[] = {
+        "ld", "-shared",      "-O1",          "-z", "noexecstack", "--build-id=none",
+        "-o", (char *)output, (char *)object, NULL};
     dup2(pipe_ends[1], STDERR_FILENO);
     dup2(pipe_ends[1], STDOUT_FILENO);
     close(pipe_ends[0]);
@@ -62,7 +61,8 @@ static int run_ld(const char *object, const char *output, Text *message) {
   }
   close(pipe_ends[0]);
   int status = -1;
-  while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR) {}
+  while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
   if (child < 0) return -1;
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }

@@ -53,8 +53,8 @@ static void use(Walk *walk, const Symbol *symbol) {
     bool first = present >> d & 1, second = present >> next & 1;
     if (first && second && position[next] != position[d] + 1) walk->border[d] = true;
     if (first != second) walk->border[d] = true;
-    /* something computed from one of them lies elsewhere in the address: it cannot be collapsed with
-     * a dimension that is also used plainly */
+    /* something computed from one of them lies elsewhere in the address: it cannot be collapsed
+     * with a dimension that is also used plainly */
     if ((computed >> d & 1) != (computed >> next & 1)) walk->border[d] = true;
   }
 }
@@ -124,8 +124,7 @@ static void visit_transpose(Walk *walk, const Node *node, const Symbol *symbol) 
   int source[MAX_RANK];
   for (int i = 0; i < shape->rank; i++) source[perm[i]] = i;
   Symbol inner = {0};
-  for (int j = 0; j < shape->rank; j++)
-    run(walk, symbol, shape, source[j], source[j] + 1, &inner);
+  for (int j = 0; j < shape->rank; j++) run(walk, symbol, shape, source[j], source[j] + 1, &inner);
   visit(walk, node->input[0], &inner);
 }
 
@@ -198,20 +197,33 @@ static void visit(Walk *walk, const Node *node, const Symbol *symbol) {
     return;
   }
   switch (node->op) {
-  case OP_CONST: return;
+  case OP_CONST:
+    return;
   case OP_IOTA: {
     Symbol ignored = {0};
     int axis = (int)node_int(node, ATTR_AXIS, 0);
     computed(walk, symbol, &node->type.shape, axis, node->type.shape.dim[axis], &ignored);
     return;
   }
-  case OP_TRANSPOSE: visit_transpose(walk, node, symbol); return;
-  case OP_BROADCAST: visit_resized(walk, node, node->input[0], symbol, true); return;
+  case OP_TRANSPOSE:
+    visit_transpose(walk, node, symbol);
+    return;
+  case OP_BROADCAST:
+    visit_resized(walk, node, node->input[0], symbol, true);
+    return;
   case OP_SLICE:
-  case OP_PAD: visit_resized(walk, node, node->input[0], symbol, false); return;
-  case OP_CONCAT: visit_concat(walk, node, symbol); return;
-  case OP_GATHER: visit_gather(walk, node, symbol); return;
-  default: use(walk, symbol); return; /* arg, random, a contraction's result: an element number */
+  case OP_PAD:
+    visit_resized(walk, node, node->input[0], symbol, false);
+    return;
+  case OP_CONCAT:
+    visit_concat(walk, node, symbol);
+    return;
+  case OP_GATHER:
+    visit_gather(walk, node, symbol);
+    return;
+  default:
+    use(walk, symbol);
+    return; /* arg, random, a contraction's result: an element number */
   }
 }
 

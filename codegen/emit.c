@@ -107,8 +107,7 @@ static LLVMValueRef pull_random(Emitter *emitter, const Node *node, const Index 
   LLVMTypeRef wide = LLVMInt64TypeInContext(context), types[4] = {wide, wide, wide, wide};
   Index scalar = {0};
   LLVMValueRef arguments[4] = {
-      emit_value(emitter, node->input[0], &scalar),
-      emit_value(emitter, node->input[1], &scalar),
+      emit_value(emitter, node->input[0], &scalar), emit_value(emitter, node->input[1], &scalar),
       LLVMConstInt(wide, (uint64_t)node_int(node, ATTR_STREAM, 0), true),
       LLVMBuildIntCast2(emitter->builder, index_linear(emitter, index), wide, true, "")};
   LLVMTypeRef type = LLVMFunctionType(LLVMFloatTypeInContext(context), types, 4, false);
@@ -146,7 +145,8 @@ static LLVMValueRef pull(Emitter *emitter, const Node *node, const Index *index)
   case CLASS_WINDOW:
     return emit_window(emitter, node, index);
   default:
-    /* A reduction or contraction that the skeleton did not bind: the fuse pass broke its contract. */
+    /* A reduction or contraction that the skeleton did not bind: the fuse pass broke its contract.
+     */
     diag_error(emitter->module->diag, node->loc,
                "internal error: kernel needs an unbound '%s' in the middle of its body",
                op_info[node->op].text);
@@ -165,8 +165,8 @@ LLVMValueRef emit_value(Emitter *emitter, const Node *node, const Index *index) 
   int bucket = bucket_of(key);
   for (MemoEntry *entry = emitter->memo->bucket[bucket]; entry; entry = entry->next)
     if (entry->node == node && index_equal(&entry->index, index)) return entry->value;
-  LLVMValueRef value = binding->get ? binding->get(emitter, node, index, binding->user)
-                                    : pull(emitter, node, index);
+  LLVMValueRef value =
+      binding->get ? binding->get(emitter, node, index, binding->user) : pull(emitter, node, index);
   remember(emitter, (MemoEntry){.node = node, .index = *index, .value = value}, bucket);
   return value;
 }
@@ -204,10 +204,18 @@ LLVMValueRef emit_index_op(Emitter *emitter, LLVMOpcode op, LLVMValueRef a, LLVM
     if (!entry->node && entry->op == op && entry->a == a && entry->b == b) return entry->value;
   LLVMValueRef value;
   switch (op) {
-  case LLVMAdd: value = LLVMBuildNSWAdd(emitter->builder, a, b, ""); break;
-  case LLVMSub: value = LLVMBuildNSWSub(emitter->builder, a, b, ""); break;
-  case LLVMMul: value = LLVMBuildNSWMul(emitter->builder, a, b, ""); break;
-  default: value = LLVMBuildBinOp(emitter->builder, op, a, b, ""); break;
+  case LLVMAdd:
+    value = LLVMBuildNSWAdd(emitter->builder, a, b, "");
+    break;
+  case LLVMSub:
+    value = LLVMBuildNSWSub(emitter->builder, a, b, "");
+    break;
+  case LLVMMul:
+    value = LLVMBuildNSWMul(emitter->builder, a, b, "");
+    break;
+  default:
+    value = LLVMBuildBinOp(emitter->builder, op, a, b, "");
+    break;
   }
   remember(emitter, (MemoEntry){.op = op, .a = a, .b = b, .value = value}, bucket);
   return value;
@@ -234,10 +242,9 @@ static Digit join(Emitter *emitter, const Index *index, int from, int to) {
   Digit all = {1, NULL, false};
   for (int k = from; k < to; k++) {
     const Digit *digit = &index->digit[k];
-    LLVMValueRef scaled =
-        all.value ? emit_index_op(emitter, LLVMMul, all.value,
-                                  emit_index_const(emitter, digit->extent))
-                  : NULL;
+    LLVMValueRef scaled = all.value ? emit_index_op(emitter, LLVMMul, all.value,
+                                                    emit_index_const(emitter, digit->extent))
+                                    : NULL;
     all.value = scaled ? emit_index_op(emitter, LLVMAdd, scaled, digit->value) : digit->value;
     all.extent *= digit->extent;
     all.varies |= digit->varies;
@@ -270,12 +277,12 @@ static Digit extract(Emitter *emitter, const Index *index, int64_t low, int64_t 
   Digit digit = join(emitter, index, from, to);
   int64_t top = unit * digit.extent;
   if (low > unit)
-    digit.value = emit_index_op(emitter, LLVMUDiv, digit.value,
-                                emit_index_const(emitter, low / unit));
+    digit.value =
+        emit_index_op(emitter, LLVMUDiv, digit.value, emit_index_const(emitter, low / unit));
   digit.extent = high / low;
   if (top > high)
-    digit.value = emit_index_op(emitter, LLVMURem, digit.value,
-                                emit_index_const(emitter, digit.extent));
+    digit.value =
+        emit_index_op(emitter, LLVMURem, digit.value, emit_index_const(emitter, digit.extent));
   return digit;
 }
 
@@ -318,23 +325,33 @@ void emit_index_run(Emitter *emitter, const Index *index, const Shape *shape, in
 LLVMTypeRef emit_register_type(Emitter *emitter, DType dtype) {
   LLVMContextRef context = emitter->module->context;
   switch (dtype) {
-  case DT_BOOL: return LLVMInt1TypeInContext(context);
-  case DT_U8: return LLVMInt8TypeInContext(context);
+  case DT_BOOL:
+    return LLVMInt1TypeInContext(context);
+  case DT_U8:
+    return LLVMInt8TypeInContext(context);
   case DT_I32:
-  case DT_U32: return LLVMInt32TypeInContext(context);
-  case DT_I64: return LLVMInt64TypeInContext(context);
-  case DT_F64: return LLVMDoubleTypeInContext(context);
-  default: return LLVMFloatTypeInContext(context);
+  case DT_U32:
+    return LLVMInt32TypeInContext(context);
+  case DT_I64:
+    return LLVMInt64TypeInContext(context);
+  case DT_F64:
+    return LLVMDoubleTypeInContext(context);
+  default:
+    return LLVMFloatTypeInContext(context);
   }
 }
 
 LLVMTypeRef emit_memory_type(Emitter *emitter, DType dtype) {
   LLVMContextRef context = emitter->module->context;
   switch (dtype) {
-  case DT_BOOL: return LLVMInt8TypeInContext(context);
-  case DT_F16: return LLVMHalfTypeInContext(context);
-  case DT_BF16: return LLVMInt16TypeInContext(context);
-  default: return emit_register_type(emitter, dtype);
+  case DT_BOOL:
+    return LLVMInt8TypeInContext(context);
+  case DT_F16:
+    return LLVMHalfTypeInContext(context);
+  case DT_BF16:
+    return LLVMInt16TypeInContext(context);
+  default:
+    return emit_register_type(emitter, dtype);
   }
 }
 
@@ -343,8 +360,8 @@ static LLVMValueRef widen_bf16(Emitter *emitter, LLVMValueRef raw) {
   LLVMTypeRef word = LLVMInt32TypeInContext(emitter->module->context);
   LLVMValueRef bits = LLVMBuildZExt(emitter->builder, raw, word, "");
   bits = LLVMBuildShl(emitter->builder, bits, LLVMConstInt(word, 16, false), "");
-  return LLVMBuildBitCast(emitter->builder, bits,
-                          LLVMFloatTypeInContext(emitter->module->context), "");
+  return LLVMBuildBitCast(emitter->builder, bits, LLVMFloatTypeInContext(emitter->module->context),
+                          "");
 }
 
 static LLVMValueRef narrow_bf16(Emitter *emitter, LLVMValueRef value) {

@@ -1,10 +1,10 @@
 /* emit: the one expression emitter of both targets. A skeleton (host.c, nvptx.c) makes the loops or
  * threads and asks for the value of a body node at an index; the emitter pulls it through the body.
  *
- * An Index is a mixed-radix number over the elements of a shape in row-major order, most significant
- * digit first, without digits of extent 1. Its digits need not be the shape's dimensions: so a
- * reshape costs nothing, a kernel over contiguous data has one digit, and division appears only
- * where a dimension is asked for whose border no digit has.
+ * An Index is a mixed-radix number over the elements of a shape in row-major order, most
+ * significant digit first, without digits of extent 1. Its digits need not be the shape's
+ * dimensions: so a reshape costs nothing, a kernel over contiguous data has one digit, and division
+ * appears only where a dimension is asked for whose border no digit has.
  *
  * Values in registers: bool i1; u8 i8; i32, u32 i32; i64 i64; f16, bf16 and f32 float (f16 and bf16
  * rounded to their type after every operation); f64 double. In memory bool is one byte.
@@ -29,7 +29,8 @@ typedef struct {
 } Index;
 
 typedef struct Emitter Emitter;
-/* What a skeleton has computed itself: the value of `node`, called in place of the usual pulling. */
+/* What a skeleton has computed itself: the value of `node`, called in place of the usual pulling.
+ */
 typedef LLVMValueRef EmitBound(Emitter *emitter, const Node *node, const Index *index, void *user);
 /* Reads operand `arg` of the kernel; NULL in the Emitter means a plain load from pointer[arg]. */
 typedef LLVMValueRef EmitLoad(Emitter *emitter, const Node *arg, const Index *index, void *user);
@@ -58,24 +59,27 @@ struct Emitter {
 void emitter_init(Emitter *emitter, Module *module, Arena *scratch, const Graph *body,
                   LLVMBuilderRef builder, LLVMTypeRef index_type);
 
-/* The value of `node` at `index`, emitted at the builder's position (which may move to a new block). */
+/* The value of `node` at `index`, emitted at the builder's position (which may move to a new
+ * block). */
 LLVMValueRef emit_value(Emitter *emitter, const Node *node, const Index *index);
 /* Emits every node that has one element and depends on nothing larger, at the builder's position:
- * called in a kernel's entry block, it takes scalar chains (learning-rate schedules) out of loops. */
+ * called in a kernel's entry block, it takes scalar chains (learning-rate schedules) out of loops.
+ */
 void emit_hoist_scalars(Emitter *emitter);
 /* From now on `node` is what `get` says (NULL: forget). emit_bind_value: one value for all indices,
  * as a finished reduction has within its row. */
 void emit_bind(Emitter *emitter, const Node *node, EmitBound *get, void *user);
 void emit_bind_value(Emitter *emitter, const Node *node, LLVMValueRef value);
-/* Values are remembered per (node, index). Open a scope when entering a block that does not dominate
- * what follows (a loop body, a branch) and close it when leaving. */
+/* Values are remembered per (node, index). Open a scope when entering a block that does not
+ * dominate what follows (a loop body, a branch) and close it when leaving. */
 void emit_scope_open(Emitter *emitter);
 void emit_scope_close(Emitter *emitter);
 
 /* ── memory ── */
 LLVMTypeRef emit_register_type(Emitter *emitter, DType dtype);
 LLVMTypeRef emit_memory_type(Emitter *emitter, DType dtype);
-LLVMValueRef emit_load_at(Emitter *emitter, LLVMValueRef pointer, DType dtype, LLVMValueRef element);
+LLVMValueRef emit_load_at(Emitter *emitter, LLVMValueRef pointer, DType dtype,
+                          LLVMValueRef element);
 void emit_store_at(Emitter *emitter, LLVMValueRef pointer, DType dtype, LLVMValueRef element,
                    LLVMValueRef value);
 /* Conversions between the two forms, for skeletons that move vectors or raw bytes. */
@@ -88,8 +92,9 @@ LLVMValueRef emit_reduce_identity(Emitter *emitter, Op op, DType dtype);
 /* One step of it; NaN propagates in RMAX and RMIN. Also combines partial results. */
 LLVMValueRef emit_reduce_step(Emitter *emitter, Op op, DType dtype, LLVMValueRef accumulator,
                               LLVMValueRef value);
-/* ARGMAX and ARGMIN are two reductions: first `extreme` = RMAX (RMIN) of the input, then the RMIN (on
- * i32) of this candidate: position along the axis where value is the extreme or NaN, else INT32_MAX. */
+/* ARGMAX and ARGMIN are two reductions: first `extreme` = RMAX (RMIN) of the input, then the RMIN
+ * (on i32) of this candidate: position along the axis where value is the extreme or NaN, else
+ * INT32_MAX. */
 LLVMValueRef emit_arg_candidate(Emitter *emitter, DType dtype, LLVMValueRef value,
                                 LLVMValueRef extreme, LLVMValueRef position);
 

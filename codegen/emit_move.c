@@ -83,7 +83,8 @@ static LLVMValueRef move_broadcast(Emitter *emitter, const Node *node, const Ind
 
 static LLVMValueRef move_slice(Emitter *emitter, const Node *node, const Index *index) {
   const Shape *out = &node->type.shape, *in = &node->input[0]->type.shape;
-  const int64_t *start = node_attr(node, ATTR_START)->ints, *step = node_attr(node, ATTR_STEP)->ints;
+  const int64_t *start = node_attr(node, ATTR_START)->ints,
+                *step = node_attr(node, ATTR_STEP)->ints;
   Index inner = {0};
   for (int d = 0; d < out->rank;) {
     int end = d;
@@ -125,8 +126,8 @@ static LLVMValueRef move_pad(Emitter *emitter, const Node *node, const Index *in
       Digit digit = emit_index_digit(emitter, index, out, end);
       LLVMValueRef value =
           emit_index_op(emitter, LLVMSub, digit.value, emit_index_const(emitter, low[end]));
-      LLVMValueRef within = emit_in_range(emitter, value, in->dim[end], -low[end],
-                                          out->dim[end] - 1 - low[end]);
+      LLVMValueRef within =
+          emit_in_range(emitter, value, in->dim[end], -low[end], out->dim[end] - 1 - low[end]);
       condition = emit_both(emitter, condition, within);
       varies |= within && digit.varies;
       if (in->dim[end] != 1) inside[inner.count] = within;
@@ -155,9 +156,9 @@ static LLVMValueRef concat_from(Emitter *emitter, const Node *node, const Index 
   Digit digit = emit_index_digit(emitter, index, out, axis);
   LLVMValueRef local =
       emit_index_op(emitter, LLVMSub, digit.value, emit_index_const(emitter, offset));
-  LLVMValueRef here =
-      is_last ? NULL
-              : LLVMBuildICmp(emitter->builder, LLVMIntSLT, local, emit_index_const(emitter, extent), "");
+  LLVMValueRef here = is_last ? NULL
+                              : LLVMBuildICmp(emitter->builder, LLVMIntSLT, local,
+                                              emit_index_const(emitter, extent), "");
   /* branch both ways: each side reads only its own operand */
   LLVMValueRef rest = NULL;
   if (here && LLVMIsAConstantInt(here)) {
@@ -214,20 +215,28 @@ static LLVMValueRef move_gather(Emitter *emitter, const Node *node, const Index 
   LLVMValueRef inside =
       LLVMBuildICmp(builder, LLVMIntULT, which, LLVMConstInt(type, (uint64_t)rows, false), "");
   which = LLVMBuildSelect(builder, inside, which, LLVMConstNull(type), "");
-  index_push(&inner, rows, LLVMBuildIntCast2(builder, which, emitter->index_type, true, ""), varies);
+  index_push(&inner, rows, LLVMBuildIntCast2(builder, which, emitter->index_type, true, ""),
+             varies);
   emit_index_run(emitter, index, out, row->type.shape.rank, out->rank, &inner);
   return LLVMBuildSelect(builder, inside, emit_value(emitter, table, &inner), zero, "");
 }
 
 LLVMValueRef emit_move(Emitter *emitter, const Node *node, const Index *index) {
   switch (node->op) {
-  case OP_RESHAPE: return emit_value(emitter, node->input[0], index);
-  case OP_TRANSPOSE: return move_transpose(emitter, node, index);
-  case OP_BROADCAST: return move_broadcast(emitter, node, index);
-  case OP_SLICE: return move_slice(emitter, node, index);
-  case OP_PAD: return move_pad(emitter, node, index);
-  case OP_CONCAT: return concat_from(emitter, node, index, 0, 0);
-  case OP_GATHER: return move_gather(emitter, node, index);
+  case OP_RESHAPE:
+    return emit_value(emitter, node->input[0], index);
+  case OP_TRANSPOSE:
+    return move_transpose(emitter, node, index);
+  case OP_BROADCAST:
+    return move_broadcast(emitter, node, index);
+  case OP_SLICE:
+    return move_slice(emitter, node, index);
+  case OP_PAD:
+    return move_pad(emitter, node, index);
+  case OP_CONCAT:
+    return concat_from(emitter, node, index, 0, 0);
+  case OP_GATHER:
+    return move_gather(emitter, node, index);
   default:
     diag_error(emitter->module->diag, node->loc, "internal error: '%s' inside a kernel's body",
                op_info[node->op].text);

@@ -14,7 +14,8 @@ static LLVMTypeRef register_type(Emitter *emitter, DType dtype) {
 LLVMValueRef emit_flagged(Emitter *emitter, LLVMValueRef instruction, LLVMFastMathFlags more) {
   if (LLVMIsAInstruction(instruction) && LLVMCanValueUseFastMathFlags(instruction)) {
     /* never contract: whether a product and a sum meet in one block, and so become one fma, differs
-     * between the vector body of a loop and its scalar rest, and the bits would hang on the split */
+     * between the vector body of a loop and its scalar rest, and the bits would hang on the split
+     */
     if (emitter->is_reassociating) more |= LLVMFastMathAllowReassoc;
     LLVMSetFastMathFlags(instruction, more);
   }
@@ -56,7 +57,8 @@ static LLVMValueRef float_to_integer(Emitter *emitter, DType to, LLVMValueRef va
   const char *name = is_signed(to) ? "llvm.fptosi.sat" : "llvm.fptoui.sat";
   unsigned id = LLVMLookupIntrinsicID(name, strlen(name));
   LLVMValueRef function = LLVMGetIntrinsicDeclaration(emitter->module->llvm, id, types, 2);
-  return LLVMBuildCall2(emitter->builder, LLVMGlobalGetValueType(function), function, &value, 1, "");
+  return LLVMBuildCall2(emitter->builder, LLVMGlobalGetValueType(function), function, &value, 1,
+                        "");
 }
 
 LLVMValueRef emit_cast(Emitter *emitter, DType from, DType to, LLVMValueRef value) {
@@ -94,7 +96,8 @@ static LLVMValueRef call_math(Emitter *emitter, const Node *node, LLVMValueRef *
                         "");
 }
 
-/* NaN if either is NaN. The sign of a zero is not promised: x86 and PTX have it in one instruction. */
+/* NaN if either is NaN. The sign of a zero is not promised: x86 and PTX have it in one instruction.
+ */
 LLVMValueRef emit_float_extreme(Emitter *emitter, bool is_max, DType dtype, LLVMValueRef a,
                                 LLVMValueRef b) {
   LLVMTypeRef type = LLVMTypeOf(a);
@@ -131,33 +134,62 @@ static LLVMValueRef float_op(Emitter *emitter, const Node *node, LLVMValueRef *i
   LLVMTypeRef type = LLVMTypeOf(in[0]);
   DType dtype = node->input[0]->type.dtype;
   switch (node->op) {
-  case OP_NEG: return LLVMBuildFNeg(builder, in[0], "");
-  case OP_ABS: return emit_intrinsic(emitter, "llvm.fabs", type, in, 1);
-  case OP_SIGN: return float_sign(emitter, in[0]);
-  case OP_SQRT: return emit_intrinsic(emitter, "llvm.sqrt", type, in, 1);
+  case OP_NEG:
+    return LLVMBuildFNeg(builder, in[0], "");
+  case OP_ABS:
+    return emit_intrinsic(emitter, "llvm.fabs", type, in, 1);
+  case OP_SIGN:
+    return float_sign(emitter, in[0]);
+  case OP_SQRT:
+    return emit_intrinsic(emitter, "llvm.sqrt", type, in, 1);
   case OP_RSQRT:
     return LLVMBuildFDiv(builder, LLVMConstReal(type, 1),
                          emit_intrinsic(emitter, "llvm.sqrt", type, in, 1), "");
-  case OP_FLOOR: return emit_intrinsic(emitter, "llvm.floor", type, in, 1);
-  case OP_CEIL: return emit_intrinsic(emitter, "llvm.ceil", type, in, 1);
-  case OP_ROUND: return emit_intrinsic(emitter, "llvm.rint", type, in, 1);
-  case OP_ISFINITE: return float_finite(emitter, in[0]);
-  case OP_ADD: return LLVMBuildFAdd(builder, in[0], in[1], "");
-  case OP_SUB: return LLVMBuildFSub(builder, in[0], in[1], "");
-  case OP_MUL: return LLVMBuildFMul(builder, in[0], in[1], "");
-  case OP_DIV: return LLVMBuildFDiv(builder, in[0], in[1], "");
-  case OP_MAX: return emit_float_extreme(emitter, true, dtype, in[0], in[1]);
-  case OP_MIN: return emit_float_extreme(emitter, false, dtype, in[0], in[1]);
-  case OP_EQ: return LLVMBuildFCmp(builder, LLVMRealOEQ, in[0], in[1], "");
-  case OP_NE: return LLVMBuildFCmp(builder, LLVMRealUNE, in[0], in[1], "");
-  case OP_LT: return LLVMBuildFCmp(builder, LLVMRealOLT, in[0], in[1], "");
-  case OP_LE: return LLVMBuildFCmp(builder, LLVMRealOLE, in[0], in[1], "");
-  case OP_GT: return LLVMBuildFCmp(builder, LLVMRealOGT, in[0], in[1], "");
-  case OP_GE: return LLVMBuildFCmp(builder, LLVMRealOGE, in[0], in[1], "");
-  case OP_EXP: case OP_EXPM1: case OP_LOG: case OP_LOG1P: case OP_SIN: case OP_COS: case OP_TANH:
-  case OP_SIGMOID: case OP_ERF: case OP_POW:
+  case OP_FLOOR:
+    return emit_intrinsic(emitter, "llvm.floor", type, in, 1);
+  case OP_CEIL:
+    return emit_intrinsic(emitter, "llvm.ceil", type, in, 1);
+  case OP_ROUND:
+    return emit_intrinsic(emitter, "llvm.rint", type, in, 1);
+  case OP_ISFINITE:
+    return float_finite(emitter, in[0]);
+  case OP_ADD:
+    return LLVMBuildFAdd(builder, in[0], in[1], "");
+  case OP_SUB:
+    return LLVMBuildFSub(builder, in[0], in[1], "");
+  case OP_MUL:
+    return LLVMBuildFMul(builder, in[0], in[1], "");
+  case OP_DIV:
+    return LLVMBuildFDiv(builder, in[0], in[1], "");
+  case OP_MAX:
+    return emit_float_extreme(emitter, true, dtype, in[0], in[1]);
+  case OP_MIN:
+    return emit_float_extreme(emitter, false, dtype, in[0], in[1]);
+  case OP_EQ:
+    return LLVMBuildFCmp(builder, LLVMRealOEQ, in[0], in[1], "");
+  case OP_NE:
+    return LLVMBuildFCmp(builder, LLVMRealUNE, in[0], in[1], "");
+  case OP_LT:
+    return LLVMBuildFCmp(builder, LLVMRealOLT, in[0], in[1], "");
+  case OP_LE:
+    return LLVMBuildFCmp(builder, LLVMRealOLE, in[0], in[1], "");
+  case OP_GT:
+    return LLVMBuildFCmp(builder, LLVMRealOGT, in[0], in[1], "");
+  case OP_GE:
+    return LLVMBuildFCmp(builder, LLVMRealOGE, in[0], in[1], "");
+  case OP_EXP:
+  case OP_EXPM1:
+  case OP_LOG:
+  case OP_LOG1P:
+  case OP_SIN:
+  case OP_COS:
+  case OP_TANH:
+  case OP_SIGMOID:
+  case OP_ERF:
+  case OP_POW:
     return call_math(emitter, node, in);
-  default: return NULL;
+  default:
+    return NULL;
   }
 }
 
@@ -177,19 +209,31 @@ static LLVMValueRef integer_divide(Emitter *emitter, bool is_division, bool with
       otherwise = LLVMBuildSelect(builder, minus, LLVMBuildNeg(builder, a, ""), zero, "");
   }
   LLVMValueRef safe = LLVMBuildSelect(builder, special, one, b, "");
-  LLVMOpcode op = is_division ? (with_sign ? LLVMSDiv : LLVMUDiv) : (with_sign ? LLVMSRem : LLVMURem);
+  LLVMOpcode op =
+      is_division ? (with_sign ? LLVMSDiv : LLVMUDiv) : (with_sign ? LLVMSRem : LLVMURem);
   return LLVMBuildSelect(builder, special, otherwise, LLVMBuildBinOp(builder, op, a, safe, ""), "");
 }
 
 static LLVMValueRef integer_compare(Emitter *emitter, Op op, bool with_sign, LLVMValueRef *in) {
   LLVMIntPredicate predicate = LLVMIntEQ;
   switch (op) {
-  case OP_NE: predicate = LLVMIntNE; break;
-  case OP_LT: predicate = with_sign ? LLVMIntSLT : LLVMIntULT; break;
-  case OP_LE: predicate = with_sign ? LLVMIntSLE : LLVMIntULE; break;
-  case OP_GT: predicate = with_sign ? LLVMIntSGT : LLVMIntUGT; break;
-  case OP_GE: predicate = with_sign ? LLVMIntSGE : LLVMIntUGE; break;
-  default: break;
+  case OP_NE:
+    predicate = LLVMIntNE;
+    break;
+  case OP_LT:
+    predicate = with_sign ? LLVMIntSLT : LLVMIntULT;
+    break;
+  case OP_LE:
+    predicate = with_sign ? LLVMIntSLE : LLVMIntULE;
+    break;
+  case OP_GT:
+    predicate = with_sign ? LLVMIntSGT : LLVMIntUGT;
+    break;
+  case OP_GE:
+    predicate = with_sign ? LLVMIntSGE : LLVMIntUGE;
+    break;
+  default:
+    break;
   }
   return LLVMBuildICmp(emitter->builder, predicate, in[0], in[1], "");
 }
@@ -200,34 +244,50 @@ static LLVMValueRef integer_op(Emitter *emitter, const Node *node, LLVMValueRef 
   bool with_sign = is_signed(node->input[0]->type.dtype);
   LLVMValueRef zero = LLVMConstNull(type), compared;
   switch (node->op) {
-  case OP_NEG: return LLVMBuildNeg(builder, in[0], "");
-  case OP_NOT: return LLVMBuildNot(builder, in[0], "");
+  case OP_NEG:
+    return LLVMBuildNeg(builder, in[0], "");
+  case OP_NOT:
+    return LLVMBuildNot(builder, in[0], "");
   case OP_ABS:
     if (!with_sign) return in[0];
     compared = LLVMBuildICmp(builder, LLVMIntSLT, in[0], zero, "");
     return LLVMBuildSelect(builder, compared, LLVMBuildNeg(builder, in[0], ""), in[0], "");
   case OP_SIGN:
     compared = LLVMBuildZExt(
-        builder, LLVMBuildICmp(builder, with_sign ? LLVMIntSGT : LLVMIntUGT, in[0], zero, ""),
-        type, "");
+        builder, LLVMBuildICmp(builder, with_sign ? LLVMIntSGT : LLVMIntUGT, in[0], zero, ""), type,
+        "");
     if (!with_sign) return LLVMTypeOf(compared) == type ? compared : in[0];
     return LLVMBuildSelect(builder, LLVMBuildICmp(builder, LLVMIntSLT, in[0], zero, ""),
                            LLVMConstAllOnes(type), compared, "");
-  case OP_ADD: return LLVMBuildAdd(builder, in[0], in[1], "");
-  case OP_SUB: return LLVMBuildSub(builder, in[0], in[1], "");
-  case OP_MUL: return LLVMBuildMul(builder, in[0], in[1], "");
-  case OP_DIV: return integer_divide(emitter, true, with_sign, in[0], in[1]);
-  case OP_REM: return integer_divide(emitter, false, with_sign, in[0], in[1]);
+  case OP_ADD:
+    return LLVMBuildAdd(builder, in[0], in[1], "");
+  case OP_SUB:
+    return LLVMBuildSub(builder, in[0], in[1], "");
+  case OP_MUL:
+    return LLVMBuildMul(builder, in[0], in[1], "");
+  case OP_DIV:
+    return integer_divide(emitter, true, with_sign, in[0], in[1]);
+  case OP_REM:
+    return integer_divide(emitter, false, with_sign, in[0], in[1]);
   case OP_MAX:
     return emit_intrinsic(emitter, with_sign ? "llvm.smax" : "llvm.umax", type, in, 2);
   case OP_MIN:
     return emit_intrinsic(emitter, with_sign ? "llvm.smin" : "llvm.umin", type, in, 2);
-  case OP_AND: return LLVMBuildAnd(builder, in[0], in[1], "");
-  case OP_OR: return LLVMBuildOr(builder, in[0], in[1], "");
-  case OP_XOR: return LLVMBuildXor(builder, in[0], in[1], "");
-  case OP_EQ: case OP_NE: case OP_LT: case OP_LE: case OP_GT: case OP_GE:
+  case OP_AND:
+    return LLVMBuildAnd(builder, in[0], in[1], "");
+  case OP_OR:
+    return LLVMBuildOr(builder, in[0], in[1], "");
+  case OP_XOR:
+    return LLVMBuildXor(builder, in[0], in[1], "");
+  case OP_EQ:
+  case OP_NE:
+  case OP_LT:
+  case OP_LE:
+  case OP_GT:
+  case OP_GE:
     return integer_compare(emitter, node->op, with_sign, in);
-  default: return NULL;
+  default:
+    return NULL;
   }
 }
 
@@ -235,11 +295,20 @@ static LLVMValueRef integer_op(Emitter *emitter, const Node *node, LLVMValueRef 
 static LLVMValueRef bool_op(Emitter *emitter, const Node *node, LLVMValueRef *in) {
   LLVMBuilderRef builder = emitter->builder;
   switch (node->op) {
-  case OP_ADD: case OP_MAX: return LLVMBuildOr(builder, in[0], in[1], "");
-  case OP_MUL: case OP_MIN: return LLVMBuildAnd(builder, in[0], in[1], "");
-  case OP_SUB: return LLVMBuildXor(builder, in[0], in[1], "");
-  case OP_ABS: case OP_SIGN: case OP_NEG: return in[0];
-  default: return integer_op(emitter, node, in);
+  case OP_ADD:
+  case OP_MAX:
+    return LLVMBuildOr(builder, in[0], in[1], "");
+  case OP_MUL:
+  case OP_MIN:
+    return LLVMBuildAnd(builder, in[0], in[1], "");
+  case OP_SUB:
+    return LLVMBuildXor(builder, in[0], in[1], "");
+  case OP_ABS:
+  case OP_SIGN:
+  case OP_NEG:
+    return in[0];
+  default:
+    return integer_op(emitter, node, in);
   }
 }
 
@@ -265,9 +334,12 @@ LLVMValueRef emit_pointwise(Emitter *emitter, const Node *node, LLVMValueRef *in
 LLVMValueRef emit_reduce_identity(Emitter *emitter, Op op, DType dtype) {
   LLVMTypeRef type = register_type(emitter, dtype);
   switch (op) {
-  case OP_SUM: return LLVMConstNull(type);
-  case OP_PROD: return emit_constant(emitter, dtype, 1);
-  default: break;
+  case OP_SUM:
+    return LLVMConstNull(type);
+  case OP_PROD:
+    return emit_constant(emitter, dtype, 1);
+  default:
+    break;
   }
   bool is_max = op == OP_RMAX || op == OP_ARGMAX;
   if (dtype_is_float(dtype)) return LLVMConstReal(type, (double)(is_max ? -INFINITY : INFINITY));

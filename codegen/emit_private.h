@@ -20,8 +20,9 @@ LLVMValueRef emit_float_extreme(Emitter *emitter, bool is_max, DType dtype, LLVM
                                 LLVMValueRef b);
 
 /* A value under a condition: where the condition is the same for neighbouring lanes the body is
- * emitted straight on and its result selected (the body must be safe either way); where it varies, a
- * branch, which LLVM turns into masked loads. `condition` NULL or constant true: no guard at all. */
+ * emitted straight on and its result selected (the body must be safe either way); where it varies,
+ * a branch, which LLVM turns into masked loads. `condition` NULL or constant true: no guard at all.
+ */
 typedef struct {
   LLVMValueRef condition;
   bool is_branch, is_closed; /* closed: never true, the body must not be emitted */

@@ -1,14 +1,14 @@
-/* emit_window: pooling and its gradients, element by element. The taps of a window are unrolled up to
- * a limit, else they are a loop; taps that lie in the padding are guarded, and only those.
- * A gradient is pulled: an input element sums over the windows that hold it. */
+/* emit_window: pooling and its gradients, element by element. The taps of a window are unrolled up
+ * to a limit, else they are a loop; taps that lie in the padding are guarded, and only those. A
+ * gradient is pulled: an input element sums over the windows that hold it. */
 #include "codegen/emit_private.h"
 #include <math.h>
 
 enum { UNROLLED_TAPS = 32 };
 
 typedef struct {
-  const Shape *image, *pooled; /* x (dx) and y (dy) */
-  int height, width;           /* which dimensions these are; the others pass through */
+  const Shape *image, *pooled;          /* x (dx) and y (dy) */
+  int height, width;                    /* which dimensions these are; the others pass through */
   int64_t kernel[2], stride[2], pad[4]; /* top, left, bottom, right */
 } Window;
 
@@ -26,8 +26,8 @@ static Window window_of(const Node *node, const Shape *image, const Shape *poole
 }
 
 /* An index into `to` that is `index` (into `from`) but for height and width. */
-static Index with_place(Emitter *emitter, const Window *window, const Index *index, const Shape *from,
-                        const Shape *to, const Digit place[2]) {
+static Index with_place(Emitter *emitter, const Window *window, const Index *index,
+                        const Shape *from, const Shape *to, const Digit place[2]) {
   Index out = {0};
   emit_index_run(emitter, index, from, 0, window->height, &out);
   index_push(&out, to->dim[window->height], place[0].value, place[0].varies);
@@ -41,7 +41,8 @@ typedef struct {
   const Node *node;
   const Index *index;
   Window window;
-  Digit start[2]; /* forward: top left corner of the window, padding included; backward: see below */
+  Digit
+      start[2]; /* forward: top left corner of the window, padding included; backward: see below */
   Digit phase[2];
   int state_count;
 } Walk;
@@ -54,7 +55,8 @@ static void for_taps(Emitter *emitter, Walk *walk, int64_t rows, int64_t columns
   if (rows * columns <= UNROLLED_TAPS) {
     for (int64_t row = 0; row < rows; row++)
       for (int64_t column = 0; column < columns; column++)
-        tap(emitter, walk, emit_index_const(emitter, row), emit_index_const(emitter, column), state);
+        tap(emitter, walk, emit_index_const(emitter, row), emit_index_const(emitter, column),
+            state);
     return;
   }
   LLVMBuilderRef builder = emitter->builder;
@@ -104,11 +106,11 @@ static Index forward_place(Emitter *emitter, const Walk *walk, const LLVMValueRe
     int64_t high = is_fixed ? low : window->kernel[i] - 1;
     place[i] = walk->start[i];
     place[i].value = emit_index_op(emitter, LLVMAdd, walk->start[i].value, tap[i]);
-    place[i].value = emit_index_op(emitter, LLVMSub, place[i].value,
-                                   emit_index_const(emitter, window->pad[i]));
-    within[i] = emit_in_range(emitter, place[i].value, window->image->dim[d], low - window->pad[i],
-                              (window->pooled->dim[d] - 1) * window->stride[i] + high -
-                                  window->pad[i]);
+    place[i].value =
+        emit_index_op(emitter, LLVMSub, place[i].value, emit_index_const(emitter, window->pad[i]));
+    within[i] =
+        emit_in_range(emitter, place[i].value, window->image->dim[d], low - window->pad[i],
+                      (window->pooled->dim[d] - 1) * window->stride[i] + high - window->pad[i]);
     *inside = emit_both(emitter, *inside, within[i]);
     *varies |= within[i] && place[i].varies;
   }
@@ -137,8 +139,7 @@ static LLVMValueRef tap_value(Emitter *emitter, Walk *walk, LLVMValueRef row, LL
                               LLVMValueRef otherwise) {
   LLVMValueRef inside;
   bool varies;
-  Index place =
-      forward_place(emitter, walk, (LLVMValueRef[]){row, column}, &inside, &varies);
+  Index place = forward_place(emitter, walk, (LLVMValueRef[]){row, column}, &inside, &varies);
   Guard guard = emit_guard_open(emitter, inside, varies);
   if (guard.is_closed) return otherwise;
   LLVMValueRef value = emit_value(emitter, walk->node->input[0], &place);
@@ -148,16 +149,16 @@ static LLVMValueRef tap_value(Emitter *emitter, Walk *walk, LLVMValueRef row, LL
 static void tap_max(Emitter *emitter, Walk *walk, LLVMValueRef row, LLVMValueRef column,
                     LLVMValueRef *state) {
   DType dtype = walk->node->type.dtype;
-  LLVMValueRef value = tap_value(emitter, walk, row, column,
-                                 emit_reduce_identity(emitter, OP_RMAX, dtype));
+  LLVMValueRef value =
+      tap_value(emitter, walk, row, column, emit_reduce_identity(emitter, OP_RMAX, dtype));
   state[0] = emit_reduce_step(emitter, OP_RMAX, dtype, state[0], value);
 }
 
 static void tap_sum(Emitter *emitter, Walk *walk, LLVMValueRef row, LLVMValueRef column,
                     LLVMValueRef *state) {
   DType dtype = walk->node->type.dtype;
-  LLVMValueRef value = tap_value(emitter, walk, row, column,
-                                 emit_reduce_identity(emitter, OP_SUM, dtype));
+  LLVMValueRef value =
+      tap_value(emitter, walk, row, column, emit_reduce_identity(emitter, OP_SUM, dtype));
   state[0] = emit_reduce_step(emitter, OP_SUM, dtype, state[0], value);
 }
 
@@ -178,14 +179,16 @@ static void tap_index(Emitter *emitter, Walk *walk, LLVMValueRef row, LLVMValueR
   }
   LLVMValueRef position = emit_index_op(
       emitter, LLVMAdd,
-      emit_index_op(emitter, LLVMMul, row, emit_index_const(emitter, walk->window.kernel[1])), column);
+      emit_index_op(emitter, LLVMMul, row, emit_index_const(emitter, walk->window.kernel[1])),
+      column);
   position = LLVMBuildIntCast2(builder, position, LLVMTypeOf(state[1]), false, "");
   state[0] = LLVMBuildSelect(builder, better, value, state[0], "");
   state[1] = LLVMBuildSelect(builder, better, position, state[1], "");
 }
 
 /* How many taps of the window along one side lie in the image. */
-static LLVMValueRef taps_inside(Emitter *emitter, const Window *window, int i, LLVMValueRef corner) {
+static LLVMValueRef taps_inside(Emitter *emitter, const Window *window, int i,
+                                LLVMValueRef corner) {
   LLVMTypeRef type = emitter->index_type;
   LLVMValueRef start =
       emit_index_op(emitter, LLVMSub, corner, emit_index_const(emitter, window->pad[i]));
@@ -206,9 +209,9 @@ static LLVMValueRef divisor(Emitter *emitter, const Node *node, const Window *wi
   bool has_padding = window->pad[0] || window->pad[1] || window->pad[2] || window->pad[3];
   if (is_whole || !has_padding)
     return emit_constant(emitter, dtype, (double)(window->kernel[0] * window->kernel[1]));
-  LLVMValueRef count = LLVMBuildMul(emitter->builder,
-                                    taps_inside(emitter, window, 0, corner[0].value),
-                                    taps_inside(emitter, window, 1, corner[1].value), "");
+  LLVMValueRef count =
+      LLVMBuildMul(emitter->builder, taps_inside(emitter, window, 0, corner[0].value),
+                   taps_inside(emitter, window, 1, corner[1].value), "");
   DType from = LLVMGetIntTypeWidth(emitter->index_type) == 64 ? DT_I64 : DT_I32;
   return emit_cast(emitter, from, dtype, count);
 }
@@ -234,8 +237,8 @@ static LLVMValueRef pool_forward(Emitter *emitter, const Node *node, const Index
 }
 
 /* ── backward ───────────────────────────────────────────────────────────────────────────────── */
-/* Element h of the image lies in the windows o = (h + pad) / stride - t, t = 0, 1, …, at the position
- * (h + pad) % stride + t * stride in them, as far as that is < kernel and o is a window.
+/* Element h of the image lies in the windows o = (h + pad) / stride - t, t = 0, 1, …, at the
+ * position (h + pad) % stride + t * stride in them, as far as that is < kernel and o is a window.
  * walk.start is (h + pad) / stride, walk.phase is (h + pad) % stride, the tap is t. */
 static Walk backward_walk(Emitter *emitter, const Node *node, const Index *index) {
   Walk walk = {.node = node,
@@ -243,10 +246,9 @@ static Walk backward_walk(Emitter *emitter, const Node *node, const Index *index
                .window = window_of(node, &node->type.shape, &node->input[0]->type.shape),
                .state_count = 1};
   for (int i = 0; i < 2; i++) {
-    Digit digit =
-        emit_index_digit(emitter, index, walk.window.image, walk.window.height + i);
-    LLVMValueRef moved = emit_index_op(emitter, LLVMAdd, digit.value,
-                                       emit_index_const(emitter, walk.window.pad[i]));
+    Digit digit = emit_index_digit(emitter, index, walk.window.image, walk.window.height + i);
+    LLVMValueRef moved =
+        emit_index_op(emitter, LLVMAdd, digit.value, emit_index_const(emitter, walk.window.pad[i]));
     LLVMValueRef stride = emit_index_const(emitter, walk.window.stride[i]);
     walk.start[i] = walk.phase[i] = digit;
     walk.start[i].value = emit_index_op(emitter, LLVMUDiv, moved, stride);
@@ -286,8 +288,8 @@ static void tap_backward(Emitter *emitter, Walk *walk, LLVMValueRef row, LLVMVal
   if (!varies)
     for (int i = 0; i < 2; i++)
       if (within[i])
-        place[i].value = LLVMBuildSelect(builder, within[i], place[i].value,
-                                         emit_index_const(emitter, 0), "");
+        place[i].value =
+            LLVMBuildSelect(builder, within[i], place[i].value, emit_index_const(emitter, 0), "");
   DType dtype = walk->node->type.dtype;
   LLVMValueRef zero = LLVMConstNull(emit_register_type(emitter, dtype));
   Guard guard = emit_guard_open(emitter, inside, varies);
@@ -301,8 +303,8 @@ static void tap_backward(Emitter *emitter, Walk *walk, LLVMValueRef row, LLVMVal
         emit_index_op(emitter, LLVMMul, position[0], emit_index_const(emitter, window->kernel[1])),
         position[1]);
     here = LLVMBuildIntCast2(builder, here, LLVMTypeOf(winner), false, "");
-    value = LLVMBuildSelect(builder, LLVMBuildICmp(builder, LLVMIntEQ, winner, here, ""), value, zero,
-                            "");
+    value = LLVMBuildSelect(builder, LLVMBuildICmp(builder, LLVMIntEQ, winner, here, ""), value,
+                            zero, "");
   } else {
     for (int i = 0; i < 2; i++) {
       corner[i] = place[i];

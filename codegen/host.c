@@ -1,7 +1,7 @@
 /* host: the frame of CPU kernels. An entry point `name(args, begin, end)` loads the pointers and
  * calls an always-inlined body whose pointer parameters are noalias: that is how LLVM learns that
- * buffers do not overlap. A result that is written in place has no parameter of its own, it uses its
- * operand's pointer, so that LLVM knows of this one overlap. */
+ * buffers do not overlap. A result that is written in place has no parameter of its own, it uses
+ * its operand's pointer, so that LLVM knows of this one overlap. */
 #include "codegen/host_private.h"
 #include "codegen/select.h"
 #include <stdio.h>
@@ -20,12 +20,13 @@ static int parameter_of(const HostKernel *kernel, int k) {
 
 static LLVMValueRef make_body(HostKernel *kernel, const char *name, int argument_count) {
   LLVMContextRef context = kernel->module->context;
-  LLVMTypeRef pointer = LLVMPointerTypeInContext(context, 0), wide = LLVMInt64TypeInContext(context);
+  LLVMTypeRef pointer = LLVMPointerTypeInContext(context, 0),
+              wide = LLVMInt64TypeInContext(context);
   LLVMTypeRef *types = ARENA_ARRAY(kernel->scratch, LLVMTypeRef, argument_count + 2);
   for (int i = 0; i < argument_count; i++) types[i] = pointer;
   types[argument_count] = types[argument_count + 1] = wide;
-  LLVMTypeRef type = LLVMFunctionType(LLVMVoidTypeInContext(context), types,
-                                      (unsigned)argument_count + 2, false);
+  LLVMTypeRef type =
+      LLVMFunctionType(LLVMVoidTypeInContext(context), types, (unsigned)argument_count + 2, false);
   char *full = arena_printf(kernel->scratch, "%s.body", name);
   LLVMValueRef body = module_helper(kernel->module, full, type);
   bool may_overlap = false;
@@ -41,7 +42,8 @@ static LLVMValueRef make_body(HostKernel *kernel, const char *name, int argument
 static void make_entry(HostKernel *kernel, const char *name, LLVMValueRef body,
                        int argument_count) {
   LLVMContextRef context = kernel->module->context;
-  LLVMTypeRef pointer = LLVMPointerTypeInContext(context, 0), wide = LLVMInt64TypeInContext(context);
+  LLVMTypeRef pointer = LLVMPointerTypeInContext(context, 0),
+              wide = LLVMInt64TypeInContext(context);
   LLVMTypeRef types[3] = {pointer, wide, wide};
   LLVMTypeRef type = LLVMFunctionType(LLVMVoidTypeInContext(context), types, 3, false);
   LLVMValueRef function = module_kernel(kernel->module, name, type);
@@ -150,10 +152,18 @@ bool host_emit(Module *module, const Node *node, const char *name, const int *al
     Shape domain = kernel_domain(node);
     kernel.elements = shape_elements(&domain);
     switch (kernel_kind(node)) {
-    case KERNEL_LOOP: host_emit_loop(&kernel, out); break;
-    case KERNEL_ROW: good = host_emit_row(&kernel, out); break;
-    case KERNEL_COLUMN: good = host_emit_column(&kernel, out); break;
-    default: good = select_contraction(&kernel, out); break;
+    case KERNEL_LOOP:
+      host_emit_loop(&kernel, out);
+      break;
+    case KERNEL_ROW:
+      good = host_emit_row(&kernel, out);
+      break;
+    case KERNEL_COLUMN:
+      good = host_emit_column(&kernel, out);
+      break;
+    default:
+      good = select_contraction(&kernel, out);
+      break;
     }
   }
   arena_free(scratch);

@@ -1,8 +1,8 @@
 /* host_column: reductions over leading dimensions. The last digit is kept; blocks of it have their
  * accumulators in a small buffer that stays in the first cache, and every row is added to it by a
- * vectorised loop. Where the kept digits alone are too little work for the threads, the reduced rows
- * are cut into parts, decided here and not by the number of threads: each part leaves its sums in the
- * workspace and a second launch combines them, in order. */
+ * vectorised loop. Where the kept digits alone are too little work for the threads, the reduced
+ * rows are cut into parts, decided here and not by the number of threads: each part leaves its sums
+ * in the workspace and a second launch combines them, in order. */
 #include "codegen/host_private.h"
 #include <stdio.h>
 
@@ -56,7 +56,9 @@ static Index domain_index(Column *column, LLVMValueRef row, LLVMValueRef inner) 
   Index index = {0};
   for (int k = 0, r = 0; k < domain->count; k++) {
     bool is_last = k == domain->count - 1;
-    LLVMValueRef digit = domain->is_reduced[k] ? value[r++] : is_last ? inner : column->kept_value[k];
+    LLVMValueRef digit = domain->is_reduced[k] ? value[r++]
+                         : is_last             ? inner
+                                               : column->kept_value[k];
     index_push(&index, domain->extent[k], digit, is_last);
   }
   return index;
@@ -96,16 +98,16 @@ static void store_buffer(Column *column, int i, LLVMValueRef local, LLVMValueRef
 
 static void clear_buffers(Column *column) {
   Emitter *e = &column->kernel->emitter;
-  HostLoop loop =
-      host_loop_open(column->kernel, emit_index_const(e, 0), column->size, 1, NULL, 0);
+  HostLoop loop = host_loop_open(column->kernel, emit_index_const(e, 0), column->size, 1, NULL, 0);
   for (int i = 0; i < column->reductions.count; i++)
-    store_buffer(column, i, loop.counter,
-                 emit_reduce_identity(e, column->reductions.at[i].op,
-                                      column->reductions.at[i].dtype));
+    store_buffer(
+        column, i, loop.counter,
+        emit_reduce_identity(e, column->reductions.at[i].op, column->reductions.at[i].dtype));
   host_loop_close(column->kernel, &loop, NULL);
 }
 
-/* One row at one place of the block: folds into value[], and stores side outputs in the first pass. */
+/* One row at one place of the block: folds into value[], and stores side outputs in the first pass.
+ */
 static void take_row(Column *column, int pass, LLVMValueRef row, LLVMValueRef local,
                      LLVMValueRef *value) {
   HostKernel *kernel = column->kernel;
@@ -141,9 +143,18 @@ static void rows_loop(Column *column, int pass, LLVMValueRef from, LLVMValueRef 
   host_loop_close(kernel, &rows, NULL);
 }
 
+/* Unrolling saves traffic to the accumulators, which is nothing beside dear arithmetic. */
+static bool is_heavy(const Graph *body) {
+  bool is_dear = body->nodes.count > 60;
+  for (int i = 0; i < body->nodes.count; i++)
+    is_dear |= host_is_expensive(body->nodes.at[i]->op) ||
+               op_info[body->nodes.at[i]->op].op_class == CLASS_WINDOW;
+  return is_dear;
+}
+
 static void accumulate(Column *column, int pass, LLVMValueRef from, LLVMValueRef to) {
   Emitter *e = &column->kernel->emitter;
-  if (column->kernel->body->nodes.count > 60 || column->reduced < 2 * UNROLL) {
+  if (is_heavy(column->kernel->body) || column->reduced < 2 * UNROLL) {
     rows_loop(column, pass, from, to, 1);
     return;
   }
@@ -207,9 +218,8 @@ static void add_part(Column *column, LLVMValueRef part) {
   HostLoop loop = host_loop_open(column->kernel, zero, column->size, 1, NULL, 0);
   for (int i = 0; i < column->reductions.count; i++) {
     const HostReduction *reduction = &column->reductions.at[i];
-    LLVMValueRef saved =
-        emit_load_at(e, slot(column, i, part, kept_number(column, loop.counter)), reduction->dtype,
-                     zero);
+    LLVMValueRef saved = emit_load_at(e, slot(column, i, part, kept_number(column, loop.counter)),
+                                      reduction->dtype, zero);
     LLVMValueRef sum = load_buffer(column, i, loop.counter);
     store_buffer(column, i, loop.counter,
                  emit_reduce_step(e, reduction->op, reduction->dtype, sum, saved));
@@ -249,8 +259,7 @@ static LLVMValueRef open_item(Column *column, LLVMValueRef item, int64_t parts) 
 static void make_buffers(Column *column) {
   for (int i = 0; i < column->reductions.count; i++)
     column->buffer[i] = host_alloca(
-        column->kernel,
-        emit_memory_type(&column->kernel->emitter, column->reductions.at[i].dtype),
+        column->kernel, emit_memory_type(&column->kernel->emitter, column->reductions.at[i].dtype),
         min64(column->inner, BLOCK));
 }
 
@@ -278,8 +287,7 @@ static void emit_main(Column *column, Kernel *out) {
     store_reduced(column);
   host_loop_close(kernel, &items, NULL);
   host_finish(kernel);
-  host_add_launch(kernel, out, kernel->name,
-                  column->kept_outer * column->parts * column->blocks,
+  host_add_launch(kernel, out, kernel->name, column->kept_outer * column->parts * column->blocks,
                   host_grain(kernel, column->part_rows * min64(column->inner, BLOCK)));
 }
 

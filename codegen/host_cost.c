@@ -1,11 +1,20 @@
-/* host_cost: rough costs, from which follow how finely work is cut. They steer speed only; no result
- * depends on them. */
+/* host_cost: rough costs, from which follow how finely work is cut. They steer speed only; no
+ * result depends on them. */
 #include "codegen/host_private.h"
 
 bool host_is_expensive(Op op) {
   switch (op) {
-  case OP_EXP: case OP_EXPM1: case OP_LOG: case OP_LOG1P: case OP_SIN: case OP_COS: case OP_TANH:
-  case OP_SIGMOID: case OP_ERF: case OP_POW: case OP_RANDOM:
+  case OP_EXP:
+  case OP_EXPM1:
+  case OP_LOG:
+  case OP_LOG1P:
+  case OP_SIN:
+  case OP_COS:
+  case OP_TANH:
+  case OP_SIGMOID:
+  case OP_ERF:
+  case OP_POW:
+  case OP_RANDOM:
     return true;
   default:
     return false;
@@ -24,8 +33,9 @@ double host_cost(const HostKernel *kernel) {
     if (node->op == OP_ARG)
       cost += byte * dtype_bytes(node->type.dtype) * share;
     else if (is_window(node))
-      cost += cheap * 2 * share * (double)(node_attr(node, ATTR_KERNEL)->ints[0] *
-                                           node_attr(node, ATTR_KERNEL)->ints[1]);
+      cost +=
+          cheap * 2 * share *
+          (double)(node_attr(node, ATTR_KERNEL)->ints[0] * node_attr(node, ATTR_KERNEL)->ints[1]);
     else
       cost += (host_is_expensive(node->op) ? dear : cheap) * (share < 1 ? share : 1);
   }

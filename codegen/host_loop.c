@@ -45,17 +45,16 @@ static LLVMMetadataRef loop_property(LLVMContextRef context, const char *name, b
   return LLVMMDNodeInContext2(context, parts, has_value ? 2 : 1);
 }
 
-/* No loop is unrolled before it is vectorised, or it could not be any more; but a tiny one is, so that
- * the loop around it can. A loop's properties hang on its back edge, in a node whose first part is
- * the node itself. */
+/* No loop is unrolled before it is vectorised, or it could not be any more; but a tiny one is, so
+ * that the loop around it can. A loop's properties hang on its back edge, in a node whose first
+ * part is the node itself. */
 static void set_properties(HostKernel *kernel, const HostLoop *loop, LLVMValueRef back_edge) {
   LLVMContextRef context = kernel->module->context;
   if (loop->trips > 0 && loop->trips <= TINY_LOOP && !loop->is_items) return;
   LLVMMetadataRef itself = LLVMTemporaryMDNode(context, NULL, 0), parts[3] = {itself, NULL, NULL};
   int count = 1;
   parts[count++] = loop_property(context, "llvm.loop.unroll.disable", false);
-  if (loop->is_items)
-    parts[count++] = loop_property(context, "llvm.loop.vectorize.enable", true);
+  if (loop->is_items) parts[count++] = loop_property(context, "llvm.loop.vectorize.enable", true);
   LLVMMetadataRef node = LLVMMDNodeInContext2(context, parts, (size_t)count);
   LLVMMetadataReplaceAllUsesWith(itself, node);
   unsigned kind = LLVMGetMDKindIDInContext(context, "llvm.loop", 9);

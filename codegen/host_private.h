@@ -47,8 +47,9 @@ typedef struct {
  * scope of the emitter. The builder stands in the loop's body. */
 HostLoop host_loop_open(HostKernel *kernel, LLVMValueRef from, LLVMValueRef to, int64_t step,
                         LLVMValueRef *initial, int carried_count);
-/* The loop over work items of a kernel with reductions: never vectorised or unrolled across items, so
- * that an item is computed by the same instructions wherever its thread's range begins and ends. */
+/* The loop over work items of a kernel with reductions: never vectorised or unrolled across items,
+ * so that an item is computed by the same instructions wherever its thread's range begins and ends.
+ */
 HostLoop host_items_open(HostKernel *kernel);
 /* next[]: the carried values for the next round. The builder stands after the loop. */
 void host_loop_close(HostKernel *kernel, HostLoop *loop, LLVMValueRef *next);
@@ -67,11 +68,11 @@ bool host_is_expensive(Op op); /* worth keeping rather than computing again */
 /* One accumulator. ARGMAX and ARGMIN are two: the extreme, then the position. */
 typedef struct {
   const Node *node;
-  Op op;           /* SUM PROD RMAX RMIN */
-  DType dtype;     /* of the accumulator */
-  int depth;       /* 1, 2, …: the pass over the domain in which it is computed */
-  int extreme;     /* position: the reduction that gives the extreme; else -1 */
-  bool is_final;   /* its value is the node's */
+  Op op;         /* SUM PROD RMAX RMIN */
+  DType dtype;   /* of the accumulator */
+  int depth;     /* 1, 2, …: the pass over the domain in which it is computed */
+  int extreme;   /* position: the reduction that gives the extreme; else -1 */
+  bool is_final; /* its value is the node's */
   LLVMValueRef value;
 } HostReduction;
 enum { MAX_REDUCTIONS = 32 };

@@ -1,6 +1,6 @@
-/* host_row: one work item is one row: the reduced dimensions, which are the last. Each pass over the
- * row accumulates the reductions of its depth; a last pass stores what has the domain's shape. Dear
- * values that several passes need are kept in a buffer on the stack while the row is short. */
+/* host_row: one work item is one row: the reduced dimensions, which are the last. Each pass over
+ * the row accumulates the reductions of its depth; a last pass stores what has the domain's shape.
+ * Dear values that several passes need are kept in a buffer on the stack while the row is short. */
 #include "codegen/host_private.h"
 
 enum { STAGE_BYTES = 16384, MAX_STAGES = 8 };
@@ -67,7 +67,8 @@ static void choose_stages(Row *row) {
 
 static LLVMValueRef place_in_row(Row *row, const Index *index) {
   Index inner = {0};
-  for (int k = row->outer_count; k < index->count; k++) inner.digit[inner.count++] = index->digit[k];
+  for (int k = row->outer_count; k < index->count; k++)
+    inner.digit[inner.count++] = index->digit[k];
   return index_linear(&row->kernel->emitter, &inner);
 }
 
@@ -193,8 +194,8 @@ bool host_emit_row(HostKernel *kernel, Kernel *out) {
   Emitter *e = &kernel->emitter;
   choose_stages(&row);
   for (int i = 0; i < row.stage_count; i++)
-    row.stage[i].buffer = host_alloca(
-        kernel, emit_memory_type(e, row.stage[i].node->type.dtype), row.row_elements);
+    row.stage[i].buffer =
+        host_alloca(kernel, emit_memory_type(e, row.stage[i].node->type.dtype), row.row_elements);
   HostLoop items = host_items_open(kernel);
   LLVMValueRef value[MAX_RANK];
   host_unravel(kernel, items.counter, domain->extent, row.outer_count, value);

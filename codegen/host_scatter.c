@@ -1,6 +1,6 @@
-/* host_scatter: scatter_add, the gradient of gather. A work item owns a block of columns of the whole
- * table: it clears them and adds the updates in order, so no two threads write one element and the
- * order of the sums is always the same. */
+/* host_scatter: scatter_add, the gradient of gather. A work item owns a block of columns of the
+ * whole table: it clears them and adds the updates in order, so no two threads write one element
+ * and the order of the sums is always the same. */
 #include "codegen/host_private.h"
 
 void host_emit_scatter(HostKernel *kernel, Kernel *out) {
@@ -32,20 +32,18 @@ void host_emit_scatter(HostKernel *kernel, Kernel *out) {
   HostLoop each = host_loop_open(kernel, zero, emit_index_const(e, updates), 1, NULL, 0);
   LLVMValueRef row = emit_load_at(e, e->pointer[1], index->type.dtype, each.counter);
   row = LLVMBuildIntCast2(e->builder, row, e->index_type, true, "");
-  LLVMValueRef inside =
-      LLVMBuildICmp(e->builder, LLVMIntULT, row, emit_index_const(e, rows), "");
+  LLVMValueRef inside = LLVMBuildICmp(e->builder, LLVMIntULT, row, emit_index_const(e, rows), "");
   /* an index outside is dropped: its loop over columns is empty */
   row = LLVMBuildSelect(e->builder, inside, row, zero, "");
   LLVMValueRef last = LLVMBuildSelect(e->builder, inside, to, from, "");
   LLVMValueRef source = emit_index_op(e, LLVMMul, each.counter, size);
   LLVMValueRef target = emit_index_op(e, LLVMMul, row, size);
   HostLoop columns = host_loop_open(kernel, from, last, 1, NULL, 0);
-  LLVMValueRef update = emit_load_at(e, e->pointer[0], dtype,
-                                     emit_index_op(e, LLVMAdd, source, columns.counter));
+  LLVMValueRef update =
+      emit_load_at(e, e->pointer[0], dtype, emit_index_op(e, LLVMAdd, source, columns.counter));
   LLVMValueRef place = emit_index_op(e, LLVMAdd, target, columns.counter);
   LLVMValueRef sum = emit_load_at(e, e->pointer[2], dtype, place);
-  emit_store_at(e, e->pointer[2], dtype, place,
-                emit_reduce_step(e, OP_SUM, dtype, sum, update));
+  emit_store_at(e, e->pointer[2], dtype, place, emit_reduce_step(e, OP_SUM, dtype, sum, update));
   host_loop_close(kernel, &columns, NULL);
   host_loop_close(kernel, &each, NULL);
   host_loop_close(kernel, &items, NULL);

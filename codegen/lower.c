@@ -68,7 +68,12 @@ static bool lower_node(Lowering *lowering, const Node *node) {
   case OP_ASSIGN:
     lower_assign(lowering, node);
     return true;
-  case OP_INPUT: case OP_PARAM: case OP_STATE: case OP_SETTING: case OP_RESULT: case OP_RESHAPE:
+  case OP_INPUT:
+  case OP_PARAM:
+  case OP_STATE:
+  case OP_SETTING:
+  case OP_RESULT:
+  case OP_RESHAPE:
   case OP_STOP_GRADIENT:
     return true;
   default:
@@ -97,8 +102,7 @@ static void place_workspaces(Lowering *lowering, int64_t at) {
 }
 
 bool lower_program(Module *module, const Program *program, Plan *plan) {
-  Lowering lowering = {
-      .module = module, .arena = arena_new(), .program = program, .plan = plan};
+  Lowering lowering = {.module = module, .arena = arena_new(), .program = program, .plan = plan};
   const Graph *graphs[2] = {program->train, program->eval};
   bool good = lower_tables(&lowering);
   int64_t workspace = 0;

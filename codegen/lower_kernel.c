@@ -1,5 +1,5 @@
-/* lower_kernel: one node that computes: its operands' and results' buffers, its kernel (emitted now or
- * shared with an equal node before), and the launches. */
+/* lower_kernel: one node that computes: its operands' and results' buffers, its kernel (emitted now
+ * or shared with an equal node before), and the launches. */
 #include "codegen/host.h"
 #include "codegen/lower_private.h"
 #include "codegen/nvptx.h"
@@ -105,8 +105,8 @@ static Kernel *find_kernel(Lowering *lowering, const Node *node, uint64_t hash,
     if (have->alias_count != arguments->result_count ||
         memcmp(have->alias, arguments->alias, sizeof(int) * (size_t)have->alias_count))
       continue;
-    bool equal = node->op == OP_FUSED ? kernel_equal(have->node, node)
-                                      : standalone_equal(have->node, node);
+    bool equal =
+        node->op == OP_FUSED ? kernel_equal(have->node, node) : standalone_equal(have->node, node);
     if (equal) return &have->kernel;
   }
   return NULL;
@@ -116,8 +116,14 @@ static Kernel *find_kernel(Lowering *lowering, const Node *node, uint64_t hash,
 static bool is_worth_saying(const Node *node) {
   if (op_info[node->op].op_class == CLASS_LEAF && node->op != OP_RANDOM) return false;
   switch (node->op) {
-  case OP_ARG: case OP_RESHAPE: case OP_BROADCAST: case OP_CAST: case OP_STOP_GRADIENT: return false;
-  default: return true;
+  case OP_ARG:
+  case OP_RESHAPE:
+  case OP_BROADCAST:
+  case OP_CAST:
+  case OP_STOP_GRADIENT:
+    return false;
+  default:
+    return true;
   }
 }
 

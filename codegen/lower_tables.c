@@ -20,7 +20,8 @@ static Init init_of(Arena *arena, const Node *leaf) {
   const char *text = node_str(leaf, ATTR_INIT);
   const Attr *args = node_attr(leaf, ATTR_INIT_ARGS);
   Init init = {.text = arena_strdup(arena, text ? text : "zeros")};
-  for (int i = 0; args && i < args->count && i < 2; i++) init.arg[init.arg_count++] = args->floats[i];
+  for (int i = 0; args && i < args->count && i < 2; i++)
+    init.arg[init.arg_count++] = args->floats[i];
   return init;
 }
 
@@ -66,7 +67,8 @@ static void add_leaf(Lowering *lowering, const Node *leaf, bool is_eval) {
       VEC_PUSH(plan->arena, plan->states, tensor);
       known = &plan->states.at[plan->states.count - 1];
     }
-    if (is_eval && strcmp(name, "step")) known->is_saved = true; /* the model's, not the optimiser's */
+    if (is_eval && strcmp(name, "step"))
+      known->is_saved = true; /* the model's, not the optimiser's */
   }
 }
 
@@ -75,8 +77,8 @@ static bool is_leaf(const Node *node) {
          node->op == OP_SETTING;
 }
 
-/* A state that is assigned but never read has no leaf: it is not kept. Which inputs do the outputs of
- * the eval graph depend on? */
+/* A state that is assigned but never read has no leaf: it is not kept. Which inputs do the outputs
+ * of the eval graph depend on? */
 static void mark_predict(Lowering *lowering, const Graph *graph) {
   bool *needed = ARENA_ARRAY(lowering->arena, bool, graph->nodes.count);
   for (int i = 0; i < graph->roots.count; i++)

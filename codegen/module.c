@@ -15,9 +15,8 @@ extern const struct EmbeddedFile {
 
 static void add_attribute(Module *module, LLVMValueRef function, const char *name,
                           const char *value) {
-  LLVMAttributeRef attribute =
-      LLVMCreateStringAttribute(module->context, name, (unsigned)strlen(name), value,
-                                (unsigned)strlen(value));
+  LLVMAttributeRef attribute = LLVMCreateStringAttribute(
+      module->context, name, (unsigned)strlen(name), value, (unsigned)strlen(value));
   LLVMAddAttributeAtIndex(function, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, attribute);
 }
 
@@ -34,9 +33,13 @@ void module_parameter(Module *module, LLVMValueRef function, int parameter, cons
 
 /* The same for all functions of the module, whoever made them. */
 static void set_target_attributes(Module *module, LLVMValueRef function) {
-  static const char *const foreign[] = {"target-cpu", "target-features", "tune-cpu",
-                                        "no-builtins", "stack-protector-buffer-size",
-                                        "min-legal-vector-width", "frame-pointer"};
+  static const char *const foreign[] = {"target-cpu",
+                                        "target-features",
+                                        "tune-cpu",
+                                        "no-builtins",
+                                        "stack-protector-buffer-size",
+                                        "min-legal-vector-width",
+                                        "frame-pointer"};
   for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
     LLVMRemoveStringAttributeAtIndex(function, (LLVMAttributeIndex)LLVMAttributeFunctionIndex,
                                      foreign[i], (unsigned)strlen(foreign[i]));

@@ -26,10 +26,10 @@ enum { MAX_LAUNCHES = 4 };
  * the same arguments: the node's operands, its results, and the workspace if there is one. */
 typedef struct {
   const char *name;
-  bool is_call;          /* a row of plan/calls.def */
-  int64_t work, grain;   /* host launch */
+  bool is_call;                      /* a row of plan/calls.def */
+  int64_t work, grain;               /* host launch */
   int64_t grid[3], block[3], shared; /* PTX launch */
-  PlanInt *ints; /* call */
+  PlanInt *ints;                     /* call */
   int int_count;
   int *args; /* call: positions among operands, results; NULL: all of them */
   int arg_count, input_count;
@@ -40,7 +40,8 @@ typedef struct {
   int64_t workspace; /* bytes of scratch, from the work arena, the last argument of each launch */
 } Kernel;
 
-/* A function `symbol` of the kernels folder with this type; its bitcode is linked in by module_link. */
+/* A function `symbol` of the kernels folder with this type; its bitcode is linked in by
+ * module_link. */
 LLVMValueRef module_function(Module *module, const char *symbol, LLVMTypeRef type);
 /* Makes an entry point: a function of this type and name that stays visible, with the target's
  * attributes. */

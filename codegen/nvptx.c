@@ -38,7 +38,8 @@ static void annotate(Module *module, LLVMValueRef function, const char *key, uns
       LLVMMetadataAsValue(context, LLVMMDNodeInContext2(context, parts, 3)));
 }
 
-/* alias -2: the result meets operands in no simple way, so none of them may be promised anything. */
+/* alias -2: the result meets operands in no simple way, so none of them may be promised anything.
+ */
 static bool is_aliased(const Job *job, int operand) {
   for (int i = 0; job->alias && i < job->result_count; i++)
     if (job->alias[i] == operand || job->alias[i] == -2) return true;

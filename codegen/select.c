@@ -1,6 +1,6 @@
 /* select: see select.h. A call takes along a bias over the last dimension and a relu; any other
- * epilogue is a loop of ours over the call's output, in place. This is the one place where a GEMM of
- * our own (kernels/gemm_host.c) with a generated epilogue is chosen instead. */
+ * epilogue is a loop of ours over the call's output, in place. This is the one place where a GEMM
+ * of our own (kernels/gemm_host.c) with a generated epilogue is chosen instead. */
 #include "codegen/select.h"
 #include "codegen/host_gemm.h"
 #include <string.h>
@@ -112,8 +112,8 @@ static void conv_ints(const Choice *choice, KernelLaunch *launch) {
   const Shape *x = node->op == OP_CONV              ? &choice->operand[0]->type.shape
                    : node->op == OP_CONV_GRAD_INPUT ? &node->type.shape
                                                     : &choice->operand[1]->type.shape;
-  const Shape *w = node->op == OP_CONV_GRAD_WEIGHT ? &node->type.shape
-                                                   : &choice->operand[1]->type.shape;
+  const Shape *w =
+      node->op == OP_CONV_GRAD_WEIGHT ? &node->type.shape : &choice->operand[1]->type.shape;
   const int64_t *stride = node_attr(node, ATTR_STRIDE)->ints;
   const int64_t *padding = node_attr(node, ATTR_PADDING)->ints;
   const int64_t *dilation = node_attr(node, ATTR_DILATION)->ints;
@@ -182,16 +182,15 @@ static bool is_covered(const Graph *body, const Choice *choice) {
   return body->roots.count == 1;
 }
 
-/* Where the call may write: a result of its very type, or else the workspace. A result in place of an
- * operand will do only if that operand is not read any more after the call. */
+/* Where the call may write: a result of its very type, or else the workspace. A result in place of
+ * an operand will do only if that operand is not read any more after the call. */
 static int product_place(const HostKernel *kernel, const Choice *choice, Kernel *out) {
   const Graph *body = kernel->body;
   int which;
   if (is_result(body, choice->covered, &which) && kernel->alias[which] == -1)
     return kernel->node->input_count + which;
   for (int i = 0; i < body->roots.count; i++)
-    if (kernel->alias[i] == -1 &&
-        type_equal(&body->roots.at[i].node->type, &choice->covered->type))
+    if (kernel->alias[i] == -1 && type_equal(&body->roots.at[i].node->type, &choice->covered->type))
       return kernel->node->input_count + i;
   out->workspace = type_bytes(&choice->covered->type);
   return kernel->node->input_count + body->roots.count;
@@ -251,8 +250,8 @@ bool select_contraction(HostKernel *kernel, Kernel *out) {
     return true;
   }
   const Shape *shape = &choice.contraction->type.shape;
-  bool is_nchw = choice.contraction->op == OP_CONV &&
-                 node_str(choice.contraction, ATTR_LAYOUT)[1] == 'c';
+  bool is_nchw =
+      choice.contraction->op == OP_CONV && node_str(choice.contraction, ATTR_LAYOUT)[1] == 'c';
   cover_epilogue(&choice, is_nchw ? 1 : shape->rank - 1);
   int place = product_place(kernel, &choice, out);
   add_call(&choice, out, place);

@@ -1,5 +1,6 @@
 /* target: see target.h. A host is named by its x86-64 level, not by its model, so that the artifact
- * says what a machine needs to run it and the runtime can check that; the model is only tuned for. */
+ * says what a machine needs to run it and the runtime can check that; the model is only tuned for.
+ */
 #include "codegen/target.h"
 #include <llvm-c/Analysis.h>
 #include <llvm-c/Target.h>
@@ -11,8 +12,8 @@ typedef struct {
   const char *name, *features;
 } Gpu;
 /* The lowest PTX version that knows the processor: old drivers load what they can. */
-static const Gpu gpus[] = {{"sm_80", "+ptx70"},  {"sm_86", "+ptx71"},   {"sm_87", "+ptx74"},
-                           {"sm_89", "+ptx78"},  {"sm_90", "+ptx78"},   {"sm_90a", "+ptx80"},
+static const Gpu gpus[] = {{"sm_80", "+ptx70"},  {"sm_86", "+ptx71"},  {"sm_87", "+ptx74"},
+                           {"sm_89", "+ptx78"},  {"sm_90", "+ptx78"},  {"sm_90a", "+ptx80"},
                            {"sm_100", "+ptx86"}, {"sm_100a", "+ptx86"}};
 enum { GPU_COUNT = sizeof gpus / sizeof *gpus };
 
@@ -20,8 +21,7 @@ typedef struct {
   const char *name;
   int vector_bytes;
 } Cpu;
-static const Cpu cpus[] = {
-    {"x86-64", 16}, {"x86-64-v2", 16}, {"x86-64-v3", 32}, {"x86-64-v4", 64}};
+static const Cpu cpus[] = {{"x86-64", 16}, {"x86-64-v2", 16}, {"x86-64-v3", 32}, {"x86-64-v4", 64}};
 enum { CPU_COUNT = sizeof cpus / sizeof *cpus };
 
 static const char cpu_names[] = "x86-64, x86-64-v2, x86-64-v3, x86-64-v4";
@@ -106,8 +106,7 @@ bool target_open(Module *module, Arena *arena, Diag *diag, const CodegenOptions 
   }
   initialize(module->target);
   choose_processor(module, options);
-  const char *triple =
-      module->target == TARGET_PTX ? "nvptx64-nvidia-cuda" : "x86_64-pc-linux-gnu";
+  const char *triple = module->target == TARGET_PTX ? "nvptx64-nvidia-cuda" : "x86_64-pc-linux-gnu";
   LLVMTargetRef target;
   char *message = NULL;
   if (LLVMGetTargetFromTriple(triple, &target, &message)) {
@@ -127,9 +126,9 @@ bool target_open(Module *module, Arena *arena, Diag *diag, const CodegenOptions 
   return true;
 }
 
-/* For the CPU not LLVM's default<O3>, which fully unrolls short inner loops before it looks for vectors
- * (16 channels then run 10 times slower) and takes twice as long. What a kernel needs: its helpers
- * inlined, its loops rotated and vectorised, and a cleaning before and after. */
+/* For the CPU not LLVM's default<O3>, which fully unrolls short inner loops before it looks for
+ * vectors (16 channels then run 10 times slower) and takes twice as long. What a kernel needs: its
+ * helpers inlined, its loops rotated and vectorised, and a cleaning before and after. */
 static const char host_pipeline[] =
     "always-inline,globaldce,"
     "function(sroa<modify-cfg>,early-cse<memssa>,simplifycfg,instcombine<no-verify-fixpoint>,"

@@ -9,58 +9,58 @@
 
 /* X(ID, text): the comment gives name and kids. */
 #define AST_KINDS(X)                                                                               \
-  X(FILE, "file")           /* declarations... */                                                  \
-  X(IMPORT, "import")       /* name: path */                                                       \
-  X(HYPER, "hyper")         /* name; type?, value */                                               \
-  X(PRESET, "preset")       /* name; entry... */                                                   \
-  X(BLOCK, "block")         /* name; config, parameters, returns?, body */                         \
-  X(FN, "fn")               /* name; parameters, returns?, body */                                 \
-  X(MODEL, "model")         /* name; parameters, body */                                           \
-  X(DATA, "data")           /* name; entry... */                                                   \
-  X(TRAIN, "train")         /* entry... */                                                         \
-  X(ENTRY, "entry")         /* name; value? (missing: a bare flag) */                              \
-  X(SECTION, "section")     /* name; entry... */                                                   \
+  X(FILE, "file")             /* declarations... */                                                \
+  X(IMPORT, "import")         /* name: path */                                                     \
+  X(HYPER, "hyper")           /* name; type?, value */                                             \
+  X(PRESET, "preset")         /* name; entry... */                                                 \
+  X(BLOCK, "block")           /* name; config, parameters, returns?, body */                       \
+  X(FN, "fn")                 /* name; parameters, returns?, body */                               \
+  X(MODEL, "model")           /* name; parameters, body */                                         \
+  X(DATA, "data")             /* name; entry... */                                                 \
+  X(TRAIN, "train")           /* entry... */                                                       \
+  X(ENTRY, "entry")           /* name; value? (missing: a bare flag) */                            \
+  X(SECTION, "section")       /* name; entry... */                                                 \
   X(PARAMETERS, "parameters") /* parameter... */                                                   \
-  X(PARAMETER, "parameter") /* name; type?, default? */                                            \
-  X(RETURNS, "returns")     /* type... */                                                          \
-  X(TYPE, "type")           /* name?: dtype or int, float...; shape? */                            \
-  X(SHAPE, "shape")         /* dimension... : an expression, `dimension`, or `...` */              \
-  X(DIMENSION, "dimension") /* name; size */                                                       \
+  X(PARAMETER, "parameter")   /* name; type?, default? */                                          \
+  X(RETURNS, "returns")       /* type... */                                                        \
+  X(TYPE, "type")             /* name?: dtype or int, float...; shape? */                          \
+  X(SHAPE, "shape")           /* dimension... : an expression, `dimension`, or `...` */            \
+  X(DIMENSION, "dimension")   /* name; size */                                                     \
   X(ELLIPSIS, "...")                                                                               \
-  X(BODY, "body")           /* statement... */                                                     \
-  X(ASSIGN, "assign")       /* value, then a name for each target */                               \
-  X(PARAM, "param")         /* name; type, initialiser? */                                         \
-  X(STATE, "state")         /* name; type, initialiser? */                                         \
-  X(UPDATE, "update")       /* name; value */                                                      \
-  X(METRIC, "metric")       /* name; value */                                                      \
-  X(OUTPUT, "output")       /* name; value? */                                                     \
-  X(IF, "if")               /* condition, body, else body? */                                      \
-  X(REPEAT, "repeat")       /* name, text: prefix?; from, to, body */                              \
-  X(RETURN, "return")       /* value */                                                            \
-  X(CHECK, "check")         /* condition, message */                                               \
-  X(INT, "int")             /* integer */                                                          \
-  X(FLOAT, "float")         /* number */                                                           \
-  X(STRING, "string")       /* name: the text */                                                   \
-  X(BOOL, "bool")           /* integer */                                                          \
+  X(BODY, "body")     /* statement... */                                                           \
+  X(ASSIGN, "assign") /* value, then a name for each target */                                     \
+  X(PARAM, "param")   /* name; type, initialiser? */                                               \
+  X(STATE, "state")   /* name; type, initialiser? */                                               \
+  X(UPDATE, "update") /* name; value */                                                            \
+  X(METRIC, "metric") /* name; value */                                                            \
+  X(OUTPUT, "output") /* name; value? */                                                           \
+  X(IF, "if")         /* condition, body, else body? */                                            \
+  X(REPEAT, "repeat") /* name, text: prefix?; from, to, body */                                    \
+  X(RETURN, "return") /* value */                                                                  \
+  X(CHECK, "check")   /* condition, message */                                                     \
+  X(INT, "int")       /* integer */                                                                \
+  X(FLOAT, "float")   /* number */                                                                 \
+  X(STRING, "string") /* name: the text */                                                         \
+  X(BOOL, "bool")     /* integer */                                                                \
   X(NONE, "none")                                                                                  \
-  X(NAME, "name")           /* name */                                                             \
-  X(DURATION, "duration")   /* integer; name: step or epoch */                                     \
-  X(LIST, "list")           /* item... */                                                          \
-  X(TUPLE, "tuple")         /* item... */                                                          \
-  X(CALL, "call")           /* callee, argument... : an expression or `keyword` */                 \
-  X(KEYWORD, "keyword")     /* name; value */                                                      \
-  X(INDEX, "index")         /* base, subscript... : expression, `slice`, or `...` */               \
-  X(SLICE, "slice")         /* from?, to?, step? */                                                \
-  X(ATTRIBUTE, "attribute") /* name; base */                                                       \
-  X(UNARY, "unary")         /* name: operator; operand */                                          \
-  X(BINARY, "binary")       /* name: operator; left, right */                                      \
+  X(NAME, "name")               /* name */                                                         \
+  X(DURATION, "duration")       /* integer; name: step or epoch */                                 \
+  X(LIST, "list")               /* item... */                                                      \
+  X(TUPLE, "tuple")             /* item... */                                                      \
+  X(CALL, "call")               /* callee, argument... : an expression or `keyword` */             \
+  X(KEYWORD, "keyword")         /* name; value */                                                  \
+  X(INDEX, "index")             /* base, subscript... : expression, `slice`, or `...` */           \
+  X(SLICE, "slice")             /* from?, to?, step? */                                            \
+  X(ATTRIBUTE, "attribute")     /* name; base */                                                   \
+  X(UNARY, "unary")             /* name: operator; operand */                                      \
+  X(BINARY, "binary")           /* name: operator; left, right */                                  \
   X(CONDITIONAL, "conditional") /* condition, value, other value */
 
 typedef enum {
 #define X(ID, text) AST_##ID,
   AST_KINDS(X)
 #undef X
-  AST_COUNT
+      AST_COUNT
 } AstKind;
 
 typedef struct Ast {

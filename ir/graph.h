@@ -72,7 +72,7 @@ typedef struct Node {
   Type type;
   int input_count, attr_count;
   struct Node **input;
-  Attr *attr; /* sorted by id */
+  Attr *attr;       /* sorted by id */
   Graph *body;      /* OP_FUSED: the kernel's own graph, whose leaves are OP_ARG (and IOTA, CONST)
                        and whose roots, in order, are its results */
   Loc loc;          /* in the .ft source */
@@ -124,17 +124,18 @@ const char *node_str(const Node *node, AttrId id); /* NULL if absent */
 void node_set_attr(Graph *graph, Node *node, Attr attr);
 
 /* ── short hands (ir/make.c) ──────────────────────────────────────────────────────────────────
- * All take the location from `graph_loc`-less callers explicitly: pass the loc of what caused it. */
+ * All take the location from `graph_loc`-less callers explicitly: pass the loc of what caused it.
+ */
 Node *make_unary(Graph *graph, Op op, Node *x, Loc loc);
-Node *make_binary(Graph *graph, Op op, Node *a, Node *b, Loc loc);  /* broadcasts a and b first */
+Node *make_binary(Graph *graph, Op op, Node *a, Node *b, Loc loc); /* broadcasts a and b first */
 Node *make_select(Graph *graph, Node *cond, Node *a, Node *b, Loc loc); /* broadcasts too */
 Node *make_const(Graph *graph, DType dtype, Shape shape, double value, Loc loc);
 Node *make_like(Graph *graph, Node *x, double value, Loc loc); /* const of x's type */
 Node *make_cast(Graph *graph, Node *x, DType dtype, Loc loc);  /* x itself if it has that dtype */
 Node *make_reduce(Graph *graph, Op op, Node *x, const int64_t *axes, int count, Loc loc);
-Node *make_reshape(Graph *graph, Node *x, Shape shape, Loc loc);     /* x itself if unchanged */
-Node *make_broadcast(Graph *graph, Node *x, Shape shape, Loc loc);   /* NumPy rules, rank grows by
-                                                                        a reshape; x if unchanged */
+Node *make_reshape(Graph *graph, Node *x, Shape shape, Loc loc);   /* x itself if unchanged */
+Node *make_broadcast(Graph *graph, Node *x, Shape shape, Loc loc); /* NumPy rules, rank grows by
+                                                                      a reshape; x if unchanged */
 Node *make_transpose(Graph *graph, Node *x, const int64_t *perm, Loc loc); /* x if identity */
 Node *make_dot(Graph *graph, Node *a, Node *b, bool ta, bool tb, Loc loc);
 Node *make_iota(Graph *graph, DType dtype, Shape shape, int axis, Loc loc);

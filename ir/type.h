@@ -21,7 +21,7 @@ typedef enum {
 #define X(ID, text, bytes) DT_##ID,
   DTYPES(X)
 #undef X
-  DT_COUNT
+      DT_COUNT
 } DType;
 
 const char *dtype_text(DType dtype);

@@ -45,12 +45,12 @@ HELPER double copy_sign_f64(double magnitude, double sign) {
 /* Powers of two for n beyond one exponent field: 2^n = power(n, 0) * power(n, 1). Multiplying by
  * one after the other rounds once, also into the subnormals. */
 HELPER float half_power_f32(int32_t n, int second) {
-  int32_t half = n >> 1;
-  return f32_bits((uint32_t)((second ? n - half : half) + 127) << 23);
+  uint32_t half = (uint32_t)(n >> 1);
+  return f32_bits(((second ? (uint32_t)n - half : half) + 127) << 23);
 }
 HELPER double half_power_f64(int64_t n, int second) {
-  int64_t half = (int64_t)((uint64_t)(n + 4096) >> 1) - 2048;
-  return f64_bits((uint64_t)((second ? n - half : half) + 1023) << 52);
+  uint64_t half = (((uint64_t)n + 4096) >> 1) - 2048; /* unsigned: n is anything where x is NaN */
+  return f64_bits(((second ? (uint64_t)n - half : half) + 1023) << 52);
 }
 
 #define LN2_HIGH_F32 0x1.62e4p-1f /* 15 bits: n times it is exact */
@@ -101,7 +101,7 @@ MATH float ft_expm1_f32(float x) {
   tail = tail * r + 0.5f;
   float q = (tail * r) * r + r;
   /* half the power, doubled at the end: 2^128 itself is no float */
-  float power = f32_bits((uint32_t)(reduced.n + 126) << 23);
+  float power = f32_bits(((uint32_t)reduced.n + 126) << 23);
   float value = 2.0f * (power * q + (power - 0.5f));
   return abs_f32(x) < 0x1p-25f ? x : value;
 }
@@ -147,7 +147,7 @@ MATH double ft_expm1_f64(double x) {
   clamped = clamped < -80.0 ? -80.0 : clamped;
   ReducedF64 reduced = reduce_ln2_f64(clamped);
   double q = (exp_tail_f64(reduced.r) * reduced.r) * reduced.r + reduced.r;
-  double power = f64_bits((uint64_t)(reduced.n + 1022) << 52);
+  double power = f64_bits(((uint64_t)reduced.n + 1022) << 52);
   double value = 2.0 * (power * q + (power - 0.5));
   return abs_f64(x) < 0x1p-54 ? x : value;
 }
@@ -251,7 +251,7 @@ MATH double ft_log1p_f64(double x) {
   double lost = x > 1.0 ? 1.0 - (u - x) : x - (u - 1.0);
   SplitF64 split = split_f64(u);
   int64_t scale = split.n > 128 ? 128 : split.n;
-  double f = split.fraction + lost * f64_bits((uint64_t)(1023 - scale) << 52);
+  double f = split.fraction + lost * f64_bits((1023 - (uint64_t)scale) << 52);
   double value = log_special_f64(u, log_rebuild_f64(f, split.exponent));
   return abs_f64(x) < 0x1p-54 ? x : value;
 }

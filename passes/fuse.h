@@ -1,29 +1,30 @@
 /* fuse: what a kernel is. The contract between the fuse pass and code generation.
  *
  * After fuse a graph holds leaves, `fused` nodes with their `result`s, contractions and scatter_add
- * that stand alone, `pack`, `assign`, and reshapes (views: no kernel). Everything else is in bodies.
+ * that stand alone, `pack`, `assign`, and reshapes (views: no kernel). Everything else is in
+ * bodies.
  *
  * A `fused` node has a body graph: leaves ARG{index} (operand of the fused node), CONST, IOTA;
  * roots of kind ROOT_RESULT, in order, are the outputs; `result{index}` nodes project them, also
  * when there is one only. Operands that are scalars (settings, the step) are ARGs too.
- * Bodies hold POINTWISE, MOVE (no scatter_add), WINDOW, RANDOM, REDUCE (row, column) and, in dot and
- * conv, the one contraction. The emitter evaluates by pulling: the value of a node at an index, from
- * its inputs at indices derived from it. So every node of a body costs its whole producer tree where
- * it is pulled: fuse never puts an expensive node (exp, log, div, ...) where overlapping windows,
- * broadcasts or gathers would compute it again and again.
+ * Bodies hold POINTWISE, MOVE (no scatter_add), WINDOW, RANDOM, REDUCE (row, column) and, in dot
+ * and conv, the one contraction. The emitter evaluates by pulling: the value of a node at an index,
+ * from its inputs at indices derived from it. So every node of a body costs its whole producer tree
+ * where it is pulled: fuse never puts an expensive node (exp, log, div, ...) where overlapping
+ * windows, broadcasts or gathers would compute it again and again.
  *
  * kind (attr `kind`; the domain D is what one work item ranges over):
  *   loop    no REDUCE. All results have the same shape D.
  *   row     all REDUCEs have an input of shape D and the same attr `axes` (copied to the fused
- *           node), which are the last dimensions of D (trailing). Results have shape D or the reduced
- *           shape (axes are 1). D-shaped values may depend on reductions (softmax).
- *   column  the same, but `axes` does not hold the last dimension with more than one element, and
- *           nothing of shape D depends on a REDUCE. Results of shape D are side outputs.
- *   dot     one DOT; operands of the DOT are ARGs; results have its shape; the rest is its epilogue
- *           (POINTWISE and RANDOM on its shape, with broadcast ARGs).
- *   conv    the same with one CONV.
+ *           node), which are the last dimensions of D (trailing). Results have shape D or the
+ * reduced shape (axes are 1). D-shaped values may depend on reductions (softmax). column  the same,
+ * but `axes` does not hold the last dimension with more than one element, and nothing of shape D
+ * depends on a REDUCE. Results of shape D are side outputs. dot     one DOT; operands of the DOT
+ * are ARGs; results have its shape; the rest is its epilogue (POINTWISE and RANDOM on its shape,
+ * with broadcast ARGs). conv    the same with one CONV.
  *
- * A huge reduction to few elements is split by fuse in two kernels (reshape to [p, n/p], reduce, reduce).
+ * A huge reduction to few elements is split by fuse in two kernels (reshape to [p, n/p], reduce,
+ * reduce).
  */
 #ifndef FT_PASSES_FUSE_H
 #define FT_PASSES_FUSE_H

@@ -1,5 +1,6 @@
 /* pass: the pass runner. It verifies the stage before and after each pass, times it, dumps it, and
- * on a failure writes a reproducer (the graph before the pass, as .ftir, with the command to run). */
+ * on a failure writes a reproducer (the graph before the pass, as .ftir, with the command to run).
+ */
 #ifndef FT_PASSES_PASS_H
 #define FT_PASSES_PASS_H
 #include "frontend/program.h"
@@ -37,8 +38,8 @@ typedef struct {
 
 /* Runs the pipeline over both graphs of the program, in place. False if a pass failed (diag). */
 bool passes_run(Program *program, Diag *diag, const PassOptions *options, bool for_gpu);
-/* Runs one pass over one graph, verifying the stage before and after if `verify`. NULL with errors in
- * diag if it failed; a fault of the pass leaves a reproducer in `folder` (NULL: "."). */
+/* Runs one pass over one graph, verifying the stage before and after if `verify`. NULL with errors
+ * in diag if it failed; a fault of the pass leaves a reproducer in `folder` (NULL: "."). */
 Graph *passes_run_one(PassContext *context, const PassInfo *info, Graph *graph, bool verify,
                       const char *folder);
 /* Runs the named passes over one graph (ftopt): names separated by commas. NULL if one failed. */

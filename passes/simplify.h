@@ -15,8 +15,8 @@ typedef struct {
 /* Each table ends with a rule whose run is NULL. */
 extern const SimplifyRule simplify_math_rules[], simplify_move_rules[], simplify_sum_rules[];
 
-/* Rules that pay only where the node is the one user of its first input: else that input is made all
- * the same. */
+/* Rules that pay only where the node is the one user of its first input: else that input is made
+ * all the same. */
 extern const SimplifyRule simplify_single_rules[];
 
 /* Any pointwise node: the const it is, if all its inputs are consts. */

@@ -20,13 +20,15 @@
 #include "base/text.h"
 #include "ir/type.h"
 
-#define ARENAS(X) X(PARAMS, "params") X(GRADS, "grads") X(STATE, "state") X(SETTINGS, "settings") \
-  X(INPUT, "input") X(OUTPUT, "output") X(WORK, "work")
+#define ARENAS(X)                                                                                  \
+  X(PARAMS, "params")                                                                              \
+  X(GRADS, "grads") X(STATE, "state") X(SETTINGS, "settings") X(INPUT, "input")                    \
+      X(OUTPUT, "output") X(WORK, "work")
 typedef enum {
 #define X(ID, text) ARENA_##ID,
   ARENAS(X)
 #undef X
-  ARENA_COUNT
+      ARENA_COUNT
 } ArenaId;
 const char *arena_text(ArenaId id);
 bool arena_parse(const char *text, ArenaId *out);
@@ -51,10 +53,11 @@ typedef struct {
 } SettingValue;
 /* An array of setting_count values, all at their defaults. */
 SettingValue *settings_new(Arena *arena);
-int setting_find(const char *key); /* index, or -1 */
+int setting_find(const char *key);            /* index, or -1 */
 const char *setting_nearest(const char *key); /* for "did you mean", or NULL */
 /* Parses `value` for setting `index`; false and *why if it does not fit the kind. */
-bool setting_set(Arena *arena, SettingValue *values, int index, const char *value, const char **why);
+bool setting_set(Arena *arena, SettingValue *values, int index, const char *value,
+                 const char **why);
 double setting_number(const SettingValue *values, const char *key); /* key must exist */
 const char *setting_text(const SettingValue *values, const char *key);
 
@@ -80,10 +83,10 @@ typedef struct {
 typedef struct {
   const char *name;
   Type type;
-  int64_t offset; /* bytes in its arena */
-  Init init;      /* params and states */
+  int64_t offset;             /* bytes in its arena */
+  Init init;                  /* params and states */
   bool is_needed_for_predict; /* inputs: some output depends on it */
-  bool is_saved;  /* states: belongs to the model (running statistics), not only to the optimiser */
+  bool is_saved; /* states: belongs to the model (running statistics), not only to the optimiser */
 } PlanTensor;
 
 typedef struct {
@@ -143,10 +146,10 @@ typedef struct {
   const char *target_cpu;     /* cpu name or sm_80; ftrun checks that this machine can run it */
   SettingValue *settings;
   VEC(DataSource) sources;
-  VEC(PlanTensor) params;   /* offset in ARENA_PARAMS */
-  VEC(PlanTensor) states;   /* ARENA_STATE */
-  VEC(PlanTensor) scalars;  /* ARENA_SETTINGS: f64[] named by setting key */
-  VEC(PlanTensor) inputs;   /* ARENA_INPUT, in the order of the model's arguments */
+  VEC(PlanTensor) params;  /* offset in ARENA_PARAMS */
+  VEC(PlanTensor) states;  /* ARENA_STATE */
+  VEC(PlanTensor) scalars; /* ARENA_SETTINGS: f64[] named by setting key */
+  VEC(PlanTensor) inputs;  /* ARENA_INPUT, in the order of the model's arguments */
   VEC(PlanMemory) memory;
   int64_t arena_bytes[ARENA_COUNT];
   PlanGraph graph[2]; /* [0] train, [1] eval */

@@ -21,10 +21,10 @@ Status ckpt_save(Exec *exec, const char *path, const CkptInfo *info) {
   snprintf(text[3], WIDTH, "%" PRId64, info->samples);
   snprintf(text[4], WIDTH, "%d", info->is_shuffled);
   snprintf(text[5], WIDTH, "%.17g", info->best);
-  SafeText texts[] = {{"format", format_name},      {"model", exec_plan(exec)->model},
-                      {"step", text[0]},            {"seed", text[1]},
-                      {"batch", text[2]},           {"samples", text[3]},
-                      {"shuffled", text[4]},        {"best", text[5]}};
+  SafeText texts[] = {{"format", format_name}, {"model", exec_plan(exec)->model},
+                      {"step", text[0]},       {"seed", text[1]},
+                      {"batch", text[2]},      {"samples", text[3]},
+                      {"shuffled", text[4]},   {"best", text[5]}};
   int count = (int)(sizeof texts / sizeof *texts) - (info->has_best ? 0 : 1);
   return ckpt_write_tensors(exec, path, true, texts, count);
 }
@@ -43,8 +43,9 @@ static Status read_info(const Safetensors *file, const char *path, CkptInfo *out
   const char *format = safetensors_text(file, "format"), *best = safetensors_text(file, "best");
   const char *seed = safetensors_text(file, "seed");
   if (!format)
-    return status_fail(STATUS_USER, "%s holds weights but no checkpoint; start from them with "
-                                    "--init %s",
+    return status_fail(STATUS_USER,
+                       "%s holds weights but no checkpoint; start from them with "
+                       "--init %s",
                        path, path);
   if (strcmp(format, format_name) != 0)
     return status_fail(STATUS_USER, "%s is a checkpoint of format '%.40s'; expected %s", path,

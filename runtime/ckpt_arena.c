@@ -24,8 +24,7 @@ Status ckpt_arena_set(CkptArena *arena, const PlanTensor *tensor, const Safetens
                       const char *path) {
   const SafeTensor *from = safetensors_find(file, tensor->name);
   char have[TYPE_TEXT], want[TYPE_TEXT];
-  if (!from)
-    return status_fail(STATUS_USER, "%s lacks %s", path, tensor->name);
+  if (!from) return status_fail(STATUS_USER, "%s lacks %s", path, tensor->name);
   ArrayHeader header = {.element = from->element, .shape = from->shape};
   if (!shape_equal(&from->shape, &tensor->type.shape) ||
       !element_converts(from->element, tensor->type.dtype))

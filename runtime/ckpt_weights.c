@@ -1,6 +1,6 @@
 /* ckpt_weights: --init and --save (declared in ckpt.h). */
-#include "runtime/ckpt_arena.h"
 #include "runtime/ckpt.h"
+#include "runtime/ckpt_arena.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -27,8 +27,10 @@ Status evaluate_new(Exec *exec, const Source *source, Evaluator **out) {
   Status status = evaluator->samples ? STATUS_OK : status_errno(ENOMEM, "evaluation");
   for (int i = 0; i < SLOTS && status == STATUS_OK; i++)
     status = exec_batch_new(exec, &evaluator->slots[i]);
-  if (status == STATUS_OK) *out = evaluator;
-  else evaluate_free(evaluator);
+  if (status == STATUS_OK)
+    *out = evaluator;
+  else
+    evaluate_free(evaluator);
   return status;
 }
 
@@ -80,8 +82,11 @@ static Status add_batch(Evaluator *evaluator, const void *batch, double weight, 
 static Status add_whole_batches(Evaluator *evaluator, int64_t batches, LogStep *sum,
                                 bool *is_whole) {
   Loader *loader;
-  LoaderOptions options = {.source = evaluator->source, .batch = evaluator->batch,
-                           .end_step = batches, .workers = 1, .slots = evaluator->slots,
+  LoaderOptions options = {.source = evaluator->source,
+                           .batch = evaluator->batch,
+                           .end_step = batches,
+                           .workers = 1,
+                           .slots = evaluator->slots,
                            .slot_count = SLOTS};
   STATUS_TRY(loader_new(&options, &loader));
   Status status = STATUS_OK;
@@ -109,8 +114,7 @@ Status evaluate_run(Evaluator *evaluator, LogStep *out, bool *is_whole) {
   int64_t samples = source_samples(evaluator->source), batch = evaluator->batch;
   LogStep sum = {0};
   *is_whole = true;
-  if (samples >= batch)
-    STATUS_TRY(add_whole_batches(evaluator, samples / batch, &sum, is_whole));
+  if (samples >= batch) STATUS_TRY(add_whole_batches(evaluator, samples / batch, &sum, is_whole));
   if (*is_whole && samples % batch)
     STATUS_TRY(add_rest(evaluator, samples - samples % batch, samples % batch, &sum));
   out->has_lr = false;

@@ -13,7 +13,8 @@ typedef struct Evaluator Evaluator;
 /* Takes memory for a few batches; exec and source must outlive it. */
 STATUS_CHECKED Status evaluate_new(Exec *exec, const Source *source, Evaluator **out);
 void evaluate_free(Evaluator *evaluator); /* NULL is fine */
-/* Fills loss and metrics of *out (not its step). A pending signal ends it early: *is_whole false. */
+/* Fills loss and metrics of *out (not its step). A pending signal ends it early: *is_whole false.
+ */
 STATUS_CHECKED Status evaluate_run(Evaluator *evaluator, LogStep *out, bool *is_whole);
 
 /* The scalar outputs of a graph after a run: loss, metrics, and "lr" apart from the metrics. */

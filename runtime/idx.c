@@ -5,13 +5,26 @@ enum { LARGEST_RANK = 4 };
 
 static bool element_of_code(uint8_t code, Element *out) {
   switch (code) {
-  case 0x08: *out = ELEMENT_U8; return true;
-  case 0x09: *out = ELEMENT_I8; return true;
-  case 0x0b: *out = ELEMENT_I16; return true;
-  case 0x0c: *out = ELEMENT_I32; return true;
-  case 0x0d: *out = ELEMENT_F32; return true;
-  case 0x0e: *out = ELEMENT_F64; return true;
-  default: return false;
+  case 0x08:
+    *out = ELEMENT_U8;
+    return true;
+  case 0x09:
+    *out = ELEMENT_I8;
+    return true;
+  case 0x0b:
+    *out = ELEMENT_I16;
+    return true;
+  case 0x0c:
+    *out = ELEMENT_I32;
+    return true;
+  case 0x0d:
+    *out = ELEMENT_F32;
+    return true;
+  case 0x0e:
+    *out = ELEMENT_F64;
+    return true;
+  default:
+    return false;
   }
 }
 

@@ -15,7 +15,7 @@
 struct Loader {
   LoaderOptions options;
   int64_t steps_per_epoch;
-  int64_t *samples;       /* inline mode: the indices of a batch */
+  int64_t *samples;        /* inline mode: the indices of a batch */
   _Atomic int64_t *filled; /* by slot: step + 1 whose batch it holds */
   pthread_t *threads;
   int thread_count;
@@ -134,17 +134,20 @@ Status loader_new(const LoaderOptions *options, Loader **out) {
   pthread_cond_init(&loader->has_free, NULL);
   pthread_cond_init(&loader->has_filled, NULL);
   loader->options = *options;
-  loader->steps_per_epoch =
-      loader_steps_per_epoch(source_samples(options->source), options->batch);
+  loader->steps_per_epoch = loader_steps_per_epoch(source_samples(options->source), options->batch);
   loader->claimed = loader->consumed = loader->next = options->first_step;
   loader->failed_step = INT64_MAX;
   loader->samples = malloc((size_t)options->batch * sizeof *loader->samples);
   loader->filled = calloc((size_t)options->slot_count, sizeof *loader->filled);
   Status status = STATUS_OK;
-  if (!loader->samples || !loader->filled) status = status_errno(ENOMEM, "loader");
-  else if (options->workers > 0) status = start_workers(loader);
-  if (status == STATUS_OK) *out = loader;
-  else loader_free(loader);
+  if (!loader->samples || !loader->filled)
+    status = status_errno(ENOMEM, "loader");
+  else if (options->workers > 0)
+    status = start_workers(loader);
+  if (status == STATUS_OK)
+    *out = loader;
+  else
+    loader_free(loader);
   return status;
 }
 

@@ -13,9 +13,9 @@
 struct Log {
   LogOptions options;
   FILE *out, *jsonl;
-  bool is_terminal, has_line; /* has_line: a progress line without newline is showing */
+  bool is_terminal, has_line;  /* has_line: a progress line without newline is showing */
   double line_time, show_time; /* when the last line, the last update of the terminal was made */
-  double json_time; /* samples/s in the file is measured between its own lines */
+  double json_time;            /* samples/s in the file is measured between its own lines */
   int64_t json_step;
   double loss_sum, metric_sum[LOG_MOST_METRICS];
   int64_t sum_count;
@@ -90,8 +90,8 @@ void log_skip_time(Log *log, double seconds) {
 static void append_duration(Text *line, double seconds) {
   int64_t whole = (int64_t)(seconds + 0.5);
   if (whole >= 3600)
-    text_printf(line, "%lld:%02lld:%02lld", (long long)(whole / 3600),
-                (long long)(whole / 60 % 60), (long long)(whole % 60));
+    text_printf(line, "%lld:%02lld:%02lld", (long long)(whole / 3600), (long long)(whole / 60 % 60),
+                (long long)(whole % 60));
   else
     text_printf(line, "%lld:%02lld", (long long)(whole / 60), (long long)(whole % 60));
 }
@@ -163,7 +163,8 @@ static void restart_sums(Log *log, double now) {
 /* JSON has no NaN and no infinity: null, and the line says so once. */
 static void append_number(Text *line, const char *name, double value, bool *is_finite) {
   text_printf(line, ", \"%s\": ", name);
-  if (isfinite(value)) text_printf(line, "%.9g", value);
+  if (isfinite(value))
+    text_printf(line, "%.9g", value);
   else {
     text_printf(line, "null");
     *is_finite = false;
@@ -175,8 +176,10 @@ static Status write_json(Log *log, const LogStep *step, bool is_eval, double sam
   bool is_finite = true;
   line->count = 0;
   text_printf(line, "{\"step\": %lld", (long long)step->step);
-  if (is_eval) text_printf(line, ", \"eval\": true");
-  else text_printf(line, ", \"epoch\": %lld", (long long)epoch_of(log, step->step));
+  if (is_eval)
+    text_printf(line, ", \"eval\": true");
+  else
+    text_printf(line, ", \"epoch\": %lld", (long long)epoch_of(log, step->step));
   append_number(line, "loss", step->loss, &is_finite);
   if (step->has_lr) append_number(line, "lr", step->lr, &is_finite);
   if (!is_eval) append_number(line, "samples_per_s", samples_per_s, &is_finite);
@@ -197,8 +200,9 @@ Status log_step(Log *log, const LogStep *step, bool is_last) {
   log->sum_count++;
   if (!isfinite(step->loss) && !log->was_nonfinite) {
     log->was_nonfinite = true;
-    log_warn(log, "the loss of step %lld is %s; --check=nan finds the first such value and its "
-                  "source line",
+    log_warn(log,
+             "the loss of step %lld is %s; --check=nan finds the first such value and its "
+             "source line",
              (long long)step->step, isnan(step->loss) ? "NaN" : "infinite");
   }
   int64_t every = log->options.every;
@@ -206,8 +210,8 @@ Status log_step(Log *log, const LogStep *step, bool is_last) {
   Status status = STATUS_OK;
   if (log->jsonl && is_due) {
     double now = log_now();
-    double steps = log->json_step >= 0 ? (double)(step->step - log->json_step)
-                                       : (double)log->sum_count;
+    double steps =
+        log->json_step >= 0 ? (double)(step->step - log->json_step) : (double)log->sum_count;
     status = write_json(log, step, false,
                         steps * (double)log->options.batch / fmax(now - log->json_time, 1e-9));
     log->json_time = now;

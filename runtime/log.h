@@ -26,7 +26,7 @@ typedef struct {
 } LogMetric;
 
 typedef struct {
-  int64_t step;  /* from 1: this many are done */
+  int64_t step; /* from 1: this many are done */
   double loss;
   bool has_lr;
   double lr;

@@ -152,8 +152,8 @@ struct NpyWriter {
 
 static const char *descr_of(DType dtype) {
   static const char *const text[DT_COUNT] = {
-      [DT_BOOL] = "|b1", [DT_U8] = "|u1",  [DT_I32] = "<i4", [DT_U32] = "<u4", [DT_I64] = "<i8",
-      [DT_F16] = "<f2",  [DT_F32] = "<f4", [DT_F64] = "<f8",
+      [DT_BOOL] = "|b1", [DT_U8] = "|u1",  [DT_I32] = "<i4", [DT_U32] = "<u4",
+      [DT_I64] = "<i8",  [DT_F16] = "<f2", [DT_F32] = "<f4", [DT_F64] = "<f8",
   };
   return text[dtype];
 }
@@ -192,8 +192,10 @@ Status npy_writer_open(const char *path, const Type *type, NpyWriter **out) {
   NpyWriter *writer = calloc(1, sizeof *writer);
   if (!writer) return status_errno(ENOMEM, "%s", path);
   Status status = open_writer(writer, path, type);
-  if (status == STATUS_OK) *out = writer;
-  else npy_writer_free(writer);
+  if (status == STATUS_OK)
+    *out = writer;
+  else
+    npy_writer_free(writer);
   return status;
 }
 

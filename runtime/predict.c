@@ -105,8 +105,7 @@ static Status open_inputs(Prediction *prediction) {
   if (options->input_count > MOST) return status_fail(STATUS_USER, "too many --input");
   for (int i = 0; i < options->input_count; i++) {
     const char *argument = options->inputs[i], *equals = strchr(argument, '=');
-    if (!equals)
-      return status_fail(STATUS_USER, "--input %s: expected name=FILE.npy", argument);
+    if (!equals) return status_fail(STATUS_USER, "--input %s: expected name=FILE.npy", argument);
     inputs[i] = (SourceInput){find_input(plan, argument, (size_t)(equals - argument)), equals + 1};
     if (inputs[i].input) continue;
     Text names = {0};
@@ -122,8 +121,7 @@ static Status open_inputs(Prediction *prediction) {
     for (int j = 0; j < options->input_count; j++)
       is_given |= inputs[j].input == &plan->inputs.at[i];
     if (!is_given && plan->inputs.at[i].is_needed_for_predict)
-      return status_fail(STATUS_USER, "predict needs --input %s=FILE.npy",
-                         plan->inputs.at[i].name);
+      return status_fail(STATUS_USER, "predict needs --input %s=FILE.npy", plan->inputs.at[i].name);
   }
   if (options->input_count < 1)
     return status_fail(STATUS_USER, "predict needs --input NAME=FILE.npy to know how many samples");
@@ -140,8 +138,7 @@ static Status predict_batch(Prediction *prediction, int64_t first, int64_t count
   for (int i = 0; i < prediction->result_count; i++) {
     Result *result = &prediction->result[i];
     int64_t bytes = type_bytes(&result->type);
-    STATUS_TRY(
-        exec_read_output(prediction->exec, EXEC_EVAL, result->output, result->bytes, bytes));
+    STATUS_TRY(exec_read_output(prediction->exec, EXEC_EVAL, result->output, result->bytes, bytes));
     STATUS_TRY(npy_writer_append(result->writer, result->bytes,
                                  (size_t)(bytes / prediction->batch * count)));
   }
@@ -166,8 +163,8 @@ static Status predict(Prediction *prediction) {
   int64_t samples = source_samples(prediction->source);
   for (int64_t first = 0; first < samples; first += prediction->batch) {
     int64_t left = samples - first;
-    STATUS_TRY(predict_batch(prediction, first, left < prediction->batch ? left
-                                                                         : prediction->batch));
+    STATUS_TRY(
+        predict_batch(prediction, first, left < prediction->batch ? left : prediction->batch));
   }
   STATUS_TRY(source_check(prediction->source));
   for (int i = 0; i < prediction->result_count; i++) {

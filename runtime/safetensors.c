@@ -45,7 +45,8 @@ static Status parse_tensor(const char *name, const json_t *entry, const uint8_t 
   if (!json_is_object(entry) || !json_is_string(dtype) || !parse_shape(shape, &out->shape) ||
       json_array_size(offsets) != 2 || !json_is_integer(json_array_get(offsets, 0)) ||
       !json_is_integer(json_array_get(offsets, 1)))
-    return status_fail(STATUS_USER, "is damaged: the header's entry for '%.80s' is not valid", name);
+    return status_fail(STATUS_USER, "is damaged: the header's entry for '%.80s' is not valid",
+                       name);
   if (!element_of_text(json_string_value(dtype), &out->element))
     return status_fail(STATUS_USER, "holds '%.80s' of type %.20s, which ft does not read", name,
                        json_string_value(dtype));
@@ -114,8 +115,7 @@ static Status parse_header(Safetensors *file, json_t *root, const uint8_t *data,
       STATUS_TRY(parse_metadata(file, entry));
       continue;
     }
-    STATUS_TRY(
-        parse_tensor(name, entry, data, data_bytes, &file->tensor[file->tensor_count]));
+    STATUS_TRY(parse_tensor(name, entry, data, data_bytes, &file->tensor[file->tensor_count]));
     file->tensor_count++;
   }
   qsort(file->tensor, (size_t)file->tensor_count, sizeof *file->tensor, by_place);
@@ -134,7 +134,8 @@ Status safetensors_parse(const uint8_t *bytes, size_t count, Safetensors **out) 
                        (unsigned long long)length, count);
   if (bytes[8] != '{') return status_fail(STATUS_USER, "is not a safetensors file");
   json_error_t error;
-  json_t *root = json_loadb((const char *)bytes + 8, (size_t)length, JSON_REJECT_DUPLICATES, &error);
+  json_t *root =
+      json_loadb((const char *)bytes + 8, (size_t)length, JSON_REJECT_DUPLICATES, &error);
   if (!json_is_object(root)) {
     json_decref(root);
     return status_fail(STATUS_USER, "is damaged: its header is not valid JSON%s%.80s",
@@ -146,10 +147,11 @@ Status safetensors_parse(const uint8_t *bytes, size_t count, Safetensors **out) 
     return status_errno(ENOMEM, "header");
   }
   file->private_json = root;
-  Status status =
-      parse_header(file, root, bytes + 8 + (size_t)length, count - 8 - (size_t)length);
-  if (status == STATUS_OK) *out = file;
-  else safetensors_close(file);
+  Status status = parse_header(file, root, bytes + 8 + (size_t)length, count - 8 - (size_t)length);
+  if (status == STATUS_OK)
+    *out = file;
+  else
+    safetensors_close(file);
   return status;
 }
 
@@ -158,7 +160,8 @@ static Status map_whole(const char *path, void **map, size_t *bytes) {
   if (fd < 0) return status_errno(errno, "%s", path);
   struct stat info;
   Status status = STATUS_OK;
-  if (fstat(fd, &info) != 0) status = status_errno(errno, "%s", path);
+  if (fstat(fd, &info) != 0)
+    status = status_errno(errno, "%s", path);
   else if (!S_ISREG(info.st_mode) || info.st_size == 0)
     status = status_fail(STATUS_USER, "%s is %s", path,
                          S_ISDIR(info.st_mode)   ? "a folder, not a file"

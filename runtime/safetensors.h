@@ -28,7 +28,7 @@ typedef struct Safetensors {
 STATUS_CHECKED Status safetensors_open(const char *path, Safetensors **out);
 /* The same over bytes that outlive it; failures follow the file's name ("is truncated: …"). */
 STATUS_CHECKED Status safetensors_parse(const uint8_t *bytes, size_t count, Safetensors **out);
-void safetensors_close(Safetensors *file); /* NULL is fine */
+void safetensors_close(Safetensors *file);                                     /* NULL is fine */
 const SafeTensor *safetensors_find(const Safetensors *file, const char *name); /* NULL: none */
 const char *safetensors_text(const Safetensors *file, const char *key);        /* NULL: none */
 

@@ -11,9 +11,12 @@
 static void append_json_text(Text *out, const char *text) {
   text_append(out, "\"", 1);
   for (const unsigned char *at = (const unsigned char *)text; *at; at++) {
-    if (*at == '"' || *at == '\\') text_printf(out, "\\%c", *at);
-    else if (*at < 0x20) text_printf(out, "\\u%04x", *at);
-    else text_append(out, (const char *)at, 1);
+    if (*at == '"' || *at == '\\')
+      text_printf(out, "\\%c", *at);
+    else if (*at < 0x20)
+      text_printf(out, "\\u%04x", *at);
+    else
+      text_append(out, (const char *)at, 1);
   }
   text_append(out, "\"", 1);
 }
@@ -110,8 +113,10 @@ Status safetensors_write(const char *path, const SafeTensor *tensors, int count,
   text_printf(&temporary, "%s.%d.tmp", path, (int)getpid());
   int error = write_file(temporary.at, &header, order, count);
   if (!error && rename(temporary.at, path) != 0) error = errno;
-  if (error) unlink(temporary.at);
-  else sync_folder(path);
+  if (error)
+    unlink(temporary.at);
+  else
+    sync_folder(path);
   text_free(&header);
   text_free(&temporary);
   free(order);

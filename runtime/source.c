@@ -1,6 +1,7 @@
 /* source: see source.h. Invariant: array i holds at least `samples` rows whose shape is that of
  * input i without its first dimension, in an element kind that converts to the input's dtype. */
 #include "runtime/source.h"
+#include "runtime/source_early.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,9 +32,9 @@ static Status no_split(const Plan *plan, const char *split) {
   Text names = {0};
   for (int i = 0; i < plan->sources.count; i++)
     text_printf(&names, "%s%s", i ? ", " : "", plan->sources.at[i].split);
-  Status status = status_fail(STATUS_USER, "%s has no %s data (%s): add %s = … to its data { }",
-                              plan->source, split, names.count ? text_cstr(&names) : "it has none",
-                              split);
+  Status status =
+      status_fail(STATUS_USER, "%s has no %s data (%s): add %s = … to its data { }", plan->source,
+                  split, names.count ? text_cstr(&names) : "it has none", split);
   text_free(&names);
   return status;
 }
@@ -102,7 +103,9 @@ static Status new_source(const Plan *plan, const char *label, int columns, Sourc
 static Status add_column(Source *source, const char *kind, const char *path,
                          const PlanTensor *input) {
   Column *column = &source->column[source->column_count++];
-  STATUS_TRY(status_prefix(array_open(kind, path, &column->array), "%s", source->label));
+  column->array = source_early_take(kind, path);
+  if (!column->array)
+    STATUS_TRY(status_prefix(array_open(kind, path, &column->array), "%s", source->label));
   return bind_column(source->label, input, source->batch, column);
 }
 
@@ -127,10 +130,10 @@ static Status wrong_file_count(const Plan *plan, const DataSource *data) {
   Text names = {0};
   for (int i = 0; i < plan->inputs.count; i++)
     text_printf(&names, "%s%s", i ? ", " : "", plan->inputs.at[i].name);
-  Status status = status_fail(
-      STATUS_USER, "%s: %s(…) names %d file%s but the model has %d input%s (%s)", data->split,
-      data->kind, data->file_count, data->file_count == 1 ? "" : "s", plan->inputs.count,
-      plan->inputs.count == 1 ? "" : "s", text_cstr(&names));
+  Status status =
+      status_fail(STATUS_USER, "%s: %s(…) names %d file%s but the model has %d input%s (%s)",
+                  data->split, data->kind, data->file_count, data->file_count == 1 ? "" : "s",
+                  plan->inputs.count, plan->inputs.count == 1 ? "" : "s", text_cstr(&names));
   text_free(&names);
   return status;
 }
@@ -139,8 +142,8 @@ static Status open_split(Source *source, const Plan *plan, const DataSource *dat
                          const SourcePlaces *places) {
   for (int i = 0; i < data->file_count; i++) {
     char *path;
-    STATUS_TRY(status_prefix(source_find_file(plan, places, data->files[i], &path), "%s",
-                             data->split));
+    STATUS_TRY(
+        status_prefix(source_find_file(plan, places, data->files[i], &path), "%s", data->split));
     Status status = add_column(source, data->kind, path, &plan->inputs.at[i]);
     free(path);
     STATUS_TRY(status);
@@ -158,8 +161,10 @@ Status source_open(const Plan *plan, const char *split, const SourcePlaces *plac
   Source *source;
   Status status = new_source(plan, data->split, data->file_count, &source);
   if (status == STATUS_OK) status = open_split(source, plan, data, places);
-  if (status == STATUS_OK) *out = source;
-  else source_close(source);
+  if (status == STATUS_OK)
+    *out = source;
+  else
+    source_close(source);
   return status;
 }
 
@@ -170,8 +175,10 @@ Status source_open_inputs(const Plan *plan, const SourceInput *inputs, int count
   for (int i = 0; i < count && status == STATUS_OK; i++)
     status = add_column(source, "auto", inputs[i].path, inputs[i].input);
   if (status == STATUS_OK) status = count_samples(source);
-  if (status == STATUS_OK) *out = source;
-  else source_close(source);
+  if (status == STATUS_OK)
+    *out = source;
+  else
+    source_close(source);
   return status;
 }
 
@@ -183,8 +190,7 @@ void source_close(Source *source) {
 }
 
 void source_start(const Source *source) {
-  for (int i = 0; i < source->column_count; i++)
-    source_bytes_start(source->column[i].array->bytes);
+  for (int i = 0; i < source->column_count; i++) source_bytes_start(source->column[i].array->bytes);
 }
 
 int64_t source_samples(const Source *source) { return source->samples; }
@@ -210,8 +216,9 @@ static Status convert_rows(const Source *source, const Column *column, const int
     int64_t done = element_convert(from, header->element, header->is_big_endian,
                                    column->row_elements, dtype, to + (size_t)i * column->row_to);
     if (done != column->row_elements)
-      return status_fail(STATUS_USER, "%s: sample %lld of %s holds a number that does not fit %s, "
-                                      "the type of input %s",
+      return status_fail(STATUS_USER,
+                         "%s: sample %lld of %s holds a number that does not fit %s, "
+                         "the type of input %s",
                          source->label, (long long)sample[i],
                          file_part(source_bytes_path(column->array->bytes)), dtype_text(dtype),
                          column->input->name);
@@ -228,8 +235,10 @@ Status source_fill(const Source *source, const int64_t *sample, void *batch) {
     size_t upto = column->array->header.offset + (size_t)(last + 1) * column->row_from;
     STATUS_TRY(source_bytes_wait(column->array->bytes, upto));
     uint8_t *to = (uint8_t *)batch + column->input->offset;
-    if (column->is_copy) copy_rows(column, sample, source->batch, to);
-    else STATUS_TRY(convert_rows(source, column, sample, to));
+    if (column->is_copy)
+      copy_rows(column, sample, source->batch, to);
+    else
+      STATUS_TRY(convert_rows(source, column, sample, to));
   }
   return STATUS_OK;
 }

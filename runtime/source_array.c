@@ -32,8 +32,10 @@ bool array_header_bytes(const ArrayHeader *header, size_t *bytes) {
   for (int i = 0; i < header->shape.rank; i++) {
     int64_t dim = header->shape.dim[i];
     if (dim < 0) return false;
-    if (dim == 0) is_empty = true;
-    else if (__builtin_mul_overflow(total, dim, &total) || total > (int64_t)1 << 62) return false;
+    if (dim == 0)
+      is_empty = true;
+    else if (__builtin_mul_overflow(total, dim, &total) || total > (int64_t)1 << 62)
+      return false;
   }
   *bytes = is_empty ? 0 : (size_t)total;
   return true;
@@ -50,9 +52,10 @@ static Status open_in(DataArray *array, const char *kind, const char *path) {
   STATUS_TRY(source_bytes_open(path, &array->bytes));
   size_t count, bytes = 0;
   const uint8_t *head = source_bytes_head(array->bytes, &count);
-  bool is_npy = strcmp(kind, "npy") == 0 || (strcmp(kind, "auto") == 0 && count > 0 && head[0] != 0);
-  Status status = is_npy ? npy_parse(head, count, &array->header)
-                         : idx_parse(head, count, &array->header);
+  bool is_npy =
+      strcmp(kind, "npy") == 0 || (strcmp(kind, "auto") == 0 && count > 0 && head[0] != 0);
+  Status status =
+      is_npy ? npy_parse(head, count, &array->header) : idx_parse(head, count, &array->header);
   if (status == STATUS_OK && !array_header_bytes(&array->header, &bytes)) {
     char text[TYPE_TEXT];
     status = status_fail(STATUS_USER, "is damaged: its header promises %s, which no file can hold",
@@ -74,8 +77,10 @@ Status array_open(const char *kind, const char *path, DataArray **out) {
   DataArray *array = calloc(1, sizeof *array);
   if (!array) return status_errno(ENOMEM, "%s", path);
   Status status = open_in(array, kind, path);
-  if (status == STATUS_OK) *out = array;
-  else array_close(array);
+  if (status == STATUS_OK)
+    *out = array;
+  else
+    array_close(array);
   return status;
 }
 

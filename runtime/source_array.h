@@ -24,7 +24,7 @@ typedef enum {
 #define X(ID, text, bytes) ELEMENT_##ID,
   ELEMENTS(X)
 #undef X
-  ELEMENT_COUNT
+      ELEMENT_COUNT
 } Element;
 const char *element_text(Element element);
 int element_bytes(Element element);
@@ -45,7 +45,8 @@ typedef struct {
   SourceBytes *bytes;
   ArrayHeader header;
 } DataArray;
-/* kind "idx", "npy", or "auto" for either by its first byte. Inflating a gzip file goes on after the return: wait before reading. */
+/* kind "idx", "npy", or "auto" for either by its first byte. Inflating a gzip file goes on after
+ * the return: wait before reading. */
 STATUS_CHECKED Status array_open(const char *kind, const char *path, DataArray **out);
 void array_close(DataArray *array); /* NULL is fine */
 /* The elements: address of the first one. */

@@ -81,8 +81,10 @@ Status source_bytes_open(const char *path, SourceBytes **out) {
   pthread_cond_init(&bytes->progress, NULL);
   bytes->path = strdup(path);
   Status status = open_head(bytes);
-  if (status == STATUS_OK) *out = bytes;
-  else source_bytes_close(bytes);
+  if (status == STATUS_OK)
+    *out = bytes;
+  else
+    source_bytes_close(bytes);
   return status;
 }
 

@@ -7,9 +7,9 @@
 
 Element element_of(DType dtype) {
   static const Element of[DT_COUNT] = {
-      [DT_BOOL] = ELEMENT_BOOL, [DT_U8] = ELEMENT_U8,     [DT_I32] = ELEMENT_I32,
-      [DT_U32] = ELEMENT_U32,   [DT_I64] = ELEMENT_I64,   [DT_F16] = ELEMENT_F16,
-      [DT_BF16] = ELEMENT_BF16, [DT_F32] = ELEMENT_F32,   [DT_F64] = ELEMENT_F64,
+      [DT_BOOL] = ELEMENT_BOOL, [DT_U8] = ELEMENT_U8,   [DT_I32] = ELEMENT_I32,
+      [DT_U32] = ELEMENT_U32,   [DT_I64] = ELEMENT_I64, [DT_F16] = ELEMENT_F16,
+      [DT_BF16] = ELEMENT_BF16, [DT_F32] = ELEMENT_F32, [DT_F64] = ELEMENT_F64,
   };
   return of[dtype];
 }
@@ -79,41 +79,74 @@ static double load_float(const uint8_t *at, Element element, bool is_big_endian)
   float narrow;
   double wide;
   switch (element) {
-  case ELEMENT_F16: return half_to_float((uint16_t)bits);
-  case ELEMENT_BF16: low <<= 16; memcpy(&narrow, &low, 4); return narrow;
-  case ELEMENT_F32: memcpy(&narrow, &low, 4); return narrow;
-  default: memcpy(&wide, &bits, 8); return wide;
+  case ELEMENT_F16:
+    return half_to_float((uint16_t)bits);
+  case ELEMENT_BF16:
+    low <<= 16;
+    memcpy(&narrow, &low, 4);
+    return narrow;
+  case ELEMENT_F32:
+    memcpy(&narrow, &low, 4);
+    return narrow;
+  default:
+    memcpy(&wide, &bits, 8);
+    return wide;
   }
 }
 
 static int64_t load_integer(const uint8_t *at, Element element, bool is_big_endian) {
   uint64_t bits = load_bits(at, element_bytes(element), is_big_endian);
   switch (element) {
-  case ELEMENT_BOOL: return bits != 0;
-  case ELEMENT_I8: return (int8_t)bits;
-  case ELEMENT_I16: return (int16_t)bits;
-  case ELEMENT_I32: return (int32_t)bits;
-  default: return (int64_t)bits;
+  case ELEMENT_BOOL:
+    return bits != 0;
+  case ELEMENT_I8:
+    return (int8_t)bits;
+  case ELEMENT_I16:
+    return (int16_t)bits;
+  case ELEMENT_I32:
+    return (int32_t)bits;
+  default:
+    return (int64_t)bits;
   }
 }
 
 static void store_float(double value, DType dtype, int64_t i, void *to) {
   switch (dtype) {
-  case DT_F64: ((double *)to)[i] = value; return;
-  case DT_F32: ((float *)to)[i] = (float)value; return;
-  case DT_F16: ((uint16_t *)to)[i] = half_from_float((float)value); return;
-  default: ((uint16_t *)to)[i] = bfloat_from_float((float)value); return;
+  case DT_F64:
+    ((double *)to)[i] = value;
+    return;
+  case DT_F32:
+    ((float *)to)[i] = (float)value;
+    return;
+  case DT_F16:
+    ((uint16_t *)to)[i] = half_from_float((float)value);
+    return;
+  default:
+    ((uint16_t *)to)[i] = bfloat_from_float((float)value);
+    return;
   }
 }
 
 static bool store_integer(int64_t value, DType dtype, int64_t i, void *to) {
   switch (dtype) {
-  case DT_BOOL: ((uint8_t *)to)[i] = value != 0; return true;
-  case DT_U8: ((uint8_t *)to)[i] = (uint8_t)value; return value >= 0 && value <= UINT8_MAX;
-  case DT_I32: ((int32_t *)to)[i] = (int32_t)value; return value == (int32_t)value;
-  case DT_U32: ((uint32_t *)to)[i] = (uint32_t)value; return value >= 0 && value <= UINT32_MAX;
-  case DT_I64: ((int64_t *)to)[i] = value; return true;
-  default: store_float((double)value, dtype, i, to); return true;
+  case DT_BOOL:
+    ((uint8_t *)to)[i] = value != 0;
+    return true;
+  case DT_U8:
+    ((uint8_t *)to)[i] = (uint8_t)value;
+    return value >= 0 && value <= UINT8_MAX;
+  case DT_I32:
+    ((int32_t *)to)[i] = (int32_t)value;
+    return value == (int32_t)value;
+  case DT_U32:
+    ((uint32_t *)to)[i] = (uint32_t)value;
+    return value >= 0 && value <= UINT32_MAX;
+  case DT_I64:
+    ((int64_t *)to)[i] = value;
+    return true;
+  default:
+    store_float((double)value, dtype, i, to);
+    return true;
   }
 }
 
@@ -132,8 +165,10 @@ int64_t element_convert(const void *from, Element element, bool is_big_endian, i
     return count;
   }
   for (int64_t i = 0; i < count; i++, at += size) {
-    if (is_float(element)) store_float(load_float(at, element, is_big_endian), dtype, i, to);
-    else if (!store_integer(load_integer(at, element, is_big_endian), dtype, i, to)) return i;
+    if (is_float(element))
+      store_float(load_float(at, element, is_big_endian), dtype, i, to);
+    else if (!store_integer(load_integer(at, element, is_big_endian), dtype, i, to))
+      return i;
   }
   return count;
 }

@@ -107,8 +107,8 @@ Status source_find_file(const Plan *plan, const SourcePlaces *places, const char
   Status status = STATUS_OK;
   if (!found) {
     const char *package = package_of(file);
-    status = status_fail(STATUS_USER, "%s not found; looked in %s; %s%s%s", file,
-                         text_cstr(&tried), package ? "apt install " : "",
+    status = status_fail(STATUS_USER, "%s not found; looked in %s; %s%s%s", file, text_cstr(&tried),
+                         package ? "apt install " : "",
                          package ? package : "tell its folder with --data DIR",
                          package ? ", or tell its folder with --data DIR" : "");
   }

@@ -44,11 +44,11 @@ static const char stopped[] = "was not read to its end";
 
 typedef struct {
   const uint8_t *in, *in_end;
-  uint64_t bits; /* the next bits, first one lowest */
-  unsigned count; /* of them known; higher ones may be there already */
-  size_t beyond; /* zero bytes made up after the end */
+  uint64_t bits;                   /* the next bits, first one lowest */
+  unsigned count;                  /* of them known; higher ones may be there already */
+  size_t beyond;                   /* zero bytes made up after the end */
   uint8_t *out, *out_end, *member; /* member: start of this gzip member's content */
-  uint8_t *told; /* progress was told up to here */
+  uint8_t *told;                   /* progress was told up to here */
   uint8_t *start;
   const uint8_t *in_start;
   InflateProgress *progress;
@@ -66,8 +66,10 @@ static inline void refill(Stream *s) {
     return;
   }
   for (; s->count < 56; s->count += 8) {
-    if (s->in < s->in_end) s->bits |= (uint64_t)*s->in++ << s->count;
-    else s->beyond++;
+    if (s->in < s->in_end)
+      s->bits |= (uint64_t)*s->in++ << s->count;
+    else
+      s->beyond++;
   }
 }
 
@@ -219,8 +221,9 @@ static bool read_tables(Stream *s, Tables *tables) {
       length[at++] = (uint8_t)symbol;
       continue;
     }
-    unsigned times = symbol == 16 ? 3 + take(s, 2) : symbol == 17 ? 3 + take(s, 3)
-                                                                  : 11 + take(s, 7);
+    unsigned times = symbol == 16   ? 3 + take(s, 2)
+                     : symbol == 17 ? 3 + take(s, 3)
+                                    : 11 + take(s, 7);
     if ((symbol == 16 && at == 0) || at + times > litlens + dists) return false;
     memset(length + at, symbol == 16 ? length[at - 1] : 0, times);
     at += times;
@@ -356,11 +359,14 @@ static const char *inflate_blocks(Stream *s, Tables *tables) {
     is_last = take(s, 1);
     unsigned kind = take(s, 2);
     const char *failure;
-    if (kind == 0) failure = copy_stored(s);
-    else if (kind == 3) failure = damaged;
+    if (kind == 0)
+      failure = copy_stored(s);
+    else if (kind == 3)
+      failure = damaged;
     else if (!(kind == 1 ? build_fixed(tables) : read_tables(s, tables)))
       failure = is_past_end(s) ? truncated : damaged;
-    else failure = inflate_coded(s, tables);
+    else
+      failure = inflate_coded(s, tables);
     if (!failure && is_past_end(s)) failure = truncated;
     if (failure) return failure;
   }
@@ -416,8 +422,15 @@ static const char *check_sum(Stream *s, uint32_t expected) {
 const char *inflate_all(const uint8_t *in, size_t in_count, uint8_t *out, size_t count,
                         InflateProgress *progress, void *context) {
   Tables tables;
-  Stream s = {.in = in, .in_end = in + in_count, .out = out, .out_end = out + count,
-              .told = out, .start = out, .in_start = in, .progress = progress, .context = context};
+  Stream s = {.in = in,
+              .in_end = in + in_count,
+              .out = out,
+              .out_end = out + count,
+              .told = out,
+              .start = out,
+              .in_start = in,
+              .progress = progress,
+              .context = context};
   do {
     const char *failure = skip_header(&s);
     s.member = s.out;

@@ -132,11 +132,15 @@ static Status start_loader(Training *training) {
   for (int i = 0; i < training->slot_count; i++)
     STATUS_TRY(exec_batch_new(training->exec, &training->slots[i]));
   LoaderOptions options = {
-      .source = training->train,        .batch = training->batch,
-      .shuffle = training->shuffle,     .seed = training->seed,
-      .first_step = training->first_step, .end_step = training->total_steps,
+      .source = training->train,
+      .batch = training->batch,
+      .shuffle = training->shuffle,
+      .seed = training->seed,
+      .first_step = training->first_step,
+      .end_step = training->total_steps,
       .repeat_first = training->options->overfit_batch,
-      .workers = workers,               .slots = training->slots,
+      .workers = workers,
+      .slots = training->slots,
       .slot_count = training->slot_count,
   };
   return loader_new(&options, &training->loader);
@@ -157,9 +161,12 @@ static Status start_log(Training *training) {
 }
 
 static void append_bytes(Text *out, double bytes) {
-  if (bytes < 1e6) text_printf(out, "%.1f kB", bytes / 1e3);
-  else if (bytes < 1e9) text_printf(out, "%.1f MB", bytes / 1e6);
-  else text_printf(out, "%.2f GB", bytes / 1e9);
+  if (bytes < 1e6)
+    text_printf(out, "%.1f kB", bytes / 1e3);
+  else if (bytes < 1e9)
+    text_printf(out, "%.1f MB", bytes / 1e6);
+  else
+    text_printf(out, "%.2f GB", bytes / 1e9);
 }
 
 static int64_t plan_memory(const Plan *plan) {
@@ -176,8 +183,8 @@ static void say_header(Training *training) {
   int64_t data = source_memory(training->train);
   if (training->valid) data += source_memory(training->valid);
   Text memory = {0};
-  append_bytes(&memory, (double)(plan_memory(plan) + training->slot_count *
-                                                          plan->arena_bytes[ARENA_INPUT]));
+  append_bytes(&memory,
+               (double)(plan_memory(plan) + training->slot_count * plan->arena_bytes[ARENA_INPUT]));
   text_printf(&memory, " for the model");
   if (data) {
     text_printf(&memory, ", ");
@@ -189,13 +196,13 @@ static void say_header(Training *training) {
           exec_device_text(training->exec), text_cstr(&memory));
   char valid[64] = "";
   if (training->valid)
-    snprintf(valid, sizeof valid, ", %lld to validate",
-             (long long)source_samples(training->valid));
+    snprintf(valid, sizeof valid, ", %lld to validate", (long long)source_samples(training->valid));
   log_say(training->log, "%lld samples to train%s; batch %lld, %lld steps an epoch, %lld in all",
           (long long)source_samples(training->train), valid, (long long)training->batch,
           (long long)training->steps_per_epoch, (long long)training->total_steps);
   if (training->options->deterministic)
-    log_say(training->log, "deterministic: with the same threads, every run on %s gives the same bits",
+    log_say(training->log,
+            "deterministic: with the same threads, every run on %s gives the same bits",
             exec_device_text(training->exec));
   text_free(&memory);
 }
@@ -254,23 +261,27 @@ static bool is_due(const Training *training, const char *section, int64_t step) 
 }
 
 static CkptInfo info_of(const Training *training, int64_t step) {
-  return (CkptInfo){.step = step, .seed = training->seed, .batch = training->batch,
+  return (CkptInfo){.step = step,
+                    .seed = training->seed,
+                    .batch = training->batch,
                     .samples = source_samples(training->train),
-                    .is_shuffled = training->shuffle, .has_best = training->has_best,
+                    .is_shuffled = training->shuffle,
+                    .has_best = training->has_best,
                     .best = training->best};
 }
 
 /* train.checkpoint.best = "max(valid.accuracy)": is this evaluation the best so far? */
 static Status keep_best(Training *training, const LogStep *result) {
-  const char *rule = text(training, "train.checkpoint.best"), *folder = text(training,
-                                                                  "train.checkpoint.dir");
+  const char *rule = text(training, "train.checkpoint.best"),
+             *folder = text(training, "train.checkpoint.dir");
   if (!rule[0] || !folder[0]) return STATUS_OK;
   char split[32], name[96];
   bool is_max = strncmp(rule, "max(", 4) == 0;
   if ((!is_max && strncmp(rule, "min(", 4) != 0) ||
       sscanf(rule + 4, "%31[^.].%95[^)])", split, name) != 2)
-    return status_fail(STATUS_USER, "train.checkpoint.best=%s: expected max(valid.accuracy) or "
-                                    "min(valid.loss)",
+    return status_fail(STATUS_USER,
+                       "train.checkpoint.best=%s: expected max(valid.accuracy) or "
+                       "min(valid.loss)",
                        rule);
   double value = result->loss;
   bool found = strcmp(name, "loss") == 0;
@@ -282,7 +293,8 @@ static Status keep_best(Training *training, const LogStep *result) {
   if (!found)
     return status_fail(STATUS_USER, "train.checkpoint.best=%s: the model has no metric '%s'", rule,
                        name);
-  bool is_better = !training->has_best || (is_max ? value > training->best : value < training->best);
+  bool is_better =
+      !training->has_best || (is_max ? value > training->best : value < training->best);
   if (!isfinite(value) || !is_better) return STATUS_OK;
   training->has_best = true;
   training->best = value;
@@ -358,8 +370,9 @@ static void say_how_to_resume(Training *training, int64_t done) {
     log_say(training->log, "stopped after step %lld; the same command with --resume %s goes on",
             (long long)done, folder);
   else
-    log_say(training->log, "stopped after step %lld; with --set train.checkpoint.dir=DIR it could "
-                           "be resumed",
+    log_say(training->log,
+            "stopped after step %lld; with --set train.checkpoint.dir=DIR it could "
+            "be resumed",
             (long long)done);
 }
 

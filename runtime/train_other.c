@@ -79,8 +79,8 @@ static Status open_loader(Bench *bench, const RunOptions *options, const char **
                           .batch = (int64_t)setting_number(settings, "train.batch"),
                           .shuffle = setting_number(settings, "data.shuffle") != 0,
                           .end_step = (int64_t)1 << 50,
-                          .workers = train_workers(bench->artifact->plan, bench->source,
-                                                   options->threads),
+                          .workers =
+                              train_workers(bench->artifact->plan, bench->source, options->threads),
                           .slot_count = (int)setting_number(settings, "data.prefetch") + 1};
   if (source_samples(bench->source) < loader.batch) {
     *why = "the data does not fill a batch";

@@ -17,12 +17,13 @@ Status train_set(Plan *plan, const char *assignment) {
   const char *why = NULL;
   if (index < 0) {
     const char *nearest = setting_nearest(key);
-    status = status_fail(STATUS_USER, "--set %s: there is no setting '%s'%s%s%s", assignment, key,
-                         nearest ? "; did you mean '" : "", nearest ? nearest : "",
-                         nearest ? "'?" : "");
+    status =
+        status_fail(STATUS_USER, "--set %s: there is no setting '%s'%s%s%s", assignment, key,
+                    nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
   } else if (setting_info[index].when == WHEN_STATIC) {
-    status = status_fail(STATUS_USER, "--set %s: %s shapes the compiled code; recompile with "
-                                      "ftc --set %s",
+    status = status_fail(STATUS_USER,
+                         "--set %s: %s shapes the compiled code; recompile with "
+                         "ftc --set %s",
                          assignment, setting_info[index].key, assignment);
   } else if (setting_info[index].when == WHEN_DERIVED) {
     status = status_fail(STATUS_USER, "--set %s: %s is computed from the data and train.epochs",

@@ -68,9 +68,19 @@ static int fail_usage(const char *format, const char *what) {
   return EXIT_USAGE;
 }
 
-static int set_output(Request *r, const char *value) { r->output = value; return 0; }
-static int set_emit(Request *r, const char *value) { r->emit = value; return 0; }
-static int set_summary(Request *r, const char *value) { (void)value; r->summary = true; return 0; }
+static int set_output(Request *r, const char *value) {
+  r->output = value;
+  return 0;
+}
+static int set_emit(Request *r, const char *value) {
+  r->emit = value;
+  return 0;
+}
+static int set_summary(Request *r, const char *value) {
+  (void)value;
+  r->summary = true;
+  return 0;
+}
 static int set_memory(Request *r, const char *value) {
   size_t length = value ? strlen(value) : 0;
   if (value && strcmp(value, "svg") && (length < 5 || strcmp(value + length - 4, ".svg")))
@@ -78,13 +88,34 @@ static int set_memory(Request *r, const char *value) {
   r->memory = value ? value : "table";
   return 0;
 }
-static int set_gpu(Request *r, const char *value) { r->codegen.gpu = value; return 0; }
-static int set_cpu(Request *r, const char *value) { r->codegen.cpu = value; return 0; }
-static int set_preset(Request *r, const char *value) { r->frontend.preset = value; return 0; }
-static int set_dump(Request *r, const char *value) { r->passes.dump = value; return 0; }
-static int set_dump_dir(Request *r, const char *value) { r->passes.dump_dir = value; return 0; }
-static int set_stop_after(Request *r, const char *value) { r->passes.stop_after = value; return 0; }
-static int set_disable(Request *r, const char *value) { r->passes.disable = value; return 0; }
+static int set_gpu(Request *r, const char *value) {
+  r->codegen.gpu = value;
+  return 0;
+}
+static int set_cpu(Request *r, const char *value) {
+  r->codegen.cpu = value;
+  return 0;
+}
+static int set_preset(Request *r, const char *value) {
+  r->frontend.preset = value;
+  return 0;
+}
+static int set_dump(Request *r, const char *value) {
+  r->passes.dump = value;
+  return 0;
+}
+static int set_dump_dir(Request *r, const char *value) {
+  r->passes.dump_dir = value;
+  return 0;
+}
+static int set_stop_after(Request *r, const char *value) {
+  r->passes.stop_after = value;
+  return 0;
+}
+static int set_disable(Request *r, const char *value) {
+  r->passes.disable = value;
+  return 0;
+}
 static int set_time_passes(Request *r, const char *value) {
   (void)value;
   r->passes.time_passes = r->codegen.time_passes = true;
@@ -122,24 +153,15 @@ static int list_ops(Request *r, const char *value) {
 }
 
 static const Flag flags[] = {
-    {"-o", TAKES_VALUE, set_output},
-    {"-D", TAKES_VALUE, add_define},
-    {"--set", TAKES_VALUE, add_set},
-    {"--preset", TAKES_VALUE, set_preset},
-    {"--cpu", TAKES_VALUE, set_cpu},
-    {"--gpu", TAKES_VALUE, set_gpu},
-    {"--emit", TAKES_VALUE, set_emit},
-    {"--summary", TAKES_NOTHING, set_summary},
-    {"--memory", MAY_TAKE_VALUE, set_memory},
-    {"--dump", TAKES_VALUE, set_dump},
-    {"--dump-dir", TAKES_VALUE, set_dump_dir},
-    {"--stop-after", TAKES_VALUE, set_stop_after},
-    {"--disable", TAKES_VALUE, set_disable},
-    {"--time-passes", TAKES_NOTHING, set_time_passes},
-    {"--list-ops", TAKES_NOTHING, list_ops},
-    {"--help", TAKES_NOTHING, show_help},
-    {"-h", TAKES_NOTHING, show_help},
-    {"--version", TAKES_NOTHING, show_version},
+    {"-o", TAKES_VALUE, set_output},           {"-D", TAKES_VALUE, add_define},
+    {"--set", TAKES_VALUE, add_set},           {"--preset", TAKES_VALUE, set_preset},
+    {"--cpu", TAKES_VALUE, set_cpu},           {"--gpu", TAKES_VALUE, set_gpu},
+    {"--emit", TAKES_VALUE, set_emit},         {"--summary", TAKES_NOTHING, set_summary},
+    {"--memory", MAY_TAKE_VALUE, set_memory},  {"--dump", TAKES_VALUE, set_dump},
+    {"--dump-dir", TAKES_VALUE, set_dump_dir}, {"--stop-after", TAKES_VALUE, set_stop_after},
+    {"--disable", TAKES_VALUE, set_disable},   {"--time-passes", TAKES_NOTHING, set_time_passes},
+    {"--list-ops", TAKES_NOTHING, list_ops},   {"--help", TAKES_NOTHING, show_help},
+    {"-h", TAKES_NOTHING, show_help},          {"--version", TAKES_NOTHING, show_version},
 };
 enum { FLAG_COUNT = sizeof flags / sizeof *flags };
 
@@ -369,7 +391,9 @@ static int compile(Session *session) {
   if (!strcmp(emit, "dot")) return write_printed(session, print_dot);
   if (page) return emit_page(session, page);
   if (request->passes.stop_after) return 0;
-  if (request->memory) code = report_memory(&session->program, strcmp(request->memory, "table") ? request->memory : NULL, stdout);
+  if (request->memory)
+    code = report_memory(&session->program,
+                         strcmp(request->memory, "table") ? request->memory : NULL, stdout);
   if (!code && (request->emit || request->output)) code = run_codegen(session);
   return code;
 }

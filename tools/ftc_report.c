@@ -5,9 +5,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include "passes/memory_report.h"
-#include <errno.h>
-#include <string.h>
 
 void report_ops(FILE *out) {
   static const char *const class_text[] = {"leaf",   "pointwise", "reduce", "contract",

@@ -8,7 +8,7 @@
 #endif
 
 void report_ops(FILE *out); /* --list-ops: the table of ops.def */
-/* --memory of a program after memplan. how: NULL: the table, to `out`; "svg": the picture, to `out`;
- * else the picture, to the file of that name. Returns an exit code. */
+/* --memory of a program after memplan. how: NULL: the table, to `out`; "svg": the picture, to
+ * `out`; else the picture, to the file of that name. Returns an exit code. */
 int report_memory(const Program *program, const char *how, FILE *out);
 #endif

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "runtime/bench.h"
 #include "runtime/predict.h"
+#include "runtime/source_early.h"
 #include "runtime/train.h"
 #include <errno.h>
 #include <sched.h>
@@ -16,7 +17,7 @@
 
 enum { EXIT_USAGE = 2, MOST = 256 };
 enum { TRAIN = 1, EVAL = 2, PREDICT = 4, BENCH = 8, INFO = 16, DEVICES = 32, COMMANDS = 6 };
-static const char *const command_names[COMMANDS] = {"train", "eval",  "predict",
+static const char *const command_names[COMMANDS] = {"train", "eval", "predict",
                                                     "bench", "info", "devices"};
 static const char *const command_usage[COMMANDS] = {
     "ftrun [train] MODEL [flags]      trains; MODEL is a compiled .so or .ptx, or a .ft file",
@@ -67,8 +68,10 @@ static const Flag flags[] = {
     {"--input", FLAG_LIST, PREDICT, "NAME=X", "a .npy or IDX file for a model input"},
     {"--output", FLAG_LIST, PREDICT, "[NAME=]Y", "the .npy file to write"},
     {"--made-up-data", FLAG_SWITCH, BENCH, NULL, "random batches in place of the training data"},
-    {"-D", FLAG_LIST, TRAIN | EVAL | PREDICT | BENCH | INFO, "HYPER=VALUE", "for a .ft file: ftc -D"},
-    {"--preset", FLAG_TEXT, TRAIN | EVAL | PREDICT | BENCH | INFO, "P", "for a .ft file: ftc --preset"},
+    {"-D", FLAG_LIST, TRAIN | EVAL | PREDICT | BENCH | INFO, "HYPER=VALUE",
+     "for a .ft file: ftc -D"},
+    {"--preset", FLAG_TEXT, TRAIN | EVAL | PREDICT | BENCH | INFO, "P",
+     "for a .ft file: ftc --preset"},
 };
 enum { FLAG_TOTAL = sizeof flags / sizeof *flags };
 
@@ -179,8 +182,10 @@ static int parse_flag(Line *line, char **argv, int argc, int *at) {
   if (!(flag->commands & line->command))
     return usage_error("%s is no flag of ftrun %s", name,
                        command_names[command_index(line->command)]);
-  if (is_joined) value = argument + 2;
-  else if (equals) value = equals + 1;
+  if (is_joined)
+    value = argument + 2;
+  else if (equals)
+    value = equals + 1;
   if (flag->kind == FLAG_SWITCH) {
     if (value) return usage_error("%s takes no value%s", name, "");
   } else if (!value) {
@@ -281,7 +286,9 @@ static int compile(Line *line, const char *source, const char *artifact) {
     _exit(127);
   }
   int status;
-  while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR) {}
+  if (line->command == TRAIN) source_early_start(source, line->train.run.data_dir);
+  while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
   if (child < 0) {
     fprintf(stderr, "error: cannot start the compiler: %s\n", strerror(errno));
     return 3;
@@ -340,15 +347,17 @@ static int run_command(Line *line) {
     return report(
         train_eval(&(EvalOptions){*run, line->weights, line->split, line->train.log_jsonl}));
   case PREDICT:
-    return report(predict_run(&(PredictOptions){*run, line->weights, line->input,
-                                                line->input_count, line->output,
-                                                line->output_count}));
+    return report(predict_run(&(PredictOptions){*run, line->weights, line->input, line->input_count,
+                                                line->output, line->output_count}));
   case BENCH:
-    return report(train_bench(run, line->train.steps > 0 ? (int)line->train.steps : 0,
-                              line->made_up_data));
-  case INFO: return run_info(run->artifact);
-  case DEVICES: return run_devices();
-  default: return run_train(&line->train);
+    return report(
+        train_bench(run, line->train.steps > 0 ? (int)line->train.steps : 0, line->made_up_data));
+  case INFO:
+    return run_info(run->artifact);
+  case DEVICES:
+    return run_devices();
+  default:
+    return run_train(&line->train);
   }
 }
 
@@ -370,6 +379,7 @@ static int run_source(Line *line) {
     line->train.run.artifact = path.at;
     code = run_command(line);
   }
+  source_early_end();
   unlink(path.at);
   path.at[length] = 0;
   rmdir(path.at);

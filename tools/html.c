@@ -41,13 +41,24 @@ static void json_string(Text *out, const char *text) {
 
 static void attr_value(Text *out, const Attr *attr) {
   switch (attr_info[attr->id].kind) {
-  case ATTR_KIND_INT: text_printf(out, "%lld", (long long)attr->i); break;
-  case ATTR_KIND_BOOL: text_printf(out, "%s", attr->i ? "true" : "false"); break;
-  case ATTR_KIND_DTYPE: text_printf(out, "%s", dtype_text((DType)attr->i)); break;
-  case ATTR_KIND_FLOAT: text_printf(out, "%g", attr->f); break;
-  case ATTR_KIND_STR: text_printf(out, "%s", attr->s); break;
+  case ATTR_KIND_INT:
+    text_printf(out, "%lld", (long long)attr->i);
+    break;
+  case ATTR_KIND_BOOL:
+    text_printf(out, "%s", attr->i ? "true" : "false");
+    break;
+  case ATTR_KIND_DTYPE:
+    text_printf(out, "%s", dtype_text((DType)attr->i));
+    break;
+  case ATTR_KIND_FLOAT:
+    text_printf(out, "%g", attr->f);
+    break;
+  case ATTR_KIND_STR:
+    text_printf(out, "%s", attr->s);
+    break;
   case ATTR_KIND_INTS:
-    for (int i = 0; i < attr->count; i++) text_printf(out, "%s%lld", i ? " " : "", (long long)attr->ints[i]);
+    for (int i = 0; i < attr->count; i++)
+      text_printf(out, "%s%lld", i ? " " : "", (long long)attr->ints[i]);
     break;
   case ATTR_KIND_FLOATS:
     for (int i = 0; i < attr->count; i++) text_printf(out, "%s%g", i ? " " : "", attr->floats[i]);
@@ -59,11 +70,12 @@ static void graph_json(Text *out, const Graph *graph);
 
 static void node_json(Text *out, const Node *node) {
   char type[TYPE_TEXT];
-  text_printf(out, "{\"id\":%d,\"op\":\"%s\",\"type\":\"%s\",\"in\":[", node->id, op_info[node->op].text,
-              type_text(&node->type, type));
-  for (int i = 0; i < node->input_count; i++) text_printf(out, "%s%d", i ? "," : "", node->input[i]->id);
-  text_printf(out, "],\"at\":[%u,%u,%u],\"back\":%d,\"attrs\":{", node->loc.file, node->loc.line, node->loc.column,
-              node->is_backward);
+  text_printf(out, "{\"id\":%d,\"op\":\"%s\",\"type\":\"%s\",\"in\":[", node->id,
+              op_info[node->op].text, type_text(&node->type, type));
+  for (int i = 0; i < node->input_count; i++)
+    text_printf(out, "%s%d", i ? "," : "", node->input[i]->id);
+  text_printf(out, "],\"at\":[%u,%u,%u],\"back\":%d,\"attrs\":{", node->loc.file, node->loc.line,
+              node->loc.column, node->is_backward);
   for (int i = 0; i < node->attr_count; i++) {
     Text value = {0};
     attr_value(&value, &node->attr[i]);
@@ -106,8 +118,8 @@ void html_observe(void *user, const char *pass, const Graph *graph) {
     }
   Text json = {0};
   graph_json(&json, graph);
-  Snapshot snapshot = {arena_strdup(page->arena, pass), arena_strdup(page->arena, graph->name), text,
-                       arena_strdup(page->arena, text_cstr(&json))};
+  Snapshot snapshot = {arena_strdup(page->arena, pass), arena_strdup(page->arena, graph->name),
+                       text, arena_strdup(page->arena, text_cstr(&json))};
   text_free(&json);
   VEC_PUSH(page->arena, page->snapshots, snapshot);
 }
@@ -126,7 +138,8 @@ static void data_json(const HtmlPage *page, Text *out) {
   text_printf(out, "],\"stages\":[");
   for (int i = 0; i < page->snapshots.count; i++) {
     const Snapshot *s = &page->snapshots.at[i];
-    text_printf(out, "%s\n{\"pass\":\"%s\",\"name\":\"%s\",\"graph\":%s}", i ? "," : "", s->pass, s->graph, s->json);
+    text_printf(out, "%s\n{\"pass\":\"%s\",\"name\":\"%s\",\"graph\":%s}", i ? "," : "", s->pass,
+                s->graph, s->json);
   }
   text_printf(out, "]}");
 }

@@ -71,7 +71,8 @@ static void copy(void *data) {
 int main(void) {
   int threads = omp_get_max_threads();
   size_t large = (size_t)256 << 20;
-  a = malloc(sizeof(float) * N * N), b = malloc(sizeof(float) * N * N), c = malloc(sizeof(float) * N * N);
+  a = malloc(sizeof(float) * N * N), b = malloc(sizeof(float) * N * N),
+  c = malloc(sizeof(float) * N * N);
   from = malloc(large * (size_t)threads), to = malloc(large * (size_t)threads);
   if (!a || !b || !c || !from || !to) return fputs("out of memory\n", stderr), 3;
   for (int i = 0; i < N * N; i++) a[i] = (float)(i % 17) / 17, b[i] = (float)(i % 13) / 13;
@@ -81,6 +82,7 @@ int main(void) {
   Copy out = {large, 1}, in = {200 << 10, 2000};
   double memory = 2.0 * (double)large * threads / median_seconds(copy, &out);
   double cache = 2.0 * (double)in.bytes * in.times * threads / median_seconds(copy, &in);
-  printf("{\"threads\": %d, \"gemm_gflops\": %.1f, \"fma_gflops\": %.1f, \"copy_gbs\": %.1f, \"l2_copy_gbs\": %.1f}\n", threads,
-         gemm / 1e9, fma / 1e9, memory / 1e9, cache / 1e9);
+  printf("{\"threads\": %d, \"gemm_gflops\": %.1f, \"fma_gflops\": %.1f, \"copy_gbs\": %.1f, "
+         "\"l2_copy_gbs\": %.1f}\n",
+         threads, gemm / 1e9, fma / 1e9, memory / 1e9, cache / 1e9);
 }

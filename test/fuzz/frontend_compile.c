@@ -9,8 +9,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (!nowhere) nowhere = fopen("/dev/null", "w");
   if (size == 0 || size > 1 << 16) return 0;
   static const char *const defines[] = {"hidden=3"}, *const sets[] = {"train.batch=2"};
-  FrontendOptions options = {.defines = defines, .sets = sets, .set_count = data[0] & 1,
-                             .define_count = data[0] >> 1 & 1};
+  FrontendOptions options = {
+      .defines = defines, .sets = sets, .set_count = data[0] & 1, .define_count = data[0] >> 1 & 1};
   Arena *arena = arena_new();
   Diag diag;
   Program program;

@@ -17,8 +17,10 @@ static void store_32(uint8_t *to, uint32_t value) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   static uint8_t theirs[LARGEST];
-  z_stream stream = {.next_in = (uint8_t *)(uintptr_t)data, .avail_in = (uInt)size,
-                     .next_out = theirs, .avail_out = LARGEST};
+  z_stream stream = {.next_in = (uint8_t *)(uintptr_t)data,
+                     .avail_in = (uInt)size,
+                     .next_out = theirs,
+                     .avail_out = LARGEST};
   if (inflateInit2(&stream, -15) != Z_OK) return 0;
   int result = inflate(&stream, Z_FINISH);
   size_t used = size - stream.avail_in, count = LARGEST - stream.avail_out;

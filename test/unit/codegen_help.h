@@ -77,7 +77,8 @@ static inline void help_conv(const PlanStep *step, void **args) {
   free(sum);
 }
 
-static inline void help_step(HelpRun *run, const PlanGraph *graph, const PlanStep *step, int pieces) {
+static inline void help_step(HelpRun *run, const PlanGraph *graph, const PlanStep *step,
+                             int pieces) {
   void *args[128];
   for (int i = 0; i < step->arg_count; i++) {
     const PlanBuffer *buffer = &graph->buffers.at[step->args[i]];
@@ -128,27 +129,48 @@ static inline void help_free(HelpRun *run) {
 static inline void help_store(void *to, DType dtype, int64_t i, const Tensor *from) {
   double f = from->f ? from->f[i] : (double)from->i[i];
   switch (dtype) {
-  case DT_BOOL: case DT_U8: ((uint8_t *)to)[i] = (uint8_t)from->i[i]; break;
-  case DT_I32: case DT_U32: ((int32_t *)to)[i] = (int32_t)from->i[i]; break;
-  case DT_I64: ((int64_t *)to)[i] = from->i[i]; break;
-  case DT_F32: ((float *)to)[i] = (float)f; break;
-  case DT_F64: ((double *)to)[i] = f; break;
-  default: fail_msg("no test value of type %s", dtype_text(dtype));
+  case DT_BOOL:
+  case DT_U8:
+    ((uint8_t *)to)[i] = (uint8_t)from->i[i];
+    break;
+  case DT_I32:
+  case DT_U32:
+    ((int32_t *)to)[i] = (int32_t)from->i[i];
+    break;
+  case DT_I64:
+    ((int64_t *)to)[i] = from->i[i];
+    break;
+  case DT_F32:
+    ((float *)to)[i] = (float)f;
+    break;
+  case DT_F64:
+    ((double *)to)[i] = f;
+    break;
+  default:
+    fail_msg("no test value of type %s", dtype_text(dtype));
   }
 }
 
 static inline double help_load(const void *from, DType dtype, int64_t i) {
   switch (dtype) {
-  case DT_BOOL: case DT_U8: return ((const uint8_t *)from)[i];
-  case DT_I32: return ((const int32_t *)from)[i];
-  case DT_U32: return ((const uint32_t *)from)[i];
-  case DT_I64: return (double)((const int64_t *)from)[i];
-  case DT_F32: return (double)((const float *)from)[i];
-  default: return ((const double *)from)[i];
+  case DT_BOOL:
+  case DT_U8:
+    return ((const uint8_t *)from)[i];
+  case DT_I32:
+    return ((const int32_t *)from)[i];
+  case DT_U32:
+    return ((const uint32_t *)from)[i];
+  case DT_I64:
+    return (double)((const int64_t *)from)[i];
+  case DT_F32:
+    return (double)((const float *)from)[i];
+  default:
+    return ((const double *)from)[i];
   }
 }
 
-/* Garbage in work and outputs, zeros in grads (as the runtime promises), leaves where they belong. */
+/* Garbage in work and outputs, zeros in grads (as the runtime promises), leaves where they belong.
+ */
 static inline void help_fill(HelpRun *run, const Graph *graph, Probe *probe) {
   for (int a = 0; a < ARENA_COUNT; a++)
     memset(run->arena[a], a == ARENA_GRADS ? 0 : 0x7f, (size_t)run->code.plan->arena_bytes[a]);

@@ -11,7 +11,8 @@ typedef struct {
   int seed;
 } Case;
 
-static void compare(Case *c, const char *what, const char *name, const char *have, const Tensor *want) {
+static void compare(Case *c, const char *what, const char *name, const char *have,
+                    const Tensor *want) {
   double worst = 0;
   for (int64_t k = 0; k < shape_elements(&want->type.shape); k++) {
     double x = help_load(have, want->type.dtype, k);
@@ -20,8 +21,10 @@ static void compare(Case *c, const char *what, const char *name, const char *hav
     if (!(error <= worst)) worst = error;
     if (error <= (want->f ? 2e-4 : 0)) continue;
     if (getenv("FT_SEED")) graph_print(c->planned[what[0] == 'e'], stderr);
-    fail_msg("seed %d: %s '%s' element %lld is %.9g, the interpreter says %.9g (FT_SEED=%d shows the "
-             "graph)", c->seed, what, name, (long long)k, x, y, c->seed);
+    fail_msg(
+        "seed %d: %s '%s' element %lld is %.9g, the interpreter says %.9g (FT_SEED=%d shows the "
+        "graph)",
+        c->seed, what, name, (long long)k, x, y, c->seed);
   }
 }
 
@@ -32,8 +35,7 @@ static const char *root_place(Case *c, int which, const Root *root) {
   for (int i = 0; i < graph->outputs.count && root->kind != ROOT_ASSIGN; i++)
     if (!strcmp(graph->outputs.at[i].name, root->name))
       return c->run.arena[ARENA_OUTPUT] + graph->outputs.at[i].offset;
-  if (root->kind == ROOT_ASSIGN && !strcmp(root->name, "params"))
-    return c->run.arena[ARENA_PARAMS];
+  if (root->kind == ROOT_ASSIGN && !strcmp(root->name, "params")) return c->run.arena[ARENA_PARAMS];
   for (int i = 0; i < plan->states.count; i++)
     if (!strcmp(plan->states.at[i].name, root->name))
       return c->run.arena[ARENA_STATE] + plan->states.at[i].offset;
@@ -78,7 +80,7 @@ static void check_graph(Case *c, int which) {
 }
 
 /* Each pass that may be left out is left out in turn. */
-static const char *const disabled[] = {NULL,   "layout", "simplify,simplify2",
+static const char *const disabled[] = {NULL,     "layout",   "simplify,simplify2",
                                        "shapes", "cse,cse2", "dce,dce2"};
 
 static void run_case(int seed, int size) {

@@ -61,21 +61,20 @@ static void expect_error(const char *source, const char *message) {
 
 static void test_recipe(void **state) {
   (void)state;
-  Compiled *c = compile(
-      "hyper rate: float = 2 ** -3\n" MODEL
-      "data D {\n"
-      "  train = idx(\"a.gz\", \"b.gz\", limit=100); valid = npy(\"x.npy\", \"y.npy\")\n"
-      "  shuffle = false; workers = 3; prefetch = 7\n"
-      "}\n"
-      "train {\n"
-      "  model = M; data = D; batch = 64; epochs = 5; seed = 42; steps = 900 steps\n"
-      "  optimizer = adamw(lr=rate, betas=(0.8, 0.9), eps=1e-6, weight_decay=0.5)\n"
-      "  schedule = cosine(warmup=200 steps, final=0.1)\n"
-      "  precision = f32; accumulate = 1; clip = norm(2.5)\n"
-      "  eval every 500 steps\n"
-      "  checkpoint { dir=\"runs\"; every=2 epochs; keep=5; best=max(valid.accuracy) }\n"
-      "  log { console = false; jsonl; every=50 steps }\n"
-      "}\n");
+  Compiled *c =
+      compile("hyper rate: float = 2 ** -3\n" MODEL "data D {\n"
+              "  train = idx(\"a.gz\", \"b.gz\", limit=100); valid = npy(\"x.npy\", \"y.npy\")\n"
+              "  shuffle = false; workers = 3; prefetch = 7\n"
+              "}\n"
+              "train {\n"
+              "  model = M; data = D; batch = 64; epochs = 5; seed = 42; steps = 900 steps\n"
+              "  optimizer = adamw(lr=rate, betas=(0.8, 0.9), eps=1e-6, weight_decay=0.5)\n"
+              "  schedule = cosine(warmup=200 steps, final=0.1)\n"
+              "  precision = f32; accumulate = 1; clip = norm(2.5)\n"
+              "  eval every 500 steps\n"
+              "  checkpoint { dir=\"runs\"; every=2 epochs; keep=5; best=max(valid.accuracy) }\n"
+              "  log { console = false; jsonl; every=50 steps }\n"
+              "}\n");
   assert_true(c->fine);
   assert_int_equal(number(c, "train.batch"), 64);
   assert_int_equal(number(c, "train.epochs"), 5);
@@ -134,12 +133,13 @@ static void test_command_line(void **state) {
   const char *const defines[] = {"n=3", "n=12", "name=tall", "wide=true", "rate=2"};
   const char *const sets[] = {"train.batch=7", "train.lr=0.25"};
   FrontendOptions options = {defines, 5, sets, 2, "big", false};
-  const char *source = "hyper n: int = 4 // how many\n"
-                       "hyper twice = 2 * n\n"
-                       "hyper name = \"low\"\n"
-                       "hyper wide: bool = false\n"
-                       "hyper rate: float = 1\n"
-                       "preset big { n = 5; twice = 100 }\n" MODEL "train { batch = 9; lr = 0.5 }\n";
+  const char *source =
+      "hyper n: int = 4 // how many\n"
+      "hyper twice = 2 * n\n"
+      "hyper name = \"low\"\n"
+      "hyper wide: bool = false\n"
+      "hyper rate: float = 1\n"
+      "preset big { n = 5; twice = 100 }\n" MODEL "train { batch = 9; lr = 0.5 }\n";
   Compiled *c = compile_bytes(source, strlen(source), &options);
   assert_true(c->fine);
   assert_int_equal(c->program.hypers.count, 5);
@@ -212,9 +212,9 @@ static void test_bad_bytes(void **state) {
   } cases[] = {
       {"hyper a\0b", 9, "test.ft:1:8: error: NUL byte"},
       {"// \xff\n", 5, "test.ft:1:4: error: byte 0xff is not UTF-8"},
-      {"// \xc0\x80\n", 6, "byte 0xc0 is not UTF-8"},      /* overlong */
-      {"// \xed\xa0\x80\n", 7, "byte 0xed is not UTF-8"},  /* a surrogate */
-      {"// \xe2\x82", 5, "byte 0xe2 is not UTF-8"},        /* cut short */
+      {"// \xc0\x80\n", 6, "byte 0xc0 is not UTF-8"},     /* overlong */
+      {"// \xed\xa0\x80\n", 7, "byte 0xed is not UTF-8"}, /* a surrogate */
+      {"// \xe2\x82", 5, "byte 0xe2 is not UTF-8"},       /* cut short */
       {"\n\n  \x01", 5, "test.ft:3:3: error: stray byte 0x01"},
       {"", 0, "there is no model in this file"},
       {"\"", 1, "this string is never closed"},
@@ -231,7 +231,8 @@ static void test_bad_bytes(void **state) {
 /* Carriage returns and a byte order mark are no part of the program; UTF-8 in comments is fine. */
 static void test_harmless_bytes(void **state) {
   (void)state;
-  Compiled *c = compile("\xEF\xBB\xBF// größer\r\n\tmodel M(x: f32[B, 8]) {\r\n  loss = mean(x)\r\n}\r\n");
+  Compiled *c =
+      compile("\xEF\xBB\xBF// größer\r\n\tmodel M(x: f32[B, 8]) {\r\n  loss = mean(x)\r\n}\r\n");
   assert_true(c->fine);
   assert_string_equal(c->said, "");
   done(c);
@@ -260,8 +261,8 @@ static void test_limits(void **state) {
       {"hyper a: int = 1", " + 1", "\n", 100000, "nested more than"},
       {"hyper a: int = 1", " ** 1", "\n", 100000, "nests too deep"},
       {"model M(x: f32[B]) {\n", "if true {", "", 100000, "brackets are open here"},
-      {"model M(x: f32[B]) {\nloss = mean(x)\nrepeat i in 0..10000 {\n", "x = x + 1\n", "}\n}\n", 900,
-       "more than 400000 operations"},
+      {"model M(x: f32[B]) {\nloss = mean(x)\nrepeat i in 0..10000 {\n", "x = x + 1\n", "}\n}\n",
+       900, "more than 400000 operations"},
       {"model M(x: f32[B]) {\nloss = mean(x)\nrepeat i in 0..10000 {\n", "repeat k in 0..10000 {\n",
        "}\n}\n}\n}\n}\n", 3, "takes too many steps"},
       {"hyper a = [1]", " * 9", "\n", 30, "more than 10000 items"},
@@ -293,10 +294,14 @@ static void test_one_cause_one_error(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_recipe),         cmocka_unit_test(test_defaults),
-      cmocka_unit_test(test_command_line),   cmocka_unit_test(test_layers),
-      cmocka_unit_test(test_inputs),         cmocka_unit_test(test_bad_bytes),
-      cmocka_unit_test(test_harmless_bytes), cmocka_unit_test(test_limits),
+      cmocka_unit_test(test_recipe),
+      cmocka_unit_test(test_defaults),
+      cmocka_unit_test(test_command_line),
+      cmocka_unit_test(test_layers),
+      cmocka_unit_test(test_inputs),
+      cmocka_unit_test(test_bad_bytes),
+      cmocka_unit_test(test_harmless_bytes),
+      cmocka_unit_test(test_limits),
       cmocka_unit_test(test_one_cause_one_error),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,7 +10,9 @@ static Exec *exec;
 
 static PlanTensor tensor(const char *name, DType dtype, int rank, int64_t a, int64_t b,
                          int64_t offset, bool is_saved) {
-  return (PlanTensor){.name = name, .type = {dtype, {rank, {a, b}}}, .offset = offset,
+  return (PlanTensor){.name = name,
+                      .type = {dtype, {rank, {a, b}}},
+                      .offset = offset,
                       .init = {.text = "normal", .arg = {0, 1}, .arg_count = 2},
                       .is_saved = is_saved};
 }
@@ -19,8 +21,12 @@ static int setup(void **state) {
   if (data_setup(state)) return -1;
   Arena *arena = arena_new();
   Plan *plan = ARENA_NEW(arena, Plan);
-  *plan = (Plan){.arena = arena, .model = "Test", .source = "test.ft", .target = "cpu",
-                 .target_cpu = "x86-64", .settings = settings_new(arena)};
+  *plan = (Plan){.arena = arena,
+                 .model = "Test",
+                 .source = "test.ft",
+                 .target = "cpu",
+                 .target_cpu = "x86-64",
+                 .settings = settings_new(arena)};
   VEC_PUSH(arena, plan->params, tensor("fc1.weight", DT_F32, 2, 3, 4, 0, false));
   VEC_PUSH(arena, plan->params, tensor("fc1.bias", DT_F32, 1, 3, 0, 64, false));
   VEC_PUSH(arena, plan->states, tensor("bn.running_mean", DT_F32, 1, 3, 0, 0, true));
@@ -100,8 +106,13 @@ static void checkpoints_round_trip(void **state) {
   for (int64_t step = 1; step < 7; step++) {
     randomise((uint64_t)step, step);
     saved[step] = values();
-    CkptInfo info = {.step = step, .seed = 0xfedcba9876543210u, .batch = 8, .samples = 100,
-                     .is_shuffled = true, .has_best = true, .best = 0.1};
+    CkptInfo info = {.step = step,
+                     .seed = 0xfedcba9876543210u,
+                     .batch = 8,
+                     .samples = 100,
+                     .is_shuffled = true,
+                     .has_best = true,
+                     .best = 0.1};
     assert_int_equal(ckpt_save_step(exec, folder, &info, 3), 0);
   }
   CkptInfo info;
@@ -169,10 +180,11 @@ static void wrong_weights(void **state) {
   SafeTensor extra = {"head.weight", ELEMENT_F32, {1, {3}}, data, 12};
   const char *path = data_path("more.safetensors");
   Text notes = {0};
-  assert_int_equal(
-      safetensors_write(path, (SafeTensor[]){weight, bias, count, extra}, 4, NULL, 0), 0);
+  assert_int_equal(safetensors_write(path, (SafeTensor[]){weight, bias, count, extra}, 4, NULL, 0),
+                   0);
   assert_int_equal(ckpt_load_weights(exec, path, &notes), 0);
-  assert_non_null(strstr(text_cstr(&notes), "1 tensor is not in the model and ignored: head.weight"));
+  assert_non_null(
+      strstr(text_cstr(&notes), "1 tensor is not in the model and ignored: head.weight"));
   text_free(&notes);
 }
 
@@ -193,7 +205,8 @@ static void other_types(void **state) {
   assert_int_equal(ckpt_load_weights(exec, path, NULL), 0);
   Values now = values();
   for (int i = 0; i < 12; i++) assert_true(now.weight[i] == (float)i - 5.5f);
-  for (int i = 0; i < 3; i++) assert_true(now.bias[i] == (float)i * 0.5f && now.mean[i] == (float)means[i]);
+  for (int i = 0; i < 3; i++)
+    assert_true(now.bias[i] == (float)i * 0.5f && now.mean[i] == (float)means[i]);
 }
 
 static void wrong_checkpoints(void **state) {

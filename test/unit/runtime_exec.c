@@ -2,6 +2,7 @@
  * some steps and compared with the same in plain C; then damaged artifacts, each refused with one
  * line. */
 #define _GNU_SOURCE /* memmem, mkdtemp */
+#include "runtime/bench.h"
 #include "runtime/exec.h"
 #include "runtime/ft.h"
 #include <math.h>
@@ -325,6 +326,45 @@ static void test_devices(void **state) {
   artifact_close(artifact);
 }
 
+/* What people read: the words that matter are there, and the trace is JSON to its end. */
+static void test_reports(void **state) {
+  (void)state;
+  Artifact *artifact;
+  Exec *exec;
+  Trace *trace;
+  void *batch;
+  char *text = NULL;
+  size_t length = 0;
+  GOOD(artifact_open(path_of("model.so"), &artifact));
+  GOOD(exec_new(artifact, &(ExecOptions){.threads = 2}, &exec));
+  GOOD(exec_init(exec, 1));
+  GOOD(exec_batch_new(exec, &batch));
+  FILE *out = open_memstream(&text, &length);
+  GOOD(bench_run(exec, &(BenchOptions){.steps = 20, .per_kernel = true}, out));
+  info_print(artifact->plan, out);
+  fclose(out);
+  static const char *const words[] = {
+      "median",   "samples/s",         "gradient (gemm)", "sgd (k_update)",
+      "20 steps", "from linear.ft",    "weight",          "normal(0, 0.1)",
+      "train.lr", "f32[96,24] work+0", "loss   loss"};
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+    if (!strstr(text, words[i])) fail_msg("'%s' is missing in:\n%s", words[i], text);
+  free(text);
+  GOOD(trace_open(path_of("trace.json"), &trace));
+  for (int i = 0; i < 2; i++) GOOD(trace_step(trace, exec, EXEC_TRAIN, batch));
+  GOOD(trace_close(trace));
+  char command[256];
+  snprintf(
+      command, sizeof command,
+      "python3 -c 'import json; t = json.load(open(\"%s\"))[\"traceEvents\"]; assert len(t) == 12'",
+      path_of("trace.json"));
+  assert_int_equal(system(command), 0);
+  assert_int_equal(trace_open("/nonexistent/trace.json", &trace), STATUS_USER);
+  exec_batch_free(exec, batch);
+  exec_free(exec);
+  artifact_close(artifact);
+}
+
 /* The embedding interface: the same training, and mistakes that get a message. */
 static void test_embedding(void **state) {
   (void)state;
@@ -379,7 +419,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_training),          cmocka_unit_test(test_checked_and_timed),
       cmocka_unit_test(test_damaged_artifacts), cmocka_unit_test(test_devices),
-      cmocka_unit_test(test_embedding),
+      cmocka_unit_test(test_reports),           cmocka_unit_test(test_embedding),
   };
   return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -1,8 +1,8 @@
 /* idx: what is read, and that damage of every kind is refused with a sentence. */
 #include "test/unit/runtime_data.h"
 
-static const uint8_t images[] = {0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, 3,
-                                 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+static const uint8_t images[] = {0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 2,  0,  0,
+                                 0, 3, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
 
 static void check_images(const char *path) {
   DataArray *array;
@@ -48,8 +48,8 @@ static void every_type(void **state) {
     uint8_t file[16] = {0, 0, cases[i].code, 1, 0, 0, 0, 1};
     memcpy(file + 8, cases[i].bytes, 8);
     DataArray *array;
-    assert_int_equal(
-        array_open("idx", data_write("type", file, 8 + (size_t)cases[i].size), &array), STATUS_OK);
+    assert_int_equal(array_open("idx", data_write("type", file, 8 + (size_t)cases[i].size), &array),
+                     STATUS_OK);
     double value = 0;
     assert_int_equal(element_convert(array_at(array), array->header.element,
                                      array->header.is_big_endian, 1, DT_F64, &value),
@@ -145,8 +145,9 @@ static void streams(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(plain_and_gzip), cmocka_unit_test(gzip_members), cmocka_unit_test(every_type),
-      cmocka_unit_test(damaged),        cmocka_unit_test(damaged_gzip), cmocka_unit_test(streams),
+      cmocka_unit_test(plain_and_gzip), cmocka_unit_test(gzip_members),
+      cmocka_unit_test(every_type),     cmocka_unit_test(damaged),
+      cmocka_unit_test(damaged_gzip),   cmocka_unit_test(streams),
   };
   return cmocka_run_group_tests(tests, data_setup, data_teardown);
 }

@@ -53,8 +53,7 @@ static void check_batch(const uint8_t *batch, int64_t step, bool shuffle) {
   for (int i = 0; i < BATCH; i++) {
     int64_t sample = order_sample(&order, step % PER_EPOCH * BATCH + i);
     assert_int_equal(((const int32_t *)(batch + 64))[i], sample);
-    for (int j = 0; j < ROW; j++)
-      assert_int_equal(batch[i * ROW + j], (uint8_t)(sample * 2 + j));
+    for (int j = 0; j < ROW; j++) assert_int_equal(batch[i * ROW + j], (uint8_t)(sample * 2 + j));
   }
 }
 
@@ -62,9 +61,15 @@ static void run(int workers, int slots, int64_t first, int64_t end, int64_t stop
   _Alignas(64) static uint8_t memory[9][128];
   void *slot[9];
   for (int i = 0; i < 9; i++) slot[i] = memory[i];
-  LoaderOptions options = {.source = source, .batch = BATCH, .shuffle = shuffle, .seed = 5,
-                           .first_step = first, .end_step = end, .workers = workers,
-                           .slots = slot, .slot_count = slots};
+  LoaderOptions options = {.source = source,
+                           .batch = BATCH,
+                           .shuffle = shuffle,
+                           .seed = 5,
+                           .first_step = first,
+                           .end_step = end,
+                           .workers = workers,
+                           .slots = slot,
+                           .slot_count = slots};
   Loader *loader;
   assert_int_equal(loader_new(&options, &loader), STATUS_OK);
   for (int64_t step = first; step < stop; step++) {
@@ -96,8 +101,14 @@ static void repeats_the_first(void **state) {
   (void)state;
   _Alignas(64) uint8_t memory[3][128];
   void *slots[] = {memory[0], memory[1], memory[2]};
-  LoaderOptions options = {.source = source, .batch = BATCH, .shuffle = true, .seed = 5,
-                           .end_step = 30, .workers = 1, .slots = slots, .slot_count = 3,
+  LoaderOptions options = {.source = source,
+                           .batch = BATCH,
+                           .shuffle = true,
+                           .seed = 5,
+                           .end_step = 30,
+                           .workers = 1,
+                           .slots = slots,
+                           .slot_count = 3,
                            .repeat_first = true};
   Loader *loader;
   assert_int_equal(loader_new(&options, &loader), STATUS_OK);
@@ -129,14 +140,19 @@ static void error_arrives(void **state) {
   data_write("images.npy", images.at, images.count);
   text_free(&images);
   DataSource good = plan.sources.at[0];
-  plan.sources.at[0] = (DataSource){.split = "train", .kind = "npy", .files = files, .file_count = 2};
+  plan.sources.at[0] =
+      (DataSource){.split = "train", .kind = "npy", .files = files, .file_count = 2};
   Source *bad;
   assert_int_equal(source_open(&plan, "train", &(SourcePlaces){.data_dir = data_folder}, &bad), 0);
   for (int workers = 0; workers <= 3; workers++) {
     _Alignas(64) uint8_t memory[5][128];
     void *slots[] = {memory[0], memory[1], memory[2], memory[3], memory[4]};
-    LoaderOptions options = {.source = bad, .batch = BATCH, .end_step = 12, .workers = workers,
-                             .slots = slots, .slot_count = 5};
+    LoaderOptions options = {.source = bad,
+                             .batch = BATCH,
+                             .end_step = 12,
+                             .workers = workers,
+                             .slots = slots,
+                             .slot_count = 5};
     Loader *loader;
     const void *batch;
     assert_int_equal(loader_new(&options, &loader), STATUS_OK);
@@ -183,8 +199,10 @@ static void wrong_data(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(any_number_of_workers), cmocka_unit_test(starts_and_stops_anywhere),
-      cmocka_unit_test(repeats_the_first),     cmocka_unit_test(error_arrives),
+      cmocka_unit_test(any_number_of_workers),
+      cmocka_unit_test(starts_and_stops_anywhere),
+      cmocka_unit_test(repeats_the_first),
+      cmocka_unit_test(error_arrives),
       cmocka_unit_test(wrong_data),
   };
   return cmocka_run_group_tests(tests, setup, teardown);

@@ -9,8 +9,13 @@ static Log *open_log(bool with_console, int64_t every) {
   console = tmpfile();
   char jsonl[256];
   snprintf(jsonl, sizeof jsonl, "%s", data_path("log.jsonl"));
-  LogOptions options = {.console = with_console, .out = console, .jsonl = jsonl, .every = every,
-                        .steps_per_epoch = 10, .total_steps = 30, .batch = 4};
+  LogOptions options = {.console = with_console,
+                        .out = console,
+                        .jsonl = jsonl,
+                        .every = every,
+                        .steps_per_epoch = 10,
+                        .total_steps = 30,
+                        .batch = 4};
   /* the path is read again only for messages */
   static char kept[256];
   strcpy(kept, jsonl);
@@ -39,8 +44,10 @@ static json_t *json_line(int index, int *count) {
     json_error_t error;
     json_t *object = json_loads(line, 0, &error);
     if (!json_is_object(object)) fail_msg("%s: %s", line, error.text);
-    if ((*count)++ == index) result = object;
-    else json_decref(object);
+    if ((*count)++ == index)
+      result = object;
+    else
+      json_decref(object);
   }
   text_free(&text);
   return result;
@@ -53,8 +60,12 @@ static double get(json_t *object, const char *key) {
 }
 
 static LogStep step_of(int64_t step, double loss) {
-  return (LogStep){.step = step, .loss = loss, .has_lr = true, .lr = 0.1f,
-                   .metric = {{"accuracy", loss / 2}}, .metric_count = 1};
+  return (LogStep){.step = step,
+                   .loss = loss,
+                   .has_lr = true,
+                   .lr = 0.1f,
+                   .metric = {{"accuracy", loss / 2}},
+                   .metric_count = 1};
 }
 
 static void json_is_exact(void **state) {
@@ -138,8 +149,10 @@ static void unwritable(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(json_is_exact), cmocka_unit_test(console_shows_means),
-      cmocka_unit_test(nonfinite), cmocka_unit_test(unwritable),
+      cmocka_unit_test(json_is_exact),
+      cmocka_unit_test(console_shows_means),
+      cmocka_unit_test(nonfinite),
+      cmocka_unit_test(unwritable),
   };
   return cmocka_run_group_tests(tests, data_setup, data_teardown);
 }

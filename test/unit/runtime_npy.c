@@ -42,18 +42,25 @@ static void refuses(void **state) {
   data_refused("npy", npy("x.npy", 4, good, numbers, 24), "version 4");
   data_refused("npy", npy("x.npy", 1, good, numbers, 23), "truncated");
   data_refused("npy", npy("x.npy", 1, good, numbers, 20), "truncated");
-  data_refused("npy", npy("x.npy", 1, "{'descr': '<f4', 'fortran_order': True, 'shape': (6,)}",
-                          numbers, 24),
-               "Fortran order");
-  data_refused("npy", npy("x.npy", 1, "{'descr': '<c8', 'fortran_order': False, 'shape': (3,)}",
-                          numbers, 24),
-               "'<c8'");
-  data_refused("npy", npy("x.npy", 1, "{'descr': [('a', '<f4')], 'fortran_order': False, "
-                                      "'shape': (6,)}",
-                          numbers, 24),
+  data_refused(
+      "npy", npy("x.npy", 1, "{'descr': '<f4', 'fortran_order': True, 'shape': (6,)}", numbers, 24),
+      "Fortran order");
+  data_refused(
+      "npy",
+      npy("x.npy", 1, "{'descr': '<c8', 'fortran_order': False, 'shape': (3,)}", numbers, 24),
+      "'<c8'");
+  data_refused("npy",
+               npy("x.npy", 1,
+                   "{'descr': [('a', '<f4')], 'fortran_order': False, "
+                   "'shape': (6,)}",
+                   numbers, 24),
                "structured");
   static const char *const damaged[] = {
-      "", "{", "{}", "{'descr': '<f4'}", "{'descr': '<f4', 'fortran_order': False, 'shape': 6}",
+      "",
+      "{",
+      "{}",
+      "{'descr': '<f4'}",
+      "{'descr': '<f4', 'fortran_order': False, 'shape': 6}",
       "{'descr': '<f4', 'fortran_order': False, 'shape': (-6,)}",
       "{'descr': '<f4', 'fortran_order': False, 'shape': (6,), 'more': 1}",
       "{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (6,)}",
@@ -62,9 +69,11 @@ static void refuses(void **state) {
   };
   for (size_t i = 0; i < sizeof damaged / sizeof *damaged; i++)
     data_refused("npy", npy("x.npy", 1, damaged[i], numbers, 24), "damaged");
-  data_refused("npy", npy("x.npy", 1, "{'descr': '<f8', 'fortran_order': False, "
-                                      "'shape': (4611686018427387904, 4)}",
-                          numbers, 24),
+  data_refused("npy",
+               npy("x.npy", 1,
+                   "{'descr': '<f8', 'fortran_order': False, "
+                   "'shape': (4611686018427387904, 4)}",
+                   numbers, 24),
                "no file can hold");
   uint8_t promise[12] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, 0xff, 0xff};
   data_refused("npy", data_write("x.npy", promise, 12), "promises 65535");
@@ -100,14 +109,12 @@ static void converts(void **state) {
   check_conversion("<f8", (double[]){0.1, -2}, 2, DT_F32, (float[]){0.1f, -2}, 8);
   check_conversion("<f2", (uint16_t[]){0x3c00, 0xc500, 0x0001, 0x7c00}, 4, DT_F32,
                    (float[]){1, -5, 0x1p-24f, INFINITY}, 16);
-  check_conversion("<f4", numbers, 6, DT_F64,
-                   (double[]){1, -2, 3.5, 0, (double)1e30f, -0.25}, 48);
+  check_conversion("<f4", numbers, 6, DT_F64, (double[]){1, -2, 3.5, 0, (double)1e30f, -0.25}, 48);
   assert_false(element_converts(ELEMENT_I32, DT_F32)); /* 2^24 + 1 would be rounded */
   assert_false(element_converts(ELEMENT_F32, DT_I32));
   int32_t narrow[3];
-  assert_int_equal(element_convert((int64_t[]){1, 1ll << 40, 2}, ELEMENT_I64, false, 3, DT_I32,
-                                   narrow),
-                   1);
+  assert_int_equal(
+      element_convert((int64_t[]){1, 1ll << 40, 2}, ELEMENT_I64, false, 3, DT_I32, narrow), 1);
   uint8_t byte;
   assert_int_equal(element_convert((int32_t[]){-1}, ELEMENT_I32, false, 1, DT_U8, &byte), 0);
 }
@@ -117,8 +124,10 @@ static void halves(void **state) {
   (void)state;
   for (int bits = 0; bits < 65536; bits++) {
     float value = half_to_float((uint16_t)bits);
-    if (isnan(value)) assert_true(isnan(half_to_float(half_from_float(value))));
-    else assert_int_equal(half_from_float(value), bits);
+    if (isnan(value))
+      assert_true(isnan(half_to_float(half_from_float(value))));
+    else
+      assert_int_equal(half_from_float(value), bits);
   }
   assert_int_equal(half_from_float(1 + 0x1p-11f), 0x3c00);
   assert_int_equal(half_from_float(1 + 3 * 0x1p-11f), 0x3c02);

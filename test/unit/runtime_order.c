@@ -75,7 +75,7 @@ static void neighbours_are_parted(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(is_a_permutation),      cmocka_unit_test(unshuffled_is_identity),
+      cmocka_unit_test(is_a_permutation),        cmocka_unit_test(unshuffled_is_identity),
       cmocka_unit_test(seeds_and_epochs_differ), cmocka_unit_test(positions_are_uniform),
       cmocka_unit_test(neighbours_are_parted),
   };

@@ -2,8 +2,8 @@
 #include "runtime/safetensors.h"
 #include "test/unit/runtime_data.h"
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <signal.h>
+#include <sys/resource.h>
 
 static const float weight[6] = {1, 2, 3, 4, 5, 6};
 static const int64_t step[1] = {77};
@@ -30,7 +30,8 @@ static void round_trip(void **state) {
     assert_true(shape_equal(&tensor->shape, &tensors[i].shape));
     assert_int_equal(tensor->bytes, tensors[i].bytes);
     assert_memory_equal(tensor->data, tensors[i].data, tensor->bytes);
-    if (tensor->bytes) assert_int_equal((uintptr_t)tensor->data % element_bytes(tensor->element), 0);
+    if (tensor->bytes)
+      assert_int_equal((uintptr_t)tensor->data % element_bytes(tensor->element), 0);
   }
   assert_null(safetensors_find(file, "absent"));
   assert_string_equal(safetensors_text(file, "a\\b"), "line\nend");
@@ -80,11 +81,14 @@ static void damaged(void **state) {
   refused("{\"w\":{\"dtype\":\"F32\",\"shape\":[2]}}", 8, "not valid");
   refused("{\"w\":[]}", 0, "not valid");
   refused("{\"w\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},"
-          "\"v\":{\"dtype\":\"U8\",\"shape\":[5],\"data_offsets\":[3,8]}}", 8, "overlaps");
+          "\"v\":{\"dtype\":\"U8\",\"shape\":[5],\"data_offsets\":[3,8]}}",
+          8, "overlaps");
   refused("{\"w\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},"
-          "\"v\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[5,8]}}", 8, "hole");
+          "\"v\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[5,8]}}",
+          8, "hole");
   refused("{\"w\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]},"
-          "\"w\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}", 0, "duplicate");
+          "\"w\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}",
+          0, "duplicate");
   refused("{\"__metadata__\":{\"a\":1}}", 0, "not a string");
   refused("{\"w\":", 0, "not valid JSON");
   refused("[1,2]", 0, "not a safetensors file");
@@ -113,8 +117,8 @@ static void cut(void **state) {
   text_free(&whole);
 }
 
-/* A write that fails half-way is a fault of the machine and leaves the old file. /dev/full cannot be
- * renamed over, a limit on file size can stand for a full disk. */
+/* A write that fails half-way is a fault of the machine and leaves the old file. /dev/full cannot
+ * be renamed over, a limit on file size can stand for a full disk. */
 static void full_disk(void **state) {
   (void)state;
   const char *path = data_path("full.safetensors");
@@ -142,7 +146,9 @@ static void full_disk(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(round_trip), cmocka_unit_test(damaged), cmocka_unit_test(cut),
+      cmocka_unit_test(round_trip),
+      cmocka_unit_test(damaged),
+      cmocka_unit_test(cut),
       cmocka_unit_test(full_disk),
   };
   return cmocka_run_group_tests(tests, data_setup, data_teardown);
