@@ -1,0 +1,190 @@
+/* runtime_init: Philox against its published vectors, the distributions' moments and bounds, the
+ * matrices' structure; and the pool: every share runs, barriers hold, environment is checked. */
+#include "runtime/init.h"
+#include "runtime/pool.h"
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* From Random123's kat_vectors. */
+static void test_philox(void **state) {
+  (void)state;
+  static const struct {
+    uint32_t key[2], counter[4], out[4];
+  } cases[] = {
+      {{0, 0}, {0, 0, 0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
+      {{0xffffffff, 0xffffffff},
+       {0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff},
+       {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+      {{0xa4093822, 0x299f31d0},
+       {0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
+       {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
+  };
+  for (int i = 0; i < 3; i++) {
+    uint32_t out[4];
+    init_philox(cases[i].key, cases[i].counter, out);
+    assert_memory_equal(out, cases[i].out, sizeof out);
+  }
+}
+
+static float *fill(const char *text, double a, double b, Shape shape, uint64_t seed,
+                   uint32_t stream) {
+  Type type = {DT_F32, shape};
+  Init init = {text, {a, b}, 2};
+  float *values = malloc((size_t)type_bytes(&type) + 4);
+  assert_int_equal(init_fill(&init, &type, seed, stream, values), STATUS_OK);
+  return values;
+}
+
+static void moments(const float *v, int count, double *mean, double *deviation, double *low,
+                    double *high) {
+  double sum = 0, square = 0;
+  *low = INFINITY, *high = -INFINITY;
+  for (int i = 0; i < count; i++) {
+    sum += v[i], square += (double)v[i] * v[i];
+    *low = fmin(*low, v[i]), *high = fmax(*high, v[i]);
+  }
+  *mean = sum / count;
+  *deviation = sqrt(square / count - *mean * *mean);
+}
+
+static void test_distributions(void **state) {
+  (void)state;
+  enum { COUNT = 100000 };
+  const Shape shape = {1, {COUNT}};
+  double mean, deviation, low, high;
+  float *v = fill("uniform", -2, 4, shape, 1, 0);
+  moments(v, COUNT, &mean, &deviation, &low, &high);
+  assert_true(fabs(mean - 1) < 0.02 && fabs(deviation - sqrt(3)) < 0.02 && low >= -2 && high < 4);
+  float *again = fill("uniform", -2, 4, shape, 1, 0), *other = fill("uniform", -2, 4, shape, 2, 0);
+  float *stream = fill("uniform", -2, 4, shape, 1, 1);
+  assert_memory_equal(v, again, COUNT * 4);
+  assert_memory_not_equal(v, other, COUNT * 4);
+  assert_memory_not_equal(v, stream, COUNT * 4);
+  free(v), free(again), free(other), free(stream);
+  v = fill("normal", 1, 3, shape, 1, 0);
+  moments(v, COUNT, &mean, &deviation, &low, &high);
+  assert_true(fabs(mean - 1) < 0.05 && fabs(deviation - 3) < 0.05 && low < -8 && high > 10);
+  free(v);
+  v = fill("trunc_normal", 1, 3, shape, 1, 0);
+  moments(v, COUNT, &mean, &deviation, &low, &high);
+  assert_true(fabs(mean - 1) < 0.05 && fabs(deviation - 3 * 0.8796) < 0.05 && low >= -5 &&
+              high <= 7);
+  free(v);
+  v = fill("const", 2.5, 0, shape, 1, 0);
+  for (int i = 0; i < COUNT; i++) assert_true(v[i] == 2.5f);
+  free(v);
+  Type type = {DT_F32, shape};
+  Init wrong = {"wild", {0}, 0};
+  float *unused = malloc(COUNT * 4);
+  assert_int_equal(init_fill(&wrong, &type, 1, 0, unused), STATUS_USER);
+  free(unused);
+}
+
+/* Rows (or columns, if there are more rows) are orthogonal and have length `gain`. */
+static void check_orthogonal(int64_t rows, int64_t columns) {
+  float *v = fill("orthogonal", 1.5, 0, (Shape){3, {rows, columns, 1}}, 9, 3);
+  bool is_wide = rows <= columns;
+  int64_t count = is_wide ? rows : columns, length = is_wide ? columns : rows;
+  for (int64_t i = 0; i < count; i++)
+    for (int64_t j = 0; j <= i; j++) {
+      double sum = 0;
+      for (int64_t k = 0; k < length; k++)
+        sum += is_wide ? (double)v[i * columns + k] * v[j * columns + k]
+                       : (double)v[k * columns + i] * v[k * columns + j];
+      assert_true(fabs(sum - (i == j ? 2.25 : 0)) < 1e-5);
+    }
+  free(v);
+}
+
+static void test_matrices(void **state) {
+  (void)state;
+  check_orthogonal(5, 17);
+  check_orthogonal(17, 5);
+  check_orthogonal(16, 16);
+  check_orthogonal(1, 1);
+  check_orthogonal(0, 3);
+  float *v = fill("identity", 0, 0, (Shape){2, {3, 2}}, 1, 0);
+  assert_memory_equal(v, ((float[]){1, 0, 0, 1, 0, 0}), 24);
+  free(v);
+  v = fill("identity", 0, 0, (Shape){4, {1, 1, 3, 3}}, 1, 0);
+  assert_memory_equal(v, ((float[]){0, 0, 0, 0, 1, 0, 0, 0, 0}), 36);
+  free(v);
+}
+
+/* ── the pool ─────────────────────────────────────────────────────────────────────────────── */
+enum { ROUNDS = 200 };
+typedef struct {
+  Pool *pool;
+  _Atomic int count;
+  atomic_bool is_wrong;
+} Shared;
+
+/* Between two barriers every share has counted, and none a second time. */
+static void count_rounds(void *context, int share) {
+  Shared *shared = context;
+  int threads = pool_threads(shared->pool);
+  for (int i = 1; i <= ROUNDS; i++) {
+    atomic_fetch_add(&shared->count, 1);
+    pool_barrier(shared->pool);
+    if (atomic_load(&shared->count) != i * threads) atomic_store(&shared->is_wrong, true);
+    pool_barrier(shared->pool);
+  }
+  (void)share;
+}
+
+static void test_pool(void **state) {
+  (void)state;
+  for (int threads = 1; threads <= 5; threads++) {
+    Pool *pool;
+    assert_int_equal(pool_new(threads, &pool), STATUS_OK);
+    assert_int_equal(pool_threads(pool), threads);
+    for (int run = 0; run < 20; run++) {
+      Shared shared = {.pool = pool};
+      pool_run(pool, count_rounds, &shared);
+      assert_int_equal(shared.count, threads * ROUNDS);
+      assert_false(shared.is_wrong);
+    }
+    pool_free(pool);
+  }
+}
+
+static void test_pool_environment(void **state) {
+  (void)state;
+  Pool *pool;
+  setenv("FT_THREADS", "3", 1);
+  assert_int_equal(pool_new(0, &pool), STATUS_OK);
+  assert_int_equal(pool_threads(pool), 3);
+  pool_free(pool);
+  assert_int_equal(pool_new(2, &pool), STATUS_OK);
+  assert_int_equal(pool_threads(pool), 2);
+  pool_free(pool);
+  static const char *const wrong[] = {"0", "-1", "two", "3x", "99999999999999999999", "257"};
+  for (int i = 0; i < 6; i++) {
+    setenv("FT_THREADS", wrong[i], 1);
+    assert_int_equal(pool_new(0, &pool), STATUS_USER);
+  }
+  unsetenv("FT_THREADS");
+  setenv("OMP_NUM_THREADS", "2,1", 1);
+  assert_int_equal(pool_new(0, &pool), STATUS_OK);
+  assert_int_equal(pool_threads(pool), 2);
+  pool_free(pool);
+  unsetenv("OMP_NUM_THREADS");
+  assert_int_equal(pool_new(257, &pool), STATUS_USER);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_philox),           cmocka_unit_test(test_distributions),
+      cmocka_unit_test(test_matrices),         cmocka_unit_test(test_pool),
+      cmocka_unit_test(test_pool_environment),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
