@@ -1,6 +1,13 @@
 """The per-step loss of MLP, CNN and tiny ResNet follows PyTorch's for 50 steps within 1e-4 relative,
 from the same initial weights (safetensors) and the same batches (--no-shuffle), with sgd, adam and
-adamw; and so do the trained weights and running statistics afterwards."""
+adamw; and so do the trained weights and running statistics afterwards.
+
+PyTorch runs in float64 here: training amplifies rounding (relu and max pooling switch sides, Adam
+divides by gradients near 0), so two float32 programs part from each other faster than from the truth.
+The learning rates are such that PyTorch's own float32 stays within 1e-4 of its float64: at 1e-3, its
+CNN with adam is 8.5e-4 off after 50 steps, and its ResNet with sgd at 5e-3 is 8.7e-4 off. The figures
+of both are printed."""
+import copy
 import gzip
 import os
 import sys
@@ -84,10 +91,15 @@ def fashion():
 
 # optimiser -> settings for ftc, torch optimiser
 OPTIMIZERS = {
-    "sgd": (["train.lr=0.02", "train.momentum=0.9", "train.weight_decay=0.001"],
-            lambda p: torch.optim.SGD(p, lr=0.02, momentum=0.9, weight_decay=0.001)),
-    "adam": (["train.lr=0.001", "train.weight_decay=0"], lambda p: torch.optim.Adam(p, lr=0.001)),
-    "adamw": (["train.lr=0.001", "train.weight_decay=0.05"], lambda p: torch.optim.AdamW(p, lr=0.001, weight_decay=0.05)),
+    "sgd": (["train.momentum=0.9", "train.weight_decay=0.001"],
+            lambda p, lr: torch.optim.SGD(p, lr=lr, momentum=0.9, weight_decay=0.001)),
+    "adam": (["train.weight_decay=0"], lambda p, lr: torch.optim.Adam(p, lr=lr)),
+    "adamw": (["train.weight_decay=0.05"], lambda p, lr: torch.optim.AdamW(p, lr=lr, weight_decay=0.05)),
+}
+RATES = {
+    Mlp: {"sgd": 0.02, "adam": 1e-3, "adamw": 1e-3},
+    Cnn: {"sgd": 1e-3, "adam": 1e-4, "adamw": 1e-4},
+    ResNet: {"sgd": 5e-4, "adam": 3e-5, "adamw": 3e-5},
 }
 
 
@@ -95,35 +107,51 @@ def state_of(net):
     return {k: v.detach().numpy().copy() for k, v in net.state_dict().items() if not k.endswith("num_batches_tracked")}
 
 
+def train(net, optimizer, images, labels, kind):
+    """PyTorch's losses, in the floating point type `kind`; the net is trained in place."""
+    net.to(kind).train()
+    optimizer, losses = OPTIMIZERS[optimizer][1](net.parameters(), RATES[type(net)][optimizer]), []
+    for step in range(STEPS):
+        batch = slice(step * BATCH, (step + 1) * BATCH)
+        loss = F.cross_entropy(net(torch.from_numpy(numpy.array(images[batch])).to(kind)), torch.from_numpy(labels[batch].astype(numpy.int64)))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss))
+    return losses
+
+
+def parting(losses, truth):
+    return max(abs(a - b) / abs(b) for a, b in zip(losses, truth))
+
+
 class Trajectory(support.Case):
     def follow(self, example, make, optimizer, images, labels, data, *defines):
         net = make()
-        net.train()
         start = state_of(net)
         support.write_safetensors(self.path("start.safetensors"), start)
-        settings, make_optimizer = OPTIMIZERS[optimizer]
-        flags = [flag for s in [f"train.optimizer={optimizer}", f"train.batch={BATCH}", "train.schedule=constant", "train.schedule.warmup=0", *settings] for flag in ("--set", s)]
+        settings = [f"train.optimizer={optimizer}", f"train.lr={RATES[make][optimizer]}", *OPTIMIZERS[optimizer][0]]
+        flags = [flag for s in [*settings, f"train.batch={BATCH}", "train.schedule=constant", "train.schedule.warmup=0"] for flag in ("--set", s)]
         artifact = self.compile(os.path.join(support.EXAMPLES, example), *flags, *defines)
         support.run("ftrun", "train", artifact, "--data", data, "--no-shuffle", "--steps", STEPS, "--set", "train.log.every=1", "--set", "train.eval.every=0",
                     "--init", self.path("start.safetensors"), "--save", self.path("end.safetensors"), "--log-jsonl", self.path("log.jsonl"))
         ours = [line["loss"] for line in support.read_jsonl(self.path("log.jsonl")) if not line.get("eval")]
         self.assertEqual(len(ours), STEPS)
 
-        torch_optimizer, theirs = make_optimizer(net.parameters()), []
-        for step in range(STEPS):
-            batch = slice(step * BATCH, (step + 1) * BATCH)
-            loss = F.cross_entropy(net(torch.from_numpy(images[batch].astype(numpy.float32))), torch.from_numpy(labels[batch].astype(numpy.int64)))
-            torch_optimizer.zero_grad()
-            loss.backward()
-            torch_optimizer.step()
-            theirs.append(float(loss))
-        self.assertLess(theirs[-1], theirs[0], "PyTorch itself did not learn: the comparison would prove little")
-        worst = max(abs(a - b) / abs(b) for a, b in zip(ours, theirs))
-        self.assertLess(worst, 1e-4, f"losses part by {worst:.2e}")
-        end, reference = support.read_safetensors(self.path("end.safetensors")), state_of(net)
+        with torch.no_grad():
+            last = slice((STEPS - 1) * BATCH, STEPS * BATCH)
+            untrained = float(F.cross_entropy(copy.deepcopy(net)(torch.from_numpy(numpy.array(images[last])).float()), torch.from_numpy(labels[last].astype(numpy.int64))))
+        single_net = copy.deepcopy(net)
+        single = train(single_net, optimizer, images, labels, torch.float32)
+        theirs = train(net, optimizer, images, labels, torch.float64)
+        print(f"{make.__name__} {optimizer}: ft {parting(ours, theirs):.1e}, PyTorch in float32 {parting(single, theirs):.1e}", flush=True)
+        self.assertGreater(abs(theirs[-1] - untrained), 1e-2 * untrained, "the training changed little: the comparison would prove little")
+        self.assertLess(parting(ours, theirs), 1e-4, "the losses part")
+        end, single_end, reference = support.read_safetensors(self.path("end.safetensors")), state_of(single_net), state_of(net)
         for name, value in reference.items():
             moved = numpy.linalg.norm(value - start[name])
-            self.assertLess(numpy.linalg.norm(end[name] - value), 2e-2 * moved + 1e-6, name)
+            limit = max(2e-2 * moved, 3 * numpy.linalg.norm(single_end[name] - value)) + 1e-6
+            self.assertLess(numpy.linalg.norm(end[name] - value), limit, name)
 
 
 def add(example, make, which, *defines):
@@ -135,8 +163,9 @@ def add(example, make, which, *defines):
                 data = support.FASHION
             else:
                 data = self.path("shapes")
-                support.subprocess.run([sys.executable, os.path.join(support.EXAMPLES, "data", "make_shapes.py"), data, str(STEPS * BATCH)], check=True)
-                images, labels = numpy.load(data + "/train-images.npy"), numpy.load(data + "/train-labels.npy")
+                support.subprocess.run([sys.executable, os.path.join(support.EXAMPLES, "data", "make_shapes.py"), data, str(2 * BATCH)], check=True)
+                # the same two batches again and again: enough to be learnt at a small rate
+                images, labels = (numpy.concatenate([numpy.load(f"{data}/train-{what}.npy")] * (STEPS // 2)) for what in ("images", "labels"))
             self.follow(example, make, optimizer, images, labels, data, *defines)
 
         setattr(Trajectory, f"test_{example.split('.')[0]}_{optimizer}", test)
