@@ -11,12 +11,12 @@
 #include "passes/pass.h"
 
 Graph *pass_fuse(PassContext *context, Graph *graph) {
-  (void)context;
   Graph *prepared = fuse_prepare(graph);
   int count = prepared->nodes.count;
   Arena *arena = prepared->arena;
   FusePlan plan = {.arena = arena,
                    .graph = prepared,
+                   .is_plain = context->is_plain,
                    .count = count,
                    .is_live = ARENA_ARRAY(arena, bool, count),
                    .is_unit = ARENA_ARRAY(arena, bool, count),

@@ -330,6 +330,7 @@ static int compare_ids(const void *left, const void *right) {
 void fuse_group_units(FusePlan *plan) {
   make_groups(plan);
   Merge merge = {.plan = plan, .stamp = ARENA_ARRAY(plan->arena, int, plan->groups.count)};
+  if (plan->is_plain) return;
   find_pairs(&merge);
   for (int round = 0; round < ROUNDS; round++) {
     if (round == ROUND_REST) find_tiny_pairs(&merge);

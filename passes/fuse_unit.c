@@ -218,6 +218,7 @@ static bool should_be_unit(FusePlan *plan, const Users *users, ConeWalk *walk, c
   if (fuse_is_leaf(node) || node->op == OP_CONST || node->op == OP_IOTA || node->op == OP_RANDOM ||
       node->op == OP_RESHAPE)
     return false;
+  if (plan->is_plain) return node->op != OP_BROADCAST;
   int id = node->id;
   Cone cone = cone_of(walk, node);
   if (fuse_elements(node) <= 1) return users->grows[id] && cone.cost > SCALAR_COST;

@@ -135,6 +135,7 @@ static bool reads_state(const Node *operand, const char *target) {
 /* May the step that makes `base` write it into the state? Nobody may read the old value later, and
  * the step itself only where it writes. */
 static bool may_write_state(const MemPlan *plan, const Node *base, const char *target) {
+  if (plan->context->is_plain) return false;
   if (!lifetime_is_value(base) || plan->where[base->id]) return false;
   int step = plan->times.step[base->id];
   const Node *writer = plan->times.node[step];
@@ -189,7 +190,7 @@ static void place_assigned(MemPlan *plan) {
 static int slot_to_reuse(const MemPlan *plan, const Node *result) {
   const Node *fused = result->input[0];
   int step = plan->times.step[result->id];
-  if (result->op != OP_RESULT) return -1;
+  if (result->op != OP_RESULT || plan->context->is_plain) return -1;
   for (int k = 0; k < fused->input_count; k++) {
     const Node *base = lifetime_base(fused->input[k]);
     int slot = plan->slot_of[base->id];
@@ -222,6 +223,10 @@ static void make_slots(MemPlan *plan) {
 
 static void place_work(MemPlan *plan) {
   make_slots(plan);
+  for (int i = 0; i < plan->slots.count && plan->context->is_plain; i++) {
+    plan->slots.at[i].first = 0; /* all live throughout: no two share a byte */
+    plan->slots.at[i].last = plan->times.count;
+  }
   memplan_pack(plan->slots.at, plan->slots.count, plan->arena);
   for (int i = 0; i < plan->graph->nodes.count; i++)
     if (plan->slot_of[i] >= 0)

@@ -35,13 +35,15 @@ static int require_pass(Arena *arena, Diag *diag, const char *name, size_t lengt
   return -1;
 }
 
-/* Without these there is no program to generate code for. */
-static bool is_required(const char *name) {
-  static const char *const required[] = {"autodiff", "optimizer", "fuse", "schedule", "memplan"};
-  for (size_t i = 0; i < sizeof required / sizeof required[0]; i++)
-    if (strcmp(required[i], name) == 0) return true;
+static bool is_one_of(const char *name, const char *const *names) {
+  for (; *names; names++)
+    if (strcmp(*names, name) == 0) return true;
   return false;
 }
+/* Without these there is nothing to train. */
+static const char *const required[] = {"autodiff", "optimizer", NULL};
+/* These make the form that code generation takes; switched off, they do no more than that. */
+static const char *const has_plain_form[] = {"fuse", "schedule", "memplan", NULL};
 
 /* Marks the passes of a comma-separated list; false with an error for a name that is none. */
 static bool parse_disabled(Arena *arena, Diag *diag, const char *list, bool *disabled) {
@@ -49,7 +51,7 @@ static bool parse_disabled(Arena *arena, Diag *diag, const char *list, bool *dis
     size_t length = strcspn(at, ",");
     int pass = require_pass(arena, diag, at, length);
     if (pass < 0) return false;
-    if (is_required(pass_info[pass].name)) {
+    if (is_one_of(pass_info[pass].name, required)) {
       diag_error(diag, (Loc){0}, "pass '%s' cannot be switched off", pass_info[pass].name);
       return false;
     }
@@ -185,7 +187,8 @@ static void print_times(const Pipeline *pipeline, const bool *disabled, int last
   fprintf(stderr, "%-12s %10s %6s\n", "pass", "ms", "%");
   for (int i = 0; i <= last; i++)
     if (disabled[i])
-      fprintf(stderr, "%-12s %10s\n", pass_info[i].name, "off");
+      fprintf(stderr, "%-12s %10s\n", pass_info[i].name,
+              is_one_of(pass_info[i].name, has_plain_form) ? "plain" : "off");
     else
       fprintf(stderr, "%-12s %10.3f %6.1f\n", pass_info[i].name, 1e3 * pipeline->seconds[i],
               total > 0 ? 100 * pipeline->seconds[i] / total : 0);
@@ -211,14 +214,16 @@ bool passes_run(Program *program, Diag *diag, const PassOptions *options, bool f
   bool *disabled = ARENA_ARRAY(arena, bool, pass_count);
   int last;
   if (!prepare(program, diag, options, disabled, &last)) return false;
-  Pipeline pipeline = {.context = {arena, diag, program->settings, true, for_gpu, program},
+  Pipeline pipeline = {.context = {arena, diag, program->settings, true, for_gpu, false, program},
                        .options = options,
                        .seconds = ARENA_ARRAY(arena, double, pass_count)};
   bool ok = true;
   for (int i = 0; ok && i <= last; i++)
-    if (!disabled[i])
+    if (!disabled[i] || is_one_of(pass_info[i].name, has_plain_form)) {
+      pipeline.context.is_plain = disabled[i];
       ok = run_on(&pipeline, i, &program->train, true) &&
            run_on(&pipeline, i, &program->eval, false);
+    }
   if (options->time_passes) print_times(&pipeline, disabled, last);
   return ok;
 }

@@ -12,6 +12,7 @@ typedef struct {
   SettingValue *settings; /* static ones may be read */
   bool is_train;          /* which graph this is */
   bool for_gpu;           /* the target: cpu or ptx */
+  bool is_plain;          /* do no more than the next stage needs: see PassOptions.disable */
   const Program *program; /* the whole, as far as the pipeline has come; NULL in ftopt */
 } PassContext;
 
@@ -28,7 +29,10 @@ typedef struct {
   const char *dump;       /* pass name, "all", or NULL */
   const char *dump_dir;   /* default "." */
   const char *stop_after; /* pass name or NULL */
-  const char *disable;    /* comma-separated pass names to skip (optional ones only), for tests */
+  /* Comma-separated pass names to leave out, to find the pass behind a fault. fuse, schedule and
+   * memplan run in their plain form instead: a kernel for each node, nodes in the order they come,
+   * a place of its own for each value. autodiff and optimizer cannot be left out. */
+  const char *disable;
   bool time_passes;       /* a table on stderr */
   bool verify;            /* default true in ftc as well: it is cheap */
   /* called after each pass (NULL: none): --emit=html collects the graphs with it */

@@ -10,6 +10,7 @@
 typedef struct {
   Arena *arena;
   Graph *graph;
+  bool is_plain; /* the first step that may run runs first */
   int count;
   VEC(int) * after; /* by node: steps that must wait for it; a result's users wait for its kernel */
   int *waits;       /* by step: how many of its inputs are not done */
@@ -153,6 +154,7 @@ static const Node *choose(const Schedule *s, int from) {
     const Node *node = at(s, i);
     if (!lifetime_is_step(node) || node->op == OP_ASSIGN || s->is_placed[i] || s->waits[i] > 0)
       continue;
+    if (s->is_plain) return node;
     int64_t gained = gain(s, node);
     if (!best || gained > most) {
       best = node;
@@ -163,11 +165,11 @@ static const Node *choose(const Schedule *s, int from) {
 }
 
 Graph *pass_schedule(PassContext *context, Graph *graph) {
-  (void)context;
   int count = graph->nodes.count, first = 0;
   Arena *arena = graph->arena;
   Schedule s = {.arena = arena,
                 .graph = graph,
+                .is_plain = context->is_plain,
                 .count = count,
                 .after = arena_alloc(arena, sizeof *s.after * (size_t)count),
                 .waits = ARENA_ARRAY(arena, int, count),

@@ -32,7 +32,7 @@ static const char usage[] =
     "  --dump=PASS|all     write the graph after a pass (all: after each that changed it)\n"
     "  --dump-dir DIR      where dumps go (default: here)\n"
     "  --stop-after=PASS   run the passes up to this one\n"
-    "  --disable=A,B       leave out optional passes\n"
+    "  --disable=A,B       leave out passes (fuse, schedule, memplan: do no more than is needed)\n"
     "  --time-passes       how long each step took, on standard error\n"
     "  --list-ops          every op of the language's graph, and stop\n"
     "  --help, --version\n";
