@@ -33,8 +33,8 @@ typedef struct {
    * memplan run in their plain form instead: a kernel for each node, nodes in the order they come,
    * a place of its own for each value. autodiff and optimizer cannot be left out. */
   const char *disable;
-  bool time_passes;       /* a table on stderr */
-  bool verify;            /* default true in ftc as well: it is cheap */
+  bool time_passes; /* a table on stderr */
+  bool verify;      /* default true in ftc as well: it is cheap */
   /* called after each pass (NULL: none): --emit=html collects the graphs with it */
   void (*observe)(void *user, const char *pass, const Graph *graph);
   void *observe_user;

@@ -81,8 +81,15 @@ static void check_graph(Case *c, int which) {
 
 /* Each pass is left out in turn, or runs in its plain form. */
 static const char *const disabled[] = {
-    NULL,       "layout", "simplify,simplify2", "shapes",  "cse,cse2",
-    "dce,dce2", "fuse",   "schedule",           "memplan",
+    NULL,
+    "layout",
+    "simplify,simplify2",
+    "shapes",
+    "cse,cse2",
+    "dce,dce2",
+    "fuse",
+    "schedule",
+    "memplan",
     "shapes,simplify,cse,dce,simplify2,cse2,dce2,layout,fuse,schedule,memplan"};
 
 static void run_case(int seed, int size) {
