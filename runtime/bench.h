@@ -1,15 +1,13 @@
 /* bench, info, trace: what `ftrun bench`, `ftrun info` and `--trace` print. */
 #ifndef FT_RUNTIME_BENCH_H
 #define FT_RUNTIME_BENCH_H
-#include "runtime/exec.h"
+#include "runtime/feed.h"
 #include <stdio.h>
 
 typedef struct {
   int steps;       /* measured; 0: as many as fit in about two seconds, at least 20 */
   bool per_kernel; /* also the table of launches and calls */
-  /* The next batch, loaded data included in the time; NULL: one made-up batch. */
-  Status (*next_batch)(void *context, const void **batch);
-  void *context;
+  Feed *feed;      /* steps on loaded data, loading included in the time; NULL: one made-up batch */
 } BenchOptions;
 /* exec_write_settings and exec_init must have been called. */
 STATUS_CHECKED Status bench_run(Exec *exec, const BenchOptions *options, FILE *out);

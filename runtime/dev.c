@@ -1,12 +1,29 @@
-/* dev: which device an artifact runs on. Only the cpu is built in; for the others the message says
- * what to do instead. */
+/* dev: which device an artifact runs on. Where it cannot be had, the message says what to do
+ * instead. */
 #include "runtime/dev.h"
+#include "runtime/cuda_driver.h"
+#include <stdlib.h>
 #include <string.h>
 
 static Status no_device(const Artifact *artifact, const char *reason) {
   return status_fail(STATUS_USER,
-                     "%s: %s; compile for this machine's processor instead: ftc %s -o model.so",
+                     "%s: %s; simulate one with --device sim, or compile for this machine's "
+                     "processor: ftc %s -o model.so",
                      artifact->path, reason, artifact->plan->source);
+}
+
+static Status find_cuda(const char *text, const Artifact *artifact, DeviceOptions *options) {
+  const CudaDriver *driver;
+  options->index = 0;
+  if (text[4] == ':') {
+    char *end;
+    long index = strtol(text + 5, &end, 10);
+    if (!text[5] || *end || index < 0 || index > 1023)
+      return status_fail(STATUS_USER, "--device %s: expected cuda:N, with N from 0", text);
+    options->index = (int)index;
+  }
+  if (cuda_driver_open(&driver) != STATUS_OK) return no_device(artifact, status_message());
+  return STATUS_OK;
 }
 
 Status dev_find(const char *text, const Artifact *artifact, const DeviceType **out,
@@ -24,7 +41,8 @@ Status dev_find(const char *text, const Artifact *artifact, const DeviceType **o
       return status_fail(STATUS_USER,
                          "%s runs on the cpu; for a GPU compile a .ptx: ftc %s -o model.ptx",
                          artifact->path, artifact->plan->source);
-    return no_device(artifact, "this ftrun has no CUDA device yet");
+    *out = &dev_cuda;
+    return find_cuda(text, artifact, options);
   }
   if (!strcmp(text, "sim")) return no_device(artifact, "this ftrun has no simulator yet");
   return status_fail(STATUS_USER, "there is no device '%s': auto, cpu, cuda, cuda:N or sim", text);

@@ -13,6 +13,33 @@ typedef struct {
   int index;   /* cuda:N */
 } DeviceOptions;
 
+/* A split of the data for a device that keeps all of it: row r of input i is what the input's part
+ * of a batch holds for sample r. */
+typedef struct {
+  int64_t samples, batch; /* a step takes `batch` samples; the rest of an epoch is left out */
+  bool shuffle;
+  uint64_t seed; /* of runtime/order.h; the epoch is the step / (samples / batch) */
+  const PlanTensor *inputs;
+  int input_count;
+  int64_t batch_bytes; /* of the input arena */
+  /* Fills a batch with samples [first, first + batch), the last ones repeated beyond the end. */
+  Status (*fill)(void *context, int64_t first, void *batch);
+  void *context;
+} DeviceData;
+typedef struct DeviceKept DeviceKept; /* a split on the device */
+
+/* A part of the output arena. */
+typedef struct {
+  int64_t offset, bytes;
+} DevicePiece;
+
+/* What the device can do at best. 0: not known. */
+typedef struct {
+  double copy_bytes; /* per second, read and written, measured with a large copy */
+  double flops;      /* per second: f32 multiply-adds outside of tensor cores, from its data */
+  const char *basis; /* one line: how the numbers were had */
+} DeviceSpeed;
+
 typedef struct DeviceType {
   const char *name;
   bool is_host_memory;
@@ -37,9 +64,28 @@ typedef struct DeviceType {
   /* Runs steps [first, end) only, complete on return: profiling and checking. Adds nanoseconds. */
   Status (*run_part)(DeviceGraph *graph, const char *batch, int first, int end, int64_t *time);
   Status (*sync)(Device *device);
+
+  /* ── a device that runs behind the host's back; all of this may be NULL or 0 ── */
+  /* A batch given to run must stay as it is until so many further runs have returned. 0: until run
+   * returns. */
+  int holds;
+  /* Puts a whole split on the device; *out is NULL if there is no room for it. */
+  Status (*keep)(Device *device, const DeviceData *data, DeviceKept **out);
+  void (*drop)(DeviceKept *kept); /* NULL is fine */
+  /* The most steps that one run_kept may take. */
+  int (*most_steps)(const DeviceGraph *graph);
+  /* Runs `steps` steps, first_step the first, on batches gathered on the device. */
+  Status (*run_kept)(DeviceGraph *graph, const DeviceKept *kept, int64_t first_step, int steps);
+  /* Starts copying parts of the outputs of each step of the last run of this graph, all parts of
+   * the first step, then of the second, to host memory from alloc_host. Does not wait. */
+  Status (*fetch)(DeviceGraph *graph, const DevicePiece *piece, int count, char *to,
+                  int64_t *ticket);
+  /* Has the fetch of this ticket ended? `wait`: waits until it has. */
+  Status (*fetched)(Device *device, int64_t ticket, bool wait, bool *is_done);
+  Status (*speed)(Device *device, DeviceSpeed *out);
 } DeviceType;
 
-extern const DeviceType dev_cpu;
+extern const DeviceType dev_cpu, dev_cuda;
 /* "auto", "cpu", "cuda", "cuda:1", "sim": the device for this artifact, or a sentence that says
  * what to do instead. */
 STATUS_CHECKED Status dev_find(const char *text, const Artifact *artifact, const DeviceType **out,

@@ -17,6 +17,6 @@ void evaluate_free(Evaluator *evaluator); /* NULL is fine */
  */
 STATUS_CHECKED Status evaluate_run(Evaluator *evaluator, LogStep *out, bool *is_whole);
 
-/* The scalar outputs of a graph after a run: loss, metrics, and "lr" apart from the metrics. */
-STATUS_CHECKED Status evaluate_read(Exec *exec, ExecGraph graph, LogStep *out);
+/* Sorts a step's scalars into loss, lr and metrics; out->step is left alone. */
+void evaluate_take(const Exec *exec, const ExecScalars *scalars, LogStep *out);
 #endif

@@ -1,19 +1,10 @@
 /* exec: see exec.h. Knows a device only through its table; owns the arenas. */
 #include "runtime/exec.h"
-#include "runtime/dev.h"
+#include "runtime/exec_fetch.h"
 #include "runtime/init.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-struct Exec {
-  Artifact *artifact;
-  Plan *plan;
-  const DeviceType *type;
-  Device *device;
-  char *base[ARENA_COUNT]; /* ARENA_INPUT: NULL, its base moves */
-  DeviceGraph *graph[2];
-};
 
 Plan *exec_plan(const Exec *exec) { return exec->plan; }
 const char *exec_device_text(const Exec *exec) { return exec->type->describe(exec->device); }
@@ -47,6 +38,7 @@ Status exec_new(Artifact *artifact, const ExecOptions *options, Exec **out) {
 
 void exec_free(Exec *exec) {
   if (!exec) return;
+  exec_fetch_free(exec);
   for (int i = 0; i < 2; i++)
     if (exec->graph[i]) exec->type->unbind(exec->graph[i]);
   for (int i = 0; i < ARENA_COUNT; i++)
@@ -104,11 +96,39 @@ void exec_batch_free(Exec *exec, void *batch) {
   if (batch) exec->type->free_host(exec->device, batch, exec->plan->arena_bytes[ARENA_INPUT]);
 }
 
+int exec_holds(const Exec *exec) { return exec->type->holds; }
+
 Status exec_run(Exec *exec, ExecGraph graph, const void *batch) {
+  exec->last_steps = 1;
   return exec->type->run(exec->graph[graph], batch);
 }
 
+Status exec_keep(Exec *exec, const DeviceData *data, DeviceKept **out) {
+  *out = NULL;
+  return exec->type->keep ? exec->type->keep(exec->device, data, out) : STATUS_OK;
+}
+
+void exec_drop(Exec *exec, DeviceKept *kept) {
+  if (kept) exec->type->drop(kept);
+}
+
+int exec_most_steps(const Exec *exec, ExecGraph graph) {
+  return exec->type->most_steps ? exec->type->most_steps(exec->graph[graph]) : 1;
+}
+
+Status exec_run_kept(Exec *exec, ExecGraph graph, const DeviceKept *kept, int64_t first_step,
+                     int steps) {
+  exec->last_steps = steps;
+  return exec->type->run_kept(exec->graph[graph], kept, first_step, steps);
+}
+
+Status exec_speed(Exec *exec, DeviceSpeed *out) {
+  *out = (DeviceSpeed){0};
+  return exec->type->speed ? exec->type->speed(exec->device, out) : STATUS_OK;
+}
+
 Status exec_run_timed(Exec *exec, ExecGraph graph, const void *batch, int64_t *nanoseconds) {
+  exec->last_steps = 1;
   for (int i = 0; i < exec->plan->graph[graph].steps.count; i++) {
     nanoseconds[i] = 0;
     STATUS_TRY(exec->type->run_part(exec->graph[graph], batch, i, i + 1, &nanoseconds[i]));
@@ -157,6 +177,7 @@ static Status check_step(Exec *exec, const PlanGraph *graph, int index) {
 
 Status exec_run_checked(Exec *exec, ExecGraph graph, const void *batch) {
   const PlanGraph *plan = &exec->plan->graph[graph];
+  exec->last_steps = 1;
   for (int i = 0; i < plan->steps.count; i++) {
     int64_t time = 0;
     STATUS_TRY(exec->type->run_part(exec->graph[graph], batch, i, i + 1, &time));
@@ -183,7 +204,7 @@ static double half_value(uint16_t bits) {
   return bits >> 15 ? -value : value;
 }
 
-static double scalar_value(DType dtype, const void *bytes) {
+double exec_scalar_value(DType dtype, const void *bytes) {
   union {
     uint32_t bits;
     float value;
@@ -219,7 +240,7 @@ Status exec_scalar(Exec *exec, ExecGraph graph, int output, double *value) {
   if (shape_elements(&found->type.shape) != 1)
     return status_fail(STATUS_USER, "%s is not a scalar", found->name);
   STATUS_TRY(exec_read(exec, ARENA_OUTPUT, found->offset, dtype_bytes(found->type.dtype), bytes));
-  *value = scalar_value(found->type.dtype, bytes);
+  *value = exec_scalar_value(found->type.dtype, bytes);
   return STATUS_OK;
 }
 

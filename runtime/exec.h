@@ -12,7 +12,7 @@
  */
 #ifndef FT_RUNTIME_EXEC_H
 #define FT_RUNTIME_EXEC_H
-#include "runtime/artifact.h"
+#include "runtime/dev.h"
 
 typedef enum { EXEC_TRAIN = 0, EXEC_EVAL = 1 } ExecGraph; /* indices of plan->graph */
 
@@ -42,7 +42,9 @@ STATUS_CHECKED Status exec_init(Exec *exec, uint64_t seed);
 
 /* ── running ──────────────────────────────────────────────────────────────────────────────── */
 /* A batch is plan->arena_bytes[ARENA_INPUT] bytes, 64-byte aligned, with each input at its
- * PlanTensor offset. It must not change until exec_run returns; afterwards it may. */
+ * PlanTensor offset. It must not change until exec_run has returned and exec_holds further runs
+ * have, or results of its own run were read, or exec_sync. On the cpu exec_holds is 0. */
+int exec_holds(const Exec *exec);
 STATUS_CHECKED Status exec_batch_new(Exec *exec, void **out); /* zeroed */
 void exec_batch_free(Exec *exec, void *batch);                /* NULL is fine */
 STATUS_CHECKED Status exec_run(Exec *exec, ExecGraph graph, const void *batch);
@@ -64,6 +66,32 @@ STATUS_CHECKED Status exec_scalar(Exec *exec, ExecGraph graph, int output, doubl
 /* The whole output, row-major in its own dtype; `bytes` must be type_bytes of it. */
 STATUS_CHECKED Status exec_read_output(Exec *exec, ExecGraph graph, int output, void *to,
                                        int64_t bytes);
+
+/* ── results later: a device that runs ahead of the host is not made to wait ───────────────── */
+/* Does exec_run return before its results are there? */
+bool exec_runs_ahead(const Exec *exec);
+/* Asks for the scalar outputs of every step of the last run of this graph. `tag` is the caller's
+ * name for the first of those steps, tag + 1 the next's. Not while exec_fetch_is_full. */
+STATUS_CHECKED Status exec_fetch(Exec *exec, ExecGraph graph, int64_t tag);
+bool exec_fetch_is_full(const Exec *exec);
+typedef struct {
+  ExecGraph graph;
+  int64_t tag;
+  const double *value; /* by index in plan->graph[graph].outputs; NAN for what is no scalar */
+} ExecScalars;
+/* The next step's scalars in the order asked for; *is_there is false if there are none (yet).
+ * `wait`: waits for what was asked for. The values are valid until the next call. */
+STATUS_CHECKED Status exec_fetched(Exec *exec, bool wait, ExecScalars *out, bool *is_there);
+
+/* ── data kept on the device ──────────────────────────────────────────────────────────────── */
+/* *out is NULL if this device keeps no data, or has no room for it. */
+STATUS_CHECKED Status exec_keep(Exec *exec, const DeviceData *data, DeviceKept **out);
+void exec_drop(Exec *exec, DeviceKept *kept); /* NULL is fine */
+int exec_most_steps(const Exec *exec, ExecGraph graph);
+STATUS_CHECKED Status exec_run_kept(Exec *exec, ExecGraph graph, const DeviceKept *kept,
+                                    int64_t first_step, int steps);
+/* What the device can do at best; zeros where it does not know. */
+STATUS_CHECKED Status exec_speed(Exec *exec, DeviceSpeed *out);
 
 /* ── memory: for checkpoints, --init, --save ──────────────────────────────────────────────── */
 STATUS_CHECKED Status exec_read(Exec *exec, ArenaId arena, int64_t offset, int64_t bytes, void *to);

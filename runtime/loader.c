@@ -176,9 +176,9 @@ static int64_t now(void) {
 
 /* Gives the batch handed out before back to the workers, several at a time. */
 static void give_back(Loader *loader) {
-  if (loader->next == loader->options.first_step) return;
+  if (loader->next - loader->options.first_step <= loader->options.holds) return;
   loader->returned++;
-  if (loader->returned * 2 < loader->options.slot_count) return;
+  if (loader->returned * 2 < loader->options.slot_count - loader->options.holds) return;
   pthread_mutex_lock(&loader->lock);
   loader->consumed += loader->returned;
   loader->returned = 0;
@@ -205,7 +205,7 @@ static Status wait_for_batch(Loader *loader, int64_t step) {
 Status loader_next(Loader *loader, const void **batch) {
   int64_t step = loader->next;
   if (loader->options.workers == 0) {
-    void *slot = loader->options.slots[0];
+    void *slot = loader->options.slots[step % (loader->options.holds + 1)];
     STATUS_TRY(fill(loader, step, loader->samples, slot));
     *batch = slot;
   } else {

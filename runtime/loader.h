@@ -16,13 +16,14 @@ typedef struct {
   bool repeat_first;            /* --overfit-batch: every batch is batch 0 of epoch 0 */
   int workers;                  /* 0: batches are filled by loader_next itself */
   void **slots;                 /* of the plan's input arena; owned by the caller */
-  int slot_count;               /* >= 2 with workers, >= 1 without */
+  int slot_count;               /* >= holds + 2 with workers, >= holds + 1 without */
+  int holds;                    /* a batch stays as it is for so many further loader_next */
 } LoaderOptions;
 
 /* Whole batches in `samples`. */
 int64_t loader_steps_per_epoch(int64_t samples, int64_t batch);
 STATUS_CHECKED Status loader_new(const LoaderOptions *options, Loader **out);
-/* The next step's batch, valid until the next call. */
+/* The next step's batch, valid until the next call, or the one `holds` calls later. */
 STATUS_CHECKED Status loader_next(Loader *loader, const void **batch);
 void loader_free(Loader *loader); /* stops the workers; NULL is fine */
 /* Nanoseconds that loader_next has waited for data so far: is loading the bottleneck? */

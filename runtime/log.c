@@ -16,7 +16,7 @@ struct Log {
   bool is_terminal, has_line;  /* has_line: a progress line without newline is showing */
   double line_time, show_time; /* when the last line, the last update of the terminal was made */
   double json_time;            /* samples/s in the file is measured between its own lines */
-  int64_t json_step;
+  int64_t line_step, json_step;
   double loss_sum, metric_sum[LOG_MOST_METRICS];
   int64_t sum_count;
   double rate; /* smoothed samples/s, for the ETA */
@@ -46,7 +46,6 @@ Status log_open(const LogOptions *options, Log **out) {
       return status;
     }
   }
-  log->json_step = -1;
   *out = log;
   return STATUS_OK;
 }
@@ -80,7 +79,10 @@ void log_warn(Log *log, const char *format, ...) {
   fputc('\n', stderr);
 }
 
-void log_start_clock(Log *log) { log->line_time = log->json_time = log_now(); }
+void log_start_clock(Log *log, int64_t step) {
+  log->line_time = log->json_time = log_now();
+  log->line_step = log->json_step = step;
+}
 
 void log_skip_time(Log *log, double seconds) {
   log->line_time += seconds;
@@ -133,7 +135,8 @@ static void show(Log *log, const LogStep *step, double now, bool is_line) {
   append_place(log, line, step->step);
   append_values(line, log->loss_sum / count, step->metric, mean, step->metric_count);
   if (step->has_lr) text_printf(line, "  lr %.3g", step->lr);
-  double rate = count * (double)log->options.batch / fmax(now - log->line_time, 1e-9);
+  double rate = (double)(step->step - log->line_step) * (double)log->options.batch /
+                fmax(now - log->line_time, 1e-9);
   if (is_line) log->rate = log->rate > 0 ? 0.5 * (log->rate + rate) : rate;
   text_printf(line, "  %.0f samples/s  eta ", rate);
   append_duration(line, (double)((log->options.total_steps - step->step) * log->options.batch) /
@@ -151,8 +154,9 @@ static void show(Log *log, const LogStep *step, double now, bool is_line) {
   log->has_line = true;
 }
 
-static void restart_sums(Log *log, double now) {
+static void restart_sums(Log *log, int64_t step, double now) {
   log->line_time = now;
+  log->line_step = step;
   log->loss_sum = 0;
   log->sum_count = 0;
   memset(log->metric_sum, 0, sizeof log->metric_sum);
@@ -194,6 +198,13 @@ static Status write_json(Log *log, const LogStep *step, bool is_eval, double sam
 
 /* ── events ───────────────────────────────────────────────────────────────────────────────── */
 
+bool log_wants(const Log *log, int64_t first, int64_t last) {
+  int64_t every = log->options.every;
+  if (last == log->options.total_steps) return true;
+  if (every > 0 && last / every > (first - 1) / every) return true;
+  return log->options.console && log->is_terminal && log_now() - log->show_time >= 0.1;
+}
+
 Status log_step(Log *log, const LogStep *step, bool is_last) {
   log->loss_sum += step->loss;
   for (int i = 0; i < step->metric_count; i++) log->metric_sum[i] += step->metric[i].value;
@@ -210,8 +221,7 @@ Status log_step(Log *log, const LogStep *step, bool is_last) {
   Status status = STATUS_OK;
   if (log->jsonl && is_due) {
     double now = log_now();
-    double steps =
-        log->json_step >= 0 ? (double)(step->step - log->json_step) : (double)log->sum_count;
+    double steps = (double)(step->step - log->json_step);
     status = write_json(log, step, false,
                         steps * (double)log->options.batch / fmax(now - log->json_time, 1e-9));
     log->json_time = now;
@@ -224,7 +234,7 @@ Status log_step(Log *log, const LogStep *step, bool is_last) {
   if (!is_line && now - log->show_time < 0.1) return status;
   show(log, step, now, is_line);
   log->show_time = now;
-  if (is_line) restart_sums(log, now);
+  if (is_line) restart_sums(log, step->step, now);
   return status;
 }
 

@@ -39,10 +39,13 @@ STATUS_CHECKED Status log_open(const LogOptions *options, Log **out);
 void log_say(Log *log, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* A warning on stderr, console or not. */
 void log_warn(Log *log, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Starts the clock of samples/s: before the first step. */
-void log_start_clock(Log *log);
+/* Starts the clock of samples/s: before the step after `step`. */
+void log_start_clock(Log *log, int64_t step);
 /* Takes out of samples/s the time of work that is no training: evaluations, checkpoints. */
 void log_skip_time(Log *log, double seconds);
+/* Will log_step say something about one of the steps first … last? A device that runs ahead reads
+ * results back for these only; means on the console are then over the steps that were read. */
+bool log_wants(const Log *log, int64_t first, int64_t last);
 /* Call after every step; `is_last` forces a console line. Fails only if the file cannot be
  * written. */
 STATUS_CHECKED Status log_step(Log *log, const LogStep *step, bool is_last);

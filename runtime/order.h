@@ -9,6 +9,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* "static" where the source is included to be compiled for a device (gpu/gather.c). */
+#ifndef ORDER_LINKAGE
+#define ORDER_LINKAGE
+#endif
+
 enum { ORDER_ROUNDS = 6 };
 
 typedef struct {
@@ -19,7 +24,7 @@ typedef struct {
 } Order;
 
 /* The order of one epoch. shuffle false: 0, 1, 2, … in every epoch. */
-Order order_new(int64_t count, bool shuffle, uint64_t seed, uint64_t epoch);
+ORDER_LINKAGE Order order_new(int64_t count, bool shuffle, uint64_t seed, uint64_t epoch);
 /* The sample at `position`, 0 <= position < count. */
-int64_t order_sample(const Order *order, int64_t position);
+ORDER_LINKAGE int64_t order_sample(const Order *order, int64_t position);
 #endif

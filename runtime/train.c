@@ -5,6 +5,7 @@
 #include "runtime/bench.h"
 #include "runtime/ckpt.h"
 #include "runtime/evaluate.h"
+#include "runtime/feed.h"
 #include "runtime/loader.h"
 #include "runtime/signals.h"
 #include <errno.h>
@@ -18,9 +19,7 @@ typedef struct {
   Plan *plan;
   Exec *exec;
   Source *train, *valid;
-  void **slots;
-  int slot_count;
-  Loader *loader;
+  Feed *feed;
   Evaluator *evaluator;
   Trace *trace;
   Log *log;
@@ -122,28 +121,20 @@ static Status resume(Training *training) {
   return status;
 }
 
-static Status start_loader(Training *training) {
-  int workers = train_workers(training->plan, training->train, training->options->run.threads);
-  int prefetch = (int)fmin(fmax(number(training, "data.prefetch"), 1), 4096);
-  /* one more than is prepared ahead: the one in use */
-  training->slot_count = workers ? prefetch + 1 : 1;
-  training->slots = calloc((size_t)training->slot_count, sizeof *training->slots);
-  if (!training->slots) return status_errno(ENOMEM, "batches");
-  for (int i = 0; i < training->slot_count; i++)
-    STATUS_TRY(exec_batch_new(training->exec, &training->slots[i]));
-  LoaderOptions options = {
+static Status start_feed(Training *training) {
+  FeedOptions options = {
       .source = training->train,
-      .batch = training->batch,
       .shuffle = training->shuffle,
       .seed = training->seed,
       .first_step = training->first_step,
       .end_step = training->total_steps,
       .repeat_first = training->options->overfit_batch,
-      .workers = workers,
-      .slots = training->slots,
-      .slot_count = training->slot_count,
+      .workers = train_workers(training->plan, training->train, training->options->run.threads),
+      .prefetch = (int)fmin(fmax(number(training, "data.prefetch"), 1), 4096),
+      .by_batch =
+          training->options->trace || training->options->check_nan || training->options->dry_run,
   };
-  return loader_new(&options, &training->loader);
+  return feed_new(training->exec, EXEC_TRAIN, &options, &training->feed);
 }
 
 static Status start_log(Training *training) {
@@ -183,14 +174,14 @@ static void say_header(Training *training) {
   int64_t data = source_memory(training->train);
   if (training->valid) data += source_memory(training->valid);
   Text memory = {0};
-  append_bytes(&memory,
-               (double)(plan_memory(plan) + training->slot_count * plan->arena_bytes[ARENA_INPUT]));
+  append_bytes(&memory, (double)(plan_memory(plan) + feed_memory(training->feed)));
   text_printf(&memory, " for the model");
   if (data) {
     text_printf(&memory, ", ");
     append_bytes(&memory, (double)data);
     text_printf(&memory, " for inflated data");
   }
+  if (feed_is_kept(training->feed)) text_printf(&memory, "; the training data is on the device");
   log_say(training->log, "%s: %lld parameters, %s on %s; memory %s", plan->model,
           (long long)parameters, text(training, "train.optimizer"),
           exec_device_text(training->exec), text_cstr(&memory));
@@ -224,7 +215,7 @@ static Status set_up(Training *training) {
   STATUS_TRY(exec_write_settings(training->exec));
   STATUS_TRY(initialise(training));
   if (options->resume) STATUS_TRY(resume(training));
-  STATUS_TRY(start_loader(training));
+  STATUS_TRY(start_feed(training));
   if (training->valid)
     STATUS_TRY(evaluate_new(training->exec, training->valid, &training->evaluator));
   if (options->trace) STATUS_TRY(trace_open(options->trace, &training->trace));
@@ -235,11 +226,8 @@ static Status set_up(Training *training) {
 static Status tear_down(Training *training, Status status) {
   Status log = log_close(training->log);
   if (status == STATUS_OK) status = log;
-  loader_free(training->loader);
+  feed_free(training->feed);
   evaluate_free(training->evaluator);
-  for (int i = 0; i < training->slot_count && training->slots; i++)
-    exec_batch_free(training->exec, training->slots[i]);
-  free(training->slots);
   source_close(training->train);
   source_close(training->valid);
   exec_free(training->exec);
@@ -249,15 +237,30 @@ static Status tear_down(Training *training, Status status) {
 
 /* ── after a step ─────────────────────────────────────────────────────────────────────────── */
 
-/* Every so many units of "epoch" or "step"? */
-static bool is_due(const Training *training, const char *section, int64_t step) {
+/* Every how many steps: 0: never. */
+static int64_t interval(const Training *training, const char *section) {
   char key[64];
   snprintf(key, sizeof key, "%s.every", section);
   int64_t every = (int64_t)number(training, key);
   snprintf(key, sizeof key, "%s.unit", section);
-  if (every <= 0) return false;
-  if (strcmp(text(training, key), "step") == 0) return step % every == 0;
-  return step % training->steps_per_epoch == 0 && step / training->steps_per_epoch % every == 0;
+  if (every <= 0) return 0;
+  return strcmp(text(training, key), "step") == 0 ? every : every * training->steps_per_epoch;
+}
+
+static bool is_due(const Training *training, const char *section, int64_t step) {
+  int64_t every = interval(training, section);
+  return every > 0 && step % every == 0;
+}
+
+/* Steps that may be run in a row after `step` before there is something to do on the host. */
+static int64_t steps_until_due(const Training *training, int64_t step) {
+  static const char *const sections[] = {"train.eval", "train.checkpoint"};
+  int64_t most = training->total_steps - step;
+  for (int i = 0; i < 2; i++) {
+    int64_t every = interval(training, sections[i]);
+    if (every > 0 && every - step % every < most) most = every - step % every;
+  }
+  return most;
 }
 
 static CkptInfo info_of(const Training *training, int64_t step) {
@@ -341,27 +344,62 @@ static Status after_step(Training *training, int64_t step) {
 
 /* ── the loop ─────────────────────────────────────────────────────────────────────────────── */
 
-static Status run_step(Training *training, const void *batch) {
-  if (training->trace) return trace_step(training->trace, training->exec, EXEC_TRAIN, batch);
-  if (training->options->check_nan) return exec_run_checked(training->exec, EXEC_TRAIN, batch);
-  return exec_run(training->exec, EXEC_TRAIN, batch);
+/* Logs what has come back; `wait`: all that was asked for. */
+static Status log_results(Training *training, bool wait) {
+  for (;;) {
+    ExecScalars scalars;
+    bool is_there;
+    STATUS_TRY(exec_fetched(training->exec, wait, &scalars, &is_there));
+    if (!is_there) return STATUS_OK;
+    LogStep result = {.step = scalars.tag};
+    evaluate_take(training->exec, &scalars, &result);
+    STATUS_TRY(log_step(training->log, &result, result.step == training->total_steps));
+  }
+}
+
+/* Runs 1 to `most` steps after `step`. */
+static Status run_steps(Training *training, int64_t step, int64_t most, int64_t *steps) {
+  const void *batch;
+  *steps = 1;
+  if (!training->trace && !training->options->check_nan)
+    return status_prefix(feed_run(training->feed, most, steps), "step %lld", (long long)step + 1);
+  STATUS_TRY(feed_next(training->feed, &batch));
+  Status status = training->trace ? trace_step(training->trace, training->exec, EXEC_TRAIN, batch)
+                                  : exec_run_checked(training->exec, EXEC_TRAIN, batch);
+  return status_prefix(status, "step %lld", (long long)step + 1);
+}
+
+/* Results are asked for where a line is due, and everywhere if that costs nothing. */
+static Status ask_for_results(Training *training, int64_t first, int64_t last) {
+  if (exec_runs_ahead(training->exec) && !log_wants(training->log, first, last)) return STATUS_OK;
+  if (exec_fetch_is_full(training->exec)) STATUS_TRY(log_results(training, true));
+  return exec_fetch(training->exec, EXEC_TRAIN, first);
 }
 
 static Status train_steps(Training *training, int64_t *done) {
-  log_start_clock(training->log);
-  for (int64_t step = training->first_step; step < training->total_steps; step++) {
-    if (signals_pending()) return STATUS_OK;
-    const void *batch;
-    LogStep result = {.step = step + 1};
-    STATUS_TRY(loader_next(training->loader, &batch));
-    STATUS_TRY(status_prefix(run_step(training, batch), "step %lld", (long long)step + 1));
-    *done = step + 1;
-    STATUS_TRY(evaluate_read(training->exec, EXEC_TRAIN, &result));
-    STATUS_TRY(log_step(training->log, &result, step + 1 == training->total_steps));
+  log_start_clock(training->log, training->first_step);
+  for (int64_t step = training->first_step, steps; step < training->total_steps; step += steps) {
+    if (signals_pending()) break;
+    STATUS_TRY(run_steps(training, step, steps_until_due(training, step), &steps));
+    *done = step + steps;
+    STATUS_TRY(ask_for_results(training, step + 1, *done));
+    bool is_due_now =
+        is_due(training, "train.eval", *done) || is_due(training, "train.checkpoint", *done);
+    STATUS_TRY(log_results(training, is_due_now));
     if (step == training->first_step && training->valid) source_start(training->valid);
-    STATUS_TRY(after_step(training, step + 1));
+    STATUS_TRY(after_step(training, *done));
   }
-  return STATUS_OK;
+  return log_results(training, true);
+}
+
+/* The machine failed while training: what is left. */
+static Status say_what_is_left(const Training *training, Status status) {
+  const char *folder = text(training, "train.checkpoint.dir");
+  if (status != STATUS_FAULT || !folder[0] || training->saved_step < 0) return status;
+  return status_fail(status,
+                     "%s; the checkpoint of step %lld is whole: the same command with "
+                     "--resume %s goes on from it",
+                     status_message(), (long long)training->saved_step, folder);
 }
 
 static void say_how_to_resume(Training *training, int64_t done) {
@@ -400,7 +438,7 @@ static Status run(Training *training, int *signal) {
   if (training->options->dry_run) return dry_run(training);
   int64_t done = training->first_step;
   signals_listen();
-  Status status = train_steps(training, &done);
+  Status status = say_what_is_left(training, train_steps(training, &done));
   Status trace = trace_close(training->trace);
   STATUS_TRY(status);
   STATUS_TRY(trace);

@@ -2,7 +2,6 @@
 #include "runtime/bench.h"
 #include "runtime/ckpt.h"
 #include "runtime/evaluate.h"
-#include "runtime/loader.h"
 #include "runtime/train.h"
 #include <stdlib.h>
 #include <string.h>
@@ -59,15 +58,11 @@ typedef struct {
   Artifact *artifact;
   Source *source;
   Exec *exec;
-  Loader *loader;
-  void **slots;
-  int slot_count;
+  Feed *feed;
 } Bench;
 
-static Status next_batch(void *context, const void **batch) { return loader_next(context, batch); }
-
 /* Batches as in training, if the data can be found. */
-static Status open_loader(Bench *bench, const RunOptions *options, const char **why) {
+static Status open_feed(Bench *bench, const RunOptions *options, const char **why) {
   const SettingValue *settings = bench->artifact->plan->settings;
   SourcePlaces places = {options->data_dir, options->artifact};
   *why = NULL;
@@ -75,25 +70,18 @@ static Status open_loader(Bench *bench, const RunOptions *options, const char **
     *why = status_message();
     return STATUS_OK;
   }
-  LoaderOptions loader = {.source = bench->source,
-                          .batch = (int64_t)setting_number(settings, "train.batch"),
-                          .shuffle = setting_number(settings, "data.shuffle") != 0,
-                          .end_step = (int64_t)1 << 50,
-                          .workers =
-                              train_workers(bench->artifact->plan, bench->source, options->threads),
-                          .slot_count = (int)setting_number(settings, "data.prefetch") + 1};
-  if (source_samples(bench->source) < loader.batch) {
+  FeedOptions feed = {.source = bench->source,
+                      .shuffle = setting_number(settings, "data.shuffle") != 0,
+                      .end_step = (int64_t)1 << 50,
+                      .workers =
+                          train_workers(bench->artifact->plan, bench->source, options->threads),
+                      .prefetch = (int)setting_number(settings, "data.prefetch")};
+  if (source_samples(bench->source) < (int64_t)setting_number(settings, "train.batch")) {
     *why = "the data does not fill a batch";
     return STATUS_OK;
   }
   STATUS_TRY(source_check(bench->source)); /* inflating is no part of a step */
-  bench->slots = calloc((size_t)loader.slot_count, sizeof *bench->slots);
-  if (!bench->slots) return status_fail(STATUS_FAULT, "out of memory");
-  bench->slot_count = loader.slot_count;
-  for (int i = 0; i < loader.slot_count; i++)
-    STATUS_TRY(exec_batch_new(bench->exec, &bench->slots[i]));
-  loader.slots = bench->slots;
-  return loader_new(&loader, &bench->loader);
+  return feed_new(bench->exec, EXEC_TRAIN, &feed, &bench->feed);
 }
 
 static Status run_bench(Bench *bench, const RunOptions *options, int steps, bool made_up_data) {
@@ -104,23 +92,16 @@ static Status run_bench(Bench *bench, const RunOptions *options, int steps, bool
   STATUS_TRY(exec_write_settings(bench->exec));
   STATUS_TRY(exec_init(bench->exec, 0));
   const char *why = "--made-up-data";
-  if (!made_up_data) STATUS_TRY(open_loader(bench, options, &why));
-  BenchOptions bench_options = {.steps = steps, .per_kernel = true};
-  if (bench->loader) {
-    bench_options.next_batch = next_batch;
-    bench_options.context = bench->loader;
-  } else {
-    printf("made-up batches, loading is not measured (%s)\n", why);
-  }
+  if (!made_up_data) STATUS_TRY(open_feed(bench, options, &why));
+  BenchOptions bench_options = {.steps = steps, .per_kernel = true, .feed = bench->feed};
+  if (!bench->feed) printf("made-up batches, loading is not measured (%s)\n", why);
   return bench_run(bench->exec, &bench_options, stdout);
 }
 
 Status train_bench(const RunOptions *options, int steps, bool made_up_data) {
   Bench bench = {0};
   Status status = run_bench(&bench, options, steps, made_up_data);
-  loader_free(bench.loader);
-  for (int i = 0; i < bench.slot_count; i++) exec_batch_free(bench.exec, bench.slots[i]);
-  free(bench.slots);
+  feed_free(bench.feed);
   exec_free(bench.exec);
   source_close(bench.source);
   artifact_close(bench.artifact);

@@ -22,7 +22,7 @@ static Log *open_log(bool with_console, int64_t every) {
   options.jsonl = kept;
   Log *log;
   assert_int_equal(log_open(&options, &log), STATUS_OK);
-  log_start_clock(log);
+  log_start_clock(log, 0);
   return log;
 }
 

@@ -1,0 +1,41 @@
+/* exec_fetch: what exec.c and exec_fetch.c share: the Exec itself, and results on their way. */
+#ifndef FT_RUNTIME_EXEC_FETCH_H
+#define FT_RUNTIME_EXEC_FETCH_H
+#include "runtime/exec.h"
+
+enum { EXEC_FETCHES = 16, EXEC_PIECES = 32 };
+
+/* The scalar outputs of a graph, as parts of the output arena. */
+typedef struct {
+  DevicePiece piece[EXEC_PIECES];
+  int piece_count;
+  int64_t row;    /* bytes of all pieces */
+  int64_t *place; /* by output: in a row; -1: no scalar */
+} ExecScalarPlaces;
+
+typedef struct {
+  ExecGraph graph;
+  int64_t tag, ticket;
+  int steps, given; /* steps asked for, and handed out */
+  char *rows;       /* host memory of the device */
+} ExecFetch;
+
+struct Exec {
+  Artifact *artifact;
+  Plan *plan;
+  const DeviceType *type;
+  Device *device;
+  char *base[ARENA_COUNT]; /* ARENA_INPUT: NULL, its base moves */
+  DeviceGraph *graph[2];
+  int last_steps; /* of the last run */
+  /* exec_fetch.c; made at the first fetch */
+  ExecScalarPlaces places[2];
+  ExecFetch fetch[EXEC_FETCHES];
+  int64_t asked, answered; /* fetches so far; their difference is under way */
+  int64_t rows_bytes;      /* of each fetch's rows */
+  double *value;
+};
+
+void exec_fetch_free(Exec *exec);
+double exec_scalar_value(DType dtype, const void *bytes);
+#endif
