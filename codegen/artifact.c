@@ -36,20 +36,21 @@ static bool write_ptx(Diag *diag, const Code *code, const char *path) {
 }
 
 /* ── .so ────────────────────────────────────────────────────────────────────────────────────── */
-/* Runs ld; *message gets what it said. Returns its exit status, or -1 if there is no ld. */
-static int run_ld(const char *object, const char *output, Text *message) {
+/* Runs ld on one or two objects; *message gets what it said. Returns its exit status, or -1 if
+ * there is no ld. Of the second object only what the first uses gets in. */
+static int run_ld(const char *const object[2], const char *output, Text *message) {
   int pipe_ends[2];
   if (pipe(pipe_ends)) return -1;
   pid_t child = fork();
   if (child == 0) {
-    char *const arguments[] = {
-        "ld", "-shared",      "-O1",          "-z", "noexecstack", "--build-id=none",
-        "-o", (char *)output, (char *)object, NULL};
+    const char *const arguments[] = {"ld",          "-shared",         "-O1",           "-z",
+                                     "noexecstack", "--build-id=none", "--gc-sections", "-o",
+                                     output,        object[0],         object[1],       NULL};
     dup2(pipe_ends[1], STDERR_FILENO);
     dup2(pipe_ends[1], STDOUT_FILENO);
     close(pipe_ends[0]);
     close(pipe_ends[1]);
-    execvp("ld", arguments);
+    execvp("ld", (char *const *)(uintptr_t)arguments);
     _exit(127);
   }
   close(pipe_ends[1]);
@@ -77,17 +78,32 @@ static bool explain_ld(Diag *diag, int status, const Text *message) {
   return !status;
 }
 
-/* Both files lie beside the output, so that the last step is a rename. */
+/* For a file that is gone in a moment: not synced. Returns 0 or an errno value. */
+static int write_object(const char *path, const Text *object) {
+  FILE *file = fopen(path, "wbe");
+  if (!file) return errno;
+  int error = fwrite(object->at, 1, object->count, file) == object->count ? 0 : errno;
+  if (fclose(file) && !error) error = errno;
+  return error;
+}
+
+/* All files lie beside the output, so that the last step is a rename. */
 static bool link_shared(Diag *diag, const Code *code, Arena *arena, const char *path) {
-  char *object = arena_printf(arena, "%s.%ld.o", path, (long)getpid());
+  const Text *part[2] = {&code->object, &code->library};
+  const char *object[2] = {NULL, NULL};
   char *linked = arena_printf(arena, "%s.%ld.tmp", path, (long)getpid());
-  int error = text_write_file(object, text_cstr(&code->object), code->object.count);
-  if (error) return fail(diag, "write", object, error);
+  bool good = true;
+  for (int i = 0; i < 2 && good && part[i]->count; i++) {
+    object[i] = arena_printf(arena, "%s.%ld.%d.o", path, (long)getpid(), i);
+    int error = write_object(object[i], part[i]);
+    if (error) good = fail(diag, "write", object[i], error);
+  }
   Text message = {0};
-  bool good = explain_ld(diag, run_ld(object, linked, &message), &message);
+  good = good && explain_ld(diag, run_ld(object, linked, &message), &message);
   text_free(&message);
   if (good && rename(linked, path)) good = fail(diag, "write", path, errno);
-  unlink(object);
+  for (int i = 0; i < 2; i++)
+    if (object[i]) unlink(object[i]);
   if (!good) unlink(linked);
   return good;
 }

@@ -55,6 +55,9 @@ bool codegen_run(Arena *arena, Diag *diag, const Program *program, const Codegen
   if (good && options->target == TARGET_CPU)
     good = artifact_embed_plan(&module, out->plan) &&
            target_emit(&module, LLVMObjectFile, &out->object);
+  size_t bytes = 0;
+  const char *library = module_gemm_object(&module, &bytes);
+  if (library) text_append(&out->library, library, bytes);
   good = good && emit_texts(&module, options, out);
   tick(&clock, "emit");
   target_close(&module);
@@ -65,4 +68,5 @@ void code_free(Code *code) {
   text_free(&code->llvm);
   text_free(&code->assembly);
   text_free(&code->object);
+  text_free(&code->library);
 }

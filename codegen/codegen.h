@@ -15,7 +15,8 @@ typedef struct {
 typedef struct {
   Plan *plan;
   Text llvm, assembly; /* module text; for PTX `assembly` is the PTX without the head */
-  Text object;         /* CPU: a relocatable ELF object */
+  Text object;         /* CPU: a relocatable ELF object, and the object that it needs */
+  Text library;
 } Code;
 
 /* The program after all passes -> plan, module, object or PTX. False with errors in diag. */

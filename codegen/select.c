@@ -1,6 +1,6 @@
 /* select: see select.h. A call takes along a bias over the last dimension and a relu; any other
  * epilogue is a loop of ours over the call's output, in place. This is the one place where a GEMM
- * of our own (kernels/gemm_host.c) with a generated epilogue is chosen instead. */
+ * of our own (kernels/gemm_x86.c) with a generated epilogue is chosen instead. */
 #include "codegen/select.h"
 #include "codegen/host_gemm.h"
 #include <string.h>

@@ -1,6 +1,7 @@
-/* gemm_host: how kernels/gemm_host.c cuts a product into tiles: for ftc, which chooses and defines
- * the constants, and for the kernel itself. A vector here is always 16 floats; on narrower machines
- * LLVM makes it of several registers, and the tile has fewer of them. */
+/* gemm_host: how kernels/gemm_x86.c cuts a product into tiles: for ftc, which chooses the tile and
+ * writes a GemmProduct into the artifact, and for the kernel itself. A vector here is always 16
+ * floats; on narrower machines LLVM makes it of several registers, and the tile has fewer of them.
+ */
 #ifndef FT_KERNELS_GEMM_HOST_H
 #define FT_KERNELS_GEMM_HOST_H
 #include <stdbool.h>
@@ -12,6 +13,35 @@ typedef struct {
   int rows, vectors; /* of a register tile */
   int64_t work;      /* work items: one tile each */
 } GemmTile;
+
+/* tile[i * stride + j] = sum over k of a's row i by b's column j. gemm_tile_t12x2 is for 12 rows, 2
+ * vectors of columns, and an a that is stored [k, m] (t) or [m, k] (n), whose rows are a_step
+ * apart; b's rows are b_k apart. */
+typedef void GemmTileKernel(const float *a, int64_t a_step, const float *b, int64_t b_k, int64_t k,
+                            float *tile, int64_t stride);
+/* Takes the tile of results at (row, column) of product `batch`: rows by columns, `stride` apart.
+ */
+typedef void GemmEpilogue(void *const *args, int64_t batch, int64_t row, int64_t column,
+                          int64_t rows, int64_t columns, const float *tile, int64_t stride);
+
+/* What ftc says of one product; codegen/host_gemm.c writes it field by field in this order. */
+typedef struct {
+  int64_t batch, m, n, k;
+  int64_t ta, tb; /* a is stored [k, m]; b is stored [n, k] */
+  int64_t rows, vectors;
+  int64_t in_place;            /* panels of b are read where they lie: see gemm_in_place */
+  int64_t arg_a, arg_b, arg_c; /* where in args; arg_c without an epilogue only */
+  GemmTileKernel *tile[4];     /* + 1: the rows at the bottom; + 2: the columns at the right */
+  GemmEpilogue *epilogue;      /* NULL: the sums are the result */
+} GemmProduct;
+
+/* Panels of b that are contiguous and do not lie at one address modulo a page need no packing. Then
+ * items go along the rows of tiles, so that a thread has whole rows of the result: a gradient's
+ * rows are then where the update of the same rows will read them. Else they go down the columns,
+ * and a thread packs each panel once. */
+static inline bool gemm_in_place(int64_t n, int64_t k, bool tb) {
+  return !tb && (n % 256 != 0 || k <= 8);
+}
 
 /* Cycles of one tile: multiply-adds and loads at two a cycle, no faster than the latency of a chain
  * of sums, plus what a tile costs besides. `split`: registers that hold one vector. */
@@ -50,4 +80,7 @@ static inline GemmTile gemm_choose(int64_t batch, int64_t m, int64_t n, int64_t 
     }
   return best;
 }
+
+/* Work items [begin, end) of a product: tiles. */
+void gemm_run(const GemmProduct *product, void *const *args, int64_t begin, int64_t end);
 #endif

@@ -1,6 +1,6 @@
 /* gemm: how fast this machine multiplies the matrices that our benchmarks have, by OpenBLAS, oneDNN
  * (sgemm and the matmul primitive, plain and with weights it may reorder beforehand) and our own
- * kernels/gemm_host.c, against the rate of a register-only FMA loop. One table, GFLOP/s, medians.
+ * kernels/gemm_x86.c, against the rate of a register-only FMA loop. One table, GFLOP/s, medians.
  * Usage: gemm THREADS. Each product runs warm: in a training step, operands were just written. */
 #include <cblas-openblas.h>
 #include <math.h>
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* bench/gemm/run compiles kernels/gemm_host.c once per shape and lists them in shapes.inc */
+/* bench/gemm/run describes each shape of shapes.inc to kernels/gemm_x86.c */
 typedef void Kernel(void *const *args, int64_t begin, int64_t end);
 #define SHAPE(NAME, M, N, K, TA, TB)                                                               \
   void gemm_##NAME(void *const *args, int64_t begin, int64_t end);

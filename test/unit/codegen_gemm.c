@@ -91,6 +91,13 @@ static void check_size(const char *cpu, Size size, bool ta, bool tb, int *ours) 
     assert_true(module_link(&module));
     assert_true(target_optimize(&module));
     LLVMOrcLLJITRef jit = gpu_load(module.llvm);
+    size_t bytes;
+    const char *object = module_gemm_object(&module, &bytes);
+    assert_non_null(object);
+    LLVMErrorRef error =
+        LLVMOrcLLJITAddObjectFile(jit, LLVMOrcLLJITGetMainJITDylib(jit),
+                                  LLVMCreateMemoryBufferWithMemoryRangeCopy(object, bytes, "gemm"));
+    if (error) fail_msg("%s", LLVMGetErrorMessage(error));
     HostEntry *entry = (HostEntry *)gpu_kernel(jit, kernel.launch[0].name);
     void *args[8];
     int operands = node->input_count;

@@ -1,0 +1,215 @@
+/* gemm_x86: c[b] = op(a[b]) op(b[b]) in f32 for the shapes that a training step has. Compiled to
+ * machine code when ft is built, once for each x86-64 level whose registers are wide enough, and
+ * linked into the artifacts that need it: one copy of the code serves all products. What is
+ * particular to one, its epilogue, is called through its GemmProduct. A register tile sums over all
+ * of k; then the epilogue has it: bias, activation, casts and stores are its, and reach memory
+ * once. The work item is a tile. a is read where it lies. Any split of the items gives the same
+ * bits: an element is one sum, in the order of k. */
+#include "kernels/gemm_host.h"
+
+#define ALWAYS static inline __attribute__((always_inline))
+typedef float Lanes __attribute__((ext_vector_type(16)));
+typedef float LooseLanes __attribute__((ext_vector_type(16), aligned(4)));
+
+/* ── register tiles ─────────────────────────────────────────────────────────────────────────── */
+/* rows and vectors are constants wherever this is inlined; k is at least 1. */
+ALWAYS void sum_tile(int rows, int vectors, int64_t a_row, int64_t a_k, const float *restrict a,
+                     const float *restrict b, int64_t b_k, int64_t k, float *restrict tile,
+                     int64_t stride) {
+  Lanes sum[GEMM_MAX_ROWS][GEMM_MAX_VECTORS], right[GEMM_MAX_VECTORS];
+#pragma clang loop unroll(full)
+  for (int i = 0; i < rows; i++)
+#pragma clang loop unroll(full)
+    for (int j = 0; j < vectors; j++) sum[i][j] = (Lanes)0.0f;
+#pragma clang loop unroll(disable)
+  do {
+#pragma clang loop unroll(full)
+    for (int j = 0; j < vectors; j++) right[j] = *(const LooseLanes *)(b + j * GEMM_LANES);
+#pragma clang loop unroll(full)
+    for (int i = 0; i < rows; i++) {
+      Lanes left = (Lanes)a[i * a_row];
+#pragma clang loop unroll(full)
+      for (int j = 0; j < vectors; j++) sum[i][j] += left * right[j];
+    }
+    a += a_k;
+    b += b_k;
+  } while (--k);
+#pragma clang loop unroll(full)
+  for (int i = 0; i < rows; i++)
+#pragma clang loop unroll(full)
+    for (int j = 0; j < vectors; j++)
+      *(LooseLanes *)(tile + i * stride + j * GEMM_LANES) = sum[i][j];
+}
+
+/* Those that gemm_choose can choose; ld drops what an artifact does not use. */
+#define TILE(rows, vectors)                                                                        \
+  GemmTileKernel gemm_tile_t##rows##x##vectors;                                                    \
+  void gemm_tile_t##rows##x##vectors(const float *a, int64_t a_step, const float *b, int64_t b_k,  \
+                                     int64_t k, float *tile, int64_t stride) {                     \
+    sum_tile(rows, vectors, 1, a_step, a, b, b_k, k, tile, stride);                                \
+  }                                                                                                \
+  void gemm_tile_n##rows##x##vectors(const float *a, int64_t a_step, const float *b, int64_t b_k,  \
+                                     int64_t k, float *tile, int64_t stride) {                     \
+    sum_tile(rows, vectors, a_step, 1, a, b, b_k, k, tile, stride);                                \
+  }                                                                                                \
+  GemmTileKernel gemm_tile_n##rows##x##vectors
+TILE(1, 1);
+TILE(2, 1);
+TILE(3, 1);
+TILE(4, 1);
+TILE(5, 1);
+TILE(6, 1);
+TILE(1, 2);
+TILE(2, 2);
+TILE(1, 3);
+TILE(1, 4);
+#ifdef __AVX512F__
+TILE(7, 1);
+TILE(8, 1);
+TILE(9, 1);
+TILE(10, 1);
+TILE(11, 1);
+TILE(12, 1);
+TILE(13, 1);
+TILE(14, 1);
+TILE(3, 2);
+TILE(4, 2);
+TILE(5, 2);
+TILE(6, 2);
+TILE(7, 2);
+TILE(8, 2);
+TILE(9, 2);
+TILE(10, 2);
+TILE(11, 2);
+TILE(12, 2);
+TILE(13, 2);
+TILE(2, 3);
+TILE(3, 3);
+TILE(4, 3);
+TILE(5, 3);
+TILE(6, 3);
+TILE(7, 3);
+TILE(8, 3);
+TILE(2, 4);
+TILE(3, 4);
+TILE(4, 4);
+TILE(5, 4);
+TILE(6, 4);
+#endif
+
+/* ── panels of b ────────────────────────────────────────────────────────────────────────────── */
+/* 16 rows of 16 floats, `stride` apart, to 16 columns `width` apart: four rounds of exchanges. */
+ALWAYS void transpose_block(const float *from, int64_t stride, float *to, int64_t width) {
+  Lanes x[16], y[16];
+#pragma clang loop unroll(full)
+  for (int i = 0; i < 16; i++) x[i] = *(const LooseLanes *)(from + i * stride);
+#pragma clang loop unroll(full)
+  for (int i = 0; i < 8; i++) {
+    y[2 * i] = __builtin_shufflevector(x[i], x[i + 8], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6,
+                                       22, 7, 23);
+    y[2 * i + 1] = __builtin_shufflevector(x[i], x[i + 8], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13,
+                                           29, 14, 30, 15, 31);
+  }
+#pragma clang loop unroll(full)
+  for (int i = 0; i < 8; i++) {
+    x[2 * i] = __builtin_shufflevector(y[i], y[i + 8], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6,
+                                       22, 7, 23);
+    x[2 * i + 1] = __builtin_shufflevector(y[i], y[i + 8], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13,
+                                           29, 14, 30, 15, 31);
+  }
+#pragma clang loop unroll(full)
+  for (int i = 0; i < 8; i++) {
+    y[2 * i] = __builtin_shufflevector(x[i], x[i + 8], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6,
+                                       22, 7, 23);
+    y[2 * i + 1] = __builtin_shufflevector(x[i], x[i + 8], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13,
+                                           29, 14, 30, 15, 31);
+  }
+#pragma clang loop unroll(full)
+  for (int i = 0; i < 8; i++) {
+    *(LooseLanes *)(to + 2 * i * width) = __builtin_shufflevector(
+        y[i], y[i + 8], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    *(LooseLanes *)(to + (2 * i + 1) * width) = __builtin_shufflevector(
+        y[i], y[i + 8], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+  }
+}
+
+/* panel[k][width] = op(b)[k][column ...], columns beyond n as zeros. */
+static void pack(const GemmProduct *p, const float *b, int64_t column, int64_t columns,
+                 int64_t width, float *panel) {
+  int64_t k = p->k, n = p->n;
+  int64_t across = p->tb ? k : 1, down = p->tb ? 1 : n; /* in b: to the next column, the next k */
+  int64_t whole = columns / GEMM_LANES * GEMM_LANES, deep = p->tb ? k / GEMM_LANES * GEMM_LANES : 0;
+  for (int64_t j = 0; j < whole; j += GEMM_LANES) {
+    const float *from = b + (column + j) * across;
+    for (int64_t i = 0; i < deep; i += GEMM_LANES)
+      transpose_block(from + i, k, panel + i * width + j, width);
+    for (int64_t i = deep; i < k; i++) {
+      if (!p->tb) {
+        *(Lanes *)(panel + i * width + j) = *(const LooseLanes *)(from + i * n);
+        continue;
+      }
+      for (int64_t lane = 0; lane < GEMM_LANES; lane++)
+        panel[i * width + j + lane] = from[lane * k + i];
+    }
+  }
+  for (int64_t i = 0; whole < width && i < k; i++)
+    for (int64_t j = whole; j < width; j++)
+      panel[i * width + j] = j < columns ? b[(column + j) * across + i * down] : 0.0f;
+}
+
+/* ── the product ────────────────────────────────────────────────────────────────────────────── */
+/* Tiles [first, end) of one column of tiles of one product. */
+static void column_of_tiles(const GemmProduct *p, void *const *args, int64_t batch, int64_t strip,
+                            int64_t first, int64_t end, float *panel) {
+  _Alignas(64) float tile[GEMM_MAX_ROWS * GEMM_MAX_VECTORS * GEMM_LANES];
+  int64_t m = p->m, n = p->n, k = p->k, rows = p->rows, column = strip * p->vectors * GEMM_LANES;
+  bool is_right = n - column < p->vectors * GEMM_LANES;
+  int64_t columns = is_right ? n - column : p->vectors * GEMM_LANES;
+  int64_t width = (columns + GEMM_LANES - 1) / GEMM_LANES * GEMM_LANES, b_k = n;
+  const float *a = (const float *)args[p->arg_a] + batch * m * k;
+  const float *b = (const float *)args[p->arg_b] + batch * k * n, *right = b + column;
+  float *c = p->epilogue ? tile : (float *)args[p->arg_c] + batch * m * n + column;
+  if (!p->in_place || columns < width) {
+    pack(p, b, column, columns, width, panel);
+    right = panel;
+    b_k = width;
+  }
+  bool is_direct = !p->epilogue && columns == width; /* the tile goes where it belongs */
+  for (int64_t i = first; i < end; i++) {
+    int64_t row = i * rows;
+    bool is_bottom = m - row < rows;
+    p->tile[is_bottom + 2 * is_right](a + row * (p->ta ? 1 : k), p->ta ? m : k, right, b_k, k,
+                                      is_direct ? c + row * n : tile, is_direct ? n : width);
+    if (is_direct) continue;
+    int64_t count = is_bottom ? m - row : rows;
+    if (p->epilogue) {
+      p->epilogue(args, batch, row, column, count, columns, tile, width);
+      continue;
+    }
+    for (int64_t r = 0; r < count; r++)
+      for (int64_t j = 0; j < columns; j++) c[(row + r) * n + j] = tile[r * width + j];
+  }
+}
+
+void gemm_run(const GemmProduct *p, void *const *args, int64_t begin, int64_t end) {
+  _Alignas(64) float panel[GEMM_MAX_PANEL];
+  int64_t width = p->vectors * GEMM_LANES;
+  int64_t down = (p->m + p->rows - 1) / p->rows, across = (p->n + width - 1) / width;
+  while (begin < end) {
+    int64_t batch = begin / (down * across), at = begin % (down * across);
+    int64_t left = down * across - at < end - begin ? down * across - at : end - begin;
+    /* the tiles [first, last) of the strips [strip, strip_end) */
+    int64_t first, last, strip, strip_end;
+    if (!p->in_place) {
+      strip = at / down, strip_end = strip + 1;
+      first = at % down, last = first + left < down ? first + left : down;
+    } else {
+      first = at / across, strip = at % across;
+      bool is_whole = strip == 0 && left >= across; /* rows of tiles */
+      last = is_whole ? first + left / across : first + 1;
+      strip_end = is_whole || strip + left > across ? across : strip + left;
+    }
+    begin += (last - first) * (strip_end - strip);
+    for (; strip < strip_end; strip++) column_of_tiles(p, args, batch, strip, first, last, panel);
+  }
+}
