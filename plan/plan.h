@@ -22,8 +22,8 @@
 
 #define ARENAS(X)                                                                                  \
   X(PARAMS, "params")                                                                              \
-  X(GRADS, "grads") X(STATE, "state") X(SETTINGS, "settings") X(INPUT, "input")                    \
-      X(OUTPUT, "output") X(WORK, "work")
+  X(GRADS, "grads")                                                                                \
+  X(STATE, "state") X(SETTINGS, "settings") X(INPUT, "input") X(OUTPUT, "output") X(WORK, "work")
 typedef enum {
 #define X(ID, text) ARENA_##ID,
   ARENAS(X)
@@ -119,6 +119,14 @@ typedef struct {
   const char *label;    /* what a person should read: "fc1: dot + bias + relu" */
 } PlanStep;
 
+/* A library call that a device may make in place of steps [first, end), which are launches and do
+ * the same by themselves: whoever has no library just runs them. Buffers that only those steps use
+ * (workspaces) are not written by the call. */
+typedef struct {
+  int first, end;
+  PlanStep call;
+} PlanInstead;
+
 typedef struct {
   const char *kind; /* loss, metric, output */
   const char *name;
@@ -130,6 +138,7 @@ typedef struct {
   const char *name; /* train, eval */
   VEC(PlanBuffer) buffers;
   VEC(PlanStep) steps;
+  VEC(PlanInstead) insteads; /* in order, not overlapping */
   VEC(PlanOutput) outputs;
 } PlanGraph;
 

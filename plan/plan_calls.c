@@ -81,6 +81,33 @@ void call_gemm_shape(const PlanStep *step, GemmShape *s) {
                    .has_relu = call_int(step, "act") == 1};
 }
 
+void call_matmul_shape(const PlanStep *step, MatmulShape *s) {
+  *s = (MatmulShape){.batch = call_int(step, "batch"),
+                     .m = call_int(step, "m"),
+                     .n = call_int(step, "n"),
+                     .k = call_int(step, "k"),
+                     .ta = call_int(step, "ta") == 1,
+                     .tb = call_int(step, "tb") == 1,
+                     .accumulates = call_int(step, "accumulate") == 1,
+                     .compute = (CallCompute)call_int(step, "compute"),
+                     .act = (CallAct)call_int(step, "act"),
+                     .bias = -1,
+                     .aux = -1,
+                     .sums = -1};
+  bool has_aux = call_int(step, "aux") == 1, reads_aux = s->act >= ACT_RELU_GRADIENT;
+  bool is_relu = s->act == ACT_RELU || s->act == ACT_RELU_GRADIENT;
+  int next = 2;
+  if (call_int(step, "bias") == 1) s->bias = next++;
+  if (has_aux && reads_aux) s->aux = next++;
+  s->input_count = next;
+  s->d = next++;
+  if (has_aux && !reads_aux) s->aux = next++;
+  if (call_int(step, "sums") == 1) s->sums = next++;
+  s->arg_count = next;
+  int64_t unit = is_relu ? 128 : 8;
+  s->aux_row = (s->n + unit - 1) / unit * unit;
+}
+
 /* ── checks ───────────────────────────────────────────────────────────────────────────────── */
 typedef struct {
   Arena *arena;
@@ -108,6 +135,19 @@ static bool holds(Check *check, int index, const char *role, const int64_t *dims
   return true;
 }
 
+/* Argument `index` is of this dtype and holds the product of `count` dimensions. */
+static bool holds_as(Check *check, int index, const char *role, DType dtype, const int64_t *dims,
+                     int count) {
+  const PlanBuffer *buffer = &check->buffers[check->step->args[index]];
+  int64_t bytes = dtype_bytes(dtype);
+  for (int i = 0; i < count; i++)
+    if (__builtin_mul_overflow(bytes, dims[i], &bytes)) bytes = INT64_MAX;
+  if (buffer->type.dtype == dtype && type_bytes(&buffer->type) >= bytes) return true;
+  *check->why = arena_printf(check->arena, "%s: the buffer of %s is not %s or too small",
+                             check->step->name, role, dtype_text(dtype));
+  return false;
+}
+
 static bool in_range(Check *check, const char *key, int64_t low, int64_t high) {
   const int64_t *value = find_int(check->step, key);
   if (value && (*value < low || *value > high)) {
@@ -129,6 +169,57 @@ static bool check_gemm(Check *check) {
          holds(check, 1, "b", (int64_t[]){s.batch, s.k, s.n}, 3) &&
          (!s.has_bias || holds(check, 2, "bias", (int64_t[]){s.n}, 1)) &&
          holds(check, s.has_bias ? 3 : 2, "c", (int64_t[]){s.batch, s.m, s.n}, 3);
+}
+
+static bool matmul_type(Check *check, int index, const char *role, DType *out) {
+  *out = check->buffers[check->step->args[index]].type.dtype;
+  if (*out == DT_F32 || *out == DT_BF16 || *out == DT_F16) return true;
+  *check->why = arena_printf(check->arena, "matmul: %s must be f32, bf16 or f16", role);
+  return false;
+}
+
+static bool check_matmul(Check *check) {
+  static const char *const sizes[] = {"batch", "m", "n", "k"};
+  static const char *const flags[] = {"ta", "tb", "bias", "aux", "sums", "accumulate"};
+  for (int i = 0; i < 4; i++)
+    if (!in_range(check, sizes[i], 1, INT_MAX - 128)) return false;
+  for (int i = 0; i < 6; i++)
+    if (!in_range(check, flags[i], 0, 1)) return false;
+  if (!in_range(check, "act", ACT_NONE, ACT_GELU_GRADIENT) ||
+      !in_range(check, "compute", COMPUTE_F32, COMPUTE_F16))
+    return false;
+  MatmulShape s;
+  call_matmul_shape(check->step, &s);
+  if (check->step->input_count != s.input_count || check->step->arg_count != s.arg_count) {
+    *check->why = arena_printf(check->arena, "matmul needs %d inputs and %d output(s)",
+                               s.input_count, s.arg_count - s.input_count);
+    return false;
+  }
+  bool is_gradient = s.act >= ACT_RELU_GRADIENT;
+  bool is_relu = s.act == ACT_RELU || s.act == ACT_RELU_GRADIENT;
+  if ((is_gradient && s.aux < 0) || (s.act == ACT_NONE && s.aux >= 0) ||
+      (s.sums >= 0 && !is_gradient && s.act != ACT_NONE) ||
+      (s.bias >= 0 && (is_gradient || s.sums >= 0)) ||
+      (s.batch > 1 && (s.aux >= 0 || s.sums >= 0))) {
+    *check->why = "matmul: act, bias, aux, sums and batch do not go together";
+    return false;
+  }
+  DType a, b, d;
+  if (!matmul_type(check, 0, "a", &a) || !matmul_type(check, 1, "b", &b) ||
+      !matmul_type(check, s.d, "d", &d))
+    return false;
+  if (a != b || (d != a && d != DT_F32)) {
+    *check->why = "matmul: the types of a, b and d do not go together";
+    return false;
+  }
+  int64_t sums = is_gradient ? s.n : s.m;
+  return holds_as(check, 0, "a", a, (int64_t[]){s.batch, s.m, s.k}, 3) &&
+         holds_as(check, 1, "b", b, (int64_t[]){s.batch, s.k, s.n}, 3) &&
+         holds_as(check, s.d, "d", d, (int64_t[]){s.batch, s.m, s.n}, 3) &&
+         (s.bias < 0 || holds_as(check, s.bias, "bias", d, &s.n, 1)) &&
+         (s.sums < 0 || holds_as(check, s.sums, "sums", d, &sums, 1)) &&
+         (s.aux < 0 || holds_as(check, s.aux, "aux", is_relu ? DT_U8 : d,
+                                (int64_t[]){s.m, is_relu ? s.aux_row / 8 : s.aux_row}, 2));
 }
 
 /* Dimensions above this are no images; keeping them below lets offsets be computed unchecked. */
@@ -202,6 +293,7 @@ bool call_check(Arena *arena, const PlanStep *step, const PlanBuffer *buffers, c
   }
   const CallInfo *info = &call_info[id];
   if (!check_keys(&check, info)) return false;
+  if (id == CALL_MATMUL) return check_matmul(&check);
   int inputs = info->input_count + (int_or(step, "bias", 0) == 1);
   if (step->input_count != inputs || step->arg_count != inputs + info->output_count) {
     *why = arena_printf(arena, "%s needs %d inputs and %d output(s)", info->name, inputs,
@@ -218,6 +310,7 @@ bool call_check(Arena *arena, const PlanStep *step, const PlanBuffer *buffers, c
   case CALL_COPY:
   case CALL_ZERO:
     return check_bytes(&check);
+  case CALL_MATMUL:
   case CALL_COUNT:
     break;
   }

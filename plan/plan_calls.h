@@ -12,6 +12,7 @@ typedef enum {
   CALL_CONV_GRAD_WEIGHT,
   CALL_COPY,
   CALL_ZERO,
+  CALL_MATMUL,
   CALL_COUNT
 } CallId;
 
@@ -37,13 +38,27 @@ typedef struct {
   bool ta, tb, has_bias, has_relu;
 } GemmShape;
 
+/* A product of the GPU's library. The places of optional arguments, -1: not there. */
+typedef enum { ACT_NONE, ACT_RELU, ACT_GELU, ACT_RELU_GRADIENT, ACT_GELU_GRADIENT } CallAct;
+typedef enum { COMPUTE_F32, COMPUTE_TF32, COMPUTE_BF16, COMPUTE_F16 } CallCompute;
+typedef struct {
+  int64_t batch, m, n, k;
+  bool ta, tb, accumulates;
+  CallCompute compute;
+  CallAct act;
+  int bias, aux, d, sums; /* positions among the arguments; a is 0, b is 1 */
+  int input_count, arg_count;
+  int64_t aux_row; /* elements (relu: bits) of a row of aux */
+} MatmulShape;
+
 /* The attribute `key` of a call step; the key must exist. */
 int64_t call_int(const PlanStep *step, const char *key);
 /* These assume a step that call_check accepted. */
 void call_conv_shape(const PlanStep *step, ConvShape *out);
 void call_gemm_shape(const PlanStep *step, GemmShape *out);
+void call_matmul_shape(const PlanStep *step, MatmulShape *out);
 
 /* True if the step's attributes are those of the table, in range, and every buffer is large
- * enough and f32; else false and a reason (static or in the arena). */
+ * enough and of a fitting type; else false and a reason (static or in the arena). */
 bool call_check(Arena *arena, const PlanStep *step, const PlanBuffer *buffers, const char **why);
 #endif

@@ -361,19 +361,44 @@ static bool check_step(Parser *p, const PlanStep *step) {
   return true;
 }
 
-static bool read_step(Parser *p, StepKind kind) {
+static bool read_step_body(Parser *p, PlanStep *step) {
   if (!p->graph) return words_fail(&p->words, "a step outside of a graph");
   if (!p->has_target) return words_fail(&p->words, "the target has no line before this");
-  PlanStep step = {.kind = kind};
   Indices args = {0};
-  if (!(step.name = words_name(&p->words, "the name")) || !read_indices(p, &args)) return false;
-  step.input_count = args.count;
+  if (!(step->name = words_name(&p->words, "the name")) || !read_indices(p, &args)) return false;
+  step->input_count = args.count;
   if (!words_expect(&p->words, "->") || !read_indices(p, &args)) return false;
-  step.args = args.at;
-  step.arg_count = args.count;
-  if (kind == STEP_CALL && !read_attributes(p, &step)) return false;
-  if (!read_costs(p, &step) || !check_step(p, &step)) return false;
+  step->args = args.at;
+  step->arg_count = args.count;
+  if (step->kind == STEP_CALL && !read_attributes(p, step)) return false;
+  return read_costs(p, step) && check_step(p, step);
+}
+
+static bool read_step(Parser *p, StepKind kind) {
+  PlanStep step = {.kind = kind};
+  if (!read_step_body(p, &step)) return false;
+  if (kind == STEP_CALL && !strcmp(step.name, call_info[CALL_MATMUL].name))
+    return words_fail(&p->words, "\"matmul\" stands only in place of launches");
   VEC_PUSH(p->words.arena, p->graph->steps, step);
+  return true;
+}
+
+/* Replaces launches only, each by one call at most. */
+static bool read_instead(Parser *p) {
+  if (!p->graph) return words_fail(&p->words, "a step outside of a graph");
+  int64_t first, end, count = p->graph->steps.count;
+  int64_t low =
+      p->graph->insteads.count ? p->graph->insteads.at[p->graph->insteads.count - 1].end : 0;
+  if (low >= count) return words_fail(&p->words, "there is no launch that it could replace");
+  if (!words_integer(&p->words, "the first step", low, count - 1, &first) ||
+      !words_integer(&p->words, "the end of the steps", first + 1, count, &end))
+    return false;
+  for (int64_t i = first; i < end; i++)
+    if (p->graph->steps.at[i].kind != STEP_LAUNCH)
+      return words_fail(&p->words, "step %" PRId64 " is no launch", i);
+  PlanInstead instead = {.first = (int)first, .end = (int)end, .call = {.kind = STEP_CALL}};
+  if (!read_step_body(p, &instead.call)) return false;
+  VEC_PUSH(p->words.arena, p->graph->insteads, instead);
   return true;
 }
 
@@ -407,6 +432,7 @@ static const struct {
     {"state", read_state},     {"scalar", read_scalar}, {"graph", read_graph},
     {"buffer", read_buffer},   {"launch", read_launch}, {"call", read_call},
     {"loss", read_loss},       {"metric", read_metric}, {"output", read_result},
+    {"instead", read_instead},
 };
 
 static bool read_line(Parser *p) {

@@ -134,8 +134,7 @@ static void print_triple(Text *out, const char *key, const int64_t value[3]) {
     text_printf(out, " %s=%" PRId64 ",%" PRId64 ",%" PRId64, key, value[0], value[1], value[2]);
 }
 
-static void print_step(Text *out, const PlanStep *step) {
-  text_printf(out, "  %s ", step->kind == STEP_LAUNCH ? "launch" : "call");
+static void print_step_body(Text *out, const PlanStep *step) {
   print_string(out, step->name);
   print_args(out, step);
   if (step->kind == STEP_CALL)
@@ -154,6 +153,16 @@ static void print_step(Text *out, const PlanStep *step) {
   text_printf(out, "\n");
 }
 
+static void print_step(Text *out, const PlanStep *step) {
+  text_printf(out, "  %s ", step->kind == STEP_LAUNCH ? "launch" : "call");
+  print_step_body(out, step);
+}
+
+static void print_instead(Text *out, const PlanInstead *instead) {
+  text_printf(out, "  instead %d %d ", instead->first, instead->end);
+  print_step_body(out, &instead->call);
+}
+
 static void print_graph(Text *out, const PlanGraph *graph) {
   text_printf(out, "graph ");
   print_string(out, graph->name);
@@ -165,6 +174,7 @@ static void print_graph(Text *out, const PlanGraph *graph) {
     text_printf(out, "\n");
   }
   for (int i = 0; i < graph->steps.count; i++) print_step(out, &graph->steps.at[i]);
+  for (int i = 0; i < graph->insteads.count; i++) print_instead(out, &graph->insteads.at[i]);
   for (int i = 0; i < graph->outputs.count; i++) {
     const PlanOutput *output = &graph->outputs.at[i];
     text_printf(out, "  %s ", output->kind);

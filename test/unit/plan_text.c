@@ -102,6 +102,12 @@ static Plan *sample(Arena *arena) {
     static const PlanInt four[] = {{"bytes", 4}};
     zero.ints = four, zero.int_count = 1;
     VEC_PUSH(arena, graph->steps, zero);
+    PlanInstead instead = {0, 1, step_of(arena, STEP_CALL, "matmul", 3, 4, (int[]){1, 2, 3, 4})};
+    static const PlanInt product[] = {{"batch", 1}, {"m", 4},   {"n", 4},       {"k", 8},
+                                      {"ta", 0},    {"tb", 1},  {"compute", 0}, {"bias", 1},
+                                      {"act", 1},   {"aux", 0}, {"sums", 0},    {"accumulate", 0}};
+    instead.call.ints = product, instead.call.int_count = 12, instead.call.flops = 256;
+    VEC_PUSH(arena, graph->insteads, instead);
     PlanOutput loss = {"loss", "loss", type_of(DT_F32, 0, 0, 0), 0};
     VEC_PUSH(arena, graph->outputs, loss);
   }
@@ -126,6 +132,9 @@ static void test_round_trip(void **state) {
   assert_true(again->inputs.at[0].is_needed_for_predict &&
               !again->inputs.at[1].is_needed_for_predict);
   assert_true(again->states.at[1].is_saved);
+  assert_int_equal(again->graph[1].insteads.count, 1);
+  assert_int_equal(again->graph[1].insteads.at[0].end, 1);
+  assert_string_equal(again->graph[1].insteads.at[0].call.name, "matmul");
   text_free(&first);
   text_free(&second);
   arena_free(arena);
@@ -226,6 +235,18 @@ static void test_refusals(void **state) {
       {" k=8", " l=8", "expected 'k'"},
       {"bias=1", "bias=0", "needs 2 inputs"},
       {"bytes=4", "bytes=8", "smaller than bytes"},
+      {"instead 0 1", "instead 1 2", "step 1 is no launch"},
+      {"instead 0 1", "instead 0 0", "must lie in 1..3"},
+      {"instead 0 1", "instead 0 4", "must lie in 1..3"},
+      {"instead 0 1", "instead 3 4", "must lie in 0..2"},
+      {"instead 0 1 \"matmul\"", "call \"matmul\"", "only in place of launches"},
+      {"k=8 ta=0 tb=1 compute=0", "k=9 ta=0 tb=1 compute=0", "too small"},
+      {"compute=0", "compute=4", "out of range"},
+      {"act=1 aux=0", "act=5 aux=0", "out of range"},
+      {"act=1 aux=0", "act=1 aux=1", "needs 3 inputs and 2 output"},
+      {"act=1 aux=0", "act=3 aux=0", "do not go together"},
+      {"act=1 aux=0 sums=0", "act=1 aux=0 sums=1", "needs 3 inputs and 2 output"},
+      {"bias=1 act=1 aux", "bias=0 act=1 aux", "needs 2 inputs"},
       {"bytes=4", "bytes=-4", "smaller than bytes"},
       {"grain=8", "grain=0", "must lie in"},
       {"line=12", "line=4294967296", "must lie in"},
@@ -266,7 +287,7 @@ static void test_damage(void **state) {
 static void test_calls_table(void **state) {
   (void)state;
   static const char *const names[CALL_COUNT] = {
-      "gemm", "conv", "conv_grad_input", "conv_grad_weight", "copy", "zero"};
+      "gemm", "conv", "conv_grad_input", "conv_grad_weight", "copy", "zero", "matmul"};
   for (int i = 0; i < CALL_COUNT; i++) {
     CallId id;
     assert_true(call_parse(names[i], &id));
