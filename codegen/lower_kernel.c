@@ -3,6 +3,7 @@
 #include "codegen/host.h"
 #include "codegen/lower_private.h"
 #include "codegen/nvptx.h"
+#include "codegen/select.h"
 #include "passes/fuse.h"
 #include <string.h>
 
@@ -193,8 +194,8 @@ static int workspace_buffer(Lowering *lowering, int64_t bytes) {
   return at;
 }
 
-static void add_step(Lowering *lowering, const Node *node, const KernelLaunch *launch,
-                     const Arguments *arguments, int workspace, bool is_first) {
+static PlanStep make_step(Lowering *lowering, const Node *node, const KernelLaunch *launch,
+                          const Arguments *arguments, int workspace, bool is_first) {
   Arena *arena = lowering->plan->arena;
   int all = arguments->count + (workspace >= 0);
   int count = launch->args ? launch->arg_count : all;
@@ -221,7 +222,21 @@ static void add_step(Lowering *lowering, const Node *node, const KernelLaunch *l
                    .label = describe(lowering, node, " + ")};
   memcpy(step.grid, launch->grid, sizeof step.grid);
   memcpy(step.block, launch->block, sizeof step.block);
-  VEC_PUSH(arena, lowering->out->steps, step);
+  return step;
+}
+
+static void add_steps(Lowering *lowering, const Node *node, const Kernel *kernel,
+                      const Arguments *arguments, int workspace) {
+  Arena *arena = lowering->plan->arena;
+  PlanInstead instead = {.first = lowering->out->steps.count};
+  for (int i = 0; i < kernel->launch_count; i++) {
+    PlanStep step = make_step(lowering, node, &kernel->launch[i], arguments, workspace, i == 0);
+    VEC_PUSH(arena, lowering->out->steps, step);
+  }
+  if (!kernel->library.name) return;
+  instead.end = lowering->out->steps.count;
+  instead.call = make_step(lowering, node, &kernel->library, arguments, workspace, true);
+  VEC_PUSH(arena, lowering->out->insteads, instead);
 }
 
 static bool writes_nothing(const Arguments *arguments) {
@@ -246,11 +261,12 @@ bool lower_kernel(Lowering *lowering, const Node *node) {
                     ? nvptx_emit(lowering->module, node, name, arguments.alias, &fresh.kernel)
                     : host_emit(lowering->module, node, name, arguments.alias, &fresh.kernel);
     if (!good) return false;
+    if (lowering->module->target == TARGET_PTX)
+      select_library(lowering->plan->arena, node, arguments.alias, &fresh.kernel.library);
     VEC_PUSH(lowering->arena, lowering->kernels, fresh);
     kernel = &lowering->kernels.at[lowering->kernels.count - 1].kernel;
   }
   int workspace = kernel->workspace ? workspace_buffer(lowering, kernel->workspace) : -1;
-  for (int i = 0; i < kernel->launch_count; i++)
-    add_step(lowering, node, &kernel->launch[i], &arguments, workspace, i == 0);
+  add_steps(lowering, node, kernel, &arguments, workspace);
   return true;
 }

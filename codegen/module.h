@@ -39,6 +39,7 @@ typedef struct {
   KernelLaunch launch[MAX_LAUNCHES];
   int launch_count;
   int64_t workspace; /* bytes of scratch, from the work arena, the last argument of each launch */
+  KernelLaunch library; /* PTX: a call that may stand in for all launches; no name: none */
 } Kernel;
 
 /* A function `symbol` of the kernels folder with this type; its bitcode is linked in by
@@ -62,6 +63,9 @@ void module_parameter(Module *module, LLVMValueRef function, int parameter, cons
  * begin with `prefix` get `suffix` appended (so that one body may be specialised several times) and
  * it is linked in at once. Returns false, with a diagnostic, if it is not embedded. */
 bool module_specialise(Module *module, const char *name, const char *prefix, const char *suffix);
+/* diag_error without a place, from any of the threads that compile modules. */
+void module_error(Module *module, const char *what, const char *detail);
+
 /* Links what module_function asked for and makes all but the kernels internal. Once, at the end. */
 bool module_link(Module *module);
 #endif

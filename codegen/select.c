@@ -8,7 +8,8 @@
 enum { MAX_INTS = 20 };
 
 typedef struct {
-  HostKernel *kernel;
+  HostKernel *kernel; /* NULL where only the call is asked for */
+  const Graph *body;  /* of the kernel's node; NULL: the contraction stands alone */
   const Node *contraction;
   const Node *operand[2]; /* of the contraction */
   int argument[2];        /* their positions among the kernel's operands */
@@ -72,7 +73,7 @@ static const Node *relu_of(const Graph *body, const Node *x) {
 }
 
 static void cover_epilogue(Choice *choice, int channel) {
-  const Graph *body = choice->kernel->body;
+  const Graph *body = choice->body;
   const Node *user = only_user(body, choice->covered);
   if (user && user->op == OP_ADD) {
     const Node *other = user->input[user->input[0] == choice->covered];
@@ -208,17 +209,33 @@ static void emit_epilogue(HostKernel *kernel, const Choice *choice, int place, K
   host_finish(kernel);
 }
 
-static const Node *find_contraction(const HostKernel *kernel) {
-  if (kernel->node->op != OP_FUSED) return kernel->node;
-  for (int i = 0; i < kernel->body->nodes.count; i++)
-    if (op_info[kernel->body->nodes.at[i]->op].op_class == CLASS_CONTRACT)
-      return kernel->body->nodes.at[i];
+static const Node *find_contraction(const Node *node) {
+  if (node->op != OP_FUSED) return op_info[node->op].op_class == CLASS_CONTRACT ? node : NULL;
+  for (int i = 0; i < node->body->nodes.count; i++)
+    if (op_info[node->body->nodes.at[i]->op].op_class == CLASS_CONTRACT)
+      return node->body->nodes.at[i];
   return NULL;
 }
 
+/* Finds which operands of the kernel those of the contraction are; -1, or the one that is computed
+ * in the kernel. */
+static int find_operands(Choice *choice) {
+  for (int i = 0; i < 2; i++) {
+    choice->operand[i] = choice->contraction->input[i];
+    const Node *argument = choice->operand[i];
+    while (choice->body && argument->op == OP_RESHAPE) argument = argument->input[0];
+    if (choice->body && argument->op != OP_ARG) return i;
+    choice->argument[i] = choice->body ? (int)node_int(argument, ATTR_INDEX, 0) : i;
+  }
+  return -1;
+}
+
 bool select_contraction(HostKernel *kernel, Kernel *out) {
-  Choice choice = {.kernel = kernel, .contraction = find_contraction(kernel), .bias = -1};
   bool is_fused = kernel->node->op == OP_FUSED;
+  Choice choice = {.kernel = kernel,
+                   .body = is_fused ? kernel->node->body : NULL,
+                   .contraction = find_contraction(kernel->node),
+                   .bias = -1};
   if (!choice.contraction) {
     diag_error(kernel->module->diag, kernel->node->loc,
                "internal error: no contraction in a kernel of kind '%s'",
@@ -226,16 +243,12 @@ bool select_contraction(HostKernel *kernel, Kernel *out) {
     return false;
   }
   choice.covered = choice.contraction;
-  for (int i = 0; i < 2; i++) {
-    choice.operand[i] = choice.contraction->input[i];
-    const Node *argument = choice.operand[i];
-    while (is_fused && argument->op == OP_RESHAPE) argument = argument->input[0];
-    if (is_fused && argument->op != OP_ARG) {
-      diag_error(kernel->module->diag, kernel->node->loc,
-                 "internal error: operand %d of a fused contraction is computed in its kernel", i);
-      return false;
-    }
-    choice.argument[i] = is_fused ? (int)node_int(argument, ATTR_INDEX, 0) : i;
+  int computed = find_operands(&choice);
+  if (computed >= 0) {
+    diag_error(kernel->module->diag, kernel->node->loc,
+               "internal error: operand %d of a fused contraction is computed in its kernel",
+               computed);
+    return false;
   }
   if (choice.contraction->type.dtype != DT_F32) {
     diag_error(kernel->module->diag, kernel->node->loc,
@@ -256,5 +269,49 @@ bool select_contraction(HostKernel *kernel, Kernel *out) {
   int place = product_place(kernel, &choice, out);
   add_call(&choice, out, place);
   if (!is_covered(kernel->body, &choice)) emit_epilogue(kernel, &choice, place, out);
+  return true;
+}
+
+/* ── the GPU's library ──────────────────────────────────────────────────────────────────────── */
+/* Precisions other than f32 come with the pass that chooses them. */
+static void matmul_ints(const Choice *choice, KernelLaunch *launch) {
+  gemm_ints(choice, launch);
+  launch->int_count -= 2; /* bias and act stand behind compute here */
+  add_int(launch, "compute", 0);
+  add_int(launch, "bias", choice->bias >= 0);
+  add_int(launch, "act", choice->has_relu);
+  add_int(launch, "aux", 0);
+  add_int(launch, "sums", 0);
+  add_int(launch, "accumulate", 0);
+}
+
+bool select_library(Arena *arena, const Node *node, const int *alias, KernelLaunch *out) {
+  Choice choice = {.body = node->op == OP_FUSED ? node->body : NULL,
+                   .contraction = find_contraction(node),
+                   .bias = -1};
+  if (!choice.contraction || choice.contraction->op != OP_DOT ||
+      choice.contraction->type.dtype != DT_F32 || !shape_elements(&choice.contraction->type.shape))
+    return false;
+  if (find_operands(&choice) >= 0) return false;
+  choice.covered = choice.contraction;
+  if (choice.body) {
+    const Node *root = choice.body->roots.at[0].node;
+    cover_epilogue(&choice, choice.contraction->type.shape.rank - 1);
+    while (root->op == OP_RESHAPE && root != choice.covered) root = root->input[0];
+    if (choice.body->roots.count != 1 || root != choice.covered) return false;
+  }
+  if (alias[0] != -1) return false; /* a product is not made in place */
+  if (choice.bias >= 0 && node->input[choice.bias]->type.dtype != DT_F32) return false;
+  const Shape *a = &choice.operand[0]->type.shape;
+  if (!a->dim[a->rank - (node_int(choice.contraction, ATTR_TRANS_A, 0) ? 2 : 1)]) return false;
+  *out = (KernelLaunch){.name = "matmul", .is_call = true};
+  out->ints = ARENA_ARRAY(arena, PlanInt, MAX_INTS);
+  matmul_ints(&choice, out);
+  out->args = ARENA_ARRAY(arena, int, 4);
+  out->args[out->arg_count++] = choice.argument[0];
+  out->args[out->arg_count++] = choice.argument[1];
+  if (choice.bias >= 0) out->args[out->arg_count++] = choice.bias;
+  out->input_count = out->arg_count;
+  out->args[out->arg_count++] = node->input_count; /* the one result */
   return true;
 }

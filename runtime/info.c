@@ -111,6 +111,15 @@ static void print_graph(const PlanGraph *graph, FILE *out) {
   fprintf(out, "\n%s: %d launches, %d library calls, %.3f MFLOP, %.3f MB moved\n", graph->name,
           launches, graph->steps.count - launches, flops * 1e-6, bytes * 1e-6);
   for (int i = 0; i < graph->steps.count; i++) print_step(graph, i, out);
+  if (graph->insteads.count) {
+    fprintf(out, "      where cuBLASLt is found and faster, it takes the place of steps");
+    for (int i = 0; i < graph->insteads.count; i++) {
+      const PlanInstead *instead = &graph->insteads.at[i];
+      fprintf(out, "%s %d", i ? "," : "", instead->first);
+      if (instead->end > instead->first + 1) fprintf(out, "-%d", instead->end - 1);
+    }
+    fprintf(out, "\n");
+  }
   for (int i = 0; i < graph->outputs.count; i++) {
     char type[TYPE_TEXT];
     const PlanOutput *output = &graph->outputs.at[i];
