@@ -177,19 +177,8 @@ static LLVMValueRef float_op(Emitter *emitter, const Node *node, LLVMValueRef *i
     return LLVMBuildFCmp(builder, LLVMRealOGT, in[0], in[1], "");
   case OP_GE:
     return LLVMBuildFCmp(builder, LLVMRealOGE, in[0], in[1], "");
-  case OP_EXP:
-  case OP_EXPM1:
-  case OP_LOG:
-  case OP_LOG1P:
-  case OP_SIN:
-  case OP_COS:
-  case OP_TANH:
-  case OP_SIGMOID:
-  case OP_ERF:
-  case OP_POW:
-    return call_math(emitter, node, in);
   default:
-    return NULL;
+    return op_is_elementary(node->op) ? call_math(emitter, node, in) : NULL;
   }
 }
 

@@ -2,24 +2,7 @@
  * result depends on them. */
 #include "codegen/host_private.h"
 
-bool host_is_expensive(Op op) {
-  switch (op) {
-  case OP_EXP:
-  case OP_EXPM1:
-  case OP_LOG:
-  case OP_LOG1P:
-  case OP_SIN:
-  case OP_COS:
-  case OP_TANH:
-  case OP_SIGMOID:
-  case OP_ERF:
-  case OP_POW:
-  case OP_RANDOM:
-    return true;
-  default:
-    return false;
-  }
-}
+bool host_is_expensive(Op op) { return op_is_elementary(op) || op == OP_RANDOM; }
 
 static bool is_window(const Node *node) { return op_info[node->op].op_class == CLASS_WINDOW; }
 

@@ -19,6 +19,13 @@ const struct AttrInfo attr_info[ATTR_COUNT] = {
 #undef ATTR
 };
 
+bool op_is_elementary(Op op) {
+  static const bool elementary[OP_COUNT] = {
+      [OP_EXP] = true, [OP_EXPM1] = true, [OP_LOG] = true,     [OP_LOG1P] = true, [OP_SIN] = true,
+      [OP_COS] = true, [OP_TANH] = true,  [OP_SIGMOID] = true, [OP_ERF] = true,   [OP_POW] = true};
+  return elementary[op];
+}
+
 bool op_parse(const char *text, Op *out) {
   for (int i = 0; i < OP_COUNT; i++)
     if (!strcmp(op_info[i].text, text)) {

@@ -32,6 +32,8 @@ typedef struct {
 } OpInfo;
 extern const OpInfo op_info[OP_COUNT];
 bool op_parse(const char *text, Op *out);
+/* exp, log, tanh and the like: many instructions, made by kernels/math.c. */
+bool op_is_elementary(Op op);
 
 typedef enum {
 #define ATTR(ID, text, kind) ATTR_##ID,

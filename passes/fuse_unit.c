@@ -78,20 +78,10 @@ static int op_cost(const Node *node) {
   case OP_SQRT:
   case OP_RSQRT:
     return 4;
-  case OP_EXP:
-  case OP_EXPM1:
-  case OP_LOG:
-  case OP_LOG1P:
-  case OP_SIN:
-  case OP_COS:
-  case OP_TANH:
-  case OP_SIGMOID:
-  case OP_ERF:
-  case OP_POW:
-    return 12;
   case OP_RANDOM:
     return 20;
   default:
+    if (op_is_elementary(node->op)) return 12;
     return op_info[node->op].op_class == CLASS_WINDOW ? 2 * window_area(node) : 1;
   }
 }
