@@ -107,6 +107,7 @@ static Status time_steps(Exec *exec, const BenchOptions *options, const void *ma
 typedef struct {
   int64_t time;
   int step;
+  const char *by; /* what does it, if no kernel of the artifact does */
 } Row;
 
 static int slowest_first(const void *a, const void *b) {
@@ -115,41 +116,84 @@ static int slowest_first(const void *a, const void *b) {
   return x->step - y->step;
 }
 
-static void print_table(const PlanGraph *graph, Row *rows, FILE *out) {
+/* "  87.3%", or nothing where the ceiling is not known. */
+static void print_share(double part, double whole, FILE *out) {
+  if (whole > 0) fprintf(out, " %6.1f%%", 100 * part / whole);
+}
+
+static void print_row(const PlanStep *step, const Row *row, double total, double so_far,
+                      const DeviceSpeed *speed, FILE *out) {
+  double time = (double)row->time + 1e-9;
+  fprintf(out, "%10.2f %6.1f%% %6.1f%% %9.1f", time * 1e-3, 100 * time / total,
+          100 * so_far / total, (double)step->flops / time);
+  print_share((double)step->flops / time * 1e9, speed->flops, out);
+  fprintf(out, " %9.1f", (double)step->bytes / time);
+  print_share((double)step->bytes / time * 1e9, speed->copy_bytes, out);
+  fprintf(out, "  %-5u %s (%s%s%s)\n", step->line, step->label, step->name, row->by ? ", by " : "",
+          row->by ? row->by : "");
+}
+
+static void print_table(const PlanGraph *graph, Row *rows, const DeviceSpeed *speed, FILE *out) {
   int count = graph->steps.count;
   double total = 0, so_far = 0;
-  for (int i = 0; i < count; i++) total += (double)rows[i].time;
+  for (int i = 0; i < count; i++)
+    if (rows[i].time > 0) total += (double)rows[i].time;
   qsort(rows, (size_t)count, sizeof *rows, slowest_first);
-  fprintf(out, "\n%10s %7s %7s %9s %9s  %-5s %s\n", "us", "share", "sum", "GFLOP/s", "GB/s", "line",
-          "launch or call");
+  if (speed->copy_bytes > 0 || speed->flops > 0)
+    fprintf(out, "\ncopy %.1f GB/s, f32 peak %.1f TFLOP/s (%s)", speed->copy_bytes * 1e-9,
+            speed->flops * 1e-12, speed->basis);
+  fprintf(out, "\n%10s %7s %7s %9s%s %9s%s  %-5s %s\n", "us", "share", "sum", "GFLOP/s",
+          speed->flops > 0 ? " of peak" : "", "GB/s", speed->copy_bytes > 0 ? " of copy" : "",
+          "line", "launch or call");
   for (int i = 0; i < count; i++) {
-    const PlanStep *step = &graph->steps.at[rows[i].step];
-    double time = (double)rows[i].time + 1e-9;
-    so_far += time;
-    fprintf(out, "%10.2f %6.1f%% %6.1f%% %9.1f %9.1f  %-5u %s (%s)\n", time * 1e-3,
-            100 * time / total, 100 * so_far / total, (double)step->flops / time,
-            (double)step->bytes / time, step->line, step->label, step->name);
+    if (rows[i].time < 0) continue; /* done by the call of a row before */
+    so_far += (double)rows[i].time;
+    print_row(&graph->steps.at[rows[i].step], &rows[i], total, so_far, speed, out);
   }
   fprintf(out, "%10.2f us when each is timed alone\n", total * 1e-3);
 }
 
-static Status time_kernels(Exec *exec, const void *batch, FILE *out) {
-  const PlanGraph *graph = &exec_plan(exec)->graph[EXEC_TRAIN];
-  int count = graph->steps.count;
+/* The median of each step's own time, where only the host has a clock. */
+static Status time_rows_here(Exec *exec, const void *batch, Row *rows) {
+  int count = exec_plan(exec)->graph[EXEC_TRAIN].steps.count;
   int64_t *times = calloc((size_t)count * TABLE_STEPS + 1, sizeof *times);
   int64_t *column = calloc(TABLE_STEPS, sizeof *column);
-  Row *rows = calloc((size_t)count + 1, sizeof *rows);
-  Status status = times && column && rows ? STATUS_OK : status_fail(STATUS_FAULT, "out of memory");
+  Status status = times && column ? STATUS_OK : status_fail(STATUS_FAULT, "out of memory");
   for (int i = 0; i < TABLE_STEPS && status == STATUS_OK; i++)
     status = exec_run_timed(exec, EXEC_TRAIN, batch, times + (ptrdiff_t)i * count);
   for (int i = 0; i < count && status == STATUS_OK; i++) {
     for (int j = 0; j < TABLE_STEPS; j++) column[j] = times[(ptrdiff_t)j * count + i];
     qsort(column, TABLE_STEPS, sizeof *column, compare);
-    rows[i] = (Row){column[TABLE_STEPS / 2], i};
+    rows[i] = (Row){column[TABLE_STEPS / 2], i, NULL};
   }
-  if (status == STATUS_OK) print_table(graph, rows, out);
   free(times);
   free(column);
+  return status;
+}
+
+/* By the device's clock, on what a step has left in the arenas. */
+static Status time_rows_there(Exec *exec, const void *batch, Row *rows) {
+  int count = exec_plan(exec)->graph[EXEC_TRAIN].steps.count;
+  int64_t *times = calloc((size_t)count + 1, sizeof *times);
+  if (!times) return status_fail(STATUS_FAULT, "out of memory");
+  Status status = exec_run_timed(exec, EXEC_TRAIN, batch, times);
+  free(times);
+  for (int i = 0; i < count && status == STATUS_OK; i++) {
+    rows[i].step = i;
+    status = exec_time_step(exec, EXEC_TRAIN, i, &rows[i].time, &rows[i].by);
+  }
+  return status;
+}
+
+static Status time_kernels(Exec *exec, const void *batch, FILE *out) {
+  const PlanGraph *graph = &exec_plan(exec)->graph[EXEC_TRAIN];
+  DeviceSpeed speed;
+  STATUS_TRY(exec_speed(exec, &speed));
+  Row *rows = calloc((size_t)graph->steps.count + 1, sizeof *rows);
+  if (!rows) return status_fail(STATUS_FAULT, "out of memory");
+  Status status = exec_times_steps(exec) ? time_rows_there(exec, batch, rows)
+                                         : time_rows_here(exec, batch, rows);
+  if (status == STATUS_OK) print_table(graph, rows, &speed, out);
   free(rows);
   return status;
 }

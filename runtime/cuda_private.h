@@ -52,7 +52,7 @@ struct Device {
   CudaBlas *blas;            /* NULL: no cuBLASLt here */
   int major, minor, processors;
   bool is_plain; /* FT_CUDA_NO_GRAPH: launch one by one, for debuggers */
-  char text[160];
+  char text[224];
 };
 
 /* One thing to enqueue: a launch or call of the plan, or a library call in place of some launches.
@@ -116,6 +116,12 @@ Status cuda_fetch(DeviceGraph *graph, const DevicePiece *piece, int count, char 
                   int64_t *ticket);
 Status cuda_fetched(Device *device, int64_t ticket, bool wait, bool *is_done);
 int cuda_most_steps(const DeviceGraph *graph);
+/* ── cuda_time.c ── */
+typedef Status CudaEnqueue(void *context, CudaStream stream);
+/* The time that `enqueue`'s work takes, the best of some rounds of so many repeats. */
+Status cuda_time(Device *device, CudaEnqueue *enqueue, void *context, int repeats, int rounds,
+                 double *microseconds);
+Status cuda_time_part(DeviceGraph *graph, int first, int end, int64_t *time, const char **by);
 /* ── cuda_data.c: splits kept on the device ── */
 Status cuda_keep(Device *device, const DeviceData *data, DeviceKept **out);
 void cuda_drop(DeviceKept *kept);

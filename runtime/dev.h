@@ -11,6 +11,7 @@ typedef struct DeviceGraph DeviceGraph; /* a graph bound to addresses, ready to 
 typedef struct {
   int threads; /* cpu: 0 means FT_THREADS, then OMP_NUM_THREADS, then the cores we may use */
   int index;   /* cuda:N */
+  bool is_deterministic; /* the same bits in every run: nothing that is chosen by timing */
 } DeviceOptions;
 
 /* A split of the data for a device that keeps all of it: row r of input i is what the input's part
@@ -83,6 +84,10 @@ typedef struct DeviceType {
   /* Has the fetch of this ticket ended? `wait`: waits until it has. */
   Status (*fetched)(Device *device, int64_t ticket, bool wait, bool *is_done);
   Status (*speed)(Device *device, DeviceSpeed *out);
+  /* How long steps [first, end) take on the device when repeated, in nanoseconds: they run many
+   * times on what the arenas hold. *by: what does the work if it is no kernel of the artifact.
+   * *time is -1 for steps that a call which began before has done. */
+  Status (*time_part)(DeviceGraph *graph, int first, int end, int64_t *time, const char **by);
 } DeviceType;
 
 extern const DeviceType dev_cpu, dev_cuda;

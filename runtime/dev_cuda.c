@@ -185,9 +185,12 @@ static Status open_device(Device *device, const DeviceOptions *options) {
   STATUS_TRY(make_streams(device));
   STATUS_TRY(cuda_module_load(device->driver, device->artifact->path, device->artifact->ptx,
                               &device->module));
-  STATUS_TRY(cuda_blas_open(device));
+  const char *library = "";
+  STATUS_TRY(cuda_blas_open(device, !options->is_deterministic, &library));
+  strncat(device->text, library, sizeof device->text - strlen(device->text) - 1);
   STATUS_TRY(take_memory(device));
-  return cuda_blas_ready(device);
+  cuda_blas_ready(device);
+  return STATUS_OK;
 }
 
 static void destroy_streams(Device *device) {
@@ -297,4 +300,5 @@ const DeviceType dev_cuda = {
     .fetch = cuda_fetch,
     .fetched = cuda_fetched,
     .speed = cuda_speed,
+    .time_part = cuda_time_part,
 };

@@ -11,7 +11,8 @@ const char *exec_device_text(const Exec *exec) { return exec->type->describe(exe
 
 /* ── making ───────────────────────────────────────────────────────────────────────────────── */
 static Status make(Exec *exec, const ExecOptions *options) {
-  DeviceOptions device = {.threads = options->threads};
+  DeviceOptions device = {.threads = options->threads,
+                          .is_deterministic = options->is_deterministic};
   STATUS_TRY(dev_find(options->device, exec->artifact, &exec->type, &device));
   STATUS_TRY(exec->type->open(exec->artifact, &device, &exec->device));
   for (int i = 0; i < ARENA_COUNT; i++)
@@ -134,6 +135,15 @@ Status exec_run_timed(Exec *exec, ExecGraph graph, const void *batch, int64_t *n
     STATUS_TRY(exec->type->run_part(exec->graph[graph], batch, i, i + 1, &nanoseconds[i]));
   }
   return STATUS_OK;
+}
+
+bool exec_times_steps(const Exec *exec) { return exec->type->time_part != NULL; }
+
+Status exec_time_step(Exec *exec, ExecGraph graph, int index, int64_t *nanoseconds,
+                      const char **by) {
+  *by = NULL;
+  if (!exec->type->time_part) return STATUS_OK;
+  return exec->type->time_part(exec->graph[graph], index, index + 1, nanoseconds, by);
 }
 
 Status exec_sync(Exec *exec) { return exec->type->sync(exec->device); }

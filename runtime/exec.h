@@ -17,8 +17,9 @@
 typedef enum { EXEC_TRAIN = 0, EXEC_EVAL = 1 } ExecGraph; /* indices of plan->graph */
 
 typedef struct {
-  const char *device; /* "auto" (or NULL), "cpu", "cuda:N", "sim" */
-  int threads;        /* 0: FT_THREADS, then OMP_NUM_THREADS, then the cores we may use */
+  const char *device;    /* "auto" (or NULL), "cpu", "cuda:N", "sim" */
+  int threads;           /* 0: FT_THREADS, then OMP_NUM_THREADS, then the cores we may use */
+  bool is_deterministic; /* the same bits in every run on this device */
 } ExecOptions;
 
 typedef struct Exec Exec;
@@ -54,6 +55,12 @@ STATUS_CHECKED Status exec_run_checked(Exec *exec, ExecGraph graph, const void *
 /* Like exec_run with each plan step timed alone: nanoseconds[i] for step i of the graph. */
 STATUS_CHECKED Status exec_run_timed(Exec *exec, ExecGraph graph, const void *batch,
                                      int64_t *nanoseconds);
+/* On a device with a clock of its own: how long step `index` takes when run many times over, in
+ * nanoseconds; -1: a library call that began at an earlier step does it. *by: what does it if no
+ * kernel of the artifact does; NULL otherwise. Call after exec_run_timed. */
+STATUS_CHECKED Status exec_time_step(Exec *exec, ExecGraph graph, int index, int64_t *nanoseconds,
+                                     const char **by);
+bool exec_times_steps(const Exec *exec); /* has it such a clock? */
 /* Waits until everything started is done (a no-op on the cpu). */
 STATUS_CHECKED Status exec_sync(Exec *exec);
 

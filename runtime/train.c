@@ -208,7 +208,7 @@ static Status set_up(Training *training) {
   STATUS_TRY(train_open(&options->run, &training->artifact));
   training->plan = training->artifact->plan;
   STATUS_TRY(open_data(training));
-  ExecOptions exec = {options->run.device, options->run.threads};
+  ExecOptions exec = {options->run.device, options->run.threads, options->deterministic};
   STATUS_TRY(exec_new(training->artifact, &exec, &training->exec));
   STATUS_TRY(decide_length(training));
   STATUS_TRY(start_log(training));

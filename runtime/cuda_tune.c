@@ -1,0 +1,219 @@
+/* cuda_tune: our own launches against the library's proposals, timed once for each product on this
+ * GPU with this library, and remembered in a text file beside the artifact (model.ptx.tune). A file
+ * of another GPU, driver or library is not used and is replaced. Timing works on random numbers
+ * (zeros would be faster than real data) in memory that is cleared again afterwards. */
+#include "runtime/cuda_blas.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { REPEATS = 16, ROUNDS = 5, KEY = 200, PIECE = 1 << 20 };
+
+typedef struct {
+  char key[KEY];
+  bool is_library;
+  CudaBlasAlgorithm algorithm;
+} Row;
+
+struct CudaTune {
+  char *path;
+  char head[256];
+  VEC(Row) rows;
+  Arena *arena;
+  bool is_new; /* something to write */
+  unsigned random;
+};
+
+/* ── the file ─────────────────────────────────────────────────────────────────────────────── */
+/* "matmul ... = own" or "... = library <128 digits>"; a row that is none is skipped. */
+static void read_row(CudaTune *tune, char *line) {
+  Row row = {0};
+  char *mark = strstr(line, " = ");
+  if (!mark || (size_t)(mark - line) >= sizeof row.key) return;
+  memcpy(row.key, line, (size_t)(mark - line));
+  char *at = mark + 3;
+  row.is_library = strncmp(at, "library ", 8) == 0;
+  if (!row.is_library && strcmp(at, "own") != 0) return;
+  at += 8;
+  for (int i = 0; i < 8 && row.is_library; i++) {
+    char digits[17] = "", *end;
+    if (strlen(at) < 16) return;
+    memcpy(digits, at, 16);
+    row.algorithm.data[i] = strtoull(digits, &end, 16);
+    if (*end) return;
+    at += 16;
+  }
+  VEC_PUSH(tune->arena, tune->rows, row);
+}
+
+static void read_file(CudaTune *tune) {
+  Text text = {0};
+  if (text_read_file(&text, tune->path) == 0) {
+    char *rest = NULL, *line = strtok_r((char *)text_cstr(&text), "\n", &rest);
+    if (line && strcmp(line, tune->head) == 0)
+      while ((line = strtok_r(NULL, "\n", &rest))) read_row(tune, line);
+  }
+  text_free(&text);
+}
+
+static void write_file(const CudaTune *tune) {
+  Text text = {0}, beside = {0};
+  text_printf(&text, "%s\n", tune->head);
+  for (int i = 0; i < tune->rows.count; i++) {
+    const Row *row = &tune->rows.at[i];
+    text_printf(&text, "%s = %s", row->key, row->is_library ? "library " : "own");
+    for (int k = 0; k < 8 && row->is_library; k++)
+      text_printf(&text, "%016llx", (unsigned long long)row->algorithm.data[k]);
+    text_printf(&text, "\n");
+  }
+  text_printf(&beside, "%s.new", tune->path);
+  if (text_write_file(text_cstr(&beside), text.at, text.count) == 0)
+    if (rename(text_cstr(&beside), tune->path) != 0) remove(text_cstr(&beside));
+  text_free(&text);
+  text_free(&beside);
+}
+
+Status cuda_tune_open(Device *device) {
+  Arena *arena = arena_new();
+  CudaTune *tune = ARENA_NEW(arena, CudaTune);
+  tune->arena = arena;
+  tune->random = 1;
+  tune->path = arena_printf(arena, "%s.tune", device->artifact->path);
+  snprintf(tune->head, sizeof tune->head, "ft-tune 1 cublaslt %zu cuda %d %s",
+           device->blas->version, device->driver->version, device->text);
+  read_file(tune);
+  device->blas->tune = tune;
+  return STATUS_OK;
+}
+
+void cuda_tune_close(Device *device) {
+  CudaTune *tune = device->blas->tune;
+  if (tune->is_new) write_file(tune);
+  arena_free(tune->arena);
+}
+
+/* ── keys ─────────────────────────────────────────────────────────────────────────────────── */
+static void make_key(const DeviceGraph *graph, const CudaCall *call, char *key) {
+  const PlanStep *step = &call->instead->call;
+  int used = snprintf(key, KEY, "%s", step->name);
+  for (int i = 0; i < step->int_count && used < KEY; i++)
+    used += snprintf(key + used, (size_t)(KEY - used), " %s=%lld", step->ints[i].key,
+                     (long long)step->ints[i].value);
+  for (int i = 0; i < step->arg_count && used < KEY; i++)
+    used += snprintf(key + used, (size_t)(KEY - used), " %s",
+                     dtype_text(graph->plan->buffers.at[step->args[i]].type.dtype));
+}
+
+static Row *find_row(const CudaTune *tune, const char *key) {
+  for (int i = 0; i < tune->rows.count; i++)
+    if (strcmp(tune->rows.at[i].key, key) == 0) return &tune->rows.at[i];
+  return NULL;
+}
+
+/* ── timing ───────────────────────────────────────────────────────────────────────────────── */
+static uint16_t random_half(unsigned bits, DType dtype) { /* in [1, 2) */
+  return dtype == DT_F16 ? (uint16_t)(0x3c00 | (bits & 0x3ff)) : (uint16_t)(0x3f80 | (bits & 0x7f));
+}
+
+static Status fill_random(DeviceGraph *graph, int buffer) {
+  Device *device = graph->device;
+  CudaTune *tune = device->blas->tune;
+  const Type *type = &graph->plan->buffers.at[buffer].type;
+  int64_t bytes = type_bytes(type), size = dtype_bytes(type->dtype);
+  char *piece = malloc(PIECE);
+  if (!piece) return status_fail(STATUS_FAULT, "out of memory");
+  for (int64_t i = 0; i < PIECE / size; i++) {
+    tune->random = tune->random * 1664525u + 1013904223u;
+    if (type->dtype == DT_F32) ((float *)piece)[i] = (float)(tune->random >> 8) * 0x1p-23f - 1;
+    if (size == 2) ((uint16_t *)piece)[i] = random_half(tune->random >> 16, type->dtype);
+    if (size == 1) piece[i] = (char)(tune->random >> 24);
+  }
+  CudaAddress at = cuda_graph_address(graph, buffer, 0);
+  CudaResult result = CUDA_SUCCESS;
+  for (int64_t done = 0; done < bytes && result == CUDA_SUCCESS; done += PIECE)
+    result = device->driver->to_device(at + (uint64_t)done, piece,
+                                       (size_t)(bytes - done < PIECE ? bytes - done : PIECE),
+                                       device->compute);
+  if (result == CUDA_SUCCESS) result = device->driver->stream_synchronize(device->compute);
+  free(piece);
+  return cuda_check(device->driver, result, "numbers for timing");
+}
+
+typedef struct {
+  DeviceGraph *graph;
+  const CudaItem *item; /* a call, or the first of launches up to its end */
+} Timed;
+
+static Status enqueue(void *context, CudaStream stream) {
+  Timed *timed = context;
+  if (timed->item->call) return cuda_graph_enqueue(timed->graph, timed->item, 0, stream);
+  for (int i = timed->item->first; i < timed->item->end; i++) {
+    CudaItem one = {.first = i, .end = i + 1, .function = timed->graph->function[i]};
+    STATUS_TRY(cuda_graph_enqueue(timed->graph, &one, 0, stream));
+  }
+  return STATUS_OK;
+}
+
+static Status time_item(DeviceGraph *graph, const CudaItem *item, double *microseconds) {
+  Timed timed = {graph, item};
+  return cuda_time(graph->device, enqueue, &timed, REPEATS, ROUNDS, microseconds);
+}
+
+static Status time_all(DeviceGraph *graph, CudaCall *call, const CudaItem *own,
+                       const CudaBlasFound *found, int count, int *chosen) {
+  double best, time;
+  CudaItem item = {.first = own->first, .end = own->end, .call = call};
+  *chosen = -1;
+  STATUS_TRY(time_item(graph, own, &best));
+  for (int i = 0; i < count; i++) {
+    call->algorithm = found[i].algorithm;
+    /* a proposal that fails, or cannot be captured, is passed over; a lost GPU fails the rest too
+     */
+    if (time_item(graph, &item, &time) != STATUS_OK || time >= best) continue;
+    best = time;
+    *chosen = i;
+  }
+  return STATUS_OK;
+}
+
+static Status clear(DeviceGraph *graph, const PlanStep *step) {
+  Device *device = graph->device;
+  for (int i = 0; i < step->arg_count; i++) {
+    int64_t bytes = type_bytes(&graph->plan->buffers.at[step->args[i]].type);
+    if (bytes)
+      CUDA_TRY(device,
+               fill(cuda_graph_address(graph, step->args[i], 0), 0, (size_t)bytes, device->compute),
+               "clearing memory");
+  }
+  CUDA_TRY(device, stream_synchronize(device->compute), "timing products");
+  return STATUS_OK;
+}
+
+Status cuda_tune_choose(DeviceGraph *graph, CudaCall *call, const CudaItem *own,
+                        const CudaBlasFound *found, int count, int *chosen) {
+  CudaTune *tune = graph->device->blas->tune;
+  const PlanStep *step = &call->instead->call;
+  Row row = {0};
+  *chosen = -1;
+  make_key(graph, call, row.key);
+  Row *known = find_row(tune, row.key);
+  if (known && !known->is_library) return STATUS_OK;
+  for (int i = 0; i < count && known; i++)
+    if (!memcmp(&known->algorithm, &found[i].algorithm, sizeof known->algorithm)) {
+      *chosen = i;
+      return STATUS_OK;
+    }
+  for (int i = 0; i < step->input_count; i++) STATUS_TRY(fill_random(graph, step->args[i]));
+  STATUS_TRY(time_all(graph, call, own, found, count, chosen));
+  for (int i = own->first; i < own->end; i++) STATUS_TRY(clear(graph, &graph->plan->steps.at[i]));
+  STATUS_TRY(clear(graph, step));
+  row.is_library = *chosen >= 0;
+  if (row.is_library) row.algorithm = found[*chosen].algorithm;
+  if (known)
+    *known = row; /* what it named is not proposed any more */
+  else
+    VEC_PUSH(tune->arena, tune->rows, row);
+  tune->is_new = true;
+  return STATUS_OK;
+}
