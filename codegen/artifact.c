@@ -36,16 +36,17 @@ static bool write_ptx(Diag *diag, const Code *code, const char *path) {
 }
 
 /* ── .so ────────────────────────────────────────────────────────────────────────────────────── */
-/* Runs ld on one or two objects; *message gets what it said. Returns its exit status, or -1 if
- * there is no ld. Of the second object only what the first uses gets in. */
-static int run_ld(const char *const object[2], const char *output, Text *message) {
+/* Runs ld; *message gets what it said. Returns its exit status, or -1 if there is no ld. What no
+ * kernel uses is left out. The list of objects ends with NULL. */
+static int run_ld(const char *const *object, const char *output, Text *message) {
   int pipe_ends[2];
   if (pipe(pipe_ends)) return -1;
   pid_t child = fork();
   if (child == 0) {
-    const char *const arguments[] = {"ld",          "-shared",         "-O1",           "-z",
-                                     "noexecstack", "--build-id=none", "--gc-sections", "-o",
-                                     output,        object[0],         object[1],       NULL};
+    const char *arguments[16 + CODEGEN_OBJECTS] = {
+        "ld", "-shared", "-O1", "-z", "noexecstack", "--build-id=none", "--gc-sections",
+        "-o", output};
+    for (int i = 0; object[i]; i++) arguments[9 + i] = object[i];
     dup2(pipe_ends[1], STDERR_FILENO);
     dup2(pipe_ends[1], STDOUT_FILENO);
     close(pipe_ends[0]);
@@ -89,21 +90,22 @@ static int write_object(const char *path, const Text *object) {
 
 /* All files lie beside the output, so that the last step is a rename. */
 static bool link_shared(Diag *diag, const Code *code, Arena *arena, const char *path) {
-  const Text *part[2] = {&code->object, &code->library};
-  const char *object[2] = {NULL, NULL};
+  const char *object[CODEGEN_OBJECTS + 1] = {NULL};
   char *linked = arena_printf(arena, "%s.%ld.tmp", path, (long)getpid());
   bool good = true;
-  for (int i = 0; i < 2 && good && part[i]->count; i++) {
-    object[i] = arena_printf(arena, "%s.%ld.%d.o", path, (long)getpid(), i);
-    int error = write_object(object[i], part[i]);
-    if (error) good = fail(diag, "write", object[i], error);
+  int count = 0;
+  for (int i = 0; i < CODEGEN_OBJECTS && good; i++) {
+    if (!code->object[i].count) continue;
+    object[count] = arena_printf(arena, "%s.%ld.%d.o", path, (long)getpid(), i);
+    int error = write_object(object[count], &code->object[i]);
+    if (error) good = fail(diag, "write", object[count], error);
+    count++;
   }
   Text message = {0};
   good = good && explain_ld(diag, run_ld(object, linked, &message), &message);
   text_free(&message);
   if (good && rename(linked, path)) good = fail(diag, "write", path, errno);
-  for (int i = 0; i < 2; i++)
-    if (object[i]) unlink(object[i]);
+  for (int i = 0; i < count; i++) unlink(object[i]);
   if (!good) unlink(linked);
   return good;
 }

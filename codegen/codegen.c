@@ -1,9 +1,15 @@
-/* codegen: the back end's one path: open a target, lower both graphs, link, optimise, emit. */
+/* codegen: the back end's one path: open the target, lower both graphs, then link, optimise and
+ * emit what they became. That is nearly all of a compilation's time, so the kernels are dealt out
+ * to several modules, which threads take one after the other. Invariant: the number of modules and
+ * what is in each depend on the program only, and the artifact has them in order. */
 #include "codegen/codegen.h"
 #include "codegen/artifact.h"
 #include "codegen/lower.h"
 #include "codegen/target.h"
+#include <pthread.h>
+#include <stdatomic.h>
 #include <time.h>
+#include <unistd.h>
 
 static double now(void) {
   struct timespec t;
@@ -22,6 +28,21 @@ static void tick(Clock *clock, const char *what) {
   clock->last = time;
 }
 
+/* One module on its way. */
+typedef struct {
+  Module module;
+  bool is_good;
+  double link, optimise, emit; /* milliseconds */
+} Piece;
+
+typedef struct {
+  const CodegenOptions *options;
+  Code *code;
+  Piece piece[CODEGEN_PIECES];
+  int count;
+  atomic_int next;
+} Work;
+
 /* The source path and the like are the user's; a module that remembers only its kernels keeps
  * equal programs equal. */
 static bool emit_texts(Module *module, const CodegenOptions *options, Code *out) {
@@ -34,39 +55,109 @@ static bool emit_texts(Module *module, const CodegenOptions *options, Code *out)
   return !options->want_text || target_emit(module, LLVMAssemblyFile, &out->assembly);
 }
 
+static void compile(Work *work, int index) {
+  Piece *piece = &work->piece[index];
+  Module *module = &piece->module;
+  double start = now();
+  piece->is_good = module_link(module);
+  double linked = now();
+  piece->is_good = piece->is_good && target_optimize(module);
+  double optimised = now();
+  /* the object first: LLVM changes the module a little as it emits */
+  if (piece->is_good && module->target == TARGET_CPU)
+    piece->is_good = (index > 0 || artifact_embed_plan(module, work->code->plan)) &&
+                     target_emit(module, LLVMObjectFile, &work->code->object[index]);
+  if (work->count == 1) /* texts are wanted of one module only */
+    piece->is_good = piece->is_good && emit_texts(module, work->options, work->code);
+  piece->link = linked - start;
+  piece->optimise = optimised - linked;
+  piece->emit = now() - optimised;
+}
+
+static void *take_pieces(void *argument) {
+  Work *work = argument;
+  int index;
+  while ((index = atomic_fetch_add(&work->next, 1)) < work->count) compile(work, index);
+  return NULL;
+}
+
+/* On as many threads as there are processors; fewer, should they not be had. */
+static void compile_all(Work *work) {
+  pthread_t thread[CODEGEN_PIECES];
+  int started = 0;
+  long processors = sysconf(_SC_NPROCESSORS_ONLN);
+  while (started + 1 < work->count && started + 1 < processors &&
+         pthread_create(&thread[started], NULL, take_pieces, work) == 0)
+    started++;
+  take_pieces(work);
+  for (int i = 0; i < started; i++) pthread_join(thread[i], NULL);
+}
+
+static int count_pieces(const Program *program, const CodegenOptions *options) {
+  const int few = 8, enough = 60; /* nodes: below, another module costs more than it saves */
+  if (options->target == TARGET_PTX || options->want_text) return 1;
+  int nodes = program->train->nodes.count;
+  return nodes < few ? 1 : nodes < enough ? 2 : CODEGEN_PIECES;
+}
+
+/* What several modules may use is in the artifact once. */
+static void add_library(Work *work) {
+  for (int i = 0; i < work->count; i++) {
+    size_t bytes = 0;
+    const char *library = module_gemm_object(&work->piece[i].module, &bytes);
+    if (!library) continue;
+    text_append(&work->code->object[CODEGEN_OBJECTS - 1], library, bytes);
+    return;
+  }
+}
+
+static bool open_all(Work *work, Module **module, Arena *arena, Diag *diag) {
+  for (int i = 0; i < work->count; i++) {
+    module[i] = &work->piece[i].module;
+    if (!target_open(module[i], arena, diag, work->options)) return false;
+  }
+  work->code->plan->target = work->options->target == TARGET_PTX ? "ptx" : "cpu";
+  work->code->plan->target_cpu = module[0]->cpu;
+  return true;
+}
+
+static bool finish(Work *work) {
+  bool good = true;
+  for (int i = 0; i < work->count; i++) {
+    const Piece *piece = &work->piece[i];
+    good = good && piece->is_good;
+    if (work->options->time_passes)
+      fprintf(stderr, "%8.2f ms  codegen: module %d: link %.2f, optimise %.2f, emit %.2f\n",
+              piece->link + piece->optimise + piece->emit, i, piece->link, piece->optimise,
+              piece->emit);
+  }
+  if (good) add_library(work);
+  return good;
+}
+
 bool codegen_run(Arena *arena, Diag *diag, const Program *program, const CodegenOptions *options,
                  Code *out) {
   Clock clock = {options->time_passes, now()};
-  Module module;
   int errors = diag->errors;
   *out = (Code){.plan = ARENA_NEW(arena, Plan)};
   out->plan->arena = arena;
-  if (!target_open(&module, arena, diag, options)) return false;
-  out->plan->target = options->target == TARGET_PTX ? "ptx" : "cpu";
-  out->plan->target_cpu = module.cpu;
+  Work work = {.options = options, .code = out, .count = count_pieces(program, options)};
+  Module *module[CODEGEN_PIECES];
+  bool good = open_all(&work, module, arena, diag);
   tick(&clock, "target");
-  bool good = lower_program(&module, program, out->plan);
+  good = good && lower_program(module, work.count, program, out->plan);
   tick(&clock, "lower");
-  good = good && module_link(&module);
-  tick(&clock, "link");
-  good = good && target_optimize(&module);
-  tick(&clock, "optimise");
-  /* the object first: LLVM changes the module a little as it emits */
-  if (good && options->target == TARGET_CPU)
-    good = artifact_embed_plan(&module, out->plan) &&
-           target_emit(&module, LLVMObjectFile, &out->object);
-  size_t bytes = 0;
-  const char *library = module_gemm_object(&module, &bytes);
-  if (library) text_append(&out->library, library, bytes);
-  good = good && emit_texts(&module, options, out);
-  tick(&clock, "emit");
-  target_close(&module);
+  if (good) {
+    compile_all(&work);
+    good = finish(&work);
+    tick(&clock, "modules, side by side");
+  }
+  for (int i = 0; i < work.count; i++) target_close(&work.piece[i].module);
   return good && diag->errors == errors;
 }
 
 void code_free(Code *code) {
   text_free(&code->llvm);
   text_free(&code->assembly);
-  text_free(&code->object);
-  text_free(&code->library);
+  for (int i = 0; i < CODEGEN_OBJECTS; i++) text_free(&code->object[i]);
 }

@@ -12,17 +12,17 @@ typedef struct {
   bool time_passes; /* a table on stderr */
 } CodegenOptions;
 
+enum { CODEGEN_PIECES = 4, CODEGEN_OBJECTS = CODEGEN_PIECES + 1 };
 typedef struct {
   Plan *plan;
-  Text llvm, assembly; /* module text; for PTX `assembly` is the PTX without the head */
-  Text object;         /* CPU: a relocatable ELF object, and the object that it needs */
-  Text library;
+  Text llvm, assembly;          /* module text; for PTX `assembly` is the PTX without the head */
+  Text object[CODEGEN_OBJECTS]; /* CPU: relocatable ELF objects that make one artifact together */
 } Code;
 
 /* The program after all passes -> plan, module, object or PTX. False with errors in diag. */
 bool codegen_run(Arena *arena, Diag *diag, const Program *program, const CodegenOptions *options,
                  Code *out);
-/* Writes the artifact: .ptx as text; .so by linking the object with the system's ld. */
+/* Writes the artifact: .ptx as text; .so by linking the objects with the system's ld. */
 bool codegen_write(Diag *diag, const Code *code, const CodegenOptions *options, const char *path);
 void code_free(Code *code);
 /* Are --gpu and --cpu names that ft knows? NULL, or what is wrong (in the arena). */

@@ -101,8 +101,13 @@ static void place_workspaces(Lowering *lowering, int64_t at) {
     lowering->out->buffers.at[lowering->workspace_buffers.at[i]].offset = at;
 }
 
-bool lower_program(Module *module, const Program *program, Plan *plan) {
-  Lowering lowering = {.module = module, .arena = arena_new(), .program = program, .plan = plan};
+bool lower_program(Module *const *modules, int count, const Program *program, Plan *plan) {
+  Lowering lowering = {.module = modules[0],
+                       .modules = modules,
+                       .module_count = count,
+                       .arena = arena_new(),
+                       .program = program,
+                       .plan = plan};
   const Graph *graphs[2] = {program->train, program->eval};
   bool good = lower_tables(&lowering);
   int64_t workspace = 0;

@@ -245,6 +245,18 @@ static bool writes_nothing(const Arguments *arguments) {
   return true;
 }
 
+/* The module that has least to do so far; a reduction means several loops. */
+static Module *choose_module(Lowering *lowering, const Node *node) {
+  int best = 0;
+  for (int i = 1; i < lowering->module_count; i++)
+    if (lowering->load[i] < lowering->load[best]) best = i;
+  int64_t load = 10;
+  for (int i = 0; node->op == OP_FUSED && i < node->body->nodes.count; i++)
+    load += op_info[node->body->nodes.at[i]->op].op_class == CLASS_REDUCE ? 20 : 1;
+  lowering->load[best] += load;
+  return lowering->modules[best];
+}
+
 bool lower_kernel(Lowering *lowering, const Node *node) {
   Arguments arguments = {0};
   if (!find_arguments(lowering, node, &arguments)) return false;
@@ -257,9 +269,10 @@ bool lower_kernel(Lowering *lowering, const Node *node) {
                            .alias = arguments.alias,
                            .alias_count = arguments.result_count};
     const char *name = name_kernel(lowering, node);
-    bool good = lowering->module->target == TARGET_PTX
-                    ? nvptx_emit(lowering->module, node, name, arguments.alias, &fresh.kernel)
-                    : host_emit(lowering->module, node, name, arguments.alias, &fresh.kernel);
+    Module *module = choose_module(lowering, node);
+    bool good = module->target == TARGET_PTX
+                    ? nvptx_emit(module, node, name, arguments.alias, &fresh.kernel)
+                    : host_emit(module, node, name, arguments.alias, &fresh.kernel);
     if (!good) return false;
     if (lowering->module->target == TARGET_PTX)
       select_library(lowering->plan->arena, node, arguments.alias, &fresh.kernel.library);

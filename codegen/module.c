@@ -5,6 +5,7 @@
 #include "codegen/target.h"
 #include <llvm-c/BitReader.h>
 #include <llvm-c/Linker.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -97,6 +98,13 @@ LLVMValueRef module_helper(Module *module, const char *name, LLVMTypeRef type) {
   return function;
 }
 
+void module_error(Module *module, const char *what, const char *detail) {
+  static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* all modules share one Diag */
+  pthread_mutex_lock(&lock);
+  diag_error(module->diag, (Loc){0}, "internal error: %s: %s", what, detail);
+  pthread_mutex_unlock(&lock);
+}
+
 static LLVMModuleRef parse_embedded(Module *module, const char *name) {
   char full[128];
   snprintf(full, sizeof full, "%s_%s", name, module->target == TARGET_PTX ? "ptx" : "host");
@@ -109,8 +117,7 @@ static LLVMModuleRef parse_embedded(Module *module, const char *name) {
     LLVMDisposeMemoryBuffer(buffer);
     if (!failed) return parsed;
   }
-  diag_error(module->diag, (Loc){0}, "internal error: kernel bitcode '%s' is missing or damaged",
-             full);
+  module_error(module, "this bitcode of a kernel is missing or damaged", full);
   return NULL;
 }
 

@@ -127,24 +127,24 @@ bool target_open(Module *module, Arena *arena, Diag *diag, const CodegenOptions 
 }
 
 /* For the CPU not LLVM's default<O3>, which fully unrolls short inner loops before it looks for
- * vectors (16 channels then run 10 times slower) and takes twice as long. What a kernel needs: its
- * helpers inlined, its loops rotated and vectorised, and a cleaning before and after. */
+ * vectors (16 channels then run 10 times slower) and takes several times as long. What a kernel
+ * needs: its helpers inlined, its loops rotated and vectorised, and a cleaning before and after. */
 static const char host_pipeline[] =
-    "always-inline,globaldce,"
+    "globaldce,always-inline,globaldce,"
     "function(sroa<modify-cfg>,early-cse<memssa>,simplifycfg,instcombine<no-verify-fixpoint>,"
     "loop-mssa(loop-rotate,licm),simplifycfg,"
-    "loop(loop-idiom,indvars,loop-deletion,loop-unroll-full),sroa<modify-cfg>,"
+    "loop(loop-idiom,loop-deletion,loop-unroll-full),sroa<modify-cfg>,"
     "gvn,instcombine<no-verify-fixpoint>,loop-mssa(licm),"
-    "loop-vectorize,loop-load-elim,instcombine<no-verify-fixpoint>,"
+    "loop-vectorize,instcombine<no-verify-fixpoint>,"
     "simplifycfg<forward-switch-cond;switch-range-to-icmp;switch-to-lookup;no-keep-loops;"
     "hoist-common-insts;sink-common-insts>,"
-    "slp-vectorizer,vector-combine,loop-unroll<O3>,instcombine<no-verify-fixpoint>,"
+    "loop-unroll<O3>,instcombine<no-verify-fixpoint>,"
     "loop-mssa(licm),early-cse,loop-sink,simplifycfg),globaldce";
 
 bool target_optimize(Module *module) {
   char *message = NULL;
   if (LLVMVerifyModule(module->llvm, LLVMReturnStatusAction, &message)) {
-    diag_error(module->diag, (Loc){0}, "internal error: ft made illegal LLVM IR: %s", message);
+    module_error(module, "ft made illegal LLVM IR", message);
     LLVMDisposeMessage(message);
     return false;
   }
@@ -158,7 +158,7 @@ bool target_optimize(Module *module) {
   LLVMDisposePassBuilderOptions(options);
   if (!error) return true;
   char *why = LLVMGetErrorMessage(error);
-  diag_error(module->diag, (Loc){0}, "internal error: LLVM's optimiser failed: %s", why);
+  module_error(module, "LLVM's optimiser failed", why);
   LLVMDisposeErrorMessage(why);
   return false;
 }
@@ -167,7 +167,7 @@ bool target_emit(Module *module, LLVMCodeGenFileType kind, Text *out) {
   char *message = NULL;
   LLVMMemoryBufferRef buffer;
   if (LLVMTargetMachineEmitToMemoryBuffer(module->machine, module->llvm, kind, &message, &buffer)) {
-    diag_error(module->diag, (Loc){0}, "internal error: LLVM's back end failed: %s", message);
+    module_error(module, "LLVM's back end failed", message);
     LLVMDisposeMessage(message);
     return false;
   }
