@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LOG_BYTES = 8192, LOG_SHOWN = 700 };
+enum { LOG_BYTES = 8192, LOG_SHOWN = 700, OLDEST_GPU = 80 };
 
 /* "sm_90a" -> 90 and whether only that very processor will do. */
 static int parse_target(const char *text, bool *is_exact) {
@@ -22,11 +22,17 @@ Status cuda_module_check(const Artifact *artifact, int major, int minor) {
   bool is_exact = false;
   int have = major * 10 + minor, want = parse_target(artifact->plan->target_cpu, &is_exact);
   if (!want || (is_exact ? have == want : have >= want)) return STATUS_OK;
+  if (have < OLDEST_GPU)
+    return status_fail(
+        STATUS_USER,
+        "%s is compiled for %s and the GPU here is sm_%d, too old: ft needs sm_%d or "
+        "newer; simulate one with --device sim",
+        artifact->path, artifact->plan->target_cpu, have, OLDEST_GPU);
   return status_fail(STATUS_USER,
-                     "%s is compiled for %s and the GPU here is sm_%d; compile it for this one: "
-                     "ftc %s -o %s --gpu sm_%d",
-                     artifact->path, artifact->plan->target_cpu, have, artifact->plan->source,
-                     artifact->path, have);
+                     "%s is compiled for %s and the GPU here is sm_%d; compile it without --gpu, "
+                     "then it runs on all from sm_%d on: ftc %s -o %s",
+                     artifact->path, artifact->plan->target_cpu, have, OLDEST_GPU,
+                     artifact->plan->source, artifact->path);
 }
 
 /* The log's lines joined, so that an error stays one line. */

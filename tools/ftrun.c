@@ -1,14 +1,14 @@
 /* ftrun: the runtime's command line. Flags are one table; a subcommand turns them into the options
  * of one library call. Exit codes: 0, 1 the user's error, 2 usage, 3 a fault of the machine,
  * 128 + signal after an orderly end by Ctrl-C or SIGTERM. */
-#define _GNU_SOURCE /* sched_getaffinity */
+#define _GNU_SOURCE /* strndup, mkdtemp */
 #include "base/text.h"
 #include "runtime/bench.h"
+#include "runtime/devices.h"
 #include "runtime/predict.h"
 #include "runtime/source_early.h"
 #include "runtime/train.h"
 #include <errno.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +51,7 @@ static const Flag flags[] = {
     {"--data", FLAG_TEXT, TRAIN | EVAL | BENCH, "DIR", "folder of the data files"},
     {"--steps", FLAG_COUNT, TRAIN | BENCH, "N", "steps in all, from the start of training"},
     {"--epochs", FLAG_COUNT, TRAIN, "N", "passes over the training data"},
-    {"--device", FLAG_TEXT, TRAIN | EVAL | PREDICT | BENCH, "D", "auto, cpu, cuda:N or sim"},
+    {"--device", FLAG_TEXT, TRAIN | EVAL | PREDICT | BENCH, "D", "auto, cpu, cuda, cuda:N or sim"},
     {"--threads", FLAG_COUNT, TRAIN | EVAL | PREDICT | BENCH, "N", "threads of the cpu device"},
     {"--init", FLAG_TEXT, TRAIN, "W", "start from the weights in a .safetensors file"},
     {"--save", FLAG_TEXT, TRAIN, "W", "write the weights to a .safetensors file at the end"},
@@ -68,6 +68,7 @@ static const Flag flags[] = {
     {"--input", FLAG_LIST, PREDICT, "NAME=X", "a .npy or IDX file for a model input"},
     {"--output", FLAG_LIST, PREDICT, "[NAME=]Y", "the .npy file to write"},
     {"--made-up-data", FLAG_SWITCH, BENCH, NULL, "random batches in place of the training data"},
+    {"--per-kernel", FLAG_SWITCH, BENCH, NULL, "with the table of kernels (it always is)"},
     {"-D", FLAG_LIST, TRAIN | EVAL | PREDICT | BENCH | INFO, "HYPER=VALUE",
      "for a .ft file: ftc -D"},
     {"--preset", FLAG_TEXT, TRAIN | EVAL | PREDICT | BENCH | INFO, "P",
@@ -323,21 +324,6 @@ static int run_info(const char *path) {
   return 0;
 }
 
-static int run_devices(void) {
-  cpu_set_t set;
-  int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-  char name[128] = "";
-  FILE *file = fopen("/proc/cpuinfo", "re");
-  char row[256];
-  while (file && !name[0] && fgets(row, sizeof row, file))
-    if (strncmp(row, "model name", 10) == 0 && strchr(row, ':'))
-      snprintf(name, sizeof name, " (%.*s)", (int)strcspn(strchr(row, ':') + 2, "\n"),
-               strchr(row, ':') + 2);
-  if (file) fclose(file);
-  printf("cpu: %d core%s%s\n", cores, cores == 1 ? "" : "s", name);
-  return 0;
-}
-
 static int run_command(Line *line) {
   RunOptions *run = &line->train.run;
   run->sets = line->set;
@@ -355,7 +341,8 @@ static int run_command(Line *line) {
   case INFO:
     return run_info(run->artifact);
   case DEVICES:
-    return run_devices();
+    devices_print(stdout);
+    return 0;
   default:
     return run_train(&line->train);
   }
