@@ -1,8 +1,10 @@
 /* dev_cpu: the processor as a device. A bound graph is a list of tasks with their argument arrays
- * made; a run walks it with every thread of the pool at once, each doing its part of each task,
- * with a barrier only where a task touches what an earlier one wrote (or overwrites what it read)
- * on another thread: a barrier costs 0.1 us, a small step takes 50 us. Invariant: nothing is
- * allocated in a run; the batch's address is patched into the tasks. */
+ * made. Tasks that touch nothing of each other form a segment; part i of a segment is part i of its
+ * tasks in order. In a run every thread walks the segments: it does the part that is its own, and
+ * goes on when all parts are done. A part whose thread does not come (because the machine is busy
+ * with other programs) is done by another; so a run waits for nobody who has not begun, and the
+ * results do not depend on who did what. Invariant: nothing is allocated in a run; the batch's
+ * address is patched into the tasks. */
 #define _GNU_SOURCE /* MAP_ANONYMOUS, madvise */
 #include "runtime/calls_cpu.h"
 #include "runtime/dev.h"
@@ -26,10 +28,15 @@ typedef struct {
   CpuCall *call;
   void **args; /* of the launch */
   int64_t work;
-  int phase, parts;   /* part i is thread i's */
-  int step;           /* of the plan */
-  bool needs_barrier; /* before it */
+  int phase, parts; /* part i is thread i's */
+  int step;         /* of the plan */
+  bool begins_segment;
 } Task;
+
+/* A part of a segment: 0, or the ticket of the run that began it last, plus 1 when done. */
+typedef struct {
+  _Alignas(64) _Atomic uint64_t ticket;
+} PartState;
 
 /* Where the batch's address goes. */
 typedef struct {
@@ -47,8 +54,9 @@ struct DeviceGraph {
   int call_count;
   Patch *patch;
   int patch_count;
+  PartState *state; /* of part p of the segment that begins with task t: [t * threads + p] */
+  int threads;
   const char *batch; /* what the patches point to now */
-  int first, end;    /* the tasks being run */
   atomic_bool has_failed;
 };
 
@@ -169,7 +177,7 @@ static Status bind_step(DeviceGraph *graph, const Artifact *artifact, const Plan
                                               .phase = phase,
                                               .parts = cpu_call_parts(call, phase),
                                               .step = index,
-                                              .needs_barrier = phase > 0};
+                                              .begins_segment = phase > 0};
   return STATUS_OK;
 }
 
@@ -192,24 +200,25 @@ static bool conflicts(const PlanGraph *plan, const Task *s, const Task *t) {
   return false;
 }
 
-/* Tasks since the last barrier run freely beside each other; two tasks of one part each are both
- * thread 0's, in order, and need no barrier between them. */
-static void place_barriers(DeviceGraph *graph, const PlanGraph *plan) {
-  int epoch = 0;
+/* Two tasks of one part each are both part 0, in order, and may stand in one segment. */
+static void cut_segments(DeviceGraph *graph, const PlanGraph *plan) {
+  int start = 0;
   for (int i = 0; i < graph->task_count; i++) {
     Task *task = &graph->task[i];
-    for (int j = epoch; j < i && !task->needs_barrier; j++) {
-      bool is_same_thread = task->parts == 1 && graph->task[j].parts == 1;
-      task->needs_barrier = !is_same_thread && conflicts(plan, &graph->task[j], task);
+    for (int j = start; j < i && !task->begins_segment; j++) {
+      bool is_same_part = task->parts == 1 && graph->task[j].parts == 1;
+      task->begins_segment = !is_same_part && conflicts(plan, &graph->task[j], task);
     }
-    if (task->needs_barrier) epoch = i;
+    if (task->begins_segment) start = i;
   }
 }
 
 static void cpu_unbind(DeviceGraph *graph) {
   if (!graph) return;
+  pool_settle(graph->device->pool);
   for (int i = 0; i < graph->call_count; i++) cpu_call_free(graph->call[i]);
   arena_free(graph->arena);
+  free(graph->state);
   free(graph);
 }
 
@@ -224,6 +233,7 @@ static Status cpu_bind(Device *device, const Artifact *artifact, int which, char
   int steps = plan->steps.count, args = 0;
   for (int i = 0; i < steps; i++) args += plan->steps.at[i].arg_count;
   graph->device = device;
+  graph->threads = pool_threads(device->pool);
   graph->arena = arena_new();
   graph->task = ARENA_ARRAY(graph->arena, Task, steps * MOST_TASKS_PER_STEP + 1);
   graph->first_task = ARENA_ARRAY(graph->arena, int, steps + 1);
@@ -237,7 +247,14 @@ static Status cpu_bind(Device *device, const Artifact *artifact, int which, char
     }
   }
   graph->first_task[steps] = graph->task_count;
-  place_barriers(graph, plan);
+  cut_segments(graph, plan);
+  size_t states = (size_t)graph->task_count * (size_t)graph->threads + 1;
+  graph->state = aligned_alloc(64, states * sizeof *graph->state);
+  if (!graph->state) {
+    cpu_unbind(graph);
+    return status_fail(STATUS_FAULT, "out of memory");
+  }
+  memset(graph->state, 0, states * sizeof *graph->state);
   *out = graph;
   return STATUS_OK;
 }
@@ -255,7 +272,7 @@ static void patch_batch(DeviceGraph *graph, const char *batch) {
   graph->batch = batch;
 }
 
-static inline void run_part(DeviceGraph *graph, const Task *task, int part) {
+static inline void run_task(DeviceGraph *graph, const Task *task, int part) {
   if (task->call) {
     if (!cpu_call_run(task->call, task->phase, part)) atomic_store(&graph->has_failed, true);
     return;
@@ -264,21 +281,68 @@ static inline void run_part(DeviceGraph *graph, const Task *task, int part) {
   if (begin < end) task->kernel(task->args, begin, end);
 }
 
-/* One thread's way through the tasks. */
-static void walk(void *context, int thread) {
+/* Begins the part unless it has been begun in this run, or this run is over. Tickets only grow, and
+ * each run begins each of its parts, so a thread that comes late from an earlier run takes nothing.
+ */
+static inline bool claim(PartState *state, uint64_t ticket) {
+  uint64_t seen = atomic_load_explicit(&state->ticket, memory_order_acquire);
+  return seen < ticket && atomic_compare_exchange_strong(&state->ticket, &seen, ticket);
+}
+
+typedef struct {
+  DeviceGraph *graph;
+  int first, end, parts; /* tasks */
+  uint64_t ticket;
+  PartState *state; /* by part */
+} Segment;
+
+static inline void run_claimed(const Segment *segment, int part) {
+  for (int i = segment->first; i < segment->end; i++)
+    if (part < segment->graph->task[i].parts)
+      run_task(segment->graph, &segment->graph->task[i], part);
+  pool_post(segment->graph->device->pool, &segment->state[part].ticket, segment->ticket + 1);
+}
+
+/* Pauses of some 30 ns before a part is taken from the thread whose it is. */
+enum { PATIENCE = 100 };
+
+static void finish_part(const Segment *segment, int part) {
+  PartState *state = &segment->state[part];
+  for (int i = 0; i < PATIENCE; i++) {
+    if (atomic_load_explicit(&state->ticket, memory_order_acquire) >= segment->ticket) break;
+    pool_relax();
+  }
+  if (claim(state, segment->ticket))
+    run_claimed(segment, part);
+  else
+    pool_wait(segment->graph->device->pool, &state->ticket, segment->ticket);
+}
+
+/* One thread's way through the tasks of a run. */
+static void walk(void *context, int first, int end, uint64_t ticket, int thread) {
   DeviceGraph *graph = context;
-  for (int i = graph->first; i < graph->end; i++) {
-    const Task *task = &graph->task[i];
-    if (task->needs_barrier) pool_barrier(graph->device->pool);
-    if (thread < task->parts) run_part(graph, task, thread);
+  Segment segment = {.graph = graph, .end = first, .ticket = ticket};
+  while (segment.end < end) {
+    segment.first = segment.end;
+    segment.parts = 1;
+    do {
+      int parts = graph->task[segment.end].parts;
+      if (parts > segment.parts) segment.parts = parts;
+    } while (++segment.end < end && !graph->task[segment.end].begins_segment);
+    segment.state = &graph->state[(size_t)segment.first * (size_t)graph->threads];
+    if (thread < segment.parts && claim(&segment.state[thread], ticket))
+      run_claimed(&segment, thread);
+    for (int part = 0; part < segment.parts; part++)
+      if (part != thread) finish_part(&segment, part);
   }
 }
 
 static Status run_tasks(DeviceGraph *graph, const char *batch, int first, int end) {
+  Pool *pool = graph->device->pool;
   patch_batch(graph, batch);
-  graph->first = first;
-  graph->end = end;
-  if (first < end) pool_run(graph->device->pool, walk, graph);
+  int before = pool_quiet_libraries();
+  if (first < end) walk(graph, first, end, pool_ask(pool, walk, graph, first, end), 0);
+  pool_restore_libraries(before);
   if (!atomic_load_explicit(&graph->has_failed, memory_order_relaxed)) return STATUS_OK;
   atomic_store(&graph->has_failed, false);
   return status_fail(STATUS_FAULT, "oneDNN failed in a step (out of memory?)");

@@ -1,4 +1,6 @@
-/* pool: see pool.h. A run bumps `job`; workers wait for that, work, and count `done` up. */
+/* pool: see pool.h. A job is announced by bumping `number`, which is odd while the description is
+ * being written (a seqlock): workers wait for it to change, copy the description, and work. Only
+ * pool_run counts who is done. */
 #define _GNU_SOURCE /* sched_getaffinity, syscall */
 #include "runtime/pool.h"
 #include <errno.h>
@@ -6,7 +8,6 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,23 +19,34 @@
 int omp_get_max_threads(void);
 void omp_set_num_threads(int threads);
 
-/* A pause takes some 30 ns, a yield that finds nobody waiting 300 ns. */
-enum { MOST_THREADS = 256, SPINS = 64, YIELDS = 500 };
+/* A pause takes some 30 ns: about 300 us, then a wait sleeps. */
+enum { MOST_THREADS = 256, SPINS = 10000 };
+
+/* What to do: work, on every thread; or help, on whoever comes; or neither. */
+typedef struct {
+  PoolWork *work;
+  PoolHelp *help;
+  void *context;
+  int first, end;
+} Job;
 
 struct Pool {
-  _Alignas(64) _Atomic unsigned job; /* counts runs; workers sleep on it */
+  _Alignas(64) _Atomic uint64_t number; /* of the job */
+  struct {
+    _Atomic(PoolWork *) work;
+    _Atomic(PoolHelp *) help;
+    _Atomic(void *) context;
+    _Atomic int first, end;
+  } job;
+  _Alignas(64) _Atomic uint64_t done; /* workers that are, with the job of pool_run */
   _Alignas(64) _Atomic int sleepers;
-  _Alignas(64) _Atomic int done;
-  _Alignas(64) _Atomic int arrived; /* of the barrier */
-  _Alignas(64) _Atomic unsigned generation;
   _Alignas(64) int threads;
   int started; /* workers that exist */
-  bool is_ending;
-  PoolWork *work;
-  void *context;
+  atomic_bool is_ending;
   struct Worker {
-    Pool *pool;
+    _Alignas(64) Pool *pool;
     int share;
+    atomic_bool is_inside; /* a job, or about to be */
     pthread_t thread;
   } worker[];
 };
@@ -91,81 +103,96 @@ int pool_quiet_libraries(void) {
 void pool_restore_libraries(int before) { omp_set_num_threads(before); }
 
 /* ── waiting ──────────────────────────────────────────────────────────────────────────────── */
-static inline void relax(void) {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
+/* The kernel compares 32 bits: the word's lower half, which comes first. */
+static void futex(_Atomic uint64_t *word, int operation, uint32_t value) {
+  syscall(SYS_futex, word, operation, value, NULL, NULL, 0);
 }
 
-/* The `turn`-th look at something in vain. Yielding soon costs nothing on an idle machine, and on a
- * busy one lets the thread that is waited for run, should it share our core. */
-static inline void wait_a_little(int turn) {
-  if (turn < SPINS)
-    relax();
-  else
-    sched_yield();
-}
-
-static void sleep_on(_Atomic unsigned *word, unsigned seen) {
-  syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
-}
-
-static void wake_all(_Atomic unsigned *word) {
-  syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, MOST_THREADS, NULL, NULL, 0);
-}
-
-static void wait_for_job(Pool *pool, unsigned seen) {
-  for (int i = 0; i < SPINS + YIELDS; i++) {
-    if (atomic_load_explicit(&pool->job, memory_order_acquire) != seen) return;
-    wait_a_little(i);
+void pool_wait(Pool *pool, _Atomic uint64_t *word, uint64_t value) {
+  for (int i = 0; i < SPINS; i++) {
+    if (atomic_load_explicit(word, memory_order_acquire) != value) return;
+    pool_relax();
   }
-  atomic_fetch_add(&pool->sleepers, 1); /* before the kernel looks at job, after which we bump it */
-  while (atomic_load(&pool->job) == seen) sleep_on(&pool->job, seen);
+  atomic_fetch_add(&pool->sleepers, 1); /* before the kernel looks at the word */
+  while (atomic_load(word) == value) futex(word, FUTEX_WAIT_PRIVATE, (uint32_t)value);
   atomic_fetch_sub(&pool->sleepers, 1);
 }
 
-void pool_barrier(Pool *pool) {
-  if (pool->threads == 1) return;
-  unsigned seen = atomic_load_explicit(&pool->generation, memory_order_relaxed);
-  if (atomic_fetch_add_explicit(&pool->arrived, 1, memory_order_acq_rel) == pool->threads - 1) {
-    atomic_store_explicit(&pool->arrived, 0, memory_order_relaxed);
-    atomic_store_explicit(&pool->generation, seen + 1, memory_order_release);
-    return;
-  }
-  for (int i = 0; atomic_load_explicit(&pool->generation, memory_order_acquire) == seen; i++)
-    wait_a_little(i);
+void pool_post(Pool *pool, _Atomic uint64_t *word, uint64_t value) {
+  atomic_store(word, value); /* before looking whether somebody sleeps */
+  if (atomic_load(&pool->sleepers)) futex(word, FUTEX_WAKE_PRIVATE, MOST_THREADS);
 }
 
-/* ── running ──────────────────────────────────────────────────────────────────────────────── */
+/* ── jobs ─────────────────────────────────────────────────────────────────────────────────── */
+static uint64_t announce(Pool *pool, const Job *job) {
+  uint64_t number = atomic_load_explicit(&pool->number, memory_order_relaxed);
+  atomic_store_explicit(&pool->number, number + 1, memory_order_relaxed);
+  atomic_thread_fence(memory_order_release);
+  atomic_store_explicit(&pool->job.work, job->work, memory_order_relaxed);
+  atomic_store_explicit(&pool->job.help, job->help, memory_order_relaxed);
+  atomic_store_explicit(&pool->job.context, job->context, memory_order_relaxed);
+  atomic_store_explicit(&pool->job.first, job->first, memory_order_relaxed);
+  atomic_store_explicit(&pool->job.end, job->end, memory_order_relaxed);
+  pool_post(pool, &pool->number, number + 2);
+  return number + 2;
+}
+
+static uint64_t read_job(Pool *pool, Job *out) {
+  for (;; pool_relax()) {
+    uint64_t number = atomic_load(&pool->number);
+    if (number & 1) continue;
+    out->work = atomic_load_explicit(&pool->job.work, memory_order_relaxed);
+    out->help = atomic_load_explicit(&pool->job.help, memory_order_relaxed);
+    out->context = atomic_load_explicit(&pool->job.context, memory_order_relaxed);
+    out->first = atomic_load_explicit(&pool->job.first, memory_order_relaxed);
+    out->end = atomic_load_explicit(&pool->job.end, memory_order_relaxed);
+    atomic_thread_fence(memory_order_acquire);
+    if (atomic_load_explicit(&pool->number, memory_order_relaxed) == number) return number;
+  }
+}
+
 static void *worker_main(void *argument) {
   struct Worker *worker = argument;
   Pool *pool = worker->pool;
   pool_quiet_libraries();
-  for (unsigned seen = 0;; seen++) {
-    wait_for_job(pool, seen);
-    if (pool->is_ending) return NULL;
-    pool->work(pool->context, worker->share);
-    atomic_fetch_add_explicit(&pool->done, 1, memory_order_release);
+  for (uint64_t seen = 0;;) {
+    pool_wait(pool, &pool->number, seen);
+    Job job;
+    atomic_store(&worker->is_inside, true); /* before reading the job: see pool_settle */
+    seen = read_job(pool, &job);
+    if (job.work) {
+      job.work(job.context, worker->share);
+      atomic_store_explicit(&worker->is_inside, false, memory_order_release);
+      if (atomic_fetch_add(&pool->done, 1) + 2 == (uint64_t)pool->threads)
+        pool_post(pool, &pool->done, (uint64_t)pool->threads - 1);
+      continue;
+    }
+    if (job.help) job.help(job.context, job.first, job.end, seen, worker->share);
+    atomic_store_explicit(&worker->is_inside, false, memory_order_release);
+    if (atomic_load(&pool->is_ending)) return NULL;
   }
-}
-
-static void start_job(Pool *pool) {
-  atomic_fetch_add(&pool->job, 1);
-  if (atomic_load(&pool->sleepers)) wake_all(&pool->job);
 }
 
 void pool_run(Pool *pool, PoolWork *work, void *context) {
   int before = pool_quiet_libraries();
-  if (pool->threads > 1) {
-    pool->work = work;
-    pool->context = context;
-    atomic_store_explicit(&pool->done, 0, memory_order_relaxed);
-    start_job(pool);
-  }
+  uint64_t others = (uint64_t)pool->threads - 1;
+  atomic_store(&pool->done, 0);
+  if (others) announce(pool, &(Job){.work = work, .context = context});
   work(context, 0);
-  for (int i = 0; atomic_load_explicit(&pool->done, memory_order_acquire) != pool->threads - 1; i++)
-    wait_a_little(i);
+  for (uint64_t done; (done = atomic_load(&pool->done)) != others;)
+    pool_wait(pool, &pool->done, done);
   pool_restore_libraries(before);
+}
+
+uint64_t pool_ask(Pool *pool, PoolHelp *help, void *context, int first, int end) {
+  return announce(pool, &(Job){.help = help, .context = context, .first = first, .end = end});
+}
+
+/* A worker is inside before it reads the job: either it reads this empty one, or we see it. */
+void pool_settle(Pool *pool) {
+  announce(pool, &(Job){0});
+  for (int i = 1; i <= pool->started; i++)
+    while (atomic_load(&pool->worker[i].is_inside)) sched_yield();
 }
 
 int pool_threads(const Pool *pool) { return pool->threads; }
@@ -178,7 +205,8 @@ static Status start_workers(Pool *pool) {
   int error = 0;
   for (int i = 1; i < pool->threads && !error; i++) {
     struct Worker *worker = &pool->worker[i];
-    *worker = (struct Worker){.pool = pool, .share = i};
+    worker->pool = pool;
+    worker->share = i;
     error = pthread_create(&worker->thread, NULL, worker_main, worker);
     if (!error) pool->started++;
   }
@@ -206,8 +234,8 @@ Status pool_new(int wish, Pool **out) {
 
 void pool_free(Pool *pool) {
   if (!pool) return;
-  pool->is_ending = true;
-  start_job(pool);
+  atomic_store(&pool->is_ending, true);
+  announce(pool, &(Job){0});
   for (int i = 1; i <= pool->started; i++) pthread_join(pool->worker[i].thread, NULL);
   free(pool);
 }

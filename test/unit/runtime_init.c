@@ -1,5 +1,6 @@
 /* runtime_init: Philox against its published vectors, the distributions' moments and bounds, the
- * matrices' structure; and the pool: every share runs, barriers hold, environment is checked. */
+ * matrices' structure; and the pool: every share runs, every part is done once by whoever comes. */
+#define _DEFAULT_SOURCE /* usleep */
 #include "runtime/init.h"
 #include "runtime/pool.h"
 #include <math.h>
@@ -10,6 +11,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -120,24 +122,46 @@ static void test_matrices(void **state) {
 }
 
 /* ── the pool ─────────────────────────────────────────────────────────────────────────────── */
-enum { ROUNDS = 200 };
+enum { ROUNDS = 2000, PARTS = 6 };
 typedef struct {
   Pool *pool;
-  _Atomic int count;
-  atomic_bool is_wrong;
+  _Atomic int count[5];
+  _Atomic int late;              /* helpers that found nothing to do */
+  _Atomic uint64_t state[PARTS]; /* the ticket that began the part, plus 1 when done */
+  int done[PARTS];               /* not atomic: whoever waits for a part sees what it wrote */
 } Shared;
 
-/* Between two barriers every share has counted, and none a second time. */
-static void count_rounds(void *context, int share) {
+static void count_share(void *context, int share) {
+  atomic_fetch_add(&((Shared *)context)->count[share], 1);
+}
+
+static void help(void *context, int first, int end, uint64_t ticket, int share) {
   Shared *shared = context;
-  int threads = pool_threads(shared->pool);
-  for (int i = 1; i <= ROUNDS; i++) {
-    atomic_fetch_add(&shared->count, 1);
-    pool_barrier(shared->pool);
-    if (atomic_load(&shared->count) != i * threads) atomic_store(&shared->is_wrong, true);
-    pool_barrier(shared->pool);
+  if (share && (ticket / 2 + (unsigned)share) % 7 == 0) usleep(200);
+  int found = 0;
+  for (int part = first; part < end; part++) {
+    uint64_t seen = atomic_load(&shared->state[part]);
+    if (seen >= ticket || !atomic_compare_exchange_strong(&shared->state[part], &seen, ticket))
+      continue;
+    shared->done[part]++;
+    found++;
+    pool_post(shared->pool, &shared->state[part], ticket + 1);
   }
-  (void)share;
+  if (!found) atomic_fetch_add(&shared->late, 1);
+}
+
+static void ask_for_help(Shared *shared, int round) {
+  int first = round % 3, end = PARTS - round % 2;
+  int before[PARTS];
+  memcpy(before, shared->done, sizeof before);
+  uint64_t ticket = pool_ask(shared->pool, help, shared, first, end);
+  help(shared, first, end, ticket, 0);
+  for (int part = first; part < end; part++) {
+    pool_wait(shared->pool, &shared->state[part], ticket);
+    assert_int_equal(shared->state[part], ticket + 1);
+  }
+  for (int part = 0; part < PARTS; part++)
+    assert_int_equal(shared->done[part], before[part] + (part >= first && part < end));
 }
 
 static void test_pool(void **state) {
@@ -146,12 +170,20 @@ static void test_pool(void **state) {
     Pool *pool;
     assert_int_equal(pool_new(threads, &pool), STATUS_OK);
     assert_int_equal(pool_threads(pool), threads);
-    for (int run = 0; run < 20; run++) {
-      Shared shared = {.pool = pool};
-      pool_run(pool, count_rounds, &shared);
-      assert_int_equal(shared.count, threads * ROUNDS);
-      assert_false(shared.is_wrong);
+    Shared *shared = calloc(1, sizeof *shared);
+    shared->pool = pool;
+    for (int round = 1; round <= ROUNDS; round++) {
+      ask_for_help(shared, round);
+      if (round % 10) continue;
+      pool_run(pool, count_share, shared);
+      for (int share = 0; share < 5; share++)
+        assert_int_equal(shared->count[share], share < threads ? round / 10 : 0);
     }
+    pool_ask(pool, help, shared, 0, PARTS); /* nobody waits for it */
+    pool_settle(pool);
+    memset(shared, 0x7f, sizeof *shared); /* a helper that came now would crash */
+    free(shared);
+    usleep(2000);
     pool_free(pool);
   }
 }
