@@ -38,6 +38,10 @@ static void annotate(Module *module, LLVMValueRef function, const char *key, uns
       LLVMMetadataAsValue(context, LLVMMDNodeInContext2(context, parts, 3)));
 }
 
+void entry_annotate(Entry *entry, const char *key, unsigned value) {
+  annotate(entry->job->module, entry->function, key, value);
+}
+
 /* alias -2: the result meets operands in no simple way, so none of them may be promised anything.
  */
 static bool is_aliased(const Job *job, int operand) {

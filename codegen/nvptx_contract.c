@@ -1,157 +1,33 @@
-/* nvptx_contract: matrix products, convolutions and scatter_add: kernels/gemm_ptx.h and
- * scatter_ptx.h, specialised: this file defines their constants and callbacks, the epilogue from
- * the fused body, and the entries that call them. */
-#include "codegen/nvptx_private.h"
+/* nvptx_contract: matrix products and convolutions: kernels/gemm_ptx.h, specialised. This file
+ * says what is multiplied and how it lies, defines the constants and the callbacks (operands with
+ * what is fused into them, the epilogue from the fused body), and the entries that call them. */
+#include "codegen/nvptx_contract.h"
+#include "codegen/nvptx_callback.h"
 #include <stdio.h>
-#include <string.h>
 
-enum {
-  GEMM_THREADS = 256,
-  GEMM_STEPS = 16,
-  FEW_BLOCKS = 128,
-  MAX_SPLITS = 32,
-  MAX_GRID_YZ = 65535
-};
+enum { SIDE_THREADS = 256, MAX_GRID_YZ = 65535, WORTH_PACKING = 400000000 };
 
-typedef enum { KIND_DOT, KIND_CONV, KIND_GRAD_INPUT, KIND_GRAD_WEIGHT } ContractKind;
-typedef struct {
-  Job *job;
-  const Node *node; /* the contraction */
-  char suffix[224];
-  ContractKind kind;
-  DType dtype; /* of the operands and the product */
-  int a, b;    /* operand numbers */
-  int64_t batches, m, n, k, splits;
-  int micro;
-  int64_t images, groups, in, out, in_height, in_width, out_height, out_width;
-} Contract;
-
-/* ── functions for the C body ── */
-
-static void suffixed(char *out, size_t size, const char *name, const char *suffix) {
-  snprintf(out, size, "%s%s", name, suffix);
-}
-
-static LLVMTypeRef word_type(Module *module) { return LLVMInt32TypeInContext(module->context); }
-
-static LLVMBuilderRef begin_function(Module *module, LLVMValueRef function) {
-  LLVMBuilderRef b = LLVMCreateBuilderInContext(module->context);
-  LLVMPositionBuilderAtEnd(b, LLVMAppendBasicBlockInContext(module->context, function, "entry"));
-  return b;
-}
-
-static void define_constant(Module *module, const char *suffix, const char *name, int64_t value) {
-  char full[256];
-  suffixed(full, sizeof full, name, suffix);
-  LLVMTypeRef type = LLVMFunctionType(word_type(module), NULL, 0, false);
-  LLVMBuilderRef b = begin_function(module, module_helper(module, full, type));
-  LLVMBuildRet(b, LLVMConstInt(word_type(module), (uint64_t)value, true));
-  LLVMDisposeBuilder(b);
-}
-
-/* An Emitter inside a callback whose first parameter is the array of pointers. */
-static void open_callback(Job *job, Emitter *emitter, const char *suffix, const char *name,
-                          LLVMTypeRef result, LLVMTypeRef *parameters, int count,
-                          const Graph *body) {
-  Module *module = job->module;
-  char full[256];
-  suffixed(full, sizeof full, name, suffix);
-  LLVMTypeRef type = LLVMFunctionType(result, parameters, (unsigned)count, false);
-  LLVMValueRef function = module_helper(module, full, type);
-  LLVMBuilderRef b = begin_function(module, function);
-  emitter_init(emitter, module, job->scratch, body, b, word_type(module));
-  emitter->function = function;
-  emitter->input_count = job->operand_count;
-  emitter->result_count = job->result_count;
-  int pointers = job->operand_count + job->result_count + 1;
-  emitter->pointer = ARENA_ARRAY(job->scratch, LLVMValueRef, pointers);
-  LLVMTypeRef pointer = LLVMPointerTypeInContext(module->context, 0);
-  for (int i = 0; i < pointers; i++) {
-    LLVMValueRef place = LLVMConstInt(word_type(module), (unsigned)i, false);
-    LLVMValueRef address =
-        LLVMBuildInBoundsGEP2(b, pointer, LLVMGetParam(function, 0), &place, 1, "");
-    emitter->pointer[i] = LLVMBuildLoad2(b, pointer, address, "");
-  }
-}
-
-static void close_callback(Emitter *emitter, LLVMValueRef value) {
-  if (value)
-    LLVMBuildRet(emitter->builder, value);
-  else
-    LLVMBuildRetVoid(emitter->builder);
-  LLVMDisposeBuilder(emitter->builder);
-}
-
-static void define_element(Job *job, const char *suffix, const char *name, int operand,
-                           LLVMTypeRef index) {
-  DType dtype = job->node->input[operand]->type.dtype;
-  LLVMTypeRef parameters[2] = {LLVMPointerTypeInContext(job->module->context, 0), index};
-  Emitter emitter = {.module = job->module};
-  open_callback(job, &emitter, suffix, name, emit_register_type(&emitter, dtype), parameters, 2,
-                NULL);
-  close_callback(&emitter, emit_load_at(&emitter, emitter.pointer[operand], dtype,
-                                        LLVMGetParam(emitter.function, 1)));
-}
-
-/* Calls `name`(args, extra...) at the builder's position of an entry. */
-static void call_body(Entry *entry, const char *suffix, const char *name, LLVMValueRef *extra,
-                      int count) {
-  Job *job = entry->job;
-  Module *module = job->module;
-  LLVMTypeRef pointer = LLVMPointerTypeInContext(module->context, 0), types[8] = {pointer};
-  int pointers = job->operand_count + job->result_count + 1;
-  LLVMValueRef arguments[8];
-  LLVMTypeRef array = LLVMArrayType2(pointer, (uint64_t)pointers);
-  arguments[0] = LLVMBuildAlloca(entry->b, array, "");
-  for (int i = 0; i < pointers; i++) {
-    bool is_there = i < pointers - 1 || entry->workspace;
-    LLVMValueRef place = LLVMConstInt(entry->i32, (unsigned)i, false);
-    LLVMValueRef address = LLVMBuildInBoundsGEP2(entry->b, pointer, arguments[0], &place, 1, "");
-    LLVMBuildStore(entry->b, is_there ? entry->emitter.pointer[i] : LLVMConstNull(pointer),
-                   address);
-  }
-  for (int i = 0; i < count; i++) {
-    types[i + 1] = entry->i32;
-    arguments[i + 1] = LLVMBuildIntCast2(entry->b, extra[i], entry->i32, false, "");
-  }
-  char full[256];
-  suffixed(full, sizeof full, name, suffix);
-  LLVMTypeRef type =
-      LLVMFunctionType(LLVMVoidTypeInContext(module->context), types, (unsigned)count + 1, false);
-  LLVMBuildCall2(entry->b, type, LLVMGetNamedFunction(module->llvm, full), arguments,
-                 (unsigned)count + 1, "");
-}
-
-static bool is_small(Job *job) {
-  if (entry_index_type(job, job->module->context) == word_type(job->module)) return true;
-  diag_error(
-      job->module->diag, job->node->loc,
-      "a tensor of this operation has 2^30 elements or more, which its GPU kernel cannot index");
-  return false;
-}
-
-/* ── contractions ── */
+/* ── what is multiplied ─────────────────────────────────────────────────────────────────────── */
 
 static void describe_dot(Contract *c) {
   const Shape *a = &c->node->input[0]->type.shape, *result = &c->node->type.shape;
   int rank = result->rank;
-  bool ta = node_int(c->node, ATTR_TRANS_A, 0);
   c->m = result->dim[rank - 2];
   c->n = result->dim[rank - 1];
-  c->k = a->dim[ta ? rank - 2 : rank - 1];
+  c->k = a->dim[node_int(c->node, ATTR_TRANS_A, 0) ? rank - 2 : rank - 1];
   c->batches = 1;
   for (int d = 0; d + 2 < rank; d++) c->batches *= result->dim[d];
 }
 
 static void describe_conv(Contract *c) {
   const Node *node = c->node;
-  bool is_nhwc = node_str(node, ATTR_LAYOUT)[1] == 'h';
   const Shape *x = c->kind == KIND_CONV         ? &node->input[0]->type.shape
                    : c->kind == KIND_GRAD_INPUT ? &node->type.shape
                                                 : &node->input[1]->type.shape;
   const Shape *y = c->kind == KIND_CONV ? &node->type.shape : &node->input[0]->type.shape;
   const Shape *w = c->kind == KIND_GRAD_WEIGHT ? &node->type.shape : &node->input[1]->type.shape;
-  int height = is_nhwc ? 1 : 2;
+  c->is_nhwc = node_str(node, ATTR_LAYOUT)[1] == 'h';
+  int height = c->is_nhwc ? 1 : 2;
   c->images = x->dim[0];
   c->groups = node_int(node, ATTR_GROUPS, 1);
   c->in = w->dim[1];
@@ -160,113 +36,224 @@ static void describe_conv(Contract *c) {
   c->in_width = x->dim[height + 1];
   c->out_height = y->dim[height];
   c->out_width = y->dim[height + 1];
-  int64_t windows = w->dim[2] * w->dim[3];
+  c->windows = w->dim[2] * w->dim[3];
   c->batches = c->groups;
   int64_t in_rows = c->images * c->in_height * c->in_width;
   int64_t out_rows = c->images * c->out_height * c->out_width;
   c->m = c->kind == KIND_CONV ? out_rows : c->kind == KIND_GRAD_INPUT ? in_rows : c->out;
-  c->n = c->kind == KIND_CONV ? c->out : c->kind == KIND_GRAD_INPUT ? c->in : c->in * windows;
-  c->k = c->kind == KIND_CONV         ? c->in * windows
-         : c->kind == KIND_GRAD_INPUT ? c->out * windows
+  c->n = c->kind == KIND_CONV ? c->out : c->kind == KIND_GRAD_INPUT ? c->in : c->in * c->windows;
+  c->k = c->kind == KIND_CONV         ? c->in * c->windows
+         : c->kind == KIND_GRAD_INPUT ? c->out * c->windows
                                       : out_rows;
-  const char *suffix = c->suffix;
-  Module *module = c->job->module;
-  const int64_t *stride = node_attr(node, ATTR_STRIDE)->ints;
-  const int64_t *pad = node_attr(node, ATTR_PADDING)->ints;
-  const int64_t *dilation = node_attr(node, ATTR_DILATION)->ints;
-  const struct {
-    const char *name;
-    int64_t value;
-  } constants[] = {
+}
+
+/* An operand is an argument of the kernel, seen through views, or computed from some. */
+static void describe_operand(Contract *c, Operand *operand, int input) {
+  const Node *node = c->node->input[input];
+  operand->node = node;
+  operand->argument = input;
+  operand->wide = 1;
+  if (!c->job->node->body) return;
+  while (node->op == OP_RESHAPE) node = node->input[0];
+  operand->argument = node->op == OP_ARG ? (int)node_int(node, ATTR_INDEX, 0) : -1;
+}
+
+/* `run`: how many neighbours lie side by side, in every place, from a multiple of it on. */
+static void lay(Contract *c, Operand *operand, bool is_deep, int64_t run) {
+  operand->is_deep = is_deep;
+  operand->wide = run % 4 ? 1 : 4;
+  operand->is_async = operand->argument >= 0 && c->dtype == DT_F32;
+}
+
+static void lay_operands(Contract *c) {
+  bool ta = node_int(c->node, ATTR_TRANS_A, 0), tb = node_int(c->node, ATTR_TRANS_B, 0);
+  switch (c->kind) {
+  case KIND_DOT:
+    lay(c, &c->a, !ta, ta ? c->m : c->k);
+    lay(c, &c->b, tb, tb ? c->k : c->n);
+    break;
+  case KIND_CONV:
+    lay(c, &c->a, c->is_nhwc, c->is_nhwc ? c->in : 1);
+    if (c->is_packed)
+      lay(c, &c->b, false, c->n);
+    else
+      lay(c, &c->b, true, c->windows == 1 || c->in == 1 ? c->k : 1);
+    break;
+  case KIND_GRAD_INPUT:
+    lay(c, &c->a, c->is_nhwc, c->is_nhwc ? c->out : 1);
+    lay(c, &c->b, false, c->is_packed || c->windows == 1 ? c->n : 1);
+    break;
+  case KIND_GRAD_WEIGHT:
+    lay(c, &c->a, !c->is_nhwc, c->is_nhwc ? c->out : 1);
+    lay(c, &c->b, !c->is_nhwc, c->is_nhwc ? c->in : 1);
+    break;
+  }
+}
+
+/* Weights lie in an order that no product reads side by side; from some size on it pays to put them
+ * in a better one first. */
+static bool is_packing_worth_it(const Contract *c) {
+  if (c->kind != KIND_CONV && c->kind != KIND_GRAD_INPUT) return false;
+  if (c->windows == 1 || (c->kind == KIND_CONV && c->in == 1)) return false;
+  return 2 * c->batches * c->m * c->n * c->k >= WORTH_PACKING;
+}
+
+static void size_workspace(Contract *c) {
+  int64_t size = c->dtype == DT_F64 ? 8 : 4, bytes = 0;
+  if (c->tile.splits > 1) bytes = c->batches * c->tile.splits * c->m * c->n * size;
+  c->pack_offset = bytes = (bytes + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
+  if (c->is_packed) bytes += c->batches * c->k * c->n * size;
+  c->job->out->workspace = bytes;
+}
+
+/* ── constants ──────────────────────────────────────────────────────────────────────────────── */
+
+static void define_conv(Contract *c) {
+  const Node *node = c->node;
+  bool is_conv = c->kind != KIND_DOT;
+  const Shape *w =
+      is_conv ? c->kind == KIND_GRAD_WEIGHT ? &node->type.shape : &node->input[1]->type.shape
+              : NULL;
+  const int64_t *stride = is_conv ? node_attr(node, ATTR_STRIDE)->ints : NULL;
+  const int64_t *pad = is_conv ? node_attr(node, ATTR_PADDING)->ints : NULL;
+  const int64_t *dilation = is_conv ? node_attr(node, ATTR_DILATION)->ints : NULL;
+  const Constant constants[] = {
       {"gemm_images", c->images},
-      {"gemm_groups", c->groups},
-      {"gemm_nhwc", is_nhwc},
-      {"gemm_in_channels", c->in},
-      {"gemm_in_height", c->in_height},
-      {"gemm_in_width", c->in_width},
-      {"gemm_out_channels", c->out},
-      {"gemm_out_height", c->out_height},
-      {"gemm_out_width", c->out_width},
-      {"gemm_kernel_height", w->dim[2]},
-      {"gemm_kernel_width", w->dim[3]},
-      {"gemm_stride_height", stride[0]},
-      {"gemm_stride_width", stride[1]},
-      {"gemm_pad_top", pad[0]},
-      {"gemm_pad_left", pad[1]},
-      {"gemm_dilation_height", dilation[0]},
-      {"gemm_dilation_width", dilation[1]},
+      {"gemm_groups", is_conv ? c->groups : 1},
+      {"gemm_nhwc", c->is_nhwc},
+      {"gemm_in_channels", is_conv ? c->in : 1},
+      {"gemm_in_height", is_conv ? c->in_height : 1},
+      {"gemm_in_width", is_conv ? c->in_width : 1},
+      {"gemm_out_channels", is_conv ? c->out : 1},
+      {"gemm_out_height", is_conv ? c->out_height : 1},
+      {"gemm_out_width", is_conv ? c->out_width : 1},
+      {"gemm_kernel_height", is_conv ? w->dim[2] : 1},
+      {"gemm_kernel_width", is_conv ? w->dim[3] : 1},
+      {"gemm_stride_height", is_conv ? stride[0] : 1},
+      {"gemm_stride_width", is_conv ? stride[1] : 1},
+      {"gemm_pad_top", is_conv ? pad[0] : 0},
+      {"gemm_pad_left", is_conv ? pad[1] : 0},
+      {"gemm_dilation_height", is_conv ? dilation[0] : 1},
+      {"gemm_dilation_width", is_conv ? dilation[1] : 1},
   };
-  for (size_t i = 0; i < sizeof constants / sizeof *constants; i++)
-    define_constant(module, suffix, constants[i].name, constants[i].value);
-}
-
-static void define_no_conv(Contract *c) {
-  static const char *const names[] = {
-      "gemm_images",        "gemm_groups",        "gemm_nhwc",         "gemm_in_channels",
-      "gemm_in_height",     "gemm_in_width",      "gemm_out_channels", "gemm_out_height",
-      "gemm_out_width",     "gemm_kernel_height", "gemm_kernel_width", "gemm_stride_height",
-      "gemm_stride_width",  "gemm_pad_top",       "gemm_pad_left",     "gemm_dilation_height",
-      "gemm_dilation_width"};
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-    define_constant(c->job->module, c->suffix, names[i], 1);
-}
-
-static void choose_tiles(Contract *c) {
-  int64_t big = ((c->m + 127) / 128) * ((c->n + 127) / 128) * c->batches;
-  int64_t small = ((c->m + 63) / 64) * ((c->n + 63) / 64) * c->batches;
-  c->micro = c->dtype != DT_F64 && big >= FEW_BLOCKS ? 8 : 4;
-  c->splits = 1;
-  int64_t wanted = 2 * FEW_BLOCKS / (small ? small : 1), most = c->k / (8 * GEMM_STEPS);
-  if (c->micro == 8 || small >= FEW_BLOCKS) return;
-  if (wanted > most) wanted = most;
-  if (wanted > MAX_SPLITS) wanted = MAX_SPLITS;
-  if (wanted < 2) return;
-  int64_t part = ((c->k + wanted - 1) / wanted + GEMM_STEPS - 1) / GEMM_STEPS * GEMM_STEPS;
-  c->splits = (c->k + part - 1) / part;
-  c->job->out->workspace = c->batches * c->splits * c->m * c->n * (c->dtype == DT_F64 ? 8 : 4);
+  callback_constants(c->job->module, c->suffix, constants, sizeof constants / sizeof *constants);
 }
 
 static void define_constants(Contract *c) {
-  bool is_nhwc = c->kind != KIND_DOT && node_str(c->node, ATTR_LAYOUT)[1] == 'h';
-  bool ta = node_int(c->node, ATTR_TRANS_A, 0), tb = node_int(c->node, ATTR_TRANS_B, 0);
-  bool a_deep = c->kind == KIND_DOT ? !ta : (c->kind == KIND_GRAD_WEIGHT) != is_nhwc;
-  bool b_deep = c->kind == KIND_DOT ? tb : c->kind == KIND_GRAD_WEIGHT && !is_nhwc;
-  const struct {
-    const char *name;
-    int64_t value;
-  } constants[] = {
-      {"gemm_kind", c->kind},     {"gemm_m", c->m},         {"gemm_n", c->n}, {"gemm_k", c->k},
-      {"gemm_splits", c->splits}, {"gemm_micro", c->micro}, {"gemm_ta", ta},  {"gemm_tb", tb},
-      {"gemm_a_deep", a_deep},    {"gemm_b_deep", b_deep},
+  const Tile *tile = &c->tile;
+  const Constant constants[] = {
+      {"gemm_kind", c->kind},
+      {"gemm_m", c->m},
+      {"gemm_n", c->n},
+      {"gemm_k", c->k},
+      {"gemm_ta", node_int(c->node, ATTR_TRANS_A, 0)},
+      {"gemm_tb", node_int(c->node, ATTR_TRANS_B, 0)},
+      {"gemm_a_deep", c->a.is_deep},
+      {"gemm_b_deep", c->b.is_deep},
+      {"gemm_a_wide", c->a.wide},
+      {"gemm_b_wide", c->b.wide},
+      {"gemm_a_async", c->a.is_async},
+      {"gemm_b_async", c->b.is_async},
+      {"gemm_packed", c->is_packed},
+      {"gemm_by_four", c->is_by_four},
+      {"gemm_splits", tile->splits},
+      {"gemm_part", tile->part},
+      {"gemm_tile_m", tile->tile_m},
+      {"gemm_tile_n", tile->tile_n},
+      {"gemm_micro_m", tile->micro_m},
+      {"gemm_micro_n", tile->micro_n},
+      {"gemm_slices", tile->slices},
+      {"gemm_steps", tile->steps},
+      {"gemm_stages", tile->stages},
+      {"gemm_passes", tile->passes},
   };
-  for (size_t i = 0; i < sizeof constants / sizeof *constants; i++)
-    define_constant(c->job->module, c->suffix, constants[i].name, constants[i].value);
+  callback_constants(c->job->module, c->suffix, constants, sizeof constants / sizeof *constants);
 }
 
-/* The place (batch, row, column) of the product as an index into the result. */
+/* ── operands ───────────────────────────────────────────────────────────────────────────────── */
+
+/* The value of element `index` of an operand: loaded, or pulled through what is fused into it. */
+static void define_element(Contract *c, const char *name, const Operand *operand) {
+  Job *job = c->job;
+  DType dtype = operand->node->type.dtype;
+  Emitter emitter = {.module = job->module};
+  LLVMTypeRef parameters[2] = {LLVMPointerTypeInContext(job->module->context, 0),
+                               callback_word(job->module)};
+  bool is_computed = operand->argument < 0;
+  callback_open(job, &emitter, c->suffix, name, emit_register_type(&emitter, dtype), parameters, 2,
+                is_computed ? job->node->body : NULL);
+  LLVMValueRef number = LLVMGetParam(emitter.function, 1);
+  Index index = index_flat(shape_elements(&operand->node->type.shape), number, true);
+  callback_close(&emitter, is_computed ? emit_value(&emitter, operand->node, &index)
+                                       : emit_load_at(&emitter, emitter.pointer[operand->argument],
+                                                      dtype, number));
+}
+
+static void define_pointer(Contract *c, const char *name, int argument, int64_t offset) {
+  Job *job = c->job;
+  Emitter emitter = {.module = job->module};
+  LLVMTypeRef pointer = LLVMPointerTypeInContext(job->module->context, 0);
+  LLVMTypeRef byte = LLVMInt8TypeInContext(job->module->context);
+  callback_open(job, &emitter, c->suffix, name, pointer, &pointer, 1, NULL);
+  LLVMValueRef place =
+      LLVMConstInt(LLVMInt64TypeInContext(job->module->context), (uint64_t)offset, false);
+  callback_close(&emitter, LLVMBuildInBoundsGEP2(emitter.builder, byte, emitter.pointer[argument],
+                                                 &place, 1, ""));
+}
+
+static void define_operands(Contract *c) {
+  int workspace = c->job->operand_count + c->job->result_count;
+  define_element(c, "gemm_element_a", &c->a);
+  define_element(c, "gemm_element_b", &c->b);
+  define_pointer(c, "gemm_pointer_a", c->a.argument < 0 ? 0 : c->a.argument, 0);
+  define_pointer(c, "gemm_pointer_b",
+                 c->is_packed        ? workspace
+                 : c->b.argument < 0 ? 0
+                                     : c->b.argument,
+                 c->is_packed ? c->pack_offset : 0);
+  define_pointer(c, "gemm_workspace", workspace, 0);
+  define_pointer(c, "gemm_pack_place", workspace, c->pack_offset);
+}
+
+/* ── epilogue ───────────────────────────────────────────────────────────────────────────────── */
+
+/* Pushes `count` places of which `value` is one, or, where the digit is the fastest and goes by
+ * four, group `value` and the place `lane` in it. */
+static void push(Emitter *emitter, Index *index, int64_t count, LLVMValueRef value, int lane) {
+  if (lane < 0) {
+    index_push(index, count, value, true);
+    return;
+  }
+  index_push(index, count / 4, value, true);
+  index_push(index, 4, emit_index_const(emitter, lane), true);
+}
+
+/* The place (batch, row, column) of the product as an index into the result; by four: column
+ * counts groups, lane < 0: single columns. */
 static Index result_index(Contract *c, Emitter *emitter, LLVMValueRef batch, LLVMValueRef row,
-                          LLVMValueRef column) {
+                          LLVMValueRef column, int lane) {
   Index index = {0};
   if (c->kind == KIND_DOT) {
     index_push(&index, c->batches, batch, true);
     index_push(&index, c->m, row, true);
-    index_push(&index, c->n, column, true);
+    push(emitter, &index, c->n, column, lane);
     return index;
   }
   int64_t across = c->kind == KIND_GRAD_WEIGHT ? c->m : c->n;
   LLVMValueRef channel = c->kind == KIND_GRAD_WEIGHT ? row : column;
-  if (c->groups > 1)
-    channel = emit_index_op(
-        emitter, LLVMAdd, emit_index_op(emitter, LLVMMul, batch, emit_index_const(emitter, across)),
-        channel);
-  if (c->kind == KIND_GRAD_WEIGHT) {
+  LLVMValueRef first = emit_index_op(emitter, LLVMMul, batch,
+                                     emit_index_const(emitter, lane < 0 ? across : across / 4));
+  if (c->groups > 1) channel = emit_index_op(emitter, LLVMAdd, first, channel);
+  if (c->kind == KIND_GRAD_WEIGHT) { /* the product's columns are windows, then channels */
+    LLVMValueRef in = emit_index_const(emitter, c->in);
     index_push(&index, c->groups * c->out, channel, true);
-    index_push(&index, c->n, column, true);
+    index_push(&index, c->in, emit_index_op(emitter, LLVMURem, column, in), true);
+    index_push(&index, c->windows, emit_index_op(emitter, LLVMUDiv, column, in), true);
     return index;
   }
-  if (node_str(c->node, ATTR_LAYOUT)[1] == 'h') {
+  if (c->is_nhwc) {
     index_push(&index, c->m, row, true);
-    index_push(&index, c->groups * across, channel, true);
+    push(emitter, &index, c->groups * across, channel, lane);
     return index;
   }
   int64_t places = c->m / c->images;
@@ -277,166 +264,120 @@ static Index result_index(Contract *c, Emitter *emitter, LLVMValueRef batch, LLV
   return index;
 }
 
-static void define_epilogue(Contract *c) {
+/* gemm_finish (lanes 1) or gemm_finish4: all values first, then all stores, so that loads stay
+ * together and four stores become one. */
+static void define_finish(Contract *c, int lanes) {
   Job *job = c->job;
+  const Graph *body = job->node->body;
   Emitter emitter = {.module = job->module};
-  LLVMTypeRef word = word_type(job->module);
-  LLVMTypeRef parameters[5] = {LLVMPointerTypeInContext(job->module->context, 0), word, word, word,
-                               emit_register_type(&emitter, c->dtype)};
-  open_callback(job, &emitter, c->suffix, "gemm_epilogue",
-                LLVMVoidTypeInContext(job->module->context), parameters, 5, job->node->body);
-  LLVMValueRef p[5];
-  for (unsigned i = 0; i < 5; i++) p[i] = LLVMGetParam(emitter.function, i);
-  Index index = result_index(c, &emitter, p[1], p[2], p[3]);
-  LLVMValueRef value = p[4];
-  if (c->dtype == DT_F16 || c->dtype == DT_BF16)
-    value = emit_cast(&emitter, DT_F32, c->dtype, value);
-  LLVMValueRef *result = &emitter.pointer[job->operand_count];
-  LLVMValueRef place = index_linear(&emitter, &index);
-  if (!job->node->body) {
-    emit_store_at(&emitter, result[0], c->dtype, place, value);
-  } else {
-    emit_bind_value(&emitter, c->node, value);
-    const Graph *body = job->node->body;
-    for (int i = 0; i < job->result_count; i++)
-      emit_value(&emitter, body->roots.at[i].node, &index);
-    for (int i = 0; i < job->result_count; i++)
-      emit_store_at(&emitter, result[i], body->roots.at[i].node->type.dtype, place,
-                    emit_value(&emitter, body->roots.at[i].node, &index));
+  LLVMTypeRef word = callback_word(job->module), real = emit_register_type(&emitter, c->dtype);
+  LLVMTypeRef parameters[8] = {
+      LLVMPointerTypeInContext(job->module->context, 0), word, word, word, real, real, real, real};
+  callback_open(job, &emitter, c->suffix, lanes == 4 ? "gemm_finish4" : "gemm_finish",
+                LLVMVoidTypeInContext(job->module->context), parameters, 4 + lanes, body);
+  LLVMValueRef p[8], value[4];
+  for (int i = 0; i < 4 + lanes; i++) p[i] = LLVMGetParam(emitter.function, (unsigned)i);
+  Index index[4];
+  for (int e = 0; e < lanes; e++) {
+    index[e] = result_index(c, &emitter, p[1], p[2], p[3], lanes == 4 ? e : -1);
+    value[e] = c->dtype == DT_F16 || c->dtype == DT_BF16
+                   ? emit_cast(&emitter, DT_F32, c->dtype, p[4 + e])
+                   : p[4 + e];
+    if (body) emit_bind_value(&emitter, c->node, value[e]);
+    for (int i = 0; body && i < job->result_count; i++)
+      emit_value(&emitter, body->roots.at[i].node, &index[e]);
   }
-  close_callback(&emitter, NULL);
+  for (int i = 0; i < job->result_count; i++)
+    for (int e = 0; e < lanes; e++) {
+      if (body) emit_bind_value(&emitter, c->node, value[e]);
+      emit_store_at(&emitter, emitter.pointer[job->operand_count + i],
+                    body ? body->roots.at[i].node->type.dtype : c->dtype,
+                    index_linear(&emitter, &index[e]),
+                    body ? emit_value(&emitter, body->roots.at[i].node, &index[e]) : value[e]);
+    }
+  callback_close(&emitter, NULL);
 }
 
-static void define_workspace(Contract *c) {
+/* ── entries ────────────────────────────────────────────────────────────────────────────────── */
+
+/* A launch of one thread for each of `count` numbers, which calls `what` with it. */
+static void emit_side_entry(Contract *c, const char *what, int64_t count) {
   Job *job = c->job;
-  Emitter emitter = {.module = job->module};
-  LLVMTypeRef pointer = LLVMPointerTypeInContext(job->module->context, 0);
-  open_callback(job, &emitter, c->suffix, "gemm_workspace", pointer, &pointer, 1, NULL);
-  close_callback(&emitter, emitter.pointer[job->operand_count + job->result_count]);
-}
-
-static int operand_of(const Job *job, const Node *contraction, int input) {
-  return job->node->body ? (int)node_int(contraction->input[input], ATTR_INDEX, 0) : input;
+  Entry entry;
+  char name[256], function[32];
+  snprintf(name, sizeof name, "%s_%s", job->name, what);
+  snprintf(function, sizeof function, "gemm_%s", what);
+  entry_open(&entry, job, name, SIDE_THREADS, true);
+  LLVMValueRef block = entry_op(&entry, LLVMMul, entry_special(&entry, "ctaid.x"),
+                                entry_const(&entry, SIDE_THREADS));
+  LLVMValueRef number = entry_op(&entry, LLVMAdd, block, entry_special(&entry, "tid.x"));
+  bool is_even = count % SIDE_THREADS == 0;
+  LLVMBasicBlockRef after = entry_begin_if(
+      &entry, is_even ? NULL : entry_less(&entry, number, entry_const(&entry, count)));
+  callback_call(&entry, c->suffix, function, &number, 1);
+  entry_end_if(&entry, after);
+  entry_close(&entry, name, (count + SIDE_THREADS - 1) / SIDE_THREADS, 1, 1);
 }
 
 static void emit_entries(Contract *c) {
   Job *job = c->job;
+  const Tile *tile = &c->tile;
   Entry entry;
-  bool has_workspace = c->splits > 1;
-  int64_t tile = 16 * c->micro;
-  entry_open(&entry, job, job->name, GEMM_THREADS, has_workspace);
-  LLVMValueRef extra[4] = {entry_special(&entry, "ctaid.x"), entry_special(&entry, "ctaid.y"),
-                           entry_special(&entry, "ctaid.z"), entry_special(&entry, "tid.x")};
-  call_body(&entry, c->suffix, "gemm_tile", extra, 4);
-  entry_close(&entry, job->name, (c->m + tile - 1) / tile, (c->n + tile - 1) / tile,
-              c->batches * c->splits);
-  if (!has_workspace) return;
-  char name[256];
-  snprintf(name, sizeof name, "%s_combine", job->name);
-  int64_t elements = c->batches * c->m * c->n;
-  entry_open(&entry, job, name, GEMM_THREADS, true);
-  LLVMValueRef element = entry_op(&entry, LLVMAdd,
-                                  entry_op(&entry, LLVMMul, entry_special(&entry, "ctaid.x"),
-                                           entry_const(&entry, GEMM_THREADS)),
-                                  entry_special(&entry, "tid.x"));
-  LLVMBasicBlockRef after = entry_begin_if(
-      &entry,
-      elements % GEMM_THREADS ? entry_less(&entry, element, entry_const(&entry, elements)) : NULL);
-  call_body(&entry, c->suffix, "gemm_combine", &element, 1);
-  entry_end_if(&entry, after);
-  entry_close(&entry, name, (elements + GEMM_THREADS - 1) / GEMM_THREADS, 1, 1);
+  int64_t results = c->batches * c->m * c->n;
+  if (c->is_packed) emit_side_entry(c, "pack", c->batches * c->k * c->n);
+  int threads = tile->slices * (tile->tile_m / tile->micro_m) * (tile->tile_n / tile->micro_n);
+  entry_open(&entry, job, job->name, threads, job->out->workspace > 0);
+  if (tile->micro_m * tile->micro_n >= 32) entry_annotate(&entry, "minctasm", 2);
+  LLVMValueRef shared = entry_shared(
+      &entry, "gemm_panels", LLVMInt8TypeInContext(job->module->context), (int)tile->shared);
+  LLVMValueRef extra[5] = {shared, entry_special(&entry, "ctaid.x"),
+                           entry_special(&entry, "ctaid.y"), entry_special(&entry, "ctaid.z"),
+                           entry_special(&entry, "tid.x")};
+  callback_call(&entry, c->suffix, "gemm_tile", extra, 5);
+  entry_close(&entry, job->name, (c->m + tile->tile_m - 1) / tile->tile_m,
+              (c->n + tile->tile_n - 1) / tile->tile_n, c->batches * tile->splits);
+  if (tile->splits > 1) emit_side_entry(c, "combine", c->is_by_four ? results / 4 : results);
+}
+
+static ContractKind kind_of(Op op) {
+  return op == OP_DOT               ? KIND_DOT
+         : op == OP_CONV            ? KIND_CONV
+         : op == OP_CONV_GRAD_INPUT ? KIND_GRAD_INPUT
+                                    : KIND_GRAD_WEIGHT;
 }
 
 bool nvptx_contract(Job *job, const Node *contraction) {
   Contract *c = ARENA_NEW(job->scratch, Contract);
   c->job = job;
   c->node = contraction;
-  c->kind = contraction->op == OP_DOT               ? KIND_DOT
-            : contraction->op == OP_CONV            ? KIND_CONV
-            : contraction->op == OP_CONV_GRAD_INPUT ? KIND_GRAD_INPUT
-                                                    : KIND_GRAD_WEIGHT;
+  c->kind = kind_of(contraction->op);
   c->dtype = contraction->type.dtype;
-  c->a = operand_of(job, contraction, 0);
-  c->b = operand_of(job, contraction, 1);
   snprintf(c->suffix, sizeof c->suffix, "__%s", job->name);
-  if (!is_small(job)) return false;
+  if (!callback_fits(job)) return false;
   if (!module_specialise(job->module, c->dtype == DT_F64 ? "gemm64_ptx" : "gemm_ptx", "gemm_",
                          c->suffix))
     return false;
-  if (c->kind == KIND_DOT) {
+  if (c->kind == KIND_DOT)
     describe_dot(c);
-    define_no_conv(c);
-  } else {
+  else
     describe_conv(c);
-  }
-  choose_tiles(c);
-  if ((c->n + 16 * c->micro - 1) / (16 * c->micro) > MAX_GRID_YZ ||
-      c->batches * c->splits > MAX_GRID_YZ) {
+  describe_operand(c, &c->a, 0);
+  describe_operand(c, &c->b, 1);
+  c->is_packed = is_packing_worth_it(c);
+  lay_operands(c);
+  bool is_row_major = c->kind == KIND_DOT || (c->kind != KIND_GRAD_WEIGHT && c->is_nhwc);
+  c->is_by_four = is_row_major && c->n % 4 == 0;
+  nvptx_choose_tile(c);
+  size_workspace(c);
+  if ((c->n + c->tile.tile_n - 1) / c->tile.tile_n > MAX_GRID_YZ ||
+      c->batches * c->tile.splits > MAX_GRID_YZ) {
     diag_error(job->module->diag, contraction->loc, "this product is too large for one GPU grid");
     return false;
   }
   define_constants(c);
-  LLVMTypeRef word = word_type(job->module);
-  define_element(job, c->suffix, "gemm_element_a", c->a, word);
-  define_element(job, c->suffix, "gemm_element_b", c->b, word);
-  define_workspace(c);
-  define_epilogue(c);
+  define_conv(c);
+  define_operands(c);
+  define_finish(c, c->is_by_four ? 4 : 1);
   emit_entries(c);
-  return true;
-}
-
-/* ── scatter_add ── */
-
-static void define_scatter_store(Job *job, const char *suffix) {
-  DType dtype = job->node->type.dtype;
-  Emitter emitter = {.module = job->module};
-  LLVMTypeRef parameters[3] = {LLVMPointerTypeInContext(job->module->context, 0),
-                               LLVMInt64TypeInContext(job->module->context),
-                               emit_register_type(&emitter, dtype)};
-  open_callback(job, &emitter, suffix, "scatter_store", LLVMVoidTypeInContext(job->module->context),
-                parameters, 3, NULL);
-  emit_store_at(&emitter, emitter.pointer[job->operand_count], dtype,
-                LLVMGetParam(emitter.function, 1), LLVMGetParam(emitter.function, 2));
-  close_callback(&emitter, NULL);
-}
-
-static void define_scatter_index(Job *job, const char *suffix) {
-  LLVMTypeRef i64 = LLVMInt64TypeInContext(job->module->context);
-  LLVMTypeRef parameters[2] = {LLVMPointerTypeInContext(job->module->context, 0),
-                               word_type(job->module)};
-  Emitter emitter = {.module = job->module};
-  open_callback(job, &emitter, suffix, "scatter_index", i64, parameters, 2, NULL);
-  LLVMValueRef index = emit_load_at(&emitter, emitter.pointer[1], job->node->input[1]->type.dtype,
-                                    LLVMGetParam(emitter.function, 1));
-  close_callback(&emitter, LLVMBuildIntCast2(emitter.builder, index, i64, true, ""));
-}
-
-bool nvptx_scatter(Job *job) {
-  const Shape *out = &job->node->type.shape;
-  DType dtype = job->node->type.dtype;
-  char suffix[224];
-  snprintf(suffix, sizeof suffix, "__%s", job->name);
-  if (!is_small(job)) return false;
-  if (!dtype_is_float(dtype)) {
-    diag_error(job->module->diag, job->node->loc, "scatter_add of %s has no GPU kernel",
-               dtype_text(dtype));
-    return false;
-  }
-  if (!module_specialise(job->module, dtype == DT_F64 ? "scatter64_ptx" : "scatter_ptx", "scatter_",
-                         suffix))
-    return false;
-  int64_t columns = shape_elements(out) / out->dim[0];
-  define_constant(job->module, suffix, "scatter_updates",
-                  shape_elements(&job->node->input[1]->type.shape));
-  define_constant(job->module, suffix, "scatter_columns", columns);
-  define_element(job, suffix, "scatter_load", 0, LLVMInt64TypeInContext(job->module->context));
-  define_scatter_index(job, suffix);
-  define_scatter_store(job, suffix);
-  Entry entry;
-  entry_open(&entry, job, job->name, GEMM_THREADS, false);
-  LLVMValueRef extra[3] = {entry_special(&entry, "ctaid.x"), entry_special(&entry, "ctaid.y"),
-                           entry_special(&entry, "tid.x")};
-  call_body(&entry, suffix, "scatter_row", extra, 3);
-  entry_close(&entry, job->name, out->dim[0], (columns + GEMM_THREADS - 1) / GEMM_THREADS, 1);
   return true;
 }

@@ -39,6 +39,8 @@ bool nvptx_scatter(Job *job);
 void entry_open(Entry *entry, Job *job, const char *name, int threads, bool has_workspace);
 /* Returns, and appends the launch. */
 void entry_close(Entry *entry, const char *name, int64_t grid_x, int64_t grid_y, int64_t grid_z);
+/* Launch bounds beside maxntidx: "minctasm", blocks that must fit a multiprocessor. */
+void entry_annotate(Entry *entry, const char *key, unsigned value);
 LLVMTypeRef entry_index_type(const Job *job, LLVMContextRef context);
 
 LLVMValueRef entry_special(Entry *entry, const char *name); /* "tid.x" as an index */

@@ -1,233 +1,260 @@
 /* gemm_ptx: the body of kernels/gemm_ptx.c (REAL float) and gemm64_ptx.c (REAL double): matrix
- * products and convolutions as implicit matrix products, specialised by ftc, which defines the
- * constants and callbacks below.
+ * products and convolutions as implicit matrix products on the ordinary arithmetic units,
+ * specialised by ftc, which defines the constants and callbacks of kernels/gemm_operand.h and those
+ * below. The algorithm is the usual blocked one (Volkov and Demmel 2008; Kerr et al., CUTLASS,
+ * 2017).
  *
- * A block of 256 threads makes a square tile of 16 * micro rows and columns; a thread has micro x
- * micro of its results in registers, in groups of four neighbours. Panels of 16 steps of k go
- * through shared memory, and the next panel is under way in registers while one is multiplied. With
- * splits, a block sums its part of k only and leaves it in the workspace; gemm_combine adds the
- * parts in order, so results do not depend on timing.
- *
- * The product is, for each batch (of a convolution: each group), rows x columns over depth:
- *   kind 0  dot               a[m, k] b[k, n]
- *   kind 1  conv              rows: images and their output places; columns: output channels;
- *                             depth: window places and input channels
- *   kind 2  conv_grad_input   rows: images and their input places; columns: input channels; depth:
- *                             window places and output channels
- *   kind 3  conv_grad_weight  rows: output channels; columns: input channels and window places;
- *                             depth: images and their output places */
-#include <stdint.h>
+ * A block makes a tile of tile_m x tile_n results. Panels of `steps` of k go through shared memory,
+ * `stages` of them, brought by cp.async while earlier ones are multiplied; an operand that is
+ * computed or converted goes through registers instead. A panel lies as the operand does in memory:
+ * `deep` [tile][steps + 4], else flat [steps][tile]; both are read 16 bytes at a time without bank
+ * conflicts. The threads form `slices`: each sums its own part of every panel for the whole tile, a
+ * thread micro_m x micro_n results in registers; so a small tile keeps a whole block busy. The
+ * parts meet in shared memory, in order. With splits, blocks share k too and leave their sums in
+ * the workspace, and gemm_combine adds those in order: no atomics, the bits never depend on timing.
+ */
+#include "kernels/gemm_operand.h"
 
-int gemm_kind(void), gemm_m(void), gemm_n(void), gemm_k(void), gemm_splits(void);
-int gemm_micro(void);                     /* 4 or 8 */
-int gemm_ta(void), gemm_tb(void);         /* dot: a is stored [k, m]; b is stored [n, k] */
-int gemm_a_deep(void), gemm_b_deep(void); /* neighbours in memory are neighbours in k */
-/* Convolutions: of the forward one, whatever the kind. */
-int gemm_images(void), gemm_groups(void), gemm_nhwc(void);
-int gemm_in_channels(void), gemm_in_height(void), gemm_in_width(void); /* channels: of a group */
-int gemm_out_channels(void), gemm_out_height(void), gemm_out_width(void);
-int gemm_kernel_height(void), gemm_kernel_width(void), gemm_stride_height(void);
-int gemm_stride_width(void), gemm_pad_top(void), gemm_pad_left(void), gemm_dilation_height(void);
-int gemm_dilation_width(void);
-/* Element `index` of the operands, converted. */
-REAL gemm_element_a(void *const *args, int index);
-REAL gemm_element_b(void *const *args, int index);
-REAL *gemm_workspace(void *const *args);
-/* What becomes of a finished element. */
-void gemm_epilogue(void *const *args, int batch, int row, int column, REAL value);
+int gemm_tile_m(void), gemm_tile_n(void), gemm_micro_m(void), gemm_micro_n(void); /* micro <= 8 */
+int gemm_slices(void), gemm_steps(void), gemm_stages(void); /* steps: a multiple of 4 slices */
+int gemm_passes(void); /* parts in which the tile leaves through shared memory */
 
-#define ALWAYS static inline __attribute__((always_inline))
-#define SHARED static __attribute__((address_space(3), aligned(16)))
-enum { STEPS = 16, THREADS = 256, MAX_MICRO = 8, MAX_TILE = 16 * MAX_MICRO };
+enum { MAX_MICRO = 8, MAX_KEPT = 8 };
+typedef SHARED REAL *Panel;
 
-SHARED REAL gemm_panel_a[STEPS][MAX_TILE + 4];
-SHARED REAL gemm_panel_b[STEPS][MAX_TILE + 4];
-
-/* ── where elements lie ──────────────────────────────────────────────────────────────────────── */
-
-ALWAYS int image_index(int is_input, int image, int channel, int y, int x) {
-  int height = is_input ? gemm_in_height() : gemm_out_height();
-  int width = is_input ? gemm_in_width() : gemm_out_width();
-  int channels = gemm_groups() * (is_input ? gemm_in_channels() : gemm_out_channels());
-  return gemm_nhwc() ? ((image * height + y) * width + x) * channels + channel
-                     : ((image * channels + channel) * height + y) * width + x;
+ALWAYS int threads(void) {
+  return gemm_slices() * (gemm_tile_m() / gemm_micro_m()) * (gemm_tile_n() / gemm_micro_n());
 }
 
-/* x under window place (ky, kx) of output place (y, x), or 0 in the padding. */
-ALWAYS REAL input_under(void *const *args, int is_a, int image, int channel, int y, int x, int ky,
-                        int kx) {
-  int row = y * gemm_stride_height() - gemm_pad_top() + ky * gemm_dilation_height();
-  int column = x * gemm_stride_width() - gemm_pad_left() + kx * gemm_dilation_width();
-  if ((unsigned)row >= (unsigned)gemm_in_height() || (unsigned)column >= (unsigned)gemm_in_width())
-    return 0;
-  int index = image_index(1, image, channel, row, column);
-  return is_a ? gemm_element_a(args, index) : gemm_element_b(args, index);
+/* ── panels ──────────────────────────────────────────────────────────────────────────────────── */
+
+ALWAYS int pitch(int tile, int deep) { return deep ? gemm_steps() + 4 : tile; }
+ALWAYS int panel_size(int tile, int deep) {
+  return deep ? tile * (gemm_steps() + 4) : gemm_steps() * tile;
+}
+ALWAYS Panel panel_of(Panel memory, int stage, int is_a) {
+  int a = panel_size(gemm_tile_m(), gemm_a_deep()), b = panel_size(gemm_tile_n(), gemm_b_deep());
+  return memory + stage * (a + b) + (is_a ? 0 : a);
 }
 
-/* dy whose window place (ky, kx) lies on input place (y, x), or 0 if there is none. */
-ALWAYS REAL output_over(void *const *args, int image, int channel, int y, int x, int ky, int kx) {
-  int row = y + gemm_pad_top() - ky * gemm_dilation_height();
-  int column = x + gemm_pad_left() - kx * gemm_dilation_width();
-  if (row < 0 || column < 0 || row % gemm_stride_height() || column % gemm_stride_width()) return 0;
-  row /= gemm_stride_height();
-  column /= gemm_stride_width();
-  if (row >= gemm_out_height() || column >= gemm_out_width()) return 0;
-  return gemm_element_a(args, image_index(0, image, channel, row, column));
+/* The piece of `wide` neighbours that a thread brings as its c-th: is there one, and where. */
+ALWAYS int piece(int thread, int c, int tile, int deep, int wide, int *along, int *k) {
+  int all = tile * gemm_steps() / wide, number = thread + c * threads();
+  int row = (deep ? gemm_steps() : tile) / wide;
+  *along = deep ? number / row : number % row * wide;
+  *k = deep ? number % row * wide : number / row;
+  return all % threads() == 0 || number < all;
+}
+ALWAYS int pieces(int tile, int wide) {
+  return (tile * gemm_steps() / wide + threads() - 1) / threads();
 }
 
-ALWAYS REAL weight(void *const *args, int out_channel, int in_channel, int ky, int kx) {
-  int index = ((out_channel * gemm_in_channels() + in_channel) * gemm_kernel_height() + ky) *
-                  gemm_kernel_width() +
-              kx;
-  return gemm_element_b(args, index);
+typedef struct {
+  int batch, row0, column0, end, thread; /* end: of this block's part of k */
+} Where;
+
+/* The element's number in its operand, or -1 outside. */
+ALWAYS int element_of(const Where *w, int is_a, int along, int k) {
+  int start = is_a ? w->row0 : w->column0, limit = is_a ? gemm_m() : gemm_n();
+  int tile = is_a ? gemm_tile_m() : gemm_tile_n();
+  if ((limit % tile && start + along >= limit) ||
+      ((gemm_k() % gemm_steps() || gemm_splits() > 1) && k >= w->end))
+    return -1;
+  return is_a ? index_a(w->batch, start + along, k) : index_b(w->batch, k, start + along);
 }
 
-ALWAYS REAL load_a(void *const *args, int batch, int row, int k) {
-  int in = gemm_in_channels(), out = gemm_out_channels(), kw = gemm_kernel_width();
-  if (gemm_kind() == 0) {
-    int index = gemm_ta() ? k * gemm_m() + row : row * gemm_k() + k;
-    return gemm_element_a(args, batch * gemm_m() * gemm_k() + index);
-  }
-  if (gemm_kind() == 1) {
-    int places = gemm_out_height() * gemm_out_width(), place = row % places, window = k / in;
-    return input_under(args, 1, row / places, batch * in + k % in, place / gemm_out_width(),
-                       place % gemm_out_width(), window / kw, window % kw);
-  }
-  if (gemm_kind() == 2) {
-    int places = gemm_in_height() * gemm_in_width(), place = row % places, window = k / out;
-    return output_over(args, row / places, batch * out + k % out, place / gemm_in_width(),
-                       place % gemm_in_width(), window / kw, window % kw);
-  }
-  int places = gemm_out_height() * gemm_out_width(), place = k % places;
-  return gemm_element_a(args, image_index(0, k / places, batch * out + row,
-                                          place / gemm_out_width(), place % gemm_out_width()));
-}
-
-ALWAYS REAL load_b(void *const *args, int batch, int k, int column) {
-  int in = gemm_in_channels(), out = gemm_out_channels(), kw = gemm_kernel_width();
-  if (gemm_kind() == 0) {
-    int index = gemm_tb() ? column * gemm_k() + k : k * gemm_n() + column;
-    return gemm_element_b(args, batch * gemm_k() * gemm_n() + index);
-  }
-  if (gemm_kind() == 1) {
-    int window = k / in;
-    return weight(args, batch * out + column, k % in, window / kw, window % kw);
-  }
-  if (gemm_kind() == 2) {
-    int window = k / out;
-    return weight(args, batch * out + k % out, column, window / kw, window % kw);
-  }
-  int places = gemm_out_height() * gemm_out_width(), place = k % places;
-  int windows = gemm_kernel_height() * kw, window = column % windows;
-  return input_under(args, 0, k / places, batch * in + column / windows, place / gemm_out_width(),
-                     place % gemm_out_width(), window / kw, window % kw);
-}
-
-/* ── the product ─────────────────────────────────────────────────────────────────────────────── */
-
-/* Element e of the micro that this thread brings into a panel: its place along the tile and in k.
- * `deep`: four neighbours run along k, else along the tile. */
-ALWAYS void panel_place(int thread, int e, int deep, int *along, int *k) {
-  int tile = 16 * gemm_micro(), group = thread + e / 4 * THREADS;
-  if (deep) {
-    *along = group / (STEPS / 4);
-    *k = group % (STEPS / 4) * 4 + e % 4;
-  } else {
-    *along = group % (tile / 4) * 4 + e % 4;
-    *k = group / (tile / 4);
-  }
-}
-
-ALWAYS void fetch(void *const *args, int batch, int row0, int column0, int k0, int end, int thread,
-                  REAL *next_a, REAL *next_b) {
-  int tile = 16 * gemm_micro(), along, k;
+/* Brings a panel of one operand on its way: into shared memory, or into `kept` registers. */
+ALWAYS void fetch(void *const *args, const Where *w, int is_a, int k0, Panel panel, REAL *kept) {
+  int tile = is_a ? gemm_tile_m() : gemm_tile_n(), deep = is_a ? gemm_a_deep() : gemm_b_deep();
+  int wide = is_a ? gemm_a_wide() : gemm_b_wide(), along, k;
 #pragma clang loop unroll(full)
-  for (int e = 0; e < gemm_micro(); e++) {
-    panel_place(thread, e, gemm_a_deep(), &along, &k);
-    int inside = (gemm_m() % tile == 0 || row0 + along < gemm_m()) &&
-                 ((gemm_splits() == 1 && gemm_k() % STEPS == 0) || k0 + k < end);
-    next_a[e] = inside ? load_a(args, batch, row0 + along, k0 + k) : (REAL)0;
+  for (int c = 0; c < pieces(tile, wide); c++) {
+    int is_there = piece(w->thread, c, tile, deep, wide, &along, &k);
+    int index = is_there ? element_of(w, is_a, along, k0 + k) : -1;
+    int place = deep ? along * pitch(tile, deep) + k : k * pitch(tile, deep) + along;
+    if (is_a ? gemm_a_async() : gemm_b_async()) {
+      if (is_there)
+        copy_async(panel + place, is_a ? gemm_pointer_a(args) : gemm_pointer_b(args), index, wide,
+                   gemm_kind() != 0);
+      continue;
+    }
+#pragma clang loop unroll(full)
+    for (int e = 0; e < wide; e++)
+      kept[c * wide + e] = index < 0 ? (REAL)0
+                           : is_a    ? gemm_element_a(args, index + e)
+                                     : gemm_element_b(args, index + e);
+  }
+}
+
+/* What went through registers, into its panel. */
+ALWAYS void keep(int thread, int is_a, Panel panel, const REAL *kept) {
+  int tile = is_a ? gemm_tile_m() : gemm_tile_n(), deep = is_a ? gemm_a_deep() : gemm_b_deep();
+  int wide = is_a ? gemm_a_wide() : gemm_b_wide(), along, k;
+  if (is_a ? gemm_a_async() : gemm_b_async()) return;
+#pragma clang loop unroll(full)
+  for (int c = 0; c < pieces(tile, wide); c++) {
+    if (!piece(thread, c, tile, deep, wide, &along, &k)) continue;
+    int place = deep ? along * pitch(tile, deep) + k : k * pitch(tile, deep) + along;
+#pragma clang loop unroll(full)
+    for (int e = 0; e < wide; e++) panel[place + e] = kept[c * wide + e];
+  }
+}
+
+/* ── a thread's part of the tile ─────────────────────────────────────────────────────────────── */
+
+/* Place along the tile of micro i of a lane: neighbours where the panel has neighbours there. */
+ALWAYS int spread(int lane, int lanes, int i, int deep, int micro) {
+  if (deep) return lane + i * lanes;
+  int run = micro % 4 ? 2 : 4;
+  return lane * run + i % run + i / run * (run * lanes);
+}
+ALWAYS int spread_row(int lane, int i) {
+  return spread(lane, gemm_tile_m() / gemm_micro_m(), i, gemm_a_deep(), gemm_micro_m());
+}
+ALWAYS int spread_column(int lane, int j) {
+  return spread(lane, gemm_tile_n() / gemm_micro_n(), j, gemm_b_deep(), gemm_micro_n());
+}
+
+/* A warp covers 4 x 8 lanes of the tile where it can: then a load of shared memory brings most. */
+ALWAYS void lane_of(int thread, int *row, int *column) {
+  int rows = gemm_tile_m() / gemm_micro_m(), columns = gemm_tile_n() / gemm_micro_n();
+  int t = thread % (rows * columns);
+  if (columns % 8 || rows % 4) {
+    *row = t / columns;
+    *column = t % columns;
+    return;
+  }
+  int warp = t / 32, across = columns / 8;
+  *row = t % 32 / 8 + warp / across * 4;
+  *column = t % 8 + warp % across * 8;
+}
+
+/* Four steps of k of a deep panel for micro i. */
+ALWAYS void read_deep(Panel panel, int place, REAL *four) {
+  Four all = *(SHARED Four *)(panel + place);
+#pragma clang loop unroll(full)
+  for (int s = 0; s < 4; s++) four[s] = all[s];
+}
+/* All micros at one step of k of a flat panel. */
+ALWAYS void read_flat(Panel panel, int lane, int lanes, int micro, REAL *values) {
+  if (micro % 4) {
+    Two both = *(SHARED Two *)(panel + spread(lane, lanes, 0, 0, micro));
+    values[0] = both[0];
+    values[1] = both[1];
+    return;
   }
 #pragma clang loop unroll(full)
-  for (int e = 0; e < gemm_micro(); e++) {
-    panel_place(thread, e, gemm_b_deep(), &along, &k);
-    int inside = (gemm_n() % tile == 0 || column0 + along < gemm_n()) &&
-                 ((gemm_splits() == 1 && gemm_k() % STEPS == 0) || k0 + k < end);
-    next_b[e] = inside ? load_b(args, batch, k0 + k, column0 + along) : (REAL)0;
-  }
+  for (int i = 0; i < micro; i += 4) read_deep(panel, spread(lane, lanes, i, 0, micro), values + i);
 }
 
-ALWAYS void keep(int thread, const REAL *next_a, const REAL *next_b) {
-  int along, k;
+/* sum += a panel's part: deep operands are read four steps ahead, flat ones step by step. */
+ALWAYS void multiply(Panel a, Panel b, int slice, int row, int column,
+                     REAL sum[MAX_MICRO][MAX_MICRO]) {
+  int micro_m = gemm_micro_m(), micro_n = gemm_micro_n(), depth = gemm_steps() / gemm_slices();
+  int rows = gemm_tile_m() / micro_m, columns = gemm_tile_n() / micro_n;
+#pragma clang loop unroll(disable)
+  for (int g = 0; g < depth / 4; g++) {
+    int k = slice * depth + g * 4;
+    REAL left[MAX_MICRO][4], right[MAX_MICRO][4];
 #pragma clang loop unroll(full)
-  for (int e = 0; e < gemm_micro(); e++) {
-    panel_place(thread, e, gemm_a_deep(), &along, &k);
-    gemm_panel_a[k][along] = next_a[e];
-    panel_place(thread, e, gemm_b_deep(), &along, &k);
-    gemm_panel_b[k][along] = next_b[e];
+    for (int i = 0; i < micro_m && gemm_a_deep(); i++)
+      read_deep(a, spread_row(row, i) * pitch(gemm_tile_m(), 1) + k, left[i]);
+#pragma clang loop unroll(full)
+    for (int j = 0; j < micro_n && gemm_b_deep(); j++)
+      read_deep(b, spread_column(column, j) * pitch(gemm_tile_n(), 1) + k, right[j]);
+#pragma clang loop unroll(full)
+    for (int s = 0; s < 4; s++) {
+      REAL one_a[MAX_MICRO], one_b[MAX_MICRO];
+      if (!gemm_a_deep()) read_flat(a + (k + s) * gemm_tile_m(), row, rows, micro_m, one_a);
+      if (!gemm_b_deep()) read_flat(b + (k + s) * gemm_tile_n(), column, columns, micro_n, one_b);
+#pragma clang loop unroll(full)
+      for (int i = 0; i < micro_m; i++)
+#pragma clang loop unroll(full)
+        for (int j = 0; j < micro_n; j++)
+          sum[i][j] +=
+              (gemm_a_deep() ? left[i][s] : one_a[i]) * (gemm_b_deep() ? right[j][s] : one_b[j]);
+    }
   }
 }
 
-/* Row (column) i of a thread's micro: groups of four neighbours, 64 apart. */
-ALWAYS int spread(int lane, int i) { return lane * 4 + i % 4 + i / 4 * 64; }
+/* ── the way out ─────────────────────────────────────────────────────────────────────────────── */
+
+/* Part `pass` of the tile goes to shared memory, [slice][row][tile_n + 4], where row counts the
+ * micros of this pass, and from there in groups of four columns to the epilogue. */
+ALWAYS void leave(void *const *args, Panel memory, const Where *w, int batch_split, int pass,
+                  REAL sum[MAX_MICRO][MAX_MICRO]) {
+  int micro_m = gemm_micro_m(), micro_n = gemm_micro_n(), rows = gemm_tile_m() / micro_m;
+  int height = gemm_tile_m() / gemm_passes(), some = micro_m / gemm_passes();
+  int wide = gemm_tile_n() + 4, slice = w->thread / (threads() / gemm_slices()), row, column;
+  lane_of(w->thread, &row, &column);
+#pragma clang loop unroll(full)
+  for (int i = 0; i < micro_m; i++) {
+    if (i / some != pass) continue;
+#pragma clang loop unroll(full)
+    for (int j = 0; j < micro_n; j++)
+      memory[(slice * height + i % some * rows + row) * wide + spread_column(column, j)] =
+          sum[i][j];
+  }
+  __nvvm_bar_sync(0);
+  int groups = height * (gemm_tile_n() / 4);
+#pragma clang loop unroll(disable)
+  for (int g = w->thread; g < groups; g += threads()) {
+    int local = g / (gemm_tile_n() / 4), first = g % (gemm_tile_n() / 4) * 4;
+    int r = w->row0 + spread_row(local % rows, pass * some + local / rows), c = w->column0 + first;
+    if ((gemm_m() % gemm_tile_m() && r >= gemm_m()) || (gemm_n() % gemm_tile_n() && c >= gemm_n()))
+      continue;
+    Four total = *(SHARED Four *)(memory + local * wide + first);
+#pragma clang loop unroll(full)
+    for (int s = 1; s < gemm_slices(); s++)
+      total += *(SHARED Four *)(memory + (s * height + local) * wide + first);
+    finish_group(args, w->batch, batch_split, r, c, total);
+  }
+}
 
 /* batch counts batches and, within each, splits of k. */
-__attribute__((always_inline)) void gemm_tile(void *const *args, int row_block, int column_block,
-                                              int batch_split, int thread) {
-  int micro = gemm_micro(), tile = 16 * micro, batch = batch_split / gemm_splits();
-  int split = batch_split % gemm_splits();
-  int part = (gemm_k() + gemm_splits() - 1) / gemm_splits();
-  part = (part + STEPS - 1) / STEPS * STEPS;
-  int begin = split * part, end = begin + part < gemm_k() ? begin + part : gemm_k();
-  int row0 = row_block * tile, column0 = column_block * tile;
-  int lane_row = thread / 16, lane_column = thread % 16;
-  REAL sum[MAX_MICRO][MAX_MICRO], next_a[MAX_MICRO], next_b[MAX_MICRO];
+__attribute__((always_inline)) void gemm_tile(void *const *args, SHARED void *shared, int row_block,
+                                              int column_block, int batch_split, int thread) {
+  Panel memory = (Panel)shared;
+  int begin, steps = gemm_steps(), stages = gemm_stages(), row, column;
+  Where w = {.batch = batch_split / gemm_splits(),
+             .row0 = row_block * gemm_tile_m(),
+             .column0 = column_block * gemm_tile_n(),
+             .thread = thread};
+  split_range(batch_split % gemm_splits(), &begin, &w.end);
+  int slice = thread / (threads() / gemm_slices()), count = (w.end - begin + steps - 1) / steps;
+  REAL sum[MAX_MICRO][MAX_MICRO], kept_a[MAX_KEPT], kept_b[MAX_KEPT];
+  lane_of(thread, &row, &column);
 #pragma clang loop unroll(full)
-  for (int i = 0; i < micro; i++)
+  for (int i = 0; i < gemm_micro_m(); i++)
 #pragma clang loop unroll(full)
-    for (int j = 0; j < micro; j++) sum[i][j] = 0;
-  if (gemm_k() > 0) fetch(args, batch, row0, column0, begin, end, thread, next_a, next_b);
+    for (int j = 0; j < gemm_micro_n(); j++) sum[i][j] = 0;
+  int at = 0, ahead = 0;
+  /* the first rounds only fill the stages: one copy of the code serves both */
 #pragma clang loop unroll(disable)
-  for (int k0 = begin; k0 < end; k0 += STEPS) {
-    keep(thread, next_a, next_b);
-    __nvvm_bar_sync(0);
-    if (k0 + STEPS < end)
-      fetch(args, batch, row0, column0, k0 + STEPS, end, thread, next_a, next_b);
-#pragma clang loop unroll_count(4)
-    for (int k = 0; k < STEPS; k++) {
-      REAL left[MAX_MICRO], right[MAX_MICRO];
-#pragma clang loop unroll(full)
-      for (int i = 0; i < micro; i++) {
-        left[i] = gemm_panel_a[k][spread(lane_row, i)];
-        right[i] = gemm_panel_b[k][spread(lane_column, i)];
-      }
-#pragma clang loop unroll(full)
-      for (int i = 0; i < micro; i++)
-#pragma clang loop unroll(full)
-        for (int j = 0; j < micro; j++) sum[i][j] += left[i] * right[j];
+  for (int t = 1 - stages; t < count; t++) {
+    if (t >= 0) {
+      async_wait(stages - 2);
+      __nvvm_bar_sync(0);
     }
-    __nvvm_bar_sync(0);
+    int is_more = t + stages - 1 < count, k0 = begin + (t + stages - 1) * steps;
+    if (is_more) {
+      fetch(args, &w, 1, k0, panel_of(memory, ahead, 1), kept_a);
+      fetch(args, &w, 0, k0, panel_of(memory, ahead, 0), kept_b);
+    }
+    async_commit();
+    if (t >= 0) {
+      multiply(panel_of(memory, at, 1), panel_of(memory, at, 0), slice, row, column, sum);
+      at = at + 1 == stages ? 0 : at + 1;
+    }
+    if (is_more) {
+      keep(thread, 1, panel_of(memory, ahead, 1), kept_a);
+      keep(thread, 0, panel_of(memory, ahead, 0), kept_b);
+    }
+    ahead = ahead + 1 == stages ? 0 : ahead + 1;
   }
-#pragma clang loop unroll(full)
-  for (int i = 0; i < micro; i++)
-#pragma clang loop unroll(full)
-    for (int j = 0; j < micro; j++) {
-      int row = row0 + spread(lane_row, i), column = column0 + spread(lane_column, j);
-      if ((gemm_m() % tile && row >= gemm_m()) || (gemm_n() % tile && column >= gemm_n())) continue;
-      if (gemm_splits() == 1)
-        gemm_epilogue(args, batch, row, column, sum[i][j]);
-      else
-        gemm_workspace(args)[((int64_t)batch_split * gemm_m() + row) * gemm_n() + column] =
-            sum[i][j];
-    }
-}
-
-/* With splits: element `index` of batches x rows x columns. */
-__attribute__((always_inline)) void gemm_combine(void *const *args, int index) {
-  int area = gemm_m() * gemm_n(), batch = index / area, place = index % area;
-  const REAL *parts = gemm_workspace(args) + (int64_t)batch * gemm_splits() * area + place;
-  REAL sum = 0;
-#pragma clang loop unroll_count(8)
-  for (int split = 0; split < gemm_splits(); split++) sum += parts[(int64_t)split * area];
-  gemm_epilogue(args, batch, place / gemm_n(), place % gemm_n(), sum);
+#pragma clang loop unroll(disable)
+  for (int pass = 0; pass < gemm_passes(); pass++) {
+    __nvvm_bar_sync(0); /* the panels, or the part before, have been read */
+    leave(args, memory, &w, batch_split, pass, sum);
+  }
 }

@@ -14,13 +14,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { GPU_STACK = 1 << 16, GPU_MAX_THREADS = 256, GPU_MAX_ARGS = 64 };
+enum { GPU_STACK = 1 << 16, GPU_MAX_THREADS = 256, GPU_MAX_ARGS = 64, GPU_MAX_COPIES = 256 };
 enum { GPU_READY, GPU_AT_BARRIER, GPU_AT_EXCHANGE, GPU_DONE };
 
 typedef struct {
   void *stack_pointer;
   int state;
   uint64_t value, lanes[32]; /* offered, and what the warp offered */
+  struct {
+    char *to;
+    const char *from;
+    int bytes, filled;    /* read; then zeros up to */
+  } copy[GPU_MAX_COPIES]; /* asynchronous copies under way: they happen as late as they may */
+  int copies, group_end[8], groups;
 } GpuThread;
 
 static struct {
@@ -75,6 +81,42 @@ static int32_t gpu_ballot(int32_t members, bool vote) {
   for (int i = 0; i < 32; i++) bits |= (uint32_t)(lanes[i] & 1) << i;
   return (int32_t)bits;
 }
+/* cp.async */
+static void gpu_copy(void *to, const void *from, int filled, int bytes) {
+  GpuThread *self = &gpu.thread[gpu.current];
+  if (self->copies == GPU_MAX_COPIES || (uintptr_t)to % (unsigned)filled ||
+      (uintptr_t)from % (unsigned)filled || bytes < 0 || bytes > filled) {
+    fprintf(stderr, "codegen_gpu: a bad asynchronous copy\n");
+    abort();
+  }
+  int at = self->copies++;
+  self->copy[at].to = to;
+  self->copy[at].from = from;
+  self->copy[at].bytes = bytes;
+  self->copy[at].filled = filled;
+}
+static void gpu_copy4(void *to, const void *from, int32_t bytes) { gpu_copy(to, from, 4, bytes); }
+static void gpu_copy16(void *to, const void *from, int32_t bytes) { gpu_copy(to, from, 16, bytes); }
+static void gpu_commit(void) {
+  GpuThread *self = &gpu.thread[gpu.current];
+  self->group_end[self->groups++] = self->copies;
+}
+static void gpu_wait_group(int32_t open) {
+  GpuThread *self = &gpu.thread[gpu.current];
+  int done = self->groups - open;
+  if (done <= 0) return;
+  int count = self->group_end[done - 1];
+  for (int i = 0; i < count; i++) {
+    if (self->copy[i].bytes)
+      memcpy(self->copy[i].to, self->copy[i].from, (size_t)self->copy[i].bytes);
+    memset(self->copy[i].to + self->copy[i].bytes, 0,
+           (size_t)(self->copy[i].filled - self->copy[i].bytes));
+  }
+  self->copies -= count;
+  memmove(self->copy, self->copy + count, sizeof *self->copy * (size_t)self->copies);
+  self->groups = open;
+  for (int i = 0; i < open; i++) self->group_end[i] = self->group_end[i + done] - count;
+}
 static int32_t gpu_thread_x(void) { return gpu.current; }
 static int32_t gpu_block_x(void) { return (int32_t)gpu.block[0]; }
 static int32_t gpu_block_y(void) { return (int32_t)gpu.block[1]; }
@@ -93,6 +135,11 @@ static const struct {
     {"@llvm.nvvm.vote.ballot.sync", "gpu_ballot", gpu_ballot},
     {"@llvm.nvvm.barrier0", "gpu_barrier", gpu_barrier},
     {"@llvm.nvvm.bar.sync", "gpu_bar_sync", gpu_bar_sync},
+    {"@llvm.nvvm.cp.async.ca.shared.global.4.s", "gpu_copy4", gpu_copy4},
+    {"@llvm.nvvm.cp.async.ca.shared.global.16.s", "gpu_copy16", gpu_copy16},
+    {"@llvm.nvvm.cp.async.cg.shared.global.16.s", "gpu_copy16b", gpu_copy16},
+    {"@llvm.nvvm.cp.async.commit.group", "gpu_commit", gpu_commit},
+    {"@llvm.nvvm.cp.async.wait.group", "gpu_wait_group", gpu_wait_group},
 };
 enum { GPU_FUNCTIONS = sizeof gpu_functions / sizeof *gpu_functions };
 
@@ -102,6 +149,8 @@ static void gpu_replace(Text *out, const char *text) {
   } plain[] = {
       {"ptr addrspace(3)", "ptr"},
       {"addrspace(3) ", ""},
+      {"ptr addrspace(1)", "ptr"},
+      {"addrspacecast", "bitcast"},
       {"ptx_kernel ", ""},
       {"\"target-features\"=\"+ptx70\"", ""},
       {"\"target-cpu\"=\"sm_80\"", ""},
@@ -202,6 +251,7 @@ static void gpu_start_thread(int i) {
   for (int k = 0; k < 6; k++) *--stack = NULL;
   gpu.thread[i].stack_pointer = stack;
   gpu.thread[i].state = GPU_READY;
+  gpu.thread[i].copies = gpu.thread[i].groups = 0;
 }
 
 static void gpu_run_until_wait(int i) {

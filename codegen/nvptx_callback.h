@@ -1,0 +1,25 @@
+/* nvptx_callback: what a kernel body in C (kernels/x_ptx.c) and its generated parts say to each
+ * other. A body is specialised under a suffix; the constants and functions it declares are defined
+ * here, always inlined. Its functions take the array of the entry's pointers first. */
+#ifndef FT_CODEGEN_NVPTX_CALLBACK_H
+#define FT_CODEGEN_NVPTX_CALLBACK_H
+#include "codegen/nvptx_private.h"
+
+typedef struct {
+  const char *name;
+  int64_t value;
+} Constant;
+void callback_constants(Module *module, const char *suffix, const Constant *constants, int count);
+
+/* Opens `result name<suffix>(ptr args, parameters[1..]...)`; body NULL: no nodes to pull. The
+ * emitter's pointer[] are operands, results, workspace. */
+void callback_open(Job *job, Emitter *emitter, const char *suffix, const char *name,
+                   LLVMTypeRef result, LLVMTypeRef *parameters, int count, const Graph *body);
+void callback_close(Emitter *emitter, LLVMValueRef value); /* NULL: void */
+/* In an entry: calls name<suffix>(args, extra...); integers are passed as i32. */
+void callback_call(Entry *entry, const char *suffix, const char *name, LLVMValueRef *extra,
+                   int count);
+LLVMTypeRef callback_word(Module *module); /* i32 */
+/* False, with an error, where element numbers do not fit 32 bits. */
+bool callback_fits(Job *job);
+#endif

@@ -1,0 +1,44 @@
+/* nvptx_contract: a matrix product or convolution on its way to a GPU kernel: what is multiplied
+ * (Contract), and how it is cut (Tile, chosen by nvptx_tile.c). */
+#ifndef FT_CODEGEN_NVPTX_CONTRACT_H
+#define FT_CODEGEN_NVPTX_CONTRACT_H
+#include "codegen/nvptx_private.h"
+
+typedef enum { KIND_DOT, KIND_CONV, KIND_GRAD_INPUT, KIND_GRAD_WEIGHT } ContractKind;
+
+/* One way to cut a product: see kernels/gemm_ptx.h. */
+typedef struct {
+  int tile_m, tile_n, micro_m, micro_n, slices, steps;
+  int stages, passes;   /* follow from the rest */
+  int64_t splits, part; /* blocks that share k, and the steps of k of each */
+  int64_t shared;       /* bytes */
+  double cycles;        /* estimate, of an H100 */
+} Tile;
+
+/* One operand: where it comes from, and how it lies. */
+typedef struct {
+  const Node *node; /* of the body, or of the contraction that stands alone: its type */
+  int argument;     /* of the kernel; -1: computed in the kernel from others */
+  bool is_deep;     /* neighbours in memory are neighbours in k, else along the tile */
+  bool is_async;    /* copied as it is */
+  int wide;         /* so many neighbours, aligned: 4 or 1 */
+} Operand;
+
+typedef struct {
+  Job *job;
+  const Node *node; /* the contraction */
+  char suffix[224];
+  ContractKind kind;
+  DType dtype; /* of the operands and the product */
+  Operand a, b;
+  int64_t batches, m, n, k;
+  bool is_packed, is_by_four; /* the weights are rearranged first; epilogue of four columns */
+  int64_t pack_offset;        /* bytes in the workspace */
+  int64_t images, groups, in, out, in_height, in_width, out_height, out_width, windows;
+  bool is_nhwc;
+  Tile tile;
+} Contract;
+
+/* Chooses c->tile from m, n, k, batches, dtype and how the operands lie. */
+void nvptx_choose_tile(Contract *c);
+#endif

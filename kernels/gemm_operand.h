@@ -1,0 +1,217 @@
+/* gemm_operand: what all kernels of products share: where the elements of the operands lie, copies
+ * into shared memory, and what becomes of finished sums. Included by the kernels' bodies with REAL
+ * (the type of sums) defined. ftc defines the constants and callbacks declared here.
+ *
+ * The product is, for each batch (of a convolution: each group), rows x columns over depth:
+ *   kind 0  dot               a[m, k] b[k, n]
+ *   kind 1  conv              rows: images and their output places; columns: output channels;
+ *                             depth: window places and input channels
+ *   kind 2  conv_grad_input   rows: images and their input places; columns: input channels; depth:
+ *                             window places and output channels
+ *   kind 3  conv_grad_weight  rows: output channels; columns: window places and input channels;
+ *                             depth: images and their output places
+ * Channels run fastest, so that in NHWC neighbours in depth (kind 3: columns) are neighbours in
+ * memory. Weights are OIHW, or packed beforehand (gemm_pack) as [group][depth][columns]. */
+#ifndef FT_KERNELS_GEMM_OPERAND_H
+#define FT_KERNELS_GEMM_OPERAND_H
+#include <stdint.h>
+
+int gemm_kind(void), gemm_m(void), gemm_n(void), gemm_k(void), gemm_splits(void);
+int gemm_ta(void), gemm_tb(void);           /* dot: a is stored [k, m]; b is stored [n, k] */
+int gemm_a_deep(void), gemm_b_deep(void);   /* neighbours in memory are neighbours in k */
+int gemm_a_wide(void), gemm_b_wide(void);   /* how many at least, aligned: 1 or 16 bytes' worth */
+int gemm_a_async(void), gemm_b_async(void); /* the bytes in memory are what is multiplied */
+int gemm_packed(void);                      /* b is the packed weights */
+/* Convolutions: of the forward one, whatever the kind. */
+int gemm_images(void), gemm_groups(void), gemm_nhwc(void);
+int gemm_in_channels(void), gemm_in_height(void), gemm_in_width(void); /* channels: of a group */
+int gemm_out_channels(void), gemm_out_height(void), gemm_out_width(void);
+int gemm_kernel_height(void), gemm_kernel_width(void), gemm_stride_height(void);
+int gemm_stride_width(void), gemm_pad_top(void), gemm_pad_left(void), gemm_dilation_height(void);
+int gemm_dilation_width(void);
+/* The operands (b: or the packed weights), for async. */
+const void *gemm_pointer_a(void *const *args);
+const void *gemm_pointer_b(void *const *args);
+/* Element `index` of the operands, converted or computed. */
+REAL gemm_element_a(void *const *args, int index);
+REAL gemm_element_b(void *const *args, int index);
+REAL *gemm_workspace(void *const *args);
+REAL *gemm_pack_place(void *const *args);
+/* What becomes of finished elements: of one, or of columns 4 * group to 4 * group + 3. */
+void gemm_finish(void *const *args, int batch, int row, int column, REAL value);
+void gemm_finish4(void *const *args, int batch, int row, int group, REAL a, REAL b, REAL c, REAL d);
+int gemm_by_four(void); /* gemm_finish4 may be used */
+
+#define ALWAYS static inline __attribute__((always_inline))
+#define SHARED __attribute__((address_space(3)))
+#define GLOBAL __attribute__((address_space(1)))
+typedef REAL Four __attribute__((vector_size(4 * sizeof(REAL)), aligned(16)));
+typedef REAL Two __attribute__((vector_size(2 * sizeof(REAL)), aligned(8)));
+
+/* ── where elements lie: numbers, or -1 for a zero ───────────────────────────────────────────── */
+
+ALWAYS int image_index(int is_input, int image, int channel, int y, int x) {
+  int height = is_input ? gemm_in_height() : gemm_out_height();
+  int width = is_input ? gemm_in_width() : gemm_out_width();
+  int channels = gemm_groups() * (is_input ? gemm_in_channels() : gemm_out_channels());
+  return gemm_nhwc() ? ((image * height + y) * width + x) * channels + channel
+                     : ((image * channels + channel) * height + y) * width + x;
+}
+
+/* x under window place (ky, kx) of output place (y, x). */
+ALWAYS int input_under(int image, int channel, int y, int x, int ky, int kx) {
+  int row = y * gemm_stride_height() - gemm_pad_top() + ky * gemm_dilation_height();
+  int column = x * gemm_stride_width() - gemm_pad_left() + kx * gemm_dilation_width();
+  int index = image_index(1, image, channel, row, column);
+  return (unsigned)row < (unsigned)gemm_in_height() && (unsigned)column < (unsigned)gemm_in_width()
+             ? index
+             : -1;
+}
+
+/* dy whose window place (ky, kx) lies on input place (y, x). */
+ALWAYS int output_over(int image, int channel, int y, int x, int ky, int kx) {
+  int row = y + gemm_pad_top() - ky * gemm_dilation_height();
+  int column = x + gemm_pad_left() - kx * gemm_dilation_width();
+  if (row < 0 || column < 0 || row % gemm_stride_height() || column % gemm_stride_width())
+    return -1;
+  row /= gemm_stride_height();
+  column /= gemm_stride_width();
+  if (row >= gemm_out_height() || column >= gemm_out_width()) return -1;
+  return image_index(0, image, channel, row, column);
+}
+
+ALWAYS int weight(int out_channel, int in_channel, int window) {
+  int windows = gemm_kernel_height() * gemm_kernel_width();
+  return (out_channel * gemm_in_channels() + in_channel) * windows + window;
+}
+
+ALWAYS int index_a(int batch, int row, int k) {
+  int in = gemm_in_channels(), out = gemm_out_channels(), kw = gemm_kernel_width();
+  if (gemm_kind() == 0)
+    return batch * gemm_m() * gemm_k() + (gemm_ta() ? k * gemm_m() + row : row * gemm_k() + k);
+  if (gemm_kind() == 1) {
+    int places = gemm_out_height() * gemm_out_width(), place = row % places, window = k / in;
+    return input_under(row / places, batch * in + k % in, place / gemm_out_width(),
+                       place % gemm_out_width(), window / kw, window % kw);
+  }
+  if (gemm_kind() == 2) {
+    int places = gemm_in_height() * gemm_in_width(), place = row % places, window = k / out;
+    return output_over(row / places, batch * out + k % out, place / gemm_in_width(),
+                       place % gemm_in_width(), window / kw, window % kw);
+  }
+  int places = gemm_out_height() * gemm_out_width(), place = k % places;
+  return image_index(0, k / places, batch * out + row, place / gemm_out_width(),
+                     place % gemm_out_width());
+}
+
+ALWAYS int weight_b(int batch, int k, int column) {
+  int in = gemm_in_channels(), out = gemm_out_channels();
+  return gemm_kind() == 1 ? weight(batch * out + column, k % in, k / in)
+                          : weight(batch * out + k % out, column, k / out);
+}
+
+ALWAYS int index_b(int batch, int k, int column) {
+  int in = gemm_in_channels(), kw = gemm_kernel_width();
+  if (gemm_kind() == 0)
+    return batch * gemm_k() * gemm_n() +
+           (gemm_tb() ? column * gemm_k() + k : k * gemm_n() + column);
+  if (gemm_kind() != 3)
+    return gemm_packed() ? (batch * gemm_k() + k) * gemm_n() + column : weight_b(batch, k, column);
+  int places = gemm_out_height() * gemm_out_width(), place = k % places, window = column / in;
+  return input_under(k / places, batch * in + column % in, place / gemm_out_width(),
+                     place % gemm_out_width(), window / kw, window % kw);
+}
+
+/* Element `index` of the packed weights. */
+__attribute__((always_inline)) void gemm_pack(void *const *args, int index) {
+  int area = gemm_k() * gemm_n(), place = index % area;
+  int from = weight_b(index / area, place / gemm_n(), place % gemm_n());
+  gemm_pack_place(args)[index] = gemm_element_b(args, from);
+}
+
+/* ── copies that need no register (cp.async; sm_80) ──────────────────────────────────────────── */
+
+/* `wide` elements from number `index` on, or zeros where it is -1. is_reused: soon wanted again by
+ * this multiprocessor, so worth its first-level cache. */
+ALWAYS void copy_async(SHARED void *to, const void *base, int index, int wide, int is_reused) {
+  int size = sizeof(REAL), bytes = index < 0 ? 0 : wide * size;
+  const GLOBAL char *from = (const GLOBAL char *)base + (int64_t)(index < 0 ? 0 : index) * size;
+  if (wide * size == 4)
+    __nvvm_cp_async_ca_shared_global_4(to, from, bytes);
+  else if (is_reused)
+    __nvvm_cp_async_ca_shared_global_16(to, from, bytes);
+  else
+    __nvvm_cp_async_cg_shared_global_16(to, from, bytes);
+}
+ALWAYS void async_commit(void) {
+  if (gemm_a_async() || gemm_b_async()) __nvvm_cp_async_commit_group();
+}
+/* Until all but the last `open` groups are there. */
+ALWAYS void async_wait(int open) {
+  if (!gemm_a_async() && !gemm_b_async()) return;
+  if (open == 0)
+    __nvvm_cp_async_wait_group(0);
+  else if (open == 1)
+    __nvvm_cp_async_wait_group(1);
+  else
+    __nvvm_cp_async_wait_group(2);
+}
+
+/* ── splits of k, and the way out ────────────────────────────────────────────────────────────── */
+
+int gemm_part(void); /* steps of k that a split sums: a multiple of a panel's */
+
+ALWAYS void split_range(int split, int *begin, int *end) {
+  *begin = split * gemm_part();
+  *end = *begin + gemm_part() < gemm_k() ? *begin + gemm_part() : gemm_k();
+}
+
+/* Four neighbours (column is a multiple of 4; some may lie outside): to the epilogue, or to this
+ * split's part of the workspace. */
+ALWAYS void finish_group(void *const *args, int batch, int batch_split, int row, int column,
+                         Four total) {
+  if (gemm_splits() > 1) {
+    REAL *to = gemm_workspace(args) + ((int64_t)batch_split * gemm_m() + row) * gemm_n() + column;
+    if (gemm_n() % 4 == 0) {
+      *(Four *)to = total;
+      return;
+    }
+#pragma clang loop unroll(full)
+    for (int e = 0; e < 4; e++)
+      if (column + e < gemm_n()) to[e] = total[e];
+    return;
+  }
+  if (gemm_by_four()) {
+    gemm_finish4(args, batch, row, column / 4, total[0], total[1], total[2], total[3]);
+    return;
+  }
+#pragma clang loop unroll(disable)
+  for (int e = 0; e < 4; e++) {
+    if (gemm_n() % 4 && column + e >= gemm_n()) break;
+    gemm_finish(args, batch, row, column + e,
+                e == 0   ? total[0]
+                : e == 1 ? total[1]
+                : e == 2 ? total[2]
+                         : total[3]);
+  }
+}
+
+/* With splits: element `index` (by four: group) of batches x rows x columns. */
+__attribute__((always_inline)) void gemm_combine(void *const *args, int index) {
+  int wide = gemm_by_four() ? 4 : 1, area = gemm_m() * gemm_n() / wide;
+  int batch = index / area, place = index % area, across = gemm_n() / wide;
+  const REAL *parts = gemm_workspace(args) + ((int64_t)batch * gemm_splits() * area + place) * wide;
+  if (gemm_by_four()) {
+    Four sum = *(const Four *)parts;
+#pragma clang loop unroll_count(8)
+    for (int split = 1; split < gemm_splits(); split++)
+      sum += *(const Four *)(parts + (int64_t)split * area * 4);
+    gemm_finish4(args, batch, place / across, place % across, sum[0], sum[1], sum[2], sum[3]);
+    return;
+  }
+  REAL sum = parts[0];
+#pragma clang loop unroll_count(8)
+  for (int split = 1; split < gemm_splits(); split++) sum += parts[(int64_t)split * area];
+  gemm_finish(args, batch, place / across, place % across, sum);
+}
+#endif
