@@ -44,6 +44,13 @@ Status dev_find(const char *text, const Artifact *artifact, const DeviceType **o
     *out = &dev_cuda;
     return find_cuda(text, artifact, options);
   }
-  if (!strcmp(text, "sim")) return no_device(artifact, "this ftrun has no simulator yet");
+  if (!strcmp(text, "sim")) {
+    if (!is_ptx)
+      return status_fail(STATUS_USER,
+                         "%s runs on the cpu; for the simulator compile a .ptx: ftc %s -o model.ptx",
+                         artifact->path, artifact->plan->source);
+    *out = &dev_sim;
+    return STATUS_OK;
+  }
   return status_fail(STATUS_USER, "there is no device '%s': auto, cpu, cuda, cuda:N or sim", text);
 }

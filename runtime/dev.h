@@ -90,7 +90,7 @@ typedef struct DeviceType {
   Status (*time_part)(DeviceGraph *graph, int first, int end, int64_t *time, const char **by);
 } DeviceType;
 
-extern const DeviceType dev_cpu, dev_cuda;
+extern const DeviceType dev_cpu, dev_cuda, dev_sim;
 /* "auto", "cpu", "cuda", "cuda:1", "sim": the device for this artifact, or a sentence that says
  * what to do instead. */
 STATUS_CHECKED Status dev_find(const char *text, const Artifact *artifact, const DeviceType **out,

@@ -1,0 +1,279 @@
+/* dev_sim: the simulator as a device: a bound graph is a list of launches with their parameters and
+ * places in memory, and of library calls, which the host does. What a kernel reads must have been
+ * written in this step (or live between steps): before a step the work arena counts as never
+ * written, and before a launch its results do. */
+#include "runtime/calls_cpu.h"
+#include "runtime/dev.h"
+#include "runtime/sim.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct Device {
+  SimMachine *machine;
+  SimModule *module;
+  CpuLibrary *library;
+  char text[64];
+};
+
+typedef struct {
+  const SimKernel *kernel; /* or */
+  CpuCall *call;
+  SimLaunch launch;
+  SimRegion *regions;
+  uint64_t *params;
+  char **args; /* of the call */
+  bool *is_fresh; /* argument: a result that holds nothing yet */
+} Task;
+
+struct DeviceGraph {
+  Device *device;
+  const Plan *plan;
+  const PlanGraph *graph;
+  Arena *arena;
+  Task *tasks;
+  char *base[ARENA_COUNT];
+};
+
+/* ── opening and memory ───────────────────────────────────────────────────────────────────── */
+static void close_sim(Device *device) {
+  if (!device) return;
+  sim_module_free(device->module);
+  sim_machine_free(device->machine);
+  cpu_library_free(device->library);
+  free(device);
+}
+
+static Status open_sim(const Artifact *artifact, const DeviceOptions *options, Device **out) {
+  Device *device = calloc(1, sizeof *device);
+  if (!device) return status_fail(STATUS_FAULT, "out of memory");
+  Status status = sim_machine_new(options->threads, &device->machine);
+  if (status == STATUS_OK)
+    status =
+        sim_module_load(artifact->path, artifact->ptx, strlen(artifact->ptx), &device->module);
+  if (status == STATUS_OK) status = cpu_library_new(1, &device->library);
+  if (status != STATUS_OK) {
+    close_sim(device);
+    return status;
+  }
+  int threads = sim_machine_threads(device->machine);
+  snprintf(device->text, sizeof device->text, "sim of %s, %d thread%s", artifact->plan->target_cpu,
+           threads, threads == 1 ? "" : "s");
+  *out = device;
+  return STATUS_OK;
+}
+
+static const char *describe_sim(const Device *device) { return device->text; }
+
+/* Arenas begin as zeros that count as written; a step forgets that for the work arena. */
+static Status alloc_sim(Device *device, int64_t bytes, char **out) {
+  STATUS_TRY(sim_alloc(device->machine, bytes, out));
+  sim_mark(device->machine, *out, bytes, true);
+  return STATUS_OK;
+}
+
+static void free_sim(Device *device, char *memory, int64_t bytes) {
+  (void)bytes;
+  sim_free(device->machine, memory);
+}
+
+static Status write_sim(Device *device, char *to, const void *from, int64_t bytes) {
+  if (bytes) memcpy(to, from, (size_t)bytes);
+  sim_mark(device->machine, to, bytes, true);
+  return STATUS_OK;
+}
+
+static Status read_sim(Device *device, void *to, const char *from, int64_t bytes) {
+  (void)device;
+  if (bytes) memcpy(to, from, (size_t)bytes);
+  return STATUS_OK;
+}
+
+static Status sync_sim(Device *device) {
+  (void)device;
+  return STATUS_OK;
+}
+
+/* ── binding ──────────────────────────────────────────────────────────────────────────────── */
+static bool overlaps(const PlanBuffer *a, const PlanBuffer *b) {
+  return a->arena == b->arena && a->offset < b->offset + type_bytes(&b->type) &&
+         b->offset < a->offset + type_bytes(&a->type);
+}
+
+/* A result in the work arena that lies on no operand. The second launch of a kernel in two parts has
+ * the arguments of the first, whose results it reads. */
+static bool is_fresh(const PlanGraph *graph, const PlanStep *step, int arg) {
+  const PlanBuffer *buffer = &graph->buffers.at[step->args[arg]];
+  const PlanStep *before = step > graph->steps.at ? step - 1 : NULL;
+  if (arg < step->input_count || buffer->arena != ARENA_WORK) return false;
+  if (before && before->arg_count == step->arg_count &&
+      !memcmp(before->args, step->args, sizeof *step->args * (size_t)step->arg_count))
+    return false;
+  for (int i = 0; i < step->input_count; i++)
+    if (overlaps(buffer, &graph->buffers.at[step->args[i]])) return false;
+  return true;
+}
+
+static char *address_of(const DeviceGraph *graph, int buffer) {
+  const PlanBuffer *at = &graph->graph->buffers.at[buffer];
+  return at->arena == ARENA_INPUT ? NULL : graph->base[at->arena] + at->offset;
+}
+
+static Status bind_launch(DeviceGraph *graph, const Artifact *artifact, const PlanStep *step,
+                          Task *task) {
+  Arena *arena = graph->arena;
+  task->kernel = sim_module_kernel(graph->device->module, step->name);
+  if (!task->kernel)
+    return status_fail(STATUS_USER, "%s: the plan calls kernel %s, which the file lacks",
+                       artifact->path, step->name);
+  SimKernelInfo info = sim_kernel_info(task->kernel);
+  if (info.params != step->arg_count || info.param_bytes != 8 * step->arg_count)
+    return status_fail(STATUS_USER, "%s:%d: kernel %s takes %d parameters (%lld bytes), its plan has %d",
+                       artifact->path, info.line, step->name, info.params,
+                       (long long)info.param_bytes, step->arg_count);
+  task->params = ARENA_ARRAY(arena, uint64_t, step->arg_count + 1);
+  task->regions = ARENA_ARRAY(arena, SimRegion, step->arg_count + 1);
+  for (int i = 0; i < step->arg_count; i++) {
+    const PlanBuffer *buffer = &graph->graph->buffers.at[step->args[i]];
+    char type[TYPE_TEXT];
+    task->regions[i] = (SimRegion){
+        .name = arena_printf(arena, "%s+%lld %s", arena_text(buffer->arena),
+                             (long long)buffer->offset, type_text(&buffer->type, type)),
+        .at = address_of(graph, step->args[i]),
+        .bytes = type_bytes(&buffer->type),
+        .is_writable = i >= step->input_count};
+    task->params[i] = (uint64_t)(uintptr_t)task->regions[i].at;
+    task->is_fresh[i] = is_fresh(graph->graph, step, i);
+  }
+  task->launch = (SimLaunch){.shared = step->shared,
+                             .params = task->params,
+                             .param_bytes = 8 * step->arg_count,
+                             .regions = task->regions,
+                             .region_count = step->arg_count,
+                             .source = graph->plan->source,
+                             .label = step->label,
+                             .line = step->line};
+  memcpy(task->launch.grid, step->grid, sizeof step->grid);
+  memcpy(task->launch.block, step->block, sizeof step->block);
+  return STATUS_OK;
+}
+
+static Status bind_call(DeviceGraph *graph, const PlanStep *step, Task *task) {
+  task->args = ARENA_ARRAY(graph->arena, char *, step->arg_count + 1);
+  for (int i = 0; i < step->arg_count; i++) {
+    task->args[i] = address_of(graph, step->args[i]);
+    if (!task->args[i]) task->args[i] = (char *)graph; /* of the batch: moved before the call */
+  }
+  return cpu_call_new(graph->device->library, step, task->args, &task->call);
+}
+
+static void unbind_sim(DeviceGraph *graph) {
+  if (!graph) return;
+  for (int i = 0; i < graph->graph->steps.count; i++)
+    if (graph->tasks[i].call) cpu_call_free(graph->tasks[i].call);
+  arena_free(graph->arena);
+  free(graph);
+}
+
+static Status bind_sim(Device *device, const Artifact *artifact, int which, char *const *base,
+                       DeviceGraph **out) {
+  DeviceGraph *graph = calloc(1, sizeof *graph);
+  if (!graph) return status_fail(STATUS_FAULT, "out of memory");
+  graph->device = device;
+  graph->plan = artifact->plan;
+  graph->graph = &artifact->plan->graph[which];
+  graph->arena = arena_new();
+  for (int i = 0; i < ARENA_COUNT; i++) graph->base[i] = i == ARENA_INPUT ? NULL : base[i];
+  graph->tasks = ARENA_ARRAY(graph->arena, Task, graph->graph->steps.count + 1);
+  for (int i = 0; i < graph->graph->steps.count; i++) {
+    const PlanStep *step = &graph->graph->steps.at[i];
+    graph->tasks[i].is_fresh = ARENA_ARRAY(graph->arena, bool, step->arg_count + 1);
+    Status status = step->kind == STEP_LAUNCH
+                        ? bind_launch(graph, artifact, step, &graph->tasks[i])
+                        : bind_call(graph, step, &graph->tasks[i]);
+    if (status != STATUS_OK) {
+      unbind_sim(graph);
+      return status;
+    }
+  }
+  *out = graph;
+  return STATUS_OK;
+}
+
+/* ── running ──────────────────────────────────────────────────────────────────────────────── */
+static Status run_launch(DeviceGraph *graph, const PlanStep *step, Task *task, const char *batch,
+                         SimCounts *counts) {
+  SimMachine *machine = graph->device->machine;
+  for (int i = 0; i < step->arg_count; i++) {
+    const PlanBuffer *buffer = &graph->graph->buffers.at[step->args[i]];
+    if (buffer->arena == ARENA_INPUT) {
+      task->regions[i].at = (char *)(uintptr_t)batch + buffer->offset;
+      task->params[i] = (uint64_t)(uintptr_t)task->regions[i].at;
+    }
+    if (task->is_fresh[i])
+      sim_mark(machine, task->regions[i].at, task->regions[i].bytes, false);
+  }
+  task->launch.counts = counts;
+  return sim_launch(machine, task->kernel, &task->launch);
+}
+
+static Status run_call(DeviceGraph *graph, const PlanStep *step, Task *task, const char *batch) {
+  for (int i = 0; i < step->arg_count; i++) {
+    const PlanBuffer *buffer = &graph->graph->buffers.at[step->args[i]];
+    if (buffer->arena == ARENA_INPUT)
+      cpu_call_move(task->call, i, (char *)(uintptr_t)batch + buffer->offset);
+    else if (i >= step->input_count)
+      sim_mark(graph->device->machine, task->args[i], type_bytes(&buffer->type), true);
+  }
+  for (int phase = 0; phase < cpu_call_phases(task->call); phase++)
+    for (int part = 0; part < cpu_call_parts(task->call, phase); part++)
+      if (!cpu_call_run(task->call, phase, part))
+        return status_fail(STATUS_FAULT, "oneDNN failed in a step (out of memory?)");
+  return STATUS_OK;
+}
+
+static Status run_steps(DeviceGraph *graph, const char *batch, int first, int end) {
+  for (int i = first; i < end; i++) {
+    const PlanStep *step = &graph->graph->steps.at[i];
+    Task *task = &graph->tasks[i];
+    STATUS_TRY(task->kernel ? run_launch(graph, step, task, batch, NULL)
+                            : run_call(graph, step, task, batch));
+  }
+  return STATUS_OK;
+}
+
+static Status run_sim(DeviceGraph *graph, const char *batch) {
+  sim_mark(graph->device->machine, graph->base[ARENA_WORK],
+           graph->plan->arena_bytes[ARENA_WORK], false);
+  return run_steps(graph, batch, 0, graph->graph->steps.count);
+}
+
+static Status run_part_sim(DeviceGraph *graph, const char *batch, int first, int end,
+                           int64_t *time) {
+  struct timespec start, stop;
+  clock_gettime(CLOCK_MONOTONIC, &start);
+  Status status = run_steps(graph, batch, first, end);
+  clock_gettime(CLOCK_MONOTONIC, &stop);
+  *time += (stop.tv_sec - start.tv_sec) * INT64_C(1000000000) + stop.tv_nsec - start.tv_nsec;
+  return status;
+}
+
+const DeviceType dev_sim = {
+    .name = "sim",
+    .is_host_memory = true,
+    .open = open_sim,
+    .close = close_sim,
+    .describe = describe_sim,
+    .alloc = alloc_sim,
+    .free = free_sim,
+    .alloc_host = alloc_sim,
+    .free_host = free_sim,
+    .write = write_sim,
+    .read = read_sim,
+    .bind = bind_sim,
+    .unbind = unbind_sim,
+    .run = run_sim,
+    .run_part = run_part_sim,
+    .sync = sync_sim,
+};

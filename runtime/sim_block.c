@@ -1,0 +1,270 @@
+/* sim_block: runs one block: its warps in turn, each until it ends or comes to a barrier. So there
+ * is one thread in a block at any time, and a run gives the same every time. */
+#include "runtime/sim_private.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* ── memory ───────────────────────────────────────────────────────────────────────────────── */
+static bool grow(void *slot, int64_t *capacity, int64_t wanted, size_t element) {
+  char **at = slot;
+  if (wanted <= *capacity && *at) return true;
+  free(*at);
+  *at = aligned_alloc(64, ((size_t)wanted * element + 127) & ~(size_t)63);
+  *capacity = *at ? wanted : 0;
+  return *at != NULL;
+}
+
+bool sim_cta_prepare(SimCta *cta, const SimRun *run) {
+  const SimKernel *kernel = run->kernel;
+  int64_t threads = (int64_t)run->warps * SIM_LANES, shared = run->shared_bytes + 16;
+  int64_t wanted = kernel->register_bytes * run->warps + 256;
+  cta->run = run;
+  if (!grow(&cta->registers, &cta->register_capacity, wanted, 1)) return false;
+  if (shared > cta->shared_capacity || !cta->shared) {
+    int64_t a = 0, b = 0;
+    if (!grow(&cta->shared_writer, &a, shared / 4 + 4, sizeof(SimTouch)) ||
+        !grow(&cta->shared_reader, &b, shared / 4 + 4, sizeof(SimTouch)) ||
+        !grow(&cta->shared, &cta->shared_capacity, shared, 1))
+      return false;
+    memset(cta->shared_writer, 0, ((size_t)shared / 4 + 4) * sizeof(SimTouch));
+    memset(cta->shared_reader, 0, ((size_t)shared / 4 + 4) * sizeof(SimTouch));
+    memset(cta->shared, 0, (size_t)shared);
+  }
+  if (kernel->local_bytes) {
+    int64_t bytes = kernel->local_bytes * threads, other = 0;
+    if (bytes > cta->local_capacity &&
+        (!grow(&cta->local_written, &other, bytes, 1) ||
+         !grow(&cta->local, &cta->local_capacity, bytes, 1)))
+      return false;
+  }
+  if (run->warps > cta->warp_capacity) {
+    SimWarp *warps = realloc(cta->warps, sizeof *warps * (size_t)run->warps);
+    if (!warps) return false;
+    memset(warps + cta->warp_capacity, 0,
+           sizeof *warps * (size_t)(run->warps - cta->warp_capacity));
+    cta->warps = warps;
+    cta->warp_capacity = run->warps;
+  }
+  memset(cta->registers, 0, (size_t)wanted);
+  return true;
+}
+
+void sim_cta_free(SimCta *cta) {
+  if (!cta) return;
+  for (int i = 0; i < cta->warp_capacity; i++) free(cta->warps[i].async);
+  free(cta->warps);
+  free(cta->registers);
+  free(cta->shared);
+  free(cta->shared_writer);
+  free(cta->shared_reader);
+  free(cta->local);
+  free(cta->local_written);
+  free(cta);
+}
+
+bool sim_async_reserve(SimWarp *w) {
+  if (w->async_count + SIM_LANES <= w->async_capacity) return true;
+  int capacity = w->async_capacity ? w->async_capacity * 2 : 8 * SIM_LANES;
+  if (capacity > 1 << 20) return false;
+  SimAsync *async = realloc(w->async, sizeof *async * (size_t)capacity);
+  if (!async) return false;
+  w->async = async;
+  w->async_capacity = capacity;
+  return true;
+}
+
+/* ── beginning ────────────────────────────────────────────────────────────────────────────── */
+static uint32_t special_value(const SimCta *cta, int warp, int lane, SimSpecial which) {
+  const SimLaunch *launch = cta->run->launch;
+  uint32_t thread = (uint32_t)(warp * SIM_LANES + lane);
+  uint32_t x = (uint32_t)launch->block[0], y = (uint32_t)launch->block[1], one = 1u << lane;
+  switch (which) {
+  case SPECIAL_tid_x:
+    return thread % x;
+  case SPECIAL_tid_y:
+    return thread / x % y;
+  case SPECIAL_tid_z:
+    return thread / x / y;
+  case SPECIAL_ntid_x:
+    return x;
+  case SPECIAL_ntid_y:
+    return y;
+  case SPECIAL_ntid_z:
+    return (uint32_t)launch->block[2];
+  case SPECIAL_ctaid_x:
+    return cta->id[0];
+  case SPECIAL_ctaid_y:
+    return cta->id[1];
+  case SPECIAL_ctaid_z:
+    return cta->id[2];
+  case SPECIAL_nctaid_x:
+    return (uint32_t)launch->grid[0];
+  case SPECIAL_nctaid_y:
+    return (uint32_t)launch->grid[1];
+  case SPECIAL_nctaid_z:
+    return (uint32_t)launch->grid[2];
+  case SPECIAL_laneid:
+    return (uint32_t)lane;
+  case SPECIAL_warpid:
+    return (uint32_t)warp;
+  case SPECIAL_nwarpid:
+    return (uint32_t)cta->run->warps;
+  case SPECIAL_mask_eq:
+    return one;
+  case SPECIAL_mask_le:
+    return one | (one - 1);
+  case SPECIAL_mask_lt:
+    return one - 1;
+  case SPECIAL_mask_ge:
+    return ~(one - 1);
+  case SPECIAL_mask_gt:
+    return ~(one | (one - 1));
+  case SPECIAL_nsmid:
+    return 1;
+  case SPECIAL_dynamic_shared:
+    return (uint32_t)launch->shared;
+  case SPECIAL_dynamic_at:
+    return (uint32_t)cta->run->dynamic_at;
+  default:
+    return 0;
+  }
+}
+
+static void begin_warp(SimCta *cta, int index) {
+  const SimKernel *kernel = cta->run->kernel;
+  const int64_t *block = cta->run->launch->block;
+  SimWarp *w = &cta->warps[index];
+  int64_t threads = block[0] * block[1] * block[2] - (int64_t)index * SIM_LANES;
+  w->base[0] = cta->registers + kernel->register_bytes * index;
+  w->base[1] = kernel->constant_lanes;
+  w->mask = w->live = w->all = threads >= SIM_LANES ? ~0u : (1u << threads) - 1;
+  w->is_partial = false;
+  w->state = WARP_RUNS;
+  w->index = index;
+  w->sync = 0;
+  w->cta = cta;
+  w->at = kernel->code.at;
+  w->group_count = 0;
+  w->steps = w->thread_steps = 0;
+  w->async_count = 0;
+  memset(w->async_groups, 0, sizeof w->async_groups);
+  for (int s = 0; s < SPECIAL_COUNT; s++) {
+    if (kernel->special[s] < 0) continue;
+    uint32_t *lanes = (uint32_t *)(void *)(w->base[0] + kernel->special[s]);
+    for (int l = 0; l < SIM_LANES; l++) lanes[l] = special_value(cta, index, l, (SimSpecial)s);
+  }
+}
+
+static void begin_block(SimCta *cta, int64_t block) {
+  const SimRun *run = cta->run;
+  cta->block = block;
+  cta->id[0] = (uint32_t)(block % run->launch->grid[0]);
+  cta->id[1] = (uint32_t)(block / run->launch->grid[0] % run->launch->grid[1]);
+  cta->id[2] = (uint32_t)(block / run->launch->grid[0] / run->launch->grid[1]);
+  cta->epoch = 0;
+  /* every run of a block owns shared memory anew: what the last one left counts as not written */
+  cta->shared_runs = (cta->shared_runs + 1) & ((UINT64_C(1) << (64 - TOUCH_OWNER)) - 1);
+  if (cta->shared_runs == 0) {
+    memset(cta->shared_writer, 0, ((size_t)cta->shared_capacity / 4 + 4) * sizeof(SimTouch));
+    memset(cta->shared_reader, 0, ((size_t)cta->shared_capacity / 4 + 4) * sizeof(SimTouch));
+    cta->shared_runs = 1;
+  }
+  cta->owner_shared = cta->shared_runs << TOUCH_OWNER;
+  uint64_t launch = run->machine->launch;
+  cta->owner_global =
+      (launch << TOUCH_BLOCKS | ((uint64_t)block & ((1 << TOUCH_BLOCKS) - 1))) << TOUCH_OWNER;
+  if (run->kernel->local_bytes)
+    memset(cta->local_written, 0, (size_t)run->kernel->local_bytes * (size_t)run->warps * SIM_LANES);
+  for (int i = 0; i < SIM_CACHE_LINES; i++) cta->cache.tags[i] = 0;
+  for (int i = 0; i < run->warps; i++) begin_warp(cta, i);
+}
+
+/* ── barriers ─────────────────────────────────────────────────────────────────────────────── */
+/* Threads that wait at barrier `id`; *at: the instruction of the first, *differs: of another. */
+static int64_t arrived(const SimCta *cta, int id, const SimWarp **first, const SimWarp **differs) {
+  int64_t threads = 0;
+  *first = *differs = NULL;
+  for (int i = 0; i < cta->run->warps; i++) {
+    const SimWarp *w = &cta->warps[i];
+    if (w->state != WARP_WAITS || w->barrier != id) continue;
+    threads += __builtin_popcount(w->all);
+    if (!*first) *first = w;
+    if (w->at != (*first)->at) *differs = w;
+  }
+  return threads;
+}
+
+static void release(SimCta *cta, int id, bool is_whole) {
+  if (is_whole && cta->epoch < TOUCH_EPOCHS - 1) cta->epoch++;
+  for (int i = 0; i < cta->run->warps; i++) {
+    SimWarp *w = &cta->warps[i];
+    if (is_whole) w->sync = 0;
+    if (w->state == WARP_WAITS && w->barrier == id) w->state = WARP_RUNS;
+  }
+}
+
+/* When no warp can go on: opens a barrier that everybody has reached. False: a finding. */
+static bool open_barrier(SimCta *cta) {
+  int waiting = 0;
+  SimWarp *some = NULL;
+  for (int i = 0; i < cta->run->warps; i++)
+    if (cta->warps[i].state == WARP_WAITS) {
+      waiting++;
+      if (!some) some = &cta->warps[i];
+    }
+  for (int id = 0; id < 16; id++) {
+    const SimWarp *first, *differs;
+    int64_t threads = arrived(cta, id, &first, &differs);
+    if (!first) continue;
+    if (first->barrier_threads ? threads == first->barrier_threads : true) {
+      int here = 0;
+      for (int i = 0; i < cta->run->warps; i++)
+        here += cta->warps[i].state == WARP_WAITS && cta->warps[i].barrier == id;
+      if (!first->barrier_threads && here != waiting) continue;
+      if (differs && !first->barrier_threads) {
+        sim_fault((SimWarp *)(uintptr_t)first, first->at - 1,
+                  "divergent barrier: warp %d waits here, warp %d at line %d", first->index,
+                  differs->index, differs->at[-1].line);
+        return false;
+      }
+      release(cta, id, here == waiting);
+      return true;
+    }
+  }
+  sim_fault(some, some->at - 1, "divergent barrier: the block's warps wait at different barriers");
+  return false;
+}
+
+/* ── running ──────────────────────────────────────────────────────────────────────────────── */
+static void run_warp(SimWarp *w) {
+  const SimInst *in = w->at;
+  while (in) in = in->op(w, in);
+}
+
+static void count_block(SimCta *cta) {
+  for (int i = 0; i < cta->run->warps; i++) {
+    cta->counts.instructions += cta->warps[i].steps;
+    cta->counts.thread_instructions += cta->warps[i].thread_steps;
+  }
+  cta->counts.warps += cta->run->warps;
+}
+
+void sim_cta_run(SimCta *cta, int64_t block) {
+  begin_block(cta, block);
+  for (;;) {
+    int running = 0, done = 0;
+    for (int i = 0; i < cta->run->warps; i++) {
+      SimWarp *w = &cta->warps[i];
+      if (w->state == WARP_RUNS) {
+        run_warp(w);
+        running++;
+      }
+      if (w->state == WARP_FAULT) return;
+      done += w->state == WARP_DONE;
+    }
+    if (done == cta->run->warps) break;
+    if (!open_barrier(cta)) return;
+    (void)running;
+  }
+  count_block(cta);
+}

@@ -1,0 +1,336 @@
+/* sim_private: what the files of the simulator share: decoded instructions, kernels, warps.
+ *
+ * A register is an array of 32 lanes: 4 bytes a lane for 32-bit and 16-bit values and predicates
+ * (0 or all ones), 8 for 64-bit ones. An instruction names a register by its byte offset in the
+ * warp's registers; bit 0 set means the kernel's constants instead. Between decoding and sim_fit
+ * (which gives registers places) args are numbers of virtual registers, or -1 - constant.
+ *
+ * Handlers (SimOp) are compiled several times, for the vector units that x86 processors have: all
+ * of sim_lanes.inc, through sim_lanes_*.c. */
+#ifndef FT_RUNTIME_SIM_PRIVATE_H
+#define FT_RUNTIME_SIM_PRIVATE_H
+#include "base/arena.h"
+#include "base/text.h"
+#include "runtime/pool.h"
+#include "runtime/sim.h"
+#include <stdatomic.h>
+
+enum { SIM_LANES = 32, SIM_ARGS = 8, SIM_VECTOR = 8, SIM_OPERANDS = 8 };
+
+/* ── types of values ──────────────────────────────────────────────────────────────────────── */
+/* X(name, bytes of the value, bytes of a lane): names as in PTX. */
+#define SIM_TYPES(X) \
+  X(none, 0, 4) X(pred, 1, 4) X(u16, 2, 4) X(s16, 2, 4) X(u32, 4, 4) X(s32, 4, 4) X(u64, 8, 8) \
+  X(s64, 8, 8) X(f16, 2, 4) X(bf16, 2, 4) X(f32, 4, 4) X(f64, 8, 8)
+typedef enum {
+#define X(name, bytes, lane) SIM_TYPE_##name,
+  SIM_TYPES(X)
+#undef X
+} SimType;
+
+/* Classes of registers, by how they are declared. */
+typedef enum { CLASS_PRED, CLASS_16, CLASS_32, CLASS_64, CLASS_COUNT } SimClass;
+
+/* ── instructions ─────────────────────────────────────────────────────────────────────────── */
+typedef struct SimWarp SimWarp;
+typedef struct SimInst SimInst;
+/* Does one instruction for the active lanes; the next one, or NULL: the warp's state says why. */
+typedef const SimInst *SimOp(SimWarp *warp, const SimInst *inst);
+
+/* Pointwise ones are in sim_ops.def; these move data, control, or need the whole warp. */
+#define SIM_SPECIAL_OPS(X) \
+  X(block) X(bra) X(bra_if) X(guard) X(end) X(trap) X(bar) X(bar_warp) X(nothing) X(data) \
+  X(ld_param) X(ld) X(st) X(ld_local) X(st_local) X(ld_generic) X(st_generic) X(atom) \
+  X(shfl) X(vote) X(activemask) X(match) X(redux) X(split64) X(join64) X(split32) X(join32) \
+  X(cp_async) X(cp_commit) X(cp_wait) X(ldmatrix) X(stmatrix) X(mma)
+typedef enum {
+#define X(name) SIM_##name,
+  SIM_SPECIAL_OPS(X)
+#undef X
+#define OP(id, text, D, A, B, C, E, expression) SIM_##id,
+#include "runtime/sim_ops.def"
+  SIM_OP_COUNT
+} SimCode;
+
+typedef enum {
+  SPACE_GENERIC,
+  SPACE_GLOBAL,
+  SPACE_SHARED,
+  SPACE_LOCAL,
+  SPACE_PARAM,
+  SPACE_CONST,
+} SimSpace;
+
+/* size, count, space, mode: of memory instructions: bytes of an element, elements of a vector.
+ * imm: the address's offset, a jump's target (index, then address), an immediate operand. */
+struct SimInst {
+  SimOp *op;
+  union {
+    int64_t imm;
+    const SimInst *target;
+  };
+  int32_t arg[SIM_ARGS];
+  int32_t line;
+  uint16_t code;
+  uint8_t defs, uses; /* which args are written, read */
+  uint8_t size, count, space, mode;
+  uint8_t is_signed, is_wide, is_store, sub;
+};
+
+/* Which operation an atom or red does. */
+typedef enum {
+  ATOM_ADD,
+  ATOM_MIN,
+  ATOM_MAX,
+  ATOM_INC,
+  ATOM_DEC,
+  ATOM_AND,
+  ATOM_OR,
+  ATOM_XOR,
+  ATOM_EXCH,
+  ATOM_CAS,
+} SimAtom;
+enum { SHFL_UP, SHFL_DOWN, SHFL_BFLY, SHFL_IDX };
+enum { VOTE_ALL, VOTE_ANY, VOTE_UNI, VOTE_BALLOT };
+enum { MMA_F16_16816, MMA_BF16_16816, MMA_TF32_1688, MMA_F16_1688, MMA_BF16_1688, MMA_TF32_1684 };
+
+/* ── modules ──────────────────────────────────────────────────────────────────────────────── */
+typedef struct {
+  uint64_t bits;
+  bool is_wide;
+} SimConstant;
+
+/* X(name, PTX): special registers. */
+#define SIM_SPECIALS(X) \
+  X(tid_x, "%tid.x") X(tid_y, "%tid.y") X(tid_z, "%tid.z") \
+  X(ntid_x, "%ntid.x") X(ntid_y, "%ntid.y") X(ntid_z, "%ntid.z") \
+  X(ctaid_x, "%ctaid.x") X(ctaid_y, "%ctaid.y") X(ctaid_z, "%ctaid.z") \
+  X(nctaid_x, "%nctaid.x") X(nctaid_y, "%nctaid.y") X(nctaid_z, "%nctaid.z") \
+  X(laneid, "%laneid") X(warpid, "%warpid") X(nwarpid, "%nwarpid") \
+  X(mask_eq, "%lanemask_eq") X(mask_le, "%lanemask_le") X(mask_lt, "%lanemask_lt") \
+  X(mask_ge, "%lanemask_ge") X(mask_gt, "%lanemask_gt") \
+  X(smid, "%smid") X(nsmid, "%nsmid") X(dynamic_shared, "%dynamic_smem_size") \
+  X(dynamic_at, "[dynamic shared]")
+typedef enum {
+#define X(name, text) SPECIAL_##name,
+  SIM_SPECIALS(X)
+#undef X
+  SPECIAL_COUNT
+} SimSpecial;
+
+typedef struct {
+  int64_t offset, bytes;
+} SimParam;
+
+struct SimKernel {
+  const SimModule *module;
+  const char *name;
+  int line, text_instructions;
+  VEC(SimParam) params;
+  int64_t param_bytes, shared_bytes, local_bytes, max_threads;
+  VEC(SimInst) code;
+  VEC(SimConstant) constants;
+  VEC(uint8_t) classes;           /* of virtual registers */
+  int special[SPECIAL_COUNT];     /* its register, then its offset; -1: not used */
+  int64_t register_bytes;         /* of a warp */
+  int live_registers;             /* most 32-bit ones at once */
+  char *constant_lanes;           /* what bit 0 of an arg leads to */
+};
+
+typedef struct {
+  const char *name;
+  char *at;
+  int64_t bytes;
+  bool is_writable;
+} SimVariable; /* of the module: .global, .const */
+
+struct SimModule {
+  Arena *arena;
+  const char *path;
+  VEC(SimKernel *) kernels;
+  VEC(SimVariable) variables;
+  char *lane_memory; /* constants of all kernels, 64-byte aligned */
+};
+
+/* Generic addresses of shared and local memory lie in windows that no host address lies in. */
+#define SIM_SHARED_WINDOW (UINT64_C(0x7e) << 56)
+#define SIM_LOCAL_WINDOW (UINT64_C(0x7f) << 56)
+#define SIM_WINDOW_MASK (UINT64_C(0xff) << 56)
+
+/* ── memory ───────────────────────────────────────────────────────────────────────────────── */
+/* Who touched a 4-byte word last:
+ *   63..34 owner    global: launch and block; shared: the run of a block
+ *   33..19 epoch    barriers that the block had passed (saturates)
+ *   18..15 sync     bar.warp.sync since (saturates)
+ *   14..4  thread   or one of the TOUCH values
+ *   3..0   bytes    written since the owner came */
+typedef uint64_t SimTouch;
+enum {
+  TOUCH_OWNER = 34,
+  TOUCH_EPOCH = 19,
+  TOUCH_SYNC = 15,
+  TOUCH_THREAD = 4,
+  TOUCH_EPOCHS = 1 << (TOUCH_OWNER - TOUCH_EPOCH),
+  TOUCH_SYNCS = 1 << (TOUCH_EPOCH - TOUCH_SYNC),
+  TOUCH_MANY = 1024,   /* several threads */
+  TOUCH_ATOMIC = 1025, /* by an atomic instruction */
+  TOUCH_ASYNC = 1026,  /* a cp.async is on its way */
+  TOUCH_BLOCKS = 18,   /* bits of the block in the owner */
+};
+
+typedef struct {
+  char *at;
+  int64_t bytes;
+  uint8_t *written;       /* a byte for each byte: 0 or 1 */
+  SimTouch *writer, *reader; /* for each word */
+} SimAllocation;
+
+struct SimMachine {
+  Arena *arena;
+  Pool *pool;
+  VEC(SimAllocation) allocations;
+  struct SimCta **cta; /* one a thread */
+  uint32_t launch;     /* counts; the upper part of owners */
+};
+
+/* A region of a launch with what is recorded about it. */
+typedef struct {
+  const char *name;
+  char *at, *end;
+  bool is_writable;
+  /* Of address p: written[p - at], writer[(p - first_word) >> 2]; NULL: nothing to check. */
+  uint8_t *written;
+  SimTouch *writer, *reader;
+  char *first_word;
+} SimPlace;
+
+/* ── running ──────────────────────────────────────────────────────────────────────────────── */
+typedef enum { WARP_RUNS, WARP_WAITS, WARP_DONE, WARP_FAULT } SimWarpState;
+
+typedef struct {
+  const SimInst *at; /* the beginning of a block of code */
+  uint32_t mask;
+  bool is_waiting; /* for more of the warp's lanes */
+} SimGroup;
+
+/* A 4, 8 or 16 byte copy to shared memory that was asked for but not waited for. */
+typedef struct {
+  uint32_t to;
+  uint8_t lane, bytes;
+  int32_t group;
+  char data[16];
+} SimAsync;
+
+struct SimWarp {
+  char *base[2]; /* registers, constants */
+  uint32_t mask, live, all; /* active now; not ended; that exist */
+  bool is_partial;          /* mask is not all of live */
+  SimWarpState state;
+  int index, sync;
+  struct SimCta *cta;
+  const SimInst *at; /* where to go on */
+  int barrier;       /* that it waits at, */
+  int64_t barrier_threads;
+  int group_count;
+  SimGroup group[SIM_LANES];
+  int64_t steps, thread_steps; /* instructions */
+  SimAsync *async;
+  int async_count, async_capacity, async_groups[SIM_LANES];
+};
+
+enum { SIM_CACHE_LINES = 512 };
+typedef struct {
+  uint64_t tags[SIM_CACHE_LINES]; /* sectors in a small cache, see sim_count.c */
+} SimCache;
+
+/* The launch as its blocks see it. */
+typedef struct SimRun {
+  SimMachine *machine;
+  const SimKernel *kernel;
+  const SimLaunch *launch;
+  SimPlace *places;
+  int place_count;
+  int warps; /* of a block */
+  int64_t blocks;
+  int64_t shared_bytes, dynamic_at; /* of a block; where the dynamic part begins */
+  _Atomic int64_t next_block, failed_block; /* INT64_MAX: none */
+} SimRun;
+
+/* A block being run, with memory that serves one block after the other. */
+typedef struct SimCta {
+  const SimRun *run;
+  int64_t block; /* linear */
+  uint32_t id[3];
+  uint64_t owner_global, owner_shared; /* shifted into place */
+  int epoch;
+  char *shared;
+  SimTouch *shared_writer, *shared_reader;
+  int64_t shared_capacity;
+  uint64_t shared_runs;
+  char *local;
+  uint8_t *local_written;
+  int64_t local_capacity;
+  SimWarp *warps;
+  int warp_capacity;
+  char *registers;
+  int64_t register_capacity;
+  const SimInst *fault_at;
+  char fault[640];
+  int64_t failed_block;
+  bool out_of_memory;
+  SimCounts counts;
+  SimCache cache;
+} SimCta;
+
+/* A table of handlers for each kind of processor. */
+typedef struct {
+  const char *name;
+  SimOp *const *op; /* [SIM_OP_COUNT] */
+} SimLanes;
+
+/* ── between the files ────────────────────────────────────────────────────────────────────── */
+/* sim_parse: text -> kernels with virtual registers. */
+STATUS_CHECKED Status sim_parse(SimModule *module, const char *text, size_t length);
+/* sim_fit: virtual registers -> offsets; jumps -> addresses; constants -> lanes. */
+void sim_fit(SimModule *module, const SimLanes *lanes);
+
+extern const SimLanes sim_lanes_base;
+#if defined(__x86_64__)
+extern const SimLanes sim_lanes_v3, sim_lanes_v4;
+#endif
+
+/* ── sim_report: findings end the warp; each returns NULL, so that a handler can too ──────── */
+const SimInst *sim_fault(SimWarp *warp, const SimInst *inst, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+const SimInst *sim_fault_global(SimWarp *warp, const SimInst *inst, int lane, uint64_t address,
+                                int bytes);
+const SimInst *sim_fault_shared(SimWarp *warp, const SimInst *inst, int lane, uint64_t address,
+                                int bytes);
+const SimInst *sim_fault_local(SimWarp *warp, const SimInst *inst, int lane, uint64_t address,
+                               int bytes);
+/* The first of `lanes` neighbours, from `lane` on, that reads what nobody wrote. */
+const SimInst *sim_fault_unwritten(SimWarp *warp, const SimInst *inst, int lane,
+                                   const SimPlace *place, const char *at, int bytes, int lanes);
+/* clash: a Clash of sim_touch.h; at: an offset in shared memory, or an address. */
+const SimInst *sim_fault_clash(SimWarp *warp, const SimInst *inst, int lane, bool is_shared,
+                               int64_t at, int clash, SimTouch other);
+/* The finding of a launch as a status. */
+Status sim_report(const SimRun *run, const SimCta *cta);
+
+/* ── sim_count: what is counted when a launch asks for it ─────────────────────────────────── */
+void sim_count_global(SimWarp *warp, const uint64_t *address, uint32_t mask, int bytes,
+                      bool is_store);
+void sim_count_shared(SimWarp *warp, const uint64_t *address, uint32_t mask, int bytes);
+void sim_count_add(SimCounts *to, const SimCounts *from);
+
+/* The allocation in which the bytes lie; NULL: none. */
+SimAllocation *sim_allocation(const SimMachine *machine, const char *at, int64_t bytes);
+
+/* ── sim_block: runs one block ────────────────────────────────────────────────────────────── */
+/* Makes the memory of a block large enough for the run. */
+bool sim_cta_prepare(SimCta *cta, const SimRun *run);
+void sim_cta_run(SimCta *cta, int64_t block);
+void sim_cta_free(SimCta *cta);
+/* Room for a copy by each lane; false: out of memory. */
+bool sim_async_reserve(SimWarp *warp);
+#endif

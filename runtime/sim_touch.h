@@ -1,0 +1,163 @@
+/* sim_touch: who read and wrote each word, and what follows from it. Two accesses to a word race if
+ * one is a write, they are of different threads, and nothing orders them: for threads of one block
+ * a barrier (the epoch) or, within a warp, bar.warp.sync; for threads of different blocks nothing
+ * but the end of the launch. Only the last writer and reader of a word are kept, so a race can hide
+ * behind a later access; what is reported is one. Writes of 1 or 2 bytes are not told apart inside
+ * a block. Included by sim_lanes.inc only: the loops are for the vectoriser. */
+#ifndef FT_RUNTIME_SIM_TOUCH_H
+#define FT_RUNTIME_SIM_TOUCH_H
+#include "runtime/sim_private.h"
+
+enum {
+  TOUCH_BLOCKS_READ = 1027,  /* readers of several blocks */
+  TOUCH_PARTIAL = 1028,      /* written in parts, or by several lanes of a warp */
+  TOUCH_WARP = 1056,         /* + warp: several lanes of it */
+  TOUCH_LAUNCH = TOUCH_OWNER + TOUCH_BLOCKS,
+};
+
+/* Accesses of one instruction to one memory. */
+typedef struct {
+  SimTouch *writer, *reader;
+  uint64_t now; /* owner, epoch and sync of the warp */
+  int warp;
+  bool is_shared;
+  int64_t base; /* the address of word 0; shared: 0 */
+} TouchSet;
+
+typedef enum { CLASH_NONE, CLASH_UNWRITTEN, CLASH_READ, CLASH_WRITE, CLASH_ASYNC } Clash;
+
+#define TOUCH_INLINE static inline __attribute__((always_inline))
+TOUCH_INLINE uint64_t touch_thread(SimTouch x) { return x >> TOUCH_THREAD & 2047; }
+TOUCH_INLINE bool touch_same_owner(const TouchSet *t, SimTouch x) {
+  return x >> TOUCH_OWNER == t->now >> TOUCH_OWNER;
+}
+TOUCH_INLINE bool touch_same_epoch(const TouchSet *t, SimTouch x) {
+  return x >> TOUCH_EPOCH == t->now >> TOUCH_EPOCH;
+}
+TOUCH_INLINE bool touch_same_launch(const TouchSet *t, SimTouch x) {
+  return x >> TOUCH_LAUNCH == t->now >> TOUCH_LAUNCH;
+}
+TOUCH_INLINE bool touch_in_warp(const TouchSet *t, SimTouch x) {
+  uint64_t thread = touch_thread(x);
+  return (thread < 1024 && thread >> 5 == (uint64_t)t->warp) ||
+         thread == (uint64_t)(TOUCH_WARP + t->warp);
+}
+/* Ordered by bar.warp.sync, or too many barriers ago to tell. */
+TOUCH_INLINE bool touch_is_ordered(const TouchSet *t, SimTouch x) {
+  uint64_t sync = x >> TOUCH_SYNC & (TOUCH_SYNCS - 1), now = t->now >> TOUCH_SYNC & (TOUCH_SYNCS - 1);
+  bool is_saturated = (t->now >> TOUCH_EPOCH & (TOUCH_EPOCHS - 1)) == TOUCH_EPOCHS - 1;
+  return is_saturated || (touch_in_warp(t, x) && (sync != now || now == TOUCH_SYNCS - 1));
+}
+
+/* ── many words at once: true means that nothing is wrong; false, that a closer look is due ── */
+/* Word i is thread first + (i >> shift)'s; shift 31: of all lanes at once, who tells. */
+TOUCH_INLINE bool touch_reads_fine(const TouchSet *t, int64_t word, int64_t count, uint64_t first,
+                                   int shift) {
+  const SimTouch *w = t->writer + word;
+  uint64_t bad = 0, now = t->now;
+  EACH(i, count) {
+    uint64_t x = w[i], thread = x >> TOUCH_THREAD & 2047, me = first + (uint64_t)(i >> shift);
+    bool is_mine = x >> TOUCH_OWNER == now >> TOUCH_OWNER;
+    bool is_fresh = (x >> TOUCH_EPOCH == now >> TOUCH_EPOCH) & (thread != me);
+    if (t->is_shared)
+      bad |= (uint64_t)(!is_mine | ((x & 15) != 15) | is_fresh | (thread == TOUCH_ASYNC));
+    else
+      bad |= (uint64_t)((x >> TOUCH_LAUNCH == now >> TOUCH_LAUNCH) & (!is_mine | is_fresh));
+  }
+  return !bad;
+}
+
+TOUCH_INLINE void touch_reads(const TouchSet *t, int64_t word, int64_t count, uint64_t first,
+                              int shift) {
+  SimTouch *r = t->reader + word;
+  uint64_t now = t->now, of_warp = (uint64_t)(TOUCH_WARP + t->warp), warp = (uint64_t)t->warp;
+  EACH(i, count) {
+    uint64_t x = r[i], thread = x >> TOUCH_THREAD & 2047, me = first + (uint64_t)(i >> shift);
+    bool is_in_warp = ((thread < 1024) & (thread >> 5 == warp)) | (thread == of_warp);
+    bool same_sync = x >> TOUCH_SYNC == now >> TOUCH_SYNC;
+    bool same_epoch = x >> TOUCH_EPOCH == now >> TOUCH_EPOCH;
+    bool joins = same_epoch & (same_sync | !is_in_warp) & (thread != me);
+    uint64_t who = joins ? (is_in_warp ? of_warp : (uint64_t)TOUCH_MANY) : me;
+    if (!t->is_shared) {
+      bool same_launch = x >> TOUCH_LAUNCH == now >> TOUCH_LAUNCH;
+      bool is_other = (x >> TOUCH_OWNER != now >> TOUCH_OWNER) | (thread == TOUCH_BLOCKS_READ);
+      who = same_launch & is_other ? (uint64_t)TOUCH_BLOCKS_READ : who;
+    }
+    r[i] = now | who << TOUCH_THREAD;
+  }
+}
+
+TOUCH_INLINE bool touch_writes_fine(const TouchSet *t, int64_t word, int64_t count, uint64_t first,
+                                    int shift) {
+  const SimTouch *w = t->writer + word, *r = t->reader + word;
+  uint64_t bad = 0, now = t->now;
+  EACH(i, count) {
+    uint64_t x = w[i], y = r[i], me = first + (uint64_t)(i >> shift);
+    uint64_t a = x >> TOUCH_THREAD & 2047, b = y >> TOUCH_THREAD & 2047;
+    bool is_fresh = ((x >> TOUCH_EPOCH == now >> TOUCH_EPOCH) & (a != me)) |
+                    ((y >> TOUCH_EPOCH == now >> TOUCH_EPOCH) & (b != me));
+    if (t->is_shared) {
+      bad |= (uint64_t)(is_fresh |
+                        ((x >> TOUCH_OWNER == now >> TOUCH_OWNER) & (a == TOUCH_ASYNC)));
+    } else {
+      bool w_other = (x >> TOUCH_LAUNCH == now >> TOUCH_LAUNCH) &
+                     (x >> TOUCH_OWNER != now >> TOUCH_OWNER);
+      bool r_other = (y >> TOUCH_LAUNCH == now >> TOUCH_LAUNCH) &
+                     ((y >> TOUCH_OWNER != now >> TOUCH_OWNER) | (b == TOUCH_BLOCKS_READ));
+      bad |= (uint64_t)(is_fresh | w_other | r_other);
+    }
+  }
+  return !bad;
+}
+
+TOUCH_INLINE void touch_writes(const TouchSet *t, int64_t word, int64_t count, uint64_t first,
+                               int shift) {
+  SimTouch *w = t->writer + word;
+  EACH(i, count) w[i] = t->now | (first + (uint64_t)(i >> shift)) << TOUCH_THREAD | 15;
+}
+
+/* ── one word, exactly ────────────────────────────────────────────────────────────────────── */
+/* `bytes`: which of the word's four. *other: the access that it clashes with. */
+TOUCH_INLINE Clash touch_read_clash(const TouchSet *t, int64_t word, uint64_t thread,
+                                    uint32_t bytes, SimTouch *other) {
+  SimTouch x = *other = t->writer[word];
+  uint64_t who = touch_thread(x);
+  if (t->is_shared && who == TOUCH_ASYNC && touch_same_owner(t, x)) return CLASH_ASYNC;
+  if (t->is_shared && (!touch_same_owner(t, x) || (x & bytes) != bytes)) return CLASH_UNWRITTEN;
+  if (!touch_same_launch(t, x)) return CLASH_NONE;
+  if (!touch_same_owner(t, x)) return CLASH_WRITE;
+  if (!touch_same_epoch(t, x) || who == thread || who == TOUCH_PARTIAL || who == TOUCH_ATOMIC ||
+      touch_is_ordered(t, x))
+    return CLASH_NONE;
+  return CLASH_WRITE;
+}
+
+TOUCH_INLINE Clash touch_write_clash(const TouchSet *t, int64_t word, uint64_t thread,
+                                     uint32_t bytes, bool is_atomic, SimTouch *other) {
+  SimTouch x = *other = t->writer[word];
+  uint64_t who = touch_thread(x);
+  if (touch_same_launch(t, x)) {
+    bool same_owner = touch_same_owner(t, x);
+    if (!same_owner && !(is_atomic && who == TOUCH_ATOMIC)) return CLASH_WRITE;
+    if (same_owner && who == TOUCH_ASYNC) return CLASH_ASYNC;
+    if (same_owner && touch_same_epoch(t, x) && who != thread && who != TOUCH_PARTIAL &&
+        !(is_atomic && who == TOUCH_ATOMIC) && bytes == 15 && !touch_is_ordered(t, x))
+      return CLASH_WRITE;
+  }
+  x = *other = t->reader[word];
+  who = touch_thread(x);
+  if (!touch_same_launch(t, x)) return CLASH_NONE;
+  if (!touch_same_owner(t, x) || (!t->is_shared && who == TOUCH_BLOCKS_READ)) return CLASH_READ;
+  if (touch_same_epoch(t, x) && who != thread && bytes == 15 && !touch_is_ordered(t, x))
+    return CLASH_READ;
+  return CLASH_NONE;
+}
+
+TOUCH_INLINE void touch_write(const TouchSet *t, int64_t word, uint64_t thread, uint32_t bytes,
+                              bool is_atomic) {
+  SimTouch x = t->writer[word];
+  uint64_t before = touch_same_owner(t, x) ? x & 15 : 0;
+  uint64_t who = is_atomic ? TOUCH_ATOMIC : bytes == 15 ? thread : TOUCH_PARTIAL;
+  t->writer[word] = t->now | who << TOUCH_THREAD | before | bytes;
+}
+#endif
