@@ -152,6 +152,11 @@ static void store_results(Row *r) {
       entry_end_loop(entry, &loop, NULL);
     }
   }
+  /* all threads have read what one of them overwrites (the step counter and its kin) */
+  bool overwrites = false;
+  for (int i = 0; i < job->result_count; i++)
+    overwrites |= !nvptx_is_domain(job, i, &domain) && job->alias && job->alias[i] >= 0;
+  if (overwrites) entry_barrier(entry);
   LLVMValueRef first = LLVMBuildICmp(entry->b, LLVMIntEQ, r->lane, entry_const(entry, 0), "");
   LLVMBasicBlockRef after = entry_begin_if(entry, entry_and(entry, r->row_valid, first));
   for (int i = 0; i < job->result_count; i++)
