@@ -15,7 +15,8 @@
 struct Loader {
   LoaderOptions options;
   int64_t steps_per_epoch;
-  int64_t *samples;        /* inline mode: the indices of a batch */
+  int64_t *samples;        /* inline mode: the indices of a batch, */
+  int64_t sampled;         /* … and its step; -1: none yet */
   _Atomic int64_t *filled; /* by slot: step + 1 whose batch it holds */
   pthread_t *threads;
   int thread_count;
@@ -34,14 +35,30 @@ struct Loader {
 
 int64_t loader_steps_per_epoch(int64_t samples, int64_t batch) { return samples / batch; }
 
-static Status fill(const Loader *loader, int64_t step, int64_t *samples, void *slot) {
+static void choose_samples(const Loader *loader, int64_t step, int64_t *samples) {
   const LoaderOptions *options = &loader->options;
   if (options->repeat_first) step = 0;
   Order order = order_new(source_samples(options->source), options->shuffle, options->seed,
                           (uint64_t)(step / loader->steps_per_epoch));
   int64_t start = step % loader->steps_per_epoch * options->batch;
   for (int64_t i = 0; i < options->batch; i++) samples[i] = order_sample(&order, start + i);
-  return source_fill(options->source, samples, slot);
+}
+
+static Status fill(const Loader *loader, int64_t step, int64_t *samples, void *slot) {
+  choose_samples(loader, step, samples);
+  return source_fill(loader->options.source, samples, slot);
+}
+
+/* Without workers. Samples lie anywhere in memory: fetching them costs more than copying them, so
+ * the next batch is asked for now, to be in the cache a step later. */
+static Status fill_inline(Loader *loader, int64_t step, void *slot) {
+  if (loader->sampled != step) choose_samples(loader, step, loader->samples);
+  STATUS_TRY(source_fill(loader->options.source, loader->samples, slot));
+  if (step + 1 >= loader->options.end_step) return STATUS_OK;
+  choose_samples(loader, step + 1, loader->samples);
+  loader->sampled = step + 1;
+  source_prefetch(loader->options.source, loader->samples);
+  return STATUS_OK;
 }
 
 /* Under the lock: takes free slots, at most half of the ring. Returns their number. */
@@ -137,6 +154,7 @@ Status loader_new(const LoaderOptions *options, Loader **out) {
   loader->steps_per_epoch = loader_steps_per_epoch(source_samples(options->source), options->batch);
   loader->claimed = loader->consumed = loader->next = options->first_step;
   loader->failed_step = INT64_MAX;
+  loader->sampled = -1;
   loader->samples = malloc((size_t)options->batch * sizeof *loader->samples);
   loader->filled = calloc((size_t)options->slot_count, sizeof *loader->filled);
   Status status = STATUS_OK;
@@ -206,7 +224,7 @@ Status loader_next(Loader *loader, const void **batch) {
   int64_t step = loader->next;
   if (loader->options.workers == 0) {
     void *slot = loader->options.slots[step % (loader->options.holds + 1)];
-    STATUS_TRY(fill(loader, step, loader->samples, slot));
+    STATUS_TRY(fill_inline(loader, step, slot));
     *batch = slot;
   } else {
     give_back(loader);

@@ -243,6 +243,18 @@ Status source_fill(const Source *source, const int64_t *sample, void *batch) {
   return STATUS_OK;
 }
 
+void source_prefetch(const Source *source, const int64_t *sample) {
+  const size_t line = 64, most = 4096; /* bytes of a sample: more would push a step's data out */
+  for (int i = 0; i < source->column_count; i++) {
+    const Column *column = &source->column[i];
+    size_t bytes = column->row_from < most ? column->row_from : most;
+    for (int64_t j = 0; j < source->batch; j++) {
+      const uint8_t *at = array_at(column->array) + (size_t)sample[j] * column->row_from;
+      for (size_t k = 0; k < bytes; k += line) __builtin_prefetch(at + k);
+    }
+  }
+}
+
 bool source_is_cheap(const Source *source) {
   const size_t small_file = 32 << 20; /* will be in the page cache after the first epoch */
   for (int i = 0; i < source->column_count; i++) {

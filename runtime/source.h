@@ -38,6 +38,8 @@ void source_close(Source *source); /* NULL is fine */
 int64_t source_samples(const Source *source);
 /* Samples [sample[0], …, sample[batch-1]] into `batch`. Waits for bytes still being inflated. */
 STATUS_CHECKED Status source_fill(const Source *source, const int64_t *sample, void *batch);
+/* Asks the processor for these samples, as far as they are in memory. */
+void source_prefetch(const Source *source, const int64_t *sample);
 /* Is filling a batch no more than copying memory: no conversion of note, no reading of a disk? */
 bool source_is_cheap(const Source *source);
 /* Waits until all is read and right: --dry-run. */
