@@ -58,7 +58,8 @@ void decode_begin(Decoder *decoder, SimModule *module, Arena *scratch) {
   }
 }
 
-void decode_kernel(Decoder *decoder, SimKernel *kernel) {
+void decode_kernel(Decoder *decoder, SimKernel *kernel, int line) {
+  decoder->line = line;
   decoder->kernel = kernel;
   for (int i = 0; i < CLASS_COUNT; i++) decoder->sink[i] = -1;
   decoder->constant_table.count = 0;

@@ -132,10 +132,12 @@ static void find_stretches(Fit *fit) {
     }
     int now = fit->is_exact ? pressure(fit, live) : 0;
     for (int i = block->end - 1; i >= block->begin; i--) {
-      /* results of instructions that are no pointwise ones must not overwrite operands */
+      /* results of other than pointwise instructions must overwrite neither operands nor each
+       * other */
       int after = code[i].code > SIM_mma ? i : i + 1;
       for (int k = 0; k < SIM_ARGS; k++) {
-        if (code[i].defs >> k & 1) extend(fit, code[i].arg[k], i);
+        if (code[i].defs >> k & 1)
+          extend(fit, code[i].arg[k], i), extend(fit, code[i].arg[k], after);
         if (code[i].uses >> k & 1 && code[i].arg[k] >= 0)
           extend(fit, code[i].arg[k], i), extend(fit, code[i].arg[k], after);
       }

@@ -693,6 +693,7 @@ static int compare_label_name(const void *name, const void *label) {
 }
 
 static Status resolve_jumps(Parser *p) {
+  int end = p->line;
   if (p->labels.count)
     qsort(p->labels.at, (size_t)p->labels.count, sizeof(Label), compare_labels);
   for (int i = 1; i < p->labels.count; i++)
@@ -709,6 +710,7 @@ static Status resolve_jumps(Parser *p) {
     if (!label) return fail(p, "there is nothing named %s", p->jumps.at[i].label);
     p->jumps.at[i].instruction = label->index;
   }
+  p->line = end;
   for (int i = 0; i < p->kernel->code.count; i++) {
     SimInst *inst = &p->kernel->code.at[i];
     bool is_jump = inst->code == SIM_bra || inst->code == SIM_bra_if;
@@ -733,7 +735,7 @@ static Status parse_entry(Parser *p) {
   p->module_names = p->names.count;
   p->labels.count = p->jumps.count = 0;
   p->depth = 1;
-  decode_kernel(&p->decoder, kernel);
+  decode_kernel(&p->decoder, kernel, p->line);
   STATUS_TRY(next(p));
   STATUS_TRY(parse_params(p));
   STATUS_TRY(parse_limits(p));

@@ -57,7 +57,7 @@ typedef struct {
 } Decoder;
 
 void decode_begin(Decoder *decoder, SimModule *module, Arena *scratch);
-void decode_kernel(Decoder *decoder, SimKernel *kernel);
+void decode_kernel(Decoder *decoder, SimKernel *kernel, int line);
 /* Appends the statement's instructions to the kernel. */
 STATUS_CHECKED Status decode_statement(Decoder *decoder, const PtxStatement *statement);
 /* A label stands here: code may be entered. */
