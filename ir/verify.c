@@ -82,6 +82,8 @@ static uint64_t allowed_attrs(Op op) {
   case OP_SETTING:
     return 0;
   case OP_PARAM:
+    return BIT(INIT) | BIT(INIT_ARGS) | BIT(OFFSET) | BIT(LR_FACTOR) | BIT(DECAY_FACTOR) |
+           BIT(MUON);
   case OP_STATE:
     return BIT(INIT) | BIT(INIT_ARGS) | BIT(OFFSET);
   case OP_CONST:

@@ -2,12 +2,13 @@
  * between the parameters and the loss, visits it backwards, and sums what meets at a value with
  * several users.
  *
- * The result is the root OUTPUT "grads": a `pack` of the gradients of all params in the order of
- * the graph, at the offsets that this pass writes on the params (of both graphs, so that they agree
- * on the arena). The optimizer pass consumes that root. */
+ * The result is the root OUTPUT "grads": a `pack` of the gradients of all params at the
+ * offsets that this pass writes on the params (of both graphs, so that they agree on the arena).
+ * The optimizer pass consumes that root. */
 #include "passes/autodiff.h"
 #include "passes/gradients.h"
 #include "passes/pass.h"
+#include <stdlib.h>
 #include <string.h>
 
 /* Which nodes carry a gradient: float nodes that depend on a target by a path of differentiable
@@ -72,24 +73,46 @@ Node **autodiff_gradients(Graph *graph, Diag *diag, Node *loss, Node *const *tar
   return ok ? result : NULL;
 }
 
-/* Writes every param's place in the flat arena; returns the arena's size in elements. */
-static int64_t place_params(Graph *graph) {
+/* ── places in the arena ────────────────────────────────────────────────────────────────────── */
+static int compare_numbers(double a, double b) { return (a > b) - (a < b); }
+
+/* Params that are updated alike stand side by side, so that the update's coefficients are constant
+ * over long runs; what Muon trains stands last, matrices of one shape together. Otherwise the order
+ * is that of the graph. */
+static int compare_places(const void *left, const void *right) {
+  const Node *a = *(Node *const *)left, *b = *(Node *const *)right;
+  int64_t muon = node_int(a, ATTR_MUON, 0);
+  int order = (int)(muon - node_int(b, ATTR_MUON, 0));
+  if (!order)
+    order = compare_numbers(node_float(a, ATTR_LR_FACTOR, 1), node_float(b, ATTR_LR_FACTOR, 1));
+  if (!order)
+    order =
+        compare_numbers(node_float(a, ATTR_DECAY_FACTOR, 1), node_float(b, ATTR_DECAY_FACTOR, 1));
+  for (int i = 0; !order && muon && i < 2; i++)
+    order = compare_numbers((double)a->type.shape.dim[i], (double)b->type.shape.dim[i]);
+  return order ? order : a->id - b->id;
+}
+
+typedef VEC(Node *) Params;
+
+/* Writes every param's place in the flat arena; returns the arena's size in elements, and the
+ * params in the order of their places. */
+static int64_t place_params(Graph *graph, Params *params) {
+  for (int i = 0; i < graph->nodes.count; i++)
+    if (graph->nodes.at[i]->op == OP_PARAM) VEC_PUSH(graph->arena, *params, graph->nodes.at[i]);
+  if (params->count) qsort(params->at, (size_t)params->count, sizeof *params->at, compare_places);
   int64_t at = 0;
-  for (int i = 0; i < graph->nodes.count; i++) {
-    Node *node = graph->nodes.at[i];
-    if (node->op != OP_PARAM) continue;
-    node_set_attr(graph, node, attr_int(ATTR_OFFSET, at));
-    at += shape_elements(&node->type.shape);
+  for (int i = 0; i < params->count; i++) {
+    node_set_attr(graph, params->at[i], attr_int(ATTR_OFFSET, at));
+    at += shape_elements(&params->at[i]->type.shape);
     at = (at + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
   }
   return at;
 }
 
 /* False with an error in diag. */
-static bool add_backward(PassContext *context, Graph *graph, Node *loss, int64_t elements) {
-  VEC(Node *) params = {0};
-  for (int i = 0; i < graph->nodes.count; i++)
-    if (graph->nodes.at[i]->op == OP_PARAM) VEC_PUSH(context->arena, params, graph->nodes.at[i]);
+static bool add_backward(PassContext *context, Graph *graph, Node *loss, Params params,
+                         int64_t elements) {
   if (params.count == 0) {
     diag_warning(context->diag, loss->loc,
                  "the model has no parameters: there is nothing to train");
@@ -130,8 +153,10 @@ static Node *drop_stops(Graph *fresh, const Node *old, Node **inputs, void *cont
 /* Without a loss (a model that only predicts) the params get their places and that is all. */
 Graph *pass_autodiff(PassContext *context, Graph *old) {
   Graph *graph = graph_rewrite(old, NULL, NULL);
-  int64_t elements = place_params(graph);
+  Params params = {0};
+  int64_t elements = place_params(graph, &params);
   Node *loss = graph_find_root(graph, ROOT_LOSS, NULL);
-  if (context->is_train && loss && !add_backward(context, graph, loss, elements)) return NULL;
+  if (context->is_train && loss && !add_backward(context, graph, loss, params, elements))
+    return NULL;
   return graph_rewrite(graph, drop_stops, NULL);
 }

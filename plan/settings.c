@@ -23,6 +23,12 @@ static const struct {
     {"train.batch", 1, 1 << 30},
     {"train.accumulate", 1, 1 << 20},
     {"train.clip", 0, INFINITY},
+    {"train.clip_value", 0, INFINITY},
+    {"train.initial_accumulator", 0, INFINITY},
+    {"train.muon.steps", 1, 99},
+    {"train.alpha", 0, 1},
+    {"train.lr_decay", 0, INFINITY},
+    {"train.ema", 0, 1},
     {"train.lr", 0, INFINITY},
     {"train.weight_decay", 0, INFINITY},
     {"train.momentum", 0, 1},
@@ -33,6 +39,10 @@ static const struct {
     {"train.schedule.final", 0, INFINITY},
     {"train.schedule.every", 1, 9007199254740992.0},
     {"train.schedule.gamma", 0, INFINITY},
+    {"train.schedule.pct_start", 0, 1},
+    {"train.schedule.div_factor", 1e-9, INFINITY},
+    {"train.schedule.final_div_factor", 1e-9, INFINITY},
+    {"train.schedule.threshold", 0, INFINITY},
     {"train.checkpoint.every", 1, 9007199254740992.0},
     {"train.log.every", 1, 9007199254740992.0},
     {"data.workers", 0, 256},
@@ -43,8 +53,11 @@ static const struct {
 static const struct {
   const char *key, *choices;
 } choices[] = {
-    {"train.precision", "f32 tf32 bf16 fp16"},         {"train.optimizer", "sgd adam adamw"},
-    {"train.schedule", "constant step linear cosine"}, {"train.eval.unit", "epoch step"},
+    {"train.precision", "f32 tf32 bf16 fp16"},
+    {"train.optimizer", "sgd adam adamw lion adagrad rmsprop muon"},
+    {"train.schedule", "constant step exponential linear cosine onecycle wsd plateau"},
+    {"train.muon.adjust", "match_rms_adamw original"},
+    {"train.eval.unit", "epoch step"},
     {"train.checkpoint.unit", "epoch step"},
 };
 

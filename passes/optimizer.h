@@ -1,0 +1,66 @@
+/* optimizer: what the files of the optimizer pass share. The pass is optimizer.c; the rules of the
+ * single optimisers stand in optimizer_rules.c and optimizer_muon.c, the learning rate in
+ * optimizer_schedule.c, parameter groups in optimizer_groups.c, micro-batches in
+ * optimizer_accumulate.c.
+ *
+ * Scalars are f64[] and computed once a step; flat values are f32[N] over the parameter arena, and
+ * everything flat ends up in one kernel. */
+#ifndef FT_PASSES_OPTIMIZER_H
+#define FT_PASSES_OPTIMIZER_H
+#include "passes/pass.h"
+
+/* A run of the flat arena in which every coefficient is one number: [begin, end) in elements. */
+typedef struct {
+  int64_t begin, end;
+  double lr_factor, decay_factor;
+  bool is_muon;
+} Segment;
+
+typedef struct {
+  Graph *graph;
+  SettingValue *settings;
+  Loc loc;
+  Type flat;              /* f32[N] */
+  Node *step;             /* f64[], 0 in the first step */
+  Node *rate;             /* f64[], the schedule applied */
+  Node *params;           /* f32[N] before the update */
+  Node *grads;            /* f32[N] */
+  VEC(Segment) segments;  /* in order, covering the arena; at least one */
+  Node **rates, **decays; /* f64[] by segment: the learning rate, the weight decay */
+} Update;
+
+/* ── notation (optimizer_notation.c) ── */
+Node *update_add(Update *u, Node *a, Node *b);
+Node *update_sub(Update *u, Node *a, Node *b);
+Node *update_mul(Update *u, Node *a, Node *b);
+Node *update_div(Update *u, Node *a, Node *b);
+Node *update_op(Update *u, Op op, Node *a, Node *b);
+Node *update_number(Update *u, double value); /* f64[] */
+Node *update_one_minus(Update *u, Node *x);
+Node *update_sqrt(Update *u, Node *x);
+/* A scalar, in every element; times a flat value. */
+Node *update_fill(Update *u, Node *scalar);
+Node *update_scaled(Update *u, Node *flat, Node *scalar);
+Node *update_setting(Update *u, const char *key);
+/* A flat state that starts with this value in every element. */
+Node *update_state(Update *u, const char *name, double initial);
+Node *update_leaf(Update *u, Op op, const char *name, Type type, bool has_init, double initial);
+void update_assign(Update *u, const char *target, Node *value);
+
+/* ── the learning rate (optimizer_schedule.c) ── */
+Node *update_rate(Update *u);
+
+/* ── parameter groups (optimizer_groups.c) ── */
+/* Fills segments from the params of the graph, rates and decays from the settings. */
+void update_find_groups(Update *u);
+/* A flat value that is scalars[s] in segment s; a plain fill where they are all one node. */
+Node *update_piecewise(Update *u, Node *const *scalars);
+Node *update_piecewise_scaled(Update *u, Node *flat, Node *const *scalars);
+/* true in the segments of Muon, as bool[N]; NULL if there are none. */
+Node *update_is_muon(Update *u);
+
+/* ── the rules: each returns the new parameters, or NULL for an unknown optimiser ── */
+Node *update_by_rule(Update *u, const char *kind);
+/* The direction with the matrices from element `begin` on orthogonalised and scaled; 0 before. */
+Node *update_muon(Update *u, Node *direction, int64_t begin);
+#endif

@@ -1,0 +1,98 @@
+/* optimizer_groups: parameters whose learning rate or weight decay differs. Autodiff places the
+ * parameters of a group side by side in the arena, so that a coefficient is constant over a few
+ * long runs; it is chosen by comparing the element's index with their ends, inside the one kernel
+ * of the update. No memory, and no more than a comparison for each further group. */
+#include "passes/optimizer.h"
+#include <stdlib.h>
+
+static int by_begin(const void *a, const void *b) {
+  const Segment *x = a, *y = b;
+  return (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+static bool is_alike(const Segment *a, const Segment *b) {
+  return a->lr_factor == b->lr_factor && a->decay_factor == b->decay_factor &&
+         a->is_muon == b->is_muon;
+}
+
+/* Runs of neighbouring params that are alike; what lies between params belongs to the run before.
+ */
+static void find_segments(Update *u) {
+  Arena *arena = u->graph->arena;
+  VEC(Segment) all = {0};
+  for (int i = 0; i < u->graph->nodes.count; i++) {
+    const Node *param = u->graph->nodes.at[i];
+    if (param->op != OP_PARAM) continue;
+    Segment one = {.begin = node_int(param, ATTR_OFFSET, 0),
+                   .lr_factor = node_float(param, ATTR_LR_FACTOR, 1),
+                   .decay_factor = node_float(param, ATTR_DECAY_FACTOR, 1),
+                   .is_muon = node_int(param, ATTR_MUON, 0) != 0};
+    VEC_PUSH(arena, all, one);
+  }
+  if (all.count) qsort(all.at, (size_t)all.count, sizeof *all.at, by_begin);
+  for (int i = 0; i < all.count; i++)
+    if (!u->segments.count || !is_alike(&u->segments.at[u->segments.count - 1], &all.at[i]))
+      VEC_PUSH(arena, u->segments, all.at[i]);
+  for (int i = 0; i < u->segments.count; i++)
+    u->segments.at[i].end =
+        i + 1 < u->segments.count ? u->segments.at[i + 1].begin : shape_elements(&u->flat.shape);
+}
+
+/* base times the factor of each segment; segments of one factor share one node. */
+static Node **by_segment(Update *u, Node *base, bool is_rate) {
+  Node **out = ARENA_ARRAY(u->graph->arena, Node *, u->segments.count);
+  for (int i = 0; i < u->segments.count; i++) {
+    const Segment *s = &u->segments.at[i];
+    double factor = is_rate ? s->lr_factor : s->decay_factor;
+    for (int k = 0; k < i && !out[i]; k++) {
+      const Segment *other = &u->segments.at[k];
+      if ((is_rate ? other->lr_factor : other->decay_factor) == factor) out[i] = out[k];
+    }
+    if (!out[i]) out[i] = factor == 1 ? base : update_mul(u, base, update_number(u, factor));
+  }
+  return out;
+}
+
+void update_find_groups(Update *u) {
+  find_segments(u);
+  u->rates = by_segment(u, u->rate, true);
+  u->decays = by_segment(u, update_setting(u, "train.weight_decay"), false);
+}
+
+/* The index of each element. */
+static Node *index_of(Update *u) {
+  bool is_short = shape_elements(&u->flat.shape) <= INT32_MAX;
+  return make_iota(u->graph, is_short ? DT_I32 : DT_I64, u->flat.shape, 0, u->loc);
+}
+
+static Node *is_before(Update *u, Node *index, int64_t end) {
+  Node *limit = make_const(u->graph, index->type.dtype, shape_scalar(), (double)end, u->loc);
+  return update_op(u, OP_LT, index, limit);
+}
+
+Node *update_piecewise(Update *u, Node *const *scalars) {
+  int last = u->segments.count - 1;
+  Node *value = update_fill(u, scalars[last]), *index = NULL;
+  for (int i = last - 1; i >= 0; i--) {
+    if (scalars[i] == scalars[i + 1]) continue;
+    if (!index) index = index_of(u);
+    value = make_select(u->graph, is_before(u, index, u->segments.at[i].end),
+                        update_fill(u, scalars[i]), value, u->loc);
+  }
+  return value;
+}
+
+Node *update_piecewise_scaled(Update *u, Node *flat, Node *const *scalars) {
+  return update_mul(u, flat, update_piecewise(u, scalars));
+}
+
+/* Autodiff places what Muon trains behind everything else. */
+Node *update_is_muon(Update *u) {
+  int64_t begin = -1;
+  for (int i = 0; i < u->segments.count && begin < 0; i++)
+    if (u->segments.at[i].is_muon) begin = u->segments.at[i].begin;
+  if (begin < 0) return NULL;
+  Node *index = index_of(u);
+  Node *limit = make_const(u->graph, index->type.dtype, shape_scalar(), (double)begin, u->loc);
+  return update_op(u, OP_GE, index, limit);
+}

@@ -1,0 +1,191 @@
+/* optimizer_rules: the update rules of the single optimisers, with the arithmetic of torch.optim
+ * (SGD, Adam, AdamW, Adagrad, RMSprop) and of Lion's paper. What does not depend on an element is
+ * computed in f64, once, and then cast to f32. */
+#include "passes/optimizer.h"
+#include <string.h>
+
+static Node *number_of(Update *u, const char *key) { return update_setting(u, key); }
+
+/* flat times the learning rate of each segment */
+static Node *by_rate(Update *u, Node *flat) { return update_piecewise_scaled(u, flat, u->rates); }
+
+/* Decay as part of the gradient: g + weight_decay p. */
+static Node *decayed_grads(Update *u) {
+  return update_add(u, u->grads, update_piecewise_scaled(u, u->params, u->decays));
+}
+
+/* Decoupled decay: p (1 - lr weight_decay). */
+static Node *decayed_params(Update *u) {
+  Node **keep = ARENA_ARRAY(u->graph->arena, Node *, u->segments.count);
+  for (int s = 0; s < u->segments.count; s++) {
+    for (int k = 0; k < s && !keep[s]; k++)
+      if (u->rates[k] == u->rates[s] && u->decays[k] == u->decays[s]) keep[s] = keep[k];
+    if (!keep[s]) keep[s] = update_one_minus(u, update_mul(u, u->rates[s], u->decays[s]));
+  }
+  return update_piecewise_scaled(u, u->params, keep);
+}
+
+/* old + (new - old) share */
+static Node *blend(Update *u, Node *old, Node *fresh, Node *share) {
+  return update_add(u, old, update_scaled(u, update_sub(u, fresh, old), share));
+}
+
+/* old beta + new (1 - beta) */
+static Node *average(Update *u, Node *old, Node *fresh, Node *beta) {
+  return update_add(u, update_scaled(u, old, beta),
+                    update_scaled(u, fresh, update_one_minus(u, beta)));
+}
+
+static Node *is_first_step(Update *u) { return update_op(u, OP_EQ, u->step, update_number(u, 0)); }
+
+static Node *sgd(Update *u) {
+  Node *direction = decayed_grads(u);
+  if (setting_number(u->settings, "train.momentum") != 0) {
+    /* The first step takes the gradient whole: buf = g, with no dampening. */
+    Node *momentum = number_of(u, "train.momentum"), *is_first = is_first_step(u);
+    Node *kept = make_select(u->graph, is_first, update_number(u, 0), momentum, u->loc);
+    Node *fresh = make_select(u->graph, is_first, update_number(u, 1),
+                              update_one_minus(u, number_of(u, "train.dampening")), u->loc);
+    Node *buffer = update_add(u, update_scaled(u, update_state(u, "sgd.momentum", 0), kept),
+                              update_scaled(u, direction, fresh));
+    update_assign(u, "sgd.momentum", buffer);
+    direction = setting_number(u->settings, "train.nesterov") != 0
+                    ? update_add(u, direction, update_scaled(u, buffer, momentum))
+                    : buffer;
+  }
+  return update_sub(u, u->params, by_rate(u, direction));
+}
+
+/* name is the prefix of the states: "adam" or "adamw". The two differ in how weights decay. */
+static Node *adam(Update *u, const char *name, bool is_decoupled) {
+  Arena *arena = u->graph->arena;
+  const char *m_name = arena_printf(arena, "%s.m", name),
+             *v_name = arena_printf(arena, "%s.v", name);
+  Node *beta1 = number_of(u, "train.beta1"), *beta2 = number_of(u, "train.beta2");
+  Node *params = is_decoupled ? decayed_params(u) : u->params;
+  Node *grads = is_decoupled ? u->grads : decayed_grads(u);
+  Node *m = blend(u, update_state(u, m_name, 0), grads, update_one_minus(u, beta1));
+  Node *v = average(u, update_state(u, v_name, 0), update_mul(u, grads, grads), beta2);
+  update_assign(u, m_name, m);
+  update_assign(u, v_name, v);
+  Node *count = update_add(u, u->step, update_number(u, 1));
+  Node *correction1 = update_one_minus(u, update_op(u, OP_POW, beta1, count));
+  Node *correction2 = update_one_minus(u, update_op(u, OP_POW, beta2, count));
+  Node *root = update_div(u, update_sqrt(u, v), update_fill(u, update_sqrt(u, correction2)));
+  Node **sizes = ARENA_ARRAY(arena, Node *, u->segments.count);
+  for (int s = 0; s < u->segments.count; s++) {
+    for (int k = 0; k < s && !sizes[s]; k++)
+      if (u->rates[k] == u->rates[s]) sizes[s] = sizes[k];
+    if (!sizes[s]) sizes[s] = update_div(u, u->rates[s], correction1);
+  }
+  Node *quotient = update_div(u, m, update_add(u, root, update_fill(u, number_of(u, "train.eps"))));
+  return update_sub(u, params, update_piecewise_scaled(u, quotient, sizes));
+}
+
+/* Chen et al., Symbolic Discovery of Optimization Algorithms (2023), algorithm 2. */
+static Node *lion(Update *u) {
+  Node *m = update_state(u, "lion.m", 0);
+  Node *mix = blend(u, m, u->grads, update_one_minus(u, number_of(u, "train.beta1")));
+  Node *direction = make_unary(u->graph, OP_SIGN, mix, u->loc);
+  Node *next = blend(u, m, u->grads, update_one_minus(u, number_of(u, "train.beta2")));
+  update_assign(u, "lion.m", next);
+  return update_sub(u, decayed_params(u), by_rate(u, direction));
+}
+
+static Node *adagrad(Update *u) {
+  Node *grads = decayed_grads(u);
+  double initial = setting_number(u->settings, "train.initial_accumulator");
+  Node *sum = update_add(u, update_state(u, "adagrad.sum", initial), update_mul(u, grads, grads));
+  update_assign(u, "adagrad.sum", sum);
+  Node *eps = update_fill(u, number_of(u, "train.eps"));
+  Node *direction = update_div(u, grads, update_add(u, update_sqrt(u, sum), eps));
+  Node *wear =
+      update_add(u, update_number(u, 1), update_mul(u, u->step, number_of(u, "train.lr_decay")));
+  return update_sub(u, u->params, by_rate(u, update_div(u, direction, update_fill(u, wear))));
+}
+
+static Node *rmsprop(Update *u) {
+  Node *grads = decayed_grads(u), *alpha = number_of(u, "train.alpha");
+  Node *v = average(u, update_state(u, "rmsprop.v", 0), update_mul(u, grads, grads), alpha);
+  update_assign(u, "rmsprop.v", v);
+  Node *spread = v;
+  if (setting_number(u->settings, "train.centered") != 0) {
+    Node *mean = blend(u, update_state(u, "rmsprop.g", 0), grads, update_one_minus(u, alpha));
+    update_assign(u, "rmsprop.g", mean);
+    /* a variance; rounding must not make it negative */
+    spread = update_sub(u, v, update_mul(u, mean, mean));
+    spread = update_op(u, OP_MAX, spread, make_like(u->graph, spread, 0, u->loc));
+  }
+  Node *eps = update_fill(u, number_of(u, "train.eps"));
+  Node *direction = update_div(u, grads, update_add(u, update_sqrt(u, spread), eps));
+  if (setting_number(u->settings, "train.momentum") != 0) {
+    Node *buffer = update_state(u, "rmsprop.momentum", 0);
+    direction = update_add(u, update_scaled(u, buffer, number_of(u, "train.momentum")), direction);
+    update_assign(u, "rmsprop.momentum", direction);
+  }
+  return update_sub(u, u->params, by_rate(u, direction));
+}
+
+/* ── muon, and adamw for the rest ───────────────────────────────────────────────────────────── */
+/* adamw's direction before the correction of m, for what Muon does not train: the front of the
+ * arena. Its v covers that part only. */
+static Node *rest_direction(Update *u, Node *m, int64_t rest, Node *correction2) {
+  int64_t zero = 0, one = 1, more = shape_elements(&u->flat.shape) - rest;
+  Type part = {DT_F32, shape_of(1, &rest)};
+  Attr cut[] = {attr_ints(ATTR_START, &zero, 1), attr_ints(ATTR_STEP, &one, 1)};
+  Node *grads = graph_node(u->graph, OP_SLICE, &u->grads, 1, cut, 2, &part, u->loc);
+  Node *v = update_leaf(u, OP_STATE, "muon.v", part, true, 0),
+       *squares = update_mul(u, grads, grads);
+  Node *beta2 = number_of(u, "train.beta2");
+  v = update_add(
+      u, update_mul(u, v, make_cast(u->graph, beta2, DT_F32, u->loc)),
+      update_mul(u, squares, make_cast(u->graph, update_one_minus(u, beta2), DT_F32, u->loc)));
+  update_assign(u, "muon.v", v);
+  Attr longer[] = {attr_ints(ATTR_LOW, &zero, 1), attr_ints(ATTR_HIGH, &more, 1),
+                   attr_float(ATTR_VALUE, 1)};
+  Node *whole = more ? graph_node(u->graph, OP_PAD, &v, 1, longer, 3, NULL, u->loc) : v;
+  Node *root = update_div(u, update_sqrt(u, whole), update_fill(u, update_sqrt(u, correction2)));
+  return update_div(u, m, update_add(u, root, update_fill(u, number_of(u, "train.eps"))));
+}
+
+static Node *muon(Update *u) {
+  Node *is_muon = update_is_muon(u), *m = update_state(u, "muon.m", 0);
+  int64_t rest = shape_elements(&u->flat.shape);
+  for (int s = u->segments.count - 1; s >= 0; s--)
+    if (u->segments.at[s].is_muon) rest = u->segments.at[s].begin;
+  Node *beta1 = number_of(u, "train.beta1"), *beta2 = number_of(u, "train.beta2");
+  Node *share = update_fill(u, update_one_minus(u, beta1)), *momentum = NULL;
+  if (is_muon) {
+    momentum = number_of(u, "train.momentum");
+    share = make_select(u->graph, is_muon, update_fill(u, update_one_minus(u, momentum)), share,
+                        u->loc);
+  }
+  m = update_add(u, m, update_mul(u, update_sub(u, u->grads, m), share));
+  update_assign(u, "muon.m", m);
+  Node *count = update_add(u, u->step, update_number(u, 1)), *moved = NULL;
+  if (rest) {
+    Node *correction1 = update_one_minus(u, update_op(u, OP_POW, beta1, count));
+    Node *correction2 = update_one_minus(u, update_op(u, OP_POW, beta2, count));
+    Node *direction = rest_direction(u, m, rest, correction2);
+    moved = by_rate(u, update_div(u, direction, update_fill(u, correction1)));
+  }
+  if (is_muon) {
+    Node *direction = m;
+    if (setting_number(u->settings, "train.nesterov") != 0)
+      direction = blend(u, u->grads, m, momentum);
+    Node *turned = by_rate(u, update_muon(u, direction, rest));
+    moved = moved ? make_select(u->graph, is_muon, turned, moved, u->loc) : turned;
+  }
+  return update_sub(u, decayed_params(u), moved);
+}
+
+Node *update_by_rule(Update *u, const char *kind) {
+  if (strcmp(kind, "sgd") == 0) return sgd(u);
+  if (strcmp(kind, "adam") == 0) return adam(u, kind, false);
+  if (strcmp(kind, "adamw") == 0) return adam(u, kind, true);
+  if (strcmp(kind, "lion") == 0) return lion(u);
+  if (strcmp(kind, "adagrad") == 0) return adagrad(u);
+  if (strcmp(kind, "rmsprop") == 0) return rmsprop(u);
+  if (strcmp(kind, "muon") == 0) return muon(u);
+  return NULL;
+}

@@ -1,0 +1,118 @@
+/* optimizer_schedule: the learning rate of a step as a scalar of the graph, in f64, from the step
+ * counter and the settings. docs/language.md states each formula; those that PyTorch has too
+ * (StepLR, ExponentialLR, OneCycleLR, ReduceLROnPlateau) give its numbers. */
+#include "passes/optimizer.h"
+#include <string.h>
+
+static const double pi = 3.141592653589793;
+
+static Node *least(Update *u, Node *a, Node *b) { return update_op(u, OP_MIN, a, b); }
+static Node *most(Update *u, Node *a, Node *b) { return update_op(u, OP_MAX, a, b); }
+static Node *at_least_one(Update *u, Node *a) { return most(u, a, update_number(u, 1)); }
+static Node *of(Update *u, const char *key) {
+  return update_setting(u, arena_printf(u->graph->arena, "train.schedule.%s", key));
+}
+static Node *total_steps(Update *u) { return update_setting(u, "train.total_steps"); }
+
+/* from + (to - from) x */
+static Node *between(Update *u, Node *from, Node *to, Node *x) {
+  return update_add(u, from, update_mul(u, update_sub(u, to, from), x));
+}
+/* Half a cosine: 1 at 0, 0 at 1. */
+static Node *half_cosine(Update *u, Node *x) {
+  Node *angle = update_mul(u, update_number(u, pi), x);
+  Node *cosine = make_unary(u->graph, OP_COS, angle, u->loc);
+  return update_mul(u, update_number(u, 0.5), update_add(u, update_number(u, 1), cosine));
+}
+
+/* How far the training after the warm-up has come, from 0 to 1. */
+static Node *progress(Update *u, Node *after, Node *warmup) {
+  Node *whole = at_least_one(u, update_sub(u, total_steps(u), warmup));
+  return least(u, update_div(u, after, whole), update_number(u, 1));
+}
+
+/* gamma to the power of the decays so far, or of their number as a real one. */
+static Node *geometric(Update *u, Node *after, bool is_smooth) {
+  Node *times = update_div(u, after, at_least_one(u, of(u, "every")));
+  if (!is_smooth) times = make_unary(u->graph, OP_FLOOR, times, u->loc);
+  return update_op(u, OP_POW, of(u, "gamma"), times);
+}
+
+static Node *toward_final(Update *u, Node *remaining) {
+  Node *last = of(u, "final");
+  return update_add(u, last, update_mul(u, update_one_minus(u, last), remaining));
+}
+
+/* 1 until `decay` steps before the end (0: a fifth of all steps), then a straight line to final. */
+static Node *warmup_stable_decay(Update *u) {
+  Node *asked = of(u, "decay"), *total = total_steps(u);
+  Node *is_given = update_op(u, OP_GT, asked, update_number(u, 0));
+  Node *fifth = update_mul(u, total, update_number(u, 0.2));
+  Node *length = at_least_one(u, make_select(u->graph, is_given, asked, fifth, u->loc));
+  Node *left = update_div(u, update_sub(u, total, u->step), length);
+  left = most(u, least(u, left, update_number(u, 1)), update_number(u, 0));
+  return toward_final(u, left);
+}
+
+/* Smith and Topin, Super-Convergence (2018), in the form of PyTorch's OneCycleLR with cosines: up
+ * from 1/div_factor over the first pct_start of the steps, down to 1/(div_factor
+ * final_div_factor). Its own warm-up: `warmup` does not apply. */
+static Node *one_cycle(Update *u) {
+  Node *total = total_steps(u), *one = update_number(u, 1);
+  Node *first = update_div(u, one, of(u, "div_factor"));
+  Node *last = update_div(u, first, of(u, "final_div_factor"));
+  Node *top = update_sub(u, update_mul(u, of(u, "pct_start"), total), one);
+  Node *end = update_sub(u, total, one);
+  Node *rise = least(u, update_div(u, u->step, most(u, top, update_number(u, 1e-9))), one);
+  Node *span = most(u, update_sub(u, end, top), update_number(u, 1e-9));
+  Node *fall = least(u, update_div(u, update_sub(u, u->step, top), span), one);
+  Node *up = between(u, one, first, half_cosine(u, rise));
+  Node *down = between(u, last, one, half_cosine(u, fall));
+  return make_select(u->graph, update_op(u, OP_LE, u->step, top), up, down, u->loc);
+}
+
+/* gamma to the number of reductions so far, which the runtime counts after each evaluation in the
+ * first element of the state "plateau" (runtime/plateau.c); not below final. */
+static Node *plateau(Update *u) {
+  int64_t five = 5, begin[] = {0}, step[] = {1}, one = 1;
+  Type type = {DT_F64, shape_of(1, &five)}, single = {DT_F64, shape_of(1, &one)};
+  Node *state = update_leaf(u, OP_STATE, "plateau", type, true, 0);
+  Attr attrs[] = {attr_ints(ATTR_START, begin, 1), attr_ints(ATTR_STEP, step, 1)};
+  Node *times = graph_node(u->graph, OP_SLICE, &state, 1, attrs, 2, &single, u->loc);
+  times = make_reshape(u->graph, times, shape_scalar(), u->loc);
+  return most(u, update_op(u, OP_POW, of(u, "gamma"), times), of(u, "final"));
+}
+
+/* The factor on the learning rate after the warm-up; NULL: 1. */
+static Node *decay(Update *u, const char *kind, Node *after, Node *warmup) {
+  if (strcmp(kind, "step") == 0) return geometric(u, after, false);
+  if (strcmp(kind, "exponential") == 0) return geometric(u, after, true);
+  if (strcmp(kind, "linear") == 0)
+    return toward_final(u, update_one_minus(u, progress(u, after, warmup)));
+  if (strcmp(kind, "cosine") == 0)
+    return toward_final(u, half_cosine(u, progress(u, after, warmup)));
+  if (strcmp(kind, "wsd") == 0) return warmup_stable_decay(u);
+  if (strcmp(kind, "plateau") == 0) return plateau(u);
+  return NULL;
+}
+
+/* `lr = 0.1 per 256`: linear in the samples of an update (Goyal et al. 2017). */
+static Node *for_batch(Update *u, Node *lr) {
+  double per = setting_number(u->settings, "train.lr_per");
+  double samples =
+      setting_number(u->settings, "train.batch") * setting_number(u->settings, "train.accumulate");
+  return per > 0 ? update_mul(u, lr, update_number(u, samples / per)) : lr;
+}
+
+/* lr (t+1)/warmup for the first `warmup` steps, then lr times the schedule's factor. */
+Node *update_rate(Update *u) {
+  const char *kind = setting_text(u->settings, "train.schedule");
+  Node *lr = for_batch(u, update_setting(u, "train.lr"));
+  if (strcmp(kind, "onecycle") == 0) return update_mul(u, lr, one_cycle(u));
+  Node *warmup = of(u, "warmup"), *one = update_number(u, 1);
+  Node *after = most(u, update_sub(u, u->step, warmup), update_number(u, 0));
+  Node *factor = decay(u, kind, after, warmup);
+  Node *rise = update_div(u, update_add(u, u->step, one), at_least_one(u, warmup));
+  Node *is_warm = update_op(u, OP_GE, u->step, warmup);
+  return update_mul(u, lr, make_select(u->graph, is_warm, factor ? factor : one, rise, u->loc));
+}
