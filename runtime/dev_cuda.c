@@ -39,7 +39,7 @@ static int64_t block_bytes(const Device *device) {
   int64_t bytes = device->slot_count * (device->input_stride + device->output_stride);
   for (int i = 0; i < ARENA_COUNT; i++)
     if (i != ARENA_INPUT) bytes += align(plan->arena_bytes[i] + 1);
-  return bytes + align(cuda_blas_workspace(device));
+  return bytes + align(cuda_blas_workspace(device) + 1);
 }
 
 static Status too_large(const Device *device, int64_t need, size_t free_bytes, size_t total) {

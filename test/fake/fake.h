@@ -1,0 +1,78 @@
+/* fake: a CUDA driver without a GPU, for tests: test/fake/libcuda.c exports the driver's entry
+ * points, fake_queue.c holds streams, events and graphs, fake_state.c memory, checks and faults.
+ * Nothing runs when it is enqueued: work waits in its stream until somebody synchronises, or until
+ * the seeded chance of FT_FAKE_CUDA_SEED moves some stream on, and a graph's nodes run in any order
+ * that its edges allow. So a missing event, edge or wait shows as wrong numbers. Kernels run in the
+ * simulator (runtime/sim.h). A misuse that a real driver might forgive ends the process.
+ *
+ *   FT_FAKE_CUDA_SEED=N       chance; 0 (default): as late as possible
+ *   FT_FAKE_CUDA_MEMORY=B     bytes of the GPU (1 GiB)        FT_FAKE_CUDA_CC=90  capability
+ *   FT_FAKE_CUDA_VERSION=N    of the driver (12040)           FT_FAKE_CUDA_COUNT=N  GPUs (1)
+ *   FT_FAKE_CUDA_JIT=TEXT     module loading fails with this log
+ *   FT_FAKE_CUDA_LOST_AFTER=N the device is lost at the Nth kernel
+ *   FT_FAKE_CUDA_REPORT=FILE  counts, one `name value` a line, when the process ends */
+#ifndef FT_TEST_FAKE_H
+#define FT_TEST_FAKE_H
+#include "runtime/cuda_driver.h"
+#include "runtime/sim.h"
+#include <stdbool.h>
+
+#define FAKE_COUNTS(X)                                                                             \
+  X(synchronize) /* whole streams waited for by the host */                                        \
+  X(wait)        /* events waited for by the host */                                               \
+  X(wait_young)  /* … recorded fewer than two launches ago */                                      \
+  X(pageable)    /* copies from or to memory that is not pinned */                                 \
+  X(to_device)                                                                                     \
+  X(to_host)                                                                                       \
+  X(on_device)                                                                                     \
+  X(launch) X(graph_launch) X(graph_make) X(kernel) X(event_record) X(library_call)                \
+      X(memory_alloc) X(most_ahead)
+typedef struct {
+#define X(name) long name;
+  FAKE_COUNTS(X)
+#undef X
+} FakeCounts;
+extern FakeCounts fake_counts;
+
+/* ── fake_state.c ── */
+long fake_setting(const char *name, long otherwise);
+void fake_die(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
+unsigned fake_chance(void); /* 0 when there is no seed */
+extern SimMachine *fake_machine;
+/* The first error that a kernel met: every later call returns it. */
+extern CudaResult fake_sticky;
+CudaResult fake_memory_alloc(CudaAddress *address, size_t bytes);
+void fake_memory_free(CudaAddress address);
+size_t fake_memory_used(void);
+int fake_memory_blocks(void);
+void fake_memory_check(CudaAddress address, size_t bytes, const char *what);
+CudaResult fake_host_alloc(void **memory, size_t bytes);
+void fake_host_free(void *memory);
+bool fake_is_pinned(const void *memory, size_t bytes); /* dies if only a part is */
+void fake_context_check(void);
+extern bool fake_has_context;
+
+/* ── fake_queue.c ── */
+typedef enum { OP_COPY, OP_FILL, OP_KERNEL, OP_HOST, OP_GRAPH, OP_RECORD, OP_WAIT } FakeOpKind;
+typedef struct {
+  FakeOpKind kind;
+  CudaCopy2d copy; /* COPY: addresses as host addresses */
+  void *staged;    /* COPY: the source was pageable */
+  CudaAddress to;  /* FILL */
+  size_t bytes;
+  int value;
+  const SimKernel *kernel; /* KERNEL */
+  SimLaunch launch;
+  void *params;
+  void (*host)(void *context); /* HOST: a library call */
+  void *context;
+  CudaGraphExec graph;
+  CudaEvent event; /* RECORD, WAIT */
+  long generation;
+} FakeOp;
+CudaResult fake_enqueue(CudaStream stream, FakeOp op);
+CudaResult fake_run_until_empty(CudaStream stream);
+CudaResult fake_run_until_event(CudaEvent event);
+void fake_move_on(void); /* lets chance run something */
+bool fake_event_is_done(CudaEvent event);
+#endif

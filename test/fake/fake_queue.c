@@ -1,0 +1,173 @@
+/* fake_queue: see fake.h. An op runs when all before it in its stream have run; a wait first runs
+ * the other stream up to the event. */
+#include "fake_queue.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+CudaStream fake_streams;
+long fake_pending;
+
+static double now(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (double)time.tv_sec * 1e3 + (double)time.tv_nsec * 1e-6;
+}
+
+/* ── doing ────────────────────────────────────────────────────────────────────────────────── */
+static void do_copy(const FakeOp *op) {
+  const CudaCopy2d *c = &op->copy;
+  const char *from =
+      c->from_kind == CUDA_MEMORY_HOST ? c->from_host : (const char *)(uintptr_t)c->from_device;
+  char *to = c->to_kind == CUDA_MEMORY_HOST ? c->to_host : (char *)(uintptr_t)c->to_device;
+  if (op->staged) from = op->staged;
+  for (size_t row = 0; row < c->height; row++) {
+    memcpy(to + row * c->to_pitch, from + row * c->from_pitch, c->width);
+    if (c->to_kind == CUDA_MEMORY_DEVICE)
+      sim_mark(fake_machine, to + row * c->to_pitch, (int64_t)c->width, true);
+  }
+}
+
+static void do_kernel(const FakeOp *op) {
+  long most = fake_setting("LOST_AFTER", 0);
+  fake_counts.kernel++;
+  if (most && fake_counts.kernel >= most) {
+    fake_sticky = CUDA_ERROR_LAUNCH_FAILED;
+    return;
+  }
+  SimLaunch launch = op->launch;
+  launch.params = op->params;
+  if (sim_launch(fake_machine, op->kernel, &launch) != STATUS_OK) {
+    fprintf(stderr, "fake CUDA driver: %s\n", status_message());
+    fake_sticky = CUDA_ERROR_LAUNCH_FAILED;
+  }
+}
+
+static void do_op(const FakeOp *op);
+
+/* Any order that the edges allow. */
+static void do_graph(CudaGraphExec exec) {
+  CudaGraph graph = exec->graph;
+  bool *is_done = calloc((size_t)graph->count + 1, sizeof *is_done);
+  for (int left = graph->count; left > 0; left--) {
+    int ready = 0, chosen = -1;
+    for (int i = 0; i < graph->count; i++) {
+      bool is_ready = !is_done[i];
+      for (size_t k = 0; k < graph->node[i]->after_count && is_ready; k++)
+        is_ready = is_done[graph->node[i]->after[k]->index];
+      if (!is_ready) continue;
+      ready++;
+      /* with a seed: one of the ready ones, each as likely; without: the first */
+      if (chosen < 0 || (fake_chance() && fake_chance() % (unsigned)ready == 0)) chosen = i;
+    }
+    if (chosen < 0) fake_die("a graph whose nodes wait for each other");
+    is_done[chosen] = true;
+    if (!fake_sticky) do_op(&graph->node[chosen]->op);
+  }
+  free(is_done);
+  exec->pending--;
+  fake_pending--;
+}
+
+static void do_op(const FakeOp *op) {
+  switch (op->kind) {
+  case OP_COPY:
+    do_copy(op);
+    break;
+  case OP_FILL:
+    memset((void *)(uintptr_t)op->to, op->value, op->bytes);
+    sim_mark(fake_machine, (char *)(uintptr_t)op->to, (int64_t)op->bytes, true);
+    break;
+  case OP_KERNEL:
+    do_kernel(op);
+    break;
+  case OP_HOST:
+    op->host(op->context);
+    break;
+  case OP_GRAPH:
+    do_graph(op->graph);
+    break;
+  case OP_RECORD:
+    op->event->done = op->generation;
+    op->event->time = now();
+    break;
+  case OP_WAIT:
+    break;
+  }
+}
+
+static void run_next(CudaStream stream) {
+  if (stream->is_running) fake_die("streams that wait for each other");
+  stream->is_running = true;
+  FakeOp *op = &stream->op[stream->done];
+  if (op->kind == OP_WAIT)
+    while (op->event->done < op->generation) run_next(op->event->stream);
+  if (!fake_sticky || op->kind == OP_RECORD) do_op(op);
+  free(op->staged);
+  if (op->kind == OP_KERNEL) free(op->params);
+  if (op->kind == OP_HOST) free(op->context);
+  stream->done++;
+  stream->is_running = false;
+}
+
+CudaResult fake_run_until_empty(CudaStream stream) {
+  while (stream->done < stream->count) run_next(stream);
+  stream->count = stream->done = 0;
+  return fake_sticky;
+}
+
+CudaResult fake_run_until_event(CudaEvent event) {
+  while (event->done < event->recorded) run_next(event->stream);
+  return fake_sticky;
+}
+
+bool fake_event_is_done(CudaEvent event) { return event->done >= event->recorded; }
+
+/* Can the next op run without another stream moving? */
+static bool is_ready(CudaStream stream) {
+  if (stream->done >= stream->count) return false;
+  const FakeOp *op = &stream->op[stream->done];
+  return op->kind != OP_WAIT || op->event->done >= op->generation;
+}
+
+void fake_move_on(void) {
+  if (!fake_chance()) return;
+  for (CudaStream stream = fake_streams; stream; stream = stream->next)
+    for (unsigned moves = fake_chance() % 4; moves && is_ready(stream); moves--) run_next(stream);
+}
+
+/* ── enqueuing ────────────────────────────────────────────────────────────────────────────── */
+static void capture(CudaStream stream, const FakeOp *op) {
+  CudaGraph graph = stream->capture;
+  FakeNode *node = calloc(1, sizeof *node);
+  node->op = *op;
+  node->index = graph->count;
+  node->after = stream->wait;
+  node->after_count = stream->wait_count;
+  graph->node = realloc(graph->node, sizeof *graph->node * (size_t)(graph->count + 1));
+  graph->node[graph->count++] = node;
+  stream->wait = malloc(sizeof *stream->wait);
+  stream->wait[0] = node;
+  stream->wait_count = 1;
+}
+
+CudaResult fake_enqueue(CudaStream stream, FakeOp op) {
+  fake_context_check();
+  if (!stream) fake_die("work on the default stream");
+  if (fake_sticky) return fake_sticky;
+  if (stream->capture) {
+    if (op.kind == OP_RECORD || op.kind == OP_WAIT || op.kind == OP_GRAPH)
+      fake_die("an event or graph while capturing");
+    capture(stream, &op);
+    return CUDA_SUCCESS;
+  }
+  if (stream->count == stream->capacity) {
+    stream->capacity = stream->capacity * 2 + 64;
+    stream->op = realloc(stream->op, sizeof *stream->op * (size_t)stream->capacity);
+  }
+  if (stream->done == stream->count) stream->done = stream->count = 0;
+  stream->op[stream->count++] = op;
+  fake_move_on();
+  return CUDA_SUCCESS;
+}

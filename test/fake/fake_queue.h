@@ -1,0 +1,42 @@
+/* fake_queue: what a stream, an event and a graph are inside the fake. */
+#ifndef FT_TEST_FAKE_QUEUE_H
+#define FT_TEST_FAKE_QUEUE_H
+#include "fake.h"
+
+typedef struct CudaGraphNodeBody {
+  FakeOp op;
+  struct CudaGraphNodeBody **after;
+  size_t after_count;
+  int index;
+} FakeNode;
+
+struct CudaGraphBody {
+  FakeNode **node;
+  int count, references; /* its maker's and its execs' */
+};
+
+struct CudaGraphExecBody {
+  CudaGraph graph;
+  int pending; /* launches enqueued and not run */
+};
+
+struct CudaStreamBody {
+  FakeOp *op;
+  int count, done, capacity;
+  CudaGraph capture; /* NULL: not capturing */
+  FakeNode **wait;   /* what the next captured node depends on */
+  size_t wait_count;
+  bool is_running; /* against waits in a circle */
+  struct CudaStreamBody *next;
+};
+
+struct CudaEventBody {
+  unsigned flags;
+  long recorded, done; /* generations */
+  CudaStream stream;   /* of the last record */
+  long launches;       /* graph launches before that */
+  double time;         /* when it was done */
+};
+extern CudaStream fake_streams;
+extern long fake_pending; /* graphs launched and not run */
+#endif

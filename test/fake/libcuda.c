@@ -1,0 +1,515 @@
+/* libcuda: the entry points of the fake driver, see fake.h. Signatures come from the same list that
+ * ftrun uses (runtime/cuda_driver.def), so a row added there and not here does not link. */
+#include "fake_queue.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EXPORT __attribute__((visibility("default")))
+#define DRIVER(name, symbol, parameters) EXPORT CudaResult entry_##name parameters __asm__(symbol);
+#define DRIVER_OPTIONAL DRIVER
+#include "runtime/cuda_driver.def"
+#undef DRIVER
+#ifdef FAKE_OLD /* a driver from before CUDA 11.4: under another name, so not exported */
+#define entry_graph_instantiate left_out_graph_instantiate
+#endif
+
+static const CudaDevice first_device = 40; /* no index: a handle */
+
+struct CudaContextBody {
+  int retained;
+};
+struct CudaModuleBody {
+  SimModule *module;
+};
+static struct CudaContextBody context;
+static bool is_initialised;
+
+#define LIVE()                                                                                     \
+  do {                                                                                             \
+    if (!is_initialised) return 3;                                                                 \
+    fake_context_check();                                                                          \
+    if (fake_sticky) return fake_sticky;                                                           \
+  } while (0)
+
+/* ── the driver and its devices ───────────────────────────────────────────────────────────── */
+CudaResult entry_init(unsigned flags) {
+  (void)flags;
+  is_initialised = true;
+  return fake_setting("COUNT", 1) > 0 ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
+}
+
+CudaResult entry_driver_version(int *version) {
+  *version = (int)fake_setting("VERSION", 12040);
+  return CUDA_SUCCESS;
+}
+
+static const struct {
+  CudaResult result;
+  const char *name, *text;
+} errors[] = {{CUDA_SUCCESS, "CUDA_SUCCESS", "no error"},
+              {CUDA_ERROR_INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
+              {CUDA_ERROR_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
+              {CUDA_ERROR_NO_DEVICE, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
+              {CUDA_ERROR_INVALID_PTX, "CUDA_ERROR_INVALID_PTX", "a PTX JIT compilation failed"},
+              {CUDA_ERROR_NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
+              {CUDA_ERROR_LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"}};
+
+CudaResult entry_error_name(CudaResult error, const char **text) {
+  for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)
+    if (errors[i].result == error) {
+      *text = errors[i].name;
+      return CUDA_SUCCESS;
+    }
+  return CUDA_ERROR_INVALID_VALUE;
+}
+
+CudaResult entry_error_string(CudaResult error, const char **text) {
+  for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)
+    if (errors[i].result == error) {
+      *text = errors[i].text;
+      return CUDA_SUCCESS;
+    }
+  return CUDA_ERROR_INVALID_VALUE;
+}
+
+CudaResult entry_device_count(int *count) {
+  *count = (int)fake_setting("COUNT", 1);
+  return CUDA_SUCCESS;
+}
+
+CudaResult entry_device_get(CudaDevice *device, int ordinal) {
+  if (ordinal < 0 || ordinal >= fake_setting("COUNT", 1)) return 101;
+  *device = first_device + ordinal;
+  return CUDA_SUCCESS;
+}
+
+static void check_device(CudaDevice device) {
+  if (device < first_device || device >= first_device + fake_setting("COUNT", 1))
+    fake_die("%d is no device", device);
+}
+
+CudaResult entry_device_name(char *name, int length, CudaDevice device) {
+  check_device(device);
+  snprintf(name, (size_t)length, "Fake GPU");
+  return CUDA_SUCCESS;
+}
+
+CudaResult entry_device_memory(size_t *bytes, CudaDevice device) {
+  check_device(device);
+  *bytes = (size_t)fake_setting("MEMORY", 1 << 30);
+  return CUDA_SUCCESS;
+}
+
+CudaResult entry_device_attribute(int *value, int attribute, CudaDevice device) {
+  check_device(device);
+  long capability = fake_setting("CC", 90);
+  *value = attribute == CUDA_ATTRIBUTE_MAJOR        ? (int)(capability / 10)
+           : attribute == CUDA_ATTRIBUTE_MINOR      ? (int)(capability % 10)
+           : attribute == CUDA_ATTRIBUTE_PROCESSORS ? 2
+           : attribute == CUDA_ATTRIBUTE_CLOCK_KHZ  ? 1000000
+                                                    : 100 << 10;
+  return CUDA_SUCCESS;
+}
+
+CudaResult entry_context_retain(CudaContext *out, CudaDevice device) {
+  check_device(device);
+  if (!fake_machine && sim_machine_new(1, &fake_machine) != STATUS_OK) return 999;
+  context.retained++;
+  *out = &context;
+  return CUDA_SUCCESS;
+}
+
+CudaResult entry_context_release(CudaDevice device) {
+  check_device(device);
+  if (context.retained < 1) fake_die("a context released more often than retained");
+  if (--context.retained == 0 && !fake_sticky && fake_memory_blocks())
+    fake_die("%d allocations were not freed", fake_memory_blocks());
+  fake_sticky = CUDA_SUCCESS;
+  return CUDA_SUCCESS;
+}
+
+CudaResult entry_context_set(CudaContext chosen) {
+  if (chosen && (chosen != &context || !context.retained)) fake_die("a dead context is set");
+  fake_has_context = chosen != NULL;
+  return CUDA_SUCCESS;
+}
+
+/* ── memory ───────────────────────────────────────────────────────────────────────────────── */
+CudaResult entry_memory_info(size_t *free_bytes, size_t *total_bytes) {
+  LIVE();
+  *total_bytes = (size_t)fake_setting("MEMORY", 1 << 30);
+  *free_bytes = *total_bytes - fake_memory_used();
+  return CUDA_SUCCESS;
+}
+
+CudaResult entry_memory_alloc(CudaAddress *address, size_t bytes) {
+  LIVE();
+  return fake_memory_alloc(address, bytes);
+}
+
+CudaResult entry_memory_free(CudaAddress address) {
+  fake_context_check();
+  for (CudaStream stream = fake_streams; stream && !fake_sticky; stream = stream->next)
+    fake_run_until_empty(stream); /* as a driver does */
+  fake_memory_free(address);
+  return fake_sticky;
+}
+
+CudaResult entry_host_alloc(void **memory, size_t bytes, unsigned flags) {
+  (void)flags;
+  LIVE();
+  return fake_host_alloc(memory, bytes);
+}
+
+CudaResult entry_host_free(void *memory) {
+  fake_context_check();
+  for (CudaStream stream = fake_streams; stream; stream = stream->next)
+    for (int i = stream->done; i < stream->count && !fake_sticky; i++)
+      if (stream->op[i].kind == OP_COPY &&
+          (stream->op[i].copy.from_host == memory || stream->op[i].copy.to_host == memory))
+        fake_die("pinned memory is freed while a copy of it is under way");
+  fake_host_free(memory);
+  return fake_sticky;
+}
+
+/* Copies: device places are checked now, and once more by the simulator's own table if freed. */
+static CudaResult copy(CudaCopy2d copy, CudaStream stream) {
+  LIVE();
+  FakeOp op = {.kind = OP_COPY, .copy = copy};
+  size_t from = copy.width + (copy.height - 1) * copy.from_pitch;
+  size_t to = copy.width + (copy.height - 1) * copy.to_pitch;
+  if (!copy.width || !copy.height) return CUDA_SUCCESS;
+  bool is_up = copy.from_kind == CUDA_MEMORY_HOST, is_down = copy.to_kind == CUDA_MEMORY_HOST;
+  if (!is_up) fake_memory_check(copy.from_device, from, "copy");
+  if (!is_down) fake_memory_check(copy.to_device, to, "copy");
+  fake_counts.to_device += is_up;
+  fake_counts.to_host += is_down;
+  fake_counts.on_device += !is_up && !is_down;
+  if (is_up && !fake_is_pinned(copy.from_host, from)) { /* staged before the call returns */
+    fake_counts.pageable++;
+    op.staged = malloc(from);
+    memcpy(op.staged, copy.from_host, from);
+  }
+  bool is_direct = is_down && !fake_is_pinned(copy.to_host, to);
+  CudaResult result = fake_enqueue(stream, op);
+  if (result == CUDA_SUCCESS && is_direct) { /* the call returns when it is done */
+    fake_counts.pageable++;
+    result = fake_run_until_empty(stream);
+  }
+  return result;
+}
+
+static CudaCopy2d flat(int from_kind, int to_kind, size_t bytes) {
+  return (CudaCopy2d){.from_kind = from_kind,
+                      .to_kind = to_kind,
+                      .width = bytes,
+                      .height = 1,
+                      .from_pitch = bytes,
+                      .to_pitch = bytes};
+}
+
+CudaResult entry_to_device(CudaAddress to, const void *from, size_t bytes, CudaStream stream) {
+  CudaCopy2d plain = flat(CUDA_MEMORY_HOST, CUDA_MEMORY_DEVICE, bytes);
+  plain.from_host = from;
+  plain.to_device = to;
+  return copy(plain, stream);
+}
+
+CudaResult entry_to_host(void *to, CudaAddress from, size_t bytes, CudaStream stream) {
+  CudaCopy2d plain = flat(CUDA_MEMORY_DEVICE, CUDA_MEMORY_HOST, bytes);
+  plain.from_device = from;
+  plain.to_host = to;
+  return copy(plain, stream);
+}
+
+CudaResult entry_on_device(CudaAddress to, CudaAddress from, size_t bytes, CudaStream stream) {
+  CudaCopy2d plain = flat(CUDA_MEMORY_DEVICE, CUDA_MEMORY_DEVICE, bytes);
+  plain.from_device = from;
+  plain.to_device = to;
+  return copy(plain, stream);
+}
+
+CudaResult entry_copy_2d(const CudaCopy2d *plain, CudaStream stream) {
+  if (plain->from_x || plain->from_y || plain->to_x || plain->to_y)
+    fake_die("a 2D copy with an offset, which the fake does not know");
+  if (plain->width > plain->from_pitch || plain->width > plain->to_pitch)
+    return CUDA_ERROR_INVALID_VALUE;
+  return copy(*plain, stream);
+}
+
+CudaResult entry_fill(CudaAddress to, unsigned char value, size_t bytes, CudaStream stream) {
+  LIVE();
+  fake_memory_check(to, bytes, "fill");
+  return fake_enqueue(stream, (FakeOp){.kind = OP_FILL, .to = to, .bytes = bytes, .value = value});
+}
+
+/* ── streams and events ───────────────────────────────────────────────────────────────────── */
+CudaResult entry_stream_create(CudaStream *stream, unsigned flags) {
+  LIVE();
+  if (flags != CUDA_STREAM_NON_BLOCKING) fake_die("a stream that blocks the default one");
+  *stream = calloc(1, sizeof **stream);
+  (*stream)->next = fake_streams;
+  fake_streams = *stream;
+  return CUDA_SUCCESS;
+}
+
+CudaResult entry_stream_destroy(CudaStream stream) {
+  CudaStream *at = &fake_streams;
+  while (*at && *at != stream) at = &(*at)->next;
+  if (!*at) fake_die("a dead stream is destroyed");
+  if (!fake_sticky) fake_run_until_empty(stream);
+  *at = stream->next;
+  free(stream->wait);
+  free(stream->op);
+  free(stream);
+  return fake_sticky;
+}
+
+CudaResult entry_stream_wait_event(CudaStream stream, CudaEvent event, unsigned flags) {
+  LIVE();
+  if (flags) fake_die("a wait with flags");
+  if (!event->recorded) return CUDA_SUCCESS; /* an event never recorded counts as done */
+  return fake_enqueue(stream,
+                      (FakeOp){.kind = OP_WAIT, .event = event, .generation = event->recorded});
+}
+
+CudaResult entry_stream_synchronize(CudaStream stream) {
+  LIVE();
+  if (stream->capture) return 900;
+  fake_counts.synchronize++;
+  return fake_run_until_empty(stream);
+}
+
+CudaResult entry_event_create(CudaEvent *event, unsigned flags) {
+  LIVE();
+  *event = calloc(1, sizeof **event);
+  (*event)->flags = flags;
+  return CUDA_SUCCESS;
+}
+
+CudaResult entry_event_destroy(CudaEvent event) {
+  free(event);
+  return fake_sticky;
+}
+
+CudaResult entry_event_record(CudaEvent event, CudaStream stream) {
+  LIVE();
+  event->recorded++;
+  event->stream = stream;
+  event->launches = fake_counts.graph_launch;
+  fake_counts.event_record++;
+  return fake_enqueue(stream,
+                      (FakeOp){.kind = OP_RECORD, .event = event, .generation = event->recorded});
+}
+
+CudaResult entry_event_query(CudaEvent event) {
+  LIVE();
+  fake_move_on();
+  if (fake_sticky) return fake_sticky;
+  return fake_event_is_done(event) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+CudaResult entry_event_synchronize(CudaEvent event) {
+  LIVE();
+  fake_counts.wait++;
+  fake_counts.wait_young += fake_counts.graph_launch - event->launches < 2;
+  return fake_run_until_event(event);
+}
+
+CudaResult entry_event_elapsed(float *milliseconds, CudaEvent start, CudaEvent end) {
+  LIVE();
+  if ((start->flags | end->flags) & CUDA_EVENT_NO_TIMING) fake_die("timing an event without time");
+  if (!fake_event_is_done(start) || !fake_event_is_done(end)) return CUDA_ERROR_NOT_READY;
+  *milliseconds = (float)(end->time - start->time);
+  return CUDA_SUCCESS;
+}
+
+/* ── graphs ───────────────────────────────────────────────────────────────────────────────── */
+CudaResult entry_capture_begin(CudaStream stream, int mode) {
+  LIVE();
+  if (mode != CUDA_CAPTURE_THREAD_LOCAL) fake_die("capture mode %d", mode);
+  if (stream->capture) return 901;
+  stream->capture = calloc(1, sizeof *stream->capture);
+  stream->capture->references = 1;
+  stream->wait = NULL;
+  stream->wait_count = 0;
+  return CUDA_SUCCESS;
+}
+
+CudaResult entry_capture_end(CudaStream stream, CudaGraph *graph) {
+  LIVE();
+  if (!stream->capture) return 401;
+  *graph = stream->capture;
+  stream->capture = NULL;
+  free(stream->wait);
+  stream->wait = NULL;
+  stream->wait_count = 0;
+  return CUDA_SUCCESS;
+}
+
+CudaResult entry_capture_info(CudaStream stream, int *status, unsigned long long *id,
+                              CudaGraph *graph, const CudaGraphNode **nodes, size_t *count) {
+  LIVE();
+  *status = stream->capture != NULL;
+  *id = 1;
+  *graph = stream->capture;
+  *nodes = stream->wait;
+  *count = stream->wait_count;
+  return CUDA_SUCCESS;
+}
+
+CudaResult entry_capture_update(CudaStream stream, CudaGraphNode *nodes, size_t count,
+                                unsigned flags) {
+  LIVE();
+  if (!stream->capture) return 401;
+  if (flags != CUDA_CAPTURE_SET_DEPENDENCIES) fake_die("adding dependencies");
+  CudaGraphNode *copy_of_nodes = malloc((count + 1) * sizeof *nodes);
+  for (size_t i = 0; i < count; i++) {
+    bool is_ours = false;
+    for (int k = 0; k < stream->capture->count; k++)
+      is_ours |= stream->capture->node[k] == nodes[i];
+    if (!is_ours) fake_die("a dependency on a node of another graph");
+    copy_of_nodes[i] = nodes[i];
+  }
+  free(stream->wait);
+  stream->wait = copy_of_nodes;
+  stream->wait_count = count;
+  return CUDA_SUCCESS;
+}
+
+CudaResult entry_graph_instantiate(CudaGraphExec *exec, CudaGraph graph, unsigned long long flags) {
+  LIVE();
+  if (flags) fake_die("a graph with flags");
+  *exec = calloc(1, sizeof **exec);
+  (*exec)->graph = graph;
+  graph->references++;
+  fake_counts.graph_make++;
+  return CUDA_SUCCESS;
+}
+
+CudaResult entry_graph_upload(CudaGraphExec exec, CudaStream stream) {
+  (void)exec, (void)stream;
+  LIVE();
+  return CUDA_SUCCESS;
+}
+
+CudaResult entry_graph_launch(CudaGraphExec exec, CudaStream stream) {
+  LIVE();
+  fake_counts.graph_launch++;
+  exec->pending++;
+  if (++fake_pending > fake_counts.most_ahead) fake_counts.most_ahead = fake_pending;
+  return fake_enqueue(stream, (FakeOp){.kind = OP_GRAPH, .graph = exec});
+}
+
+CudaResult entry_graph_destroy(CudaGraph graph) {
+  if (--graph->references > 0) return fake_sticky;
+  for (int i = 0; i < graph->count; i++) {
+    free(graph->node[i]->op.params);
+    free(graph->node[i]->op.context);
+    free(graph->node[i]->after);
+    free(graph->node[i]);
+  }
+  free(graph->node);
+  free(graph);
+  return fake_sticky;
+}
+
+CudaResult entry_graph_exec_destroy(CudaGraphExec exec) {
+  if (exec->pending && !fake_sticky) fake_die("a graph is destroyed while it is under way");
+  entry_graph_destroy(exec->graph);
+  free(exec);
+  return fake_sticky;
+}
+
+/* ── modules and launches ─────────────────────────────────────────────────────────────────── */
+CudaResult entry_module_load(CudaModule *module, const void *image, unsigned count, int *options,
+                             void **values) {
+  LIVE();
+  char *log = NULL;
+  size_t room = 0;
+  for (unsigned i = 0; i < count; i++) {
+    if (options[i] == CUDA_JIT_ERROR_LOG) log = values[i];
+    if (options[i] == CUDA_JIT_ERROR_LOG_BYTES) room = (size_t)(uintptr_t)values[i];
+  }
+  const char *planned = getenv("FT_FAKE_CUDA_JIT");
+  SimModule *loaded = NULL;
+  bool is_bad = planned && planned[0];
+  if (is_bad && log) snprintf(log, room, "ptxas error   : %s\n", planned);
+  if (!is_bad && sim_module_load("(driver)", image, strlen(image), &loaded) != STATUS_OK) {
+    is_bad = true;
+    if (log) snprintf(log, room, "%s\n", status_message());
+  }
+  if (is_bad) return CUDA_ERROR_INVALID_PTX;
+  *module = calloc(1, sizeof **module);
+  (*module)->module = loaded;
+  return CUDA_SUCCESS;
+}
+
+CudaResult entry_module_unload(CudaModule module) {
+  sim_module_free(module->module);
+  free(module);
+  return fake_sticky;
+}
+
+CudaResult entry_module_function(CudaFunction *function, CudaModule module, const char *name) {
+  LIVE();
+  *function = (CudaFunction)(uintptr_t)sim_module_kernel(module->module, name);
+  return *function ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}
+
+CudaResult entry_function_set(CudaFunction function, int attribute, int value) {
+  (void)function, (void)value;
+  LIVE();
+  return attribute == CUDA_FUNCTION_SHARED_MOST ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CudaResult entry_function_get(int *value, int attribute, CudaFunction function) {
+  (void)attribute, (void)function;
+  LIVE();
+  *value = 0;
+  return CUDA_SUCCESS;
+}
+
+CudaResult entry_launch(CudaFunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                        unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
+                        CudaStream stream, void **arguments, void **extra) {
+  LIVE();
+  const SimKernel *kernel = (const SimKernel *)(uintptr_t)function;
+  SimKernelInfo info = sim_kernel_info(kernel);
+  if (extra) fake_die("a launch with extra parameters");
+  if (!grid_x || !grid_y || !grid_z || !block_x || !block_y || !block_z ||
+      (int64_t)block_x * block_y * block_z > info.max_threads || grid_y > 65535 || grid_z > 65535)
+    return CUDA_ERROR_INVALID_VALUE;
+  char *params = calloc(1, (size_t)info.param_bytes + 1);
+  for (int i = 0; i < info.params; i++) {
+    int64_t offset, bytes;
+    sim_kernel_param(kernel, i, &offset, &bytes);
+    memcpy(params + offset, arguments[i], (size_t)bytes);
+  }
+  fake_counts.launch++;
+  FakeOp op = {.kind = OP_KERNEL, .kernel = kernel, .params = params};
+  op.launch = (SimLaunch){.grid = {grid_x, grid_y, grid_z},
+                          .block = {block_x, block_y, block_z},
+                          .shared = shared_bytes,
+                          .param_bytes = info.param_bytes};
+  return fake_enqueue(stream, op);
+}
+
+/* ── for the fake cuBLASLt ────────────────────────────────────────────────────────────────── */
+EXPORT int fake_library_enqueue(CudaStream stream, void (*work)(void *), const void *context,
+                                size_t bytes);
+EXPORT void fake_library_mark(const void *at, size_t bytes);
+
+int fake_library_enqueue(CudaStream stream, void (*work)(void *), const void *context,
+                         size_t bytes) {
+  void *kept = malloc(bytes);
+  memcpy(kept, context, bytes);
+  fake_counts.library_call++;
+  return fake_enqueue(stream, (FakeOp){.kind = OP_HOST, .host = work, .context = kept});
+}
+
+void fake_library_mark(const void *at, size_t bytes) {
+  fake_memory_check((CudaAddress)(uintptr_t)at, bytes, "a library's result");
+  sim_mark(fake_machine, at, (int64_t)bytes, true);
+}

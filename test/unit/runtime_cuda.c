@@ -1,0 +1,315 @@
+/* The cuda device on the fake driver (test/fake): products of cuBLASLt with every epilogue against
+ * plain loops, and that a step is not waited for. Plans and PTX are written here, by hand. */
+#include "plan/plan_text.h"
+#include "runtime/exec.h"
+#include <inttypes.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define GOOD(call)                                                                                 \
+  do {                                                                                             \
+    if ((call) != STATUS_OK) fail_msg("%s: %s", #call, status_message());                          \
+  } while (0)
+
+enum { M = 5, N = 12, K = 7, GROUPS = 3 };
+
+/* One product as a plan writes it. */
+typedef struct {
+  int ta, tb, bias, act, aux, sums, accumulate, batch;
+} Case;
+
+/* Arguments lie one behind the other in the state arena, 4 KiB each. */
+enum { PLACE = 4096, ARGUMENTS = 6 };
+static const char *const names[ARGUMENTS] = {"a", "b", "bias", "aux", "d", "sums"};
+
+static int64_t aux_row(const Case *c) { return c->act == 1 || c->act == 3 ? 128 : (N + 7) / 8 * 8; }
+
+static void type_of(const Case *c, int argument, char *out, size_t size) {
+  int64_t row = aux_row(c);
+  bool is_bits = c->act == 1 || c->act == 3;
+  switch (argument) {
+  case 0:
+    snprintf(out, size, "f32[%d,%d,%d]", c->batch, c->ta ? K : M, c->ta ? M : K);
+    break;
+  case 1:
+    snprintf(out, size, "f32[%d,%d,%d]", c->batch, c->tb ? N : K, c->tb ? K : N);
+    break;
+  case 2:
+    snprintf(out, size, "f32[%d]", N);
+    break;
+  case 3:
+    if (is_bits)
+      snprintf(out, size, "u8[%d,%" PRId64 "]", M, row / 8);
+    else
+      snprintf(out, size, "f32[%d,%" PRId64 "]", M, row);
+    break;
+  case 4:
+    snprintf(out, size, "f32[%d,%d,%d]", c->batch, M, N);
+    break;
+  default:
+    snprintf(out, size, "f32[%d]", c->act >= 3 ? N : M);
+  }
+}
+
+/* The lists of the call, and of the launch that it replaces. */
+static void write_arguments(const Case *c, Text *out) {
+  bool reads_aux = c->aux && c->act >= 3;
+  text_printf(out, "(0 1%s%s) -> (4%s%s)", c->bias ? " 2" : "", reads_aux ? " 3" : "",
+              c->aux && !reads_aux ? " 3" : "", c->sums ? " 5" : "");
+}
+
+static void write_graph(const Case *c, const char *name, Text *out) {
+  char type[64];
+  text_printf(out, "graph \"%s\"\n", name);
+  for (int i = 0; i < ARGUMENTS; i++) {
+    type_of(c, i, type, sizeof type);
+    text_printf(out, "  buffer %d state+%d %s\n", i, i * PLACE, type);
+  }
+  text_printf(out, "  launch \"own\" ");
+  write_arguments(c, out);
+  text_printf(out, " grid=1,1,1 block=1,1,1 \"own\"\n  instead 0 1 \"matmul\" ");
+  write_arguments(c, out);
+  text_printf(out,
+              " batch=%d m=%d n=%d k=%d ta=%d tb=%d compute=0 bias=%d act=%d aux=%d sums=%d "
+              "accumulate=%d \"product\"\n",
+              c->batch, M, N, K, c->ta, c->tb, c->bias, c->act, c->aux, c->sums, c->accumulate);
+}
+
+/* A .ptx whose kernel does nothing, so that only the library can have made the result. */
+static char *write_artifact(const Case *c) {
+  static char path[] = "/tmp/ft-cuda-XXXXXX";
+  strcpy(path + sizeof path - 7, "XXXXXX");
+  Text plan = {0}, file = {0};
+  char type[64];
+  text_printf(&plan,
+              "ft-plan 1\nmodel \"m\"\nsource \"m.ft\"\ntarget ptx \"sm_80\"\n"
+              "arena params 0\narena grads 0\narena state %d\narena settings 0\n"
+              "arena input 0\narena output 0\narena work 0\n",
+              ARGUMENTS * PLACE);
+  for (int i = 0; i < ARGUMENTS; i++) {
+    type_of(c, i, type, sizeof type);
+    text_printf(&plan, "state \"%s\" %s at %d init zeros()\n", names[i], type, i * PLACE);
+  }
+  write_graph(c, "train", &plan);
+  write_graph(c, "eval", &plan);
+  text_printf(&plan, "checksum %016" PRIx64 "\n", plan_checksum(plan.at, plan.count));
+  for (char *line = strtok(plan.at, "\n"); line; line = strtok(NULL, "\n"))
+    text_printf(&file, "//@ft %s\n", line);
+  text_printf(&file, ".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry own(");
+  int count = 3 + c->bias + c->aux + c->sums;
+  for (int i = 0; i < count; i++) text_printf(&file, "%s.param .u64 own_%d", i ? ", " : "", i);
+  text_printf(&file, ")\n{\n  ret;\n}\n");
+  int fd = mkstemp(path);
+  assert_true(fd >= 0);
+  assert_int_equal(write(fd, file.at, file.count), file.count);
+  close(fd);
+  text_free(&plan);
+  text_free(&file);
+  return path;
+}
+
+/* ── the same by loops ────────────────────────────────────────────────────────────────────── */
+typedef struct {
+  float a[4096 / 4], b[4096 / 4], bias[N], d[4096 / 4], sums[64], aux[4096 / 4];
+  uint8_t bits[4096];
+} Values;
+
+static double gelu(double x) {
+  return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+
+static double gelu_slope(double x) { /* by differences: another way than any formula */
+  double step = 1e-5;
+  return (gelu(x + step) - gelu(x - step)) / (2 * step);
+}
+
+static double product(const Case *c, const Values *v, int g, int row, int column) {
+  double sum = 0;
+  for (int k = 0; k < K; k++)
+    sum += (double)v->a[g * M * K + (c->ta ? k * M + row : row * K + k)] *
+           (double)v->b[g * K * N + (c->tb ? column * K + k : k * N + column)];
+  return sum + (c->bias ? v->bias[column] : 0);
+}
+
+/* What d, aux and sums must be, from the inputs in `in`. */
+static void expect(const Case *c, const Values *in, Values *out) {
+  *out = *in;
+  if (c->aux && c->act == 1) memset(out->bits, 0, sizeof out->bits);
+  memset(out->sums, 0, sizeof out->sums);
+  for (int g = 0; g < c->batch; g++)
+    for (int i = 0; i < M; i++)
+      for (int j = 0; j < N; j++) {
+        double x = product(c, in, g, i, j), y = x;
+        int64_t bit = i * aux_row(c) + j;
+        if (c->accumulate) y = x += in->d[(g * M + i) * N + j];
+        if (c->act == 1) y = fmax(x, 0);
+        if (c->act == 2) y = gelu(x);
+        if (c->act == 3) y = in->bits[bit / 8] >> bit % 8 & 1 ? x : 0;
+        if (c->act == 4) y = x * gelu_slope(in->aux[bit]);
+        if (c->act == 1 && c->aux && x > 0) out->bits[bit / 8] |= (uint8_t)(1 << bit % 8);
+        if (c->act == 2 && c->aux) out->aux[bit] = (float)x;
+        out->d[(g * M + i) * N + j] = (float)y;
+        if (c->sums && c->act >= 3) out->sums[j] += (float)y;
+      }
+  if (c->sums && c->act == 0)
+    for (int i = 0; i < M; i++)
+      for (int k = 0; k < K; k++) out->sums[i] += in->a[c->ta ? k * M + i : i * K + k];
+}
+
+static void fill(float *values, int count, unsigned *state) {
+  for (int i = 0; i < count; i++) {
+    *state = *state * 1664525u + 1013904223u;
+    values[i] = (float)(*state >> 8) * 0x1p-23f - 1;
+  }
+}
+
+static void check_floats(const Case *c, const char *what, const float *have, const float *want,
+                         int count) {
+  for (int i = 0; i < count; i++)
+    if (!(fabsf(have[i] - want[i]) <= 1e-4f * fmaxf(1, fabsf(want[i]))))
+      fail_msg("ta=%d tb=%d bias=%d act=%d aux=%d sums=%d accumulate=%d batch=%d: %s[%d] is %g, "
+               "not %g",
+               c->ta, c->tb, c->bias, c->act, c->aux, c->sums, c->accumulate, c->batch, what, i,
+               (double)have[i], (double)want[i]);
+}
+
+static void check_case(const Case *c) {
+  static Values in, want, have;
+  unsigned state = 7;
+  bool is_bits = c->act == 1 || c->act == 3;
+  memset(&in, 0, sizeof in);
+  fill(in.a, c->batch * M * K, &state);
+  fill(in.b, c->batch * K * N, &state);
+  fill(in.bias, N, &state);
+  fill(in.d, c->batch * M * N, &state);
+  if (c->act == 4) fill(in.aux, M * (int)aux_row(c), &state);
+  for (int i = 0; i < M * (int)aux_row(c) / 8 && c->act == 3; i++)
+    in.bits[i] = (uint8_t)((state = state * 1664525u + 1013904223u) >> 24);
+  expect(c, &in, &want);
+  have = in;
+  struct {
+    void *at;
+    const char *name;
+  } places[ARGUMENTS] = {{have.a, "a"},       {have.b, "b"},
+                         {have.bias, "bias"}, {is_bits ? (void *)have.bits : have.aux, "aux"},
+                         {have.d, "d"},       {have.sums, "sums"}};
+  Artifact *artifact;
+  Exec *exec;
+  void *batch;
+  char *path = write_artifact(c);
+  GOOD(artifact_open(path, &artifact));
+  GOOD(exec_new(artifact, &(ExecOptions){.device = "cuda"}, &exec));
+  GOOD(exec_batch_new(exec, &batch));
+  for (int i = 0; i < ARGUMENTS; i++) {
+    const PlanTensor *tensor = &artifact->plan->states.at[i];
+    GOOD(exec_write(exec, ARENA_STATE, tensor->offset, type_bytes(&tensor->type), places[i].at));
+  }
+  GOOD(exec_run(exec, EXEC_TRAIN, batch));
+  for (int i = 0; i < ARGUMENTS; i++) {
+    const PlanTensor *tensor = &artifact->plan->states.at[i];
+    GOOD(exec_read(exec, ARENA_STATE, tensor->offset, type_bytes(&tensor->type), places[i].at));
+  }
+  check_floats(c, "d", have.d, want.d, c->batch * M * N);
+  if (c->sums) check_floats(c, "sums", have.sums, want.sums, c->act >= 3 ? N : M);
+  for (int i = 0; i < M && c->aux; i++)
+    if (is_bits)
+      for (int j = 0; j < N; j++) {
+        int64_t bit = i * aux_row(c) + j;
+        assert_int_equal(have.bits[bit / 8] >> bit % 8 & 1, want.bits[bit / 8] >> bit % 8 & 1);
+      }
+    else
+      check_floats(c, "aux", have.aux + i * aux_row(c), want.aux + i * aux_row(c), N);
+  exec_batch_free(exec, batch);
+  exec_free(exec);
+  artifact_close(artifact);
+  unlink(path);
+}
+
+static void test_epilogues(void **state) {
+  (void)state;
+  static const Case cases[] = {
+      {.batch = 1},
+      {.batch = 1, .bias = 1},
+      {.batch = 1, .act = 1},
+      {.batch = 1, .bias = 1, .act = 1},
+      {.batch = 1, .bias = 1, .act = 1, .aux = 1},
+      {.batch = 1, .act = 1, .aux = 1},
+      {.batch = 1, .bias = 1, .act = 2},
+      {.batch = 1, .bias = 1, .act = 2, .aux = 1},
+      {.batch = 1, .act = 2, .aux = 1},
+      {.batch = 1, .act = 3, .aux = 1},
+      {.batch = 1, .act = 3, .aux = 1, .sums = 1},
+      {.batch = 1, .act = 4, .aux = 1},
+      {.batch = 1, .act = 4, .aux = 1, .sums = 1},
+      {.batch = 1, .sums = 1},
+      {.batch = 1, .accumulate = 1},
+      {.batch = 1, .sums = 1, .accumulate = 1},
+      {.batch = GROUPS},
+      {.batch = GROUPS, .bias = 1, .act = 1},
+      {.batch = GROUPS, .accumulate = 1},
+  };
+  setenv("FT_CUBLASLT", "library", 1);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    for (int t = 0; t < 4; t++) {
+      Case one = cases[i];
+      one.ta = t & 1;
+      one.tb = t >> 1;
+      check_case(&one);
+    }
+}
+
+/* With our own kernel, which does nothing here, d stays as it was: so the test above can fail. */
+static void test_without_library(void **state) {
+  (void)state;
+  Case c = {.batch = 1};
+  Artifact *artifact;
+  Exec *exec;
+  void *batch;
+  float value = 3;
+  setenv("FT_CUBLASLT", "own", 1);
+  char *path = write_artifact(&c);
+  GOOD(artifact_open(path, &artifact));
+  GOOD(exec_new(artifact, &(ExecOptions){.device = "cuda"}, &exec));
+  GOOD(exec_batch_new(exec, &batch));
+  GOOD(exec_write(exec, ARENA_STATE, 4 * PLACE, sizeof value, &value));
+  GOOD(exec_run(exec, EXEC_TRAIN, batch));
+  GOOD(exec_read(exec, ARENA_STATE, 4 * PLACE, sizeof value, &value));
+  assert_true(value == 3);
+  exec_batch_free(exec, batch);
+  exec_free(exec);
+  artifact_close(artifact);
+  unlink(path);
+}
+
+/* The fakes lie in build/fake, this program in build/unit. */
+static int find_fakes(void **state) {
+  (void)state;
+  char here[4096], path[4200];
+  ssize_t length = readlink("/proc/self/exe", here, sizeof here - 1);
+  if (length < 0) return 1;
+  here[length] = 0;
+  *strrchr(here, '/') = 0;
+  snprintf(path, sizeof path, "%s/../fake/libfake_cuda.so", here);
+  if (access(path, R_OK) != 0) return 1;
+  setenv("FT_CUDA_LIBRARY", path, 1);
+  snprintf(path, sizeof path, "%s/../fake/libfake_blas.so", here);
+  setenv("FT_FAKE_CUDA_CC", "80", 1); /* a small workspace */
+  return setenv("FT_CUBLASLT_LIBRARY", path, 1);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_epilogues),
+      cmocka_unit_test(test_without_library),
+  };
+  return cmocka_run_group_tests(tests, find_fakes, NULL);
+}
