@@ -84,7 +84,7 @@ static void print_tree(const Ast *ast, int indent, FILE *out) {
   if (ast->kind == AST_INT || ast->kind == AST_DURATION)
     fprintf(out, " %lld", (long long)ast->integer);
   if (ast->kind == AST_BOOL) fputs(ast->integer ? " true" : " false", out);
-  if (ast->kind == AST_FLOAT) fprintf(out, " %.17g", ast->number);
+  if (ast->kind == AST_FLOAT || ast->kind == AST_FACTOR) fprintf(out, " %.17g", ast->number);
   fprintf(out, " @%u:%u\n", ast->loc.line, ast->loc.column);
   for (int i = 0; i < ast->count; i++) print_tree(ast->kid[i], indent + 1, out);
 }
@@ -114,6 +114,15 @@ static void write_text(Text *out, const Ast *ast) {
     break;
   case AST_FLOAT:
     text_printf(out, "%.9g", ast->number);
+    break;
+  case AST_FACTOR:
+    text_printf(out, "%.9gx", ast->number);
+    break;
+  case AST_ON:
+  case AST_PER:
+    write_text(out, ast->kid[0]);
+    text_printf(out, " %s ", kind_text[ast->kind]);
+    write_text(out, ast->kid[1]);
     break;
   case AST_BOOL:
     text_printf(out, "%s", ast->integer ? "true" : "false");

@@ -41,6 +41,7 @@
   X(INT, "int")       /* integer */                                                                \
   X(FLOAT, "float")   /* number */                                                                 \
   X(STRING, "string") /* name: the text */                                                         \
+  X(FACTOR, "factor") /* number: `0.1x` */                                                         \
   X(BOOL, "bool")     /* integer */                                                                \
   X(NONE, "none")                                                                                  \
   X(NAME, "name")               /* name */                                                         \
@@ -54,6 +55,8 @@
   X(ATTRIBUTE, "attribute")     /* name; base */                                                   \
   X(UNARY, "unary")             /* name: operator; operand */                                      \
   X(BINARY, "binary")           /* name: operator; left, right */                                  \
+  X(ON, "on")                   /* value, which parameters: `0.1x on "head.*"` */                  \
+  X(PER, "per")                 /* value, samples: `0.1 per 256` */                                \
   X(CONDITIONAL, "conditional") /* condition, value, other value */
 
 typedef enum {

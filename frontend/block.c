@@ -254,6 +254,7 @@ static Node *declare(Builder *b, const Ast *ast, const char *local) {
   Node *node = tensor_node(b, is_param ? OP_PARAM : OP_STATE, NULL, 0, attrs, count ? 3 : 2, &type,
                            ast->loc);
   if (!node) return NULL;
+  if (is_param) recipe_apply_groups(b, node);
   VEC_PUSH(b->arena, b->declared, ((Declared){path, node, builder_site(b, ast->loc)}));
   for (Instance *i = instance; i; i = i->parent) i->declared = true;
   return node;

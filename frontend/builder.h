@@ -82,6 +82,16 @@ typedef struct {
   Loc loc;
 } Declared;
 
+/* `lr = 0.1x on "head.*"`: see recipe_groups.c. */
+typedef struct {
+  const char *key;
+  bool is_factor; /* of the setting; else the value itself */
+  double value;
+  const Ast *condition;
+  Loc loc;
+  int uses; /* parameters it applied to */
+} GroupRule;
+
 struct InitValue {
   const char *kind; /* as written: kaiming_uniform, normal ... */
   double a, b;      /* arguments, by kind: see init.c */
@@ -104,7 +114,10 @@ typedef struct Builder {
   int instances;  /* for the numbers of renamed ones */
   Node *seed, *step;
   VEC(Declared) declared; /* params and states of this graph, in order */
-  VEC(Loc) reported;      /* one error for each place: unrolling repeats statements */
+  VEC(GroupRule) group_rules;
+  double rest_factor[2];     /* of lr and weight_decay where no rule applies */
+  const Ast *muon_condition; /* NULL: matrices */
+  VEC(Loc) reported;         /* one error for each place: unrolling repeats statements */
 } Builder;
 
 /* ── errors (builder.c) ── */
@@ -227,4 +240,8 @@ Value init_named(Builder *b, const char *name); /* `zeros` without brackets */
 /* ── data and train (recipe.c) ── */
 bool recipe_read(Builder *b, const Ast *const *files, int count, const FrontendOptions *options,
                  const Ast **model);
+/* Writes the attributes lr_factor, decay_factor and muon of the rules that apply. */
+void recipe_apply_groups(Builder *b, Node *param);
+/* Once the model is built: a pattern that names nothing is a mistake. */
+bool recipe_check_groups(Builder *b);
 #endif

@@ -259,6 +259,16 @@ static Value eval_kind(Builder *b, const Ast *ast) {
     if (!eval_condition(b, ast->kid[0], &holds)) return value_error();
     return eval(b, ast->kid[holds ? 1 : 2]);
   }
+  case AST_FACTOR:
+  case AST_ON:
+  case AST_PER:
+    builder_fail(b, ast->loc,
+                 "%s is for train { ... }: lr = 0.1x on \"head.*\", lr = 0.1 per 256, "
+                 "weight_decay = 0.1 on rank >= 2",
+                 ast->kind == AST_ON    ? "`on`"
+                 : ast->kind == AST_PER ? "`per`"
+                                        : ast_to_text(b->arena, ast));
+    return value_error();
   default:
     builder_fail(b, ast->loc, "this cannot be evaluated");
     return value_error();

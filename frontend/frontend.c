@@ -324,7 +324,7 @@ static bool same_declarations(Builder *b, Declared *train, int train_count) {
 
 static bool build_graphs(Builder *b, const Ast *model) {
   b->program->train = build(b, model, true);
-  if (!b->program->train) return false;
+  if (!b->program->train || !recipe_check_groups(b)) return false;
   Declared *train = b->declared.at;
   int train_count = b->declared.count;
   b->declared.at = NULL;

@@ -40,14 +40,14 @@ static void ft_error(FT_LTYPE *loc, void *scanner, Parser *parser, const char *m
 %token NEWLINE "the end of the line"
 %token IMPORT "import" HYPER "hyper" PRESET "preset" BLOCK "block" FN "fn" MODEL "model"
 %token DATA "data" TRAIN "train" PARAM "param" STATE "state" UPDATE "update" METRIC "metric"
-%token OUTPUT "output" CHECK "check" EVERY "every" IF "if" ELSE "else" REPEAT "repeat" IN "in"
+%token OUTPUT "output" CHECK "check" ON "on" PER "per" EVERY "every" IF "if" ELSE "else" REPEAT "repeat" IN "in"
 %token AS "as" RETURN "return" AND "and" OR "or" NOT "not" TRUE "true" FALSE "false" NONE "none"
 %token ELLIPSIS "..." RANGE ".." ARROW "->" POWER "**" EQ "==" NE "!=" LE "<=" GE ">="
 %token ADD_TO "+="
 %token <const char *> IDENTIFIER "a name"
 %token <const char *> TEXT "a string"
 %token <int64_t> INTEGER "an integer"
-%token <double> NUMBER "a number"
+%token <double> NUMBER "a number" FACTOR "a factor"
 %token <Ast *> DURATION "a duration"
 
 %left OR
@@ -63,7 +63,7 @@ static void ft_error(FT_LTYPE *loc, void *scanner, Parser *parser, const char *m
 %type <AstVec *> parameters parameter_list dimensions dimension_list types names more_values
 %type <AstVec *> arguments argument_list subscripts items
 %type <Ast *> declaration statement entry parameter type dimension returns body else_part
-%type <Ast *> expr value operation argument subscript optional primary parameter_type default
+%type <Ast *> setting expr value operation argument subscript optional primary parameter_type default
 %type <const char *> name prefix
 %%
 file: declarations { parser->root = LIST(FILE, @$, NULL, $1); }
@@ -104,7 +104,7 @@ entry_seq: %empty { $$ = NULL; APPEND($$, NULL); }
     | entry_seq entry separator { $$ = $1; APPEND($$, $2); }
     | entry_seq error separator { yyerrok; $$ = $1; }
     ;
-entry: name '=' expr { $$ = NODE(ENTRY, @1, $1, 1, $3); }
+entry: name '=' setting { $$ = NODE(ENTRY, @1, $1, 1, $3); }
     | name { $$ = NODE(ENTRY, @1, $1, 1, NULL); }
     | name EVERY expr {
         AstVec one = {0};
@@ -112,6 +112,11 @@ entry: name '=' expr { $$ = NODE(ENTRY, @1, $1, 1, $3); }
         $$ = LIST(SECTION, @1, $1, &one);
       }
     | name '{' entries '}' { $$ = LIST(SECTION, @1, $1, $3); }
+    ;
+/* `lr = 0.1x on "head.*"`, `lr = 0.1 per 256` */
+setting: expr
+    | expr ON expr { $$ = NODE(ON, @2, NULL, 2, $1, $3); }
+    | expr PER expr { $$ = NODE(PER, @2, NULL, 2, $1, $3); }
     ;
 
 /* ── signatures ── */
@@ -240,6 +245,7 @@ primary: name { $$ = LEAF(NAME, @1, $1); }
     | INTEGER { $$ = LEAF(INT, @1, NULL); $$->integer = $1; }
     | DURATION { $$ = $1; }
     | NUMBER { $$ = LEAF(FLOAT, @1, NULL); $$->number = $1; }
+    | FACTOR { $$ = LEAF(FACTOR, @1, NULL); $$->number = $1; }
     | TEXT { $$ = LEAF(STRING, @1, $1); }
     | TRUE { $$ = LEAF(BOOL, @1, NULL); $$->integer = 1; }
     | FALSE { $$ = LEAF(BOOL, @1, NULL); }
@@ -281,7 +287,7 @@ argument_list: argument { $$ = NULL; APPEND($$, $1); }
     | argument_list ',' argument { $$ = $1; APPEND($$, $3); }
     ;
 argument: expr
-    | name '=' expr { $$ = NODE(KEYWORD, @1, $1, 1, $3); }
+    | name '=' setting { $$ = NODE(KEYWORD, @1, $1, 1, $3); }
     ;
 subscripts: subscript { $$ = NULL; APPEND($$, $1); }
     | subscripts ',' subscript { $$ = $1; APPEND($$, $3); }
@@ -299,7 +305,8 @@ name: IDENTIFIER
     | BLOCK { $$ = "block"; } | FN { $$ = "fn"; } | MODEL { $$ = "model"; }
     | DATA { $$ = "data"; } | TRAIN { $$ = "train"; } | PARAM { $$ = "param"; }
     | STATE { $$ = "state"; } | UPDATE { $$ = "update"; } | METRIC { $$ = "metric"; }
-    | OUTPUT { $$ = "output"; } | CHECK { $$ = "check"; } | EVERY { $$ = "every"; }
+    | OUTPUT { $$ = "output"; } | CHECK { $$ = "check"; } | ON { $$ = "on"; }
+    | PER { $$ = "per"; } | EVERY { $$ = "every"; }
     ;
 %%
 static void ft_error(FT_LTYPE *loc, void *scanner, Parser *parser, const char *message) {
@@ -327,7 +334,8 @@ static bool is_operator(yysymbol_kind_t kind) {
   bool sign = name[0] == '\'' && strchr("+-*/%@<>([.", name[1]) != NULL;
   bool pair = strpbrk(name, "=*<>") != NULL && name[0] != '\'';
   return sign || (pair && kind != YYSYMBOL_ARROW && kind != YYSYMBOL_ADD_TO) ||
-         kind == YYSYMBOL_AND || kind == YYSYMBOL_OR || kind == YYSYMBOL_IF;
+         kind == YYSYMBOL_AND || kind == YYSYMBOL_OR || kind == YYSYMBOL_IF ||
+         kind == YYSYMBOL_ON || kind == YYSYMBOL_PER;
 }
 
 /* What may stand here, in a person's words: "an expression" for its dozen first tokens. */

@@ -1,15 +1,13 @@
 /* recipe: the data and train blocks become settings and data sources. Keys are those of
  * plan/settings.def; what the language writes more nicely (adamw(...), cosine(...), every 1 epoch)
  * is translated here. --set comes last and wins. */
-#include "frontend/builder.h"
+#include "frontend/recipe.h"
 #include <stdio.h>
 #include <string.h>
 
-static SettingValue *settings(Builder *b) { return b->program->settings; }
-
-static bool set_text(Builder *b, const char *key, const char *text, Loc loc) {
+bool recipe_set_text(Builder *b, const char *key, const char *text, Loc loc) {
   const char *why = NULL;
-  if (setting_set(b->arena, settings(b), setting_find(key), text, &why)) return true;
+  if (setting_set(b->arena, b->program->settings, setting_find(key), text, &why)) return true;
   return builder_fail(b, loc, "%s: %s", key, why);
 }
 
@@ -40,27 +38,27 @@ static bool set_duration(Builder *b, const char *key, const Value *v, Loc loc) {
   const char *last = strrchr(key, '.');
   const char *unit = arena_printf(b->arena, "%.*s.unit", (int)(last - key), key);
   if (strcmp(last, ".every") == 0 && setting_find(unit) >= 0) {
-    if (!set_text(b, unit, v->unit, loc)) return false;
+    if (!recipe_set_text(b, unit, v->unit, loc)) return false;
   } else {
     const char *want = strcmp(key, "train.epochs") == 0 ? "epoch" : "step";
     if (strcmp(v->unit, want) != 0)
       return builder_fail(b, loc, "%s is counted in %ss, not in %ss", key, want, v->unit);
   }
-  return set_text(b, key, arena_printf(b->arena, "%lld", (long long)v->i), loc);
+  return recipe_set_text(b, key, arena_printf(b->arena, "%lld", (long long)v->i), loc);
 }
 
-static bool set_value(Builder *b, const char *key, const Value *v, Loc loc) {
+bool recipe_set_value(Builder *b, const char *key, const Value *v, Loc loc) {
   switch (v->kind) {
   case VALUE_ERROR:
     return false;
   case VALUE_INT:
-    return set_text(b, key, arena_printf(b->arena, "%lld", (long long)v->i), loc);
+    return recipe_set_text(b, key, arena_printf(b->arena, "%lld", (long long)v->i), loc);
   case VALUE_FLOAT:
-    return set_text(b, key, arena_printf(b->arena, "%.17g", v->f), loc);
+    return recipe_set_text(b, key, arena_printf(b->arena, "%.17g", v->f), loc);
   case VALUE_BOOL:
-    return set_text(b, key, v->i ? "true" : "false", loc);
+    return recipe_set_text(b, key, v->i ? "true" : "false", loc);
   case VALUE_STRING:
-    return set_text(b, key, v->s, loc);
+    return recipe_set_text(b, key, v->s, loc);
   case VALUE_DURATION:
     return set_duration(b, key, v, loc);
   default:
@@ -68,103 +66,23 @@ static bool set_value(Builder *b, const char *key, const Value *v, Loc loc) {
   }
 }
 
-static bool set_ast(Builder *b, const char *key, const Ast *ast) {
+bool recipe_set_ast(Builder *b, const char *key, const Ast *ast) {
   Value v = eval(b, ast);
-  return set_value(b, key, &v, ast->loc);
-}
-
-/* ── optimiser, schedule, precision, clip ─────────────────────────────────────────────────── */
-typedef struct {
-  const char *name, *arguments; /* "lr momentum": in the order of their keys */
-  const char *prefix;
-} Choice;
-
-static const Choice optimizers[] = {
-    {"sgd", "lr momentum nesterov dampening weight_decay", "train."},
-    {"adam", "lr betas eps weight_decay", "train."},
-    {"adamw", "lr betas eps weight_decay", "train."},
-    {0},
-};
-static const Choice schedules[] = {
-    {"constant", "warmup", "train.schedule."},
-    {"step", "every gamma warmup", "train.schedule."},
-    {"linear", "warmup final", "train.schedule."},
-    {"cosine", "warmup final", "train.schedule."},
-    {0},
-};
-
-static bool set_betas(Builder *b, const Ast *ast) {
-  Value v = eval(b, ast);
-  if (v.kind == VALUE_ERROR) return false;
-  bool two = (v.kind == VALUE_TUPLE || v.kind == VALUE_LIST) && v.count == 2;
-  if (!two) return builder_fail(b, ast->loc, "betas must be two numbers: (0.9, 0.999)");
-  return set_value(b, "train.beta1", &v.items[0], ast->loc) &&
-         set_value(b, "train.beta2", &v.items[1], ast->loc);
-}
-
-static bool choice_argument(Builder *b, const Choice *choice, const Ast *argument) {
-  const char *names[8];
-  int count = 0;
-  char *list = arena_strdup(b->arena, choice->arguments), *rest = NULL;
-  for (char *n = strtok_r(list, " ", &rest); n && count < 8; n = strtok_r(NULL, " ", &rest))
-    names[count++] = n;
-  if (argument->kind != AST_KEYWORD)
-    return builder_fail(b, argument->loc, "the arguments of %s have names: %s(%s=...)",
-                        choice->name, choice->name, names[0]);
-  for (int i = 0; i < count; i++)
-    if (strcmp(names[i], argument->name) == 0) {
-      if (strcmp(names[i], "betas") == 0) return set_betas(b, argument->kid[0]);
-      return set_ast(b, arena_printf(b->arena, "%s%s", choice->prefix, names[i]), argument->kid[0]);
-    }
-  return builder_fail(b, argument->loc, "%s has no argument '%s'%s", choice->name, argument->name,
-                      builder_hint(b, argument->name, names, count));
-}
-
-/* `optimizer = adamw(lr=1e-3)`, `schedule = cosine`, or a string */
-static bool choose(Builder *b, const char *key, const Choice *choices, const Ast *ast) {
-  const Ast *callee = ast->kind == AST_CALL ? ast->kid[0] : ast;
-  const char *names[8];
-  int count = 0;
-  for (const Choice *c = choices; c->name; c++) names[count++] = c->name;
-  if (callee->kind != AST_NAME && callee->kind != AST_STRING)
-    return builder_fail(b, ast->loc, "%s is one of sgd, adam ...: %s(...)", key, names[0]);
-  for (const Choice *c = choices; c->name; c++) {
-    if (strcmp(c->name, callee->name) != 0) continue;
-    bool fine = set_text(b, key, c->name, ast->loc);
-    for (int i = 1; ast->kind == AST_CALL && i < ast->count; i++)
-      fine = choice_argument(b, c, ast->kid[i]) && fine;
-    return fine;
-  }
-  return builder_fail(b, callee->loc, "unknown %s '%s'%s", strrchr(key, '.') + 1, callee->name,
-                      builder_hint(b, callee->name, names, count));
-}
-
-static bool precision(Builder *b, const Ast *ast) {
-  const Ast *name = ast->kind == AST_CALL ? ast->kid[0] : ast;
-  if (name->kind != AST_NAME && name->kind != AST_STRING)
-    return builder_fail(b, ast->loc, "precision is f32, tf32, bf16 or fp16");
-  return set_text(b, "train.precision", name->name, ast->loc);
-}
-
-static bool clip(Builder *b, const Ast *ast) {
-  if (ast->kind == AST_NONE) return set_text(b, "train.clip", "0", ast->loc);
-  bool norm = ast->kind == AST_CALL && ast->kid[0]->kind == AST_NAME &&
-              strcmp(ast->kid[0]->name, "norm") == 0 && ast->count == 2;
-  if (ast->kind == AST_CALL && !norm) return builder_fail(b, ast->loc, "clip is none or norm(1.0)");
-  return set_ast(b, "train.clip", norm ? ast->kid[1] : ast);
+  return recipe_set_value(b, key, &v, ast->loc);
 }
 
 /* ── sections ─────────────────────────────────────────────────────────────────────────────── */
-/* `best = max(valid.accuracy)` stays text. */
-static bool set_best(Builder *b, const Ast *ast) {
+/* `max(valid.accuracy)` stays text. */
+bool recipe_set_metric(Builder *b, const char *key, const char *what, const Ast *ast) {
   const char *text = ast->kind == AST_STRING ? ast->name : ast_to_text(b->arena, ast);
   const Ast *of = ast->kind == AST_CALL && ast->count == 2 ? ast->kid[1] : NULL;
   bool fine = ast->kind == AST_STRING || ast->kind == AST_NONE ||
               (of && of->kind == AST_ATTRIBUTE && ast->kid[0]->kind == AST_NAME &&
                (!strcmp(ast->kid[0]->name, "max") || !strcmp(ast->kid[0]->name, "min")));
   if (!fine)
-    return builder_fail(b, ast->loc, "best is max(valid.accuracy), min(valid.loss) and the like");
-  return set_text(b, "train.checkpoint.best", ast->kind == AST_NONE ? "" : text, ast->loc);
+    return builder_fail(b, ast->loc, "%s is max(valid.accuracy), min(valid.loss) and the like",
+                        what);
+  return recipe_set_text(b, key, ast->kind == AST_NONE ? "" : text, ast->loc);
 }
 
 static bool section_entry(Builder *b, const char *prefix, const Ast *entry) {
@@ -175,12 +93,14 @@ static bool section_entry(Builder *b, const char *prefix, const Ast *entry) {
   if (index < 0 || setting_info[index].when == WHEN_DERIVED)
     return unknown_key(b, prefix, NULL, entry->name, entry->loc);
   if (!entry->kid[0]) { /* a bare word switches something on */
-    if (strcmp(key, "train.log.jsonl") == 0) return set_text(b, key, "log.jsonl", entry->loc);
-    if (setting_info[index].kind == SET_BOOL) return set_text(b, key, "true", entry->loc);
+    if (strcmp(key, "train.log.jsonl") == 0)
+      return recipe_set_text(b, key, "log.jsonl", entry->loc);
+    if (setting_info[index].kind == SET_BOOL) return recipe_set_text(b, key, "true", entry->loc);
     return builder_fail(b, entry->loc, "'%s' needs a value: %s = ...", entry->name, entry->name);
   }
-  if (strcmp(key, "train.checkpoint.best") == 0) return set_best(b, entry->kid[0]);
-  return set_ast(b, key, entry->kid[0]);
+  if (strcmp(key, "train.checkpoint.best") == 0 || strcmp(key, "train.schedule.metric") == 0)
+    return recipe_set_metric(b, key, entry->name, entry->kid[0]);
+  return recipe_set_ast(b, key, entry->kid[0]);
 }
 
 static bool section(Builder *b, const Ast *ast) {
@@ -218,17 +138,19 @@ static bool train_entry(Builder *b, const Ast *entry, const Ast **model, const A
   if (!value) return builder_fail(b, entry->loc, "'%s' needs a value: %s = ...", name, name);
   if (strcmp(name, "model") == 0) return (*model = named(b, value, VALUE_MODEL, "model")) != NULL;
   if (strcmp(name, "data") == 0) return (*data = named(b, value, VALUE_DATA, "data block")) != NULL;
-  if (strcmp(name, "optimizer") == 0) return choose(b, "train.optimizer", optimizers, value);
-  if (strcmp(name, "schedule") == 0) return choose(b, "train.schedule", schedules, value);
-  if (strcmp(name, "precision") == 0) return precision(b, value);
-  if (strcmp(name, "clip") == 0) return clip(b, value);
+  if (strcmp(name, "optimizer") == 0) return recipe_optimizer(b, value);
+  if (strcmp(name, "schedule") == 0) return recipe_schedule(b, value);
+  if (strcmp(name, "precision") == 0) return recipe_precision(b, value);
+  if (strcmp(name, "clip") == 0) return recipe_clip(b, value);
   if (strcmp(name, "eval") == 0 && value->kind == AST_NONE)
-    return set_text(b, "train.eval.every", "0", value->loc);
+    return recipe_set_text(b, "train.eval.every", "0", value->loc);
   const char *key = arena_printf(b->arena, "train.%s", name);
   int index = setting_find(key);
   if (index < 0 || setting_info[index].when == WHEN_DERIVED)
     return unknown_key(b, "train.", more, name, entry->loc);
-  return set_ast(b, key, value);
+  if (strcmp(key, "train.ema") == 0 && value->kind == AST_NONE)
+    return recipe_set_text(b, key, "0", value->loc);
+  return recipe_set_grouped(b, key, value);
 }
 
 /* ── data ─────────────────────────────────────────────────────────────────────────────────── */
@@ -335,33 +257,10 @@ static bool command_line(Builder *b, const FrontendOptions *options) {
       diag_error(b->diag, nowhere, "--set: unknown setting '%s'%s", key,
                  nearest ? arena_printf(b->arena, "; did you mean '%s'?", nearest) : "");
       fine = false;
-    } else if (!setting_set(b->arena, settings(b), index, equals + 1, &why)) {
+    } else if (!setting_set(b->arena, b->program->settings, index, equals + 1, &why)) {
       diag_error(b->diag, nowhere, "--set %s: %s", options->sets[i], why);
       fine = false;
     }
-  }
-  return fine;
-}
-
-/* What the language has but this version cannot do yet is said, never ignored. */
-static bool check_supported(Builder *b, Loc loc) {
-  bool fine = true;
-  if (strcmp(setting_text(settings(b), "train.precision"), "f32") != 0) {
-    diag_error(b->diag, loc, "precision = %s is not supported yet; only f32 is",
-               setting_text(settings(b), "train.precision"));
-    fine = false;
-  }
-  if (setting_number(settings(b), "train.accumulate") != 1) {
-    diag_error(b->diag, loc, "accumulate = %g is not supported yet; only 1 is",
-               setting_number(settings(b), "train.accumulate"));
-    fine = false;
-  }
-  int decay = setting_find("train.weight_decay");
-  const char *why;
-  if (!strcmp(setting_text(settings(b), "train.optimizer"), "adamw") &&
-      !settings(b)[decay].is_set) {
-    setting_set(b->arena, settings(b), decay, "0.01", &why); /* PyTorch's default */
-    settings(b)[decay].is_set = false;
   }
   return fine;
 }
@@ -420,6 +319,7 @@ bool recipe_read(Builder *b, const Ast *const *files, int count, const FrontendO
                         models ? "there are %d models; `train { model = ... }` chooses"
                                : "there is no model in this file",
                         models);
+  fine = recipe_set_defaults(b) && recipe_resolve_groups(b) && fine;
   fine = command_line(b, options) && fine;
-  return check_supported(b, loc) && fine;
+  return recipe_settle(b, loc) && fine;
 }

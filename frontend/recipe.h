@@ -1,0 +1,31 @@
+/* recipe: what the files that read data and train blocks share. recipe.c: sections, settings and
+ * data; recipe_choice.c: what is chosen by name (optimizer, schedule, clip); recipe_groups.c:
+ * settings of some parameters only. */
+#ifndef FT_FRONTEND_RECIPE_H
+#define FT_FRONTEND_RECIPE_H
+#include "frontend/builder.h"
+
+/* Set a setting from text, a value, an expression; false after reporting. */
+bool recipe_set_text(Builder *b, const char *key, const char *text, Loc loc);
+bool recipe_set_value(Builder *b, const char *key, const Value *v, Loc loc);
+bool recipe_set_ast(Builder *b, const char *key, const Ast *ast);
+/* `min(valid.loss)` and the like stay text. */
+bool recipe_set_metric(Builder *b, const char *key, const char *what, const Ast *ast);
+
+/* ── recipe_choice.c ── */
+bool recipe_optimizer(Builder *b, const Ast *ast);
+bool recipe_schedule(Builder *b, const Ast *ast);
+bool recipe_precision(Builder *b, const Ast *ast);
+bool recipe_clip(Builder *b, const Ast *ast);
+bool recipe_set_defaults(Builder *b);
+/* After the command line: defaults that depend on the optimiser, and what does not go together. */
+bool recipe_settle(Builder *b, Loc loc);
+
+/* ── recipe_groups.c ── */
+/* lr and weight_decay, which may have `on` and `per`; any other key as recipe_set_ast. */
+bool recipe_set_grouped(Builder *b, const char *key, const Ast *ast);
+/* `optimizer = muon(...) on CONDITION` */
+bool recipe_muon_on(Builder *b, const Ast *condition);
+/* Rules become factors on the settings, before the command line changes those. */
+bool recipe_resolve_groups(Builder *b);
+#endif

@@ -1,0 +1,194 @@
+/* recipe_choice: what a recipe chooses by name: the optimiser, the schedule, precision, clipping.
+ * Each has its own arguments, which are settings of this or another name. */
+#include "frontend/recipe.h"
+#include <string.h>
+
+typedef struct {
+  const char *name, *arguments; /* "lr momentum": `name` or `name:key` where the key differs */
+  const char *prefix;
+} Choice;
+
+static const Choice optimizers[] = {
+    {"sgd", "lr momentum nesterov dampening weight_decay", "train."},
+    {"adam", "lr betas eps weight_decay", "train."},
+    {"adamw", "lr betas eps weight_decay", "train."},
+    {"lion", "lr betas weight_decay", "train."},
+    {"adagrad", "lr lr_decay weight_decay initial_accumulator eps", "train."},
+    {"rmsprop", "lr alpha eps weight_decay momentum centered", "train."},
+    {"muon", "lr momentum nesterov weight_decay betas eps ns_steps:muon.steps adjust:muon.adjust",
+     "train."},
+    {0},
+};
+static const Choice schedules[] = {
+    {"constant", "warmup", "train.schedule."},
+    {"step", "every gamma warmup", "train.schedule."},
+    {"exponential", "every gamma warmup", "train.schedule."},
+    {"linear", "warmup final", "train.schedule."},
+    {"cosine", "warmup final", "train.schedule."},
+    {"onecycle", "pct_start div_factor final_div_factor", "train.schedule."},
+    {"wsd", "warmup decay final", "train.schedule."},
+    {"plateau", "metric gamma patience threshold cooldown final warmup", "train.schedule."},
+    {0},
+};
+enum { MOST_ARGUMENTS = 12, MOST_CHOICES = 12 };
+
+/* PyTorch's defaults where an optimiser has others than the settings' table. */
+static const struct {
+  const char *optimizer, *key, *value;
+} defaults[] = {
+    {"adamw", "train.weight_decay", "0.01"},
+    {"lion", "train.beta2", "0.99"},
+    {"lion", "train.lr", "1e-4"},
+    {"adagrad", "train.eps", "1e-10"},
+    {"adagrad", "train.lr", "0.01"},
+    {"rmsprop", "train.lr", "0.01"},
+    {"muon", "train.weight_decay", "0.1"},
+    {"muon", "train.momentum", "0.95"},
+    {"muon", "train.nesterov", "true"},
+};
+
+static bool set_betas(Builder *b, const Ast *ast) {
+  Value v = eval(b, ast);
+  if (v.kind == VALUE_ERROR) return false;
+  bool two = (v.kind == VALUE_TUPLE || v.kind == VALUE_LIST) && v.count == 2;
+  if (!two) return builder_fail(b, ast->loc, "betas must be two numbers: (0.9, 0.999)");
+  return recipe_set_value(b, "train.beta1", &v.items[0], ast->loc) &&
+         recipe_set_value(b, "train.beta2", &v.items[1], ast->loc);
+}
+
+static bool set_argument(Builder *b, const Choice *choice, const char *name, const char *key,
+                         const Ast *ast) {
+  if (strcmp(name, "betas") == 0) return set_betas(b, ast);
+  key = arena_printf(b->arena, "%s%s", choice->prefix, key);
+  if (strcmp(name, "metric") == 0) return recipe_set_metric(b, key, "metric", ast);
+  if (setting_info[setting_find(key)].kind == SET_STR && ast->kind == AST_NAME)
+    return recipe_set_text(b, key, ast->name, ast->loc); /* adjust=original */
+  return recipe_set_grouped(b, key, ast);
+}
+
+static bool choice_argument(Builder *b, const Choice *choice, const Ast *argument) {
+  const char *names[MOST_ARGUMENTS], *keys[MOST_ARGUMENTS];
+  int count = 0;
+  char *list = arena_strdup(b->arena, choice->arguments), *rest = NULL;
+  for (char *n = strtok_r(list, " ", &rest); n && count < MOST_ARGUMENTS;
+       n = strtok_r(NULL, " ", &rest)) {
+    char *colon = strchr(n, ':');
+    if (colon) *colon = 0;
+    names[count] = n;
+    keys[count++] = colon ? colon + 1 : n;
+  }
+  if (argument->kind != AST_KEYWORD)
+    return builder_fail(b, argument->loc, "the arguments of %s have names: %s(%s=...)",
+                        choice->name, choice->name, names[0]);
+  for (int i = 0; i < count; i++)
+    if (strcmp(names[i], argument->name) == 0)
+      return set_argument(b, choice, names[i], keys[i], argument->kid[0]);
+  return builder_fail(b, argument->loc, "%s has no argument '%s'%s", choice->name, argument->name,
+                      builder_hint(b, argument->name, names, count));
+}
+
+/* `optimizer = adamw(lr=1e-3)`, `schedule = cosine`, or a string */
+static bool choose(Builder *b, const char *key, const Choice *choices, const Ast *ast) {
+  const Ast *callee = ast->kind == AST_CALL ? ast->kid[0] : ast;
+  const char *names[MOST_CHOICES];
+  int count = 0;
+  for (const Choice *c = choices; c->name; c++) names[count++] = c->name;
+  if (callee->kind != AST_NAME && callee->kind != AST_STRING)
+    return builder_fail(b, ast->loc, "%s is chosen by name, such as %s(...) or %s(...)",
+                        strrchr(key, '.') + 1, names[0], names[1]);
+  for (const Choice *c = choices; c->name; c++) {
+    if (strcmp(c->name, callee->name) != 0) continue;
+    bool fine = recipe_set_text(b, key, c->name, ast->loc);
+    for (int i = 1; ast->kind == AST_CALL && i < ast->count; i++)
+      fine = choice_argument(b, c, ast->kid[i]) && fine;
+    return fine;
+  }
+  return builder_fail(b, callee->loc, "unknown %s '%s'%s", strrchr(key, '.') + 1, callee->name,
+                      builder_hint(b, callee->name, names, count));
+}
+
+bool recipe_optimizer(Builder *b, const Ast *ast) {
+  if (ast->kind != AST_ON) return choose(b, "train.optimizer", optimizers, ast);
+  if (!choose(b, "train.optimizer", optimizers, ast->kid[0])) return false;
+  if (strcmp(setting_text(b->program->settings, "train.optimizer"), "muon") != 0)
+    return builder_fail(b, ast->loc,
+                        "only muon trains some parameters and leaves the rest to adamw; others "
+                        "take lr and weight_decay `on` some");
+  return recipe_muon_on(b, ast->kid[1]);
+}
+
+bool recipe_schedule(Builder *b, const Ast *ast) {
+  return choose(b, "train.schedule", schedules, ast);
+}
+
+bool recipe_precision(Builder *b, const Ast *ast) {
+  const Ast *name = ast->kind == AST_CALL ? ast->kid[0] : ast;
+  if (name->kind != AST_NAME && name->kind != AST_STRING)
+    return builder_fail(b, ast->loc, "precision is f32, tf32, bf16 or fp16");
+  return recipe_set_text(b, "train.precision", name->name, ast->loc);
+}
+
+/* none; norm(1.0), also written 1.0; value(0.5) */
+bool recipe_clip(Builder *b, const Ast *ast) {
+  bool is_call = ast->kind == AST_CALL && ast->kid[0]->kind == AST_NAME && ast->count == 2;
+  bool is_norm = is_call && strcmp(ast->kid[0]->name, "norm") == 0;
+  bool is_value = is_call && strcmp(ast->kid[0]->name, "value") == 0;
+  if ((ast->kind == AST_CALL && !is_norm && !is_value) || ast->kind == AST_ON)
+    return builder_fail(b, ast->loc, "clip is none, norm(1.0) or value(1.0)");
+  if (ast->kind == AST_NONE)
+    return recipe_set_text(b, "train.clip", "0", ast->loc) &&
+           recipe_set_text(b, "train.clip_value", "0", ast->loc);
+  if (is_value) return recipe_set_ast(b, "train.clip_value", ast->kid[1]);
+  return recipe_set_ast(b, "train.clip", is_norm ? ast->kid[1] : ast);
+}
+
+/* ── what goes together ───────────────────────────────────────────────────────────────────── */
+static double number(Builder *b, const char *key) {
+  return setting_number(b->program->settings, key);
+}
+static bool is_chosen(Builder *b, const char *key, const char *name) {
+  return strcmp(setting_text(b->program->settings, key), name) == 0;
+}
+
+/* Of the chosen optimiser, for what nobody has set. */
+bool recipe_set_defaults(Builder *b) {
+  SettingValue *values = b->program->settings;
+  const char *why;
+  for (int mine = 0; mine < 2; mine++) /* the table's own first: the optimiser may have changed */
+    for (size_t i = 0; i < sizeof defaults / sizeof *defaults; i++) {
+      int index = setting_find(defaults[i].key);
+      const char *text = mine ? defaults[i].value : setting_info[index].otherwise;
+      if (values[index].is_set) continue;
+      if (mine && !is_chosen(b, "train.optimizer", defaults[i].optimizer)) continue;
+      if (!setting_set(b->arena, values, index, text, &why)) return false;
+      values[index].is_set = false;
+    }
+  return true;
+}
+
+/* What the language has but this version cannot do yet is said, never ignored. */
+static bool check_supported(Builder *b, Loc loc) {
+  bool fine = true;
+  if (!is_chosen(b, "train.precision", "f32"))
+    fine = (diag_error(b->diag, loc, "precision = %s is not supported yet; only f32 is",
+                       setting_text(b->program->settings, "train.precision")),
+            false);
+  if (number(b, "train.accumulate") != 1)
+    fine = (diag_error(b->diag, loc, "accumulate = %g is not supported yet; only 1 is",
+                       number(b, "train.accumulate")),
+            false);
+  return fine;
+}
+
+bool recipe_settle(Builder *b, Loc loc) {
+  bool fine = recipe_set_defaults(b) && check_supported(b, loc);
+  if (is_chosen(b, "train.optimizer", "sgd") && number(b, "train.nesterov") != 0 &&
+      (number(b, "train.momentum") == 0 || number(b, "train.dampening") != 0))
+    fine = (diag_error(b->diag, loc, "nesterov needs a momentum, and no dampening"), false);
+  if (is_chosen(b, "train.schedule", "plateau") && number(b, "train.eval.every") == 0)
+    fine = (diag_error(b->diag, loc,
+                       "schedule = plateau follows evaluations, but eval = none switches them off"),
+            false);
+  if (b->muon_condition && !is_chosen(b, "train.optimizer", "muon")) b->muon_condition = NULL;
+  return fine;
+}

@@ -1,0 +1,244 @@
+/* recipe_groups: settings of some parameters only: `weight_decay = 0.1 on rank >= 2`,
+ * `lr = 0.1x on "head.*"`, `optimizer = muon(...) on not "wte*"`. A rule becomes a factor on the
+ * setting, which a parameter carries as an attribute, so that the setting itself may still change
+ * from run to run. Later rules win over earlier ones. */
+#include "frontend/recipe.h"
+#include <fnmatch.h>
+#include <string.h>
+
+static const char *const usage =
+    "a name pattern such as \"*.bias\", a comparison of rank or size such as rank >= 2, or these "
+    "with and, or, not";
+
+/* ── conditions ───────────────────────────────────────────────────────────────────────────── */
+typedef struct {
+  const char *name;
+  int64_t rank, size;
+} Subject;
+
+static bool matches(Builder *b, const Ast *condition, const Subject *subject, bool *out);
+
+static bool operand(Builder *b, const Ast *ast, const Subject *subject, double *out) {
+  if (ast->kind == AST_NAME && strcmp(ast->name, "rank") == 0)
+    return *out = (double)subject->rank, true;
+  if (ast->kind == AST_NAME && strcmp(ast->name, "size") == 0)
+    return *out = (double)subject->size, true;
+  Value v = eval(b, ast);
+  if (v.kind == VALUE_ERROR) return false;
+  if (!value_is_number(&v))
+    return builder_fail(b, ast->loc, "rank and size are compared with numbers, not with %s",
+                        value_describe(b->arena, &v));
+  *out = value_number(&v);
+  return true;
+}
+
+static bool is_property(const Ast *ast) {
+  return ast->kind == AST_NAME && (!strcmp(ast->name, "rank") || !strcmp(ast->name, "size"));
+}
+
+static bool compare(Builder *b, const Ast *ast, const Subject *subject, bool *out) {
+  static const char *const operators[] = {"==", "!=", "<", "<=", ">", ">="};
+  double left, right;
+  int which = 0;
+  while (which < 6 && strcmp(operators[which], ast->name) != 0) which++;
+  if (which == 6 || (!is_property(ast->kid[0]) && !is_property(ast->kid[1])))
+    return builder_fail(b, ast->loc, "`on` takes %s", usage);
+  if (!operand(b, ast->kid[0], subject, &left) || !operand(b, ast->kid[1], subject, &right))
+    return false;
+  const bool results[] = {left == right, left != right, left<right, left <= right, left> right,
+                          left >= right};
+  *out = results[which];
+  return true;
+}
+
+static bool any_of(Builder *b, const Ast *ast, const Subject *subject, bool *out) {
+  bool fine = true;
+  *out = false;
+  for (int i = 0; i < ast->count; i++) {
+    bool one = false;
+    fine = matches(b, ast->kid[i], subject, &one) && fine;
+    *out |= one;
+  }
+  return fine;
+}
+
+/* Every part is looked at for every parameter: mistakes show at once. */
+static bool matches(Builder *b, const Ast *ast, const Subject *subject, bool *out) {
+  bool left = false, right = false;
+  switch (ast->kind) {
+  case AST_STRING:
+    *out = fnmatch(ast->name, subject->name, 0) == 0;
+    return true;
+  case AST_BOOL:
+    *out = ast->integer != 0;
+    return true;
+  case AST_TUPLE:
+  case AST_LIST:
+    return any_of(b, ast, subject, out);
+  case AST_UNARY:
+    if (strcmp(ast->name, "not") != 0) break;
+    if (!matches(b, ast->kid[0], subject, &left)) return false;
+    *out = !left;
+    return true;
+  case AST_BINARY:
+    if (strcmp(ast->name, "and") != 0 && strcmp(ast->name, "or") != 0)
+      return compare(b, ast, subject, out);
+    if (!matches(b, ast->kid[0], subject, &left) || !matches(b, ast->kid[1], subject, &right))
+      return false;
+    *out = ast->name[0] == 'a' ? left && right : left || right;
+    return true;
+  default:
+    break;
+  }
+  return builder_fail(b, ast->loc, "%s does not say which parameters: `on` takes %s",
+                      ast_to_text(b->arena, ast), usage);
+}
+
+static bool is_sound(Builder *b, const Ast *condition) {
+  bool ignored;
+  return matches(b, condition, &(Subject){"", 2, 4}, &ignored);
+}
+
+/* ── rules ────────────────────────────────────────────────────────────────────────────────── */
+static bool add_rule(Builder *b, const char *key, const Ast *value, const Ast *condition) {
+  GroupRule rule = {.key = key, .condition = condition, .loc = condition->loc};
+  rule.is_factor = value->kind == AST_FACTOR;
+  if (rule.is_factor) {
+    rule.value = value->number;
+  } else {
+    Value v = eval(b, value);
+    if (v.kind == VALUE_ERROR) return false;
+    if (!value_is_number(&v) || value_number(&v) < 0)
+      return builder_fail(b, value->loc, "%s must be a number from 0, or a factor such as 0.1x",
+                          key);
+    rule.value = value_number(&v);
+  }
+  if (!is_sound(b, condition)) return false;
+  VEC_PUSH(b->arena, b->group_rules, rule);
+  return true;
+}
+
+static bool set_per(Builder *b, const char *key, const Ast *ast) {
+  if (strcmp(key, "train.lr") != 0)
+    return builder_fail(b, ast->loc, "`per` is for lr alone: lr = 0.1 per 256");
+  Value v = eval(b, ast->kid[1]);
+  int64_t samples;
+  if (v.kind == VALUE_ERROR) return false;
+  if (!value_to_int(&v, &samples) || samples < 1)
+    return builder_fail(b, ast->kid[1]->loc, "lr is per a number of samples, not per %s",
+                        value_describe(b->arena, &v));
+  const char *text = arena_printf(b->arena, "%lld", (long long)samples);
+  return recipe_set_ast(b, key, ast->kid[0]) &&
+         recipe_set_text(b, "train.lr_per", text, ast->kid[1]->loc);
+}
+
+bool recipe_set_grouped(Builder *b, const char *key, const Ast *ast) {
+  bool may_group = !strcmp(key, "train.lr") || !strcmp(key, "train.weight_decay");
+  if (ast->kind == AST_PER) return set_per(b, key, ast);
+  if (ast->kind == AST_FACTOR)
+    return builder_fail(b, ast->loc, "%s is a factor for some parameters: %s on \"head.*\"",
+                        ast_to_text(b->arena, ast), ast_to_text(b->arena, ast));
+  if (ast->kind != AST_ON) return recipe_set_ast(b, key, ast);
+  if (!may_group)
+    return builder_fail(b, ast->loc, "only lr and weight_decay may differ between parameters");
+  return add_rule(b, key, ast->kid[0], ast->kid[1]);
+}
+
+bool recipe_muon_on(Builder *b, const Ast *condition) {
+  b->muon_condition = condition;
+  return is_sound(b, condition);
+}
+
+/* The setting is what a parameter without a rule has (0 freezes those); a weight decay that is only
+ * given `on` something is 0 elsewhere, and the setting is then the first of the rules'. */
+static bool resolve(Builder *b, const char *key, double *rest_factor) {
+  SettingValue *setting = &b->program->settings[setting_find(key)];
+  bool is_decay = strcmp(key, "train.weight_decay") == 0;
+  double rest = setting->number, base = 0;
+  GroupRule *first = NULL;
+  for (int i = 0; i < b->group_rules.count; i++) {
+    GroupRule *rule = &b->group_rules.at[i];
+    if (strcmp(rule->key, key) != 0 || rule->is_factor) continue;
+    if (!first || (first->value == 0 && rule->value != 0)) first = rule;
+  }
+  *rest_factor = 1;
+  if (!first) return true; /* factors only: they need no base */
+  if (is_decay && !setting->is_set) rest = 0;
+  base = rest != 0 ? rest : first->value;
+  *rest_factor = base != 0 ? rest / base : 1;
+  for (int i = 0; i < b->group_rules.count; i++) {
+    GroupRule *rule = &b->group_rules.at[i];
+    if (strcmp(rule->key, key) != 0) continue;
+    rule->value = rule->is_factor ? rule->value * *rest_factor : base != 0 ? rule->value / base : 1;
+    rule->is_factor = true;
+  }
+  return recipe_set_text(b, key, arena_printf(b->arena, "%.17g", base), first->loc);
+}
+
+bool recipe_resolve_groups(Builder *b) {
+  bool fine = resolve(b, "train.lr", &b->rest_factor[0]);
+  return resolve(b, "train.weight_decay", &b->rest_factor[1]) && fine;
+}
+
+/* ── parameters ───────────────────────────────────────────────────────────────────────────── */
+static void apply_muon(Builder *b, Node *param, const Subject *subject) {
+  bool wanted = subject->rank == 2 && subject->size > 0;
+  if (strcmp(setting_text(b->program->settings, "train.optimizer"), "muon") != 0) return;
+  if (b->muon_condition && !matches(b, b->muon_condition, subject, &wanted)) return;
+  if (wanted && (subject->rank != 2 || subject->size == 0)) {
+    char text[TYPE_TEXT];
+    diag_error(b->diag, b->muon_condition->loc,
+               "muon trains matrices, and '%s' is %s; add `and rank == 2`", subject->name,
+               type_text(&param->type, text));
+    b->muon_condition = NULL; /* said once */
+    return;
+  }
+  if (wanted) node_set_attr(b->graph, param, attr_bool(ATTR_MUON, true));
+}
+
+void recipe_apply_groups(Builder *b, Node *param) {
+  const Subject subject = {node_str(param, ATTR_NAME), param->type.shape.rank,
+                           shape_elements(&param->type.shape)};
+  double lr = b->rest_factor[0], decay = b->rest_factor[1];
+  for (int i = 0; i < b->group_rules.count; i++) {
+    GroupRule *rule = &b->group_rules.at[i];
+    bool applies = false;
+    if (!matches(b, rule->condition, &subject, &applies)) return;
+    if (!applies) continue;
+    rule->uses++;
+    *(strcmp(rule->key, "train.lr") == 0 ? &lr : &decay) = rule->value;
+  }
+  if (lr != 1) node_set_attr(b->graph, param, attr_float(ATTR_LR_FACTOR, lr));
+  if (decay != 1) node_set_attr(b->graph, param, attr_float(ATTR_DECAY_FACTOR, decay));
+  apply_muon(b, param, &subject);
+}
+
+/* The first pattern of a condition; NULL if it has none. */
+static const Ast *pattern_of(const Ast *ast) {
+  if (ast->kind == AST_STRING) return ast;
+  for (int i = 0; i < ast->count; i++) {
+    const Ast *found = ast->kid[i] ? pattern_of(ast->kid[i]) : NULL;
+    if (found) return found;
+  }
+  return NULL;
+}
+
+bool recipe_check_groups(Builder *b) {
+  bool fine = true;
+  for (int i = 0; i < b->group_rules.count; i++) {
+    const GroupRule *rule = &b->group_rules.at[i];
+    const Ast *pattern = pattern_of(rule->condition);
+    if (rule->uses || !pattern) continue;
+    VEC(const char *) names = {0};
+    for (int k = 0; k < b->declared.count; k++)
+      if (b->declared.at[k].node->op == OP_PARAM) VEC_PUSH(b->arena, names, b->declared.at[k].name);
+    fine = builder_fail(b, rule->loc, "no parameter is meant by `on %s`%s",
+                        ast_to_text(b->arena, rule->condition),
+                        builder_hint(b, pattern->name, names.at, names.count));
+    if (names.count)
+      builder_note(b, (Loc){0}, "the parameters are called %s%s%s%s", names.at[0],
+                   names.count > 1 ? ", " : "", names.count > 1 ? names.at[1] : "",
+                   names.count > 2 ? ", ...: ftc --summary shows them" : "");
+  }
+  return fine;
+}
