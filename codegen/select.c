@@ -183,15 +183,30 @@ static bool is_covered(const Graph *body, const Choice *choice) {
   return body->roots.count == 1;
 }
 
-/* Where the call may write: a result of its very type, or else the workspace. A result in place of
- * an operand will do only if that operand is not read any more after the call. */
+/* Does some result up to `last` need the product? Then it is loaded before `last` is stored. */
+static bool is_read_by_then(Arena *scratch, const Graph *body, const Node *product, int last) {
+  bool *needs = ARENA_ARRAY(scratch, bool, body->nodes.count);
+  needs[product->id] = true;
+  for (int i = product->id + 1; i < body->nodes.count; i++)
+    for (int k = 0; k < body->nodes.at[i]->input_count; k++)
+      needs[i] |= needs[body->nodes.at[i]->input[k]->id];
+  for (int i = 0; i <= last; i++)
+    if (needs[body->roots.at[i].node->id]) return true;
+  return false;
+}
+
+/* Where the call may write: a result of its very type that is not overwritten before the product is
+ * read, or else the workspace. A result in place of an operand will do only if that operand is not
+ * read any more after the call. */
 static int product_place(const HostKernel *kernel, const Choice *choice, Kernel *out) {
   const Graph *body = kernel->body;
   int which;
   if (is_result(body, choice->covered, &which) && kernel->alias[which] == -1)
     return kernel->node->input_count + which;
   for (int i = 0; i < body->roots.count; i++)
-    if (kernel->alias[i] == -1 && type_equal(&body->roots.at[i].node->type, &choice->covered->type))
+    if (kernel->alias[i] == -1 &&
+        type_equal(&body->roots.at[i].node->type, &choice->covered->type) &&
+        is_read_by_then(kernel->scratch, body, choice->covered, i))
       return kernel->node->input_count + i;
   out->workspace = type_bytes(&choice->covered->type);
   return kernel->node->input_count + body->roots.count;
