@@ -104,7 +104,7 @@ static int count_pieces(const Program *program, const CodegenOptions *options) {
 static void add_library(Work *work) {
   for (int i = 0; i < work->count; i++) {
     size_t bytes = 0;
-    const char *library = module_gemm_object(&work->piece[i].module, &bytes);
+    const char *library = module_library_object(&work->piece[i].module, &bytes);
     if (!library) continue;
     text_append(&work->code->object[CODEGEN_OBJECTS - 1], library, bytes);
     return;

@@ -2,6 +2,7 @@
  * calls an always-inlined body whose pointer parameters are noalias: that is how LLVM learns that
  * buffers do not overlap. A result that is written in place has no parameter of its own, it uses
  * its operand's pointer, so that LLVM knows of this one overlap. */
+#include "codegen/host_attention.h"
 #include "codegen/host_private.h"
 #include "codegen/select.h"
 #include <stdio.h>
@@ -145,6 +146,8 @@ bool host_emit(Module *module, const Node *node, const char *name, const int *al
   int errors = module->diag->errors;
   if (node->op == OP_SCATTER_ADD) {
     host_emit_scatter(&kernel, out);
+  } else if (node->op == OP_ATTENTION || node->op == OP_ATTENTION_GRAD) {
+    host_emit_attention(&kernel, out);
   } else if (node->op != OP_FUSED) {
     good = select_contraction(&kernel, out);
   } else {

@@ -172,7 +172,7 @@ static LLVMValueRef define_epilogue(HostKernel *kernel, LLVMValueRef tile_functi
 /* The GemmTileKernel of this many rows and vectors; NULL for none. */
 static LLVMValueRef tile_kernel(HostKernel *kernel, bool ta, int rows, int vectors) {
   if (!rows || !vectors) return LLVMConstNull(LLVMPointerTypeInContext(kernel->module->context, 0));
-  return module_gemm(
+  return module_library(
       kernel->module,
       arena_printf(kernel->scratch, "gemm_tile_%c%dx%d", ta ? 't' : 'n', rows, vectors), NULL);
 }
@@ -214,7 +214,7 @@ static void define_entry(HostKernel *kernel, LLVMValueRef product) {
               pointer = LLVMPointerTypeInContext(context, 0);
   LLVMTypeRef types[4] = {pointer, pointer, wide, wide}, nothing = LLVMVoidTypeInContext(context);
   LLVMTypeRef run_type = LLVMFunctionType(nothing, types, 4, false);
-  LLVMValueRef run = module_gemm(kernel->module, "gemm_run", run_type);
+  LLVMValueRef run = module_library(kernel->module, "gemm_run", run_type);
   LLVMValueRef function =
       module_kernel(kernel->module, kernel->name, LLVMFunctionType(nothing, types + 1, 3, false));
   LLVMBuilderRef builder = LLVMCreateBuilderInContext(context);

@@ -9,9 +9,9 @@
 
 /* The nodes that stand for a node's results, in order; NULL where nobody projects one. */
 static int find_results(Lowering *lowering, const Node *node, const Node ***out) {
-  int count = node->op == OP_FUSED ? node->body->roots.count : 1;
+  int count = node_result_count(node);
   *out = ARENA_ARRAY(lowering->arena, const Node *, count);
-  if (node->op != OP_FUSED) {
+  if (!node_has_results(node)) {
     **out = node;
     return 1;
   }
@@ -68,7 +68,7 @@ static bool find_arguments(Lowering *lowering, const Node *node, Arguments *out)
       out->place[i] = lower_place(lowering, value);
       out->type[i] = value->type;
     } else { /* computed but not wanted by anybody */
-      out->type[i] = node->body->roots.at[r].node->type;
+      out->type[i] = node_result_type(node, r);
       out->place[i] =
           (Place){ARENA_WORK, lower_extend(lowering, ARENA_WORK, type_bytes(&out->type[i]))};
     }
@@ -94,6 +94,8 @@ static bool standalone_equal(const Node *a, const Node *b) {
   const char *x = node_str(a, ATTR_LAYOUT), *y = node_str(b, ATTR_LAYOUT);
   return node_int(a, ATTR_TRANS_A, 0) == node_int(b, ATTR_TRANS_A, 0) &&
          node_int(a, ATTR_TRANS_B, 0) == node_int(b, ATTR_TRANS_B, 0) &&
+         node_int(a, ATTR_CAUSAL, 0) == node_int(b, ATTR_CAUSAL, 0) &&
+         node_float(a, ATTR_SCALE, 1) == node_float(b, ATTR_SCALE, 1) &&
          node_int(a, ATTR_GROUPS, 1) == node_int(b, ATTR_GROUPS, 1) && !x == !y &&
          (!x || !strcmp(x, y));
 }
@@ -152,10 +154,21 @@ static const char *name_kernel(Lowering *lowering, const Node *node) {
 }
 
 /* ── costs, for bench ───────────────────────────────────────────────────────────────────────── */
+/* Two products forward, five backward, of which the causal order hides half. */
+static int64_t attention_flops(const Node *node) {
+  bool is_grad = node->op == OP_ATTENTION_GRAD;
+  const Shape *q = &node->input[is_grad]->type.shape, *k = &node->input[is_grad + 1]->type.shape;
+  int64_t flops = (is_grad ? 10 : 4) * shape_elements(q) * k->dim[2];
+  return node_int(node, ATTR_CAUSAL, 0) ? flops / 2 : flops;
+}
+
 static int64_t contraction_flops(const Node *node) {
   int64_t out = shape_elements(&node->type.shape);
   const Shape *a = &node->input[0]->type.shape, *b = &node->input[1]->type.shape;
   switch (node->op) {
+  case OP_ATTENTION:
+  case OP_ATTENTION_GRAD:
+    return attention_flops(node);
   case OP_DOT:
     return 2 * out * a->dim[a->rank - (node_int(node, ATTR_TRANS_A, 0) ? 2 : 1)];
   case OP_CONV: /* each output element: a filter's elements */

@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* From the build: every kernels/<name>.c as bitcode <name>_host and <name>_ptx, kernels/gemm_x86.c
- * as objects gemm_x86_v3 and gemm_x86_v4; the last row is empty. */
+/* From the build: every kernels/<name>.c as bitcode <name>_host and <name>_ptx, kernels/..._x86.c
+ * together as objects x86_v1, x86_v3 and x86_v4; the last row is empty. */
 extern const struct EmbeddedFile {
   const char *name, *start, *end;
 } embed_kernels[];
@@ -62,19 +62,21 @@ LLVMValueRef module_function(Module *module, const char *symbol, LLVMTypeRef typ
   return LLVMAddFunction(module->llvm, symbol, type);
 }
 
-LLVMValueRef module_gemm(Module *module, const char *symbol, LLVMTypeRef type) {
+LLVMValueRef module_library(Module *module, const char *symbol, LLVMTypeRef type) {
   LLVMValueRef function = LLVMGetNamedFunction(module->llvm, symbol);
   if (function) return function;
-  module->needs_gemm = true;
+  module->needs_library = true;
   if (!type) type = LLVMFunctionType(LLVMVoidTypeInContext(module->context), NULL, 0, false);
   function = LLVMAddFunction(module->llvm, symbol, type);
   LLVMSetVisibility(function, LLVMHiddenVisibility);
   return function;
 }
 
-const char *module_gemm_object(const Module *module, size_t *bytes) {
-  const char *wanted = module->vector_bytes >= 64 ? "gemm_x86_v4" : "gemm_x86_v3";
-  for (const struct EmbeddedFile *file = embed_kernels; file->name && module->needs_gemm; file++) {
+const char *module_library_object(const Module *module, size_t *bytes) {
+  const char *wanted = module->vector_bytes >= 64 ? "x86_v4"
+                       : module->vector_bytes >= 32 ? "x86_v3"
+                                                    : "x86_v1";
+  for (const struct EmbeddedFile *file = embed_kernels; file->name && module->needs_library; file++) {
     if (strcmp(file->name, wanted)) continue;
     *bytes = (size_t)(file->end - file->start);
     return file->start;

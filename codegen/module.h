@@ -17,7 +17,7 @@ typedef struct {
   const char *cpu, *features; /* of every function: sm_80 and +ptx70, or a host's */
   const char *tune;           /* host: the processor to schedule for; NULL: cpu */
   bool needs_math;            /* some function of kernels/math.c is called */
-  bool needs_gemm;            /* something of kernels/gemm_x86.c is used */
+  bool needs_library;            /* something of a kernels/..._x86.c is used */
   int vector_bytes;           /* host: width of a vector register */
   VEC(const char *) kernels;  /* names of the entry points */
 } Module;
@@ -45,10 +45,10 @@ typedef struct {
 /* A function `symbol` of the kernels folder with this type; its bitcode is linked in by
  * module_link. */
 LLVMValueRef module_function(Module *module, const char *symbol, LLVMTypeRef type);
-/* A function of kernels/gemm_x86.c, of this type (NULL: only its address is wanted). */
-LLVMValueRef module_gemm(Module *module, const char *symbol, LLVMTypeRef type);
+/* A function of a kernels/..._x86.c, of this type (NULL: only its address is wanted). */
+LLVMValueRef module_library(Module *module, const char *symbol, LLVMTypeRef type);
 /* The object that has them: machine code for module->cpu; NULL if the module uses none of them. */
-const char *module_gemm_object(const Module *module, size_t *bytes);
+const char *module_library_object(const Module *module, size_t *bytes);
 /* Makes an entry point: a function of this type and name that stays visible, with the target's
  * attributes. */
 LLVMValueRef module_kernel(Module *module, const char *name, LLVMTypeRef type);

@@ -218,7 +218,7 @@ struct Builtin {
 };
 enum { BUILTIN_MAX_PARAMETERS = 12 };
 extern const Builtin builtin_math[], builtin_shape[], builtin_window[], builtin_other[],
-    builtin_init[];
+    builtin_attention[], builtin_init[];
 const Builtin *builtin_find(const char *name);
 void builtin_names(Builder *b, const char ***names, int *count);
 Value builtin_call(Builder *b, const Builtin *builtin, Loc loc, const Arguments *arguments);

@@ -31,6 +31,8 @@ int64_t tensor_flops(const Node *node) {
     const Shape *x = &node->input[0]->type.shape, *w = &node->input[1]->type.shape;
     if (node->op == OP_DOT)
       return 2 * elements * x->dim[node_int(node, ATTR_TRANS_A, 0) ? x->rank - 2 : x->rank - 1];
+    if (node->op == OP_ATTENTION)
+      return 2 * shape_elements(x) * w->dim[2] + 2 * elements * w->dim[2];
     return node->op == OP_CONV ? 2 * elements * w->dim[1] * w->dim[2] * w->dim[3] : 0;
   }
   case CLASS_WINDOW: {

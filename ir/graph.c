@@ -126,6 +126,23 @@ void node_set_attr(Graph *graph, Node *node, Attr attr) {
   node->attr_count++;
 }
 
+bool node_has_results(const Node *node) {
+  return node->op == OP_FUSED || node->op == OP_ATTENTION || node->op == OP_ATTENTION_GRAD;
+}
+
+int node_result_count(const Node *node) {
+  if (node->op == OP_FUSED) return node->body->roots.count;
+  return node->op == OP_ATTENTION ? 2 : node->op == OP_ATTENTION_GRAD ? 3 : 1;
+}
+
+Type node_result_type(const Node *node, int64_t index) {
+  if (node->op == OP_FUSED) return node->body->roots.at[index].node->type;
+  Type type = node->type;
+  if (node->op == OP_ATTENTION && index == 1) type.shape.dim[3] = 1;
+  if (node->op == OP_ATTENTION_GRAD) type = node->input[1 + index]->type;
+  return type;
+}
+
 static void drop_attr(Node *node, AttrId id) {
   int kept = 0;
   for (int i = 0; i < node->attr_count; i++)
@@ -169,6 +186,10 @@ static void normalize(Graph *graph, Node *node) {
   case OP_DOT:
     if (!node_int(node, ATTR_TRANS_A, 0)) drop_attr(node, ATTR_TRANS_A);
     if (!node_int(node, ATTR_TRANS_B, 0)) drop_attr(node, ATTR_TRANS_B);
+    break;
+  case OP_ATTENTION:
+  case OP_ATTENTION_GRAD:
+    if (!node_int(node, ATTR_CAUSAL, 0)) drop_attr(node, ATTR_CAUSAL);
     break;
   case OP_SLICE: {
     int64_t ones[MAX_RANK] = {1, 1, 1, 1, 1, 1, 1, 1};

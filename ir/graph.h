@@ -124,6 +124,11 @@ int64_t node_int(const Node *node, AttrId id, int64_t otherwise);
 double node_float(const Node *node, AttrId id, double otherwise);
 const char *node_str(const Node *node, AttrId id); /* NULL if absent */
 void node_set_attr(Graph *graph, Node *node, Attr attr);
+/* Nodes with several results (fused, attention, attention_grad) are read only through `result`
+ * nodes; their own type is that of result 0. */
+bool node_has_results(const Node *node);
+int node_result_count(const Node *node);                /* 1 for all others */
+Type node_result_type(const Node *node, int64_t index); /* index < node_result_count */
 
 /* ── short hands (ir/make.c) ──────────────────────────────────────────────────────────────────
  * All take the location from `graph_loc`-less callers explicitly: pass the loc of what caused it.
@@ -140,6 +145,8 @@ Node *make_broadcast(Graph *graph, Node *x, Shape shape, Loc loc); /* NumPy rule
                                                                       a reshape; x if unchanged */
 Node *make_transpose(Graph *graph, Node *x, const int64_t *perm, Loc loc); /* x if identity */
 Node *make_dot(Graph *graph, Node *a, Node *b, bool ta, bool tb, Loc loc);
+/* Result `index` of a node with several. */
+Node *make_result(Graph *graph, Node *node, int index, Loc loc);
 Node *make_iota(Graph *graph, DType dtype, Shape shape, int axis, Loc loc);
 /* Sums x down to `shape` (the reverse of make_broadcast). */
 Node *make_unbroadcast(Graph *graph, Node *x, Shape shape, Loc loc);

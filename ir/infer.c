@@ -277,16 +277,19 @@ static bool given_pack(Infer *in) {
 static bool given_result(Infer *in) {
   const Attr *index = infer_need_attr(in, ATTR_INDEX);
   if (!index) return false;
-  const Node *fused = in->input[0];
-  if (fused->op != OP_FUSED)
-    return infer_fail(in, "result projects a fused node, not %s", op_info[fused->op].text);
-  if (!fused->body) return index->i >= 0 || infer_fail(in, "result %lld", (long long)index->i);
-  if (index->i < 0 || index->i >= fused->body->roots.count)
-    return infer_fail(in, "result %lld of a fused node with %d results", (long long)index->i,
-                      fused->body->roots.count);
-  const Type *type = &fused->body->roots.at[index->i].node->type;
-  return type_equal(type, in->given) ||
-         infer_fail(in, "result %lld is %s, not %s", (long long)index->i, infer_show(in, type),
+  const Node *node = in->input[0];
+  if (!node_has_results(node))
+    return infer_fail(in, "result projects a fused node or attention, not %s",
+                      op_info[node->op].text);
+  if (node->op == OP_FUSED && !node->body)
+    return index->i >= 0 || infer_fail(in, "result %lld", (long long)index->i);
+  if (index->i < 0 || index->i >= node_result_count(node))
+    return infer_fail(in, "result %lld of %s with %d results", (long long)index->i,
+                      node->op == OP_FUSED ? "a fused node" : op_info[node->op].text,
+                      node_result_count(node));
+  Type type = node_result_type(node, index->i);
+  return type_equal(&type, in->given) ||
+         infer_fail(in, "result %lld is %s, not %s", (long long)index->i, infer_show(in, &type),
                     infer_show(in, in->given));
 }
 

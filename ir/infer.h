@@ -38,6 +38,10 @@ bool infer_concat(Infer *in);
 bool infer_gather(Infer *in);
 bool infer_scatter_add(Infer *in); /* of a given type */
 
+/* ir/infer_attention.c */
+bool infer_attention(Infer *in);
+bool infer_attention_grad(Infer *in);
+
 /* ir/infer_window.c */
 bool infer_conv(Infer *in);
 bool infer_conv_grad(Infer *in);

@@ -173,6 +173,26 @@ static bool eval_fused(Interp *in, const Node *node, const Tensor *const *inputs
   return true;
 }
 
+/* All results, the first of which is also the node's own value. */
+static bool eval_attention(Interp *in, const Eval *eval, Tensor ***results) {
+  const Node *node = eval->node;
+  int count = node_result_count(node);
+  *results = ARENA_ARRAY(in->arena, Tensor *, count);
+  (*results)[0] = eval->out;
+  for (int i = 1; i < count; i++) {
+    Type type = node_result_type(node, i);
+    if (shape_elements(&type.shape) > most_elements - in->elements)
+      return fail(in, node, "this graph is too large for the interpreter");
+    in->elements += shape_elements(&type.shape);
+    (*results)[i] = tensor_new(in->arena, type);
+  }
+  if (node->op == OP_ATTENTION)
+    interp_attention(eval, *results);
+  else
+    interp_attention_grad(eval, *results);
+  return true;
+}
+
 /* Everything with inputs whose meaning is arithmetic or movement. */
 static bool eval_plain(Interp *in, const Eval *eval) {
   switch (op_info[eval->node->op].op_class) {
@@ -229,6 +249,9 @@ static bool eval_node(Interp *in, const Node *node, const Tensor *const *inputs,
   case OP_RESULT:
     copy_elements(results[node->input[0]->id][node_int(node, ATTR_INDEX, 0)], out);
     return true;
+  case OP_ATTENTION:
+  case OP_ATTENTION_GRAD:
+    return eval_attention(in, &eval, &results[node->id]);
   case OP_FUSED:
     return eval_fused(in, node, inputs, out, &results[node->id]);
   default:

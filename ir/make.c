@@ -82,6 +82,12 @@ Node *make_dot(Graph *graph, Node *a, Node *b, bool ta, bool tb, Loc loc) {
   return graph_node(graph, OP_DOT, inputs, 2, attrs, 2, NULL, loc);
 }
 
+Node *make_result(Graph *graph, Node *node, int index, Loc loc) {
+  Attr attr = attr_int(ATTR_INDEX, index);
+  Type type = node_result_type(node, index);
+  return graph_node(graph, OP_RESULT, &node, 1, &attr, 1, &type, loc);
+}
+
 Node *make_iota(Graph *graph, DType dtype, Shape shape, int axis, Loc loc) {
   Type type = {dtype, shape};
   Attr attr = attr_int(ATTR_AXIS, axis);

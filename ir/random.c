@@ -462,6 +462,33 @@ static Node *recipe_lookup(Random *r) {
   return scale(r, y, 1.0 / (double)rows);
 }
 
+/* Attention of a few heads, some of which may share keys; its result is a mean of values. */
+static Node *recipe_attention(Random *r) {
+  enum { B, H, T, D };
+  Node *x = pick(r), *inputs[4] = {reshape(r, x, factor(r, elements(x), 4))};
+  Shape of = inputs[0]->type.shape, mask;
+  int64_t keys = size(r);
+  while (of.dim[H] > 1 && chance(r, 2) && of.dim[H] % 2 == 0) of.dim[H] /= 2;
+  of.dim[T] = keys;
+  if (shape_elements(&of) > MOST_ELEMENTS || elements(x) / of.dim[D] * keys > MOST_ELEMENTS)
+    return NULL;
+  inputs[1] = param(r, of);
+  if (chance(r, 8)) of.dim[D] = size(r);
+  if (shape_elements(&of) > MOST_ELEMENTS || elements(x) * of.dim[D] > MOST_ELEMENTS * 4)
+    return NULL;
+  inputs[2] = param(r, of);
+  mask = inputs[0]->type.shape;
+  for (int i = 0; i < 3; i++)
+    if (chance(r, 2)) mask.dim[i] = 1;
+  mask.dim[D] = keys;
+  bool is_masked = chance(r, 3);
+  if (is_masked) inputs[3] = make_broadcast(r->graph, pattern(r, mask), mask, at(r));
+  if (is_masked && chance(r, 2)) inputs[3] = with(r, OP_GT, inputs[3], -0.3);
+  Attr attrs[] = {attr_bool(ATTR_CAUSAL, chance(r, 2)), attr_float(ATTR_SCALE, 0.4)};
+  Node *y = graph_node(r->graph, OP_ATTENTION, inputs, is_masked ? 4 : 3, attrs, 2, NULL, at(r));
+  return make_result(r->graph, y, 0, at(r));
+}
+
 static Node *recipe_dropout(Random *r) {
   Node *x = pick(r);
   Type scalar = {DT_I64, shape_scalar()}, type = x->type, setting = {DT_F64, shape_scalar()};
@@ -500,6 +527,7 @@ static Node *(*const recipes[])(Random *) = {
     recipe_reduce, recipe_reduce, recipe_softmax, recipe_norm,   recipe_label,  recipe_dot,
     recipe_dot,    recipe_conv,   recipe_pool,    recipe_shape,  recipe_shape,  recipe_cut,
     recipe_concat, recipe_lookup, recipe_dropout, recipe_state,  recipe_leaf,   recipe_step,
+    recipe_attention,
 };
 
 /* ── the whole ──────────────────────────────────────────────────────────────────────────────── */

@@ -95,6 +95,9 @@ static uint64_t allowed_attrs(Op op) {
     return BIT(STREAM);
   case OP_DOT:
     return BIT(TRANS_A) | BIT(TRANS_B);
+  case OP_ATTENTION:
+  case OP_ATTENTION_GRAD:
+    return BIT(CAUSAL) | BIT(SCALE);
   case OP_CONV:
   case OP_CONV_GRAD_INPUT:
   case OP_CONV_GRAD_WEIGHT:
@@ -189,13 +192,18 @@ static void check_stage(Verify *v, const Node *node) {
     if (!in_body(node->op)) wrong(v, node, "may not stand in the body of a fused node");
     return;
   }
-  bool fused = node->op == OP_FUSED || node->op == OP_RESULT;
+  bool fused =
+      node->op == OP_FUSED || (node->op == OP_RESULT && node->input[0]->op == OP_FUSED);
   if (node->op == OP_ARG) wrong(v, node, "stands outside of a fused node's body");
   if (v->stage != STAGE_FUSED && fused) wrong(v, node, "comes only with the fuse pass");
   if (v->stage == STAGE_FUSED && !in_fused_stage(node->op))
     wrong(v, node, "should be in the body of a fused node at this stage");
   if (v->stage == STAGE_FORWARD && node->op == OP_PACK)
     wrong(v, node, "comes only with the backward pass");
+  for (int k = 0; k < node->input_count && node->op != OP_RESULT; k++)
+    if (node_has_results(node->input[k]))
+      wrong(v, node, "reads %%%d, which has several results, without `result`",
+            node->input[k]->id);
 }
 
 /* ── names ──────────────────────────────────────────────────────────────────────────────────── */

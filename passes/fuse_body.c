@@ -288,7 +288,19 @@ static void separate_pack(Emit *emit, const Node *node, Node **inputs) {
   }
 }
 
+/* A result has one place, however many nodes of the step project it; NULL: none has so far. */
+static Node *result_before(const Emit *emit, const Node *node) {
+  for (int i = 0; i < emit->plan->count; i++) {
+    const Node *other = node_at(emit, i);
+    if (other->op == OP_RESULT && emit->value[i] && other->input[0] == node->input[0] &&
+        node_int(other, ATTR_INDEX, 0) == node_int(node, ATTR_INDEX, 0))
+      return emit->value[i];
+  }
+  return NULL;
+}
+
 static void emit_alone(Emit *emit, const Node *node) {
+  if (node->op == OP_RESULT && (emit->value[node->id] = result_before(emit, node))) return;
   Node **inputs = ARENA_ARRAY(emit->plan->arena, Node *, node->input_count);
   for (int i = 0; i < node->input_count; i++) inputs[i] = in_memory(emit, node->input[i]);
   if (node->op == OP_PACK) separate_pack(emit, node, inputs);

@@ -41,7 +41,7 @@ static FuseGroup first_group(FusePlan *plan, int id) {
     group.shape = SHAPE_CONTRACT;
     group.contract = id;
   } else if (node->op == OP_PACK || node->op == OP_ASSIGN || node->op == OP_SCATTER_ADD ||
-             op_info[node->op].op_class == CLASS_CONTRACT) {
+             node->op == OP_RESULT || op_info[node->op].op_class == CLASS_CONTRACT) {
     group.shape = SHAPE_ALONE;
   }
   bool is_backward =

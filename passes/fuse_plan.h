@@ -31,7 +31,7 @@ typedef struct {
 typedef VEC(int) FuseReaders;
 
 typedef enum {
-  SHAPE_ALONE, /* stands by itself: pack, assign, scatter_add, gradients of conv */
+  SHAPE_ALONE, /* stands by itself: pack, assign, scatter_add, gradients of conv, attention */
   SHAPE_LOOP,
   SHAPE_ROW,
   SHAPE_COLUMN,

@@ -173,6 +173,31 @@ static void grad_dot(Gradient *g) {
     g->dx[1] =
         tb ? make_dot(g->graph, DY, a, true, ta, LOC) : make_dot(g->graph, a, DY, !ta, false, LOC);
 }
+
+/* Backward reads q, k, v, the result and one number for each row of scores, and computes the scores
+ * again. */
+static void grad_attention(Gradient *g) {
+  Node *out = make_result(g->graph, Y, 0, LOC), *lse = make_result(g->graph, Y, 1, LOC);
+  Node *inputs[7] = {DY, X(0), X(1), X(2), out, lse};
+  int count = 6;
+  if (Y->input_count > 3) {
+    if (g->needed[3])
+      diag_error(g->diag, LOC,
+                 "the mask of attention has no gradient, and the loss depends on a parameter "
+                 "through it: stop_gradient(mask), or write softmax(q @ transpose(k) + mask) @ v");
+    inputs[count++] = X(3);
+  }
+  Node *grad = mirror(g, OP_ATTENTION_GRAD, inputs, count, NULL);
+  for (int i = 0; i < 3; i++)
+    if (g->needed[i]) g->dx[i] = make_result(g->graph, grad, i, LOC);
+}
+/* The gradient of a node with several results is that of its result 0. */
+static void grad_result(Gradient *g) {
+  if (node_int(Y, ATTR_INDEX, 0) == 0)
+    g->dx[0] = DY;
+  else
+    diag_error(g->diag, LOC, "the log-sum-exp of attention has no gradient");
+}
 static void grad_conv(Gradient *g) {
   Node *x = X(0), *w = X(1);
   if (g->needed[0]) g->dx[0] = mirror(g, OP_CONV_GRAD_INPUT, (Node *[]){DY, w}, 2, &x->type);

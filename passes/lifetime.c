@@ -18,7 +18,7 @@ bool lifetime_is_step(const Node *node) {
 
 bool lifetime_is_value(const Node *node) {
   return node->op == OP_RESULT ||
-         (lifetime_is_step(node) && node->op != OP_FUSED && node->op != OP_ASSIGN);
+         (lifetime_is_step(node) && !node_has_results(node) && node->op != OP_ASSIGN);
 }
 
 static void read_at(Lifetimes *times, const Node *value, int step) {

@@ -190,7 +190,7 @@ static void place_assigned(MemPlan *plan) {
 static int slot_to_reuse(const MemPlan *plan, const Node *result) {
   const Node *fused = result->input[0];
   int step = plan->times.step[result->id];
-  if (result->op != OP_RESULT || plan->context->is_plain) return -1;
+  if (result->op != OP_RESULT || fused->op != OP_FUSED || plan->context->is_plain) return -1;
   for (int k = 0; k < fused->input_count; k++) {
     const Node *base = lifetime_base(fused->input[k]);
     int slot = plan->slot_of[base->id];

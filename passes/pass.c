@@ -43,7 +43,7 @@ static bool is_one_of(const char *name, const char *const *names) {
 /* Without these there is nothing to train. */
 static const char *const required[] = {"autodiff", "optimizer", NULL};
 /* These make the form that code generation takes; switched off, they do no more than that. */
-static const char *const has_plain_form[] = {"fuse", "schedule", "memplan", NULL};
+static const char *const has_plain_form[] = {"attention", "fuse", "schedule", "memplan", NULL};
 
 /* Marks the passes of a comma-separated list; false with an error for a name that is none. */
 static bool parse_disabled(Arena *arena, Diag *diag, const char *list, bool *disabled) {

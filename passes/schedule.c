@@ -104,8 +104,8 @@ static int64_t bytes_of(const Schedule *s, const Node *value) {
 /* Bytes freed less bytes taken if this step were next. */
 static int64_t gain(const Schedule *s, const Node *node) {
   int64_t sum = 0;
-  if (node->op == OP_FUSED) {
-    for (int i = 0; i < node->body->roots.count; i++) {
+  if (node_has_results(node)) {
+    for (int i = 0; i < node_result_count(node); i++) {
       int next = node->id;
       while (next < s->count && !(at(s, next)->op == OP_RESULT && at(s, next)->input[0] == node &&
                                   node_int(at(s, next), ATTR_INDEX, 0) == i))
@@ -143,7 +143,7 @@ static void place(Schedule *s, const Node *node) {
       again |= lifetime_base(node->input[m]) == lifetime_base(node->input[k]);
     if (!again) s->readers[lifetime_base(node->input[k])->id]--;
   }
-  for (int i = node->id + 1; node->op == OP_FUSED && i < s->count; i++)
+  for (int i = node->id + 1; node_has_results(node) && i < s->count; i++)
     if (at(s, i)->op == OP_RESULT && at(s, i)->input[0] == node) place(s, at(s, i));
 }
 

@@ -153,6 +153,36 @@ case("mean(l1(x, y))", F.l1_loss, x=uniform(4, 5), y=uniform(4, 5))
 case("mean(huber(x, y, delta=0.7))", lambda x, y: F.huber_loss(x, y, delta=0.7), x=uniform(4, 5), y=uniform(4, 5))
 case("mean(bce_with_logits(x, y))", F.binary_cross_entropy_with_logits, x=uniform(4, 5), y=uniform(4, 5, low=0, high=1))
 case("f32(topk_correct(x, t, 3)) * y", lambda x, t, y: (x.topk(3).indices == t[:, None]).any(1) * y, x=distinct(8, 9), t=integers(9, 8), y=uniform(8))
+
+
+def attention(q, k, v, causal=False, mask=None, scale=None):
+    k, v = (x.repeat_interleave(q.shape[-3] // x.shape[-3], -3) if x.dim() > 2 else x for x in (k, v))
+    scores = q @ k.transpose(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
+    if causal:
+        seen = torch.ones(scores.shape[-2:], dtype=torch.bool).tril(scores.shape[-1] - scores.shape[-2])
+        scores = scores.masked_fill(~seen, -torch.inf)
+    return torch.softmax(scores, -1) @ v
+
+
+case("attention(q, k, v)", attention, q=uniform(2, 3, 7, 16), k=uniform(2, 3, 7, 16), v=uniform(2, 3, 7, 16))
+case("attention(q, k, v, causal=true, scale=0.3)", lambda q, k, v: attention(q, k, v, True, scale=0.3), q=uniform(2, 4, 70, 20), k=uniform(2, 2, 70, 20), v=uniform(2, 2, 70, 20))
+case("attention(q, k, v, causal=true)", lambda q, k, v: attention(q, k, v, True), q=uniform(5, 8), k=uniform(9, 8), v=uniform(9, 8))
+case("attention(q, k, v)", attention, q=uniform(3, 5, 8), k=uniform(3, 6, 8), v=uniform(3, 6, 4))  # values narrower than keys: written out
+case("attention(q, k, v, mask=m != 0)", lambda q, k, v, m: attention(q, k, v, mask=m != 0), q=uniform(2, 2, 5, 8), k=uniform(2, 1, 6, 8), v=uniform(2, 1, 6, 8), m=numpy.maximum(integers(2, 2, 1, 5, 6), numpy.eye(5, 6, dtype=numpy.int32)))
+case("attention(q, k, v, mask=stop_gradient(m))", lambda q, k, v, m: attention(q, k, v, mask=m.detach()), q=uniform(2, 2, 2, 5, 8), k=uniform(2, 2, 2, 6, 8), v=uniform(2, 2, 2, 6, 8), m=uniform(2, 1, 1, 6))
+
+
+def rope(x, theta=10000.0, offset=0):
+    half = x.shape[-1] // 2
+    angle = (torch.arange(x.shape[-2], dtype=torch.float64) + offset)[:, None] * theta ** (-torch.arange(half, dtype=torch.float64) / half)
+    a, b = x[..., :half], x[..., half:]
+    return torch.cat([a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()], -1)
+
+
+case("rope(x)", rope, x=uniform(2, 3, 9, 8))
+case("rope(x, theta=100, offset=5)", lambda x: rope(x, 100.0, 5), x=uniform(9, 6))
 CONVS = [  # n c h w o k stride padding dilation groups
     (1, 1, 5, 5, 1, 1, 1, 0, 1, 1), (2, 3, 8, 7, 4, 3, 1, 1, 1, 1), (2, 4, 9, 9, 6, 3, 2, 1, 1, 2), (1, 2, 11, 11, 3, 3, 1, 2, 2, 1),
     (2, 4, 6, 6, 4, 3, 1, 1, 1, 4), (2, 3, 7, 7, 16, 5, 3, 2, 1, 1), (3, 16, 8, 8, 32, 1, 2, 0, 1, 1)]

@@ -92,7 +92,7 @@ static void check_size(const char *cpu, Size size, bool ta, bool tb, int *ours) 
     assert_true(target_optimize(&module));
     LLVMOrcLLJITRef jit = gpu_load(module.llvm);
     size_t bytes;
-    const char *object = module_gemm_object(&module, &bytes);
+    const char *object = module_library_object(&module, &bytes);
     assert_non_null(object);
     LLVMErrorRef error =
         LLVMOrcLLJITAddObjectFile(jit, LLVMOrcLLJITGetMainJITDylib(jit),

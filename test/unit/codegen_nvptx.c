@@ -255,7 +255,7 @@ static void random_steps(void **state) {
     Graph *graph = graph_random(arena, (uint64_t)seed, 40);
     if (!has_extreme(graph)) {
       graph = help_pass(&context, graph, to_step);
-      graph = help_pass(&context, graph, "layout,fuse");
+      graph = help_pass(&context, graph, "attention,layout,fuse");
       kernels += run_graph(arena, &diag, graph, context.settings);
       steps++;
     }

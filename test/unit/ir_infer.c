@@ -101,7 +101,31 @@ static const char *const wrong[][2] = {
      "overlap or are out of order"},
     {A "f32[2] %r = pack %a {offsets=[3]} : f32[4]", "operand 0 of pack leaves f32[4]"},
     {A "f32[2] %r = pack %a {offsets=[0]} : f64[4]", "pack of f32[2] to f64[4]"},
-    {A "f32[2] %r = result %a {index=0} : f32[2]", "result projects a fused node, not input"},
+    {A "f32[2] %r = result %a {index=0} : f32[2]", "result projects a fused node or attention, not input"},
+    {"%q = input {name=\"q\"} : f32[2,4,3,5] %k = input {name=\"k\"} : f32[2,3,6,5] "
+     "%r = attention %q, %k, %k {scale=1} : f32[2,4,3,5]",
+     "4 heads of q cannot share 3 heads of k and v"},
+    {"%q = input {name=\"q\"} : f32[2,4,3,5] %k = input {name=\"k\"} : f32[2,2,6,4] "
+     "%r = attention %q, %k, %k {scale=1} : f32[2,4,3,5]",
+     "q and k of attention have 5 and 4 features"},
+    {"%q = input {name=\"q\"} : f32[2,4,3,5] %k = input {name=\"k\"} : f32[1,2,6,5] "
+     "%r = attention %q, %k, %k {scale=1} : f32[2,4,3,5]",
+     "the shapes of attention disagree: q [2,4,3,5], k [1,2,6,5], v [1,2,6,5]"},
+    {"%q = input {name=\"q\"} : f32[2,4,3,5] %r = attention %q, %q, %q : f32[2,4,3,5]",
+     "attention needs the attribute 'scale'"},
+    {"%q = input {name=\"q\"} : f32[4,3,5] %r = attention %q, %q, %q {scale=1} : f32[4,3,5]",
+     "attention needs q, k and v of four dimensions"},
+    {"%q = input {name=\"q\"} : i32[1,4,3,5] %r = attention %q, %q, %q {scale=1} : i32[1,4,3,5]",
+     "attention needs floating-point q, k and v"},
+    {"%q = input {name=\"q\"} : f32[1,4,3,5] %m = input {name=\"m\"} : bool[1,4,3,1] "
+     "%r = attention %q, %q, %q, %m {scale=1} : f32[1,4,3,5]",
+     "the mask of attention, [1,4,3,1], does not fit scores [1,4,3,3]"},
+    {"%q = input {name=\"q\"} : f32[1,4,3,5] %m = input {name=\"m\"} : i32[1,4,3,3] "
+     "%r = attention %q, %q, %q, %m {scale=1} : f32[1,4,3,5]",
+     "the mask of attention must be bool or f32, not i32"},
+    {"%q = input {name=\"q\"} : f32[1,4,3,5] %a = attention %q, %q, %q {scale=1} : f32[1,4,3,5] "
+     "%r = result %a {index=2} : f32[1,4,3,5]",
+     "result 2 of attention with 2 results"},
     {"%f = fused {kind=\"loop\"} body { %c = const {value=1} : f32[] result %c } : f32[]"
      "%r = result %f {index=1} : f32[]",
      "result 1 of a fused node with 1 results"},

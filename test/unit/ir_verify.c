@@ -185,7 +185,7 @@ static void dot_dump(void **state) {
   fclose(out);
   for (int i = 0; i < graph->nodes.count; i++) {
     const Node *node = graph->nodes.at[i];
-    bool is_inside = node->op == OP_FUSED || node->op == OP_RESULT;
+    bool is_inside = node->op == OP_FUSED || (node->op == OP_RESULT && node->input[0]->body);
     const char *want = node->op == OP_FUSED ? arena_printf(arena, "subgraph cluster_%d {", i)
                                             : arena_printf(arena, "  n%d [label=\"%%%d %s", i, i,
                                                            op_info[node->op].text);

@@ -353,6 +353,44 @@ static void gathers(void **state) {
 }
 
 /* ── the driver ─────────────────────────────────────────────────────────────────────────────── */
+static void attentions(void **state) {
+  (void)state;
+  static const char *const forms[] = {"2,3,4,5",
+                                      "2,3,6,5",
+                                      "2,3,6,5",
+                                      "%y = result %a {index=0} : f32[2,3,4,5]",
+                                      "",
+                                      "scale=0.7",
+                                      "2,2,3,4",
+                                      "2,1,5,4",
+                                      "2,1,5,3",
+                                      "%y = result %a {index=0} : f32[2,2,3,3]",
+                                      "",
+                                      "causal=true, scale=0.5",
+                                      "1,4,5,2",
+                                      "1,2,3,2",
+                                      "1,2,3,2",
+                                      "%y = result %a {index=0} : f32[1,4,5,2]",
+                                      "bool[1,1,5,3]",
+                                      "causal=true, scale=1", /* its first rows see nothing */
+                                      "1,4,3,2",
+                                      "1,4,6,2",
+                                      "1,4,6,2",
+                                      "%y = result %a {index=0} : f32[1,4,3,2]",
+                                      "f32[1,4,1,6]",
+                                      "scale=-1"};
+  for (size_t i = 0; i < sizeof forms / sizeof *forms; i += 6) {
+    char body[1024], mask[256] = "";
+    if (*forms[i + 4]) snprintf(mask, sizeof mask, "%%m = input {name=\"m\"} : %s\n", forms[i + 4]);
+    snprintf(body, sizeof body,
+             "%%q = param {name=\"q\"} : f32[%s]\n%%k = param {name=\"k\"} : f32[%s]\n"
+             "%%v = param {name=\"v\"} : f32[%s]\n%s%%a = attention %%q, %%k, %%v%s {%s} : %s\n%s",
+             forms[i], forms[i + 1], forms[i + 2], mask, *mask ? ", %m" : "", forms[i + 5],
+             strchr(forms[i + 3], ':') + 2, forms[i + 3]);
+    check(body);
+  }
+}
+
 static void several_uses(void **state) {
   (void)state;
   check("%x = param {name=\"x\"} : f32[3]\n%a = exp %x : f32[3]\n%b = mul %a, %x : f32[3]\n"
@@ -486,6 +524,7 @@ int main(void) {
       cmocka_unit_test(moves),
       cmocka_unit_test(slices),
       cmocka_unit_test(gathers),
+      cmocka_unit_test(attentions),
       cmocka_unit_test(several_uses),
       cmocka_unit_test(stopped),
       cmocka_unit_test(not_reached),

@@ -30,7 +30,7 @@ static Memory memory_new(const Graph *graph, Arena *arena) {
   Memory memory = {.arena = arena, .graph = graph};
   for (int i = 0; i < graph->nodes.count; i++) {
     const Node *node = graph->nodes.at[i];
-    if (node->op == OP_FUSED) continue;
+    if (node_has_results(node)) continue;
     int64_t end = at_of(node) + type_bytes(&node->type);
     ArenaId id = arena_of(node);
     assert_true(at_of(node) >= 0);

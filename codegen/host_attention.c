@@ -1,0 +1,81 @@
+/* host_attention: the numbers that kernels/attention_x86.c needs of one attention, as a constant of
+ * the artifact, and an entry point that hands them over. */
+#include "codegen/host_attention.h"
+#include "kernels/attention_host.h"
+#include "passes/attention.h"
+
+_Static_assert((int)ATTENTION_MOST == (int)ATTENTION_MOST_FEATURES, "the pass knows the kernel");
+
+static AttentionProblem problem_of(const Node *node) {
+  int at = node->op == OP_ATTENTION_GRAD, mask_at = at ? 6 : 3;
+  const Shape *q = &node->input[at]->type.shape, *k = &node->input[at + 1]->type.shape;
+  AttentionProblem p = {.batch = q->dim[0],
+                        .heads = q->dim[1],
+                        .groups = k->dim[1],
+                        .rows = q->dim[2],
+                        .keys = k->dim[2],
+                        .features = q->dim[3],
+                        .is_causal = node_int(node, ATTR_CAUSAL, 0),
+                        .arg_mask = mask_at,
+                        .scale = node_float(node, ATTR_SCALE, 1)};
+  if (node->input_count <= mask_at) return p;
+  const Type *mask = &node->input[mask_at]->type;
+  const int64_t *dim = mask->shape.dim;
+  p.mask = mask->dtype == DT_BOOL ? ATTENTION_BOOL_MASK : ATTENTION_ADDED_MASK;
+  p.mask_row = dim[2] > 1 ? p.keys : 0;
+  p.mask_head = dim[1] > 1 ? dim[2] * p.keys : 0;
+  p.mask_batch = dim[0] > 1 ? dim[1] * dim[2] * p.keys : 0;
+  return p;
+}
+
+static LLVMValueRef define_problem(HostKernel *kernel, const AttentionProblem *p) {
+  LLVMContextRef context = kernel->module->context;
+  LLVMTypeRef wide = LLVMInt64TypeInContext(context);
+  int64_t numbers[] = {p->batch,      p->heads,     p->groups,    p->rows,
+                       p->keys,       p->features,  p->is_causal, p->mask,
+                       p->mask_batch, p->mask_head, p->mask_row,  p->arg_mask};
+  enum { NUMBERS = sizeof numbers / sizeof *numbers };
+  _Static_assert(sizeof(AttentionProblem) == (NUMBERS + 1) * 8, "a field was added");
+  LLVMValueRef field[NUMBERS + 1];
+  for (int i = 0; i < NUMBERS; i++) field[i] = LLVMConstInt(wide, (uint64_t)numbers[i], true);
+  field[NUMBERS] = LLVMConstReal(LLVMDoubleTypeInContext(context), p->scale);
+  LLVMValueRef value = LLVMConstStructInContext(context, field, NUMBERS + 1, false);
+  LLVMValueRef problem = LLVMAddGlobal(kernel->module->llvm, LLVMTypeOf(value),
+                                       arena_printf(kernel->scratch, "%s.problem", kernel->name));
+  LLVMSetInitializer(problem, value);
+  LLVMSetGlobalConstant(problem, true);
+  LLVMSetLinkage(problem, LLVMInternalLinkage);
+  return problem;
+}
+
+/* run(&problem, args, begin, end) */
+static void define_entry(HostKernel *kernel, const char *run_name, LLVMValueRef problem) {
+  LLVMContextRef context = kernel->module->context;
+  LLVMTypeRef wide = LLVMInt64TypeInContext(context),
+              pointer = LLVMPointerTypeInContext(context, 0);
+  LLVMTypeRef types[4] = {pointer, pointer, wide, wide}, nothing = LLVMVoidTypeInContext(context);
+  LLVMTypeRef run_type = LLVMFunctionType(nothing, types, 4, false);
+  LLVMValueRef run = module_library(kernel->module, run_name, run_type);
+  LLVMValueRef function =
+      module_kernel(kernel->module, kernel->name, LLVMFunctionType(nothing, types + 1, 3, false));
+  LLVMBuilderRef builder = LLVMCreateBuilderInContext(context);
+  LLVMPositionBuilderAtEnd(builder, LLVMAppendBasicBlockInContext(context, function, "entry"));
+  LLVMValueRef values[4] = {problem};
+  for (unsigned i = 0; i < 3; i++) values[i + 1] = LLVMGetParam(function, i);
+  LLVMBuildCall2(builder, run_type, run, values, 4, "");
+  LLVMBuildRetVoid(builder);
+  LLVMDisposeBuilder(builder);
+}
+
+void host_emit_attention(HostKernel *kernel, Kernel *out) {
+  AttentionProblem p = problem_of(kernel->node);
+  bool is_grad = kernel->node->op == OP_ATTENTION_GRAD;
+  define_entry(kernel, is_grad ? "attention_grad_run" : "attention_run",
+               define_problem(kernel, &p));
+  int64_t items = is_grad ? attention_grad_items(&p) : attention_items(&p);
+  double pairs = (double)p.batch * (double)p.heads * (double)p.rows * (double)p.keys;
+  double item = pairs * (double)p.features * (is_grad ? 10 : 4) / 20 / (double)items; /* ns */
+  const double worth = 8000; /* nanoseconds: some times what waking a thread costs */
+  int64_t grain = item >= worth ? 1 : (int64_t)(worth / (item + 1)) + 1;
+  host_add_launch(kernel, out, kernel->name, items, grain);
+}

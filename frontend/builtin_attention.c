@@ -1,0 +1,115 @@
+/* builtin_attention: attention(q, k, v, causal, mask, scale). The graph's operation has exactly
+ * four dimensions: leading ones become one batch, missing heads become one head. */
+#include "frontend/builder.h"
+#include <math.h>
+
+enum { Q, K, V, CAUSAL, MASK, SCALE };
+
+static const char *show(Call *call, const Node *x) {
+  char text[TYPE_TEXT];
+  return arena_strdup(call->b->arena, type_text(&x->type, text));
+}
+
+/* [..., H, T, D] -> [B, H, T, D]; [T, D] has one head. */
+static Shape four(const Shape *shape) {
+  Shape out = {4, {1, 1, 1, 1}};
+  for (int i = 0; i < shape->rank; i++) {
+    int at = 4 - shape->rank + i;
+    if (at <= 0)
+      out.dim[0] *= shape->dim[i];
+    else
+      out.dim[at] = shape->dim[i];
+  }
+  return out;
+}
+
+static bool check_shapes(Call *call, const Node *q, const Node *k, const Node *v) {
+  const Shape *a = &q->type.shape, *b = &k->type.shape, *c = &v->type.shape;
+  int rank = a->rank;
+  if (k->type.dtype != q->type.dtype || v->type.dtype != q->type.dtype)
+    return builder_fail(call->b, call->loc, "attention() needs q, k and v of one type: %s, %s, %s",
+                        show(call, q), show(call, k), show(call, v));
+  bool fit = rank >= 2 && b->rank == rank && c->rank == rank;
+  for (int i = 0; i + 3 < rank && fit; i++) fit = b->dim[i] == a->dim[i] && c->dim[i] == a->dim[i];
+  fit = fit && b->dim[rank - 1] == a->dim[rank - 1] && c->dim[rank - 2] == b->dim[rank - 2];
+  if (fit && rank > 2) fit = c->dim[rank - 3] == b->dim[rank - 3];
+  if (!fit)
+    return builder_fail(call->b, call->loc,
+                        "shapes do not agree: attention() of q %s, k %s, v %s; they are "
+                        "[..., heads, T, D], [..., kv heads, S, D], [..., kv heads, S, E]",
+                        show(call, q), show(call, k), show(call, v));
+  int64_t heads = rank > 2 ? a->dim[rank - 3] : 1, groups = rank > 2 ? b->dim[rank - 3] : 1;
+  return (groups ? heads % groups == 0 : heads == 0) ||
+         builder_fail(call->b, call->loc,
+                      "%lld heads of q cannot share %lld heads of k and v: not a multiple",
+                      (long long)heads, (long long)groups);
+}
+
+/* The mask with four dimensions, each 1 or that of the scores; its last is always whole. */
+static Node *read_mask(Call *call, const Node *q, const Node *k) {
+  Node *mask = builtin_tensor(call, MASK);
+  if (!mask) return NULL;
+  Shape scores = q->type.shape, have = mask->type.shape, whole = {.rank = 0};
+  int rank = scores.rank;
+  scores.dim[rank - 1] = k->type.shape.dim[rank - 2];
+  if (mask->type.dtype != DT_BOOL && mask->type.dtype != q->type.dtype) {
+    builder_fail(call->b, call->at[MASK],
+                 "a mask is bool (true: look at it) or %s (added to the scores), not %s",
+                 dtype_text(q->type.dtype), show(call, mask));
+    return NULL;
+  }
+  bool fits = have.rank <= rank, is_lead_whole = true, is_lead_one = true;
+  whole.rank = rank;
+  for (int i = 0; i < rank && fits; i++) {
+    int at = i - (rank - have.rank);
+    whole.dim[i] = at < 0 ? 1 : have.dim[at];
+    fits = whole.dim[i] == 1 || whole.dim[i] == scores.dim[i];
+    if (i + 3 < rank) {
+      is_lead_whole &= whole.dim[i] == scores.dim[i];
+      is_lead_one &= whole.dim[i] == 1;
+    }
+  }
+  if (!fits) {
+    char text[TYPE_TEXT];
+    builder_fail(call->b, call->at[MASK], "a mask %s does not broadcast to the scores %s",
+                 show(call, mask), shape_text(&scores, text));
+    return NULL;
+  }
+  mask = tensor_reshape(call->b, mask, whole, call->loc);
+  for (int i = 0; i + 3 < rank && !is_lead_whole && !is_lead_one; i++) whole.dim[i] = scores.dim[i];
+  whole.dim[rank - 1] = scores.dim[rank - 1];
+  mask = mask ? tensor_broadcast(call->b, mask, whole, call->loc) : NULL;
+  return mask ? tensor_reshape(call->b, mask, four(&whole), call->loc) : NULL;
+}
+
+static Value run_attention(Call *call) {
+  Node *q = builtin_float_tensor(call, Q), *k = builtin_float_tensor(call, K);
+  Node *v = builtin_float_tensor(call, V), *mask = NULL;
+  bool causal;
+  double scale;
+  if (!q || !k || !v || !check_shapes(call, q, k, v)) return value_error();
+  Builder *b = call->b;
+  Shape shape = q->type.shape;
+  int64_t features = shape.dim[shape.rank - 1];
+  if (call->arg[SCALE].kind == VALUE_NONE) call->arg[SCALE].kind = VALUE_ABSENT;
+  if (!builtin_bool(call, CAUSAL, false, &causal) ||
+      !builtin_number(call, SCALE, features > 0 ? 1 / sqrt((double)features) : 1, &scale))
+    return value_error();
+  if (value_is_given(&call->arg[MASK]) && !(mask = read_mask(call, q, k))) return value_error();
+  Node *inputs[4] = {tensor_reshape(b, q, four(&shape), call->loc),
+                     tensor_reshape(b, k, four(&k->type.shape), call->loc),
+                     tensor_reshape(b, v, four(&v->type.shape), call->loc), mask};
+  if (!inputs[0] || !inputs[1] || !inputs[2]) return value_error();
+  Attr attrs[2] = {attr_bool(ATTR_CAUSAL, causal), attr_float(ATTR_SCALE, scale)};
+  Node *whole = tensor_node(b, OP_ATTENTION, inputs, mask ? 4 : 3, attrs, 2, NULL, call->loc);
+  if (!whole) return value_error();
+  Attr index = attr_int(ATTR_INDEX, 0);
+  Node *out = tensor_node(b, OP_RESULT, &whole, 1, &index, 1, &whole->type, call->loc);
+  shape.dim[shape.rank - 1] = v->type.shape.dim[shape.rank - 1];
+  return out ? value_tensor(tensor_reshape(b, out, shape, call->loc)) : value_error();
+}
+
+const Builtin builtin_attention[] = {
+    {"attention", "q k v causal= mask= scale=", run_attention, 0},
+    {0},
+};

@@ -1,0 +1,340 @@
+/* attention_x86: attention and its gradient in f32, block by block (Dao et al. 2022; Milakov and
+ * Gimelshein 2018 for the softmax that is corrected as it goes), so that no more than a block of
+ * scores ever exists. Compiled to machine code when ft is built, as gemm_x86. Blocks that the
+ * causal order hides are skipped. A result depends on the work item only, never on who computes it.
+ *
+ * Everything is made of one primitive, a product of small matrices whose right side has its columns
+ * side by side: scores from transposed keys, values from rows of values. Rows of features that are
+ * no multiple of 16 are copied to where they are padded with zeros. */
+#include "kernels/attention_host.h"
+#include "kernels/lanes_x86.h"
+#include <stdbool.h>
+
+enum { TILE = ATTENTION_TILE, MOST = ATTENTION_MOST_FEATURES };
+#ifdef __AVX512F__
+enum { VECTORS = 4 };
+#else
+enum { VECTORS = 1 };
+#endif
+
+/* ── products of small matrices ─────────────────────────────────────────────────────────────── */
+typedef struct {
+  const float *at;
+  int64_t row, step; /* from one row to the next, from one k to the next */
+} Left;
+
+ALWAYS void sum_tile(int rows, int vectors, Left a, const float *b, int64_t b_k, int64_t k,
+                     float *c, int64_t c_row, bool adds) {
+  Lanes sum[6][4], right[4];
+#pragma clang loop unroll(full)
+  for (int i = 0; i < rows; i++)
+#pragma clang loop unroll(full)
+    for (int j = 0; j < vectors; j++)
+      sum[i][j] = adds ? lanes_load(c + i * c_row + j * LANES) : (Lanes)0.0f;
+#pragma clang loop unroll(disable)
+  for (; k > 0; k--) {
+#pragma clang loop unroll(full)
+    for (int j = 0; j < vectors; j++) right[j] = lanes_load(b + j * LANES);
+#pragma clang loop unroll(full)
+    for (int i = 0; i < rows; i++) {
+      Lanes left = (Lanes)a.at[i * a.row];
+#pragma clang loop unroll(full)
+      for (int j = 0; j < vectors; j++) sum[i][j] += left * right[j];
+    }
+    a.at += a.step;
+    b += b_k;
+  }
+#pragma clang loop unroll(full)
+  for (int i = 0; i < rows; i++)
+#pragma clang loop unroll(full)
+    for (int j = 0; j < vectors; j++) lanes_store(c + i * c_row + j * LANES, sum[i][j]);
+}
+
+/* A strip of `vectors` columns of vectors, all rows. */
+ALWAYS void sum_strip(int vectors, int64_t rows, Left a, const float *b, int64_t b_k, int64_t k,
+                      float *c, int64_t c_row, bool adds) {
+  for (; rows >= 6; rows -= 6, a.at += 6 * a.row, c += 6 * c_row)
+    sum_tile(6, vectors, a, b, b_k, k, c, c_row, adds);
+  if (rows >= 4) {
+    sum_tile(4, vectors, a, b, b_k, k, c, c_row, adds);
+    rows -= 4, a.at += 4 * a.row, c += 4 * c_row;
+  }
+  if (rows >= 2) {
+    sum_tile(2, vectors, a, b, b_k, k, c, c_row, adds);
+    rows -= 2, a.at += 2 * a.row, c += 2 * c_row;
+  }
+  if (rows) sum_tile(1, vectors, a, b, b_k, k, c, c_row, adds);
+}
+
+/* c[rows][columns] = or += a[rows][k] b[k][columns]; columns is a multiple of 16. */
+static __attribute__((noinline)) void product(int64_t rows, int64_t columns, int64_t k, Left a,
+                                              const float *b, int64_t b_k, float *c, int64_t c_row,
+                                              bool adds) {
+  int64_t left = columns / LANES;
+#ifdef __AVX512F__
+  for (; left >= 4; left -= 4, b += 4 * LANES, c += 4 * LANES)
+    sum_strip(4, rows, a, b, b_k, k, c, c_row, adds);
+  if (left >= 2) {
+    sum_strip(2, rows, a, b, b_k, k, c, c_row, adds);
+    left -= 2, b += 2 * LANES, c += 2 * LANES;
+  }
+#endif
+  for (; left > 0; left--, b += LANES, c += LANES) sum_strip(1, rows, a, b, b_k, k, c, c_row, adds);
+}
+
+/* ── rows of features ───────────────────────────────────────────────────────────────────────── */
+typedef struct {
+  const float *at;
+  int64_t step; /* from row to row */
+} Rows;
+
+static int64_t padded(int64_t features) { return (features + LANES - 1) / LANES * LANES; }
+
+/* Rows [first, first + count) of x, in `room` if their length is no multiple of 16. */
+static Rows rows_of(const AttentionProblem *p, const float *x, int64_t first, int64_t count,
+                    float *room) {
+  int64_t n = p->features, width = padded(n);
+  x += first * n;
+  if (n == width) return (Rows){x, n};
+  for (int64_t i = 0; i < count; i++)
+    for (int64_t j = 0; j < width; j++) room[i * width + j] = j < n ? x[i * n + j] : 0.0f;
+  return (Rows){room, width};
+}
+
+/* to[feature][TILE]: `count` rows as columns, and zeros up to a multiple of 16 of them. */
+static void turn(Rows from, int64_t count, int64_t width, float *to) {
+  for (int64_t i = 0; i < count; i += LANES)
+    for (int64_t d = 0; d < width; d += LANES) {
+      Lanes x[LANES];
+      for (int r = 0; r < LANES; r++)
+        x[r] = i + r < count ? lanes_load(from.at + (i + r) * from.step + d) : (Lanes)0.0f;
+      lanes_transpose(x);
+      for (int r = 0; r < LANES; r++) lanes_store(to + (d + r) * TILE + i, x[r]);
+    }
+}
+
+/* ── scores ─────────────────────────────────────────────────────────────────────────────────── */
+typedef struct {
+  int64_t first, count; /* queries */
+  int64_t key, keys;    /* first key, how many */
+} Block;
+
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* How many keys the rows before `row` see at most. */
+static int64_t keys_seen(const AttentionProblem *p, int64_t row) {
+  int64_t seen = row + p->keys - p->rows;
+  return p->is_causal && seen < p->keys ? (seen < 0 ? 0 : seen) : p->keys;
+}
+
+static const float infinity = __builtin_inff();
+
+/* Scales a row of products, adds the mask, and puts -inf where a key is not seen. */
+ALWAYS void finish_scores(const AttentionProblem *p, const void *mask, const Block *block,
+                          int64_t i, float *score) {
+  static const IntLanes count = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  int64_t seen = smaller(keys_seen(p, block->first + i + 1) - block->key, block->keys);
+  float scale = (float)p->scale;
+  if (p->mask != ATTENTION_NO_MASK) {
+    int64_t at = (block->first + i) * p->mask_row + block->key;
+    for (int64_t j = 0; j < block->keys; j++)
+      if (p->mask == ATTENTION_BOOL_MASK)
+        score[j] = ((const uint8_t *)mask)[at + j] ? score[j] * scale : -infinity;
+      else
+        score[j] = score[j] * scale + ((const float *)mask)[at + j];
+    scale = 1.0f;
+  }
+  for (int64_t j = 0; j < block->keys; j += LANES) {
+    Lanes x = lanes_load(score + j) * scale;
+    IntLanes hidden = count >= (int32_t)(seen - j);
+    lanes_store(score + j, hidden ? (Lanes)-infinity : x);
+  }
+}
+
+/* The mask of one head, or NULL. */
+static const void *mask_of(const AttentionProblem *p, void *const *args, int64_t b, int64_t h) {
+  if (p->mask == ATTENTION_NO_MASK) return 0;
+  int64_t at = b * p->mask_batch + h * p->mask_head;
+  const char *mask = args[p->arg_mask];
+  return mask + at * (p->mask == ATTENTION_BOOL_MASK ? 1 : (int64_t)sizeof(float));
+}
+
+/* ── forward ────────────────────────────────────────────────────────────────────────────────── */
+/* The natural logarithm of x >= 1, from log m = 2 artanh((m - 1) / (m + 1)). */
+static float log_of(float x) {
+  uint32_t bits = __builtin_bit_cast(uint32_t, x);
+  if (!(x < infinity)) return x;
+  int32_t e = (int32_t)(bits - 0x3f3504f3u) >> 23;
+  double m = __builtin_bit_cast(float, bits - ((uint32_t)e << 23));
+  double s = (m - 1) / (m + 1), z = s * s;
+  double series =
+      1 + z * (1.0 / 3 + z * (1.0 / 5 + z * (1.0 / 7 + z * (1.0 / 9 + z * (1.0 / 11)))));
+  return (float)(e * 0.69314718055994530942 + 2 * s * series);
+}
+
+typedef struct {
+  float most[TILE], sum[TILE];            /* of each row's scores so far */
+  _Alignas(64) float turned[MOST * TILE]; /* keys */
+  _Alignas(64) float score[TILE * TILE];
+  _Alignas(64) float out[TILE * MOST];
+  _Alignas(64) float room[2][TILE * MOST];
+} Forward;
+
+/* Turns the scores of a block to weights relative to the largest so far; corrects what is summed.
+ */
+static void weigh(const AttentionProblem *p, const void *mask, const Block *block, int64_t width,
+                  Forward *f) {
+  for (int64_t i = 0; i < block->count; i++) {
+    float *score = f->score + i * TILE;
+    finish_scores(p, mask, block, i, score);
+    Lanes largest = (Lanes)-infinity, sum = (Lanes)0.0f;
+    for (int64_t j = 0; j < block->keys; j += LANES)
+      largest = lanes_larger(lanes_load(score + j), largest);
+    float most = lanes_most(largest), before = f->most[i];
+    most = most > before ? most : before;
+    float base = most == -infinity ? 0.0f : most; /* nothing seen yet: all weights are 0 */
+    for (int64_t j = 0; j < block->keys; j += LANES) {
+      Lanes weight = lanes_exp(lanes_load(score + j) - base);
+      lanes_store(score + j, weight);
+      sum += weight;
+    }
+    float correction = lanes_exp((Lanes)(before - base))[0];
+    f->most[i] = most;
+    f->sum[i] = f->sum[i] * correction + lanes_sum(sum);
+    if (correction == 1.0f) continue;
+    for (int64_t d = 0; d < width; d += LANES)
+      lanes_store(f->out + i * width + d, lanes_load(f->out + i * width + d) * correction);
+  }
+}
+
+static void forward(const AttentionProblem *p, void *const *args, int64_t b, int64_t h,
+                    int64_t first, Forward *f) {
+  int64_t n = p->features, width = padded(n), head = b * p->heads + h;
+  int64_t group = b * p->groups + h / (p->heads / p->groups);
+  const float *q = (const float *)args[0] + head * p->rows * n;
+  const float *k = (const float *)args[1] + group * p->keys * n;
+  const float *v = (const float *)args[2] + group * p->keys * n;
+  int64_t result = p->mask == ATTENTION_NO_MASK ? 3 : 4;
+  float *out = (float *)args[result] + (head * p->rows + first) * n;
+  float *lse = (float *)args[result + 1] + head * p->rows + first;
+  const void *mask = mask_of(p, args, b, h);
+  Block block = {.first = first, .count = smaller(TILE, p->rows - first)};
+  Rows query = rows_of(p, q, first, block.count, f->room[0]);
+  int64_t seen = keys_seen(p, first + block.count);
+  for (int64_t i = 0; i < block.count; i++) f->most[i] = -infinity, f->sum[i] = 0;
+  for (int64_t i = 0; i < block.count * width; i++) f->out[i] = 0;
+  for (block.key = 0; block.key < seen; block.key += TILE) {
+    block.keys = smaller(TILE, seen - block.key);
+    turn(rows_of(p, k, block.key, block.keys, f->room[1]), block.keys, width, f->turned);
+    product(block.count, padded(block.keys), n, (Left){query.at, query.step, 1}, f->turned, TILE,
+            f->score, TILE, false);
+    weigh(p, mask, &block, width, f);
+    Rows value = rows_of(p, v, block.key, block.keys, f->room[1]);
+    product(block.count, width, block.keys, (Left){f->score, TILE, 1}, value.at, value.step, f->out,
+            width, true);
+  }
+  for (int64_t i = 0; i < block.count; i++) {
+    float factor = f->sum[i] == 0 ? 0.0f : 1.0f / f->sum[i];
+    for (int64_t d = 0; d < n; d++) out[i * n + d] = f->out[i * width + d] * factor;
+    lse[i] = f->sum[i] == 0 ? -infinity : f->most[i] + log_of(f->sum[i]);
+  }
+}
+
+void attention_run(const AttentionProblem *p, void *const *args, int64_t begin, int64_t end) {
+  Forward f;
+  int64_t blocks = (p->rows + TILE - 1) / TILE;
+  for (int64_t i = begin; i < end; i++) {
+    int64_t head = i / blocks;
+    forward(p, args, head / p->heads, head % p->heads, i % blocks * TILE, &f);
+  }
+}
+
+/* ── backward ───────────────────────────────────────────────────────────────────────────────── */
+typedef struct {
+  _Alignas(64) float key[MOST * TILE], value[MOST * TILE]; /* turned */
+  _Alignas(64) float weight[TILE * TILE], slope[TILE * TILE];
+  _Alignas(64) float dk[TILE * MOST], dv[TILE * MOST];
+  _Alignas(64) float room[4][TILE * MOST];
+} Backward;
+
+/* Weights again from scores and log-sum-exp; slope: the gradient of the scaled products. */
+static void slopes(const AttentionProblem *p, const void *mask, const Block *block,
+                   const float *lse, Rows dy, Rows out, int64_t width, Backward *w) {
+  for (int64_t i = 0; i < block->count; i++) {
+    float *weight = w->weight + i * TILE, *slope = w->slope + i * TILE;
+    float base = lse[i] == -infinity ? 0.0f : lse[i];
+    Lanes both = (Lanes)0.0f;
+    for (int64_t d = 0; d < width; d += LANES)
+      both += lanes_load(dy.at + i * dy.step + d) * lanes_load(out.at + i * out.step + d);
+    float delta = lanes_sum(both);
+    finish_scores(p, mask, block, i, weight);
+    for (int64_t j = 0; j < block->keys; j += LANES) {
+      Lanes x = lanes_exp(lanes_load(weight + j) - base);
+      lanes_store(weight + j, x);
+      lanes_store(slope + j, x * (lanes_load(slope + j) - delta) * (float)p->scale);
+    }
+  }
+}
+
+/* What one block of queries of one head adds to dk, dv, and to its rows of dq. */
+static void backward_block(const AttentionProblem *p, void *const *args, int64_t b, int64_t h,
+                           const Block *block, const float *k, Backward *w) {
+  int64_t n = p->features, width = padded(n), head = (b * p->heads + h) * p->rows;
+  Rows dy = rows_of(p, (const float *)args[0] + head * n, block->first, block->count, w->room[0]);
+  Rows q = rows_of(p, (const float *)args[1] + head * n, block->first, block->count, w->room[1]);
+  Rows out = rows_of(p, (const float *)args[4] + head * n, block->first, block->count, w->room[2]);
+  const float *lse = (const float *)args[5] + head + block->first;
+  float *dq = (float *)args[p->mask == ATTENTION_NO_MASK ? 6 : 7] + (head + block->first) * n;
+  product(block->count, padded(block->keys), n, (Left){q.at, q.step, 1}, w->key, TILE, w->weight,
+          TILE, false);
+  product(block->count, padded(block->keys), n, (Left){dy.at, dy.step, 1}, w->value, TILE, w->slope,
+          TILE, false);
+  slopes(p, mask_of(p, args, b, h), block, lse, dy, out, width, w);
+  product(block->keys, width, block->count, (Left){w->weight, 1, TILE}, dy.at, dy.step, w->dv,
+          width, true);
+  product(block->keys, width, block->count, (Left){w->slope, 1, TILE}, q.at, q.step, w->dk, width,
+          true);
+  Rows key = rows_of(p, k, block->key, block->keys, w->room[3]);
+  Left slope = {w->slope, TILE, 1};
+  if (n == width) {
+    product(block->count, width, block->keys, slope, key.at, key.step, dq, n, true);
+    return;
+  }
+  product(block->count, width, block->keys, slope, key.at, key.step, w->room[2], width, false);
+  for (int64_t i = 0; i < block->count; i++)
+    for (int64_t d = 0; d < n; d++) dq[i * n + d] += w->room[2][i * width + d];
+}
+
+static void backward(const AttentionProblem *p, void *const *args, int64_t b, int64_t g,
+                     Backward *w) {
+  int64_t n = p->features, width = padded(n), share = p->heads / p->groups;
+  int64_t group = (b * p->groups + g) * p->keys, result = p->mask == ATTENTION_NO_MASK ? 6 : 7;
+  const float *k = (const float *)args[2] + group * n, *v = (const float *)args[3] + group * n;
+  float *dq = (float *)args[result] + (b * p->heads + g * share) * p->rows * n;
+  for (int64_t i = 0; i < share * p->rows * n; i++) dq[i] = 0;
+  Block block;
+  for (block.key = 0; block.key < p->keys; block.key += TILE) {
+    block.keys = smaller(TILE, p->keys - block.key);
+    turn(rows_of(p, k, block.key, block.keys, w->room[0]), block.keys, width, w->key);
+    turn(rows_of(p, v, block.key, block.keys, w->room[0]), block.keys, width, w->value);
+    for (int64_t i = 0; i < block.keys * width; i++) w->dk[i] = w->dv[i] = 0;
+    for (int64_t h = g * share; h < (g + 1) * share; h++)
+      for (block.first = 0; block.first < p->rows; block.first += TILE) {
+        block.count = smaller(TILE, p->rows - block.first);
+        if (keys_seen(p, block.first + block.count) <= block.key) continue;
+        backward_block(p, args, b, h, &block, k, w);
+      }
+    float *dk = (float *)args[result + 1] + (group + block.key) * n;
+    float *dv = (float *)args[result + 2] + (group + block.key) * n;
+    for (int64_t i = 0; i < block.keys; i++)
+      for (int64_t d = 0; d < n; d++) {
+        dk[i * n + d] = w->dk[i * width + d];
+        dv[i * n + d] = w->dv[i * width + d];
+      }
+  }
+}
+
+void attention_grad_run(const AttentionProblem *p, void *const *args, int64_t begin, int64_t end) {
+  Backward w;
+  for (int64_t i = begin; i < end; i++) backward(p, args, i / p->groups, i % p->groups, &w);
+}

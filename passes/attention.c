@@ -1,0 +1,146 @@
+/* attention: where no kernel takes it whole (PTX so far; element types other than f32; heads of
+ * more than ATTENTION_MOST features; values of another size than keys), attention and its gradient
+ * are written out in matrix products and pointwise work. The heads that share keys become rows of
+ * one product, [B,G,H/G*T,D], which is only a view. What the kernel on the CPU takes stays whole.
+ */
+#include "passes/attention.h"
+#include "passes/pass.h"
+#include <math.h>
+
+bool attention_is_whole(const Node *node) {
+  int at = node->op == OP_ATTENTION_GRAD;
+  const Type *q = &node->input[at]->type, *v = &node->input[at + 2]->type;
+  int64_t features = q->shape.dim[3];
+  return q->dtype == DT_F32 && features == v->shape.dim[3] && features >= 1 &&
+         features <= ATTENTION_MOST;
+}
+
+typedef struct {
+  bool for_gpu;
+  Node *(*results)[3]; /* by old node */
+} Writing;
+
+/* One attention while it is written out: `loc` is its place, all nodes go to `graph`. */
+typedef struct {
+  Graph *graph;
+  Loc loc;
+  Node *q, *k, *v, *mask; /* q with the heads of a group as rows */
+  Shape scores;           /* [B,H,T,S] */
+  double scale;
+  bool causal;
+} Written;
+
+static Node *unary(const Written *w, Op op, Node *x) { return make_unary(w->graph, op, x, w->loc); }
+static Node *binary(const Written *w, Op op, Node *a, Node *b) {
+  return make_binary(w->graph, op, a, b, w->loc);
+}
+static Node *number(const Written *w, const Node *like, double value) {
+  return make_const(w->graph, like->type.dtype, shape_scalar(), value, w->loc);
+}
+static Node *along_keys(const Written *w, Op op, Node *x) {
+  return make_reduce(w->graph, op, x, (int64_t[]){3}, 1, w->loc);
+}
+
+/* [B,H,T,X] as [B,G,H/G*T,X]. */
+static Node *in_groups(const Written *w, Node *x) {
+  Shape shape = x->type.shape;
+  int64_t groups = w->k->type.shape.dim[1];
+  if (groups) shape.dim[2] *= shape.dim[1] / groups;
+  shape.dim[1] = groups;
+  return make_reshape(w->graph, x, shape, w->loc);
+}
+
+static Written begin(Graph *graph, const Node *old, Node *const *inputs, int at) {
+  Written w = {.graph = graph,
+               .loc = old->loc,
+               .q = inputs[at],
+               .k = inputs[at + 1],
+               .v = inputs[at + 2],
+               .scores = inputs[at]->type.shape,
+               .scale = node_float(old, ATTR_SCALE, 1),
+               .causal = node_int(old, ATTR_CAUSAL, 0)};
+  int mask = at ? 6 : 3;
+  if (old->input_count > mask) w.mask = inputs[mask];
+  w.scores.dim[3] = w.k->type.shape.dim[2];
+  w.q = in_groups(&w, w.q);
+  return w;
+}
+
+static Node *scores_of(const Written *w) {
+  Node *s = make_dot(w->graph, w->q, w->k, false, true, w->loc), *keep = NULL;
+  s = make_reshape(w->graph, s, w->scores, w->loc);
+  s = binary(w, OP_MUL, s, number(w, s, w->scale));
+  if (w->mask && w->mask->type.dtype != DT_BOOL) s = binary(w, OP_ADD, s, w->mask);
+  if (w->mask && w->mask->type.dtype == DT_BOOL) keep = w->mask;
+  if (w->causal) {
+    int64_t rows = w->scores.dim[2], keys = w->scores.dim[3];
+    Shape plane = shape_of(4, (int64_t[]){1, 1, rows, keys});
+    Node *row = make_iota(w->graph, DT_I64, plane, 2, w->loc);
+    Node *key = make_iota(w->graph, DT_I64, plane, 3, w->loc);
+    Node *seen =
+        binary(w, OP_LE, key,
+               binary(w, OP_ADD, row, make_like(w->graph, row, (double)(keys - rows), w->loc)));
+    keep = keep ? binary(w, OP_AND, keep, seen) : seen;
+  }
+  return keep ? make_select(w->graph, keep, s, number(w, s, -INFINITY), w->loc) : s;
+}
+
+/* x where it is not `odd`, else `instead`. */
+static Node *unless(const Written *w, Node *x, double odd, double instead) {
+  return make_select(w->graph, binary(w, OP_EQ, x, number(w, x, odd)), number(w, x, instead), x,
+                     w->loc);
+}
+
+static void write_forward(const Written *w, const Node *old, Node *results[3]) {
+  Node *s = scores_of(w);
+  Node *most = unless(w, along_keys(w, OP_RMAX, s), -INFINITY, 0);
+  Node *e = unary(w, OP_EXP, binary(w, OP_SUB, s, most)), *sum = along_keys(w, OP_SUM, e);
+  Node *p = binary(w, OP_DIV, e, unless(w, sum, 0, 1));
+  Node *out = make_dot(w->graph, in_groups(w, p), w->v, false, false, w->loc);
+  results[0] = make_reshape(w->graph, out, old->type.shape, w->loc);
+  results[1] = binary(w, OP_ADD, most, unary(w, OP_LOG, sum));
+}
+
+static void write_backward(const Written *w, const Node *old, Node *const *inputs,
+                           Node *results[3]) {
+  Node *dy = inputs[0], *lse = unless(w, inputs[5], -INFINITY, 0);
+  Node *p = unary(w, OP_EXP, binary(w, OP_SUB, scores_of(w), lse));
+  Node *dp = make_dot(w->graph, in_groups(w, dy), w->v, false, true, w->loc);
+  dp = make_reshape(w->graph, dp, w->scores, w->loc);
+  Node *delta = along_keys(w, OP_SUM, binary(w, OP_MUL, dy, inputs[4]));
+  Node *ds = binary(w, OP_MUL, p, binary(w, OP_SUB, dp, delta));
+  ds = in_groups(w, binary(w, OP_MUL, ds, number(w, ds, w->scale)));
+  Node *dq = make_dot(w->graph, ds, w->k, false, false, w->loc);
+  results[0] = make_reshape(w->graph, dq, old->type.shape, w->loc);
+  results[1] = make_dot(w->graph, ds, w->q, true, false, w->loc);
+  results[2] = make_dot(w->graph, in_groups(w, p), in_groups(w, dy), true, false, w->loc);
+}
+
+static Node *visit(Graph *fresh, const Node *old, Node **inputs, void *context) {
+  Writing *writing = context;
+  if (old->op == OP_RESULT)
+    return writing->results[old->input[0]->id][node_int(old, ATTR_INDEX, 0)];
+  bool is_backward = old->op == OP_ATTENTION_GRAD;
+  if ((old->op != OP_ATTENTION && !is_backward) || (!writing->for_gpu && attention_is_whole(old)))
+    return NULL;
+  Node **results = writing->results[old->id];
+  int first = fresh->nodes.count;
+  Written w = begin(fresh, old, inputs, is_backward);
+  if (is_backward)
+    write_backward(&w, old, inputs, results);
+  else
+    write_forward(&w, old, results);
+  for (int i = first; i < fresh->nodes.count; i++)
+    fresh->nodes.at[i]->is_backward = old->is_backward;
+  return results[0];
+}
+
+Graph *pass_attention(PassContext *context, Graph *graph) {
+  bool found = false;
+  for (int i = 0; i < graph->nodes.count; i++)
+    found |= graph->nodes.at[i]->op == OP_ATTENTION || graph->nodes.at[i]->op == OP_ATTENTION_GRAD;
+  if (!found) return graph;
+  Writing writing = {.for_gpu = context->for_gpu};
+  writing.results = arena_alloc(graph->arena, sizeof *writing.results * (size_t)graph->nodes.count);
+  return graph_rewrite(graph, visit, &writing);
+}
