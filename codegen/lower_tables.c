@@ -101,6 +101,13 @@ static int by_offset(const void *a, const void *b) {
 
 static void sort_tensors(PlanTensor *tensors, int count) {
   if (count) qsort(tensors, (size_t)count, sizeof *tensors, by_offset);
+  for (int i = 0; i < count; i++) tensors[i].stream = i;
+}
+
+/* Initial values go with the order of the program, not with how the recipe has placed params. */
+static void sort_params(PlanTensor *params, int count) {
+  for (int i = 0; i < count; i++) params[i].stream = i;
+  if (count) qsort(params, (size_t)count, sizeof *params, by_offset);
 }
 
 bool lower_tables(Lowering *lowering) {
@@ -117,7 +124,7 @@ bool lower_tables(Lowering *lowering) {
       if (is_leaf(graphs[g]->nodes.at[i])) add_leaf(lowering, graphs[g]->nodes.at[i], g == 1);
   sort_tensors(plan->scalars.at, plan->scalars.count);
   sort_tensors(plan->states.at, plan->states.count);
-  sort_tensors(plan->params.at, plan->params.count);
+  sort_params(plan->params.at, plan->params.count);
   sort_tensors(plan->inputs.at, plan->inputs.count);
   mark_predict(lowering, program->eval);
   return !lowering->module->diag->errors;

@@ -87,6 +87,9 @@ typedef struct {
   Init init;                  /* params and states */
   bool is_needed_for_predict; /* inputs: some output depends on it */
   bool is_saved; /* states: belongs to the model (running statistics), not only to the optimiser */
+  bool is_scratch; /* states: dead at the end of every update: no checkpoint needs it */
+  int stream; /* of the initial values' random numbers: the place in the program, which the place in
+                 the arena need not follow */
 } PlanTensor;
 
 typedef struct {

@@ -178,7 +178,8 @@ static bool read_init(Parser *p, Init *init) {
 }
 
 /* What the four lists of named tensors share. They stand in order and do not overlap. */
-static bool read_tensor(Parser *p, const char *kind, ArenaId arena, PlanTensor *out) {
+static bool read_tensor(Parser *p, const char *kind, ArenaId arena, int index, PlanTensor *out) {
+  int64_t stream = index;
   *out = (PlanTensor){0};
   if (!(out->name = words_name(&p->words, "the name")) || !unique(p, kind, out->name)) return false;
   if (!words_type(&p->words, &out->type) || !words_expect(&p->words, "at")) return false;
@@ -187,6 +188,11 @@ static bool read_tensor(Parser *p, const char *kind, ArenaId arena, PlanTensor *
   if (words_take(&p->words, "init") && !read_init(p, &out->init)) return false;
   out->is_needed_for_predict = words_take(&p->words, "predict");
   out->is_saved = words_take(&p->words, "saved");
+  out->is_scratch = words_take(&p->words, "scratch");
+  if (words_take(&p->words, "stream") &&
+      !words_integer(&p->words, "the stream", 0, INT32_MAX / 2, &stream))
+    return false;
+  out->stream = (int)stream;
   return true;
 }
 
@@ -198,7 +204,7 @@ static bool follows(Parser *p, const PlanTensor *list, int count, const PlanTens
 
 static bool read_input(Parser *p) {
   PlanTensor t;
-  if (!read_tensor(p, "input", ARENA_INPUT, &t)) return false;
+  if (!read_tensor(p, "input", ARENA_INPUT, p->plan->inputs.count, &t)) return false;
   if (!follows(p, p->plan->inputs.at, p->plan->inputs.count, &t)) return false;
   VEC_PUSH(p->words.arena, p->plan->inputs, t);
   return true;
@@ -206,7 +212,7 @@ static bool read_input(Parser *p) {
 
 static bool read_param(Parser *p) {
   PlanTensor t;
-  if (!read_tensor(p, "param", ARENA_PARAMS, &t)) return false;
+  if (!read_tensor(p, "param", ARENA_PARAMS, p->plan->params.count, &t)) return false;
   if (t.type.dtype != DT_F32) return words_fail(&p->words, "a param is not f32");
   if (!t.init.text) return words_fail(&p->words, "a param has no init");
   if (!follows(p, p->plan->params.at, p->plan->params.count, &t)) return false;
@@ -216,7 +222,7 @@ static bool read_param(Parser *p) {
 
 static bool read_state(Parser *p) {
   PlanTensor t;
-  if (!read_tensor(p, "state", ARENA_STATE, &t)) return false;
+  if (!read_tensor(p, "state", ARENA_STATE, p->plan->states.count, &t)) return false;
   if (!strcmp(t.name, "step") && (t.type.dtype != DT_I64 || t.type.shape.rank))
     return words_fail(&p->words, "the state \"step\" must be i64[]");
   if (!follows(p, p->plan->states.at, p->plan->states.count, &t)) return false;
@@ -226,7 +232,7 @@ static bool read_state(Parser *p) {
 
 static bool read_scalar(Parser *p) {
   PlanTensor t;
-  if (!read_tensor(p, "scalar", ARENA_SETTINGS, &t)) return false;
+  if (!read_tensor(p, "scalar", ARENA_SETTINGS, p->plan->scalars.count, &t)) return false;
   int index = setting_find(t.name);
   if (index < 0 || setting_info[index].kind == SET_STR)
     return words_fail(&p->words, "there is no numeric setting \"%s\"", t.name);

@@ -71,7 +71,7 @@ static Status init_list(Exec *exec, ArenaId arena, const PlanTensor *list, int c
     if (!values) return status_fail(STATUS_FAULT, "out of memory");
     /* the stream tells parameters from states, and one from the next */
     Status status = init_fill(&list[i].init, &list[i].type, seed,
-                              (uint32_t)(i * 2 + (arena == ARENA_STATE)), values);
+                              (uint32_t)(list[i].stream * 2 + (arena == ARENA_STATE)), values);
     if (status == STATUS_OK) status = exec_write(exec, arena, list[i].offset, bytes, values);
     free(values);
     if (status != STATUS_OK) return status_prefix(status, "%s", list[i].name);
