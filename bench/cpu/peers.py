@@ -1,12 +1,12 @@
 """One peer, one model, one process: prints a JSON line with the median step time of each round.
 
-  peers.py {torch-eager,torch-compile,jax} {mlp,cnn,resnet} [--threads N] [--steps N] [--rounds N]
+  peers.py {torch-eager,torch-compile,jax,tinygrad} {mlp,cnn,resnet} [--threads N] [--steps N] [--rounds N]
 
 Fairness: data is in memory as u8, as ft's loader has it; a step takes a shuffled batch by index,
 converts it to f32 inside the step (inside the compiled function where there is one), and runs
 forward, backward and update. Compilation and warm-up are outside the timed rounds. The peers get
 their fast modes: fused Adam, inference of channels_last for the convolutions where it is faster,
-donated buffers in JAX.
+donated buffers in JAX, TinyJit in tinygrad.
 """
 import argparse
 import json
@@ -16,7 +16,7 @@ import sys
 import time
 
 parser = argparse.ArgumentParser()
-parser.add_argument("peer", choices=["torch-eager", "torch-compile", "jax"])
+parser.add_argument("peer", choices=["torch-eager", "torch-compile", "jax", "tinygrad"])
 parser.add_argument("model", choices=["mlp", "cnn", "resnet"])
 parser.add_argument("--threads", type=int, default=os.cpu_count())
 parser.add_argument("--steps", type=int, default=0, help="steps in a round (0: about a second)")
@@ -202,7 +202,53 @@ def jax_step():
     return step, lambda loss: float(loss)
 
 
-step, value = jax_step() if arguments.peer == "jax" else torch_step(arguments.peer == "torch-compile")
+def tinygrad_step():
+    os.environ.setdefault("DEV", "CPU")
+    os.environ["PATH"] += ":/usr/lib/llvm-19/bin"  # it calls clang
+    from tinygrad import Context, Tensor, TinyJit, nn
+
+    class Conv:
+        def __init__(self, inputs, outputs, kernel=3, stride=1):
+            self.conv, self.bn = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False), nn.BatchNorm(outputs)
+
+        def __call__(self, x):
+            return self.bn(self.conv(x))
+
+    class Block:
+        def __init__(self, inputs, outputs, stride):
+            self.a, self.b = Conv(inputs, outputs, 3, stride), Conv(outputs, outputs)
+            self.down = Conv(inputs, outputs, 1, stride) if stride != 1 or inputs != outputs else None
+
+        def __call__(self, x):
+            return (self.b(self.a(x).relu()) + (self.down(x) if self.down else x)).relu()
+
+    if arguments.model == "mlp":
+        layers = [lambda x: x.flatten(1), nn.Linear(784, 128), Tensor.relu, nn.Linear(128, 64), Tensor.relu, nn.Linear(64, 10)]
+    elif arguments.model == "cnn":
+        layers = [lambda x: x.unsqueeze(1), nn.Conv2d(1, 32, 3, padding=1), Tensor.relu, Tensor.max_pool2d, nn.Conv2d(32, 64, 3, padding=1), Tensor.relu, Tensor.max_pool2d,
+                  lambda x: x.flatten(1), nn.Linear(3136, 128), Tensor.relu, nn.Linear(128, 10)]
+    else:
+        layers = [Conv(3, 16), Tensor.relu, Block(16, 16, 1), Block(16, 32, 2), Block(32, 64, 2), lambda x: x.mean((2, 3)), nn.Linear(64, 10)]
+    parameters = nn.state.get_parameters(layers)
+    optimizer = nn.optim.SGD(parameters, lr=0.05, momentum=0.9, weight_decay=5e-4) if arguments.model == "resnet" else nn.optim.Adam(parameters, lr=1e-3)
+
+    @TinyJit
+    def train(x, y):
+        with Context(TRAINING=1):
+            optimizer.zero_grad()
+            loss = ((x.float() / 255 - 0.1307) / 0.3081).sequential(layers).sparse_categorical_crossentropy(y)
+            loss.backward()
+            return loss.realize(*optimizer.schedule_step())
+
+    return lambda index: train(Tensor(images[index]), Tensor(labels[index])), lambda loss: loss.item()
+
+
+if arguments.peer == "jax":
+    step, value = jax_step()
+elif arguments.peer == "tinygrad":
+    step, value = tinygrad_step()
+else:
+    step, value = torch_step(arguments.peer == "torch-compile")
 source = batches()
 value(step(next(source)))
 first_step = time.perf_counter() - start
