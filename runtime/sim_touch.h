@@ -136,7 +136,8 @@ TOUCH_INLINE Clash touch_write_clash(const TouchSet *t, int64_t word, uint64_t t
                                      uint32_t bytes, bool is_atomic, SimTouch *other) {
   SimTouch x = *other = t->writer[word];
   uint64_t who = touch_thread(x);
-  if (touch_same_launch(t, x)) {
+  /* what another block left in shared memory is no access of this one */
+  if (touch_same_launch(t, x) && (!t->is_shared || touch_same_owner(t, x))) {
     bool same_owner = touch_same_owner(t, x);
     if (!same_owner && !(is_atomic && who == TOUCH_ATOMIC)) return CLASH_WRITE;
     if (same_owner && who == TOUCH_ASYNC) return CLASH_ASYNC;
@@ -146,7 +147,7 @@ TOUCH_INLINE Clash touch_write_clash(const TouchSet *t, int64_t word, uint64_t t
   }
   x = *other = t->reader[word];
   who = touch_thread(x);
-  if (!touch_same_launch(t, x)) return CLASH_NONE;
+  if (!touch_same_launch(t, x) || (t->is_shared && !touch_same_owner(t, x))) return CLASH_NONE;
   if (!touch_same_owner(t, x) || (!t->is_shared && who == TOUCH_BLOCKS_READ)) return CLASH_READ;
   if (touch_same_epoch(t, x) && who != thread && bytes == 15 && !touch_is_ordered(t, x))
     return CLASH_READ;
