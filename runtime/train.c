@@ -253,12 +253,17 @@ static bool is_due(const Training *training, const char *section, int64_t step) 
 }
 
 /* Steps that may be run in a row after `step` before there is something to do on the host. */
-static int64_t steps_until_due(const Training *training, int64_t step) {
-  static const char *const sections[] = {"train.eval", "train.checkpoint"};
+static int64_t steps_until_pause(const Training *training, int64_t step) {
+  const struct {
+    const char *section;
+    bool is_wanted;
+  } pauses[] = {{"train.eval", training->evaluator != NULL},
+                {"train.checkpoint", text(training, "train.checkpoint.dir")[0] != 0}};
   int64_t most = training->total_steps - step;
   for (int i = 0; i < 2; i++) {
-    int64_t every = interval(training, sections[i]);
-    if (every > 0 && every - step % every < most) most = every - step % every;
+    int64_t every = interval(training, pauses[i].section);
+    if (pauses[i].is_wanted && every > 0 && every - step % every < most)
+      most = every - step % every;
   }
   return most;
 }
@@ -380,7 +385,7 @@ static Status train_steps(Training *training, int64_t *done) {
   log_start_clock(training->log, training->first_step);
   for (int64_t step = training->first_step, steps; step < training->total_steps; step += steps) {
     if (signals_pending()) break;
-    STATUS_TRY(run_steps(training, step, steps_until_due(training, step), &steps));
+    STATUS_TRY(run_steps(training, step, steps_until_pause(training, step), &steps));
     *done = step + steps;
     STATUS_TRY(ask_for_results(training, step + 1, *done));
     bool is_due_now =

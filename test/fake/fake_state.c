@@ -42,7 +42,7 @@ typedef struct {
 } Block;
 enum { MOST_BLOCKS = 4096 };
 static Block device_block[MOST_BLOCKS], host_block[MOST_BLOCKS];
-static size_t used;
+static size_t used, peak;
 
 static Block *find(Block *blocks, const void *at, size_t bytes) {
   for (int i = 0; i < MOST_BLOCKS; i++) {
@@ -76,6 +76,7 @@ CudaResult fake_memory_alloc(CudaAddress *address, size_t bytes) {
   memset(at, 0xa5, bytes); /* a GPU's memory is not zero */
   *find_free(device_block) = (Block){at, bytes};
   used += bytes;
+  if (used > peak) peak = used;
   fake_counts.memory_alloc++;
   *address = (CudaAddress)(uintptr_t)at;
   return CUDA_SUCCESS;
@@ -131,6 +132,6 @@ __attribute__((destructor)) static void report(void) {
 #define X(name) fprintf(file, #name " %ld\n", fake_counts.name);
   FAKE_COUNTS(X)
 #undef X
-  fprintf(file, "left %d\n", fake_memory_blocks());
+  fprintf(file, "left %d\npeak %zu\n", fake_memory_blocks(), peak);
   fclose(file);
 }

@@ -1,0 +1,272 @@
+"""The cuda device on a driver without a GPU (test/fake), whose kernels run in the simulator: the
+same losses as --device sim to the last bit, whatever the order in which streams and graph nodes get
+on; nothing waits for a step; and each fault gives one clear line and the right exit code."""
+import os
+import re
+import subprocess
+import sys
+
+import numpy
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+import support
+
+FAKE = os.path.join(support.BUILD, "fake")
+INPUTS = os.path.join(support.ROOT, "test", "lit", "ftrun", "Inputs")
+DRIVER = os.path.join(FAKE, "libfake_cuda.so")
+BLAS = os.path.join(FAKE, "libfake_blas.so")
+
+
+class CudaCase(support.Case):
+    """A folder with tiny.ptx and its data; runs count what the driver was asked for."""
+
+    def setUp(self):
+        super().setUp()
+        make_data = os.path.join(INPUTS, "make_data.py")
+        subprocess.run(["/usr/bin/python3", make_data, self.folder], check=True)
+        self.artifact = self.compile(os.path.join(INPUTS, "tiny.ft"), name="tiny.ptx")
+
+    def environment(self, **fake):
+        settings = {f"FT_FAKE_CUDA_{name}": str(value) for name, value in fake.items() if name.isupper()}
+        given = {name: str(value) for name, value in fake.items() if name.startswith("FT_")}
+        settings = {name: value for name, value in settings.items() if not name.startswith("FT_FAKE_CUDA_FT_")}
+        base = {"FT_CUDA_LIBRARY": DRIVER, "FT_CUBLASLT": "own", "FT_FAKE_CUDA_REPORT": self.path("report")}
+        return {**base, **settings, **given}
+
+    def ftrun(self, *arguments, device="cuda", check=True, **fake):
+        return support.run("ftrun", *arguments, "--device", device, check=check, cwd=self.folder, env=self.environment(**fake))
+
+    def report(self):
+        with open(self.path("report")) as file:
+            return {name: int(value) for name, value in (line.split() for line in file)}
+
+    def losses(self, *arguments, artifact=None, **options):
+        """Every logged step's own numbers, without times."""
+        log = self.path("log.jsonl")
+        self.ftrun(artifact or self.artifact, *arguments, "--log-jsonl", log, "--set", "train.log.every=1", **options)
+        return [{k: v for k, v in line.items() if k != "samples_per_s"} for line in support.read_jsonl(log)]
+
+    def refused(self, exit_code, needle, *arguments, **options):
+        done = self.ftrun(self.artifact, *arguments, check=False, **options)
+        said = done.stdout + done.stderr
+        self.assertEqual(done.returncode, exit_code, said)
+        self.assertIn(needle, said)
+        self.assertEqual(done.stderr.count("error:"), 1, said)
+        for trace in ("Sanitizer", "Segmentation", "fake CUDA driver"):
+            self.assertNotIn(trace, said)
+        return done
+
+
+class Numbers(CudaCase):
+    def test_same_losses_in_any_order(self):
+        truth = self.losses("--epochs", 2, device="sim")
+        self.assertEqual(sum(1 for line in truth if "eval" not in line), 50)
+        for seed in (0, 1, 2, 3):
+            for keep in (0, 1):
+                got = self.losses("--epochs", 2, SEED=seed, FT_KEEP_DATA=keep)
+                self.assertEqual(got, truth, f"seed {seed}, data kept {keep}")
+                self.assertEqual(self.report()["left"], 0, "memory that was not freed")
+
+    def test_without_graphs(self):
+        truth = self.losses("--steps", 30, device="sim")
+        self.assertEqual(self.losses("--steps", 30, FT_CUDA_NO_GRAPH=1, SEED=5), truth)
+        self.assertEqual(self.report()["graph_launch"], 0)
+
+    def test_weights_eval_and_predict(self):
+        numpy.save(self.path("x.npy"), numpy.load(self.path("valid-x.npy"))[:19])
+        for device in ("sim", "cuda"):
+            weights = self.path(f"{device}.safetensors")
+            self.ftrun(self.artifact, "--epochs", 1, "--save", weights, device=device, SEED=7)
+            seen = support.run("ftrun", "eval", self.artifact, "--weights", weights, "--device", device, cwd=self.folder, env=self.environment(SEED=8)).stdout
+            seen = re.search(r"loss \S+  accuracy \S+", seen).group(0)
+            output = self.path(f"{device}.npy")
+            support.run("ftrun", "predict", self.artifact, "--weights", weights, "--device", device, "--input", f"image={self.path('x.npy')}", "--output", output, cwd=self.folder, env=self.environment(SEED=9))
+            if device == "sim":
+                truth = support.read_safetensors(weights), seen, numpy.load(output)
+        for name, value in truth[0].items():
+            numpy.testing.assert_array_equal(support.read_safetensors(weights)[name], value)
+        self.assertEqual(seen, truth[1])
+        numpy.testing.assert_array_equal(numpy.load(output), truth[2])
+
+    def test_resume_is_exact(self):
+        folder = ["--set", "train.checkpoint.unit=step", "--set", "train.checkpoint.every=10", "--set", f"train.checkpoint.dir={self.path('c')}"]
+        truth = self.losses("--steps", 60)
+        self.ftrun(self.artifact, "--steps", 30, *folder)
+        log = self.path("log.jsonl")
+        os.unlink(log)
+        self.ftrun(self.artifact, "--steps", 60, "--resume", self.path("c"), "--log-jsonl", log, "--set", "train.log.every=1", SEED=4)
+        rest = {line["step"]: line["loss"] for line in support.read_jsonl(log) if "eval" not in line}
+        want = {line["step"]: line["loss"] for line in truth if "eval" not in line and line["step"] > 30}
+        self.assertEqual(rest, want)
+
+    def test_trace_check_and_overfit(self):
+        for flags in (["--trace", self.path("t.json")], ["--check=nan"], ["--overfit-batch"]):
+            truth = self.losses("--steps", 12, *flags, device="sim")
+            self.assertEqual(self.losses("--steps", 12, *flags, SEED=2), truth, flags)
+
+
+class Waiting(CudaCase):
+    """The counts of the driver's calls must not grow with the number of steps."""
+
+    def counts(self, steps, *flags, keep=0, every=10**6):
+        self.ftrun(self.artifact, "--steps", steps, "--set", f"train.log.every={every}", "--set", "train.eval.every=0", *flags, FT_KEEP_DATA=keep)
+        return self.report()
+
+    def test_steps_from_the_host(self):
+        few, many = self.counts(20), self.counts(80)
+        for name in ("synchronize", "pageable", "to_host", "graph_make", "wait_young", "memory_alloc"):
+            self.assertEqual(few[name], many[name], name)
+        self.assertEqual(many["graph_launch"], 80)
+        self.assertEqual(many["graph_make"], 4)
+        self.assertEqual(many["to_device"] - few["to_device"], 60)  # a batch a step
+        self.assertEqual(many["memory_alloc"], 1)
+        self.assertGreaterEqual(many["most_ahead"], 3)  # two more batches sent before a step has begun
+
+    def test_steps_on_kept_data(self):
+        few, many = self.counts(128, keep=1), self.counts(512, keep=1)
+        for name in ("synchronize", "pageable", "to_host", "to_device", "wait_young", "memory_alloc"):
+            self.assertEqual(few[name], many[name], name)
+        self.assertLessEqual(many["graph_launch"], 512 / 32)
+        self.assertEqual(many["memory_alloc"], 2)  # the arenas, and the data
+        self.assertEqual(many["launch"] - few["launch"], (many["graph_launch"] - few["graph_launch"]) * 2)  # two gathers a launch
+
+    def test_log_lines_wait_for_nothing(self):
+        silent, talking = self.counts(80), self.counts(80, every=4)
+        self.assertEqual(silent["synchronize"], talking["synchronize"])
+        self.assertEqual(silent["pageable"], talking["pageable"])
+        self.assertGreaterEqual(talking["to_host"] - silent["to_host"], 19)
+
+    def test_an_evaluation_does_not_wait_for_each_batch(self):
+        def after(evaluations):
+            self.ftrun(self.artifact, "--steps", 32, "--set", "train.eval.unit=step", "--set", f"train.eval.every={32 // evaluations}", FT_KEEP_DATA=0)
+            return self.report()["synchronize"]
+
+        one, four = after(1), after(4)
+        self.assertLess((four - one) / 3, 5)  # 7 batches each
+
+
+class Library(CudaCase):
+    """cuBLASLt, in plain loops: other roundings than ours, so close and not equal."""
+
+    def library(self, **more):
+        return dict(FT_CUBLASLT_LIBRARY=BLAS, FT_CUBLASLT="", CC=80, **more)
+
+    def test_first_proposal(self):
+        truth = self.losses("--steps", 30, device="sim")
+        got = self.losses("--steps", 30, **{**self.library(SEED=3), "FT_CUBLASLT": "library"})
+        self.assertGreater(self.report()["library_call"], 0)
+        for a, b in zip(got, truth, strict=True):
+            self.assertAlmostEqual(a["loss"], b["loss"], delta=1e-4 * b["loss"])
+
+    def test_timing_chooses_and_remembers(self):
+        truth = self.losses("--steps", 10, device="sim")
+        got = self.losses("--steps", 10, **self.library(FT_FAKE_BLAS_SLOW=1))
+        first = self.report()
+        self.assertEqual([line["loss"] for line in got], [line["loss"] for line in truth])  # ours are faster
+        self.assertGreater(first["library_call"], 0)
+        with open(self.artifact + ".tune") as file:
+            rows = file.read().splitlines()
+        self.assertTrue(rows[0].startswith("ft-tune 1 cublaslt 120405 cuda 12040 "), rows[0])
+        self.assertTrue(rows[1:] and all(row.endswith(" = own") for row in rows[1:]), rows)
+        self.losses("--steps", 10, **self.library())
+        self.assertEqual(self.report()["library_call"], 0)  # known by now
+
+    def test_a_choice_in_the_file_is_taken(self):
+        self.losses("--steps", 10, **self.library(FT_FAKE_BLAS_SLOW=1))
+        with open(self.artifact + ".tune") as file:
+            text = file.read()
+        algorithm = "%016x%016x" % (3, 0xFEED) + "0" * 96
+        with open(self.artifact + ".tune", "w") as file:
+            file.write(text.replace(" = own", " = library " + algorithm))
+        self.losses("--steps", 10, **self.library())
+        self.assertGreater(self.report()["library_call"], 0)
+        before = self.report()["kernel"]
+        with open(self.artifact + ".tune", "w") as file:  # damaged rows and another machine's file are passed over
+            file.write("ft-tune 1 of another GPU\n" + text)
+        self.losses("--steps", 10, **self.library(FT_FAKE_BLAS_SLOW=1))
+        self.assertGreater(self.report()["kernel"], before)
+
+    def test_a_proposal_that_fails_is_passed_over(self):
+        self.losses("--steps", 5, **self.library(FT_FAKE_BLAS_BAD=1))
+        self.assertEqual(self.report()["left"], 0)
+
+    def test_deterministic_uses_no_library(self):
+        truth = self.losses("--steps", 10, device="sim")
+        got = self.losses("--steps", 10, "--deterministic", **self.library())
+        self.assertEqual(got, truth)
+        self.assertEqual(self.report()["library_call"], 0)
+
+    def test_an_old_library_is_left_alone(self):
+        done = self.ftrun(self.artifact, "--steps", 3, **self.library(FT_FAKE_BLAS_VERSION=110300))
+        self.assertIn("without cuBLASLt: the one found is older than 11.6", done.stdout)
+
+
+class Faults(CudaCase):
+    def test_no_driver(self):
+        done = self.refused(1, "libcuda.so.1 is not found", FT_CUDA_LIBRARY="") if not os.path.exists("/dev/nvidia0") else None
+        if done:
+            self.assertIn("--device sim", done.stderr)
+            self.assertIn("-o model.so", done.stderr)
+        self.refused(1, "cannot be opened", FT_CUDA_LIBRARY="/nowhere/libcuda.so")
+
+    def test_drivers_that_will_not_do(self):
+        self.refused(1, "is for CUDA 10.2, too old: ftrun needs 11.4", VERSION=10020)
+        self.refused(1, "lacks cuGraphInstantiateWithFlags", FT_CUDA_LIBRARY=os.path.join(FAKE, "libfake_cuda_old.so"))
+        self.refused(1, "finds no GPU", COUNT=0)
+        self.refused(1, "sm_75, too old", CC=75)
+
+    def test_no_such_gpu(self):
+        done = support.run("ftrun", self.artifact, "--device", "cuda:4", check=False, cwd=self.folder, env=self.environment(COUNT=2))
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("there is no cuda:4", done.stderr)
+
+    def test_the_driver_cannot_compile(self):
+        done = self.refused(1, "ptxas error", JIT="line 7; fatal   : Unknown opcode")
+        self.assertIn("line 7; fatal   : Unknown opcode", done.stderr)
+
+    def test_memory_is_known_before_the_run(self):
+        done = self.refused(3, "MiB on the GPU", MEMORY=4096)
+        self.assertRegex(done.stderr, r"tiny.ptx needs [0-9.]+ MiB on the GPU and 0.0 MiB are free \(of 0.0 MiB\): .*train.batch")
+        self.assertNotIn("step 1", done.stdout)
+
+    def test_data_that_does_not_fit_is_sent_by_batches(self):
+        truth = self.losses("--epochs", 1, FT_KEEP_DATA=0)
+        got = self.losses("--epochs", 1, FT_KEEP_DATA=1, MEMORY=self.report()["peak"] + 4096)
+        self.assertEqual(got, truth)
+        self.assertEqual(self.report()["memory_alloc"], 2)  # the model, and only the smaller split to validate
+
+    def test_a_lost_gpu_leaves_the_checkpoint(self):
+        folder = ["--set", "train.checkpoint.unit=step", "--set", "train.checkpoint.every=10", "--set", f"train.checkpoint.dir={self.path('c')}"]
+        truth = self.losses("--steps", 40)
+        kernels = self.report()["kernel"] // 40
+        for keep in (0, 1):
+            done = self.refused(3, "CUDA_ERROR_LAUNCH_FAILED", "--steps", 40, *folder, LOST_AFTER=kernels * 25, FT_KEEP_DATA=keep)
+            self.assertIn("the checkpoint of step 20 is whole", done.stderr)
+            self.assertIn("--resume", done.stderr)
+            rest = self.losses("--steps", 40, "--resume", self.path("c"), FT_KEEP_DATA=keep)
+            rest = [line["loss"] for line in rest if "eval" not in line][-20:]
+            self.assertEqual(rest, [line["loss"] for line in truth if "eval" not in line][20:])
+            subprocess.run(["rm", "-r", self.path("c"), self.path("log.jsonl")], check=True)
+
+    def test_a_gpu_lost_at_once(self):
+        self.refused(3, "CUDA_ERROR_LAUNCH_FAILED", "--steps", 5, LOST_AFTER=1)
+
+
+class Tools(CudaCase):
+    def test_devices(self):
+        said = support.run("ftrun", "devices", env=self.environment(COUNT=2, CC=90)).stdout
+        self.assertIn("cuda:0: Fake GPU, sm_90, 2 processors, 1.0 GiB", said)
+        self.assertIn("cuda:1: Fake GPU", said)
+        said = support.run("ftrun", "devices", env=self.environment(FT_CUDA_LIBRARY="/nowhere")).stdout
+        self.assertIn("cuda: none, FT_CUDA_LIBRARY=/nowhere cannot be opened", said)
+
+    def test_bench(self):
+        done = support.run("ftrun", "bench", self.artifact, "--per-kernel", "--steps", 8, "--device", "cuda", cwd=self.folder, env=self.environment(MEMORY=64 << 20)).stdout
+        self.assertRegex(done, r"copy [0-9.]+ GB/s, f32 peak 0\.5 TFLOP/s")
+        self.assertRegex(done, r"us +share +sum +GFLOP/s of peak +GB/s of copy +line")
+        self.assertRegex(done, r"%.*%.*%.*%.*\(k[0-9]+_")
+        self.assertEqual(self.report()["left"], 0)
+
+
+if __name__ == "__main__":
+    support.main()
