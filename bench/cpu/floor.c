@@ -42,8 +42,9 @@ static void multiply_add(void *unused) {
   float total = 0;
 #pragma omp parallel reduction(+ : total)
   {
-    Lanes sum[CHAINS] = {{0}}, x = {0}, y = {0};
+    Lanes sum[CHAINS], x = {0}, y = {0};
     for (int i = 0; i < 16; i++) x[i] = 1.0f + 1e-7f * (float)i, y[i] = 1e-9f * (float)(i + 1);
+    for (int k = 0; k < CHAINS; k++) sum[k] = x * (float)k; /* chains alike would be one chain */
     for (int i = 0; i < FMAS; i++)
       for (int k = 0; k < CHAINS; k++) sum[k] = sum[k] * x + y;
     for (int k = 0; k < CHAINS; k++) total += sum[k][0];
