@@ -18,6 +18,8 @@ typedef struct {
   const char *tune;           /* host: the processor to schedule for; NULL: cpu */
   bool needs_math;            /* some function of kernels/math.c is called */
   bool needs_library;            /* something of a kernels/..._x86.c is used */
+  bool allows_tf32;           /* PTX: products of f32 may round their operands to tf32 */
+  int only_tile, only_splits; /* PTX, for tests: the products' tile, from 1; 0: the best */
   int vector_bytes;           /* host: width of a vector register */
   VEC(const char *) kernels;  /* names of the entry points */
 } Module;

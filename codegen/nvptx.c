@@ -165,6 +165,16 @@ LLVMValueRef entry_shared(Entry *entry, const char *what, LLVMTypeRef type, int 
   return global;
 }
 
+LLVMValueRef entry_panels(Entry *entry, int64_t bytes) {
+  LLVMTypeRef byte = LLVMInt8TypeInContext(entry->job->module->context);
+  bool is_static = bytes <= SHARED_STATIC;
+  LLVMValueRef global = entry_shared(entry, "panels", byte, is_static ? (int)bytes : 0);
+  if (is_static) return global;
+  LLVMSetInitializer(global, NULL);
+  LLVMSetLinkage(global, LLVMExternalLinkage);
+  return global;
+}
+
 LLVMValueRef entry_at(Entry *entry, LLVMTypeRef type, LLVMValueRef base, LLVMValueRef index) {
   LLVMValueRef wide = LLVMBuildIntCast2(
       entry->b, index, LLVMInt64TypeInContext(entry->job->module->context), true, "");

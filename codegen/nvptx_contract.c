@@ -58,11 +58,13 @@ static void describe_operand(Contract *c, Operand *operand, int input) {
   operand->argument = node->op == OP_ARG ? (int)node_int(node, ATTR_INDEX, 0) : -1;
 }
 
-/* `run`: how many neighbours lie side by side, in every place, from a multiple of it on. */
+/* `run`: how many neighbours lie side by side, in every place, from a multiple of it on. A copy
+ * takes 16 or 4 bytes at least. */
 static void lay(Contract *c, Operand *operand, bool is_deep, int64_t run) {
+  int most = 16 / c->bytes, least = c->bytes < 4 ? 4 / c->bytes : 1;
   operand->is_deep = is_deep;
-  operand->wide = run % 4 ? 1 : 4;
-  operand->is_async = operand->argument >= 0 && c->dtype == DT_F32;
+  operand->wide = run % most == 0 ? most : run % least == 0 ? least : 1;
+  operand->is_async = operand->argument >= 0 && c->bytes <= 4 && operand->wide * c->bytes >= 4;
 }
 
 static void lay_operands(Contract *c) {
@@ -99,10 +101,10 @@ static bool is_packing_worth_it(const Contract *c) {
 }
 
 static void size_workspace(Contract *c) {
-  int64_t size = c->dtype == DT_F64 ? 8 : 4, bytes = 0;
-  if (c->tile.splits > 1) bytes = c->batches * c->tile.splits * c->m * c->n * size;
+  int64_t sum = c->dtype == DT_F64 ? 8 : 4, bytes = 0;
+  if (c->tile.splits > 1) bytes = c->batches * c->tile.splits * c->m * c->n * sum;
   c->pack_offset = bytes = (bytes + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
-  if (c->is_packed) bytes += c->batches * c->k * c->n * size;
+  if (c->is_packed) bytes += c->batches * c->k * c->n * c->bytes;
   c->job->out->workspace = bytes;
 }
 
@@ -172,47 +174,80 @@ static void define_constants(Contract *c) {
 
 /* ── operands ───────────────────────────────────────────────────────────────────────────────── */
 
-/* The value of element `index` of an operand: loaded, or pulled through what is fused into it. */
-static void define_element(Contract *c, const char *name, const Operand *operand) {
+/* An element as it lies in a panel: of the arithmetic's type, or for tensor cores its bits. */
+static LLVMTypeRef element_type(Contract *c, Emitter *emitter) {
+  return c->unit == UNIT_SIMT
+             ? emit_register_type(emitter, c->dtype)
+             : LLVMIntTypeInContext(c->job->module->context, (unsigned)c->bytes * 8);
+}
+
+/* Element `number` of an operand: loaded, or pulled through what is fused into it. */
+static LLVMValueRef pull_element(Emitter *emitter, const Operand *operand, LLVMValueRef number) {
+  Index index = index_flat(shape_elements(&operand->node->type.shape), number, true);
+  return operand->argument < 0 ? emit_value(emitter, operand->node, &index)
+                               : emit_load_at(emitter, emitter->pointer[operand->argument],
+                                              operand->node->type.dtype, number);
+}
+
+static LLVMValueRef packed_pointer(Contract *c, Emitter *emitter) {
   Job *job = c->job;
-  DType dtype = operand->node->type.dtype;
+  LLVMTypeRef byte = LLVMInt8TypeInContext(job->module->context);
+  LLVMValueRef place =
+      LLVMConstInt(LLVMInt64TypeInContext(job->module->context), (uint64_t)c->pack_offset, false);
+  return LLVMBuildInBoundsGEP2(emitter->builder, byte,
+                               emitter->pointer[job->operand_count + job->result_count], &place, 1,
+                               "");
+}
+
+static void define_element(Contract *c, const char *name, const Operand *operand, bool is_packed) {
+  Job *job = c->job;
   Emitter emitter = {.module = job->module};
   LLVMTypeRef parameters[2] = {LLVMPointerTypeInContext(job->module->context, 0),
                                callback_word(job->module)};
-  bool is_computed = operand->argument < 0;
-  callback_open(job, &emitter, c->suffix, name, emit_register_type(&emitter, dtype), parameters, 2,
-                is_computed ? job->node->body : NULL);
+  LLVMTypeRef type = element_type(c, &emitter);
+  callback_open(job, &emitter, c->suffix, name, type, parameters, 2,
+                operand->argument < 0 ? job->node->body : NULL);
   LLVMValueRef number = LLVMGetParam(emitter.function, 1);
-  Index index = index_flat(shape_elements(&operand->node->type.shape), number, true);
-  callback_close(&emitter, is_computed ? emit_value(&emitter, operand->node, &index)
-                                       : emit_load_at(&emitter, emitter.pointer[operand->argument],
-                                                      dtype, number));
+  LLVMValueRef value = is_packed
+                           ? emit_load_at(&emitter, packed_pointer(c, &emitter), c->dtype, number)
+                           : pull_element(&emitter, operand, number);
+  if (c->unit != UNIT_SIMT)
+    value = LLVMBuildBitCast(emitter.builder, emit_to_memory(&emitter, c->dtype, value), type, "");
+  callback_close(&emitter, value);
 }
 
-static void define_pointer(Contract *c, const char *name, int argument, int64_t offset) {
+/* gemm_pack_element: element `to` of the packed weights is element `from` of the operand. */
+static void define_pack(Contract *c) {
+  Job *job = c->job;
+  Emitter emitter = {.module = job->module};
+  LLVMTypeRef word = callback_word(job->module);
+  LLVMTypeRef parameters[3] = {LLVMPointerTypeInContext(job->module->context, 0), word, word};
+  callback_open(job, &emitter, c->suffix, "gemm_pack_element",
+                LLVMVoidTypeInContext(job->module->context), parameters, 3,
+                c->b.argument < 0 ? job->node->body : NULL);
+  LLVMValueRef value = pull_element(&emitter, &c->b, LLVMGetParam(emitter.function, 2));
+  emit_store_at(&emitter, packed_pointer(c, &emitter), c->dtype, LLVMGetParam(emitter.function, 1),
+                value);
+  callback_close(&emitter, NULL);
+}
+
+/* A callback that gives a pointer of the entry, or (argument -1) that of the packed weights. */
+static void define_pointer(Contract *c, const char *name, int argument) {
   Job *job = c->job;
   Emitter emitter = {.module = job->module};
   LLVMTypeRef pointer = LLVMPointerTypeInContext(job->module->context, 0);
-  LLVMTypeRef byte = LLVMInt8TypeInContext(job->module->context);
   callback_open(job, &emitter, c->suffix, name, pointer, &pointer, 1, NULL);
-  LLVMValueRef place =
-      LLVMConstInt(LLVMInt64TypeInContext(job->module->context), (uint64_t)offset, false);
-  callback_close(&emitter, LLVMBuildInBoundsGEP2(emitter.builder, byte, emitter.pointer[argument],
-                                                 &place, 1, ""));
+  callback_close(&emitter, argument < 0 ? packed_pointer(c, &emitter) : emitter.pointer[argument]);
 }
 
 static void define_operands(Contract *c) {
-  int workspace = c->job->operand_count + c->job->result_count;
-  define_element(c, "gemm_element_a", &c->a);
-  define_element(c, "gemm_element_b", &c->b);
-  define_pointer(c, "gemm_pointer_a", c->a.argument < 0 ? 0 : c->a.argument, 0);
-  define_pointer(c, "gemm_pointer_b",
-                 c->is_packed        ? workspace
-                 : c->b.argument < 0 ? 0
-                                     : c->b.argument,
-                 c->is_packed ? c->pack_offset : 0);
-  define_pointer(c, "gemm_workspace", workspace, 0);
-  define_pointer(c, "gemm_pack_place", workspace, c->pack_offset);
+  define_element(c, "gemm_element_a", &c->a, false);
+  define_element(c, "gemm_element_b", &c->b, c->is_packed);
+  define_pointer(c, "gemm_pointer_a", c->a.argument < 0 ? 0 : c->a.argument);
+  define_pointer(c, "gemm_pointer_b", c->is_packed ? -1 : c->b.argument < 0 ? 0 : c->b.argument);
+  define_pointer(c, "gemm_workspace", c->job->operand_count + c->job->result_count);
+  define_pack(c);
+  if (c->unit != UNIT_SIMT) nvptx_define_mma(c);
 }
 
 /* ── epilogue ───────────────────────────────────────────────────────────────────────────────── */
@@ -325,17 +360,16 @@ static void emit_entries(Contract *c) {
   Entry entry;
   int64_t results = c->batches * c->m * c->n;
   if (c->is_packed) emit_side_entry(c, "pack", c->batches * c->k * c->n);
-  int threads = tile->slices * (tile->tile_m / tile->micro_m) * (tile->tile_n / tile->micro_n);
-  entry_open(&entry, job, job->name, threads, job->out->workspace > 0);
+  entry_open(&entry, job, job->name, nvptx_tile_threads(c), job->out->workspace > 0);
   if (tile->micro_m * tile->micro_n >= 32) entry_annotate(&entry, "minctasm", 2);
-  LLVMValueRef shared = entry_shared(
-      &entry, "gemm_panels", LLVMInt8TypeInContext(job->module->context), (int)tile->shared);
-  LLVMValueRef extra[5] = {shared, entry_special(&entry, "ctaid.x"),
+  LLVMValueRef extra[5] = {entry_panels(&entry, tile->shared), entry_special(&entry, "ctaid.x"),
                            entry_special(&entry, "ctaid.y"), entry_special(&entry, "ctaid.z"),
                            entry_special(&entry, "tid.x")};
   callback_call(&entry, c->suffix, "gemm_tile", extra, 5);
   entry_close(&entry, job->name, (c->m + tile->tile_m - 1) / tile->tile_m,
               (c->n + tile->tile_n - 1) / tile->tile_n, c->batches * tile->splits);
+  if (tile->shared > SHARED_STATIC)
+    job->out->launch[job->out->launch_count - 1].shared = tile->shared;
   if (tile->splits > 1) emit_side_entry(c, "combine", c->is_by_four ? results / 4 : results);
 }
 
@@ -346,6 +380,22 @@ static ContractKind kind_of(Op op) {
                                     : KIND_GRAD_WEIGHT;
 }
 
+/* f32 stays f32 unless the program's precision allows tf32. Here Hopper's wgmma will be chosen. */
+static void choose_unit(Contract *c) {
+  bool is_half = c->dtype == DT_F16 || c->dtype == DT_BF16;
+  c->unit = is_half                                             ? UNIT_MMA16
+            : c->dtype == DT_F32 && c->job->module->allows_tf32 ? UNIT_MMA32
+                                                                : UNIT_SIMT;
+  c->bytes = dtype_bytes(c->dtype);
+}
+
+static const char *body_of(const Contract *c) {
+  return c->unit == UNIT_MMA16   ? "mma16_ptx"
+         : c->unit == UNIT_MMA32 ? "mma32_ptx"
+         : c->dtype == DT_F64    ? "gemm64_ptx"
+                                 : "gemm_ptx";
+}
+
 bool nvptx_contract(Job *job, const Node *contraction) {
   Contract *c = ARENA_NEW(job->scratch, Contract);
   c->job = job;
@@ -354,9 +404,8 @@ bool nvptx_contract(Job *job, const Node *contraction) {
   c->dtype = contraction->type.dtype;
   snprintf(c->suffix, sizeof c->suffix, "__%s", job->name);
   if (!callback_fits(job)) return false;
-  if (!module_specialise(job->module, c->dtype == DT_F64 ? "gemm64_ptx" : "gemm_ptx", "gemm_",
-                         c->suffix))
-    return false;
+  choose_unit(c);
+  if (!module_specialise(job->module, body_of(c), "gemm_", c->suffix)) return false;
   if (c->kind == KIND_DOT)
     describe_dot(c);
   else

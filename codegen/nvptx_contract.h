@@ -6,7 +6,11 @@
 
 typedef enum { KIND_DOT, KIND_CONV, KIND_GRAD_INPUT, KIND_GRAD_WEIGHT } ContractKind;
 
-/* One way to cut a product: see kernels/gemm_ptx.h. */
+/* What multiplies: ordinary arithmetic; tensor cores on 16-bit elements, or on f32 as tf32. */
+typedef enum { UNIT_SIMT, UNIT_MMA16, UNIT_MMA32 } ContractUnit;
+
+/* One way to cut a product: see kernels/gemm_ptx.h and, for tensor cores,
+ * mma_ptx.h, where the micro tile is a warp's. */
 typedef struct {
   int tile_m, tile_n, micro_m, micro_n, slices, steps;
   int stages, passes;   /* follow from the rest */
@@ -21,7 +25,7 @@ typedef struct {
   int argument;     /* of the kernel; -1: computed in the kernel from others */
   bool is_deep;     /* neighbours in memory are neighbours in k, else along the tile */
   bool is_async;    /* copied as it is */
-  int wide;         /* so many neighbours, aligned: 4 or 1 */
+  int wide;         /* so many neighbours, aligned: 16 or 4 bytes of them, or 1 */
 } Operand;
 
 typedef struct {
@@ -30,6 +34,8 @@ typedef struct {
   char suffix[224];
   ContractKind kind;
   DType dtype; /* of the operands and the product */
+  ContractUnit unit;
+  int bytes; /* of an element in a panel */
   Operand a, b;
   int64_t batches, m, n, k;
   bool is_packed, is_by_four; /* the weights are rearranged first; epilogue of four columns */
@@ -41,4 +47,7 @@ typedef struct {
 
 /* Chooses c->tile from m, n, k, batches, dtype and how the operands lie. */
 void nvptx_choose_tile(Contract *c);
+int nvptx_tile_threads(const Contract *c);
+/* nvptx_mma.c: the callbacks that are tensor-core instructions. */
+void nvptx_define_mma(Contract *c);
 #endif

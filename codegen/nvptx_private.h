@@ -49,6 +49,9 @@ void entry_barrier(Entry *entry);
 LLVMValueRef entry_shuffle(Entry *entry, LLVMValueRef value, int mask);
 /* An array in shared memory. */
 LLVMValueRef entry_shared(Entry *entry, const char *what, LLVMTypeRef type, int count);
+/* `bytes` of it without a type: a block's own where they are few, else given at launch. */
+enum { SHARED_STATIC = 48 << 10 };
+LLVMValueRef entry_panels(Entry *entry, int64_t bytes);
 LLVMValueRef entry_at(Entry *entry, LLVMTypeRef type, LLVMValueRef base, LLVMValueRef index);
 /* If `condition` (NULL: always) ... entry_end_if. Values made inside do not outlive it. */
 LLVMBasicBlockRef entry_begin_if(Entry *entry, LLVMValueRef condition);

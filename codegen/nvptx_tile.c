@@ -6,12 +6,11 @@
 
 enum {
   MULTIPROCESSORS = 132,
-  FMA_PER_CYCLE = 128,       /* f32, per multiprocessor; f64: half */
   LOAD_BYTES_PER_CYCLE = 32, /* of one multiprocessor from L2 when all load */
   BLOCK_CYCLES = 1400,       /* first panel from memory, epilogue */
   PANEL_CYCLES = 80,         /* barrier, waiting, addresses */
   LAUNCH_CYCLES = 2600,      /* a second launch, in a graph */
-  SHARED_MOST = 48 << 10,    /* of a block without asking for more */
+  SHARED_MMA = 100 << 10,    /* two such blocks fit a multiprocessor */
   MAX_SPLITS = 32,
 };
 
@@ -27,33 +26,79 @@ static const Tile tiles_f64[] = {
     {32, 32, 4, 4, 4, 16},
     {16, 16, 2, 4, 8, 32},
 };
+/* Of tensor cores: micro is what a warp makes. */
+static const Tile tiles_mma16[] = {
+    {128, 128, 64, 32, 1, 32}, {128, 64, 32, 32, 1, 32}, {64, 128, 32, 32, 1, 32},
+    {64, 64, 32, 32, 2, 64},   {64, 32, 32, 16, 2, 64},  {32, 64, 16, 32, 2, 64},
+    {32, 32, 16, 16, 2, 64},   {16, 32, 16, 16, 4, 128}, {32, 16, 16, 16, 4, 128},
+    {16, 16, 16, 16, 8, 128},
+};
+static const Tile tiles_mma32[] = {
+    {128, 128, 64, 32, 1, 16}, {128, 64, 32, 32, 1, 16}, {64, 128, 32, 32, 1, 16},
+    {64, 64, 32, 32, 2, 32},   {64, 32, 32, 16, 2, 32},  {32, 64, 16, 32, 2, 32},
+    {32, 32, 16, 16, 2, 32},   {16, 32, 16, 16, 4, 64},  {32, 16, 16, 16, 4, 64},
+    {16, 16, 16, 16, 8, 64},
+};
+typedef struct {
+  const Tile *tiles;
+  size_t count;
+  int fma_per_cycle; /* of a multiprocessor, in practice at best */
+  int flat_pad;      /* elements */
+} Unit;
+#define TILES(array) array, sizeof(array) / sizeof *(array)
+static const Unit unit_f64 = {TILES(tiles_f64), 58, 0};
+static const Unit units[] = {
+    [UNIT_SIMT] = {TILES(tiles_f32), 116, 0},
+    [UNIT_MMA16] = {TILES(tiles_mma16), 1200, 8},
+    [UNIT_MMA32] = {TILES(tiles_mma32), 600, 8},
+};
 
-static int64_t panel_elements(const Tile *tile, const Contract *c) {
-  int a = c->a.is_deep ? tile->tile_m * (tile->steps + 4) : tile->tile_m * tile->steps;
-  int b = c->b.is_deep ? tile->tile_n * (tile->steps + 4) : tile->tile_n * tile->steps;
-  return a + b;
+static const Unit *unit_of(const Contract *c) {
+  return c->dtype == DT_F64 ? &unit_f64 : &units[c->unit];
+}
+
+int nvptx_tile_threads(const Contract *c) {
+  const Tile *tile = &c->tile;
+  int lanes = c->unit == UNIT_SIMT ? 1 : WARP;
+  return lanes * tile->slices * (tile->tile_m / tile->micro_m) * (tile->tile_n / tile->micro_n);
+}
+
+static int64_t panel_bytes(const Tile *tile, const Contract *c) {
+  int deep_pad = 16 / c->bytes, flat_pad = unit_of(c)->flat_pad;
+  int a = c->a.is_deep ? tile->tile_m * (tile->steps + deep_pad)
+                       : (tile->tile_m + flat_pad) * tile->steps;
+  int b = c->b.is_deep ? tile->tile_n * (tile->steps + deep_pad)
+                       : (tile->tile_n + flat_pad) * tile->steps;
+  return (int64_t)(a + b) * c->bytes;
 }
 
 /* Stages while they fit, and the parts in which the finished tile leaves through the same memory.
- */
+ * Tensor cores empty a panel faster than memory fills one: more of them, beyond what a block has
+ * without asking. */
 static void fit_memory(Tile *tile, const Contract *c) {
-  int64_t size = c->dtype == DT_F64 ? 8 : 4, panel = panel_elements(tile, c) * size;
+  int64_t panel = panel_bytes(tile, c), sum = c->dtype == DT_F64 ? 8 : 4;
+  int64_t most = c->unit == UNIT_SIMT ? SHARED_STATIC * 7 / 8 : SHARED_MMA;
   tile->stages = 2;
-  while (tile->stages < 4 && (tile->stages + 1) * panel <= SHARED_MOST * 7 / 8) tile->stages++;
+  while (tile->stages < 4 && (tile->stages + 1) * panel <= most) tile->stages++;
   tile->shared = tile->stages * panel;
-  int64_t leaving = tile->slices * tile->tile_m * (tile->tile_n + 4) * size;
-  int64_t room = tile->shared > SHARED_MOST / 2 ? tile->shared : SHARED_MOST / 2;
+  int64_t leaving = tile->slices * tile->tile_m * (tile->tile_n + 4) * sum;
+  int64_t room = tile->shared > SHARED_STATIC / 2 ? tile->shared : SHARED_STATIC / 2;
+  int most_passes = c->unit == UNIT_SIMT ? tile->micro_m : tile->micro_m / 16;
   tile->passes = 1;
-  while (leaving / tile->passes > room && tile->passes < tile->micro_m) tile->passes *= 2;
+  while (leaving / tile->passes > room && tile->passes < most_passes) tile->passes *= 2;
   if (leaving / tile->passes > tile->shared) tile->shared = leaving / tile->passes;
 }
 
 /* The share of the arithmetic rate that registers of this shape reach: what a thread reads from
  * shared memory for each step of k against what it multiplies. */
-static double efficiency(const Tile *tile) {
+static double efficiency(const Tile *tile, const Contract *c) {
+  if (c->unit != UNIT_SIMT) { /* in fragments of 16 x 8, read 16 x 16 at a time */
+    double multiply = tile->micro_m * tile->micro_n, read = 16.0 * (tile->micro_m + tile->micro_n);
+    return multiply / (multiply + 0.5 * read);
+  }
   double multiply = tile->micro_m * tile->micro_n / 4.0;
   double read = (tile->micro_m + tile->micro_n) / 2.0;
-  return 0.9 * multiply / (multiply + 0.35 * read);
+  return multiply / (multiply + 0.35 * read);
 }
 
 static double estimate(const Tile *tile, const Contract *c) {
@@ -61,16 +106,17 @@ static double estimate(const Tile *tile, const Contract *c) {
                   (double)((c->n + tile->tile_n - 1) / tile->tile_n);
   double blocks = across * (double)c->batches * (double)tile->splits;
   double panels = (double)((tile->part + tile->steps - 1) / tile->steps);
-  double depth = panels * tile->steps, size = c->dtype == DT_F64 ? 8 : 4;
-  double multiply = tile->tile_m * tile->tile_n * depth / FMA_PER_CYCLE / efficiency(tile);
-  double load = (tile->tile_m + tile->tile_n) * depth * size / LOAD_BYTES_PER_CYCLE;
+  double depth = panels * tile->steps, sum = c->dtype == DT_F64 ? 8 : 4;
+  double multiply =
+      tile->tile_m * tile->tile_n * depth / unit_of(c)->fma_per_cycle / efficiency(tile, c);
+  double load = (tile->tile_m + tile->tile_n) * depth * c->bytes / LOAD_BYTES_PER_CYCLE;
   double rounds = (double)(((int64_t)blocks + MULTIPROCESSORS - 1) / MULTIPROCESSORS);
   double latency = BLOCK_CYCLES + panels * PANEL_CYCLES;
-  double resident = tile->micro_m * tile->micro_n >= 32 ? 2 : 4;
+  double resident = c->unit != UNIT_SIMT || tile->micro_m * tile->micro_n >= 32 ? 2 : 4;
   double waits = rounds / resident < 1 ? 1 : rounds / resident;
   double cycles = rounds * (multiply > load ? multiply : load) + waits * latency;
   if (tile->splits > 1)
-    cycles += LAUNCH_CYCLES + 2 * size * (double)(c->m * c->n * c->batches * tile->splits) /
+    cycles += LAUNCH_CYCLES + 2 * sum * (double)(c->m * c->n * c->batches * tile->splits) /
                                   (MULTIPROCESSORS * LOAD_BYTES_PER_CYCLE / 2);
   return cycles;
 }
@@ -79,27 +125,33 @@ static double estimate(const Tile *tile, const Contract *c) {
  * for operands on their way through registers. */
 static bool is_too_large(const Tile *tile, const Contract *c) {
   bool is_simple = c->a.is_async && c->b.is_async && c->a.wide == 4 && c->b.wide == 4;
-  return tile->micro_m * tile->micro_n >= 64 && !is_simple;
+  return c->unit == UNIT_SIMT && tile->micro_m * tile->micro_n >= 64 && !is_simple;
+}
+
+/* With this tile and number of splits, unless k is too short for it. */
+static bool cut(Contract *c, Tile tile, int64_t splits) {
+  int64_t panels = (c->k + tile.steps - 1) / tile.steps;
+  if (splits > 1 && splits > panels) return false;
+  tile.part = (panels + splits - 1) / splits * tile.steps;
+  if (!tile.part) tile.part = tile.steps;
+  tile.splits = c->k ? (c->k + tile.part - 1) / tile.part : 1;
+  tile.cycles = estimate(&tile, c);
+  if (c->tile.steps && tile.cycles >= c->tile.cycles) return true;
+  fit_memory(&tile, c);
+  c->tile = tile;
+  return true;
 }
 
 void nvptx_choose_tile(Contract *c) {
-  bool is_f64 = c->dtype == DT_F64;
-  const Tile *tiles = is_f64 ? tiles_f64 : tiles_f32;
-  size_t count =
-      is_f64 ? sizeof tiles_f64 / sizeof *tiles_f64 : sizeof tiles_f32 / sizeof *tiles_f32;
-  c->tile.cycles = -1;
-  for (size_t i = 0; i < count; i++)
-    for (int64_t splits = 1; splits <= MAX_SPLITS; splits *= 2) {
-      Tile tile = tiles[i];
-      if (is_too_large(&tile, c)) break;
-      int64_t panels = (c->k + tile.steps - 1) / tile.steps;
-      if (splits > 1 && splits > panels) break;
-      tile.part = (panels + splits - 1) / splits * tile.steps;
-      if (!tile.part) tile.part = tile.steps;
-      tile.splits = c->k ? (c->k + tile.part - 1) / tile.part : 1;
-      tile.cycles = estimate(&tile, c);
-      if (c->tile.cycles >= 0 && tile.cycles >= c->tile.cycles) continue;
-      fit_memory(&tile, c);
-      if (tile.shared <= SHARED_MOST) c->tile = tile;
-    }
+  const Unit *unit = unit_of(c);
+  const Module *module = c->job->module;
+  if (module->only_tile) {
+    size_t only = (size_t)(module->only_tile - 1) % unit->count;
+    if (!cut(c, unit->tiles[only], module->only_splits)) cut(c, unit->tiles[only], 1);
+    return;
+  }
+  for (size_t i = 0; i < unit->count; i++)
+    if (!is_too_large(&unit->tiles[i], c))
+      for (int64_t splits = 1; splits <= MAX_SPLITS; splits *= 2)
+        if (!cut(c, unit->tiles[i], splits)) break;
 }

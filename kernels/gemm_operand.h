@@ -32,11 +32,9 @@ int gemm_dilation_width(void);
 /* The operands (b: or the packed weights), for async. */
 const void *gemm_pointer_a(void *const *args);
 const void *gemm_pointer_b(void *const *args);
-/* Element `index` of the operands, converted or computed. */
-REAL gemm_element_a(void *const *args, int index);
-REAL gemm_element_b(void *const *args, int index);
 REAL *gemm_workspace(void *const *args);
-REAL *gemm_pack_place(void *const *args);
+/* Packed weights: element `to` becomes what element `from` of b is. */
+void gemm_pack_element(void *const *args, int to, int from);
 /* What becomes of finished elements: of one, or of columns 4 * group to 4 * group + 3. */
 void gemm_finish(void *const *args, int batch, int row, int column, REAL value);
 void gemm_finish4(void *const *args, int batch, int row, int group, REAL a, REAL b, REAL c, REAL d);
@@ -126,15 +124,16 @@ ALWAYS int index_b(int batch, int k, int column) {
 __attribute__((always_inline)) void gemm_pack(void *const *args, int index) {
   int area = gemm_k() * gemm_n(), place = index % area;
   int from = weight_b(index / area, place / gemm_n(), place % gemm_n());
-  gemm_pack_place(args)[index] = gemm_element_b(args, from);
+  gemm_pack_element(args, index, from);
 }
 
 /* ── copies that need no register (cp.async; sm_80) ──────────────────────────────────────────── */
 
-/* `wide` elements from number `index` on, or zeros where it is -1. is_reused: soon wanted again by
- * this multiprocessor, so worth its first-level cache. */
-ALWAYS void copy_async(SHARED void *to, const void *base, int index, int wide, int is_reused) {
-  int size = sizeof(REAL), bytes = index < 0 ? 0 : wide * size;
+/* `wide` elements of `size` bytes from number `index` on, or zeros where it is -1. is_reused: soon
+ * wanted again by this multiprocessor, so worth its first-level cache. */
+ALWAYS void copy_async(SHARED void *to, const void *base, int index, int wide, int size,
+                       int is_reused) {
+  int bytes = index < 0 ? 0 : wide * size;
   const GLOBAL char *from = (const GLOBAL char *)base + (int64_t)(index < 0 ? 0 : index) * size;
   if (wide * size == 4)
     __nvvm_cp_async_ca_shared_global_4(to, from, bytes);

@@ -15,89 +15,14 @@
  */
 #include "kernels/gemm_operand.h"
 
-int gemm_tile_m(void), gemm_tile_n(void), gemm_micro_m(void), gemm_micro_n(void); /* micro <= 8 */
-int gemm_slices(void), gemm_steps(void), gemm_stages(void); /* steps: a multiple of 4 slices */
-int gemm_passes(void); /* parts in which the tile leaves through shared memory */
+#define ELEMENT REAL
+#define FLAT_PAD 0
+#include "kernels/gemm_panel.h"
 
-enum { MAX_MICRO = 8, MAX_KEPT = 8 };
-typedef SHARED REAL *Panel;
+enum { MAX_MICRO = 8 };
 
 ALWAYS int threads(void) {
   return gemm_slices() * (gemm_tile_m() / gemm_micro_m()) * (gemm_tile_n() / gemm_micro_n());
-}
-
-/* ── panels ──────────────────────────────────────────────────────────────────────────────────── */
-
-ALWAYS int pitch(int tile, int deep) { return deep ? gemm_steps() + 4 : tile; }
-ALWAYS int panel_size(int tile, int deep) {
-  return deep ? tile * (gemm_steps() + 4) : gemm_steps() * tile;
-}
-ALWAYS Panel panel_of(Panel memory, int stage, int is_a) {
-  int a = panel_size(gemm_tile_m(), gemm_a_deep()), b = panel_size(gemm_tile_n(), gemm_b_deep());
-  return memory + stage * (a + b) + (is_a ? 0 : a);
-}
-
-/* The piece of `wide` neighbours that a thread brings as its c-th: is there one, and where. */
-ALWAYS int piece(int thread, int c, int tile, int deep, int wide, int *along, int *k) {
-  int all = tile * gemm_steps() / wide, number = thread + c * threads();
-  int row = (deep ? gemm_steps() : tile) / wide;
-  *along = deep ? number / row : number % row * wide;
-  *k = deep ? number % row * wide : number / row;
-  return all % threads() == 0 || number < all;
-}
-ALWAYS int pieces(int tile, int wide) {
-  return (tile * gemm_steps() / wide + threads() - 1) / threads();
-}
-
-typedef struct {
-  int batch, row0, column0, end, thread; /* end: of this block's part of k */
-} Where;
-
-/* The element's number in its operand, or -1 outside. */
-ALWAYS int element_of(const Where *w, int is_a, int along, int k) {
-  int start = is_a ? w->row0 : w->column0, limit = is_a ? gemm_m() : gemm_n();
-  int tile = is_a ? gemm_tile_m() : gemm_tile_n();
-  if ((limit % tile && start + along >= limit) ||
-      ((gemm_k() % gemm_steps() || gemm_splits() > 1) && k >= w->end))
-    return -1;
-  return is_a ? index_a(w->batch, start + along, k) : index_b(w->batch, k, start + along);
-}
-
-/* Brings a panel of one operand on its way: into shared memory, or into `kept` registers. */
-ALWAYS void fetch(void *const *args, const Where *w, int is_a, int k0, Panel panel, REAL *kept) {
-  int tile = is_a ? gemm_tile_m() : gemm_tile_n(), deep = is_a ? gemm_a_deep() : gemm_b_deep();
-  int wide = is_a ? gemm_a_wide() : gemm_b_wide(), along, k;
-#pragma clang loop unroll(full)
-  for (int c = 0; c < pieces(tile, wide); c++) {
-    int is_there = piece(w->thread, c, tile, deep, wide, &along, &k);
-    int index = is_there ? element_of(w, is_a, along, k0 + k) : -1;
-    int place = deep ? along * pitch(tile, deep) + k : k * pitch(tile, deep) + along;
-    if (is_a ? gemm_a_async() : gemm_b_async()) {
-      if (is_there)
-        copy_async(panel + place, is_a ? gemm_pointer_a(args) : gemm_pointer_b(args), index, wide,
-                   gemm_kind() != 0);
-      continue;
-    }
-#pragma clang loop unroll(full)
-    for (int e = 0; e < wide; e++)
-      kept[c * wide + e] = index < 0 ? (REAL)0
-                           : is_a    ? gemm_element_a(args, index + e)
-                                     : gemm_element_b(args, index + e);
-  }
-}
-
-/* What went through registers, into its panel. */
-ALWAYS void keep(int thread, int is_a, Panel panel, const REAL *kept) {
-  int tile = is_a ? gemm_tile_m() : gemm_tile_n(), deep = is_a ? gemm_a_deep() : gemm_b_deep();
-  int wide = is_a ? gemm_a_wide() : gemm_b_wide(), along, k;
-  if (is_a ? gemm_a_async() : gemm_b_async()) return;
-#pragma clang loop unroll(full)
-  for (int c = 0; c < pieces(tile, wide); c++) {
-    if (!piece(thread, c, tile, deep, wide, &along, &k)) continue;
-    int place = deep ? along * pitch(tile, deep) + k : k * pitch(tile, deep) + along;
-#pragma clang loop unroll(full)
-    for (int e = 0; e < wide; e++) panel[place + e] = kept[c * wide + e];
-  }
 }
 
 /* ── a thread's part of the tile ─────────────────────────────────────────────────────────────── */
@@ -165,8 +90,10 @@ ALWAYS void multiply(Panel a, Panel b, int slice, int row, int column,
 #pragma clang loop unroll(full)
     for (int s = 0; s < 4; s++) {
       REAL one_a[MAX_MICRO], one_b[MAX_MICRO];
-      if (!gemm_a_deep()) read_flat(a + (k + s) * gemm_tile_m(), row, rows, micro_m, one_a);
-      if (!gemm_b_deep()) read_flat(b + (k + s) * gemm_tile_n(), column, columns, micro_n, one_b);
+      if (!gemm_a_deep())
+        read_flat(a + (k + s) * pitch(gemm_tile_m(), 0), row, rows, micro_m, one_a);
+      if (!gemm_b_deep())
+        read_flat(b + (k + s) * pitch(gemm_tile_n(), 0), column, columns, micro_n, one_b);
 #pragma clang loop unroll(full)
       for (int i = 0; i < micro_m; i++)
 #pragma clang loop unroll(full)
@@ -177,37 +104,24 @@ ALWAYS void multiply(Panel a, Panel b, int slice, int row, int column,
   }
 }
 
-/* ── the way out ─────────────────────────────────────────────────────────────────────────────── */
+/* A part holds some of the micros of every lane: rows of one micro lie together. */
+ALWAYS int row_of(int pass, int local) {
+  int rows = gemm_tile_m() / gemm_micro_m(), some = gemm_micro_m() / gemm_passes();
+  return spread_row(local % rows, pass * some + local / rows);
+}
 
-/* Part `pass` of the tile goes to shared memory, [slice][row][tile_n + 4], where row counts the
- * micros of this pass, and from there in groups of four columns to the epilogue. */
-ALWAYS void leave(void *const *args, Panel memory, const Where *w, int batch_split, int pass,
-                  REAL sum[MAX_MICRO][MAX_MICRO]) {
+ALWAYS void leave(Sums memory, int thread, int pass, REAL sum[MAX_MICRO][MAX_MICRO]) {
   int micro_m = gemm_micro_m(), micro_n = gemm_micro_n(), rows = gemm_tile_m() / micro_m;
   int height = gemm_tile_m() / gemm_passes(), some = micro_m / gemm_passes();
-  int wide = gemm_tile_n() + 4, slice = w->thread / (threads() / gemm_slices()), row, column;
-  lane_of(w->thread, &row, &column);
+  int pitch = gemm_tile_n() + 4, slice = thread / (threads() / gemm_slices()), row, column;
+  lane_of(thread, &row, &column);
 #pragma clang loop unroll(full)
   for (int i = 0; i < micro_m; i++) {
     if (i / some != pass) continue;
 #pragma clang loop unroll(full)
     for (int j = 0; j < micro_n; j++)
-      memory[(slice * height + i % some * rows + row) * wide + spread_column(column, j)] =
+      memory[(slice * height + i % some * rows + row) * pitch + spread_column(column, j)] =
           sum[i][j];
-  }
-  __nvvm_bar_sync(0);
-  int groups = height * (gemm_tile_n() / 4);
-#pragma clang loop unroll(disable)
-  for (int g = w->thread; g < groups; g += threads()) {
-    int local = g / (gemm_tile_n() / 4), first = g % (gemm_tile_n() / 4) * 4;
-    int r = w->row0 + spread_row(local % rows, pass * some + local / rows), c = w->column0 + first;
-    if ((gemm_m() % gemm_tile_m() && r >= gemm_m()) || (gemm_n() % gemm_tile_n() && c >= gemm_n()))
-      continue;
-    Four total = *(SHARED Four *)(memory + local * wide + first);
-#pragma clang loop unroll(full)
-    for (int s = 1; s < gemm_slices(); s++)
-      total += *(SHARED Four *)(memory + (s * height + local) * wide + first);
-    finish_group(args, w->batch, batch_split, r, c, total);
   }
 }
 
@@ -255,6 +169,8 @@ __attribute__((always_inline)) void gemm_tile(void *const *args, SHARED void *sh
 #pragma clang loop unroll(disable)
   for (int pass = 0; pass < gemm_passes(); pass++) {
     __nvvm_bar_sync(0); /* the panels, or the part before, have been read */
-    leave(args, memory, &w, batch_split, pass, sum);
+    leave(memory, thread, pass, sum);
+    __nvvm_bar_sync(0);
+    leave_part(args, memory, &w, batch_split, pass);
   }
 }

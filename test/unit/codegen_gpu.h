@@ -117,6 +117,58 @@ static void gpu_wait_group(int32_t open) {
   self->groups = open;
   for (int i = 0; i < open; i++) self->group_end[i] = self->group_end[i + done] - count;
 }
+/* ldmatrix .x4: lane i names row i % 8 of matrix i / 8, eight elements of 16 bits. */
+static void gpu_matrices(uint32_t *out, char *row, int32_t is_across) {
+  uint64_t *rows = gpu_exchange((uintptr_t)row);
+  int lane = gpu.current % 32;
+  for (int m = 0; m < 4; m++) {
+    if (rows[m * 8 + lane % 8] % 16) fprintf(stderr, "codegen_gpu: a bad matrix row\n"), abort();
+    if (is_across) {
+      uint16_t pair[2];
+      for (int h = 0; h < 2; h++)
+        memcpy(&pair[h], (char *)(uintptr_t)rows[m * 8 + lane % 4 * 2 + h] + lane / 4 * 2, 2);
+      out[m] = pair[0] | (uint32_t)pair[1] << 16;
+    } else {
+      memcpy(&out[m], (char *)(uintptr_t)rows[m * 8 + lane / 4] + lane % 4 * 4, 4);
+    }
+  }
+}
+
+enum { GPU_F16, GPU_BF16, GPU_TF32 };
+static float gpu_operand(int kind, uint32_t word, int half) {
+  uint16_t bits = (uint16_t)(word >> 16 * half);
+  float value;
+  _Float16 narrow;
+  if (kind == GPU_F16) return memcpy(&narrow, &bits, 2), (float)narrow;
+  if (kind == GPU_BF16) word = (uint32_t)bits << 16;
+  if (kind == GPU_TF32 && word & 0x1fff) fprintf(stderr, "codegen_gpu: not tf32\n"), abort();
+  return memcpy(&value, &word, 4), value;
+}
+
+/* mma.m16n8k16 (tf32: k8): lane 4 g + t has rows g and g + 8, columns 2t and 2t + 1 of the sums. */
+static void gpu_mma(float *sum, int32_t kind, const uint32_t *words) {
+  uint32_t all[32][6];
+  for (int pair = 0; pair < 3; pair++) {
+    uint64_t *lanes = gpu_exchange(words[2 * pair] | (uint64_t)words[2 * pair + 1] << 32);
+    for (int i = 0; i < 32; i++)
+      all[i][2 * pair] = (uint32_t)lanes[i], all[i][2 * pair + 1] = (uint32_t)(lanes[i] >> 32);
+  }
+  int lane = gpu.current % 32, per = kind == GPU_TF32 ? 1 : 2;
+  for (int e = 0; e < 4; e++) {
+    int row = lane / 4 + e / 2 * 8, column = lane % 4 * 2 + e % 2;
+    for (int k = 0; k < 8 * per; k++) {
+      int at = k % (4 * per) / per, high = k / (4 * per);
+      float a = gpu_operand(kind, all[row % 8 * 4 + at][row / 8 + 2 * high], k % per);
+      float b = gpu_operand(kind, all[column * 4 + at][4 + high], k % per);
+      sum[e] += a * b;
+    }
+  }
+}
+static int32_t gpu_round_tf32(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, 4);
+  return (int32_t)(value == value ? (bits + 0x1000) & ~0x1fffu : bits & ~0x1fffu);
+}
 static int32_t gpu_thread_x(void) { return gpu.current; }
 static int32_t gpu_block_x(void) { return (int32_t)gpu.block[0]; }
 static int32_t gpu_block_y(void) { return (int32_t)gpu.block[1]; }
@@ -135,12 +187,59 @@ static const struct {
     {"@llvm.nvvm.vote.ballot.sync", "gpu_ballot", gpu_ballot},
     {"@llvm.nvvm.barrier0", "gpu_barrier", gpu_barrier},
     {"@llvm.nvvm.bar.sync", "gpu_bar_sync", gpu_bar_sync},
+    {"@llvm.nvvm.f2tf32.rna", "gpu_round_tf32", gpu_round_tf32},
+    {"@gpu_matrices", "gpu_matrices", gpu_matrices},
+    {"@gpu_mma", "gpu_mma", gpu_mma},
     {"@llvm.nvvm.cp.async.ca.shared.global.4.s", "gpu_copy4", gpu_copy4},
     {"@llvm.nvvm.cp.async.ca.shared.global.16.s", "gpu_copy16", gpu_copy16},
     {"@llvm.nvvm.cp.async.cg.shared.global.16.s", "gpu_copy16b", gpu_copy16},
     {"@llvm.nvvm.cp.async.commit.group", "gpu_commit", gpu_commit},
     {"@llvm.nvvm.cp.async.wait.group", "gpu_wait_group", gpu_wait_group},
 };
+/* Those that give several values, which C and LLVM return differently: functions in LLVM's
+ * language. */
+static const struct {
+  const char *intrinsic, *name;
+} gpu_wrapped[] = {
+    {"@llvm.nvvm.mma.m16n8k16.row.col.f32.f32", "@ir_mma_f16"},
+    {"@llvm.nvvm.mma.m16n8k16.row.col.bf16", "@ir_mma_bf16"},
+    {"@llvm.nvvm.mma.m16n8k8.row.col.tf32", "@ir_mma_tf32"},
+    {"@llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4.b16.p3", "@ir_matrices"},
+    {"@llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4.trans.b16.p3", "@ir_matrices_across"},
+};
+enum { GPU_WRAPPED = sizeof gpu_wrapped / sizeof *gpu_wrapped };
+
+static void gpu_write_wrappers(Text *out) {
+  text_printf(
+      out, "\ndeclare void @gpu_mma(ptr, i32, ptr)\ndeclare void @gpu_matrices(ptr, ptr, i32)\n");
+  for (int kind = GPU_F16; kind <= GPU_TF32; kind++) {
+    const char *type = kind == GPU_F16 ? "<2 x half>" : "i32";
+    text_printf(out, "define internal { float, float, float, float } %s(", gpu_wrapped[kind].name);
+    for (int i = 0; i < 6; i++) text_printf(out, "%s %%w%d, ", type, i);
+    text_printf(out, "float %%c0, float %%c1, float %%c2, float %%c3) {\n"
+                     "%%s = alloca [4 x float]\n%%w = alloca [6 x i32]\n");
+    for (int i = 0; i < 6; i++)
+      text_printf(out, "%%pw%d = getelementptr i32, ptr %%w, i32 %d\nstore %s %%w%d, ptr %%pw%d\n",
+                  i, i, type, i, i);
+    for (int i = 0; i < 4; i++)
+      text_printf(out,
+                  "%%ps%d = getelementptr float, ptr %%s, i32 %d\nstore float %%c%d, ptr %%ps%d\n",
+                  i, i, i, i);
+    text_printf(out,
+                "call void @gpu_mma(ptr %%s, i32 %d, ptr %%w)\n"
+                "%%r = load { float, float, float, float }, ptr %%s\n"
+                "ret { float, float, float, float } %%r\n}\n",
+                kind);
+  }
+  for (int across = 0; across < 2; across++)
+    text_printf(out,
+                "define internal { i32, i32, i32, i32 } %s(ptr %%row) {\n"
+                "%%s = alloca [4 x i32]\ncall void @gpu_matrices(ptr %%s, ptr %%row, i32 %d)\n"
+                "%%r = load { i32, i32, i32, i32 }, ptr %%s\n"
+                "ret { i32, i32, i32, i32 } %%r\n}\n",
+                gpu_wrapped[3 + across].name, across);
+}
+
 enum { GPU_FUNCTIONS = sizeof gpu_functions / sizeof *gpu_functions };
 
 static void gpu_replace(Text *out, const char *text) {
@@ -151,6 +250,8 @@ static void gpu_replace(Text *out, const char *text) {
       {"addrspace(3) ", ""},
       {"ptr addrspace(1)", "ptr"},
       {"addrspacecast", "bitcast"},
+      {"external dso_local addrspace(3) global [0 x i8]", "internal global [114688 x i8] undef"},
+      {"external addrspace(3) global [0 x i8]", "internal global [114688 x i8] undef"},
       {"ptx_kernel ", ""},
       {"\"target-features\"=\"+ptx70\"", ""},
       {"\"target-cpu\"=\"sm_80\"", ""},
@@ -160,7 +261,18 @@ static void gpu_replace(Text *out, const char *text) {
       text = strchr(text + 1, '\n');
       continue;
     }
+    if (!strncmp(text, "\ndeclare { ", 11)) { /* defined below */
+      text = strchr(text + 1, '\n');
+      continue;
+    }
     bool found = false;
+    for (int i = 0; !found && i < GPU_WRAPPED; i++) {
+      size_t length = strlen(gpu_wrapped[i].intrinsic);
+      if (strncmp(text, gpu_wrapped[i].intrinsic, length)) continue;
+      text_append(out, gpu_wrapped[i].name, strlen(gpu_wrapped[i].name));
+      text += length;
+      found = true;
+    }
     for (size_t i = 0; !found && i < sizeof plain / sizeof *plain; i++) {
       size_t length = strlen(plain[i].from);
       if (strncmp(text, plain[i].from, length)) continue;
@@ -177,6 +289,7 @@ static void gpu_replace(Text *out, const char *text) {
     }
     if (!found) text_append(out, text++, 1);
   }
+  gpu_write_wrappers(out);
 }
 
 static void gpu_check(LLVMErrorRef error) {

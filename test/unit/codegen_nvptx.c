@@ -18,6 +18,7 @@ typedef struct {
   Tensor **values, **rounded; /* exact, and with f32 arithmetic: how much rounding matters */
   Tensor **actual;            /* what the kernels gave: the operands of later kernels */
   VEC(Made) made;
+  bool allows_tf32; /* operands have 11 bits */
 } Case;
 
 enum { GUARD = 256 };
@@ -138,6 +139,7 @@ static void compare(const Case *one, const char *name, int id, const char *got) 
   const Tensor *wanted = one->values[id], *rounded = one->rounded[id];
   DType dtype = wanted->type.dtype;
   double scale = 0, noise = 0, limit = dtype == DT_F64 ? 1e-11 : dtype == DT_F32 ? 3e-5 : 0.02;
+  if (one->allows_tf32 && dtype == DT_F32) limit = 3e-3;
   int64_t count = shape_elements(&wanted->type.shape);
   for (int64_t i = 0; wanted->f && i < count; i++) {
     if (!isfinite(wanted->f[i]) || !isfinite(rounded->f[i])) continue;
@@ -198,8 +200,15 @@ static bool is_kernel_node(const Node *node) {
          op_info[node->op].op_class == CLASS_CONTRACT;
 }
 
+/* How products are made: Module's fields of these names. */
+typedef struct {
+  bool allows_tf32;
+  int only_tile, only_splits;
+} How;
+
 /* Makes, loads and runs every kernel of a fused graph. Returns how many there were. */
-static int run_graph(Arena *arena, Diag *diag, const Graph *graph, SettingValue *settings) {
+static int run_graph(Arena *arena, Diag *diag, const Graph *graph, SettingValue *settings,
+                     How how) {
   Probe probe = {arena, graph, settings, 1, NULL};
   Case one = {.arena = arena, .diag = diag, .graph = graph, .values = probe_run(&probe, diag)};
   one.rounded = ARENA_ARRAY(arena, Tensor *, graph->nodes.count);
@@ -209,6 +218,9 @@ static int run_graph(Arena *arena, Diag *diag, const Graph *graph, SettingValue 
   CodegenOptions options = {.target = TARGET_PTX};
   Module module;
   assert_true(target_open(&module, arena, diag, &options));
+  module.allows_tf32 = one.allows_tf32 = how.allows_tf32;
+  module.only_tile = how.only_tile;
+  module.only_splits = how.only_splits;
   for (int i = 0; i < graph->nodes.count; i++) {
     const Node *node = graph->nodes.at[i];
     if (!is_kernel_node(node)) continue;
@@ -256,7 +268,7 @@ static void random_steps(void **state) {
     if (!has_extreme(graph)) {
       graph = help_pass(&context, graph, to_step);
       graph = help_pass(&context, graph, "attention,layout,fuse");
-      kernels += run_graph(arena, &diag, graph, context.settings);
+      kernels += run_graph(arena, &diag, graph, context.settings, (How){0});
       steps++;
     }
     arena_free(arena);
@@ -270,25 +282,90 @@ static const char *const graphs[] = {
 };
 
 /* Graphs in the language of .ftir, before fuse. */
+static int run_text(const char *text, How how) {
+  Arena *arena = arena_new();
+  Diag diag;
+  PassContext context = help_context(arena, &diag);
+  diag.out = stderr;
+  context.for_gpu = true;
+  Graph *graph;
+  if (graph_parse(arena, &diag, "graph", text, &graph, 1) != 1) fail_msg("%s", text);
+  graph = help_pass(&context, graph, "fuse");
+  int kernels = run_graph(arena, &diag, graph, context.settings, how);
+  arena_free(arena);
+  return kernels;
+}
+
 static void written_graphs(void **state) {
   (void)state;
-  for (size_t i = 0; i < sizeof graphs / sizeof *graphs; i++) {
-    Arena *arena = arena_new();
-    Diag diag;
-    PassContext context = help_context(arena, &diag);
-    diag.out = stderr;
-    context.for_gpu = true;
-    Graph *graph;
-    if (graph_parse(arena, &diag, "graph", graphs[i], &graph, 1) != 1) fail_msg("%s", graphs[i]);
-    graph = help_pass(&context, graph, "fuse");
-    assert_true(run_graph(arena, &diag, graph, context.settings) > 0);
-    arena_free(arena);
+  for (size_t i = 0; i < sizeof graphs / sizeof *graphs; i++)
+    assert_true(run_text(graphs[i], (How){0}) > 0);
+}
+
+/* On tensor cores; graphs without products of f32 are the same as before, and pass quickly. */
+static void written_graphs_tf32(void **state) {
+  (void)state;
+  for (size_t i = 0; i < sizeof graphs / sizeof *graphs; i++)
+    if (strstr(graphs[i], "dot") || strstr(graphs[i], "conv"))
+      assert_true(run_text(graphs[i], (How){.allows_tf32 = true}) > 0);
+}
+
+/* All four ways the operands of a product may lie, with an epilogue on two of them. */
+static const char *product_text(Arena *arena, const char *type, int m, int n, int k) {
+  Text text = {0};
+  text_printf(&text, "graph \"tile\" {\n%%v = param {name=\"v\"} : %s[1,%d]\n", type, n);
+  text_printf(&text, "%%w = broadcast %%v : %s[%d,%d]\n", type, m, n);
+  for (int way = 0; way < 4; way++) {
+    bool ta = way & 1, tb = way & 2;
+    text_printf(&text, "%%a%d = param {name=\"a%d\"} : %s[%d,%d]\n", way, way, type, ta ? k : m,
+                ta ? m : k);
+    text_printf(&text, "%%b%d = param {name=\"b%d\"} : %s[%d,%d]\n", way, way, type, tb ? n : k,
+                tb ? k : n);
+    text_printf(&text, "%%p%d = dot %%a%d, %%b%d {ta=%s, tb=%s} : %s[%d,%d]\n", way, way, way,
+                ta ? "true" : "false", tb ? "true" : "false", type, m, n);
+    if (way < 2) text_printf(&text, "%%s%d = add %%p%d, %%w : %s[%d,%d]\n", way, way, type, m, n);
+    text_printf(&text, "output \"o%d\" %%%c%d\n", way, way < 2 ? 's' : 'p', way);
   }
+  text_printf(&text, "}\n");
+  const char *result = arena_strdup(arena, text_cstr(&text));
+  text_free(&text);
+  return result;
+}
+
+/* Every tile of every unit, over shapes that it fits and that stick out, with and without splits.
+ */
+static void every_tile(void **state) {
+  (void)state;
+  static const struct {
+    const char *type;
+    bool allows_tf32;
+    int tiles;
+  } units[] = {{"f32", false, 16},
+               {"f64", false, 3},
+               {"f32", true, 10},
+               {"f16", false, 10},
+               {"bf16", false, 2}};
+  static const int shapes[][3] = {{72, 48, 80}, {137, 131, 75}, {66, 34, 70}};
+  Arena *arena = arena_new();
+  for (size_t u = 0; u < sizeof units / sizeof *units; u++)
+    for (int tile = 1; tile <= units[u].tiles; tile++)
+      for (int shape = 0; shape < 3; shape++) {
+        const int *size = shapes[shape];
+        How how = {units[u].allows_tf32, tile, (tile + shape) % 2 + 1};
+        if (!getenv("FT_ALL_TILES") && shape != tile % 3) continue;
+        int less = tile > 5 ? 3 : 1; /* tiles are listed from the largest */
+        const char *text =
+            product_text(arena, units[u].type, size[0] / less, size[1] / less, size[2]);
+        assert_int_equal(run_text(text, how), 4);
+      }
+  arena_free(arena);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(written_graphs),
+      cmocka_unit_test(written_graphs_tf32),
+      cmocka_unit_test(every_tile),
       cmocka_unit_test(random_steps),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

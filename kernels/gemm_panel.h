@@ -1,0 +1,118 @@
+/* gemm_panel: panels of the operands in shared memory, and how finished tiles leave through it:
+ * shared by gemm_ptx.h (ordinary arithmetic) and mma_ptx.h (tensor cores). Included with ELEMENT
+ * (what lies in a panel) and FLAT_PAD (elements added to the rows of a flat panel) defined, and
+ * threads() and row_of() promised. A panel lies as the operand does in memory: `deep` [tile][steps
+ * + 16 bytes], else flat [steps][tile + FLAT_PAD]. */
+#ifndef FT_KERNELS_GEMM_PANEL_H
+#define FT_KERNELS_GEMM_PANEL_H
+
+int gemm_tile_m(void), gemm_tile_n(void), gemm_micro_m(void), gemm_micro_n(void);
+int gemm_slices(void), gemm_steps(void), gemm_stages(void);
+int gemm_passes(void); /* parts in which the tile leaves through shared memory */
+/* Element `index` of the operands, as it lies in a panel: loaded, converted or computed. */
+ELEMENT gemm_element_a(void *const *args, int index);
+ELEMENT gemm_element_b(void *const *args, int index);
+
+enum { MAX_KEPT = 16, DEEP_PAD = 16 / sizeof(ELEMENT) };
+typedef SHARED ELEMENT *Panel;
+typedef SHARED REAL *Sums;
+
+ALWAYS int threads(void);
+/* The row of the tile that is row `local` of part `pass`, and the other way round. */
+ALWAYS int row_of(int pass, int local);
+
+/* ── panels ──────────────────────────────────────────────────────────────────────────────────── */
+
+ALWAYS int pitch(int tile, int deep) { return deep ? gemm_steps() + DEEP_PAD : tile + FLAT_PAD; }
+ALWAYS int panel_size(int tile, int deep) {
+  return deep ? tile * (gemm_steps() + DEEP_PAD) : gemm_steps() * (tile + FLAT_PAD);
+}
+ALWAYS Panel panel_of(Panel memory, int stage, int is_a) {
+  int a = panel_size(gemm_tile_m(), gemm_a_deep()), b = panel_size(gemm_tile_n(), gemm_b_deep());
+  return memory + stage * (a + b) + (is_a ? 0 : a);
+}
+
+/* The piece of `wide` neighbours that a thread brings as its c-th: is there one, and where. */
+ALWAYS int piece(int thread, int c, int tile, int deep, int wide, int *along, int *k) {
+  int all = tile * gemm_steps() / wide, number = thread + c * threads();
+  int row = (deep ? gemm_steps() : tile) / wide;
+  *along = deep ? number / row : number % row * wide;
+  *k = deep ? number % row * wide : number / row;
+  return all % threads() == 0 || number < all;
+}
+ALWAYS int pieces(int tile, int wide) {
+  return (tile * gemm_steps() / wide + threads() - 1) / threads();
+}
+
+typedef struct {
+  int batch, row0, column0, end, thread; /* end: of this block's part of k */
+} Where;
+
+/* The element's number in its operand, or -1 outside. */
+ALWAYS int element_of(const Where *w, int is_a, int along, int k) {
+  int start = is_a ? w->row0 : w->column0, limit = is_a ? gemm_m() : gemm_n();
+  int tile = is_a ? gemm_tile_m() : gemm_tile_n();
+  if ((limit % tile && start + along >= limit) ||
+      ((gemm_k() % gemm_steps() || gemm_splits() > 1) && k >= w->end))
+    return -1;
+  return is_a ? index_a(w->batch, start + along, k) : index_b(w->batch, k, start + along);
+}
+
+/* Brings a panel of one operand on its way: into shared memory, or into `kept` registers. */
+ALWAYS void fetch(void *const *args, const Where *w, int is_a, int k0, Panel panel, ELEMENT *kept) {
+  int tile = is_a ? gemm_tile_m() : gemm_tile_n(), deep = is_a ? gemm_a_deep() : gemm_b_deep();
+  int wide = is_a ? gemm_a_wide() : gemm_b_wide(), along, k;
+#pragma clang loop unroll(full)
+  for (int c = 0; c < pieces(tile, wide); c++) {
+    int is_there = piece(w->thread, c, tile, deep, wide, &along, &k);
+    int index = is_there ? element_of(w, is_a, along, k0 + k) : -1;
+    int place = deep ? along * pitch(tile, deep) + k : k * pitch(tile, deep) + along;
+    if (is_a ? gemm_a_async() : gemm_b_async()) {
+      if (is_there)
+        copy_async(panel + place, is_a ? gemm_pointer_a(args) : gemm_pointer_b(args), index, wide,
+                   sizeof(ELEMENT), gemm_kind() != 0);
+      continue;
+    }
+#pragma clang loop unroll(full)
+    for (int e = 0; e < wide; e++)
+      kept[c * wide + e] = index < 0 ? (ELEMENT)0
+                           : is_a    ? gemm_element_a(args, index + e)
+                                     : gemm_element_b(args, index + e);
+  }
+}
+
+/* What went through registers, into its panel. */
+ALWAYS void keep(int thread, int is_a, Panel panel, const ELEMENT *kept) {
+  int tile = is_a ? gemm_tile_m() : gemm_tile_n(), deep = is_a ? gemm_a_deep() : gemm_b_deep();
+  int wide = is_a ? gemm_a_wide() : gemm_b_wide(), along, k;
+  if (is_a ? gemm_a_async() : gemm_b_async()) return;
+#pragma clang loop unroll(full)
+  for (int c = 0; c < pieces(tile, wide); c++) {
+    if (!piece(thread, c, tile, deep, wide, &along, &k)) continue;
+    int place = deep ? along * pitch(tile, deep) + k : k * pitch(tile, deep) + along;
+#pragma clang loop unroll(full)
+    for (int e = 0; e < wide; e++) panel[place + e] = kept[c * wide + e];
+  }
+}
+
+/* ── the way out ─────────────────────────────────────────────────────────────────────────────── */
+
+/* Part `pass` of the tile lies in shared memory, [slice][row][tile_n + 4]: the slices' sums are
+ * added, in order, and go to the epilogue in groups of four columns. */
+ALWAYS void leave_part(void *const *args, Sums memory, const Where *w, int batch_split, int pass) {
+  int height = gemm_tile_m() / gemm_passes(), pitch = gemm_tile_n() + 4;
+  int groups = height * (gemm_tile_n() / 4);
+#pragma clang loop unroll(disable)
+  for (int g = w->thread; g < groups; g += threads()) {
+    int local = g / (gemm_tile_n() / 4), first = g % (gemm_tile_n() / 4) * 4;
+    int r = w->row0 + row_of(pass, local), c = w->column0 + first;
+    if ((gemm_m() % gemm_tile_m() && r >= gemm_m()) || (gemm_n() % gemm_tile_n() && c >= gemm_n()))
+      continue;
+    Four total = *(SHARED Four *)(memory + local * pitch + first);
+#pragma clang loop unroll(full)
+    for (int s = 1; s < gemm_slices(); s++)
+      total += *(SHARED Four *)(memory + (s * height + local) * pitch + first);
+    finish_group(args, w->batch, batch_split, r, c, total);
+  }
+}
+#endif

@@ -1,0 +1,172 @@
+/* mma_ptx: the body of kernels/mma16_ptx.c (f16, bf16) and mma32_ptx.c (f32 rounded to tf32):
+ * products and convolutions on tensor cores (mma.sync, sm_80 and later), summed in f32. Constants
+ * and callbacks as in kernels/gemm_operand.h and gemm_panel.h.
+ *
+ * A block makes tile_m x tile_n results; its warps form `slices`, each of which sums its own part
+ * of every panel, a warp micro_m x micro_n results as fragments of 16 x 8. Panels come by cp.async,
+ * `stages` deep. Fragments are read with ldmatrix, transposed on the way where the panel is flat;
+ * of 32-bit elements it cannot transpose, so flat ones are read one by one. The pads make all of
+ * these free of bank conflicts (NVIDIA, PTX ISA 7.0: mma.m16n8k16, mma.m16n8k8, ldmatrix). */
+#define REAL float
+#include "kernels/gemm_operand.h"
+
+#include "kernels/gemm_panel.h"
+
+/* sum[4] += a[4] b[2], fragments of one warp: 16 x 8 results, over 16 (32-bit: 8) steps of k. */
+void gemm_mma(float *sum, const unsigned *a, const unsigned *b);
+/* Four 8 x 8 matrices of 16 bits: lane i names row i % 8 of matrix i / 8. */
+void gemm_matrices(unsigned *four, SHARED void *row);
+void gemm_matrices_across(unsigned *four, SHARED void *row); /* transposed */
+unsigned gemm_round(unsigned element);                       /* 32-bit: f32 to tf32 */
+
+enum { IS_WORD = sizeof(ELEMENT) == 4, MAX_HIGH = 4, MAX_WIDE = 8, DEPTH = IS_WORD ? 8 : 16 };
+
+ALWAYS int warps(void) { return gemm_tile_m() / gemm_micro_m() * (gemm_tile_n() / gemm_micro_n()); }
+ALWAYS int threads(void) { return gemm_slices() * warps() * 32; }
+ALWAYS int warp_row(int thread) {
+  return thread / 32 % warps() / (gemm_tile_n() / gemm_micro_n()) * gemm_micro_m();
+}
+ALWAYS int warp_column(int thread) {
+  return thread / 32 % warps() % (gemm_tile_n() / gemm_micro_n()) * gemm_micro_n();
+}
+
+/* The fragment of `a` at (row, k): rows g and g + 8, steps 2t and 2t + 8 (words: t and t + 4),
+ * where lane = 4 g + t. */
+ALWAYS void read_a(Panel panel, int lane, int row, int k, unsigned *out) {
+  int wide = pitch(gemm_tile_m(), gemm_a_deep()), half = DEPTH / 2;
+  if (gemm_a_deep()) {
+    gemm_matrices(out, panel + (row + lane % 16) * wide + k + lane / 16 * half);
+  } else if (!IS_WORD) {
+    gemm_matrices_across(out,
+                         panel + (k + lane % 8 + lane / 16 * 8) * wide + row + lane / 8 % 2 * 8);
+  } else {
+#pragma clang loop unroll(full)
+    for (int e = 0; e < 4; e++)
+      out[e] = panel[(k + lane % 4 + e / 2 * 4) * wide + row + lane / 4 + e % 2 * 8];
+  }
+}
+
+/* Two neighbouring fragments of `b` at (k, column): out[0..1] and out[2..3]. */
+ALWAYS void read_b(Panel panel, int lane, int column, int k, unsigned *out) {
+  int wide = pitch(gemm_tile_n(), gemm_b_deep()), half = DEPTH / 2;
+  if (gemm_b_deep()) {
+    gemm_matrices(out,
+                  panel + (column + lane % 8 + lane / 16 * 8) * wide + k + lane / 8 % 2 * half);
+  } else if (!IS_WORD) {
+    gemm_matrices_across(out, panel + (k + lane % 16) * wide + column + lane / 16 * 8);
+  } else {
+#pragma clang loop unroll(full)
+    for (int e = 0; e < 4; e++)
+      out[e] = panel[(k + lane % 4 + e % 2 * 4) * wide + column + lane / 4 + e / 2 * 8];
+  }
+}
+
+ALWAYS void round_all(unsigned *fragment) {
+  if (!IS_WORD) return;
+#pragma clang loop unroll(full)
+  for (int e = 0; e < 4; e++) fragment[e] = gemm_round(fragment[e]);
+}
+
+ALWAYS void multiply(Panel a, Panel b, int thread, float sum[MAX_HIGH][MAX_WIDE][4]) {
+  int high = gemm_micro_m() / 16, across = gemm_micro_n() / 8, lane = thread % 32;
+  int depth = gemm_steps() / gemm_slices(), slice = thread / 32 / warps();
+#pragma clang loop unroll(full)
+  for (int s = 0; s < depth / DEPTH; s++) {
+    int k = slice * depth + s * DEPTH;
+    unsigned left[MAX_HIGH][4], right[MAX_WIDE][2];
+#pragma clang loop unroll(full)
+    for (int i = 0; i < high; i++) {
+      read_a(a, lane, warp_row(thread) + i * 16, k, left[i]);
+      round_all(left[i]);
+    }
+#pragma clang loop unroll(full)
+    for (int j = 0; j < across; j += 2) {
+      unsigned both[4];
+      read_b(b, lane, warp_column(thread) + j * 8, k, both);
+      round_all(both);
+      right[j][0] = both[0];
+      right[j][1] = both[1];
+      right[j + 1][0] = both[2];
+      right[j + 1][1] = both[3];
+    }
+#pragma clang loop unroll(full)
+    for (int i = 0; i < high; i++)
+#pragma clang loop unroll(full)
+      for (int j = 0; j < across; j++) gemm_mma(sum[i][j], left[i], right[j]);
+  }
+}
+
+/* A part holds some of the fragments of every warp, those of one warp together. */
+ALWAYS int row_of(int pass, int local) {
+  int some = gemm_micro_m() / gemm_passes();
+  return local / some * gemm_micro_m() + pass * some + local % some;
+}
+
+ALWAYS void leave(Sums memory, int thread, int pass, float sum[MAX_HIGH][MAX_WIDE][4]) {
+  int high = gemm_micro_m() / 16, across = gemm_micro_n() / 8, lane = thread % 32;
+  int height = gemm_tile_m() / gemm_passes(), some = high / gemm_passes();
+  int wide = gemm_tile_n() + 4, slice = thread / 32 / warps();
+  int row = slice * height + warp_row(thread) / gemm_passes() + lane / 4;
+  int column = warp_column(thread) + lane % 4 * 2;
+#pragma clang loop unroll(full)
+  for (int i = 0; i < high; i++) {
+    if (i / some != pass) continue;
+#pragma clang loop unroll(full)
+    for (int j = 0; j < across; j++)
+#pragma clang loop unroll(full)
+      for (int e = 0; e < 4; e++)
+        memory[(row + i % some * 16 + e / 2 * 8) * wide + column + j * 8 + e % 2] = sum[i][j][e];
+  }
+}
+
+/* batch counts batches and, within each, splits of k. */
+__attribute__((always_inline)) void gemm_tile(void *const *args, SHARED void *shared, int row_block,
+                                              int column_block, int batch_split, int thread) {
+  Panel memory = (Panel)shared;
+  int begin, steps = gemm_steps(), stages = gemm_stages();
+  Where w = {.batch = batch_split / gemm_splits(),
+             .row0 = row_block * gemm_tile_m(),
+             .column0 = column_block * gemm_tile_n(),
+             .thread = thread};
+  split_range(batch_split % gemm_splits(), &begin, &w.end);
+  int count = (w.end - begin + steps - 1) / steps;
+  float sum[MAX_HIGH][MAX_WIDE][4];
+  ELEMENT kept_a[MAX_KEPT], kept_b[MAX_KEPT];
+#pragma clang loop unroll(full)
+  for (int i = 0; i < gemm_micro_m() / 16; i++)
+#pragma clang loop unroll(full)
+    for (int j = 0; j < gemm_micro_n() / 8; j++)
+#pragma clang loop unroll(full)
+      for (int e = 0; e < 4; e++) sum[i][j][e] = 0;
+  int at = 0, ahead = 0;
+  /* the first rounds only fill the stages: one copy of the code serves both */
+#pragma clang loop unroll(disable)
+  for (int t = 1 - stages; t < count; t++) {
+    if (t >= 0) {
+      async_wait(stages - 2);
+      __nvvm_bar_sync(0);
+    }
+    int is_more = t + stages - 1 < count, k0 = begin + (t + stages - 1) * steps;
+    if (is_more) {
+      fetch(args, &w, 1, k0, panel_of(memory, ahead, 1), kept_a);
+      fetch(args, &w, 0, k0, panel_of(memory, ahead, 0), kept_b);
+    }
+    async_commit();
+    if (t >= 0) {
+      multiply(panel_of(memory, at, 1), panel_of(memory, at, 0), thread, sum);
+      at = at + 1 == stages ? 0 : at + 1;
+    }
+    if (is_more) {
+      keep(thread, 1, panel_of(memory, ahead, 1), kept_a);
+      keep(thread, 0, panel_of(memory, ahead, 0), kept_b);
+    }
+    ahead = ahead + 1 == stages ? 0 : ahead + 1;
+  }
+#pragma clang loop unroll(disable)
+  for (int pass = 0; pass < gemm_passes(); pass++) {
+    __nvvm_bar_sync(0); /* the panels, or the part before, have been read */
+    leave((Sums)shared, thread, pass, sum);
+    __nvvm_bar_sync(0);
+    leave_part(args, (Sums)shared, &w, batch_split, pass);
+  }
+}
