@@ -116,6 +116,36 @@ TOUCH_INLINE void touch_writes(const TouchSet *t, int64_t word, int64_t count, u
   EACH(i, count) w[i] = t->now | (first + (uint64_t)(i >> shift)) << TOUCH_THREAD | 15;
 }
 
+/* The words of one lane; false: a closer look is due, at what is not recorded yet. */
+TOUCH_INLINE bool touch_lane(const TouchSet *t, int64_t word, int64_t count, uint64_t me,
+                             bool is_store) {
+  uint64_t now = t->now;
+  for (int64_t i = word; i < word + count; i++) {
+    uint64_t x = t->writer[i], y = t->reader[i];
+    bool w_fresh = x >> TOUCH_EPOCH == now >> TOUCH_EPOCH && touch_thread(x) != me;
+    bool r_mine = y >> TOUCH_OWNER == now >> TOUCH_OWNER;
+    bool r_fresh = y >> TOUCH_EPOCH == now >> TOUCH_EPOCH && touch_thread(y) != me;
+    if (w_fresh || (is_store && r_fresh)) return false;
+    if (t->is_shared) {
+      bool w_mine = x >> TOUCH_OWNER == now >> TOUCH_OWNER;
+      if ((w_mine && touch_thread(x) == TOUCH_ASYNC) || (!is_store && !(w_mine && (x & 15) == 15)))
+        return false;
+    } else {
+      if (touch_same_launch(t, x) && x >> TOUCH_OWNER != now >> TOUCH_OWNER) return false;
+      if (is_store && touch_same_launch(t, y) && (!r_mine || touch_thread(y) == TOUCH_BLOCKS_READ))
+        return false;
+    }
+    if (is_store)
+      t->writer[i] = now | me << TOUCH_THREAD | 15;
+    else if (!r_fresh && (t->is_shared || r_mine || !touch_same_launch(t, y)) &&
+             !(r_mine && touch_thread(y) == TOUCH_BLOCKS_READ && !t->is_shared))
+      t->reader[i] = now | me << TOUCH_THREAD;
+    else
+      touch_reads(t, i, 1, me, 31);
+  }
+  return true;
+}
+
 /* ── one word, exactly ────────────────────────────────────────────────────────────────────── */
 /* `bytes`: which of the word's four. *other: the access that it clashes with. */
 TOUCH_INLINE Clash touch_read_clash(const TouchSet *t, int64_t word, uint64_t thread,
