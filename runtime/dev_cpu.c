@@ -332,8 +332,8 @@ static void walk(void *context, int first, int end, uint64_t ticket, int thread)
     segment.state = &graph->state[(size_t)segment.first * (size_t)graph->threads];
     if (thread < segment.parts && claim(&segment.state[thread], ticket))
       run_claimed(&segment, thread);
-    for (int part = 0; part < segment.parts; part++)
-      if (part != thread) finish_part(&segment, part);
+    /* its own too: another may have taken it, and be at it still */
+    for (int part = 0; part < segment.parts; part++) finish_part(&segment, part);
   }
 }
 
