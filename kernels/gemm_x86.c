@@ -98,38 +98,43 @@ TILE(6, 4);
 #endif
 
 /* ── panels of b ────────────────────────────────────────────────────────────────────────────── */
-/* 16 rows of 16 floats, `stride` apart, to 16 columns `width` apart: four rounds of exchanges. */
+/* The sixteen lanes of two vectors, chosen as the instructions that do it in one cycle choose. */
+#define CHOOSE(x, y, ...) __builtin_shufflevector(x, y, __VA_ARGS__)
+#define LOW_SINGLES 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29
+#define HIGH_SINGLES 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31
+#define LOW_PAIRS 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29
+#define HIGH_PAIRS 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31
+#define LOW_HALVES 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23
+#define HIGH_HALVES 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31
+#define EVEN_QUARTERS 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27
+#define ODD_QUARTERS 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31
+
+/* 16 rows of 16 floats, `stride` apart, to 16 columns `width` apart: singles and pairs change
+ * places within quarters of four rows, then quarters do. */
 ALWAYS void transpose_block(const float *from, int64_t stride, float *to, int64_t width) {
   Lanes x[16], y[16];
 #pragma clang loop unroll(full)
-  for (int i = 0; i < 16; i++) x[i] = *(const LooseLanes *)(from + i * stride);
-#pragma clang loop unroll(full)
   for (int i = 0; i < 8; i++) {
-    y[2 * i] = __builtin_shufflevector(x[i], x[i + 8], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6,
-                                       22, 7, 23);
-    y[2 * i + 1] = __builtin_shufflevector(x[i], x[i + 8], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13,
-                                           29, 14, 30, 15, 31);
+    Lanes upper = *(const LooseLanes *)(from + 2 * i * stride);
+    Lanes lower = *(const LooseLanes *)(from + (2 * i + 1) * stride);
+    x[2 * i] = CHOOSE(upper, lower, LOW_SINGLES);
+    x[2 * i + 1] = CHOOSE(upper, lower, HIGH_SINGLES);
   }
 #pragma clang loop unroll(full)
-  for (int i = 0; i < 8; i++) {
-    x[2 * i] = __builtin_shufflevector(y[i], y[i + 8], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6,
-                                       22, 7, 23);
-    x[2 * i + 1] = __builtin_shufflevector(y[i], y[i + 8], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13,
-                                           29, 14, 30, 15, 31);
+  for (int i = 0; i < 16; i += 4) {
+    y[i] = CHOOSE(x[i], x[i + 2], LOW_PAIRS);
+    y[i + 1] = CHOOSE(x[i], x[i + 2], HIGH_PAIRS);
+    y[i + 2] = CHOOSE(x[i + 1], x[i + 3], LOW_PAIRS);
+    y[i + 3] = CHOOSE(x[i + 1], x[i + 3], HIGH_PAIRS);
   }
 #pragma clang loop unroll(full)
-  for (int i = 0; i < 8; i++) {
-    y[2 * i] = __builtin_shufflevector(x[i], x[i + 8], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6,
-                                       22, 7, 23);
-    y[2 * i + 1] = __builtin_shufflevector(x[i], x[i + 8], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13,
-                                           29, 14, 30, 15, 31);
-  }
-#pragma clang loop unroll(full)
-  for (int i = 0; i < 8; i++) {
-    *(LooseLanes *)(to + 2 * i * width) = __builtin_shufflevector(
-        y[i], y[i + 8], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-    *(LooseLanes *)(to + (2 * i + 1) * width) = __builtin_shufflevector(
-        y[i], y[i + 8], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+  for (int i = 0; i < 4; i++) { /* y[i + 4 g] has columns i, i + 4, i + 8, i + 12 of rows 4 g ... */
+    Lanes a = CHOOSE(y[i], y[i + 4], LOW_HALVES), b = CHOOSE(y[i + 8], y[i + 12], LOW_HALVES);
+    Lanes c = CHOOSE(y[i], y[i + 4], HIGH_HALVES), d = CHOOSE(y[i + 8], y[i + 12], HIGH_HALVES);
+    *(LooseLanes *)(to + i * width) = CHOOSE(a, b, EVEN_QUARTERS);
+    *(LooseLanes *)(to + (i + 4) * width) = CHOOSE(a, b, ODD_QUARTERS);
+    *(LooseLanes *)(to + (i + 8) * width) = CHOOSE(c, d, EVEN_QUARTERS);
+    *(LooseLanes *)(to + (i + 12) * width) = CHOOSE(c, d, ODD_QUARTERS);
   }
 }
 
