@@ -23,7 +23,7 @@ typedef struct {
   SimLaunch launch;
   SimRegion *regions;
   uint64_t *params;
-  char **args; /* of the call */
+  char **args;    /* of the call */
   bool *is_fresh; /* argument: a result that holds nothing yet */
 } Task;
 
@@ -50,8 +50,7 @@ static Status open_sim(const Artifact *artifact, const DeviceOptions *options, D
   if (!device) return status_fail(STATUS_FAULT, "out of memory");
   Status status = sim_machine_new(options->threads, &device->machine);
   if (status == STATUS_OK)
-    status =
-        sim_module_load(artifact->path, artifact->ptx, strlen(artifact->ptx), &device->module);
+    status = sim_module_load(artifact->path, artifact->ptx, strlen(artifact->ptx), &device->module);
   if (status == STATUS_OK) status = cpu_library_new(1, &device->library);
   if (status != STATUS_OK) {
     close_sim(device);
@@ -101,8 +100,8 @@ static bool overlaps(const PlanBuffer *a, const PlanBuffer *b) {
          b->offset < a->offset + type_bytes(&a->type);
 }
 
-/* A result in the work arena that lies on no operand. The second launch of a kernel in two parts has
- * the arguments of the first, whose results it reads. */
+/* A result in the work arena that lies on no operand. The second launch of a kernel in two parts
+ * has the arguments of the first, whose results it reads. */
 static bool is_fresh(const PlanGraph *graph, const PlanStep *step, int arg) {
   const PlanBuffer *buffer = &graph->buffers.at[step->args[arg]];
   const PlanStep *before = step > graph->steps.at ? step - 1 : NULL;
@@ -129,7 +128,8 @@ static Status bind_launch(DeviceGraph *graph, const Artifact *artifact, const Pl
                        artifact->path, step->name);
   SimKernelInfo info = sim_kernel_info(task->kernel);
   if (info.params != step->arg_count || info.param_bytes != 8 * step->arg_count)
-    return status_fail(STATUS_USER, "%s:%d: kernel %s takes %d parameters (%lld bytes), its plan has %d",
+    return status_fail(STATUS_USER,
+                       "%s:%d: kernel %s takes %d parameters (%lld bytes), its plan has %d",
                        artifact->path, info.line, step->name, info.params,
                        (long long)info.param_bytes, step->arg_count);
   task->params = ARENA_ARRAY(arena, uint64_t, step->arg_count + 1);
@@ -137,12 +137,12 @@ static Status bind_launch(DeviceGraph *graph, const Artifact *artifact, const Pl
   for (int i = 0; i < step->arg_count; i++) {
     const PlanBuffer *buffer = &graph->graph->buffers.at[step->args[i]];
     char type[TYPE_TEXT];
-    task->regions[i] = (SimRegion){
-        .name = arena_printf(arena, "%s+%lld %s", arena_text(buffer->arena),
-                             (long long)buffer->offset, type_text(&buffer->type, type)),
-        .at = address_of(graph, step->args[i]),
-        .bytes = type_bytes(&buffer->type),
-        .is_writable = i >= step->input_count};
+    task->regions[i] =
+        (SimRegion){.name = arena_printf(arena, "%s+%lld %s", arena_text(buffer->arena),
+                                         (long long)buffer->offset, type_text(&buffer->type, type)),
+                    .at = address_of(graph, step->args[i]),
+                    .bytes = type_bytes(&buffer->type),
+                    .is_writable = i >= step->input_count};
     task->params[i] = (uint64_t)(uintptr_t)task->regions[i].at;
     task->is_fresh[i] = is_fresh(graph->graph, step, i);
   }
@@ -189,9 +189,8 @@ static Status bind_sim(Device *device, const Artifact *artifact, int which, char
   for (int i = 0; i < graph->graph->steps.count; i++) {
     const PlanStep *step = &graph->graph->steps.at[i];
     graph->tasks[i].is_fresh = ARENA_ARRAY(graph->arena, bool, step->arg_count + 1);
-    Status status = step->kind == STEP_LAUNCH
-                        ? bind_launch(graph, artifact, step, &graph->tasks[i])
-                        : bind_call(graph, step, &graph->tasks[i]);
+    Status status = step->kind == STEP_LAUNCH ? bind_launch(graph, artifact, step, &graph->tasks[i])
+                                              : bind_call(graph, step, &graph->tasks[i]);
     if (status != STATUS_OK) {
       unbind_sim(graph);
       return status;
@@ -211,8 +210,7 @@ static Status run_launch(DeviceGraph *graph, const PlanStep *step, Task *task, c
       task->regions[i].at = (char *)(uintptr_t)batch + buffer->offset;
       task->params[i] = (uint64_t)(uintptr_t)task->regions[i].at;
     }
-    if (task->is_fresh[i])
-      sim_mark(machine, task->regions[i].at, task->regions[i].bytes, false);
+    if (task->is_fresh[i]) sim_mark(machine, task->regions[i].at, task->regions[i].bytes, false);
   }
   task->launch.counts = counts;
   return sim_launch(machine, task->kernel, &task->launch);
@@ -244,8 +242,8 @@ static Status run_steps(DeviceGraph *graph, const char *batch, int first, int en
 }
 
 static Status run_sim(DeviceGraph *graph, const char *batch) {
-  sim_mark(graph->device->machine, graph->base[ARENA_WORK],
-           graph->plan->arena_bytes[ARENA_WORK], false);
+  sim_mark(graph->device->machine, graph->base[ARENA_WORK], graph->plan->arena_bytes[ARENA_WORK],
+           false);
   return run_steps(graph, batch, 0, graph->graph->steps.count);
 }
 

@@ -32,9 +32,8 @@ bool sim_cta_prepare(SimCta *cta, const SimRun *run) {
   }
   if (kernel->local_bytes) {
     int64_t bytes = kernel->local_bytes * threads, other = 0;
-    if (bytes > cta->local_capacity &&
-        (!grow(&cta->local_written, &other, bytes, 1) ||
-         !grow(&cta->local, &cta->local_capacity, bytes, 1)))
+    if (bytes > cta->local_capacity && (!grow(&cta->local_written, &other, bytes, 1) ||
+                                        !grow(&cta->local, &cta->local_capacity, bytes, 1)))
       return false;
   }
   if (run->warps > cta->warp_capacity) {
@@ -171,10 +170,11 @@ static void begin_block(SimCta *cta, int64_t block) {
   }
   cta->owner_shared = cta->shared_runs << TOUCH_OWNER;
   uint64_t launch = run->machine->launch;
-  cta->owner_global =
-      (launch << TOUCH_BLOCKS | ((uint64_t)block & ((1 << TOUCH_BLOCKS) - 1))) << TOUCH_OWNER;
+  cta->owner_global = (launch << TOUCH_BLOCKS | ((uint64_t)block & ((1 << TOUCH_BLOCKS) - 1)))
+                      << TOUCH_OWNER;
   if (run->kernel->local_bytes)
-    memset(cta->local_written, 0, (size_t)run->kernel->local_bytes * (size_t)run->warps * SIM_LANES);
+    memset(cta->local_written, 0,
+           (size_t)run->kernel->local_bytes * (size_t)run->warps * SIM_LANES);
   for (int i = 0; i < SIM_CACHE_LINES; i++) cta->cache.tags[i] = 0;
   for (int i = 0; i < run->warps; i++) begin_warp(cta, i);
 }

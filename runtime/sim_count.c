@@ -5,8 +5,9 @@
  * block begins; that is what a block can count on when eight share a first-level cache. Stores go
  * through it to memory and are counted in full.
  *
- * Shared memory has 32 banks of 4 bytes. A wavefront serves each bank once; lanes that want the same
- * word share it. 8-byte accesses go by half warps, 16-byte ones by quarters, as on the hardware. */
+ * Shared memory has 32 banks of 4 bytes. A wavefront serves each bank once; lanes that want the
+ * same word share it. 8-byte accesses go by half warps, 16-byte ones by quarters, as on the
+ * hardware. */
 #include "runtime/sim_private.h"
 
 static bool is_cached(SimCache *cache, uint64_t sector) {

@@ -12,7 +12,7 @@ typedef struct {
 } OpInfo;
 
 static const OpInfo ops[] = {
-#define OP(id, text, D, A, B, C, E, expression) \
+#define OP(id, text, D, A, B, C, E, expression)                                                    \
   {text, {SIM_TYPE_##D, SIM_TYPE_##A, SIM_TYPE_##B, SIM_TYPE_##C, SIM_TYPE_##E}, SIM_##id},
 #include "runtime/sim_ops.def"
 };
@@ -178,9 +178,8 @@ Status decode_value(Decoder *decoder, const PtxValue *value, SimType type, int32
     }
     if (type == SIM_TYPE_f32 || type == SIM_TYPE_f64)
       return decode_fail(decoder, "a whole number where 0f or 0d and bits belong");
-    *arg = decode_constant(decoder, is_wide ? value->bits
-                                            : value->bits & (bytes == 2 ? 0xffff : 0xffffffff),
-                           is_wide);
+    *arg = decode_constant(
+        decoder, is_wide ? value->bits : value->bits & (bytes == 2 ? 0xffff : 0xffffffff), is_wide);
     return STATUS_OK;
   case VALUE_F32:
   case VALUE_F64:
@@ -259,8 +258,8 @@ static bool is_one_of(const char *word, const char *const *list) {
 
 /* The text that sim_ops.def has for it. */
 static void canonical(Words *w, char out[128]) {
-  static const char *const by_width[] = {"mov", "selp", "and", "or", "xor", "not", "cnot",
-                                         "shl", "add",  "sub", "neg", NULL};
+  static const char *const by_width[] = {"mov",  "selp", "and", "or",  "xor", "not",
+                                         "cnot", "shl",  "add", "sub", "neg", NULL};
   static const char *const any_type[] = {"mov", "selp", NULL};
   static const char *const rounded[] = {"add", "sub", "mul", "fma", NULL};
   static const char *const roundings[] = {"rn", "rz", "rm", "rp", NULL};
@@ -291,8 +290,7 @@ static void canonical(Words *w, char out[128]) {
 static Status narrow_source(Decoder *decoder, PtxValue *value, SimType type) {
   if (value->kind != VALUE_REGISTER) return STATUS_OK;
   SimClass has = decoder->kernel->classes.at[value->index], wants = decode_class(type);
-  if (has == wants || has == CLASS_PRED || (has == CLASS_16 && wants == CLASS_32))
-    return STATUS_OK;
+  if (has == wants || has == CLASS_PRED || (has == CLASS_16 && wants == CLASS_32)) return STATUS_OK;
   int32_t from = value->index;
   if (has == CLASS_64 && wants != CLASS_64) {
     int32_t to = decode_register(decoder, wants);
@@ -378,8 +376,7 @@ static Status decode_pointwise(Decoder *decoder, const PtxStatement *statement, 
   made.arg[0] = has_more ? decode_register(decoder, decode_class(op->type[0])) : result;
   made.uses = (uint8_t)((2u << count) - 2);
   *decode_push(decoder, op->code) = made;
-  if (has_more)
-    finish_result(decoder, flushes, w.saturates, op->type[0], result, made.arg[0]);
+  if (has_more) finish_result(decoder, flushes, w.saturates, op->type[0], result, made.arg[0]);
   if (to->has_second) {
     int32_t second;
     if (!is_setp) return decode_fail(decoder, "%s has one result", s.op);
@@ -538,6 +535,19 @@ static void decode_guard(Decoder *decoder, const PtxStatement *s, int first) {
   kernel->code.at[first].imm = -2 - (kernel->code.count - 1);
 }
 
+bool decode_knows(const char *op) {
+  static const char *const others[] = {
+      "bra",      "ret",    "exit",  "trap",     "bar",        "barrier", "ld",  "st",
+      "atom",     "red",    "cp",    "shfl",     "vote",       "redux",   "mma", "cvta",
+      "ldmatrix", "membar", "fence", "prefetch", "activemask", "mad",     NULL};
+  size_t length = strcspn(op, ".");
+  for (int i = 0; i < OP_COUNT; i++)
+    if (!strncmp(ops[i].text, op, length) && ops[i].text[length] == '.') return true;
+  for (int i = 0; others[i]; i++)
+    if (!strncmp(others[i], op, length) && !others[i][length]) return true;
+  return false;
+}
+
 Status decode_statement(Decoder *decoder, const PtxStatement *s) {
   static Status (*const decoders[])(Decoder *, const PtxStatement *, bool *) = {
       decode_pointwise, decode_memory, decode_async, decode_warp,
@@ -548,8 +558,8 @@ Status decode_statement(Decoder *decoder, const PtxStatement *s) {
   STATUS_TRY(decode_jump(decoder, s, &is_known));
   if (is_known) return STATUS_OK;
   for (size_t i = 0; i < sizeof decoders / sizeof *decoders; i++) {
-    bool is_vector_move = i == 0 && (s->operand[0].kind == OPERAND_VECTOR ||
-                                     s->operand[1].kind == OPERAND_VECTOR);
+    bool is_vector_move =
+        i == 0 && (s->operand[0].kind == OPERAND_VECTOR || s->operand[1].kind == OPERAND_VECTOR);
     if (is_vector_move) continue;
     STATUS_TRY(decoders[i](decoder, s, &is_known));
     if (!is_known) continue;

@@ -5,10 +5,10 @@
 
 /* Words after the stem; what is not one of these is looked at by the caller. */
 static bool is_hint(const char *word) {
-  static const char *const hints[] = {"weak", "volatile", "relaxed", "acquire", "release", "acq_rel",
-                                      "cta",  "gpu",      "sys",     "cluster", "nc",      "ca",
-                                      "cg",   "cs",       "lu",      "cv",      "wb",      "wt",
-                                      "noftz"};
+  static const char *const hints[] = {"weak",    "volatile", "relaxed", "acquire", "release",
+                                      "acq_rel", "cta",      "gpu",     "sys",     "cluster",
+                                      "nc",      "ca",       "cg",      "cs",      "lu",
+                                      "cv",      "wb",       "wt",      "noftz"};
   for (size_t i = 0; i < sizeof hints / sizeof *hints; i++)
     if (!strcmp(word, hints[i])) return true;
   return !strncmp(word, "L1::", 4) || !strncmp(word, "L2::", 4);
@@ -34,12 +34,12 @@ static bool find_type(const char *word, int *bytes, Kind *kind) {
     const char *word;
     int bytes;
     Kind kind;
-  } types[] = {{"u8", 1, KIND_UNSIGNED},  {"b8", 1, KIND_UNSIGNED},  {"s8", 1, KIND_SIGNED},
-               {"u16", 2, KIND_UNSIGNED}, {"b16", 2, KIND_UNSIGNED}, {"s16", 2, KIND_SIGNED},
-               {"f16", 2, KIND_UNSIGNED}, {"bf16", 2, KIND_UNSIGNED}, {"u32", 4, KIND_UNSIGNED},
-               {"b32", 4, KIND_UNSIGNED}, {"s32", 4, KIND_SIGNED},   {"f32", 4, KIND_FLOAT},
+  } types[] = {{"u8", 1, KIND_UNSIGNED},    {"b8", 1, KIND_UNSIGNED},     {"s8", 1, KIND_SIGNED},
+               {"u16", 2, KIND_UNSIGNED},   {"b16", 2, KIND_UNSIGNED},    {"s16", 2, KIND_SIGNED},
+               {"f16", 2, KIND_UNSIGNED},   {"bf16", 2, KIND_UNSIGNED},   {"u32", 4, KIND_UNSIGNED},
+               {"b32", 4, KIND_UNSIGNED},   {"s32", 4, KIND_SIGNED},      {"f32", 4, KIND_FLOAT},
                {"f16x2", 4, KIND_UNSIGNED}, {"bf16x2", 4, KIND_UNSIGNED}, {"u64", 8, KIND_UNSIGNED},
-               {"b64", 8, KIND_UNSIGNED}, {"s64", 8, KIND_SIGNED},   {"f64", 8, KIND_FLOAT}};
+               {"b64", 8, KIND_UNSIGNED},   {"s64", 8, KIND_SIGNED},      {"f64", 8, KIND_FLOAT}};
   for (size_t i = 0; i < sizeof types / sizeof *types; i++)
     if (!strcmp(word, types[i].word)) {
       *bytes = types[i].bytes;
@@ -68,8 +68,7 @@ Status decode_address(Decoder *decoder, const PtxOperand *operand, SimSpace spac
       return STATUS_OK;
     return decode_fail(decoder, "an address needs a 64-bit register");
   }
-  bool fits = value->kind == VALUE_INT ||
-              (value->kind == VALUE_SHARED && space == SPACE_SHARED) ||
+  bool fits = value->kind == VALUE_INT || (value->kind == VALUE_SHARED && space == SPACE_SHARED) ||
               (value->kind == VALUE_LOCAL && space == SPACE_LOCAL) ||
               (value->kind == VALUE_GLOBAL && space != SPACE_SHARED && space != SPACE_LOCAL);
   if (!fits) return decode_fail(decoder, "what stands in the brackets is not of this space");
@@ -163,8 +162,8 @@ static Status decode_load_store(Decoder *decoder, const PtxStatement *s, const c
       data->count != made.count || data->is_negated || data->has_second || bytes * made.count > 16)
     return decode_fail(decoder, "%s: operands that it does not take", s->op);
   if (space == SPACE_PARAM) return decode_param(decoder, s, &made);
-  STATUS_TRY(decode_address(decoder, &s->operand[!is_store], space, &made.arg[4], &is_narrow,
-                            &made.imm));
+  STATUS_TRY(
+      decode_address(decoder, &s->operand[!is_store], space, &made.arg[4], &is_narrow, &made.imm));
   made.sub = is_narrow;
   made.uses = 1 << 4;
   if (is_store)
@@ -181,7 +180,7 @@ static Status decode_load_store(Decoder *decoder, const PtxStatement *s, const c
 
 /* ── atom and red ─────────────────────────────────────────────────────────────────────────── */
 static bool find_atom(const char *word, SimAtom *out) {
-  static const char *const words[] = {"add", "min", "max", "inc", "dec",
+  static const char *const words[] = {"add", "min", "max", "inc",  "dec",
                                       "and", "or",  "xor", "exch", "cas"};
   for (int i = 0; i < (int)(sizeof words / sizeof *words); i++)
     if (!strcmp(word, words[i])) {
@@ -209,8 +208,13 @@ static Status decode_atom(Decoder *decoder, const PtxStatement *s, const char *w
       strstr(s->op, "x2") || space == SPACE_CONST || space == SPACE_PARAM)
     return STATUS_OK;
   *is_known = true;
-  SimInst made = {.code = SIM_atom, .line = s->line, .size = (uint8_t)bytes, .count = (uint8_t)kind,
-                  .space = (uint8_t)space, .mode = (uint8_t)atom, .is_wide = bytes == 8};
+  SimInst made = {.code = SIM_atom,
+                  .line = s->line,
+                  .size = (uint8_t)bytes,
+                  .count = (uint8_t)kind,
+                  .space = (uint8_t)space,
+                  .mode = (uint8_t)atom,
+                  .is_wide = bytes == 8};
   SimType type = kind == KIND_FLOAT ? (bytes == 8 ? SIM_TYPE_f64 : SIM_TYPE_f32) : type_of(bytes);
   int first = is_red ? 0 : 1, operands = first + 2 + (atom == ATOM_CAS);
   bool is_narrow;
@@ -234,8 +238,7 @@ static Status decode_atom(Decoder *decoder, const PtxStatement *s, const char *w
 }
 
 Status decode_memory(Decoder *decoder, const PtxStatement *s, bool *is_known) {
-  if (!strncmp(s->op, "ld.", 3))
-    return decode_load_store(decoder, s, s->op + 3, false, is_known);
+  if (!strncmp(s->op, "ld.", 3)) return decode_load_store(decoder, s, s->op + 3, false, is_known);
   if (!strncmp(s->op, "st.", 3)) return decode_load_store(decoder, s, s->op + 3, true, is_known);
   if (!strncmp(s->op, "atom.", 5)) return decode_atom(decoder, s, s->op + 5, false, is_known);
   if (!strncmp(s->op, "red.", 4)) return decode_atom(decoder, s, s->op + 4, true, is_known);
@@ -266,8 +269,8 @@ static Status decode_copy(Decoder *decoder, const PtxStatement *s, const char *w
   if (!(bytes == 16 || (!is_cg && (bytes == 4 || bytes == 8))))
     return decode_fail(decoder, "%s cannot copy %llu bytes", s->op, (unsigned long long)bytes);
   made.size = (uint8_t)bytes;
-  STATUS_TRY(decode_address(decoder, &s->operand[0], SPACE_SHARED, &made.arg[0], &is_narrow,
-                            &made.imm));
+  STATUS_TRY(
+      decode_address(decoder, &s->operand[0], SPACE_SHARED, &made.arg[0], &is_narrow, &made.imm));
   made.sub = is_narrow;
   STATUS_TRY(decode_address(decoder, &s->operand[1], SPACE_GLOBAL, &made.arg[1], &is_from_narrow,
                             &from_offset));
@@ -298,9 +301,9 @@ Status decode_async(Decoder *decoder, const PtxStatement *s, bool *is_known) {
     return STATUS_OK;
   *is_known = true;
   if (!is_wait && !is_all && !is_commit) return decode_copy(decoder, s, what);
-  if (s->count != is_wait || (is_wait && (s->operand[0].kind != OPERAND_PLAIN ||
-                                          s->operand[0].at[0].kind != VALUE_INT ||
-                                          s->operand[0].at[0].bits > 1000)))
+  if (s->count != is_wait ||
+      (is_wait && (s->operand[0].kind != OPERAND_PLAIN || s->operand[0].at[0].kind != VALUE_INT ||
+                   s->operand[0].at[0].bits > 1000)))
     return decode_fail(decoder, "%s: operands that it does not take", s->op);
   /* wait_all is a commit and a wait for every group */
   SimInst *inst = decode_push(decoder, is_commit ? SIM_cp_commit : SIM_cp_wait);

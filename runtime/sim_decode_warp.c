@@ -48,9 +48,9 @@ static Status decode_shuffle(Decoder *decoder, const PtxStatement *s) {
   const PtxOperand *to = &s->operand[0];
   made.mode = (uint8_t)mode;
   STATUS_TRY(decode_result(decoder, &to->at[0], CLASS_32, &made.arg[0]));
-  STATUS_TRY(decode_result(decoder, to->has_second ? &to->second : &sink, CLASS_PRED, &made.arg[1]));
-  for (int i = 0; i < 4; i++)
-    STATUS_TRY(plain(decoder, s, 1 + i, SIM_TYPE_u32, &made.arg[2 + i]));
+  STATUS_TRY(
+      decode_result(decoder, to->has_second ? &to->second : &sink, CLASS_PRED, &made.arg[1]));
+  for (int i = 0; i < 4; i++) STATUS_TRY(plain(decoder, s, 1 + i, SIM_TYPE_u32, &made.arg[2 + i]));
   push(decoder, made);
   return STATUS_OK;
 }
@@ -77,11 +77,10 @@ static Status decode_redux(Decoder *decoder, const PtxStatement *s) {
     const char *text;
     SimAtom atom;
     bool is_signed;
-  } kinds[] = {{"add.s32", ATOM_ADD, true},  {"add.u32", ATOM_ADD, false},
-               {"min.s32", ATOM_MIN, true},  {"min.u32", ATOM_MIN, false},
-               {"max.s32", ATOM_MAX, true},  {"max.u32", ATOM_MAX, false},
-               {"and.b32", ATOM_AND, false}, {"or.b32", ATOM_OR, false},
-               {"xor.b32", ATOM_XOR, false}};
+  } kinds[] = {
+      {"add.s32", ATOM_ADD, true},  {"add.u32", ATOM_ADD, false}, {"min.s32", ATOM_MIN, true},
+      {"min.u32", ATOM_MIN, false}, {"max.s32", ATOM_MAX, true},  {"max.u32", ATOM_MAX, false},
+      {"and.b32", ATOM_AND, false}, {"or.b32", ATOM_OR, false},   {"xor.b32", ATOM_XOR, false}};
   SimInst made = {.code = SIM_redux, .line = s->line, .defs = 1, .uses = 6};
   size_t i = 0, count = sizeof kinds / sizeof *kinds;
   while (i < count && strcmp(s->op + 11, kinds[i].text) != 0) i++;
@@ -169,7 +168,9 @@ static Status decode_mma(Decoder *decoder, const PtxStatement *s) {
     if (s->operand[i].count != wanted[i] || s->operand[i].kind == OPERAND_ADDRESS)
       return decode_fail(decoder, "%s: operand %d has %d registers, not %d", s->op, i + 1,
                          wanted[i], s->operand[i].count);
-  SimInst made = {.code = SIM_mma, .line = s->line, .mode = (uint8_t)kinds[k].kind,
+  SimInst made = {.code = SIM_mma,
+                  .line = s->line,
+                  .mode = (uint8_t)kinds[k].kind,
                   .count = (uint8_t)kinds[k].d};
   SimInst more = {.code = SIM_data, .line = s->line};
   for (int i = 0; i < wanted[0]; i++) {

@@ -11,9 +11,9 @@
 enum { NARROW = SIM_LANES * 4, WIDE = SIM_LANES * 8, MOST_WORK = 1 << 27, MOST_PASSES = 100 };
 
 typedef struct {
-  int begin, end;  /* instructions; the first is a SIM_block */
-  int next[2];     /* blocks, -1: none */
-  uint64_t *live;  /* at the beginning */
+  int begin, end; /* instructions; the first is a SIM_block */
+  int next[2];    /* blocks, -1: none */
+  uint64_t *live; /* at the beginning */
 } Block;
 
 typedef struct {

@@ -2,4 +2,3 @@
 
 #define SIM_NAME base
 #include "runtime/sim_lanes.inc"
-

@@ -20,7 +20,8 @@ static Status check_shape(const SimKernel *kernel, const SimLaunch *launch) {
     return status_fail(STATUS_USER, "kernel %s: blocks of %lld threads, and it allows %lld",
                        kernel->name, (long long)threads, (long long)kernel->max_threads);
   if (launch->shared < 0 || kernel->shared_bytes + launch->shared > MOST_SHARED)
-    return status_fail(STATUS_USER, "kernel %s: %lld bytes of shared memory are more than a GPU has",
+    return status_fail(STATUS_USER,
+                       "kernel %s: %lld bytes of shared memory are more than a GPU has",
                        kernel->name, (long long)(kernel->shared_bytes + launch->shared));
   if (launch->param_bytes < kernel->param_bytes)
     return status_fail(STATUS_USER, "kernel %s: %lld bytes of parameters, and it takes %lld",
@@ -51,8 +52,7 @@ static void add_records(SimMachine *machine, SimPlace *places, int count) {
       place->reader = from->reader;
       place->first_word = from->at;
     }
-    if (is_written_to || !is_all_written(written, place->end - place->at))
-      place->written = written;
+    if (is_written_to || !is_all_written(written, place->end - place->at)) place->written = written;
   }
 }
 
@@ -122,8 +122,10 @@ static Status finish(const SimRun *run) {
   const SimCta *failed = NULL;
   for (int i = 0; i < threads; i++) {
     const SimCta *cta = run->machine->cta[i];
-    if (cta->out_of_memory) return status_fail(STATUS_FAULT, "out of memory for a block's registers");
-    if (cta->failed_block >= 0 && (!failed || cta->failed_block < failed->failed_block)) failed = cta;
+    if (cta->out_of_memory)
+      return status_fail(STATUS_FAULT, "out of memory for a block's registers");
+    if (cta->failed_block >= 0 && (!failed || cta->failed_block < failed->failed_block))
+      failed = cta;
     if (run->launch->counts) sim_count_add(run->launch->counts, &cta->counts);
   }
   if (run->launch->counts) run->launch->counts->launches++;

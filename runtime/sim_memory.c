@@ -1,6 +1,6 @@
 /* sim_memory: the machine and its allocations. Beside each allocation lie three records: a byte for
- * each byte (was it ever written), and for each word who wrote and who read it last. They are mapped
- * fresh, so the system gives pages only to what is touched. */
+ * each byte (was it ever written), and for each word who wrote and who read it last. They are
+ * mapped fresh, so the system gives pages only to what is touched. */
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include "runtime/sim_private.h"
 #include <stdlib.h>
@@ -8,8 +8,8 @@
 #include <sys/mman.h>
 
 static void *map(size_t bytes) {
-  void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                  -1, 0);
+  void *at =
+      mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   return at == MAP_FAILED ? NULL : at;
 }
 
@@ -64,8 +64,7 @@ bool sim_free(SimMachine *machine, char *at) {
 SimAllocation *sim_allocation(const SimMachine *machine, const char *at, int64_t bytes) {
   for (int i = 0; i < machine->allocations.count; i++) {
     SimAllocation *allocation = &machine->allocations.at[i];
-    if (at >= allocation->at && at + bytes <= allocation->at + allocation->bytes)
-      return allocation;
+    if (at >= allocation->at && at + bytes <= allocation->at + allocation->bytes) return allocation;
   }
   return NULL;
 }

@@ -89,8 +89,8 @@ static void skip_space(Parser *p) {
       const char *eol = memchr(p->at, '\n', (size_t)(p->end - p->at));
       p->at = eol ? eol : p->end;
     } else if (p->end - p->at >= 2 && p->at[0] == '/' && p->at[1] == '*') {
-      for (p->at += 2; p->at < p->end && !(p->at[0] == '*' && p->end - p->at > 1 && p->at[1] == '/');
-           p->at++)
+      for (p->at += 2;
+           p->at < p->end && !(p->at[0] == '*' && p->end - p->at > 1 && p->at[1] == '/'); p->at++)
         if (*p->at == '\n') p->line++;
       p->at = p->end - p->at >= 2 ? p->at + 2 : p->end;
     } else {
@@ -156,8 +156,7 @@ static Status next(Parser *p) {
   if (isdigit(c)) return read_number(p);
   if (is_word_char((char)c)) {
     size_t length = 0;
-    while (p->at < p->end &&
-           (is_word_char(*p->at) || is_colons(p))) {
+    while (p->at < p->end && (is_word_char(*p->at) || is_colons(p))) {
       if (length + 1 >= sizeof p->word) return fail(p, "a name is longer than %d", MOST_WORD - 1);
       p->word[length++] = *p->at++;
     }
@@ -213,8 +212,7 @@ static Status expect_count(Parser *p, int64_t most, int64_t *out) {
 static Status add_name(Parser *p, Name name) {
   if (p->names.count >= MOST_NAMES) return fail(p, "more than %d declarations", MOST_NAMES);
   for (int i = p->names.count; i-- > 0 && p->names.at[i].depth == p->depth;)
-    if (!strcmp(p->names.at[i].name, name.name))
-      return fail(p, "%s is declared twice", name.name);
+    if (!strcmp(p->names.at[i].name, name.name)) return fail(p, "%s is declared twice", name.name);
   name.depth = p->depth;
   VEC_PUSH(p->scratch, p->names, name);
   return STATUS_OK;
@@ -234,8 +232,9 @@ static int range_index(const Name *name, const char *word) {
 }
 
 static bool find_name(const Parser *p, const char *word, PtxValue *out) {
-  static const PtxValueKind kinds[] = {VALUE_REGISTER, VALUE_SHARED, VALUE_LOCAL, VALUE_PARAM,
-                                       VALUE_GLOBAL, VALUE_MODULE_SHARED, VALUE_DYNAMIC};
+  static const PtxValueKind kinds[] = {VALUE_REGISTER, VALUE_SHARED, VALUE_LOCAL,
+                                       VALUE_PARAM,    VALUE_GLOBAL, VALUE_MODULE_SHARED,
+                                       VALUE_DYNAMIC};
   for (int i = p->names.count; i-- > 0;) {
     const Name *name = &p->names.at[i];
     int index = 0;
@@ -256,8 +255,7 @@ static bool find_special(Parser *p, const char *word, PtxValue *out) {
   };
   for (int i = 0; i < SPECIAL_COUNT; i++) {
     if (strcmp(texts[i], word) != 0) continue;
-    if (p->kernel->special[i] < 0)
-      p->kernel->special[i] = decode_register(&p->decoder, CLASS_32);
+    if (p->kernel->special[i] < 0) p->kernel->special[i] = decode_register(&p->decoder, CLASS_32);
     *out = (PtxValue){.kind = VALUE_REGISTER, .index = p->kernel->special[i]};
     return true;
   }
@@ -272,12 +270,12 @@ static Status type_of(Parser *p, int64_t *bytes, SimClass *class) {
     int bytes;
     SimClass class;
   } types[] = {
-      {".pred", 1, CLASS_PRED}, {".b8", 1, CLASS_COUNT},  {".u8", 1, CLASS_COUNT},
-      {".s8", 1, CLASS_COUNT},  {".b16", 2, CLASS_16},    {".u16", 2, CLASS_16},
-      {".s16", 2, CLASS_16},    {".f16", 2, CLASS_16},    {".bf16", 2, CLASS_16},
-      {".b32", 4, CLASS_32},    {".u32", 4, CLASS_32},    {".s32", 4, CLASS_32},
-      {".f32", 4, CLASS_32},    {".f16x2", 4, CLASS_32},  {".bf16x2", 4, CLASS_32},
-      {".b64", 8, CLASS_64},    {".u64", 8, CLASS_64},    {".s64", 8, CLASS_64},
+      {".pred", 1, CLASS_PRED}, {".b8", 1, CLASS_COUNT}, {".u8", 1, CLASS_COUNT},
+      {".s8", 1, CLASS_COUNT},  {".b16", 2, CLASS_16},   {".u16", 2, CLASS_16},
+      {".s16", 2, CLASS_16},    {".f16", 2, CLASS_16},   {".bf16", 2, CLASS_16},
+      {".b32", 4, CLASS_32},    {".u32", 4, CLASS_32},   {".s32", 4, CLASS_32},
+      {".f32", 4, CLASS_32},    {".f16x2", 4, CLASS_32}, {".bf16x2", 4, CLASS_32},
+      {".b64", 8, CLASS_64},    {".u64", 8, CLASS_64},   {".s64", 8, CLASS_64},
       {".f64", 8, CLASS_64},
   };
   for (size_t i = 0; i < sizeof types / sizeof *types; i++)
@@ -320,7 +318,9 @@ static Status parse_registers(Parser *p) {
   return expect(p, ';', "';'");
 }
 
-static int64_t align_up(int64_t value, int64_t align) { return (value + align - 1) / align * align; }
+static int64_t align_up(int64_t value, int64_t align) {
+  return (value + align - 1) / align * align;
+}
 
 typedef struct {
   const char *name;
@@ -401,7 +401,8 @@ static Status parse_space(Parser *p) {
     name.at = (uint64_t)variable.bytes;
     name.count = (int)variable.align;
   } else {
-    STATUS_TRY(place_variable(p, variable.name, variable.bytes, variable.align, is_shared, &name.at));
+    STATUS_TRY(
+        place_variable(p, variable.name, variable.bytes, variable.align, is_shared, &name.at));
   }
   if (!is_shared && name.kind != NAME_LOCAL)
     return fail(p, "local memory %s needs a size, and a kernel", variable.name);
@@ -558,7 +559,8 @@ static Status parse_instruction(Parser *p, bool *is_label) {
   char text[80];
   *is_label = false;
   if (p->token == '@') STATUS_TRY(parse_guard(p, &s));
-  if (p->token != TOKEN_WORD) return fail(p, "expected an instruction, found %s", token_text(p, text));
+  if (p->token != TOKEN_WORD)
+    return fail(p, "expected an instruction, found %s", token_text(p, text));
   char word[MOST_WORD];
   strcpy(word, p->word);
   s.line = p->line;
@@ -571,13 +573,15 @@ static Status parse_instruction(Parser *p, bool *is_label) {
     *is_label = true;
     return next(p);
   }
-  if (strlen(word) >= sizeof s.op) return fail(p, "unsupported instruction %.60s...", word);
+  if (strlen(word) >= sizeof s.op) return fail(p, "unsupported instruction %.80s", word);
   strcpy(s.op, word);
   while (p->token != ';') {
     if (s.count == SIM_OPERANDS) return fail(p, "%s has too many operands", s.op);
     if (p->token == TOKEN_STRING || p->token == '(')
       return fail(p, "unsupported instruction %s", s.op);
-    STATUS_TRY(parse_operand(p, &s.operand[s.count++]));
+    Status status = parse_operand(p, &s.operand[s.count++]);
+    if (status != STATUS_OK)
+      return decode_knows(s.op) ? status : fail(p, "unsupported instruction %s", s.op);
     if (p->token == ',') {
       STATUS_TRY(next(p));
       if (p->token == ';') return fail(p, "expected an operand after ','");
@@ -658,8 +662,7 @@ static Status parse_params(Parser *p) {
       return fail(p, "too many parameters");
     kernel->param_bytes = at + variable.bytes;
     VEC_PUSH(p->module->arena, kernel->params, ((SimParam){at, variable.bytes}));
-    STATUS_TRY(add_name(
-        p, (Name){.name = variable.name, .kind = NAME_PARAM, .at = (uint64_t)at}));
+    STATUS_TRY(add_name(p, (Name){.name = variable.name, .kind = NAME_PARAM, .at = (uint64_t)at}));
     if (p->token == ',') STATUS_TRY(next(p));
   }
   return next(p);
@@ -694,8 +697,7 @@ static int compare_label_name(const void *name, const void *label) {
 
 static Status resolve_jumps(Parser *p) {
   int end = p->line;
-  if (p->labels.count)
-    qsort(p->labels.at, (size_t)p->labels.count, sizeof(Label), compare_labels);
+  if (p->labels.count) qsort(p->labels.at, (size_t)p->labels.count, sizeof(Label), compare_labels);
   for (int i = 1; i < p->labels.count; i++)
     if (!strcmp(p->labels.at[i - 1].name, p->labels.at[i].name)) {
       p->line = p->labels.at[i].line;
@@ -722,7 +724,8 @@ static Status resolve_jumps(Parser *p) {
 static Status parse_entry(Parser *p) {
   STATUS_TRY(next(p));
   if (p->token != TOKEN_WORD) return fail(p, "expected the name of a kernel");
-  if (p->module->kernels.count >= MOST_KERNELS) return fail(p, "more than %d kernels", MOST_KERNELS);
+  if (p->module->kernels.count >= MOST_KERNELS)
+    return fail(p, "more than %d kernels", MOST_KERNELS);
   SimKernel *kernel = ARENA_NEW(p->module->arena, SimKernel);
   kernel->module = p->module;
   kernel->name = arena_strdup(p->module->arena, p->word);
@@ -793,7 +796,8 @@ static Status parse_module(Parser *p) {
 }
 
 Status sim_parse(SimModule *module, const char *text, size_t length) {
-  Parser p = {.module = module, .scratch = arena_new(), .at = text, .end = text + length, .line = 1};
+  Parser p = {
+      .module = module, .scratch = arena_new(), .at = text, .end = text + length, .line = 1};
   decode_begin(&p.decoder, module, p.scratch);
   Status status = parse_module(&p);
   arena_free(p.scratch);

@@ -19,9 +19,10 @@ enum { SIM_LANES = 32, SIM_ARGS = 8, SIM_VECTOR = 8, SIM_OPERANDS = 8 };
 
 /* ── types of values ──────────────────────────────────────────────────────────────────────── */
 /* X(name, bytes of the value, bytes of a lane): names as in PTX. */
-#define SIM_TYPES(X) \
-  X(none, 0, 4) X(pred, 1, 4) X(u16, 2, 4) X(s16, 2, 4) X(u32, 4, 4) X(s32, 4, 4) X(u64, 8, 8) \
-  X(s64, 8, 8) X(f16, 2, 4) X(bf16, 2, 4) X(f32, 4, 4) X(f64, 8, 8)
+#define SIM_TYPES(X)                                                                               \
+  X(none, 0, 4)                                                                                    \
+  X(pred, 1, 4) X(u16, 2, 4) X(s16, 2, 4) X(u32, 4, 4) X(s32, 4, 4) X(u64, 8, 8) X(s64, 8, 8)      \
+      X(f16, 2, 4) X(bf16, 2, 4) X(f32, 4, 4) X(f64, 8, 8)
 typedef enum {
 #define X(name, bytes, lane) SIM_TYPE_##name,
   SIM_TYPES(X)
@@ -38,18 +39,19 @@ typedef struct SimInst SimInst;
 typedef const SimInst *SimOp(SimWarp *warp, const SimInst *inst);
 
 /* Pointwise ones are in sim_ops.def; these move data, control, or need the whole warp. */
-#define SIM_SPECIAL_OPS(X) \
-  X(block) X(bra) X(bra_if) X(guard) X(end) X(trap) X(bar) X(bar_warp) X(nothing) X(data) \
-  X(ld_param) X(ld) X(st) X(ld_local) X(st_local) X(ld_generic) X(st_generic) X(atom) \
-  X(shfl) X(vote) X(activemask) X(match) X(redux) X(split64) X(join64) X(split32) X(join32) \
-  X(cp_async) X(cp_commit) X(cp_wait) X(ldmatrix) X(stmatrix) X(mma)
+#define SIM_SPECIAL_OPS(X)                                                                         \
+  X(block)                                                                                         \
+  X(bra) X(bra_if) X(guard) X(end) X(trap) X(bar) X(bar_warp) X(nothing) X(data) X(ld_param) X(ld) \
+      X(st) X(ld_local) X(st_local) X(ld_generic) X(st_generic) X(atom) X(shfl) X(vote)            \
+          X(activemask) X(match) X(redux) X(split64) X(join64) X(split32) X(join32) X(cp_async)    \
+              X(cp_commit) X(cp_wait) X(ldmatrix) X(stmatrix) X(mma)
 typedef enum {
 #define X(name) SIM_##name,
   SIM_SPECIAL_OPS(X)
 #undef X
 #define OP(id, text, D, A, B, C, E, expression) SIM_##id,
 #include "runtime/sim_ops.def"
-  SIM_OP_COUNT
+      SIM_OP_COUNT
 } SimCode;
 
 typedef enum {
@@ -101,21 +103,21 @@ typedef struct {
 } SimConstant;
 
 /* X(name, PTX): special registers. */
-#define SIM_SPECIALS(X) \
-  X(tid_x, "%tid.x") X(tid_y, "%tid.y") X(tid_z, "%tid.z") \
-  X(ntid_x, "%ntid.x") X(ntid_y, "%ntid.y") X(ntid_z, "%ntid.z") \
-  X(ctaid_x, "%ctaid.x") X(ctaid_y, "%ctaid.y") X(ctaid_z, "%ctaid.z") \
-  X(nctaid_x, "%nctaid.x") X(nctaid_y, "%nctaid.y") X(nctaid_z, "%nctaid.z") \
-  X(laneid, "%laneid") X(warpid, "%warpid") X(nwarpid, "%nwarpid") \
-  X(mask_eq, "%lanemask_eq") X(mask_le, "%lanemask_le") X(mask_lt, "%lanemask_lt") \
-  X(mask_ge, "%lanemask_ge") X(mask_gt, "%lanemask_gt") \
-  X(smid, "%smid") X(nsmid, "%nsmid") X(dynamic_shared, "%dynamic_smem_size") \
-  X(dynamic_at, "[dynamic shared]")
+#define SIM_SPECIALS(X)                                                                            \
+  X(tid_x, "%tid.x")                                                                               \
+  X(tid_y, "%tid.y") X(tid_z, "%tid.z") X(ntid_x, "%ntid.x") X(ntid_y, "%ntid.y")                  \
+      X(ntid_z, "%ntid.z") X(ctaid_x, "%ctaid.x") X(ctaid_y, "%ctaid.y") X(ctaid_z, "%ctaid.z")    \
+          X(nctaid_x, "%nctaid.x") X(nctaid_y, "%nctaid.y") X(nctaid_z, "%nctaid.z")               \
+              X(laneid, "%laneid") X(warpid, "%warpid") X(nwarpid, "%nwarpid")                     \
+                  X(mask_eq, "%lanemask_eq") X(mask_le, "%lanemask_le") X(mask_lt, "%lanemask_lt") \
+                      X(mask_ge, "%lanemask_ge") X(mask_gt, "%lanemask_gt") X(smid, "%smid")       \
+                          X(nsmid, "%nsmid") X(dynamic_shared, "%dynamic_smem_size")               \
+                              X(dynamic_at, "[dynamic shared]")
 typedef enum {
 #define X(name, text) SPECIAL_##name,
   SIM_SPECIALS(X)
 #undef X
-  SPECIAL_COUNT
+      SPECIAL_COUNT
 } SimSpecial;
 
 typedef struct {
@@ -130,11 +132,11 @@ struct SimKernel {
   int64_t param_bytes, shared_bytes, local_bytes, max_threads;
   VEC(SimInst) code;
   VEC(SimConstant) constants;
-  VEC(uint8_t) classes;           /* of virtual registers */
-  int special[SPECIAL_COUNT];     /* its register, then its offset; -1: not used */
-  int64_t register_bytes;         /* of a warp */
-  int live_registers;             /* most 32-bit ones at once */
-  char *constant_lanes;           /* what bit 0 of an arg leads to */
+  VEC(uint8_t) classes;       /* of virtual registers */
+  int special[SPECIAL_COUNT]; /* its register, then its offset; -1: not used */
+  int64_t register_bytes;     /* of a warp */
+  int live_registers;         /* most 32-bit ones at once */
+  char *constant_lanes;       /* what bit 0 of an arg leads to */
 };
 
 typedef struct {
@@ -181,7 +183,7 @@ enum {
 typedef struct {
   char *at;
   int64_t bytes;
-  uint8_t *written;       /* a byte for each byte: 0 or 1 */
+  uint8_t *written;          /* a byte for each byte: 0 or 1 */
   SimTouch *writer, *reader; /* for each word */
 } SimAllocation;
 
@@ -222,7 +224,7 @@ typedef struct {
 } SimAsync;
 
 struct SimWarp {
-  char *base[2]; /* registers, constants */
+  char *base[2];            /* registers, constants */
   uint32_t mask, live, all; /* active now; not ended; that exist */
   bool is_partial;          /* mask is not all of live */
   SimWarpState state;
@@ -252,7 +254,7 @@ typedef struct SimRun {
   int place_count;
   int warps; /* of a block */
   int64_t blocks;
-  int64_t shared_bytes, dynamic_at; /* of a block; where the dynamic part begins */
+  int64_t shared_bytes, dynamic_at;         /* of a block; where the dynamic part begins */
   _Atomic int64_t next_block, failed_block; /* INT64_MAX: none */
 } SimRun;
 

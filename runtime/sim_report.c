@@ -29,8 +29,8 @@ enum { WHO_TEXT = 128, PLACE_TEXT = 200 };
 
 static void block_text(const SimRun *run, int64_t block, char *out, size_t size) {
   int64_t x = run->launch->grid[0], y = run->launch->grid[1];
-  snprintf(out, size, "block (%lld,%lld,%lld)", (long long)(block % x),
-           (long long)(block / x % y), (long long)(block / x / y));
+  snprintf(out, size, "block (%lld,%lld,%lld)", (long long)(block % x), (long long)(block / x % y),
+           (long long)(block / x / y));
 }
 
 static void thread_text(const SimRun *run, uint64_t thread, char *out, size_t size) {
@@ -114,7 +114,8 @@ const SimInst *sim_fault_global(SimWarp *w, const SimInst *in, int lane, uint64_
         address + (uint64_t)bytes <= (uintptr_t)run->places[i].end)
       return sim_fault(w, in, "write to an input: %s of %d bytes at %s, by %s", verb(in), bytes,
                        place, who);
-  return sim_fault(w, in, "out of bounds: %s of %d bytes at %s, by %s", verb(in), bytes, place, who);
+  return sim_fault(w, in, "out of bounds: %s of %d bytes at %s, by %s", verb(in), bytes, place,
+                   who);
 }
 
 static const SimInst *fault_space(SimWarp *w, const SimInst *in, int lane, uint64_t address,
@@ -124,7 +125,8 @@ static const SimInst *fault_space(SimWarp *w, const SimInst *in, int lane, uint6
   if (address & (uint64_t)(bytes - 1))
     return sim_fault(w, in, "misaligned: %s of %d bytes at byte %lld of %s memory, by %s", verb(in),
                      bytes, (long long)address, space, who);
-  return sim_fault(w, in, "out of bounds: %s of %d bytes at byte %lld of %s memory (%lld bytes), by %s",
+  return sim_fault(w, in,
+                   "out of bounds: %s of %d bytes at byte %lld of %s memory (%lld bytes), by %s",
                    verb(in), bytes, (long long)address, space, (long long)size, who);
 }
 

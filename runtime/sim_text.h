@@ -5,18 +5,18 @@
 #include "runtime/sim_private.h"
 
 typedef enum {
-  VALUE_REGISTER, /* index */
-  VALUE_INT,      /* bits */
-  VALUE_F32,      /* 0f3F800000 */
-  VALUE_F64,      /* 0d3FF0000000000000 */
-  VALUE_SHARED,   /* a name: bits is its offset in shared memory, */
-  VALUE_LOCAL,    /* in local memory, */
-  VALUE_PARAM,    /* in the parameters, */
-  VALUE_GLOBAL,   /* its address */
-  VALUE_DYNAMIC,  /* where dynamic shared memory begins: index of a register */
+  VALUE_REGISTER,      /* index */
+  VALUE_INT,           /* bits */
+  VALUE_F32,           /* 0f3F800000 */
+  VALUE_F64,           /* 0d3FF0000000000000 */
+  VALUE_SHARED,        /* a name: bits is its offset in shared memory, */
+  VALUE_LOCAL,         /* in local memory, */
+  VALUE_PARAM,         /* in the parameters, */
+  VALUE_GLOBAL,        /* its address */
+  VALUE_DYNAMIC,       /* where dynamic shared memory begins: index of a register */
   VALUE_MODULE_SHARED, /* only inside the parser */
-  VALUE_LABEL,    /* index of the jump */
-  VALUE_SINK,     /* _ */
+  VALUE_LABEL,         /* index of the jump */
+  VALUE_SINK,          /* _ */
 } PtxValueKind;
 
 typedef struct {
@@ -28,8 +28,8 @@ typedef struct {
 typedef enum { OPERAND_PLAIN, OPERAND_VECTOR, OPERAND_ADDRESS } PtxOperandKind;
 typedef struct {
   PtxOperandKind kind;
-  bool is_negated;          /* !%p1 */
-  PtxValue at[SIM_VECTOR];  /* ADDRESS: [at[0] + offset] */
+  bool is_negated;         /* !%p1 */
+  PtxValue at[SIM_VECTOR]; /* ADDRESS: [at[0] + offset] */
   int count;
   int64_t offset;
   bool has_second; /* %p1|%p2 */
@@ -58,6 +58,8 @@ typedef struct {
 
 void decode_begin(Decoder *decoder, SimModule *module, Arena *scratch);
 void decode_kernel(Decoder *decoder, SimKernel *kernel, int line);
+/* Is there any instruction whose first word is that of `op`? */
+bool decode_knows(const char *op);
 /* Appends the statement's instructions to the kernel. */
 STATUS_CHECKED Status decode_statement(Decoder *decoder, const PtxStatement *statement);
 /* A label stands here: code may be entered. */
@@ -68,7 +70,7 @@ Status decode_fail(const Decoder *decoder, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /* ── among the decoder's files ── */
-int decode_register(Decoder *decoder, SimClass class); /* a new one */
+int decode_register(Decoder *decoder, SimClass class);              /* a new one */
 int decode_constant(Decoder *decoder, uint64_t bits, bool is_wide); /* as an arg */
 SimInst *decode_push(Decoder *decoder, SimCode code);
 /* The operand as an arg of that type. */
@@ -83,7 +85,8 @@ SimInst *decode_unary(Decoder *decoder, SimCode code, int32_t to, int32_t from);
 STATUS_CHECKED Status decode_address(Decoder *decoder, const PtxOperand *operand, SimSpace space,
                                      int32_t *arg, bool *is_narrow, int64_t *offset);
 /* Each sets *is_known if the statement is of its kind. */
-STATUS_CHECKED Status decode_memory(Decoder *decoder, const PtxStatement *statement, bool *is_known);
+STATUS_CHECKED Status decode_memory(Decoder *decoder, const PtxStatement *statement,
+                                    bool *is_known);
 STATUS_CHECKED Status decode_async(Decoder *decoder, const PtxStatement *statement, bool *is_known);
 STATUS_CHECKED Status decode_warp(Decoder *decoder, const PtxStatement *statement, bool *is_known);
 /* Words of "ld.global.nc.f32" between the dots, one after the other; false at the end. */

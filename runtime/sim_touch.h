@@ -9,9 +9,9 @@
 #include "runtime/sim_private.h"
 
 enum {
-  TOUCH_BLOCKS_READ = 1027,  /* readers of several blocks */
-  TOUCH_PARTIAL = 1028,      /* written in parts, or by several lanes of a warp */
-  TOUCH_WARP = 1056,         /* + warp: several lanes of it */
+  TOUCH_BLOCKS_READ = 1027, /* readers of several blocks */
+  TOUCH_PARTIAL = 1028,     /* written in parts, or by several lanes of a warp */
+  TOUCH_WARP = 1056,        /* + warp: several lanes of it */
   TOUCH_LAUNCH = TOUCH_OWNER + TOUCH_BLOCKS,
 };
 
@@ -44,7 +44,8 @@ TOUCH_INLINE bool touch_in_warp(const TouchSet *t, SimTouch x) {
 }
 /* Ordered by bar.warp.sync, or too many barriers ago to tell. */
 TOUCH_INLINE bool touch_is_ordered(const TouchSet *t, SimTouch x) {
-  uint64_t sync = x >> TOUCH_SYNC & (TOUCH_SYNCS - 1), now = t->now >> TOUCH_SYNC & (TOUCH_SYNCS - 1);
+  uint64_t sync = x >> TOUCH_SYNC & (TOUCH_SYNCS - 1),
+           now = t->now >> TOUCH_SYNC & (TOUCH_SYNCS - 1);
   bool is_saturated = (t->now >> TOUCH_EPOCH & (TOUCH_EPOCHS - 1)) == TOUCH_EPOCHS - 1;
   return is_saturated || (touch_in_warp(t, x) && (sync != now || now == TOUCH_SYNCS - 1));
 }
@@ -97,11 +98,10 @@ TOUCH_INLINE bool touch_writes_fine(const TouchSet *t, int64_t word, int64_t cou
     bool is_fresh = ((x >> TOUCH_EPOCH == now >> TOUCH_EPOCH) & (a != me)) |
                     ((y >> TOUCH_EPOCH == now >> TOUCH_EPOCH) & (b != me));
     if (t->is_shared) {
-      bad |= (uint64_t)(is_fresh |
-                        ((x >> TOUCH_OWNER == now >> TOUCH_OWNER) & (a == TOUCH_ASYNC)));
+      bad |= (uint64_t)(is_fresh | ((x >> TOUCH_OWNER == now >> TOUCH_OWNER) & (a == TOUCH_ASYNC)));
     } else {
-      bool w_other = (x >> TOUCH_LAUNCH == now >> TOUCH_LAUNCH) &
-                     (x >> TOUCH_OWNER != now >> TOUCH_OWNER);
+      bool w_other =
+          (x >> TOUCH_LAUNCH == now >> TOUCH_LAUNCH) & (x >> TOUCH_OWNER != now >> TOUCH_OWNER);
       bool r_other = (y >> TOUCH_LAUNCH == now >> TOUCH_LAUNCH) &
                      ((y >> TOUCH_OWNER != now >> TOUCH_OWNER) | (b == TOUCH_BLOCKS_READ));
       bad |= (uint64_t)(is_fresh | w_other | r_other);

@@ -1,0 +1,247 @@
+/* runtime_sim_check: each finding of the simulator's checker, provoked by one planted defect in a
+ * small kernel, with its exact words; and for each the same kernel without the defect, which must
+ * pass. And what a damaged or foreign text is refused with. */
+#include "runtime_sim.h"
+
+/* The kernel k(in, out): in is 64 words that hold their index, out 64 words. %rd1 and %rd2 are the
+ * two addresses, %r1 is the thread, %rd3 4 times it. */
+#define BEGIN                                                                                      \
+  SIM_HEAD ".visible .entry k(.param .u64 in, .param .u64 out)\n{\n"                               \
+           ".reg .pred %p<8>; .reg .b32 %r<16>; .reg .b64 %rd<16>; .reg .f32 %f<8>;\n"             \
+           ".shared .align 16 .b8 s[1024];\n"                                                      \
+           "ld.param.u64 %rd1, [in];\nld.param.u64 %rd2, [out];\nmov.u32 %r1, %tid.x;\n"           \
+           "mul.wide.u32 %rd3, %r1, 4;\nadd.s64 %rd4, %rd1, %rd3;\nadd.s64 %rd5, %rd2, %rd3;\n"    \
+           "cvt.u32.u64 %r2, %rd3;\nmov.u32 %r3, s;\nadd.s32 %r2, %r2, %r3;\n"
+#define END "\nret;\n}\n"
+/* The body begins at line 17. */
+
+typedef struct {
+  const char *name, *bad, *good; /* bodies */
+  const char *message;           /* of the bad one, after "t.ft:7: \"label\": kernel k, t.ptx:" */
+  int threads, blocks;           /* 0: 64 and 1 */
+} Case;
+
+static const Case cases[] = {
+    {"out of bounds load", "ld.global.u32 %r4, [%rd4+4];", "ld.global.u32 %r4, [%rd4];",
+     "17: out of bounds: a load of 4 bytes at 0 bytes after the end of input, by thread (63,0,0) "
+     "of "
+     "block (0,0,0)",
+     0, 0},
+    {"before the beginning", "ld.global.v2.u32 {%r4, %r5}, [%rd1+-8];",
+     "ld.global.v2.u32 {%r4, %r5}, [%rd1+8];",
+     "17: out of bounds: a load of 8 bytes at 8 bytes before input, by thread (0,0,0) of block "
+     "(0,0,0)",
+     0, 0},
+    {"far away", "mov.u64 %rd6, 64; st.global.u32 [%rd6], %r1;", "st.global.u32 [%rd5], %r1;",
+     "17: out of bounds: a store of 4 bytes at address 0x40, far from every buffer of the launch, "
+     "by "
+     "thread (0,0,0) of block (0,0,0)",
+     0, 0},
+    {"write to an input", "st.global.u32 [%rd4], %r1;", "st.global.u32 [%rd5], %r1;",
+     "17: write to an input: a store of 4 bytes at byte 0 of input, by thread (0,0,0) of block "
+     "(0,0,0)",
+     0, 0},
+    {"misaligned", "ld.global.v4.u32 {%r4, %r5, %r6, %r7}, [%rd1+8];",
+     "ld.global.v4.u32 {%r4, %r5, %r6, %r7}, [%rd1+16];",
+     "17: misaligned: a load of 16 bytes at byte 8 of input, by thread (0,0,0) of block (0,0,0)", 0,
+     0},
+    {"nobody wrote it", "ld.global.u32 %r4, [%rd5];",
+     "st.global.u32 [%rd5], %r1;\nld.global.u32 %r4, [%rd5];",
+     "17: read of memory that nobody wrote: a load of 4 bytes at byte 0 of output, by thread "
+     "(0,0,0) "
+     "of block (0,0,0)",
+     0, 0},
+    {"shared out of bounds", "st.shared.u32 [%r2+800], %r1;", "st.shared.u32 [%r2+768], %r1;",
+     "17: out of bounds: a store of 4 bytes at byte 1024 of shared memory (1024 bytes), by thread "
+     "(56,0,0) of block (0,0,0)",
+     0, 0},
+    {"shared misaligned", "st.shared.u32 [%r2+2], %r1;", "st.shared.u32 [%r2], %r1;",
+     "17: misaligned: a store of 4 bytes at byte 2 of shared memory, by thread (0,0,0) of block "
+     "(0,0,0)",
+     0, 0},
+    {"shared that nobody wrote", "ld.shared.u32 %r4, [%r2];",
+     "st.shared.u32 [%r2], %r1;\nld.shared.u32 %r4, [%r2];",
+     "17: read of shared memory that nobody wrote: a load at byte 0 of shared memory, by thread "
+     "(0,0,0) of block (0,0,0)",
+     0, 0},
+    {"half of a word written", "st.shared.u16 [%r2], 1;\nld.shared.u32 %r4, [%r2];",
+     "st.shared.u16 [%r2], 1;\nst.shared.u16 [%r2+2], 1;\nld.shared.u32 %r4, [%r2];",
+     "18: read of shared memory that nobody wrote: a load at byte 0 of shared memory, by thread "
+     "(0,0,0) of block (0,0,0)",
+     0, 0},
+    {"race: write then read, no barrier",
+     "st.shared.u32 [%r2], %r1;\nxor.b32 %r4, %r2, 4;\nld.shared.u32 %r5, [%r4];",
+     "st.shared.u32 [%r2], %r1;\nbar.sync 0;\nxor.b32 %r4, %r2, 4;\nld.shared.u32 %r5, [%r4];",
+     "19: race: byte 4 of shared memory is read by thread (0,0,0) of block (0,0,0) and written by "
+     "thread (1,0,0) of the same block, and nothing orders the two",
+     0, 0},
+    {"race: read then write, no barrier",
+     "st.shared.u32 [%r2], %r1;\nbar.sync 0;\nxor.b32 %r4, %r2, 128;\nld.shared.u32 %r5, [%r4];\n"
+     "st.shared.u32 [%r2], %r5;",
+     "st.shared.u32 [%r2], %r1;\nbar.sync 0;\nxor.b32 %r4, %r2, 128;\nld.shared.u32 %r5, [%r4];\n"
+     "bar.sync 0;\nst.shared.u32 [%r2], %r5;",
+     "20: race: byte 0 of shared memory is read by thread (32,0,0) of block (0,0,0) and written by "
+     "thread (0,0,0) of the same block, and nothing orders the two",
+     0, 0},
+    {"race: two writers", "and.b32 %r4, %r2, 124;\nst.shared.u32 [%r4], %r1;",
+     "st.shared.u32 [%r2], %r1;",
+     "18: race: byte 0 of shared memory is written by thread (32,0,0) of block (0,0,0) and written "
+     "by thread (0,0,0) of the same block, and nothing orders the two",
+     0, 0},
+    {"race: lanes of a warp in one store", "st.shared.u32 [%r3], %r1;",
+     "setp.ne.s32 %p1, %r1, 0;\n@%p1 bra $L1;\nst.shared.u32 [%r3], %r1;\n$L1:",
+     "17: race: byte 0 of shared memory is written by thread (1,0,0) of block (0,0,0) and written "
+     "by "
+     "thread (0,0,0) of the same block, and nothing orders the two",
+     0, 0},
+    {"race within a warp",
+     "st.shared.u32 [%r2], %r1;\nxor.b32 %r4, %r2, 4;\nld.shared.u32 %r5, [%r4];",
+     "st.shared.u32 [%r2], %r1;\nbar.warp.sync -1;\nxor.b32 %r4, %r2, 4;\nld.shared.u32 %r5, "
+     "[%r4];",
+     "19: race: byte 4 of shared memory is read by thread (0,0,0) of block (0,0,0) and written by "
+     "thread (1,0,0) of the same block, and nothing orders the two",
+     32, 0},
+    {"race in global memory, one block",
+     "st.global.u32 [%rd5], %r1;\nxor.b64 %rd6, %rd5, 128;\nst.global.u32 [%rd6], %r1;",
+     "st.global.u32 [%rd5], %r1;\nbar.sync 0;\nxor.b64 %rd6, %rd5, 128;\nst.global.u32 [%rd6], "
+     "%r1;",
+     "17: race: byte 128 of output is written by thread (32,0,0) of block (0,0,0) and written by "
+     "thread (0,0,0) of the same block, and nothing orders the two",
+     0, 0},
+    {"race between blocks", "st.global.u32 [%rd5], %r1;",
+     "mov.u32 %r4, %ctaid.x;\nmul.wide.u32 %rd6, %r4, 128;\nadd.s64 %rd5, %rd5, %rd6;\n"
+     "st.global.u32 [%rd5], %r1;",
+     "17: race: byte 0 of output is written by thread (0,0,0) of block (1,0,0) and written by "
+     "thread "
+     "(0,0,0) of block (0,0,0), and nothing orders the two",
+     32, 2},
+    {"divergent barrier", "setp.lt.u32 %p1, %r1, 16;\n@%p1 bra $L1;\nbar.sync 0;\n$L1:",
+     "setp.lt.u32 %p1, %r1, 32;\n@%p1 bra $L1;\nbra.uni $L1;\n$L1:\nbar.sync 0;",
+     "19: divergent barrier: lanes ffff0000 wait here, and the others have ended", 0, 0},
+    {"barriers at different places",
+     "setp.lt.u32 %p1, %r1, 32;\n@%p1 bra $L1;\nbar.sync 0;\nbra.uni $L2;\n$L1:\nbar.sync 0;\n$L2:",
+     "bar.sync 0;", "22: divergent barrier: warp 0 waits here, warp 1 at line 19", 0, 0},
+    {"shuffle without its lanes",
+     "setp.lt.u32 %p1, %r1, 8;\n@!%p1 bra $L1;\nshfl.sync.bfly.b32 %r4, %r1, 1, 31, -1;\n$L1:",
+     "shfl.sync.bfly.b32 %r4, %r1, 1, 31, -1;",
+     "19: divergent shfl.sync: lanes 000000ff wait here, and the others have ended", 32, 0},
+    {"unfinished copy",
+     "cp.async.ca.shared.global [%r2], [%rd4], 4;\ncp.async.commit_group;\nld.shared.u32 %r4, "
+     "[%r2];",
+     "cp.async.ca.shared.global [%r2], [%rd4], 4;\ncp.async.commit_group;\ncp.async.wait_group 0;\n"
+     "ld.shared.u32 %r4, [%r2];",
+     "19: unfinished copy: a load at byte 0 of shared memory, which a cp.async still fills, by "
+     "thread "
+     "(0,0,0) of block (0,0,0)",
+     0, 0},
+    {"a wait for fewer groups",
+     "cp.async.ca.shared.global [%r2], [%rd4], 4;\ncp.async.commit_group;\ncp.async.wait_group 1;\n"
+     "ld.shared.u32 %r4, [%r2];",
+     "cp.async.ca.shared.global [%r2], [%rd4], 4;\ncp.async.commit_group;\n"
+     "cp.async.ca.shared.global [%r2+256], [%rd4], 4;\ncp.async.commit_group;\n"
+     "cp.async.wait_group 1;\nld.shared.u32 %r4, [%r2];",
+     "20: unfinished copy: a load at byte 0 of shared memory, which a cp.async still fills, by "
+     "thread "
+     "(0,0,0) of block (0,0,0)",
+     0, 0},
+    {"trap", "trap;", "", "17: trap: the kernel gave up", 0, 0},
+};
+
+static Status run(SimMachine *machine, const char *body, int threads, int blocks) {
+  Text ptx = {0};
+  SimModule *module;
+  char *in, *out;
+  text_printf(&ptx, "%s%s%s", BEGIN, body, END);
+  Status status = sim_module_load("t.ptx", text_cstr(&ptx), ptx.count, &module);
+  text_free(&ptx);
+  if (status != STATUS_OK) return status;
+  assert_int_equal(sim_alloc(machine, 256, &in), STATUS_OK);
+  assert_int_equal(sim_alloc(machine, 256, &out), STATUS_OK);
+  for (int i = 0; i < 64; i++) memcpy(in + 4 * i, &i, 4);
+  sim_mark(machine, in, 256, true);
+  SimRegion regions[] = {{"input", in, 256, false}, {"output", out, 256, true}};
+  uint64_t params[] = {(uint64_t)(uintptr_t)in, (uint64_t)(uintptr_t)out};
+  SimLaunch launch = {.grid = {blocks, 1, 1},
+                      .block = {threads, 1, 1},
+                      .params = params,
+                      .param_bytes = sizeof params,
+                      .regions = regions,
+                      .region_count = 2,
+                      .source = "t.ft",
+                      .label = "label",
+                      .line = 7};
+  status = sim_launch(machine, sim_module_kernel(module, "k"), &launch);
+  sim_free(machine, in);
+  sim_free(machine, out);
+  sim_module_free(module);
+  return status;
+}
+
+static void findings(void **state) {
+  (void)state;
+  SimMachine *machine; /* one thread: a race between blocks is then always seen */
+  assert_int_equal(sim_machine_new(1, &machine), STATUS_OK);
+  int failures = 0;
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    const Case *one = &cases[i];
+    int threads = one->threads > 0 ? one->threads : 64, blocks = one->blocks ? one->blocks : 1;
+    char want[512];
+    snprintf(want, sizeof want, "t.ft:7: \"label\": kernel k, t.ptx:%s", one->message);
+    if (run(machine, one->good, threads, blocks) != STATUS_OK) {
+      print_error("%s: the kernel without the defect: %s\n", one->name, status_message());
+      failures++;
+    }
+    Status status = run(machine, one->bad, threads, blocks);
+    if (status != STATUS_USER || strcmp(status_message(), want) != 0) {
+      print_error("%s: status %d\n  have %s\n  want %s\n", one->name, status, status_message(),
+                  want);
+      failures++;
+    }
+  }
+  sim_machine_free(machine);
+  assert_int_equal(failures, 0);
+}
+
+/* ── texts that are refused ───────────────────────────────────────────────────────────────── */
+static const struct {
+  const char *body, *message;
+} refused[] = {
+    {"tex.2d.v4.f32.s32 {%f1, %f2, %f3, %f4}, [%rd1, {%r1, %r2}];",
+     "t.ptx:17: unsupported instruction tex.2d.v4.f32.s32"},
+    {"wgmma.fence.sync.aligned;", "t.ptx:17: unsupported instruction wgmma.fence.sync.aligned"},
+    {"add.rz.f32 %f1, %f2, %f3;", "t.ptx:17: unsupported instruction add.rz.f32"},
+    {"atom.global.add.noftz.f16x2 %r1, [%rd1], %r2;",
+     "t.ptx:17: unsupported instruction atom.global.add.noftz.f16x2"},
+    {"add.s32 %r1, %r2, %rd1;", "t.ptx:17: a 64-bit register where a 32-bit one belongs"},
+    {"add.s32 %r1, %r2;", "t.ptx:17: add.s32 takes 3 operands"},
+    {"add.s32 %r16, %r2, %r1;", "t.ptx:17: there is no register %r16"},
+    {"add.s32 5, %r2, %r1;", "t.ptx:17: the result needs a register"},
+    {"bra $nowhere;", "t.ptx:17: there is nothing named $nowhere"},
+    {"$L1:\n$L1:", "t.ptx:18: the label $L1 stands here for the second time"},
+    {"ld.global.u32 %r1, [%r2];", "t.ptx:17: an address needs a 64-bit register"},
+    {"ld.param.u64 %rd1, [in+12];", "t.ptx:17: ld.param.u64 reads outside of the parameters"},
+    {"mov.f32 %f1, 0f3F8;", "t.ptx:17: a number has too few digits"},
+    {"add.s32 %r1, %r2, 99999999999999999999;", "t.ptx:17: a number is too large"},
+    {"call (%r1), f, (%r2);", "t.ptx:17: unsupported instruction call"},
+    {".reg .b32 %big<99999999>;", "t.ptx:17: expected a whole number from 0 to 32768"},
+    {".shared .b8 big[1048576];", "t.ptx:17: big does not fit"},
+    {"@%r1 bra $L1;", "t.ptx:17: '@' needs a predicate register"},
+    {"{", "t.ptx:20: expected an instruction, found the end of the file"},
+};
+
+static void refusals(void **state) {
+  int failures = 0;
+  for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+    Status status = run(*state, refused[i].body, 32, 1);
+    if (status == STATUS_USER && !strcmp(status_message(), refused[i].message)) continue;
+    print_error("%s\n  have %s\n  want %s\n", refused[i].body, status_message(),
+                refused[i].message);
+    failures++;
+  }
+  assert_int_equal(failures, 0);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(findings), cmocka_unit_test(refusals)};
+  return cmocka_run_group_tests(tests, sim_test_begin, sim_test_end);
+}
