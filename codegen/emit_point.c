@@ -372,6 +372,12 @@ static LLVMValueRef bool_op(Emitter *emitter, const Node *node, LLVMValueRef *in
   }
 }
 
+/* Of values of a narrow type it gives one: there is nothing to round. */
+static bool is_exact(Op op) {
+  return op == OP_NEG || op == OP_ABS || op == OP_SIGN || op == OP_MAX || op == OP_MIN ||
+         op == OP_FLOOR || op == OP_CEIL || op == OP_ROUND;
+}
+
 LLVMValueRef emit_pointwise(Emitter *emitter, const Node *node, LLVMValueRef *inputs) {
   if (node->op == OP_CAST)
     return emit_cast(emitter, node->input[0]->type.dtype, node->type.dtype, inputs[0]);
@@ -387,7 +393,9 @@ LLVMValueRef emit_pointwise(Emitter *emitter, const Node *node, LLVMValueRef *in
     return LLVMGetUndef(register_type(emitter, node->type.dtype));
   }
   value = emit_flagged(emitter, value, division_flags(emitter, node));
-  return dtype_is_float(node->type.dtype) ? round_to(emitter, node->type.dtype, value) : value;
+  return is_exact(node->op) || !dtype_is_float(node->type.dtype)
+             ? value
+             : round_to(emitter, node->type.dtype, value);
 }
 
 /* ── reductions ─────────────────────────────────────────────────────────────────────────────── */

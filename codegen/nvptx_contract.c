@@ -315,8 +315,8 @@ static void define_finish(Contract *c, int lanes) {
   Index index[4];
   for (int e = 0; e < lanes; e++) {
     index[e] = result_index(c, &emitter, p[1], p[2], p[3], lanes == 4 ? e : -1);
-    value[e] = c->dtype == DT_F16 || c->dtype == DT_BF16
-                   ? emit_cast(&emitter, DT_F32, c->dtype, p[4 + e])
+    value[e] = c->result == DT_F16 || c->result == DT_BF16
+                   ? emit_cast(&emitter, DT_F32, c->result, p[4 + e])
                    : p[4 + e];
     if (body) emit_bind_value(&emitter, c->node, value[e]);
     for (int i = 0; body && i < job->result_count; i++)
@@ -326,7 +326,7 @@ static void define_finish(Contract *c, int lanes) {
     for (int e = 0; e < lanes; e++) {
       if (body) emit_bind_value(&emitter, c->node, value[e]);
       emit_store_at(&emitter, emitter.pointer[job->operand_count + i],
-                    body ? body->roots.at[i].node->type.dtype : c->dtype,
+                    body ? body->roots.at[i].node->type.dtype : c->result,
                     index_linear(&emitter, &index[e]),
                     body ? emit_value(&emitter, body->roots.at[i].node, &index[e]) : value[e]);
     }
@@ -383,9 +383,8 @@ static ContractKind kind_of(Op op) {
 /* f32 stays f32 unless the program's precision allows tf32. Here Hopper's wgmma will be chosen. */
 static void choose_unit(Contract *c) {
   bool is_half = c->dtype == DT_F16 || c->dtype == DT_BF16;
-  c->unit = is_half                                             ? UNIT_MMA16
-            : c->dtype == DT_F32 && c->job->module->allows_tf32 ? UNIT_MMA32
-                                                                : UNIT_SIMT;
+  bool allows_tf32 = c->job->module->allows_tf32 || node_int(c->node, ATTR_TF32, 0);
+  c->unit = is_half ? UNIT_MMA16 : c->dtype == DT_F32 && allows_tf32 ? UNIT_MMA32 : UNIT_SIMT;
   c->bytes = dtype_bytes(c->dtype);
 }
 
@@ -401,7 +400,8 @@ bool nvptx_contract(Job *job, const Node *contraction) {
   c->job = job;
   c->node = contraction;
   c->kind = kind_of(contraction->op);
-  c->dtype = contraction->type.dtype;
+  c->dtype = contraction->input[0]->type.dtype;
+  c->result = contraction->type.dtype;
   snprintf(c->suffix, sizeof c->suffix, "__%s", job->name);
   if (!callback_fits(job)) return false;
   choose_unit(c);

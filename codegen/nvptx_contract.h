@@ -33,7 +33,8 @@ typedef struct {
   const Node *node; /* the contraction */
   char suffix[224];
   ContractKind kind;
-  DType dtype; /* of the operands and the product */
+  DType dtype;  /* of the operands */
+  DType result; /* of the product: theirs, or f32 where they are narrow */
   ContractUnit unit;
   int bytes; /* of an element in a panel */
   Operand a, b;

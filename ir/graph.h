@@ -147,6 +147,8 @@ Node *make_transpose(Graph *graph, Node *x, const int64_t *perm, Loc loc); /* x 
 Node *make_dot(Graph *graph, Node *a, Node *b, bool ta, bool tb, Loc loc);
 /* Result `index` of a node with several. */
 Node *make_result(Graph *graph, Node *node, int index, Loc loc);
+/* The product of a and b with the other attributes (result, tf32, ...) and the place of `like`. */
+Node *make_dot_like(Graph *graph, const Node *like, Node *a, Node *b, bool ta, bool tb);
 Node *make_iota(Graph *graph, DType dtype, Shape shape, int axis, Loc loc);
 /* Sums x down to `shape` (the reverse of make_broadcast). */
 Node *make_unbroadcast(Graph *graph, Node *x, Shape shape, Loc loc);
@@ -182,8 +184,8 @@ typedef enum {
 bool graph_verify(const Graph *graph, Stage stage, Diag *diag);
 
 /* ── interpreter (ir/interp.c) ────────────────────────────────────────────────────────────────
- * The oracle: naive, float types in double (rounded to the dtype after each node when `round` is
- * set), integers in int64. A tensor is a flat row-major array of double or int64. */
+ * The oracle: naive, float types in double (f16 and bf16 rounded to the dtype after each node, f32
+ * when `round` is set), integers in int64. A tensor is a flat row-major array of double or int64. */
 typedef struct {
   Type type;
   double *f;  /* float types */

@@ -193,6 +193,15 @@ static bool infer_arg_reduce(Infer *in) {
   return true;
 }
 
+bool infer_result(Infer *in, DType operands, DType *out) {
+  const Attr *result = infer_attr(in, ATTR_RESULT);
+  bool is_narrow = operands == DT_F16 || operands == DT_BF16;
+  *out = result ? (DType)result->i : operands;
+  return *out == operands || (is_narrow && *out == DT_F32) ||
+         infer_fail(in, "%s of %s cannot have a result of %s", in->name, dtype_text(operands),
+                    dtype_text(*out));
+}
+
 /* ── matrix product ─────────────────────────────────────────────────────────────────────────── */
 static bool infer_dot(Infer *in) {
   const Type *a = type_of(in, 0), *b = type_of(in, 1);
@@ -223,7 +232,7 @@ static bool infer_dot(Infer *in) {
                         infer_show_shape(in, &a->shape), infer_show_shape(in, &b->shape));
   in->out->shape.dim[rank - 2] = a->shape.dim[m];
   in->out->shape.dim[rank - 1] = b->shape.dim[n];
-  return true;
+  return infer_result(in, a->dtype, &in->out->dtype);
 }
 
 /* ── leaves and structure ───────────────────────────────────────────────────────────────────── */

@@ -28,6 +28,9 @@ const char *infer_show_shape(Infer *in, const Shape *shape);
 /* Whether a value of the attribute `value` exists in the dtype. */
 bool infer_value(Infer *in, DType dtype, double value);
 
+/* The dtype of a contraction's result: that of its operands, or f32 if the attribute says so. */
+bool infer_result(Infer *in, DType operands, DType *out);
+
 /* ir/infer_move.c */
 bool infer_reshape(Infer *in);
 bool infer_transpose(Infer *in);

@@ -98,8 +98,7 @@ static bool conv_shape(Infer *in, const Type *x, const Type *w, Shape *out) {
 
 bool infer_conv(Infer *in) {
   const Type *x = &in->input[0]->type, *w = &in->input[1]->type;
-  in->out->dtype = x->dtype;
-  return conv_shape(in, x, w, &in->out->shape);
+  return conv_shape(in, x, w, &in->out->shape) && infer_result(in, x->dtype, &in->out->dtype);
 }
 
 static bool same_shape(Infer *in, const char *what, const Type *have, DType dtype,
@@ -113,10 +112,15 @@ static bool same_shape(Infer *in, const char *what, const Type *have, DType dtyp
 bool infer_conv_grad(Infer *in) {
   bool of_input = in->op == OP_CONV_GRAD_INPUT;
   const Type *other = &in->input[1]->type;
+  Type given = {other->dtype, in->given->shape};
   Shape shape;
-  if (!conv_shape(in, of_input ? in->given : other, of_input ? other : in->given, &shape))
-    return false;
-  return same_shape(in, "gradient", &in->input[0]->type, in->given->dtype, &shape);
+  DType dtype;
+  if (!infer_result(in, other->dtype, &dtype)) return false;
+  if (in->given->dtype != dtype)
+    return infer_fail(in, "the result of %s is %s, not %s", in->name, dtype_text(dtype),
+                      dtype_text(in->given->dtype));
+  if (!conv_shape(in, of_input ? &given : other, of_input ? other : &given, &shape)) return false;
+  return same_shape(in, "gradient", &in->input[0]->type, other->dtype, &shape);
 }
 
 static bool pool_shape(Infer *in, const Type *x, Shape *out, int64_t kernel[2]) {

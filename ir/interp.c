@@ -271,7 +271,8 @@ static bool eval_graph(Interp *in, const Graph *graph, const Args *args, Tensor 
     for (int k = 0; k < node->input_count; k++) inputs[k] = values[node->input[k]->id];
     Tensor *out = tensor_new(in->arena, node->type);
     if (!eval_node(in, node, inputs, args, results, out)) return false;
-    if (in->round && out->f)
+    bool is_narrow = node->type.dtype == DT_F16 || node->type.dtype == DT_BF16;
+    if ((in->round || is_narrow) && out->f)
       for (int64_t k = 0; k < count; k++) out->f[k] = interp_round(node->type.dtype, out->f[k]);
     values[i] = out;
   }

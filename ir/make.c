@@ -88,6 +88,18 @@ Node *make_result(Graph *graph, Node *node, int index, Loc loc) {
   return graph_node(graph, OP_RESULT, &node, 1, &attr, 1, &type, loc);
 }
 
+Node *make_dot_like(Graph *graph, const Node *like, Node *a, Node *b, bool ta, bool tb) {
+  Node *inputs[] = {a, b};
+  Attr *attrs = ARENA_ARRAY(graph->arena, Attr, like->attr_count + 2);
+  int count = 0;
+  for (int i = 0; i < like->attr_count; i++)
+    if (like->attr[i].id != ATTR_TRANS_A && like->attr[i].id != ATTR_TRANS_B)
+      attrs[count++] = like->attr[i];
+  attrs[count++] = attr_bool(ATTR_TRANS_A, ta);
+  attrs[count++] = attr_bool(ATTR_TRANS_B, tb);
+  return graph_node(graph, OP_DOT, inputs, 2, attrs, count, NULL, like->loc);
+}
+
 Node *make_iota(Graph *graph, DType dtype, Shape shape, int axis, Loc loc) {
   Type type = {dtype, shape};
   Attr attr = attr_int(ATTR_AXIS, axis);

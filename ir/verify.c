@@ -94,14 +94,14 @@ static uint64_t allowed_attrs(Op op) {
   case OP_RANDOM:
     return BIT(STREAM);
   case OP_DOT:
-    return BIT(TRANS_A) | BIT(TRANS_B);
+    return BIT(TRANS_A) | BIT(TRANS_B) | BIT(RESULT) | BIT(TF32) | BIT(PRECISION);
   case OP_ATTENTION:
   case OP_ATTENTION_GRAD:
-    return BIT(CAUSAL) | BIT(SCALE);
+    return BIT(CAUSAL) | BIT(SCALE) | BIT(PRECISION);
   case OP_CONV:
   case OP_CONV_GRAD_INPUT:
   case OP_CONV_GRAD_WEIGHT:
-    return window | BIT(DILATION) | BIT(GROUPS);
+    return window | BIT(DILATION) | BIT(GROUPS) | BIT(RESULT) | BIT(TF32) | BIT(PRECISION);
   case OP_POOL_MAX:
   case OP_POOL_INDEX:
   case OP_POOL_MAX_GRAD:

@@ -130,8 +130,12 @@ static Node *visit(Graph *fresh, const Node *old, Node **inputs, void *context) 
     write_backward(&w, old, inputs, results);
   else
     write_forward(&w, old, results);
-  for (int i = first; i < fresh->nodes.count; i++)
+  const char *precision = node_str(old, ATTR_PRECISION);
+  for (int i = first; i < fresh->nodes.count; i++) {
     fresh->nodes.at[i]->is_backward = old->is_backward;
+    if (precision && fresh->nodes.at[i]->op == OP_DOT)
+      node_set_attr(fresh, fresh->nodes.at[i], attr_str(ATTR_PRECISION, precision));
+  }
   return results[0];
 }
 

@@ -45,8 +45,12 @@ static bool step_back(Graph *graph, Diag *diag, Node *node, const bool *active, 
                    .dy = gradient[node->id],
                    .needed = needed,
                    .dx = ARENA_ARRAY(graph->arena, Node *, node->input_count)};
-  int errors = diag->errors;
+  int errors = diag->errors, first = graph->nodes.count;
   gradient_rule[node->op](&rule);
+  const char *precision = node_str(node, ATTR_PRECISION);
+  for (int i = first; precision && i < graph->nodes.count; i++) /* they follow the layer */
+    if (op_info[graph->nodes.at[i]->op].op_class == CLASS_CONTRACT)
+      node_set_attr(graph, graph->nodes.at[i], attr_str(ATTR_PRECISION, precision));
   for (int i = 0; i < node->input_count; i++)
     if (needed[i] && rule.dx[i])
       accumulate(graph, &gradient[node->input[i]->id], rule.dx[i], node->input[i]->loc);

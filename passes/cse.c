@@ -76,6 +76,18 @@ static bool attr_equal(const Attr *a, const Attr *b) {
   }
 }
 
+/* What a pass has left for readers does not tell nodes apart. */
+static int skip_why(const Node *node, int at) {
+  return at + (at < node->attr_count && node->attr[at].id == ATTR_WHY);
+}
+
+static bool attrs_equal(const Node *a, const Node *b) {
+  int i = skip_why(a, 0), k = skip_why(b, 0);
+  for (; i < a->attr_count && k < b->attr_count; i = skip_why(a, i + 1), k = skip_why(b, k + 1))
+    if (!attr_equal(&a->attr[i], &b->attr[k])) return false;
+  return i >= a->attr_count && k >= b->attr_count;
+}
+
 /* What a node would be, before it is made. */
 typedef struct {
   const Node *old;
@@ -88,7 +100,8 @@ static uint64_t key_hash(const Key *key) {
   uint64_t hash = mix(mix(1, (uint64_t)old->op), (uint64_t)old->type.dtype);
   if (key->name) return mix_text(hash, key->name);
   for (int i = 0; i < old->type.shape.rank; i++) hash = mix(hash, (uint64_t)old->type.shape.dim[i]);
-  for (int i = 0; i < old->attr_count; i++) hash = mix_attr(hash, &old->attr[i]);
+  for (int i = 0; i < old->attr_count; i++)
+    if (old->attr[i].id != ATTR_WHY) hash = mix_attr(hash, &old->attr[i]);
   if (is_commutative(old->op)) /* the same for both orders */
     return mix(mix(hash, (uint64_t)(key->inputs[0]->id + key->inputs[1]->id)),
                (uint64_t)key->inputs[0]->id ^ (uint64_t)key->inputs[1]->id);
@@ -100,9 +113,7 @@ static bool key_matches(const Key *key, const Node *node) {
   const Node *old = key->old;
   if (old->op != node->op || !type_equal(&old->type, &node->type)) return false;
   if (key->name) return strcmp(key->name, node_str(node, ATTR_NAME)) == 0;
-  if (old->attr_count != node->attr_count || old->input_count != node->input_count) return false;
-  for (int i = 0; i < old->attr_count; i++)
-    if (!attr_equal(&old->attr[i], &node->attr[i])) return false;
+  if (!attrs_equal(old, node) || old->input_count != node->input_count) return false;
   if (is_commutative(old->op) && key->inputs[0] == node->input[1] &&
       key->inputs[1] == node->input[0])
     return true;

@@ -235,7 +235,7 @@ static bool is_within_bounds(const FusePlan *plan, const FuseGroup *x, const Fus
 static bool is_bias_epilogue(const FusePlan *plan, const FuseGroup *loop, int contract_group) {
   for (int i = 0; i < loop->members.count; i++) {
     Op op = node_at(plan, loop->members.at[i])->op;
-    if (op != OP_ADD && op != OP_SELECT && op != OP_MAX) return false;
+    if (op != OP_ADD && op != OP_SELECT && op != OP_MAX && op != OP_CAST) return false;
     const FuseUnit *unit = &plan->unit[loop->members.at[i]];
     for (int k = 0; k < unit->reads.count; k++) {
       int used = unit->reads.at[k].node;

@@ -173,7 +173,7 @@ static Node *prepare_dot(Graph *graph, const Node *old, Node **inputs) {
     changed = true;
   }
   if (!changed) return NULL;
-  return mark(make_dot(graph, operand[0], operand[1], turned[0], turned[1], old->loc), old);
+  return mark(make_dot_like(graph, old, operand[0], operand[1], turned[0], turned[1]), old);
 }
 
 /* ── relu before pooling ────────────────────────────────────────────────────────────────────── */

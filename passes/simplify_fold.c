@@ -2,6 +2,7 @@
  * the result would not be exact (an integer out of its type's range, NaN) it leaves the op alone.
  */
 #include "passes/simplify.h"
+#include "ir/interp.h"
 #include <math.h>
 
 static const double exact = 9007199254740992.0; /* 2^53: integers up to here are exact */
@@ -85,7 +86,10 @@ static bool fold_unary(const Node *node, double x, double *out) {
     *out = x == 0;
     return node->type.dtype == DT_BOOL;
   case OP_CAST:
-    *out = node->type.dtype == DT_BOOL ? x != 0 : dtype_is_float(node->type.dtype) ? x : trunc(x);
+    *out = node->type.dtype == DT_BOOL          ? x != 0
+           : !dtype_is_float(node->type.dtype)  ? trunc(x)
+           : dtype_bytes(node->type.dtype) == 2 ? interp_round(node->type.dtype, (float)x)
+                                                : x;
     return true;
   default:
     return false;

@@ -273,7 +273,7 @@ static Node *dot_of_transposed(Graph *graph, Node *node) {
   Node *x[2];
   for (int i = 0; i < 2; i++) x[i] = is_swapped[i] ? node->input[i]->input[0] : node->input[i];
   bool ta = node_int(node, ATTR_TRANS_A, 0), tb = node_int(node, ATTR_TRANS_B, 0);
-  return make_dot(graph, x[0], x[1], ta != is_swapped[0], tb != is_swapped[1], node->loc);
+  return make_dot_like(graph, node, x[0], x[1], ta != is_swapped[0], tb != is_swapped[1]);
 }
 
 /* ── pooling ────────────────────────────────────────────────────────────────────────────────── */

@@ -7,7 +7,8 @@
 #include "passes/probe.h"
 #include <math.h>
 
-static const char to_step[] = "shapes,simplify,cse,dce,autodiff,optimizer,simplify2,cse2,dce2";
+static const char to_step[] =
+    "shapes,simplify,cse,dce,autodiff,precision,widen,optimizer,simplify2,cse2,dce2";
 
 static FILE *help_quiet;
 

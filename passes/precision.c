@@ -1,0 +1,399 @@
+/* precision: gives every value of a step the type that train.precision, or the layer's own
+ * `precision=`, asks for. It runs between autodiff, whose rules then see plain f32 and whose
+ * gradients are treated by the same policy, and the optimizer, which stays in f32 as it is:
+ *
+ *   contractions   operands of bf16 (f16), sums in f32; the result is rounded once, with its bias
+ * if one is added; a parameter's gradient keeps the f32 sums tf32           contractions keep f32
+ * operands and are marked: only the GPU's products differ exact ops      moves, max, relu and the
+ * like follow narrow operands: no value changes everything     else (pointwise, reductions, norms,
+ * softmax, losses) is computed in f32; what a contraction or a pooling then takes is rounded there,
+ * once, and if it was made of rounded values only, as an activation is, all its readers take the
+ * rounded one: so it is kept in the narrow type, and nowhere else attention      kept whole, in f32
+ * inside; its operands and its result are rounded parameters     f32, with a narrow copy for their
+ * contractions
+ *
+ * Every rounding is a cast in the graph, so the interpreter rounds where compiled code does. The
+ * attribute `why` tells a reader the reason of each type. */
+#include "ir/interp.h"
+#include "passes/pass.h"
+#include <string.h>
+
+typedef struct {
+  const Graph *old;
+  Graph *fresh;
+  DType narrow; /* of the setting; F32: none */
+  bool is_tf32;
+  bool *reaches; /* by old node: a contraction takes it, or what is made of it */
+  int *uses;
+  DType *wanted;       /* a narrow contraction takes the value itself; F32: none */
+  bool *in_window;     /* a pooling takes it */
+  bool *is_pending;    /* a contraction's result whose bias is yet to be added */
+  DType *kept, *may;   /* the narrow type that all readers see, or could; F32: none */
+  Node **wide, **thin; /* the value as it was typed; in the type `kept` */
+} Precision;
+
+static bool is_contraction(const Node *node) {
+  return op_info[node->op].op_class == CLASS_CONTRACT && node->type.dtype == DT_F32 &&
+         (node->op == OP_DOT || node->op == OP_CONV || node->op == OP_CONV_GRAD_INPUT ||
+          node->op == OP_CONV_GRAD_WEIGHT);
+}
+
+/* ── the policy ─────────────────────────────────────────────────────────────────────────────── */
+static bool parse_precision(const char *text, DType *narrow, bool *is_tf32) {
+  *is_tf32 = strcmp(text, "tf32") == 0;
+  *narrow = strcmp(text, "bf16") == 0 ? DT_BF16 : strcmp(text, "fp16") == 0 ? DT_F16 : DT_F32;
+  return *is_tf32 || *narrow != DT_F32 || strcmp(text, "f32") == 0;
+}
+
+static DType policy(const Precision *p, const Node *contraction, bool *is_tf32) {
+  const char *own = node_str(contraction, ATTR_PRECISION);
+  DType narrow = p->narrow;
+  *is_tf32 = p->is_tf32;
+  if (own) parse_precision(own, &narrow, is_tf32);
+  return narrow;
+}
+
+static bool is_attention(const Node *node) {
+  return node->op == OP_ATTENTION || node->op == OP_ATTENTION_GRAD;
+}
+
+/* The type that attention rounds operand `k` to; not its mask and its logarithms of sums. */
+static DType attention_policy(const Precision *p, const Node *node, int k) {
+  bool is_tf32, is_grad = node->op == OP_ATTENTION_GRAD;
+  return k < (is_grad ? 4 : 3) ? policy(p, node, &is_tf32) : DT_F32;
+}
+
+/* ── what lies ahead of a value ─────────────────────────────────────────────────────────────── */
+static const Node *strip_views(const Node *node) {
+  while (node->op == OP_RESHAPE || node->op == OP_TRANSPOSE) node = node->input[0];
+  return node;
+}
+
+static void look_ahead(Precision *p) {
+  for (int i = p->old->nodes.count - 1; i >= 0; i--) {
+    const Node *node = p->old->nodes.at[i];
+    bool is_tf32, takes = is_contraction(node);
+    bool pools = node->op == OP_POOL_MAX || node->op == OP_POOL_INDEX || node->op == OP_POOL_AVG;
+    for (int k = 0; k < node->input_count; k++) {
+      const Node *base = strip_views(node->input[k]);
+      p->reaches[node->input[k]->id] |= takes || p->reaches[i];
+      if (takes && policy(p, node, &is_tf32) != DT_F32)
+        p->wanted[base->id] = policy(p, node, &is_tf32);
+      if (is_attention(node)) p->reaches[node->input[k]->id] = true;
+      if (is_attention(node) && attention_policy(p, node, k) != DT_F32)
+        p->wanted[base->id] = attention_policy(p, node, k);
+      p->in_window[base->id] |= pools;
+    }
+  }
+}
+
+/* x + a vector along some dimension: the bias of the contraction that made x. */
+static bool is_bias_of(const Node *add, const Node *x) {
+  if (add->op != OP_ADD) return false;
+  const Node *other = add->input[add->input[0] == x];
+  return other != x && other->op == OP_BROADCAST &&
+         shape_elements(&other->input[0]->type.shape) < shape_elements(&other->type.shape);
+}
+
+static void find_pending(Precision *p) {
+  for (int i = 0; i < p->old->nodes.count; i++) {
+    const Node *node = p->old->nodes.at[i];
+    for (int k = 0; k < node->input_count; k++) {
+      const Node *x = node->input[k];
+      if (is_contraction(x) && !x->is_backward && p->uses[x->id] == 1 && is_bias_of(node, x))
+        p->is_pending[x->id] = true;
+    }
+  }
+}
+
+/* ── forms of a value ───────────────────────────────────────────────────────────────────────── */
+static Node *explain(Precision *p, Node *node, const Node *old, const char *why) {
+  node->is_backward = old->is_backward;
+  node_set_attr(p->fresh, node, attr_str(ATTR_WHY, why));
+  return node;
+}
+
+static Node *cast(Precision *p, Node *x, DType dtype, const Node *old, const char *why) {
+  Node *made = make_cast(p->fresh, x, dtype, old->loc);
+  return made == x ? x : explain(p, made, old, why);
+}
+
+static const char *name_of(DType dtype) { return dtype == DT_F16 ? "fp16" : dtype_text(dtype); }
+
+static const char *say(Precision *p, DType dtype, const char *reason) {
+  return arena_printf(p->fresh->arena, "%s: %s", name_of(dtype), reason);
+}
+
+/* As the graph before had it. */
+static Node *in_wide(Precision *p, const Node *old) {
+  Node **wide = &p->wide[old->id];
+  if (!*wide) *wide = cast(p, p->thin[old->id], old->type.dtype, old, "f32: arithmetic");
+  return *wide;
+}
+
+static Node *copy_as(Precision *p, const Node *old, Node *const *inputs, DType dtype) {
+  Type type = {dtype, old->type.shape};
+  Node *node = graph_node(p->fresh, old->op, inputs, old->input_count, old->attr, old->attr_count,
+                          &type, old->loc);
+  node->is_backward = old->is_backward;
+  return node;
+}
+
+/* In a narrow type: views of what is narrow already, or a rounded copy. */
+static Node *in_narrow(Precision *p, const Node *old, DType dtype) {
+  if (p->kept[old->id] == dtype) return p->thin[old->id];
+  if (old->op == OP_RESHAPE || old->op == OP_TRANSPOSE) {
+    Node *input = in_narrow(p, old->input[0], dtype);
+    return explain(p, copy_as(p, old, &input, dtype), old, say(p, dtype, "exact"));
+  }
+  return cast(p, in_wide(p, old), dtype, old, say(p, dtype, "operand of a contraction"));
+}
+
+/* ── ops of which nothing is rounded ────────────────────────────────────────────────────────── */
+static bool windows_overlap(const Node *node) {
+  const Attr *kernel = node_attr(node, ATTR_KERNEL), *stride = node_attr(node, ATTR_STRIDE);
+  if (!stride) return false;
+  return kernel->ints[0] > stride->ints[0] || kernel->ints[1] > stride->ints[1];
+}
+
+static bool is_exact(const Node *node) {
+  switch (node->op) {
+  case OP_RESHAPE:
+  case OP_TRANSPOSE:
+  case OP_BROADCAST:
+  case OP_SLICE:
+  case OP_PAD:
+  case OP_CONCAT:
+  case OP_NEG:
+  case OP_ABS:
+  case OP_MAX:
+  case OP_MIN:
+  case OP_EQ:
+  case OP_NE:
+  case OP_LT:
+  case OP_LE:
+  case OP_GT:
+  case OP_GE:
+  case OP_SELECT:
+  case OP_POOL_MAX:
+  case OP_POOL_INDEX:
+    return node->op != OP_PAD || node_float(node, ATTR_VALUE, 0) == 0;
+  case OP_POOL_MAX_GRAD:
+    return !windows_overlap(node);
+  default:
+    return false;
+  }
+}
+
+/* The type in which all operands are narrow or constants that exist in it; F32: there is none. */
+static DType common_narrow(const Precision *p, const Node *node) {
+  DType common = DT_F32;
+  for (int k = 0; k < node->input_count; k++) {
+    const Node *x = node->input[k];
+    if (x->type.dtype != DT_F32 || x->op == OP_CONST) continue;
+    if (p->kept[x->id] == DT_F32 || (common != DT_F32 && p->kept[x->id] != common)) return DT_F32;
+    common = p->kept[x->id];
+  }
+  for (int k = 0; common != DT_F32 && k < node->input_count; k++) {
+    const Node *x = node->input[k];
+    double value = x->op == OP_CONST ? node_float(x, ATTR_VALUE, 0) : 0;
+    if (x->type.dtype == DT_F32 && interp_round(common, value) != value) return DT_F32;
+  }
+  return common;
+}
+
+static Node **operands(Precision *p, const Node *node, DType narrow) {
+  Node **inputs = ARENA_ARRAY(p->fresh->arena, Node *, node->input_count);
+  for (int k = 0; k < node->input_count; k++) {
+    Node *x = node->input[k];
+    bool is_narrow = narrow != DT_F32 && x->type.dtype == DT_F32;
+    if (is_narrow && x->op == OP_CONST)
+      inputs[k] = make_const(p->fresh, narrow, x->type.shape, node_float(x, ATTR_VALUE, 0), x->loc);
+    else
+      inputs[k] = is_narrow ? in_narrow(p, x, narrow) : in_wide(p, x);
+  }
+  return inputs;
+}
+
+static void keep(Precision *p, const Node *old, Node *thin) {
+  p->thin[old->id] = thin;
+  p->kept[old->id] = p->may[old->id] = thin->type.dtype;
+}
+
+static bool visit_exact(Precision *p, const Node *node) {
+  if (!is_exact(node)) return false;
+  DType narrow = common_narrow(p, node);
+  if (narrow == DT_F32) return false;
+  bool is_float = node->type.dtype == DT_F32;
+  Node *made = copy_as(p, node, operands(p, node, narrow), is_float ? narrow : node->type.dtype);
+  explain(p, made, node, say(p, narrow, "exact"));
+  if (is_float)
+    keep(p, node, made);
+  else
+    p->wide[node->id] = made;
+  return true;
+}
+
+/* ── contractions ───────────────────────────────────────────────────────────────────────────── */
+static bool visit_contraction(Precision *p, const Node *node) {
+  bool is_tf32, has_own = node_str(node, ATTR_PRECISION) != NULL;
+  if (!is_contraction(node)) return false;
+  DType narrow = policy(p, node, &is_tf32);
+  if (narrow == DT_F32 && !is_tf32 && p->narrow == DT_F32 && !p->is_tf32) return false;
+  const char *cause = has_own ? "contraction, as the layer says" : "contraction";
+  if (narrow == DT_F32) {
+    Node *made = copy_as(p, node, operands(p, node, DT_F32), DT_F32);
+    if (is_tf32) node_set_attr(p->fresh, made, attr_bool(ATTR_TF32, true));
+    p->wide[node->id] = explain(
+        p, made, node, arena_printf(p->fresh->arena, "%s: %s", is_tf32 ? "tf32" : "f32", cause));
+    return true;
+  }
+  bool is_last = node->is_backward && !p->reaches[node->id];
+  bool is_summed = is_last || p->is_pending[node->id];
+  Attr *attrs = ARENA_ARRAY(p->fresh->arena, Attr, node->attr_count + 1);
+  if (node->attr_count) memcpy(attrs, node->attr, sizeof *attrs * (size_t)node->attr_count);
+  attrs[node->attr_count] = (Attr){.id = ATTR_RESULT, .i = DT_F32};
+  Type type = {is_summed ? DT_F32 : narrow, node->type.shape};
+  Node *made = graph_node(p->fresh, node->op, operands(p, node, narrow), 2, attrs,
+                          node->attr_count + is_summed, &type, node->loc);
+  const char *rest = is_last     ? ", its f32 sums are a gradient"
+                     : is_summed ? ", its f32 sums meet a bias"
+                                 : "";
+  explain(p, made, node, arena_printf(p->fresh->arena, "%s: %s%s", name_of(narrow), cause, rest));
+  p->may[node->id] = narrow;
+  if (is_summed)
+    p->wide[node->id] = made;
+  else
+    keep(p, node, made);
+  return true;
+}
+
+/* Its operands, rounded but f32. */
+static bool visit_attention(Precision *p, const Node *node) {
+  if (!is_attention(node) || node->type.dtype != DT_F32) return false;
+  Node **inputs = operands(p, node, DT_F32);
+  for (int k = 0; k < node->input_count; k++) {
+    DType narrow = attention_policy(p, node, k);
+    if (narrow == DT_F32) continue;
+    Node *thin = in_narrow(p, node->input[k], narrow);
+    inputs[k] = cast(p, thin, DT_F32, node, "f32: arithmetic of attention");
+  }
+  p->wide[node->id] =
+      explain(p, graph_copy_node(p->fresh, node, inputs), node, "f32: arithmetic of attention");
+  return true;
+}
+
+/* A result of attention: what it gives is rounded as a contraction's is, but for the logarithms. */
+static bool visit_result(Precision *p, const Node *node) {
+  if (node->op != OP_RESULT || !is_attention(node->input[0]) || node->type.dtype != DT_F32)
+    return false;
+  const Node *whole = node->input[0];
+  bool is_logarithm = whole->op == OP_ATTENTION && node_int(node, ATTR_INDEX, 0) == 1;
+  DType narrow = is_logarithm ? DT_F32 : attention_policy(p, whole, 0);
+  Node *made = graph_copy_node(p->fresh, node, &p->wide[whole->id]);
+  p->wide[node->id] = made;
+  if (narrow == DT_F32) return true;
+  keep(p, node, cast(p, made, narrow, node, say(p, narrow, "result of attention")));
+  p->wide[node->id] = NULL;
+  return true;
+}
+
+/* ── all others ─────────────────────────────────────────────────────────────────────────────── */
+/* Is the value made of rounded ones only, but for what is small beside it? */
+static DType may_keep(const Precision *p, const Node *node) {
+  OpClass op_class = op_info[node->op].op_class;
+  if (node->type.dtype != DT_F32 ||
+      (op_class != CLASS_POINTWISE && op_class != CLASS_MOVE && op_class != CLASS_WINDOW))
+    return DT_F32;
+  DType common = DT_F32;
+  int64_t elements = shape_elements(&node->type.shape);
+  for (int k = 0; k < node->input_count; k++) {
+    const Node *x = node->input[k];
+    while (x->op == OP_BROADCAST) x = x->input[0];
+    if (x->type.dtype != DT_F32 || x->op == OP_CONST || x->op == OP_RANDOM) continue;
+    if (p->may[x->id] == DT_F32) {
+      if (shape_elements(&x->type.shape) * 2 > elements) return DT_F32;
+      continue;
+    }
+    if (common != DT_F32 && p->may[x->id] != common) return DT_F32;
+    common = p->may[x->id];
+  }
+  return common;
+}
+
+static const char *reason(const Node *node) {
+  switch (op_info[node->op].op_class) {
+  case CLASS_REDUCE:
+    return "f32: reduction";
+  case CLASS_WINDOW:
+    return "f32: sums of a window";
+  case CLASS_LEAF:
+    return node->op == OP_PARAM ? "f32: master weights" : NULL;
+  case CLASS_STRUCT:
+    return NULL;
+  default:
+    return node->op == OP_SCATTER_ADD ? "f32: sums" : "f32: arithmetic";
+  }
+}
+
+static bool takes_bias(const Precision *p, const Node *node) {
+  for (int k = 0; k < node->input_count; k++)
+    if (p->is_pending[node->input[k]->id] && p->may[node->input[k]->id] != DT_F32) return true;
+  return false;
+}
+
+static void visit_other(Precision *p, const Node *node) {
+  int id = node->id;
+  Node *made = graph_copy_node(p->fresh, node, operands(p, node, DT_F32));
+  p->wide[id] = made;
+  bool is_single = node->type.dtype == DT_F32;
+  if (is_single && reason(node)) explain(p, made, node, reason(node));
+  p->may[id] = may_keep(p, node);
+  if (p->may[id] == DT_F32) return;
+  bool has_bias = takes_bias(p, node);
+  if (!has_bias && p->wanted[id] != p->may[id] && !p->in_window[id]) return;
+  keep(p, node,
+       cast(p, made, p->may[id], node,
+            say(p, p->may[id],
+                has_bias ? "result of a contraction and its bias" : "kept for a contraction")));
+  p->wide[id] = NULL;
+}
+
+static bool has_own_precision(const Graph *graph) {
+  for (int i = 0; i < graph->nodes.count; i++)
+    if (node_str(graph->nodes.at[i], ATTR_PRECISION)) return true;
+  return false;
+}
+
+Graph *pass_precision(PassContext *context, Graph *graph) {
+  Precision p = {.old = graph, .narrow = DT_F32};
+  if (context->settings)
+    parse_precision(setting_text(context->settings, "train.precision"), &p.narrow, &p.is_tf32);
+  if (p.narrow == DT_F32 && !p.is_tf32 && !has_own_precision(graph)) return graph;
+  int count = graph->nodes.count;
+  Arena *arena = graph->arena;
+  p.fresh = graph_new(arena, graph->name);
+  p.uses = graph_use_counts(graph, arena);
+  p.reaches = ARENA_ARRAY(arena, bool, count);
+  p.in_window = ARENA_ARRAY(arena, bool, count);
+  p.is_pending = ARENA_ARRAY(arena, bool, count);
+  p.wanted = ARENA_ARRAY(arena, DType, count);
+  p.kept = ARENA_ARRAY(arena, DType, count);
+  p.may = ARENA_ARRAY(arena, DType, count);
+  p.wide = ARENA_ARRAY(arena, Node *, count);
+  p.thin = ARENA_ARRAY(arena, Node *, count);
+  for (int i = 0; i < count; i++) p.wanted[i] = p.kept[i] = p.may[i] = DT_F32;
+  look_ahead(&p);
+  find_pending(&p);
+  for (int i = 0; i < count; i++) {
+    const Node *node = graph->nodes.at[i];
+    if (!visit_contraction(&p, node) && !visit_attention(&p, node) && !visit_result(&p, node) &&
+        !visit_exact(&p, node))
+      visit_other(&p, node);
+  }
+  for (int i = 0; i < graph->roots.count; i++) {
+    const Root *root = &graph->roots.at[i];
+    graph_add_root(p.fresh, root->kind, root->name, in_wide(&p, root->node));
+  }
+  return p.fresh;
+}
