@@ -345,11 +345,24 @@ static void finish_result(Decoder *decoder, bool flushes, bool saturates, SimTyp
     decode_unary(decoder, type == SIM_TYPE_f64 ? SIM_saturate_f64 : SIM_saturate_f32, to, made);
 }
 
+/* cvt.s8.s32 %rs1, %r1 is cvt.s16.s8: the low byte of the source fills the result's register. */
+static void narrow_result(const Decoder *decoder, const PtxStatement *s, Words *w) {
+  if (w->count != 3 || strcmp(w->word[0], "cvt") != 0 || w->word[1][1] != '8' ||
+      !strchr("us", w->word[2][0]) || s->operand[0].at[0].kind != VALUE_REGISTER)
+    return;
+  static const int bits[] = {[CLASS_16] = 16, [CLASS_32] = 32, [CLASS_64] = 64};
+  SimClass class = decoder->kernel->classes.at[s->operand[0].at[0].index];
+  if (class == CLASS_PRED) return;
+  strcpy(w->word[2], w->word[1]);
+  snprintf(w->word[1], sizeof w->word[1], "%c%d", w->word[2][0], bits[class]);
+}
+
 static Status decode_pointwise(Decoder *decoder, const PtxStatement *statement, bool *is_known) {
   Words w;
   char text[128];
   PtxStatement s = *statement;
   if (!split(s.op, &w)) return STATUS_OK;
+  narrow_result(decoder, &s, &w);
   canonical(&w, text);
   const OpInfo *op = find_op(decoder, text);
   if (!op) return STATUS_OK;

@@ -238,10 +238,11 @@ def rename(text, name, full):
 
 class Ops(support.Case):
     seen = set()
+    artifact, device = "model.so", "cpu"
 
     def group(self, cases):
         text, weights, inputs = model(cases)
-        artifact = self.compile(text)
+        artifact = self.compile(text, name=self.artifact)
         # as written, and the whole training step before fusion, gradients and optimiser included
         for stop in ([], ["--stop-after=dce2"]):
             graph = support.run("ftc", self.path("model.ft"), "--emit=ir", *stop).stdout
@@ -249,7 +250,7 @@ class Ops(support.Case):
         for name, value in inputs.items():
             numpy.save(self.path(name + ".npy"), value)
         support.write_safetensors(self.path("start.safetensors"), weights)
-        support.run("ftrun", artifact, "--data", self.folder, "--init", self.path("start.safetensors"), "--save", self.path("end.safetensors"), "--steps", "1", "--no-shuffle")
+        support.run("ftrun", artifact, "--data", self.folder, "--init", self.path("start.safetensors"), "--save", self.path("end.safetensors"), "--steps", "1", "--no-shuffle", "--device", self.device)
         end = support.read_safetensors(self.path("end.safetensors"))
         for k, (expression, function, arguments) in enumerate(cases):
             with self.subTest(expression, **{n: v.shape for n, v in arguments.items()}):
@@ -288,5 +289,13 @@ def test_every_op_has_a_case(self):
 
 
 setattr(Ops, "test_zz_every_op_has_a_case", test_every_op_has_a_case)
+
+
+class OpsOnSim(Ops):
+    """The same cases, the PTX of which runs in the simulator."""
+
+    artifact, device = "model.ptx", "sim"
+
+
 if __name__ == "__main__":
     support.main()
