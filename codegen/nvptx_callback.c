@@ -50,6 +50,14 @@ void callback_open(Job *job, Emitter *emitter, const char *suffix, const char *n
   }
 }
 
+void callback_open_plain(Job *job, Emitter *emitter, const char *suffix, const char *name,
+                         LLVMTypeRef result, LLVMTypeRef *parameters, int count) {
+  Job plain = *job;
+  plain.operand_count = -1; /* callback_open loads operands, results and one more */
+  plain.result_count = 0;
+  callback_open(&plain, emitter, suffix, name, result, parameters, count, NULL);
+}
+
 void callback_close(Emitter *emitter, LLVMValueRef value) {
   if (value)
     LLVMBuildRet(emitter->builder, value);

@@ -15,6 +15,9 @@ void callback_constants(Module *module, const char *suffix, const Constant *cons
  * emitter's pointer[] are operands, results, workspace. */
 void callback_open(Job *job, Emitter *emitter, const char *suffix, const char *name,
                    LLVMTypeRef result, LLVMTypeRef *parameters, int count, const Graph *body);
+/* The same without the array of pointers. */
+void callback_open_plain(Job *job, Emitter *emitter, const char *suffix, const char *name,
+                         LLVMTypeRef result, LLVMTypeRef *parameters, int count);
 void callback_close(Emitter *emitter, LLVMValueRef value); /* NULL: void */
 /* In an entry: calls name<suffix>(args, extra...); integers are passed as i32. */
 void callback_call(Entry *entry, const char *suffix, const char *name, LLVMValueRef *extra,

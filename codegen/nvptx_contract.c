@@ -5,7 +5,7 @@
 #include "codegen/nvptx_callback.h"
 #include <stdio.h>
 
-enum { SIDE_THREADS = 256, MAX_GRID_YZ = 65535, WORTH_PACKING = 400000000 };
+enum { SIDE_THREADS = 256, MAX_GRID_YZ = 65535, WORTH_PACKING = 400000000, LANES_OF_A_SUM = 8 };
 
 /* ── what is multiplied ─────────────────────────────────────────────────────────────────────── */
 
@@ -148,6 +148,7 @@ static void define_constants(Contract *c) {
       {"gemm_m", c->m},
       {"gemm_n", c->n},
       {"gemm_k", c->k},
+      {"gemm_batches", c->batches},
       {"gemm_ta", node_int(c->node, ATTR_TRANS_A, 0)},
       {"gemm_tb", node_int(c->node, ATTR_TRANS_B, 0)},
       {"gemm_a_deep", c->a.is_deep},
@@ -179,6 +180,10 @@ static LLVMTypeRef element_type(Contract *c, Emitter *emitter) {
   return c->unit == UNIT_SIMT
              ? emit_register_type(emitter, c->dtype)
              : LLVMIntTypeInContext(c->job->module->context, (unsigned)c->bytes * 8);
+}
+
+static LLVMTypeRef sum_type(Contract *c, Emitter *emitter) {
+  return emit_register_type(emitter, c->dtype);
 }
 
 /* Element `number` of an operand: loaded, or pulled through what is fused into it. */
@@ -248,6 +253,21 @@ static void define_operands(Contract *c) {
   define_pointer(c, "gemm_workspace", c->job->operand_count + c->job->result_count);
   define_pack(c);
   if (c->unit != UNIT_SIMT) nvptx_define_mma(c);
+}
+
+/* gemm_sum_lanes: over LANES_OF_A_SUM neighbouring lanes. */
+static void define_sum(Contract *c) {
+  Job *job = c->job;
+  Entry entry = {.job = job, .i32 = callback_word(job->module)};
+  Emitter *emitter = &entry.emitter;
+  emitter->module = job->module;
+  LLVMTypeRef real = sum_type(c, emitter);
+  callback_open_plain(job, emitter, c->suffix, "gemm_sum_lanes", real, &real, 1);
+  entry.b = emitter->builder;
+  LLVMValueRef value = LLVMGetParam(emitter->function, 0);
+  for (int mask = 1; mask < LANES_OF_A_SUM; mask *= 2)
+    value = LLVMBuildFAdd(entry.b, value, entry_shuffle(&entry, value, mask), "");
+  callback_close(emitter, value);
 }
 
 /* ── epilogue ───────────────────────────────────────────────────────────────────────────────── */
@@ -335,8 +355,9 @@ static void define_finish(Contract *c, int lanes) {
 
 /* ── entries ────────────────────────────────────────────────────────────────────────────────── */
 
-/* A launch of one thread for each of `count` numbers, which calls `what` with it. */
-static void emit_side_entry(Contract *c, const char *what, int64_t count) {
+/* A launch of one thread for each of `count` numbers, which calls `what` with it; is_whole: so do
+ * those of the last block beyond it. */
+static void emit_side_entry(Contract *c, const char *what, int64_t count, bool is_whole) {
   Job *job = c->job;
   Entry entry;
   char name[256], function[32];
@@ -346,7 +367,7 @@ static void emit_side_entry(Contract *c, const char *what, int64_t count) {
   LLVMValueRef block = entry_op(&entry, LLVMMul, entry_special(&entry, "ctaid.x"),
                                 entry_const(&entry, SIDE_THREADS));
   LLVMValueRef number = entry_op(&entry, LLVMAdd, block, entry_special(&entry, "tid.x"));
-  bool is_even = count % SIDE_THREADS == 0;
+  bool is_even = count % SIDE_THREADS == 0 || is_whole;
   LLVMBasicBlockRef after = entry_begin_if(
       &entry, is_even ? NULL : entry_less(&entry, number, entry_const(&entry, count)));
   callback_call(&entry, c->suffix, function, &number, 1);
@@ -359,7 +380,7 @@ static void emit_entries(Contract *c) {
   const Tile *tile = &c->tile;
   Entry entry;
   int64_t results = c->batches * c->m * c->n;
-  if (c->is_packed) emit_side_entry(c, "pack", c->batches * c->k * c->n);
+  if (c->is_packed) emit_side_entry(c, "pack", c->batches * c->k * c->n, false);
   entry_open(&entry, job, job->name, nvptx_tile_threads(c), job->out->workspace > 0);
   if (tile->micro_m * tile->micro_n >= 32) entry_annotate(&entry, "minctasm", 2);
   LLVMValueRef extra[5] = {entry_panels(&entry, tile->shared), entry_special(&entry, "ctaid.x"),
@@ -370,7 +391,8 @@ static void emit_entries(Contract *c) {
               (c->n + tile->tile_n - 1) / tile->tile_n, c->batches * tile->splits);
   if (tile->shared > SHARED_STATIC)
     job->out->launch[job->out->launch_count - 1].shared = tile->shared;
-  if (tile->splits > 1) emit_side_entry(c, "combine", c->is_by_four ? results / 4 : results);
+  if (tile->splits > 1)
+    emit_side_entry(c, "combine", LANES_OF_A_SUM * (c->is_by_four ? results / 4 : results), true);
 }
 
 static ContractKind kind_of(Op op) {
@@ -427,6 +449,7 @@ bool nvptx_contract(Job *job, const Node *contraction) {
   define_conv(c);
   define_operands(c);
   define_finish(c, c->is_by_four ? 4 : 1);
+  if (c->tile.splits > 1) define_sum(c);
   emit_entries(c);
   return true;
 }

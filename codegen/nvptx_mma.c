@@ -19,15 +19,6 @@ static LLVMValueRef place(Emitter *emitter, LLVMTypeRef type, LLVMValueRef array
   return LLVMBuildInBoundsGEP2(emitter->builder, type, array, &at, 1, "");
 }
 
-/* These callbacks take no array of pointers, only their own parameters. */
-static void open(Contract *c, Emitter *emitter, const char *name, LLVMTypeRef result,
-                 LLVMTypeRef *parameters, int count) {
-  Job plain = *c->job;
-  plain.operand_count = -1; /* callback_open loads operands, results and one more */
-  plain.result_count = 0;
-  callback_open(&plain, emitter, c->suffix, name, result, parameters, count, NULL);
-}
-
 /* sum[4] += a[4] b[2] */
 static void define_mma(Contract *c) {
   LLVMContextRef context = c->job->module->context;
@@ -36,7 +27,8 @@ static void define_mma(Contract *c) {
   LLVMTypeRef word = LLVMInt32TypeInContext(context), parameters[3] = {pointer, pointer, pointer};
   LLVMTypeRef pair = LLVMVectorType(LLVMHalfTypeInContext(context), 2);
   Emitter emitter = {.module = c->job->module};
-  open(c, &emitter, "gemm_mma", LLVMVoidTypeInContext(context), parameters, 3);
+  callback_open_plain(c->job, &emitter, c->suffix, "gemm_mma", LLVMVoidTypeInContext(context),
+                      parameters, 3);
   LLVMValueRef arguments[10], sum = LLVMGetParam(emitter.function, 0);
   for (int i = 0; i < 6; i++) {
     LLVMValueRef from = LLVMGetParam(emitter.function, i < 4 ? 1 : 2);
@@ -62,7 +54,8 @@ static void define_matrices(Contract *c, const char *name, const char *intrinsic
   LLVMTypeRef shared = LLVMPointerTypeInContext(context, 3), word = LLVMInt32TypeInContext(context);
   LLVMTypeRef parameters[2] = {LLVMPointerTypeInContext(context, 0), shared};
   Emitter emitter = {.module = c->job->module};
-  open(c, &emitter, name, LLVMVoidTypeInContext(context), parameters, 2);
+  callback_open_plain(c->job, &emitter, c->suffix, name, LLVMVoidTypeInContext(context), parameters,
+                      2);
   LLVMValueRef row = LLVMGetParam(emitter.function, 1);
   LLVMValueRef result = call(&emitter, intrinsic, &shared, 1, &row, 1);
   for (unsigned i = 0; i < 4; i++)
@@ -75,7 +68,7 @@ static void define_round(Contract *c) {
   LLVMContextRef context = c->job->module->context;
   LLVMTypeRef word = LLVMInt32TypeInContext(context);
   Emitter emitter = {.module = c->job->module};
-  open(c, &emitter, "gemm_round", word, &word, 1);
+  callback_open_plain(c->job, &emitter, c->suffix, "gemm_round", word, &word, 1);
   LLVMValueRef value = LLVMBuildBitCast(emitter.builder, LLVMGetParam(emitter.function, 0),
                                         LLVMFloatTypeInContext(context), "");
   callback_close(&emitter, call(&emitter, "llvm.nvvm.f2tf32.rna", NULL, 0, &value, 1));

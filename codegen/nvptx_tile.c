@@ -11,7 +11,8 @@ enum {
   PANEL_CYCLES = 80,         /* barrier, waiting, addresses */
   LAUNCH_CYCLES = 2600,      /* a second launch, in a graph */
   SHARED_MMA = 100 << 10,    /* two such blocks fit a multiprocessor */
-  MAX_SPLITS = 32,
+  MAX_SPLITS = 128,
+  PART_CYCLES = 90, /* adding one part of a split sum, some in flight */
 };
 
 /* tile m, n, micro m, n, slices, steps. All have 256 threads. */
@@ -20,6 +21,7 @@ static const Tile tiles_f32[] = {
     {128, 32, 8, 8, 4, 32},  {32, 128, 8, 8, 4, 32}, {64, 64, 8, 4, 2, 16},  {64, 32, 8, 4, 4, 32},
     {32, 64, 4, 8, 4, 32},   {32, 32, 4, 4, 4, 32},  {32, 16, 4, 4, 8, 64},  {16, 32, 4, 4, 8, 64},
     {16, 16, 2, 4, 8, 64},   {16, 8, 2, 2, 8, 64},   {8, 16, 2, 2, 8, 64},   {8, 8, 2, 2, 16, 64},
+    {128, 32, 8, 4, 2, 16},  {64, 32, 4, 4, 2, 16},  {32, 32, 4, 2, 2, 16},  {128, 32, 4, 4, 1, 8},
 };
 static const Tile tiles_f64[] = {
     {64, 64, 4, 4, 1, 16},
@@ -116,8 +118,9 @@ static double estimate(const Tile *tile, const Contract *c) {
   double waits = rounds / resident < 1 ? 1 : rounds / resident;
   double cycles = rounds * (multiply > load ? multiply : load) + waits * latency;
   if (tile->splits > 1)
-    cycles += LAUNCH_CYCLES + 2 * sum * (double)(c->m * c->n * c->batches * tile->splits) /
-                                  (MULTIPROCESSORS * LOAD_BYTES_PER_CYCLE / 2);
+    cycles += LAUNCH_CYCLES + PART_CYCLES * (double)(tile->splits + 7) / 8 +
+              2 * sum * (double)(c->m * c->n * c->batches * tile->splits) /
+                  (MULTIPROCESSORS * LOAD_BYTES_PER_CYCLE / 2);
   return cycles;
 }
 

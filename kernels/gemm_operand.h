@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 int gemm_kind(void), gemm_m(void), gemm_n(void), gemm_k(void), gemm_splits(void);
+int gemm_batches(void);
 int gemm_ta(void), gemm_tb(void);           /* dot: a is stored [k, m]; b is stored [n, k] */
 int gemm_a_deep(void), gemm_b_deep(void);   /* neighbours in memory are neighbours in k */
 int gemm_a_wide(void), gemm_b_wide(void);   /* how many at least, aligned: 1 or 16 bytes' worth */
@@ -35,6 +36,7 @@ const void *gemm_pointer_b(void *const *args);
 REAL *gemm_workspace(void *const *args);
 /* Packed weights: element `to` becomes what element `from` of b is. */
 void gemm_pack_element(void *const *args, int to, int from);
+REAL gemm_sum_lanes(REAL value); /* over eight neighbouring lanes, in a fixed order */
 /* What becomes of finished elements: of one, or of columns 4 * group to 4 * group + 3. */
 void gemm_finish(void *const *args, int batch, int row, int column, REAL value);
 void gemm_finish4(void *const *args, int batch, int row, int group, REAL a, REAL b, REAL c, REAL d);
@@ -195,22 +197,32 @@ ALWAYS void finish_group(void *const *args, int batch, int batch_split, int row,
   }
 }
 
-/* With splits: element `index` (by four: group) of batches x rows x columns. */
-__attribute__((always_inline)) void gemm_combine(void *const *args, int index) {
+enum { LANES_OF_A_SUM = 8 };
+
+/* With splits: eight neighbouring threads add the parts of one element (by four: of one group) of
+ * batches x rows x columns. All threads of a warp come here, those beyond the end with the last one
+ * again. */
+__attribute__((always_inline)) void gemm_combine(void *const *args, int thread) {
   int wide = gemm_by_four() ? 4 : 1, area = gemm_m() * gemm_n() / wide;
+  int all = area * gemm_batches(), lane = thread % LANES_OF_A_SUM;
+  int index = thread / LANES_OF_A_SUM, is_inside = index < all;
+  if (!is_inside) index = all - 1;
   int batch = index / area, place = index % area, across = gemm_n() / wide;
   const REAL *parts = gemm_workspace(args) + ((int64_t)batch * gemm_splits() * area + place) * wide;
-  if (gemm_by_four()) {
-    Four sum = *(const Four *)parts;
-#pragma clang loop unroll_count(8)
-    for (int split = 1; split < gemm_splits(); split++)
+  Four sum = {0, 0, 0, 0};
+#pragma clang loop unroll_count(4)
+  for (int split = lane; split < gemm_splits(); split += LANES_OF_A_SUM) {
+    if (gemm_by_four())
       sum += *(const Four *)(parts + (int64_t)split * area * 4);
-    gemm_finish4(args, batch, place / across, place % across, sum[0], sum[1], sum[2], sum[3]);
-    return;
+    else
+      sum[0] += parts[(int64_t)split * area];
   }
-  REAL sum = parts[0];
-#pragma clang loop unroll_count(8)
-  for (int split = 1; split < gemm_splits(); split++) sum += parts[(int64_t)split * area];
-  gemm_finish(args, batch, place / across, place % across, sum);
+#pragma clang loop unroll(full)
+  for (int e = 0; e < wide; e++) sum[e] = gemm_sum_lanes(sum[e]);
+  if (!is_inside || lane) return;
+  if (gemm_by_four())
+    gemm_finish4(args, batch, place / across, place % across, sum[0], sum[1], sum[2], sum[3]);
+  else
+    gemm_finish(args, batch, place / across, place % across, sum[0]);
 }
 #endif

@@ -340,7 +340,7 @@ static void every_tile(void **state) {
     const char *type;
     bool allows_tf32;
     int tiles;
-  } units[] = {{"f32", false, 16},
+  } units[] = {{"f32", false, 20},
                {"f64", false, 3},
                {"f32", true, 10},
                {"f16", false, 10},
