@@ -108,18 +108,19 @@ bool lower_program(Module *const *modules, int count, const Program *program, Pl
                        .arena = arena_new(),
                        .program = program,
                        .plan = plan};
-  const Graph *graphs[2] = {program->train, program->eval};
+  const Graph *graphs[PLAN_GRAPHS] = {program->train, program->eval, program->micro};
   bool good = lower_tables(&lowering);
   int64_t workspace = 0;
-  VEC(int) marks[2] = {{0}};
-  for (int g = 0; g < 2 && good; g++) {
+  VEC(int) marks[PLAN_GRAPHS] = {{0}};
+  for (int g = 0; g < PLAN_GRAPHS && good; g++) {
+    if (!graphs[g]) continue;
     good = lower_graph(&lowering, graphs[g], &plan->graph[g]);
     if (lowering.workspace_bytes > workspace) workspace = lowering.workspace_bytes;
     for (int i = 0; i < lowering.workspace_buffers.count; i++)
       VEC_PUSH(lowering.arena, marks[g], lowering.workspace_buffers.at[i]);
   }
   int64_t at = lower_extend(&lowering, ARENA_WORK, workspace);
-  for (int g = 0; g < 2 && good; g++) {
+  for (int g = 0; g < PLAN_GRAPHS && good; g++) {
     lowering.out = &plan->graph[g];
     lowering.workspace_buffers.count = 0;
     for (int i = 0; i < marks[g].count; i++)

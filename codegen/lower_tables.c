@@ -37,6 +37,15 @@ static void grow(Lowering *lowering, Place place, const Type *type) {
   if (end > *size) *size = end;
 }
 
+/* A moment, or the average of the weights: flat, with an element for each of the parameters'. */
+static bool is_sliced(const Lowering *lowering, const Node *leaf, const char *name) {
+  const char *optimizer = setting_text(lowering->program->settings, "train.optimizer");
+  size_t length = strlen(optimizer);
+  if (leaf->op != OP_STATE || leaf->type.dtype != DT_F32 || leaf->type.shape.rank != 1)
+    return false;
+  return !strcmp(name, "ema") || (!strncmp(name, optimizer, length) && name[length] == '.');
+}
+
 static void add_leaf(Lowering *lowering, const Node *leaf, bool is_eval) {
   Plan *plan = lowering->plan;
   const char *name = node_str(leaf, ATTR_NAME);
@@ -45,7 +54,9 @@ static void add_leaf(Lowering *lowering, const Node *leaf, bool is_eval) {
   PlanTensor tensor = {.name = arena_strdup(plan->arena, name),
                        .type = leaf->type,
                        .offset = place.offset,
-                       .init = init_of(plan->arena, leaf)};
+                       .init = init_of(plan->arena, leaf),
+                       .is_sliced = is_sliced(lowering, leaf, name),
+                       .is_scratch = !strncmp(name, "accumulate.", 11)};
   PlanTensor *known;
   switch (leaf->op) {
   case OP_PARAM:
@@ -118,9 +129,9 @@ bool lower_tables(Lowering *lowering) {
   plan->settings = program->settings;
   for (int i = 0; i < program->sources.count; i++)
     VEC_PUSH(plan->arena, plan->sources, program->sources.at[i]);
-  const Graph *graphs[2] = {program->train, program->eval};
-  for (int g = 0; g < 2; g++)
-    for (int i = 0; i < graphs[g]->nodes.count; i++)
+  const Graph *graphs[PLAN_GRAPHS] = {program->train, program->eval, program->micro};
+  for (int g = 0; g < PLAN_GRAPHS; g++)
+    for (int i = 0; graphs[g] && i < graphs[g]->nodes.count; i++)
       if (is_leaf(graphs[g]->nodes.at[i])) add_leaf(lowering, graphs[g]->nodes.at[i], g == 1);
   sort_tensors(plan->scalars.at, plan->scalars.count);
   sort_tensors(plan->states.at, plan->states.count);
@@ -133,10 +144,13 @@ bool lower_tables(Lowering *lowering) {
 /* ── outputs ────────────────────────────────────────────────────────────────────────────────── */
 void lower_outputs(Lowering *lowering) {
   Arena *arena = lowering->plan->arena;
-  static const char *const kinds[] = {"loss", "metric", "output"};
+  static const char *const kinds[] = {[ROOT_LOSS] = "loss",
+                                      [ROOT_METRIC] = "metric",
+                                      [ROOT_OUTPUT] = "output",
+                                      [ROOT_WEIGHT] = "weight"};
   for (int i = 0; i < lowering->graph->roots.count; i++) {
     const Root *root = &lowering->graph->roots.at[i];
-    if (root->kind != ROOT_LOSS && root->kind != ROOT_METRIC && root->kind != ROOT_OUTPUT) continue;
+    if (root->kind == ROOT_ASSIGN || root->kind == ROOT_RESULT) continue;
     if (!strcmp(root->name, "grads")) continue; /* lies in its own arena */
     Place place = lower_place(lowering, root->node);
     if (place.arena != ARENA_OUTPUT) { /* an input or a parameter as it is */

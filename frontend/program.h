@@ -26,6 +26,8 @@ typedef struct Program {
   Arena *arena;
   const char *model_name, *path;
   Graph *train, *eval; /* STAGE_FORWARD from the front end */
+  Graph *micro; /* train without its update: for all parts of a batch but the last. Made by the
+                   passes where train.accumulate is more than 1; else NULL */
   SettingValue *settings;
   VEC(DataSource) sources;
   VEC(Layer) layers;

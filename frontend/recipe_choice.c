@@ -168,19 +168,15 @@ bool recipe_set_defaults(Builder *b) {
 
 /* What the language has but this version cannot do yet is said, never ignored. */
 static bool check_supported(Builder *b, Loc loc) {
-  bool fine = true;
+  if (is_chosen(b, "train.precision", "f32") || is_chosen(b, "train.precision", "tf32") ||
+      is_chosen(b, "train.precision", "bf16"))
+    return true;
   if (is_chosen(b, "train.precision", "fp16"))
-    fine = (diag_error(b->diag, loc, "precision = fp16 is not supported yet; bf16 is"), false);
-  else if (!is_chosen(b, "train.precision", "f32") && !is_chosen(b, "train.precision", "tf32") &&
-           !is_chosen(b, "train.precision", "bf16"))
-    fine = (diag_error(b->diag, loc, "precision is f32, tf32, bf16 or fp16, not '%s'",
-                       setting_text(b->program->settings, "train.precision")),
-            false);
-  if (number(b, "train.accumulate") != 1)
-    fine = (diag_error(b->diag, loc, "accumulate = %g is not supported yet; only 1 is",
-                       number(b, "train.accumulate")),
-            false);
-  return fine;
+    diag_error(b->diag, loc, "precision = fp16 is not supported yet; bf16 is");
+  else
+    diag_error(b->diag, loc, "precision is f32, tf32, bf16 or fp16, not '%s'",
+               setting_text(b->program->settings, "train.precision"));
+  return false;
 }
 
 bool recipe_settle(Builder *b, Loc loc) {

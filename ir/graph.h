@@ -81,7 +81,14 @@ typedef struct Node {
   bool is_backward; /* made by autodiff: loc is that of the forward node ("in the gradient of") */
 } Node;
 
-typedef enum { ROOT_LOSS, ROOT_METRIC, ROOT_OUTPUT, ROOT_ASSIGN, ROOT_RESULT } RootKind;
+typedef enum {
+  ROOT_LOSS,
+  ROOT_METRIC,
+  ROOT_OUTPUT,
+  ROOT_ASSIGN,
+  ROOT_RESULT,
+  ROOT_WEIGHT /* of the loss or metric of this name: how many elements its mean counts */
+} RootKind;
 typedef struct {
   RootKind kind;
   const char *name; /* loss: "loss"; assign: the target; result: "" */

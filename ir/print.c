@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const root_kind_text[5] = {
+const char *const root_kind_text[6] = {
     [ROOT_LOSS] = "loss",     [ROOT_METRIC] = "metric", [ROOT_OUTPUT] = "output",
-    [ROOT_ASSIGN] = "assign", [ROOT_RESULT] = "result",
+    [ROOT_ASSIGN] = "assign", [ROOT_RESULT] = "result", [ROOT_WEIGHT] = "weight",
 };
 
 static void print_string(Text *out, const char *string) {

@@ -192,8 +192,7 @@ static void check_stage(Verify *v, const Node *node) {
     if (!in_body(node->op)) wrong(v, node, "may not stand in the body of a fused node");
     return;
   }
-  bool fused =
-      node->op == OP_FUSED || (node->op == OP_RESULT && node->input[0]->op == OP_FUSED);
+  bool fused = node->op == OP_FUSED || (node->op == OP_RESULT && node->input[0]->op == OP_FUSED);
   if (node->op == OP_ARG) wrong(v, node, "stands outside of a fused node's body");
   if (v->stage != STAGE_FUSED && fused) wrong(v, node, "comes only with the fuse pass");
   if (v->stage == STAGE_FUSED && !in_fused_stage(node->op))
@@ -202,8 +201,7 @@ static void check_stage(Verify *v, const Node *node) {
     wrong(v, node, "comes only with the backward pass");
   for (int k = 0; k < node->input_count && node->op != OP_RESULT; k++)
     if (node_has_results(node->input[k]))
-      wrong(v, node, "reads %%%d, which has several results, without `result`",
-            node->input[k]->id);
+      wrong(v, node, "reads %%%d, which has several results, without `result`", node->input[k]->id);
 }
 
 /* ── names ──────────────────────────────────────────────────────────────────────────────────── */
@@ -313,8 +311,9 @@ static void check_root(Verify *v, int at) {
   bool scalar = node->type.shape.rank == 0;
   if (root->kind == ROOT_LOSS && !(scalar && dtype_is_float(node->type.dtype)))
     wrong(v, node, "the loss must be a floating-point scalar");
-  if (root->kind == ROOT_METRIC && !scalar)
-    wrong(v, node, "the metric '%s' must be a scalar", root->name);
+  if ((root->kind == ROOT_METRIC || root->kind == ROOT_WEIGHT) && !scalar)
+    wrong(v, node, "the %s '%s' must be a scalar", root->kind == ROOT_METRIC ? "metric" : "weight",
+          root->name);
   if (root->kind == ROOT_ASSIGN &&
       (node->op != OP_ASSIGN || strcmp(root->name, node_str(node, ATTR_TARGET))))
     wrong(v, node, "the root assign '%s' must be the assign of that state", root->name);

@@ -116,9 +116,14 @@ MemoryReport memory_report(const Program *program, Arena *arena) {
   int64_t state = 0;
   add_graph(&report, program, program->train, &report.bytes[MEMORY_OPTIMIZER], &state);
   add_graph(&report, program, program->eval, &report.bytes[MEMORY_OPTIMIZER], &state);
+  add_graph(&report, program, program->micro, &report.bytes[MEMORY_OPTIMIZER], &state);
   report.bytes[MEMORY_STATE] = state - report.bytes[MEMORY_OPTIMIZER];
   Work work = work_of(graph, arena);
-  if (program->eval) report.eval_peak = work_of(program->eval, arena).peak;
+  const Graph *others[] = {program->eval, program->micro};
+  for (int i = 0; i < 2; i++) {
+    int64_t peak = others[i] ? work_of(others[i], arena).peak : 0;
+    if (peak > report.eval_peak) report.eval_peak = peak;
+  }
   report.work_peak = work.peak;
   report.work_bound = work.bound;
   report.busiest = work.busiest;

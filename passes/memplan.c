@@ -33,10 +33,12 @@ static void put(MemPlan *plan, const Node *base, ArenaId arena, int64_t at) {
 }
 
 /* ── leaves ─────────────────────────────────────────────────────────────────────────────────── */
-/* The states of the optimizer are its name, a dot, and more. */
+/* The states of the optimizer are its name, a dot, and more; those of sums and averages join them.
+ */
 static bool is_of_optimizer(const MemPlan *plan, const char *name) {
   if (!plan->context->settings) return false;
   const char *optimizer = setting_text(plan->context->settings, "train.optimizer");
+  if (strcmp(name, "ema") == 0 || strncmp(name, "accumulate.", 11) == 0) return true;
   size_t length = strlen(optimizer);
   return strncmp(name, optimizer, length) == 0 && name[length] == '.';
 }
@@ -66,6 +68,7 @@ static void place_states(MemPlan *plan) {
   for (int of_optimizer = 0; of_optimizer < 2; of_optimizer++) {
     if (program) add_states(plan, program->train, of_optimizer, &end);
     if (program) add_states(plan, program->eval, of_optimizer, &end);
+    if (program) add_states(plan, program->micro, of_optimizer, &end);
     add_states(plan, plan->graph, of_optimizer, &end);
   }
 }

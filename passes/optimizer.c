@@ -5,7 +5,8 @@
  * Every number a user may change between runs is a `setting` leaf, so that a new learning rate
  * needs no new compilation. Order of what happens to the gradients: they are summed over
  * micro-batches, clipped (torch.nn.utils.clip_grad_norm_, clip_grad_value_), then given to the rule
- * of the optimiser; the average of the weights follows the new parameters. */
+ * of the optimiser; the average of the weights follows the new parameters. An evaluation graph only
+ * learns the weights of its means. */
 #include "passes/optimizer.h"
 #include <string.h>
 
@@ -59,28 +60,37 @@ static Node *take_grads(Graph *graph) {
   return NULL;
 }
 
+/* All that happens once a batch: the update, and its rate. */
+static bool update_all(Update *u, Diag *diag, Node *counter) {
+  const char *kind = setting_text(u->settings, "train.optimizer");
+  u->rate = update_rate(u);
+  u->params = update_leaf(u, OP_STATE, "params", u->flat, false, 0);
+  update_find_groups(u);
+  u->grads = clipped(u, u->grads);
+  Node *params = update_by_rule(u, kind);
+  if (!params) {
+    diag_error(diag, (Loc){0}, "unknown optimizer '%s'", kind);
+    return false;
+  }
+  average_weights(u, params);
+  update_assign(u, "params", params);
+  update_assign(u, "step", update_add(u, counter, make_like(u->graph, counter, 1, u->loc)));
+  graph_add_root(u->graph, ROOT_METRIC, "lr", u->rate);
+  return true;
+}
+
 Graph *pass_optimizer(PassContext *context, Graph *old) {
-  if (!context->is_train) return old;
-  Graph *graph = graph_rewrite(old, NULL, NULL);
+  double parts = setting_number(context->settings, "train.accumulate");
+  if (!context->is_train) return update_show_weights(old);
+  Graph *graph = parts > 1 ? update_part_random(old, parts) : graph_rewrite(old, NULL, NULL);
   Node *grads = take_grads(graph);
   if (!grads) return old;
-  const char *kind = setting_text(context->settings, "train.optimizer");
   Update u = {.graph = graph, .settings = context->settings, .flat = grads->type, .grads = grads};
   Type counter_type = {DT_I64, shape_scalar()};
   Node *counter = update_leaf(&u, OP_STATE, "step", counter_type, true, 0);
   u.step = make_cast(graph, counter, DT_F64, u.loc);
-  u.rate = update_rate(&u);
-  u.params = update_leaf(&u, OP_STATE, "params", u.flat, false, 0);
-  update_find_groups(&u);
-  u.grads = clipped(&u, grads);
-  Node *params = update_by_rule(&u, kind);
-  if (!params) {
-    diag_error(context->diag, (Loc){0}, "unknown optimizer '%s'", kind);
-    return NULL;
-  }
-  average_weights(&u, params);
-  update_assign(&u, "params", params);
-  update_assign(&u, "step", update_add(&u, counter, make_like(graph, counter, 1, u.loc)));
-  graph_add_root(graph, ROOT_METRIC, "lr", u.rate);
-  return graph;
+  if (parts > 1) u.grads = update_accumulate(&u, context->diag, context->is_micro, grads);
+  if (!u.grads) return NULL;
+  if (context->is_micro) return graph;
+  return update_all(&u, context->diag, counter) ? graph : NULL;
 }

@@ -59,6 +59,16 @@ Node *update_piecewise_scaled(Update *u, Node *flat, Node *const *scalars);
 /* true in the segments of Muon, as bool[N]; NULL if there are none. */
 Node *update_is_muon(Update *u);
 
+/* ── micro-batches (optimizer_accumulate.c) ── */
+/* Sums gradients, loss and metrics over the parts of a batch. In the last part's graph: returns the
+ * gradients of the whole batch, and the roots show its values. NULL after an error. */
+Node *update_accumulate(Update *u, Diag *diag, bool is_micro, Node *grads);
+/* The evaluation graph with a root WEIGHT for each loss and metric that is a mean over a number of
+ * elements that differs between batches. */
+Graph *update_show_weights(Graph *graph);
+/* The graph with random numbers of its own for each part. */
+Graph *update_part_random(Graph *graph, double parts);
+
 /* ── the rules: each returns the new parameters, or NULL for an unknown optimiser ── */
 Node *update_by_rule(Update *u, const char *kind);
 /* The direction with the matrices from element `begin` on orthogonalised and scaled; 0 before. */

@@ -71,6 +71,7 @@ static bool write_file(Diag *diag, const char *path, const char *text) {
 /* The settings a user gave, as ftopt takes them. */
 static char *set_flags(const PassContext *context) {
   char *flags = arena_strdup(context->arena, context->is_train ? "" : " --eval");
+  if (context->is_micro) flags = arena_printf(context->arena, "%s --micro", flags);
   if (context->for_gpu) flags = arena_printf(context->arena, "%s --gpu", flags);
   for (int i = 0; context->settings && i < setting_count; i++) {
     const SettingInfo *info = &setting_info[i];
@@ -89,7 +90,7 @@ static void write_reproducer(PassContext *context, const PassInfo *info, const G
                              const char *folder) {
   Arena *arena = context->arena;
   char *path = arena_printf(arena, "%s/reproducer-%s.%s.ftir", folder ? folder : ".", info->name,
-                            context->is_train ? "train" : "eval");
+                            before->name);
   char *command =
       arena_printf(arena, "ftopt %s --passes=%s%s", path, info->name, set_flags(context));
   char *text = arena_printf(arena, "// pass '%s' failed on this graph; to see it again:\n// %s\n%s",
@@ -167,9 +168,10 @@ static bool dump_if_changed(Pipeline *pipeline, int pass, const Graph *before, c
   return write_file(pipeline->context.diag, path, text);
 }
 
-static bool run_on(Pipeline *pipeline, int pass, Graph **graph, bool is_train) {
+static bool run_on(Pipeline *pipeline, int pass, Graph **graph, bool is_train, bool is_micro) {
   if (!*graph) return true;
   pipeline->context.is_train = is_train;
+  pipeline->context.is_micro = is_micro;
   double start = now();
   Graph *after = passes_run_one(&pipeline->context, &pass_info[pass], *graph,
                                 pipeline->options->verify, pipeline->options->dump_dir);
@@ -218,11 +220,16 @@ bool passes_run(Program *program, Diag *diag, const PassOptions *options, bool f
                        .options = options,
                        .seconds = ARENA_ARRAY(arena, double, pass_count)};
   bool ok = true;
+  if (setting_number(program->settings, "train.accumulate") > 1 && !program->micro) {
+    program->micro = graph_rewrite(program->train, NULL, NULL);
+    program->micro->name = "micro";
+  }
   for (int i = 0; ok && i <= last; i++)
     if (!disabled[i] || is_one_of(pass_info[i].name, has_plain_form)) {
       pipeline.context.is_plain = disabled[i];
-      ok = run_on(&pipeline, i, &program->train, true) &&
-           run_on(&pipeline, i, &program->eval, false);
+      ok = run_on(&pipeline, i, &program->train, true, false) &&
+           run_on(&pipeline, i, &program->eval, false, false) &&
+           run_on(&pipeline, i, &program->micro, true, true);
     }
   if (options->time_passes) print_times(&pipeline, disabled, last);
   return ok;

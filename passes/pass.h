@@ -10,10 +10,11 @@ typedef struct {
   Arena *arena;
   Diag *diag;
   SettingValue *settings; /* static ones may be read */
-  bool is_train;          /* which graph this is */
+  bool is_train;          /* which graph this is; also of the micro graph */
   bool for_gpu;           /* the target: cpu or ptx */
   bool is_plain;          /* do no more than the next stage needs: see PassOptions.disable */
   const Program *program; /* the whole, as far as the pipeline has come; NULL in ftopt */
+  bool is_micro;          /* the graph of a part of a batch that is not the last one */
 } PassContext;
 
 typedef Graph *PassRun(PassContext *context, Graph *graph);

@@ -33,7 +33,7 @@ typedef enum {
 const char *arena_text(ArenaId id);
 bool arena_parse(const char *text, ArenaId *out);
 
-enum { PLAN_VERSION = 1, PLAN_ALIGN = 64 };
+enum { PLAN_VERSION = 1, PLAN_ALIGN = 64, PLAN_GRAPHS = 3 };
 
 /* ── settings ─────────────────────────────────────────────────────────────────────────────── */
 typedef enum { SET_INT, SET_FLOAT, SET_BOOL, SET_STR } SettingKind;
@@ -87,6 +87,8 @@ typedef struct {
   Init init;                  /* params and states */
   bool is_needed_for_predict; /* inputs: some output depends on it */
   bool is_saved; /* states: belongs to the model (running statistics), not only to the optimiser */
+  bool is_sliced; /* states: element i belongs to element i of the params arena (moments): a
+                     checkpoint holds it in slices, by parameter */
   bool is_scratch; /* states: dead at the end of every update: no checkpoint needs it */
   int stream; /* of the initial values' random numbers: the place in the program, which the place in
                  the arena need not follow */
@@ -131,14 +133,15 @@ typedef struct {
 } PlanInstead;
 
 typedef struct {
-  const char *kind; /* loss, metric, output */
+  const char *kind; /* loss, metric, output; weight: how many elements the loss or metric of this
+                       name is the mean of, where that differs between batches */
   const char *name;
   Type type;
   int64_t offset; /* in the output arena */
 } PlanOutput;
 
 typedef struct {
-  const char *name; /* train, eval */
+  const char *name; /* train, eval, micro; NULL: there is no such graph */
   VEC(PlanBuffer) buffers;
   VEC(PlanStep) steps;
   VEC(PlanInstead) insteads; /* in order, not overlapping */
@@ -164,7 +167,9 @@ typedef struct {
   VEC(PlanTensor) inputs;  /* ARENA_INPUT, in the order of the model's arguments */
   VEC(PlanMemory) memory;
   int64_t arena_bytes[ARENA_COUNT];
-  PlanGraph graph[2]; /* [0] train, [1] eval */
+  /* [0] train, [1] eval, [2] micro: with train.accumulate = k > 1 a step is k - 1 runs of micro,
+   * which add to sums in the state arena, and one of train, which makes the update of all k */
+  PlanGraph graph[PLAN_GRAPHS];
 } Plan;
 
 /* Appends the text form: lines without any prefix, the last one a checksum. */

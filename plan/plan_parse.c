@@ -188,6 +188,7 @@ static bool read_tensor(Parser *p, const char *kind, ArenaId arena, int index, P
   if (words_take(&p->words, "init") && !read_init(p, &out->init)) return false;
   out->is_needed_for_predict = words_take(&p->words, "predict");
   out->is_saved = words_take(&p->words, "saved");
+  out->is_sliced = words_take(&p->words, "sliced");
   out->is_scratch = words_take(&p->words, "scratch");
   if (words_take(&p->words, "stream") &&
       !words_integer(&p->words, "the stream", 0, INT32_MAX / 2, &stream))
@@ -223,6 +224,8 @@ static bool read_param(Parser *p) {
 static bool read_state(Parser *p) {
   PlanTensor t;
   if (!read_tensor(p, "state", ARENA_STATE, p->plan->states.count, &t)) return false;
+  if (t.is_sliced && (t.type.dtype != DT_F32 || t.type.shape.rank != 1))
+    return words_fail(&p->words, "a sliced state is flat and f32");
   if (!strcmp(t.name, "step") && (t.type.dtype != DT_I64 || t.type.shape.rank))
     return words_fail(&p->words, "the state \"step\" must be i64[]");
   if (!follows(p, p->plan->states.at, p->plan->states.count, &t)) return false;
@@ -245,8 +248,8 @@ static bool read_scalar(Parser *p) {
 
 /* ── lines of a graph ─────────────────────────────────────────────────────────────────────── */
 static bool read_graph(Parser *p) {
-  static const char *const names[2] = {"train", "eval"};
-  if (p->graph_count == 2) return words_fail(&p->words, "a third graph");
+  static const char *const names[PLAN_GRAPHS] = {"train", "eval", "micro"};
+  if (p->graph_count == PLAN_GRAPHS) return words_fail(&p->words, "a fourth graph");
   const char *text = words_string(&p->words, "the graph's name");
   if (!text) return false;
   if (strcmp(text, names[p->graph_count]) != 0)
@@ -427,18 +430,19 @@ static bool read_output(Parser *p, const char *kind) {
 static bool read_loss(Parser *p) { return read_output(p, "loss"); }
 static bool read_metric(Parser *p) { return read_output(p, "metric"); }
 static bool read_result(Parser *p) { return read_output(p, "output"); }
+static bool read_weight(Parser *p) { return read_output(p, "weight"); }
 
 static const struct {
   const char *word;
   bool (*read)(Parser *p);
 } rules[] = {
-    {"model", read_model},     {"source", read_source}, {"target", read_target},
-    {"setting", read_setting}, {"data", read_data},     {"arena", read_arena},
-    {"memory", read_memory},   {"input", read_input},   {"param", read_param},
-    {"state", read_state},     {"scalar", read_scalar}, {"graph", read_graph},
-    {"buffer", read_buffer},   {"launch", read_launch}, {"call", read_call},
-    {"loss", read_loss},       {"metric", read_metric}, {"output", read_result},
-    {"instead", read_instead},
+    {"model", read_model},     {"source", read_source},   {"target", read_target},
+    {"setting", read_setting}, {"data", read_data},       {"arena", read_arena},
+    {"memory", read_memory},   {"input", read_input},     {"param", read_param},
+    {"state", read_state},     {"scalar", read_scalar},   {"graph", read_graph},
+    {"buffer", read_buffer},   {"launch", read_launch},   {"call", read_call},
+    {"loss", read_loss},       {"metric", read_metric},   {"output", read_result},
+    {"weight", read_weight},   {"instead", read_instead},
 };
 
 static bool read_line(Parser *p) {
@@ -488,7 +492,8 @@ static bool check_whole(Parser *p) {
   for (int i = 0; i < ARENA_COUNT; i++)
     if (!p->has_arena[i])
       return words_fail(&p->words, "the line of arena %s is missing", arena_text((ArenaId)i));
-  return p->graph_count == 2 || words_fail(&p->words, "the plan lacks a graph");
+  bool has_parts = setting_number(p->plan->settings, "train.accumulate") > 1;
+  return p->graph_count == (has_parts ? 3 : 2) || words_fail(&p->words, "the plan lacks a graph");
 }
 
 Plan *plan_parse(Arena *arena, const char *text, size_t length, const char **why) {

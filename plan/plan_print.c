@@ -116,6 +116,7 @@ static void print_tensor(Text *out, const char *word, const PlanTensor *tensor, 
   }
   if (tensor->is_needed_for_predict) text_printf(out, " predict");
   if (tensor->is_saved) text_printf(out, " saved");
+  if (tensor->is_sliced) text_printf(out, " sliced");
   if (tensor->is_scratch) text_printf(out, " scratch");
   if (tensor->stream != index) text_printf(out, " stream %d", tensor->stream);
   text_printf(out, "\n");
@@ -208,8 +209,10 @@ void plan_print(const Plan *plan, Text *out) {
   for (int i = 0; i < plan->inputs.count; i++) print_tensor(out, "input", &plan->inputs.at[i], i);
   for (int i = 0; i < plan->params.count; i++) print_tensor(out, "param", &plan->params.at[i], i);
   for (int i = 0; i < plan->states.count; i++) print_tensor(out, "state", &plan->states.at[i], i);
-  for (int i = 0; i < plan->scalars.count; i++) print_tensor(out, "scalar", &plan->scalars.at[i], i);
-  for (int i = 0; i < 2; i++) print_graph(out, &plan->graph[i]);
+  for (int i = 0; i < plan->scalars.count; i++)
+    print_tensor(out, "scalar", &plan->scalars.at[i], i);
+  for (int i = 0; i < PLAN_GRAPHS; i++)
+    if (plan->graph[i].name) print_graph(out, &plan->graph[i]);
   uint64_t checksum = plan_checksum(text_cstr(out) + start, out->count - start);
   text_printf(out, "checksum %016" PRIx64 "\n", checksum);
 }

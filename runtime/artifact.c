@@ -57,7 +57,7 @@ static Status check_elf(const char *path, int64_t size) {
 }
 
 static Status check_kernels(const Artifact *artifact) {
-  for (int g = 0; g < 2; g++)
+  for (int g = 0; g < PLAN_GRAPHS; g++)
     for (int i = 0; i < artifact->plan->graph[g].steps.count; i++) {
       const PlanStep *step = &artifact->plan->graph[g].steps.at[i];
       if (step->kind == STEP_LAUNCH && !artifact_kernel(artifact, step->name))

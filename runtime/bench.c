@@ -2,6 +2,7 @@
  * of kernels times each alone, which adds a fork, a join and a clock to each: shares are of their
  * sum, not of the step. */
 #include "runtime/bench.h"
+#include "runtime/bench_count.h"
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -42,6 +43,12 @@ static int64_t group_size(const Exec *exec) {
   return exec_runs_ahead(exec) ? 4 * (int64_t)exec_most_steps(exec, EXEC_TRAIN) + 16 : 1;
 }
 
+static Status run_made_up(Exec *exec, const void *batch) {
+  for (int64_t part = 1; part < exec_parts(exec); part++)
+    STATUS_TRY(exec_run(exec, EXEC_MICRO, batch));
+  return exec_run(exec, EXEC_TRAIN, batch);
+}
+
 /* Runs `group` steps; *time: nanoseconds of one of them. */
 static Status time_group(Exec *exec, const BenchOptions *options, const void *made_up,
                          int64_t group, int64_t *time) {
@@ -50,7 +57,7 @@ static Status time_group(Exec *exec, const BenchOptions *options, const void *ma
     if (options->feed)
       STATUS_TRY(feed_run(options->feed, group - done, &steps));
     else
-      STATUS_TRY(exec_run(exec, EXEC_TRAIN, made_up));
+      STATUS_TRY(run_made_up(exec, made_up));
   }
   STATUS_TRY(exec_sync(exec));
   *time = (now() - start) / group;
@@ -69,8 +76,12 @@ static void print_step(const Exec *exec, const int64_t *sorted, int64_t count, i
                        FILE *out) {
   const Plan *plan = exec_plan(exec);
   double median = (double)sorted[count / 2] * 1e-9, flops, bytes;
-  double batch = setting_number(plan->settings, "train.batch");
+  double parts = (double)exec_parts(exec), micro_flops, micro_bytes;
+  double batch = setting_number(plan->settings, "train.batch") * parts;
   sum_work(&plan->graph[EXEC_TRAIN], &flops, &bytes);
+  sum_work(&plan->graph[EXEC_MICRO], &micro_flops, &micro_bytes);
+  flops += (parts - 1) * micro_flops;
+  bytes += (parts - 1) * micro_bytes;
   fprintf(out, "%s, batch %.0f, %s, %lld steps", plan->model, batch, exec_device_text(exec),
           (long long)(count * group));
   if (group > 1) fprintf(out, " timed %lld at a time", (long long)group);
@@ -203,7 +214,8 @@ Status bench_run(Exec *exec, const BenchOptions *options, FILE *out) {
   STATUS_TRY(exec_batch_new(exec, &batch));
   bench_fill_batch(exec_plan(exec), batch, 1);
   Status status = time_steps(exec, options, batch, out);
-  if (status == STATUS_OK && options->per_kernel) status = time_kernels(exec, batch, out);
+  if (status == STATUS_OK && options->per_kernel)
+    status = exec_counts(exec) ? bench_count(exec, batch, out) : time_kernels(exec, batch, out);
   exec_batch_free(exec, batch);
   return status;
 }

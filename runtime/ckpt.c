@@ -26,7 +26,7 @@ Status ckpt_save(Exec *exec, const char *path, const CkptInfo *info) {
                       {"batch", text[2]},      {"samples", text[3]},
                       {"shuffled", text[4]},   {"best", text[5]}};
   int count = (int)(sizeof texts / sizeof *texts) - (info->has_best ? 0 : 1);
-  return ckpt_write_tensors(exec, path, true, texts, count);
+  return ckpt_write_tensors(exec, path, CKPT_ALL, texts, count);
 }
 
 static bool read_number(const Safetensors *file, const char *key, int64_t *out) {
@@ -69,8 +69,11 @@ static Status restore(Exec *exec, const Safetensors *file, const char *path) {
   if (status == STATUS_OK) status = ckpt_arena_read(exec, ARENA_STATE, &states);
   for (int i = 0; i < plan->params.count && status == STATUS_OK; i++)
     status = ckpt_arena_set(&params, &plan->params.at[i], file, path);
-  for (int i = 0; i < plan->states.count && status == STATUS_OK; i++)
-    status = ckpt_arena_set(&states, &plan->states.at[i], file, path);
+  Arena *arena = arena_new();
+  CkptTensors tensors = ckpt_state_tensors(arena, plan, true);
+  for (int i = 0; i < tensors.count && status == STATUS_OK; i++)
+    status = ckpt_arena_set(&states, &tensors.at[i], file, path);
+  arena_free(arena);
   if (status == STATUS_OK) status = ckpt_arena_write(exec, &params);
   if (status == STATUS_OK) status = ckpt_arena_write(exec, &states);
   ckpt_arena_free(&params);

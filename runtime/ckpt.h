@@ -12,6 +12,8 @@
 STATUS_CHECKED Status ckpt_load_weights(Exec *exec, const char *path, Text *notes);
 /* Parameters and the model's own states (running statistics) under their names. */
 STATUS_CHECKED Status ckpt_save_weights(Exec *exec, const char *path);
+/* The same with the averages of the parameters in their place: only where exec_has_ema. */
+STATUS_CHECKED Status ckpt_save_ema(Exec *exec, const char *path);
 
 typedef struct {
   int64_t step; /* steps done */

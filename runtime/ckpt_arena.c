@@ -46,26 +46,62 @@ static SafeTensor tensor_of(const PlanTensor *tensor, const CkptArena *arena) {
                       .bytes = (size_t)type_bytes(&tensor->type)};
 }
 
-Status ckpt_write_tensors(Exec *exec, const char *path, bool all_states, const SafeText *texts,
+/* The part of a sliced state that belongs to a parameter, "adamw.m.fc1.weight"; false if the state
+ * does not reach so far (what Muon trains has no second moment). */
+static bool slice_of(Arena *names, const PlanTensor *state, const PlanTensor *param,
+                     PlanTensor *out) {
+  if (param->offset + type_bytes(&param->type) > type_bytes(&state->type)) return false;
+  *out = (PlanTensor){.name = arena_printf(names, "%s.%s", state->name, param->name),
+                      .type = param->type,
+                      .offset = state->offset + param->offset};
+  return true;
+}
+
+CkptTensors ckpt_state_tensors(Arena *arena, const Plan *plan, bool all) {
+  CkptTensors out = {0};
+  for (int i = 0; i < plan->states.count; i++) {
+    const PlanTensor *state = &plan->states.at[i];
+    PlanTensor slice;
+    if ((!all && !state->is_saved) || state->is_scratch) continue;
+    if (!state->is_sliced) VEC_PUSH(arena, out, *state);
+    for (int k = 0; state->is_sliced && k < plan->params.count; k++)
+      if (slice_of(arena, state, &plan->params.at[k], &slice)) VEC_PUSH(arena, out, slice);
+  }
+  return out;
+}
+
+static Status write_file(const char *path, const CkptTensors *params, const CkptArena *from_params,
+                         const CkptTensors *states, const CkptArena *from_states,
+                         const SafeText *texts, int text_count) {
+  int count = 0;
+  SafeTensor *tensors = calloc((size_t)(params->count + states->count) + 1, sizeof *tensors);
+  if (!tensors) return status_errno(ENOMEM, "%s", path);
+  for (int i = 0; i < params->count; i++) tensors[count++] = tensor_of(&params->at[i], from_params);
+  for (int i = 0; i < states->count; i++) tensors[count++] = tensor_of(&states->at[i], from_states);
+  Status status = safetensors_write(path, tensors, count, texts, text_count);
+  free(tensors);
+  return status;
+}
+
+Status ckpt_write_tensors(Exec *exec, const char *path, CkptContent content, const SafeText *texts,
                           int text_count) {
   const Plan *plan = exec_plan(exec);
+  Arena *arena = arena_new();
   CkptArena params = {0}, states = {0};
-  SafeTensor *tensors =
-      calloc((size_t)plan->params.count + (size_t)plan->states.count + 1, sizeof *tensors);
-  int count = 0;
-  Status status = tensors ? STATUS_OK : status_errno(ENOMEM, "%s", path);
-  if (status == STATUS_OK) status = ckpt_arena_read(exec, ARENA_PARAMS, &params);
-  if (status == STATUS_OK) status = ckpt_arena_read(exec, ARENA_STATE, &states);
-  if (status == STATUS_OK) {
-    for (int i = 0; i < plan->params.count; i++)
-      tensors[count++] = tensor_of(&plan->params.at[i], &params);
-    for (int i = 0; i < plan->states.count; i++)
-      if (all_states || plan->states.at[i].is_saved)
-        tensors[count++] = tensor_of(&plan->states.at[i], &states);
-    status = safetensors_write(path, tensors, count, texts, text_count);
+  CkptTensors of_params = {0}, of_states = ckpt_state_tensors(arena, plan, content == CKPT_ALL);
+  int ema = content == CKPT_EMA ? exec_find_state(exec, "ema") : -1;
+  for (int i = 0; i < plan->params.count; i++) {
+    PlanTensor param = plan->params.at[i];
+    if (ema >= 0) param.offset += plan->states.at[ema].offset;
+    VEC_PUSH(arena, of_params, param);
   }
-  free(tensors);
+  Status status = ckpt_arena_read(exec, ARENA_PARAMS, &params);
+  if (status == STATUS_OK) status = ckpt_arena_read(exec, ARENA_STATE, &states);
+  if (status == STATUS_OK)
+    status = write_file(path, &of_params, ema >= 0 ? &states : &params, &of_states, &states, texts,
+                        text_count);
   ckpt_arena_free(&params);
   ckpt_arena_free(&states);
+  arena_free(arena);
   return status;
 }

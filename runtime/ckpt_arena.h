@@ -16,7 +16,13 @@ void ckpt_arena_free(CkptArena *arena);
 /* Sets one tensor from the file, which must hold it in its shape and a type that converts. */
 STATUS_CHECKED Status ckpt_arena_set(CkptArena *arena, const PlanTensor *tensor,
                                      const Safetensors *file, const char *path);
-/* Writes parameters and states (all of them, or only those that belong to the model). */
-STATUS_CHECKED Status ckpt_write_tensors(Exec *exec, const char *path, bool all_states,
+/* The tensors of a checkpoint that come from the state arena, all of them or only those that belong
+ * to the model, with names and offsets; sliced states by parameter. In the arena given. */
+typedef VEC(PlanTensor) CkptTensors;
+CkptTensors ckpt_state_tensors(Arena *arena, const Plan *plan, bool all);
+/* Writes parameters and all states; or parameters and the model's own states; or those with the
+ * averages of the parameters. */
+typedef enum { CKPT_ALL, CKPT_WEIGHTS, CKPT_EMA } CkptContent;
+STATUS_CHECKED Status ckpt_write_tensors(Exec *exec, const char *path, CkptContent content,
                                          const SafeText *texts, int text_count);
 #endif

@@ -20,6 +20,12 @@ static void end_list(Text *list, int count) {
 
 static bool is_expected(const Exec *exec, const char *name) {
   if (exec_find_param(exec, name) >= 0 || exec_find_state(exec, name) >= 0) return true;
+  const Plan *plan = exec_plan(exec);
+  for (int i = 0; i < plan->states.count; i++) { /* of a checkpoint */
+    const PlanTensor *state = &plan->states.at[i];
+    size_t length = strlen(state->name);
+    if (state->is_sliced && !strncmp(name, state->name, length) && name[length] == '.') return true;
+  }
   /* PyTorch's batch norm counts its batches; ours has no use for the count */
   const char *last = strrchr(name, '.');
   return strcmp(last ? last + 1 : name, "num_batches_tracked") == 0;
@@ -82,5 +88,9 @@ Status ckpt_load_weights(Exec *exec, const char *path, Text *notes) {
 }
 
 Status ckpt_save_weights(Exec *exec, const char *path) {
-  return ckpt_write_tensors(exec, path, false, NULL, 0);
+  return ckpt_write_tensors(exec, path, CKPT_WEIGHTS, NULL, 0);
+}
+
+Status ckpt_save_ema(Exec *exec, const char *path) {
+  return ckpt_write_tensors(exec, path, CKPT_EMA, NULL, 0);
 }

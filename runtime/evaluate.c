@@ -43,7 +43,7 @@ void evaluate_free(Evaluator *evaluator) {
 }
 
 void evaluate_take(const Exec *exec, const ExecScalars *scalars, LogStep *out) {
-  const PlanGraph *plan = &exec_plan(exec)->graph[scalars->graph];
+  const PlanGraph *plan = exec_graph_plan(exec, scalars->graph);
   out->metric_count = 0;
   out->has_lr = false;
   for (int i = 0; i < plan->outputs.count; i++) {
@@ -64,8 +64,31 @@ void evaluate_take(const Exec *exec, const ExecScalars *scalars, LogStep *out) {
   }
 }
 
-/* sum += weight * the means of each batch whose results have come; `wait`: of all. */
-static Status add_results(Evaluator *evaluator, double weight, bool wait, LogStep *sum) {
+/* What batches add up to: for each value, the sum of weight times mean, and of the weights. */
+typedef struct {
+  LogStep value;
+  double loss_weight, metric_weight[LOG_MOST_METRICS];
+} Sums;
+
+/* How many elements the mean `name` of this batch counts: samples, unless the plan tells. */
+static double weight_of(const Evaluator *evaluator, const ExecScalars *scalars, const char *name) {
+  const PlanGraph *plan = exec_graph_plan(evaluator->exec, scalars->graph);
+  for (int i = 0; i < plan->outputs.count; i++)
+    if (strcmp(plan->outputs.at[i].kind, "weight") == 0 &&
+        strcmp(plan->outputs.at[i].name, name) == 0)
+      return scalars->value[i];
+  return (double)evaluator->batch;
+}
+
+/* A batch in which nothing counts has 0/0 as its mean. */
+static void add_value(double value, double weight, double share, double *sum, double *weights) {
+  if (weight == 0) return;
+  *sum += share * weight * value;
+  *weights += share * weight;
+}
+
+/* Adds `share` of each batch whose results have come; `wait`: of all. */
+static Status add_results(Evaluator *evaluator, double share, bool wait, Sums *sums) {
   for (;;) {
     ExecScalars scalars;
     LogStep part = {0};
@@ -73,63 +96,67 @@ static Status add_results(Evaluator *evaluator, double weight, bool wait, LogSte
     STATUS_TRY(exec_fetched(evaluator->exec, wait, &scalars, &is_there));
     if (!is_there) return STATUS_OK;
     evaluate_take(evaluator->exec, &scalars, &part);
-    sum->loss += weight * part.loss;
+    add_value(part.loss, weight_of(evaluator, &scalars, "loss"), share, &sums->value.loss,
+              &sums->loss_weight);
     for (int i = 0; i < part.metric_count; i++) {
-      sum->metric[i].name = part.metric[i].name;
-      sum->metric[i].value += weight * part.metric[i].value;
+      sums->value.metric[i].name = part.metric[i].name;
+      add_value(part.metric[i].value, weight_of(evaluator, &scalars, part.metric[i].name), share,
+                &sums->value.metric[i].value, &sums->metric_weight[i]);
     }
-    sum->metric_count = part.metric_count;
+    sums->value.metric_count = part.metric_count;
   }
 }
 
 /* The feed is made at the first evaluation: by then the split is read. */
-static Status start_feed(Evaluator *evaluator, int64_t batches) {
+static Status start_feed(Evaluator *evaluator, ExecGraph graph, int64_t batches) {
   FeedOptions options = {
       .source = evaluator->source, .end_step = batches, .workers = 1, .prefetch = SLOTS - 1};
-  if (evaluator->feed) return feed_restart(evaluator->feed, 0, batches);
-  return feed_new(evaluator->exec, EXEC_EVAL, &options, &evaluator->feed);
+  if (evaluator->feed) return feed_restart(evaluator->feed, graph, 0, batches);
+  return feed_new(evaluator->exec, graph, &options, &evaluator->feed);
 }
 
-static Status add_whole_batches(Evaluator *evaluator, int64_t batches, LogStep *sum,
+static Status add_whole_batches(Evaluator *evaluator, ExecGraph graph, int64_t batches, Sums *sums,
                                 bool *is_whole) {
-  double weight = (double)evaluator->batch;
-  STATUS_TRY(start_feed(evaluator, batches));
+  STATUS_TRY(start_feed(evaluator, graph, batches));
   for (int64_t i = 0, steps; i < batches && *is_whole; i += steps) {
     STATUS_TRY(feed_run(evaluator->feed, batches - i, &steps));
-    if (exec_fetch_is_full(evaluator->exec)) STATUS_TRY(add_results(evaluator, weight, true, sum));
-    STATUS_TRY(exec_fetch(evaluator->exec, EXEC_EVAL, i));
-    STATUS_TRY(add_results(evaluator, weight, false, sum));
+    if (exec_fetch_is_full(evaluator->exec)) STATUS_TRY(add_results(evaluator, 1, true, sums));
+    STATUS_TRY(exec_fetch(evaluator->exec, graph, i));
+    STATUS_TRY(add_results(evaluator, 1, false, sums));
     *is_whole = signals_pending() == 0;
   }
-  return add_results(evaluator, weight, true, sum);
+  return add_results(evaluator, 1, true, sums);
 }
 
-static Status add_batch(Evaluator *evaluator, double weight, LogStep *sum) {
+static Status add_batch(Evaluator *evaluator, ExecGraph graph, double share, Sums *sums) {
   STATUS_TRY(source_fill(evaluator->source, evaluator->samples, evaluator->slot));
-  STATUS_TRY(exec_run(evaluator->exec, EXEC_EVAL, evaluator->slot));
-  STATUS_TRY(exec_fetch(evaluator->exec, EXEC_EVAL, 0));
-  return add_results(evaluator, weight, true, sum); /* and the slot is free again */
+  STATUS_TRY(exec_run(evaluator->exec, graph, evaluator->slot));
+  STATUS_TRY(exec_fetch(evaluator->exec, graph, 0));
+  return add_results(evaluator, share, true, sums); /* and the slot is free again */
 }
 
-static Status add_rest(Evaluator *evaluator, int64_t first, int64_t count, LogStep *sum) {
+static Status add_rest(Evaluator *evaluator, ExecGraph graph, int64_t first, int64_t count,
+                       Sums *sums) {
   int64_t batch = evaluator->batch, last = first + count - 1;
   for (int64_t i = 0; i < batch; i++) evaluator->samples[i] = i < count ? first + i : last;
-  STATUS_TRY(add_batch(evaluator, (double)batch, sum));
+  STATUS_TRY(add_batch(evaluator, graph, 1, sums));
   for (int64_t i = 0; i < batch; i++) evaluator->samples[i] = last;
-  return add_batch(evaluator, -(double)(batch - count), sum);
+  return add_batch(evaluator, graph, -(double)(batch - count) / (double)batch, sums);
 }
 
-Status evaluate_run(Evaluator *evaluator, LogStep *out, bool *is_whole) {
+Status evaluate_run(Evaluator *evaluator, ExecGraph graph, LogStep *out, bool *is_whole) {
   int64_t samples = source_samples(evaluator->source), batch = evaluator->batch;
-  LogStep sum = {0};
+  Sums sums = {0};
   *is_whole = true;
-  if (samples >= batch) STATUS_TRY(add_whole_batches(evaluator, samples / batch, &sum, is_whole));
+  if (samples >= batch)
+    STATUS_TRY(add_whole_batches(evaluator, graph, samples / batch, &sums, is_whole));
   if (*is_whole && samples % batch)
-    STATUS_TRY(add_rest(evaluator, samples - samples % batch, samples % batch, &sum));
+    STATUS_TRY(add_rest(evaluator, graph, samples - samples % batch, samples % batch, &sums));
   out->has_lr = false;
-  out->loss = sum.loss / (double)samples;
-  out->metric_count = sum.metric_count;
-  for (int i = 0; i < sum.metric_count; i++)
-    out->metric[i] = (LogMetric){sum.metric[i].name, sum.metric[i].value / (double)samples};
+  out->loss = sums.value.loss / sums.loss_weight;
+  out->metric_count = sums.value.metric_count;
+  for (int i = 0; i < out->metric_count; i++)
+    out->metric[i] =
+        (LogMetric){sums.value.metric[i].name, sums.value.metric[i].value / sums.metric_weight[i]};
   return STATUS_OK;
 }

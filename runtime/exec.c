@@ -7,9 +7,31 @@
 #include <string.h>
 
 Plan *exec_plan(const Exec *exec) { return exec->plan; }
+const PlanGraph *exec_graph_plan(const Exec *exec, ExecGraph graph) {
+  return &exec->plan->graph[graph == EXEC_EVAL_EMA ? EXEC_EVAL : graph];
+}
+bool exec_has_ema(const Exec *exec) { return exec->graph[EXEC_EVAL_EMA] != NULL; }
+int64_t exec_parts(const Exec *exec) {
+  return (int64_t)setting_number(exec->plan->settings, "train.accumulate");
+}
 const char *exec_device_text(const Exec *exec) { return exec->type->describe(exec->device); }
 
 /* ── making ───────────────────────────────────────────────────────────────────────────────── */
+/* Evaluation reads the average of the weights where it would read the weights. */
+static Status bind_ema(Exec *exec) {
+  char *base[ARENA_COUNT];
+  int index = exec_find_state(exec, "ema");
+  if (index < 0) return STATUS_OK;
+  const PlanTensor *ema = &exec->plan->states.at[index];
+  if (type_bytes(&ema->type) < exec->plan->arena_bytes[ARENA_PARAMS] || ema->type.dtype != DT_F32)
+    return status_fail(STATUS_USER, "%s: the state \"ema\" is smaller than the parameters",
+                       exec->artifact->path);
+  memcpy(base, exec->base, sizeof base);
+  base[ARENA_PARAMS] = exec->base[ARENA_STATE] + ema->offset;
+  return exec->type->bind(exec->device, exec->artifact, EXEC_EVAL, base,
+                          &exec->graph[EXEC_EVAL_EMA]);
+}
+
 static Status make(Exec *exec, const ExecOptions *options) {
   DeviceOptions device = {.threads = options->threads,
                           .is_deterministic = options->is_deterministic};
@@ -18,9 +40,10 @@ static Status make(Exec *exec, const ExecOptions *options) {
   for (int i = 0; i < ARENA_COUNT; i++)
     if (i != ARENA_INPUT)
       STATUS_TRY(exec->type->alloc(exec->device, exec->plan->arena_bytes[i], &exec->base[i]));
-  for (int i = 0; i < 2; i++)
-    STATUS_TRY(exec->type->bind(exec->device, exec->artifact, i, exec->base, &exec->graph[i]));
-  return STATUS_OK;
+  for (int i = 0; i < PLAN_GRAPHS; i++)
+    if (exec->plan->graph[i].name)
+      STATUS_TRY(exec->type->bind(exec->device, exec->artifact, i, exec->base, &exec->graph[i]));
+  return bind_ema(exec);
 }
 
 Status exec_new(Artifact *artifact, const ExecOptions *options, Exec **out) {
@@ -40,7 +63,7 @@ Status exec_new(Artifact *artifact, const ExecOptions *options, Exec **out) {
 void exec_free(Exec *exec) {
   if (!exec) return;
   exec_fetch_free(exec);
-  for (int i = 0; i < 2; i++)
+  for (int i = 0; i < EXEC_GRAPHS; i++)
     if (exec->graph[i]) exec->type->unbind(exec->graph[i]);
   for (int i = 0; i < ARENA_COUNT; i++)
     if (exec->base[i]) exec->type->free(exec->device, exec->base[i], exec->plan->arena_bytes[i]);
@@ -123,6 +146,13 @@ Status exec_run_kept(Exec *exec, ExecGraph graph, const DeviceKept *kept, int64_
   return exec->type->run_kept(exec->graph[graph], kept, first_step, steps);
 }
 
+bool exec_counts(const Exec *exec) { return exec->type->count_step != NULL; }
+
+Status exec_count_step(Exec *exec, ExecGraph graph, const void *batch, int index,
+                       DeviceCounts *out) {
+  return exec->type->count_step(exec->graph[graph], batch, index, out);
+}
+
 Status exec_speed(Exec *exec, DeviceSpeed *out) {
   *out = (DeviceSpeed){0};
   return exec->type->speed ? exec->type->speed(exec->device, out) : STATUS_OK;
@@ -130,7 +160,7 @@ Status exec_speed(Exec *exec, DeviceSpeed *out) {
 
 Status exec_run_timed(Exec *exec, ExecGraph graph, const void *batch, int64_t *nanoseconds) {
   exec->last_steps = 1;
-  for (int i = 0; i < exec->plan->graph[graph].steps.count; i++) {
+  for (int i = 0; i < exec_graph_plan(exec, graph)->steps.count; i++) {
     nanoseconds[i] = 0;
     STATUS_TRY(exec->type->run_part(exec->graph[graph], batch, i, i + 1, &nanoseconds[i]));
   }
@@ -186,7 +216,7 @@ static Status check_step(Exec *exec, const PlanGraph *graph, int index) {
 }
 
 Status exec_run_checked(Exec *exec, ExecGraph graph, const void *batch) {
-  const PlanGraph *plan = &exec->plan->graph[graph];
+  const PlanGraph *plan = exec_graph_plan(exec, graph);
   exec->last_steps = 1;
   for (int i = 0; i < plan->steps.count; i++) {
     int64_t time = 0;
@@ -198,7 +228,7 @@ Status exec_run_checked(Exec *exec, ExecGraph graph, const void *batch) {
 
 /* ── results ──────────────────────────────────────────────────────────────────────────────── */
 int exec_find_output(const Exec *exec, ExecGraph graph, const char *kind, const char *name) {
-  const PlanGraph *plan = &exec->plan->graph[graph];
+  const PlanGraph *plan = exec_graph_plan(exec, graph);
   for (int i = 0; i < plan->outputs.count; i++)
     if ((!kind || !strcmp(plan->outputs.at[i].kind, kind)) &&
         (!name || !strcmp(plan->outputs.at[i].name, name)))
@@ -245,7 +275,7 @@ double exec_scalar_value(DType dtype, const void *bytes) {
 }
 
 Status exec_scalar(Exec *exec, ExecGraph graph, int output, double *value) {
-  const PlanOutput *found = &exec->plan->graph[graph].outputs.at[output];
+  const PlanOutput *found = &exec_graph_plan(exec, graph)->outputs.at[output];
   _Alignas(8) char bytes[8];
   if (shape_elements(&found->type.shape) != 1)
     return status_fail(STATUS_USER, "%s is not a scalar", found->name);
@@ -255,7 +285,7 @@ Status exec_scalar(Exec *exec, ExecGraph graph, int output, double *value) {
 }
 
 Status exec_read_output(Exec *exec, ExecGraph graph, int output, void *to, int64_t bytes) {
-  const PlanOutput *found = &exec->plan->graph[graph].outputs.at[output];
+  const PlanOutput *found = &exec_graph_plan(exec, graph)->outputs.at[output];
   if (bytes != type_bytes(&found->type))
     return status_fail(STATUS_USER, "%s has %lld bytes, not %lld", found->name,
                        (long long)type_bytes(&found->type), (long long)bytes);

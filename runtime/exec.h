@@ -14,7 +14,10 @@
 #define FT_RUNTIME_EXEC_H
 #include "runtime/dev.h"
 
-typedef enum { EXEC_TRAIN = 0, EXEC_EVAL = 1 } ExecGraph; /* indices of plan->graph */
+/* The first three are indices of plan->graph. EXEC_MICRO is there if train.accumulate = k > 1: a
+ * step is then k - 1 runs of it and one of EXEC_TRAIN. EXEC_EVAL_EMA, there if exec_has_ema, is
+ * evaluation with the average of the weights in place of the weights. */
+typedef enum { EXEC_TRAIN, EXEC_EVAL, EXEC_MICRO, EXEC_EVAL_EMA, EXEC_GRAPHS } ExecGraph;
 
 typedef struct {
   const char *device;    /* "auto" (or NULL), "cpu", "cuda:N", "sim" */
@@ -28,6 +31,9 @@ typedef struct Exec Exec;
 STATUS_CHECKED Status exec_new(Artifact *artifact, const ExecOptions *options, Exec **out);
 void exec_free(Exec *exec); /* NULL is fine */
 Plan *exec_plan(const Exec *exec);
+const PlanGraph *exec_graph_plan(const Exec *exec, ExecGraph graph);
+bool exec_has_ema(const Exec *exec);
+int64_t exec_parts(const Exec *exec);           /* train.accumulate */
 const char *exec_device_text(const Exec *exec); /* "cpu, 2 threads" */
 
 /* Copies the numeric settings of the plan (as they are now, train.steps_per_epoch and
@@ -65,7 +71,7 @@ bool exec_times_steps(const Exec *exec); /* has it such a clock? */
 STATUS_CHECKED Status exec_sync(Exec *exec);
 
 /* ── results: each call sees the values of the last exec_run of that graph ─────────────────── */
-/* Index in plan->graph[graph].outputs, -1 if none. kind: "loss", "metric", "output" or NULL for
+/* Index in the outputs of exec_graph_plan, -1 if none. kind: "loss", "metric", "output" or NULL for
  * any; name NULL for any. The two graphs share the output arena: read before running the other. */
 int exec_find_output(const Exec *exec, ExecGraph graph, const char *kind, const char *name);
 /* The value of a scalar output of any dtype. */
@@ -84,7 +90,7 @@ bool exec_fetch_is_full(const Exec *exec);
 typedef struct {
   ExecGraph graph;
   int64_t tag;
-  const double *value; /* by index in plan->graph[graph].outputs; NAN for what is no scalar */
+  const double *value; /* by index in the graph's outputs; NAN for what is no scalar */
 } ExecScalars;
 /* The next step's scalars in the order asked for; *is_there is false if there are none (yet).
  * `wait`: waits for what was asked for. The values are valid until the next call. */
@@ -97,6 +103,10 @@ void exec_drop(Exec *exec, DeviceKept *kept); /* NULL is fine */
 int exec_most_steps(const Exec *exec, ExecGraph graph);
 STATUS_CHECKED Status exec_run_kept(Exec *exec, ExecGraph graph, const DeviceKept *kept,
                                     int64_t first_step, int steps);
+/* Runs step `index` and counts what its kernel does, on a device that can (the simulator). */
+bool exec_counts(const Exec *exec);
+STATUS_CHECKED Status exec_count_step(Exec *exec, ExecGraph graph, const void *batch, int index,
+                                      DeviceCounts *out);
 /* What the device can do at best; zeros where it does not know. */
 STATUS_CHECKED Status exec_speed(Exec *exec, DeviceSpeed *out);
 

@@ -47,8 +47,8 @@ static Status find_pieces(const PlanGraph *plan, ExecScalarPlaces *places) {
   return fits ? STATUS_OK : status_fail(STATUS_USER, "the model has too many metrics");
 }
 
-static Status find_places(Exec *exec, int graph) {
-  const PlanGraph *plan = &exec->plan->graph[graph];
+static Status find_places(Exec *exec, ExecGraph graph) {
+  const PlanGraph *plan = exec_graph_plan(exec, graph);
   ExecScalarPlaces *places = &exec->places[graph];
   places->place = calloc((size_t)plan->outputs.count + 1, sizeof *places->place);
   if (!places->place) return status_fail(STATUS_FAULT, "out of memory");
@@ -72,11 +72,13 @@ static Status find_places(Exec *exec, int graph) {
 static Status make_ready(Exec *exec) {
   if (exec->value) return STATUS_OK;
   int outputs = 0;
-  for (int g = 0; g < 2; g++) {
+  for (ExecGraph g = 0; g < EXEC_GRAPHS; g++) {
+    if (!exec->graph[g]) continue;
     if (!exec->places[g].place) STATUS_TRY(find_places(exec, g));
-    int64_t bytes = exec->places[g].row * exec_most_steps(exec, (ExecGraph)g);
+    int64_t bytes = exec->places[g].row * exec_most_steps(exec, g);
     if (bytes > exec->rows_bytes) exec->rows_bytes = bytes;
-    if (exec->plan->graph[g].outputs.count > outputs) outputs = exec->plan->graph[g].outputs.count;
+    int count = exec_graph_plan(exec, g)->outputs.count;
+    if (count > outputs) outputs = count;
   }
   for (int i = 0; i < EXEC_FETCHES; i++)
     STATUS_TRY(exec->type->alloc_host(exec->device, exec->rows_bytes, &exec->fetch[i].rows));
@@ -88,7 +90,7 @@ void exec_fetch_free(Exec *exec) {
   for (int i = 0; i < EXEC_FETCHES; i++)
     if (exec->fetch[i].rows)
       exec->type->free_host(exec->device, exec->fetch[i].rows, exec->rows_bytes);
-  for (int g = 0; g < 2; g++) free(exec->places[g].place);
+  for (int g = 0; g < EXEC_GRAPHS; g++) free(exec->places[g].place);
   free(exec->value);
 }
 
@@ -125,7 +127,7 @@ Status exec_fetched(Exec *exec, bool wait, ExecScalars *out, bool *is_there) {
   if (exec->type->fetched && fetch->given == 0)
     STATUS_TRY(exec->type->fetched(exec->device, fetch->ticket, wait, is_there));
   if (!*is_there) return STATUS_OK;
-  const PlanGraph *plan = &exec->plan->graph[fetch->graph];
+  const PlanGraph *plan = exec_graph_plan(exec, fetch->graph);
   const ExecScalarPlaces *places = &exec->places[fetch->graph];
   const char *row = fetch->rows + fetch->given * places->row;
   for (int i = 0; i < plan->outputs.count; i++) {

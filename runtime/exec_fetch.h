@@ -26,10 +26,10 @@ struct Exec {
   const DeviceType *type;
   Device *device;
   char *base[ARENA_COUNT]; /* ARENA_INPUT: NULL, its base moves */
-  DeviceGraph *graph[2];
+  DeviceGraph *graph[EXEC_GRAPHS]; /* NULL: not there */
   int last_steps; /* of the last run */
   /* exec_fetch.c; made at the first fetch */
-  ExecScalarPlaces places[2];
+  ExecScalarPlaces places[EXEC_GRAPHS];
   ExecFetch fetch[EXEC_FETCHES];
   int64_t asked, answered; /* fetches so far; their difference is under way */
   int64_t rows_bytes;      /* of each fetch's rows */

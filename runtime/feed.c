@@ -9,7 +9,7 @@ struct Feed {
   Exec *exec;
   ExecGraph graph;
   FeedOptions options;
-  int64_t batch, next;
+  int64_t batch, parts, next; /* next: counts parts */
   DeviceKept *kept;
   Loader *loader;
   void **slots;
@@ -32,8 +32,11 @@ static bool is_worth_keeping(const Feed *feed) {
   const char *wish = getenv("FT_KEEP_DATA");
   if (options->by_batch || options->repeat_first) return false;
   if (source_samples(options->source) < feed->batch) return false;
+  /* the device's epochs are whole batches, not whole steps */
+  if (source_samples(options->source) / feed->batch % feed->parts) return false;
   if (wish && wish[0]) return strcmp(wish, "0") != 0;
-  double used = (double)(options->end_step - options->first_step) * (double)feed->batch;
+  double used =
+      (double)(options->end_step - options->first_step) * (double)feed->parts * (double)feed->batch;
   return used * 8 >= (double)source_samples(options->source);
 }
 
@@ -71,10 +74,11 @@ static Status make_slots(Feed *feed) {
 static Status start_loader(Feed *feed, int64_t first_step, int64_t end_step) {
   LoaderOptions options = {.source = feed->options.source,
                            .batch = feed->batch,
+                           .group = feed->parts,
                            .shuffle = feed->options.shuffle,
                            .seed = feed->options.seed,
-                           .first_step = first_step,
-                           .end_step = end_step,
+                           .first_step = first_step * feed->parts,
+                           .end_step = end_step * feed->parts,
                            .repeat_first = feed->options.repeat_first,
                            .workers = feed->options.workers,
                            .slots = feed->slots,
@@ -93,7 +97,8 @@ Status feed_new(Exec *exec, ExecGraph graph, const FeedOptions *options, Feed **
   feed->options = *options;
   if (feed->options.prefetch < 1) feed->options.prefetch = 1;
   feed->batch = (int64_t)setting_number(exec_plan(exec)->settings, "train.batch");
-  feed->next = options->first_step;
+  feed->parts = options->parts > 1 ? options->parts : 1;
+  feed->next = options->first_step * feed->parts;
   Status status = is_worth_keeping(feed) ? keep(feed) : STATUS_OK;
   if (status == STATUS_OK && !feed->kept) status = make_slots(feed);
   if (status == STATUS_OK && !feed->kept)
@@ -114,8 +119,9 @@ void feed_free(Feed *feed) {
   free(feed);
 }
 
-Status feed_restart(Feed *feed, int64_t first_step, int64_t end_step) {
-  feed->next = first_step;
+Status feed_restart(Feed *feed, ExecGraph graph, int64_t first_step, int64_t end_step) {
+  feed->graph = graph;
+  feed->next = first_step * feed->parts;
   feed->options.end_step = end_step;
   if (feed->kept) return STATUS_OK;
   loader_free(feed->loader);
@@ -129,19 +135,28 @@ Status feed_next(Feed *feed, const void **batch) {
   return loader_next(feed->loader, batch);
 }
 
-Status feed_run(Feed *feed, int64_t most, int64_t *steps) {
-  *steps = 1;
+/* Up to `most` batches in a row, by one graph. */
+static Status run_batches(Feed *feed, ExecGraph graph, int64_t most, int64_t *count) {
+  *count = 1;
   if (feed->kept) {
-    int64_t limit = exec_most_steps(feed->exec, feed->graph);
-    if (limit > feed->options.end_step - feed->next) limit = feed->options.end_step - feed->next;
-    *steps = most < limit ? most : limit;
-    STATUS_TRY(exec_run_kept(feed->exec, feed->graph, feed->kept, feed->next, (int)*steps));
-    feed->next += *steps;
+    int64_t limit = exec_most_steps(feed->exec, graph);
+    *count = most < limit ? most : limit;
+    STATUS_TRY(exec_run_kept(feed->exec, graph, feed->kept, feed->next, (int)*count));
+    feed->next += *count;
     return STATUS_OK;
   }
   const void *batch;
   STATUS_TRY(feed_next(feed, &batch));
-  return exec_run(feed->exec, feed->graph, batch);
+  return exec_run(feed->exec, graph, batch);
+}
+
+Status feed_run(Feed *feed, int64_t most, int64_t *steps) {
+  int64_t left = feed->options.end_step - feed->next / feed->parts, count;
+  if (feed->parts == 1) return run_batches(feed, feed->graph, most < left ? most : left, steps);
+  *steps = 1;
+  for (int64_t part = 0; part < feed->parts - 1; part += count)
+    STATUS_TRY(run_batches(feed, EXEC_MICRO, feed->parts - 1 - part, &count));
+  return run_batches(feed, feed->graph, 1, &count);
 }
 
 bool feed_is_kept(const Feed *feed) { return feed->kept != NULL; }

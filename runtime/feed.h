@@ -13,6 +13,7 @@ typedef struct {
   uint64_t seed;
   int64_t first_step, end_step; /* see loader.h */
   bool repeat_first;            /* every batch is batch 0 of epoch 0 */
+  int64_t parts;                /* batches of a step (train.accumulate); 0: 1 */
   int workers, prefetch;        /* threads, and batches prepared ahead */
   bool by_batch;                /* feed_next is wanted: keep nothing on the device */
 } FeedOptions;
@@ -20,11 +21,14 @@ typedef struct {
 /* The Exec and the Source must outlive the Feed. */
 STATUS_CHECKED Status feed_new(Exec *exec, ExecGraph graph, const FeedOptions *options, Feed **out);
 void feed_free(Feed *feed); /* NULL is fine */
-/* Begins anew at another step; what the device keeps stays. */
-STATUS_CHECKED Status feed_restart(Feed *feed, int64_t first_step, int64_t end_step);
-/* Runs from 1 to `most` further steps; *steps says how many. */
+/* Begins anew at another step, for this graph; what the device keeps stays. */
+STATUS_CHECKED Status feed_restart(Feed *feed, ExecGraph graph, int64_t first_step,
+                                   int64_t end_step);
+/* Runs from 1 to `most` further steps; *steps says how many. The parts of a step but the last run
+ * EXEC_MICRO. */
 STATUS_CHECKED Status feed_run(Feed *feed, int64_t most, int64_t *steps);
-/* The next batch, for a caller that runs it itself: only with by_batch. */
+/* The next batch (each part of a step is one), for a caller that runs it itself: only with
+ * by_batch. */
 STATUS_CHECKED Status feed_next(Feed *feed, const void **batch);
 bool feed_is_kept(const Feed *feed);   /* is the split on the device? */
 int64_t feed_memory(const Feed *feed); /* bytes of batches on the host */

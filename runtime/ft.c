@@ -9,6 +9,7 @@ struct FtModel {
   Artifact *artifact;
   Exec *exec;
   void *batch;
+  int64_t part;      /* of the step: calls since the last update */
   bool has_settings; /* what the device holds is what the plan says */
 };
 
@@ -65,7 +66,10 @@ int ft_set_total(FtModel *model, int64_t steps_per_epoch, int64_t total_steps) {
   return STATUS_OK;
 }
 
-int ft_init(FtModel *model, uint64_t seed) { return exec_init(model->exec, seed); }
+int ft_init(FtModel *model, uint64_t seed) {
+  model->part = 0;
+  return exec_init(model->exec, seed);
+}
 
 static Status write_settings(FtModel *model) {
   if (model->has_settings) return STATUS_OK;
@@ -126,17 +130,20 @@ static Status fill_batch(FtModel *model, const void *const *inputs, bool is_trai
 
 static Status run(FtModel *model, ExecGraph graph, const void *const *inputs) {
   STATUS_TRY(write_settings(model));
-  STATUS_TRY(fill_batch(model, inputs, graph == EXEC_TRAIN));
+  STATUS_TRY(fill_batch(model, inputs, graph != EXEC_EVAL));
   STATUS_TRY(exec_run(model->exec, graph, model->batch));
   return exec_sync(model->exec);
 }
 
 int ft_train_step(FtModel *model, const void *const *inputs, double *loss) {
-  STATUS_TRY(run(model, EXEC_TRAIN, inputs));
+  bool is_last = model->part + 1 >= exec_parts(model->exec);
+  ExecGraph graph = is_last ? EXEC_TRAIN : EXEC_MICRO;
+  STATUS_TRY(run(model, graph, inputs));
+  model->part = is_last ? 0 : model->part + 1;
   if (!loss) return STATUS_OK;
-  int index = exec_find_output(model->exec, EXEC_TRAIN, "loss", NULL);
+  int index = exec_find_output(model->exec, graph, "loss", NULL);
   if (index < 0) return status_fail(STATUS_USER, "the model has no loss");
-  return exec_scalar(model->exec, EXEC_TRAIN, index, loss);
+  return exec_scalar(model->exec, graph, index, loss);
 }
 
 int ft_predict(FtModel *model, const void *const *inputs) { return run(model, EXEC_EVAL, inputs); }

@@ -54,7 +54,9 @@ int ft_output(const FtModel *model, int index, FtTensor *out); /* of ft_predict 
 int ft_param(const FtModel *model, int index, FtTensor *out);
 
 /* One training step. inputs[i] is a whole batch of input i, copied before the call returns.
- * *loss is the loss before the update; loss may be NULL. */
+ * *loss is the loss before the update; loss may be NULL. If the model was compiled with
+ * train.accumulate = k, a call takes one of k parts, and every k-th call makes the update: *loss is
+ * then that of all k parts, before it the part's own. */
 int ft_train_step(FtModel *model, const void *const *inputs, double *loss);
 /* The evaluation graph on one batch. Inputs that no output needs (labels) may be NULL: they are
  * taken as zero. Then read outputs, the loss or metrics by name. */

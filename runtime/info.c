@@ -135,5 +135,6 @@ void info_print(const Plan *plan, FILE *out) {
   print_tensors("states", plan->states.at, plan->states.count, true, out);
   print_settings(plan, out);
   print_memory(plan, out);
-  for (int i = 0; i < 2; i++) print_graph(&plan->graph[i], out);
+  for (int i = 0; i < PLAN_GRAPHS; i++)
+    if (plan->graph[i].name) print_graph(&plan->graph[i], out);
 }

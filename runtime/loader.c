@@ -37,7 +37,7 @@ int64_t loader_steps_per_epoch(int64_t samples, int64_t batch) { return samples 
 
 static void choose_samples(const Loader *loader, int64_t step, int64_t *samples) {
   const LoaderOptions *options = &loader->options;
-  if (options->repeat_first) step = 0;
+  if (options->repeat_first) step %= options->group;
   Order order = order_new(source_samples(options->source), options->shuffle, options->seed,
                           (uint64_t)(step / loader->steps_per_epoch));
   int64_t start = step % loader->steps_per_epoch * options->batch;
@@ -151,7 +151,10 @@ Status loader_new(const LoaderOptions *options, Loader **out) {
   pthread_cond_init(&loader->has_free, NULL);
   pthread_cond_init(&loader->has_filled, NULL);
   loader->options = *options;
-  loader->steps_per_epoch = loader_steps_per_epoch(source_samples(options->source), options->batch);
+  if (loader->options.group < 1) loader->options.group = 1;
+  loader->steps_per_epoch =
+      loader->options.group * loader_steps_per_epoch(source_samples(options->source),
+                                                     options->batch * loader->options.group);
   loader->claimed = loader->consumed = loader->next = options->first_step;
   loader->failed_step = INT64_MAX;
   loader->sampled = -1;

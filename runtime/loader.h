@@ -10,9 +10,10 @@ typedef struct Loader Loader;
 typedef struct {
   const Source *source;
   int64_t batch;
+  int64_t group; /* batches that belong together: an epoch is a whole number of groups; 0: 1 */
   bool shuffle;
   uint64_t seed;
-  int64_t first_step, end_step; /* step s is batch s % steps_per_epoch of epoch s / … */
+  int64_t first_step, end_step; /* step s is batch s % (batches of an epoch) of epoch s / … */
   bool repeat_first;            /* --overfit-batch: every batch is batch 0 of epoch 0 */
   int workers;                  /* 0: batches are filled by loader_next itself */
   void **slots;                 /* of the plan's input arena; owned by the caller */

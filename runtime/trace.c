@@ -61,7 +61,7 @@ static void append_event(Trace *trace, const PlanStep *step, double microseconds
 }
 
 Status trace_step(Trace *trace, Exec *exec, ExecGraph graph, const void *batch) {
-  const PlanGraph *plan = &exec_plan(exec)->graph[graph];
+  const PlanGraph *plan = exec_graph_plan(exec, graph);
   int64_t *times = calloc((size_t)plan->steps.count + 1, sizeof *times);
   if (!times) return status_fail(STATUS_FAULT, "out of memory");
   Status status = exec_run_timed(exec, graph, batch, times);

@@ -7,6 +7,8 @@
 #include "runtime/evaluate.h"
 #include "runtime/feed.h"
 #include "runtime/loader.h"
+#include "runtime/plateau.h"
+#include "runtime/rule.h"
 #include "runtime/signals.h"
 #include <errno.h>
 #include <math.h>
@@ -23,11 +25,13 @@ typedef struct {
   Evaluator *evaluator;
   Trace *trace;
   Log *log;
-  int64_t batch, steps_per_epoch, total_steps, first_step;
+  int64_t batch, parts; /* samples of a step, and in how many runs they are taken */
+  int64_t steps_per_epoch, total_steps, first_step;
   uint64_t seed;
   bool shuffle, has_best;
   double best;
   int64_t saved_step; /* the newest checkpoint */
+  char ema_name[LOG_MOST_METRICS + 1][72];
 } Training;
 
 static double number(const Training *training, const char *key) {
@@ -47,13 +51,15 @@ static Status open_data(Training *training) {
   if (number(training, "train.eval.every") > 0 && source_find_split(training->plan, "valid"))
     STATUS_TRY(source_open(training->plan, "valid", &places, &training->valid));
   int64_t samples = source_samples(training->train);
-  training->batch = (int64_t)number(training, "train.batch");
+  training->parts = (int64_t)number(training, "train.accumulate");
+  training->batch = (int64_t)number(training, "train.batch") * training->parts;
   training->steps_per_epoch = loader_steps_per_epoch(samples, training->batch);
   if (training->steps_per_epoch < 1)
     return status_fail(STATUS_USER,
                        "train: %lld samples do not fill one batch of %lld; compile with "
                        "--set train.batch=%lld or smaller",
-                       (long long)samples, (long long)training->batch, (long long)samples);
+                       (long long)samples, (long long)training->batch,
+                       (long long)(samples / training->parts));
   return STATUS_OK;
 }
 
@@ -129,6 +135,7 @@ static Status start_feed(Training *training) {
       .first_step = training->first_step,
       .end_step = training->total_steps,
       .repeat_first = training->options->overfit_batch,
+      .parts = training->parts,
       .workers = train_workers(training->plan, training->train, training->options->run.threads),
       .prefetch = (int)fmin(fmax(number(training, "data.prefetch"), 1), 4096),
       .by_batch =
@@ -188,8 +195,12 @@ static void say_header(Training *training) {
   char valid[64] = "";
   if (training->valid)
     snprintf(valid, sizeof valid, ", %lld to validate", (long long)source_samples(training->valid));
-  log_say(training->log, "%lld samples to train%s; batch %lld, %lld steps an epoch, %lld in all",
-          (long long)source_samples(training->train), valid, (long long)training->batch,
+  char parts[64] = "";
+  if (training->parts > 1)
+    snprintf(parts, sizeof parts, " (%lld parts of %.0f)", (long long)training->parts,
+             number(training, "train.batch"));
+  log_say(training->log, "%lld samples to train%s; batch %lld%s, %lld steps an epoch, %lld in all",
+          (long long)source_samples(training->train), valid, (long long)training->batch, parts,
           (long long)training->steps_per_epoch, (long long)training->total_steps);
   if (training->options->deterministic)
     log_say(training->log,
@@ -210,12 +221,19 @@ static Status set_up(Training *training) {
   STATUS_TRY(open_data(training));
   ExecOptions exec = {options->run.device, options->run.threads, options->deterministic};
   STATUS_TRY(exec_new(training->artifact, &exec, &training->exec));
+  if (options->save_ema && !exec_has_ema(training->exec))
+    return status_fail(STATUS_USER,
+                       "--save-ema: the model keeps no average of its weights; compile "
+                       "with ema = 0.999 in train { ... }");
   STATUS_TRY(decide_length(training));
   STATUS_TRY(start_log(training));
   STATUS_TRY(exec_write_settings(training->exec));
   STATUS_TRY(initialise(training));
   if (options->resume) STATUS_TRY(resume(training));
   STATUS_TRY(start_feed(training));
+  if (plateau_is_used(training->exec) && !training->valid)
+    return status_fail(STATUS_USER, "schedule = plateau follows evaluations: it needs valid data "
+                                    "and train.eval.every");
   if (training->valid)
     STATUS_TRY(evaluate_new(training->exec, training->valid, &training->evaluator));
   if (options->trace) STATUS_TRY(trace_open(options->trace, &training->trace));
@@ -280,29 +298,15 @@ static CkptInfo info_of(const Training *training, int64_t step) {
 
 /* train.checkpoint.best = "max(valid.accuracy)": is this evaluation the best so far? */
 static Status keep_best(Training *training, const LogStep *result) {
-  const char *rule = text(training, "train.checkpoint.best"),
-             *folder = text(training, "train.checkpoint.dir");
-  if (!rule[0] || !folder[0]) return STATUS_OK;
-  char split[32], name[96];
-  bool is_max = strncmp(rule, "max(", 4) == 0;
-  if ((!is_max && strncmp(rule, "min(", 4) != 0) ||
-      sscanf(rule + 4, "%31[^.].%95[^)])", split, name) != 2)
-    return status_fail(STATUS_USER,
-                       "train.checkpoint.best=%s: expected max(valid.accuracy) or "
-                       "min(valid.loss)",
-                       rule);
-  double value = result->loss;
-  bool found = strcmp(name, "loss") == 0;
-  for (int i = 0; i < result->metric_count && !found; i++) {
-    if (strcmp(result->metric[i].name, name) != 0) continue;
-    value = result->metric[i].value;
-    found = true;
-  }
-  if (!found)
-    return status_fail(STATUS_USER, "train.checkpoint.best=%s: the model has no metric '%s'", rule,
-                       name);
+  static const char *const key = "train.checkpoint.best";
+  const char *rule_text = text(training, key), *folder = text(training, "train.checkpoint.dir");
+  Rule rule;
+  double value;
+  if (!rule_text[0] || !folder[0]) return STATUS_OK;
+  STATUS_TRY(rule_parse(key, rule_text, &rule));
+  STATUS_TRY(rule_value(key, &rule, result, &value));
   bool is_better =
-      !training->has_best || (is_max ? value > training->best : value < training->best);
+      !training->has_best || (rule.is_max ? value > training->best : value < training->best);
   if (!isfinite(value) || !is_better) return STATUS_OK;
   training->has_best = true;
   training->best = value;
@@ -315,14 +319,34 @@ static Status keep_best(Training *training, const LogStep *result) {
   return status;
 }
 
+/* The same with the average of the weights; its numbers join the result as ema_loss and the like.
+ */
+static Status evaluate_ema(Training *training, LogStep *result, bool *is_whole) {
+  LogStep ema = {0};
+  if (!exec_has_ema(training->exec)) return STATUS_OK;
+  STATUS_TRY(evaluate_run(training->evaluator, EXEC_EVAL_EMA, &ema, is_whole));
+  for (int i = -1; i < ema.metric_count && result->metric_count < LOG_MOST_METRICS; i++) {
+    char *name = training->ema_name[i + 1];
+    snprintf(name, sizeof training->ema_name[0], "ema_%s", i < 0 ? "loss" : ema.metric[i].name);
+    result->metric[result->metric_count++] =
+        (LogMetric){name, i < 0 ? ema.loss : ema.metric[i].value};
+  }
+  return STATUS_OK;
+}
+
 static Status evaluate(Training *training, int64_t step) {
   LogStep result = {.step = step};
-  bool is_whole;
+  bool is_whole, is_reduced;
   double start = log_now();
-  STATUS_TRY(evaluate_run(training->evaluator, &result, &is_whole));
+  STATUS_TRY(evaluate_run(training->evaluator, EXEC_EVAL, &result, &is_whole));
+  if (is_whole) STATUS_TRY(evaluate_ema(training, &result, &is_whole));
   if (!is_whole) return STATUS_OK; /* a signal: the loop sees it too */
   STATUS_TRY(log_eval(training->log, "valid", &result, source_samples(training->valid),
                       log_now() - start));
+  STATUS_TRY(plateau_note(training->exec, &result, &is_reduced));
+  if (is_reduced)
+    log_say(training->log, "no progress in more than %.0f evaluations: the learning rate falls",
+            number(training, "train.schedule.patience"));
   return keep_best(training, &result);
 }
 
@@ -368,10 +392,14 @@ static Status run_steps(Training *training, int64_t step, int64_t most, int64_t 
   *steps = 1;
   if (!training->trace && !training->options->check_nan)
     return status_prefix(feed_run(training->feed, most, steps), "step %lld", (long long)step + 1);
-  STATUS_TRY(feed_next(training->feed, &batch));
-  Status status = training->trace ? trace_step(training->trace, training->exec, EXEC_TRAIN, batch)
-                                  : exec_run_checked(training->exec, EXEC_TRAIN, batch);
-  return status_prefix(status, "step %lld", (long long)step + 1);
+  for (int64_t part = 1; part <= training->parts; part++) {
+    ExecGraph graph = part < training->parts ? EXEC_MICRO : EXEC_TRAIN;
+    STATUS_TRY(feed_next(training->feed, &batch));
+    Status status = training->trace ? trace_step(training->trace, training->exec, graph, batch)
+                                    : exec_run_checked(training->exec, graph, batch);
+    STATUS_TRY(status_prefix(status, "step %lld", (long long)step + 1));
+  }
+  return STATUS_OK;
 }
 
 /* Results are asked for where a line is due, and everywhere if that costs nothing. */
@@ -426,6 +454,10 @@ static Status finish(Training *training, int64_t done, int signal) {
   if (training->options->save) {
     STATUS_TRY(ckpt_save_weights(training->exec, training->options->save));
     log_say(training->log, "weights written to %s", training->options->save);
+  }
+  if (training->options->save_ema) {
+    STATUS_TRY(ckpt_save_ema(training->exec, training->options->save_ema));
+    log_say(training->log, "averaged weights written to %s", training->options->save_ema);
   }
   if (signal) say_how_to_resume(training, done);
   return STATUS_OK;

@@ -15,7 +15,7 @@ typedef struct {
 
 typedef struct {
   RunOptions run;
-  const char *init, *save, *resume, *log_jsonl, *trace;
+  const char *init, *save, *save_ema, *resume, *log_jsonl, *trace;
   int64_t steps, epochs; /* -1: as the plan says */
   bool no_shuffle, overfit_batch, dry_run, check_nan, deterministic;
 } TrainOptions;

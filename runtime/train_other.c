@@ -37,7 +37,7 @@ static Status evaluate(Evaluation *e, const EvalOptions *options) {
   LogStep result = {0};
   bool is_whole;
   double start = log_now();
-  STATUS_TRY(evaluate_run(e->evaluator, &result, &is_whole));
+  STATUS_TRY(evaluate_run(e->evaluator, EXEC_EVAL, &result, &is_whole));
   return log_eval(e->log, split, &result, source_samples(e->source), log_now() - start);
 }
 
@@ -72,11 +72,13 @@ static Status open_feed(Bench *bench, const RunOptions *options, const char **wh
   }
   FeedOptions feed = {.source = bench->source,
                       .shuffle = setting_number(settings, "data.shuffle") != 0,
-                      .end_step = (int64_t)1 << 50,
+                      .end_step = (int64_t)1 << 40,
+                      .parts = exec_parts(bench->exec),
                       .workers =
                           train_workers(bench->artifact->plan, bench->source, options->threads),
                       .prefetch = (int)setting_number(settings, "data.prefetch")};
-  if (source_samples(bench->source) < (int64_t)setting_number(settings, "train.batch")) {
+  if (source_samples(bench->source) <
+      (int64_t)setting_number(settings, "train.batch") * exec_parts(bench->exec)) {
     *why = "the data does not fill a batch";
     return STATUS_OK;
   }

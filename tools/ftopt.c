@@ -17,6 +17,7 @@ static const char usage[] =
     "  --steps=N         with --interp: N steps, one after the other; states go on (default 1)\n"
     "  --seed=N          of those values (default 0)\n"
     "  --eval            treat the graphs as evaluation graphs (those named 'eval' are anyway)\n"
+    "  --micro           treat them as those of a part of a batch (train.accumulate)\n"
     "  --gpu             compile for PTX instead of the CPU\n"
     "  --set KEY=VALUE   a setting that passes read, such as train.optimizer=adamw\n"
     "  --dot             print the result as a Graphviz graph\n"
@@ -24,7 +25,7 @@ static const char usage[] =
 
 typedef struct {
   const char *path, *passes;
-  bool interp, all_values, eval, gpu, dot;
+  bool interp, all_values, eval, micro, gpu, dot;
   uint64_t seed, steps;
 } Flags;
 
@@ -97,6 +98,8 @@ static int parse_flags(Arena *arena, int count, char **arguments, Flags *flags,
       flags->interp = true;
     } else if (strcmp(argument, "--eval") == 0) {
       flags->eval = true;
+    } else if (strcmp(argument, "--micro") == 0) {
+      flags->micro = true;
     } else if (strcmp(argument, "--gpu") == 0) {
       flags->gpu = true;
     } else if (strcmp(argument, "--dot") == 0) {
@@ -136,6 +139,7 @@ static bool interpret(const Flags *flags, PassContext *context, Graph *graph) {
 }
 
 static bool process(const Flags *flags, PassContext *context, Graph *graph) {
+  context->is_micro = flags->micro || strcmp(graph->name, "micro") == 0;
   context->is_train = !flags->eval && strcmp(graph->name, "eval") != 0;
   if (flags->passes) graph = passes_run_named(context, graph, flags->passes);
   if (!graph) return false;

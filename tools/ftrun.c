@@ -55,6 +55,7 @@ static const Flag flags[] = {
     {"--threads", FLAG_COUNT, TRAIN | EVAL | PREDICT | BENCH, "N", "threads of the cpu device"},
     {"--init", FLAG_TEXT, TRAIN, "W", "start from the weights in a .safetensors file"},
     {"--save", FLAG_TEXT, TRAIN, "W", "write the weights to a .safetensors file at the end"},
+    {"--save-ema", FLAG_TEXT, TRAIN, "W", "write the averages of the weights (train.ema) likewise"},
     {"--resume", FLAG_TEXT, TRAIN, "PATH", "go on from a checkpoint, or the newest in a folder"},
     {"--log-jsonl", FLAG_TEXT, TRAIN | EVAL, "FILE", "write the log as JSON lines too"},
     {"--no-shuffle", FLAG_SWITCH, TRAIN, NULL, "samples in the order of the files"},
@@ -133,7 +134,7 @@ static void take_flag(Line *line, const Flag *flag, const char *value, int64_t c
       {"--init", &train->init},         {"--save", &train->save},
       {"--resume", &train->resume},     {"--log-jsonl", &train->log_jsonl},
       {"--trace", &train->trace},       {"--weights", &line->weights},
-      {"--split", &line->split},
+      {"--split", &line->split},        {"--save-ema", &train->save_ema},
   };
   const struct {
     const char *name;

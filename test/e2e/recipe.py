@@ -1,0 +1,201 @@
+"""The recipe as it trains: a batch in parts equals the whole batch, also where targets are ignored; resumed runs
+are bitwise the uninterrupted ones, for every optimiser; averages of weights, plateau, frozen groups."""
+import os
+import sys
+
+import numpy
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+import support
+
+MODEL = """
+model M(x: f32[B, 6], y: i32[B, 5]) {
+  h = gelu(Linear(16, name="fc1")(x))
+  h = gelu(Linear(16, name="fc2")(h))
+  logits = reshape(Linear(5 * 4, name="head")(h), B, 5, 4)
+  each = cross_entropy(logits, y%(ignore)s)
+  loss = %(loss)s
+  metric accuracy = mean(weighted(f32(argmax(logits, axis=-1) == y), f32(y >= 0)))
+  metric size = mean(h * h)
+}
+data D { train = npy("x.npy", "y.npy"); valid = npy("x.npy", "y.npy") }
+train { batch = %(batch)s; accumulate = %(parts)s; epochs = 3; seed = 5
+  %(recipe)s
+  eval every 1 epoch
+}
+"""
+OPTIMIZERS = {
+    "sgd": "sgd(lr=0.05, momentum=0.9, nesterov=true, weight_decay=0.01)",
+    "adam": "adam(lr=0.01)",
+    "adamw": "adamw(lr=0.01, weight_decay=0.1 on rank >= 2)",
+    "lion": "lion(lr=0.001)",
+    "adagrad": "adagrad(lr=0.05)",
+    "rmsprop": "rmsprop(lr=0.002, momentum=0.9, centered=true, eps=0.001)",
+    "muon": 'muon(lr=0.02) on rank == 2 and not "head*"',
+}
+
+
+class Recipe(support.Case):
+    def setUp(self):
+        super().setUp()
+        random = numpy.random.default_rng(3)
+        x = random.standard_normal((70, 6)).astype("f4")
+        y = random.integers(0, 4, (70, 5)).astype("i4")
+        y[random.random((70, 5)) < numpy.linspace(0, 0.9, 70)[:, None]] = -1  # some batches have few targets
+        y[8:16] = -1  # a part in which nothing counts
+        numpy.save(self.path("x.npy"), x)
+        numpy.save(self.path("y.npy"), y)
+
+    def build(self, name="model.so", loss="mean(each)", ignore=", ignore=-1", batch=32, parts=1, recipe="", **flags):
+        if not recipe:
+            recipe = "optimizer = adamw(lr=0.01)"
+        return self.compile(MODEL % dict(loss=loss, ignore=ignore, batch=batch, parts=parts, recipe=recipe), name=name)
+
+    def train(self, artifact, *flags, log="log.jsonl"):
+        support.run("ftrun", artifact, "--data", self.folder, "--set", "train.log.every=1", "--no-shuffle", "--log-jsonl",
+                    self.path(log), "--save", self.path("weights"), *flags)
+        return support.read_jsonl(self.path(log)), support.read_safetensors(self.path("weights"))
+
+    def assert_alike(self, one, other, tolerance=2e-5):
+        self.assertEqual(len(one[0]), len(other[0]))
+        for a, b in zip(one[0], other[0]):
+            self.assertEqual(set(a), set(b))
+            for key in set(a) - {"samples_per_s"}:
+                self.assertLess(abs(a[key] - b[key]), tolerance * max(1, abs(b[key])), f"{key} of {a} and {b}")
+        for name in other[1]:
+            numpy.testing.assert_allclose(one[1][name], other[1][name], rtol=tolerance, atol=tolerance, err_msg=name)
+
+    def assert_same_bits(self, one, other):
+        for a, b in zip(one[0], other[0]):
+            self.assertEqual({k: v for k, v in a.items() if k != "samples_per_s"}, {k: v for k, v in b.items() if k != "samples_per_s"})
+        self.assertEqual(set(one[1]), set(other[1]))
+        for name in other[1]:
+            self.assertEqual(one[1][name].tobytes(), other[1][name].tobytes(), name)
+
+    # SGD shows a wrongly scaled gradient; Adam would hide it
+    SGD = "optimizer = sgd(lr=0.5, momentum=0.5); clip = norm(1.0)"
+
+    def test_parts_equal_the_whole(self):
+        for parts in (2, 4):
+            with self.subTest(parts=parts):
+                whole = self.train(self.build(recipe=self.SGD))
+                self.assertEqual(len([r for r in whole[0] if "eval" not in r]), 6)
+                self.assert_alike(self.train(self.build(batch=32 // parts, parts=parts, recipe=self.SGD)), whole)
+
+    def test_parts_without_ignored_targets(self):
+        y = numpy.load(self.path("y.npy"))
+        numpy.save(self.path("y.npy"), numpy.abs(y))
+        whole = self.train(self.build(ignore="", recipe=self.SGD))
+        self.assert_alike(self.train(self.build(ignore="", batch=4, parts=8, recipe=self.SGD)), whole)
+
+    def test_other_losses(self):
+        penalty = " + 0.01 * sum(logits[0, 0] * 0)"  # of the batch, but no mean: refused with ignored targets
+        for loss in ("2 * mean(each) + 1", "sum(each) / (sum(f32(y >= 0)) + 1e-9)", "-mean(-each) / 3"):
+            with self.subTest(loss=loss):
+                whole = self.train(self.build(loss=loss, recipe=self.SGD))
+                self.assert_alike(self.train(self.build(loss=loss, batch=8, parts=4, recipe=self.SGD)), whole)
+        for loss in ("mean(each)" + penalty, "exp(mean(each))", "mean(each) + mean(each[:, 0])"):
+            with self.subTest(loss=loss):
+                self.build(loss=loss)
+                with open(self.path("model.ft"), "w") as file:
+                    file.write(MODEL % dict(loss=loss, ignore=", ignore=-1", batch=8, parts=4, recipe=""))
+                self.fails(1, "mixes means that count different elements", "ftc", self.path("model.ft"), "-o", self.path("m.so"))
+
+    def test_dropout_differs_between_parts(self):
+        source = """
+model M(x: f32[B, 64]) {
+  param w: [64] = ones
+  loss = mean(dropout(x * w, 0.5))
+}
+data D { train = npy("ones.npy") }
+train { batch = 1; accumulate = 2; steps = 20; optimizer = sgd(lr=1.0) }
+"""
+        numpy.save(self.path("ones.npy"), numpy.ones((64, 64), "f4"))
+        _, weights = self.train(self.compile(source), "--steps", "1")
+        moved = numpy.round((1 - weights["w"]) * 64, 3)  # 0, 1 or 2 of two masks
+        self.assertEqual(set(moved.tolist()), {0.0, 1.0, 2.0})
+
+    def test_shuffled_epochs(self):
+        flags = ["--set", "data.shuffle=true"]
+        support.run("ftrun", self.build(recipe=self.SGD), "--data", self.folder, "--save", self.path("a"), *flags)
+        support.run("ftrun", self.build(batch=8, parts=4, recipe=self.SGD), "--data", self.folder, "--save", self.path("b"), *flags)
+        a, b = support.read_safetensors(self.path("a")), support.read_safetensors(self.path("b"))
+        for name in a:
+            numpy.testing.assert_allclose(a[name], b[name], rtol=2e-5, atol=2e-5, err_msg=name)
+
+    def test_resume_is_bitwise(self):
+        for name, text in OPTIMIZERS.items():
+            for parts in (1, 2):
+                with self.subTest(optimizer=name, parts=parts):
+                    recipe = f"optimizer = {text}\n  ema = 0.9; schedule = plateau(gamma=0.5, patience=0, metric=max(valid.loss))"
+                    artifact = self.build(batch=8, parts=parts, recipe=recipe)
+                    folder, flags = self.path(f"{name}{parts}"), ["--save-ema", self.path("ema"), "--set", "data.shuffle=true"]
+                    whole, average = self.train(artifact, *flags), support.read_safetensors(self.path("ema"))
+                    checkpoint = ["--set", f"train.checkpoint.dir={folder}", "--set", "train.checkpoint.every=100"]
+                    first = self.train(artifact, *flags, *checkpoint, "--steps", "5")
+                    support.run("ftrun", artifact, "--data", self.folder, "--set", "train.log.every=1", "--no-shuffle",
+                                "--resume", folder, "--log-jsonl", self.path("log.jsonl"), "--save", self.path("weights"), *flags)
+                    both = (support.read_jsonl(self.path("log.jsonl")), support.read_safetensors(self.path("weights")))
+                    del first
+                    self.assert_same_bits(both, whole)
+                    resumed = support.read_safetensors(self.path("ema"))
+                    for key in average:
+                        self.assertEqual(average[key].tobytes(), resumed[key].tobytes(), key)
+
+    def test_average_of_weights(self):
+        recipe = "optimizer = sgd(lr=0.1); ema = 0.9"
+        artifact = self.build(recipe=recipe)
+        states = [self.train(artifact, "--steps", str(n))[1] for n in range(7)]
+        log, _ = self.train(artifact, "--save-ema", self.path("ema"))
+        average = support.read_safetensors(self.path("ema"))
+        for name in average:
+            expected = states[0][name].astype("f8")
+            for state in states[1:]:
+                expected = 0.9 * expected + 0.1 * state[name]
+            numpy.testing.assert_allclose(average[name], expected, rtol=1e-5, atol=1e-6, err_msg=name)
+        evaluation = [r for r in log if "eval" in r][-1]
+        done = support.run("ftrun", "eval", artifact, "--data", self.folder, "--weights", self.path("ema"), "--log-jsonl", self.path("e"))
+        other = support.read_jsonl(self.path("e"))[-1]
+        for key in ("loss", "accuracy"):
+            self.assertAlmostEqual(evaluation["ema_" + key], other[key], 6, done.stdout)
+        self.assertNotEqual(evaluation["loss"], evaluation["ema_loss"])
+        self.fails(1, "keeps no average", "ftrun", self.build(), "--data", self.folder, "--save-ema", self.path("x"))
+
+    def test_plateau(self):
+        recipe = "optimizer = sgd(lr=0.1); schedule = plateau(metric=max(valid.loss), patience=1, gamma=0.5, cooldown=1, final=0.1)"
+        log, _ = self.train(self.build(recipe=recipe), "--epochs", "12")
+        rates, best, bad, cooldown, rate = [], -1e9, 0, 0, 0.1
+        for record in log:  # as torch.optim.lr_scheduler.ReduceLROnPlateau(mode="max", threshold=1e-4)
+            if "eval" not in record:
+                rates.append((record["lr"], rate))
+                continue
+            if record["loss"] > best * (1 + 1e-4) or best == -1e9:
+                best, bad = record["loss"], 0
+            else:
+                bad += 1
+            if cooldown:
+                cooldown, bad = cooldown - 1, 0
+            if bad > 1:
+                rate, cooldown, bad = max(rate * 0.5, 0.01), 1, 0
+        self.assertGreater(len({want for _, want in rates}), 3)
+        for have, want in rates:
+            self.assertAlmostEqual(have, want, 9)
+
+    def test_groups(self):
+        recipe = 'optimizer = adamw(lr=0.01, weight_decay=0.5 on "fc2.weight"); lr = 0x on "fc1.*"; lr = 0.5x on "head.bias"'
+        _, start = self.train(self.build(recipe=recipe), "--steps", "0")
+        _, plain = self.train(self.build(recipe="optimizer = adamw(lr=0.01)"), "--steps", "0")
+        _, after = self.train(self.build(recipe=recipe), "--steps", "1")
+        for name in start:  # the order of the arena does not change initial values
+            numpy.testing.assert_array_equal(start[name], plain[name])
+        for name in ("fc1.weight", "fc1.bias"):
+            numpy.testing.assert_array_equal(start[name], after[name])
+        moved = numpy.abs(after["head.bias"] - start["head.bias"])
+        self.assertAlmostEqual(moved.max(), 0.005, 4)
+        self.assertAlmostEqual(numpy.abs(after["head.weight"] - start["head.weight"]).max(), 0.01, 4)
+        decayed = after["fc2.weight"] - start["fc2.weight"] * (1 - 0.01 * 0.5)
+        self.assertAlmostEqual(numpy.abs(decayed).max(), 0.01, 4)
+
+
+if __name__ == "__main__":
+    support.main()
