@@ -41,6 +41,18 @@ typedef struct {
   const char *basis; /* one line: how the numbers were had */
 } DeviceSpeed;
 
+/* What one kernel did, on a device that counts. Sectors are of 32 bytes. */
+typedef struct {
+  bool is_kernel; /* false: a library call, of which nothing is known */
+  int64_t instructions, load_sectors, store_sectors; /* instructions: of warps */
+  int64_t shared_accesses, bank_conflicts; /* wavefronts without conflicts, and those on top */
+  int64_t branches, divergent_branches;
+  int registers; /* of a thread */
+  bool registers_are_exact;
+  int64_t shared_bytes; /* of a block */
+  double occupancy;     /* share of a multiprocessor's warps that fit at once */
+} DeviceCounts;
+
 typedef struct DeviceType {
   const char *name;
   bool is_host_memory;
@@ -88,6 +100,8 @@ typedef struct DeviceType {
    * times on what the arenas hold. *by: what does the work if it is no kernel of the artifact.
    * *time is -1 for steps that a call which began before has done. */
   Status (*time_part)(DeviceGraph *graph, int first, int end, int64_t *time, const char **by);
+  /* Runs step `index` of the plan and counts. */
+  Status (*count_step)(DeviceGraph *graph, const char *batch, int index, DeviceCounts *out);
 } DeviceType;
 
 extern const DeviceType dev_cpu, dev_cuda, dev_sim;

@@ -5,6 +5,7 @@
 #include "runtime/calls_cpu.h"
 #include "runtime/dev.h"
 #include "runtime/sim.h"
+#include "runtime/sim_ptxas.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@ struct Device {
   SimMachine *machine;
   SimModule *module;
   CpuLibrary *library;
+  SimPtxas ptxas;
   char text[64];
 };
 
@@ -29,6 +31,7 @@ typedef struct {
 
 struct DeviceGraph {
   Device *device;
+  const Artifact *artifact;
   const Plan *plan;
   const PlanGraph *graph;
   Arena *arena;
@@ -42,6 +45,7 @@ static void close_sim(Device *device) {
   sim_module_free(device->module);
   sim_machine_free(device->machine);
   cpu_library_free(device->library);
+  sim_ptxas_free(&device->ptxas);
   free(device);
 }
 
@@ -181,6 +185,7 @@ static Status bind_sim(Device *device, const Artifact *artifact, int which, char
   DeviceGraph *graph = calloc(1, sizeof *graph);
   if (!graph) return status_fail(STATUS_FAULT, "out of memory");
   graph->device = device;
+  graph->artifact = artifact;
   graph->plan = artifact->plan;
   graph->graph = &artifact->plan->graph[which];
   graph->arena = arena_new();
@@ -257,6 +262,59 @@ static Status run_part_sim(DeviceGraph *graph, const char *batch, int first, int
   return status;
 }
 
+/* ── counting ─────────────────────────────────────────────────────────────────────────────── */
+/* What a multiprocessor of sm_80 or sm_90 has; the smaller ones (sm_86, sm_89) have 48 warps. */
+enum { SM_WARPS = 64, SM_REGISTERS = 65536, SM_BLOCKS = 32, REGISTER_UNIT = 256 };
+
+static double occupancy(const char *target, const SimLaunch *launch, int registers,
+                        int64_t shared_bytes) {
+  bool is_small = !strncmp(target, "sm_86", 5) || !strncmp(target, "sm_89", 5);
+  bool is_new = !strncmp(target, "sm_9", 4) || !strncmp(target, "sm_1", 4);
+  int64_t most = is_small ? 48 : SM_WARPS;
+  int64_t shared = (is_small ? 100 : is_new ? 228 : 164) * INT64_C(1024);
+  int64_t warps = (launch->block[0] * launch->block[1] * launch->block[2] + 31) / 32;
+  int64_t by_warp = (registers * INT64_C(32) + REGISTER_UNIT - 1) / REGISTER_UNIT * REGISTER_UNIT;
+  int64_t blocks = SM_BLOCKS;
+  if (blocks > most / warps) blocks = most / warps;
+  if (by_warp && blocks > SM_REGISTERS / (by_warp * warps))
+    blocks = SM_REGISTERS / (by_warp * warps);
+  if (blocks > shared / (shared_bytes + 1024)) blocks = shared / (shared_bytes + 1024);
+  return (double)(blocks * warps) / (double)most;
+}
+
+/* Registers alive at once, and a few for addresses and the like that PTX does not show. */
+static int estimate_registers(const SimKernelInfo *info) {
+  int registers = (info->registers + 8 + 7) / 8 * 8;
+  return registers > 255 ? 255 : registers;
+}
+
+static Status count_sim(DeviceGraph *graph, const char *batch, int index, DeviceCounts *out) {
+  const PlanStep *step = &graph->graph->steps.at[index];
+  Task *task = &graph->tasks[index];
+  SimCounts counts = {0};
+  *out = (DeviceCounts){.is_kernel = task->kernel != NULL};
+  if (!task->kernel) return run_call(graph, step, task, batch);
+  STATUS_TRY(run_launch(graph, step, task, batch, &counts));
+  SimPtxas *ptxas = &graph->device->ptxas;
+  SimKernelInfo info = sim_kernel_info(task->kernel);
+  sim_ptxas_run(ptxas, graph->artifact->path, graph->plan->target_cpu);
+  int registers = sim_ptxas_registers(ptxas, step->name);
+  *out = (DeviceCounts){.is_kernel = true,
+                        .instructions = counts.instructions,
+                        .load_sectors = counts.load_sectors,
+                        .store_sectors = counts.store_sectors,
+                        .shared_accesses = counts.shared_accesses,
+                        .bank_conflicts = counts.bank_conflicts,
+                        .branches = counts.branches,
+                        .divergent_branches = counts.divergent_branches,
+                        .registers = registers ? registers : estimate_registers(&info),
+                        .registers_are_exact = registers > 0,
+                        .shared_bytes = info.shared_bytes + step->shared};
+  out->occupancy =
+      occupancy(graph->plan->target_cpu, &task->launch, out->registers, out->shared_bytes);
+  return STATUS_OK;
+}
+
 const DeviceType dev_sim = {
     .name = "sim",
     .is_host_memory = true,
@@ -274,4 +332,5 @@ const DeviceType dev_sim = {
     .run = run_sim,
     .run_part = run_part_sim,
     .sync = sync_sim,
+    .count_step = count_sim,
 };
