@@ -126,6 +126,8 @@ def run_jax():
     import jax.numpy as np
     from jax import lax
 
+    if arguments.device == "cuda" and jax.default_backend() != "gpu":
+        raise ImportError(f"JAX {jax.__version__} sees no GPU here")
     jax.config.update("jax_default_matmul_precision", "highest")
     keys = iter(jax.random.split(jax.random.PRNGKey(1), 64))
 
