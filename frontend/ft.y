@@ -81,6 +81,7 @@ separator: NEWLINE | ';'
 declaration: IMPORT TEXT { $$ = LEAF(IMPORT, @2, $2); }
     | HYPER name parameter_type '=' expr { $$ = NODE(HYPER, @2, $2, 2, $3, $5); }
     | PRESET name '{' entries '}' { $$ = LIST(PRESET, @2, $2, $4); }
+    | PRESET TEXT '{' entries '}' { $$ = LIST(PRESET, @2, $2, $4); }
     | BLOCK name '(' parameters ')' '(' parameters ')' returns body {
         $$ = NODE(BLOCK, @2, $2, 4, LIST(PARAMETERS, @3, NULL, $4), LIST(PARAMETERS, @6, NULL, $7),
                   $9, $10);

@@ -31,6 +31,26 @@ static bool is_expected(const Exec *exec, const char *name) {
   return strcmp(last ? last + 1 : name, "num_batches_tracked") == 0;
 }
 
+/* Weights that another program saved as a part of something larger, such as
+ * "transformer.wte.weight" for wte.weight, lose what stands in front, if it is the same for all
+ * parameters. */
+static void drop_prefix(const Plan *plan, Safetensors *file) {
+  const char *first = plan->params.count ? plan->params.at[0].name : "";
+  size_t tail = strlen(first);
+  char *prefix = NULL;
+  if (!tail || safetensors_find(file, first)) return;
+  for (int i = 0; i < file->tensor_count && !prefix; i++) {
+    const char *name = file->tensor[i].name;
+    size_t all = strlen(name);
+    if (all > tail + 1 && name[all - tail - 1] == '.' && strcmp(name + all - tail, first) == 0)
+      prefix = strndup(name, all - tail);
+  }
+  for (int i = 0; i < file->tensor_count && prefix; i++)
+    if (strncmp(file->tensor[i].name, prefix, strlen(prefix)) == 0)
+      file->tensor[i].name += strlen(prefix);
+  free(prefix);
+}
+
 /* Which parameters are not in the file, which tensors of the file the model does not know. */
 static Status compare_names(const Exec *exec, const Safetensors *file, const char *path,
                             Text *notes) {
@@ -69,6 +89,7 @@ Status ckpt_load_weights(Exec *exec, const char *path, Text *notes) {
   STATUS_TRY(safetensors_open(path, &file));
   const Plan *plan = exec_plan(exec);
   CkptArena params = {0}, states = {0};
+  drop_prefix(plan, file);
   Status status = compare_names(exec, file, path, notes);
   if (status == STATUS_OK) status = ckpt_arena_read(exec, ARENA_PARAMS, &params);
   if (status == STATUS_OK) status = ckpt_arena_read(exec, ARENA_STATE, &states);

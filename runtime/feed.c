@@ -31,6 +31,7 @@ static bool is_worth_keeping(const Feed *feed) {
   const FeedOptions *options = &feed->options;
   const char *wish = getenv("FT_KEEP_DATA");
   if (options->by_batch || options->repeat_first) return false;
+  if (source_is_text(options->source) && options->shuffle) return false; /* windows move */
   if (source_samples(options->source) < feed->batch) return false;
   /* the device's epochs are whole batches, not whole steps */
   if (source_samples(options->source) / feed->batch % feed->parts) return false;

@@ -38,10 +38,11 @@ int64_t loader_steps_per_epoch(int64_t samples, int64_t batch) { return samples 
 static void choose_samples(const Loader *loader, int64_t step, int64_t *samples) {
   const LoaderOptions *options = &loader->options;
   if (options->repeat_first) step %= options->group;
-  Order order = order_new(source_samples(options->source), options->shuffle, options->seed,
-                          (uint64_t)(step / loader->steps_per_epoch));
+  uint64_t epoch = (uint64_t)(step / loader->steps_per_epoch);
+  Order order = order_new(source_samples(options->source), options->shuffle, options->seed, epoch);
   int64_t start = step % loader->steps_per_epoch * options->batch;
-  for (int64_t i = 0; i < options->batch; i++) samples[i] = order_sample(&order, start + i);
+  int64_t moved = options->shuffle ? source_moved(options->source, options->seed, epoch) : 0;
+  for (int64_t i = 0; i < options->batch; i++) samples[i] = order_sample(&order, start + i) + moved;
 }
 
 static Status fill(const Loader *loader, int64_t step, int64_t *samples, void *slot) {

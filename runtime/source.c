@@ -1,7 +1,9 @@
 /* source: see source.h. Invariant: array i holds at least `samples` rows whose shape is that of
  * input i without its first dimension, in an element kind that converts to the input's dtype. */
 #include "runtime/source.h"
+#include "runtime/order.h"
 #include "runtime/source_early.h"
+#include "runtime/tokens.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,8 +13,10 @@ typedef struct {
   DataArray *array;
   const PlanTensor *input;
   int64_t row_elements;
-  size_t row_from, row_to; /* bytes of a sample in the file and in the batch */
+  size_t row_from, row_to; /* bytes from a sample to the next, in the file and in the batch */
+  size_t shift;            /* text: bytes from a window's start to what this input reads */
   bool is_copy;            /* no conversion */
+  bool is_shared;          /* the array is the first column's */
 } Column;
 
 struct Source {
@@ -20,6 +24,8 @@ struct Source {
   Column *column;
   int column_count;
   int64_t samples, batch;
+  int64_t window; /* text: tokens of a sample, less the one that follows; else 0 */
+  int64_t last;   /* text: where the last window of the file begins */
 };
 
 const DataSource *source_find_split(const Plan *plan, const char *split) {
@@ -74,11 +80,61 @@ static Status bind_column(const char *split, const PlanTensor *input, int64_t ba
   return STATUS_OK;
 }
 
+/* A text: sample i is the window of `window` tokens from i * window on, and the token behind it.
+ * The first input gets the window, the second the same moved by one: what follows each token. */
+static Status bind_text(Source *source, const Plan *plan) {
+  DataArray *array = source->column[0].array;
+  int64_t tokens = array->header.shape.dim[0];
+  char text[TYPE_TEXT];
+  if (plan->inputs.count > 2)
+    return status_fail(
+        STATUS_USER,
+        "%s: a text is for a model of one input (tokens) or two (tokens and the ones "
+        "that follow), not %d",
+        source->label, plan->inputs.count);
+  for (int i = 0; i < plan->inputs.count; i++) {
+    const PlanTensor *input = &plan->inputs.at[i];
+    const Shape *shape = &input->type.shape;
+    if (shape->rank != 2 || shape->dim[0] != source->batch || shape->dim[1] < 1 ||
+        shape->dim[1] != plan->inputs.at[0].type.shape.dim[1] ||
+        (input->type.dtype != DT_I32 && input->type.dtype != DT_I64))
+      return status_fail(STATUS_USER, "%s: tokens are for inputs of i32[B,T], but %s is %s",
+                         source->label, input->name, type_text(&input->type, text));
+    Column *column = &source->column[i];
+    int each = element_bytes(array->header.element);
+    column->array = array;
+    column->is_shared = i > 0;
+    column->input = input;
+    column->row_elements = source->window = shape->dim[1];
+    column->row_from = (size_t)source->window * (size_t)each;
+    column->row_to = (size_t)source->window * (size_t)dtype_bytes(input->type.dtype);
+    column->shift = (size_t)(i * each);
+    source->column_count = i + 1;
+  }
+  int64_t needs = source->window + plan->inputs.count - 1;
+  if (tokens < needs)
+    return status_fail(STATUS_USER, "%s: %s holds %lld tokens, but one sample takes %lld",
+                       source->label, source_bytes_path(array->bytes), (long long)tokens,
+                       (long long)needs);
+  source->last = tokens - needs;
+  source->samples = source->last / source->window + 1;
+  return STATUS_OK;
+}
+
+/* Bytes from the first element to sample `index`. */
+static size_t start_of(const Source *source, const Column *column, int64_t index) {
+  if (!source->window) return (size_t)index * column->row_from;
+  int64_t at = index % source->samples * source->window + index / source->samples;
+  if (at > source->last) at = source->last;
+  return (size_t)at * (column->row_from / (size_t)source->window) + column->shift;
+}
+
 /* Applies limit=N; other options are for other kinds of data. */
 static Status apply_options(Source *source, const DataSource *data) {
   for (int i = 0; i < data->option_count; i++) {
     const char *name = data->option_names[i];
     double value = data->option_values[i];
+    if (strcmp(name, "bits") == 0 && strcmp(data->kind, "tokens") == 0) continue;
     if (strcmp(name, "limit") != 0)
       return status_fail(STATUS_USER, "%s: %s() has no option '%s'; it has limit", data->split,
                          data->kind, name);
@@ -138,8 +194,33 @@ static Status wrong_file_count(const Plan *plan, const DataSource *data) {
   return status;
 }
 
+static const char *kind_of(const DataSource *data) {
+  if (strcmp(data->kind, "tokens") != 0) return data->kind;
+  for (int i = 0; i < data->option_count; i++)
+    if (strcmp(data->option_names[i], "bits") == 0 && data->option_values[i] == 32)
+      return "tokens32";
+  return "tokens16";
+}
+
+static bool is_text(const DataSource *data) { return tokens_is_kind(kind_of(data)); }
+
+static Status open_text(Source *source, const Plan *plan, const DataSource *data,
+                        const SourcePlaces *places) {
+  char *path;
+  STATUS_TRY(
+      status_prefix(source_find_file(plan, places, data->files[0], &path), "%s", data->split));
+  source->column_count = 1;
+  Status status =
+      status_prefix(array_open(kind_of(data), path, &source->column[0].array), "%s", data->split);
+  free(path);
+  STATUS_TRY(status);
+  STATUS_TRY(bind_text(source, plan));
+  return apply_options(source, data);
+}
+
 static Status open_split(Source *source, const Plan *plan, const DataSource *data,
                          const SourcePlaces *places) {
+  if (is_text(data)) return open_text(source, plan, data, places);
   for (int i = 0; i < data->file_count; i++) {
     char *path;
     STATUS_TRY(
@@ -156,10 +237,10 @@ Status source_open(const Plan *plan, const char *split, const SourcePlaces *plac
   *out = NULL;
   const DataSource *data = source_find_split(plan, split);
   if (!data) return no_split(plan, split);
-  if (data->file_count < 1 || data->file_count != plan->inputs.count)
+  if (data->file_count < 1 || data->file_count != (is_text(data) ? 1 : plan->inputs.count))
     return wrong_file_count(plan, data);
   Source *source;
-  Status status = new_source(plan, data->split, data->file_count, &source);
+  Status status = new_source(plan, data->split, plan->inputs.count, &source);
   if (status == STATUS_OK) status = open_split(source, plan, data, places);
   if (status == STATUS_OK)
     *out = source;
@@ -184,7 +265,8 @@ Status source_open_inputs(const Plan *plan, const SourceInput *inputs, int count
 
 void source_close(Source *source) {
   if (!source) return;
-  for (int i = 0; i < source->column_count; i++) array_close(source->column[i].array);
+  for (int i = 0; i < source->column_count; i++)
+    if (!source->column[i].is_shared) array_close(source->column[i].array);
   free(source->column);
   free(source);
 }
@@ -194,6 +276,14 @@ void source_start(const Source *source) {
 }
 
 int64_t source_samples(const Source *source) { return source->samples; }
+
+bool source_is_text(const Source *source) { return source->window > 0; }
+
+int64_t source_moved(const Source *source, uint64_t seed, uint64_t epoch) {
+  if (!source->window) return 0;
+  Order order = order_new(source->window, true, ~seed, epoch);
+  return order_sample(&order, 0) * source->samples;
+}
 
 /* Rows that follow each other in the file are copied at once. */
 static void copy_rows(const Column *column, const int64_t *sample, int64_t count, uint8_t *to) {
@@ -212,14 +302,14 @@ static Status convert_rows(const Source *source, const Column *column, const int
   const ArrayHeader *header = &column->array->header;
   DType dtype = column->input->type.dtype;
   for (int64_t i = 0; i < source->batch; i++) {
-    const uint8_t *from = array_at(column->array) + (size_t)sample[i] * column->row_from;
+    const uint8_t *from = array_at(column->array) + start_of(source, column, sample[i]);
     int64_t done = element_convert(from, header->element, header->is_big_endian,
                                    column->row_elements, dtype, to + (size_t)i * column->row_to);
     if (done != column->row_elements)
       return status_fail(STATUS_USER,
                          "%s: sample %lld of %s holds a number that does not fit %s, "
                          "the type of input %s",
-                         source->label, (long long)sample[i],
+                         source->label, (long long)(sample[i] % source->samples),
                          file_part(source_bytes_path(column->array->bytes)), dtype_text(dtype),
                          column->input->name);
   }
@@ -233,6 +323,7 @@ Status source_fill(const Source *source, const int64_t *sample, void *batch) {
   for (int i = 0; i < source->column_count; i++) {
     const Column *column = &source->column[i];
     size_t upto = column->array->header.offset + (size_t)(last + 1) * column->row_from;
+    if (source->window) upto = 0; /* never compressed: it is all there */
     STATUS_TRY(source_bytes_wait(column->array->bytes, upto));
     uint8_t *to = (uint8_t *)batch + column->input->offset;
     if (column->is_copy)
@@ -249,7 +340,7 @@ void source_prefetch(const Source *source, const int64_t *sample) {
     const Column *column = &source->column[i];
     size_t bytes = column->row_from < most ? column->row_from : most;
     for (int64_t j = 0; j < source->batch; j++) {
-      const uint8_t *at = array_at(column->array) + (size_t)sample[j] * column->row_from;
+      const uint8_t *at = array_at(column->array) + start_of(source, column, sample[j]);
       for (size_t k = 0; k < bytes; k += line) __builtin_prefetch(at + k);
     }
   }
@@ -257,6 +348,7 @@ void source_prefetch(const Source *source, const int64_t *sample) {
 
 bool source_is_cheap(const Source *source) {
   const size_t small_file = 32 << 20; /* will be in the page cache after the first epoch */
+  if (source->window) return source->samples * source->window <= (int64_t)small_file;
   for (int i = 0; i < source->column_count; i++) {
     const Column *column = &source->column[i];
     bool is_label = column->row_elements == 1;
@@ -276,6 +368,7 @@ Status source_check(const Source *source) {
 int64_t source_memory(const Source *source) {
   int64_t total = 0;
   for (int i = 0; i < source->column_count; i++)
-    total += (int64_t)source_bytes_memory(source->column[i].array->bytes);
+    if (!source->column[i].is_shared)
+      total += (int64_t)source_bytes_memory(source->column[i].array->bytes);
   return total;
 }

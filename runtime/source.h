@@ -36,6 +36,11 @@ STATUS_CHECKED Status source_open_inputs(const Plan *plan, const SourceInput *in
 void source_start(const Source *source);
 void source_close(Source *source); /* NULL is fine */
 int64_t source_samples(const Source *source);
+/* Is it a text, cut into windows? Then index i + m * samples is window i moved by m tokens, so that
+ * an epoch need not cut where the one before did: source_moved is what a shuffled epoch adds to its
+ * indices, a closed form like its order; 0 for other data. */
+bool source_is_text(const Source *source);
+int64_t source_moved(const Source *source, uint64_t seed, uint64_t epoch);
 /* Samples [sample[0], …, sample[batch-1]] into `batch`. Waits for bytes still being inflated. */
 STATUS_CHECKED Status source_fill(const Source *source, const int64_t *sample, void *batch);
 /* Asks the processor for these samples, as far as they are in memory. */

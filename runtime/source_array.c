@@ -2,6 +2,7 @@
 #include "runtime/source_array.h"
 #include "runtime/idx.h"
 #include "runtime/npy.h"
+#include "runtime/tokens.h"
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -54,8 +55,15 @@ static Status open_in(DataArray *array, const char *kind, const char *path) {
   const uint8_t *head = source_bytes_head(array->bytes, &count);
   bool is_npy =
       strcmp(kind, "npy") == 0 || (strcmp(kind, "auto") == 0 && count > 0 && head[0] != 0);
-  Status status =
-      is_npy ? npy_parse(head, count, &array->header) : idx_parse(head, count, &array->header);
+  size_t size;
+  Status status;
+  if (!tokens_is_kind(kind))
+    status =
+        is_npy ? npy_parse(head, count, &array->header) : idx_parse(head, count, &array->header);
+  else if (source_bytes_size(array->bytes, &size))
+    status = tokens_parse(kind, head, count, size, &array->header);
+  else
+    status = status_fail(STATUS_USER, "is compressed; texts and tokens are read plain: gunzip it");
   if (status == STATUS_OK && !array_header_bytes(&array->header, &bytes)) {
     char text[TYPE_TEXT];
     status = status_fail(STATUS_USER, "is damaged: its header promises %s, which no file can hold",
@@ -72,8 +80,9 @@ static Status open_in(DataArray *array, const char *kind, const char *path) {
 
 Status array_open(const char *kind, const char *path, DataArray **out) {
   *out = NULL;
-  if (strcmp(kind, "idx") != 0 && strcmp(kind, "npy") != 0 && strcmp(kind, "auto") != 0)
-    return status_fail(STATUS_USER, "data kind '%s' is not known: idx or npy", kind);
+  if (strcmp(kind, "idx") != 0 && strcmp(kind, "npy") != 0 && strcmp(kind, "auto") != 0 &&
+      !tokens_is_kind(kind))
+    return status_fail(STATUS_USER, "data kind '%s' is not known: idx, npy, bytes or tokens", kind);
   DataArray *array = calloc(1, sizeof *array);
   if (!array) return status_errno(ENOMEM, "%s", path);
   Status status = open_in(array, kind, path);

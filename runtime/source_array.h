@@ -45,8 +45,9 @@ typedef struct {
   SourceBytes *bytes;
   ArrayHeader header;
 } DataArray;
-/* kind "idx", "npy", or "auto" for either by its first byte. Inflating a gzip file goes on after
- * the return: wait before reading. */
+/* kind "idx", "npy", or "auto" for either by its first byte; "bytes", "tokens16" or "tokens32" for
+ * a row of numbers (tokens.h). Inflating a gzip file goes on after the return: wait before reading.
+ */
 STATUS_CHECKED Status array_open(const char *kind, const char *path, DataArray **out);
 void array_close(DataArray *array); /* NULL is fine */
 /* The elements: address of the first one. */

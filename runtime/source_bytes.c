@@ -112,6 +112,11 @@ const uint8_t *source_bytes_head(const SourceBytes *bytes, size_t *count) {
   return bytes->map;
 }
 
+bool source_bytes_size(const SourceBytes *bytes, size_t *count) {
+  *count = bytes->map_bytes;
+  return !bytes->is_gzip;
+}
+
 static void publish(SourceBytes *bytes, size_t ready, bool is_checked, const char *failure) {
   pthread_mutex_lock(&bytes->lock);
   if (failure && !atomic_load(&bytes->failed)) {

@@ -17,6 +17,8 @@ void source_bytes_close(SourceBytes *bytes); /* NULL is fine; stops the thread *
 
 /* The first bytes (at most 64 KiB, all of a shorter file); *count says how many. */
 const uint8_t *source_bytes_head(const SourceBytes *bytes, size_t *count);
+/* The length of a plain file; false if it is compressed: then only reading it would tell. */
+bool source_bytes_size(const SourceBytes *bytes, size_t *count);
 /* Says how long the (inflated) content must be. A plain file is checked at once; for a gzip file
  * memory is reserved. Call once. */
 STATUS_CHECKED Status source_bytes_expect(SourceBytes *bytes, size_t count);

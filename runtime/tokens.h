@@ -1,0 +1,12 @@
+/* tokens: a text as a row of numbers: bytes of any file (`bytes`), or a .bin file of u16 or u32
+ * (`tokens`), with the header that llm.c writes (1024 bytes: magic, version, count) or without. */
+#ifndef FT_RUNTIME_TOKENS_H
+#define FT_RUNTIME_TOKENS_H
+#include "runtime/source_array.h"
+
+/* kind "bytes", "tokens16" or "tokens32"; `head` is the file's beginning, `size` its whole length.
+ * The failure's text goes on after the file's name. */
+bool tokens_is_kind(const char *kind);
+STATUS_CHECKED Status tokens_parse(const char *kind, const uint8_t *head, size_t count, size_t size,
+                                   ArrayHeader *out);
+#endif

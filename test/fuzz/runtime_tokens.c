@@ -1,0 +1,2 @@
+#define KIND (size & 1 ? "tokens16" : "tokens32")
+#include "test/fuzz/runtime_idx.c"
