@@ -1,11 +1,20 @@
-/* nvptx_row: kernels whose reductions run over the last dimensions. A team of 1 to 32 lanes of a
- * warp has a short row, a block a long one. Where a thread's share of the row is small it is
- * unrolled and stays in registers through all stages (softmax reads its row once); else each stage
- * is a loop. Sums combine in a fixed order: lanes by butterfly, warps one after the other. */
+/* nvptx_row: kernels whose reductions run over the last dimensions. A team of 1 to 1024 threads has
+ * a row: lanes of a warp a short one, a block a long one. Each thread's share of the row is
+ * unrolled and stays in registers through all stages, so a softmax or a layer norm reads its row
+ * once; only rows beyond what registers hold are read again by each stage, in loops. Sums combine
+ * in a fixed order: lanes by butterfly, warps one after the other (online variants such as Milakov
+ * and Gimelshein 2018 would save nothing where the row stays). */
 #include "codegen/nvptx_private.h"
 #include "passes/fuse.h"
 
-enum { ROW_THREADS = 256, MAX_SHARE = 16, TEAM_ROW = 1024 };
+enum {
+  ROW_THREADS = 256,
+  MOST_THREADS = 1024,
+  LIGHT_SHARE = 16, /* elements a thread keeps where little is computed of each */
+  HEAVY_SHARE = 8,
+  HEAVY_NODES = 24,  /* of the body: from here on it is heavy */
+  FILLED = 132 * 512 /* threads that keep a GPU busy */
+};
 
 typedef struct {
   Entry entry;
@@ -15,7 +24,7 @@ typedef struct {
   int team, width;      /* threads per row; neighbouring elements a thread takes at once */
   int64_t share;        /* elements per thread, a multiple of width */
   bool is_unrolled;
-  LLVMValueRef lane, row, row_valid; /* lane: in the team; row_valid NULL: always */
+  LLVMValueRef thread, lane, row, row_valid; /* lane: in the team; row_valid NULL: always */
   Index row_index;
   Index *index; /* unrolled: of each element of the share */
   LLVMValueRef *valid;
@@ -45,12 +54,12 @@ static LLVMValueRef combine_team(Row *r, const Reduction *one, LLVMValueRef valu
   for (int mask = lanes / 2; mask >= 1; mask /= 2)
     value = reduction_step(entry, one, value, entry_shuffle(entry, value, mask));
   if (r->team <= WARP) return value;
-  int warps = r->team / WARP;
+  int warps = r->team / WARP, all = entry->threads / WARP;
   LLVMTypeRef type = LLVMTypeOf(value);
   bool is_bit = LLVMGetTypeKind(type) == LLVMIntegerTypeKind && LLVMGetIntTypeWidth(type) == 1;
   LLVMTypeRef stored = is_bit ? entry->i32 : type;
-  LLVMValueRef shared = entry_shared(entry, "warp_part", stored, warps);
-  LLVMValueRef thread = r->lane, warp_size = entry_const(entry, WARP);
+  LLVMValueRef shared = entry_shared(entry, "warp_part", stored, all);
+  LLVMValueRef thread = r->thread, warp_size = entry_const(entry, WARP);
   LLVMValueRef warp = entry_op(entry, LLVMUDiv, thread, warp_size);
   LLVMValueRef first = LLVMBuildICmp(
       entry->b, LLVMIntEQ, entry_op(entry, LLVMURem, thread, warp_size), entry_const(entry, 0), "");
@@ -59,10 +68,15 @@ static LLVMValueRef combine_team(Row *r, const Reduction *one, LLVMValueRef valu
   LLVMBuildStore(entry->b, word, entry_at(entry, stored, shared, warp));
   entry_end_if(entry, after);
   entry_barrier(entry);
-  LLVMValueRef total = NULL;
+  LLVMValueRef total = NULL, team_warp = entry_const(entry, 0);
+  if (warps < all) /* the first warp of this team */
+    team_warp =
+        entry_op(entry, LLVMMul, entry_op(entry, LLVMUDiv, thread, entry_const(entry, r->team)),
+                 entry_const(entry, warps));
   for (int i = 0; i < warps; i++) {
-    LLVMValueRef part = LLVMBuildLoad2(entry->b, stored,
-                                       entry_at(entry, stored, shared, entry_const(entry, i)), "");
+    LLVMValueRef place = entry_op(entry, LLVMAdd, team_warp, entry_const(entry, i));
+    LLVMValueRef part =
+        LLVMBuildLoad2(entry->b, stored, entry_at(entry, stored, shared, place), "");
     if (is_bit) part = LLVMBuildTrunc(entry->b, part, type, "");
     total = total ? reduction_step(entry, one, total, part) : part;
   }
@@ -164,24 +178,34 @@ static void store_results(Row *r) {
   entry_end_if(entry, after);
 }
 
-/* Threads per row and what each holds. */
+static void set_team(Row *r, int team) {
+  int64_t groups = r->length / r->width;
+  r->team = team;
+  r->share = (groups + team - 1) / team * r->width;
+}
+
+/* Threads per row and what each holds. Lanes first: a warp needs no barrier. */
 static void choose_team(Row *r) {
   Job *job = r->entry.job;
   int64_t inner = 1;
   for (int i = 0; i < r->domain.count; i++)
     if (r->domain.is_reduced[i]) inner = r->domain.extent[i];
   r->width = nvptx_width(job, inner);
-  r->team = 1;
-  if (r->length > TEAM_ROW && r->rows < 4096) {
-    r->team = ROW_THREADS;
-  } else {
-    while (r->team < WARP && r->team * r->width < r->length) r->team *= 2;
-    if (r->length > 4 * TEAM_ROW) r->team = ROW_THREADS;
-  }
-  int64_t groups = r->length / r->width;
-  r->share = (groups + r->team - 1) / r->team * r->width;
-  r->is_unrolled = r->share <= MAX_SHARE || r->share <= 2 * r->width;
-  if (r->share <= 2 * MAX_SHARE && job->operand_count <= 2) r->is_unrolled = true;
+  bool is_heavy = job->node->body->nodes.count >= HEAVY_NODES || job->operand_count > 4;
+  int64_t most = is_heavy ? HEAVY_SHARE : LIGHT_SHARE,
+          in_warp = is_heavy ? LIGHT_SHARE : 2 * LIGHT_SHARE;
+  if (most < r->width) most = r->width;
+  int widest = is_heavy ? MOST_THREADS / 2 : MOST_THREADS;
+  set_team(r, 1);
+  while (r->team < WARP && r->team * r->width < r->length) set_team(r, r->team * 2);
+  if (r->share > in_warp)
+    while (r->team < widest && r->share > most) set_team(r, r->team * 2);
+  /* few rows: more threads each */
+  while (r->team >= WARP && r->team < ROW_THREADS && r->rows * r->team < FILLED &&
+         r->share >= 4 * r->width)
+    set_team(r, r->team * 2);
+  r->is_unrolled = r->share <= (r->team <= WARP ? in_warp : most);
+  if (!r->is_unrolled) set_team(r, r->rows < FILLED / MOST_THREADS ? MOST_THREADS : ROW_THREADS);
 }
 
 bool nvptx_row(Job *job) {
@@ -192,7 +216,7 @@ bool nvptx_row(Job *job) {
   r->length = domain_elements(&r->domain, 1);
   if (!nvptx_collect(job, &r->reductions)) return false;
   choose_team(r);
-  int threads = ROW_THREADS;
+  int threads = r->team > ROW_THREADS ? r->team : ROW_THREADS;
   while (threads > WARP && r->team <= WARP && threads / 2 / r->team >= r->rows) threads /= 2;
   int per_block = threads / r->team;
   int64_t blocks = (r->rows + per_block - 1) / per_block;
@@ -200,6 +224,7 @@ bool nvptx_row(Job *job) {
   entry_open(entry, job, job->name, threads, false);
   LLVMValueRef thread = entry_special(entry, "tid.x"), block = entry_special(entry, "ctaid.x");
   LLVMValueRef team = entry_const(entry, r->team);
+  r->thread = thread;
   r->lane = r->team == threads ? thread : entry_op(entry, LLVMURem, thread, team);
   r->row = per_block == 1 ? block
                           : entry_op(entry, LLVMAdd,

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { GPU_STACK = 1 << 16, GPU_MAX_THREADS = 256, GPU_MAX_ARGS = 64, GPU_MAX_COPIES = 256 };
+enum { GPU_STACK = 1 << 16, GPU_MAX_THREADS = 1024, GPU_MAX_ARGS = 64, GPU_MAX_COPIES = 256 };
 enum { GPU_READY, GPU_AT_BARRIER, GPU_AT_EXCHANGE, GPU_DONE };
 
 typedef struct {
