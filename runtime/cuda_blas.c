@@ -249,8 +249,12 @@ static Status choose(DeviceGraph *graph, CudaCall *call, const CudaItem *own, bo
   else if (count)
     STATUS_TRY(cuda_tune_choose(graph, call, own, found, count, &chosen));
   *is_taken = chosen >= 0;
-  if (*is_taken) call->algorithm = found[chosen].algorithm;
-  return STATUS_OK;
+  if (!*is_taken) return STATUS_OK;
+  call->algorithm = found[chosen].algorithm;
+  /* once now, on zeros, to zeros: the library loads its code at the first call, which it should not
+   * do while a step is captured */
+  CudaItem once = {.first = own->first, .end = own->end, .call = call};
+  return cuda_blas_enqueue(graph, &once, 0, graph->device->compute);
 }
 
 Status cuda_blas_choose(DeviceGraph *graph, CudaItem *item) {

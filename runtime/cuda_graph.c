@@ -244,7 +244,7 @@ static Status read_tail(Capture *capture, Tail *out) {
 
 static Status capture_step(Capture *capture, int slot, bool has_previous) {
   DeviceGraph *graph = capture->graph;
-  bool is_free = graph->device->driver->capture_info && graph->device->driver->capture_update;
+  bool is_free = !graph->device->is_chain;
   for (int i = 0; i < graph->item_count; i++) {
     if (is_free) STATUS_TRY(set_dependencies(capture, &graph->item[i], has_previous));
     STATUS_TRY(cuda_graph_enqueue(graph, &graph->item[i], slot, graph->device->compute));
@@ -270,6 +270,7 @@ static Status capture_steps(DeviceGraph *graph, int first_slot, int steps, CudaG
   CudaResult ended = device->driver->capture_end(device->compute, out); /* after a failure too */
   if (status != STATUS_OK) {
     if (ended == CUDA_SUCCESS && *out) device->driver->graph_destroy(*out);
+    *out = NULL;
     return status;
   }
   return cuda_check(device->driver, ended, "capturing a step");
@@ -278,7 +279,13 @@ static Status capture_steps(DeviceGraph *graph, int first_slot, int steps, CudaG
 static Status capture(DeviceGraph *graph, int first_slot, int steps, CudaGraphExec *out) {
   Device *device = graph->device;
   CudaGraph captured = NULL;
-  STATUS_TRY(capture_steps(graph, first_slot, steps, &captured));
+  if (!device->driver->capture_info || !device->driver->capture_update) device->is_chain = true;
+  Status status = capture_steps(graph, first_slot, steps, &captured);
+  if (status != STATUS_OK && !device->is_chain) { /* edges are an advantage, not a need */
+    device->is_chain = true;
+    status = capture_steps(graph, first_slot, steps, &captured);
+  }
+  STATUS_TRY(status);
   CudaResult result = device->driver->graph_instantiate(out, captured, 0);
   device->driver->graph_destroy(captured);
   STATUS_TRY(cuda_check(device->driver, result, "making a graph of %d step%s", steps,

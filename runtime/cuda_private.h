@@ -52,6 +52,7 @@ struct Device {
   CudaBlas *blas;            /* NULL: no cuBLASLt here */
   int major, minor, processors;
   bool is_plain; /* FT_CUDA_NO_GRAPH: launch one by one, for debuggers */
+  bool is_chain; /* the driver takes no edges of ours: each launch after the one before */
   char text[224];
 };
 

@@ -117,7 +117,8 @@ static Status fetch_piece(Device *device, const DevicePiece *piece, char *to, in
       .from_kind = CUDA_MEMORY_DEVICE,
       .from_device = device->output_slots +
                      (uint64_t)(device->last_slot * device->output_stride + piece->offset),
-      .from_pitch = (size_t)device->output_stride,
+      /* where all slots share their outputs, a run has one step */
+      .from_pitch = (size_t)(device->output_stride ? device->output_stride : piece->bytes),
       .to_kind = CUDA_MEMORY_HOST,
       .to_host = to,
       .to_pitch = (size_t)pitch,

@@ -72,6 +72,26 @@ class Numbers(CudaCase):
         self.assertEqual(self.losses("--steps", 30, FT_CUDA_NO_GRAPH=1, SEED=5), truth)
         self.assertEqual(self.report()["graph_launch"], 0)
 
+    def test_a_driver_that_takes_no_edges(self):
+        truth = self.losses("--steps", 30, device="sim")
+        self.assertEqual(self.losses("--steps", 30, NO_EDGES=1, SEED=6), truth)
+        self.assertGreater(self.report()["graph_launch"], 0)
+
+    def test_outputs_too_large_for_every_slot(self):
+        source = """model Wide(image: u8[B, 4, 4], label: i32[B]) {
+  x = flatten(f32(image) / 255, from=1)
+  y = Linear(4, name="fc")(x)
+  loss = mean(cross_entropy(y, label))
+  output wide = broadcast_to(reshape(y, [B, 4, 1]), [B, 4, 140000])
+}
+data D { train = idx("train-x.gz", "train-y") }
+train { model = Wide; data = D; batch = 8; epochs = 1; seed = 3; optimizer = sgd(lr=0.1) }
+"""
+        artifact = self.compile(source, name="wide.ptx")
+        for keep in (0, 1):
+            got = self.losses("--steps", 5, artifact=artifact, SEED=4, FT_KEEP_DATA=keep)
+            self.assertEqual(got, self.losses("--steps", 5, artifact=artifact, device="sim"))
+
     def test_weights_eval_and_predict(self):
         numpy.save(self.path("x.npy"), numpy.load(self.path("valid-x.npy"))[:19])
         for device in ("sim", "cuda"):

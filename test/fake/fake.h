@@ -8,6 +8,7 @@
  *   FT_FAKE_CUDA_SEED=N       chance; 0 (default): as late as possible
  *   FT_FAKE_CUDA_MEMORY=B     bytes of the GPU (1 GiB)        FT_FAKE_CUDA_CC=90  capability
  *   FT_FAKE_CUDA_VERSION=N    of the driver (12040)           FT_FAKE_CUDA_COUNT=N  GPUs (1)
+ *   FT_FAKE_CUDA_NO_EDGES=1   capturing takes no dependencies from outside
  *   FT_FAKE_CUDA_JIT=TEXT     module loading fails with this log
  *   FT_FAKE_CUDA_LOST_AFTER=N the device is lost at the Nth kernel
  *   FT_FAKE_CUDA_REPORT=FILE  counts, one `name value` a line, when the process ends */
@@ -25,8 +26,9 @@
   X(to_device)                                                                                     \
   X(to_host)                                                                                       \
   X(on_device)                                                                                     \
-  X(launch) X(graph_launch) X(graph_make) X(kernel) X(event_record) X(library_call)                \
-      X(memory_alloc) X(most_ahead)
+  X(launch)                                                                                        \
+  X(graph_launch) X(graph_make) X(kernel) X(event_record) X(library_call) X(memory_alloc)          \
+      X(most_ahead)
 typedef struct {
 #define X(name) long name;
   FAKE_COUNTS(X)

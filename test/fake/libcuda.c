@@ -363,6 +363,7 @@ CudaResult entry_capture_update(CudaStream stream, CudaGraphNode *nodes, size_t 
                                 unsigned flags) {
   LIVE();
   if (!stream->capture) return 401;
+  if (fake_setting("NO_EDGES", 0)) return CUDA_ERROR_INVALID_VALUE;
   if (flags != CUDA_CAPTURE_SET_DEPENDENCIES) fake_die("adding dependencies");
   CudaGraphNode *copy_of_nodes = malloc((count + 1) * sizeof *nodes);
   for (size_t i = 0; i < count; i++) {
