@@ -1,39 +1,63 @@
 /* nvptx_column: kernels whose reductions leave the last dimension: bias gradients, batch
- * statistics. A block has 32 neighbouring columns and 8 threads down each; where the columns alone
- * would leave the GPU idle, the rows are cut into splits too: the first launch leaves a partial
- * value per split in the workspace, the second combines them, in order, so that the bits never
- * change. */
+ * statistics. A block has up to 32 groups of neighbouring columns, 16 bytes each, and threads down
+ * each group, several rows of each under way at once; they meet in shared memory. Where the columns
+ * alone would leave the GPU idle, the rows are cut into splits too: the first launch leaves a
+ * partial value per split in the workspace, the second combines them, in order, so that the bits
+ * never change. */
 #include "codegen/nvptx_private.h"
 #include "passes/fuse.h"
 #include <stdio.h>
 
-enum { DOWN = 8, AHEAD = 4, COLUMN_THREADS = WARP * DOWN, MAX_SPLITS = 32, ENOUGH_BLOCKS = 256 };
+enum {
+  COLUMN_THREADS = 256,
+  MAX_AHEAD = 4,    /* rows of a thread under way at once */
+  HEAVY_NODES = 16, /* of the body: from here on fewer */
+  MAX_WIDTH = 8,    /* columns of a thread */
+  MAX_SUMS = 16,    /* reductions times columns of a thread: registers, and shared memory */
+  MAX_REDUCTIONS = 32,
+  MAX_SPLITS = 64,
+  ENOUGH_BLOCKS = 264, /* two for each multiprocessor of an H100 */
+  RESIDENT = 4,        /* blocks of a multiprocessor at once: 64 registers a thread */
+  COMBINE_THREADS = 128,
+};
 
 typedef struct {
   Entry entry;
   Domain domain;
   Reductions reductions;
-  int64_t columns, rows, splits, rows_per_split, offset[32]; /* offset: workspace bytes */
-  LLVMValueRef column, column_valid, lane, down, split, begin, end;
+  int width, ahead; /* columns of a thread, and rows under way */
+  int across, down; /* groups of columns, and threads down each, in a block */
+  int64_t columns, rows, splits, rows_per_split, offset[MAX_REDUCTIONS]; /* workspace bytes */
+  LLVMValueRef group, group_valid, lane, below, split, begin, end; /* below: place down the group */
+  LLVMValueRef value[MAX_REDUCTIONS][MAX_WIDTH];                   /* of finished reductions */
 } Column;
 
-/* The index in the domain of (row, column): digits in the domain's order. */
-static Index domain_index(Column *c, LLVMValueRef row) {
+/* The index in the domain of column `e` of the group at `row`: digits in the domain's order. */
+static Index domain_index(Column *c, LLVMValueRef row, int e) {
   Entry *entry = &c->entry;
-  LLVMValueRef digit[MAX_RANK], rest[2] = {c->column, row};
-  int first[2] = {-1, -1};
-  for (int i = c->domain.count - 1; i >= 0; i--) first[c->domain.is_reduced[i]] = i;
+  LLVMValueRef digit[MAX_RANK], rest[2] = {c->group, row};
+  int first[2] = {-1, -1}, last = -1;
+  int64_t extent[MAX_RANK];
+  for (int i = c->domain.count - 1; i >= 0; i--) {
+    first[c->domain.is_reduced[i]] = i;
+    if (last < 0 && !c->domain.is_reduced[i]) last = i;
+  }
   for (int i = c->domain.count - 1; i >= 0; i--) {
     int kind = c->domain.is_reduced[i];
-    LLVMValueRef size = entry_const(entry, c->domain.extent[i]);
+    extent[i] = i == last ? c->domain.extent[i] / c->width : c->domain.extent[i];
+    LLVMValueRef size = entry_const(entry, extent[i]);
     digit[i] = i == first[kind] ? rest[kind] : entry_op(entry, LLVMURem, rest[kind], size);
     if (i != first[kind]) rest[kind] = entry_op(entry, LLVMUDiv, rest[kind], size);
   }
   Index index = {0};
-  for (int i = 0; i < c->domain.count; i++) index_push(&index, c->domain.extent[i], digit[i], true);
+  for (int i = 0; i < c->domain.count; i++) {
+    index_push(&index, extent[i], digit[i], true);
+    if (i == last) index_push(&index, c->width, entry_const(entry, e), true);
+  }
   return index;
 }
 
+/* Values first, then stores: neighbours become one access. */
 static void store_side_outputs(Column *c, const Index *index, LLVMValueRef valid) {
   Entry *entry = &c->entry;
   Job *job = entry->job;
@@ -41,85 +65,117 @@ static void store_side_outputs(Column *c, const Index *index, LLVMValueRef valid
   bool any = false;
   for (int i = 0; i < job->result_count; i++) any = any || nvptx_is_domain(job, i, &domain);
   if (!any) return;
-  LLVMBasicBlockRef after = entry_begin_if(entry, entry_and(entry, c->column_valid, valid));
+  LLVMBasicBlockRef after = entry_begin_if(entry, entry_and(entry, c->group_valid, valid));
   for (int i = 0; i < job->result_count; i++)
-    if (nvptx_is_domain(job, i, &domain)) entry_store_result(entry, i, index);
+    for (int e = 0; e < c->width && nvptx_is_domain(job, i, &domain); e++)
+      emit_value(&entry->emitter, job->node->body->roots.at[i].node, &index[e]);
+  for (int i = 0; i < job->result_count; i++)
+    for (int e = 0; e < c->width && nvptx_is_domain(job, i, &domain); e++)
+      entry_store_result(entry, i, &index[e]);
   entry_end_if(entry, after);
 }
 
-/* The threads down a column meet in shared memory; all of them end with the value. */
-static LLVMValueRef combine_down(Column *c, const Reduction *one, LLVMValueRef value) {
-  Entry *entry = &c->entry;
+static bool is_bit(LLVMValueRef value) {
   LLVMTypeRef type = LLVMTypeOf(value);
-  bool is_bit = LLVMGetTypeKind(type) == LLVMIntegerTypeKind && LLVMGetIntTypeWidth(type) == 1;
-  LLVMTypeRef stored = is_bit ? entry->i32 : type;
-  LLVMValueRef shared = entry_shared(entry, "column_part", stored, COLUMN_THREADS);
-  LLVMValueRef warp = entry_const(entry, WARP);
-  LLVMValueRef place = entry_op(entry, LLVMAdd, entry_op(entry, LLVMMul, c->down, warp), c->lane);
-  LLVMValueRef word = is_bit ? LLVMBuildZExt(entry->b, value, stored, "") : value;
-  LLVMBuildStore(entry->b, word, entry_at(entry, stored, shared, place));
-  entry_barrier(entry);
-  LLVMValueRef total = NULL;
-  for (int i = 0; i < DOWN; i++) {
-    place = entry_op(entry, LLVMAdd, c->lane, entry_const(entry, i * WARP));
-    LLVMValueRef part =
-        LLVMBuildLoad2(entry->b, stored, entry_at(entry, stored, shared, place), "");
-    if (is_bit) part = LLVMBuildTrunc(entry->b, part, type, "");
-    total = total ? reduction_step(entry, one, total, part) : part;
+  return LLVMGetTypeKind(type) == LLVMIntegerTypeKind && LLVMGetIntTypeWidth(type) == 1;
+}
+
+/* The threads down a group meet in shared memory; all of them end with the values. */
+static void combine_down(Column *c, Reduction **which, int count, LLVMValueRef *sum) {
+  Entry *entry = &c->entry;
+  LLVMValueRef shared[MAX_REDUCTIONS], across = entry_const(entry, c->across);
+  LLVMTypeRef stored[MAX_REDUCTIONS];
+  LLVMValueRef place =
+      entry_op(entry, LLVMAdd, entry_op(entry, LLVMMul, c->below, across), c->lane);
+  for (int i = 0; i < count * c->width; i++) {
+    LLVMValueRef word = is_bit(sum[i]) ? LLVMBuildZExt(entry->b, sum[i], entry->i32, "") : sum[i];
+    stored[i] = LLVMTypeOf(word);
+    shared[i] = entry_shared(entry, "column_part", stored[i], COLUMN_THREADS);
+    LLVMBuildStore(entry->b, word, entry_at(entry, stored[i], shared[i], place));
   }
-  return total;
+  entry_barrier(entry);
+  for (int i = 0; i < count * c->width; i++) {
+    LLVMValueRef total = NULL;
+    for (int d = 0; d < c->down; d++) {
+      LLVMValueRef at = entry_op(entry, LLVMAdd, c->lane, entry_const(entry, d * c->across));
+      LLVMValueRef part =
+          LLVMBuildLoad2(entry->b, stored[i], entry_at(entry, stored[i], shared[i], at), "");
+      if (is_bit(sum[i])) part = LLVMBuildTrunc(entry->b, part, LLVMTypeOf(sum[i]), "");
+      total = total ? reduction_step(entry, which[i / c->width], total, part) : part;
+    }
+    sum[i] = total;
+  }
+}
+
+/* Makes the finished values of column `e` of the group the ones that are pulled. */
+static void select_column(Column *c, int e) {
+  for (int i = 0; i < c->reductions.count; i++)
+    if (c->value[i][e]) reduction_finish(&c->entry, &c->reductions.at[i], c->value[i][e]);
 }
 
 static void run_stage(Column *c, int stage, bool is_first) {
   Entry *entry = &c->entry;
   Reductions *all = &c->reductions;
-  LLVMValueRef sum[32];
-  Reduction *which[32];
+  LLVMValueRef sum[MAX_REDUCTIONS];
+  Reduction *which[MAX_REDUCTIONS];
   int count = 0;
   for (int i = 0; i < all->count; i++)
-    if (all->at[i].stage == stage) {
-      which[count] = &all->at[i];
-      sum[count++] = reduction_identity(entry, &all->at[i]);
-    }
+    if (all->at[i].stage == stage) which[count++] = &all->at[i];
+  for (int i = 0; i < count * c->width; i++)
+    sum[i] = reduction_identity(entry, which[i / c->width]);
   Loop loop;
-  LLVMValueRef start = entry_op(entry, LLVMAdd, c->begin, c->down);
-  LLVMValueRef base =
-      entry_begin_loop(entry, &loop, start, c->end, entry_const(entry, DOWN * AHEAD), sum, count);
-  Index index[AHEAD];
-  LLVMValueRef valid[AHEAD];
-  for (int u = 0; u < AHEAD; u++) {
-    LLVMValueRef row = entry_op(entry, LLVMAdd, base, entry_const(entry, u * DOWN));
-    valid[u] = c->rows % (DOWN * AHEAD) || u ? entry_less(entry, row, c->end) : NULL;
-    if (c->rows % (DOWN * AHEAD) == 0) valid[u] = NULL; /* splits are multiples too */
+  int unit = c->down * c->ahead;
+  LLVMValueRef start = entry_op(entry, LLVMAdd, c->begin, c->below);
+  LLVMValueRef base = entry_begin_loop(entry, &loop, start, c->end, entry_const(entry, unit), sum,
+                                       count * c->width);
+  Index index[MAX_AHEAD][MAX_WIDTH];
+  LLVMValueRef valid[MAX_AHEAD];
+  for (int u = 0; u < c->ahead; u++) {
+    LLVMValueRef row = entry_op(entry, LLVMAdd, base, entry_const(entry, u * c->down));
+    /* splits are multiples of the unit too */
+    valid[u] = c->rows % unit ? entry_less(entry, row, c->end) : NULL;
     if (valid[u])
       row = LLVMBuildSelect(entry->b, valid[u], row,
                             entry_op(entry, LLVMSub, c->end, entry_const(entry, 1)), "");
-    index[u] = domain_index(c, row);
+    for (int e = 0; e < c->width; e++) index[u][e] = domain_index(c, row, e);
   }
-  for (int i = 0; i < count; i++)
-    for (int u = 0; u < AHEAD; u++)
-      sum[i] = reduction_step(entry, which[i], sum[i],
-                              reduction_element(entry, all, which[i], &index[u], valid[u]));
+  for (int i = 0; i < count * c->width; i++)
+    for (int u = 0; u < c->ahead; u++) {
+      int e = i % c->width;
+      LLVMValueRef element =
+          reduction_element(entry, all, which[i / c->width], &index[u][e], valid[u]);
+      sum[i] = reduction_step(entry, which[i / c->width], sum[i], element);
+    }
   if (is_first)
-    for (int u = 0; u < AHEAD; u++) store_side_outputs(c, &index[u], valid[u]);
+    for (int u = 0; u < c->ahead; u++) store_side_outputs(c, index[u], valid[u]);
   entry_end_loop(entry, &loop, sum);
-  for (int i = 0; i < count; i++) which[i]->value = combine_down(c, which[i], sum[i]);
-  for (int i = 0; i < count; i++)
-    if (c->splits == 1) reduction_finish(entry, which[i], which[i]->value);
+  combine_down(c, which, count, sum);
+  for (int i = 0; i < count * c->width; i++)
+    c->value[which[i / c->width] - all->at][i % c->width] = sum[i];
+  if (c->splits == 1) select_column(c, 0); /* a next stage has single columns */
 }
 
 static void store_reduced(Column *c) {
   Entry *entry = &c->entry;
   Job *job = entry->job;
   Shape domain = kernel_domain(job->node);
-  Index index = {0};
-  entry_push_digits(entry, &c->domain, false, c->column, 1, 0, &index);
+  Index index[MAX_WIDTH] = {0};
+  for (int e = 0; e < c->width; e++) {
+    select_column(c, e);
+    entry_push_digits(entry, &c->domain, false, c->group, c->width, e, &index[e]);
+    for (int i = 0; i < job->result_count; i++)
+      if (!nvptx_is_domain(job, i, &domain))
+        emit_value(&entry->emitter, job->node->body->roots.at[i].node, &index[e]);
+  }
   for (int i = 0; i < job->result_count; i++)
-    if (!nvptx_is_domain(job, i, &domain)) entry_store_result(entry, i, &index);
+    for (int e = 0; e < c->width && !nvptx_is_domain(job, i, &domain); e++) {
+      select_column(c, e);
+      entry_store_result(entry, i, &index[e]);
+    }
 }
 
 /* In the workspace: for each reduction, splits × columns values. */
-static LLVMValueRef partial_place(Column *c, int reduction, LLVMValueRef split) {
+static LLVMValueRef partial_place(Column *c, int reduction, LLVMValueRef split, int e) {
   Entry *entry = &c->entry;
   const Reduction *one = &c->reductions.at[reduction];
   LLVMTypeRef type = emit_memory_type(&entry->emitter, one->dtype);
@@ -128,25 +184,32 @@ static LLVMValueRef partial_place(Column *c, int reduction, LLVMValueRef split) 
     type = LLVMFloatTypeInContext(entry->job->module->context);
   LLVMValueRef base =
       entry_at(entry, byte, entry->workspace, entry_const(entry, c->offset[reduction]));
+  LLVMValueRef column =
+      entry_op(entry, LLVMAdd, entry_op(entry, LLVMMul, c->group, entry_const(entry, c->width)),
+               entry_const(entry, e));
   LLVMValueRef place = entry_op(
-      entry, LLVMAdd, entry_op(entry, LLVMMul, split, entry_const(entry, c->columns)), c->column);
+      entry, LLVMAdd, entry_op(entry, LLVMMul, split, entry_const(entry, c->columns)), column);
   return entry_at(entry, type, base, place);
 }
 
+/* The combining launch has single columns, one for each thread. */
 static void split_open(Column *c, const char *name, bool is_combining) {
   Entry *entry = &c->entry;
   Job *job = entry->job;
-  entry_open(entry, job, name, is_combining ? 128 : COLUMN_THREADS, c->splits > 1);
+  int threads = is_combining ? COMBINE_THREADS : COLUMN_THREADS;
+  int across = is_combining ? COMBINE_THREADS : c->across;
+  entry_open(entry, job, name, threads, c->splits > 1);
+  if (!is_combining) entry_annotate(entry, "minctasm", RESIDENT);
   LLVMValueRef thread = entry_special(entry, "tid.x"), block = entry_special(entry, "ctaid.x");
-  int across = is_combining ? 128 : WARP;
-  c->lane = is_combining ? thread : entry_op(entry, LLVMURem, thread, entry_const(entry, WARP));
-  c->down = is_combining ? NULL : entry_op(entry, LLVMUDiv, thread, entry_const(entry, WARP));
-  c->column = entry_op(entry, LLVMAdd, entry_op(entry, LLVMMul, block, entry_const(entry, across)),
-                       c->lane);
-  c->column_valid = NULL;
-  if (c->columns % across) {
-    c->column_valid = entry_less(entry, c->column, entry_const(entry, c->columns));
-    c->column = entry_min(entry, c->column, entry_const(entry, c->columns - 1));
+  LLVMValueRef size = entry_const(entry, across);
+  c->lane = is_combining ? thread : entry_op(entry, LLVMURem, thread, size);
+  c->below = is_combining ? NULL : entry_op(entry, LLVMUDiv, thread, size);
+  c->group = entry_op(entry, LLVMAdd, entry_op(entry, LLVMMul, block, size), c->lane);
+  c->group_valid = NULL;
+  int64_t groups = c->columns / c->width;
+  if (groups % across) {
+    c->group_valid = entry_less(entry, c->group, entry_const(entry, groups));
+    c->group = entry_min(entry, c->group, entry_const(entry, groups - 1));
   }
   if (is_combining) return;
   if (c->splits == 1) {
@@ -161,17 +224,33 @@ static void split_open(Column *c, const char *name, bool is_combining) {
                 entry_const(entry, c->rows));
 }
 
+/* Columns of a thread, and the block's shape. */
+static void choose_shape(Column *c) {
+  int64_t inner = 1;
+  for (int i = 0; i < c->domain.count; i++)
+    if (!c->domain.is_reduced[i]) inner = c->domain.extent[i];
+  c->width = nvptx_width(c->entry.job, inner);
+  for (int i = 0; i < c->reductions.count; i++)
+    if (c->reductions.at[i].is_candidate) c->width = 1; /* several stages: one column at a time */
+  while (c->width > 1 && c->width * c->reductions.count > MAX_SUMS) c->width /= 2;
+  bool is_heavy = c->entry.job->node->body->nodes.count >= HEAVY_NODES;
+  c->ahead = is_heavy && c->width > 1 ? 2 : MAX_AHEAD;
+  c->across = 1;
+  while (c->across < WARP && c->across * c->width < c->columns) c->across *= 2;
+  c->down = COLUMN_THREADS / c->across;
+}
+
 static void choose_splits(Column *c) {
-  int64_t blocks = (c->columns + WARP - 1) / WARP;
+  int64_t groups = c->columns / c->width, blocks = (groups + c->across - 1) / c->across;
+  int64_t unit = c->down * c->ahead;
   c->splits = 1;
   c->rows_per_split = c->rows;
   for (int i = 0; i < c->reductions.count; i++)
     if (c->reductions.at[i].is_candidate) return; /* its stages need whole columns */
-  int64_t wanted = ENOUGH_BLOCKS / blocks, most = c->rows / (4 * DOWN * AHEAD);
+  int64_t wanted = ENOUGH_BLOCKS / blocks, most = c->rows / (2 * unit);
   if (wanted > most) wanted = most;
   if (wanted > MAX_SPLITS) wanted = MAX_SPLITS;
   if (wanted < 2) return;
-  int64_t unit = DOWN * AHEAD;
   c->rows_per_split = ((c->rows + wanted - 1) / wanted + unit - 1) / unit * unit;
   c->splits = (c->rows + c->rows_per_split - 1) / c->rows_per_split;
   int64_t bytes = 0;
@@ -185,13 +264,13 @@ static void choose_splits(Column *c) {
 
 static void store_partials(Column *c) {
   Entry *entry = &c->entry;
-  for (int i = 0; i < c->reductions.count; i++) {
-    LLVMValueRef value = c->reductions.at[i].value, place = partial_place(c, i, c->split);
-    if (c->reductions.at[i].dtype == DT_BOOL)
-      value =
-          LLVMBuildZExt(entry->b, value, LLVMInt8TypeInContext(entry->job->module->context), "");
-    LLVMBuildStore(entry->b, value, place);
-  }
+  LLVMTypeRef byte = LLVMInt8TypeInContext(entry->job->module->context);
+  for (int i = 0; i < c->reductions.count; i++)
+    for (int e = 0; e < c->width; e++) {
+      LLVMValueRef value = c->value[i][e], place = partial_place(c, i, c->split, e);
+      if (c->reductions.at[i].dtype == DT_BOOL) value = LLVMBuildZExt(entry->b, value, byte, "");
+      LLVMBuildStore(entry->b, value, place);
+    }
 }
 
 static void combine_splits(Column *c) {
@@ -203,12 +282,12 @@ static void combine_splits(Column *c) {
     LLVMValueRef total = NULL;
     for (int64_t s = 0; s < c->splits; s++) {
       LLVMValueRef part =
-          LLVMBuildLoad2(entry->b, type, partial_place(c, i, entry_const(entry, s)), "");
+          LLVMBuildLoad2(entry->b, type, partial_place(c, i, entry_const(entry, s), 0), "");
       if (one->dtype == DT_BOOL)
         part = LLVMBuildTrunc(entry->b, part, emit_register_type(&entry->emitter, DT_BOOL), "");
       total = total ? reduction_step(entry, one, total, part) : part;
     }
-    reduction_finish(entry, one, total);
+    c->value[i][0] = total;
   }
 }
 
@@ -219,13 +298,14 @@ bool nvptx_column(Job *job) {
   c->columns = domain_elements(&c->domain, 0);
   c->rows = domain_elements(&c->domain, 1);
   if (!nvptx_collect(job, &c->reductions)) return false;
+  choose_shape(c);
   choose_splits(c);
-  int64_t blocks = (c->columns + WARP - 1) / WARP;
+  int64_t groups = c->columns / c->width, blocks = (groups + c->across - 1) / c->across;
   split_open(c, job->name, false);
   for (int stage = 0; stage < c->reductions.stages; stage++) run_stage(c, stage, stage == 0);
   Entry *entry = &c->entry;
-  LLVMValueRef top = LLVMBuildICmp(entry->b, LLVMIntEQ, c->down, entry_const(entry, 0), "");
-  LLVMBasicBlockRef after = entry_begin_if(entry, entry_and(entry, c->column_valid, top));
+  LLVMValueRef top = LLVMBuildICmp(entry->b, LLVMIntEQ, c->below, entry_const(entry, 0), "");
+  LLVMBasicBlockRef after = entry_begin_if(entry, entry_and(entry, c->group_valid, top));
   if (c->splits == 1)
     store_reduced(c);
   else
@@ -238,11 +318,12 @@ bool nvptx_column(Job *job) {
   snprintf(name, sizeof name, "%s_combine", job->name);
   Entry fresh = {.job = job};
   c->entry = fresh;
+  c->width = 1;
   split_open(c, name, true);
-  after = entry_begin_if(entry, c->column_valid);
+  after = entry_begin_if(entry, c->group_valid);
   combine_splits(c);
   store_reduced(c);
   entry_end_if(entry, after);
-  entry_close(entry, name, (c->columns + 127) / 128, 1, 1);
+  entry_close(entry, name, (c->columns + COMBINE_THREADS - 1) / COMBINE_THREADS, 1, 1);
   return true;
 }
