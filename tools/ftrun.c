@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "runtime/bench.h"
 #include "runtime/devices.h"
+#include "runtime/generate.h"
 #include "runtime/predict.h"
 #include "runtime/source_early.h"
 #include "runtime/train.h"
@@ -16,9 +17,10 @@
 #include <unistd.h>
 
 enum { EXIT_USAGE = 2, MOST = 256 };
-enum { TRAIN = 1, EVAL = 2, PREDICT = 4, BENCH = 8, INFO = 16, DEVICES = 32, COMMANDS = 6 };
-static const char *const command_names[COMMANDS] = {"train", "eval", "predict",
-                                                    "bench", "info", "devices"};
+enum { TRAIN = 1, EVAL = 2, PREDICT = 4, BENCH = 8, INFO = 16, DEVICES = 32, GENERATE = 64 };
+enum { COMMANDS = 7 };
+static const char *const command_names[COMMANDS] = {"train", "eval",    "predict", "bench",
+                                                    "info",  "devices", "generate"};
 static const char *const command_usage[COMMANDS] = {
     "ftrun [train] MODEL [flags]      trains; MODEL is a compiled .so or .ptx, or a .ft file",
     "ftrun eval MODEL --weights W     prints loss and metrics over a split",
@@ -26,6 +28,7 @@ static const char *const command_usage[COMMANDS] = {
     "ftrun bench MODEL                median, p10 and p90 of a step, and a table of its kernels",
     "ftrun info MODEL                 the plan inside an artifact, readable",
     "ftrun devices                    what this machine can run on",
+    "ftrun generate MODEL --weights W --prompt TEXT    goes on with a text",
 };
 
 typedef struct {
@@ -34,6 +37,8 @@ typedef struct {
   const char *weights, *split, *input[MOST], *output[MOST], *set[MOST], *pass[MOST];
   int input_count, output_count, set_count, pass_count;
   bool made_up_data;
+  const char *prompt, *prompt_tokens, *temperature, *top_p;
+  int64_t tokens, top_k, seed;
 } Line;
 
 typedef enum { FLAG_SWITCH, FLAG_TEXT, FLAG_COUNT, FLAG_LIST } FlagKind;
@@ -46,13 +51,15 @@ typedef struct {
 
 /* In the order of --help; take_flag stores them. */
 static const Flag flags[] = {
-    {"--set", FLAG_LIST, TRAIN | EVAL | PREDICT | BENCH, "KEY=VALUE",
+    {"--set", FLAG_LIST, TRAIN | EVAL | PREDICT | BENCH | GENERATE, "KEY=VALUE",
      "a setting: train.lr=3e-4, train.checkpoint.dir=runs/a"},
     {"--data", FLAG_TEXT, TRAIN | EVAL | BENCH, "DIR", "folder of the data files"},
     {"--steps", FLAG_COUNT, TRAIN | BENCH, "N", "steps in all, from the start of training"},
     {"--epochs", FLAG_COUNT, TRAIN, "N", "passes over the training data"},
-    {"--device", FLAG_TEXT, TRAIN | EVAL | PREDICT | BENCH, "D", "auto, cpu, cuda, cuda:N or sim"},
-    {"--threads", FLAG_COUNT, TRAIN | EVAL | PREDICT | BENCH, "N", "threads of the cpu device"},
+    {"--device", FLAG_TEXT, TRAIN | EVAL | PREDICT | BENCH | GENERATE, "D",
+     "auto, cpu, cuda, cuda:N or sim"},
+    {"--threads", FLAG_COUNT, TRAIN | EVAL | PREDICT | BENCH | GENERATE, "N",
+     "threads of the cpu device"},
     {"--init", FLAG_TEXT, TRAIN, "W", "start from the weights in a .safetensors file"},
     {"--save", FLAG_TEXT, TRAIN, "W", "write the weights to a .safetensors file at the end"},
     {"--save-ema", FLAG_TEXT, TRAIN, "W", "write the averages of the weights (train.ema) likewise"},
@@ -64,15 +71,24 @@ static const Flag flags[] = {
     {"--trace", FLAG_TEXT, TRAIN, "FILE", "write a Chrome/Perfetto trace of the steps"},
     {"--deterministic", FLAG_SWITCH, TRAIN, NULL, "the same bits in every run (the cpu always is)"},
     {"--dry-run", FLAG_SWITCH, TRAIN, NULL, "check model, data and memory; train nothing"},
-    {"--weights", FLAG_TEXT, EVAL | PREDICT, "W", "weights of a training: --save, or a checkpoint"},
+    {"--weights", FLAG_TEXT, EVAL | PREDICT | GENERATE, "W",
+     "weights of a training: --save, or a checkpoint"},
     {"--split", FLAG_TEXT, EVAL, "S", "valid (default), test or train"},
     {"--input", FLAG_LIST, PREDICT, "NAME=X", "a .npy or IDX file for a model input"},
     {"--output", FLAG_LIST, PREDICT, "[NAME=]Y", "the .npy file to write"},
+    {"--prompt", FLAG_TEXT, GENERATE, "TEXT", "what to go on with, for models of bytes"},
+    {"--prompt-tokens", FLAG_TEXT, GENERATE, "N,N,..", "the same for other models: their tokens"},
+    {"--tokens", FLAG_COUNT, GENERATE, "N", "how many to generate (200)"},
+    {"--temperature", FLAG_TEXT, GENERATE, "X",
+     "0: the likeliest token; 1 (default): as the model says"},
+    {"--top-k", FLAG_COUNT, GENERATE, "K", "draw among the K likeliest tokens (0: all)"},
+    {"--top-p", FLAG_TEXT, GENERATE, "P", "among the likeliest that have probability P (1: all)"},
+    {"--seed", FLAG_COUNT, GENERATE, "N", "of the draws (0)"},
     {"--made-up-data", FLAG_SWITCH, BENCH, NULL, "random batches in place of the training data"},
     {"--per-kernel", FLAG_SWITCH, BENCH, NULL, "with the table of kernels (it always is)"},
-    {"-D", FLAG_LIST, TRAIN | EVAL | PREDICT | BENCH | INFO, "HYPER=VALUE",
+    {"-D", FLAG_LIST, TRAIN | EVAL | PREDICT | BENCH | INFO | GENERATE, "HYPER=VALUE",
      "for a .ft file: ftc -D"},
-    {"--preset", FLAG_TEXT, TRAIN | EVAL | PREDICT | BENCH | INFO, "P",
+    {"--preset", FLAG_TEXT, TRAIN | EVAL | PREDICT | BENCH | INFO | GENERATE, "P",
      "for a .ft file: ftc --preset"},
 };
 enum { FLAG_TOTAL = sizeof flags / sizeof *flags };
@@ -135,6 +151,8 @@ static void take_flag(Line *line, const Flag *flag, const char *value, int64_t c
       {"--resume", &train->resume},     {"--log-jsonl", &train->log_jsonl},
       {"--trace", &train->trace},       {"--weights", &line->weights},
       {"--split", &line->split},        {"--save-ema", &train->save_ema},
+      {"--prompt", &line->prompt},      {"--prompt-tokens", &line->prompt_tokens},
+      {"--top-p", &line->top_p},        {"--temperature", &line->temperature},
   };
   const struct {
     const char *name;
@@ -150,6 +168,9 @@ static void take_flag(Line *line, const Flag *flag, const char *value, int64_t c
     if (strcmp(flag->name, switches[i].name) == 0) *switches[i].at = true;
   if (strcmp(flag->name, "--steps") == 0) train->steps = count;
   if (strcmp(flag->name, "--epochs") == 0) train->epochs = count;
+  if (strcmp(flag->name, "--tokens") == 0) line->tokens = count;
+  if (strcmp(flag->name, "--top-k") == 0) line->top_k = count;
+  if (strcmp(flag->name, "--seed") == 0) line->seed = count;
   if (strcmp(flag->name, "--threads") == 0) train->run.threads = (int)count;
   if (strcmp(flag->name, "--set") == 0) push(line->set, &line->set_count, value);
   if (strcmp(flag->name, "--input") == 0) push(line->input, &line->input_count, value);
@@ -207,6 +228,7 @@ static int parse_line(Line *line, int argc, char **argv) {
   int at = 1;
   line->command = TRAIN;
   line->train.steps = line->train.epochs = -1;
+  line->tokens = 200;
   for (int i = 0; argc > 1 && i < COMMANDS; i++) {
     if (strcmp(argv[1], command_names[i]) != 0) continue;
     line->command = 1 << i;
@@ -225,7 +247,7 @@ static int parse_line(Line *line, int argc, char **argv) {
   if (!line->train.run.artifact && line->command != DEVICES)
     return usage_error("%s needs a model: a .so, .ptx or .ft file%s",
                        command_names[command_index(line->command)], "");
-  if (line->command & (EVAL | PREDICT) && !line->weights)
+  if (line->command & (EVAL | PREDICT | GENERATE) && !line->weights)
     return usage_error("%s needs --weights W.safetensors%s",
                        command_names[command_index(line->command)], "");
   return 0;
@@ -325,6 +347,32 @@ static int run_info(const char *path) {
   return 0;
 }
 
+static bool read_number(const char *name, const char *text, double low, double high, double *out) {
+  char *end;
+  if (!text) return true;
+  *out = strtod(text, &end);
+  if (end != text && !*end && *out >= low && *out <= high) return true;
+  fprintf(stderr, "error: %s %s: expected a number from %g to %g\n", name, text, low, high);
+  return false;
+}
+
+static int run_generate(Line *line) {
+  GenerateOptions options = {.run = line->train.run,
+                             .weights = line->weights,
+                             .prompt = line->prompt,
+                             .prompt_tokens = line->prompt_tokens,
+                             .tokens = line->tokens,
+                             .temperature = 1,
+                             .top_k = line->top_k,
+                             .top_p = 1,
+                             .seed = (uint64_t)line->seed};
+  if (line->tokens > 1000000) return usage_error("--tokens: at most 1000000%s%s", "", "");
+  if (!read_number("--temperature", line->temperature, 0, 100, &options.temperature) ||
+      !read_number("--top-p", line->top_p, 0, 1, &options.top_p))
+    return EXIT_USAGE;
+  return report(generate_run(&options));
+}
+
 static int run_command(Line *line) {
   RunOptions *run = &line->train.run;
   run->sets = line->set;
@@ -339,6 +387,8 @@ static int run_command(Line *line) {
   case BENCH:
     return report(
         train_bench(run, line->train.steps > 0 ? (int)line->train.steps : 0, line->made_up_data));
+  case GENERATE:
+    return run_generate(line);
   case INFO:
     return run_info(run->artifact);
   case DEVICES:
