@@ -30,6 +30,16 @@ static const Choice schedules[] = {
     {"plateau", "metric gamma patience threshold cooldown final warmup", "train.schedule."},
     {0},
 };
+static const Choice precisions[] = {
+    {"f32", "", "train."},
+    {"tf32", "", "train."},
+    {"bf16", "", "train."},
+    {"fp16",
+     "loss_scale initial:loss_scale growth:loss_scale.growth every:loss_scale.every "
+     "backoff:loss_scale.backoff",
+     "train."},
+    {0},
+};
 enum { MOST_ARGUMENTS = 12, MOST_CHOICES = 12 };
 
 /* PyTorch's defaults where an optimiser has others than the settings' table. */
@@ -56,9 +66,18 @@ static bool set_betas(Builder *b, const Ast *ast) {
          recipe_set_value(b, "train.beta2", &v.items[1], ast->loc);
 }
 
+/* dynamic, or a number that stays. */
+static bool set_loss_scale(Builder *b, const Ast *ast) {
+  if (ast->kind == AST_NAME && strcmp(ast->name, "dynamic") == 0) return true;
+  return recipe_set_ast(b, "train.loss_scale", ast) &&
+         recipe_set_text(b, "train.loss_scale.growth", "1", ast->loc) &&
+         recipe_set_text(b, "train.loss_scale.backoff", "1", ast->loc);
+}
+
 static bool set_argument(Builder *b, const Choice *choice, const char *name, const char *key,
                          const Ast *ast) {
   if (strcmp(name, "betas") == 0) return set_betas(b, ast);
+  if (strcmp(name, "loss_scale") == 0) return set_loss_scale(b, ast);
   key = arena_printf(b->arena, "%s%s", choice->prefix, key);
   if (strcmp(name, "metric") == 0) return recipe_set_metric(b, key, "metric", ast);
   if (setting_info[setting_find(key)].kind == SET_STR && ast->kind == AST_NAME)
@@ -77,6 +96,7 @@ static bool choice_argument(Builder *b, const Choice *choice, const Ast *argumen
     names[count] = n;
     keys[count++] = colon ? colon + 1 : n;
   }
+  if (!count) return builder_fail(b, argument->loc, "%s has no arguments", choice->name);
   if (argument->kind != AST_KEYWORD)
     return builder_fail(b, argument->loc, "the arguments of %s have names: %s(%s=...)",
                         choice->name, choice->name, names[0]);
@@ -122,10 +142,7 @@ bool recipe_schedule(Builder *b, const Ast *ast) {
 }
 
 bool recipe_precision(Builder *b, const Ast *ast) {
-  const Ast *name = ast->kind == AST_CALL ? ast->kid[0] : ast;
-  if (name->kind != AST_NAME && name->kind != AST_STRING)
-    return builder_fail(b, ast->loc, "precision is f32, tf32, bf16 or fp16");
-  return recipe_set_text(b, "train.precision", name->name, ast->loc);
+  return choose(b, "train.precision", precisions, ast);
 }
 
 /* none; norm(1.0), also written 1.0; value(0.5) */
@@ -166,21 +183,21 @@ bool recipe_set_defaults(Builder *b) {
   return true;
 }
 
-/* What the language has but this version cannot do yet is said, never ignored. */
-static bool check_supported(Builder *b, Loc loc) {
-  if (is_chosen(b, "train.precision", "f32") || is_chosen(b, "train.precision", "tf32") ||
-      is_chosen(b, "train.precision", "bf16"))
-    return true;
-  if (is_chosen(b, "train.precision", "fp16"))
-    diag_error(b->diag, loc, "precision = fp16 is not supported yet; bf16 is");
-  else
-    diag_error(b->diag, loc, "precision is f32, tf32, bf16 or fp16, not '%s'",
-               setting_text(b->program->settings, "train.precision"));
-  return false;
+static bool check_precision(Builder *b, Loc loc) {
+  bool fine = true, is_known = false;
+  for (const Choice *c = precisions; c->name; c++)
+    is_known |= is_chosen(b, "train.precision", c->name);
+  if (!is_known) /* from the command line */
+    fine = (diag_error(b->diag, loc, "precision is f32, tf32, bf16 or fp16, not '%s'",
+                       setting_text(b->program->settings, "train.precision")),
+            false);
+  if (number(b, "train.loss_scale") <= 0)
+    fine = (diag_error(b->diag, loc, "loss_scale must be positive"), false);
+  return fine;
 }
 
 bool recipe_settle(Builder *b, Loc loc) {
-  bool fine = recipe_set_defaults(b) && check_supported(b, loc);
+  bool fine = recipe_set_defaults(b) && check_precision(b, loc);
   if (is_chosen(b, "train.optimizer", "sgd") && number(b, "train.nesterov") != 0 &&
       (number(b, "train.momentum") == 0 || number(b, "train.dampening") != 0))
     fine = (diag_error(b->diag, loc, "nesterov needs a momentum, and no dampening"), false);

@@ -7,6 +7,7 @@
  * The optimizer pass consumes that root. */
 #include "passes/autodiff.h"
 #include "passes/gradients.h"
+#include "passes/loss_scale.h"
 #include "passes/pass.h"
 #include <stdlib.h>
 #include <string.h>
@@ -128,7 +129,8 @@ static bool add_backward(PassContext *context, Graph *graph, Node *loss, Params 
       diag_error(context->diag, params.at[i]->loc, "parameter '%s' is %s: parameters must be f32",
                  node_str(params.at[i], ATTR_NAME), dtype_text(params.at[i]->type.dtype));
   if (context->diag->errors > errors) return false;
-  Node **gradient = autodiff_gradients(graph, context->diag, loss, params.at, params.count);
+  Node *scaled = loss_scale_apply(context->settings, graph, loss);
+  Node **gradient = autodiff_gradients(graph, context->diag, scaled, params.at, params.count);
   if (!gradient) return false;
   int64_t *offsets = ARENA_ARRAY(context->arena, int64_t, params.count);
   for (int i = 0; i < params.count; i++) {

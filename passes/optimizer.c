@@ -7,7 +7,7 @@
  * micro-batches, clipped (torch.nn.utils.clip_grad_norm_, clip_grad_value_), then given to the rule
  * of the optimiser; the average of the weights follows the new parameters. An evaluation graph only
  * learns the weights of its means. */
-#include "passes/optimizer.h"
+#include "passes/loss_scale.h"
 #include <string.h>
 
 /* ── clipping ───────────────────────────────────────────────────────────────────────────────── */
@@ -66,6 +66,7 @@ static bool update_all(Update *u, Diag *diag, Node *counter) {
   u->rate = update_rate(u);
   u->params = update_leaf(u, OP_STATE, "params", u->flat, false, 0);
   update_find_groups(u);
+  update_unscale(u);
   u->grads = clipped(u, u->grads);
   Node *params = update_by_rule(u, kind);
   if (!params) {
@@ -74,6 +75,7 @@ static bool update_all(Update *u, Diag *diag, Node *counter) {
   }
   average_weights(u, params);
   update_assign(u, "params", params);
+  update_rescale(u);
   update_assign(u, "step", update_add(u, counter, make_like(u->graph, counter, 1, u->loc)));
   graph_add_root(u->graph, ROOT_METRIC, "lr", u->rate);
   return true;

@@ -25,6 +25,7 @@ typedef struct {
   Node *rate;             /* f64[], the schedule applied */
   Node *params;           /* f32[N] before the update */
   Node *grads;            /* f32[N] */
+  Node *is_finite;        /* bool[]; fp16: false if the step is skipped; NULL: it never is */
   VEC(Segment) segments;  /* in order, covering the arena; at least one */
   Node **rates, **decays; /* f64[] by segment: the learning rate, the weight decay */
 } Update;

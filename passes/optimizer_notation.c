@@ -1,5 +1,5 @@
 /* optimizer_notation: short hands for the arithmetic of updates. See optimizer.h. */
-#include "passes/optimizer.h"
+#include "passes/loss_scale.h"
 #include <string.h>
 
 Node *update_op(Update *u, Op op, Node *a, Node *b) {
@@ -41,6 +41,7 @@ Node *update_state(Update *u, const char *name, double initial) {
 }
 void update_assign(Update *u, const char *target, Node *value) {
   Attr attr = attr_str(ATTR_TARGET, target);
+  value = update_unless_skipped(u, target, value);
   Node *node = graph_node(u->graph, OP_ASSIGN, &value, 1, &attr, 1, NULL, u->loc);
   graph_add_root(u->graph, ROOT_ASSIGN, target, node);
 }

@@ -59,7 +59,8 @@ void evaluate_take(const Exec *exec, const ExecScalars *scalars, LogStep *out) {
       out->has_lr = true;
       out->lr = value;
     } else if (out->metric_count < LOG_MOST_METRICS) {
-      out->metric[out->metric_count++] = (LogMetric){output->name, value};
+      bool is_state = !strcmp(output->name, "loss_scale") || !strcmp(output->name, "skipped_steps");
+      out->metric[out->metric_count++] = (LogMetric){output->name, value, is_state};
     }
   }
 }
@@ -156,7 +157,7 @@ Status evaluate_run(Evaluator *evaluator, ExecGraph graph, LogStep *out, bool *i
   out->loss = sums.value.loss / sums.loss_weight;
   out->metric_count = sums.value.metric_count;
   for (int i = 0; i < out->metric_count; i++)
-    out->metric[i] =
-        (LogMetric){sums.value.metric[i].name, sums.value.metric[i].value / sums.metric_weight[i]};
+    out->metric[i] = (LogMetric){sums.value.metric[i].name,
+                                 sums.value.metric[i].value / sums.metric_weight[i], false};
   return STATUS_OK;
 }

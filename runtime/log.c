@@ -109,7 +109,10 @@ static void append_values(Text *line, double loss, const LogMetric *metrics, con
   append_value(line, "loss", loss);
   for (int i = 0; i < count; i++) {
     text_append(line, "  ", 2);
-    append_value(line, metrics[i].name, values ? values[i] : metrics[i].value);
+    if (metrics[i].is_state)
+      text_printf(line, "%s %.9g", metrics[i].name, metrics[i].value);
+    else
+      append_value(line, metrics[i].name, values ? values[i] : metrics[i].value);
   }
 }
 
@@ -131,7 +134,8 @@ static void show(Log *log, const LogStep *step, double now, bool is_line) {
   Text *line = &log->line;
   line->count = 0;
   double mean[LOG_MOST_METRICS], count = (double)log->sum_count;
-  for (int i = 0; i < step->metric_count; i++) mean[i] = log->metric_sum[i] / count;
+  for (int i = 0; i < step->metric_count; i++)
+    mean[i] = step->metric[i].is_state ? step->metric[i].value : log->metric_sum[i] / count;
   append_place(log, line, step->step);
   append_values(line, log->loss_sum / count, step->metric, mean, step->metric_count);
   if (step->has_lr) text_printf(line, "  lr %.3g", step->lr);

@@ -23,6 +23,7 @@ enum { LOG_MOST_METRICS = 32 };
 typedef struct {
   const char *name;
   double value;
+  bool is_state; /* the console shows it as it is, not its mean since the last line */
 } LogMetric;
 
 typedef struct {

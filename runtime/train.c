@@ -329,7 +329,7 @@ static Status evaluate_ema(Training *training, LogStep *result, bool *is_whole) 
     char *name = training->ema_name[i + 1];
     snprintf(name, sizeof training->ema_name[0], "ema_%s", i < 0 ? "loss" : ema.metric[i].name);
     result->metric[result->metric_count++] =
-        (LogMetric){name, i < 0 ? ema.loss : ema.metric[i].value};
+        (LogMetric){name, i < 0 ? ema.loss : ema.metric[i].value, false};
   }
   return STATUS_OK;
 }

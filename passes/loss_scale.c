@@ -1,0 +1,76 @@
+/* loss_scale: see loss_scale.h. */
+#include "passes/loss_scale.h"
+#include <string.h>
+
+static bool is_scaled(const SettingValue *settings) {
+  return settings && strcmp(setting_text(settings, "train.precision"), "fp16") == 0;
+}
+
+static Node *scale_state(Update *u) {
+  double initial = setting_number(u->settings, "train.loss_scale");
+  return update_leaf(u, OP_STATE, "loss_scale", (Type){DT_F32, shape_scalar()}, true, initial);
+}
+static Node *counter(Update *u, const char *name) {
+  return update_leaf(u, OP_STATE, name, (Type){DT_I64, shape_scalar()}, true, 0);
+}
+static Node *choose(Update *u, Node *cond, Node *a, Node *b) {
+  return make_select(u->graph, cond, a, b, u->loc);
+}
+static Node *like(Update *u, Node *x, double value) {
+  return make_like(u->graph, x, value, u->loc);
+}
+
+Node *loss_scale_apply(SettingValue *settings, Graph *graph, Node *loss) {
+  if (!is_scaled(settings)) return loss;
+  Update u = {.graph = graph, .settings = settings, .loc = loss->loc};
+  Node *scale = make_cast(graph, scale_state(&u), loss->type.dtype, loss->loc);
+  return make_binary(graph, OP_MUL, loss, scale, loss->loc);
+}
+
+/* bool[]: are all gradients finite? */
+static Node *all_finite(Update *u, Node *grads) {
+  int64_t axis = 0;
+  Node *finite = make_unary(u->graph, OP_ISFINITE, grads, u->loc);
+  Node *faults = choose(u, finite, like(u, grads, 0), like(u, grads, 1));
+  Node *sum = make_reduce(u->graph, OP_SUM, faults, &axis, 1, u->loc);
+  sum = make_reshape(u->graph, sum, shape_scalar(), u->loc);
+  return update_op(u, OP_EQ, sum, like(u, sum, 0));
+}
+
+void update_unscale(Update *u) {
+  if (!is_scaled(u->settings)) return;
+  Node *skipped = counter(u, "loss_scale.skipped");
+  Node *scale = make_cast(u->graph, scale_state(u), DT_F64, u->loc);
+  u->is_finite = all_finite(u, u->grads);
+  u->grads = update_scaled(u, u->grads, update_div(u, update_number(u, 1), scale));
+  u->step = update_sub(u, u->step, make_cast(u->graph, skipped, DT_F64, u->loc));
+}
+
+Node *update_unless_skipped(Update *u, const char *target, Node *value) {
+  if (!u->is_finite) return value;
+  Node *old = update_leaf(u, OP_STATE, target, value->type, true, 0);
+  return choose(u, u->is_finite, value, old);
+}
+
+void update_rescale(Update *u) {
+  if (!u->is_finite) return;
+  Node *is_finite = u->is_finite, *scale = scale_state(u);
+  Node *good = counter(u, "loss_scale.good"), *skipped = counter(u, "loss_scale.skipped");
+  u->is_finite = NULL; /* what follows is never skipped */
+  Node *every = update_setting(u, "train.loss_scale.every");
+  Node *growth = make_cast(u->graph, update_setting(u, "train.loss_scale.growth"), DT_F32, u->loc);
+  Node *backoff =
+      make_cast(u->graph, update_setting(u, "train.loss_scale.backoff"), DT_F32, u->loc);
+  Node *more = update_add(u, good, like(u, good, 1));
+  Node *is_due = update_op(u, OP_GE, make_cast(u->graph, more, DT_F64, u->loc), every);
+  Node *grown = update_mul(u, scale, growth);
+  grown = choose(u, make_unary(u->graph, OP_ISFINITE, grown, u->loc), grown, scale);
+  Node *next = choose(u, is_due, grown, scale);
+  update_assign(u, "loss_scale", choose(u, is_finite, next, update_mul(u, scale, backoff)));
+  Node *row = choose(u, is_due, like(u, good, 0), more);
+  update_assign(u, "loss_scale.good", choose(u, is_finite, row, like(u, good, 0)));
+  Node *count = choose(u, is_finite, skipped, update_add(u, skipped, like(u, skipped, 1)));
+  update_assign(u, "loss_scale.skipped", count);
+  graph_add_root(u->graph, ROOT_METRIC, "loss_scale", scale);
+  graph_add_root(u->graph, ROOT_METRIC, "skipped_steps", count);
+}
