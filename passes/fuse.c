@@ -11,7 +11,7 @@
 #include "passes/pass.h"
 
 Graph *pass_fuse(PassContext *context, Graph *graph) {
-  Graph *prepared = fuse_prepare(graph);
+  Graph *prepared = fuse_prepare(graph, context->for_gpu);
   int count = prepared->nodes.count;
   Arena *arena = prepared->arena;
   FusePlan plan = {.arena = arena,

@@ -65,7 +65,7 @@ typedef struct {
 
 /* fuse_prepare.c: the graph in the form that grouping expects: every reduction is row or column
  * (mixed ones in two stages), huge ones are split, layout changes are folded into dots. */
-Graph *fuse_prepare(const Graph *graph);
+Graph *fuse_prepare(const Graph *graph, bool for_gpu);
 /* Dimensions of `shape` that are not 1, in order. */
 Shape fuse_squeeze(const Shape *shape);
 /* The reduction's domain without dimensions of 1, and its axes there. */

@@ -115,9 +115,11 @@ static int64_t product(const Shape *shape, int from, int to) {
   return result;
 }
 
-/* Is there too little to do at a time, so that the reduction should be split? */
+/* Is there too little to do at a time, so that the reduction should be split? The columns of a GPU
+ * are not: its kernels cut them themselves. */
 static bool should_split(const Node *old, const Shape *domain, const int64_t *axes, int count,
-                         bool is_row) {
+                         bool is_row, bool for_gpu) {
+  if (for_gpu && !is_row) return false;
   int from = (int)axes[0], to = from + count;
   if (is_arg(old->op) || axes[count - 1] != to - 1 || domain->rank + 1 > MAX_RANK) return false;
   int64_t length = product(domain, from, to),
@@ -126,7 +128,7 @@ static bool should_split(const Node *old, const Shape *domain, const int64_t *ax
                 : from == 0 && length > COLUMN_SPLIT_LENGTH && others < COLUMN_SPLIT_WIDTH;
 }
 
-static Node *prepare_reduce(Graph *graph, const Node *old, Node *x) {
+static Node *prepare_reduce(Graph *graph, const Node *old, Node *x, bool for_gpu) {
   int64_t axes[MAX_RANK];
   int count;
   const Shape *want = &old->type.shape;
@@ -142,9 +144,9 @@ static Node *prepare_reduce(Graph *graph, const Node *old, Node *x) {
         reduce(graph, old, view(graph, x, domain, old), axes + count - trailing, trailing);
     first = view(graph, first, shape_of(kept, domain.dim), old);
     result = reduce(graph, old, first, axes, count - trailing);
-    Node *again = prepare_reduce(graph, result, first);
+    Node *again = prepare_reduce(graph, result, first, for_gpu);
     if (again) result = again;
-  } else if (should_split(old, &domain, axes, count, trailing > 0)) {
+  } else if (should_split(old, &domain, axes, count, trailing > 0, for_gpu)) {
     result =
         reduce_split(graph, old, view(graph, x, domain, old), (int)axes[0], (int)axes[0] + count);
   }
@@ -221,12 +223,15 @@ static Node *prepare_select(Graph *graph, const Node *old, Node **inputs) {
 }
 
 static Node *prepare_node(Graph *graph, const Node *old, Node **inputs, void *context) {
-  (void)context;
+  const bool *for_gpu = context;
   if (old->op == OP_STOP_GRADIENT) return inputs[0];
   if (old->op == OP_SELECT) return prepare_select(graph, old, inputs);
   if (old->op == OP_DOT) return prepare_dot(graph, old, inputs);
-  if (op_info[old->op].op_class == CLASS_REDUCE) return prepare_reduce(graph, old, inputs[0]);
+  if (op_info[old->op].op_class == CLASS_REDUCE)
+    return prepare_reduce(graph, old, inputs[0], *for_gpu);
   return NULL;
 }
 
-Graph *fuse_prepare(const Graph *graph) { return graph_rewrite(graph, prepare_node, NULL); }
+Graph *fuse_prepare(const Graph *graph, bool for_gpu) {
+  return graph_rewrite(graph, prepare_node, &for_gpu);
+}
