@@ -93,6 +93,7 @@ typedef struct {
   int region_count;
   const char *source, *label; /* for messages: the .ft file and the plan's label; NULL: none */
   uint32_t line;              /* in source; 0: none */
+  int64_t step_limit;         /* instructions of a warp before it counts as endless; 0: 2^36 */
   SimCounts *counts;          /* NULL: not wanted; counting makes a launch slower */
 } SimLaunch;
 /* Runs it to the end. STATUS_USER with the checker's first finding, of the lowest block. */

@@ -41,7 +41,8 @@ static void find_blocks(Fit *fit) {
   for (int i = 0, b = -1; i < kernel->code.count; i++) {
     const SimInst *inst = &kernel->code.at[i];
     if (inst->code == SIM_block) {
-      fit->block[++b] = (Block){.begin = i, .next = {b + 1 < fit->block_count ? b + 1 : -1, -1}};
+      b++;
+      fit->block[b] = (Block){.begin = i, .next = {b + 1 < fit->block_count ? b + 1 : -1, -1}};
     }
     fit->block[b].end = i + 1;
     if (inst->code == SIM_bra) fit->block[b].next[0] = of[target_of(fit, inst)];

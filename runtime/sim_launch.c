@@ -140,6 +140,7 @@ Status sim_launch(SimMachine *machine, const SimKernel *kernel, const SimLaunch 
                 .launch = launch,
                 .blocks = launch->grid[0] * launch->grid[1] * launch->grid[2],
                 .failed_block = INT64_MAX};
+  run.step_limit = launch->step_limit ? launch->step_limit : INT64_C(1) << 36;
   int64_t threads = launch->block[0] * launch->block[1] * launch->block[2];
   run.warps = (int)((threads + SIM_LANES - 1) / SIM_LANES);
   run.dynamic_at = (kernel->shared_bytes + 15) & ~INT64_C(15);

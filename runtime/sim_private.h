@@ -254,6 +254,7 @@ typedef struct SimRun {
   int place_count;
   int warps; /* of a block */
   int64_t blocks;
+  int64_t step_limit;
   int64_t shared_bytes, dynamic_at;         /* of a block; where the dynamic part begins */
   _Atomic int64_t next_block, failed_block; /* INT64_MAX: none */
 } SimRun;
@@ -276,7 +277,7 @@ typedef struct SimCta {
   int warp_capacity;
   char *registers;
   int64_t register_capacity;
-  const SimInst *fault_at;
+  int fault_line; /* of the PTX */
   char fault[640];
   int64_t failed_block;
   bool out_of_memory;

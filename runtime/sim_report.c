@@ -11,7 +11,7 @@ enum { CLASH_UNWRITTEN = 1, CLASH_READ, CLASH_WRITE, CLASH_ASYNC };
 static void v_fault(SimWarp *w, const SimInst *in, const char *format, va_list args) {
   SimCta *cta = w->cta;
   w->state = WARP_FAULT;
-  cta->fault_at = in;
+  cta->fault_line = in->line;
   cta->failed_block = cta->block;
   vsnprintf(cta->fault, sizeof cta->fault, format, args);
 }
@@ -180,5 +180,5 @@ Status sim_report(const SimRun *run, const SimCta *cta) {
     snprintf(where, sizeof where, "%s:%u: ", launch->source, launch->line);
   return status_fail(STATUS_USER, "%s%s%s%skernel %s, %s:%d: %s", where, launch->label ? "\"" : "",
                      launch->label ? launch->label : "", launch->label ? "\": " : "",
-                     run->kernel->name, run->kernel->module->path, cta->fault_at->line, cta->fault);
+                     run->kernel->name, run->kernel->module->path, cta->fault_line, cta->fault);
 }

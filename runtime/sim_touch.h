@@ -82,7 +82,7 @@ TOUCH_INLINE void touch_reads(const TouchSet *t, int64_t word, int64_t count, ui
     if (!t->is_shared) {
       bool same_launch = x >> TOUCH_LAUNCH == now >> TOUCH_LAUNCH;
       bool is_other = (x >> TOUCH_OWNER != now >> TOUCH_OWNER) | (thread == TOUCH_BLOCKS_READ);
-      who = same_launch & is_other ? (uint64_t)TOUCH_BLOCKS_READ : who;
+      who = (same_launch & is_other) ? (uint64_t)TOUCH_BLOCKS_READ : who;
     }
     r[i] = now | who << TOUCH_THREAD;
   }
