@@ -75,6 +75,27 @@ static bool configure(Builder *b, Instance *instance, const Ast *call, const Arg
   return fine;
 }
 
+/* Takes `precision=` out of the arguments, unless the block has a parameter of this name. */
+static bool take_precision(Builder *b, const Ast *block, Arguments *arguments, const char **out) {
+  static const char *const words[] = {"f32", "tf32", "bf16", "fp16"};
+  for (int i = 0; i < block->kid[0]->count; i++)
+    if (block->kid[0]->kid[i]->name && strcmp(block->kid[0]->kid[i]->name, "precision") == 0)
+      return true;
+  for (int i = 0; i < arguments->count; i++) {
+    Argument argument = arguments->at[i];
+    if (!argument.name || strcmp(argument.name, "precision") != 0) continue;
+    for (int k = i + 1; k < arguments->count; k++) arguments->at[k - 1] = arguments->at[k];
+    arguments->count--;
+    if (argument.value.kind == VALUE_NONE) return true;
+    const char *text = argument.value.kind == VALUE_STRING ? argument.value.s : "";
+    for (int k = 0; k < 4; k++)
+      if (strcmp(text, words[k]) == 0) return (*out = words[k]) != NULL;
+    return builder_fail(b, argument.loc, "a layer's precision is f32, tf32, bf16 or fp16, not %s",
+                        value_describe(b->arena, &argument.value));
+  }
+  return true;
+}
+
 /* A tensor in the first brackets is the usual slip: Linear(x) for Linear(10)(x). */
 static bool refuse_tensors(Builder *b, const Ast *block, const Arguments *arguments) {
   for (int i = 0; i < arguments->count; i++)
@@ -109,6 +130,8 @@ Value block_instance(Builder *b, const Ast *block, const Scope *scope, const Ast
   instance->loc = builder_site(b, call->loc);
   Arguments rest = {0};
   if (!take_name(b, arguments, &rest, &instance->component)) return value_error();
+  instance->precision = parent->precision;
+  if (!take_precision(b, block, &rest, &instance->precision)) return value_error();
   if (!configure(b, instance, call, &rest)) return value_error();
   VEC_PUSH(b->arena, parent->children, ((Child){call, instance}));
   if (parent->applications > 1) parent->cursor = parent->children.count;

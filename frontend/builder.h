@@ -67,6 +67,7 @@ struct Instance {
   Instance *parent;
   const char *prefix;    /* of the parent's repeat at the time of making */
   const char *component; /* NULL: unnamed, adds nothing to the path */
+  const char *precision; /* of its contractions: f32, tf32, bf16, fp16; NULL: the setting's */
   Loc loc;
   VEC(Variable) config;
   VEC(Owned) owned;

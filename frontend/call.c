@@ -67,13 +67,23 @@ bool call_match(Builder *b, const char *callee, Loc loc, const Parameter *parame
   return true;
 }
 
+/* `precision=bf16` of a layer: a word, not the function that converts. */
+static bool is_precision(const Ast *keyword) {
+  static const char *const words[] = {"f32", "tf32", "bf16", "fp16"};
+  if (strcmp(keyword->name, "precision") != 0 || keyword->kid[0]->kind != AST_NAME) return false;
+  for (int i = 0; i < 4; i++)
+    if (strcmp(keyword->kid[0]->name, words[i]) == 0) return true;
+  return false;
+}
+
 static bool evaluate_arguments(Builder *b, const Ast *call, Arguments *out) {
   bool fine = true;
   for (int i = 1; i < call->count; i++) {
     const Ast *ast = call->kid[i];
     bool keyword = ast->kind == AST_KEYWORD;
-    Argument argument = {eval(b, keyword ? ast->kid[0] : ast), ast->loc,
-                         keyword ? ast->name : NULL};
+    Value value = keyword && is_precision(ast) ? value_string(ast->kid[0]->name)
+                                               : eval(b, keyword ? ast->kid[0] : ast);
+    Argument argument = {value, ast->loc, keyword ? ast->name : NULL};
     if (keyword && argument.value.kind != VALUE_ERROR) argument.loc = ast->loc;
     if (!keyword && out->count && out->at[out->count - 1].name)
       fine = builder_fail(b, ast->loc, "a positional argument cannot follow a named one");

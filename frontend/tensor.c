@@ -44,6 +44,13 @@ int64_t tensor_flops(const Node *node) {
   }
 }
 
+/* What the layer at work wants; a function works for the layer that calls it. */
+static const char *precision_here(const Builder *b) {
+  const Frame *frame = b->frame;
+  while (frame && !frame->instance) frame = frame->up;
+  return frame ? frame->instance->precision : NULL;
+}
+
 Node *tensor_node(Builder *b, Op op, Node *const *inputs, int count, const Attr *attrs,
                   int attr_count, const Type *given, Loc loc) {
   for (int i = 0; i < count; i++)
@@ -64,6 +71,8 @@ Node *tensor_node(Builder *b, Op op, Node *const *inputs, int count, const Attr 
   }
   if (!tensor_shape_fits(b, &node->type.shape, loc)) return NULL;
   if (b->frame) b->frame->flops += tensor_flops(node);
+  const char *precision = op_info[op].op_class == CLASS_CONTRACT ? precision_here(b) : NULL;
+  if (precision) node_set_attr(b->graph, node, attr_str(ATTR_PRECISION, precision));
   return node;
 }
 
