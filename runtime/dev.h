@@ -53,6 +53,7 @@ typedef struct {
   double occupancy;     /* share of a multiprocessor's warps that fit at once */
 } DeviceCounts;
 
+typedef void DeviceIdle(void *context);
 typedef struct DeviceType {
   const char *name;
   bool is_host_memory;
@@ -74,6 +75,9 @@ typedef struct DeviceType {
   /* Runs one step on a batch; the batch may be overwritten when it returns. Results are complete
    * after the next read or sync. */
   Status (*run)(DeviceGraph *graph, const char *batch);
+  /* The same, and a thread that has nothing to do meanwhile may call idle(context): once or not at
+   * all, and until the next sync. NULL: the device has no such threads. */
+  Status (*run_beside)(DeviceGraph *graph, const char *batch, DeviceIdle *idle, void *context);
   /* Runs steps [first, end) only, complete on return: profiling and checking. Adds nanoseconds. */
   Status (*run_part)(DeviceGraph *graph, const char *batch, int first, int end, int64_t *time);
   Status (*sync)(Device *device);

@@ -56,7 +56,9 @@ struct DeviceGraph {
   int patch_count;
   PartState *state; /* of part p of the segment that begins with task t: [t * threads + p] */
   int threads;
-  const char *batch; /* what the patches point to now */
+  const char *batch;          /* what the patches point to now */
+  _Atomic(DeviceIdle *) idle; /* of the run; idle_context was written before */
+  void *_Atomic idle_context;
   atomic_bool has_failed;
 };
 
@@ -105,7 +107,7 @@ static Status cpu_read(Device *device, void *to, const char *from, int64_t bytes
 }
 
 static Status cpu_sync(Device *device) {
-  (void)device;
+  pool_settle(device->pool);
   return STATUS_OK;
 }
 
@@ -318,9 +320,16 @@ static void finish_part(const Segment *segment, int part) {
     pool_wait(segment->graph->device->pool, &state->ticket, segment->ticket);
 }
 
+/* For a thread that would only wait for a part that is not its own. */
+static void use_idle_thread(DeviceGraph *graph) {
+  DeviceIdle *idle = atomic_load_explicit(&graph->idle, memory_order_acquire);
+  if (idle) idle(atomic_load_explicit(&graph->idle_context, memory_order_relaxed));
+}
+
 /* One thread's way through the tasks of a run. */
 static void walk(void *context, int first, int end, uint64_t ticket, int thread) {
   DeviceGraph *graph = context;
+  bool was_idle = thread == 0;
   Segment segment = {.graph = graph, .end = first, .ticket = ticket};
   while (segment.end < end) {
     segment.first = segment.end;
@@ -332,6 +341,10 @@ static void walk(void *context, int first, int end, uint64_t ticket, int thread)
     segment.state = &graph->state[(size_t)segment.first * (size_t)graph->threads];
     if (thread < segment.parts && claim(&segment.state[thread], ticket))
       run_claimed(&segment, thread);
+    if (!was_idle && thread >= segment.parts) {
+      was_idle = true;
+      use_idle_thread(graph);
+    }
     /* its own too: another may have taken it, and be at it still */
     for (int part = 0; part < segment.parts; part++) finish_part(&segment, part);
   }
@@ -350,6 +363,15 @@ static Status run_tasks(DeviceGraph *graph, const char *batch, int first, int en
 
 static Status cpu_run(DeviceGraph *graph, const char *batch) {
   return run_tasks(graph, batch, 0, graph->task_count);
+}
+
+static Status cpu_run_beside(DeviceGraph *graph, const char *batch, DeviceIdle *idle,
+                             void *context) {
+  atomic_store_explicit(&graph->idle_context, context, memory_order_relaxed);
+  atomic_store_explicit(&graph->idle, idle, memory_order_release);
+  Status status = cpu_run(graph, batch);
+  atomic_store_explicit(&graph->idle, (DeviceIdle *)NULL, memory_order_relaxed);
+  return status;
 }
 
 static int64_t now(void) {
@@ -381,6 +403,7 @@ const DeviceType dev_cpu = {
     .bind = cpu_bind,
     .unbind = cpu_unbind,
     .run = cpu_run,
+    .run_beside = cpu_run_beside,
     .run_part = cpu_run_part,
     .sync = cpu_sync,
 };

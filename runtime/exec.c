@@ -122,6 +122,14 @@ void exec_batch_free(Exec *exec, void *batch) {
 
 int exec_holds(const Exec *exec) { return exec->type->holds; }
 
+bool exec_has_idle(const Exec *exec) { return exec->type->run_beside != NULL; }
+
+Status exec_run_beside(Exec *exec, ExecGraph graph, const void *batch, DeviceIdle *idle,
+                       void *context) {
+  exec->last_steps = 1;
+  return exec->type->run_beside(exec->graph[graph], batch, idle, context);
+}
+
 Status exec_run(Exec *exec, ExecGraph graph, const void *batch) {
   exec->last_steps = 1;
   return exec->type->run(exec->graph[graph], batch);

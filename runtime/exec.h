@@ -54,6 +54,10 @@ STATUS_CHECKED Status exec_init(Exec *exec, uint64_t seed);
 int exec_holds(const Exec *exec);
 STATUS_CHECKED Status exec_batch_new(Exec *exec, void **out); /* zeroed */
 void exec_batch_free(Exec *exec, void *batch);                /* NULL is fine */
+/* exec_run, and idle(context) on a thread with nothing to do: see DeviceType.run_beside. */
+bool exec_has_idle(const Exec *exec);
+STATUS_CHECKED Status exec_run_beside(Exec *exec, ExecGraph graph, const void *batch,
+                                      DeviceIdle *idle, void *context);
 STATUS_CHECKED Status exec_run(Exec *exec, ExecGraph graph, const void *batch);
 /* Like exec_run, but looks at every float result of every launch: STATUS_USER and a sentence that
  * names the step, its label and source line at the first NaN or infinity. --check=nan. */

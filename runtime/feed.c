@@ -61,10 +61,16 @@ static Status keep(Feed *feed) {
 }
 
 /* ── through the host ─────────────────────────────────────────────────────────────────────── */
+/* Does a thread of the step that has nothing to do make the next batch? */
+static bool is_aside(const Feed *feed) {
+  return feed->options.workers == 0 && !feed->options.by_batch && exec_has_idle(feed->exec);
+}
+
 static Status make_slots(Feed *feed) {
   int holds = exec_holds(feed->exec);
   /* those under way to the device, the one in use, and those prepared ahead */
-  int count = holds + 1 + (feed->options.workers ? feed->options.prefetch : 0);
+  int ahead = feed->options.workers ? feed->options.prefetch : is_aside(feed);
+  int count = holds + 1 + ahead;
   feed->slots = calloc((size_t)count, sizeof *feed->slots);
   if (!feed->slots) return status_errno(ENOMEM, "batches");
   feed->slot_count = count;
@@ -82,6 +88,7 @@ static Status start_loader(Feed *feed, int64_t first_step, int64_t end_step) {
                            .end_step = end_step * feed->parts,
                            .repeat_first = feed->options.repeat_first,
                            .workers = feed->options.workers,
+                           .aside = is_aside(feed),
                            .slots = feed->slots,
                            .slot_count = feed->slot_count,
                            .holds = exec_holds(feed->exec)};
@@ -113,6 +120,8 @@ Status feed_new(Exec *exec, ExecGraph graph, const FeedOptions *options, Feed **
 
 void feed_free(Feed *feed) {
   if (!feed) return;
+  Status ignored = is_aside(feed) ? exec_sync(feed->exec) : STATUS_OK; /* no thread in the loader */
+  (void)ignored;
   loader_free(feed->loader);
   exec_drop(feed->exec, feed->kept);
   for (int i = 0; i < feed->slot_count; i++) exec_batch_free(feed->exec, feed->slots[i]);
@@ -125,9 +134,9 @@ Status feed_restart(Feed *feed, ExecGraph graph, int64_t first_step, int64_t end
   feed->next = first_step * feed->parts;
   feed->options.end_step = end_step;
   if (feed->kept) return STATUS_OK;
+  STATUS_TRY(exec_sync(feed->exec)); /* batches under way lie in the slots */
   loader_free(feed->loader);
   feed->loader = NULL;
-  STATUS_TRY(exec_sync(feed->exec)); /* batches under way lie in the slots */
   return start_loader(feed, first_step, end_step);
 }
 
@@ -148,6 +157,8 @@ static Status run_batches(Feed *feed, ExecGraph graph, int64_t most, int64_t *co
   }
   const void *batch;
   STATUS_TRY(feed_next(feed, &batch));
+  if (is_aside(feed))
+    return exec_run_beside(feed->exec, graph, batch, loader_fill_ahead, feed->loader);
   return exec_run(feed->exec, graph, batch);
 }
 

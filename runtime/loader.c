@@ -6,14 +6,21 @@
 #include "runtime/order.h"
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+/* The next batch, with `aside`: the consumer leaves it WANTED; whoever turns that into something
+ * else makes it. */
+typedef enum { AHEAD_NONE, AHEAD_WANTED, AHEAD_BUSY, AHEAD_DONE } Ahead;
+
 struct Loader {
   LoaderOptions options;
+  _Atomic Ahead ahead;
+  Status ahead_status; /* when DONE */
   int64_t steps_per_epoch;
   int64_t *samples;        /* inline mode: the indices of a batch, */
   int64_t sampled;         /* … and its step; -1: none yet */
@@ -224,12 +231,44 @@ static Status wait_for_batch(Loader *loader, int64_t step) {
   return status;
 }
 
+static void *inline_slot(const Loader *loader, int64_t step) {
+  return loader->options.slots[step % (loader->options.holds + 1 + loader->options.aside)];
+}
+
+void loader_fill_ahead(void *context) {
+  Loader *loader = context;
+  Ahead wanted = AHEAD_WANTED;
+  if (atomic_load_explicit(&loader->ahead, memory_order_relaxed) != wanted ||
+      !atomic_compare_exchange_strong(&loader->ahead, &wanted, AHEAD_BUSY))
+    return;
+  loader->ahead_status = fill_inline(loader, loader->next, inline_slot(loader, loader->next));
+  atomic_store_explicit(&loader->ahead, AHEAD_DONE, memory_order_release);
+}
+
+/* Is the batch there? What failed ahead fails again here, with the message in this thread. */
+static bool take_ahead(Loader *loader) {
+  Ahead state = AHEAD_WANTED;
+  if (atomic_compare_exchange_strong(&loader->ahead, &state, AHEAD_NONE) || state == AHEAD_NONE)
+    return false;
+  while (atomic_load_explicit(&loader->ahead, memory_order_acquire) != AHEAD_DONE) sched_yield();
+  atomic_store_explicit(&loader->ahead, AHEAD_NONE, memory_order_relaxed);
+  return loader->ahead_status == STATUS_OK;
+}
+
+static Status next_inline(Loader *loader, const void **batch) {
+  void *slot = inline_slot(loader, loader->next);
+  if (!take_ahead(loader)) STATUS_TRY(fill_inline(loader, loader->next, slot));
+  *batch = slot;
+  loader->next++;
+  if (loader->options.aside && loader->next < loader->options.end_step)
+    atomic_store_explicit(&loader->ahead, AHEAD_WANTED, memory_order_release);
+  return STATUS_OK;
+}
+
 Status loader_next(Loader *loader, const void **batch) {
   int64_t step = loader->next;
   if (loader->options.workers == 0) {
-    void *slot = loader->options.slots[step % (loader->options.holds + 1)];
-    STATUS_TRY(fill_inline(loader, step, slot));
-    *batch = slot;
+    return next_inline(loader, batch);
   } else {
     give_back(loader);
     int64_t slot = step % loader->options.slot_count;

@@ -3,6 +3,9 @@
 #include "runtime/loader.h"
 #include "runtime/order.h"
 #include "test/unit/runtime_data.h"
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 
 enum { SAMPLES = 103, BATCH = 8, ROW = 5, PER_EPOCH = SAMPLES / BATCH };
 
@@ -95,6 +98,41 @@ static void starts_and_stops_anywhere(void **state) {
   run(3, 9, 0, 1000, 0, true);
   run(3, 9, 0, 1000, 5, true);
   run(1, 2, 3, 3, 3, true);
+}
+
+/* Without workers, while other threads make the next batch whenever they like. */
+static Loader *ahead;
+static atomic_bool is_over;
+static void *fill_ahead(void *unused) {
+  while (!atomic_load(&is_over)) {
+    loader_fill_ahead(ahead);
+    sched_yield();
+  }
+  return unused;
+}
+static void filled_aside(void **state) {
+  (void)state;
+  enum { STEPS = 4000 };
+  _Alignas(64) static uint8_t memory[2][128];
+  void *slot[2] = {memory[0], memory[1]};
+  LoaderOptions options = {.source = source, .batch = BATCH, .shuffle = true, .seed = 5};
+  options.end_step = STEPS, options.slots = slot, options.slot_count = 2, options.aside = true;
+  assert_int_equal(loader_new(&options, &ahead), STATUS_OK);
+  atomic_store(&is_over, false);
+  pthread_t thread[2];
+  for (int i = 0; i < 2; i++)
+    assert_int_equal(pthread_create(&thread[i], NULL, fill_ahead, NULL), 0);
+  const void *batch, *before = NULL;
+  for (int64_t step = 0; step < STEPS; step++) {
+    if (step % 3 == 0) sched_yield();
+    assert_int_equal(loader_next(ahead, &batch), STATUS_OK);
+    assert_ptr_not_equal(batch, before); /* the one in use is never written */
+    check_batch(batch, step, true);
+    before = batch;
+  }
+  atomic_store(&is_over, true);
+  for (int i = 0; i < 2; i++) pthread_join(thread[i], NULL);
+  loader_free(ahead);
 }
 
 static void repeats_the_first(void **state) {
@@ -199,11 +237,9 @@ static void wrong_data(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(any_number_of_workers),
-      cmocka_unit_test(starts_and_stops_anywhere),
-      cmocka_unit_test(repeats_the_first),
-      cmocka_unit_test(error_arrives),
-      cmocka_unit_test(wrong_data),
+      cmocka_unit_test(any_number_of_workers), cmocka_unit_test(starts_and_stops_anywhere),
+      cmocka_unit_test(filled_aside),          cmocka_unit_test(repeats_the_first),
+      cmocka_unit_test(error_arrives),         cmocka_unit_test(wrong_data),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }
