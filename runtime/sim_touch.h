@@ -2,8 +2,8 @@
  * one is a write, they are of different threads, and nothing orders them: for threads of one block
  * a barrier (the epoch) or, within a warp, bar.warp.sync; for threads of different blocks nothing
  * but the end of the launch. Only the last writer and reader of a word are kept, so a race can hide
- * behind a later access; what is reported is one. Writes of 1 or 2 bytes are not told apart inside
- * a block. Included by sim_lanes.inc only: the loops are for the vectoriser. */
+ * behind a later access; what is reported is one. Inside of a block, writes of 1 or 2 bytes and
+ * atomics (whose thread is not kept) clash with nothing. Included by sim_lanes.inc only: the loops are for the vectoriser. */
 #ifndef FT_RUNTIME_SIM_TOUCH_H
 #define FT_RUNTIME_SIM_TOUCH_H
 #include "runtime/sim_private.h"
@@ -172,7 +172,7 @@ TOUCH_INLINE Clash touch_write_clash(const TouchSet *t, int64_t word, uint64_t t
     if (!same_owner && !(is_atomic && who == TOUCH_ATOMIC)) return CLASH_WRITE;
     if (same_owner && who == TOUCH_ASYNC) return CLASH_ASYNC;
     if (same_owner && touch_same_epoch(t, x) && who != thread && who != TOUCH_PARTIAL &&
-        !(is_atomic && who == TOUCH_ATOMIC) && bytes == 15 && !touch_is_ordered(t, x))
+        who != TOUCH_ATOMIC && bytes == 15 && !touch_is_ordered(t, x))
       return CLASH_WRITE;
   }
   x = *other = t->reader[word];
