@@ -35,11 +35,35 @@ Status train_set(Plan *plan, const char *assignment) {
   return status;
 }
 
+/* Settings that are 0 at compile time leave out what they need: a value would do nothing. */
+static Status check_buffers(const Plan *plan) {
+  static const struct {
+    const char *key, *optimizer, *state; /* optimizer NULL: any */
+  } needs[] = {{"train.ema", NULL, "ema"},
+               {"train.momentum", "sgd", "sgd.momentum"},
+               {"train.momentum", "rmsprop", "rmsprop.momentum"}};
+  const char *optimizer = setting_text(plan->settings, "train.optimizer");
+  for (size_t i = 0; i < sizeof needs / sizeof *needs; i++) {
+    bool is_there = plan->params.count == 0;
+    if (needs[i].optimizer && strcmp(needs[i].optimizer, optimizer) != 0) continue;
+    for (int k = 0; k < plan->states.count; k++)
+      is_there |= strcmp(plan->states.at[k].name, needs[i].state) == 0;
+    double value = setting_number(plan->settings, needs[i].key);
+    if (value != 0 && !is_there)
+      return status_fail(STATUS_USER,
+                         "--set %s=%g: the model was compiled with 0 and has no memory for it; "
+                         "recompile with ftc --set %s=%g",
+                         needs[i].key, value, needs[i].key, value);
+  }
+  return STATUS_OK;
+}
+
 Status train_open(const RunOptions *options, Artifact **out) {
   STATUS_TRY(artifact_open(options->artifact, out));
   Status status = STATUS_OK;
   for (int i = 0; i < options->set_count && status == STATUS_OK; i++)
     status = train_set((*out)->plan, options->sets[i]);
+  if (status == STATUS_OK && options->set_count) status = check_buffers((*out)->plan);
   if (status == STATUS_OK) return status;
   artifact_close(*out);
   *out = NULL;

@@ -196,6 +196,30 @@ train { batch = 1; accumulate = 2; steps = 20; optimizer = sgd(lr=1.0) }
         decayed = after["fc2.weight"] - start["fc2.weight"] * (1 - 0.01 * 0.5)
         self.assertAlmostEqual(numpy.abs(decayed).max(), 0.01, 4)
 
+    def test_other_ways_to_run_parts(self):
+        artifact = self.build(batch=8, parts=2, recipe=self.SGD + "; ema = 0.9")
+        plain = self.train(artifact, "--steps", "3")
+        for flags in (["--trace", self.path("trace.json")], ["--check", "nan"]):
+            self.assert_same_bits(self.train(artifact, "--steps", "3", *flags), plain)
+        support.run("ftrun", "bench", artifact, "--made-up-data", "--steps", "3")
+        # the same two parts each time: the first step is that of the plain run, and then the loss falls steadily
+        one = [r for r in self.train(artifact, "--steps", "8", "--overfit-batch")[0] if "eval" not in r]
+        self.assertEqual(one[0]["loss"], plain[0][0]["loss"])
+        self.assertLess(one[7]["loss"], one[3]["loss"])
+        self.assertLess(one[3]["loss"], one[0]["loss"])
+
+    def test_simulated(self):
+        for recipe in (f"optimizer = {OPTIMIZERS['muon']}; ema = 0.9; clip = norm(1.0)", "optimizer = adamw(weight_decay=0.1 on rank >= 2); clip = value(0.01)"):
+            with self.subTest(recipe=recipe):
+                self.assert_alike(self.train(self.build(batch=8, parts=2, recipe=recipe, name="model.ptx"), "--steps", "3", "--device", "sim"),
+                                  self.train(self.build(batch=8, parts=2, recipe=recipe), "--steps", "3"))
+
+    def test_what_was_compiled_out(self):
+        for optimizer, key in (("sgd(lr=0.1)", "train.momentum=0.9"), ("rmsprop(lr=0.1)", "train.momentum=0.9"), ("adam(lr=0.1)", "train.ema=0.9")):
+            artifact = self.build(recipe=f"optimizer = {optimizer}")
+            self.fails(1, "has no memory for it", "ftrun", artifact, "--data", self.folder, "--set", key)
+        support.run("ftrun", artifact, "--data", self.folder, "--steps", "1", "--set", "train.momentum=0.9")  # adam has none
+
 
 if __name__ == "__main__":
     support.main()
