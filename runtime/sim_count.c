@@ -1,20 +1,38 @@
 /* sim_count: global sectors and shared bank conflicts.
  *
  * A sector is 32 aligned bytes. A load moves the sectors that its lanes touch, but for those that
- * the block's small cache holds: 512 sectors (16 KiB), each with one possible place, empty when the
- * block begins; that is what a block can count on when eight share a first-level cache. Stores go
- * through it to memory and are counted in full.
+ * the block's small cache holds: 512 sectors (16 KiB) in sets of four, the one not used for longest
+ * making room, empty when the block begins; that is what a block can count on when eight share a
+ * first-level cache. Stores go through it to memory and are counted in full. Sectors are named by
+ * their place in an allocation, so that counts do not depend on where the host has them.
  *
  * Shared memory has 32 banks of 4 bytes. A wavefront serves each bank once; lanes that want the
  * same word share it. 8-byte accesses go by half warps, 16-byte ones by quarters, as on the
  * hardware. */
 #include "runtime/sim_private.h"
 
+enum { WAYS = 4, SETS = SIM_CACHE_LINES / WAYS };
+
+/* Puts the sector first in its set; was it there? */
 static bool is_cached(SimCache *cache, uint64_t sector) {
-  uint64_t *tag = &cache->tags[sector % SIM_CACHE_LINES];
-  if (*tag == sector) return true;
-  *tag = sector;
-  return false;
+  uint64_t *set = &cache->tags[(sector * UINT64_C(0x9e3779b97f4a7c15) >> 40) % SETS * WAYS];
+  int way = 0;
+  while (way < WAYS - 1 && set[way] != sector) way++;
+  bool is_hit = set[way] == sector;
+  for (; way > 0; way--) set[way] = set[way - 1];
+  set[0] = sector;
+  return is_hit;
+}
+
+/* Never 0, which is the name of nothing. */
+static uint64_t sector_of(const SimRun *run, uint64_t address) {
+  for (int i = 0; i < run->machine->allocations.count; i++) {
+    const SimAllocation *all = &run->machine->allocations.at[i];
+    uint64_t at = (uintptr_t)all->at;
+    if (address >= at && address < at + (uint64_t)all->bytes)
+      return (uint64_t)(i + 1) << 48 | (address - at) / 32;
+  }
+  return address / 32 + 1;
 }
 
 void sim_count_global(SimWarp *w, const uint64_t *address, uint32_t mask, int bytes,
@@ -23,7 +41,7 @@ void sim_count_global(SimWarp *w, const uint64_t *address, uint32_t mask, int by
   uint64_t seen[SIM_LANES];
   int count = 0;
   for (uint32_t rest = mask; rest; rest &= rest - 1) {
-    uint64_t sector = address[__builtin_ctz(rest)] / 32;
+    uint64_t sector = sector_of(cta->run, address[__builtin_ctz(rest)]);
     int i = count;
     while (i > 0 && seen[i - 1] != sector) i--;
     if (!i) seen[count++] = sector;
