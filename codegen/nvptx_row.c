@@ -205,39 +205,17 @@ static void choose_team(Row *r) {
          r->share >= 4 * r->width)
     set_team(r, r->team * 2);
   r->is_unrolled = r->share <= (r->team <= WARP ? in_warp : most);
-  if (!r->is_unrolled) set_team(r, r->rows < FILLED / MOST_THREADS ? MOST_THREADS : ROW_THREADS);
+  if (!r->is_unrolled) set_team(r, r->rows < FILLED / MOST_THREADS ? widest : ROW_THREADS);
 }
 
-bool nvptx_row(Job *job) {
-  Row *r = ARENA_NEW(job->scratch, Row);
-  r->entry.job = job;
-  r->domain = collapse_domain(job->scratch, job->node);
-  r->rows = domain_elements(&r->domain, 0);
-  r->length = domain_elements(&r->domain, 1);
-  if (!nvptx_collect(job, &r->reductions)) return false;
-  choose_team(r);
-  int threads = r->team > ROW_THREADS ? r->team : ROW_THREADS;
-  while (threads > WARP && r->team <= WARP && threads / 2 / r->team >= r->rows) threads /= 2;
-  int per_block = threads / r->team;
-  int64_t blocks = (r->rows + per_block - 1) / per_block;
+/* Everything for the rows that the block has at hand. */
+static void do_rows(Row *r) {
   Entry *entry = &r->entry;
-  entry_open(entry, job, job->name, threads, false);
-  LLVMValueRef thread = entry_special(entry, "tid.x"), block = entry_special(entry, "ctaid.x");
-  LLVMValueRef team = entry_const(entry, r->team);
-  r->thread = thread;
-  r->lane = r->team == threads ? thread : entry_op(entry, LLVMURem, thread, team);
-  r->row = per_block == 1 ? block
-                          : entry_op(entry, LLVMAdd,
-                                     entry_op(entry, LLVMMul, block, entry_const(entry, per_block)),
-                                     entry_op(entry, LLVMUDiv, thread, team));
-  if (r->rows % per_block) {
-    r->row_valid = entry_less(entry, r->row, entry_const(entry, r->rows));
-    r->row = entry_min(entry, r->row, entry_const(entry, r->rows - 1));
-  }
+  r->row_index = (Index){0};
   entry_push_digits(entry, &r->domain, false, r->row, 1, 0, &r->row_index);
   if (r->is_unrolled) {
-    r->index = ARENA_ARRAY(job->scratch, Index, r->share + 1);
-    r->valid = ARENA_ARRAY(job->scratch, LLVMValueRef, r->share + 1);
+    r->index = ARENA_ARRAY(entry->job->scratch, Index, r->share + 1);
+    r->valid = ARENA_ARRAY(entry->job->scratch, LLVMValueRef, r->share + 1);
     for (int64_t e = 0; e < r->share; e++)
       r->index[e] =
           element_index(r, entry_const(entry, e / r->width), (int)(e % r->width), &r->valid[e]);
@@ -252,6 +230,46 @@ bool nvptx_row(Job *job) {
         reduction_finish(entry, &r->reductions.at[i], r->reductions.at[i].value);
   }
   store_results(r);
+}
+
+/* Of many rows a block has several, one after the other: what all rows share (the weights of a
+ * norm) it reads once. */
+bool nvptx_row(Job *job) {
+  Row *r = ARENA_NEW(job->scratch, Row);
+  r->entry.job = job;
+  r->domain = collapse_domain(job->scratch, job->node);
+  r->rows = domain_elements(&r->domain, 0);
+  r->length = domain_elements(&r->domain, 1);
+  if (!nvptx_collect(job, &r->reductions)) return false;
+  choose_team(r);
+  int threads = r->team > ROW_THREADS ? r->team : ROW_THREADS;
+  while (threads > WARP && r->team <= WARP && threads / 2 / r->team >= r->rows) threads /= 2;
+  int per_block = threads / r->team, most = FILLED * 2 / threads;
+  int64_t blocks = (r->rows + per_block - 1) / per_block;
+  bool is_looped = blocks > most;
+  if (is_looped) blocks = most;
+  Entry *entry = &r->entry;
+  entry_open(entry, job, job->name, threads, false);
+  LLVMValueRef thread = entry_special(entry, "tid.x"), block = entry_special(entry, "ctaid.x");
+  LLVMValueRef team = entry_const(entry, r->team), rows = entry_const(entry, r->rows);
+  r->thread = thread;
+  r->lane = r->team == threads ? thread : entry_op(entry, LLVMURem, thread, team);
+  LLVMValueRef base = entry_op(entry, LLVMMul, block, entry_const(entry, per_block));
+  Loop loop;
+  if (is_looped)
+    base =
+        entry_begin_loop(entry, &loop, base, rows, entry_const(entry, blocks * per_block), NULL, 0);
+  r->row = per_block == 1 ? base
+                          : entry_op(entry, LLVMAdd, base, entry_op(entry, LLVMUDiv, thread, team));
+  if (r->rows % per_block) {
+    r->row_valid = entry_less(entry, r->row, rows);
+    r->row = entry_min(entry, r->row, entry_const(entry, r->rows - 1));
+  }
+  do_rows(r);
+  if (is_looped) {
+    if (r->team > WARP) entry_barrier(entry); /* the next rows' sums meet in the same places */
+    entry_end_loop(entry, &loop, NULL);
+  }
   entry_close(entry, job->name, blocks, 1, 1);
   return true;
 }
