@@ -1,0 +1,303 @@
+"""Training in bf16 and fp16 follows PyTorch: the same operands are rounded, and fp16's loss scale moves as
+torch.amp.GradScaler moves it.
+
+Two references. *Rounded* is float32 PyTorch in which exactly those values are rounded that ft says it rounds
+(docs/language.md); ft differs from it by the order of sums only, and where such a difference falls on the other
+side of a rounding, by a place of the narrow type: losses of a small model agree to 3 % of its unit roundoff u
+(2^-8 for bf16, 2^-11 for f16), and f32 is twice as far away at least: ft would fail if it did not round. Over
+25 steps of the MLP and 8 of the CNN such differences grow with the training: 4 u. *Autocast* is PyTorch's own, which rounds more
+(weight gradients, biases): 8 u, and so f32."""
+import os
+import sys
+
+import numpy
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+import support
+from trajectory import Cnn, Mlp, fashion, state_of
+
+BATCH = 64
+UNIT = {"bf16": 2.0**-8, "fp16": 2.0**-11}
+KIND = {"bf16": torch.bfloat16, "fp16": torch.float16}
+torch.manual_seed(7)
+torch.set_num_threads(2)
+
+
+class Round(torch.autograd.Function):
+    """To a narrow type and back, and the gradient too."""
+
+    @staticmethod
+    def forward(context, x, kind):
+        context.kind = kind
+        return x.to(kind).float()
+
+    @staticmethod
+    def backward(context, gradient):
+        return gradient.to(context.kind).float(), None
+
+
+class RoundForward(torch.autograd.Function):
+    """A parameter's narrow copy: its gradient keeps the f32 sums."""
+
+    @staticmethod
+    def forward(context, x, kind):
+        return x.to(kind).float()
+
+    @staticmethod
+    def backward(context, gradient):
+        return gradient, None
+
+
+def rounded(net, kind):
+    """Makes the Linear and Conv2d layers of `net` contract rounded operands."""
+
+    def contract(layer):
+        def forward(x):
+            x, weight = Round.apply(x, kind), RoundForward.apply(layer.weight, kind)
+            if isinstance(layer, nn.Linear):
+                return Round.apply(F.linear(x, weight, layer.bias), kind)
+            return Round.apply(F.conv2d(x, weight, layer.bias, layer.stride, layer.padding), kind)
+
+        return forward
+
+    for layer in net.modules():
+        if isinstance(layer, (nn.Linear, nn.Conv2d)):
+            layer.forward = contract(layer)
+    return net
+
+
+class Scaler:
+    """What torch.amp.GradScaler does, for versions of PyTorch that have it for GPUs only."""
+
+    def __init__(self, scale, interval):
+        self.scale_, self.interval, self.good, self.skipped = scale, interval, 0, 0
+
+    def scale(self, loss):
+        return loss * self.scale_
+
+    def unscale_(self, optimizer):
+        grads = [p.grad for group in optimizer.param_groups for p in group["params"]]
+        self.finite = all(bool(torch.isfinite(g).all()) for g in grads)
+        for g in grads:
+            g.mul_(1 / self.scale_)
+
+    def step(self, optimizer):
+        if self.finite:
+            optimizer.step()
+        else:
+            self.skipped += 1
+
+    def update(self):
+        self.good = self.good + 1 if self.finite else 0
+        if not self.finite:
+            self.scale_ *= 0.5
+        elif self.good == self.interval:
+            self.scale_, self.good = self.scale_ * 2, 0
+
+    def get_scale(self):
+        return self.scale_
+
+
+HAS_SCALER = hasattr(torch, "amp") and hasattr(torch.amp, "GradScaler")
+
+
+def sgd(parameters, rate):
+    return torch.optim.SGD(parameters, lr=rate, momentum=0.9)
+
+
+def train(net, images, labels, rate, how=None, scaler=None, clip=0, make=torch.optim.Adam):
+    """PyTorch's losses and, with a scaler, the scale of each step. how: (autocast dtype) or None."""
+    optimizer, losses, scales = make(net.parameters(), rate), [], []
+    for step in range(len(labels) // BATCH):
+        batch = slice(step * BATCH, (step + 1) * BATCH)
+        image, label = torch.from_numpy(numpy.array(images[batch])).float(), torch.from_numpy(labels[batch].astype(numpy.int64))
+        if how:
+            with torch.autocast("cpu", dtype=how):
+                logits = net(image)
+        else:
+            logits = net(image)
+        loss = F.cross_entropy(logits.float(), label)
+        optimizer.zero_grad()
+        if scaler:
+            scales.append(scaler.get_scale())
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+        else:
+            loss.backward()
+        if clip:
+            nn.utils.clip_grad_norm_(net.parameters(), clip)
+        if scaler:
+            scaler.step(optimizer)
+            scaler.update()
+        else:
+            optimizer.step()
+        losses.append(loss.item())
+    return losses, scales
+
+
+def parting(a, b):
+    return max(abs(x - y) / abs(y) for x, y in zip(a, b) if numpy.isfinite(y))
+
+
+FEATURES = """model M(x: f32[B, 24], label: i32[B]) {
+  h = relu(Linear(48, name="fc1")(x))
+  loss = mean(cross_entropy(Linear(5, name="fc2")(h), label))
+}
+data D { train = npy("x.npy", "label.npy") }
+train { optimizer = %s; precision = %s; %s }
+"""
+
+
+class Small(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc1, self.fc2 = nn.Linear(24, 48), nn.Linear(48, 5)
+
+    def forward(self, x):
+        return self.fc2(F.relu(self.fc1(x)))
+
+
+class Precision(support.Case):
+    def train(self, source, data, *settings, steps, start=None):
+        flags = [flag for s in (f"train.batch={BATCH}", *settings) for flag in ("--set", s)]
+        if not source.endswith(".ft"):
+            source += "\n"
+        artifact = self.compile(source, *flags, *(["-D", "drop=0"] if source.endswith("cnn.ft") else []))
+        support.run("ftrun", "train", artifact, "--data", data, "--no-shuffle", "--steps", steps, "--set", "train.log.every=1",
+                    "--set", "train.eval.every=0", "--log-jsonl", self.path("log.jsonl"), "--save", self.path("end.safetensors"),
+                    *(["--init", start] if start else []))
+        return [line for line in support.read_jsonl(self.path("log.jsonl")) if not line.get("eval")]
+
+    def follow(self, example, make, precision, rate, steps):
+        images, labels = fashion()
+        images, labels = images[: steps * BATCH], labels[: steps * BATCH]
+        torch.manual_seed(11)
+        net = make()
+        start = state_of(net)
+        support.write_safetensors(self.path("start.safetensors"), start)
+
+        def fresh():
+            other = make()
+            other.load_state_dict({k: torch.from_numpy(v) for k, v in start.items()})
+            return other
+
+        recipe = ["train.optimizer=sgd", "train.momentum=0.9", f"train.lr={rate}", "train.weight_decay=0", "train.schedule=constant", "train.schedule.warmup=0"]
+        lines = self.train(os.path.join(support.EXAMPLES, example), support.FASHION, *recipe, f"train.precision={precision}",
+                           steps=steps, start=self.path("start.safetensors"))
+        ours = [line["loss"] for line in lines]
+        self.assertEqual(len(ours), steps)
+        kind, u = KIND[precision], UNIT[precision]
+        scaler = Scaler(65536.0, 2000) if precision == "fp16" else None
+        theirs, scales = train(rounded(fresh(), kind), images, labels, rate, scaler=scaler, make=sgd)
+        single, _ = train(fresh(), images, labels, rate, make=sgd)
+        figures = {"rounded": parting(ours, theirs), "f32": parting(ours, single), "f32 from rounded": parting(single, theirs)}
+        if precision == "bf16" or HAS_SCALER:
+            other = torch.amp.GradScaler("cpu", init_scale=65536.0) if precision == "fp16" else None
+            figures["autocast"] = parting(ours, train(fresh(), images, labels, rate, how=kind, scaler=other, make=sgd)[0])
+        print(f"{example} {precision}:", ", ".join(f"{k} {v / u:.3f} u" for k, v in figures.items()), flush=True)
+        self.assertLess(figures["rounded"], 4 * u)
+        self.assertLess(figures["f32"], 8 * u)
+        self.assertLess(figures.get("autocast", 0), 8 * u)
+        if scaler:
+            self.assertEqual([line["loss_scale"] for line in lines], scales)
+
+    def features(self, steps, spike=None):
+        random = numpy.random.default_rng(3)
+        x = random.standard_normal((steps * BATCH, 24)).astype(numpy.float32)
+        label = (x[:, :5].argmax(1)).astype(numpy.int32)
+        if spike is not None:
+            x[spike * BATCH + 5, 3] = 1e6  # infinite in f16
+        numpy.save(self.path("x.npy"), x)
+        numpy.save(self.path("label.npy"), label)
+        torch.manual_seed(13)
+        net = Small()
+        support.write_safetensors(self.path("start.safetensors"), state_of(net))
+        return x, label, net
+
+    def scaled(self, steps, spike, initial, interval, clip):
+        x, label, net = self.features(steps, spike)
+        source = FEATURES % ("adam(lr=0.01)", f"fp16(initial={initial}, every={interval})", f"clip = norm({clip})" if clip else "clip = none")
+        lines = self.train(source, self.folder, steps=steps, start=self.path("start.safetensors"))
+        scaler = Scaler(float(initial), interval)
+        losses, scales = train(rounded(net, torch.float16), x, label, 0.01, scaler=scaler, clip=clip)
+        self.assertEqual([line["loss_scale"] for line in lines], scales)
+        self.assertEqual(lines[-1]["skipped_steps"], scaler.skipped)
+        return lines, losses, scales, scaler, net
+
+    def test_rounds_as_documented(self):
+        """Each step's loss by itself: nearer to Rounded than f32 is, by far."""
+        for precision, kind in KIND.items():
+            x, label, net = self.features(12)
+            other = Small()
+            other.load_state_dict(net.state_dict())
+            scale = "(loss_scale=1)" if precision == "fp16" else ""
+            lines = self.train(FEATURES % ("sgd(lr=0.05)", precision + scale, "clip = none"), self.folder, steps=12, start=self.path("start.safetensors"))
+            plain = lambda parameters, rate: torch.optim.SGD(parameters, lr=rate)
+            theirs, _ = train(rounded(net, kind), x, label, 0.05, make=plain)
+            single, _ = train(other, x, label, 0.05, make=plain)
+            ours = [line["loss"] for line in lines]
+            near, far = parting(ours, theirs), parting(single, theirs)
+            print(f"{precision}: rounded {near / UNIT[precision]:.4f} u, f32 {far / UNIT[precision]:.4f} u", flush=True)
+            self.assertLess(near, 0.03 * UNIT[precision])
+            self.assertGreater(far, 2 * near)
+
+    def test_injected_overflow(self):
+        """Exactly that step is skipped, the scale halves, training goes on as PyTorch's does."""
+        lines, losses, scales, scaler, net = self.scaled(30, 11, 1024, 2000, 0)
+        self.assertEqual(scaler.skipped, 1)
+        self.assertEqual([line["skipped_steps"] for line in lines], [0] * 11 + [1] * 19)
+        self.assertEqual(scales, [1024.0] * 12 + [512.0] * 18)
+        ours = [line["loss"] for line in lines]
+        self.assertLess(parting(ours[:11] + ours[12:], losses[:11] + losses[12:]), UNIT["fp16"])
+        end = support.read_safetensors(self.path("end.safetensors"))
+        for name, value in state_of(net).items():
+            self.assertTrue(numpy.isfinite(end[name]).all())
+            self.assertLess(numpy.abs(end[name] - value).max(), 2e-3, name)
+
+    def test_skipped_step_changes_nothing(self):
+        self.features(1, 0)
+        source = FEATURES % ("adam(lr=0.01)", "fp16", "clip = norm(1.0)")
+        self.train(source, self.folder, steps=1, start=self.path("start.safetensors"))
+        start, end = (support.read_safetensors(self.path(f"{name}.safetensors")) for name in ("start", "end"))
+        for name, value in start.items():
+            self.assertTrue((value == end[name]).all(), name)
+
+    def test_growth_and_backoff(self):
+        """A scale that overflows at first and grows soon: the same events as GradScaler's, with clipping too."""
+        for clip in (0, 0.5):
+            _, _, scales, scaler, _ = self.scaled(40, None, 2.0**26, 6, clip)
+            self.assertGreater(scaler.skipped, 2)
+            self.assertGreater(max(b / a for a, b in zip(scales, scales[1:])), 1)
+
+    def test_scaler_is_pytorchs(self):
+        """The Scaler of this test against torch.amp.GradScaler, where PyTorch has it for CPUs."""
+        if not HAS_SCALER:
+            self.skipTest("this PyTorch has GradScaler for GPUs only")
+        x, label, net = self.features(40, 17)
+        other = Small()
+        other.load_state_dict(net.state_dict())
+        mine = train(rounded(net, torch.float16), x, label, 0.01, scaler=Scaler(2.0**24, 6))
+        real = train(rounded(other, torch.float16), x, label, 0.01, scaler=torch.amp.GradScaler("cpu", init_scale=2.0**24, growth_interval=6))
+        self.assertEqual(mine[1], real[1])
+        self.assertEqual(str(mine[0]), str(real[0]))
+
+    def test_constant_scale(self):
+        self.features(3)
+        lines = self.train(FEATURES % ("adam(lr=0.01)", "fp16(loss_scale=128)", "clip = none"), self.folder, "train.loss_scale.every=1", steps=3)
+        self.assertEqual([line["loss_scale"] for line in lines], [128.0] * 3)
+
+
+for example, make, rate, steps in (("fashion_mlp.ft", Mlp, 0.02, 25), ("fashion_cnn.ft", Cnn, 1e-3, 8)):
+    for precision in ("bf16", "fp16"):
+
+        def test(self, example=example, make=make, precision=precision, rate=rate, steps=steps):
+            self.follow(example, make, precision, rate, steps)
+
+        setattr(Precision, f"test_{example.split('.')[0]}_{precision}", test)
+del test
+
+if __name__ == "__main__":
+    support.main()
