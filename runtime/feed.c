@@ -60,6 +60,12 @@ static Status keep(Feed *feed) {
   return status;
 }
 
+/* Steps in parts; the largest number where that is too many. */
+static int64_t parts_of(const Feed *feed, int64_t steps) {
+  int64_t parts;
+  return __builtin_mul_overflow(steps, feed->parts, &parts) ? INT64_MAX : parts;
+}
+
 /* ── through the host ─────────────────────────────────────────────────────────────────────── */
 /* Does a thread of the step that has nothing to do make the next batch? */
 static bool is_aside(const Feed *feed) {
@@ -84,8 +90,8 @@ static Status start_loader(Feed *feed, int64_t first_step, int64_t end_step) {
                            .group = feed->parts,
                            .shuffle = feed->options.shuffle,
                            .seed = feed->options.seed,
-                           .first_step = first_step * feed->parts,
-                           .end_step = end_step * feed->parts,
+                           .first_step = parts_of(feed, first_step),
+                           .end_step = parts_of(feed, end_step),
                            .repeat_first = feed->options.repeat_first,
                            .workers = feed->options.workers,
                            .aside = is_aside(feed),
@@ -106,7 +112,7 @@ Status feed_new(Exec *exec, ExecGraph graph, const FeedOptions *options, Feed **
   if (feed->options.prefetch < 1) feed->options.prefetch = 1;
   feed->batch = (int64_t)setting_number(exec_plan(exec)->settings, "train.batch");
   feed->parts = options->parts > 1 ? options->parts : 1;
-  feed->next = options->first_step * feed->parts;
+  feed->next = parts_of(feed, options->first_step);
   Status status = is_worth_keeping(feed) ? keep(feed) : STATUS_OK;
   if (status == STATUS_OK && !feed->kept) status = make_slots(feed);
   if (status == STATUS_OK && !feed->kept)
@@ -131,7 +137,7 @@ void feed_free(Feed *feed) {
 
 Status feed_restart(Feed *feed, ExecGraph graph, int64_t first_step, int64_t end_step) {
   feed->graph = graph;
-  feed->next = first_step * feed->parts;
+  feed->next = parts_of(feed, first_step);
   feed->options.end_step = end_step;
   if (feed->kept) return STATUS_OK;
   STATUS_TRY(exec_sync(feed->exec)); /* batches under way lie in the slots */

@@ -54,12 +54,18 @@ static Status open_data(Training *training) {
   training->parts = (int64_t)number(training, "train.accumulate");
   training->batch = (int64_t)number(training, "train.batch") * training->parts;
   training->steps_per_epoch = loader_steps_per_epoch(samples, training->batch);
-  if (training->steps_per_epoch < 1)
+  if (training->steps_per_epoch < 1) {
+    char advice[80];
+    if (samples >= training->parts)
+      snprintf(advice, sizeof advice, "--set train.batch=%lld or smaller",
+               (long long)(samples / training->parts));
+    else
+      snprintf(advice, sizeof advice, "fewer parts than train.accumulate=%lld",
+               (long long)training->parts);
     return status_fail(STATUS_USER,
-                       "train: %lld samples do not fill one batch of %lld; compile with "
-                       "--set train.batch=%lld or smaller",
-                       (long long)samples, (long long)training->batch,
-                       (long long)(samples / training->parts));
+                       "train: %lld samples do not fill one batch of %lld; compile with %s",
+                       (long long)samples, (long long)training->batch, advice);
+  }
   return STATUS_OK;
 }
 

@@ -214,6 +214,10 @@ train { batch = 1; accumulate = 2; steps = 20; optimizer = sgd(lr=1.0) }
                 self.assert_alike(self.train(self.build(batch=8, parts=2, recipe=recipe, name="model.ptx"), "--steps", "3", "--device", "sim"),
                                   self.train(self.build(batch=8, parts=2, recipe=recipe), "--steps", "3"))
 
+    def test_too_few_samples(self):
+        self.fails(1, "--set train.batch=35 or smaller", "ftrun", self.build(batch=36, parts=2), "--data", self.folder)
+        self.fails(1, "fewer parts than train.accumulate=71", "ftrun", self.build(batch=1, parts=71), "--data", self.folder)
+
     def test_what_was_compiled_out(self):
         for optimizer, key in (("sgd(lr=0.1)", "train.momentum=0.9"), ("rmsprop(lr=0.1)", "train.momentum=0.9"), ("adam(lr=0.1)", "train.ema=0.9")):
             artifact = self.build(recipe=f"optimizer = {optimizer}")
