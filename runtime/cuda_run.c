@@ -25,8 +25,9 @@ static Status wait_for_slots(Device *device, int first, int count, CudaStream st
   return STATUS_OK;
 }
 
+/* Before a run writes the outputs of these slots: those who read them. */
 static Status wait_for_fetches(Device *device, int first, int count) {
-  int64_t last = 0;
+  int64_t last = device->output_stride ? 0 : device->tickets; /* 0: all slots share their outputs */
   for (int i = first; i < first + count; i++) {
     if (device->slot[i].last_fetch > last) last = device->slot[i].last_fetch;
     device->slot[i].last_fetch = 0;

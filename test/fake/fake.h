@@ -5,7 +5,8 @@
  * that its edges allow. So a missing event, edge or wait shows as wrong numbers. Kernels run in the
  * simulator (runtime/sim.h). A misuse that a real driver might forgive ends the process.
  *
- *   FT_FAKE_CUDA_SEED=N       chance; 0 (default): as late as possible
+ *   FT_FAKE_CUDA_SEED=N       chance; 0 (default): as late as possible. Bit i of N makes the stream
+ *                             made as number i slow: it moves only when somebody waits for it
  *   FT_FAKE_CUDA_MEMORY=B     bytes of the GPU (1 GiB)        FT_FAKE_CUDA_CC=90  capability
  *   FT_FAKE_CUDA_VERSION=N    of the driver (12040)           FT_FAKE_CUDA_COUNT=N  GPUs (1)
  *   FT_FAKE_CUDA_NO_EDGES=1   capturing takes no dependencies from outside
@@ -27,8 +28,8 @@
   X(to_host)                                                                                       \
   X(on_device)                                                                                     \
   X(launch)                                                                                        \
-  X(graph_launch) X(graph_make) X(kernel) X(event_record) X(library_call) X(memory_alloc)          \
-      X(most_ahead)
+  X(graph_launch)                                                                                  \
+  X(graph_make) X(kernel) X(event_record) X(library_call) X(memory_alloc) X(most_ahead)
 typedef struct {
 #define X(name) long name;
   FAKE_COUNTS(X)

@@ -134,7 +134,8 @@ static bool is_ready(CudaStream stream) {
 void fake_move_on(void) {
   if (!fake_chance()) return;
   for (CudaStream stream = fake_streams; stream; stream = stream->next)
-    for (unsigned moves = fake_chance() % 4; moves && is_ready(stream); moves--) run_next(stream);
+    if (!stream->is_slow)
+      for (unsigned moves = fake_chance() % 4; moves && is_ready(stream); moves--) run_next(stream);
 }
 
 /* ── enqueuing ────────────────────────────────────────────────────────────────────────────── */

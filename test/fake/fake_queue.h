@@ -27,6 +27,7 @@ struct CudaStreamBody {
   FakeNode **wait;   /* what the next captured node depends on */
   size_t wait_count;
   bool is_running; /* against waits in a circle */
+  bool is_slow;    /* moves only when somebody waits for it */
   struct CudaStreamBody *next;
 };
 

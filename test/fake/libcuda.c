@@ -248,7 +248,9 @@ CudaResult entry_fill(CudaAddress to, unsigned char value, size_t bytes, CudaStr
 CudaResult entry_stream_create(CudaStream *stream, unsigned flags) {
   LIVE();
   if (flags != CUDA_STREAM_NON_BLOCKING) fake_die("a stream that blocks the default one");
+  static unsigned made;
   *stream = calloc(1, sizeof **stream);
+  (*stream)->is_slow = fake_setting("SEED", 0) >> made++ % 4 & 1;
   (*stream)->next = fake_streams;
   fake_streams = *stream;
   return CUDA_SUCCESS;
