@@ -232,6 +232,16 @@ static void do_rows(Row *r) {
   store_results(r);
 }
 
+/* Does every row read the same elements of some operand? */
+static bool shares_operand(const Row *r) {
+  const Node *node = r->entry.job->node;
+  for (int i = 0; i < node->input_count; i++) {
+    int64_t elements = shape_elements(&node->input[i]->type.shape);
+    if (elements > 1 && elements < r->length * r->rows && elements % r->length == 0) return true;
+  }
+  return false;
+}
+
 /* Of many rows a block has several, one after the other: what all rows share (the weights of a
  * norm) it reads once. */
 bool nvptx_row(Job *job) {
@@ -244,7 +254,7 @@ bool nvptx_row(Job *job) {
   choose_team(r);
   int threads = r->team > ROW_THREADS ? r->team : ROW_THREADS;
   while (threads > WARP && r->team <= WARP && threads / 2 / r->team >= r->rows) threads /= 2;
-  int per_block = threads / r->team, most = FILLED * 2 / threads;
+  int per_block = threads / r->team, most = FILLED / threads * (shares_operand(r) ? 1 : 2);
   int64_t blocks = (r->rows + per_block - 1) / per_block;
   bool is_looped = blocks > most;
   if (is_looped) blocks = most;
