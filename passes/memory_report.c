@@ -86,7 +86,8 @@ static bool is_of_optimizer(const Program *program, const char *name) {
   const char *optimizer =
       program->settings ? setting_text(program->settings, "train.optimizer") : "";
   size_t length = strlen(optimizer);
-  return strcmp(name, "step") == 0 ||
+  return strcmp(name, "step") == 0 || strcmp(name, "ema") == 0 ||
+         strncmp(name, "accumulate.", 11) == 0 ||
          (strncmp(name, optimizer, length) == 0 && name[length] == '.');
 }
 
