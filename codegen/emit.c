@@ -346,8 +346,9 @@ LLVMTypeRef emit_memory_type(Emitter *emitter, DType dtype) {
   switch (dtype) {
   case DT_BOOL:
     return LLVMInt8TypeInContext(context);
-  case DT_F16:
-    return LLVMHalfTypeInContext(context);
+  case DT_F16: /* on a GPU bits: LLVM would turn comparisons of what it widens into packed halves */
+    return emitter->module->target == TARGET_PTX ? LLVMInt16TypeInContext(context)
+                                                 : LLVMHalfTypeInContext(context);
   case DT_BF16:
     return LLVMInt16TypeInContext(context);
   default:
@@ -384,6 +385,9 @@ LLVMValueRef emit_from_memory(Emitter *emitter, DType dtype, LLVMValueRef raw) {
   case DT_BOOL:
     return LLVMBuildICmp(emitter->builder, LLVMIntNE, raw, LLVMConstNull(LLVMTypeOf(raw)), "");
   case DT_F16:
+    if (emitter->module->target == TARGET_PTX)
+      return emit_intrinsic(emitter, "llvm.convert.from.fp16", emit_register_type(emitter, dtype),
+                            &raw, 1);
     return LLVMBuildFPExt(emitter->builder, raw, emit_register_type(emitter, dtype), "");
   case DT_BF16:
     return widen_bf16(emitter, raw);
@@ -397,6 +401,8 @@ LLVMValueRef emit_to_memory(Emitter *emitter, DType dtype, LLVMValueRef value) {
   case DT_BOOL:
     return LLVMBuildZExt(emitter->builder, value, emit_memory_type(emitter, dtype), "");
   case DT_F16:
+    if (emitter->module->target == TARGET_PTX)
+      return emit_intrinsic(emitter, "llvm.convert.to.fp16", LLVMTypeOf(value), &value, 1);
     return LLVMBuildFPTrunc(emitter->builder, value, emit_memory_type(emitter, dtype), "");
   case DT_BF16:
     return narrow_bf16(emitter, value);

@@ -288,11 +288,16 @@ bool select_contraction(HostKernel *kernel, Kernel *out) {
 }
 
 /* ── the GPU's library ──────────────────────────────────────────────────────────────────────── */
-/* Precisions other than f32 come with the pass that chooses them. */
+static int compute_of(const Choice *choice) {
+  DType operands = choice->operand[0]->type.dtype;
+  if (operands == DT_F32) return node_int(choice->contraction, ATTR_TF32, 0) ? 1 : 0;
+  return operands == DT_BF16 ? 2 : 3;
+}
+
 static void matmul_ints(const Choice *choice, KernelLaunch *launch) {
   gemm_ints(choice, launch);
   launch->int_count -= 2; /* bias and act stand behind compute here */
-  add_int(launch, "compute", 0);
+  add_int(launch, "compute", compute_of(choice));
   add_int(launch, "bias", choice->bias >= 0);
   add_int(launch, "act", choice->has_relu);
   add_int(launch, "aux", 0);
@@ -305,7 +310,7 @@ bool select_library(Arena *arena, const Node *node, const int *alias, KernelLaun
                    .contraction = find_contraction(node),
                    .bias = -1};
   if (!choice.contraction || choice.contraction->op != OP_DOT ||
-      choice.contraction->type.dtype != DT_F32 || !shape_elements(&choice.contraction->type.shape))
+      choice.contraction->type.dtype == DT_F64 || !shape_elements(&choice.contraction->type.shape))
     return false;
   if (find_operands(&choice) >= 0) return false;
   choice.covered = choice.contraction;
