@@ -60,5 +60,6 @@ static void print_gpus(FILE *out) {
 
 void devices_print(FILE *out) {
   print_cpu(out);
+  fprintf(out, "sim: a GPU simulated on the cpu, slowly; runs .ptx artifacts\n");
   print_gpus(out);
 }
