@@ -1,6 +1,6 @@
 /* codegen_random: compiled CPU code against the interpreter, on random graphs: forward graphs and
  * whole training steps. And: the bits do not depend on how work is split over threads. */
-#include "codegen_help.h"
+#include "codegen_sim.h"
 
 typedef struct {
   Arena *arena;
@@ -8,6 +8,7 @@ typedef struct {
   PassContext context;
   Graph *reference[2], *planned[2];
   HelpRun run;
+  SimHelp sim; /* machine NULL: the processor runs it */
   int seed;
   DType narrow; /* F32: all is f32 */
 } Case;
@@ -59,7 +60,10 @@ static void check_graph(Case *c, int which) {
   Tensor **values = probe_run(&probe, &c->diag);
   assert_non_null(values);
   help_fill(&c->run, c->planned[which], &places);
-  help_execute(&c->run, which, 1);
+  if (c->sim.machine)
+    sim_help_execute(&c->sim, &c->run, which);
+  else
+    help_execute(&c->run, which, 1);
   int compared = 0;
   for (int i = 0; i < c->reference[which]->roots.count; i++) {
     const Root *root = &c->reference[which]->roots.at[i];
@@ -69,6 +73,7 @@ static void check_graph(Case *c, int which) {
     compared++;
   }
   assert_true(compared > 0);
+  if (c->sim.machine) return;
   size_t bytes[ARENA_COUNT];
   char *first[ARENA_COUNT];
   static const ArenaId kept[] = {ARENA_PARAMS, ARENA_GRADS, ARENA_STATE, ARENA_OUTPUT};
@@ -112,7 +117,7 @@ static Program random_program(Case *c, int size) {
                    .settings = c->context.settings};
 }
 
-static void run_case(int seed, int size) {
+static void run_case(int seed, int size, bool on_sim) {
   Case c = {.arena = arena_new(), .seed = seed};
   c.context = help_context(c.arena, &c.diag);
   static const struct {
@@ -136,13 +141,19 @@ static void run_case(int seed, int size) {
     c.reference[0] = reference.train;
     c.reference[1] = reference.eval;
   }
-  if (!passes_run(&program, &c.diag, &options, false)) fail_msg("seed %d: passes failed", seed);
+  if (!passes_run(&program, &c.diag, &options, on_sim)) fail_msg("seed %d: passes failed", seed);
   c.planned[0] = program.train;
   c.planned[1] = program.eval;
   c.diag.out = stderr;
-  help_compile(&c.run, c.arena, &c.diag, &program);
+  if (on_sim)
+    sim_help_compile(&c.sim, &c.run, c.arena, &c.diag, &program);
+  else
+    help_compile(&c.run, c.arena, &c.diag, &program);
   for (int g = 0; g < 2; g++) check_graph(&c, g);
-  help_free(&c.run);
+  if (on_sim)
+    sim_help_free(&c.sim, &c.run);
+  else
+    help_free(&c.run);
   arena_free(c.arena);
 }
 
@@ -151,7 +162,7 @@ static void random_graphs(void **state) {
   const char *only = getenv("FT_SEED");
   int count = help_random_count(120);
   for (int seed = only ? atoi(only) : 0; seed < (only ? atoi(only) + 1 : count); seed++)
-    run_case(seed, 4 + seed % 30);
+    run_case(seed, 4 + seed % 30, false);
   if (!only) {
     print_message("bf16 and fp16: %lld of %lld values fell on the other side of a rounding\n",
                   (long long)narrow_flips, (long long)narrow_elements);
@@ -160,7 +171,17 @@ static void random_graphs(void **state) {
   }
 }
 
+/* The same graphs as PTX, in the simulator. */
+static void random_graphs_on_sim(void **state) {
+  (void)state;
+  const char *only = getenv("FT_SEED");
+  int count = help_random_count(20);
+  for (int seed = only ? atoi(only) : 0; seed < (only ? atoi(only) + 1 : count); seed++)
+    run_case(seed, 4 + seed % 30, true);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(random_graphs)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(random_graphs),
+                                     cmocka_unit_test(random_graphs_on_sim)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,73 @@
+/* codegen_sim.h: compiles a program to PTX and runs its plan in the simulator, checker and all. */
+#ifndef FT_TEST_CODEGEN_SIM_H
+#define FT_TEST_CODEGEN_SIM_H
+#include "codegen_help.h"
+#include "runtime/sim.h"
+
+typedef struct {
+  SimMachine *machine;
+  SimModule *module;
+} SimHelp;
+
+static inline void sim_help_compile(SimHelp *sim, HelpRun *run, Arena *arena, Diag *diag,
+                                    Program *program) {
+  CodegenOptions options = {.target = TARGET_PTX};
+  if (!codegen_run(arena, diag, program, &options, &run->code)) fail_msg("codegen failed");
+  if (sim_machine_new(2, &sim->machine) != STATUS_OK ||
+      sim_module_load("random.ptx", text_cstr(&run->code.assembly), run->code.assembly.count,
+                      &sim->module) != STATUS_OK)
+    fail_msg("%s", status_message());
+  for (int a = 0; a < ARENA_COUNT; a++)
+    if (sim_alloc(sim->machine, run->code.plan->arena_bytes[a], &run->arena[a]) != STATUS_OK)
+      fail_msg("%s", status_message());
+}
+
+static inline void sim_help_free(SimHelp *sim, HelpRun *run) {
+  sim_module_free(sim->module);
+  sim_machine_free(sim->machine);
+  code_free(&run->code);
+}
+
+static inline void sim_help_launch(SimHelp *sim, HelpRun *run, const PlanGraph *graph,
+                                   const PlanStep *step) {
+  SimRegion regions[128];
+  uint64_t params[128];
+  for (int i = 0; i < step->arg_count; i++) {
+    const PlanBuffer *buffer = &graph->buffers.at[step->args[i]];
+    char *at = run->arena[buffer->arena] + buffer->offset;
+    regions[i] = (SimRegion){arena_text(buffer->arena), at, type_bytes(&buffer->type),
+                             i >= step->input_count};
+    params[i] = (uint64_t)(uintptr_t)at;
+  }
+  SimLaunch launch = {.params = params,
+                      .param_bytes = 8 * step->arg_count,
+                      .regions = regions,
+                      .region_count = step->arg_count,
+                      .shared = step->shared,
+                      .label = step->label};
+  memcpy(launch.grid, step->grid, sizeof step->grid);
+  memcpy(launch.block, step->block, sizeof step->block);
+  const SimKernel *kernel = sim_module_kernel(sim->module, step->name);
+  assert_non_null(kernel);
+  if (sim_launch(sim->machine, kernel, &launch) != STATUS_OK) fail_msg("%s", status_message());
+}
+
+static inline void sim_help_execute(SimHelp *sim, HelpRun *run, int which) {
+  const PlanGraph *graph = &run->code.plan->graph[which];
+  for (int a = 0; a < ARENA_COUNT; a++)
+    sim_mark(sim->machine, run->arena[a], run->code.plan->arena_bytes[a], a != ARENA_WORK);
+  for (int i = 0; i < graph->steps.count; i++) {
+    const PlanStep *step = &graph->steps.at[i];
+    if (step->kind == STEP_LAUNCH) {
+      sim_help_launch(sim, run, graph, step);
+      continue;
+    }
+    help_step(run, graph, step, 1);
+    for (int k = step->input_count; k < step->arg_count; k++) {
+      const PlanBuffer *buffer = &graph->buffers.at[step->args[k]];
+      sim_mark(sim->machine, run->arena[buffer->arena] + buffer->offset, type_bytes(&buffer->type),
+               true);
+    }
+  }
+}
+#endif
