@@ -244,6 +244,22 @@ class Precision(support.Case):
             self.assertLess(near, 0.03 * UNIT[precision])
             self.assertGreater(far, 2 * near)
 
+    def test_simulator_follows(self):
+        """The GPU's kernels, run by the simulator, against the CPU's: tensor cores, casts, loss scaling with a skipped step."""
+        for precision, limit in (("bf16", 0.1 * UNIT["bf16"]), ("fp16", UNIT["fp16"]), ("tf32", 2.0**-10)):
+            self.features(6, 2 if precision == "fp16" else None)
+            losses = []
+            for name, device in (("model.so", "cpu"), ("model.ptx", "sim")):
+                artifact = self.compile(FEATURES % ("adam(lr=0.01)", precision, "clip = norm(0.5)"), "--set", f"train.batch={BATCH}", name=name)
+                support.run("ftrun", "train", artifact, "--device", device, "--data", self.folder, "--no-shuffle", "--steps", 6, "--set",
+                            "train.log.every=1", "--set", "train.eval.every=0", "--log-jsonl", self.path("log.jsonl"), "--init", self.path("start.safetensors"))
+                lines = support.read_jsonl(self.path("log.jsonl"))
+                losses.append([line["loss"] if line["loss"] is not None else numpy.nan for line in lines if not line.get("eval")])
+                if precision == "fp16":
+                    self.assertEqual(lines[-1]["skipped_steps"], 1)
+            self.assertEqual(len(losses[0]), 6)
+            self.assertLess(parting(losses[1], losses[0]), limit, precision)
+
     def test_injected_overflow(self):
         """Exactly that step is skipped, the scale halves, training goes on as PyTorch's does."""
         lines, losses, scales, scaler, net = self.scaled(30, 11, 1024, 2000, 0)
