@@ -2,8 +2,9 @@
  * one is a write, they are of different threads, and nothing orders them: for threads of one block
  * a barrier (the epoch) or, within a warp, bar.warp.sync; for threads of different blocks nothing
  * but the end of the launch. Only the last writer and reader of a word are kept, so a race can hide
- * behind a later access; what is reported is one. Inside of a block, writes of 1 or 2 bytes and
- * atomics (whose thread is not kept) clash with nothing. Included by sim_lanes.inc only: the loops are for the vectoriser. */
+ * behind a later access; what is reported is one. Writes of 1 or 2 bytes to
+ * a word are not told apart, and atomics (whose thread is not kept) clash with nothing inside of a
+ * block. Included by sim_lanes.inc only: the loops are for the vectoriser. */
 #ifndef FT_RUNTIME_SIM_TOUCH_H
 #define FT_RUNTIME_SIM_TOUCH_H
 #include "runtime/sim_private.h"
@@ -155,7 +156,8 @@ TOUCH_INLINE Clash touch_read_clash(const TouchSet *t, int64_t word, uint64_t th
   if (t->is_shared && who == TOUCH_ASYNC && touch_same_owner(t, x)) return CLASH_ASYNC;
   if (t->is_shared && (!touch_same_owner(t, x) || (x & bytes) != bytes)) return CLASH_UNWRITTEN;
   if (!touch_same_launch(t, x)) return CLASH_NONE;
-  if (!touch_same_owner(t, x)) return CLASH_WRITE;
+  if (!touch_same_owner(t, x))
+    return who == TOUCH_PARTIAL && bytes != 15 ? CLASH_NONE : CLASH_WRITE;
   if (!touch_same_epoch(t, x) || who == thread || who == TOUCH_PARTIAL || who == TOUCH_ATOMIC ||
       touch_is_ordered(t, x))
     return CLASH_NONE;
@@ -169,7 +171,8 @@ TOUCH_INLINE Clash touch_write_clash(const TouchSet *t, int64_t word, uint64_t t
   /* what another block left in shared memory is no access of this one */
   if (touch_same_launch(t, x) && (!t->is_shared || touch_same_owner(t, x))) {
     bool same_owner = touch_same_owner(t, x);
-    if (!same_owner && !(is_atomic && who == TOUCH_ATOMIC)) return CLASH_WRITE;
+    bool other_half = who == TOUCH_PARTIAL && bytes != 15;
+    if (!same_owner && !(is_atomic && who == TOUCH_ATOMIC) && !other_half) return CLASH_WRITE;
     if (same_owner && who == TOUCH_ASYNC) return CLASH_ASYNC;
     if (same_owner && touch_same_epoch(t, x) && who != thread && who != TOUCH_PARTIAL &&
         who != TOUCH_ATOMIC && bytes == 15 && !touch_is_ordered(t, x))
@@ -178,7 +181,8 @@ TOUCH_INLINE Clash touch_write_clash(const TouchSet *t, int64_t word, uint64_t t
   x = *other = t->reader[word];
   who = touch_thread(x);
   if (!touch_same_launch(t, x) || (t->is_shared && !touch_same_owner(t, x))) return CLASH_NONE;
-  if (!touch_same_owner(t, x) || (!t->is_shared && who == TOUCH_BLOCKS_READ)) return CLASH_READ;
+  if (!touch_same_owner(t, x) || (!t->is_shared && who == TOUCH_BLOCKS_READ))
+    return bytes == 15 ? CLASH_READ : CLASH_NONE;
   if (touch_same_epoch(t, x) && who != thread && bytes == 15 && !touch_is_ordered(t, x))
     return CLASH_READ;
   return CLASH_NONE;
