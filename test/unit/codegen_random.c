@@ -167,7 +167,7 @@ static void random_graphs(void **state) {
     print_message("bf16 and fp16: %lld of %lld values fell on the other side of a rounding\n",
                   (long long)narrow_flips, (long long)narrow_elements);
     assert_true(narrow_elements > 1000);
-    assert_true(narrow_flips * 100 < narrow_elements);
+    assert_true(narrow_flips * 4000 < narrow_elements); /* truncating instead: 164 of 88208 */
   }
 }
 
