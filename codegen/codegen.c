@@ -3,19 +3,15 @@
  * to several modules, which threads take one after the other. Invariant: the number of modules and
  * what is in each depend on the program only, and the artifact has them in order. */
 #include "codegen/codegen.h"
+#include "base/clock.h"
 #include "codegen/artifact.h"
 #include "codegen/lower.h"
 #include "codegen/target.h"
 #include <pthread.h>
 #include <stdatomic.h>
-#include <time.h>
 #include <unistd.h>
 
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
+static double now(void) { return (double)clock_nanoseconds() * 1e-6; } /* milliseconds */
 
 typedef struct {
   bool wanted;

@@ -2,11 +2,11 @@
  * switching passes off; a pass itself is a function from graph to graph. A pass never changes the
  * graph it was given, so that what came before can be compared, dumped and shown. */
 #include "passes/pass.h"
+#include "base/clock.h"
 #include "base/text.h"
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 
 const PassInfo pass_info[] = {
 #define PASS(name, before, after, contract)                                                        \
@@ -148,11 +148,7 @@ typedef struct {
   double *seconds; /* per pass, over both graphs */
 } Pipeline;
 
-static double now(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
+static double now(void) { return (double)clock_nanoseconds() * 1e-9; }
 
 static bool dump_if_changed(Pipeline *pipeline, int pass, const Graph *before, const Graph *after) {
   const PassOptions *options = pipeline->options;

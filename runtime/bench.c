@@ -2,18 +2,12 @@
  * of kernels times each alone, which adds a fork, a join and a clock to each: shares are of their
  * sum, not of the step. */
 #include "runtime/bench.h"
+#include "base/clock.h"
 #include "runtime/bench_count.h"
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { FEWEST_STEPS = 20, MOST_STEPS = 20000, TABLE_STEPS = 30, WARM_STEPS = 5 };
-
-static int64_t now(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
-}
 
 static int compare(const void *a, const void *b) {
   int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
@@ -52,7 +46,7 @@ static Status run_made_up(Exec *exec, const void *batch) {
 /* Runs `group` steps; *time: nanoseconds of one of them. */
 static Status time_group(Exec *exec, const BenchOptions *options, const void *made_up,
                          int64_t group, int64_t *time) {
-  int64_t start = now();
+  int64_t start = clock_nanoseconds();
   for (int64_t done = 0, steps = 1; done < group; done += steps) {
     if (options->feed)
       STATUS_TRY(feed_run(options->feed, group - done, &steps));
@@ -60,7 +54,7 @@ static Status time_group(Exec *exec, const BenchOptions *options, const void *ma
       STATUS_TRY(run_made_up(exec, made_up));
   }
   STATUS_TRY(exec_sync(exec));
-  *time = (now() - start) / group;
+  *time = (clock_nanoseconds() - start) / group;
   return STATUS_OK;
 }
 

@@ -7,6 +7,7 @@
  * address is patched into the tasks. */
 #define _GNU_SOURCE /* MAP_ANONYMOUS, madvise */
 #include "runtime/calls_cpu.h"
+#include "base/clock.h"
 #include "runtime/dev.h"
 #include "runtime/pool.h"
 #include <stdatomic.h>
@@ -14,7 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 
 struct Device {
   Pool *pool;
@@ -374,17 +374,11 @@ static Status cpu_run_beside(DeviceGraph *graph, const char *batch, DeviceIdle *
   return status;
 }
 
-static int64_t now(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
-}
-
 static Status cpu_run_part(DeviceGraph *graph, const char *batch, int first, int end,
                            int64_t *time) {
-  int64_t start = now();
+  int64_t start = clock_nanoseconds();
   Status status = run_tasks(graph, batch, graph->first_task[first], graph->first_task[end]);
-  *time += now() - start;
+  *time += clock_nanoseconds() - start;
   return status;
 }
 

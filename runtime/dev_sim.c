@@ -3,13 +3,13 @@
  * written in this step (or live between steps): before a step the work arena counts as never
  * written, and before a launch its results do. */
 #include "runtime/calls_cpu.h"
+#include "base/clock.h"
 #include "runtime/dev.h"
 #include "runtime/sim.h"
 #include "runtime/sim_ptxas.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 struct Device {
   SimMachine *machine;
@@ -254,11 +254,9 @@ static Status run_sim(DeviceGraph *graph, const char *batch) {
 
 static Status run_part_sim(DeviceGraph *graph, const char *batch, int first, int end,
                            int64_t *time) {
-  struct timespec start, stop;
-  clock_gettime(CLOCK_MONOTONIC, &start);
+  int64_t start = clock_nanoseconds();
   Status status = run_steps(graph, batch, first, end);
-  clock_gettime(CLOCK_MONOTONIC, &stop);
-  *time += (stop.tv_sec - start.tv_sec) * INT64_C(1000000000) + stop.tv_nsec - start.tv_nsec;
+  *time += clock_nanoseconds() - start;
   return status;
 }
 

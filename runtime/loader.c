@@ -3,6 +3,7 @@
  * while the other is ahead; a worker claims several free slots at a time and is woken only when
  * half of the ring is free: steps may be shorter than a context switch. */
 #include "runtime/loader.h"
+#include "base/clock.h"
 #include "runtime/order.h"
 #include <errno.h>
 #include <pthread.h>
@@ -11,7 +12,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* The next batch, with `aside`: the consumer leaves it WANTED; whoever turns that into something
  * else makes it. */
@@ -197,12 +197,6 @@ void loader_free(Loader *loader) {
   free(loader);
 }
 
-static int64_t now(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
-}
-
 /* Gives the batch handed out before back to the workers, several at a time. */
 static void give_back(Loader *loader) {
   if (loader->next - loader->options.first_step <= loader->options.holds) return;
@@ -216,7 +210,7 @@ static void give_back(Loader *loader) {
 }
 
 static Status wait_for_batch(Loader *loader, int64_t step) {
-  int64_t slot = step % loader->options.slot_count, start = now();
+  int64_t slot = step % loader->options.slot_count, start = clock_nanoseconds();
   Status status = STATUS_OK;
   pthread_mutex_lock(&loader->lock);
   loader->consumer_waits = true;
@@ -227,7 +221,7 @@ static Status wait_for_batch(Loader *loader, int64_t step) {
     status = status_fail(loader->failure, "%s",
                          loader->failure_message ? loader->failure_message : "data");
   pthread_mutex_unlock(&loader->lock);
-  loader->waited += now() - start;
+  loader->waited += clock_nanoseconds() - start;
   return status;
 }
 
@@ -267,15 +261,12 @@ static Status next_inline(Loader *loader, const void **batch) {
 
 Status loader_next(Loader *loader, const void **batch) {
   int64_t step = loader->next;
-  if (loader->options.workers == 0) {
-    return next_inline(loader, batch);
-  } else {
-    give_back(loader);
-    int64_t slot = step % loader->options.slot_count;
-    if (atomic_load_explicit(&loader->filled[slot], memory_order_acquire) != step + 1)
-      STATUS_TRY(wait_for_batch(loader, step));
-    *batch = loader->options.slots[slot];
-  }
+  if (loader->options.workers == 0) return next_inline(loader, batch);
+  give_back(loader);
+  int64_t slot = step % loader->options.slot_count;
+  if (atomic_load_explicit(&loader->filled[slot], memory_order_acquire) != step + 1)
+    STATUS_TRY(wait_for_batch(loader, step));
+  *batch = loader->options.slots[slot];
   loader->next++;
   return STATUS_OK;
 }

@@ -1,5 +1,6 @@
 /* log: see log.h. */
 #include "runtime/log.h"
+#include "base/clock.h"
 #include "base/text.h"
 #include <errno.h>
 #include <math.h>
@@ -7,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
 
 struct Log {
@@ -24,11 +24,7 @@ struct Log {
   Text line;
 };
 
-double log_now(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
+double log_now(void) { return (double)clock_nanoseconds() * 1e-9; }
 
 Status log_open(const LogOptions *options, Log **out) {
   *out = NULL;

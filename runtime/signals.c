@@ -1,24 +1,20 @@
 /* signals: see signals.h. */
 #include "runtime/signals.h"
+#include "base/clock.h"
 #include <signal.h>
 #include <stdbool.h>
 #include <string.h>
-#include <time.h>
 
 static volatile sig_atomic_t pending;
-static struct timespec first;
+static int64_t first;
 
 /* timeout(1), shells and container runtimes send one request twice, to the process and to its
  * group: only a signal half a second after the first one is a second request. */
-static bool is_repeated_request(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)(now.tv_sec - first.tv_sec) + 1e-9 * (double)(now.tv_nsec - first.tv_nsec) > 0.5;
-}
+static bool is_repeated_request(void) { return clock_nanoseconds() - first > 500000000; }
 
 static void on_signal(int number) {
   if (!pending) {
-    clock_gettime(CLOCK_MONOTONIC, &first);
+    first = clock_nanoseconds();
     pending = number;
   } else if (is_repeated_request()) {
     signal(number, SIG_DFL);
