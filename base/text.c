@@ -74,8 +74,8 @@ int text_read_file(Text *out, const char *path) {
   return error;
 }
 
-static int write_all(int fd, const char *at, size_t count) {
-  while (count) {
+int text_write_all(int fd, const void *bytes, size_t count) {
+  for (const char *at = bytes; count;) {
     ssize_t put = write(fd, at, count);
     if (put < 0 && errno == EINTR) continue;
     if (put < 0) return errno;
@@ -89,7 +89,7 @@ int text_write_file(const char *path, const void *bytes, size_t count) {
   Text temporary = {0};
   text_printf(&temporary, "%s.%d.tmp", path, (int)getpid());
   int fd = open(temporary.at, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  int error = fd < 0 ? errno : write_all(fd, bytes, count);
+  int error = fd < 0 ? errno : text_write_all(fd, bytes, count);
   if (fd >= 0 && !error && fsync(fd) != 0 && errno != EINVAL && errno != EROFS) error = errno;
   if (fd >= 0 && close(fd) != 0 && !error) error = errno;
   if (fd >= 0 && !error && rename(temporary.at, path) != 0) error = errno;

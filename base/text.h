@@ -19,6 +19,8 @@ void text_free(Text *text);
 
 /* Appends the file to *out. Returns 0, or an errno value. "-" is not special. */
 int text_read_file(Text *out, const char *path);
+/* All of the bytes, however many calls it takes. Returns 0, or an errno value. */
+int text_write_all(int fd, const void *bytes, size_t count);
 /* Writes beside `path`, fsyncs, renames over it: a reader sees the old file or the new one.
  * Returns 0, or an errno value (ENOSPC and the like; the temporary file is then removed). */
 int text_write_file(const char *path, const void *bytes, size_t count);

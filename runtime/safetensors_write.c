@@ -65,23 +65,13 @@ static void append_header(Text *out, const SafeTensor *const *order, int count,
   text_free(&json);
 }
 
-static int write_all(int fd, const void *bytes, size_t count) {
-  for (const char *at = bytes; count;) {
-    ssize_t put = write(fd, at, count);
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) return errno;
-    at += put;
-    count -= (size_t)put;
-  }
-  return 0;
-}
-
 static int write_file(const char *path, const Text *header, const SafeTensor *const *order,
                       int count) {
   int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (fd < 0) return errno;
-  int error = write_all(fd, header->at, header->count);
-  for (int i = 0; i < count && !error; i++) error = write_all(fd, order[i]->data, order[i]->bytes);
+  int error = text_write_all(fd, header->at, header->count);
+  for (int i = 0; i < count && !error; i++)
+    error = text_write_all(fd, order[i]->data, order[i]->bytes);
   if (!error && fsync(fd) != 0 && errno != EINVAL) error = errno;
   if (close(fd) != 0 && !error) error = errno;
   return error;
