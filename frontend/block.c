@@ -326,7 +326,7 @@ bool block_shape(Builder *b, const Ast *shape, Shape *out) {
 static bool known_size(Builder *b, const Ast *dimension, int64_t *size, bool *failed) {
   const Ast *written = dimension->kind == AST_DIMENSION ? dimension->kid[0] : dimension;
   *failed = false;
-  if (written->kind == AST_NAME && !builder_find(b, written->name)) return false;
+  if (written->kind == AST_NAME && !builder_find_size(b, written->name)) return false;
   *failed = !eval_int(b, written, "a dimension", size);
   return !*failed;
 }

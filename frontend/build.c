@@ -277,7 +277,7 @@ static bool input_shape(Builder *b, const Ast *input, Shape *shape, int64_t batc
     int64_t size;
     if (dimension->kind == AST_ELLIPSIS)
       return builder_fail(b, dimension->loc, "an input's dimensions must all be known");
-    if (dimension->kind == AST_NAME && !builder_find(b, dimension->name)) {
+    if (dimension->kind == AST_NAME && !builder_find_size(b, dimension->name)) {
       if (i > 0)
         return builder_fail(b, dimension->loc,
                             "dimension '%s' has no size; write %s=28 here, or "

@@ -19,6 +19,7 @@
   X(DURATION, "a duration")                                                                        \
   X(INIT, "an initialiser")                                                                        \
   X(TENSOR, "a tensor")                                                                            \
+  /* from here on: what is declared, and no data */                                                \
   X(FUNCTION, "a function")                                                                        \
   X(BUILTIN, "a function")                                                                         \
   X(BLOCK, "a block")                                                                              \
