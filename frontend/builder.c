@@ -79,7 +79,8 @@ Variable *builder_find(Builder *b, const char *name) {
 
 Variable *builder_find_size(Builder *b, const char *name) {
   Variable *found = builder_find(b, name);
-  return found && found->value.kind >= VALUE_FUNCTION && !builder_local(b->frame, name) ? NULL : found;
+  return found && found->value.kind >= VALUE_FUNCTION && !builder_local(b->frame, name) ? NULL
+                                                                                        : found;
 }
 
 void builder_bind(Builder *b, const char *name, Value value, Loc loc, bool is_dimension) {

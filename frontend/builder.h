@@ -132,8 +132,8 @@ Loc builder_site(const Builder *b, Loc loc); /* the place for nodes caused at lo
 /* ", did you mean 'x'?" or "". */
 const char *builder_hint(Builder *b, const char *word, const char *const *names, int count);
 Variable *builder_find(Builder *b, const char *name); /* variable or top-level name */
-/* the same for a dimension in a signature: a top-level function, block, model or data block is no size,
- * so that `data D` leaves D free as the name of a dimension */
+/* the same for a dimension in a signature: a top-level function, block, model or data block is no
+ * size, so that `data D` leaves D free as the name of a dimension */
 Variable *builder_find_size(Builder *b, const char *name);
 Variable *builder_local(Frame *frame, const char *name);
 void builder_bind(Builder *b, const char *name, Value value, Loc loc, bool is_dimension);
