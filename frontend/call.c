@@ -290,6 +290,10 @@ Value call_eval(Builder *b, const Ast *call, const char *bound_to) {
     return block_apply(b, callee.layer, loc, &arguments);
   default:
     builder_fail(b, loc, "%s cannot be called", value_describe(b->arena, &callee));
+    if (call->kid[0]->kind == AST_NAME) {
+      Variable *bound = builder_find(b, call->kid[0]->name);
+      if (bound) builder_note(b, bound->loc, "'%s' means this here", bound->name);
+    }
     return value_error();
   }
 }
