@@ -21,7 +21,7 @@ static const struct {
 
 static void *open_library(void) {
   static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11",
-                                      "libcublasLt.so"};
+                                      "libcublasLt.so", "/usr/local/cuda/lib64/libcublasLt.so"};
   const char *path = getenv("FT_CUBLASLT_LIBRARY");
   if (path && path[0]) return dlopen(path, RTLD_NOW | RTLD_LOCAL);
   void *library = NULL;
@@ -63,8 +63,7 @@ Status cuda_blas_open(Device *device, bool is_wanted, const char **text) {
     *text = ", without cuBLASLt: the one found is older than 11.6";
   else if (blas->library && blas->create(&blas->handle) != 0)
     *text = ", without cuBLASLt: it does not start";
-  if (!blas->handle) {
-    if (blas->library) dlclose(blas->library);
+  if (!blas->handle) { /* the library stays open: it leaves threads and handlers at exit */
     free(blas);
     return STATUS_OK;
   }
@@ -87,7 +86,6 @@ void cuda_blas_close(Device *device) {
   if (!device->blas) return;
   cuda_tune_close(device);
   device->blas->destroy(device->blas->handle);
-  dlclose(device->blas->library);
   free(device->blas);
   device->blas = NULL;
 }

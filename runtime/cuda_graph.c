@@ -91,15 +91,31 @@ static Status find_dependencies(DeviceGraph *graph) {
 }
 
 /* ── items ────────────────────────────────────────────────────────────────────────────────── */
+/* A block gets more than 48 KiB, its own arrays counted, only where the kernel has asked for it. */
+static Status allow_shared(Device *device, CudaFunction function, const PlanStep *step) {
+  int fixed = 0, most = 0;
+  CUDA_TRY(device, function_get(&fixed, CUDA_FUNCTION_SHARED_BYTES, function), "kernel %s",
+           step->name);
+  if (step->shared + fixed <= 48 << 10) return STATUS_OK;
+  CUDA_TRY(device, device_attribute(&most, CUDA_ATTRIBUTE_SHARED_MOST, device->device),
+           "shared memory of the GPU");
+  if (step->shared + fixed > most)
+    return status_fail(STATUS_USER,
+                       "%s: kernel %s needs %lld bytes of shared memory for a block and %s has %d; "
+                       "compile the model for this GPU: ftc --gpu sm_%d%d",
+                       device->artifact->path, step->name, (long long)step->shared + fixed,
+                       device->text, most, device->major, device->minor);
+  CUDA_TRY(device, function_set(function, CUDA_FUNCTION_SHARED_MOST, (int)step->shared),
+           "%lld bytes of shared memory for kernel %s", (long long)step->shared, step->name);
+  return STATUS_OK;
+}
+
 static Status find_function(DeviceGraph *graph, int index) {
   Device *device = graph->device;
   const PlanStep *step = &graph->plan->steps.at[index];
   CudaFunction *function = &graph->function[index];
   CUDA_TRY(device, module_function(function, device->module, step->name), "kernel %s", step->name);
-  if (step->shared > 48 << 10)
-    CUDA_TRY(device, function_set(*function, CUDA_FUNCTION_SHARED_MOST, (int)step->shared),
-             "%lld bytes of shared memory for kernel %s", (long long)step->shared, step->name);
-  return STATUS_OK;
+  return step->shared ? allow_shared(device, *function, step) : STATUS_OK;
 }
 
 static Status check_call(const DeviceGraph *graph, const PlanStep *step) {

@@ -253,6 +253,33 @@ class Faults(CudaCase):
         done = self.refused(1, "ptxas error", JIT="line 7; fatal   : Unknown opcode")
         self.assertIn("line 7; fatal   : Unknown opcode", done.stderr)
 
+    def test_a_driver_too_old_for_the_ptx(self):
+        with open(self.artifact) as file:
+            text = file.read()
+        with open(self.artifact, "w") as file:
+            file.write(re.sub(r"\n\.version \S+", "\n.version 8.3", text))
+        done = self.refused(1, "the driver, for CUDA 12.0, is too old for the PTX version of this file", VERSION=12000)
+        self.assertIn("update the driver", done.stderr)
+        self.ftrun(self.artifact, "--steps", 2, VERSION=12030)
+
+    def test_blocks_of_much_shared_memory(self):
+        """More than 48 KiB is asked for at the driver, and refused by a sentence where there is less."""
+        source = """model Wide(image: u8[B, 4, 4], label: i32[B]) {
+  x = relu(Linear(256, name="fc1")(flatten(f32(image) / 255, from=1)))
+  loss = mean(cross_entropy(Linear(4, name="fc3")(relu(Linear(256, name="fc2")(x))), label))
+}
+data D { train = idx("train-x.gz", "train-y") }
+train { model = Wide; data = D; batch = 128; epochs = 1; seed = 3; optimizer = sgd(lr=0.1); precision = bf16 }
+"""
+        artifact = self.compile(source, name="wide.ptx")
+        with open(artifact) as file:
+            most = max(int(bytes_) for bytes_ in re.findall(r"//@ft +launch .* shared=(\d+)", file.read()))
+        self.assertGreater(most, 48 << 10)
+        self.assertEqual(self.losses("--steps", 2, artifact=artifact), self.losses("--steps", 2, artifact=artifact, device="sim"))
+        done = self.ftrun(artifact, "--steps", 2, check=False, SHARED=most - 1)
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, rf"needs {most} bytes of shared memory for a block and cuda:0 .* has {most - 1}; .*--gpu sm_90")
+
     def test_memory_is_known_before_the_run(self):
         done = self.refused(3, "MiB on the GPU", MEMORY=4096)
         self.assertRegex(done.stderr, r"tiny.ptx needs [0-9.]+ MiB on the GPU and 0.0 MiB are free \(of 0.0 MiB\): .*train.batch")

@@ -52,6 +52,7 @@ static const struct {
               {CUDA_ERROR_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
               {CUDA_ERROR_NO_DEVICE, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
               {CUDA_ERROR_INVALID_PTX, "CUDA_ERROR_INVALID_PTX", "a PTX JIT compilation failed"},
+              {CUDA_ERROR_UNSUPPORTED_PTX, "CUDA_ERROR_UNSUPPORTED_PTX_VERSION", "too new"},
               {CUDA_ERROR_NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
               {CUDA_ERROR_LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"}};
 
@@ -101,14 +102,17 @@ CudaResult entry_device_memory(size_t *bytes, CudaDevice device) {
   return CUDA_SUCCESS;
 }
 
+static int fake_unknown_attribute(int attribute) { fake_die("device attribute %d", attribute); }
+
 CudaResult entry_device_attribute(int *value, int attribute, CudaDevice device) {
   check_device(device);
   long capability = fake_setting("CC", 90);
-  *value = attribute == CUDA_ATTRIBUTE_MAJOR        ? (int)(capability / 10)
-           : attribute == CUDA_ATTRIBUTE_MINOR      ? (int)(capability % 10)
-           : attribute == CUDA_ATTRIBUTE_PROCESSORS ? 2
-           : attribute == CUDA_ATTRIBUTE_CLOCK_KHZ  ? 1000000
-                                                    : 100 << 10;
+  *value = attribute == CUDA_ATTRIBUTE_MAJOR         ? (int)(capability / 10)
+           : attribute == CUDA_ATTRIBUTE_MINOR       ? (int)(capability % 10)
+           : attribute == CUDA_ATTRIBUTE_PROCESSORS  ? 2
+           : attribute == CUDA_ATTRIBUTE_CLOCK_KHZ   ? 1000000
+           : attribute == CUDA_ATTRIBUTE_SHARED_MOST ? (int)fake_setting("SHARED", 227 << 10)
+                                                     : fake_unknown_attribute(attribute);
   return CUDA_SUCCESS;
 }
 
@@ -426,6 +430,15 @@ CudaResult entry_graph_exec_destroy(CudaGraphExec exec) {
 }
 
 /* ── modules and launches ─────────────────────────────────────────────────────────────────── */
+/* The newest PTX that a driver reads: CUDA 11.4 reads 7.4, 12.0 reads 8.0, 13.0 reads 9.0. */
+static bool is_too_new(const char *ptx) {
+  long version = fake_setting("VERSION", 12040);
+  int major = 0, minor = 0;
+  const char *line = strstr(ptx, "\n.version ");
+  if (!line || sscanf(line, "\n.version %d.%d", &major, &minor) != 2) fake_die("PTX of no version");
+  return major * 1000 + minor * 10 > version - 4000;
+}
+
 CudaResult entry_module_load(CudaModule *module, const void *image, unsigned count, int *options,
                              void **values) {
   LIVE();
@@ -438,6 +451,7 @@ CudaResult entry_module_load(CudaModule *module, const void *image, unsigned cou
   const char *planned = getenv("FT_FAKE_CUDA_JIT");
   SimModule *loaded = NULL;
   bool is_bad = planned && planned[0];
+  if (is_too_new(image)) return CUDA_ERROR_UNSUPPORTED_PTX;
   if (is_bad && log) snprintf(log, room, "ptxas error   : %s\n", planned);
   if (!is_bad && sim_module_load("(driver)", image, strlen(image), &loaded) != STATUS_OK) {
     is_bad = true;
@@ -461,16 +475,38 @@ CudaResult entry_module_function(CudaFunction *function, CudaModule module, cons
   return *function ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
+/* What a block may get beyond the 48 KiB that every kernel may: by function, asked for before. */
+static struct {
+  CudaFunction function;
+  long bytes;
+} allowed[1024];
+static int allowed_count;
+
+static long fixed_shared(CudaFunction function) {
+  return (long)sim_kernel_info((const SimKernel *)(uintptr_t)function).shared_bytes;
+}
+
+static bool has_shared(CudaFunction function, long bytes) {
+  if (bytes + fixed_shared(function) <= 48 << 10) return true;
+  for (int i = 0; i < allowed_count; i++)
+    if (allowed[i].function == function && allowed[i].bytes >= bytes) return true;
+  return false;
+}
+
 CudaResult entry_function_set(CudaFunction function, int attribute, int value) {
-  (void)function, (void)value;
   LIVE();
-  return attribute == CUDA_FUNCTION_SHARED_MOST ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  if (attribute != CUDA_FUNCTION_SHARED_MOST ||
+      value + fixed_shared(function) > fake_setting("SHARED", 227 << 10))
+    return CUDA_ERROR_INVALID_VALUE;
+  if (allowed_count == 1024) fake_die("too many kernels with large blocks");
+  allowed[allowed_count].function = function;
+  allowed[allowed_count++].bytes = value;
+  return CUDA_SUCCESS;
 }
 
 CudaResult entry_function_get(int *value, int attribute, CudaFunction function) {
-  (void)attribute, (void)function;
   LIVE();
-  *value = 0;
+  *value = attribute == CUDA_FUNCTION_SHARED_BYTES ? (int)fixed_shared(function) : 0;
   return CUDA_SUCCESS;
 }
 
@@ -484,6 +520,7 @@ CudaResult entry_launch(CudaFunction function, unsigned grid_x, unsigned grid_y,
   if (!grid_x || !grid_y || !grid_z || !block_x || !block_y || !block_z ||
       (int64_t)block_x * block_y * block_z > info.max_threads || grid_y > 65535 || grid_z > 65535)
     return CUDA_ERROR_INVALID_VALUE;
+  if (!has_shared(function, (long)shared_bytes)) return CUDA_ERROR_INVALID_VALUE;
   char *params = calloc(1, (size_t)info.param_bytes + 1);
   for (int i = 0; i < info.params; i++) {
     int64_t offset, bytes;
