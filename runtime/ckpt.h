@@ -20,18 +20,29 @@ typedef struct {
   uint64_t seed;
   int64_t batch, samples; /* of the training data: with `step` they are the place in the order */
   bool is_shuffled;
+  bool owes_evaluation; /* the one after this step was due, and a signal came before its end */
   bool has_best;
-  double best; /* value of train.checkpoint.best so far */
+  double best;       /* value of train.checkpoint.best so far */
+  char best_of[120]; /* the rule that it belongs to */
 } CkptInfo;
 
 STATUS_CHECKED Status ckpt_save(Exec *exec, const char *path, const CkptInfo *info);
-/* Restores parameters and states. A folder means its newest whole checkpoint; *used (malloc'd) is
- * the file taken. */
-STATUS_CHECKED Status ckpt_resume(Exec *exec, const char *path, CkptInfo *info, char **used);
+/* Restores parameters and states, all or nothing. A folder means its newest whole checkpoint, or
+ * else its best; *used (malloc'd) is the file taken, *notes (may be NULL) gets a line for each
+ * damaged one that was passed over. */
+STATUS_CHECKED Status ckpt_resume(Exec *exec, const char *path, CkptInfo *info, char **used,
+                                  Text *notes);
+/* *is_damaged: it is no whole checkpoint, whatever the model. */
+STATUS_CHECKED Status ckpt_resume_file(Exec *exec, const char *path, CkptInfo *info,
+                                       bool *is_damaged);
 
 /* mkdir -p */
 STATUS_CHECKED Status ckpt_make_folder(const char *folder);
 /* FOLDER/step-00001234.safetensors; creates the folder, removes all but the newest `keep`. */
 STATUS_CHECKED Status ckpt_save_step(Exec *exec, const char *folder, const CkptInfo *info,
                                      int64_t keep);
+/* FOLDER/best.safetensors */
+STATUS_CHECKED Status ckpt_save_best(Exec *exec, const char *folder, const CkptInfo *info);
+/* Before a training: removes what killed writers left. Returns the newest step, -1: none. */
+int64_t ckpt_tidy(const char *folder);
 #endif

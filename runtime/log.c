@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct Log {
@@ -44,6 +45,42 @@ Status log_open(const LogOptions *options, Log **out) {
   }
   *out = log;
   return STATUS_OK;
+}
+
+static Status cannot_write(const Log *log) {
+  return status_errno(errno ? errno : EIO, "cannot write the log %s", log->options.jsonl);
+}
+
+Status log_flush(Log *log) {
+  errno = 0;
+  return !log->jsonl || fflush(log->jsonl) == 0 ? STATUS_OK : cannot_write(log);
+}
+
+/* Up to where the lines are whole and of steps up to `step`, in bytes. */
+static size_t bytes_to_keep(const Text *text, int64_t step) {
+  static const char head[] = "{\"step\": ";
+  size_t kept = 0;
+  while (kept < text->count) {
+    const char *line = text->at + kept, *end = memchr(line, '\n', text->count - kept);
+    if (!end) break;
+    bool has_step = strncmp(line, head, sizeof head - 1) == 0;
+    if (has_step && strtoll(line + sizeof head - 1, NULL, 10) > step) break;
+    kept = (size_t)(end + 1 - text->at);
+  }
+  return kept;
+}
+
+Status log_cut(Log *log, int64_t step) {
+  struct stat info;
+  Text text = {0};
+  /* a pipe or a device keeps what it got */
+  if (!log->jsonl || fstat(fileno(log->jsonl), &info) != 0 || !S_ISREG(info.st_mode))
+    return STATUS_OK;
+  int error = text_read_file(&text, log->options.jsonl);
+  if (!error && ftruncate(fileno(log->jsonl), (off_t)bytes_to_keep(&text, step)) != 0)
+    error = errno;
+  text_free(&text);
+  return error ? status_errno(error, "the log %s", log->options.jsonl) : STATUS_OK;
 }
 
 /* ── lines on the console ─────────────────────────────────────────────────────────────────── */
@@ -193,7 +230,7 @@ static Status write_json(Log *log, const LogStep *step, bool is_eval, double sam
   text_printf(line, "}\n");
   if (fwrite(line->at, 1, line->count, log->jsonl) == line->count && !ferror(log->jsonl))
     return STATUS_OK;
-  return status_errno(errno, "cannot write the log %s", log->options.jsonl);
+  return cannot_write(log);
 }
 
 /* ── events ───────────────────────────────────────────────────────────────────────────────── */
@@ -241,8 +278,7 @@ Status log_step(Log *log, const LogStep *step, bool is_last) {
 Status log_eval(Log *log, const char *split, const LogStep *result, int64_t samples,
                 double seconds) {
   Status status = log->jsonl ? write_json(log, result, true, 0) : STATUS_OK;
-  if (log->jsonl && fflush(log->jsonl) != 0 && status == STATUS_OK)
-    status = status_errno(errno, "cannot write the log %s", log->options.jsonl);
+  if (status == STATUS_OK) status = log_flush(log);
   Text *line = &log->line;
   line->count = 0;
   append_place(log, line, result->step);

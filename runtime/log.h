@@ -36,6 +36,11 @@ typedef struct {
 } LogStep;
 
 STATUS_CHECKED Status log_open(const LogOptions *options, Log **out);
+/* A resumed run repeats the steps after `step`: their lines leave the file of JSON lines, and so
+ * does a last line that a kill cut short. Before the first log_step. */
+STATUS_CHECKED Status log_cut(Log *log, int64_t step);
+/* All lines so far are in the file. */
+STATUS_CHECKED Status log_flush(Log *log);
 /* A sentence for a person; nothing if the console is off. */
 void log_say(Log *log, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* A warning on stderr, console or not. */

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 static void append_json_text(Text *out, const char *text) {
@@ -65,15 +66,20 @@ static void append_header(Text *out, const SafeTensor *const *order, int count,
   text_free(&json);
 }
 
-static int write_file(const char *path, const Text *header, const SafeTensor *const *order,
-                      int count) {
-  int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+/* The lock tells whoever finds the temporary file later whether its writer lives (ckpt_folder.c).
+ */
+static int write_file(const char *temporary, const char *path, const Text *header,
+                      const SafeTensor *const *order, int count) {
+  int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (fd < 0) return errno;
+  (void)flock(fd, LOCK_EX | LOCK_NB);
   int error = text_write_all(fd, header->at, header->count);
   for (int i = 0; i < count && !error; i++)
     error = text_write_all(fd, order[i]->data, order[i]->bytes);
   if (!error && fsync(fd) != 0 && errno != EINVAL) error = errno;
+  if (!error && rename(temporary, path) != 0) error = errno;
   if (close(fd) != 0 && !error) error = errno;
+  if (error) unlink(temporary);
   return error;
 }
 
@@ -101,12 +107,8 @@ Status safetensors_write(const char *path, const SafeTensor *tensors, int count,
   Text header = {0}, temporary = {0};
   append_header(&header, order, count, texts, text_count);
   text_printf(&temporary, "%s.%d.tmp", path, (int)getpid());
-  int error = write_file(temporary.at, &header, order, count);
-  if (!error && rename(temporary.at, path) != 0) error = errno;
-  if (error)
-    unlink(temporary.at);
-  else
-    sync_folder(path);
+  int error = write_file(temporary.at, path, &header, order, count);
+  if (!error) sync_folder(path);
   text_free(&header);
   text_free(&temporary);
   free(order);

@@ -27,7 +27,7 @@ Status status_errno(int error, const char *format, ...) {
   vsnprintf(what, sizeof what, format, args);
   va_end(args);
   bool is_fault = error == ENOSPC || error == EDQUOT || error == EIO || error == ENOMEM ||
-                  error == EMFILE || error == ENFILE;
+                  error == EMFILE || error == ENFILE || error == EFBIG;
   return status_fail(is_fault ? STATUS_FAULT : STATUS_USER, "%s: %s", what, strerror(error));
 }
 

@@ -1,46 +1,15 @@
 /* train: see train.h. The order of a run: open and check everything, then step; after a step log,
  * evaluate, checkpoint as due; end at the last step or at a signal. Nothing is allocated between
  * two steps but for evaluations and checkpoints. */
-#include "runtime/train.h"
-#include "runtime/bench.h"
 #include "runtime/ckpt.h"
-#include "runtime/evaluate.h"
-#include "runtime/feed.h"
 #include "runtime/loader.h"
 #include "runtime/plateau.h"
-#include "runtime/rule.h"
 #include "runtime/signals.h"
+#include "runtime/train_state.h"
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-typedef struct {
-  const TrainOptions *options;
-  Artifact *artifact;
-  Plan *plan;
-  Exec *exec;
-  Source *train, *valid;
-  Feed *feed;
-  Evaluator *evaluator;
-  Trace *trace;
-  Log *log;
-  int64_t batch, parts; /* samples of a step, and in how many runs they are taken */
-  int64_t steps_per_epoch, total_steps, first_step;
-  uint64_t seed;
-  bool shuffle, has_best;
-  double best;
-  int64_t saved_step; /* the newest checkpoint */
-  char ema_name[LOG_MOST_METRICS + 1][72];
-} Training;
-
-static double number(const Training *training, const char *key) {
-  return setting_number(training->plan->settings, key);
-}
-static const char *text(const Training *training, const char *key) {
-  const char *value = setting_text(training->plan->settings, key);
-  return value ? value : "";
-}
 
 /* ── setting up ───────────────────────────────────────────────────────────────────────────── */
 
@@ -48,11 +17,11 @@ static Status open_data(Training *training) {
   SourcePlaces places = {training->options->run.data_dir, training->options->run.artifact};
   STATUS_TRY(source_open(training->plan, "train", &places, &training->train));
   source_start(training->train);
-  if (number(training, "train.eval.every") > 0 && source_find_split(training->plan, "valid"))
+  if (train_number(training, "train.eval.every") > 0 && source_find_split(training->plan, "valid"))
     STATUS_TRY(source_open(training->plan, "valid", &places, &training->valid));
   int64_t samples = source_samples(training->train);
-  training->parts = (int64_t)number(training, "train.accumulate");
-  training->batch = (int64_t)number(training, "train.batch") * training->parts;
+  training->parts = (int64_t)train_number(training, "train.accumulate");
+  training->batch = (int64_t)train_number(training, "train.batch") * training->parts;
   training->steps_per_epoch = loader_steps_per_epoch(samples, training->batch);
   if (training->steps_per_epoch < 1) {
     char advice[80];
@@ -72,8 +41,9 @@ static Status open_data(Training *training) {
 /* --steps beats --epochs beats train.steps beats train.epochs. */
 static Status decide_length(Training *training) {
   const TrainOptions *options = training->options;
-  double epochs = options->epochs >= 0 ? (double)options->epochs : number(training, "train.epochs");
-  double steps = number(training, "train.steps");
+  double epochs =
+      options->epochs >= 0 ? (double)options->epochs : train_number(training, "train.epochs");
+  double steps = train_number(training, "train.steps");
   if (options->epochs >= 0) steps = 0;
   if (options->steps >= 0) steps = (double)options->steps;
   bool by_steps = options->steps >= 0 || steps > 0;
@@ -84,8 +54,8 @@ static Status decide_length(Training *training) {
   training->total_steps = (int64_t)total;
   exec_set_derived(training->exec, "train.steps_per_epoch", (double)training->steps_per_epoch);
   exec_set_derived(training->exec, "train.total_steps", (double)training->total_steps);
-  training->seed = (uint64_t)number(training, "train.seed");
-  training->shuffle = number(training, "data.shuffle") != 0 && !options->no_shuffle;
+  training->seed = (uint64_t)train_number(training, "train.seed");
+  training->shuffle = train_number(training, "data.shuffle") != 0 && !options->no_shuffle;
   return STATUS_OK;
 }
 
@@ -105,7 +75,10 @@ static Status initialise(Training *training) {
 static Status resume(Training *training) {
   CkptInfo info;
   char *used = NULL;
-  Status status = ckpt_resume(training->exec, training->options->resume, &info, &used);
+  Text notes = {0};
+  Status status = ckpt_resume(training->exec, training->options->resume, &info, &used, &notes);
+  if (notes.count) log_warn(training->log, "%s", text_cstr(&notes));
+  text_free(&notes);
   int64_t samples = source_samples(training->train);
   if (status == STATUS_OK && (info.batch != training->batch || info.samples != samples))
     status = status_fail(STATUS_USER,
@@ -121,16 +94,31 @@ static Status resume(Training *training) {
     training->seed = info.seed;
     training->shuffle = info.is_shuffled;
     training->first_step = training->saved_step = info.step;
-    training->has_best = info.has_best;
+    training->has_best =
+        info.has_best && strcmp(info.best_of, train_text(training, "train.checkpoint.best")) == 0;
     training->best = info.best;
+    training->owes_evaluation = info.owes_evaluation && training->valid;
     int seed = setting_find("train.seed");
     training->plan->settings[seed].number = (double)info.seed;
     status = exec_write_settings(training->exec);
+    if (status == STATUS_OK) status = log_cut(training->log, info.step);
     log_say(training->log, "resumed from %s: step %lld of %lld", used, (long long)info.step,
             (long long)training->total_steps);
   }
   free(used);
   return status;
+}
+
+/* What earlier trainings left in the folder of checkpoints. */
+static void look_into_folder(Training *training) {
+  const char *folder = train_text(training, "train.checkpoint.dir");
+  if (!folder[0] || training->options->dry_run) return;
+  int64_t newest = ckpt_tidy(folder);
+  if (newest > training->first_step)
+    log_warn(training->log,
+             "%s holds a checkpoint of step %lld from a training before: until this one has passed "
+             "it, --resume %s would take that one",
+             folder, (long long)newest, folder);
 }
 
 static Status start_feed(Training *training) {
@@ -143,7 +131,7 @@ static Status start_feed(Training *training) {
       .repeat_first = training->options->overfit_batch,
       .parts = training->parts,
       .workers = train_workers(training->plan, training->train, training->options->run.threads),
-      .prefetch = (int)fmin(fmax(number(training, "data.prefetch"), 1), 4096),
+      .prefetch = (int)fmin(fmax(train_number(training, "data.prefetch"), 1), 4096),
       .by_batch =
           training->options->trace || training->options->check_nan || training->options->dry_run,
   };
@@ -153,10 +141,10 @@ static Status start_feed(Training *training) {
 static Status start_log(Training *training) {
   const char *jsonl = training->options->log_jsonl;
   LogOptions options = {
-      .console = number(training, "train.log.console") != 0,
-      .jsonl = jsonl ? jsonl : text(training, "train.log.jsonl"),
+      .console = train_number(training, "train.log.console") != 0,
+      .jsonl = jsonl ? jsonl : train_text(training, "train.log.jsonl"),
       .append = training->options->resume != NULL,
-      .every = (int64_t)number(training, "train.log.every"),
+      .every = (int64_t)train_number(training, "train.log.every"),
       .steps_per_epoch = training->steps_per_epoch,
       .total_steps = training->total_steps,
       .batch = training->batch,
@@ -196,7 +184,7 @@ static void say_header(Training *training) {
   }
   if (feed_is_kept(training->feed)) text_printf(&memory, "; the training data is on the device");
   log_say(training->log, "%s: %lld parameters, %s on %s; memory %s", plan->model,
-          (long long)parameters, text(training, "train.optimizer"),
+          (long long)parameters, train_text(training, "train.optimizer"),
           exec_device_text(training->exec), text_cstr(&memory));
   char valid[64] = "";
   if (training->valid)
@@ -204,7 +192,7 @@ static void say_header(Training *training) {
   char parts[64] = "";
   if (training->parts > 1)
     snprintf(parts, sizeof parts, " (%lld parts of %.0f)", (long long)training->parts,
-             number(training, "train.batch"));
+             train_number(training, "train.batch"));
   log_say(training->log, "%lld samples to train%s; batch %lld%s, %lld steps an epoch, %lld in all",
           (long long)source_samples(training->train), valid, (long long)training->batch, parts,
           (long long)training->steps_per_epoch, (long long)training->total_steps);
@@ -236,6 +224,7 @@ static Status set_up(Training *training) {
   STATUS_TRY(exec_write_settings(training->exec));
   STATUS_TRY(initialise(training));
   if (options->resume) STATUS_TRY(resume(training));
+  look_into_folder(training);
   STATUS_TRY(start_feed(training));
   if (plateau_is_used(training->exec) && !training->valid)
     return status_fail(STATUS_USER, "schedule = plateau follows evaluations: it needs valid data "
@@ -259,122 +248,20 @@ static Status tear_down(Training *training, Status status) {
   return status;
 }
 
-/* ── after a step ─────────────────────────────────────────────────────────────────────────── */
-
-/* Every how many steps: 0: never. */
-static int64_t interval(const Training *training, const char *section) {
-  char key[64];
-  snprintf(key, sizeof key, "%s.every", section);
-  int64_t every = (int64_t)number(training, key);
-  snprintf(key, sizeof key, "%s.unit", section);
-  if (every <= 0) return 0;
-  return strcmp(text(training, key), "step") == 0 ? every : every * training->steps_per_epoch;
-}
-
-static bool is_due(const Training *training, const char *section, int64_t step) {
-  int64_t every = interval(training, section);
-  return every > 0 && step % every == 0;
-}
-
 /* Steps that may be run in a row after `step` before there is something to do on the host. */
 static int64_t steps_until_pause(const Training *training, int64_t step) {
   const struct {
     const char *section;
     bool is_wanted;
   } pauses[] = {{"train.eval", training->evaluator != NULL},
-                {"train.checkpoint", text(training, "train.checkpoint.dir")[0] != 0}};
+                {"train.checkpoint", train_text(training, "train.checkpoint.dir")[0] != 0}};
   int64_t most = training->total_steps - step;
   for (int i = 0; i < 2; i++) {
-    int64_t every = interval(training, pauses[i].section);
+    int64_t every = train_interval(training, pauses[i].section);
     if (pauses[i].is_wanted && every > 0 && every - step % every < most)
       most = every - step % every;
   }
   return most;
-}
-
-static CkptInfo info_of(const Training *training, int64_t step) {
-  return (CkptInfo){.step = step,
-                    .seed = training->seed,
-                    .batch = training->batch,
-                    .samples = source_samples(training->train),
-                    .is_shuffled = training->shuffle,
-                    .has_best = training->has_best,
-                    .best = training->best};
-}
-
-/* train.checkpoint.best = "max(valid.accuracy)": is this evaluation the best so far? */
-static Status keep_best(Training *training, const LogStep *result) {
-  static const char *const key = "train.checkpoint.best";
-  const char *rule_text = text(training, key), *folder = text(training, "train.checkpoint.dir");
-  Rule rule;
-  double value;
-  if (!rule_text[0] || !folder[0]) return STATUS_OK;
-  STATUS_TRY(rule_parse(key, rule_text, &rule));
-  STATUS_TRY(rule_value(key, &rule, result, &value));
-  bool is_better =
-      !training->has_best || (rule.is_max ? value > training->best : value < training->best);
-  if (!isfinite(value) || !is_better) return STATUS_OK;
-  training->has_best = true;
-  training->best = value;
-  Text path = {0};
-  text_printf(&path, "%s/best.safetensors", folder);
-  CkptInfo info = info_of(training, result->step);
-  Status status = ckpt_make_folder(folder);
-  if (status == STATUS_OK) status = ckpt_save(training->exec, text_cstr(&path), &info);
-  text_free(&path);
-  return status;
-}
-
-/* The same with the average of the weights; its numbers join the result as ema_loss and the like.
- */
-static Status evaluate_ema(Training *training, LogStep *result, bool *is_whole) {
-  LogStep ema = {0};
-  if (!exec_has_ema(training->exec)) return STATUS_OK;
-  STATUS_TRY(evaluate_run(training->evaluator, EXEC_EVAL_EMA, &ema, is_whole));
-  for (int i = -1; i < ema.metric_count && result->metric_count < LOG_MOST_METRICS; i++) {
-    char *name = training->ema_name[i + 1];
-    snprintf(name, sizeof training->ema_name[0], "ema_%s", i < 0 ? "loss" : ema.metric[i].name);
-    result->metric[result->metric_count++] =
-        (LogMetric){name, i < 0 ? ema.loss : ema.metric[i].value, false};
-  }
-  return STATUS_OK;
-}
-
-static Status evaluate(Training *training, int64_t step) {
-  LogStep result = {.step = step};
-  bool is_whole, is_reduced;
-  double start = log_now();
-  STATUS_TRY(evaluate_run(training->evaluator, EXEC_EVAL, &result, &is_whole));
-  if (is_whole) STATUS_TRY(evaluate_ema(training, &result, &is_whole));
-  if (!is_whole) return STATUS_OK; /* a signal: the loop sees it too */
-  STATUS_TRY(log_eval(training->log, "valid", &result, source_samples(training->valid),
-                      log_now() - start));
-  STATUS_TRY(plateau_note(training->exec, &result, &is_reduced));
-  if (is_reduced)
-    log_say(training->log, "no progress in more than %.0f evaluations: the learning rate falls",
-            number(training, "train.schedule.patience"));
-  return keep_best(training, &result);
-}
-
-static Status checkpoint(Training *training, int64_t step) {
-  const char *folder = text(training, "train.checkpoint.dir");
-  if (!folder[0] || training->saved_step == step) return STATUS_OK;
-  CkptInfo info = info_of(training, step);
-  STATUS_TRY(ckpt_save_step(training->exec, folder, &info,
-                            (int64_t)number(training, "train.checkpoint.keep")));
-  training->saved_step = step;
-  return STATUS_OK;
-}
-
-static Status after_step(Training *training, int64_t step) {
-  bool evaluates = training->evaluator && is_due(training, "train.eval", step);
-  bool saves = is_due(training, "train.checkpoint", step);
-  if (!evaluates && !saves) return STATUS_OK;
-  double start = log_now();
-  if (evaluates) STATUS_TRY(evaluate(training, step));
-  if (saves) STATUS_TRY(checkpoint(training, step));
-  log_skip_time(training->log, log_now() - start);
-  return STATUS_OK;
 }
 
 /* ── the loop ─────────────────────────────────────────────────────────────────────────────── */
@@ -416,24 +303,28 @@ static Status ask_for_results(Training *training, int64_t first, int64_t last) {
 }
 
 static Status train_steps(Training *training, int64_t *done) {
+  if (training->owes_evaluation) {
+    source_start(training->valid);
+    STATUS_TRY(train_evaluate(training, training->first_step));
+  }
   log_start_clock(training->log, training->first_step);
   for (int64_t step = training->first_step, steps; step < training->total_steps; step += steps) {
     if (signals_pending()) break;
     STATUS_TRY(run_steps(training, step, steps_until_pause(training, step), &steps));
     *done = step + steps;
     STATUS_TRY(ask_for_results(training, step + 1, *done));
-    bool is_due_now =
-        is_due(training, "train.eval", *done) || is_due(training, "train.checkpoint", *done);
+    bool is_due_now = train_is_due(training, "train.eval", *done) ||
+                      train_is_due(training, "train.checkpoint", *done);
     STATUS_TRY(log_results(training, is_due_now));
     if (step == training->first_step && training->valid) source_start(training->valid);
-    STATUS_TRY(after_step(training, *done));
+    STATUS_TRY(train_after_step(training, *done));
   }
   return log_results(training, true);
 }
 
 /* The machine failed while training: what is left. */
 static Status say_what_is_left(const Training *training, Status status) {
-  const char *folder = text(training, "train.checkpoint.dir");
+  const char *folder = train_text(training, "train.checkpoint.dir");
   if (status != STATUS_FAULT || !folder[0] || training->saved_step < 0) return status;
   return status_fail(status,
                      "%s; the checkpoint of step %lld is whole: the same command with "
@@ -442,7 +333,7 @@ static Status say_what_is_left(const Training *training, Status status) {
 }
 
 static void say_how_to_resume(Training *training, int64_t done) {
-  const char *folder = text(training, "train.checkpoint.dir");
+  const char *folder = train_text(training, "train.checkpoint.dir");
   if (folder[0])
     log_say(training->log, "stopped after step %lld; the same command with --resume %s goes on",
             (long long)done, folder);
@@ -456,7 +347,7 @@ static void say_how_to_resume(Training *training, int64_t done) {
 static Status finish(Training *training, int64_t done, int signal) {
   /* a short run may end before the checksum of its data is known */
   if (!signal) STATUS_TRY(source_check(training->train));
-  if (done > training->first_step) STATUS_TRY(checkpoint(training, done));
+  if (done > training->first_step) STATUS_TRY(train_checkpoint(training, done));
   if (training->options->save) {
     STATUS_TRY(ckpt_save_weights(training->exec, training->options->save));
     log_say(training->log, "weights written to %s", training->options->save);
@@ -486,7 +377,7 @@ static Status run(Training *training, int *signal) {
   STATUS_TRY(status);
   STATUS_TRY(trace);
   *signal = signals_pending();
-  return finish(training, done, *signal);
+  return say_what_is_left(training, finish(training, done, *signal));
 }
 
 Status train_run(const TrainOptions *options, int *signal) {

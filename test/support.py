@@ -102,5 +102,5 @@ def main():
     program = unittest.main(module="__main__", exit=False, verbosity=int(os.environ.get("FT_TEST_VERBOSITY", "1")),
                             testRunner=unittest.TextTestRunner(resultclass=Result, stream=sys.stderr))
     failed = len(program.result.failures) + len(program.result.errors) + len(program.result.unexpectedSuccesses)
-    print(f"{program.result.testsRun - failed} passed, {failed} failed")
+    print(f"{max(program.result.testsRun - failed, 0)} passed, {failed} failed")
     sys.exit(1 if failed or program.result.testsRun == 0 else 0)

@@ -8,6 +8,7 @@
 #include "tools/ftc_report.h"
 #include "tools/html.h"
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -399,6 +400,7 @@ static int compile(Session *session) {
 }
 
 int main(int argc, char **argv) {
+  signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error with a message */
   static Session session;
   int code = parse_command_line(&session.request, argc, argv);
   if (code || session.request.is_done) return code;

@@ -10,6 +10,7 @@
 #include "runtime/source_early.h"
 #include "runtime/train.h"
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -426,6 +427,7 @@ static int run_source(Line *line) {
 }
 
 int main(int argc, char **argv) {
+  signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error with a message */
   static Line line;
   for (int i = 1; i < argc; i++) {
     if (strcmp(argv[i], "--help") != 0 && strcmp(argv[i], "-h") != 0) continue;

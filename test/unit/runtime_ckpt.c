@@ -118,7 +118,7 @@ static void checkpoints_round_trip(void **state) {
   CkptInfo info;
   char *used, path[256];
   randomise(99, 0);
-  assert_int_equal(ckpt_resume(exec, folder, &info, &used), 0);
+  assert_int_equal(ckpt_resume(exec, folder, &info, &used, NULL), 0);
   assert_non_null(strstr(used, "step-00000006.safetensors"));
   free(used);
   Values now = values();
@@ -134,7 +134,7 @@ static void checkpoints_round_trip(void **state) {
   assert_int_equal(truncate(path, 300), 0);
   snprintf(path, sizeof path, "%s/step-00000007.safetensors.123.tmp", folder);
   assert_int_equal(text_write_file(path, "x", 1), 0);
-  assert_int_equal(ckpt_resume(exec, folder, &info, &used), 0);
+  assert_int_equal(ckpt_resume(exec, folder, &info, &used, NULL), 0);
   assert_non_null(strstr(used, "step-00000005"));
   now = values();
   equal(&now, &saved[5]);
@@ -214,13 +214,13 @@ static void wrong_checkpoints(void **state) {
   CkptInfo info;
   char *used;
   assert_int_equal(ckpt_save_weights(exec, data_path("w.safetensors")), 0);
-  assert_int_equal(ckpt_resume(exec, data_path("w.safetensors"), &info, &used), STATUS_USER);
+  assert_int_equal(ckpt_resume(exec, data_path("w.safetensors"), &info, &used, NULL), STATUS_USER);
   assert_non_null(strstr(status_message(), "--init"));
   free(used);
-  assert_int_equal(ckpt_resume(exec, data_path("absent"), &info, &used), STATUS_USER);
+  assert_int_equal(ckpt_resume(exec, data_path("absent"), &info, &used, NULL), STATUS_USER);
   free(used);
   mkdir(data_path("none"), 0777);
-  assert_int_equal(ckpt_resume(exec, data_path("none"), &info, &used), STATUS_USER);
+  assert_int_equal(ckpt_resume(exec, data_path("none"), &info, &used, NULL), STATUS_USER);
   assert_non_null(strstr(status_message(), "holds no checkpoint"));
   free(used);
   data_write("file", "x", 1);

@@ -1,0 +1,306 @@
+"""Checkpoints: whatever ends a training, and whenever, `--resume DIR` goes on from the newest one, and the end is
+bitwise that of a training that nothing ended: weights, averages, log. Also what is damaged, full, or of another model."""
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+import support
+
+if os.access("/dev/shm", os.W_OK):
+    tempfile.tempdir = "/dev/shm"  # a killed process is not a power cut: nothing here needs a disk
+SOAK = bool(os.environ.get("FT_SOAK"))
+MODEL = """
+model M(x: f32[B, 8], y: i32[B]) {
+  h = dropout(gelu(Linear(%(hidden)s, name="fc1")(x)), 0.2)
+  logits = Linear(4, name="head")(h)
+  loss = mean(cross_entropy(logits, y))
+  metric accuracy = mean(argmax(logits, axis=-1) == y)
+}
+data D { train = npy("x.npy", "y.npy"); valid = npy("vx.npy", "vy.npy"); shuffle = true }
+train { batch = 4; accumulate = %(parts)s; seed = 5; precision = %(precision)s
+  optimizer = %(optimizer)s
+  schedule = plateau(gamma=0.7, patience=0, final=0.1, metric=max(valid.accuracy))
+  ema = 0.9
+  eval every 7 steps
+  checkpoint { every = 2 steps; keep = 2; best = max(valid.accuracy) }
+  log { every = 1 steps }
+}
+"""
+OPTIMIZERS = ("sgd(lr=0.05, momentum=0.9, weight_decay=0.01)", "adam(lr=0.01)", "adamw(lr=0.01, weight_decay=0.1 on rank >= 2)", "lion(lr=0.001)",
+              "adagrad(lr=0.05)", "rmsprop(lr=0.002, momentum=0.9, centered=true, eps=0.001)", 'muon(lr=0.02) on "fc1.weight"')
+# Ends the process at its N-th attempt to change a file whose name has "safetensors", before or after the change.
+KILLER = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+static int wanted = -1, count;
+static void at(int is_ours) {
+  if (wanted < 0) wanted = atoi(getenv("KILL_AT"));
+  if (is_ours && count++ == wanted) raise(SIGKILL);
+}
+static int is_ours(int fd) {
+  char link[64], name[512];
+  snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+  ssize_t length = readlink(link, name, sizeof name - 1);
+  if (length < 0) return 0;
+  name[length] = 0;
+  return strstr(name, "safetensors") || strstr(name, "/runs");
+}
+__attribute__((destructor)) static void say(void) { printf("places: %d\n", count); }
+#define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
+int open(const char *path, int flags, ...) {
+  va_list list; va_start(list, flags); int mode = va_arg(list, int); va_end(list);
+  int ours = (flags & O_CREAT) && strstr(path, "safetensors");
+  at(ours); int result = REAL(open)(path, flags, mode); at(ours); return result;
+}
+ssize_t write(int fd, const void *bytes, size_t count_) {
+  int ours = is_ours(fd);
+  at(ours);
+  if (ours && count_ > 1) { /* a part of it first */
+    ssize_t part = REAL(write)(fd, bytes, count_ / 2);
+    at(ours);
+    return part;
+  }
+  return REAL(write)(fd, bytes, count_);
+}
+int fsync(int fd) { int ours = is_ours(fd); at(ours); int r = REAL(fsync)(fd); at(ours); return r; }
+int rename(const char *a, const char *b) { int ours = !!strstr(b, "safetensors"); at(ours); int r = REAL(rename)(a, b); at(ours); return r; }
+int unlink(const char *a) { int ours = !!strstr(a, "safetensors"); at(ours); int r = REAL(unlink)(a); at(ours); return r; }
+"""
+
+
+def lines_of(path):
+    """The log without what depends on the clock."""
+    return [{k: v for k, v in line.items() if k != "samples_per_s"} for line in support.read_jsonl(path)]
+
+
+class Checkpoints(support.Case):
+    def setUp(self):
+        super().setUp()
+        maker = numpy.random.default_rng(3)
+        for name, count in (("", 90), ("v", 200)):
+            x = maker.standard_normal((count, 8)).astype("f4")
+            numpy.save(self.path(name + "x.npy"), x)
+            numpy.save(self.path(name + "y.npy"), (x[:, :4] + maker.standard_normal((count, 4))).argmax(1).astype("i4"))
+        self.runs = self.path("runs")
+
+    def build(self, name="model.so", hidden=16, optimizer="adamw(lr=0.01)", precision="f32", parts=1):
+        return self.compile(MODEL % dict(hidden=hidden, optimizer=optimizer, precision=precision, parts=parts), name=name)
+
+    def flags(self, artifact, steps, name="a", folder=None):
+        return [artifact, "--data", self.folder, "--steps", steps, "--save", self.path(name), "--save-ema", self.path(name + "-ema"),
+                "--log-jsonl", self.path(name + ".jsonl"), "--set", f"train.checkpoint.dir={folder or self.runs}"]
+
+    def checkpoints(self):
+        return sorted(os.listdir(self.runs)) if os.path.isdir(self.runs) else []
+
+    def whole(self, artifact, steps, *more):
+        support.run("ftrun", *self.flags(artifact, steps, "whole", self.path("whole-runs")), *more)
+
+    def assert_as_whole(self, name="a"):
+        for end in ("", "-ema"):
+            self.assertEqual(open(self.path(name + end), "rb").read(), open(self.path("whole" + end), "rb").read(), end)
+        self.assertEqual(lines_of(self.path(name + ".jsonl")), lines_of(self.path("whole.jsonl")))
+        mine, other = (open(os.path.join(folder, "best.safetensors"), "rb").read() for folder in (self.runs, self.path("whole-runs")))
+        self.assertEqual(mine, other, "best.safetensors")
+
+    def start(self, artifact, steps, **environment):
+        resume = ["--resume", self.runs] if any(name.endswith(".safetensors") for name in self.checkpoints()) else []
+        command = [os.path.join(support.BUILD, "bin", "ftrun"), *map(str, self.flags(artifact, steps) + resume)]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=dict(os.environ, **environment))
+
+    def end_often(self, artifact, times, number, code):
+        """Sends a signal after a random time, `times` times; the training then ends by itself, as if it had always been let alone."""
+        dice, seen, begin = random.Random(times + number), set(), time.monotonic()
+        for k in range(times):
+            running = self.start(artifact, 10_000_000)
+            time.sleep(dice.uniform(0, 0.07))
+            running.send_signal(number)
+            said = running.communicate(timeout=60)[0]
+            self.assertIn(running.returncode, (code, -number), f"time {k}: {said[-2000:]}")  # -number: before the training began
+            seen.add(tuple(self.checkpoints()))
+            for name in self.checkpoints():  # what has its name is whole
+                if name.endswith(".safetensors"):
+                    support.read_safetensors(os.path.join(self.runs, name))
+        newest = max(int(name[5:13]) for name in self.checkpoints() if name.startswith("step"))
+        print(f"{times} times signal {number} in {newest} steps: {time.monotonic() - begin:.1f} s")
+        self.assertGreater(len(seen), times / 3)  # it came forward in between
+        running = self.start(artifact, newest + 9)
+        said = running.communicate(timeout=120)[0]
+        self.assertEqual(running.returncode, 0, said[-2000:])
+        self.assertFalse([name for name in self.checkpoints() if name.endswith(".tmp")])
+        self.whole(artifact, newest + 9, "--set", "train.checkpoint.every=100000")
+        self.assert_as_whole()
+
+    def test_killed_at_random_instants(self):
+        self.end_often(self.build(hidden=300), 600 if SOAK else 30, signal.SIGKILL, -signal.SIGKILL)
+
+    def test_asked_to_end_at_random_instants(self):
+        """SIGTERM saves, also amid an evaluation, which is then made up for."""
+        self.end_often(self.build(hidden=300, parts=2), 100 if SOAK else 8, signal.SIGTERM, 128 + signal.SIGTERM)
+
+    def test_killed_at_every_change_of_a_file(self):
+        """Before, amid and after each call that changes a checkpoint file."""
+        with open(self.path("killer.c"), "w") as file:
+            file.write(KILLER)
+        subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-w", "-o", self.path("killer.so"), self.path("killer.c"), "-ldl"], check=True)
+        artifact = self.build()
+        self.whole(artifact, 7, "--set", "train.checkpoint.every=2")
+        said = self.start(artifact, 7, LD_PRELOAD=self.path("killer.so"), KILL_AT="1000000").communicate(timeout=60)[0]
+        places = int(said.split("places: ")[1])
+        print(f"{places} places to be killed at")
+        self.assertGreater(places, 60)
+        for place in range(places) if SOAK else sorted(random.Random(4).sample(range(places), 30)):
+            for name in self.checkpoints():
+                os.remove(os.path.join(self.runs, name))
+            running = self.start(artifact, 7, LD_PRELOAD=self.path("killer.so"), KILL_AT=str(place))
+            said = running.communicate(timeout=60)[0]
+            self.assertEqual(running.returncode, -signal.SIGKILL, said[-2000:])
+            running = self.start(artifact, 7)
+            said = running.communicate(timeout=60)[0]
+            self.assertEqual(running.returncode, 0, f"place {place}: {said[-2000:]}")
+            self.assert_as_whole()
+            self.assertIn("step-00000007.safetensors", self.checkpoints())
+            self.assertFalse([name for name in self.checkpoints() if name.endswith(".tmp")])
+
+    def test_damage_is_seen(self):
+        """The newest checkpoint damaged anywhere: refused by name, and the one before is taken."""
+        artifact = self.build()
+        self.whole(artifact, 8)
+        support.run("ftrun", *self.flags(artifact, 6))
+        saved = {name: open(os.path.join(self.runs, name), "rb").read() for name in self.checkpoints()}
+        log, newest = open(self.path("a.jsonl"), "rb").read(), os.path.join(self.runs, "step-00000006.safetensors")
+        good, dice = saved["step-00000006.safetensors"], random.Random(1)
+        damages = [good[:-1], good[: len(good) // 2], good[:3], b"", good + b"x"]
+        length = int.from_bytes(good[:8], "little")
+        for place in [9, 100, 8 + length, len(good) - 1] + [dice.randrange(length, len(good)) for _ in range(300 if SOAK else 12)]:
+            damages.append(good[:place] + bytes([good[place] ^ 1 << dice.randrange(8)]) + good[place + 1 :])
+        for damage in damages:
+            for name in self.checkpoints():
+                os.remove(os.path.join(self.runs, name))
+            for name, data in saved.items():
+                with open(os.path.join(self.runs, name), "wb") as file:
+                    file.write(damage if name in newest else data)
+            with open(self.path("a.jsonl"), "wb") as file:
+                file.write(log)
+            self.fails(1, newest, "ftrun", *self.flags(artifact, 8), "--resume", newest)
+            done = support.run("ftrun", *self.flags(artifact, 8), "--resume", self.runs)
+            self.assertIn("warning: " + newest, done.stderr)
+            self.assertIn("step-00000004.safetensors: step 4 of 8", done.stdout)
+            self.assert_as_whole()
+        for name in self.checkpoints():
+            with open(os.path.join(self.runs, name), "wb") as file:
+                file.write(good[:99])
+        self.fails(1, "holds no whole checkpoint", "ftrun", *self.flags(artifact, 8), "--resume", self.runs)
+
+    def test_another_training(self):
+        artifact = self.build()
+        support.run("ftrun", *self.flags(artifact, 6))
+        newest = os.path.join(self.runs, "step-00000006.safetensors")
+        for words, change in (("comes from a training with adamw, this one has sgd", dict(optimizer="sgd(lr=0.1)")),
+                              ("fc1.weight is f32[16,8] but the model's is f32[24,8]", dict(hidden=24)),
+                              ("lacks loss_scale", dict(precision="fp16")), ("batch 4 on 90 samples, this one has batch 8", dict(parts=2))):
+            self.fails(1, words, "ftrun", *self.flags(self.build("other.so", **change), 8), "--resume", self.runs)
+        source = MODEL.replace("ema = 0.9", "") % dict(hidden=16, optimizer="adamw(lr=0.01)", precision="f32", parts=1)
+        plain = self.compile(source, name="plain.so")
+        self.fails(1, "which this training does not have: it cannot go on exactly", "ftrun", plain, "--data", self.folder, "--resume", newest)
+        support.run("ftrun", plain, "--data", self.folder, "--steps", 1, "--init", newest)
+        done = support.run("ftrun", *self.flags(artifact, 2))
+        self.assertIn(f"{self.runs} holds a checkpoint of step 6 from a training before", done.stderr)
+
+    def test_keeps_the_best_and_the_newest(self):
+        """best=...: never removed by keep, and a resumed training knows what it has to beat."""
+        old = 0
+        for rule, better in (("max(valid.accuracy)", max), ("min(valid.loss)", min)):
+            self.runs = self.path(rule)
+            artifact = self.build(optimizer="adamw(lr=0.3)")  # up and down
+            for steps in (23, 40, 63):
+                resume = ["--resume", self.runs] if steps > 23 else []
+                support.run("ftrun", *self.flags(artifact, steps), *resume, "--set", f"train.checkpoint.best={rule}")
+                evaluations = [line for line in lines_of(self.path("a.jsonl")) if line.get("eval")]
+                self.assertEqual([line["step"] for line in evaluations], list(range(7, steps + 1, 7)))
+                values = [line[rule[4:-1].split(".")[1]] for line in evaluations]
+                with open(os.path.join(self.runs, "best.safetensors"), "rb") as file:
+                    header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+                said = header["__metadata__"]
+                self.assertEqual(int(said["step"]), evaluations[values.index(better(values))]["step"], values)
+                old += int(said["step"]) < steps - 4
+                self.assertAlmostEqual(float(said["best"]), better(values), 7)
+                names = self.checkpoints()
+                self.assertEqual(names, ["best.safetensors", *(f"step-{step:08}.safetensors" for step in {23: (22, 23), 40: (38, 40), 63: (62, 63)}[steps])])
+        self.assertGreater(old, 0)  # keep would have removed it
+        # from the best alone, too
+        for name in self.checkpoints():
+            name.startswith("step") and os.remove(os.path.join(self.runs, name))
+        done = support.run("ftrun", *self.flags(artifact, 70), "--resume", self.runs)
+        self.assertIn("best.safetensors: step " + said["step"], done.stdout)
+
+    def test_full_disk(self):
+        """Exit 3 and a plain sentence; what was saved before is whole and goes on once there is room."""
+        artifact = self.build(hidden=64)
+        self.whole(artifact, 12)
+        room = 0
+        support.run("ftrun", *self.flags(artifact, 4))
+        size = os.path.getsize(os.path.join(self.runs, "step-00000004.safetensors"))
+
+        def fails(**options):
+            done = subprocess.run([os.path.join(support.BUILD, "bin", "ftrun"), *map(str, self.flags(artifact, 12)), "--resume", self.runs],
+                                  capture_output=True, text=True, **options)
+            self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
+            self.assertRegex(done.stderr, r"error: cannot write .*step-00000006.safetensors: (File too large|No space left on device); "
+                             r"the checkpoint of step 4 is whole: the same command with --resume .* goes on from it")
+            self.assertEqual(self.checkpoints(), ["step-00000002.safetensors", "step-00000004.safetensors"])
+
+        fails(preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size - 1, size - 1)))
+        support.run("ftrun", *self.flags(artifact, 12), "--resume", self.runs)
+        self.assert_as_whole()
+        self.runs = self.path("small")
+        os.mkdir(self.runs)
+        room = -(-size // 4096) * 4096 * 5 // 2
+        if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={room}", "tmpfs", self.runs], capture_output=True).returncode != 0:
+            return  # only root can make a small disk
+        try:
+            support.run("ftrun", *self.flags(artifact, 4))
+            fails()
+            subprocess.run(["mount", "-o", "remount,size=10M", self.runs], check=True)
+            support.run("ftrun", *self.flags(artifact, 12), "--resume", self.runs)
+            self.assert_as_whole()
+        finally:
+            subprocess.run(["umount", self.runs], check=True)
+
+    def test_resumes_bitwise_with_everything_on(self):
+        """Each optimizer in fp16 with skipped steps, parts of a batch, dropout, an order of its own, plateau, averages."""
+        for number, optimizer in enumerate(OPTIMIZERS):
+            for device, name in (("cpu", "model.so"), ("sim", "model.ptx")):
+                with self.subTest(optimizer=optimizer, device=device):
+                    artifact = self.build(name, optimizer=optimizer, precision="fp16(initial=16777216, every=3); clip = norm(1.0)", parts=2)
+                    flags = ["--device", device, "--set", "train.checkpoint.every=100", "--set", "train.eval.every=3"]
+                    support.run("ftrun", *self.flags(artifact, 18, "whole", self.path("whole-runs")), *flags)
+                    self.runs = self.path(f"runs{number}{device}")
+                    for steps in (4, 13, 18):  # an epoch has 11 steps
+                        resume = ["--resume", self.runs] if steps > 4 else []
+                        support.run("ftrun", *self.flags(artifact, steps), *flags, *resume)
+                    self.assert_as_whole()
+                    steps = [line for line in lines_of(self.path("whole.jsonl")) if "eval" not in line]
+                    self.assertGreater(steps[-1]["skipped_steps"], 1)
+                    self.assertGreater(len({line["loss_scale"] for line in steps}), 3)
+                    self.assertGreater(len({line["lr"] for line in steps}), 1)
+
+
+if __name__ == "__main__":
+    support.main()
