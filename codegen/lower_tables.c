@@ -153,7 +153,8 @@ void lower_outputs(Lowering *lowering) {
     if (root->kind == ROOT_ASSIGN || root->kind == ROOT_RESULT) continue;
     if (!strcmp(root->name, "grads")) continue; /* lies in its own arena */
     Place place = lower_place(lowering, root->node);
-    if (place.arena != ARENA_OUTPUT) { /* an input or a parameter as it is */
+    bool is_shown = place.arena == ARENA_OUTPUT || place.arena == ARENA_WORK;
+    if (!is_shown) { /* an input or a parameter as it is */
       Place fresh = {ARENA_OUTPUT,
                      lower_extend(lowering, ARENA_OUTPUT, type_bytes(&root->node->type))};
       lower_copy(lowering, place, fresh, &root->node->type, root->node);
@@ -163,6 +164,7 @@ void lower_outputs(Lowering *lowering) {
     PlanOutput output = {.kind = kinds[root->kind],
                          .name = arena_strdup(arena, root->name),
                          .type = root->node->type,
+                         .arena = place.arena,
                          .offset = place.offset};
     VEC_PUSH(arena, lowering->out->outputs, output);
   }

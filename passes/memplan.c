@@ -1,7 +1,7 @@
-/* memplan: gives every value a place. Leaves have fixed places in their arenas; what a root shows
- * goes to the output arena, what pack collects to the grads arena, what an assign stores straight
- * into its state where that is legal; everything else shares the work arena by lifetime, in place
- * of an operand where a kernel may overwrite it. See memplan.h for what code generation may assume.
+/* memplan: gives every value a place. Leaves have fixed places in their arenas; scalars that a root
+ * shows go to the output arena, what pack collects to the grads arena, what an assign stores
+ * straight into its state where that is legal; everything else shares the work arena by lifetime,
+ * in place of an operand where a kernel may overwrite it. See memplan.h for what code generation may assume.
  *
  * Both graphs must agree on inputs, params, states and settings: their places depend only on the
  * order of leaves, which is the same in both, and on the program's two lists of states. */
@@ -102,12 +102,15 @@ static void place_leaves(MemPlan *plan) {
 }
 
 /* ── values with a place outside the work arena ─────────────────────────────────────────────── */
+/* Scalars, which are fetched while later steps run. A tensor that the model shows is read before the
+ * next run: it lives to the end of the work arena's use. */
 static void place_outputs(MemPlan *plan) {
   int64_t end = 0;
   for (int i = 0; i < plan->graph->roots.count; i++) {
     const Root *root = &plan->graph->roots.at[i];
     const Node *base = lifetime_base(root->node);
     if (root->kind == ROOT_ASSIGN || plan->where[base->id]) continue;
+    if (shape_elements(&base->type.shape) != 1) continue;
     put(plan, base, ARENA_OUTPUT, end);
     end += aligned(type_bytes(&base->type));
   }

@@ -11,8 +11,9 @@
  *   settings  one f64 for each numeric setting that the graphs read, written before the first step
  *   input     ONE batch: all input tensors one behind the other. The runtime has a ring of such
  *             batches, so the base of this arena moves from step to step
- *   output    loss, metrics, outputs
- *   work      activations and temporaries (each graph has its own offsets; size is the larger)
+ *   output    loss and metrics: scalars
+ *   work      activations, temporaries, and the tensors among the outputs (each graph has its own
+ *             offsets; size is the larger)
  */
 #ifndef FT_PLAN_PLAN_H
 #define FT_PLAN_PLAN_H
@@ -137,7 +138,8 @@ typedef struct {
                        name is the mean of, where that differs between batches */
   const char *name;
   Type type;
-  int64_t offset; /* in the output arena */
+  ArenaId arena; /* output for scalars; work for a tensor that must be read before the next run */
+  int64_t offset;
 } PlanOutput;
 
 typedef struct {

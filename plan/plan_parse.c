@@ -259,19 +259,22 @@ static bool read_graph(Parser *p) {
   return true;
 }
 
+/* arena+offset of a value of this type */
+static bool read_place(Parser *p, ArenaId *arena, int64_t *offset) {
+  const char *text = words_word(&p->words, "an arena");
+  if (!text) return false;
+  if (!arena_parse(text, arena)) return words_fail(&p->words, "there is no arena '%s'", text);
+  return words_expect(&p->words, "+") &&
+         words_integer(&p->words, "the offset", 0, INT64_MAX, offset);
+}
+
 static bool read_buffer(Parser *p) {
   if (!p->graph) return words_fail(&p->words, "a buffer outside of a graph");
   PlanBuffer buffer = {0};
   int64_t index;
   int next = p->graph->buffers.count;
   if (!words_integer(&p->words, "the buffer's number", next, next, &index)) return false;
-  const char *text = words_word(&p->words, "an arena");
-  if (!text) return false;
-  if (!arena_parse(text, &buffer.arena))
-    return words_fail(&p->words, "there is no arena '%s'", text);
-  if (!words_expect(&p->words, "+") ||
-      !words_integer(&p->words, "the offset", 0, INT64_MAX, &buffer.offset))
-    return false;
+  if (!read_place(p, &buffer.arena, &buffer.offset)) return false;
   if (!words_type(&p->words, &buffer.type) || !fits(p, buffer.arena, buffer.offset, &buffer.type))
     return false;
   VEC_PUSH(p->words.arena, p->graph->buffers, buffer);
@@ -421,8 +424,12 @@ static bool read_output(Parser *p, const char *kind) {
   const char *scope = arena_printf(p->words.arena, "%s %s", p->graph->name, kind);
   if (!unique(p, scope, output.name)) return false;
   if (!words_type(&p->words, &output.type) || !words_expect(&p->words, "at")) return false;
-  if (!words_integer(&p->words, "the offset", 0, INT64_MAX, &output.offset)) return false;
-  if (!fits(p, ARENA_OUTPUT, output.offset, &output.type)) return false;
+  if (!read_place(p, &output.arena, &output.offset)) return false;
+  if (output.arena != ARENA_OUTPUT && output.arena != ARENA_WORK)
+    return words_fail(&p->words, "an output lies in arena output or work");
+  if (output.arena == ARENA_WORK && shape_elements(&output.type.shape) == 1)
+    return words_fail(&p->words, "a scalar lies in arena output");
+  if (!fits(p, output.arena, output.offset, &output.type)) return false;
   VEC_PUSH(p->words.arena, p->graph->outputs, output);
   return true;
 }

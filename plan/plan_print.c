@@ -184,7 +184,7 @@ static void print_graph(Text *out, const PlanGraph *graph) {
     print_string(out, output->name);
     text_printf(out, " ");
     print_type(out, &output->type);
-    text_printf(out, " at %" PRId64 "\n", output->offset);
+    text_printf(out, " at %s+%" PRId64 "\n", arena_text(output->arena), output->offset);
   }
 }
 

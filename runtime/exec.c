@@ -297,7 +297,7 @@ Status exec_read_output(Exec *exec, ExecGraph graph, int output, void *to, int64
   if (bytes != type_bytes(&found->type))
     return status_fail(STATUS_USER, "%s has %lld bytes, not %lld", found->name,
                        (long long)type_bytes(&found->type), (long long)bytes);
-  return exec_read(exec, ARENA_OUTPUT, found->offset, bytes, to);
+  return exec_read(exec, found->arena, found->offset, bytes, to);
 }
 
 /* ── memory ───────────────────────────────────────────────────────────────────────────────── */

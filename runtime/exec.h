@@ -76,7 +76,7 @@ STATUS_CHECKED Status exec_sync(Exec *exec);
 
 /* ── results: each call sees the values of the last exec_run of that graph ─────────────────── */
 /* Index in the outputs of exec_graph_plan, -1 if none. kind: "loss", "metric", "output" or NULL for
- * any; name NULL for any. The two graphs share the output arena: read before running the other. */
+ * any; name NULL for any. The graphs share their arenas: read before the next run. */
 int exec_find_output(const Exec *exec, ExecGraph graph, const char *kind, const char *name);
 /* The value of a scalar output of any dtype. */
 STATUS_CHECKED Status exec_scalar(Exec *exec, ExecGraph graph, int output, double *value);

@@ -154,7 +154,7 @@ static Status next_token(Generation *g) {
   int64_t bytes = g->vocabulary * (int64_t)sizeof(float);
   int64_t at = g->output->offset + (seen - 1) * bytes;
   STATUS_TRY(exec_sync(g->exec));
-  STATUS_TRY(exec_read(g->exec, ARENA_OUTPUT, at, bytes, g->score));
+  STATUS_TRY(exec_read(g->exec, g->output->arena, at, bytes, g->score));
   const GenerateOptions *options = g->options;
   int64_t token =
       generate_draw(g->score, g->vocabulary, options->temperature, options->top_k, options->top_p,

@@ -46,13 +46,20 @@ static const char *root_place(Case *c, int which, const Root *root) {
   const PlanGraph *graph = &plan->graph[which];
   for (int i = 0; i < graph->outputs.count && root->kind != ROOT_ASSIGN; i++)
     if (!strcmp(graph->outputs.at[i].name, root->name))
-      return c->run.arena[ARENA_OUTPUT] + graph->outputs.at[i].offset;
+      return c->run.arena[graph->outputs.at[i].arena] + graph->outputs.at[i].offset;
   if (root->kind == ROOT_ASSIGN && !strcmp(root->name, "params")) return c->run.arena[ARENA_PARAMS];
   for (int i = 0; i < plan->states.count; i++)
     if (!strcmp(plan->states.at[i].name, root->name))
       return c->run.arena[ARENA_STATE] + plan->states.at[i].offset;
   return NULL;
 }
+
+/* What a run leaves behind, and its bytes after the first run. */
+typedef struct {
+  ArenaId arena;
+  int64_t offset, bytes;
+  char *first;
+} Span;
 
 static void check_graph(Case *c, int which) {
   Probe probe = {c->arena, c->reference[which], c->context.settings, (uint64_t)c->seed};
@@ -74,24 +81,34 @@ static void check_graph(Case *c, int which) {
   }
   assert_true(compared > 0);
   if (c->sim.machine) return;
-  size_t bytes[ARENA_COUNT];
-  char *first[ARENA_COUNT];
   static const ArenaId kept[] = {ARENA_PARAMS, ARENA_GRADS, ARENA_STATE, ARENA_OUTPUT};
+  VEC(Span) spans = {0};
   for (int k = 0; k < 4; k++) {
-    bytes[k] = (size_t)c->run.code.plan->arena_bytes[kept[k]];
-    first[k] = arena_alloc(c->arena, bytes[k] + 1);
-    memcpy(first[k], c->run.arena[kept[k]], bytes[k]);
+    Span whole = {kept[k], 0, c->run.code.plan->arena_bytes[kept[k]], NULL};
+    VEC_PUSH(c->arena, spans, whole);
+  }
+  const PlanGraph *graph = &c->run.code.plan->graph[which];
+  for (int i = 0; i < graph->outputs.count; i++) {
+    const PlanOutput *output = &graph->outputs.at[i];
+    Span one = {output->arena, output->offset, type_bytes(&output->type), NULL};
+    if (output->arena == ARENA_WORK) VEC_PUSH(c->arena, spans, one);
+  }
+  for (int k = 0; k < spans.count; k++) {
+    Span *span = &spans.at[k];
+    span->first = arena_alloc(c->arena, (size_t)span->bytes + 1);
+    memcpy(span->first, c->run.arena[span->arena] + span->offset, (size_t)span->bytes);
   }
   for (int pieces = 2; pieces <= 7; pieces += 5) {
     help_fill(&c->run, c->planned[which], &places);
     help_execute(&c->run, which, pieces);
-    for (int k = 0; k < 4; k++)
-      for (size_t at = 0; at + 4 <= bytes[k]; at += 4)
-        if (memcmp(first[k] + at, c->run.arena[kept[k]] + at, 4)) {
-          if (getenv("FT_SEED")) graph_print(c->planned[which], stderr);
-          fail_msg("seed %d: %d pieces give other bits at %zu of the arena %s", c->seed, pieces, at,
-                   arena_text(kept[k]));
-        }
+    for (int k = 0; k < spans.count; k++) {
+      const Span *span = &spans.at[k];
+      if (!memcmp(span->first, c->run.arena[span->arena] + span->offset, (size_t)span->bytes))
+        continue;
+      if (getenv("FT_SEED")) graph_print(c->planned[which], stderr);
+      fail_msg("seed %d: %d pieces give other bits in %lld bytes at %lld of the arena %s", c->seed,
+               pieces, (long long)span->bytes, (long long)span->offset, arena_text(span->arena));
+    }
   }
 }
 

@@ -108,7 +108,7 @@ static Plan *sample(Arena *arena) {
                                       {"act", 1},   {"aux", 0}, {"sums", 0},    {"accumulate", 0}};
     instead.call.ints = product, instead.call.int_count = 12, instead.call.flops = 256;
     VEC_PUSH(arena, graph->insteads, instead);
-    PlanOutput loss = {"loss", "loss", type_of(DT_F32, 0, 0, 0), 0};
+    PlanOutput loss = {"loss", "loss", type_of(DT_F32, 0, 0, 0), ARENA_OUTPUT, 0};
     VEC_PUSH(arena, graph->outputs, loss);
   }
   return plan;
@@ -250,9 +250,13 @@ static void test_refusals(void **state) {
       {"bytes=4", "bytes=-4", "smaller than bytes"},
       {"grain=8", "grain=0", "must lie in"},
       {"line=12", "line=4294967296", "must lie in"},
-      {"loss \"loss\" f32[] at 0", "loss \"loss\" f32[] at 64", "outside of arena output"},
-      {"loss \"loss\" f32[] at 0", "loss \"loss\" f32[] at 2", "multiple of 4"},
-      {"loss \"loss\" f32[] at 0", "loss \"loss\" f32[] at 0 0", "unexpected '0'"},
+      {"loss \"loss\" f32[] at output+0", "loss \"loss\" f32[] at output+64",
+       "outside of arena output"},
+      {"loss \"loss\" f32[] at output+0", "loss \"loss\" f32[] at output+2", "multiple of 4"},
+      {"loss \"loss\" f32[] at output+0", "loss \"loss\" f32[] at output+0 0", "unexpected '0'"},
+      {"loss \"loss\" f32[] at output+0", "loss \"loss\" f32[] at work+0", "a scalar lies in"},
+      {"loss \"loss\" f32[] at output+0", "loss \"loss\" f32[] at params+0", "output or work"},
+      {"loss \"loss\" f32[] at output+0", "loss \"loss\" f32[] at 0", "there is no arena"},
       {"model \"Mlp\"", "model \"Mlp", "closing quote"},
       {"model \"Mlp\"", "model \"M\\q\"", "may not stand"},
       {"model \"Mlp\"", "modle \"Mlp\"", "no line of a plan"},

@@ -81,14 +81,14 @@ static Plan *make_plan(Arena *arena) {
   plan->arena_bytes[ARENA_PARAMS] = plan->arena_bytes[ARENA_GRADS] = OUT * IN * 4;
   plan->arena_bytes[ARENA_STATE] = plan->arena_bytes[ARENA_SETTINGS] = 64;
   plan->arena_bytes[ARENA_INPUT] = BATCH * (IN + OUT) * 4;
-  plan->arena_bytes[ARENA_OUTPUT] = 64 + BATCH * OUT * 4;
-  plan->arena_bytes[ARENA_WORK] = BATCH * OUT * 4;
+  plan->arena_bytes[ARENA_OUTPUT] = 64;
+  plan->arena_bytes[ARENA_WORK] = 2 * BATCH * OUT * 4;
   for (int g = 0; g < 2; g++) {
     PlanGraph *graph = &plan->graph[g];
     graph->name = g ? "eval" : "train";
     const PlanBuffer buffers[] = {
         {ARENA_INPUT, 0, x.type},        {ARENA_INPUT, t.offset, t.type},
-        {ARENA_PARAMS, 0, w.type},       {ARENA_OUTPUT, 64, t.type},
+        {ARENA_PARAMS, 0, w.type},       {ARENA_WORK, BATCH * OUT * 4, t.type},
         {ARENA_WORK, 0, t.type},         {ARENA_GRADS, 0, w.type},
         {ARENA_OUTPUT, 0, f32(0, 0, 0)}, {ARENA_SETTINGS, 0, lr.type},
         {ARENA_STATE, 0, step.type},
@@ -106,7 +106,8 @@ static Plan *make_plan(Arena *arena) {
     add_step(plan, graph, gemm, 3, (int[]){0, 2, 3});
     launch.name = "k_loss";
     add_step(plan, graph, launch, 3, (int[]){3, 1, 6});
-    PlanOutput loss = {"loss", "loss", f32(0, 0, 0), 0}, y = {"output", "y", t.type, 64};
+    PlanOutput loss = {"loss", "loss", f32(0, 0, 0), ARENA_OUTPUT, 0};
+    PlanOutput y = {"output", "y", t.type, ARENA_WORK, BATCH * OUT * 4};
     VEC_PUSH(arena, graph->outputs, loss);
     VEC_PUSH(arena, graph->outputs, y);
     if (g) continue;
