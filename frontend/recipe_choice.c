@@ -33,7 +33,7 @@ static const Choice schedules[] = {
 static const Choice precisions[] = {
     {"f32", "", "train."},
     {"tf32", "", "train."},
-    {"bf16", "", "train."},
+    {"bf16", "parameters rounding", "train."},
     {"fp16",
      "loss_scale initial:loss_scale growth:loss_scale.growth every:loss_scale.every "
      "backoff:loss_scale.backoff",
@@ -191,6 +191,25 @@ static bool check_precision(Builder *b, Loc loc) {
     fine = (diag_error(b->diag, loc, "precision is f32, tf32, bf16 or fp16, not '%s'",
                        setting_text(b->program->settings, "train.precision")),
             false);
+  bool is_narrow = is_chosen(b, "train.parameters", "bf16");
+  if (!is_narrow && !is_chosen(b, "train.parameters", "f32"))
+    fine = (diag_error(b->diag, loc, "parameters are kept as f32 or bf16, not '%s'",
+                       setting_text(b->program->settings, "train.parameters")),
+            false);
+  if (!is_chosen(b, "train.rounding", "stochastic") && !is_chosen(b, "train.rounding", "nearest"))
+    fine = (diag_error(b->diag, loc, "rounding is stochastic or nearest, not '%s'",
+                       setting_text(b->program->settings, "train.rounding")),
+            false);
+  if (is_narrow && !is_chosen(b, "train.precision", "bf16"))
+    fine = (diag_error(b->diag, loc, "parameters=bf16 goes with precision = bf16, not with %s",
+                       setting_text(b->program->settings, "train.precision")),
+            false);
+  if (is_narrow && number(b, "train.ema") != 0)
+    fine =
+        (diag_error(b->diag, loc,
+                    "ema averages f32 parameters: with parameters=bf16 there are none; leave out "
+                    "one of the two"),
+         false);
   if (number(b, "train.loss_scale") <= 0)
     fine = (diag_error(b->diag, loc, "loss_scale must be positive"), false);
   return fine;

@@ -100,9 +100,13 @@ static int compare_places(const void *left, const void *right) {
 
 typedef VEC(Node *) Params;
 
+int64_t autodiff_param_align(const SettingValue *settings) {
+  return settings && strcmp(setting_text(settings, "train.parameters"), "bf16") == 0 ? 32 : 16;
+}
+
 /* Writes every param's place in the flat arena; returns the arena's size in elements, and the
  * params in the order of their places. */
-static int64_t place_params(Graph *graph, Params *params) {
+static int64_t place_params(Graph *graph, Params *params, int64_t align) {
   for (int i = 0; i < graph->nodes.count; i++)
     if (graph->nodes.at[i]->op == OP_PARAM) VEC_PUSH(graph->arena, *params, graph->nodes.at[i]);
   if (params->count) qsort(params->at, (size_t)params->count, sizeof *params->at, compare_places);
@@ -110,7 +114,7 @@ static int64_t place_params(Graph *graph, Params *params) {
   for (int i = 0; i < params->count; i++) {
     node_set_attr(graph, params->at[i], attr_int(ATTR_OFFSET, at));
     at += shape_elements(&params->at[i]->type.shape);
-    at = (at + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
+    at = (at + align - 1) / align * align;
   }
   return at;
 }
@@ -160,7 +164,7 @@ static Node *drop_stops(Graph *fresh, const Node *old, Node **inputs, void *cont
 Graph *pass_autodiff(PassContext *context, Graph *old) {
   Graph *graph = graph_rewrite(old, NULL, NULL);
   Params params = {0};
-  int64_t elements = place_params(graph, &params);
+  int64_t elements = place_params(graph, &params, autodiff_param_align(context->settings));
   Node *loss = graph_find_root(graph, ROOT_LOSS, NULL);
   if (context->is_train && loss && !add_backward(context, graph, loss, params, elements))
     return NULL;

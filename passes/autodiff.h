@@ -3,8 +3,11 @@
 #define FT_PASSES_AUTODIFF_H
 #include "base/diag.h"
 #include "ir/graph.h"
+#include "plan/plan.h"
 
-enum { PARAM_ALIGN = 16 }; /* elements: parameters start at multiples of 64 bytes */
+/* In elements: parameters start at multiples of 64 bytes, as f32 or as bf16. settings may be NULL.
+ */
+int64_t autodiff_param_align(const SettingValue *settings);
 
 /* Appends to `graph` the gradients of the scalar float `loss` for `targets` (any float nodes of the
  * graph). result[i], in the graph's arena, has the type of targets[i]; it is NULL where the loss

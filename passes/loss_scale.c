@@ -2,8 +2,15 @@
 #include "passes/loss_scale.h"
 #include <string.h>
 
-static bool is_scaled(const SettingValue *settings) {
-  return settings && strcmp(setting_text(settings, "train.precision"), "fp16") == 0;
+/* By the recipe, or because a layer asks for it: its gradients are as small as the others'. */
+static bool is_scaled(const SettingValue *settings, const Graph *graph) {
+  if (!settings) return false;
+  if (strcmp(setting_text(settings, "train.precision"), "fp16") == 0) return true;
+  for (int i = 0; i < graph->nodes.count; i++) {
+    const char *own = node_str(graph->nodes.at[i], ATTR_PRECISION);
+    if (own && strcmp(own, "fp16") == 0) return true;
+  }
+  return false;
 }
 
 static Node *scale_state(Update *u) {
@@ -21,9 +28,11 @@ static Node *like(Update *u, Node *x, double value) {
 }
 
 Node *loss_scale_apply(SettingValue *settings, Graph *graph, Node *loss) {
-  if (!is_scaled(settings)) return loss;
+  if (!is_scaled(settings, graph)) return loss;
   Update u = {.graph = graph, .settings = settings, .loc = loss->loc};
   Node *scale = make_cast(graph, scale_state(&u), loss->type.dtype, loss->loc);
+  Node *share = make_like(graph, scale, 1 / setting_number(settings, "train.accumulate"), loss->loc);
+  scale = make_binary(graph, OP_MUL, scale, share, loss->loc);
   return make_binary(graph, OP_MUL, loss, scale, loss->loc);
 }
 
@@ -38,11 +47,12 @@ static Node *all_finite(Update *u, Node *grads) {
 }
 
 void update_unscale(Update *u) {
-  if (!is_scaled(u->settings)) return;
+  if (!is_scaled(u->settings, u->graph)) return;
   Node *skipped = counter(u, "loss_scale.skipped");
   Node *scale = make_cast(u->graph, scale_state(u), DT_F64, u->loc);
   u->is_finite = all_finite(u, u->grads);
-  u->grads = update_scaled(u, u->grads, update_div(u, update_number(u, 1), scale));
+  Node *parts = update_number(u, setting_number(u->settings, "train.accumulate"));
+  u->grads = update_scaled(u, u->grads, update_div(u, parts, scale));
   u->step = update_sub(u, u->step, make_cast(u->graph, skipped, DT_F64, u->loc));
 }
 

@@ -1,5 +1,5 @@
 /* loss_scale: fp16 gradients that neither vanish nor overflow, with torch.amp.GradScaler's rules,
- * wholly inside the step graph. The gradient of the loss starts as the state "loss_scale"; the
+ * wholly inside the step graph; a layer's own precision=fp16 switches it on too. The gradient of the loss starts as the state "loss_scale"; the
  * update divides by it, and where a gradient is not finite nothing is updated: parameters and
  * optimiser states stay as they are, the scale is multiplied by train.loss_scale.backoff, and
  * "loss_scale.skipped" counts. After train.loss_scale.every updates in a row the scale grows by
@@ -9,7 +9,8 @@
 #define FT_PASSES_LOSS_SCALE_H
 #include "passes/optimizer.h"
 
-/* What to differentiate in place of the loss: itself, or (fp16) times the scale. */
+/* What to differentiate in place of the loss: itself, or (fp16) times the scale; over the number of
+ * parts of a batch, so that a part overflows where the whole batch would. */
 Node *loss_scale_apply(SettingValue *settings, Graph *graph, Node *loss);
 /* fp16: u->grads becomes the plain gradients, u->step the number of updates made so far, and from
  * now on every assign keeps the old value if the step is skipped. */

@@ -64,7 +64,7 @@ static Node *take_grads(Graph *graph) {
 static bool update_all(Update *u, Diag *diag, Node *counter) {
   const char *kind = setting_text(u->settings, "train.optimizer");
   u->rate = update_rate(u);
-  u->params = update_leaf(u, OP_STATE, "params", u->flat, false, 0);
+  u->params = update_params(u);
   update_find_groups(u);
   update_unscale(u);
   u->grads = clipped(u, u->grads);
@@ -74,7 +74,7 @@ static bool update_all(Update *u, Diag *diag, Node *counter) {
     return false;
   }
   average_weights(u, params);
-  update_assign(u, "params", params);
+  update_assign(u, "params", update_kept(u, params, counter));
   update_rescale(u);
   update_assign(u, "step", update_add(u, counter, make_like(u->graph, counter, 1, u->loc)));
   graph_add_root(u->graph, ROOT_METRIC, "lr", u->rate);

@@ -60,6 +60,12 @@ Node *update_piecewise_scaled(Update *u, Node *flat, Node *const *scalars);
 /* true in the segments of Muon, as bool[N]; NULL if there are none. */
 Node *update_is_muon(Update *u);
 
+/* ── parameters of bf16 (optimizer_rounding.c) ── */
+/* The parameters before the update, as f32[N]; the new ones as they are kept. counter: the state
+ * "step". */
+Node *update_params(Update *u);
+Node *update_kept(Update *u, Node *params, Node *counter);
+
 /* ── micro-batches (optimizer_accumulate.c) ── */
 /* Sums gradients, loss and metrics over the parts of a batch. In the last part's graph: returns the
  * gradients of the whole batch, and the roots show its values. NULL after an error. */

@@ -36,19 +36,15 @@ static Node *param_at(const Update *u, int64_t offset) {
   return NULL;
 }
 
-static int64_t aligned(int64_t elements) {
-  return (elements + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
-}
-
 static MatrixRuns find_runs(Update *u, int64_t begin) {
   MatrixRuns runs = {0};
-  int64_t end = shape_elements(&u->flat.shape);
+  int64_t end = shape_elements(&u->flat.shape), align = autodiff_param_align(u->settings);
   while (begin < end) {
     const Node *param = param_at(u, begin);
     if (!param) break;
     const int64_t *dim = param->type.shape.dim;
     MatrixRun *last = runs.count ? &runs.at[runs.count - 1] : NULL;
-    int64_t stride = aligned(dim[0] * dim[1]);
+    int64_t stride = (dim[0] * dim[1] + align - 1) / align * align;
     if (last && last->rows == dim[0] && last->columns == dim[1])
       last->count++;
     else

@@ -10,7 +10,7 @@
  * once, and if it was made of rounded values only, as an activation is, all its readers take the
  * rounded one: so it is kept in the narrow type, and nowhere else attention      kept whole, in f32
  * inside; its operands and its result are rounded parameters     f32, with a narrow copy for their
- * contractions
+ * contractions; or bf16 only (train.parameters)
  *
  * Every rounding is a cast in the graph, so the interpreter rounds where compiled code does. The
  * attribute `why` tells a reader the reason of each type. */
@@ -22,6 +22,7 @@ typedef struct {
   const Graph *old;
   Graph *fresh;
   DType narrow; /* of the setting; F32: none */
+  DType params; /* how parameters are kept */
   bool is_tf32;
   bool *reaches; /* by old node: a contraction takes it, or what is made of it */
   int *uses;
@@ -298,6 +299,14 @@ static bool visit_result(Precision *p, const Node *node) {
   return true;
 }
 
+/* Parameters without an f32 copy: what is not a contraction widens them. */
+static bool visit_param(Precision *p, const Node *node) {
+  if (node->op != OP_PARAM || p->params == DT_F32) return false;
+  keep(p, node,
+       explain(p, copy_as(p, node, NULL, p->params), node, say(p, p->params, "parameter")));
+  return true;
+}
+
 /* ── all others ─────────────────────────────────────────────────────────────────────────────── */
 /* Is the value made of rounded ones only, but for what is small beside it? */
 static DType may_keep(const Precision *p, const Node *node) {
@@ -366,10 +375,13 @@ static bool has_own_precision(const Graph *graph) {
 }
 
 Graph *pass_precision(PassContext *context, Graph *graph) {
-  Precision p = {.old = graph, .narrow = DT_F32};
-  if (context->settings)
+  Precision p = {.old = graph, .narrow = DT_F32, .params = DT_F32};
+  if (context->settings) {
     parse_precision(setting_text(context->settings, "train.precision"), &p.narrow, &p.is_tf32);
-  if (p.narrow == DT_F32 && !p.is_tf32 && !has_own_precision(graph)) return graph;
+    if (!strcmp(setting_text(context->settings, "train.parameters"), "bf16")) p.params = DT_BF16;
+  }
+  if (p.narrow == DT_F32 && !p.is_tf32 && p.params == DT_F32 && !has_own_precision(graph))
+    return graph;
   int count = graph->nodes.count;
   Arena *arena = graph->arena;
   p.fresh = graph_new(arena, graph->name);
@@ -388,7 +400,7 @@ Graph *pass_precision(PassContext *context, Graph *graph) {
   for (int i = 0; i < count; i++) {
     const Node *node = graph->nodes.at[i];
     if (!visit_contraction(&p, node) && !visit_attention(&p, node) && !visit_result(&p, node) &&
-        !visit_exact(&p, node))
+        !visit_param(&p, node) && !visit_exact(&p, node))
       visit_other(&p, node);
   }
   for (int i = 0; i < graph->roots.count; i++) {

@@ -5,7 +5,7 @@
  * arenas, and a wrong checksum, version or line is refused with one sentence.
  *
  * Memory is seven arenas, every buffer in them 64-byte aligned:
- *   params    the flat f32 parameters; a `param` is a slice
+ *   params    the flat parameters, all f32 or all bf16; a `param` is a slice
  *   grads     their gradients, in the same order at the same offsets
  *   state     optimiser moments, running statistics, the step counter: all that lives between steps
  *   settings  one f64 for each numeric setting that the graphs read, written before the first step

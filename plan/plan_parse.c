@@ -214,7 +214,8 @@ static bool read_input(Parser *p) {
 static bool read_param(Parser *p) {
   PlanTensor t;
   if (!read_tensor(p, "param", ARENA_PARAMS, p->plan->params.count, &t)) return false;
-  if (t.type.dtype != DT_F32) return words_fail(&p->words, "a param is not f32");
+  if (t.type.dtype != DT_F32 && t.type.dtype != DT_BF16)
+    return words_fail(&p->words, "a param is neither f32 nor bf16");
   if (!t.init.text) return words_fail(&p->words, "a param has no init");
   if (!follows(p, p->plan->params.at, p->plan->params.count, &t)) return false;
   VEC_PUSH(p->words.arena, p->plan->params, t);

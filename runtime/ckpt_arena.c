@@ -54,10 +54,12 @@ static SafeTensor tensor_of(const PlanTensor *tensor, const CkptArena *arena) {
  * does not reach so far (what Muon trains has no second moment). */
 static bool slice_of(Arena *names, const PlanTensor *state, const PlanTensor *param,
                      PlanTensor *out) {
-  if (param->offset + type_bytes(&param->type) > type_bytes(&state->type)) return false;
+  Type type = {state->type.dtype, param->type.shape};
+  int64_t first = param->offset / dtype_bytes(param->type.dtype) * dtype_bytes(type.dtype);
+  if (first + type_bytes(&type) > type_bytes(&state->type)) return false;
   *out = (PlanTensor){.name = arena_printf(names, "%s.%s", state->name, param->name),
-                      .type = param->type,
-                      .offset = state->offset + param->offset};
+                      .type = type,
+                      .offset = state->offset + first};
   return true;
 }
 

@@ -1,5 +1,6 @@
 /* init: see init.h. */
 #include "runtime/init.h"
+#include "runtime/source_array.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,8 +79,11 @@ static void store(DType dtype, void *values, int64_t index, double value) {
   case DT_F64:
     ((double *)values)[index] = value;
     break;
+  case DT_BF16:
+    ((uint16_t *)values)[index] = bfloat_from_float((float)value);
+    break;
   default:
-    break; /* f16 and bf16 are never states: plans keep f32 master values */
+    break; /* f16 is never kept */
   }
 }
 

@@ -52,7 +52,11 @@ def read_safetensors(path):
         if name != "__metadata__":
             begin, end = entry["data_offsets"]
             raw = bytes_[8 + length + begin : 8 + length + end]
-            tensors[name] = numpy.frombuffer(raw, DTYPES[entry["dtype"]]).reshape(entry["shape"]).copy()
+            if entry["dtype"] == "BF16":  # numpy has none: as f32
+                value = (numpy.frombuffer(raw, "<u2").astype("<u4") << 16).view("<f4")
+            else:
+                value = numpy.frombuffer(raw, DTYPES[entry["dtype"]])
+            tensors[name] = value.reshape(entry["shape"]).copy()
     return tensors
 
 

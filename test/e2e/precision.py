@@ -108,9 +108,9 @@ def sgd(parameters, rate):
     return torch.optim.SGD(parameters, lr=rate, momentum=0.9)
 
 
-def train(net, images, labels, rate, how=None, scaler=None, clip=0, make=torch.optim.Adam):
+def train(net, images, labels, rate, how=None, scaler=None, clip=0, make=torch.optim.Adam, parts=1):
     """PyTorch's losses and, with a scaler, the scale of each step. how: (autocast dtype) or None."""
-    optimizer, losses, scales = make(net.parameters(), rate), [], []
+    optimizer, losses, scales, sum_ = make(net.parameters(), rate), [], [], 0
     for step in range(len(labels) // BATCH):
         batch = slice(step * BATCH, (step + 1) * BATCH)
         image, label = torch.from_numpy(numpy.array(images[batch])).float(), torch.from_numpy(labels[batch].astype(numpy.int64))
@@ -119,14 +119,16 @@ def train(net, images, labels, rate, how=None, scaler=None, clip=0, make=torch.o
                 logits = net(image)
         else:
             logits = net(image)
-        loss = F.cross_entropy(logits.float(), label)
-        optimizer.zero_grad()
+        loss = F.cross_entropy(logits.float(), label) / parts
+        sum_ += loss.item()
+        if step % parts == 0:
+            optimizer.zero_grad()
+        (scaler.scale(loss) if scaler else loss).backward()
+        if (step + 1) % parts:
+            continue
         if scaler:
             scales.append(scaler.get_scale())
-            scaler.scale(loss).backward()
             scaler.unscale_(optimizer)
-        else:
-            loss.backward()
         if clip:
             nn.utils.clip_grad_norm_(net.parameters(), clip)
         if scaler:
@@ -134,7 +136,8 @@ def train(net, images, labels, rate, how=None, scaler=None, clip=0, make=torch.o
             scaler.update()
         else:
             optimizer.step()
-        losses.append(loss.item())
+        losses.append(sum_)
+        sum_ = 0
     return losses, scales
 
 
@@ -166,9 +169,9 @@ class Precision(support.Case):
         if not source.endswith(".ft"):
             source += "\n"
         artifact = self.compile(source, *flags, *(["-D", "drop=0"] if source.endswith("cnn.ft") else []))
-        support.run("ftrun", "train", artifact, "--data", data, "--no-shuffle", "--steps", steps, "--set", "train.log.every=1",
-                    "--set", "train.eval.every=0", "--log-jsonl", self.path("log.jsonl"), "--save", self.path("end.safetensors"),
-                    *(["--init", start] if start else []))
+        self.said = support.run("ftrun", "train", artifact, "--data", data, "--no-shuffle", "--steps", steps, "--set", "train.log.every=1",
+                                "--set", "train.eval.every=0", "--log-jsonl", self.path("log.jsonl"), "--save", self.path("end.safetensors"),
+                                *(["--init", start] if start else [])).stdout
         return [line for line in support.read_jsonl(self.path("log.jsonl")) if not line.get("eval")]
 
     def follow(self, example, make, precision, rate, steps):
@@ -217,14 +220,26 @@ class Precision(support.Case):
         support.write_safetensors(self.path("start.safetensors"), state_of(net))
         return x, label, net
 
-    def scaled(self, steps, spike, initial, interval, clip):
-        x, label, net = self.features(steps, spike)
-        source = FEATURES % ("adam(lr=0.01)", f"fp16(initial={initial}, every={interval})", f"clip = norm({clip})" if clip else "clip = none")
+    def scaled(self, steps, spike, initial, interval, clip, parts=1):
+        x, label, net = self.features(steps * parts, spike)
+        more = f"clip = norm({clip})" if clip else "clip = none"
+        # adam makes a step of a gradient of nothing but rounding; parts sum in another order
+        ours, make = ("sgd(lr=0.05, momentum=0.9)", sgd) if parts > 1 else ("adam(lr=0.01)", torch.optim.Adam)
+        source = FEATURES % (ours, f"fp16(initial={initial}, every={interval})", f"{more}; accumulate = {parts}")
         lines = self.train(source, self.folder, steps=steps, start=self.path("start.safetensors"))
         scaler = Scaler(float(initial), interval)
-        losses, scales = train(rounded(net, torch.float16), x, label, 0.01, scaler=scaler, clip=clip)
+        losses, scales = train(rounded(net, torch.float16), x, label, 0.05 if parts > 1 else 0.01, scaler=scaler, clip=clip, make=make, parts=parts)
         self.assertEqual([line["loss_scale"] for line in lines], scales)
         self.assertEqual(lines[-1]["skipped_steps"], scaler.skipped)
+        self.assertRegex(self.said, f"loss_scale {scales[-1]:.9g}  skipped_steps {scaler.skipped}")  # the console's last line
+        ours = [line["loss"] if line["loss"] is not None else numpy.nan for line in lines]
+        usable = [i for i, loss in enumerate(losses) if numpy.isfinite(loss) and numpy.isfinite(ours[i])]
+        self.assertGreater(len(usable), steps - 3)
+        self.assertLess(parting([ours[i] for i in usable], [losses[i] for i in usable]), 2 * UNIT["fp16"])
+        end = support.read_safetensors(self.path("end.safetensors"))
+        for name, value in state_of(net).items():
+            self.assertTrue(numpy.isfinite(end[name]).all())
+            self.assertLess(numpy.abs(end[name] - value).max(), 3e-3, name)
         return lines, losses, scales, scaler, net
 
     def test_rounds_as_documented(self):
@@ -266,12 +281,27 @@ class Precision(support.Case):
         self.assertEqual(scaler.skipped, 1)
         self.assertEqual([line["skipped_steps"] for line in lines], [0] * 11 + [1] * 19)
         self.assertEqual(scales, [1024.0] * 12 + [512.0] * 18)
-        ours = [line["loss"] for line in lines]
-        self.assertLess(parting(ours[:11] + ours[12:], losses[:11] + losses[12:]), UNIT["fp16"])
-        end = support.read_safetensors(self.path("end.safetensors"))
-        for name, value in state_of(net).items():
-            self.assertTrue(numpy.isfinite(end[name]).all())
-            self.assertLess(numpy.abs(end[name] - value).max(), 2e-3, name)
+
+    def test_injected_overflow_in_parts(self):
+        """One part of one batch overflows: that whole update is skipped, as with GradScaler over several backwards."""
+        for spike in (22, 23):  # the first part, the last
+            _, _, scales, scaler, _ = self.scaled(30, spike, 1024, 2000, 0.5, parts=2)
+            self.assertEqual(scales, [1024.0] * 12 + [512.0] * 18)
+        _, _, scales, scaler, _ = self.scaled(30, None, 2.0**26, 6, 0, parts=3)
+        self.assertGreater(scaler.skipped, 1)
+
+    def test_layer_of_its_own(self):
+        """A layer in fp16 under another setting has the loss scale too: without, these gradients would be 0."""
+        self.features(8)
+        source = FEATURES.replace("Linear(48,", "Linear(48, precision=fp16,").replace("loss = mean(", "loss = 1e-7 * mean(")
+        for precision in ("f32", "bf16"):
+            lines = self.train(source % ("sgd(lr=1e6)", precision, "clip = none"), self.folder, steps=8, start=self.path("start.safetensors"))
+            self.assertEqual((lines[-1]["loss_scale"], lines[-1]["skipped_steps"]), (65536, 0))
+            own = support.read_safetensors(self.path("end.safetensors"))
+            self.train(FEATURES % ("sgd(lr=0.1)", "f32", "clip = none"), self.folder, steps=8, start=self.path("start.safetensors"))
+            plain, start = support.read_safetensors(self.path("end.safetensors")), support.read_safetensors(self.path("start.safetensors"))
+            moved = numpy.abs(plain["fc1.weight"] - start["fc1.weight"]).max()
+            self.assertLess(numpy.abs(own["fc1.weight"] - plain["fc1.weight"]).max(), 0.05 * moved)
 
     def test_skipped_step_changes_nothing(self):
         self.features(1, 0)

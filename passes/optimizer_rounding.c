@@ -1,0 +1,48 @@
+/* optimizer_rounding: parameters that are kept as bf16 only, with no f32 copy. The update is made
+ * in f32 and rounded: to the nearest, an update below half a place of bf16 would be lost each time;
+ * stochastically (Gupta et al., Deep Learning with Limited Numerical Precision, 2015) the parameter
+ * goes up or down with the probability that makes the mean right. The random number is Philox's, of
+ * seed, step and element, so a resumed run and every device round alike.
+ *
+ * It is plain arithmetic, so that every reader of the graph knows it: with t = x rounded to the
+ * nearest, the other neighbour n is t moved by 5/8 to 5/4 of a place toward x, and rounded again;
+ * |t|/256 is half a place to one place. x - t and n - t are exact, and their ratio is a probability
+ * of up to 1/2. */
+#include "passes/optimizer.h"
+#include <string.h>
+
+enum { ROUNDING_STREAM = 0x7fffffff }; /* dropout's streams count from 0 */
+
+static bool is_kept_narrow(const Update *u) {
+  return strcmp(setting_text(u->settings, "train.parameters"), "bf16") == 0;
+}
+
+Node *update_params(Update *u) {
+  Type type = {is_kept_narrow(u) ? DT_BF16 : DT_F32, u->flat.shape};
+  return make_cast(u->graph, update_leaf(u, OP_STATE, "params", type, false, 0), DT_F32, u->loc);
+}
+
+static Node *uniform(Update *u, Node *counter) {
+  Node *inputs[] = {make_cast(u->graph, update_setting(u, "train.seed"), DT_I64, u->loc), counter};
+  Attr stream = attr_int(ATTR_STREAM, ROUNDING_STREAM);
+  return graph_node(u->graph, OP_RANDOM, inputs, 2, &stream, 1, &u->flat, u->loc);
+}
+
+static Node *nearest(Update *u, Node *x) {
+  return make_cast(u->graph, make_cast(u->graph, x, DT_BF16, u->loc), DT_F32, u->loc);
+}
+
+Node *update_kept(Update *u, Node *params, Node *counter) {
+  if (!is_kept_narrow(u)) return params;
+  if (strcmp(setting_text(u->settings, "train.rounding"), "stochastic") == 0) {
+    Node *near = nearest(u, params), *rest = update_sub(u, params, near);
+    Node *size = make_unary(u->graph, OP_ABS, near, u->loc);
+    Node *place = update_mul(u, size, make_like(u->graph, size, 1.25 / 256, u->loc));
+    Node *toward = make_unary(u->graph, OP_SIGN, rest, u->loc);
+    Node *far = nearest(u, update_add(u, near, update_mul(u, toward, place)));
+    Node *chance = update_div(u, rest, update_sub(u, far, near));
+    Node *is_far = update_op(u, OP_LT, uniform(u, counter), chance);
+    params = make_select(u->graph, is_far, far, near, u->loc);
+  }
+  return make_cast(u->graph, params, DT_BF16, u->loc);
+}
