@@ -2,15 +2,16 @@
  * `precision=`, asks for. It runs between autodiff, whose rules then see plain f32 and whose
  * gradients are treated by the same policy, and the optimizer, which stays in f32 as it is:
  *
- *   contractions   operands of bf16 (f16), sums in f32; the result is rounded once, with its bias
- * if one is added; a parameter's gradient keeps the f32 sums tf32           contractions keep f32
- * operands and are marked: only the GPU's products differ exact ops      moves, max, relu and the
- * like follow narrow operands: no value changes everything     else (pointwise, reductions, norms,
- * softmax, losses) is computed in f32; what a contraction or a pooling then takes is rounded there,
- * once, and if it was made of rounded values only, as an activation is, all its readers take the
- * rounded one: so it is kept in the narrow type, and nowhere else attention      kept whole, in f32
- * inside; its operands and its result are rounded parameters     f32, with a narrow copy for their
- * contractions; or bf16 only (train.parameters)
+ * - contractions: operands of bf16 (f16), sums in f32; the result is rounded once, with its bias if
+ *   one is added; a parameter's gradient keeps the f32 sums
+ * - tf32: contractions keep f32 operands and are marked; only the GPU's products differ
+ * - exact ops: moves, max, relu and the like follow narrow operands: no value changes
+ * - everything else (pointwise, reductions, norms, softmax, losses) is computed in f32; what a
+ *   contraction or a pooling then takes is rounded there, once, and if it was made of rounded
+ *   values only, as an activation is, all its readers take the rounded one: so it is kept in the
+ *   narrow type, and nowhere else
+ * - attention: kept whole, in f32 inside; its operands and its result are rounded
+ * - parameters: f32, with a narrow copy for their contractions; or bf16 only (train.parameters)
  *
  * Every rounding is a cast in the graph, so the interpreter rounds where compiled code does. The
  * attribute `why` tells a reader the reason of each type. */
