@@ -1,58 +1,80 @@
 #!/usr/bin/env bash
-# ft on a GPU against PyTorch and JAX, for a machine that has CUDA and PyTorch and nothing to build with.
+# ft on a GPU against PyTorch, JAX and llm.c, for a machine that has CUDA and PyTorch and nothing to build ft with.
 #
-#   bench/gpu.sh pack [FILE]      here: everything that is needed, in one archive (default gpu-pack.tar.xz)
-#   bench/gpu.sh run [--device cuda|sim] [--seconds S] [--out DIR] [--no-suite]
-#                                 there, from the unpacked archive: the numerical suite, then the table
-#   bench/gpu.sh dry              here, without a GPU: packs, unpacks, and runs on the simulator, no peers
+#   bench/gpu.sh pack              here: everything that is needed, as .gpu/pack.tar.xz (git ignores .gpu)
+#   bench/gpu.sh run STAGE…        there: in the checkout that holds .gpu, or in the unpacked archive
+#   bench/gpu.sh rehearse [STAGE…] here, without a GPU: packs small sizes, unpacks, runs on the fake driver
 #
-# On the GPU machine:  mkdir p && tar -xJf gpu-pack.tar.xz -C p && p/bench/gpu.sh run --out "$OUT"
-# FT_BUILD names the build folder (default build). Results: a table on standard output, gpu.json in --out.
+# Stages, each meant to fit into ten minutes: smoke (does it run, and do the losses agree with the
+# simulator's), suite (every op's values and gradients against PyTorch), small (MLP, CNN), resnet, gpt, kernels
+# (shares of the copy bandwidth), all; or the name of one case (bench/gpu/cases.py), such as gpt2-124M.
+# Options of run: --out DIR (gpu.json and logs), --seconds S a peer, --minutes M in all, --peers a,b, --no-peers.
+# LLMC=FOLDER at pack takes llm.c's sources along (a checkout or a git directory); they are built there.
+# FT_BUILD names the build folder (default build).
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=${FT_BUILD:-$root/build}
 
-# name of the example, batch sizes; ResNet-18 at 32x32 and 224x224 in bf16 joins with that precision
-models="fashion_mlp:64 fashion_mlp:8192 fashion_cnn:64 resnet_tiny:64"
+# The system there may lack these; its C library and its driver are its own. Only ftrun may see them:
+# Python's packages want the C++ library of their own system.
+pack_ftrun() {
+  mkdir -p "$1/bin" "$1/lib"
+  cp "$build/bin/ftrun" "$1/bin/ftrun.real" && strip "$1/bin/ftrun.real"
+  ldd "$build/bin/ftrun" | awk '$3 ~ /^\// && $1 !~ /^lib(c|m|dl|pthread|rt)\.so/ {print $3}' |
+    while read -r library; do cp -L "$library" "$1/lib/"; done
+  printf '#!/bin/sh\nhere=$(dirname "$0")\nLD_LIBRARY_PATH=$here/../lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} exec "$here/ftrun.real" "$@"\n' >"$1/bin/ftrun"
+  chmod +x "$1/bin/ftrun"
+}
+
+pack_llmc() {
+  [ -n "${LLMC:-}" ] || return 0
+  mkdir -p "$1/llm.c"
+  if [ -f "$LLMC/train_gpt2.cu" ]; then cp -r "$LLMC"/{train_gpt2.cu,llmc} "$1/llm.c/"
+  else git -C "$LLMC" archive HEAD train_gpt2.cu llmc | tar -xf - -C "$1/llm.c"; fi
+}
+
+pack_into() { # FOLDER [--tiny]
+  mkdir -p "$1"/{bench,test,examples}
+  pack_ftrun "$1"
+  pack_llmc "$1"
+  cp -r "$root/bench/gpu" "$root/bench/gpu.sh" "$1/bench/"
+  cp -r "$root/test/support.py" "$root/test/num" "$1/test/"
+  mkdir -p "$1/test/e2e" "$1/runtime" && cp "$root/test/e2e/cuda_abi.py" "$1/test/e2e/"
+  cp "$root"/runtime/cuda_{driver,blas}.{def,h} "$1/runtime/"
+  cp "$root"/examples/*.ft "$1/examples/"
+  (cd "$root" && FT_BUILD=$build /usr/bin/python3 bench/gpu/prepare.py "$@")
+}
 
 pack() {
-  local archive=${1:-gpu-pack.tar.xz} folder
+  local folder
   folder=$(mktemp -d)
-  mkdir -p "$folder"/{bin,lib,artifacts,bench,test/num,examples}
-  cp "$build/bin/ftrun" "$folder/bin/" && strip "$folder/bin/ftrun"
-  # what the system there may lack; its C library and its driver are its own
-  ldd "$build/bin/ftrun" | awk '$3 ~ /^\// && $1 !~ /^lib(c|m|dl|pthread|rt)\.so/ {print $3}' |
-    while read -r library; do cp -L "$library" "$folder/lib/"; done
-  for entry in $models; do
-    local name=${entry%:*} batch=${entry#*:}
-    "$build/bin/ftc" "$root/examples/$name.ft" --set "train.batch=$batch" -o "$folder/artifacts/$name-$batch.ptx"
-  done
-  cp -r "$root/bench/gpu" "$root/bench/gpu.sh" "$folder/bench/"
-  cp "$root/test/support.py" "$folder/test/" && cp "$root"/test/num/ops.py "$folder/test/num/"
-  cp "$root"/examples/*.ft "$folder/examples/"
-  echo "recording the numerical suite (each case once on the simulator)"
-  (cd "$root" && FT_BUILD=$build /usr/bin/python3 bench/gpu/replay.py record "$folder/suite" test/num/ops.py Ops 2>&1 | tail -n 1) ||
-    echo "some case fails on the simulator; it is carried all the same"
-  tar -C "$folder" -cf - . | xz -T0 -3 >"$archive"
+  pack_into "$folder"
+  mkdir -p "$root/.gpu"
+  tar -C "$folder" -cf - . | xz -T0 -3 >"$root/.gpu/pack.tar.xz"
   rm -rf "$folder"
-  echo "$archive: $(du -h "$archive" | cut -f1)"
+  echo ".gpu/pack.tar.xz: $(du -h "$root/.gpu/pack.tar.xz" | cut -f1)"
 }
 
 run() {
-  export LD_LIBRARY_PATH=$root/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-  exec "${PYTHON:-python3}" "$root/bench/gpu/table.py" "$root" "$@"
+  local there=$root
+  if [ ! -x "$root/bin/ftrun" ]; then
+    [ -f "$root/.gpu/pack.tar.xz" ] || { echo "bench/gpu.sh: there is no .gpu/pack.tar.xz; make it with: bench/gpu.sh pack" >&2; exit 1; }
+    there=${TMPDIR:-/tmp}/ft-gpu
+    [ "$there/unpacked" -nt "$root/.gpu/pack.tar.xz" ] || { rm -rf "$there" && mkdir -p "$there" && tar -xJf "$root/.gpu/pack.tar.xz" -C "$there" && touch "$there/unpacked"; }
+  fi
+  PYTHONUNBUFFERED=1 exec "${PYTHON:-python3}" "$there/bench/gpu/table.py" "$there" "$@"
 }
 
-dry() {
+rehearse() {
   local folder
   folder=$(mktemp -d)
   trap "rm -rf $folder" EXIT
-  pack "$folder/pack.tar.xz"
-  mkdir "$folder/there" && tar -xJf "$folder/pack.tar.xz" -C "$folder/there"
-  "$folder/there/bench/gpu.sh" run --device sim "$@"
+  pack_into "$folder" --tiny "$@"
+  export FT_CUDA_LIBRARY=$build/fake/libfake_cuda.so FT_CUBLASLT_LIBRARY=$build/fake/libfake_blas.so
+  PYTHONUNBUFFERED=1 "${PYTHON:-python3}" "$folder/bench/gpu/table.py" "$folder" --tiny --out "$folder/out" "${@:-all}"
 }
 
 case ${1:-} in
-  pack | run | dry) "$@" ;;
-  *) sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  pack | run | rehearse) "$@" ;;
+  *) sed -n '2,15s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

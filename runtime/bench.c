@@ -8,6 +8,7 @@
 #include <string.h>
 
 enum { FEWEST_STEPS = 20, MOST_STEPS = 20000, TABLE_STEPS = 30, WARM_STEPS = 5 };
+static const int64_t warm_enough = 1500000000, long_group = 150000000, measured_time = 2000000000;
 
 static int compare(const void *a, const void *b) {
   int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
@@ -33,8 +34,9 @@ void bench_fill_batch(const Plan *plan, void *batch, uint64_t seed) {
 
 /* ── the step ─────────────────────────────────────────────────────────────────────────────── */
 /* Steps timed together. A device that runs ahead is waited for only at the end of a group. */
-static int64_t group_size(const Exec *exec) {
-  return exec_runs_ahead(exec) ? 4 * (int64_t)exec_most_steps(exec, EXEC_TRAIN) + 16 : 1;
+static int64_t group_size(const Exec *exec, const BenchOptions *options) {
+  int64_t group = exec_runs_ahead(exec) ? 4 * (int64_t)exec_most_steps(exec, EXEC_TRAIN) + 16 : 1;
+  return options->steps > 0 && options->steps < group ? options->steps : group;
 }
 
 static Status run_made_up(Exec *exec, const void *batch) {
@@ -88,9 +90,12 @@ static void print_step(const Exec *exec, const int64_t *sorted, int64_t count, i
 }
 
 static Status time_steps(Exec *exec, const BenchOptions *options, const void *made_up, FILE *out) {
-  int64_t time = 0, group = group_size(exec);
-  for (int i = 0; i < WARM_STEPS; i++) STATUS_TRY(time_group(exec, options, made_up, group, &time));
-  int64_t fitting = 2000000000 / (time + 1) / group;
+  int64_t time = 0, group = group_size(exec, options), start = clock_nanoseconds();
+  for (int i = 0; i < WARM_STEPS && clock_nanoseconds() - start < warm_enough; i++) {
+    STATUS_TRY(time_group(exec, options, made_up, group, &time));
+    while (group > 1 && group * time > long_group) group = (group + 1) / 2;
+  }
+  int64_t fitting = measured_time / (time + 1) / group;
   int64_t count = options->steps > 0       ? (options->steps + group - 1) / group
                   : fitting < FEWEST_STEPS ? FEWEST_STEPS
                   : fitting > MOST_STEPS   ? MOST_STEPS

@@ -124,7 +124,7 @@ static bool fits(const Desc *desc, const Layout *a, const Layout *b, const Layou
   uint64_t m = desc->op_a ? a->columns : a->rows, k = desc->op_a ? a->rows : a->columns;
   uint64_t n = desc->op_b ? b->rows : b->columns;
   if (m != d->rows || n != d->columns || k != (desc->op_b ? b->columns : b->rows)) return false;
-  if (a->type != b->type) return false;
+  if (a->type != b->type || (d->type != a->type && d->type != BLAS_TYPE_F32)) return false;
   if (!(desc->epilogue & BLAS_EPILOGUE_AUX)) return true;
   bool is_relu = desc->epilogue & (BLAS_EPILOGUE_RELU | BLAS_EPILOGUE_RELU_GRADIENT);
   return desc->aux && desc->aux_leading >= (int64_t)m &&
@@ -165,9 +165,31 @@ static double load(const char *at, int type, int64_t i) {
   return bits >> 15 ? -value : value;
 }
 
+/* To the nearest, ties to even, as the real one. */
+static uint16_t to_bf16(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, 4);
+  if (value != value) return 0x7fff;
+  return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+static uint16_t to_f16(double value) {
+  uint16_t sign = signbit(value) ? 0x8000 : 0;
+  double size = fabs(value);
+  int exponent;
+  if (value != value) return 0x7fff;
+  frexp(size, &exponent); /* size < 2^exponent */
+  if (size == 0 || exponent < -13) return (uint16_t)(sign | (uint16_t)nearbyint(ldexp(size, 24)));
+  double part = nearbyint(ldexp(size, 11 - exponent)); /* 1024 to 2048 */
+  if (part == 2048) part = 1024, exponent++;
+  if (exponent > 16) return sign | 0x7c00;
+  return (uint16_t)(sign | (exponent + 14) << 10 | ((uint16_t)part & 1023));
+}
+
 static void store(char *at, int type, int64_t i, double value) {
-  if (type != BLAS_TYPE_F32) die("results are stored in f32 only here");
-  ((float *)at)[i] = (float)value;
+  if (type == BLAS_TYPE_F32) ((float *)at)[i] = (float)value;
+  if (type == BLAS_TYPE_BF16) ((uint16_t *)at)[i] = to_bf16((float)value);
+  if (type == BLAS_TYPE_F16) ((uint16_t *)at)[i] = to_f16(value);
 }
 
 static int64_t bytes_of(int type) { return type == BLAS_TYPE_F32 ? 4 : 2; }
@@ -244,11 +266,13 @@ static void multiply(void *context) {
         store(w->d_at, w->d.type, place, finish(w, sum, row, column));
       }
   for (int64_t batch = 0; batch < w->d.batches; batch++)
-    w->mark(w->d_at + batch * w->d.stride * 4, (size_t)(m * n * bytes_of(w->d.type)));
+    w->mark(w->d_at + batch * w->d.stride * bytes_of(w->d.type),
+            (size_t)(m * n * bytes_of(w->d.type)));
   bool is_relu = w->desc.epilogue & BLAS_EPILOGUE_RELU;
   if (w->desc.epilogue & BLAS_EPILOGUE_AUX)
     w->mark((void *)(uintptr_t)w->desc.aux,
-            (size_t)(is_relu ? w->desc.aux_leading * n / 8 : w->desc.aux_leading * n * 4));
+            (size_t)(is_relu ? w->desc.aux_leading * n / 8
+                             : w->desc.aux_leading * n * bytes_of(w->d.type)));
   add_sums(w, m, n, k);
   const char *slow = getenv("FT_FAKE_BLAS_SLOW");
   if (slow) nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
