@@ -406,6 +406,7 @@ static const Node *find_contraction(const Node *node) {
 static bool emit_kind(Job *job) {
   const Node *node = job->node;
   if (node->op == OP_SCATTER_ADD) return nvptx_scatter(job);
+  if (node->op == OP_ATTENTION || node->op == OP_ATTENTION_GRAD) return nvptx_attention(job);
   const Node *contraction = find_contraction(node);
   if (contraction) return nvptx_contract(job, contraction);
   switch (kernel_kind(node)) {
@@ -427,10 +428,9 @@ bool nvptx_emit(Module *module, const Node *node, const char *name, const int *a
              .out = out,
              .scratch = arena_new(),
              .operand_count = node->input_count};
-  job.result_count = node->body ? node->body->roots.count : 1;
+  job.result_count = node_result_count(node);
   Type *types = ARENA_ARRAY(job.scratch, Type, job.result_count);
-  for (int i = 0; i < job.result_count; i++)
-    types[i] = node->body ? node->body->roots.at[i].node->type : node->type;
+  for (int i = 0; i < job.result_count; i++) types[i] = node_result_type(node, i);
   job.result_type = types;
   int64_t elements = 0;
   for (int i = 0; i < job.result_count; i++) elements += shape_elements(&types[i].shape);

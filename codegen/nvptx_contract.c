@@ -3,6 +3,7 @@
  * what is fused into them, the epilogue from the fused body), and the entries that call them. */
 #include "codegen/nvptx_contract.h"
 #include "codegen/nvptx_callback.h"
+#include "codegen/nvptx_mma.h"
 #include <stdio.h>
 
 enum { SIDE_THREADS = 256, MAX_GRID_YZ = 65535, WORTH_PACKING = 400000000, LANES_OF_A_SUM = 8 };
@@ -252,7 +253,8 @@ static void define_operands(Contract *c) {
   define_pointer(c, "gemm_pointer_b", c->is_packed ? -1 : c->b.argument < 0 ? 0 : c->b.argument);
   define_pointer(c, "gemm_workspace", c->job->operand_count + c->job->result_count);
   define_pack(c);
-  if (c->unit != UNIT_SIMT) nvptx_define_mma(c);
+  if (c->unit != UNIT_SIMT)
+    nvptx_define_mma(c->job, c->suffix, "gemm", c->dtype, c->unit == UNIT_MMA32);
 }
 
 /* gemm_sum_lanes: over LANES_OF_A_SUM neighbouring lanes. */

@@ -49,6 +49,4 @@ typedef struct {
 /* Chooses c->tile from m, n, k, batches, dtype and how the operands lie. */
 void nvptx_choose_tile(Contract *c);
 int nvptx_tile_threads(const Contract *c);
-/* nvptx_mma.c: the callbacks that are tensor-core instructions. */
-void nvptx_define_mma(Contract *c);
 #endif

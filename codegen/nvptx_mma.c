@@ -1,11 +1,27 @@
-/* nvptx_mma: the instructions of tensor cores, as the callbacks of kernels/mma_ptx.h: C has no
- * words for them. Fragments are arrays there; inlining leaves registers only. */
+/* nvptx_mma: the instructions of tensor cores, as the callbacks of kernels/mma_ptx.h and
+ * attention_mma.h: C has no words for them. Fragments are arrays there; inlining leaves registers
+ * only. */
+#include "codegen/nvptx_mma.h"
 #include "codegen/nvptx_callback.h"
-#include "codegen/nvptx_contract.h"
+#include <stdio.h>
 #include <string.h>
 
-static LLVMValueRef call(Emitter *emitter, const char *name, LLVMTypeRef *overload, int overloads,
-                         LLVMValueRef *arguments, int count) {
+typedef struct {
+  Job *job;
+  const char *suffix, *prefix;
+  DType dtype;
+  bool is_tf32;
+} Mma;
+
+static void open_callback(const Mma *m, Emitter *emitter, const char *what, LLVMTypeRef result,
+                          LLVMTypeRef *parameters, int count) {
+  char name[64];
+  snprintf(name, sizeof name, "%s_%s", m->prefix, what);
+  callback_open_plain(m->job, emitter, m->suffix, name, result, parameters, count);
+}
+
+LLVMValueRef mma_intrinsic(Emitter *emitter, const char *name, LLVMTypeRef *overload, int overloads,
+                           LLVMValueRef *arguments, int count) {
   unsigned id = LLVMLookupIntrinsicID(name, strlen(name));
   LLVMValueRef function =
       LLVMGetIntrinsicDeclaration(emitter->module->llvm, id, overload, (size_t)overloads);
@@ -20,63 +36,62 @@ static LLVMValueRef place(Emitter *emitter, LLVMTypeRef type, LLVMValueRef array
 }
 
 /* sum[4] += a[4] b[2] */
-static void define_mma(Contract *c) {
-  LLVMContextRef context = c->job->module->context;
+static void define_mma(const Mma *m) {
+  LLVMContextRef context = m->job->module->context;
   LLVMTypeRef pointer = LLVMPointerTypeInContext(context, 0),
               real = LLVMFloatTypeInContext(context);
   LLVMTypeRef word = LLVMInt32TypeInContext(context), parameters[3] = {pointer, pointer, pointer};
   LLVMTypeRef pair = LLVMVectorType(LLVMHalfTypeInContext(context), 2);
-  Emitter emitter = {.module = c->job->module};
-  callback_open_plain(c->job, &emitter, c->suffix, "gemm_mma", LLVMVoidTypeInContext(context),
-                      parameters, 3);
+  Emitter emitter = {.module = m->job->module};
+  open_callback(m, &emitter, "mma", LLVMVoidTypeInContext(context), parameters, 3);
   LLVMValueRef arguments[10], sum = LLVMGetParam(emitter.function, 0);
   for (int i = 0; i < 6; i++) {
     LLVMValueRef from = LLVMGetParam(emitter.function, i < 4 ? 1 : 2);
     arguments[i] =
         LLVMBuildLoad2(emitter.builder, word, place(&emitter, word, from, i < 4 ? i : i - 4), "");
-    if (c->dtype == DT_F16)
+    if (m->dtype == DT_F16)
       arguments[i] = LLVMBuildBitCast(emitter.builder, arguments[i], pair, "");
   }
   for (int i = 0; i < 4; i++)
     arguments[6 + i] = LLVMBuildLoad2(emitter.builder, real, place(&emitter, real, sum, i), "");
-  const char *name = c->unit == UNIT_MMA32 ? "llvm.nvvm.mma.m16n8k8.row.col.tf32"
-                     : c->dtype == DT_F16  ? "llvm.nvvm.mma.m16n8k16.row.col.f32.f32"
+  const char *name = m->is_tf32 ? "llvm.nvvm.mma.m16n8k8.row.col.tf32"
+                     : m->dtype == DT_F16  ? "llvm.nvvm.mma.m16n8k16.row.col.f32.f32"
                                            : "llvm.nvvm.mma.m16n8k16.row.col.bf16";
-  LLVMValueRef result = call(&emitter, name, NULL, 0, arguments, 10);
+  LLVMValueRef result = mma_intrinsic(&emitter, name, NULL, 0, arguments, 10);
   for (unsigned i = 0; i < 4; i++)
     LLVMBuildStore(emitter.builder, LLVMBuildExtractValue(emitter.builder, result, i, ""),
                    place(&emitter, real, sum, (int)i));
   callback_close(&emitter, NULL);
 }
 
-static void define_matrices(Contract *c, const char *name, const char *intrinsic) {
-  LLVMContextRef context = c->job->module->context;
+static void define_matrices(const Mma *m, const char *what, const char *intrinsic) {
+  LLVMContextRef context = m->job->module->context;
   LLVMTypeRef shared = LLVMPointerTypeInContext(context, 3), word = LLVMInt32TypeInContext(context);
   LLVMTypeRef parameters[2] = {LLVMPointerTypeInContext(context, 0), shared};
-  Emitter emitter = {.module = c->job->module};
-  callback_open_plain(c->job, &emitter, c->suffix, name, LLVMVoidTypeInContext(context), parameters,
-                      2);
+  Emitter emitter = {.module = m->job->module};
+  open_callback(m, &emitter, what, LLVMVoidTypeInContext(context), parameters, 2);
   LLVMValueRef row = LLVMGetParam(emitter.function, 1);
-  LLVMValueRef result = call(&emitter, intrinsic, &shared, 1, &row, 1);
+  LLVMValueRef result = mma_intrinsic(&emitter, intrinsic, &shared, 1, &row, 1);
   for (unsigned i = 0; i < 4; i++)
     LLVMBuildStore(emitter.builder, LLVMBuildExtractValue(emitter.builder, result, i, ""),
                    place(&emitter, word, LLVMGetParam(emitter.function, 0), (int)i));
   callback_close(&emitter, NULL);
 }
 
-static void define_round(Contract *c) {
-  LLVMContextRef context = c->job->module->context;
+static void define_round(const Mma *m) {
+  LLVMContextRef context = m->job->module->context;
   LLVMTypeRef word = LLVMInt32TypeInContext(context);
-  Emitter emitter = {.module = c->job->module};
-  callback_open_plain(c->job, &emitter, c->suffix, "gemm_round", word, &word, 1);
+  Emitter emitter = {.module = m->job->module};
+  open_callback(m, &emitter, "round", word, &word, 1);
   LLVMValueRef value = LLVMBuildBitCast(emitter.builder, LLVMGetParam(emitter.function, 0),
                                         LLVMFloatTypeInContext(context), "");
-  callback_close(&emitter, call(&emitter, "llvm.nvvm.f2tf32.rna", NULL, 0, &value, 1));
+  callback_close(&emitter, mma_intrinsic(&emitter, "llvm.nvvm.f2tf32.rna", NULL, 0, &value, 1));
 }
 
-void nvptx_define_mma(Contract *c) {
-  define_mma(c);
-  define_matrices(c, "gemm_matrices", "llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4.b16");
-  define_matrices(c, "gemm_matrices_across", "llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4.trans.b16");
-  if (c->unit == UNIT_MMA32) define_round(c);
+void nvptx_define_mma(Job *job, const char *suffix, const char *prefix, DType dtype, bool is_tf32) {
+  Mma m = {job, suffix, prefix, dtype, is_tf32};
+  define_mma(&m);
+  define_matrices(&m, "matrices", "llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4.b16");
+  define_matrices(&m, "matrices_across", "llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4.trans.b16");
+  if (is_tf32) define_round(&m);
 }

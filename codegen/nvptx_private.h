@@ -33,6 +33,7 @@ bool nvptx_row(Job *job);
 bool nvptx_column(Job *job);
 bool nvptx_contract(Job *job, const Node *contraction);
 bool nvptx_scatter(Job *job);
+bool nvptx_attention(Job *job);
 
 /* ── nvptx.c ── */
 /* Makes the entry `name` with parameters operands, results and, if wanted, a workspace. */

@@ -138,7 +138,10 @@ int node_result_count(const Node *node) {
 Type node_result_type(const Node *node, int64_t index) {
   if (node->op == OP_FUSED) return node->body->roots.at[index].node->type;
   Type type = node->type;
-  if (node->op == OP_ATTENTION && index == 1) type.shape.dim[3] = 1;
+  if (node->op == OP_ATTENTION && index == 1) {
+    type.shape.dim[3] = 1;
+    if (dtype_bytes(type.dtype) < 4) type.dtype = DT_F32;
+  }
   if (node->op == OP_ATTENTION_GRAD) type = node->input[1 + index]->type;
   return type;
 }

@@ -1,5 +1,6 @@
 /* infer_attention: the shape rules of attention and its gradient. Everything has four dimensions
- * here: batch, heads, positions, features; the front end brings other forms to this one. */
+ * here: batch, heads, positions, features; the front end brings other forms to this one. What is
+ * added to scores, and logarithms of sums, are f32 where the rest is narrower. */
 #include "ir/infer.h"
 
 enum { B, H, T, D };
@@ -30,14 +31,19 @@ static bool check_operands(Infer *in, int at) {
   return true;
 }
 
+static DType type_of_scores(const Infer *in, int q) {
+  DType dtype = type_of(in, q)->dtype;
+  return dtype_bytes(dtype) < 4 ? DT_F32 : dtype;
+}
+
 /* A mask of dimensions that are 1 or those of the scores [B,H,T,S]; S is always whole. */
 static bool check_mask(Infer *in, int at, int q) {
   if (in->input_count <= at) return true;
   const Type *mask = type_of(in, at);
   const Shape *a = &type_of(in, q)->shape, *b = &type_of(in, q + 1)->shape;
-  if (mask->dtype != DT_BOOL && mask->dtype != type_of(in, q)->dtype)
+  if (mask->dtype != DT_BOOL && mask->dtype != type_of_scores(in, q))
     return infer_fail(in, "the mask of attention must be bool or %s, not %s",
-                      dtype_text(type_of(in, q)->dtype), dtype_text(mask->dtype));
+                      dtype_text(type_of_scores(in, q)), dtype_text(mask->dtype));
   bool fits = mask->shape.rank == 4 && mask->shape.dim[D] == b->dim[T];
   for (int i = 0; i < 3 && fits; i++)
     fits = mask->shape.dim[i] == 1 || mask->shape.dim[i] == a->dim[i];
@@ -60,7 +66,7 @@ bool infer_attention_grad(Infer *in) {
     return false;
   Type out = *type_of(in, 1);
   out.shape.dim[D] = type_of(in, 3)->shape.dim[D];
-  Type lse = out;
+  Type lse = {type_of_scores(in, 1), out.shape};
   lse.shape.dim[D] = 1;
   if (!type_equal(type_of(in, 0), &out) || !type_equal(type_of(in, 4), &out))
     return infer_fail(in, "the result of attention and its gradient must be %s",

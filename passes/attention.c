@@ -1,22 +1,20 @@
-/* attention: where no kernel takes it whole (PTX so far; element types other than f32; heads of
- * more than ATTENTION_MOST features; values of another size than keys), attention and its gradient
- * are written out in matrix products and pointwise work. The heads that share keys become rows of
- * one product, [B,G,H/G*T,D], which is only a view. What the kernel on the CPU takes stays whole.
- */
+/* attention: where no kernel takes it whole (f64; heads of more than ATTENTION_MOST features; values
+ * of another size than keys), attention and its gradient are written out in matrix products and
+ * pointwise work; --disable=attention writes all of it out. The heads that share keys become rows
+ * of one product, [B,G,H/G*T,D], which is only a view. */
 #include "passes/attention.h"
 #include "passes/pass.h"
 #include <math.h>
 
-bool attention_is_whole(const Node *node) {
+bool attention_is_whole(const Node *node, bool for_gpu) {
   int at = node->op == OP_ATTENTION_GRAD;
   const Type *q = &node->input[at]->type, *v = &node->input[at + 2]->type;
-  int64_t features = q->shape.dim[3];
-  return q->dtype == DT_F32 && features == v->shape.dim[3] && features >= 1 &&
-         features <= ATTENTION_MOST;
+  int64_t features = q->shape.dim[3], most = for_gpu ? ATTENTION_MOST_GPU : ATTENTION_MOST;
+  return q->dtype != DT_F64 && features == v->shape.dim[3] && features >= 1 && features <= most;
 }
 
 typedef struct {
-  bool for_gpu;
+  bool for_gpu, is_plain;
   Node *(*results)[3]; /* by old node */
 } Writing;
 
@@ -121,7 +119,7 @@ static Node *visit(Graph *fresh, const Node *old, Node **inputs, void *context) 
   if (old->op == OP_RESULT)
     return writing->results[old->input[0]->id][node_int(old, ATTR_INDEX, 0)];
   bool is_backward = old->op == OP_ATTENTION_GRAD;
-  if ((old->op != OP_ATTENTION && !is_backward) || (!writing->for_gpu && attention_is_whole(old)))
+  if ((old->op != OP_ATTENTION && !is_backward) || (!writing->is_plain && attention_is_whole(old, writing->for_gpu)))
     return NULL;
   Node **results = writing->results[old->id];
   int first = fresh->nodes.count;
@@ -144,7 +142,7 @@ Graph *pass_attention(PassContext *context, Graph *graph) {
   for (int i = 0; i < graph->nodes.count; i++)
     found |= graph->nodes.at[i]->op == OP_ATTENTION || graph->nodes.at[i]->op == OP_ATTENTION_GRAD;
   if (!found) return graph;
-  Writing writing = {.for_gpu = context->for_gpu};
+  Writing writing = {.for_gpu = context->for_gpu, .is_plain = context->is_plain};
   writing.results = arena_alloc(graph->arena, sizeof *writing.results * (size_t)graph->nodes.count);
   return graph_rewrite(graph, visit, &writing);
 }

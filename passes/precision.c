@@ -59,10 +59,10 @@ static bool is_attention(const Node *node) {
   return node->op == OP_ATTENTION || node->op == OP_ATTENTION_GRAD;
 }
 
-/* The type that attention rounds operand `k` to; not its mask and its logarithms of sums. */
+/* The type that attention rounds operand `k` to; F32 of its mask and its logarithms of sums. */
 static DType attention_policy(const Precision *p, const Node *node, int k) {
   bool is_tf32, is_grad = node->op == OP_ATTENTION_GRAD;
-  return k < (is_grad ? 4 : 3) ? policy(p, node, &is_tf32) : DT_F32;
+  return k < (is_grad ? 5 : 3) ? policy(p, node, &is_tf32) : DT_F32;
 }
 
 /* ── what lies ahead of a value ─────────────────────────────────────────────────────────────── */
@@ -270,33 +270,34 @@ static bool visit_contraction(Precision *p, const Node *node) {
   return true;
 }
 
-/* Its operands, rounded but f32. */
+/* Its operands, rounded; not its mask and its logarithms of sums. */
 static bool visit_attention(Precision *p, const Node *node) {
   if (!is_attention(node) || node->type.dtype != DT_F32) return false;
+  bool is_tf32;
+  DType narrow = policy(p, node, &is_tf32);
+  if (narrow == DT_F32 && !is_tf32 && p->narrow == DT_F32 && !p->is_tf32) return false;
   Node **inputs = operands(p, node, DT_F32);
-  for (int k = 0; k < node->input_count; k++) {
-    DType narrow = attention_policy(p, node, k);
-    if (narrow == DT_F32) continue;
-    Node *thin = in_narrow(p, node->input[k], narrow);
-    inputs[k] = cast(p, thin, DT_F32, node, "f32: arithmetic of attention");
-  }
-  p->wide[node->id] =
-      explain(p, graph_copy_node(p->fresh, node, inputs), node, "f32: arithmetic of attention");
+  for (int k = 0; k < node->input_count; k++)
+    if (attention_policy(p, node, k) != DT_F32) inputs[k] = in_narrow(p, node->input[k], narrow);
+  const char *type = is_tf32 && narrow == DT_F32 ? "tf32" : name_of(narrow);
+  Node *made = copy_as(p, node, inputs, narrow);
+  if (is_tf32 && narrow == DT_F32) node_set_attr(p->fresh, made, attr_bool(ATTR_TF32, true));
+  explain(p, made, node, arena_printf(p->fresh->arena, "%s: attention, f32 within", type));
+  p->wide[node->id] = made;
   return true;
 }
 
-/* A result of attention: what it gives is rounded as a contraction's is, but for the logarithms. */
+/* What attention gives is rounded as a contraction's result is, but for the logarithms. */
 static bool visit_result(Precision *p, const Node *node) {
   if (node->op != OP_RESULT || !is_attention(node->input[0]) || node->type.dtype != DT_F32)
     return false;
-  const Node *whole = node->input[0];
-  bool is_logarithm = whole->op == OP_ATTENTION && node_int(node, ATTR_INDEX, 0) == 1;
-  DType narrow = is_logarithm ? DT_F32 : attention_policy(p, whole, 0);
-  Node *made = graph_copy_node(p->fresh, node, &p->wide[whole->id]);
-  p->wide[node->id] = made;
-  if (narrow == DT_F32) return true;
-  keep(p, node, cast(p, made, narrow, node, say(p, narrow, "result of attention")));
-  p->wide[node->id] = NULL;
+  Node *made = make_result(p->fresh, p->wide[node->input[0]->id], node_int(node, ATTR_INDEX, 0),
+                           node->loc);
+  made->is_backward = node->is_backward;
+  if (made->type.dtype == DT_F32)
+    p->wide[node->id] = made;
+  else
+    keep(p, node, explain(p, made, node, say(p, made->type.dtype, "result of attention")));
   return true;
 }
 

@@ -115,7 +115,7 @@ static void check_form(const char *cpu, const Form *form) {
     if (at->op == OP_ATTENTION_GRAD) node[1] = at;
   }
   for (int i = 0; i < 2; i++) {
-    assert_true(attention_is_whole(node[i]));
+    assert_true(attention_is_whole(node[i], false));
     assert_true(host_emit(&module, node[i], i ? "backward" : "forward", alias, &kernel[i]));
   }
   assert_true(module_link(&module));

@@ -9,6 +9,7 @@
 #include <llvm-c/LLJIT.h>
 #include <llvm-c/Orc.h>
 #include <llvm-c/Target.h>
+#include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,6 +81,10 @@ static int32_t gpu_ballot(int32_t members, bool vote) {
   uint32_t bits = 0;
   for (int i = 0; i < 32; i++) bits |= (uint32_t)(lanes[i] & 1) << i;
   return (int32_t)bits;
+}
+static void gpu_warp_sync(int32_t members) {
+  (void)members;
+  gpu_exchange(0);
 }
 /* cp.async */
 static void gpu_copy(void *to, const void *from, int filled, int bytes) {
@@ -187,6 +192,9 @@ static const struct {
     {"@llvm.nvvm.vote.ballot.sync", "gpu_ballot", gpu_ballot},
     {"@llvm.nvvm.barrier0", "gpu_barrier", gpu_barrier},
     {"@llvm.nvvm.bar.sync", "gpu_bar_sync", gpu_bar_sync},
+    {"@llvm.nvvm.bar.warp.sync", "gpu_warp_sync", gpu_warp_sync},
+    {"@llvm.nvvm.ex2.approx.ftz.f", "exp2f", exp2f},
+    {"@llvm.nvvm.lg2.approx.ftz.f", "log2f", log2f},
     {"@llvm.nvvm.f2tf32.rna", "gpu_round_tf32", gpu_round_tf32},
     {"@gpu_matrices", "gpu_matrices", gpu_matrices},
     {"@gpu_mma", "gpu_mma", gpu_mma},

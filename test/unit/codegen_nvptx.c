@@ -126,7 +126,7 @@ static Tensor *plain_value(const Case *one, const Node *node) {
 }
 
 static int result_id(const Case *one, const Node *node, int result) {
-  if (node->op != OP_FUSED) return node->id;
+  if (!node_has_results(node)) return node->id;
   for (int i = 0; i < one->graph->nodes.count; i++) {
     const Node *user = one->graph->nodes.at[i];
     if (user->op == OP_RESULT && user->input[0] == node && node_int(user, ATTR_INDEX, 0) == result)
@@ -163,16 +163,15 @@ static void compare(const Case *one, const char *name, int id, const char *got) 
 static void run_kernel(Case *one, LLVMOrcLLJITRef jit, const Made *made) {
   const Node *node = made->node;
   void *args[GPU_MAX_ARGS] = {0};
-  int count = 0, results = node->body ? node->body->roots.count : 1;
+  int count = 0, results = node_result_count(node);
   int64_t bytes[GPU_MAX_ARGS] = {0};
   assert_true(node->input_count + results < GPU_MAX_ARGS);
   for (int i = 0; i < node->input_count + results; i++) {
     int r = i - node->input_count;
-    const Type *type = r < 0        ? &node->input[i]->type
-                       : node->body ? &node->body->roots.at[r].node->type
-                                    : &node->type;
-    bytes[count] = type_bytes(type);
-    args[count++] = guarded(type_bytes(type));
+    Type type = r < 0 ? node->input[i]->type : node_result_type(node, r);
+    bytes[count] = type_bytes(&type);
+    args[count] = guarded(bytes[count]);
+    count++;
     if (r < 0) write_memory(one->actual[node->input[i]->id], args[i]);
   }
   if (made->kernel.workspace) {

@@ -436,7 +436,7 @@ static void random_graphs(void **state) {
     assert_string_equal(graph_to_text(once, arena), graph_to_text(twice, arena));
     Graph *plain = passes_run_named(&context, graph, forms[5]);
     compare_roots(arena, &diag, plain, passes_run_named(&context, graph, forms[6]), forms[6]);
-    context.for_gpu = true; /* where attention is written out */
+    context.is_plain = true; /* all attention is written out */
     Graph *written = passes_run_named(&context, plain, "attention");
     assert_non_null(written);
     compare_roots(arena, &diag, plain, written, "attention");

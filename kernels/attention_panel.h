@@ -1,0 +1,135 @@
+/* attention_panel: rows of features on their way between memory and a block, for attention_ptx.h:
+ * panels in shared memory, copies into them, and results out of them. ELEMENT is defined before: the
+ * bits of an element. A panel's rows are padded by 16 bytes, so that reading eight of them at one
+ * place meets no bank twice; features beyond the last are zeros. */
+#ifndef FT_KERNELS_ATTENTION_PANEL_H
+#define FT_KERNELS_ATTENTION_PANEL_H
+#include <stdint.h>
+
+/* How the work is cut: warps of a block, rows of a warp, columns of a tile; panels of the block's
+ * rows; do the fragments of the first stay in registers. */
+int attention_warps(void), attention_micro(void), attention_tile(void);
+int attention_row_panels(void), attention_keeps(void);
+int attention_features(void), attention_width(void); /* width: rounded up to what the unit takes */
+int attention_wide(void); /* elements that may be moved at once: 16 or 4 bytes, or one */
+float attention_number(unsigned element); /* of 16 bits: as f32 */
+unsigned attention_pair(float low, float high); /* rounded to 16 bits each */
+
+#define ALWAYS static inline __attribute__((always_inline))
+#define SHARED __attribute__((address_space(3)))
+#define GLOBAL __attribute__((address_space(1)))
+enum { IS_WORD = sizeof(ELEMENT) == 4, MAX_ROWS = 4, MAX_COLUMNS = 32 };
+typedef SHARED ELEMENT *Panel;
+typedef SHARED float *Floats;
+typedef float Four __attribute__((vector_size(16), aligned(16)));
+typedef unsigned Quad __attribute__((vector_size(16), aligned(16)));
+typedef struct {
+  GLOBAL ELEMENT *at;
+  int step; /* from row to row */
+} Rows;
+
+ALWAYS int own_row(int lane, int i), own_column(int lane, int j), own_feature(int lane, int j);
+ALWAYS int rows_each(void), columns_each(void), features_each(void); /* of a lane */
+
+ALWAYS int threads(void) { return attention_warps() * 32; }
+ALWAYS int pitch(void) { return attention_width() + 16 / (int)sizeof(ELEMENT); }
+
+/* ── shared memory: rows, two stages of two tiles, two of numbers for each column, scratch ───── */
+
+ALWAYS Panel rows_panel(Panel memory, int which) {
+  return memory + which * attention_warps() * attention_micro() * pitch();
+}
+ALWAYS Panel stream_panel(Panel memory, int stage, int which) {
+  return rows_panel(memory, attention_row_panels()) +
+         (stage * 2 + which) * attention_tile() * pitch();
+}
+/* Of a tile's columns: logarithms, deltas. */
+ALWAYS Floats statistics(Panel memory, int stage) {
+  return (Floats)stream_panel(memory, 2, 0) + stage * 2 * attention_tile();
+}
+
+/* ── copies ──────────────────────────────────────────────────────────────────────────────────── */
+
+/* `count` elements of `size` bytes from number `index` on, or zeros where it is -1. */
+ALWAYS void copy_async(SHARED void *to, const void *base, int index, int count, int size) {
+  const GLOBAL char *from = (const GLOBAL char *)base + (int64_t)(index < 0 ? 0 : index) * size;
+  int bytes = index < 0 ? 0 : count * size;
+  if (count * size == 4)
+    __nvvm_cp_async_ca_shared_global_4(to, from, bytes);
+  else
+    __nvvm_cp_async_cg_shared_global_16(to, from, bytes);
+}
+
+/* `count` rows from number `first` on; zeros from row `limit` on. */
+ALWAYS void bring(Panel to, Rows from, int first, int limit, int count, int thread) {
+  int wide = attention_wide(), across = attention_width() / wide, all = count * across;
+#pragma clang loop unroll(full)
+  for (int c = 0; c < (all + threads() - 1) / threads(); c++) {
+    int number = thread + c * threads(), row = number / across, d = number % across * wide;
+    if (all % threads() && number >= all) continue;
+    int is_there = first + row < limit && d < attention_features();
+    int index = (first + row) * from.step + d;
+    if (wide * sizeof(ELEMENT) >= 4)
+      copy_async(to + row * pitch() + d, (const void *)from.at, is_there ? index : -1, wide,
+                 sizeof(ELEMENT));
+    else
+      to[row * pitch() + d] = is_there ? from.at[index] : 0;
+  }
+}
+
+ALWAYS void read_piece(ELEMENT *to, const GLOBAL ELEMENT *from) {
+  int wide = attention_wide();
+  if (wide * sizeof(ELEMENT) == 16) {
+    Quad piece = *(const GLOBAL Quad *)from;
+    __builtin_memcpy(to, &piece, 16);
+    return;
+  }
+#pragma clang loop unroll(full)
+  for (int e = 0; e < wide; e++) to[e] = from[e];
+}
+
+ALWAYS float number_of(ELEMENT element) {
+  return IS_WORD ? __builtin_bit_cast(float, (unsigned)element) : attention_number(element);
+}
+
+/* ── results ─────────────────────────────────────────────────────────────────────────────────── */
+
+/* This warp's sums, rounded, to its own rows of a panel: nobody else reads these. */
+ALWAYS void leave(Panel panel, float sum[MAX_ROWS][MAX_COLUMNS], int lane, int warp) {
+  __nvvm_bar_warp_sync(0xffffffffu);
+#pragma clang loop unroll(full)
+  for (int i = 0; i < rows_each(); i++) {
+    Panel row = panel + (warp * attention_micro() + own_row(lane, i)) * pitch();
+#pragma clang loop unroll(full)
+    for (int j = 0; j < features_each(); j += 2) {
+      int d = own_feature(lane, j);
+      if (IS_WORD) {
+        row[d] = (ELEMENT)__builtin_bit_cast(unsigned, sum[i][j]);
+        row[d + 1] = (ELEMENT)__builtin_bit_cast(unsigned, sum[i][j + 1]);
+      } else {
+        *(SHARED unsigned *)(row + d) = attention_pair(sum[i][j], sum[i][j + 1]);
+      }
+    }
+  }
+  __nvvm_bar_warp_sync(0xffffffffu);
+}
+
+/* From there to memory; `first` is the block's first row. */
+ALWAYS void store_rows(Rows to, Panel panel, int first, int limit, int lane, int warp) {
+  int wide = attention_wide(), across = attention_width() / wide;
+#pragma clang loop unroll_count(4)
+  for (int c = 0; c < attention_micro() * across / 32; c++) {
+    int number = lane + c * 32, row = warp * attention_micro() + number / across;
+    int d = number % across * wide;
+    if (first + row >= limit || d >= attention_features()) continue;
+    GLOBAL ELEMENT *out = to.at + (first + row) * to.step + d;
+    Panel from = panel + row * pitch() + d;
+    if (wide * sizeof(ELEMENT) == 16)
+      *(GLOBAL Quad *)out = *(SHARED Quad *)from;
+    else if (wide * sizeof(ELEMENT) == 4)
+      *(GLOBAL unsigned *)out = *(SHARED unsigned *)from;
+    else
+      *out = *from;
+  }
+}
+#endif
