@@ -108,13 +108,12 @@ bool lower_program(Module *const *modules, int count, const Program *program, Pl
                        .arena = arena_new(),
                        .program = program,
                        .plan = plan};
-  const Graph *graphs[PLAN_GRAPHS] = {program->train, program->eval, program->micro};
   bool good = lower_tables(&lowering);
   int64_t workspace = 0;
   VEC(int) marks[PLAN_GRAPHS] = {{0}};
   for (int g = 0; g < PLAN_GRAPHS && good; g++) {
-    if (!graphs[g]) continue;
-    good = lower_graph(&lowering, graphs[g], &plan->graph[g]);
+    if (!program_graph(program, g)) continue;
+    good = lower_graph(&lowering, program_graph(program, g), &plan->graph[g]);
     if (lowering.workspace_bytes > workspace) workspace = lowering.workspace_bytes;
     for (int i = 0; i < lowering.workspace_buffers.count; i++)
       VEC_PUSH(lowering.arena, marks[g], lowering.workspace_buffers.at[i]);

@@ -1,6 +1,7 @@
 /* lower_tables: what the runtime must know besides the steps: parameters, states, inputs, settings,
  * outputs, memory. The train graph comes first; what only the eval graph has is appended. */
 #include "codegen/lower_private.h"
+#include "passes/decode.h"
 #include "passes/memory_report.h"
 #include <stdlib.h>
 #include <string.h>
@@ -51,12 +52,14 @@ static void add_leaf(Lowering *lowering, const Node *leaf, bool is_eval) {
   const char *name = node_str(leaf, ATTR_NAME);
   Place place = lower_place(lowering, leaf);
   grow(lowering, place, &leaf->type);
+  if (node_int(leaf, ATTR_CACHE, 0)) return; /* nothing that anybody outside of its graph knows */
   PlanTensor tensor = {.name = arena_strdup(plan->arena, name),
                        .type = leaf->type,
                        .offset = place.offset,
                        .init = init_of(plan->arena, leaf),
                        .is_sliced = is_sliced(lowering, leaf, name),
-                       .is_scratch = !strncmp(name, "accumulate.", 11)};
+                       .is_scratch =
+                           !strncmp(name, "accumulate.", 11) || !strcmp(name, DECODE_POSITION)};
   PlanTensor *known;
   switch (leaf->op) {
   case OP_PARAM:
@@ -129,10 +132,13 @@ bool lower_tables(Lowering *lowering) {
   plan->settings = program->settings;
   for (int i = 0; i < program->sources.count; i++)
     VEC_PUSH(plan->arena, plan->sources, program->sources.at[i]);
-  const Graph *graphs[PLAN_GRAPHS] = {program->train, program->eval, program->micro};
-  for (int g = 0; g < PLAN_GRAPHS; g++)
-    for (int i = 0; graphs[g] && i < graphs[g]->nodes.count; i++)
-      if (is_leaf(graphs[g]->nodes.at[i])) add_leaf(lowering, graphs[g]->nodes.at[i], g == 1);
+  plan->decode_refused = program->decode_refused;
+  plan->prefill_width = program->prefill ? PREFILL_WIDTH : 0;
+  for (int g = 0; g < PLAN_GRAPHS; g++) {
+    const Graph *graph = program_graph(program, g);
+    for (int i = 0; graph && i < graph->nodes.count; i++)
+      if (is_leaf(graph->nodes.at[i])) add_leaf(lowering, graph->nodes.at[i], g == 1);
+  }
   sort_tensors(plan->scalars.at, plan->scalars.count);
   sort_tensors(plan->states.at, plan->states.count);
   sort_params(plan->params.at, plan->params.count);

@@ -28,11 +28,22 @@ typedef struct Program {
   Graph *train, *eval; /* STAGE_FORWARD from the front end */
   Graph *micro; /* train without its update: for all parts of a batch but the last. Made by the
                    passes where train.accumulate is more than 1; else NULL */
+  Graph *decode,
+      *prefill; /* for generation, made by the passes from eval; NULL where there is none,
+                   and then, if the model is one of text, decode_refused says why */
+  const char *decode_refused;
   SettingValue *settings;
   VEC(DataSource) sources;
   VEC(Layer) layers;
   VEC(Hyper) hypers;
 } Program;
+
+/* In the order of plan->graph; NULL where there is none. */
+static inline Graph *program_graph(const Program *program, int index) {
+  Graph *const graphs[PLAN_GRAPHS] = {program->train, program->eval, program->micro,
+                                      program->decode, program->prefill};
+  return graphs[index];
+}
 
 typedef struct {
   const char *const *defines; /* "hidden=512": -D */

@@ -85,7 +85,7 @@ static uint64_t allowed_attrs(Op op) {
     return BIT(INIT) | BIT(INIT_ARGS) | BIT(OFFSET) | BIT(LR_FACTOR) | BIT(DECAY_FACTOR) |
            BIT(MUON);
   case OP_STATE:
-    return BIT(INIT) | BIT(INIT_ARGS) | BIT(OFFSET);
+    return BIT(INIT) | BIT(INIT_ARGS) | BIT(OFFSET) | BIT(CACHE);
   case OP_CONST:
     return BIT(VALUE);
   case OP_IOTA:

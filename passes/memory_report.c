@@ -115,14 +115,13 @@ MemoryReport memory_report(const Program *program, Arena *arena) {
   MemoryReport report = {0};
   const Graph *graph = program->train ? program->train : program->eval;
   int64_t state = 0;
-  add_graph(&report, program, program->train, &report.bytes[MEMORY_OPTIMIZER], &state);
-  add_graph(&report, program, program->eval, &report.bytes[MEMORY_OPTIMIZER], &state);
-  add_graph(&report, program, program->micro, &report.bytes[MEMORY_OPTIMIZER], &state);
+  for (int i = 0; i < PLAN_GRAPHS; i++)
+    add_graph(&report, program, program_graph(program, i), &report.bytes[MEMORY_OPTIMIZER], &state);
   report.bytes[MEMORY_STATE] = state - report.bytes[MEMORY_OPTIMIZER];
   Work work = work_of(graph, arena);
-  const Graph *others[] = {program->eval, program->micro};
-  for (int i = 0; i < 2; i++) {
-    int64_t peak = others[i] ? work_of(others[i], arena).peak : 0;
+  for (int i = 1; i < PLAN_GRAPHS; i++) {
+    const Graph *other = program_graph(program, i);
+    int64_t peak = other ? work_of(other, arena).peak : 0;
     if (peak > report.eval_peak) report.eval_peak = peak;
   }
   report.work_peak = work.peak;

@@ -16,7 +16,9 @@ typedef struct {
   Lifetimes times;
   const char **where; /* by base value: the arena, NULL as long as it is not decided */
   int64_t *at;
-  int *slot_of; /* by base value; -1 */
+  int64_t
+      cache_end; /* caches lie at the start of the work arena, alike in all graphs that have them */
+  int *slot_of;  /* by base value; -1 */
   VEC(MemSlot) slots;
   VEC(const char *) state_names;
   VEC(int64_t) state_offsets;
@@ -46,7 +48,7 @@ static bool is_of_optimizer(const MemPlan *plan, const char *name) {
 static void add_states(MemPlan *plan, const Graph *graph, bool of_optimizer, int64_t *end) {
   for (int i = 0; graph && i < graph->nodes.count; i++) {
     const Node *node = graph->nodes.at[i];
-    if (node->op != OP_STATE) continue;
+    if (node->op != OP_STATE || node_int(node, ATTR_CACHE, 0)) continue;
     const char *name = node_str(node, ATTR_NAME);
     bool known = strcmp(name, "params") == 0 || is_of_optimizer(plan, name) != of_optimizer;
     for (int k = 0; k < plan->state_names.count; k++)
@@ -66,9 +68,8 @@ static void place_states(MemPlan *plan) {
   VEC_PUSH(plan->arena, plan->state_offsets, 0);
   int64_t end = MEMPLAN_ALIGN;
   for (int of_optimizer = 0; of_optimizer < 2; of_optimizer++) {
-    if (program) add_states(plan, program->train, of_optimizer, &end);
-    if (program) add_states(plan, program->eval, of_optimizer, &end);
-    if (program) add_states(plan, program->micro, of_optimizer, &end);
+    for (int i = 0; program && i < PLAN_GRAPHS; i++)
+      add_states(plan, program_graph(program, i), of_optimizer, &end);
     add_states(plan, plan->graph, of_optimizer, &end);
   }
 }
@@ -87,6 +88,11 @@ static void place_leaf(MemPlan *plan, const Node *node, int64_t *input_end) {
     put(plan, node, ARENA_SETTINGS, (int64_t)sizeof(double) * setting_find(name));
     break;
   default:
+    if (node_int(node, ATTR_CACHE, 0)) {
+      put(plan, node, ARENA_WORK, plan->cache_end);
+      plan->cache_end += aligned(type_bytes(&node->type));
+      break;
+    }
     if (strcmp(name, "params") == 0) put(plan, node, ARENA_PARAMS, 0);
     for (int k = 0; k < plan->state_names.count; k++)
       if (strcmp(plan->state_names.at[k], name) == 0)
@@ -236,7 +242,8 @@ static void place_work(MemPlan *plan) {
   memplan_pack(plan->slots.at, plan->slots.count, plan->arena);
   for (int i = 0; i < plan->graph->nodes.count; i++)
     if (plan->slot_of[i] >= 0)
-      put(plan, node_at(plan, i), ARENA_WORK, plan->slots.at[plan->slot_of[i]].at);
+      put(plan, node_at(plan, i), ARENA_WORK,
+          plan->cache_end + plan->slots.at[plan->slot_of[i]].at);
 }
 
 /* ── the pass ───────────────────────────────────────────────────────────────────────────────── */

@@ -115,7 +115,8 @@ Graph *passes_run_one(PassContext *context, const PassInfo *info, Graph *before,
     return NULL;
   }
   Graph *after = info->run(context, before);
-  if (!after && context->diag->errors > errors) return NULL; /* the pass said what is wrong */
+  if (!after && (context->diag->errors > errors || context->refused))
+    return NULL; /* the pass said what is wrong */
   if (!after) {
     diag_error(context->diag, (Loc){0}, "pass '%s' failed on the %s graph", info->name,
                before->name);
@@ -136,6 +137,8 @@ Graph *passes_run_named(PassContext *context, Graph *graph, const char *names) {
     int pass = require_pass(context->arena, context->diag, at, length);
     if (pass < 0) return NULL;
     graph = passes_run_one(context, &pass_info[pass], graph, true, NULL);
+    if (!graph && context->refused)
+      diag_error(context->diag, (Loc){0}, "no %.*s graph: %s", (int)length, at, context->refused);
     at += length + (at[length] == ',');
   }
   return graph;
@@ -168,10 +171,15 @@ static bool run_on(Pipeline *pipeline, int pass, Graph **graph, bool is_train, b
   if (!*graph) return true;
   pipeline->context.is_train = is_train;
   pipeline->context.is_micro = is_micro;
+  pipeline->context.refused = NULL;
   double start = now();
   Graph *after = passes_run_one(&pipeline->context, &pass_info[pass], *graph,
                                 pipeline->options->verify, pipeline->options->dump_dir);
   pipeline->seconds[pass] += now() - start;
+  if (!after && pipeline->context.refused) { /* the program does without */
+    *graph = NULL;
+    return true;
+  }
   if (!after || !dump_if_changed(pipeline, pass, *graph, after)) return false;
   *graph = after;
   if (pipeline->options->observe)
@@ -207,6 +215,12 @@ static bool prepare(Program *program, Diag *diag, const PassOptions *options, bo
   return parse_disabled(program->arena, diag, options->disable, disabled);
 }
 
+static Graph *copy_as(const Graph *graph, const char *name) {
+  Graph *copy = graph_rewrite(graph, NULL, NULL);
+  copy->name = name;
+  return copy;
+}
+
 bool passes_run(Program *program, Diag *diag, const PassOptions *options, bool for_gpu) {
   Arena *arena = program->arena;
   bool *disabled = ARENA_ARRAY(arena, bool, pass_count);
@@ -216,16 +230,22 @@ bool passes_run(Program *program, Diag *diag, const PassOptions *options, bool f
                        .options = options,
                        .seconds = ARENA_ARRAY(arena, double, pass_count)};
   bool ok = true;
-  if (setting_number(program->settings, "train.accumulate") > 1 && !program->micro) {
-    program->micro = graph_rewrite(program->train, NULL, NULL);
-    program->micro->name = "micro";
+  if (setting_number(program->settings, "train.accumulate") > 1 && !program->micro)
+    program->micro = copy_as(program->train, "micro");
+  if (!disabled[find_pass("decode", strlen("decode"))]) {
+    program->decode = copy_as(program->eval, "decode");
+    program->prefill = copy_as(program->eval, "prefill");
   }
   for (int i = 0; ok && i <= last; i++)
     if (!disabled[i] || is_one_of(pass_info[i].name, has_plain_form)) {
       pipeline.context.is_plain = disabled[i];
       ok = run_on(&pipeline, i, &program->train, true, false) &&
            run_on(&pipeline, i, &program->eval, false, false) &&
-           run_on(&pipeline, i, &program->micro, true, true);
+           run_on(&pipeline, i, &program->micro, true, true) &&
+           run_on(&pipeline, i, &program->prefill, false, false) &&
+           run_on(&pipeline, i, &program->decode, false, false);
+      if (!program->decode && !program->decode_refused)
+        program->decode_refused = pipeline.context.refused;
     }
   if (options->time_passes) print_times(&pipeline, disabled, last);
   return ok;

@@ -15,6 +15,7 @@ typedef struct {
   bool is_plain;          /* do no more than the next stage needs: see PassOptions.disable */
   const Program *program; /* the whole, as far as the pipeline has come; NULL in ftopt */
   bool is_micro;          /* the graph of a part of a batch that is not the last one */
+  const char *refused;    /* decode: why this model has no such graph */
 } PassContext;
 
 typedef Graph *PassRun(PassContext *context, Graph *graph);

@@ -34,7 +34,7 @@ typedef enum {
 const char *arena_text(ArenaId id);
 bool arena_parse(const char *text, ArenaId *out);
 
-enum { PLAN_VERSION = 1, PLAN_ALIGN = 64, PLAN_GRAPHS = 3 };
+enum { PLAN_VERSION = 1, PLAN_ALIGN = 64, PLAN_GRAPHS = 5 };
 
 /* ── settings ─────────────────────────────────────────────────────────────────────────────── */
 typedef enum { SET_INT, SET_FLOAT, SET_BOOL, SET_STR } SettingKind;
@@ -87,7 +87,7 @@ typedef struct {
   int64_t offset;             /* bytes in its arena */
   Init init;                  /* params and states */
   bool is_needed_for_predict; /* inputs: some output depends on it */
-  bool is_saved; /* states: belongs to the model (running statistics), not only to the optimiser */
+  bool is_saved;  /* states: belongs to the model (running statistics), not only to the optimiser */
   bool is_sliced; /* states: element i belongs to element i of the params arena (moments): a
                      checkpoint holds it in slices, by parameter */
   bool is_scratch; /* states: dead at the end of every update: no checkpoint needs it */
@@ -143,7 +143,7 @@ typedef struct {
 } PlanOutput;
 
 typedef struct {
-  const char *name; /* train, eval, micro; NULL: there is no such graph */
+  const char *name; /* one of plan_graph_names; NULL: there is no such graph */
   VEC(PlanBuffer) buffers;
   VEC(PlanStep) steps;
   VEC(PlanInstead) insteads; /* in order, not overlapping */
@@ -170,9 +170,15 @@ typedef struct {
   VEC(PlanMemory) memory;
   int64_t arena_bytes[ARENA_COUNT];
   /* [0] train, [1] eval, [2] micro: with train.accumulate = k > 1 a step is k - 1 runs of micro,
-   * which add to sums in the state arena, and one of train, which makes the update of all k */
+   * which add to sums in the state arena, and one of train, which makes the update of all k.
+   * [3] decode: one new token of a text whose position is the state decode.position, and its
+   * scores; [4] prefill: several, without scores. They keep what they remember in the work arena as
+   * long as no other graph runs. NULL and decode_refused where a model of text has no such form */
   PlanGraph graph[PLAN_GRAPHS];
+  int64_t prefill_width;      /* positions of a run of prefill; 0: there is no such graph */
+  const char *decode_refused; /* NULL: nothing to say */
 } Plan;
+extern const char *const plan_graph_names[PLAN_GRAPHS];
 
 /* Appends the text form: lines without any prefix, the last one a checksum. */
 void plan_print(const Plan *plan, Text *out);

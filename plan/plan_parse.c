@@ -248,14 +248,18 @@ static bool read_scalar(Parser *p) {
 }
 
 /* ── lines of a graph ─────────────────────────────────────────────────────────────────────── */
+const char *const plan_graph_names[PLAN_GRAPHS] = {"train", "eval", "micro", "decode", "prefill"};
+
+/* In their order; some may be left out. */
 static bool read_graph(Parser *p) {
-  static const char *const names[PLAN_GRAPHS] = {"train", "eval", "micro"};
-  if (p->graph_count == PLAN_GRAPHS) return words_fail(&p->words, "a fourth graph");
   const char *text = words_string(&p->words, "the graph's name");
   if (!text) return false;
-  if (strcmp(text, names[p->graph_count]) != 0)
-    return words_fail(&p->words, "graph %d must be \"%s\"", p->graph_count, names[p->graph_count]);
-  p->graph = &p->plan->graph[p->graph_count++];
+  int index = p->graph_count;
+  while (index < PLAN_GRAPHS && strcmp(text, plan_graph_names[index]) != 0) index++;
+  if (index == PLAN_GRAPHS)
+    return words_fail(&p->words, "there is no graph \"%s\" at this place", text);
+  p->graph_count = index + 1;
+  p->graph = &p->plan->graph[index];
   p->graph->name = text;
   return true;
 }
@@ -267,6 +271,15 @@ static bool read_place(Parser *p, ArenaId *arena, int64_t *offset) {
   if (!arena_parse(text, arena)) return words_fail(&p->words, "there is no arena '%s'", text);
   return words_expect(&p->words, "+") &&
          words_integer(&p->words, "the offset", 0, INT64_MAX, offset);
+}
+
+static bool read_prefill(Parser *p) {
+  return words_integer(&p->words, "positions of prefill", 1, 1 << 20, &p->plan->prefill_width);
+}
+
+static bool read_refused(Parser *p) {
+  p->plan->decode_refused = words_string(&p->words, "why there is no graph for generation");
+  return p->plan->decode_refused != NULL;
 }
 
 static bool read_buffer(Parser *p) {
@@ -451,6 +464,7 @@ static const struct {
     {"buffer", read_buffer},   {"launch", read_launch},   {"call", read_call},
     {"loss", read_loss},       {"metric", read_metric},   {"output", read_result},
     {"weight", read_weight},   {"instead", read_instead},
+    {"refused", read_refused}, {"prefill", read_prefill},
 };
 
 static bool read_line(Parser *p) {
@@ -501,7 +515,10 @@ static bool check_whole(Parser *p) {
     if (!p->has_arena[i])
       return words_fail(&p->words, "the line of arena %s is missing", arena_text((ArenaId)i));
   bool has_parts = setting_number(p->plan->settings, "train.accumulate") > 1;
-  return p->graph_count == (has_parts ? 3 : 2) || words_fail(&p->words, "the plan lacks a graph");
+  const PlanGraph *graph = p->plan->graph;
+  if (!graph[0].name || !graph[1].name || !graph[2].name == has_parts)
+    return words_fail(&p->words, "the plan lacks a graph, or has one too many");
+  return true;
 }
 
 Plan *plan_parse(Arena *arena, const char *text, size_t length, const char **why) {

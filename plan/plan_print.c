@@ -211,6 +211,12 @@ void plan_print(const Plan *plan, Text *out) {
   for (int i = 0; i < plan->states.count; i++) print_tensor(out, "state", &plan->states.at[i], i);
   for (int i = 0; i < plan->scalars.count; i++)
     print_tensor(out, "scalar", &plan->scalars.at[i], i);
+  if (plan->prefill_width) text_printf(out, "prefill %" PRId64 "\n", plan->prefill_width);
+  if (plan->decode_refused) {
+    text_printf(out, "refused ");
+    print_string(out, plan->decode_refused);
+    text_printf(out, "\n");
+  }
   for (int i = 0; i < PLAN_GRAPHS; i++)
     if (plan->graph[i].name) print_graph(out, &plan->graph[i]);
   uint64_t checksum = plan_checksum(text_cstr(out) + start, out->count - start);

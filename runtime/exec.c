@@ -32,18 +32,38 @@ static Status bind_ema(Exec *exec) {
                           &exec->graph[EXEC_EVAL_EMA]);
 }
 
+/* Gradients and activations are needed as far as graphs reach that will run. */
+static int64_t bytes_for(const Exec *exec, ArenaId arena, const bool *is_bound) {
+  int64_t bytes = exec->plan->arena_bytes[arena], end = 0;
+  if (!is_bound || (arena != ARENA_GRADS && arena != ARENA_WORK)) return bytes;
+  for (int g = 0; g < PLAN_GRAPHS; g++)
+    for (int i = 0; is_bound[g] && i < exec->plan->graph[g].buffers.count; i++) {
+      const PlanBuffer *buffer = &exec->plan->graph[g].buffers.at[i];
+      int64_t last = buffer->offset + type_bytes(&buffer->type);
+      if (buffer->arena == arena && last > end) end = last;
+    }
+  end = (end + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
+  return end < bytes ? end : bytes;
+}
+
 static Status make(Exec *exec, const ExecOptions *options) {
   DeviceOptions device = {.threads = options->threads,
                           .is_deterministic = options->is_deterministic};
   STATUS_TRY(dev_find(options->device, exec->artifact, &exec->type, &device));
   STATUS_TRY(exec->type->open(exec->artifact, &device, &exec->device));
-  for (int i = 0; i < ARENA_COUNT; i++)
-    if (i != ARENA_INPUT)
-      STATUS_TRY(exec->type->alloc(exec->device, exec->plan->arena_bytes[i], &exec->base[i]));
+  bool is_bound[PLAN_GRAPHS];
   for (int i = 0; i < PLAN_GRAPHS; i++)
-    if (exec->plan->graph[i].name)
+    is_bound[i] = exec->plan->graph[i].name &&
+                  (options->only ? options->only >> i & 1 : i != EXEC_DECODE && i != EXEC_PREFILL);
+  for (int i = 0; i < ARENA_COUNT; i++) {
+    exec->bytes[i] = bytes_for(exec, (ArenaId)i, options->only ? is_bound : NULL);
+    if (i != ARENA_INPUT)
+      STATUS_TRY(exec->type->alloc(exec->device, exec->bytes[i], &exec->base[i]));
+  }
+  for (int i = 0; i < PLAN_GRAPHS; i++)
+    if (is_bound[i])
       STATUS_TRY(exec->type->bind(exec->device, exec->artifact, i, exec->base, &exec->graph[i]));
-  return bind_ema(exec);
+  return is_bound[EXEC_EVAL] ? bind_ema(exec) : STATUS_OK;
 }
 
 Status exec_new(Artifact *artifact, const ExecOptions *options, Exec **out) {
@@ -66,7 +86,7 @@ void exec_free(Exec *exec) {
   for (int i = 0; i < EXEC_GRAPHS; i++)
     if (exec->graph[i]) exec->type->unbind(exec->graph[i]);
   for (int i = 0; i < ARENA_COUNT; i++)
-    if (exec->base[i]) exec->type->free(exec->device, exec->base[i], exec->plan->arena_bytes[i]);
+    if (exec->base[i]) exec->type->free(exec->device, exec->base[i], exec->bytes[i]);
   if (exec->device) exec->type->close(exec->device);
   free(exec);
 }
@@ -105,7 +125,11 @@ static Status init_list(Exec *exec, ArenaId arena, const PlanTensor *list, int c
 Status exec_init(Exec *exec, uint64_t seed) {
   const Plan *plan = exec->plan;
   STATUS_TRY(init_list(exec, ARENA_PARAMS, plan->params.at, plan->params.count, seed));
-  return init_list(exec, ARENA_STATE, plan->states.at, plan->states.count, seed);
+  return exec_init_states(exec, seed);
+}
+
+Status exec_init_states(Exec *exec, uint64_t seed) {
+  return init_list(exec, ARENA_STATE, exec->plan->states.at, exec->plan->states.count, seed);
 }
 
 /* ── running ──────────────────────────────────────────────────────────────────────────────── */
@@ -302,7 +326,7 @@ Status exec_read_output(Exec *exec, ExecGraph graph, int output, void *to, int64
 
 /* ── memory ───────────────────────────────────────────────────────────────────────────────── */
 static Status check_range(const Exec *exec, ArenaId arena, int64_t offset, int64_t bytes) {
-  int64_t size = exec->plan->arena_bytes[arena];
+  int64_t size = exec->bytes[arena];
   if (exec->base[arena] && offset >= 0 && bytes >= 0 && offset <= size && bytes <= size - offset)
     return STATUS_OK;
   return status_fail(STATUS_USER, "bytes %lld+%lld lie outside of arena %s", (long long)offset,

@@ -14,15 +14,28 @@
 #define FT_RUNTIME_EXEC_H
 #include "runtime/dev.h"
 
-/* The first three are indices of plan->graph. EXEC_MICRO is there if train.accumulate = k > 1: a
- * step is then k - 1 runs of it and one of EXEC_TRAIN. EXEC_EVAL_EMA, there if exec_has_ema, is
- * evaluation with the average of the weights in place of the weights. */
-typedef enum { EXEC_TRAIN, EXEC_EVAL, EXEC_MICRO, EXEC_EVAL_EMA, EXEC_GRAPHS } ExecGraph;
+/* All but the last are indices of plan->graph. EXEC_MICRO is there if train.accumulate = k > 1: a
+ * step is then k - 1 runs of it and one of EXEC_TRAIN. EXEC_DECODE and EXEC_PREFILL
+ * are for generation (runtime/decoder.h), ready to run only if ExecOptions.only names them.
+ * EXEC_EVAL_EMA, there if exec_has_ema, is evaluation with the average of the weights in place of the
+ * weights. */
+typedef enum {
+  EXEC_TRAIN,
+  EXEC_EVAL,
+  EXEC_MICRO,
+  EXEC_DECODE,
+  EXEC_PREFILL,
+  EXEC_EVAL_EMA,
+  EXEC_GRAPHS
+} ExecGraph;
+_Static_assert((int)EXEC_EVAL_EMA == (int)PLAN_GRAPHS, "EXEC_ names are indices of plan->graph");
 
 typedef struct {
   const char *device;    /* "auto" (or NULL), "cpu", "cuda:N", "sim" */
   int threads;           /* 0: FT_THREADS, then OMP_NUM_THREADS, then the cores we may use */
   bool is_deterministic; /* the same bits in every run on this device */
+  unsigned only;         /* bits 1 << EXEC_...: the graphs that will run, and memory for no more; 0:
+                            all but those for generation */
 } ExecOptions;
 
 typedef struct Exec Exec;
@@ -46,6 +59,8 @@ void exec_set_derived(Exec *exec, const char *key, double value);
 /* Parameters and states by their initialisers (Philox keyed by seed and the parameter's place:
  * the same on every device and thread count). */
 STATUS_CHECKED Status exec_init(Exec *exec, uint64_t seed);
+/* States only, before ckpt_load_weights, which sets every parameter. */
+STATUS_CHECKED Status exec_init_states(Exec *exec, uint64_t seed);
 
 /* ── running ──────────────────────────────────────────────────────────────────────────────── */
 /* A batch is plan->arena_bytes[ARENA_INPUT] bytes, 64-byte aligned, with each input at its

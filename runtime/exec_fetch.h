@@ -26,6 +26,7 @@ struct Exec {
   const DeviceType *type;
   Device *device;
   char *base[ARENA_COUNT]; /* ARENA_INPUT: NULL, its base moves */
+  int64_t bytes[ARENA_COUNT]; /* of each */
   DeviceGraph *graph[EXEC_GRAPHS]; /* NULL: not there */
   int last_steps; /* of the last run */
   /* exec_fetch.c; made at the first fetch */

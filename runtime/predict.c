@@ -151,10 +151,10 @@ static Status predict(Prediction *prediction) {
   prediction->plan = prediction->artifact->plan;
   prediction->batch = (int64_t)setting_number(prediction->plan->settings, "train.batch");
   STATUS_TRY(open_inputs(prediction));
-  ExecOptions exec = {options->run.device, options->run.threads};
+  ExecOptions exec = {options->run.device, options->run.threads, .only = 1u << EXEC_EVAL};
   STATUS_TRY(exec_new(prediction->artifact, &exec, &prediction->exec));
   STATUS_TRY(exec_write_settings(prediction->exec));
-  STATUS_TRY(exec_init(prediction->exec, 0));
+  STATUS_TRY(exec_init_states(prediction->exec, 0));
   STATUS_TRY(ckpt_load_weights(prediction->exec, options->weights, NULL));
   STATUS_TRY(open_results(prediction));
   STATUS_TRY(exec_batch_new(prediction->exec, &prediction->slot));

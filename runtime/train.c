@@ -61,15 +61,13 @@ static Status decide_length(Training *training) {
 
 static Status initialise(Training *training) {
   const TrainOptions *options = training->options;
-  STATUS_TRY(exec_init(training->exec, training->seed));
-  if (options->init) {
-    Text notes = {0};
-    Status status = ckpt_load_weights(training->exec, options->init, &notes);
-    if (status == STATUS_OK && notes.count) log_say(training->log, "%s", text_cstr(&notes));
-    text_free(&notes);
-    STATUS_TRY(status);
-  }
-  return STATUS_OK;
+  if (!options->init) return exec_init(training->exec, training->seed);
+  STATUS_TRY(exec_init_states(training->exec, training->seed));
+  Text notes = {0};
+  Status status = ckpt_load_weights(training->exec, options->init, &notes);
+  if (status == STATUS_OK && notes.count) log_say(training->log, "%s", text_cstr(&notes));
+  text_free(&notes);
+  return status;
 }
 
 static Status resume(Training *training) {

@@ -22,10 +22,10 @@ static Status evaluate(Evaluation *e, const EvalOptions *options) {
   SourcePlaces places = {options->run.data_dir, options->run.artifact};
   STATUS_TRY(source_open(e->artifact->plan, split, &places, &e->source));
   source_start(e->source);
-  ExecOptions exec = {options->run.device, options->run.threads};
+  ExecOptions exec = {options->run.device, options->run.threads, .only = 1u << EXEC_EVAL};
   STATUS_TRY(exec_new(e->artifact, &exec, &e->exec));
   STATUS_TRY(exec_write_settings(e->exec));
-  STATUS_TRY(exec_init(e->exec, 0));
+  STATUS_TRY(exec_init_states(e->exec, 0));
   LogOptions log = {.console = true, .jsonl = options->log_jsonl};
   STATUS_TRY(log_open(&log, &e->log));
   Text notes = {0};

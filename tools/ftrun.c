@@ -37,7 +37,7 @@ typedef struct {
   TrainOptions train;
   const char *weights, *split, *input[MOST], *output[MOST], *set[MOST], *pass[MOST];
   int input_count, output_count, set_count, pass_count;
-  bool made_up_data;
+  bool made_up_data, no_cache;
   const char *prompt, *prompt_tokens, *temperature, *top_p;
   int64_t tokens, top_k, seed;
 } Line;
@@ -85,6 +85,7 @@ static const Flag flags[] = {
     {"--top-k", FLAG_COUNT, GENERATE, "K", "draw among the K likeliest tokens (0: all)"},
     {"--top-p", FLAG_TEXT, GENERATE, "P", "among the likeliest that have probability P (1: all)"},
     {"--seed", FLAG_COUNT, GENERATE, "N", "of the draws (0)"},
+    {"--no-cache", FLAG_SWITCH, GENERATE, NULL, "evaluate the whole window for every token"},
     {"--made-up-data", FLAG_SWITCH, BENCH, NULL, "random batches in place of the training data"},
     {"--per-kernel", FLAG_SWITCH, BENCH, NULL, "with the table of kernels (it always is)"},
     {"-D", FLAG_LIST, TRAIN | EVAL | PREDICT | BENCH | INFO | GENERATE, "HYPER=VALUE",
@@ -162,6 +163,7 @@ static void take_flag(Line *line, const Flag *flag, const char *value, int64_t c
       {"--no-shuffle", &train->no_shuffle}, {"--overfit-batch", &train->overfit_batch},
       {"--dry-run", &train->dry_run},       {"--deterministic", &train->deterministic},
       {"--check", &train->check_nan},       {"--made-up-data", &line->made_up_data},
+      {"--no-cache", &line->no_cache},
   };
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
     if (strcmp(flag->name, texts[i].name) == 0) *texts[i].text = value;
@@ -363,13 +365,11 @@ static int run_generate(Line *line) {
                              .prompt = line->prompt,
                              .prompt_tokens = line->prompt_tokens,
                              .tokens = line->tokens,
-                             .temperature = 1,
-                             .top_k = line->top_k,
-                             .top_p = 1,
-                             .seed = (uint64_t)line->seed};
+                             .sample = {1, line->top_k, 1, (uint64_t)line->seed},
+                             .no_cache = line->no_cache};
   if (line->tokens > 1000000) return usage_error("--tokens: at most 1000000%s%s", "", "");
-  if (!read_number("--temperature", line->temperature, 0, 100, &options.temperature) ||
-      !read_number("--top-p", line->top_p, 0, 1, &options.top_p))
+  if (!read_number("--temperature", line->temperature, 0, 100, &options.sample.temperature) ||
+      !read_number("--top-p", line->top_p, 0, 1, &options.sample.top_p))
     return EXIT_USAGE;
   return report(generate_run(&options));
 }

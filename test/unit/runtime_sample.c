@@ -1,6 +1,6 @@
-/* generate_draw: the likeliest at temperature 0, frequencies as the softmax says, top-k and top-p
+/* sample_draw: the likeliest at temperature 0, frequencies as the softmax says, top-k and top-p
  * cut where they should, NaN never drawn, ties by index. */
-#include "runtime/generate.h"
+#include "runtime/sample.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,8 +15,8 @@ static void frequencies(double temperature, int64_t top_k, double top_p, double 
   int64_t order[COUNT];
   for (int i = 0; i < COUNT; i++) out[i] = 0;
   for (int i = 0; i < DRAWS; i++) {
-    int64_t token =
-        generate_draw(scores, COUNT, temperature, top_k, top_p, (i + 0.5) / DRAWS, order);
+    SampleOptions options = {temperature, top_k, top_p, 0};
+    int64_t token = sample_draw(&options, scores, COUNT, (i + 0.5) / DRAWS, order);
     assert_in_range(token, 0, COUNT - 1);
     out[token] += 1.0 / DRAWS;
   }
@@ -64,11 +64,12 @@ static void oddities(void **state) {
   int64_t order[COUNT];
   const float nan_scores[COUNT] = {NAN, 1, NAN, 1}, nothing[COUNT] = {NAN, NAN, NAN, NAN};
   const float infinite[COUNT] = {1, INFINITY, 2, -INFINITY};
-  assert_int_equal(generate_draw(nan_scores, COUNT, 0, 0, 1, 0.5, order), 1);
-  assert_int_equal(generate_draw(nan_scores, COUNT, 1, 0, 1, 0.9, order), 3);
-  assert_int_equal(generate_draw(nothing, COUNT, 1, 0, 1, 0.5, order), -1);
-  assert_int_equal(generate_draw(infinite, COUNT, 1, 0, 1, 0.5, order), 1);
-  assert_int_equal(generate_draw(scores, COUNT, 1, 0, 1, 0.9999999999, order), 3);
+  const SampleOptions likeliest = {0, 0, 1, 0}, all = {1, 0, 1, 0};
+  assert_int_equal(sample_draw(&likeliest, nan_scores, COUNT, 0.5, order), 1);
+  assert_int_equal(sample_draw(&all, nan_scores, COUNT, 0.9, order), 3);
+  assert_int_equal(sample_draw(&all, nothing, COUNT, 0.5, order), -1);
+  assert_int_equal(sample_draw(&all, infinite, COUNT, 0.5, order), 1);
+  assert_int_equal(sample_draw(&all, scores, COUNT, 0.9999999999, order), 3);
 }
 
 int main(void) {

@@ -1,0 +1,506 @@
+/* decode: from the evaluation graph of a causal language model to a graph of one sample and a few
+ * new positions, which remembers the keys and values of those before.
+ *
+ *   in       the eval graph: one input of tokens i32|i64[B,T] leads to an output f32[B,T,V]
+ *   out      "decode": the token of 1 position -> scores f32[1,1,V]; "prefill": PREFILL_WIDTH
+ * tokens, no output: it only fills the caches. Both read their tokens at the start of the whole
+ *            graph's input, and the state decode.position i64[], how many positions are done, which
+ *            they advance. Every attention has caches decode.N.key and .value, f32[1,G,T,D], which
+ *            are states with cache=true: they lie in the work arena and live as long as no other
+ *            graph runs. Position + width must not exceed T.
+ *
+ * A value that depends on the tokens keeps its positions along some dimension (decode_factors.h)
+ * and is computed for the new ones only; what does not (the rows of a table of positions, angles of
+ * rotary embeddings, masks) is read at the position, wherever it meets one that does. An op that
+ * mixes positions, unless it is causal attention, has no such form: then there is no decode graph,
+ * and context->refused says why. */
+#include "passes/decode.h"
+#include "passes/decode_factors.h"
+#include "passes/pass.h"
+#include <math.h>
+#include <string.h>
+
+typedef struct {
+  Node *node;
+  Factors factors;
+} Part;
+
+typedef struct {
+  const Graph *old;
+  Graph *graph;
+  Arena *arena;
+  int64_t window, width;            /* T, new positions */
+  bool *depends;                    /* by old node: on the tokens */
+  Node **whole;                     /* by old node: the same in the new graph */
+  Part *part;                       /* by old node that depends: its part */
+  VEC(Part) * seen;                 /* by old node that does not: parts asked for so far */
+  Node *position, *index, *visible; /* i64[], i64[width], bool[1,1,width,T] */
+  int attentions;
+  const char *why;
+} Decode;
+
+#define LOC (old->loc)
+
+static Node *fail(Decode *d, const Node *old, const char *what) {
+  if (d->why) return NULL;
+  d->why = old->loc.line ? arena_printf(d->arena, "line %u: %s %s", old->loc.line,
+                                        op_info[old->op].text, what)
+                         : arena_printf(d->arena, "%s %s", op_info[old->op].text, what);
+  return NULL;
+}
+
+static Node *copy(Decode *d, const Node *old, Node *const *inputs, Shape shape) {
+  Type type = {old->type.dtype, shape};
+  return graph_node(d->graph, old->op, inputs, old->input_count, old->attr, old->attr_count, &type,
+                    LOC);
+}
+
+static Node *number(Decode *d, DType dtype, double value, Loc loc) {
+  return make_const(d->graph, dtype, shape_scalar(), value, loc);
+}
+
+/* ── values that do not depend on the tokens ────────────────────────────────────────────────── */
+static Node *whole(Decode *d, const Node *old) {
+  if (d->whole[old->id]) return d->whole[old->id];
+  if (old->op == OP_RANDOM || old->op == OP_INPUT) return fail(d, old, "is not known here");
+  Node **inputs = ARENA_ARRAY(d->arena, Node *, old->input_count);
+  for (int i = 0; i < old->input_count; i++)
+    if (!(inputs[i] = whole(d, old->input[i]))) return NULL;
+  return d->whole[old->id] = graph_copy_node(d->graph, old, inputs);
+}
+
+/* The new positions along dimension `dim`, by gather. */
+static Node *take_positions(Decode *d, Node *x, int dim, Loc loc) {
+  int64_t there[MAX_RANK], back[MAX_RANK];
+  int rank = x->type.shape.rank;
+  for (int i = 0; i < rank; i++) there[i] = i == 0 ? dim : i <= dim ? i - 1 : i;
+  for (int i = 0; i < rank; i++) back[there[i]] = i;
+  Node *table = make_transpose(d->graph, x, there, loc);
+  Node *rows = graph_node(d->graph, OP_GATHER, (Node *[]){table, d->index}, 2, NULL, 0, NULL, loc);
+  return make_transpose(d->graph, rows, back, loc);
+}
+
+static Node *take(Decode *d, const Node *old, const Factors *want) {
+  Node *x = whole(d, old);
+  for (int k = 0; k < want->rank && x; k++) {
+    if (factors_is_plain_dim(want, k)) continue;
+    if (factors_is(want, k, FACTOR_PLACE)) {
+      x = take_positions(d, x, k, LOC);
+    } else if (factors_is(want, k, FACTOR_BATCH)) { /* any sample does */
+      int64_t zero[MAX_RANK] = {0}, one[MAX_RANK];
+      for (int i = 0; i < want->rank; i++) one[i] = 1;
+      Attr attrs[] = {attr_ints(ATTR_START, zero, want->rank),
+                      attr_ints(ATTR_STEP, one, want->rank)};
+      Type type = x->type;
+      type.shape.dim[k] = 1;
+      x = graph_node(d->graph, OP_SLICE, &x, 1, attrs, 2, &type, LOC);
+    } else {
+      return fail(d, old, "lays samples or positions out in a way that is not understood");
+    }
+  }
+  return x;
+}
+
+static Node *at(Decode *d, const Node *old, const Factors *want);
+
+static Node *iota_at(Decode *d, const Node *old, const Factors *want) {
+  int axis = (int)node_int(old, ATTR_AXIS, 0);
+  Shape shape = factors_shape(want, d->width), line = {.rank = shape.rank};
+  if (!factors_has(want, axis, FACTOR_PLACE)) /* of a batch: sample 0 */
+    return factors_is_plain_dim(want, axis) || factors_is(want, axis, FACTOR_BATCH)
+               ? copy(d, old, NULL, shape)
+               : take(d, old, want);
+  if (!factors_is(want, axis, FACTOR_PLACE)) return take(d, old, want);
+  for (int i = 0; i < line.rank; i++) line.dim[i] = i == axis ? d->width : 1;
+  Node *index = make_cast(d->graph, d->index, old->type.dtype, LOC);
+  return make_broadcast(d->graph, make_reshape(d->graph, index, line, LOC), shape, LOC);
+}
+
+/* What an input must be made of for the result to be made of `want`; false: not to be said. */
+static bool demand(const Node *old, const Factors *want, Factors *out) {
+  const Shape *from = &old->input[0]->type.shape, *to = &old->type.shape;
+  *out = factors_plain(from);
+  switch (old->op) {
+  case OP_RESHAPE:
+    return factors_reshape(want, from, out);
+  case OP_TRANSPOSE:
+    for (int i = 0; i < to->rank; i++) out->dim[node_attr(old, ATTR_PERM)->ints[i]] = want->dim[i];
+    return true;
+  case OP_BROADCAST:
+    for (int i = 0; i < to->rank; i++)
+      if (from->dim[i] == to->dim[i]) out->dim[i] = want->dim[i];
+    return true;
+  case OP_SLICE: { /* the first so many positions: with the same numbers */
+    const int64_t *start = node_attr(old, ATTR_START)->ints,
+                  *step = node_attr(old, ATTR_STEP)->ints;
+    for (int i = 0; i < to->rank; i++) {
+      if (factors_is_plain_dim(want, i)) continue;
+      if (start[i] || step[i] != 1 || want->dim[i].count != 1) return false;
+      factors_set(out, i, want->dim[i].at[0].kind, from->dim[i]);
+    }
+    return true;
+  }
+  default:
+    *out = *want;
+    return op_info[old->op].op_class == CLASS_POINTWISE || old->op == OP_STOP_GRADIENT;
+  }
+}
+
+static Node *make_at(Decode *d, const Node *old, const Factors *want) {
+  if (old->op == OP_CONST) return copy(d, old, NULL, factors_shape(want, d->width));
+  if (old->op == OP_IOTA) return iota_at(d, old, want);
+  Factors needs;
+  if (!old->input_count || !demand(old, want, &needs)) return take(d, old, want);
+  Node **inputs = ARENA_ARRAY(d->arena, Node *, old->input_count);
+  for (int i = 0; i < old->input_count; i++)
+    if (!(inputs[i] = at(d, old->input[i], &needs))) return NULL;
+  return copy(d, old, inputs, factors_shape(want, d->width));
+}
+
+/* The part of a value that does not depend on the tokens for those that do and are made of `want`.
+ */
+static Node *at(Decode *d, const Node *old, const Factors *want) {
+  if (factors_is_plain(want)) return whole(d, old);
+  for (int i = 0; i < d->seen[old->id].count; i++)
+    if (factors_equal(&d->seen[old->id].at[i].factors, want)) return d->seen[old->id].at[i].node;
+  Part part = {make_at(d, old, want), *want};
+  if (part.node) VEC_PUSH(d->arena, d->seen[old->id], part);
+  return part.node;
+}
+
+/* ── values that do ─────────────────────────────────────────────────────────────────────────── */
+static Node *input_at(Decode *d, const Node *old, int k, const Factors *want) {
+  const Node *input = old->input[k];
+  if (!d->depends[input->id]) return at(d, input, want);
+  if (factors_equal(&d->part[input->id].factors, want)) return d->part[input->id].node;
+  return fail(d, old, "mixes positions or samples");
+}
+
+/* All inputs are made of the same, but for the size of dimension `except` (-1: none). */
+static Node *alike(Decode *d, const Node *old, int except, Factors *out) {
+  Node **inputs = ARENA_ARRAY(d->arena, Node *, old->input_count);
+  for (int i = 0; i < old->input_count; i++)
+    if (d->depends[old->input[i]->id]) *out = d->part[old->input[i]->id].factors;
+  if (except >= 0 && !factors_is_plain_dim(out, except))
+    return fail(d, old, "puts positions or samples side by side");
+  for (int i = 0; i < old->input_count; i++) {
+    if (except >= 0) factors_set(out, except, FACTOR_PLAIN, old->input[i]->type.shape.dim[except]);
+    if (!(inputs[i] = input_at(d, old, i, out))) return NULL;
+  }
+  if (except >= 0) factors_set(out, except, FACTOR_PLAIN, old->type.shape.dim[except]);
+  return copy(d, old, inputs, factors_shape(out, d->width));
+}
+
+static Node *move(Decode *d, const Node *old, Factors *out) {
+  const Part *x = &d->part[old->input[0]->id];
+  const Shape *from = &old->input[0]->type.shape, *to = &old->type.shape;
+  const Attr *low = node_attr(old, ATTR_LOW), *high = node_attr(old, ATTR_HIGH);
+  *out = x->factors;
+  if (old->op == OP_RESHAPE) {
+    if (!factors_reshape(&x->factors, to, out)) return fail(d, old, "cuts through the positions");
+  } else if (old->op == OP_TRANSPOSE) {
+    for (int i = 0; i < to->rank; i++)
+      out->dim[i] = x->factors.dim[node_attr(old, ATTR_PERM)->ints[i]];
+  } else {
+    for (int i = 0; i < to->rank; i++) {
+      bool is_same = from->dim[i] == to->dim[i] && (!low || !(low->ints[i] || high->ints[i]));
+      if (is_same) continue; /* a slice of all of them starts at 0 */
+      if (!factors_is_plain_dim(out, i)) return fail(d, old, "takes or adds some positions");
+      factors_set(out, i, FACTOR_PLAIN, to->dim[i]);
+    }
+  }
+  return copy(d, old, (Node *[]){x->node}, factors_shape(out, d->width));
+}
+
+static Node *reduce(Decode *d, const Node *old, Factors *out) {
+  const Part *x = &d->part[old->input[0]->id];
+  const Attr *axes = node_attr(old, ATTR_AXES);
+  *out = x->factors;
+  for (int i = 0; i < axes->count; i++) {
+    int axis = (int)axes->ints[i];
+    if (!factors_is_plain_dim(out, axis)) return fail(d, old, "goes over positions or samples");
+    out->dim[axis].count = 0;
+  }
+  return copy(d, old, (Node *[]){x->node}, factors_shape(out, d->width));
+}
+
+static Node *gather(Decode *d, const Node *old, Factors *out) {
+  const Node *table = old->input[0], *index = old->input[1];
+  if (d->depends[table->id]) return fail(d, old, "takes from a table made of the tokens");
+  const Factors *places = &d->part[index->id].factors;
+  *out = factors_plain(&old->type.shape);
+  for (int i = 0; i < places->rank; i++) out->dim[i] = places->dim[i];
+  Node *inputs[] = {whole(d, table), d->part[index->id].node};
+  return inputs[0] ? copy(d, old, inputs, factors_shape(out, d->width)) : NULL;
+}
+
+static Node *dot(Decode *d, const Node *old, Factors *out) {
+  int rank = old->type.shape.rank, leading = rank - 2;
+  bool turned[2] = {node_int(old, ATTR_TRANS_A, 0), node_int(old, ATTR_TRANS_B, 0)};
+  Factors operand[2];
+  for (int k = 0; k < 2; k++) {
+    const Node *input = old->input[k];
+    operand[k] =
+        d->depends[input->id] ? d->part[input->id].factors : factors_plain(&input->type.shape);
+  }
+  int first = d->depends[old->input[0]->id] ? 0 : 1;
+  *out = factors_plain(&old->type.shape);
+  for (int i = 0; i < leading; i++) {
+    out->dim[i] = operand[first].dim[i];
+    if (!d->depends[old->input[1 - first]->id]) operand[1 - first].dim[i] = out->dim[i];
+  }
+  Node *inputs[2];
+  for (int k = 0; k < 2; k++) {
+    int along = leading + (k == 0 ? turned[0] : !turned[1]), summed = 2 * leading + 1 - along;
+    if (!factors_is_plain_dim(&operand[k], summed))
+      return fail(d, old, "sums over positions or samples");
+    out->dim[leading + k] = operand[k].dim[along];
+    for (int i = 0; i < leading; i++)
+      if (!factors_equal_dim(&operand[k], i, out, i))
+        return fail(d, old, "mixes positions or samples");
+    if (!(inputs[k] = input_at(d, old, k, &operand[k]))) return NULL;
+  }
+  if (!factors_is_plain_dim(out, rank - 2) && !factors_is_plain_dim(out, rank - 1))
+    return fail(d, old, "compares positions: use attention(..., causal=true)");
+  return copy(d, old, inputs, factors_shape(out, d->width));
+}
+
+/* ── attention ──────────────────────────────────────────────────────────────────────────────── */
+/* Key j is seen by the new positions from j on. */
+static Node *visible(Decode *d, Loc loc) {
+  if (d->visible) return d->visible;
+  Shape plane = shape_of(4, (int64_t[]){1, 1, d->width, d->window});
+  Node *row = make_reshape(d->graph, d->index, shape_of(4, (int64_t[]){1, 1, d->width, 1}), loc);
+  Node *key = make_iota(d->graph, DT_I64, plane, 3, loc);
+  return d->visible = make_binary(d->graph, OP_LE, key, row, loc);
+}
+
+/* [1,G,width,D] behind those before: a state [1,G,T,D] with them in it, zeros behind. */
+static Node *remember(Decode *d, const Node *old, Node *fresh, const char *what) {
+  Graph *g = d->graph;
+  Shape shape = fresh->type.shape, line = shape_of(4, (int64_t[]){1, 1, d->window, 1});
+  shape.dim[2] = d->window;
+  const char *name = arena_printf(d->arena, "%s%d.%s", DECODE_PREFIX, d->attentions, what);
+  Type type = {fresh->type.dtype, shape};
+  Attr attrs[] = {attr_str(ATTR_NAME, name), attr_str(ATTR_INIT, "zeros"),
+                  attr_bool(ATTR_CACHE, true)};
+  Node *state = graph_node(g, OP_STATE, NULL, 0, attrs, 3, &type, LOC);
+  Node *row = make_iota(g, DT_I64, line, 2, LOC), *placed;
+  if (d->width == 1) {
+    Node *is_new = make_binary(g, OP_EQ, row, d->position, LOC);
+    placed = make_select(g, is_new, fresh, number(d, type.dtype, 0, LOC), LOC);
+  } else { /* rows outside of the new ones are outside of the table, and so zeros */
+    Node *offset = make_binary(g, OP_SUB, row, d->position, LOC);
+    Node *index = make_reshape(g, offset, shape_of(1, &d->window), LOC);
+    Node *table = make_transpose(g, fresh, (int64_t[]){2, 0, 1, 3}, LOC);
+    placed = graph_node(g, OP_GATHER, (Node *[]){table, index}, 2, NULL, 0, NULL, LOC);
+    placed = make_transpose(g, placed, (int64_t[]){1, 2, 0, 3}, LOC);
+  }
+  Node *is_old = make_binary(g, OP_LT, row, d->position, LOC);
+  Node *value = make_select(g, is_old, state, placed, LOC);
+  Attr target = attr_str(ATTR_TARGET, name);
+  graph_add_root(g, ROOT_ASSIGN, name, graph_node(g, OP_ASSIGN, &value, 1, &target, 1, NULL, LOC));
+  return value;
+}
+
+/* The mask that was given, at the new positions, and the order of positions. */
+static Node *mask_for(Decode *d, const Node *old) {
+  Node *order = visible(d, LOC);
+  if (old->input_count == 3) return order;
+  const Node *given = old->input[3];
+  if (d->depends[given->id]) return fail(d, old, "has a mask made of the tokens");
+  Factors want = factors_plain(&given->type.shape);
+  if (given->type.shape.dim[0] > 1) factors_set(&want, 0, FACTOR_BATCH, given->type.shape.dim[0]);
+  if (given->type.shape.dim[2] > 1) factors_set(&want, 2, FACTOR_PLACE, d->window);
+  Node *mask = at(d, given, &want);
+  if (!mask) return NULL;
+  if (mask->type.dtype == DT_BOOL) return make_binary(d->graph, OP_AND, mask, order, LOC);
+  return make_select(d->graph, order, mask, number(d, mask->type.dtype, -INFINITY, LOC), LOC);
+}
+
+static Node *attention(Decode *d, const Node *old, Factors *out) {
+  Node *inputs[4];
+  if (!node_int(old, ATTR_CAUSAL, 0))
+    return fail(d, old, "looks at later positions (no causal=true)");
+  for (int k = 0; k < 3; k++) {
+    const Node *input = old->input[k];
+    const Factors *f = &d->part[input->id].factors;
+    if (!d->depends[input->id] || !factors_is(f, 2, FACTOR_PLACE) || !factors_is_plain_dim(f, 1) ||
+        !factors_is_plain_dim(f, 3) || factors_has(f, 0, FACTOR_PLACE))
+      return fail(d, old, "has its positions elsewhere than in dimension 2");
+    inputs[k] = d->part[input->id].node;
+  }
+  if (inputs[0]->type.shape.dim[0] != 1)
+    return fail(d, old, "has more in its dimension 0 than the samples");
+  *out = d->part[old->input[0]->id].factors;
+  factors_set(out, 3, FACTOR_PLAIN, old->type.shape.dim[3]);
+  if (!(inputs[3] = mask_for(d, old))) return NULL;
+  inputs[1] = remember(d, old, inputs[1], "key");
+  inputs[2] = remember(d, old, inputs[2], "value");
+  d->attentions++;
+  Attr attrs[2] = {attr_float(ATTR_SCALE, node_float(old, ATTR_SCALE, 1))};
+  const char *precision = node_str(old, ATTR_PRECISION);
+  if (precision) attrs[1] = attr_str(ATTR_PRECISION, precision);
+  return graph_node(d->graph, OP_ATTENTION, inputs, 4, attrs, precision ? 2 : 1, NULL, LOC);
+}
+
+static Node *result(Decode *d, const Node *old, Factors *out) {
+  *out = d->part[old->input[0]->id].factors;
+  int index = (int)node_int(old, ATTR_INDEX, 0);
+  if (index) factors_set(out, 3, FACTOR_PLAIN, 1);
+  return make_result(d->graph, d->part[old->input[0]->id].node, index, LOC);
+}
+
+static Node *convert(Decode *d, const Node *old, Factors *out) {
+  switch (old->op) {
+  case OP_RESHAPE:
+  case OP_TRANSPOSE:
+  case OP_BROADCAST:
+  case OP_SLICE:
+  case OP_PAD:
+    return move(d, old, out);
+  case OP_CONCAT:
+    return alike(d, old, (int)node_int(old, ATTR_AXIS, 0), out);
+  case OP_GATHER:
+    return gather(d, old, out);
+  case OP_DOT:
+    return dot(d, old, out);
+  case OP_ATTENTION:
+    return attention(d, old, out);
+  case OP_RESULT:
+    return result(d, old, out);
+  default:
+    if (op_info[old->op].op_class == CLASS_REDUCE) return reduce(d, old, out);
+    if (op_info[old->op].op_class == CLASS_POINTWISE || old->op == OP_STOP_GRADIENT)
+      return alike(d, old, -1, out);
+    return fail(d, old, "has no form for one position at a time");
+  }
+}
+
+/* ── the graph ──────────────────────────────────────────────────────────────────────────────── */
+static const Node *find_scores(const Graph *graph, const Node *tokens) {
+  for (int i = 0; i < graph->roots.count; i++) {
+    const Root *root = &graph->roots.at[i];
+    const Type *type = &root->node->type;
+    if (root->kind == ROOT_OUTPUT && type->dtype == DT_F32 && type->shape.rank == 3 &&
+        type->shape.dim[0] == tokens->type.shape.dim[0] &&
+        type->shape.dim[1] == tokens->type.shape.dim[1])
+      return root->node;
+  }
+  return NULL;
+}
+
+static bool *needed_for(const Graph *graph, RootKind kind, const Node *root, Arena *arena) {
+  bool *needed = ARENA_ARRAY(arena, bool, graph->nodes.count);
+  for (int i = 0; i < graph->roots.count; i++)
+    if (root ? graph->roots.at[i].node == root : graph->roots.at[i].kind == kind)
+      needed[graph->roots.at[i].node->id] = true;
+  for (int i = graph->nodes.count - 1; i >= 0; i--)
+    for (int k = 0; needed[i] && k < graph->nodes.at[i]->input_count; k++)
+      needed[graph->nodes.at[i]->input[k]->id] = true;
+  return needed;
+}
+
+/* The one input that the outputs need, if it is tokens [B,T]. */
+static const Node *find_tokens(const Graph *graph, Arena *arena) {
+  bool *needed = needed_for(graph, ROOT_OUTPUT, NULL, arena);
+  const Node *tokens = NULL;
+  for (int i = 0; i < graph->nodes.count; i++) {
+    const Node *node = graph->nodes.at[i];
+    if (node->op != OP_INPUT || !needed[i]) continue;
+    if (tokens) return NULL;
+    tokens = node;
+  }
+  bool fits = tokens && tokens->type.shape.rank == 2 && tokens->type.shape.dim[0] > 0 &&
+              tokens->type.shape.dim[1] > 1 &&
+              (tokens->type.dtype == DT_I32 || tokens->type.dtype == DT_I64);
+  return fits ? tokens : NULL;
+}
+
+/* Every leaf that memplan and the optimizer count; the tokens' part; the position. */
+static void add_leaves(Decode *d, const Node *tokens) {
+  for (int i = 0; i < d->old->nodes.count; i++) {
+    const Node *old = d->old->nodes.at[i];
+    if (old->op != OP_INPUT && old->op != OP_PARAM && old->op != OP_STATE) continue;
+    Node *fresh = graph_copy_node(d->graph, old, NULL);
+    if (old->op != OP_INPUT) d->whole[i] = fresh;
+    if (old != tokens) continue;
+    int64_t start[] = {0, 0}, step[] = {1, 1};
+    Attr attrs[] = {attr_ints(ATTR_START, start, 2), attr_ints(ATTR_STEP, step, 2)};
+    Type type = {old->type.dtype, shape_of(2, (int64_t[]){1, d->width})};
+    d->depends[i] = true;
+    d->part[i].node = graph_node(d->graph, OP_SLICE, &fresh, 1, attrs, 2, &type, LOC);
+    d->part[i].factors = factors_plain(&old->type.shape);
+    factors_set(&d->part[i].factors, 0, FACTOR_BATCH, old->type.shape.dim[0]);
+    factors_set(&d->part[i].factors, 1, FACTOR_PLACE, old->type.shape.dim[1]);
+  }
+  Attr name[] = {attr_str(ATTR_NAME, DECODE_POSITION), attr_str(ATTR_INIT, "zeros")};
+  Type scalar = {DT_I64, shape_scalar()};
+  d->position = graph_node(d->graph, OP_STATE, NULL, 0, name, 2, &scalar, tokens->loc);
+  Node *count = make_iota(d->graph, DT_I64, shape_of(1, &d->width), 0, tokens->loc);
+  d->index = make_binary(d->graph, OP_ADD, count, d->position, tokens->loc);
+}
+
+static void advance(Decode *d, Loc loc) {
+  Node *next =
+      make_binary(d->graph, OP_ADD, d->position, number(d, DT_I64, (double)d->width, loc), loc);
+  Attr target = attr_str(ATTR_TARGET, DECODE_POSITION);
+  graph_add_root(d->graph, ROOT_ASSIGN, DECODE_POSITION,
+                 graph_node(d->graph, OP_ASSIGN, &next, 1, &target, 1, NULL, loc));
+}
+
+static void write_graph(Decode *d, const Node *scores) {
+  bool *needed = needed_for(d->old, ROOT_OUTPUT, scores, d->arena);
+  for (int i = 0; i < d->old->nodes.count && !d->why; i++) {
+    const Node *old = d->old->nodes.at[i];
+    if (!needed[i] || old->op == OP_INPUT) continue;
+    if (!shape_elements(&old->type.shape)) fail(d, old, "is empty");
+    for (int k = 0; k < old->input_count; k++) d->depends[i] |= d->depends[old->input[k]->id];
+    if (d->depends[i] && !d->why) d->part[i].node = convert(d, old, &d->part[i].factors);
+  }
+}
+
+static bool is_one_position(const Decode *d, const Node *scores) {
+  const Factors *f = &d->part[scores->id].factors;
+  return d->depends[scores->id] && factors_is(f, 1, FACTOR_PLACE) && factors_is_plain_dim(f, 2) &&
+         !factors_has(f, 0, FACTOR_PLACE) && d->part[scores->id].node->type.shape.dim[0] == 1;
+}
+
+Graph *pass_decode(PassContext *context, Graph *old) {
+  bool is_prefill = strcmp(old->name, "prefill") == 0;
+  if (!is_prefill && strcmp(old->name, "decode") != 0) return old;
+  Arena *arena = old->arena;
+  const Node *tokens = find_tokens(old, arena);
+  const Node *scores = tokens ? find_scores(old, tokens) : NULL;
+  if (!scores) {
+    context->refused = "it is for models of tokens i32[B,T] with an output of scores f32[B,T,V]";
+    return NULL;
+  }
+  int count = old->nodes.count;
+  Decode d = {.old = old,
+              .graph = graph_new(arena, old->name),
+              .arena = arena,
+              .window = tokens->type.shape.dim[1],
+              .width = is_prefill ? PREFILL_WIDTH : 1,
+              .depends = ARENA_ARRAY(arena, bool, count),
+              .whole = ARENA_ARRAY(arena, Node *, count),
+              .part = ARENA_ARRAY(arena, Part, count)};
+  d.seen = arena_alloc(arena, sizeof *d.seen * (size_t)count);
+  if (is_prefill && d.window < 2 * PREFILL_WIDTH) {
+    context->refused = "the window is short";
+    return NULL;
+  }
+  add_leaves(&d, tokens);
+  write_graph(&d, scores);
+  if (!d.why && !is_one_position(&d, scores)) d.why = "the scores do not belong to positions";
+  if (!d.why && is_prefill && !d.attentions) d.why = "there is nothing to remember";
+  context->refused = d.why;
+  if (d.why) return NULL;
+  advance(&d, tokens->loc);
+  if (!is_prefill) {
+    for (int i = 0; i < old->roots.count; i++)
+      if (old->roots.at[i].node == scores && old->roots.at[i].kind == ROOT_OUTPUT)
+        graph_add_root(d.graph, ROOT_OUTPUT, old->roots.at[i].name, d.part[scores->id].node);
+  }
+  return d.graph;
+}
