@@ -205,7 +205,7 @@ static void test_refusals(void **state) {
       {"\"fc1.bias\" f32[4] at 128", "\"fc1.bias\" f32[4] at 64", "overlaps"},
       {"\"fc1.bias\" f32[4] at 128", "\"fc1.bias\" f32[4] at 132", "multiple of 64"},
       {"\"fc1.bias\" f32[4] at 128", "\"fc1.weight\" f32[4] at 128", "two of param"},
-      {"\"fc1.bias\" f32[4]", "\"fc1.bias\" f64[4]", "not f32"},
+      {"\"fc1.bias\" f32[4]", "\"fc1.bias\" f64[4]", "neither f32 nor bf16"},
       {"\"fc1.bias\" f32[4]", "\"\" f32[4]", "printable name"},
       {"f32[4,8] at 0 init", "f32[4294967296,4294967296] at 0 init", "too large"},
       {"f32[4,8] at 0 init", "f32[-4,8] at 0 init", "must lie in"},
