@@ -70,6 +70,21 @@ static int bucket_of_op(LLVMOpcode op, LLVMValueRef a, LLVMValueRef b) {
   return bucket_of((uint64_t)(uintptr_t)a * 31 + (uint64_t)(uintptr_t)b * 7 + (uint64_t)op);
 }
 
+/* Neighbours of an operand, which begin at element `at`: as an operation on its pointer. */
+static LLVMValueRef recall_group(Emitter *emitter, LLVMValueRef pointer, LLVMValueRef at) {
+  int bucket = bucket_of_op(LLVMLoad, pointer, at);
+  for (MemoEntry *entry = emitter->memo->bucket[bucket]; entry; entry = entry->next)
+    if (!entry->node && entry->op == LLVMLoad && entry->a == pointer && entry->b == at)
+      return entry->value;
+  return NULL;
+}
+
+static void remember_group(Emitter *emitter, LLVMValueRef pointer, LLVMValueRef at,
+                           LLVMValueRef group) {
+  remember(emitter, (MemoEntry){.op = LLVMLoad, .a = pointer, .b = at, .value = group},
+           bucket_of_op(LLVMLoad, pointer, at));
+}
+
 static bool index_equal(const Index *a, const Index *b) {
   if (a->count != b->count) return false;
   for (int i = 0; i < a->count; i++)
@@ -87,10 +102,47 @@ void emit_bind_value(Emitter *emitter, const Node *node, LLVMValueRef value) {
   emitter->binding[node->id] = (struct EmitBinding){.value = value};
 }
 
+static LLVMValueRef element_pointer(Emitter *emitter, LLVMValueRef pointer, DType dtype,
+                                    LLVMValueRef element);
+
 /* ── pulling ────────────────────────────────────────────────────────────────────────────────── */
+/* The place of this index in a group of neighbours that a GPU moves at once; -1: it stands alone. A
+ * skeleton that makes neighbours ends their indices with a constant digit. */
+int emit_lane_of(const Emitter *emitter, DType dtype, const Index *index) {
+  if (emitter->module->target != TARGET_PTX || !index->count) return -1;
+  const Digit *last = &index->digit[index->count - 1];
+  bool is_group = last->extent <= 8 && !(last->extent & (last->extent - 1)) &&
+                  last->extent * dtype_bytes(dtype) <= 16 && LLVMIsAConstantInt(last->value);
+  return is_group ? (int)LLVMConstIntGetZExtValue(last->value) : -1;
+}
+
+/* All neighbours in one access. */
+static LLVMValueRef load_group(Emitter *emitter, const Node *node, const Index *index, int lane) {
+  DType dtype = node->type.dtype;
+  unsigned width = (unsigned)index->digit[index->count - 1].extent;
+  int arg = (int)node_int(node, ATTR_INDEX, 0);
+  Index first = *index;
+  first.digit[first.count - 1].value = emit_index_const(emitter, 0);
+  LLVMTypeRef type = LLVMVectorType(emit_memory_type(emitter, dtype), width);
+  LLVMValueRef pointer = emitter->pointer[arg], at = index_linear(emitter, &first);
+  LLVMValueRef group = recall_group(emitter, pointer, at);
+  if (!group) {
+    LLVMValueRef address = element_pointer(emitter, pointer, dtype, at);
+    group = LLVMBuildLoad2(emitter->builder, type, address, "");
+    LLVMSetAlignment(group, width * (unsigned)dtype_bytes(dtype));
+    remember_group(emitter, pointer, at, group);
+  }
+  LLVMValueRef which =
+      LLVMConstInt(LLVMInt32TypeInContext(emitter->module->context), (unsigned)lane, false);
+  return emit_from_memory(emitter, dtype,
+                          LLVMBuildExtractElement(emitter->builder, group, which, ""));
+}
+
 static LLVMValueRef load_arg(Emitter *emitter, const Node *node, const Index *index) {
   if (emitter->load) return emitter->load(emitter, node, index, emitter->load_user);
   int arg = (int)node_int(node, ATTR_INDEX, 0);
+  int lane = emit_lane_of(emitter, node->type.dtype, index);
+  if (lane >= 0) return load_group(emitter, node, index, lane);
   return emit_load_at(emitter, emitter->pointer[arg], node->type.dtype,
                       index_linear(emitter, index));
 }
@@ -426,6 +478,21 @@ LLVMValueRef emit_load_at(Emitter *emitter, LLVMValueRef pointer, DType dtype,
       LLVMBuildLoad2(emitter->builder, emit_memory_type(emitter, dtype), address, "");
   LLVMSetAlignment(raw, (unsigned)dtype_bytes(dtype));
   return emit_from_memory(emitter, dtype, raw);
+}
+
+void emit_store_group(Emitter *emitter, LLVMValueRef pointer, DType dtype, const Index *index,
+                      LLVMValueRef *value) {
+  int width = (int)index->digit[index->count - 1].extent;
+  LLVMTypeRef i32 = LLVMInt32TypeInContext(emitter->module->context);
+  LLVMValueRef group =
+      LLVMGetUndef(LLVMVectorType(emit_memory_type(emitter, dtype), (unsigned)width));
+  for (int e = 0; e < width; e++)
+    group =
+        LLVMBuildInsertElement(emitter->builder, group, emit_to_memory(emitter, dtype, value[e]),
+                               LLVMConstInt(i32, (unsigned)e, false), "");
+  LLVMValueRef address = element_pointer(emitter, pointer, dtype, index_linear(emitter, index));
+  LLVMSetAlignment(LLVMBuildStore(emitter->builder, group, address),
+                   (unsigned)(width * dtype_bytes(dtype)));
 }
 
 void emit_store_at(Emitter *emitter, LLVMValueRef pointer, DType dtype, LLVMValueRef element,

@@ -82,6 +82,12 @@ LLVMValueRef emit_load_at(Emitter *emitter, LLVMValueRef pointer, DType dtype,
                           LLVMValueRef element);
 void emit_store_at(Emitter *emitter, LLVMValueRef pointer, DType dtype, LLVMValueRef element,
                    LLVMValueRef value);
+/* Where `index` is in a group of neighbours that a GPU moves at once, the power of two that its
+ * last digit counts; -1: it is in none. emit_store_group: all of a group, `index` the first one's.
+ */
+int emit_lane_of(const Emitter *emitter, DType dtype, const Index *index);
+void emit_store_group(Emitter *emitter, LLVMValueRef pointer, DType dtype, const Index *index,
+                      LLVMValueRef *value);
 /* Conversions between the two forms, for skeletons that move vectors or raw bytes. */
 LLVMValueRef emit_from_memory(Emitter *emitter, DType dtype, LLVMValueRef raw);
 LLVMValueRef emit_to_memory(Emitter *emitter, DType dtype, LLVMValueRef value);

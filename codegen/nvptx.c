@@ -292,6 +292,41 @@ void entry_push_digits(Entry *entry, const Domain *domain, bool is_reduced, LLVM
   }
 }
 
+/* Do the dimensions that the broadcast makes lead, with `rows` elements in all? */
+static bool is_along_rows(const Node *node, int64_t rows) {
+  const Shape *out = &node->type.shape, *in = &node->input[0]->type.shape;
+  int64_t leading = 1;
+  for (int d = 0; d < out->rank && leading < rows; d++) {
+    if (in->dim[d] != 1) return false;
+    leading *= out->dim[d];
+  }
+  return leading == rows && shape_elements(in) > 1;
+}
+
+int nvptx_shared(Job *job, int64_t rows, Entry *entry, const Index *index) {
+  const Graph *body = job->node->body;
+  Shape domain = kernel_domain(job->node);
+  int64_t elements = shape_elements(&domain);
+  bool *is_reduced = ARENA_ARRAY(job->scratch, bool, body->nodes.count); /* made of reductions */
+  bool *is_read = ARENA_ARRAY(job->scratch, bool, body->nodes.count);    /* made of operands */
+  int count = 0;
+  for (int i = 0; i < body->nodes.count; i++) {
+    const Node *node = body->nodes.at[i];
+    is_reduced[i] = op_info[node->op].op_class == CLASS_REDUCE;
+    is_read[i] = node->op == OP_ARG;
+    for (int k = 0; k < node->input_count; k++) {
+      is_reduced[i] |= is_reduced[node->input[k]->id];
+      is_read[i] |= is_read[node->input[k]->id];
+    }
+    if (node->op != OP_BROADCAST || is_reduced[i] || !is_read[i] ||
+        shape_elements(&node->type.shape) != elements || !is_along_rows(node, rows))
+      continue;
+    count++;
+    if (entry) emit_value(&entry->emitter, node, index);
+  }
+  return count;
+}
+
 int nvptx_width(const Job *job, int64_t extent) {
   int widest = 1;
   for (int i = 0; i < job->operand_count; i++)
@@ -323,6 +358,21 @@ void entry_store_result(Entry *entry, int result, const Index *index) {
   LLVMValueRef value = emit_value(emitter, node, index);
   emit_store_at(emitter, emitter->pointer[entry->job->operand_count + result], node->type.dtype,
                 index_linear(emitter, index), value);
+}
+
+void entry_store_group(Entry *entry, int result, const Index *index, int count) {
+  Emitter *emitter = &entry->emitter;
+  const Node *node = entry->job->node->body->roots.at[result].node;
+  LLVMValueRef value[8];
+  bool is_group = count > 1 && emit_lane_of(emitter, node->type.dtype, &index[0]) == 0 &&
+                  index->digit[index->count - 1].extent == count;
+  if (!is_group) {
+    for (int e = 0; e < count; e++) entry_store_result(entry, result, &index[e]);
+    return;
+  }
+  for (int e = 0; e < count; e++) value[e] = emit_value(emitter, node, &index[e]);
+  emit_store_group(emitter, emitter->pointer[entry->job->operand_count + result], node->type.dtype,
+                   index, value);
 }
 
 bool nvptx_is_domain(const Job *job, int result, const Shape *domain) {

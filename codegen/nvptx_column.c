@@ -1,8 +1,9 @@
 /* nvptx_column: kernels whose reductions leave the last dimension: bias gradients, batch
- * statistics. A block has up to 32 groups of neighbouring columns, 16 bytes each, and threads down
- * each group, several rows of each under way at once; they meet in shared memory. Where the columns
- * alone would leave the GPU idle, the rows are cut into splits too: the first launch leaves a
- * partial value per split in the workspace, the second combines them, in order, so that the bits
+ * statistics. A block has up to 32 groups of neighbouring columns, 16 bytes each (where rows are
+ * not multiples of that: 32 lanes beside each other, several times), and threads down each group,
+ * several neighbouring rows of each under way at once; they meet in shared memory. Where the
+ * columns alone would leave the GPU idle, the rows are cut into splits too: the first launch leaves
+ * a partial value per split in the workspace, the second combines them, in order, so that the bits
  * never change. */
 #include "codegen/nvptx_private.h"
 #include "passes/fuse.h"
@@ -26,16 +27,20 @@ typedef struct {
   Domain domain;
   Reductions reductions;
   int width, ahead; /* columns of a thread, and rows under way */
+  bool is_strided;  /* a thread's columns are `across` apart, not neighbours */
   int across, down; /* groups of columns, and threads down each, in a block */
   int64_t columns, rows, splits, rows_per_split, offset[MAX_REDUCTIONS]; /* workspace bytes */
-  LLVMValueRef group, group_valid, lane, below, split, begin, end; /* below: place down the group */
-  LLVMValueRef value[MAX_REDUCTIONS][MAX_WIDTH];                   /* of finished reductions */
+  LLVMValueRef lane, below, split, begin, end;     /* below: place down the group */
+  LLVMValueRef group[MAX_WIDTH], valid[MAX_WIDTH]; /* of a column of the thread: its group (strided:
+                                                      itself), clamped; NULL: always there */
+  LLVMValueRef value[MAX_REDUCTIONS][MAX_WIDTH];   /* of finished reductions */
 } Column;
 
 /* The index in the domain of column `e` of the group at `row`: digits in the domain's order. */
 static Index domain_index(Column *c, LLVMValueRef row, int e) {
   Entry *entry = &c->entry;
-  LLVMValueRef digit[MAX_RANK], rest[2] = {c->group, row};
+  LLVMValueRef digit[MAX_RANK], rest[2] = {c->group[e], row};
+  int width = c->is_strided ? 1 : c->width;
   int first[2] = {-1, -1}, last = -1;
   int64_t extent[MAX_RANK];
   for (int i = c->domain.count - 1; i >= 0; i--) {
@@ -44,7 +49,7 @@ static Index domain_index(Column *c, LLVMValueRef row, int e) {
   }
   for (int i = c->domain.count - 1; i >= 0; i--) {
     int kind = c->domain.is_reduced[i];
-    extent[i] = i == last ? c->domain.extent[i] / c->width : c->domain.extent[i];
+    extent[i] = i == last ? c->domain.extent[i] / width : c->domain.extent[i];
     LLVMValueRef size = entry_const(entry, extent[i]);
     digit[i] = i == first[kind] ? rest[kind] : entry_op(entry, LLVMURem, rest[kind], size);
     if (i != first[kind]) rest[kind] = entry_op(entry, LLVMUDiv, rest[kind], size);
@@ -52,8 +57,16 @@ static Index domain_index(Column *c, LLVMValueRef row, int e) {
   Index index = {0};
   for (int i = 0; i < c->domain.count; i++) {
     index_push(&index, extent[i], digit[i], true);
-    if (i == last) index_push(&index, c->width, entry_const(entry, e), true);
+    if (i == last) index_push(&index, width, entry_const(entry, e), true);
   }
+  return index;
+}
+
+/* The same among the kept digits only. */
+static Index kept_index(Column *c, int e) {
+  Index index = {0};
+  entry_push_digits(&c->entry, &c->domain, false, c->group[e], c->is_strided ? 1 : c->width,
+                    c->is_strided ? 0 : e, &index);
   return index;
 }
 
@@ -65,14 +78,16 @@ static void store_side_outputs(Column *c, const Index *index, LLVMValueRef valid
   bool any = false;
   for (int i = 0; i < job->result_count; i++) any = any || nvptx_is_domain(job, i, &domain);
   if (!any) return;
-  LLVMBasicBlockRef after = entry_begin_if(entry, entry_and(entry, c->group_valid, valid));
-  for (int i = 0; i < job->result_count; i++)
-    for (int e = 0; e < c->width && nvptx_is_domain(job, i, &domain); e++)
-      emit_value(&entry->emitter, job->node->body->roots.at[i].node, &index[e]);
-  for (int i = 0; i < job->result_count; i++)
-    for (int e = 0; e < c->width && nvptx_is_domain(job, i, &domain); e++)
-      entry_store_result(entry, i, &index[e]);
-  entry_end_if(entry, after);
+  int step = c->is_strided ? 1 : c->width;
+  for (int first = 0; first < c->width; first += step) {
+    LLVMBasicBlockRef after = entry_begin_if(entry, entry_and(entry, c->valid[first], valid));
+    for (int i = 0; i < job->result_count; i++)
+      for (int e = first; e < first + step && nvptx_is_domain(job, i, &domain); e++)
+        emit_value(&entry->emitter, job->node->body->roots.at[i].node, &index[e]);
+    for (int i = 0; i < job->result_count; i++)
+      if (nvptx_is_domain(job, i, &domain)) entry_store_group(entry, i, &index[first], step);
+    entry_end_if(entry, after);
+  }
 }
 
 static bool is_bit(LLVMValueRef value) {
@@ -125,13 +140,15 @@ static void run_stage(Column *c, int stage, bool is_first) {
     sum[i] = reduction_identity(entry, which[i / c->width]);
   Loop loop;
   int unit = c->down * c->ahead;
-  LLVMValueRef start = entry_op(entry, LLVMAdd, c->begin, c->below);
+  LLVMValueRef ahead = entry_const(entry, c->ahead);
+  LLVMValueRef start =
+      entry_op(entry, LLVMAdd, c->begin, entry_op(entry, LLVMMul, c->below, ahead));
   LLVMValueRef base = entry_begin_loop(entry, &loop, start, c->end, entry_const(entry, unit), sum,
                                        count * c->width);
   Index index[MAX_AHEAD][MAX_WIDTH];
   LLVMValueRef valid[MAX_AHEAD];
   for (int u = 0; u < c->ahead; u++) {
-    LLVMValueRef row = entry_op(entry, LLVMAdd, base, entry_const(entry, u * c->down));
+    LLVMValueRef row = entry_op(entry, LLVMAdd, base, entry_const(entry, u));
     /* splits are multiples of the unit too */
     valid[u] = c->rows % unit ? entry_less(entry, row, c->end) : NULL;
     if (valid[u])
@@ -162,16 +179,19 @@ static void store_reduced(Column *c) {
   Index index[MAX_WIDTH] = {0};
   for (int e = 0; e < c->width; e++) {
     select_column(c, e);
-    entry_push_digits(entry, &c->domain, false, c->group, c->width, e, &index[e]);
+    index[e] = kept_index(c, e);
+    if (c->is_strided) continue;
     for (int i = 0; i < job->result_count; i++)
       if (!nvptx_is_domain(job, i, &domain))
         emit_value(&entry->emitter, job->node->body->roots.at[i].node, &index[e]);
   }
-  for (int i = 0; i < job->result_count; i++)
-    for (int e = 0; e < c->width && !nvptx_is_domain(job, i, &domain); e++) {
-      select_column(c, e);
-      entry_store_result(entry, i, &index[e]);
-    }
+  for (int e = 0; e < c->width; e++) {
+    LLVMBasicBlockRef after = entry_begin_if(entry, c->is_strided ? c->valid[e] : NULL);
+    select_column(c, e);
+    for (int i = 0; i < job->result_count; i++)
+      if (!nvptx_is_domain(job, i, &domain)) entry_store_result(entry, i, &index[e]);
+    entry_end_if(entry, after);
+  }
 }
 
 /* In the workspace: for each reduction, splits × columns values. */
@@ -184,12 +204,33 @@ static LLVMValueRef partial_place(Column *c, int reduction, LLVMValueRef split, 
     type = LLVMFloatTypeInContext(entry->job->module->context);
   LLVMValueRef base =
       entry_at(entry, byte, entry->workspace, entry_const(entry, c->offset[reduction]));
-  LLVMValueRef column =
-      entry_op(entry, LLVMAdd, entry_op(entry, LLVMMul, c->group, entry_const(entry, c->width)),
-               entry_const(entry, e));
+  LLVMValueRef column = c->group[e];
+  if (!c->is_strided && c->width > 1)
+    column =
+        entry_op(entry, LLVMAdd, entry_op(entry, LLVMMul, column, entry_const(entry, c->width)),
+                 entry_const(entry, e));
   LLVMValueRef place = entry_op(
       entry, LLVMAdd, entry_op(entry, LLVMMul, split, entry_const(entry, c->columns)), column);
   return entry_at(entry, type, base, place);
+}
+
+/* Which columns, or groups of neighbours, the thread has. */
+static void place_columns(Column *c, LLVMValueRef block, int across) {
+  Entry *entry = &c->entry;
+  int each = c->is_strided ? c->width : 1;
+  int64_t groups = c->is_strided ? c->columns : c->columns / c->width;
+  LLVMValueRef first = entry_op(
+      entry, LLVMAdd, entry_op(entry, LLVMMul, block, entry_const(entry, across * each)), c->lane);
+  for (int e = 0; e < c->width; e++) {
+    int at = c->is_strided ? e * across : 0;
+    c->group[e] = entry_op(entry, LLVMAdd, first, entry_const(entry, at));
+    c->valid[e] = NULL;
+    if (groups % (across * each)) {
+      c->valid[e] = entry_less(entry, c->group[e], entry_const(entry, groups));
+      c->group[e] = entry_min(entry, c->group[e], entry_const(entry, groups - 1));
+    }
+    if (e && !c->is_strided) c->group[e] = c->group[0], c->valid[e] = c->valid[0];
+  }
 }
 
 /* The combining launch has single columns, one for each thread. */
@@ -204,13 +245,7 @@ static void split_open(Column *c, const char *name, bool is_combining) {
   LLVMValueRef size = entry_const(entry, across);
   c->lane = is_combining ? thread : entry_op(entry, LLVMURem, thread, size);
   c->below = is_combining ? NULL : entry_op(entry, LLVMUDiv, thread, size);
-  c->group = entry_op(entry, LLVMAdd, entry_op(entry, LLVMMul, block, size), c->lane);
-  c->group_valid = NULL;
-  int64_t groups = c->columns / c->width;
-  if (groups % across) {
-    c->group_valid = entry_less(entry, c->group, entry_const(entry, groups));
-    c->group = entry_min(entry, c->group, entry_const(entry, groups - 1));
-  }
+  place_columns(c, block, across);
   if (is_combining) return;
   if (c->splits == 1) {
     c->begin = entry_const(entry, 0);
@@ -237,11 +272,23 @@ static void choose_shape(Column *c) {
   c->ahead = is_heavy && c->width > 1 ? 2 : MAX_AHEAD;
   c->across = 1;
   while (c->across < WARP && c->across * c->width < c->columns) c->across *= 2;
+  bool is_staged = false;
+  for (int i = 0; i < c->reductions.count; i++) is_staged |= c->reductions.at[i].is_candidate;
+  c->is_strided = c->width == 1 && !is_staged && c->columns > WARP;
+  while (c->is_strided && c->width < MAX_WIDTH && c->across * c->width < c->columns &&
+         2 * c->width * c->reductions.count <= MAX_SUMS)
+    c->width *= 2;
+  if (c->is_strided && c->width > 4 && c->ahead > 1) c->ahead /= 2;
   c->down = COLUMN_THREADS / c->across;
 }
 
+static int64_t blocks_across(const Column *c) {
+  int64_t columns = c->across * c->width;
+  return (c->columns + columns - 1) / columns;
+}
+
 static void choose_splits(Column *c) {
-  int64_t groups = c->columns / c->width, blocks = (groups + c->across - 1) / c->across;
+  int64_t blocks = blocks_across(c);
   int64_t unit = c->down * c->ahead;
   c->splits = 1;
   c->rows_per_split = c->rows;
@@ -269,7 +316,9 @@ static void store_partials(Column *c) {
     for (int e = 0; e < c->width; e++) {
       LLVMValueRef value = c->value[i][e], place = partial_place(c, i, c->split, e);
       if (c->reductions.at[i].dtype == DT_BOOL) value = LLVMBuildZExt(entry->b, value, byte, "");
+      LLVMBasicBlockRef after = entry_begin_if(entry, c->is_strided ? c->valid[e] : NULL);
       LLVMBuildStore(entry->b, value, place);
+      entry_end_if(entry, after);
     }
 }
 
@@ -300,18 +349,18 @@ bool nvptx_column(Job *job) {
   if (!nvptx_collect(job, &c->reductions)) return false;
   choose_shape(c);
   choose_splits(c);
-  int64_t groups = c->columns / c->width, blocks = (groups + c->across - 1) / c->across;
   split_open(c, job->name, false);
   for (int stage = 0; stage < c->reductions.stages; stage++) run_stage(c, stage, stage == 0);
   Entry *entry = &c->entry;
   LLVMValueRef top = LLVMBuildICmp(entry->b, LLVMIntEQ, c->below, entry_const(entry, 0), "");
-  LLVMBasicBlockRef after = entry_begin_if(entry, entry_and(entry, c->group_valid, top));
+  LLVMBasicBlockRef after =
+      entry_begin_if(entry, entry_and(entry, c->is_strided ? NULL : c->valid[0], top));
   if (c->splits == 1)
     store_reduced(c);
   else
     store_partials(c);
   entry_end_if(entry, after);
-  entry_close(entry, job->name, blocks, c->splits, 1);
+  entry_close(entry, job->name, blocks_across(c), c->splits, 1);
   if (c->splits == 1) return true;
 
   char name[256];
@@ -319,8 +368,9 @@ bool nvptx_column(Job *job) {
   Entry fresh = {.job = job};
   c->entry = fresh;
   c->width = 1;
+  c->is_strided = false;
   split_open(c, name, true);
-  after = entry_begin_if(entry, c->group_valid);
+  after = entry_begin_if(entry, c->valid[0]);
   combine_splits(c);
   store_reduced(c);
   entry_end_if(entry, after);

@@ -1,16 +1,29 @@
 /* nvptx_loop: kernels without reductions. A thread makes `width` neighbouring elements (16 bytes
  * where they lie side by side, so that LLVM joins the accesses), the grid covers the domain
- * exactly. */
+ * exactly. Large kernels of which all rows share operands go row by row (nvptx_row.c). */
 #include "codegen/nvptx_private.h"
 #include "passes/fuse.h"
 
-enum { LOOP_THREADS = 256, MAX_GRID = INT32_MAX };
+enum {
+  LOOP_THREADS = 256,
+  MAX_GRID = INT32_MAX,
+  MANY_BLOCKS = 4 * 264,  /* from here on a block can have several rows and the GPU is still full */
+  LONGEST_ROW = 16 * 1024 /* that a block holds in registers */
+};
+
+static bool goes_by_rows(Job *job, const Domain *domain, int width) {
+  if (domain->count < 2) return false;
+  int64_t elements = domain_elements(domain, -1), length = domain->extent[domain->count - 1];
+  return elements / width >= (int64_t)MANY_BLOCKS * LOOP_THREADS && length >= 4 * width &&
+         length <= LONGEST_ROW && nvptx_shared(job, elements / length, NULL, NULL);
+}
 
 bool nvptx_loop(Job *job) {
   Domain domain = collapse_domain(job->scratch, job->node);
   int64_t elements = domain_elements(&domain, -1);
   int64_t inner = domain.count ? domain.extent[domain.count - 1] : 1;
   int width = nvptx_width(job, inner);
+  if (goes_by_rows(job, &domain, width)) return nvptx_loop_rows(job, &domain);
   int64_t groups = elements / width, blocks = (groups + LOOP_THREADS - 1) / LOOP_THREADS;
   if (blocks > MAX_GRID) {
     diag_error(job->module->diag, job->node->loc, "this kernel has more elements than a GPU grid");
@@ -36,8 +49,7 @@ bool nvptx_loop(Job *job) {
   for (int e = 0; e < width; e++)
     for (int i = 0; i < job->result_count; i++)
       emit_value(&entry.emitter, job->node->body->roots.at[i].node, &index[e]);
-  for (int i = 0; i < job->result_count; i++)
-    for (int e = 0; e < width; e++) entry_store_result(&entry, i, &index[e]);
+  for (int i = 0; i < job->result_count; i++) entry_store_group(&entry, i, index, width);
   entry_end_if(&entry, after);
   entry_close(&entry, job->name, (groups + threads - 1) / threads, 1, 1);
   return true;

@@ -30,6 +30,8 @@ typedef struct {
 
 bool nvptx_loop(Job *job);
 bool nvptx_row(Job *job);
+/* A loop kernel, a team of threads for each row of the last digit. */
+bool nvptx_loop_rows(Job *job, const Domain *domain);
 bool nvptx_column(Job *job);
 bool nvptx_contract(Job *job, const Node *contraction);
 bool nvptx_scatter(Job *job);
@@ -80,6 +82,8 @@ void entry_push_digits(Entry *entry, const Domain *domain, bool is_reduced, LLVM
 int64_t domain_elements(const Domain *domain, int reduced); /* 0 kept, 1 reduced, -1 all */
 
 void entry_store_result(Entry *entry, int result, const Index *index);
+/* `count` neighbours, at most 8, in one access where that can be. */
+void entry_store_group(Entry *entry, int result, const Index *index, int count);
 
 /* ── reductions of a body, in stages: those of a stage depend on earlier stages only ── */
 typedef struct {
@@ -104,6 +108,10 @@ LLVMValueRef reduction_step(Entry *entry, const Reduction *one, LLVMValueRef a, 
 /* Makes the finished value known to the emitter. */
 void reduction_finish(Entry *entry, Reduction *one, LLVMValueRef value);
 bool nvptx_is_domain(const Job *job, int result, const Shape *domain);
+/* What the body broadcasts along all `rows` (the leading dimensions of the domain): how many
+ * values, and, with an entry, emits them at `index`, whose digits of the row may be any: from then
+ * on they are remembered for the same place of every row. */
+int nvptx_shared(Job *job, int64_t rows, Entry *entry, const Index *index);
 /* Elements that a thread takes side by side: 16 bytes of the widest type, dividing `extent`. */
 int nvptx_width(const Job *job, int64_t extent);
 #endif

@@ -1,9 +1,11 @@
-/* nvptx_row: kernels whose reductions run over the last dimensions. A team of 1 to 1024 threads has
- * a row: lanes of a warp a short one, a block a long one. Each thread's share of the row is
- * unrolled and stays in registers through all stages, so a softmax or a layer norm reads its row
- * once; only rows beyond what registers hold are read again by each stage, in loops. Sums combine
- * in a fixed order: lanes by butterfly, warps one after the other (online variants such as Milakov
- * and Gimelshein 2018 would save nothing where the row stays). */
+/* nvptx_row: kernels whose reductions run over the last dimensions, and kernels without reductions
+ * of which all rows share operands. A team of 1 to 1024 threads has a row: lanes of a warp a short
+ * one, a block a long one. Each thread's share of the row is unrolled and stays in registers
+ * through all stages, so a softmax or a layer norm reads its row once; only rows beyond what
+ * registers hold are read again by each stage, in loops. Of many rows a block has several, one
+ * after the other, and keeps what they share. Sums combine in a fixed order: lanes by butterfly,
+ * warps one after the other (online variants such as Milakov and Gimelshein 2018 would save nothing
+ * where the row stays). */
 #include "codegen/nvptx_private.h"
 #include "passes/fuse.h"
 
@@ -12,8 +14,10 @@ enum {
   MOST_THREADS = 1024,
   LIGHT_SHARE = 16, /* elements a thread keeps where little is computed of each */
   HEAVY_SHARE = 8,
-  HEAVY_NODES = 24,  /* of the body: from here on it is heavy */
-  FILLED = 132 * 512 /* threads that keep a GPU busy */
+  HEAVY_NODES = 24,   /* of the body: from here on it is heavy */
+  FILLED = 132 * 512, /* threads that keep a GPU busy */
+  MOST_KEPT = 64,     /* registers for what rows share */
+  SECTOR = 32,        /* bytes that memory moves at once */
 };
 
 typedef struct {
@@ -21,29 +25,52 @@ typedef struct {
   Domain domain;
   Reductions reductions;
   int64_t rows, length; /* of the domain */
-  int team, width;      /* threads per row; neighbouring elements a thread takes at once */
-  int64_t share;        /* elements per thread, a multiple of width */
+  int64_t align;   /* elements: lanes start at a multiple of it, before the row; 1: at the row */
+  int team, width; /* threads per row; neighbouring elements a thread takes at once */
+  int64_t share;   /* elements per thread, a multiple of width */
   bool is_unrolled;
   LLVMValueRef thread, lane, row, row_valid; /* lane: in the team; row_valid NULL: always */
+  LLVMValueRef before; /* places of the lanes before the row's first element */
   Index row_index;
   Index *index; /* unrolled: of each element of the share */
   LLVMValueRef *valid;
 } Row;
 
-/* The index of element `e` of the share, whose place is clamped to the row's end. `chunk`: of the
- * row, team * width elements each. */
-static Index element_index(Row *r, LLVMValueRef chunk, int e, LLVMValueRef *valid) {
+static bool is_loop(const Row *r) { return !r->reductions.count; }
+
+/* Do all lanes of this chunk lie in the row, wherever they start? */
+static bool is_inside(const Row *r, LLVMValueRef chunk) {
+  if (!LLVMIsAConstantInt(chunk)) return false;
+  int64_t first = LLVMConstIntGetSExtValue(chunk) * r->team;
+  return first >= r->align - 1 && first + r->team <= r->length;
+}
+
+/* Which group of `width` elements a lane has in a chunk of the row (team * width elements), clamped
+ * to the row. */
+static LLVMValueRef group_at(Row *r, LLVMValueRef chunk, LLVMValueRef *valid) {
   Entry *entry = &r->entry;
-  LLVMValueRef team = entry_const(entry, r->team);
-  LLVMValueRef group = entry_op(entry, LLVMAdd, entry_op(entry, LLVMMul, chunk, team), r->lane);
+  LLVMValueRef group = entry_op(
+      entry, LLVMAdd, entry_op(entry, LLVMMul, chunk, entry_const(entry, r->team)), r->lane);
   int64_t groups = r->length / r->width;
+  LLVMValueRef last = entry_const(entry, groups - 1), first = entry_const(entry, 0);
   *valid = NULL;
-  if (r->share / r->width * r->team > groups) {
-    *valid = entry_less(entry, group, entry_const(entry, groups));
-    group = entry_min(entry, group, entry_const(entry, groups - 1));
+  if (r->before && is_inside(r, chunk)) return entry_op(entry, LLVMSub, group, r->before);
+  if (r->before) {
+    group = entry_op(entry, LLVMSub, group, r->before);
+    LLVMValueRef clamped = entry_min(entry, group, last);
+    clamped = LLVMBuildSelect(entry->b, entry_less(entry, clamped, first), first, clamped, "");
+    *valid = LLVMBuildICmp(entry->b, LLVMIntEQ, clamped, group, "");
+    return clamped;
   }
+  if (r->share / r->width * r->team <= groups) return group;
+  *valid = entry_less(entry, group, entry_const(entry, groups));
+  return entry_min(entry, group, last);
+}
+
+/* The index of element `e` of a group, in the row at hand. */
+static Index element_index(Row *r, LLVMValueRef group, int e) {
   Index index = r->row_index;
-  entry_push_digits(entry, &r->domain, true, group, r->width, e, &index);
+  entry_push_digits(&r->entry, &r->domain, true, group, r->width, e, &index);
   return index;
 }
 
@@ -114,8 +141,8 @@ static void stage_loop(Row *r, int stage) {
       entry_begin_loop(entry, &loop, entry_const(entry, 0), entry_const(entry, r->share / r->width),
                        entry_const(entry, 1), sum, count);
   for (int e = 0; e < r->width; e++) {
-    LLVMValueRef valid;
-    Index index = element_index(r, chunk, e, &valid);
+    LLVMValueRef valid, group = group_at(r, chunk, &valid);
+    Index index = element_index(r, group, e);
     for (int i = 0; i < count; i++)
       sum[i] = reduction_step(entry, which[i], sum[i],
                               reduction_element(entry, all, which[i], &index, valid));
@@ -124,18 +151,26 @@ static void stage_loop(Row *r, int stage) {
   for (int i = 0; i < count; i++) which[i]->value = combine_team(r, which[i], sum[i]);
 }
 
+static void make_elements(Row *r, const Index *index, int64_t count) {
+  Job *job = r->entry.job;
+  Shape domain = kernel_domain(job->node);
+  for (int64_t e = 0; e < count; e++)
+    for (int i = 0; i < job->result_count; i++)
+      if (nvptx_is_domain(job, i, &domain))
+        emit_value(&r->entry.emitter, job->node->body->roots.at[i].node, &index[e]);
+}
+
+/* Values before the guard: they may serve all results, and loads stay in flight together. But a
+ * kernel without reductions may work in place: what others store it must not even look at. */
 static void store_elements(Row *r, const Index *index, int count, LLVMValueRef valid) {
   Entry *entry = &r->entry;
   Job *job = entry->job;
   Shape domain = kernel_domain(job->node);
-  /* values before the guard: they may serve all results, and loads stay in flight together */
-  for (int i = 0; i < job->result_count; i++)
-    for (int e = 0; e < count && nvptx_is_domain(job, i, &domain); e++)
-      emit_value(&entry->emitter, job->node->body->roots.at[i].node, &index[e]);
+  if (!is_loop(r)) make_elements(r, index, count);
   LLVMBasicBlockRef after = entry_begin_if(entry, entry_and(entry, r->row_valid, valid));
+  if (is_loop(r)) make_elements(r, index, count);
   for (int i = 0; i < job->result_count; i++)
-    for (int e = 0; e < count && nvptx_is_domain(job, i, &domain); e++)
-      entry_store_result(entry, i, &index[e]);
+    if (nvptx_is_domain(job, i, &domain)) entry_store_group(entry, i, index, count);
   entry_end_if(entry, after);
 }
 
@@ -152,6 +187,8 @@ static void store_results(Row *r) {
   Shape domain = kernel_domain(job->node);
   if (has_domain_result(job)) {
     if (r->is_unrolled) {
+      for (int64_t e = 0; e < r->share && is_loop(r); e++)
+        if (!r->valid[e]) make_elements(r, &r->index[e], 1);
       for (int64_t e = 0; e < r->share; e += r->width)
         store_elements(r, &r->index[e], r->width, r->valid[e]);
     } else {
@@ -160,8 +197,8 @@ static void store_results(Row *r) {
           entry_begin_loop(entry, &loop, entry_const(entry, 0),
                            entry_const(entry, r->share / r->width), entry_const(entry, 1), NULL, 0);
       Index index[8];
-      LLVMValueRef valid = NULL;
-      for (int e = 0; e < r->width; e++) index[e] = element_index(r, chunk, e, &valid);
+      LLVMValueRef valid, group = group_at(r, chunk, &valid);
+      for (int e = 0; e < r->width; e++) index[e] = element_index(r, group, e);
       store_elements(r, index, r->width, valid);
       entry_end_loop(entry, &loop, NULL);
     }
@@ -179,21 +216,37 @@ static void store_results(Row *r) {
 }
 
 static void set_team(Row *r, int team) {
-  int64_t groups = r->length / r->width;
+  int64_t groups = (r->length + r->align - 1) / r->width;
   r->team = team;
   r->share = (groups + team - 1) / team * r->width;
 }
 
+/* Rows with stores that begin in the middle of a sector: lanes start where it starts, so that no
+ * sector is written by two stores of a warp. */
+static void choose_align(Row *r) {
+  Job *job = r->entry.job;
+  Shape domain = kernel_domain(job->node);
+  int64_t elements = 1;
+  for (int i = 0; i < job->result_count; i++) {
+    int64_t in_sector = SECTOR / dtype_bytes(job->result_type[i].dtype);
+    if (nvptx_is_domain(job, i, &domain) && in_sector > elements) elements = in_sector;
+  }
+  bool is_odd = r->width == 1 && r->length > WARP && r->length % elements;
+  r->align = is_odd ? elements : 1;
+}
+
 /* Threads per row and what each holds. Lanes first: a warp needs no barrier. */
-static void choose_team(Row *r) {
+static void choose_team(Row *r, int kept) {
   Job *job = r->entry.job;
   int64_t inner = 1;
   for (int i = 0; i < r->domain.count; i++)
     if (r->domain.is_reduced[i]) inner = r->domain.extent[i];
   r->width = nvptx_width(job, inner);
+  choose_align(r);
   bool is_heavy = job->node->body->nodes.count >= HEAVY_NODES || job->operand_count > 4;
   int64_t most = is_heavy ? HEAVY_SHARE : LIGHT_SHARE,
           in_warp = is_heavy ? LIGHT_SHARE : 2 * LIGHT_SHARE;
+  while (kept * in_warp > MOST_KEPT && in_warp > most) in_warp /= 2;
   if (most < r->width) most = r->width;
   int widest = is_heavy ? MOST_THREADS / 2 : MOST_THREADS;
   set_team(r, 1);
@@ -204,22 +257,55 @@ static void choose_team(Row *r) {
   while (r->team >= WARP && r->team < ROW_THREADS && r->rows * r->team < FILLED &&
          r->share >= 4 * r->width)
     set_team(r, r->team * 2);
+  /* no sums to meet: what is kept, a block reads once */
+  while (is_loop(r) && kept && r->team < ROW_THREADS && r->share > r->width)
+    set_team(r, r->team * 2);
   r->is_unrolled = r->share <= (r->team <= WARP ? in_warp : most);
   if (!r->is_unrolled) set_team(r, r->rows < FILLED / MOST_THREADS ? widest : ROW_THREADS);
 }
 
+/* How many rows' worth of teams the grid has: rows of a team follow each other by a stride that
+ * moves the rows' beginnings by whole multiples of `align`. */
+static int64_t choose_blocks(const Row *r, int threads, bool is_keeping) {
+  int64_t per_block = threads / r->team, most = FILLED / threads * (is_keeping ? 1 : 2);
+  int64_t blocks = (r->rows + per_block - 1) / per_block;
+  if (blocks <= most) return blocks;
+  while (most * per_block * r->length % r->align) most--;
+  return most;
+}
+
+/* The digits of a thread's elements: before the loop over rows, so that what depends on nothing
+ * else can be remembered there. */
+static void place_elements(Row *r, LLVMValueRef *group) {
+  Entry *entry = &r->entry;
+  for (int64_t e = 0; e < r->share; e += r->width) {
+    LLVMValueRef valid;
+    group[e] = group_at(r, entry_const(entry, e / r->width), &valid);
+    for (int k = 0; k < r->width; k++) r->valid[e + k] = valid;
+    for (int k = 0; k < r->width; k++) group[e + k] = group[e];
+  }
+}
+
+/* What all rows share is read now, and stays in registers. One barrier, so that the warps of a
+ * block read it at the same time: once, from further away than the first-level cache. */
+static void keep_shared(Row *r, LLVMValueRef *group) {
+  Entry *entry = &r->entry;
+  r->row_index = (Index){0};
+  entry_push_digits(entry, &r->domain, false, entry_const(entry, 0), 1, 0, &r->row_index);
+  for (int64_t e = 0; e < r->share; e++) {
+    Index index = element_index(r, group[e], (int)(e % r->width));
+    nvptx_shared(entry->job, r->rows, entry, &index);
+  }
+  if (r->team < entry->threads && entry->threads > WARP) entry_barrier(entry);
+}
+
 /* Everything for the rows that the block has at hand. */
-static void do_rows(Row *r) {
+static void do_rows(Row *r, LLVMValueRef *group) {
   Entry *entry = &r->entry;
   r->row_index = (Index){0};
   entry_push_digits(entry, &r->domain, false, r->row, 1, 0, &r->row_index);
-  if (r->is_unrolled) {
-    r->index = ARENA_ARRAY(entry->job->scratch, Index, r->share + 1);
-    r->valid = ARENA_ARRAY(entry->job->scratch, LLVMValueRef, r->share + 1);
-    for (int64_t e = 0; e < r->share; e++)
-      r->index[e] =
-          element_index(r, entry_const(entry, e / r->width), (int)(e % r->width), &r->valid[e]);
-  }
+  for (int64_t e = 0; r->is_unrolled && e < r->share; e++)
+    r->index[e] = element_index(r, group[e], (int)(e % r->width));
   for (int stage = 0; stage < r->reductions.stages; stage++) {
     if (r->is_unrolled)
       stage_unrolled(r, stage);
@@ -232,54 +318,75 @@ static void do_rows(Row *r) {
   store_results(r);
 }
 
-/* Does every row read the same elements of some operand? */
-static bool shares_operand(const Row *r) {
-  const Node *node = r->entry.job->node;
-  for (int i = 0; i < node->input_count; i++) {
-    int64_t elements = shape_elements(&node->input[i]->type.shape);
-    if (elements > 1 && elements < r->length * r->rows && elements % r->length == 0) return true;
-  }
-  return false;
-}
-
-/* Of many rows a block has several, one after the other: what all rows share (the weights of a
- * norm) it reads once. */
-bool nvptx_row(Job *job) {
-  Row *r = ARENA_NEW(job->scratch, Row);
-  r->entry.job = job;
-  r->domain = collapse_domain(job->scratch, job->node);
-  r->rows = domain_elements(&r->domain, 0);
-  r->length = domain_elements(&r->domain, 1);
-  if (!nvptx_collect(job, &r->reductions)) return false;
-  choose_team(r);
+static bool emit_row(Row *r) {
+  Entry *entry = &r->entry;
+  Job *job = entry->job;
+  int kept = nvptx_shared(job, r->rows, NULL, NULL);
+  choose_team(r, kept);
   int threads = r->team > ROW_THREADS ? r->team : ROW_THREADS;
   while (threads > WARP && r->team <= WARP && threads / 2 / r->team >= r->rows) threads /= 2;
-  int per_block = threads / r->team, most = FILLED / threads * (shares_operand(r) ? 1 : 2);
-  int64_t blocks = (r->rows + per_block - 1) / per_block;
-  bool is_looped = blocks > most;
-  if (is_looped) blocks = most;
-  Entry *entry = &r->entry;
+  bool is_keeping = kept && r->is_unrolled && kept * r->share <= 2 * MOST_KEPT;
+  int64_t per_block = threads / r->team, blocks = choose_blocks(r, threads, is_keeping);
+  bool is_looped = blocks * per_block < r->rows;
   entry_open(entry, job, job->name, threads, false);
   LLVMValueRef thread = entry_special(entry, "tid.x"), block = entry_special(entry, "ctaid.x");
   LLVMValueRef team = entry_const(entry, r->team), rows = entry_const(entry, r->rows);
   r->thread = thread;
   r->lane = r->team == threads ? thread : entry_op(entry, LLVMURem, thread, team);
   LLVMValueRef base = entry_op(entry, LLVMMul, block, entry_const(entry, per_block));
+  LLVMValueRef below = per_block == 1 ? NULL : entry_op(entry, LLVMUDiv, thread, team);
+  if (r->align > 1) {
+    LLVMValueRef first = below ? entry_op(entry, LLVMAdd, base, below) : base;
+    first = entry_op(entry, LLVMMul, first, entry_const(entry, r->length % r->align));
+    r->before = entry_op(entry, LLVMURem, first, entry_const(entry, r->align));
+  }
+  LLVMValueRef *group = ARENA_ARRAY(job->scratch, LLVMValueRef, r->share + 1);
+  r->index = ARENA_ARRAY(job->scratch, Index, r->share + 1);
+  r->valid = ARENA_ARRAY(job->scratch, LLVMValueRef, r->share + 1);
+  if (r->is_unrolled) place_elements(r, group);
+  if (is_looped && is_keeping) keep_shared(r, group);
   Loop loop;
   if (is_looped)
     base =
         entry_begin_loop(entry, &loop, base, rows, entry_const(entry, blocks * per_block), NULL, 0);
-  r->row = per_block == 1 ? base
-                          : entry_op(entry, LLVMAdd, base, entry_op(entry, LLVMUDiv, thread, team));
+  r->row = below ? entry_op(entry, LLVMAdd, base, below) : base;
+  LLVMBasicBlockRef after = NULL;
   if (r->rows % per_block) {
-    r->row_valid = entry_less(entry, r->row, rows);
-    r->row = entry_min(entry, r->row, entry_const(entry, r->rows - 1));
+    LLVMValueRef valid = entry_less(entry, r->row, rows);
+    if (is_loop(r)) {
+      after = entry_begin_if(entry, valid);
+    } else {
+      r->row_valid = valid;
+      r->row = entry_min(entry, r->row, entry_const(entry, r->rows - 1));
+    }
   }
-  do_rows(r);
+  do_rows(r, group);
+  entry_end_if(entry, after);
   if (is_looped) {
-    if (r->team > WARP) entry_barrier(entry); /* the next rows' sums meet in the same places */
+    /* the next rows' sums meet in the same places */
+    if (r->team > WARP && !is_loop(r)) entry_barrier(entry);
     entry_end_loop(entry, &loop, NULL);
   }
   entry_close(entry, job->name, blocks, 1, 1);
   return true;
+}
+
+bool nvptx_row(Job *job) {
+  Row *r = ARENA_NEW(job->scratch, Row);
+  r->entry.job = job;
+  r->domain = collapse_domain(job->scratch, job->node);
+  r->rows = domain_elements(&r->domain, 0);
+  r->length = domain_elements(&r->domain, 1);
+  return nvptx_collect(job, &r->reductions) && emit_row(r);
+}
+
+/* The last digit of the domain is the row. */
+bool nvptx_loop_rows(Job *job, const Domain *domain) {
+  Row *r = ARENA_NEW(job->scratch, Row);
+  r->entry.job = job;
+  r->domain = *domain;
+  for (int i = 0; i < domain->count; i++) r->domain.is_reduced[i] = i == domain->count - 1;
+  r->rows = domain_elements(&r->domain, 0);
+  r->length = domain_elements(&r->domain, 1);
+  return emit_row(r);
 }

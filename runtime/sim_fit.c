@@ -231,10 +231,18 @@ static bool is_counted(int code) {
 static void link_code(Fit *fit, const SimLanes *lanes) {
   SimKernel *kernel = fit->kernel;
   SimInst *block = NULL;
+  int(*next)[2] = arena_alloc(fit->arena, sizeof(int[2]) * (size_t)(fit->block_count + 1));
+  int *rank = ARENA_ARRAY(fit->arena, int, fit->block_count + 1), b = 0;
+  for (int i = 0; i < fit->block_count; i++)
+    for (int k = 0; k < 2; k++) next[i][k] = fit->block[i].next[k];
+  sim_order(fit->arena, (const int(*)[2])next, fit->block_count, rank);
   for (int i = 0; i < kernel->code.count; i++) {
     SimInst *inst = &kernel->code.at[i];
     inst->op = lanes->op[inst->code];
-    if (inst->code == SIM_block) block = inst;
+    if (inst->code == SIM_block) {
+      block = inst;
+      block->arg[1] = rank[b++];
+    }
     if (is_counted(inst->code)) block->arg[0]++;
     if (inst->code == SIM_bra || inst->code == SIM_bra_if)
       inst->target = &kernel->code.at[target_of(fit, inst)];

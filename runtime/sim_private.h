@@ -64,7 +64,8 @@ typedef enum {
 } SimSpace;
 
 /* size, count, space, mode: of memory instructions: bytes of an element, elements of a vector.
- * imm: the address's offset, a jump's target (index, then address), an immediate operand. */
+ * imm: the address's offset, a jump's target (index, then address), an immediate operand. Of a
+ * SIM_block: arg[0] how many instructions follow, arg[1] its rank (sim_order). */
 struct SimInst {
   SimOp *op;
   union {
@@ -296,6 +297,9 @@ typedef struct {
 STATUS_CHECKED Status sim_parse(SimModule *module, const char *text, size_t length);
 /* sim_fit: virtual registers -> offsets; jumps -> addresses; constants -> lanes. */
 void sim_fit(SimModule *module, const SimLanes *lanes);
+
+/* sim_order: rank[b] of blocks of code that lead to next[b] (-1: none); the first is 0. */
+void sim_order(Arena *arena, const int (*next)[2], int count, int *rank);
 
 extern const SimLanes sim_lanes_base;
 #if defined(__x86_64__)
