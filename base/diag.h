@@ -6,10 +6,12 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* A place: file is 1-based into Diag's files (0: nowhere); line and column from 1. */
+/* A place: file is 1-based into Diag's files (0: nowhere); line and column from 1. `region` tells
+ * the rounds of a loop and the uses of a block apart: see ir/region.h. Messages have no need of it.
+ */
 typedef struct {
   uint16_t file, column;
-  uint32_t line;
+  uint32_t line, region;
 } Loc;
 
 typedef struct {

@@ -75,24 +75,45 @@ static bool configure(Builder *b, Instance *instance, const Ast *call, const Arg
   return fine;
 }
 
-/* Takes `precision=` out of the arguments, unless the block has a parameter of this name. */
-static bool take_precision(Builder *b, const Ast *block, Arguments *arguments, const char **out) {
-  static const char *const words[] = {"f32", "tf32", "bf16", "fp16"};
+/* Takes an argument that every layer has out of the others, unless the block has a parameter of
+ * this name. *out stays as it is if it was not given or is none; else the index of its word. */
+static bool take_word(Builder *b, const Ast *block, Arguments *arguments, const char *name,
+                      const char *const *words, const char *listed, int *out) {
   for (int i = 0; i < block->kid[0]->count; i++)
-    if (block->kid[0]->kid[i]->name && strcmp(block->kid[0]->kid[i]->name, "precision") == 0)
-      return true;
+    if (block->kid[0]->kid[i]->name && strcmp(block->kid[0]->kid[i]->name, name) == 0) return true;
   for (int i = 0; i < arguments->count; i++) {
     Argument argument = arguments->at[i];
-    if (!argument.name || strcmp(argument.name, "precision") != 0) continue;
+    if (!argument.name || strcmp(argument.name, name) != 0) continue;
     for (int k = i + 1; k < arguments->count; k++) arguments->at[k - 1] = arguments->at[k];
     arguments->count--;
-    if (argument.value.kind == VALUE_NONE) return true;
-    const char *text = argument.value.kind == VALUE_STRING ? argument.value.s : "";
-    for (int k = 0; k < 4; k++)
-      if (strcmp(text, words[k]) == 0) return (*out = words[k]) != NULL;
-    return builder_fail(b, argument.loc, "a layer's precision is f32, tf32, bf16 or fp16, not %s",
+    const char *text = argument.value.kind == VALUE_STRING ? argument.value.s
+                       : argument.value.kind == VALUE_NONE ? "none"
+                                                           : "";
+    for (int k = 0; words[k]; k++)
+      if (strcmp(text, words[k]) == 0) return (*out = k, true);
+    return builder_fail(b, argument.loc, "a layer's %s is %s, not %s", name, listed,
                         value_describe(b->arena, &argument.value));
   }
+  return true;
+}
+
+static bool take_precision(Builder *b, const Ast *block, Arguments *arguments, Instance *out) {
+  static const char *const words[] = {"none", "f32", "tf32", "bf16", "fp16", NULL};
+  int word = 0;
+  if (!take_word(b, block, arguments, "precision", words, "f32, tf32, bf16 or fp16", &word))
+    return false;
+  if (word > 0) out->precision = words[word];
+  return true;
+}
+
+static bool take_recompute(Builder *b, const Ast *block, Arguments *arguments, Instance *out) {
+  static const char *const words[] = {"none", "pointwise", "gelu", "block", NULL};
+  static const RegionPolicy policy[] = {REGION_NONE, REGION_POINTWISE, REGION_POINTWISE,
+                                        REGION_BLOCK};
+  int word = -1;
+  if (!take_word(b, block, arguments, "recompute", words, "none, pointwise or block", &word))
+    return false;
+  if (word >= 0) out->recompute = policy[word];
   return true;
 }
 
@@ -131,7 +152,8 @@ Value block_instance(Builder *b, const Ast *block, const Scope *scope, const Ast
   Arguments rest = {0};
   if (!take_name(b, arguments, &rest, &instance->component)) return value_error();
   instance->precision = parent->precision;
-  if (!take_precision(b, block, &rest, &instance->precision)) return value_error();
+  if (!take_precision(b, block, &rest, instance) || !take_recompute(b, block, &rest, instance))
+    return value_error();
   if (!configure(b, instance, call, &rest)) return value_error();
   VEC_PUSH(b->arena, parent->children, ((Child){call, instance}));
   if (parent->applications > 1) parent->cursor = parent->children.count;
@@ -193,7 +215,11 @@ Value block_apply(Builder *b, Instance *instance, Loc loc, const Arguments *argu
   instance->applications++;
   instance->cursor = 0;
   int layer = open_layer(b, instance);
+  uint32_t region = b->region;
+  if (instance->scope != &b->std || instance->recompute != REGION_SETTING)
+    builder_open_region(b, instance->recompute);
   bool fine = run_block(b, instance, values, locs);
+  b->region = region;
   call_leave(b);
   record_layer(b, layer, instance, &frame);
   return fine ? frame.result : value_error();

@@ -178,7 +178,9 @@ static void repeat(Builder *b, const Ast *ast) {
       b->frame->prefix =
           arena_printf(b->arena, "%s%s%s.%lld", outer, *outer ? "." : "", ast->text, (long long)i);
     builder_bind(b, ast->name, value_int(i), ast->loc, false);
+    uint32_t region = builder_open_region(b, REGION_SETTING);
     build_body(b, ast->kid[2]);
+    b->region = region;
     b->evaluations++;
   }
   b->frame->prefix = outer;

@@ -7,6 +7,13 @@ Loc builder_site(const Builder *b, Loc loc) {
   return b->frame && b->frame->is_std ? b->frame->site : loc;
 }
 
+uint32_t builder_open_region(Builder *b, RegionPolicy policy) {
+  uint32_t before = b->region;
+  if ((before == 0 || policy != REGION_SETTING) && b->regions < REGION_MOST)
+    b->region = region_make(++b->regions, policy);
+  return before;
+}
+
 static bool was_reported(Builder *b, Loc loc) {
   for (int i = 0; i < b->reported.count; i++)
     if (memcmp(&b->reported.at[i], &loc, sizeof loc) == 0) return true;

@@ -8,6 +8,7 @@
 #define FT_FRONTEND_BUILDER_H
 #include "frontend/program.h"
 #include "frontend/value.h"
+#include "ir/region.h"
 
 enum {
   LIMIT_DEPTH = 900,           /* nested evaluations */
@@ -68,6 +69,7 @@ struct Instance {
   const char *prefix;    /* of the parent's repeat at the time of making */
   const char *component; /* NULL: unnamed, adds nothing to the path */
   const char *precision; /* of its contractions: f32, tf32, bf16, fp16; NULL: the setting's */
+  RegionPolicy recompute; /* what its backward makes again */
   Loc loc;
   VEC(Variable) config;
   VEC(Owned) owned;
@@ -112,6 +114,7 @@ typedef struct Builder {
   int64_t evaluations;
   bool exhausted; /* a limit was hit and reported: unwind */
   int streams;    /* random draws so far */
+  uint32_t region, regions; /* where nodes belong that are made now; regions so far: ir/region.h */
   int instances;  /* for the numbers of renamed ones */
   Node *seed, *step;
   VEC(Declared) declared; /* params and states of this graph, in order */
@@ -173,6 +176,8 @@ bool call_bind(Builder *b, const Ast *list, Value *values, const Loc *locs);
 bool call_check_returns(Builder *b, const Ast *returns, const Value *result);
 
 /* ── blocks, models, statements (build.c, block.c) ── */
+/* Opens a region, unless one is open and `policy` is nothing new; returns the one before. */
+uint32_t builder_open_region(Builder *b, RegionPolicy policy);
 void build_body(Builder *b, const Ast *body);
 bool build_model(Builder *b, const Ast *model);
 Value block_instance(Builder *b, const Ast *block, const Scope *scope, const Ast *call,

@@ -67,12 +67,17 @@ bool call_match(Builder *b, const char *callee, Loc loc, const Parameter *parame
   return true;
 }
 
-/* `precision=bf16` of a layer: a word, not the function that converts. */
-static bool is_precision(const Ast *keyword) {
-  static const char *const words[] = {"f32", "tf32", "bf16", "fp16"};
-  if (strcmp(keyword->name, "precision") != 0 || keyword->kid[0]->kind != AST_NAME) return false;
-  for (int i = 0; i < 4; i++)
-    if (strcmp(keyword->kid[0]->name, words[i]) == 0) return true;
+/* `precision=bf16`, `recompute=gelu` of a layer: a word, not the function of this name. */
+static bool is_word(const Ast *keyword) {
+  static const char *const words[][2] = {
+      {"precision", "f32"},       {"precision", "tf32"}, {"precision", "bf16"},
+      {"precision", "fp16"},      {"recompute", "gelu"}, {"recompute", "block"},
+      {"recompute", "pointwise"},
+  };
+  if (keyword->kid[0]->kind != AST_NAME) return false;
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+    if (strcmp(keyword->name, words[i][0]) == 0 && strcmp(keyword->kid[0]->name, words[i][1]) == 0)
+      return true;
   return false;
 }
 
@@ -81,8 +86,8 @@ static bool evaluate_arguments(Builder *b, const Ast *call, Arguments *out) {
   for (int i = 1; i < call->count; i++) {
     const Ast *ast = call->kid[i];
     bool keyword = ast->kind == AST_KEYWORD;
-    Value value = keyword && is_precision(ast) ? value_string(ast->kid[0]->name)
-                                               : eval(b, keyword ? ast->kid[0] : ast);
+    Value value = keyword && is_word(ast) ? value_string(ast->kid[0]->name)
+                                          : eval(b, keyword ? ast->kid[0] : ast);
     Argument argument = {value, ast->loc, keyword ? ast->name : NULL};
     if (keyword && argument.value.kind != VALUE_ERROR) argument.loc = ast->loc;
     if (!keyword && out->count && out->at[out->count - 1].name)

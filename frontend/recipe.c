@@ -141,6 +141,7 @@ static bool train_entry(Builder *b, const Ast *entry, const Ast **model, const A
   if (strcmp(name, "optimizer") == 0) return recipe_optimizer(b, value);
   if (strcmp(name, "schedule") == 0) return recipe_schedule(b, value);
   if (strcmp(name, "precision") == 0) return recipe_precision(b, value);
+  if (strcmp(name, "recompute") == 0) return recipe_recompute(b, value);
   if (strcmp(name, "clip") == 0) return recipe_clip(b, value);
   if (strcmp(name, "eval") == 0 && value->kind == AST_NONE)
     return recipe_set_text(b, "train.eval.every", "0", value->loc);

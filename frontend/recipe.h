@@ -16,6 +16,7 @@ bool recipe_set_metric(Builder *b, const char *key, const char *what, const Ast 
 bool recipe_optimizer(Builder *b, const Ast *ast);
 bool recipe_schedule(Builder *b, const Ast *ast);
 bool recipe_precision(Builder *b, const Ast *ast);
+bool recipe_recompute(Builder *b, const Ast *ast);
 bool recipe_clip(Builder *b, const Ast *ast);
 bool recipe_set_defaults(Builder *b);
 /* After the command line: defaults that depend on the optimiser, and what does not go together. */

@@ -40,6 +40,12 @@ static const Choice precisions[] = {
      "train."},
     {0},
 };
+static const Choice recomputes[] = {
+    {"pointwise", "", "train."},
+    {"block", "", "train."},
+    {"auto", "budget:recompute.budget", "train."},
+    {0},
+};
 enum { MOST_ARGUMENTS = 12, MOST_CHOICES = 12 };
 
 /* PyTorch's defaults where an optimiser has others than the settings' table. */
@@ -145,6 +151,14 @@ bool recipe_precision(Builder *b, const Ast *ast) {
   return choose(b, "train.precision", precisions, ast);
 }
 
+/* none; gelu is what most people would say for pointwise */
+bool recipe_recompute(Builder *b, const Ast *ast) {
+  bool is_gelu = ast->kind == AST_NAME && strcmp(ast->name, "gelu") == 0;
+  if (ast->kind == AST_NONE || is_gelu)
+    return recipe_set_text(b, "train.recompute", is_gelu ? "pointwise" : "none", ast->loc);
+  return choose(b, "train.recompute", recomputes, ast);
+}
+
 /* none; norm(1.0), also written 1.0; value(0.5) */
 bool recipe_clip(Builder *b, const Ast *ast) {
   bool is_call = ast->kind == AST_CALL && ast->kid[0]->kind == AST_NAME && ast->count == 2;
@@ -223,6 +237,12 @@ bool recipe_settle(Builder *b, Loc loc) {
   if (is_chosen(b, "train.schedule", "plateau") && number(b, "train.eval.every") == 0)
     fine = (diag_error(b->diag, loc,
                        "schedule = plateau follows evaluations, but eval = none switches them off"),
+            false);
+  bool is_auto = is_chosen(b, "train.recompute", "auto");
+  if (is_auto && number(b, "train.recompute.budget") == 0)
+    fine = (diag_error(b->diag, loc,
+                       "recompute = auto needs to know how much memory there is: "
+                       "auto(budget=8 GiB)"),
             false);
   if (b->muon_condition && !is_chosen(b, "train.optimizer", "muon")) b->muon_condition = NULL;
   return fine;

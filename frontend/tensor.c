@@ -63,8 +63,9 @@ Node *tensor_node(Builder *b, Op op, Node *const *inputs, int count, const Attr 
   }
   if (given && !tensor_shape_fits(b, &given->shape, loc)) return NULL;
   const char *why = NULL;
-  Node *node = graph_try_node(b->graph, op, inputs, count, attrs, attr_count, given,
-                              builder_site(b, loc), &why);
+  Loc site = builder_site(b, loc);
+  site.region = b->region;
+  Node *node = graph_try_node(b->graph, op, inputs, count, attrs, attr_count, given, site, &why);
   if (!node) {
     builder_fail(b, loc, "%s", why ? why : "this operation does not fit its operands");
     return NULL;

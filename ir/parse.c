@@ -4,6 +4,7 @@
  * the text speak of the .ft files, and must not be mistaken for places in this one. */
 #include "base/text.h"
 #include "ir/graph.h"
+#include "ir/region.h"
 #include "ir/text_form.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -309,6 +310,21 @@ static bool type(Parser *p, Type *out) {
          fail_at(p, place, "this tensor has more than 2^40 elements");
 }
 
+/* "#3", "#3block": the region, at p->at without space before it. */
+static bool region(Parser *p, Loc *loc) {
+  int64_t number;
+  if (*p->at != '#') return true;
+  p->at++;
+  if (!integer(p, 1, REGION_MOST, &number)) return false;
+  RegionPolicy policy = REGION_SETTING;
+  for (int i = REGION_NONE; i <= REGION_BLOCK; i++)
+    if (!strncmp(p->at, region_policy_text[i], strlen(region_policy_text[i])))
+      policy = (RegionPolicy)i;
+  p->at += strlen(region_policy_text[policy]);
+  loc->region |= region_make((uint32_t)number, policy);
+  return true;
+}
+
 static bool location(Parser *p, Loc *loc, bool *is_backward) {
   *loc = (Loc){0};
   *is_backward = false;
@@ -317,8 +333,13 @@ static bool location(Parser *p, Loc *loc, bool *is_backward) {
     *is_backward = true;
     p->at++;
   }
+  if (*p->at == '+') {
+    *loc = region_again(*loc);
+    p->at++;
+  }
   if (*p->at < '0' || *p->at > '9')
-    return *is_backward || fail_at(p, p->at, "expected a line number after '@'");
+    return *is_backward || region_is_again(*loc) ||
+           fail_at(p, p->at, "expected a line number after '@'");
   int64_t number[3];
   int count = 0;
   do
@@ -332,7 +353,7 @@ static bool location(Parser *p, Loc *loc, bool *is_backward) {
   loc->line = (uint32_t)number[count - 2];
   loc->column = (uint16_t)column;
   if (loc->file > p->last_file) p->last_file = loc->file;
-  return true;
+  return region(p, loc);
 }
 
 /* ── nodes and graphs ───────────────────────────────────────────────────────────────────────── */

@@ -2,6 +2,7 @@
  * shortest spelling that parses to the same bits, strings escaped, locations in full. */
 #include "base/text.h"
 #include "ir/graph.h"
+#include "ir/region.h"
 #include "ir/text_form.h"
 #include <math.h>
 #include <stdlib.h>
@@ -10,6 +11,13 @@
 const char *const root_kind_text[6] = {
     [ROOT_LOSS] = "loss",     [ROOT_METRIC] = "metric", [ROOT_OUTPUT] = "output",
     [ROOT_ASSIGN] = "assign", [ROOT_RESULT] = "result", [ROOT_WEIGHT] = "weight",
+};
+
+const char *const region_policy_text[4] = {
+    [REGION_SETTING] = "",
+    [REGION_NONE] = "none",
+    [REGION_POINTWISE] = "pointwise",
+    [REGION_BLOCK] = "block",
 };
 
 static void print_string(Text *out, const char *string) {
@@ -82,12 +90,15 @@ static void print_attr(Text *out, const Attr *attr) {
 
 static void print_loc(Text *out, const Node *node) {
   Loc loc = node->loc;
-  bool known = loc.file || loc.line || loc.column;
-  if (!known && !node->is_backward) return;
-  text_printf(out, "  @%s", node->is_backward ? "~" : "");
+  bool is_again = region_is_again(loc);
+  bool known = loc.file || loc.line || loc.column || region_number(loc);
+  if (!known && !node->is_backward && !is_again) return;
+  text_printf(out, "  @%s%s", node->is_backward ? "~" : "", is_again ? "+" : "");
   if (!known) return;
   if (loc.file != 1) text_printf(out, "%u:", loc.file);
   text_printf(out, "%u:%u", loc.line, loc.column);
+  if (region_number(loc))
+    text_printf(out, "#%u%s", region_number(loc), region_policy_text[region_policy(loc)]);
 }
 
 static void print_body(Text *out, const Graph *graph, int indent);

@@ -57,7 +57,7 @@ static Shape factor(Random *r, int64_t count, int rank) {
 }
 
 /* ── small words ────────────────────────────────────────────────────────────────────────────── */
-static Loc at(Random *r) { return (Loc){1, 1, (uint32_t)r->graph->nodes.count + 1}; }
+static Loc at(Random *r) { return (Loc){1, 1, (uint32_t)r->graph->nodes.count + 1, 0}; }
 static Node *unary(Random *r, Op op, Node *x) { return make_unary(r->graph, op, x, at(r)); }
 static Node *binary(Random *r, Op op, Node *a, Node *b) {
   return make_binary(r->graph, op, a, b, at(r));

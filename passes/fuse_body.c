@@ -1,8 +1,10 @@
 /* fuse_body: writes the fused graph. Leaves first, then every group in an order in which what it
- * reads comes before it. A body is made by pulling from the results: the value of a node, laid out
- * as some shape of equally many elements (the domain D, its reduced shape, or the node's own shape
- * where it is read in another order). Views and broadcasts are re-expressed in D wherever their
- * dimensions allow it, so that in most bodies every node has shape D or the reduced shape. */
+ * reads comes before it: else where its first member stands, or, in backward, its last, because
+ * what a kernel of several layers' gradients reads may be made again for it, layer by layer. A body
+ * is made by pulling from the results: the value of a node, laid out as some shape of equally many
+ * elements (the domain D, its reduced shape, or the node's own shape where it is read in another
+ * order). Views and broadcasts are re-expressed in D wherever their dimensions allow it, so that in
+ * most bodies every node has shape D or the reduced shape. */
 #include "passes/fuse_plan.h"
 #include <string.h>
 
@@ -346,8 +348,11 @@ Graph *fuse_emit(FusePlan *plan) {
   for (int i = 0; i < plan->count; i++)
     if (fuse_is_leaf(node_at(&emit, i)))
       emit.value[i] = graph_copy_node(emit.fresh, node_at(&emit, i), NULL);
-  for (int i = 0; i < plan->count; i++)
-    if (plan->is_unit[i]) emit_group(&emit, plan->group[i]);
+  for (int i = 0; i < plan->count; i++) {
+    const FuseGroup *group = plan->is_unit[i] ? &plan->groups.at[plan->group[i]] : NULL;
+    if (group && group->members.at[group->has_backward ? group->members.count - 1 : 0] == i)
+      emit_group(&emit, plan->group[i]);
+  }
   emit_roots(&emit);
   return emit.fresh;
 }

@@ -2,6 +2,7 @@
  * attributes, lifetimes from its order. */
 #include "passes/memory_report.h"
 #include "passes/memplan.h"
+#include "passes/recompute.h"
 #include <string.h>
 
 /* A value in the work arena, for the picture and for the sums. */
@@ -112,8 +113,8 @@ static void add_graph(MemoryReport *report, const Program *program, const Graph 
 }
 
 MemoryReport memory_report(const Program *program, Arena *arena) {
-  MemoryReport report = {0};
   const Graph *graph = program->train ? program->train : program->eval;
+  MemoryReport report = {.recompute = recompute_describe(graph, arena)};
   int64_t state = 0;
   for (int i = 0; i < PLAN_GRAPHS; i++)
     add_graph(&report, program, program_graph(program, i), &report.bytes[MEMORY_OPTIMIZER], &state);
@@ -148,7 +149,7 @@ MemoryReport memory_report(const Program *program, Arena *arena) {
   return report;
 }
 
-static const char *human(int64_t bytes, char buffer[32]) {
+const char *memory_human(int64_t bytes, char buffer[32]) {
   static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   double value = (double)bytes;
   int power = 0;
@@ -165,10 +166,11 @@ void memory_report_print(const MemoryReport *report, FILE *out) {
   fprintf(out, "%-32s %14s\n", "memory", "bytes");
   for (int i = 0; i < MEMORY_CATEGORY_COUNT; i++)
     fprintf(out, "%-32s %14lld  %s\n", memory_category_text((MemoryCategory)i),
-            (long long)report->bytes[i], human(report->bytes[i], text));
-  fprintf(out, "%-32s %14lld  %s\n", "total", (long long)report->total, human(report->total, text));
-  fprintf(out, "work arena: peak %s, lower bound %s (%.3f times)", human(report->work_peak, text),
-          human(report->work_bound, other),
+            (long long)report->bytes[i], memory_human(report->bytes[i], text));
+  fprintf(out, "%-32s %14lld  %s\n", "total", (long long)report->total,
+          memory_human(report->total, text));
+  fprintf(out, "work arena: peak %s, lower bound %s (%.3f times)",
+          memory_human(report->work_peak, text), memory_human(report->work_bound, other),
           report->work_bound ? (double)report->work_peak / (double)report->work_bound : 1.0);
   if (report->busiest_name && report->busiest_line)
     fprintf(out, "; fullest at step %d, %s (line %u)", report->busiest, report->busiest_name,
@@ -176,7 +178,8 @@ void memory_report_print(const MemoryReport *report, FILE *out) {
   else if (report->busiest_name)
     fprintf(out, "; fullest at step %d, %s", report->busiest, report->busiest_name);
   fprintf(out, "\nevaluation needs %s of the same arena; %d launches and calls a step\n",
-          human(report->eval_peak, text), report->steps);
+          memory_human(report->eval_peak, text), report->steps);
+  if (report->recompute) fprintf(out, "%s\n", report->recompute);
 }
 
 /* ── the picture ────────────────────────────────────────────────────────────────────────────── */
@@ -217,8 +220,8 @@ static void print_piece(const Work *work, const Piece *piece, FILE *out) {
           y, width, height, colour(piece));
   print_escaped(step_name(maker), out);
   fprintf(out, " %%%d: %s, %s at %lld, steps %d to %d", piece->node->id,
-          type_text(&piece->node->type, type), human(piece->bytes, size), (long long)piece->at,
-          piece->first, piece->last);
+          type_text(&piece->node->type, type), memory_human(piece->bytes, size),
+          (long long)piece->at, piece->first, piece->last);
   if (piece->node->loc.line)
     fprintf(out, ", %sline %u", piece->node->is_backward ? "gradient of " : "",
             piece->node->loc.line);
@@ -236,7 +239,7 @@ static void print_axes(const Work *work, FILE *out) {
     fprintf(out, "<line x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"#ddd\"/>", LEFT,
             LEFT + WIDTH, y, y);
     fprintf(out, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n", LEFT - 8, y + 4,
-            human(work->peak * i / 4, text));
+            memory_human(work->peak * i / 4, text));
   }
   int every = work->times.count / 12 + 1;
   for (int i = 0; i < work->times.count; i += every)
@@ -261,7 +264,7 @@ static void print_legend(const Work *work, FILE *out) {
   fprintf(out,
           "<text x=\"%d\" y=\"20\" class=\"title\">Work arena of one step: peak %s, lower bound "
           "%s</text>\n",
-          LEFT, human(work->peak, peak), human(work->bound, bound));
+          LEFT, memory_human(work->peak, peak), memory_human(work->bound, bound));
 }
 
 static void print_live(const Work *work, FILE *out) {

@@ -29,10 +29,12 @@ typedef struct {
   int64_t work_peak, work_bound; /* of the training step (or else of evaluation) */
   int64_t eval_peak;             /* of the work arena in evaluation: the same memory */
   int steps, busiest;            /* launches and calls of a step; where most bytes are live */
+  const char *recompute; /* recompute_describe, or NULL */
   const char *busiest_name;
   uint32_t busiest_line;
 } MemoryReport;
 
+const char *memory_human(int64_t bytes, char buffer[32]); /* "1.53 GiB" */
 const char *memory_category_text(MemoryCategory category);
 MemoryReport memory_report(const Program *program, Arena *arena);
 void memory_report_print(const MemoryReport *report, FILE *out);

@@ -54,6 +54,7 @@ static const struct {
   const char *key, *choices;
 } choices[] = {
     {"train.precision", "f32 tf32 bf16 fp16"},
+    {"train.recompute", "none pointwise block auto"},
     {"train.optimizer", "sgd adam adamw lion adagrad rmsprop muon"},
     {"train.schedule", "constant step exponential linear cosine onecycle wsd plateau"},
     {"train.muon.adjust", "match_rms_adamw original"},
@@ -112,6 +113,20 @@ static bool parse_bool(const char *value, double *out) {
   return true;
 }
 
+/* "GiB" behind a budget: how many bytes; 0: no unit. */
+static double unit_of(const SettingInfo *info, const char *text) {
+  static const char *const units[] = {"KiB", "MiB", "GiB", "TiB"};
+  double bytes = 1;
+  size_t length = strlen(info->key);
+  if (length < 7 || strcmp(info->key + length - 7, ".budget") != 0) return 0;
+  text += strspn(text, " ");
+  for (int i = 0; i < 4; i++) {
+    bytes *= 1024;
+    if (!strcmp(text, units[i])) return bytes;
+  }
+  return 0;
+}
+
 static bool set_number(Arena *arena, SettingValue *out, const SettingInfo *info, const char *value,
                        const char **why) {
   double number = 0, low = info->kind == SET_INT ? 0 : -INFINITY;
@@ -121,7 +136,12 @@ static bool set_number(Arena *arena, SettingValue *out, const SettingInfo *info,
     *why = arena_printf(arena, "'%s' is neither true nor false", value);
     return parse_bool(value, &out->number);
   }
-  if (strspn(value, "0123456789+-.eE") == strlen(value)) number = strtod(value, &end);
+  size_t digits = strspn(value, "0123456789+-.eE");
+  if (digits == strlen(value) || unit_of(info, value + digits)) number = strtod(value, &end);
+  if (end && *end) {
+    number = floor(number * unit_of(info, end));
+    end += strlen(end);
+  }
   if (!end || end == value || *end || !isfinite(number) ||
       (info->kind == SET_INT && number != floor(number))) {
     *why = arena_printf(arena, "'%s' is no %s", value,

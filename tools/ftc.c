@@ -5,6 +5,7 @@
 #include "codegen/codegen.h"
 #include "frontend/program.h"
 #include "passes/pass.h"
+#include "passes/recompute.h"
 #include "tools/ftc_report.h"
 #include "tools/html.h"
 #include <errno.h>
@@ -240,8 +241,9 @@ static int check_request(Request *request) {
     fprintf(stderr, "\nit knows ast, ir, dot, llvm, ptx, asm, plan, html\n");
     return EXIT_USAGE;
   }
-  bool is_ptx = request->emit ? !strcmp(request->emit, "ptx") || request->codegen.gpu
-                              : request->output && ends_with(request->output, ".ptx");
+  bool is_ptx = request->emit     ? !strcmp(request->emit, "ptx") || request->codegen.gpu
+                : request->output ? ends_with(request->output, ".ptx")
+                                  : request->codegen.gpu != NULL; /* --memory --gpu sm_90a */
   request->codegen.target = is_ptx ? TARGET_PTX : TARGET_CPU;
   if (!request->emit && request->output && !is_ptx && !ends_with(request->output, ".so"))
     return fail_usage("the output's name tells the target: it must end in .so or .ptx, not '%s'",
@@ -291,6 +293,8 @@ static int write_printed(const Session *session, void (*print)(const Session *, 
 }
 
 static void print_ir(const Session *session, FILE *out) {
+  const char *recompute = recompute_describe(session->program.train, session->arena);
+  if (recompute) fprintf(out, "// %s\n", recompute);
   graph_print(session->program.train, out);
   fputc('\n', out);
   graph_print(session->program.eval, out);
@@ -386,8 +390,12 @@ static int compile(Session *session) {
     html_observe(page, "frontend", session->program.train);
     html_observe(page, "frontend", session->program.eval);
   }
-  if (wants_passes) code = run_passes(session);
+  const char *recompute = setting_text(session->program.settings, "train.recompute");
+  bool says_recompute = request->summary && strcmp(recompute, "none");
+  if (wants_passes || says_recompute) code = run_passes(session);
   if (code) return code;
+  const char *cost = recompute_describe(session->program.train, session->arena);
+  if (says_recompute && cost) printf("%s\n", cost);
   if (!strcmp(emit, "ir")) return write_printed(session, print_ir);
   if (!strcmp(emit, "dot")) return write_printed(session, print_dot);
   if (page) return emit_page(session, page);
