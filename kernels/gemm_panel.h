@@ -1,8 +1,8 @@
 /* gemm_panel: panels of the operands in shared memory, and how finished tiles leave through it:
- * shared by gemm_ptx.h (ordinary arithmetic) and mma_ptx.h (tensor cores). Included with ELEMENT
- * (what lies in a panel) and FLAT_PAD (elements added to the rows of a flat panel) defined, and
- * threads() and row_of() promised. A panel lies as the operand does in memory: `deep` [tile][steps
- * + 16 bytes], else flat [steps][tile + FLAT_PAD]. */
+ * shared by gemm_ptx.h (ordinary arithmetic), mma_ptx.h and wgmma_ptx.h (tensor cores). Included
+ * with ELEMENT (what lies in a panel) and SUM_PAD (elements added to the rows of a finished tile)
+ * defined, and the functions below promised. A panel lies as the operand does in memory: `deep`,
+ * neighbours in k are neighbours, or flat. */
 #ifndef FT_KERNELS_GEMM_PANEL_H
 #define FT_KERNELS_GEMM_PANEL_H
 
@@ -13,20 +13,19 @@ int gemm_passes(void); /* parts in which the tile leaves through shared memory *
 ELEMENT gemm_element_a(void *const *args, int index);
 ELEMENT gemm_element_b(void *const *args, int index);
 
-enum { MAX_KEPT = 16, DEEP_PAD = 16 / sizeof(ELEMENT) };
+enum { MAX_KEPT = 16 };
 typedef SHARED ELEMENT *Panel;
 typedef SHARED REAL *Sums;
 
 ALWAYS int threads(void);
+/* The elements of a panel, and which of them is (along the tile, k). */
+ALWAYS int panel_size(int tile, int deep);
+ALWAYS int panel_place(int tile, int deep, int along, int k);
 /* The row of the tile that is row `local` of part `pass`, and the other way round. */
 ALWAYS int row_of(int pass, int local);
 
 /* ── panels ──────────────────────────────────────────────────────────────────────────────────── */
 
-ALWAYS int pitch(int tile, int deep) { return deep ? gemm_steps() + DEEP_PAD : tile + FLAT_PAD; }
-ALWAYS int panel_size(int tile, int deep) {
-  return deep ? tile * (gemm_steps() + DEEP_PAD) : gemm_steps() * (tile + FLAT_PAD);
-}
 ALWAYS Panel panel_of(Panel memory, int stage, int is_a) {
   int a = panel_size(gemm_tile_m(), gemm_a_deep()), b = panel_size(gemm_tile_n(), gemm_b_deep());
   return memory + stage * (a + b) + (is_a ? 0 : a);
@@ -66,7 +65,7 @@ ALWAYS void fetch(void *const *args, const Where *w, int is_a, int k0, Panel pan
   for (int c = 0; c < pieces(tile, wide); c++) {
     int is_there = piece(w->thread, c, tile, deep, wide, &along, &k);
     int index = is_there ? element_of(w, is_a, along, k0 + k) : -1;
-    int place = deep ? along * pitch(tile, deep) + k : k * pitch(tile, deep) + along;
+    int place = panel_place(tile, deep, along, k);
     if (is_a ? gemm_a_async() : gemm_b_async()) {
       if (is_there)
         copy_async(panel + place, is_a ? gemm_pointer_a(args) : gemm_pointer_b(args), index, wide,
@@ -89,7 +88,7 @@ ALWAYS void keep(int thread, int is_a, Panel panel, const ELEMENT *kept) {
 #pragma clang loop unroll(full)
   for (int c = 0; c < pieces(tile, wide); c++) {
     if (!piece(thread, c, tile, deep, wide, &along, &k)) continue;
-    int place = deep ? along * pitch(tile, deep) + k : k * pitch(tile, deep) + along;
+    int place = panel_place(tile, deep, along, k);
 #pragma clang loop unroll(full)
     for (int e = 0; e < wide; e++) panel[place + e] = kept[c * wide + e];
   }
@@ -97,10 +96,10 @@ ALWAYS void keep(int thread, int is_a, Panel panel, const ELEMENT *kept) {
 
 /* ── the way out ─────────────────────────────────────────────────────────────────────────────── */
 
-/* Part `pass` of the tile lies in shared memory, [slice][row][tile_n + 4]: the slices' sums are
- * added, in order, and go to the epilogue in groups of four columns. */
+/* Part `pass` of the tile lies in shared memory, [slice][row][tile_n + SUM_PAD]: the slices' sums
+ * are added, in order, and go to the epilogue in groups of four columns. */
 ALWAYS void leave_part(void *const *args, Sums memory, const Where *w, int batch_split, int pass) {
-  int height = gemm_tile_m() / gemm_passes(), pitch = gemm_tile_n() + 4;
+  int height = gemm_tile_m() / gemm_passes(), pitch = gemm_tile_n() + SUM_PAD;
   int groups = height * (gemm_tile_n() / 4);
 #pragma clang loop unroll(disable)
   for (int g = w->thread; g < groups; g += threads()) {

@@ -17,9 +17,14 @@
 
 #define ELEMENT REAL
 #define FLAT_PAD 0
+#define SUM_PAD 4
 #include "kernels/gemm_panel.h"
 
 enum { MAX_MICRO = 8 };
+typedef struct {
+  REAL at[MAX_MICRO][MAX_MICRO];
+} Total;
+#include "kernels/gemm_loop.h"
 
 ALWAYS int threads(void) {
   return gemm_slices() * (gemm_tile_m() / gemm_micro_m()) * (gemm_tile_n() / gemm_micro_n());
@@ -72,9 +77,17 @@ ALWAYS void read_flat(Panel panel, int lane, int lanes, int micro, REAL *values)
   for (int i = 0; i < micro; i += 4) read_deep(panel, spread(lane, lanes, i, 0, micro), values + i);
 }
 
+ALWAYS void clear(Total *sum) {
+#pragma clang loop unroll(full)
+  for (int i = 0; i < gemm_micro_m(); i++)
+#pragma clang loop unroll(full)
+    for (int j = 0; j < gemm_micro_n(); j++) sum->at[i][j] = 0;
+}
+
 /* sum += a panel's part: deep operands are read four steps ahead, flat ones step by step. */
-ALWAYS void multiply(Panel a, Panel b, int slice, int row, int column,
-                     REAL sum[MAX_MICRO][MAX_MICRO]) {
+ALWAYS void multiply(Panel a, Panel b, int thread, Total *sum) {
+  int slice = thread / (threads() / gemm_slices()), row, column;
+  lane_of(thread, &row, &column);
   int micro_m = gemm_micro_m(), micro_n = gemm_micro_n(), depth = gemm_steps() / gemm_slices();
   int rows = gemm_tile_m() / micro_m, columns = gemm_tile_n() / micro_n;
 #pragma clang loop unroll(disable)
@@ -98,7 +111,7 @@ ALWAYS void multiply(Panel a, Panel b, int slice, int row, int column,
       for (int i = 0; i < micro_m; i++)
 #pragma clang loop unroll(full)
         for (int j = 0; j < micro_n; j++)
-          sum[i][j] +=
+          sum->at[i][j] +=
               (gemm_a_deep() ? left[i][s] : one_a[i]) * (gemm_b_deep() ? right[j][s] : one_b[j]);
     }
   }
@@ -110,10 +123,10 @@ ALWAYS int row_of(int pass, int local) {
   return spread_row(local % rows, pass * some + local / rows);
 }
 
-ALWAYS void leave(Sums memory, int thread, int pass, REAL sum[MAX_MICRO][MAX_MICRO]) {
+ALWAYS void leave(Sums memory, int thread, int pass, const Total *sum) {
   int micro_m = gemm_micro_m(), micro_n = gemm_micro_n(), rows = gemm_tile_m() / micro_m;
   int height = gemm_tile_m() / gemm_passes(), some = micro_m / gemm_passes();
-  int pitch = gemm_tile_n() + 4, slice = thread / (threads() / gemm_slices()), row, column;
+  int pitch = gemm_tile_n() + SUM_PAD, slice = thread / (threads() / gemm_slices()), row, column;
   lane_of(thread, &row, &column);
 #pragma clang loop unroll(full)
   for (int i = 0; i < micro_m; i++) {
@@ -121,56 +134,6 @@ ALWAYS void leave(Sums memory, int thread, int pass, REAL sum[MAX_MICRO][MAX_MIC
 #pragma clang loop unroll(full)
     for (int j = 0; j < micro_n; j++)
       memory[(slice * height + i % some * rows + row) * pitch + spread_column(column, j)] =
-          sum[i][j];
-  }
-}
-
-/* batch counts batches and, within each, splits of k. */
-__attribute__((always_inline)) void gemm_tile(void *const *args, SHARED void *shared, int row_block,
-                                              int column_block, int batch_split, int thread) {
-  Panel memory = (Panel)shared;
-  int begin, steps = gemm_steps(), stages = gemm_stages(), row, column;
-  Where w = {.batch = batch_split / gemm_splits(),
-             .row0 = row_block * gemm_tile_m(),
-             .column0 = column_block * gemm_tile_n(),
-             .thread = thread};
-  split_range(batch_split % gemm_splits(), &begin, &w.end);
-  int slice = thread / (threads() / gemm_slices()), count = (w.end - begin + steps - 1) / steps;
-  REAL sum[MAX_MICRO][MAX_MICRO], kept_a[MAX_KEPT], kept_b[MAX_KEPT];
-  lane_of(thread, &row, &column);
-#pragma clang loop unroll(full)
-  for (int i = 0; i < gemm_micro_m(); i++)
-#pragma clang loop unroll(full)
-    for (int j = 0; j < gemm_micro_n(); j++) sum[i][j] = 0;
-  int at = 0, ahead = 0;
-  /* the first rounds only fill the stages: one copy of the code serves both */
-#pragma clang loop unroll(disable)
-  for (int t = 1 - stages; t < count; t++) {
-    if (t >= 0) {
-      async_wait(stages - 2);
-      __nvvm_bar_sync(0);
-    }
-    int is_more = t + stages - 1 < count, k0 = begin + (t + stages - 1) * steps;
-    if (is_more) {
-      fetch(args, &w, 1, k0, panel_of(memory, ahead, 1), kept_a);
-      fetch(args, &w, 0, k0, panel_of(memory, ahead, 0), kept_b);
-    }
-    async_commit();
-    if (t >= 0) {
-      multiply(panel_of(memory, at, 1), panel_of(memory, at, 0), slice, row, column, sum);
-      at = at + 1 == stages ? 0 : at + 1;
-    }
-    if (is_more) {
-      keep(thread, 1, panel_of(memory, ahead, 1), kept_a);
-      keep(thread, 0, panel_of(memory, ahead, 0), kept_b);
-    }
-    ahead = ahead + 1 == stages ? 0 : ahead + 1;
-  }
-#pragma clang loop unroll(disable)
-  for (int pass = 0; pass < gemm_passes(); pass++) {
-    __nvvm_bar_sync(0); /* the panels, or the part before, have been read */
-    leave(memory, thread, pass, sum);
-    __nvvm_bar_sync(0);
-    leave_part(args, memory, &w, batch_split, pass);
+          sum->at[i][j];
   }
 }

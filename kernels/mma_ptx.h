@@ -10,6 +10,7 @@
 #define REAL float
 #include "kernels/gemm_operand.h"
 
+#define SUM_PAD 4
 #include "kernels/gemm_panel.h"
 
 /* sum[4] += a[4] b[2], fragments of one warp: 16 x 8 results, over 16 (32-bit: 8) steps of k. */
@@ -20,6 +21,10 @@ void gemm_matrices_across(unsigned *four, SHARED void *row); /* transposed */
 unsigned gemm_round(unsigned element);                       /* 32-bit: f32 to tf32 */
 
 enum { IS_WORD = sizeof(ELEMENT) == 4, MAX_HIGH = 4, MAX_WIDE = 8, DEPTH = IS_WORD ? 8 : 16 };
+typedef struct {
+  float at[MAX_HIGH][MAX_WIDE][4]; /* of the fragments of a warp */
+} Total;
+#include "kernels/gemm_loop.h"
 
 ALWAYS int warps(void) { return gemm_tile_m() / gemm_micro_m() * (gemm_tile_n() / gemm_micro_n()); }
 ALWAYS int threads(void) { return gemm_slices() * warps() * 32; }
@@ -67,7 +72,16 @@ ALWAYS void round_all(unsigned *fragment) {
   for (int e = 0; e < 4; e++) fragment[e] = gemm_round(fragment[e]);
 }
 
-ALWAYS void multiply(Panel a, Panel b, int thread, float sum[MAX_HIGH][MAX_WIDE][4]) {
+ALWAYS void clear(Total *sum) {
+#pragma clang loop unroll(full)
+  for (int i = 0; i < gemm_micro_m() / 16; i++)
+#pragma clang loop unroll(full)
+    for (int j = 0; j < gemm_micro_n() / 8; j++)
+#pragma clang loop unroll(full)
+      for (int e = 0; e < 4; e++) sum->at[i][j][e] = 0;
+}
+
+ALWAYS void multiply(Panel a, Panel b, int thread, Total *sum) {
   int high = gemm_micro_m() / 16, across = gemm_micro_n() / 8, lane = thread % 32;
   int depth = gemm_steps() / gemm_slices(), slice = thread / 32 / warps();
 #pragma clang loop unroll(full)
@@ -92,7 +106,7 @@ ALWAYS void multiply(Panel a, Panel b, int thread, float sum[MAX_HIGH][MAX_WIDE]
 #pragma clang loop unroll(full)
     for (int i = 0; i < high; i++)
 #pragma clang loop unroll(full)
-      for (int j = 0; j < across; j++) gemm_mma(sum[i][j], left[i], right[j]);
+      for (int j = 0; j < across; j++) gemm_mma(sum->at[i][j], left[i], right[j]);
   }
 }
 
@@ -102,10 +116,10 @@ ALWAYS int row_of(int pass, int local) {
   return local / some * gemm_micro_m() + pass * some + local % some;
 }
 
-ALWAYS void leave(Sums memory, int thread, int pass, float sum[MAX_HIGH][MAX_WIDE][4]) {
+ALWAYS void leave(Sums memory, int thread, int pass, const Total *sum) {
   int high = gemm_micro_m() / 16, across = gemm_micro_n() / 8, lane = thread % 32;
   int height = gemm_tile_m() / gemm_passes(), some = high / gemm_passes();
-  int wide = gemm_tile_n() + 4, slice = thread / 32 / warps();
+  int wide = gemm_tile_n() + SUM_PAD, slice = thread / 32 / warps();
   int row = slice * height + warp_row(thread) / gemm_passes() + lane / 4;
   int column = warp_column(thread) + lane % 4 * 2;
 #pragma clang loop unroll(full)
@@ -115,58 +129,7 @@ ALWAYS void leave(Sums memory, int thread, int pass, float sum[MAX_HIGH][MAX_WID
     for (int j = 0; j < across; j++)
 #pragma clang loop unroll(full)
       for (int e = 0; e < 4; e++)
-        memory[(row + i % some * 16 + e / 2 * 8) * wide + column + j * 8 + e % 2] = sum[i][j][e];
-  }
-}
-
-/* batch counts batches and, within each, splits of k. */
-__attribute__((always_inline)) void gemm_tile(void *const *args, SHARED void *shared, int row_block,
-                                              int column_block, int batch_split, int thread) {
-  Panel memory = (Panel)shared;
-  int begin, steps = gemm_steps(), stages = gemm_stages();
-  Where w = {.batch = batch_split / gemm_splits(),
-             .row0 = row_block * gemm_tile_m(),
-             .column0 = column_block * gemm_tile_n(),
-             .thread = thread};
-  split_range(batch_split % gemm_splits(), &begin, &w.end);
-  int count = (w.end - begin + steps - 1) / steps;
-  float sum[MAX_HIGH][MAX_WIDE][4];
-  ELEMENT kept_a[MAX_KEPT], kept_b[MAX_KEPT];
-#pragma clang loop unroll(full)
-  for (int i = 0; i < gemm_micro_m() / 16; i++)
-#pragma clang loop unroll(full)
-    for (int j = 0; j < gemm_micro_n() / 8; j++)
-#pragma clang loop unroll(full)
-      for (int e = 0; e < 4; e++) sum[i][j][e] = 0;
-  int at = 0, ahead = 0;
-  /* the first rounds only fill the stages: one copy of the code serves both */
-#pragma clang loop unroll(disable)
-  for (int t = 1 - stages; t < count; t++) {
-    if (t >= 0) {
-      async_wait(stages - 2);
-      __nvvm_bar_sync(0);
-    }
-    int is_more = t + stages - 1 < count, k0 = begin + (t + stages - 1) * steps;
-    if (is_more) {
-      fetch(args, &w, 1, k0, panel_of(memory, ahead, 1), kept_a);
-      fetch(args, &w, 0, k0, panel_of(memory, ahead, 0), kept_b);
-    }
-    async_commit();
-    if (t >= 0) {
-      multiply(panel_of(memory, at, 1), panel_of(memory, at, 0), thread, sum);
-      at = at + 1 == stages ? 0 : at + 1;
-    }
-    if (is_more) {
-      keep(thread, 1, panel_of(memory, ahead, 1), kept_a);
-      keep(thread, 0, panel_of(memory, ahead, 0), kept_b);
-    }
-    ahead = ahead + 1 == stages ? 0 : ahead + 1;
-  }
-#pragma clang loop unroll(disable)
-  for (int pass = 0; pass < gemm_passes(); pass++) {
-    __nvvm_bar_sync(0); /* the panels, or the part before, have been read */
-    leave((Sums)shared, thread, pass, sum);
-    __nvvm_bar_sync(0);
-    leave_part(args, (Sums)shared, &w, batch_split, pass);
+        memory[(row + i % some * 16 + e / 2 * 8) * wide + column + j * 8 + e % 2] =
+            sum->at[i][j][e];
   }
 }

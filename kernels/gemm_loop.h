@@ -1,0 +1,69 @@
+/* gemm_loop: a block's way through k with cp.async and a barrier for every panel: shared by
+ * gemm_ptx.h (ordinary arithmetic) and mma_ptx.h (mma.sync). Included after FLAT_PAD (elements
+ * added to the rows of a flat panel), the type Total (a thread's sums) and clear, multiply and
+ * leave are defined. A panel lies `deep` [tile][steps + 16 bytes], else flat [steps][tile +
+ * FLAT_PAD]. */
+#ifndef FT_KERNELS_GEMM_LOOP_H
+#define FT_KERNELS_GEMM_LOOP_H
+
+ALWAYS void clear(Total *sum);
+ALWAYS void multiply(Panel a, Panel b, int thread, Total *sum);
+/* Puts part `pass` of the sums into shared memory, as leave_part wants it. */
+ALWAYS void leave(Sums memory, int thread, int pass, const Total *sum);
+
+enum { DEEP_PAD = 16 / sizeof(ELEMENT) };
+ALWAYS int pitch(int tile, int deep) { return deep ? gemm_steps() + DEEP_PAD : tile + FLAT_PAD; }
+ALWAYS int panel_size(int tile, int deep) {
+  return deep ? tile * (gemm_steps() + DEEP_PAD) : gemm_steps() * (tile + FLAT_PAD);
+}
+ALWAYS int panel_place(int tile, int deep, int along, int k) {
+  return deep ? along * pitch(tile, deep) + k : k * pitch(tile, deep) + along;
+}
+
+/* batch counts batches and, within each, splits of k. */
+__attribute__((always_inline)) void gemm_tile(void *const *args, SHARED void *shared, int row_block,
+                                              int column_block, int batch_split, int thread) {
+  Panel memory = (Panel)shared;
+  int begin, steps = gemm_steps(), stages = gemm_stages();
+  Where w = {.batch = batch_split / gemm_splits(),
+             .row0 = row_block * gemm_tile_m(),
+             .column0 = column_block * gemm_tile_n(),
+             .thread = thread};
+  split_range(batch_split % gemm_splits(), &begin, &w.end);
+  int count = (w.end - begin + steps - 1) / steps;
+  Total sum;
+  ELEMENT kept_a[MAX_KEPT], kept_b[MAX_KEPT];
+  clear(&sum);
+  int at = 0, ahead = 0;
+  /* the first rounds only fill the stages: one copy of the code serves both */
+#pragma clang loop unroll(disable)
+  for (int t = 1 - stages; t < count; t++) {
+    if (t >= 0) {
+      async_wait(stages - 2);
+      __nvvm_bar_sync(0);
+    }
+    int is_more = t + stages - 1 < count, k0 = begin + (t + stages - 1) * steps;
+    if (is_more) {
+      fetch(args, &w, 1, k0, panel_of(memory, ahead, 1), kept_a);
+      fetch(args, &w, 0, k0, panel_of(memory, ahead, 0), kept_b);
+    }
+    async_commit();
+    if (t >= 0) {
+      multiply(panel_of(memory, at, 1), panel_of(memory, at, 0), thread, &sum);
+      at = at + 1 == stages ? 0 : at + 1;
+    }
+    if (is_more) {
+      keep(thread, 1, panel_of(memory, ahead, 1), kept_a);
+      keep(thread, 0, panel_of(memory, ahead, 0), kept_b);
+    }
+    ahead = ahead + 1 == stages ? 0 : ahead + 1;
+  }
+#pragma clang loop unroll(disable)
+  for (int pass = 0; pass < gemm_passes(); pass++) {
+    __nvvm_bar_sync(0); /* the panels, or the part before, have been read */
+    leave((Sums)shared, thread, pass, &sum);
+    __nvvm_bar_sync(0);
+    leave_part(args, (Sums)shared, &w, batch_split, pass);
+  }
+}
+#endif
