@@ -30,6 +30,13 @@ bool sim_cta_prepare(SimCta *cta, const SimRun *run) {
     memset(cta->shared_reader, 0, ((size_t)shared / 4 + 4) * sizeof(SimTouch));
     memset(cta->shared, 0, (size_t)shared);
   }
+  if (kernel->is_hopper && !grow(&cta->dirty, &cta->dirty_capacity, shared / 4 + 4, 1))
+    return false;
+  if (!kernel->is_hopper) {
+    free(cta->dirty);
+    cta->dirty = NULL;
+    cta->dirty_capacity = 0;
+  }
   if (kernel->local_bytes) {
     int64_t bytes = kernel->local_bytes * threads, other = 0;
     if (bytes > cta->local_capacity && (!grow(&cta->local_written, &other, bytes, 1) ||
@@ -50,7 +57,12 @@ bool sim_cta_prepare(SimCta *cta, const SimRun *run) {
 
 void sim_cta_free(SimCta *cta) {
   if (!cta) return;
-  for (int i = 0; i < cta->warp_capacity; i++) free(cta->warps[i].async);
+  for (int i = 0; i < cta->warp_capacity; i++) {
+    free(cta->warps[i].async);
+    free(cta->warps[i].flight);
+    free(cta->warps[i].places);
+  }
+  free(cta->dirty);
   free(cta->warps);
   free(cta->registers);
   free(cta->shared);
@@ -69,6 +81,25 @@ bool sim_async_reserve(SimWarp *w) {
   if (!async) return false;
   w->async = async;
   w->async_capacity = capacity;
+  return true;
+}
+
+bool sim_flight_reserve(SimWarp *w) {
+  int places = (int)(w->cta->run->kernel->register_bytes / (SIM_LANES * 4)) + 1;
+  if (places > w->place_capacity) {
+    uint8_t *more = realloc(w->places, (size_t)places);
+    if (!more) return false;
+    memset(more, 0, (size_t)places);
+    w->places = more;
+    w->place_capacity = places;
+  }
+  if (w->flight_count < w->flight_capacity) return true;
+  int capacity = w->flight_capacity ? w->flight_capacity * 2 : 16;
+  if (capacity > 1 << 16) return false;
+  SimFlight *flight = realloc(w->flight, sizeof *flight * (size_t)capacity);
+  if (!flight) return false;
+  w->flight = flight;
+  w->flight_capacity = capacity;
   return true;
 }
 
@@ -146,6 +177,14 @@ static void begin_warp(SimCta *cta, int index) {
   w->group_count = 0;
   w->steps = w->thread_steps = 0;
   w->async_count = 0;
+  w->flight_count = w->flight_groups = 0;
+  w->is_fenced = false;
+  if ((int64_t)w->place_capacity * SIM_LANES * 4 <= kernel->register_bytes) { /* another kernel's */
+    free(w->places);
+    w->places = NULL;
+    w->place_capacity = 0;
+  }
+  if (w->places) memset(w->places, 0, (size_t)w->place_capacity);
   memset(w->async_groups, 0, sizeof w->async_groups);
   for (int s = 0; s < SPECIAL_COUNT; s++) {
     if (kernel->special[s] < 0) continue;
@@ -175,6 +214,7 @@ static void begin_block(SimCta *cta, int64_t block) {
   if (run->kernel->local_bytes)
     memset(cta->local_written, 0,
            (size_t)run->kernel->local_bytes * (size_t)run->warps * SIM_LANES);
+  if (cta->dirty) memset(cta->dirty, 0, (size_t)cta->dirty_capacity);
   for (int i = 0; i < SIM_CACHE_LINES; i++) cta->cache.tags[i] = 0;
   for (int i = 0; i < run->warps; i++) begin_warp(cta, i);
 }
@@ -236,8 +276,38 @@ static bool open_barrier(SimCta *cta) {
 }
 
 /* ── running ──────────────────────────────────────────────────────────────────────────────── */
+/* False, with a finding: the instruction touches a register that a wgmma in flight still uses. */
+static bool registers_are_free(SimWarp *w, const SimInst *in) {
+  int used = in->defs | in->uses;
+  if (in->code == SIM_wgmma || in->code == SIM_block) return true;
+  for (int i = 0; i < SIM_ARGS; i++) {
+    if (!(used >> i & 1) || in->arg[i] & 1) continue;
+    uint8_t *place = &w->places[in->arg[i] / (SIM_LANES * 4)];
+    bool is_def = in->defs >> i & 1;
+    if (*place & PLACE_WRITTEN || (is_def && *place & PLACE_READ)) {
+      sim_fault(w, in, "unfinished wgmma: a register that it %s is %s before wgmma.wait_group",
+                *place & PLACE_WRITTEN ? "sums into" : "multiplies", is_def ? "written" : "read");
+      return false;
+    }
+    if (is_def && *place & PLACE_SUM) w->is_fenced = false;
+  }
+  return in->code != SIM_guard && in[1].code != SIM_data ? true : registers_are_free(w, in + 1);
+}
+
+static void run_hopper_warp(SimWarp *w) {
+  const SimInst *in = w->at;
+  while (in) {
+    if (w->places && !registers_are_free(w, in)) return;
+    in = in->op(w, in);
+  }
+}
+
 static void run_warp(SimWarp *w) {
   const SimInst *in = w->at;
+  if (w->cta->run->kernel->is_hopper) {
+    run_hopper_warp(w);
+    return;
+  }
   while (in) in = in->op(w, in);
 }
 

@@ -552,7 +552,7 @@ bool decode_knows(const char *op) {
   static const char *const others[] = {
       "bra",      "ret",    "exit",  "trap",     "bar",        "barrier", "ld",  "st",
       "atom",     "red",    "cp",    "shfl",     "vote",       "redux",   "mma", "cvta",
-      "ldmatrix", "membar", "fence", "prefetch", "activemask", "mad",     NULL};
+      "wgmma",    "ldmatrix", "membar", "fence", "prefetch", "activemask", "mad",     NULL};
   size_t length = strcspn(op, ".");
   for (int i = 0; i < OP_COUNT; i++)
     if (!strncmp(ops[i].text, op, length) && ops[i].text[length] == '.') return true;
@@ -563,8 +563,8 @@ bool decode_knows(const char *op) {
 
 Status decode_statement(Decoder *decoder, const PtxStatement *s) {
   static Status (*const decoders[])(Decoder *, const PtxStatement *, bool *) = {
-      decode_pointwise, decode_memory, decode_async, decode_warp,
-      decode_setp,      decode_halves, decode_cvta};
+      decode_pointwise, decode_memory, decode_async, decode_hopper,
+      decode_warp,      decode_setp,   decode_halves, decode_cvta};
   bool is_known = false;
   decoder->line = s->line;
   int first = decoder->kernel->code.count;

@@ -143,7 +143,8 @@ Status sim_launch(SimMachine *machine, const SimKernel *kernel, const SimLaunch 
   run.step_limit = launch->step_limit ? launch->step_limit : INT64_C(1) << 36;
   int64_t threads = launch->block[0] * launch->block[1] * launch->block[2];
   run.warps = (int)((threads + SIM_LANES - 1) / SIM_LANES);
-  run.dynamic_at = (kernel->shared_bytes + 15) & ~INT64_C(15);
+  int64_t align = kernel->dynamic_align > 16 ? kernel->dynamic_align : 16;
+  run.dynamic_at = (kernel->shared_bytes + align - 1) & -align;
   run.shared_bytes = launch->shared ? run.dynamic_at + launch->shared : kernel->shared_bytes;
   run.places = make_places(machine, kernel, launch, arena, &run.place_count);
   next_stamp(machine);

@@ -12,6 +12,7 @@ enum {
   MOST_KERNELS = 16384,
   MOST_NAMES = 4096,
   MOST_REGISTERS = 1 << 15,
+  MOST_VECTOR = 128,
   MOST_INSTRUCTIONS = 1 << 21,
   MOST_SHARED = 1 << 20,
   MOST_LOCAL = 1 << 20,
@@ -396,6 +397,7 @@ static Status parse_space(Parser *p) {
   Name name = {.name = variable.name, .kind = is_shared ? NAME_SHARED : NAME_LOCAL};
   if (variable.is_open) {
     name.kind = NAME_DYNAMIC;
+    name.count = (int)variable.align;
   } else if (!p->kernel) {
     name.kind = NAME_MODULE_SHARED;
     name.at = (uint64_t)variable.bytes;
@@ -480,6 +482,8 @@ static Status parse_value(Parser *p, PtxValue *out) {
   }
   if (out->kind == VALUE_MODULE_SHARED) STATUS_TRY(use_module_shared(p, p->word, out));
   if (out->kind == VALUE_DYNAMIC) {
+    int64_t align = p->names.at[out->index].count;
+    if (align > p->kernel->dynamic_align) p->kernel->dynamic_align = align;
     if (p->kernel->special[SPECIAL_dynamic_at] < 0)
       p->kernel->special[SPECIAL_dynamic_at] = decode_register(&p->decoder, CLASS_32);
     out->index = p->kernel->special[SPECIAL_dynamic_at];
@@ -511,9 +515,17 @@ static Status parse_vector(Parser *p, PtxOperand *out) {
   out->kind = OPERAND_VECTOR;
   STATUS_TRY(next(p));
   while (p->token != '}') {
-    if (out->count == SIM_VECTOR) return fail(p, "more than %d elements in a vector", SIM_VECTOR);
-    STATUS_TRY(parse_value(p, &out->at[out->count]));
-    out->count++;
+    PtxValue value;
+    if (out->count == MOST_VECTOR) return fail(p, "more than %d elements in a vector", MOST_VECTOR);
+    STATUS_TRY(parse_value(p, &value));
+    if (out->count == SIM_VECTOR) {
+      out->many = ARENA_ARRAY(p->scratch, PtxValue, MOST_VECTOR);
+      memcpy(out->many, out->at, sizeof out->at);
+    }
+    if (out->many)
+      out->many[out->count++] = value;
+    else
+      out->at[out->count++] = value;
     if (p->token == ',') {
       STATUS_TRY(next(p));
     } else if (p->token != '}') {

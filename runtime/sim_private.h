@@ -44,7 +44,8 @@ typedef const SimInst *SimOp(SimWarp *warp, const SimInst *inst);
   X(bra) X(bra_if) X(guard) X(end) X(trap) X(bar) X(bar_warp) X(nothing) X(data) X(ld_param) X(ld) \
       X(st) X(ld_local) X(st_local) X(ld_generic) X(st_generic) X(atom) X(shfl) X(vote)            \
           X(activemask) X(match) X(redux) X(split64) X(join64) X(split32) X(join32) X(cp_async)    \
-              X(cp_commit) X(cp_wait) X(ldmatrix) X(stmatrix) X(mma)
+              X(cp_commit) X(cp_wait) X(ldmatrix) X(stmatrix) X(proxy) X(wgmma_fence)             \
+                  X(wgmma_commit) X(wgmma_wait) X(wgmma) X(mma)
 typedef enum {
 #define X(name) SIM_##name,
   SIM_SPECIAL_OPS(X)
@@ -95,6 +96,7 @@ typedef enum {
 } SimAtom;
 enum { SHFL_UP, SHFL_DOWN, SHFL_BFLY, SHFL_IDX };
 enum { VOTE_ALL, VOTE_ANY, VOTE_UNI, VOTE_BALLOT };
+enum { WGMMA_F16, WGMMA_BF16, WGMMA_TF32 };
 enum { MMA_F16_16816, MMA_BF16_16816, MMA_TF32_1688, MMA_F16_1688, MMA_BF16_1688, MMA_TF32_1684 };
 
 /* ── modules ──────────────────────────────────────────────────────────────────────────────── */
@@ -137,6 +139,8 @@ struct SimKernel {
   int special[SPECIAL_COUNT]; /* its register, then its offset; -1: not used */
   int64_t register_bytes;     /* of a warp */
   int live_registers;         /* most 32-bit ones at once */
+  int64_t dynamic_align;      /* of dynamic shared memory */
+  bool is_hopper;             /* has instructions of the async proxy: see sim_lanes_hopper.inc */
   char *constant_lanes;       /* what bit 0 of an arg leads to */
 };
 
@@ -224,6 +228,17 @@ typedef struct {
   char data[16];
 } SimAsync;
 
+/* A wgmma that was issued but not waited for. */
+typedef struct {
+  const SimInst *in;
+  int group;
+  uint64_t descriptor[2]; /* of a (if it is in shared memory) and b */
+  uint64_t stamp;         /* of the writers of what it reads */
+} SimFlight;
+
+/* What a wgmma still does with a register, for each place of registers. */
+enum { PLACE_WRITTEN = 1, PLACE_READ = 2, PLACE_SUM = 4 /* has been written by one */ };
+
 struct SimWarp {
   char *base[2];            /* registers, constants */
   uint32_t mask, live, all; /* active now; not ended; that exist */
@@ -239,6 +254,10 @@ struct SimWarp {
   int64_t steps, thread_steps; /* instructions */
   SimAsync *async;
   int async_count, async_capacity, async_groups[SIM_LANES];
+  SimFlight *flight;
+  uint8_t *places; /* NULL: no wgmma yet */
+  int flight_count, flight_capacity, flight_groups, place_capacity;
+  bool is_fenced; /* wgmma.fence, and no sum touched since */
 };
 
 enum { SIM_CACHE_LINES = 512 };
@@ -269,6 +288,8 @@ typedef struct SimCta {
   int epoch;
   char *shared;
   SimTouch *shared_writer, *shared_reader;
+  uint8_t *dirty; /* word: warp + 1 that wrote it and made no proxy fence since; NULL: not needed */
+  int64_t dirty_capacity;
   int64_t shared_capacity;
   uint64_t shared_runs;
   char *local;
@@ -340,4 +361,6 @@ void sim_cta_run(SimCta *cta, int64_t block);
 void sim_cta_free(SimCta *cta);
 /* Room for a copy by each lane; false: out of memory. */
 bool sim_async_reserve(SimWarp *warp);
+/* Room for one more wgmma; false: out of memory. */
+bool sim_flight_reserve(SimWarp *warp);
 #endif

@@ -30,6 +30,7 @@ typedef struct {
   PtxOperandKind kind;
   bool is_negated;         /* !%p1 */
   PtxValue at[SIM_VECTOR]; /* ADDRESS: [at[0] + offset] */
+  PtxValue *many;          /* VECTOR of more than SIM_VECTOR: all of them, and at[] is not used */
   int count;
   int64_t offset;
   bool has_second; /* %p1|%p2 */
@@ -88,6 +89,8 @@ STATUS_CHECKED Status decode_address(Decoder *decoder, const PtxOperand *operand
 STATUS_CHECKED Status decode_memory(Decoder *decoder, const PtxStatement *statement,
                                     bool *is_known);
 STATUS_CHECKED Status decode_async(Decoder *decoder, const PtxStatement *statement, bool *is_known);
+STATUS_CHECKED Status decode_hopper(Decoder *decoder, const PtxStatement *statement,
+                                    bool *is_known);
 STATUS_CHECKED Status decode_warp(Decoder *decoder, const PtxStatement *statement, bool *is_known);
 /* Words of "ld.global.nc.f32" between the dots, one after the other; false at the end. */
 bool decode_word(const char **at, char word[24]);

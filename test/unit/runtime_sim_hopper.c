@@ -1,0 +1,318 @@
+/* runtime_sim_hopper: wgmma in the simulator against a product computed here, for every type,
+ * layout and order of its operands; and each finding about it, provoked by one planted defect. */
+#include "runtime_sim.h"
+#include <stdlib.h>
+
+enum { THREADS = 128, ROWS = 64, B_AT = 8192, SHARED = B_AT + 32768, MOST_SUMS = 128 };
+typedef enum { F16, BF16, TF32 } Element;
+/* swizzle: as in a descriptor: 0 none, 1 128 bytes, 2 64, 3 32. */
+typedef struct {
+  Element element;
+  int columns, swizzle;
+  bool a_across, b_across, a_in_registers, keeps; /* keeps: adds to sums of 1 */
+  bool negates_a, negates_b;
+} Way;
+
+static double value_a(int row, int k) { return (row * 7 + k * 3) % 13 - 6; }
+static double value_b(int column, int k) { return (column * 5 + k * 11) % 9 - 4; }
+static int depth_of(const Way *way) { return way->element == TF32 ? 8 : 16; }
+
+/* The bits of a small whole number. */
+static uint32_t bits_of(Element element, double value) {
+  float x = (float)value;
+  uint32_t bits;
+  memcpy(&bits, &x, 4);
+  if (element == TF32) return bits | 0x1234 * (bits != 0); /* what lies below is not looked at */
+  if (element == BF16) return bits >> 16;
+  return bits ? (bits >> 16 & 0x8000) | (((bits >> 23 & 255) - 112) << 10) | (bits >> 13 & 0x3ff)
+              : 0;
+}
+
+/* Strides of the layout: see PTX ISA, "Strides" and "Canonical Layouts" of wgmma. */
+static int row_bytes(const Way *way) {
+  static const int bytes[] = {16, 128, 64, 32};
+  return bytes[way->swizzle];
+}
+static int leading(const Way *way, bool is_across) {
+  return !way->swizzle ? 128 : is_across ? 16 * row_bytes(way) : 16;
+}
+static int stride(const Way *way) { return way->swizzle ? 8 * row_bytes(way) : 256; }
+
+static int place(const Way *way, bool is_across, int row, int k) {
+  int size = way->element == TF32 ? 4 : 2, wide = row_bytes(way), side = wide / size, at;
+  if (!is_across && !way->swizzle)
+    at = row / 8 * stride(way) + k / side * leading(way, false) + row % 8 * 16 + k % side * size;
+  else if (!is_across)
+    at = row / 8 * stride(way) + row % 8 * wide + k * size;
+  else if (!way->swizzle)
+    at = row / 8 * stride(way) + k / 8 * leading(way, true) + k % 8 * 16 + row % 8 * size;
+  else
+    at = row / side * leading(way, true) + k / 8 * stride(way) + k % 8 * wide + row % side * size;
+  int pieces = way->swizzle ? wide / 16 : 1;
+  return at ^ (at / 128 % pieces * 16);
+}
+
+static void fill(const Way *way, char *image) {
+  int size = way->element == TF32 ? 4 : 2;
+  for (int k = 0; k < depth_of(way); k++) {
+    for (int row = 0; row < ROWS; row++) {
+      uint32_t bits = bits_of(way->element, value_a(row, k));
+      memcpy(image + place(way, way->a_across, row, k), &bits, (size_t)size);
+    }
+    for (int column = 0; column < way->columns; column++) {
+      uint32_t bits = bits_of(way->element, value_b(column, k));
+      memcpy(image + B_AT + place(way, way->b_across, column, k), &bits, (size_t)size);
+    }
+  }
+}
+
+/* Pieces of the kernel, which a planted defect replaces. */
+typedef struct {
+  const char *proxy, *barrier, *fence, *before_commit, *commit, *wait, *after;
+} Parts;
+static const Parts whole = {"fence.proxy.async;\n",
+                            "bar.sync 0;\n",
+                            "wgmma.fence.sync.aligned;\n",
+                            "",
+                            "wgmma.commit_group.sync.aligned;\n",
+                            "wgmma.wait_group.sync.aligned 0;\n",
+                            ""};
+
+static uint64_t descriptor(const Way *way, bool is_b) {
+  bool is_across = is_b ? way->b_across : way->a_across;
+  return (uint64_t)(is_b ? B_AT : 0) >> 4 | (uint64_t)(leading(way, is_across) >> 4) << 16 |
+         (uint64_t)(stride(way) >> 4) << 32 | (uint64_t)way->swizzle << 62;
+}
+
+/* a of a thread: registers %r10 to %r13, as for mma.sync: rows g and g + 8, steps 2t and 2t + 8 (of
+ * 32 bits t and t + 4). They are read from where the image has them. */
+static void write_registers(const Way *way, Text *text) {
+  int size = way->element == TF32 ? 4 : 2, pair = 4 / size, half = way->element == TF32 ? 4 : 8;
+  text_printf(text,
+              "shr.u32 %%r20, %%r1, 5; shl.b32 %%r20, %%r20, 4; and.b32 %%r21, %%r1, 31;\n"
+              "shr.u32 %%r22, %%r21, 2; add.s32 %%r20, %%r20, %%r22; and.b32 %%r21, %%r21, 3;\n");
+  for (int i = 0; i < 4; i++) /* rows of 32 bytes, not swizzled, from 40960 on */
+    text_printf(text,
+                "add.s32 %%r22, %%r20, %d; shl.b32 %%r22, %%r22, 5; mad.lo.s32 %%r22, %%r21, %d, "
+                "%%r22; ld.shared.u32 %%r%d, [%%r22+%d];\n",
+                i % 2 * 8, pair * size, 10 + i, SHARED + i / 2 * half * size);
+}
+
+static void write_kernel(const Way *way, const Parts *parts, Text *text) {
+  static const char *const shapes[] = {"k16.f32.f16.f16", "k16.f32.bf16.bf16", "k8.f32.tf32.tf32"};
+  int sums = way->columns / 2;
+  text_printf(text,
+              ".version 8.0\n.target sm_90a\n.address_size 64\n"
+              ".visible .entry k(.param .u64 in, .param .u64 out)\n{\n"
+              ".reg .pred %%p<4>; .reg .b32 %%r<32>; .reg .b64 %%rd<8>; .reg .f32 %%f<%d>;\n"
+              ".shared .align 1024 .b8 s[%d];\n"
+              "ld.param.u64 %%rd1, [in]; ld.param.u64 %%rd2, [out]; mov.u32 %%r1, %%tid.x;\n"
+              "mov.u32 %%r2, %%r1;\n$L1:\nmul.wide.u32 %%rd3, %%r2, 4; add.s64 %%rd3, %%rd1, "
+              "%%rd3;\nld.global.u32 %%r3, [%%rd3]; shl.b32 %%r4, %%r2, 2; st.shared.u32 [%%r4], "
+              "%%r3;\nadd.s32 %%r2, %%r2, %d; setp.lt.u32 %%p1, %%r2, %d; @%%p1 bra $L1;\n",
+              MOST_SUMS + 1, SHARED + 2048, THREADS, (SHARED + 2048) / 4);
+  text_printf(text, "%s%s", parts->proxy, parts->barrier);
+  if (way->a_in_registers) write_registers(way, text);
+  for (int i = 0; i < sums; i++) text_printf(text, "mov.f32 %%f%d, 0f3F800000;\n", i);
+  text_printf(text, "setp.%s.u32 %%p2, 1, 1;\n", way->keeps ? "eq" : "ne");
+  text_printf(text, "mov.u64 %%rd4, 0x%llx; mov.u64 %%rd5, 0x%llx;\n%s",
+              (unsigned long long)descriptor(way, false), (unsigned long long)descriptor(way, true),
+              parts->fence);
+  text_printf(text, "wgmma.mma_async.sync.aligned.m64n%d%s {", way->columns, shapes[way->element]);
+  for (int i = 0; i < sums; i++) text_printf(text, "%s%%f%d", i ? ", " : "", i);
+  text_printf(text, "}, %s, %%rd5, %%p2, %d, %d",
+              way->a_in_registers ? "{%r10, %r11, %r12, %r13}" : "%rd4", way->negates_a ? -1 : 1,
+              way->negates_b ? -1 : 1);
+  if (way->element != TF32 && !way->a_in_registers) text_printf(text, ", %d", way->a_across);
+  if (way->element != TF32) text_printf(text, ", %d", way->b_across);
+  text_printf(text, ";\n%s%s%s%s", parts->before_commit, parts->commit, parts->wait, parts->after);
+  text_printf(text, "mul.wide.u32 %%rd6, %%r1, %d; add.s64 %%rd6, %%rd2, %%rd6;\n", sums * 4);
+  for (int i = 0; i < sums; i++) text_printf(text, "st.global.f32 [%%rd6+%d], %%f%d;\n", i * 4, i);
+  text_printf(text, "ret;\n}\n");
+}
+
+/* The status; out: [thread][sum]. */
+static Status run(SimMachine *machine, const Way *way, const Parts *parts, int threads,
+                  float *result) {
+  Text ptx = {0};
+  SimModule *module;
+  char *in, *out;
+  size_t out_bytes = (size_t)way->columns / 2 * THREADS * 4;
+  write_kernel(way, parts, &ptx);
+  if (sim_module_load("t.ptx", text_cstr(&ptx), ptx.count, &module) != STATUS_OK)
+    fail_msg("%s\n%s", status_message(), text_cstr(&ptx));
+  if (getenv("FT_PTX")) text_write_file(getenv("FT_PTX"), ptx.at, ptx.count);
+  text_free(&ptx);
+  assert_int_equal(sim_alloc(machine, SHARED + 2048, &in), STATUS_OK);
+  assert_int_equal(sim_alloc(machine, (int64_t)out_bytes, &out), STATUS_OK);
+  fill(way, in);
+  for (int row = 0; row < ROWS; row++)
+    for (int k = 0; k < depth_of(way); k++) {
+      uint32_t bits = bits_of(way->element, value_a(row, k));
+      int size = way->element == TF32 ? 4 : 2;
+      memcpy(in + SHARED + row * 32 + k * size, &bits, (size_t)size);
+    }
+  sim_mark(machine, in, SHARED + 2048, true);
+  uint64_t params[] = {(uint64_t)(uintptr_t)in, (uint64_t)(uintptr_t)out};
+  SimLaunch launch = {
+      .grid = {1, 1, 1}, .block = {threads, 1, 1}, .params = params, .param_bytes = sizeof params};
+  Status status = sim_launch(machine, sim_module_kernel(module, "k"), &launch);
+  memcpy(result, out, out_bytes);
+  sim_free(machine, in);
+  sim_free(machine, out);
+  sim_module_free(module);
+  return status;
+}
+
+static void check(SimMachine *machine, const Way *way) {
+  static float result[THREADS * MOST_SUMS];
+  if (run(machine, way, &whole, THREADS, result) != STATUS_OK) fail_msg("%s", status_message());
+  for (int row = 0; row < ROWS; row++)
+    for (int column = 0; column < way->columns; column++) {
+      double sum = 0;
+      for (int k = 0; k < depth_of(way); k++) sum += value_a(row, k) * value_b(column, k);
+      if (way->negates_a != way->negates_b) sum = -sum;
+      if (way->keeps) sum += 1;
+      int thread = row / 16 * 32 + row % 8 * 4 + column % 8 / 2;
+      int i = column / 8 * 4 + row % 16 / 8 * 2 + column % 2;
+      float have = result[thread * (way->columns / 2) + i];
+      if (have != (float)sum)
+        fail_msg("type %d, %d columns, swizzle %d, across %d %d, registers %d: element %d, %d is "
+                 "%g, not %g",
+                 way->element, way->columns, way->swizzle, way->a_across, way->b_across,
+                 way->a_in_registers, row, column, have, sum);
+    }
+}
+
+static void products(void **state) {
+  static const int columns[] = {8, 64, 120, 256};
+  for (int element = F16; element <= TF32; element++)
+    for (int swizzle = 0; swizzle < 4; swizzle++)
+      for (int order = 0; order < (element == TF32 ? 1 : 4); order++)
+        for (int kind = 0; kind < 2; kind++) {
+          Way way = {.element = (Element)element,
+                     .columns = columns[(order + swizzle) % 4],
+                     .swizzle = swizzle,
+                     .a_across = order & 1 && !kind,
+                     .b_across = order >> 1 & 1,
+                     .a_in_registers = kind,
+                     .keeps = swizzle % 2,
+                     .negates_a = order == 1,
+                     .negates_b = swizzle == 2};
+          check(*state, &way);
+        }
+}
+
+static void findings(void **state) {
+  static const struct {
+    const char *name, *finding;
+    Parts parts;
+    int threads;
+  } cases[] = {
+      {"no proxy fence",
+       "no proxy fence: wgmma reads byte 0 of shared memory, which warp 0 wrote",
+       {.proxy = "bar.warp.sync -1;\n"},
+       0},
+      {"a fence before the writes only",
+       "no proxy fence",
+       {.proxy = "fence.proxy.async;\nst.shared.u32 [%r4+-42496], %r3;\n"},
+       0},
+      {"no barrier",
+       "read of shared memory that nobody wrote",
+       {.barrier = "bar.warp.sync -1;\n"},
+       0},
+      {"no wgmma.fence",
+       "no wgmma.fence since the sums were touched last",
+       {.fence = "bar.warp.sync -1;\n"},
+       0},
+      {"sums read before the wait",
+       "unfinished wgmma: a register that it sums into is read before wgmma.wait_group",
+       {.wait = "bar.warp.sync -1;\n"},
+       0},
+      {"a wait that leaves the group open",
+       "unfinished wgmma: a register that it sums into is read before wgmma.wait_group",
+       {.wait = "wgmma.wait_group.sync.aligned 1;\n"},
+       0},
+      {"no commit",
+       "unfinished wgmma: a register that it sums into is read",
+       {.commit = "bar.warp.sync -1;\n"},
+       0},
+      {"sums written meanwhile",
+       "unfinished wgmma: a register that it sums into is written before wgmma.wait_group",
+       {.before_commit = "mov.f32 %f1, 0f00000000;\n"},
+       0},
+      {"overwritten by another warp before the wait",
+       "race: byte",
+       {.before_commit = "st.shared.u32 [%r4+-41984], %r1;\n"},
+       0},
+      {"overwritten after a barrier, before the wait",
+       "race: shared memory that the wgmma of line",
+       {.before_commit = "bar.sync 0;\nst.shared.u32 [%r4+-42496], %r1;\n"},
+       0},
+      {"two warps", "wgmma wants four warps", {0}, 64},
+      {"a part of a warp",
+       "divergent wgmma",
+       {.fence = "wgmma.fence.sync.aligned;\nsetp.lt.u32 "
+                 "%p3, %r1, 7;\n@%p3 ret;\n"},
+       0},
+  };
+  static float result[THREADS * MOST_SUMS];
+  const Way way = {.element = BF16, .columns = 64, .swizzle = 1};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Parts parts = cases[i].parts;
+    const char *const *from = (const char *const *)(const void *)&whole;
+    const char **to = (const char **)(void *)&parts;
+    for (size_t k = 0; k < sizeof parts / sizeof *to; k++)
+      if (!to[k]) to[k] = from[k];
+    int threads = cases[i].threads ? cases[i].threads : THREADS;
+    if (run(*state, &way, &parts, threads, result) == STATUS_OK)
+      fail_msg("%s: nothing was found", cases[i].name);
+    if (!strstr(status_message(), cases[i].finding))
+      fail_msg("%s: found \"%s\" in place of \"%s\"", cases[i].name, status_message(),
+               cases[i].finding);
+  }
+}
+
+static void refused(void **state) {
+  (void)state;
+  static const char *const texts[][2] = {
+      {"wgmma.mma_async.sync.aligned.m64n12k16.f32.bf16.bf16 {%f1}, %rd1, %rd1, %p1, 1, 1, 0, 0;",
+       "unsupported instruction wgmma.mma_async"},
+      {"wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%f1, %f2}, %rd1, %rd1, %p1, 1, 1, 0, "
+       "0;",
+       "takes a vector of 4 sums"},
+      {"wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%f1, %f2, %f3, %f4}, %rd1, %rd1, %p1, "
+       "1, 2, 0, 0;",
+       "2 is no sign"},
+      {"wgmma.mma_async.sync.aligned.m64n8k8.f32.tf32.tf32 {%f1, %f2, %f3, %f4}, %rd1, %rd1, %p1, "
+       "1, 1, 0, 0;",
+       "takes 6 operands"},
+      {"wgmma.wait_group.sync.aligned %r1;", "operand 1 must be a number"},
+      {"wgmma.wait_group.sync.aligned 9;", "leaves 0 to 7 groups open"},
+      {"wgmma.mma_async.sync.aligned.m64n8k16.f16.f16.f16 {%r1, %r2}, %rd1, %rd1, %p1, 1, 1, 0, 0;",
+       "unsupported instruction"},
+  };
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+    Text ptx = {0};
+    SimModule *module = NULL;
+    text_printf(
+        &ptx,
+        ".version 8.0\n.target sm_90a\n.address_size 64\n.visible .entry k()\n{\n.reg .pred "
+        "%%p<2>; .reg .b32 %%r<4>; .reg .b64 %%rd<2>; .reg .f32 %%f<8>;\n%s\nret;\n}\n",
+        texts[i][0]);
+    if (sim_module_load("t.ptx", text_cstr(&ptx), ptx.count, &module) == STATUS_OK)
+      fail_msg("not refused: %s", texts[i][0]);
+    if (!strstr(status_message(), texts[i][1]))
+      fail_msg("\"%s\" in place of \"%s\"", status_message(), texts[i][1]);
+    text_free(&ptx);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup_teardown(products, sim_test_begin, sim_test_end),
+      cmocka_unit_test_setup_teardown(findings, sim_test_begin, sim_test_end),
+      cmocka_unit_test(refused),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
