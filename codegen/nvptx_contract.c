@@ -6,7 +6,13 @@
 #include "codegen/nvptx_mma.h"
 #include <stdio.h>
 
-enum { SIDE_THREADS = 256, MAX_GRID_YZ = 65535, WORTH_PACKING = 400000000, LANES_OF_A_SUM = 8 };
+enum {
+  SIDE_THREADS = 256,
+  SWIZZLE_ALIGN = 1024,
+  MAX_GRID_YZ = 65535,
+  WORTH_PACKING = 400000000,
+  LANES_OF_A_SUM = 8
+};
 
 /* ── what is multiplied ─────────────────────────────────────────────────────────────────────── */
 
@@ -98,7 +104,7 @@ static void lay_operands(Contract *c) {
 static bool is_packing_worth_it(const Contract *c) {
   if (c->kind != KIND_CONV && c->kind != KIND_GRAD_INPUT) return false;
   if (c->windows == 1 || (c->kind == KIND_CONV && c->in == 1)) return false;
-  return 2 * c->batches * c->m * c->n * c->k >= WORTH_PACKING;
+  return c->job->module->only_tile || 2 * c->batches * c->m * c->n * c->k >= WORTH_PACKING;
 }
 
 static void size_workspace(Contract *c) {
@@ -253,7 +259,9 @@ static void define_operands(Contract *c) {
   define_pointer(c, "gemm_pointer_b", c->is_packed ? -1 : c->b.argument < 0 ? 0 : c->b.argument);
   define_pointer(c, "gemm_workspace", c->job->operand_count + c->job->result_count);
   define_pack(c);
-  if (c->unit != UNIT_SIMT)
+  if (c->unit == UNIT_WGMMA)
+    nvptx_define_wgmma(c);
+  else if (c->unit != UNIT_SIMT)
     nvptx_define_mma(c->job, c->suffix, "gemm", c->dtype, c->unit == UNIT_MMA32);
 }
 
@@ -384,8 +392,11 @@ static void emit_entries(Contract *c) {
   int64_t results = c->batches * c->m * c->n;
   if (c->is_packed) emit_side_entry(c, "pack", c->batches * c->k * c->n, false);
   entry_open(&entry, job, job->name, nvptx_tile_threads(c), job->out->workspace > 0);
-  if (tile->micro_m * tile->micro_n >= 32) entry_annotate(&entry, "minctasm", 2);
-  LLVMValueRef extra[5] = {entry_panels(&entry, tile->shared), entry_special(&entry, "ctaid.x"),
+  int resident = nvptx_tile_resident(c);
+  if (resident > 1) entry_annotate(&entry, "minctasm", (unsigned)resident);
+  LLVMValueRef panels = entry_panels(&entry, tile->shared);
+  if (c->unit == UNIT_WGMMA) LLVMSetAlignment(panels, SWIZZLE_ALIGN);
+  LLVMValueRef extra[5] = {panels, entry_special(&entry, "ctaid.x"),
                            entry_special(&entry, "ctaid.y"), entry_special(&entry, "ctaid.z"),
                            entry_special(&entry, "tid.x")};
   callback_call(&entry, c->suffix, "gemm_tile", extra, 5);
@@ -404,7 +415,7 @@ static ContractKind kind_of(Op op) {
                                     : KIND_GRAD_WEIGHT;
 }
 
-/* f32 stays f32 unless the program's precision allows tf32. Here Hopper's wgmma will be chosen. */
+/* f32 stays f32 unless the program's precision allows tf32. nvptx_choose_tile may choose wgmma. */
 static void choose_unit(Contract *c) {
   bool is_half = c->dtype == DT_F16 || c->dtype == DT_BF16;
   bool allows_tf32 = c->job->module->allows_tf32 || node_int(c->node, ATTR_TF32, 0);
@@ -413,7 +424,8 @@ static void choose_unit(Contract *c) {
 }
 
 static const char *body_of(const Contract *c) {
-  return c->unit == UNIT_MMA16   ? "mma16_ptx"
+  return c->unit == UNIT_WGMMA   ? "wgmma16_ptx"
+         : c->unit == UNIT_MMA16 ? "mma16_ptx"
          : c->unit == UNIT_MMA32 ? "mma32_ptx"
          : c->dtype == DT_F64    ? "gemm64_ptx"
                                  : "gemm_ptx";
@@ -429,7 +441,6 @@ bool nvptx_contract(Job *job, const Node *contraction) {
   snprintf(c->suffix, sizeof c->suffix, "__%s", job->name);
   if (!callback_fits(job)) return false;
   choose_unit(c);
-  if (!module_specialise(job->module, body_of(c), "gemm_", c->suffix)) return false;
   if (c->kind == KIND_DOT)
     describe_dot(c);
   else
@@ -441,6 +452,7 @@ bool nvptx_contract(Job *job, const Node *contraction) {
   bool is_row_major = c->kind == KIND_DOT || (c->kind != KIND_GRAD_WEIGHT && c->is_nhwc);
   c->is_by_four = is_row_major && c->n % 4 == 0;
   nvptx_choose_tile(c);
+  if (!module_specialise(job->module, body_of(c), "gemm_", c->suffix)) return false;
   size_workspace(c);
   if ((c->n + c->tile.tile_n - 1) / c->tile.tile_n > MAX_GRID_YZ ||
       c->batches * c->tile.splits > MAX_GRID_YZ) {

@@ -6,11 +6,12 @@
 
 typedef enum { KIND_DOT, KIND_CONV, KIND_GRAD_INPUT, KIND_GRAD_WEIGHT } ContractKind;
 
-/* What multiplies: ordinary arithmetic; tensor cores on 16-bit elements, or on f32 as tf32. */
-typedef enum { UNIT_SIMT, UNIT_MMA16, UNIT_MMA32 } ContractUnit;
+/* What multiplies: ordinary arithmetic; tensor cores on 16-bit elements, or on f32 as tf32; those of
+ * Hopper on 16-bit elements by instructions of four warps. */
+typedef enum { UNIT_SIMT, UNIT_MMA16, UNIT_MMA32, UNIT_WGMMA } ContractUnit;
 
-/* One way to cut a product: see kernels/gemm_ptx.h and, for tensor cores,
- * mma_ptx.h, where the micro tile is a warp's. */
+/* One way to cut a product: see kernels/gemm_ptx.h and, for tensor cores, mma_ptx.h, where the
+ * micro tile is a warp's, and wgmma_ptx.h, where it is that of four. */
 typedef struct {
   int tile_m, tile_n, micro_m, micro_n, slices, steps;
   int stages, passes;   /* follow from the rest */
@@ -46,7 +47,12 @@ typedef struct {
   Tile tile;
 } Contract;
 
-/* Chooses c->tile from m, n, k, batches, dtype and how the operands lie. */
+/* Chooses c->tile from m, n, k, batches, dtype and how the operands lie, and UNIT_WGMMA in place of
+ * c->unit where that is faster and the target has it. */
 void nvptx_choose_tile(Contract *c);
 int nvptx_tile_threads(const Contract *c);
+/* Blocks that a multiprocessor should hold at once; 1: no promise. */
+int nvptx_tile_resident(const Contract *c);
+/* nvptx_wgmma.c: defines gemm_wgmma. */
+void nvptx_define_wgmma(Contract *c);
 #endif

@@ -3,6 +3,7 @@
  * the parts of split sums has a price. The result depends on shapes only, so an artifact is the
  * same everywhere. Sources of the figures: docs/kernels.md. */
 #include "codegen/nvptx_contract.h"
+#include <string.h>
 
 enum {
   MULTIPROCESSORS = 132,
@@ -11,6 +12,7 @@ enum {
   PANEL_CYCLES = 80,         /* barrier, waiting, addresses */
   LAUNCH_CYCLES = 2600,      /* a second launch, in a graph */
   SHARED_MMA = 100 << 10,    /* two such blocks fit a multiprocessor */
+  SHARED_WGMMA = 200 << 10,  /* one */
   MAX_SPLITS = 128,
   PART_CYCLES = 90, /* adding one part of a split sum, some in flight */
 };
@@ -41,6 +43,12 @@ static const Tile tiles_mma32[] = {
     {32, 32, 16, 16, 2, 32},   {16, 32, 16, 16, 4, 64},  {32, 16, 16, 16, 4, 64},
     {16, 16, 16, 16, 8, 64},
 };
+/* Micro is what a warpgroup makes; 64 or 128 sums a thread. */
+static const Tile tiles_wgmma[] = {
+    {128, 256, 64, 256, 1, 64}, {256, 128, 128, 128, 1, 64}, {128, 128, 64, 128, 1, 64},
+    {256, 64, 128, 64, 1, 64},  {64, 256, 64, 128, 1, 64},   {128, 64, 64, 64, 1, 64},
+    {64, 128, 64, 64, 1, 64},
+};
 typedef struct {
   const Tile *tiles;
   size_t count;
@@ -53,6 +61,7 @@ static const Unit units[] = {
     [UNIT_SIMT] = {TILES(tiles_f32), 116, 0},
     [UNIT_MMA16] = {TILES(tiles_mma16), 1200, 8},
     [UNIT_MMA32] = {TILES(tiles_mma32), 600, 8},
+    [UNIT_WGMMA] = {TILES(tiles_wgmma), 2000, 0},
 };
 
 static const Unit *unit_of(const Contract *c) {
@@ -61,11 +70,25 @@ static const Unit *unit_of(const Contract *c) {
 
 int nvptx_tile_threads(const Contract *c) {
   const Tile *tile = &c->tile;
-  int lanes = c->unit == UNIT_SIMT ? 1 : WARP;
+  int lanes = c->unit == UNIT_SIMT ? 1 : c->unit == UNIT_WGMMA ? 4 * WARP : WARP;
   return lanes * tile->slices * (tile->tile_m / tile->micro_m) * (tile->tile_n / tile->micro_n);
 }
 
+/* Sums that a thread keeps: with more than 64 of them a second block finds no registers. */
+static int sums_of(const Tile *tile, ContractUnit unit) {
+  int lanes = unit == UNIT_SIMT ? 1 : unit == UNIT_WGMMA ? 4 * WARP : WARP;
+  return tile->micro_m * tile->micro_n / lanes;
+}
+
+int nvptx_tile_resident(const Contract *c) {
+  const Tile *tile = &c->tile;
+  if (c->unit == UNIT_WGMMA)
+    return sums_of(tile, c->unit) <= 64 && tile->shared <= SHARED_MMA ? 2 : 1;
+  return tile->micro_m * tile->micro_n >= 32 ? 2 : 1;
+}
+
 static int64_t panel_bytes(const Tile *tile, const Contract *c) {
+  if (c->unit == UNIT_WGMMA) return (int64_t)(tile->tile_m + tile->tile_n) * tile->steps * c->bytes;
   int deep_pad = 16 / c->bytes, flat_pad = unit_of(c)->flat_pad;
   int a = c->a.is_deep ? tile->tile_m * (tile->steps + deep_pad)
                        : (tile->tile_m + flat_pad) * tile->steps;
@@ -81,11 +104,18 @@ static void fit_memory(Tile *tile, const Contract *c) {
   int64_t panel = panel_bytes(tile, c), sum = c->dtype == DT_F64 ? 8 : 4;
   int64_t most = c->unit == UNIT_SIMT ? SHARED_STATIC * 7 / 8 : SHARED_MMA;
   tile->stages = 2;
+  if (c->unit == UNIT_WGMMA) { /* one stage is read while one is filled, so three at least */
+    tile->stages = 3;
+    if (tile->stages * panel > most || sums_of(tile, c->unit) > 64) most = SHARED_WGMMA;
+  }
   while (tile->stages < 4 && (tile->stages + 1) * panel <= most) tile->stages++;
   tile->shared = tile->stages * panel;
-  int64_t leaving = tile->slices * tile->tile_m * (tile->tile_n + 4) * sum;
+  int sum_pad = c->unit == UNIT_WGMMA ? 8 : 4;
+  int64_t leaving = tile->slices * tile->tile_m * (tile->tile_n + sum_pad) * sum;
   int64_t room = tile->shared > SHARED_STATIC / 2 ? tile->shared : SHARED_STATIC / 2;
-  int most_passes = c->unit == UNIT_SIMT ? tile->micro_m : tile->micro_m / 16;
+  int most_passes = c->unit == UNIT_SIMT    ? tile->micro_m
+                    : c->unit == UNIT_WGMMA ? 1
+                                            : tile->micro_m / 16;
   tile->passes = 1;
   while (leaving / tile->passes > room && tile->passes < most_passes) tile->passes *= 2;
   if (leaving / tile->passes > tile->shared) tile->shared = leaving / tile->passes;
@@ -94,6 +124,10 @@ static void fit_memory(Tile *tile, const Contract *c) {
 /* The share of the arithmetic rate that registers of this shape reach: what a thread reads from
  * shared memory for each step of k against what it multiplies. */
 static double efficiency(const Tile *tile, const Contract *c) {
+  if (c->unit == UNIT_WGMMA) { /* 64 x n at a time, both operands read from shared memory */
+    double multiply = 64.0 * tile->micro_n / 2, read = 64 + tile->micro_n;
+    return multiply / (multiply + 4 * read);
+  }
   if (c->unit != UNIT_SIMT) { /* in fragments of 16 x 8, read 16 x 16 at a time */
     double multiply = tile->micro_m * tile->micro_n, read = 16.0 * (tile->micro_m + tile->micro_n);
     return multiply / (multiply + 0.5 * read);
@@ -114,7 +148,9 @@ static double estimate(const Tile *tile, const Contract *c) {
   double load = (tile->tile_m + tile->tile_n) * depth * c->bytes / LOAD_BYTES_PER_CYCLE;
   double rounds = (double)(((int64_t)blocks + MULTIPROCESSORS - 1) / MULTIPROCESSORS);
   double latency = BLOCK_CYCLES + panels * PANEL_CYCLES;
-  double resident = c->unit != UNIT_SIMT || tile->micro_m * tile->micro_n >= 32 ? 2 : 4;
+  double resident = c->unit == UNIT_WGMMA ? (sums_of(tile, c->unit) > 64 ? 1 : 2)
+                    : c->unit != UNIT_SIMT || tile->micro_m * tile->micro_n >= 32 ? 2
+                                                                                  : 4;
   double waits = rounds / resident < 1 ? 1 : rounds / resident;
   double cycles = rounds * (multiply > load ? multiply : load) + waits * latency;
   if (tile->splits > 1)
@@ -145,16 +181,39 @@ static bool cut(Contract *c, Tile tile, int64_t splits) {
   return true;
 }
 
-void nvptx_choose_tile(Contract *c) {
+/* wgmma reads rows of 16 bytes from shared memory. */
+static bool may_wgmma(const Contract *c) {
+  return c->unit == UNIT_MMA16 && !strcmp(c->job->module->cpu, "sm_90a") && c->a.wide == 8 &&
+         c->b.wide == 8;
+}
+
+/* For tests: only one tile, counted from 1 through those of the unit and of wgmma. */
+static void take_only(Contract *c, int number, int splits) {
+  size_t own = unit_of(c)->count, all = own + (may_wgmma(c) ? units[UNIT_WGMMA].count : 0);
+  size_t only = (size_t)(number - 1) % all;
+  if (only >= own) c->unit = UNIT_WGMMA;
+  const Tile *tile = &unit_of(c)->tiles[only >= own ? only - own : only];
+  if (!cut(c, *tile, splits)) cut(c, *tile, 1);
+}
+
+static void try_all(Contract *c) {
   const Unit *unit = unit_of(c);
-  const Module *module = c->job->module;
-  if (module->only_tile) {
-    size_t only = (size_t)(module->only_tile - 1) % unit->count;
-    if (!cut(c, unit->tiles[only], module->only_splits)) cut(c, unit->tiles[only], 1);
-    return;
-  }
   for (size_t i = 0; i < unit->count; i++)
     if (!is_too_large(&unit->tiles[i], c))
       for (int64_t splits = 1; splits <= MAX_SPLITS; splits *= 2)
         if (!cut(c, unit->tiles[i], splits)) break;
+}
+
+void nvptx_choose_tile(Contract *c) {
+  const Module *module = c->job->module;
+  if (module->only_tile) {
+    take_only(c, module->only_tile, module->only_splits);
+    return;
+  }
+  try_all(c);
+  if (!may_wgmma(c)) return;
+  Contract hopper = *c;
+  hopper.unit = UNIT_WGMMA;
+  try_all(&hopper);
+  if (hopper.tile.cycles < c->tile.cycles) *c = hopper;
 }

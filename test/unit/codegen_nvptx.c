@@ -1,10 +1,12 @@
 /* codegen_nvptx: GPU kernels compute what the interpreter does: every kernel of random steps, and
  * graphs written to reach each path of each skeleton, run on the host thread by thread (see
- * codegen_gpu.h). Results and workspace lie between guards, so that a stray write is seen. */
+ * codegen_gpu.h); kernels for sm_90a, whose instructions LLVM knows as text only, run in the
+ * simulator. Results and workspace lie between guards, so that a stray write is seen. */
 #include "codegen/nvptx.h"
 #include "codegen/target.h"
 #include "codegen_gpu.h"
 #include "passes/fuse.h"
+#include "runtime/sim.h"
 #include "passes_help.h"
 
 typedef struct {
@@ -160,7 +162,40 @@ static void compare(const Case *one, const char *name, int id, const char *got) 
   }
 }
 
-static void run_kernel(Case *one, LLVMOrcLLJITRef jit, const Made *made) {
+/* What runs kernels: fibers of the host, or (module not NULL) the simulator. */
+typedef struct {
+  LLVMOrcLLJITRef jit;
+  SimMachine *machine;
+  SimModule *module;
+} Runner;
+
+/* The arguments move to memory of the simulator and back. */
+static void simulate(const Runner *runner, const Kernel *kernel, void **args, const int64_t *bytes,
+                     int count, int inputs) {
+  uint64_t params[GPU_MAX_ARGS];
+  char *at[GPU_MAX_ARGS];
+  for (int i = 0; i < count; i++) {
+    if (sim_alloc(runner->machine, bytes[i], &at[i]) != STATUS_OK) fail_msg("%s", status_message());
+    memcpy(at[i], args[i], (size_t)bytes[i]);
+    params[i] = (uint64_t)(uintptr_t)at[i];
+    if (i < inputs) sim_mark(runner->machine, at[i], bytes[i], true);
+  }
+  for (int i = 0; i < kernel->launch_count; i++) {
+    const KernelLaunch *from = &kernel->launch[i];
+    SimLaunch launch = {.params = params, .param_bytes = 8 * count, .shared = from->shared};
+    memcpy(launch.grid, from->grid, sizeof launch.grid);
+    memcpy(launch.block, from->block, sizeof launch.block);
+    const SimKernel *entry = sim_module_kernel(runner->module, from->name);
+    assert_non_null(entry);
+    if (sim_launch(runner->machine, entry, &launch) != STATUS_OK) fail_msg("%s", status_message());
+  }
+  for (int i = 0; i < count; i++) {
+    memcpy(args[i], at[i], (size_t)bytes[i]);
+    sim_free(runner->machine, at[i]);
+  }
+}
+
+static void run_kernel(Case *one, const Runner *runner, const Made *made) {
   const Node *node = made->node;
   void *args[GPU_MAX_ARGS] = {0};
   int count = 0, results = node_result_count(node);
@@ -178,9 +213,10 @@ static void run_kernel(Case *one, LLVMOrcLLJITRef jit, const Made *made) {
     bytes[count] = made->kernel.workspace;
     args[count++] = guarded(made->kernel.workspace);
   }
-  for (int i = 0; i < made->kernel.launch_count; i++) {
+  if (runner->module) simulate(runner, &made->kernel, args, bytes, count, node->input_count);
+  for (int i = 0; i < made->kernel.launch_count && runner->jit; i++) {
     const KernelLaunch *launch = &made->kernel.launch[i];
-    const char *wrong = gpu_launch(gpu_kernel(jit, launch->name), launch, args);
+    const char *wrong = gpu_launch(gpu_kernel(runner->jit, launch->name), launch, args);
     if (wrong) fail_msg("%s: %s", launch->name, wrong);
   }
   const char *name = made->kernel.launch_count ? made->kernel.launch[0].name : "(no launch)";
@@ -203,7 +239,18 @@ static bool is_kernel_node(const Node *node) {
 typedef struct {
   bool allows_tf32;
   int only_tile, only_splits;
+  const char *gpu; /* NULL: sm_80, on fibers */
 } How;
+
+static void open_sim(Runner *runner, Module *module) {
+  Text ptx = {0};
+  assert_true(target_emit(module, LLVMAssemblyFile, &ptx));
+  if (getenv("FT_PTX")) text_write_file(getenv("FT_PTX"), ptx.at, ptx.count);
+  if (sim_machine_new(2, &runner->machine) != STATUS_OK ||
+      sim_module_load("test.ptx", text_cstr(&ptx), ptx.count, &runner->module) != STATUS_OK)
+    fail_msg("%s", status_message());
+  text_free(&ptx);
+}
 
 /* Makes, loads and runs every kernel of a fused graph. Returns how many there were. */
 static int run_graph(Arena *arena, Diag *diag, const Graph *graph, SettingValue *settings,
@@ -214,7 +261,7 @@ static int run_graph(Arena *arena, Diag *diag, const Graph *graph, SettingValue 
   one.actual = ARENA_ARRAY(arena, Tensor *, graph->nodes.count);
   assert_non_null(one.values);
   assert_true(graph_interpret(graph, arena, probe_leaf, &probe, true, one.rounded, diag));
-  CodegenOptions options = {.target = TARGET_PTX};
+  CodegenOptions options = {.target = TARGET_PTX, .gpu = how.gpu};
   Module module;
   assert_true(target_open(&module, arena, diag, &options));
   module.allows_tf32 = one.allows_tf32 = how.allows_tf32;
@@ -233,15 +280,21 @@ static int run_graph(Arena *arena, Diag *diag, const Graph *graph, SettingValue 
   }
   assert_true(module_link(&module));
   assert_true(target_optimize(&module));
-  LLVMOrcLLJITRef jit = gpu_load(module.llvm);
+  Runner runner = {0};
+  if (how.gpu)
+    open_sim(&runner, &module);
+  else
+    runner.jit = gpu_load(module.llvm);
   for (int i = 0, next = 0; i < graph->nodes.count; i++) {
     const Node *node = graph->nodes.at[i];
     if (is_kernel_node(node))
-      run_kernel(&one, jit, &one.made.at[next++]);
+      run_kernel(&one, &runner, &one.made.at[next++]);
     else if (node->op != OP_RESULT)
       one.actual[i] = plain_value(&one, node);
   }
-  LLVMOrcDisposeLLJIT(jit);
+  if (runner.jit) LLVMOrcDisposeLLJIT(runner.jit);
+  sim_module_free(runner.module);
+  sim_machine_free(runner.machine);
   target_close(&module);
   return one.made.count;
 }
@@ -360,11 +413,53 @@ static void every_tile(void **state) {
   arena_free(arena);
 }
 
+/* Convolutions of 16-bit types in NHWC: forward with an epilogue, and both gradients. */
+static const char *conv_text(Arena *arena, const char *type, int stride, int in, int out) {
+  int height = 9, width = 7, images = 3;
+  int high = (height + 2 - 3) / stride + 1, wide = (width + 2 - 3) / stride + 1;
+  const char *how = arena_printf(
+      arena, "{stride=[%d,%d], padding=[1,1,1,1], dilation=[1,1], groups=1, layout=\"nhwc\"}",
+      stride, stride);
+  const char *x = arena_printf(arena, "%s[%d,%d,%d,%d]", type, images, height, width, in);
+  const char *y = arena_printf(arena, "%s[%d,%d,%d,%d]", type, images, high, wide, out);
+  const char *w = arena_printf(arena, "%s[%d,%d,3,3]", type, out, in);
+  return arena_printf(arena,
+                      "graph \"convolutions\" {\n%%x = param {name=\"x\"} : %s\n"
+                      "%%w = param {name=\"w\"} : %s\n%%dy = param {name=\"dy\"} : %s\n"
+                      "%%y = conv %%x, %%w %s : %s\n%%s = mul %%y, %%y : %s\n"
+                      "%%dx = conv_grad_input %%dy, %%w %s : %s\n"
+                      "%%dw = conv_grad_weight %%dy, %%x %s : %s\n"
+                      "output \"y\" %%s\noutput \"dx\" %%dx\noutput \"dw\" %%dw\n}\n",
+                      x, w, y, how, y, y, how, x, how, w);
+}
+
+/* Hopper's tensor cores: every tile, both types, all orders of operands, shapes that stick out. */
+static void every_wgmma(void **state) {
+  (void)state;
+  enum { FIRST = 11, TILES = 7 }; /* after those of mma.sync */
+  static const int shapes[][3] = {{128, 256, 64}, {136, 72, 200}, {72, 264, 136}};
+  Arena *arena = arena_new();
+  for (int tile = 0; tile < TILES; tile++) {
+    for (int shape = 0; shape < 3; shape++) {
+      if (!getenv("FT_ALL_TILES") && shape != tile % 3) continue;
+      const int *size = shapes[shape];
+      How how = {false, FIRST + tile, (tile + shape) % 2 + 1, "sm_90a"};
+      const char *type = (tile + shape) % 3 ? "bf16" : "f16";
+      assert_int_equal(run_text(product_text(arena, type, size[0], size[1], size[2]), how), 4);
+    }
+    if (!getenv("FT_ALL_TILES") && tile % 2) continue;
+    How how = {false, FIRST + tile, tile % 4 / 2 + 1, "sm_90a"};
+    const char *convolutions = conv_text(arena, tile % 4 ? "bf16" : "f16", tile % 3 ? 1 : 2,
+                                         tile % 4 ? 16 : 24, tile % 3 ? 32 : 72);
+    assert_int_equal(run_text(convolutions, how), 3);
+  }
+  arena_free(arena);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(written_graphs),
-      cmocka_unit_test(written_graphs_tf32),
-      cmocka_unit_test(every_tile),
+      cmocka_unit_test(written_graphs), cmocka_unit_test(written_graphs_tf32),
+      cmocka_unit_test(every_tile),     cmocka_unit_test(every_wgmma),
       cmocka_unit_test(random_steps),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,163 @@
+/* wgmma_ptx: the body of kernels/wgmma16_ptx.c (f16, bf16): products and convolutions on Hopper's
+ * tensor cores (wgmma.mma_async, sm_90a), summed in f32. Constants and callbacks as in
+ * kernels/gemm_operand.h and gemm_panel.h.
+ *
+ * A block makes tile_m x tile_n results; each group of four warps ("warpgroup") makes micro_m x
+ * micro_n of them by instructions of 64 x micro_n x 16, which read both operands from shared memory
+ * by descriptors while the threads bring the next panels. Panels come by cp.async (so that the
+ * implicit operands of convolutions, with their paddings and strides, come as those of products
+ * do) in the layout that the descriptors call 128-byte swizzled: rows of 64 elements, 128 bytes,
+ * whose eight pieces of 16 bytes are exchanged by the row's number modulo eight. A deep panel is
+ * [tile] rows of 64 steps of k; a flat one [tile / 64][64] rows of 64 neighbours along the tile.
+ *
+ * Panel t + stages - 2 is brought into the place of panel t - 2 while panel t is multiplied: every
+ * warpgroup waited for its instructions on t - 2 before the barrier that this turn began with. What
+ * threads write, wgmma reads through another path ("async proxy"): each thread's fence before the
+ * barrier makes it visible there (NVIDIA, PTX ISA 8.0: wgmma, fence.proxy.async). */
+#define REAL float
+#include "kernels/gemm_operand.h"
+
+#define SUM_PAD 8 /* pairs of sums leave without bank conflicts */
+#include "kernels/gemm_panel.h"
+
+/* sum[micro_n / 2] = a b, or += with `adds`: 64 x micro_n results of a warpgroup, 16 steps of k;
+ * asynchronous. */
+void gemm_wgmma(float *sum, uint64_t a, uint64_t b, int adds);
+
+enum { ROW = 64, GROUP_THREADS = 128, MAX_HIGH = 2, MAX_SUMS = 128, DEPTH = 16 };
+typedef struct {
+  float at[MAX_HIGH][MAX_SUMS];
+} Total;
+
+ALWAYS int threads(void) {
+  return gemm_tile_m() / gemm_micro_m() * (gemm_tile_n() / gemm_micro_n()) * GROUP_THREADS;
+}
+ALWAYS int group_row(int thread) {
+  return thread / GROUP_THREADS / (gemm_tile_n() / gemm_micro_n()) * gemm_micro_m();
+}
+ALWAYS int group_column(int thread) {
+  return thread / GROUP_THREADS % (gemm_tile_n() / gemm_micro_n()) * gemm_micro_n();
+}
+ALWAYS int row_of(int pass, int local) {
+  (void)pass; /* the tile leaves at once */
+  return local;
+}
+
+/* ── panels ──────────────────────────────────────────────────────────────────────────────────── */
+
+ALWAYS int panel_size(int tile, int deep) {
+  (void)deep;
+  return tile * gemm_steps();
+}
+ALWAYS int swizzled(int row, int element) {
+  return row * ROW + ((element / 8 ^ row % 8) * 8 | element % 8);
+}
+ALWAYS int panel_place(int tile, int deep, int along, int k) {
+  (void)tile;
+  return deep ? swizzled(along, k) : swizzled(along / ROW * gemm_steps() + k, along % ROW);
+}
+
+/* A panel of one operand on its way. What is computed is written at once: the tensor cores are busy
+ * with another panel meanwhile. */
+ALWAYS void bring_one(void *const *args, const Where *w, int is_a, int k0, Panel panel) {
+  int tile = is_a ? gemm_tile_m() : gemm_tile_n(), deep = is_a ? gemm_a_deep() : gemm_b_deep();
+  int along, k;
+  if (is_a ? gemm_a_async() : gemm_b_async()) {
+    fetch(args, w, is_a, k0, panel, 0);
+    return;
+  }
+#pragma clang loop unroll(full)
+  for (int c = 0; c < pieces(tile, 8); c++) {
+    piece(w->thread, c, tile, deep, 8, &along, &k);
+    int index = element_of(w, is_a, along, k0 + k);
+    ELEMENT __attribute__((vector_size(16))) eight;
+    if (index >= 0 && index % 8) __builtin_unreachable(); /* so that loads are joined */
+#pragma clang loop unroll(full)
+    for (int e = 0; e < 8; e++)
+      eight[e] = index < 0 ? (ELEMENT)0
+                 : is_a    ? gemm_element_a(args, index + e)
+                           : gemm_element_b(args, index + e);
+    *(SHARED ELEMENT
+      __attribute__((vector_size(16))) *)(panel + panel_place(tile, deep, along, k)) = eight;
+  }
+}
+ALWAYS void bring(void *const *args, const Where *w, int k0, Panel memory, int stage) {
+  bring_one(args, w, 1, k0, panel_of(memory, stage, 1));
+  bring_one(args, w, 0, k0, panel_of(memory, stage, 0));
+}
+
+/* ── multiplying ─────────────────────────────────────────────────────────────────────────────── */
+
+/* Of the part of a panel that begins `row` rows of 128 bytes after its beginning. Fields of 14 bits
+ * in units of 16 bytes: 0 address; 16 from 64 neighbours along a flat tile to the next 64; 32 from
+ * eight rows to the next eight; 62 the swizzle, 128 bytes. */
+ALWAYS uint64_t describe(Panel panel, int row) {
+  uint64_t at = (uint32_t)(uintptr_t)(panel + row * ROW);
+  uint64_t block = (uint64_t)gemm_steps() * 128, eight_rows = 8 * 128;
+  return (at & 0x3ffff) >> 4 | block >> 4 << 16 | eight_rows >> 4 << 32 | (uint64_t)1 << 62;
+}
+/* Steps of k further: 32 bytes along a deep row, or 16 rows. */
+ALWAYS uint64_t further(int s, int deep) { return (uint64_t)(s * (deep ? 32 : 16 * 128)) >> 4; }
+
+ALWAYS void multiply(Panel a, Panel b, int thread, int adds, Total *sum) {
+  uint64_t left = describe(a, group_row(thread)), right = describe(b, group_column(thread));
+  __asm__ volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma clang loop unroll(full)
+  for (int s = 0; s < gemm_steps() / DEPTH; s++)
+#pragma clang loop unroll(full)
+    for (int i = 0; i < gemm_micro_m() / 64; i++)
+      gemm_wgmma(sum->at[i], left + further(s, gemm_a_deep()) + (uint64_t)(i * 64 * 128 >> 4),
+                 right + further(s, gemm_b_deep()), adds || s);
+  __asm__ volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+ALWAYS void leave(Sums memory, int thread, const Total *sum) {
+  int wide = gemm_tile_n() + SUM_PAD, lane = thread % 32;
+  int row = group_row(thread) + thread / 32 % 4 * 16 + lane / 4;
+  int column = group_column(thread) + lane % 4 * 2;
+#pragma clang loop unroll(full)
+  for (int i = 0; i < gemm_micro_m() / 64; i++)
+#pragma clang loop unroll(full)
+    for (int j = 0; j < gemm_micro_n() / 8; j++)
+#pragma clang loop unroll(full)
+      for (int h = 0; h < 2; h++) {
+        Two both = {sum->at[i][j * 4 + h * 2], sum->at[i][j * 4 + h * 2 + 1]};
+        *(SHARED Two *)(memory + (row + i * 64 + h * 8) * wide + column + j * 8) = both;
+      }
+}
+
+/* batch counts batches and, within each, splits of k. */
+__attribute__((always_inline)) void gemm_tile(void *const *args, SHARED void *shared, int row_block,
+                                              int column_block, int batch_split, int thread) {
+  Panel memory = (Panel)shared;
+  int begin, steps = gemm_steps(), stages = gemm_stages(), ahead = gemm_stages() - 2, at = 0;
+  Where w = {.batch = batch_split / gemm_splits(),
+             .row0 = row_block * gemm_tile_m(),
+             .column0 = column_block * gemm_tile_n(),
+             .thread = thread};
+  split_range(batch_split % gemm_splits(), &begin, &w.end);
+  int count = (w.end - begin + steps - 1) / steps;
+  Total sum; /* the first step sets it */
+#pragma clang loop unroll(disable)
+  for (int t = 0; t < ahead; t++) {
+    if (t < count) bring(args, &w, begin + t * steps, memory, t);
+    async_commit();
+  }
+#pragma clang loop unroll(disable)
+  for (int t = 0; t < count; t++) {
+    async_wait(stages - 3);
+    __asm__ volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    __nvvm_bar_sync(0);
+    multiply(panel_of(memory, at, 1), panel_of(memory, at, 0), thread, t > 0, &sum);
+    if (t + stages - 2 < count) bring(args, &w, begin + (t + stages - 2) * steps, memory, ahead);
+    async_commit();
+    __asm__ volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+    at = at + 1 == stages ? 0 : at + 1;
+    ahead = ahead + 1 == stages ? 0 : ahead + 1;
+  }
+  __asm__ volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+  __nvvm_bar_sync(0); /* all panels have been read */
+  leave((Sums)shared, thread, &sum);
+  __nvvm_bar_sync(0);
+  leave_part(args, (Sums)shared, &w, batch_split, 0);
+}
