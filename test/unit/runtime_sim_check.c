@@ -208,7 +208,8 @@ static const struct {
 } refused[] = {
     {"tex.2d.v4.f32.s32 {%f1, %f2, %f3, %f4}, [%rd1, {%r1, %r2}];",
      "t.ptx:17: unsupported instruction tex.2d.v4.f32.s32"},
-    {"wgmma.fence.sync.aligned;", "t.ptx:17: unsupported instruction wgmma.fence.sync.aligned"},
+    {"tcgen05.fence::before_thread_sync;",
+     "t.ptx:17: unsupported instruction tcgen05.fence::before_thread_sync"},
     {"add.rz.f32 %f1, %f2, %f3;", "t.ptx:17: unsupported instruction add.rz.f32"},
     {"atom.global.add.noftz.f16x2 %r1, [%rd1], %r2;",
      "t.ptx:17: unsupported instruction atom.global.add.noftz.f16x2"},
