@@ -6,9 +6,11 @@
 #include "base/clock.h"
 #include "codegen/artifact.h"
 #include "codegen/lower.h"
+#include "codegen/nvptx_private.h"
 #include "codegen/target.h"
 #include <pthread.h>
 #include <stdatomic.h>
+#include <string.h>
 #include <unistd.h>
 
 static double now(void) { return (double)clock_nanoseconds() * 1e-6; } /* milliseconds */
@@ -28,6 +30,7 @@ static void tick(Clock *clock, const char *what) {
 typedef struct {
   Module module;
   bool is_good;
+  Text llvm;                   /* if it is wanted */
   double link, optimise, emit; /* milliseconds */
 } Piece;
 
@@ -39,16 +42,38 @@ typedef struct {
   atomic_int next;
 } Work;
 
+/* PTX of several modules becomes one text, so what is no kernel gets a name of its own in all but the
+ * first. */
+static void rename_own(Module *module, int index) {
+  char name[256];
+  size_t length;
+  for (LLVMValueRef v = LLVMGetFirstGlobal(module->llvm); v; v = LLVMGetNextGlobal(v)) {
+    snprintf(name, sizeof name, "%.200s_m%d", LLVMGetValueName2(v, &length), index);
+    LLVMSetValueName2(v, name, strlen(name));
+  }
+  for (LLVMValueRef f = LLVMGetFirstFunction(module->llvm); f; f = LLVMGetNextFunction(f)) {
+    if (LLVMIsDeclaration(f) || LLVMGetFunctionCallConv(f) == PTX_CALL_KERNEL) continue;
+    snprintf(name, sizeof name, "%.200s_m%d", LLVMGetValueName2(f, &length), index);
+    LLVMSetValueName2(f, name, strlen(name));
+  }
+}
+
+/* The modules' texts one behind the other, with one head. */
+static void join_ptx(const Work *work, Text *out) {
+  static const char end_of_head[] = ".address_size 64\n";
+  for (int i = 0; i < work->count; i++) {
+    const char *text = text_cstr(&work->code->object[i]), *body = strstr(text, end_of_head);
+    size_t head = i && body ? (size_t)(body - text) + strlen(end_of_head) : 0;
+    text_append(out, text + head, work->code->object[i].count - head);
+  }
+}
+
 /* The source path and the like are the user's; a module that remembers only its kernels keeps
  * equal programs equal. */
-static bool emit_texts(Module *module, const CodegenOptions *options, Code *out) {
-  if (options->want_text) {
-    char *text = LLVMPrintModuleToString(module->llvm);
-    text_printf(&out->llvm, "%s", text);
-    LLVMDisposeMessage(text);
-  }
-  if (module->target == TARGET_PTX) return target_emit(module, LLVMAssemblyFile, &out->assembly);
-  return !options->want_text || target_emit(module, LLVMAssemblyFile, &out->assembly);
+static void print_llvm(Module *module, Text *out) {
+  char *text = LLVMPrintModuleToString(module->llvm);
+  text_printf(out, "%s", text);
+  LLVMDisposeMessage(text);
 }
 
 static void compile(Work *work, int index) {
@@ -59,12 +84,17 @@ static void compile(Work *work, int index) {
   double linked = now();
   piece->is_good = piece->is_good && target_optimize(module);
   double optimised = now();
+  bool is_ptx = module->target == TARGET_PTX, wants_text = work->options->want_text;
+  if (is_ptx && index > 0) rename_own(module, index);
+  if (is_ptx && wants_text) print_llvm(module, &piece->llvm);
   /* the object first: LLVM changes the module a little as it emits */
-  if (piece->is_good && module->target == TARGET_CPU)
-    piece->is_good = (index > 0 || artifact_embed_plan(module, work->code->plan)) &&
-                     target_emit(module, LLVMObjectFile, &work->code->object[index]);
-  if (work->count == 1) /* texts are wanted of one module only */
-    piece->is_good = piece->is_good && emit_texts(module, work->options, work->code);
+  piece->is_good =
+      piece->is_good && (is_ptx || index > 0 || artifact_embed_plan(module, work->code->plan)) &&
+      target_emit(module, is_ptx ? LLVMAssemblyFile : LLVMObjectFile, &work->code->object[index]);
+  if (!is_ptx && wants_text) {
+    print_llvm(module, &piece->llvm);
+    piece->is_good = piece->is_good && target_emit(module, LLVMAssemblyFile, &work->code->assembly);
+  }
   piece->link = linked - start;
   piece->optimise = optimised - linked;
   piece->emit = now() - optimised;
@@ -91,7 +121,7 @@ static void compile_all(Work *work) {
 
 static int count_pieces(const Program *program, const CodegenOptions *options) {
   const int few = 8, enough = 60; /* nodes: below, another module costs more than it saves */
-  if (options->target == TARGET_PTX || options->want_text) return 1;
+  if (options->want_text && options->target == TARGET_CPU) return 1;
   int nodes = program->train->nodes.count;
   return nodes < few ? 1 : nodes < enough ? 2 : CODEGEN_PIECES;
 }
@@ -122,12 +152,14 @@ static bool finish(Work *work) {
   for (int i = 0; i < work->count; i++) {
     const Piece *piece = &work->piece[i];
     good = good && piece->is_good;
+    text_append(&work->code->llvm, text_cstr(&piece->llvm), piece->llvm.count);
     if (work->options->time_passes)
       fprintf(stderr, "%8.2f ms  codegen: module %d: link %.2f, optimise %.2f, emit %.2f\n",
               piece->link + piece->optimise + piece->emit, i, piece->link, piece->optimise,
               piece->emit);
   }
-  if (good) add_library(work);
+  if (good && work->options->target == TARGET_PTX) join_ptx(work, &work->code->assembly);
+  if (good && work->options->target == TARGET_CPU) add_library(work);
   return good;
 }
 
@@ -148,7 +180,10 @@ bool codegen_run(Arena *arena, Diag *diag, const Program *program, const Codegen
     good = finish(&work);
     tick(&clock, "modules, side by side");
   }
-  for (int i = 0; i < work.count; i++) target_close(&work.piece[i].module);
+  for (int i = 0; i < work.count; i++) {
+    target_close(&work.piece[i].module);
+    text_free(&work.piece[i].llvm);
+  }
   return good && diag->errors == errors;
 }
 

@@ -264,9 +264,14 @@ static Module *choose_module(Lowering *lowering, const Node *node) {
   int best = 0;
   for (int i = 1; i < lowering->module_count; i++)
     if (lowering->load[i] < lowering->load[best]) best = i;
-  int64_t load = 10;
-  for (int i = 0; node->op == OP_FUSED && i < node->body->nodes.count; i++)
-    load += op_info[node->body->nodes.at[i]->op].op_class == CLASS_REDUCE ? 20 : 1;
+  /* a product or attention for a GPU is unrolled to thousands of instructions; on the CPU it comes
+   * from a library */
+  int64_t product = lowering->modules[0]->target == TARGET_PTX ? 80 : 1;
+  int64_t load = op_info[node->op].op_class == CLASS_CONTRACT ? 10 + product : 10;
+  for (int i = 0; node->op == OP_FUSED && i < node->body->nodes.count; i++) {
+    OpClass inner = op_info[node->body->nodes.at[i]->op].op_class;
+    load += inner == CLASS_REDUCE ? 20 : inner == CLASS_CONTRACT ? product : 1;
+  }
   lowering->load[best] += load;
   return lowering->modules[best];
 }

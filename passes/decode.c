@@ -18,6 +18,7 @@
 #include "passes/decode_factors.h"
 #include "passes/pass.h"
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct {
@@ -36,6 +37,7 @@ typedef struct {
   VEC(Part) * seen;                 /* by old node that does not: parts asked for so far */
   Node *position, *index, *visible; /* i64[], i64[width], bool[1,1,width,T] */
   int attentions;
+  bool sums_products;
   const char *why;
 } Decode;
 
@@ -234,6 +236,25 @@ static Node *gather(Decode *d, const Node *old, Factors *out) {
   return inputs[0] ? copy(d, old, inputs, factors_shape(out, d->width)) : NULL;
 }
 
+/* A row times a matrix is nothing but reading the matrix: a sum of products, as rows or columns of
+ * it, which is a simpler kernel than a product and reads as fast as any. */
+static Node *product_of_row(Decode *d, const Node *old, Node *const *inputs, bool turned) {
+  Graph *g = d->graph;
+  int rank = old->type.shape.rank;
+  int64_t axis = turned ? rank - 1 : rank - 2;
+  Node *row = inputs[0], *matrix = inputs[1];
+  if (!turned) { /* [..., 1, K] as [..., K, 1] */
+    Shape shape = row->type.shape;
+    shape.dim[rank - 2] = shape.dim[rank - 1];
+    shape.dim[rank - 1] = 1;
+    row = make_reshape(g, row, shape, LOC);
+  }
+  Node *sum = make_reduce(g, OP_SUM, make_binary(g, OP_MUL, matrix, row, LOC), &axis, 1, LOC);
+  Shape shape = old->type.shape;
+  for (int i = 0; i < rank - 1; i++) shape.dim[i] = 1;
+  return make_reshape(g, sum, shape, LOC);
+}
+
 static Node *dot(Decode *d, const Node *old, Factors *out) {
   int rank = old->type.shape.rank, leading = rank - 2;
   bool turned[2] = {node_int(old, ATTR_TRANS_A, 0), node_int(old, ATTR_TRANS_B, 0)};
@@ -262,7 +283,10 @@ static Node *dot(Decode *d, const Node *old, Factors *out) {
   }
   if (!factors_is_plain_dim(out, rank - 2) && !factors_is_plain_dim(out, rank - 1))
     return fail(d, old, "compares positions: use attention(..., causal=true)");
-  return copy(d, old, inputs, factors_shape(out, d->width));
+  Shape shape = factors_shape(out, d->width);
+  if (d->sums_products && shape_elements(&shape) == shape.dim[rank - 1] && !turned[0])
+    return product_of_row(d, old, inputs, turned[1]);
+  return copy(d, old, inputs, shape);
 }
 
 /* ── attention ──────────────────────────────────────────────────────────────────────────────── */
@@ -482,12 +506,13 @@ Graph *pass_decode(PassContext *context, Graph *old) {
               .arena = arena,
               .window = tokens->type.shape.dim[1],
               .width = is_prefill ? PREFILL_WIDTH : 1,
+              .sums_products = !is_prefill && (context->for_gpu || getenv("SUMS")),
               .depends = ARENA_ARRAY(arena, bool, count),
               .whole = ARENA_ARRAY(arena, Node *, count),
               .part = ARENA_ARRAY(arena, Part, count)};
   d.seen = arena_alloc(arena, sizeof *d.seen * (size_t)count);
-  if (is_prefill && d.window < 2 * PREFILL_WIDTH) {
-    context->refused = "the window is short";
+  if (is_prefill && (context->for_gpu || d.window < 2 * PREFILL_WIDTH)) {
+    context->refused = "a prompt is read token by token";
     return NULL;
   }
   add_leaves(&d, tokens);
