@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FEWEST_STEPS = 20, MOST_STEPS = 20000, TABLE_STEPS = 30, WARM_STEPS = 5 };
+enum { FEWEST_STEPS = 20, MOST_STEPS = 20000, TABLE_STEPS = 30, WARM_STEPS = 5, COUNTED_STEPS = 3 };
 static const int64_t warm_enough = 1500000000, long_group = 150000000, measured_time = 2000000000;
 
 static int compare(const void *a, const void *b) {
@@ -91,12 +91,15 @@ static void print_step(const Exec *exec, const int64_t *sorted, int64_t count, i
 
 static Status time_steps(Exec *exec, const BenchOptions *options, const void *made_up, FILE *out) {
   int64_t time = 0, group = group_size(exec, options), start = clock_nanoseconds();
-  for (int i = 0; i < WARM_STEPS && clock_nanoseconds() - start < warm_enough; i++) {
+  /* a device that counts does the same in every step */
+  int warm = exec_counts(exec) ? 1 : WARM_STEPS;
+  for (int i = 0; i < warm && clock_nanoseconds() - start < warm_enough; i++) {
     STATUS_TRY(time_group(exec, options, made_up, group, &time));
     while (group > 1 && group * time > long_group) group = (group + 1) / 2;
   }
   int64_t fitting = measured_time / (time + 1) / group;
   int64_t count = options->steps > 0       ? (options->steps + group - 1) / group
+                  : exec_counts(exec)      ? COUNTED_STEPS
                   : fitting < FEWEST_STEPS ? FEWEST_STEPS
                   : fitting > MOST_STEPS   ? MOST_STEPS
                                            : fitting;

@@ -180,7 +180,7 @@ enum {
   TOUCH_EPOCHS = 1 << (TOUCH_OWNER - TOUCH_EPOCH),
   TOUCH_SYNCS = 1 << (TOUCH_EPOCH - TOUCH_SYNC),
   TOUCH_MANY = 1024,   /* several threads */
-  TOUCH_ATOMIC = 1025, /* by an atomic instruction */
+  TOUCH_ATOMIC = 1025, /* by atomic instructions of several warps */
   TOUCH_ASYNC = 1026,  /* a cp.async is on its way */
   TOUCH_BLOCKS = 18,   /* bits of the block in the owner */
 };
@@ -336,6 +336,8 @@ const SimInst *sim_fault_shared(SimWarp *warp, const SimInst *inst, int lane, ui
                                 int bytes);
 const SimInst *sim_fault_local(SimWarp *warp, const SimInst *inst, int lane, uint64_t address,
                                int bytes);
+const SimInst *sim_fault_local_unwritten(SimWarp *warp, const SimInst *inst, int lane,
+                                         uint64_t address, int bytes);
 /* The first of `lanes` neighbours, from `lane` on, that reads what nobody wrote. */
 const SimInst *sim_fault_unwritten(SimWarp *warp, const SimInst *inst, int lane,
                                    const SimPlace *place, const char *at, int bytes, int lanes);

@@ -5,7 +5,14 @@
 #include <string.h>
 
 /* sim_touch.h is for the handlers; these are its names for threads that are none. */
-enum { WHO_MANY = 1024, WHO_ATOMIC = 1025, WHO_BLOCKS = 1027, WHO_PARTIAL = 1028, WHO_WARP = 1056 };
+enum {
+  WHO_MANY = 1024,
+  WHO_ATOMIC = 1025,
+  WHO_BLOCKS = 1027,
+  WHO_PARTIAL = 1028,
+  WHO_WARP = 1056,
+  WHO_ATOMIC_WARP = 1088
+};
 enum { CLASH_UNWRITTEN = 1, CLASH_READ, CLASH_WRITE, CLASH_ASYNC };
 
 static void v_fault(SimWarp *w, const SimInst *in, const char *format, va_list args) {
@@ -57,7 +64,11 @@ static const char *touch_text(const SimWarp *w, SimTouch x, bool is_shared, char
   if (who < 1024) thread_text(run, who, thread, sizeof thread);
   if (who == WHO_MANY) snprintf(thread, sizeof thread, "several threads");
   if (who == WHO_ATOMIC) snprintf(thread, sizeof thread, "an atomic instruction");
-  if (who >= WHO_WARP) snprintf(thread, sizeof thread, "lanes of warp %d", (int)(who - WHO_WARP));
+  if (who >= WHO_ATOMIC_WARP)
+    snprintf(thread, sizeof thread, "an atomic instruction of warp %d",
+             (int)(who - WHO_ATOMIC_WARP));
+  else if (who >= WHO_WARP)
+    snprintf(thread, sizeof thread, "lanes of warp %d", (int)(who - WHO_WARP));
   if (!is_here) block_text(run, block, of, sizeof of);
   if (who == WHO_BLOCKS)
     snprintf(out, WHO_TEXT, "several blocks");
@@ -138,6 +149,15 @@ const SimInst *sim_fault_shared(SimWarp *w, const SimInst *in, int lane, uint64_
 const SimInst *sim_fault_local(SimWarp *w, const SimInst *in, int lane, uint64_t address,
                                int bytes) {
   return fault_space(w, in, lane, address, bytes, "local", w->cta->run->kernel->local_bytes);
+}
+
+const SimInst *sim_fault_local_unwritten(SimWarp *w, const SimInst *in, int lane, uint64_t address,
+                                         int bytes) {
+  char who[WHO_TEXT];
+  return sim_fault(
+      w, in,
+      "read of local memory that nobody wrote: %s of %d bytes at byte %lld of local memory, by %s",
+      verb(in), bytes, (long long)address, lane_text(w, lane, who));
 }
 
 const SimInst *sim_fault_unwritten(SimWarp *w, const SimInst *in, int lane, const SimPlace *place,

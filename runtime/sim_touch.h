@@ -2,9 +2,9 @@
  * one is a write, they are of different threads, and nothing orders them: for threads of one block
  * a barrier (the epoch) or, within a warp, bar.warp.sync; for threads of different blocks nothing
  * but the end of the launch. Only the last writer and reader of a word are kept, so a race can hide
- * behind a later access; what is reported is one. Writes of 1 or 2 bytes to
- * a word are not told apart, and atomics (whose thread is not kept) clash with nothing inside of a
- * block. Included by sim_lanes.inc only: the loops are for the vectoriser. */
+ * behind a later access; what is reported is one. Of writes of 1 or 2 bytes the record says which
+ * bytes, but only of the last thread, or of several together; of an atomic it says which warp, or
+ * that there were several. Included by sim_lanes.inc only: the loops are for the vectoriser. */
 #ifndef FT_RUNTIME_SIM_TOUCH_H
 #define FT_RUNTIME_SIM_TOUCH_H
 #include "runtime/sim_private.h"
@@ -13,6 +13,7 @@ enum {
   TOUCH_BLOCKS_READ = 1027, /* readers of several blocks */
   TOUCH_PARTIAL = 1028,     /* written in parts, or by several lanes of a warp */
   TOUCH_WARP = 1056,        /* + warp: several lanes of it */
+  TOUCH_ATOMIC_WARP = 1088, /* + warp: atomics of it alone */
   TOUCH_LAUNCH = TOUCH_OWNER + TOUCH_BLOCKS,
 };
 
@@ -42,6 +43,9 @@ TOUCH_INLINE bool touch_in_warp(const TouchSet *t, SimTouch x) {
   uint64_t thread = touch_thread(x);
   return (thread < 1024 && thread >> 5 == (uint64_t)t->warp) ||
          thread == (uint64_t)(TOUCH_WARP + t->warp);
+}
+TOUCH_INLINE bool touch_is_atomic(uint64_t who) {
+  return who == TOUCH_ATOMIC || (who >= TOUCH_ATOMIC_WARP && who < TOUCH_ATOMIC_WARP + 32);
 }
 /* Ordered by bar.warp.sync, or too many barriers ago to tell. */
 TOUCH_INLINE bool touch_is_ordered(const TouchSet *t, SimTouch x) {
@@ -148,6 +152,18 @@ TOUCH_INLINE bool touch_lane(const TouchSet *t, int64_t word, int64_t count, uin
 }
 
 /* ── one word, exactly ────────────────────────────────────────────────────────────────────── */
+/* Of a record of the same block and between the same barriers: is it of another thread, for sure?
+ */
+TOUCH_INLINE bool touch_is_other(const TouchSet *t, SimTouch x, uint64_t thread) {
+  uint64_t who = touch_thread(x);
+  return who != thread && who != TOUCH_PARTIAL && who != (uint64_t)(TOUCH_ATOMIC_WARP + t->warp) &&
+         !touch_is_ordered(t, x);
+}
+/* Shared memory's records add up the bytes over barriers, so there all of a word counts. */
+TOUCH_INLINE bool touch_overlaps(const TouchSet *t, SimTouch x, uint32_t bytes) {
+  return t->is_shared || (x & bytes) != 0;
+}
+
 /* `bytes`: which of the word's four. *other: the access that it clashes with. */
 TOUCH_INLINE Clash touch_read_clash(const TouchSet *t, int64_t word, uint64_t thread,
                                     uint32_t bytes, SimTouch *other) {
@@ -155,27 +171,24 @@ TOUCH_INLINE Clash touch_read_clash(const TouchSet *t, int64_t word, uint64_t th
   uint64_t who = touch_thread(x);
   if (t->is_shared && who == TOUCH_ASYNC && touch_same_owner(t, x)) return CLASH_ASYNC;
   if (t->is_shared && (!touch_same_owner(t, x) || (x & bytes) != bytes)) return CLASH_UNWRITTEN;
-  if (!touch_same_launch(t, x)) return CLASH_NONE;
-  if (!touch_same_owner(t, x))
-    return who == TOUCH_PARTIAL && bytes != 15 ? CLASH_NONE : CLASH_WRITE;
-  if (!touch_same_epoch(t, x) || who == thread || who == TOUCH_PARTIAL || who == TOUCH_ATOMIC ||
-      touch_is_ordered(t, x))
-    return CLASH_NONE;
-  return CLASH_WRITE;
+  if (!touch_same_launch(t, x) || !touch_overlaps(t, x, bytes)) return CLASH_NONE;
+  if (!touch_same_owner(t, x)) return CLASH_WRITE;
+  return touch_same_epoch(t, x) && touch_is_other(t, x, thread) ? CLASH_WRITE : CLASH_NONE;
 }
 
 TOUCH_INLINE Clash touch_write_clash(const TouchSet *t, int64_t word, uint64_t thread,
                                      uint32_t bytes, bool is_atomic, SimTouch *other) {
   SimTouch x = *other = t->writer[word];
   uint64_t who = touch_thread(x);
+  bool are_atomic = is_atomic && touch_is_atomic(who);
   /* what another block left in shared memory is no access of this one */
-  if (touch_same_launch(t, x) && (!t->is_shared || touch_same_owner(t, x))) {
+  if (touch_same_launch(t, x) && (!t->is_shared || touch_same_owner(t, x)) && !are_atomic) {
     bool same_owner = touch_same_owner(t, x);
-    bool other_half = who == TOUCH_PARTIAL && bytes != 15;
-    if (!same_owner && !(is_atomic && who == TOUCH_ATOMIC) && !other_half) return CLASH_WRITE;
+    if (!same_owner && touch_overlaps(t, x, bytes)) return CLASH_WRITE;
     if (same_owner && who == TOUCH_ASYNC) return CLASH_ASYNC;
-    if (same_owner && touch_same_epoch(t, x) && who != thread && who != TOUCH_PARTIAL &&
-        who != TOUCH_ATOMIC && bytes == 15 && !touch_is_ordered(t, x))
+    bool is_whole = !t->is_shared || bytes == 15;
+    if (same_owner && touch_same_epoch(t, x) && is_whole && touch_overlaps(t, x, bytes) &&
+        touch_is_other(t, x, thread))
       return CLASH_WRITE;
   }
   x = *other = t->reader[word];
@@ -188,11 +201,17 @@ TOUCH_INLINE Clash touch_write_clash(const TouchSet *t, int64_t word, uint64_t t
   return CLASH_NONE;
 }
 
+/* Global memory: a record of bytes begins anew with every owner, barrier and bar.warp.sync. */
 TOUCH_INLINE void touch_write(const TouchSet *t, int64_t word, uint64_t thread, uint32_t bytes,
                               bool is_atomic) {
   SimTouch x = t->writer[word];
-  uint64_t before = touch_same_owner(t, x) ? x & 15 : 0;
-  uint64_t who = is_atomic ? TOUCH_ATOMIC : bytes == 15 ? thread : TOUCH_PARTIAL;
+  uint64_t was = touch_thread(x), who = thread, of_warp = (uint64_t)(TOUCH_ATOMIC_WARP + t->warp);
+  bool goes_on = touch_same_epoch(t, x) && !touch_is_ordered(t, x);
+  uint64_t before = (t->is_shared ? touch_same_owner(t, x) : goes_on) ? x & 15 : 0;
+  if (is_atomic)
+    who = goes_on && touch_is_atomic(was) && was != of_warp ? (uint64_t)TOUCH_ATOMIC : of_warp;
+  else if (bytes != 15 && (t->is_shared || (goes_on && was != thread)))
+    who = TOUCH_PARTIAL;
   t->writer[word] = t->now | who << TOUCH_THREAD | before | bytes;
 }
 #endif

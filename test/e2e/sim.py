@@ -1,23 +1,25 @@
 """Whole trainings on the simulator against the same model compiled for the processor: from the same
-seed and batches, the losses of a step may differ only by the order in which sums are taken (measured: 2e-7 relative). And the
-error of a damaged kernel, as a user sees it."""
+seed and batches, the losses of a step may differ only by the order in which sums are taken (measured: 2e-7 relative). Every
+example is among them, small. And the error of a damaged kernel, as a user sees it."""
 import os
 import sys
+
+import numpy
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
 import support
 
 
 class Sim(support.Case):
-    def losses(self, example, device, steps, *flags):
-        artifact = self.compile(os.path.join(support.EXAMPLES, example + ".ft"), name=f"model.{device}")
+    def losses(self, example, device, steps, data=support.FASHION, smaller=()):
+        artifact = self.compile(os.path.join(support.EXAMPLES, example + ".ft"), *smaller, name=f"model.{device}")
         log = self.path(device + ".jsonl")
         support.run("ftrun", artifact, "--device", "sim" if device == "ptx" else "cpu", "--steps", steps, "--no-shuffle", "--data",
-                    support.FASHION, "--set", "train.log.every=1", "--set", "train.eval.every=0", "--log-jsonl", log, *flags)
+                    data, "--set", "train.log.every=1", "--set", "train.eval.every=0", "--log-jsonl", log, cwd=self.folder)
         return [line["loss"] for line in support.read_jsonl(log) if "loss" in line and not line.get("eval")]
 
-    def follows(self, example, steps, worst):
-        cpu, sim = self.losses(example, "so", steps), self.losses(example, "ptx", steps)
+    def follows(self, example, steps, worst, data=support.FASHION, smaller=()):
+        cpu, sim = self.losses(example, "so", steps, data, smaller), self.losses(example, "ptx", steps, data, smaller)
         self.assertEqual(len(cpu), steps)
         self.assertEqual(len(sim), steps)
         errors = [abs(a - b) / abs(a) for a, b in zip(cpu, sim)]
@@ -36,6 +38,36 @@ class Sim(support.Case):
 
     def test_cnn_follows_the_processor(self):
         self.follows("fashion_cnn", 3, 1e-5)
+
+    def tables(self, **arrays):
+        for name, array in arrays.items():
+            numpy.save(self.path(name.replace("_", "-") + ".npy"), array)
+        return self.path("")
+
+    def test_resnet_follows_the_processor(self):
+        random = numpy.random.default_rng(1)
+        images, labels = random.integers(0, 256, (16, 3, 32, 32), numpy.uint8), random.integers(0, 10, 16).astype(numpy.int32)
+        data = self.tables(train_images=images, train_labels=labels, valid_images=images, valid_labels=labels)
+        self.follows("resnet_tiny", 3, 1e-4, data, ("--set", "train.batch=4", "-D", "width=8"))
+
+    def test_regression_follows_the_processor(self):
+        random = numpy.random.default_rng(2)
+        x, y = random.normal(size=(200, 8)).astype(numpy.float32), random.normal(size=200).astype(numpy.float32)
+        self.follows("regression", 10, 1e-5, self.tables(train_x=x, train_y=y, valid_x=x, valid_y=y))
+
+    def test_gpt_of_bytes_follows_the_processor(self):
+        for name in ("train.txt", "valid.txt"):
+            with open(self.path(name), "wb") as file:
+                file.write(b"the quick brown fox jumps over the lazy dog; " * 40)
+        smaller = ("-D", "T=24", "-D", "D=32", "-D", "L=2", "-D", "heads=2", "--set", "train.batch=2")
+        self.follows("gpt_bytes", 5, 1e-5, self.path(""), smaller)
+
+    def test_gpt2_follows_the_processor(self):
+        tokens = numpy.random.default_rng(3).integers(0, 301, 2000).astype(numpy.uint16)
+        for name in ("train.bin", "valid.bin"):
+            tokens.tofile(self.path(name))
+        smaller = ("-D", "T=20", "-D", "V=301", "-D", "D=32", "-D", "L=2", "-D", "heads=2", "-D", "p=0.1", "--set", "train.batch=2")
+        self.follows("gpt2", 4, 1e-5, self.path(""), smaller)
 
     def test_a_finding_ends_the_run(self):
         """A store moved out of its buffer is found in the first step, with its line in both files."""

@@ -121,13 +121,12 @@ static uint16_t brain_of(long double x) {
 
 /* The exact sum, rounded to odd, so that rounding it again is right. */
 static long double sum_of(double x, double y) {
-  __float128 exact = (__float128)x + y; /* exact enough: 113 bits, and a sticky one by comparing */
-  long double near = (long double)exact;
-  if (near == exact || isnan(near) || isinf(near)) return near;
-  long double other = nextafterl(near, near > exact ? -INFINITY : INFINITY);
+  long double near = (long double)x + y, part = near - x;
+  long double rest = (x - (near - part)) + (y - part); /* exact: Knuth's two-sum */
+  if (rest == 0 || isnan(near) || isinf(near)) return near;
   uint64_t mantissa;
   memcpy(&mantissa, &near, sizeof mantissa);
-  return mantissa & 1 ? near : other;
+  return mantissa & 1 ? near : nextafterl(near, rest > 0 ? INFINITY : -INFINITY);
 }
 
 /* ── cases ────────────────────────────────────────────────────────────────────────────────── */
@@ -267,5 +266,5 @@ static void pointwise(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(pointwise)};
-  return cmocka_run_group_tests(tests, sim_test_begin, sim_test_end);
+  return SIM_TEST_LANES(tests);
 }

@@ -1,5 +1,5 @@
 /* runtime_sim.h: what the tests of the simulator share: a machine, and running a piece of PTX on
- * buffers of 32-bit words. */
+ * buffers of 32-bit words; every test with each kind of handlers that this processor can run. */
 #ifndef FT_TEST_RUNTIME_SIM_H
 #define FT_TEST_RUNTIME_SIM_H
 #include "base/text.h"
@@ -7,6 +7,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 /* cmocka wants the four above */
 #include <cmocka.h>
@@ -24,4 +25,31 @@ static inline int sim_test_end(void **state) {
   sim_machine_free(*state);
   return 0;
 }
+
+static inline bool sim_test_has(const char *lanes) {
+#if defined(__x86_64__)
+  if (!strcmp(lanes, "v4"))
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512cd") && sim_test_has("v3");
+  if (!strcmp(lanes, "v3"))
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __builtin_cpu_supports("bmi2");
+#endif
+  return !strcmp(lanes, "base");
+}
+
+/* The tests once for each; a number of failures. */
+#define SIM_TEST_LANES(tests)                                                                      \
+  ({                                                                                               \
+    static const char *const kinds[] = {"v4", "v3", "base"};                                       \
+    int failed = 0;                                                                                \
+    for (size_t kind = 0; kind < 3; kind++) {                                                      \
+      if (!sim_test_has(kinds[kind])) continue;                                                    \
+      print_message("handlers %s\n", kinds[kind]);                                                 \
+      setenv("FT_SIM_LANES", kinds[kind], 1);                                                      \
+      failed += cmocka_run_group_tests(tests, sim_test_begin, sim_test_end);                       \
+    }                                                                                              \
+    failed;                                                                                        \
+  })
 #endif

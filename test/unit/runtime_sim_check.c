@@ -8,7 +8,7 @@
 #define BEGIN                                                                                      \
   SIM_HEAD ".visible .entry k(.param .u64 in, .param .u64 out)\n{\n"                               \
            ".reg .pred %p<8>; .reg .b32 %r<16>; .reg .b64 %rd<16>; .reg .f32 %f<8>;\n"             \
-           ".shared .align 16 .b8 s[1024];\n"                                                      \
+           ".shared .align 16 .b8 s[1024]; .local .align 8 .b8 l[32]; .reg .b16 %h<4>;\n"          \
            "ld.param.u64 %rd1, [in];\nld.param.u64 %rd2, [out];\nmov.u32 %r1, %tid.x;\n"           \
            "mul.wide.u32 %rd3, %r1, 4;\nadd.s64 %rd4, %rd1, %rd3;\nadd.s64 %rd5, %rd2, %rd3;\n"    \
            "cvt.u32.u64 %r2, %rd3;\nmov.u32 %r3, s;\nadd.s32 %r2, %r2, %r3;\n"
@@ -144,6 +144,77 @@ static const Case cases[] = {
      "thread "
      "(0,0,0) of block (0,0,0)",
      0, 0},
+    {"local memory out of bounds", "mov.u64 %rd6, l;\nst.local.u32 [%rd6+32], %r1;",
+     "mov.u64 %rd6, l;\nst.local.u32 [%rd6+28], %r1;",
+     "18: out of bounds: a store of 4 bytes at byte 32 of local memory (32 bytes), by thread "
+     "(0,0,0) of block (0,0,0)",
+     0, 0},
+    {"local memory out of bounds, one thread",
+     "mov.u64 %rd6, l;\nshl.b64 %rd7, %rd3, 1;\nand.b64 %rd7, %rd7, 56;\n"
+     "add.s64 %rd6, %rd6, %rd7;\nst.local.u64 [%rd6], %rd3;",
+     "mov.u64 %rd6, l;\nand.b64 %rd7, %rd3, 24;\nadd.s64 %rd6, %rd6, %rd7;\n"
+     "st.local.u64 [%rd6], %rd3;",
+     "21: out of bounds: a store of 8 bytes at byte 32 of local memory (32 bytes), by thread "
+     "(4,0,0) of block (0,0,0)",
+     0, 0},
+    {"local memory misaligned", "mov.u64 %rd6, l;\nst.local.u64 [%rd6+4], %rd3;",
+     "mov.u64 %rd6, l;\nst.local.u64 [%rd6+8], %rd3;",
+     "18: misaligned: a store of 8 bytes at byte 4 of local memory, by thread (0,0,0) of block "
+     "(0,0,0)",
+     0, 0},
+    {"local memory that nobody wrote",
+     "mov.u64 %rd6, l;\nst.local.u32 [%rd6], %r1;\nld.local.u64 %rd7, [%rd6];",
+     "mov.u64 %rd6, l;\nst.local.u32 [%rd6], %r1;\nst.local.u32 [%rd6+4], %r1;\n"
+     "ld.local.u64 %rd7, [%rd6];",
+     "19: read of local memory that nobody wrote: a load of 8 bytes at byte 0 of local memory, by "
+     "thread (0,0,0) of block (0,0,0)",
+     0, 0},
+    {"local memory of the block before",
+     "mov.u64 %rd6, l;\nmov.u32 %r4, %ctaid.x;\nsetp.ne.s32 %p1, %r4, 0;\n@%p1 bra $L1;\n"
+     "st.local.u32 [%rd6], %r1;\n$L1:\nld.local.u32 %r5, [%rd6];",
+     "mov.u64 %rd6, l;\nst.local.u32 [%rd6], %r1;\nld.local.u32 %r5, [%rd6];",
+     "23: read of local memory that nobody wrote: a load of 4 bytes at byte 0 of local memory, by "
+     "thread (0,0,0) of block (1,0,0)",
+     32, 2},
+    {"endless loop", "$L1:\nadd.s32 %r4, %r1, 1;\nsetp.ne.s32 %p1, %r4, 0;\n@%p1 bra $L1;",
+     "mov.u32 %r4, 0;\n$L1:\nadd.s32 %r4, %r4, 1;\nsetp.ne.s32 %p1, %r4, 300;\n@%p1 bra $L1;",
+     "18: endless loop: a warp has executed 1002 instructions", 0, 0},
+    {"race of bytes", "st.global.u8 [%rd2+3], %h1;",
+     "cvt.u64.u32 %rd6, %r1;\nadd.s64 %rd6, %rd6, %rd2;\nst.global.u8 [%rd6], %h1;",
+     "17: race: byte 3 of output is written by thread (1,0,0) of block (0,0,0) and written by "
+     "thread (0,0,0) of the same block, and nothing orders the two",
+     0, 0},
+    {"race of a byte and a word",
+     "cvt.u64.u32 %rd6, %r1;\nadd.s64 %rd6, %rd6, %rd2;\nsetp.eq.s32 %p1, %r1, 32;\n"
+     "@%p1 st.global.u8 [%rd2+5], %h1;\nsetp.eq.s32 %p2, %r1, 0;\n@%p2 st.global.u32 [%rd2+4], "
+     "%r1;",
+     "setp.eq.s32 %p1, %r1, 32;\n@%p1 st.global.u8 [%rd2+5], %h1;\nsetp.eq.s32 %p2, %r1, 0;\n"
+     "@%p2 st.global.u32 [%rd2], %r1;",
+     "20: race: byte 5 of output is written by thread (32,0,0) of block (0,0,0) and written by "
+     "thread (0,0,0) of the same block, and nothing orders the two",
+     0, 0},
+    {"race of halves of blocks", "st.global.u16 [%rd5], %h1;",
+     "mov.u32 %r4, %ctaid.x;\nmul.wide.u32 %rd6, %r4, 2;\nadd.s64 %rd5, %rd5, %rd6;\n"
+     "st.global.u16 [%rd5], %h1;",
+     "17: race: byte 0 of output is written by thread (0,0,0) of block (1,0,0) and written by "
+     "thread (0,0,0) of block (0,0,0), and nothing orders the two",
+     32, 2},
+    {"an atomic and a load",
+     "st.shared.u32 [%r2], %r1;\nbar.sync 0;\nsetp.lt.s32 %p1, %r1, 32;\n"
+     "@%p1 red.shared.add.u32 [%r3], 1;\nld.shared.u32 %r4, [%r3];",
+     "st.shared.u32 [%r2], %r1;\nbar.sync 0;\nsetp.lt.s32 %p1, %r1, 32;\n"
+     "@%p1 red.shared.add.u32 [%r3], 1;\nbar.sync 0;\nld.shared.u32 %r4, [%r3];",
+     "21: race: byte 0 of shared memory is read by thread (32,0,0) of block (0,0,0) and written by "
+     "an atomic instruction of warp 0 of the same block, and nothing orders the two",
+     0, 0},
+    {"atomics of several warps and a store",
+     "st.shared.u32 [%r2], %r1;\nbar.sync 0;\nred.shared.add.u32 [%r3], 1;\n"
+     "setp.eq.s32 %p1, %r1, 40;\n@%p1 st.shared.u32 [%r3], %r1;",
+     "st.shared.u32 [%r2], %r1;\nbar.sync 0;\nred.shared.add.u32 [%r3], 1;\nbar.sync 0;\n"
+     "setp.eq.s32 %p1, %r1, 40;\n@%p1 st.shared.u32 [%r3], %r1;",
+     "21: race: byte 0 of shared memory is written by thread (40,0,0) of block (0,0,0) and written "
+     "by an atomic instruction of the same block, and nothing orders the two",
+     0, 0},
     {"trap", "trap;", "", "17: trap: the kernel gave up", 0, 0},
 };
 
@@ -169,7 +240,8 @@ static Status run(SimMachine *machine, const char *body, int threads, int blocks
                       .region_count = 2,
                       .source = "t.ft",
                       .label = "label",
-                      .line = 7};
+                      .line = 7,
+                      .step_limit = 1000};
   status = sim_launch(machine, sim_module_kernel(module, "k"), &launch);
   sim_free(machine, in);
   sim_free(machine, out);
@@ -244,5 +316,5 @@ static void refusals(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(findings), cmocka_unit_test(refusals)};
-  return cmocka_run_group_tests(tests, sim_test_begin, sim_test_end);
+  return SIM_TEST_LANES(tests);
 }

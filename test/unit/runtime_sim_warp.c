@@ -284,5 +284,5 @@ int main(void) {
                                      cmocka_unit_test(atomics),  cmocka_unit_test(control),
                                      cmocka_unit_test(copies),   cmocka_unit_test(vectors),
                                      cmocka_unit_test(matrices), cmocka_unit_test(products)};
-  return cmocka_run_group_tests(tests, sim_test_begin, sim_test_end);
+  return SIM_TEST_LANES(tests);
 }
