@@ -3,21 +3,57 @@
 #include "codegen/host_attention.h"
 #include "kernels/attention_host.h"
 #include "passes/attention.h"
+#include <stddef.h>
+#include <string.h>
 
 _Static_assert((int)ATTENTION_MOST == (int)ATTENTION_MOST_FEATURES, "the pass knows the kernel");
 
-static AttentionProblem problem_of(const Node *node) {
-  int at = node->op == OP_ATTENTION_GRAD, mask_at = at ? 6 : 3;
+/* Heads of `features` each in x, whose first is at `start`. */
+static AttentionPlace place_of(const AttentionForm *f, int arg, const Shape *x, int64_t start) {
+  if (f->is_beside)
+    return (AttentionPlace){arg, start, x->dim[1] * x->dim[2], f->features, x->dim[2]};
+  return (AttentionPlace){arg, 0, x->dim[1] * x->dim[2] * x->dim[3], x->dim[2] * x->dim[3],
+                          x->dim[3]};
+}
+
+/* args: the operands, then the results. */
+static void find_places(const Node *node, const AttentionForm *f, AttentionProblem *p) {
+  int at = node->op == OP_ATTENTION_GRAD, result = node->input_count;
   const Shape *q = &node->input[at]->type.shape, *k = &node->input[at + 1]->type.shape;
-  AttentionProblem p = {.batch = q->dim[0],
-                        .heads = q->dim[1],
-                        .groups = k->dim[1],
-                        .rows = q->dim[2],
-                        .keys = k->dim[2],
-                        .features = q->dim[3],
+  const Shape *v = &node->input[at + 2]->type.shape;
+  p->q = place_of(f, at, q, f->start[0]);
+  p->k = place_of(f, at + 1, k, f->start[1]);
+  p->v = place_of(f, at + 2, v, f->start[2]);
+  Type y = node_result_type(node, 0);
+  if (!at) {
+    p->out = place_of(f, result, &y.shape, 0);
+    p->arg_lse = result + 1;
+    return;
+  }
+  bool is_joined = node_int(node, ATTR_JOINED, 0);
+  Type dk = is_joined ? y : node_result_type(node, 1);
+  int64_t end = f->heads * f->features, more = f->groups * f->features;
+  p->dy = place_of(f, 0, &node->input[0]->type.shape, 0);
+  p->out = place_of(f, 4, &node->input[4]->type.shape, 0);
+  p->arg_lse = 5;
+  p->dq = place_of(f, result, &y.shape, 0);
+  p->dk = place_of(f, result + !is_joined, &dk.shape, is_joined ? end : 0);
+  p->dv = place_of(f, result + 2 * !is_joined, &dk.shape, is_joined ? end + more : 0);
+}
+
+static AttentionProblem problem_of(const Node *node) {
+  AttentionForm f = attention_form(node);
+  int mask_at = node->op == OP_ATTENTION_GRAD ? 6 : 3;
+  AttentionProblem p = {.batch = f.batch,
+                        .heads = f.heads,
+                        .groups = f.groups,
+                        .rows = f.rows,
+                        .keys = f.keys,
+                        .features = f.features,
                         .is_causal = node_int(node, ATTR_CAUSAL, 0),
                         .arg_mask = mask_at,
                         .scale = node_float(node, ATTR_SCALE, 1)};
+  find_places(node, &f, &p);
   if (node->input_count <= mask_at) return p;
   const Type *mask = &node->input[mask_at]->type;
   const int64_t *dim = mask->shape.dim;
@@ -31,11 +67,11 @@ static AttentionProblem problem_of(const Node *node) {
 static LLVMValueRef define_problem(HostKernel *kernel, const AttentionProblem *p) {
   LLVMContextRef context = kernel->module->context;
   LLVMTypeRef wide = LLVMInt64TypeInContext(context);
-  int64_t numbers[] = {p->batch,      p->heads,     p->groups,    p->rows,
-                       p->keys,       p->features,  p->is_causal, p->mask,
-                       p->mask_batch, p->mask_head, p->mask_row,  p->arg_mask};
-  enum { NUMBERS = sizeof numbers / sizeof *numbers };
-  _Static_assert(sizeof(AttentionProblem) == (NUMBERS + 1) * 8, "a field was added");
+  enum { NUMBERS = sizeof(AttentionProblem) / sizeof(int64_t) - 1 }; /* and the scale */
+  _Static_assert(offsetof(AttentionProblem, scale) == NUMBERS * sizeof(int64_t),
+                 "the scale is last");
+  int64_t numbers[NUMBERS];
+  memcpy(numbers, p, sizeof numbers);
   LLVMValueRef field[NUMBERS + 1];
   for (int i = 0; i < NUMBERS; i++) field[i] = LLVMConstInt(wide, (uint64_t)numbers[i], true);
   field[NUMBERS] = LLVMConstReal(LLVMDoubleTypeInContext(context), p->scale);

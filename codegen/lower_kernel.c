@@ -84,7 +84,7 @@ static bool standalone_equal(const Node *a, const Node *b) {
     return false;
   for (int i = 0; i < a->input_count; i++)
     if (!type_equal(&a->input[i]->type, &b->input[i]->type)) return false;
-  static const AttrId ids[] = {ATTR_STRIDE, ATTR_PADDING, ATTR_DILATION};
+  static const AttrId ids[] = {ATTR_STRIDE, ATTR_PADDING, ATTR_DILATION, ATTR_HEADS, ATTR_START};
   for (size_t k = 0; k < sizeof ids / sizeof *ids; k++) {
     const Attr *x = node_attr(a, ids[k]), *y = node_attr(b, ids[k]);
     if (!x != !y || (x && (x->count != y->count ||
@@ -95,6 +95,7 @@ static bool standalone_equal(const Node *a, const Node *b) {
   return node_int(a, ATTR_TRANS_A, 0) == node_int(b, ATTR_TRANS_A, 0) &&
          node_int(a, ATTR_TRANS_B, 0) == node_int(b, ATTR_TRANS_B, 0) &&
          node_int(a, ATTR_CAUSAL, 0) == node_int(b, ATTR_CAUSAL, 0) &&
+         node_int(a, ATTR_JOINED, 0) == node_int(b, ATTR_JOINED, 0) &&
          node_float(a, ATTR_SCALE, 1) == node_float(b, ATTR_SCALE, 1) &&
          node_int(a, ATTR_TF32, 0) == node_int(b, ATTR_TF32, 0) &&
          node_int(a, ATTR_GROUPS, 1) == node_int(b, ATTR_GROUPS, 1) && !x == !y &&
@@ -158,8 +159,8 @@ static const char *name_kernel(Lowering *lowering, const Node *node) {
 /* Two products forward, five backward, of which the causal order hides half. */
 static int64_t attention_flops(const Node *node) {
   bool is_grad = node->op == OP_ATTENTION_GRAD;
-  const Shape *q = &node->input[is_grad]->type.shape, *k = &node->input[is_grad + 1]->type.shape;
-  int64_t flops = (is_grad ? 10 : 4) * shape_elements(q) * k->dim[2];
+  AttentionForm f = attention_form(node);
+  int64_t flops = (is_grad ? 10 : 4) * f.batch * f.heads * f.rows * f.keys * f.features;
   return node_int(node, ATTR_CAUSAL, 0) ? flops / 2 : flops;
 }
 

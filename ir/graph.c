@@ -132,17 +132,22 @@ bool node_has_results(const Node *node) {
 
 int node_result_count(const Node *node) {
   if (node->op == OP_FUSED) return node->body->roots.count;
-  return node->op == OP_ATTENTION ? 2 : node->op == OP_ATTENTION_GRAD ? 3 : 1;
+  if (node->op == OP_ATTENTION) return 2;
+  return node->op == OP_ATTENTION_GRAD && !node_int(node, ATTR_JOINED, 0) ? 3 : 1;
 }
 
 Type node_result_type(const Node *node, int64_t index) {
   if (node->op == OP_FUSED) return node->body->roots.at[index].node->type;
   Type type = node->type;
+  if (node->op != OP_ATTENTION && node->op != OP_ATTENTION_GRAD) return type;
+  AttentionForm form = attention_form(node);
   if (node->op == OP_ATTENTION && index == 1) {
-    type.shape.dim[3] = 1;
+    type.shape = (Shape){4, {form.batch, form.heads, form.rows, 1}};
     if (dtype_bytes(type.dtype) < 4) type.dtype = DT_F32;
   }
-  if (node->op == OP_ATTENTION_GRAD) type = node->input[1 + index]->type;
+  if (node->op == OP_ATTENTION_GRAD && !form.is_beside) type = node->input[1 + index]->type;
+  if (node->op == OP_ATTENTION_GRAD && form.is_beside && index > 0)
+    type.shape = (Shape){3, {form.batch, form.keys, form.groups * form.features}};
   return type;
 }
 
@@ -193,6 +198,7 @@ static void normalize(Graph *graph, Node *node) {
   case OP_ATTENTION:
   case OP_ATTENTION_GRAD:
     if (!node_int(node, ATTR_CAUSAL, 0)) drop_attr(node, ATTR_CAUSAL);
+    if (!node_int(node, ATTR_JOINED, 0)) drop_attr(node, ATTR_JOINED);
     break;
   case OP_SLICE: {
     int64_t ones[MAX_RANK] = {1, 1, 1, 1, 1, 1, 1, 1};

@@ -131,6 +131,15 @@ int64_t node_int(const Node *node, AttrId id, int64_t otherwise);
 double node_float(const Node *node, AttrId id, double otherwise);
 const char *node_str(const Node *node, AttrId id); /* NULL if absent */
 void node_set_attr(Graph *graph, Node *node, Attr attr);
+/* What an attention or attention_grad node computes. is_beside: heads lie beside one another in
+ * rows of features, the first of q, k and v at start. */
+typedef struct {
+  int64_t batch, heads, groups, rows, keys, features, values;
+  int64_t start[3];
+  bool is_beside;
+} AttentionForm;
+AttentionForm attention_form(const Node *node);
+
 /* Nodes with several results (fused, attention, attention_grad) are read only through `result`
  * nodes; their own type is that of result 0. */
 bool node_has_results(const Node *node);

@@ -1,9 +1,33 @@
 /* infer_attention: the shape rules of attention and its gradient. Everything has four dimensions
- * here: batch, heads, positions, features; the front end brings other forms to this one. What is
- * added to scores, and logarithms of sums, are f32 where the rest is narrower. */
+ * here: batch, heads, positions, features; the front end brings other forms to this one. On the CPU
+ * passes/heads.c makes it three: batch, positions, features of all heads. What is added to scores,
+ * and logarithms of sums, are f32 where the rest is narrower. */
 #include "ir/infer.h"
 
 enum { B, H, T, D };
+
+AttentionForm attention_form(const Node *node) {
+  int at = node->op == OP_ATTENTION_GRAD;
+  const Shape *q = &node->input[at]->type.shape, *k = &node->input[at + 1]->type.shape;
+  const Attr *heads = node_attr(node, ATTR_HEADS), *start = node_attr(node, ATTR_START);
+  if (!heads)
+    return (AttentionForm){.batch = q->dim[B],
+                           .heads = q->dim[H],
+                           .groups = k->dim[H],
+                           .rows = q->dim[T],
+                           .keys = k->dim[T],
+                           .features = q->dim[D],
+                           .values = node->input[at + 2]->type.shape.dim[D]};
+  return (AttentionForm){.batch = q->dim[0],
+                         .heads = heads->ints[0],
+                         .groups = heads->ints[1],
+                         .rows = q->dim[1],
+                         .keys = k->dim[1],
+                         .features = heads->ints[2],
+                         .values = heads->ints[2],
+                         .start = {start->ints[0], start->ints[1], start->ints[2]},
+                         .is_beside = true};
+}
 
 static const Type *type_of(const Infer *in, int input) { return &in->input[input]->type; }
 
@@ -53,8 +77,81 @@ static bool check_mask(Infer *in, int at, int q) {
                             infer_show_shape(in, &mask->shape), infer_show_shape(in, &scores));
 }
 
+/* ── heads beside one another ────────────────────────────────────────────────────────────────── */
+/* The attributes heads and start, and whether q, k and v have what they say; shape: of the scores
+ * and so of the mask, [B,H,T,S]. */
+static bool check_beside(Infer *in, int at, Shape *scores) {
+  const Attr *heads = infer_need_ints(in, ATTR_HEADS, 3),
+             *start = infer_need_ints(in, ATTR_START, 3);
+  if (!heads || !start) return false;
+  const Type *q = type_of(in, at);
+  for (int i = 0; i < 3; i++) {
+    const Type *x = type_of(in, at + i);
+    const int64_t *dim = x->shape.dim, most = (int64_t)1 << 20;
+    if (!dtype_is_float(x->dtype) || x->dtype != q->dtype || x->shape.rank != 3 ||
+        dim[0] != q->shape.dim[0] || (i == 2 && dim[1] != type_of(in, at + 1)->shape.dim[1]))
+      return infer_fail(in, "attention cannot have %s as its operand %d", infer_show(in, x),
+                        at + i);
+    if (heads->ints[i] < 1 || heads->ints[i] > most || start->ints[i] < 0 ||
+        start->ints[i] > dim[2] || heads->ints[i != 0] * heads->ints[2] > dim[2] - start->ints[i])
+      return infer_fail(in, "the heads of attention are not in its operand %d, %s", at + i,
+                        infer_show(in, x));
+  }
+  if (heads->ints[0] % heads->ints[1])
+    return infer_fail(in, "%lld heads of q cannot share %lld heads of k and v",
+                      (long long)heads->ints[0], (long long)heads->ints[1]);
+  const int64_t *dim = q->shape.dim;
+  *scores = (Shape){4, {dim[0], heads->ints[0], dim[1], type_of(in, at + 1)->shape.dim[1]}};
+  int mask_at = at ? 6 : 3;
+  if (in->input_count <= mask_at) return true;
+  const Type *mask = type_of(in, mask_at);
+  bool fits = mask->shape.rank == 4 && mask->shape.dim[3] == scores->dim[3] &&
+              (mask->dtype == DT_BOOL || mask->dtype == type_of_scores(in, at));
+  for (int i = 0; i < 3 && fits; i++)
+    fits = mask->shape.dim[i] == 1 || mask->shape.dim[i] == scores->dim[i];
+  return fits || infer_fail(in, "the mask of attention, %s, does not fit scores %s",
+                            infer_show(in, mask), infer_show_shape(in, scores));
+}
+
+static bool infer_beside(Infer *in) {
+  Shape scores;
+  if (!check_beside(in, 0, &scores)) return false;
+  const int64_t *heads = infer_attr(in, ATTR_HEADS)->ints;
+  *in->out = *type_of(in, 0);
+  in->out->shape.dim[2] = heads[0] * heads[2];
+  return true;
+}
+
+static bool infer_grad_beside(Infer *in) {
+  Shape scores;
+  if (!check_beside(in, 1, &scores)) return false;
+  const int64_t *heads = infer_attr(in, ATTR_HEADS)->ints;
+  const Attr *joined = infer_attr(in, ATTR_JOINED);
+  Type out = *type_of(in, 1), lse = out;
+  out.shape.dim[2] = heads[0] * heads[2];
+  lse = (Type){type_of_scores(in, 1), scores};
+  lse.shape.dim[3] = 1;
+  if (!type_equal(type_of(in, 0), &out) || !type_equal(type_of(in, 4), &out) ||
+      !type_equal(type_of(in, 5), &lse))
+    return infer_fail(in, "the result of attention and its gradient must be %s, its log-sum-exp %s",
+                      infer_show(in, &out), infer_show(in, &lse));
+  *in->out = out;
+  if (!joined || !joined->i) return true;
+  in->out->shape.dim[2] = (heads[0] + 2 * heads[1]) * heads[2];
+  return scores.dim[2] == scores.dim[3] ||
+         infer_fail(in, "gradients of %lld rows and %lld keys cannot be joined",
+                    (long long)scores.dim[2], (long long)scores.dim[3]);
+}
+
+static bool check_apart(Infer *in) {
+  return (!infer_attr(in, ATTR_JOINED) && !infer_attr(in, ATTR_START)) ||
+         infer_fail(in, "'start' and 'joined' of %s need the attribute 'heads'", in->name);
+}
+
 bool infer_attention(Infer *in) {
-  if (!check_operands(in, 0) || !check_mask(in, 3, 0) || !infer_need_attr(in, ATTR_SCALE))
+  if (infer_attr(in, ATTR_HEADS)) return infer_need_attr(in, ATTR_SCALE) && infer_beside(in);
+  if (!check_apart(in) || !check_operands(in, 0) || !check_mask(in, 3, 0) ||
+      !infer_need_attr(in, ATTR_SCALE))
     return false;
   *in->out = *type_of(in, 0);
   in->out->shape.dim[D] = type_of(in, 2)->shape.dim[D];
@@ -62,7 +159,9 @@ bool infer_attention(Infer *in) {
 }
 
 bool infer_attention_grad(Infer *in) {
-  if (!check_operands(in, 1) || !check_mask(in, 6, 1) || !infer_need_attr(in, ATTR_SCALE))
+  if (infer_attr(in, ATTR_HEADS)) return infer_need_attr(in, ATTR_SCALE) && infer_grad_beside(in);
+  if (!check_apart(in) || !check_operands(in, 1) || !check_mask(in, 6, 1) ||
+      !infer_need_attr(in, ATTR_SCALE))
     return false;
   Type out = *type_of(in, 1);
   out.shape.dim[D] = type_of(in, 3)->shape.dim[D];

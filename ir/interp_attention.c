@@ -4,27 +4,35 @@
 #include <math.h>
 #include <stdlib.h>
 
+/* Where the heads of an operand or result are: row i of head h of sample b is at
+ * b * batch + h * head + i * row. */
 typedef struct {
-  const Tensor *q, *k, *v, *mask;
-  int64_t batch, heads, groups, rows, keys, features, values;
+  double *at;
+  int64_t batch, head, row;
+} Place;
+
+typedef struct {
+  AttentionForm form;
+  Place q, k, v;
+  const Tensor *mask;
   bool causal;
   double scale;
 } Attention;
 
+static Place place_of(const AttentionForm *f, const Tensor *x, int64_t start, int64_t features) {
+  const int64_t *dim = x->type.shape.dim;
+  if (f->is_beside) return (Place){x->f + start, dim[1] * dim[2], features, dim[2]};
+  return (Place){x->f, dim[1] * dim[2] * dim[3], dim[2] * dim[3], dim[3]};
+}
+
 static Attention attention_of(const Eval *eval, int at) {
-  const Tensor *q = eval->in[at], *k = eval->in[at + 1], *v = eval->in[at + 2];
+  AttentionForm f = attention_form(eval->node);
   int mask = at ? 6 : 3;
-  return (Attention){.q = q,
-                     .k = k,
-                     .v = v,
+  return (Attention){.form = f,
+                     .q = place_of(&f, eval->in[at], f.start[0], f.features),
+                     .k = place_of(&f, eval->in[at + 1], f.start[1], f.features),
+                     .v = place_of(&f, eval->in[at + 2], f.start[2], f.values),
                      .mask = eval->node->input_count > mask ? eval->in[mask] : NULL,
-                     .batch = q->type.shape.dim[0],
-                     .heads = q->type.shape.dim[1],
-                     .groups = k->type.shape.dim[1],
-                     .rows = q->type.shape.dim[2],
-                     .keys = k->type.shape.dim[2],
-                     .features = q->type.shape.dim[3],
-                     .values = v->type.shape.dim[3],
                      .causal = node_int(eval->node, ATTR_CAUSAL, 0),
                      .scale = node_float(eval->node, ATTR_SCALE, 1)};
 }
@@ -35,22 +43,21 @@ static double dot(const double *a, const double *b, int64_t count) {
   return sum;
 }
 
-/* Row i of a [.., .., rows, width] tensor. */
-static double *row_of(const Tensor *x, int64_t b, int64_t h, int64_t i) {
-  const int64_t *dim = x->type.shape.dim;
-  return x->f + ((b * dim[1] + h) * dim[2] + i) * dim[3];
+static double *row_of(Place x, int64_t b, int64_t h, int64_t i) {
+  return x.at + b * x.batch + h * x.head + i * x.row;
 }
 
 /* score[j] for all keys of row i; -inf where the mask or the order hides one. */
 static void scores_of(const Attention *a, int64_t b, int64_t h, int64_t i, double *score) {
-  int64_t g = h / (a->heads / a->groups);
-  for (int64_t j = 0; j < a->keys; j++) {
-    bool hidden = a->causal && j > i + a->keys - a->rows;
-    score[j] = a->scale * dot(row_of(a->q, b, h, i), row_of(a->k, b, g, j), a->features);
+  const AttentionForm *f = &a->form;
+  int64_t g = h / (f->heads / f->groups);
+  for (int64_t j = 0; j < f->keys; j++) {
+    bool hidden = a->causal && j > i + f->keys - f->rows;
+    score[j] = a->scale * dot(row_of(a->q, b, h, i), row_of(a->k, b, g, j), f->features);
     if (a->mask) {
       const int64_t *dim = a->mask->type.shape.dim;
       int64_t row = ((dim[0] > 1 ? b : 0) * dim[1] + (dim[1] > 1 ? h : 0)) * dim[2];
-      int64_t at = (row + (dim[2] > 1 ? i : 0)) * a->keys + j;
+      int64_t at = (row + (dim[2] > 1 ? i : 0)) * f->keys + j;
       if (a->mask->i) hidden |= !a->mask->i[at];
       if (a->mask->f) score[j] += a->mask->f[at];
     }
@@ -60,42 +67,51 @@ static void scores_of(const Attention *a, int64_t b, int64_t h, int64_t i, doubl
 
 void interp_attention(const Eval *eval, Tensor **results) {
   Attention a = attention_of(eval, 0);
-  double *score = malloc(sizeof *score * (size_t)(a.keys + 1));
-  for (int64_t row = 0; row < a.batch * a.heads * a.rows; row++) {
-    int64_t i = row % a.rows, h = row / a.rows % a.heads, b = row / a.rows / a.heads;
-    double most = -INFINITY, sum = 0, *out = row_of(results[0], b, h, i);
+  AttentionForm f = a.form;
+  Place y = place_of(&f, results[0], 0, f.values);
+  double *score = malloc(sizeof *score * (size_t)(f.keys + 1));
+  for (int64_t row = 0; row < f.batch * f.heads * f.rows; row++) {
+    int64_t i = row % f.rows, h = row / f.rows % f.heads, b = row / f.rows / f.heads;
+    double most = -INFINITY, sum = 0, *out = row_of(y, b, h, i);
     scores_of(&a, b, h, i, score);
-    for (int64_t j = 0; j < a.keys; j++)
+    for (int64_t j = 0; j < f.keys; j++)
       if (!(score[j] <= most)) most = score[j]; /* a NaN stays */
-    for (int64_t j = 0; j < a.keys && most != -INFINITY; j++) sum += exp(score[j] - most);
+    for (int64_t j = 0; j < f.keys && most != -INFINITY; j++) sum += exp(score[j] - most);
     results[1]->f[row] = most == -INFINITY ? most : most + log(sum);
-    for (int64_t j = 0; j < a.keys && most != -INFINITY; j++)
-      for (int64_t d = 0; d < a.values; d++)
-        out[d] += exp(score[j] - most) / sum * row_of(a.v, b, h / (a.heads / a.groups), j)[d];
+    for (int64_t j = 0; j < f.keys && most != -INFINITY; j++)
+      for (int64_t d = 0; d < f.values; d++)
+        out[d] += exp(score[j] - most) / sum * row_of(a.v, b, h / (f.heads / f.groups), j)[d];
   }
   free(score);
 }
 
 void interp_attention_grad(const Eval *eval, Tensor **results) {
   Attention a = attention_of(eval, 1);
-  const Tensor *dy = eval->in[0], *out = eval->in[4], *lse = eval->in[5];
-  double *score = malloc(sizeof *score * (size_t)(a.keys + 1));
-  for (int64_t row = 0; row < a.batch * a.heads * a.rows; row++) {
-    int64_t i = row % a.rows, h = row / a.rows % a.heads, b = row / a.rows / a.heads;
-    int64_t g = h / (a.heads / a.groups);
+  AttentionForm f = a.form;
+  Place dy = place_of(&f, eval->in[0], 0, f.values), y = place_of(&f, eval->in[4], 0, f.values);
+  bool is_joined = node_int(eval->node, ATTR_JOINED, 0);
+  int64_t end = f.heads * f.features, more = f.groups * f.features;
+  Place dq = place_of(&f, results[0], 0, f.features);
+  Place dk = place_of(&f, results[is_joined ? 0 : 1], is_joined ? end : 0, f.features);
+  Place dv = place_of(&f, results[is_joined ? 0 : 2], is_joined ? end + more : 0, f.values);
+  const Tensor *lse = eval->in[5];
+  double *score = malloc(sizeof *score * (size_t)(f.keys + 1));
+  for (int64_t row = 0; row < f.batch * f.heads * f.rows; row++) {
+    int64_t i = row % f.rows, h = row / f.rows % f.heads, b = row / f.rows / f.heads;
+    int64_t g = h / (f.heads / f.groups);
     const double *dy_row = row_of(dy, b, h, i), *q = row_of(a.q, b, h, i);
-    double delta = dot(dy_row, row_of(out, b, h, i), a.values), *dq = row_of(results[0], b, h, i);
+    double delta = dot(dy_row, row_of(y, b, h, i), f.values), *q_slope = row_of(dq, b, h, i);
     scores_of(&a, b, h, i, score);
-    for (int64_t j = 0; j < a.keys; j++) {
+    for (int64_t j = 0; j < f.keys; j++) {
       if (score[j] == -INFINITY) continue;
       const double *k = row_of(a.k, b, g, j), *v = row_of(a.v, b, g, j);
-      double *dk = row_of(results[1], b, g, j), *dv = row_of(results[2], b, g, j);
+      double *k_slope = row_of(dk, b, g, j), *v_slope = row_of(dv, b, g, j);
       double p = exp(score[j] - lse->f[row]);
-      double ds = p * (dot(dy_row, v, a.values) - delta) * a.scale;
-      for (int64_t d = 0; d < a.values; d++) dv[d] += p * dy_row[d];
-      for (int64_t d = 0; d < a.features; d++) {
-        dk[d] += ds * q[d];
-        dq[d] += ds * k[d];
+      double ds = p * (dot(dy_row, v, f.values) - delta) * a.scale;
+      for (int64_t d = 0; d < f.values; d++) v_slope[d] += p * dy_row[d];
+      for (int64_t d = 0; d < f.features; d++) {
+        k_slope[d] += ds * q[d];
+        q_slope[d] += ds * k[d];
       }
     }
   }

@@ -489,6 +489,44 @@ static Node *recipe_attention(Random *r) {
   return make_result(r->graph, y, 0, at(r));
 }
 
+static Node *heads_of(Random *r, Node *rows, int64_t from, int64_t heads, int64_t features) {
+  static const int64_t swap[] = {0, 2, 1, 3};
+  Shape part = rows->type.shape, apart = {4, {part.dim[0], part.dim[1], heads, features}};
+  part.dim[2] = heads * features;
+  int64_t start[3] = {0, 0, from}, step[3] = {1, 1, 1};
+  Type type = {DT_F32, part};
+  Attr attrs[] = {attr_ints(ATTR_START, start, 3), attr_ints(ATTR_STEP, step, 3)};
+  Node *x = graph_node(r->graph, OP_SLICE, &rows, 1, attrs, 2, &type, at(r));
+  return make_transpose(r->graph, reshape(r, x, apart), swap, at(r));
+}
+
+/* Attention as models have it: q, k and v are parts of one product, their heads beside one another.
+ */
+static Node *recipe_heads(Random *r) {
+  static const int64_t swap[] = {0, 2, 1, 3};
+  Node *x = pick(r), *operands[3];
+  int64_t groups = 1 + below(r, 3), heads = groups * (1 + below(r, 2)), features = 1 + below(r, 9);
+  Shape to = factor(r, elements(x), 3), flat = {2, {to.dim[0] * to.dim[1], to.dim[2]}};
+  int64_t width = (heads + 2 * groups) * features;
+  if (flat.dim[0] * width > MOST_ELEMENTS || flat.dim[1] * width > MOST_ELEMENTS ||
+      flat.dim[0] * to.dim[1] * heads > MOST_ELEMENTS)
+    return NULL;
+  Node *weight = param(r, (Shape){2, {flat.dim[1], width}});
+  Node *rows = make_dot(r->graph, reshape(r, x, flat), weight, false, false, at(r));
+  rows = scale(r, rows, 1.0 / (double)flat.dim[1]);
+  to.dim[2] = width;
+  rows = reshape(r, rows, to);
+  operands[0] = heads_of(r, rows, 0, heads, features);
+  operands[1] = heads_of(r, rows, heads * features, groups, features);
+  operands[2] = heads_of(r, rows, (heads + groups) * features, groups, features);
+  if (chance(r, 3)) operands[0] = scale(r, operands[0], 1.5);
+  Attr attrs[] = {attr_bool(ATTR_CAUSAL, chance(r, 2)), attr_float(ATTR_SCALE, 0.4)};
+  Node *y = graph_node(r->graph, OP_ATTENTION, operands, 3, attrs, 2, NULL, at(r));
+  y = make_transpose(r->graph, make_result(r->graph, y, 0, at(r)), swap, at(r));
+  to.dim[2] = heads * features;
+  return reshape(r, y, to);
+}
+
 static Node *recipe_dropout(Random *r) {
   Node *x = pick(r);
   Type scalar = {DT_I64, shape_scalar()}, type = x->type, setting = {DT_F64, shape_scalar()};
@@ -527,7 +565,7 @@ static Node *(*const recipes[])(Random *) = {
     recipe_reduce, recipe_reduce, recipe_softmax, recipe_norm,   recipe_label,  recipe_dot,
     recipe_dot,    recipe_conv,   recipe_pool,    recipe_shape,  recipe_shape,  recipe_cut,
     recipe_concat, recipe_lookup, recipe_dropout, recipe_state,  recipe_leaf,   recipe_step,
-    recipe_attention,
+    recipe_attention, recipe_heads,
 };
 
 /* ── the whole ──────────────────────────────────────────────────────────────────────────────── */

@@ -97,7 +97,8 @@ static uint64_t allowed_attrs(Op op) {
     return BIT(TRANS_A) | BIT(TRANS_B) | BIT(RESULT) | BIT(TF32) | BIT(PRECISION);
   case OP_ATTENTION:
   case OP_ATTENTION_GRAD:
-    return BIT(CAUSAL) | BIT(SCALE) | BIT(TF32) | BIT(PRECISION);
+    return BIT(CAUSAL) | BIT(SCALE) | BIT(TF32) | BIT(PRECISION) | BIT(HEADS) | BIT(START) |
+           BIT(JOINED);
   case OP_CONV:
   case OP_CONV_GRAD_INPUT:
   case OP_CONV_GRAD_WEIGHT:

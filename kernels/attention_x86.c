@@ -90,14 +90,27 @@ typedef struct {
 
 static int64_t padded(int64_t features) { return (features + LANES - 1) / LANES * LANES; }
 
-/* Rows [first, first + count) of x, in `room` if their length is no multiple of 16. */
-static Rows rows_of(const AttentionProblem *p, const float *x, int64_t first, int64_t count,
+/* Row `row` of head `head` of sample b. */
+static float *place_at(const AttentionPlace *place, void *const *args, int64_t b, int64_t head,
+                       int64_t row) {
+  return (float *)args[place->arg] + place->start + b * place->batch + head * place->head +
+         row * place->row;
+}
+
+/* `count` rows from x on, `step` apart; in `room` unless they follow one another and their length
+ * is a multiple of 16: rows far apart share few places of a cache. */
+static Rows rows_of(const AttentionProblem *p, const float *x, int64_t step, int64_t count,
                     float *room) {
   int64_t n = p->features, width = padded(n);
-  x += first * n;
-  if (n == width) return (Rows){x, n};
+  if (n == width && step == n) return (Rows){x, step};
   for (int64_t i = 0; i < count; i++)
-    for (int64_t j = 0; j < width; j++) room[i * width + j] = j < n ? x[i * n + j] : 0.0f;
+    for (int64_t j = 0; j < n; j += LANES) __builtin_prefetch(x + i * step + j);
+  for (int64_t i = 0; i < count; i++) {
+    int64_t whole = n / LANES * LANES;
+    for (int64_t j = 0; j < whole; j += LANES)
+      lanes_store(room + i * width + j, lanes_load(x + i * step + j));
+    for (int64_t j = whole; j < width; j++) room[i * width + j] = j < n ? x[i * step + j] : 0.0f;
+  }
   return (Rows){room, width};
 }
 
@@ -209,33 +222,30 @@ static void weigh(const AttentionProblem *p, const void *mask, const Block *bloc
 
 static void forward(const AttentionProblem *p, void *const *args, int64_t b, int64_t h,
                     int64_t first, Forward *f) {
-  int64_t n = p->features, width = padded(n), head = b * p->heads + h;
-  int64_t group = b * p->groups + h / (p->heads / p->groups);
-  const float *q = (const float *)args[0] + head * p->rows * n;
-  const float *k = (const float *)args[1] + group * p->keys * n;
-  const float *v = (const float *)args[2] + group * p->keys * n;
-  int64_t result = p->mask == ATTENTION_NO_MASK ? 3 : 4;
-  float *out = (float *)args[result] + (head * p->rows + first) * n;
-  float *lse = (float *)args[result + 1] + head * p->rows + first;
+  int64_t n = p->features, width = padded(n), g = h / (p->heads / p->groups);
+  float *out = place_at(&p->out, args, b, h, first);
+  float *lse = (float *)args[p->arg_lse] + (b * p->heads + h) * p->rows + first;
   const void *mask = mask_of(p, args, b, h);
   Block block = {.first = first, .count = smaller(TILE, p->rows - first)};
-  Rows query = rows_of(p, q, first, block.count, f->room[0]);
+  Rows query = rows_of(p, place_at(&p->q, args, b, h, first), p->q.row, block.count, f->room[0]);
   int64_t seen = keys_seen(p, first + block.count);
   for (int64_t i = 0; i < block.count; i++) f->most[i] = -infinity, f->sum[i] = 0;
   for (int64_t i = 0; i < block.count * width; i++) f->out[i] = 0;
   for (block.key = 0; block.key < seen; block.key += TILE) {
     block.keys = smaller(TILE, seen - block.key);
-    turn(rows_of(p, k, block.key, block.keys, f->room[1]), block.keys, width, f->turned);
+    const float *k = place_at(&p->k, args, b, g, block.key);
+    const float *v = place_at(&p->v, args, b, g, block.key);
+    turn(rows_of(p, k, p->k.row, block.keys, f->room[1]), block.keys, width, f->turned);
     product(block.count, padded(block.keys), n, (Left){query.at, query.step, 1}, f->turned, TILE,
             f->score, TILE, false);
     weigh(p, mask, &block, width, f);
-    Rows value = rows_of(p, v, block.key, block.keys, f->room[1]);
+    Rows value = rows_of(p, v, p->v.row, block.keys, f->room[1]);
     product(block.count, width, block.keys, (Left){f->score, TILE, 1}, value.at, value.step, f->out,
             width, true);
   }
   for (int64_t i = 0; i < block.count; i++) {
     float factor = f->sum[i] == 0 ? 0.0f : 1.0f / f->sum[i];
-    for (int64_t d = 0; d < n; d++) out[i * n + d] = f->out[i * width + d] * factor;
+    for (int64_t d = 0; d < n; d++) out[i * p->out.row + d] = f->out[i * width + d] * factor;
     lse[i] = f->sum[i] == 0 ? -infinity : f->most[i] + log_of(f->sum[i]);
   }
 }
@@ -278,13 +288,13 @@ static void slopes(const AttentionProblem *p, const void *mask, const Block *blo
 
 /* What one block of queries of one head adds to dk, dv, and to its rows of dq. */
 static void backward_block(const AttentionProblem *p, void *const *args, int64_t b, int64_t h,
-                           const Block *block, const float *k, Backward *w) {
-  int64_t n = p->features, width = padded(n), head = (b * p->heads + h) * p->rows;
-  Rows dy = rows_of(p, (const float *)args[0] + head * n, block->first, block->count, w->room[0]);
-  Rows q = rows_of(p, (const float *)args[1] + head * n, block->first, block->count, w->room[1]);
-  Rows out = rows_of(p, (const float *)args[4] + head * n, block->first, block->count, w->room[2]);
-  const float *lse = (const float *)args[5] + head + block->first;
-  float *dq = (float *)args[p->mask == ATTENTION_NO_MASK ? 6 : 7] + (head + block->first) * n;
+                           const Block *block, Rows key, Backward *w) {
+  int64_t n = p->features, width = padded(n), first = block->first, count = block->count;
+  Rows dy = rows_of(p, place_at(&p->dy, args, b, h, first), p->dy.row, count, w->room[0]);
+  Rows q = rows_of(p, place_at(&p->q, args, b, h, first), p->q.row, count, w->room[1]);
+  Rows out = rows_of(p, place_at(&p->out, args, b, h, first), p->out.row, count, w->room[2]);
+  const float *lse = (const float *)args[p->arg_lse] + (b * p->heads + h) * p->rows + first;
+  float *dq = place_at(&p->dq, args, b, h, first);
   product(block->count, padded(block->keys), n, (Left){q.at, q.step, 1}, w->key, TILE, w->weight,
           TILE, false);
   product(block->count, padded(block->keys), n, (Left){dy.at, dy.step, 1}, w->value, TILE, w->slope,
@@ -294,43 +304,58 @@ static void backward_block(const AttentionProblem *p, void *const *args, int64_t
           width, true);
   product(block->keys, width, block->count, (Left){w->slope, 1, TILE}, q.at, q.step, w->dk, width,
           true);
-  Rows key = rows_of(p, k, block->key, block->keys, w->room[3]);
   Left slope = {w->slope, TILE, 1};
-  if (n == width) {
-    product(block->count, width, block->keys, slope, key.at, key.step, dq, n, true);
+  if (n == width && p->dq.row == n) {
+    product(block->count, width, block->keys, slope, key.at, key.step, dq, p->dq.row, true);
     return;
   }
   product(block->count, width, block->keys, slope, key.at, key.step, w->room[2], width, false);
-  for (int64_t i = 0; i < block->count; i++)
-    for (int64_t d = 0; d < n; d++) dq[i * n + d] += w->room[2][i * width + d];
+  for (int64_t i = 0; i < count; i++) {
+    const float *more = w->room[2] + i * width;
+    float *to = dq + i * p->dq.row;
+    int64_t whole = n / LANES * LANES;
+    for (int64_t d = 0; d < whole; d += LANES)
+      lanes_store(to + d, lanes_load(to + d) + lanes_load(more + d));
+    for (int64_t d = whole; d < n; d++) to[d] += more[d];
+  }
 }
 
 static void backward(const AttentionProblem *p, void *const *args, int64_t b, int64_t g,
                      Backward *w) {
   int64_t n = p->features, width = padded(n), share = p->heads / p->groups;
-  int64_t group = (b * p->groups + g) * p->keys, result = p->mask == ATTENTION_NO_MASK ? 6 : 7;
-  const float *k = (const float *)args[2] + group * n, *v = (const float *)args[3] + group * n;
-  float *dq = (float *)args[result] + (b * p->heads + g * share) * p->rows * n;
-  for (int64_t i = 0; i < share * p->rows * n; i++) dq[i] = 0;
+  for (int64_t h = g * share; h < (g + 1) * share; h++)
+    for (int64_t i = 0; i < p->rows; i++) {
+      float *dq = place_at(&p->dq, args, b, h, i);
+      for (int64_t d = 0; d < n; d++) dq[d] = 0;
+    }
   Block block;
   for (block.key = 0; block.key < p->keys; block.key += TILE) {
     block.keys = smaller(TILE, p->keys - block.key);
-    turn(rows_of(p, k, block.key, block.keys, w->room[0]), block.keys, width, w->key);
-    turn(rows_of(p, v, block.key, block.keys, w->room[0]), block.keys, width, w->value);
+    const float *k = place_at(&p->k, args, b, g, block.key);
+    const float *v = place_at(&p->v, args, b, g, block.key);
+    Rows key = rows_of(p, k, p->k.row, block.keys, w->room[3]);
+    turn(key, block.keys, width, w->key);
+    turn(rows_of(p, v, p->v.row, block.keys, w->room[0]), block.keys, width, w->value);
     for (int64_t i = 0; i < block.keys * width; i++) w->dk[i] = w->dv[i] = 0;
     for (int64_t h = g * share; h < (g + 1) * share; h++)
       for (block.first = 0; block.first < p->rows; block.first += TILE) {
         block.count = smaller(TILE, p->rows - block.first);
         if (keys_seen(p, block.first + block.count) <= block.key) continue;
-        backward_block(p, args, b, h, &block, k, w);
+        backward_block(p, args, b, h, &block, key, w);
       }
-    float *dk = (float *)args[result + 1] + (group + block.key) * n;
-    float *dv = (float *)args[result + 2] + (group + block.key) * n;
-    for (int64_t i = 0; i < block.keys; i++)
-      for (int64_t d = 0; d < n; d++) {
-        dk[i * n + d] = w->dk[i * width + d];
-        dv[i * n + d] = w->dv[i * width + d];
+    float *dk = place_at(&p->dk, args, b, g, block.key);
+    float *dv = place_at(&p->dv, args, b, g, block.key);
+    for (int64_t i = 0; i < block.keys; i++) {
+      int64_t whole = n / LANES * LANES;
+      for (int64_t d = 0; d < whole; d += LANES) {
+        lanes_store(dk + i * p->dk.row + d, lanes_load(w->dk + i * width + d));
+        lanes_store(dv + i * p->dv.row + d, lanes_load(w->dv + i * width + d));
       }
+      for (int64_t d = whole; d < n; d++) {
+        dk[i * p->dk.row + d] = w->dk[i * width + d];
+        dv[i * p->dv.row + d] = w->dv[i * width + d];
+      }
+    }
   }
 }
 

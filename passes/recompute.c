@@ -37,8 +37,9 @@ static double contraction_work(const Node *node) {
   case OP_CONV:
     return 2 * count * (double)(w->dim[1] * w->dim[2] * w->dim[3]);
   case OP_ATTENTION: { /* scores and their product with v; a causal one makes half of them */
-    double pairs = (double)w->dim[2] * (node_int(node, ATTR_CAUSAL, 0) ? 0.5 : 1);
-    return 2 * pairs * ((double)elements(node->input[0]) + count);
+    AttentionForm f = attention_form(node);
+    double keys = (double)f.keys * (node_int(node, ATTR_CAUSAL, 0) ? 0.5 : 1);
+    return 2 * keys * (double)(f.batch * f.heads * f.rows * (f.features + f.values));
   }
   default:
     return 2 * (double)elements(node->input[0]) * (double)elements(node->input[1]) / (count + 1);

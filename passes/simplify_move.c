@@ -179,12 +179,69 @@ static Node *concat_of_slices(Graph *graph, Node *node) {
   }
   return whole;
 }
+/* concat(a, concat(b, c)) along one axis. */
+static Node *concat_of_concat(Graph *graph, Node *node) {
+  int64_t axis = node_int(node, ATTR_AXIS, 0);
+  int count = 0;
+  for (int k = 0; k < node->input_count; k++) {
+    const Node *part = node->input[k];
+    bool is_inner = part->op == OP_CONCAT && node_int(part, ATTR_AXIS, 0) == axis;
+    count += is_inner ? part->input_count : 1;
+  }
+  if (count == node->input_count) return NULL;
+  Node **parts = ARENA_ARRAY(graph->arena, Node *, count);
+  count = 0;
+  for (int k = 0; k < node->input_count; k++) {
+    Node *part = node->input[k];
+    bool is_inner = part->op == OP_CONCAT && node_int(part, ATTR_AXIS, 0) == axis;
+    for (int i = 0; is_inner && i < part->input_count; i++) parts[count++] = part->input[i];
+    if (!is_inner) parts[count++] = part;
+  }
+  return graph_node(graph, OP_CONCAT, parts, count, node->attr, node->attr_count, NULL, node->loc);
+}
 static Node *concat_constant(Graph *graph, Node *node) {
   double c;
   if (!simplify_is_const(A, &c)) return NULL;
   for (int k = 1; k < node->input_count; k++)
     if (!simplify_is_value(node->input[k], c)) return NULL;
   return constant(graph, node, c);
+}
+
+/* The one axis along which zeros are added, with the first place that is none; -1: there are more,
+ * or other values than zeros. */
+static int pad_axis(const Node *pad, int64_t *low) {
+  if (pad->op != OP_PAD || node_float(pad, ATTR_VALUE, 0) != 0) return -1;
+  const int64_t *before = node_attr(pad, ATTR_LOW)->ints, *after = node_attr(pad, ATTR_HIGH)->ints;
+  int axis = -1;
+  for (int i = 0; i < pad->type.shape.rank; i++) {
+    if (!before[i] && !after[i]) continue;
+    if (axis >= 0) return -1;
+    axis = i;
+    *low = before[i];
+  }
+  return axis;
+}
+
+/* The sum of two parts of a whole that touch, as split's gradient makes it: they stand side by
+ * side.
+ */
+static Node *add_of_pads(Graph *graph, Node *node) {
+  int64_t low[2];
+  int axis = pad_axis(A, &low[0]), rank = node->type.shape.rank;
+  if (axis < 0 || pad_axis(node->input[1], &low[1]) != axis) return NULL;
+  int first = low[0] > low[1];
+  Node *parts[2] = {node->input[first]->input[0], node->input[!first]->input[0]};
+  int64_t size[2] = {parts[0]->type.shape.dim[axis], parts[1]->type.shape.dim[axis]};
+  if (low[first] + size[0] != low[!first]) return NULL;
+  Attr along = attr_int(ATTR_AXIS, axis);
+  Node *both = graph_node(graph, OP_CONCAT, parts, 2, &along, 1, NULL, node->loc);
+  int64_t before[MAX_RANK] = {0}, after[MAX_RANK] = {0};
+  before[axis] = low[first];
+  after[axis] = node->type.shape.dim[axis] - low[first] - size[0] - size[1];
+  if (!before[axis] && !after[axis]) return both;
+  Attr attrs[] = {attr_float(ATTR_VALUE, 0), attr_ints(ATTR_LOW, before, rank),
+                  attr_ints(ATTR_HIGH, after, rank)};
+  return graph_node(graph, OP_PAD, &both, 1, attrs, 3, NULL, node->loc);
 }
 
 /* ── reductions ─────────────────────────────────────────────────────────────────────────────── */
@@ -331,7 +388,9 @@ const SimplifyRule simplify_move_rules[] = {
     {OP_PAD, pad_constant},
     {OP_CONCAT, concat_one},
     {OP_CONCAT, concat_of_slices},
+    {OP_CONCAT, concat_of_concat},
     {OP_CONCAT, concat_constant},
+    {OP_ADD, add_of_pads},
     {OP_SUM, reduce_units},
     {OP_PROD, reduce_units},
     {OP_RMAX, reduce_units},

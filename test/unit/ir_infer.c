@@ -123,6 +123,18 @@ static const char *const wrong[][2] = {
     {"%q = input {name=\"q\"} : f32[1,4,3,5] %m = input {name=\"m\"} : i32[1,4,3,3] "
      "%r = attention %q, %q, %q, %m {scale=1} : f32[1,4,3,5]",
      "the mask of attention must be bool or f32, not i32"},
+    {"%q = input {name=\"q\"} : f32[2,3,20] %r = attention %q, %q, %q {scale=1, heads=[2,2,5], "
+     "start=[0,5,11]} : f32[2,3,10]",
+     "the heads of attention are not in its operand 2, f32[2,3,20]"},
+    {"%q = input {name=\"q\"} : f32[2,3,30] %r = attention %q, %q, %q {scale=1, heads=[3,2,5], "
+     "start=[0,5,11]} : f32[2,3,15]",
+     "3 heads of q cannot share 2 heads of k and v"},
+    {"%q = input {name=\"q\"} : f32[2,3,30] %r = attention %q, %q, %q {scale=1, heads=[2,2,5]} : "
+     "f32[2,3,10]",
+     "attention needs the attribute 'start'"},
+    {"%q = input {name=\"q\"} : f32[1,4,3,5] %r = attention %q, %q, %q {scale=1, joined=true} : "
+     "f32[1,4,3,5]",
+     "'start' and 'joined' of attention need the attribute 'heads'"},
     {"%q = input {name=\"q\"} : f32[1,4,3,5] %a = attention %q, %q, %q {scale=1} : f32[1,4,3,5] "
      "%r = result %a {index=2} : f32[1,4,3,5]",
      "result 2 of attention with 2 results"},

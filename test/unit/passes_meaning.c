@@ -119,7 +119,12 @@ static const char *const graphs[] = {
     "%h0 = slice %x {start=[0,0], step=[1,1]} : f32[3,1]\n"
     "%h1 = slice %x {start=[0,1], step=[1,1]} : f32[3,3]\n"
     "%n2 = concat %h0, %h1 {axis=1} : f32[3,4]\n%n3 = concat %h1, %h0 {axis=1} : f32[3,4]\n"
-    "%n4 = concat %c, %c {axis=0} : f32[6,4]\n"
+    "%n4 = concat %c, %c {axis=0} : f32[6,4]\n%n5 = concat %h0, %n3, %h1 {axis=1} : f32[3,8]\n"
+    "%p5 = pad %h0 {value=0, low=[0,3], high=[0,1]} : f32[3,5]\n"
+    "%p6 = pad %h1 {value=0, low=[0,0], high=[0,2]} : f32[3,5]\n"
+    "%p7 = add %p5, %p6 : f32[3,5]\n%p8 = pad %h0 {value=0, low=[0,4], high=[0,0]} : f32[3,5]\n"
+    "%p9 = pad %p7 {value=0, low=[0,0], high=[0,1]} : f32[3,6]\n%q0 = add %p8, %p6 : f32[3,5]\n"
+    "%q1 = pad %x {value=0, low=[0,0], high=[0,1]} : f32[3,5]\n%q2 = add %q1, %p8 : f32[3,5]\n"
     "%e0 = sum %v {axes=[0]} : f32[1,4]\n%e1 = prod %v {axes=[0,1]} : f32[1,1]\n"
     "%e2 = rmax %v {axes=[0,1]} : f32[1,1]\n%e3 = rmin %v {axes=[0]} : f32[1,4]\n"
     "%e4 = argmax %v {axes=[0]} : i32[1,4]\n%e5 = argmin %v {axes=[0]} : i32[1,4]\n"
@@ -419,7 +424,7 @@ static void random_graphs(void **state) {
       "dce",
       "simplify,cse,dce,autodiff,optimizer",
       "autodiff,optimizer",
-      "shapes,simplify,cse,dce,autodiff,optimizer,simplify2,cse2,dce2"};
+      "shapes,simplify,cse,dce,autodiff,heads,optimizer,simplify2,cse2,dce2,heads_join"};
   for (int seed = 0; seed < random_count(); seed++) {
     Arena *arena = arena_new();
     Diag diag;

@@ -1,0 +1,161 @@
+/* heads: on the CPU, attention reads its heads where a model has them: beside one another in rows
+ * of features, even where q, k and v are parts of one tensor, and leaves its result so. What a
+ * model writes with transposes and slices around attention then needs no copies; the simplify pass
+ * behind this one cancels the transposes. heads_join, behind that, lets the gradients of q, k and v
+ * that are only put together be written side by side. */
+#include "passes/pass.h"
+
+enum { B, T, FEATURES };
+
+static const int64_t swap_middle[4] = {0, 2, 1, 3};
+
+static bool swaps_middle(const Node *x) {
+  if (x->op != OP_TRANSPOSE || x->type.shape.rank != 4) return false;
+  const int64_t *perm = node_attr(x, ATTR_PERM)->ints;
+  return perm[0] == 0 && perm[1] == 2 && perm[2] == 1;
+}
+
+/* [B,H,T,D] as [B,T,H*D]. */
+static Node *beside(Graph *graph, Node *x, Loc loc) {
+  const int64_t *dim = x->type.shape.dim;
+  Shape rows = {3, {dim[0], dim[2], dim[1] * dim[3]}};
+  if (x->op == OP_CAST)
+    return make_cast(graph, beside(graph, x->input[0], loc), x->type.dtype, loc);
+  x = swaps_middle(x) ? x->input[0] : make_transpose(graph, x, swap_middle, loc);
+  while (x->op == OP_RESHAPE) x = x->input[0];
+  return make_reshape(graph, x, rows, loc);
+}
+
+/* [B,T,H*D] as [B,H,T,D]. */
+static Node *apart(Graph *graph, Node *x, int64_t heads, Loc loc) {
+  const int64_t *dim = x->type.shape.dim;
+  Shape split = {4, {dim[B], dim[T], heads, dim[FEATURES] / heads}};
+  return make_transpose(graph, make_reshape(graph, x, split, loc), swap_middle, loc);
+}
+
+/* If x only is some features of each row of another tensor: that one, and where they start. */
+static Node *whole_rows(Node *x, int64_t *start) {
+  *start = 0;
+  if (x->op != OP_SLICE) return x;
+  const int64_t *from = node_attr(x, ATTR_START)->ints, *step = node_attr(x, ATTR_STEP)->ints;
+  Node *whole = x->input[0];
+  const int64_t *dim = whole->type.shape.dim;
+  if (dim[B] != x->type.shape.dim[B] || dim[T] != x->type.shape.dim[T] || step[FEATURES] != 1)
+    return x;
+  *start = from[FEATURES];
+  return whole;
+}
+
+/* Does the model have the heads beside one another? */
+static bool is_beside(const Node *v) {
+  while (v->op == OP_CAST) v = v->input[0];
+  return swaps_middle(v);
+}
+
+static Node *make_attention(Graph *graph, const Node *old, Node **inputs) {
+  int at = old->op == OP_ATTENTION_GRAD;
+  AttentionForm form = attention_form(old);
+  int64_t heads[3] = {form.heads, form.groups, form.features}, start[3];
+  Node *operand[7];
+  for (int i = 0; i < old->input_count; i++) operand[i] = inputs[i];
+  for (int i = 0; i < 3; i++)
+    operand[at + i] = whole_rows(beside(graph, inputs[at + i], old->loc), &start[i]);
+  if (at) {
+    operand[0] = beside(graph, inputs[0], old->loc);
+    operand[4] = beside(graph, inputs[4], old->loc);
+  }
+  Attr *attrs = ARENA_ARRAY(graph->arena, Attr, old->attr_count + 2);
+  for (int i = 0; i < old->attr_count; i++) attrs[i] = old->attr[i];
+  attrs[old->attr_count] = attr_ints(ATTR_HEADS, heads, 3);
+  attrs[old->attr_count + 1] = attr_ints(ATTR_START, start, 3);
+  return graph_node(graph, old->op, operand, old->input_count, attrs, old->attr_count + 2, NULL,
+                    old->loc);
+}
+
+static Node *make_new(Graph *graph, const Node *old, Node **inputs) {
+  bool is_attention = old->op == OP_ATTENTION || old->op == OP_ATTENTION_GRAD;
+  if (is_attention && is_beside(inputs[2 + (old->op == OP_ATTENTION_GRAD)])) {
+    AttentionForm form = attention_form(old);
+    bool is_empty = !form.batch || !form.rows || !form.keys || !form.features || !form.groups;
+    return form.features == form.values && !is_empty ? make_attention(graph, old, inputs) : NULL;
+  }
+  if (old->op != OP_RESULT || !node_attr(inputs[0], ATTR_HEADS)) return NULL;
+  int64_t index = node_int(old, ATTR_INDEX, 0);
+  Node *made = make_result(graph, inputs[0], (int)index, old->loc);
+  bool is_grad = inputs[0]->op == OP_ATTENTION_GRAD;
+  if (!is_grad && index == 1) return made;
+  AttentionForm form = attention_form(inputs[0]);
+  return apart(graph, made, is_grad && index > 0 ? form.groups : form.heads, old->loc);
+}
+
+static Node *visit(Graph *fresh, const Node *old, Node **inputs, void *context) {
+  (void)context;
+  int first = fresh->nodes.count;
+  Node *made = make_new(fresh, old, inputs);
+  for (int i = first; i < fresh->nodes.count; i++)
+    fresh->nodes.at[i]->is_backward = old->is_backward;
+  return made;
+}
+
+static bool has_attention(const Graph *graph) {
+  for (int i = 0; i < graph->nodes.count; i++)
+    if (graph->nodes.at[i]->op == OP_ATTENTION) return true;
+  return false;
+}
+
+Graph *pass_heads(PassContext *context, Graph *graph) {
+  if (context->for_gpu || !has_attention(graph)) return graph;
+  return graph_rewrite(graph, visit, NULL);
+}
+
+/* ── joined gradients ───────────────────────────────────────────────────────────────────────── */
+/* The attention_grad whose results are all that `concat` puts together; NULL if it is none. */
+static Node *joined_in(const Node *concat, const int *uses) {
+  if (concat->op != OP_CONCAT || concat->input_count != 3) return NULL;
+  for (int i = 0; i < 3; i++) {
+    const Node *part = concat->input[i];
+    if (part->op != OP_RESULT || part->input[0] != concat->input[0]->input[0] ||
+        node_int(part, ATTR_INDEX, 0) != i || uses[part->id] != 1)
+      return NULL;
+  }
+  Node *grad = concat->input[0]->input[0];
+  bool is_beside = grad->op == OP_ATTENTION_GRAD && node_attr(grad, ATTR_HEADS);
+  return is_beside && uses[grad->id] == 3 && node_int(concat, ATTR_AXIS, 0) == FEATURES ? grad
+                                                                                        : NULL;
+}
+
+typedef struct {
+  bool *is_joined; /* by node: an attention_grad, its results, the concat of them */
+} Join;
+
+static Node *visit_joined(Graph *fresh, const Node *old, Node **inputs, void *context) {
+  const Join *join = context;
+  if (!join->is_joined[old->id]) return NULL;
+  if (old->op == OP_CONCAT || (old->op == OP_RESULT && node_int(old, ATTR_INDEX, 0) > 0))
+    return inputs[0];
+  if (old->op == OP_RESULT) {
+    Node *made = make_result(fresh, inputs[0], 0, old->loc);
+    made->is_backward = old->is_backward;
+    return made;
+  }
+  Attr *attrs = ARENA_ARRAY(fresh->arena, Attr, old->attr_count + 1);
+  for (int i = 0; i < old->attr_count; i++) attrs[i] = old->attr[i];
+  attrs[old->attr_count] = attr_bool(ATTR_JOINED, true);
+  Node *made = graph_node(fresh, old->op, inputs, old->input_count, attrs, old->attr_count + 1,
+                          NULL, old->loc);
+  made->is_backward = old->is_backward;
+  return made;
+}
+
+Graph *pass_heads_join(PassContext *context, Graph *graph) {
+  if (context->for_gpu || !has_attention(graph)) return graph;
+  Join join = {ARENA_ARRAY(context->arena, bool, graph->nodes.count)};
+  const int *uses = graph_use_counts(graph, context->arena);
+  for (int i = 0; i < graph->nodes.count; i++) {
+    const Node *node = graph->nodes.at[i], *grad = joined_in(node, uses);
+    if (!grad) continue;
+    join.is_joined[i] = join.is_joined[grad->id] = true;
+    for (int k = 0; k < 3; k++) join.is_joined[node->input[k]->id] = true;
+  }
+  return graph_rewrite(graph, visit_joined, &join);
+}
