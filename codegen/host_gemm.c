@@ -20,7 +20,7 @@ static Product product_of(const HostKernel *kernel, const Node *dot) {
   p.tb = node_int(dot, ATTR_TRANS_B, 0);
   p.k = a->dim[a->rank - (p.ta ? 2 : 1)];
   for (int d = 0; d + 2 < c->rank; d++) p.batch *= c->dim[d];
-  p.tile = gemm_choose(p.batch, p.m, p.n, p.k, kernel->module->vector_bytes);
+  p.tile = gemm_choose(p.batch, p.m, p.n, p.k, p.ta, kernel->module->vector_bytes);
   return p;
 }
 
@@ -187,6 +187,7 @@ static LLVMValueRef define_product(HostKernel *kernel, const Product *p, const i
   int64_t numbers[] = {p->batch,    p->m,          p->n,
                        p->k,        p->ta,         p->tb,
                        tile->rows,  tile->vectors, gemm_in_place(p->n, p->k, p->tb),
+                       tile->depth, tile->down,    tile->across,
                        argument[0], argument[1],   kernel->node->input_count};
   enum { NUMBERS = sizeof numbers / sizeof *numbers, FIELDS = NUMBERS + 5 };
   _Static_assert(sizeof(GemmProduct) == FIELDS * 8, "a field was added to GemmProduct");
@@ -234,6 +235,7 @@ bool host_gemm_emit(HostKernel *kernel, const Node *dot, const int argument[2], 
   const int64_t worth = 2500; /* cycles: some times what a barrier costs */
   int split = kernel->module->vector_bytes >= 64 ? 1 : 64 / kernel->module->vector_bytes;
   int64_t each = gemm_tile_cycles(p.tile.rows, p.tile.vectors, p.k, split);
+  if (p.tile.depth) each *= p.tile.down * p.tile.across;
   host_add_launch(kernel, out, kernel->name, p.tile.work, worth / each + 1);
   return true;
 }

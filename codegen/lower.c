@@ -94,6 +94,22 @@ static bool lower_graph(Lowering *lowering, const Graph *graph, PlanGraph *out) 
   return good;
 }
 
+/* Where memplan's part of the work arena ends. */
+static int64_t planned_work(const Program *program) {
+  int64_t end = 0;
+  for (int g = 0; g < PLAN_GRAPHS; g++) {
+    const Graph *graph = program_graph(program, g);
+    for (int i = 0; graph && i < graph->nodes.count; i++) {
+      const Node *node = graph->nodes.at[i];
+      const char *arena = node_str(node, ATTR_ARENA);
+      if (!arena || strcmp(arena, arena_text(ARENA_WORK)) != 0) continue;
+      int64_t here = node_int(node, ATTR_AT, 0) + type_bytes(&node->type);
+      if (here > end) end = here;
+    }
+  }
+  return (end + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
+}
+
 /* Workspaces of all kernels share one piece behind everything else in the work arena: kernels run
  * one after the other. */
 static void place_workspaces(Lowering *lowering, int64_t at) {
@@ -108,6 +124,7 @@ bool lower_program(Module *const *modules, int count, const Program *program, Pl
                        .arena = arena_new(),
                        .program = program,
                        .plan = plan};
+  lowering.work_bytes = planned_work(program);
   bool good = lower_tables(&lowering);
   int64_t workspace = 0;
   VEC(int) marks[PLAN_GRAPHS] = {{0}};

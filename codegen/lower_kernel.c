@@ -61,16 +61,17 @@ static bool find_arguments(Lowering *lowering, const Node *node, Arguments *out)
   out->type = ARENA_ARRAY(lowering->arena, Type, out->count);
   out->buffer = ARENA_ARRAY(lowering->arena, int, out->count);
   out->alias = ARENA_ARRAY(lowering->arena, int, out->result_count);
+  int64_t unwanted = lowering->work_bytes;
   for (int i = 0; i < out->count; i++) {
     int r = i - out->input_count;
     const Node *value = r < 0 ? node->input[i] : results[r];
     if (value) {
       out->place[i] = lower_place(lowering, value);
       out->type[i] = value->type;
-    } else { /* computed but not wanted by anybody */
+    } else { /* computed but not wanted by anybody: behind all that is, until the kernel ends */
       out->type[i] = node_result_type(node, r);
-      out->place[i] =
-          (Place){ARENA_WORK, lower_extend(lowering, ARENA_WORK, type_bytes(&out->type[i]))};
+      out->place[i] = (Place){ARENA_WORK, unwanted};
+      unwanted += (type_bytes(&out->type[i]) + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
     }
     out->buffer[i] = lower_buffer(lowering, out->place[i], &out->type[i]);
   }

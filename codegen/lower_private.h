@@ -29,7 +29,8 @@ typedef struct {
   /* of the graph at hand: */
   const Graph *graph;
   PlanGraph *out;
-  int64_t work_bytes, workspace_bytes; /* memplan's part of the work arena; ours behind it */
+  int64_t work_bytes, workspace_bytes; /* memplan's part of the work arena; ours behind it: results
+                                          that nobody wants, workspaces */
   VEC(int) workspace_buffers;          /* their offset is known at the end of the graph */
 } Lowering;
 
