@@ -8,17 +8,23 @@
 #include <stdint.h>
 
 enum { GEMM_LANES = 16, GEMM_MAX_ROWS = 14, GEMM_MAX_VECTORS = 4, GEMM_MAX_PANEL = 1 << 16 };
+enum { GEMM_BLOCK_DEPTH = 224, GEMM_BLOCK_TILES = 8, GEMM_BLOCK_COLUMNS = 256 };
 
 typedef struct {
   int rows, vectors; /* of a register tile */
-  int64_t work;      /* work items: one tile each */
+  /* 0, and a work item is one tile; or it is a block of so many tiles down and across, and sums are
+   * taken `depth` steps of k at a time */
+  int64_t depth, down, across;
+  int64_t work; /* work items */
 } GemmTile;
 
-/* tile[i * stride + j] = sum over k of a's row i by b's column j. gemm_tile_t12x2 is for 12 rows, 2
- * vectors of columns, and an a that is stored [k, m] (t) or [m, k] (n), whose rows are a_step
- * apart; b's rows are b_k apart. */
+/* tile[i * stride + j] = or, with `adds`, += sum over k of a's row i by b's column j.
+ * gemm_tile_t12x2 is for 12 rows, 2 vectors of columns, and an a that is stored [k, m] (t) or
+ * [m, k] (n), whose rows are a_step apart; b's rows are b_k apart. Meanwhile a line at `ahead` and
+ * each ahead_step floats behind it, one for each k, comes into the cache. */
 typedef void GemmTileKernel(const float *a, int64_t a_step, const float *b, int64_t b_k, int64_t k,
-                            float *tile, int64_t stride);
+                            float *tile, int64_t stride, bool adds, const float *ahead,
+                            int64_t ahead_step);
 /* Takes the tile of results at (row, column) of product `batch`: rows by columns, `stride` apart.
  */
 typedef void GemmEpilogue(void *const *args, int64_t batch, int64_t row, int64_t column,
@@ -30,6 +36,7 @@ typedef struct {
   int64_t ta, tb; /* a is stored [k, m]; b is stored [n, k] */
   int64_t rows, vectors;
   int64_t in_place;            /* panels of b are read where they lie: see gemm_in_place */
+  int64_t depth, down, across; /* of a block: see GemmTile */
   int64_t arg_a, arg_b, arg_c; /* where in args; arg_c without an epilogue only */
   GemmTileKernel *tile[4];     /* + 1: the rows at the bottom; + 2: the columns at the right */
   GemmEpilogue *epilogue;      /* NULL: the sums are the result */
@@ -52,11 +59,47 @@ static inline int64_t gemm_tile_cycles(int64_t rows, int64_t vectors, int64_t k,
   return each * k / 2 + 24 + 3 * rows * vectors * split;
 }
 
+/* A gradient of weights sums over many samples, and a's columns are far apart in memory: few places
+ * of a cache would have to hold all of them. So tiles share a block of both operands, copied. */
+static inline bool gemm_is_deep(int64_t m, int64_t n, int64_t k, bool ta) {
+  return (ta && k >= 256 && m >= 32 && n >= 32) || k * GEMM_LANES > GEMM_MAX_PANEL;
+}
+
+/* Parts of `most` tiles at most, as equal as can be. */
+static inline int64_t gemm_part(int64_t tiles, int64_t most) {
+  int64_t parts = (tiles + most - 1) / most;
+  return (tiles + parts - 1) / parts;
+}
+
+/* Chooses the blocks of a deep product: large enough to be worth copying, and at least FEW of them
+ * if that is possible, for the threads to share. */
+static inline void gemm_choose_blocks(GemmTile *tile, int64_t batch, int64_t m, int64_t n,
+                                      int64_t k) {
+  enum { FEW = 8 };
+  int64_t width = tile->vectors * GEMM_LANES, parts = (k + GEMM_BLOCK_DEPTH - 1) / GEMM_BLOCK_DEPTH;
+  int64_t down = (m + tile->rows - 1) / tile->rows, across = (n + width - 1) / width;
+  tile->depth = (k + parts - 1) / parts;
+  tile->down = gemm_part(down, GEMM_BLOCK_TILES);
+  tile->across = gemm_part(across, GEMM_BLOCK_COLUMNS / width);
+  for (;;) {
+    tile->work = batch * ((down + tile->down - 1) / tile->down) *
+                 ((across + tile->across - 1) / tile->across);
+    if (tile->work >= FEW || (tile->down <= 3 && tile->across == 1)) return;
+    if (tile->across > 1 && tile->across * width >= tile->down * tile->rows)
+      tile->across = (tile->across + 1) / 2;
+    else if (tile->down > 3)
+      tile->down = (tile->down + 1) / 2;
+    else
+      tile->across = (tile->across + 1) / 2;
+  }
+}
+
 /* The best tile for batch products of m x k by k x n, on registers of vector_bytes (16, 32, 64).
- * rows is 0 if the kernel does not suit: a panel of b must fit GEMM_MAX_PANEL floats. */
-static inline GemmTile gemm_choose(int64_t batch, int64_t m, int64_t n, int64_t k,
+ */
+static inline GemmTile gemm_choose(int64_t batch, int64_t m, int64_t n, int64_t k, bool ta,
                                    int vector_bytes) {
-  GemmTile best = {0, 0, 0};
+  GemmTile best = {0};
+  bool is_deep = gemm_is_deep(m, n, k, ta);
   int split = vector_bytes >= 64 ? 1 : 64 / vector_bytes, registers = vector_bytes >= 64 ? 29 : 15;
   int64_t least = INT64_MAX;
   for (int vectors = 1; vectors <= GEMM_MAX_VECTORS; vectors++)
@@ -64,7 +107,7 @@ static inline GemmTile gemm_choose(int64_t batch, int64_t m, int64_t n, int64_t 
       /* some registers stay free: with all in use, LLVM 19 rotates the sums through copies */
       if (rows * vectors * split + vectors * split + 1 > registers && rows > 1) break;
       int64_t width = vectors * GEMM_LANES;
-      if (k * width > GEMM_MAX_PANEL) continue;
+      if (!is_deep && k * width > GEMM_MAX_PANEL) continue;
       int64_t down = m / rows, across = n / width, bottom = m % rows;
       int64_t right = (n % width + GEMM_LANES - 1) / GEMM_LANES;
       int64_t cycles = down * across * gemm_tile_cycles(rows, vectors, k, split);
@@ -78,9 +121,10 @@ static inline GemmTile gemm_choose(int64_t batch, int64_t m, int64_t n, int64_t 
         best.work = batch * (down + !!bottom) * (across + !!right);
       }
     }
+  if (is_deep && best.rows) gemm_choose_blocks(&best, batch, m, n, k);
   return best;
 }
 
-/* Work items [begin, end) of a product: tiles. */
+/* Work items [begin, end) of a product: tiles, or blocks of tiles. */
 void gemm_run(const GemmProduct *product, void *const *args, int64_t begin, int64_t end);
 #endif

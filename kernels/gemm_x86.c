@@ -3,8 +3,9 @@
  * linked into the artifacts that need it: one copy of the code serves all products. What is
  * particular to one, its epilogue, is called through its GemmProduct. A register tile sums over all
  * of k; then the epilogue has it: bias, activation, casts and stores are its, and reach memory
- * once. The work item is a tile. a is read where it lies. Any split of the items gives the same
- * bits: an element is one sum, in the order of k. */
+ * once. The work item is a tile, and a is read where it lies; or, where k is long, a block of tiles
+ * that shares copies of both operands. Any split of the items gives the same bits: an element is
+ * one sum, in the order of k. */
 #include "kernels/gemm_host.h"
 
 #define ALWAYS static inline __attribute__((always_inline))
@@ -15,12 +16,19 @@ typedef float LooseLanes __attribute__((ext_vector_type(16), aligned(4)));
 /* rows and vectors are constants wherever this is inlined; k is at least 1. */
 ALWAYS void sum_tile(int rows, int vectors, int64_t a_row, int64_t a_k, const float *restrict a,
                      const float *restrict b, int64_t b_k, int64_t k, float *restrict tile,
-                     int64_t stride) {
+                     int64_t stride, bool adds, const float *ahead, int64_t ahead_step) {
   Lanes sum[GEMM_MAX_ROWS][GEMM_MAX_VECTORS], right[GEMM_MAX_VECTORS];
 #pragma clang loop unroll(full)
   for (int i = 0; i < rows; i++)
 #pragma clang loop unroll(full)
     for (int j = 0; j < vectors; j++) sum[i][j] = (Lanes)0.0f;
+  if (adds) {
+#pragma clang loop unroll(full)
+    for (int i = 0; i < rows; i++)
+#pragma clang loop unroll(full)
+      for (int j = 0; j < vectors; j++)
+        sum[i][j] = *(const LooseLanes *)(tile + i * stride + j * GEMM_LANES);
+  }
 #pragma clang loop unroll(disable)
   do {
 #pragma clang loop unroll(full)
@@ -31,6 +39,8 @@ ALWAYS void sum_tile(int rows, int vectors, int64_t a_row, int64_t a_k, const fl
 #pragma clang loop unroll(full)
       for (int j = 0; j < vectors; j++) sum[i][j] += left * right[j];
     }
+    __builtin_prefetch(ahead, 0, 2);
+    ahead += ahead_step;
     a += a_k;
     b += b_k;
   } while (--k);
@@ -45,12 +55,15 @@ ALWAYS void sum_tile(int rows, int vectors, int64_t a_row, int64_t a_k, const fl
 #define TILE(rows, vectors)                                                                        \
   GemmTileKernel gemm_tile_t##rows##x##vectors;                                                    \
   void gemm_tile_t##rows##x##vectors(const float *a, int64_t a_step, const float *b, int64_t b_k,  \
-                                     int64_t k, float *tile, int64_t stride) {                     \
-    sum_tile(rows, vectors, 1, a_step, a, b, b_k, k, tile, stride);                                \
+                                     int64_t k, float *tile, int64_t stride, bool adds,            \
+                                     const float *ahead, int64_t ahead_step) {                     \
+    sum_tile(rows, vectors, 1, a_step, a, b, b_k, k, tile, stride, adds, ahead, ahead_step);       \
   }                                                                                                \
+  GemmTileKernel gemm_tile_n##rows##x##vectors;                                                    \
   void gemm_tile_n##rows##x##vectors(const float *a, int64_t a_step, const float *b, int64_t b_k,  \
-                                     int64_t k, float *tile, int64_t stride) {                     \
-    sum_tile(rows, vectors, a_step, 1, a, b, b_k, k, tile, stride);                                \
+                                     int64_t k, float *tile, int64_t stride, bool adds,            \
+                                     const float *ahead, int64_t ahead_step) {                     \
+    sum_tile(rows, vectors, a_step, 1, a, b, b_k, k, tile, stride, adds, ahead, ahead_step);       \
   }                                                                                                \
   GemmTileKernel gemm_tile_n##rows##x##vectors
 TILE(1, 1);
@@ -138,17 +151,19 @@ ALWAYS void transpose_block(const float *from, int64_t stride, float *to, int64_
   }
 }
 
-/* panel[k][width] = op(b)[k][column ...], columns beyond n as zeros. */
-static void pack(const GemmProduct *p, const float *b, int64_t column, int64_t columns,
-                 int64_t width, float *panel) {
+/* panel[i][width] = op(b)[first + i][column ...] for i < depth, columns beyond n as zeros. */
+static void pack(const GemmProduct *p, const float *b, int64_t first, int64_t depth, int64_t column,
+                 int64_t columns, int64_t width, float *panel) {
   int64_t k = p->k, n = p->n;
   int64_t across = p->tb ? k : 1, down = p->tb ? 1 : n; /* in b: to the next column, the next k */
-  int64_t whole = columns / GEMM_LANES * GEMM_LANES, deep = p->tb ? k / GEMM_LANES * GEMM_LANES : 0;
+  int64_t whole = columns / GEMM_LANES * GEMM_LANES;
+  int64_t deep = p->tb ? depth / GEMM_LANES * GEMM_LANES : 0;
+  b += first * down;
   for (int64_t j = 0; j < whole; j += GEMM_LANES) {
     const float *from = b + (column + j) * across;
     for (int64_t i = 0; i < deep; i += GEMM_LANES)
       transpose_block(from + i, k, panel + i * width + j, width);
-    for (int64_t i = deep; i < k; i++) {
+    for (int64_t i = deep; i < depth; i++) {
       if (!p->tb) {
         *(Lanes *)(panel + i * width + j) = *(const LooseLanes *)(from + i * n);
         continue;
@@ -157,12 +172,25 @@ static void pack(const GemmProduct *p, const float *b, int64_t column, int64_t c
         panel[i * width + j + lane] = from[lane * k + i];
     }
   }
-  for (int64_t i = 0; whole < width && i < k; i++)
+  for (int64_t i = 0; whole < width && i < depth; i++)
     for (int64_t j = whole; j < width; j++)
       panel[i * width + j] = j < columns ? b[(column + j) * across + i * down] : 0.0f;
 }
 
 /* ── the product ────────────────────────────────────────────────────────────────────────────── */
+/* What becomes of a tile of sums at (row, column). */
+static void finish(const GemmProduct *p, void *const *args, int64_t batch, int64_t row,
+                   int64_t column, int64_t columns, const float *tile, int64_t width) {
+  int64_t count = p->m - row < p->rows ? p->m - row : p->rows;
+  if (p->epilogue) {
+    p->epilogue(args, batch, row, column, count, columns, tile, width);
+    return;
+  }
+  float *c = (float *)args[p->arg_c] + (batch * p->m + row) * p->n + column;
+  for (int64_t r = 0; r < count; r++)
+    for (int64_t j = 0; j < columns; j++) c[r * p->n + j] = tile[r * width + j];
+}
+
 /* Tiles [first, end) of one column of tiles of one product. */
 static void column_of_tiles(const GemmProduct *p, void *const *args, int64_t batch, int64_t strip,
                             int64_t first, int64_t end, float *panel) {
@@ -175,7 +203,7 @@ static void column_of_tiles(const GemmProduct *p, void *const *args, int64_t bat
   const float *b = (const float *)args[p->arg_b] + batch * k * n, *right = b + column;
   float *c = p->epilogue ? tile : (float *)args[p->arg_c] + batch * m * n + column;
   if (!p->in_place || columns < width) {
-    pack(p, b, column, columns, width, panel);
+    pack(p, b, 0, k, column, columns, width, panel);
     right = panel;
     b_k = width;
   }
@@ -184,19 +212,135 @@ static void column_of_tiles(const GemmProduct *p, void *const *args, int64_t bat
     int64_t row = i * rows;
     bool is_bottom = m - row < rows;
     p->tile[is_bottom + 2 * is_right](a + row * (p->ta ? 1 : k), p->ta ? m : k, right, b_k, k,
-                                      is_direct ? c + row * n : tile, is_direct ? n : width);
-    if (is_direct) continue;
-    int64_t count = is_bottom ? m - row : rows;
-    if (p->epilogue) {
-      p->epilogue(args, batch, row, column, count, columns, tile, width);
-      continue;
-    }
-    for (int64_t r = 0; r < count; r++)
-      for (int64_t j = 0; j < columns; j++) c[(row + r) * n + j] = tile[r * width + j];
+                                      is_direct ? c + row * n : tile, is_direct ? n : width, false,
+                                      right, 0);
+    if (!is_direct) finish(p, args, batch, row, column, columns, tile, width);
   }
 }
 
-void gemm_run(const GemmProduct *p, void *const *args, int64_t begin, int64_t end) {
+/* ── blocks of tiles ────────────────────────────────────────────────────────────────────────── */
+typedef struct {
+  _Alignas(
+      64) float left[GEMM_BLOCK_TILES][GEMM_BLOCK_DEPTH][GEMM_LANES]; /* of a, if it is [k, m] */
+  _Alignas(64) float right[GEMM_BLOCK_DEPTH * GEMM_BLOCK_COLUMNS];    /* a panel for each strip */
+  _Alignas(64) float sums[GEMM_BLOCK_TILES * GEMM_MAX_ROWS * GEMM_BLOCK_COLUMNS];
+} BlockRoom;
+_Static_assert(GEMM_MAX_ROWS <= (int)GEMM_LANES, "a row of `left` holds what a tile reads");
+enum {
+  AHEAD = 8
+}; /* rows of an operand that are fetched early: hardware does not see the pattern */
+
+typedef struct {
+  int64_t tile_row, last_row, strip, last_strip;
+} Block;
+
+/* left[tile][i] = a's row first + i; all tiles of a row at once, since rows are far apart. */
+static void pack_left(const GemmProduct *p, const float *a, bool is_end, int64_t first,
+                      int64_t depth, const Block *block, BlockRoom *room) {
+  int64_t m = p->m, rows = p->rows;
+  for (int64_t k = 0; k < depth; k++) {
+    const float *from = a + (first + k) * m, *ahead = from + (k + AHEAD < depth ? AHEAD * m : 0);
+    bool is_last = is_end && first + k + 1 == p->k; /* what follows it is not ours to read */
+    for (int64_t i = block->tile_row; i < block->last_row; i++) {
+      float *to = room->left[i - block->tile_row][k];
+      int64_t row = i * rows;
+      __builtin_prefetch(ahead + row);
+      if (m - row >= GEMM_LANES || !is_last)
+        *(Lanes *)to = *(const LooseLanes *)(from + row);
+      else
+        for (int64_t j = row; j < m; j++) to[j - row] = from[j];
+    }
+  }
+}
+
+/* Panels of b for all strips: each is [depth][width of the strip]. */
+static void pack_right(const GemmProduct *p, const float *b, int64_t first, int64_t depth,
+                       const Block *block, BlockRoom *room) {
+  int64_t most = p->vectors * GEMM_LANES, n = p->n;
+  int64_t begin = block->strip * most, whole = p->tb ? block->strip : n / most;
+  if (whole > block->last_strip) whole = block->last_strip;
+  for (int64_t k = 0; k < depth && begin < whole * most; k++) {
+    const float *from = b + (first + k) * n, *ahead = from + (k + AHEAD < depth ? AHEAD * n : 0);
+    float *to = room->right + k * most;
+    for (int64_t j = block->strip; j < whole; j++, to += depth * most)
+      for (int64_t at = 0; at < most; at += GEMM_LANES) {
+        __builtin_prefetch(ahead + j * most + at);
+        *(Lanes *)(to + at) = *(const LooseLanes *)(from + j * most + at);
+      }
+  }
+  for (int64_t j = whole; j < block->last_strip; j++) {
+    int64_t column = j * most, columns = n - column < most ? n - column : most;
+    int64_t width = (columns + GEMM_LANES - 1) / GEMM_LANES * GEMM_LANES;
+    pack(p, b, first, depth, column, columns, width,
+         room->right + (j - block->strip) * depth * most);
+  }
+}
+
+/* Lines of both operands that the block's next `depth` steps of k need: the tiles of these steps
+ * bring one column of lines each, and packing finds them in the cache. */
+typedef struct {
+  const float *at;
+  int64_t step;
+} Ahead;
+
+static Ahead line_ahead(const GemmProduct *p, const float *a, const float *b, int64_t next,
+                        const Block *block, int64_t number) {
+  int64_t from = block->tile_row * p->rows, to = block->last_row * p->rows;
+  if (p->ta && next < p->k) {
+    int64_t lines = ((to < p->m ? to : p->m) - from + GEMM_LANES - 1) / GEMM_LANES;
+    if (number < lines) return (Ahead){a + next * p->m + from + number * GEMM_LANES, p->m};
+    number -= lines;
+  }
+  int64_t most = p->vectors * GEMM_LANES, column = block->strip * most + number * GEMM_LANES;
+  if (p->tb || next >= p->k || column >= p->n || column >= block->last_strip * most)
+    return (Ahead){b, 0};
+  return (Ahead){b + next * p->n + column, p->n};
+}
+
+static void run_block(const GemmProduct *p, void *const *args, int64_t batch, const Block *block,
+                      BlockRoom *room) {
+  int64_t m = p->m, n = p->n, k = p->k, rows = p->rows, most = p->vectors * GEMM_LANES;
+  const float *a = (const float *)args[p->arg_a] + batch * m * k;
+  const float *b = (const float *)args[p->arg_b] + batch * k * n;
+  for (int64_t first = 0; first < k; first += p->depth) {
+    int64_t depth = k - first < p->depth ? k - first : p->depth, number = 0;
+    if (p->ta) pack_left(p, a, batch + 1 == p->batch, first, depth, block, room);
+    pack_right(p, b, first, depth, block, room);
+    for (int64_t j = block->strip; j < block->last_strip; j++) {
+      int64_t column = j * most, columns = n - column < most ? n - column : most;
+      int64_t width = (columns + GEMM_LANES - 1) / GEMM_LANES * GEMM_LANES;
+      const float *right = room->right + (j - block->strip) * depth * most;
+      for (int64_t i = block->tile_row; i < block->last_row; i++) {
+        int64_t row = i * rows, at = (j - block->strip) * p->down + i - block->tile_row;
+        float *sums = room->sums + at * rows * most;
+        Ahead ahead = line_ahead(p, a, b, first + depth, block, number++);
+        p->tile[(m - row < rows) + 2 * (columns < most)](
+            p->ta ? room->left[i - block->tile_row][0] : a + row * k + first,
+            p->ta ? (int64_t)GEMM_LANES : k, right, width, depth, sums, width, first > 0, ahead.at,
+            ahead.step);
+        if (first + depth == k) finish(p, args, batch, row, column, columns, sums, width);
+      }
+    }
+  }
+}
+
+static __attribute__((noinline)) void run_blocks(const GemmProduct *p, void *const *args,
+                                                 int64_t begin, int64_t end) {
+  BlockRoom room;
+  int64_t width = p->vectors * GEMM_LANES;
+  int64_t tiles = (p->m + p->rows - 1) / p->rows, strips = (p->n + width - 1) / width;
+  int64_t down = (tiles + p->down - 1) / p->down, across = (strips + p->across - 1) / p->across;
+  for (; begin < end; begin++) {
+    int64_t at = begin % (down * across);
+    Block block = {.tile_row = at / across * p->down, .strip = at % across * p->across};
+    block.last_row = block.tile_row + p->down < tiles ? block.tile_row + p->down : tiles;
+    block.last_strip = block.strip + p->across < strips ? block.strip + p->across : strips;
+    run_block(p, args, begin / (down * across), &block, &room);
+  }
+}
+
+static __attribute__((noinline)) void run_tiles(const GemmProduct *p, void *const *args,
+                                                int64_t begin, int64_t end) {
   _Alignas(64) float panel[GEMM_MAX_PANEL];
   int64_t width = p->vectors * GEMM_LANES;
   int64_t down = (p->m + p->rows - 1) / p->rows, across = (p->n + width - 1) / width;
@@ -217,4 +361,11 @@ void gemm_run(const GemmProduct *p, void *const *args, int64_t begin, int64_t en
     begin += (last - first) * (strip_end - strip);
     for (; strip < strip_end; strip++) column_of_tiles(p, args, batch, strip, first, last, panel);
   }
+}
+
+void gemm_run(const GemmProduct *p, void *const *args, int64_t begin, int64_t end) {
+  if (p->depth)
+    run_blocks(p, args, begin, end);
+  else
+    run_tiles(p, args, begin, end);
 }

@@ -15,7 +15,8 @@ typedef struct {
 static const Size sizes[] = {
     {1, 64, 128, 784}, {1, 64, 10, 64},   {1, 10, 64, 64}, {1, 64, 64, 10},   {3, 13, 33, 17},
     {1, 8, 16, 16},    {1, 29, 100, 48},  {2, 15, 47, 31}, {1, 128, 784, 64}, {1, 1, 50, 20},
-    {1, 9, 1, 40},     {1, 27, 256, 300}, {1, 57, 65, 1},  {1, 200, 31, 130}};
+    {1, 9, 1, 40},     {1, 27, 256, 300}, {1, 57, 65, 1},  {1, 200, 31, 130},
+    {2, 40, 300, 260}, {1, 300, 70, 700}, {1, 33, 33, 4200}};
 
 static char *graph_text(Arena *arena, Size s, bool ta, bool tb) {
   const char *batch = s.batch > 1 ? arena_printf(arena, "%d,", (int)s.batch) : "";
@@ -208,14 +209,16 @@ static void choice(void **state) {
   for (int bytes = 32; bytes <= 64; bytes *= 2)
     for (int64_t m = 1; m < 70; m += 3)
       for (int64_t n = 1; n < 200; n += 7) {
-        GemmTile tile = gemm_choose(2, m, n, 100, bytes);
+        GemmTile tile = gemm_choose(2, m, n, 100, false, bytes);
         assert_in_range(tile.rows, 1, GEMM_MAX_ROWS);
         assert_in_range(tile.vectors, 1, GEMM_MAX_VECTORS);
         int64_t width = tile.vectors * GEMM_LANES;
         assert_int_equal(tile.work,
                          2 * ((m + tile.rows - 1) / tile.rows) * ((n + width - 1) / width));
       }
-  assert_int_equal(gemm_choose(1, 64, 64, GEMM_MAX_PANEL, 64).rows, 0);
+  GemmTile deep = gemm_choose(1, 64, 64, GEMM_MAX_PANEL, false, 64);
+  assert_true(deep.depth > 0 && deep.depth <= GEMM_BLOCK_DEPTH);
+  assert_in_range(deep.work, 2, 64);
 }
 
 int main(void) {
