@@ -54,3 +54,20 @@ Status dev_find(const char *text, const Artifact *artifact, const DeviceType **o
   }
   return status_fail(STATUS_USER, "there is no device '%s': auto, cpu, cuda, cuda:N or sim", text);
 }
+
+/* sm_90a has wgmma, and needs a driver that reads PTX 8.0. */
+void dev_compile_for(const char *text, bool *is_ptx, const char **gpu) {
+  enum { PTX_80 = 12000, OLDEST = 8, HOPPER = 9 };
+  const CudaDriver *driver;
+  CudaDevice device;
+  bool is_auto = !text || !strcmp(text, "auto"), is_cuda = text && !strncmp(text, "cuda", 4);
+  int major = 0, index = is_cuda && text[4] == ':' ? atoi(text + 5) : 0;
+  *is_ptx = is_cuda || (text && !strcmp(text, "sim"));
+  *gpu = NULL;
+  if ((!is_auto && !is_cuda) || cuda_driver_open(&driver) != STATUS_OK ||
+      driver->device_get(&device, index) != CUDA_SUCCESS ||
+      driver->device_attribute(&major, CUDA_ATTRIBUTE_MAJOR, device) != CUDA_SUCCESS)
+    return;
+  if (major >= OLDEST) *is_ptx = true;
+  if (major == HOPPER && driver->version >= PTX_80) *gpu = "sm_90a";
+}

@@ -113,4 +113,8 @@ extern const DeviceType dev_cpu, dev_cuda, dev_sim;
  * what to do instead. */
 STATUS_CHECKED Status dev_find(const char *text, const Artifact *artifact, const DeviceType **out,
                                DeviceOptions *options);
+/* Before there is an artifact: what to compile for, so that it runs best on the device of this text
+ * (NULL: the best one here). is_ptx false: this machine's processor. *gpu: a name for ftc's --gpu,
+ * or NULL: any GPU. A device that cannot be had is told by dev_find later. */
+void dev_compile_for(const char *text, bool *is_ptx, const char **gpu);
 #endif

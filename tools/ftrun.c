@@ -4,6 +4,7 @@
 #define _GNU_SOURCE /* strndup, mkdtemp */
 #include "base/text.h"
 #include "runtime/bench.h"
+#include "runtime/dev.h"
 #include "runtime/devices.h"
 #include "runtime/generate.h"
 #include "runtime/predict.h"
@@ -294,9 +295,9 @@ static void split_settings(Line *line) {
   line->set_count = kept;
 }
 
-static int compile(Line *line, const char *source, const char *artifact) {
+static int compile(Line *line, const char *source, const char *artifact, const char *gpu) {
   static char compiler[4096];
-  const char *arguments[MOST + 8];
+  const char *arguments[MOST + 10];
   int count = 0;
   find_compiler(compiler, sizeof compiler);
   split_settings(line);
@@ -304,6 +305,10 @@ static int compile(Line *line, const char *source, const char *artifact) {
   arguments[count++] = source;
   arguments[count++] = "-o";
   arguments[count++] = artifact;
+  if (gpu) {
+    arguments[count++] = "--gpu";
+    arguments[count++] = gpu;
+  }
   for (int i = 0; i < line->pass_count; i++) arguments[count++] = line->pass[i];
   arguments[count] = NULL;
   pid_t child = fork();
@@ -412,13 +417,18 @@ static int run_source(Line *line) {
     return errno == ENOSPC ? 3 : 1;
   }
   size_t length = path.count;
-  text_printf(&path, "/model.so");
-  int code = compile(line, source, path.at);
+  bool is_ptx;
+  const char *gpu;
+  dev_compile_for(line->train.run.device, &is_ptx, &gpu);
+  text_printf(&path, is_ptx ? "/model.ptx" : "/model.so");
+  int code = compile(line, source, path.at, gpu);
   if (code == 0) {
     line->train.run.artifact = path.at;
     code = run_command(line);
   }
   source_early_end();
+  unlink(path.at);
+  text_printf(&path, ".tune"); /* what cuda remembered of the libraries' speed */
   unlink(path.at);
   path.at[length] = 0;
   rmdir(path.at);

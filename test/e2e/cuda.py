@@ -308,6 +308,26 @@ train { model = Wide; data = D; batch = 128; epochs = 1; seed = 3; optimizer = s
         self.refused(3, "CUDA_ERROR_LAUNCH_FAILED", "--steps", 5, LOST_AFTER=1)
 
 
+class Source(CudaCase):
+    def target(self, *flags, **fake):
+        said = support.run("ftrun", "info", os.path.join(INPUTS, "tiny.ft"), cwd=self.folder, env=self.environment(**fake)).stdout
+        return re.search(r"^target +(.*)$", said, re.M).group(1)
+
+    def test_a_model_file_is_compiled_for_the_gpu_here(self):
+        self.assertEqual(self.target(CC=90), "ptx, sm_90a")
+        self.assertEqual(self.target(CC=80), "ptx, sm_80")
+        self.assertEqual(self.target(CC=120), "ptx, sm_80")
+        self.assertEqual(self.target(CC=90, VERSION=11080), "ptx, sm_80")  # a driver before PTX 8.0
+        for fake in ({"CC": 75}, {"COUNT": 0}, {"FT_CUDA_LIBRARY": "/nowhere"}):
+            self.assertRegex(self.target(**fake), "^cpu, ")
+
+    def test_it_trains_there(self):
+        source = os.path.join(INPUTS, "tiny.ft")
+        for device, text in (("auto", "cuda:0 (Fake GPU, sm_90)"), ("cuda:0", "cuda:0 (Fake GPU, sm_90)"), ("sim", "sim of sm_80"), ("cpu", "cpu")):
+            done = self.ftrun(source, "--steps", 2, device=device)
+            self.assertIn(f"on {text}", done.stdout + done.stderr)
+
+
 class Tools(CudaCase):
     def test_devices(self):
         said = support.run("ftrun", "devices", env=self.environment(COUNT=2, CC=90)).stdout
