@@ -17,7 +17,7 @@ enum {
   PART_CYCLES = 90, /* adding one part of a split sum, some in flight */
 };
 
-/* tile m, n, micro m, n, slices, steps. All have 256 threads. */
+/* tile m, n, micro m, n, slices, steps. All but the last of wgmma have 256 threads. */
 static const Tile tiles_f32[] = {
     {128, 128, 8, 8, 1, 16}, {128, 64, 8, 8, 2, 16}, {64, 128, 8, 8, 2, 16}, {64, 64, 8, 8, 4, 32},
     {128, 32, 8, 8, 4, 32},  {32, 128, 8, 8, 4, 32}, {64, 64, 8, 4, 2, 16},  {64, 32, 8, 4, 4, 32},
@@ -43,11 +43,11 @@ static const Tile tiles_mma32[] = {
     {32, 32, 16, 16, 2, 32},   {16, 32, 16, 16, 4, 64},  {32, 16, 16, 16, 4, 64},
     {16, 16, 16, 16, 8, 64},
 };
-/* Micro is what a warpgroup makes; 64 or 128 sums a thread. */
+/* Micro is what a warpgroup makes: two of them, of 32 to 128 sums a thread; the last has one. */
 static const Tile tiles_wgmma[] = {
     {128, 256, 64, 256, 1, 64}, {256, 128, 128, 128, 1, 64}, {128, 128, 64, 128, 1, 64},
     {256, 64, 128, 64, 1, 64},  {64, 256, 64, 128, 1, 64},   {128, 64, 64, 64, 1, 64},
-    {64, 128, 64, 64, 1, 64},
+    {64, 128, 64, 64, 1, 64},   {64, 64, 64, 64, 1, 64},
 };
 typedef struct {
   const Tile *tiles;

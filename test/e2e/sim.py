@@ -69,6 +69,33 @@ class Sim(support.Case):
         smaller = ("-D", "T=20", "-D", "V=301", "-D", "D=32", "-D", "L=2", "-D", "heads=2", "-D", "p=0.1", "--set", "train.batch=2")
         self.follows("gpt2", 4, 1e-5, self.path(""), smaller)
 
+    def test_hopper_follows_the_processor(self):
+        """Convolutions large enough for wgmma, forward and both gradients: ftc chooses it by itself."""
+        numpy.save(self.path("x.npy"), numpy.random.default_rng(3).standard_normal((64, 16, 16, 64), dtype="f4"))
+        numpy.save(self.path("y.npy"), numpy.arange(64, dtype="i4") % 10)
+        model = """
+          model Wide(x: f32[B, 16, 16, 64], y: i32[B]) {
+            x = Conv2d(64, 1, name="one")(rearrange(x, "b h w c -> b c h w"))
+            x = Conv2d(64, 3, padding=1, name="conv")(relu(x))
+            x = Linear(64, name="wide")(flatten(max_pool2d(relu(x), 8), from=1))
+            loss = mean(cross_entropy(Linear(10, name="fc")(relu(x)), y))
+          }
+          data D { train = npy("x.npy", "y.npy") }
+          train { model = Wide; data = D; batch = 64; seed = 3; optimizer = sgd(lr=0.05); precision = bf16 }
+        """
+        losses = {}
+        for name, flags in (("so", ()), ("ptx", ("--gpu", "sm_90a"))):
+            artifact = self.compile(model, *flags, name=f"model.{name}")
+            log = self.path(name + ".jsonl")
+            support.run("ftrun", artifact, "--device", "sim" if flags else "cpu", "--steps", 2, "--set", "train.epochs=2", "--set",
+                        "train.log.every=1", "--log-jsonl", log, "--data", self.folder)
+            losses[name] = [line["loss"] for line in support.read_jsonl(log)]
+        with open(self.path("model.ptx")) as file:
+            kernels = [body for body in file.read().split(".visible .entry ") if "wgmma.mma_async" in body]
+        for kind in ("conv_conv", "conv_grad_weight", "conv_grad_input"):
+            self.assertTrue([1 for body in kernels if kind in body.split("(", 1)[0]], f"no wgmma in {kind}")
+        numpy.testing.assert_allclose(losses["ptx"], losses["so"], rtol=2e-3)
+
     def test_a_finding_ends_the_run(self):
         """A store moved out of its buffer is found in the first step, with its line in both files."""
         artifact = self.compile(os.path.join(support.EXAMPLES, "fashion_mlp.ft"), name="model.ptx")
