@@ -9,7 +9,7 @@
 
 enum { MAX_GRID_YZ = 65535, MOST_SHARED = 99 << 10, SCRATCH_PAD = 8 };
 
-typedef enum { UNIT_FMA, UNIT_MMA16, UNIT_MMA32, UNITS } AttentionUnit;
+typedef enum { UNIT_FMA, UNIT_BF16, UNIT_F16, UNIT_TF32, UNITS } AttentionUnit;
 typedef enum { PART_FORWARD, PART_BACKWARD, PART_SIDEWAYS, PARTS } AttentionPart;
 
 /* A way to cut the work, for rows of up to `width` features. */
@@ -24,12 +24,15 @@ static const Cut cuts[UNITS][PARTS][MAX_CUTS] = {
     [UNIT_FMA] = {{{64, 4, 16, 32, 0}, {128, 4, 16, 16, 0}},
                   {{64, 4, 16, 32, 0}, {128, 2, 16, 16, 0}},
                   {{64, 4, 16, 32, 0}, {128, 2, 16, 16, 0}}},
-    [UNIT_MMA16] = {{{64, 4, 32, 64, 1}, {128, 4, 32, 32, 0}},
-                    {{64, 4, 32, 32, 0}, {128, 4, 16, 32, 0}},
-                    {{64, 4, 32, 32, 0}, {128, 4, 16, 32, 0}}},
-    [UNIT_MMA32] = {{{64, 4, 32, 32, 0}, {128, 4, 16, 32, 0}},
-                    {{64, 4, 16, 32, 0}, {128, 2, 16, 32, 0}},
-                    {{64, 4, 16, 32, 0}, {128, 2, 16, 32, 0}}},
+    [UNIT_BF16] = {{{64, 4, 32, 64, 1}, {128, 4, 32, 32, 0}},
+                   {{64, 4, 32, 32, 0}, {128, 4, 16, 32, 0}},
+                   {{64, 4, 32, 32, 0}, {128, 4, 16, 32, 0}}},
+    [UNIT_F16] = {{{64, 4, 32, 64, 1}, {128, 4, 32, 32, 0}},
+                  {{64, 4, 32, 32, 0}, {128, 4, 16, 32, 0}},
+                  {{32, 4, 32, 32, 0}, {128, 4, 16, 32, 0}}},
+    [UNIT_TF32] = {{{64, 4, 32, 32, 0}, {128, 4, 16, 32, 0}},
+                   {{64, 4, 16, 32, 0}, {128, 2, 16, 32, 0}},
+                   {{64, 4, 16, 32, 0}, {128, 2, 16, 32, 0}}},
 };
 
 typedef struct {
@@ -65,7 +68,10 @@ static void describe(Attention *a) {
   if (node->input_count > a->mask)
     a->mask_kind = node->input[a->mask]->type.dtype == DT_BOOL ? 1 : 2;
   bool allows_tf32 = a->job->module->allows_tf32 || node_int(node, ATTR_TF32, 0);
-  a->unit = a->dtype != DT_F32 ? UNIT_MMA16 : allows_tf32 ? UNIT_MMA32 : UNIT_FMA;
+  a->unit = a->dtype == DT_BF16  ? UNIT_BF16
+            : a->dtype == DT_F16 ? UNIT_F16
+            : allows_tf32        ? UNIT_TF32
+                                 : UNIT_FMA;
   a->bytes = dtype_bytes(a->dtype);
   int multiple = a->unit == UNIT_FMA ? 32 : 16;
   a->width = (int)(a->features + multiple - 1) / multiple * multiple;
@@ -217,7 +223,8 @@ static void define_conversions(Attention *a) {
 static bool emit_part(Attention *a, AttentionPart part) {
   static const char *const functions[PARTS] = {"attention_forward", "attention_backward",
                                                "attention_sideways"};
-  static const char *const bodies[UNITS] = {"attentionf_ptx", "attention16_ptx", "attention32_ptx"};
+  static const char *const bodies[UNITS] = {"attentionf_ptx", "attention16_ptx", "attention16_ptx",
+                                            "attention32_ptx"};
   static const char *const endings[PARTS] = {"", "", "_sideways"};
   Job *job = a->job;
   bool is_sideways = part == PART_SIDEWAYS;
@@ -234,9 +241,10 @@ static bool emit_part(Attention *a, AttentionPart part) {
   define_mask(a);
   define_conversions(a);
   if (a->unit != UNIT_FMA)
-    nvptx_define_mma(job, a->suffix, "attention", a->dtype, a->unit == UNIT_MMA32);
+    nvptx_define_mma(job, a->suffix, "attention", a->dtype, a->unit == UNIT_TF32);
   Entry entry;
   entry_open(&entry, job, name, a->cut.warps * WARP, job->out->workspace > 0);
+  entry_annotate(&entry, "minctasm", 1); /* ptxas: no spills for the sake of one block more */
   LLVMValueRef extra[5] = {entry_panels(&entry, a->shared), entry_special(&entry, "ctaid.x"),
                            entry_special(&entry, "ctaid.y"), entry_special(&entry, "ctaid.z"),
                            entry_special(&entry, "tid.x")};

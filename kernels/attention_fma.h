@@ -17,6 +17,8 @@ ALWAYS int own_column(int lane, int j) { return lane % 8 + j * 8; }
 ALWAYS int own_feature(int lane, int j) { return j / 4 * 32 + lane % 8 * 4 + j % 4; }
 ALWAYS void keep_rows(Kept *kept, Panel rows, int lane, int warp) {}
 
+ALWAYS void round_weights(float s[MAX_ROWS][MAX_COLUMNS]) {}
+
 ALWAYS int scratch_pitch(void) { return attention_tile() + SCRATCH_PAD; }
 ALWAYS Floats scratch(Panel memory, int warp) {
   return statistics(memory, 2) + warp * attention_micro() * scratch_pitch();

@@ -99,6 +99,18 @@ ALWAYS void turn_left(unsigned *out, float s[MAX_ROWS][MAX_COLUMNS], int m, int 
   }
 }
 
+/* What turn_left made of 16-bit scores, back: LLVM sees that the pairs are the same. */
+ALWAYS void round_weights(float s[MAX_ROWS][MAX_COLUMNS]) {
+#pragma clang loop unroll(full)
+  for (int i = 0; i < rows_each() && !IS_WORD; i++)
+#pragma clang loop unroll(full)
+    for (int j = 0; j < columns_each(); j += 2) {
+      unsigned pair = attention_pair(s[i][j], s[i][j + 1]);
+      s[i][j] = attention_number(pair & 0xffff);
+      s[i][j + 1] = attention_number(pair >> 16);
+    }
+}
+
 ALWAYS void accumulate(float sum[MAX_ROWS][MAX_COLUMNS], float s[MAX_ROWS][MAX_COLUMNS],
                        Panel columns, Floats scratch, int lane) {
 #pragma clang loop unroll(full)

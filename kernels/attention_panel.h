@@ -63,9 +63,12 @@ ALWAYS void copy_async(SHARED void *to, const void *base, int index, int count, 
 /* `count` rows from number `first` on; zeros from row `limit` on. */
 ALWAYS void bring(Panel to, Rows from, int first, int limit, int count, int thread) {
   int wide = attention_wide(), across = attention_width() / wide, all = count * across;
+  int is_even = threads() % across == 0; /* then the pieces of a thread stand below each other */
 #pragma clang loop unroll(full)
   for (int c = 0; c < (all + threads() - 1) / threads(); c++) {
-    int number = thread + c * threads(), row = number / across, d = number % across * wide;
+    int number = thread + c * threads();
+    int row = is_even ? thread / across + c * (threads() / across) : number / across;
+    int d = (is_even ? thread : number) % across * wide;
     if (all % threads() && number >= all) continue;
     int is_there = first + row < limit && d < attention_features();
     int index = (first + row) * from.step + d;

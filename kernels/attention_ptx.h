@@ -14,7 +14,8 @@
  *   own_row, own_column, own_feature   which elements of a tile of scores, and of rows of features,
  *                                      a lane has; ROW_LANES neighbouring lanes have the same rows
  *   multiply     scores += rows x columns, over features
- *   accumulate   sums += scores x columns, over columns */
+ *   accumulate   sums += scores x columns, over columns
+ *   round_weights  scores as accumulate rounded them */
 #ifndef FT_KERNELS_ATTENTION_PTX_H
 #define FT_KERNELS_ATTENTION_PTX_H
 #include "kernels/attention_panel.h"
@@ -327,11 +328,17 @@ __attribute__((always_inline)) void attention_backward(void *const *args, SHARED
              attention_queries(), w.lane, w.warp);
 }
 
+ALWAYS int heads_that_share(void) { return attention_heads() / attention_groups(); }
+/* The head and the tile of step t of `count` for each head. */
+ALWAYS int head_of(const Here *w, int t, int count) {
+  return w->group * heads_that_share() + (heads_that_share() > 1 ? t / count : 0);
+}
+ALWAYS int tile_of(int t, int count) { return heads_that_share() > 1 ? t % count : t; }
+
 /* The queries and slopes of step t: heads of a group one after the other, `count` tiles each, from
  * tile `start` on; with their logarithms and deltas. */
 ALWAYS void stream_queries(const Here *w, Panel memory, int t, int start, int count) {
-  int head = w->group * (attention_heads() / attention_groups()) + t / count;
-  int first = (start + t % count) * attention_tile();
+  int head = head_of(w, t, count), first = (start + tile_of(t, count)) * attention_tile();
   bring(stream_panel(memory, t % 2, 0), rows_of_query(w->args, w->batch, head), first,
         attention_queries(), attention_tile(), w->thread);
   bring(stream_panel(memory, t % 2, 1), rows_of_slope(w->args, w->batch, head), first,
@@ -354,7 +361,7 @@ __attribute__((always_inline)) void attention_sideways(void *const *args, SHARED
   Panel memory = (Panel)shared;
   Here w = here(args, batch, block * block_rows(), thread);
   w.group = group;
-  int start = 0, share = attention_heads() / attention_groups();
+  int start = 0, share = heads_that_share();
   int count = (attention_queries() + attention_tile() - 1) / attention_tile();
   if (attention_causal() && w.first > offset()) start = (w.first - offset()) / attention_tile();
   count = start < count ? count - start : 0;
@@ -375,10 +382,10 @@ __attribute__((always_inline)) void attention_sideways(void *const *args, SHARED
     Floats numbers = statistics(memory, t % 2);
     if (t + 1 < share * count) stream_queries(&w, memory, t + 1, start, count);
     __nvvm_cp_async_commit_group();
-    w.head = group * share + t / count;
+    w.head = head_of(&w, t, count);
     clear(s, columns_each());
     multiply(s, rows_panel(memory, 0), 0, query, w.lane, w.warp);
-    hide(&w, s, (start + t % count) * attention_tile(), 1);
+    hide(&w, s, (start + tile_of(t, count)) * attention_tile(), 1);
 #pragma clang loop unroll(full)
     for (int j = 0; j < columns_each(); j++) {
       float base = base_of(numbers[own_column(w.lane, j)]);
@@ -388,6 +395,7 @@ __attribute__((always_inline)) void attention_sideways(void *const *args, SHARED
     accumulate(dv, s, dy, scratch(memory, w.warp), w.lane);
     clear(slope, columns_each());
     multiply(slope, rows_panel(memory, 1), 0, dy, w.lane, w.warp);
+    round_weights(s); /* only this form of them waited in registers */
 #pragma clang loop unroll(full)
     for (int j = 0; j < columns_each(); j++) {
       float delta = numbers[attention_tile() + own_column(w.lane, j)];
