@@ -75,7 +75,9 @@ static Node *read_mask(Call *call, const Node *q, const Node *k) {
                  show(call, mask), shape_text(&scores, text));
     return NULL;
   }
-  mask = tensor_reshape(call->b, mask, whole, call->loc);
+  if (mask->type.dtype != DT_BOOL && dtype_bytes(mask->type.dtype) < 4) /* scores are f32 */
+    mask = tensor_cast(call->b, mask, DT_F32, call->loc);
+  if (mask) mask = tensor_reshape(call->b, mask, whole, call->loc);
   for (int i = 0; i + 3 < rank && !is_lead_whole && !is_lead_one; i++) whole.dim[i] = scores.dim[i];
   whole.dim[rank - 1] = scores.dim[rank - 1];
   mask = mask ? tensor_broadcast(call->b, mask, whole, call->loc) : NULL;

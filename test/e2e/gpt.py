@@ -1,6 +1,7 @@
 """The GPT examples: gpt_bytes learns real text to a stated number of bits per byte, the same with any
 number of threads and across a resume; gpt2 is Hugging Face's GPT-2: values and every gradient of a
-slice of two layers against a model written here in PyTorch, with its names and layouts."""
+slice of two layers against a model written here in PyTorch, with its names and layouts; on the GPU's
+simulator, in each precision, against that and against the CPU, and ten steps' losses too."""
 import glob
 import math
 import os
@@ -89,19 +90,22 @@ class Gpt2(support.Case):
         super().setUp()
         random = numpy.random.RandomState(5)
         sizes = [f"{name}={getattr(self, name)}" for name in ("V", "T", "D", "L", "heads")]
-        flags = [flag for size in sizes + ["positions=80"] for flag in ("-D", size)]
+        self.flags = [flag for size in sizes + ["positions=80"] for flag in ("-D", size)] + ["--set", f"train.batch={self.batch}"]
         source = open(GPT2).read()
         start, end = source.index("  optimizer ="), source.index("  eval every")
         self.source = source[:start] + "  optimizer = sgd(lr=1.0)\n" + source[end:]
-        self.artifact = self.compile(self.source, *flags, "--set", f"train.batch={self.batch}")
+        self.artifact = self.compile(self.source, *self.flags)
         shapes = gpt2_shapes(self.V, 80, self.D, self.L)
         self.weights = {name: (random.randn(*shape) * 0.1 + (1 if "ln_" in name and name.endswith("weight") else 0)).astype(numpy.float32) for name, shape in shapes.items()}
-        self.tokens = random.randint(0, self.V, 1 + self.batch * self.T).astype(numpy.uint16)
+        self.tokens = self.make_tokens(random)
         header = numpy.zeros(256, numpy.int32)
         header[:3] = 20240520, 1, len(self.tokens)
         for name in ("train.bin", "valid.bin"):
             with open(self.path(name), "wb") as file:
                 file.write(header.tobytes() + self.tokens.tobytes())
+
+    def make_tokens(self, random):
+        return random.randint(0, self.V, 1 + self.batch * self.T).astype(numpy.uint16)
 
     def train(self, start, *flags):
         support.write_safetensors(self.path("start.safetensors"), start)
@@ -136,6 +140,70 @@ class Gpt2(support.Case):
         prefixed = self.train(whole)
         for name in self.weights:
             numpy.testing.assert_array_equal(plain[name], prefixed[name])
+
+
+# Unit roundoff of what products take (f32: what sums of some hundred terms lose). Gradients are at most 4 of it away
+# from PyTorch's in f64, as vectors; losses, means over positions, a quarter.
+UNIT = {"f32": 2.0**-19, "tf32": 2.0**-11, "bf16": 2.0**-8, "fp16": 2.0**-11}
+
+
+class Gpt2Precisions(Gpt2):
+    """Two layers of gpt2.ft as PTX."""
+
+    V, T, D, heads, batch = 61, 40, 32, 2, 2
+    steps = 10
+    test_values_and_gradients_are_pytorchs = test_weights_travel_with_the_names_of_a_whole_model = None
+
+    def make_tokens(self, random):
+        return random.randint(0, self.V, 1 + self.steps * self.batch * self.T).astype(numpy.uint16)
+
+    def both(self, artifact, device):
+        """The losses of ten steps, and gradients of the first."""
+        self.artifact, flags = artifact, ["--device", device, "--set", "train.lr=0.2", "--steps", str(self.steps)]
+        self.train(self.weights, *flags)
+        losses = [line["loss"] for line in support.read_jsonl(self.path("log.jsonl"))]
+        end = self.train(self.weights, "--device", device)
+        return losses, {name: value.astype(numpy.float64) - end[name] for name, value in self.weights.items()}
+
+    def pytorch(self):
+        w = {name: torch.tensor(value, dtype=torch.float64, requires_grad=True) for name, value in self.weights.items()}
+        tokens, size, losses, first = torch.from_numpy(self.tokens.astype(numpy.int64)), self.batch * self.T, [], None
+        for step in range(self.steps):
+            x, y = (tokens[i + step * size : i + (step + 1) * size].reshape(self.batch, self.T) for i in (0, 1))
+            loss = torch.nn.functional.cross_entropy(gpt2(w, x, self.L, self.heads).reshape(-1, self.V), y.reshape(-1))
+            grads = torch.autograd.grad(loss, list(w.values()))
+            losses.append(loss.item())
+            first = first or {name: g.numpy() for name, g in zip(w, grads)}
+            with torch.no_grad():
+                for value, g in zip(w.values(), grads):
+                    value -= 0.2 * g
+        return losses, first
+
+    def distances(self, ours, theirs):
+        losses = max(abs(a - b) / b for a, b in zip(ours[0], theirs[0]))
+        return losses, max(numpy.linalg.norm(ours[1][n] - theirs[1][n]) / numpy.linalg.norm(theirs[1][n]) for n in theirs[1])
+
+    def check(self, precision):
+        made = {name: self.compile(self.source, *self.flags, "--set", f"train.precision={precision}", name=name) for name in ("gpt.ptx", "gpt.so")}
+        sim, cpu = self.both(made["gpt.ptx"], "sim"), self.both(made["gpt.so"], "cpu")
+        self.assertEqual(len(sim[0]), self.steps)
+        for what, other in (("PyTorch", self.pytorch()), ("the CPU", cpu)):
+            losses, gradients = self.distances(sim, other)
+            print(f"{precision} from {what}: losses {losses / UNIT[precision]:.3f} u, gradients {gradients / UNIT[precision]:.3f} u", file=sys.stderr)
+            self.assertLess(losses, UNIT[precision] / 4, what)
+            self.assertLess(gradients, 4 * UNIT[precision], what)
+
+    def test_f32(self):
+        self.check("f32")
+
+    def test_tf32(self):
+        self.check("tf32")
+
+    def test_bf16(self):
+        self.check("bf16")
+
+    def test_fp16(self):
+        self.check("fp16")
 
 
 if __name__ == "__main__":

@@ -77,6 +77,26 @@ class Traffic(support.Case):
                 with self.subTest(columns=columns, kernel=kernel):
                     self.assertLessEqual(times, WITHIN)
 
+    def test_attention(self):
+        """No matrix of scores goes to memory: a block of 128 queries reads its rows once, and keys and values up to its
+        last row. Least, forward: four tensors."""
+        source = """model M(x: f32[B, T=%d, E=8], y: f32[B, T, F=64]) {
+  q, k, v = split(Linear(192, name="a")(x), 3, axis=-1)
+  z = attention(reshape(q, [B, 1, T, F]), reshape(k, [B, 1, T, F]), reshape(v, [B, 1, T, F]), causal=true)
+  loss = mean((reshape(z, [B, T, F]) - y) ** 2)
+}
+data D { train = npy("x.npy", "y.npy") }
+train { model = M; data = D; batch = 2; precision = bf16; optimizer = sgd(lr=0.001); eval every 0 epochs }
+"""
+        for length, backward in ((128, 1.0), (384, 1.05)):
+            blocks = length // 128
+            expected = (2 + 2 * (blocks + 1) / 2) / 4
+            found = {re.sub(r"k\d+_", "", kernel): times for kernel, (_, times) in self.moved(source % length).items()}
+            print(f"attention of {length}: {found}", file=sys.stderr)
+            self.assertLess(abs(found["one_attention"] - expected), 0.02 * expected)
+            self.assertLess(found["one_attention_grad"], backward)
+            self.assertLess(found["one_attention_grad_sideways"], backward)
+
 
 for index, name in enumerate(CASES):
     setattr(Traffic, f"test_{index:02d}_" + re.sub(r"\W+", "_", name), lambda self, name=name: self.check(name))
