@@ -201,9 +201,10 @@ static int64_t count_flops(const Node *node) {
 /* ── launches ───────────────────────────────────────────────────────────────────────────────── */
 static int workspace_buffer(Lowering *lowering, int64_t bytes) {
   if (bytes > lowering->workspace_bytes) lowering->workspace_bytes = bytes;
-  /* f32, so that a library call may write it; the offset is set when the arena's size is known */
+  /* f32, so that a library call may write it; the offset is set when the arena's size is known, and
+   * until then it is none that lower_buffer could take for a value's */
   int64_t elements = (bytes + 3) / 4;
-  PlanBuffer buffer = {ARENA_WORK, 0, {DT_F32, shape_of(1, &elements)}};
+  PlanBuffer buffer = {ARENA_WORK, -1, {DT_F32, shape_of(1, &elements)}};
   VEC_PUSH(lowering->plan->arena, lowering->out->buffers, buffer);
   int at = lowering->out->buffers.count - 1;
   VEC_PUSH(lowering->arena, lowering->workspace_buffers, at);
