@@ -75,7 +75,7 @@ static void add_leaf(Lowering *lowering, const Node *leaf, bool is_eval) {
       VEC_PUSH(plan->arena, plan->scalars, tensor);
     break;
   default:
-    if (!strcmp(name, "params")) return;
+    if (!strcmp(name, "params") || node_attr(leaf, ATTR_OFFSET)) return; /* in other arenas */
     known = find_tensor(plan->states.at, plan->states.count, name);
     if (!known) {
       VEC_PUSH(plan->arena, plan->states, tensor);

@@ -65,7 +65,8 @@ bool lifetime_may_overwrite(const Node *fused, int index, const Node *base) {
   Shape domain = kernel_domain(fused);
   bool is_reduced =
       (kind == KERNEL_ROW || kind == KERNEL_COLUMN) && !shape_equal(&result->shape, &domain);
-  if ((kind != KERNEL_LOOP && !is_reduced) || body->nodes.count > MANY ||
+  /* a product's body looks at its epilogue's operands when the sum of a place is whole */
+  if ((kind != KERNEL_LOOP && kind != KERNEL_DOT && !is_reduced) || body->nodes.count > MANY ||
       dtype_bytes(result->dtype) != dtype_bytes(base->type.dtype))
     return false;
   bool elsewhere[MANY] = {false}; /* is it read at an index other than the result's? */

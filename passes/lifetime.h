@@ -20,9 +20,10 @@ bool lifetime_is_value(const Node *node); /* a base that a step writes */
 Lifetimes lifetimes_of(const Graph *graph, Arena *arena);
 
 /* May result `index` of the kernel be written over what its operands with base `base` hold? Only if
- * each element of the result lies where it was read, and is read nowhere else: in loop kernels, and
- * for results of the reduced shape in row and column kernels; and only if the result itself reads
- * the operand, so that it is loaded before it is overwritten. It takes for granted that a kernel
- * loads an element once for all results of an index. The caller looks after lifetimes. */
+ * each element of the result lies where it was read, and is read nowhere else: in loop kernels, in
+ * epilogues of products, and for results of the reduced shape in row and column kernels; and only
+ * if the result itself reads the operand, so that it is loaded before it is overwritten. It takes
+ * for granted that a kernel loads an element once for all results of an index. The caller looks
+ * after lifetimes. */
 bool lifetime_may_overwrite(const Node *fused, int index, const Node *base);
 #endif

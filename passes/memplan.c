@@ -1,7 +1,8 @@
 /* memplan: gives every value a place. Leaves have fixed places in their arenas; scalars that a root
  * shows go to the output arena, what pack collects to the grads arena, what an assign stores
  * straight into its state where that is legal; everything else shares the work arena by lifetime,
- * in place of an operand where a kernel may overwrite it. See memplan.h for what code generation may assume.
+ * in place of an operand where a kernel may overwrite it. See memplan.h for what code generation
+ * may assume.
  *
  * Both graphs must agree on inputs, params, states and settings: their places depend only on the
  * order of leaves, which is the same in both, and on the program's two lists of states. */
@@ -50,7 +51,8 @@ static void add_states(MemPlan *plan, const Graph *graph, bool of_optimizer, int
     const Node *node = graph->nodes.at[i];
     if (node->op != OP_STATE || node_int(node, ATTR_CACHE, 0)) continue;
     const char *name = node_str(node, ATTR_NAME);
-    bool known = strcmp(name, "params") == 0 || is_of_optimizer(plan, name) != of_optimizer;
+    bool known = strcmp(name, "params") == 0 || node_attr(node, ATTR_OFFSET) ||
+                 is_of_optimizer(plan, name) != of_optimizer;
     for (int k = 0; k < plan->state_names.count; k++)
       known |= strcmp(plan->state_names.at[k], name) == 0;
     if (known) continue;
@@ -94,6 +96,8 @@ static void place_leaf(MemPlan *plan, const Node *node, int64_t *input_end) {
       break;
     }
     if (strcmp(name, "params") == 0) put(plan, node, ARENA_PARAMS, 0);
+    if (node_attr(node, ATTR_OFFSET)) /* sums of gradients over the parts of a batch */
+      put(plan, node, ARENA_GRADS, node_int(node, ATTR_OFFSET, 0) * dtype_bytes(node->type.dtype));
     for (int k = 0; k < plan->state_names.count; k++)
       if (strcmp(plan->state_names.at[k], name) == 0)
         put(plan, node, ARENA_STATE, plan->state_offsets.at[k]);
@@ -108,8 +112,8 @@ static void place_leaves(MemPlan *plan) {
 }
 
 /* ── values with a place outside the work arena ─────────────────────────────────────────────── */
-/* Scalars, which are fetched while later steps run. A tensor that the model shows is read before the
- * next run: it lives to the end of the work arena's use. */
+/* Scalars, which are fetched while later steps run. A tensor that the model shows is read before
+ * the next run: it lives to the end of the work arena's use. */
 static void place_outputs(MemPlan *plan) {
   int64_t end = 0;
   for (int i = 0; i < plan->graph->roots.count; i++) {
@@ -119,22 +123,6 @@ static void place_outputs(MemPlan *plan) {
     if (shape_elements(&base->type.shape) != 1) continue;
     put(plan, base, ARENA_OUTPUT, end);
     end += aligned(type_bytes(&base->type));
-  }
-}
-
-static void place_gradients(MemPlan *plan) {
-  bool is_first = true;
-  for (int i = 0; i < plan->graph->nodes.count; i++) {
-    const Node *pack = node_at(plan, i);
-    if (pack->op != OP_PACK || !is_first) continue;
-    is_first = false;
-    const Attr *offsets = node_attr(pack, ATTR_OFFSETS);
-    int bytes = dtype_bytes(pack->type.dtype);
-    if (!plan->where[i]) put(plan, pack, ARENA_GRADS, 0);
-    for (int k = 0; k < pack->input_count; k++) {
-      const Node *base = lifetime_base(pack->input[k]);
-      if (!plan->where[base->id]) put(plan, base, ARENA_GRADS, offsets->ints[k] * bytes);
-    }
   }
 }
 
@@ -165,6 +153,32 @@ static bool may_write_state(const MemPlan *plan, const Node *base, const char *t
   for (int i = 0; i < plan->graph->roots.count; i++)
     if (reads_state(plan->graph->roots.at[i].node, target)) return false;
   return true;
+}
+
+/* The sum of a gradient that lies at this place of the grads arena; NULL: there is none. */
+static const char *sum_at(const MemPlan *plan, int64_t offset) {
+  for (int i = 0; i < plan->graph->nodes.count; i++)
+    if (node_at(plan, i)->op == OP_STATE && node_int(node_at(plan, i), ATTR_OFFSET, -1) == offset)
+      return node_str(node_at(plan, i), ATTR_NAME);
+  return NULL;
+}
+
+static void place_gradients(MemPlan *plan) {
+  bool is_first = true;
+  for (int i = 0; i < plan->graph->nodes.count; i++) {
+    const Node *pack = node_at(plan, i);
+    if (pack->op != OP_PACK || !is_first) continue;
+    is_first = false;
+    const Attr *offsets = node_attr(pack, ATTR_OFFSETS);
+    int bytes = dtype_bytes(pack->type.dtype);
+    if (!plan->where[i]) put(plan, pack, ARENA_GRADS, 0);
+    for (int k = 0; k < pack->input_count; k++) {
+      const Node *base = lifetime_base(pack->input[k]);
+      const char *sum = sum_at(plan, offsets->ints[k]);
+      if (!plan->where[base->id] && (!sum || may_write_state(plan, base, sum)))
+        put(plan, base, ARENA_GRADS, offsets->ints[k] * bytes);
+    }
+  }
 }
 
 static const Node *find_state(const MemPlan *plan, const char *target) {

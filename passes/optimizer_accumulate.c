@@ -153,13 +153,25 @@ static void sum_root(Sums *sums, Root *root, const Share *share) {
   root->node = make_cast(u->graph, update_div(u, sum, weights), root->node->type.dtype, u->loc);
 }
 
+/* The sums lie where the gradients themselves would: a state with an offset has its place in their
+ * arena (memplan), and each gradient is added there by the kernel that makes it. */
 static Node *sum_grads(Sums *sums, Node *grads, const Share *share) {
   Update *u = sums->u;
-  Node *weight = weight_of(u, share);
-  Node *sum = add_term(sums, "grads", weighed(u, grads, weight, share));
+  Arena *arena = u->graph->arena;
+  Node *weight = weight_of(u, share), **totals = ARENA_ARRAY(arena, Node *, grads->input_count);
+  const Attr *offsets = node_attr(grads, ATTR_OFFSETS);
+  for (int i = 0; i < grads->input_count; i++) {
+    const char *name = arena_printf(arena, "grads.%d", i);
+    Attr place = attr_int(ATTR_OFFSET, offsets->ints[i]);
+    node_set_attr(u->graph, sum_so_far(sums, name, grads->input[i]->type), place);
+    totals[i] = add_term(sums, name, weighed(u, grads->input[i], weight, share));
+  }
   Node *weights = weight_sum(sums, "grads", weight, share);
   Node *inverse = update_div(u, update_number(u, 1), weights);
-  return sums->is_micro ? NULL : update_scaled(u, sum, inverse);
+  if (sums->is_micro) return NULL;
+  Node *sum = graph_node(u->graph, OP_PACK, totals, grads->input_count, offsets, 1, &grads->type,
+                         grads->loc);
+  return update_scaled(u, sum, inverse);
 }
 
 Node *update_accumulate(Update *u, Diag *diag, bool is_micro, Node *grads) {

@@ -122,10 +122,21 @@ static Status init_list(Exec *exec, ArenaId arena, const PlanTensor *list, int c
   return STATUS_OK;
 }
 
+/* Sums over the parts of a batch begin where the first part is, but a kernel may look at them. */
+static Status clear_grads(Exec *exec) {
+  int64_t bytes = exec->plan->arena_bytes[ARENA_GRADS];
+  char *zeros = calloc(1, (size_t)bytes + 1);
+  if (!zeros) return status_fail(STATUS_FAULT, "out of memory");
+  Status status = bytes ? exec_write(exec, ARENA_GRADS, 0, bytes, zeros) : STATUS_OK;
+  free(zeros);
+  return status;
+}
+
 Status exec_init(Exec *exec, uint64_t seed) {
   const Plan *plan = exec->plan;
   STATUS_TRY(init_list(exec, ARENA_PARAMS, plan->params.at, plan->params.count, seed));
-  return exec_init_states(exec, seed);
+  STATUS_TRY(exec_init_states(exec, seed));
+  return plan->graph[EXEC_MICRO].name ? clear_grads(exec) : STATUS_OK;
 }
 
 Status exec_init_states(Exec *exec, uint64_t seed) {

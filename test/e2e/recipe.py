@@ -214,6 +214,19 @@ train { batch = 1; accumulate = 2; steps = 20; optimizer = sgd(lr=1.0) }
                 self.assert_alike(self.train(self.build(batch=8, parts=2, recipe=recipe, name="model.ptx"), "--steps", "3", "--device", "sim"),
                                   self.train(self.build(batch=8, parts=2, recipe=recipe), "--steps", "3"))
 
+    def test_parts_take_no_memory(self):
+        source = MODEL.replace("Linear(16", "Linear(256")
+        tables = []
+        for parts in (1, 4):
+            with open(self.path("m.ft"), "w") as file:
+                file.write(source % dict(loss="mean(each)", ignore=", ignore=-1", batch=8, parts=parts, recipe="optimizer = adamw(lr=0.01)"))
+            for name in ("m.so", "m.ptx"):
+                said = support.run("ftc", self.path("m.ft"), "-o", self.path(name), "--memory").stdout
+                tables.append({" ".join(words[:2]): int(words[2]) for words in (line.split() for line in said.splitlines()) if len(words) > 2 and words[2].isdigit()})
+        for one, more in zip(tables[:2], tables[2:]):
+            self.assertGreater(one["optimizer state"], 500_000)
+            self.assertLess(more["optimizer state"], one["optimizer state"] + 2000)
+
     def test_too_few_samples(self):
         self.fails(1, "--set train.batch=35 or smaller", "ftrun", self.build(batch=36, parts=2), "--data", self.folder)
         self.fails(1, "fewer parts than train.accumulate=71", "ftrun", self.build(batch=1, parts=71), "--data", self.folder)
