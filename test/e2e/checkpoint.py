@@ -289,7 +289,8 @@ class Checkpoints(support.Case):
             for device, name in (("cpu", "model.so"), ("sim", "model.ptx")):
                 with self.subTest(optimizer=optimizer, device=device):
                     artifact = self.build(name, optimizer=optimizer, precision="fp16(initial=16777216, every=3); clip = norm(1.0)", parts=2)
-                    flags = ["--device", device, "--set", "train.checkpoint.every=100", "--set", "train.eval.every=3"]
+                    flags = ["--device", device, "--set", "train.checkpoint.every=100", "--set", "train.eval.every=3",
+                             "--set", "train.schedule.metric=max(valid.loss)"]
                     support.run("ftrun", *self.flags(artifact, 18, "whole", self.path("whole-runs")), *flags)
                     self.runs = self.path(f"runs{number}{device}")
                     for steps in (4, 13, 18):  # an epoch has 11 steps
