@@ -3,7 +3,13 @@
 #include "codegen/nvptx_callback.h"
 #include <stdio.h>
 
-enum { SCATTER_THREADS = 256 };
+enum {
+  SCATTER_THREADS = 256,
+  COLUMNS = 128,   /* of a block */
+  FEWEST_ROWS = 8, /* a warp each */
+  MOST_ROWS = 128,
+  ENOUGH_BLOCKS = 264, /* two for each multiprocessor of an H100 */
+};
 
 static LLVMTypeRef wide_type(Job *job) { return LLVMInt64TypeInContext(job->module->context); }
 
@@ -14,6 +20,17 @@ static void define_load(Job *job, const char *suffix) {
   callback_open(job, &emitter, suffix, "scatter_load", emit_register_type(&emitter, dtype),
                 parameters, 2, NULL);
   callback_close(&emitter, emit_load_at(&emitter, emitter.pointer[0], dtype,
+                                        LLVMGetParam(emitter.function, 1)));
+}
+
+/* What the result holds: sums that go on. */
+static void define_stored(Job *job, const char *suffix) {
+  DType dtype = job->node->type.dtype;
+  Emitter emitter = {.module = job->module};
+  LLVMTypeRef parameters[2] = {LLVMPointerTypeInContext(job->module->context, 0), wide_type(job)};
+  callback_open(job, &emitter, suffix, "scatter_stored", emit_register_type(&emitter, dtype),
+                parameters, 2, NULL);
+  callback_close(&emitter, emit_load_at(&emitter, emitter.pointer[job->operand_count], dtype,
                                         LLVMGetParam(emitter.function, 1)));
 }
 
@@ -54,19 +71,31 @@ bool nvptx_scatter(Job *job) {
                          suffix))
     return false;
   int64_t columns = shape_elements(out) / out->dim[0];
+  int64_t updates = shape_elements(&job->node->input[1]->type.shape);
+  if (updates >= 1 << 24) {
+    diag_error(job->module->diag, job->node->loc,
+               "the GPU kernel of scatter_add takes fewer than 2^24 indices, here are %lld",
+               (long long)updates);
+    return false;
+  }
+  int64_t across = (columns + COLUMNS - 1) / COLUMNS, rows = FEWEST_ROWS;
+  while (rows < MOST_ROWS && out->dim[0] / (2 * rows) * across >= ENOUGH_BLOCKS) rows *= 2;
   const Constant constants[] = {
-      {"scatter_updates", shape_elements(&job->node->input[1]->type.shape)},
+      {"scatter_updates", updates},
       {"scatter_columns", columns},
+      {"scatter_count", out->dim[0]},
+      {"scatter_rows", rows},
   };
-  callback_constants(job->module, suffix, constants, 2);
+  callback_constants(job->module, suffix, constants, 4);
   define_load(job, suffix);
   define_index(job, suffix);
+  define_stored(job, suffix);
   define_store(job, suffix);
   Entry entry;
   entry_open(&entry, job, job->name, SCATTER_THREADS, false);
   LLVMValueRef extra[3] = {entry_special(&entry, "ctaid.x"), entry_special(&entry, "ctaid.y"),
                            entry_special(&entry, "tid.x")};
-  callback_call(&entry, suffix, "scatter_row", extra, 3);
-  entry_close(&entry, job->name, out->dim[0], (columns + SCATTER_THREADS - 1) / SCATTER_THREADS, 1);
+  callback_call(&entry, suffix, "scatter_block", extra, 3);
+  entry_close(&entry, job->name, (out->dim[0] + rows - 1) / rows, across, 1);
   return true;
 }
