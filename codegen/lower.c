@@ -1,4 +1,5 @@
 /* lower: the walk over a graph in its order, which is the order of execution. */
+#include "codegen/library.h"
 #include "codegen/lower_private.h"
 #include <string.h>
 
@@ -142,6 +143,9 @@ bool lower_program(Module *const *modules, int count, const Program *program, Pl
     for (int i = 0; i < marks[g].count; i++)
       VEC_PUSH(lowering.arena, lowering.workspace_buffers, marks[g].at[i]);
     place_workspaces(&lowering, at);
+    const Graph *graph = program_graph(program, g);
+    if (graph && modules[0]->target == TARGET_PTX)
+      library_pairs(&lowering, graph, lowering.node_steps[g].at, lowering.node_steps[g].count);
   }
   if (good) lower_memory(&lowering, workspace);
   arena_free(lowering.arena);

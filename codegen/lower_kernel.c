@@ -1,9 +1,9 @@
 /* lower_kernel: one node that computes: its operands' and results' buffers, its kernel (emitted now
  * or shared with an equal node before), and the launches. */
 #include "codegen/host.h"
+#include "codegen/library.h"
 #include "codegen/lower_private.h"
 #include "codegen/nvptx.h"
-#include "codegen/select.h"
 #include "passes/fuse.h"
 #include <string.h>
 
@@ -297,11 +297,14 @@ bool lower_kernel(Lowering *lowering, const Node *node) {
                     : host_emit(module, node, name, arguments.alias, &fresh.kernel);
     if (!good) return false;
     if (lowering->module->target == TARGET_PTX)
-      select_library(lowering->plan->arena, node, arguments.alias, &fresh.kernel.library);
+      library_call(lowering->plan->arena, node, arguments.alias, &fresh.kernel.library);
     VEC_PUSH(lowering->arena, lowering->kernels, fresh);
     kernel = &lowering->kernels.at[lowering->kernels.count - 1].kernel;
   }
   int workspace = kernel->workspace ? workspace_buffer(lowering, kernel->workspace) : -1;
+  NodeSteps steps = {.node = node, .first = lowering->out->steps.count};
   add_steps(lowering, node, kernel, &arguments, workspace);
+  steps.end = lowering->out->steps.count;
+  VEC_PUSH(lowering->arena, lowering->node_steps[lowering->out - lowering->plan->graph], steps);
   return true;
 }

@@ -17,6 +17,12 @@ typedef struct {
   Kernel kernel;
 } LoweredKernel;
 
+/* Where a node's launches stand in a plan graph. */
+typedef struct {
+  const Node *node;
+  int first, end;
+} NodeSteps;
+
 typedef struct {
   Module *module; /* the first of: */
   Module *const *modules;
@@ -32,6 +38,7 @@ typedef struct {
   int64_t work_bytes, workspace_bytes; /* memplan's part of the work arena; ours behind it: results
                                           that nobody wants, workspaces */
   VEC(int) workspace_buffers;          /* their offset is known at the end of the graph */
+  VEC(NodeSteps) node_steps[PLAN_GRAPHS]; /* of all of them */
 } Lowering;
 
 /* lower_tables.c: params, states, scalars, inputs, outputs, memory. */

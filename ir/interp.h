@@ -1,4 +1,4 @@
-/* interp: what the parts of the interpreter share. Private to ir/interp*.c.
+/* interp: what the parts of the interpreter share; for ir/interp*.c and codegen/recognise.c.
  * Invariant: an element of an integer tensor always lies in its dtype's range. */
 #ifndef FT_IR_INTERP_H
 #define FT_IR_INTERP_H

@@ -229,6 +229,35 @@ static int slot_to_reuse(const MemPlan *plan, const Node *result) {
   return -1;
 }
 
+/* A library may do a product and the gradient of an activation behind it in one call
+ * (codegen/library.h): it reads the operands when it writes the gradient, so they live that long.
+ */
+static void keep_operands(MemPlan *plan) {
+  const Node **reader = ARENA_ARRAY(plan->arena, const Node *, plan->graph->nodes.count);
+  int *readers = ARENA_ARRAY(plan->arena, int, plan->graph->nodes.count);
+  for (int s = 0; s < plan->times.count; s++) {
+    const Node *step = plan->times.node[s];
+    for (int k = 0; k < step->input_count; k++) {
+      int base = lifetime_base(step->input[k])->id;
+      readers[base] += reader[base] != step;
+      reader[base] = step;
+    }
+  }
+  for (int i = 0; i < plan->graph->nodes.count; i++) {
+    const Node *value = node_at(plan, i);
+    const Node *product = value->op == OP_RESULT ? value->input[0] : value, *user = reader[i];
+    const char *kind = product->op == OP_FUSED ? node_str(product, ATTR_KIND) : NULL;
+    if (!lifetime_is_value(value) || readers[i] != 1 || user->op != OP_FUSED ||
+        user->input_count != 2 || (product->op != OP_DOT && !(kind && !strcmp(kind, "dot"))) ||
+        shape_elements(&user->input[0]->type.shape) != shape_elements(&user->input[1]->type.shape))
+      continue;
+    for (int k = 0; k < product->input_count; k++) {
+      int *last = &plan->times.last[lifetime_base(product->input[k])->id];
+      if (*last >= 0 && *last < plan->times.step[user->id]) *last = plan->times.step[user->id];
+    }
+  }
+}
+
 static void make_slots(MemPlan *plan) {
   for (int i = 0; i < plan->graph->nodes.count; i++) {
     const Node *node = node_at(plan, i);
@@ -282,6 +311,7 @@ Graph *pass_memplan(PassContext *context, Graph *old) {
                   .where = ARENA_ARRAY(arena, const char *, count),
                   .at = ARENA_ARRAY(arena, int64_t, count),
                   .slot_of = ARENA_ARRAY(arena, int, count)};
+  if (context->for_gpu && !context->is_plain) keep_operands(&plan);
   place_leaves(&plan);
   place_outputs(&plan);
   place_gradients(&plan);

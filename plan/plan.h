@@ -127,7 +127,8 @@ typedef struct {
 
 /* A library call that a device may make in place of steps [first, end), which are launches and do
  * the same by themselves: whoever has no library just runs them. Buffers that only those steps use
- * (workspaces) are not written by the call. */
+ * (workspaces) are not written by the call. A buffer of u8 (relu's bits) only calls write: one that
+ * reads it may be made only where the one that writes it is. */
 typedef struct {
   int first, end;
   PlanStep call;
@@ -146,7 +147,7 @@ typedef struct {
   const char *name; /* one of plan_graph_names; NULL: there is no such graph */
   VEC(PlanBuffer) buffers;
   VEC(PlanStep) steps;
-  VEC(PlanInstead) insteads; /* in order, not overlapping */
+  VEC(PlanInstead) insteads; /* by first step; one may lie within another, which comes before it */
   VEC(PlanOutput) outputs;
 } PlanGraph;
 

@@ -88,17 +88,18 @@ void call_matmul_shape(const PlanStep *step, MatmulShape *s) {
                      .k = call_int(step, "k"),
                      .ta = call_int(step, "ta") == 1,
                      .tb = call_int(step, "tb") == 1,
-                     .accumulates = call_int(step, "accumulate") == 1,
                      .compute = (CallCompute)call_int(step, "compute"),
                      .act = (CallAct)call_int(step, "act"),
                      .bias = -1,
                      .aux = -1,
+                     .c = -1,
                      .sums = -1};
   bool has_aux = call_int(step, "aux") == 1, reads_aux = s->act >= ACT_RELU_GRADIENT;
   bool is_relu = s->act == ACT_RELU || s->act == ACT_RELU_GRADIENT;
   int next = 2;
   if (call_int(step, "bias") == 1) s->bias = next++;
   if (has_aux && reads_aux) s->aux = next++;
+  if (call_int(step, "accumulate") == 1) s->c = next++;
   s->input_count = next;
   s->d = next++;
   if (has_aux && !reads_aux) s->aux = next++;
@@ -216,6 +217,7 @@ static bool check_matmul(Check *check) {
   return holds_as(check, 0, "a", a, (int64_t[]){s.batch, s.m, s.k}, 3) &&
          holds_as(check, 1, "b", b, (int64_t[]){s.batch, s.k, s.n}, 3) &&
          holds_as(check, s.d, "d", d, (int64_t[]){s.batch, s.m, s.n}, 3) &&
+         (s.c < 0 || holds_as(check, s.c, "c", d, (int64_t[]){s.batch, s.m, s.n}, 3)) &&
          (s.bias < 0 || holds_as(check, s.bias, "bias", d, &s.n, 1)) &&
          (s.sums < 0 || holds_as(check, s.sums, "sums", d, &sums, 1)) &&
          (s.aux < 0 || holds_as(check, s.aux, "aux", is_relu ? DT_U8 : d,

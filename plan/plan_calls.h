@@ -43,10 +43,10 @@ typedef enum { ACT_NONE, ACT_RELU, ACT_GELU, ACT_RELU_GRADIENT, ACT_GELU_GRADIEN
 typedef enum { COMPUTE_F32, COMPUTE_TF32, COMPUTE_BF16, COMPUTE_F16 } CallCompute;
 typedef struct {
   int64_t batch, m, n, k;
-  bool ta, tb, accumulates;
+  bool ta, tb;
   CallCompute compute;
   CallAct act;
-  int bias, aux, d, sums; /* positions among the arguments; a is 0, b is 1 */
+  int bias, aux, c, d, sums; /* positions among the arguments; a is 0, b is 1 */
   int input_count, arg_count;
   int64_t aux_row; /* elements (relu: bits) of a row of aux */
 } MatmulShape;

@@ -409,16 +409,23 @@ static bool read_step(Parser *p, StepKind kind) {
   return true;
 }
 
-/* Replaces launches only, each by one call at most. */
+/* Replaces launches only. It begins behind the one before, or replaces a part of what that one
+ * does: `most` is where the outermost one around it ends. */
 static bool read_instead(Parser *p) {
   if (!p->graph) return words_fail(&p->words, "a step outside of a graph");
-  int64_t first, end, count = p->graph->steps.count;
-  int64_t low =
-      p->graph->insteads.count ? p->graph->insteads.at[p->graph->insteads.count - 1].end : 0;
+  int64_t first, end, low = 0, most = p->graph->steps.count, count = most;
+  for (int i = 0; i < p->graph->insteads.count; i++) low = p->graph->insteads.at[i].first;
   if (low >= count) return words_fail(&p->words, "there is no launch that it could replace");
-  if (!words_integer(&p->words, "the first step", low, count - 1, &first) ||
-      !words_integer(&p->words, "the end of the steps", first + 1, count, &end))
-    return false;
+  if (!words_integer(&p->words, "the first step", low, count - 1, &first)) return false;
+  for (int i = 0; i < p->graph->insteads.count; i++)
+    if (p->graph->insteads.at[i].end > first && p->graph->insteads.at[i].end < most)
+      most = p->graph->insteads.at[i].end;
+  if (!words_integer(&p->words, "the end of the steps", first + 1, most, &end)) return false;
+  if (p->graph->insteads.count) {
+    const PlanInstead *before = &p->graph->insteads.at[p->graph->insteads.count - 1];
+    if (before->first == first && before->end == end)
+      return words_fail(&p->words, "the same steps are replaced twice");
+  }
   for (int64_t i = first; i < end; i++)
     if (p->graph->steps.at[i].kind != STEP_LAUNCH)
       return words_fail(&p->words, "step %" PRId64 " is no launch", i);

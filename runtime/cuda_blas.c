@@ -194,13 +194,18 @@ static uint32_t alignment_of(CudaAddress address) {
   return alignment;
 }
 
+/* The argument that is added; where none is, the library wants some address all the same. */
+static int added_of(const CudaCall *call) {
+  return call->shape.c >= 0 ? call->shape.c : call->shape.d;
+}
+
 static Status ask_library(DeviceGraph *graph, const CudaCall *call, void *preference,
                           CudaBlasFound *found, int *count) {
   CudaBlas *blas = graph->device->blas;
   const int *args = call->instead->call.args;
   uint64_t bytes = (uint64_t)blas->workspace_bytes;
   /* in the library's order: a, b, c, d */
-  const int order[4] = {args[1], args[0], args[call->shape.d], args[call->shape.d]};
+  const int order[4] = {args[1], args[0], args[added_of(call)], args[call->shape.d]};
   BLAS_TRY(blas->preference_set(preference, BLAS_PREFERENCE_WORKSPACE, &bytes, sizeof bytes),
            "a preference");
   for (int i = 0; i < 4; i++) {
@@ -231,47 +236,103 @@ static Status propose(DeviceGraph *graph, const CudaCall *call, CudaBlasFound *f
   return status;
 }
 
-static const PlanInstead *find_instead(const PlanGraph *plan, int first) {
-  for (int i = 0; i < plan->insteads.count; i++)
-    if (plan->insteads.at[i].first == first) return &plan->insteads.at[i];
-  return NULL;
+/* ── the choice ───────────────────────────────────────────────────────────────────────────── */
+/* The largest replacement of steps from `first` on, not beyond `end`, that comes after row `after`
+ * of the plan's list: what lies within another stands behind it. -1: none. */
+static int find_instead(const PlanGraph *plan, int first, int end, int after) {
+  for (int i = after + 1; i < plan->insteads.count; i++)
+    if (plan->insteads.at[i].first == first && plan->insteads.at[i].end <= end) return i;
+  return -1;
 }
 
-static Status choose(DeviceGraph *graph, CudaCall *call, const CudaItem *own, bool *is_taken) {
+static bool writes_bits(const MatmulShape *shape, const PlanStep *call, int buffer) {
+  return shape->act == ACT_RELU && shape->aux >= 0 && call->args[shape->aux] == buffer;
+}
+
+/* Only calls write relu's bits (plan/plan.h): the one that writes this buffer is made, or the plan
+ * has none. */
+static bool bits_are_there(const DeviceGraph *graph, int buffer) {
+  for (int i = 0; i < graph->item_count; i++) {
+    const CudaCall *call = graph->item[i].call;
+    if (call && writes_bits(&call->shape, &call->instead->call, buffer)) return true;
+  }
+  for (int i = 0; i < graph->plan->insteads.count; i++) {
+    MatmulShape shape;
+    call_matmul_shape(&graph->plan->insteads.at[i].call, &shape);
+    if (writes_bits(&shape, &graph->plan->insteads.at[i].call, buffer)) return false;
+  }
+  return true;
+}
+
+static Status choose(DeviceGraph *graph, CudaCall *call, const CudaItem *own, int own_count,
+                     bool *is_taken) {
   CudaBlasFound found[CUDA_BLAS_PROPOSALS];
   int count, chosen = -1;
   STATUS_TRY(make_descriptors(graph, call));
   STATUS_TRY(propose(graph, call, found, &count));
+  if (!count && call->shape.act == ACT_RELU && call->shape.aux >= 0) {
+    /* without the bits then; relu's gradient is left to our kernels */
+    free_call(graph->device->blas, call);
+    call->desc = call->a = call->b = call->d = NULL;
+    call->shape.aux = -1;
+    STATUS_TRY(make_descriptors(graph, call));
+    STATUS_TRY(propose(graph, call, found, &count));
+  }
   if (count && graph->device->blas->takes_first)
     chosen = 0;
   else if (count)
-    STATUS_TRY(cuda_tune_choose(graph, call, own, found, count, &chosen));
+    STATUS_TRY(cuda_tune_choose(graph, call, own, own_count, found, count, &chosen));
   *is_taken = chosen >= 0;
   if (!*is_taken) return STATUS_OK;
   call->algorithm = found[chosen].algorithm;
   /* once now, on zeros, to zeros: the library loads its code at the first call, which it should not
    * do while a step is captured */
-  CudaItem once = {.first = own->first, .end = own->end, .call = call};
+  CudaItem once = {.first = call->instead->first, .end = call->instead->end, .call = call};
   return cuda_blas_enqueue(graph, &once, 0, graph->device->compute);
 }
 
-Status cuda_blas_choose(DeviceGraph *graph, CudaItem *item) {
-  const PlanInstead *instead = find_instead(graph->plan, item->first);
-  if (!graph->device->blas || !instead) return STATUS_OK;
+/* Items from number `before` on do what `instead` does too: takes it if it is wanted. */
+static Status consider(DeviceGraph *graph, const PlanInstead *instead, int before) {
+  CudaBlas *blas = graph->device->blas;
   CudaCall *call = ARENA_NEW(graph->arena, CudaCall);
-  CudaItem own = *item;
   bool is_taken = false;
   call->instead = instead;
   call_matmul_shape(&instead->call, &call->shape);
-  own.end = instead->end; /* timed together */
-  Status status = choose(graph, call, &own, &is_taken);
+  if (call->shape.act == ACT_RELU_GRADIENT &&
+      !bits_are_there(graph, instead->call.args[call->shape.aux]))
+    return STATUS_OK;
+  Status status = choose(graph, call, &graph->item[before], graph->item_count - before, &is_taken);
   if (status != STATUS_OK || !is_taken) {
-    free_call(graph->device->blas, call);
+    free_call(blas, call);
     return status;
   }
-  item->call = call;
-  item->end = instead->end;
+  for (int i = before; i < graph->item_count; i++)
+    if (graph->item[i].call) free_call(blas, graph->item[i].call);
+  graph->item[before] = (CudaItem){.first = instead->first, .end = instead->end, .call = call};
+  graph->item_count = before + 1;
   return STATUS_OK;
+}
+
+static Status add_items(DeviceGraph *graph, int first, int end, int within) {
+  const PlanGraph *plan = graph->plan;
+  for (int i = first; i < end;) {
+    int row = graph->device->blas ? find_instead(plan, i, end, within) : -1, before;
+    if (row < 0) {
+      graph->item[graph->item_count++] =
+          (CudaItem){.first = i, .end = i + 1, .function = graph->function[i]};
+      i++;
+      continue;
+    }
+    before = graph->item_count;
+    i = plan->insteads.at[row].end;
+    STATUS_TRY(add_items(graph, plan->insteads.at[row].first, i, row));
+    STATUS_TRY(consider(graph, &plan->insteads.at[row], before));
+  }
+  return STATUS_OK;
+}
+
+Status cuda_blas_items(DeviceGraph *graph) {
+  return add_items(graph, 0, graph->plan->steps.count, -1);
 }
 
 Status cuda_blas_enqueue(DeviceGraph *graph, const CudaItem *item, int slot, CudaStream stream) {
@@ -279,12 +340,13 @@ Status cuda_blas_enqueue(DeviceGraph *graph, const CudaItem *item, int slot, Cud
   CudaBlas *blas = graph->device->blas;
   const CudaCall *call = item->call;
   const int *args = call->instead->call.args;
+  void *c = (void *)(uintptr_t)cuda_graph_address(graph, args[added_of(call)], slot);
   void *d = (void *)(uintptr_t)cuda_graph_address(graph, args[call->shape.d], slot);
   STATUS_TRY(set_pointers(graph, call, slot));
   int result = blas->matmul(
       blas->handle, call->desc, &one, (void *)(uintptr_t)cuda_graph_address(graph, args[1], slot),
       call->a, (void *)(uintptr_t)cuda_graph_address(graph, args[0], slot), call->b,
-      call->shape.accumulates ? &one : &zero, d, call->d, d, call->d, &call->algorithm,
+      call->shape.c >= 0 ? &one : &zero, c, call->d, d, call->d, &call->algorithm,
       (void *)(uintptr_t)blas->workspace, (size_t)blas->workspace_bytes, stream);
   return blas_check(result, call->instead->call.label);
 }

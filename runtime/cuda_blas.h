@@ -78,8 +78,8 @@ int64_t cuda_blas_workspace(const Device *device);
 /* Takes the workspace, when the allocation is made. */
 void cuda_blas_ready(Device *device);
 void cuda_blas_close(Device *device);
-/* Makes `item`, a launch, a call that covers the launches it replaces, if that is wanted. */
-Status cuda_blas_choose(DeviceGraph *graph, CudaItem *item);
+/* Fills the graph's items, in order: launches, and calls in place of some where they are wanted. */
+Status cuda_blas_items(DeviceGraph *graph);
 Status cuda_blas_enqueue(DeviceGraph *graph, const CudaItem *item, int slot, CudaStream stream);
 void cuda_blas_forget(DeviceGraph *graph);
 
@@ -88,7 +88,7 @@ enum { CUDA_BLAS_PROPOSALS = 8 };
 Status cuda_tune_open(Device *device);
 /* Writes what was new beside the artifact; that it cannot be written is no failure. */
 void cuda_tune_close(Device *device);
-/* Which of the library's proposals to take for `call`; -1: our own launches `own`. */
-Status cuda_tune_choose(DeviceGraph *graph, CudaCall *call, const CudaItem *own,
+/* Which of the library's proposals to take for `call`; -1: the items `own` that do the same. */
+Status cuda_tune_choose(DeviceGraph *graph, CudaCall *call, const CudaItem *own, int own_count,
                         const CudaBlasFound *found, int count, int *chosen);
 #endif

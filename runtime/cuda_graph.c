@@ -31,13 +31,17 @@ static bool steps_conflict(const PlanGraph *plan, const PlanStep *a, const PlanS
   return false;
 }
 
+/* What an item touches: the steps it does, and, numbered behind them, its call. */
+static const PlanStep *part_of(const DeviceGraph *graph, const CudaItem *item, int index) {
+  return index < item->end ? &graph->plan->steps.at[index] : &item->call->instead->call;
+}
+
 static bool items_conflict(const DeviceGraph *graph, const CudaItem *a, const CudaItem *b,
                            bool is_same_step) {
   if (a->call && b->call) return true; /* they share the library's workspace */
-  for (int i = a->first; i < a->end; i++)
-    for (int j = b->first; j < b->end; j++)
-      if (steps_conflict(graph->plan, &graph->plan->steps.at[i], &graph->plan->steps.at[j],
-                         is_same_step))
+  for (int i = a->first; i < a->end + (a->call != NULL); i++)
+    for (int j = b->first; j < b->end + (b->call != NULL); j++)
+      if (steps_conflict(graph->plan, part_of(graph, a, i), part_of(graph, b, j), is_same_step))
         return true;
   return false;
 }
@@ -135,12 +139,7 @@ Status cuda_graph_items(DeviceGraph *graph) {
     const PlanStep *step = &graph->plan->steps.at[i];
     STATUS_TRY(step->kind == STEP_LAUNCH ? find_function(graph, i) : check_call(graph, step));
   }
-  for (int i = 0; i < steps;) {
-    CudaItem *item = &graph->item[graph->item_count++];
-    *item = (CudaItem){.first = i, .end = i + 1, .function = graph->function[i]};
-    STATUS_TRY(cuda_blas_choose(graph, item));
-    i = item->end;
-  }
+  STATUS_TRY(cuda_blas_items(graph));
   return find_dependencies(graph);
 }
 

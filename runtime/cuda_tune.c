@@ -26,33 +26,46 @@ struct CudaTune {
 };
 
 /* ── the file ─────────────────────────────────────────────────────────────────────────────── */
-/* "matmul ... = own" or "... = library <128 digits>"; a row that is none is skipped. */
-static void read_row(CudaTune *tune, char *line) {
+/* "matmul ... = own" or "... = library <128 digits>". */
+static bool read_row(CudaTune *tune, const char *line) {
   Row row = {0};
-  char *mark = strstr(line, " = ");
-  if (!mark || (size_t)(mark - line) >= sizeof row.key) return;
+  const char *mark = strstr(line, " = ");
+  if (!mark || (size_t)(mark - line) >= sizeof row.key) return false;
   memcpy(row.key, line, (size_t)(mark - line));
-  char *at = mark + 3;
+  const char *at = mark + 3;
   row.is_library = strncmp(at, "library ", 8) == 0;
-  if (!row.is_library && strcmp(at, "own") != 0) return;
-  at += 8;
-  for (int i = 0; i < 8 && row.is_library; i++) {
-    char digits[17] = "", *end;
-    if (strlen(at) < 16) return;
-    memcpy(digits, at, 16);
-    row.algorithm.data[i] = strtoull(digits, &end, 16);
-    if (*end) return;
-    at += 16;
+  if (row.is_library) {
+    at += 8;
+    if (strlen(at) != 128 || strspn(at, "0123456789abcdef") != 128) return false;
+    for (int i = 0; i < 8; i++, at += 16) {
+      char digits[17] = "";
+      memcpy(digits, at, 16);
+      row.algorithm.data[i] = strtoull(digits, NULL, 16);
+    }
+  } else if (strcmp(at, "own") != 0) {
+    return false;
   }
   VEC_PUSH(tune->arena, tune->rows, row);
+  return true;
 }
 
+/* What cannot be used is timed again and written anew; a word about it is enough. */
 static void read_file(CudaTune *tune) {
   Text text = {0};
+  int damaged = 0;
   if (text_read_file(&text, tune->path) == 0) {
     char *rest = NULL, *line = strtok_r((char *)text_cstr(&text), "\n", &rest);
-    if (line && strcmp(line, tune->head) == 0)
-      while ((line = strtok_r(NULL, "\n", &rest))) read_row(tune, line);
+    if (!line || strncmp(line, "ft-tune ", 8) != 0) {
+      fprintf(stderr, "note: %s is damaged: products are timed again\n", tune->path);
+    } else if (strcmp(line, tune->head) != 0) {
+      fprintf(stderr, "note: %s is of another GPU, driver or library: products are timed again\n",
+              tune->path);
+    } else {
+      while ((line = strtok_r(NULL, "\n", &rest))) damaged += !read_row(tune, line);
+      if (damaged)
+        fprintf(stderr, "note: %s is damaged in %d line%s: those products are timed again\n",
+                tune->path, damaged, damaged == 1 ? "" : "s");
+    }
   }
   text_free(&text);
 }
@@ -142,38 +155,37 @@ static Status fill_random(DeviceGraph *graph, int buffer) {
 
 typedef struct {
   DeviceGraph *graph;
-  const CudaItem *item; /* a call, or the first of launches up to its end */
+  const CudaItem *item;
+  int count;
 } Timed;
 
 static Status enqueue(void *context, CudaStream stream) {
   Timed *timed = context;
-  if (timed->item->call) return cuda_graph_enqueue(timed->graph, timed->item, 0, stream);
-  for (int i = timed->item->first; i < timed->item->end; i++) {
-    CudaItem one = {.first = i, .end = i + 1, .function = timed->graph->function[i]};
-    STATUS_TRY(cuda_graph_enqueue(timed->graph, &one, 0, stream));
-  }
+  for (int i = 0; i < timed->count; i++)
+    STATUS_TRY(cuda_graph_enqueue(timed->graph, &timed->item[i], 0, stream));
   return STATUS_OK;
 }
 
-static Status time_item(DeviceGraph *graph, const CudaItem *item, double *microseconds) {
-  Timed timed = {graph, item};
+static Status time_items(DeviceGraph *graph, const CudaItem *item, int count,
+                         double *microseconds) {
+  Timed timed = {graph, item, count};
   /* once before it is captured: the library loads its code at the first call */
   STATUS_TRY(enqueue(&timed, graph->device->compute));
   CUDA_TRY(graph->device, stream_synchronize(graph->device->compute), "timing a product");
   return cuda_time(graph->device, enqueue, &timed, REPEATS, ROUNDS, microseconds);
 }
 
-static Status time_all(DeviceGraph *graph, CudaCall *call, const CudaItem *own,
+static Status time_all(DeviceGraph *graph, CudaCall *call, const CudaItem *own, int own_count,
                        const CudaBlasFound *found, int count, int *chosen) {
   double best, time;
-  CudaItem item = {.first = own->first, .end = own->end, .call = call};
+  CudaItem item = {.first = call->instead->first, .end = call->instead->end, .call = call};
   *chosen = -1;
-  STATUS_TRY(time_item(graph, own, &best));
+  STATUS_TRY(time_items(graph, own, own_count, &best));
   for (int i = 0; i < count; i++) {
     call->algorithm = found[i].algorithm;
     /* a proposal that fails, or cannot be captured, is passed over; a lost GPU fails the rest too
      */
-    if (time_item(graph, &item, &time) != STATUS_OK || time >= best) continue;
+    if (time_items(graph, &item, 1, &time) != STATUS_OK || time >= best) continue;
     best = time;
     *chosen = i;
   }
@@ -193,7 +205,12 @@ static Status clear(DeviceGraph *graph, const PlanStep *step) {
   return STATUS_OK;
 }
 
-Status cuda_tune_choose(DeviceGraph *graph, CudaCall *call, const CudaItem *own,
+static Status fill_inputs(DeviceGraph *graph, const PlanStep *step) {
+  for (int i = 0; i < step->input_count; i++) STATUS_TRY(fill_random(graph, step->args[i]));
+  return STATUS_OK;
+}
+
+Status cuda_tune_choose(DeviceGraph *graph, CudaCall *call, const CudaItem *own, int own_count,
                         const CudaBlasFound *found, int count, int *chosen) {
   CudaTune *tune = graph->device->blas->tune;
   const PlanStep *step = &call->instead->call;
@@ -207,9 +224,11 @@ Status cuda_tune_choose(DeviceGraph *graph, CudaCall *call, const CudaItem *own,
       *chosen = i;
       return STATUS_OK;
     }
-  for (int i = 0; i < step->input_count; i++) STATUS_TRY(fill_random(graph, step->args[i]));
-  STATUS_TRY(time_all(graph, call, own, found, count, chosen));
-  for (int i = own->first; i < own->end; i++) STATUS_TRY(clear(graph, &graph->plan->steps.at[i]));
+  int first = call->instead->first, end = call->instead->end;
+  for (int i = first; i < end; i++) STATUS_TRY(fill_inputs(graph, &graph->plan->steps.at[i]));
+  STATUS_TRY(fill_inputs(graph, step));
+  STATUS_TRY(time_all(graph, call, own, own_count, found, count, chosen));
+  for (int i = first; i < end; i++) STATUS_TRY(clear(graph, &graph->plan->steps.at[i]));
   STATUS_TRY(clear(graph, step));
   row.is_library = *chosen >= 0;
   if (row.is_library) row.algorithm = found[*chosen].algorithm;

@@ -210,10 +210,84 @@ class Library(CudaCase):
         self.losses("--steps", 10, **self.library())
         self.assertGreater(self.report()["library_call"], 0)
         before = self.report()["kernel"]
-        with open(self.artifact + ".tune", "w") as file:  # damaged rows and another machine's file are passed over
+        with open(self.artifact + ".tune", "w") as file:
             file.write("ft-tune 1 of another GPU\n" + text)
         self.losses("--steps", 10, **self.library(FT_FAKE_BLAS_SLOW=1))
         self.assertGreater(self.report()["kernel"], before)
+
+    def test_a_damaged_file_is_passed_over(self):
+        """With a word, and it is whole again afterwards."""
+        truth = self.losses("--steps", 5, device="sim")
+        self.ftrun(self.artifact, "--steps", 5, **self.library(FT_FAKE_BLAS_SLOW=1))
+        tune = self.artifact + ".tune"
+        with open(tune, "rb") as file:
+            whole = file.read()
+        rows = whole.splitlines(keepends=True)
+        other = rows[0].replace(b"12040", b"13000")
+        for damage, word in ((b"", "is damaged: products"), (b"\x00\xff" * 400, "is damaged: products"), (other + b"".join(rows[1:]), "is of another GPU, driver or library"),
+                             (rows[0] + rows[1][:-4] + b"\n" + b"".join(rows[2:]), "is damaged in 1 line"), (rows[0] + b"x" * 100000 + b"\n", "is damaged in 1 line"),
+                             (rows[0] + rows[1].replace(b"own", b"library 12"), "is damaged in 1 line")):
+            with open(tune, "wb") as file:
+                file.write(damage)
+            done = self.ftrun(self.artifact, "--steps", 5, "--log-jsonl", self.path("d.jsonl"), "--set", "train.log.every=1", **self.library(FT_FAKE_BLAS_SLOW=1))
+            self.assertEqual(done.stderr.count("note: "), 1, done.stderr)
+            self.assertIn(word, done.stderr)
+            self.assertEqual([line["loss"] for line in support.read_jsonl(self.path("d.jsonl"))][-5:], [line["loss"] for line in truth])
+            with open(tune, "rb") as file:
+                self.assertEqual(sorted(file.read().splitlines()), sorted(whole.splitlines()))
+            os.unlink(self.path("d.jsonl"))
+
+    def calls(self, artifact):
+        """The library's calls that the plan offers: attributes as numbers, and whether they are in a training step."""
+        with open(artifact) as file:
+            text = file.read().split('//@ft graph "eval"')[0]
+        return [{key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", line)} for line in re.findall(r"//@ft +instead .*", text)]
+
+    def offered(self, artifact, **wanted):
+        return [call for call in self.calls(artifact) if all(call[key] == value for key, value in wanted.items())]
+
+    def follows(self, artifact, tolerance, *flags):
+        """With every call the library can do, and again with the timed choice: the losses of our own kernels."""
+        truth = self.losses("--steps", 12, *flags, artifact=artifact, device="sim")
+        for choice, seed in (("library", 3), ("library", 6), ("", 5)):
+            got = self.losses("--steps", 12, *flags, artifact=artifact, **{**self.library(SEED=seed), "FT_CUBLASLT": choice})
+            self.assertGreater(self.report()["library_call"], 0)
+            self.assertEqual(self.report()["left"], 0)
+            for a, b in zip(got, truth, strict=True):
+                self.assertAlmostEqual(a["loss"], b["loss"], delta=tolerance * b["loss"])
+
+    EPILOGUES = """model M(image: u8[B, 4, 4], label: i32[B]) {
+  x = flatten(f32(image) / 255, from=1)
+  x = gelu(Linear(32, name="fc1")(x), approximate="tanh")
+  x = relu(Linear(24, name="fc2")(x))
+  x = gelu(Linear(24, name="fc3")(x))
+  loss = mean(cross_entropy(Linear(4, name="fc4")(x), label))
+}
+data D { train = idx("train-x.gz", "train-y") }
+train { model = M; data = D; batch = 16; epochs = 2; seed = 3; optimizer = sgd(lr=0.3); precision = f32 }
+"""
+
+    def test_every_epilogue(self):
+        artifact = self.compile(self.EPILOGUES, name="epilogues.ptx")
+        self.assertEqual(len(self.offered(artifact, n=32, act=2, aux=1, bias=1)), 1)  # gelu, what went into it kept
+        self.assertEqual(len(self.offered(artifact, act=1, aux=1, bias=1)), 1)  # relu, its bits kept
+        self.assertEqual(len(self.offered(artifact, act=3, aux=1, sums=1)), 1)  # their gradients, with the biases'
+        self.assertEqual(len(self.offered(artifact, act=4, aux=1, sums=1)), 1)
+        self.assertEqual(len(self.offered(artifact, act=0, sums=1)), 1)  # the last bias's gradient beside its weight's
+        self.assertEqual(len(self.offered(artifact, act=2)), 1)  # the exact gelu is another function
+        self.follows(artifact, 1e-5)
+
+    def test_compute_types(self):
+        for precision, compute, tolerance in (("tf32", 1, 2e-3), ("bf16", 2, 2e-2), ("fp16", 3, 2e-2)):
+            artifact = self.compile(self.EPILOGUES, "--set", f"train.precision={precision}", name=f"{precision}.ptx")
+            self.assertGreater(len(self.offered(artifact, compute=compute)), 4)
+            self.follows(artifact, tolerance)
+
+    def test_sums_onto_what_is_there(self):
+        """A weight used twice: the second product is added to the first."""
+        artifact = self.compile(self.EPILOGUES.replace('  x = gelu(Linear(24, name="fc3")(x))', "  same = Linear(24)\n  x = tanh(same(tanh(same(x))))"), name="twice.ptx")
+        self.assertGreater(len(self.offered(artifact, accumulate=1)), 0)
+        self.follows(artifact, 1e-5)
 
     def test_a_proposal_that_fails_is_passed_over(self):
         self.losses("--steps", 5, **self.library(FT_FAKE_BLAS_BAD=1))

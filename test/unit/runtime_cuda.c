@@ -63,8 +63,8 @@ static void type_of(const Case *c, int argument, char *out, size_t size) {
 /* The lists of the call, and of the launch that it replaces. */
 static void write_arguments(const Case *c, Text *out) {
   bool reads_aux = c->aux && c->act >= 3;
-  text_printf(out, "(0 1%s%s) -> (4%s%s)", c->bias ? " 2" : "", reads_aux ? " 3" : "",
-              c->aux && !reads_aux ? " 3" : "", c->sums ? " 5" : "");
+  text_printf(out, "(0 1%s%s%s) -> (4%s%s)", c->bias ? " 2" : "", reads_aux ? " 3" : "",
+              c->accumulate ? " 4" : "", c->aux && !reads_aux ? " 3" : "", c->sums ? " 5" : "");
 }
 
 static void write_graph(const Case *c, const char *name, Text *out) {
@@ -105,7 +105,7 @@ static char *write_artifact(const Case *c) {
   for (char *line = strtok(plan.at, "\n"); line; line = strtok(NULL, "\n"))
     text_printf(&file, "//@ft %s\n", line);
   text_printf(&file, ".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry own(");
-  int count = 3 + c->bias + c->aux + c->sums;
+  int count = 3 + c->bias + c->aux + c->accumulate + c->sums;
   for (int i = 0; i < count; i++) text_printf(&file, "%s.param .u64 own_%d", i ? ", " : "", i);
   text_printf(&file, ")\n{\n  ret;\n}\n");
   int fd = mkstemp(path);

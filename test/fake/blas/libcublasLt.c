@@ -145,7 +145,7 @@ int blas_heuristic(void *handle, void *desc, void *a, void *b, void *c, void *d,
 typedef struct {
   Desc desc;
   Layout a, b, d;
-  const char *a_at, *b_at;
+  const char *a_at, *b_at, *c_at;
   char *d_at;
   float beta;
   void (*mark)(const void *at, size_t bytes);
@@ -262,14 +262,15 @@ static void multiply(void *context) {
         for (int64_t i = 0; i < k; i++)
           sum += element(&w->a, w->desc.op_a, w->a_at, batch, row, i) *
                  element(&w->b, w->desc.op_b, w->b_at, batch, i, column);
-        if (w->beta != 0) sum += (double)w->beta * load(w->d_at, w->d.type, place);
+        if (w->beta != 0) sum += (double)w->beta * load(w->c_at, w->d.type, place);
         store(w->d_at, w->d.type, place, finish(w, sum, row, column));
       }
   for (int64_t batch = 0; batch < w->d.batches; batch++)
     w->mark(w->d_at + batch * w->d.stride * bytes_of(w->d.type),
             (size_t)(m * n * bytes_of(w->d.type)));
   bool is_relu = w->desc.epilogue & BLAS_EPILOGUE_RELU;
-  if (w->desc.epilogue & BLAS_EPILOGUE_AUX)
+  bool reads_aux = w->desc.epilogue & (BLAS_EPILOGUE_RELU_GRADIENT | BLAS_EPILOGUE_GELU_GRADIENT);
+  if (w->desc.epilogue & BLAS_EPILOGUE_AUX && !reads_aux)
     w->mark((void *)(uintptr_t)w->desc.aux,
             (size_t)(is_relu ? w->desc.aux_leading * n / 8
                              : w->desc.aux_leading * n * bytes_of(w->d.type)));
@@ -294,7 +295,7 @@ int blas_matmul(void *handle, void *desc, const void *alpha, const void *a, void
   }
   if (algorithm->data[1] != 0xfeed) die("an algorithm that was never proposed");
   if (algorithm->data[0] == 1 && getenv("FT_FAKE_BLAS_BAD")) return 14;
-  if (*(const float *)alpha != 1 || c != d || !workspace) die("an unexpected argument");
+  if (*(const float *)alpha != 1 || !c || !workspace) die("an unexpected argument");
   if (!fits(desc, a_layout, b_layout, d_layout)) return 7;
   Work work = {*(Desc *)desc,
                *(Layout *)a_layout,
@@ -302,6 +303,7 @@ int blas_matmul(void *handle, void *desc, const void *alpha, const void *a, void
                *(Layout *)d_layout,
                a,
                b,
+               c,
                d,
                *(const float *)beta,
                mark};

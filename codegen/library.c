@@ -1,0 +1,198 @@
+/* library: see library.h. Here: one kernel, one call. What a kernel computes is told by values
+ * (codegen/recognise.h), so it does not matter how the expression is written. Roundings to bf16 or
+ * f16 within a kernel may be left out by the call. */
+#include "codegen/library.h"
+#include "codegen/recognise.h"
+#include "plan/plan_calls.h"
+
+enum { MAX_INTS = 20 };
+
+typedef struct {
+  Arena *arena;
+  const Node *node;
+  const Graph *body; /* NULL: the product stands alone */
+  const Node *product;
+  int operand[2]; /* positions among the node's inputs */
+  CallAct act;
+  int bias, added; /* positions, or -1 */
+  int d, aux;      /* results, or -1 */
+} Product;
+
+static const Node *find_product(const Node *node) {
+  if (node->op != OP_FUSED) return node->op == OP_DOT ? node : NULL;
+  for (int i = 0; i < node->body->nodes.count; i++)
+    if (op_info[node->body->nodes.at[i]->op].op_class == CLASS_CONTRACT)
+      return node->body->nodes.at[i]->op == OP_DOT ? node->body->nodes.at[i] : NULL;
+  return NULL;
+}
+
+/* Operands that the kernel computes itself are not to be had by a call. */
+static bool find_operands(Product *p) {
+  for (int i = 0; i < 2; i++) {
+    const Node *argument = p->product->input[i];
+    while (p->body && argument->op == OP_RESHAPE) argument = argument->input[0];
+    if (p->body && argument->op != OP_ARG) return false;
+    p->operand[i] = p->body ? (int)node_int(argument, ATTR_INDEX, 0) : i;
+  }
+  return true;
+}
+
+/* ── what comes behind the product ────────────────────────────────────────────────────────── */
+typedef enum { ROLE_NONE, ROLE_BIAS, ROLE_FULL, ROLE_OTHER } Role;
+
+static Role role_of(const Product *p, const Node *leaf) {
+  const Shape *out = &p->product->type.shape, *in = &leaf->type.shape;
+  int64_t columns = out->dim[out->rank - 1];
+  int64_t last = in->rank ? in->dim[in->rank - 1] : 1;
+  if (shape_elements(in) == shape_elements(out)) return ROLE_FULL;
+  return shape_elements(in) == columns && last == columns ? ROLE_BIAS : ROLE_OTHER;
+}
+
+/* Every broadcast is of a constant, or of one value for each column. */
+static bool broadcasts_are_plain(const Product *p) {
+  for (int i = 0; i < p->body->nodes.count; i++) {
+    const Node *node = p->body->nodes.at[i];
+    if (node->op != OP_BROADCAST) continue;
+    const Shape *in = &node->input[0]->type.shape, *out = &node->type.shape;
+    const Node *leaf = node->input[0];
+    while (leaf->op == OP_RESHAPE || leaf->op == OP_CAST) leaf = leaf->input[0];
+    if (leaf->op == OP_CONST) continue;
+    if (leaf->op != OP_ARG || shape_elements(out) != shape_elements(&p->product->type.shape))
+      return false;
+    for (int d = 0; d < out->rank; d++)
+      if (in->dim[d] != (d == out->rank - 1 ? out->dim[d] : 1)) return false;
+  }
+  return true;
+}
+
+/* The operand besides the product's two that is a bias or a whole tensor; -1: none. */
+static bool find_extra(const Product *p, int *extra, Role *role) {
+  *extra = -1;
+  *role = ROLE_NONE;
+  for (int i = 0; i < p->body->nodes.count; i++) {
+    const Node *leaf = p->body->nodes.at[i];
+    if (leaf->op != OP_ARG) continue;
+    int index = (int)node_int(leaf, ATTR_INDEX, 0);
+    if (index == p->operand[0] || index == p->operand[1]) continue;
+    if (*extra >= 0 && *extra != index) return false;
+    *extra = index;
+    *role = role_of(p, leaf);
+  }
+  return true;
+}
+
+/* Fills act, bias, added, d and aux; false if the kernel does something else. */
+static bool recognise_epilogue(Product *p) {
+  const Graph *body = p->body;
+  int extra;
+  Role role;
+  Points base;
+  if (body->roots.count > 2 || !find_extra(p, &extra, &role) || role == ROLE_OTHER ||
+      !broadcasts_are_plain(p))
+    return false;
+  Recogniser *r = recogniser_new(p->arena, body, p->product);
+  for (int i = 0; i < RECOGNISE_POINTS; i++)
+    base[i] = recognise_variable(r, -1)[i] + (extra >= 0 ? recognise_variable(r, extra)[i] : 0);
+  const double *root[2] = {recognise_values(r, body->roots.at[0].node)};
+  if (body->roots.count == 2) root[1] = recognise_values(r, body->roots.at[1].node);
+  if (role == ROLE_BIAS) p->bias = extra;
+  if (role == ROLE_FULL) p->added = extra;
+  for (int i = 0; i < body->roots.count; i++)
+    if (shape_elements(&body->roots.at[i].node->type.shape) !=
+        shape_elements(&p->product->type.shape))
+      return false;
+  if (body->roots.count == 2) {
+    p->aux = recognise_form(root[0], FORM_SAME, base) ? 0 : 1;
+    p->d = 1 - p->aux;
+    p->act = ACT_GELU;
+    return recognise_form(root[p->aux], FORM_SAME, base) &&
+           recognise_form(root[p->d], FORM_GELU, base);
+  }
+  static const struct {
+    Form form;
+    CallAct act;
+  } forms[] = {{FORM_SAME, ACT_NONE}, {FORM_RELU, ACT_RELU}, {FORM_GELU, ACT_GELU}};
+  for (int i = 0; i < 3; i++) {
+    p->act = forms[i].act;
+    if (recognise_form(root[0], forms[i].form, base)) return true;
+  }
+  return false;
+}
+
+/* ── what the library can do ──────────────────────────────────────────────────────────────── */
+static const Type *result_type(const Product *p, int which) {
+  return p->body ? &p->body->roots.at[which].node->type : &p->product->type;
+}
+
+static int64_t batches_of(const Product *p) {
+  const Shape *c = &p->product->type.shape;
+  int64_t batch = 1;
+  for (int d = 0; d + 2 < c->rank; d++) batch *= c->dim[d];
+  return batch;
+}
+
+static bool is_possible(const Product *p, const int *alias) {
+  const Shape *c = &p->product->type.shape;
+  DType operands = p->node->input[p->operand[0]]->type.dtype, d = result_type(p, p->d)->dtype;
+  if (operands == DT_F64 || operands != p->node->input[p->operand[1]]->type.dtype) return false;
+  if (d != operands && d != DT_F32) return false;
+  if (p->bias >= 0 && p->node->input[p->bias]->type.dtype != d) return false;
+  if (p->added >= 0 && (p->act != ACT_NONE || p->node->input[p->added]->type.dtype != d))
+    return false;
+  for (int i = 0; i < (p->aux >= 0 ? 2 : 1); i++) /* only over what is added */
+    if (alias[i] != -1 && (p->added < 0 || alias[i] != p->added)) return false;
+  if (p->aux < 0) return true;
+  /* gelu's auxiliary rows are padded to 8 elements, and ours are not padded */
+  return batches_of(p) == 1 && result_type(p, p->aux)->dtype == d && c->dim[c->rank - 1] % 8 == 0;
+}
+
+static int compute_of(const Product *p) {
+  DType operands = p->node->input[p->operand[0]]->type.dtype;
+  if (operands == DT_F32) return node_int(p->product, ATTR_TF32, 0) ? COMPUTE_TF32 : COMPUTE_F32;
+  return operands == DT_BF16 ? COMPUTE_BF16 : COMPUTE_F16;
+}
+
+static void fill_call(const Product *p, KernelLaunch *out) {
+  const Shape *a = &p->product->input[0]->type.shape, *c = &p->product->type.shape;
+  bool ta = node_int(p->product, ATTR_TRANS_A, 0), tb = node_int(p->product, ATTR_TRANS_B, 0);
+  const PlanInt ints[] = {{"batch", batches_of(p)},
+                          {"m", c->dim[c->rank - 2]},
+                          {"n", c->dim[c->rank - 1]},
+                          {"k", a->dim[a->rank - (ta ? 2 : 1)]},
+                          {"ta", ta},
+                          {"tb", tb},
+                          {"compute", compute_of(p)},
+                          {"bias", p->bias >= 0},
+                          {"act", p->act},
+                          {"aux", p->aux >= 0},
+                          {"sums", 0},
+                          {"accumulate", p->added >= 0}};
+  *out = (KernelLaunch){.name = "matmul", .is_call = true};
+  out->ints = ARENA_ARRAY(p->arena, PlanInt, MAX_INTS);
+  for (size_t i = 0; i < sizeof ints / sizeof *ints; i++) out->ints[out->int_count++] = ints[i];
+  out->args = ARENA_ARRAY(p->arena, int, CALL_MAX_ARGS);
+  out->args[out->arg_count++] = p->operand[0];
+  out->args[out->arg_count++] = p->operand[1];
+  if (p->bias >= 0) out->args[out->arg_count++] = p->bias;
+  if (p->added >= 0) out->args[out->arg_count++] = p->added;
+  out->input_count = out->arg_count;
+  out->args[out->arg_count++] = p->node->input_count + p->d;
+  if (p->aux >= 0) out->args[out->arg_count++] = p->node->input_count + p->aux;
+}
+
+bool library_call(Arena *arena, const Node *node, const int *alias, KernelLaunch *out) {
+  Product p = {.arena = arena,
+               .node = node,
+               .body = node->op == OP_FUSED ? node->body : NULL,
+               .product = find_product(node),
+               .bias = -1,
+               .added = -1,
+               .aux = -1};
+  if (!p.product || !shape_elements(&p.product->type.shape) || !find_operands(&p)) return false;
+  const Shape *a = &p.product->input[0]->type.shape;
+  if (!a->dim[a->rank - (node_int(p.product, ATTR_TRANS_A, 0) ? 2 : 1)]) return false;
+  if (p.body && !recognise_epilogue(&p)) return false;
+  if (!is_possible(&p, alias)) return false;
+  fill_call(&p, out);
+  return true;
+}

@@ -1,0 +1,17 @@
+/* library: which of the GPU's products a call "matmul" (plan/calls.def) could do too, so that the
+ * runtime may choose: the `instead` lines of a plan. */
+#ifndef FT_CODEGEN_LIBRARY_H
+#define FT_CODEGEN_LIBRARY_H
+#include "codegen/lower_private.h"
+#include "codegen/module.h"
+
+/* Can the whole of this node (a product, a bias, a relu or gelu with what goes into it, or what is
+ * there already added) be one call? alias: as for nvptx_emit. */
+bool library_call(Arena *arena, const Node *node, const int *alias, KernelLaunch *out);
+
+/* After a graph is lowered and all its buffers have their places: calls for two kernels each: a
+ * product and the gradient of relu or gelu behind it (with a bias's gradient), a weight's gradient
+ * and its bias's. Launches are moved where that brings the two together and nothing depends on
+ * their order. `steps` are the graph's, in the order of the launches. */
+void library_pairs(Lowering *lowering, const Graph *graph, NodeSteps *steps, int count);
+#endif
