@@ -51,8 +51,7 @@ typedef struct {
 ALWAYS int element_of(const Where *w, int is_a, int along, int k) {
   int start = is_a ? w->row0 : w->column0, limit = is_a ? gemm_m() : gemm_n();
   int tile = is_a ? gemm_tile_m() : gemm_tile_n();
-  if ((limit % tile && start + along >= limit) ||
-      ((gemm_k() % gemm_steps() || gemm_splits() > 1) && k >= w->end))
+  if ((limit % tile && start + along >= limit) || (gemm_k() % gemm_steps() && k >= w->end))
     return -1;
   return is_a ? index_a(w->batch, start + along, k) : index_b(w->batch, k, start + along);
 }
