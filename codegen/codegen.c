@@ -42,8 +42,8 @@ typedef struct {
   atomic_int next;
 } Work;
 
-/* PTX of several modules becomes one text, so what is no kernel gets a name of its own in all but the
- * first. */
+/* PTX of several modules becomes one text, so what is no kernel gets a name of its own in all but
+ * the first. */
 static void rename_own(Module *module, int index) {
   char name[256];
   size_t length;

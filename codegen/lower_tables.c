@@ -91,6 +91,20 @@ static bool is_leaf(const Node *node) {
          node->op == OP_SETTING;
 }
 
+/* The operands that one result of a kernel depends on; those of its neighbours do not count. */
+static void mark_operands(Lowering *lowering, const Node *result, bool *needed) {
+  const Node *fused = result->input[0];
+  const Graph *body = fused->body;
+  bool *inner = ARENA_ARRAY(lowering->arena, bool, body->nodes.count);
+  inner[body->roots.at[node_int(result, ATTR_INDEX, 0)].node->id] = true;
+  for (int i = body->nodes.count - 1; i >= 0; i--) {
+    const Node *node = body->nodes.at[i];
+    for (int k = 0; inner[i] && k < node->input_count; k++) inner[node->input[k]->id] = true;
+    if (inner[i] && node->op == OP_ARG)
+      needed[fused->input[node_int(node, ATTR_INDEX, 0)]->id] = true;
+  }
+}
+
 /* A state that is assigned but never read has no leaf: it is not kept. Which inputs do the outputs
  * of the eval graph depend on? */
 static void mark_predict(Lowering *lowering, const Graph *graph) {
@@ -99,7 +113,10 @@ static void mark_predict(Lowering *lowering, const Graph *graph) {
     if (graph->roots.at[i].kind == ROOT_OUTPUT) needed[graph->roots.at[i].node->id] = true;
   for (int i = graph->nodes.count - 1; i >= 0; i--) {
     const Node *node = graph->nodes.at[i];
-    for (int k = 0; needed[i] && k < node->input_count; k++) needed[node->input[k]->id] = true;
+    if (needed[i] && node->op == OP_RESULT && node->input[0]->op == OP_FUSED)
+      mark_operands(lowering, node, needed);
+    else
+      for (int k = 0; needed[i] && k < node->input_count; k++) needed[node->input[k]->id] = true;
     if (!needed[i] || node->op != OP_INPUT) continue;
     PlanTensor *input = find_tensor(lowering->plan->inputs.at, lowering->plan->inputs.count,
                                     node_str(node, ATTR_NAME));

@@ -1,6 +1,7 @@
 /* generate: see generate.h. */
 #include "runtime/generate.h"
 #include "base/clock.h"
+#include "runtime/bpe.h"
 #include "runtime/ckpt.h"
 #include "runtime/decoder.h"
 #include "runtime/signals.h"
@@ -15,6 +16,7 @@ typedef struct {
   Artifact *artifact;
   Exec *exec;
   Decoder *decoder;
+  Bpe *bpe; /* NULL: tokens are bytes, or numbers */
   int64_t vocabulary;
   int64_t *text; /* prompt and what was generated */
   int64_t count;
@@ -26,16 +28,20 @@ typedef struct {
 /* ── the prompt ───────────────────────────────────────────────────────────────────────────── */
 static Status check_prompt(const Generation *g) {
   const GenerateOptions *options = g->options;
+  bool may_be_empty = options->prompt && g->bpe && bpe_end_of_text(g->bpe) >= 0;
   if (options->prompt && options->prompt_tokens)
     return status_fail(STATUS_USER, "--prompt and --prompt-tokens do not go together");
   const char *given = options->prompt ? options->prompt : options->prompt_tokens;
-  if (!given || !*given)
+  if (!may_be_empty && (!given || !*given))
     return status_fail(STATUS_USER, "generate needs --prompt TEXT to go on with, not empty");
-  if (options->prompt && g->vocabulary != 256)
+  if (options->prompt && !g->bpe && g->vocabulary != 256)
     return status_fail(STATUS_USER,
                        "--prompt is text, and this model has %lld tokens: name its vocabulary with "
                        "--tokenizer FOLDER, or give the tokens' numbers with --prompt-tokens",
                        (long long)g->vocabulary);
+  if (g->bpe && bpe_count(g->bpe) > g->vocabulary)
+    return status_fail(STATUS_USER, "%s has %lld tokens, more than the model, which has %lld",
+                       options->tokenizer, (long long)bpe_count(g->bpe), (long long)g->vocabulary);
   return STATUS_OK;
 }
 
@@ -60,23 +66,42 @@ static Status read_numbers(Generation *g) {
   return STATUS_OK;
 }
 
+/* An empty text is the beginning of one. */
+static Status read_text(Generation *g) {
+  BpeTokens tokens = {0};
+  const char *prompt = g->options->prompt;
+  Status status = bpe_encode(g->bpe, prompt, strlen(prompt), &tokens);
+  for (size_t i = 0; i < tokens.count; i++) g->text[g->count++] = tokens.at[i];
+  if (!g->count) g->text[g->count++] = bpe_end_of_text(g->bpe);
+  free(tokens.at);
+  return status;
+}
+
 static Status read_prompt(Generation *g) {
   const GenerateOptions *options = g->options;
+  if (options->tokenizer) STATUS_TRY(bpe_open(options->tokenizer, &g->bpe));
   STATUS_TRY(check_prompt(g));
   size_t most = strlen(options->prompt ? options->prompt : options->prompt_tokens);
-  g->text = calloc(most + (size_t)options->tokens + 1, sizeof *g->text);
+  g->text = calloc(most + (size_t)options->tokens + 2, sizeof *g->text);
   if (!g->text) return status_errno(ENOMEM, "--prompt");
   if (!options->prompt) return read_numbers(g);
+  if (g->bpe) return read_text(g);
   for (const char *at = options->prompt; *at; at++) g->text[g->count++] = (uint8_t)*at;
   return STATUS_OK;
 }
 
+static bool is_end(const Generation *g, int64_t at) {
+  return g->bpe && g->text[at] == bpe_end_of_text(g->bpe);
+}
+
 static void show(Generation *g, int64_t at) {
-  unsigned char byte = (unsigned char)g->text[at];
-  if (g->options->prompt)
-    utf8_out_write(&g->out, &byte, 1);
-  else
+  char byte = (char)g->text[at];
+  size_t count = 1;
+  const char *bytes = g->bpe ? bpe_bytes(g->bpe, g->text[at], &count) : &byte;
+  if (!g->bpe && !g->options->prompt)
     printf("%s%lld", at ? " " : "", (long long)g->text[at]);
+  else if (!is_end(g, at))
+    utf8_out_write(&g->out, bytes, count);
 }
 
 /* ── the loop ─────────────────────────────────────────────────────────────────────────────── */
@@ -128,6 +153,7 @@ static Status generate(Generation *g) {
     STATUS_TRY(next_token(g));
     if (i == 0) first = clock_nanoseconds();
     show(g, g->count - 1);
+    if (is_end(g, g->count - 1)) break;
   }
   utf8_out_end(&g->out);
   putchar('\n');
@@ -141,6 +167,7 @@ Status generate_run(const GenerateOptions *options) {
   Generation g = {.options = options, .out = {.to = stdout}};
   Status status = generate(&g);
   decoder_free(g.decoder);
+  bpe_free(g.bpe);
   free(g.text);
   free(g.score);
   free(g.order);

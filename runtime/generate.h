@@ -1,5 +1,6 @@
 /* generate: goes on with a text: one token after the other is drawn by the model's scores of what
- * follows (runtime/decoder.h says of how much text) and shown at once. */
+ * follows (runtime/decoder.h says of how much text) and shown at once. With a tokenizer the text
+ * ends where the model draws <|endoftext|>. */
 #ifndef FT_RUNTIME_GENERATE_H
 #define FT_RUNTIME_GENERATE_H
 #include "runtime/sample.h"

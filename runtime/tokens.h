@@ -4,6 +4,10 @@
 #define FT_RUNTIME_TOKENS_H
 #include "runtime/source_array.h"
 
+enum { TOKENS_HEADER = 1024 }; /* bytes */
+/* The header of a file of `count` tokens of 2 or 4 bytes. */
+void tokens_header(int bytes, uint32_t count, uint8_t out[TOKENS_HEADER]);
+
 /* kind "bytes", "tokens16" or "tokens32"; `head` is the file's beginning, `size` its whole length.
  * The failure's text goes on after the file's name. */
 bool tokens_is_kind(const char *kind);

@@ -9,6 +9,7 @@
 #include "runtime/generate.h"
 #include "runtime/predict.h"
 #include "runtime/source_early.h"
+#include "runtime/tokenize.h"
 #include "runtime/train.h"
 #include <errno.h>
 #include <signal.h>
@@ -19,10 +20,19 @@
 #include <unistd.h>
 
 enum { EXIT_USAGE = 2, MOST = 256 };
-enum { TRAIN = 1, EVAL = 2, PREDICT = 4, BENCH = 8, INFO = 16, DEVICES = 32, GENERATE = 64 };
-enum { COMMANDS = 7 };
-static const char *const command_names[COMMANDS] = {"train", "eval",    "predict", "bench",
-                                                    "info",  "devices", "generate"};
+enum {
+  TRAIN = 1,
+  EVAL = 2,
+  PREDICT = 4,
+  BENCH = 8,
+  INFO = 16,
+  DEVICES = 32,
+  GENERATE = 64,
+  TOKENIZE = 128
+};
+enum { COMMANDS = 8 };
+static const char *const command_names[COMMANDS] = {"train", "eval",    "predict",  "bench",
+                                                    "info",  "devices", "generate", "tokenize"};
 static const char *const command_usage[COMMANDS] = {
     "ftrun [train] MODEL [flags]      trains; MODEL is a compiled .so or .ptx, or a .ft file",
     "ftrun eval MODEL --weights W     prints loss and metrics over a split",
@@ -31,15 +41,18 @@ static const char *const command_usage[COMMANDS] = {
     "ftrun info MODEL                 the plan inside an artifact, readable",
     "ftrun devices                    what this machine can run on",
     "ftrun generate MODEL --weights W --prompt TEXT    goes on with a text",
+    "ftrun tokenize TEXT.. --tokenizer T --output X.bin    text files to tokens, for tokens(...)",
 };
 
 typedef struct {
   int command;
   TrainOptions train;
   const char *weights, *split, *input[MOST], *output[MOST], *set[MOST], *pass[MOST];
+  const char *text[MOST]; /* tokenize */
+  int text_count;
   int input_count, output_count, set_count, pass_count;
-  bool made_up_data, no_cache;
-  const char *prompt, *prompt_tokens, *temperature, *top_p;
+  bool made_up_data, no_cache, no_header;
+  const char *prompt, *prompt_tokens, *tokenizer, *temperature, *top_p;
   int64_t tokens, top_k, seed;
 } Line;
 
@@ -77,9 +90,14 @@ static const Flag flags[] = {
      "weights of a training: --save, or a checkpoint"},
     {"--split", FLAG_TEXT, EVAL, "S", "valid (default), test or train"},
     {"--input", FLAG_LIST, PREDICT, "NAME=X", "a .npy or IDX file for a model input"},
-    {"--output", FLAG_LIST, PREDICT, "[NAME=]Y", "the .npy file to write"},
-    {"--prompt", FLAG_TEXT, GENERATE, "TEXT", "what to go on with, for models of bytes"},
-    {"--prompt-tokens", FLAG_TEXT, GENERATE, "N,N,..", "the same for other models: their tokens"},
+    {"--output", FLAG_LIST, PREDICT | TOKENIZE, "[NAME=]Y",
+     "the file to write: .npy, or .bin of tokenize (without: numbers are printed)"},
+    {"--prompt", FLAG_TEXT, GENERATE, "TEXT",
+     "what to go on with, for models of bytes, or by --tokenizer"},
+    {"--tokenizer", FLAG_TEXT, GENERATE | TOKENIZE, "PATH",
+     "folder with vocab.json and merges.txt, or tokenizer.json, as of GPT-2"},
+    {"--no-header", FLAG_SWITCH, TOKENIZE, NULL, "tokens only, without the header of llm.c"},
+    {"--prompt-tokens", FLAG_TEXT, GENERATE, "N,N,..", "the same as numbers of tokens"},
     {"--tokens", FLAG_COUNT, GENERATE, "N", "how many to generate (200)"},
     {"--temperature", FLAG_TEXT, GENERATE, "X",
      "0: the likeliest token; 1 (default): as the model says"},
@@ -149,13 +167,21 @@ static void take_flag(Line *line, const Flag *flag, const char *value, int64_t c
   const struct {
     const char *name, **text;
   } texts[] = {
-      {"--data", &train->run.data_dir}, {"--device", &train->run.device},
-      {"--init", &train->init},         {"--save", &train->save},
-      {"--resume", &train->resume},     {"--log-jsonl", &train->log_jsonl},
-      {"--trace", &train->trace},       {"--weights", &line->weights},
-      {"--split", &line->split},        {"--save-ema", &train->save_ema},
-      {"--prompt", &line->prompt},      {"--prompt-tokens", &line->prompt_tokens},
-      {"--top-p", &line->top_p},        {"--temperature", &line->temperature},
+      {"--data", &train->run.data_dir},
+      {"--device", &train->run.device},
+      {"--init", &train->init},
+      {"--save", &train->save},
+      {"--resume", &train->resume},
+      {"--log-jsonl", &train->log_jsonl},
+      {"--trace", &train->trace},
+      {"--weights", &line->weights},
+      {"--split", &line->split},
+      {"--save-ema", &train->save_ema},
+      {"--prompt", &line->prompt},
+      {"--prompt-tokens", &line->prompt_tokens},
+      {"--tokenizer", &line->tokenizer},
+      {"--top-p", &line->top_p},
+      {"--temperature", &line->temperature},
   };
   const struct {
     const char *name;
@@ -164,7 +190,7 @@ static void take_flag(Line *line, const Flag *flag, const char *value, int64_t c
       {"--no-shuffle", &train->no_shuffle}, {"--overfit-batch", &train->overfit_batch},
       {"--dry-run", &train->dry_run},       {"--deterministic", &train->deterministic},
       {"--check", &train->check_nan},       {"--made-up-data", &line->made_up_data},
-      {"--no-cache", &line->no_cache},
+      {"--no-cache", &line->no_cache},      {"--no-header", &line->no_header},
   };
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
     if (strcmp(flag->name, texts[i].name) == 0) *texts[i].text = value;
@@ -242,11 +268,21 @@ static int parse_line(Line *line, int argc, char **argv) {
     if (argv[at][0] == '-' && argv[at][1]) {
       int code = parse_flag(line, argv, argc, &at);
       if (code) return code;
+    } else if (line->command == TOKENIZE) {
+      if (line->text_count == MOST) return usage_error("at most %s texts%s", "256", "");
+      line->text[line->text_count++] = argv[at];
     } else if (line->train.run.artifact) {
       return usage_error("one model at a time: %s and %s", line->train.run.artifact, argv[at]);
     } else {
       line->train.run.artifact = argv[at];
     }
+  }
+  if (line->command == TOKENIZE) {
+    if (!line->text_count) return usage_error("tokenize needs a text file%s%s", "", "");
+    if (!line->tokenizer) return usage_error("tokenize needs --tokenizer PATH%s%s", "", "");
+    return line->output_count > 1 ? usage_error("tokenize writes one file: %s and %s",
+                                                line->output[0], line->output[1])
+                                  : 0;
   }
   if (!line->train.run.artifact && line->command != DEVICES)
     return usage_error("%s needs a model: a .so, .ptx or .ft file%s",
@@ -369,6 +405,7 @@ static int run_generate(Line *line) {
                              .weights = line->weights,
                              .prompt = line->prompt,
                              .prompt_tokens = line->prompt_tokens,
+                             .tokenizer = line->tokenizer,
                              .tokens = line->tokens,
                              .sample = {1, line->top_k, 1, (uint64_t)line->seed},
                              .no_cache = line->no_cache};
@@ -395,6 +432,10 @@ static int run_command(Line *line) {
         train_bench(run, line->train.steps > 0 ? (int)line->train.steps : 0, line->made_up_data));
   case GENERATE:
     return run_generate(line);
+  case TOKENIZE:
+    return report(tokenize_run(&(TokenizeOptions){line->tokenizer, line->text, line->text_count,
+                                                  line->output_count ? line->output[0] : NULL,
+                                                  line->no_header}));
   case INFO:
     return run_info(run->artifact);
   case DEVICES:
