@@ -3,6 +3,7 @@
  * sum, not of the step. */
 #include "runtime/bench.h"
 #include "base/clock.h"
+#include "plan/plan_calls.h"
 #include "runtime/bench_count.h"
 #include <stdlib.h>
 #include <string.h>
@@ -134,12 +135,30 @@ static void print_share(double part, double whole, FILE *out) {
   if (whole > 0) fprintf(out, " %6.1f%%", 100 * part / whole);
 }
 
+/* The peak that a step is held against: that of tensor cores where its operands are of 16 bits, or
+ * a library could do it in tf32. */
+static double peak_of(const PlanGraph *graph, int index, const DeviceSpeed *speed) {
+  const PlanStep *step = &graph->steps.at[index];
+  for (int i = 0; i < graph->insteads.count; i++) {
+    const PlanInstead *instead = &graph->insteads.at[i];
+    if (index >= instead->first && index < instead->end && speed->tf32_flops > 0 &&
+        call_int(&instead->call, "compute") == COMPUTE_TF32)
+      return speed->tf32_flops;
+  }
+  int halves = 0;
+  for (int i = 0; i < step->input_count; i++) {
+    DType dtype = graph->buffers.at[step->args[i]].type.dtype;
+    halves += dtype == DT_BF16 || dtype == DT_F16;
+  }
+  return halves >= 2 && speed->half_flops > 0 ? speed->half_flops : speed->flops;
+}
+
 static void print_row(const PlanStep *step, const Row *row, double total, double so_far,
-                      const DeviceSpeed *speed, FILE *out) {
+                      const DeviceSpeed *speed, double peak, FILE *out) {
   double time = (double)row->time + 1e-9;
   fprintf(out, "%10.2f %6.1f%% %6.1f%% %9.1f", time * 1e-3, 100 * time / total,
           100 * so_far / total, (double)step->flops / time);
-  print_share((double)step->flops / time * 1e9, speed->flops, out);
+  print_share((double)step->flops / time * 1e9, peak, out);
   fprintf(out, " %9.1f", (double)step->bytes / time);
   print_share((double)step->bytes / time * 1e9, speed->copy_bytes, out);
   fprintf(out, "  %-5u %s (%s%s%s)\n", step->line, step->label, step->name, row->by ? ", by " : "",
@@ -153,15 +172,17 @@ static void print_table(const PlanGraph *graph, Row *rows, const DeviceSpeed *sp
     if (rows[i].time > 0) total += (double)rows[i].time;
   qsort(rows, (size_t)count, sizeof *rows, slowest_first);
   if (speed->copy_bytes > 0 || speed->flops > 0)
-    fprintf(out, "\ncopy %.1f GB/s, f32 peak %.1f TFLOP/s (%s)", speed->copy_bytes * 1e-9,
-            speed->flops * 1e-12, speed->basis);
+    fprintf(out, "\ncopy %.1f GB/s, f32 peak %.1f TFLOP/s, tf32 %.1f, bf16 and f16 %.1f (%s)",
+            speed->copy_bytes * 1e-9, speed->flops * 1e-12, speed->tf32_flops * 1e-12,
+            speed->half_flops * 1e-12, speed->basis);
   fprintf(out, "\n%10s %7s %7s %9s%s %9s%s  %-5s %s\n", "us", "share", "sum", "GFLOP/s",
           speed->flops > 0 ? " of peak" : "", "GB/s", speed->copy_bytes > 0 ? " of copy" : "",
           "line", "launch or call");
   for (int i = 0; i < count; i++) {
     if (rows[i].time < 0) continue; /* done by the call of a row before */
     so_far += (double)rows[i].time;
-    print_row(&graph->steps.at[rows[i].step], &rows[i], total, so_far, speed, out);
+    print_row(&graph->steps.at[rows[i].step], &rows[i], total, so_far, speed,
+              peak_of(graph, rows[i].step, speed), out);
   }
   fprintf(out, "%10.2f us when each is timed alone\n", total * 1e-3);
 }

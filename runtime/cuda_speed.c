@@ -1,5 +1,5 @@
 /* cuda_speed: the ceilings that `ftrun bench` compares with: copy bandwidth measured on the spot,
- * and the f32 rate outside of tensor cores from the GPU's own data. */
+ * and rates of arithmetic from the GPU's own data. */
 #include "runtime/cuda_private.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +12,15 @@ static int lanes_of(int major, int minor) {
   if (major == 8 && minor == 0) return 64;
   if (major == 7 || major == 6) return 64;
   return 128;
+}
+
+/* Multiply-adds of f16 or bf16, with sums in f32, that the tensor cores of a processor start in a
+ * cycle; tf32: half as many. From NVIDIA's data sheets. */
+static int tensor_lanes_of(int major, int minor) {
+  if (major == 8) return minor == 0 ? 1024 : 256;
+  if (major == 9) return 2048;
+  if (major == 10) return 4096;
+  return 0;
 }
 
 static int by_size(const void *a, const void *b) {
@@ -57,9 +66,12 @@ static Status measure_copy(Device *device, double *out) {
 
 Status cuda_speed(Device *device, DeviceSpeed *out) {
   int clock = 0;
-  *out = (DeviceSpeed){.basis = "copy measured here, both ways counted; f32 peak from processors x "
-                                "clock x lanes, without tensor cores"};
+  *out = (DeviceSpeed){.basis = "copy measured here, both ways counted; peaks from processors x "
+                                "clock x lanes, f32 without tensor cores"};
   CUDA_TRY(device, device_attribute(&clock, CUDA_ATTRIBUTE_CLOCK_KHZ, device->device), "the clock");
   out->flops = 2.0 * device->processors * lanes_of(device->major, device->minor) * clock * 1e3;
+  out->half_flops =
+      2.0 * device->processors * tensor_lanes_of(device->major, device->minor) * clock * 1e3;
+  out->tf32_flops = out->half_flops / 2;
   return measure_copy(device, &out->copy_bytes);
 }

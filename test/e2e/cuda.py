@@ -288,6 +288,9 @@ train { model = M; data = D; batch = 16; epochs = 2; seed = 3; optimizer = sgd(l
         artifact = self.compile(self.EPILOGUES.replace('  x = gelu(Linear(24, name="fc3")(x))', "  same = Linear(24)\n  x = tanh(same(tanh(same(x))))"), name="twice.ptx")
         self.assertGreater(len(self.offered(artifact, accumulate=1)), 0)
         self.follows(artifact, 1e-5)
+        parts = self.compile(self.EPILOGUES, "--set", "train.accumulate=2", name="parts.ptx")  # a batch's gradients, part by part
+        self.assertGreater(len(self.offered(parts, accumulate=1)), 0)
+        self.follows(parts, 1e-5)
 
     def test_a_proposal_that_fails_is_passed_over(self):
         self.losses("--steps", 5, **self.library(FT_FAKE_BLAS_BAD=1))
@@ -412,10 +415,24 @@ class Tools(CudaCase):
 
     def test_bench(self):
         done = support.run("ftrun", "bench", self.artifact, "--per-kernel", "--steps", 8, "--device", "cuda", cwd=self.folder, env=self.environment(MEMORY=64 << 20)).stdout
-        self.assertRegex(done, r"copy [0-9.]+ GB/s, f32 peak 0\.5 TFLOP/s")
+        self.assertRegex(done, r"copy [0-9.]+ GB/s, f32 peak 0\.5 TFLOP/s, tf32 4\.1, bf16 and f16 8\.2 \(")
         self.assertRegex(done, r"us +share +sum +GFLOP/s of peak +GB/s of copy +line")
         self.assertRegex(done, r"%.*%.*%.*%.*\(k[0-9]+_")
         self.assertEqual(self.report()["left"], 0)
+
+    def test_bench_holds_products_against_tensor_cores(self):
+        source = os.path.join(INPUTS, "tiny.ft")
+        for precision, peak in (("f32", 0.512), ("tf32", 4.096), ("bf16", 8.192)):
+            artifact = self.compile(source, "--set", f"train.precision={precision}", name="p.ptx")
+            few = self.environment(MEMORY=64 << 20, CLOCK=100)  # a ten thousandth
+            done = support.run("ftrun", "bench", artifact, "--per-kernel", "--steps", 1, "--device", "cuda", cwd=self.folder, env=few).stdout
+            with open(artifact) as file:
+                flops = dict(re.findall(r'^//@ft +launch "(\w*dot\w*)" .* flops=(\d+)', file.read(), re.M))
+            rows = re.findall(r"^ *([0-9.]+) +[0-9.]+% +[0-9.]+% +[0-9.]+ +([0-9.]+)% .*\((k\d+_\w*dot\w*)", done, re.M)
+            self.assertGreater(len(rows), 3, done)
+            for microseconds, share, kernel in rows:
+                want = 100 * int(flops[kernel]) / float(microseconds) * 1e6 / (peak * 1e8)
+                self.assertAlmostEqual(float(share), want, delta=0.01 * want + 0.06, msg=kernel)
 
 
 class Bench(CudaCase):

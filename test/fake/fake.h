@@ -9,6 +9,7 @@
  *                             made as number i slow: it moves only when somebody waits for it
  *   FT_FAKE_CUDA_MEMORY=B     bytes of the GPU (1 GiB)        FT_FAKE_CUDA_CC=90  capability
  *   FT_FAKE_CUDA_VERSION=N    of the driver (12040)           FT_FAKE_CUDA_COUNT=N  GPUs (1)
+ *   FT_FAKE_CUDA_CLOCK=N      of the processors, in kHz (1000000)
  *   FT_FAKE_CUDA_SHARED=B     shared memory that a block may ask for (227 KiB)
  *   FT_FAKE_CUDA_NO_EDGES=1   capturing takes no dependencies from outside
  *   FT_FAKE_CUDA_JIT=TEXT     module loading fails with this log

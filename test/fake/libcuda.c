@@ -110,7 +110,7 @@ CudaResult entry_device_attribute(int *value, int attribute, CudaDevice device) 
   *value = attribute == CUDA_ATTRIBUTE_MAJOR         ? (int)(capability / 10)
            : attribute == CUDA_ATTRIBUTE_MINOR       ? (int)(capability % 10)
            : attribute == CUDA_ATTRIBUTE_PROCESSORS  ? 2
-           : attribute == CUDA_ATTRIBUTE_CLOCK_KHZ   ? 1000000
+           : attribute == CUDA_ATTRIBUTE_CLOCK_KHZ   ? (int)fake_setting("CLOCK", 1000000)
            : attribute == CUDA_ATTRIBUTE_SHARED_MOST ? (int)fake_setting("SHARED", 227 << 10)
                                                      : fake_unknown_attribute(attribute);
   return CUDA_SUCCESS;
