@@ -1,5 +1,6 @@
 """What bench/gpu.sh compares: each case is an artifact and what the peers must do to match it. `tiny` are the
 values in a rehearsal, where a processor plays the GPU."""
+import os
 
 # name: stage, example, ftc's flags, its hypers and batch, those of a rehearsal, precision; the peers' kind
 CASES = {
@@ -32,6 +33,14 @@ def flags(name, is_tiny):
     found = values(name, is_tiny)
     settings = ["--set", f"train.batch={found.pop('batch')}", "--set", f"train.precision={CASES[name]['precision']}"]
     return settings + [word for key, value in found.items() for word in ("-D", f"{key}={value}")]
+
+
+# every artifact for each of these; the second one runs on all GPUs, should the first have a fault
+TARGETS = ["sm_90a", "sm_80"]
+
+
+def artifact(folder, name, target):
+    return os.path.join(folder, f"{name}.{target}.ptx")
 
 
 def peers_of(name):

@@ -24,8 +24,10 @@ def call(*words, **options):
     return done.stdout
 
 
-def compile_case(name, path, tiny):
-    call(os.path.join(build, "bin", "ftc"), os.path.join("examples", cases.CASES[name]["example"] + ".ft"), *cases.flags(name, tiny), "-o", path, cwd=root)
+def compile_case(name, place, file_name, tiny):
+    for target in cases.TARGETS:
+        call(os.path.join(build, "bin", "ftc"), os.path.join("examples", cases.CASES[name]["example"] + ".ft"), *cases.flags(name, tiny), "--gpu", target,
+             "-o", cases.artifact(place, file_name, target), cwd=root)
 
 
 def file_name(kernel):
@@ -39,13 +41,9 @@ def make_smoke(name):
     place = os.path.join(folder, "smoke", name)
     os.makedirs(place)
     data.make(name, place, True)
-    artifact = os.path.join(place, "model.ptx")
-    if is_tiny:
-        shutil.copy(os.path.join(folder, "artifacts", name + ".ptx"), artifact)
-    else:
-        compile_case(name, artifact, True)
+    compile_case(name, place, "model", True)
     log = os.path.join(place, "sim.jsonl")
-    call(os.path.join(build, "bin", "ftrun"), artifact, *cases.smoke_flags(place), "--device", "sim", "--log-jsonl", log)
+    call(os.path.join(build, "bin", "ftrun"), cases.artifact(place, "model", cases.TARGETS[-1]), *cases.smoke_flags(place), "--device", "sim", "--log-jsonl", log)
     with open(log) as file:
         losses = [json.loads(line)["loss"] for line in file]
     with open(os.path.join(place, "losses.json"), "w") as file:
@@ -63,8 +61,12 @@ def record(program, *classes):
 
 os.makedirs(os.path.join(folder, "artifacts"), exist_ok=True)
 for name in chosen:
-    compile_case(name, os.path.join(folder, "artifacts", name + ".ptx"), is_tiny)
     make_smoke(name)
+    if is_tiny:
+        for target in cases.TARGETS:
+            shutil.copy(cases.artifact(os.path.join(folder, "smoke", name), "model", target), cases.artifact(os.path.join(folder, "artifacts"), name, target))
+    else:
+        compile_case(name, os.path.join(folder, "artifacts"), name, False)
 for name in cases.KERNELS:
     path = os.path.join(folder, "artifacts", "kernel-" + file_name(name))
     with open(path + ".ft", "w") as file:

@@ -68,6 +68,7 @@ def find_library():
 # ── smoke: every case once, small, in several ways, against the simulator ───────────────────────────────
 WAYS = {
     "own kernels": dict(FT_CUBLASLT="own", FT_KEEP_DATA="1"),
+    "own, for sm_80": dict(FT_CUBLASLT="own", FT_KEEP_DATA="1", target="sm_80"),
     "batches sent": dict(FT_CUBLASLT="own", FT_KEEP_DATA="0"),
     "without graphs": dict(FT_CUBLASLT="own", FT_CUDA_NO_GRAPH="1"),
     "cuBLASLt": dict(FT_CUBLASLT="library", FT_KEEP_DATA="1"),
@@ -75,13 +76,13 @@ WAYS = {
 }
 
 
-def losses_of(place, way):
+def losses_of(place, target="sm_90a", **way):
     log = os.path.join(place, "gpu.jsonl")
     if os.path.exists(log):
         os.unlink(log)
     with open(os.path.join(place, "losses.json")) as file:
         truth = json.load(file)
-    code, out, err = command(FTRUN, os.path.join(place, "model.ptx"), *cases.smoke_flags(place), "--device", "cuda", "--log-jsonl", log, **way)
+    code, out, err = command(FTRUN, cases.artifact(place, "model", target), *cases.smoke_flags(place), "--device", "cuda", "--log-jsonl", log, **way)
     if code != 0:
         return truth, None, err.strip()
     with open(log) as file:
@@ -92,7 +93,7 @@ def smoke():
     for name in packed:
         tolerance = 2e-2 if cases.CASES[name]["precision"] == "bf16" else 1e-3
         for label, way in WAYS.items():
-            truth, losses, said = losses_of(os.path.join(root, "smoke", name), way)
+            truth, losses, said = losses_of(os.path.join(root, "smoke", name), **way)
             if losses is None:
                 failed(f"{name}, {label}: {said[-1500:]}")
                 continue
@@ -109,7 +110,7 @@ def sanitize():
         return say("compute-sanitizer is not here")
     for name in [name for name in ("mlp-64", "resnet18-32", "gpt2-124M") if name in packed]:
         place = os.path.join(root, "smoke", name)
-        code, out, err = command("compute-sanitizer", "--error-exitcode", 9, FTRUN, os.path.join(place, "model.ptx"), "--data", place, "--device", "cuda", "--steps", 2,
+        code, out, err = command("compute-sanitizer", "--error-exitcode", 9, FTRUN, cases.artifact(place, "model", "sm_90a"), "--data", place, "--device", "cuda", "--steps", 2,
                                  "--set", "train.eval.every=0", FT_CUBLASLT="own", FT_CUDA_NO_GRAPH="1", timeout=120)
         last = [line for line in (out + err).splitlines() if "ERROR SUMMARY" in line]
         say(f"{name:14} compute-sanitizer: {last[-1].strip('= ') if last else 'no summary'}")
@@ -159,10 +160,10 @@ def work_of(name, flops):
     return v["batch"] * v["T"] * (6 * parameters + 12 * v["L"] * v["D"] * v["T"])
 
 
-def measure_ours(name, artifact, folder):
+def measure_ours(name, folder):
     best = None
-    for label, way in (("own kernels", "own"), ("cuBLASLt where faster", "")):
-        measured, said = bench(artifact, folder, FT_CUBLASLT=way)
+    for label, target, way in (("own kernels", "sm_90a", "own"), ("own, for sm_80", "sm_80", "own"), ("cuBLASLt where faster", "sm_90a", "")):
+        measured, said = bench(cases.artifact(os.path.join(root, "artifacts"), name, target), folder, FT_CUBLASLT=way)
         if not measured:
             failed(f"{name}, {label}: {said[-1500:]}")
             continue
@@ -191,13 +192,12 @@ def compare(names):
     ours, wanted = {}, [peer for peer in arguments.peers.split(",") if peer]
     for name in names:
         folder = data.make(name, os.path.join(root, "data", name), tiny)
-        artifact = os.path.join(root, "artifacts", name + ".ptx")
         say(f"\n{name}, batch {cases.values(name, tiny)['batch']}, {cases.CASES[name]['precision']}")
         case = {"case": name, "values": cases.values(name, tiny), "peers": {}}
         ours[name] = case
-        best = measure_ours(name, artifact, folder)
+        best = measure_ours(name, folder)
         if best:
-            say_ours(name, case, best, artifact)
+            say_ours(name, case, best, cases.artifact(os.path.join(root, "artifacts"), name, "sm_90a"))
         result["cases"].append(case)
         keep_result()
     sides = [Side(name, peer, tiny, peer_device, arguments.seconds, arguments.out) for name in names for peer in cases.peers_of(name) if peer in wanted]
@@ -253,7 +253,7 @@ def kernels():
         say(f"{name:22} {row[0]:10.1f} us {row[1]:9.1f} GB/s {row[2]:6.1f} % of the copy   {row[3]}")
     for name in packed:
         folder = data.make(name, os.path.join(root, "data", name), tiny)
-        measured, table = bench(os.path.join(root, "artifacts", name + ".ptx"), folder, per_kernel=True)
+        measured, table = bench(cases.artifact(os.path.join(root, "artifacts"), name, "sm_90a"), folder, per_kernel=True)
         if not measured:
             failed(f"{name}, table of kernels: {table[-1500:]}")
             continue
