@@ -12,7 +12,7 @@
  *   ft_close(model);
  *
  * Link with libft_runtime, libft_plan, libft_type, libft_base and what they need (OpenBLAS, oneDNN,
- * libgomp, zlib, jansson). A model is used by one thread at a time; several models may be open.
+ * libgomp, zlib, jansson, PCRE2). A model is used by one thread at a time; several models may be open.
  * Functions that return int: 0 is success, 1 the caller's mistake, 3 a fault of the machine;
  * ft_error says it in one line. Pointers that are returned live until ft_close. */
 #ifndef FT_H
