@@ -56,7 +56,7 @@ static Status read_info(const Safetensors *file, const char *path, CkptInfo *out
   *out = (CkptInfo){0};
   const char *format = safetensors_text(file, "format"), *best = safetensors_text(file, "best");
   const char *seed = safetensors_text(file, "seed"), *best_of = safetensors_text(file, "best_of");
-  if (!format)
+  if (!format || strcmp(format, CKPT_WEIGHTS_FORMAT) == 0)
     return status_fail(STATUS_USER,
                        "%s holds weights but no checkpoint; start from them with "
                        "--init %s",

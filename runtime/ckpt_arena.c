@@ -117,7 +117,8 @@ static Status write_file(const char *path, const CkptTensors *params, const Ckpt
   SafeText all[MOST_TEXTS];
   if (text_count >= MOST_TEXTS) text_count = MOST_TEXTS - 1;
   for (int i = 0; i < text_count; i++) all[i] = texts[i];
-  if (text_count) {
+  if (!text_count) all[text_count++] = (SafeText){"format", CKPT_WEIGHTS_FORMAT};
+  if (text_count > 1) {
     ckpt_sum(tensors, count, sum);
     all[text_count++] = (SafeText){"sum", sum};
   }

@@ -4,6 +4,9 @@
 #include "runtime/exec.h"
 #include "runtime/safetensors.h"
 
+/* What other programs that read weights want to see: how matrices lie. */
+#define CKPT_WEIGHTS_FORMAT "pt"
+
 typedef struct {
   ArenaId id;
   uint8_t *at;

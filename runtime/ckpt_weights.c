@@ -26,9 +26,34 @@ static bool is_expected(const Exec *exec, const char *name) {
     size_t length = strlen(state->name);
     if (state->is_sliced && !strncmp(name, state->name, length) && name[length] == '.') return true;
   }
-  /* PyTorch's batch norm counts its batches; ours has no use for the count */
-  const char *last = strrchr(name, '.');
-  return strcmp(last ? last + 1 : name, "num_batches_tracked") == 0;
+  return false;
+}
+
+static bool ends_with(const char *name, const char *end) {
+  size_t length = strlen(name), tail = strlen(end);
+  return length >= tail && strcmp(name + length - tail, end) == 0;
+}
+
+/* Is there a tensor that the model knows and that holds the same? Then this is a tied one: a head
+ * that is the table of tokens again. (Not vectors: many hold zeros.) */
+static bool is_copy(const Exec *exec, const Safetensors *file, const SafeTensor *tensor) {
+  for (int i = 0; tensor->shape.rank > 1 && i < file->tensor_count; i++) {
+    const SafeTensor *other = &file->tensor[i];
+    if (other != tensor && is_expected(exec, other->name) && other->element == tensor->element &&
+        shape_equal(&other->shape, &tensor->shape) && other->bytes == tensor->bytes &&
+        memcmp(other->data, tensor->data, tensor->bytes) == 0)
+      return true;
+  }
+  return false;
+}
+
+/* What other programs save and we have no use for: batch norm's count of batches, GPT-2's masks. */
+static bool is_harmless(const Exec *exec, const Safetensors *file, const SafeTensor *tensor) {
+  const Shape *shape = &tensor->shape;
+  bool is_mask = (ends_with(tensor->name, ".attn.bias") && shape->rank == 4 && shape->dim[0] == 1 &&
+                  shape->dim[1] == 1 && shape->dim[2] == shape->dim[3]) ||
+                 (ends_with(tensor->name, ".attn.masked_bias") && shape_elements(shape) == 1);
+  return is_mask || ends_with(tensor->name, "num_batches_tracked") || is_copy(exec, file, tensor);
 }
 
 /* Weights that another program saved as a part of something larger, such as
@@ -66,7 +91,8 @@ static Status compare_names(const Exec *exec, const Safetensors *file, const cha
       list_name(&missing, &missing_count, name, text_nearest(name, names, file->tensor_count));
   }
   for (int i = 0; i < file->tensor_count; i++)
-    if (!is_expected(exec, names[i])) list_name(&unexpected, &unexpected_count, names[i], NULL);
+    if (!is_expected(exec, names[i]) && !is_harmless(exec, file, &file->tensor[i]))
+      list_name(&unexpected, &unexpected_count, names[i], NULL);
   end_list(&missing, missing_count);
   end_list(&unexpected, unexpected_count);
   Status status = STATUS_OK;

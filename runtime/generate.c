@@ -130,7 +130,11 @@ static Status start(Generation *g) {
   STATUS_TRY(exec_new(g->artifact, &exec, &g->exec));
   STATUS_TRY(exec_write_settings(g->exec));
   STATUS_TRY(exec_init_states(g->exec, 0));
-  STATUS_TRY(ckpt_load_weights(g->exec, options->weights, NULL));
+  Text notes = {0};
+  Status loaded = ckpt_load_weights(g->exec, options->weights, &notes);
+  if (loaded == STATUS_OK && notes.count) fprintf(stderr, "note: %s\n", text_cstr(&notes));
+  text_free(&notes);
+  STATUS_TRY(loaded);
   STATUS_TRY(decoder_new(g->exec, options->no_cache, &g->decoder));
   g->score = calloc((size_t)g->vocabulary + 1, sizeof *g->score);
   g->order = calloc((size_t)g->vocabulary + 1, sizeof *g->order);

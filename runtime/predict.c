@@ -155,7 +155,11 @@ static Status predict(Prediction *prediction) {
   STATUS_TRY(exec_new(prediction->artifact, &exec, &prediction->exec));
   STATUS_TRY(exec_write_settings(prediction->exec));
   STATUS_TRY(exec_init_states(prediction->exec, 0));
-  STATUS_TRY(ckpt_load_weights(prediction->exec, options->weights, NULL));
+  Text notes = {0};
+  Status loaded = ckpt_load_weights(prediction->exec, options->weights, &notes);
+  if (loaded == STATUS_OK && notes.count) fprintf(stderr, "note: %s\n", text_cstr(&notes));
+  text_free(&notes);
+  STATUS_TRY(loaded);
   STATUS_TRY(open_results(prediction));
   STATUS_TRY(exec_batch_new(prediction->exec, &prediction->slot));
   prediction->samples = calloc((size_t)prediction->batch, sizeof *prediction->samples);

@@ -3,8 +3,10 @@ number of threads and across a resume; gpt2 is Hugging Face's GPT-2: values and 
 slice of two layers against a model written here in PyTorch, with its names and layouts; on the GPU's
 simulator, in each precision, against that and against the CPU, and ten steps' losses too."""
 import glob
+import json
 import math
 import os
+import struct
 import sys
 
 import numpy
@@ -45,6 +47,63 @@ def gpt2_shapes(vocabulary, positions, width, layers):
         for name in ("ln_1", "ln_2"):
             shapes[f"h.{i}.{name}.weight"] = shapes[f"h.{i}.{name}.bias"] = (width,)
     return shapes
+
+
+class Conv1D(torch.nn.Module):
+    def __init__(self, inner, outer):
+        super().__init__()
+        self.weight, self.bias = torch.nn.Parameter(torch.empty(inner, outer)), torch.nn.Parameter(torch.empty(outer))
+
+    def forward(self, x):
+        return x @ self.weight + self.bias
+
+
+class Attention(torch.nn.Module):
+    def __init__(self, width, heads, positions):
+        super().__init__()
+        self.heads = heads
+        self.register_buffer("bias", torch.tril(torch.ones(positions, positions)).view(1, 1, positions, positions))
+        self.register_buffer("masked_bias", torch.tensor(-1e4))
+        self.c_attn, self.c_proj = Conv1D(width, 3 * width), Conv1D(width, width)
+
+    def forward(self, x):
+        q, k, v = (t.view(*x.shape[:2], self.heads, -1).transpose(1, 2) for t in self.c_attn(x).split(x.shape[2], 2))
+        scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
+        length = x.shape[1]
+        scores = scores.masked_fill(self.bias[:, :, :length, :length] == 0, -math.inf)
+        return self.c_proj((torch.softmax(scores, -1) @ v).transpose(1, 2).reshape(x.shape))
+
+
+class Block(torch.nn.Module):
+    def __init__(self, width, heads, positions):
+        super().__init__()
+        self.ln_1, self.ln_2 = torch.nn.LayerNorm(width), torch.nn.LayerNorm(width)
+        self.attn = Attention(width, heads, positions)
+        self.mlp = torch.nn.ModuleDict({"c_fc": Conv1D(width, 4 * width), "c_proj": Conv1D(4 * width, width)})
+
+    def forward(self, x):
+        x = x + self.attn(self.ln_1(x))
+        h = self.mlp["c_fc"](self.ln_2(x))
+        return x + self.mlp["c_proj"](0.5 * h * (1 + torch.tanh(math.sqrt(2 / math.pi) * (h + 0.044715 * h**3))))
+
+
+class GPT2LMHeadModel(torch.nn.Module):
+    """With the modules, and so the state dict, of Hugging Face's class of that name."""
+
+    def __init__(self, vocabulary, positions, width, layers, heads):
+        super().__init__()
+        self.transformer = torch.nn.ModuleDict({
+            "wte": torch.nn.Embedding(vocabulary, width), "wpe": torch.nn.Embedding(positions, width),
+            "h": torch.nn.ModuleList(Block(width, heads, positions) for _ in range(layers)), "ln_f": torch.nn.LayerNorm(width)})
+        self.lm_head = torch.nn.Linear(width, vocabulary, bias=False)
+        self.lm_head.weight = self.transformer["wte"].weight
+
+    def forward(self, tokens):
+        t = self.transformer
+        x = t["wte"](tokens) + t["wpe"](torch.arange(tokens.shape[1]))
+        for block in t["h"]:
+            x = block(x)
+        return self.lm_head(t["ln_f"](x))
 
 
 class GptBytes(support.Case):
@@ -141,6 +200,61 @@ class Gpt2(support.Case):
         for name in self.weights:
             numpy.testing.assert_array_equal(plain[name], prefixed[name])
 
+    def write(self, path, state, dtype):
+        """A safetensors file as torch's would be, in this type."""
+        names = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
+        header, data = {"__metadata__": {"format": "pt"}}, b""
+        for name, value in state.items():
+            value = value.detach().to(dtype).contiguous()
+            raw = (value.view(torch.int16) if dtype != torch.float32 else value).numpy().tobytes()
+            header[name] = {"dtype": names[dtype], "shape": list(value.shape), "data_offsets": [len(data), len(data) + len(raw)]}
+            data += raw
+        text = json.dumps(header).encode()
+        text += b" " * (-len(text) % 8)
+        with open(path, "wb") as file:
+            file.write(struct.pack("<Q", len(text)) + text + data)
+
+    def predict(self, weights, tokens):
+        numpy.save(self.path("x.npy"), tokens.numpy().astype(numpy.int32))
+        done = support.run("ftrun", "predict", self.artifact, "--weights", weights, "--input", f"tokens={self.path('x.npy')}", "--output", self.path("y.npy"))
+        return torch.from_numpy(numpy.load(self.path("y.npy"))), done.stderr
+
+    def test_weights_travel_from_and_to_a_pytorch_module(self):
+        torch.manual_seed(3)
+        module = GPT2LMHeadModel(self.V, 80, self.D, self.L, self.heads)
+        for value in module.parameters():
+            torch.nn.init.normal_(value, 0.0, 0.2)
+        tokens = torch.from_numpy(self.tokens[1:].astype(numpy.int64)).reshape(self.batch, self.T)
+        file = self.path("module.safetensors")
+        for dtype in (torch.float32, torch.float16, torch.bfloat16):
+            for prefix in ("transformer.", ""):  # a head's state dict, and that of the model alone, as OpenAI's weights are kept
+                state = {name: value for name, value in module.state_dict().items() if prefix or name.startswith("transformer.")}
+                self.write(file, {name if prefix else name[len("transformer.") :]: value for name, value in state.items()}, dtype)
+                rounded = GPT2LMHeadModel(self.V, 80, self.D, self.L, self.heads)
+                rounded.load_state_dict({name: value.to(dtype) if "masked" not in name else value for name, value in module.state_dict().items()})
+                wanted = rounded.double()(tokens)
+                scores, said = self.predict(file, tokens)
+                self.assertLess((scores - wanted).abs().max().item(), 1e-4 * wanted.abs().max().item())
+                self.assertEqual(said, "")
+        # a head of its own is another model: that must be said
+        other = dict(module.state_dict(), **{"lm_head.weight": torch.zeros(self.V, self.D)})
+        self.write(file, other, torch.float32)
+        self.assertIn("1 tensor is not in the model and ignored: lm_head.weight", self.predict(file, tokens)[1])
+        # back: trained a step, loaded by the module's own names, strictly
+        self.write(file, module.state_dict(), torch.float32)
+        support.run("ftrun", self.artifact, "--data", self.folder, "--init", file, "--save", self.path("end.safetensors"), "--steps", "1",
+                    "--set", "train.checkpoint.dir=", "--set", "train.eval.every=0", "--set", "train.lr=0.01", "--log-jsonl", self.path("log.jsonl"))
+        end = {name: torch.from_numpy(value) for name, value in support.read_safetensors(self.path("end.safetensors")).items()}
+        buffers = {name: value for name, value in module.transformer.state_dict().items() if name.endswith("bias") and name.split(".")[-2] == "attn"}
+        self.assertEqual(len(buffers), 2 * self.L)
+        module.transformer.load_state_dict({**end, **buffers}, strict=True)
+        scores, _ = self.predict(self.path("end.safetensors"), tokens)
+        wanted = module(tokens)
+        self.assertLess((scores - wanted).abs().max().item(), 1e-4 * wanted.abs().max().item())
+        with open(self.path("end.safetensors"), "rb") as saved:  # transformers refuses weights that do not say this
+            header = json.loads(saved.read(struct.unpack("<Q", saved.read(8))[0]))
+        self.assertEqual(header["__metadata__"], {"format": "pt"})
+
 
 # Unit roundoff of what products take (f32: what sums of some hundred terms lose). Gradients are at most 4 of it away
 # from PyTorch's in f64, as vectors; losses, means over positions, a quarter.
@@ -153,6 +267,7 @@ class Gpt2Precisions(Gpt2):
     V, T, D, heads, batch = 61, 40, 32, 2, 2
     steps = 10
     test_values_and_gradients_are_pytorchs = test_weights_travel_with_the_names_of_a_whole_model = None
+    test_weights_travel_from_and_to_a_pytorch_module = None
 
     def make_tokens(self, random):
         return random.randint(0, self.V, 1 + self.steps * self.batch * self.T).astype(numpy.uint16)
