@@ -87,7 +87,11 @@ Graph *pass_optimizer(PassContext *context, Graph *old) {
   Graph *graph = parts > 1 ? update_part_random(old, parts) : graph_rewrite(old, NULL, NULL);
   Node *grads = take_grads(graph);
   if (!grads) return old;
-  Update u = {.graph = graph, .settings = context->settings, .flat = grads->type, .grads = grads};
+  Update u = {.graph = graph,
+              .settings = context->settings,
+              .for_gpu = context->for_gpu,
+              .flat = grads->type,
+              .grads = grads};
   Type counter_type = {DT_I64, shape_scalar()};
   Node *counter = update_leaf(&u, OP_STATE, "step", counter_type, true, 0);
   u.step = make_cast(graph, counter, DT_F64, u.loc);

@@ -19,6 +19,7 @@ typedef struct {
 typedef struct {
   Graph *graph;
   SettingValue *settings;
+  bool for_gpu;
   Loc loc;
   Type flat;              /* f32[N] */
   Node *step;             /* f64[], 0 in the first step */
@@ -78,6 +79,7 @@ Graph *update_part_random(Graph *graph, double parts);
 
 /* ── the rules: each returns the new parameters, or NULL for an unknown optimiser ── */
 Node *update_by_rule(Update *u, const char *kind);
-/* The direction with the matrices from element `begin` on orthogonalised and scaled; 0 before. */
-Node *update_muon(Update *u, Node *direction, int64_t begin);
+/* `rest` (f32[begin]; NULL if begin is 0) and behind it the direction's matrices from element `begin`
+ * on, orthogonalised and scaled. */
+Node *update_muon(Update *u, Node *rest, Node *direction, int64_t begin);
 #endif

@@ -116,20 +116,34 @@ static double shape_factor(const Update *u, const MatrixRun *run) {
   return 0.2 * sqrt(fmax(rows, columns));
 }
 
+/* Parts that lie behind each other as one flat value. A GPU's update chooses among them as it
+ * reads; on a CPU that choice for each element cost more than all products, so they are laid side
+ * by side. */
+static Node *join(Update *u, Node **parts, int count) {
+  Graph *graph = u->graph;
+  if (count == 1) return parts[0];
+  Attr axis = attr_int(ATTR_AXIS, 0);
+  if (u->for_gpu) return graph_node(graph, OP_CONCAT, parts, count, &axis, 1, NULL, u->loc);
+  int64_t *offsets = ARENA_ARRAY(graph->arena, int64_t, count), at = 0;
+  for (int i = 0; i < count; i++) {
+    offsets[i] = at;
+    at += shape_elements(&parts[i]->type.shape);
+  }
+  Attr places = attr_ints(ATTR_OFFSETS, offsets, count);
+  return graph_node(graph, OP_PACK, parts, count, &places, 1, &u->flat, u->loc);
+}
+
 /* See optimizer.h. */
-Node *update_muon(Update *u, Node *direction, int64_t begin) {
+Node *update_muon(Update *u, Node *rest, Node *direction, int64_t begin) {
   Graph *graph = u->graph;
   MatrixRuns runs = find_runs(u, begin);
-  Node **parts = ARENA_ARRAY(graph->arena, Node *, runs.count);
+  Node **parts = ARENA_ARRAY(graph->arena, Node *, runs.count + 1);
+  int count = 0;
+  if (rest) parts[count++] = rest;
   for (int i = 0; i < runs.count; i++) {
     const MatrixRun *run = &runs.at[i];
     Node *x = orthogonalise(u, matrices_of(u, direction, run), run);
-    parts[i] = flat_of(u, times(u, x, shape_factor(u, run)), run);
+    parts[count++] = flat_of(u, times(u, x, shape_factor(u, run)), run);
   }
-  Attr axis = attr_int(ATTR_AXIS, 0);
-  int64_t high = 0;
-  Node *whole = runs.count > 1
-                    ? graph_node(graph, OP_CONCAT, parts, runs.count, &axis, 1, NULL, u->loc)
-                    : parts[0];
-  return pad(u, whole, &begin, &high);
+  return join(u, parts, count);
 }

@@ -127,25 +127,27 @@ static Node *rmsprop(Update *u) {
 }
 
 /* ── muon, and adamw for the rest ───────────────────────────────────────────────────────────── */
-/* adamw's direction before the correction of m, for what Muon does not train: the front of the
- * arena. Its v covers that part only. */
-static Node *rest_direction(Update *u, Node *m, int64_t rest, Node *correction2) {
-  int64_t zero = 0, one = 1, more = shape_elements(&u->flat.shape) - rest;
+/* adamw's direction for what Muon does not train: the front of the arena, which its v covers. */
+static Node *rest_direction(Update *u, Node *m, int64_t rest, Node *count) {
+  int64_t zero = 0, one = 1;
   Type part = {DT_F32, shape_of(1, &rest)};
   Attr cut[] = {attr_ints(ATTR_START, &zero, 1), attr_ints(ATTR_STEP, &one, 1)};
-  Node *grads = graph_node(u->graph, OP_SLICE, &u->grads, 1, cut, 2, &part, u->loc);
-  Node *v = update_leaf(u, OP_STATE, "muon.v", part, true, 0),
-       *squares = update_mul(u, grads, grads);
-  Node *beta2 = number_of(u, "train.beta2");
-  v = update_add(
-      u, update_mul(u, v, make_cast(u->graph, beta2, DT_F32, u->loc)),
-      update_mul(u, squares, make_cast(u->graph, update_one_minus(u, beta2), DT_F32, u->loc)));
+  bool is_all = type_equal(&part, &u->flat);
+  Node *grads =
+      is_all ? u->grads : graph_node(u->graph, OP_SLICE, &u->grads, 1, cut, 2, &part, u->loc);
+  if (!is_all) m = graph_node(u->graph, OP_SLICE, &m, 1, cut, 2, &part, u->loc);
+  Node *beta1 = number_of(u, "train.beta1"), *beta2 = number_of(u, "train.beta2");
+  Node *correction1 = update_one_minus(u, update_op(u, OP_POW, beta1, count));
+  Node *correction2 = update_sqrt(u, update_one_minus(u, update_op(u, OP_POW, beta2, count)));
+  Node *v = update_leaf(u, OP_STATE, "muon.v", part, true, 0);
+  Node *share = make_cast(u->graph, update_one_minus(u, beta2), DT_F32, u->loc);
+  beta2 = make_cast(u->graph, beta2, DT_F32, u->loc);
+  v = update_add(u, update_mul(u, v, beta2), update_mul(u, update_mul(u, grads, grads), share));
   update_assign(u, "muon.v", v);
-  Attr longer[] = {attr_ints(ATTR_LOW, &zero, 1), attr_ints(ATTR_HIGH, &more, 1),
-                   attr_float(ATTR_VALUE, 1)};
-  Node *whole = more ? graph_node(u->graph, OP_PAD, &v, 1, longer, 3, NULL, u->loc) : v;
-  Node *root = update_div(u, update_sqrt(u, whole), update_fill(u, update_sqrt(u, correction2)));
-  return update_div(u, m, update_add(u, root, update_fill(u, number_of(u, "train.eps"))));
+  Node *root = update_div(u, update_sqrt(u, v), make_cast(u->graph, correction2, DT_F32, u->loc));
+  Node *eps = make_cast(u->graph, number_of(u, "train.eps"), DT_F32, u->loc);
+  Node *direction = update_div(u, m, update_add(u, root, eps));
+  return update_div(u, direction, make_cast(u->graph, correction1, DT_F32, u->loc));
 }
 
 static Node *muon(Update *u) {
@@ -153,8 +155,7 @@ static Node *muon(Update *u) {
   int64_t rest = shape_elements(&u->flat.shape);
   for (int s = u->segments.count - 1; s >= 0; s--)
     if (u->segments.at[s].is_muon) rest = u->segments.at[s].begin;
-  Node *beta1 = number_of(u, "train.beta1"), *beta2 = number_of(u, "train.beta2");
-  Node *share = update_fill(u, update_one_minus(u, beta1)), *momentum = NULL;
+  Node *share = update_fill(u, update_one_minus(u, number_of(u, "train.beta1"))), *momentum = NULL;
   if (is_muon) {
     momentum = number_of(u, "train.momentum");
     share = make_select(u->graph, is_muon, update_fill(u, update_one_minus(u, momentum)), share,
@@ -162,21 +163,12 @@ static Node *muon(Update *u) {
   }
   m = update_add(u, m, update_mul(u, update_sub(u, u->grads, m), share));
   update_assign(u, "muon.m", m);
-  Node *count = update_add(u, u->step, update_number(u, 1)), *moved = NULL;
-  if (rest) {
-    Node *correction1 = update_one_minus(u, update_op(u, OP_POW, beta1, count));
-    Node *correction2 = update_one_minus(u, update_op(u, OP_POW, beta2, count));
-    Node *direction = rest_direction(u, m, rest, correction2);
-    moved = by_rate(u, update_div(u, direction, update_fill(u, correction1)));
-  }
-  if (is_muon) {
-    Node *direction = m;
-    if (setting_number(u->settings, "train.nesterov") != 0)
-      direction = blend(u, u->grads, m, momentum);
-    Node *turned = by_rate(u, update_muon(u, direction, rest));
-    moved = moved ? make_select(u->graph, is_muon, turned, moved, u->loc) : turned;
-  }
-  return update_sub(u, decayed_params(u), moved);
+  Node *count = update_add(u, u->step, update_number(u, 1)), *direction = m;
+  Node *front = rest ? rest_direction(u, m, rest, count) : NULL;
+  if (is_muon && setting_number(u->settings, "train.nesterov") != 0)
+    direction = blend(u, u->grads, m, momentum);
+  direction = is_muon ? update_muon(u, front, direction, rest) : front;
+  return update_sub(u, decayed_params(u), by_rate(u, direction));
 }
 
 Node *update_by_rule(Update *u, const char *kind) {
