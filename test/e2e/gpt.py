@@ -118,13 +118,25 @@ class GptBytes(support.Case):
                 (valid if i % 10 == 5 else train).write(piece)
         return self.folder
 
-    def test_reaches_3_bits_per_byte(self):
-        # the licenses have 4.6 bits per byte by their letters' frequencies alone
+    def test_reaches_2_5_bits_per_byte(self):
+        # counted on train.txt, valid.txt has 4.61 bits by its letters' frequencies, 3.56 given the byte before, 2.53 given two
         artifact = self.compile(BYTES, "-D", "D=64", "-D", "L=2", "-D", "T=64", "--set", "train.batch=16")
         support.run("ftrun", artifact, "--data", self.texts(), "--epochs", "3", "--log-jsonl", self.path("log.jsonl"))
         evaluations = [line for line in support.read_jsonl(self.path("log.jsonl")) if line.get("eval")]
-        self.assertLess(evaluations[-1]["bits_per_byte"], 3.0)
+        self.assertLess(evaluations[-1]["bits_per_byte"], 2.5)
         self.assertAlmostEqual(evaluations[-1]["bits_per_byte"], evaluations[-1]["loss"] / math.log(2), places=3)
+
+    def test_narrow_types_learn_as_well(self):
+        ends, folder = {}, self.texts()
+        for how in ("f32", "bf16", "fp16", "bf16, parameters=bf16"):
+            sets = [flag for part in how.split(", ") for flag in ("--set", "train." + part if "=" in part else f"train.precision={part}")]
+            artifact = self.compile(BYTES, "-D", "D=32", "-D", "L=2", "-D", "T=32", "--set", "train.batch=32", *sets)
+            support.run("ftrun", artifact, "--data", folder, "--epochs", "2", "--log-jsonl", self.path("log.jsonl"))
+            ends[how] = support.read_jsonl(self.path("log.jsonl"))[-1]["bits_per_byte"]
+        print(ends, flush=True)
+        for how, end in ends.items():
+            self.assertLess(end, 3.5, how)  # below what the byte before tells
+            self.assertLess(abs(end - ends["f32"]), 0.08, how)
 
     def test_threads_and_resume_give_the_same_bits(self):
         artifact = self.compile(BYTES, "-D", "D=32", "-D", "L=1", "-D", "T=32", "--set", "train.batch=8")

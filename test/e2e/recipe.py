@@ -214,6 +214,15 @@ train { batch = 1; accumulate = 2; steps = 20; optimizer = sgd(lr=1.0) }
                 self.assert_alike(self.train(self.build(batch=8, parts=2, recipe=recipe, name="model.ptx"), "--steps", "3", "--device", "sim"),
                                   self.train(self.build(batch=8, parts=2, recipe=recipe), "--steps", "3"))
 
+    def test_parts_in_narrow_types(self):
+        """The same operands are rounded; what flows back is rounded at other scales: a unit roundoff or so."""
+        for precision, unit in (("bf16", 2.0**-8), ("fp16", 2.0**-11)):
+            with self.subTest(precision=precision):
+                recipe = f"optimizer = sgd(lr=0.5, momentum=0.5); clip = norm(1.0); precision = {precision}"
+                whole = self.train(self.build(recipe=recipe))
+                for name, device in (("model.so", "cpu"), ("model.ptx", "sim")):
+                    self.assert_alike(self.train(self.build(batch=8, parts=4, recipe=recipe, name=name), "--device", device), whole, 4 * unit)
+
     def test_parts_take_no_memory(self):
         source = MODEL.replace("Linear(16", "Linear(256")
         tables = []
