@@ -6,7 +6,7 @@
 #   bench/gpu.sh rehearse [STAGE…] here, without a GPU: packs small sizes, unpacks, runs on the fake driver
 #
 # Stages, each meant to fit into ten minutes: smoke (does it run, and do the losses agree with the
-# simulator's), suite (every op's values and gradients against PyTorch), small (MLP, CNN), resnet, gpt, kernels
+# simulator's), suite (values and gradients of ops and models against PyTorch), small (MLP, CNN), resnet, gpt, kernels
 # (shares of the copy bandwidth), all; or the name of one case (bench/gpu/cases.py), such as gpt2-124M.
 # Options of run: --out DIR (gpu.json and logs), --seconds S a peer, --minutes M in all, --peers a,b, --no-peers.
 # LLMC=FOLDER at pack takes llm.c's sources along (a checkout or a git directory); they are built there.
@@ -39,7 +39,7 @@ pack_into() { # FOLDER [--tiny]
   pack_llmc "$1"
   cp -r "$root/bench/gpu" "$root/bench/gpu.sh" "$1/bench/"
   cp -r "$root/test/support.py" "$root/test/num" "$1/test/"
-  mkdir -p "$1/test/e2e" "$1/runtime" && cp "$root/test/e2e/cuda_abi.py" "$1/test/e2e/"
+  mkdir -p "$1/test/e2e" "$1/runtime" && cp -r "$root"/test/e2e/{cuda_abi.py,zoo.py,zoo} "$1/test/e2e/"
   cp "$root"/runtime/cuda_{driver,blas}.{def,h} "$1/runtime/"
   cp "$root"/examples/*.ft "$1/examples/"
   (cd "$root" && FT_BUILD=$build /usr/bin/python3 bench/gpu/prepare.py "$@")

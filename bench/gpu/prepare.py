@@ -74,5 +74,5 @@ for name in cases.KERNELS:
     call(os.path.join(build, "bin", "ftc"), path + ".ft", "-o", path + ".ptx")
 if not is_tiny:
     record("test/num/ops.py", "Ops")
-    record("test/num/optimizer.py")
+    record("test/e2e/zoo.py")
 print(f"{len(chosen)} cases, {len(cases.KERNELS)} kernels")

@@ -118,11 +118,11 @@ def sanitize():
             failed(f"{name}: compute-sanitizer says\n{(out + err)[-3000:]}")
 
 
-# ── suite: values and gradients of every op, optimisers, on the GPU ─────────────────────────────────────
+# ── suite: values and gradients of every op on the GPU, and the declarations of its driver ─────────────────────────────────────
 def suite():
     programs = [("test/e2e/cuda_abi.py", [])]
     if os.path.isdir(os.path.join(root, "suite")):
-        programs += [("test/num/ops.py", ["Ops"]), ("test/num/optimizer.py", [])]
+        programs += [("test/num/ops.py", ["Ops"]), ("test/e2e/zoo.py", [])]
     for program, classes in programs:
         play = [] if program.endswith("cuda_abi.py") else [os.path.join(root, "bench/gpu/replay.py"), "play", os.path.join(root, "suite")]
         code, out, err = command(sys.executable, *play, os.path.join(root, program), *classes, FT_BUILD=root, FT_DEVICE="cuda", FT_CUBLASLT="own")
