@@ -10,6 +10,7 @@ enum { EPILOGUE_NUMBERS = 5 }; /* batch, row, column, rows, columns */
 typedef struct {
   int64_t batch, m, n, k;
   bool ta, tb;
+  int type; /* GEMM_... */
   GemmTile tile;
 } Product;
 
@@ -20,17 +21,21 @@ static Product product_of(const HostKernel *kernel, const Node *dot) {
   p.tb = node_int(dot, ATTR_TRANS_B, 0);
   p.k = a->dim[a->rank - (p.ta ? 2 : 1)];
   for (int d = 0; d + 2 < c->rank; d++) p.batch *= c->dim[d];
-  p.tile = gemm_choose(p.batch, p.m, p.n, p.k, p.ta, kernel->module->vector_bytes);
+  DType operands = dot->input[0]->type.dtype;
+  p.type = operands == DT_BF16 ? GEMM_BF16 : operands == DT_F16 ? GEMM_F16 : GEMM_F32;
+  p.tile =
+      gemm_choose(p.batch, p.m, p.n, p.k, p.ta, p.type != GEMM_F32, kernel->module->vector_bytes);
   return p;
 }
 
 /* Without AVX2 there are too few registers; with few rows a panel would be packed for little use.
- */
+ * Of narrow operands it makes all products: no library does. */
 bool host_gemm_suits(const HostKernel *kernel, const Node *dot) {
-  if (dot->op != OP_DOT || dot->type.dtype != DT_F32 || kernel->module->vector_bytes < 32)
-    return false;
+  if (dot->op != OP_DOT || dot->type.dtype != DT_F32) return false;
   Product p = product_of(kernel, dot);
-  return p.tile.rows > 0 && p.k > 0 && p.batch * p.m * p.n > 0 && (p.m >= 8 || !p.tb);
+  if (p.type != GEMM_F32) return true;
+  return kernel->module->vector_bytes >= 32 && p.tile.rows > 0 && p.k > 0 &&
+         p.batch * p.m * p.n > 0 && (p.m >= 8 || !p.tb);
 }
 
 /* ── the epilogue ───────────────────────────────────────────────────────────────────────────── */
@@ -184,11 +189,14 @@ static LLVMValueRef define_product(HostKernel *kernel, const Product *p, const i
   LLVMTypeRef wide = LLVMInt64TypeInContext(context);
   LLVMValueRef null = LLVMConstNull(LLVMPointerTypeInContext(context, 0));
   const GemmTile *tile = &p->tile;
-  int64_t numbers[] = {p->batch,    p->m,          p->n,
-                       p->k,        p->ta,         p->tb,
-                       tile->rows,  tile->vectors, gemm_in_place(p->n, p->k, p->tb),
-                       tile->depth, tile->down,    tile->across,
-                       argument[0], argument[1],   kernel->node->input_count};
+  int64_t numbers[] = {p->batch,     p->m,
+                       p->n,         p->k,
+                       p->ta,        p->tb,
+                       tile->rows,   tile->vectors,
+                       p->type,      gemm_in_place(p->n, p->k, p->tb),
+                       tile->depth,  tile->down,
+                       tile->across, argument[0],
+                       argument[1],  kernel->node->input_count};
   enum { NUMBERS = sizeof numbers / sizeof *numbers, FIELDS = NUMBERS + 5 };
   _Static_assert(sizeof(GemmProduct) == FIELDS * 8, "a field was added to GemmProduct");
   LLVMValueRef field[FIELDS];

@@ -10,6 +10,10 @@
 enum { GEMM_LANES = 16, GEMM_MAX_ROWS = 14, GEMM_MAX_VECTORS = 4, GEMM_MAX_PANEL = 1 << 16 };
 enum { GEMM_BLOCK_DEPTH = 224, GEMM_BLOCK_TILES = 8, GEMM_BLOCK_COLUMNS = 256 };
 
+/* What the operands lie in memory as. What is not f32 is widened while it is copied, which is
+ * exact; sums are f32. */
+enum { GEMM_F32, GEMM_BF16, GEMM_F16 };
+
 typedef struct {
   int rows, vectors; /* of a register tile */
   /* 0, and a work item is one tile; or it is a block of so many tiles down and across, and sums are
@@ -21,9 +25,9 @@ typedef struct {
 /* tile[i * stride + j] = or, with `adds`, += sum over k of a's row i by b's column j.
  * gemm_tile_t12x2 is for 12 rows, 2 vectors of columns, and an a that is stored [k, m] (t) or
  * [m, k] (n), whose rows are a_step apart; b's rows are b_k apart. Meanwhile a line at `ahead` and
- * each ahead_step floats behind it, one for each k, comes into the cache. */
+ * each ahead_step bytes behind it, one for each k, comes into the cache. */
 typedef void GemmTileKernel(const float *a, int64_t a_step, const float *b, int64_t b_k, int64_t k,
-                            float *tile, int64_t stride, bool adds, const float *ahead,
+                            float *tile, int64_t stride, bool adds, const char *ahead,
                             int64_t ahead_step);
 /* Takes the tile of results at (row, column) of product `batch`: rows by columns, `stride` apart.
  */
@@ -35,6 +39,7 @@ typedef struct {
   int64_t batch, m, n, k;
   int64_t ta, tb; /* a is stored [k, m]; b is stored [n, k] */
   int64_t rows, vectors;
+  int64_t type;                /* of a and b: GEMM_... */
   int64_t in_place;            /* panels of b are read where they lie: see gemm_in_place */
   int64_t depth, down, across; /* of a block: see GemmTile */
   int64_t arg_a, arg_b, arg_c; /* where in args; arg_c without an epilogue only */
@@ -60,9 +65,10 @@ static inline int64_t gemm_tile_cycles(int64_t rows, int64_t vectors, int64_t k,
 }
 
 /* A gradient of weights sums over many samples, and a's columns are far apart in memory: few places
- * of a cache would have to hold all of them. So tiles share a block of both operands, copied. */
-static inline bool gemm_is_deep(int64_t m, int64_t n, int64_t k, bool ta) {
-  return (ta && k >= 256 && m >= 32 && n >= 32) || k * GEMM_LANES > GEMM_MAX_PANEL;
+ * of a cache would have to hold all of them. So tiles share a block of both operands, copied; as
+ * they must where operands are narrower than f32. */
+static inline bool gemm_is_deep(int64_t m, int64_t n, int64_t k, bool ta, bool is_narrow) {
+  return is_narrow || (ta && k >= 256 && m >= 32 && n >= 32) || k * GEMM_LANES > GEMM_MAX_PANEL;
 }
 
 /* Parts of `most` tiles at most, as equal as can be. */
@@ -97,9 +103,9 @@ static inline void gemm_choose_blocks(GemmTile *tile, int64_t batch, int64_t m, 
 /* The best tile for batch products of m x k by k x n, on registers of vector_bytes (16, 32, 64).
  */
 static inline GemmTile gemm_choose(int64_t batch, int64_t m, int64_t n, int64_t k, bool ta,
-                                   int vector_bytes) {
+                                   bool is_narrow, int vector_bytes) {
   GemmTile best = {0};
-  bool is_deep = gemm_is_deep(m, n, k, ta);
+  bool is_deep = gemm_is_deep(m, n, k, ta, is_narrow);
   int split = vector_bytes >= 64 ? 1 : 64 / vector_bytes, registers = vector_bytes >= 64 ? 29 : 15;
   int64_t least = INT64_MAX;
   for (int vectors = 1; vectors <= GEMM_MAX_VECTORS; vectors++)

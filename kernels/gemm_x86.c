@@ -16,7 +16,7 @@ typedef float LooseLanes __attribute__((ext_vector_type(16), aligned(4)));
 /* rows and vectors are constants wherever this is inlined; k is at least 1. */
 ALWAYS void sum_tile(int rows, int vectors, int64_t a_row, int64_t a_k, const float *restrict a,
                      const float *restrict b, int64_t b_k, int64_t k, float *restrict tile,
-                     int64_t stride, bool adds, const float *ahead, int64_t ahead_step) {
+                     int64_t stride, bool adds, const char *ahead, int64_t ahead_step) {
   Lanes sum[GEMM_MAX_ROWS][GEMM_MAX_VECTORS], right[GEMM_MAX_VECTORS];
 #pragma clang loop unroll(full)
   for (int i = 0; i < rows; i++)
@@ -56,13 +56,13 @@ ALWAYS void sum_tile(int rows, int vectors, int64_t a_row, int64_t a_k, const fl
   GemmTileKernel gemm_tile_t##rows##x##vectors;                                                    \
   void gemm_tile_t##rows##x##vectors(const float *a, int64_t a_step, const float *b, int64_t b_k,  \
                                      int64_t k, float *tile, int64_t stride, bool adds,            \
-                                     const float *ahead, int64_t ahead_step) {                     \
+                                     const char *ahead, int64_t ahead_step) {                      \
     sum_tile(rows, vectors, 1, a_step, a, b, b_k, k, tile, stride, adds, ahead, ahead_step);       \
   }                                                                                                \
   GemmTileKernel gemm_tile_n##rows##x##vectors;                                                    \
   void gemm_tile_n##rows##x##vectors(const float *a, int64_t a_step, const float *b, int64_t b_k,  \
                                      int64_t k, float *tile, int64_t stride, bool adds,            \
-                                     const float *ahead, int64_t ahead_step) {                     \
+                                     const char *ahead, int64_t ahead_step) {                      \
     sum_tile(rows, vectors, a_step, 1, a, b, b_k, k, tile, stride, adds, ahead, ahead_step);       \
   }                                                                                                \
   GemmTileKernel gemm_tile_n##rows##x##vectors
@@ -122,14 +122,43 @@ TILE(6, 4);
 #define EVEN_QUARTERS 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27
 #define ODD_QUARTERS 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31
 
-/* 16 rows of 16 floats, `stride` apart, to 16 columns `width` apart: singles and pairs change
+typedef uint16_t NarrowLanes __attribute__((ext_vector_type(16), aligned(2)));
+typedef uint32_t Words __attribute__((ext_vector_type(16)));
+
+/* Elements [at, at + 16) of an operand; `type` is a constant wherever this is inlined. */
+ALWAYS Lanes operand_load(int type, const void *x, int64_t at) {
+  if (type == GEMM_F32) return *(const LooseLanes *)((const float *)x + at);
+  Words word = __builtin_convertvector(*(const NarrowLanes *)((const uint16_t *)x + at), Words);
+  if (type == GEMM_BF16) return __builtin_bit_cast(Lanes, word << 16);
+  /* the exponent's bias by a product, which subnormal numbers want too; the largest means inf, NaN
+   */
+  Lanes size = __builtin_bit_cast(Lanes, (word & 0x7fff) << 13) * 0x1p112f;
+  Words special = (Words)((word & 0x7c00) == 0x7c00) & 0x7f800000;
+  return __builtin_bit_cast(Lanes,
+                            __builtin_bit_cast(Words, size) | special | (word & 0x8000) << 16);
+}
+ALWAYS float operand_at(int type, const void *x, int64_t at) {
+  if (type == GEMM_F32) return ((const float *)x)[at];
+  uint32_t word = ((const uint16_t *)x)[at];
+  if (type == GEMM_BF16) return __builtin_bit_cast(float, word << 16);
+  float size = __builtin_bit_cast(float, (word & 0x7fff) << 13) * 0x1p112f;
+  uint32_t special = (word & 0x7c00) == 0x7c00 ? 0x7f800000 : 0;
+  return __builtin_bit_cast(float,
+                            __builtin_bit_cast(uint32_t, size) | special | (word & 0x8000) << 16);
+}
+ALWAYS const char *operand_address(const GemmProduct *p, const void *x, int64_t at) {
+  return (const char *)x + at * (p->type == GEMM_F32 ? 4 : 2);
+}
+
+/* 16 rows of 16 elements, `stride` apart, to 16 columns `width` apart: singles and pairs change
  * places within quarters of four rows, then quarters do. */
-ALWAYS void transpose_block(const float *from, int64_t stride, float *to, int64_t width) {
+ALWAYS void transpose_block(int type, const void *b, int64_t from, int64_t stride, float *to,
+                            int64_t width) {
   Lanes x[16], y[16];
 #pragma clang loop unroll(full)
   for (int i = 0; i < 8; i++) {
-    Lanes upper = *(const LooseLanes *)(from + 2 * i * stride);
-    Lanes lower = *(const LooseLanes *)(from + (2 * i + 1) * stride);
+    Lanes upper = operand_load(type, b, from + 2 * i * stride);
+    Lanes lower = operand_load(type, b, from + (2 * i + 1) * stride);
     x[2 * i] = CHOOSE(upper, lower, LOW_SINGLES);
     x[2 * i + 1] = CHOOSE(upper, lower, HIGH_SINGLES);
   }
@@ -142,39 +171,53 @@ ALWAYS void transpose_block(const float *from, int64_t stride, float *to, int64_
   }
 #pragma clang loop unroll(full)
   for (int i = 0; i < 4; i++) { /* y[i + 4 g] has columns i, i + 4, i + 8, i + 12 of rows 4 g ... */
-    Lanes a = CHOOSE(y[i], y[i + 4], LOW_HALVES), b = CHOOSE(y[i + 8], y[i + 12], LOW_HALVES);
-    Lanes c = CHOOSE(y[i], y[i + 4], HIGH_HALVES), d = CHOOSE(y[i + 8], y[i + 12], HIGH_HALVES);
-    *(LooseLanes *)(to + i * width) = CHOOSE(a, b, EVEN_QUARTERS);
-    *(LooseLanes *)(to + (i + 4) * width) = CHOOSE(a, b, ODD_QUARTERS);
-    *(LooseLanes *)(to + (i + 8) * width) = CHOOSE(c, d, EVEN_QUARTERS);
-    *(LooseLanes *)(to + (i + 12) * width) = CHOOSE(c, d, ODD_QUARTERS);
+    Lanes a = CHOOSE(y[i], y[i + 4], LOW_HALVES), c = CHOOSE(y[i + 8], y[i + 12], LOW_HALVES);
+    Lanes d = CHOOSE(y[i], y[i + 4], HIGH_HALVES), e = CHOOSE(y[i + 8], y[i + 12], HIGH_HALVES);
+    *(LooseLanes *)(to + i * width) = CHOOSE(a, c, EVEN_QUARTERS);
+    *(LooseLanes *)(to + (i + 4) * width) = CHOOSE(a, c, ODD_QUARTERS);
+    *(LooseLanes *)(to + (i + 8) * width) = CHOOSE(d, e, EVEN_QUARTERS);
+    *(LooseLanes *)(to + (i + 12) * width) = CHOOSE(d, e, ODD_QUARTERS);
   }
 }
 
-/* panel[i][width] = op(b)[first + i][column ...] for i < depth, columns beyond n as zeros. */
-static void pack(const GemmProduct *p, const float *b, int64_t first, int64_t depth, int64_t column,
-                 int64_t columns, int64_t width, float *panel) {
-  int64_t k = p->k, n = p->n;
+typedef struct {
+  int64_t first, depth;           /* steps of k */
+  int64_t column, columns, width; /* of b; beyond `columns` come zeros */
+} Part;
+
+/* panel[i][width] = op(b)[first + i][column ...] for i < depth. `b` starts at the batch's. */
+ALWAYS void pack_as(int type, const GemmProduct *p, const void *b, const Part *part, float *panel) {
+  int64_t k = p->k, n = p->n, width = part->width, depth = part->depth;
   int64_t across = p->tb ? k : 1, down = p->tb ? 1 : n; /* in b: to the next column, the next k */
-  int64_t whole = columns / GEMM_LANES * GEMM_LANES;
-  int64_t deep = p->tb ? depth / GEMM_LANES * GEMM_LANES : 0;
-  b += first * down;
+  int64_t whole = part->columns / GEMM_LANES * GEMM_LANES;
+  int64_t deep = p->tb ? depth / GEMM_LANES * GEMM_LANES : 0, first = part->first * down;
   for (int64_t j = 0; j < whole; j += GEMM_LANES) {
-    const float *from = b + (column + j) * across;
+    int64_t from = first + (part->column + j) * across;
     for (int64_t i = 0; i < deep; i += GEMM_LANES)
-      transpose_block(from + i, k, panel + i * width + j, width);
+      transpose_block(type, b, from + i, k, panel + i * width + j, width);
     for (int64_t i = deep; i < depth; i++) {
       if (!p->tb) {
-        *(Lanes *)(panel + i * width + j) = *(const LooseLanes *)(from + i * n);
+        *(Lanes *)(panel + i * width + j) = operand_load(type, b, from + i * n);
         continue;
       }
       for (int64_t lane = 0; lane < GEMM_LANES; lane++)
-        panel[i * width + j + lane] = from[lane * k + i];
+        panel[i * width + j + lane] = operand_at(type, b, from + lane * k + i);
     }
   }
   for (int64_t i = 0; whole < width && i < depth; i++)
     for (int64_t j = whole; j < width; j++)
-      panel[i * width + j] = j < columns ? b[(column + j) * across + i * down] : 0.0f;
+      panel[i * width + j] =
+          j < part->columns ? operand_at(type, b, first + (part->column + j) * across + i * down)
+                            : 0.0f;
+}
+
+static void pack(const GemmProduct *p, const void *b, const Part *part, float *panel) {
+  if (p->type == GEMM_F32)
+    pack_as(GEMM_F32, p, b, part, panel);
+  else if (p->type == GEMM_BF16)
+    pack_as(GEMM_BF16, p, b, part, panel);
+  else
+    pack_as(GEMM_F16, p, b, part, panel);
 }
 
 /* ── the product ────────────────────────────────────────────────────────────────────────────── */
@@ -203,7 +246,7 @@ static void column_of_tiles(const GemmProduct *p, void *const *args, int64_t bat
   const float *b = (const float *)args[p->arg_b] + batch * k * n, *right = b + column;
   float *c = p->epilogue ? tile : (float *)args[p->arg_c] + batch * m * n + column;
   if (!p->in_place || columns < width) {
-    pack(p, b, 0, k, column, columns, width, panel);
+    pack(p, b, &(Part){0, k, column, columns, width}, panel);
     right = panel;
     b_k = width;
   }
@@ -213,7 +256,7 @@ static void column_of_tiles(const GemmProduct *p, void *const *args, int64_t bat
     bool is_bottom = m - row < rows;
     p->tile[is_bottom + 2 * is_right](a + row * (p->ta ? 1 : k), p->ta ? m : k, right, b_k, k,
                                       is_direct ? c + row * n : tile, is_direct ? n : width, false,
-                                      right, 0);
+                                      (const char *)right, 0);
     if (!is_direct) finish(p, args, batch, row, column, columns, tile, width);
   }
 }
@@ -234,77 +277,111 @@ typedef struct {
   int64_t tile_row, last_row, strip, last_strip;
 } Block;
 
-/* left[tile][i] = a's row first + i; all tiles of a row at once, since rows are far apart. */
-static void pack_left(const GemmProduct *p, const float *a, bool is_end, int64_t first,
-                      int64_t depth, const Block *block, BlockRoom *room) {
+/* left[tile] is what its tile kernel reads. Of an a that is [k, m]: [depth][16], all tiles of a row
+ * at once, since rows are far apart; else [rows][depth]. is_end: behind this a is no other. */
+ALWAYS void pack_left_as(int type, const GemmProduct *p, const void *a, bool is_end, int64_t first,
+                         int64_t depth, const Block *block, BlockRoom *room) {
   int64_t m = p->m, rows = p->rows;
-  for (int64_t k = 0; k < depth; k++) {
-    const float *from = a + (first + k) * m, *ahead = from + (k + AHEAD < depth ? AHEAD * m : 0);
+  for (int64_t k = 0; k < depth && p->ta; k++) {
+    int64_t from = (first + k) * m, ahead = from + (k + AHEAD < depth ? AHEAD * m : 0);
     bool is_last = is_end && first + k + 1 == p->k; /* what follows it is not ours to read */
     for (int64_t i = block->tile_row; i < block->last_row; i++) {
       float *to = room->left[i - block->tile_row][k];
       int64_t row = i * rows;
-      __builtin_prefetch(ahead + row);
+      __builtin_prefetch(operand_address(p, a, ahead + row));
       if (m - row >= GEMM_LANES || !is_last)
-        *(Lanes *)to = *(const LooseLanes *)(from + row);
+        *(Lanes *)to = operand_load(type, a, from + row);
       else
-        for (int64_t j = row; j < m; j++) to[j - row] = from[j];
+        for (int64_t j = row; j < m; j++) to[j - row] = operand_at(type, a, from + j);
     }
+  }
+  int64_t begin = block->tile_row * rows;
+  int64_t end = block->last_row * rows < m ? block->last_row * rows : m;
+  for (int64_t row = begin; row < end && !p->ta; row++) {
+    float *to = room->left[(row - begin) / rows][0] + (row - begin) % rows * depth;
+    int64_t from = row * p->k + first, k = 0;
+    for (; k + GEMM_LANES <= depth; k += GEMM_LANES)
+      *(LooseLanes *)(to + k) = operand_load(type, a, from + k);
+    for (; k < depth; k++) to[k] = operand_at(type, a, from + k);
   }
 }
 
-/* Panels of b for all strips: each is [depth][width of the strip]. */
-static void pack_right(const GemmProduct *p, const float *b, int64_t first, int64_t depth,
-                       const Block *block, BlockRoom *room) {
+static void pack_left(const GemmProduct *p, const void *a, bool is_end, int64_t first,
+                      int64_t depth, const Block *block, BlockRoom *room) {
+  if (p->type == GEMM_F32)
+    pack_left_as(GEMM_F32, p, a, is_end, first, depth, block, room);
+  else if (p->type == GEMM_BF16)
+    pack_left_as(GEMM_BF16, p, a, is_end, first, depth, block, room);
+  else
+    pack_left_as(GEMM_F16, p, a, is_end, first, depth, block, room);
+}
+
+/* Panels of b for all strips: each is [depth][width of the strip]. Those that are whole and lie in
+ * rows of b are copied row by row. */
+ALWAYS void pack_right_as(int type, const GemmProduct *p, const void *b, int64_t first,
+                          int64_t depth, const Block *block, BlockRoom *room) {
   int64_t most = p->vectors * GEMM_LANES, n = p->n;
-  int64_t begin = block->strip * most, whole = p->tb ? block->strip : n / most;
+  int64_t whole = p->tb ? block->strip : n / most;
   if (whole > block->last_strip) whole = block->last_strip;
-  for (int64_t k = 0; k < depth && begin < whole * most; k++) {
-    const float *from = b + (first + k) * n, *ahead = from + (k + AHEAD < depth ? AHEAD * n : 0);
+  for (int64_t k = 0; k < depth && block->strip < whole; k++) {
+    int64_t from = (first + k) * n, ahead = from + (k + AHEAD < depth ? AHEAD * n : 0);
     float *to = room->right + k * most;
     for (int64_t j = block->strip; j < whole; j++, to += depth * most)
       for (int64_t at = 0; at < most; at += GEMM_LANES) {
-        __builtin_prefetch(ahead + j * most + at);
-        *(Lanes *)(to + at) = *(const LooseLanes *)(from + j * most + at);
+        __builtin_prefetch(operand_address(p, b, ahead + j * most + at));
+        *(Lanes *)(to + at) = operand_load(type, b, from + j * most + at);
       }
   }
   for (int64_t j = whole; j < block->last_strip; j++) {
     int64_t column = j * most, columns = n - column < most ? n - column : most;
     int64_t width = (columns + GEMM_LANES - 1) / GEMM_LANES * GEMM_LANES;
-    pack(p, b, first, depth, column, columns, width,
-         room->right + (j - block->strip) * depth * most);
+    pack_as(type, p, b, &(Part){first, depth, column, columns, width},
+            room->right + (j - block->strip) * depth * most);
   }
+}
+
+static void pack_right(const GemmProduct *p, const void *b, int64_t first, int64_t depth,
+                       const Block *block, BlockRoom *room) {
+  if (p->type == GEMM_F32)
+    pack_right_as(GEMM_F32, p, b, first, depth, block, room);
+  else if (p->type == GEMM_BF16)
+    pack_right_as(GEMM_BF16, p, b, first, depth, block, room);
+  else
+    pack_right_as(GEMM_F16, p, b, first, depth, block, room);
 }
 
 /* Lines of both operands that the block's next `depth` steps of k need: the tiles of these steps
  * bring one column of lines each, and packing finds them in the cache. */
 typedef struct {
-  const float *at;
-  int64_t step;
+  const char *at;
+  int64_t step; /* bytes */
 } Ahead;
 
-static Ahead line_ahead(const GemmProduct *p, const float *a, const float *b, int64_t next,
+static Ahead line_ahead(const GemmProduct *p, const void *a, const void *b, int64_t next,
                         const Block *block, int64_t number) {
   int64_t from = block->tile_row * p->rows, to = block->last_row * p->rows;
+  int64_t size = p->type == GEMM_F32 ? 4 : 2, line = 64 / size;
   if (p->ta && next < p->k) {
-    int64_t lines = ((to < p->m ? to : p->m) - from + GEMM_LANES - 1) / GEMM_LANES;
-    if (number < lines) return (Ahead){a + next * p->m + from + number * GEMM_LANES, p->m};
+    int64_t lines = ((to < p->m ? to : p->m) - from + line - 1) / line;
+    if (number < lines)
+      return (Ahead){operand_address(p, a, next * p->m + from + number * line), p->m * size};
     number -= lines;
   }
-  int64_t most = p->vectors * GEMM_LANES, column = block->strip * most + number * GEMM_LANES;
+  int64_t most = p->vectors * GEMM_LANES, column = block->strip * most + number * line;
   if (p->tb || next >= p->k || column >= p->n || column >= block->last_strip * most)
     return (Ahead){b, 0};
-  return (Ahead){b + next * p->n + column, p->n};
+  return (Ahead){operand_address(p, b, next * p->n + column), p->n * size};
 }
 
 static void run_block(const GemmProduct *p, void *const *args, int64_t batch, const Block *block,
                       BlockRoom *room) {
   int64_t m = p->m, n = p->n, k = p->k, rows = p->rows, most = p->vectors * GEMM_LANES;
-  const float *a = (const float *)args[p->arg_a] + batch * m * k;
-  const float *b = (const float *)args[p->arg_b] + batch * k * n;
+  const void *a = operand_address(p, args[p->arg_a], batch * m * k);
+  const void *b = operand_address(p, args[p->arg_b], batch * k * n);
+  bool is_copied = p->ta || p->type != GEMM_F32;
   for (int64_t first = 0; first < k; first += p->depth) {
     int64_t depth = k - first < p->depth ? k - first : p->depth, number = 0;
-    if (p->ta) pack_left(p, a, batch + 1 == p->batch, first, depth, block, room);
+    if (is_copied) pack_left(p, a, batch + 1 == p->batch, first, depth, block, room);
     pack_right(p, b, first, depth, block, room);
     for (int64_t j = block->strip; j < block->last_strip; j++) {
       int64_t column = j * most, columns = n - column < most ? n - column : most;
@@ -313,11 +390,15 @@ static void run_block(const GemmProduct *p, void *const *args, int64_t batch, co
       for (int64_t i = block->tile_row; i < block->last_row; i++) {
         int64_t row = i * rows, at = (j - block->strip) * p->down + i - block->tile_row;
         float *sums = room->sums + at * rows * most;
+        const float *left =
+            is_copied ? room->left[i - block->tile_row][0] : (const float *)a + row * k + first;
         Ahead ahead = line_ahead(p, a, b, first + depth, block, number++);
-        p->tile[(m - row < rows) + 2 * (columns < most)](
-            p->ta ? room->left[i - block->tile_row][0] : a + row * k + first,
-            p->ta ? (int64_t)GEMM_LANES : k, right, width, depth, sums, width, first > 0, ahead.at,
-            ahead.step);
+        p->tile[(m - row < rows) + 2 * (columns < most)](left,
+                                                         p->ta       ? (int64_t)GEMM_LANES
+                                                         : is_copied ? depth
+                                                                     : k,
+                                                         right, width, depth, sums, width,
+                                                         first > 0, ahead.at, ahead.step);
         if (first + depth == k) finish(p, args, batch, row, column, columns, sums, width);
       }
     }

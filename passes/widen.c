@@ -1,8 +1,8 @@
 /* widen: on the CPU, products and attention of narrow operands are made in f32. A product of two
- * bf16 or f16 values is exact in f32, so nothing changes but that the operands lie in memory as f32,
- * rounded: CPUs have fast f32 products, and few have any other. Kernels that make an operand round
- * it on the way (the casts are pointwise and fuse), and what only pointwise kernels read stays
- * narrow. */
+ * bf16 or f16 values is exact in f32, so nothing changes: CPUs have fast f32 products, and few have
+ * any other. Matrix products take narrow operands and widen them while they copy them. Those of
+ * convolutions and attention lie in memory as f32, rounded: kernels that make an operand round it
+ * on the way (the casts are pointwise and fuse). */
 #include "passes/pass.h"
 
 static bool is_narrow(DType dtype) { return dtype == DT_F16 || dtype == DT_BF16; }
@@ -19,8 +19,15 @@ static bool is_concerned(const Node *node) {
   return false;
 }
 
+/* Products copy their operands anyway, and widen them on the way; empty ones are nobody's. */
+static bool reads_narrow(const Node *node) {
+  return node->op == OP_DOT && shape_elements(&node->type.shape) &&
+         shape_elements(&node->input[0]->type.shape);
+}
+
 static Node *visit(Graph *fresh, const Node *old, Node **inputs, void *context) {
   (void)context;
+  static const Attr result = {.id = ATTR_RESULT, .i = DT_F32};
   if (!is_concerned(old)) return NULL;
   int first = fresh->nodes.count;
   Node *made, **wide = ARENA_ARRAY(fresh->arena, Node *, old->input_count);
@@ -28,13 +35,14 @@ static Node *visit(Graph *fresh, const Node *old, Node **inputs, void *context) 
     made = make_result(fresh, inputs[0], node_int(old, ATTR_INDEX, 0), old->loc);
   } else {
     for (int i = 0; i < old->input_count; i++)
-      wide[i] = is_narrow(inputs[i]->type.dtype)
+      wide[i] = is_narrow(inputs[i]->type.dtype) && !reads_narrow(old)
                     ? make_cast(fresh, inputs[i], DT_F32, old->loc)
                     : inputs[i];
-    Attr *attrs = ARENA_ARRAY(fresh->arena, Attr, old->attr_count);
+    Attr *attrs = ARENA_ARRAY(fresh->arena, Attr, old->attr_count + 1);
     int count = 0;
     for (int i = 0; i < old->attr_count; i++)
       if (old->attr[i].id != ATTR_RESULT) attrs[count++] = old->attr[i];
+    if (reads_narrow(old)) attrs[count++] = result;
     Type type = {DT_F32, old->type.shape};
     made = graph_node(fresh, old->op, wide, old->input_count, attrs, count, &type, old->loc);
   }

@@ -15,8 +15,8 @@ typedef struct {
 static const Size sizes[] = {
     {1, 64, 128, 784}, {1, 64, 10, 64},   {1, 10, 64, 64}, {1, 64, 64, 10},   {3, 13, 33, 17},
     {1, 8, 16, 16},    {1, 29, 100, 48},  {2, 15, 47, 31}, {1, 128, 784, 64}, {1, 1, 50, 20},
-    {1, 9, 1, 40},     {1, 27, 256, 300}, {1, 57, 65, 1},  {1, 200, 31, 130},
-    {2, 40, 300, 260}, {1, 300, 70, 700}, {1, 33, 33, 4200}};
+    {1, 9, 1, 40},     {1, 27, 256, 300}, {1, 57, 65, 1},  {1, 200, 31, 130}, {2, 40, 300, 260},
+    {1, 300, 70, 700}, {1, 33, 33, 4200}};
 
 static char *graph_text(Arena *arena, Size s, bool ta, bool tb) {
   const char *batch = s.batch > 1 ? arena_printf(arena, "%d,", (int)s.batch) : "";
@@ -42,8 +42,24 @@ static const Node *find_kernel(const Graph *graph) {
   return NULL;
 }
 
-static float *floats_of(const Tensor *tensor) {
+/* What a bf16 or f16 tensor is in memory; its values are rounded already. */
+static void *narrow_of(const Tensor *tensor) {
   int64_t count = shape_elements(&tensor->type.shape);
+  uint16_t *out = malloc((size_t)count * 2);
+  for (int64_t i = 0; i < count; i++) {
+    float value = (float)tensor->f[i];
+    _Float16 half = (_Float16)value;
+    uint32_t word;
+    memcpy(&word, &value, 4);
+    out[i] = (uint16_t)(word >> 16);
+    if (tensor->type.dtype == DT_F16) memcpy(&out[i], &half, 2);
+  }
+  return out;
+}
+
+static void *floats_of(const Tensor *tensor) {
+  int64_t count = shape_elements(&tensor->type.shape);
+  if (dtype_bytes(tensor->type.dtype) == 2) return narrow_of(tensor);
   float *out = aligned_alloc(64, ((size_t)count * 4 + 127) / 64 * 64);
   for (int64_t i = 0; i < count; i++) out[i] = (float)tensor->f[i];
   return out;
@@ -137,18 +153,21 @@ static void check_size(const char *cpu, Size size, bool ta, bool tb, int *ours) 
 }
 
 /* Without an epilogue tiles are stored where they belong. */
-static void check_plain(const char *cpu, Size size, bool ta, bool tb, int *ours) {
+static void check_plain(const char *cpu, Size size, bool ta, bool tb, const char *type, int *ours) {
   Arena *arena = arena_new();
   Diag diag;
   PassContext context = help_context(arena, &diag);
   int m = (int)size.m, n = (int)size.n, k = (int)size.k, b = (int)size.batch;
   const char *text = arena_printf(arena,
-                                  "graph \"plain\" {\n%%a = param {name=\"a\"} : f32[%d,%d,%d]\n"
-                                  "%%b = param {name=\"b\"} : f32[%d,%d,%d]\n%%p = dot %%a, %%b "
-                                  "{ta=%s, tb=%s} : f32[%d,%d,%d]\n"
+                                  "graph \"plain\" {\n%%a0 = param {name=\"a\"} : f32[%d,%d,%d]\n"
+                                  "%%b0 = param {name=\"b\"} : f32[%d,%d,%d]\n"
+                                  "%%a = cast %%a0 : %s[%d,%d,%d]\n%%b = cast %%b0 : %s[%d,%d,%d]\n"
+                                  "%%p = dot %%a, %%b {ta=%s, tb=%s%s} : f32[%d,%d,%d]\n"
                                   "output \"p\" %%p\n}\n",
-                                  b, ta ? k : m, ta ? m : k, b, tb ? n : k, tb ? k : n,
-                                  ta ? "true" : "false", tb ? "true" : "false", b, m, n);
+                                  b, ta ? k : m, ta ? m : k, b, tb ? n : k, tb ? k : n, type, b,
+                                  ta ? k : m, ta ? m : k, type, b, tb ? n : k, tb ? k : n,
+                                  ta ? "true" : "false", tb ? "true" : "false",
+                                  type[0] == 'f' && type[1] == '3' ? "" : ", result=f32", b, m, n);
   Graph *graph;
   if (graph_parse(arena, &diag, "graph", text, &graph, 1) != 1) fail_msg("%s", text);
   Probe probe = {arena, graph, context.settings, 1, NULL};
@@ -184,13 +203,28 @@ static void check_plain(const char *cpu, Size size, bool ta, bool tb, int *ours)
   arena_free(arena);
 }
 
+/* Of bf16 and f16 all products are ours, on every machine. */
+static void narrow_sizes(const char *cpu) {
+  int ours = 0, count = sizeof sizes / sizeof *sizes;
+  for (int i = 0; i < count; i++)
+    for (int t = 0; t < 4; t++)
+      check_plain(cpu, sizes[i], t & 1, t & 2, (i + t) % 2 ? "bf16" : "f16", &ours);
+  assert_int_equal(ours, 4 * count);
+}
+
 static void all_sizes(const char *cpu) {
   int ours = 0;
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-    for (int t = 0; t < 4; t++) check_plain(cpu, sizes[i], t & 1, t & 2, &ours);
+    for (int t = 0; t < 4; t++) check_plain(cpu, sizes[i], t & 1, t & 2, "f32", &ours);
+  assert_true(ours >= 50);
+  narrow_sizes(cpu);
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
     for (int t = 0; t < 4; t++) check_size(cpu, sizes[i], t & 1, t & 2, &ours);
   assert_true(ours >= 100);
+}
+static void baseline(void **state) {
+  (void)state;
+  narrow_sizes("x86-64");
 }
 static void avx2(void **state) {
   (void)state;
@@ -209,14 +243,14 @@ static void choice(void **state) {
   for (int bytes = 32; bytes <= 64; bytes *= 2)
     for (int64_t m = 1; m < 70; m += 3)
       for (int64_t n = 1; n < 200; n += 7) {
-        GemmTile tile = gemm_choose(2, m, n, 100, false, bytes);
+        GemmTile tile = gemm_choose(2, m, n, 100, false, false, bytes);
         assert_in_range(tile.rows, 1, GEMM_MAX_ROWS);
         assert_in_range(tile.vectors, 1, GEMM_MAX_VECTORS);
         int64_t width = tile.vectors * GEMM_LANES;
         assert_int_equal(tile.work,
                          2 * ((m + tile.rows - 1) / tile.rows) * ((n + width - 1) / width));
       }
-  GemmTile deep = gemm_choose(1, 64, 64, GEMM_MAX_PANEL, false, 64);
+  GemmTile deep = gemm_choose(1, 64, 64, GEMM_MAX_PANEL, false, false, 64);
   assert_true(deep.depth > 0 && deep.depth <= GEMM_BLOCK_DEPTH);
   assert_in_range(deep.work, 2, 64);
 }
@@ -224,6 +258,7 @@ static void choice(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(choice),
+      cmocka_unit_test(baseline),
       cmocka_unit_test(avx2),
       cmocka_unit_test(avx512),
   };
