@@ -33,9 +33,17 @@ static Node *apart(Graph *graph, Node *x, int64_t heads, Loc loc) {
   return make_transpose(graph, make_reshape(graph, x, split, loc), swap_middle, loc);
 }
 
+static bool is_apart(const Node *x) {
+  return swaps_middle(x) && x->input[0]->op == OP_RESHAPE &&
+         x->input[0]->input[0]->op == OP_RESULT &&
+         node_attr(x->input[0]->input[0]->input[0], ATTR_HEADS);
+}
+
 /* If x only is some features of each row of another tensor: that one, and where they start. */
-static Node *whole_rows(Node *x, int64_t *start) {
+static Node *whole_rows(Graph *graph, Node *x, int64_t *start) {
   *start = 0;
+  if (x->op == OP_CAST)
+    return make_cast(graph, whole_rows(graph, x->input[0], start), x->type.dtype, x->loc);
   if (x->op != OP_SLICE) return x;
   const int64_t *from = node_attr(x, ATTR_START)->ints, *step = node_attr(x, ATTR_STEP)->ints;
   Node *whole = x->input[0];
@@ -59,7 +67,7 @@ static Node *make_attention(Graph *graph, const Node *old, Node **inputs) {
   Node *operand[7];
   for (int i = 0; i < old->input_count; i++) operand[i] = inputs[i];
   for (int i = 0; i < 3; i++)
-    operand[at + i] = whole_rows(beside(graph, inputs[at + i], old->loc), &start[i]);
+    operand[at + i] = whole_rows(graph, beside(graph, inputs[at + i], old->loc), &start[i]);
   if (at) {
     operand[0] = beside(graph, inputs[0], old->loc);
     operand[4] = beside(graph, inputs[4], old->loc);
@@ -78,6 +86,11 @@ static Node *make_new(Graph *graph, const Node *old, Node **inputs) {
     AttentionForm form = attention_form(old);
     bool is_empty = !form.batch || !form.rows || !form.keys || !form.features || !form.groups;
     return form.features == form.values && !is_empty ? make_attention(graph, old, inputs) : NULL;
+  }
+  if (old->op == OP_CAST && is_apart(inputs[0])) {
+    Node *rows = inputs[0]->input[0]->input[0];
+    Node *made = make_cast(graph, rows, old->type.dtype, old->loc);
+    return apart(graph, made, old->type.shape.dim[1], old->loc);
   }
   if (old->op != OP_RESULT || !node_attr(inputs[0], ATTR_HEADS)) return NULL;
   int64_t index = node_int(old, ATTR_INDEX, 0);

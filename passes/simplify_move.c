@@ -199,6 +199,18 @@ static Node *concat_of_concat(Graph *graph, Node *node) {
   }
   return graph_node(graph, OP_CONCAT, parts, count, node->attr, node->attr_count, NULL, node->loc);
 }
+/* Of values that were all cast alike: cast together. */
+static Node *concat_of_casts(Graph *graph, Node *node) {
+  Node **parts = ARENA_ARRAY(graph->arena, Node *, node->input_count);
+  for (int k = 0; k < node->input_count; k++) {
+    const Node *part = node->input[k];
+    if (part->op != OP_CAST || part->input[0]->type.dtype != A->input[0]->type.dtype) return NULL;
+    parts[k] = part->input[0];
+  }
+  Node *both = graph_node(graph, OP_CONCAT, parts, node->input_count, node->attr, node->attr_count,
+                          NULL, node->loc);
+  return make_cast(graph, both, node->type.dtype, node->loc);
+}
 static Node *concat_constant(Graph *graph, Node *node) {
   double c;
   if (!simplify_is_const(A, &c)) return NULL;
@@ -222,15 +234,18 @@ static int pad_axis(const Node *pad, int64_t *low) {
   return axis;
 }
 
-/* The sum of two parts of a whole that touch, as split's gradient makes it: they stand side by
- * side.
- */
+/* The sum of two parts of a whole that touch, as split's gradient makes it: they stand side by side.
+ * So do parts that were cast alike after that. */
 static Node *add_of_pads(Graph *graph, Node *node) {
+  bool is_cast = A->op == OP_CAST && node->input[1]->op == OP_CAST;
+  const Node *pad[2] = {is_cast ? A->input[0] : A,
+                        is_cast ? node->input[1]->input[0] : node->input[1]};
   int64_t low[2];
-  int axis = pad_axis(A, &low[0]), rank = node->type.shape.rank;
-  if (axis < 0 || pad_axis(node->input[1], &low[1]) != axis) return NULL;
+  int axis = pad_axis(pad[0], &low[0]), rank = node->type.shape.rank;
+  if (axis < 0 || pad_axis(pad[1], &low[1]) != axis || pad[0]->type.dtype != pad[1]->type.dtype)
+    return NULL;
   int first = low[0] > low[1];
-  Node *parts[2] = {node->input[first]->input[0], node->input[!first]->input[0]};
+  Node *parts[2] = {pad[first]->input[0], pad[!first]->input[0]};
   int64_t size[2] = {parts[0]->type.shape.dim[axis], parts[1]->type.shape.dim[axis]};
   if (low[first] + size[0] != low[!first]) return NULL;
   Attr along = attr_int(ATTR_AXIS, axis);
@@ -238,10 +253,12 @@ static Node *add_of_pads(Graph *graph, Node *node) {
   int64_t before[MAX_RANK] = {0}, after[MAX_RANK] = {0};
   before[axis] = low[first];
   after[axis] = node->type.shape.dim[axis] - low[first] - size[0] - size[1];
-  if (!before[axis] && !after[axis]) return both;
-  Attr attrs[] = {attr_float(ATTR_VALUE, 0), attr_ints(ATTR_LOW, before, rank),
-                  attr_ints(ATTR_HIGH, after, rank)};
-  return graph_node(graph, OP_PAD, &both, 1, attrs, 3, NULL, node->loc);
+  if (before[axis] || after[axis]) {
+    Attr attrs[] = {attr_float(ATTR_VALUE, 0), attr_ints(ATTR_LOW, before, rank),
+                    attr_ints(ATTR_HIGH, after, rank)};
+    both = graph_node(graph, OP_PAD, &both, 1, attrs, 3, NULL, node->loc);
+  }
+  return is_cast ? make_cast(graph, both, node->type.dtype, node->loc) : both;
 }
 
 /* ── reductions ─────────────────────────────────────────────────────────────────────────────── */
@@ -389,6 +406,7 @@ const SimplifyRule simplify_move_rules[] = {
     {OP_CONCAT, concat_one},
     {OP_CONCAT, concat_of_slices},
     {OP_CONCAT, concat_of_concat},
+    {OP_CONCAT, concat_of_casts},
     {OP_CONCAT, concat_constant},
     {OP_ADD, add_of_pads},
     {OP_SUM, reduce_units},

@@ -125,6 +125,8 @@ static const char *const graphs[] = {
     "%p7 = add %p5, %p6 : f32[3,5]\n%p8 = pad %h0 {value=0, low=[0,4], high=[0,0]} : f32[3,5]\n"
     "%p9 = pad %p7 {value=0, low=[0,0], high=[0,1]} : f32[3,6]\n%q0 = add %p8, %p6 : f32[3,5]\n"
     "%q1 = pad %x {value=0, low=[0,0], high=[0,1]} : f32[3,5]\n%q2 = add %q1, %p8 : f32[3,5]\n"
+    "%q3 = cast %h0 : f64[3,1]\n%q4 = cast %h1 : f64[3,3]\n%q5 = concat %q3, %q4 {axis=1} : f64[3,4]\n"
+    "%q6 = cast %p5 : f64[3,5]\n%q7 = cast %p6 : f64[3,5]\n%q8 = add %q6, %q7 : f64[3,5]\n"
     "%e0 = sum %v {axes=[0]} : f32[1,4]\n%e1 = prod %v {axes=[0,1]} : f32[1,1]\n"
     "%e2 = rmax %v {axes=[0,1]} : f32[1,1]\n%e3 = rmin %v {axes=[0]} : f32[1,4]\n"
     "%e4 = argmax %v {axes=[0]} : i32[1,4]\n%e5 = argmin %v {axes=[0]} : i32[1,4]\n"
