@@ -127,6 +127,11 @@ LLVMValueRef entry_special(Entry *entry, const char *name) {
 
 void entry_barrier(Entry *entry) { call_intrinsic(entry, "llvm.nvvm.barrier0", NULL, 0); }
 
+void entry_warp_barrier(Entry *entry) {
+  LLVMValueRef all = LLVMConstInt(entry->i32, 0xffffffffu, false);
+  call_intrinsic(entry, "llvm.nvvm.bar.warp.sync", &all, 1);
+}
+
 static LLVMValueRef shuffle_word(Entry *entry, LLVMValueRef word, int mask) {
   LLVMValueRef arguments[4] = {LLVMConstInt(entry->i32, 0xffffffffu, false), word,
                                LLVMConstInt(entry->i32, (unsigned)mask, false),

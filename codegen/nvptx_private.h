@@ -48,6 +48,7 @@ LLVMTypeRef entry_index_type(const Job *job, LLVMContextRef context);
 
 LLVMValueRef entry_special(Entry *entry, const char *name); /* "tid.x" as an index */
 void entry_barrier(Entry *entry);
+void entry_warp_barrier(Entry *entry);
 /* The value of the lane whose number differs by `mask`; any register type. */
 LLVMValueRef entry_shuffle(Entry *entry, LLVMValueRef value, int mask);
 /* An array in shared memory. */

@@ -38,6 +38,15 @@ typedef struct {
 
 static bool is_loop(const Row *r) { return !r->reductions.count; }
 
+/* Is an element of the row overwritten by a result? Then only its own thread may look at it once the
+ * row's reductions are complete. */
+static bool is_in_place(const Job *job) {
+  Shape domain = kernel_domain(job->node);
+  for (int i = 0; job->alias && i < job->result_count; i++)
+    if (nvptx_is_domain(job, i, &domain) && job->alias[i] != -1) return true;
+  return false;
+}
+
 /* Do all lanes of this chunk lie in the row, wherever they start? */
 static bool is_inside(const Row *r, LLVMValueRef chunk) {
   if (!LLVMIsAConstantInt(chunk)) return false;
@@ -160,15 +169,16 @@ static void make_elements(Row *r, const Index *index, int64_t count) {
         emit_value(&r->entry.emitter, job->node->body->roots.at[i].node, &index[e]);
 }
 
-/* Values before the guard: they may serve all results, and loads stay in flight together. But a
- * kernel without reductions may work in place: what others store it must not even look at. */
+/* Values before the guard: they may serve all results, and loads stay in flight together. But what
+ * others store in place must not even be looked at. */
 static void store_elements(Row *r, const Index *index, int count, LLVMValueRef valid) {
   Entry *entry = &r->entry;
   Job *job = entry->job;
   Shape domain = kernel_domain(job->node);
-  if (!is_loop(r)) make_elements(r, index, count);
+  bool is_guarded = is_loop(r) || is_in_place(job);
+  if (!is_guarded) make_elements(r, index, count);
   LLVMBasicBlockRef after = entry_begin_if(entry, entry_and(entry, r->row_valid, valid));
-  if (is_loop(r)) make_elements(r, index, count);
+  if (is_guarded) make_elements(r, index, count);
   for (int i = 0; i < job->result_count; i++)
     if (nvptx_is_domain(job, i, &domain)) entry_store_group(entry, i, index, count);
   entry_end_if(entry, after);
@@ -185,6 +195,8 @@ static void store_results(Row *r) {
   Entry *entry = &r->entry;
   Job *job = entry->job;
   Shape domain = kernel_domain(job->node);
+  /* sums over more than a warp have met behind a barrier, but shuffles order no memory */
+  if (is_in_place(job) && !is_loop(r) && r->team <= WARP) entry_warp_barrier(entry);
   if (has_domain_result(job)) {
     if (r->is_unrolled) {
       for (int64_t e = 0; e < r->share && is_loop(r); e++)
@@ -325,6 +337,11 @@ static bool emit_row(Row *r) {
   choose_team(r, kept);
   int threads = r->team > ROW_THREADS ? r->team : ROW_THREADS;
   while (threads > WARP && r->team <= WARP && threads / 2 / r->team >= r->rows) threads /= 2;
+  if (is_in_place(job) && !is_loop(r) && r->rows % (threads / r->team)) {
+    /* teams without a row would read the last one while it is overwritten */
+    if (r->team < WARP) set_team(r, WARP);
+    threads = r->team;
+  }
   bool is_keeping = kept && r->is_unrolled && kept * r->share <= 2 * MOST_KEPT;
   int64_t per_block = threads / r->team, blocks = choose_blocks(r, threads, is_keeping);
   bool is_looped = blocks * per_block < r->rows;

@@ -8,8 +8,8 @@
  *   - it is broadcast, gathered from, spread by the gradient of a pooling or read by overlapping
  *     windows and costs more than GROWTH_COST: pulling would repeat the work for every copy;
  *   - it has several users and pulling it into each would read more bytes than its own value has,
- * or cost more than RECOMPUTE_COST, or keep alive what nothing else keeps (then storing the node in
- *     place of its source is no dearer and saves the work);
+ * or cost more than RECOMPUTE_COST, or keep alive what nothing else keeps and is no smaller (then
+ *     storing the node in place of its source is no dearer and saves the work);
  *   - its cone of pulled nodes has become too big.
  * Being a unit costs nothing while all its readers end up in the same kernel. The same rules hold
  * for scalars: a division is done wherever its result is needed, the power and the cosine of a
@@ -224,7 +224,8 @@ static bool should_be_unit(FusePlan *plan, const Users *users, ConeWalk *walk, c
   if (users->users[id].count < 2) return false;
   if (node->op == OP_TRANSPOSE || cone.cost > RECOMPUTE_COST) return true;
   if (cone.bytes > type_bytes(&node->type)) return true;
-  return cone.sources == 1 && !is_kept_anyway(plan, users, walk, cone.source);
+  return cone.sources == 1 && cone.bytes == type_bytes(&node->type) &&
+         !is_kept_anyway(plan, users, walk, cone.source);
 }
 
 /* ── reads ──────────────────────────────────────────────────────────────────────────────────── */

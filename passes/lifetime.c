@@ -63,10 +63,11 @@ bool lifetime_may_overwrite(const Node *fused, int index, const Node *base) {
   const Type *result = &body->roots.at[index].node->type;
   KernelKind kind = kernel_kind(fused);
   Shape domain = kernel_domain(fused);
-  bool is_reduced =
-      (kind == KERNEL_ROW || kind == KERNEL_COLUMN) && !shape_equal(&result->shape, &domain);
+  bool is_full = shape_equal(&result->shape, &domain), is_row = kind == KERNEL_ROW && is_full;
+  bool is_reduced = (kind == KERNEL_ROW || kind == KERNEL_COLUMN) && !is_full;
   /* a product's body looks at its epilogue's operands when the sum of a place is whole */
-  if ((kind != KERNEL_LOOP && kind != KERNEL_DOT && !is_reduced) || body->nodes.count > MANY ||
+  bool is_apart = kind == KERNEL_LOOP || kind == KERNEL_DOT || is_reduced || is_row;
+  if (!is_apart || body->nodes.count > MANY ||
       dtype_bytes(result->dtype) != dtype_bytes(base->type.dtype))
     return false;
   bool elsewhere[MANY] = {false}; /* is it read at an index other than the result's? */
@@ -74,9 +75,10 @@ bool lifetime_may_overwrite(const Node *fused, int index, const Node *base) {
   mark_read(body->roots.at[index].node, read);
   for (int i = body->nodes.count - 1; i >= 0; i--) {
     const Node *node = body->nodes.at[i];
-    bool moves = op_info[node->op].op_class != CLASS_POINTWISE;
-    for (int k = 0; k < node->input_count; k++)
-      elsewhere[node->input[k]->id] |= moves || elsewhere[i];
+    bool moves = op_info[node->op].op_class != CLASS_POINTWISE || elsewhere[i];
+    /* a row's sums are complete before the first of its elements is stored */
+    if (is_row && op_info[node->op].op_class == CLASS_REDUCE) moves = false;
+    for (int k = 0; k < node->input_count; k++) elsewhere[node->input[k]->id] |= moves;
     if (node->op == OP_ARG && lifetime_base(fused->input[node_int(node, ATTR_INDEX, 0)]) == base &&
         (elsewhere[i] || !read[i] || !shape_equal(&node->type.shape, &result->shape)))
       return false;

@@ -21,7 +21,9 @@ Lifetimes lifetimes_of(const Graph *graph, Arena *arena);
 
 /* May result `index` of the kernel be written over what its operands with base `base` hold? Only if
  * each element of the result lies where it was read, and is read nowhere else: in loop kernels, in
- * epilogues of products, and for results of the reduced shape in row and column kernels; and only
+ * epilogues of products, for results of the reduced shape in row and column kernels, and for a row
+ * kernel's results of the domain's shape, where the row's reductions may read it too: code
+ * generation stores the first element of a row when they are complete, and rows are apart; and only
  * if the result itself reads the operand, so that it is loaded before it is overwritten. It takes
  * for granted that a kernel loads an element once for all results of an index. The caller looks
  * after lifetimes. */
