@@ -220,6 +220,18 @@ static void weigh(const AttentionProblem *p, const void *mask, const Block *bloc
   }
 }
 
+/* Does no row of the block see any of its keys? A cache that is filled so far has such, and a window
+ * that slides. */
+static bool is_hidden(const AttentionProblem *p, const void *mask, const Block *block) {
+  if (p->mask != ATTENTION_BOOL_MASK) return false;
+  for (int64_t i = 0; i < block->count; i++) {
+    const uint8_t *row = (const uint8_t *)mask + (block->first + i) * p->mask_row + block->key;
+    for (int64_t j = 0; j < block->keys; j++)
+      if (row[j]) return false;
+  }
+  return true;
+}
+
 static void forward(const AttentionProblem *p, void *const *args, int64_t b, int64_t h,
                     int64_t first, Forward *f) {
   int64_t n = p->features, width = padded(n), g = h / (p->heads / p->groups);
@@ -233,6 +245,7 @@ static void forward(const AttentionProblem *p, void *const *args, int64_t b, int
   for (int64_t i = 0; i < block.count * width; i++) f->out[i] = 0;
   for (block.key = 0; block.key < seen; block.key += TILE) {
     block.keys = smaller(TILE, seen - block.key);
+    if (is_hidden(p, mask, &block)) continue;
     const float *k = place_at(&p->k, args, b, g, block.key);
     const float *v = place_at(&p->v, args, b, g, block.key);
     turn(rows_of(p, k, p->k.row, block.keys, f->room[1]), block.keys, width, f->turned);
