@@ -63,6 +63,8 @@ void sim_cta_free(SimCta *cta) {
     free(cta->warps[i].places);
   }
   free(cta->dirty);
+  for (int i = 0; i < cta->bulk_count; i++) free(cta->bulk[i].data);
+  free(cta->bulk);
   free(cta->warps);
   free(cta->registers);
   free(cta->shared);
@@ -82,6 +84,20 @@ bool sim_async_reserve(SimWarp *w) {
   w->async = async;
   w->async_capacity = capacity;
   return true;
+}
+
+SimBulk *sim_bulk_new(SimCta *cta, uint32_t bytes) {
+  if (cta->bulk_count == cta->bulk_capacity) {
+    int capacity = cta->bulk_capacity ? cta->bulk_capacity * 2 : 16;
+    SimBulk *bulk = capacity > 1 << 16 ? NULL : realloc(cta->bulk, sizeof *bulk * (size_t)capacity);
+    if (!bulk) return NULL;
+    cta->bulk = bulk;
+    cta->bulk_capacity = capacity;
+  }
+  char *data = malloc(bytes ? bytes : 1);
+  if (!data) return NULL;
+  cta->bulk[cta->bulk_count] = (SimBulk){.bytes = bytes, .data = data};
+  return &cta->bulk[cta->bulk_count++];
 }
 
 bool sim_flight_reserve(SimWarp *w) {
@@ -178,7 +194,7 @@ static void begin_warp(SimCta *cta, int index) {
   w->steps = w->thread_steps = 0;
   w->async_count = 0;
   w->flight_count = w->flight_groups = 0;
-  w->is_fenced = false;
+  w->is_fenced = w->is_polling = false;
   if ((int64_t)w->place_capacity * SIM_LANES * 4 <= kernel->register_bytes) { /* another kernel's */
     free(w->places);
     w->places = NULL;
@@ -214,6 +230,8 @@ static void begin_block(SimCta *cta, int64_t block) {
   if (run->kernel->local_bytes)
     memset(cta->local_written, 0,
            (size_t)run->kernel->local_bytes * (size_t)run->warps * SIM_LANES);
+  for (int i = 0; i < cta->bulk_count; i++) free(cta->bulk[i].data);
+  cta->bulk_count = 0;
   if (cta->dirty) memset(cta->dirty, 0, (size_t)cta->dirty_capacity);
   for (int i = 0; i < SIM_CACHE_LINES; i++) cta->cache.tags[i] = 0;
   for (int i = 0; i < run->warps; i++) begin_warp(cta, i);
@@ -246,12 +264,14 @@ static void release(SimCta *cta, int id, bool is_whole) {
 /* When no warp can go on: opens a barrier that everybody has reached. False: a finding. */
 static bool open_barrier(SimCta *cta) {
   int waiting = 0;
-  SimWarp *some = NULL;
-  for (int i = 0; i < cta->run->warps; i++)
-    if (cta->warps[i].state == WARP_WAITS) {
-      waiting++;
-      if (!some) some = &cta->warps[i];
-    }
+  SimWarp *some = NULL, *polls = NULL;
+  for (int i = 0; i < cta->run->warps; i++) {
+    SimWarp *w = &cta->warps[i];
+    if (w->state == WARP_RUNS) polls = w;
+    if (w->state != WARP_WAITS && w->state != WARP_RUNS) continue;
+    waiting++;
+    if (!some) some = w;
+  }
   for (int id = 0; id < 16; id++) {
     const SimWarp *first, *differs;
     int64_t threads = arrived(cta, id, &first, &differs);
@@ -270,6 +290,12 @@ static bool open_barrier(SimCta *cta) {
       release(cta, id, here == waiting);
       return true;
     }
+  }
+  if (polls) {
+    sim_fault(polls, polls->at,
+              "endless wait: warp %d waits for a phase of an mbarrier that nobody can end",
+              polls->index);
+    return false;
   }
   sim_fault(some, some->at - 1, "divergent barrier: the block's warps wait at different barriers");
   return false;
@@ -322,19 +348,26 @@ static void count_block(SimCta *cta) {
 void sim_cta_run(SimCta *cta, int64_t block) {
   begin_block(cta, block);
   for (;;) {
-    int running = 0, done = 0;
+    int polling = 0, done = 0;
+    int64_t progress = cta->progress;
     for (int i = 0; i < cta->run->warps; i++) {
       SimWarp *w = &cta->warps[i];
       if (w->state == WARP_RUNS) {
+        w->is_polling = false;
         run_warp(w);
-        running++;
+        polling += w->is_polling;
       }
       if (w->state == WARP_FAULT) return;
       done += w->state == WARP_DONE;
     }
     if (done == cta->run->warps) break;
+    if (polling && cta->progress != progress) continue;
     if (!open_barrier(cta)) return;
-    (void)running;
+  }
+  if (cta->bulk_count) {
+    SimInst copy = {.line = cta->bulk[0].line};
+    sim_fault(&cta->warps[0], &copy, "unfinished copy: the block ends and nobody waited for it");
+    return;
   }
   count_block(cta);
 }

@@ -552,7 +552,7 @@ bool decode_knows(const char *op) {
   static const char *const others[] = {
       "bra",      "ret",    "exit",  "trap",     "bar",        "barrier", "ld",  "st",
       "atom",     "red",    "cp",    "shfl",     "vote",       "redux",   "mma", "cvta",
-      "wgmma",    "ldmatrix", "membar", "fence", "prefetch", "activemask", "mad",     NULL};
+      "wgmma",    "mbarrier", "elect", "setmaxnreg", "ldmatrix", "membar", "fence", "prefetch", "activemask", "mad",     NULL};
   size_t length = strcspn(op, ".");
   for (int i = 0; i < OP_COUNT; i++)
     if (!strncmp(ops[i].text, op, length) && ops[i].text[length] == '.') return true;

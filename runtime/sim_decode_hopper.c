@@ -1,5 +1,6 @@
-/* sim_decode_hopper: instructions of sm_90 and sm_90a that work beside the threads: wgmma, and the
- * fences that let them see what threads wrote. */
+/* sim_decode_hopper: instructions of sm_90 and sm_90a that work beside the threads: wgmma, bulk
+ * copies, the mbarriers that tell when these have arrived, and the fences between threads and them.
+ */
 #include "runtime/sim_text.h"
 #include <stdio.h>
 #include <string.h>
@@ -140,10 +141,142 @@ static Status decode_wgmma(Decoder *decoder, const PtxStatement *s) {
   return decode_fail(decoder, "unsupported instruction %s", s->op);
 }
 
+/* ── mbarrier and bulk copies ─────────────────────────────────────────────────────────────── */
+/* The address as one 64-bit register. */
+static Status whole_address(Decoder *decoder, const PtxOperand *operand, SimSpace space,
+                            int32_t *arg) {
+  bool is_narrow;
+  int64_t offset;
+  STATUS_TRY(decode_address(decoder, operand, space, arg, &is_narrow, &offset));
+  if (is_narrow) {
+    int32_t wide = decode_register(decoder, CLASS_64);
+    decode_unary(decoder, SIM_cvt_u64_u32, wide, *arg);
+    *arg = wide;
+  }
+  if (!offset) return STATUS_OK;
+  int32_t sum = decode_register(decoder, CLASS_64);
+  SimInst *add = decode_unary(decoder, SIM_add_b64, sum, *arg);
+  add->arg[2] = decode_constant(decoder, (uint64_t)offset, true);
+  add->uses = 6;
+  *arg = sum;
+  return STATUS_OK;
+}
+
+static Status plain(Decoder *decoder, const PtxStatement *s, int index, SimType type,
+                    int32_t *arg) {
+  const PtxOperand *operand = &s->operand[index];
+  if (operand->kind != OPERAND_PLAIN || operand->is_negated || operand->has_second)
+    return decode_fail(decoder, "%s: operand %d has a form that it does not take", s->op,
+                       index + 1);
+  return decode_value(decoder, &operand->at[0], type, arg);
+}
+
+/* mbarrier.try_wait.parity.shared::cta.b64: what it does; false: not known. */
+static bool read_mbarrier(const char *words, int *what) {
+  static const struct {
+    const char *text;
+    int what;
+  } kinds[] = {{"init", MBAR_INIT},
+               {"inval", MBAR_INVAL},
+               {"arrive.expect_tx", MBAR_ARRIVE_EXPECT},
+               {"arrive", MBAR_ARRIVE},
+               {"expect_tx", MBAR_EXPECT},
+               {"test_wait.parity", MBAR_WAIT_PARITY},
+               {"try_wait.parity", MBAR_WAIT_PARITY},
+               {"test_wait", MBAR_WAIT},
+               {"try_wait", MBAR_WAIT}};
+  size_t i = 0, count = sizeof kinds / sizeof *kinds, length = 0;
+  for (; i < count; i++) {
+    length = strlen(kinds[i].text);
+    if (begins(words, kinds[i].text) && words[length] == '.') break;
+  }
+  if (i == count) return false;
+  *what = kinds[i].what;
+  words += length + 1;
+  char word[24];
+  bool is_shared = false, is_64 = false;
+  while (decode_word(&words, word)) {
+    is_shared |= !strcmp(word, "shared") || !strcmp(word, "shared::cta");
+    is_64 |= !strcmp(word, "b64");
+    if (strcmp(word, "shared") && strcmp(word, "shared::cta") && strcmp(word, "b64") &&
+        strcmp(word, "release") && strcmp(word, "acquire") && strcmp(word, "relaxed") &&
+        strcmp(word, "cta"))
+      return false;
+  }
+  return is_shared && is_64;
+}
+
+static Status decode_mbarrier(Decoder *decoder, const PtxStatement *s) {
+  int what = 0;
+  if (!read_mbarrier(s->op + strlen("mbarrier."), &what))
+    return decode_fail(decoder, "unsupported instruction %s", s->op);
+  bool has_result = what == MBAR_ARRIVE || what == MBAR_ARRIVE_EXPECT || what >= MBAR_WAIT;
+  bool has_value = what != MBAR_INVAL && (what != MBAR_ARRIVE || s->count == 3);
+  if (s->count != 1 + has_result + has_value)
+    return decode_fail(decoder, "%s takes %d operands", s->op, 1 + has_result + has_value);
+  SimInst made = {.code = SIM_mbar, .line = s->line, .mode = (uint8_t)what, .uses = 2};
+  if (has_result) {
+    if (s->operand[0].kind != OPERAND_PLAIN)
+      return decode_fail(decoder, "%s: the result needs a register", s->op);
+    STATUS_TRY(decode_result(decoder, &s->operand[0].at[0],
+                             what >= MBAR_WAIT ? CLASS_PRED : CLASS_64, &made.arg[0]));
+    made.defs = 1;
+  }
+  STATUS_TRY(whole_address(decoder, &s->operand[has_result], SPACE_SHARED, &made.arg[1]));
+  if (has_value)
+    STATUS_TRY(plain(decoder, s, 1 + has_result, what == MBAR_WAIT ? SIM_TYPE_u64 : SIM_TYPE_u32,
+                     &made.arg[2]));
+  else
+    made.arg[2] = decode_constant(decoder, 1, false);
+  made.uses |= 4;
+  return push(decoder, made);
+}
+
+/* [to], [from], bytes, [mbarrier] */
+static Status decode_bulk(Decoder *decoder, const PtxStatement *s) {
+  const char *what = s->op + strlen("cp.async.bulk.");
+  if (strcmp(what, "shared::cluster.global.mbarrier::complete_tx::bytes") != 0 &&
+      strcmp(what, "shared::cta.global.mbarrier::complete_tx::bytes") != 0)
+    return decode_fail(decoder, "unsupported instruction %s", s->op);
+  if (s->count != 4) return decode_fail(decoder, "%s takes 4 operands", s->op);
+  SimInst made = {.code = SIM_bulk, .line = s->line, .uses = 15};
+  STATUS_TRY(whole_address(decoder, &s->operand[0], SPACE_SHARED, &made.arg[0]));
+  STATUS_TRY(whole_address(decoder, &s->operand[1], SPACE_GLOBAL, &made.arg[1]));
+  STATUS_TRY(plain(decoder, s, 2, SIM_TYPE_u32, &made.arg[2]));
+  STATUS_TRY(whole_address(decoder, &s->operand[3], SPACE_SHARED, &made.arg[3]));
+  return push(decoder, made);
+}
+
+/* elect.sync leader|p, members */
+static Status decode_elect(Decoder *decoder, const PtxStatement *s) {
+  SimInst made = {.code = SIM_elect, .line = s->line, .defs = 3, .uses = 4};
+  if (s->count != 2 || s->operand[0].kind != OPERAND_PLAIN || !s->operand[0].has_second)
+    return decode_fail(decoder, "%s takes leader|p and a mask of members", s->op);
+  STATUS_TRY(decode_result(decoder, &s->operand[0].at[0], CLASS_32, &made.arg[0]));
+  STATUS_TRY(decode_result(decoder, &s->operand[0].second, CLASS_PRED, &made.arg[1]));
+  STATUS_TRY(plain(decoder, s, 1, SIM_TYPE_u32, &made.arg[2]));
+  return push(decoder, made);
+}
+
+/* Registers are for all of a multiprocessor; a simulated warp has its own. */
+static Status decode_registers(Decoder *decoder, const PtxStatement *s) {
+  int64_t count = 0;
+  STATUS_TRY(immediate(decoder, s, 0, &count));
+  if (s->count != 1 || count < 24 || count > 256 || count % 8)
+    return decode_fail(decoder, "%s takes a number from 24 to 256, in eights", s->op);
+  return push(decoder, (SimInst){.code = SIM_nothing, .line = s->line});
+}
+
 /* ── all of them ──────────────────────────────────────────────────────────────────────────── */
 Status decode_hopper(Decoder *decoder, const PtxStatement *s, bool *is_known) {
   *is_known = true;
   if (begins(s->op, "wgmma.")) return decode_wgmma(decoder, s);
+  if (begins(s->op, "mbarrier.")) return decode_mbarrier(decoder, s);
+  if (begins(s->op, "cp.async.bulk.")) return decode_bulk(decoder, s);
+  if (!strcmp(s->op, "elect.sync")) return decode_elect(decoder, s);
+  if (!strcmp(s->op, "setmaxnreg.inc.sync.aligned.u32") ||
+      !strcmp(s->op, "setmaxnreg.dec.sync.aligned.u32"))
+    return decode_registers(decoder, s);
   if (!strcmp(s->op, "fence.proxy.async") || !strcmp(s->op, "fence.proxy.async.shared::cta") ||
       !strcmp(s->op, "fence.proxy.async.global")) {
     if (s->count) return decode_fail(decoder, "%s takes no operands", s->op);

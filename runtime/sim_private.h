@@ -45,7 +45,7 @@ typedef const SimInst *SimOp(SimWarp *warp, const SimInst *inst);
       X(st) X(ld_local) X(st_local) X(ld_generic) X(st_generic) X(atom) X(shfl) X(vote)            \
           X(activemask) X(match) X(redux) X(split64) X(join64) X(split32) X(join32) X(cp_async)    \
               X(cp_commit) X(cp_wait) X(ldmatrix) X(stmatrix) X(proxy) X(wgmma_fence)             \
-                  X(wgmma_commit) X(wgmma_wait) X(wgmma) X(mma)
+                  X(wgmma_commit) X(wgmma_wait) X(wgmma) X(mbar) X(bulk) X(elect) X(mma)
 typedef enum {
 #define X(name) SIM_##name,
   SIM_SPECIAL_OPS(X)
@@ -96,6 +96,15 @@ typedef enum {
 } SimAtom;
 enum { SHFL_UP, SHFL_DOWN, SHFL_BFLY, SHFL_IDX };
 enum { VOTE_ALL, VOTE_ANY, VOTE_UNI, VOTE_BALLOT };
+enum {
+  MBAR_INIT,
+  MBAR_INVAL,
+  MBAR_ARRIVE,
+  MBAR_EXPECT,
+  MBAR_ARRIVE_EXPECT,
+  MBAR_WAIT, /* for the phase of a state, */
+  MBAR_WAIT_PARITY,
+};
 enum { WGMMA_F16, WGMMA_BF16, WGMMA_TF32 };
 enum { MMA_F16_16816, MMA_BF16_16816, MMA_TF32_1688, MMA_F16_1688, MMA_BF16_1688, MMA_TF32_1684 };
 
@@ -257,8 +266,16 @@ struct SimWarp {
   SimFlight *flight;
   uint8_t *places; /* NULL: no wgmma yet */
   int flight_count, flight_capacity, flight_groups, place_capacity;
-  bool is_fenced; /* wgmma.fence, and no sum touched since */
+  bool is_polling; /* stopped at an mbarrier whose phase is not over */
+  bool is_fenced;  /* wgmma.fence, and no sum touched since */
 };
+
+/* A bulk copy to shared memory under way: it arrives when somebody waits for its mbarrier. */
+typedef struct {
+  uint32_t to, bytes, mbarrier;
+  int line;
+  char *data;
+} SimBulk;
 
 enum { SIM_CACHE_LINES = 512 };
 typedef struct {
@@ -290,6 +307,9 @@ typedef struct SimCta {
   SimTouch *shared_writer, *shared_reader;
   uint8_t *dirty; /* word: warp + 1 that wrote it and made no proxy fence since; NULL: not needed */
   int64_t dirty_capacity;
+  SimBulk *bulk;
+  int bulk_count, bulk_capacity;
+  int64_t progress; /* counts what can end somebody's waiting at an mbarrier */
   int64_t shared_capacity;
   uint64_t shared_runs;
   char *local;
@@ -363,6 +383,8 @@ void sim_cta_run(SimCta *cta, int64_t block);
 void sim_cta_free(SimCta *cta);
 /* Room for a copy by each lane; false: out of memory. */
 bool sim_async_reserve(SimWarp *warp);
+/* A new bulk copy with room for its bytes; NULL: out of memory. */
+SimBulk *sim_bulk_new(SimCta *cta, uint32_t bytes);
 /* Room for one more wgmma; false: out of memory. */
 bool sim_flight_reserve(SimWarp *warp);
 #endif

@@ -1,5 +1,6 @@
 /* runtime_sim_hopper: wgmma in the simulator against a product computed here, for every type,
- * layout and order of its operands; and each finding about it, provoked by one planted defect. */
+ * layout and order of its operands; bulk copies through a ring of places with mbarriers; and each
+ * finding about them, provoked by one planted defect. */
 #include "runtime_sim.h"
 #include <stdlib.h>
 
@@ -273,6 +274,159 @@ static void findings(void **state) {
   }
 }
 
+/* ── bulk copies and mbarriers ────────────────────────────────────────────────────────────── */
+/* Warp 0's first lane brings four panels of 512 bytes through two places; warp 1 adds the panels'
+ * words, lane by lane. Full: one arrival and 512 bytes; empty: 32 arrivals. */
+typedef struct {
+  const char *init, *barrier, *wait_empty, *expect, *copy, *wait_full, *after_full, *arrive, *end;
+} Ring;
+static const Ring ring = {
+    "mbarrier.init.shared::cta.b64 [full], 1; mbarrier.init.shared::cta.b64 [full+8], 1;\n"
+    "mbarrier.init.shared.b64 [empty], 32; mbarrier.init.shared.b64 [empty+8], 32;\n"
+    "fence.mbarrier_init.release.cluster;\n",
+    "bar.sync 0;\n",
+    "xor.b32 %r9, %r8, 1;\n$L3:\n"
+    "mbarrier.try_wait.parity.shared.b64 %p3, [%r6+16], %r9; @!%p3 bra $L3;\n",
+    "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r6], 512;\n",
+    "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r7], [%rd1], 512, "
+    "[%r6];\n",
+    "$L5:\nmbarrier.try_wait.parity.acquire.cta.shared::cta.b64 %p3, [%r6], %r8; @!%p3 bra $L5;\n",
+    "add.s32 %r10, %r7, %r20;\n",
+    "mbarrier.arrive.release.cta.shared::cta.b64 %rd5, [%r6+16];\n",
+    "",
+};
+
+static void write_ring(const Ring *r, Text *text) {
+  text_printf(text,
+              ".version 8.0\n.target sm_90a\n.address_size 64\n"
+              ".visible .entry k(.param .u64 in, .param .u64 out)\n{\n.reg .pred %%p<8>; .reg .b32 "
+              "%%r<32>; .reg .b64 %%rd<8>;\n.shared .align 128 .b8 s[1152]; .shared .align 8 .b8 "
+              "full[16]; .shared .align 8 .b8 empty[16];\n"
+              "ld.param.u64 %%rd1, [in]; ld.param.u64 %%rd2, [out]; mov.u32 %%r1, %%tid.x;\n"
+              "and.b32 %%r20, %%r1, 31; shl.b32 %%r20, %%r20, 2; mov.u32 %%r11, 0;\n"
+              "setp.ne.u32 %%p1, %%r1, 0; @%%p1 bra $L1;\n%s$L1:\n%s"
+              "mov.u32 %%r2, 0; setp.ge.u32 %%p1, %%r1, 32; @%%p1 bra $L4;\n"
+              "elect.sync %%r3|%%p2, -1; @!%%p2 bra $L9;\n",
+              r->init, r->barrier);
+  const char *stage =
+      "and.b32 %r5, %r2, 1; shl.b32 %r6, %r5, 3; mov.u32 %r12, full; add.s32 %r6, "
+      "%r6, %r12;\nshl.b32 %r7, %r5, 9; shr.u32 %r8, %r2, 1; and.b32 %r8, %r8, 1;\n";
+  text_printf(text,
+              "$L2:\n%s%s%s%sadd.s64 %%rd1, %%rd1, 512; add.s32 %%r2, %%r2, 1; setp.lt.u32 %%p4, "
+              "%%r2, 4; @%%p4 bra $L2;\nbra.uni $L9;\n",
+              stage, r->wait_empty, r->expect, r->copy);
+  text_printf(
+      text,
+      "$L4:\n$L6:\n%s%s%sld.shared.u32 %%r4, [%%r10]; add.s32 %%r11, %%r11, %%r4;\n"
+      "ld.shared.u32 %%r4, [%%r10+384]; add.s32 %%r11, %%r11, %%r4;\n%s"
+      "add.s32 %%r2, %%r2, 1; setp.lt.u32 %%p4, %%r2, 4; @%%p4 bra $L6;\n"
+      "cvt.u64.u32 %%rd3, %%r20; add.s64 %%rd4, %%rd2, %%rd3; st.global.u32 [%%rd4], %%r11;\n"
+      "$L9:\n%sret;\n}\n",
+      stage, r->wait_full, r->after_full, r->arrive, r->end);
+}
+
+static Status run_ring(SimMachine *machine, const Ring *r, uint32_t *result) {
+  Text ptx = {0};
+  SimModule *module;
+  char *in, *out;
+  write_ring(r, &ptx);
+  if (sim_module_load("t.ptx", text_cstr(&ptx), ptx.count, &module) != STATUS_OK)
+    fail_msg("%s\n%s", status_message(), text_cstr(&ptx));
+  text_free(&ptx);
+  assert_int_equal(sim_alloc(machine, 2048, &in), STATUS_OK);
+  assert_int_equal(sim_alloc(machine, 128, &out), STATUS_OK);
+  for (uint32_t i = 0; i < 512; i++) memcpy(in + i * 4, &i, 4);
+  sim_mark(machine, in, 2048, true);
+  uint64_t params[] = {(uint64_t)(uintptr_t)in, (uint64_t)(uintptr_t)out};
+  SimLaunch launch = {.grid = {1, 1, 1},
+                      .block = {64, 1, 1},
+                      .params = params,
+                      .param_bytes = sizeof params,
+                      .step_limit = 100000};
+  Status status = sim_launch(machine, sim_module_kernel(module, "k"), &launch);
+  memcpy(result, out, 128);
+  sim_free(machine, in);
+  sim_free(machine, out);
+  sim_module_free(module);
+  return status;
+}
+
+static void copies(void **state) {
+  uint32_t result[32];
+  if (run_ring(*state, &ring, result) != STATUS_OK) fail_msg("%s", status_message());
+  for (uint32_t lane = 0; lane < 32; lane++) {
+    uint32_t sum = 0;
+    for (uint32_t panel = 0; panel < 4; panel++) sum += 2 * (panel * 128 + lane) + 96;
+    assert_int_equal(result[lane], sum);
+  }
+}
+
+static void copy_findings(void **state) {
+  static const struct {
+    const char *name, *finding;
+    Ring ring;
+  } cases[] = {
+      {"read before the wait", "unfinished copy: a load", {.wait_full = ""}},
+      {"the wrong phase",
+       "endless wait: warp 1 waits for a phase of an mbarrier",
+       {.wait_full = "xor.b32 %r9, %r8, 1;\n$L5:\nmbarrier.try_wait.parity.shared::cta.b64 %p3, "
+                     "[%r6], %r9; @!%p3 bra $L5;\nxor.b32 %r8, %r9, 1;\n$L7:\n"
+                     "mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r6], %r8; @!%p3 bra $L7;\n"}},
+      {"more bytes expected than come",
+       "endless wait",
+       {.expect = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r6], 528;\n"}},
+      {"nobody tells that a place is empty", "endless wait", {.arrive = ""}},
+      {"a second copy before the first was waited for",
+       "one arrival more than the 1 of this phase",
+       {.wait_empty = ""}},
+      {"a place told empty before it is read",
+       "race: byte",
+       {.after_full = "mbarrier.arrive.shared.b64 _, [%r6+16]; add.s32 %r10, %r7, %r20;\n",
+        .arrive = ""}},
+      {"no initialisation", "nobody wrote", {.init = ""}},
+      {"an mbarrier taken back",
+       "no mbarrier: nobody has initialised",
+       {.barrier = "setp.ne.u32 %p5, %r1, 0; @%p5 bra $L8;\nmbarrier.inval.shared.b64 [full];\n"
+                   "$L8:\nbar.sync 0;\n"}},
+      {"an arrival too many",
+       "one arrival more than the 1 of this phase",
+       {.expect = "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r6], 512;\n"
+                  "mbarrier.arrive.shared.b64 _, [%r6], 2;\n"}},
+      {"no arrivals", "0 arrivals", {.init = "mbarrier.init.shared.b64 [full], 0;\n"}},
+      {"a copy of a part of 16 bytes",
+       "copies multiples of 16 bytes, not 24",
+       {.copy = "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r7], [%rd1], 24, "
+                "[%r6];\n"}},
+      {"a copy beyond shared memory",
+       "out of bounds",
+       {.copy = "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r7+2048], [%rd1], "
+                "512, [%r6];\n"}},
+      {"a copy from beyond the input",
+       "out of bounds",
+       {.copy = "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r7], [%rd1+1600], "
+                "512, [%r6];\n"}},
+      {"a copy that nobody waits for",
+       "unfinished copy: the block ends",
+       {.end =
+            "setp.ne.u32 %p5, %r1, 32; @%p5 ret;\nmov.u32 %r6, full;\n"
+            "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [s+1024], [%rd1], 16, "
+            "[%r6];\n"}},
+  };
+  uint32_t result[32];
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Ring one = cases[i].ring;
+    const char *const *from = (const char *const *)(const void *)&ring;
+    const char **to = (const char **)(void *)&one;
+    for (size_t k = 0; k < sizeof one / sizeof *to; k++)
+      if (!to[k]) to[k] = from[k];
+    if (run_ring(*state, &one, result) == STATUS_OK)
+      fail_msg("%s: nothing was found", cases[i].name);
+    if (!strstr(status_message(), cases[i].finding))
+      fail_msg("%s: found \"%s\" in place of \"%s\"", cases[i].name, status_message(),
+               cases[i].finding);
+  }
+}
+
 static void refused(void **state) {
   (void)state;
   static const char *const texts[][2] = {
@@ -287,6 +441,13 @@ static void refused(void **state) {
       {"wgmma.mma_async.sync.aligned.m64n8k8.f32.tf32.tf32 {%f1, %f2, %f3, %f4}, %rd1, %rd1, %p1, "
        "1, 1, 0, 0;",
        "takes 6 operands"},
+      {"setmaxnreg.inc.sync.aligned.u32 20;", "takes a number from 24 to 256"},
+      {"mbarrier.arrive.b64 %rd1, [%rd1];", "unsupported instruction mbarrier.arrive.b64"},
+      {"mbarrier.init.shared.b64 [%r1];", "takes 2 operands"},
+      {"elect.sync %r1, -1;", "takes leader|p"},
+      {"cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r1], "
+       "[%rd1], [%r2];",
+       "unsupported instruction cp.async.bulk.tensor"},
       {"wgmma.wait_group.sync.aligned %r1;", "operand 1 must be a number"},
       {"wgmma.wait_group.sync.aligned 9;", "leaves 0 to 7 groups open"},
       {"wgmma.mma_async.sync.aligned.m64n8k16.f16.f16.f16 {%r1, %r2}, %rd1, %rd1, %p1, 1, 1, 0, 0;",
@@ -312,6 +473,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(products, sim_test_begin, sim_test_end),
       cmocka_unit_test_setup_teardown(findings, sim_test_begin, sim_test_end),
+      cmocka_unit_test_setup_teardown(copies, sim_test_begin, sim_test_end),
+      cmocka_unit_test_setup_teardown(copy_findings, sim_test_begin, sim_test_end),
       cmocka_unit_test(refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
