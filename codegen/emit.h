@@ -75,6 +75,9 @@ void emit_bind_value(Emitter *emitter, const Node *node, LLVMValueRef value);
 void emit_scope_open(Emitter *emitter);
 void emit_scope_close(Emitter *emitter);
 
+/* Pooling whose taps are unrolled and whose channels run fastest: neighbours stay neighbours. */
+bool emit_window_is_flat(const Node *node);
+
 /* ── memory ── */
 LLVMTypeRef emit_register_type(Emitter *emitter, DType dtype);
 LLVMTypeRef emit_memory_type(Emitter *emitter, DType dtype);

@@ -25,6 +25,22 @@ static Window window_of(const Node *node, const Shape *image, const Shape *poole
   return window;
 }
 
+static bool is_flat(const Window *window) {
+  return window->height == 1 && window->kernel[0] * window->kernel[1] <= UNROLLED_TAPS;
+}
+
+bool emit_window_is_flat(const Node *node) {
+  const Shape *image = &node->input[0]->type.shape;
+  Window window = window_of(node, image, image);
+  return is_flat(&window);
+}
+
+/* On a GPU, where lanes have neighbouring channels: no branches, but reads of some other place that
+ * are not used, so that neighbours stay one access. */
+static bool reads_outside(const Emitter *emitter, const Window *window) {
+  return emitter->module->target == TARGET_PTX && is_flat(window);
+}
+
 /* An index into `to` that is `index` (into `from`) but for height and width. */
 static Index with_place(Emitter *emitter, const Window *window, const Index *index,
                         const Shape *from, const Shape *to, const Digit place[2]) {
@@ -112,7 +128,7 @@ static Index forward_place(Emitter *emitter, const Walk *walk, const LLVMValueRe
         emit_in_range(emitter, place[i].value, window->image->dim[d], low - window->pad[i],
                       (window->pooled->dim[d] - 1) * window->stride[i] + high - window->pad[i]);
     *inside = emit_both(emitter, *inside, within[i]);
-    *varies |= within[i] && place[i].varies;
+    *varies |= within[i] && place[i].varies && !reads_outside(emitter, window);
   }
   if (!*varies) /* read on, selected afterwards: so the place must be legal */
     for (int i = 0; i < 2; i++)
@@ -283,7 +299,7 @@ static void tap_backward(Emitter *emitter, Walk *walk, LLVMValueRef row, LLVMVal
                                          window->stride[i] - 1 + most * window->stride[i]);
     within[i] = emit_both(emitter, within[i], reaches);
     inside = emit_both(emitter, inside, within[i]);
-    varies |= within[i] && place[i].varies;
+    varies |= within[i] && place[i].varies && !reads_outside(emitter, window);
   }
   if (!varies)
     for (int i = 0; i < 2; i++)

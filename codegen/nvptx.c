@@ -332,6 +332,23 @@ int nvptx_shared(Job *job, int64_t rows, Entry *entry, const Index *index) {
   return count;
 }
 
+static bool keeps_neighbours(const Node *node) {
+  int last = node->type.shape.rank - 1;
+  switch (node->op) {
+  case OP_RESHAPE:
+  case OP_BROADCAST:
+  case OP_CONCAT:
+  case OP_SLICE:
+  case OP_GATHER:
+    return true;
+  case OP_TRANSPOSE:
+    return last >= 0 && node_attr(node, ATTR_PERM)->ints[last] == last &&
+           node->type.shape.dim[last] > 1;
+  default:
+    return false;
+  }
+}
+
 int nvptx_width(const Job *job, int64_t extent) {
   int widest = 1;
   for (int i = 0; i < job->operand_count; i++)
@@ -342,15 +359,13 @@ int nvptx_width(const Job *job, int64_t extent) {
     if (shape_elements(&job->result_type[i].shape) > 1 &&
         dtype_bytes(job->result_type[i].dtype) > widest)
       widest = dtype_bytes(job->result_type[i].dtype);
-  /* windows, gathers, transposes: neighbours do not lie side by side, lanes should */
+  /* neighbours of the domain must be read side by side; else lanes should be neighbours */
   const Graph *body = job->node->body;
   for (int i = 0; body && i < body->nodes.count; i++) {
     const Node *node = body->nodes.at[i];
     OpClass op_class = op_info[node->op].op_class;
-    if (op_class == CLASS_WINDOW) return 1;
-    if (op_class == CLASS_MOVE && node->op != OP_RESHAPE && node->op != OP_BROADCAST &&
-        node->op != OP_CONCAT && node->op != OP_SLICE)
-      return 1;
+    if (op_class == CLASS_WINDOW && !emit_window_is_flat(node)) return 1;
+    if (op_class == CLASS_MOVE && !keeps_neighbours(node)) return 1;
   }
   int width = 16 / widest > 8 ? 8 : 16 / widest;
   while (width > 1 && extent % width) width /= 2;

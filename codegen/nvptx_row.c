@@ -346,6 +346,8 @@ static bool emit_row(Row *r) {
   int64_t per_block = threads / r->team, blocks = choose_blocks(r, threads, is_keeping);
   bool is_looped = blocks * per_block < r->rows;
   entry_open(entry, job, job->name, threads, false);
+  /* left to itself ptxas spills for a fifth block */
+  entry_annotate(entry, "minctasm", threads <= ROW_THREADS ? 2 : 1);
   LLVMValueRef thread = entry_special(entry, "tid.x"), block = entry_special(entry, "ctaid.x");
   LLVMValueRef team = entry_const(entry, r->team), rows = entry_const(entry, r->rows);
   r->thread = thread;

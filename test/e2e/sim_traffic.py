@@ -46,9 +46,9 @@ CASES = {
     "softmax": (SOFTMAX, SMALL, False, (64, 127, 256, 333, 1000, 1023, 1024, 2048, 4096)),
     "softmax and its gradient": (SOFTMAX_BACK, SMALL, False, (64, 256, 333, 1023, 1024, 3000, 4096)),
     "cross entropy with its gradient": (ENTROPY, SMALL, True, (256, 333, 1000, 1023, 1024, 4096)),
-    "layer norm": (NORM, LARGE, False, (256, 512, 768, 1024)),
-    "layer norm and its gradients": (NORM_BACK, LARGE, False, (256, 768, 1023, 1024)),
-    "batch norm and its gradients": (BATCH_NORM, LARGE, False, (64, 256)),
+    "layer norm": (NORM, LARGE, False, (256, 1024)),
+    "layer norm and its gradients": (NORM_BACK, LARGE, False, (256, 768, 1023)),
+    "batch norm and its gradients": (BATCH_NORM, LARGE, False, (256,)),
     "sgd": (ENTROPY, SMALL, True, (1000,)),
     "adamw": (ADAMW, SMALL, False, (1000,)),
 }

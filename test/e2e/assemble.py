@@ -1,0 +1,69 @@
+"""ptxas takes the artifacts of all examples for each GPU and each precision, and no kernel spills registers or has
+a stack. Every day some of them; with --soak (FT_SOAK) all: every example and every preset of gpt2 with two
+layers, in f32, tf32, bf16 and fp16, for sm_80, sm_90 and sm_90a. Skipped where ptxas is not installed."""
+import os
+import re
+import shutil
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+import support
+
+EXAMPLES = ["autoencoder", "fashion_cnn", "fashion_mlp", "gpt_bytes", "regression", "resnet_tiny"]
+PRESETS = ["124M", "350M", "774M", "1558M"]
+GPUS = ["sm_80", "sm_90", "sm_90a"]
+PRECISIONS = ["f32", "tf32", "bf16", "fp16"]
+# What spills: a kernel's name, and bytes at most. To be emptied; nothing may be added.
+SPILLS = {"one_attention": 8, "dot_dot": 4}
+
+
+def some(models):
+    """(model, GPU, precision) of an everyday run: each GPU and each precision, not each pair."""
+    if os.environ.get("FT_SOAK"):
+        return [(model, gpu, precision) for model in models for gpu in GPUS for precision in PRECISIONS]
+    return [(model, *pair) for model in ("regression", "124M") if model in models
+            for pair in (("sm_80", "fp16"), ("sm_90a", "bf16"))]
+
+
+@unittest.skipUnless(shutil.which("ptxas"), "ptxas is not installed")
+class Assemble(support.Case):
+    def assemble(self, source, gpu, *flags):
+        """Kernels that do not keep all in registers."""
+        artifact = self.compile(os.path.join(support.EXAMPLES, source + ".ft"), "--gpu", gpu, *flags, name="model.ptx")
+        done = subprocess.run(["ptxas", "-v", f"-arch={gpu}", artifact, "-o", self.path("model.cubin")], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr[:2000])
+        kernel, bad, seen = None, [], 0
+        for line in done.stderr.splitlines():
+            entry = re.search(r"Compiling entry function '(\w+)'", line)
+            if entry:
+                kernel, seen = entry[1], seen + 1
+            found = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", line)
+            if not found:
+                continue
+            stack, stores, loads = map(int, found.groups())
+            known = SPILLS.get(re.sub(r"^k\d+_", "", kernel or ""), 0)
+            if max(stores, loads) > known or stack and not stores:
+                bad.append(f"{kernel}: {line.strip()}")
+        self.assertGreater(seen, 0)
+        return bad
+
+    def check(self, cases):
+        for model, gpu, precision in cases:
+            flags = ["--set", f"train.precision={precision}"]
+            source = model
+            if model in PRESETS:
+                source, flags = "gpt2", [*flags, "--preset", model, "-D", "L=2", "--set", "train.batch=4"]
+            with self.subTest(model=model, gpu=gpu, precision=precision):
+                self.assertEqual(self.assemble(source, gpu, *flags), [])
+
+    def test_examples(self):
+        self.check(some(EXAMPLES))
+
+    def test_gpt2(self):
+        self.check(some(PRESETS))
+
+
+if __name__ == "__main__":
+    support.main()
