@@ -305,7 +305,7 @@ static bool open_barrier(SimCta *cta) {
 /* False, with a finding: the instruction touches a register that a wgmma in flight still uses. */
 static bool registers_are_free(SimWarp *w, const SimInst *in) {
   int used = in->defs | in->uses;
-  if (in->code == SIM_wgmma || in->code == SIM_block) return true;
+  if (in->code == SIM_wgmma || in->code == SIM_block || in->code == SIM_end) return true;
   for (int i = 0; i < SIM_ARGS; i++) {
     if (!(used >> i & 1) || in->arg[i] & 1) continue;
     uint8_t *place = &w->places[in->arg[i] / (SIM_LANES * 4)];
