@@ -221,7 +221,9 @@ static PlanStep make_step(Lowering *lowering, const Node *node, const KernelLaun
   for (int i = 0; i < count; i++) {
     int which = launch->args ? launch->args[i] : i;
     args[i] = which < arguments->count ? arguments->buffer[which] : workspace;
-    bytes += type_bytes(&lowering->out->buffers.at[args[i]].type);
+    bool is_new = true; /* q, k and v may be parts of one tensor */
+    for (int k = 0; k < i && which < arguments->input_count; k++) is_new &= args[k] != args[i];
+    if (is_new) bytes += type_bytes(&lowering->out->buffers.at[args[i]].type);
   }
   PlanStep step = {.kind = launch->is_call ? STEP_CALL : STEP_LAUNCH,
                    .name = launch->name,

@@ -35,6 +35,26 @@ static const Cut cuts[UNITS][PARTS][MAX_CUTS] = {
                    {{64, 4, 16, 32, 0}, {128, 2, 16, 32, 0}}},
 };
 
+typedef enum {
+  TENSOR_QUERY,
+  TENSOR_KEY,
+  TENSOR_VALUE,
+  TENSOR_OUT,
+  TENSOR_SLOPE,
+  TENSOR_QUERY_GRAD,
+  TENSOR_KEY_GRAD,
+  TENSOR_VALUE_GRAD,
+  TENSORS
+} TensorName;
+static const char *const tensor_names[TENSORS] = {
+    "query", "key", "value", "out", "slope", "query_grad", "key_grad", "value_grad"};
+
+/* Where the heads of a tensor lie: elements from its beginning, and from one to the next. */
+typedef struct {
+  int argument;
+  int64_t start, batch, head, row;
+} Place;
+
 typedef struct {
   Job *job;
   const Node *node;
@@ -44,7 +64,8 @@ typedef struct {
   DType dtype;
   int first, mask; /* positions of q and the mask among the operands */
   int mask_kind;   /* 0: none, 1: bool, 2: added */
-  int64_t batch, heads, groups, queries, keys, features;
+  AttentionForm form;
+  Place place[TENSORS];
   int width, bytes, wide;
   Cut cut;
   int64_t shared;
@@ -52,19 +73,51 @@ typedef struct {
 
 /* ── what is asked for ──────────────────────────────────────────────────────────────────────── */
 
+static Place place_of(const AttentionForm *f, int argument, Type type, int64_t start) {
+  const int64_t *dim = type.shape.dim;
+  if (f->is_beside) return (Place){argument, start, dim[1] * dim[2], f->features, dim[2]};
+  return (Place){argument, 0, dim[1] * dim[2] * dim[3], dim[2] * dim[3], dim[3]};
+}
+
+static void find_places(Attention *a) {
+  const Node *node = a->node;
+  const AttentionForm *f = &a->form;
+  Place *place = a->place;
+  int results = a->job->operand_count;
+  for (int i = 0; i < 3; i++)
+    place[TENSOR_QUERY + i] =
+        place_of(f, a->first + i, node->input[a->first + i]->type, f->start[i]);
+  Type y = node_result_type(node, 0);
+  if (node->op == OP_ATTENTION) {
+    place[TENSOR_OUT] = place_of(f, results, y, 0);
+    for (int i = TENSOR_SLOPE; i < TENSORS; i++) place[i] = place[TENSOR_OUT]; /* not used */
+    return;
+  }
+  bool is_joined = node_int(node, ATTR_JOINED, 0);
+  Type dk = is_joined ? y : node_result_type(node, 1);
+  int64_t end = is_joined ? f->heads * f->features : 0;
+  int64_t more = is_joined ? f->groups * f->features : 0;
+  place[TENSOR_SLOPE] = place_of(f, 0, node->input[0]->type, 0);
+  place[TENSOR_OUT] = place_of(f, 4, node->input[4]->type, 0);
+  place[TENSOR_QUERY_GRAD] = place_of(f, results, y, 0);
+  place[TENSOR_KEY_GRAD] = place_of(f, results + !is_joined, dk, end);
+  place[TENSOR_VALUE_GRAD] = place_of(f, results + 2 * !is_joined, dk, end + more);
+}
+
+/* How many elements may be moved at once: 16 or 4 bytes of them, or one. */
+static int find_wide(const Attention *a) {
+  int64_t odd = a->form.features; /* has the bits that are set in some distance */
+  for (int i = 0; i < TENSORS; i++)
+    odd |= a->place[i].start | a->place[i].batch | a->place[i].head | a->place[i].row;
+  return odd * a->bytes % 16 == 0 ? 16 / a->bytes : odd * a->bytes % 4 == 0 ? 4 / a->bytes : 1;
+}
+
 static void describe(Attention *a) {
   const Node *node = a->node;
-  bool is_grad = node->op == OP_ATTENTION_GRAD;
-  a->first = is_grad;
-  a->mask = is_grad ? 6 : 3;
-  const Shape *q = &node->input[a->first]->type.shape, *k = &node->input[a->first + 1]->type.shape;
+  a->first = node->op == OP_ATTENTION_GRAD;
+  a->mask = a->first ? 6 : 3;
   a->dtype = node->input[a->first]->type.dtype;
-  a->batch = q->dim[0];
-  a->heads = q->dim[1];
-  a->groups = k->dim[1];
-  a->queries = q->dim[2];
-  a->keys = k->dim[2];
-  a->features = q->dim[3];
+  a->form = attention_form(node);
   if (node->input_count > a->mask)
     a->mask_kind = node->input[a->mask]->type.dtype == DT_BOOL ? 1 : 2;
   bool allows_tf32 = a->job->module->allows_tf32 || node_int(node, ATTR_TF32, 0);
@@ -74,10 +127,9 @@ static void describe(Attention *a) {
                                  : UNIT_FMA;
   a->bytes = dtype_bytes(a->dtype);
   int multiple = a->unit == UNIT_FMA ? 32 : 16;
-  a->width = (int)(a->features + multiple - 1) / multiple * multiple;
-  a->wide = a->features * a->bytes % 16 == 0  ? 16 / a->bytes
-            : a->features * a->bytes % 4 == 0 ? 4 / a->bytes
-                                              : 1;
+  a->width = (int)(a->form.features + multiple - 1) / multiple * multiple;
+  find_places(a);
+  a->wide = find_wide(a);
 }
 
 static int row_panels(const Attention *a) { return a->part == PART_FORWARD ? 1 : 2; }
@@ -106,19 +158,19 @@ static void define_constants(Attention *a) {
   int64_t plane = 0, row = 0, head = 0;
   if (a->mask_kind) {
     const int64_t *dim = a->node->input[a->mask]->type.shape.dim;
-    row = dim[2] > 1 ? a->keys : 0;
-    head = dim[1] > 1 ? dim[2] * a->keys : 0;
-    plane = dim[0] > 1 ? dim[1] * dim[2] * a->keys : 0;
+    row = dim[2] > 1 ? a->form.keys : 0;
+    head = dim[1] > 1 ? dim[2] * a->form.keys : 0;
+    plane = dim[0] > 1 ? dim[1] * dim[2] * a->form.keys : 0;
   }
   float scale = (float)node_float(a->node, ATTR_SCALE, 1);
   int32_t scale_bits;
   memcpy(&scale_bits, &scale, sizeof scale_bits);
   const Constant constants[] = {
-      {"attention_heads", a->heads},
-      {"attention_groups", a->groups},
-      {"attention_queries", a->queries},
-      {"attention_keys", a->keys},
-      {"attention_features", a->features},
+      {"attention_heads", a->form.heads},
+      {"attention_groups", a->form.groups},
+      {"attention_queries", a->form.rows},
+      {"attention_keys", a->form.keys},
+      {"attention_features", a->form.features},
       {"attention_width", a->width},
       {"attention_wide", a->wide},
       {"attention_causal", node_int(a->node, ATTR_CAUSAL, 0)},
@@ -136,40 +188,35 @@ static void define_constants(Attention *a) {
   callback_constants(a->job->module, a->suffix, constants, sizeof constants / sizeof *constants);
 }
 
-static void define_pointer(Attention *a, const char *name, int argument) {
+/* A function that gives the address of element `start` of an argument. */
+static void define_pointer(Attention *a, const char *name, int argument, int64_t start) {
+  LLVMContextRef context = a->job->module->context;
   Emitter emitter = {.module = a->job->module};
-  LLVMTypeRef pointer = LLVMPointerTypeInContext(a->job->module->context, 0);
+  LLVMTypeRef pointer = LLVMPointerTypeInContext(context, 0);
+  LLVMValueRef bytes =
+      LLVMConstInt(LLVMInt64TypeInContext(context), (uint64_t)(start * a->bytes), false);
   callback_open(a->job, &emitter, a->suffix, name, pointer, &pointer, 1, NULL);
-  callback_close(&emitter, emitter.pointer[argument]);
-}
-
-/* Tensor `name`, argument number `argument` of the kernel, [batch][heads][positions][features]. */
-static void define_tensor(Attention *a, const char *name, int argument, int64_t heads,
-                          int64_t positions) {
-  char full[4][64];
-  static const char *const suffixes[4] = {"", "_batch", "_head", "_row"};
-  for (int i = 0; i < 4; i++)
-    snprintf(full[i], sizeof full[i], "attention_%s%s", name, suffixes[i]);
-  define_pointer(a, full[0], argument < 0 ? 0 : argument);
-  const Constant constants[] = {{full[1], heads * positions * a->features},
-                                {full[2], positions * a->features},
-                                {full[3], a->features}};
-  callback_constants(a->job->module, a->suffix, constants, 3);
+  callback_close(&emitter,
+                 LLVMBuildInBoundsGEP2(emitter.builder, LLVMInt8TypeInContext(context),
+                                       emitter.pointer[argument], &bytes, 1, ""));
 }
 
 static void define_tensors(Attention *a) {
-  bool is_grad = a->first;
-  int results = a->job->operand_count;
-  define_tensor(a, "query", a->first, a->heads, a->queries);
-  define_tensor(a, "key", a->first + 1, a->groups, a->keys);
-  define_tensor(a, "value", a->first + 2, a->groups, a->keys);
-  define_tensor(a, "out", is_grad ? 4 : results, a->heads, a->queries);
-  define_tensor(a, "slope", is_grad ? 0 : -1, a->heads, a->queries);
-  define_tensor(a, "query_grad", is_grad ? results : -1, a->heads, a->queries);
-  define_tensor(a, "key_grad", is_grad ? results + 1 : -1, a->groups, a->keys);
-  define_tensor(a, "value_grad", is_grad ? results + 2 : -1, a->groups, a->keys);
-  define_pointer(a, "attention_logarithms", is_grad ? 5 : results + 1);
-  define_pointer(a, "attention_deltas", is_grad ? results + 3 : 0);
+  static const char *const endings[3] = {"_batch", "_head", "_row"};
+  int results = a->job->operand_count, count = a->job->result_count;
+  for (int t = 0; t < TENSORS; t++) {
+    const Place *place = &a->place[t];
+    int64_t steps[3] = {place->batch, place->head, place->row};
+    char name[64];
+    snprintf(name, sizeof name, "attention_%s", tensor_names[t]);
+    define_pointer(a, name, place->argument, place->start);
+    for (int i = 0; i < 3; i++) {
+      snprintf(name, sizeof name, "attention_%s%s", tensor_names[t], endings[i]);
+      callback_constants(a->job->module, a->suffix, &(Constant){name, steps[i]}, 1);
+    }
+  }
+  define_pointer(a, "attention_logarithms", a->first ? 5 : results + 1, 0);
+  define_pointer(a, "attention_deltas", a->first ? results + count : 0, 0);
 }
 
 /* attention_mask_element: of bool 1 or 0. */
@@ -228,7 +275,7 @@ static bool emit_part(Attention *a, AttentionPart part) {
   static const char *const endings[PARTS] = {"", "", "_sideways"};
   Job *job = a->job;
   bool is_sideways = part == PART_SIDEWAYS;
-  int64_t rows = is_sideways ? a->keys : a->queries;
+  int64_t rows = is_sideways ? a->form.keys : a->form.rows;
   char name[200];
   if (!rows) return true;
   snprintf(name, sizeof name, "%s%s", job->name, endings[part]);
@@ -250,7 +297,7 @@ static bool emit_part(Attention *a, AttentionPart part) {
                            entry_special(&entry, "tid.x")};
   callback_call(&entry, a->suffix, functions[part], extra, 5);
   entry_close(&entry, name, (rows + block_rows(a) - 1) / block_rows(a),
-              is_sideways ? a->groups : a->heads, a->batch);
+              is_sideways ? a->form.groups : a->form.heads, a->form.batch);
   if (a->shared > SHARED_STATIC)
     job->out->launch[job->out->launch_count - 1].shared = a->shared;
   return true;
@@ -262,11 +309,11 @@ bool nvptx_attention(Job *job) {
   a->node = job->node;
   if (!callback_fits(job)) return false;
   describe(a);
-  if (a->heads > MAX_GRID_YZ || a->batch > MAX_GRID_YZ) {
+  if (a->form.heads > MAX_GRID_YZ || a->form.batch > MAX_GRID_YZ) {
     diag_error(job->module->diag, job->node->loc, "this attention is too large for one GPU grid");
     return false;
   }
   if (job->node->op == OP_ATTENTION) return emit_part(a, PART_FORWARD);
-  job->out->workspace = a->batch * a->heads * a->queries * 4; /* deltas: backward, then sideways */
+  job->out->workspace = a->form.batch * a->form.heads * a->form.rows * 4; /* deltas: backward, then sideways */
   return emit_part(a, PART_BACKWARD) && emit_part(a, PART_SIDEWAYS);
 }

@@ -1,5 +1,5 @@
 /* infer_attention: the shape rules of attention and its gradient. Everything has four dimensions
- * here: batch, heads, positions, features; the front end brings other forms to this one. On the CPU
+ * here: batch, heads, positions, features; the front end brings other forms to this one.
  * passes/heads.c makes it three: batch, positions, features of all heads. What is added to scores,
  * and logarithms of sums, are f32 where the rest is narrower. */
 #include "ir/infer.h"

@@ -7,10 +7,10 @@
 #include <math.h>
 
 bool attention_is_whole(const Node *node, bool for_gpu) {
-  int at = node->op == OP_ATTENTION_GRAD;
-  const Type *q = &node->input[at]->type, *v = &node->input[at + 2]->type;
-  int64_t features = q->shape.dim[3], most = for_gpu ? ATTENTION_MOST_GPU : ATTENTION_MOST;
-  return q->dtype != DT_F64 && features == v->shape.dim[3] && features >= 1 && features <= most;
+  DType dtype = node->input[node->op == OP_ATTENTION_GRAD]->type.dtype;
+  int64_t most = for_gpu ? ATTENTION_MOST_GPU : ATTENTION_MOST;
+  AttentionForm f = attention_form(node);
+  return dtype != DT_F64 && f.features == f.values && f.features >= 1 && f.features <= most;
 }
 
 typedef struct {

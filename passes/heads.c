@@ -1,4 +1,4 @@
-/* heads: on the CPU, attention reads its heads where a model has them: beside one another in rows
+/* heads: attention reads its heads where a model has them: beside one another in rows
  * of features, even where q, k and v are parts of one tensor, and leaves its result so. What a
  * model writes with transposes and slices around attention then needs no copies; the simplify pass
  * behind this one cancels the transposes. heads_join, behind that, lets the gradients of q, k and v
@@ -117,8 +117,8 @@ static bool has_attention(const Graph *graph) {
 }
 
 Graph *pass_heads(PassContext *context, Graph *graph) {
-  if (context->for_gpu || !has_attention(graph)) return graph;
-  return graph_rewrite(graph, visit, NULL);
+  (void)context;
+  return has_attention(graph) ? graph_rewrite(graph, visit, NULL) : graph;
 }
 
 /* ── joined gradients ───────────────────────────────────────────────────────────────────────── */
@@ -161,7 +161,7 @@ static Node *visit_joined(Graph *fresh, const Node *old, Node **inputs, void *co
 }
 
 Graph *pass_heads_join(PassContext *context, Graph *graph) {
-  if (context->for_gpu || !has_attention(graph)) return graph;
+  if (!has_attention(graph)) return graph;
   Join join = {ARENA_ARRAY(context->arena, bool, graph->nodes.count)};
   const int *uses = graph_use_counts(graph, context->arena);
   for (int i = 0; i < graph->nodes.count; i++) {

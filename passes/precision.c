@@ -97,12 +97,19 @@ static bool is_bias_of(const Node *add, const Node *x) {
          shape_elements(&other->input[0]->type.shape) < shape_elements(&other->type.shape);
 }
 
+/* x, or what it is a view of that nothing else reads. */
+static const Node *behind_views(const Precision *p, const Node *x) {
+  while (x->op == OP_RESHAPE && p->uses[x->id] == 1) x = x->input[0];
+  return x;
+}
+
 static void find_pending(Precision *p) {
   for (int i = 0; i < p->old->nodes.count; i++) {
     const Node *node = p->old->nodes.at[i];
     for (int k = 0; k < node->input_count; k++) {
-      const Node *x = node->input[k];
-      if (is_contraction(x) && !x->is_backward && p->uses[x->id] == 1 && is_bias_of(node, x))
+      const Node *x = behind_views(p, node->input[k]);
+      if (is_contraction(x) && !x->is_backward && p->uses[x->id] == 1 &&
+          is_bias_of(node, node->input[k]))
         p->is_pending[x->id] = true;
     }
   }
@@ -348,8 +355,10 @@ static const char *reason(const Node *node) {
 }
 
 static bool takes_bias(const Precision *p, const Node *node) {
-  for (int k = 0; k < node->input_count; k++)
-    if (p->is_pending[node->input[k]->id] && p->may[node->input[k]->id] != DT_F32) return true;
+  for (int k = 0; k < node->input_count && node->op == OP_ADD; k++) {
+    const Node *x = behind_views(p, node->input[k]);
+    if (p->is_pending[x->id] && p->may[x->id] != DT_F32) return true;
+  }
   return false;
 }
 

@@ -10,14 +10,35 @@
 
 typedef struct {
   const char *type; /* f32, tf32, f16, bf16 */
-  int batch, heads, groups, rows, keys, features;
+  int batch, heads, groups, rows, keys, features; /* no keys: beside_text */
   bool causal;
   const char *mask; /* its type, or NULL */
 } Form;
 
+/* Heads beside one another: q, k and v are parts of the rows of one tensor, 8 features from its
+ * start, and so are their gradients, joined. */
+static char *beside_text(Arena *arena, const Form *f, const char *type) {
+  int q = f->heads * f->features, k = f->groups * f->features;
+  char out[64], *attrs = arena_printf(
+                    arena, "heads=[%d,%d,%d], start=[8,%d,%d], causal=true, scale=0.5", f->heads,
+                    f->groups, f->features, 8 + q, 8 + q + k);
+  snprintf(out, sizeof out, "%s[%d,%d,%d]", type, f->batch, f->rows, q);
+  return arena_printf(arena,
+                      "graph \"attention\" {\n%%q = input {name=\"q\"} : %s[%d,%d,%d]\n"
+                      "%%dy = input {name=\"dy\"} : %s\n%%a = attention %%q, %%q, %%q {%s} : %s\n"
+                      "%%o = result %%a {index=0} : %s\n%%l = result %%a {index=1} : f32[%d,%d,%d,1]\n"
+                      "%%g = attention_grad %%dy, %%q, %%q, %%q, %%o, %%l {%s, joined=true} : "
+                      "%s[%d,%d,%d]\n%%dq = result %%g {index=0} : %s[%d,%d,%d]\n"
+                      "output \"o\" %%o\noutput \"l\" %%l\noutput \"dq\" %%dq\n}\n",
+                      type, f->batch, f->rows, 16 + q + 2 * k, out, attrs, out, out, f->batch,
+                      f->heads, f->rows, attrs, type, f->batch, f->rows, q + 2 * k, type, f->batch,
+                      f->rows, q + 2 * k);
+}
+
 /* Operands are inputs of their own, so that both nodes can be tried alone. */
 static char *graph_text(Arena *arena, const Form *f, const char *type) {
   char q[64], k[64], mask[128] = "", *m = f->mask ? ", %m" : "";
+  if (!f->keys) return beside_text(arena, f, type);
   snprintf(q, sizeof q, "%s[%d,%d,%d,%d]", type, f->batch, f->heads, f->rows, f->features);
   snprintf(k, sizeof k, "%s[%d,%d,%d,%d]", type, f->batch, f->groups, f->keys, f->features);
   if (f->mask) snprintf(mask, sizeof mask, "%%m = input {name=\"m\"} : %s\n", f->mask);
@@ -203,6 +224,8 @@ static void forms(void **state) {
       {"f16", 2, 2, 2, 70, 70, 32, true, "f32[1,2,70,70]"},
       {"tf32", 2, 2, 1, 65, 90, 40, false, "f32[2,1,1,90]"},
       {"f16", 1, 1, 1, 1, 1, 16, true, "bool[1,1,1,1]"},
+      {"bf16", 2, 4, 2, 70, 0, 24, true, NULL},
+      {"f32", 2, 3, 3, 33, 0, 20, true, NULL},
   };
   check_all(list, sizeof list / sizeof *list);
 }
