@@ -60,7 +60,7 @@ ALWAYS void copy_async(SHARED void *to, const void *base, int index, int count, 
     __nvvm_cp_async_cg_shared_global_16(to, from, bytes);
 }
 
-/* `count` rows from number `first` on; zeros from row `limit` on. */
+/* `count` rows from number `first`, a multiple of it, on; zeros from row `limit` on. */
 ALWAYS void bring(Panel to, Rows from, int first, int limit, int count, int thread) {
   int wide = attention_wide(), across = attention_width() / wide, all = count * across;
   int is_even = threads() % across == 0; /* then the pieces of a thread stand below each other */
@@ -70,7 +70,8 @@ ALWAYS void bring(Panel to, Rows from, int first, int limit, int count, int thre
     int row = is_even ? thread / across + c * (threads() / across) : number / across;
     int d = (is_even ? thread : number) % across * wide;
     if (all % threads() && number >= all) continue;
-    int is_there = first + row < limit && d < attention_features();
+    int is_there = (limit % count == 0 || first + row < limit) &&
+                   (attention_features() == attention_width() || d < attention_features());
     int index = (first + row) * from.step + d;
     if (wide * sizeof(ELEMENT) >= 4)
       copy_async(to + row * pitch() + d, (const void *)from.at, is_there ? index : -1, wide,
