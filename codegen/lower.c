@@ -137,6 +137,7 @@ bool lower_program(Module *const *modules, int count, const Program *program, Pl
       VEC_PUSH(lowering.arena, marks[g], lowering.workspace_buffers.at[i]);
   }
   int64_t at = lower_extend(&lowering, ARENA_WORK, workspace);
+  int64_t end = plan->arena_bytes[ARENA_WORK];
   for (int g = 0; g < PLAN_GRAPHS && good; g++) {
     lowering.out = &plan->graph[g];
     lowering.workspace_buffers.count = 0;
@@ -147,6 +148,7 @@ bool lower_program(Module *const *modules, int count, const Program *program, Pl
     if (graph && modules[0]->target == TARGET_PTX)
       library_pairs(&lowering, graph, lowering.node_steps[g].at, lowering.node_steps[g].count);
   }
+  workspace += plan->arena_bytes[ARENA_WORK] - end; /* what library calls leave for each other */
   if (good) lower_memory(&lowering, workspace);
   arena_free(lowering.arena);
   return good;

@@ -67,7 +67,7 @@ for name in chosen:
             shutil.copy(cases.artifact(os.path.join(folder, "smoke", name), "model", target), cases.artifact(os.path.join(folder, "artifacts"), name, target))
     else:
         compile_case(name, os.path.join(folder, "artifacts"), name, False)
-for name in cases.KERNELS:
+for name in cases.kernels(is_tiny):
     path = os.path.join(folder, "artifacts", "kernel-" + file_name(name))
     with open(path + ".ft", "w") as file:
         file.write(cases.kernel_text(name, is_tiny))
@@ -75,4 +75,4 @@ for name in cases.KERNELS:
 if not is_tiny:
     record("test/num/ops.py", "Ops")
     record("test/e2e/zoo.py")
-print(f"{len(chosen)} cases, {len(cases.KERNELS)} kernels")
+print(f"{len(chosen)} cases, {len(cases.kernels(is_tiny))} kernels")
