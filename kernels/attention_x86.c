@@ -220,8 +220,8 @@ static void weigh(const AttentionProblem *p, const void *mask, const Block *bloc
   }
 }
 
-/* Does no row of the block see any of its keys? A cache that is filled so far has such, and a window
- * that slides. */
+/* Does no row of the block see any of its keys? A cache that is filled so far has such, and a
+ * window that slides. */
 static bool is_hidden(const AttentionProblem *p, const void *mask, const Block *block) {
   if (p->mask != ATTENTION_BOOL_MASK) return false;
   for (int64_t i = 0; i < block->count; i++) {
