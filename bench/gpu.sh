@@ -71,6 +71,7 @@ rehearse() {
   trap "rm -rf $folder" EXIT
   pack_into "$folder" --tiny "$@"
   export FT_CUDA_LIBRARY=$build/fake/libfake_cuda.so FT_CUBLASLT_LIBRARY=$build/fake/libfake_blas.so
+  export FT_FAKE_CUDA_MEMORY=$((128 << 20)) # a quarter of it is copied to and fro for the bandwidth
   PYTHONUNBUFFERED=1 "${PYTHON:-python3}" "$folder/bench/gpu/table.py" "$folder" --tiny --out "$folder/out" "${@:-all}"
 }
 

@@ -4,7 +4,7 @@ import os
 
 # name: stage, example, ftc's flags, its hypers and batch, those of a rehearsal, precision; the peers' kind
 CASES = {
-    "mlp-64": dict(stage="small", example="fashion_mlp", kind="mlp", batch=64, precision="f32", tiny=dict(batch=16)),
+    "mlp-64": dict(stage="small", example="fashion_mlp", kind="mlp", batch=64, precision="f32", tiny=dict(batch=4)),
     "mlp-8192": dict(stage="small", example="fashion_mlp", kind="mlp", batch=8192, precision="f32", tiny=dict(batch=32)),
     "cnn-64": dict(stage="small", example="fashion_cnn", kind="cnn", batch=64, precision="f32", tiny=dict(batch=4)),
     "resnet18-32": dict(stage="resnet", example="resnet18", kind="resnet18", batch=256, precision="bf16", hypers=dict(size=32, classes=10, width=64),
