@@ -4,6 +4,7 @@
  * hold anything. Where a choice hangs on a comparison of computed values (max, argmax, pooling) the
  * values are first spread by a pattern of their position, so that rounding does not decide it. */
 #include "ir/graph.h"
+#include "ir/region.h"
 #include <string.h>
 
 enum { MOST_ELEMENTS = 2048 };
@@ -57,7 +58,12 @@ static Shape factor(Random *r, int64_t count, int rank) {
 }
 
 /* ── small words ────────────────────────────────────────────────────────────────────────────── */
-static Loc at(Random *r) { return (Loc){1, 1, (uint32_t)r->graph->nodes.count + 1, 0}; }
+/* A line for each node, and a few regions one after the other. */
+static Loc at(Random *r) {
+  enum { REGION_NODES = 12 };
+  uint32_t line = (uint32_t)r->graph->nodes.count + 1;
+  return (Loc){1, 1, line, region_make(line / REGION_NODES, REGION_SETTING)};
+}
 static Node *unary(Random *r, Op op, Node *x) { return make_unary(r->graph, op, x, at(r)); }
 static Node *binary(Random *r, Op op, Node *a, Node *b) {
   return make_binary(r->graph, op, a, b, at(r));

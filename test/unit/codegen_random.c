@@ -1,6 +1,7 @@
 /* codegen_random: compiled CPU code against the interpreter, on random graphs: forward graphs and
  * whole training steps. And: the bits do not depend on how work is split over threads. */
 #include "codegen_sim.h"
+#include "passes/recompute.h"
 
 typedef struct {
   Arena *arena;
@@ -134,6 +135,8 @@ static Program random_program(Case *c, int size) {
                    .settings = c->context.settings};
 }
 
+static int recomputed; /* graphs of which backward makes something again */
+
 static void run_case(int seed, int size, bool on_sim) {
   Case c = {.arena = arena_new(), .seed = seed};
   c.context = help_context(c.arena, &c.diag);
@@ -145,6 +148,9 @@ static void run_case(int seed, int size, bool on_sim) {
   c.narrow = precision[seed / 3 % 4].dtype;
   setting_set(c.arena, c.context.settings, setting_find("train.precision"),
               precision[seed / 3 % 4].text, &why);
+  static const char *const recompute[] = {"none", "block", "pointwise"};
+  setting_set(c.arena, c.context.settings, setting_find("train.recompute"), recompute[seed % 3],
+              &why);
   PassOptions options = {.verify = true,
                          .disable = disabled[seed % (int)(sizeof disabled / sizeof *disabled)]};
   Program program = random_program(&c, size), reference = random_program(&c, size);
@@ -159,6 +165,7 @@ static void run_case(int seed, int size, bool on_sim) {
     c.reference[1] = reference.eval;
   }
   if (!passes_run(&program, &c.diag, &options, on_sim)) fail_msg("seed %d: passes failed", seed);
+  recomputed += recompute_describe(program.train, c.arena) != NULL;
   c.planned[0] = program.train;
   c.planned[1] = program.eval;
   c.diag.out = stderr;
@@ -180,9 +187,11 @@ static void random_graphs(void **state) {
   int count = help_random_count(120);
   for (int seed = only ? atoi(only) : 0; seed < (only ? atoi(only) + 1 : count); seed++)
     run_case(seed, 4 + seed % 30, false);
+  print_message("%d make values again in backward\n", recomputed);
   if (!only) {
     print_message("bf16 and fp16: %lld of %lld values fell on the other side of a rounding\n",
                   (long long)narrow_flips, (long long)narrow_elements);
+    assert_true(recomputed > count / 6);
     assert_true(narrow_elements > 1000);
     assert_true(narrow_flips * 4000 < narrow_elements); /* truncating instead: 164 of 88208 */
   }
