@@ -46,8 +46,8 @@ typedef enum {
   TENSOR_VALUE_GRAD,
   TENSORS
 } TensorName;
-static const char *const tensor_names[TENSORS] = {
-    "query", "key", "value", "out", "slope", "query_grad", "key_grad", "value_grad"};
+static const char *const tensor_names[TENSORS] = {"query", "key",        "value",    "out",
+                                                  "slope", "query_grad", "key_grad", "value_grad"};
 
 /* Where the heads of a tensor lie: elements from its beginning, and from one to the next. */
 typedef struct {
@@ -196,9 +196,8 @@ static void define_pointer(Attention *a, const char *name, int argument, int64_t
   LLVMValueRef bytes =
       LLVMConstInt(LLVMInt64TypeInContext(context), (uint64_t)(start * a->bytes), false);
   callback_open(a->job, &emitter, a->suffix, name, pointer, &pointer, 1, NULL);
-  callback_close(&emitter,
-                 LLVMBuildInBoundsGEP2(emitter.builder, LLVMInt8TypeInContext(context),
-                                       emitter.pointer[argument], &bytes, 1, ""));
+  callback_close(&emitter, LLVMBuildInBoundsGEP2(emitter.builder, LLVMInt8TypeInContext(context),
+                                                 emitter.pointer[argument], &bytes, 1, ""));
 }
 
 static void define_tensors(Attention *a) {
@@ -259,9 +258,9 @@ static void define_conversions(Attention *a) {
   callback_close(&emitter, bits);
   callback_open_plain(job, &emitter, a->suffix, "attention_pair", word, both, 2);
   LLVMValueRef halves[2] = {LLVMGetParam(emitter.function, 1), LLVMGetParam(emitter.function, 0)};
-  LLVMValueRef pair = mma_intrinsic(
-      &emitter, dtype == DT_F16 ? "llvm.nvvm.ff2f16x2.rn" : "llvm.nvvm.ff2bf16x2.rn", NULL, 0,
-      halves, 2);
+  LLVMValueRef pair =
+      mma_intrinsic(&emitter, dtype == DT_F16 ? "llvm.nvvm.ff2f16x2.rn" : "llvm.nvvm.ff2bf16x2.rn",
+                    NULL, 0, halves, 2);
   callback_close(&emitter, LLVMBuildBitCast(emitter.builder, pair, word, ""));
 }
 
@@ -298,8 +297,7 @@ static bool emit_part(Attention *a, AttentionPart part) {
   callback_call(&entry, a->suffix, functions[part], extra, 5);
   entry_close(&entry, name, (rows + block_rows(a) - 1) / block_rows(a),
               is_sideways ? a->form.groups : a->form.heads, a->form.batch);
-  if (a->shared > SHARED_STATIC)
-    job->out->launch[job->out->launch_count - 1].shared = a->shared;
+  if (a->shared > SHARED_STATIC) job->out->launch[job->out->launch_count - 1].shared = a->shared;
   return true;
 }
 
@@ -314,6 +312,7 @@ bool nvptx_attention(Job *job) {
     return false;
   }
   if (job->node->op == OP_ATTENTION) return emit_part(a, PART_FORWARD);
-  job->out->workspace = a->form.batch * a->form.heads * a->form.rows * 4; /* deltas: backward, then sideways */
+  job->out->workspace =
+      a->form.batch * a->form.heads * a->form.rows * 4; /* deltas: backward, then sideways */
   return emit_part(a, PART_BACKWARD) && emit_part(a, PART_SIDEWAYS);
 }

@@ -54,9 +54,9 @@ static void define_mma(const Mma *m) {
   }
   for (int i = 0; i < 4; i++)
     arguments[6 + i] = LLVMBuildLoad2(emitter.builder, real, place(&emitter, real, sum, i), "");
-  const char *name = m->is_tf32 ? "llvm.nvvm.mma.m16n8k8.row.col.tf32"
-                     : m->dtype == DT_F16  ? "llvm.nvvm.mma.m16n8k16.row.col.f32.f32"
-                                           : "llvm.nvvm.mma.m16n8k16.row.col.bf16";
+  const char *name = m->is_tf32           ? "llvm.nvvm.mma.m16n8k8.row.col.tf32"
+                     : m->dtype == DT_F16 ? "llvm.nvvm.mma.m16n8k16.row.col.f32.f32"
+                                          : "llvm.nvvm.mma.m16n8k16.row.col.bf16";
   LLVMValueRef result = mma_intrinsic(&emitter, name, NULL, 0, arguments, 10);
   for (unsigned i = 0; i < 4; i++)
     LLVMBuildStore(emitter.builder, LLVMBuildExtractValue(emitter.builder, result, i, ""),

@@ -1,7 +1,7 @@
-/* attention_fma: the products of attention_ptx.h in f32 as it is. A warp's 32 lanes are 4 x 8; a lane
- * has every fourth of the warp's rows and every eighth column, and four features side by side out of
- * every 32. Panels are read as float4 without bank conflicts. Weights go to the following product
- * through a scratch of their warp's own. */
+/* attention_fma: the products of attention_ptx.h in f32 as it is. A warp's 32 lanes are 4 x 8; a
+ * lane has every fourth of the warp's rows and every eighth column, and four features side by side
+ * out of every 32. Panels are read as float4 without bank conflicts. Weights go to the following
+ * product through a scratch of their warp's own. */
 #ifndef FT_KERNELS_ATTENTION_FMA_H
 #define FT_KERNELS_ATTENTION_FMA_H
 #include "kernels/attention_panel.h"

@@ -1,8 +1,8 @@
-/* attention_mma: the products of attention_ptx.h on tensor cores (PTX ISA 7.0: mma.m16n8k16 of 16-bit
- * elements, m16n8k8 of tf32; sm_80). A warp has `micro` rows, 16 or 32. Sums of 16 x 8 lie so in a
- * warp that two of them side by side are the left operand of 16 steps of a following product: so
- * weights never leave their registers. Of tf32 one tile of sums is a left operand if the steps are
- * taken in the order 0 2 4 6 1 3 5 7 on both sides. */
+/* attention_mma: the products of attention_ptx.h on tensor cores (PTX ISA 7.0: mma.m16n8k16 of
+ * 16-bit elements, m16n8k8 of tf32; sm_80). A warp has `micro` rows, 16 or 32. Sums of 16 x 8 lie
+ * so in a warp that two of them side by side are the left operand of 16 steps of a following
+ * product: so weights never leave their registers. Of tf32 one tile of sums is a left operand if
+ * the steps are taken in the order 0 2 4 6 1 3 5 7 on both sides. */
 #ifndef FT_KERNELS_ATTENTION_MMA_H
 #define FT_KERNELS_ATTENTION_MMA_H
 #include "kernels/attention_panel.h"
@@ -35,8 +35,8 @@ typedef struct {
 } Kept;
 
 ALWAYS void read_left(unsigned *out, Panel rows, int row, int step, int lane) {
-  attention_matrices(out, rows + (row + lane % 16) * pitch() + step * DEPTH +
-                              lane / 16 * (DEPTH / 2));
+  attention_matrices(out,
+                     rows + (row + lane % 16) * pitch() + step * DEPTH + lane / 16 * (DEPTH / 2));
   round_all(out);
 }
 

@@ -1,7 +1,7 @@
 /* attention_panel: rows of features on their way between memory and a block, for attention_ptx.h:
- * panels in shared memory, copies into them, and results out of them. ELEMENT is defined before: the
- * bits of an element. A panel's rows are padded by 16 bytes, so that reading eight of them at one
- * place meets no bank twice; features beyond the last are zeros. */
+ * panels in shared memory, copies into them, and results out of them. ELEMENT is defined before:
+ * the bits of an element. A panel's rows are padded by 16 bytes, so that reading eight of them at
+ * one place meets no bank twice; features beyond the last are zeros. */
 #ifndef FT_KERNELS_ATTENTION_PANEL_H
 #define FT_KERNELS_ATTENTION_PANEL_H
 #include <stdint.h>
@@ -12,7 +12,7 @@ int attention_warps(void), attention_micro(void), attention_tile(void);
 int attention_row_panels(void), attention_keeps(void);
 int attention_features(void), attention_width(void); /* width: rounded up to what the unit takes */
 int attention_wide(void); /* elements that may be moved at once: 16 or 4 bytes, or one */
-float attention_number(unsigned element); /* of 16 bits: as f32 */
+float attention_number(unsigned element);       /* of 16 bits: as f32 */
 unsigned attention_pair(float low, float high); /* rounded to 16 bits each */
 
 #define ALWAYS static inline __attribute__((always_inline))
@@ -108,8 +108,8 @@ ALWAYS void leave(Panel panel, float sum[MAX_ROWS][MAX_COLUMNS], int lane, int w
     for (int j = 0; j < features_each(); j += 2) {
       int d = own_feature(lane, j);
       if (IS_WORD) {
-        row[d] = (ELEMENT)__builtin_bit_cast(unsigned, sum[i][j]);
-        row[d + 1] = (ELEMENT)__builtin_bit_cast(unsigned, sum[i][j + 1]);
+        row[d] = (ELEMENT) __builtin_bit_cast(unsigned, sum[i][j]);
+        row[d + 1] = (ELEMENT) __builtin_bit_cast(unsigned, sum[i][j + 1]);
       } else {
         *(SHARED unsigned *)(row + d) = attention_pair(sum[i][j], sum[i][j + 1]);
       }

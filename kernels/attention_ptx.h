@@ -9,13 +9,12 @@
  *   backward   rows: queries with slopes (dy); columns: keys with values; gives dq
  *   sideways   rows: keys with values; columns: queries with slopes, of all heads that share the
  *              keys, one head after the other; gives dk and dv
- * Nothing is summed by two blocks, so all runs give the same bits. Tiles that the causal order hides
- * are skipped. What multiplies is in attention_mma.h and attention_fma.h, included before this:
- *   own_row, own_column, own_feature   which elements of a tile of scores, and of rows of features,
- *                                      a lane has; ROW_LANES neighbouring lanes have the same rows
- *   multiply     scores += rows x columns, over features
- *   accumulate   sums += scores x columns, over columns
- *   round_weights  scores as accumulate rounded them */
+ * Nothing is summed by two blocks, so all runs give the same bits. Tiles that the causal order
+ * hides are skipped. What multiplies is in attention_mma.h and attention_fma.h, included before
+ * this: own_row, own_column, own_feature   which elements of a tile of scores, and of rows of
+ * features, a lane has; ROW_LANES neighbouring lanes have the same rows multiply     scores += rows
+ * x columns, over features accumulate   sums += scores x columns, over columns round_weights scores
+ * as accumulate rounded them */
 #ifndef FT_KERNELS_ATTENTION_PTX_H
 #define FT_KERNELS_ATTENTION_PTX_H
 #include "kernels/attention_panel.h"
@@ -183,9 +182,8 @@ ALWAYS void finish_forward(const Here *w, Forward *f, Panel panel) {
     float sum = sum_of_row(f->sum[i]), share = sum == 0 ? 0.0f : 1.0f / sum;
     int row = w->first + w->warp * attention_micro() + own_row(w->lane, i);
     if (w->lane % ROW_LANES == 0 && row < attention_queries())
-      lse[row] = sum == 0
-                     ? -infinity
-                     : (f->most[i] * factor() + __nvvm_lg2_approx_ftz_f(sum)) * LN_2;
+      lse[row] =
+          sum == 0 ? -infinity : (f->most[i] * factor() + __nvvm_lg2_approx_ftz_f(sum)) * LN_2;
 #pragma clang loop unroll(full)
     for (int j = 0; j < features_each(); j++) f->out[i][j] *= share;
   }
@@ -348,10 +346,10 @@ ALWAYS void stream_queries(const Here *w, Panel memory, int t, int start, int co
   for (int p = 0; p < 2 * attention_tile(); p += threads()) {
     int number = p + w->thread, row = first + number % attention_tile();
     if (number >= 2 * attention_tile()) continue;
-    const void *from = number < attention_tile() ? attention_logarithms(w->args)
-                                                 : attention_deltas(w->args);
-    copy_async(statistics(memory, t % 2) + number, from,
-               row < attention_queries() ? at + row : -1, 1, sizeof(float));
+    const void *from =
+        number < attention_tile() ? attention_logarithms(w->args) : attention_deltas(w->args);
+    copy_async(statistics(memory, t % 2) + number, from, row < attention_queries() ? at + row : -1,
+               1, sizeof(float));
   }
 }
 
@@ -411,8 +409,8 @@ __attribute__((always_inline)) void attention_sideways(void *const *args, SHARED
     for (int j = 0; j < features_each(); j++) dk[i][j] *= scale();
   leave(rows_panel(memory, 0), dk, w.lane, w.warp);
   leave(rows_panel(memory, 1), dv, w.lane, w.warp);
-  store_rows(rows_of_key_grad(args, batch, group), rows_panel(memory, 0), w.first,
-             attention_keys(), w.lane, w.warp);
+  store_rows(rows_of_key_grad(args, batch, group), rows_panel(memory, 0), w.first, attention_keys(),
+             w.lane, w.warp);
   store_rows(rows_of_value_grad(args, batch, group), rows_panel(memory, 1), w.first,
              attention_keys(), w.lane, w.warp);
 }

@@ -1,7 +1,7 @@
-/* attention: where no kernel takes it whole (f64; heads of more than ATTENTION_MOST features; values
- * of another size than keys), attention and its gradient are written out in matrix products and
- * pointwise work; --disable=attention writes all of it out. The heads that share keys become rows
- * of one product, [B,G,H/G*T,D], which is only a view. */
+/* attention: where no kernel takes it whole (f64; heads of more than ATTENTION_MOST features;
+ * values of another size than keys), attention and its gradient are written out in matrix products
+ * and pointwise work; --disable=attention writes all of it out. The heads that share keys become
+ * rows of one product, [B,G,H/G*T,D], which is only a view. */
 #include "passes/attention.h"
 #include "passes/pass.h"
 #include <math.h>
@@ -119,7 +119,8 @@ static Node *visit(Graph *fresh, const Node *old, Node **inputs, void *context) 
   if (old->op == OP_RESULT)
     return writing->results[old->input[0]->id][node_int(old, ATTR_INDEX, 0)];
   bool is_backward = old->op == OP_ATTENTION_GRAD;
-  if ((old->op != OP_ATTENTION && !is_backward) || (!writing->is_plain && attention_is_whole(old, writing->for_gpu)))
+  if ((old->op != OP_ATTENTION && !is_backward) ||
+      (!writing->is_plain && attention_is_whole(old, writing->for_gpu)))
     return NULL;
   Node **results = writing->results[old->id];
   int first = fresh->nodes.count;

@@ -1,6 +1,7 @@
-/* codegen_flash: attention and its gradient by the GPU's kernels (kernels/attention_ptx.h), as PTX in
- * the simulator with all its checks, against the interpreter: lengths around the tiles', heads that
- * share keys, masks, the causal order, heads of 1 to 128 features, in f32, tf32, f16 and bf16. */
+/* codegen_flash: attention and its gradient by the GPU's kernels (kernels/attention_ptx.h), as PTX
+ * in the simulator with all its checks, against the interpreter: lengths around the tiles', heads
+ * that share keys, masks, the causal order, heads of 1 to 128 features, in f32, tf32, f16 and bf16.
+ */
 #include "codegen/nvptx.h"
 #include "codegen/target.h"
 #include "ir/interp.h"
@@ -9,7 +10,7 @@
 #include "runtime/sim.h"
 
 typedef struct {
-  const char *type; /* f32, tf32, f16, bf16 */
+  const char *type;                               /* f32, tf32, f16, bf16 */
   int batch, heads, groups, rows, keys, features; /* no keys: beside_text */
   bool causal;
   const char *mask; /* its type, or NULL */
@@ -19,20 +20,20 @@ typedef struct {
  * start, and so are their gradients, joined. */
 static char *beside_text(Arena *arena, const Form *f, const char *type) {
   int q = f->heads * f->features, k = f->groups * f->features;
-  char out[64], *attrs = arena_printf(
-                    arena, "heads=[%d,%d,%d], start=[8,%d,%d], causal=true, scale=0.5", f->heads,
-                    f->groups, f->features, 8 + q, 8 + q + k);
+  char out[64],
+      *attrs = arena_printf(arena, "heads=[%d,%d,%d], start=[8,%d,%d], causal=true, scale=0.5",
+                            f->heads, f->groups, f->features, 8 + q, 8 + q + k);
   snprintf(out, sizeof out, "%s[%d,%d,%d]", type, f->batch, f->rows, q);
-  return arena_printf(arena,
-                      "graph \"attention\" {\n%%q = input {name=\"q\"} : %s[%d,%d,%d]\n"
-                      "%%dy = input {name=\"dy\"} : %s\n%%a = attention %%q, %%q, %%q {%s} : %s\n"
-                      "%%o = result %%a {index=0} : %s\n%%l = result %%a {index=1} : f32[%d,%d,%d,1]\n"
-                      "%%g = attention_grad %%dy, %%q, %%q, %%q, %%o, %%l {%s, joined=true} : "
-                      "%s[%d,%d,%d]\n%%dq = result %%g {index=0} : %s[%d,%d,%d]\n"
-                      "output \"o\" %%o\noutput \"l\" %%l\noutput \"dq\" %%dq\n}\n",
-                      type, f->batch, f->rows, 16 + q + 2 * k, out, attrs, out, out, f->batch,
-                      f->heads, f->rows, attrs, type, f->batch, f->rows, q + 2 * k, type, f->batch,
-                      f->rows, q + 2 * k);
+  return arena_printf(
+      arena,
+      "graph \"attention\" {\n%%q = input {name=\"q\"} : %s[%d,%d,%d]\n"
+      "%%dy = input {name=\"dy\"} : %s\n%%a = attention %%q, %%q, %%q {%s} : %s\n"
+      "%%o = result %%a {index=0} : %s\n%%l = result %%a {index=1} : f32[%d,%d,%d,1]\n"
+      "%%g = attention_grad %%dy, %%q, %%q, %%q, %%o, %%l {%s, joined=true} : "
+      "%s[%d,%d,%d]\n%%dq = result %%g {index=0} : %s[%d,%d,%d]\n"
+      "output \"o\" %%o\noutput \"l\" %%l\noutput \"dq\" %%dq\n}\n",
+      type, f->batch, f->rows, 16 + q + 2 * k, out, attrs, out, out, f->batch, f->heads, f->rows,
+      attrs, type, f->batch, f->rows, q + 2 * k, type, f->batch, f->rows, q + 2 * k);
 }
 
 /* Operands are inputs of their own, so that both nodes can be tried alone. */
@@ -42,9 +43,9 @@ static char *graph_text(Arena *arena, const Form *f, const char *type) {
   snprintf(q, sizeof q, "%s[%d,%d,%d,%d]", type, f->batch, f->heads, f->rows, f->features);
   snprintf(k, sizeof k, "%s[%d,%d,%d,%d]", type, f->batch, f->groups, f->keys, f->features);
   if (f->mask) snprintf(mask, sizeof mask, "%%m = input {name=\"m\"} : %s\n", f->mask);
-  const char *attrs = arena_printf(arena, "%sscale=%g%s", f->causal ? "causal=true, " : "",
-                                   f->features > 32 ? 0.3 : 0.6,
-                                   f->type[0] == 't' ? ", tf32=true" : "");
+  const char *attrs =
+      arena_printf(arena, "%sscale=%g%s", f->causal ? "causal=true, " : "",
+                   f->features > 32 ? 0.3 : 0.6, f->type[0] == 't' ? ", tf32=true" : "");
   return arena_printf(
       arena,
       "graph \"attention\" {\n%%q = input {name=\"q\"} : %s\n%%k = input {name=\"k\"} : %s\n"
@@ -146,7 +147,8 @@ static void run_node(SimMachine *machine, const SimModule *module, const Form *f
     memcpy(launch.block, from->block, sizeof launch.block);
     const SimKernel *entry = sim_module_kernel(module, from->name);
     assert_non_null(entry);
-    if (sim_launch(machine, entry, &launch) != STATUS_OK) fail_msg("%s\n%s", status_message(), text);
+    if (sim_launch(machine, entry, &launch) != STATUS_OK)
+      fail_msg("%s\n%s", status_message(), text);
   }
   for (int i = 0; i < results; i++) {
     const Node *root = graph_find_root(graph, ROOT_OUTPUT, names[is_grad][i]);
@@ -209,7 +211,7 @@ static void forms(void **state) {
       {"tf32", 2, 3, 3, 70, 70, 64, true, NULL},
       {"f16", 2, 3, 3, 70, 70, 64, true, NULL},
       {"bf16", 2, 3, 3, 70, 70, 64, true, NULL},
-      {"f32", 1, 2, 2, 20, 90, 128, true, NULL}, /* the last rows of a longer text */
+      {"f32", 1, 2, 2, 20, 90, 128, true, NULL},  /* the last rows of a longer text */
       {"tf32", 1, 2, 2, 90, 20, 128, true, NULL}, /* the first 70 rows see nothing */
       {"f16", 1, 2, 2, 20, 190, 128, true, NULL},
       {"bf16", 1, 2, 2, 290, 20, 128, true, NULL},
@@ -238,8 +240,8 @@ static void lengths(void **state) {
   enum { LENGTHS = sizeof length / sizeof *length };
   Form list[LENGTHS];
   for (int i = 0; i < LENGTHS; i++)
-    list[i] = (Form){types[i % 6], 1, 2, 1 + i % 2, length[i], length[i], 16 + i % 3 * 8, i % 3 < 2,
-                     NULL};
+    list[i] = (Form){types[i % 6],   1,         2,   1 + i % 2, length[i], length[i],
+                     16 + i % 3 * 8, i % 3 < 2, NULL};
   check_all(list, LENGTHS);
 }
 
