@@ -19,6 +19,7 @@ enum {
   MAX_SPLITS = 64,
   ENOUGH_BLOCKS = 264, /* two for each multiprocessor of an H100 */
   RESIDENT = 4,        /* blocks of a multiprocessor at once: 64 registers a thread */
+  MANY_VALUES = 20,    /* of one row of a thread, from all operands: from here on half as many */
   COMBINE_THREADS = 128,
 };
 
@@ -240,7 +241,10 @@ static void split_open(Column *c, const char *name, bool is_combining) {
   int threads = is_combining ? COMBINE_THREADS : COLUMN_THREADS;
   int across = is_combining ? COMBINE_THREADS : c->across;
   entry_open(entry, job, name, threads, c->splits > 1);
-  if (!is_combining) entry_annotate(entry, "minctasm", RESIDENT);
+  if (!is_combining) {
+    bool is_wide = c->width * job->operand_count >= MANY_VALUES;
+    entry_annotate(entry, "minctasm", is_wide ? RESIDENT / 2 : RESIDENT);
+  }
   LLVMValueRef thread = entry_special(entry, "tid.x"), block = entry_special(entry, "ctaid.x");
   LLVMValueRef size = entry_const(entry, across);
   c->lane = is_combining ? thread : entry_op(entry, LLVMURem, thread, size);

@@ -31,12 +31,15 @@ ALWAYS Panel panel_of(Panel memory, int stage, int is_a) {
   return memory + stage * (a + b) + (is_a ? 0 : a);
 }
 
-/* The piece of `wide` neighbours that a thread brings as its c-th: is there one, and where. */
+/* The piece of `wide` neighbours that a thread brings as its c-th: is there one, and where. Where the
+ * threads fill whole lines, pieces of one thread lie a constant apart: one address serves them all. */
 ALWAYS int piece(int thread, int c, int tile, int deep, int wide, int *along, int *k) {
   int all = tile * gemm_steps() / wide, number = thread + c * threads();
-  int row = (deep ? gemm_steps() : tile) / wide;
-  *along = deep ? number / row : number % row * wide;
-  *k = deep ? number % row * wide : number / row;
+  int line = (deep ? gemm_steps() : tile) / wide, is_whole = threads() % line == 0;
+  int across = (is_whole ? thread : number) % line * wide;
+  int down = is_whole ? thread / line + c * (threads() / line) : number / line;
+  *along = deep ? down : across;
+  *k = deep ? across : down;
   return all % threads() == 0 || number < all;
 }
 ALWAYS int pieces(int tile, int wide) {

@@ -84,6 +84,20 @@ ALWAYS void clear(Total *sum) {
     for (int j = 0; j < gemm_micro_n(); j++) sum->at[i][j] = 0;
 }
 
+/* Four steps of k of two deep panels: a column's four numbers at a time beside those of all rows,
+ * as those of all columns would not find registers. */
+ALWAYS void multiply_deep(REAL left[MAX_MICRO][4], Panel b, int column, int k, Total *sum) {
+#pragma clang loop unroll(full)
+  for (int j = 0; j < gemm_micro_n(); j++) {
+    REAL right[4];
+    read_deep(b, spread_column(column, j) * pitch(gemm_tile_n(), 1) + k, right);
+#pragma clang loop unroll(full)
+    for (int s = 0; s < 4; s++)
+#pragma clang loop unroll(full)
+      for (int i = 0; i < gemm_micro_m(); i++) sum->at[i][j] += left[i][s] * right[s];
+  }
+}
+
 /* sum += a panel's part: deep operands are read four steps ahead, flat ones step by step. */
 ALWAYS void multiply(Panel a, Panel b, int thread, Total *sum) {
   int slice = thread / (threads() / gemm_slices()), row, column;
@@ -97,6 +111,10 @@ ALWAYS void multiply(Panel a, Panel b, int thread, Total *sum) {
 #pragma clang loop unroll(full)
     for (int i = 0; i < micro_m && gemm_a_deep(); i++)
       read_deep(a, spread_row(row, i) * pitch(gemm_tile_m(), 1) + k, left[i]);
+    if (gemm_a_deep() && gemm_b_deep()) {
+      multiply_deep(left, b, column, k, sum);
+      continue;
+    }
 #pragma clang loop unroll(full)
     for (int j = 0; j < micro_n && gemm_b_deep(); j++)
       read_deep(b, spread_column(column, j) * pitch(gemm_tile_n(), 1) + k, right[j]);

@@ -193,7 +193,11 @@ static void random_graphs(void **state) {
                   (long long)narrow_flips, (long long)narrow_elements);
     assert_true(recomputed > count / 6);
     assert_true(narrow_elements > 1000);
-    assert_true(narrow_flips * 4000 < narrow_elements); /* truncating instead: 164 of 88208 */
+    /* f16 has 2^13 places of f32 to one of its own, so results that are wrong by a place of f32
+     * fall otherwise once in 4000 times: two places, through attention and long sums. One in 3300
+     * to 4200 is measured (the graphs are other ones for other compilers); truncating instead, 164
+     * of 88208. */
+    assert_true(narrow_flips * 2000 < narrow_elements);
   }
 }
 
