@@ -446,34 +446,63 @@ static int run_command(Line *line) {
   }
 }
 
-/* A .ft file is compiled to a temporary artifact that is gone as soon as it is loaded or used. */
+/* A .ft file is compiled to an artifact in a folder of its own, which is gone when ftrun ends: also
+ * by the signals that no training answers, such as that of `ftrun model.ft | head`. */
+static struct {
+  char *folder, *artifact, *tuning; /* tuning: what cuda remembers of the libraries' speed */
+} compiled;
+
+static void remove_compiled(void) { /* only what a signal handler may call */
+  unlink(compiled.artifact);
+  unlink(compiled.tuning);
+  rmdir(compiled.folder);
+}
+
+static void die_of(int number) {
+  remove_compiled();
+  signal(number, SIG_DFL);
+  raise(number);
+}
+
+static void catch_signals(void (*handler)(int)) {
+  static const int numbers[] = {SIGPIPE, SIGHUP};
+  for (int i = 0; i < 2; i++)
+    if (signal(numbers[i], handler) == SIG_IGN) signal(numbers[i], SIG_IGN); /* nohup */
+}
+
+static char *joined(const char *left, const char *right) {
+  Text path = {0};
+  text_printf(&path, "%s%s", left, right);
+  return path.at;
+}
+
 static int run_source(Line *line) {
   const char *source = line->train.run.artifact, *folder = getenv("TMPDIR");
-  Text path = {0};
-  text_printf(&path, "%s/ftrun-XXXXXX", folder && folder[0] ? folder : "/tmp");
-  if (!mkdtemp(path.at)) {
-    fprintf(stderr, "error: cannot make a folder for the compiled model: %s: %s\n", path.at,
-            strerror(errno));
-    text_free(&path);
-    return errno == ENOSPC ? 3 : 1;
+  compiled.folder = joined(folder && folder[0] ? folder : "/tmp", "/ftrun-XXXXXX");
+  if (!mkdtemp(compiled.folder)) {
+    int error = errno;
+    fprintf(stderr, "error: cannot make a folder for the compiled model: %s: %s\n", compiled.folder,
+            strerror(error));
+    free(compiled.folder);
+    return error == ENOSPC ? 3 : 1;
   }
-  size_t length = path.count;
   bool is_ptx;
   const char *gpu;
   dev_compile_for(line->train.run.device, &is_ptx, &gpu);
-  text_printf(&path, is_ptx ? "/model.ptx" : "/model.so");
-  int code = compile(line, source, path.at, gpu);
+  compiled.artifact = joined(compiled.folder, is_ptx ? "/model.ptx" : "/model.so");
+  compiled.tuning = joined(compiled.artifact, ".tune");
+  catch_signals(die_of);
+  int code = compile(line, source, compiled.artifact, gpu);
   if (code == 0) {
-    line->train.run.artifact = path.at;
+    line->train.run.artifact = compiled.artifact;
     code = run_command(line);
   }
   source_early_end();
-  unlink(path.at);
-  text_printf(&path, ".tune"); /* what cuda remembered of the libraries' speed */
-  unlink(path.at);
-  path.at[length] = 0;
-  rmdir(path.at);
-  text_free(&path);
+  remove_compiled();
+  catch_signals(SIG_DFL);
+  free(compiled.folder);
+  free(compiled.artifact);
+  free(compiled.tuning);
   return code;
 }
 

@@ -226,6 +226,27 @@ class Exactness(support.Case):
         self.assertEqual(first, self.weights(artifact, "c.safetensors", "--set", "data.workers=3", "--set", "data.prefetch=7"))
         self.assertNotEqual(first, self.weights(artifact, "d.safetensors", "--set", "train.seed=9"))
 
+    def test_a_reader_that_leaves_and_a_terminal_that_closes(self):
+        """What ftrun compiled from a .ft file goes with it, whatever ends it."""
+        with open(self.path("model.ft"), "w") as file:
+            file.write(MODEL)
+        scratch = self.path("scratch")
+        os.mkdir(scratch)
+        command = [os.path.join(support.BUILD, "bin", "ftrun"), "model.ft", "--steps", "100000000", "--set", "train.log.every=1"]
+        for number in (signal.SIGPIPE, signal.SIGHUP):
+            running = subprocess.Popen(command, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(os.environ, TMPDIR=scratch))
+            while b"loss" not in running.stdout.readline():
+                self.assertIsNone(running.poll())
+            self.assertEqual(len(os.listdir(scratch)), 1)
+            if number == signal.SIGPIPE:
+                running.stdout.close()
+            else:
+                running.send_signal(number)
+                running.stdout.read()
+            self.assertEqual(running.wait(60), -number)
+            self.assertEqual(os.listdir(scratch), [])
+            running.stderr.close()
+
     def test_evaluation_counts_every_sample_once(self):
         artifact = self.compile(MODEL)
         self.weights(artifact, "w.safetensors")
