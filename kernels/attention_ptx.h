@@ -208,15 +208,24 @@ ALWAYS void arrive(void) {
 
 ALWAYS int block_rows(void) { return attention_warps() * attention_micro(); }
 
-__attribute__((always_inline)) void attention_forward(void *const *args, SHARED void *shared,
-                                                      int block, int head, int batch, int thread) {
-  Panel memory = (Panel)shared;
+/* A block of queries: in the causal order the last rows have most to do, so they go first. */
+ALWAYS Here here_of_queries(void *const *args, int block, int head, int batch, int thread) {
   int blocks = (attention_queries() + block_rows() - 1) / block_rows();
-  /* in the causal order the last rows have most to do: they go first */
   Here w = here(args, batch, (blocks - 1 - block) * block_rows(), thread);
   w.head = head;
   w.group = head / (attention_heads() / attention_groups());
-  int count = (keys_seen(w.first + block_rows()) + attention_tile() - 1) / attention_tile();
+  return w;
+}
+/* How many tiles of keys its rows see. */
+ALWAYS int tiles_of_keys(const Here *w) {
+  return (keys_seen(w->first + block_rows()) + attention_tile() - 1) / attention_tile();
+}
+
+__attribute__((always_inline)) void attention_forward(void *const *args, SHARED void *shared,
+                                                      int block, int head, int batch, int thread) {
+  Panel memory = (Panel)shared;
+  Here w = here_of_queries(args, block, head, batch, thread);
+  int count = tiles_of_keys(&w);
   Forward f;
   Kept kept;
   clear(f.out, features_each());
@@ -276,11 +285,8 @@ ALWAYS void find_deltas(const Here *w, Panel slopes, float delta[MAX_ROWS]) {
 __attribute__((always_inline)) void attention_backward(void *const *args, SHARED void *shared,
                                                        int block, int head, int batch, int thread) {
   Panel memory = (Panel)shared;
-  int blocks = (attention_queries() + block_rows() - 1) / block_rows();
-  Here w = here(args, batch, (blocks - 1 - block) * block_rows(), thread);
-  w.head = head;
-  w.group = head / (attention_heads() / attention_groups());
-  int count = (keys_seen(w.first + block_rows()) + attention_tile() - 1) / attention_tile();
+  Here w = here_of_queries(args, block, head, batch, thread);
+  int count = tiles_of_keys(&w);
   float sum[MAX_ROWS][MAX_COLUMNS], delta[MAX_ROWS], base[MAX_ROWS];
   clear(sum, features_each());
   bring(rows_panel(memory, 0), rows_of_query(args, batch, head), w.first, attention_queries(),
