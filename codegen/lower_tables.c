@@ -178,8 +178,9 @@ void lower_outputs(Lowering *lowering) {
     Place place = lower_place(lowering, root->node);
     bool is_shown = place.arena == ARENA_OUTPUT || place.arena == ARENA_WORK;
     if (!is_shown) { /* an input or a parameter as it is */
-      Place fresh = {ARENA_OUTPUT,
-                     lower_extend(lowering, ARENA_OUTPUT, type_bytes(&root->node->type))};
+      bool is_scalar = shape_elements(&root->node->type.shape) == 1;
+      ArenaId arena = is_scalar ? ARENA_OUTPUT : ARENA_WORK;
+      Place fresh = {arena, lower_extend(lowering, arena, type_bytes(&root->node->type))};
       lower_copy(lowering, place, fresh, &root->node->type, root->node);
       place = fresh;
     }

@@ -39,7 +39,7 @@ struct Device {
   CudaAddress block; /* the one allocation */
   int64_t block_bytes, block_used;
   CudaAddress input_slots, output_slots;
-  int64_t input_stride, output_stride; /* output_stride 0: outputs are large, all share one */
+  int64_t input_stride, output_stride;
   CudaAddress output_base;             /* the output arena, as exec knows it */
   CudaSlot *slot;
   int slot_count, most_steps;

@@ -27,7 +27,7 @@ static Status wait_for_slots(Device *device, int first, int count, CudaStream st
 
 /* Before a run writes the outputs of these slots: those who read them. */
 static Status wait_for_fetches(Device *device, int first, int count) {
-  int64_t last = device->output_stride ? 0 : device->tickets; /* 0: all slots share their outputs */
+  int64_t last = 0;
   for (int i = first; i < first + count; i++) {
     if (device->slot[i].last_fetch > last) last = device->slot[i].last_fetch;
     device->slot[i].last_fetch = 0;
@@ -118,8 +118,7 @@ static Status fetch_piece(Device *device, const DevicePiece *piece, char *to, in
       .from_kind = CUDA_MEMORY_DEVICE,
       .from_device = device->output_slots +
                      (uint64_t)(device->last_slot * device->output_stride + piece->offset),
-      /* where all slots share their outputs, a run has one step */
-      .from_pitch = (size_t)(device->output_stride ? device->output_stride : piece->bytes),
+      .from_pitch = (size_t)device->output_stride,
       .to_kind = CUDA_MEMORY_HOST,
       .to_host = to,
       .to_pitch = (size_t)pitch,

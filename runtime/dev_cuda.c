@@ -10,7 +10,6 @@
 
 enum { ALIGN = 256, MOST_STEPS = 64, MOST_NODES = 2048 };
 static const int64_t most_slot_bytes = 128 << 20; /* for the slots of steps in a row */
-static const int64_t large_output = 16 << 20;     /* is not worth a copy for each slot */
 
 static int64_t align(int64_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
 
@@ -21,14 +20,12 @@ static void plan_slots(Device *device) {
   const Plan *plan = device->artifact->plan;
   device->input_stride = align(plan->arena_bytes[ARENA_INPUT] + 1);
   device->output_stride = align(plan->arena_bytes[ARENA_OUTPUT] + 1);
-  bool is_shared = device->output_stride > large_output;
-  if (is_shared) device->output_stride = 0;
   int64_t nodes = plan->graph[0].steps.count + 1;
   int64_t steps = MOST_NODES / nodes;
   int64_t room = most_slot_bytes / (2 * (device->input_stride + device->output_stride));
   if (steps > room) steps = room;
   if (steps > MOST_STEPS) steps = MOST_STEPS;
-  device->most_steps = steps < 1 || is_shared ? 1 : (int)steps;
+  device->most_steps = steps < 1 ? 1 : (int)steps;
   device->slot_count = 2 * device->most_steps;
   if (device->slot_count < CUDA_STREAMED) device->slot_count = CUDA_STREAMED;
 }
@@ -266,7 +263,6 @@ static Status cuda_bind(Device *device, const Artifact *artifact, int which, cha
   graph->arena = arena_new();
   for (int i = 0; i < ARENA_COUNT; i++) graph->base[i] = (CudaAddress)(uintptr_t)base[i];
   device->output_base = graph->base[ARENA_OUTPUT];
-  if (!device->output_stride) device->output_slots = device->output_base;
   Status status = cuda_graph_items(graph);
   if (status != STATUS_OK) {
     cuda_unbind(graph);
