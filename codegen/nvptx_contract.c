@@ -4,6 +4,7 @@
 #include "codegen/nvptx_contract.h"
 #include "codegen/nvptx_callback.h"
 #include "codegen/nvptx_mma.h"
+#include "codegen/nvptx_wgmma.h"
 #include <stdio.h>
 
 enum {
@@ -260,7 +261,12 @@ static void define_operands(Contract *c) {
   define_pointer(c, "gemm_workspace", c->job->operand_count + c->job->result_count);
   define_pack(c);
   if (c->unit == UNIT_WGMMA)
-    nvptx_define_wgmma(c);
+    nvptx_define_wgmma(c->job, c->suffix,
+                       &(Wgmma){.name = "gemm_wgmma",
+                                .dtype = c->dtype,
+                                .columns = c->tile.micro_n,
+                                .is_a_flat = !c->a.is_deep,
+                                .is_b_flat = !c->b.is_deep});
   else if (c->unit != UNIT_SIMT)
     nvptx_define_mma(c->job, c->suffix, "gemm", c->dtype, c->unit == UNIT_MMA32);
 }

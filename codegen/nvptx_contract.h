@@ -53,6 +53,4 @@ void nvptx_choose_tile(Contract *c);
 int nvptx_tile_threads(const Contract *c);
 /* Blocks that a multiprocessor should hold at once; 1: no promise. */
 int nvptx_tile_resident(const Contract *c);
-/* nvptx_wgmma.c: defines gemm_wgmma. */
-void nvptx_define_wgmma(Contract *c);
 #endif

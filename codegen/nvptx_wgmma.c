@@ -1,7 +1,9 @@
-/* nvptx_wgmma: gemm_wgmma, the instruction of Hopper's tensor cores, as the callback of
- * kernels/wgmma_ptx.h: text with as many operands as the tile wants. */
+/* nvptx_wgmma: the instruction of Hopper's tensor cores as a callback of kernels/wgmma_ptx.h and
+ * attention_wgmma.h: text with as many operands as the product has columns. */
+#include "codegen/nvptx_wgmma.h"
 #include "codegen/nvptx_callback.h"
-#include "codegen/nvptx_contract.h"
+
+enum { MAX_SUMS = 128, KEPT = 4 /* registers of a, if it lies in these */ };
 
 static LLVMValueRef place(Emitter *emitter, LLVMTypeRef type, LLVMValueRef array, int i) {
   LLVMValueRef at =
@@ -9,57 +11,64 @@ static LLVMValueRef place(Emitter *emitter, LLVMTypeRef type, LLVMValueRef array
   return LLVMBuildInBoundsGEP2(emitter->builder, type, array, &at, 1, "");
 }
 
-/* sum[n / 2] (+)= a b, as text: LLVM 19 has no words for it either. The sums are results and
- * operands of the same registers; what follows the descriptors: whether to add to the sums, not to
- * negate a and b, and whether their panels are flat. */
-static void wgmma_text(const Contract *c, int sums, Text *text, Text *constraints) {
-  const char *type = c->dtype == DT_F16 ? "f16" : "bf16";
-  text_printf(text, "wgmma.mma_async.sync.aligned.m64n%dk16.f32.%s.%s {", sums * 2, type, type);
+/* sum[columns / 2] (+)= a b, as text: LLVM 19 has no words for it either. The sums are results and
+ * operands of the same registers; what follows a and b: whether to add to the sums, not to negate a
+ * and b, and whether their panels are flat. */
+static void wgmma_text(const Wgmma *w, Text *text, Text *constraints) {
+  const char *type = w->dtype == DT_F16 ? "f16" : "bf16";
+  int sums = w->columns / 2, at = sums;
+  text_printf(text, "wgmma.mma_async.sync.aligned.m64n%dk16.f32.%s.%s {", w->columns, type, type);
   for (int i = 0; i < sums; i++) text_printf(text, "%s$%d", i ? ", " : "", i);
-  text_printf(text, "}, $%d, $%d, $%d, 1, 1, %d, %d;", sums, sums + 1, sums + 2, !c->a.is_deep,
-              !c->b.is_deep);
+  if (w->is_a_kept) {
+    text_printf(text, "}, {$%d, $%d, $%d, $%d}", at, at + 1, at + 2, at + 3);
+    at += KEPT;
+  } else {
+    text_printf(text, "}, $%d", at++);
+  }
+  text_printf(text, ", $%d, $%d, 1, 1", at, at + 1);
+  if (!w->is_a_kept) text_printf(text, ", %d", w->is_a_flat);
+  text_printf(text, ", %d;", w->is_b_flat);
   for (int i = 0; i < sums; i++) text_printf(constraints, "=f,");
-  text_printf(constraints, "l,l,b");
+  text_printf(constraints, w->is_a_kept ? "r,r,r,r,l,b" : "l,l,b");
   for (int i = 0; i < sums; i++) text_printf(constraints, ",%d", i);
   text_printf(constraints, ",~{memory}");
 }
 
-void nvptx_define_wgmma(Contract *c) {
-  enum { MAX_SUMS = 128 };
-  LLVMContextRef context = c->job->module->context;
+void nvptx_define_wgmma(Job *job, const char *suffix, const Wgmma *w) {
+  LLVMContextRef context = job->module->context;
   LLVMTypeRef pointer = LLVMPointerTypeInContext(context, 0),
               real = LLVMFloatTypeInContext(context);
   LLVMTypeRef wide = LLVMInt64TypeInContext(context), word = LLVMInt32TypeInContext(context);
-  LLVMTypeRef parameters[4] = {pointer, wide, wide, word}, results[MAX_SUMS];
-  LLVMTypeRef operands[MAX_SUMS + 3];
-  LLVMValueRef arguments[MAX_SUMS + 3];
-  int sums = c->tile.micro_n / 2;
-  Emitter emitter = {.module = c->job->module};
-  callback_open_plain(c->job, &emitter, c->suffix, "gemm_wgmma", LLVMVoidTypeInContext(context),
-                      parameters, 4);
-  LLVMValueRef sum = LLVMGetParam(emitter.function, 0);
-  for (int i = 0; i < 2; i++) {
-    operands[i] = wide;
-    arguments[i] = LLVMGetParam(emitter.function, (unsigned)i + 1);
-  }
-  operands[2] = LLVMInt1TypeInContext(context);
-  arguments[2] = LLVMBuildICmp(emitter.builder, LLVMIntNE, LLVMGetParam(emitter.function, 3),
-                               LLVMConstInt(word, 0, false), "");
+  LLVMTypeRef parameters[4] = {pointer, w->is_a_kept ? pointer : wide, wide, word};
+  LLVMTypeRef results[MAX_SUMS], operands[MAX_SUMS + KEPT + 2];
+  LLVMValueRef arguments[MAX_SUMS + KEPT + 2];
+  int sums = w->columns / 2, count = 0;
+  Emitter emitter = {.module = job->module};
+  callback_open_plain(job, &emitter, suffix, w->name, LLVMVoidTypeInContext(context), parameters,
+                      4);
+  LLVMBuilderRef b = emitter.builder;
+  LLVMValueRef sum = LLVMGetParam(emitter.function, 0), a = LLVMGetParam(emitter.function, 1);
+  for (int i = 0; i < KEPT && w->is_a_kept; i++)
+    arguments[count++] = LLVMBuildLoad2(b, word, place(&emitter, word, a, i), "");
+  if (!w->is_a_kept) arguments[count++] = a;
+  arguments[count++] = LLVMGetParam(emitter.function, 2);
+  arguments[count++] = LLVMBuildICmp(b, LLVMIntNE, LLVMGetParam(emitter.function, 3),
+                                     LLVMConstInt(word, 0, false), "");
   for (int i = 0; i < sums; i++) {
-    results[i] = operands[i + 3] = real;
-    arguments[i + 3] = LLVMBuildLoad2(emitter.builder, real, place(&emitter, real, sum, i), "");
+    results[i] = real;
+    arguments[count++] = LLVMBuildLoad2(b, real, place(&emitter, real, sum, i), "");
   }
+  for (int i = 0; i < count; i++) operands[i] = LLVMTypeOf(arguments[i]);
   Text text = {0}, constraints = {0};
-  wgmma_text(c, sums, &text, &constraints);
+  wgmma_text(w, &text, &constraints);
   LLVMTypeRef type = LLVMFunctionType(LLVMStructTypeInContext(context, results, (unsigned)sums, 0),
-                                      operands, (unsigned)sums + 3, false);
+                                      operands, (unsigned)count, false);
   LLVMValueRef words =
       LLVMGetInlineAsm(type, text.at, text.count, constraints.at, constraints.count, true, false,
                        LLVMInlineAsmDialectATT, false);
-  LLVMValueRef result =
-      LLVMBuildCall2(emitter.builder, type, words, arguments, (unsigned)sums + 3, "");
+  LLVMValueRef result = LLVMBuildCall2(b, type, words, arguments, (unsigned)count, "");
   for (int i = 0; i < sums; i++)
-    LLVMBuildStore(emitter.builder, LLVMBuildExtractValue(emitter.builder, result, (unsigned)i, ""),
+    LLVMBuildStore(b, LLVMBuildExtractValue(b, result, (unsigned)i, ""),
                    place(&emitter, real, sum, i));
   callback_close(&emitter, NULL);
   text_free(&text);
