@@ -60,6 +60,10 @@ static void add_leaf(Lowering *lowering, const Node *leaf, bool is_eval) {
                        .is_sliced = is_sliced(lowering, leaf, name),
                        .is_scratch =
                            !strncmp(name, "accumulate.", 11) || !strcmp(name, DECODE_POSITION)};
+  const Attr *ignore = node_attr(leaf, ATTR_IGNORE);
+  tensor.below = node_int(leaf, ATTR_BELOW, 0);
+  tensor.has_ignore = tensor.below && ignore;
+  if (tensor.has_ignore) tensor.ignore = ignore->i;
   PlanTensor *known;
   switch (leaf->op) {
   case OP_PARAM:

@@ -28,6 +28,16 @@ static Value run_weighted(Call *call) {
   return v;
 }
 
+/* within(x, n, ignore): x, whose values count n things. Where x is an input, the loader checks. */
+static Value run_within(Call *call) {
+  Node *x = builtin_tensor(call, 0);
+  int64_t below, ignore;
+  if (!x || !builtin_int(call, 1, 0, &below) || !builtin_int(call, 2, 0, &ignore))
+    return value_error();
+  bool has_ignore = call->arg[2].kind != VALUE_ABSENT;
+  return value_tensor(tensor_within(call->b, x, below, has_ignore ? &ignore : NULL));
+}
+
 static Value run_range(Call *call) {
   int64_t from, to;
   if (!builtin_int(call, 0, 0, &from) || !builtin_int(call, 1, 0, &to)) return value_error();
@@ -83,6 +93,7 @@ const Builtin builtin_other[] = {
     {"stop_gradient", "x", run_stop_gradient, 0},
     {"random_uniform", "shape", run_random_uniform, 0},
     {"weighted", "x weight", run_weighted, 0},
+    {"within", "x n ignore=", run_within, 0},
     {"range", "from to=", run_range, 0},
     {"len", "x", run_len, 0},
     {"str", "x", run_str, 0},

@@ -280,10 +280,14 @@ static Value run_pad(Call *call) {
   return value_tensor(tensor_node(call->b, OP_PAD, &x, 1, attrs, 3, NULL, call->loc));
 }
 
+/* gather and embed; what embed looks up are ids, of which none may be outside of the table. */
 static Value run_gather(Call *call) {
   Node *table = builtin_tensor(call, 0), *index = builtin_tensor(call, 1);
   if (!table || !index) return value_error();
   DType dtype = index->type.dtype;
+  bool is_strict = call->builtin->which;
+  if (is_strict && table->type.shape.rank)
+    index = tensor_within(call->b, index, table->type.shape.dim[0], NULL);
   if (dtype == DT_U8 || dtype == DT_U32) index = tensor_cast(call->b, index, DT_I32, call->loc);
   return value_tensor(
       tensor_node(call->b, OP_GATHER, (Node *[]){table, index}, 2, NULL, 0, NULL, call->loc));
@@ -357,7 +361,7 @@ const Builtin builtin_shape[] = {
     {"split", "x parts axis=", run_split, 0},
     {"pad", "x low high value=", run_pad, 0},
     {"gather", "table index", run_gather, 0},
-    {"embed", "table ids", run_gather, 0},
+    {"embed", "table ids", run_gather, 1},
     {"iota", "shape axis= dtype=", run_iota, 0},
     {"zeros", "shape dtype=", run_full, 0},
     {"ones", "shape dtype=", run_full, 1},

@@ -79,6 +79,7 @@ static uint64_t allowed_attrs(Op op) {
   const uint64_t window = BIT(STRIDE) | BIT(PADDING) | BIT(LAYOUT);
   switch (op) {
   case OP_INPUT:
+    return BIT(BELOW) | BIT(IGNORE);
   case OP_SETTING:
     return 0;
   case OP_PARAM:
@@ -222,6 +223,9 @@ static void check_leaf(Verify *v, const Node *node) {
     wrong(v, node, "'%s' is %s here and %s at %%%d", node_str(node, ATTR_NAME),
           type_text(&node->type, a), type_text(&first->type, b), first->id);
   }
+  if ((node_attr(node, ATTR_BELOW) || node_attr(node, ATTR_IGNORE)) &&
+      (dtype_is_float(node->type.dtype) || node_int(node, ATTR_BELOW, -1) < 0))
+    wrong(v, node, "only integers are below something, which is no less than 0");
 }
 
 static void check_assign(Verify *v, const Node *node) {

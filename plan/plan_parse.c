@@ -187,6 +187,13 @@ static bool read_tensor(Parser *p, const char *kind, ArenaId arena, int index, P
   if (!fits(p, arena, out->offset, &out->type)) return false;
   if (words_take(&p->words, "init") && !read_init(p, &out->init)) return false;
   out->is_needed_for_predict = words_take(&p->words, "predict");
+  if (words_take(&p->words, "below") &&
+      !words_integer(&p->words, "the bound", 1, INT64_MAX, &out->below))
+    return false;
+  out->has_ignore = out->below && words_take(&p->words, "ignore");
+  if (out->has_ignore &&
+      !words_integer(&p->words, "the value to ignore", INT64_MIN, INT64_MAX, &out->ignore))
+    return false;
   out->is_saved = words_take(&p->words, "saved");
   out->is_sliced = words_take(&p->words, "sliced");
   out->is_scratch = words_take(&p->words, "scratch");
@@ -206,6 +213,8 @@ static bool follows(Parser *p, const PlanTensor *list, int count, const PlanTens
 static bool read_input(Parser *p) {
   PlanTensor t;
   if (!read_tensor(p, "input", ARENA_INPUT, p->plan->inputs.count, &t)) return false;
+  if (t.below && dtype_is_float(t.type.dtype))
+    return words_fail(&p->words, "only integers are below something");
   if (!follows(p, p->plan->inputs.at, p->plan->inputs.count, &t)) return false;
   VEC_PUSH(p->words.arena, p->plan->inputs, t);
   return true;

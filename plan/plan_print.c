@@ -115,6 +115,8 @@ static void print_tensor(Text *out, const char *word, const PlanTensor *tensor, 
     text_printf(out, ")");
   }
   if (tensor->is_needed_for_predict) text_printf(out, " predict");
+  if (tensor->below) text_printf(out, " below %" PRId64, tensor->below);
+  if (tensor->has_ignore) text_printf(out, " ignore %" PRId64, tensor->ignore);
   if (tensor->is_saved) text_printf(out, " saved");
   if (tensor->is_sliced) text_printf(out, " sliced");
   if (tensor->is_scratch) text_printf(out, " scratch");

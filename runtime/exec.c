@@ -235,23 +235,51 @@ static int64_t first_bad(const Type *type, const void *values) {
   return -1;
 }
 
+/* What lies in an arena, or with `at` there: *bad is the first element that is no finite number. */
+static Status find_bad(Exec *exec, ArenaId arena, int64_t offset, const Type *type, const void *at,
+                       int64_t *bad) {
+  *bad = -1;
+  if (!dtype_is_float(type->dtype)) return STATUS_OK;
+  int64_t bytes = type_bytes(type);
+  void *copy = at ? NULL : malloc((size_t)bytes + 1);
+  if (!at && !copy) return status_fail(STATUS_FAULT, "out of memory");
+  Status status = at ? STATUS_OK : exec_read(exec, arena, offset, bytes, copy);
+  if (status == STATUS_OK) *bad = first_bad(type, at ? at : copy);
+  free(copy);
+  return status;
+}
+
+/* What the step begins with: its batch and the parameters. */
+static Status check_given(Exec *exec, const char *batch) {
+  const Plan *plan = exec->plan;
+  char type[TYPE_TEXT];
+  for (int i = 0; i < plan->inputs.count + plan->params.count; i++) {
+    bool is_input = i < plan->inputs.count;
+    const PlanTensor *t = is_input ? &plan->inputs.at[i] : &plan->params.at[i - plan->inputs.count];
+    int64_t bad;
+    STATUS_TRY(find_bad(exec, ARENA_PARAMS, t->offset, &t->type,
+                        is_input ? batch + t->offset : NULL, &bad));
+    if (bad >= 0)
+      return status_fail(STATUS_USER,
+                         "%s %s is not finite before anything is computed (element "
+                         "%lld of %s)",
+                         is_input ? "the data: input" : "parameter", t->name, (long long)bad,
+                         type_text(&t->type, type));
+  }
+  return STATUS_OK;
+}
+
 static Status check_step(Exec *exec, const PlanGraph *graph, int index) {
   const PlanStep *step = &graph->steps.at[index];
   for (int i = step->input_count; i < step->arg_count; i++) {
     const PlanBuffer *buffer = &graph->buffers.at[step->args[i]];
-    if (!dtype_is_float(buffer->type.dtype)) continue;
-    int64_t bytes = type_bytes(&buffer->type);
-    void *values = malloc((size_t)bytes + 1);
-    if (!values) return status_fail(STATUS_FAULT, "out of memory");
-    Status status = exec_read(exec, buffer->arena, buffer->offset, bytes, values);
-    int64_t bad = status == STATUS_OK ? first_bad(&buffer->type, values) : -1;
-    free(values);
-    STATUS_TRY(status);
+    int64_t bad;
     char type[TYPE_TEXT];
+    STATUS_TRY(find_bad(exec, buffer->arena, buffer->offset, &buffer->type, NULL, &bad));
     if (bad >= 0)
       return status_fail(
           STATUS_USER,
-          "%s:%u: the first value that is not finite comes from step %d, %s (element %lld of %s)",
+          "%s:%u: the first value that is not finite comes from kernel %d, %s (element %lld of %s)",
           exec->plan->source, step->line, index, step->label, (long long)bad,
           type_text(&buffer->type, type));
   }
@@ -261,6 +289,7 @@ static Status check_step(Exec *exec, const PlanGraph *graph, int index) {
 Status exec_run_checked(Exec *exec, ExecGraph graph, const void *batch) {
   const PlanGraph *plan = exec_graph_plan(exec, graph);
   exec->last_steps = 1;
+  STATUS_TRY(check_given(exec, batch));
   for (int i = 0; i < plan->steps.count; i++) {
     int64_t time = 0;
     STATUS_TRY(exec->type->run_part(exec->graph[graph], batch, i, i + 1, &time));

@@ -316,6 +316,46 @@ static Status convert_rows(const Source *source, const Column *column, const int
   return STATUS_OK;
 }
 
+static int64_t integer_at(const void *values, DType dtype, int64_t i) {
+  switch (dtype) {
+  case DT_I64:
+    return ((const int64_t *)values)[i];
+  case DT_I32:
+    return ((const int32_t *)values)[i];
+  case DT_U32:
+    return ((const uint32_t *)values)[i];
+  default: /* u8, bool */
+    return ((const uint8_t *)values)[i];
+  }
+}
+
+/* The first of `count` values that an input may not hold, or count. */
+static int64_t find_outside(const PlanTensor *input, const void *values, int64_t count) {
+  for (int64_t i = 0; i < count; i++) {
+    int64_t value = integer_at(values, input->type.dtype, i);
+    if ((uint64_t)value >= (uint64_t)input->below && !(input->has_ignore && value == input->ignore))
+      return i;
+  }
+  return count;
+}
+
+/* Class indices and ids of what is looked up: one outside would only train badly. */
+static Status check_values(const Source *source, const Column *column, const int64_t *sample,
+                           const void *values) {
+  const PlanTensor *input = column->input;
+  int64_t count = source->batch * column->row_elements, i = find_outside(input, values, count);
+  if (i == count) return STATUS_OK;
+  char or_ignored[64] = "";
+  if (input->has_ignore)
+    snprintf(or_ignored, sizeof or_ignored, ", or %lld to be ignored", (long long)input->ignore);
+  return status_fail(STATUS_USER,
+                     "%s: sample %lld of %s holds %lld, but input %s takes 0 to %lld%s",
+                     source->label, (long long)(sample[i / column->row_elements] % source->samples),
+                     file_part(source_bytes_path(column->array->bytes)),
+                     (long long)integer_at(values, input->type.dtype, i), input->name,
+                     (long long)input->below - 1, or_ignored);
+}
+
 Status source_fill(const Source *source, const int64_t *sample, void *batch) {
   int64_t last = 0;
   for (int64_t i = 0; i < source->batch; i++)
@@ -330,6 +370,7 @@ Status source_fill(const Source *source, const int64_t *sample, void *batch) {
       copy_rows(column, sample, source->batch, to);
     else
       STATUS_TRY(convert_rows(source, column, sample, to));
+    if (column->input->below) STATUS_TRY(check_values(source, column, sample, to));
   }
   return STATUS_OK;
 }

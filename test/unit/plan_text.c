@@ -57,7 +57,12 @@ static Plan *sample(Arena *arena) {
   memcpy(plan->arena_bytes, sizes, sizeof sizes);
   PlanTensor input = {
       .name = "image", .type = type_of(DT_U8, 2, 4, 8), .is_needed_for_predict = true};
-  PlanTensor label = {.name = "label", .type = type_of(DT_I32, 1, 4, 0), .offset = 64};
+  PlanTensor label = {.name = "label",
+                      .type = type_of(DT_I32, 1, 4, 0),
+                      .offset = 64,
+                      .below = 10,
+                      .ignore = -100,
+                      .has_ignore = true};
   PlanTensor weight = {
       .name = "fc1.weight", .type = type_of(DT_F32, 2, 4, 8), .init = {"uniform", {-0.1, 0.1}, 2}};
   PlanTensor bias = {.name = "fc1.bias",
@@ -131,6 +136,8 @@ static void test_round_trip(void **state) {
   assert_true(again->settings[setting_find("train.eps")].number == 1e-7);
   assert_true(again->inputs.at[0].is_needed_for_predict &&
               !again->inputs.at[1].is_needed_for_predict);
+  assert_true(again->inputs.at[0].below == 0 && again->inputs.at[1].below == 10);
+  assert_true(again->inputs.at[1].has_ignore && again->inputs.at[1].ignore == -100);
   assert_true(again->states.at[1].is_saved);
   assert_int_equal(again->graph[1].insteads.count, 1);
   assert_int_equal(again->graph[1].insteads.at[0].end, 1);
@@ -213,6 +220,8 @@ static void test_refusals(void **state) {
       {"f32[4,8] at 0 init", "f31[4,8] at 0 init", "expected a type"},
       {"uniform(-0.1, 0.1)", "uniform(-0.1)", "takes 2"},
       {"uniform(-0.1, 0.1)", "uniform(-0.1, 1e999)", "not finite"},
+      {"below 10", "below 0", "the bound"},
+      {"at 0 predict", "at 0 predict ignore 3", "ignore"},
       {"uniform(-0.1, 0.1)", "wild(-0.1, 0.1)", "no initialiser 'wild'"},
       {"\"step\" i64[]", "\"step\" i32[]", "must be i64[]"},
       {"scalar \"train.lr\" f64[]", "scalar \"train.lr\" f32[]", "is f64[]"},

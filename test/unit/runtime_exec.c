@@ -253,8 +253,11 @@ static void test_checked_and_timed(void **state) {
   for (int i = 0; i < 6; i++) assert_true(time[i] > 0);
   ((float *)batch)[BATCH * IN + 5] = NAN;
   assert_int_equal(exec_run_checked(exec, EXEC_TRAIN, batch), STATUS_USER);
+  assert_non_null(strstr(status_message(), "input t is not finite"));
+  ((float *)batch)[BATCH * IN + 5] = 1e30f; /* its square is not */
+  assert_int_equal(exec_run_checked(exec, EXEC_TRAIN, batch), STATUS_USER);
   assert_non_null(strstr(status_message(), "linear.ft:4: "));
-  assert_non_null(strstr(status_message(), "step 1, loss"));
+  assert_non_null(strstr(status_message(), "kernel 1, loss"));
   float y[4];
   assert_int_equal(exec_read_output(exec, EXEC_TRAIN, 1, y, 4), STATUS_USER);
   assert_int_equal(exec_read(exec, ARENA_PARAMS, OUT * IN * 4, 4, y), STATUS_USER);
