@@ -23,7 +23,8 @@ static void describe_dot(Contract *c) {
   c->m = result->dim[rank - 2];
   c->n = result->dim[rank - 1];
   c->k = a->dim[node_int(c->node, ATTR_TRANS_A, 0) ? rank - 2 : rank - 1];
-  c->batches = 1;
+  c->rows = c->m;
+  c->batches = c->classes = 1;
   for (int d = 0; d + 2 < rank; d++) c->batches *= result->dim[d];
 }
 
@@ -46,9 +47,14 @@ static void describe_conv(Contract *c) {
   c->out_width = y->dim[height + 1];
   c->windows = w->dim[2] * w->dim[3];
   c->batches = c->groups;
-  int64_t in_rows = c->images * c->in_height * c->in_width;
+  const int64_t *stride = node_attr(node, ATTR_STRIDE)->ints;
+  int64_t class_places =
+      ((c->in_height + stride[0] - 1) / stride[0]) * ((c->in_width + stride[1] - 1) / stride[1]);
   int64_t out_rows = c->images * c->out_height * c->out_width;
-  c->m = c->kind == KIND_CONV ? out_rows : c->kind == KIND_GRAD_INPUT ? in_rows : c->out;
+  bool is_grad_input = c->kind == KIND_GRAD_INPUT;
+  c->classes = is_grad_input ? stride[0] * stride[1] : 1;
+  c->m = c->kind == KIND_CONV ? out_rows : is_grad_input ? c->images * class_places : c->out;
+  c->rows = is_grad_input ? c->images * c->in_height * c->in_width : c->m;
   c->n = c->kind == KIND_CONV ? c->out : c->kind == KIND_GRAD_INPUT ? c->in : c->in * c->windows;
   c->k = c->kind == KIND_CONV         ? c->in * c->windows
          : c->kind == KIND_GRAD_INPUT ? c->out * c->windows
@@ -110,13 +116,23 @@ static bool is_packing_worth_it(const Contract *c) {
 
 static void size_workspace(Contract *c) {
   int64_t sum = c->dtype == DT_F64 ? 8 : 4, bytes = 0;
-  if (c->tile.splits > 1) bytes = c->batches * c->tile.splits * c->m * c->n * sum;
+  if (c->tile.splits > 1) bytes = c->batches * c->classes * c->tile.splits * c->m * c->n * sum;
   c->pack_offset = bytes = (bytes + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
   if (c->is_packed) bytes += c->batches * c->k * c->n * c->bytes;
   c->job->out->workspace = bytes;
 }
 
 /* ── constants ──────────────────────────────────────────────────────────────────────────────── */
+
+static int64_t period(int64_t stride, int64_t dilation) {
+  int64_t a = stride, b = dilation;
+  while (b) {
+    int64_t rest = a % b;
+    a = b;
+    b = rest;
+  }
+  return stride / a;
+}
 
 static void define_conv(Contract *c) {
   const Node *node = c->node;
@@ -145,6 +161,8 @@ static void define_conv(Contract *c) {
       {"gemm_pad_left", is_conv ? pad[1] : 0},
       {"gemm_dilation_height", is_conv ? dilation[0] : 1},
       {"gemm_dilation_width", is_conv ? dilation[1] : 1},
+      {"gemm_period_height", is_conv ? period(stride[0], dilation[0]) : 1},
+      {"gemm_period_width", is_conv ? period(stride[1], dilation[1]) : 1},
   };
   callback_constants(c->job->module, c->suffix, constants, sizeof constants / sizeof *constants);
 }
@@ -168,7 +186,6 @@ static void define_constants(Contract *c) {
       {"gemm_packed", c->is_packed},
       {"gemm_by_four", c->is_by_four},
       {"gemm_splits", tile->splits},
-      {"gemm_part", tile->part},
       {"gemm_tile_m", tile->tile_m},
       {"gemm_tile_n", tile->tile_n},
       {"gemm_micro_m", tile->micro_m},
@@ -323,11 +340,11 @@ static Index result_index(Contract *c, Emitter *emitter, LLVMValueRef batch, LLV
     return index;
   }
   if (c->is_nhwc) {
-    index_push(&index, c->m, row, true);
+    index_push(&index, c->rows, row, true);
     push(emitter, &index, c->groups * across, channel, lane);
     return index;
   }
-  int64_t places = c->m / c->images;
+  int64_t places = c->rows / c->images;
   LLVMValueRef size = emit_index_const(emitter, places);
   index_push(&index, c->images, emit_index_op(emitter, LLVMUDiv, row, size), true);
   index_push(&index, c->groups * across, channel, true);
@@ -395,7 +412,7 @@ static void emit_entries(Contract *c) {
   Job *job = c->job;
   const Tile *tile = &c->tile;
   Entry entry;
-  int64_t results = c->batches * c->m * c->n;
+  int64_t results = c->batches * c->classes * c->m * c->n;
   if (c->is_packed) emit_side_entry(c, "pack", c->batches * c->k * c->n, false);
   entry_open(&entry, job, job->name, nvptx_tile_threads(c), job->out->workspace > 0);
   int resident = nvptx_tile_resident(c);
@@ -407,7 +424,7 @@ static void emit_entries(Contract *c) {
                            entry_special(&entry, "tid.x")};
   callback_call(&entry, c->suffix, "gemm_tile", extra, 5);
   entry_close(&entry, job->name, (c->m + tile->tile_m - 1) / tile->tile_m,
-              (c->n + tile->tile_n - 1) / tile->tile_n, c->batches * tile->splits);
+              (c->n + tile->tile_n - 1) / tile->tile_n, c->batches * c->classes * tile->splits);
   if (tile->shared > SHARED_STATIC)
     job->out->launch[job->out->launch_count - 1].shared = tile->shared;
   if (tile->splits > 1)
@@ -461,7 +478,7 @@ bool nvptx_contract(Job *job, const Node *contraction) {
   if (!module_specialise(job->module, body_of(c), "gemm_", c->suffix)) return false;
   size_workspace(c);
   if ((c->n + c->tile.tile_n - 1) / c->tile.tile_n > MAX_GRID_YZ ||
-      c->batches * c->tile.splits > MAX_GRID_YZ) {
+      c->batches * c->classes * c->tile.splits > MAX_GRID_YZ) {
     diag_error(job->module->diag, contraction->loc, "this product is too large for one GPU grid");
     return false;
   }

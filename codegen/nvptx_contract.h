@@ -40,6 +40,8 @@ typedef struct {
   int bytes; /* of an element in a panel */
   Operand a, b;
   int64_t batches, m, n, k;
+  int64_t classes; /* of input places modulo the stride: so many products of m rows, k shared out */
+  int64_t rows;    /* of the result */
   bool is_packed, is_by_four; /* the weights are rearranged first; epilogue of four columns */
   int64_t pack_offset;        /* bytes in the workspace */
   int64_t images, groups, in, out, in_height, in_width, out_height, out_width, windows;

@@ -140,7 +140,7 @@ static double efficiency(const Tile *tile, const Contract *c) {
 static double estimate(const Tile *tile, const Contract *c) {
   double across = (double)((c->m + tile->tile_m - 1) / tile->tile_m) *
                   (double)((c->n + tile->tile_n - 1) / tile->tile_n);
-  double blocks = across * (double)c->batches * (double)tile->splits;
+  double blocks = across * (double)(c->batches * c->classes) * (double)tile->splits;
   double panels = (double)((tile->part + tile->steps - 1) / tile->steps);
   double depth = panels * tile->steps, sum = c->dtype == DT_F64 ? 8 : 4;
   double multiply =
@@ -155,7 +155,7 @@ static double estimate(const Tile *tile, const Contract *c) {
   double cycles = rounds * (multiply > load ? multiply : load) + waits * latency;
   if (tile->splits > 1)
     cycles += LAUNCH_CYCLES + PART_CYCLES * (double)(tile->splits + 7) / 8 +
-              2 * sum * (double)(c->m * c->n * c->batches * tile->splits) /
+              2 * sum * (double)(c->m * c->n * c->batches * c->classes * tile->splits) /
                   (MULTIPROCESSORS * LOAD_BYTES_PER_CYCLE / 2);
   return cycles;
 }
@@ -169,11 +169,12 @@ static bool is_too_large(const Tile *tile, const Contract *c) {
 
 /* With this tile and number of splits, unless k is too short for it. */
 static bool cut(Contract *c, Tile tile, int64_t splits) {
-  int64_t panels = (c->k + tile.steps - 1) / tile.steps;
+  int64_t depth = (c->k + c->classes - 1) / c->classes; /* of a class, on the average */
+  int64_t panels = (depth + tile.steps - 1) / tile.steps;
   if (splits > 1 && splits > panels) return false;
   tile.part = (panels + splits - 1) / splits * tile.steps;
   if (!tile.part) tile.part = tile.steps;
-  tile.splits = c->k ? (c->k + tile.part - 1) / tile.part : 1;
+  tile.splits = depth ? (depth + tile.part - 1) / tile.part : 1;
   tile.cycles = estimate(&tile, c);
   if (c->tile.steps && tile.cycles >= c->tile.cycles) return true;
   fit_memory(&tile, c);

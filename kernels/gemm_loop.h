@@ -20,17 +20,12 @@ ALWAYS int panel_place(int tile, int deep, int along, int k) {
   return deep ? along * pitch(tile, deep) + k : k * pitch(tile, deep) + along;
 }
 
-/* batch counts batches and, within each, splits of k. */
 __attribute__((always_inline)) void gemm_tile(void *const *args, SHARED void *shared, int row_block,
                                               int column_block, int batch_split, int thread) {
   Panel memory = (Panel)shared;
-  int begin, steps = gemm_steps(), stages = gemm_stages();
-  Where w = {.batch = batch_split / gemm_splits(),
-             .row0 = row_block * gemm_tile_m(),
-             .column0 = column_block * gemm_tile_n(),
-             .thread = thread};
-  split_range(batch_split % gemm_splits(), &begin, &w.end);
-  int count = (w.end - begin + steps - 1) / steps;
+  int steps = gemm_steps(), stages = gemm_stages();
+  Where w = where(row_block * gemm_tile_m(), column_block * gemm_tile_n(), batch_split, thread);
+  int count = (w.end - w.begin + steps - 1) / steps;
   Total sum;
   ELEMENT kept_a[MAX_KEPT], kept_b[MAX_KEPT];
   clear(&sum);
@@ -42,7 +37,7 @@ __attribute__((always_inline)) void gemm_tile(void *const *args, SHARED void *sh
       async_wait(stages - 2);
       __nvvm_bar_sync(0);
     }
-    int is_more = t + stages - 1 < count, k0 = begin + (t + stages - 1) * steps;
+    int is_more = t + stages - 1 < count, k0 = w.begin + (t + stages - 1) * steps;
     if (is_more) {
       fetch(args, &w, 1, k0, panel_of(memory, ahead, 1), kept_a);
       fetch(args, &w, 0, k0, panel_of(memory, ahead, 0), kept_b);
@@ -63,7 +58,7 @@ __attribute__((always_inline)) void gemm_tile(void *const *args, SHARED void *sh
     __nvvm_bar_sync(0); /* the panels, or the part before, have been read */
     leave((Sums)shared, thread, pass, &sum);
     __nvvm_bar_sync(0);
-    leave_part(args, (Sums)shared, &w, batch_split, pass);
+    leave_part(args, (Sums)shared, &w, pass);
   }
 }
 #endif

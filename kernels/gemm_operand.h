@@ -7,8 +7,8 @@
  *   kind 1  conv              rows: images and their output places; columns: output channels;
  *                             depth: window places and input channels
  *   kind 2  conv_grad_input   rows: images and their input places; columns: input channels; depth:
- *                             window places and output channels
- *   kind 3  conv_grad_weight  rows: output channels; columns: window places and input channels;
+ *                             window places and output channels; with a stride in classes, see
+ * below kind 3  conv_grad_weight  rows: output channels; columns: window places and input channels;
  *                             depth: images and their output places
  * Channels run fastest, so that in NHWC neighbours in depth (kind 3: columns) are neighbours in
  * memory. Weights are OIHW, or packed beforehand (gemm_pack) as [group][depth][columns]. */
@@ -30,12 +30,14 @@ int gemm_out_channels(void), gemm_out_height(void), gemm_out_width(void);
 int gemm_kernel_height(void), gemm_kernel_width(void), gemm_stride_height(void);
 int gemm_stride_width(void), gemm_pad_top(void), gemm_pad_left(void), gemm_dilation_height(void);
 int gemm_dilation_width(void);
+int gemm_period_height(void), gemm_period_width(void); /* stride / gcd(stride, dilation) */
 /* The operands (b: or the packed weights), for async. */
 const void *gemm_pointer_a(void *const *args);
 const void *gemm_pointer_b(void *const *args);
 REAL *gemm_workspace(void *const *args);
 /* Packed weights: element `to` becomes what element `from` of b is. */
 void gemm_pack_element(void *const *args, int to, int from);
+int gemm_steps(void);            /* of k in a panel */
 REAL gemm_sum_lanes(REAL value); /* over eight neighbouring lanes, in a fixed order */
 /* What becomes of finished elements: of one, or of columns 4 * group to 4 * group + 3. */
 void gemm_finish(void *const *args, int batch, int row, int column, REAL value);
@@ -47,6 +49,76 @@ int gemm_by_four(void); /* gemm_finish4 may be used */
 #define GLOBAL __attribute__((address_space(1)))
 typedef REAL Four __attribute__((vector_size(4 * sizeof(REAL)), aligned(16)));
 typedef REAL Two __attribute__((vector_size(2 * sizeof(REAL)), aligned(8)));
+
+/* ── classes of input places ─────────────────────────────────────────────────────────────────── */
+
+/* Kind 2 with a stride: input places that are equal modulo the stride see the same few places of
+ * the window, every gemm_period-th from the first on, and each such class is a product of its own:
+ * rows (image, y, x) are the input places (start + y * stride) of an image, also those past its
+ * end where the stride does not divide it. What lies under them is as without a stride: output
+ * place y + shift for the first tap, then steps back. Classes count from those with most taps. */
+typedef struct {
+  int tap, taps, start, shift; /* tap: the first place of the window; start: the first place */
+} Along;
+typedef struct {
+  Along y, x;
+  uint32_t inverse; /* of x.taps, in 2^-31 */
+} Class;
+
+ALWAYS Along along(int number, int kernel, int stride, int period, int pad, int dilation) {
+  int tap = number % period, past = number / period; /* past > 0: no tap meets these places */
+  int place = tap * dilation - pad + past, up = (pad + stride - 1) / stride;
+  int before = (place + up * stride) / stride - up;
+  return (Along){.tap = tap,
+                 .taps = past || tap >= kernel ? 0 : (kernel - tap + period - 1) / period,
+                 .start = place - before * stride,
+                 .shift = -before};
+}
+ALWAYS Class class_of(int number) {
+  int across = gemm_stride_width();
+  Class class = {along(number / across, gemm_kernel_height(), gemm_stride_height(),
+                       gemm_period_height(), gemm_pad_top(), gemm_dilation_height()),
+                 along(number % across, gemm_kernel_width(), across, gemm_period_width(),
+                       gemm_pad_left(), gemm_dilation_width()),
+                 0};
+  if (class.x.taps) class.inverse = ((1u << 31) + (uint32_t)class.x.taps - 1) / class.x.taps;
+  return class;
+}
+ALWAYS int classes(void) {
+  return gemm_kind() == 2 ? gemm_stride_height() * gemm_stride_width() : 1;
+}
+ALWAYS int class_depth(const Class *class) {
+  return classes() > 1 ? class->y.taps * class->x.taps * gemm_out_channels() : gemm_k();
+}
+ALWAYS void split_tap(const Class *class, int tap, int *y, int *x) {
+  *y = gemm_stride_width() == 1 ? tap / gemm_kernel_width()
+                                : (int)((uint64_t)(uint32_t)tap * class->inverse >> 31);
+  *x = tap - *y * class->x.taps;
+}
+/* Step k of a class among all: window places, then channels. */
+ALWAYS int depth_of(const Class *class, int k) {
+  if (classes() == 1) return k;
+  int y, x, out = gemm_out_channels();
+  split_tap(class, k / out, &y, &x);
+  int window = (class->y.tap + y * gemm_period_height()) * gemm_kernel_width() + class->x.tap +
+               x * gemm_period_width();
+  return window * out + k % out;
+}
+ALWAYS int class_height(void) {
+  return (gemm_in_height() + gemm_stride_height() - 1) / gemm_stride_height();
+}
+ALWAYS int class_width(void) {
+  return (gemm_in_width() + gemm_stride_width() - 1) / gemm_stride_width();
+}
+/* The row of the whole result that is this one of a class, or -1. */
+ALWAYS int result_row(const Class *class, int row) {
+  if (classes() == 1) return row;
+  int places = class_height() * class_width(), place = row % places;
+  int y = class->y.start + place / class_width() * gemm_stride_height();
+  int x = class->x.start + place % class_width() * gemm_stride_width();
+  if (y >= gemm_in_height() || x >= gemm_in_width()) return -1;
+  return (row / places * gemm_in_height() + y) * gemm_in_width() + x;
+}
 
 /* ── where elements lie: numbers, or -1 for a zero ───────────────────────────────────────────── */
 
@@ -68,16 +140,19 @@ ALWAYS int input_under(int image, int channel, int y, int x, int ky, int kx) {
              : -1;
 }
 
-/* dy whose window place (ky, kx) lies on input place (y, x). */
-ALWAYS int output_over(int image, int channel, int y, int x, int ky, int kx) {
-  int row = y + gemm_pad_top() - ky * gemm_dilation_height();
-  int column = x + gemm_pad_left() - kx * gemm_dilation_width();
-  if (row < 0 || column < 0 || row % gemm_stride_height() || column % gemm_stride_width())
-    return -1;
-  row /= gemm_stride_height();
-  column /= gemm_stride_width();
-  if (row >= gemm_out_height() || column >= gemm_out_width()) return -1;
-  return image_index(0, image, channel, row, column);
+/* dy that tap number `tap` of a class puts on its place (y, x). */
+ALWAYS int output_over(const Class *class, int image, int channel, int y, int x, int tap) {
+  int down, across;
+  split_tap(class, tap, &down, &across);
+  int period_y = gemm_period_height(), period_x = gemm_period_width();
+  int row = y + class->y.shift - down * (period_y * gemm_dilation_height() / gemm_stride_height());
+  int column =
+      x + class->x.shift - across * (period_x * gemm_dilation_width() / gemm_stride_width());
+  int index = image_index(0, image, channel, row, column);
+  return (unsigned)row < (unsigned)gemm_out_height() &&
+                 (unsigned)column < (unsigned)gemm_out_width()
+             ? index
+             : -1;
 }
 
 ALWAYS int weight(int out_channel, int in_channel, int window) {
@@ -85,7 +160,7 @@ ALWAYS int weight(int out_channel, int in_channel, int window) {
   return (out_channel * gemm_in_channels() + in_channel) * windows + window;
 }
 
-ALWAYS int index_a(int batch, int row, int k) {
+ALWAYS int index_a(int batch, const Class *class, int row, int k) {
   int in = gemm_in_channels(), out = gemm_out_channels(), kw = gemm_kernel_width();
   if (gemm_kind() == 0)
     return batch * gemm_m() * gemm_k() + (gemm_ta() ? k * gemm_m() + row : row * gemm_k() + k);
@@ -95,9 +170,9 @@ ALWAYS int index_a(int batch, int row, int k) {
                        place % gemm_out_width(), window / kw, window % kw);
   }
   if (gemm_kind() == 2) {
-    int places = gemm_in_height() * gemm_in_width(), place = row % places, window = k / out;
-    return output_over(row / places, batch * out + k % out, place / gemm_in_width(),
-                       place % gemm_in_width(), window / kw, window % kw);
+    int places = class_height() * class_width(), place = row % places;
+    return output_over(class, row / places, batch * out + k % out, place / class_width(),
+                       place % class_width(), k / out);
   }
   int places = gemm_out_height() * gemm_out_width(), place = k % places;
   return image_index(0, k / places, batch * out + row, place / gemm_out_width(),
@@ -110,13 +185,16 @@ ALWAYS int weight_b(int batch, int k, int column) {
                           : weight(batch * out + k % out, column, k / out);
 }
 
-ALWAYS int index_b(int batch, int k, int column) {
+ALWAYS int index_b(int batch, const Class *class, int k, int column) {
   int in = gemm_in_channels(), kw = gemm_kernel_width();
   if (gemm_kind() == 0)
     return batch * gemm_k() * gemm_n() +
            (gemm_tb() ? column * gemm_k() + k : k * gemm_n() + column);
-  if (gemm_kind() != 3)
-    return gemm_packed() ? (batch * gemm_k() + k) * gemm_n() + column : weight_b(batch, k, column);
+  if (gemm_kind() != 3) {
+    int depth = depth_of(class, k);
+    return gemm_packed() ? (batch * gemm_k() + depth) * gemm_n() + column
+                         : weight_b(batch, depth, column);
+  }
   int places = gemm_out_height() * gemm_out_width(), place = k % places, window = column / in;
   return input_under(k / places, batch * in + column % in, place / gemm_out_width(),
                      place % gemm_out_width(), window / kw, window % kw);
@@ -158,21 +236,36 @@ ALWAYS void async_wait(int open) {
     __nvvm_cp_async_wait_group(2);
 }
 
-/* ── splits of k, and the way out ────────────────────────────────────────────────────────────── */
+/* ── a block's share, and the way out ────────────────────────────────────────────────────────── */
 
-int gemm_part(void); /* steps of k that a split sums: a multiple of a panel's */
+typedef struct {
+  int batch, row0, column0, thread, batch_split;
+  int begin, end; /* this block's part of k */
+  Class class;
+} Where;
 
-ALWAYS void split_range(int split, int *begin, int *end) {
-  *begin = split * gemm_part();
-  *end = *begin + gemm_part() < gemm_k() ? *begin + gemm_part() : gemm_k();
+/* batch_split counts batches, in each of them classes, and in each of those splits of k. */
+ALWAYS Where where(int row0, int column0, int batch_split, int thread) {
+  int class = batch_split / gemm_splits(), split = batch_split % gemm_splits();
+  Where w = {.batch = class / classes(),
+             .row0 = row0,
+             .column0 = column0,
+             .thread = thread,
+             .batch_split = batch_split,
+             .class = class_of(class % classes())};
+  int depth = class_depth(&w.class), panels = (depth + gemm_steps() - 1) / gemm_steps();
+  int part = (panels + gemm_splits() - 1) / gemm_splits() * gemm_steps();
+  w.begin = split * part;
+  w.end = w.begin + part < depth ? w.begin + part : depth;
+  return w;
 }
 
 /* Four neighbours (column is a multiple of 4; some may lie outside): to the epilogue, or to this
  * split's part of the workspace. */
-ALWAYS void finish_group(void *const *args, int batch, int batch_split, int row, int column,
-                         Four total) {
+ALWAYS void finish_group(void *const *args, const Where *w, int row, int column, Four total) {
   if (gemm_splits() > 1) {
-    REAL *to = gemm_workspace(args) + ((int64_t)batch_split * gemm_m() + row) * gemm_n() + column;
+    REAL *to =
+        gemm_workspace(args) + ((int64_t)w->batch_split * gemm_m() + row) * gemm_n() + column;
     if (gemm_n() % 4 == 0) {
       *(Four *)to = total;
       return;
@@ -182,14 +275,16 @@ ALWAYS void finish_group(void *const *args, int batch, int batch_split, int row,
       if (column + e < gemm_n()) to[e] = total[e];
     return;
   }
+  row = result_row(&w->class, row);
+  if (row < 0) return;
   if (gemm_by_four()) {
-    gemm_finish4(args, batch, row, column / 4, total[0], total[1], total[2], total[3]);
+    gemm_finish4(args, w->batch, row, column / 4, total[0], total[1], total[2], total[3]);
     return;
   }
 #pragma clang loop unroll(disable)
   for (int e = 0; e < 4; e++) {
     if (gemm_n() % 4 && column + e >= gemm_n()) break;
-    gemm_finish(args, batch, row, column + e,
+    gemm_finish(args, w->batch, row, column + e,
                 e == 0   ? total[0]
                 : e == 1 ? total[1]
                 : e == 2 ? total[2]
@@ -200,15 +295,15 @@ ALWAYS void finish_group(void *const *args, int batch, int batch_split, int row,
 enum { LANES_OF_A_SUM = 8 };
 
 /* With splits: eight neighbouring threads add the parts of one element (by four: of one group) of
- * batches x rows x columns. All threads of a warp come here, those beyond the end with the last one
- * again. */
+ * batches x classes x rows x columns. All threads of a warp come here, those beyond the end with
+ * the last one again. */
 __attribute__((always_inline)) void gemm_combine(void *const *args, int thread) {
   int wide = gemm_by_four() ? 4 : 1, area = gemm_m() * gemm_n() / wide;
-  int all = area * gemm_batches(), lane = thread % LANES_OF_A_SUM;
+  int all = area * gemm_batches() * classes(), lane = thread % LANES_OF_A_SUM;
   int index = thread / LANES_OF_A_SUM, is_inside = index < all;
   if (!is_inside) index = all - 1;
-  int batch = index / area, place = index % area, across = gemm_n() / wide;
-  const REAL *parts = gemm_workspace(args) + ((int64_t)batch * gemm_splits() * area + place) * wide;
+  int part = index / area, place = index % area, across = gemm_n() / wide;
+  const REAL *parts = gemm_workspace(args) + ((int64_t)part * gemm_splits() * area + place) * wide;
   Four sum = {0, 0, 0, 0};
 #pragma clang loop unroll_count(4)
   for (int split = lane; split < gemm_splits(); split += LANES_OF_A_SUM) {
@@ -219,10 +314,12 @@ __attribute__((always_inline)) void gemm_combine(void *const *args, int thread) 
   }
 #pragma clang loop unroll(full)
   for (int e = 0; e < wide; e++) sum[e] = gemm_sum_lanes(sum[e]);
-  if (!is_inside || lane) return;
+  Class class = class_of(part % classes());
+  int batch = part / classes(), row = result_row(&class, place / across);
+  if (!is_inside || lane || row < 0) return;
   if (gemm_by_four())
-    gemm_finish4(args, batch, place / across, place % across, sum[0], sum[1], sum[2], sum[3]);
+    gemm_finish4(args, batch, row, place % across, sum[0], sum[1], sum[2], sum[3]);
   else
-    gemm_finish(args, batch, place / across, place % across, sum[0]);
+    gemm_finish(args, batch, row, place % across, sum[0]);
 }
 #endif

@@ -7,7 +7,7 @@
 #define FT_KERNELS_GEMM_PANEL_H
 
 int gemm_tile_m(void), gemm_tile_n(void), gemm_micro_m(void), gemm_micro_n(void);
-int gemm_slices(void), gemm_steps(void), gemm_stages(void);
+int gemm_slices(void), gemm_stages(void);
 int gemm_passes(void); /* parts in which the tile leaves through shared memory */
 /* Element `index` of the operands, as it lies in a panel: loaded, converted or computed. */
 ELEMENT gemm_element_a(void *const *args, int index);
@@ -31,8 +31,9 @@ ALWAYS Panel panel_of(Panel memory, int stage, int is_a) {
   return memory + stage * (a + b) + (is_a ? 0 : a);
 }
 
-/* The piece of `wide` neighbours that a thread brings as its c-th: is there one, and where. Where the
- * threads fill whole lines, pieces of one thread lie a constant apart: one address serves them all. */
+/* The piece of `wide` neighbours that a thread brings as its c-th: is there one, and where. Where
+ * the threads fill whole lines, pieces of one thread lie a constant apart: one address serves them
+ * all. */
 ALWAYS int piece(int thread, int c, int tile, int deep, int wide, int *along, int *k) {
   int all = tile * gemm_steps() / wide, number = thread + c * threads();
   int line = (deep ? gemm_steps() : tile) / wide, is_whole = threads() % line == 0;
@@ -46,17 +47,14 @@ ALWAYS int pieces(int tile, int wide) {
   return (tile * gemm_steps() / wide + threads() - 1) / threads();
 }
 
-typedef struct {
-  int batch, row0, column0, end, thread; /* end: of this block's part of k */
-} Where;
-
 /* The element's number in its operand, or -1 outside. */
 ALWAYS int element_of(const Where *w, int is_a, int along, int k) {
   int start = is_a ? w->row0 : w->column0, limit = is_a ? gemm_m() : gemm_n();
   int tile = is_a ? gemm_tile_m() : gemm_tile_n();
-  if ((limit % tile && start + along >= limit) || (gemm_k() % gemm_steps() && k >= w->end))
-    return -1;
-  return is_a ? index_a(w->batch, start + along, k) : index_b(w->batch, k, start + along);
+  int whole = classes() > 1 ? gemm_out_channels() : gemm_k(); /* a depth is a multiple of this */
+  if ((limit % tile && start + along >= limit) || (whole % gemm_steps() && k >= w->end)) return -1;
+  return is_a ? index_a(w->batch, &w->class, start + along, k)
+              : index_b(w->batch, &w->class, k, start + along);
 }
 
 /* Brings a panel of one operand on its way: into shared memory, or into `kept` registers. */
@@ -100,7 +98,7 @@ ALWAYS void keep(int thread, int is_a, Panel panel, const ELEMENT *kept) {
 
 /* Part `pass` of the tile lies in shared memory, [slice][row][tile_n + SUM_PAD]: the slices' sums
  * are added, in order, and go to the epilogue in groups of four columns. */
-ALWAYS void leave_part(void *const *args, Sums memory, const Where *w, int batch_split, int pass) {
+ALWAYS void leave_part(void *const *args, Sums memory, const Where *w, int pass) {
   int height = gemm_tile_m() / gemm_passes(), pitch = gemm_tile_n() + SUM_PAD;
   int groups = height * (gemm_tile_n() / 4);
 #pragma clang loop unroll(disable)
@@ -113,7 +111,7 @@ ALWAYS void leave_part(void *const *args, Sums memory, const Where *w, int batch
 #pragma clang loop unroll(full)
     for (int s = 1; s < gemm_slices(); s++)
       total += *(SHARED Four *)(memory + (s * height + local) * pitch + first);
-    finish_group(args, w->batch, batch_split, r, c, total);
+    finish_group(args, w, r, c, total);
   }
 }
 #endif

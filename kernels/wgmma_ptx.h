@@ -111,6 +111,13 @@ ALWAYS void multiply(Panel a, Panel b, int thread, int adds, Total *sum) {
   __asm__ volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
+ALWAYS void clear(Total *sum) {
+#pragma clang loop unroll(full)
+  for (int i = 0; i < gemm_micro_m() / 64; i++)
+#pragma clang loop unroll(full)
+    for (int e = 0; e < gemm_micro_n() / 2; e++) sum->at[i][e] = 0;
+}
+
 ALWAYS void leave(Sums memory, int thread, const Total *sum) {
   int wide = gemm_tile_n() + SUM_PAD, lane = thread % 32;
   int row = group_row(thread) + thread / 32 % 4 * 16 + lane / 4;
@@ -126,21 +133,17 @@ ALWAYS void leave(Sums memory, int thread, const Total *sum) {
       }
 }
 
-/* batch counts batches and, within each, splits of k. */
 __attribute__((always_inline)) void gemm_tile(void *const *args, SHARED void *shared, int row_block,
                                               int column_block, int batch_split, int thread) {
   Panel memory = (Panel)shared;
-  int begin, steps = gemm_steps(), stages = gemm_stages(), ahead = gemm_stages() - 2, at = 0;
-  Where w = {.batch = batch_split / gemm_splits(),
-             .row0 = row_block * gemm_tile_m(),
-             .column0 = column_block * gemm_tile_n(),
-             .thread = thread};
-  split_range(batch_split % gemm_splits(), &begin, &w.end);
-  int count = (w.end - begin + steps - 1) / steps;
-  Total sum; /* the first step sets it */
+  int steps = gemm_steps(), stages = gemm_stages(), ahead = gemm_stages() - 2, at = 0;
+  Where w = where(row_block * gemm_tile_m(), column_block * gemm_tile_n(), batch_split, thread);
+  int count = (w.end - w.begin + steps - 1) / steps;
+  Total sum;                      /* the first step sets it */
+  if (classes() > 1) clear(&sum); /* unless there is none */
 #pragma clang loop unroll(disable)
   for (int t = 0; t < ahead; t++) {
-    if (t < count) bring(args, &w, begin + t * steps, memory, t);
+    if (t < count) bring(args, &w, w.begin + t * steps, memory, t);
     async_commit();
   }
 #pragma clang loop unroll(disable)
@@ -149,7 +152,7 @@ __attribute__((always_inline)) void gemm_tile(void *const *args, SHARED void *sh
     __asm__ volatile("fence.proxy.async.shared::cta;" ::: "memory");
     __nvvm_bar_sync(0);
     multiply(panel_of(memory, at, 1), panel_of(memory, at, 0), thread, t > 0, &sum);
-    if (t + stages - 2 < count) bring(args, &w, begin + (t + stages - 2) * steps, memory, ahead);
+    if (t + stages - 2 < count) bring(args, &w, w.begin + (t + stages - 2) * steps, memory, ahead);
     async_commit();
     __asm__ volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
     at = at + 1 == stages ? 0 : at + 1;
@@ -159,5 +162,5 @@ __attribute__((always_inline)) void gemm_tile(void *const *args, SHARED void *sh
   __nvvm_bar_sync(0); /* all panels have been read */
   leave((Sums)shared, thread, &sum);
   __nvvm_bar_sync(0);
-  leave_part(args, (Sums)shared, &w, batch_split, 0);
+  leave_part(args, (Sums)shared, &w, 0);
 }

@@ -456,11 +456,63 @@ static void every_wgmma(void **state) {
   arena_free(arena);
 }
 
-int main(void) {
+static const char *image_type(Arena *arena, const char *type, bool nhwc, int channels,
+                              const int size[2]) {
+  return nhwc ? arena_printf(arena, "%s[2,%d,%d,%d]", type, size[0], size[1], channels)
+              : arena_printf(arena, "%s[2,%d,%d,%d]", type, channels, size[0], size[1]);
+}
+
+/* The gradient of a strided convolution's input, class by class: strides that share a factor with
+ * the dilation or not, windows smaller than the stride, images that the stride does not divide,
+ * output places that no window begins at; with splits and without. */
+static void strided_inputs(void **state) {
+  (void)state;
+  static const struct {
+    int stride[2], pad[4], dilation[2], kernel[2], size[2];
+  } cases[] = {
+      {{2, 2}, {1, 1, 1, 1}, {1, 1}, {3, 3}, {9, 8}},
+      {{2, 2}, {0, 0, 0, 0}, {1, 1}, {1, 1}, {7, 6}},
+      {{2, 3}, {3, 3, 2, 2}, {1, 2}, {7, 3}, {11, 9}},
+      {{4, 2}, {2, 5, 0, 1}, {2, 2}, {3, 2}, {13, 10}},
+      {{3, 1}, {0, 2, 1, 1}, {1, 1}, {2, 3}, {8, 5}},
+      {{6, 5}, {4, 4, 3, 7}, {4, 3}, {5, 4}, {23, 16}},
+  };
+  static const char *const types[] = {"f32", "bf16", "f16"};
+  Arena *arena = arena_new();
+  for (int i = 0; i < 18; i++) {
+    int one = i % 6, type = i / 6, nhwc = (one + type) % 4 != 0, groups = i % 5 == 3 ? 2 : 1;
+    int y[2], in = type ? 16 : 4, out = 8;
+    for (int d = 0; d < 2; d++)
+      y[d] = (cases[one].size[d] + cases[one].pad[d] + cases[one].pad[d + 2] -
+              (cases[one].kernel[d] - 1) * cases[one].dilation[d] - 1) /
+                 cases[one].stride[d] +
+             1;
+    const int *pad = cases[one].pad, *size = cases[one].size;
+    const char *dx = image_type(arena, types[type], nhwc, groups * in, size);
+    const char *dy = image_type(arena, types[type], nhwc, groups * out, y);
+    const char *text = arena_printf(
+        arena,
+        "graph \"strided\" {\n%%dy = param {name=\"dy\"} : %s\n%%w = param {name=\"w\"} : "
+        "%s[%d,%d,%d,%d]\n"
+        "%%dx = conv_grad_input %%dy, %%w {stride=[%d,%d], padding=[%d,%d,%d,%d], "
+        "dilation=[%d,%d], groups=%d, layout=\"%s\"} : %s\noutput \"dx\" %%dx\n}\n",
+        dy, types[type], groups * out, in, cases[one].kernel[0], cases[one].kernel[1],
+        cases[one].stride[0], cases[one].stride[1], pad[0], pad[1], pad[2], pad[3],
+        cases[one].dilation[0], cases[one].dilation[1], groups, nhwc ? "nhwc" : "nchw", dx);
+    How how = {.only_tile = type && i % 2 ? 11 + i % 8 : i % 4 * 3,
+               .only_splits = i % 3 + 1,
+               .gpu = type && i % 2 ? "sm_90a" : NULL};
+    assert_int_equal(run_text(text, how), 1);
+  }
+  arena_free(arena);
+}
+
+int main(int count, char **argument) {
+  if (count > 1) cmocka_set_test_filter(argument[1]);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(written_graphs), cmocka_unit_test(written_graphs_tf32),
       cmocka_unit_test(every_tile),     cmocka_unit_test(every_wgmma),
-      cmocka_unit_test(random_steps),
+      cmocka_unit_test(random_steps),   cmocka_unit_test(strided_inputs),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
