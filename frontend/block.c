@@ -278,6 +278,13 @@ static bool initial_value(Builder *b, const Ast *ast, const Shape *shape, const 
   return v.kind != VALUE_ERROR && init_reduce(b, &v, shape, init->loc, kind, arg, count);
 }
 
+/* Together they are one flat tensor, which has a limit as any other. */
+static bool count_parameters(Builder *b, const Node *param) {
+  b->parameters += (shape_elements(&param->type.shape) + 63) / 64 * 64;
+  return b->parameters <= LIMIT_ELEMENTS ||
+         builder_fail(b, param->loc, "the model has more than 2^40 parameters");
+}
+
 static Node *declare(Builder *b, const Ast *ast, const char *local) {
   const Ast *type_ast = ast->kid[0];
   bool is_param = ast->kind == AST_PARAM;
@@ -303,6 +310,7 @@ static Node *declare(Builder *b, const Ast *ast, const char *local) {
   Node *node = tensor_node(b, is_param ? OP_PARAM : OP_STATE, NULL, 0, attrs, count ? 3 : 2, &type,
                            ast->loc);
   if (!node) return NULL;
+  if (is_param && !count_parameters(b, node)) return NULL;
   if (is_param) recipe_apply_groups(b, node);
   VEC_PUSH(b->arena, b->declared, ((Declared){path, node, builder_site(b, ast->loc)}));
   for (Instance *i = instance; i; i = i->parent) i->declared = true;

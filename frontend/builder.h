@@ -112,6 +112,7 @@ typedef struct Builder {
   uint16_t std_file;
   int depth, calls;
   int64_t evaluations;
+  int64_t parameters; /* elements of all params so far, each rounded up to 64 */
   bool exhausted; /* a limit was hit and reported: unwind */
   int streams;    /* random draws so far */
   uint32_t region, regions; /* where nodes belong that are made now; regions so far: ir/region.h */

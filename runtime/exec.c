@@ -2,6 +2,7 @@
 #include "runtime/exec.h"
 #include "runtime/exec_fetch.h"
 #include "runtime/init.h"
+#include "runtime/room.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,6 +47,20 @@ static int64_t bytes_for(const Exec *exec, ArenaId arena, const bool *is_bound) 
   return end < bytes ? end : bytes;
 }
 
+/* A device with memory of its own checks that itself. */
+static Status check_room(const Exec *exec) {
+  int64_t need = 0, room = room_of_host();
+  for (int i = 0; i < ARENA_COUNT; i++)
+    if (__builtin_add_overflow(need, exec->bytes[i], &need)) need = INT64_MAX;
+  if (!exec->type->is_host_memory || need <= room) return STATUS_OK;
+  return status_fail(
+      STATUS_FAULT,
+      "model %s needs %.1f GiB of memory and there are %.1f GiB for it: compile it with a "
+      "smaller train.batch or with --set train.recompute=block (ftc --memory shows "
+      "what takes it)",
+      exec->plan->model, (double)need / (1 << 30), (double)room / (1 << 30));
+}
+
 static Status make(Exec *exec, const ExecOptions *options) {
   DeviceOptions device = {.threads = options->threads,
                           .is_deterministic = options->is_deterministic};
@@ -55,11 +70,12 @@ static Status make(Exec *exec, const ExecOptions *options) {
   for (int i = 0; i < PLAN_GRAPHS; i++)
     is_bound[i] = exec->plan->graph[i].name &&
                   (options->only ? options->only >> i & 1 : i != EXEC_DECODE && i != EXEC_PREFILL);
-  for (int i = 0; i < ARENA_COUNT; i++) {
+  for (int i = 0; i < ARENA_COUNT; i++)
     exec->bytes[i] = bytes_for(exec, (ArenaId)i, options->only ? is_bound : NULL);
+  STATUS_TRY(check_room(exec));
+  for (int i = 0; i < ARENA_COUNT; i++)
     if (i != ARENA_INPUT)
       STATUS_TRY(exec->type->alloc(exec->device, exec->bytes[i], &exec->base[i]));
-  }
   for (int i = 0; i < PLAN_GRAPHS; i++)
     if (is_bound[i])
       STATUS_TRY(exec->type->bind(exec->device, exec->artifact, i, exec->base, &exec->graph[i]));
