@@ -14,11 +14,11 @@
 /* ── setting up ───────────────────────────────────────────────────────────────────────────── */
 
 static Status open_data(Training *training) {
-  SourcePlaces places = {training->options->run.data_dir, training->options->run.artifact};
-  STATUS_TRY(source_open(training->plan, "train", &places, &training->train));
+  const SourcePlaces *places = &training->options->run.places;
+  STATUS_TRY(source_open(training->plan, "train", places, &training->train));
   source_start(training->train);
   if (train_number(training, "train.eval.every") > 0 && source_find_split(training->plan, "valid"))
-    STATUS_TRY(source_open(training->plan, "valid", &places, &training->valid));
+    STATUS_TRY(source_open(training->plan, "valid", places, &training->valid));
   int64_t samples = source_samples(training->train);
   training->parts = (int64_t)train_number(training, "train.accumulate");
   training->batch = (int64_t)train_number(training, "train.batch") * training->parts;

@@ -7,7 +7,8 @@
 
 /* What the subcommands share; NULL, 0, -1: not given. */
 typedef struct {
-  const char *artifact, *data_dir, *device;
+  const char *artifact, *device;
+  SourcePlaces places; /* of data */
   int threads;
   const char *const *sets; /* "train.lr=3e-4" */
   int set_count;

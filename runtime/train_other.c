@@ -19,8 +19,7 @@ typedef struct {
 static Status evaluate(Evaluation *e, const EvalOptions *options) {
   const char *split = options->split ? options->split : "valid";
   STATUS_TRY(train_open(&options->run, &e->artifact));
-  SourcePlaces places = {options->run.data_dir, options->run.artifact};
-  STATUS_TRY(source_open(e->artifact->plan, split, &places, &e->source));
+  STATUS_TRY(source_open(e->artifact->plan, split, &options->run.places, &e->source));
   source_start(e->source);
   ExecOptions exec = {options->run.device, options->run.threads, .only = 1u << EXEC_EVAL};
   STATUS_TRY(exec_new(e->artifact, &exec, &e->exec));
@@ -64,9 +63,8 @@ typedef struct {
 /* Batches as in training, if the data can be found. */
 static Status open_feed(Bench *bench, const RunOptions *options, const char **why) {
   const SettingValue *settings = bench->artifact->plan->settings;
-  SourcePlaces places = {options->data_dir, options->artifact};
   *why = NULL;
-  if (source_open(bench->artifact->plan, "train", &places, &bench->source) != STATUS_OK) {
+  if (source_open(bench->artifact->plan, "train", &options->places, &bench->source) != STATUS_OK) {
     *why = status_message();
     return STATUS_OK;
   }

@@ -167,7 +167,7 @@ static void take_flag(Line *line, const Flag *flag, const char *value, int64_t c
   const struct {
     const char *name, **text;
   } texts[] = {
-      {"--data", &train->run.data_dir},
+      {"--data", &train->run.places.data_dir},
       {"--device", &train->run.device},
       {"--init", &train->init},
       {"--save", &train->save},
@@ -354,7 +354,7 @@ static int compile(Line *line, const char *source, const char *artifact, const c
     _exit(127);
   }
   int status;
-  if (line->command == TRAIN) source_early_start(source, line->train.run.data_dir);
+  if (line->command == TRAIN) source_early_start(source, line->train.run.places.data_dir);
   while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   if (child < 0) {
@@ -530,5 +530,6 @@ int main(int argc, char **argv) {
             line.pass[1], line.train.run.artifact);
     return 1;
   }
+  line.train.run.places.artifact_path = line.train.run.artifact;
   return run_command(&line);
 }
