@@ -5,7 +5,7 @@
  * is neither, such as the sums of a batch norm over N, H and W of NCHW, is done in two stages: the
  * trailing axes first. A reduction of many elements to few is split in two, so that there is work
  * for every thread, by a view of its input as [.., parts, part, ..]. A relu in front of a max
- * pooling takes its mask behind it. */
+ * pooling takes its mask behind it. What backward's products want widened is widened for them. */
 #include "passes/fuse_plan.h"
 #include <string.h>
 
@@ -222,11 +222,36 @@ static Node *prepare_select(Graph *graph, const Node *old, Node **inputs) {
   return graph_copy_node(graph, grad, masked);
 }
 
+/* ── widened operands ───────────────────────────────────────────────────────────────────────── */
+/* A product of backward that needs a forward value in f32 (passes/widen.c) has a widening of its
+ * own: so forward keeps the narrow value, and the wide one only until its own product has read it.
+ */
+static Node *widen_again(Graph *graph, Node *input, const Node *reader) {
+  if (input->is_backward) return input;
+  if (input->op == OP_RESHAPE) {
+    Node *viewed = widen_again(graph, input->input[0], reader);
+    return viewed == input->input[0] ? input : mark(graph_copy_node(graph, input, &viewed), reader);
+  }
+  return fuse_is_widening(input) ? mark(graph_copy_node(graph, input, input->input), reader)
+                                 : input;
+}
+
+static Node *prepare_product(Graph *graph, const Node *old, Node **inputs) {
+  bool is_changed = false;
+  for (int i = 0; old->is_backward && i < old->input_count; i++) {
+    Node *input = widen_again(graph, inputs[i], old);
+    is_changed |= input != inputs[i];
+    inputs[i] = input;
+  }
+  if (old->op == OP_DOT) return prepare_dot(graph, old, inputs);
+  return is_changed ? graph_copy_node(graph, old, inputs) : NULL;
+}
+
 static Node *prepare_node(Graph *graph, const Node *old, Node **inputs, void *context) {
   const bool *for_gpu = context;
   if (old->op == OP_STOP_GRADIENT) return inputs[0];
   if (old->op == OP_SELECT) return prepare_select(graph, old, inputs);
-  if (old->op == OP_DOT) return prepare_dot(graph, old, inputs);
+  if (op_info[old->op].op_class == CLASS_CONTRACT) return prepare_product(graph, old, inputs);
   if (op_info[old->op].op_class == CLASS_REDUCE)
     return prepare_reduce(graph, old, inputs[0], *for_gpu);
   return NULL;

@@ -11,9 +11,11 @@
  * or cost more than RECOMPUTE_COST, or keep alive what nothing else keeps and is no smaller (then
  *     storing the node in place of its source is no dearer and saves the work);
  *   - its cone of pulled nodes has become too big.
- * Being a unit costs nothing while all its readers end up in the same kernel. The same rules hold
- * for scalars: a division is done wherever its result is needed, the power and the cosine of a
- * schedule once, in the kernel that collects all tiny work. */
+ * The f32 form of a bf16 or f16 value is never one, unless it is needed in memory: it is exact,
+ * free and twice as large, so who reads it reads the narrow value and widens that. Being a unit
+ * costs nothing while all its readers end up in the same kernel. The same rules hold for scalars: a
+ * division is done wherever its result is needed, the power and the cosine of a schedule once, in
+ * the kernel that collects all tiny work. */
 #include "passes/fuse_plan.h"
 
 enum {
@@ -45,6 +47,18 @@ static bool is_alone(Op op) {
 
 /* Reads its operands from memory, whole. */
 static bool needs_memory(Op op) { return is_alone(op) || op == OP_DOT || op == OP_CONV; }
+
+bool fuse_is_widening(const Node *node) {
+  if (node->op != OP_CAST || node->type.dtype != DT_F32) return false;
+  DType from = node->input[0]->type.dtype;
+  return from == DT_F16 || from == DT_BF16;
+}
+
+/* What a reader of `node` reads, behind what is free. */
+static const Node *strip_free(const Node *node) {
+  while (node->op == OP_RESHAPE || fuse_is_widening(node)) node = node->input[0];
+  return node;
+}
 
 static int window_area(const Node *node) {
   const Attr *kernel = node_attr(node, ATTR_KERNEL), *stride = node_attr(node, ATTR_STRIDE);
@@ -126,16 +140,16 @@ static Cone cone_of(ConeWalk *walk, const Node *node) {
   return cone;
 }
 
-/* ── users, seen through views ──────────────────────────────────────────────────────────────── */
+/* ── users, seen through views and widenings ────────────────────────────────────────────────── */
 typedef VEC(const Node *) NodeList;
 typedef struct {
-  NodeList *users; /* by node; a view's users count as users of what it views */
+  NodeList *users; /* by node; a view's users count as users of what it views, a widening's too */
   bool *grows, *in_overlap, *in_window;
   bool *has_index; /* a pool_index reads it: the pool_max of it belongs in the same kernel */
 } Users;
 
 static void note_use(FusePlan *plan, Users *users, const Node *user, int operand) {
-  const Node *used = user->input[operand], *base = fuse_strip_views(used);
+  const Node *used = user->input[operand], *base = strip_free(used);
   NodeList *list = &users->users[base->id];
   if (list->count == 0 || list->at[list->count - 1] != user) VEC_PUSH(plan->arena, *list, user);
   if (user->op == OP_BROADCAST && fuse_elements(user) > fuse_elements(used))
@@ -157,7 +171,7 @@ static Users find_users(FusePlan *plan) {
                  .has_index = ARENA_ARRAY(plan->arena, bool, plan->count)};
   for (int i = 0; i < plan->count; i++) {
     const Node *node = plan->graph->nodes.at[i];
-    if (!plan->is_live[i] || node->op == OP_RESHAPE) continue;
+    if (!plan->is_live[i] || node->op == OP_RESHAPE || fuse_is_widening(node)) continue;
     for (int k = 0; k < node->input_count; k++) note_use(plan, &users, node, k);
   }
   return users;
@@ -210,6 +224,7 @@ static bool should_be_unit(FusePlan *plan, const Users *users, ConeWalk *walk, c
       node->op == OP_RESHAPE)
     return false;
   if (plan->is_plain) return node->op != OP_BROADCAST;
+  if (fuse_is_widening(node)) return false;
   int id = node->id;
   Cone cone = cone_of(walk, node);
   if (fuse_elements(node) <= 1) return users->grows[id] && cone.cost > SCALAR_COST;
@@ -219,8 +234,7 @@ static bool should_be_unit(FusePlan *plan, const Users *users, ConeWalk *walk, c
   bool may_join_source = cone.sources == 1 && plan->is_unit[cone.source->id];
   if (users->in_window[id] && cone.cost > 0 && (cone.cost > WINDOW_COST || may_join_source))
     return true;
-  if (node->op == OP_POOL_MAX && users->has_index[fuse_strip_views(node->input[0])->id])
-    return true;
+  if (node->op == OP_POOL_MAX && users->has_index[strip_free(node->input[0])->id]) return true;
   if (users->users[id].count < 2) return false;
   if (node->op == OP_TRANSPOSE || cone.cost > RECOMPUTE_COST) return true;
   if (cone.bytes > type_bytes(&node->type)) return true;

@@ -9,7 +9,8 @@
  * - everything else (pointwise, reductions, norms, softmax, losses) is computed in f32; what a
  *   contraction or a pooling then takes is rounded there, once, and if it was made of rounded
  *   values only, as an activation is, all its readers take the rounded one: so it is kept in the
- *   narrow type, and nowhere else
+ *   narrow type, and nowhere else. Pointwise work on it, forward and backward, begins at the same
+ *   rounded value; the f32 form is exact and never kept (fuse_unit.c): what PyTorch's autocast does
  * - attention: kept whole, in f32 inside; its operands and its result are rounded
  * - parameters: f32, with a narrow copy for their contractions; or bf16 only (train.parameters)
  *
@@ -298,8 +299,8 @@ static bool visit_attention(Precision *p, const Node *node) {
 static bool visit_result(Precision *p, const Node *node) {
   if (node->op != OP_RESULT || !is_attention(node->input[0]) || node->type.dtype != DT_F32)
     return false;
-  Node *made = make_result(p->fresh, p->wide[node->input[0]->id], node_int(node, ATTR_INDEX, 0),
-                           node->loc);
+  Node *made =
+      make_result(p->fresh, p->wide[node->input[0]->id], node_int(node, ATTR_INDEX, 0), node->loc);
   made->is_backward = node->is_backward;
   if (made->type.dtype == DT_F32)
     p->wide[node->id] = made;
