@@ -4,7 +4,7 @@
  * product through a scratch of their warp's own. */
 #ifndef FT_KERNELS_ATTENTION_FMA_H
 #define FT_KERNELS_ATTENTION_FMA_H
-#include "kernels/attention_panel.h"
+#include "kernels/attention_padded.h"
 
 enum { ROW_LANES = 8, SCRATCH_PAD = 8 };
 typedef int Kept;

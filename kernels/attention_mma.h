@@ -1,27 +1,18 @@
 /* attention_mma: the products of attention_ptx.h on tensor cores (PTX ISA 7.0: mma.m16n8k16 of
- * 16-bit elements, m16n8k8 of tf32; sm_80). A warp has `micro` rows, 16 or 32. Sums of 16 x 8 lie
- * so in a warp that two of them side by side are the left operand of 16 steps of a following
- * product: so weights never leave their registers. Of tf32 one tile of sums is a left operand if
- * the steps are taken in the order 0 2 4 6 1 3 5 7 on both sides. */
+ * 16-bit elements, m16n8k8 of tf32; sm_80). A warp has `micro` rows, 16 or 32. */
 #ifndef FT_KERNELS_ATTENTION_MMA_H
 #define FT_KERNELS_ATTENTION_MMA_H
-#include "kernels/attention_panel.h"
+#include "kernels/attention_lanes.h"
+#include "kernels/attention_padded.h"
 
 /* sum[4] += a[4] b[2], fragments of one warp: 16 x 8 results, over 16 (32-bit: 8) steps. */
 void attention_mma(float *sum, const unsigned *a, const unsigned *b);
 /* Four 8 x 8 matrices of 16 bits: lane i names row i % 8 of matrix i / 8. */
 void attention_matrices(unsigned *four, SHARED void *row);
 void attention_matrices_across(unsigned *four, SHARED void *row); /* transposed */
-unsigned attention_round(unsigned element);                       /* 32-bit: f32 to tf32 */
 
-enum { ROW_LANES = 4, DEPTH = IS_WORD ? 8 : 16, MAX_STEPS = 8 };
+enum { MAX_STEPS = 8 };
 
-ALWAYS int rows_each(void) { return attention_micro() / 8; }
-ALWAYS int columns_each(void) { return attention_tile() / 4; }
-ALWAYS int features_each(void) { return attention_width() / 4; }
-ALWAYS int own_row(int lane, int i) { return lane / 4 + i * 8; }
-ALWAYS int own_column(int lane, int j) { return j / 2 * 8 + lane % 4 * 2 + j % 2; }
-ALWAYS int own_feature(int lane, int j) { return own_column(lane, j); }
 ALWAYS Floats scratch(Panel memory, int warp) { return 0; }
 
 ALWAYS void round_all(unsigned *fragment) {
@@ -85,30 +76,6 @@ ALWAYS void multiply(float s[MAX_ROWS][MAX_COLUMNS], Panel rows, const Kept *kep
       }
     }
   }
-}
-
-/* Scores as the left operand of step `step`. */
-ALWAYS void turn_left(unsigned *out, float s[MAX_ROWS][MAX_COLUMNS], int m, int step) {
-#pragma clang loop unroll(full)
-  for (int e = 0; e < 4; e++) {
-    const float *row = s[2 * m + e % 2];
-    if (IS_WORD)
-      out[e] = attention_round(__builtin_bit_cast(unsigned, row[2 * step + e / 2]));
-    else
-      out[e] = attention_pair(row[4 * step + e / 2 * 2], row[4 * step + e / 2 * 2 + 1]);
-  }
-}
-
-/* What turn_left made of 16-bit scores, back: LLVM sees that the pairs are the same. */
-ALWAYS void round_weights(float s[MAX_ROWS][MAX_COLUMNS]) {
-#pragma clang loop unroll(full)
-  for (int i = 0; i < rows_each() && !IS_WORD; i++)
-#pragma clang loop unroll(full)
-    for (int j = 0; j < columns_each(); j += 2) {
-      unsigned pair = attention_pair(s[i][j], s[i][j + 1]);
-      s[i][j] = attention_number(pair & 0xffff);
-      s[i][j + 1] = attention_number(pair >> 16);
-    }
 }
 
 ALWAYS void accumulate(float sum[MAX_ROWS][MAX_COLUMNS], float s[MAX_ROWS][MAX_COLUMNS],

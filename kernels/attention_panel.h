@@ -1,15 +1,13 @@
-/* attention_panel: rows of features on their way between memory and a block, for attention_ptx.h:
- * panels in shared memory, copies into them, and results out of them. ELEMENT is defined before:
- * the bits of an element. A panel's rows are padded by 16 bytes, so that reading eight of them at
- * one place meets no bank twice; features beyond the last are zeros. */
+/* attention_panel: rows of features on their way between memory and a block: copies into panels in
+ * shared memory, and results out of them. ELEMENT is defined before: the bits of an element. How a
+ * panel lies is said by who includes this (`place`); 16 bytes of a row lie side by side, and
+ * features beyond the last are zeros. */
 #ifndef FT_KERNELS_ATTENTION_PANEL_H
 #define FT_KERNELS_ATTENTION_PANEL_H
 #include <stdint.h>
 
-/* How the work is cut: warps of a block, rows of a warp, columns of a tile; panels of the block's
- * rows; do the fragments of the first stay in registers. */
+/* How the work is cut: warps that have rows, rows of a warp, columns of a tile. */
 int attention_warps(void), attention_micro(void), attention_tile(void);
-int attention_row_panels(void), attention_keeps(void);
 int attention_features(void), attention_width(void); /* width: rounded up to what the unit takes */
 int attention_wide(void); /* elements that may be moved at once: 16 or 4 bytes, or one */
 float attention_number(unsigned element);       /* of 16 bits: as f32 */
@@ -30,23 +28,10 @@ typedef struct {
 
 ALWAYS int own_row(int lane, int i), own_column(int lane, int j), own_feature(int lane, int j);
 ALWAYS int rows_each(void), columns_each(void), features_each(void); /* of a lane */
+ALWAYS int threads(void);                                            /* that copy together */
+ALWAYS int place(int rows, int row, int d); /* of an element in a panel of `rows` rows */
 
-ALWAYS int threads(void) { return attention_warps() * 32; }
-ALWAYS int pitch(void) { return attention_width() + 16 / (int)sizeof(ELEMENT); }
-
-/* ── shared memory: rows, two stages of two tiles, two of numbers for each column, scratch ───── */
-
-ALWAYS Panel rows_panel(Panel memory, int which) {
-  return memory + which * attention_warps() * attention_micro() * pitch();
-}
-ALWAYS Panel stream_panel(Panel memory, int stage, int which) {
-  return rows_panel(memory, attention_row_panels()) +
-         (stage * 2 + which) * attention_tile() * pitch();
-}
-/* Of a tile's columns: logarithms, deltas. */
-ALWAYS Floats statistics(Panel memory, int stage) {
-  return (Floats)stream_panel(memory, 2, 0) + stage * 2 * attention_tile();
-}
+ALWAYS int block_rows(void) { return attention_warps() * attention_micro(); }
 
 /* ── copies ──────────────────────────────────────────────────────────────────────────────────── */
 
@@ -60,8 +45,9 @@ ALWAYS void copy_async(SHARED void *to, const void *base, int index, int count, 
     __nvvm_cp_async_cg_shared_global_16(to, from, bytes);
 }
 
-/* `count` rows from number `first`, a multiple of it, on; zeros from row `limit` on. */
-ALWAYS void bring(Panel to, Rows from, int first, int limit, int count, int thread) {
+/* `count` rows from number `first` on, to the first of a panel's `rows`, the panel's first a
+ * multiple of these; zeros from row `limit` on. */
+ALWAYS void bring_part(Panel to, int rows, Rows from, int first, int limit, int count, int thread) {
   int wide = attention_wide(), across = attention_width() / wide, all = count * across;
   int is_even = threads() % across == 0; /* then the pieces of a thread stand below each other */
 #pragma clang loop unroll(full)
@@ -70,15 +56,18 @@ ALWAYS void bring(Panel to, Rows from, int first, int limit, int count, int thre
     int row = is_even ? thread / across + c * (threads() / across) : number / across;
     int d = (is_even ? thread : number) % across * wide;
     if (all % threads() && number >= all) continue;
-    int is_there = (limit % count == 0 || first + row < limit) &&
+    int is_there = (limit % rows == 0 || first + row < limit) &&
                    (attention_features() == attention_width() || d < attention_features());
     int index = (first + row) * from.step + d;
     if (wide * sizeof(ELEMENT) >= 4)
-      copy_async(to + row * pitch() + d, (const void *)from.at, is_there ? index : -1, wide,
+      copy_async(to + place(rows, row, d), (const void *)from.at, is_there ? index : -1, wide,
                  sizeof(ELEMENT));
     else
-      to[row * pitch() + d] = is_there ? from.at[index] : 0;
+      to[place(rows, row, d)] = is_there ? from.at[index] : 0;
   }
+}
+ALWAYS void bring(Panel to, Rows from, int first, int limit, int count, int thread) {
+  bring_part(to, count, from, first, limit, count, thread);
 }
 
 ALWAYS void read_piece(ELEMENT *to, const GLOBAL ELEMENT *from) {
@@ -98,20 +87,20 @@ ALWAYS float number_of(ELEMENT element) {
 
 /* ── results ─────────────────────────────────────────────────────────────────────────────────── */
 
-/* This warp's sums, rounded, to its own rows of a panel: nobody else reads these. */
+/* This warp's sums, rounded, to its own rows of a block's panel: nobody else reads these. */
 ALWAYS void leave(Panel panel, float sum[MAX_ROWS][MAX_COLUMNS], int lane, int warp) {
   __nvvm_bar_warp_sync(0xffffffffu);
 #pragma clang loop unroll(full)
   for (int i = 0; i < rows_each(); i++) {
-    Panel row = panel + (warp * attention_micro() + own_row(lane, i)) * pitch();
+    int row = warp * attention_micro() + own_row(lane, i);
 #pragma clang loop unroll(full)
     for (int j = 0; j < features_each(); j += 2) {
-      int d = own_feature(lane, j);
+      Panel to = panel + place(block_rows(), row, own_feature(lane, j));
       if (IS_WORD) {
-        row[d] = (ELEMENT) __builtin_bit_cast(unsigned, sum[i][j]);
-        row[d + 1] = (ELEMENT) __builtin_bit_cast(unsigned, sum[i][j + 1]);
+        to[0] = (ELEMENT) __builtin_bit_cast(unsigned, sum[i][j]);
+        to[1] = (ELEMENT) __builtin_bit_cast(unsigned, sum[i][j + 1]);
       } else {
-        *(SHARED unsigned *)(row + d) = attention_pair(sum[i][j], sum[i][j + 1]);
+        *(SHARED unsigned *)to = attention_pair(sum[i][j], sum[i][j + 1]);
       }
     }
   }
@@ -127,7 +116,7 @@ ALWAYS void store_rows(Rows to, Panel panel, int first, int limit, int lane, int
     int d = number % across * wide;
     if (first + row >= limit || d >= attention_features()) continue;
     GLOBAL ELEMENT *out = to.at + (first + row) * to.step + d;
-    Panel from = panel + row * pitch() + d;
+    Panel from = panel + place(block_rows(), row, d);
     if (wide * sizeof(ELEMENT) == 16)
       *(GLOBAL Quad *)out = *(SHARED Quad *)from;
     else if (wide * sizeof(ELEMENT) == 4)
