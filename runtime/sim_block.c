@@ -253,7 +253,7 @@ static int64_t arrived(const SimCta *cta, int id, const SimWarp **first, const S
 }
 
 static void release(SimCta *cta, int id, bool is_whole) {
-  if (is_whole && cta->epoch < TOUCH_EPOCHS - 1) cta->epoch++;
+  if (cta->epoch < TOUCH_EPOCHS - 1) cta->epoch++;
   for (int i = 0; i < cta->run->warps; i++) {
     SimWarp *w = &cta->warps[i];
     if (is_whole) w->sync = 0;

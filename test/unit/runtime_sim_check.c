@@ -83,6 +83,14 @@ static const Case cases[] = {
      "20: race: byte 0 of shared memory is read by thread (32,0,0) of block (0,0,0) and written by "
      "thread (0,0,0) of the same block, and nothing orders the two",
      0, 0},
+    {"race: barriers of half the block's threads",
+     "st.shared.u32 [%r2], %r1;\nshr.u32 %r6, %r1, 6;\nand.b32 %r4, %r2, -129;\n"
+     "ld.shared.u32 %r5, [%r4];",
+     "st.shared.u32 [%r2], %r1;\nshr.u32 %r6, %r1, 6;\nadd.u32 %r6, %r6, 1;\n"
+     "bar.sync %r6, 64;\nand.b32 %r4, %r2, -129;\nld.shared.u32 %r5, [%r4];",
+     "20: race: byte 0 of shared memory is read by thread (32,0,0) of block (0,0,0) and written by "
+     "thread (0,0,0) of the same block, and nothing orders the two",
+     128, 0},
     {"race: two writers", "and.b32 %r4, %r2, 124;\nst.shared.u32 [%r4], %r1;",
      "st.shared.u32 [%r2], %r1;",
      "18: race: byte 0 of shared memory is written by thread (32,0,0) of block (0,0,0) and written "
