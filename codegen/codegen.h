@@ -6,10 +6,11 @@
 typedef enum { TARGET_CPU, TARGET_PTX } Target;
 typedef struct {
   Target target;
-  const char *gpu;  /* "sm_80"; NULL: the lowest the kernels need */
-  const char *cpu;  /* NULL: this machine's; or x86-64-v3 and the like */
-  bool want_text;   /* fill Code.llvm and, for a CPU, Code.assembly (--emit=llvm, asm) */
-  bool time_passes; /* a table on stderr */
+  const char *gpu;     /* "sm_80"; NULL: the lowest the kernels need */
+  const char *cpu;     /* NULL: this machine's; or x86-64-v3 and the like */
+  const char *disable; /* choices that are left out: PassOptions.disable */
+  bool want_text;      /* fill Code.llvm and, for a CPU, Code.assembly (--emit=llvm, asm) */
+  bool time_passes;    /* a table on stderr */
 } CodegenOptions;
 
 enum { CODEGEN_PIECES = 4, CODEGEN_OBJECTS = CODEGEN_PIECES + 1 };

@@ -28,6 +28,14 @@ static void add_enum_attribute(Module *module, LLVMValueRef function, unsigned i
   LLVMAddAttributeAtIndex(function, index, LLVMCreateEnumAttribute(module->context, kind, value));
 }
 
+bool module_leaves_out(const Module *module, const char *choice) {
+  size_t length = strlen(choice);
+  const char *at = module->options->disable;
+  for (; at && *at; at += strcspn(at, ","), at += *at == ',')
+    if (!strncmp(at, choice, length) && (!at[length] || at[length] == ',')) return true;
+  return false;
+}
+
 void module_parameter(Module *module, LLVMValueRef function, int parameter, const char *name,
                       uint64_t value) {
   add_enum_attribute(module, function, (unsigned)parameter + 1, name, value);
@@ -73,10 +81,11 @@ LLVMValueRef module_library(Module *module, const char *symbol, LLVMTypeRef type
 }
 
 const char *module_library_object(const Module *module, size_t *bytes) {
-  const char *wanted = module->vector_bytes >= 64 ? "x86_v4"
+  const char *wanted = module->vector_bytes >= 64   ? "x86_v4"
                        : module->vector_bytes >= 32 ? "x86_v3"
                                                     : "x86_v1";
-  for (const struct EmbeddedFile *file = embed_kernels; file->name && module->needs_library; file++) {
+  for (const struct EmbeddedFile *file = embed_kernels; file->name && module->needs_library;
+       file++) {
     if (strcmp(file->name, wanted)) continue;
     *bytes = (size_t)(file->end - file->start);
     return file->start;

@@ -17,7 +17,7 @@ typedef struct {
   const char *cpu, *features; /* of every function: sm_80 and +ptx70, or a host's */
   const char *tune;           /* host: the processor to schedule for; NULL: cpu */
   bool needs_math;            /* some function of kernels/math.c is called */
-  bool needs_library;            /* something of a kernels/..._x86.c is used */
+  bool needs_library;         /* something of a kernels/..._x86.c is used */
   bool allows_tf32;           /* PTX: products of f32 may round their operands to tf32 */
   int only_tile, only_splits; /* PTX, for tests: the products' tile, from 1; 0: the best */
   int vector_bytes;           /* host: width of a vector register */
@@ -56,6 +56,9 @@ const char *module_library_object(const Module *module, size_t *bytes);
 LLVMValueRef module_kernel(Module *module, const char *name, LLVMTypeRef type);
 /* An internal function (epilogues and other callbacks of a kernel body in C): always inlined. */
 LLVMValueRef module_helper(Module *module, const char *name, LLVMTypeRef type);
+
+/* Whether --disable names this choice (passes/pass.h, PassOptions.disable). */
+bool module_leaves_out(const Module *module, const char *choice);
 
 /* An enum attribute ("noalias", "align") of a parameter, counted from 0. */
 void module_parameter(Module *module, LLVMValueRef function, int parameter, const char *name,

@@ -185,7 +185,7 @@ static bool cut(Contract *c, Tile tile, int64_t splits) {
 /* wgmma reads rows of 16 bytes from shared memory. */
 static bool may_wgmma(const Contract *c) {
   return c->unit == UNIT_MMA16 && !strcmp(c->job->module->cpu, "sm_90a") && c->a.wide == 8 &&
-         c->b.wide == 8;
+         c->b.wide == 8 && !module_leaves_out(c->job->module, "wgmma");
 }
 
 /* For tests: only one tile, counted from 1 through those of the unit and of wgmma. */

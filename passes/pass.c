@@ -45,10 +45,15 @@ static const char *const required[] = {"autodiff", "optimizer", NULL};
 /* These make the form that code generation takes; switched off, they do no more than that. */
 static const char *const has_plain_form[] = {"attention", "fuse", "schedule", "memplan", NULL};
 
+/* Kernels for Hopper's tensor cores: of products, of attention. */
+const char *const pass_choices[] = {"wgmma", "attention_wgmma", NULL};
+
 /* Marks the passes of a comma-separated list; false with an error for a name that is none. */
 static bool parse_disabled(Arena *arena, Diag *diag, const char *list, bool *disabled) {
-  for (const char *at = list; at && *at;) {
-    size_t length = strcspn(at, ",");
+  size_t length;
+  for (const char *at = list; at && *at; at += length + (at[length] == ',')) {
+    length = strcspn(at, ",");
+    if (is_one_of(arena_strndup(arena, at, length), pass_choices)) continue;
     int pass = require_pass(arena, diag, at, length);
     if (pass < 0) return false;
     if (is_one_of(pass_info[pass].name, required)) {
@@ -56,7 +61,6 @@ static bool parse_disabled(Arena *arena, Diag *diag, const char *list, bool *dis
       return false;
     }
     disabled[pass] = true;
-    at += length + (at[length] == ',');
   }
   return true;
 }

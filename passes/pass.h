@@ -33,7 +33,8 @@ typedef struct {
   const char *stop_after; /* pass name or NULL */
   /* Comma-separated pass names to leave out, to find the pass behind a fault. fuse, schedule and
    * memplan run in their plain form instead: a kernel for each node, nodes in the order they come,
-   * a place of its own for each value. autodiff and optimizer cannot be left out. */
+   * a place of its own for each value. autodiff and optimizer cannot be left out. Choices of code
+   * generation may stand in the list too: pass_choices. */
   const char *disable;
   bool time_passes; /* a table on stderr */
   bool verify;      /* default true in ftc as well: it is cheap */
@@ -41,6 +42,9 @@ typedef struct {
   void (*observe)(void *user, const char *pass, const Graph *graph);
   void *observe_user;
 } PassOptions;
+
+/* What code generation may do without (CodegenOptions.disable); NULL at the end. */
+extern const char *const pass_choices[];
 
 /* Runs the pipeline over both graphs of the program, in place. False if a pass failed (diag). */
 bool passes_run(Program *program, Diag *diag, const PassOptions *options, bool for_gpu);

@@ -35,6 +35,7 @@ static const char usage[] =
     "  --dump-dir DIR      where dumps go (default: here)\n"
     "  --stop-after=PASS   run the passes up to this one\n"
     "  --disable=A,B       leave out passes (fuse, schedule, memplan: do no more than is needed)\n"
+    "                      or kinds of kernels (wgmma, attention_wgmma)\n"
     "  --time-passes       how long each step took, on standard error\n"
     "  --list-ops          every op of the language's graph, and stop\n"
     "  --help, --version\n";
@@ -115,7 +116,7 @@ static int set_stop_after(Request *r, const char *value) {
   return 0;
 }
 static int set_disable(Request *r, const char *value) {
-  r->passes.disable = value;
+  r->passes.disable = r->codegen.disable = value;
   return 0;
 }
 static int set_time_passes(Request *r, const char *value) {
