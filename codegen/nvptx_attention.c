@@ -1,21 +1,31 @@
-/* nvptx_attention: attention and its gradient: kernels/attention_ptx.h, specialised. This file says
- * where the tensors lie, how the work is cut (docs/kernels.md has the reasons), defines constants
- * and callbacks, and the entries: one forward, two backward. */
+/* nvptx_attention: attention and its gradient: kernels/attention_ptx.h, or on Hopper
+ * attention_wgmma_forward_ptx.c, specialised. This file says where the tensors lie, how the work is
+ * cut (docs/kernels.md has the reasons), defines constants and callbacks, and the entries: one
+ * forward, two backward. */
 #include "codegen/nvptx_callback.h"
 #include "codegen/nvptx_mma.h"
+#include "codegen/nvptx_wgmma.h"
 #include "passes/attention.h"
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_GRID_YZ = 65535, MOST_SHARED = 99 << 10, SCRATCH_PAD = 8 };
+enum {
+  MAX_GRID_YZ = 65535,
+  MOST_SHARED = 99 << 10,
+  SCRATCH_PAD = 8,
+  GROUP_WARPS = 4, /* of wgmma */
+  LINE = 64,       /* elements of its rows in shared memory */
+  LINE_ALIGN = 1024
+};
 
-typedef enum { UNIT_FMA, UNIT_BF16, UNIT_F16, UNIT_TF32, UNITS } AttentionUnit;
+typedef enum { UNIT_FMA, UNIT_BF16, UNIT_F16, UNIT_TF32, UNIT_WGMMA, UNITS } AttentionUnit;
 typedef enum { PART_FORWARD, PART_BACKWARD, PART_SIDEWAYS, PARTS } AttentionPart;
 
 /* A way to cut the work, for rows of up to `width` features. */
 typedef struct {
   int width, warps, micro, tile;
   bool keeps;
+  int stages; /* wgmma: tiles that there is room for */
 } Cut;
 
 enum { MAX_CUTS = 3 };
@@ -33,6 +43,7 @@ static const Cut cuts[UNITS][PARTS][MAX_CUTS] = {
     [UNIT_TF32] = {{{64, 4, 32, 32, 0}, {128, 4, 16, 32, 0}},
                    {{64, 4, 16, 32, 0}, {128, 2, 16, 32, 0}},
                    {{64, 4, 16, 32, 0}, {128, 2, 16, 32, 0}}},
+    [UNIT_WGMMA] = {{{64, 8, 16, 128, 0, 2}, {128, 8, 16, 128, 0, 2}}},
 };
 
 typedef enum {
@@ -59,7 +70,7 @@ typedef struct {
   Job *job;
   const Node *node;
   char suffix[224];
-  AttentionUnit unit;
+  AttentionUnit plain_unit, unit; /* on any GPU; of this part on this one */
   AttentionPart part;
   DType dtype;
   int first, mask; /* positions of q and the mask among the operands */
@@ -121,13 +132,11 @@ static void describe(Attention *a) {
   if (node->input_count > a->mask)
     a->mask_kind = node->input[a->mask]->type.dtype == DT_BOOL ? 1 : 2;
   bool allows_tf32 = a->job->module->allows_tf32 || node_int(node, ATTR_TF32, 0);
-  a->unit = a->dtype == DT_BF16  ? UNIT_BF16
-            : a->dtype == DT_F16 ? UNIT_F16
-            : allows_tf32        ? UNIT_TF32
-                                 : UNIT_FMA;
+  a->plain_unit = a->dtype == DT_BF16  ? UNIT_BF16
+                  : a->dtype == DT_F16 ? UNIT_F16
+                  : allows_tf32        ? UNIT_TF32
+                                       : UNIT_FMA;
   a->bytes = dtype_bytes(a->dtype);
-  int multiple = a->unit == UNIT_FMA ? 32 : 16;
-  a->width = (int)(a->form.features + multiple - 1) / multiple * multiple;
   find_places(a);
   a->wide = find_wide(a);
 }
@@ -136,10 +145,31 @@ static int row_panels(const Attention *a) { return a->part == PART_FORWARD ? 1 :
 static int64_t block_rows(const Attention *a) { return a->cut.warps * a->cut.micro; }
 
 static int64_t shared_bytes(const Attention *a) {
+  if (a->unit == UNIT_WGMMA) {
+    int64_t tiles = 2 * a->cut.stages;
+    return (block_rows(a) + tiles * a->cut.tile) * a->width * a->bytes + tiles * 2 * 8;
+  }
   int64_t panels = (row_panels(a) * block_rows(a) + 4 * a->cut.tile) * (a->width * a->bytes + 16);
   int64_t numbers = (int64_t)4 * 4 * a->cut.tile;
   int64_t scratch = a->unit == UNIT_FMA ? 4 * block_rows(a) * (a->cut.tile + SCRATCH_PAD) : 0;
   return panels + numbers + scratch;
+}
+
+/* Hopper's products take tiles of 128 columns and lines of 64 features, in pieces of 16 bytes: not
+ * for a few rows, nor where more than a quarter of the features were zeros. */
+static bool is_for_wgmma(const Attention *a) {
+  const Module *module = a->job->module;
+  int64_t features = a->form.features, lines = (features + LINE - 1) / LINE * LINE;
+  if (strcmp(module->cpu, "sm_90a") || !cuts[UNIT_WGMMA][a->part][0].width) return false;
+  if (a->bytes != 2 || a->wide != 8 || module_leaves_out(module, "attention_wgmma")) return false;
+  return module->only_tile ||
+         (4 * features >= 3 * lines && a->form.rows >= 128 && a->form.keys >= 128);
+}
+
+static void choose_unit(Attention *a) {
+  a->unit = is_for_wgmma(a) ? UNIT_WGMMA : a->plain_unit;
+  int multiple = a->unit == UNIT_WGMMA ? LINE : a->unit == UNIT_FMA ? 32 : 16;
+  a->width = (int)(a->form.features + multiple - 1) / multiple * multiple;
 }
 
 static void choose_cut(Attention *a) {
@@ -148,8 +178,11 @@ static void choose_cut(Attention *a) {
     if (list[i].width < a->width) continue;
     a->cut = list[i];
     a->shared = shared_bytes(a);
-    if (a->shared <= MOST_SHARED) return;
+    if (a->shared <= MOST_SHARED || a->unit == UNIT_WGMMA) return;
   }
+}
+static int threads(const Attention *a) {
+  return (a->cut.warps + (a->unit == UNIT_WGMMA ? GROUP_WARPS : 0)) * WARP;
 }
 
 /* ── constants and callbacks ────────────────────────────────────────────────────────────────── */
@@ -184,6 +217,7 @@ static void define_constants(Attention *a) {
       {"attention_tile", a->cut.tile},
       {"attention_row_panels", row_panels(a)},
       {"attention_keeps", a->cut.keeps},
+      {"attention_stages", a->cut.stages},
   };
   callback_constants(a->job->module, a->suffix, constants, sizeof constants / sizeof *constants);
 }
@@ -264,13 +298,30 @@ static void define_conversions(Attention *a) {
   callback_close(&emitter, LLVMBuildBitCast(emitter.builder, pair, word, ""));
 }
 
+/* The products of the unit. */
+static void define_products(Attention *a) {
+  if (a->unit == UNIT_FMA) return;
+  if (a->unit != UNIT_WGMMA) {
+    nvptx_define_mma(a->job, a->suffix, "attention", a->dtype, a->unit == UNIT_TF32);
+    return;
+  }
+  const Wgmma scores = {.name = "attention_multiply", .dtype = a->dtype, .columns = a->cut.tile};
+  const Wgmma sums = {.name = "attention_accumulate",
+                      .dtype = a->dtype,
+                      .columns = a->width,
+                      .is_a_kept = true,
+                      .is_b_flat = true};
+  nvptx_define_wgmma(a->job, a->suffix, &scores);
+  nvptx_define_wgmma(a->job, a->suffix, &sums);
+}
+
 /* ── entries ────────────────────────────────────────────────────────────────────────────────── */
 
 static bool emit_part(Attention *a, AttentionPart part) {
   static const char *const functions[PARTS] = {"attention_forward", "attention_backward",
                                                "attention_sideways"};
   static const char *const bodies[UNITS] = {"attentionf_ptx", "attention16_ptx", "attention16_ptx",
-                                            "attention32_ptx"};
+                                            "attention32_ptx", "attention_wgmma_forward_ptx"};
   static const char *const endings[PARTS] = {"", "", "_sideways"};
   Job *job = a->job;
   bool is_sideways = part == PART_SIDEWAYS;
@@ -280,18 +331,20 @@ static bool emit_part(Attention *a, AttentionPart part) {
   snprintf(name, sizeof name, "%s%s", job->name, endings[part]);
   snprintf(a->suffix, sizeof a->suffix, "__%s", name);
   a->part = part;
+  choose_unit(a);
   choose_cut(a);
   if (!module_specialise(job->module, bodies[a->unit], "attention_", a->suffix)) return false;
   define_constants(a);
   define_tensors(a);
   define_mask(a);
   define_conversions(a);
-  if (a->unit != UNIT_FMA)
-    nvptx_define_mma(job, a->suffix, "attention", a->dtype, a->unit == UNIT_TF32);
+  define_products(a);
   Entry entry;
-  entry_open(&entry, job, name, a->cut.warps * WARP, job->out->workspace > 0);
+  entry_open(&entry, job, name, threads(a), job->out->workspace > 0);
   entry_annotate(&entry, "minctasm", 1); /* ptxas: no spills for the sake of one block more */
-  LLVMValueRef extra[5] = {entry_panels(&entry, a->shared), entry_special(&entry, "ctaid.x"),
+  LLVMValueRef panels = entry_panels(&entry, a->shared);
+  if (a->unit == UNIT_WGMMA) LLVMSetAlignment(panels, LINE_ALIGN);
+  LLVMValueRef extra[5] = {panels, entry_special(&entry, "ctaid.x"),
                            entry_special(&entry, "ctaid.y"), entry_special(&entry, "ctaid.z"),
                            entry_special(&entry, "tid.x")};
   callback_call(&entry, a->suffix, functions[part], extra, 5);

@@ -14,6 +14,7 @@ typedef struct {
   int batch, heads, groups, rows, keys, features; /* no keys: beside_text */
   bool causal;
   const char *mask; /* its type, or NULL */
+  bool is_hopper;   /* by wgmma, where that may be */
 } Form;
 
 /* Heads beside one another: q, k and v are parts of the rows of one tensor, 8 features from its
@@ -166,12 +167,13 @@ static void check_form(SimMachine *machine, const Form *form) {
   if (graph_parse(arena, &diag, "graph", text, &graph, 1) != 1) fail_msg("%s", text);
   Tensor **values = ARENA_ARRAY(arena, Tensor *, graph->nodes.count);
   assert_true(graph_interpret(graph, arena, leaf_value, arena, true, values, &diag));
-  CodegenOptions options = {.target = TARGET_PTX};
+  CodegenOptions options = {.target = TARGET_PTX, .gpu = form->is_hopper ? "sm_90a" : NULL};
   Module module;
   Kernel kernel[2] = {{.launch_count = 0}, {.launch_count = 0}};
   const Node *node[2] = {NULL};
   int alias[4] = {-1, -1, -1, -1};
   assert_true(target_open(&module, arena, &diag, &options));
+  module.only_tile = form->is_hopper;
   for (int i = 0; i < graph->nodes.count; i++) {
     Node *at = graph->nodes.at[i];
     if (at->op == OP_ATTENTION) node[0] = at;
@@ -185,6 +187,7 @@ static void check_form(SimMachine *machine, const Form *form) {
   assert_true(target_optimize(&module));
   Text assembly = {0};
   assert_true(target_emit(&module, LLVMAssemblyFile, &assembly));
+  assert_true(form->is_hopper == (strstr(text_cstr(&assembly), "wgmma.mma_async") != NULL));
   SimModule *loaded;
   if (sim_module_load("flash.ptx", text_cstr(&assembly), assembly.count, &loaded) != STATUS_OK)
     fail_msg("%s", status_message());
@@ -245,7 +248,25 @@ static void lengths(void **state) {
   check_all(list, LENGTHS);
 }
 
+/* Hopper's tensor cores: lengths around its tiles and blocks, and the same kinds of forms. */
+static void hopper(void **state) {
+  (void)state;
+  static const Form list[] = {
+      {"bf16", 1, 1, 1, 64, 64, 64, false, NULL, true},
+      {"f16", 1, 2, 2, 130, 130, 64, true, NULL, true},
+      {"bf16", 2, 2, 1, 129, 260, 128, true, NULL, true},
+      {"f16", 1, 2, 1, 300, 60, 128, true, NULL, true},
+      {"bf16", 1, 2, 2, 17, 300, 80, false, NULL, true},
+      {"f16", 2, 2, 1, 70, 136, 56, false, "bool[2,2,70,136]", true},
+      {"bf16", 2, 2, 2, 70, 136, 24, true, "f32[1,2,70,136]", true},
+      {"f16", 1, 4, 2, 150, 0, 64, true, NULL, true},
+      {"bf16", 1, 1, 1, 1, 1, 8, true, NULL, true},
+  };
+  check_all(list, sizeof list / sizeof *list);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(forms), cmocka_unit_test(lengths)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(forms), cmocka_unit_test(lengths),
+                                     cmocka_unit_test(hopper)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

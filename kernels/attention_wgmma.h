@@ -1,0 +1,129 @@
+/* attention_wgmma: the products of attention on Hopper's tensor cores (wgmma.mma_async, sm_90a), in
+ * f16 and bf16. A warpgroup, four warps, has 64 rows. It multiplies them with a tile of columns,
+ * both read from shared memory (scores = rows x columns, over features), and the weights in its
+ * registers, as they lie, with the tile's rows of features (sums += weights x columns, over
+ * columns).
+ *
+ * Panels are [width / 64][rows][64 features], rows of 128 bytes whose eight pieces of 16 bytes are
+ * exchanged by the row's number modulo eight: the 128-byte swizzle of the descriptors. They begin
+ * at multiples of 1024 bytes. The first product reads them along their rows, the second across.
+ *
+ * Instructions are asynchronous: between `wgmma_begin` and the `wgmma_wait` that covers them nobody
+ * may touch their registers. LLVM does not know that, so `hold` names them on both sides: what it
+ * computes before stays before, and what it computes from them stays behind (PTX ISA 8.0: wgmma).
+ */
+#ifndef FT_KERNELS_ATTENTION_WGMMA_H
+#define FT_KERNELS_ATTENTION_WGMMA_H
+#include "kernels/attention_lanes.h"
+#include "kernels/mbarrier.h"
+
+/* sum[tile / 2] = or, with `adds`, += rows x columns, of one warpgroup: 16 features. */
+void attention_multiply(float *sum, uint64_t rows, uint64_t columns, int adds);
+/* sum[width / 2] likewise = left[4] x columns: 16 columns. */
+void attention_accumulate(float *sum, const unsigned *left, uint64_t columns, int adds);
+
+enum {
+  GROUP_THREADS = 128,
+  GROUP_ROWS = 64,
+  LINE = 64, /* elements of 128 bytes */
+  MAX_SUMS = 64,
+  MAX_STEPS = 8
+};
+/* Weights of a tile as left operands. */
+typedef struct {
+  unsigned at[MAX_STEPS][4];
+} Weights;
+
+ALWAYS int threads(void) { return GROUP_THREADS; }
+ALWAYS int groups_of_rows(void) { return attention_warps() / 4; }
+ALWAYS int place(int rows, int row, int d) {
+  return (d / LINE * rows + row) * LINE + ((d / 8 % 8 ^ row % 8) * 8 | d % 8);
+}
+
+/* ── order ───────────────────────────────────────────────────────────────────────────────────── */
+
+#define HOLD_FOUR(constraint, x, y, z, w)                                                          \
+  __asm__ volatile("" : "+" constraint(x), "+" constraint(y), "+" constraint(z), "+" constraint(w))
+
+ALWAYS void hold(float x[MAX_ROWS][MAX_COLUMNS], int columns) {
+#pragma clang loop unroll(full)
+  for (int j = 0; j < columns; j += 2) HOLD_FOUR("f", x[0][j], x[0][j + 1], x[1][j], x[1][j + 1]);
+}
+ALWAYS void hold_weights(Weights *w) {
+#pragma clang loop unroll(full)
+  for (int step = 0; step < attention_tile() / DEPTH; step++)
+    HOLD_FOUR("r", w->at[step][0], w->at[step][1], w->at[step][2], w->at[step][3]);
+}
+
+/* Before the first instruction, and after registers that it takes were written. */
+ALWAYS void wgmma_begin(void) { __asm__ volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+ALWAYS void wgmma_commit(void) {
+  __asm__ volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+/* All but the last `open` groups are over. */
+ALWAYS void wgmma_wait(int open) {
+  if (open)
+    __asm__ volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+  else
+    __asm__ volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+}
+/* What this thread wrote to shared memory, for wgmma to see after a barrier. */
+ALWAYS void show_to_wgmma(void) { __asm__ volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+/* For the threads of one warpgroup of the block. */
+ALWAYS void group_barrier(int group) {
+  __asm__ volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory");
+}
+
+/* ── products ────────────────────────────────────────────────────────────────────────────────── */
+
+/* Fields of 14 bits in units of 16 bytes: 0 address; 16 from 64 features to the next 64, where it
+ * reads across; 32 from eight rows to the next eight; 62 the swizzle, 128 bytes. */
+ALWAYS uint64_t describe(Panel panel, int rows) {
+  uint64_t at = (uint32_t)(uintptr_t)panel, block = (uint64_t)rows * 128, eight_rows = 8 * 128;
+  return (at & 0x3ffff) >> 4 | block >> 4 << 16 | eight_rows >> 4 << 32 | (uint64_t)1 << 62;
+}
+/* 16 features, or 16 rows, further. */
+ALWAYS uint64_t along(int step, int rows) {
+  return (uint64_t)(step / 4 * rows * 128 + step % 4 * 32) >> 4;
+}
+ALWAYS uint64_t across(int step) { return (uint64_t)(step * DEPTH * 128) >> 4; }
+
+ALWAYS void load_sums(float *sum, float s[MAX_ROWS][MAX_COLUMNS], int columns) {
+#pragma clang loop unroll(full)
+  for (int r = 0; r < 2 * columns; r++) sum[r] = s[r / 2 % 2][r / 4 * 2 + r % 2];
+}
+ALWAYS void store_sums(const float *sum, float s[MAX_ROWS][MAX_COLUMNS], int columns) {
+#pragma clang loop unroll(full)
+  for (int r = 0; r < 2 * columns; r++) s[r / 2 % 2][r / 4 * 2 + r % 2] = sum[r];
+}
+
+/* scores = rows x columns: this group's 64 of the block's rows and a tile of columns. */
+ALWAYS void multiply(float s[MAX_ROWS][MAX_COLUMNS], Panel rows, Panel columns, int group) {
+  float sum[MAX_SUMS];
+  uint64_t left = describe(rows + group * GROUP_ROWS * LINE, block_rows());
+  uint64_t right = describe(columns, attention_tile());
+  load_sums(sum, s, columns_each());
+#pragma clang loop unroll(full)
+  for (int step = 0; step < (attention_features() + DEPTH - 1) / DEPTH; step++)
+    attention_multiply(sum, left + along(step, block_rows()), right + along(step, attention_tile()),
+                       step > 0);
+  store_sums(sum, s, columns_each());
+}
+
+/* sums += weights x a tile of columns. */
+ALWAYS void accumulate(float s[MAX_ROWS][MAX_COLUMNS], const Weights *weights, Panel columns) {
+  float sum[MAX_SUMS];
+  uint64_t right = describe(columns, attention_tile());
+  load_sums(sum, s, features_each());
+#pragma clang loop unroll(full)
+  for (int step = 0; step < attention_tile() / DEPTH; step++)
+    attention_accumulate(sum, weights->at[step], right + across(step), 1);
+  store_sums(sum, s, features_each());
+}
+
+ALWAYS void turn_weights(Weights *weights, float s[MAX_ROWS][MAX_COLUMNS]) {
+#pragma clang loop unroll(full)
+  for (int step = 0; step < attention_tile() / DEPTH; step++)
+    turn_left(weights->at[step], s, 0, step);
+}
+#endif
