@@ -29,7 +29,7 @@ typedef struct {
 } Cut;
 
 enum { MAX_CUTS = 3 };
-/* The first that fits in shared memory is taken; registers: docs/kernels.md. */
+/* The first that fits is taken, see choose_cut; registers: docs/kernels.md. */
 static const Cut cuts[UNITS][PARTS][MAX_CUTS] = {
     [UNIT_FMA] = {{{64, 4, 16, 32, 0}, {128, 4, 16, 16, 0}},
                   {{64, 4, 16, 32, 0}, {128, 2, 16, 16, 0}},
@@ -43,7 +43,7 @@ static const Cut cuts[UNITS][PARTS][MAX_CUTS] = {
     [UNIT_TF32] = {{{64, 4, 32, 32, 0}, {128, 4, 16, 32, 0}},
                    {{64, 4, 16, 32, 0}, {128, 2, 16, 32, 0}},
                    {{64, 4, 16, 32, 0}, {128, 2, 16, 32, 0}}},
-    [UNIT_WGMMA] = {{{64, 8, 16, 128, 0, 2}, {128, 8, 16, 128, 0, 2}}},
+    [UNIT_WGMMA] = {{{64, 12, 16, 128, 0, 4}, {64, 8, 16, 128, 0, 4}, {128, 8, 16, 128, 0, 2}}},
 };
 
 typedef enum {
@@ -147,7 +147,8 @@ static int64_t block_rows(const Attention *a) { return a->cut.warps * a->cut.mic
 static int64_t shared_bytes(const Attention *a) {
   if (a->unit == UNIT_WGMMA) {
     int64_t tiles = 2 * a->cut.stages;
-    return (block_rows(a) + tiles * a->cut.tile) * a->width * a->bytes + tiles * 2 * 8;
+    return (block_rows(a) + tiles * a->cut.tile) * a->width * a->bytes + tiles * 2 * 8 +
+           a->cut.warps / GROUP_WARPS * 8;
   }
   int64_t panels = (row_panels(a) * block_rows(a) + 4 * a->cut.tile) * (a->width * a->bytes + 16);
   int64_t numbers = (int64_t)4 * 4 * a->cut.tile;
@@ -172,13 +173,23 @@ static void choose_unit(Attention *a) {
   a->width = (int)(a->form.features + multiple - 1) / multiple * multiple;
 }
 
+/* Rows of all blocks, those beyond the end too. */
+static int64_t padded_rows(const Attention *a, const Cut *cut) {
+  int64_t block = cut->warps * cut->micro;
+  return (a->form.rows + block - 1) / block * block;
+}
+
 static void choose_cut(Attention *a) {
   const Cut *list = cuts[a->unit][a->part];
   for (int i = 0; i < MAX_CUTS; i++) {
     if (list[i].width < a->width) continue;
     a->cut = list[i];
     a->shared = shared_bytes(a);
-    if (a->shared <= MOST_SHARED || a->unit == UNIT_WGMMA) return;
+    if (a->unit != UNIT_WGMMA && a->shared > MOST_SHARED) continue;
+    bool has_other = i + 1 < MAX_CUTS && list[i + 1].width == list[i].width;
+    if (a->unit != UNIT_WGMMA || !has_other) return;
+    /* a block of less rows does more work for its keys, but leaves less of itself idle */
+    if (8 * padded_rows(a, &list[i]) <= 9 * padded_rows(a, &list[i + 1])) return;
   }
 }
 static int threads(const Attention *a) {

@@ -28,7 +28,6 @@ typedef struct {
 
 ALWAYS int own_row(int lane, int i), own_column(int lane, int j), own_feature(int lane, int j);
 ALWAYS int rows_each(void), columns_each(void), features_each(void); /* of a lane */
-ALWAYS int threads(void);                                            /* that copy together */
 ALWAYS int place(int rows, int row, int d); /* of an element in a panel of `rows` rows */
 
 ALWAYS int block_rows(void) { return attention_warps() * attention_micro(); }
@@ -47,15 +46,16 @@ ALWAYS void copy_async(SHARED void *to, const void *base, int index, int count, 
 
 /* `count` rows from number `first` on, to the first of a panel's `rows`, the panel's first a
  * multiple of these; zeros from row `limit` on. */
-ALWAYS void bring_part(Panel to, int rows, Rows from, int first, int limit, int count, int thread) {
+ALWAYS void bring_part(Panel to, int rows, Rows from, int first, int limit, int count, int thread,
+                       int threads) {
   int wide = attention_wide(), across = attention_width() / wide, all = count * across;
-  int is_even = threads() % across == 0; /* then the pieces of a thread stand below each other */
+  int is_even = threads % across == 0; /* then the pieces of a thread stand below each other */
 #pragma clang loop unroll(full)
-  for (int c = 0; c < (all + threads() - 1) / threads(); c++) {
-    int number = thread + c * threads();
-    int row = is_even ? thread / across + c * (threads() / across) : number / across;
+  for (int c = 0; c < (all + threads - 1) / threads; c++) {
+    int number = thread + c * threads;
+    int row = is_even ? thread / across + c * (threads / across) : number / across;
     int d = (is_even ? thread : number) % across * wide;
-    if (all % threads() && number >= all) continue;
+    if (all % threads && number >= all) continue;
     int is_there = (limit % rows == 0 || first + row < limit) &&
                    (attention_features() == attention_width() || d < attention_features());
     int index = (first + row) * from.step + d;
@@ -66,8 +66,8 @@ ALWAYS void bring_part(Panel to, int rows, Rows from, int first, int limit, int 
       to[place(rows, row, d)] = is_there ? from.at[index] : 0;
   }
 }
-ALWAYS void bring(Panel to, Rows from, int first, int limit, int count, int thread) {
-  bring_part(to, count, from, first, limit, count, thread);
+ALWAYS void bring(Panel to, Rows from, int first, int limit, int count, int thread, int threads) {
+  bring_part(to, count, from, first, limit, count, thread, threads);
 }
 
 ALWAYS void read_piece(ELEMENT *to, const GLOBAL ELEMENT *from) {

@@ -29,9 +29,9 @@
 ALWAYS void stream_keys(const Here *w, Panel memory, int t) {
   int first = t * attention_tile();
   bring(stream_panel(memory, t % 2, 0), rows_of_key(w->args, w->batch, w->group), first,
-        attention_keys(), attention_tile(), w->thread);
+        attention_keys(), attention_tile(), w->thread, threads());
   bring(stream_panel(memory, t % 2, 1), rows_of_value(w->args, w->batch, w->group), first,
-        attention_keys(), attention_tile(), w->thread);
+        attention_keys(), attention_tile(), w->thread, threads());
 }
 
 ALWAYS void arrive(void) {
@@ -48,7 +48,7 @@ __attribute__((always_inline)) void attention_forward(void *const *args, SHARED 
   Kept kept;
   begin_forward(&f);
   bring(rows_panel(memory, 0), rows_of_query(args, batch, head), w.first, attention_queries(),
-        block_rows(), thread);
+        block_rows(), thread, threads());
   if (count) stream_keys(&w, memory, 0);
   __nvvm_cp_async_commit_group();
   arrive();
@@ -107,9 +107,9 @@ __attribute__((always_inline)) void attention_backward(void *const *args, SHARED
   float sum[MAX_ROWS][MAX_COLUMNS], delta[MAX_ROWS], base[MAX_ROWS];
   clear(sum, features_each());
   bring(rows_panel(memory, 0), rows_of_query(args, batch, head), w.first, attention_queries(),
-        block_rows(), thread);
+        block_rows(), thread, threads());
   bring(rows_panel(memory, 1), rows_of_slope(args, batch, head), w.first, attention_queries(),
-        block_rows(), thread);
+        block_rows(), thread, threads());
   if (count) stream_keys(&w, memory, 0);
   __nvvm_cp_async_commit_group();
   const GLOBAL float *lse = (const GLOBAL float *)attention_logarithms(args) +
@@ -161,9 +161,9 @@ ALWAYS int tile_of(int t, int count) { return heads_that_share() > 1 ? t % count
 ALWAYS void stream_queries(const Here *w, Panel memory, int t, int start, int count) {
   int head = head_of(w, t, count), first = (start + tile_of(t, count)) * attention_tile();
   bring(stream_panel(memory, t % 2, 0), rows_of_query(w->args, w->batch, head), first,
-        attention_queries(), attention_tile(), w->thread);
+        attention_queries(), attention_tile(), w->thread, threads());
   bring(stream_panel(memory, t % 2, 1), rows_of_slope(w->args, w->batch, head), first,
-        attention_queries(), attention_tile(), w->thread);
+        attention_queries(), attention_tile(), w->thread, threads());
   int at = (w->batch * attention_heads() + head) * attention_queries();
 #pragma clang loop unroll(full)
   for (int p = 0; p < 2 * attention_tile(); p += threads()) {
@@ -190,9 +190,9 @@ __attribute__((always_inline)) void attention_sideways(void *const *args, SHARED
   clear(dk, features_each());
   clear(dv, features_each());
   bring(rows_panel(memory, 0), rows_of_key(args, batch, group), w.first, attention_keys(),
-        block_rows(), thread);
+        block_rows(), thread, threads());
   bring(rows_panel(memory, 1), rows_of_value(args, batch, group), w.first, attention_keys(),
-        block_rows(), thread);
+        block_rows(), thread, threads());
   if (count) stream_queries(&w, memory, 0, start, count);
   __nvvm_cp_async_commit_group();
   arrive();

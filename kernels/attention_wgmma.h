@@ -34,7 +34,6 @@ typedef struct {
   unsigned at[MAX_STEPS][4];
 } Weights;
 
-ALWAYS int threads(void) { return GROUP_THREADS; }
 ALWAYS int groups_of_rows(void) { return attention_warps() / 4; }
 ALWAYS int place(int rows, int row, int d) {
   return (d / LINE * rows + row) * LINE + ((d / 8 % 8 ^ row % 8) * 8 | d % 8);

@@ -150,6 +150,22 @@ static void find_stretches(Fit *fit) {
   }
 }
 
+/* wgmma works on its registers until it is waited for, whoever needs them after: they share no
+ * place. */
+static void keep_asynchronous(Fit *fit) {
+  const SimKernel *kernel = fit->kernel;
+  for (int i = 0; i < kernel->code.count && kernel->is_hopper; i++) {
+    const SimInst *inst = &kernel->code.at[i];
+    bool is_wgmma = inst->code == SIM_wgmma;
+    for (int k = is_wgmma ? 4 : 0; k < SIM_ARGS && (is_wgmma || inst->code == SIM_data); k++) {
+      int reg = inst->arg[k];
+      if (!((inst->defs | inst->uses) >> k & 1) || reg < 0) continue;
+      fit->first[reg] = 0;
+      fit->last[reg] = kernel->code.count;
+    }
+  }
+}
+
 /* ── places ───────────────────────────────────────────────────────────────────────────────── */
 typedef struct {
   int *free;
@@ -262,6 +278,7 @@ static void fit_kernel(SimModule *module, SimKernel *kernel, const SimLanes *lan
   find_stretches(&fit);
   for (int r = 0; r < fit.registers && !fit.is_exact; r++)
     if (fit.first[r] >= 0) fit.first[r] = 0, fit.last[r] = kernel->code.count;
+  keep_asynchronous(&fit);
   for (int i = 0; i < SPECIAL_COUNT; i++)
     if (kernel->special[i] >= 0) {
       fit.first[kernel->special[i]] = 0;
