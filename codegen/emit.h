@@ -75,6 +75,12 @@ void emit_bind_value(Emitter *emitter, const Node *node, LLVMValueRef value);
 void emit_scope_open(Emitter *emitter);
 void emit_scope_close(Emitter *emitter);
 
+/* A put: `count` of `places` along its axis, `inner` neighbouring elements each. */
+typedef struct {
+  int64_t inner, places, count, elements; /* elements: of the new part */
+} PutForm;
+PutForm put_form(const Node *node);
+
 /* Pooling whose taps are unrolled and whose channels run fastest: neighbours stay neighbours. */
 bool emit_window_is_flat(const Node *node);
 

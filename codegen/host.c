@@ -146,6 +146,8 @@ bool host_emit(Module *module, const Node *node, const char *name, const int *al
   int errors = module->diag->errors;
   if (node->op == OP_SCATTER_ADD) {
     host_emit_scatter(&kernel, out);
+  } else if (node->op == OP_PUT) {
+    host_emit_put(&kernel, out);
   } else if (node->op == OP_ATTENTION || node->op == OP_ATTENTION_GRAD) {
     host_emit_attention(&kernel, out);
   } else if (node->op != OP_FUSED) {

@@ -12,7 +12,7 @@ typedef struct {
   Module *module;
   Arena *scratch;
   const Node *node;
-  const Graph *body; /* NULL for a scatter_add */
+  const Graph *body; /* NULL for what stands alone */
   const char *name;
   const int *alias;
   Domain domain;
@@ -90,6 +90,7 @@ void host_emit_loop(HostKernel *kernel, Kernel *out);
 bool host_emit_row(HostKernel *kernel, Kernel *out);
 bool host_emit_column(HostKernel *kernel, Kernel *out);
 void host_emit_scatter(HostKernel *kernel, Kernel *out);
+void host_emit_put(HostKernel *kernel, Kernel *out);
 KernelLaunch *host_add_launch(HostKernel *kernel, Kernel *out, const char *name, int64_t work,
                               int64_t grain);
 #endif

@@ -1,6 +1,11 @@
-/* host_scatter: scatter_add, the gradient of gather. A work item owns a block of columns of the
+/* host_scatter: what writes to places that a value tells.
+ *
+ * scatter_add, the gradient of gather: a work item owns a block of columns of the
  * whole table: it clears them and adds the updates in order, so no two threads write one element
- * and the order of the sums is always the same. */
+ * and the order of the sums is always the same.
+ *
+ * put: the part that is new; all else is in the result already, where memplan has placed it over the
+ * base, or lowering has copied it. A work item is a row of the part. */
 #include "codegen/host_private.h"
 
 void host_emit_scatter(HostKernel *kernel, Kernel *out) {
@@ -50,4 +55,46 @@ void host_emit_scatter(HostKernel *kernel, Kernel *out) {
   host_finish(kernel);
   int64_t work = (width + COLUMNS - 1) / COLUMNS;
   host_add_launch(kernel, out, kernel->name, work, 1);
+}
+
+PutForm put_form(const Node *node) {
+  const Shape *base = &node->type.shape, *part = &node->input[1]->type.shape;
+  int axis = (int)node_int(node, ATTR_AXIS, 0);
+  PutForm form = {.inner = 1, .places = base->dim[axis], .count = part->dim[axis]};
+  for (int d = axis + 1; d < base->rank; d++) form.inner *= base->dim[d];
+  form.elements = shape_elements(part);
+  return form;
+}
+
+void host_emit_put(HostKernel *kernel, Kernel *out) {
+  const Node *node = kernel->node, *at = node->input[2];
+  DType dtype = node->type.dtype;
+  PutForm form = put_form(node);
+  kernel->elements = form.elements;
+  host_start(kernel, kernel->name, false);
+  Emitter *e = &kernel->emitter;
+  LLVMValueRef zero = emit_index_const(e, 0), inner = emit_index_const(e, form.inner);
+  LLVMValueRef places = emit_index_const(e, form.places), count = emit_index_const(e, form.count);
+  LLVMValueRef first = emit_load_at(e, e->pointer[2], at->type.dtype, zero);
+  first = LLVMBuildIntCast2(e->builder, first, e->index_type, true, "");
+  HostLoop items = host_items_open(kernel);
+  LLVMValueRef place = LLVMBuildAdd(e->builder, first,
+                                    emit_index_op(e, LLVMURem, items.counter, count), "");
+  LLVMValueRef inside = LLVMBuildICmp(e->builder, LLVMIntULT, place, places, "");
+  place = LLVMBuildSelect(e->builder, inside, place, zero, "");
+  /* a row outside is dropped: its loop is empty */
+  LLVMValueRef last = LLVMBuildSelect(e->builder, inside, inner, zero, "");
+  LLVMValueRef target = emit_index_op(e, LLVMUDiv, items.counter, count);
+  target = emit_index_op(e, LLVMAdd, emit_index_op(e, LLVMMul, target, places), place);
+  target = emit_index_op(e, LLVMMul, target, inner);
+  LLVMValueRef source = emit_index_op(e, LLVMMul, items.counter, inner);
+  HostLoop row = host_loop_open(kernel, zero, last, 1, NULL, 0);
+  LLVMValueRef value =
+      emit_load_at(e, e->pointer[1], dtype, emit_index_op(e, LLVMAdd, source, row.counter));
+  emit_store_at(e, e->pointer[3], dtype, emit_index_op(e, LLVMAdd, target, row.counter), value);
+  host_loop_close(kernel, &row, NULL);
+  host_loop_close(kernel, &items, NULL);
+  host_finish(kernel);
+  int64_t work = form.elements / form.inner;
+  host_add_launch(kernel, out, kernel->name, work, host_grain(kernel, form.inner));
 }

@@ -99,7 +99,8 @@ static bool standalone_equal(const Node *a, const Node *b) {
          node_int(a, ATTR_JOINED, 0) == node_int(b, ATTR_JOINED, 0) &&
          node_float(a, ATTR_SCALE, 1) == node_float(b, ATTR_SCALE, 1) &&
          node_int(a, ATTR_TF32, 0) == node_int(b, ATTR_TF32, 0) &&
-         node_int(a, ATTR_GROUPS, 1) == node_int(b, ATTR_GROUPS, 1) && !x == !y &&
+         node_int(a, ATTR_GROUPS, 1) == node_int(b, ATTR_GROUPS, 1) &&
+         node_int(a, ATTR_AXIS, 0) == node_int(b, ATTR_AXIS, 0) && !x == !y &&
          (!x || !strcmp(x, y));
 }
 
@@ -223,6 +224,7 @@ static PlanStep make_step(Lowering *lowering, const Node *node, const KernelLaun
     args[i] = which < arguments->count ? arguments->buffer[which] : workspace;
     bool is_new = true; /* q, k and v may be parts of one tensor */
     for (int k = 0; k < i && which < arguments->input_count; k++) is_new &= args[k] != args[i];
+    is_new &= node->op != OP_PUT || which == 1;
     if (is_new) bytes += type_bytes(&lowering->out->buffers.at[args[i]].type);
   }
   PlanStep step = {.kind = launch->is_call ? STEP_CALL : STEP_LAUNCH,
@@ -236,7 +238,7 @@ static PlanStep make_step(Lowering *lowering, const Node *node, const KernelLaun
                    .ints = launch->ints,
                    .int_count = launch->int_count,
                    .flops = is_first ? count_flops(node) : 0,
-                   .bytes = bytes,
+                   .bytes = node->op == OP_PUT ? 2 * bytes : bytes,
                    .line = node->loc.line,
                    .label = describe(lowering, node, " + ")};
   memcpy(step.grid, launch->grid, sizeof step.grid);
@@ -303,6 +305,8 @@ bool lower_kernel(Lowering *lowering, const Node *node) {
     VEC_PUSH(lowering->arena, lowering->kernels, fresh);
     kernel = &lowering->kernels.at[lowering->kernels.count - 1].kernel;
   }
+  if (node->op == OP_PUT) /* the kernel writes the new part only */
+    lower_copy(lowering, arguments.place[0], arguments.place[3], &node->type, node);
   int workspace = kernel->workspace ? workspace_buffer(lowering, kernel->workspace) : -1;
   NodeSteps steps = {.node = node, .first = lowering->out->steps.count};
   add_steps(lowering, node, kernel, &arguments, workspace);

@@ -52,7 +52,11 @@ static void add_leaf(Lowering *lowering, const Node *leaf, bool is_eval) {
   const char *name = node_str(leaf, ATTR_NAME);
   Place place = lower_place(lowering, leaf);
   grow(lowering, place, &leaf->type);
-  if (node_int(leaf, ATTR_CACHE, 0)) return; /* nothing that anybody outside of its graph knows */
+  if (node_int(leaf, ATTR_CACHE, 0)) { /* nothing that anybody outside of its graph knows */
+    int64_t end = place.offset + type_bytes(&leaf->type);
+    if (end > plan->cache_bytes) plan->cache_bytes = end;
+    return;
+  }
   PlanTensor tensor = {.name = arena_strdup(plan->arena, name),
                        .type = leaf->type,
                        .offset = place.offset,

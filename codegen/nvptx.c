@@ -476,6 +476,7 @@ static const Node *find_contraction(const Node *node) {
 static bool emit_kind(Job *job) {
   const Node *node = job->node;
   if (node->op == OP_SCATTER_ADD) return nvptx_scatter(job);
+  if (node->op == OP_PUT) return nvptx_put(job);
   if (node->op == OP_ATTENTION || node->op == OP_ATTENTION_GRAD) return nvptx_attention(job);
   const Node *contraction = find_contraction(node);
   if (contraction) return nvptx_contract(job, contraction);

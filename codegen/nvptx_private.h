@@ -35,6 +35,7 @@ bool nvptx_loop_rows(Job *job, const Domain *domain);
 bool nvptx_column(Job *job);
 bool nvptx_contract(Job *job, const Node *contraction);
 bool nvptx_scatter(Job *job);
+bool nvptx_put(Job *job);
 bool nvptx_attention(Job *job);
 
 /* ── nvptx.c ── */

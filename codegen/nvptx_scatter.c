@@ -1,5 +1,9 @@
-/* nvptx_scatter: scatter_add, the gradient of gather: kernels/scatter_ptx.h, specialised. The sums
- * are in the order of the updates, without atomics, so that the bits never change. */
+/* nvptx_scatter: what writes to places that a value tells.
+ *
+ * scatter_add, the gradient of gather: kernels/scatter_ptx.h, specialised. The sums are in the order
+ * of the updates, without atomics, so that the bits never change.
+ *
+ * put: a thread has an element of the part that is new; all else is in the result already. */
 #include "codegen/nvptx_callback.h"
 #include <stdio.h>
 
@@ -97,5 +101,49 @@ bool nvptx_scatter(Job *job) {
                            entry_special(&entry, "tid.x")};
   callback_call(&entry, suffix, "scatter_block", extra, 3);
   entry_close(&entry, job->name, (out->dim[0] + rows - 1) / rows, across, 1);
+  return true;
+}
+
+bool nvptx_put(Job *job) {
+  const Node *node = job->node;
+  DType dtype = node->type.dtype;
+  PutForm form = put_form(node);
+  int64_t blocks = (form.elements + SCATTER_THREADS - 1) / SCATTER_THREADS;
+  if (blocks > INT32_MAX) {
+    diag_error(job->module->diag, node->loc, "this kernel has more elements than a GPU grid");
+    return false;
+  }
+  if (!blocks) return true;
+  Entry entry;
+  entry_open(&entry, job, job->name, SCATTER_THREADS, false);
+  Emitter *e = &entry.emitter;
+  LLVMTypeRef wide = wide_type(job);
+  LLVMValueRef block = entry_op(&entry, LLVMMul, entry_special(&entry, "ctaid.x"),
+                                entry_const(&entry, SCATTER_THREADS));
+  LLVMValueRef element = entry_op(&entry, LLVMAdd, block, entry_special(&entry, "tid.x"));
+  LLVMValueRef all = entry_const(&entry, form.elements), inner = entry_const(&entry, form.inner);
+  LLVMBasicBlockRef after = entry_begin_if(&entry, entry_less(&entry, element, all));
+  LLVMValueRef row = entry_op(&entry, LLVMUDiv, element, inner);
+  LLVMValueRef count = entry_const(&entry, form.count);
+  LLVMValueRef first =
+      emit_load_at(e, e->pointer[2], node->input[2]->type.dtype, entry_const(&entry, 0));
+  first = LLVMBuildIntCast2(entry.b, first, wide, true, "");
+  LLVMValueRef nth =
+      LLVMBuildIntCast2(entry.b, entry_op(&entry, LLVMURem, row, count), wide, false, "");
+  LLVMValueRef place = LLVMBuildAdd(entry.b, first, nth, "");
+  LLVMValueRef places = LLVMConstInt(wide, (uint64_t)form.places, false);
+  LLVMValueRef inside = LLVMBuildICmp(entry.b, LLVMIntULT, place, places, "");
+  LLVMBasicBlockRef outside = entry_begin_if(&entry, inside);
+  LLVMValueRef target =
+      entry_op(&entry, LLVMMul, entry_op(&entry, LLVMUDiv, row, count),
+               entry_const(&entry, form.places));
+  target = entry_op(&entry, LLVMAdd, target,
+                    LLVMBuildIntCast2(entry.b, place, entry.index, false, ""));
+  target = entry_op(&entry, LLVMAdd, entry_op(&entry, LLVMMul, target, inner),
+                    entry_op(&entry, LLVMURem, element, inner));
+  emit_store_at(e, e->pointer[3], dtype, target, emit_load_at(e, e->pointer[1], dtype, element));
+  entry_end_if(&entry, outside);
+  entry_end_if(&entry, after);
+  entry_close(&entry, job->name, blocks, 1, 1);
   return true;
 }

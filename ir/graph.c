@@ -26,6 +26,8 @@ bool op_is_elementary(Op op) {
   return elementary[op];
 }
 
+bool op_scatters(Op op) { return op == OP_SCATTER_ADD || op == OP_PUT; }
+
 bool op_parse(const char *text, Op *out) {
   for (int i = 0; i < OP_COUNT; i++)
     if (!strcmp(op_info[i].text, text)) {

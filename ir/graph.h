@@ -34,6 +34,9 @@ extern const OpInfo op_info[OP_COUNT];
 bool op_parse(const char *text, Op *out);
 /* exp, log, tanh and the like: many instructions, made by kernels/math.c. */
 bool op_is_elementary(Op op);
+/* scatter_add, put: what moves data to places that a value tells. No element of the result knows
+ * where it comes from, so it cannot be pulled: such an op is a kernel by itself. */
+bool op_scatters(Op op);
 
 typedef enum {
 #define ATTR(ID, text, kind) ATTR_##ID,
@@ -160,6 +163,8 @@ Node *make_reshape(Graph *graph, Node *x, Shape shape, Loc loc);   /* x itself i
 Node *make_broadcast(Graph *graph, Node *x, Shape shape, Loc loc); /* NumPy rules, rank grows by
                                                                       a reshape; x if unchanged */
 Node *make_transpose(Graph *graph, Node *x, const int64_t *perm, Loc loc); /* x if identity */
+/* The elements at `index`, i32 or i64 of rank 1, along one dimension; zeros where it is outside. */
+Node *make_take(Graph *graph, Node *x, Node *index, int axis, Loc loc);
 Node *make_dot(Graph *graph, Node *a, Node *b, bool ta, bool tb, Loc loc);
 /* Result `index` of a node with several. */
 Node *make_result(Graph *graph, Node *node, int index, Loc loc);

@@ -40,6 +40,7 @@ bool infer_pad(Infer *in);
 bool infer_concat(Infer *in);
 bool infer_gather(Infer *in);
 bool infer_scatter_add(Infer *in); /* of a given type */
+bool infer_put(Infer *in);
 
 /* ir/infer_attention.c */
 bool infer_attention(Infer *in);

@@ -153,3 +153,22 @@ bool infer_scatter_add(Infer *in) {
                     infer_show(in, in->given), infer_show_shape(in, &index->shape),
                     infer_show_shape(in, &want), infer_show_shape(in, &updates->shape));
 }
+
+bool infer_put(Infer *in) {
+  const Type *base = type_of(in, 0), *part = type_of(in, 1), *at = type_of(in, 2);
+  const Attr *axis = infer_need_attr(in, ATTR_AXIS);
+  if (!axis) return false;
+  if (axis->i < 0 || axis->i >= base->shape.rank)
+    return infer_fail(in, "put along axis %lld of a tensor with %d dimensions", (long long)axis->i,
+                      base->shape.rank);
+  bool agree = part->dtype == base->dtype && part->shape.rank == base->shape.rank;
+  for (int i = 0; agree && i < base->shape.rank; i++)
+    agree = i == axis->i || part->shape.dim[i] == base->shape.dim[i];
+  if (!agree)
+    return infer_fail(in, "put along axis %lld needs tensors that agree in everything else: %s and %s",
+                      (long long)axis->i, infer_show(in, base), infer_show(in, part));
+  if (at->shape.rank || (at->dtype != DT_I32 && at->dtype != DT_I64))
+    return infer_fail(in, "the place of put must be i32[] or i64[], not %s", infer_show(in, at));
+  *in->out = *base;
+  return true;
+}

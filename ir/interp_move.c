@@ -102,6 +102,19 @@ static void scatter_add(const Eval *eval) {
   }
 }
 
+static void put(const Eval *eval) {
+  const Tensor *base = eval->in[0], *part = eval->in[1];
+  int64_t axis = node_int(eval->node, ATTR_AXIS, 0), at = eval->in[2]->i[0], index[MAX_RANK];
+  int64_t size = base->type.shape.dim[axis], count = shape_elements(&part->type.shape);
+  for (int64_t k = 0; k < shape_elements(&base->type.shape); k++) copy_one(base, k, eval->out, k);
+  for (int64_t k = 0; k < count; k++) {
+    interp_unravel(&part->type.shape, k, index);
+    if (at >= size - index[axis] || at < -index[axis]) continue;
+    index[axis] += at;
+    copy_one(part, k, eval->out, interp_ravel(&base->type.shape, index));
+  }
+}
+
 static void pack(const Eval *eval) {
   const int64_t *offsets = node_attr(eval->node, ATTR_OFFSETS)->ints;
   for (int i = 0; i < eval->node->input_count; i++) {
@@ -131,6 +144,9 @@ void interp_move(const Eval *eval) {
     break;
   case OP_SCATTER_ADD:
     scatter_add(eval);
+    break;
+  case OP_PUT:
+    put(eval);
     break;
   case OP_PACK:
     pack(eval);

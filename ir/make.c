@@ -76,6 +76,16 @@ Node *make_transpose(Graph *graph, Node *x, const int64_t *perm, Loc loc) {
   return graph_node(graph, OP_TRANSPOSE, &x, 1, &attr, 1, NULL, loc);
 }
 
+Node *make_take(Graph *graph, Node *x, Node *index, int axis, Loc loc) {
+  int64_t there[MAX_RANK], back[MAX_RANK];
+  int rank = x->type.shape.rank;
+  for (int i = 0; i < rank; i++) there[i] = i == 0 ? axis : i <= axis ? i - 1 : i;
+  for (int i = 0; i < rank; i++) back[there[i]] = i;
+  Node *inputs[] = {make_transpose(graph, x, there, loc), index};
+  Node *rows = graph_node(graph, OP_GATHER, inputs, 2, NULL, 0, NULL, loc);
+  return make_transpose(graph, rows, back, loc);
+}
+
 Node *make_dot(Graph *graph, Node *a, Node *b, bool ta, bool tb, Loc loc) {
   Node *inputs[] = {a, b};
   Attr attrs[] = {attr_bool(ATTR_TRANS_A, ta), attr_bool(ATTR_TRANS_B, tb)};

@@ -91,6 +91,7 @@ static uint64_t allowed_attrs(Op op) {
     return BIT(VALUE);
   case OP_IOTA:
   case OP_CONCAT:
+  case OP_PUT:
     return BIT(AXIS);
   case OP_RANDOM:
     return BIT(STREAM);
@@ -169,7 +170,7 @@ static bool in_body(Op op) {
   case CLASS_CONTRACT:
     return op == OP_DOT || op == OP_CONV;
   case CLASS_MOVE:
-    return op != OP_SCATTER_ADD;
+    return !op_scatters(op);
   case CLASS_STRUCT:
     return op == OP_ARG;
   }
@@ -185,7 +186,7 @@ static bool in_fused_stage(Op op) {
   case CLASS_STRUCT:
     return op != OP_ARG && op != OP_STOP_GRADIENT;
   default:
-    return op == OP_RESHAPE || op == OP_SCATTER_ADD;
+    return op == OP_RESHAPE || op_scatters(op);
   }
 }
 

@@ -70,23 +70,12 @@ static Node *whole(Decode *d, const Node *old) {
   return d->whole[old->id] = graph_copy_node(d->graph, old, inputs);
 }
 
-/* The new positions along dimension `dim`, by gather. */
-static Node *take_positions(Decode *d, Node *x, int dim, Loc loc) {
-  int64_t there[MAX_RANK], back[MAX_RANK];
-  int rank = x->type.shape.rank;
-  for (int i = 0; i < rank; i++) there[i] = i == 0 ? dim : i <= dim ? i - 1 : i;
-  for (int i = 0; i < rank; i++) back[there[i]] = i;
-  Node *table = make_transpose(d->graph, x, there, loc);
-  Node *rows = graph_node(d->graph, OP_GATHER, (Node *[]){table, d->index}, 2, NULL, 0, NULL, loc);
-  return make_transpose(d->graph, rows, back, loc);
-}
-
 static Node *take(Decode *d, const Node *old, const Factors *want) {
   Node *x = whole(d, old);
   for (int k = 0; k < want->rank && x; k++) {
     if (factors_is_plain_dim(want, k)) continue;
     if (factors_is(want, k, FACTOR_PLACE)) {
-      x = take_positions(d, x, k, LOC);
+      x = make_take(d->graph, x, d->index, k, LOC);
     } else if (factors_is(want, k, FACTOR_BATCH)) { /* any sample does */
       int64_t zero[MAX_RANK] = {0}, one[MAX_RANK];
       for (int i = 0; i < want->rank; i++) one[i] = 1;
@@ -300,29 +289,19 @@ static Node *visible(Decode *d, Loc loc) {
   return d->visible = make_binary(d->graph, OP_LE, key, row, loc);
 }
 
-/* [1,G,width,D] behind those before: a state [1,G,T,D] with them in it, zeros behind. */
+/* [1,G,width,D] behind those before: a state [1,G,T,D] with them in it. What lies behind them is old
+ * or never written, and no position sees it. */
 static Node *remember(Decode *d, const Node *old, Node *fresh, const char *what) {
   Graph *g = d->graph;
-  Shape shape = fresh->type.shape, line = shape_of(4, (int64_t[]){1, 1, d->window, 1});
-  shape.dim[2] = d->window;
+  Type type = fresh->type;
+  type.shape.dim[2] = d->window;
   const char *name = arena_printf(d->arena, "%s%d.%s", DECODE_PREFIX, d->attentions, what);
-  Type type = {fresh->type.dtype, shape};
   Attr attrs[] = {attr_str(ATTR_NAME, name), attr_str(ATTR_INIT, "zeros"),
                   attr_bool(ATTR_CACHE, true)};
   Node *state = graph_node(g, OP_STATE, NULL, 0, attrs, 3, &type, LOC);
-  Node *row = make_iota(g, DT_I64, line, 2, LOC), *placed;
-  if (d->width == 1) {
-    Node *is_new = make_binary(g, OP_EQ, row, d->position, LOC);
-    placed = make_select(g, is_new, fresh, number(d, type.dtype, 0, LOC), LOC);
-  } else { /* rows outside of the new ones are outside of the table, and so zeros */
-    Node *offset = make_binary(g, OP_SUB, row, d->position, LOC);
-    Node *index = make_reshape(g, offset, shape_of(1, &d->window), LOC);
-    Node *table = make_transpose(g, fresh, (int64_t[]){2, 0, 1, 3}, LOC);
-    placed = graph_node(g, OP_GATHER, (Node *[]){table, index}, 2, NULL, 0, NULL, LOC);
-    placed = make_transpose(g, placed, (int64_t[]){1, 2, 0, 3}, LOC);
-  }
-  Node *is_old = make_binary(g, OP_LT, row, d->position, LOC);
-  Node *value = make_select(g, is_old, state, placed, LOC);
+  Attr axis = attr_int(ATTR_AXIS, 2);
+  Node *inputs[] = {state, fresh, d->position};
+  Node *value = graph_node(g, OP_PUT, inputs, 3, &axis, 1, NULL, LOC);
   Attr target = attr_str(ATTR_TARGET, name);
   graph_add_root(g, ROOT_ASSIGN, name, graph_node(g, OP_ASSIGN, &value, 1, &target, 1, NULL, LOC));
   return value;

@@ -40,7 +40,7 @@ static FuseGroup first_group(FusePlan *plan, int id) {
   } else if (node->op == OP_DOT || node->op == OP_CONV) {
     group.shape = SHAPE_CONTRACT;
     group.contract = id;
-  } else if (node->op == OP_PACK || node->op == OP_ASSIGN || node->op == OP_SCATTER_ADD ||
+  } else if (node->op == OP_PACK || node->op == OP_ASSIGN || op_scatters(node->op) ||
              node->op == OP_RESULT || op_info[node->op].op_class == CLASS_CONTRACT) {
     group.shape = SHAPE_ALONE;
   }

@@ -40,7 +40,7 @@ const Node *fuse_strip_views(const Node *node) {
 }
 
 static bool is_alone(Op op) {
-  return op == OP_PACK || op == OP_ASSIGN || op == OP_SCATTER_ADD || op == OP_CONV_GRAD_INPUT ||
+  return op == OP_PACK || op == OP_ASSIGN || op_scatters(op) || op == OP_CONV_GRAD_INPUT ||
          op == OP_CONV_GRAD_WEIGHT || op == OP_ATTENTION || op == OP_ATTENTION_GRAD ||
          op == OP_RESULT;
 }

@@ -295,6 +295,18 @@ static void grad_gather(Gradient *g) {
   g->dx[0] =
       graph_node(g->graph, OP_SCATTER_ADD, (Node *[]){DY, X(1)}, 2, NULL, 0, &X(0)->type, LOC);
 }
+static void grad_put(Gradient *g) {
+  Graph *graph = g->graph;
+  int axis = (int)node_int(Y, ATTR_AXIS, 0);
+  Node *zeros = make_const(graph, X(1)->type.dtype, X(1)->type.shape, 0, LOC);
+  if (g->needed[0])
+    g->dx[0] =
+        graph_node(graph, OP_PUT, (Node *[]){DY, zeros, X(2)}, 3, Y->attr, Y->attr_count, NULL, LOC);
+  if (!g->needed[1]) return;
+  Shape line = shape_of(1, &X(1)->type.shape.dim[axis]);
+  Node *places = make_iota(graph, X(2)->type.dtype, line, 0, LOC);
+  g->dx[1] = make_take(graph, DY, make_binary(graph, OP_ADD, places, X(2), LOC), axis, LOC);
+}
 static void grad_scatter_add(Gradient *g) {
   g->dx[0] = graph_node(g->graph, OP_GATHER, (Node *[]){DY, X(1)}, 2, NULL, 0, NULL, LOC);
 }

@@ -143,7 +143,7 @@ static bool may_write_state(const MemPlan *plan, const Node *base, const char *t
     const Node *reader = plan->times.node[i];
     for (int k = 0; k < reader->input_count; k++) {
       if (!reads_state(reader->input[k], target)) continue;
-      if (reader != writer || writer->op != OP_FUSED) return false;
+      if (reader != writer) return false;
       const Node *leaf = lifetime_base(reader->input[k]);
       if (leaf->op != OP_STATE ||
           !lifetime_may_overwrite(writer, (int)node_int(base, ATTR_INDEX, 0), leaf))
@@ -214,16 +214,16 @@ static void place_assigned(MemPlan *plan) {
 /* ── the work arena ─────────────────────────────────────────────────────────────────────────── */
 /* The slot of an operand that dies in this kernel and that the result may overwrite; -1: none. */
 static int slot_to_reuse(const MemPlan *plan, const Node *result) {
-  const Node *fused = result->input[0];
+  const Node *maker = result->op == OP_RESULT ? result->input[0] : result;
   int step = plan->times.step[result->id];
-  if (result->op != OP_RESULT || fused->op != OP_FUSED || plan->context->is_plain) return -1;
-  for (int k = 0; k < fused->input_count; k++) {
-    const Node *base = lifetime_base(fused->input[k]);
+  if (plan->context->is_plain) return -1;
+  for (int k = 0; k < maker->input_count; k++) {
+    const Node *base = lifetime_base(maker->input[k]);
     int slot = plan->slot_of[base->id];
     if (slot < 0 || plan->times.last[base->id] != step || plan->slots.at[slot].last != step)
       continue;
     if (aligned(type_bytes(&result->type)) == plan->slots.at[slot].bytes &&
-        lifetime_may_overwrite(fused, (int)node_int(result, ATTR_INDEX, 0), base))
+        lifetime_may_overwrite(maker, (int)node_int(result, ATTR_INDEX, 0), base))
       return slot;
   }
   return -1;

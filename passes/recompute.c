@@ -217,7 +217,7 @@ static bool is_residual(const Node *node) {
 
 static bool is_allowed(const RecomputePlan *plan, const RecomputeGroup *group, int level,
                        const Node *node) {
-  if (node->op == OP_SCATTER_ADD || level == LEVEL_NONE) return false;
+  if (op_scatters(node->op) || level == LEVEL_NONE) return false;
   switch (op_info[node->op].op_class) {
   case CLASS_REDUCE:
   case CLASS_WINDOW:

@@ -286,6 +286,11 @@ static bool read_prefill(Parser *p) {
   return words_integer(&p->words, "positions of prefill", 1, 1 << 20, &p->plan->prefill_width);
 }
 
+static bool read_caches(Parser *p) {
+  return words_integer(&p->words, "bytes of caches", 1, p->plan->arena_bytes[ARENA_WORK],
+                       &p->plan->cache_bytes);
+}
+
 static bool read_refused(Parser *p) {
   p->plan->decode_refused = words_string(&p->words, "why there is no graph for generation");
   return p->plan->decode_refused != NULL;
@@ -480,7 +485,7 @@ static const struct {
     {"buffer", read_buffer},   {"launch", read_launch},   {"call", read_call},
     {"loss", read_loss},       {"metric", read_metric},   {"output", read_result},
     {"weight", read_weight},   {"instead", read_instead},
-    {"refused", read_refused}, {"prefill", read_prefill},
+    {"refused", read_refused}, {"prefill", read_prefill}, {"caches", read_caches},
 };
 
 static bool read_line(Parser *p) {

@@ -214,6 +214,7 @@ void plan_print(const Plan *plan, Text *out) {
   for (int i = 0; i < plan->scalars.count; i++)
     print_tensor(out, "scalar", &plan->scalars.at[i], i);
   if (plan->prefill_width) text_printf(out, "prefill %" PRId64 "\n", plan->prefill_width);
+  if (plan->cache_bytes) text_printf(out, "caches %" PRId64 "\n", plan->cache_bytes);
   if (plan->decode_refused) {
     text_printf(out, "refused ");
     print_string(out, plan->decode_refused);

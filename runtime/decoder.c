@@ -133,12 +133,26 @@ static Status read_scores(Decoder *decoder, int64_t row, float *score) {
                    bytes, score);
 }
 
+/* Positions that nobody sees yet are multiplied by zero, which must not meet what is no number. */
+static Status clear_caches(Decoder *decoder) {
+  enum { PIECE = 1 << 20 };
+  int64_t all = exec_plan(decoder->exec)->cache_bytes;
+  char *zeros = all ? calloc(1, PIECE) : NULL;
+  if (all && !zeros) return status_errno(ENOMEM, "generate");
+  Status status = STATUS_OK;
+  for (int64_t at = 0; at < all && status == STATUS_OK; at += PIECE)
+    status = exec_write(decoder->exec, ARENA_WORK, at, all - at < PIECE ? all - at : PIECE, zeros);
+  free(zeros);
+  return status;
+}
+
 /* The graphs count on from here. */
 static Status forget(Decoder *decoder, int64_t first) {
   int64_t zero = 0;
   decoder->first = first;
   decoder->done = 0;
   STATUS_TRY(exec_sync(decoder->exec));
+  STATUS_TRY(clear_caches(decoder));
   return exec_write(decoder->exec, ARENA_STATE,
                     exec_plan(decoder->exec)->states.at[decoder->position].offset, sizeof zero,
                     &zero);

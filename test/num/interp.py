@@ -155,6 +155,14 @@ for _ in range(20):
     number, index = indices(rows, int(random.randint(1, 9)))
     table = torch.zeros([9, *shape[1:]], dtype=torch.float64)
     expect("lookup", f"scatter_add {xn}, {number}", table.index_add(0, index, x))
+    size, at = shape[axis], int(random.randint(-2, shape[axis] + 2))
+    part_shape = list(shape)
+    part_shape[axis] = int(random.randint(1, 4))
+    partn, part = operand(part_shape)
+    places = [k for k in range(part_shape[axis]) if 0 <= at + k < size]
+    whole = x.index_copy(axis, torch.tensor([at + k for k in places], dtype=torch.int64), part.index_select(axis, torch.tensor(places, dtype=torch.int64)))
+    placen = node(f"const {{value={at}}}", [], "i64")
+    expect("movement", f"put {xn}, {partn}, {placen} {{axis={axis}}}", whole)
 
 
 def close(have, want):

@@ -198,7 +198,7 @@ static void simulate(const Runner *runner, const Kernel *kernel, void **args, co
 static void run_kernel(Case *one, const Runner *runner, const Made *made) {
   const Node *node = made->node;
   void *args[GPU_MAX_ARGS] = {0};
-  int count = 0, results = node_result_count(node);
+  int count = 0, results = node_result_count(node), has_base = node->op == OP_PUT;
   int64_t bytes[GPU_MAX_ARGS] = {0};
   assert_true(node->input_count + results < GPU_MAX_ARGS);
   for (int i = 0; i < node->input_count + results; i++) {
@@ -208,12 +208,13 @@ static void run_kernel(Case *one, const Runner *runner, const Made *made) {
     args[count] = guarded(bytes[count]);
     count++;
     if (r < 0) write_memory(one->actual[node->input[i]->id], args[i]);
+    if (r == 0 && has_base) write_memory(one->actual[node->input[0]->id], args[i]);
   }
   if (made->kernel.workspace) {
     bytes[count] = made->kernel.workspace;
     args[count++] = guarded(made->kernel.workspace);
   }
-  if (runner->module) simulate(runner, &made->kernel, args, bytes, count, node->input_count);
+  if (runner->module) simulate(runner, &made->kernel, args, bytes, count, node->input_count + has_base);
   for (int i = 0; i < made->kernel.launch_count && runner->jit; i++) {
     const KernelLaunch *launch = &made->kernel.launch[i];
     const char *wrong = gpu_launch(gpu_kernel(runner->jit, launch->name), launch, args);
@@ -231,7 +232,7 @@ static void run_kernel(Case *one, const Runner *runner, const Made *made) {
 }
 
 static bool is_kernel_node(const Node *node) {
-  return node->op == OP_FUSED || node->op == OP_SCATTER_ADD ||
+  return node->op == OP_FUSED || op_scatters(node->op) ||
          op_info[node->op].op_class == CLASS_CONTRACT;
 }
 

@@ -410,6 +410,21 @@ static void lookup(void **state) {
          XY(V(1, 2, 3, 4, 5, 6, 7, 8), V(2, 0, 2, 3)), 3, 4, 0, 0, 6, 8);
 }
 
+#define PUT(at) \
+  "%x = input {name=\"x\"} : f64[2,3,2] %y = input {name=\"y\"} : f64[2,2,2] %z = const {value=" at   \
+  "} : i64[] %r = put %x, %y, %z {axis=1} : f64[2,3,2]"
+
+static void puts_at(void **state) {
+  (void)state;
+#define BASE V(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
+#define PART V(-1, -2, -3, -4, -5, -6, -7, -8)
+  EXPECT(PUT("1"), XY(BASE, PART), 1, 2, -1, -2, -3, -4, 7, 8, -5, -6, -7, -8);
+  EXPECT(PUT("2"), XY(BASE, PART), 1, 2, 3, 4, -1, -2, 7, 8, 9, 10, -5, -6);
+  EXPECT(PUT("-1"), XY(BASE, PART), -3, -4, 3, 4, 5, 6, -7, -8, 9, 10, 11, 12);
+  EXPECT(PUT("3"), XY(BASE, PART), 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12);
+  EXPECT(PUT("-9007199254740992"), XY(BASE, PART), 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12);
+}
+
 static void leaves_and_structure(void **state) {
   (void)state;
   EXPECT("%r = const {value=2.5} : f32[2]", X(0), 2.5, 2.5);
@@ -522,7 +537,7 @@ int main(void) {
       cmocka_unit_test(pooling),
       cmocka_unit_test(pooling_gradients),
       cmocka_unit_test(movement),
-      cmocka_unit_test(lookup),
+      cmocka_unit_test(lookup), cmocka_unit_test(puts_at),
       cmocka_unit_test(leaves_and_structure),
       cmocka_unit_test(random_numbers),
       cmocka_unit_test(rounding),

@@ -102,9 +102,7 @@ static const Tensor *leaf(const Node *node, void *context) {
   if (node->op == OP_STATE && strncmp(name, DECODE_PREFIX, strlen(DECODE_PREFIX)) == 0) {
     for (int i = 0; i < b->states; i++)
       if (strcmp(b->state_name[i], name) == 0) return b->state[i];
-    Tensor *fresh = tensor_new(b->arena, node->type); /* what nobody wrote may be anything */
-    for (int64_t i = 0; fresh->f && i < shape_elements(&node->type.shape); i++) fresh->f[i] = NAN;
-    return fresh;
+    return tensor_new(b->arena, node->type); /* cleared before position 0 */
   }
   if (node->op != OP_INPUT) return probe_leaf(node, &b->probe);
   Tensor *input = tensor_new(b->arena, node->type);

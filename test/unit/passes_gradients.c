@@ -352,6 +352,20 @@ static void gathers(void **state) {
         "%y = scatter_add %x, %i : f32[4,3]");
 }
 
+/* At a place inside, and where some of the part falls off either end. */
+static void puts_at(void **state) {
+  (void)state;
+  static const char *const places[] = {"1", "3", "-1"};
+  for (int i = 0; i < 3; i++) {
+    char text[256];
+    snprintf(text, sizeof text,
+             "%%x = param {name=\"x\"} : f32[2,4,3]\n%%u = param {name=\"u\"} : f32[2,2,3]\n"
+             "%%i = const {value=%s} : i32[]\n%%y = put %%x, %%u, %%i {axis=1} : f32[2,4,3]",
+             places[i]);
+    check(text);
+  }
+}
+
 /* ── the driver ─────────────────────────────────────────────────────────────────────────────── */
 static void attentions(void **state) {
   (void)state;
@@ -524,6 +538,7 @@ int main(void) {
       cmocka_unit_test(moves),
       cmocka_unit_test(slices),
       cmocka_unit_test(gathers),
+      cmocka_unit_test(puts_at),
       cmocka_unit_test(attentions),
       cmocka_unit_test(several_uses),
       cmocka_unit_test(stopped),
