@@ -4,8 +4,8 @@
  * whole table: it clears them and adds the updates in order, so no two threads write one element
  * and the order of the sums is always the same.
  *
- * put: the part that is new; all else is in the result already, where memplan has placed it over the
- * base, or lowering has copied it. A work item is a row of the part. */
+ * put: the part that is new; all else is in the result already, where memplan has placed it over
+ * the base, or lowering has copied it. A work item is a row of the part. */
 #include "codegen/host_private.h"
 
 void host_emit_scatter(HostKernel *kernel, Kernel *out) {
@@ -78,8 +78,8 @@ void host_emit_put(HostKernel *kernel, Kernel *out) {
   LLVMValueRef first = emit_load_at(e, e->pointer[2], at->type.dtype, zero);
   first = LLVMBuildIntCast2(e->builder, first, e->index_type, true, "");
   HostLoop items = host_items_open(kernel);
-  LLVMValueRef place = LLVMBuildAdd(e->builder, first,
-                                    emit_index_op(e, LLVMURem, items.counter, count), "");
+  LLVMValueRef place =
+      LLVMBuildAdd(e->builder, first, emit_index_op(e, LLVMURem, items.counter, count), "");
   LLVMValueRef inside = LLVMBuildICmp(e->builder, LLVMIntULT, place, places, "");
   place = LLVMBuildSelect(e->builder, inside, place, zero, "");
   /* a row outside is dropped: its loop is empty */

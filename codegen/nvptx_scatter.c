@@ -1,7 +1,7 @@
 /* nvptx_scatter: what writes to places that a value tells.
  *
- * scatter_add, the gradient of gather: kernels/scatter_ptx.h, specialised. The sums are in the order
- * of the updates, without atomics, so that the bits never change.
+ * scatter_add, the gradient of gather: kernels/scatter_ptx.h, specialised. The sums are in the
+ * order of the updates, without atomics, so that the bits never change.
  *
  * put: a thread has an element of the part that is new; all else is in the result already. */
 #include "codegen/nvptx_callback.h"
@@ -134,11 +134,10 @@ bool nvptx_put(Job *job) {
   LLVMValueRef places = LLVMConstInt(wide, (uint64_t)form.places, false);
   LLVMValueRef inside = LLVMBuildICmp(entry.b, LLVMIntULT, place, places, "");
   LLVMBasicBlockRef outside = entry_begin_if(&entry, inside);
-  LLVMValueRef target =
-      entry_op(&entry, LLVMMul, entry_op(&entry, LLVMUDiv, row, count),
-               entry_const(&entry, form.places));
-  target = entry_op(&entry, LLVMAdd, target,
-                    LLVMBuildIntCast2(entry.b, place, entry.index, false, ""));
+  LLVMValueRef target = entry_op(&entry, LLVMMul, entry_op(&entry, LLVMUDiv, row, count),
+                                 entry_const(&entry, form.places));
+  target =
+      entry_op(&entry, LLVMAdd, target, LLVMBuildIntCast2(entry.b, place, entry.index, false, ""));
   target = entry_op(&entry, LLVMAdd, entry_op(&entry, LLVMMul, target, inner),
                     entry_op(&entry, LLVMURem, element, inner));
   emit_store_at(e, e->pointer[3], dtype, target, emit_load_at(e, e->pointer[1], dtype, element));

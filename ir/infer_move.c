@@ -165,7 +165,8 @@ bool infer_put(Infer *in) {
   for (int i = 0; agree && i < base->shape.rank; i++)
     agree = i == axis->i || part->shape.dim[i] == base->shape.dim[i];
   if (!agree)
-    return infer_fail(in, "put along axis %lld needs tensors that agree in everything else: %s and %s",
+    return infer_fail(in,
+                      "put along axis %lld needs tensors that agree in everything else: %s and %s",
                       (long long)axis->i, infer_show(in, base), infer_show(in, part));
   if (at->shape.rank || (at->dtype != DT_I32 && at->dtype != DT_I64))
     return infer_fail(in, "the place of put must be i32[] or i64[], not %s", infer_show(in, at));

@@ -2,7 +2,10 @@
  * interpreter. Invariant: every tensor in the pool is f32 with values in [-4, 4] whenever inputs
  * and params lie in [-1, 1], so that nothing explodes whatever is built on it; integer inputs may
  * hold anything. Where a choice hangs on a comparison of computed values (max, argmax, pooling) the
- * values are first spread by a pattern of their position, so that rounding does not decide it. */
+ * values are first spread by a pattern of their position, so that rounding does not decide it.
+ *
+ * A seed means the same graph under every compiler: of the arguments of one call at most one draws
+ * a number, and at most one makes nodes, for C leaves their order open. */
 #include "ir/graph.h"
 #include "ir/region.h"
 #include <string.h>
@@ -58,11 +61,11 @@ static Shape factor(Random *r, int64_t count, int rank) {
 }
 
 /* ── small words ────────────────────────────────────────────────────────────────────────────── */
-/* A line for each node, and a few regions one after the other. */
+/* A line for each recipe, and a few regions one after the other. */
 static Loc at(Random *r) {
-  enum { REGION_NODES = 12 };
-  uint32_t line = (uint32_t)r->graph->nodes.count + 1;
-  return (Loc){1, 1, line, region_make(line / REGION_NODES, REGION_SETTING)};
+  enum { REGION_RECIPES = 3 };
+  uint32_t line = (uint32_t)r->pool.count + 1;
+  return (Loc){1, 1, line, region_make(line / REGION_RECIPES, REGION_SETTING)};
 }
 static Node *unary(Random *r, Op op, Node *x) { return make_unary(r->graph, op, x, at(r)); }
 static Node *binary(Random *r, Op op, Node *a, Node *b) {
@@ -119,7 +122,8 @@ static Node *pattern(Random *r, Shape of) {
 }
 
 static Node *spread(Random *r, Node *x) {
-  return binary(r, OP_ADD, scale(r, x, 0.5), scale(r, pattern(r, x->type.shape), 1.5));
+  Node *apart = scale(r, pattern(r, x->type.shape), 1.5);
+  return binary(r, OP_ADD, scale(r, x, 0.5), apart);
 }
 
 /* Some tensor that broadcasts to x's shape: from the pool, or a new parameter. */
@@ -160,7 +164,8 @@ static Node *indices(Random *r, int64_t count, int64_t limit) {
   Shape line = shape_of(1, &count);
   DType dtype = chance(r, 3) ? DT_I64 : DT_I32;
   Node *x = chance(r, 2) ? input(r, dtype, line) : make_iota(r->graph, dtype, line, 0, at(r));
-  x = with(r, OP_MAX, with(r, OP_ADD, with(r, OP_MUL, x, 1 + below(r, 5)), below(r, 9)), -1);
+  x = with(r, OP_MUL, x, 1 + below(r, 5));
+  x = with(r, OP_MAX, with(r, OP_ADD, x, below(r, 9)), -1);
   return with(r, OP_REM, x, (double)limit + 1);
 }
 
@@ -248,15 +253,15 @@ static Node *recipe_binary(Random *r) {
   case 3:
     return binary(r, OP_DIV, x, with(r, OP_ADD, unary(r, OP_ABS, y), 1));
   case 4:
-    return binary(r, OP_POW, with(r, OP_ADD, scale(r, unary(r, OP_ABS, x), 0.25), 0.5),
-                  unary(r, OP_TANH, y));
+    y = unary(r, OP_TANH, y);
+    return binary(r, OP_POW, with(r, OP_ADD, scale(r, unary(r, OP_ABS, x), 0.25), 0.5), y);
   case 5:
     return binary(r, OP_MAX, x, with(r, OP_ADD, scale(r, y, 0.875), 0.1230));
   case 6:
     return binary(r, OP_MIN, x, with(r, OP_SUB, scale(r, y, 0.875), 0.0770));
   case 7:
-    return make_select(r->graph, mask(r, x), x, make_broadcast(r->graph, y, x->type.shape, at(r)),
-                       at(r));
+    y = make_broadcast(r->graph, y, x->type.shape, at(r));
+    return make_select(r->graph, mask(r, x), x, y, at(r));
   default:
     return binary(r, OP_MUL, cast(r, mask(r, x), DT_F32), x);
   }
@@ -281,7 +286,8 @@ static Node *recipe_reduce(Random *r) {
     break;
   case 3:
     if (count != 1) return NULL;
-    y = reduce(r, chance(r, 2) ? OP_ARGMAX : OP_ARGMIN, spread(r, x), axes, 1);
+    y = spread(r, x);
+    y = reduce(r, chance(r, 2) ? OP_ARGMAX : OP_ARGMIN, y, axes, 1);
     y = scale(r, cast(r, y, DT_F32), 1.0 / (double)total);
     break;
   default:
@@ -312,7 +318,8 @@ static Node *recipe_norm(Random *r) {
   Node *centred = binary(r, OP_SUB, x, mean(r, x, axes, count));
   Node *variance = mean(r, binary(r, OP_MUL, centred, centred), axes, count);
   Node *y = binary(r, OP_MUL, centred, unary(r, OP_RSQRT, with(r, OP_ADD, variance, 0.25)));
-  return activation(r, binary(r, OP_ADD, binary(r, OP_MUL, y, partner(r, y)), partner(r, y)));
+  y = binary(r, OP_MUL, y, partner(r, y));
+  return activation(r, binary(r, OP_ADD, y, partner(r, y)));
 }
 
 /* Picks one class of each row by label, as a cross entropy does. */
@@ -468,6 +475,33 @@ static Node *recipe_lookup(Random *r) {
   return scale(r, y, 1.0 / (double)rows);
 }
 
+/* Some rows of a tensor made anew, or of a state that takes them; a few fall off its end. */
+static Node *recipe_put(Random *r) {
+  Node *x = pick(r);
+  Shape of = x->type.shape;
+  if (!of.rank) return NULL;
+  int axis = below(r, of.rank);
+  int64_t count = 1 + below(r, of.dim[axis]);
+  bool is_kept = chance(r, 2);
+  Node *base = x;
+  const char *name = NULL;
+  if (is_kept) {
+    name = arena_printf(r->graph->arena, "s%d.kept", r->states++);
+    base = leaf(r, OP_STATE, name, x->type, "uniform", -1, 1);
+  }
+  of.dim[axis] = count;
+  Node *part = is_kept ? scale(r, param(r, of), 0.5) : param(r, of);
+  Node *where = constant(r, DT_I64, below(r, x->type.shape.dim[axis] + 1) - 1);
+  Node *inputs[] = {base, part, where};
+  Attr along = attr_int(ATTR_AXIS, axis);
+  Node *y = graph_node(r->graph, OP_PUT, inputs, 3, &along, 1, NULL, at(r));
+  if (!is_kept) return y;
+  Attr target = attr_str(ATTR_TARGET, name);
+  Node *assign = graph_node(r->graph, OP_ASSIGN, &y, 1, &target, 1, NULL, at(r));
+  graph_add_root(r->graph, ROOT_ASSIGN, name, assign);
+  return chance(r, 2) ? y : scale(r, binary(r, OP_SUB, x, y), 0.5);
+}
+
 /* Attention of a few heads, some of which may share keys; its result is a mean of values. */
 static Node *recipe_attention(Random *r) {
   enum { B, H, T, D };
@@ -555,7 +589,7 @@ static Node *recipe_state(Random *r) {
   Node *now = mean(r, x, axes, count);
   const char *name = arena_printf(r->graph->arena, "s%d.mean", r->states++);
   Node *old = leaf(r, OP_STATE, name, now->type, "uniform", -1, 1);
-  Node *update = binary(r, OP_ADD, scale(r, old, 0.75), scale(r, now, 0.25));
+  Node *part = scale(r, now, 0.25), *update = binary(r, OP_ADD, scale(r, old, 0.75), part);
   Attr target = attr_str(ATTR_TARGET, name);
   Node *assign = graph_node(r->graph, OP_ASSIGN, &update, 1, &target, 1, NULL, at(r));
   graph_add_root(r->graph, ROOT_ASSIGN, name, assign);
@@ -567,11 +601,11 @@ static Node *recipe_leaf(Random *r) {
 }
 
 static Node *(*const recipes[])(Random *) = {
-    recipe_unary,  recipe_unary,  recipe_unary,   recipe_binary, recipe_binary, recipe_binary,
-    recipe_reduce, recipe_reduce, recipe_softmax, recipe_norm,   recipe_label,  recipe_dot,
-    recipe_dot,    recipe_conv,   recipe_pool,    recipe_shape,  recipe_shape,  recipe_cut,
-    recipe_concat, recipe_lookup, recipe_dropout, recipe_state,  recipe_leaf,   recipe_step,
-    recipe_attention, recipe_heads,
+    recipe_unary,     recipe_unary,  recipe_unary,   recipe_binary, recipe_binary, recipe_binary,
+    recipe_reduce,    recipe_reduce, recipe_softmax, recipe_norm,   recipe_label,  recipe_dot,
+    recipe_dot,       recipe_conv,   recipe_pool,    recipe_shape,  recipe_shape,  recipe_cut,
+    recipe_concat,    recipe_lookup, recipe_dropout, recipe_state,  recipe_leaf,   recipe_step,
+    recipe_attention, recipe_heads,  recipe_put,
 };
 
 /* ── the whole ──────────────────────────────────────────────────────────────────────────────── */

@@ -289,8 +289,8 @@ static Node *visible(Decode *d, Loc loc) {
   return d->visible = make_binary(d->graph, OP_LE, key, row, loc);
 }
 
-/* [1,G,width,D] behind those before: a state [1,G,T,D] with them in it. What lies behind them is old
- * or never written, and no position sees it. */
+/* [1,G,width,D] behind those before: a state [1,G,T,D] with them in it. What lies behind them is
+ * old or never written, and no position sees it. */
 static Node *remember(Decode *d, const Node *old, Node *fresh, const char *what) {
   Graph *g = d->graph;
   Type type = fresh->type;

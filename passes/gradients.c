@@ -300,8 +300,8 @@ static void grad_put(Gradient *g) {
   int axis = (int)node_int(Y, ATTR_AXIS, 0);
   Node *zeros = make_const(graph, X(1)->type.dtype, X(1)->type.shape, 0, LOC);
   if (g->needed[0])
-    g->dx[0] =
-        graph_node(graph, OP_PUT, (Node *[]){DY, zeros, X(2)}, 3, Y->attr, Y->attr_count, NULL, LOC);
+    g->dx[0] = graph_node(graph, OP_PUT, (Node *[]){DY, zeros, X(2)}, 3, Y->attr, Y->attr_count,
+                          NULL, LOC);
   if (!g->needed[1]) return;
   Shape line = shape_of(1, &X(1)->type.shape.dim[axis]);
   Node *places = make_iota(graph, X(2)->type.dtype, line, 0, LOC);

@@ -179,8 +179,8 @@ typedef struct {
    * long as no other graph runs. NULL and decode_refused where a model of text has no such form */
   PlanGraph graph[PLAN_GRAPHS];
   int64_t prefill_width;      /* positions of a run of prefill; 0: there is no such graph */
-  int64_t cache_bytes;        /* of the work arena, from its start: what decode and prefill remember.
-                                 To be cleared before position 0 */
+  int64_t cache_bytes; /* of the work arena, from its start: what decode and prefill remember.
+                          To be cleared before position 0 */
   const char *decode_refused; /* NULL: nothing to say */
 } Plan;
 extern const char *const plan_graph_names[PLAN_GRAPHS];

@@ -484,8 +484,8 @@ static const struct {
     {"state", read_state},     {"scalar", read_scalar},   {"graph", read_graph},
     {"buffer", read_buffer},   {"launch", read_launch},   {"call", read_call},
     {"loss", read_loss},       {"metric", read_metric},   {"output", read_result},
-    {"weight", read_weight},   {"instead", read_instead},
-    {"refused", read_refused}, {"prefill", read_prefill}, {"caches", read_caches},
+    {"weight", read_weight},   {"instead", read_instead}, {"refused", read_refused},
+    {"prefill", read_prefill}, {"caches", read_caches},
 };
 
 static bool read_line(Parser *p) {

@@ -214,7 +214,8 @@ static void run_kernel(Case *one, const Runner *runner, const Made *made) {
     bytes[count] = made->kernel.workspace;
     args[count++] = guarded(made->kernel.workspace);
   }
-  if (runner->module) simulate(runner, &made->kernel, args, bytes, count, node->input_count + has_base);
+  if (runner->module)
+    simulate(runner, &made->kernel, args, bytes, count, node->input_count + has_base);
   for (int i = 0; i < made->kernel.launch_count && runner->jit; i++) {
     const KernelLaunch *launch = &made->kernel.launch[i];
     const char *wrong = gpu_launch(gpu_kernel(runner->jit, launch->name), launch, args);

@@ -410,9 +410,9 @@ static void lookup(void **state) {
          XY(V(1, 2, 3, 4, 5, 6, 7, 8), V(2, 0, 2, 3)), 3, 4, 0, 0, 6, 8);
 }
 
-#define PUT(at) \
-  "%x = input {name=\"x\"} : f64[2,3,2] %y = input {name=\"y\"} : f64[2,2,2] %z = const {value=" at   \
-  "} : i64[] %r = put %x, %y, %z {axis=1} : f64[2,3,2]"
+#define PUT(at)                                                                                    \
+  "%x = input {name=\"x\"} : f64[2,3,2] %y = input {name=\"y\"} : f64[2,2,2] %z = const "          \
+  "{value=" at "} : i64[] %r = put %x, %y, %z {axis=1} : f64[2,3,2]"
 
 static void puts_at(void **state) {
   (void)state;
@@ -537,7 +537,8 @@ int main(void) {
       cmocka_unit_test(pooling),
       cmocka_unit_test(pooling_gradients),
       cmocka_unit_test(movement),
-      cmocka_unit_test(lookup), cmocka_unit_test(puts_at),
+      cmocka_unit_test(lookup),
+      cmocka_unit_test(puts_at),
       cmocka_unit_test(leaves_and_structure),
       cmocka_unit_test(random_numbers),
       cmocka_unit_test(rounding),
