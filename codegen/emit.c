@@ -116,6 +116,21 @@ int emit_lane_of(const Emitter *emitter, DType dtype, const Index *index) {
   return is_group ? (int)LLVMConstIntGetZExtValue(last->value) : -1;
 }
 
+/* Eight bytes are one number: as a vector LLVM would move them in two accesses. */
+static bool is_one_number(DType dtype, unsigned width) {
+  return width == 8 && dtype_bytes(dtype) == 1;
+}
+
+static LLVMValueRef element_of_group(Emitter *emitter, LLVMValueRef group, unsigned lane) {
+  LLVMBuilderRef b = emitter->builder;
+  LLVMContextRef context = emitter->module->context;
+  if (LLVMGetTypeKind(LLVMTypeOf(group)) == LLVMVectorTypeKind)
+    return LLVMBuildExtractElement(b, group, LLVMConstInt(LLVMInt32TypeInContext(context), lane, 0),
+                                   "");
+  LLVMValueRef shift = LLVMConstInt(LLVMTypeOf(group), 8 * lane, false);
+  return LLVMBuildTrunc(b, LLVMBuildLShr(b, group, shift, ""), LLVMInt8TypeInContext(context), "");
+}
+
 /* All neighbours in one access. */
 static LLVMValueRef load_group(Emitter *emitter, const Node *node, const Index *index, int lane) {
   DType dtype = node->type.dtype;
@@ -123,7 +138,9 @@ static LLVMValueRef load_group(Emitter *emitter, const Node *node, const Index *
   int arg = (int)node_int(node, ATTR_INDEX, 0);
   Index first = *index;
   first.digit[first.count - 1].value = emit_index_const(emitter, 0);
-  LLVMTypeRef type = LLVMVectorType(emit_memory_type(emitter, dtype), width);
+  LLVMTypeRef type = is_one_number(dtype, width)
+                         ? LLVMInt64TypeInContext(emitter->module->context)
+                         : LLVMVectorType(emit_memory_type(emitter, dtype), width);
   LLVMValueRef pointer = emitter->pointer[arg], at = index_linear(emitter, &first);
   LLVMValueRef group = recall_group(emitter, pointer, at);
   if (!group) {
@@ -132,10 +149,7 @@ static LLVMValueRef load_group(Emitter *emitter, const Node *node, const Index *
     LLVMSetAlignment(group, width * (unsigned)dtype_bytes(dtype));
     remember_group(emitter, pointer, at, group);
   }
-  LLVMValueRef which =
-      LLVMConstInt(LLVMInt32TypeInContext(emitter->module->context), (unsigned)lane, false);
-  return emit_from_memory(emitter, dtype,
-                          LLVMBuildExtractElement(emitter->builder, group, which, ""));
+  return emit_from_memory(emitter, dtype, element_of_group(emitter, group, (unsigned)lane));
 }
 
 static LLVMValueRef load_arg(Emitter *emitter, const Node *node, const Index *index) {
@@ -480,13 +494,27 @@ LLVMValueRef emit_load_at(Emitter *emitter, LLVMValueRef pointer, DType dtype,
   return emit_from_memory(emitter, dtype, raw);
 }
 
+static LLVMValueRef join_bytes(Emitter *emitter, DType dtype, LLVMValueRef *value) {
+  LLVMTypeRef type = LLVMInt64TypeInContext(emitter->module->context);
+  LLVMValueRef all = LLVMConstInt(type, 0, false);
+  for (unsigned e = 0; e < 8; e++) {
+    LLVMValueRef raw = emit_to_memory(emitter, dtype, value[e]);
+    raw = LLVMBuildZExt(emitter->builder, raw, type, "");
+    raw = LLVMBuildShl(emitter->builder, raw, LLVMConstInt(type, 8 * e, false), "");
+    all = LLVMBuildOr(emitter->builder, all, raw, "");
+  }
+  return all;
+}
+
 void emit_store_group(Emitter *emitter, LLVMValueRef pointer, DType dtype, const Index *index,
                       LLVMValueRef *value) {
   int width = (int)index->digit[index->count - 1].extent;
   LLVMTypeRef i32 = LLVMInt32TypeInContext(emitter->module->context);
   LLVMValueRef group =
       LLVMGetUndef(LLVMVectorType(emit_memory_type(emitter, dtype), (unsigned)width));
-  for (int e = 0; e < width; e++)
+  bool is_number = is_one_number(dtype, (unsigned)width);
+  if (is_number) group = join_bytes(emitter, dtype, value);
+  for (int e = 0; e < width && !is_number; e++)
     group =
         LLVMBuildInsertElement(emitter->builder, group, emit_to_memory(emitter, dtype, value[e]),
                                LLVMConstInt(i32, (unsigned)e, false), "");

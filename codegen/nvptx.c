@@ -349,27 +349,34 @@ static bool keeps_neighbours(const Node *node) {
   }
 }
 
-int nvptx_width(const Job *job, int64_t extent) {
-  int widest = 1;
-  for (int i = 0; i < job->operand_count; i++)
-    if (shape_elements(&job->node->input[i]->type.shape) > 1 &&
-        dtype_bytes(job->node->input[i]->type.dtype) > widest)
-      widest = dtype_bytes(job->node->input[i]->type.dtype);
-  for (int i = 0; i < job->result_count; i++)
-    if (shape_elements(&job->result_type[i].shape) > 1 &&
-        dtype_bytes(job->result_type[i].dtype) > widest)
-      widest = dtype_bytes(job->result_type[i].dtype);
-  /* neighbours of the domain must be read side by side; else lanes should be neighbours */
+static int wider(int bytes, const Type *type) {
+  bool is_more = shape_elements(&type->shape) > 1 && dtype_bytes(type->dtype) > bytes;
+  return is_more ? dtype_bytes(type->dtype) : bytes;
+}
+
+int nvptx_width_among(const Job *job, int64_t extent, const bool *among, bool has_results) {
   const Graph *body = job->node->body;
+  int widest = 1;
+  for (int i = 0; !body && i < job->operand_count; i++)
+    widest = wider(widest, &job->node->input[i]->type);
+  for (int i = 0; has_results && i < job->result_count; i++)
+    widest = wider(widest, &job->result_type[i]);
   for (int i = 0; body && i < body->nodes.count; i++) {
     const Node *node = body->nodes.at[i];
     OpClass op_class = op_info[node->op].op_class;
+    if (among && !among[i]) continue;
+    if (node->op == OP_ARG) widest = wider(widest, &node->type);
+    /* neighbours of the domain must be read side by side; else lanes should be neighbours */
     if (op_class == CLASS_WINDOW && !emit_window_is_flat(node)) return 1;
     if (op_class == CLASS_MOVE && !keeps_neighbours(node)) return 1;
   }
   int width = 16 / widest > 8 ? 8 : 16 / widest;
   while (width > 1 && extent % width) width /= 2;
   return width;
+}
+
+int nvptx_width(const Job *job, int64_t extent) {
+  return nvptx_width_among(job, extent, NULL, true);
 }
 
 void entry_store_result(Entry *entry, int result, const Index *index) {

@@ -32,6 +32,9 @@ bool nvptx_loop(Job *job);
 bool nvptx_row(Job *job);
 /* A loop kernel, a team of threads for each row of the last digit. */
 bool nvptx_loop_rows(Job *job, const Domain *domain);
+/* A loop kernel that turns what it reads through shared memory; false, and nothing is made, where
+ * there is nothing to turn. */
+bool nvptx_transpose(Job *job);
 bool nvptx_column(Job *job);
 bool nvptx_contract(Job *job, const Node *contraction);
 bool nvptx_scatter(Job *job);
@@ -116,4 +119,6 @@ bool nvptx_is_domain(const Job *job, int result, const Shape *domain);
 int nvptx_shared(Job *job, int64_t rows, Entry *entry, const Index *index);
 /* Elements that a thread takes side by side: 16 bytes of the widest type, dividing `extent`. */
 int nvptx_width(const Job *job, int64_t extent);
+/* The same for a part of the body: the nodes `among` (by id), with results or without. */
+int nvptx_width_among(const Job *job, int64_t extent, const bool *among, bool has_results);
 #endif

@@ -35,7 +35,7 @@ static const char usage[] =
     "  --dump-dir DIR      where dumps go (default: here)\n"
     "  --stop-after=PASS   run the passes up to this one\n"
     "  --disable=A,B       leave out passes (fuse, schedule, memplan: do no more than is needed)\n"
-    "                      or kinds of kernels (wgmma, attention_wgmma)\n"
+    "                      or kinds of kernels (wgmma, attention_wgmma, transpose_tiles)\n"
     "  --time-passes       how long each step took, on standard error\n"
     "  --list-ops          every op of the language's graph, and stop\n"
     "  --help, --version\n";

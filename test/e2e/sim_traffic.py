@@ -36,6 +36,14 @@ NORM = WEIGHTS + "  y = layer_norm(x, weight=w, bias=b)\n  output y\n  loss = su
 NORM_BACK = WEIGHTS + "  param v: [B, N] = normal(1)\n  y = layer_norm(v * x, weight=w, bias=b)\n  loss = sum(y * t)"
 BATCH_NORM = "  param v: [B, N] = normal(1)\n  y = BatchNorm()(v * x)\n  output y\n  loss = sum(relu(y) * t)"
 ENTROPY = "  param w: [B, N] = normal(1)\n  loss = mean(cross_entropy(w + x, t))"
+TURNED = {  # name: how x lies, how it is turned, with what is fused
+    "rows and columns": ("f32[B, K=512]", "transpose(x) * 2", 1024),
+    "nhwc to nchw": ("f32[B, H=24, W=24, C=64]", "transpose(x, 0, 3, 1, 2)", 8),
+    "nchw to nhwc": ("f32[B, C=64, H=24, W=24]", "relu(transpose(x, 0, 2, 3, 1))", 8),
+    "bytes of three channels": ("u8[B, C=3, H=64, W=64]", "f32(transpose(x, 0, 2, 3, 1)) / 255", 16),
+    "first and last": ("f32[B, K=40, N=96]", "transpose(x, 2, 1, 0)", 64),
+    "f16": ("f32[B, K=512]", "f16(transpose(f16(x)))", 512),
+}
 ADAMW = "  param w: [B, N] = normal(1)\n  loss = sum(w * x * t)"
 
 # name: model, elements, labels, columns. All kernels of the model must be within the limit that move more than
@@ -56,11 +64,11 @@ CASES = {
 
 class Traffic(support.Case):
     def moved(self, text):
-        """Per kernel: sectors, and how many times the least they are."""
+        """Per kernel: sectors, how many times the least they are, and conflicts of banks for each access."""
         artifact = self.compile(text, name="model.ptx")
         table = support.run("ftrun", "bench", artifact, "--device", "sim", "--made-up-data", "--steps", 1).stdout
-        rows = [re.match(r" *\d+ +(\d+) +([0-9.]+)x .*\((\w+)\)$", line) for line in table.splitlines()]
-        found = {row[3]: (int(row[1]), float(row[2])) for row in rows if row}
+        rows = [re.match(r" *\d+ +(\d+) +([0-9.]+)x +([0-9.]+)% .*\((\w+)\)$", line) for line in table.splitlines()]
+        found = {row[4]: (int(row[1]), float(row[2]), float(row[3]) / 100) for row in rows if row}
         self.assertTrue(found, table)
         return found
 
@@ -69,13 +77,34 @@ class Traffic(support.Case):
         for columns in widths:
             optimizer = "adamw(lr=0.001)" if name == "adamw" else "sgd(lr=0.001)"
             found = self.moved(model(body, columns, elements, labels, optimizer))
-            largest = max(sectors for sectors, _ in found.values())
-            for kernel, (sectors, times) in found.items():
+            largest = max(sectors for sectors, *_ in found.values())
+            for kernel, (sectors, times, _) in found.items():
                 if sectors < SIGNIFICANT * largest:
                     continue
                 print(f"{name}, {columns} columns: {kernel} {times:.3f}", file=sys.stderr)
                 with self.subTest(columns=columns, kernel=kernel):
                     self.assertLessEqual(times, WITHIN)
+
+    def test_transposes(self):
+        """Tiles go through shared memory: both ways move whole lines, and the banks are shared well."""
+        for name, (lies, turned, batch) in TURNED.items():
+            source = f"""model M(x: {lies}) {{
+  param w: [1] = normal(1)
+  y = {turned}
+  output y
+  loss = sum(w)
+}}
+data D {{ train = npy("x.npy") }}
+train {{ model = M; data = D; batch = {batch}; optimizer = sgd(lr=0.001); eval every 0 epochs }}
+"""
+            found = self.moved(source)
+            kernel = max(found, key=lambda one: found[one][0])
+            print(f"{name}: {kernel} {found[kernel]}", file=sys.stderr)
+            with self.subTest(name):
+                self.assertIn("transpose", kernel)
+                self.assertLessEqual(found[kernel][1], WITHIN)
+                if name != "bytes of three channels":
+                    self.assertLessEqual(found[kernel][2], 0.5)
 
     def test_attention(self):
         """No matrix of scores goes to memory: a block of queries (keys) reads its rows once, and tiles of keys (queries)
@@ -89,7 +118,7 @@ data D { train = npy("x.npy", "y.npy") }
 train { model = M; data = D; batch = 2; precision = bf16; optimizer = sgd(lr=0.001); eval every 0 epochs }
 """
         for length in (128, 384):
-            found = {re.sub(r"k\d+_", "", kernel): times for kernel, (_, times) in self.moved(source % length).items()}
+            found = {re.sub(r"k\d+_", "", kernel): times for kernel, (_, times, _) in self.moved(source % length).items()}
             for kernel, rows, own, least in (("", 128, 2, 4), ("_grad", 128, 4, 8), ("_grad_sideways", 64, 4, 8)):
                 expected = (own + 2 * (length // rows + 1) / 2) / least
                 print(f"attention{kernel} of {length}: {found['one_attention' + kernel]}, expected {expected}", file=sys.stderr)

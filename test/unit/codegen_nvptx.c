@@ -509,12 +509,56 @@ static void strided_inputs(void **state) {
   arena_free(arena);
 }
 
+/* Loop kernels that turn tiles: every element size, tiles cut off at both ends, few rows or
+ * columns, dimensions in between, two operands turned alike. */
+static void transposes(void **state) {
+  (void)state;
+  static const struct {
+    int rank, size[4], perm[4];
+  } cases[] = {
+      {2, {65, 130}, {1, 0}},
+      {2, {64, 64}, {1, 0}},
+      {3, {5, 33, 7}, {2, 1, 0}},
+      {3, {3, 3, 70}, {0, 2, 1}},
+      {4, {2, 9, 11, 16}, {0, 3, 1, 2}},
+      {4, {2, 3, 24, 26}, {0, 2, 3, 1}},
+      {4, {3, 4, 5, 40}, {3, 0, 2, 1}},
+      {3, {1, 40, 72}, {2, 0, 1}},
+  };
+  static const char *const types[] = {"f32", "bf16", "u8", "f64", "bool", "f16"};
+  Arena *arena = arena_new();
+  for (int i = 0; i < 24; i++) {
+    int one = i % 8, rank = cases[one].rank;
+    const int *size = cases[one].size, *perm = cases[one].perm;
+    const char *type = types[(i + i / 8) % 6], *in = "", *out = "", *order = "";
+    for (int d = 0; d < rank; d++) {
+      const char *comma = d ? "," : "";
+      in = arena_printf(arena, "%s%s%d", in, comma, size[d]);
+      out = arena_printf(arena, "%s%s%d", out, comma, size[perm[d]]);
+      order = arena_printf(arena, "%s%s%d", order, comma, perm[d]);
+    }
+    const char *text = arena_printf(
+        arena,
+        "graph \"turned\" {\n%%x = input {name=\"x\"} : %s[%s]\n%%y = param {name=\"y\"} : "
+        "f32[%s]\n"
+        "%%z = param {name=\"z\"} : f32[%s]\n%%a = cast %%x : f32[%s]\n%%b = neg %%a : f32[%s]\n"
+        "%%t = transpose %%%s {perm=[%s]} : %s[%s]\n%%u = transpose %%y {perm=[%s]} : f32[%s]\n"
+        "%%v = cast %%t : f32[%s]\n%%w = add %%u, %%v : f32[%s]\n%%r = mul %%w, %%z : f32[%s]\n"
+        "output \"r\" %%r\noutput \"t\" %%t\n}\n",
+        type, in, in, out, in, in, i % 3 ? "b" : "x", order, i % 3 ? "f32" : type, out, order, out,
+        out, out, out);
+    assert_int_equal(run_text(text, (How){0}), 1);
+  }
+  arena_free(arena);
+}
+
 int main(int count, char **argument) {
   if (count > 1) cmocka_set_test_filter(argument[1]);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(written_graphs), cmocka_unit_test(written_graphs_tf32),
       cmocka_unit_test(every_tile),     cmocka_unit_test(every_wgmma),
       cmocka_unit_test(random_steps),   cmocka_unit_test(strided_inputs),
+      cmocka_unit_test(transposes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,425 @@
+/* nvptx_transpose: loop kernels of which a part lies in another order, the fastest dimension of the
+ * one being another's of the other. A block takes a tile of both: first all threads compute what is
+ * transposed in its own order, side by side, into shared memory; then, behind a barrier, the
+ * results in theirs. So both ways move whole lines of memory, in accesses of 16 bytes where the
+ * extents permit. Transposes that turn the tile another way than the first one found are read
+ * element by element.
+ *
+ * In shared memory a column is `pitch` rows, a number that makes the threads of a warp meet
+ * different banks in both orders: eight of them side by side, four lines, do so with any odd one.
+ */
+#include "codegen/nvptx_private.h"
+#include "passes/fuse.h"
+
+enum {
+  TURN_THREADS = 256,
+  TURN_ACROSS = 8,
+  TURN_RUN = 32,
+  BANKS = 32,
+  LARGE_TILE = 64,
+  SMALL_TILE = 32,
+  MAX_STAGED = 4
+};
+enum { ENOUGH_TILES = 264, MAX_NEIGHBOURS = 8 };
+
+/* One order in which a block's threads go through the tile. */
+typedef struct {
+  int inner, outer;      /* dimensions of the result */
+  bool is_joined;        /* the tile is whole lines of inner: one run through both */
+  int width;             /* neighbours of a thread */
+  int64_t groups, lines; /* groups of neighbours in a run, runs */
+  int across, down;      /* threads along both */
+} Order;
+
+typedef struct Turn Turn;
+typedef struct {
+  Turn *turn;
+  const Node *node; /* the transpose */
+  LLVMValueRef memory;
+  LLVMTypeRef type;
+} Staged;
+
+struct Turn {
+  Entry entry;
+  int rank, row, column;                    /* the fastest dimension of the input, of the result */
+  int64_t extent[MAX_RANK], tile[MAX_RANK]; /* of the result; tile: of row and column */
+  int source[MAX_RANK];                     /* the input's dimension that is dimension i */
+  Staged staged[MAX_STAGED];
+  int staged_count, threads;
+  Order in, out;
+  int64_t pitch;
+  LLVMValueRef first[MAX_RANK]; /* of the block; all but row and column: its place */
+  LLVMValueRef place[MAX_RANK]; /* row, column: the element in the tile that is being made */
+};
+
+/* ── what is turned ─────────────────────────────────────────────────────────────────────────── */
+
+/* A transpose with as few dimensions as say it. False if its fastest dimension stays. */
+static bool describe(const Node *node, Turn *turn) {
+  const Shape *shape = &node->type.shape;
+  const int64_t *perm = node_attr(node, ATTR_PERM)->ints;
+  int64_t place[MAX_RANK], last = -2;
+  turn->rank = 0;
+  for (int i = 0; i < shape->rank; i++) {
+    if (shape->dim[i] == 1) continue;
+    int64_t from = 0; /* among those that are not 1 */
+    for (int64_t j = 0; j < perm[i]; j++) from += node->input[0]->type.shape.dim[j] != 1;
+    if (from != last + 1) {
+      place[turn->rank] = from;
+      turn->extent[turn->rank++] = 1;
+    }
+    turn->extent[turn->rank - 1] *= shape->dim[i];
+    last = from;
+  }
+  for (int i = 0; i < turn->rank; i++) {
+    turn->source[i] = 0;
+    for (int j = 0; j < turn->rank; j++) turn->source[i] += place[j] < place[i];
+    if (turn->source[i] == turn->rank - 1) turn->row = i;
+  }
+  turn->column = turn->rank - 1;
+  return turn->rank > 1 && turn->row != turn->column;
+}
+
+static bool is_same_turn(const Turn *a, const Turn *b) {
+  if (a->rank != b->rank) return false;
+  for (int i = 0; i < a->rank; i++)
+    if (a->extent[i] != b->extent[i] || a->source[i] != b->source[i]) return false;
+  return true;
+}
+
+/* Transposes that are read at the place of the element that is made. */
+static void find_staged(Turn *turn, const Node *node, bool *seen) {
+  if (seen[node->id]) return;
+  seen[node->id] = true;
+  if (node->op == OP_TRANSPOSE) {
+    Turn own = {0};
+    if (turn->staged_count == MAX_STAGED || !describe(node, &own)) return;
+    if (turn->staged_count && !is_same_turn(&own, turn)) return;
+    if (!turn->staged_count) describe(node, turn);
+    turn->staged[turn->staged_count++] = (Staged){.node = node};
+  } else if (op_info[node->op].op_class == CLASS_POINTWISE || node->op == OP_RESHAPE ||
+             node->op == OP_STOP_GRADIENT) {
+    for (int i = 0; i < node->input_count; i++) find_staged(turn, node->input[i], seen);
+  }
+}
+
+/* ── tiles ──────────────────────────────────────────────────────────────────────────────────── */
+
+static void mark(const Turn *turn, const Node *node, bool *marked, bool stops) {
+  if (marked[node->id]) return;
+  for (int i = 0; stops && i < turn->staged_count; i++)
+    if (turn->staged[i].node == node) return;
+  marked[node->id] = true;
+  for (int i = 0; i < node->input_count; i++) mark(turn, node->input[i], marked, stops);
+}
+
+static void choose_extents(Turn *turn, int64_t size) {
+  int dims[2] = {turn->row, turn->column};
+  for (int d = 0; d < 2; d++) {
+    int64_t extent = turn->extent[dims[d]];
+    turn->tile[dims[d]] = extent < size ? extent : size;
+  }
+  for (int d = 0; d < 2; d++) {
+    int64_t *tile = &turn->tile[dims[d]], other = turn->tile[dims[1 - d]];
+    while (*tile >= size && *tile < turn->extent[dims[d]] && 2 * *tile * other <= size * size)
+      *tile *= 2;
+  }
+}
+
+static int64_t tiles_along(const Turn *turn, int d) {
+  return d == turn->row || d == turn->column ? (turn->extent[d] + turn->tile[d] - 1) / turn->tile[d]
+                                             : turn->extent[d];
+}
+static int64_t all_tiles(const Turn *turn) {
+  int64_t count = 1;
+  for (int d = 0; d < turn->rank; d++) count *= tiles_along(turn, d);
+  return count;
+}
+
+static void choose_order(Turn *turn, const Job *job, bool is_result) {
+  Order *order = is_result ? &turn->out : &turn->in;
+  *order = (Order){.inner = is_result ? turn->column : turn->row,
+                   .outer = is_result ? turn->row : turn->column};
+  int64_t inner = turn->extent[order->inner], run = turn->tile[order->inner];
+  int before = is_result ? turn->row : turn->source[turn->column]; /* which place it has there */
+  order->is_joined = before == turn->rank - 2 && run == inner && run % TURN_RUN;
+  order->lines = turn->tile[order->outer];
+  if (order->is_joined) {
+    run *= order->lines;
+    inner *= turn->extent[order->outer];
+    order->lines = 1;
+  }
+  bool *among = ARENA_ARRAY(job->scratch, bool, job->node->body->nodes.count);
+  const Graph *body = job->node->body;
+  for (int i = 0; is_result && i < body->roots.count; i++)
+    mark(turn, body->roots.at[i].node, among, true);
+  for (int i = 0; !is_result && i < turn->staged_count; i++)
+    mark(turn, turn->staged[i].node->input[0], among, false);
+  order->width = nvptx_width_among(job, inner, among, is_result);
+  while (run % order->width) order->width /= 2;
+  order->groups = run / order->width;
+}
+
+/* Along a run as many as make whole lines of memory, or as are too many for the runs. */
+static void place_threads(Order *order, int threads) {
+  order->across = 1;
+  while (order->across < threads && order->across < order->groups &&
+         (order->across < TURN_ACROSS || order->across * order->width < TURN_RUN ||
+          threads / order->across > order->lines))
+    order->across *= 2;
+  order->down = threads / order->across;
+}
+
+static int64_t staged_bytes(const Turn *turn) {
+  int64_t bytes = 0;
+  for (int i = 0; i < turn->staged_count; i++)
+    bytes += dtype_bytes(turn->staged[i].node->type.dtype) * turn->pitch * turn->tile[turn->column];
+  return bytes;
+}
+
+/* How often a bank of shared memory is asked for different words when a warp begins. */
+static int conflicts(const Turn *turn, const Order *order, int64_t pitch) {
+  int64_t bytes = dtype_bytes(turn->staged[0].node->type.dtype), word[WARP];
+  int found = 0;
+  for (int e = 0; e < order->width; e++)
+    for (int lane = 0; lane < WARP; lane++) {
+      int64_t inner = lane % order->across * order->width + e, outer = lane / order->across;
+      if (order->is_joined) {
+        outer = inner / turn->extent[order->inner];
+        inner %= turn->extent[order->inner];
+      }
+      bool is_row = order->inner == turn->row;
+      word[lane] = ((is_row ? outer : inner) * pitch + (is_row ? inner : outer)) * bytes / 4;
+      for (int other = bytes > 4 ? lane / 16 * 16 : 0; other < lane; other++)
+        found += (word[other] - word[lane]) % BANKS == 0 && word[other] != word[lane];
+    }
+  return found;
+}
+
+static void choose_pitch(Turn *turn) {
+  int64_t rows = turn->tile[turn->row];
+  int least = INT32_MAX;
+  for (int64_t pitch = rows; pitch < rows + BANKS && least; pitch++) {
+    int found = conflicts(turn, &turn->in, pitch) + conflicts(turn, &turn->out, pitch);
+    if (found >= least) continue;
+    least = found;
+    turn->pitch = pitch;
+  }
+}
+
+/* Large tiles have more loads under way, small ones make more blocks. */
+static bool choose_tile(Turn *turn, const Job *job) {
+  for (int64_t size = LARGE_TILE; size >= SMALL_TILE; size /= 2) {
+    choose_extents(turn, size);
+    turn->pitch = turn->tile[turn->row] + BANKS;
+    bool is_enough = size == SMALL_TILE || all_tiles(turn) >= ENOUGH_TILES;
+    if (is_enough && staged_bytes(turn) <= SHARED_STATIC) break;
+  }
+  if (staged_bytes(turn) > SHARED_STATIC || all_tiles(turn) > INT32_MAX) return false;
+  choose_order(turn, job, false);
+  choose_order(turn, job, true);
+  int64_t in = turn->in.groups * turn->in.lines, out = turn->out.groups * turn->out.lines;
+  turn->threads = WARP;
+  while (turn->threads < TURN_THREADS && turn->threads < in && turn->threads < out)
+    turn->threads *= 2;
+  place_threads(&turn->in, turn->threads);
+  place_threads(&turn->out, turn->threads);
+  choose_pitch(turn);
+  return true;
+}
+
+/* ── a thread's way through the tile ────────────────────────────────────────────────────────── */
+
+typedef struct {
+  LLVMValueRef group, line; /* of the tile */
+  LLVMValueRef is_inside;   /* of the tile and of the tensor; NULL: always */
+} Step;
+
+static int64_t steps_of(const Order *order) {
+  return (order->groups + order->across - 1) / order->across *
+         ((order->lines + order->down - 1) / order->down);
+}
+
+/* a < b, unless that is known. */
+static LLVMValueRef within(Turn *turn, LLVMValueRef a, int64_t b, bool is_known) {
+  return is_known ? NULL : entry_less(&turn->entry, a, entry_const(&turn->entry, b));
+}
+
+static LLVMValueRef plus(Turn *turn, LLVMValueRef a, LLVMValueRef b) {
+  return entry_op(&turn->entry, LLVMAdd, a, b);
+}
+static LLVMValueRef times(Turn *turn, LLVMValueRef a, int64_t b) {
+  return entry_op(&turn->entry, LLVMMul, a, entry_const(&turn->entry, b));
+}
+
+/* Of the tensor's dimension d of this many elements. */
+static LLVMValueRef within_tensor(Turn *turn, LLVMValueRef at, int64_t count, int d) {
+  return within(turn, at, count, turn->extent[d] % turn->tile[d] == 0);
+}
+
+/* The group and the line of a step in the tensor; its fastest dimension in groups of neighbours. */
+static LLVMValueRef group_of(Turn *turn, const Order *order, const Step *step) {
+  LLVMValueRef first = turn->first[order->inner];
+  if (order->is_joined) first = times(turn, turn->first[order->outer], turn->extent[order->inner]);
+  first = entry_op(&turn->entry, LLVMUDiv, first, entry_const(&turn->entry, order->width));
+  return plus(turn, first, step->group);
+}
+static LLVMValueRef line_of(Turn *turn, const Order *order, const Step *step) {
+  return plus(turn, turn->first[order->outer], step->line);
+}
+static int64_t groups_of(const Turn *turn, const Order *order) {
+  int64_t lines = order->is_joined ? turn->extent[order->outer] : 1;
+  return turn->extent[order->inner] * lines / order->width;
+}
+
+static Step step_at(Turn *turn, const Order *order, LLVMValueRef thread, int64_t number) {
+  Entry *entry = &turn->entry;
+  int64_t across = (order->groups + order->across - 1) / order->across;
+  LLVMValueRef size = entry_const(entry, order->across);
+  Step step = {
+      .group = plus(turn, entry_op(entry, LLVMURem, thread, size),
+                    entry_const(entry, number % across * order->across)),
+      .line = plus(turn, entry_op(entry, LLVMUDiv, thread, size),
+                   entry_const(entry, number / across * order->down)),
+  };
+  LLVMValueRef conditions[4] = {
+      within(turn, step.group, order->groups, order->groups % order->across == 0),
+      within(turn, step.line, order->lines, order->lines % order->down == 0),
+      within_tensor(turn, group_of(turn, order, &step), groups_of(turn, order),
+                    order->is_joined ? order->outer : order->inner),
+      order->is_joined ? NULL
+                       : within_tensor(turn, line_of(turn, order, &step),
+                                       turn->extent[order->outer], order->outer),
+  };
+  for (int i = 0; i < 4; i++)
+    if (conditions[i]) step.is_inside = entry_and(entry, step.is_inside, conditions[i]);
+  return step;
+}
+
+/* The index of neighbour e of a step. */
+static Index index_at(Turn *turn, const Order *order, const Step *step, int e) {
+  Index index = {0};
+  for (int place = 0; place < turn->rank; place++) {
+    int d = place;
+    for (int i = 0; order == &turn->in && i < turn->rank; i++)
+      if (turn->source[i] == place) d = i;
+    if (d == order->inner) {
+      index_push(&index, groups_of(turn, order), group_of(turn, order, step), true);
+      index_push(&index, order->width, entry_const(&turn->entry, e), true);
+    } else if (d != order->outer) {
+      index_push(&index, turn->extent[d], turn->first[d], true);
+    } else if (!order->is_joined) {
+      index_push(&index, turn->extent[d], line_of(turn, order, step), true);
+    }
+  }
+  return index;
+}
+
+/* The same element's place in the tile. */
+static void place_at(Turn *turn, const Order *order, const Step *step, int e) {
+  LLVMValueRef at =
+      plus(turn, times(turn, step->group, order->width), entry_const(&turn->entry, e));
+  turn->place[order->inner] = at;
+  turn->place[order->outer] = step->line;
+  if (!order->is_joined) return;
+  LLVMValueRef size = entry_const(&turn->entry, turn->extent[order->inner]);
+  turn->place[order->inner] = entry_op(&turn->entry, LLVMURem, at, size);
+  turn->place[order->outer] = entry_op(&turn->entry, LLVMUDiv, at, size);
+}
+
+static LLVMValueRef address_of(const Staged *staged) {
+  Turn *turn = staged->turn;
+  LLVMValueRef at =
+      plus(turn, times(turn, turn->place[turn->column], turn->pitch), turn->place[turn->row]);
+  return entry_at(&turn->entry, staged->type, staged->memory, at);
+}
+
+static LLVMValueRef read_staged(Emitter *emitter, const Node *node, const Index *index,
+                                void *user) {
+  const Staged *staged = user;
+  (void)index; /* the element that is being made: turn->place */
+  LLVMValueRef raw = LLVMBuildLoad2(emitter->builder, staged->type, address_of(staged), "");
+  return emit_from_memory(emitter, node->type.dtype, raw);
+}
+
+/* ── the kernel ─────────────────────────────────────────────────────────────────────────────── */
+
+static void open_block(Turn *turn) {
+  Entry *entry = &turn->entry;
+  LLVMValueRef block = entry_special(entry, "ctaid.x");
+  for (int d = turn->rank - 1; d >= 0; d--) {
+    LLVMValueRef count = entry_const(entry, tiles_along(turn, d));
+    turn->first[d] = entry_op(entry, LLVMURem, block, count);
+    if (d == turn->row || d == turn->column)
+      turn->first[d] = tiles_along(turn, d) == 1 ? entry_const(entry, 0)
+                                                 : times(turn, turn->first[d], turn->tile[d]);
+    block = entry_op(entry, LLVMUDiv, block, count);
+  }
+  for (int i = 0; i < turn->staged_count; i++) {
+    Staged *staged = &turn->staged[i];
+    staged->turn = turn;
+    staged->type = emit_memory_type(&entry->emitter, staged->node->type.dtype);
+    staged->memory =
+        entry_shared(entry, "turned", staged->type, (int)(turn->pitch * turn->tile[turn->column]));
+  }
+}
+
+/* Values first, then stores: loads are under way together. */
+static void stage_step(Turn *turn, const Order *order, const Step *step) {
+  Emitter *emitter = &turn->entry.emitter;
+  LLVMValueRef value[MAX_NEIGHBOURS][MAX_STAGED];
+  for (int e = 0; e < order->width; e++) {
+    Index index = index_at(turn, order, step, e);
+    for (int i = 0; i < turn->staged_count; i++)
+      value[e][i] = emit_value(emitter, turn->staged[i].node->input[0], &index);
+  }
+  for (int e = 0; e < order->width; e++) {
+    place_at(turn, order, step, e);
+    for (int i = 0; i < turn->staged_count; i++)
+      LLVMBuildStore(emitter->builder,
+                     emit_to_memory(emitter, turn->staged[i].node->type.dtype, value[e][i]),
+                     address_of(&turn->staged[i]));
+  }
+}
+
+static void finish_step(Turn *turn, const Order *order, const Step *step) {
+  Entry *entry = &turn->entry;
+  const Job *job = entry->job;
+  Index index[MAX_NEIGHBOURS];
+  for (int e = 0; e < order->width; e++) {
+    index[e] = index_at(turn, order, step, e);
+    place_at(turn, order, step, e);
+    for (int i = 0; i < job->result_count; i++)
+      emit_value(&entry->emitter, job->node->body->roots.at[i].node, &index[e]);
+  }
+  for (int i = 0; i < job->result_count; i++) entry_store_group(entry, i, index, order->width);
+}
+
+static void go_through(Turn *turn, const Order *order, LLVMValueRef thread,
+                       void run(Turn *, const Order *, const Step *)) {
+  for (int64_t s = 0; s < steps_of(order); s++) {
+    Step step = step_at(turn, order, thread, s);
+    LLVMBasicBlockRef after = entry_begin_if(&turn->entry, step.is_inside);
+    run(turn, order, &step);
+    entry_end_if(&turn->entry, after);
+  }
+}
+
+bool nvptx_transpose(Job *job) {
+  const Graph *body = job->node->body;
+  if (module_leaves_out(job->module, "transpose_tiles")) return false;
+  Turn *turn = ARENA_NEW(job->scratch, Turn);
+  bool *seen = ARENA_ARRAY(job->scratch, bool, body->nodes.count);
+  for (int i = 0; i < body->roots.count; i++) find_staged(turn, body->roots.at[i].node, seen);
+  if (!turn->staged_count || !choose_tile(turn, job)) return false;
+  entry_open(&turn->entry, job, job->name, turn->threads, false);
+  LLVMValueRef thread = entry_special(&turn->entry, "tid.x");
+  open_block(turn);
+  go_through(turn, &turn->in, thread, stage_step);
+  entry_barrier(&turn->entry);
+  for (int i = 0; i < turn->staged_count; i++)
+    emit_bind(&turn->entry.emitter, turn->staged[i].node, read_staged, &turn->staged[i]);
+  go_through(turn, &turn->out, thread, finish_step);
+  entry_close(&turn->entry, job->name, all_tiles(turn), 1, 1);
+  return true;
+}
