@@ -65,6 +65,20 @@ SimKernelInfo sim_kernel_info(const SimKernel *kernel);
 /* Where parameter `index` lies in the parameter bytes, and its size. */
 void sim_kernel_param(const SimKernel *kernel, int index, int64_t *offset, int64_t *bytes);
 
+/* ── tensor maps ──────────────────────────────────────────────────────────────────────────── */
+/* What a parameter of 128 bytes (.param .align 64 .b8 map[128]) holds for cp.async.bulk.tensor.
+ * NVIDIA keeps a GPU's format to itself; this is ours. Dimensions begin with the fastest. */
+enum { SIM_MAP_RANK = 5 };
+#define SIM_TENSOR_MAP UINT64_C(0x70616d2d6d697366)
+typedef struct {
+  uint64_t magic; /* SIM_TENSOR_MAP */
+  uint64_t address;
+  uint64_t dim[SIM_MAP_RANK], stride[SIM_MAP_RANK]; /* elements; bytes, [0] that of an element */
+  uint32_t box[SIM_MAP_RANK];                       /* elements */
+  uint16_t rank, swizzle;                           /* bytes: 0 (none), 32, 64, 128 */
+} SimTensorMap;
+_Static_assert(sizeof(SimTensorMap) <= 128, "a tensor map has 128 bytes");
+
 /* ── launches ─────────────────────────────────────────────────────────────────────────────── */
 /* Memory that a launch may touch. Plain host memory may be one too, if it is only read. */
 typedef struct {

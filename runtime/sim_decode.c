@@ -189,6 +189,7 @@ Status decode_value(Decoder *decoder, const PtxValue *value, SimType type, int32
     return STATUS_OK;
   case VALUE_SHARED:
   case VALUE_LOCAL:
+  case VALUE_PARAM:
   case VALUE_GLOBAL:
     if (class != CLASS_64 && (class != CLASS_32 || value->kind == VALUE_GLOBAL))
       return decode_fail(decoder, "an address does not fit here");
@@ -484,13 +485,16 @@ static Status decode_cvta(Decoder *decoder, const PtxStatement *s, bool *is_know
   if (!decode_word(&at, space) || strcmp(at, "u64") != 0) return STATUS_OK;
   bool is_global = !strcmp(space, "global") || !strcmp(space, "const");
   bool is_shared = !strcmp(space, "shared"), is_local = !strcmp(space, "local");
-  if (!is_global && !is_shared && !is_local) return STATUS_OK;
+  bool is_param = !strcmp(space, "param") && !to;
+  if (!is_global && !is_shared && !is_local && !is_param) return STATUS_OK;
   *is_known = true;
   if (s->count != 2 || s->operand[0].kind != OPERAND_PLAIN || s->operand[1].kind != OPERAND_PLAIN)
     return decode_fail(decoder, "%s takes 2 operands", s->op);
   STATUS_TRY(decode_result(decoder, &s->operand[0].at[0], CLASS_64, &result));
   STATUS_TRY(decode_value(decoder, &s->operand[1].at[0], SIM_TYPE_u64, &source));
-  uint64_t window = is_shared ? SIM_SHARED_WINDOW : SIM_LOCAL_WINDOW;
+  uint64_t window = is_shared  ? SIM_SHARED_WINDOW
+                    : is_param ? SIM_PARAM_WINDOW
+                               : SIM_LOCAL_WINDOW;
   if (is_global)
     decode_unary(decoder, SIM_mov_b64, result, source);
   else

@@ -247,6 +247,32 @@ static Status decode_bulk(Decoder *decoder, const PtxStatement *s) {
   return push(decoder, made);
 }
 
+/* cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes
+ * [to], [map, {coordinates}], [mbarrier] */
+static Status decode_tensor(Decoder *decoder, const PtxStatement *s) {
+  const char *at = s->op + strlen("cp.async.bulk.tensor.");
+  int rank = *at - '0';
+  bool is_good = rank >= 1 && rank <= SIM_MAP_RANK && begins(at + 1, "d.shared::");
+  if (is_good) at += strlen("1d.shared::");
+  is_good = is_good && (begins(at, "cluster.global.") || begins(at, "cta.global."));
+  if (is_good) at = strstr(at, "global.") + strlen("global.");
+  if (is_good && begins(at, "tile.")) at += strlen("tile.");
+  if (!is_good || strcmp(at, "mbarrier::complete_tx::bytes") != 0)
+    return decode_fail(decoder, "unsupported instruction %s", s->op);
+  const PtxOperand *from = &s->operand[1];
+  if (s->count != 3 || from->coordinates != rank)
+    return decode_fail(decoder, "%s takes [to], [map, {%d coordinates}], [mbarrier]", s->op, rank);
+  SimInst made = {.code = SIM_tensor, .line = s->line, .count = (uint8_t)rank, .uses = 7};
+  STATUS_TRY(whole_address(decoder, &s->operand[0], SPACE_SHARED, &made.arg[0]));
+  STATUS_TRY(whole_address(decoder, from, SPACE_PARAM, &made.arg[1]));
+  STATUS_TRY(whole_address(decoder, &s->operand[2], SPACE_SHARED, &made.arg[2]));
+  for (int i = 0; i < rank; i++) {
+    STATUS_TRY(decode_value(decoder, &from->many[i], SIM_TYPE_s32, &made.arg[3 + i]));
+    made.uses |= (uint8_t)(8 << i);
+  }
+  return push(decoder, made);
+}
+
 /* elect.sync leader|p, members */
 static Status decode_elect(Decoder *decoder, const PtxStatement *s) {
   SimInst made = {.code = SIM_elect, .line = s->line, .defs = 3, .uses = 4};
@@ -272,6 +298,7 @@ Status decode_hopper(Decoder *decoder, const PtxStatement *s, bool *is_known) {
   *is_known = true;
   if (begins(s->op, "wgmma.")) return decode_wgmma(decoder, s);
   if (begins(s->op, "mbarrier.")) return decode_mbarrier(decoder, s);
+  if (begins(s->op, "cp.async.bulk.tensor.")) return decode_tensor(decoder, s);
   if (begins(s->op, "cp.async.bulk.")) return decode_bulk(decoder, s);
   if (!strcmp(s->op, "elect.sync")) return decode_elect(decoder, s);
   if (!strcmp(s->op, "setmaxnreg.inc.sync.aligned.u32") ||

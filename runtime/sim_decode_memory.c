@@ -58,7 +58,7 @@ Status decode_address(Decoder *decoder, const PtxOperand *operand, SimSpace spac
   const PtxValue *value = &operand->at[0];
   *offset = operand->offset;
   *is_narrow = false;
-  if (operand->kind != OPERAND_ADDRESS)
+  if (operand->kind != OPERAND_ADDRESS || (operand->coordinates && space != SPACE_PARAM))
     return decode_fail(decoder, "an address in brackets belongs here");
   if (value->kind == VALUE_REGISTER || value->kind == VALUE_DYNAMIC) {
     SimClass class = decoder->kernel->classes.at[value->index];
@@ -70,7 +70,8 @@ Status decode_address(Decoder *decoder, const PtxOperand *operand, SimSpace spac
   }
   bool fits = value->kind == VALUE_INT || (value->kind == VALUE_SHARED && space == SPACE_SHARED) ||
               (value->kind == VALUE_LOCAL && space == SPACE_LOCAL) ||
-              (value->kind == VALUE_GLOBAL && space != SPACE_SHARED && space != SPACE_LOCAL);
+              (value->kind == VALUE_GLOBAL && space != SPACE_SHARED && space != SPACE_LOCAL &&
+               space != SPACE_PARAM);
   if (!fits) return decode_fail(decoder, "what stands in the brackets is not of this space");
   *arg = decode_constant(decoder, value->bits, true);
   return STATUS_OK;

@@ -491,7 +491,9 @@ static Status parse_value(Parser *p, PtxValue *out) {
   return next(p);
 }
 
-/* [%rd1], [%rd1+8], [name+-4], [16] */
+static Status parse_vector(Parser *p, PtxOperand *out);
+
+/* [%rd1], [%rd1+8], [name+-4], [16], [%rd1, {%r1, %r2}] */
 static Status parse_address(Parser *p, PtxOperand *out) {
   out->kind = OPERAND_ADDRESS;
   STATUS_TRY(next(p));
@@ -507,6 +509,16 @@ static Status parse_address(Parser *p, PtxOperand *out) {
       return fail(p, "expected a number in the address");
     out->offset = (int64_t)(is_negative ? 0 - p->number.bits : p->number.bits);
     STATUS_TRY(next(p));
+  }
+  if (p->token == ',') {
+    PtxOperand place = {0};
+    STATUS_TRY(next(p));
+    if (p->token != '{') return fail(p, "expected the coordinates of a tensor, {…}");
+    STATUS_TRY(parse_vector(p, &place));
+    if (place.many || !place.count) return fail(p, "a tensor has 1 to 5 coordinates");
+    out->coordinates = place.count;
+    out->many = ARENA_ARRAY(p->scratch, PtxValue, SIM_VECTOR);
+    memcpy(out->many, place.at, sizeof place.at);
   }
   return expect(p, ']', "']'");
 }

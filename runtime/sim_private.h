@@ -45,7 +45,8 @@ typedef const SimInst *SimOp(SimWarp *warp, const SimInst *inst);
       X(st) X(ld_local) X(st_local) X(ld_generic) X(st_generic) X(atom) X(shfl) X(vote)            \
           X(activemask) X(match) X(redux) X(split64) X(join64) X(split32) X(join32) X(cp_async)    \
               X(cp_commit) X(cp_wait) X(ldmatrix) X(stmatrix) X(proxy) X(wgmma_fence)             \
-                  X(wgmma_commit) X(wgmma_wait) X(wgmma) X(mbar) X(bulk) X(elect) X(mma)
+                  X(wgmma_commit) X(wgmma_wait) X(wgmma) X(mbar) X(bulk) X(tensor)      \
+                      X(elect) X(mma)
 typedef enum {
 #define X(name) SIM_##name,
   SIM_SPECIAL_OPS(X)
@@ -168,9 +169,10 @@ struct SimModule {
   char *lane_memory; /* constants of all kernels, 64-byte aligned */
 };
 
-/* Generic addresses of shared and local memory lie in windows that no host address lies in. */
+/* Generic addresses of shared memory, local memory and parameters lie in windows that no host address lies in. */
 #define SIM_SHARED_WINDOW (UINT64_C(0x7e) << 56)
 #define SIM_LOCAL_WINDOW (UINT64_C(0x7f) << 56)
+#define SIM_PARAM_WINDOW (UINT64_C(0x7d) << 56) /* for tensor maps only */
 #define SIM_WINDOW_MASK (UINT64_C(0xff) << 56)
 
 /* ── memory ───────────────────────────────────────────────────────────────────────────────── */

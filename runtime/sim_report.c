@@ -81,6 +81,7 @@ static const char *verb(const SimInst *in) {
   if (in->code == SIM_atom) return "an atomic update";
   if (in->code == SIM_cp_async) return "an asynchronous copy";
   if (in->code == SIM_ldmatrix) return "a matrix load";
+  if (in->code == SIM_bulk || in->code == SIM_tensor) return "a bulk copy";
   return in->is_store ? "a store" : "a load";
 }
 
@@ -187,7 +188,8 @@ const SimInst *sim_fault_clash(SimWarp *w, const SimInst *in, int lane, bool is_
   if (clash == CLASH_ASYNC)
     return sim_fault(w, in, "unfinished copy: %s at %s, which a cp.async still fills, by %s",
                      verb(in), place, who);
-  bool is_read = !in->is_store && in->code != SIM_atom && in->code != SIM_cp_async;
+  bool is_read = !in->is_store && in->code != SIM_atom && in->code != SIM_cp_async &&
+                 in->code != SIM_bulk && in->code != SIM_tensor;
   return sim_fault(w, in, "race: %s is %s by %s and %s by %s, and nothing orders the two", place,
                    is_read ? "read" : "written", who, clash == CLASH_READ ? "read" : "written",
                    touch_text(w, other, is_shared, whom));

@@ -33,6 +33,7 @@ typedef struct {
   PtxValue *many;          /* VECTOR of more than SIM_VECTOR: all of them, and at[] is not used */
   int count;
   int64_t offset;
+  int coordinates; /* ADDRESS: [at[0] + offset, {many[0], …}] has so many */
   bool has_second; /* %p1|%p2 */
   PtxValue second;
 } PtxOperand;

@@ -15,6 +15,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         sim_alloc(machine, BYTES, &memory) != STATUS_OK)
       return 0;
     for (int i = 0; i < PARAMS; i++) params[i] = (uint64_t)(uintptr_t)memory;
+    SimTensorMap map = {.magic = SIM_TENSOR_MAP,
+                        .address = params[0],
+                        .dim = {40, 9},
+                        .stride = {4, 192},
+                        .box = {32, 16},
+                        .rank = 2,
+                        .swizzle = 128};
+    memcpy(&params[8], &map, sizeof map); /* behind two addresses, 64-byte aligned */
   }
   SimModule *module;
   if (sim_module_load("fuzz.ptx", (const char *)data, size, &module) != STATUS_OK) return 0;
