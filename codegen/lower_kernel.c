@@ -104,6 +104,16 @@ static bool standalone_equal(const Node *a, const Node *b) {
          (!x || !strcmp(x, y));
 }
 
+/* Tensors with maps have a fixed place: not that of the batch. */
+static bool maps_fit(const Kernel *kernel, const Arguments *arguments) {
+  for (int i = 0; i < kernel->launch_count; i++)
+    for (int k = 0; k < kernel->launch[i].map_count; k++) {
+      int arg = kernel->launch[i].maps[k].arg;
+      if (arg < arguments->count && arguments->place[arg].arena == ARENA_INPUT) return false;
+    }
+  return true;
+}
+
 static Kernel *find_kernel(Lowering *lowering, const Node *node, uint64_t hash,
                            const Arguments *arguments) {
   for (int i = 0; i < lowering->kernels.count; i++) {
@@ -114,7 +124,7 @@ static Kernel *find_kernel(Lowering *lowering, const Node *node, uint64_t hash,
       continue;
     bool equal =
         node->op == OP_FUSED ? kernel_equal(have->node, node) : standalone_equal(have->node, node);
-    if (equal) return &have->kernel;
+    if (equal && maps_fit(&have->kernel, arguments)) return &have->kernel;
   }
   return NULL;
 }
@@ -235,6 +245,8 @@ static PlanStep make_step(Lowering *lowering, const Node *node, const KernelLaun
                    .work = launch->work,
                    .grain = launch->grain,
                    .shared = launch->shared,
+                   .maps = launch->maps,
+                   .map_count = launch->map_count,
                    .ints = launch->ints,
                    .int_count = launch->int_count,
                    .flops = is_first ? count_flops(node) : 0,

@@ -31,8 +31,10 @@ typedef struct {
   const char *name;
   bool is_call;                      /* a row of plan/calls.def */
   int64_t work, grain;               /* host launch */
-  int64_t grid[3], block[3], shared; /* PTX launch */
-  PlanInt *ints;                     /* call */
+  int64_t grid[3], block[3], shared; /* PTX launch, */
+  const PlanMap *maps;               /* and its tensor maps */
+  int map_count;
+  PlanInt *ints; /* call */
   int int_count;
   int *args; /* call: positions among operands, results; NULL: all of them */
   int arg_count, input_count;

@@ -3,8 +3,16 @@
  * is what lets LLVM load through the read-only path (ld.global.nc). */
 #include "codegen/nvptx_private.h"
 #include "passes/fuse.h"
+#include "plan/plan_map.h"
 #include <stdio.h>
 #include <string.h>
+
+bool nvptx_may_map(const Job *job, int operand) {
+  const Node *node = job->node->input[operand];
+  while (!node_str(node, ATTR_ARENA) && node->input_count) node = node->input[0];
+  const char *arena = node_str(node, ATTR_ARENA);
+  return !arena || strcmp(arena, arena_text(ARENA_INPUT)) != 0;
+}
 
 /* ── entries ────────────────────────────────────────────────────────────────────────────────── */
 
@@ -68,19 +76,41 @@ static void describe_parameter(Job *job, LLVMValueRef function, int p) {
                    is_scalar ? (uint64_t)dtype_bytes(type->dtype) : (uint64_t)PLAN_ALIGN);
 }
 
-void entry_open(Entry *entry, Job *job, const char *name, int threads, bool has_workspace) {
+/* 128 bytes by value from parameter `first` on, which the kernel may take the address of. */
+static void describe_maps(Job *job, LLVMValueRef function, int first) {
+  LLVMContextRef context = job->module->context;
+  LLVMTypeRef bytes = LLVMArrayType2(LLVMInt8TypeInContext(context), MAP_BYTES);
+  LLVMAttributeRef by_value = LLVMCreateTypeAttribute(
+      context, LLVMGetEnumAttributeKindForName("byval", strlen("byval")), bytes);
+  LLVMMetadataRef places[STEP_MAPS], key = LLVMMDStringInContext2(context, "grid_constant", 13);
+  for (int i = 0; i < job->map_count; i++) {
+    LLVMAddAttributeAtIndex(function, (unsigned)(first + i + 1), by_value);
+    module_parameter(job->module, function, first + i, "align", MAP_ALIGN);
+    places[i] = LLVMValueAsMetadata(
+        LLVMConstInt(LLVMInt32TypeInContext(context), (unsigned)(first + i + 1), false));
+  }
+  LLVMMetadataRef parts[3] = {LLVMValueAsMetadata(function), key,
+                              LLVMMDNodeInContext2(context, places, (size_t)job->map_count)};
+  LLVMAddNamedMetadataOperand(
+      job->module->llvm, "nvvm.annotations",
+      LLVMMetadataAsValue(context, LLVMMDNodeInContext2(context, parts, 3)));
+}
+
+static void open_entry(Entry *entry, Job *job, const char *name, int threads, bool has_workspace,
+                       bool has_maps) {
   Module *module = job->module;
   LLVMContextRef context = module->context;
-  *entry = (Entry){.job = job, .threads = threads};
+  *entry = (Entry){.job = job, .threads = threads, .has_maps = has_maps};
   int count = job->operand_count + job->result_count + has_workspace;
-  LLVMTypeRef *types = ARENA_ARRAY(job->scratch, LLVMTypeRef, count + 1);
-  for (int i = 0; i < count; i++) types[i] = LLVMPointerTypeInContext(context, 0);
-  LLVMTypeRef type =
-      LLVMFunctionType(LLVMVoidTypeInContext(context), types, (unsigned)count, false);
+  int all = count + (has_maps ? job->map_count : 0);
+  LLVMTypeRef *types = ARENA_ARRAY(job->scratch, LLVMTypeRef, all + 1);
+  for (int i = 0; i < all; i++) types[i] = LLVMPointerTypeInContext(context, 0);
+  LLVMTypeRef type = LLVMFunctionType(LLVMVoidTypeInContext(context), types, (unsigned)all, false);
   entry->function = module_kernel(module, name, type);
   LLVMSetFunctionCallConv(entry->function, PTX_CALL_KERNEL);
   annotate(module, entry->function, "maxntidx", (unsigned)threads);
   for (int i = 0; i < count; i++) describe_parameter(job, entry->function, i);
+  if (all > count) describe_maps(job, entry->function, count);
   entry->b = LLVMCreateBuilderInContext(context);
   LLVMPositionBuilderAtEnd(entry->b,
                            LLVMAppendBasicBlockInContext(context, entry->function, "entry"));
@@ -90,11 +120,19 @@ void entry_open(Entry *entry, Job *job, const char *name, int threads, bool has_
   entry->emitter.function = entry->function;
   entry->emitter.input_count = job->operand_count;
   entry->emitter.result_count = job->result_count;
-  entry->emitter.pointer = ARENA_ARRAY(job->scratch, LLVMValueRef, count + 1);
-  for (int i = 0; i < count; i++)
-    entry->emitter.pointer[i] = LLVMGetParam(entry->function, (unsigned)i);
+  entry->emitter.pointer = ARENA_ARRAY(job->scratch, LLVMValueRef, all + 1);
+  for (int i = 0; i < all; i++)
+    entry->emitter.pointer[i + (i >= count && !has_workspace)] =
+        LLVMGetParam(entry->function, (unsigned)i);
   if (has_workspace) entry->workspace = entry->emitter.pointer[count - 1];
   if (job->node->body) emit_hoist_scalars(&entry->emitter);
+}
+
+void entry_open(Entry *entry, Job *job, const char *name, int threads, bool has_workspace) {
+  open_entry(entry, job, name, threads, has_workspace, false);
+}
+void entry_open_mapped(Entry *entry, Job *job, const char *name, int threads, bool has_workspace) {
+  open_entry(entry, job, name, threads, has_workspace, true);
 }
 
 void entry_close(Entry *entry, const char *name, int64_t grid_x, int64_t grid_y, int64_t grid_z) {
@@ -105,6 +143,8 @@ void entry_close(Entry *entry, const char *name, int64_t grid_x, int64_t grid_y,
       .name = arena_strdup(entry->job->module->arena, name),
       .grid = {grid_x, grid_y, grid_z},
       .block = {entry->threads, 1, 1},
+      .maps = entry->job->maps,
+      .map_count = entry->has_maps ? entry->job->map_count : 0,
   };
 }
 

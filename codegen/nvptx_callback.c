@@ -39,7 +39,7 @@ void callback_open(Job *job, Emitter *emitter, const char *suffix, const char *n
   emitter->function = function;
   emitter->input_count = job->operand_count;
   emitter->result_count = job->result_count;
-  int pointers = job->operand_count + job->result_count + 1;
+  int pointers = job->operand_count + job->result_count + 1 + job->map_count;
   emitter->pointer = ARENA_ARRAY(job->scratch, LLVMValueRef, pointers);
   LLVMTypeRef pointer = LLVMPointerTypeInContext(module->context, 0);
   for (int i = 0; i < pointers; i++) {
@@ -53,8 +53,8 @@ void callback_open(Job *job, Emitter *emitter, const char *suffix, const char *n
 void callback_open_plain(Job *job, Emitter *emitter, const char *suffix, const char *name,
                          LLVMTypeRef result, LLVMTypeRef *parameters, int count) {
   Job plain = *job;
-  plain.operand_count = -1; /* callback_open loads operands, results and one more */
-  plain.result_count = 0;
+  plain.operand_count = -1; /* callback_open loads operands, results and one more, and maps */
+  plain.result_count = plain.map_count = 0;
   callback_open(&plain, emitter, suffix, name, result, parameters, count, NULL);
 }
 
@@ -72,12 +72,12 @@ void callback_call(Entry *entry, const char *suffix, const char *name, LLVMValue
   Module *module = job->module;
   LLVMTypeRef pointer = LLVMPointerTypeInContext(module->context, 0);
   LLVMTypeRef types[MAX_EXTRA + 1] = {pointer};
-  int pointers = job->operand_count + job->result_count + 1;
+  int workspace = job->operand_count + job->result_count, pointers = workspace + 1 + job->map_count;
   LLVMValueRef arguments[MAX_EXTRA + 1];
   LLVMTypeRef array = LLVMArrayType2(pointer, (uint64_t)pointers);
   arguments[0] = LLVMBuildAlloca(entry->b, array, "");
   for (int i = 0; i < pointers; i++) {
-    bool is_there = i < pointers - 1 || entry->workspace;
+    bool is_there = i < workspace || (i == workspace ? entry->workspace != NULL : entry->has_maps);
     LLVMValueRef place = LLVMConstInt(entry->i32, (unsigned)i, false);
     LLVMValueRef address = LLVMBuildInBoundsGEP2(entry->b, pointer, arguments[0], &place, 1, "");
     LLVMBuildStore(entry->b, is_there ? entry->emitter.pointer[i] : LLVMConstNull(pointer),

@@ -12,7 +12,7 @@ typedef struct {
 void callback_constants(Module *module, const char *suffix, const Constant *constants, int count);
 
 /* Opens `result name<suffix>(ptr args, parameters[1..]...)`; body NULL: no nodes to pull. The
- * emitter's pointer[] are operands, results, workspace. */
+ * emitter's pointer[] are operands, results, workspace, and the job's maps. */
 void callback_open(Job *job, Emitter *emitter, const char *suffix, const char *name,
                    LLVMTypeRef result, LLVMTypeRef *parameters, int count, const Graph *body);
 /* The same without the array of pointers. */

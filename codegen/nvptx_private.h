@@ -17,6 +17,8 @@ typedef struct {
   Arena *scratch;
   int operand_count, result_count;
   const Type *result_type; /* per result */
+  const PlanMap *maps;     /* parameters of entries that are opened with maps */
+  int map_count;
 } Job;
 
 typedef struct {
@@ -26,6 +28,7 @@ typedef struct {
   LLVMValueRef function, workspace;
   LLVMTypeRef i32, index;
   int threads;
+  bool has_maps;
 } Entry;
 
 bool nvptx_loop(Job *job);
@@ -42,8 +45,14 @@ bool nvptx_put(Job *job);
 bool nvptx_attention(Job *job);
 
 /* ── nvptx.c ── */
+/* May the operand have a tensor map? Not what lies in the batch, whose place changes. */
+bool nvptx_may_map(const Job *job, int operand);
 /* Makes the entry `name` with parameters operands, results and, if wanted, a workspace. */
 void entry_open(Entry *entry, Job *job, const char *name, int threads, bool has_workspace);
+/* The same, and behind them the job's maps, which live as long as the module. A map's arg counts
+ * operands, results, workspace; its parameter is emitter.pointer[operands + results + 1 + map],
+ * with or without a workspace. */
+void entry_open_mapped(Entry *entry, Job *job, const char *name, int threads, bool has_workspace);
 /* Returns, and appends the launch. */
 void entry_close(Entry *entry, const char *name, int64_t grid_x, int64_t grid_y, int64_t grid_z);
 /* Launch bounds beside maxntidx: "minctasm", blocks that must fit a multiprocessor. */

@@ -45,9 +45,9 @@ static const char *const required[] = {"autodiff", "optimizer", NULL};
 /* These make the form that code generation takes; switched off, they do no more than that. */
 static const char *const has_plain_form[] = {"attention", "fuse", "schedule", "memplan", NULL};
 
-/* Kernels for Hopper's tensor cores, of products and of attention; tiles that are turned in shared
- * memory. */
-const char *const pass_choices[] = {"wgmma", "attention_wgmma", "transpose_tiles", NULL};
+/* Kernels for Hopper's tensor cores, of products and of attention, and tensor maps in those of
+ * products; tiles that are turned in shared memory. */
+const char *const pass_choices[] = {"wgmma", "attention_wgmma", "tma", "transpose_tiles", NULL};
 
 /* Marks the passes of a comma-separated list; false with an error for a name that is none. */
 static bool parse_disabled(Arena *arena, Diag *diag, const char *list, bool *disabled) {

@@ -108,10 +108,25 @@ typedef struct {
   const char *key;
   int64_t value;
 } PlanInt;
+/* A tensor as a launch's parameter of its own, behind the arguments: 128 bytes by value, which the
+ * device makes (CUDA: cuTensorMapEncodeTiled) when it knows the argument's address. Dimensions begin
+ * with the fastest. Boxes go to shared memory as they are or in one of Hopper's swizzles; what they
+ * have outside of the tensor is zero there. */
+enum { MAP_RANK = 5, STEP_MAPS = 8 };
+typedef struct {
+  int arg;        /* position among the step's args; not in arenas input and output, which move */
+  int64_t offset; /* bytes */
+  DType dtype;
+  int rank;
+  int64_t dim[MAP_RANK], stride[MAP_RANK]; /* elements; bytes, [0] that of an element */
+  int64_t box[MAP_RANK];                   /* elements */
+  int swizzle;                             /* bytes: 0 (none), 32, 64, 128 */
+} PlanMap;
+
 /* LAUNCH: a kernel of the artifact. Host: void name(void *const *args, int64_t begin, int64_t end),
  *   which does work items [begin, end) of `work`; any split over threads gives the same bits;
- *   `grain` is the fewest items worth a thread. PTX: .entry name(.param .u64 × args), grid, block,
- *   dynamic shared bytes.
+ *   `grain` is the fewest items worth a thread. PTX: .entry name(.param .u64 × args, .param .align 128
+ *   .b8[128] × maps), grid, block, dynamic shared bytes.
  * CALL: a library routine by name with integer attributes, see plan/calls.def. */
 typedef struct {
   StepKind kind;
@@ -120,6 +135,8 @@ typedef struct {
   int arg_count, input_count;
   int64_t work, grain;
   int64_t grid[3], block[3], shared;
+  const PlanMap *maps; /* LAUNCH for ptx */
+  int map_count;
   const PlanInt *ints; /* CALL */
   int int_count;
   int64_t flops, bytes; /* what the step must do and move at least: for bench */

@@ -3,6 +3,7 @@
  * ends it with "line N: ...". Invariant: a Plan that is returned can be executed without looking
  * at any of its numbers again. */
 #include "plan/plan_calls.h"
+#include "plan/plan_map.h"
 #include "plan/plan_text.h"
 #include "plan/plan_words.h"
 #include <ctype.h>
@@ -354,6 +355,29 @@ static bool read_attributes(Parser *p, PlanStep *step) {
   return true;
 }
 
+/* Maps, as many as there are. */
+static bool read_maps(Parser *p, PlanStep *step) {
+  VEC(PlanMap) maps = {0};
+  while (words_take(&p->words, "map")) {
+    PlanMap map;
+    const char *why = NULL;
+    if (maps.count == STEP_MAPS)
+      return words_fail(&p->words, "a launch has at most %d maps", STEP_MAPS);
+    if (!map_read(&p->words, &map)) return false;
+    if (map.arg >= step->arg_count)
+      return words_fail(&p->words, "a map of argument %d, and there are %d", map.arg,
+                        step->arg_count);
+    if (!map_check(p->words.arena, &map, &p->graph->buffers.at[step->args[map.arg]], &why))
+      return words_fail(&p->words, "%s", why);
+    VEC_PUSH(p->words.arena, maps, map);
+  }
+  if (maps.count && (step->kind != STEP_LAUNCH || strcmp(p->plan->target, "ptx") != 0))
+    return words_fail(&p->words, "only a launch for ptx has maps");
+  step->maps = maps.at;
+  step->map_count = maps.count;
+  return true;
+}
+
 /* The optional numbers, in the printer's order. */
 static bool read_costs(Parser *p, PlanStep *step) {
   int64_t line = 0;
@@ -369,6 +393,7 @@ static bool read_costs(Parser *p, PlanStep *step) {
   if (words_take(&p->words, "shared=") &&
       !words_integer(&p->words, "shared", 1, 1 << 20, &step->shared))
     return false;
+  if (!read_maps(p, step)) return false;
   if (words_take(&p->words, "flops=") &&
       !words_integer(&p->words, "flops", 1, INT64_MAX, &step->flops))
     return false;

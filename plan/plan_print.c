@@ -1,6 +1,7 @@
 /* plan_print: a Plan as text. One line per thing, indented by the graph it belongs to; every
  * string is quoted, every number prints in the shortest form that reads back to itself, so that
  * print, parse, print is the identity. The last line is a checksum of all before it. */
+#include "plan/plan_map.h"
 #include "plan/plan_text.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -150,6 +151,7 @@ static void print_step_body(Text *out, const PlanStep *step) {
   print_triple(out, "grid", step->grid);
   print_triple(out, "block", step->block);
   if (step->shared) text_printf(out, " shared=%" PRId64, step->shared);
+  for (int i = 0; i < step->map_count; i++) map_print(out, &step->maps[i]);
   if (step->flops) text_printf(out, " flops=%" PRId64, step->flops);
   if (step->bytes) text_printf(out, " moves=%" PRId64, step->bytes);
   if (step->line) text_printf(out, " line=%" PRIu32, step->line);

@@ -57,6 +57,21 @@ enum {
   CUDA_MEMORY_HOST = 1,
   CUDA_MEMORY_DEVICE = 2,
 };
+enum { /* of tensor maps */
+       CUDA_MAP_U8 = 0,
+       CUDA_MAP_U32 = 2,
+       CUDA_MAP_I32 = 3,
+       CUDA_MAP_I64 = 5,
+       CUDA_MAP_F16 = 6,
+       CUDA_MAP_F32 = 7,
+       CUDA_MAP_F64 = 8,
+       CUDA_MAP_BF16 = 9,
+       CUDA_MAP_SWIZZLE_NONE = 0,
+       CUDA_MAP_SWIZZLE_32 = 1,
+       CUDA_MAP_SWIZZLE_64 = 2,
+       CUDA_MAP_SWIZZLE_128 = 3,
+       CUDA_MAP_PROMOTE_128 = 2,
+};
 
 typedef struct {
   size_t from_x, from_y;
@@ -73,6 +88,11 @@ typedef struct {
   size_t to_pitch;
   size_t width, height; /* bytes, rows */
 } CudaCopy2d;
+
+/* A launch's parameter; only the driver knows what is in it. */
+typedef struct {
+  _Alignas(128) uint64_t word[16]; /* CUDA 12 wants 64 bytes, CUDA 13 says 128 */
+} CudaTensorMap;
 
 typedef struct {
   void *library;

@@ -119,6 +119,7 @@ static Status find_function(DeviceGraph *graph, int index) {
   const PlanStep *step = &graph->plan->steps.at[index];
   CudaFunction *function = &graph->function[index];
   CUDA_TRY(device, module_function(function, device->module, step->name), "kernel %s", step->name);
+  STATUS_TRY(cuda_map_make(graph, step, &graph->map[index]));
   return step->shared ? allow_shared(device, *function, step) : STATUS_OK;
 }
 
@@ -135,6 +136,7 @@ Status cuda_graph_items(DeviceGraph *graph) {
   int steps = graph->plan->steps.count;
   graph->item = ARENA_ARRAY(graph->arena, CudaItem, steps + 1);
   graph->function = ARENA_ARRAY(graph->arena, CudaFunction, steps + 1);
+  graph->map = ARENA_ARRAY(graph->arena, CudaTensorMap *, steps + 1);
   for (int i = 0; i < steps; i++) {
     const PlanStep *step = &graph->plan->steps.at[i];
     STATUS_TRY(step->kind == STEP_LAUNCH ? find_function(graph, i) : check_call(graph, step));
@@ -160,16 +162,18 @@ static Status enqueue_launch(DeviceGraph *graph, const CudaItem *item, int slot,
   Device *device = graph->device;
   const PlanStep *step = &graph->plan->steps.at[item->first];
   CudaAddress address[64], *value = address;
-  void *argument[64], **pointer = argument;
+  void *argument[64 + STEP_MAPS], **pointer = argument;
   Arena *scratch = step->arg_count > 64 ? arena_new() : NULL;
   if (scratch) {
     value = ARENA_ARRAY(scratch, CudaAddress, step->arg_count);
-    pointer = ARENA_ARRAY(scratch, void *, step->arg_count);
+    pointer = ARENA_ARRAY(scratch, void *, step->arg_count + STEP_MAPS);
   }
   for (int i = 0; i < step->arg_count; i++) {
     value[i] = cuda_graph_address(graph, step->args[i], slot);
     pointer[i] = &value[i];
   }
+  for (int i = 0; i < step->map_count; i++)
+    pointer[step->arg_count + i] = &graph->map[item->first][i];
   CudaResult result = device->driver->launch(
       item->function, (unsigned)step->grid[0], (unsigned)step->grid[1], (unsigned)step->grid[2],
       (unsigned)step->block[0], (unsigned)step->block[1], (unsigned)step->block[2],

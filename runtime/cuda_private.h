@@ -40,7 +40,7 @@ struct Device {
   int64_t block_bytes, block_used;
   CudaAddress input_slots, output_slots;
   int64_t input_stride, output_stride;
-  CudaAddress output_base;             /* the output arena, as exec knows it */
+  CudaAddress output_base; /* the output arena, as exec knows it */
   CudaSlot *slot;
   int slot_count, most_steps;
   int64_t runs; /* so far; run r (from 1) has events r % CUDA_RING */
@@ -79,7 +79,8 @@ struct DeviceGraph {
   CudaAddress base[ARENA_COUNT];
   CudaItem *item;
   int item_count;
-  CudaFunction *function; /* by step of the plan */
+  CudaFunction *function; /* by step of the plan, */
+  CudaTensorMap **map;    /* and its maps */
   CudaCaptured captured[CUDA_EXECS];
   int captured_count, oldest;
 };
@@ -102,6 +103,9 @@ CudaAddress cuda_take(Device *device, int64_t bytes);
 Status cuda_module_check(const Artifact *artifact, int major, int minor);
 Status cuda_module_load(const CudaDriver *driver, const char *path, const char *ptx,
                         CudaModule *out);
+/* ── cuda_map.c: tensor maps ── */
+/* Makes the maps of a launch; *out in the graph's arena. */
+Status cuda_map_make(DeviceGraph *graph, const PlanStep *step, CudaTensorMap **out);
 /* ── cuda_graph.c: what a step enqueues, in which order; capture ── */
 Status cuda_graph_items(DeviceGraph *graph);
 /* Enqueues one item on a stream, with the batch and outputs of a slot. */

@@ -4,6 +4,7 @@
  * written, and before a launch its results do. */
 #include "runtime/calls_cpu.h"
 #include "base/clock.h"
+#include "plan/plan_map.h"
 #include "runtime/dev.h"
 #include "runtime/sim.h"
 #include "runtime/sim_ptxas.h"
@@ -123,6 +124,23 @@ static char *address_of(const DeviceGraph *graph, int buffer) {
   return at->arena == ARENA_INPUT ? NULL : graph->base[at->arena] + at->offset;
 }
 
+/* Tensor maps never lie in the batch, so their addresses are known. */
+static void make_maps(const PlanStep *step, Task *task) {
+  for (int i = 0; i < step->map_count; i++) {
+    const PlanMap *from = &step->maps[i];
+    SimTensorMap *to = (SimTensorMap *)(void *)((char *)task->params + map_parameter(step, i));
+    *to = (SimTensorMap){.magic = SIM_TENSOR_MAP,
+                         .address = task->params[from->arg] + (uint64_t)from->offset,
+                         .rank = (uint16_t)from->rank,
+                         .swizzle = (uint16_t)from->swizzle};
+    for (int d = 0; d < from->rank; d++) {
+      to->dim[d] = (uint64_t)from->dim[d];
+      to->stride[d] = (uint64_t)from->stride[d];
+      to->box[d] = (uint32_t)from->box[d];
+    }
+  }
+}
+
 static Status bind_launch(DeviceGraph *graph, const Artifact *artifact, const PlanStep *step,
                           Task *task) {
   Arena *arena = graph->arena;
@@ -131,12 +149,13 @@ static Status bind_launch(DeviceGraph *graph, const Artifact *artifact, const Pl
     return status_fail(STATUS_USER, "%s: the plan calls kernel %s, which the file lacks",
                        artifact->path, step->name);
   SimKernelInfo info = sim_kernel_info(task->kernel);
-  if (info.params != step->arg_count || info.param_bytes != 8 * step->arg_count)
-    return status_fail(STATUS_USER,
-                       "%s:%d: kernel %s takes %d parameters (%lld bytes), its plan has %d",
-                       artifact->path, info.line, step->name, info.params,
-                       (long long)info.param_bytes, step->arg_count);
-  task->params = ARENA_ARRAY(arena, uint64_t, step->arg_count + 1);
+  int64_t param_bytes = map_parameter(step, step->map_count);
+  if (info.params != step->arg_count + step->map_count || info.param_bytes != param_bytes)
+    return status_fail(
+        STATUS_USER, "%s:%d: kernel %s takes %d parameters (%lld bytes), its plan has %d (%lld)",
+        artifact->path, info.line, step->name, info.params, (long long)info.param_bytes,
+        step->arg_count + step->map_count, (long long)param_bytes);
+  task->params = ARENA_ARRAY(arena, uint64_t, param_bytes / 8 + 1);
   task->regions = ARENA_ARRAY(arena, SimRegion, step->arg_count + 1);
   for (int i = 0; i < step->arg_count; i++) {
     const PlanBuffer *buffer = &graph->graph->buffers.at[step->args[i]];
@@ -150,9 +169,10 @@ static Status bind_launch(DeviceGraph *graph, const Artifact *artifact, const Pl
     task->params[i] = (uint64_t)(uintptr_t)task->regions[i].at;
     task->is_fresh[i] = is_fresh(graph->graph, step, i);
   }
+  make_maps(step, task);
   task->launch = (SimLaunch){.shared = step->shared,
                              .params = task->params,
-                             .param_bytes = 8 * step->arg_count,
+                             .param_bytes = param_bytes,
                              .regions = task->regions,
                              .region_count = step->arg_count,
                              .source = graph->plan->source,

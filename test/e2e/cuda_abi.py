@@ -25,6 +25,10 @@ DRIVER_NUMBERS = {
     "CUDA_FUNCTION_SHARED_BYTES": "CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES", "CUDA_FUNCTION_LOCAL_BYTES": "CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES",
     "CUDA_FUNCTION_REGISTERS": "CU_FUNC_ATTRIBUTE_NUM_REGS", "CUDA_FUNCTION_SHARED_MOST": "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES",
     "CUDA_JIT_INFO_LOG": "CU_JIT_INFO_LOG_BUFFER", "CUDA_JIT_INFO_LOG_BYTES": "CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES", "CUDA_JIT_ERROR_LOG": "CU_JIT_ERROR_LOG_BUFFER",
+    **{f"CUDA_MAP_{ours}": f"CU_TENSOR_MAP_{theirs}" for ours, theirs in {
+        "U8": "DATA_TYPE_UINT8", "U32": "DATA_TYPE_UINT32", "I32": "DATA_TYPE_INT32", "I64": "DATA_TYPE_INT64", "F16": "DATA_TYPE_FLOAT16",
+        "F32": "DATA_TYPE_FLOAT32", "F64": "DATA_TYPE_FLOAT64", "BF16": "DATA_TYPE_BFLOAT16", "SWIZZLE_NONE": "SWIZZLE_NONE", "SWIZZLE_32": "SWIZZLE_32B",
+        "SWIZZLE_64": "SWIZZLE_64B", "SWIZZLE_128": "SWIZZLE_128B", "PROMOTE_128": "L2_PROMOTION_L2_128B"}.items()},
     "CUDA_JIT_ERROR_LOG_BYTES": "CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES", "CUDA_MEMORY_HOST": "CU_MEMORYTYPE_HOST", "CUDA_MEMORY_DEVICE": "CU_MEMORYTYPE_DEVICE",
 }
 COPY_FIELDS = dict(zip(
@@ -34,7 +38,9 @@ COPY_FIELDS = dict(zip(
 DRIVER_WORDS = [
     (r"\bCudaResult\b", "CUresult"), (r"\bCudaDevice\b", "CUdevice"), (r"\bCudaContext\b", "CUcontext"), (r"\bCudaAddress\b", "CUdeviceptr"),
     (r"\bCudaStream\b", "CUstream"), (r"\bCudaEvent\b", "CUevent"), (r"\bCudaModule\b", "CUmodule"), (r"\bCudaFunction\b", "CUfunction"),
-    (r"\bCudaGraphNode\b", "CUgraphNode"), (r"\bCudaGraphExec\b", "CUgraphExec"), (r"\bCudaGraph\b", "CUgraph"), (r"\bCudaCopy2d\b", "CUDA_MEMCPY2D_v2"),
+    (r"\bCudaGraphNode\b", "CUgraphNode"), (r"\bCudaGraphExec\b", "CUgraphExec"), (r"\bCudaGraph\b", "CUgraph"), (r"\bCudaCopy2d\b", "CUDA_MEMCPY2D_v2"), (r"\bCudaTensorMap\b", "CUtensorMap"),
+    (r"\bint type, unsigned rank\b", "CUtensorMapDataType type, cuuint32_t rank"), (r"\bint interleave\b", "CUtensorMapInterleave interleave"),
+    (r"\bint swizzle\b", "CUtensorMapSwizzle swizzle"), (r"\bint promotion, int fill\b", "CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill"),
     (r"\bint mode\b", "CUstreamCaptureMode mode"), (r"\bint \*status\b", "CUstreamCaptureStatus *status"), (r"\bint \*options\b", "CUjit_option *options"),
     (r"unsigned long long \*id\b", "cuuint64_t *id"),
 ]
@@ -95,7 +101,9 @@ class Abi(support.Case):
         self.assertEqual(set(ours), set(DRIVER_NUMBERS), "a number without its name here")
         numbers += [f"_Static_assert({theirs} == {ours[name]}, {name!r});".replace("'", '"') for name, theirs in DRIVER_NUMBERS.items()]
         with open(os.path.join(support.ROOT, "runtime", "cuda_driver.h")) as file:
-            copy = re.search(r"typedef struct \{\n  size_t from_x.*?\} CudaCopy2d;", file.read(), flags=re.S).group(0)
+            text = file.read()
+        copy = re.search(r"typedef struct \{\n  size_t from_x.*?\} CudaCopy2d;", text, flags=re.S).group(0)
+        tensor_map = re.search(r"typedef struct \{(\n  _Alignas.*?)\} CudaTensorMap;", text, flags=re.S).group(1)
         fields = [f'_Static_assert(offsetof(CudaCopy2d, {a}) == offsetof(CUDA_MEMCPY2D_v2, {b}), "{a}");' for a, b in COPY_FIELDS.items()]
         entries = rows("cuda_driver.def", "DRIVER")
         self.assertGreater(len(entries), 40)
@@ -104,7 +112,8 @@ class Abi(support.Case):
                 parameters = re.sub(pattern, word, parameters)
             numbers_of.append(f'_Static_assert(__builtin_types_compatible_p(__typeof__({symbol}), CUresult {parameters}), "{symbol}");')
         self.check("#define __CUDA_API_VERSION_INTERNAL\n#include <cuda.h>\n#include <stddef.h>\ntypedef CUdeviceptr CudaAddress;\n" + copy + "\n" +
-                   "\n".join(numbers + fields + numbers_of) + '\n_Static_assert(sizeof(CudaCopy2d) == sizeof(CUDA_MEMCPY2D_v2), "size");\n', folder)
+                   "\n".join(numbers + fields + numbers_of) + '\n_Static_assert(sizeof(CudaCopy2d) == sizeof(CUDA_MEMCPY2D_v2), "size");\n'
+                   + 'typedef struct {' + tensor_map + '} OurMap;\n_Static_assert(sizeof(OurMap) == sizeof(CUtensorMap) && _Alignof(OurMap) >= _Alignof(CUtensorMap), "map");\n', folder)
 
     def test_library(self):
         folder = self.header("cublasLt.h")

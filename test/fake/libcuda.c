@@ -13,6 +13,13 @@
 #ifdef FAKE_OLD /* a driver from before CUDA 11.4: under another name, so not exported */
 #define entry_graph_instantiate left_out_graph_instantiate
 #endif
+#ifdef FAKE_11 /* a driver from before CUDA 12 */
+#define entry_map_tiled left_out_map_tiled
+CudaResult entry_map_tiled(CudaTensorMap *map, int type, unsigned rank, void *address,
+                           const uint64_t *dims, const uint64_t *strides, const unsigned *box,
+                           const unsigned *steps, int interleave, int swizzle, int promotion,
+                           int fill);
+#endif
 
 static const CudaDevice first_device = 40; /* no index: a handle */
 
@@ -473,6 +480,55 @@ CudaResult entry_module_function(CudaFunction *function, CudaModule module, cons
   LIVE();
   *function = (CudaFunction)(uintptr_t)sim_module_kernel(module->module, name);
   return *function ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}
+
+/* ── tensor maps ──────────────────────────────────────────────────────────────────────────── */
+/* What CUDA 13 says at cuTensorMapEncodeTiled, for the parameters that ft may use. */
+static bool takes_map(const CudaTensorMap *map, int type, unsigned rank, uint64_t address,
+                      const uint64_t *dims, const uint64_t *strides, const unsigned *box,
+                      const unsigned *steps, int swizzle, const int *element) {
+  static const unsigned widest[] = {1u << 20, 32, 64, 128};
+  if ((uintptr_t)map % 128 || type < 0 || type > 12 || rank < 1 || rank > 5 || address % 16 ||
+      swizzle < 0 || swizzle > 3)
+    return false;
+  for (unsigned i = 0; i < rank; i++)
+    if (!dims[i] || dims[i] > UINT64_C(1) << 32 || !box[i] || box[i] > 256 || !steps[i] ||
+        steps[i] > 8)
+      return false;
+  for (unsigned i = 0; i + 1 < rank; i++)
+    if (strides[i] % 16 || strides[i] >= UINT64_C(1) << 40 ||
+        strides[i] < dims[i] * (i ? strides[i - 1] : (uint64_t)element[type]))
+      return false;
+  unsigned wide = box[0] * (unsigned)element[type];
+  return wide % 16 == 0 && wide <= widest[swizzle];
+}
+
+/* The simulator's form of a map. */
+CudaResult entry_map_tiled(CudaTensorMap *map, int type, unsigned rank, void *address,
+                           const uint64_t *dims, const uint64_t *strides, const unsigned *box,
+                           const unsigned *steps, int interleave, int swizzle, int promotion,
+                           int fill) {
+  static const int element[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4};
+  LIVE();
+  if (fake_setting("CC", 90) < 90 || interleave || promotion < 0 || promotion > 3 || fill ||
+      !takes_map(map, type, rank, (uintptr_t)address, dims, strides, box, steps, swizzle, element))
+    return CUDA_ERROR_INVALID_VALUE;
+  SimTensorMap made = {.magic = SIM_TENSOR_MAP,
+                       .address = (uintptr_t)address,
+                       .rank = (uint16_t)rank,
+                       .swizzle = (uint16_t)(swizzle ? 16 << swizzle : 0)};
+  uint64_t bytes = made.stride[0] = (uint64_t)element[type];
+  for (unsigned i = 0; i < rank; i++) {
+    made.dim[i] = dims[i];
+    made.box[i] = box[i];
+    if (i) made.stride[i] = strides[i - 1];
+    if (steps[i] != 1) fake_die("a tensor map with steps of elements");
+    bytes += (dims[i] - 1) * made.stride[i];
+  }
+  fake_memory_check((CudaAddress)(uintptr_t)address, bytes, "a tensor map");
+  memset(map, 0, sizeof *map);
+  memcpy(map, &made, sizeof made);
+  return CUDA_SUCCESS;
 }
 
 /* What a block may get beyond the 48 KiB that every kernel may: by function, asked for before. */

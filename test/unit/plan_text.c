@@ -2,6 +2,7 @@
  * the line that is wrong. */
 #include "plan/plan_text.h"
 #include "plan/plan_calls.h"
+#include "plan/plan_map.h"
 #include <inttypes.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -164,10 +165,10 @@ static void test_ptx_head(void **state) {
   arena_free(arena);
 }
 
-/* The sample's text with `from` (its first occurrence) replaced, and the checksum made right. */
-static char *edited(Arena *arena, const char *from, const char *to) {
+/* A plan's text with `from` (its first occurrence) replaced, and the checksum made right. */
+static char *edited(Arena *arena, const Plan *plan, const char *from, const char *to) {
   Text text = {0}, out = {0};
-  plan_print(sample(arena), &text);
+  plan_print(plan, &text);
   char *at = strstr(text.at, from);
   if (!at) fail_msg("the sample lacks '%s'\n%s", from, text.at);
   text_append(&out, text.at, (size_t)(at - text.at));
@@ -182,10 +183,38 @@ static char *edited(Arena *arena, const char *from, const char *to) {
   return result;
 }
 
-static void expect_refusal(const char *from, const char *to, const char *message) {
+/* The same sample for a GPU, its first launch with a map of a parameter. */
+static Plan *mapped(Arena *arena) {
+  Plan *plan = sample(arena);
+  plan->target = "ptx";
+  plan->target_cpu = "sm_90a";
+  for (int g = 0; g < 2; g++) {
+    PlanStep *step = &plan->graph[g].steps.at[0];
+    step->grid[0] = step->grid[1] = step->grid[2] = 1;
+    step->block[0] = step->block[1] = step->block[2] = 1;
+    step->args = ARENA_ARRAY(arena, int, 3);
+    memcpy((int *)(uintptr_t)step->args, (int[]){0, 2, 1}, 3 * sizeof(int));
+    step->arg_count = 3, step->input_count = 2;
+    PlanMap *maps = ARENA_ARRAY(arena, PlanMap, 2);
+    maps[0] = (PlanMap){.arg = 1,
+                        .dtype = DT_F32,
+                        .rank = 2,
+                        .dim = {8, 4},
+                        .stride = {4, 32},
+                        .box = {8, 4},
+                        .swizzle = 32};
+    maps[1] = (PlanMap){
+        .arg = 2, .offset = 64, .dtype = DT_U8, .rank = 1, .dim = {60}, .stride = {1}, .box = {16}};
+    step->maps = maps, step->map_count = 2;
+  }
+  return plan;
+}
+
+static void expect_refusal(Plan *make(Arena *arena), const char *from, const char *to,
+                           const char *message) {
   Arena *arena = arena_new();
   const char *why = NULL;
-  char *text = edited(arena, from, to);
+  char *text = edited(arena, make(arena), from, to);
   Plan *plan = plan_parse(arena, text, strlen(text), &why);
   if (plan || !why) fail_msg("'%s' -> '%s' was accepted", from, to);
   if (!strstr(why, message)) fail_msg("'%s' -> '%s': %s", from, to, why);
@@ -272,7 +301,65 @@ static void test_refusals(void **state) {
       {"model \"Mlp\"\n", "", "is missing"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-    expect_refusal(cases[i][0], cases[i][1], cases[i][2]);
+    expect_refusal(sample, cases[i][0], cases[i][1], cases[i][2]);
+}
+
+static void test_maps(void **state) {
+  (void)state;
+  static const char *const cases[][3] = {
+      {"target ptx", "target cpu", "only a launch for ptx has maps"},
+      {"map 1+0", "map 3+0", "argument 3, and there are 3"},
+      {"map 1+0", "map -1+0", "must lie in"},
+      {"map 1+0", "map 0+0", "a map of arena input"},
+      {"map 1+0", "map 1-0", "expected '+'"},
+      {"map 1+0", "map 1+8", "multiple of 16 bytes"},
+      {"map 1+0", "map 1+16", "outside of its argument"},
+      {"map 1+0", "map 1+99999999999999999999", "a whole number"},
+      {"map 2+64", "map 2+80", "outside of its argument"},
+      {"f32 dims=8,4", "f31 dims=8,4", "no type 'f31'"},
+      {"f32 dims=8,4", "f32 dims=8,5", "outside of its argument"},
+      {"f32 dims=8,4", "f32 dims=0,4", "must lie in"},
+      {"f32 dims=8,4", "f32 dims=8,4294967297", "must lie in"},
+      {"f32 dims=8,4", "f32 dims=8", "expected 'box='"},
+      {"f32 dims=8,4", "f32 dims=8,4,1,1,1,1", "at most 5 dimensions"},
+      {"f32 dims=8,4", "f32 dims=9,4", "does not hold the dimensions before it"},
+      {"f32 dims=8,4", "f32", "expected 'dims='"},
+      {"strides=32", "strides=24", "no multiple of 16"},
+      {"strides=32", "strides=48", "outside of its argument"},
+      {"strides=32", "strides=1099511627776", "must lie in"},
+      {"dims=8,4 strides=32 box=8,4", "dims=4,1,1 strides=16,24 box=8,1,1", "no multiple of 16"},
+      {"dims=8,4 strides=32 box=8,4", "dims=4,1,1 strides=32,48 box=8,1,1", "does not hold"},
+      {"dims=8,4 strides=32 box=8,4",
+       "dims=8,4294967296,4294967296 strides=32,1099511627760 box=8,1,1", "does not hold"},
+      {"box=8,4", "box=8", "expected ','"},
+      {"box=8,4", "box=8,257", "must lie in"},
+      {"box=8,4", "box=0,4", "must lie in"},
+      {"box=8,4", "box=7,4", "no multiple of 16 bytes wide"},
+      {"box=8,4", "box=4,4", "not as wide as its swizzle"},
+      {"swizzle=32", "swizzle=48", "32, 64 or 128"},
+      {"swizzle=32", "swizzle=64", "not as wide as its swizzle"},
+      {"swizzle=32", "swizzle=256", "must lie in"},
+      {"swizzle=32",
+       "map 1+0 u8 dims=1 box=16 map 1+0 u8 dims=1 box=16 map 1+0 u8 dims=1 box=16"
+       " map 1+0 u8 dims=1 box=16 map 1+0 u8 dims=1 box=16 map 1+0 u8 dims=1 box=16"
+       " map 1+0 u8 dims=1 box=16",
+       "at most 8 maps"},
+  };
+  Arena *arena = arena_new();
+  Text first = {0}, second = {0};
+  const char *why = NULL;
+  plan_print(mapped(arena), &first);
+  Plan *again = plan_parse(arena, first.at, first.count, &why);
+  if (!again) fail_msg("%s\n%s", why, first.at);
+  plan_print(again, &second);
+  assert_string_equal(first.at, second.at);
+  assert_int_equal(again->graph[1].steps.at[0].map_count, 2);
+  assert_int_equal(map_parameter(&again->graph[1].steps.at[0], 1), 128 + 128);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    expect_refusal(mapped, cases[i][0], cases[i][1], cases[i][2]);
+  text_free(&first);
+  text_free(&second);
+  arena_free(arena);
 }
 
 /* Every way to cut the text off, and every byte changed, is refused: the checksum sees to it. */
@@ -357,6 +444,7 @@ int main(void) {
       cmocka_unit_test(test_round_trip),  cmocka_unit_test(test_ptx_head),
       cmocka_unit_test(test_refusals),    cmocka_unit_test(test_damage),
       cmocka_unit_test(test_calls_table), cmocka_unit_test(test_settings),
+      cmocka_unit_test(test_maps),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -290,6 +290,84 @@ static void test_without_library(void **state) {
   unlink(path);
 }
 
+/* ── tensor maps ──────────────────────────────────────────────────────────────────────────── */
+/* A launch that adds a box of 32 x 16 of a state to another, through shared memory. */
+static char *write_mapped(void) {
+  static char path[] = "/tmp/ft-cuda-XXXXXX";
+  strcpy(path + sizeof path - 7, "XXXXXX");
+  Text plan = {0}, file = {0};
+  text_printf(&plan, "ft-plan 1\nmodel \"m\"\nsource \"m.ft\"\ntarget ptx \"sm_90a\"\n"
+                     "arena params 0\narena grads 0\narena state 8192\narena settings 0\n"
+                     "arena input 0\narena output 0\narena work 0\n");
+  for (int g = 0; g < 2; g++)
+    text_printf(&plan,
+                "graph \"%s\"\n  buffer 0 state+0 f32[16,40]\n  buffer 1 state+4096 f32[16,32]\n"
+                "  launch \"own\" (0 1) -> (1) grid=1,1,1 block=32,1,1 map 0+0 f32 dims=40,16 "
+                "strides=160 box=32,16 \"copy\"\n",
+                g ? "eval" : "train");
+  text_printf(&plan, "checksum %016" PRIx64 "\n", plan_checksum(plan.at, plan.count));
+  for (char *line = strtok(plan.at, "\n"); line; line = strtok(NULL, "\n"))
+    text_printf(&file, "//@ft %s\n", line);
+  text_printf(
+      &file,
+      ".version 8.0\n.target sm_90a\n.address_size 64\n.visible .entry own(.param .u64 a, .param "
+      ".u64 b, .param .u64 c, .param .align 128 .b8 map[128])\n{\n.reg .pred %%p<4>; .reg .b32 "
+      "%%r<4>; .reg .f32 %%f<4>; .reg .b64 %%rd<4>;\n.shared .align 128 .b8 s[2048]; .shared "
+      ".align "
+      "8 .b8 full[8];\nmov.b64 %%rd1, map; cvta.param.u64 %%rd1, %%rd1; ld.param.u64 %%rd2, [c];\n"
+      "mov.u32 %%r1, %%tid.x; setp.ne.u32 %%p1, %%r1, 0; @%%p1 bra $L1;\n"
+      "mbarrier.init.shared.b64 [full], 1;\n"
+      "mbarrier.arrive.expect_tx.shared::cta.b64 _, [full], 2048;\n"
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [s], [%%rd1, "
+      "{4, "
+      "0}], [full];\n$L1:\nbar.sync 0;\n$L2:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 %%p2, [full], 0; @!%%p2 bra $L2;\n"
+      "shl.b32 %%r2, %%r1, 2;\n$L3:\nsetp.ge.u32 %%p3, %%r2, 2048; @%%p3 bra $L4;\n"
+      "cvt.u64.u32 %%rd3, %%r2; add.s64 %%rd3, %%rd2, %%rd3; ld.shared.f32 %%f1, [%%r2];\n"
+      "ld.global.f32 %%f2, [%%rd3]; add.f32 %%f1, %%f1, %%f2; st.global.f32 [%%rd3], %%f1;\n"
+      "add.s32 %%r2, %%r2, 128; bra.uni $L3;\n$L4:\nret;\n}\n");
+  int fd = mkstemp(path);
+  assert_true(fd >= 0);
+  assert_int_equal(write(fd, file.at, file.count), file.count);
+  close(fd);
+  text_free(&plan);
+  text_free(&file);
+  return path;
+}
+
+/* Three runs, of one captured graph on cuda. */
+static void check_mapped(const char *device) {
+  Artifact *artifact;
+  Exec *exec;
+  void *batch;
+  float a[16 * 40], b[16 * 32] = {0};
+  char *path = write_mapped();
+  GOOD(artifact_open(path, &artifact));
+  GOOD(exec_new(artifact, &(ExecOptions){.device = device}, &exec));
+  GOOD(exec_batch_new(exec, &batch));
+  GOOD(exec_write(exec, ARENA_STATE, 4096, sizeof b, b));
+  for (int t = 0; t < 3; t++) {
+    for (int i = 0; i < 16 * 40; i++) a[i] = (float)(i + 1000 * t);
+    GOOD(exec_write(exec, ARENA_STATE, 0, sizeof a, a));
+    GOOD(exec_run(exec, EXEC_TRAIN, batch));
+  }
+  GOOD(exec_read(exec, ARENA_STATE, 4096, sizeof b, b));
+  for (int row = 0; row < 16; row++)
+    for (int i = 0; i < 32; i++) assert_int_equal(b[row * 32 + i], 3 * (row * 40 + i + 4) + 3000);
+  exec_batch_free(exec, batch);
+  exec_free(exec);
+  artifact_close(artifact);
+  unlink(path);
+}
+
+static void test_maps(void **state) {
+  (void)state;
+  setenv("FT_FAKE_CUDA_CC", "90", 1);
+  check_mapped("sim");
+  check_mapped("cuda");
+  setenv("FT_FAKE_CUDA_CC", "80", 1);
+}
+
 /* The fakes lie in build/fake, this program in build/unit. */
 static int find_fakes(void **state) {
   (void)state;
@@ -310,6 +388,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_epilogues),
       cmocka_unit_test(test_without_library),
+      cmocka_unit_test(test_maps),
   };
   return cmocka_run_group_tests(tests, find_fakes, NULL);
 }
