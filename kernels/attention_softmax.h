@@ -176,10 +176,12 @@ ALWAYS Here here_of_queries(void *const *args, int block, int head, int batch, i
   w.group = head / (attention_heads() / attention_groups());
   return w;
 }
-/* How many tiles of keys its rows see. */
-ALWAYS int tiles_of_keys(const Here *w) {
-  return (keys_seen(w->first + block_rows()) + attention_tile() - 1) / attention_tile();
+/* How many tiles of keys the rows before `row` see. */
+ALWAYS int tiles_seen(int row) {
+  return (keys_seen(row) + attention_tile() - 1) / attention_tile();
 }
+/* The block's. */
+ALWAYS int tiles_of_keys(const Here *w) { return tiles_seen(w->first + block_rows()); }
 
 ALWAYS void finish_forward(const Here *w, Forward *f, Panel panel) {
   GLOBAL float *lse = (GLOBAL float *)attention_logarithms(w->args) +

@@ -124,43 +124,61 @@ ALWAYS void end_sums(Forward *f, Weights *weights) {
 }
 
 /* The scores of a tile become weights while those of the tile before it are multiplied. */
-ALWAYS void attend(const Here *w, Panel memory, int count) {
-  int group = w->warp / 4;
+ALWAYS void attend_to(const Here *w, Panel memory, int group, int count, Forward *f) {
   float s[MAX_ROWS][MAX_COLUMNS], correction[MAX_ROWS];
-  Forward f;
   Weights weights;
+  begin_scores(s, memory, group, 0);
+  wgmma_wait(0);
+  hold(s, columns_each());
+  leave_tile(memory, KEYS, 0, w->lane);
+  hide(w, s, 0, 0);
+  weigh(f, s, correction);
+  turn_weights(&weights, s);
+  Panel values = await_tile(memory, VALUES, 0);
+#pragma clang loop unroll(disable)
+  for (int t = 1; t < count; t++) {
+    await_turn(memory, group, t - 1);
+    begin_scores(s, memory, group, t);
+    begin_sums(f, &weights, values);
+    pass_turn(memory, group, w->lane);
+    wgmma_wait(1);
+    hold(s, columns_each());
+    leave_tile(memory, KEYS, t, w->lane);
+    hide(w, s, t * attention_tile(), 0);
+    weigh(f, s, correction);
+    hold(s, columns_each());
+    values = await_tile(memory, VALUES, t); /* a loop, over which ptxas moves no waiting */
+    end_sums(f, &weights);
+    leave_tile(memory, VALUES, t - 1, w->lane);
+    correct(f, correction);
+    turn_weights(&weights, s);
+  }
+  begin_sums(f, &weights, values);
+  end_sums(f, &weights);
+  leave_tile(memory, VALUES, count - 1, w->lane);
+}
+
+/* A tile that only other warpgroups see. */
+ALWAYS void pass_tile(const Here *w, Panel memory, int group, int t) {
+  if (t) {
+    await_turn(memory, group, t - 1);
+    pass_turn(memory, group, w->lane);
+  }
+#pragma clang loop unroll(full)
+  for (int which = KEYS; which <= VALUES; which++) {
+    await_tile(memory, which, t);
+    leave_tile(memory, which, t, w->lane);
+  }
+}
+
+ALWAYS void attend(const Here *w, Panel memory, int count) {
+  int group = w->warp / 4, own = tiles_seen(w->first + (group + 1) * GROUP_ROWS);
+  Forward f;
   begin_forward(&f);
   bring_queries(w, memory, group);
-  if (count) {
-    begin_scores(s, memory, group, 0);
-    wgmma_wait(0);
-    hold(s, columns_each());
-    leave_tile(memory, KEYS, 0, w->lane);
-    hide(w, s, 0, 0);
-    weigh(&f, s, correction);
-    turn_weights(&weights, s);
-    Panel values = await_tile(memory, VALUES, 0);
+  if (own) attend_to(w, memory, group, own, &f);
 #pragma clang loop unroll(disable)
-    for (int t = 1; t < count; t++) {
-      await_turn(memory, group, t - 1);
-      begin_scores(s, memory, group, t);
-      begin_sums(&f, &weights, values);
-      pass_turn(memory, group, w->lane);
-      wgmma_wait(1);
-      hold(s, columns_each());
-      leave_tile(memory, KEYS, t, w->lane);
-      hide(w, s, t * attention_tile(), 0);
-      weigh(&f, s, correction);
-      hold(s, columns_each());
-      values = await_tile(memory, VALUES, t); /* a loop, over which ptxas moves no waiting */
-      end_sums(&f, &weights);
-      leave_tile(memory, VALUES, t - 1, w->lane);
-      correct(&f, correction);
-      turn_weights(&weights, s);
-    }
-    begin_sums(&f, &weights, values);
-    end_sums(&f, &weights);
-  }
+  for (int t = own; t < count; t++) pass_tile(w, memory, group, t);
   group_barrier(group); /* all of its queries have been read */
   finish_forward(w, &f, memory);
 }

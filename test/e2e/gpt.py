@@ -155,18 +155,18 @@ class GptBytes(support.Case):
 
 
 class Gpt2(support.Case):
-    V, T, D, L, heads, batch = 211, 70, 48, 2, 3, 2
+    V, T, D, L, heads, batch, positions = 211, 70, 48, 2, 3, 2, 80
 
     def setUp(self):
         super().setUp()
         random = numpy.random.RandomState(5)
         sizes = [f"{name}={getattr(self, name)}" for name in ("V", "T", "D", "L", "heads")]
-        self.flags = [flag for size in sizes + ["positions=80"] for flag in ("-D", size)] + ["--set", f"train.batch={self.batch}"]
+        self.flags = [flag for size in sizes + [f"positions={self.positions}"] for flag in ("-D", size)] + ["--set", f"train.batch={self.batch}"]
         source = open(GPT2).read()
         start, end = source.index("  optimizer ="), source.index("  eval every")
         self.source = source[:start] + "  optimizer = sgd(lr=1.0)\n" + source[end:]
         self.artifact = self.compile(self.source, *self.flags)
-        shapes = gpt2_shapes(self.V, 80, self.D, self.L)
+        shapes = gpt2_shapes(self.V, self.positions, self.D, self.L)
         self.weights = {name: (random.randn(*shape) * 0.1 + (1 if "ln_" in name and name.endswith("weight") else 0)).astype(numpy.float32) for name, shape in shapes.items()}
         self.tokens = self.make_tokens(random)
         header = numpy.zeros(256, numpy.int32)
@@ -277,7 +277,7 @@ class Gpt2Precisions(Gpt2):
     """Two layers of gpt2.ft as PTX."""
 
     V, T, D, heads, batch = 61, 40, 32, 2, 2
-    steps = 10
+    steps, target = 10, ()
     test_values_and_gradients_are_pytorchs = test_weights_travel_with_the_names_of_a_whole_model = None
     test_weights_travel_from_and_to_a_pytorch_module = None
 
@@ -311,7 +311,8 @@ class Gpt2Precisions(Gpt2):
         return losses, max(numpy.linalg.norm(ours[1][n] - theirs[1][n]) / numpy.linalg.norm(theirs[1][n]) for n in theirs[1])
 
     def check(self, precision):
-        made = {name: self.compile(self.source, *self.flags, "--set", f"train.precision={precision}", name=name) for name in ("gpt.ptx", "gpt.so")}
+        flags = (*self.flags, "--set", f"train.precision={precision}")
+        made = {name: self.compile(self.source, *flags, *more, name=name) for name, more in (("gpt.ptx", self.target), ("gpt.so", ()))}
         sim, cpu = self.both(made["gpt.ptx"], "sim"), self.both(made["gpt.so"], "cpu")
         self.assertEqual(len(sim[0]), self.steps)
         for what, other in (("PyTorch", self.pytorch()), ("the CPU", cpu)):
@@ -331,6 +332,20 @@ class Gpt2Precisions(Gpt2):
 
     def test_fp16(self):
         self.check("fp16")
+
+
+class Gpt2Hopper(Gpt2Precisions):
+    """The same for sm_90a, long enough for attention by wgmma."""
+
+    T, D, batch, steps, positions = 130, 128, 1, 1, 140
+    test_f32 = test_tf32 = test_fp16 = None
+    target = ("--gpu", "sm_90a")
+
+    def test_bf16(self):
+        self.check("bf16")
+        with open(self.path("gpt.ptx")) as file:
+            kernels = [body for body in file.read().split(".visible .entry ") if "wgmma.mma_async" in body]
+        self.assertTrue([1 for body in kernels if "attention" in body.split("(", 1)[0]])
 
 
 if __name__ == "__main__":

@@ -252,10 +252,11 @@ static void lengths(void **state) {
 static void hopper(void **state) {
   (void)state;
   static const Form list[] = {
-      {"bf16", 1, 1, 1, 64, 64, 64, false, NULL, true},
+      {"bf16", 1, 1, 1, 20, 1100, 64, false, NULL, true}, /* the ring goes round twice */
       {"f16", 1, 2, 2, 130, 130, 64, true, NULL, true},
       {"bf16", 2, 2, 1, 129, 260, 128, true, NULL, true},
-      {"f16", 1, 2, 1, 300, 60, 128, true, NULL, true},
+      {"f16", 1, 2, 1, 300, 60, 128, true, NULL, true}, /* some rows see nothing */
+      {"f16", 1, 1, 1, 200, 600, 64, true, NULL, true},
       {"bf16", 1, 2, 2, 17, 300, 80, false, NULL, true},
       {"f16", 2, 2, 1, 70, 136, 56, false, "bool[2,2,70,136]", true},
       {"bf16", 2, 2, 2, 70, 136, 24, true, "f32[1,2,70,136]", true},
@@ -265,8 +266,40 @@ static void hopper(void **state) {
   check_all(list, sizeof list / sizeof *list);
 }
 
+/* Forms drawn by chance: FT_ALL_TILES says how many. */
+static void hopper_random(void **state) {
+  (void)state;
+  static const int features[] = {64, 128, 64, 128, 8, 48, 80, 96, 120};
+  uint32_t seed = 12345;
+  int count = getenv("FT_ALL_TILES") ? atoi(getenv("FT_ALL_TILES")) : 0;
+  for (int i = 0; i < count; i++) {
+    uint32_t draw[8];
+    for (int k = 0; k < 8; k++) draw[k] = (seed = seed * 1664525 + 1013904223) >> 16;
+    Form form = {draw[0] % 2 ? "f16" : "bf16",
+                 1 + (int)(draw[1] % 2),
+                 2,
+                 1 + (int)(draw[2] % 2),
+                 1 + (int)(draw[3] % 300),
+                 1 + (int)(draw[4] % 300),
+                 features[draw[5] % 9],
+                 draw[6] % 2,
+                 NULL,
+                 true};
+    char mask[64];
+    snprintf(mask, sizeof mask, "%s[1,2,%d,%d]", draw[7] % 8 ? "f32" : "bool", form.rows,
+             form.keys);
+    if (draw[7] % 4 == 0) form.mask = mask;
+    if (draw[7] % 5 == 0) form.keys = 0;
+    if (!form.keys) form.mask = NULL;
+    printf("%s %dx%d groups %d, %d x %d x %d, causal %d, mask %s\n", form.type, form.batch,
+           form.heads, form.groups, form.rows, form.keys, form.features, form.causal,
+           form.mask ? form.mask : "none");
+    check_all(&form, 1);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(forms), cmocka_unit_test(lengths),
-                                     cmocka_unit_test(hopper)};
+                                     cmocka_unit_test(hopper), cmocka_unit_test(hopper_random)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
