@@ -134,6 +134,10 @@ KernelLaunch *host_add_launch(HostKernel *kernel, Kernel *out, const char *name,
   return launch;
 }
 
+int64_t host_operand_type(DType dtype) {
+  return dtype == DT_BF16 ? OPERAND_BF16 : dtype == DT_F16 ? OPERAND_F16 : OPERAND_F32;
+}
+
 bool host_emit(Module *module, const Node *node, const char *name, const int *alias, Kernel *out) {
   Arena *scratch = arena_new();
   HostKernel kernel = {.module = module,

@@ -43,17 +43,22 @@ static void find_places(const Node *node, const AttentionForm *f, AttentionProbl
 
 static AttentionProblem problem_of(const Node *node) {
   AttentionForm f = attention_form(node);
-  int mask_at = node->op == OP_ATTENTION_GRAD ? 6 : 3;
+  bool is_grad = node->op == OP_ATTENTION_GRAD;
+  int mask_at = is_grad ? 6 : 3;
+  const Type *q = &node->input[is_grad]->type;
   AttentionProblem p = {.batch = f.batch,
                         .heads = f.heads,
                         .groups = f.groups,
                         .rows = f.rows,
                         .keys = f.keys,
                         .features = f.features,
+                        .type = host_operand_type(q->dtype),
                         .is_causal = node_int(node, ATTR_CAUSAL, 0),
                         .arg_mask = mask_at,
                         .scale = node_float(node, ATTR_SCALE, 1)};
   find_places(node, &f, &p);
+  p.shares = attention_grad_shares(&p);
+  p.arg_partial = node->input_count + node_result_count(node); /* the workspace */
   if (node->input_count <= mask_at) return p;
   const Type *mask = &node->input[mask_at]->type;
   const int64_t *dim = mask->shape.dim;
@@ -85,7 +90,8 @@ static LLVMValueRef define_problem(HostKernel *kernel, const AttentionProblem *p
 }
 
 /* run(&problem, args, begin, end) */
-static void define_entry(HostKernel *kernel, const char *run_name, LLVMValueRef problem) {
+static void define_entry(HostKernel *kernel, const char *name, const char *run_name,
+                         LLVMValueRef problem) {
   LLVMContextRef context = kernel->module->context;
   LLVMTypeRef wide = LLVMInt64TypeInContext(context),
               pointer = LLVMPointerTypeInContext(context, 0);
@@ -93,7 +99,7 @@ static void define_entry(HostKernel *kernel, const char *run_name, LLVMValueRef 
   LLVMTypeRef run_type = LLVMFunctionType(nothing, types, 4, false);
   LLVMValueRef run = module_library(kernel->module, run_name, run_type);
   LLVMValueRef function =
-      module_kernel(kernel->module, kernel->name, LLVMFunctionType(nothing, types + 1, 3, false));
+      module_kernel(kernel->module, name, LLVMFunctionType(nothing, types + 1, 3, false));
   LLVMBuilderRef builder = LLVMCreateBuilderInContext(context);
   LLVMPositionBuilderAtEnd(builder, LLVMAppendBasicBlockInContext(context, function, "entry"));
   LLVMValueRef values[4] = {problem};
@@ -103,15 +109,29 @@ static void define_entry(HostKernel *kernel, const char *run_name, LLVMValueRef 
   LLVMDisposeBuilder(builder);
 }
 
+/* A launch of `items`, all of which take `nanoseconds`. */
+static void add_launch(HostKernel *kernel, Kernel *out, const char *name, int64_t items,
+                       double nanoseconds) {
+  const double worth = 8000; /* nanoseconds: some times what waking a thread costs */
+  double item = nanoseconds / (double)items;
+  int64_t grain = item >= worth ? 1 : (int64_t)(worth / (item + 1)) + 1;
+  host_add_launch(kernel, out, name, items, grain);
+}
+
 void host_emit_attention(HostKernel *kernel, Kernel *out) {
   AttentionProblem p = problem_of(kernel->node);
   bool is_grad = kernel->node->op == OP_ATTENTION_GRAD;
-  define_entry(kernel, is_grad ? "attention_grad_run" : "attention_run",
-               define_problem(kernel, &p));
-  int64_t items = is_grad ? attention_grad_items(&p) : attention_items(&p);
-  double pairs = (double)p.batch * (double)p.heads * (double)p.rows * (double)p.keys;
-  double item = pairs * (double)p.features * (is_grad ? 10 : 4) / 20 / (double)items; /* ns */
-  const double worth = 8000; /* nanoseconds: some times what waking a thread costs */
-  int64_t grain = item >= worth ? 1 : (int64_t)(worth / (item + 1)) + 1;
-  host_add_launch(kernel, out, kernel->name, items, grain);
+  LLVMValueRef problem = define_problem(kernel, &p);
+  define_entry(kernel, kernel->name, is_grad ? "attention_grad_run" : "attention_run", problem);
+  double rows = (double)p.batch * (double)p.heads * (double)p.rows;
+  double one = rows * (double)p.keys * (double)p.features / 20;
+  add_launch(kernel, out, kernel->name, is_grad ? attention_grad_items(&p) : attention_items(&p),
+             one * (is_grad ? 10 : 4));
+  int64_t partials = is_grad ? attention_partials(&p) : 0;
+  if (!partials) return;
+  int64_t one_bytes = p.batch * p.heads * p.rows * attention_partial_width(&p) * 4;
+  out->workspace = partials * one_bytes;
+  const char *name = arena_printf(kernel->scratch, "%s_add", kernel->name);
+  define_entry(kernel, name, "attention_grad_add_run", problem);
+  add_launch(kernel, out, name, attention_items(&p), (double)out->workspace / 10);
 }

@@ -10,7 +10,7 @@ enum { EPILOGUE_NUMBERS = 5 }; /* batch, row, column, rows, columns */
 typedef struct {
   int64_t batch, m, n, k;
   bool ta, tb;
-  int type; /* GEMM_... */
+  int64_t type; /* OPERAND_... */
   GemmTile tile;
 } Product;
 
@@ -21,10 +21,9 @@ static Product product_of(const HostKernel *kernel, const Node *dot) {
   p.tb = node_int(dot, ATTR_TRANS_B, 0);
   p.k = a->dim[a->rank - (p.ta ? 2 : 1)];
   for (int d = 0; d + 2 < c->rank; d++) p.batch *= c->dim[d];
-  DType operands = dot->input[0]->type.dtype;
-  p.type = operands == DT_BF16 ? GEMM_BF16 : operands == DT_F16 ? GEMM_F16 : GEMM_F32;
-  p.tile =
-      gemm_choose(p.batch, p.m, p.n, p.k, p.ta, p.type != GEMM_F32, kernel->module->vector_bytes);
+  p.type = host_operand_type(dot->input[0]->type.dtype);
+  p.tile = gemm_choose(p.batch, p.m, p.n, p.k, p.ta, p.type != OPERAND_F32,
+                       kernel->module->vector_bytes);
   return p;
 }
 
@@ -33,7 +32,7 @@ static Product product_of(const HostKernel *kernel, const Node *dot) {
 bool host_gemm_suits(const HostKernel *kernel, const Node *dot) {
   if (dot->op != OP_DOT || dot->type.dtype != DT_F32) return false;
   Product p = product_of(kernel, dot);
-  if (p.type != GEMM_F32) return true;
+  if (p.type != OPERAND_F32) return true;
   return kernel->module->vector_bytes >= 32 && p.tile.rows > 0 && p.k > 0 &&
          p.batch * p.m * p.n > 0 && (p.m >= 8 || !p.tb);
 }

@@ -3,6 +3,7 @@
 #define FT_CODEGEN_HOST_PRIVATE_H
 #include "codegen/collapse.h"
 #include "codegen/host.h"
+#include "kernels/operand_host.h"
 #include "passes/fuse.h"
 
 /* A kernel while it is emitted. The builder stands in the body function, whose parameters are the
@@ -21,6 +22,9 @@ typedef struct {
   LLVMBasicBlockRef entry; /* allocas go here */
   LLVMValueRef workspace;  /* NULL: the kernel has none */
 } HostKernel;
+
+/* An OPERAND_... */
+int64_t host_operand_type(DType dtype);
 
 /* ── frame (host.c) ── */
 /* Starts entry point `name`; host_finish ends it with a return. */

@@ -1,9 +1,9 @@
-/* attention_host: what ftc writes into an artifact about one attention, and the two functions of
- * kernels/attention_x86.c that read it. f32; batch, heads, rows (queries) and keys as in
- * ir/ops.def; groups is the number of key and value heads. */
+/* attention_host: what ftc writes into an artifact about one attention, and the functions of
+ * kernels/attention_x86.c that read it. Sums are f32, tensors may be narrower; batch, heads, rows
+ * (queries) and keys as in ir/ops.def; groups is the number of key and value heads. */
 #ifndef FT_KERNELS_ATTENTION_HOST_H
 #define FT_KERNELS_ATTENTION_HOST_H
-#include <stdint.h>
+#include "kernels/operand_host.h"
 
 enum { ATTENTION_TILE = 64, ATTENTION_MOST_FEATURES = 256 };
 enum { ATTENTION_NO_MASK, ATTENTION_BOOL_MASK, ATTENTION_ADDED_MASK };
@@ -17,11 +17,13 @@ typedef struct {
 /* codegen/host_attention.c writes it number by number in this order. */
 typedef struct {
   int64_t batch, heads, groups, rows, keys, features;
+  int64_t type;                            /* of all tensors but mask and lse: OPERAND_... */
   int64_t is_causal, mask;                 /* mask: an ATTENTION_..._MASK */
   int64_t mask_batch, mask_head, mask_row; /* from one to the next, elements; 0: the same for all */
   int64_t arg_mask, arg_lse;               /* where in args; lse is [batch, heads, rows] */
   AttentionPlace q, k, v, out;             /* with heads of q or out, groups of k and v */
   AttentionPlace dy, dq, dk, dv;           /* of the gradient */
+  int64_t shares, arg_partial;             /* of the gradient: see below */
   double scale;
 } AttentionProblem;
 
@@ -31,10 +33,30 @@ static inline int64_t attention_items(const AttentionProblem *p) {
 }
 void attention_run(const AttentionProblem *p, void *const *args, int64_t begin, int64_t end);
 
-/* A work item is one key and value head with all
- * heads that share it: what is summed over queries is summed in one place, in one order. */
+/* A work item of the gradient is one key and value head, with all heads that share it, and every
+ * `shares`-th block of ATTENTION_TILE keys: what is summed over queries is summed in one place, in
+ * one order. So are dk and dv; each share has sums of its own for dq, of which the first lies in dq
+ * itself, if that is f32, and all others in args[arg_partial], f32 [copies][batch, heads, rows,
+ * width]. attention_grad_add_run adds them. There are shares where heads are too few to keep a
+ * processor busy; how many depends on shapes only, and so do the bits. */
+enum { ATTENTION_FEW_ITEMS = 32, ATTENTION_MOST_SHARES = 8 };
+static inline int64_t attention_grad_shares(const AttentionProblem *p) {
+  int64_t heads = p->batch * p->groups, blocks = (p->keys + ATTENTION_TILE - 1) / ATTENTION_TILE;
+  int64_t shares = (ATTENTION_FEW_ITEMS + heads - 1) / (heads ? heads : 1);
+  shares = shares < blocks ? shares : blocks;
+  return shares < 1 ? 1 : shares < ATTENTION_MOST_SHARES ? shares : ATTENTION_MOST_SHARES;
+}
 static inline int64_t attention_grad_items(const AttentionProblem *p) {
-  return p->batch * p->groups;
+  return p->batch * p->groups * p->shares;
+}
+static inline int64_t attention_partials(const AttentionProblem *p) {
+  return p->type == OPERAND_F32 ? p->shares - 1 : p->shares;
+}
+static inline int64_t attention_partial_width(const AttentionProblem *p) { /* features and zeros */
+  return (p->features + 15) / 16 * 16;
 }
 void attention_grad_run(const AttentionProblem *p, void *const *args, int64_t begin, int64_t end);
+/* A work item is a block of ATTENTION_TILE queries of one head, as forward. */
+void attention_grad_add_run(const AttentionProblem *p, void *const *args, int64_t begin,
+                            int64_t end);
 #endif

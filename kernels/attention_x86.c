@@ -5,7 +5,7 @@
  *
  * Everything is made of one primitive, a product of small matrices whose right side has its columns
  * side by side: scores from transposed keys, values from rows of values. Rows of features that are
- * no multiple of 16 are copied to where they are padded with zeros. */
+ * no multiple of 16, or not of f32, are copied to where they are padded with zeros and widened. */
 #include "kernels/attention_host.h"
 #include "kernels/lanes_x86.h"
 #include <stdbool.h>
@@ -91,27 +91,55 @@ typedef struct {
 static int64_t padded(int64_t features) { return (features + LANES - 1) / LANES * LANES; }
 
 /* Row `row` of head `head` of sample b. */
-static float *place_at(const AttentionPlace *place, void *const *args, int64_t b, int64_t head,
-                       int64_t row) {
-  return (float *)args[place->arg] + place->start + b * place->batch + head * place->head +
-         row * place->row;
+static void *place_at(const AttentionProblem *p, const AttentionPlace *place, void *const *args,
+                      int64_t b, int64_t head, int64_t row) {
+  int64_t at = place->start + b * place->batch + head * place->head + row * place->row;
+  return (char *)args[place->arg] + at * operand_bytes(p->type);
 }
 
-/* `count` rows from x on, `step` apart; in `room` unless they follow one another and their length
- * is a multiple of 16: rows far apart share few places of a cache. */
-static Rows rows_of(const AttentionProblem *p, const float *x, int64_t step, int64_t count,
+ALWAYS void copy_rows(int type, int64_t n, const void *x, int64_t step, int64_t count, float *to) {
+  int64_t width = padded(n), whole = n / LANES * LANES;
+  for (int64_t i = 0; i < count; i++)
+    for (int64_t j = 0; j < n; j += LANES)
+      __builtin_prefetch((const char *)x + (i * step + j) * operand_bytes(type));
+  for (int64_t i = 0; i < count; i++) {
+    for (int64_t j = 0; j < whole; j += LANES)
+      lanes_store(to + i * width + j, lanes_load_as(type, x, i * step + j));
+    for (int64_t j = whole; j < width; j++)
+      to[i * width + j] = j < n ? lanes_at(type, x, i * step + j) : 0.0f;
+  }
+}
+
+/* `count` rows from x on, `step` apart; in `room` unless they are f32, follow one another and their
+ * length is a multiple of 16: rows far apart share few places of a cache. */
+static Rows rows_of(const AttentionProblem *p, const void *x, int64_t step, int64_t count,
                     float *room) {
   int64_t n = p->features, width = padded(n);
-  if (n == width && step == n) return (Rows){x, step};
-  for (int64_t i = 0; i < count; i++)
-    for (int64_t j = 0; j < n; j += LANES) __builtin_prefetch(x + i * step + j);
-  for (int64_t i = 0; i < count; i++) {
-    int64_t whole = n / LANES * LANES;
-    for (int64_t j = 0; j < whole; j += LANES)
-      lanes_store(room + i * width + j, lanes_load(x + i * step + j));
-    for (int64_t j = whole; j < width; j++) room[i * width + j] = j < n ? x[i * step + j] : 0.0f;
-  }
+  if (p->type == OPERAND_F32 && n == width && step == n) return (Rows){x, step};
+  if (p->type == OPERAND_F32)
+    copy_rows(OPERAND_F32, n, x, step, count, room);
+  else if (p->type == OPERAND_BF16)
+    copy_rows(OPERAND_BF16, n, x, step, count, room);
+  else
+    copy_rows(OPERAND_F16, n, x, step, count, room);
   return (Rows){room, width};
+}
+
+ALWAYS void store_row(int type, int64_t n, const float *x, float factor, void *to) {
+  int64_t whole = n / LANES * LANES;
+  for (int64_t d = 0; d < whole; d += LANES)
+    lanes_store_as(type, to, d, lanes_load(x + d) * factor);
+  for (int64_t d = whole; d < n; d++) lanes_put(type, to, d, x[d] * factor);
+}
+
+/* A finished row times a factor, rounded. */
+static void finish_row(const AttentionProblem *p, const float *x, float factor, void *to) {
+  if (p->type == OPERAND_F32)
+    store_row(OPERAND_F32, p->features, x, factor, to);
+  else if (p->type == OPERAND_BF16)
+    store_row(OPERAND_BF16, p->features, x, factor, to);
+  else
+    store_row(OPERAND_F16, p->features, x, factor, to);
 }
 
 /* to[feature][TILE]: `count` rows as columns, and zeros up to a multiple of 16 of them. */
@@ -235,19 +263,18 @@ static bool is_hidden(const AttentionProblem *p, const void *mask, const Block *
 static void forward(const AttentionProblem *p, void *const *args, int64_t b, int64_t h,
                     int64_t first, Forward *f) {
   int64_t n = p->features, width = padded(n), g = h / (p->heads / p->groups);
-  float *out = place_at(&p->out, args, b, h, first);
   float *lse = (float *)args[p->arg_lse] + (b * p->heads + h) * p->rows + first;
   const void *mask = mask_of(p, args, b, h);
   Block block = {.first = first, .count = smaller(TILE, p->rows - first)};
-  Rows query = rows_of(p, place_at(&p->q, args, b, h, first), p->q.row, block.count, f->room[0]);
+  Rows query = rows_of(p, place_at(p, &p->q, args, b, h, first), p->q.row, block.count, f->room[0]);
   int64_t seen = keys_seen(p, first + block.count);
   for (int64_t i = 0; i < block.count; i++) f->most[i] = -infinity, f->sum[i] = 0;
   for (int64_t i = 0; i < block.count * width; i++) f->out[i] = 0;
   for (block.key = 0; block.key < seen; block.key += TILE) {
     block.keys = smaller(TILE, seen - block.key);
     if (is_hidden(p, mask, &block)) continue;
-    const float *k = place_at(&p->k, args, b, g, block.key);
-    const float *v = place_at(&p->v, args, b, g, block.key);
+    const void *k = place_at(p, &p->k, args, b, g, block.key);
+    const void *v = place_at(p, &p->v, args, b, g, block.key);
     turn(rows_of(p, k, p->k.row, block.keys, f->room[1]), block.keys, width, f->turned);
     product(block.count, padded(block.keys), n, (Left){query.at, query.step, 1}, f->turned, TILE,
             f->score, TILE, false);
@@ -258,7 +285,7 @@ static void forward(const AttentionProblem *p, void *const *args, int64_t b, int
   }
   for (int64_t i = 0; i < block.count; i++) {
     float factor = f->sum[i] == 0 ? 0.0f : 1.0f / f->sum[i];
-    for (int64_t d = 0; d < n; d++) out[i * p->out.row + d] = f->out[i * width + d] * factor;
+    finish_row(p, f->out + i * width, factor, place_at(p, &p->out, args, b, h, first + i));
     lse[i] = f->sum[i] == 0 ? -infinity : f->most[i] + log_of(f->sum[i]);
   }
 }
@@ -299,15 +326,28 @@ static void slopes(const AttentionProblem *p, const void *mask, const Block *blo
   }
 }
 
-/* What one block of queries of one head adds to dk, dv, and to its rows of dq. */
-static void backward_block(const AttentionProblem *p, void *const *args, int64_t b, int64_t h,
-                           const Block *block, Rows key, Backward *w) {
-  int64_t n = p->features, width = padded(n), first = block->first, count = block->count;
-  Rows dy = rows_of(p, place_at(&p->dy, args, b, h, first), p->dy.row, count, w->room[0]);
-  Rows q = rows_of(p, place_at(&p->q, args, b, h, first), p->q.row, count, w->room[1]);
-  Rows out = rows_of(p, place_at(&p->out, args, b, h, first), p->out.row, count, w->room[2]);
+/* Where a share has its sums for dq, row `row` of a head on; *step: from row to row. */
+static float *sums_at(const AttentionProblem *p, void *const *args, int64_t share, int64_t b,
+                      int64_t h, int64_t row, int64_t *step) {
+  int64_t in_place = p->shares - attention_partials(p);
+  if (share < in_place) {
+    *step = p->dq.row;
+    return place_at(p, &p->dq, args, b, h, row);
+  }
+  *step = attention_partial_width(p);
+  int64_t head = ((share - in_place) * p->batch + b) * p->heads + h;
+  return (float *)args[p->arg_partial] + (head * p->rows + row) * *step;
+}
+
+/* What one block of queries of one head adds to dk, dv, and to the sums for its rows of dq. */
+static void backward_block(const AttentionProblem *p, void *const *args, int64_t share, int64_t b,
+                           int64_t h, const Block *block, Rows key, Backward *w) {
+  int64_t n = p->features, width = padded(n), first = block->first, count = block->count, step;
+  Rows dy = rows_of(p, place_at(p, &p->dy, args, b, h, first), p->dy.row, count, w->room[0]);
+  Rows q = rows_of(p, place_at(p, &p->q, args, b, h, first), p->q.row, count, w->room[1]);
+  Rows out = rows_of(p, place_at(p, &p->out, args, b, h, first), p->out.row, count, w->room[2]);
   const float *lse = (const float *)args[p->arg_lse] + (b * p->heads + h) * p->rows + first;
-  float *dq = place_at(&p->dq, args, b, h, first);
+  float *dq = sums_at(p, args, share, b, h, first, &step);
   product(block->count, padded(block->keys), n, (Left){q.at, q.step, 1}, w->key, TILE, w->weight,
           TILE, false);
   product(block->count, padded(block->keys), n, (Left){dy.at, dy.step, 1}, w->value, TILE, w->slope,
@@ -318,14 +358,14 @@ static void backward_block(const AttentionProblem *p, void *const *args, int64_t
   product(block->keys, width, block->count, (Left){w->slope, 1, TILE}, q.at, q.step, w->dk, width,
           true);
   Left slope = {w->slope, TILE, 1};
-  if (n == width && p->dq.row == n) {
-    product(block->count, width, block->keys, slope, key.at, key.step, dq, p->dq.row, true);
+  if (step == width) {
+    product(block->count, width, block->keys, slope, key.at, key.step, dq, step, true);
     return;
   }
   product(block->count, width, block->keys, slope, key.at, key.step, w->room[2], width, false);
   for (int64_t i = 0; i < count; i++) {
     const float *more = w->room[2] + i * width;
-    float *to = dq + i * p->dq.row;
+    float *to = dq + i * step;
     int64_t whole = n / LANES * LANES;
     for (int64_t d = 0; d < whole; d += LANES)
       lanes_store(to + d, lanes_load(to + d) + lanes_load(more + d));
@@ -333,46 +373,71 @@ static void backward_block(const AttentionProblem *p, void *const *args, int64_t
   }
 }
 
+static void clear_sums(const AttentionProblem *p, void *const *args, int64_t share, int64_t b,
+                       int64_t h) {
+  int64_t step;
+  float *dq = sums_at(p, args, share, b, h, 0, &step);
+  bool is_own = share >= p->shares - attention_partials(p);
+  for (int64_t i = 0; i < p->rows; i++)
+    for (int64_t d = 0; d < (is_own ? step : p->features); d++) dq[i * step + d] = 0;
+}
+
 static void backward(const AttentionProblem *p, void *const *args, int64_t b, int64_t g,
-                     Backward *w) {
-  int64_t n = p->features, width = padded(n), share = p->heads / p->groups;
-  for (int64_t h = g * share; h < (g + 1) * share; h++)
-    for (int64_t i = 0; i < p->rows; i++) {
-      float *dq = place_at(&p->dq, args, b, h, i);
-      for (int64_t d = 0; d < n; d++) dq[d] = 0;
-    }
+                     int64_t share, Backward *w) {
+  int64_t width = padded(p->features), heads = p->heads / p->groups;
+  for (int64_t h = g * heads; h < (g + 1) * heads; h++) clear_sums(p, args, share, b, h);
   Block block;
-  for (block.key = 0; block.key < p->keys; block.key += TILE) {
+  for (block.key = share * TILE; block.key < p->keys; block.key += p->shares * TILE) {
     block.keys = smaller(TILE, p->keys - block.key);
-    const float *k = place_at(&p->k, args, b, g, block.key);
-    const float *v = place_at(&p->v, args, b, g, block.key);
+    const void *k = place_at(p, &p->k, args, b, g, block.key);
+    const void *v = place_at(p, &p->v, args, b, g, block.key);
     Rows key = rows_of(p, k, p->k.row, block.keys, w->room[3]);
     turn(key, block.keys, width, w->key);
     turn(rows_of(p, v, p->v.row, block.keys, w->room[0]), block.keys, width, w->value);
     for (int64_t i = 0; i < block.keys * width; i++) w->dk[i] = w->dv[i] = 0;
-    for (int64_t h = g * share; h < (g + 1) * share; h++)
+    for (int64_t h = g * heads; h < (g + 1) * heads; h++)
       for (block.first = 0; block.first < p->rows; block.first += TILE) {
         block.count = smaller(TILE, p->rows - block.first);
         if (keys_seen(p, block.first + block.count) <= block.key) continue;
-        backward_block(p, args, b, h, &block, key, w);
+        backward_block(p, args, share, b, h, &block, key, w);
       }
-    float *dk = place_at(&p->dk, args, b, g, block.key);
-    float *dv = place_at(&p->dv, args, b, g, block.key);
     for (int64_t i = 0; i < block.keys; i++) {
-      int64_t whole = n / LANES * LANES;
-      for (int64_t d = 0; d < whole; d += LANES) {
-        lanes_store(dk + i * p->dk.row + d, lanes_load(w->dk + i * width + d));
-        lanes_store(dv + i * p->dv.row + d, lanes_load(w->dv + i * width + d));
-      }
-      for (int64_t d = whole; d < n; d++) {
-        dk[i * p->dk.row + d] = w->dk[i * width + d];
-        dv[i * p->dv.row + d] = w->dv[i * width + d];
-      }
+      finish_row(p, w->dk + i * width, 1, place_at(p, &p->dk, args, b, g, block.key + i));
+      finish_row(p, w->dv + i * width, 1, place_at(p, &p->dv, args, b, g, block.key + i));
     }
   }
 }
 
 void attention_grad_run(const AttentionProblem *p, void *const *args, int64_t begin, int64_t end) {
   Backward w;
-  for (int64_t i = begin; i < end; i++) backward(p, args, i / p->groups, i % p->groups, &w);
+  for (int64_t i = begin; i < end; i++) {
+    int64_t head = i / p->shares;
+    backward(p, args, head / p->groups, head % p->groups, i % p->shares, &w);
+  }
+}
+
+/* dq: what the shares have summed, in their order. */
+static void add_sums(const AttentionProblem *p, void *const *args, int64_t b, int64_t h,
+                     int64_t row) {
+  _Alignas(64) float sum[MOST];
+  int64_t width = padded(p->features), step;
+  for (int64_t share = 0; share < p->shares; share++) {
+    const float *more = sums_at(p, args, share, b, h, row, &step);
+    bool is_own = share >= p->shares - attention_partials(p);
+    if (!is_own) more = rows_of(p, more, 0, 1, sum).at;
+    for (int64_t d = 0; d < width; d += LANES)
+      lanes_store(sum + d,
+                  share ? lanes_load(sum + d) + lanes_load(more + d) : lanes_load(more + d));
+  }
+  finish_row(p, sum, 1, place_at(p, &p->dq, args, b, h, row));
+}
+
+void attention_grad_add_run(const AttentionProblem *p, void *const *args, int64_t begin,
+                            int64_t end) {
+  int64_t blocks = (p->rows + TILE - 1) / TILE;
+  for (int64_t i = begin; i < end; i++) {
+    int64_t head = i / blocks, first = i % blocks * TILE, last = smaller(first + TILE, p->rows);
+    for (int64_t row = first; row < last; row++)
+      add_sums(p, args, head / p->heads, head % p->heads, row);
+  }
 }

@@ -4,15 +4,11 @@
  */
 #ifndef FT_KERNELS_GEMM_HOST_H
 #define FT_KERNELS_GEMM_HOST_H
+#include "kernels/operand_host.h"
 #include <stdbool.h>
-#include <stdint.h>
 
 enum { GEMM_LANES = 16, GEMM_MAX_ROWS = 14, GEMM_MAX_VECTORS = 4, GEMM_MAX_PANEL = 1 << 16 };
 enum { GEMM_BLOCK_DEPTH = 224, GEMM_BLOCK_TILES = 8, GEMM_BLOCK_COLUMNS = 256 };
-
-/* What the operands lie in memory as. What is not f32 is widened while it is copied, which is
- * exact; sums are f32. */
-enum { GEMM_F32, GEMM_BF16, GEMM_F16 };
 
 typedef struct {
   int rows, vectors; /* of a register tile */
@@ -39,7 +35,7 @@ typedef struct {
   int64_t batch, m, n, k;
   int64_t ta, tb; /* a is stored [k, m]; b is stored [n, k] */
   int64_t rows, vectors;
-  int64_t type;                /* of a and b: GEMM_... */
+  int64_t type;                /* of a and b: OPERAND_... */
   int64_t in_place;            /* panels of b are read where they lie: see gemm_in_place */
   int64_t depth, down, across; /* of a block: see GemmTile */
   int64_t arg_a, arg_b, arg_c; /* where in args; arg_c without an epilogue only */

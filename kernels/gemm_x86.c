@@ -7,10 +7,7 @@
  * that shares copies of both operands. Any split of the items gives the same bits: an element is
  * one sum, in the order of k. */
 #include "kernels/gemm_host.h"
-
-#define ALWAYS static inline __attribute__((always_inline))
-typedef float Lanes __attribute__((ext_vector_type(16)));
-typedef float LooseLanes __attribute__((ext_vector_type(16), aligned(4)));
+#include "kernels/lanes_x86.h"
 
 /* ── register tiles ─────────────────────────────────────────────────────────────────────────── */
 /* rows and vectors are constants wherever this is inlined; k is at least 1. */
@@ -122,32 +119,8 @@ TILE(6, 4);
 #define EVEN_QUARTERS 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27
 #define ODD_QUARTERS 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31
 
-typedef uint16_t NarrowLanes __attribute__((ext_vector_type(16), aligned(2)));
-typedef uint32_t Words __attribute__((ext_vector_type(16)));
-
-/* Elements [at, at + 16) of an operand; `type` is a constant wherever this is inlined. */
-ALWAYS Lanes operand_load(int type, const void *x, int64_t at) {
-  if (type == GEMM_F32) return *(const LooseLanes *)((const float *)x + at);
-  Words word = __builtin_convertvector(*(const NarrowLanes *)((const uint16_t *)x + at), Words);
-  if (type == GEMM_BF16) return __builtin_bit_cast(Lanes, word << 16);
-  /* the exponent's bias by a product, which subnormal numbers want too; the largest means inf, NaN
-   */
-  Lanes size = __builtin_bit_cast(Lanes, (word & 0x7fff) << 13) * 0x1p112f;
-  Words special = (Words)((word & 0x7c00) == 0x7c00) & 0x7f800000;
-  return __builtin_bit_cast(Lanes,
-                            __builtin_bit_cast(Words, size) | special | (word & 0x8000) << 16);
-}
-ALWAYS float operand_at(int type, const void *x, int64_t at) {
-  if (type == GEMM_F32) return ((const float *)x)[at];
-  uint32_t word = ((const uint16_t *)x)[at];
-  if (type == GEMM_BF16) return __builtin_bit_cast(float, word << 16);
-  float size = __builtin_bit_cast(float, (word & 0x7fff) << 13) * 0x1p112f;
-  uint32_t special = (word & 0x7c00) == 0x7c00 ? 0x7f800000 : 0;
-  return __builtin_bit_cast(float,
-                            __builtin_bit_cast(uint32_t, size) | special | (word & 0x8000) << 16);
-}
 ALWAYS const char *operand_address(const GemmProduct *p, const void *x, int64_t at) {
-  return (const char *)x + at * (p->type == GEMM_F32 ? 4 : 2);
+  return (const char *)x + at * operand_bytes(p->type);
 }
 
 /* 16 rows of 16 elements, `stride` apart, to 16 columns `width` apart: singles and pairs change
@@ -157,8 +130,8 @@ ALWAYS void transpose_block(int type, const void *b, int64_t from, int64_t strid
   Lanes x[16], y[16];
 #pragma clang loop unroll(full)
   for (int i = 0; i < 8; i++) {
-    Lanes upper = operand_load(type, b, from + 2 * i * stride);
-    Lanes lower = operand_load(type, b, from + (2 * i + 1) * stride);
+    Lanes upper = lanes_load_as(type, b, from + 2 * i * stride);
+    Lanes lower = lanes_load_as(type, b, from + (2 * i + 1) * stride);
     x[2 * i] = CHOOSE(upper, lower, LOW_SINGLES);
     x[2 * i + 1] = CHOOSE(upper, lower, HIGH_SINGLES);
   }
@@ -197,27 +170,27 @@ ALWAYS void pack_as(int type, const GemmProduct *p, const void *b, const Part *p
       transpose_block(type, b, from + i, k, panel + i * width + j, width);
     for (int64_t i = deep; i < depth; i++) {
       if (!p->tb) {
-        *(Lanes *)(panel + i * width + j) = operand_load(type, b, from + i * n);
+        *(Lanes *)(panel + i * width + j) = lanes_load_as(type, b, from + i * n);
         continue;
       }
       for (int64_t lane = 0; lane < GEMM_LANES; lane++)
-        panel[i * width + j + lane] = operand_at(type, b, from + lane * k + i);
+        panel[i * width + j + lane] = lanes_at(type, b, from + lane * k + i);
     }
   }
   for (int64_t i = 0; whole < width && i < depth; i++)
     for (int64_t j = whole; j < width; j++)
-      panel[i * width + j] =
-          j < part->columns ? operand_at(type, b, first + (part->column + j) * across + i * down)
-                            : 0.0f;
+      panel[i * width + j] = j < part->columns
+                                 ? lanes_at(type, b, first + (part->column + j) * across + i * down)
+                                 : 0.0f;
 }
 
 static void pack(const GemmProduct *p, const void *b, const Part *part, float *panel) {
-  if (p->type == GEMM_F32)
-    pack_as(GEMM_F32, p, b, part, panel);
-  else if (p->type == GEMM_BF16)
-    pack_as(GEMM_BF16, p, b, part, panel);
+  if (p->type == OPERAND_F32)
+    pack_as(OPERAND_F32, p, b, part, panel);
+  else if (p->type == OPERAND_BF16)
+    pack_as(OPERAND_BF16, p, b, part, panel);
   else
-    pack_as(GEMM_F16, p, b, part, panel);
+    pack_as(OPERAND_F16, p, b, part, panel);
 }
 
 /* ── the product ────────────────────────────────────────────────────────────────────────────── */
@@ -290,9 +263,9 @@ ALWAYS void pack_left_as(int type, const GemmProduct *p, const void *a, bool is_
       int64_t row = i * rows;
       __builtin_prefetch(operand_address(p, a, ahead + row));
       if (m - row >= GEMM_LANES || !is_last)
-        *(Lanes *)to = operand_load(type, a, from + row);
+        *(Lanes *)to = lanes_load_as(type, a, from + row);
       else
-        for (int64_t j = row; j < m; j++) to[j - row] = operand_at(type, a, from + j);
+        for (int64_t j = row; j < m; j++) to[j - row] = lanes_at(type, a, from + j);
     }
   }
   int64_t begin = block->tile_row * rows;
@@ -301,19 +274,19 @@ ALWAYS void pack_left_as(int type, const GemmProduct *p, const void *a, bool is_
     float *to = room->left[(row - begin) / rows][0] + (row - begin) % rows * depth;
     int64_t from = row * p->k + first, k = 0;
     for (; k + GEMM_LANES <= depth; k += GEMM_LANES)
-      *(LooseLanes *)(to + k) = operand_load(type, a, from + k);
-    for (; k < depth; k++) to[k] = operand_at(type, a, from + k);
+      *(LooseLanes *)(to + k) = lanes_load_as(type, a, from + k);
+    for (; k < depth; k++) to[k] = lanes_at(type, a, from + k);
   }
 }
 
 static void pack_left(const GemmProduct *p, const void *a, bool is_end, int64_t first,
                       int64_t depth, const Block *block, BlockRoom *room) {
-  if (p->type == GEMM_F32)
-    pack_left_as(GEMM_F32, p, a, is_end, first, depth, block, room);
-  else if (p->type == GEMM_BF16)
-    pack_left_as(GEMM_BF16, p, a, is_end, first, depth, block, room);
+  if (p->type == OPERAND_F32)
+    pack_left_as(OPERAND_F32, p, a, is_end, first, depth, block, room);
+  else if (p->type == OPERAND_BF16)
+    pack_left_as(OPERAND_BF16, p, a, is_end, first, depth, block, room);
   else
-    pack_left_as(GEMM_F16, p, a, is_end, first, depth, block, room);
+    pack_left_as(OPERAND_F16, p, a, is_end, first, depth, block, room);
 }
 
 /* Panels of b for all strips: each is [depth][width of the strip]. Those that are whole and lie in
@@ -329,7 +302,7 @@ ALWAYS void pack_right_as(int type, const GemmProduct *p, const void *b, int64_t
     for (int64_t j = block->strip; j < whole; j++, to += depth * most)
       for (int64_t at = 0; at < most; at += GEMM_LANES) {
         __builtin_prefetch(operand_address(p, b, ahead + j * most + at));
-        *(Lanes *)(to + at) = operand_load(type, b, from + j * most + at);
+        *(Lanes *)(to + at) = lanes_load_as(type, b, from + j * most + at);
       }
   }
   for (int64_t j = whole; j < block->last_strip; j++) {
@@ -342,12 +315,12 @@ ALWAYS void pack_right_as(int type, const GemmProduct *p, const void *b, int64_t
 
 static void pack_right(const GemmProduct *p, const void *b, int64_t first, int64_t depth,
                        const Block *block, BlockRoom *room) {
-  if (p->type == GEMM_F32)
-    pack_right_as(GEMM_F32, p, b, first, depth, block, room);
-  else if (p->type == GEMM_BF16)
-    pack_right_as(GEMM_BF16, p, b, first, depth, block, room);
+  if (p->type == OPERAND_F32)
+    pack_right_as(OPERAND_F32, p, b, first, depth, block, room);
+  else if (p->type == OPERAND_BF16)
+    pack_right_as(OPERAND_BF16, p, b, first, depth, block, room);
   else
-    pack_right_as(GEMM_F16, p, b, first, depth, block, room);
+    pack_right_as(OPERAND_F16, p, b, first, depth, block, room);
 }
 
 /* Lines of both operands that the block's next `depth` steps of k need: the tiles of these steps
@@ -360,7 +333,7 @@ typedef struct {
 static Ahead line_ahead(const GemmProduct *p, const void *a, const void *b, int64_t next,
                         const Block *block, int64_t number) {
   int64_t from = block->tile_row * p->rows, to = block->last_row * p->rows;
-  int64_t size = p->type == GEMM_F32 ? 4 : 2, line = 64 / size;
+  int64_t size = p->type == OPERAND_F32 ? 4 : 2, line = 64 / size;
   if (p->ta && next < p->k) {
     int64_t lines = ((to < p->m ? to : p->m) - from + line - 1) / line;
     if (number < lines)
@@ -378,7 +351,7 @@ static void run_block(const GemmProduct *p, void *const *args, int64_t batch, co
   int64_t m = p->m, n = p->n, k = p->k, rows = p->rows, most = p->vectors * GEMM_LANES;
   const void *a = operand_address(p, args[p->arg_a], batch * m * k);
   const void *b = operand_address(p, args[p->arg_b], batch * k * n);
-  bool is_copied = p->ta || p->type != GEMM_F32;
+  bool is_copied = p->ta || p->type != OPERAND_F32;
   for (int64_t first = 0; first < k; first += p->depth) {
     int64_t depth = k - first < p->depth ? k - first : p->depth, number = 0;
     if (is_copied) pack_left(p, a, batch + 1 == p->batch, first, depth, block, room);

@@ -2,7 +2,7 @@
  * 64 bytes wide, else LLVM makes it of two or four. */
 #ifndef FT_KERNELS_LANES_X86_H
 #define FT_KERNELS_LANES_X86_H
-#include <stdint.h>
+#include "kernels/operand_host.h"
 
 #define ALWAYS static inline __attribute__((always_inline))
 enum { LANES = 16 };
@@ -13,6 +13,63 @@ typedef int32_t IntLanes __attribute__((ext_vector_type(16)));
 ALWAYS Lanes lanes_load(const float *from) { return *(const LooseLanes *)from; }
 ALWAYS void lanes_store(float *to, Lanes value) { *(LooseLanes *)to = value; }
 
+/* ── bf16 and f16 in memory ─────────────────────────────────────────────────────────────────── */
+typedef uint16_t NarrowLanes __attribute__((ext_vector_type(16), aligned(2)));
+typedef uint32_t Words __attribute__((ext_vector_type(16)));
+
+/* Elements [at, at + 16) of an operand; `type` is a constant wherever this is inlined. */
+ALWAYS Lanes lanes_load_as(int type, const void *x, int64_t at) {
+  if (type == OPERAND_F32) return *(const LooseLanes *)((const float *)x + at);
+  Words word = __builtin_convertvector(*(const NarrowLanes *)((const uint16_t *)x + at), Words);
+  if (type == OPERAND_BF16) return __builtin_bit_cast(Lanes, word << 16);
+  /* the exponent's bias by a product, which subnormal numbers want too; the largest means inf, NaN
+   */
+  Lanes size = __builtin_bit_cast(Lanes, (word & 0x7fff) << 13) * 0x1p112f;
+  Words special = (Words)((word & 0x7c00) == 0x7c00) & 0x7f800000;
+  return __builtin_bit_cast(Lanes,
+                            __builtin_bit_cast(Words, size) | special | (word & 0x8000) << 16);
+}
+ALWAYS float lanes_at(int type, const void *x, int64_t at) {
+  if (type == OPERAND_F32) return ((const float *)x)[at];
+  uint32_t word = ((const uint16_t *)x)[at];
+  if (type == OPERAND_BF16) return __builtin_bit_cast(float, word << 16);
+  float size = __builtin_bit_cast(float, (word & 0x7fff) << 13) * 0x1p112f;
+  uint32_t special = (word & 0x7c00) == 0x7c00 ? 0x7f800000 : 0;
+  return __builtin_bit_cast(float,
+                            __builtin_bit_cast(uint32_t, size) | special | (word & 0x8000) << 16);
+}
+
+/* The nearest bf16 or f16, to even where two are as near. */
+ALWAYS Words lanes_round(int type, Lanes value) {
+  Words word = __builtin_bit_cast(Words, value), size = word & 0x7fffffff;
+  if (type == OPERAND_BF16) {
+    Words near = (word + 0x7fff + (word >> 16 & 1)) >> 16;
+    return size > 0x7f800000 ? (word >> 16 | 0x40) : near;
+  }
+  /* from 2^-14 on a new exponent's bias; below, a sum whose last bit is the smallest f16's */
+  Words normal = (size + 0xc8000fff + (size >> 13 & 1)) >> 13;
+  Lanes shifted = __builtin_bit_cast(Lanes, size) + 0.5f;
+  Words small = __builtin_bit_cast(Words, shifted) - 0x3f000000;
+  Words half = size < 0x38800000 ? small : normal;
+  half = size >= 0x47800000 ? (Words)0x7c00 : half;
+  half = size > 0x7f800000 ? (Words)0x7e00 : half;
+  return half | (word >> 16 & 0x8000);
+}
+ALWAYS void lanes_store_as(int type, void *x, int64_t at, Lanes value) {
+  if (type == OPERAND_F32)
+    lanes_store((float *)x + at, value);
+  else
+    *(NarrowLanes *)((uint16_t *)x + at) =
+        __builtin_convertvector(lanes_round(type, value), NarrowLanes);
+}
+ALWAYS void lanes_put(int type, void *x, int64_t at, float value) {
+  if (type == OPERAND_F32)
+    ((float *)x)[at] = value;
+  else
+    ((uint16_t *)x)[at] = (uint16_t)lanes_round(type, (Lanes)value)[0];
+}
+
+/* ── arithmetic ─────────────────────────────────────────────────────────────────────────────── */
 ALWAYS float lanes_sum(Lanes x) {
   float sum[4];
   for (int i = 0; i < 4; i++) sum[i] = (x[i] + x[i + 8]) + (x[i + 4] + x[i + 12]);

@@ -1,19 +1,14 @@
-/* widen: on the CPU, products and attention of narrow operands are made in f32. A product of two
- * bf16 or f16 values is exact in f32, so nothing changes: CPUs have fast f32 products, and few have
- * any other. Matrix products take narrow operands and widen them while they copy them. Those of
- * convolutions and attention lie in memory as f32, rounded: kernels that make an operand round it
- * on the way (the casts are pointwise and fuse). */
+/* widen: on the CPU, products of narrow operands are made in f32. A product of two bf16 or f16
+ * values is exact in f32, so nothing changes: CPUs have fast f32 products, and few have any other.
+ * Matrix products and attention take narrow operands and widen them while they copy them. Those of
+ * convolutions lie in memory as f32, rounded: kernels that make an operand round it on the way (the
+ * casts are pointwise and fuse). */
 #include "passes/pass.h"
 
 static bool is_narrow(DType dtype) { return dtype == DT_F16 || dtype == DT_BF16; }
 
-static bool is_whole(const Node *node) {
-  return node->op == OP_ATTENTION || node->op == OP_ATTENTION_GRAD;
-}
-
 static bool is_concerned(const Node *node) {
-  if (node->op == OP_RESULT) node = node->input[0];
-  if (op_info[node->op].op_class != CLASS_CONTRACT) return false;
+  if (op_info[node->op].op_class != CLASS_CONTRACT || node_has_results(node)) return false;
   for (int i = 0; i < node->input_count; i++)
     if (is_narrow(node->input[i]->type.dtype)) return true;
   return false;
@@ -30,23 +25,19 @@ static Node *visit(Graph *fresh, const Node *old, Node **inputs, void *context) 
   static const Attr result = {.id = ATTR_RESULT, .i = DT_F32};
   if (!is_concerned(old)) return NULL;
   int first = fresh->nodes.count;
-  Node *made, **wide = ARENA_ARRAY(fresh->arena, Node *, old->input_count);
-  if (old->op == OP_RESULT) { /* what it is a result of has been widened */
-    made = make_result(fresh, inputs[0], node_int(old, ATTR_INDEX, 0), old->loc);
-  } else {
-    for (int i = 0; i < old->input_count; i++)
-      wide[i] = is_narrow(inputs[i]->type.dtype) && !reads_narrow(old)
-                    ? make_cast(fresh, inputs[i], DT_F32, old->loc)
-                    : inputs[i];
-    Attr *attrs = ARENA_ARRAY(fresh->arena, Attr, old->attr_count + 1);
-    int count = 0;
-    for (int i = 0; i < old->attr_count; i++)
-      if (old->attr[i].id != ATTR_RESULT) attrs[count++] = old->attr[i];
-    if (reads_narrow(old)) attrs[count++] = result;
-    Type type = {DT_F32, old->type.shape};
-    made = graph_node(fresh, old->op, wide, old->input_count, attrs, count, &type, old->loc);
-  }
-  if (!is_whole(old)) made = make_cast(fresh, made, old->type.dtype, old->loc);
+  Node **wide = ARENA_ARRAY(fresh->arena, Node *, old->input_count);
+  for (int i = 0; i < old->input_count; i++)
+    wide[i] = is_narrow(inputs[i]->type.dtype) && !reads_narrow(old)
+                  ? make_cast(fresh, inputs[i], DT_F32, old->loc)
+                  : inputs[i];
+  Attr *attrs = ARENA_ARRAY(fresh->arena, Attr, old->attr_count + 1);
+  int count = 0;
+  for (int i = 0; i < old->attr_count; i++)
+    if (old->attr[i].id != ATTR_RESULT) attrs[count++] = old->attr[i];
+  if (reads_narrow(old)) attrs[count++] = result;
+  Type type = {DT_F32, old->type.shape};
+  Node *made = graph_node(fresh, old->op, wide, old->input_count, attrs, count, &type, old->loc);
+  made = make_cast(fresh, made, old->type.dtype, old->loc);
   for (int i = first; i < fresh->nodes.count; i++)
     fresh->nodes.at[i]->is_backward = old->is_backward;
   return made;
