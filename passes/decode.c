@@ -37,6 +37,7 @@ typedef struct {
   Node *position, *index, *visible; /* i64[], i64[width], bool[1,1,width,T] */
   int attentions;
   bool sums_products;
+  const char *precision; /* train.precision */
   const char *why;
 } Decode;
 
@@ -289,10 +290,19 @@ static Node *visible(Decode *d, Loc loc) {
   return d->visible = make_binary(d->graph, OP_LE, key, row, loc);
 }
 
+/* The type to which attention will round its operands: they are remembered in it. */
+static DType type_remembered(const Decode *d, const Node *old, DType whole) {
+  const char *precision = node_str(old, ATTR_PRECISION);
+  if (!precision) precision = d->precision;
+  return !strcmp(precision, "bf16") ? DT_BF16 : !strcmp(precision, "fp16") ? DT_F16 : whole;
+}
+
 /* [1,G,width,D] behind those before: a state [1,G,T,D] with them in it. What lies behind them is
  * old or never written, and no position sees it. */
 static Node *remember(Decode *d, const Node *old, Node *fresh, const char *what) {
   Graph *g = d->graph;
+  DType whole = fresh->type.dtype;
+  fresh = make_cast(g, fresh, type_remembered(d, old, whole), LOC);
   Type type = fresh->type;
   type.shape.dim[2] = d->window;
   const char *name = arena_printf(d->arena, "%s%d.%s", DECODE_PREFIX, d->attentions, what);
@@ -304,7 +314,7 @@ static Node *remember(Decode *d, const Node *old, Node *fresh, const char *what)
   Node *value = graph_node(g, OP_PUT, inputs, 3, &axis, 1, NULL, LOC);
   Attr target = attr_str(ATTR_TARGET, name);
   graph_add_root(g, ROOT_ASSIGN, name, graph_node(g, OP_ASSIGN, &value, 1, &target, 1, NULL, LOC));
-  return value;
+  return make_cast(g, value, whole, LOC);
 }
 
 /* The mask that was given, at the new positions, and the order of positions. */
@@ -470,13 +480,6 @@ static bool is_one_position(const Decode *d, const Node *scores) {
          !factors_has(f, 0, FACTOR_PLACE) && d->part[scores->id].node->type.shape.dim[0] == 1;
 }
 
-/* Narrow products are rounded as products only. */
-static bool is_wide(const PassContext *context) {
-  const char *precision =
-      context->settings ? setting_text(context->settings, "train.precision") : "f32";
-  return strcmp(precision, "f32") == 0 || strcmp(precision, "tf32") == 0;
-}
-
 Graph *pass_decode(PassContext *context, Graph *old) {
   bool is_prefill = strcmp(old->name, "prefill") == 0;
   if (!is_prefill && strcmp(old->name, "decode") != 0) return old;
@@ -488,12 +491,17 @@ Graph *pass_decode(PassContext *context, Graph *old) {
     return NULL;
   }
   int count = old->nodes.count;
+  const char *precision =
+      context->settings ? setting_text(context->settings, "train.precision") : "f32";
+  /* narrow products are rounded as products only */
+  bool is_wide = !strcmp(precision, "f32") || !strcmp(precision, "tf32");
   Decode d = {.old = old,
               .graph = graph_new(arena, old->name),
               .arena = arena,
               .window = tokens->type.shape.dim[1],
               .width = is_prefill ? PREFILL_WIDTH : 1,
-              .sums_products = !is_prefill && is_wide(context),
+              .sums_products = !is_prefill && is_wide,
+              .precision = precision,
               .depends = ARENA_ARRAY(arena, bool, count),
               .whole = ARENA_ARRAY(arena, Node *, count),
               .part = ARENA_ARRAY(arena, Part, count)};
