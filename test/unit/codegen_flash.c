@@ -163,15 +163,15 @@ static void hopper_random(void **state) {
     uint32_t draw[8];
     for (int k = 0; k < 8; k++) draw[k] = (seed = seed * 1664525 + 1013904223) >> 16;
     AttentionCase form = {draw[0] % 2 ? "f16" : "bf16",
-                 1 + (int)(draw[1] % 2),
-                 2,
-                 1 + (int)(draw[2] % 2),
-                 1 + (int)(draw[3] % 300),
-                 1 + (int)(draw[4] % 300),
-                 features[draw[5] % 9],
-                 draw[6] % 2,
-                 NULL,
-                 true};
+                          1 + (int)(draw[1] % 2),
+                          2,
+                          1 + (int)(draw[2] % 2),
+                          1 + (int)(draw[3] % 300),
+                          1 + (int)(draw[4] % 300),
+                          features[draw[5] % 9],
+                          draw[6] % 2,
+                          NULL,
+                          true};
     char mask[64];
     snprintf(mask, sizeof mask, "%s[1,2,%d,%d]", draw[7] % 8 ? "f32" : "bool", form.rows,
              form.keys);
