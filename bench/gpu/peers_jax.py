@@ -95,7 +95,8 @@ class Jax(Peer):
     def __init__(self, arguments):
         if arguments.device == "cuda" and jax.default_backend() != "gpu":
             raise ImportError(f"JAX {jax.__version__} sees no GPU here")
-        jax.config.update("jax_default_matmul_precision", "highest")
+        if cases.CASES[arguments.case]["precision"] == "f32":
+            jax.config.update("jax_default_matmul_precision", "highest")  # no tf32
         values, kind = cases.values(arguments.case, arguments.tiny), cases.CASES[arguments.case]["kind"]
         batch, is_resnet = values.pop("batch"), kind == "resnet18"
         size = values.get("size", 28)

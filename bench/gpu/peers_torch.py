@@ -1,4 +1,9 @@
-"""The cases in PyTorch: eager, torch.compile, and torch.compile with max-autotune (CUDA graphs)."""
+"""The cases in PyTorch, 2.1 or newer: eager, torch.compile, and torch.compile with max-autotune (CUDA graphs)."""
+import fcntl
+import functools
+import os
+import time
+
 import cases
 import torch
 import torch.nn as nn
@@ -68,23 +73,83 @@ def small(kind):
                          nn.Flatten(), nn.Linear(3136, 128), nn.ReLU(), nn.Dropout(0.25), nn.Linear(128, 10))
 
 
+# ── settings ─────────────────────────────────────────────────────────────────────────────────────────────
+def choose_attention(kind):
+    """One backend, so that it is known which; what this version cannot switch stays as it is."""
+    for backend in ("flash", "mem_efficient", "math", "cudnn"):
+        switch = getattr(torch.backends.cuda, f"enable_{backend}_sdp", None)
+        if switch:
+            switch(backend == kind)
+        elif backend == kind:
+            raise ImportError(f"PyTorch {torch.__version__} has no {kind} attention")
+
+
+def time_candidates_one_process_at_a_time():
+    """Inductor times kernels to choose among them: not while another process does the same."""
+    path = os.environ.get("FT_TIMING_LOCK")
+    try:
+        from torch._inductor.runtime.benchmarking import benchmarker
+    except ImportError:
+        return
+    kind, lock = type(benchmarker), open(path or os.devnull, "a")
+    time_it = getattr(kind, "benchmark_gpu", None)
+    if not path or not time_it:
+        return
+
+    @functools.wraps(time_it)
+    def alone(*arguments, **named):
+        for _ in range(1000):  # a stopped process may hold it: ten seconds are enough
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                time.sleep(0.01)
+        try:
+            return time_it(*arguments, **named)
+        finally:
+            fcntl.flock(lock, fcntl.LOCK_UN)
+
+    kind.benchmark_gpu = alone
+
+
+# inside of a captured graph nothing can be tried out: there it is chosen at once
+def compiled(peer, function):
+    if peer in ("compile", "compile-cudnn"):
+        return torch.compile(function)
+    return torch.compile(function, mode="max-autotune") if peer == "autotune" else function
+
+
 # ── steps ────────────────────────────────────────────────────────────────────────────────────────────────
 class Torch(Peer):
     def __init__(self, arguments):
+        if arguments.device == "cuda" and not torch.cuda.is_available():
+            raise ImportError(f"PyTorch {torch.__version__} sees no GPU here")
         torch.backends.cuda.matmul.allow_tf32 = False
         torch.backends.cudnn.allow_tf32 = False
-        torch.backends.cudnn.benchmark = True
+        torch.backends.cudnn.benchmark = arguments.peer == "autotune"
         torch.manual_seed(1)
         self.device, self.peer = torch.device(arguments.device), arguments.peer
-        self.values = cases.values(arguments.case, arguments.tiny)
+        self.values = cases.peer_values(arguments.case, arguments.tiny)
         self.batch, self.kind = self.values.pop("batch"), cases.CASES[arguments.case]["kind"]
         self.is_bf16 = cases.CASES[arguments.case]["precision"] == "bf16"
         self.clip = 0
+        if self.is_gpu() and self.kind == "gpt2":
+            choose_attention("cudnn" if self.peer == "compile-cudnn" else "flash")
+        if self.is_gpu() and self.peer != "eager":
+            time_candidates_one_process_at_a_time()
         make = {"gpt2": self.make_gpt, "resnet18": self.make_resnet}.get(self.kind, self.make_small)
         make(arguments.tiny)
-        loss = {"compile": torch.compile, "autotune": lambda f: torch.compile(f, mode="max-autotune")}.get(self.peer, lambda f: f)
-        self.loss = loss(self.loss_of)
+        self.loss = compiled(self.peer, self.loss_of)
+        # before 2.2 it is Inductor's
+        self.begin = getattr(torch.compiler, "cudagraph_mark_step_begin", None) if self.peer == "autotune" else None
         self.at, self.order = 0, torch.randperm(self.samples, device=self.device)
+
+    def settle(self):
+        """cuDNN tries its ways out now, when nothing else runs; and what compiling took is given back."""
+        if self.is_gpu():
+            torch.backends.cudnn.benchmark = True
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
 
     def is_gpu(self):
         return self.device.type == "cuda"
@@ -112,7 +177,7 @@ class Torch(Peer):
     def make_gpt(self, is_tiny):
         V, self.T = self.values["V"], self.values["T"]
         self.samples = 64 if is_tiny else 4096
-        self.data = torch.randint(0, V, (self.samples, self.T + 1), device=self.device)
+        self.data = torch.randint(0, min(V, 50257), (self.samples, self.T + 1), device=self.device)
         self.net = Gpt(**self.values).to(self.device)
         large = [p for p in self.net.parameters() if p.dim() > 1]
         little = [p for p in self.net.parameters() if p.dim() <= 1]
@@ -139,8 +204,8 @@ class Torch(Peer):
             self.order, self.at = torch.randperm(self.samples, device=self.device), 0
         index = self.order[self.at : self.at + self.batch]
         self.at += self.batch
-        if self.peer == "autotune":
-            torch.compiler.cudagraph_mark_step_begin()
+        if self.begin:
+            self.begin()
         found = self.loss(index)
         (found[0] if isinstance(found, tuple) else found).backward()
         if self.clip:

@@ -435,18 +435,5 @@ class Tools(CudaCase):
                 self.assertAlmostEqual(float(share), want, delta=0.01 * want + 0.06, msg=kernel)
 
 
-class Bench(CudaCase):
-    def test_the_comparison_runs(self):
-        """bench/gpu.sh as on a GPU, with small sizes; peers need a newer PyTorch than tests may ask for."""
-        script = os.path.join(support.ROOT, "bench", "gpu.sh")
-        environment = dict(os.environ, FT_BUILD=support.BUILD, PYTHON=sys.executable)
-        done = subprocess.run([script, "rehearse", "smoke", "kernels", "mlp-64", "--no-peers"], capture_output=True, text=True, env=environment)
-        self.assertEqual(done.returncode, 0, done.stdout[-3000:] + done.stderr[-3000:])
-        self.assertRegex(done.stdout, r"mlp-64 +cuBLASLt +loss [0-9.]+, simulator [0-9.]+, apart [0-9.]+e-0[5-9]|apart 0.0e\+00")
-        self.assertRegex(done.stdout, r"cross entropy 50257 +[0-9.]+ us +[0-9.]+ GB/s +[0-9.]+ % of the copy")
-        self.assertRegex(done.stdout, r"ft: [0-9.]+ steps/s, [0-9]+ samples/s, memory by plan [1-9][0-9]* MiB")
-        self.assertIn("\n0 failed", done.stdout)
-
-
 if __name__ == "__main__":
     support.main()

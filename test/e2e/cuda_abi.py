@@ -61,6 +61,12 @@ BLAS_NUMBERS = {
     "BLAS_EPILOGUE_RELU_GRADIENT | BLAS_EPILOGUE_AUX": "CUBLASLT_EPILOGUE_DRELU", "BLAS_EPILOGUE_RELU_GRADIENT | BLAS_EPILOGUE_AUX | BLAS_EPILOGUE_SUMS": "CUBLASLT_EPILOGUE_DRELU_BGRAD",
     "BLAS_EPILOGUE_GELU_GRADIENT | BLAS_EPILOGUE_AUX": "CUBLASLT_EPILOGUE_DGELU", "BLAS_EPILOGUE_GELU_GRADIENT | BLAS_EPILOGUE_AUX | BLAS_EPILOGUE_SUMS": "CUBLASLT_EPILOGUE_DGELU_BGRAD",
 }
+BLAS_WORDS = [(rf"\bvoid \*(\*?){ours}\b", rf"{theirs} \1{ours}") for ours, theirs in (
+    ("handle", "cublasLtHandle_t"), ("desc", "cublasLtMatmulDesc_t"), ("layout", "cublasLtMatrixLayout_t"), ("preference", "cublasLtMatmulPreference_t"),
+    ("a_layout", "cublasLtMatrixLayout_t"), ("b_layout", "cublasLtMatrixLayout_t"), ("c_layout", "cublasLtMatrixLayout_t"), ("d_layout", "cublasLtMatrixLayout_t"))] + [
+    (r"\bint compute\b", "cublasComputeType_t compute"), (r"\bint (scale_)?type\b", "cudaDataType_t type"), (r"\bCudaBlasFound\b", "cublasLtMatmulHeuristicResult_t"),
+    (r"\bCudaBlasAlgorithm\b", "cublasLtMatmulAlgo_t"), (r"\bCudaStream\b", "cudaStream_t")]
+BLAS_ATTRIBUTES = {"desc_set": "cublasLtMatmulDescAttributes_t", "layout_set": "cublasLtMatrixLayoutAttribute_t", "preference_set": "cublasLtMatmulPreferenceAttributes_t"}
 FOUND_FIELDS = {"algorithm": "algo", "workspace": "workspaceSize", "state": "state", "waves": "wavesCount", "reserved": "reserved"}
 
 
@@ -115,12 +121,20 @@ class Abi(support.Case):
                    "\n".join(numbers + fields + numbers_of) + '\n_Static_assert(sizeof(CudaCopy2d) == sizeof(CUDA_MEMCPY2D_v2), "size");\n'
                    + 'typedef struct {' + tensor_map + '} OurMap;\n_Static_assert(sizeof(OurMap) == sizeof(CUtensorMap) && _Alignof(OurMap) >= _Alignof(CUtensorMap), "map");\n', folder)
 
+    @staticmethod
+    def signature(name, symbol, parameters):
+        for pattern, word in BLAS_WORDS + [(r"\bint attribute\b", BLAS_ATTRIBUTES.get(name, "int") + " attribute")]:
+            parameters = re.sub(pattern, word, parameters)
+        if name == "heuristic":  # there a, b, c and d are layouts, in a call they are data
+            parameters = re.sub(r"\bvoid \*([abcd])\b", r"cublasLtMatrixLayout_t \1", parameters)
+        return f'_Static_assert(__builtin_types_compatible_p(__typeof__({symbol}), cublasStatus_t {parameters}), "{symbol}");'
+
     def test_library(self):
         folder = self.header("cublasLt.h")
         numbers = [f'_Static_assert(({ours}) == (int){theirs}, "{ours}");' for ours, theirs in BLAS_NUMBERS.items()]
         fields = [f'_Static_assert(offsetof(CudaBlasFound, {a}) == offsetof(cublasLtMatmulHeuristicResult_t, {b}), "{a}");' for a, b in FOUND_FIELDS.items()]
         sizes = [f"_Static_assert(sizeof({a}) == sizeof({b}), \"{a}\");" for a, b in (("CudaBlasFound", "cublasLtMatmulHeuristicResult_t"), ("CudaBlasAlgorithm", "cublasLtMatmulAlgo_t"))]
-        symbols = [f"void *use_{name} = (void *)&{symbol};" for name, symbol, _ in rows("cuda_blas.def", "BLAS")]
+        symbols = [self.signature(*row) for row in rows("cuda_blas.def", "BLAS")]
         self.assertGreater(len(symbols), 10)
         with open(os.path.join(support.ROOT, "runtime", "cuda_blas.h")) as file:
             text = file.read()
