@@ -53,15 +53,14 @@ typedef struct {
   const Tile *tiles;
   size_t count;
   int fma_per_cycle; /* of a multiprocessor, in practice at best */
-  int flat_pad;      /* elements */
 } Unit;
 #define TILES(array) array, sizeof(array) / sizeof *(array)
-static const Unit unit_f64 = {TILES(tiles_f64), 58, 0};
+static const Unit unit_f64 = {TILES(tiles_f64), 58};
 static const Unit units[] = {
-    [UNIT_SIMT] = {TILES(tiles_f32), 116, 0},
-    [UNIT_MMA16] = {TILES(tiles_mma16), 1200, 8},
-    [UNIT_MMA32] = {TILES(tiles_mma32), 600, 8},
-    [UNIT_WGMMA] = {TILES(tiles_wgmma), 2000, 0},
+    [UNIT_SIMT] = {TILES(tiles_f32), 116},
+    [UNIT_MMA16] = {TILES(tiles_mma16), 1200},
+    [UNIT_MMA32] = {TILES(tiles_mma32), 600},
+    [UNIT_WGMMA] = {TILES(tiles_wgmma), 2000},
 };
 
 static const Unit *unit_of(const Contract *c) {
@@ -87,14 +86,18 @@ int nvptx_tile_resident(const Contract *c) {
   return tile->micro_m * tile->micro_n >= 32 ? 2 : 1;
 }
 
+/* The rows of panels lie some bytes apart, as pitch() in the kernels says. */
+static int64_t panel_of(const Tile *tile, const Contract *c, int side, bool is_deep) {
+  int width = (is_deep ? tile->steps : side) * c->bytes, pad = 0;
+  if (c->unit == UNIT_SIMT) pad = is_deep ? 16 : 0;
+  if (c->unit == UNIT_MMA16 || c->unit == UNIT_MMA32)
+    pad = width < 128 ? 0 : c->unit == UNIT_MMA32 && !is_deep ? 32 : 16;
+  return (int64_t)(is_deep ? side : tile->steps) * (width + pad);
+}
+
 static int64_t panel_bytes(const Tile *tile, const Contract *c) {
-  if (c->unit == UNIT_WGMMA) return (int64_t)(tile->tile_m + tile->tile_n) * tile->steps * c->bytes;
-  int deep_pad = 16 / c->bytes, flat_pad = unit_of(c)->flat_pad;
-  int a = c->a.is_deep ? tile->tile_m * (tile->steps + deep_pad)
-                       : (tile->tile_m + flat_pad) * tile->steps;
-  int b = c->b.is_deep ? tile->tile_n * (tile->steps + deep_pad)
-                       : (tile->tile_n + flat_pad) * tile->steps;
-  return (int64_t)(a + b) * c->bytes;
+  return panel_of(tile, c, tile->tile_m, c->a.is_deep) +
+         panel_of(tile, c, tile->tile_n, c->b.is_deep);
 }
 
 /* Stages while they fit, and the parts in which the finished tile leaves through the same memory.
@@ -110,7 +113,7 @@ static void fit_memory(Tile *tile, const Contract *c) {
   }
   while (tile->stages < 4 && (tile->stages + 1) * panel <= most) tile->stages++;
   tile->shared = tile->stages * panel;
-  int sum_pad = c->unit == UNIT_WGMMA ? 8 : 4;
+  int sum_pad = c->unit == UNIT_SIMT ? 4 : 8;
   int64_t leaving = tile->slices * tile->tile_m * (tile->tile_n + sum_pad) * sum;
   int64_t room = tile->shared > SHARED_STATIC / 2 ? tile->shared : SHARED_STATIC / 2;
   int most_passes = c->unit == UNIT_SIMT    ? tile->micro_m

@@ -1,8 +1,6 @@
 /* gemm_loop: a block's way through k with cp.async and a barrier for every panel: shared by
- * gemm_ptx.h (ordinary arithmetic) and mma_ptx.h (mma.sync). Included after FLAT_PAD (elements
- * added to the rows of a flat panel), the type Total (a thread's sums) and clear, multiply and
- * leave are defined. A panel lies `deep` [tile][steps + 16 bytes], else flat [steps][tile +
- * FLAT_PAD]. */
+ * gemm_ptx.h (ordinary arithmetic) and mma_ptx.h (mma.sync). Included after the type Total (a
+ * thread's sums) is defined. */
 #ifndef FT_KERNELS_GEMM_LOOP_H
 #define FT_KERNELS_GEMM_LOOP_H
 
@@ -10,15 +8,6 @@ ALWAYS void clear(Total *sum);
 ALWAYS void multiply(Panel a, Panel b, int thread, Total *sum);
 /* Puts part `pass` of the sums into shared memory, as leave_part wants it. */
 ALWAYS void leave(Sums memory, int thread, int pass, const Total *sum);
-
-enum { DEEP_PAD = 16 / sizeof(ELEMENT) };
-ALWAYS int pitch(int tile, int deep) { return deep ? gemm_steps() + DEEP_PAD : tile + FLAT_PAD; }
-ALWAYS int panel_size(int tile, int deep) {
-  return deep ? tile * (gemm_steps() + DEEP_PAD) : gemm_steps() * (tile + FLAT_PAD);
-}
-ALWAYS int panel_place(int tile, int deep, int along, int k) {
-  return deep ? along * pitch(tile, deep) + k : k * pitch(tile, deep) + along;
-}
 
 __attribute__((always_inline)) void gemm_tile(void *const *args, SHARED void *shared, int row_block,
                                               int column_block, int batch_split, int thread) {

@@ -16,7 +16,6 @@
 #include "kernels/gemm_operand.h"
 
 #define ELEMENT REAL
-#define FLAT_PAD 0
 #define SUM_PAD 4
 #include "kernels/gemm_panel.h"
 
@@ -25,6 +24,17 @@ typedef struct {
   REAL at[MAX_MICRO][MAX_MICRO];
 } Total;
 #include "kernels/gemm_loop.h"
+
+/* The rows of a deep panel are 16 bytes apart. */
+ALWAYS int pitch(int tile, int deep) {
+  return deep ? gemm_steps() + 16 / (int)sizeof(ELEMENT) : tile;
+}
+ALWAYS int panel_size(int tile, int deep) {
+  return (deep ? tile : gemm_steps()) * pitch(tile, deep);
+}
+ALWAYS int panel_place(int tile, int deep, int along, int k) {
+  return deep ? along * pitch(tile, deep) + k : k * pitch(tile, deep) + along;
+}
 
 ALWAYS int threads(void) {
   return gemm_slices() * (gemm_tile_m() / gemm_micro_m()) * (gemm_tile_n() / gemm_micro_n());

@@ -1,4 +1,3 @@
 /* mma16_ptx: products of f16 or bf16 on tensor cores, 16 steps of k at a time. */
 #define ELEMENT unsigned short
-#define FLAT_PAD 8
 #include "kernels/mma_ptx.h"

@@ -1,4 +1,3 @@
 /* mma32_ptx: products of f32 rounded to tf32 on tensor cores, 8 steps of k at a time. */
 #define ELEMENT unsigned
-#define FLAT_PAD 8
 #include "kernels/mma_ptx.h"

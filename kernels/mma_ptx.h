@@ -5,12 +5,13 @@
  * A block makes tile_m x tile_n results; its warps form `slices`, each of which sums its own part
  * of every panel, a warp micro_m x micro_n results as fragments of 16 x 8. Panels come by cp.async,
  * `stages` deep. Fragments are read with ldmatrix, transposed on the way where the panel is flat;
- * of 32-bit elements it cannot transpose, so flat ones are read one by one. The pads make all of
- * these free of bank conflicts (NVIDIA, PTX ISA 7.0: mma.m16n8k16, mma.m16n8k8, ldmatrix). */
+ * of 32-bit elements it cannot transpose, so flat ones are read one by one. Panels lie so that
+ * neither these reads nor the copies into them meet in a bank (NVIDIA, PTX ISA 7.0: mma.m16n8k16,
+ * mma.m16n8k8, ldmatrix). */
 #define REAL float
 #include "kernels/gemm_operand.h"
 
-#define SUM_PAD 4
+#define SUM_PAD 8 /* pairs of sums leave without bank conflicts */
 #include "kernels/gemm_panel.h"
 
 /* sum[4] += a[4] b[2], fragments of one warp: 16 x 8 results, over 16 (32-bit: 8) steps of k. */
@@ -35,34 +36,71 @@ ALWAYS int warp_column(int thread) {
   return thread / 32 % warps() % (gemm_tile_n() / gemm_micro_n()) * gemm_micro_n();
 }
 
+/* ── panels ──────────────────────────────────────────────────────────────────────────────────── */
+
+enum { PIECE = 16 / sizeof(ELEMENT), BANKS = 128 / sizeof(ELEMENT) };
+
+/* ldmatrix reads the same piece of eight neighbouring rows; single words are read in pairs of
+ * pieces, of four rows. Rows that fill all banks lie one such read apart. Of shorter ones several
+ * fill the banks, and their pieces are exchanged by the number of that group of rows. */
+ALWAYS int row_width(int tile, int deep) { return deep ? gemm_steps() : tile; }
+ALWAYS int is_pairs(int deep) { return IS_WORD && !deep; }
+ALWAYS int pitch(int tile, int deep) {
+  int width = row_width(tile, deep);
+  return width < BANKS ? width : width + (PIECE << is_pairs(deep));
+}
+ALWAYS int panel_size(int tile, int deep) {
+  return (deep ? tile : gemm_steps()) * pitch(tile, deep);
+}
+/* What the pieces of a row are exchanged by, which 16 rows later is the same. */
+ALWAYS int exchange(int tile, int deep, int row) {
+  int width = row_width(tile, deep);
+  return width < BANKS ? (row / (BANKS / width) << is_pairs(deep)) & (width / PIECE - 1) : 0;
+}
+ALWAYS int panel_place(int tile, int deep, int along, int k) {
+  int row = deep ? along : k, column = deep ? k : along;
+  return row * pitch(tile, deep) + (column / PIECE ^ exchange(tile, deep, row)) * PIECE +
+         column % PIECE;
+}
+/* Where a lane reads: `row` past a multiple of 16 rows, `piece` past an even number of pieces. */
+ALWAYS int lane_place(int tile, int deep, int row0, int row, int piece0, int piece) {
+  return (row0 + row) * pitch(tile, deep) + (piece0 ^ (piece ^ exchange(tile, deep, row))) * PIECE;
+}
+
+/* ── fragments ───────────────────────────────────────────────────────────────────────────────── */
+
 /* The fragment of `a` at (row, k): rows g and g + 8, steps 2t and 2t + 8 (words: t and t + 4),
  * where lane = 4 g + t. */
 ALWAYS void read_a(Panel panel, int lane, int row, int k, unsigned *out) {
-  int wide = pitch(gemm_tile_m(), gemm_a_deep()), half = DEPTH / 2;
+  int tile = gemm_tile_m();
   if (gemm_a_deep()) {
-    gemm_matrices(out, panel + (row + lane % 16) * wide + k + lane / 16 * half);
+    gemm_matrices(out, panel + lane_place(tile, 1, row, lane % 16, k / PIECE, lane / 16));
   } else if (!IS_WORD) {
-    gemm_matrices_across(out,
-                         panel + (k + lane % 8 + lane / 16 * 8) * wide + row + lane / 8 % 2 * 8);
+    int down = lane % 8 + lane / 16 * 8;
+    gemm_matrices_across(out, panel + lane_place(tile, 0, k, down, row / PIECE, lane / 8 % 2));
   } else {
 #pragma clang loop unroll(full)
     for (int e = 0; e < 4; e++)
-      out[e] = panel[(k + lane % 4 + e / 2 * 4) * wide + row + lane / 4 + e % 2 * 8];
+      out[e] =
+          panel[lane_place(tile, 0, k, lane % 4 + e / 2 * 4, row / PIECE, lane / 16 ^ e % 2 * 2) +
+                lane / 4 % PIECE];
   }
 }
 
 /* Two neighbouring fragments of `b` at (k, column): out[0..1] and out[2..3]. */
 ALWAYS void read_b(Panel panel, int lane, int column, int k, unsigned *out) {
-  int wide = pitch(gemm_tile_n(), gemm_b_deep()), half = DEPTH / 2;
+  int tile = gemm_tile_n();
   if (gemm_b_deep()) {
-    gemm_matrices(out,
-                  panel + (column + lane % 8 + lane / 16 * 8) * wide + k + lane / 8 % 2 * half);
+    int down = lane % 8 + lane / 16 * 8;
+    gemm_matrices(out, panel + lane_place(tile, 1, column, down, k / PIECE, lane / 8 % 2));
   } else if (!IS_WORD) {
-    gemm_matrices_across(out, panel + (k + lane % 16) * wide + column + lane / 16 * 8);
+    gemm_matrices_across(out, panel + lane_place(tile, 0, k, lane % 16, column / PIECE, lane / 16));
   } else {
 #pragma clang loop unroll(full)
     for (int e = 0; e < 4; e++)
-      out[e] = panel[(k + lane % 4 + e % 2 * 4) * wide + column + lane / 4 + e / 2 * 8];
+      out[e] = panel[lane_place(tile, 0, k, lane % 4 + e % 2 * 4, column / PIECE,
+                                lane / 16 ^ e / 2 * 2) +
+                     lane / 4 % PIECE];
   }
 }
 
@@ -128,8 +166,9 @@ ALWAYS void leave(Sums memory, int thread, int pass, const Total *sum) {
 #pragma clang loop unroll(full)
     for (int j = 0; j < across; j++)
 #pragma clang loop unroll(full)
-      for (int e = 0; e < 4; e++)
-        memory[(row + i % some * 16 + e / 2 * 8) * wide + column + j * 8 + e % 2] =
-            sum->at[i][j][e];
+      for (int h = 0; h < 2; h++) {
+        Two both = {sum->at[i][j][h * 2], sum->at[i][j][h * 2 + 1]};
+        *(SHARED Two *)(memory + (row + i % some * 16 + h * 8) * wide + column + j * 8) = both;
+      }
   }
 }
