@@ -23,7 +23,7 @@
 #else
 #include "kernels/attention_fma.h"
 #endif
-#include "kernels/attention_softmax.h"
+#include "kernels/attention_gradient.h"
 
 /* The tile of keys and values number t, on its way to its stage. */
 ALWAYS void stream_keys(const Here *w, Panel memory, int t) {
@@ -71,34 +71,6 @@ __attribute__((always_inline)) void attention_forward(void *const *args, SHARED 
 
 /* ── backward ────────────────────────────────────────────────────────────────────────────────── */
 
-/* Weights again, from scores and their row's log-sum-exp. */
-ALWAYS float base_of(float logarithm) { return logarithm == -infinity ? 0.0f : logarithm * LOG2_E; }
-
-/* Sums of slopes x results of this lane's rows; one lane of each row writes them down. */
-ALWAYS void find_deltas(const Here *w, Panel slopes, float delta[MAX_ROWS]) {
-  Rows out = rows_of_out(w->args, w->batch, w->head);
-  GLOBAL float *deltas = (GLOBAL float *)attention_deltas(w->args) +
-                         (w->batch * attention_heads() + w->head) * attention_queries();
-  int wide = attention_wide(), lane = w->lane % ROW_LANES;
-#pragma clang loop unroll(full)
-  for (int i = 0; i < rows_each(); i++) {
-    int local = w->warp * attention_micro() + own_row(w->lane, i), row = w->first + local;
-    float sum = 0;
-#pragma clang loop unroll(full)
-    for (int c = 0; c < attention_width() / wide; c += ROW_LANES) {
-      int d = (c + lane) * wide;
-      ELEMENT piece[16 / sizeof(ELEMENT)];
-      if (row >= attention_queries() || d >= attention_features()) continue;
-      read_piece(piece, out.at + row * out.step + d);
-#pragma clang loop unroll(full)
-      for (int e = 0; e < wide; e++)
-        sum += number_of(piece[e]) * number_of(slopes[place(block_rows(), local, d) + e]);
-    }
-    delta[i] = sum_of_row(sum);
-    if (lane == 0 && row < attention_queries()) deltas[row] = delta[i];
-  }
-}
-
 __attribute__((always_inline)) void attention_backward(void *const *args, SHARED void *shared,
                                                        int block, int head, int batch, int thread) {
   Panel memory = (Panel)shared;
@@ -112,13 +84,7 @@ __attribute__((always_inline)) void attention_backward(void *const *args, SHARED
         block_rows(), thread, threads());
   if (count) stream_keys(&w, memory, 0);
   __nvvm_cp_async_commit_group();
-  const GLOBAL float *lse = (const GLOBAL float *)attention_logarithms(args) +
-                            (batch * attention_heads() + head) * attention_queries();
-#pragma clang loop unroll(full)
-  for (int i = 0; i < rows_each(); i++) {
-    int row = w.first + w.warp * attention_micro() + own_row(w.lane, i);
-    base[i] = row < attention_queries() ? base_of(lse[row]) : 0.0f;
-  }
+  find_bases(&w, base);
   arrive();
   find_deltas(&w, rows_panel(memory, 1), delta);
 #pragma clang loop unroll(disable)
@@ -132,29 +98,13 @@ __attribute__((always_inline)) void attention_backward(void *const *args, SHARED
     hide(&w, s, t * attention_tile(), 0);
     clear(slope, columns_each());
     multiply(slope, rows_panel(memory, 1), 0, value, w.lane, w.warp);
-#pragma clang loop unroll(full)
-    for (int i = 0; i < rows_each(); i++)
-#pragma clang loop unroll(full)
-      for (int j = 0; j < columns_each(); j++)
-        s[i][j] = exp2_of(s[i][j] * factor() - base[i]) * (slope[i][j] - delta[i]);
+    weigh_rows(s, base);
+    pull_rows(s, slope, delta);
     accumulate(sum, s, key, scratch(memory, w.warp), w.lane);
     arrive();
   }
-#pragma clang loop unroll(full)
-  for (int i = 0; i < rows_each(); i++)
-#pragma clang loop unroll(full)
-    for (int j = 0; j < features_each(); j++) sum[i][j] *= scale();
-  leave(rows_panel(memory, 0), sum, w.lane, w.warp);
-  store_rows(rows_of_query_grad(args, batch, head), rows_panel(memory, 0), w.first,
-             attention_queries(), w.lane, w.warp);
+  finish_queries(&w, sum, rows_panel(memory, 0));
 }
-
-ALWAYS int heads_that_share(void) { return attention_heads() / attention_groups(); }
-/* The head and the tile of step t of `count` for each head. */
-ALWAYS int head_of(const Here *w, int t, int count) {
-  return w->group * heads_that_share() + (heads_that_share() > 1 ? t / count : 0);
-}
-ALWAYS int tile_of(int t, int count) { return heads_that_share() > 1 ? t % count : t; }
 
 /* The queries and slopes of step t: heads of a group one after the other, `count` tiles each, from
  * tile `start` on; with their logarithms and deltas. */
@@ -182,10 +132,7 @@ __attribute__((always_inline)) void attention_sideways(void *const *args, SHARED
   Panel memory = (Panel)shared;
   Here w = here(args, batch, block * block_rows(), thread);
   w.group = group;
-  int start = 0, share = heads_that_share();
-  int count = (attention_queries() + attention_tile() - 1) / attention_tile();
-  if (attention_causal() && w.first > offset()) start = (w.first - offset()) / attention_tile();
-  count = start < count ? count - start : 0;
+  int start, count = tiles_of_queries(&w, &start), share = heads_that_share();
   float dk[MAX_ROWS][MAX_COLUMNS], dv[MAX_ROWS][MAX_COLUMNS];
   clear(dk, features_each());
   clear(dv, features_each());
@@ -207,34 +154,15 @@ __attribute__((always_inline)) void attention_sideways(void *const *args, SHARED
     clear(s, columns_each());
     multiply(s, rows_panel(memory, 0), 0, query, w.lane, w.warp);
     hide(&w, s, (start + tile_of(t, count)) * attention_tile(), 1);
-#pragma clang loop unroll(full)
-    for (int j = 0; j < columns_each(); j++) {
-      float base = base_of(numbers[own_column(w.lane, j)]);
-#pragma clang loop unroll(full)
-      for (int i = 0; i < rows_each(); i++) s[i][j] = exp2_of(s[i][j] * factor() - base);
-    }
+    weigh_columns(s, numbers, w.lane);
     accumulate(dv, s, dy, scratch(memory, w.warp), w.lane);
     clear(slope, columns_each());
     multiply(slope, rows_panel(memory, 1), 0, dy, w.lane, w.warp);
     round_weights(s); /* only this form of them waited in registers */
-#pragma clang loop unroll(full)
-    for (int j = 0; j < columns_each(); j++) {
-      float delta = numbers[attention_tile() + own_column(w.lane, j)];
-#pragma clang loop unroll(full)
-      for (int i = 0; i < rows_each(); i++) s[i][j] *= slope[i][j] - delta;
-    }
+    pull_columns(s, slope, numbers + attention_tile(), w.lane);
     accumulate(dk, s, query, scratch(memory, w.warp), w.lane);
     arrive();
   }
-#pragma clang loop unroll(full)
-  for (int i = 0; i < rows_each(); i++)
-#pragma clang loop unroll(full)
-    for (int j = 0; j < features_each(); j++) dk[i][j] *= scale();
-  leave(rows_panel(memory, 0), dk, w.lane, w.warp);
-  leave(rows_panel(memory, 1), dv, w.lane, w.warp);
-  store_rows(rows_of_key_grad(args, batch, group), rows_panel(memory, 0), w.first, attention_keys(),
-             w.lane, w.warp);
-  store_rows(rows_of_value_grad(args, batch, group), rows_panel(memory, 1), w.first,
-             attention_keys(), w.lane, w.warp);
+  finish_keys(&w, dk, dv, rows_panel(memory, 0), rows_panel(memory, 1));
 }
 #endif
