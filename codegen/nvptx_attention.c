@@ -1,7 +1,7 @@
 /* nvptx_attention: attention and its gradient: kernels/attention_ptx.h, or on Hopper
- * attention_wgmma_forward_ptx.c, specialised. This file says where the tensors lie, how the work is
- * cut (docs/kernels.md has the reasons), defines constants and callbacks, and the entries: one
- * forward, two backward. */
+ * attention_wgmma_..._ptx.c, specialised. This file says where the tensors lie, how the work is cut
+ * (docs/kernels.md has the reasons), defines constants and callbacks, and the entries: one forward,
+ * two backward. */
 #include "codegen/nvptx_callback.h"
 #include "codegen/nvptx_mma.h"
 #include "codegen/nvptx_wgmma.h"
@@ -43,7 +43,9 @@ static const Cut cuts[UNITS][PARTS][MAX_CUTS] = {
     [UNIT_TF32] = {{{64, 4, 32, 32, 0}, {128, 4, 16, 32, 0}},
                    {{64, 4, 16, 32, 0}, {128, 2, 16, 32, 0}},
                    {{64, 4, 16, 32, 0}, {128, 2, 16, 32, 0}}},
-    [UNIT_WGMMA] = {{{64, 12, 16, 128, 0, 4}, {64, 8, 16, 128, 0, 4}, {128, 8, 16, 128, 0, 2}}},
+    [UNIT_WGMMA] = {{{64, 12, 16, 128, 0, 4}, {64, 8, 16, 128, 0, 4}, {128, 8, 16, 128, 0, 2}},
+                    {{64, 8, 16, 64, 0, 3}, {128, 8, 16, 64, 0, 3}},
+                    {{64, 8, 16, 64, 0, 3}, {128, 8, 16, 64, 0, 3}}},
 };
 
 typedef enum {
@@ -146,9 +148,9 @@ static int64_t block_rows(const Attention *a) { return a->cut.warps * a->cut.mic
 
 static int64_t shared_bytes(const Attention *a) {
   if (a->unit == UNIT_WGMMA) {
-    int64_t tiles = 2 * a->cut.stages;
-    return (block_rows(a) + tiles * a->cut.tile) * a->width * a->bytes + tiles * 2 * 8 +
-           a->cut.warps / GROUP_WARPS * 8;
+    int64_t tiles = 2 * a->cut.stages; /* each with numbers and two mbarriers */
+    return (row_panels(a) * block_rows(a) + tiles * a->cut.tile) * a->width * a->bytes +
+           tiles * (4 * a->cut.tile + 2 * 8) + a->cut.warps / GROUP_WARPS * 8;
   }
   int64_t panels = (row_panels(a) * block_rows(a) + 4 * a->cut.tile) * (a->width * a->bytes + 16);
   int64_t numbers = (int64_t)4 * 4 * a->cut.tile;
@@ -161,7 +163,7 @@ static int64_t shared_bytes(const Attention *a) {
 static bool is_for_wgmma(const Attention *a) {
   const Module *module = a->job->module;
   int64_t features = a->form.features, lines = (features + LINE - 1) / LINE * LINE;
-  if (strcmp(module->cpu, "sm_90a") || !cuts[UNIT_WGMMA][a->part][0].width) return false;
+  if (strcmp(module->cpu, "sm_90a")) return false;
   if (a->bytes != 2 || a->wide != 8 || module_leaves_out(module, "attention_wgmma")) return false;
   return module->only_tile ||
          (4 * features >= 3 * lines && a->form.rows >= 128 && a->form.keys >= 128);
@@ -331,8 +333,11 @@ static void define_products(Attention *a) {
 static bool emit_part(Attention *a, AttentionPart part) {
   static const char *const functions[PARTS] = {"attention_forward", "attention_backward",
                                                "attention_sideways"};
-  static const char *const bodies[UNITS] = {"attentionf_ptx", "attention16_ptx", "attention16_ptx",
-                                            "attention32_ptx", "attention_wgmma_forward_ptx"};
+  static const char *const bodies[UNIT_WGMMA] = {"attentionf_ptx", "attention16_ptx",
+                                                 "attention16_ptx", "attention32_ptx"};
+  static const char *const bodies_wgmma[PARTS] = {"attention_wgmma_forward_ptx",
+                                                  "attention_wgmma_backward_ptx",
+                                                  "attention_wgmma_sideways_ptx"};
   static const char *const endings[PARTS] = {"", "", "_sideways"};
   Job *job = a->job;
   bool is_sideways = part == PART_SIDEWAYS;
@@ -344,7 +349,8 @@ static bool emit_part(Attention *a, AttentionPart part) {
   a->part = part;
   choose_unit(a);
   choose_cut(a);
-  if (!module_specialise(job->module, bodies[a->unit], "attention_", a->suffix)) return false;
+  const char *body = a->unit == UNIT_WGMMA ? bodies_wgmma[part] : bodies[a->unit];
+  if (!module_specialise(job->module, body, "attention_", a->suffix)) return false;
   define_constants(a);
   define_tensors(a);
   define_mask(a);

@@ -106,9 +106,9 @@ ALWAYS void hide(const Here *w, float s[MAX_ROWS][MAX_COLUMNS], int column0, int
 #pragma clang loop unroll(full)
     for (int j = 0; j < columns_each(); j++) {
       int row = row0 + own_row(w->lane, i), column = column0 + own_column(w->lane, j);
-      int is_hidden = column >= limit;
-      if (attention_causal())
-        is_hidden |= is_turned ? row > column + offset() : column > row + offset();
+      int is_hidden = column >= limit, first = row - offset() - column0 - own_column(w->lane, 0);
+      if (attention_causal()) /* turned: compared with constants, which takes no registers */
+        is_hidden |= is_turned ? own_column(0, j) < first : column > row + offset();
       s[i][j] = is_hidden ? -infinity : s[i][j];
     }
 }

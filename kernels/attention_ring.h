@@ -1,0 +1,171 @@
+/* attention_ring: how a block of the wgmma kernels of attention works together, in the manner of
+ * FlashAttention-3 (Shah et al. 2024). It has 64 rows for each of its warpgroups but the last; that
+ * one brings tiles of columns, in pairs: half of it the first of each pair (keys, or queries), half
+ * the second (values, or slopes). A tile goes to a place of a ring that has two mbarriers: `full`,
+ * at which it is said that the tile has come, and `empty`, at which the other warps say that they
+ * have read it. Nothing else holds the warpgroups together, so one makes exponentials while another
+ * multiplies. Who includes this says what comes: bring_tile. */
+#ifndef FT_KERNELS_ATTENTION_RING_H
+#define FT_KERNELS_ATTENTION_RING_H
+#include "kernels/attention_wgmma.h"
+
+#include "kernels/attention_softmax.h"
+
+/* Pairs of tiles that there is room for; panels of the block's rows. */
+int attention_stages(void), attention_row_panels(void);
+
+enum { KEYS, VALUES };
+enum { HALF_GROUP = GROUP_THREADS / 2, STRIP = 32 /* rows that are brought with few registers */ };
+
+/* A tile of pair t on its way to its place, by cp.async of half a warpgroup. */
+ALWAYS void bring_tile(const Here *w, Panel memory, int which, int t);
+
+/* ── shared memory: the block's rows; places for pairs of tiles; a number for each column of each
+ * tile; two mbarriers of each, and one for each warpgroup that multiplies ───────────────────────
+ */
+
+ALWAYS int tiles(void) { return 2 * attention_stages(); }
+ALWAYS int place_of(int which, int t) { return t % attention_stages() * 2 + which; }
+ALWAYS Panel rows_panel(Panel memory, int which) {
+  return memory + which * block_rows() * attention_width();
+}
+ALWAYS Panel tile_at(Panel memory, int place) {
+  return rows_panel(memory, attention_row_panels()) + place * attention_tile() * attention_width();
+}
+ALWAYS Panel tile_panel(Panel memory, int which, int t) {
+  return tile_at(memory, place_of(which, t));
+}
+ALWAYS Floats tile_numbers(Panel memory, int which, int t) {
+  return (Floats)tile_at(memory, tiles()) + place_of(which, t) * attention_tile();
+}
+ALWAYS Mbarrier mbarriers(Panel memory) {
+  return (Mbarrier)((Floats)tile_at(memory, tiles()) + tiles() * attention_tile());
+}
+ALWAYS Mbarrier full(Panel memory, int which, int t) {
+  return mbarriers(memory) + 2 * place_of(which, t);
+}
+ALWAYS Mbarrier empty(Panel memory, int which, int t) { return full(memory, which, t) + 1; }
+ALWAYS Mbarrier turn(Panel memory, int group) { return mbarriers(memory) + 2 * tiles() + group; }
+/* Of the phase of its place's mbarriers that tile t is. */
+ALWAYS int parity(int t) { return t / attention_stages() % 2; }
+
+ALWAYS void open_mbarriers(Panel memory, int thread) {
+  if (thread == 0) {
+#pragma clang loop unroll(full)
+    for (int i = 0; i < tiles(); i++) {
+      mbarrier_open(mbarriers(memory) + 2 * i, HALF_GROUP / 32);
+      mbarrier_open(mbarriers(memory) + 2 * i + 1, attention_warps());
+    }
+#pragma clang loop unroll(full)
+    for (int group = 0; group < groups_of_rows(); group++)
+      mbarrier_open(turn(memory, group), GROUP_THREADS / 32);
+  }
+  __nvvm_bar_sync(0);
+}
+
+/* One arrival for the warp, after what all its lanes did. */
+ALWAYS void warp_arrives(Mbarrier at, int lane) {
+  __nvvm_bar_warp_sync(0xffffffffu);
+  if (lane == 0) mbarrier_arrive(at);
+}
+
+/* Registers go from who brings to who multiplies: all of a multiprocessor's 65536 are the block's.
+ */
+ALWAYS void take_registers(void) {
+  if (groups_of_rows() == 3)
+    __asm__ volatile("setmaxnreg.inc.sync.aligned.u32 160;");
+  else
+    __asm__ volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+}
+ALWAYS void give_registers(void) {
+  if (groups_of_rows() == 3)
+    __asm__ volatile("setmaxnreg.dec.sync.aligned.u32 32;");
+  else
+    __asm__ volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+}
+
+/* ── the warpgroup that brings tiles ─────────────────────────────────────────────────────────── */
+
+/* Rows from number `first`, a multiple of a tile, on, as a tile of pair t. */
+ALWAYS void bring_strips(const Here *w, Panel memory, int which, int t, Rows from, int first,
+                         int limit) {
+#pragma clang loop unroll(disable)
+  for (int row = 0; row < attention_tile(); row += STRIP)
+    bring_part(tile_panel(memory, which, t) + row * LINE, attention_tile(), from, first + row,
+               limit, STRIP, w->thread % HALF_GROUP, HALF_GROUP);
+}
+/* Where tiles of keys and of values come. */
+ALWAYS void bring_keys(const Here *w, Panel memory, int which, int t) {
+  Rows keys = rows_of_key(w->args, w->batch, w->group);
+  Rows values = rows_of_value(w->args, w->batch, w->group);
+  bring_strips(w, memory, which, t, which == KEYS ? keys : values, t * attention_tile(),
+               attention_keys());
+}
+
+/* Tiles that are not told of until the next is on its way. Two pairs leave no room for any: a place
+ * becomes free when the tile after its own has come. */
+ALWAYS int in_flight(void) { return attention_stages() > 2; }
+
+ALWAYS void publish(const Here *w, Panel memory, int which, int t) {
+  show_to_wgmma();
+  warp_arrives(full(memory, which, t), w->lane);
+}
+
+ALWAYS void bring_tiles(const Here *w, Panel memory, int count) {
+  int which = w->thread / HALF_GROUP % 2;
+#pragma clang loop unroll(disable)
+  for (int t = 0; t < count; t++) {
+    if (t >= attention_stages()) mbarrier_wait(empty(memory, which, t), !parity(t));
+    bring_tile(w, memory, which, t);
+    __nvvm_cp_async_commit_group();
+    if (t < in_flight()) continue;
+    if (in_flight())
+      __nvvm_cp_async_wait_group(1);
+    else
+      __nvvm_cp_async_wait_group(0);
+    publish(w, memory, which, t - in_flight());
+  }
+  __nvvm_cp_async_wait_group(0);
+  if (in_flight() && count > 0) publish(w, memory, which, count - 1);
+}
+
+/* ── those that multiply ─────────────────────────────────────────────────────────────────────── */
+
+ALWAYS Panel await_tile(Panel memory, int which, int t) {
+  mbarrier_wait(full(memory, which, t), parity(t));
+  return tile_panel(memory, which, t);
+}
+ALWAYS void leave_tile(Panel memory, int which, int t, int lane) {
+  warp_arrives(empty(memory, which, t), lane);
+}
+
+/* A warpgroup's own 64 of the block's rows, on their way, and there. */
+ALWAYS void bring_own(const Here *w, Panel panel, Rows from, int limit) {
+  int first = w->warp / 4 * GROUP_ROWS;
+  bring_part(panel + first * LINE, block_rows(), from, w->first + first, limit, GROUP_ROWS,
+             w->thread % GROUP_THREADS, GROUP_THREADS);
+}
+ALWAYS void await_own(const Here *w) {
+  __nvvm_cp_async_commit_group();
+  __nvvm_cp_async_wait_group(0);
+  show_to_wgmma();
+  group_barrier(w->warp / 4);
+}
+
+/* scores = rows of panel `which` x tile `which`, and sums += weights x tile: begun. */
+ALWAYS Panel begin_scores(float s[MAX_ROWS][MAX_COLUMNS], Panel memory, int group, int which,
+                          int t) {
+  Panel columns = await_tile(memory, which, t);
+  wgmma_begin();
+  multiply(s, rows_panel(memory, which), columns, group);
+  wgmma_commit();
+  return columns;
+}
+ALWAYS void begin_sums(float sums[MAX_ROWS][MAX_COLUMNS], Weights *weights, Panel columns) {
+  hold(sums, features_each());
+  hold_weights(weights);
+  wgmma_begin();
+  accumulate(sums, weights, columns);
+  wgmma_commit();
+}
+#endif

@@ -1,0 +1,69 @@
+/* attention_wgmma_backward_ptx: the gradient of attention's queries, of f16 or bf16 on Hopper's
+ * tensor cores. Rows are queries with slopes (dy), pairs of tiles are keys and values. Of a tile,
+ * the product with values is made while scores become weights; the product with keys again, which
+ * adds to dq, while the next tile's scores are made. */
+#define ELEMENT unsigned short
+#include "kernels/attention_ring.h"
+
+#include "kernels/attention_gradient.h"
+
+ALWAYS void bring_tile(const Here *w, Panel memory, int which, int t) {
+  bring_keys(w, memory, which, t);
+}
+
+/* dq, of at least one tile. */
+ALWAYS void sum_pulls(const Here *w, Panel memory, int group, int count, float dq[][MAX_COLUMNS],
+                      const float base[], const float delta[]) {
+  Weights weights;
+#pragma clang loop unroll(disable)
+  for (int t = 0; t < count; t++) {
+    float s[MAX_ROWS][MAX_COLUMNS], slope[MAX_ROWS][MAX_COLUMNS];
+    Panel keys = begin_scores(s, memory, group, KEYS, t);
+    begin_scores(slope, memory, group, VALUES, t);
+    wgmma_wait(1); /* dq of the tile before is made, and the scores are */
+    hold(dq, features_each());
+    hold(s, columns_each());
+    if (t) leave_tile(memory, KEYS, t - 1, w->lane);
+    hide(w, s, t * attention_tile(), 0);
+    weigh_rows(s, base);
+    wgmma_wait(0);
+    hold(slope, columns_each());
+    leave_tile(memory, VALUES, t, w->lane);
+    pull_rows(s, slope, delta);
+    turn_weights(&weights, s);
+    begin_sums(dq, &weights, keys);
+  }
+  wgmma_wait(0);
+  hold(dq, features_each());
+}
+
+ALWAYS void find_query_grad(const Here *w, Panel memory, int count) {
+  int group = w->warp / 4;
+  float dq[MAX_ROWS][MAX_COLUMNS], base[MAX_ROWS], delta[MAX_ROWS];
+  clear(dq, features_each());
+  bring_own(w, rows_panel(memory, KEYS), rows_of_query(w->args, w->batch, w->head),
+            attention_queries());
+  bring_own(w, rows_panel(memory, VALUES), rows_of_slope(w->args, w->batch, w->head),
+            attention_queries());
+  find_bases(w, base);
+  await_own(w);
+  find_deltas(w, rows_panel(memory, VALUES), delta);
+  if (count > 0) sum_pulls(w, memory, group, count, dq, base, delta);
+  group_barrier(group); /* all of its queries have been read */
+  finish_queries(w, dq, rows_panel(memory, KEYS));
+}
+
+__attribute__((always_inline)) void attention_backward(void *const *args, SHARED void *shared,
+                                                       int block, int head, int batch, int thread) {
+  Panel memory = (Panel)shared;
+  Here w = here_of_queries(args, block, head, batch, thread);
+  int count = tiles_of_keys(&w);
+  open_mbarriers(memory, thread);
+  if (w.warp < attention_warps()) {
+    take_registers();
+    find_query_grad(&w, memory, count);
+  } else {
+    give_registers();
+    bring_tiles(&w, memory, count);
+  }
+}

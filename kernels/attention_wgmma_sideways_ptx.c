@@ -1,0 +1,106 @@
+/* attention_wgmma_sideways_ptx: the gradients of attention's keys and values, of f16 or bf16 on
+ * Hopper's tensor cores. Rows are keys with values; pairs of tiles are queries with their
+ * logarithms and slopes (dy) with their deltas, of all heads that share the keys, one head after
+ * the other. Of a tile, dv is made while weights become slopes of scores, and dk while the next
+ * tile's scores are made. */
+#define ELEMENT unsigned short
+#include "kernels/attention_ring.h"
+
+#include "kernels/attention_gradient.h"
+
+enum { QUERIES = KEYS, SLOPES = VALUES };
+
+/* The numbers of a tile of rows from `first` on come as it does. */
+ALWAYS void bring_numbers(const Here *w, Floats to, const void *from, int first) {
+  int thread = w->thread % HALF_GROUP;
+#pragma clang loop unroll(full)
+  for (int i = thread; i < attention_tile(); i += HALF_GROUP) {
+    int is_there = attention_queries() % attention_tile() == 0 || first + i < attention_queries();
+    copy_async(to + i, from, is_there ? first_number(w) + first + i : -1, 1, sizeof(float));
+  }
+}
+
+ALWAYS void bring_tile(const Here *w, Panel memory, int which, int t) {
+  int start, count = tiles_of_queries(w, &start);
+  int first = (start + tile_of(t, count)) * attention_tile();
+  Here from = *w;
+  from.head = head_of(w, t, count);
+  bring_numbers(&from, tile_numbers(memory, which, t),
+                which == QUERIES ? attention_logarithms(w->args) : attention_deltas(w->args),
+                first);
+  Rows queries = rows_of_query(w->args, w->batch, from.head);
+  Rows slopes = rows_of_slope(w->args, w->batch, from.head);
+  bring_strips(w, memory, which, t, which == QUERIES ? queries : slopes, first,
+               attention_queries());
+}
+
+/* Are there registers for scores and slopes at once? Then the product that gives these is made
+ * while scores become weights; else another warpgroup's is. */
+ALWAYS int has_room(void) { return attention_width() <= 64; }
+
+/* dk and dv, of at least one tile for each head. */
+ALWAYS void sum_heads(Here *w, Panel memory, int group, int start, int count,
+                      float dk[][MAX_COLUMNS], float dv[][MAX_COLUMNS]) {
+  Weights weights, pulls;
+  Panel slopes;
+#pragma clang loop unroll(disable)
+  for (int t = 0; t < heads_that_share() * count; t++) {
+    float s[MAX_ROWS][MAX_COLUMNS], slope[MAX_ROWS][MAX_COLUMNS];
+    Panel queries = begin_scores(s, memory, group, QUERIES, t);
+    wgmma_wait(0); /* dk and dv of the tile before are made, and the scores are */
+    hold(dk, features_each());
+    hold(dv, features_each());
+    hold(s, columns_each());
+    if (t) leave_tile(memory, QUERIES, t - 1, w->lane);
+    if (t) leave_tile(memory, SLOPES, t - 1, w->lane);
+    if (has_room()) slopes = begin_scores(slope, memory, group, SLOPES, t);
+    w->head = head_of(w, t, count);
+    hide(w, s, (start + tile_of(t, count)) * attention_tile(), 1);
+    weigh_columns(s, tile_numbers(memory, QUERIES, t), w->lane);
+    turn_weights(&weights, s);
+    hold_weights(&weights);
+    if (!has_room()) slopes = begin_scores(slope, memory, group, SLOPES, t);
+    begin_sums(dv, &weights, slopes);
+    wgmma_wait(1);
+    hold(slope, columns_each());
+    take_weights(s, &weights); /* only this form of them waits in registers */
+    pull_columns(s, slope, tile_numbers(memory, SLOPES, t), w->lane);
+    turn_weights(&pulls, s);
+    begin_sums(dk, &pulls, queries);
+  }
+  wgmma_wait(0);
+  hold(dk, features_each());
+  hold(dv, features_each());
+}
+
+ALWAYS void find_key_grad(Here *w, Panel memory) {
+  int group = w->warp / 4, start, count = tiles_of_queries(w, &start);
+  Panel keys = rows_panel(memory, 0), values = rows_panel(memory, 1);
+  float dk[MAX_ROWS][MAX_COLUMNS], dv[MAX_ROWS][MAX_COLUMNS];
+  clear(dk, features_each());
+  clear(dv, features_each());
+  bring_own(w, keys, rows_of_key(w->args, w->batch, w->group), attention_keys());
+  bring_own(w, values, rows_of_value(w->args, w->batch, w->group), attention_keys());
+  await_own(w);
+  if (count > 0) sum_heads(w, memory, group, start, count, dk, dv);
+  group_barrier(group); /* all of its keys and values have been read */
+  finish_keys(w, dk, dv, keys, values);
+}
+
+__attribute__((always_inline)) void attention_sideways(void *const *args, SHARED void *shared,
+                                                       int block, int group, int batch,
+                                                       int thread) {
+  Panel memory = (Panel)shared;
+  Here w = here(args, batch, block * block_rows(), thread);
+  int start, count;
+  w.group = group;
+  count = tiles_of_queries(&w, &start);
+  open_mbarriers(memory, thread);
+  if (w.warp < attention_warps()) {
+    take_registers();
+    find_key_grad(&w, memory);
+  } else {
+    give_registers();
+    bring_tiles(&w, memory, heads_that_share() * count);
+  }
+}
