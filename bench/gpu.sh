@@ -36,7 +36,7 @@ pack_llmc() {
   if [ -f "$LLMC/train_gpt2.cu" ]; then cp -r "$LLMC"/{train_gpt2.cu,llmc} "$1/llm.c/"
   else git -C "$LLMC" archive HEAD train_gpt2.cu llmc | tar -xf - -C "$1/llm.c"; fi
   [ -z "${CUDNN_FRONTEND:-}" ] || cp -r "$CUDNN_FRONTEND" "$1/llm.c/frontend"
-  /usr/bin/python3 "$root/bench/gpu/llmc.py" build "$1/llm.c"
+  FT_BUILD_SECONDS=1800 /usr/bin/python3 "$root/bench/gpu/llmc.py" build "$1/llm.c"
   rm -rf "$1"/llm.c/{link,cudnn_att.o}
 }
 

@@ -3,6 +3,7 @@
  * ft's bias over columns is the library's over rows. */
 #include "runtime/cuda_blas.h"
 #include <dlfcn.h>
+#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,22 @@ static const struct {
 #undef BLAS
 };
 
+/* Python's packages bring it along, where no loader looks. */
+static void *open_in(const char *variable, const char *pattern) {
+  const char *root = getenv(variable);
+  glob_t found;
+  char path[512];
+  void *library = NULL;
+  if (!root || !root[0] ||
+      snprintf(path, sizeof path, "%s/%s", root, pattern) >= (int)sizeof path ||
+      glob(path, 0, NULL, &found) != 0)
+    return NULL;
+  for (size_t i = found.gl_pathc; i > 0 && !library; i--) /* the newest first */
+    library = dlopen(found.gl_pathv[i - 1], RTLD_NOW | RTLD_LOCAL);
+  globfree(&found);
+  return library;
+}
+
 static void *open_library(void) {
   static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11",
                                       "libcublasLt.so", "/usr/local/cuda/lib64/libcublasLt.so"};
@@ -27,7 +44,10 @@ static void *open_library(void) {
   void *library = NULL;
   for (size_t i = 0; i < sizeof names / sizeof *names && !library; i++)
     library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-  return library;
+  if (!library)
+    library =
+        open_in("VIRTUAL_ENV", "lib/python3*/site-packages/nvidia/*/lib/libcublasLt.so.1[1-9]");
+  return library ? library : open_in("CONDA_PREFIX", "lib/libcublasLt.so.1[1-9]");
 }
 
 /* 12.4.5 is 120405; before 12 the middle number has two digits less: 11.6.5 is 110605 too. */
@@ -44,6 +64,12 @@ static bool find_entries(CudaBlas *blas) {
     *(void **)((char *)blas + entries[i].place) = found;
   }
   return blas->version >= OLDEST;
+}
+
+size_t cuda_blas_version(bool *is_usable) {
+  CudaBlas blas = {.library = open_library()};
+  *is_usable = blas.library && find_entries(&blas);
+  return blas.version;
 }
 
 static bool plan_offers_calls(const Plan *plan) {

@@ -3,7 +3,8 @@
  * is timed once and written beside the artifact (cuda_tune.c).
  *   FT_CUBLASLT=own       our own kernels only (as --deterministic does)
  *   FT_CUBLASLT=library   the library's first proposal, without timing
- *   FT_CUBLASLT_LIBRARY   the library's file */
+ *   FT_CUBLASLT_LIBRARY   the library's file; else the loader finds it, or it lies in the Python
+ *                         environment that is active */
 #ifndef FT_RUNTIME_CUDA_BLAS_H
 #define FT_RUNTIME_CUDA_BLAS_H
 #include "plan/plan_calls.h"
@@ -71,6 +72,8 @@ struct CudaBlas {
 #undef BLAS
 };
 
+/* The number that the library here gives, 0: there is none; usable: new enough and whole. */
+size_t cuda_blas_version(bool *is_usable);
 /* Looks for the library; that it is missing or too old is no failure, `text` says so. */
 Status cuda_blas_open(Device *device, bool is_wanted, const char **text);
 /* Bytes of workspace that calls want from the one allocation, after cuda_blas_open. */

@@ -1,7 +1,7 @@
 /* devices: see devices.h. Nothing is opened that costs memory on a GPU. */
 #define _GNU_SOURCE /* sched_getaffinity */
 #include "runtime/devices.h"
-#include "runtime/cuda_driver.h"
+#include "runtime/cuda_blas.h"
 #include <sched.h>
 #include <string.h>
 
@@ -44,6 +44,18 @@ static Status print_gpu(const CudaDriver *driver, int index, FILE *out) {
   return STATUS_OK;
 }
 
+static void print_library(FILE *out) {
+  bool is_usable;
+  size_t version = cuda_blas_version(&is_usable);
+  if (!version) {
+    fprintf(out,
+            "cuBLASLt: not found; products are ft's own (FT_CUBLASLT_LIBRARY names its file)\n");
+    return;
+  }
+  fprintf(out, "cuBLASLt: %zu.%zu%s\n", version / 10000, version / 100 % 100,
+          is_usable ? "" : ", too old: products are ft's own");
+}
+
 static void print_gpus(FILE *out) {
   const CudaDriver *driver;
   int count = 0;
@@ -51,11 +63,13 @@ static void print_gpus(FILE *out) {
   if (status == STATUS_OK)
     status = cuda_check(driver, driver->device_count(&count), "counting GPUs");
   for (int i = 0; i < count && status == STATUS_OK; i++) status = print_gpu(driver, i, out);
-  if (status != STATUS_OK)
+  if (status != STATUS_OK) {
     fprintf(out, "cuda: none, %s\n", status_message());
-  else
-    fprintf(out, "cuda driver: for CUDA %d.%d\n", driver->version / 1000,
-            driver->version % 1000 / 10);
+    return;
+  }
+  fprintf(out, "cuda driver: for CUDA %d.%d\n", driver->version / 1000,
+          driver->version % 1000 / 10);
+  print_library(out);
 }
 
 void devices_print(FILE *out) {

@@ -79,7 +79,7 @@ def build(folder, program):
 
 
 def in_folder(folder, *words):
-    return command("sh", "-c", 'cd "$0" && exec "$@"', folder, *words, timeout=240)
+    return command("sh", "-c", 'cd "$0" && exec "$@"', folder, *words, timeout=float(os.environ.get("FT_BUILD_SECONDS", 240)))
 
 
 def nvml():

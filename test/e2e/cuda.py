@@ -410,6 +410,15 @@ class Tools(CudaCase):
         said = support.run("ftrun", "devices", env=self.environment(COUNT=2, CC=90)).stdout
         self.assertIn("cuda:0: Fake GPU, sm_90, 2 processors, 1.0 GiB", said)
         self.assertIn("cuda:1: Fake GPU", said)
+        for version, words in ((None, "cuBLASLt: 12.4\n"), (110300, "cuBLASLt: 11.3, too old: products are ft's own")):
+            old = {} if version is None else {"FT_FAKE_BLAS_VERSION": version}
+            self.assertIn(words, support.run("ftrun", "devices", env=self.environment(FT_CUBLASLT_LIBRARY=BLAS, **old)).stdout)
+        self.assertIn("cuBLASLt: not found", support.run("ftrun", "devices", env=self.environment(FT_CUBLASLT_LIBRARY="/nowhere")).stdout)
+        # Python's packages bring it along
+        place = self.path("venv", "lib", "python3.12", "site-packages", "nvidia", "cu13", "lib")
+        os.makedirs(place)
+        os.symlink(BLAS, os.path.join(place, "libcublasLt.so.13"))
+        self.assertIn("cuBLASLt: 12.4\n", support.run("ftrun", "devices", env={**self.environment(FT_CUBLASLT_LIBRARY=""), "VIRTUAL_ENV": self.path("venv")}).stdout)
         said = support.run("ftrun", "devices", env=self.environment(FT_CUDA_LIBRARY="/nowhere")).stdout
         self.assertIn("cuda: none, FT_CUDA_LIBRARY=/nowhere cannot be opened", said)
 
