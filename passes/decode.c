@@ -2,12 +2,13 @@
  * new positions, which remembers the keys and values of those before.
  *
  *   in       the eval graph: one input of tokens i32|i64[B,T] leads to an output f32[B,T,V]
- *   out      "decode": the token of 1 position -> scores f32[1,1,V]; "prefill": PREFILL_WIDTH
- * tokens, no output: it only fills the caches. Both read their tokens at the start of the whole
- *            graph's input, and the state decode.position i64[], how many positions are done, which
- *            they advance. Every attention has caches decode.N.key and .value, f32[1,G,T,D], which
- *            are states with cache=true: they lie in the work arena and live as long as no other
- *            graph runs. Position + width must not exceed T.
+ *   out      for N texts, generate.batch, that have equally many tokens so far:
+ *            "decode": the tokens of 1 position -> scores f32[N,1,V]; "prefill": PREFILL_WIDTH
+ *            tokens, no output: it only fills the caches. Both read their tokens, text by text, at
+ *            the start of the whole graph's input, and the state decode.position i64[], how many
+ * positions are done, which they advance. Every attention has caches decode.I.key and .value,
+ * [N,G,T,D], which are states with cache=true: they lie in the work arena and live as long as no
+ * other graph runs. Position + width must not exceed T.
  *
  * A value that depends on the tokens keeps its positions along some dimension (decode_factors.h)
  * and is computed for the new ones only; what does not (the rows of a table of positions, angles of
@@ -29,7 +30,7 @@ typedef struct {
   const Graph *old;
   Graph *graph;
   Arena *arena;
-  int64_t window, width;            /* T, new positions */
+  int64_t window, width, texts;     /* T, new positions, N */
   bool *depends;                    /* by old node: on the tokens */
   Node **whole;                     /* by old node: the same in the new graph */
   Part *part;                       /* by old node that depends: its part */
@@ -77,7 +78,7 @@ static Node *take(Decode *d, const Node *old, const Factors *want) {
     if (factors_is_plain_dim(want, k)) continue;
     if (factors_is(want, k, FACTOR_PLACE)) {
       x = make_take(d->graph, x, d->index, k, LOC);
-    } else if (factors_is(want, k, FACTOR_BATCH)) { /* any sample does */
+    } else if (factors_is(want, k, FACTOR_BATCH)) { /* any sample does, for all */
       int64_t zero[MAX_RANK] = {0}, one[MAX_RANK];
       for (int i = 0; i < want->rank; i++) one[i] = 1;
       Attr attrs[] = {attr_ints(ATTR_START, zero, want->rank),
@@ -85,6 +86,8 @@ static Node *take(Decode *d, const Node *old, const Factors *want) {
       Type type = x->type;
       type.shape.dim[k] = 1;
       x = graph_node(d->graph, OP_SLICE, &x, 1, attrs, 2, &type, LOC);
+      type.shape.dim[k] = d->texts;
+      x = make_broadcast(d->graph, x, type.shape, LOC);
     } else {
       return fail(d, old, "lays samples or positions out in a way that is not understood");
     }
@@ -96,7 +99,7 @@ static Node *at(Decode *d, const Node *old, const Factors *want);
 
 static Node *iota_at(Decode *d, const Node *old, const Factors *want) {
   int axis = (int)node_int(old, ATTR_AXIS, 0);
-  Shape shape = factors_shape(want, d->width), line = {.rank = shape.rank};
+  Shape shape = factors_shape(want, d->texts, d->width), line = {.rank = shape.rank};
   if (!factors_has(want, axis, FACTOR_PLACE)) /* of a batch: sample 0 */
     return factors_is_plain_dim(want, axis) || factors_is(want, axis, FACTOR_BATCH)
                ? copy(d, old, NULL, shape)
@@ -138,14 +141,14 @@ static bool demand(const Node *old, const Factors *want, Factors *out) {
 }
 
 static Node *make_at(Decode *d, const Node *old, const Factors *want) {
-  if (old->op == OP_CONST) return copy(d, old, NULL, factors_shape(want, d->width));
+  if (old->op == OP_CONST) return copy(d, old, NULL, factors_shape(want, d->texts, d->width));
   if (old->op == OP_IOTA) return iota_at(d, old, want);
   Factors needs;
   if (!old->input_count || !demand(old, want, &needs)) return take(d, old, want);
   Node **inputs = ARENA_ARRAY(d->arena, Node *, old->input_count);
   for (int i = 0; i < old->input_count; i++)
     if (!(inputs[i] = at(d, old->input[i], &needs))) return NULL;
-  return copy(d, old, inputs, factors_shape(want, d->width));
+  return copy(d, old, inputs, factors_shape(want, d->texts, d->width));
 }
 
 /* The part of a value that does not depend on the tokens for those that do and are made of `want`.
@@ -179,7 +182,7 @@ static Node *alike(Decode *d, const Node *old, int except, Factors *out) {
     if (!(inputs[i] = input_at(d, old, i, out))) return NULL;
   }
   if (except >= 0) factors_set(out, except, FACTOR_PLAIN, old->type.shape.dim[except]);
-  return copy(d, old, inputs, factors_shape(out, d->width));
+  return copy(d, old, inputs, factors_shape(out, d->texts, d->width));
 }
 
 static Node *move(Decode *d, const Node *old, Factors *out) {
@@ -200,7 +203,7 @@ static Node *move(Decode *d, const Node *old, Factors *out) {
       factors_set(out, i, FACTOR_PLAIN, to->dim[i]);
     }
   }
-  return copy(d, old, (Node *[]){x->node}, factors_shape(out, d->width));
+  return copy(d, old, (Node *[]){x->node}, factors_shape(out, d->texts, d->width));
 }
 
 static Node *reduce(Decode *d, const Node *old, Factors *out) {
@@ -212,7 +215,7 @@ static Node *reduce(Decode *d, const Node *old, Factors *out) {
     if (!factors_is_plain_dim(out, axis)) return fail(d, old, "goes over positions or samples");
     out->dim[axis].count = 0;
   }
-  return copy(d, old, (Node *[]){x->node}, factors_shape(out, d->width));
+  return copy(d, old, (Node *[]){x->node}, factors_shape(out, d->texts, d->width));
 }
 
 static Node *gather(Decode *d, const Node *old, Factors *out) {
@@ -222,7 +225,7 @@ static Node *gather(Decode *d, const Node *old, Factors *out) {
   *out = factors_plain(&old->type.shape);
   for (int i = 0; i < places->rank; i++) out->dim[i] = places->dim[i];
   Node *inputs[] = {whole(d, table), d->part[index->id].node};
-  return inputs[0] ? copy(d, old, inputs, factors_shape(out, d->width)) : NULL;
+  return inputs[0] ? copy(d, old, inputs, factors_shape(out, d->texts, d->width)) : NULL;
 }
 
 /* A row times a matrix is nothing but reading the matrix: a sum of products, as rows or columns of
@@ -273,7 +276,7 @@ static Node *dot(Decode *d, const Node *old, Factors *out) {
   }
   if (!factors_is_plain_dim(out, rank - 2) && !factors_is_plain_dim(out, rank - 1))
     return fail(d, old, "compares positions: use attention(..., causal=true)");
-  Shape shape = factors_shape(out, d->width);
+  Shape shape = factors_shape(out, d->texts, d->width);
   if (d->sums_products && !node_str(old, ATTR_PRECISION) &&
       shape_elements(&shape) == shape.dim[rank - 1] && !turned[0])
     return product_of_row(d, old, inputs, turned[1]);
@@ -297,7 +300,7 @@ static DType type_remembered(const Decode *d, const Node *old, DType whole) {
   return !strcmp(precision, "bf16") ? DT_BF16 : !strcmp(precision, "fp16") ? DT_F16 : whole;
 }
 
-/* [1,G,width,D] behind those before: a state [1,G,T,D] with them in it. What lies behind them is
+/* [N,G,width,D] behind those before: a state [N,G,T,D] with them in it. What lies behind them is
  * old or never written, and no position sees it. */
 static Node *remember(Decode *d, const Node *old, Node *fresh, const char *what) {
   Graph *g = d->graph;
@@ -344,7 +347,7 @@ static Node *attention(Decode *d, const Node *old, Factors *out) {
       return fail(d, old, "has its positions elsewhere than in dimension 2");
     inputs[k] = d->part[input->id].node;
   }
-  if (inputs[0]->type.shape.dim[0] != 1)
+  if (inputs[0]->type.shape.dim[0] != d->texts)
     return fail(d, old, "has more in its dimension 0 than the samples");
   *out = d->part[old->input[0]->id].factors;
   factors_set(out, 3, FACTOR_PLAIN, old->type.shape.dim[3]);
@@ -431,6 +434,16 @@ static const Node *find_tokens(const Graph *graph, Arena *arena) {
   return fits ? tokens : NULL;
 }
 
+/* [N,width]: those at the start of the input. */
+static Node *new_tokens(Decode *d, Node *input, Loc loc) {
+  int64_t all = shape_elements(&input->type.shape), start = 0, step = 1;
+  Attr attrs[] = {attr_ints(ATTR_START, &start, 1), attr_ints(ATTR_STEP, &step, 1)};
+  Type type = {input->type.dtype, shape_of(1, (int64_t[]){d->texts * d->width})};
+  Node *line = make_reshape(d->graph, input, shape_of(1, &all), loc);
+  Node *first = graph_node(d->graph, OP_SLICE, &line, 1, attrs, 2, &type, loc);
+  return make_reshape(d->graph, first, shape_of(2, (int64_t[]){d->texts, d->width}), loc);
+}
+
 /* Every leaf that memplan and the optimizer count; the tokens' part; the position. */
 static void add_leaves(Decode *d, const Node *tokens) {
   for (int i = 0; i < d->old->nodes.count; i++) {
@@ -439,11 +452,8 @@ static void add_leaves(Decode *d, const Node *tokens) {
     Node *fresh = graph_copy_node(d->graph, old, NULL);
     if (old->op != OP_INPUT) d->whole[i] = fresh;
     if (old != tokens) continue;
-    int64_t start[] = {0, 0}, step[] = {1, 1};
-    Attr attrs[] = {attr_ints(ATTR_START, start, 2), attr_ints(ATTR_STEP, step, 2)};
-    Type type = {old->type.dtype, shape_of(2, (int64_t[]){1, d->width})};
     d->depends[i] = true;
-    d->part[i].node = graph_node(d->graph, OP_SLICE, &fresh, 1, attrs, 2, &type, LOC);
+    d->part[i].node = new_tokens(d, fresh, LOC);
     d->part[i].factors = factors_plain(&old->type.shape);
     factors_set(&d->part[i].factors, 0, FACTOR_BATCH, old->type.shape.dim[0]);
     factors_set(&d->part[i].factors, 1, FACTOR_PLACE, old->type.shape.dim[1]);
@@ -477,7 +487,18 @@ static void write_graph(Decode *d, const Node *scores) {
 static bool is_one_position(const Decode *d, const Node *scores) {
   const Factors *f = &d->part[scores->id].factors;
   return d->depends[scores->id] && factors_is(f, 1, FACTOR_PLACE) && factors_is_plain_dim(f, 2) &&
-         !factors_has(f, 0, FACTOR_PLACE) && d->part[scores->id].node->type.shape.dim[0] == 1;
+         !factors_has(f, 0, FACTOR_PLACE) &&
+         d->part[scores->id].node->type.shape.dim[0] == d->texts;
+}
+
+/* Why so many texts cannot be had at once; NULL: they can. */
+static const char *too_many(const Decode *d, const Node *tokens) {
+  const Shape *shape = &tokens->type.shape;
+  if (d->texts > 1 && shape->dim[0] == 1)
+    return "generate.batch is more than 1, and with train.batch = 1 the model has no batch";
+  return d->texts * d->width > shape_elements(shape)
+             ? "generate.batch is more than the tokens of a batch"
+             : NULL;
 }
 
 Graph *pass_decode(PassContext *context, Graph *old) {
@@ -493,6 +514,7 @@ Graph *pass_decode(PassContext *context, Graph *old) {
   int count = old->nodes.count;
   const char *precision =
       context->settings ? setting_text(context->settings, "train.precision") : "f32";
+  double texts = context->settings ? setting_number(context->settings, "generate.batch") : 1;
   /* narrow products are rounded as products only */
   bool is_wide = !strcmp(precision, "f32") || !strcmp(precision, "tf32");
   Decode d = {.old = old,
@@ -500,6 +522,7 @@ Graph *pass_decode(PassContext *context, Graph *old) {
               .arena = arena,
               .window = tokens->type.shape.dim[1],
               .width = is_prefill ? PREFILL_WIDTH : 1,
+              .texts = texts > 1 ? (int64_t)texts : 1,
               .sums_products = !is_prefill && is_wide,
               .precision = precision,
               .depends = ARENA_ARRAY(arena, bool, count),
@@ -510,8 +533,9 @@ Graph *pass_decode(PassContext *context, Graph *old) {
     context->refused = "a prompt is read token by token";
     return NULL;
   }
-  add_leaves(&d, tokens);
-  write_graph(&d, scores);
+  d.why = too_many(&d, tokens);
+  if (!d.why) add_leaves(&d, tokens);
+  if (!d.why) write_graph(&d, scores);
   if (!d.why && !is_one_position(&d, scores)) d.why = "the scores do not belong to positions";
   if (!d.why && is_prefill && !d.attentions) d.why = "there is nothing to remember";
   context->refused = d.why;

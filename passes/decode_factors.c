@@ -100,13 +100,14 @@ bool factors_reshape(const Factors *from, const Shape *shape, Factors *out) {
   return true;
 }
 
-Shape factors_shape(const Factors *factors, int64_t width) {
+Shape factors_shape(const Factors *factors, int64_t texts, int64_t width) {
   Shape shape = {.rank = factors->rank};
   for (int d = 0; d < factors->rank; d++) {
     shape.dim[d] = 1;
     for (int i = 0; i < factors->dim[d].count; i++) {
       Factor factor = factors->dim[d].at[i];
       if (factor.kind == FACTOR_PLAIN) shape.dim[d] *= factor.size;
+      if (factor.kind == FACTOR_BATCH) shape.dim[d] *= texts;
       if (factor.kind == FACTOR_PLACE) shape.dim[d] *= width;
     }
   }

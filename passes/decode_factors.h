@@ -1,5 +1,5 @@
-/* decode_factors: what each dimension of a value is made of, where a graph is cut down to one
- * sample and a few positions: of the batch, of the positions along the text, and of plain sizes,
+/* decode_factors: what each dimension of a value is made of, where a graph is cut down to a
+ * few samples and positions: of the batch, of the positions along the text, and of plain sizes,
  * row-major. [B*T, D] of a reshaped [B, T, D] is (batch B, place T) and (plain D). Invariant: no
  * factor has size 1, and no two plain ones stand side by side in a dimension, so equal meanings
  * compare equal. */
@@ -31,6 +31,6 @@ bool factors_is_plain_dim(const Factors *factors, int dim);
 bool factors_is_plain(const Factors *factors);
 /* The same elements in another shape; false if that cuts through the batch or the positions. */
 bool factors_reshape(const Factors *from, const Shape *shape, Factors *out);
-/* The shape left of one sample and `width` positions. */
-Shape factors_shape(const Factors *factors, int64_t width);
+/* The shape left of `texts` samples and `width` positions. */
+Shape factors_shape(const Factors *factors, int64_t texts, int64_t width);
 #endif

@@ -1,6 +1,7 @@
 /* sample: see sample.h. */
 #include "runtime/sample.h"
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 static const float *sorted_by; /* qsort has no context; one thread draws */
@@ -25,7 +26,8 @@ int64_t sample_draw(const SampleOptions *options, const float *score, int64_t co
   for (int64_t i = 0; i < count; i++)
     if (!isnan(score[i])) order[kept++] = i;
   sorted_by = score;
-  qsort(order, (size_t)kept, sizeof *order, likelier);
+  bool is_limited = (options->top_k > 0 && options->top_k < kept) || options->top_p < 1;
+  if (is_limited) qsort(order, (size_t)kept, sizeof *order, likelier); /* takes longest of all */
   if (options->top_k > 0 && options->top_k < kept) kept = options->top_k;
   for (int64_t i = 0; i < kept; i++) total += exp((score[order[i]] - most) / options->temperature);
   int64_t among = 0;

@@ -52,8 +52,9 @@ typedef struct {
   int text_count;
   int input_count, output_count, set_count, pass_count;
   bool made_up_data, no_cache, no_header;
-  const char *prompt, *prompt_tokens, *tokenizer, *temperature, *top_p;
-  int64_t tokens, top_k, seed;
+  const char *prompt[MOST], *prompt_tokens[MOST], *tokenizer, *temperature, *top_p;
+  int prompt_count, prompt_tokens_count;
+  int64_t tokens, samples, top_k, seed;
 } Line;
 
 typedef enum { FLAG_SWITCH, FLAG_TEXT, FLAG_COUNT, FLAG_LIST } FlagKind;
@@ -92,13 +93,15 @@ static const Flag flags[] = {
     {"--input", FLAG_LIST, PREDICT, "NAME=X", "a .npy or IDX file for a model input"},
     {"--output", FLAG_LIST, PREDICT | TOKENIZE, "[NAME=]Y",
      "the file to write: .npy, or .bin of tokenize (without: numbers are printed)"},
-    {"--prompt", FLAG_TEXT, GENERATE, "TEXT",
-     "what to go on with, for models of bytes, or by --tokenizer"},
+    {"--prompt", FLAG_LIST, GENERATE, "TEXT",
+     "what to go on with, for models of bytes, or by --tokenizer; again for more"},
     {"--tokenizer", FLAG_TEXT, GENERATE | TOKENIZE, "PATH",
      "folder with vocab.json and merges.txt, or tokenizer.json, as of GPT-2"},
     {"--no-header", FLAG_SWITCH, TOKENIZE, NULL, "tokens only, without the header of llm.c"},
-    {"--prompt-tokens", FLAG_TEXT, GENERATE, "N,N,..", "the same as numbers of tokens"},
+    {"--prompt-tokens", FLAG_LIST, GENERATE, "N,N,..", "the same as numbers of tokens"},
     {"--tokens", FLAG_COUNT, GENERATE, "N", "how many to generate (200)"},
+    {"--samples", FLAG_COUNT, GENERATE, "N",
+     "texts of each prompt, with seeds --seed and following"},
     {"--temperature", FLAG_TEXT, GENERATE, "X",
      "0: the likeliest token; 1 (default): as the model says"},
     {"--top-k", FLAG_COUNT, GENERATE, "K", "draw among the K likeliest tokens (0: all)"},
@@ -177,8 +180,6 @@ static void take_flag(Line *line, const Flag *flag, const char *value, int64_t c
       {"--weights", &line->weights},
       {"--split", &line->split},
       {"--save-ema", &train->save_ema},
-      {"--prompt", &line->prompt},
-      {"--prompt-tokens", &line->prompt_tokens},
       {"--tokenizer", &line->tokenizer},
       {"--top-p", &line->top_p},
       {"--temperature", &line->temperature},
@@ -199,12 +200,16 @@ static void take_flag(Line *line, const Flag *flag, const char *value, int64_t c
   if (strcmp(flag->name, "--steps") == 0) train->steps = count;
   if (strcmp(flag->name, "--epochs") == 0) train->epochs = count;
   if (strcmp(flag->name, "--tokens") == 0) line->tokens = count;
+  if (strcmp(flag->name, "--samples") == 0) line->samples = count;
   if (strcmp(flag->name, "--top-k") == 0) line->top_k = count;
   if (strcmp(flag->name, "--seed") == 0) line->seed = count;
   if (strcmp(flag->name, "--threads") == 0) train->run.threads = (int)count;
   if (strcmp(flag->name, "--set") == 0) push(line->set, &line->set_count, value);
   if (strcmp(flag->name, "--input") == 0) push(line->input, &line->input_count, value);
   if (strcmp(flag->name, "--output") == 0) push(line->output, &line->output_count, value);
+  if (strcmp(flag->name, "--prompt") == 0) push(line->prompt, &line->prompt_count, value);
+  if (strcmp(flag->name, "--prompt-tokens") == 0)
+    push(line->prompt_tokens, &line->prompt_tokens_count, value);
   if (strcmp(flag->name, "-D") == 0 || strcmp(flag->name, "--preset") == 0) {
     push(line->pass, &line->pass_count, flag->name);
     push(line->pass, &line->pass_count, value);
@@ -259,6 +264,7 @@ static int parse_line(Line *line, int argc, char **argv) {
   line->command = TRAIN;
   line->train.steps = line->train.epochs = -1;
   line->tokens = 200;
+  line->samples = 1;
   for (int i = 0; argc > 1 && i < COMMANDS; i++) {
     if (strcmp(argv[1], command_names[i]) != 0) continue;
     line->command = 1 << i;
@@ -401,14 +407,22 @@ static bool read_number(const char *name, const char *text, double low, double h
 }
 
 static int run_generate(Line *line) {
+  bool by_number = line->prompt_tokens_count > 0;
   GenerateOptions options = {.run = line->train.run,
                              .weights = line->weights,
-                             .prompt = line->prompt,
-                             .prompt_tokens = line->prompt_tokens,
+                             .prompt = by_number ? line->prompt_tokens : line->prompt,
+                             .prompt_count =
+                                 by_number ? line->prompt_tokens_count : line->prompt_count,
+                             .prompts_are_numbers = by_number,
+                             .samples = line->samples,
                              .tokenizer = line->tokenizer,
                              .tokens = line->tokens,
                              .sample = {1, line->top_k, 1, (uint64_t)line->seed},
                              .no_cache = line->no_cache};
+  if (by_number && line->prompt_count)
+    return usage_error("--prompt and --prompt-tokens do not go together%s%s", "", "");
+  if (line->samples < 1 || line->samples > 1000000)
+    return usage_error("--samples: from 1 to 1000000%s%s", "", "");
   if (line->tokens > 1000000) return usage_error("--tokens: at most 1000000%s%s", "", "");
   if (!read_number("--temperature", line->temperature, 0, 100, &options.sample.temperature) ||
       !read_number("--top-p", line->top_p, 0, 1, &options.sample.top_p))

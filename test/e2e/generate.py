@@ -76,6 +76,20 @@ class Generate(support.Case):
         artifact = self.compile(gpt.BYTES, "-D", "D=32", "-D", "L=1", "-D", "T=20", "--set", "train.batch=1", "--set", "train.precision=bf16")
         self.same(artifact, [1, 15], 20, "--temperature", "0")
 
+    def test_texts_side_by_side(self):
+        """Prompts of different lengths, more texts than go on at once, beyond the window: each text has the tokens it has alone."""
+        self.weights(self.bytes_shapes(32, 2), 7)
+        flags = ["-D", "D=32", "-D", "L=2", "-D", "T=150", "--set", "train.batch=4"]
+        alone = self.compile(gpt.BYTES, *flags)
+        beside = self.compile(gpt.BYTES, *flags, "--set", "generate.batch=3", name="beside.so")
+        random = numpy.random.RandomState(2)
+        prompts = [random.randint(0, 256, length) for length in (3, 130, 70, 1, 149)]
+        wanted = [[*prompt, *self.generate(alone, prompt, 40, "--temperature", "0")[0]] for prompt in prompts]
+        for artifact, more in ((beside, []), (alone, []), (alone, ["--no-cache"])):
+            listed = [flag for prompt in prompts for flag in ("--prompt-tokens", ",".join(map(str, prompt)))]
+            done = support.run("ftrun", "generate", artifact, "--weights", self.path("w.safetensors"), *listed, "--tokens", 40, "--temperature", "0", *more)
+            self.assertEqual([[int(word) for word in line.split()] for line in done.stdout.splitlines()], wanted)
+
     def test_the_simulator_agrees(self):
         self.weights(self.bytes_shapes(16, 1), 4)
         flags = ["-D", "D=16", "-D", "L=1", "-D", "heads=2", "-D", "T=9", "--set", "train.batch=1"]
