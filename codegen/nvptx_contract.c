@@ -9,6 +9,7 @@
 
 enum {
   SIDE_THREADS = 256,
+  SWIZZLE = 128,
   SWIZZLE_ALIGN = 1024,
   MAX_GRID_YZ = 65535,
   WORTH_PACKING = 400000000,
@@ -194,6 +195,8 @@ static void define_constants(Contract *c) {
       {"gemm_steps", tile->steps},
       {"gemm_stages", tile->stages},
       {"gemm_passes", tile->passes},
+      {"gemm_maps", c->has_maps},
+      {"gemm_barriers", tile->barriers},
   };
   callback_constants(c->job->module, c->suffix, constants, sizeof constants / sizeof *constants);
 }
@@ -276,6 +279,9 @@ static void define_operands(Contract *c) {
   define_pointer(c, "gemm_pointer_a", c->a.argument < 0 ? 0 : c->a.argument);
   define_pointer(c, "gemm_pointer_b", c->is_packed ? -1 : c->b.argument < 0 ? 0 : c->b.argument);
   define_pointer(c, "gemm_workspace", c->job->operand_count + c->job->result_count);
+  int behind = c->job->operand_count + c->job->result_count + 1;
+  define_pointer(c, "gemm_map_a", c->has_maps ? behind : 0);
+  define_pointer(c, "gemm_map_b", c->has_maps ? behind + 1 : 0);
   define_pack(c);
   if (c->unit == UNIT_WGMMA)
     nvptx_define_wgmma(c->job, c->suffix,
@@ -414,7 +420,7 @@ static void emit_entries(Contract *c) {
   Entry entry;
   int64_t results = c->batches * c->classes * c->m * c->n;
   if (c->is_packed) emit_side_entry(c, "pack", c->batches * c->k * c->n, false);
-  entry_open(&entry, job, job->name, nvptx_tile_threads(c), job->out->workspace > 0);
+  entry_open_mapped(&entry, job, job->name, nvptx_tile_threads(c), job->out->workspace > 0);
   int resident = nvptx_tile_resident(c);
   if (resident > 1) entry_annotate(&entry, "minctasm", (unsigned)resident);
   LLVMValueRef panels = entry_panels(&entry, tile->shared);
@@ -429,6 +435,28 @@ static void emit_entries(Contract *c) {
     job->out->launch[job->out->launch_count - 1].shared = tile->shared;
   if (tile->splits > 1)
     emit_side_entry(c, "combine", LANES_OF_A_SUM * (c->is_by_four ? results / 4 : results), true);
+}
+
+/* Of an operand [batch][along][k], or [batch][k][along] where it is flat: boxes are a panel, or 64
+ * neighbours of one. */
+static PlanMap map_of(const Contract *c, const Operand *operand, int64_t along, int tile) {
+  int64_t row = operand->is_deep ? c->k : along, rows = operand->is_deep ? along : c->k;
+  return (PlanMap){.arg = operand->argument,
+                   .dtype = c->dtype,
+                   .rank = 3,
+                   .dim = {row, rows, c->batches},
+                   .stride = {c->bytes, row * c->bytes, row * rows * c->bytes},
+                   .box = {SWIZZLE / c->bytes, operand->is_deep ? tile : c->tile.steps, 1},
+                   .swizzle = SWIZZLE};
+}
+
+static void make_maps(Contract *c) {
+  if (!c->has_maps) return;
+  PlanMap *maps = ARENA_ARRAY(c->job->module->arena, PlanMap, 2);
+  maps[0] = map_of(c, &c->a, c->m, c->tile.tile_m);
+  maps[1] = map_of(c, &c->b, c->n, c->tile.tile_n);
+  c->job->maps = maps;
+  c->job->map_count = 2;
 }
 
 static ContractKind kind_of(Op op) {
@@ -477,6 +505,7 @@ bool nvptx_contract(Job *job, const Node *contraction) {
   nvptx_choose_tile(c);
   if (!module_specialise(job->module, body_of(c), "gemm_", c->suffix)) return false;
   size_workspace(c);
+  make_maps(c);
   if ((c->n + c->tile.tile_n - 1) / c->tile.tile_n > MAX_GRID_YZ ||
       c->batches * c->classes * c->tile.splits > MAX_GRID_YZ) {
     diag_error(job->module->diag, contraction->loc, "this product is too large for one GPU grid");

@@ -16,7 +16,8 @@ typedef struct {
   int tile_m, tile_n, micro_m, micro_n, slices, steps;
   int stages, passes;   /* follow from the rest */
   int64_t splits, part; /* blocks that share k, and the steps of k of each */
-  int64_t shared;       /* bytes */
+  int64_t shared;       /* bytes, */
+  int64_t barriers;     /* and how many of them lie before the mbarriers */
   double cycles;        /* estimate, of an H100 */
 } Tile;
 
@@ -46,6 +47,7 @@ typedef struct {
   int64_t pack_offset;        /* bytes in the workspace */
   int64_t images, groups, in, out, in_height, in_width, out_height, out_width, windows;
   bool is_nhwc;
+  bool has_maps; /* of wgmma: operands come by tensor maps */
   Tile tile;
 } Contract;
 

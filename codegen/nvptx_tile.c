@@ -9,10 +9,12 @@ enum {
   MULTIPROCESSORS = 132,
   LOAD_BYTES_PER_CYCLE = 32, /* of one multiprocessor from L2 when all load */
   BLOCK_CYCLES = 1400,       /* first panel from memory, epilogue */
-  PANEL_CYCLES = 80,         /* barrier, waiting, addresses */
+  PANEL_CYCLES = 80,         /* barrier, waiting, addresses; */
+  MAPPED_PANEL_CYCLES = 30,  /* by tensor maps only waiting */
   LAUNCH_CYCLES = 2600,      /* a second launch, in a graph */
   SHARED_MMA = 100 << 10,    /* two such blocks fit a multiprocessor */
   SHARED_WGMMA = 200 << 10,  /* one */
+  MBARRIERS = 16,            /* bytes a stage */
   MAX_SPLITS = 128,
   PART_CYCLES = 90, /* adding one part of a split sum, some in flight */
 };
@@ -70,7 +72,9 @@ static const Unit *unit_of(const Contract *c) {
 int nvptx_tile_threads(const Contract *c) {
   const Tile *tile = &c->tile;
   int lanes = c->unit == UNIT_SIMT ? 1 : c->unit == UNIT_WGMMA ? 4 * WARP : WARP;
-  return lanes * tile->slices * (tile->tile_m / tile->micro_m) * (tile->tile_n / tile->micro_n);
+  int multiply =
+      lanes * tile->slices * (tile->tile_m / tile->micro_m) * (tile->tile_n / tile->micro_n);
+  return multiply + (c->has_maps ? WARP : 0);
 }
 
 /* Sums that a thread keeps: with more than 64 of them a second block finds no registers. */
@@ -122,6 +126,8 @@ static void fit_memory(Tile *tile, const Contract *c) {
   tile->passes = 1;
   while (leaving / tile->passes > room && tile->passes < most_passes) tile->passes *= 2;
   if (leaving / tile->passes > tile->shared) tile->shared = leaving / tile->passes;
+  tile->barriers = tile->shared;
+  if (c->has_maps) tile->shared += MBARRIERS * tile->stages;
 }
 
 /* The share of the arithmetic rate that registers of this shape reach: what a thread reads from
@@ -150,7 +156,7 @@ static double estimate(const Tile *tile, const Contract *c) {
       tile->tile_m * tile->tile_n * depth / unit_of(c)->fma_per_cycle / efficiency(tile, c);
   double load = (tile->tile_m + tile->tile_n) * depth * c->bytes / LOAD_BYTES_PER_CYCLE;
   double rounds = (double)(((int64_t)blocks + MULTIPROCESSORS - 1) / MULTIPROCESSORS);
-  double latency = BLOCK_CYCLES + panels * PANEL_CYCLES;
+  double latency = BLOCK_CYCLES + panels * (c->has_maps ? MAPPED_PANEL_CYCLES : PANEL_CYCLES);
   double resident = c->unit == UNIT_WGMMA ? (sums_of(tile, c->unit) > 64 ? 1 : 2)
                     : c->unit != UNIT_SIMT || tile->micro_m * tile->micro_n >= 32 ? 2
                                                                                   : 4;
@@ -191,12 +197,24 @@ static bool may_wgmma(const Contract *c) {
          c->b.wide == 8 && !module_leaves_out(c->job->module, "wgmma");
 }
 
-/* For tests: only one tile, counted from 1 through those of the unit and of wgmma. */
+/* Operands of products lie in memory as their panels do. */
+static bool may_map(const Contract *c) {
+  const Operand *operands[2] = {&c->a, &c->b};
+  for (int i = 0; i < 2; i++)
+    if (operands[i]->argument < 0 || !operands[i]->is_async ||
+        !nvptx_may_map(c->job, operands[i]->argument))
+      return false;
+  return c->kind == KIND_DOT && c->k > 0 && !module_leaves_out(c->job->module, "tma");
+}
+
+/* For tests: only one tile, counted from 1 through those of the unit, of wgmma, and of wgmma with
+ * tensor maps. */
 static void take_only(Contract *c, int number, int splits) {
-  size_t own = unit_of(c)->count, all = own + (may_wgmma(c) ? units[UNIT_WGMMA].count : 0);
-  size_t only = (size_t)(number - 1) % all;
+  size_t own = unit_of(c)->count, more = may_wgmma(c) ? units[UNIT_WGMMA].count : 0;
+  size_t only = (size_t)(number - 1) % (own + more * (may_map(c) ? 2 : 1));
   if (only >= own) c->unit = UNIT_WGMMA;
-  const Tile *tile = &unit_of(c)->tiles[only >= own ? only - own : only];
+  c->has_maps = only >= own + more;
+  const Tile *tile = &unit_of(c)->tiles[only >= own ? (only - own) % more : only];
   if (!cut(c, *tile, splits)) cut(c, *tile, 1);
 }
 
@@ -218,6 +236,7 @@ void nvptx_choose_tile(Contract *c) {
   if (!may_wgmma(c)) return;
   Contract hopper = *c;
   hopper.unit = UNIT_WGMMA;
+  hopper.has_maps = may_map(c);
   try_all(&hopper);
   if (hopper.tile.cycles < c->tile.cycles) *c = hopper;
 }

@@ -24,6 +24,14 @@ MBARRIER_INLINE void mbarrier_arrive(Mbarrier at) {
                    : "r"(mbarrier_address(at))
                    : "memory");
 }
+/* By the threads with `does`, without a branch: ptxas lets no wgmma overlap another over one. */
+MBARRIER_INLINE void mbarrier_arrive_if(Mbarrier at, int does) {
+  __asm__ volatile(
+      "{\n\t.reg .pred does;\n\tsetp.ne.b32 does, %1, 0;\n\t"
+      "@does mbarrier.arrive.shared::cta.b64 _, [%0];\n\t}" ::"r"(mbarrier_address(at)),
+      "r"(does)
+      : "memory");
+}
 MBARRIER_INLINE void mbarrier_wait(Mbarrier at, int parity) {
   int is_over;
   do
@@ -34,5 +42,27 @@ MBARRIER_INLINE void mbarrier_wait(Mbarrier at, int parity) {
                      : "r"(mbarrier_address(at)), "r"(parity)
                      : "memory");
   while (!is_over);
+}
+
+/* ── boxes of tensors (TMA) ── */
+/* An arrival, and so many bytes that come by themselves in this phase. */
+MBARRIER_INLINE void mbarrier_arrive_expect(Mbarrier at, int bytes) {
+  __asm__ volatile(
+      "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(mbarrier_address(at)),
+      "r"(bytes)
+      : "memory");
+}
+/* The box of a tensor of three dimensions that begins at x, y, z (fastest first), on its way to
+ * shared memory; `at` is told of its bytes. By one thread. */
+MBARRIER_INLINE void mbarrier_box(Mbarrier at, __attribute__((address_space(3))) void *to,
+                                  const void *map, int x, int y, int z) {
+  __asm__ volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, "
+      "{%2, %3, %4}], [%5];" ::"r"((unsigned)(uintptr_t)to),
+      "l"(map), "r"(x), "r"(y), "r"(z), "r"(mbarrier_address(at))
+      : "memory");
+}
+MBARRIER_INLINE void mbarrier_map(const void *map) { /* soon wanted */
+  __asm__ volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 #endif

@@ -4,21 +4,31 @@
  *
  * A block makes tile_m x tile_n results; each group of four warps ("warpgroup") makes micro_m x
  * micro_n of them by instructions of 64 x micro_n x 16, which read both operands from shared memory
- * by descriptors while the threads bring the next panels. Panels come by cp.async (so that the
- * implicit operands of convolutions, with their paddings and strides, come as those of products
- * do) in the layout that the descriptors call 128-byte swizzled: rows of 64 elements, 128 bytes,
- * whose eight pieces of 16 bytes are exchanged by the row's number modulo eight. A deep panel is
- * [tile] rows of 64 steps of k; a flat one [tile / 64][64] rows of 64 neighbours along the tile.
+ * by descriptors while the next panels come, in the layout that the descriptors call 128-byte
+ * swizzled: rows of 64 elements, 128 bytes, whose eight pieces of 16 bytes are exchanged by the
+ * row's number modulo eight. A deep panel is [tile] rows of 64 steps of k; a flat one [tile /
+ * 64][64] rows of 64 neighbours along the tile.
  *
- * Panel t + stages - 2 is brought into the place of panel t - 2 while panel t is multiplied: every
- * warpgroup waited for its instructions on t - 2 before the barrier that this turn began with. What
- * threads write, wgmma reads through another path ("async proxy"): each thread's fence before the
- * barrier makes it visible there (NVIDIA, PTX ISA 8.0: wgmma, fence.proxy.async). */
+ * By tensor maps (products whose operands lie in memory as they are multiplied): a thread of one
+ * more warp asks for boxes; two mbarriers of each stage say when it is full, and when every warp
+ * has waited for its instructions on it.
+ *
+ * By cp.async (convolutions, with their paddings and strides, and operands that are computed): all
+ * threads bring panels. Panel t + stages - 2 is brought into the place of panel t - 2 while panel t
+ * is multiplied: every warpgroup waited for its instructions on t - 2 before the barrier that this
+ * turn began with. What threads write, wgmma reads through another path ("async proxy"): each
+ * thread's fence before the barrier makes it visible there (NVIDIA, PTX ISA 8.0: wgmma,
+ * fence.proxy.async). */
 #define REAL float
 #include "kernels/gemm_operand.h"
 
 #define SUM_PAD 8 /* pairs of sums leave without bank conflicts */
 #include "kernels/gemm_panel.h"
+#include "kernels/mbarrier.h"
+
+int gemm_maps(void);     /* both operands come by tensor maps */
+int gemm_barriers(void); /* bytes of shared memory before the mbarriers */
+const void *gemm_map_a(void *const *args), *gemm_map_b(void *const *args);
 
 /* sum[micro_n / 2] = a b, or += with `adds`: 64 x micro_n results of a warpgroup, 16 steps of k;
  * asynchronous. */
@@ -133,17 +143,25 @@ ALWAYS void leave(Sums memory, int thread, const Total *sum) {
       }
 }
 
-__attribute__((always_inline)) void gemm_tile(void *const *args, SHARED void *shared, int row_block,
-                                              int column_block, int batch_split, int thread) {
-  Panel memory = (Panel)shared;
+/* ── the way through k ───────────────────────────────────────────────────────────────────────── */
+
+ALWAYS int panels_of(const Where *w) {
+  return (w->end - w->begin + gemm_steps() - 1) / gemm_steps();
+}
+ALWAYS void await_products(int open) {
+  if (open)
+    __asm__ volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+  else
+    __asm__ volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+}
+
+/* All threads bring panels. */
+ALWAYS void multiply_panels(void *const *args, Panel memory, const Where *w, Total *sum) {
   int steps = gemm_steps(), stages = gemm_stages(), ahead = gemm_stages() - 2, at = 0;
-  Where w = where(row_block * gemm_tile_m(), column_block * gemm_tile_n(), batch_split, thread);
-  int count = (w.end - w.begin + steps - 1) / steps;
-  Total sum;                      /* the first step sets it */
-  if (classes() > 1) clear(&sum); /* unless there is none */
+  int count = panels_of(w);
 #pragma clang loop unroll(disable)
   for (int t = 0; t < ahead; t++) {
-    if (t < count) bring(args, &w, w.begin + t * steps, memory, t);
+    if (t < count) bring(args, w, w->begin + t * steps, memory, t);
     async_commit();
   }
 #pragma clang loop unroll(disable)
@@ -151,16 +169,111 @@ __attribute__((always_inline)) void gemm_tile(void *const *args, SHARED void *sh
     async_wait(stages - 3);
     __asm__ volatile("fence.proxy.async.shared::cta;" ::: "memory");
     __nvvm_bar_sync(0);
-    multiply(panel_of(memory, at, 1), panel_of(memory, at, 0), thread, t > 0, &sum);
-    if (t + stages - 2 < count) bring(args, &w, w.begin + (t + stages - 2) * steps, memory, ahead);
+    multiply(panel_of(memory, at, 1), panel_of(memory, at, 0), w->thread, t > 0, sum);
+    if (t + stages - 2 < count) bring(args, w, w->begin + (t + stages - 2) * steps, memory, ahead);
     async_commit();
-    __asm__ volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+    await_products(1);
     at = at + 1 == stages ? 0 : at + 1;
     ahead = ahead + 1 == stages ? 0 : ahead + 1;
   }
-  __asm__ volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-  __nvvm_bar_sync(0); /* all panels have been read */
-  leave((Sums)shared, thread, &sum);
+}
+
+/* An mbarrier for each stage that is full, one for each that is empty. */
+ALWAYS Mbarrier full_of(Panel memory, int stage) {
+  return (Mbarrier)((SHARED char *)memory + gemm_barriers()) + 2 * stage;
+}
+ALWAYS Mbarrier empty_of(Panel memory, int stage) { return full_of(memory, stage) + 1; }
+
+/* A panel of one operand: a deep one is one box, a flat one a box for each 64 neighbours. */
+ALWAYS void bring_boxes(void *const *args, const Where *w, int is_a, int k, Panel panel,
+                        Mbarrier full) {
+  const void *map = is_a ? gemm_map_a(args) : gemm_map_b(args);
+  int tile = is_a ? gemm_tile_m() : gemm_tile_n(), along = is_a ? w->row0 : w->column0;
+  if (is_a ? gemm_a_deep() : gemm_b_deep()) {
+    mbarrier_box(full, panel, map, k, along, w->batch);
+    return;
+  }
+#pragma clang loop unroll(full)
+  for (int i = 0; i < tile / ROW; i++)
+    mbarrier_box(full, panel + i * ROW * gemm_steps(), map, along + i * ROW, k, w->batch);
+}
+
+/* By one thread. */
+ALWAYS void produce(void *const *args, Panel memory, const Where *w) {
+  int at = 0, parity = 1, count = panels_of(w);
+  int bytes = (int)sizeof(ELEMENT) * gemm_steps() * (gemm_tile_m() + gemm_tile_n());
+  mbarrier_map(gemm_map_a(args));
+  mbarrier_map(gemm_map_b(args));
+#pragma clang loop unroll(disable)
+  for (int t = 0; t < count; t++) {
+    int k = w->begin + t * gemm_steps();
+    mbarrier_wait(empty_of(memory, at), parity);
+    mbarrier_arrive_expect(full_of(memory, at), bytes);
+    bring_boxes(args, w, 1, k, panel_of(memory, at, 1), full_of(memory, at));
+    bring_boxes(args, w, 0, k, panel_of(memory, at, 0), full_of(memory, at));
+    at = at + 1 == gemm_stages() ? 0 : at + 1;
+    parity ^= at == 0;
+  }
+}
+
+ALWAYS void consume(Panel memory, const Where *w, Total *sum) {
+  int at = 0, before = 0, parity = 0, count = panels_of(w);
+#pragma clang loop unroll(disable)
+  for (int t = 0; t < count; t++) {
+    mbarrier_wait(full_of(memory, at), parity);
+    multiply(panel_of(memory, at, 1), panel_of(memory, at, 0), w->thread, t > 0, sum);
+    await_products(1);
+    mbarrier_arrive_if(empty_of(memory, before), t > 0 && w->thread % 32 == 0);
+    before = at;
+    at = at + 1 == gemm_stages() ? 0 : at + 1;
+    parity ^= at == 0;
+  }
+}
+
+ALWAYS void open_stages(Panel memory, int thread) {
+  if (thread == 0)
+#pragma clang loop unroll(full)
+    for (int s = 0; s < gemm_stages(); s++) {
+      mbarrier_open(full_of(memory, s), 1);
+      mbarrier_open(empty_of(memory, s), threads() / 32);
+    }
+  __asm__ volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  __asm__ volatile("fence.proxy.async.shared::cta;" ::: "memory");
   __nvvm_bar_sync(0);
+}
+
+/* Of the warp behind those that multiply; told so that ptxas sees that a warp does not part. */
+ALWAYS int is_producer(int thread) {
+  return __nvvm_shfl_sync_idx_i32(-1, thread / 32, 0, 31) == threads() / 32;
+}
+
+/* Those that multiply. */
+ALWAYS void meet(void) {
+  if (gemm_maps())
+    __asm__ volatile("bar.sync 1, %0;" ::"r"(threads()) : "memory");
+  else
+    __nvvm_bar_sync(0);
+}
+
+__attribute__((always_inline)) void gemm_tile(void *const *args, SHARED void *shared, int row_block,
+                                              int column_block, int batch_split, int thread) {
+  Panel memory = (Panel)shared;
+  Where w = where(row_block * gemm_tile_m(), column_block * gemm_tile_n(), batch_split, thread);
+  Total sum;                      /* the first step sets it */
+  if (classes() > 1) clear(&sum); /* unless there is none */
+  if (gemm_maps()) {
+    open_stages(memory, thread);
+    if (is_producer(thread)) {
+      if (thread == threads()) produce(args, memory, &w);
+      return;
+    }
+    consume(memory, &w, &sum);
+  } else {
+    multiply_panels(args, memory, &w, &sum);
+  }
+  await_products(0);
+  meet(); /* all panels have been read */
+  leave((Sums)shared, thread, &sum);
+  meet();
   leave_part(args, (Sums)shared, &w, 0);
 }

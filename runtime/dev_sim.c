@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "plan/plan_map.h"
 #include "runtime/dev.h"
-#include "runtime/sim.h"
+#include "runtime/sim_plan.h"
 #include "runtime/sim_ptxas.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -124,13 +124,12 @@ static char *address_of(const DeviceGraph *graph, int buffer) {
   return at->arena == ARENA_INPUT ? NULL : graph->base[at->arena] + at->offset;
 }
 
-/* Tensor maps never lie in the batch, so their addresses are known. */
-static void make_maps(const PlanStep *step, Task *task) {
+void sim_plan_maps(const PlanStep *step, uint64_t *params) {
   for (int i = 0; i < step->map_count; i++) {
     const PlanMap *from = &step->maps[i];
-    SimTensorMap *to = (SimTensorMap *)(void *)((char *)task->params + map_parameter(step, i));
+    SimTensorMap *to = (SimTensorMap *)(void *)((char *)params + map_parameter(step, i));
     *to = (SimTensorMap){.magic = SIM_TENSOR_MAP,
-                         .address = task->params[from->arg] + (uint64_t)from->offset,
+                         .address = params[from->arg] + (uint64_t)from->offset,
                          .rank = (uint16_t)from->rank,
                          .swizzle = (uint16_t)from->swizzle};
     for (int d = 0; d < from->rank; d++) {
@@ -169,7 +168,7 @@ static Status bind_launch(DeviceGraph *graph, const Artifact *artifact, const Pl
     task->params[i] = (uint64_t)(uintptr_t)task->regions[i].at;
     task->is_fresh[i] = is_fresh(graph->graph, step, i);
   }
-  make_maps(step, task);
+  sim_plan_maps(step, task->params);
   task->launch = (SimLaunch){.shared = step->shared,
                              .params = task->params,
                              .param_bytes = param_bytes,

@@ -357,6 +357,31 @@ train { model = Wide; data = D; batch = 128; epochs = 1; seed = 3; optimizer = s
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stderr, rf"needs {most} bytes of shared memory for a block and cuda:0 .* has {most - 1}; .*--gpu sm_90")
 
+    def test_tensor_maps(self):
+        """Products of wgmma by tensor maps: as on the processor, in captured graphs of several steps; refused by a sentence
+        where the driver has none, and left out where ftc is told to."""
+        numpy.save(self.path("x.npy"), numpy.random.default_rng(3).standard_normal((2048, 512), dtype="f4"))
+        numpy.save(self.path("y.npy"), numpy.arange(2048, dtype="i4") % 8)
+        model = """model Wide(x: f32[B, 512], y: i32[B]) {
+  x = relu(Linear(512, name="two")(relu(Linear(512, name="one")(x))))
+  loss = mean(cross_entropy(Linear(8, name="fc")(x), y))
+}
+data D { train = npy("x.npy", "y.npy") }
+train { model = Wide; data = D; batch = 1024; epochs = 1; seed = 3; optimizer = sgd(lr=0.1); precision = bf16 }
+"""
+        artifact = self.compile(model, "--gpu", "sm_90a", name="maps.ptx")
+        with open(artifact) as file:
+            self.assertRegex(file.read(), r"(?s)launch .* map 0\+0 bf16 dims=.*cp\.async\.bulk\.tensor")
+        truth = self.losses(artifact=artifact, device="sim")
+        processor = self.losses(artifact=self.compile(model, name="maps.so"), device="cpu")
+        numpy.testing.assert_allclose([line["loss"] for line in truth], [line["loss"] for line in processor], rtol=1e-3)
+        self.assertEqual(self.losses(artifact=artifact, SEED=6, FT_KEEP_DATA=1), truth)
+        done = self.ftrun(artifact, check=False, FT_CUDA_LIBRARY=os.path.join(FAKE, "libfake_cuda_11.so"))
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, "wants tensor maps, and the NVIDIA driver here .* has none: .*--disable=tma")
+        with open(self.compile(model, "--gpu", "sm_90a", "--disable=tma", name="plain.ptx")) as file:
+            self.assertNotIn("cp.async.bulk.tensor", file.read())
+
     def test_memory_is_known_before_the_run(self):
         done = self.refused(3, "MiB on the GPU", MEMORY=4096)
         self.assertRegex(done.stderr, r"tiny.ptx needs [0-9.]+ MiB on the GPU and 0.0 MiB are free \(of 0.0 MiB\): .*train.batch")
