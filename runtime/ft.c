@@ -1,7 +1,8 @@
 /* ft: the embedding interface of ft.h, over exec. Invariant: every argument of the caller is
  * checked here, so that a mistake gives a message and never a crash. */
 #include "runtime/ft.h"
-#include "runtime/exec.h"
+#include "runtime/ckpt.h"
+#include "runtime/generator.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,21 +12,41 @@ struct FtModel {
   void *batch;
   int64_t part;      /* of the step: calls since the last update */
   bool has_settings; /* what the device holds is what the plan says */
+  bool has_states;   /* they were initialised */
+  unsigned uses;
+  uint64_t seed;
+  Generator *generator; /* made when it is asked for */
+  bool is_disturbed;    /* something else has run since the generator did */
 };
 
 const char *ft_error(void) { return status_message(); }
 
 /* ── opening ──────────────────────────────────────────────────────────────────────────────── */
-static Status open_model(FtModel *model, const char *path, int threads) {
+static unsigned graphs_of(const Plan *plan, unsigned uses) {
+  unsigned only = 0;
+  if (uses & FT_TRAIN) only |= 1u << EXEC_TRAIN | 1u << EXEC_MICRO;
+  if (uses & FT_PREDICT) only |= 1u << EXEC_EVAL;
+  if (uses & FT_GENERATE) only |= decoder_graphs(plan, false);
+  return only;
+}
+
+static Status open_model(FtModel *model, const char *path, const FtOptions *options) {
   STATUS_TRY(artifact_open(path, &model->artifact));
-  STATUS_TRY(exec_new(model->artifact, &(ExecOptions){.threads = threads}, &model->exec));
+  const Plan *plan = model->artifact->plan;
+  model->uses = options->uses ? options->uses : FT_TRAIN | FT_PREDICT;
+  if (model->uses & FT_GENERATE) STATUS_TRY(decoder_check(plan));
+  ExecOptions exec = {.device = options->device,
+                      .threads = options->threads,
+                      .is_deterministic = options->deterministic,
+                      .only = graphs_of(plan, model->uses)};
+  STATUS_TRY(exec_new(model->artifact, &exec, &model->exec));
   return exec_batch_new(model->exec, &model->batch);
 }
 
-int ft_open(const char *path, int threads, FtModel **out) {
+int ft_open_with(const char *path, const FtOptions *options, FtModel **out) {
   FtModel *model = calloc(1, sizeof *model);
   if (!model) return status_fail(STATUS_FAULT, "out of memory");
-  Status status = open_model(model, path, threads);
+  Status status = open_model(model, path, options);
   if (status != STATUS_OK) {
     ft_close(model);
     return status;
@@ -34,8 +55,15 @@ int ft_open(const char *path, int threads, FtModel **out) {
   return STATUS_OK;
 }
 
+int ft_open(const char *path, int threads, FtModel **out) {
+  return ft_open_with(path, &(FtOptions){.threads = threads}, out);
+}
+
+const char *ft_device(const FtModel *model) { return exec_device_text(model->exec); }
+
 void ft_close(FtModel *model) {
   if (!model) return;
+  generator_free(model->generator);
   if (model->exec) exec_batch_free(model->exec, model->batch);
   exec_free(model->exec);
   artifact_close(model->artifact);
@@ -68,6 +96,8 @@ int ft_set_total(FtModel *model, int64_t steps_per_epoch, int64_t total_steps) {
 
 int ft_init(FtModel *model, uint64_t seed) {
   model->part = 0;
+  model->seed = seed;
+  model->has_states = model->is_disturbed = true;
   return exec_init(model->exec, seed);
 }
 
@@ -128,7 +158,15 @@ static Status fill_batch(FtModel *model, const void *const *inputs, bool is_trai
   return STATUS_OK;
 }
 
+/* A graph that there is no memory for may not run. */
+static Status check_use(const FtModel *model, unsigned use, const char *name) {
+  if (model->uses & use) return STATUS_OK;
+  return status_fail(STATUS_USER, "the model was not opened for this: %s is not among its uses",
+                     name);
+}
+
 static Status run(FtModel *model, ExecGraph graph, const void *const *inputs) {
+  model->is_disturbed = true;
   STATUS_TRY(write_settings(model));
   STATUS_TRY(fill_batch(model, inputs, graph != EXEC_EVAL));
   STATUS_TRY(exec_run(model->exec, graph, model->batch));
@@ -136,6 +174,7 @@ static Status run(FtModel *model, ExecGraph graph, const void *const *inputs) {
 }
 
 int ft_train_step(FtModel *model, const void *const *inputs, double *loss) {
+  STATUS_TRY(check_use(model, FT_TRAIN, "FT_TRAIN"));
   bool is_last = model->part + 1 >= exec_parts(model->exec);
   ExecGraph graph = is_last ? EXEC_TRAIN : EXEC_MICRO;
   STATUS_TRY(run(model, graph, inputs));
@@ -146,7 +185,10 @@ int ft_train_step(FtModel *model, const void *const *inputs, double *loss) {
   return exec_scalar(model->exec, graph, index, loss);
 }
 
-int ft_predict(FtModel *model, const void *const *inputs) { return run(model, EXEC_EVAL, inputs); }
+int ft_predict(FtModel *model, const void *const *inputs) {
+  STATUS_TRY(check_use(model, FT_PREDICT, "FT_PREDICT"));
+  return run(model, EXEC_EVAL, inputs);
+}
 
 int ft_read_output(FtModel *model, const char *name, void *to, size_t bytes) {
   int index = exec_find_output(model->exec, EXEC_EVAL, NULL, name);
@@ -180,10 +222,97 @@ int ft_write_param(FtModel *model, const char *name, const void *from, size_t by
   ArenaId arena;
   const PlanTensor *found;
   STATUS_TRY(find_tensor(model, name, bytes, &arena, &found));
+  model->is_disturbed = true;
   return exec_write(model->exec, arena, found->offset, (int64_t)bytes, from);
 }
 
 int64_t ft_steps(FtModel *model) {
   int64_t step = 0;
   return exec_step(model->exec, &step) == STATUS_OK ? step : 0;
+}
+
+/* ── files ────────────────────────────────────────────────────────────────────────────────── */
+int ft_load_weights(FtModel *model, const char *path) {
+  if (!model->has_states) STATUS_TRY(exec_init_states(model->exec, 0));
+  model->has_states = model->is_disturbed = true;
+  return ckpt_load_weights(model->exec, path, NULL);
+}
+
+int ft_save_weights(FtModel *model, const char *path) {
+  return ckpt_save_weights(model->exec, path);
+}
+
+int ft_save(FtModel *model, const char *path) {
+  if (model->part)
+    return status_fail(STATUS_USER, "%lld of the %lld parts of a step are done: save behind it",
+                       (long long)model->part, (long long)exec_parts(model->exec));
+  CkptInfo info = {.seed = model->seed,
+                   .batch =
+                       (int64_t)setting_number(model->artifact->plan->settings, "train.batch")};
+  STATUS_TRY(exec_step(model->exec, &info.step));
+  return ckpt_save(model->exec, path, &info);
+}
+
+int ft_resume(FtModel *model, const char *path) {
+  CkptInfo info = {0};
+  char *used = NULL;
+  Status status = ckpt_resume(model->exec, path, &info, &used, NULL);
+  free(used);
+  if (status != STATUS_OK) return status;
+  model->part = 0;
+  model->seed = info.seed;
+  model->has_states = model->is_disturbed = true;
+  return STATUS_OK;
+}
+
+/* ── generation ───────────────────────────────────────────────────────────────────────────── */
+/* The generator, which sees the weights and the memory as they are now. */
+static Status generation(FtModel *model, bool is_begun) {
+  STATUS_TRY(check_use(model, FT_GENERATE, "FT_GENERATE"));
+  if (!model->generator) STATUS_TRY(generator_new(model->exec, false, &model->generator));
+  if (is_begun && !generator_count(model->generator))
+    return status_fail(STATUS_USER, "there is no text to go on with: begin one with ft_prompt");
+  STATUS_TRY(write_settings(model));
+  if (model->is_disturbed) generator_forget(model->generator);
+  model->is_disturbed = false;
+  return STATUS_OK;
+}
+
+int64_t ft_vocabulary(const FtModel *model) {
+  const Plan *plan = model->artifact->plan;
+  return decoder_check(plan) == STATUS_OK ? decoder_vocabulary(plan) : 0;
+}
+
+int ft_prompt(FtModel *model, const int64_t *tokens, int64_t count, uint64_t seed) {
+  STATUS_TRY(generation(model, false));
+  generator_clear(model->generator, true);
+  Status status = generator_begin(model->generator, tokens, count, seed);
+  if (status != STATUS_OK) generator_clear(model->generator, false);
+  return status;
+}
+
+int ft_next(FtModel *model, const FtSampling *sampling, int64_t *token) {
+  int64_t drawn, count;
+  if (!(sampling->temperature >= 0) || sampling->top_k < 0 || !(sampling->top_p >= 0))
+    return status_fail(STATUS_USER, "temperature, top_k and top_p cannot be negative");
+  STATUS_TRY(generation(model, true));
+  SampleOptions options = {sampling->temperature, sampling->top_k, sampling->top_p, 0};
+  STATUS_TRY(generator_next(model->generator, &options, &drawn));
+  *token = generator_text(model->generator, 0, &count)[count - 1];
+  return STATUS_OK;
+}
+
+int ft_append(FtModel *model, int64_t token) {
+  STATUS_TRY(generation(model, true));
+  return generator_append(model->generator, 0, token);
+}
+
+int ft_scores(FtModel *model, float *scores, size_t bytes) {
+  const float *from;
+  STATUS_TRY(generation(model, true));
+  size_t has = (size_t)generator_vocabulary(model->generator) * sizeof *from;
+  if (bytes != has) return status_fail(STATUS_USER, "scores have %zu bytes, not %zu", has, bytes);
+  STATUS_TRY(generator_scores(model->generator, &from));
+  memcpy(scores, from, has);
+  return STATUS_OK;
 }

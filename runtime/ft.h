@@ -1,4 +1,4 @@
-/* ft.h: train and run a compiled model from another program.
+/* ft.h: train and run a compiled model from another program. docs/embedding.md has whole programs.
  *
  *   FtModel *model;
  *   if (ft_open("model.so", 0, &model)) { fputs(ft_error(), stderr); ... }
@@ -9,6 +9,7 @@
  *   for (...) ft_train_step(model, batch, &loss);
  *   ft_predict(model, batch);
  *   ft_read_output(model, "logits", logits, sizeof logits);
+ *   ft_save_weights(model, "w.safetensors");
  *   ft_close(model);
  *
  * Link with libft_runtime, libft_plan, libft_type, libft_base and what they need (OpenBLAS, oneDNN,
@@ -41,6 +42,18 @@ const char *ft_error(void);
 int ft_open(const char *path, int threads, FtModel **out);
 void ft_close(FtModel *model); /* NULL is fine */
 
+/* The same with a choice; {0} is what ft_open does. */
+enum { FT_TRAIN = 1, FT_PREDICT = 2, FT_GENERATE = 4 };
+typedef struct {
+  const char *device; /* "auto" (or NULL: a GPU for a .ptx), "cpu", "cuda", "cuda:1", "sim" */
+  int threads;
+  int deterministic; /* nonzero: the same bits in every run, also on a GPU */
+  unsigned uses;     /* FT_..., joined by |: what it will be asked to do, and memory for no more; 0:
+                        FT_TRAIN | FT_PREDICT */
+} FtOptions;
+int ft_open_with(const char *path, const FtOptions *options, FtModel **out);
+const char *ft_device(const FtModel *model); /* "cpu, 2 threads" */
+
 /* A runtime setting, e.g. "train.lr", "3e-4"; what is compiled in (train.batch) cannot change. A
  * schedule that decays needs train.total_steps, which ftrun derives: set it with ft_set_total. */
 int ft_set(FtModel *model, const char *key, const char *value);
@@ -68,6 +81,33 @@ int ft_read_param(FtModel *model, const char *name, void *to, size_t bytes);
 int ft_write_param(FtModel *model, const char *name, const void *from, size_t bytes);
 /* Training steps done since ft_init. */
 int64_t ft_steps(FtModel *model);
+
+/* ── files ────────────────────────────────────────────────────────────────────────────────── */
+/* Weights as `ftrun --save`, `--init` and Hugging Face's .safetensors have them: all parameters and
+ * the model's own states, such as running statistics. Files are written beside and renamed. */
+int ft_load_weights(FtModel *model, const char *path);
+int ft_save_weights(FtModel *model, const char *path);
+/* A checkpoint: all that training goes on from exactly, but for the place in the data, which is the
+ * caller's. Not amid a step's parts. ft_resume takes a file, or a folder for its newest whole one. */
+int ft_save(FtModel *model, const char *path);
+int ft_resume(FtModel *model, const char *path);
+
+/* ── generation: FT_GENERATE, of a model that `ftrun generate` takes ───────────────────────── */
+typedef struct {
+  double temperature; /* scores are divided by it; 0: always the likeliest token */
+  int64_t top_k;      /* among the k likeliest; 0: all */
+  double top_p;       /* and among the likeliest that together have this probability; 1: all */
+} FtSampling;
+int64_t ft_vocabulary(const FtModel *model); /* how many tokens there are; 0: no such model */
+/* Begins a text with count > 0 tokens. The same seed draws the same tokens. Training, prediction and
+ * new weights in between are fine: the text is then read again. */
+int ft_prompt(FtModel *model, const int64_t *tokens, int64_t count, uint64_t seed);
+/* Draws the next token, which the text goes on with. */
+int ft_next(FtModel *model, const FtSampling *sampling, int64_t *token);
+/* The text goes on with a token of the caller's, in place of one that is drawn. */
+int ft_append(FtModel *model, int64_t token);
+/* The scores of the next token (logits), ft_vocabulary of them; ft_next after it costs nothing more. */
+int ft_scores(FtModel *model, float *scores, size_t bytes);
 
 #ifdef __cplusplus
 }

@@ -76,6 +76,11 @@ void generator_clear(Generator *generator, bool is_same) {
   if (!generator->is_same) decoder_restart(generator->decoder, 0);
 }
 
+void generator_forget(Generator *generator) {
+  generator->scored = 0;
+  decoder_restart(generator->decoder, 0);
+}
+
 static Status reserve(int64_t **token, int64_t *room, int64_t count) {
   if (count <= *room) return STATUS_OK;
   int64_t more = 2 * count + 64;

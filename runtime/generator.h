@@ -18,6 +18,8 @@ int64_t generator_most(const Generator *generator); /* texts at once */
 /* Forgets all texts. is_same: the next texts begin as these do, and nothing else has run: what they
  * share is not read again. */
 void generator_clear(Generator *generator, bool is_same);
+/* The same texts are read again: weights have changed, or other graphs have run. */
+void generator_forget(Generator *generator);
 /* Adds a text of count > 0 tokens, which must be smaller than the vocabulary; seed: of its draws.
  */
 STATUS_CHECKED Status generator_begin(Generator *generator, const int64_t *prompt, int64_t count,
