@@ -123,7 +123,9 @@ static int count_pieces(const Program *program, const CodegenOptions *options) {
   const int few = 8, enough = 60; /* nodes: below, another module costs more than it saves */
   if (options->want_text && options->target == TARGET_CPU) return 1;
   int nodes = program->train->nodes.count;
-  return nodes < few ? 1 : nodes < enough ? 2 : CODEGEN_PIECES;
+  if (nodes < enough) return nodes < few ? 1 : 2;
+  /* for a GPU many, so that threads end together though some kernels take LLVM very long */
+  return options->target == TARGET_PTX ? CODEGEN_PIECES : CODEGEN_PIECES / 2;
 }
 
 /* What several modules may use is in the artifact once. */

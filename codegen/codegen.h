@@ -13,7 +13,7 @@ typedef struct {
   bool time_passes;    /* a table on stderr */
 } CodegenOptions;
 
-enum { CODEGEN_PIECES = 4, CODEGEN_OBJECTS = CODEGEN_PIECES + 1 };
+enum { CODEGEN_PIECES = 8, CODEGEN_OBJECTS = CODEGEN_PIECES + 1 };
 typedef struct {
   Plan *plan;
   Text llvm, assembly;          /* module text; for PTX `assembly` is the PTX without the head */

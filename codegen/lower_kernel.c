@@ -278,20 +278,26 @@ static bool writes_nothing(const Arguments *arguments) {
   return true;
 }
 
-/* The module that has least to do so far; a reduction means several loops. */
-static Module *choose_module(Lowering *lowering, const Node *node) {
-  int best = 0;
-  for (int i = 1; i < lowering->module_count; i++)
-    if (lowering->load[i] < lowering->load[best]) best = i;
-  /* a product or attention for a GPU is unrolled to thousands of instructions; on the CPU it comes
-   * from a library */
-  int64_t product = lowering->modules[0]->target == TARGET_PTX ? 80 : 1;
-  int64_t load = op_info[node->op].op_class == CLASS_CONTRACT ? 10 + product : 10;
+/* What LLVM has to do for a kernel, in thousandths of a second or so: measured for GPUs, where a
+ * product or attention is unrolled to thousands of instructions; on the CPU it comes from a
+ * library. */
+static int64_t load_of(const Node *node, bool is_ptx) {
+  int64_t product = is_ptx ? 100 : 1, load = 10;
+  if (node->op == OP_ATTENTION_GRAD) return load + 4 * product; /* two kernels, six products */
+  if (op_info[node->op].op_class == CLASS_CONTRACT) return load + product;
   for (int i = 0; node->op == OP_FUSED && i < node->body->nodes.count; i++) {
     OpClass inner = op_info[node->body->nodes.at[i]->op].op_class;
     load += inner == CLASS_REDUCE ? 20 : inner == CLASS_CONTRACT ? product : 1;
   }
-  lowering->load[best] += load;
+  return load;
+}
+
+/* The module that has least to do so far. */
+static Module *choose_module(Lowering *lowering, const Node *node) {
+  int best = 0;
+  for (int i = 1; i < lowering->module_count; i++)
+    if (lowering->load[i] < lowering->load[best]) best = i;
+  lowering->load[best] += load_of(node, lowering->module->target == TARGET_PTX);
   return lowering->modules[best];
 }
 
