@@ -17,6 +17,7 @@ enum {
   MBARRIERS = 16,            /* bytes a stage */
   MAX_SPLITS = 128,
   PART_CYCLES = 90, /* adding one part of a split sum, some in flight */
+  MANY_OPERANDS = 9,
 };
 
 /* tile m, n, micro m, n, slices, steps. All but the last of wgmma have 256 threads. */
@@ -170,10 +171,11 @@ static double estimate(const Tile *tile, const Contract *c) {
 }
 
 /* 64 sums a thread leave registers for little else: not for the addresses of single elements, nor
- * for operands on their way through registers. */
+ * for operands on their way through registers, nor for an epilogue of many operands. */
 static bool is_too_large(const Tile *tile, const Contract *c) {
   bool is_simple = c->a.is_async && c->b.is_async && c->a.wide == 4 && c->b.wide == 4;
-  return c->unit == UNIT_SIMT && tile->micro_m * tile->micro_n >= 64 && !is_simple;
+  if (c->unit == UNIT_WGMMA || sums_of(tile, c->unit) < 64) return false;
+  return c->job->operand_count > MANY_OPERANDS || (c->unit == UNIT_SIMT && !is_simple);
 }
 
 /* With this tile and number of splits, unless k is too short for it. */

@@ -18,7 +18,6 @@ __attribute__((always_inline)) void gemm_tile(void *const *args, SHARED void *sh
   Total sum;
   ELEMENT kept_a[MAX_KEPT], kept_b[MAX_KEPT];
   clear(&sum);
-  int at = 0, ahead = 0;
   /* the first rounds only fill the stages: one copy of the code serves both */
 #pragma clang loop unroll(disable)
   for (int t = 1 - stages; t < count; t++) {
@@ -26,21 +25,20 @@ __attribute__((always_inline)) void gemm_tile(void *const *args, SHARED void *sh
       async_wait(stages - 2);
       __nvvm_bar_sync(0);
     }
-    int is_more = t + stages - 1 < count, k0 = w.begin + (t + stages - 1) * steps;
+    int next = t + stages - 1, is_more = next < count, k0 = w.begin + next * steps;
+    int at = (next + 1) % stages, ahead = next % stages; /* from t, which saves two registers */
     if (is_more) {
-      fetch(args, &w, 1, k0, panel_of(memory, ahead, 1), kept_a);
+      Where again = w; /* places are found anew: registers are dearer than that */
+      __asm__ volatile("" : "+r"(again.thread));
+      fetch(args, &again, 1, k0, panel_of(memory, ahead, 1), kept_a);
       fetch(args, &w, 0, k0, panel_of(memory, ahead, 0), kept_b);
     }
     async_commit();
-    if (t >= 0) {
-      multiply(panel_of(memory, at, 1), panel_of(memory, at, 0), thread, &sum);
-      at = at + 1 == stages ? 0 : at + 1;
-    }
+    if (t >= 0) multiply(panel_of(memory, at, 1), panel_of(memory, at, 0), thread, &sum);
     if (is_more) {
       keep(thread, 1, panel_of(memory, ahead, 1), kept_a);
       keep(thread, 0, panel_of(memory, ahead, 0), kept_b);
     }
-    ahead = ahead + 1 == stages ? 0 : ahead + 1;
   }
 #pragma clang loop unroll(disable)
   for (int pass = 0; pass < gemm_passes(); pass++) {
