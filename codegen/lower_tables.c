@@ -3,6 +3,7 @@
 #include "codegen/lower_private.h"
 #include "passes/decode.h"
 #include "passes/memory_report.h"
+#include "passes/narrow.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -71,6 +72,7 @@ static void add_leaf(Lowering *lowering, const Node *leaf, bool is_eval) {
   PlanTensor *known;
   switch (leaf->op) {
   case OP_PARAM:
+    if (is_narrow_param(leaf)) return; /* in an arena of its own */
     if (!find_tensor(plan->params.at, plan->params.count, name))
       VEC_PUSH(plan->arena, plan->params, tensor);
     break;
@@ -83,7 +85,8 @@ static void add_leaf(Lowering *lowering, const Node *leaf, bool is_eval) {
       VEC_PUSH(plan->arena, plan->scalars, tensor);
     break;
   default:
-    if (!strcmp(name, "params") || node_attr(leaf, ATTR_OFFSET)) return; /* in other arenas */
+    if (!strcmp(name, "params") || !strcmp(name, NARROW_STATE) || node_attr(leaf, ATTR_OFFSET))
+      return; /* in other arenas */
     known = find_tensor(plan->states.at, plan->states.count, name);
     if (!known) {
       VEC_PUSH(plan->arena, plan->states, tensor);

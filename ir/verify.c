@@ -84,7 +84,7 @@ static uint64_t allowed_attrs(Op op) {
     return 0;
   case OP_PARAM:
     return BIT(INIT) | BIT(INIT_ARGS) | BIT(OFFSET) | BIT(LR_FACTOR) | BIT(DECAY_FACTOR) |
-           BIT(MUON);
+           BIT(MUON) | BIT(NARROW);
   case OP_STATE:
     return BIT(INIT) | BIT(INIT_ARGS) | BIT(OFFSET) | BIT(CACHE);
   case OP_CONST:
@@ -208,17 +208,18 @@ static void check_stage(Verify *v, const Node *node) {
 }
 
 /* ── names ──────────────────────────────────────────────────────────────────────────────────── */
-static const Node *find_leaf(const Graph *graph, Op op, const char *name) {
+static const Node *find_leaf(const Graph *graph, Op op, const char *name, bool is_narrow) {
   for (int i = 0; i < graph->nodes.count; i++) {
     const Node *node = graph->nodes.at[i];
     const char *have = node->op == op ? node_str(node, ATTR_NAME) : NULL;
-    if (have && !strcmp(have, name)) return node;
+    if (have && !strcmp(have, name) && node_int(node, ATTR_NARROW, 0) == is_narrow) return node;
   }
   return NULL;
 }
 
 static void check_leaf(Verify *v, const Node *node) {
-  const Node *first = find_leaf(v->graph, node->op, node_str(node, ATTR_NAME));
+  const Node *first = find_leaf(v->graph, node->op, node_str(node, ATTR_NAME),
+                                node_int(node, ATTR_NARROW, 0));
   if (first && !type_equal(&first->type, &node->type)) {
     char a[TYPE_TEXT], b[TYPE_TEXT];
     wrong(v, node, "'%s' is %s here and %s at %%%d", node_str(node, ATTR_NAME),
@@ -231,7 +232,7 @@ static void check_leaf(Verify *v, const Node *node) {
 
 static void check_assign(Verify *v, const Node *node) {
   const char *target = node_str(node, ATTR_TARGET);
-  const Node *state = find_leaf(v->graph, OP_STATE, target);
+  const Node *state = find_leaf(v->graph, OP_STATE, target, false);
   int roots = 0;
   for (int i = 0; i < v->graph->roots.count; i++) roots += v->graph->roots.at[i].node == node;
   if (roots != 1) wrong(v, node, "an assign must be exactly one root, not %d", roots);

@@ -100,8 +100,13 @@ static int compare_places(const void *left, const void *right) {
 
 typedef VEC(Node *) Params;
 
+/* 64 bytes, of the rounded parameters too (narrow.c). */
 int64_t autodiff_param_align(const SettingValue *settings) {
-  return settings && strcmp(setting_text(settings, "train.parameters"), "bf16") == 0 ? 32 : 16;
+  if (!settings) return 16;
+  const char *precision = setting_text(settings, "train.precision");
+  bool is_narrow = !strcmp(precision, "bf16") || !strcmp(precision, "fp16") ||
+                   !strcmp(setting_text(settings, "train.parameters"), "bf16");
+  return is_narrow ? 32 : 16;
 }
 
 /* Writes every param's place in the flat arena; returns the arena's size in elements, and the

@@ -1,6 +1,8 @@
 /* lifetime: see lifetime.h. */
 #include "passes/lifetime.h"
 #include "passes/fuse.h"
+#include "passes/narrow.h"
+#include <string.h>
 
 const Node *lifetime_base(const Node *node) {
   while (node->op == OP_RESHAPE) node = node->input[0];
@@ -10,6 +12,12 @@ const Node *lifetime_base(const Node *node) {
 bool lifetime_is_leaf(const Node *node) {
   return node->op == OP_INPUT || node->op == OP_PARAM || node->op == OP_STATE ||
          node->op == OP_SETTING;
+}
+
+bool lifetime_is_of_state(const Node *leaf, const char *state) {
+  if (leaf->op == OP_PARAM)
+    return strcmp(state, is_narrow_param(leaf) ? NARROW_STATE : "params") == 0;
+  return leaf->op == OP_STATE && strcmp(node_str(leaf, ATTR_NAME), state) == 0;
 }
 
 bool lifetime_is_step(const Node *node) {

@@ -102,6 +102,7 @@ static void add_graph(MemoryReport *report, const Program *program, const Graph 
     const Node *node = graph->nodes.at[i];
     int64_t end = node_int(node, ATTR_AT, 0) + aligned(type_bytes(&node->type));
     if (is_in(node, ARENA_PARAMS)) grow(&report->bytes[MEMORY_PARAMS], end);
+    if (is_in(node, ARENA_NARROW)) grow(&report->bytes[MEMORY_NARROW], end);
     if (is_in(node, ARENA_GRADS)) grow(&report->bytes[MEMORY_GRADS], end);
     if (is_in(node, ARENA_INPUT)) grow(&report->bytes[MEMORY_INPUT], end);
     if (is_in(node, ARENA_OUTPUT)) grow(&report->bytes[MEMORY_OUTPUT], end);

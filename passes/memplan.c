@@ -7,6 +7,7 @@
  * Both graphs must agree on inputs, params, states and settings: their places depend only on the
  * order of leaves, which is the same in both, and on the program's two lists of states. */
 #include "passes/memplan.h"
+#include "passes/narrow.h"
 #include "passes/pass.h"
 #include <string.h>
 
@@ -51,7 +52,8 @@ static void add_states(MemPlan *plan, const Graph *graph, bool of_optimizer, int
     const Node *node = graph->nodes.at[i];
     if (node->op != OP_STATE || node_int(node, ATTR_CACHE, 0)) continue;
     const char *name = node_str(node, ATTR_NAME);
-    bool known = strcmp(name, "params") == 0 || node_attr(node, ATTR_OFFSET) ||
+    bool known = strcmp(name, "params") == 0 || strcmp(name, NARROW_STATE) == 0 ||
+                 node_attr(node, ATTR_OFFSET) ||
                  is_of_optimizer(plan, name) != of_optimizer;
     for (int k = 0; k < plan->state_names.count; k++)
       known |= strcmp(plan->state_names.at[k], name) == 0;
@@ -84,7 +86,8 @@ static void place_leaf(MemPlan *plan, const Node *node, int64_t *input_end) {
     *input_end += aligned(type_bytes(&node->type));
     break;
   case OP_PARAM:
-    put(plan, node, ARENA_PARAMS, node_int(node, ATTR_OFFSET, 0) * dtype_bytes(node->type.dtype));
+    put(plan, node, is_narrow_param(node) ? ARENA_NARROW : ARENA_PARAMS,
+        node_int(node, ATTR_OFFSET, 0) * dtype_bytes(node->type.dtype));
     break;
   case OP_SETTING:
     put(plan, node, ARENA_SETTINGS, (int64_t)sizeof(double) * setting_find(name));
@@ -96,6 +99,7 @@ static void place_leaf(MemPlan *plan, const Node *node, int64_t *input_end) {
       break;
     }
     if (strcmp(name, "params") == 0) put(plan, node, ARENA_PARAMS, 0);
+    if (strcmp(name, NARROW_STATE) == 0) put(plan, node, ARENA_NARROW, 0);
     if (node_attr(node, ATTR_OFFSET)) /* sums of gradients over the parts of a batch */
       put(plan, node, ARENA_GRADS, node_int(node, ATTR_OFFSET, 0) * dtype_bytes(node->type.dtype));
     for (int k = 0; k < plan->state_names.count; k++)
@@ -127,9 +131,7 @@ static void place_outputs(MemPlan *plan) {
 }
 
 static bool reads_state(const Node *operand, const char *target) {
-  const Node *base = lifetime_base(operand);
-  if (base->op == OP_PARAM) return strcmp(target, "params") == 0;
-  return base->op == OP_STATE && strcmp(node_str(base, ATTR_NAME), target) == 0;
+  return lifetime_is_of_state(lifetime_base(operand), target);
 }
 
 /* May the step that makes `base` write it into the state? Nobody may read the old value later, and

@@ -1,5 +1,7 @@
 /* probe: see probe.h. */
 #include "passes/probe.h"
+#include "ir/interp.h"
+#include "passes/narrow.h"
 #include <math.h>
 #include <string.h>
 
@@ -72,7 +74,7 @@ static const Tensor *params_value(Probe *probe, const Node *leaf) {
   for (int i = 0; i < probe->graph->nodes.count; i++) {
     const Node *param = probe->graph->nodes.at[i];
     int64_t at = node_int(param, ATTR_OFFSET, -1), count = shape_elements(&param->type.shape);
-    if (param->op != OP_PARAM || at < 0 || at + count > room || !flat->f) continue;
+    if (param->op != OP_PARAM || is_narrow_param(param) || at < 0 || at + count > room || !flat->f) continue;
     const Tensor *value = probe_leaf(param, probe);
     memcpy(flat->f + at, value->f, sizeof(double) * (size_t)count);
   }
@@ -84,21 +86,26 @@ const Tensor *probe_leaf(const Node *leaf, void *context) {
   const char *name = node_str(leaf, ATTR_NAME);
   if (!name) return NULL;
   if (leaf->op == OP_SETTING) return setting_value(probe, leaf, name);
-  const Tensor *before = assigned(probe, leaf->op == OP_PARAM ? "params" : name);
+  const char *state = leaf->op == OP_STATE    ? name
+                      : is_narrow_param(leaf) ? NARROW_STATE
+                                              : "params";
+  const Tensor *before = leaf->op == OP_INPUT ? NULL : assigned(probe, state);
   if (before && leaf->op == OP_PARAM) return slice_of(probe->arena, before, leaf);
   if (before && leaf->op == OP_STATE) return before;
   if (leaf->op == OP_STATE && strcmp(name, "params") == 0) return params_value(probe, leaf);
   Tensor *tensor = tensor_new(probe->arena, leaf->type);
-  uint64_t state = hash_name(name, probe->seed);
+  uint64_t random = hash_name(name, probe->seed);
   int64_t count = shape_elements(&leaf->type.shape);
   int64_t limit = tensor->f ? 0 : integer_limit(probe->graph, leaf);
   for (int64_t i = 0; i < count; i++)
     if (!tensor->f)
-      tensor->i[i] = (int64_t)(next(&state) % (uint64_t)limit);
+      tensor->i[i] = (int64_t)(next(&random) % (uint64_t)limit);
     else if (leaf->op == OP_STATE)
-      tensor->f[i] = uniform(&state);
+      tensor->f[i] = uniform(&random);
     else
-      tensor->f[i] = 2 * uniform(&state) - 1;
+      tensor->f[i] = 2 * uniform(&random) - 1;
+  for (int64_t i = 0; i < count && is_narrow_param(leaf); i++)
+    tensor->f[i] = interp_round(leaf->type.dtype, tensor->f[i]);
   return tensor;
 }
 

@@ -62,11 +62,6 @@ static bool leads_to(Schedule *s, int from, int to) {
   return false;
 }
 
-static bool is_state(const Node *leaf, const char *target) {
-  if (leaf->op == OP_PARAM) return strcmp(target, "params") == 0;
-  return leaf->op == OP_STATE && strcmp(node_str(leaf, ATTR_NAME), target) == 0;
-}
-
 /* Readers of the old value before the writer of the new one. */
 static void add_state_edges(Schedule *s) {
   for (int i = 0; i < s->count; i++) {
@@ -77,7 +72,8 @@ static void add_state_edges(Schedule *s) {
       const Node *reader = at(s, r);
       bool reads = false;
       for (int k = 0; lifetime_is_step(reader) && k < reader->input_count; k++)
-        reads |= is_state(lifetime_base(reader->input[k]), node_str(assign, ATTR_TARGET));
+        reads |= lifetime_is_of_state(lifetime_base(reader->input[k]),
+                                      node_str(assign, ATTR_TARGET));
       s->now++;
       if (reads && reader != writer && reader->op != OP_ASSIGN && !leads_to(s, writer->id, r))
         add_edge(s, reader, writer);

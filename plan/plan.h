@@ -4,8 +4,10 @@
  * plan_parse treats its input as hostile: every size, offset and index is checked against the
  * arenas, and a wrong checksum, version or line is refused with one sentence.
  *
- * Memory is seven arenas, every buffer in them 64-byte aligned:
+ * Memory is eight arenas, every buffer in them 64-byte aligned:
  *   params    the flat parameters, all f32 or all bf16; a `param` is a slice
+ *   narrow    the same of f32 parameters rounded to bf16 or f16, for products: the step keeps it up
+ *             to date, and the runtime where it writes parameters itself; else empty
  *   grads     their gradients, in the same order at the same offsets
  *   state     optimiser moments, running statistics, the step counter: all that lives between steps
  *   settings  one f64 for each numeric setting that the graphs read, written before the first step
@@ -23,6 +25,7 @@
 
 #define ARENAS(X)                                                                                  \
   X(PARAMS, "params")                                                                              \
+  X(NARROW, "narrow")                                                                              \
   X(GRADS, "grads")                                                                                \
   X(STATE, "state") X(SETTINGS, "settings") X(INPUT, "input") X(OUTPUT, "output") X(WORK, "work")
 typedef enum {

@@ -560,6 +560,9 @@ static bool check_whole(Parser *p) {
   for (int i = 0; i < ARENA_COUNT; i++)
     if (!p->has_arena[i])
       return words_fail(&p->words, "the line of arena %s is missing", arena_text((ArenaId)i));
+  int64_t narrow = p->plan->arena_bytes[ARENA_NARROW];
+  if (narrow && narrow < p->plan->arena_bytes[ARENA_PARAMS] / 2)
+    return words_fail(&p->words, "arena narrow is smaller than the parameters in 16 bits");
   bool has_parts = setting_number(p->plan->settings, "train.accumulate") > 1;
   const PlanGraph *graph = p->plan->graph;
   if (!graph[0].name || !graph[1].name || !graph[2].name == has_parts)

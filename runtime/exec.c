@@ -3,6 +3,7 @@
 #include "runtime/exec_fetch.h"
 #include "runtime/init.h"
 #include "runtime/room.h"
+#include "runtime/source_array.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,10 +34,11 @@ static Status bind_ema(Exec *exec) {
                           &exec->graph[EXEC_EVAL_EMA]);
 }
 
-/* Gradients and activations are needed as far as graphs reach that will run. */
+/* Gradients, rounded parameters and activations are needed as far as graphs reach that will run. */
 static int64_t bytes_for(const Exec *exec, ArenaId arena, const bool *is_bound) {
   int64_t bytes = exec->plan->arena_bytes[arena], end = 0;
-  if (!is_bound || (arena != ARENA_GRADS && arena != ARENA_WORK)) return bytes;
+  if (!is_bound || (arena != ARENA_GRADS && arena != ARENA_WORK && arena != ARENA_NARROW))
+    return bytes;
   for (int g = 0; g < PLAN_GRAPHS; g++)
     for (int i = 0; is_bound[g] && i < exec->plan->graph[g].buffers.count; i++) {
       const PlanBuffer *buffer = &exec->plan->graph[g].buffers.at[i];
@@ -61,11 +63,22 @@ static Status check_room(const Exec *exec) {
       exec->plan->model, (double)need / (1 << 30), (double)room / (1 << 30));
 }
 
+/* bf16, unless a graph reads f16 there. */
+static DType narrow_type(const Plan *plan) {
+  for (int g = 0; g < PLAN_GRAPHS; g++)
+    for (int i = 0; i < plan->graph[g].buffers.count; i++) {
+      const PlanBuffer *buffer = &plan->graph[g].buffers.at[i];
+      if (buffer->arena == ARENA_NARROW && buffer->type.dtype == DT_F16) return DT_F16;
+    }
+  return DT_BF16;
+}
+
 static Status make(Exec *exec, const ExecOptions *options) {
   DeviceOptions device = {.threads = options->threads,
                           .is_deterministic = options->is_deterministic};
   STATUS_TRY(dev_find(options->device, exec->artifact, &exec->type, &device));
   STATUS_TRY(exec->type->open(exec->artifact, &device, &exec->device));
+  exec->narrow = narrow_type(exec->plan);
   bool is_bound[PLAN_GRAPHS];
   for (int i = 0; i < PLAN_GRAPHS; i++)
     is_bound[i] = exec->plan->graph[i].name &&
@@ -394,8 +407,26 @@ Status exec_read(Exec *exec, ArenaId arena, int64_t offset, int64_t bytes, void 
   return exec->type->read(exec->device, to, exec->base[arena] + offset, bytes);
 }
 
+/* What products read of the parameters is these, rounded as a step rounds them. */
+static Status write_rounded(Exec *exec, int64_t offset, int64_t bytes, const char *from) {
+  enum { PIECE = 1 << 14 }; /* elements */
+  Status status = STATUS_OK;
+  uint16_t *rounded = malloc(PIECE * sizeof *rounded);
+  if (!rounded) return status_fail(STATUS_FAULT, "out of memory");
+  for (int64_t at = 0, count; status == STATUS_OK && at < bytes / 4; at += count) {
+    count = bytes / 4 - at < PIECE ? bytes / 4 - at : PIECE;
+    element_convert(from + 4 * at, ELEMENT_F32, false, count, exec->narrow, rounded);
+    status = exec->type->write(exec->device, exec->base[ARENA_NARROW] + offset / 2 + 2 * at,
+                               rounded, 2 * count);
+  }
+  free(rounded);
+  return status;
+}
+
 Status exec_write(Exec *exec, ArenaId arena, int64_t offset, int64_t bytes, const void *from) {
   STATUS_TRY(check_range(exec, arena, offset, bytes));
+  if (arena == ARENA_PARAMS && exec->bytes[ARENA_NARROW])
+    STATUS_TRY(write_rounded(exec, offset, bytes, from));
   return exec->type->write(exec->device, exec->base[arena] + offset, from, bytes);
 }
 

@@ -27,6 +27,7 @@ struct Exec {
   Device *device;
   char *base[ARENA_COUNT]; /* ARENA_INPUT: NULL, its base moves */
   int64_t bytes[ARENA_COUNT]; /* of each */
+  DType narrow;               /* of what lies in ARENA_NARROW, if anything does */
   DeviceGraph *graph[EXEC_GRAPHS]; /* NULL: not there */
   int last_steps; /* of the last run */
   /* exec_fetch.c; made at the first fetch */

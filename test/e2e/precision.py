@@ -311,6 +311,39 @@ class Precision(support.Case):
         for name, value in start.items():
             self.assertTrue((value == end[name]).all(), name)
 
+    def test_rounded_parameters_are_kept(self):
+        """The update writes what products read: the same bits as rounding at the beginning of each step, with averages, parts of a
+        batch, a skipped step, on the simulator, from given weights and resumed in the middle."""
+        cases = (
+            ("adamw(lr=0.01)", "bf16", "ema = 0.9; accumulate = 2", "so", None),
+            ("muon(lr=0.01, weight_decay=0.1) on rank == 2", "bf16", "", "so", None),
+            ("adam(lr=0.01)", "fp16", "clip = norm(0.5)", "so", 2),
+            ("adam(lr=0.01)", "fp16", "clip = norm(0.5)", "ptx", 2),
+        )
+        for optimizer, precision, more, kind, spike in cases:
+            self.features(12, spike)
+            source = (FEATURES % (optimizer, precision, more)).replace("data D {", 'data D { valid = npy("x.npy", "label.npy");')
+            logs, ends = [], []
+            for name, flags, stops in (("made", ["--disable=narrow"], [6]), ("kept", [], [6]), ("resumed", [], [3, 6])):
+                artifact = self.compile(source, "--set", f"train.batch={BATCH}", *flags, name=f"{name}.{kind}")
+                with open(artifact, "rb") as file:
+                    self.assertEqual(b"arena narrow 0\n" in file.read(), name == "made")
+                for steps in stops:
+                    folder = self.path(f"{name}-{optimizer[:4]}-{precision}-{kind}")
+                    begin = ["--resume", folder] if steps == 6 and len(stops) > 1 else ["--init", self.path("start.safetensors")]
+                    support.run("ftrun", "train", artifact, "--device", "sim" if kind == "ptx" else "cpu", "--data", self.folder, "--no-shuffle",
+                                "--steps", steps, "--set", "train.eval.unit=step", "--set", "train.eval.every=2", "--set", "train.log.every=1",
+                                "--set", "train.checkpoint.unit=step", "--set", f"train.checkpoint.dir={folder}",
+                                "--log-jsonl", self.path(f"{name}.jsonl"), "--save", self.path(f"{name}.safetensors"), *begin)
+                lines = support.read_jsonl(self.path(f"{name}.jsonl"))
+                logs.append([{key: value for key, value in line.items() if not key.endswith("_per_s")} for line in lines])
+                ends.append(support.read_safetensors(self.path(f"{name}.safetensors")))
+            self.assertEqual([len(log) for log in logs], [9] * 3, logs)
+            for log, end in zip(logs[1:], ends[1:]):
+                self.assertEqual(str(log), str(logs[0]))
+                for name, value in ends[0].items():
+                    self.assertTrue((value == end[name]).all(), name)
+
     def test_growth_and_backoff(self):
         """A scale that overflows at first and grows soon: the same events as GradScaler's, with clipping too."""
         for clip in (0, 0.5):

@@ -54,7 +54,7 @@ static Plan *sample(Arena *arena) {
   source.option_values = ARENA_ARRAY(arena, double, 1);
   memcpy(source.option_values, values, sizeof values);
   VEC_PUSH(arena, plan->sources, source);
-  const int64_t sizes[] = {256, 256, 128, 64, 128, 64, 4096};
+  const int64_t sizes[] = {256, 128, 256, 128, 64, 128, 64, 4096};
   memcpy(plan->arena_bytes, sizes, sizeof sizes);
   PlanTensor input = {
       .name = "image", .type = type_of(DT_U8, 2, 4, 8), .is_needed_for_predict = true};

@@ -92,7 +92,7 @@ static char *write_artifact(const Case *c) {
   char type[64];
   text_printf(&plan,
               "ft-plan 1\nmodel \"m\"\nsource \"m.ft\"\ntarget ptx \"sm_80\"\n"
-              "arena params 0\narena grads 0\narena state %d\narena settings 0\n"
+              "arena params 0\narena narrow 0\narena grads 0\narena state %d\narena settings 0\n"
               "arena input 0\narena output 0\narena work 0\n",
               ARGUMENTS * PLACE);
   for (int i = 0; i < ARGUMENTS; i++) {

@@ -1,0 +1,82 @@
+/* narrow: with bf16 and fp16, products read rounded forms of the parameters. This pass has the
+ * update write them, beside the parameters themselves and in the same kernel, so that no step
+ * begins by reading all parameters again: a cast of a param becomes a param that is `narrow` (its
+ * place is the same one in the arena "narrow", plan/plan.h), and the state "params.narrow", the
+ * whole of that arena, is assigned the rounded new parameters. Between steps the one is the other,
+ * rounded: whoever writes parameters from outside writes both (runtime/exec.c).
+ *
+ * Only in training: evaluation may read an average in place of the parameters, and rounds it then.
+ * Not with recompute, which makes these forms where they are read, to save their memory; nor where
+ * products take less than half of the parameters. */
+#include "passes/narrow.h"
+#include "passes/pass.h"
+#include <string.h>
+
+enum { ALIGN = 32 }; /* elements: 64 bytes */
+
+static bool is_copy(const Node *node, DType dtype) {
+  if (node->op != OP_CAST || node->type.dtype != dtype) return false;
+  const Node *param = node->input[0];
+  return param->op == OP_PARAM && param->type.dtype == DT_F32 &&
+         node_int(param, ATTR_OFFSET, -1) % ALIGN == 0;
+}
+
+static int64_t elements_copied(const Graph *graph, DType dtype) {
+  int64_t elements = 0;
+  for (int i = 0; i < graph->nodes.count; i++)
+    if (is_copy(graph->nodes.at[i], dtype))
+      elements += shape_elements(&graph->nodes.at[i]->type.shape);
+  return elements;
+}
+
+static Node *visit(Graph *fresh, const Node *old, Node **inputs, void *context) {
+  const DType *dtype = context;
+  if (!is_copy(old, *dtype)) return NULL;
+  const Node *param = inputs[0];
+  const char *why = node_str(old, ATTR_WHY);
+  const Attr attrs[] = {attr_str(ATTR_NAME, node_str(param, ATTR_NAME)),
+                        attr_int(ATTR_OFFSET, node_int(param, ATTR_OFFSET, 0)),
+                        attr_bool(ATTR_NARROW, true), attr_str(ATTR_WHY, why ? why : "")};
+  return graph_node(fresh, OP_PARAM, NULL, 0, attrs, why ? 4 : 3, &old->type, param->loc);
+}
+
+/* What is assigned to the parameters; NULL in the graph of a part that only adds to sums. */
+static Node *find_update(const Graph *graph) {
+  const Node *assign = graph_find_root(graph, ROOT_ASSIGN, "params");
+  return assign ? assign->input[0] : NULL;
+}
+
+static void assign_rounded(Graph *graph, Node *update, DType dtype) {
+  const Loc loc = update->loc;
+  const Attr name = attr_str(ATTR_NAME, NARROW_STATE), target = attr_str(ATTR_TARGET, NARROW_STATE);
+  Node *rounded = make_cast(graph, update, dtype, loc);
+  graph_node(graph, OP_STATE, NULL, 0, &name, 1, &rounded->type, loc);
+  graph_add_root(graph, ROOT_ASSIGN, NARROW_STATE,
+                 graph_node(graph, OP_ASSIGN, &rounded, 1, &target, 1, NULL, loc));
+}
+
+/* All of them, with what lies between: the gradients have one flat place for each, too. */
+static int64_t arena_elements(const Graph *graph) {
+  int64_t end = 0;
+  for (int i = 0; i < graph->nodes.count; i++) {
+    const Node *node = graph->nodes.at[i];
+    if (node->op != OP_PARAM) continue;
+    int64_t last = node_int(node, ATTR_OFFSET, 0) + shape_elements(&node->type.shape);
+    if (last > end) end = last;
+  }
+  return end;
+}
+
+Graph *pass_narrow(PassContext *context, Graph *graph) {
+  if (!context->is_train || !context->settings ||
+      strcmp(setting_text(context->settings, "train.recompute"), "none") != 0)
+    return graph;
+  DType dtype =
+      elements_copied(graph, DT_BF16) >= elements_copied(graph, DT_F16) ? DT_BF16 : DT_F16;
+  int64_t copied = elements_copied(graph, dtype);
+  if (!copied || copied * 2 < arena_elements(graph)) return graph;
+  Graph *fresh = graph_rewrite(graph, visit, &dtype);
+  Node *update = find_update(fresh);
+  if (update) assign_rounded(fresh, update, dtype);
+  return fresh;
+}
