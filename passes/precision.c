@@ -3,7 +3,8 @@
  * gradients are treated by the same policy, and the optimizer, which stays in f32 as it is:
  *
  * - contractions: operands of bf16 (f16), sums in f32; the result is rounded once, with its bias if
- *   one is added; a parameter's gradient keeps the f32 sums
+ *   one is added; a bias that is a parameter is rounded too, as autocast does and as libraries want
+ *   it; a parameter's gradient keeps the f32 sums
  * - tf32: contractions keep f32 operands and are marked; only the GPU's products differ
  * - exact ops: moves, max, relu and the like follow narrow operands: no value changes
  * - everything else (pointwise, reductions, norms, softmax, losses) is computed in f32; what a
@@ -152,7 +153,7 @@ static Node *copy_as(Precision *p, const Node *old, Node *const *inputs, DType d
 /* In a narrow type: views of what is narrow already, or a rounded copy. */
 static Node *in_narrow(Precision *p, const Node *old, DType dtype) {
   if (p->kept[old->id] == dtype) return p->thin[old->id];
-  if (old->op == OP_RESHAPE || old->op == OP_TRANSPOSE) {
+  if (old->op == OP_RESHAPE || old->op == OP_TRANSPOSE || old->op == OP_BROADCAST) {
     Node *input = in_narrow(p, old->input[0], dtype);
     return explain(p, copy_as(p, old, &input, dtype), old, say(p, dtype, "exact"));
   }
@@ -355,23 +356,34 @@ static const char *reason(const Node *node) {
   }
 }
 
-static bool takes_bias(const Precision *p, const Node *node) {
+/* Which operand is the bias that a narrow contraction has waited for; -1: none. */
+static int find_bias(const Precision *p, const Node *node) {
   for (int k = 0; k < node->input_count && node->op == OP_ADD; k++) {
     const Node *x = behind_views(p, node->input[k]);
-    if (p->is_pending[x->id] && p->may[x->id] != DT_F32) return true;
+    if (p->is_pending[x->id] && p->may[x->id] != DT_F32) return 1 - k;
   }
-  return false;
+  return -1;
+}
+
+/* A bias that is a parameter is rounded, as its weight is. */
+static Node *round_bias(Precision *p, const Node *bias, DType dtype) {
+  const Node *base = bias;
+  while (base->op == OP_RESHAPE || base->op == OP_BROADCAST) base = base->input[0];
+  if (base->op != OP_PARAM) return in_wide(p, bias);
+  return cast(p, in_narrow(p, bias, dtype), DT_F32, bias, "f32: arithmetic");
 }
 
 static void visit_other(Precision *p, const Node *node) {
-  int id = node->id;
-  Node *made = graph_copy_node(p->fresh, node, operands(p, node, DT_F32));
+  int id = node->id, bias = find_bias(p, node);
+  p->may[id] = may_keep(p, node);
+  bool has_bias = bias >= 0 && p->may[id] != DT_F32;
+  Node **inputs = operands(p, node, DT_F32);
+  if (has_bias) inputs[bias] = round_bias(p, node->input[bias], p->may[id]);
+  Node *made = graph_copy_node(p->fresh, node, inputs);
   p->wide[id] = made;
   bool is_single = node->type.dtype == DT_F32;
   if (is_single && reason(node)) explain(p, made, node, reason(node));
-  p->may[id] = may_keep(p, node);
   if (p->may[id] == DT_F32) return;
-  bool has_bias = takes_bias(p, node);
   if (!has_bias && p->wanted[id] != p->may[id] && !p->in_window[id]) return;
   keep(p, node,
        cast(p, made, p->may[id], node,

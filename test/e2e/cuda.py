@@ -281,6 +281,7 @@ train { model = M; data = D; batch = 16; epochs = 2; seed = 3; optimizer = sgd(l
         for precision, compute, tolerance in (("tf32", 1, 2e-3), ("bf16", 2, 2e-2), ("fp16", 3, 2e-2)):
             artifact = self.compile(self.EPILOGUES, "--set", f"train.precision={precision}", name=f"{precision}.ptx")
             self.assertGreater(len(self.offered(artifact, compute=compute)), 4)
+            self.assertEqual(len(self.offered(artifact, n=32, act=2, aux=1, bias=1)), 1)  # types that the library takes together
             self.follows(artifact, tolerance)
 
     def test_sums_onto_what_is_there(self):

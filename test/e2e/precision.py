@@ -6,7 +6,7 @@ Two references. *Rounded* is float32 PyTorch in which exactly those values are r
 side of a rounding, by a place of the narrow type: losses of a small model agree to 3 % of its unit roundoff u
 (2^-8 for bf16, 2^-11 for f16), and f32 is twice as far away at least: ft would fail if it did not round. Over
 25 steps of the MLP and 8 of the CNN such differences grow with the training: 4 u. *Autocast* is PyTorch's own, which rounds more
-(weight gradients, biases): 8 u, and so f32."""
+(the gradients of weights and biases): 8 u, and so f32."""
 import os
 import sys
 
@@ -56,10 +56,11 @@ def rounded(net, kind):
 
     def contract(layer):
         def forward(x):
-            x, weight = Round.apply(x, kind), RoundForward.apply(layer.weight, kind)
+            x, weight, bias = Round.apply(x, kind), RoundForward.apply(layer.weight, kind), layer.bias
+            bias = None if bias is None else RoundForward.apply(bias, kind)
             if isinstance(layer, nn.Linear):
-                return Round.apply(F.linear(x, weight, layer.bias), kind)
-            return Round.apply(F.conv2d(x, weight, layer.bias, layer.stride, layer.padding), kind)
+                return Round.apply(F.linear(x, weight, bias), kind)
+            return Round.apply(F.conv2d(x, weight, bias, layer.stride, layer.padding), kind)
 
         return forward
 
