@@ -10,8 +10,7 @@ import smoke
 from report import command
 from side import Side, Sides
 
-STEPS = 6  # by which the ways of one model are compared
-NEAR = {"f32": 1e-3, "bf16": 2e-2}
+STEPS = 4  # by which the ways of one model are compared
 AT_ONCE = {"gpt2": 3}  # peers in the GPU's memory at a time, where memory is what is short
 
 
@@ -81,7 +80,7 @@ class Compare:
 
     def measure_ours(self, name, case, sides):
         """Ways that agree with another one are measured; the spares only if none of the first ones does."""
-        near = NEAR[cases.CASES[name]["precision"]]
+        near = cases.NEAR[cases.CASES[name]["kind"]]
         for is_spare in (False, True):
             found = []
             for label, variant, environment in self.candidates(name, is_spare):
@@ -93,7 +92,7 @@ class Compare:
                     self.report.failed(f"{name}, {label}: {said}")
             for label, variant, environment, losses in found:
                 others = [loss for other, its_variant, _, loss in found if other != label and (its_variant == "padded") == (variant == "padded")]
-                if others and not any(self.agree(losses, other, near) for other in others):
+                if others and not any(cases.apart(losses, other) <= near for other in others):
                     case["ft"][label] = f"other losses than every other way: {losses[-1]:.5f}"
                     self.report.failed(f"{name}, {label}: its losses {losses} are those of no other way: {others}")
                     continue
@@ -101,10 +100,6 @@ class Compare:
                     self.bench(name, case, label, variant, environment)
             if case.get("ft_ms"):
                 return
-
-    @staticmethod
-    def agree(a, b, near):
-        return len(a) == len(b) and all(abs(x - y) <= near * max(abs(y), 0.1) for x, y in zip(a, b))
 
     def bench(self, name, case, label, variant, environment):
         measured, said = bench(self.ftrun, self.artifact(name, variant), self.data_of(name), self.tiny, **environment)

@@ -1,14 +1,11 @@
 """The cases in PyTorch, 2.1 or newer: eager, torch.compile, and torch.compile with max-autotune (CUDA graphs)."""
-import fcntl
 import functools
-import os
-import time
 
 import cases
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-from peers import Peer
+from peers import Peer, timing_alone
 
 
 # ── models ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -85,34 +82,22 @@ def choose_attention(kind):
 
 
 def time_candidates_one_process_at_a_time():
-    """Inductor times kernels to choose among them: not while another process does the same."""
-    path = os.environ.get("FT_TIMING_LOCK")
     try:
         from torch._inductor.runtime.benchmarking import benchmarker
     except ImportError:
         return
-    kind, lock = type(benchmarker), open(path or os.devnull, "a")
-    time_it = getattr(kind, "benchmark_gpu", None)
-    if not path or not time_it:
+    time_it = getattr(type(benchmarker), "benchmark_gpu", None)
+    if not time_it:
         return
 
     @functools.wraps(time_it)
     def alone(*arguments, **named):
-        for _ in range(1000):  # a stopped process may hold it: ten seconds are enough
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError:
-                time.sleep(0.01)
-        try:
+        with timing_alone():
             return time_it(*arguments, **named)
-        finally:
-            fcntl.flock(lock, fcntl.LOCK_UN)
 
-    kind.benchmark_gpu = alone
+    type(benchmarker).benchmark_gpu = alone
 
 
-# inside of a captured graph nothing can be tried out: there it is chosen at once
 def compiled(peer, function):
     if peer in ("compile", "compile-cudnn"):
         return torch.compile(function)
@@ -139,10 +124,18 @@ class Torch(Peer):
             time_candidates_one_process_at_a_time()
         make = {"gpt2": self.make_gpt, "resnet18": self.make_resnet}.get(self.kind, self.make_small)
         make(arguments.tiny)
+        if self.peer == "autotune":
+            self.keep_data_in_place()
         self.loss = compiled(self.peer, self.loss_of)
-        # before 2.2 it is Inductor's
         self.begin = getattr(torch.compiler, "cudagraph_mark_step_begin", None) if self.peer == "autotune" else None
         self.at, self.order = 0, torch.randperm(self.samples, device=self.device)
+
+    def keep_data_in_place(self):
+        """Else a captured graph copies all of it in every step."""
+        import torch._dynamo
+
+        for tensor in filter(lambda found: found is not None, (self.data, getattr(self, "labels", None))):
+            getattr(torch._dynamo, "mark_static_address", lambda tensor: None)(tensor)
 
     def settle(self):
         """cuDNN tries its ways out now, when nothing else runs; and what compiling took is given back."""

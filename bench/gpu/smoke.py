@@ -47,9 +47,7 @@ class Smoke:
         with open(log) as file:
             losses = [json.loads(line)["loss"] for line in file]
         os.unlink(log)
-        if len(losses) != len(truth):
-            return f"{len(losses)} losses where the simulator has {len(truth)}"
-        worst = max(abs(a - b) / max(abs(b), 0.1) if a == a else float("inf") for a, b in zip(losses, truth))
+        worst = cases.apart(losses, truth)
         return worst if worst < float("inf") else f"losses {losses} where the simulator has {truth}"
 
     # ── probes ───────────────────────────────────────────────────────────────────────────────────────────

@@ -61,8 +61,10 @@ def times(case, ceilings, gpu):
             lines.append(row(label, got["ms"], got.get("memory"), f"{got['ms'] / ours:.2f}x" if ours else "-"))
         else:
             lines.append(f"| {label} | {got.get('missing') or got.get('failed')} | | | |")
+    lines.append("")
     if case.get("ratio"):
-        lines += ["", f"Against the fastest peer: **{case['ratio']:.2f}x**."]
+        goal = cases.CASES[case["case"]].get("goal")
+        lines.append(f"Against the fastest peer: **{case['ratio']:.2f}x**" + (f" (goal on an H100: {goal}x)." if goal else "."))
     if case.get("mfu_rate"):
         precision = cases.CASES[case["case"]]["precision"]
         lines.append(f"ft: {case['mfu_rate'] / 1e12:.1f} TFLOP/s, {share(case['mfu_rate'] / 1e12, ceilings.get(precision + '_tflops'))} of the products' rate measured here"

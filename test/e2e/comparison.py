@@ -117,6 +117,13 @@ class Switches(unittest.TestCase):
         self.assertTrue(smoke.may_use(self.RESULT, "sm_80"))
         self.assertTrue(smoke.may_use(self.RESULT, "no-wgmma"))
 
+    def test_how_far_losses_are_apart(self):
+        self.assertEqual(cases.apart([2.0, 1.0], [2.0, 1.0]), 0)
+        self.assertAlmostEqual(cases.apart([2.0, 1.1, 1.0], [2.0, 1.0, 1.0]), 0.1)
+        self.assertAlmostEqual(cases.apart([2.0, 1.0, 1.0, 1.4], [2.0, 1.0, 1.0, 1.0]), 0.1)
+        for other in ([2.0], [2.0, float("nan")]):
+            self.assertEqual(cases.apart(other, [2.0, 1.0]), float("inf"))
+
     def test_results_of_two_calls_are_one(self):
         first = {"features": {"a": ""}, "failures": ["x"], "done": {"smoke": 1.0}}
         second = {"features": {"b": "no"}, "failures": ["x", "y"], "done": {"suite": 2.0}}
