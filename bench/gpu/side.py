@@ -23,7 +23,8 @@ class Side:
         environment = dict(os.environ, TORCHINDUCTOR_COMPILE_THREADS="4", TORCHINDUCTOR_CACHE_DIR=os.path.join(folder, f"inductor-{case}-{peer}"),
                            FT_TIMING_LOCK=os.path.join(folder, "timing.lock"))
         with open(self.log, "w") as errors:
-            self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment, start_new_session=True)
+            # a group of its own, to be stopped with its workers; a session of its own would outlive a call that is cut off
+            self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment, preexec_fn=lambda: os.setpgid(0, 0))
         self.lines = queue.Queue()
         threading.Thread(target=self.read, daemon=True).start()
 
@@ -33,8 +34,15 @@ class Side:
         self.lines.put("")
 
     def signal(self, number):
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, number)
+
+    def leave(self):
+        """Only then is its memory free; workers of compilers may keep it from ending by itself."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(timeout=15)
+        self.signal(signal.SIGKILL)
+        self.process.wait()
 
     def end(self, why):
         self.signal(signal.SIGKILL)
@@ -53,7 +61,7 @@ class Side:
                 return
             if line.startswith("{"):
                 self.found = json.loads(line)
-                self.process.wait()
+                self.leave()
             elif line == "":
                 self.end(None)
             else:
