@@ -139,6 +139,20 @@ ALWAYS void leave_tile(Panel memory, int which, int t, int lane) {
   warp_arrives(empty(memory, which, t), lane);
 }
 
+/* The number of this warp's group, as a value that ptxas knows to be the same in all lanes. */
+ALWAYS int own_group(const Here *w) {
+  return __nvvm_shfl_sync_idx_i32(0xffffffffu, w->warp / 4, 0, 31);
+}
+
+/* A pair of tiles that only other warpgroups see. */
+ALWAYS void pass_tiles(const Here *w, Panel memory, int t) {
+#pragma clang loop unroll(full)
+  for (int which = KEYS; which <= VALUES; which++) {
+    await_tile(memory, which, t);
+    leave_tile(memory, which, t, w->lane);
+  }
+}
+
 /* A warpgroup's own 64 of the block's rows, on their way, and there. */
 ALWAYS void bring_own(const Here *w, Panel panel, Rows from, int limit) {
   int first = w->warp / 4 * GROUP_ROWS;

@@ -125,14 +125,4 @@ ALWAYS void turn_weights(Weights *weights, float s[MAX_ROWS][MAX_COLUMNS]) {
   for (int step = 0; step < attention_tile() / DEPTH; step++)
     turn_left(weights->at[step], s, 0, step);
 }
-/* Back from there, as rounded. */
-ALWAYS void take_weights(float s[MAX_ROWS][MAX_COLUMNS], const Weights *weights) {
-#pragma clang loop unroll(full)
-  for (int i = 0; i < 2; i++)
-#pragma clang loop unroll(full)
-    for (int j = 0; j < columns_each(); j++) {
-      unsigned pair = weights->at[j / 4][j % 4 / 2 * 2 + i];
-      s[i][j] = attention_number(j % 2 ? pair >> 16 : pair & 0xffff);
-    }
-}
 #endif

@@ -35,10 +35,11 @@ ALWAYS void sum_pulls(const Here *w, Panel memory, int group, int count, float d
   }
   wgmma_wait(0);
   hold(dq, features_each());
+  leave_tile(memory, KEYS, count - 1, w->lane);
 }
 
 ALWAYS void find_query_grad(const Here *w, Panel memory, int count) {
-  int group = w->warp / 4;
+  int group = own_group(w), own = tiles_seen(w->first + (group + 1) * GROUP_ROWS);
   float dq[MAX_ROWS][MAX_COLUMNS], base[MAX_ROWS], delta[MAX_ROWS];
   clear(dq, features_each());
   bring_own(w, rows_panel(memory, KEYS), rows_of_query(w->args, w->batch, w->head),
@@ -48,7 +49,9 @@ ALWAYS void find_query_grad(const Here *w, Panel memory, int count) {
   find_bases(w, base);
   await_own(w);
   find_deltas(w, rows_panel(memory, VALUES), delta);
-  if (count > 0) sum_pulls(w, memory, group, count, dq, base, delta);
+  if (own > 0) sum_pulls(w, memory, group, own, dq, base, delta);
+#pragma clang loop unroll(disable)
+  for (int t = own; t < count; t++) pass_tiles(w, memory, t);
   group_barrier(group); /* all of its queries have been read */
   finish_queries(w, dq, rows_panel(memory, KEYS));
 }

@@ -58,17 +58,12 @@ ALWAYS void attend_to(const Here *w, Panel memory, int group, int count, Forward
   leave_tile(memory, VALUES, count - 1, w->lane);
 }
 
-/* A tile that only other warpgroups see. */
-ALWAYS void pass_tile(const Here *w, Panel memory, int group, int t) {
+ALWAYS void pass_with_turn(const Here *w, Panel memory, int group, int t) {
   if (t) {
     await_turn(memory, group, t - 1);
     pass_turn(memory, group, w->lane);
   }
-#pragma clang loop unroll(full)
-  for (int which = KEYS; which <= VALUES; which++) {
-    await_tile(memory, which, t);
-    leave_tile(memory, which, t, w->lane);
-  }
+  pass_tiles(w, memory, t);
 }
 
 ALWAYS void attend(const Here *w, Panel memory, int count) {
@@ -79,7 +74,7 @@ ALWAYS void attend(const Here *w, Panel memory, int count) {
   await_own(w);
   if (own) attend_to(w, memory, group, own, &f);
 #pragma clang loop unroll(disable)
-  for (int t = own; t < count; t++) pass_tile(w, memory, group, t);
+  for (int t = own; t < count; t++) pass_with_turn(w, memory, group, t);
   group_barrier(group); /* all of its queries have been read */
   finish_forward(w, &f, memory);
 }

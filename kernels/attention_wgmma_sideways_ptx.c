@@ -38,21 +38,47 @@ ALWAYS void bring_tile(const Here *w, Panel memory, int which, int t) {
  * while scores become weights; else another warpgroup's is. */
 ALWAYS int has_room(void) { return attention_width() <= 64; }
 
-/* dk and dv, of at least one tile for each head. */
-ALWAYS void sum_heads(Here *w, Panel memory, int group, int start, int count,
+/* Weights, of which only the rounded form waits in registers, to their slopes: a pair at a time, so
+ * that no more of them are wide at once. */
+ALWAYS void pull_weights(Weights *pulls, const Weights *weights, float slope[][MAX_COLUMNS],
+                         Floats deltas, int lane) {
+#pragma clang loop unroll(full)
+  for (int j = 0; j < columns_each(); j += 2) {
+    float low = deltas[own_column(lane, j)], high = deltas[own_column(lane, j + 1)];
+#pragma clang loop unroll(full)
+    for (int i = 0; i < rows_each(); i++) {
+      unsigned pair = weights->at[j / 4][j % 4 + i];
+      pulls->at[j / 4][j % 4 + i] =
+          attention_pair(attention_number(pair & 0xffff) * (slope[i][j] - low),
+                         attention_number(pair >> 16) * (slope[i][j + 1] - high));
+    }
+  }
+}
+
+/* How many of the tiles that the block sees this warpgroup does not; where several heads share its
+ * keys, it looks at these for nothing. */
+ALWAYS int tiles_before(const Here *w, int start, int count) {
+  int first = w->first + w->warp / 4 * GROUP_ROWS - offset();
+  if (!attention_causal() || heads_that_share() > 1 || first < 0) return 0;
+  return smaller(first / attention_tile() - start, count);
+}
+
+/* dk and dv, of the tiles from `begin` on, at least one. */
+ALWAYS void sum_heads(Here *w, Panel memory, int begin, int start, int count,
                       float dk[][MAX_COLUMNS], float dv[][MAX_COLUMNS]) {
+  int group = own_group(w);
   Weights weights, pulls;
   Panel slopes;
 #pragma clang loop unroll(disable)
-  for (int t = 0; t < heads_that_share() * count; t++) {
+  for (int t = begin; t < heads_that_share() * count; t++) {
     float s[MAX_ROWS][MAX_COLUMNS], slope[MAX_ROWS][MAX_COLUMNS];
     Panel queries = begin_scores(s, memory, group, QUERIES, t);
     wgmma_wait(0); /* dk and dv of the tile before are made, and the scores are */
     hold(dk, features_each());
     hold(dv, features_each());
     hold(s, columns_each());
-    if (t) leave_tile(memory, QUERIES, t - 1, w->lane);
-    if (t) leave_tile(memory, SLOPES, t - 1, w->lane);
+    if (t > begin) leave_tile(memory, QUERIES, t - 1, w->lane);
+    if (t > begin) leave_tile(memory, SLOPES, t - 1, w->lane);
     if (has_room()) slopes = begin_scores(slope, memory, group, SLOPES, t);
     w->head = head_of(w, t, count);
     hide(w, s, (start + tile_of(t, count)) * attention_tile(), 1);
@@ -63,9 +89,7 @@ ALWAYS void sum_heads(Here *w, Panel memory, int group, int start, int count,
     begin_sums(dv, &weights, slopes);
     wgmma_wait(1);
     hold(slope, columns_each());
-    take_weights(s, &weights); /* only this form of them waits in registers */
-    pull_columns(s, slope, tile_numbers(memory, SLOPES, t), w->lane);
-    turn_weights(&pulls, s);
+    pull_weights(&pulls, &weights, slope, tile_numbers(memory, SLOPES, t), w->lane);
     begin_sums(dk, &pulls, queries);
   }
   wgmma_wait(0);
@@ -74,7 +98,8 @@ ALWAYS void sum_heads(Here *w, Panel memory, int group, int start, int count,
 }
 
 ALWAYS void find_key_grad(Here *w, Panel memory) {
-  int group = w->warp / 4, start, count = tiles_of_queries(w, &start);
+  int group = own_group(w), start, count = tiles_of_queries(w, &start);
+  int begin = tiles_before(w, start, count);
   Panel keys = rows_panel(memory, 0), values = rows_panel(memory, 1);
   float dk[MAX_ROWS][MAX_COLUMNS], dv[MAX_ROWS][MAX_COLUMNS];
   clear(dk, features_each());
@@ -82,7 +107,9 @@ ALWAYS void find_key_grad(Here *w, Panel memory) {
   bring_own(w, keys, rows_of_key(w->args, w->batch, w->group), attention_keys());
   bring_own(w, values, rows_of_value(w->args, w->batch, w->group), attention_keys());
   await_own(w);
-  if (count > 0) sum_heads(w, memory, group, start, count, dk, dv);
+#pragma clang loop unroll(disable)
+  for (int t = 0; t < begin; t++) pass_tiles(w, memory, t);
+  if (begin < count) sum_heads(w, memory, begin, start, count, dk, dv);
   group_barrier(group); /* all of its keys and values have been read */
   finish_keys(w, dk, dv, keys, values);
 }
