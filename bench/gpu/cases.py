@@ -46,18 +46,18 @@ def flags(name, is_tiny, variant):
 
 
 # ── how an artifact may be compiled: what a fault of the first one leaves ───────────────────────────────────
-# uses: probes (below) that must have passed. A spare is measured only where one before it was not right; a switch
-# that this ftc does not know leaves its variant out of the pack.
+# A spare is measured only where none before it was right; a switch that this ftc does not know leaves its variant out
+# of the pack.
 VARIANTS = {
-    "sm_90a": dict(gpu="sm_90a", uses=["wgmma", "tma", "attention sm_90a"]),
-    "padded": dict(gpu="sm_90a", uses=["wgmma", "tma", "attention sm_90a"], is_padded=True),
-    "sm_80": dict(gpu="sm_80", uses=["mma.sync", "attention"]),
-    "no-tma": dict(gpu="sm_90a", disable="tma", uses=["wgmma", "attention sm_90a"], is_spare=True),
-    "no-attention-wgmma": dict(gpu="sm_90a", disable="attention_wgmma", uses=["wgmma", "tma", "attention"], is_spare=True),
-    "no-transposes": dict(gpu="sm_90a", disable="transpose_tiles", uses=["wgmma", "tma", "attention sm_90a"], is_spare=True),
-    "no-wgmma": dict(gpu="sm_90a", disable="wgmma,attention_wgmma,tma,transpose_tiles", uses=["mma.sync", "attention"], is_spare=True),
-    "no-attention": dict(gpu="sm_80", disable="attention", uses=["mma.sync"], is_spare=True),
-    "plain": dict(gpu="sm_80", disable="attention,fuse", uses=[], is_spare=True),
+    "sm_90a": dict(gpu="sm_90a"),
+    "padded": dict(gpu="sm_90a", is_padded=True),
+    "sm_80": dict(gpu="sm_80"),
+    "no-tma": dict(gpu="sm_90a", disable="tma", is_spare=True),
+    "no-attention-wgmma": dict(gpu="sm_90a", disable="attention_wgmma", is_spare=True),
+    "no-transposes": dict(gpu="sm_90a", disable="transpose_tiles", is_spare=True),
+    "no-wgmma": dict(gpu="sm_90a", disable="wgmma,attention_wgmma,tma,transpose_tiles", is_spare=True),
+    "no-attention": dict(gpu="sm_80", disable="attention", is_spare=True),
+    "plain": dict(gpu="sm_80", disable="attention,fuse", is_spare=True),
 }
 
 

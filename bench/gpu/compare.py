@@ -56,7 +56,8 @@ class Compare:
         for variant in cases.variants_of(name):
             if bool(cases.VARIANTS[variant].get("is_spare")) != is_spare or not os.path.exists(self.artifact(name, variant)):
                 continue
-            if not smoke.may_use(self.report.result, variant):
+            if not smoke.may_use(self.report.result, self.artifact(name, variant)):
+                self.report.say(f"  ft, {variant}: left out, its kinds of kernels or its target failed before")
                 continue
             label = f"V {cases.CASES[name]['padded']}" if variant == "padded" else variant
             yield f"own kernels, {label}", variant, {"FT_CUBLASLT": "own", **off}
@@ -110,7 +111,7 @@ class Compare:
         self.report.say(f"  ft, {label:40} {ms:10.4f} ms")
         case["ft"][label], case["ft_memory"][label] = ms, planned_memory(self.artifact(name, variant))
         if not case.get("ft_ms") or ms < case["ft_ms"]:
-            case.update(ft_ms=ms, ft_by=label, mfu_rate=self.work_of(name, flops) / ms * 1e3, moved=moved / ms * 1e3)
+            case.update(ft_ms=ms, ft_by=label, ft_variant=variant, mfu_rate=self.work_of(name, flops) / ms * 1e3, moved=moved / ms * 1e3)
         self.report.keep()
 
     def work_of(self, name, flops):

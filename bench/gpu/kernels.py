@@ -49,7 +49,7 @@ class Kernels:
         """Of the artifact for this GPU, or of the one for all from sm_80 on."""
         path = os.path.join(self.report.root, "artifacts", f"{kind}-{re.sub(r'[^A-Za-z0-9_]+', '-', name)}")
         for target in ("sm_90a", "sm_80"):
-            if not smoke.may_use(self.report.result, target):
+            if not os.path.exists(f"{path}.{target}.ptx") or not smoke.may_use(self.report.result, f"{path}.{target}.ptx"):
                 continue
             measured, said = bench(self.ftrun, f"{path}.{target}.ptx", None, self.tiny, per_kernel=True, steps=20, **self.off)
             rows = list(rows_of(said)) if measured else []
@@ -94,7 +94,7 @@ class Kernels:
 
     def table(self, name):
         folder, case = os.path.join(self.report.root, "data", name), self.report.result["cases"].get(name, {})
-        variant = next((v for v in cases.variants_of(name) if v in case.get("ft_by", "sm_90a")), "sm_90a")
+        variant = case.get("ft_variant", "sm_90a")
         library = "" if "cuBLASLt" in case.get("ft_by", "") else "own"
         measured, said = bench(self.ftrun, cases.artifact(os.path.join(self.report.root, "artifacts"), name, variant), folder if os.path.isdir(folder) else None, self.tiny, per_kernel=True, steps=20,
                                **{**self.off, "FT_CUBLASLT": library})

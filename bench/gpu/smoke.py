@@ -1,6 +1,7 @@
 """The stages that ask whether it is right. smoke: each way of the runtime and each kind of kernel by itself, then
 every model, small, in several ways; against the simulator's losses. suite: values and gradients of every op."""
 import concurrent.futures
+import functools
 import json
 import os
 import re
@@ -81,11 +82,15 @@ class Smoke:
 
     def model(self, name, label, way):
         place = os.path.join(self.report.root, "smoke", name)
-        artifact = cases.artifact(place, "model", way.pop("variant", "sm_90a"))
+        artifact = cases.artifact(place, "model", way.pop("variant", self.best_variant(place)))
         if way.get("FT_CUBLASLT") == "":  # what is chosen is written beside the artifact
             artifact = shutil.copy(artifact, artifact.replace("model.", "timed."))
         way.update((key, value) for key, value in switches(self.report.result).items() if key != "FT_CUBLASLT" or way.get(key) != "own")
         return self.apart(artifact, place, cases.smoke_flags(place), os.path.join(place, re.sub(r"\W+", "-", label) + ".jsonl"), **way)
+
+    def best_variant(self, place):
+        """Another GPU than a Hopper takes only the second one."""
+        return "sm_90a" if may_use(self.report.result, cases.artifact(place, "model", "sm_90a")) else "sm_80"
 
     def judge(self, name, label, got):
         limit = cases.TOLERANCE[cases.CASES[name]["precision"]]
@@ -98,7 +103,8 @@ class Smoke:
     # ── NVIDIA's memory checker ──────────────────────────────────────────────────────────────────────────
     def sanitize(self):
         names = [name for name in self.packed if name in SANITIZED]
-        if not shutil.which("compute-sanitizer"):
+        self.sanitizer = next(filter(os.path.exists, filter(None, [shutil.which("compute-sanitizer"), "/usr/local/cuda/bin/compute-sanitizer"])), None)
+        if not self.sanitizer:
             return self.report.say("compute-sanitizer is not here")
         with concurrent.futures.ThreadPoolExecutor(len(names) or 1) as pool:
             for name, (code, out, err) in zip(names, pool.map(self.sanitized, names)):
@@ -113,7 +119,7 @@ class Smoke:
         place = os.path.join(self.report.root, "smoke", name)
         real = os.path.join(os.path.dirname(self.ftrun), "ftrun.real")
         libraries = os.pathsep.join(filter(None, [os.path.join(self.report.root, "lib"), os.environ.get("LD_LIBRARY_PATH")]))
-        return command("compute-sanitizer", "--error-exitcode=9", real, cases.artifact(place, "model", "sm_90a"), "--device", "cuda", "--data", place, "--steps", "2",
+        return command(self.sanitizer, "--error-exitcode=9", real, cases.artifact(place, "model", self.best_variant(place)), "--device", "cuda", "--data", place, "--steps", "2",
                        "--set", "train.eval.every=0", FT_CUBLASLT="own", FT_CUDA_NO_GRAPH="1", LD_LIBRARY_PATH=libraries, timeout=90)
 
 
@@ -126,9 +132,25 @@ def switches(result):
     return found
 
 
-def may_use(result, variant):
-    """Whether the probes of all that the variant uses have passed; what was not probed may be there."""
-    return not any(result.get("features", {}).get(name) for name in cases.VARIANTS[variant]["uses"])
+@functools.cache
+def kinds_of(artifact):
+    """Its target, and the probes of the kinds of kernels in it."""
+    with open(artifact) as file:
+        text = file.read()
+    found = set()
+    for kernel in text.split(".entry ")[1:]:
+        is_attention, is_wgmma = "_attention" in kernel.split("(", 1)[0], "wgmma.mma_async" in kernel
+        found |= {("attention sm_90a" if is_wgmma else "attention")} if is_attention else {"wgmma"} if is_wgmma else {"mma.sync"} if "mma.sync" in kernel else set()
+        found |= {"tma"} if "cp.async.bulk" in kernel else set()
+    target = re.search(r"^\.target (\w+)", text, re.M)
+    return target[1] if target else "", found
+
+
+def may_use(result, artifact):
+    """Whether this GPU can take it, and all kinds of its kernels that were probed are right."""
+    target, kinds = kinds_of(artifact)
+    gpu = result.get("machine", {}).get("seen by ftrun") or ""
+    return not (target.endswith("a") and gpu and not re.search(rf"\b{target[:-1]}\b", gpu)) and not any(result.get("features", {}).get(kind) for kind in kinds)
 
 
 # ── suite: values and gradients of every op on the GPU, and the declarations of its driver ─────────────────

@@ -117,7 +117,7 @@ class Run:
         places = site.getsitepackages() + [p for p in sys.path if p.endswith("-packages")]
         found = [path for place in places for path in glob.glob(os.path.join(place, "nvidia", "*", "lib", "libcublasLt.so.1*"))]
         if found:
-            os.environ["FT_CUBLASLT_LIBRARY"] = sorted(found)[-1]
+            os.environ["FT_CUBLASLT_LIBRARY"] = max(found, key=os.path.basename)
         self.report.say(f"cuBLASLt: {os.environ.get('FT_CUBLASLT_LIBRARY', 'left to the system')}")
 
     def ceilings(self):

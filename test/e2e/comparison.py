@@ -109,13 +109,22 @@ class Comparison(unittest.TestCase):
 
 
 class Switches(unittest.TestCase):
-    RESULT = {"features": {"one kernel": "", "graph": "losses 1.0 apart", "wgmma": "CUDA_ERROR_LAUNCH_FAILED", "cuBLASLt": ""}}
+    RESULT = {"features": {"one kernel": "", "graph": "losses 1.0 apart", "wgmma": "CUDA_ERROR_LAUNCH_FAILED", "cuBLASLt": ""},
+              "machine": {"seen by ftrun": "NVIDIA H100 80GB HBM3, sm_90, 132 processors"}}
+
+    def may_use(self, target, *kernels):
+        with tempfile.NamedTemporaryFile("w", suffix=".ptx") as file:
+            file.write(f".target {target}\n" + "".join(f".visible .entry {name}(\n{body}\n" for name, body in kernels))
+            file.flush()
+            return smoke.may_use(self.RESULT, file.name)
 
     def test_what_failed_is_switched_off(self):
         self.assertEqual(smoke.switches(self.RESULT), {"FT_CUDA_NO_GRAPH": "1"})
-        self.assertFalse(smoke.may_use(self.RESULT, "sm_90a"))
-        self.assertTrue(smoke.may_use(self.RESULT, "sm_80"))
-        self.assertTrue(smoke.may_use(self.RESULT, "no-wgmma"))
+        self.assertTrue(self.may_use("sm_90a", ("k0_loop", "add.f32"), ("k1_one_attention", "wgmma.mma_async.sync")))
+        self.assertFalse(self.may_use("sm_90a", ("k0_loop", "add.f32"), ("k1_one_dot", "wgmma.mma_async.sync")))
+        self.assertTrue(self.may_use("sm_90a", ("k1_one_dot", "mma.sync")))
+        self.assertFalse(self.may_use("sm_100a", ("k0_loop", "add.f32")))
+        self.assertTrue(self.may_use("sm_80", ("k0_loop", "add.f32")))
 
     def test_how_far_losses_are_apart(self):
         self.assertEqual(cases.apart([2.0, 1.0], [2.0, 1.0]), 0)
