@@ -245,6 +245,7 @@ static PlanStep make_step(Lowering *lowering, const Node *node, const KernelLaun
                    .work = launch->work,
                    .grain = launch->grain,
                    .shared = launch->shared,
+                   .stays = launch->stays,
                    .maps = launch->maps,
                    .map_count = launch->map_count,
                    .ints = launch->ints,

@@ -32,6 +32,7 @@ typedef struct {
   bool is_call;                      /* a row of plan/calls.def */
   int64_t work, grain;               /* host launch */
   int64_t grid[3], block[3], shared; /* PTX launch, */
+  int64_t stays;                     /* see plan.h, */
   const PlanMap *maps;               /* and its tensor maps */
   int map_count;
   PlanInt *ints; /* call */

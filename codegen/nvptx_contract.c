@@ -196,6 +196,8 @@ static void define_constants(Contract *c) {
       {"gemm_stages", tile->stages},
       {"gemm_passes", tile->passes},
       {"gemm_maps", c->has_maps},
+      {"gemm_stays", tile->stays},
+      {"gemm_sums", tile->sums},
       {"gemm_barriers", tile->barriers},
   };
   callback_constants(c->job->module, c->suffix, constants, sizeof constants / sizeof *constants);
@@ -422,15 +424,17 @@ static void emit_entries(Contract *c) {
   if (c->is_packed) emit_side_entry(c, "pack", c->batches * c->k * c->n, false);
   entry_open_mapped(&entry, job, job->name, nvptx_tile_threads(c), job->out->workspace > 0);
   int resident = nvptx_tile_resident(c);
-  if (resident > 1) entry_annotate(&entry, "minctasm", (unsigned)resident);
+  if (resident > 1 || tile->stays) entry_annotate(&entry, "minctasm", (unsigned)resident);
   LLVMValueRef panels = entry_panels(&entry, tile->shared);
   if (c->unit == UNIT_WGMMA) LLVMSetAlignment(panels, SWIZZLE_ALIGN);
   LLVMValueRef extra[5] = {panels, entry_special(&entry, "ctaid.x"),
                            entry_special(&entry, "ctaid.y"), entry_special(&entry, "ctaid.z"),
                            entry_special(&entry, "tid.x")};
   callback_call(&entry, c->suffix, "gemm_tile", extra, 5);
-  entry_close(&entry, job->name, (c->m + tile->tile_m - 1) / tile->tile_m,
-              (c->n + tile->tile_n - 1) / tile->tile_n, c->batches * c->classes * tile->splits);
+  int64_t grid[3];
+  nvptx_tile_grid(c, grid);
+  entry_close(&entry, job->name, grid[0], grid[1], grid[2]);
+  job->out->launch[job->out->launch_count - 1].stays = tile->stays;
   if (tile->shared > SHARED_STATIC)
     job->out->launch[job->out->launch_count - 1].shared = tile->shared;
   if (tile->splits > 1)
@@ -506,8 +510,9 @@ bool nvptx_contract(Job *job, const Node *contraction) {
   if (!module_specialise(job->module, body_of(c), "gemm_", c->suffix)) return false;
   size_workspace(c);
   make_maps(c);
-  if ((c->n + c->tile.tile_n - 1) / c->tile.tile_n > MAX_GRID_YZ ||
-      c->batches * c->classes * c->tile.splits > MAX_GRID_YZ) {
+  int64_t grid[3];
+  nvptx_tile_grid(c, grid);
+  if (grid[1] > MAX_GRID_YZ || grid[2] > MAX_GRID_YZ) {
     diag_error(job->module->diag, contraction->loc, "this product is too large for one GPU grid");
     return false;
   }

@@ -17,7 +17,9 @@ typedef struct {
   int stages, passes;   /* follow from the rest */
   int64_t splits, part; /* blocks that share k, and the steps of k of each */
   int64_t shared;       /* bytes, */
-  int64_t barriers;     /* and how many of them lie before the mbarriers */
+  int64_t sums;         /* and where in them finished sums lie, */
+  int64_t barriers;     /* and mbarriers */
+  bool stays;           /* with tensor maps: blocks take one tile after the other */
   double cycles;        /* estimate, of an H100 */
 } Tile;
 
@@ -55,6 +57,7 @@ typedef struct {
  * c->unit where that is faster and the target has it. */
 void nvptx_choose_tile(Contract *c);
 int nvptx_tile_threads(const Contract *c);
+void nvptx_tile_grid(const Contract *c, int64_t grid[3]);
 /* Blocks that a multiprocessor should hold at once; 1: no promise. */
 int nvptx_tile_resident(const Contract *c);
 #endif

@@ -75,7 +75,7 @@ int nvptx_tile_threads(const Contract *c) {
   int lanes = c->unit == UNIT_SIMT ? 1 : c->unit == UNIT_WGMMA ? 4 * WARP : WARP;
   int multiply =
       lanes * tile->slices * (tile->tile_m / tile->micro_m) * (tile->tile_n / tile->micro_n);
-  return multiply + (c->has_maps ? WARP : 0);
+  return multiply + (tile->stays ? 4 * WARP : c->has_maps ? WARP : 0);
 }
 
 /* Sums that a thread keeps: with more than 64 of them a second block finds no registers. */
@@ -100,9 +100,36 @@ static int64_t panel_of(const Tile *tile, const Contract *c, int side, bool is_d
   return (int64_t)(is_deep ? side : tile->steps) * (width + pad);
 }
 
+/* With tensor maps tiles have one number, and blocks that have a multiprocessor to themselves stay
+ * for several. */
+void nvptx_tile_grid(const Contract *c, int64_t grid[3]) {
+  const Tile *tile = &c->tile;
+  grid[0] = (c->m + tile->tile_m - 1) / tile->tile_m;
+  grid[1] = (c->n + tile->tile_n - 1) / tile->tile_n;
+  grid[2] = c->batches * c->classes * tile->splits;
+  if (!c->has_maps) return;
+  grid[0] *= grid[1] * grid[2];
+  grid[1] = grid[2] = 1;
+  int64_t most = c->job->module->only_tile ? 2 : MULTIPROCESSORS; /* tests have few tiles */
+  if (tile->stays && grid[0] > most) grid[0] = most;
+}
+
 static int64_t panel_bytes(const Tile *tile, const Contract *c) {
   return panel_of(tile, c, tile->tile_m, c->a.is_deep) +
          panel_of(tile, c, tile->tile_n, c->b.is_deep);
+}
+
+/* Beside the panels of the next tile a finished one leaves in four parts; where two blocks share a
+ * multiprocessor they hide each other's ends, and it leaves through the panels' memory. */
+static void fit_mapped(Tile *tile, int64_t panel, int64_t leaving) {
+  tile->stays = sums_of(tile, UNIT_WGMMA) > 64;
+  if (tile->stays) {
+    tile->passes = 4;
+    tile->sums = tile->stages * panel;
+    tile->shared = tile->sums + leaving / tile->passes;
+  }
+  tile->barriers = tile->shared;
+  tile->shared += MBARRIERS * tile->stages;
 }
 
 /* Stages while they fit, and the parts in which the finished tile leaves through the same memory.
@@ -127,8 +154,7 @@ static void fit_memory(Tile *tile, const Contract *c) {
   tile->passes = 1;
   while (leaving / tile->passes > room && tile->passes < most_passes) tile->passes *= 2;
   if (leaving / tile->passes > tile->shared) tile->shared = leaving / tile->passes;
-  tile->barriers = tile->shared;
-  if (c->has_maps) tile->shared += MBARRIERS * tile->stages;
+  if (c->has_maps) fit_mapped(tile, panel, leaving);
 }
 
 /* The share of the arithmetic rate that registers of this shape reach: what a thread reads from
@@ -162,6 +188,10 @@ static double estimate(const Tile *tile, const Contract *c) {
                     : c->unit != UNIT_SIMT || tile->micro_m * tile->micro_n >= 32 ? 2
                                                                                   : 4;
   double waits = rounds / resident < 1 ? 1 : rounds / resident;
+  if (c->has_maps && resident < 2) { /* only the first panel of all is waited for */
+    waits = rounds;
+    latency -= BLOCK_CYCLES * (1 - 1 / rounds);
+  }
   double cycles = rounds * (multiply > load ? multiply : load) + waits * latency;
   if (tile->splits > 1)
     cycles += LAUNCH_CYCLES + PART_CYCLES * (double)(tile->splits + 7) / 8 +

@@ -11,7 +11,8 @@
  *
  * By tensor maps (products whose operands lie in memory as they are multiplied): a thread of one
  * more warp asks for boxes; two mbarriers of each stage say when it is full, and when every warp
- * has waited for its instructions on it.
+ * has waited for its instructions on it. A block that has a multiprocessor to itself stays for
+ * several tiles, and brings panels of the next one while one leaves.
  *
  * By cp.async (convolutions, with their paddings and strides, and operands that are computed): all
  * threads bring panels. Panel t + stages - 2 is brought into the place of panel t - 2 while panel t
@@ -26,8 +27,9 @@
 #include "kernels/gemm_panel.h"
 #include "kernels/mbarrier.h"
 
-int gemm_maps(void);     /* both operands come by tensor maps */
-int gemm_barriers(void); /* bytes of shared memory before the mbarriers */
+int gemm_maps(void);  /* both operands come by tensor maps; */
+int gemm_stays(void); /* and a block, alone on its multiprocessor, makes several tiles */
+int gemm_sums(void), gemm_barriers(void); /* where finished sums and mbarriers lie: bytes */
 const void *gemm_map_a(void *const *args), *gemm_map_b(void *const *args);
 
 /* sum[micro_n / 2] = a b, or += with `adds`: 64 x micro_n results of a warpgroup, 16 steps of k;
@@ -48,9 +50,10 @@ ALWAYS int group_row(int thread) {
 ALWAYS int group_column(int thread) {
   return thread / GROUP_THREADS % (gemm_tile_n() / gemm_micro_n()) * gemm_micro_n();
 }
+/* Each part has as many rows of every sixteen. */
 ALWAYS int row_of(int pass, int local) {
-  (void)pass; /* the tile leaves at once */
-  return local;
+  int part = 16 / gemm_passes();
+  return local / part * 16 + pass * part + local % part;
 }
 
 /* ── panels ──────────────────────────────────────────────────────────────────────────────────── */
@@ -128,19 +131,23 @@ ALWAYS void clear(Total *sum) {
     for (int e = 0; e < gemm_micro_n() / 2; e++) sum->at[i][e] = 0;
 }
 
-ALWAYS void leave(Sums memory, int thread, const Total *sum) {
-  int wide = gemm_tile_n() + SUM_PAD, lane = thread % 32;
-  int row = group_row(thread) + thread / 32 % 4 * 16 + lane / 4;
+ALWAYS void leave(Sums memory, int thread, int pass, const Total *sum) {
+  int wide = gemm_tile_n() + SUM_PAD, lane = thread % 32, part = 16 / gemm_passes();
+  int sixteen = group_row(thread) / 16 + thread / 32 % 4;
   int column = group_column(thread) + lane % 4 * 2;
 #pragma clang loop unroll(full)
-  for (int i = 0; i < gemm_micro_m() / 64; i++)
+  for (int h = 0; h < 2; h++) {
+    int row = lane / 4 + h * 8;
+    if (row / part != pass) continue;
 #pragma clang loop unroll(full)
-    for (int j = 0; j < gemm_micro_n() / 8; j++)
+    for (int i = 0; i < gemm_micro_m() / 64; i++)
 #pragma clang loop unroll(full)
-      for (int h = 0; h < 2; h++) {
+      for (int j = 0; j < gemm_micro_n() / 8; j++) {
         Two both = {sum->at[i][j * 4 + h * 2], sum->at[i][j * 4 + h * 2 + 1]};
-        *(SHARED Two *)(memory + (row + i * 64 + h * 8) * wide + column + j * 8) = both;
+        *(SHARED Two *)(memory + ((sixteen + i * 4) * part + row % part) * wide + column + j * 8) =
+            both;
       }
+  }
 }
 
 /* ── the way through k ───────────────────────────────────────────────────────────────────────── */
@@ -198,36 +205,42 @@ ALWAYS void bring_boxes(void *const *args, const Where *w, int is_a, int k, Pane
     mbarrier_box(full, panel + i * ROW * gemm_steps(), map, along + i * ROW, k, w->batch);
 }
 
-/* By one thread. */
-ALWAYS void produce(void *const *args, Panel memory, const Where *w) {
-  int at = 0, parity = 1, count = panels_of(w);
+/* Where one of those that bring or multiply stands among the stages; it goes on from tile to tile.
+ */
+typedef struct {
+  int at, parity;
+} Ring;
+ALWAYS void advance(Ring *ring) {
+  ring->at = ring->at + 1 == gemm_stages() ? 0 : ring->at + 1;
+  ring->parity ^= ring->at == 0;
+}
+
+ALWAYS void produce(void *const *args, Panel memory, const Where *w, Ring *ring) {
   int bytes = (int)sizeof(ELEMENT) * gemm_steps() * (gemm_tile_m() + gemm_tile_n());
-  mbarrier_map(gemm_map_a(args));
-  mbarrier_map(gemm_map_b(args));
 #pragma clang loop unroll(disable)
-  for (int t = 0; t < count; t++) {
-    int k = w->begin + t * gemm_steps();
-    mbarrier_wait(empty_of(memory, at), parity);
-    mbarrier_arrive_expect(full_of(memory, at), bytes);
-    bring_boxes(args, w, 1, k, panel_of(memory, at, 1), full_of(memory, at));
-    bring_boxes(args, w, 0, k, panel_of(memory, at, 0), full_of(memory, at));
-    at = at + 1 == gemm_stages() ? 0 : at + 1;
-    parity ^= at == 0;
+  for (int k = w->begin; k < w->end; k += gemm_steps()) {
+    Mbarrier full = full_of(memory, ring->at);
+    mbarrier_wait(empty_of(memory, ring->at), ring->parity ^ 1);
+    mbarrier_arrive_expect(full, bytes);
+    bring_boxes(args, w, 1, k, panel_of(memory, ring->at, 1), full);
+    bring_boxes(args, w, 0, k, panel_of(memory, ring->at, 0), full);
+    advance(ring);
   }
 }
 
-ALWAYS void consume(Panel memory, const Where *w, Total *sum) {
-  int at = 0, before = 0, parity = 0, count = panels_of(w);
+ALWAYS void consume(Panel memory, const Where *w, Ring *ring, Total *sum) {
+  int before = 0, count = panels_of(w), tells = w->thread % 32 == 0;
 #pragma clang loop unroll(disable)
   for (int t = 0; t < count; t++) {
-    mbarrier_wait(full_of(memory, at), parity);
-    multiply(panel_of(memory, at, 1), panel_of(memory, at, 0), w->thread, t > 0, sum);
+    mbarrier_wait(full_of(memory, ring->at), ring->parity);
+    multiply(panel_of(memory, ring->at, 1), panel_of(memory, ring->at, 0), w->thread, t > 0, sum);
     await_products(1);
-    mbarrier_arrive_if(empty_of(memory, before), t > 0 && w->thread % 32 == 0);
-    before = at;
-    at = at + 1 == gemm_stages() ? 0 : at + 1;
-    parity ^= at == 0;
+    mbarrier_arrive_if(empty_of(memory, before), tells && t > 0);
+    before = ring->at;
+    advance(ring);
   }
+  await_products(0);
+  mbarrier_arrive_if(empty_of(memory, before), tells);
 }
 
 ALWAYS void open_stages(Panel memory, int thread) {
@@ -242,9 +255,19 @@ ALWAYS void open_stages(Panel memory, int thread) {
   __nvvm_bar_sync(0);
 }
 
-/* Of the warp behind those that multiply; told so that ptxas sees that a warp does not part. */
+/* Of the warps behind those that multiply; told so that ptxas sees that a warp does not part. */
 ALWAYS int is_producer(int thread) {
-  return __nvvm_shfl_sync_idx_i32(-1, thread / 32, 0, 31) == threads() / 32;
+  return __nvvm_shfl_sync_idx_i32(-1, thread / 32, 0, 31) >= threads() / 32;
+}
+
+/* Where blocks stay, four warps bring panels and leave their registers to those that multiply: 40
+ * and 232 of the 168 that each begins with. */
+ALWAYS void share_registers(int producer) {
+  if (!gemm_stays()) return;
+  if (producer)
+    __asm__ volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+  else
+    __asm__ volatile("setmaxnreg.inc.sync.aligned.u32 232;");
 }
 
 /* Those that multiply. */
@@ -255,25 +278,66 @@ ALWAYS void meet(void) {
     __nvvm_bar_sync(0);
 }
 
+ALWAYS void leave_tile(void *const *args, SHARED void *shared, const Where *w, const Total *sum) {
+  Sums sums = (Sums)((SHARED char *)shared + gemm_sums());
+#pragma clang loop unroll(disable)
+  for (int pass = 0; pass < gemm_passes(); pass++) {
+    meet(); /* the panels, or the part before, have been read */
+    leave(sums, w->thread, pass, sum);
+    meet();
+    leave_part(args, sums, w, pass);
+  }
+}
+
+/* ── a block ─────────────────────────────────────────────────────────────────────────────────── */
+
+/* Tiles follow each other along the rows. */
+ALWAYS int rows_of_tiles(void) { return (gemm_m() + gemm_tile_m() - 1) / gemm_tile_m(); }
+ALWAYS int columns_of_tiles(void) { return (gemm_n() + gemm_tile_n() - 1) / gemm_tile_n(); }
+ALWAYS Where tile_of(int number, int thread) {
+  int rows = rows_of_tiles(), columns = columns_of_tiles();
+  return where(number % rows * gemm_tile_m(), number / rows % columns * gemm_tile_n(),
+               number / rows / columns, thread);
+}
+
+/* One tile after the other: the next one's first panels come while this one leaves. */
+ALWAYS void by_maps(void *const *args, SHARED void *shared, int block, int thread) {
+  int tiles = rows_of_tiles() * columns_of_tiles() * gemm_batches() * gemm_splits();
+  Panel memory = (Panel)shared;
+  Ring ring = {0, 0};
+  open_stages(memory, thread);
+  if (is_producer(thread)) {
+    share_registers(1);
+    if (thread != threads()) return;
+    mbarrier_map(gemm_map_a(args));
+    mbarrier_map(gemm_map_b(args));
+#pragma clang loop unroll(disable)
+    for (; block < tiles; block += __nvvm_read_ptx_sreg_nctaid_x()) {
+      Where w = tile_of(block, thread);
+      produce(args, memory, &w, &ring);
+    }
+    return;
+  }
+  share_registers(0);
+#pragma clang loop unroll(disable)
+  for (; block < tiles; block += __nvvm_read_ptx_sreg_nctaid_x()) {
+    Where w = tile_of(block, thread);
+    Total sum; /* the first step sets it */
+    consume(memory, &w, &ring, &sum);
+    leave_tile(args, shared, &w, &sum);
+  }
+}
+
 __attribute__((always_inline)) void gemm_tile(void *const *args, SHARED void *shared, int row_block,
                                               int column_block, int batch_split, int thread) {
-  Panel memory = (Panel)shared;
+  if (gemm_maps()) {
+    by_maps(args, shared, row_block, thread);
+    return;
+  }
   Where w = where(row_block * gemm_tile_m(), column_block * gemm_tile_n(), batch_split, thread);
   Total sum;                      /* the first step sets it */
   if (classes() > 1) clear(&sum); /* unless there is none */
-  if (gemm_maps()) {
-    open_stages(memory, thread);
-    if (is_producer(thread)) {
-      if (thread == threads()) produce(args, memory, &w);
-      return;
-    }
-    consume(memory, &w, &sum);
-  } else {
-    multiply_panels(args, memory, &w, &sum);
-  }
+  multiply_panels(args, (Panel)shared, &w, &sum);
   await_products(0);
-  meet(); /* all panels have been read */
-  leave((Sums)shared, thread, &sum);
-  meet();
-  leave_part(args, (Sums)shared, &w, 0);
+  leave_tile(args, shared, &w, &sum);
 }

@@ -138,6 +138,8 @@ typedef struct {
   int arg_count, input_count;
   int64_t work, grain;
   int64_t grid[3], block[3], shared;
+  int64_t stays;       /* LAUNCH for ptx, not 0: so many blocks fit a multiprocessor, and where fewer
+                          than grid[0] fit the GPU, a launch of these does the same */
   const PlanMap *maps; /* LAUNCH for ptx */
   int map_count;
   const PlanInt *ints; /* CALL */

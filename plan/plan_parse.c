@@ -393,6 +393,8 @@ static bool read_costs(Parser *p, PlanStep *step) {
   if (words_take(&p->words, "shared=") &&
       !words_integer(&p->words, "shared", 1, 1 << 20, &step->shared))
     return false;
+  if (words_take(&p->words, "stays=") && !words_integer(&p->words, "stays", 1, 32, &step->stays))
+    return false;
   if (!read_maps(p, step)) return false;
   if (words_take(&p->words, "flops=") &&
       !words_integer(&p->words, "flops", 1, INT64_MAX, &step->flops))

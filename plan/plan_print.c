@@ -151,6 +151,7 @@ static void print_step_body(Text *out, const PlanStep *step) {
   print_triple(out, "grid", step->grid);
   print_triple(out, "block", step->block);
   if (step->shared) text_printf(out, " shared=%" PRId64, step->shared);
+  if (step->stays) text_printf(out, " stays=%" PRId64, step->stays);
   for (int i = 0; i < step->map_count; i++) map_print(out, &step->maps[i]);
   if (step->flops) text_printf(out, " flops=%" PRId64, step->flops);
   if (step->bytes) text_printf(out, " moves=%" PRId64, step->bytes);

@@ -174,10 +174,12 @@ static Status enqueue_launch(DeviceGraph *graph, const CudaItem *item, int slot,
   }
   for (int i = 0; i < step->map_count; i++)
     pointer[step->arg_count + i] = &graph->map[item->first][i];
+  int64_t fit = step->stays ? device->processors * step->stays : step->grid[0];
   CudaResult result = device->driver->launch(
-      item->function, (unsigned)step->grid[0], (unsigned)step->grid[1], (unsigned)step->grid[2],
-      (unsigned)step->block[0], (unsigned)step->block[1], (unsigned)step->block[2],
-      (unsigned)step->shared, stream, pointer, NULL);
+      item->function, (unsigned)(fit < step->grid[0] ? fit : step->grid[0]),
+      (unsigned)step->grid[1], (unsigned)step->grid[2], (unsigned)step->block[0],
+      (unsigned)step->block[1], (unsigned)step->block[2], (unsigned)step->shared, stream, pointer,
+      NULL);
   if (scratch) arena_free(scratch);
   return cuda_check(device->driver, result, "launch of %s (%s)", step->label, step->name);
 }

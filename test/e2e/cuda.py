@@ -359,20 +359,20 @@ train { model = Wide; data = D; batch = 128; epochs = 1; seed = 3; optimizer = s
         self.assertRegex(done.stderr, rf"needs {most} bytes of shared memory for a block and cuda:0 .* has {most - 1}; .*--gpu sm_90")
 
     def test_tensor_maps(self):
-        """Products of wgmma by tensor maps: as on the processor, in captured graphs of several steps; refused by a sentence
-        where the driver has none, and left out where ftc is told to."""
-        numpy.save(self.path("x.npy"), numpy.random.default_rng(3).standard_normal((2048, 512), dtype="f4"))
-        numpy.save(self.path("y.npy"), numpy.arange(2048, dtype="i4") % 8)
-        model = """model Wide(x: f32[B, 512], y: i32[B]) {
-  x = relu(Linear(512, name="two")(relu(Linear(512, name="one")(x))))
+        """Products of wgmma by tensor maps: as on the processor, in captured graphs of several steps, by as many blocks as
+        the GPU has processors (two); refused by a sentence where the driver has no maps, and left out where ftc is told to."""
+        numpy.save(self.path("x.npy"), numpy.random.default_rng(3).standard_normal((4096, 64), dtype="f4"))
+        numpy.save(self.path("y.npy"), numpy.arange(4096, dtype="i4") % 8)
+        model = """model Wide(x: f32[B, 64], y: i32[B]) {
+  x = relu(Linear(2048, name="one")(x))
   loss = mean(cross_entropy(Linear(8, name="fc")(x), y))
 }
 data D { train = npy("x.npy", "y.npy") }
-train { model = Wide; data = D; batch = 1024; epochs = 1; seed = 3; optimizer = sgd(lr=0.1); precision = bf16 }
+train { model = Wide; data = D; batch = 2048; epochs = 1; seed = 3; optimizer = sgd(lr=0.1); precision = bf16 }
 """
         artifact = self.compile(model, "--gpu", "sm_90a", name="maps.ptx")
         with open(artifact) as file:
-            self.assertRegex(file.read(), r"(?s)launch .* map 0\+0 bf16 dims=.*cp\.async\.bulk\.tensor")
+            self.assertRegex(file.read(), r"(?s)launch .* stays=1 map 0\+0 bf16 dims=.*cp\.async\.bulk\.tensor")
         truth = self.losses(artifact=artifact, device="sim")
         processor = self.losses(artifact=self.compile(model, name="maps.so"), device="cpu")
         numpy.testing.assert_allclose([line["loss"] for line in truth], [line["loss"] for line in processor], rtol=1e-3)

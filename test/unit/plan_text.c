@@ -192,6 +192,7 @@ static Plan *mapped(Arena *arena) {
     PlanStep *step = &plan->graph[g].steps.at[0];
     step->grid[0] = step->grid[1] = step->grid[2] = 1;
     step->block[0] = step->block[1] = step->block[2] = 1;
+    step->stays = 2;
     step->args = ARENA_ARRAY(arena, int, 3);
     memcpy((int *)(uintptr_t)step->args, (int[]){0, 2, 1}, 3 * sizeof(int));
     step->arg_count = 3, step->input_count = 2;
@@ -308,6 +309,7 @@ static void test_maps(void **state) {
   (void)state;
   static const char *const cases[][3] = {
       {"target ptx", "target cpu", "only a launch for ptx has maps"},
+      {"stays=2", "stays=0", "must lie in 1..32"},
       {"map 1+0", "map 3+0", "argument 3, and there are 3"},
       {"map 1+0", "map -1+0", "must lie in"},
       {"map 1+0", "map 0+0", "a map of arena input"},
