@@ -6,7 +6,7 @@
 #   bench/gpu.sh rehearse [STAGE…] here, without a GPU: packs small sizes, unpacks, runs on the fake driver
 #
 # Units, in the order of their worth: smoke (each feature and every model, small, against the simulator; NVIDIA's memory
-# checker), suite (values and gradients of ops and models against PyTorch), small (MLP, CNN), gpt2-124M, kernels (shares of
+# checker), suite (values and gradients of ops, models and a GPT in each precision against PyTorch), small (MLP, CNN), gpt2-124M, kernels (shares of
 # the copy bandwidth, attention, products), resnet18-32, resnet18-224, gpt2-350M; resnet, gpt, all; one case; or rest:
 # what was not done before and fits. About 26 minutes in all; results stay in the unpacked folder for the next call.
 # Options of run: --out DIR (results.md, gpu.json, logs), --seconds S a peer, --minutes M this call, --peers a,b, --no-peers.
@@ -47,7 +47,7 @@ pack_into() { # FOLDER [--tiny]
   cp -r "$root/bench/gpu" "$root/bench/gpu.sh" "$1/bench/"
   rm -rf "$1/bench/gpu/__pycache__"
   cp -r "$root/test/support.py" "$root/test/num" "$1/test/"
-  cp -r "$root"/test/e2e/{cuda_abi.py,zoo.py,zoo} "$1/test/e2e/"
+  cp -r "$root"/test/e2e/{cuda_abi.py,gpt.py,zoo.py,zoo} "$1/test/e2e/"
   cp "$root"/runtime/cuda_{driver,blas}.{def,h} "$1/runtime/"
   cp "$root"/examples/*.ft "$1/examples/"
   (cd "$root" && FT_BUILD=$build /usr/bin/python3 bench/gpu/prepare.py "$@")

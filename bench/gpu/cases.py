@@ -144,6 +144,10 @@ train {{ model = M; data = D; batch = {probe['batch']}; epochs = 10; {probe.get(
 """
 
 
+# programs of the numerical suite, recorded here and played there (replay.py), and their classes
+SUITE = [["test/num/ops.py", "Ops"], ["test/e2e/zoo.py"], ["test/e2e/gpt.py", "Gpt2Precisions", "Gpt2Hopper"]]
+
+
 def smoke_flags(place, is_case=True):
     """A few steps at a rate that changes the weights, every one logged."""
     settings = ["train.log.every=1", "train.eval.every=0", f"train.checkpoint.dir={place}/runs"]

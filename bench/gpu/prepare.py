@@ -138,7 +138,7 @@ def main():
         for done in work:
             done.result()
     if not is_tiny or {"suite", "all"} & set(sys.argv):
-        for program in (["test/num/ops.py", "Ops"], ["test/e2e/zoo.py"]):
+        for program in cases.SUITE:
             record(*program)
     made = sorted({variant for name in chosen for variant in cases.VARIANTS if os.path.exists(cases.artifact(artifacts, name, variant))})
     print(f"{len(chosen)} cases as {', '.join(made)}; {len(os.listdir(os.path.join(folder, 'probes')))} probes, {len(kernels)} kernels")

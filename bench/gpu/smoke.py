@@ -158,7 +158,7 @@ def suite(report):
     root = report.root
     programs = [["test/e2e/cuda_abi.py"]]
     if os.path.isdir(os.path.join(root, "suite")):
-        programs += [["test/num/ops.py", "Ops"], ["test/e2e/zoo.py"]]
+        programs += cases.SUITE
     with concurrent.futures.ThreadPoolExecutor(len(programs)) as pool:
         for (program, *_), (code, out, err) in zip(programs, pool.map(lambda words: play(report, *words), programs)):
             last = out.strip().splitlines()[-1] if out.strip() else "nothing was printed"
