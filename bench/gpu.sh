@@ -2,14 +2,16 @@
 # ft on a GPU against PyTorch, JAX and llm.c, for a machine that has CUDA and PyTorch and nothing to build ft with.
 #
 #   bench/gpu.sh pack              here: everything that is needed, as .gpu/pack.tar.xz (git ignores .gpu)
-#   bench/gpu.sh run STAGE…        there: in the checkout that holds .gpu, or in the unpacked archive
-#   bench/gpu.sh rehearse [STAGE…] here, without a GPU: packs small sizes, unpacks, runs on the fake driver
+#   bench/gpu.sh run UNIT…         there: in the checkout that holds .gpu, or in the unpacked archive
+#   bench/gpu.sh rehearse [UNIT…]  here, without a GPU: packs small sizes, unpacks, runs on the fake driver
 #
-# Units, in the order of their worth: smoke (each feature and every model, small, against the simulator; NVIDIA's memory
-# checker), suite (values and gradients of ops, models and a GPT in each precision against PyTorch), small (MLP, CNN), gpt2-124M, kernels (shares of
-# the copy bandwidth, attention, products), resnet18-32, resnet18-224, gpt2-350M; resnet, gpt, all; one case; or rest:
-# what was not done before and fits. About 26 minutes in all; results stay in the unpacked folder for the next call.
-# Options of run: --out DIR (results.md, gpu.json, logs), --seconds S a peer, --minutes M this call, --peers a,b, --no-peers.
+# Units, in the order of their worth: smoke (each feature and every model, small, against the simulator; NVIDIA's
+# memory checker), suite (values and gradients of ops, models and a GPT in each precision against PyTorch), small (MLP,
+# CNN), gpt2-124M, kernels (shares of the copy bandwidth, attention, products), resnet18-32, resnet18-224, gpt2-350M;
+# resnet, gpt, all; one case; or rest: what was not done before and fits. About 26 minutes in all; what was found stays
+# in the unpacked folder for the next call.
+# Options of run: --out DIR (results.md, gpu.json, logs), --seconds S a peer, --minutes M this call, --peers a,b,
+# --no-peers.
 # LLMC=FOLDER at pack takes llm.c along (a checkout or a git directory), built if nvcc and cuBLAS's headers are here
 # (CUBLAS_HOME, CUDNN_HOME, CUDNN_FRONTEND: bench/gpu/llmc.py). FT_BUILD names the build folder (default build);
 # FT_REHEARSAL, a folder in which a rehearsal's pack stays for the next one; FT_CASES, the models in it; OUT, results.
@@ -91,5 +93,5 @@ rehearse() {
 case ${1:-} in
   pack | run | rehearse) "$@" ;;
   report) shift && exec "${PYTHON:-python3}" "$root/bench/gpu/summary.py" "$@" ;;
-  *) sed -n '2,17s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  *) sed -n '2,19s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac
