@@ -159,12 +159,14 @@ static int64_t shared_bytes(const Attention *a) {
 }
 
 /* Hopper's products take tiles of 128 columns and lines of 64 features, in pieces of 16 bytes: not
- * for a few rows, nor where more than a quarter of the features were zeros. */
+ * for a few rows, nor where more than a quarter of the features were zeros. Forward a mask's
+ * elements would find no registers. */
 static bool is_for_wgmma(const Attention *a) {
   const Module *module = a->job->module;
   int64_t features = a->form.features, lines = (features + LINE - 1) / LINE * LINE;
   if (strcmp(module->cpu, "sm_90a")) return false;
   if (a->bytes != 2 || a->wide != 8 || module_leaves_out(module, "attention_wgmma")) return false;
+  if (a->mask_kind && a->part == PART_FORWARD) return false;
   return module->only_tile ||
          (4 * features >= 3 * lines && a->form.rows >= 128 && a->form.keys >= 128);
 }
@@ -198,6 +200,46 @@ static int threads(const Attention *a) {
   return (a->cut.warps + (a->unit == UNIT_WGMMA ? GROUP_WARPS : 0)) * WARP;
 }
 
+/* ── tensor maps ────────────────────────────────────────────────────────────────────────────── */
+
+/* Planes of rows: those of a batch's rows with heads side by side, or those of each head alone. */
+static PlanMap map_of(const Attention *a, TensorName tensor, int64_t rows) {
+  const Place *place = &a->place[tensor];
+  const int64_t *dim = a->node->input[place->argument]->type.shape.dim;
+  bool is_beside = a->form.is_beside;
+  return (PlanMap){
+      .arg = place->argument,
+      .offset = place->start * a->bytes,
+      .dtype = a->dtype,
+      .rank = 3,
+      .dim = {is_beside ? dim[2] - place->start : a->form.features, rows,
+              is_beside ? a->form.batch : a->form.batch * dim[1]},
+      .stride = {a->bytes, place->row * a->bytes,
+                 (is_beside ? place->batch : place->head) * a->bytes},
+      .box = {LINE, a->cut.tile, 1},
+      .swizzle = LINE * a->bytes,
+  };
+}
+
+/* Of keys and values, where these are streamed. Where heads lie side by side a box holds features
+ * of the next head too, which are multiplied by zeros: that is zero unless they are infinite, so
+ * only whole steps of the product may have maps. */
+static void make_maps(Attention *a) {
+  enum { STEP = 16, MAPS = 2 };
+  Job *job = a->job;
+  job->map_count = 0;
+  if (a->unit != UNIT_WGMMA || a->part == PART_SIDEWAYS) return;
+  if (module_leaves_out(job->module, "tma") || (a->form.is_beside && a->form.features % STEP))
+    return;
+  PlanMap *maps = arena_alloc(job->module->arena, MAPS * sizeof *maps);
+  for (int i = 0; i < MAPS; i++) {
+    if (!nvptx_may_map(job, a->place[TENSOR_KEY + i].argument)) return;
+    maps[i] = map_of(a, TENSOR_KEY + i, a->form.keys);
+  }
+  job->maps = maps;
+  job->map_count = MAPS;
+}
+
 /* ── constants and callbacks ────────────────────────────────────────────────────────────────── */
 
 static void define_constants(Attention *a) {
@@ -229,8 +271,11 @@ static void define_constants(Attention *a) {
       {"attention_micro", a->cut.micro},
       {"attention_tile", a->cut.tile},
       {"attention_row_panels", row_panels(a)},
-      {"attention_keeps", a->cut.keeps},
+      {"attention_keeps", a->cut.keeps && !a->mask_kind}, /* a mask needs registers */
       {"attention_stages", a->cut.stages},
+      {"attention_maps", a->job->map_count > 0},
+      {"attention_map_head", a->form.is_beside ? a->form.features : 0},
+      {"attention_map_planes", a->form.is_beside ? 1 : a->form.groups},
   };
   callback_constants(a->job->module, a->suffix, constants, sizeof constants / sizeof *constants);
 }
@@ -263,6 +308,8 @@ static void define_tensors(Attention *a) {
   }
   define_pointer(a, "attention_logarithms", a->first ? 5 : results + 1, 0);
   define_pointer(a, "attention_deltas", a->first ? results + count : 0, 0);
+  define_pointer(a, "attention_key_map", a->job->map_count ? results + count + 1 : 0, 0);
+  define_pointer(a, "attention_value_map", a->job->map_count ? results + count + 2 : 0, 0);
 }
 
 /* attention_mask_element: of bool 1 or 0. */
@@ -349,6 +396,7 @@ static bool emit_part(Attention *a, AttentionPart part) {
   a->part = part;
   choose_unit(a);
   choose_cut(a);
+  make_maps(a);
   const char *body = a->unit == UNIT_WGMMA ? bodies_wgmma[part] : bodies[a->unit];
   if (!module_specialise(job->module, body, "attention_", a->suffix)) return false;
   define_constants(a);
@@ -357,7 +405,7 @@ static bool emit_part(Attention *a, AttentionPart part) {
   define_conversions(a);
   define_products(a);
   Entry entry;
-  entry_open(&entry, job, name, threads(a), job->out->workspace > 0);
+  entry_open_mapped(&entry, job, name, threads(a), job->out->workspace > 0);
   entry_annotate(&entry, "minctasm", 1); /* ptxas: no spills for the sake of one block more */
   LLVMValueRef panels = entry_panels(&entry, a->shared);
   if (a->unit == UNIT_WGMMA) LLVMSetAlignment(panels, LINE_ALIGN);

@@ -4,7 +4,8 @@
  * the second (values, or slopes). A tile goes to a place of a ring that has two mbarriers: `full`,
  * at which it is said that the tile has come, and `empty`, at which the other warps say that they
  * have read it. Nothing else holds the warpgroups together, so one makes exponentials while another
- * multiplies. Who includes this says what comes: bring_tile. */
+ * multiplies. Who includes this says what comes: bring_tile. Where keys and values have tensor
+ * maps, one thread asks the copy engine (TMA) for both. */
 #ifndef FT_KERNELS_ATTENTION_RING_H
 #define FT_KERNELS_ATTENTION_RING_H
 #include "kernels/attention_wgmma.h"
@@ -13,6 +14,11 @@
 
 /* Pairs of tiles that there is room for; panels of the block's rows. */
 int attention_stages(void), attention_row_panels(void);
+/* Whether tiles are keys and values that have tensor maps: of planes of rows, boxes of a tile's
+ * rows of 64 elements. A head begins at element head * map_head of the rows of plane batch *
+ * map_planes, or, where each head has a plane (map_head 0), of plane batch * map_planes + head. */
+int attention_maps(void), attention_map_head(void), attention_map_planes(void);
+void *attention_key_map(void *const *args), *attention_value_map(void *const *args);
 
 enum { KEYS, VALUES };
 enum { HALF_GROUP = GROUP_THREADS / 2, STRIP = 32 /* rows that are brought with few registers */ };
@@ -53,12 +59,13 @@ ALWAYS void open_mbarriers(Panel memory, int thread) {
   if (thread == 0) {
 #pragma clang loop unroll(full)
     for (int i = 0; i < tiles(); i++) {
-      mbarrier_open(mbarriers(memory) + 2 * i, HALF_GROUP / 32);
+      mbarrier_open(mbarriers(memory) + 2 * i, attention_maps() ? 1 : HALF_GROUP / 32);
       mbarrier_open(mbarriers(memory) + 2 * i + 1, attention_warps());
     }
 #pragma clang loop unroll(full)
     for (int group = 0; group < groups_of_rows(); group++)
       mbarrier_open(turn(memory, group), GROUP_THREADS / 32);
+    show_to_wgmma();
   }
   __nvvm_bar_sync(0);
 }
@@ -111,11 +118,40 @@ ALWAYS void publish(const Here *w, Panel memory, int which, int t) {
   warp_arrives(full(memory, which, t), w->lane);
 }
 
+/* Until tile t's place is empty. */
+ALWAYS void await_place(Panel memory, int which, int t) {
+  if (t >= attention_stages()) mbarrier_wait(empty(memory, which, t), !parity(t));
+}
+
+/* Keys and values by the copy engine: one thread asks. */
+ALWAYS void fetch_tiles(const Here *w, Panel memory, int count) {
+  int x = w->group * attention_map_head();
+  int plane = w->batch * attention_map_planes() + (attention_map_head() ? 0 : w->group);
+  if (w->thread % GROUP_THREADS) return;
+#pragma clang loop unroll(disable)
+  for (int t = 0; t < count; t++)
+#pragma clang loop unroll(full)
+    for (int which = KEYS; which <= VALUES; which++) {
+      const void *map = which == KEYS ? attention_key_map(w->args) : attention_value_map(w->args);
+      Mbarrier arrived = full(memory, which, t);
+      await_place(memory, which, t);
+      mbarrier_arrive_expect(arrived, attention_tile() * attention_width() * (int)sizeof(ELEMENT));
+#pragma clang loop unroll(full)
+      for (int d = 0; d < attention_width(); d += LINE)
+        mbarrier_box(arrived, tile_panel(memory, which, t) + d * attention_tile(), map, x + d,
+                     t * attention_tile(), plane);
+    }
+}
+
 ALWAYS void bring_tiles(const Here *w, Panel memory, int count) {
   int which = w->thread / HALF_GROUP % 2;
+  if (attention_maps()) {
+    fetch_tiles(w, memory, count);
+    return;
+  }
 #pragma clang loop unroll(disable)
   for (int t = 0; t < count; t++) {
-    if (t >= attention_stages()) mbarrier_wait(empty(memory, which, t), !parity(t));
+    await_place(memory, which, t);
     bring_tile(w, memory, which, t);
     __nvvm_cp_async_commit_group();
     if (t < in_flight()) continue;

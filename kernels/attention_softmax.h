@@ -84,22 +84,26 @@ ALWAYS void hide(const Here *w, float s[MAX_ROWS][MAX_COLUMNS], int column0, int
     is_whole &= is_turned ? row0 + attention_micro() - 1 <= column0 + offset()
                           : column0 + attention_tile() - 1 <= row0 + offset();
   int mask0 = w->batch * attention_mask_batch() + w->head * attention_mask_head();
+  int across = is_turned ? attention_mask_row() : 1; /* to the next column's element */
 #pragma clang loop unroll(full)
-  for (int i = 0; i < rows_each() && (scales_first() || attention_mask()); i++)
+  for (int i = 0; i < rows_each() && (scales_first() || attention_mask()); i++) {
+    int row = row0 + own_row(w->lane, i);
+    int first = mask0 + row * (is_turned ? 1 : attention_mask_row()) + column0 * across;
+    __asm__ volatile("" : "+r"(first)); /* places of elements are not worth registers over a loop */
 #pragma clang loop unroll(full)
     for (int j = 0; j < columns_each(); j++) {
-      int row = row0 + own_row(w->lane, i), column = column0 + own_column(w->lane, j);
+      int own = own_column(w->lane, j), column = column0 + own;
       int query = is_turned ? column : row, key = is_turned ? row : column;
       if (scales_first()) s[i][j] *= scale() * LOG2_E;
       if (!attention_mask()) continue;
       int is_there = query < attention_queries() && key < attention_keys();
-      float mask = attention_mask_element(
-          w->args, is_there ? mask0 + query * attention_mask_row() + key : 0);
+      float mask = attention_mask_element(w->args, is_there ? first + own * across : 0);
       if (attention_mask() == 1)
         s[i][j] = mask != 0 ? s[i][j] : -infinity;
       else
         s[i][j] += mask * LOG2_E;
     }
+  }
   if (is_whole) return;
 #pragma clang loop unroll(full)
   for (int i = 0; i < rows_each(); i++)
