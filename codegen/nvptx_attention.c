@@ -44,8 +44,8 @@ static const Cut cuts[UNITS][PARTS][MAX_CUTS] = {
                    {{64, 4, 16, 32, 0}, {128, 2, 16, 32, 0}},
                    {{64, 4, 16, 32, 0}, {128, 2, 16, 32, 0}}},
     [UNIT_WGMMA] = {{{64, 12, 16, 128, 0, 4}, {64, 8, 16, 128, 0, 4}, {128, 8, 16, 128, 0, 2}},
-                    {{64, 8, 16, 64, 0, 3}, {128, 8, 16, 64, 0, 3}},
-                    {{64, 8, 16, 64, 0, 3}, {128, 8, 16, 64, 0, 3}}},
+                    {{64, 12, 16, 64, 0, 3}, {64, 8, 16, 64, 0, 3}, {128, 8, 16, 64, 0, 3}},
+                    {{64, 12, 16, 64, 0, 3}, {64, 8, 16, 64, 0, 3}, {128, 8, 16, 64, 0, 3}}},
 };
 
 typedef enum {
@@ -177,10 +177,13 @@ static void choose_unit(Attention *a) {
   a->width = (int)(a->form.features + multiple - 1) / multiple * multiple;
 }
 
+static int64_t part_rows(const Attention *a) {
+  return a->part == PART_SIDEWAYS ? a->form.keys : a->form.rows;
+}
 /* Rows of all blocks, those beyond the end too. */
 static int64_t padded_rows(const Attention *a, const Cut *cut) {
   int64_t block = cut->warps * cut->micro;
-  return (a->form.rows + block - 1) / block * block;
+  return (part_rows(a) + block - 1) / block * block;
 }
 
 static void choose_cut(Attention *a) {
@@ -388,12 +391,11 @@ static bool emit_part(Attention *a, AttentionPart part) {
   static const char *const endings[PARTS] = {"", "", "_sideways"};
   Job *job = a->job;
   bool is_sideways = part == PART_SIDEWAYS;
-  int64_t rows = is_sideways ? a->form.keys : a->form.rows;
   char name[200];
-  if (!rows) return true;
+  a->part = part;
+  if (!part_rows(a)) return true;
   snprintf(name, sizeof name, "%s%s", job->name, endings[part]);
   snprintf(a->suffix, sizeof a->suffix, "__%s", name);
-  a->part = part;
   choose_unit(a);
   choose_cut(a);
   make_maps(a);
@@ -413,7 +415,7 @@ static bool emit_part(Attention *a, AttentionPart part) {
                            entry_special(&entry, "ctaid.y"), entry_special(&entry, "ctaid.z"),
                            entry_special(&entry, "tid.x")};
   callback_call(&entry, a->suffix, functions[part], extra, 5);
-  entry_close(&entry, name, (rows + block_rows(a) - 1) / block_rows(a),
+  entry_close(&entry, name, (part_rows(a) + block_rows(a) - 1) / block_rows(a),
               is_sideways ? a->form.groups : a->form.heads, a->form.batch);
   if (a->shared > SHARED_STATIC) job->out->launch[job->out->launch_count - 1].shared = a->shared;
   return true;

@@ -26,6 +26,9 @@ ALWAYS void sum_pulls(const Here *w, Panel memory, int group, int count, float d
     if (t) leave_tile(memory, KEYS, t - 1, w->lane);
     hide(w, s, t * attention_tile(), 0);
     weigh_rows(s, base);
+    hold(s, columns_each());
+    await_tile(memory, KEYS,
+               smaller(t + 1, count - 1)); /* a loop, over which ptxas moves no wait */
     wgmma_wait(0);
     hold(slope, columns_each());
     leave_tile(memory, VALUES, t, w->lane);
@@ -39,7 +42,8 @@ ALWAYS void sum_pulls(const Here *w, Panel memory, int group, int count, float d
 }
 
 ALWAYS void find_query_grad(const Here *w, Panel memory, int count) {
-  int group = own_group(w), own = tiles_seen(w->first + (group + 1) * GROUP_ROWS);
+  int group = own_group(w), first = w->first + group * GROUP_ROWS;
+  int own = first < attention_queries() ? tiles_seen(first + GROUP_ROWS) : 0;
   float dq[MAX_ROWS][MAX_COLUMNS], base[MAX_ROWS], delta[MAX_ROWS];
   clear(dq, features_each());
   bring_own(w, rows_panel(memory, KEYS), rows_of_query(w->args, w->batch, w->head),

@@ -36,7 +36,7 @@ ALWAYS void bring_tile(const Here *w, Panel memory, int which, int t) {
 
 /* Are there registers for scores and slopes at once? Then the product that gives these is made
  * while scores become weights; else another warpgroup's is. */
-ALWAYS int has_room(void) { return attention_width() <= 64; }
+ALWAYS int has_room(void) { return attention_width() <= 64 && groups_of_rows() < 3; }
 
 /* Weights, of which only the rounded form waits in registers, to their slopes: a pair at a time, so
  * that no more of them are wide at once. */
@@ -55,12 +55,13 @@ ALWAYS void pull_weights(Weights *pulls, const Weights *weights, float slope[][M
   }
 }
 
-/* How many of the tiles that the block sees this warpgroup does not; where several heads share its
- * keys, it looks at these for nothing. */
-ALWAYS int tiles_before(const Here *w, int start, int count) {
-  int first = w->first + w->warp / 4 * GROUP_ROWS - offset();
-  if (!attention_causal() || heads_that_share() > 1 || first < 0) return 0;
-  return smaller(first / attention_tile() - start, count);
+/* How many of the `all` tiles that the block sees come before this warpgroup's first; where several
+ * heads share its keys, it looks at all of them. */
+ALWAYS int tiles_before(const Here *w, int group, int start, int all) {
+  int first = w->first + group * GROUP_ROWS;
+  if (first >= attention_keys()) return all;
+  if (!attention_causal() || heads_that_share() > 1 || first < offset()) return 0;
+  return smaller((first - offset()) / attention_tile() - start, all);
 }
 
 /* dk and dv, of the tiles from `begin` on, at least one. */
@@ -99,7 +100,7 @@ ALWAYS void sum_heads(Here *w, Panel memory, int begin, int start, int count,
 
 ALWAYS void find_key_grad(Here *w, Panel memory) {
   int group = own_group(w), start, count = tiles_of_queries(w, &start);
-  int begin = tiles_before(w, start, count);
+  int all = heads_that_share() * count, begin = tiles_before(w, group, start, all);
   Panel keys = rows_panel(memory, 0), values = rows_panel(memory, 1);
   float dk[MAX_ROWS][MAX_COLUMNS], dv[MAX_ROWS][MAX_COLUMNS];
   clear(dk, features_each());
@@ -109,7 +110,7 @@ ALWAYS void find_key_grad(Here *w, Panel memory) {
   await_own(w);
 #pragma clang loop unroll(disable)
   for (int t = 0; t < begin; t++) pass_tiles(w, memory, t);
-  if (begin < count) sum_heads(w, memory, begin, start, count, dk, dv);
+  if (begin < all) sum_heads(w, memory, begin, start, count, dk, dv);
   group_barrier(group); /* all of its keys and values have been read */
   finish_keys(w, dk, dv, keys, values);
 }
