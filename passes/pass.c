@@ -66,6 +66,11 @@ static bool parse_disabled(Arena *arena, Diag *diag, const char *list, bool *dis
   return true;
 }
 
+bool pass_is_run(PassContext *context, int pass) {
+  context->is_plain = context->disabled && context->disabled[pass];
+  return !context->is_plain || is_one_of(pass_info[pass].name, has_plain_form);
+}
+
 /* ── reproducers and dumps ──────────────────────────────────────────────────────────────────── */
 static bool write_file(Diag *diag, const char *path, const char *text) {
   int error = text_write_file(path, text, strlen(text));
@@ -231,7 +236,8 @@ bool passes_run(Program *program, Diag *diag, const PassOptions *options, bool f
   bool *disabled = ARENA_ARRAY(arena, bool, pass_count);
   int last;
   if (!prepare(program, diag, options, disabled, &last)) return false;
-  Pipeline pipeline = {.context = {arena, diag, program->settings, true, for_gpu, false, program},
+  Pipeline pipeline = {.context = {arena, diag, program->settings, true, for_gpu, false, program,
+                                   .disabled = disabled},
                        .options = options,
                        .seconds = ARENA_ARRAY(arena, double, pass_count)};
   bool ok = true;
@@ -242,8 +248,7 @@ bool passes_run(Program *program, Diag *diag, const PassOptions *options, bool f
     program->prefill = copy_as(program->eval, "prefill");
   }
   for (int i = 0; ok && i <= last; i++)
-    if (!disabled[i] || is_one_of(pass_info[i].name, has_plain_form)) {
-      pipeline.context.is_plain = disabled[i];
+    if (pass_is_run(&pipeline.context, i)) {
       ok = run_on(&pipeline, i, &program->train, true, false) &&
            run_on(&pipeline, i, &program->eval, false, false) &&
            run_on(&pipeline, i, &program->micro, true, true) &&

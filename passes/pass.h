@@ -15,8 +15,12 @@ typedef struct {
   bool is_plain;          /* do no more than the next stage needs: see PassOptions.disable */
   const Program *program; /* the whole, as far as the pipeline has come; NULL in ftopt */
   bool is_micro;          /* the graph of a part of a batch that is not the last one */
+  const bool *disabled;   /* by pass: PassOptions.disable; NULL: none */
   const char *refused;    /* decode: why this model has no such graph */
 } PassContext;
+
+/* Does the pipeline run this pass? Sets is_plain for it. */
+bool pass_is_run(PassContext *context, int pass);
 
 typedef Graph *PassRun(PassContext *context, Graph *graph);
 typedef struct {

@@ -99,17 +99,17 @@ static Graph *copy_graph(const Graph *old, Arena *arena) {
   return graph;
 }
 
-/* Runs the passes behind this one on the graph in *slot of `program`; false if one failed. */
+/* Runs the passes behind this one, as the pipeline will, on the graph in *slot of `program`; false
+ * if one failed. */
 static bool finish(const PassContext *like, Program *program, Graph **slot, Arena *arena) {
   PassContext context = *like;
   context.arena = arena;
   context.program = program;
-  context.is_plain = false;
   context.is_micro = slot == &program->micro;
   context.is_train = slot == &program->train || slot == &program->micro;
   bool is_behind = false;
   for (int i = 0; i < pass_count && *slot; i++) {
-    if (is_behind) *slot = pass_info[i].run(&context, *slot);
+    if (is_behind && pass_is_run(&context, i)) *slot = pass_info[i].run(&context, *slot);
     is_behind |= pass_info[i].run == pass_recompute;
   }
   return *slot != NULL;

@@ -137,6 +137,13 @@ class Recompute(support.Case):
         self.assertEqual(memory(*flags, f"train.recompute.budget={most}")[1][2], 0)
         self.assertGreater(len(works), 6)
 
+    def test_budgets_hold_for_the_passes_that_run(self):
+        flags = [os.path.join(support.EXAMPLES, "gpt2.ft"), "-D", "L=2", "-D", "T=128", "-D", "V=1024", "--disable=fuse", "--set"]
+        most, least = (memory(*flags, f"train.recompute={r}")[0]["total"] for r in ("none", "block"))
+        budget = (most + least) // 2
+        self.assertLess(memory(*flags[:-2])[0]["total"], budget)  # all passes would need nothing made again
+        self.assertLessEqual(memory(*flags, "train.recompute=auto", "--set", f"train.recompute.budget={budget}")[0]["total"], budget)
+
 
 if __name__ == "__main__":
     support.main()

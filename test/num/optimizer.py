@@ -311,10 +311,12 @@ def cases():
     for start, factor, last in ((0.3, 25, 1e4), (0.5, 10, 100)):
         yield {"optimizer": "sgd", "lr": 0.01, "schedule": "onecycle", "schedule.pct_start": start,
                "schedule.div_factor": factor, "schedule.final_div_factor": last}
-    for kind, clip in itertools.product(("sgd", "adam"), (0.05, 1, 1000)):
-        yield dict(optimizer=kind, lr=0.002, clip=clip, momentum=0.5)
-        yield dict(optimizer=kind, lr=0.002, clip_value=clip, momentum=0.5)
+    for kind, clip in itertools.product(("sgd", "adam", "adamw", "lion", "adagrad", "rmsprop", "muon"), (0.05, 1)):
+        more = {"groups": mine} if kind == "muon" else {"eps": 0.01} if kind == "rmsprop" else {}
+        yield dict(optimizer=kind, lr=0.002, clip=clip, momentum=0.5, **more)
+        yield dict(optimizer=kind, lr=0.002, clip_value=clip, momentum=0.5, **more)
     yield dict(optimizer="sgd", lr=0.02, clip_value=0.1, clip=0.2)
+    yield dict(optimizer="sgd", lr=0.02, clip_value=1000, clip=1000)
     for ema in (0.5, 0.99):
         yield dict(optimizer="adamw", lr=0.01, ema=ema)
     yield dict(optimizer="sgd", lr=0.01, lr_per=256, batch=64)
