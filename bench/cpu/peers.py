@@ -8,23 +8,12 @@ forward, backward and update. Compilation and warm-up are outside the timed roun
 their fast modes: fused Adam, inference of channels_last for the convolutions where it is faster,
 donated buffers in JAX, TinyJit in tinygrad.
 """
-import argparse
-import json
 import os
-import resource
-import sys
-import time
 
-parser = argparse.ArgumentParser()
-parser.add_argument("peer", choices=["torch-eager", "torch-compile", "jax", "tinygrad"])
-parser.add_argument("model", choices=["mlp", "cnn", "resnet"])
-parser.add_argument("--threads", type=int, default=os.cpu_count())
-parser.add_argument("--steps", type=int, default=0, help="steps in a round (0: about a second)")
-parser.add_argument("--rounds", type=int, default=5)
-parser.add_argument("--batch", type=int, default=64)
-arguments = parser.parse_args()
-os.environ["OMP_NUM_THREADS"] = str(arguments.threads)
-start = time.perf_counter()
+import peer
+
+arguments = peer.parse(__doc__, ["torch-eager", "torch-compile", "jax", "tinygrad"], ["mlp", "cnn", "resnet"], rounds=5,
+                       more=lambda parser: parser.add_argument("--batch", type=int, default=64))
 import numpy
 
 random = numpy.random.default_rng(1)
@@ -94,15 +83,8 @@ def torch_step(compiled):
     if compiled:
         loss_of = torch.compile(loss_of)
 
-    def step(index):
-        index = torch.from_numpy(index)
-        loss = loss_of(all_images[index], all_labels[index])
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        return loss
-
-    return step, lambda loss: float(loss.detach())
+    step, value = peer.torch_step(lambda index: loss_of(all_images[index], all_labels[index]), optimizer)
+    return lambda index: step(torch.from_numpy(index)), value
 
 
 def jax_step():
@@ -250,23 +232,4 @@ elif arguments.peer == "tinygrad":
 else:
     step, value = torch_step(arguments.peer == "torch-compile")
 source = batches()
-value(step(next(source)))
-first_step = time.perf_counter() - start
-for _ in range(20):
-    loss = step(next(source))
-value(loss)
-begin = time.perf_counter()
-for _ in range(10):
-    loss = step(next(source))
-value(loss)
-steps = arguments.steps or max(20, int(10 / (time.perf_counter() - begin)))
-medians = []
-for _ in range(arguments.rounds):
-    begin = time.perf_counter()
-    for _ in range(steps):
-        loss = step(next(source))
-    value(loss)
-    medians.append((time.perf_counter() - begin) / steps)
-print(json.dumps({"peer": arguments.peer, "model": arguments.model, "threads": arguments.threads, "step_ms": [1e3 * m for m in medians],
-                  "median_ms": 1e3 * sorted(medians)[len(medians) // 2], "first_step_s": first_step,
-                  "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}))
+peer.measure(arguments, lambda: step(next(source)), value, warmup=20, seconds=1, least=20)

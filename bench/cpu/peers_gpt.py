@@ -5,21 +5,9 @@
 gpt128: 4 layers, width 128, 4 heads, sequence 128; gpt384: 6 layers, width 384, 6 heads, sequence 256;
 batch 8. A step takes random windows of a text in memory. The peers get their fused attention
 (scaled_dot_product_attention, jax.nn.dot_product_attention), fused AdamW and donated buffers."""
-import argparse
-import json
-import os
-import resource
-import time
+import peer
 
-parser = argparse.ArgumentParser()
-parser.add_argument("peer", choices=["torch-eager", "torch-compile", "jax"])
-parser.add_argument("model", choices=["gpt128", "gpt384"])
-parser.add_argument("--threads", type=int, default=os.cpu_count())
-parser.add_argument("--steps", type=int, default=0, help="steps in a round (0: some seconds)")
-parser.add_argument("--rounds", type=int, default=3)
-arguments = parser.parse_args()
-os.environ["OMP_NUM_THREADS"] = str(arguments.threads)
-start = time.perf_counter()
+arguments = peer.parse(__doc__, ["torch-eager", "torch-compile", "jax"], ["gpt128", "gpt384"], rounds=3)
 import numpy
 
 V, B = 256, 8
@@ -65,15 +53,8 @@ def torch_step(compiled):
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-4, fused=True)
     loss_of = torch.compile(net) if compiled else net
 
-    def step():
-        x, y = (torch.from_numpy(a).long() for a in windows())
-        loss = loss_of(x, y)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        return loss
-
-    return step, lambda loss: float(loss.detach())
+    step, value = peer.torch_step(loss_of, optimizer)
+    return lambda: step(*(torch.from_numpy(a).long() for a in windows())), value
 
 
 def jax_step():
@@ -119,20 +100,4 @@ def jax_step():
 
 
 step, value = jax_step() if arguments.peer == "jax" else torch_step(arguments.peer == "torch-compile")
-value(step())
-first_step = time.perf_counter() - start
-for _ in range(3):
-    value(step())
-begin = time.perf_counter()
-value(step())
-steps = arguments.steps or max(5, int(3 / (time.perf_counter() - begin)))
-medians = []
-for _ in range(arguments.rounds):
-    begin = time.perf_counter()
-    for _ in range(steps):
-        loss = step()
-    value(loss)
-    medians.append((time.perf_counter() - begin) / steps)
-print(json.dumps({"peer": arguments.peer, "model": arguments.model, "threads": arguments.threads, "step_ms": [1e3 * m for m in medians],
-                  "median_ms": 1e3 * sorted(medians)[len(medians) // 2], "first_step_s": first_step,
-                  "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}))
+peer.measure(arguments, step, value, warmup=4, seconds=3, least=5)
