@@ -1,5 +1,6 @@
 /* host_loop: counted loops, and the skeleton of a kernel without reductions.
  * The domain's digits become a loop nest whose innermost loop is what LLVM vectorises. */
+#include "codegen/emit_private.h"
 #include "codegen/host_private.h"
 #include <llvm-c/DebugInfo.h>
 #include <string.h>
@@ -131,7 +132,93 @@ void host_loop_nest(HostKernel *kernel, const char *name, Kernel *out) {
     emit_nest(kernel, name, out);
 }
 
+/* ── tensors side by side ─────────────────────────────────────────────────────────────────── */
+static const Node *strip_views(const Node *node) {
+  while (node->op == OP_RESHAPE) node = node->input[0];
+  return node;
+}
+
+/* The concat that a kernel of one result is, if its parts have rows that are worth loops of their
+ * own: then no element asks which part it is of. NULL: no such. */
+static const Node *concat_of_rows(const HostKernel *kernel) {
+  enum { MANY = 512, SHORTEST = 8 };
+  const Node *concat = strip_views(kernel->body->roots.at[0].node);
+  if (kernel->body->roots.count != 1 || concat->op != OP_CONCAT || kernel->elements < MANY ||
+      module_leaves_out(kernel->module, "concat_parts"))
+    return NULL;
+  for (int k = 0; k < concat->input_count; k++) {
+    const Shape *shape = &strip_views(concat->input[k])->type.shape;
+    if (!shape->rank || shape->dim[shape->rank - 1] < SHORTEST) return NULL;
+  }
+  return concat;
+}
+
+/* Where part `k` of the concat has what its own `index` says; `offset`: of the part along the axis.
+ */
+static Index index_in_concat(Emitter *e, const Node *concat, int k, int64_t offset,
+                             const Index *index) {
+  const Shape *part = &concat->input[k]->type.shape, *all = &concat->type.shape;
+  int axis = (int)node_int(concat, ATTR_AXIS, 0);
+  Index at = {0};
+  emit_index_run(e, index, part, 0, axis, &at);
+  Digit digit = emit_index_digit(e, index, part, axis);
+  LLVMValueRef place = emit_index_op(e, LLVMAdd, digit.value, emit_index_const(e, offset));
+  index_push(&at, all->dim[axis], place, true);
+  emit_index_run(e, index, part, axis + 1, part->rank, &at);
+  return at;
+}
+
+/* The rows of part `k`, of all of which `before` stand before it; the number of rows. */
+static int64_t emit_part(HostKernel *kernel, const Node *concat, int k, int64_t offset,
+                         int64_t before) {
+  Emitter *e = &kernel->emitter;
+  const Node *part = strip_views(concat->input[k]);
+  const Shape *shape = &part->type.shape;
+  int outer = shape->rank - 1;
+  int64_t length = shape->dim[outer], rows = shape_elements(shape) / length;
+  LLVMValueRef zero = emit_index_const(e, 0), bound[2] = {kernel->begin, kernel->end};
+  for (int i = 0; i < 2; i++) { /* into [0, rows] */
+    bound[i] = LLVMBuildSub(e->builder, bound[i], emit_index_const(e, before), "");
+    LLVMValueRef is_low = LLVMBuildICmp(e->builder, LLVMIntSLT, bound[i], zero, "");
+    bound[i] = LLVMBuildSelect(e->builder, is_low, zero, bound[i], "");
+    LLVMValueRef most = emit_index_const(e, rows);
+    LLVMValueRef is_high = LLVMBuildICmp(e->builder, LLVMIntSGT, bound[i], most, "");
+    bound[i] = LLVMBuildSelect(e->builder, is_high, most, bound[i], "");
+  }
+  HostLoop items = host_loop_open(kernel, bound[0], bound[1], 1, NULL, 0);
+  LLVMValueRef value[MAX_RANK];
+  host_unravel(kernel, items.counter, shape->dim, outer, value);
+  Index index = {0};
+  for (int d = 0; d < outer; d++) index_push(&index, shape->dim[d], value[d], false);
+  HostLoop row = host_loop_open(kernel, zero, emit_index_const(e, length), 1, NULL, 0);
+  index_push(&index, length, row.counter, true);
+  Index at = index_in_concat(e, concat, k, offset, &index);
+  emit_store_at(e, e->pointer[e->input_count], part->type.dtype, index_linear(e, &at),
+                emit_value(e, part, &index));
+  host_loop_close(kernel, &row, NULL);
+  host_loop_close(kernel, &items, NULL);
+  return rows;
+}
+
+static void emit_parts(HostKernel *kernel, const Node *concat, Kernel *out) {
+  int axis = (int)node_int(concat, ATTR_AXIS, 0);
+  int64_t rows = 0, offset = 0;
+  host_start(kernel, kernel->name, false);
+  for (int k = 0; k < concat->input_count; k++) {
+    rows += emit_part(kernel, concat, k, offset, rows);
+    offset += concat->input[k]->type.shape.dim[axis];
+  }
+  host_finish(kernel);
+  int64_t length = kernel->elements / rows;
+  host_add_launch(kernel, out, kernel->name, rows, host_grain(kernel, length));
+}
+
 void host_emit_loop(HostKernel *kernel, Kernel *out) {
+  const Node *concat = concat_of_rows(kernel);
+  if (concat) {
+    emit_parts(kernel, concat, out);
+    return;
+  }
   host_start(kernel, kernel->name, false);
   host_loop_nest(kernel, kernel->name, out);
   host_finish(kernel);

@@ -46,8 +46,10 @@ static const char *const required[] = {"autodiff", "optimizer", NULL};
 static const char *const has_plain_form[] = {"attention", "fuse", "schedule", "memplan", NULL};
 
 /* Kernels for Hopper's tensor cores, of products and of attention, and tensor maps in those of
- * products; tiles that are turned in shared memory. */
-const char *const pass_choices[] = {"wgmma", "attention_wgmma", "tma", "transpose_tiles", NULL};
+ * products; tiles that are turned in shared memory; on the CPU, loops of their own for the parts of
+ * a concat. */
+const char *const pass_choices[] = {"wgmma",           "attention_wgmma", "tma",
+                                    "transpose_tiles", "concat_parts",    NULL};
 
 /* Marks the passes of a comma-separated list; false with an error for a name that is none. */
 static bool parse_disabled(Arena *arena, Diag *diag, const char *list, bool *disabled) {
