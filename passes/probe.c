@@ -67,17 +67,21 @@ static const Tensor *slice_of(Arena *arena, const Tensor *flat, const Node *para
   return slice;
 }
 
-/* The flat arena holds each param of the graph at its offset, and zeros between them. */
+/* The flat arena holds each param of the graph at its offset, and zeros between them; that of the
+ * narrow ones the same, rounded. */
 static const Tensor *params_value(Probe *probe, const Node *leaf) {
   Tensor *flat = tensor_new(probe->arena, leaf->type);
   int64_t room = shape_elements(&leaf->type.shape);
   for (int i = 0; i < probe->graph->nodes.count; i++) {
     const Node *param = probe->graph->nodes.at[i];
     int64_t at = node_int(param, ATTR_OFFSET, -1), count = shape_elements(&param->type.shape);
-    if (param->op != OP_PARAM || is_narrow_param(param) || at < 0 || at + count > room || !flat->f) continue;
+    if (param->op != OP_PARAM || is_narrow_param(param) || at < 0 || at + count > room || !flat->f)
+      continue;
     const Tensor *value = probe_leaf(param, probe);
     memcpy(flat->f + at, value->f, sizeof(double) * (size_t)count);
   }
+  for (int64_t i = 0; flat->f && i < room; i++)
+    flat->f[i] = interp_round(leaf->type.dtype, flat->f[i]);
   return flat;
 }
 
@@ -86,13 +90,12 @@ const Tensor *probe_leaf(const Node *leaf, void *context) {
   const char *name = node_str(leaf, ATTR_NAME);
   if (!name) return NULL;
   if (leaf->op == OP_SETTING) return setting_value(probe, leaf, name);
-  const char *state = leaf->op == OP_STATE    ? name
-                      : is_narrow_param(leaf) ? NARROW_STATE
-                                              : "params";
+  const char *state = leaf->op == OP_STATE ? name : is_narrow_param(leaf) ? NARROW_STATE : "params";
   const Tensor *before = leaf->op == OP_INPUT ? NULL : assigned(probe, state);
   if (before && leaf->op == OP_PARAM) return slice_of(probe->arena, before, leaf);
   if (before && leaf->op == OP_STATE) return before;
-  if (leaf->op == OP_STATE && strcmp(name, "params") == 0) return params_value(probe, leaf);
+  if (leaf->op == OP_STATE && (strcmp(name, "params") == 0 || strcmp(name, NARROW_STATE) == 0))
+    return params_value(probe, leaf);
   Tensor *tensor = tensor_new(probe->arena, leaf->type);
   uint64_t random = hash_name(name, probe->seed);
   int64_t count = shape_elements(&leaf->type.shape);
