@@ -3,46 +3,19 @@
 #include "runtime/ckpt.h"
 #include "runtime/safetensors.h"
 #include "test/unit/runtime_data.h"
+#include "test/unit/runtime_small.h"
 #include <sys/stat.h>
 
 static Artifact *artifact;
 static Exec *exec;
 
-static PlanTensor tensor(const char *name, DType dtype, int rank, int64_t a, int64_t b,
-                         int64_t offset, bool is_saved) {
-  return (PlanTensor){.name = name,
-                      .type = {dtype, {rank, {a, b}}},
-                      .offset = offset,
-                      .init = {.text = "normal", .arg = {0, 1}, .arg_count = 2},
-                      .is_saved = is_saved};
-}
-
 static int setup(void **state) {
+  static const char *const names[SMALL_NAMES] = {"fc1.weight", "fc1.bias", "bn.running_mean",
+                                                 "adam.m"};
   if (data_setup(state)) return -1;
-  Arena *arena = arena_new();
-  Plan *plan = ARENA_NEW(arena, Plan);
-  *plan = (Plan){.arena = arena,
-                 .model = "Test",
-                 .source = "test.ft",
-                 .target = "cpu",
-                 .target_cpu = "x86-64",
-                 .settings = settings_new(arena)};
-  VEC_PUSH(arena, plan->params, tensor("fc1.weight", DT_F32, 2, 3, 4, 0, false));
-  VEC_PUSH(arena, plan->params, tensor("fc1.bias", DT_F32, 1, 3, 0, 64, false));
-  VEC_PUSH(arena, plan->states, tensor("bn.running_mean", DT_F32, 1, 3, 0, 0, true));
-  VEC_PUSH(arena, plan->states, tensor("adam.m", DT_F32, 1, 32, 0, 64, false));
-  PlanTensor step = tensor("step", DT_I64, 0, 0, 0, 192, false);
-  step.init = (Init){.text = "zeros"};
-  VEC_PUSH(arena, plan->states, step);
-  plan->arena_bytes[ARENA_PARAMS] = 128;
-  plan->arena_bytes[ARENA_STATE] = 256;
-  plan->graph[0].name = "train";
-  plan->graph[1].name = "eval";
-  if (artifact_from_plan(plan, NULL, &artifact) || exec_new(artifact, &(ExecOptions){0}, &exec)) {
-    fprintf(stderr, "%s\n", status_message());
-    return -1;
-  }
-  return 0;
+  if (small_open(names, false, &artifact, &exec) == STATUS_OK) return 0;
+  fprintf(stderr, "%s\n", status_message());
+  return -1;
 }
 static int teardown(void **state) {
   Arena *arena = artifact->plan->arena;

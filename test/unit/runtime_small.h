@@ -1,0 +1,46 @@
+/* runtime_small: a model without kernels, for tests of checkpoints: two parameters, a running mean,
+ * a moment of the optimiser and the step. */
+#ifndef FT_TEST_RUNTIME_SMALL_H
+#define FT_TEST_RUNTIME_SMALL_H
+#include "runtime/exec.h"
+
+enum { SMALL_PARAM_BYTES = 128, SMALL_STATE_BYTES = 256 };
+enum { SMALL_WEIGHT, SMALL_BIAS, SMALL_MEAN, SMALL_MOMENT, SMALL_NAMES };
+
+static inline PlanTensor small_tensor(const char *name, DType dtype, int rank, int64_t a, int64_t b,
+                                      int64_t offset) {
+  return (PlanTensor){.name = name,
+                      .type = {dtype, {rank, {a, b}}},
+                      .offset = offset,
+                      .init = {.text = "normal", .arg = {0, 1}, .arg_count = 2}};
+}
+
+/* is_sliced: the moment belongs to the parameters, slice by slice. The plan has an arena of its
+ * own. */
+static inline Status small_open(const char *const name[SMALL_NAMES], bool is_sliced,
+                                Artifact **artifact, Exec **exec) {
+  Arena *arena = arena_new();
+  Plan *plan = ARENA_NEW(arena, Plan);
+  *plan = (Plan){.arena = arena,
+                 .model = "Test",
+                 .source = "test.ft",
+                 .target = "cpu",
+                 .target_cpu = "x86-64",
+                 .settings = settings_new(arena)};
+  VEC_PUSH(arena, plan->params, small_tensor(name[SMALL_WEIGHT], DT_F32, 2, 3, 4, 0));
+  VEC_PUSH(arena, plan->params, small_tensor(name[SMALL_BIAS], DT_F32, 1, 3, 0, 64));
+  VEC_PUSH(arena, plan->states, small_tensor(name[SMALL_MEAN], DT_F32, 1, 3, 0, 0));
+  VEC_PUSH(arena, plan->states, small_tensor(name[SMALL_MOMENT], DT_F32, 1, 32, 0, 64));
+  plan->states.at[0].is_saved = true;
+  plan->states.at[1].is_sliced = is_sliced;
+  PlanTensor step = small_tensor("step", DT_I64, 0, 0, 0, 192);
+  step.init = (Init){.text = "zeros"};
+  VEC_PUSH(arena, plan->states, step);
+  plan->arena_bytes[ARENA_PARAMS] = SMALL_PARAM_BYTES;
+  plan->arena_bytes[ARENA_STATE] = SMALL_STATE_BYTES;
+  plan->graph[0].name = "train";
+  plan->graph[1].name = "eval";
+  STATUS_TRY(artifact_from_plan(plan, NULL, artifact));
+  return exec_new(*artifact, &(ExecOptions){0}, exec);
+}
+#endif
