@@ -98,6 +98,14 @@ def time_candidates_one_process_at_a_time():
     type(benchmarker).benchmark_gpu = alone
 
 
+def fused(kind, parameters, is_gpu, **settings):
+    """The optimiser as one kernel, where this version has that (SGD since 2.3)."""
+    try:
+        return kind(parameters, fused=is_gpu, **settings)
+    except TypeError:
+        return kind(parameters, **settings)
+
+
 def compiled(peer, function):
     if peer in ("compile", "compile-cudnn"):
         return torch.compile(function)
@@ -158,14 +166,14 @@ class Torch(Peer):
         if self.kind == "cnn":
             self.net = self.net.to(memory_format=torch.channels_last)
         self.mean, self.deviation = 0.2860, 0.3530
-        self.optimizer = torch.optim.Adam(self.net.parameters(), lr=1e-3, fused=self.is_gpu())
+        self.optimizer = fused(torch.optim.Adam, self.net.parameters(), self.is_gpu(), lr=1e-3)
 
     def make_resnet(self, is_tiny):
         size = self.values["size"]
         self.images(64 if is_tiny else cases.IMAGES[size], (3, size, size), self.values["classes"])
         self.net = resnet18(**self.values).to(self.device, memory_format=torch.channels_last)
         self.mean, self.deviation = 0.45, 0.225
-        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4, fused=self.is_gpu())
+        self.optimizer = fused(torch.optim.SGD, self.net.parameters(), self.is_gpu(), lr=0.1, momentum=0.9, weight_decay=1e-4)
 
     def make_gpt(self, is_tiny):
         V, self.T = self.values["V"], self.values["T"]
@@ -175,7 +183,7 @@ class Torch(Peer):
         large = [p for p in self.net.parameters() if p.dim() > 1]
         little = [p for p in self.net.parameters() if p.dim() <= 1]
         groups = [{"params": large, "weight_decay": 0.1}, {"params": little, "weight_decay": 0.1}]  # as examples/gpt2.ft: all
-        self.optimizer = torch.optim.AdamW(groups, lr=6e-4, betas=(0.9, 0.95), fused=self.is_gpu())
+        self.optimizer = fused(torch.optim.AdamW, groups, self.is_gpu(), lr=6e-4, betas=(0.9, 0.95))
         self.clip = 1.0
 
     def loss_of(self, index):
