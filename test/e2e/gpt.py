@@ -345,7 +345,9 @@ class Gpt2Hopper(Gpt2Precisions):
         self.check("bf16")
         with open(self.path("gpt.ptx")) as file:
             kernels = [body for body in file.read().split(".visible .entry ") if "wgmma.mma_async" in body]
-        self.assertTrue([1 for body in kernels if "attention" in body.split("(", 1)[0]])
+        names = [body.split("(", 1)[0] for body in kernels]
+        for kind in ("_attention", "_attention_grad", "_attention_grad_sideways"):
+            self.assertTrue([1 for name in names if name.endswith(kind)], f"no wgmma in {kind} of {names}")
 
 
 if __name__ == "__main__":
