@@ -96,12 +96,12 @@ ALWAYS void store_sums(const float *sum, float s[MAX_ROWS][MAX_COLUMNS], int col
   for (int r = 0; r < 2 * columns; r++) s[r / 2 % 2][r / 4 * 2 + r % 2] = sum[r];
 }
 
-/* scores = rows x columns: this group's 64 of the block's rows and a tile of columns. */
+/* scores = rows x columns: this group's 64 of the block's rows and a tile of columns. What scores
+ * had is not given: LLVM would move it in between the fence and the instruction. */
 ALWAYS void multiply(float s[MAX_ROWS][MAX_COLUMNS], Panel rows, Panel columns, int group) {
   float sum[MAX_SUMS];
   uint64_t left = describe(rows + group * GROUP_ROWS * LINE, block_rows());
   uint64_t right = describe(columns, attention_tile());
-  load_sums(sum, s, columns_each());
 #pragma clang loop unroll(full)
   for (int step = 0; step < (attention_features() + DEPTH - 1) / DEPTH; step++)
     attention_multiply(sum, left + along(step, block_rows()), right + along(step, attention_tile()),

@@ -67,7 +67,8 @@ ALWAYS void pass_with_turn(const Here *w, Panel memory, int group, int t) {
 }
 
 ALWAYS void attend(const Here *w, Panel memory, int count) {
-  int group = w->warp / 4, own = tiles_seen(w->first + (group + 1) * GROUP_ROWS);
+  int group = w->warp / 4, first = w->first + group * GROUP_ROWS;
+  int own = first < attention_queries() ? tiles_seen(first + GROUP_ROWS) : 0;
   Forward f;
   begin_forward(&f);
   bring_own(w, memory, rows_of_query(w->args, w->batch, w->head), attention_queries());

@@ -155,6 +155,7 @@ static void hopper(void **state) {
       {"f16", 2, 2, 1, 70, 136, 56, false, "bool[2,2,70,136]", true},
       {"bf16", 2, 2, 2, 70, 136, 24, true, "f32[1,2,70,136]", true},
       {"f16", 1, 4, 2, 150, 150, 64, true, NULL, true, JOINED},
+      {"bf16", 1, 2, 1, 35, 35, 128, true, NULL, true, JOINED}, /* one tile of each of two heads */
       {"bf16", 1, 1, 1, 1, 1, 8, true, NULL, true},
   };
   check_all(list, sizeof list / sizeof *list);
