@@ -16,11 +16,12 @@ enum {
   MAX_WIDTH = 8,    /* columns of a thread */
   MAX_SUMS = 16,    /* reductions times columns of a thread: registers, and shared memory */
   MAX_REDUCTIONS = 32,
-  MAX_SPLITS = 64,
+  MAX_SPLITS = 264,
   ENOUGH_BLOCKS = 264, /* two for each multiprocessor of an H100 */
   RESIDENT = 4,        /* blocks of a multiprocessor at once: 64 registers a thread */
   MANY_VALUES = 20,    /* of one row of a thread, from all operands: from here on half as many */
   COMBINE_THREADS = 128,
+  COMBINE_LANES = 8, /* that share the parts of a column */
 };
 
 typedef struct {
@@ -234,21 +235,23 @@ static void place_columns(Column *c, LLVMValueRef block, int across) {
   }
 }
 
-/* The combining launch has single columns, one for each thread. */
+/* The combining launch has single columns, each of some neighbouring lanes. */
 static void split_open(Column *c, const char *name, bool is_combining) {
   Entry *entry = &c->entry;
   Job *job = entry->job;
   int threads = is_combining ? COMBINE_THREADS : COLUMN_THREADS;
-  int across = is_combining ? COMBINE_THREADS : c->across;
+  int across = is_combining ? COMBINE_THREADS / COMBINE_LANES : c->across;
   entry_open(entry, job, name, threads, c->splits > 1);
   if (!is_combining) {
     bool is_wide = c->width * job->operand_count >= MANY_VALUES;
     entry_annotate(entry, "minctasm", is_wide ? RESIDENT / 2 : RESIDENT);
   }
   LLVMValueRef thread = entry_special(entry, "tid.x"), block = entry_special(entry, "ctaid.x");
-  LLVMValueRef size = entry_const(entry, across);
-  c->lane = is_combining ? thread : entry_op(entry, LLVMURem, thread, size);
-  c->below = is_combining ? NULL : entry_op(entry, LLVMUDiv, thread, size);
+  LLVMValueRef size = entry_const(entry, is_combining ? COMBINE_LANES : across);
+  LLVMValueRef fast = entry_op(entry, LLVMURem, thread, size);
+  LLVMValueRef slow = entry_op(entry, LLVMUDiv, thread, size);
+  c->lane = is_combining ? slow : fast;
+  c->below = is_combining ? fast : slow;
   place_columns(c, block, across);
   if (is_combining) return;
   if (c->splits == 1) {
@@ -326,20 +329,36 @@ static void store_partials(Column *c) {
     }
 }
 
+/* Part `number` of those that are this lane's; beyond the last one, what changes nothing. */
+static LLVMValueRef read_part(Column *c, int reduction, int64_t number) {
+  Entry *entry = &c->entry;
+  Reduction *one = &c->reductions.at[reduction];
+  LLVMTypeRef type = emit_register_type(&entry->emitter, one->dtype);
+  LLVMTypeRef kept =
+      one->dtype == DT_BOOL ? LLVMInt8TypeInContext(entry->job->module->context) : type;
+  LLVMValueRef split =
+      entry_op(entry, LLVMAdd, c->below, entry_const(entry, number * COMBINE_LANES));
+  LLVMValueRef last = entry_const(entry, c->splits - 1), is_there = NULL;
+  if ((number + 1) * COMBINE_LANES > c->splits) {
+    is_there = LLVMBuildICmp(entry->b, LLVMIntSLE, split, last, "");
+    split = entry_min(entry, split, last);
+  }
+  LLVMValueRef part = LLVMBuildLoad2(entry->b, kept, partial_place(c, reduction, split, 0), "");
+  if (one->dtype == DT_BOOL) part = LLVMBuildTrunc(entry->b, part, type, "");
+  if (!is_there) return part;
+  return LLVMBuildSelect(entry->b, is_there, part, reduction_identity(entry, one), "");
+}
+
+/* In a fixed order: each lane its parts, then lanes with lanes. */
 static void combine_splits(Column *c) {
   Entry *entry = &c->entry;
   for (int i = 0; i < c->reductions.count; i++) {
     Reduction *one = &c->reductions.at[i];
-    LLVMTypeRef type = emit_register_type(&entry->emitter, one->dtype);
-    if (one->dtype == DT_BOOL) type = LLVMInt8TypeInContext(entry->job->module->context);
-    LLVMValueRef total = NULL;
-    for (int64_t s = 0; s < c->splits; s++) {
-      LLVMValueRef part =
-          LLVMBuildLoad2(entry->b, type, partial_place(c, i, entry_const(entry, s), 0), "");
-      if (one->dtype == DT_BOOL)
-        part = LLVMBuildTrunc(entry->b, part, emit_register_type(&entry->emitter, DT_BOOL), "");
-      total = total ? reduction_step(entry, one, total, part) : part;
-    }
+    LLVMValueRef total = read_part(c, i, 0);
+    for (int64_t number = 1; number * COMBINE_LANES < c->splits; number++)
+      total = reduction_step(entry, one, total, read_part(c, i, number));
+    for (int mask = 1; mask < COMBINE_LANES; mask *= 2)
+      total = reduction_step(entry, one, total, entry_shuffle(entry, total, mask));
     c->value[i][0] = total;
   }
 }
@@ -374,10 +393,12 @@ bool nvptx_column(Job *job) {
   c->width = 1;
   c->is_strided = false;
   split_open(c, name, true);
-  after = entry_begin_if(entry, c->valid[0]);
   combine_splits(c);
+  top = LLVMBuildICmp(entry->b, LLVMIntEQ, c->below, entry_const(entry, 0), "");
+  after = entry_begin_if(entry, entry_and(entry, c->valid[0], top));
   store_reduced(c);
   entry_end_if(entry, after);
-  entry_close(entry, name, (c->columns + COMBINE_THREADS - 1) / COMBINE_THREADS, 1, 1);
+  int64_t columns = COMBINE_THREADS / COMBINE_LANES;
+  entry_close(entry, name, (c->columns + columns - 1) / columns, 1, 1);
   return true;
 }
