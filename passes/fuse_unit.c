@@ -24,7 +24,8 @@ enum {
   WINDOW_COST = 8,
   RECOMPUTE_COST = 40,
   CONE_NODES = 64,
-  CONE_READS = 16
+  CONE_READS = 16,
+  SMALL_PART = 64 /* a slice of so small a part is read again by each that wants it */
 };
 
 int64_t fuse_elements(const Node *node) { return shape_elements(&node->type.shape); }
@@ -237,6 +238,8 @@ static bool should_be_unit(FusePlan *plan, const Users *users, ConeWalk *walk, c
   if (node->op == OP_POOL_MAX && users->has_index[strip_free(node->input[0])->id]) return true;
   if (users->users[id].count < 2) return false;
   if (node->op == OP_TRANSPOSE || cone.cost > RECOMPUTE_COST) return true;
+  if (node->op == OP_SLICE && fuse_elements(node) * SMALL_PART <= fuse_elements(node->input[0]))
+    return false;
   if (cone.bytes > type_bytes(&node->type)) return true;
   return cone.sources == 1 && cone.bytes == type_bytes(&node->type) &&
          !is_kept_anyway(plan, users, walk, cone.source);
