@@ -80,7 +80,8 @@ static const Tensor *params_value(Probe *probe, const Node *leaf) {
     const Tensor *value = probe_leaf(param, probe);
     memcpy(flat->f + at, value->f, sizeof(double) * (size_t)count);
   }
-  for (int64_t i = 0; flat->f && i < room; i++)
+  bool is_narrow = dtype_bytes(leaf->type.dtype) < 4; /* a probe computes wider than f32 */
+  for (int64_t i = 0; flat->f && is_narrow && i < room; i++)
     flat->f[i] = interp_round(leaf->type.dtype, flat->f[i]);
   return flat;
 }

@@ -343,8 +343,8 @@ class Faults(CudaCase):
     def test_blocks_of_much_shared_memory(self):
         """More than 48 KiB is asked for at the driver, and refused by a sentence where there is less."""
         source = """model Wide(image: u8[B, 4, 4], label: i32[B]) {
-  x = relu(Linear(256, name="fc1")(flatten(f32(image) / 255, from=1)))
-  loss = mean(cross_entropy(Linear(4, name="fc3")(relu(Linear(256, name="fc2")(x))), label))
+  x = relu(Linear(320, name="fc1")(flatten(f32(image) / 255, from=1)))
+  loss = mean(cross_entropy(Linear(4, name="fc3")(relu(Linear(320, name="fc2")(x))), label))
 }
 data D { train = idx("train-x.gz", "train-y") }
 train { model = Wide; data = D; batch = 128; epochs = 1; seed = 3; optimizer = sgd(lr=0.1); precision = bf16 }

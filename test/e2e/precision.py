@@ -240,7 +240,9 @@ class Precision(support.Case):
         end = support.read_safetensors(self.path("end.safetensors"))
         for name, value in state_of(net).items():
             self.assertTrue(numpy.isfinite(end[name]).all())
-            self.assertLess(numpy.abs(end[name] - value).max(), 3e-3, name)
+            off = numpy.abs(end[name] - value)
+            self.assertLess(numpy.quantile(off, 0.98), 1e-3, name)
+            self.assertLess(off.max(), 0.01, name)  # adam moves an element by lr where its gradient is all rounding
         return lines, losses, scales, scaler, net
 
     def test_rounds_as_documented(self):

@@ -30,7 +30,7 @@ model M(x: f32[B, T=24, I=5], y: i32[B]) {
   loss = mean(cross_entropy(logits, y))
 }
 data Samples { train = npy("x.npy", "y.npy") }
-train { batch = 8; epochs = 2; seed = 5; optimizer = sgd(lr=0.2, momentum=0.9); eval = none; %(recipe)s }
+train { batch = 8; epochs = 2; seed = 5; optimizer = sgd(lr=0.05, momentum=0.9); eval = none; %(recipe)s }
 """
 
 

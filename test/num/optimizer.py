@@ -316,7 +316,7 @@ def cases():
         yield dict(optimizer=kind, lr=0.002, clip=clip, momentum=0.5, **more)
         yield dict(optimizer=kind, lr=0.002, clip_value=clip, momentum=0.5, **more)
     yield dict(optimizer="sgd", lr=0.02, clip_value=0.1, clip=0.2)
-    yield dict(optimizer="sgd", lr=0.02, clip_value=1000, clip=1000)
+    yield dict(optimizer="sgd", lr=0.002, clip_value=1000, clip=1000)
     for ema in (0.5, 0.99):
         yield dict(optimizer="adamw", lr=0.01, ema=ema)
     yield dict(optimizer="sgd", lr=0.01, lr_per=256, batch=64)
