@@ -234,7 +234,9 @@ class Exactness(support.Case):
         os.mkdir(scratch)
         command = [os.path.join(support.BUILD, "bin", "ftrun"), "model.ft", "--steps", "100000000", "--set", "train.log.every=1"]
         for number in (signal.SIGPIPE, signal.SIGHUP):
-            running = subprocess.Popen(command, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(os.environ, TMPDIR=scratch))
+            running = subprocess.Popen(command, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(os.environ, TMPDIR=scratch),
+                                       preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL))  # under nohup it is ignored
+            self.addCleanup(running.kill)
             while b"loss" not in running.stdout.readline():
                 self.assertIsNone(running.poll())
             self.assertEqual(len(os.listdir(scratch)), 1)
@@ -242,7 +244,7 @@ class Exactness(support.Case):
                 running.stdout.close()
             else:
                 running.send_signal(number)
-                running.stdout.read()
+                running.communicate(timeout=60)
             self.assertEqual(running.wait(60), -number)
             self.assertEqual(os.listdir(scratch), [])
             running.stderr.close()
