@@ -335,9 +335,14 @@ __attribute__((always_inline)) void gemm_tile(void *const *args, SHARED void *sh
     return;
   }
   Where w = where(row_block * gemm_tile_m(), column_block * gemm_tile_n(), batch_split, thread);
-  Total sum;                      /* the first step sets it */
-  if (classes() > 1) clear(&sum); /* unless there is none */
-  multiply_panels(args, (Panel)shared, &w, &sum);
-  await_products(0);
+  Total sum;
+  /* Zeros where a class has no tap; beside the products, not before them: ptxas would let these
+   * wait for one another. */
+  if (classes() > 1 && !panels_of(&w)) {
+    clear(&sum);
+  } else { /* the first step sets it */
+    multiply_panels(args, (Panel)shared, &w, &sum);
+    await_products(0);
+  }
   leave_tile(args, shared, &w, &sum);
 }

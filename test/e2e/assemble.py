@@ -15,8 +15,6 @@ EXAMPLES = ["autoencoder", "fashion_cnn", "fashion_mlp", "gpt_bytes", "regressio
 PRESETS = ["124M", "350M", "774M", "1558M"]
 GPUS = ["sm_80", "sm_90", "sm_90a"]
 PRECISIONS = ["f32", "tf32", "bf16", "fp16"]
-# What spills, and bytes at most: attention of an evaluation in 16 bits, of 80 features and more. To be emptied.
-SPILLS = {"one_attention": 48}
 
 
 def some(models):
@@ -43,10 +41,10 @@ class Assemble(support.Case):
             if not found:
                 continue
             stack, stores, loads = map(int, found.groups())
-            known = SPILLS.get(re.sub(r"^k\d+_", "", kernel or ""), 0)
-            if max(stores, loads) > known or stack and not stores:
+            if stack or stores or loads:
                 bad.append(f"{kernel}: {line.strip()}")
         self.assertGreater(seen, 0)
+        self.assertNotRegex(done.stderr, "serialized")  # wgmma that waits for the one before
         return bad
 
     def check(self, cases):
