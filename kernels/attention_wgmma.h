@@ -16,6 +16,7 @@
 #define FT_KERNELS_ATTENTION_WGMMA_H
 #include "kernels/attention_lanes.h"
 #include "kernels/mbarrier.h"
+#include "kernels/wgmma.h"
 
 /* sum[tile / 2] = or, with `adds`, += rows x columns, of one warpgroup: 16 features. */
 void attention_multiply(float *sum, uint64_t rows, uint64_t columns, int adds);
@@ -54,20 +55,6 @@ ALWAYS void hold_weights(Weights *w) {
     HOLD_FOUR("r", w->at[step][0], w->at[step][1], w->at[step][2], w->at[step][3]);
 }
 
-/* Before the first instruction, and after registers that it takes were written. */
-ALWAYS void wgmma_begin(void) { __asm__ volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-ALWAYS void wgmma_commit(void) {
-  __asm__ volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}
-/* All but the last `open` groups are over. */
-ALWAYS void wgmma_wait(int open) {
-  if (open)
-    __asm__ volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
-  else
-    __asm__ volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-}
-/* What this thread wrote to shared memory, for wgmma to see after a barrier. */
-ALWAYS void show_to_wgmma(void) { __asm__ volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 /* For the threads of one warpgroup of the block. */
 ALWAYS void group_barrier(int group) {
   __asm__ volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory");
@@ -75,12 +62,7 @@ ALWAYS void group_barrier(int group) {
 
 /* ── products ────────────────────────────────────────────────────────────────────────────────── */
 
-/* Fields of 14 bits in units of 16 bytes: 0 address; 16 from 64 features to the next 64, where it
- * reads across; 32 from eight rows to the next eight; 62 the swizzle, 128 bytes. */
-ALWAYS uint64_t describe(Panel panel, int rows) {
-  uint64_t at = (uint32_t)(uintptr_t)panel, block = (uint64_t)rows * 128, eight_rows = 8 * 128;
-  return (at & 0x3ffff) >> 4 | block >> 4 << 16 | eight_rows >> 4 << 32 | (uint64_t)1 << 62;
-}
+ALWAYS uint64_t describe(Panel panel, int rows) { return wgmma_descriptor(panel, rows * 128); }
 /* 16 features, or 16 rows, further. */
 ALWAYS uint64_t along(int step, int rows) {
   return (uint64_t)(step / 4 * rows * 128 + step % 4 * 32) >> 4;

@@ -3,7 +3,7 @@
  * the product with values is made while scores become weights; the product with keys again, which
  * adds to dq, while the next tile's scores are made. */
 #define ELEMENT unsigned short
-#include "kernels/attention_ring.h"
+#include "kernels/attention_queries.h"
 
 #include "kernels/attention_gradient.h"
 
@@ -41,7 +41,7 @@ ALWAYS void sum_pulls(const Here *w, Panel memory, int group, int count, float d
   leave_tile(memory, KEYS, count - 1, w->lane);
 }
 
-ALWAYS void find_query_grad(const Here *w, Panel memory, int count) {
+ALWAYS void attend(const Here *w, Panel memory, int count) {
   int group = own_group(w), first = w->first + group * GROUP_ROWS;
   int own = first < attention_queries() ? tiles_seen(first + GROUP_ROWS) : 0;
   float dq[MAX_ROWS][MAX_COLUMNS], base[MAX_ROWS], delta[MAX_ROWS];
@@ -62,15 +62,5 @@ ALWAYS void find_query_grad(const Here *w, Panel memory, int count) {
 
 __attribute__((always_inline)) void attention_backward(void *const *args, SHARED void *shared,
                                                        int block, int head, int batch, int thread) {
-  Panel memory = (Panel)shared;
-  Here w = here_of_queries(args, block, head, batch, thread);
-  int count = tiles_of_keys(&w);
-  open_mbarriers(memory, thread);
-  if (w.warp < attention_warps()) {
-    take_registers();
-    find_query_grad(&w, memory, count);
-  } else {
-    give_registers();
-    bring_tiles(&w, memory, count);
-  }
+  share_block(args, shared, block, head, batch, thread);
 }

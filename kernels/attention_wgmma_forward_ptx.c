@@ -1,7 +1,7 @@
 /* attention_wgmma_forward_ptx: attention of f16 or bf16 on Hopper's tensor cores. Rows are queries,
  * pairs of tiles are keys and values. */
 #define ELEMENT unsigned short
-#include "kernels/attention_ring.h"
+#include "kernels/attention_queries.h"
 
 ALWAYS void bring_tile(const Here *w, Panel memory, int which, int t) {
   bring_keys(w, memory, which, t);
@@ -82,15 +82,5 @@ ALWAYS void attend(const Here *w, Panel memory, int count) {
 
 __attribute__((always_inline)) void attention_forward(void *const *args, SHARED void *shared,
                                                       int block, int head, int batch, int thread) {
-  Panel memory = (Panel)shared;
-  Here w = here_of_queries(args, block, head, batch, thread);
-  int count = tiles_of_keys(&w);
-  open_mbarriers(memory, thread);
-  if (w.warp < attention_warps()) {
-    take_registers();
-    attend(&w, memory, count);
-  } else {
-    give_registers();
-    bring_tiles(&w, memory, count);
-  }
+  share_block(args, shared, block, head, batch, thread);
 }

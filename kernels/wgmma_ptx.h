@@ -26,6 +26,7 @@
 #define SUM_PAD 8 /* pairs of sums leave without bank conflicts */
 #include "kernels/gemm_panel.h"
 #include "kernels/mbarrier.h"
+#include "kernels/wgmma.h"
 
 int gemm_maps(void);  /* both operands come by tensor maps; */
 int gemm_stays(void); /* and a block, alone on its multiprocessor, makes several tiles */
@@ -101,27 +102,23 @@ ALWAYS void bring(void *const *args, const Where *w, int k0, Panel memory, int s
 
 /* ── multiplying ─────────────────────────────────────────────────────────────────────────────── */
 
-/* Of the part of a panel that begins `row` rows of 128 bytes after its beginning. Fields of 14 bits
- * in units of 16 bytes: 0 address; 16 from 64 neighbours along a flat tile to the next 64; 32 from
- * eight rows to the next eight; 62 the swizzle, 128 bytes. */
+/* Of the part of a panel that begins `row` rows of 128 bytes after its beginning. */
 ALWAYS uint64_t describe(Panel panel, int row) {
-  uint64_t at = (uint32_t)(uintptr_t)(panel + row * ROW);
-  uint64_t block = (uint64_t)gemm_steps() * 128, eight_rows = 8 * 128;
-  return (at & 0x3ffff) >> 4 | block >> 4 << 16 | eight_rows >> 4 << 32 | (uint64_t)1 << 62;
+  return wgmma_descriptor(panel + row * ROW, gemm_steps() * 128);
 }
 /* Steps of k further: 32 bytes along a deep row, or 16 rows. */
 ALWAYS uint64_t further(int s, int deep) { return (uint64_t)(s * (deep ? 32 : 16 * 128)) >> 4; }
 
 ALWAYS void multiply(Panel a, Panel b, int thread, int adds, Total *sum) {
   uint64_t left = describe(a, group_row(thread)), right = describe(b, group_column(thread));
-  __asm__ volatile("wgmma.fence.sync.aligned;" ::: "memory");
+  wgmma_begin();
 #pragma clang loop unroll(full)
   for (int s = 0; s < gemm_steps() / DEPTH; s++)
 #pragma clang loop unroll(full)
     for (int i = 0; i < gemm_micro_m() / 64; i++)
       gemm_wgmma(sum->at[i], left + further(s, gemm_a_deep()) + (uint64_t)(i * 64 * 128 >> 4),
                  right + further(s, gemm_b_deep()), adds || s);
-  __asm__ volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+  wgmma_commit();
 }
 
 ALWAYS void clear(Total *sum) {
@@ -155,12 +152,6 @@ ALWAYS void leave(Sums memory, int thread, int pass, const Total *sum) {
 ALWAYS int panels_of(const Where *w) {
   return (w->end - w->begin + gemm_steps() - 1) / gemm_steps();
 }
-ALWAYS void await_products(int open) {
-  if (open)
-    __asm__ volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
-  else
-    __asm__ volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-}
 
 /* All threads bring panels. */
 ALWAYS void multiply_panels(void *const *args, Panel memory, const Where *w, Total *sum) {
@@ -174,12 +165,12 @@ ALWAYS void multiply_panels(void *const *args, Panel memory, const Where *w, Tot
 #pragma clang loop unroll(disable)
   for (int t = 0; t < count; t++) {
     async_wait(stages - 3);
-    __asm__ volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    show_to_wgmma();
     __nvvm_bar_sync(0);
     multiply(panel_of(memory, at, 1), panel_of(memory, at, 0), w->thread, t > 0, sum);
     if (t + stages - 2 < count) bring(args, w, w->begin + (t + stages - 2) * steps, memory, ahead);
     async_commit();
-    await_products(1);
+    wgmma_wait(1);
     at = at + 1 == stages ? 0 : at + 1;
     ahead = ahead + 1 == stages ? 0 : ahead + 1;
   }
@@ -234,12 +225,12 @@ ALWAYS void consume(Panel memory, const Where *w, Ring *ring, Total *sum) {
   for (int t = 0; t < count; t++) {
     mbarrier_wait(full_of(memory, ring->at), ring->parity);
     multiply(panel_of(memory, ring->at, 1), panel_of(memory, ring->at, 0), w->thread, t > 0, sum);
-    await_products(1);
+    wgmma_wait(1);
     mbarrier_arrive_if(empty_of(memory, before), tells && t > 0);
     before = ring->at;
     advance(ring);
   }
-  await_products(0);
+  wgmma_wait(0);
   mbarrier_arrive_if(empty_of(memory, before), tells);
 }
 
@@ -251,7 +242,7 @@ ALWAYS void open_stages(Panel memory, int thread) {
       mbarrier_open(empty_of(memory, s), threads() / 32);
     }
   __asm__ volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-  __asm__ volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  show_to_wgmma();
   __nvvm_bar_sync(0);
 }
 
@@ -342,7 +333,7 @@ __attribute__((always_inline)) void gemm_tile(void *const *args, SHARED void *sh
     clear(&sum);
   } else { /* the first step sets it */
     multiply_panels(args, (Panel)shared, &w, &sum);
-    await_products(0);
+    wgmma_wait(0);
   }
   leave_tile(args, shared, &w, &sum);
 }

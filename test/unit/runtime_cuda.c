@@ -84,6 +84,14 @@ static void write_graph(const Case *c, const char *name, Text *out) {
               c->batch, M, N, K, c->ta, c->tb, c->bias, c->act, c->aux, c->sums, c->accumulate);
 }
 
+/* path ends in XXXXXX, which becomes the file's name. */
+static void write_temporary(char *path, const Text *content) {
+  int fd = mkstemp(path);
+  assert_true(fd >= 0);
+  assert_int_equal(write(fd, content->at, content->count), content->count);
+  close(fd);
+}
+
 /* A .ptx whose kernel does nothing, so that only the library can have made the result. */
 static char *write_artifact(const Case *c) {
   static char path[] = "/tmp/ft-cuda-XXXXXX";
@@ -108,10 +116,7 @@ static char *write_artifact(const Case *c) {
   int count = 3 + c->bias + c->aux + c->accumulate + c->sums;
   for (int i = 0; i < count; i++) text_printf(&file, "%s.param .u64 own_%d", i ? ", " : "", i);
   text_printf(&file, ")\n{\n  ret;\n}\n");
-  int fd = mkstemp(path);
-  assert_true(fd >= 0);
-  assert_int_equal(write(fd, file.at, file.count), file.count);
-  close(fd);
+  write_temporary(path, &file);
   text_free(&plan);
   text_free(&file);
   return path;
@@ -326,10 +331,7 @@ static char *write_mapped(void) {
       "cvt.u64.u32 %%rd3, %%r2; add.s64 %%rd3, %%rd2, %%rd3; ld.shared.f32 %%f1, [%%r2];\n"
       "ld.global.f32 %%f2, [%%rd3]; add.f32 %%f1, %%f1, %%f2; st.global.f32 [%%rd3], %%f1;\n"
       "add.s32 %%r2, %%r2, 128; bra.uni $L3;\n$L4:\nret;\n}\n");
-  int fd = mkstemp(path);
-  assert_true(fd >= 0);
-  assert_int_equal(write(fd, file.at, file.count), file.count);
-  close(fd);
+  write_temporary(path, &file);
   text_free(&plan);
   text_free(&file);
   return path;

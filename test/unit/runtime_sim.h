@@ -52,4 +52,18 @@ static inline bool sim_test_has(const char *lanes) {
     }                                                                                              \
     failed;                                                                                        \
   })
+/* The kernel with these registers and instruction is not loaded, and the message says `why`. */
+static inline void sim_test_refuses(const char *registers, const char *instruction,
+                                    const char *why) {
+  Text ptx = {0};
+  SimModule *module = NULL;
+  text_printf(&ptx,
+              ".version 8.0\n.target sm_90a\n.address_size 64\n.visible .entry k()\n{\n%s\n%s\n"
+              "ret;\n}\n",
+              registers, instruction);
+  if (sim_module_load("t.ptx", text_cstr(&ptx), ptx.count, &module) == STATUS_OK)
+    fail_msg("not refused: %s", instruction);
+  if (!strstr(status_message(), why)) fail_msg("\"%s\" in place of \"%s\"", status_message(), why);
+  text_free(&ptx);
+}
 #endif

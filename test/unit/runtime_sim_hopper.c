@@ -452,20 +452,9 @@ static void refused(void **state) {
       {"wgmma.mma_async.sync.aligned.m64n8k16.f16.f16.f16 {%r1, %r2}, %rd1, %rd1, %p1, 1, 1, 0, 0;",
        "unsupported instruction"},
   };
-  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-    Text ptx = {0};
-    SimModule *module = NULL;
-    text_printf(
-        &ptx,
-        ".version 8.0\n.target sm_90a\n.address_size 64\n.visible .entry k()\n{\n.reg .pred "
-        "%%p<2>; .reg .b32 %%r<4>; .reg .b64 %%rd<2>; .reg .f32 %%f<8>;\n%s\nret;\n}\n",
-        texts[i][0]);
-    if (sim_module_load("t.ptx", text_cstr(&ptx), ptx.count, &module) == STATUS_OK)
-      fail_msg("not refused: %s", texts[i][0]);
-    if (!strstr(status_message(), texts[i][1]))
-      fail_msg("\"%s\" in place of \"%s\"", status_message(), texts[i][1]);
-    text_free(&ptx);
-  }
+  const char *registers = ".reg .pred %p<2>; .reg .b32 %r<4>; .reg .b64 %rd<2>; .reg .f32 %f<8>;";
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+    sim_test_refuses(registers, texts[i][0], texts[i][1]);
 }
 
 int main(void) {

@@ -1,0 +1,24 @@
+/* attention_queries: a block of the wgmma kernels whose rows are queries, forward and for dq. Who
+ * includes this says what a warpgroup makes of them: attend. */
+#ifndef FT_KERNELS_ATTENTION_QUERIES_H
+#define FT_KERNELS_ATTENTION_QUERIES_H
+#include "kernels/attention_ring.h"
+
+/* Of its warpgroups that multiply, over `count` tiles of keys. */
+ALWAYS void attend(const Here *w, Panel memory, int count);
+
+ALWAYS void share_block(void *const *args, SHARED void *shared, int block, int head, int batch,
+                        int thread) {
+  Panel memory = (Panel)shared;
+  Here w = here_of_queries(args, block, head, batch, thread);
+  int count = tiles_of_keys(&w);
+  open_mbarriers(memory, thread);
+  if (w.warp < attention_warps()) {
+    take_registers();
+    attend(&w, memory, count);
+  } else {
+    give_registers();
+    bring_tiles(&w, memory, count);
+  }
+}
+#endif

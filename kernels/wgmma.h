@@ -1,0 +1,35 @@
+/* wgmma: what products by Hopper's tensor cores (wgmma.mma_async, sm_90a) have in common: the
+ * descriptor of an operand in shared memory, and the order of instructions that are asynchronous
+ * (PTX ISA 8.0: wgmma). */
+#ifndef FT_KERNELS_WGMMA_H
+#define FT_KERNELS_WGMMA_H
+#include <stdint.h>
+
+#define WGMMA_INLINE static inline __attribute__((always_inline))
+
+/* Of a panel of rows of 128 bytes in the 128-byte swizzle. Fields of 14 bits in units of 16 bytes:
+ * 0 address; 16 from 64 neighbours to the next 64, `block` bytes, where it is read across its rows;
+ * 32 from eight rows to the next eight; 62 the swizzle. */
+WGMMA_INLINE uint64_t wgmma_descriptor(__attribute__((address_space(3))) const void *panel,
+                                       int block) {
+  uint64_t at = (uint32_t)(uintptr_t)panel, bytes = (uint64_t)block, eight_rows = 8 * 128;
+  return (at & 0x3ffff) >> 4 | bytes >> 4 << 16 | eight_rows >> 4 << 32 | (uint64_t)1 << 62;
+}
+
+/* Before the first instruction, and after registers that it takes were written. */
+WGMMA_INLINE void wgmma_begin(void) { __asm__ volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+WGMMA_INLINE void wgmma_commit(void) {
+  __asm__ volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+/* All but the last `open` groups, 0 or 1, are over. */
+WGMMA_INLINE void wgmma_wait(int open) {
+  if (open)
+    __asm__ volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+  else
+    __asm__ volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+}
+/* What this thread wrote to shared memory, for wgmma to see after a barrier. */
+WGMMA_INLINE void show_to_wgmma(void) {
+  __asm__ volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+#endif
