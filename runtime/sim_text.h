@@ -83,10 +83,17 @@ STATUS_CHECKED Status decode_result(Decoder *decoder, const PtxValue *value, Sim
                                     int32_t *arg);
 /* Pushes to = code(from). */
 SimInst *decode_unary(Decoder *decoder, SimCode code, int32_t to, int32_t from);
+SimInst *decode_binary(Decoder *decoder, SimCode code, int32_t to, int32_t a, int32_t b);
+/* The table of pointwise instructions; is there one whose first word is that of `op`? */
+void decode_point_begin(Decoder *decoder);
+bool decode_point_knows(const char *op, size_t length);
 /* An address: its register or constant, whether that is of 32 bits, and the offset. */
 STATUS_CHECKED Status decode_address(Decoder *decoder, const PtxOperand *operand, SimSpace space,
                                      int32_t *arg, bool *is_narrow, int64_t *offset);
 /* Each sets *is_known if the statement is of its kind. */
+STATUS_CHECKED Status decode_pointwise(Decoder *decoder, const PtxStatement *statement,
+                                       bool *is_known);
+STATUS_CHECKED Status decode_setp(Decoder *decoder, const PtxStatement *statement, bool *is_known);
 STATUS_CHECKED Status decode_memory(Decoder *decoder, const PtxStatement *statement,
                                     bool *is_known);
 STATUS_CHECKED Status decode_async(Decoder *decoder, const PtxStatement *statement, bool *is_known);
