@@ -24,17 +24,6 @@ static int find_pass(const char *name, size_t length) {
   return -1;
 }
 
-static int require_pass(Arena *arena, Diag *diag, const char *name, size_t length) {
-  int found = find_pass(name, length);
-  if (found >= 0) return found;
-  const char **names = ARENA_ARRAY(arena, const char *, pass_count);
-  for (int i = 0; i < pass_count; i++) names[i] = pass_info[i].name;
-  const char *nearest = text_nearest(arena_strndup(arena, name, length), names, pass_count);
-  diag_error(diag, (Loc){0}, "there is no pass '%.*s'%s%s%s", (int)length, name,
-             nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
-  return -1;
-}
-
 static bool is_one_of(const char *name, const char *const *names) {
   for (; *names; names++)
     if (strcmp(*names, name) == 0) return true;
@@ -51,13 +40,36 @@ static const char *const has_plain_form[] = {"attention", "fuse", "schedule", "m
 const char *const pass_choices[] = {"wgmma",           "attention_wgmma", "tma",
                                     "transpose_tiles", "concat_parts",    NULL};
 
+const char *pass_optional(int index) {
+  for (int i = 0; i < pass_count; i++)
+    if (!is_one_of(pass_info[i].name, required) && index-- == 0) return pass_info[i].name;
+  for (int i = 0; pass_choices[i]; i++)
+    if (index-- == 0) return pass_choices[i];
+  return NULL;
+}
+
+static const char *name_of(int index) { return index < pass_count ? pass_info[index].name : NULL; }
+
+/* -1, with an error that suggests one of `names`, if there is none. */
+static int require_pass(Arena *arena, Diag *diag, const char *name, size_t length,
+                        const char *names(int)) {
+  int found = find_pass(name, length);
+  if (found >= 0) return found;
+  VEC(const char *) list = {0};
+  for (int i = 0; names(i); i++) VEC_PUSH(arena, list, names(i));
+  const char *nearest = text_nearest(arena_strndup(arena, name, length), list.at, list.count);
+  diag_error(diag, (Loc){0}, "there is no pass '%.*s'%s%s%s", (int)length, name,
+             nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
+  return -1;
+}
+
 /* Marks the passes of a comma-separated list; false with an error for a name that is none. */
 static bool parse_disabled(Arena *arena, Diag *diag, const char *list, bool *disabled) {
   size_t length;
   for (const char *at = list; at && *at; at += length + (at[length] == ',')) {
     length = strcspn(at, ",");
     if (is_one_of(arena_strndup(arena, at, length), pass_choices)) continue;
-    int pass = require_pass(arena, diag, at, length);
+    int pass = require_pass(arena, diag, at, length, pass_optional);
     if (pass < 0) return false;
     if (is_one_of(pass_info[pass].name, required)) {
       diag_error(diag, (Loc){0}, "pass '%s' cannot be switched off", pass_info[pass].name);
@@ -146,7 +158,7 @@ Graph *passes_run_one(PassContext *context, const PassInfo *info, Graph *before,
 Graph *passes_run_named(PassContext *context, Graph *graph, const char *names) {
   for (const char *at = names; graph && *at;) {
     size_t length = strcspn(at, ",");
-    int pass = require_pass(context->arena, context->diag, at, length);
+    int pass = require_pass(context->arena, context->diag, at, length, name_of);
     if (pass < 0) return NULL;
     graph = passes_run_one(context, &pass_info[pass], graph, true, NULL);
     if (!graph && context->refused)
@@ -217,11 +229,12 @@ static bool prepare(Program *program, Diag *diag, const PassOptions *options, bo
                     int *last) {
   *last = pass_count - 1;
   if (options->stop_after) {
-    *last = require_pass(program->arena, diag, options->stop_after, strlen(options->stop_after));
+    *last = require_pass(program->arena, diag, options->stop_after, strlen(options->stop_after),
+                         name_of);
     if (*last < 0) return false;
   }
   if (options->dump && strcmp(options->dump, "all") != 0 &&
-      require_pass(program->arena, diag, options->dump, strlen(options->dump)) < 0)
+      require_pass(program->arena, diag, options->dump, strlen(options->dump), name_of) < 0)
     return false;
   if (options->dump && options->dump_dir && !ensure_folder(diag, options->dump_dir)) return false;
   return parse_disabled(program->arena, diag, options->disable, disabled);

@@ -49,6 +49,9 @@ typedef struct {
 
 /* What code generation may do without (CodegenOptions.disable); NULL at the end. */
 extern const char *const pass_choices[];
+/* All that PassOptions.disable takes, by number from 0: passes in their order, then pass_choices;
+ * NULL behind the last one. */
+const char *pass_optional(int index);
 
 /* Runs the pipeline over both graphs of the program, in place. False if a pass failed (diag). */
 bool passes_run(Program *program, Diag *diag, const PassOptions *options, bool for_gpu);

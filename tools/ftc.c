@@ -35,10 +35,11 @@ static const char usage[] =
     "  --dump-dir DIR      where dumps go (default: here)\n"
     "  --stop-after=PASS   run the passes up to this one\n"
     "  --disable=A,B       leave out passes (fuse, schedule, memplan: do no more than is needed)\n"
-    "                      or kinds of kernels (wgmma, attention_wgmma, transpose_tiles)\n"
+    "                      or kinds of kernels; the names are listed below\n"
     "  --time-passes       how long each step took, on standard error\n"
     "  --list-ops          every op of the language's graph, and stop\n"
-    "  --help, --version\n";
+    "  --help, --version\n"
+    "\n--disable takes:";
 
 typedef struct {
   const char *input, *output, *emit, *memory;
@@ -137,8 +138,16 @@ static int add_set(Request *r, const char *value) {
   return add_word(r->sets, &r->frontend.set_count, value, "--set");
 }
 static int show_help(Request *r, const char *value) {
+  enum { WIDTH = 80 };
+  const char *name;
+  int column = WIDTH;
   (void)value;
   fputs(usage, stdout);
+  for (int i = 0; (name = pass_optional(i)); i++) {
+    if (column + (int)strlen(name) > WIDTH) column = printf("\n ") - 1;
+    column += printf(" %s", name);
+  }
+  printf("\n");
   r->is_done = true;
   return 0;
 }
