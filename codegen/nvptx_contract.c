@@ -8,17 +8,32 @@
 #include <stdio.h>
 
 enum {
-  SIDE_THREADS = 256,
+  COMBINE_THREADS = 256,
   SWIZZLE = 128,
   SWIZZLE_ALIGN = 1024,
   MAX_GRID_YZ = 65535,
-  WORTH_PACKING = 400000000,
   LANES_OF_A_SUM = 8
 };
 
 /* ── what is multiplied ─────────────────────────────────────────────────────────────────────── */
 
+/* The kernels' bodies hold the arithmetic of places for products too, where nothing uses it. */
+static const ConvForm no_conv = {.images = 1,
+                                 .groups = 1,
+                                 .in = 1,
+                                 .out = 1,
+                                 .in_height = 1,
+                                 .in_width = 1,
+                                 .out_height = 1,
+                                 .out_width = 1,
+                                 .kernel_height = 1,
+                                 .kernel_width = 1,
+                                 .stride = (const int64_t[]){1, 1},
+                                 .padding = (const int64_t[]){0, 0},
+                                 .dilation = (const int64_t[]){1, 1}};
+
 static void describe_dot(Contract *c) {
+  c->form = no_conv;
   const Shape *a = &c->node->input[0]->type.shape, *result = &c->node->type.shape;
   int rank = result->rank;
   c->m = result->dim[rank - 2];
@@ -30,36 +45,19 @@ static void describe_dot(Contract *c) {
 }
 
 static void describe_conv(Contract *c) {
-  const Node *node = c->node;
-  const Shape *x = c->kind == KIND_CONV         ? &node->input[0]->type.shape
-                   : c->kind == KIND_GRAD_INPUT ? &node->type.shape
-                                                : &node->input[1]->type.shape;
-  const Shape *y = c->kind == KIND_CONV ? &node->type.shape : &node->input[0]->type.shape;
-  const Shape *w = c->kind == KIND_GRAD_WEIGHT ? &node->type.shape : &node->input[1]->type.shape;
-  c->is_nhwc = node_str(node, ATTR_LAYOUT)[1] == 'h';
-  int height = c->is_nhwc ? 1 : 2;
-  c->images = x->dim[0];
-  c->groups = node_int(node, ATTR_GROUPS, 1);
-  c->in = w->dim[1];
-  c->out = w->dim[0] / c->groups;
-  c->in_height = x->dim[height];
-  c->in_width = x->dim[height + 1];
-  c->out_height = y->dim[height];
-  c->out_width = y->dim[height + 1];
-  c->windows = w->dim[2] * w->dim[3];
-  c->batches = c->groups;
-  const int64_t *stride = node_attr(node, ATTR_STRIDE)->ints;
-  int64_t class_places =
-      ((c->in_height + stride[0] - 1) / stride[0]) * ((c->in_width + stride[1] - 1) / stride[1]);
-  int64_t out_rows = c->images * c->out_height * c->out_width;
+  c->form = conv_form(c->node);
+  const ConvForm *f = &c->form;
+  c->windows = f->kernel_height * f->kernel_width;
+  c->batches = f->groups;
+  int64_t class_places = ((f->in_height + f->stride[0] - 1) / f->stride[0]) *
+                         ((f->in_width + f->stride[1] - 1) / f->stride[1]);
+  int64_t out_rows = f->images * f->out_height * f->out_width;
   bool is_grad_input = c->kind == KIND_GRAD_INPUT;
-  c->classes = is_grad_input ? stride[0] * stride[1] : 1;
-  c->m = c->kind == KIND_CONV ? out_rows : is_grad_input ? c->images * class_places : c->out;
-  c->rows = is_grad_input ? c->images * c->in_height * c->in_width : c->m;
-  c->n = c->kind == KIND_CONV ? c->out : c->kind == KIND_GRAD_INPUT ? c->in : c->in * c->windows;
-  c->k = c->kind == KIND_CONV         ? c->in * c->windows
-         : c->kind == KIND_GRAD_INPUT ? c->out * c->windows
-                                      : out_rows;
+  c->classes = is_grad_input ? f->stride[0] * f->stride[1] : 1;
+  c->m = c->kind == KIND_CONV ? out_rows : is_grad_input ? f->images * class_places : f->out;
+  c->rows = is_grad_input ? f->images * f->in_height * f->in_width : c->m;
+  c->n = c->kind == KIND_CONV ? f->out : is_grad_input ? f->in : f->in * c->windows;
+  c->k = c->kind == KIND_CONV ? f->in * c->windows : is_grad_input ? f->out * c->windows : out_rows;
 }
 
 /* An operand is an argument of the kernel, seen through views, or computed from some. */
@@ -83,44 +81,33 @@ static void lay(Contract *c, Operand *operand, bool is_deep, int64_t run) {
 }
 
 static void lay_operands(Contract *c) {
+  const ConvForm *f = &c->form;
   bool ta = node_int(c->node, ATTR_TRANS_A, 0), tb = node_int(c->node, ATTR_TRANS_B, 0);
+  bool is_nhwc = f->is_nhwc;
   switch (c->kind) {
   case KIND_DOT:
     lay(c, &c->a, !ta, ta ? c->m : c->k);
     lay(c, &c->b, tb, tb ? c->k : c->n);
     break;
   case KIND_CONV:
-    lay(c, &c->a, c->is_nhwc, c->is_nhwc ? c->in : 1);
-    if (c->is_packed)
-      lay(c, &c->b, false, c->n);
-    else
-      lay(c, &c->b, true, c->windows == 1 || c->in == 1 ? c->k : 1);
+    lay(c, &c->a, is_nhwc, is_nhwc ? f->in : 1);
+    lay(c, &c->b, true, is_nhwc || c->windows == 1 || f->in == 1 ? c->k : 1);
     break;
   case KIND_GRAD_INPUT:
-    lay(c, &c->a, c->is_nhwc, c->is_nhwc ? c->out : 1);
-    lay(c, &c->b, false, c->is_packed || c->windows == 1 ? c->n : 1);
+    lay(c, &c->a, is_nhwc, is_nhwc ? f->out : 1);
+    lay(c, &c->b, false, is_nhwc || c->windows == 1 ? c->n : 1);
     break;
   case KIND_GRAD_WEIGHT:
-    lay(c, &c->a, !c->is_nhwc, c->is_nhwc ? c->out : 1);
-    lay(c, &c->b, !c->is_nhwc, c->is_nhwc ? c->in : 1);
+    lay(c, &c->a, !is_nhwc, is_nhwc ? f->out : 1);
+    lay(c, &c->b, !is_nhwc, is_nhwc ? f->in : 1);
     break;
   }
 }
 
-/* Weights lie in an order that no product reads side by side; from some size on it pays to put them
- * in a better one first. */
-static bool is_packing_worth_it(const Contract *c) {
-  if (c->kind != KIND_CONV && c->kind != KIND_GRAD_INPUT) return false;
-  if (c->windows == 1 || (c->kind == KIND_CONV && c->in == 1)) return false;
-  return c->job->module->only_tile || 2 * c->batches * c->m * c->n * c->k >= WORTH_PACKING;
-}
-
 static void size_workspace(Contract *c) {
-  int64_t sum = c->dtype == DT_F64 ? 8 : 4, bytes = 0;
-  if (c->tile.splits > 1) bytes = c->batches * c->classes * c->tile.splits * c->m * c->n * sum;
-  c->pack_offset = bytes = (bytes + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
-  if (c->is_packed) bytes += c->batches * c->k * c->n * c->bytes;
-  c->job->out->workspace = bytes;
+  int64_t sum = c->dtype == DT_F64 ? 8 : 4;
+  if (c->tile.splits > 1)
+    c->job->out->workspace = c->batches * c->classes * c->tile.splits * c->m * c->n * sum;
 }
 
 /* ── constants ──────────────────────────────────────────────────────────────────────────────── */
@@ -136,34 +123,26 @@ static int64_t period(int64_t stride, int64_t dilation) {
 }
 
 static void define_conv(Contract *c) {
-  const Node *node = c->node;
-  bool is_conv = c->kind != KIND_DOT;
-  const Shape *w =
-      is_conv ? c->kind == KIND_GRAD_WEIGHT ? &node->type.shape : &node->input[1]->type.shape
-              : NULL;
-  const int64_t *stride = is_conv ? node_attr(node, ATTR_STRIDE)->ints : NULL;
-  const int64_t *pad = is_conv ? node_attr(node, ATTR_PADDING)->ints : NULL;
-  const int64_t *dilation = is_conv ? node_attr(node, ATTR_DILATION)->ints : NULL;
+  const ConvForm *f = &c->form;
   const Constant constants[] = {
-      {"gemm_images", c->images},
-      {"gemm_groups", is_conv ? c->groups : 1},
-      {"gemm_nhwc", c->is_nhwc},
-      {"gemm_in_channels", is_conv ? c->in : 1},
-      {"gemm_in_height", is_conv ? c->in_height : 1},
-      {"gemm_in_width", is_conv ? c->in_width : 1},
-      {"gemm_out_channels", is_conv ? c->out : 1},
-      {"gemm_out_height", is_conv ? c->out_height : 1},
-      {"gemm_out_width", is_conv ? c->out_width : 1},
-      {"gemm_kernel_height", is_conv ? w->dim[2] : 1},
-      {"gemm_kernel_width", is_conv ? w->dim[3] : 1},
-      {"gemm_stride_height", is_conv ? stride[0] : 1},
-      {"gemm_stride_width", is_conv ? stride[1] : 1},
-      {"gemm_pad_top", is_conv ? pad[0] : 0},
-      {"gemm_pad_left", is_conv ? pad[1] : 0},
-      {"gemm_dilation_height", is_conv ? dilation[0] : 1},
-      {"gemm_dilation_width", is_conv ? dilation[1] : 1},
-      {"gemm_period_height", is_conv ? period(stride[0], dilation[0]) : 1},
-      {"gemm_period_width", is_conv ? period(stride[1], dilation[1]) : 1},
+      {"gemm_groups", f->groups},
+      {"gemm_nhwc", f->is_nhwc},
+      {"gemm_in_channels", f->in},
+      {"gemm_in_height", f->in_height},
+      {"gemm_in_width", f->in_width},
+      {"gemm_out_channels", f->out},
+      {"gemm_out_height", f->out_height},
+      {"gemm_out_width", f->out_width},
+      {"gemm_kernel_height", f->kernel_height},
+      {"gemm_kernel_width", f->kernel_width},
+      {"gemm_stride_height", f->stride[0]},
+      {"gemm_stride_width", f->stride[1]},
+      {"gemm_pad_top", f->padding[0]},
+      {"gemm_pad_left", f->padding[1]},
+      {"gemm_dilation_height", f->dilation[0]},
+      {"gemm_dilation_width", f->dilation[1]},
+      {"gemm_period_height", period(f->stride[0], f->dilation[0])},
+      {"gemm_period_width", period(f->stride[1], f->dilation[1])},
   };
   callback_constants(c->job->module, c->suffix, constants, sizeof constants / sizeof *constants);
 }
@@ -184,7 +163,6 @@ static void define_constants(Contract *c) {
       {"gemm_b_wide", c->b.wide},
       {"gemm_a_async", c->a.is_async},
       {"gemm_b_async", c->b.is_async},
-      {"gemm_packed", c->is_packed},
       {"gemm_by_four", c->is_by_four},
       {"gemm_splits", tile->splits},
       {"gemm_tile_m", tile->tile_m},
@@ -224,17 +202,7 @@ static LLVMValueRef pull_element(Emitter *emitter, const Operand *operand, LLVMV
                                               operand->node->type.dtype, number);
 }
 
-static LLVMValueRef packed_pointer(Contract *c, Emitter *emitter) {
-  Job *job = c->job;
-  LLVMTypeRef byte = LLVMInt8TypeInContext(job->module->context);
-  LLVMValueRef place =
-      LLVMConstInt(LLVMInt64TypeInContext(job->module->context), (uint64_t)c->pack_offset, false);
-  return LLVMBuildInBoundsGEP2(emitter->builder, byte,
-                               emitter->pointer[job->operand_count + job->result_count], &place, 1,
-                               "");
-}
-
-static void define_element(Contract *c, const char *name, const Operand *operand, bool is_packed) {
+static void define_element(Contract *c, const char *name, const Operand *operand) {
   Job *job = c->job;
   Emitter emitter = {.module = job->module};
   LLVMTypeRef parameters[2] = {LLVMPointerTypeInContext(job->module->context, 0),
@@ -243,48 +211,30 @@ static void define_element(Contract *c, const char *name, const Operand *operand
   callback_open(job, &emitter, c->suffix, name, type, parameters, 2,
                 operand->argument < 0 ? job->node->body : NULL);
   LLVMValueRef number = LLVMGetParam(emitter.function, 1);
-  LLVMValueRef value = is_packed
-                           ? emit_load_at(&emitter, packed_pointer(c, &emitter), c->dtype, number)
-                           : pull_element(&emitter, operand, number);
+  LLVMValueRef value = pull_element(&emitter, operand, number);
   if (c->unit != UNIT_SIMT)
     value = LLVMBuildBitCast(emitter.builder, emit_to_memory(&emitter, c->dtype, value), type, "");
   callback_close(&emitter, value);
 }
 
-/* gemm_pack_element: element `to` of the packed weights is element `from` of the operand. */
-static void define_pack(Contract *c) {
-  Job *job = c->job;
-  Emitter emitter = {.module = job->module};
-  LLVMTypeRef word = callback_word(job->module);
-  LLVMTypeRef parameters[3] = {LLVMPointerTypeInContext(job->module->context, 0), word, word};
-  callback_open(job, &emitter, c->suffix, "gemm_pack_element",
-                LLVMVoidTypeInContext(job->module->context), parameters, 3,
-                c->b.argument < 0 ? job->node->body : NULL);
-  LLVMValueRef value = pull_element(&emitter, &c->b, LLVMGetParam(emitter.function, 2));
-  emit_store_at(&emitter, packed_pointer(c, &emitter), c->dtype, LLVMGetParam(emitter.function, 1),
-                value);
-  callback_close(&emitter, NULL);
-}
-
-/* A callback that gives a pointer of the entry, or (argument -1) that of the packed weights. */
+/* A callback that gives a pointer of the entry. */
 static void define_pointer(Contract *c, const char *name, int argument) {
   Job *job = c->job;
   Emitter emitter = {.module = job->module};
   LLVMTypeRef pointer = LLVMPointerTypeInContext(job->module->context, 0);
   callback_open(job, &emitter, c->suffix, name, pointer, &pointer, 1, NULL);
-  callback_close(&emitter, argument < 0 ? packed_pointer(c, &emitter) : emitter.pointer[argument]);
+  callback_close(&emitter, emitter.pointer[argument]);
 }
 
 static void define_operands(Contract *c) {
-  define_element(c, "gemm_element_a", &c->a, false);
-  define_element(c, "gemm_element_b", &c->b, c->is_packed);
+  define_element(c, "gemm_element_a", &c->a);
+  define_element(c, "gemm_element_b", &c->b);
   define_pointer(c, "gemm_pointer_a", c->a.argument < 0 ? 0 : c->a.argument);
-  define_pointer(c, "gemm_pointer_b", c->is_packed ? -1 : c->b.argument < 0 ? 0 : c->b.argument);
+  define_pointer(c, "gemm_pointer_b", c->b.argument < 0 ? 0 : c->b.argument);
   define_pointer(c, "gemm_workspace", c->job->operand_count + c->job->result_count);
   int behind = c->job->operand_count + c->job->result_count + 1;
   define_pointer(c, "gemm_map_a", c->has_maps ? behind : 0);
   define_pointer(c, "gemm_map_b", c->has_maps ? behind + 1 : 0);
-  define_pack(c);
   if (c->unit == UNIT_WGMMA)
     nvptx_define_wgmma(c->job, c->suffix,
                        &(Wgmma){.name = "gemm_wgmma",
@@ -329,33 +279,35 @@ static void push(Emitter *emitter, Index *index, int64_t count, LLVMValueRef val
 static Index result_index(Contract *c, Emitter *emitter, LLVMValueRef batch, LLVMValueRef row,
                           LLVMValueRef column, int lane) {
   Index index = {0};
-  if (c->kind == KIND_DOT) {
+  const ConvForm *f = &c->form;
+  bool is_grad_weight = c->kind == KIND_GRAD_WEIGHT;
+  if (c->kind == KIND_DOT || (is_grad_weight && f->is_nhwc)) {
     index_push(&index, c->batches, batch, true);
     index_push(&index, c->m, row, true);
     push(emitter, &index, c->n, column, lane);
     return index;
   }
-  int64_t across = c->kind == KIND_GRAD_WEIGHT ? c->m : c->n;
-  LLVMValueRef channel = c->kind == KIND_GRAD_WEIGHT ? row : column;
+  int64_t across = is_grad_weight ? c->m : c->n;
+  LLVMValueRef channel = is_grad_weight ? row : column;
   LLVMValueRef first = emit_index_op(emitter, LLVMMul, batch,
                                      emit_index_const(emitter, lane < 0 ? across : across / 4));
-  if (c->groups > 1) channel = emit_index_op(emitter, LLVMAdd, first, channel);
-  if (c->kind == KIND_GRAD_WEIGHT) { /* the product's columns are windows, then channels */
-    LLVMValueRef in = emit_index_const(emitter, c->in);
-    index_push(&index, c->groups * c->out, channel, true);
-    index_push(&index, c->in, emit_index_op(emitter, LLVMURem, column, in), true);
+  if (f->groups > 1) channel = emit_index_op(emitter, LLVMAdd, first, channel);
+  if (is_grad_weight) { /* the product's columns are windows, then channels */
+    LLVMValueRef in = emit_index_const(emitter, f->in);
+    index_push(&index, f->groups * f->out, channel, true);
+    index_push(&index, f->in, emit_index_op(emitter, LLVMURem, column, in), true);
     index_push(&index, c->windows, emit_index_op(emitter, LLVMUDiv, column, in), true);
     return index;
   }
-  if (c->is_nhwc) {
+  if (f->is_nhwc) {
     index_push(&index, c->rows, row, true);
-    push(emitter, &index, c->groups * across, channel, lane);
+    push(emitter, &index, f->groups * across, channel, lane);
     return index;
   }
-  int64_t places = c->rows / c->images;
+  int64_t places = c->rows / f->images;
   LLVMValueRef size = emit_index_const(emitter, places);
-  index_push(&index, c->images, emit_index_op(emitter, LLVMUDiv, row, size), true);
-  index_push(&index, c->groups * across, channel, true);
+  index_push(&index, f->images, emit_index_op(emitter, LLVMUDiv, row, size), true);
+  index_push(&index, f->groups * across, channel, true);
   index_push(&index, places, emit_index_op(emitter, LLVMURem, row, size), true);
   return index;
 }
@@ -396,24 +348,20 @@ static void define_finish(Contract *c, int lanes) {
 
 /* ── entries ────────────────────────────────────────────────────────────────────────────────── */
 
-/* A launch of one thread for each of `count` numbers, which calls `what` with it; is_whole: so do
- * those of the last block beyond it. */
-static void emit_side_entry(Contract *c, const char *what, int64_t count, bool is_whole) {
+/* A second launch adds the parts of split sums; threads beyond the last sum are made up for there.
+ */
+static void emit_combine(Contract *c, int64_t results) {
   Job *job = c->job;
+  int64_t count = LANES_OF_A_SUM * (c->is_by_four ? results / 4 : results);
   Entry entry;
-  char name[256], function[32];
-  snprintf(name, sizeof name, "%s_%s", job->name, what);
-  snprintf(function, sizeof function, "gemm_%s", what);
-  entry_open(&entry, job, name, SIDE_THREADS, true);
+  char name[256];
+  snprintf(name, sizeof name, "%s_combine", job->name);
+  entry_open(&entry, job, name, COMBINE_THREADS, true);
   LLVMValueRef block = entry_op(&entry, LLVMMul, entry_special(&entry, "ctaid.x"),
-                                entry_const(&entry, SIDE_THREADS));
+                                entry_const(&entry, COMBINE_THREADS));
   LLVMValueRef number = entry_op(&entry, LLVMAdd, block, entry_special(&entry, "tid.x"));
-  bool is_even = count % SIDE_THREADS == 0 || is_whole;
-  LLVMBasicBlockRef after = entry_begin_if(
-      &entry, is_even ? NULL : entry_less(&entry, number, entry_const(&entry, count)));
-  callback_call(&entry, c->suffix, function, &number, 1);
-  entry_end_if(&entry, after);
-  entry_close(&entry, name, (count + SIDE_THREADS - 1) / SIDE_THREADS, 1, 1);
+  callback_call(&entry, c->suffix, "gemm_combine", &number, 1);
+  entry_close(&entry, name, (count + COMBINE_THREADS - 1) / COMBINE_THREADS, 1, 1);
 }
 
 static void emit_entries(Contract *c) {
@@ -421,7 +369,6 @@ static void emit_entries(Contract *c) {
   const Tile *tile = &c->tile;
   Entry entry;
   int64_t results = c->batches * c->classes * c->m * c->n;
-  if (c->is_packed) emit_side_entry(c, "pack", c->batches * c->k * c->n, false);
   entry_open_mapped(&entry, job, job->name, nvptx_tile_threads(c), job->out->workspace > 0);
   int resident = nvptx_tile_resident(c);
   if (resident > 1 || tile->stays) entry_annotate(&entry, "minctasm", (unsigned)resident);
@@ -437,8 +384,7 @@ static void emit_entries(Contract *c) {
   job->out->launch[job->out->launch_count - 1].stays = tile->stays;
   if (tile->shared > SHARED_STATIC)
     job->out->launch[job->out->launch_count - 1].shared = tile->shared;
-  if (tile->splits > 1)
-    emit_side_entry(c, "combine", LANES_OF_A_SUM * (c->is_by_four ? results / 4 : results), true);
+  if (tile->splits > 1) emit_combine(c, results);
 }
 
 /* Of an operand [batch][along][k], or [batch][k][along] where it is flat: boxes are a panel, or 64
@@ -502,9 +448,8 @@ bool nvptx_contract(Job *job, const Node *contraction) {
     describe_conv(c);
   describe_operand(c, &c->a, 0);
   describe_operand(c, &c->b, 1);
-  c->is_packed = is_packing_worth_it(c);
   lay_operands(c);
-  bool is_row_major = c->kind == KIND_DOT || (c->kind != KIND_GRAD_WEIGHT && c->is_nhwc);
+  bool is_row_major = c->kind == KIND_DOT || c->form.is_nhwc;
   c->is_by_four = is_row_major && c->n % 4 == 0;
   nvptx_choose_tile(c);
   if (!module_specialise(job->module, body_of(c), "gemm_", c->suffix)) return false;

@@ -6,8 +6,8 @@
 
 typedef enum { KIND_DOT, KIND_CONV, KIND_GRAD_INPUT, KIND_GRAD_WEIGHT } ContractKind;
 
-/* What multiplies: ordinary arithmetic; tensor cores on 16-bit elements, or on f32 as tf32; those of
- * Hopper on 16-bit elements by instructions of four warps. */
+/* What multiplies: ordinary arithmetic; tensor cores on 16-bit elements, or on f32 as tf32; those
+ * of Hopper on 16-bit elements by instructions of four warps. */
 typedef enum { UNIT_SIMT, UNIT_MMA16, UNIT_MMA32, UNIT_WGMMA } ContractUnit;
 
 /* One way to cut a product: see kernels/gemm_ptx.h and, for tensor cores, mma_ptx.h, where the
@@ -45,11 +45,10 @@ typedef struct {
   int64_t batches, m, n, k;
   int64_t classes; /* of input places modulo the stride: so many products of m rows, k shared out */
   int64_t rows;    /* of the result */
-  bool is_packed, is_by_four; /* the weights are rearranged first; epilogue of four columns */
-  int64_t pack_offset;        /* bytes in the workspace */
-  int64_t images, groups, in, out, in_height, in_width, out_height, out_width, windows;
-  bool is_nhwc;
-  bool has_maps; /* of wgmma: operands come by tensor maps */
+  ConvForm form;   /* of a convolution; k and columns count windows, then channels */
+  int64_t windows;
+  bool is_by_four; /* epilogue of four columns */
+  bool has_maps;   /* of wgmma: operands come by tensor maps */
   Tile tile;
 } Contract;
 

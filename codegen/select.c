@@ -109,30 +109,22 @@ static void gemm_ints(const Choice *choice, KernelLaunch *launch) {
 
 static void conv_ints(const Choice *choice, KernelLaunch *launch) {
   const Node *node = choice->contraction;
-  bool is_nhwc = node_str(node, ATTR_LAYOUT)[1] == 'h';
-  const Shape *x = node->op == OP_CONV              ? &choice->operand[0]->type.shape
-                   : node->op == OP_CONV_GRAD_INPUT ? &node->type.shape
-                                                    : &choice->operand[1]->type.shape;
-  const Shape *w =
-      node->op == OP_CONV_GRAD_WEIGHT ? &node->type.shape : &choice->operand[1]->type.shape;
-  const int64_t *stride = node_attr(node, ATTR_STRIDE)->ints;
-  const int64_t *padding = node_attr(node, ATTR_PADDING)->ints;
-  const int64_t *dilation = node_attr(node, ATTR_DILATION)->ints;
+  const ConvForm f = conv_form(node);
   static const char *const pad_key[4] = {"pt", "pl", "pb", "pr"};
-  add_int(launch, "n", x->dim[0]);
-  add_int(launch, "c", x->dim[is_nhwc ? 3 : 1]);
-  add_int(launch, "h", x->dim[is_nhwc ? 1 : 2]);
-  add_int(launch, "w", x->dim[is_nhwc ? 2 : 3]);
-  add_int(launch, "o", w->dim[0]);
-  add_int(launch, "kh", w->dim[2]);
-  add_int(launch, "kw", w->dim[3]);
-  add_int(launch, "sh", stride[0]);
-  add_int(launch, "sw", stride[1]);
-  for (int i = 0; i < 4; i++) add_int(launch, pad_key[i], padding[i]);
-  add_int(launch, "dh", dilation[0]);
-  add_int(launch, "dw", dilation[1]);
-  add_int(launch, "groups", node_int(node, ATTR_GROUPS, 1));
-  add_int(launch, "layout", is_nhwc);
+  add_int(launch, "n", f.images);
+  add_int(launch, "c", f.groups * f.in);
+  add_int(launch, "h", f.in_height);
+  add_int(launch, "w", f.in_width);
+  add_int(launch, "o", f.groups * f.out);
+  add_int(launch, "kh", f.kernel_height);
+  add_int(launch, "kw", f.kernel_width);
+  add_int(launch, "sh", f.stride[0]);
+  add_int(launch, "sw", f.stride[1]);
+  for (int i = 0; i < 4; i++) add_int(launch, pad_key[i], f.padding[i]);
+  add_int(launch, "dh", f.dilation[0]);
+  add_int(launch, "dw", f.dilation[1]);
+  add_int(launch, "groups", f.groups);
+  add_int(launch, "layout", f.is_nhwc);
   if (node->op != OP_CONV) return;
   add_int(launch, "bias", choice->bias >= 0);
   add_int(launch, "act", choice->has_relu);

@@ -143,6 +143,16 @@ typedef struct {
 } AttentionForm;
 AttentionForm attention_form(const Node *node);
 
+/* The forward convolution of a conv, conv_grad_input or conv_grad_weight node. */
+typedef struct {
+  const Type *x, *w, *y;
+  int64_t images, groups, in, out; /* channels: of a group */
+  int64_t in_height, in_width, out_height, out_width, kernel_height, kernel_width;
+  const int64_t *stride, *padding, *dilation;
+  bool is_nhwc;
+} ConvForm;
+ConvForm conv_form(const Node *node);
+
 /* Nodes with several results (fused, attention, attention_grad) are read only through `result`
  * nodes; their own type is that of result 0. */
 bool node_has_results(const Node *node);

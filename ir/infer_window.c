@@ -8,7 +8,7 @@ enum { LARGEST = 1 << 20 };
 
 typedef struct {
   int64_t stride[2], padding[4], dilation[2], groups;
-  int channel, row, column; /* dimensions of the image */
+  int channel, row, column; /* dimensions of images, and of weights */
 } Window;
 
 static bool read_ints(Infer *in, AttrId id, int count, int64_t least, int64_t *out) {
@@ -63,32 +63,32 @@ static bool conv_shape(Infer *in, const Type *x, const Type *w, Shape *out) {
   Window window;
   if (!read_window(in, &window) || !need_image(in, x)) return false;
   if (w->dtype != x->dtype || w->shape.rank != 4)
-    return infer_fail(in,
-                      "the weight of a convolution must be [out channels, in channels / groups, "
-                      "height, width] of the image's type, not %s",
+    return infer_fail(in, "the weight of a convolution must be %s of the image's type, not %s",
+                      window.channel == 1 ? "[out channels, in channels / groups, height, width]"
+                                          : "[out channels, height, width, in channels / groups]",
                       infer_show(in, w));
   int64_t channels = x->shape.dim[window.channel], outputs = w->shape.dim[0];
+  int64_t inner = w->shape.dim[window.channel];
+  int64_t height = w->shape.dim[window.row], width = w->shape.dim[window.column];
   if (channels % window.groups || outputs % window.groups)
     return infer_fail(in,
                       "the groups of a convolution, %lld, must divide its %lld input and %lld "
                       "output channels",
                       (long long)window.groups, (long long)channels, (long long)outputs);
-  if (channels / window.groups != w->shape.dim[1])
+  if (channels / window.groups != inner)
     return infer_fail(in,
                       "the channels of a convolution disagree: the image %s has %lld in each "
                       "of %lld groups, the weight %s takes %lld",
                       infer_show_shape(in, &x->shape), (long long)(channels / window.groups),
-                      (long long)window.groups, infer_show_shape(in, &w->shape),
-                      (long long)w->shape.dim[1]);
-  if (w->shape.dim[2] < 1 || w->shape.dim[3] < 1)
+                      (long long)window.groups, infer_show_shape(in, &w->shape), (long long)inner);
+  if (height < 1 || width < 1)
     return infer_fail(in, "the kernel of a convolution is empty: %s",
                       infer_show_shape(in, &w->shape));
-  int64_t rows = steps(&window, 0, x->shape.dim[window.row], w->shape.dim[2]);
-  int64_t columns = steps(&window, 1, x->shape.dim[window.column], w->shape.dim[3]);
+  int64_t rows = steps(&window, 0, x->shape.dim[window.row], height);
+  int64_t columns = steps(&window, 1, x->shape.dim[window.column], width);
   if (!rows || !columns)
     return infer_fail(in, "the kernel of a convolution, %lldx%lld, does not fit the image %s",
-                      (long long)w->shape.dim[2], (long long)w->shape.dim[3],
-                      infer_show_shape(in, &x->shape));
+                      (long long)height, (long long)width, infer_show_shape(in, &x->shape));
   *out = x->shape;
   out->dim[window.channel] = outputs;
   out->dim[window.row] = rows;
@@ -99,6 +99,27 @@ static bool conv_shape(Infer *in, const Type *x, const Type *w, Shape *out) {
 bool infer_conv(Infer *in) {
   const Type *x = &in->input[0]->type, *w = &in->input[1]->type;
   return conv_shape(in, x, w, &in->out->shape) && infer_result(in, x->dtype, &in->out->dtype);
+}
+
+ConvForm conv_form(const Node *node) {
+  const Type *first = &node->input[0]->type, *second = &node->input[1]->type, *made = &node->type;
+  ConvForm f = {.y = first,
+                .groups = node_int(node, ATTR_GROUPS, 1),
+                .stride = node_attr(node, ATTR_STRIDE)->ints,
+                .padding = node_attr(node, ATTR_PADDING)->ints,
+                .dilation = node_attr(node, ATTR_DILATION)->ints,
+                .is_nhwc = !strcmp(node_str(node, ATTR_LAYOUT), "nhwc")};
+  if (node->op == OP_CONV) f.x = first, f.w = second, f.y = made;
+  if (node->op == OP_CONV_GRAD_INPUT) f.x = made, f.w = second;
+  if (node->op == OP_CONV_GRAD_WEIGHT) f.x = second, f.w = made;
+  int row = f.is_nhwc ? 1 : 2;
+  f.images = f.x->shape.dim[0];
+  f.in = f.w->shape.dim[f.is_nhwc ? 3 : 1];
+  f.out = f.w->shape.dim[0] / f.groups;
+  f.in_height = f.x->shape.dim[row], f.in_width = f.x->shape.dim[row + 1];
+  f.out_height = f.y->shape.dim[row], f.out_width = f.y->shape.dim[row + 1];
+  f.kernel_height = f.w->shape.dim[row], f.kernel_width = f.w->shape.dim[row + 1];
+  return f;
 }
 
 static bool same_shape(Infer *in, const char *what, const Type *have, DType dtype,

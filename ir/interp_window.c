@@ -45,6 +45,12 @@ static int64_t result_at(const Window *w, int64_t n, int64_t c, int64_t h, int64
                  : ((n * w->outputs + c) * w->rows + h) * w->columns + v;
 }
 
+static int64_t weight_at(const Window *w, int64_t o, int64_t c, int64_t i, int64_t j) {
+  int64_t inner = w->channels / w->groups;
+  return w->nhwc ? ((o * w->kernel[0] + i) * w->kernel[1] + j) * inner + c
+                 : ((o * inner + c) * w->kernel[0] + i) * w->kernel[1] + j;
+}
+
 /* Where element (i, j) of the window at (row, column) lies in the image; false: in the padding. */
 static bool window_at(const Window *w, int64_t row, int64_t column, int64_t i, int64_t j,
                       int64_t *h, int64_t *v) {
@@ -65,7 +71,7 @@ static void convolve(const Window *w, Op op, double *y, double *x, double *weigh
             if (!window_at(w, row, column, i, j, &h, &v)) continue;
             double *py = &y[result_at(w, n, o, row, column)];
             double *px = &x[image_at(w, n, group * inner + c, h, v)];
-            double *pw = &weight[((o * inner + c) * w->kernel[0] + i) * w->kernel[1] + j];
+            double *pw = &weight[weight_at(w, o, c, i, j)];
             if (op == OP_CONV)
               *py += *px * *pw;
             else if (op == OP_CONV_GRAD_INPUT)
@@ -84,8 +90,7 @@ void interp_conv(const Eval *eval) {
                                                : eval->in[1];
   const Tensor *weight = op == OP_CONV_GRAD_WEIGHT ? eval->out : eval->in[1];
   Window w = read_window(eval->node, &x->type.shape, &y->type.shape);
-  w.kernel[0] = weight->type.shape.dim[2];
-  w.kernel[1] = weight->type.shape.dim[3];
+  for (int i = 0; i < 2; i++) w.kernel[i] = weight->type.shape.dim[(w.nhwc ? 1 : 2) + i];
   for (int64_t n = 0; n < w.batch; n++)
     for (int64_t o = 0; o < w.outputs; o++) convolve(&w, op, y->f, x->f, weight->f, n, o);
 }

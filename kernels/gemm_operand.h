@@ -7,11 +7,11 @@
  *   kind 1  conv              rows: images and their output places; columns: output channels;
  *                             depth: window places and input channels
  *   kind 2  conv_grad_input   rows: images and their input places; columns: input channels; depth:
- *                             window places and output channels; with a stride in classes, see
- * below kind 3  conv_grad_weight  rows: output channels; columns: window places and input channels;
+ *                             window places and output channels; with a stride in classes (below)
+ *   kind 3  conv_grad_weight  rows: output channels; columns: window places and input channels;
  *                             depth: images and their output places
  * Channels run fastest, so that in NHWC neighbours in depth (kind 3: columns) are neighbours in
- * memory. Weights are OIHW, or packed beforehand (gemm_pack) as [group][depth][columns]. */
+ * memory; weights are then OHWI, else OIHW. */
 #ifndef FT_KERNELS_GEMM_OPERAND_H
 #define FT_KERNELS_GEMM_OPERAND_H
 #include <stdint.h>
@@ -22,21 +22,18 @@ int gemm_ta(void), gemm_tb(void);           /* dot: a is stored [k, m]; b is sto
 int gemm_a_deep(void), gemm_b_deep(void);   /* neighbours in memory are neighbours in k */
 int gemm_a_wide(void), gemm_b_wide(void);   /* how many at least, aligned: 1 or 16 bytes' worth */
 int gemm_a_async(void), gemm_b_async(void); /* the bytes in memory are what is multiplied */
-int gemm_packed(void);                      /* b is the packed weights */
 /* Convolutions: of the forward one, whatever the kind. */
-int gemm_images(void), gemm_groups(void), gemm_nhwc(void);
+int gemm_groups(void), gemm_nhwc(void);
 int gemm_in_channels(void), gemm_in_height(void), gemm_in_width(void); /* channels: of a group */
 int gemm_out_channels(void), gemm_out_height(void), gemm_out_width(void);
 int gemm_kernel_height(void), gemm_kernel_width(void), gemm_stride_height(void);
 int gemm_stride_width(void), gemm_pad_top(void), gemm_pad_left(void), gemm_dilation_height(void);
 int gemm_dilation_width(void);
 int gemm_period_height(void), gemm_period_width(void); /* stride / gcd(stride, dilation) */
-/* The operands (b: or the packed weights), for async. */
+/* The operands, for async. */
 const void *gemm_pointer_a(void *const *args);
 const void *gemm_pointer_b(void *const *args);
 REAL *gemm_workspace(void *const *args);
-/* Packed weights: element `to` becomes what element `from` of b is. */
-void gemm_pack_element(void *const *args, int to, int from);
 int gemm_steps(void);            /* of k in a panel */
 REAL gemm_sum_lanes(REAL value); /* over eight neighbouring lanes, in a fixed order */
 /* What becomes of finished elements: of one, or of columns 4 * group to 4 * group + 3. */
@@ -157,7 +154,8 @@ ALWAYS int output_over(const Class *class, int image, int channel, int y, int x,
 
 ALWAYS int weight(int out_channel, int in_channel, int window) {
   int windows = gemm_kernel_height() * gemm_kernel_width();
-  return (out_channel * gemm_in_channels() + in_channel) * windows + window;
+  return gemm_nhwc() ? (out_channel * windows + window) * gemm_in_channels() + in_channel
+                     : (out_channel * gemm_in_channels() + in_channel) * windows + window;
 }
 
 ALWAYS int index_a(int batch, const Class *class, int row, int k) {
@@ -181,8 +179,9 @@ ALWAYS int index_a(int batch, const Class *class, int row, int k) {
 
 ALWAYS int weight_b(int batch, int k, int column) {
   int in = gemm_in_channels(), out = gemm_out_channels();
-  return gemm_kind() == 1 ? weight(batch * out + column, k % in, k / in)
-                          : weight(batch * out + k % out, column, k / out);
+  if (gemm_kind() == 2) return weight(batch * out + k % out, column, k / out);
+  column += batch * out;
+  return gemm_nhwc() ? column * gemm_k() + k : weight(column, k % in, k / in);
 }
 
 ALWAYS int index_b(int batch, const Class *class, int k, int column) {
@@ -190,21 +189,10 @@ ALWAYS int index_b(int batch, const Class *class, int k, int column) {
   if (gemm_kind() == 0)
     return batch * gemm_k() * gemm_n() +
            (gemm_tb() ? column * gemm_k() + k : k * gemm_n() + column);
-  if (gemm_kind() != 3) {
-    int depth = depth_of(class, k);
-    return gemm_packed() ? (batch * gemm_k() + depth) * gemm_n() + column
-                         : weight_b(batch, depth, column);
-  }
+  if (gemm_kind() != 3) return weight_b(batch, depth_of(class, k), column);
   int places = gemm_out_height() * gemm_out_width(), place = k % places, window = column / in;
   return input_under(k / places, batch * in + column % in, place / gemm_out_width(),
                      place % gemm_out_width(), window / kw, window % kw);
-}
-
-/* Element `index` of the packed weights. */
-__attribute__((always_inline)) void gemm_pack(void *const *args, int index) {
-  int area = gemm_k() * gemm_n(), place = index % area;
-  int from = weight_b(index / area, place / gemm_n(), place % gemm_n());
-  gemm_pack_element(args, index, from);
 }
 
 /* ── copies that need no register (cp.async; sm_80) ──────────────────────────────────────────── */

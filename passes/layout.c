@@ -2,12 +2,13 @@
  * is what convolution libraries, coalesced loads and batch norm's reductions want.
  *
  * Every image-like value (rank 4) has a home, the layout in which it is computed: NHWC for
- * convolutions, pooling and whatever is computed from such values element by element, by
- * reductions, broadcasts, slices, padding; NCHW for what comes from elsewhere; none for constants,
- * parameters and the like, which are made in the layout that is asked for. A value asked for in the
- * other layout is transposed once, or only viewed if no two dimensions of more than one element
- * change places. So transposes remain only where images enter and leave: at inputs of several
- * channels, at flatten, at outputs. Convolution weights stay OIHW. */
+ * convolutions, their weights' gradients (OHWI), pooling and whatever is computed from such values
+ * element by element, by reductions, broadcasts, slices, padding; NCHW for what comes from
+ * elsewhere; none for constants, parameters and what is computed of these alone, which are made in
+ * the layout that is asked for. A value asked for in the other layout is transposed once, or only
+ * viewed if no two dimensions of more than one element change places. So transposes remain only
+ * where images enter and leave: at inputs of several channels, at flatten, at outputs; and right
+ * behind parameters, and before their gradients are packed. */
 #include "passes/pass.h"
 #include <string.h>
 
@@ -104,13 +105,8 @@ static Attr *nhwc_attrs(Layout *l, const Node *old) {
 
 static Node *make_nhwc(Layout *l, const Node *old) {
   Node **inputs = ARENA_ARRAY(l->fresh->arena, Node *, old->input_count);
-  bool is_weight_gradient = old->op == OP_CONV_GRAD_WEIGHT;
-  for (int i = 0; i < old->input_count; i++) {
-    bool is_weight = i == 1 && (old->op == OP_CONV || old->op == OP_CONV_GRAD_INPUT);
-    inputs[i] = is_weight ? in_nchw(l, old->input[i]) : in_nhwc(l, old->input[i]);
-  }
-  Type type = old->type;
-  if (!is_weight_gradient) type.shape = permuted(&old->type.shape, to_nhwc);
+  for (int i = 0; i < old->input_count; i++) inputs[i] = in_nhwc(l, old->input[i]);
+  Type type = {old->type.dtype, permuted(&old->type.shape, to_nhwc)};
   Node *node = graph_node(l->fresh, old->op, inputs, old->input_count, nhwc_attrs(l, old),
                           old->attr_count, &type, old->loc);
   node->is_backward = old->is_backward;
@@ -134,8 +130,8 @@ static bool follows_inputs(const Node *node) {
 
 static Home choose_home(const Layout *l, const Node *node) {
   if (!is_rank4(node)) return HOME_NCHW;
-  if (is_image_op(node->op)) return node->op == OP_CONV_GRAD_WEIGHT ? HOME_NCHW : HOME_NHWC;
-  if (node->op == OP_CONST || node->op == OP_IOTA) return HOME_NONE;
+  if (is_image_op(node->op)) return HOME_NHWC;
+  if (node->op == OP_CONST || node->op == OP_IOTA || node->op == OP_PARAM) return HOME_NONE;
   if (node->op == OP_RESHAPE) return is_view(&node->type.shape, to_nhwc) ? HOME_NONE : HOME_NCHW;
   if (!follows_inputs(node)) return HOME_NCHW;
   Home home = HOME_NONE;
@@ -160,21 +156,21 @@ static Node *in_nchw(Layout *l, const Node *node) {
 static Node *in_nhwc(Layout *l, const Node *node) {
   Node **made = &l->nhwc[node->id];
   if (*made) return *made;
-  if (l->home[node->id] == HOME_NHWC || (l->home[node->id] == HOME_NONE && node->op != OP_RESHAPE))
+  bool is_turned = node->op == OP_RESHAPE || node->op == OP_PARAM;
+  if (l->home[node->id] == HOME_NHWC || (l->home[node->id] == HOME_NONE && !is_turned))
     *made = make_nhwc(l, node);
   else
     *made = turned(l, in_nchw(l, node), to_nhwc, node);
   return *made;
 }
 
-/* Makes the value in its home; what has none waits until it is asked for. */
+/* Makes the value in its home; what has none waits until it is asked for, but for parameters, which
+ * stay though nothing reads them. */
 static void visit(Layout *l, const Node *node) {
   l->home[node->id] = choose_home(l, node);
-  if (node->op == OP_CONV_GRAD_WEIGHT)
-    l->nchw[node->id] = make_nhwc(l, node);
-  else if (l->home[node->id] == HOME_NHWC)
+  if (l->home[node->id] == HOME_NHWC)
     in_nhwc(l, node);
-  else if (l->home[node->id] == HOME_NCHW)
+  else if (l->home[node->id] == HOME_NCHW || node->op == OP_PARAM)
     in_nchw(l, node);
 }
 

@@ -2,9 +2,10 @@
  * a primitive made for one thread (measured: as fast as oneDNN's own split, and no second pool).
  * Its fast code (AVX-512: 450 GFLOP/s on two cores) wants channels last; for plans that keep nchw
  * the images are reordered into scratch and back, still twice as fast as its nchw code. Weights are
- * OIHW in the plan and reordered to what the primitives like, each time: they change each step.
+ * reordered from the plan's layout to what the primitives like, each time: they change each step.
  * Phases: conv and conv_grad_input: (weights to the common scratch), the blocks. conv_grad_weight:
- * each block's own sum, their sum, (reorder to OIHW). What oneDNN cannot do is done by plain loops.
+ * each block's own sum, their sum, (reorder to the plan's). What oneDNN cannot do is done by plain
+ * loops.
  */
 #include "runtime/calls_internal.h"
 #include <stdio.h>
@@ -70,7 +71,9 @@ static void describe_image(const ConvShape *s, Role role, bool is_nhwc, dnnl_mem
 static void describe_weights(const ConvShape *s, bool is_any, dnnl_memory_desc_t *out) {
   dnnl_dims_t grouped = {s->groups, s->o / s->groups, s->c / s->groups, s->kh, s->kw};
   bool has_groups = s->groups > 1;
-  dnnl_format_tag_t tag = is_any ? dnnl_format_tag_any : has_groups ? dnnl_goihw : dnnl_oihw;
+  dnnl_format_tag_t plain =
+      s->is_nhwc ? (has_groups ? dnnl_gohwi : dnnl_ohwi) : (has_groups ? dnnl_goihw : dnnl_oihw);
+  dnnl_format_tag_t tag = is_any ? dnnl_format_tag_any : plain;
   dnnl_memory_desc_init_by_tag(out, 4 + has_groups, grouped + !has_groups, dnnl_f32, tag);
 }
 
@@ -255,6 +258,14 @@ static float *image_at(const ConvCall *c, Role role, int64_t n, int64_t channel,
   return (float *)c->address[role] + index;
 }
 
+static float *weight_at(const ConvCall *c, int64_t o, int64_t i, int64_t ky, int64_t kx) {
+  const ConvShape *s = &c->shape;
+  int64_t inner = s->c / s->groups;
+  int64_t index = s->is_nhwc ? ((o * s->kh + ky) * s->kw + kx) * inner + i
+                             : ((o * inner + i) * s->kh + ky) * s->kw + kx;
+  return (float *)c->address[ROLE_W] + index;
+}
+
 /* Every product of one output element: adds it where this call's result lies. */
 static void naive_element(ConvCall *c, int64_t n, int64_t o, int64_t oy, int64_t ox) {
   const ConvShape *s = &c->shape;
@@ -266,7 +277,7 @@ static void naive_element(ConvCall *c, int64_t n, int64_t o, int64_t oy, int64_t
         int64_t iy = oy * s->sh - s->pt + ky * s->dh, ix = ox * s->sw - s->pl + kx * s->dw;
         if (iy < 0 || iy >= s->h || ix < 0 || ix >= s->w) continue;
         float *x = image_at(c, ROLE_X, n, group * inner + i, iy, ix);
-        float *w = (float *)c->address[ROLE_W] + ((o * inner + i) * s->kh + ky) * s->kw + kx;
+        float *w = weight_at(c, o, i, ky, kx);
         if (c->id == CALL_CONV) *y += *x * *w;
         if (c->id == CALL_CONV_GRAD_INPUT) *x += *y * *w;
         if (c->id == CALL_CONV_GRAD_WEIGHT) *w += *y * *x;

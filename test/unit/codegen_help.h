@@ -62,7 +62,8 @@ static inline void help_conv(const PlanStep *step, void **args) {
                 int64_t c = o / og * cg + k;
                 int64_t in_at = s.is_nhwc ? ((n * s.h + h) * s.w + w) * s.c + c
                                           : ((n * s.c + c) * s.h + h) * s.w + w;
-                int64_t w_at = ((o * cg + k) * s.kh + i) * s.kw + j;
+                int64_t w_at = s.is_nhwc ? ((o * s.kh + i) * s.kw + j) * cg + k
+                                         : ((o * cg + k) * s.kh + i) * s.kw + j;
                 if (to_input)
                   sum[in_at] += (double)first[out_at] * second[w_at];
                 else if (to_weight)

@@ -429,7 +429,7 @@ static const char *conv_text(Arena *arena, const char *type, int stride, int in,
       stride, stride);
   const char *x = arena_printf(arena, "%s[%d,%d,%d,%d]", type, images, height, width, in);
   const char *y = arena_printf(arena, "%s[%d,%d,%d,%d]", type, images, high, wide, out);
-  const char *w = arena_printf(arena, "%s[%d,%d,3,3]", type, out, in);
+  const char *w = arena_printf(arena, "%s[%d,3,3,%d]", type, out, in);
   return arena_printf(arena,
                       "graph \"convolutions\" {\n%%x = param {name=\"x\"} : %s\n"
                       "%%w = param {name=\"w\"} : %s\n%%dy = param {name=\"dy\"} : %s\n"
@@ -464,10 +464,11 @@ static void every_wgmma(void **state) {
   arena_free(arena);
 }
 
-static const char *image_type(Arena *arena, const char *type, bool nhwc, int channels,
+/* Of images, or of weights. */
+static const char *image_type(Arena *arena, const char *type, bool nhwc, int count, int channels,
                               const int size[2]) {
-  return nhwc ? arena_printf(arena, "%s[2,%d,%d,%d]", type, size[0], size[1], channels)
-              : arena_printf(arena, "%s[2,%d,%d,%d]", type, channels, size[0], size[1]);
+  return nhwc ? arena_printf(arena, "%s[%d,%d,%d,%d]", type, count, size[0], size[1], channels)
+              : arena_printf(arena, "%s[%d,%d,%d,%d]", type, count, channels, size[0], size[1]);
 }
 
 /* The gradient of a strided convolution's input, class by class: strides that share a factor with
@@ -496,16 +497,15 @@ static void strided_inputs(void **state) {
                  cases[one].stride[d] +
              1;
     const int *pad = cases[one].pad, *size = cases[one].size;
-    const char *dx = image_type(arena, types[type], nhwc, groups * in, size);
-    const char *dy = image_type(arena, types[type], nhwc, groups * out, y);
+    const char *dx = image_type(arena, types[type], nhwc, 2, groups * in, size);
+    const char *dy = image_type(arena, types[type], nhwc, 2, groups * out, y);
+    const char *w = image_type(arena, types[type], nhwc, groups * out, in, cases[one].kernel);
     const char *text = arena_printf(
         arena,
         "graph \"strided\" {\n%%dy = param {name=\"dy\"} : %s\n%%w = param {name=\"w\"} : "
-        "%s[%d,%d,%d,%d]\n"
-        "%%dx = conv_grad_input %%dy, %%w {stride=[%d,%d], padding=[%d,%d,%d,%d], "
+        "%s\n%%dx = conv_grad_input %%dy, %%w {stride=[%d,%d], padding=[%d,%d,%d,%d], "
         "dilation=[%d,%d], groups=%d, layout=\"%s\"} : %s\noutput \"dx\" %%dx\n}\n",
-        dy, types[type], groups * out, in, cases[one].kernel[0], cases[one].kernel[1],
-        cases[one].stride[0], cases[one].stride[1], pad[0], pad[1], pad[2], pad[3],
+        dy, w, cases[one].stride[0], cases[one].stride[1], pad[0], pad[1], pad[2], pad[3],
         cases[one].dilation[0], cases[one].dilation[1], groups, nhwc ? "nhwc" : "nchw", dx);
     How how = {.only_tile = type && i % 2 ? 11 + i % 8 : i % 4 * 3,
                .only_splits = i % 3 + 1,

@@ -243,7 +243,7 @@ static void convolutions(void **state) {
          XY(V(1, 2, 3, 4), V(10, 100)), 10, 20, 300, 400);
   EXPECT(CONV("conv", "f32[1,2,1,2]", "f32[1,2,1,1]", "", "f32[1,1,1,2]"),
          XY(V(1, 2, 3, 4), V(10, 100)), 310, 420);
-  EXPECT(CONV("conv", "f32[1,1,2,2]", "f32[2,2,1,1]", "layout=\"nhwc\"", "f32[1,1,2,2]"),
+  EXPECT(CONV("conv", "f32[1,1,2,2]", "f32[2,1,1,2]", "layout=\"nhwc\"", "f32[1,1,2,2]"),
          XY(V(1, 2, 3, 4), V(1, 10, 100, 1000)), 21, 2100, 43, 4300);
 }
 
@@ -264,7 +264,7 @@ static void convolution_adjoint(void **state) {
   } cases[] = {
       {"f64[2,4,5,6]", "f64[6,2,3,2]", "f64[2,6,5,3]",
        "stride=[1,2], padding=[1,0,1,1], dilation=[1,2], groups=2"},
-      {"f64[2,5,6,4]", "f64[6,2,3,2]", "f64[2,5,3,6]",
+      {"f64[2,5,6,4]", "f64[6,3,2,2]", "f64[2,5,3,6]",
        "stride=[1,2], padding=[1,0,1,1], dilation=[1,2], groups=2, layout=\"nhwc\""},
       {"f64[1,1,7,1]", "f64[3,1,3,1]", "f64[1,3,2,1]", "stride=[3,1], padding=[0,0,1,0]"},
   };
@@ -304,7 +304,8 @@ static void convolution_adjoint(void **state) {
   }
 }
 
-/* The layouts agree: a transposed image convolved or pooled in nhwc is the transposed result. */
+/* The layouts agree: a transposed image convolved with a transposed weight, or pooled, in nhwc is
+ * the transposed result. */
 static void layouts(void **state) {
   (void)state;
   double values[2][200];
@@ -313,7 +314,7 @@ static void layouts(void **state) {
     values[1][k] = cos(k * 0.7);
   }
   static const char *const ops[][2] = {
-      {"conv %a, %w {stride=[1,2], padding=[1,0,0,1]", "f64[2,3,4,3] : f64[2,4,3,3]"},
+      {"conv %a, %v {stride=[1,2], padding=[1,0,0,1]", "f64[2,3,4,2] : f64[2,4,2,3]"},
       {"pool_max %a {kernel=[2,1], stride=[1,2]", "f64[2,2,3,3] : f64[2,3,3,2]"},
       {"pool_avg %a {kernel=[2,1], stride=[1,2], padding=[1,0,0,0]", "f64[2,2,4,3] : f64[2,4,3,2]"},
   };
@@ -322,8 +323,10 @@ static void layouts(void **state) {
     const Given given = {values[0], values[1], NULL};
     const char *split = strstr(ops[i][1], " : ");
     const char *lines = "%x = input {name=\"x\"} : f64[2,2,4,5] %w = input {name=\"y\"} : "
-                        "f64[3,2,2,2] ";
-    const char *plain = arena_printf(arena, "%s %%a = reshape %%x : f64[2,2,4,5] %%y = %s} : %.*s",
+                        "f64[3,2,2,3] ";
+    const char *plain = arena_printf(arena,
+                                     "%s %%a = reshape %%x : f64[2,2,4,5] "
+                                     "%%v = reshape %%w : f64[3,2,2,3] %%y = %s} : %.*s",
                                      lines, ops[i][0], (int)(split - ops[i][1]), ops[i][1]);
     const Tensor *want = evaluate(
         arena, arena_printf(arena, "%s %%r = transpose %%y {perm=[0,2,3,1]} %s", plain, split),
@@ -332,6 +335,7 @@ static void layouts(void **state) {
         evaluate(arena,
                  arena_printf(arena,
                               "%s %%a = transpose %%x {perm=[0,2,3,1]} : f64[2,4,5,2]"
+                              "%%v = transpose %%w {perm=[0,2,3,1]} : f64[3,2,3,2]"
                               "%%y = %s, layout=\"nhwc\"} %s",
                               lines, ops[i][0], split),
                  &given, false);
@@ -485,7 +489,8 @@ static void rounding(void **state) {
           -0x1p-24, 0);
   ROUNDED("%x = input {name=\"x\"} : bf16[4] %r = neg %x : bf16[4]", X(0.1, 257, 259, NAN),
           -0.10009765625, -256, -260, NAN);
-  /* f32 is not rounded unless that is asked for; narrow types, whose casts are there to round, are */
+  /* f32 is not rounded unless that is asked for; narrow types, whose casts are there to round, are
+   */
   EXPECT("%x = input {name=\"x\"} : f32[1] %r = neg %x : f32[1]", X(0.1), -0.1);
   EXPECT("%x = input {name=\"x\"} : f16[1] %r = neg %x : f16[1]", X(0.1), -0.0999755859375);
   EXPECT("%x = input {name=\"x\"} : f32[2] %c = cast %x : bf16[2] %r = cast %c : f32[2]",

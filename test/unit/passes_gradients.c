@@ -286,8 +286,11 @@ static void convolutions(void **state) {
   check("%x = param {name=\"x\"} : f32[2,4,7,6]\n%w = param {name=\"w\"} : f32[6,2,3,2]\n"
         "%y = conv %x, %w {stride=[2,1], padding=[1,0,2,1], dilation=[1,2], groups=2}"
         " : f32[2,6,4,5]");
-  check("%x = param {name=\"x\"} : f32[2,5,5,3]\n%w = param {name=\"w\"} : f32[4,3,3,3]\n"
+  check("%x = param {name=\"x\"} : f32[2,5,5,3]\n%w = param {name=\"w\"} : f32[4,3,2,3]\n"
         "%y = conv %x, %w {stride=[2,2], padding=[1,1,1,1], layout=\"nhwc\"} : f32[2,3,3,4]");
+  check("%x = param {name=\"x\"} : f32[2,6,5,4]\n%w = param {name=\"w\"} : f32[6,2,3,2]\n"
+        "%y = conv %x, %w {stride=[1,2], padding=[1,1,1,1], dilation=[2,1], groups=2,"
+        " layout=\"nhwc\"} : f32[2,6,3,6]");
 }
 
 static void pooling(void **state) {

@@ -176,7 +176,7 @@ static void reference(const Geometry *g, int layout, int act, Case *k) {
                 int64_t iy = oy * g->sh + ky * g->dh - g->pt, ix = ox * g->sw + kx * g->dw - g->pl;
                 if (iy < 0 || ix < 0 || iy >= g->h || ix >= g->w) continue;
                 int64_t x = at_image(n, o / oi * ci + i, iy, ix, g->c, g->h, g->w, layout);
-                int64_t w = ((o * ci + i) * g->kh + ky) * g->kw + kx;
+                int64_t w = at_image(o, i, ky, kx, ci, g->kh, g->kw, layout);
                 sum += (double)k->x[x] * k->w[w];
                 k->dx[x] += (double)k->y[y] * k->w[w];
                 k->dw[w] += (double)k->y[y] * k->x[x];
