@@ -1,5 +1,5 @@
-/* library_pairs: two kernels, one call: see library.h. The kernels stay as they are, so that both
- * may be run as well; a pair's `instead` stands before those of its parts.
+/* library_pairs: two kernels, one call, or three and two: see library.h. The kernels stay as they
+ * are, so that they may be run as well; such an `instead` stands before those of its parts.
  * Invariant: steps change places only where neither writes what the other reads or writes. */
 #include "codegen/library.h"
 #include "codegen/recognise.h"
@@ -35,12 +35,23 @@ static int find_steps(const Pairing *p, const Node *node) {
 }
 
 /* The call that may do just these steps. */
-static PlanInstead *find_instead(const Pairing *p, const NodeSteps *steps) {
+static PlanStep *find_call(const Pairing *p, const NodeSteps *steps) {
   for (int i = 0; i < p->out->insteads.count; i++) {
     PlanInstead *instead = &p->out->insteads.at[i];
-    if (instead->first == steps->first && instead->end == steps->end) return instead;
+    if (instead->first == steps->first && instead->end == steps->end) return &instead->call[0];
   }
   return NULL;
+}
+
+static const PlanBuffer *buffer_at(const Pairing *p, int index) {
+  return &p->out->buffers.at[index];
+}
+
+/* The same memory, whatever shape it is seen in. */
+static bool is_same_place(const Pairing *p, int one, int other) {
+  const PlanBuffer *a = buffer_at(p, one), *b = buffer_at(p, other);
+  return a->arena == b->arena && a->offset == b->offset && a->type.dtype == b->type.dtype &&
+         type_bytes(&a->type) == type_bytes(&b->type);
 }
 
 /* The one node that computes from what `maker` makes; NULL if there are several, or it is a root.
@@ -89,20 +100,36 @@ static bool buffers_overlap(const PlanBuffer *a, const PlanBuffer *b) {
          b->offset < a->offset + type_bytes(&a->type);
 }
 
-static bool steps_conflict(const PlanGraph *plan, const PlanStep *a, const PlanStep *b) {
+/* Nothing lives there from one kernel to the next: all have the same. */
+static bool is_workspace(const Pairing *p, int buffer) {
+  for (int i = 0; i < p->lowering->workspace_buffers.count; i++)
+    if (p->lowering->workspace_buffers.at[i] == buffer) return true;
+  return false;
+}
+
+static bool steps_conflict(const Pairing *p, const PlanStep *a, const PlanStep *b) {
   for (int i = 0; i < a->arg_count; i++)
     for (int j = 0; j < b->arg_count; j++)
-      if ((i >= a->input_count || j >= b->input_count) &&
-          buffers_overlap(&plan->buffers.at[a->args[i]], &plan->buffers.at[b->args[j]]))
+      if ((i >= a->input_count || j >= b->input_count) && !is_workspace(p, a->args[i]) &&
+          buffers_overlap(buffer_at(p, a->args[i]), buffer_at(p, b->args[j])))
         return true;
   return false;
 }
 
-/* May the launches of `early` go behind all that stands between them and `late`? */
-static bool can_sink(const Pairing *p, const NodeSteps *early, const NodeSteps *late) {
-  for (int i = early->first; i < early->end; i++)
-    for (int j = early->end; j < late->first; j++)
-      if (steps_conflict(p->out, &p->out->steps.at[i], &p->out->steps.at[j])) return false;
+/* May all parts, whose order stays, go behind what stands between them and the last one? */
+static bool can_sink(const Pairing *p, const int *part, int count) {
+  const NodeSteps *last = &p->steps[part[count - 1]];
+  for (int i = 0; i + 1 < count; i++) {
+    const NodeSteps *early = &p->steps[part[i]];
+    if (early->first > p->steps[part[i + 1]].first) return false;
+    for (int step = early->end; step < last->first; step++) {
+      bool is_part = false;
+      for (int k = 0; k < count; k++)
+        is_part |= step >= p->steps[part[k]].first && step < p->steps[part[k]].end;
+      for (int k = early->first; k < early->end && !is_part; k++)
+        if (steps_conflict(p, &p->out->steps.at[k], &p->out->steps.at[step])) return false;
+    }
+  }
   return true;
 }
 
@@ -142,17 +169,56 @@ static bool is_sound(const Pairing *p, const PlanStep *call) {
   return true;
 }
 
-static bool add_pair(Pairing *p, int early, int late, const PlanStep *call) {
+/* Calls in place of the launches of some nodes, in their order, which are brought together. */
+typedef struct {
+  int part[3], part_count; /* places in `steps` */
+  PlanStep call[INSTEAD_CALLS];
+  int call_count;
+} Offer;
+
+static bool can_offer(const Pairing *p, const Offer *offer) {
+  for (int i = 0; i < offer->part_count; i++)
+    if (p->is_paired[offer->part[i]]) return false;
+  for (int i = 0; i < offer->call_count; i++)
+    if (!is_sound(p, &offer->call[i])) return false;
+  return can_sink(p, offer->part, offer->part_count);
+}
+
+static bool add_offer(Pairing *p, const Offer *offer) {
   const char *why;
-  if (p->is_paired[early] || p->is_paired[late] || p->steps[early].first > p->steps[late].first ||
-      !is_sound(p, call) || !can_sink(p, &p->steps[early], &p->steps[late]) ||
-      !call_check(p->arena, call, p->out->buffers.at, &why))
-    return false;
-  sink(p, &p->steps[early], &p->steps[late]);
-  PlanInstead pair = {.first = p->steps[early].first, .end = p->steps[late].end, .call = *call};
-  VEC_PUSH(p->arena, p->out->insteads, pair);
-  p->is_paired[early] = p->is_paired[late] = true;
+  if (!can_offer(p, offer)) return false;
+  for (int i = 0; i < offer->call_count; i++)
+    if (!call_check(p->arena, &offer->call[i], p->out->buffers.at, &why)) return false;
+  for (int i = offer->part_count - 2; i >= 0; i--)
+    sink(p, &p->steps[offer->part[i]], &p->steps[offer->part[i + 1]]);
+  PlanInstead made = {.first = p->steps[offer->part[0]].first,
+                      .end = p->steps[offer->part[offer->part_count - 1]].end,
+                      .call_count = offer->call_count};
+  memcpy(made.call, offer->call, sizeof made.call);
+  VEC_PUSH(p->arena, p->out->insteads, made);
+  for (int i = 0; i < offer->part_count; i++) p->is_paired[offer->part[i]] = true;
   return true;
+}
+
+/* ── a bias's gradient beside its weight's ────────────────────────────────────────────────── */
+/* The weight's gradient is a product over all rows of what the sums are of: as its operand a,
+ * stored the other way round, or as its operand b. */
+static int sums_of(const Pairing *p, const PlanStep *call, int summed) {
+  if (!is_bare(call)) return 0;
+  if (value_of(call, "ta") && is_same_place(p, call->args[0], summed)) return 1;
+  return !value_of(call, "tb") && is_same_place(p, call->args[1], summed) ? 2 : 0;
+}
+
+/* The call with sums of an operand besides. */
+static PlanStep with_sums(const Pairing *p, const PlanStep *bare, int of, int sums) {
+  PlanStep call = copy_call(p, bare);
+  int *args = ARENA_ARRAY(p->arena, int, 4);
+  memcpy(args, bare->args, sizeof *args * 3);
+  args[3] = sums;
+  call.args = args;
+  call.arg_count = 4;
+  set_value(&call, "sums", of);
+  return call;
 }
 
 /* ── the gradient of an activation ────────────────────────────────────────────────────────── */
@@ -203,11 +269,8 @@ static bool recognise_gradient(const Node *user, const Node *product, int64_t m,
  * know them: the runtime makes the gradient's call only where it makes that one. */
 static int find_mask(Pairing *p, const Node *value) {
   int at = find_steps(p, maker_of(value));
-  PlanInstead *forward = at < 0 ? NULL : find_instead(p, &p->steps[at]);
-  if (!forward || value_of(&forward->call, "act") != ACT_RELU ||
-      value_of(&forward->call, "batch") != 1)
-    return -1;
-  PlanStep *call = &forward->call;
+  PlanStep *call = at < 0 ? NULL : find_call(p, &p->steps[at]);
+  if (!call || value_of(call, "act") != ACT_RELU || value_of(call, "batch") != 1) return -1;
   if (value_of(call, "aux")) return call->args[call->arg_count - 1];
   int64_t row = (value_of(call, "n") + 127) / 128 * 16, rows = value_of(call, "m");
   Type type = {DT_U8, shape_of(2, (int64_t[]){rows, row})};
@@ -221,67 +284,77 @@ static int find_mask(Pairing *p, const Node *value) {
   return args[call->arg_count - 1];
 }
 
+/* The product that takes the gradient for a weight's, behind the kernel that makes it. */
+static bool add_weight(const Pairing *p, int gradient, int sums, Offer *offer) {
+  int64_t columns = value_of(&offer->call[0], "n");
+  for (int i = offer->part[1] + 1; i < p->count; i++) {
+    const PlanStep *bare = find_call(p, &p->steps[i]);
+    int of = bare && !p->is_paired[i] ? sums_of(p, bare, gradient) : 0;
+    if (!of || value_of(bare, of == 1 ? "m" : "n") != columns) continue;
+    offer->part[offer->part_count++] = i;
+    offer->call[offer->call_count++] = with_sums(p, bare, of, sums);
+    return true;
+  }
+  return false;
+}
+
+/* The library sums the gradient in its own type. Sums of another one (f32, of 16 bits) are left to
+ * the weight's gradient, whose type they have. */
 static void pair_gradient(Pairing *p, int at) {
-  const PlanInstead *bare = find_instead(p, &p->steps[at]);
-  if (!bare || !is_bare(&bare->call)) return;
+  const PlanStep *bare = find_call(p, &p->steps[at]);
+  if (!bare || !is_bare(bare)) return;
   const Node *product = p->steps[at].node, *user = only_reader(p->graph, product);
   int late = user && user->op == OP_FUSED ? find_steps(p, user) : -1;
   Gradient found;
-  if (late < 0 || !recognise_gradient(user, product, value_of(&bare->call, "m"),
-                                      value_of(&bare->call, "n"), &found))
+  if (late < 0 ||
+      !recognise_gradient(user, product, value_of(bare, "m"), value_of(bare, "n"), &found))
     return;
   const int *theirs = p->out->steps.at[p->steps[late].first].args;
-  PlanStep call = copy_call(p, &bare->call);
   int *args = ARENA_ARRAY(p->arena, int, 5), results = user->input_count;
-  args[0] = bare->call.args[0];
-  args[1] = bare->call.args[1];
-  args[2] = theirs[found.value];
-  args[3] = theirs[results + found.result];
-  if (found.sums >= 0) args[4] = theirs[results + found.sums];
-  call.args = args;
-  call.input_count = 3;
-  call.arg_count = 4 + (found.sums >= 0);
-  set_value(&call, "act", found.act);
-  set_value(&call, "aux", 1);
-  set_value(&call, "sums", found.sums >= 0);
-  if (found.act == ACT_GELU_GRADIENT) {
-    if (value_of(&call, "n") % 8 == 0) add_pair(p, at, late, &call);
+  int gradient = theirs[results + found.result];
+  int sums = found.sums < 0 ? -1 : theirs[results + found.sums];
+  bool has_sums = sums >= 0 && buffer_at(p, sums)->type.dtype == buffer_at(p, gradient)->type.dtype;
+  Offer offer = {.part = {at, late}, .part_count = 2, .call_count = 1};
+  PlanStep *call = &offer.call[0];
+  *call = copy_call(p, bare);
+  memcpy(args, (int[]){bare->args[0], bare->args[1], theirs[found.value], gradient, sums},
+         5 * sizeof *args);
+  call->args = args;
+  call->input_count = 3;
+  call->arg_count = 4 + has_sums;
+  set_value(call, "act", found.act);
+  set_value(call, "aux", 1);
+  set_value(call, "sums", has_sums);
+  if (sums >= 0 && !has_sums && !add_weight(p, gradient, sums, &offer)) return;
+  if (found.act == ACT_RELU_GRADIENT) {
+    if (!can_offer(p, &offer)) return; /* the mask is made only if all else is right */
+    args[2] = find_mask(p, user->input[found.value]);
+    if (args[2] < 0) return;
+  } else if (value_of(call, "n") % 8) {
     return;
   }
-  /* the mask is made only if all else is right */
-  PlanStep trial = call;
-  if (!is_sound(p, &trial) || !can_sink(p, &p->steps[at], &p->steps[late])) return;
-  args[2] = find_mask(p, user->input[found.value]);
-  if (args[2] >= 0) add_pair(p, at, late, &call);
+  add_offer(p, &offer);
 }
 
-/* ── a bias's gradient beside its weight's ────────────────────────────────────────────────── */
-/* op(a) is stored the other way round: its rows' sums are the sums of a's columns. */
+/* A kernel that only makes the sums. */
 static void pair_sums(Pairing *p, int at) {
-  const PlanInstead *bare = find_instead(p, &p->steps[at]);
-  if (!bare || !is_bare(&bare->call) || !value_of(&bare->call, "ta")) return;
-  int64_t rows = value_of(&bare->call, "k"), columns = value_of(&bare->call, "m");
+  const PlanStep *bare = find_call(p, &p->steps[at]);
+  if (!bare || !is_bare(bare)) return;
   for (int i = 0; i < p->count; i++) {
     const Node *node = p->steps[i].node;
     if (node->op != OP_FUSED || node->input_count != 1 || node->body->roots.count != 1) continue;
     const PlanStep *step = &p->out->steps.at[p->steps[i].first];
-    if (step->args[0] != bare->call.args[0] ||
-        shape_elements(&node->input[0]->type.shape) != rows * columns ||
-        maker_of(node->input[0]) != maker_of(p->steps[at].node->input[0]))
-      continue;
+    int of = sums_of(p, bare, step->args[0]);
+    if (!of || maker_of(node->input[0]) != maker_of(p->steps[at].node->input[of - 1])) continue;
     Arena *scratch = arena_new();
     Recogniser *r = recogniser_new(scratch, node->body, NULL);
-    bool is_sum = is_column_sum(r, node->body->roots.at[0].node, columns, recognise_variable(r, 0));
+    bool is_sum = is_column_sum(r, node->body->roots.at[0].node,
+                                value_of(bare, of == 1 ? "m" : "n"), recognise_variable(r, 0));
     arena_free(scratch);
     if (!is_sum) continue;
-    PlanStep call = copy_call(p, &bare->call);
-    int *args = ARENA_ARRAY(p->arena, int, 4);
-    memcpy(args, call.args, sizeof *args * 3);
-    args[3] = step->args[1];
-    call.args = args;
-    call.arg_count = 4;
-    set_value(&call, "sums", 1);
-    if (add_pair(p, i < at ? i : at, i < at ? at : i, &call)) return;
+    Offer offer = {.part = {i < at ? i : at, i < at ? at : i}, .part_count = 2, .call_count = 1};
+    offer.call[0] = with_sums(p, bare, of, step->args[1]);
+    if (add_offer(p, &offer)) return;
   }
 }
 

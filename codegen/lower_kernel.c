@@ -262,14 +262,14 @@ static PlanStep make_step(Lowering *lowering, const Node *node, const KernelLaun
 static void add_steps(Lowering *lowering, const Node *node, const Kernel *kernel,
                       const Arguments *arguments, int workspace) {
   Arena *arena = lowering->plan->arena;
-  PlanInstead instead = {.first = lowering->out->steps.count};
+  PlanInstead instead = {.first = lowering->out->steps.count, .call_count = 1};
   for (int i = 0; i < kernel->launch_count; i++) {
     PlanStep step = make_step(lowering, node, &kernel->launch[i], arguments, workspace, i == 0);
     VEC_PUSH(arena, lowering->out->steps, step);
   }
   if (!kernel->library.name) return;
   instead.end = lowering->out->steps.count;
-  instead.call = make_step(lowering, node, &kernel->library, arguments, workspace, true);
+  instead.call[0] = make_step(lowering, node, &kernel->library, arguments, workspace, true);
   VEC_PUSH(arena, lowering->out->insteads, instead);
 }
 

@@ -373,11 +373,29 @@ static Node *round_bias(Precision *p, const Node *bias, DType dtype) {
   return cast(p, in_narrow(p, bias, dtype), DT_F32, bias, "f32: arithmetic");
 }
 
+/* A sum over all dimensions but the last: a bias's gradient. */
+static bool is_column_sum(const Node *node) {
+  if (node->op != OP_SUM || !node->is_backward) return false;
+  const Shape *in = &node->input[0]->type.shape;
+  const Attr *axes = node_attr(node, ATTR_AXES);
+  for (int i = 0; i < axes->count; i++)
+    if (axes->ints[i] == in->rank - 1) return false;
+  return in->rank > 1 && shape_elements(&node->type.shape) == in->dim[in->rank - 1];
+}
+
+/* What its weight's gradient takes of the same values, and half as much to read. */
+static Node *summed_operand(Precision *p, const Node *values) {
+  DType narrow = p->wanted[strip_views(values)->id];
+  if (narrow == DT_F32) return in_wide(p, values);
+  return cast(p, in_narrow(p, values, narrow), DT_F32, values, "f32: reduction");
+}
+
 static void visit_other(Precision *p, const Node *node) {
   int id = node->id, bias = find_bias(p, node);
   p->may[id] = may_keep(p, node);
   bool has_bias = bias >= 0 && p->may[id] != DT_F32;
   Node **inputs = operands(p, node, DT_F32);
+  if (is_column_sum(node)) inputs[0] = summed_operand(p, node->input[0]);
   if (has_bias) inputs[bias] = round_bias(p, node->input[bias], p->may[id]);
   Node *made = graph_copy_node(p->fresh, node, inputs);
   p->wide[id] = made;

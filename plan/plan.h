@@ -149,13 +149,16 @@ typedef struct {
   const char *label;    /* what a person should read: "fc1: dot + bias + relu" */
 } PlanStep;
 
-/* A library call that a device may make in place of steps [first, end), which are launches and do
- * the same by themselves: whoever has no library just runs them. Buffers that only those steps use
- * (workspaces) are not written by the call. A buffer of u8 (relu's bits) only calls write: one that
- * reads it may be made only where the one that writes it is. */
+/* Library calls, one behind the other, that a device may make in place of steps [first, end), which
+ * are launches and do the same by themselves: whoever has no library just runs them. All of them or
+ * none. Buffers that only those steps use (workspaces) are not written by the calls. A buffer of u8
+ * (relu's bits) only calls write: one that reads it may be made only where the one that writes it
+ * is. */
+enum { INSTEAD_CALLS = 2 };
 typedef struct {
   int first, end;
-  PlanStep call;
+  PlanStep call[INSTEAD_CALLS];
+  int call_count;
 } PlanInstead;
 
 typedef struct {

@@ -90,6 +90,9 @@ void call_matmul_shape(const PlanStep *step, MatmulShape *s) {
                      .tb = call_int(step, "tb") == 1,
                      .compute = (CallCompute)call_int(step, "compute"),
                      .act = (CallAct)call_int(step, "act"),
+                     .of = call_int(step, "sums") == 2  ? SUMS_B
+                           : call_int(step, "act") == 0 ? SUMS_A
+                                                        : SUMS_RESULT,
                      .bias = -1,
                      .aux = -1,
                      .c = -1,
@@ -103,7 +106,7 @@ void call_matmul_shape(const PlanStep *step, MatmulShape *s) {
   s->input_count = next;
   s->d = next++;
   if (has_aux && !reads_aux) s->aux = next++;
-  if (call_int(step, "sums") == 1) s->sums = next++;
+  if (call_int(step, "sums")) s->sums = next++;
   s->arg_count = next;
   int64_t unit = is_relu ? 128 : 8;
   s->aux_row = (s->n + unit - 1) / unit * unit;
@@ -181,12 +184,12 @@ static bool matmul_type(Check *check, int index, const char *role, DType *out) {
 
 static bool check_matmul(Check *check) {
   static const char *const sizes[] = {"batch", "m", "n", "k"};
-  static const char *const flags[] = {"ta", "tb", "bias", "aux", "sums", "accumulate"};
+  static const char *const flags[] = {"ta", "tb", "bias", "aux", "accumulate"};
   for (int i = 0; i < 4; i++)
     if (!in_range(check, sizes[i], 1, INT_MAX - 128)) return false;
-  for (int i = 0; i < 6; i++)
+  for (int i = 0; i < 5; i++)
     if (!in_range(check, flags[i], 0, 1)) return false;
-  if (!in_range(check, "act", ACT_NONE, ACT_GELU_GRADIENT) ||
+  if (!in_range(check, "sums", 0, 2) || !in_range(check, "act", ACT_NONE, ACT_GELU_GRADIENT) ||
       !in_range(check, "compute", COMPUTE_F32, COMPUTE_F16))
     return false;
   MatmulShape s;
@@ -199,7 +202,7 @@ static bool check_matmul(Check *check) {
   bool is_gradient = s.act >= ACT_RELU_GRADIENT;
   bool is_relu = s.act == ACT_RELU || s.act == ACT_RELU_GRADIENT;
   if ((is_gradient && s.aux < 0) || (s.act == ACT_NONE && s.aux >= 0) ||
-      (s.sums >= 0 && !is_gradient && s.act != ACT_NONE) ||
+      (s.sums >= 0 && (s.of == SUMS_RESULT ? !is_gradient : s.act != ACT_NONE)) ||
       (s.bias >= 0 && (is_gradient || s.sums >= 0)) ||
       (s.batch > 1 && (s.aux >= 0 || s.sums >= 0))) {
     *check->why = "matmul: act, bias, aux, sums and batch do not go together";
@@ -213,7 +216,7 @@ static bool check_matmul(Check *check) {
     *check->why = "matmul: the types of a, b and d do not go together";
     return false;
   }
-  int64_t sums = is_gradient ? s.n : s.m;
+  int64_t sums = s.of == SUMS_A ? s.m : s.n;
   return holds_as(check, 0, "a", a, (int64_t[]){s.batch, s.m, s.k}, 3) &&
          holds_as(check, 1, "b", b, (int64_t[]){s.batch, s.k, s.n}, 3) &&
          holds_as(check, s.d, "d", d, (int64_t[]){s.batch, s.m, s.n}, 3) &&

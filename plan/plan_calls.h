@@ -40,12 +40,16 @@ typedef struct {
 
 /* A product of the GPU's library. The places of optional arguments, -1: not there. */
 typedef enum { ACT_NONE, ACT_RELU, ACT_GELU, ACT_RELU_GRADIENT, ACT_GELU_GRADIENT } CallAct;
+/* What the vector of sums (a bias's gradient) is of: columns of the result, with the gradient of an
+ * activation; or, over k, rows of op(a) or columns of op(b). */
+typedef enum { SUMS_RESULT, SUMS_A, SUMS_B } CallSums;
 typedef enum { COMPUTE_F32, COMPUTE_TF32, COMPUTE_BF16, COMPUTE_F16 } CallCompute;
 typedef struct {
   int64_t batch, m, n, k;
   bool ta, tb;
   CallCompute compute;
   CallAct act;
+  CallSums of; /* what the sums are of, if there are any */
   int bias, aux, c, d, sums; /* positions among the arguments; a is 0, b is 1 */
   int input_count, arg_count;
   int64_t aux_row; /* elements (relu: bits) of a row of aux */

@@ -450,6 +450,15 @@ static bool read_step(Parser *p, StepKind kind) {
   return true;
 }
 
+/* One more call of those that are made in place of launches. */
+static bool read_instead_call(Parser *p, PlanInstead *instead) {
+  PlanStep *call = &instead->call[instead->call_count++];
+  call->kind = STEP_CALL;
+  if (!read_step_body(p, call)) return false;
+  return !strcmp(call->name, call_info[CALL_MATMUL].name) ||
+         words_fail(&p->words, "only \"matmul\" stands in place of launches");
+}
+
 /* Replaces launches only. It begins behind the one before, or replaces a part of what that one
  * does: `most` is where the outermost one around it ends. */
 static bool read_instead(Parser *p) {
@@ -470,10 +479,19 @@ static bool read_instead(Parser *p) {
   for (int64_t i = first; i < end; i++)
     if (p->graph->steps.at[i].kind != STEP_LAUNCH)
       return words_fail(&p->words, "step %" PRId64 " is no launch", i);
-  PlanInstead instead = {.first = (int)first, .end = (int)end, .call = {.kind = STEP_CALL}};
-  if (!read_step_body(p, &instead.call)) return false;
+  PlanInstead instead = {.first = (int)first, .end = (int)end};
+  if (!read_instead_call(p, &instead)) return false;
   VEC_PUSH(p->words.arena, p->graph->insteads, instead);
   return true;
+}
+
+/* One more call of the `instead` before it. */
+static bool read_also(Parser *p) {
+  int count = p->graph ? p->graph->insteads.count : 0;
+  PlanInstead *instead = count ? &p->graph->insteads.at[count - 1] : NULL;
+  if (!instead || instead->call_count == INSTEAD_CALLS)
+    return words_fail(&p->words, "there is no call that it could follow");
+  return read_instead_call(p, instead);
 }
 
 static bool read_launch(Parser *p) { return read_step(p, STEP_LAUNCH); }
@@ -511,8 +529,8 @@ static const struct {
     {"state", read_state},     {"scalar", read_scalar},   {"graph", read_graph},
     {"buffer", read_buffer},   {"launch", read_launch},   {"call", read_call},
     {"loss", read_loss},       {"metric", read_metric},   {"output", read_result},
-    {"weight", read_weight},   {"instead", read_instead}, {"refused", read_refused},
-    {"prefill", read_prefill}, {"caches", read_caches},
+    {"weight", read_weight},   {"instead", read_instead}, {"also", read_also},
+    {"refused", read_refused}, {"prefill", read_prefill}, {"caches", read_caches},
 };
 
 static bool read_line(Parser *p) {

@@ -168,7 +168,10 @@ static void print_step(Text *out, const PlanStep *step) {
 
 static void print_instead(Text *out, const PlanInstead *instead) {
   text_printf(out, "  instead %d %d ", instead->first, instead->end);
-  print_step_body(out, &instead->call);
+  for (int i = 0; i < instead->call_count; i++) {
+    if (i) text_printf(out, "  also ");
+    print_step_body(out, &instead->call[i]);
+  }
 }
 
 static void print_graph(Text *out, const PlanGraph *graph) {

@@ -142,7 +142,7 @@ static double peak_of(const PlanGraph *graph, int index, const DeviceSpeed *spee
   for (int i = 0; i < graph->insteads.count; i++) {
     const PlanInstead *instead = &graph->insteads.at[i];
     if (index >= instead->first && index < instead->end && speed->tf32_flops > 0 &&
-        call_int(&instead->call, "compute") == COMPUTE_TF32)
+        call_int(&instead->call[0], "compute") == COMPUTE_TF32)
       return speed->tf32_flops;
   }
   int halves = 0;

@@ -73,7 +73,9 @@ size_t cuda_blas_version(bool *is_usable) {
 }
 
 static bool plan_offers_calls(const Plan *plan) {
-  return plan->graph[0].insteads.count || plan->graph[1].insteads.count;
+  int count = 0;
+  for (int i = 0; i < PLAN_GRAPHS; i++) count += plan->graph[i].insteads.count;
+  return count > 0;
 }
 
 Status cuda_blas_open(Device *device, bool is_wanted, const char **text) {
@@ -144,7 +146,10 @@ static uint32_t epilogue_of(const MatmulShape *shape) {
   uint32_t epilogue = of_act[shape->act];
   if (shape->bias >= 0) epilogue |= BLAS_EPILOGUE_BIAS;
   if (shape->aux >= 0) epilogue |= BLAS_EPILOGUE_AUX;
-  if (shape->sums >= 0) epilogue |= shape->act ? BLAS_EPILOGUE_SUMS : BLAS_EPILOGUE_SUMS_B;
+  if (shape->sums >= 0)
+    epilogue |= shape->of == SUMS_RESULT ? BLAS_EPILOGUE_SUMS
+                : shape->of == SUMS_A    ? BLAS_EPILOGUE_SUMS_B /* our a is its b */
+                                         : BLAS_EPILOGUE_SUMS_A;
   return epilogue ? epilogue : BLAS_EPILOGUE_DEFAULT;
 }
 
@@ -161,7 +166,7 @@ static Status make_layout(CudaBlas *blas, DType dtype, int64_t rows, int64_t col
 }
 
 static const Type *argument_type(const DeviceGraph *graph, const CudaCall *call, int index) {
-  return &graph->plan->buffers.at[call->instead->call.args[index]].type;
+  return &graph->plan->buffers.at[call->step->args[index]].type;
 }
 
 static Status make_descriptors(DeviceGraph *graph, CudaCall *call) {
@@ -199,7 +204,7 @@ static void free_call(CudaBlas *blas, CudaCall *call) {
 /* The pointers that lie in the descriptor: what is said to the library just before a call. */
 static Status set_pointers(DeviceGraph *graph, const CudaCall *call, int slot) {
   CudaBlas *blas = graph->device->blas;
-  const int *args = call->instead->call.args;
+  const int *args = call->step->args;
   const MatmulShape *s = &call->shape;
   int vector = s->bias >= 0 ? s->bias : s->sums;
   if (vector >= 0) {
@@ -228,7 +233,7 @@ static int added_of(const CudaCall *call) {
 static Status ask_library(DeviceGraph *graph, const CudaCall *call, void *preference,
                           CudaBlasFound *found, int *count) {
   CudaBlas *blas = graph->device->blas;
-  const int *args = call->instead->call.args;
+  const int *args = call->step->args;
   uint64_t bytes = (uint64_t)blas->workspace_bytes;
   /* in the library's order: a, b, c, d */
   const int order[4] = {args[1], args[0], args[added_of(call)], args[call->shape.d]};
@@ -271,8 +276,10 @@ static int find_instead(const PlanGraph *plan, int first, int end, int after) {
   return -1;
 }
 
-static bool writes_bits(const MatmulShape *shape, const PlanStep *call, int buffer) {
-  return shape->act == ACT_RELU && shape->aux >= 0 && call->args[shape->aux] == buffer;
+static bool writes_bits(const PlanStep *call, int buffer) {
+  MatmulShape shape;
+  call_matmul_shape(call, &shape);
+  return shape.act == ACT_RELU && shape.aux >= 0 && call->args[shape.aux] == buffer;
 }
 
 /* Only calls write relu's bits (plan/plan.h): the one that writes this buffer is made, or the plan
@@ -280,62 +287,73 @@ static bool writes_bits(const MatmulShape *shape, const PlanStep *call, int buff
 static bool bits_are_there(const DeviceGraph *graph, int buffer) {
   for (int i = 0; i < graph->item_count; i++) {
     const CudaCall *call = graph->item[i].call;
-    if (call && writes_bits(&call->shape, &call->instead->call, buffer)) return true;
+    if (call && call->shape.aux >= 0 && writes_bits(call->step, buffer)) return true;
   }
-  for (int i = 0; i < graph->plan->insteads.count; i++) {
-    MatmulShape shape;
-    call_matmul_shape(&graph->plan->insteads.at[i].call, &shape);
-    if (writes_bits(&shape, &graph->plan->insteads.at[i].call, buffer)) return false;
-  }
+  for (int i = 0; i < graph->plan->insteads.count; i++)
+    for (int k = 0; k < graph->plan->insteads.at[i].call_count; k++)
+      if (writes_bits(&graph->plan->insteads.at[i].call[k], buffer)) return false;
   return true;
 }
 
-static Status choose(DeviceGraph *graph, CudaCall *call, const CudaItem *own, int own_count,
-                     bool *is_taken) {
-  CudaBlasFound found[CUDA_BLAS_PROPOSALS];
-  int count, chosen = -1;
+/* Descriptors of one call, and what the library proposes for it: perhaps nothing. */
+static Status prepare(DeviceGraph *graph, CudaCall *call, CudaBlasFound *found, int *count) {
   STATUS_TRY(make_descriptors(graph, call));
-  STATUS_TRY(propose(graph, call, found, &count));
-  if (!count && call->shape.act == ACT_RELU && call->shape.aux >= 0) {
-    /* without the bits then; relu's gradient is left to our kernels */
-    free_call(graph->device->blas, call);
-    call->desc = call->a = call->b = call->d = NULL;
-    call->shape.aux = -1;
-    STATUS_TRY(make_descriptors(graph, call));
-    STATUS_TRY(propose(graph, call, found, &count));
+  STATUS_TRY(propose(graph, call, found, count));
+  if (*count || call->shape.act != ACT_RELU || call->shape.aux < 0) return STATUS_OK;
+  /* without the bits then; relu's gradient is left to our kernels */
+  free_call(graph->device->blas, call);
+  call->desc = call->a = call->b = call->d = NULL;
+  call->shape.aux = -1;
+  STATUS_TRY(make_descriptors(graph, call));
+  return propose(graph, call, found, count);
+}
+
+static Status choose(DeviceGraph *graph, CudaOffer *offer, const CudaItem *own, int own_count,
+                     bool *is_taken) {
+  *is_taken = false;
+  for (int i = 0; i < offer->instead->call_count; i++) {
+    STATUS_TRY(prepare(graph, offer->call[i], offer->found[i], &offer->found_count[i]));
+    if (!offer->found_count[i]) return STATUS_OK;
   }
-  if (count && graph->device->blas->takes_first)
-    chosen = 0;
-  else if (count)
-    STATUS_TRY(cuda_tune_choose(graph, call, own, own_count, found, count, &chosen));
-  *is_taken = chosen >= 0;
-  if (!*is_taken) return STATUS_OK;
-  call->algorithm = found[chosen].algorithm;
-  /* once now, on zeros, to zeros: the library loads its code at the first call, which it should not
-   * do while a step is captured */
-  CudaItem once = {.first = call->instead->first, .end = call->instead->end, .call = call};
-  return cuda_blas_enqueue(graph, &once, 0, graph->device->compute);
+  if (!graph->device->blas->takes_first) /* else all are 0 */
+    STATUS_TRY(cuda_tune_choose(graph, offer, own, own_count));
+  for (int i = 0; i < offer->instead->call_count; i++) {
+    if (offer->chosen[i] < 0) return STATUS_OK;
+    offer->call[i]->algorithm = offer->found[i][offer->chosen[i]].algorithm;
+    /* once now, on zeros, to zeros: the library loads its code at the first call, which it should
+     * not do while a step is captured */
+    CudaItem once = {.call = offer->call[i]};
+    STATUS_TRY(cuda_blas_enqueue(graph, &once, 0, graph->device->compute));
+  }
+  *is_taken = true;
+  return STATUS_OK;
 }
 
 /* Items from number `before` on do what `instead` does too: takes it if it is wanted. */
 static Status consider(DeviceGraph *graph, const PlanInstead *instead, int before) {
   CudaBlas *blas = graph->device->blas;
-  CudaCall *call = ARENA_NEW(graph->arena, CudaCall);
+  CudaOffer offer = {.instead = instead};
   bool is_taken = false;
-  call->instead = instead;
-  call_matmul_shape(&instead->call, &call->shape);
-  if (call->shape.act == ACT_RELU_GRADIENT &&
-      !bits_are_there(graph, instead->call.args[call->shape.aux]))
-    return STATUS_OK;
-  Status status = choose(graph, call, &graph->item[before], graph->item_count - before, &is_taken);
+  for (int i = 0; i < instead->call_count; i++) {
+    CudaCall *call = offer.call[i] = ARENA_NEW(graph->arena, CudaCall);
+    call->step = &instead->call[i];
+    call_matmul_shape(call->step, &call->shape);
+    if (call->shape.act == ACT_RELU_GRADIENT &&
+        !bits_are_there(graph, call->step->args[call->shape.aux]))
+      return STATUS_OK;
+  }
+  Status status =
+      choose(graph, &offer, &graph->item[before], graph->item_count - before, &is_taken);
   if (status != STATUS_OK || !is_taken) {
-    free_call(blas, call);
+    for (int i = 0; i < instead->call_count; i++) free_call(blas, offer.call[i]);
     return status;
   }
   for (int i = before; i < graph->item_count; i++)
     if (graph->item[i].call) free_call(blas, graph->item[i].call);
-  graph->item[before] = (CudaItem){.first = instead->first, .end = instead->end, .call = call};
-  graph->item_count = before + 1;
+  graph->item_count = before;
+  for (int i = 0; i < instead->call_count; i++)
+    graph->item[graph->item_count++] =
+        (CudaItem){.first = instead->first, .end = instead->end, .call = offer.call[i]};
   return STATUS_OK;
 }
 
@@ -365,7 +383,7 @@ Status cuda_blas_enqueue(DeviceGraph *graph, const CudaItem *item, int slot, Cud
   static const float one = 1, zero = 0;
   CudaBlas *blas = graph->device->blas;
   const CudaCall *call = item->call;
-  const int *args = call->instead->call.args;
+  const int *args = call->step->args;
   void *c = (void *)(uintptr_t)cuda_graph_address(graph, args[added_of(call)], slot);
   void *d = (void *)(uintptr_t)cuda_graph_address(graph, args[call->shape.d], slot);
   STATUS_TRY(set_pointers(graph, call, slot));
@@ -374,7 +392,7 @@ Status cuda_blas_enqueue(DeviceGraph *graph, const CudaItem *item, int slot, Cud
       call->a, (void *)(uintptr_t)cuda_graph_address(graph, args[0], slot), call->b,
       call->shape.c >= 0 ? &one : &zero, c, call->d, d, call->d, &call->algorithm,
       (void *)(uintptr_t)blas->workspace, (size_t)blas->workspace_bytes, stream);
-  return blas_check(result, call->instead->call.label);
+  return blas_check(result, call->step->label);
 }
 
 void cuda_blas_forget(DeviceGraph *graph) {

@@ -48,16 +48,27 @@ enum {
   BLAS_EPILOGUE_GELU = 32,
   BLAS_EPILOGUE_GELU_GRADIENT = 64,
   BLAS_EPILOGUE_AUX = 128,
+  BLAS_EPILOGUE_SUMS_A = 256,
   BLAS_EPILOGUE_SUMS_B = 512,
 };
 
 /* ── a call ───────────────────────────────────────────────────────────────────────────────── */
 struct CudaCall {
-  const PlanInstead *instead;
+  const PlanStep *step;
   MatmulShape shape;
   void *desc, *a, *b, *d; /* in the library's sense: columns first, so a is our b */
   CudaBlasAlgorithm algorithm;
 };
+
+/* Calls that may be made in place of some launches, with what the library proposes for each. */
+enum { CUDA_BLAS_PROPOSALS = 8 };
+typedef struct {
+  const PlanInstead *instead;
+  CudaCall *call[INSTEAD_CALLS];
+  CudaBlasFound found[INSTEAD_CALLS][CUDA_BLAS_PROPOSALS];
+  int found_count[INSTEAD_CALLS];
+  int chosen[INSTEAD_CALLS]; /* among them; -1: the launches are faster */
+} CudaOffer;
 
 typedef struct CudaTune CudaTune; /* cuda_tune.c */
 struct CudaBlas {
@@ -87,11 +98,9 @@ Status cuda_blas_enqueue(DeviceGraph *graph, const CudaItem *item, int slot, Cud
 void cuda_blas_forget(DeviceGraph *graph);
 
 /* ── cuda_tune.c: the choice ──────────────────────────────────────────────────────────────── */
-enum { CUDA_BLAS_PROPOSALS = 8 };
 Status cuda_tune_open(Device *device);
 /* Writes what was new beside the artifact; that it cannot be written is no failure. */
 void cuda_tune_close(Device *device);
-/* Which of the library's proposals to take for `call`; -1: the items `own` that do the same. */
-Status cuda_tune_choose(DeviceGraph *graph, CudaCall *call, const CudaItem *own, int own_count,
-                        const CudaBlasFound *found, int count, int *chosen);
+/* Fills `chosen`: which of the proposals to take, or the items `own` that do the same. */
+Status cuda_tune_choose(DeviceGraph *graph, CudaOffer *offer, const CudaItem *own, int own_count);
 #endif

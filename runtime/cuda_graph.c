@@ -31,19 +31,15 @@ static bool steps_conflict(const PlanGraph *plan, const PlanStep *a, const PlanS
   return false;
 }
 
-/* What an item touches: the steps it does, and, numbered behind them, its call. */
-static const PlanStep *part_of(const DeviceGraph *graph, const CudaItem *item, int index) {
-  return index < item->end ? &graph->plan->steps.at[index] : &item->call->instead->call;
+/* What an item touches. A call does not touch what only the launches in its place do. */
+static const PlanStep *step_of(const DeviceGraph *graph, const CudaItem *item) {
+  return item->call ? item->call->step : &graph->plan->steps.at[item->first];
 }
 
 static bool items_conflict(const DeviceGraph *graph, const CudaItem *a, const CudaItem *b,
                            bool is_same_step) {
   if (a->call && b->call) return true; /* they share the library's workspace */
-  for (int i = a->first; i < a->end + (a->call != NULL); i++)
-    for (int j = b->first; j < b->end + (b->call != NULL); j++)
-      if (steps_conflict(graph->plan, part_of(graph, a, i), part_of(graph, b, j), is_same_step))
-        return true;
-  return false;
+  return steps_conflict(graph->plan, step_of(graph, a), step_of(graph, b), is_same_step);
 }
 
 /* Edges within a step. reached[j * count + i]: j comes after i, by whatever way. Going from the

@@ -8,12 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { REPEATS = 16, ROUNDS = 5, KEY = 200, PIECE = 1 << 20 };
+enum { REPEATS = 16, ROUNDS = 5, KEY = 200 * INSTEAD_CALLS, PIECE = 1 << 20 };
 
 typedef struct {
   char key[KEY];
-  bool is_library;
-  CudaBlasAlgorithm algorithm;
+  int calls; /* of the library; 0: our own launches */
+  CudaBlasAlgorithm algorithm[INSTEAD_CALLS];
 } Row;
 
 struct CudaTune {
@@ -26,22 +26,23 @@ struct CudaTune {
 };
 
 /* ── the file ─────────────────────────────────────────────────────────────────────────────── */
-/* "matmul ... = own" or "... = library <128 digits>". */
+/* "matmul ... = own" or "matmul ... = library <128 digits>", and as many digits for each call. */
 static bool read_row(CudaTune *tune, const char *line) {
   Row row = {0};
   const char *mark = strstr(line, " = ");
   if (!mark || (size_t)(mark - line) >= sizeof row.key) return false;
   memcpy(row.key, line, (size_t)(mark - line));
   const char *at = mark + 3;
-  row.is_library = strncmp(at, "library ", 8) == 0;
-  if (row.is_library) {
-    at += 8;
-    if (strlen(at) != 128 || strspn(at, "0123456789abcdef") != 128) return false;
-    for (int i = 0; i < 8; i++, at += 16) {
-      char digits[17] = "";
-      memcpy(digits, at, 16);
-      row.algorithm.data[i] = strtoull(digits, NULL, 16);
+  if (strncmp(at, "library ", 8) == 0) {
+    for (at += 8; *at; row.calls++, at += *at == ' ') {
+      if (row.calls == INSTEAD_CALLS || strspn(at, "0123456789abcdef") != 128) return false;
+      for (int i = 0; i < 8; i++, at += 16) {
+        char digits[17] = "";
+        memcpy(digits, at, 16);
+        row.algorithm[row.calls].data[i] = strtoull(digits, NULL, 16);
+      }
     }
+    if (!row.calls) return false;
   } else if (strcmp(at, "own") != 0) {
     return false;
   }
@@ -75,9 +76,10 @@ static void write_file(const CudaTune *tune) {
   text_printf(&text, "%s\n", tune->head);
   for (int i = 0; i < tune->rows.count; i++) {
     const Row *row = &tune->rows.at[i];
-    text_printf(&text, "%s = %s", row->key, row->is_library ? "library " : "own");
-    for (int k = 0; k < 8 && row->is_library; k++)
-      text_printf(&text, "%016llx", (unsigned long long)row->algorithm.data[k]);
+    text_printf(&text, "%s = %s", row->key, row->calls ? "library" : "own");
+    for (int k = 0; k < 8 * row->calls; k++)
+      text_printf(&text, "%s%016llx", k % 8 ? "" : " ",
+                  (unsigned long long)row->algorithm[k / 8].data[k % 8]);
     text_printf(&text, "\n");
   }
   text_printf(&beside, "%s.new", tune->path);
@@ -107,15 +109,18 @@ void cuda_tune_close(Device *device) {
 }
 
 /* ── keys ─────────────────────────────────────────────────────────────────────────────────── */
-static void make_key(const DeviceGraph *graph, const CudaCall *call, char *key) {
-  const PlanStep *step = &call->instead->call;
-  int used = snprintf(key, KEY, "%s", step->name);
-  for (int i = 0; i < step->int_count && used < KEY; i++)
-    used += snprintf(key + used, (size_t)(KEY - used), " %s=%lld", step->ints[i].key,
-                     (long long)step->ints[i].value);
-  for (int i = 0; i < step->arg_count && used < KEY; i++)
-    used += snprintf(key + used, (size_t)(KEY - used), " %s",
-                     dtype_text(graph->plan->buffers.at[step->args[i]].type.dtype));
+static void make_key(const DeviceGraph *graph, const PlanInstead *instead, char *key) {
+  Text text = {0};
+  for (int k = 0; k < instead->call_count; k++) {
+    const PlanStep *step = &instead->call[k];
+    text_printf(&text, "%s%s", k ? " also " : "", step->name);
+    for (int i = 0; i < step->int_count; i++)
+      text_printf(&text, " %s=%lld", step->ints[i].key, (long long)step->ints[i].value);
+    for (int i = 0; i < step->arg_count; i++)
+      text_printf(&text, " %s", dtype_text(graph->plan->buffers.at[step->args[i]].type.dtype));
+  }
+  snprintf(key, KEY, "%s", text_cstr(&text));
+  text_free(&text);
 }
 
 static Row *find_row(const CudaTune *tune, const char *key) {
@@ -175,20 +180,33 @@ static Status time_items(DeviceGraph *graph, const CudaItem *item, int count,
   return cuda_time(graph->device, enqueue, &timed, REPEATS, ROUNDS, microseconds);
 }
 
-static Status time_all(DeviceGraph *graph, CudaCall *call, const CudaItem *own, int own_count,
-                       const CudaBlasFound *found, int count, int *chosen) {
-  double best, time;
-  CudaItem item = {.first = call->instead->first, .end = call->instead->end, .call = call};
-  *chosen = -1;
-  STATUS_TRY(time_items(graph, own, own_count, &best));
-  for (int i = 0; i < count; i++) {
-    call->algorithm = found[i].algorithm;
+/* The fastest proposal for one call; -1: none of them runs. */
+static Status time_proposals(DeviceGraph *graph, CudaOffer *offer, int which, double *best) {
+  CudaItem item = {.call = offer->call[which]};
+  offer->chosen[which] = -1;
+  for (int i = 0; i < offer->found_count[which]; i++) {
+    double time;
+    item.call->algorithm = offer->found[which][i].algorithm;
     /* a proposal that fails, or cannot be captured, is passed over; a lost GPU fails the rest too
      */
-    if (time_items(graph, &item, 1, &time) != STATUS_OK || time >= best) continue;
-    best = time;
-    *chosen = i;
+    if (time_items(graph, &item, 1, &time) != STATUS_OK) continue;
+    if (offer->chosen[which] >= 0 && time >= *best) continue;
+    *best = time;
+    offer->chosen[which] = i;
   }
+  return STATUS_OK;
+}
+
+static Status time_all(DeviceGraph *graph, CudaOffer *offer, const CudaItem *own, int own_count) {
+  double by_own, by_library = 0, time = 0;
+  STATUS_TRY(time_items(graph, own, own_count, &by_own));
+  for (int i = 0; i < offer->instead->call_count; i++) {
+    STATUS_TRY(time_proposals(graph, offer, i, &time));
+    if (offer->chosen[i] < 0) return STATUS_OK;
+    by_library += time;
+  }
+  for (int i = 0; i < offer->instead->call_count && by_library >= by_own; i++)
+    offer->chosen[i] = -1;
   return STATUS_OK;
 }
 
@@ -210,28 +228,36 @@ static Status fill_inputs(DeviceGraph *graph, const PlanStep *step) {
   return STATUS_OK;
 }
 
-Status cuda_tune_choose(DeviceGraph *graph, CudaCall *call, const CudaItem *own, int own_count,
-                        const CudaBlasFound *found, int count, int *chosen) {
+/* False if a proposal that the row names is not made any more. */
+static bool take_known(const Row *known, CudaOffer *offer) {
+  for (int k = 0; k < offer->instead->call_count; k++) {
+    offer->chosen[k] = -1;
+    for (int i = 0; i < offer->found_count[k] && known->calls; i++)
+      if (!memcmp(&known->algorithm[k], &offer->found[k][i].algorithm, sizeof *known->algorithm))
+        offer->chosen[k] = i;
+    if (known->calls && offer->chosen[k] < 0) return false;
+  }
+  return true;
+}
+
+Status cuda_tune_choose(DeviceGraph *graph, CudaOffer *offer, const CudaItem *own, int own_count) {
   CudaTune *tune = graph->device->blas->tune;
-  const PlanStep *step = &call->instead->call;
+  const PlanInstead *instead = offer->instead;
+  const PlanStep *steps = graph->plan->steps.at;
   Row row = {0};
-  *chosen = -1;
-  make_key(graph, call, row.key);
+  make_key(graph, instead, row.key);
   Row *known = find_row(tune, row.key);
-  if (known && !known->is_library) return STATUS_OK;
-  for (int i = 0; i < count && known; i++)
-    if (!memcmp(&known->algorithm, &found[i].algorithm, sizeof known->algorithm)) {
-      *chosen = i;
-      return STATUS_OK;
-    }
-  int first = call->instead->first, end = call->instead->end;
-  for (int i = first; i < end; i++) STATUS_TRY(fill_inputs(graph, &graph->plan->steps.at[i]));
-  STATUS_TRY(fill_inputs(graph, step));
-  STATUS_TRY(time_all(graph, call, own, own_count, found, count, chosen));
-  for (int i = first; i < end; i++) STATUS_TRY(clear(graph, &graph->plan->steps.at[i]));
-  STATUS_TRY(clear(graph, step));
-  row.is_library = *chosen >= 0;
-  if (row.is_library) row.algorithm = found[*chosen].algorithm;
+  if (known && take_known(known, offer)) return STATUS_OK;
+  for (int i = instead->first; i < instead->end; i++) STATUS_TRY(fill_inputs(graph, &steps[i]));
+  for (int i = 0; i < instead->call_count; i++) STATUS_TRY(fill_inputs(graph, &instead->call[i]));
+  STATUS_TRY(time_all(graph, offer, own, own_count));
+  for (int i = instead->first; i < instead->end; i++) STATUS_TRY(clear(graph, &steps[i]));
+  for (int i = 0; i < instead->call_count; i++) STATUS_TRY(clear(graph, &instead->call[i]));
+  row.calls = instead->call_count;
+  for (int i = 0; i < instead->call_count; i++) {
+    if (offer->chosen[i] < 0) row.calls = 0;
+    if (row.calls) row.algorithm[i] = offer->found[i][offer->chosen[i]].algorithm;
+  }
   if (known)
     *known = row; /* what it named is not proposed any more */
   else

@@ -238,10 +238,10 @@ class Library(CudaCase):
             os.unlink(self.path("d.jsonl"))
 
     def calls(self, artifact):
-        """The library's calls that the plan offers: attributes as numbers, and whether they are in a training step."""
+        """The library's calls that the plan offers for a training step: attributes as numbers."""
         with open(artifact) as file:
             text = file.read().split('//@ft graph "eval"')[0]
-        return [{key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", line)} for line in re.findall(r"//@ft +instead .*", text)]
+        return [{key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", line)} for line in re.findall(r"//@ft +(?:instead|also) .*", text)]
 
     def offered(self, artifact, **wanted):
         return [call for call in self.calls(artifact) if all(call[key] == value for key, value in wanted.items())]
@@ -283,6 +283,22 @@ train { model = M; data = D; batch = 16; epochs = 2; seed = 3; optimizer = sgd(l
             self.assertGreater(len(self.offered(artifact, compute=compute)), 4)
             self.assertEqual(len(self.offered(artifact, n=32, act=2, aux=1, bias=1)), 1)  # types that the library takes together
             self.follows(artifact, tolerance)
+
+    def test_biases_gradients_of_narrow_types(self):
+        """They are f32, so they are made beside their weights': a call with the activation's gradient, and one more."""
+        artifact = self.compile(self.EPILOGUES, "--set", "train.precision=bf16", name="narrow.ptx")
+        for act in (3, 4):
+            self.assertEqual(len(self.offered(artifact, act=act, aux=1, sums=0)), 1)
+        self.assertEqual(len(self.offered(artifact, act=0, sums=1, ta=1)), 3)  # of fc1, fc2 and fc4; fc3's exact gelu is no call
+        with open(artifact) as file:
+            self.assertEqual(len(re.findall(r"//@ft +also ", file.read())), 2)
+        self.follows(artifact, 2e-2)
+        truth = self.losses("--steps", 12, artifact=artifact, device="sim")
+        for bits in (512, 64 + 8, 4, 2):  # sums of an operand; gradients; biases; relu, and then its gradient has no bits
+            got = self.losses("--steps", 12, artifact=artifact, **{**self.library(FT_FAKE_BLAS_REFUSE=bits), "FT_CUBLASLT": "library"})
+            self.assertGreater(self.report()["library_call"], 0)
+            for a, b in zip(got, truth, strict=True):
+                self.assertAlmostEqual(a["loss"], b["loss"], delta=2e-2 * b["loss"])
 
     def test_sums_onto_what_is_there(self):
         """A weight used twice: the second product is added to the first."""

@@ -108,11 +108,13 @@ static Plan *sample(Arena *arena) {
     static const PlanInt four[] = {{"bytes", 4}};
     zero.ints = four, zero.int_count = 1;
     VEC_PUSH(arena, graph->steps, zero);
-    PlanInstead instead = {0, 1, step_of(arena, STEP_CALL, "matmul", 3, 4, (int[]){1, 2, 3, 4})};
+    PlanInstead instead = {.end = 1, .call_count = 2};
+    instead.call[0] = step_of(arena, STEP_CALL, "matmul", 3, 4, (int[]){1, 2, 3, 4});
     static const PlanInt product[] = {{"batch", 1}, {"m", 4},   {"n", 4},       {"k", 8},
                                       {"ta", 0},    {"tb", 1},  {"compute", 0}, {"bias", 1},
                                       {"act", 1},   {"aux", 0}, {"sums", 0},    {"accumulate", 0}};
-    instead.call.ints = product, instead.call.int_count = 12, instead.call.flops = 256;
+    instead.call[0].ints = product, instead.call[0].int_count = 12, instead.call[0].flops = 256;
+    instead.call[1] = instead.call[0];
     VEC_PUSH(arena, graph->insteads, instead);
     PlanOutput loss = {"loss", "loss", type_of(DT_F32, 0, 0, 0), ARENA_OUTPUT, 0};
     VEC_PUSH(arena, graph->outputs, loss);
@@ -142,7 +144,8 @@ static void test_round_trip(void **state) {
   assert_true(again->states.at[1].is_saved);
   assert_int_equal(again->graph[1].insteads.count, 1);
   assert_int_equal(again->graph[1].insteads.at[0].end, 1);
-  assert_string_equal(again->graph[1].insteads.at[0].call.name, "matmul");
+  assert_int_equal(again->graph[1].insteads.at[0].call_count, 2);
+  assert_string_equal(again->graph[1].insteads.at[0].call[1].name, "matmul");
   text_free(&first);
   text_free(&second);
   arena_free(arena);

@@ -2,6 +2,7 @@
  * plain loops, and that a step is not waited for. Plans and PTX are written here, by hand. */
 #include "plan/plan_text.h"
 #include "runtime/exec.h"
+#include "runtime/source_array.h"
 #include <inttypes.h>
 #include <math.h>
 #include <setjmp.h>
@@ -22,9 +23,10 @@
 
 enum { M = 5, N = 12, K = 7, GROUPS = 3 };
 
-/* One product as a plan writes it. */
+/* One product as a plan writes it. Types: of a and b, and of the result and what goes with it. */
 typedef struct {
   int ta, tb, bias, act, aux, sums, accumulate, batch;
+  DType operands, result;
 } Case;
 
 /* Arguments lie one behind the other in the state arena, 4 KiB each. */
@@ -33,30 +35,33 @@ static const char *const names[ARGUMENTS] = {"a", "b", "bias", "aux", "d", "sums
 
 static int64_t aux_row(const Case *c) { return c->act == 1 || c->act == 3 ? 128 : (N + 7) / 8 * 8; }
 
+static int sums_count(const Case *c) { return c->act >= 3 || c->sums == 2 ? N : M; }
+
 static void type_of(const Case *c, int argument, char *out, size_t size) {
   int64_t row = aux_row(c);
   bool is_bits = c->act == 1 || c->act == 3;
+  const char *operands = dtype_text(c->operands), *result = dtype_text(c->result);
   switch (argument) {
   case 0:
-    snprintf(out, size, "f32[%d,%d,%d]", c->batch, c->ta ? K : M, c->ta ? M : K);
+    snprintf(out, size, "%s[%d,%d,%d]", operands, c->batch, c->ta ? K : M, c->ta ? M : K);
     break;
   case 1:
-    snprintf(out, size, "f32[%d,%d,%d]", c->batch, c->tb ? N : K, c->tb ? K : N);
+    snprintf(out, size, "%s[%d,%d,%d]", operands, c->batch, c->tb ? N : K, c->tb ? K : N);
     break;
   case 2:
-    snprintf(out, size, "f32[%d]", N);
+    snprintf(out, size, "%s[%d]", result, N);
     break;
   case 3:
     if (is_bits)
       snprintf(out, size, "u8[%d,%" PRId64 "]", M, row / 8);
     else
-      snprintf(out, size, "f32[%d,%" PRId64 "]", M, row);
+      snprintf(out, size, "%s[%d,%" PRId64 "]", result, M, row);
     break;
   case 4:
-    snprintf(out, size, "f32[%d,%d,%d]", c->batch, M, N);
+    snprintf(out, size, "%s[%d,%d,%d]", result, c->batch, M, N);
     break;
   default:
-    snprintf(out, size, "f32[%d]", c->act >= 3 ? N : M);
+    snprintf(out, size, "%s[%d]", result, sums_count(c));
   }
 }
 
@@ -66,6 +71,8 @@ static void write_arguments(const Case *c, Text *out) {
   text_printf(out, "(0 1%s%s%s) -> (4%s%s)", c->bias ? " 2" : "", reads_aux ? " 3" : "",
               c->accumulate ? " 4" : "", c->aux && !reads_aux ? " 3" : "", c->sums ? " 5" : "");
 }
+
+static int compute_of(DType dtype) { return dtype == DT_BF16 ? 2 : dtype == DT_F16 ? 3 : 0; }
 
 static void write_graph(const Case *c, const char *name, Text *out) {
   char type[64];
@@ -79,9 +86,10 @@ static void write_graph(const Case *c, const char *name, Text *out) {
   text_printf(out, " grid=1,1,1 block=1,1,1 \"own\"\n  instead 0 1 \"matmul\" ");
   write_arguments(c, out);
   text_printf(out,
-              " batch=%d m=%d n=%d k=%d ta=%d tb=%d compute=0 bias=%d act=%d aux=%d sums=%d "
+              " batch=%d m=%d n=%d k=%d ta=%d tb=%d compute=%d bias=%d act=%d aux=%d sums=%d "
               "accumulate=%d \"product\"\n",
-              c->batch, M, N, K, c->ta, c->tb, c->bias, c->act, c->aux, c->sums, c->accumulate);
+              c->batch, M, N, K, c->ta, c->tb, compute_of(c->operands), c->bias, c->act, c->aux,
+              c->sums, c->accumulate);
 }
 
 /* path ends in XXXXXX, which becomes the file's name. */
@@ -165,9 +173,28 @@ static void expect(const Case *c, const Values *in, Values *out) {
         out->d[(g * M + i) * N + j] = (float)y;
         if (c->sums && c->act >= 3) out->sums[j] += (float)y;
       }
-  if (c->sums && c->act == 0)
-    for (int i = 0; i < M; i++)
-      for (int k = 0; k < K; k++) out->sums[i] += in->a[c->ta ? k * M + i : i * K + k];
+  for (int k = 0; k < K && c->act == 0; k++) {
+    for (int i = 0; i < M && c->sums == 1; i++)
+      out->sums[i] += in->a[c->ta ? k * M + i : i * K + k];
+    for (int j = 0; j < N && c->sums == 2; j++)
+      out->sums[j] += in->b[c->tb ? j * K + k : k * N + j];
+  }
+}
+
+/* As a tensor of this type is in memory, and back: what is not f32 is rounded. */
+static void encode(DType dtype, const float *values, int count, void *out) {
+  element_convert(values, ELEMENT_F32, false, count, dtype, out);
+}
+
+static void decode(DType dtype, const void *bytes, int count, float *out) {
+  Element type = dtype == DT_F32 ? ELEMENT_F32 : dtype == DT_F16 ? ELEMENT_F16 : ELEMENT_BF16;
+  element_convert(bytes, type, false, count, DT_F32, out);
+}
+
+static void round_values(DType dtype, float *values, int count) {
+  char bytes[PLACE];
+  encode(dtype, values, count, bytes);
+  decode(dtype, bytes, count, values);
 }
 
 static void fill(float *values, int count, unsigned *state) {
@@ -180,11 +207,12 @@ static void fill(float *values, int count, unsigned *state) {
 static void check_floats(const Case *c, const char *what, const float *have, const float *want,
                          int count) {
   for (int i = 0; i < count; i++)
-    if (!(fabsf(have[i] - want[i]) <= 1e-4f * fmaxf(1, fabsf(want[i]))))
-      fail_msg("ta=%d tb=%d bias=%d act=%d aux=%d sums=%d accumulate=%d batch=%d: %s[%d] is %g, "
-               "not %g",
-               c->ta, c->tb, c->bias, c->act, c->aux, c->sums, c->accumulate, c->batch, what, i,
-               (double)have[i], (double)want[i]);
+    if (!(fabsf(have[i] - want[i]) <=
+          (c->result == DT_F32 ? 1e-4f : 0x1p-6f) * fmaxf(1, fabsf(want[i]))))
+      fail_msg("%s -> %s ta=%d tb=%d bias=%d act=%d aux=%d sums=%d accumulate=%d batch=%d: %s[%d] "
+               "is %g, not %g",
+               dtype_text(c->operands), dtype_text(c->result), c->ta, c->tb, c->bias, c->act,
+               c->aux, c->sums, c->accumulate, c->batch, what, i, (double)have[i], (double)want[i]);
 }
 
 static void check_case(const Case *c) {
@@ -199,14 +227,15 @@ static void check_case(const Case *c) {
   if (c->act == 4) fill(in.aux, M * (int)aux_row(c), &state);
   for (int i = 0; i < M * (int)aux_row(c) / 8 && c->act == 3; i++)
     in.bits[i] = (uint8_t)((state = state * 1664525u + 1013904223u) >> 24);
+  round_values(c->operands, in.a, c->batch * M * K);
+  round_values(c->operands, in.b, c->batch * K * N);
+  round_values(c->result, in.bias, N);
+  round_values(c->result, in.d, c->batch * M * N);
+  round_values(c->result, in.aux, M * (int)aux_row(c));
   expect(c, &in, &want);
   have = in;
-  struct {
-    void *at;
-    const char *name;
-  } places[ARGUMENTS] = {{have.a, "a"},       {have.b, "b"},
-                         {have.bias, "bias"}, {is_bits ? (void *)have.bits : have.aux, "aux"},
-                         {have.d, "d"},       {have.sums, "sums"}};
+  float *const places[ARGUMENTS] = {have.a, have.b, have.bias, have.aux, have.d, have.sums};
+  char bytes[PLACE];
   Artifact *artifact;
   Exec *exec;
   void *batch;
@@ -214,17 +243,21 @@ static void check_case(const Case *c) {
   GOOD(artifact_open(path, &artifact));
   GOOD(exec_new(artifact, &(ExecOptions){.device = "cuda"}, &exec));
   GOOD(exec_batch_new(exec, &batch));
-  for (int i = 0; i < ARGUMENTS; i++) {
-    const PlanTensor *tensor = &artifact->plan->states.at[i];
-    GOOD(exec_write(exec, ARENA_STATE, tensor->offset, type_bytes(&tensor->type), places[i].at));
-  }
-  GOOD(exec_run(exec, EXEC_TRAIN, batch));
-  for (int i = 0; i < ARGUMENTS; i++) {
-    const PlanTensor *tensor = &artifact->plan->states.at[i];
-    GOOD(exec_read(exec, ARENA_STATE, tensor->offset, type_bytes(&tensor->type), places[i].at));
+  for (int pass = 0; pass < 2; pass++) {
+    if (pass) GOOD(exec_run(exec, EXEC_TRAIN, batch));
+    for (int i = 0; i < ARGUMENTS; i++) {
+      const PlanTensor *tensor = &artifact->plan->states.at[i];
+      int64_t count = shape_elements(&tensor->type.shape), size = type_bytes(&tensor->type);
+      DType dtype = tensor->type.dtype;
+      void *at = dtype == DT_U8 ? (void *)have.bits : bytes;
+      if (dtype != DT_U8 && !pass) encode(dtype, places[i], (int)count, bytes);
+      GOOD(pass ? exec_read(exec, ARENA_STATE, tensor->offset, size, at)
+                : exec_write(exec, ARENA_STATE, tensor->offset, size, at));
+      if (dtype != DT_U8 && pass) decode(dtype, bytes, (int)count, places[i]);
+    }
   }
   check_floats(c, "d", have.d, want.d, c->batch * M * N);
-  if (c->sums) check_floats(c, "sums", have.sums, want.sums, c->act >= 3 ? N : M);
+  if (c->sums) check_floats(c, "sums", have.sums, want.sums, sums_count(c));
   for (int i = 0; i < M && c->aux; i++)
     if (is_bits)
       for (int j = 0; j < N; j++) {
@@ -256,18 +289,24 @@ static void test_epilogues(void **state) {
       {.batch = 1, .act = 4, .aux = 1},
       {.batch = 1, .act = 4, .aux = 1, .sums = 1},
       {.batch = 1, .sums = 1},
+      {.batch = 1, .sums = 2},
       {.batch = 1, .accumulate = 1},
       {.batch = 1, .sums = 1, .accumulate = 1},
+      {.batch = 1, .sums = 2, .accumulate = 1},
       {.batch = GROUPS},
       {.batch = GROUPS, .bias = 1, .act = 1},
       {.batch = GROUPS, .accumulate = 1},
   };
+  static const DType types[][2] = {
+      {DT_F32, DT_F32}, {DT_BF16, DT_BF16}, {DT_BF16, DT_F32}, {DT_F16, DT_F16}, {DT_F16, DT_F32}};
   setenv("FT_CUBLASLT", "library", 1);
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-    for (int t = 0; t < 4; t++) {
+    for (size_t t = 0; t < 4; t++) {
       Case one = cases[i];
       one.ta = t & 1;
       one.tb = t >> 1;
+      one.operands = types[(i + t) % 5][0]; /* four of five with each epilogue */
+      one.result = types[(i + t) % 5][1];
       check_case(&one);
     }
 }
@@ -275,7 +314,7 @@ static void test_epilogues(void **state) {
 /* With our own kernel, which does nothing here, d stays as it was: so the test above can fail. */
 static void test_without_library(void **state) {
   (void)state;
-  Case c = {.batch = 1};
+  Case c = {.batch = 1, .operands = DT_F32, .result = DT_F32};
   Artifact *artifact;
   Exec *exec;
   void *batch;
@@ -301,9 +340,10 @@ static char *write_mapped(void) {
   static char path[] = "/tmp/ft-cuda-XXXXXX";
   strcpy(path + sizeof path - 7, "XXXXXX");
   Text plan = {0}, file = {0};
-  text_printf(&plan, "ft-plan 1\nmodel \"m\"\nsource \"m.ft\"\ntarget ptx \"sm_90a\"\n"
-                     "arena params 0\narena narrow 0\narena grads 0\narena state 8192\narena settings 0\n"
-                     "arena input 0\narena output 0\narena work 0\n");
+  text_printf(&plan,
+              "ft-plan 1\nmodel \"m\"\nsource \"m.ft\"\ntarget ptx \"sm_90a\"\n"
+              "arena params 0\narena narrow 0\narena grads 0\narena state 8192\narena settings 0\n"
+              "arena input 0\narena output 0\narena work 0\n");
   for (int g = 0; g < 2; g++)
     text_printf(&plan,
                 "graph \"%s\"\n  buffer 0 state+0 f32[16,40]\n  buffer 1 state+4096 f32[16,32]\n"

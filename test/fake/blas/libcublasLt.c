@@ -2,7 +2,8 @@
  * the fake driver's streams. Column-major, as the real one; all epilogues that ftrun uses. Proposes
  * three algorithms, of which the first two fail or do not run, when asked to:
  *   FT_FAKE_BLAS_SLOW=1   a product takes long: our own kernels are faster
- *   FT_FAKE_BLAS_BAD=1    the first proposal fails when it is run */
+ *   FT_FAKE_BLAS_BAD=1    the first proposal fails when it is run
+ *   FT_FAKE_BLAS_REFUSE=N nothing is proposed for epilogues that have any of these bits */
 #include "runtime/cuda_blas.h"
 #include <dlfcn.h>
 #include <math.h>
@@ -119,12 +120,46 @@ int blas_preference_set(void *preference, int attribute, const void *value, size
   return 0;
 }
 
-/* What the real one checks too. */
-static bool fits(const Desc *desc, const Layout *a, const Layout *b, const Layout *d) {
+/* ── what the real one refuses, by its header (cublasLt.h of CUDA 13) and its table of types ── */
+static bool is_epilogue(uint32_t epilogue) {
+  enum {
+    DRELU = BLAS_EPILOGUE_RELU_GRADIENT | BLAS_EPILOGUE_AUX,
+    DGELU = BLAS_EPILOGUE_GELU_GRADIENT | BLAS_EPILOGUE_AUX,
+  };
+  uint32_t forward = epilogue & ~(uint32_t)(BLAS_EPILOGUE_BIAS | BLAS_EPILOGUE_AUX);
+  if (epilogue == BLAS_EPILOGUE_DEFAULT || epilogue == BLAS_EPILOGUE_BIAS ||
+      epilogue == BLAS_EPILOGUE_SUMS_A || epilogue == BLAS_EPILOGUE_SUMS_B)
+    return true;
+  return forward == BLAS_EPILOGUE_RELU || forward == BLAS_EPILOGUE_GELU || epilogue == DRELU ||
+         epilogue == DGELU || epilogue == (DRELU | BLAS_EPILOGUE_SUMS) ||
+         epilogue == (DGELU | BLAS_EPILOGUE_SUMS);
+}
+
+static int64_t bytes_of(int type) { return type == BLAS_TYPE_F32 ? 4 : 2; }
+
+/* c is of d's type; operands of 16 bits are multiplied in f32. The vector, bias or sums, is of d's
+ * type too (CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE). */
+static bool types_fit(const Desc *desc, const Layout *a, const Layout *b, const Layout *c,
+                      const Layout *d) {
+  bool is_wide = a->type == BLAS_TYPE_F32;
+  if (a->type != b->type || c->type != d->type || (d->type != a->type && d->type != BLAS_TYPE_F32))
+    return false;
+  return desc->compute == BLAS_COMPUTE_F32 || (is_wide && desc->compute >= BLAS_COMPUTE_FAST_F16 &&
+                                               desc->compute <= BLAS_COMPUTE_FAST_TF32);
+}
+
+static bool fits(const Desc *desc, const Layout *a, const Layout *b, const Layout *c,
+                 const Layout *d) {
+  enum {
+    VECTOR = BLAS_EPILOGUE_BIAS | BLAS_EPILOGUE_SUMS | BLAS_EPILOGUE_SUMS_A | BLAS_EPILOGUE_SUMS_B
+  };
   uint64_t m = desc->op_a ? a->columns : a->rows, k = desc->op_a ? a->rows : a->columns;
   uint64_t n = desc->op_b ? b->rows : b->columns;
   if (m != d->rows || n != d->columns || k != (desc->op_b ? b->columns : b->rows)) return false;
-  if (a->type != b->type || (d->type != a->type && d->type != BLAS_TYPE_F32)) return false;
+  if (c->rows != d->rows || c->columns != d->columns) return false;
+  if (!types_fit(desc, a, b, c, d) || !is_epilogue(desc->epilogue)) return false;
+  if (desc->epilogue & VECTOR && (!desc->bias || desc->bias % (uint64_t)bytes_of(d->type)))
+    return false;
   if (!(desc->epilogue & BLAS_EPILOGUE_AUX)) return true;
   bool is_relu = desc->epilogue & (BLAS_EPILOGUE_RELU | BLAS_EPILOGUE_RELU_GRADIENT);
   return desc->aux && desc->aux_leading >= (int64_t)m &&
@@ -133,8 +168,10 @@ static bool fits(const Desc *desc, const Layout *a, const Layout *b, const Layou
 
 int blas_heuristic(void *handle, void *desc, void *a, void *b, void *c, void *d, void *preference,
                    int wanted, CudaBlasFound *found, int *count) {
-  (void)handle, (void)c, (void)preference;
-  if (!fits(desc, a, b, d)) return 15;
+  (void)handle, (void)preference;
+  const char *refused = getenv("FT_FAKE_BLAS_REFUSE");
+  if (refused && ((const Desc *)desc)->epilogue & (uint32_t)atoi(refused)) return 15;
+  if (!fits(desc, a, b, c, d)) return 15;
   *count = wanted < 3 ? wanted : 3;
   for (int i = 0; i < *count; i++)
     found[i] = (CudaBlasFound){.algorithm = {{(uint64_t)i + 1, 0xfeed}}, .state = i == 1 ? 15 : 0};
@@ -192,8 +229,6 @@ static void store(char *at, int type, int64_t i, double value) {
   if (type == BLAS_TYPE_F16) ((uint16_t *)at)[i] = to_f16(value);
 }
 
-static int64_t bytes_of(int type) { return type == BLAS_TYPE_F32 ? 4 : 2; }
-
 static double gelu(double x) {
   return 0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
 }
@@ -231,23 +266,19 @@ static double element(const Layout *l, int32_t op, const char *at, int64_t batch
 }
 
 static void add_sums(const Work *w, int64_t m, int64_t n, int64_t k) {
+  enum { ANY = BLAS_EPILOGUE_SUMS | BLAS_EPILOGUE_SUMS_A | BLAS_EPILOGUE_SUMS_B };
+  uint32_t of = w->desc.epilogue & ANY;
   char *sums = (char *)(uintptr_t)w->desc.bias;
-  if (w->desc.epilogue & BLAS_EPILOGUE_SUMS)
-    for (int64_t row = 0; row < m; row++) {
-      double sum = 0;
-      for (int64_t column = 0; column < n; column++)
-        sum += load(w->d_at, w->d.type, column * w->d.leading + row);
-      store(sums, w->d.type, row, sum);
-    }
-  if (w->desc.epilogue & BLAS_EPILOGUE_SUMS_B)
-    for (int64_t column = 0; column < n; column++) {
-      double sum = 0;
-      for (int64_t i = 0; i < k; i++) sum += element(&w->b, w->desc.op_b, w->b_at, 0, i, column);
-      store(sums, w->d.type, column, sum);
-    }
-  bool is_rows = w->desc.epilogue & BLAS_EPILOGUE_SUMS,
-       is_any = w->desc.epilogue & (BLAS_EPILOGUE_SUMS | BLAS_EPILOGUE_SUMS_B);
-  if (is_any) w->mark(sums, (size_t)((is_rows ? m : n) * bytes_of(w->d.type)));
+  int64_t count = of == BLAS_EPILOGUE_SUMS_B ? n : m, length = of == BLAS_EPILOGUE_SUMS ? n : k;
+  for (int64_t at = 0; at < count && of; at++) {
+    double sum = 0;
+    for (int64_t i = 0; i < length; i++)
+      sum += of == BLAS_EPILOGUE_SUMS     ? load(w->d_at, w->d.type, i * w->d.leading + at)
+             : of == BLAS_EPILOGUE_SUMS_A ? element(&w->a, w->desc.op_a, w->a_at, 0, at, i)
+                                          : element(&w->b, w->desc.op_b, w->b_at, 0, i, at);
+    store(sums, w->d.type, at, sum);
+  }
+  if (of) w->mark(sums, (size_t)(count * bytes_of(w->d.type)));
 }
 
 static void multiply(void *context) {
@@ -283,7 +314,7 @@ int blas_matmul(void *handle, void *desc, const void *alpha, const void *a, void
                 const void *b, void *b_layout, const void *beta, const void *c, void *c_layout,
                 void *d, void *d_layout, const CudaBlasAlgorithm *algorithm, void *workspace,
                 size_t workspace_bytes, CudaStream stream) {
-  (void)handle, (void)c_layout, (void)workspace_bytes;
+  (void)handle, (void)workspace_bytes;
   static void *driver;
   static int (*enqueue)(CudaStream stream, void (*work)(void *), const void *context, size_t bytes);
   static void (*mark)(const void *at, size_t bytes);
@@ -296,7 +327,7 @@ int blas_matmul(void *handle, void *desc, const void *alpha, const void *a, void
   if (algorithm->data[1] != 0xfeed) die("an algorithm that was never proposed");
   if (algorithm->data[0] == 1 && getenv("FT_FAKE_BLAS_BAD")) return 14;
   if (*(const float *)alpha != 1 || !c || !workspace) die("an unexpected argument");
-  if (!fits(desc, a_layout, b_layout, d_layout)) return 7;
+  if (!fits(desc, a_layout, b_layout, c_layout, d_layout)) return 7;
   Work work = {*(Desc *)desc,
                *(Layout *)a_layout,
                *(Layout *)b_layout,
