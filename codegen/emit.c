@@ -431,11 +431,38 @@ static LLVMValueRef widen_bf16(Emitter *emitter, LLVMValueRef raw) {
                           "");
 }
 
+/* Is the f32 value one that bf16 has, as it was widened or rounded just now? */
+static bool is_bf16(LLVMValueRef value) {
+  if (!LLVMIsABitCastInst(value)) return false;
+  LLVMValueRef bits = LLVMGetOperand(value, 0);
+  if (LLVMGetTypeKind(LLVMTypeOf(bits)) == LLVMVectorTypeKind) return true;
+  if (!LLVMIsAInstruction(bits) || LLVMGetInstructionOpcode(bits) != LLVMShl) return false;
+  LLVMValueRef raw = LLVMGetOperand(bits, 0);
+  return LLVMIsAZExtInst(raw) && LLVMGetIntTypeWidth(LLVMTypeOf(LLVMGetOperand(raw, 0))) == 16;
+}
+
+/* An f32 that bf16 has. A GPU rounds with one instruction, to a pair of which one is zero: so the
+ * pair is the f32. */
+static LLVMValueRef round_bf16_ptx(Emitter *emitter, LLVMValueRef value) {
+  LLVMTypeRef real = LLVMFloatTypeInContext(emitter->module->context);
+  LLVMValueRef pair[2] = {value, LLVMConstNull(real)};
+  return LLVMBuildBitCast(
+      emitter->builder, emit_intrinsic(emitter, "llvm.nvvm.ff2bf16x2.rn", NULL, pair, 2), real, "");
+}
+
+/* To nearest even. */
 static LLVMValueRef narrow_bf16(Emitter *emitter, LLVMValueRef value) {
   LLVMBuilderRef builder = emitter->builder;
   LLVMTypeRef word = LLVMInt32TypeInContext(emitter->module->context);
+  bool is_rounded = is_bf16(value);
+  if (!is_rounded && emitter->module->target == TARGET_PTX && !LLVMIsConstant(value)) {
+    value = round_bf16_ptx(emitter, value);
+    is_rounded = true;
+  }
   LLVMValueRef bits = LLVMBuildBitCast(builder, value, word, "");
   LLVMValueRef high = LLVMBuildLShr(builder, bits, LLVMConstInt(word, 16, false), "");
+  LLVMTypeRef half = LLVMInt16TypeInContext(emitter->module->context);
+  if (is_rounded) return LLVMBuildTrunc(builder, high, half, "");
   LLVMValueRef odd = LLVMBuildAnd(builder, high, LLVMConstInt(word, 1, false), "");
   LLVMValueRef bias = LLVMBuildAdd(builder, odd, LLVMConstInt(word, 0x7fff, false), "");
   LLVMValueRef rounded = LLVMBuildAdd(builder, bits, bias, "");
@@ -443,7 +470,14 @@ static LLVMValueRef narrow_bf16(Emitter *emitter, LLVMValueRef value) {
   LLVMValueRef quiet = LLVMBuildOr(builder, high, LLVMConstInt(word, 0x40, false), "");
   LLVMValueRef is_nan = LLVMBuildFCmp(builder, LLVMRealUNO, value, value, "");
   bits = LLVMBuildSelect(builder, is_nan, quiet, rounded, "");
-  return LLVMBuildTrunc(builder, bits, LLVMInt16TypeInContext(emitter->module->context), "");
+  return LLVMBuildTrunc(builder, bits, half, "");
+}
+
+LLVMValueRef emit_round(Emitter *emitter, DType dtype, LLVMValueRef value) {
+  if (dtype != DT_F16 && dtype != DT_BF16) return value;
+  bool is_ptx = emitter->module->target == TARGET_PTX && !LLVMIsConstant(value);
+  if (dtype == DT_BF16 && is_ptx) return is_bf16(value) ? value : round_bf16_ptx(emitter, value);
+  return emit_from_memory(emitter, dtype, emit_to_memory(emitter, dtype, value));
 }
 
 LLVMValueRef emit_from_memory(Emitter *emitter, DType dtype, LLVMValueRef raw) {

@@ -25,7 +25,8 @@ LLVMValueRef emit_flagged(Emitter *emitter, LLVMValueRef instruction, LLVMFastMa
 LLVMValueRef emit_intrinsic(Emitter *emitter, const char *name, LLVMTypeRef type,
                             LLVMValueRef *arguments, int count) {
   unsigned id = LLVMLookupIntrinsicID(name, strlen(name));
-  LLVMValueRef function = LLVMGetIntrinsicDeclaration(emitter->module->llvm, id, &type, 1);
+  LLVMValueRef function =
+      LLVMGetIntrinsicDeclaration(emitter->module->llvm, id, &type, type != NULL);
   LLVMTypeRef signature = LLVMGlobalGetValueType(function);
   return LLVMBuildCall2(emitter->builder, signature, function, arguments, (unsigned)count, "");
 }
@@ -45,12 +46,6 @@ LLVMValueRef emit_constant(Emitter *emitter, DType dtype, double value) {
 
 /* ── casts ──────────────────────────────────────────────────────────────────────────────────── */
 static bool is_signed(DType dtype) { return dtype == DT_I32 || dtype == DT_I64; }
-
-/* f32 -> f32 through the narrower type. */
-static LLVMValueRef round_to(Emitter *emitter, DType dtype, LLVMValueRef value) {
-  if (dtype != DT_F16 && dtype != DT_BF16) return value;
-  return emit_from_memory(emitter, dtype, emit_to_memory(emitter, dtype, value));
-}
 
 static LLVMValueRef float_to_integer(Emitter *emitter, DType to, LLVMValueRef value) {
   LLVMTypeRef types[2] = {register_type(emitter, to), LLVMTypeOf(value)};
@@ -72,13 +67,13 @@ LLVMValueRef emit_cast(Emitter *emitter, DType from, DType to, LLVMValueRef valu
   if (dtype_is_float(from) && dtype_is_float(to)) {
     if (from == DT_F64 && to != DT_F64) value = LLVMBuildFPTrunc(builder, value, type, "");
     if (from != DT_F64 && to == DT_F64) value = LLVMBuildFPExt(builder, value, type, "");
-    return from == to ? value : round_to(emitter, to, value);
+    return from == to ? value : emit_round(emitter, to, value);
   }
   if (dtype_is_float(from)) return float_to_integer(emitter, to, value);
   if (dtype_is_float(to)) {
     value = is_signed(from) ? LLVMBuildSIToFP(builder, value, type, "")
                             : LLVMBuildUIToFP(builder, value, type, "");
-    return round_to(emitter, to, value);
+    return emit_round(emitter, to, value);
   }
   return LLVMBuildIntCast2(builder, value, type, is_signed(from), "");
 }
@@ -395,7 +390,7 @@ LLVMValueRef emit_pointwise(Emitter *emitter, const Node *node, LLVMValueRef *in
   value = emit_flagged(emitter, value, division_flags(emitter, node));
   return is_exact(node->op) || !dtype_is_float(node->type.dtype)
              ? value
-             : round_to(emitter, node->type.dtype, value);
+             : emit_round(emitter, node->type.dtype, value);
 }
 
 /* ── reductions ─────────────────────────────────────────────────────────────────────────────── */

@@ -13,7 +13,10 @@ Digit emit_index_digit(Emitter *emitter, const Index *index, const Shape *shape,
 void emit_index_run(Emitter *emitter, const Index *index, const Shape *shape, int from, int to,
                     Index *out);
 
+/* f32 to f32, through f16 or bf16. */
+LLVMValueRef emit_round(Emitter *emitter, DType dtype, LLVMValueRef value);
 LLVMValueRef emit_flagged(Emitter *emitter, LLVMValueRef instruction, LLVMFastMathFlags more);
+/* type: what the intrinsic is overloaded on, or NULL. */
 LLVMValueRef emit_intrinsic(Emitter *emitter, const char *name, LLVMTypeRef type,
                             LLVMValueRef *arguments, int count);
 LLVMValueRef emit_float_extreme(Emitter *emitter, bool is_max, DType dtype, LLVMValueRef a,

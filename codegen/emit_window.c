@@ -198,7 +198,7 @@ static void tap_index(Emitter *emitter, Walk *walk, LLVMValueRef row, LLVMValueR
       emit_index_op(emitter, LLVMMul, row, emit_index_const(emitter, walk->window.kernel[1])),
       column);
   position = LLVMBuildIntCast2(builder, position, LLVMTypeOf(state[1]), false, "");
-  state[0] = LLVMBuildSelect(builder, better, value, state[0], "");
+  state[0] = emit_reduce_step(emitter, OP_RMAX, dtype, state[0], value);
   state[1] = LLVMBuildSelect(builder, better, position, state[1], "");
 }
 

@@ -174,6 +174,18 @@ static int32_t gpu_round_tf32(float value) {
   memcpy(&bits, &value, 4);
   return (int32_t)(value == value ? (bits + 0x1000) & ~0x1fffu : bits & ~0x1fffu);
 }
+/* A pair of bf16: LLVM returns it where C does a float, the second operand in the lower half. */
+static uint32_t gpu_bf16(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, 4);
+  return value == value ? (bits + 0x7fff + (bits >> 16 & 1)) >> 16 : 0x7fff;
+}
+static float gpu_pair_bf16(float high, float low) {
+  uint32_t bits = gpu_bf16(high) << 16 | gpu_bf16(low);
+  float pair;
+  memcpy(&pair, &bits, 4);
+  return pair;
+}
 static int32_t gpu_thread_x(void) { return gpu.current; }
 static int32_t gpu_block_x(void) { return (int32_t)gpu.block[0]; }
 static int32_t gpu_block_y(void) { return (int32_t)gpu.block[1]; }
@@ -196,6 +208,7 @@ static const struct {
     {"@llvm.nvvm.ex2.approx.ftz.f", "exp2f", exp2f},
     {"@llvm.nvvm.lg2.approx.ftz.f", "log2f", log2f},
     {"@llvm.nvvm.f2tf32.rna", "gpu_round_tf32", gpu_round_tf32},
+    {"@llvm.nvvm.ff2bf16x2.rn", "gpu_pair_bf16", gpu_pair_bf16},
     {"@gpu_matrices", "gpu_matrices", gpu_matrices},
     {"@gpu_mma", "gpu_mma", gpu_mma},
     {"@llvm.nvvm.cp.async.ca.shared.global.4.s", "gpu_copy4", gpu_copy4},
