@@ -17,6 +17,7 @@ Graph *pass_fuse(PassContext *context, Graph *graph) {
   FusePlan plan = {.arena = arena,
                    .graph = prepared,
                    .is_plain = context->is_plain,
+                   .for_gpu = context->for_gpu,
                    .count = count,
                    .is_live = ARENA_ARRAY(arena, bool, count),
                    .is_unit = ARENA_ARRAY(arena, bool, count),

@@ -53,6 +53,7 @@ typedef struct {
   Arena *arena;
   const Graph *graph;                    /* prepared: see fuse_prepare */
   bool is_plain;                         /* every node a unit, every unit a kernel */
+  bool for_gpu;
   int count;                             /* nodes */
   bool *is_live, *is_unit, *is_demanded; /* demanded: something outside of all kernels reads it */
   bool *is_assigned;                     /* the next value of a state */

@@ -6,7 +6,8 @@
  *   - it must be: reductions, contractions, and what those, pack, assign and the roots need in
  * memory;
  *   - it is broadcast, gathered from, spread by the gradient of a pooling or read by overlapping
- *     windows and costs more than GROWTH_COST: pulling would repeat the work for every copy;
+ *     windows and costs more than GROWTH_COST: pulling would repeat the work for every copy; on a
+ *     GPU windows may repeat as much as costs less time than to write and read the value;
  *   - it has several users and pulling it into each would read more bytes than its own value has,
  * or cost more than RECOMPUTE_COST, or keep alive what nothing else keeps and is no smaller (then
  *     storing the node in place of its source is no dearer and saves the work);
@@ -22,6 +23,7 @@ enum {
   GROWTH_COST = 3,
   SCALAR_COST = 10,
   WINDOW_COST = 8,
+  GPU_COST_PER_BYTE = 4, /* half of what an H100 computes while a byte comes: others want it too */
   RECOMPUTE_COST = 40,
   CONE_NODES = 64,
   CONE_READS = 16,
@@ -69,9 +71,11 @@ static int window_area(const Node *node) {
   return (int)(rows * ((kernel->ints[1] + stride->ints[1] - 1) / stride->ints[1]));
 }
 
-static bool windows_overlap(const Node *node) {
+/* How many windows an element is in; 0 where none overlap. */
+static double overlap_of(const Node *node) {
   const Attr *kernel = node_attr(node, ATTR_KERNEL), *stride = node_attr(node, ATTR_STRIDE);
-  return kernel->ints[0] > stride->ints[0] || kernel->ints[1] > stride->ints[1];
+  if (kernel->ints[0] <= stride->ints[0] && kernel->ints[1] <= stride->ints[1]) return 0;
+  return (double)(kernel->ints[0] * kernel->ints[1]) / (double)(stride->ints[0] * stride->ints[1]);
 }
 
 /* Neighbours in the result are not neighbours in memory. */
@@ -109,6 +113,7 @@ typedef struct {
   int sources;        /* how many of the values read have at least half as many elements */
   int64_t bytes;      /* of those */
   const Node *source; /* the only one, if it is one */
+  const Node *latest; /* of the units read: a norm's is a sum of its source, not the source */
 } Cone;
 
 typedef struct {
@@ -122,6 +127,7 @@ static void walk_cone(ConeWalk *walk, const Node *node, const Node *top, Cone *c
   walk->stamp[node->id] = walk->now - is_foot;
   if (is_foot) {
     cone->reads++;
+    if (!fuse_is_leaf(node) && (!cone->latest || node->id > cone->latest->id)) cone->latest = node;
     if (fuse_elements(node) * 2 > fuse_elements(top)) {
       cone->bytes += type_bytes(&node->type);
       cone->sources++;
@@ -145,7 +151,8 @@ static Cone cone_of(ConeWalk *walk, const Node *node) {
 typedef VEC(const Node *) NodeList;
 typedef struct {
   NodeList *users; /* by node; a view's users count as users of what it views, a widening's too */
-  bool *grows, *in_overlap, *in_window;
+  bool *grows, *in_window;
+  double *overlap; /* how often overlapping windows read an element; 0: none do */
   bool *has_index; /* a pool_index reads it: the pool_max of it belongs in the same kernel */
 } Users;
 
@@ -160,14 +167,15 @@ static void note_use(FusePlan *plan, Users *users, const Node *user, int operand
   if (op_info[user->op].op_class == CLASS_WINDOW && !is_spread) {
     users->in_window[base->id] = true;
     users->has_index[base->id] |= user->op == OP_POOL_INDEX;
-    users->in_overlap[base->id] |= windows_overlap(user);
+    double overlap = overlap_of(user);
+    if (overlap > users->overlap[base->id]) users->overlap[base->id] = overlap;
   }
 }
 
 static Users find_users(FusePlan *plan) {
   Users users = {.users = ARENA_ARRAY(plan->arena, NodeList, plan->count),
                  .grows = ARENA_ARRAY(plan->arena, bool, plan->count),
-                 .in_overlap = ARENA_ARRAY(plan->arena, bool, plan->count),
+                 .overlap = ARENA_ARRAY(plan->arena, double, plan->count),
                  .in_window = ARENA_ARRAY(plan->arena, bool, plan->count),
                  .has_index = ARENA_ARRAY(plan->arena, bool, plan->count)};
   for (int i = 0; i < plan->count; i++) {
@@ -220,6 +228,15 @@ static bool is_kept_anyway(const FusePlan *plan, const Users *users, const ConeW
   return false;
 }
 
+/* A GPU computes while it waits for memory: what every window computes anew is neither written nor
+ * read. What is read in its place comes from memory once, and then from a cache. */
+static bool pays_in_windows(const FusePlan *plan, const Users *users, const Node *node,
+                            const Cone *cone) {
+  int64_t written_and_read = 2 * dtype_bytes(node->type.dtype);
+  return plan->for_gpu && cone->bytes <= 2 * type_bytes(&node->type) &&
+         cone->cost * users->overlap[node->id] <= (double)(GPU_COST_PER_BYTE * written_and_read);
+}
+
 static bool should_be_unit(FusePlan *plan, const Users *users, ConeWalk *walk, const Node *node) {
   if (fuse_is_leaf(node) || node->op == OP_CONST || node->op == OP_IOTA || node->op == OP_RANDOM ||
       node->op == OP_RESHAPE)
@@ -231,8 +248,9 @@ static bool should_be_unit(FusePlan *plan, const Users *users, ConeWalk *walk, c
   if (fuse_elements(node) <= 1) return users->grows[id] && cone.cost > SCALAR_COST;
   if (cone.nodes > CONE_NODES || cone.reads > CONE_READS) return true;
   if (users->grows[id] && cone.cost > GROWTH_COST) return true;
-  if (users->in_overlap[id] && cone.cost > 0) return true;
-  bool may_join_source = cone.sources == 1 && plan->is_unit[cone.source->id];
+  if (users->overlap[id] > 0 && cone.cost > 0 && !pays_in_windows(plan, users, node, &cone))
+    return true;
+  bool may_join_source = cone.sources == 1 && cone.source == cone.latest;
   if (users->in_window[id] && cone.cost > 0 && (cone.cost > WINDOW_COST || may_join_source))
     return true;
   if (node->op == OP_POOL_MAX && users->has_index[strip_free(node->input[0])->id]) return true;

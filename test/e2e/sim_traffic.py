@@ -106,6 +106,23 @@ train {{ model = M; data = D; batch = {batch}; optimizer = sgd(lr=0.001); eval e
                 if name != "bytes of three channels":
                     self.assertLessEqual(found[kernel][2], 0.5)
 
+    def test_pooling_of_a_norm(self):
+        """Windows normalise what they see: the convolution's result is read and the pooled image written, by one kernel,
+        and nothing else. Windows overlap: rows of places are read again, from a cache that the simulator has little of."""
+        source = """model M(x: f32[B, 8, 64, 64]) {
+  y = Conv2d(64, 3, padding=1, bias=false, name="c")(x)
+  loss = mean(max_pool2d(relu(BatchNorm(name="n")(y)), 3, stride=2, padding=1))
+}
+data D { train = npy("x.npy") }
+train { model = M; data = D; batch = 2; precision = bf16; optimizer = sgd(lr=0.001); eval every 0 epochs }
+"""
+        found = self.moved(source)
+        kernels = [name for name in found if "pool_max" in name and "grad" not in name]
+        print(f"pooling of a norm: {[(name, found[name]) for name in kernels]}", file=sys.stderr)
+        self.assertEqual(len(kernels), 1)
+        self.assertIn("sub_mul_pool_max", kernels[0])
+        self.assertLessEqual(found[kernels[0]][1], 1.6)
+
     def test_attention(self):
         """No matrix of scores goes to memory: a block of queries (keys) reads its rows once, and tiles of keys (queries)
         as far as the causal order lets them see each other. Least: four tensors forward, eight backward."""
