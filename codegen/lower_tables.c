@@ -59,8 +59,9 @@ static void add_leaf(Lowering *lowering, const Node *leaf, bool is_eval) {
     return;
   }
   PlanTensor tensor = {.name = arena_strdup(plan->arena, name),
-                       .type = leaf->type,
+                       .type = {leaf->type.dtype, node_file_shape(leaf)},
                        .offset = place.offset,
+                       .storage = node_storage(leaf),
                        .init = init_of(plan->arena, leaf),
                        .is_sliced = is_sliced(lowering, leaf, name),
                        .is_scratch =

@@ -128,6 +128,23 @@ void node_set_attr(Graph *graph, Node *node, Attr attr) {
   node->attr_count++;
 }
 
+static Shape shape_attr(const Node *node, AttrId id) {
+  const Attr *attr = node_attr(node, id);
+  return attr && attr->count <= MAX_RANK ? shape_of(attr->count, attr->ints) : shape_scalar();
+}
+
+Storage node_storage(const Node *param) {
+  const Attr *perm = node_attr(param, ATTR_PERM);
+  Storage storage = {.view = shape_attr(param, ATTR_VIEW)};
+  if (!perm || perm->count != storage.view.rank) return (Storage){0};
+  memcpy(storage.perm, perm->ints, sizeof(int64_t) * (size_t)perm->count);
+  return storage;
+}
+
+Shape node_file_shape(const Node *param) {
+  return node_attr(param, ATTR_SHAPE) ? shape_attr(param, ATTR_SHAPE) : param->type.shape;
+}
+
 bool node_has_results(const Node *node) {
   return node->op == OP_FUSED || node->op == OP_ATTENTION || node->op == OP_ATTENTION_GRAD;
 }

@@ -134,6 +134,9 @@ int64_t node_int(const Node *node, AttrId id, int64_t otherwise);
 double node_float(const Node *node, AttrId id, double otherwise);
 const char *node_str(const Node *node, AttrId id); /* NULL if absent */
 void node_set_attr(Graph *graph, Node *node, Attr attr);
+/* A param's order in memory; view.rank 0: row-major. And the shape that files have. */
+Storage node_storage(const Node *param);
+Shape node_file_shape(const Node *param);
 /* What an attention or attention_grad node computes. is_beside: heads lie beside one another in
  * rows of features, the first of q, k and v at start. */
 typedef struct {

@@ -99,6 +99,81 @@ bool shape_broadcast(const Shape *a, const Shape *b, Shape *out) {
   return true;
 }
 
+/* ── storage ────────────────────────────────────────────────────────────────────────────────── */
+bool storage_is_legal(const Storage *storage, const Shape *shape) {
+  bool seen[MAX_RANK] = {false};
+  if (!shape_is_legal(&storage->view) || storage->view.rank < 1) return false;
+  if (shape_elements(&storage->view) != shape_elements(shape)) return false;
+  for (int i = 0; i < storage->view.rank; i++) {
+    int64_t from = storage->perm[i];
+    if (from < 0 || from >= storage->view.rank || seen[from]) return false;
+    seen[from] = true;
+  }
+  return true;
+}
+
+Shape storage_shape(const Storage *storage) {
+  Shape shape = {.rank = storage->view.rank};
+  for (int i = 0; i < shape.rank; i++) shape.dim[i] = storage->view.dim[storage->perm[i]];
+  return shape;
+}
+
+Storage storage_inverse(const Storage *storage) {
+  Storage inverse = {.view = storage_shape(storage)};
+  for (int i = 0; i < inverse.view.rank; i++) inverse.perm[storage->perm[i]] = i;
+  return inverse;
+}
+
+/* Does dimension `next` come behind `last`, with nothing but ones between them? */
+static bool comes_next(const Shape *shape, int64_t last, int64_t next) {
+  for (int64_t i = last + 1; i < next; i++)
+    if (shape->dim[i] != 1) return false;
+  return next > last;
+}
+
+Storage storage_merged(const Storage *storage) {
+  int64_t first[MAX_RANK] = {0}, last = 0; /* runs of dimensions that stay together, as they lie */
+  Storage merged = {0};
+  Shape run = {0};
+  for (int i = 0; i < storage->view.rank; i++) {
+    int64_t from = storage->perm[i], size = storage->view.dim[from];
+    if (size == 1) continue;
+    if (run.rank && comes_next(&storage->view, last, from)) {
+      run.dim[run.rank - 1] *= size;
+    } else {
+      first[run.rank] = from;
+      run.dim[run.rank++] = size;
+    }
+    last = from;
+  }
+  if (run.rank < 2) return merged;
+  merged.view.rank = run.rank;
+  for (int i = 0; i < run.rank; i++) {
+    for (int k = 0; k < run.rank; k++) merged.perm[i] += first[k] < first[i];
+    merged.view.dim[merged.perm[i]] = run.dim[i];
+  }
+  return merged;
+}
+
+bool storage_equal(const Storage *a, const Storage *b) {
+  Storage x = storage_merged(a), y = storage_merged(b);
+  for (int i = 0; i < x.view.rank; i++)
+    if (x.perm[i] != y.perm[i]) return false;
+  return shape_equal(&x.view, &y.view);
+}
+
+int64_t storage_element(const Storage *storage, int64_t place) {
+  int64_t stride[MAX_RANK], element = 0;
+  if (!storage->view.rank) return place;
+  shape_strides(&storage->view, stride);
+  for (int i = storage->view.rank - 1; i >= 0; i--) {
+    int64_t from = storage->perm[i];
+    element += place % storage->view.dim[from] * stride[from];
+    place /= storage->view.dim[from];
+  }
+  return element;
+}
+
 char *shape_text(const Shape *shape, char buffer[TYPE_TEXT]) {
   int used = snprintf(buffer, TYPE_TEXT, "[");
   for (int i = 0; i < shape->rank && i < MAX_RANK; i++)

@@ -56,6 +56,23 @@ int64_t type_bytes(const Type *type);
 void shape_strides(const Shape *shape, int64_t stride[MAX_RANK]);
 /* NumPy broadcasting of two shapes; false if they do not agree. */
 bool shape_broadcast(const Shape *a, const Shape *b, Shape *out);
+/* How a tensor's elements lie in memory if not in row-major order: seen as `view`, a shape of as
+ * many elements, and transposed, so that dimension i of what lies there is dimension perm[i] of the
+ * view. view.rank 0: as they are. */
+typedef struct {
+  Shape view;
+  int64_t perm[MAX_RANK];
+} Storage;
+bool storage_is_legal(const Storage *storage, const Shape *shape); /* for a tensor of this shape */
+Shape storage_shape(const Storage *storage);                       /* of what lies in memory */
+/* Takes what lies in memory back to row-major order. */
+Storage storage_inverse(const Storage *storage);
+/* The same in as few dimensions as there can be: one form for one order; rank 0 where nothing
+ * moves. */
+Storage storage_merged(const Storage *storage);
+bool storage_equal(const Storage *a, const Storage *b); /* do they mean the same order? */
+/* The row-major number of the element that lies at this place. */
+int64_t storage_element(const Storage *storage, int64_t place);
 /* "f32[64,10]"; the buffer needs TYPE_TEXT bytes. Returns buffer. */
 enum { TYPE_TEXT = 224 };
 char *type_text(const Type *type, char buffer[TYPE_TEXT]);

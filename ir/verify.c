@@ -84,7 +84,7 @@ static uint64_t allowed_attrs(Op op) {
     return 0;
   case OP_PARAM:
     return BIT(INIT) | BIT(INIT_ARGS) | BIT(OFFSET) | BIT(LR_FACTOR) | BIT(DECAY_FACTOR) |
-           BIT(MUON) | BIT(NARROW);
+           BIT(MUON) | BIT(NARROW) | BIT(SHAPE) | BIT(VIEW) | BIT(PERM);
   case OP_STATE:
     return BIT(INIT) | BIT(INIT_ARGS) | BIT(OFFSET) | BIT(CACHE);
   case OP_CONST:
@@ -230,6 +230,19 @@ static void check_leaf(Verify *v, const Node *node) {
     wrong(v, node, "only integers are below something, which is no less than 0");
 }
 
+/* A param in another order: the type is that of what lies in memory. */
+static void check_storage(Verify *v, const Node *node) {
+  if (!node_attr(node, ATTR_SHAPE) && !node_attr(node, ATTR_VIEW) && !node_attr(node, ATTR_PERM))
+    return;
+  Storage storage = node_storage(node);
+  Shape files = node_file_shape(node), memory = storage_shape(&storage);
+  if (!node_attr(node, ATTR_SHAPE) || !shape_is_legal(&files) ||
+      !storage_is_legal(&storage, &files))
+    wrong(v, node, "shape, view and perm tell no order of its elements");
+  else if (!shape_equal(&memory, &node->type.shape))
+    wrong(v, node, "its type is not view, transposed by perm");
+}
+
 static void check_assign(Verify *v, const Node *node) {
   const char *target = node_str(node, ATTR_TARGET);
   const Node *state = find_leaf(v->graph, OP_STATE, target, false);
@@ -292,6 +305,7 @@ static void check_node(Verify *v, const Node *node) {
   check_stage(v, node);
   if (node->op == OP_PARAM || node->op == OP_STATE) check_init(v, node);
   if (node->op == OP_PARAM || node->op == OP_STATE || node->op == OP_INPUT) check_leaf(v, node);
+  if (node->op == OP_PARAM) check_storage(v, node);
   if (node->op == OP_ASSIGN) check_assign(v, node);
   if (node->op == OP_ARG) check_arg(v, node);
   if (node->op == OP_FUSED)

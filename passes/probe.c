@@ -60,6 +60,61 @@ static const Tensor *assigned(const Probe *probe, const char *name) {
   return node ? probe->values[node->id] : NULL;
 }
 
+/* ── orders in memory: values are made up, and shown, in row-major order ────────────────────── */
+static const Node *state_of(const Graph *graph, const Node *assign) {
+  for (int i = 0; i < graph->nodes.count; i++)
+    if (graph->nodes.at[i]->op == OP_STATE &&
+        !strcmp(node_str(graph->nodes.at[i], ATTR_NAME), node_str(assign, ATTR_TARGET)))
+      return graph->nodes.at[i];
+  return assign;
+}
+
+/* Where in the flat arenas a value lies, or one for each of their elements begins; -1: nowhere. */
+static int64_t flat_place(const Graph *graph, const Node *node) {
+  const Node *grads = NULL;
+  if (node->op == OP_ASSIGN) node = state_of(graph, node);
+  if (node->op == OP_PARAM || node_attr(node, ATTR_OFFSET)) return node_int(node, ATTR_OFFSET, -1);
+  for (int i = 0; i < graph->nodes.count && !grads; i++)
+    if (graph->nodes.at[i]->op == OP_PACK) grads = graph->nodes.at[i];
+  if (!grads || node->type.shape.rank != 1) return -1;
+  const char *name = node_str(node, ATTR_NAME);
+  bool is_front = node->op == OP_STATE && !strcmp(name, "muon.v");
+  return is_front || shape_equal(&node->type.shape, &grads->type.shape) ? 0 : -1;
+}
+
+static void permute(const Storage *storage, const double *from, double *to, bool is_back) {
+  for (int64_t i = 0; i < shape_elements(&storage->view); i++) {
+    int64_t element = storage_element(storage, i);
+    to[is_back ? element : i] = from[is_back ? i : element];
+  }
+}
+
+/* The value of a node as params lie in the graph, given it in row-major order; is_back: given and
+ * wanted the other way. The tensor itself if nothing moves. */
+static const Tensor *reordered(const Graph *graph, const Node *node, const Tensor *tensor,
+                               bool is_back) {
+  Tensor *out = NULL;
+  int64_t place = tensor->f ? flat_place(graph, node) : -1;
+  int64_t room = shape_elements(&tensor->type.shape);
+  for (int i = 0; place >= 0 && i < graph->nodes.count; i++) {
+    const Node *param = graph->nodes.at[i];
+    if (param->op != OP_PARAM || is_narrow_param(param)) continue;
+    Storage storage = node_storage(param);
+    int64_t at = node_int(param, ATTR_OFFSET, -1) - place, count = shape_elements(&storage.view);
+    if (!storage.view.rank || at < 0 || at + count > room) continue;
+    if (!out) {
+      out = tensor_new(graph->arena, tensor->type);
+      memcpy(out->f, tensor->f, sizeof(double) * (size_t)room);
+    }
+    permute(&storage, tensor->f + at, out->f + at, is_back);
+  }
+  return out ? out : tensor;
+}
+
+const Tensor *probe_as_it_lies(const Graph *graph, const Node *node, const Tensor *tensor) {
+  return reordered(graph, node, tensor, false);
+}
+
 static const Tensor *slice_of(Arena *arena, const Tensor *flat, const Node *param) {
   Tensor *slice = tensor_new(arena, param->type);
   int64_t at = node_int(param, ATTR_OFFSET, 0), count = shape_elements(&param->type.shape);
@@ -110,7 +165,7 @@ const Tensor *probe_leaf(const Node *leaf, void *context) {
       tensor->f[i] = 2 * uniform(&random) - 1;
   for (int64_t i = 0; i < count && is_narrow_param(leaf); i++)
     tensor->f[i] = interp_round(leaf->type.dtype, tensor->f[i]);
-  return tensor;
+  return reordered(probe->graph, leaf, tensor, false);
 }
 
 Tensor **probe_run(Probe *probe, Diag *diag) {
@@ -147,7 +202,7 @@ void probe_print(const Graph *graph, Tensor *const *values, FILE *out) {
   char text[TYPE_TEXT];
   for (int i = 0; i < graph->roots.count; i++) {
     const Root *root = &graph->roots.at[i];
-    const Tensor *value = values[root->node->id];
+    const Tensor *value = reordered(graph, root->node, values[root->node->id], true);
     fprintf(out, "%s %s: %s =", root_kinds[root->kind], root->name, type_text(&value->type, text));
     print_tensor(value, out);
     fputc('\n', out);
@@ -170,10 +225,12 @@ void probe_print_all(Probe *probe, Tensor *const *values, FILE *out) {
     const Node *node = probe->graph->nodes.at[i];
     if (node->op == OP_INPUT || node->op == OP_PARAM || node->op == OP_STATE ||
         node->op == OP_SETTING)
-      print_line(op_info[node->op].text, node_str(node, ATTR_NAME), values[i], out);
+      print_line(op_info[node->op].text, node_str(node, ATTR_NAME),
+                 reordered(probe->graph, node, values[i], true), out);
   }
   for (int i = 0; i < probe->graph->roots.count; i++) {
     const Root *root = &probe->graph->roots.at[i];
-    print_line(root_kinds[root->kind], root->name, values[root->node->id], out);
+    print_line(root_kinds[root->kind], root->name,
+               reordered(probe->graph, root->node, values[root->node->id], true), out);
   }
 }

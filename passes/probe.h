@@ -2,7 +2,7 @@
  * Values depend on the leaf's name, its type and the seed only, so that two forms of one graph get
  * the same: floats of params and inputs in [-1, 1), of states in [0, 1); integers that index
  * something are in range; settings have their defaults. The state "params" is made of the params it
- * stands for. */
+ * stands for. They are made up and printed in row-major order, whatever the order in memory. */
 #ifndef FT_PASSES_PROBE_H
 #define FT_PASSES_PROBE_H
 #include "ir/graph.h"
@@ -21,6 +21,9 @@ const Tensor *probe_leaf(const Node *leaf, void *context);
 /* Interprets one step without rounding, the next after probe->values. values[id] for every node;
  * NULL with errors in diag. */
 Tensor **probe_run(Probe *probe, Diag *diag);
+/* A value of this leaf or root that is in row-major order, as params lie in this graph (storage.c):
+ * of a param, or with an element for each of theirs. In the graph's arena, or the tensor itself. */
+const Tensor *probe_as_it_lies(const Graph *graph, const Node *node, const Tensor *tensor);
 /* One line per root: kind, name, type and values; long ones are cut and summed up. */
 void probe_print(const Graph *graph, Tensor *const *values, FILE *out);
 /* One line per named leaf and per root, every value with all its digits: for other programs. */

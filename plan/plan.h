@@ -5,7 +5,8 @@
  * arenas, and a wrong checksum, version or line is refused with one sentence.
  *
  * Memory is eight arenas, every buffer in them 64-byte aligned:
- *   params    the flat parameters, all f32 or all bf16; a `param` is a slice
+ *   params    the flat parameters, all f32 or all bf16; a `param` is a slice, in which its elements
+ *             lie as its `storage` says
  *   narrow    the same of f32 parameters rounded to bf16 or f16, for products: the step keeps it up
  *             to date, and the runtime where it writes parameters itself; else empty
  *   grads     their gradients, in the same order at the same offsets
@@ -88,6 +89,7 @@ typedef struct {
   const char *name;
   Type type;
   int64_t offset;             /* bytes in its arena */
+  Storage storage;            /* params: how the elements lie there; type and files know nothing of it */
   Init init;                  /* params and states */
   bool is_needed_for_predict; /* inputs: some output depends on it */
   int64_t below, ignore; /* inputs of integers: values are 0 .. below - 1, or `ignore`, if any; */

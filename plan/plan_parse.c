@@ -178,6 +178,17 @@ static bool read_init(Parser *p, Init *init) {
   return true;
 }
 
+static bool read_storage(Parser *p, const Shape *shape, Storage *out) {
+  Shape perm;
+  if (!words_take(&p->words, "view")) return true;
+  if (!words_shape(&p->words, &out->view) || !words_expect(&p->words, "perm") ||
+      !words_shape(&p->words, &perm))
+    return false;
+  memcpy(out->perm, perm.dim, sizeof out->perm);
+  if (perm.rank == out->view.rank && storage_is_legal(out, shape)) return true;
+  return words_fail(&p->words, "view and perm tell no order of the elements");
+}
+
 /* What the four lists of named tensors share. They stand in order and do not overlap. */
 static bool read_tensor(Parser *p, const char *kind, ArenaId arena, int index, PlanTensor *out) {
   int64_t stream = index;
@@ -187,6 +198,7 @@ static bool read_tensor(Parser *p, const char *kind, ArenaId arena, int index, P
   if (!words_integer(&p->words, "the offset", 0, INT64_MAX, &out->offset)) return false;
   if (!fits(p, arena, out->offset, &out->type)) return false;
   if (words_take(&p->words, "init") && !read_init(p, &out->init)) return false;
+  if (arena == ARENA_PARAMS && !read_storage(p, &out->type.shape, &out->storage)) return false;
   out->is_needed_for_predict = words_take(&p->words, "predict");
   if (words_take(&p->words, "below") &&
       !words_integer(&p->words, "the bound", 1, INT64_MAX, &out->below))

@@ -101,6 +101,13 @@ static void print_sources(Text *out, const Plan *plan) {
   }
 }
 
+static void print_storage(Text *out, const Storage *storage) {
+  char view[TYPE_TEXT], perm[TYPE_TEXT];
+  if (!storage->view.rank) return;
+  Shape order = shape_of(storage->view.rank, storage->perm);
+  text_printf(out, " view %s perm %s", shape_text(&storage->view, view), shape_text(&order, perm));
+}
+
 static void print_tensor(Text *out, const char *word, const PlanTensor *tensor, int index) {
   text_printf(out, "%s ", word);
   print_string(out, tensor->name);
@@ -115,6 +122,7 @@ static void print_tensor(Text *out, const char *word, const PlanTensor *tensor, 
     }
     text_printf(out, ")");
   }
+  print_storage(out, &tensor->storage);
   if (tensor->is_needed_for_predict) text_printf(out, " predict");
   if (tensor->below) text_printf(out, " below %" PRId64, tensor->below);
   if (tensor->has_ignore) text_printf(out, " ignore %" PRId64, tensor->ignore);

@@ -145,6 +145,20 @@ bool words_number(Words *p, const char *what, double *out) {
   return true;
 }
 
+/* What follows "[", to the "]". */
+static bool read_dimensions(Words *p, Shape *out) {
+  *out = (Shape){0};
+  while (*p->at != ']') {
+    if (out->rank == MAX_RANK) return words_fail(p, "there are more than %d dimensions", MAX_RANK);
+    if (out->rank && *p->at++ != ',') return words_fail(p, "expected ',' or ']' among dimensions");
+    if (!words_integer(p, "a dimension", 0, INT64_MAX, &out->dim[out->rank++])) return false;
+  }
+  p->at++;
+  return true;
+}
+
+bool words_shape(Words *p, Shape *out) { return words_expect(p, "[") && read_dimensions(p, out); }
+
 bool words_type(Words *p, Type *out) {
   words_skip(p);
   char dtype[8] = "";
@@ -154,14 +168,7 @@ bool words_type(Words *p, Type *out) {
   if (p->at[length] != '[' || !dtype_parse(dtype, &out->dtype))
     return words_fail(p, "expected a type such as f32[64,10]");
   p->at += length + 1;
-  while (*p->at != ']') {
-    if (out->shape.rank == MAX_RANK)
-      return words_fail(p, "a type has more than %d dimensions", MAX_RANK);
-    if (out->shape.rank && *p->at++ != ',') return words_fail(p, "expected ',' or ']' in a type");
-    if (!words_integer(p, "a dimension", 0, INT64_MAX, &out->shape.dim[out->shape.rank++]))
-      return false;
-  }
-  p->at++;
+  if (!read_dimensions(p, &out->shape)) return false;
   int64_t bytes = dtype_bytes(out->dtype);
   for (int i = 0; i < out->shape.rank; i++) { /* without zeros, so that partial products fit too */
     int64_t dim = out->shape.dim[i] ? out->shape.dim[i] : 1;

@@ -28,5 +28,6 @@ const char *words_string(Words *words, const char *what);
 const char *words_name(Words *words, const char *what);
 bool words_integer(Words *words, const char *what, int64_t low, int64_t high, int64_t *out);
 bool words_number(Words *words, const char *what, double *out); /* finite */
+bool words_shape(Words *words, Shape *out);                     /* [2,3]; of any size */
 bool words_type(Words *words, Type *out);                       /* at most LARGEST_ARENA bytes */
 #endif

@@ -1,5 +1,6 @@
 /* ckpt_arena: see ckpt_arena.h. */
 #include "runtime/ckpt_arena.h"
+#include "runtime/permute.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -39,6 +40,13 @@ Status ckpt_arena_set(CkptArena *arena, const PlanTensor *tensor, const Safetens
                       arena->at + tensor->offset) != count)
     return status_fail(STATUS_USER, "%s: %s holds a number that does not fit %s", path,
                        tensor->name, dtype_text(tensor->type.dtype));
+  return permute_in_place(tensor, true, arena->at + tensor->offset);
+}
+
+/* The copy's tensors as files have them. */
+static Status to_files_order(const CkptArena *arena, const CkptTensors *tensors) {
+  for (int i = 0; i < tensors->count; i++)
+    STATUS_TRY(permute_in_place(&tensors->at[i], false, arena->at + tensors->at[i].offset));
   return STATUS_OK;
 }
 
@@ -59,7 +67,8 @@ static bool slice_of(Arena *names, const PlanTensor *state, const PlanTensor *pa
   if (first + type_bytes(&type) > type_bytes(&state->type)) return false;
   *out = (PlanTensor){.name = arena_printf(names, "%s.%s", state->name, param->name),
                       .type = type,
-                      .offset = state->offset + first};
+                      .offset = state->offset + first,
+                      .storage = param->storage};
   return true;
 }
 
@@ -141,9 +150,11 @@ Status ckpt_write_tensors(Exec *exec, const char *path, CkptContent content, con
   }
   Status status = ckpt_arena_read(exec, ARENA_PARAMS, &params);
   if (status == STATUS_OK) status = ckpt_arena_read(exec, ARENA_STATE, &states);
+  const CkptArena *from = ema >= 0 ? &states : &params;
+  if (status == STATUS_OK) status = to_files_order(from, &of_params);
+  if (status == STATUS_OK) status = to_files_order(&states, &of_states);
   if (status == STATUS_OK)
-    status = write_file(path, &of_params, ema >= 0 ? &states : &params, &of_states, &states, texts,
-                        text_count);
+    status = write_file(path, &of_params, from, &of_states, &states, texts, text_count);
   ckpt_arena_free(&params);
   ckpt_arena_free(&states);
   arena_free(arena);

@@ -2,6 +2,7 @@
 #include "runtime/exec.h"
 #include "runtime/exec_fetch.h"
 #include "runtime/init.h"
+#include "runtime/permute.h"
 #include "runtime/room.h"
 #include "runtime/source_array.h"
 #include <math.h>
@@ -144,6 +145,7 @@ static Status init_list(Exec *exec, ArenaId arena, const PlanTensor *list, int c
     /* the stream tells parameters from states, and one from the next */
     Status status = init_fill(&list[i].init, &list[i].type, seed,
                               (uint32_t)(list[i].stream * 2 + (arena == ARENA_STATE)), values);
+    if (status == STATUS_OK) status = permute_in_place(&list[i], true, values);
     if (status == STATUS_OK) status = exec_write(exec, arena, list[i].offset, bytes, values);
     free(values);
     if (status != STATUS_OK) return status_prefix(status, "%s", list[i].name);
@@ -292,8 +294,8 @@ static Status check_given(Exec *exec, const char *batch) {
       return status_fail(STATUS_USER,
                          "%s %s is not finite before anything is computed (element "
                          "%lld of %s)",
-                         is_input ? "the data: input" : "parameter", t->name, (long long)bad,
-                         type_text(&t->type, type));
+                         is_input ? "the data: input" : "parameter", t->name,
+                         (long long)storage_element(&t->storage, bad), type_text(&t->type, type));
   }
   return STATUS_OK;
 }

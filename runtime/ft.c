@@ -3,6 +3,7 @@
 #include "runtime/ft.h"
 #include "runtime/ckpt.h"
 #include "runtime/generator.h"
+#include "runtime/permute.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -215,7 +216,8 @@ int ft_read_param(FtModel *model, const char *name, void *to, size_t bytes) {
   ArenaId arena;
   const PlanTensor *found;
   STATUS_TRY(find_tensor(model, name, bytes, &arena, &found));
-  return exec_read(model->exec, arena, found->offset, (int64_t)bytes, to);
+  STATUS_TRY(exec_read(model->exec, arena, found->offset, (int64_t)bytes, to));
+  return permute_in_place(found, false, to);
 }
 
 int ft_write_param(FtModel *model, const char *name, const void *from, size_t bytes) {
@@ -223,7 +225,12 @@ int ft_write_param(FtModel *model, const char *name, const void *from, size_t by
   const PlanTensor *found;
   STATUS_TRY(find_tensor(model, name, bytes, &arena, &found));
   model->is_disturbed = true;
-  return exec_write(model->exec, arena, found->offset, (int64_t)bytes, from);
+  char *copy = found->storage.view.rank ? malloc(bytes + 1) : NULL;
+  if (found->storage.view.rank && !copy) return status_fail(STATUS_FAULT, "out of memory");
+  if (copy) permute_to_memory(found, from, copy);
+  Status status = exec_write(model->exec, arena, found->offset, (int64_t)bytes, copy ? copy : from);
+  free(copy);
+  return status;
 }
 
 int64_t ft_steps(FtModel *model) {

@@ -76,7 +76,8 @@ int ft_train_step(FtModel *model, const void *const *inputs, double *loss);
 int ft_predict(FtModel *model, const void *const *inputs);
 int ft_read_output(FtModel *model, const char *name, void *to, size_t bytes);
 
-/* Parameters, and states such as running statistics, by name. */
+/* Parameters, and states such as running statistics, by name. Elements are in row-major order, whatever
+ * order the compiler chose for memory. */
 int ft_read_param(FtModel *model, const char *name, void *to, size_t bytes);
 int ft_write_param(FtModel *model, const char *name, const void *from, size_t bytes);
 /* Training steps done since ft_init. */

@@ -44,6 +44,10 @@ static void print_tensors(const char *title, const PlanTensor *list, int count, 
     if (is_learned && init->text) fprintf(out, " %s", init->text);
     for (int j = 0; is_learned && j < init->arg_count; j++)
       fprintf(out, "%s%g%s", j ? ", " : "(", init->arg[j], j + 1 == init->arg_count ? ")" : "");
+    if (list[i].storage.view.rank) {
+      Type memory = {list[i].type.dtype, storage_shape(&list[i].storage)};
+      fprintf(out, "  in memory %s", type_text(&memory, type));
+    }
     fprintf(out, "%s%s\n", list[i].is_saved ? "  saved with the model" : "",
             list[i].is_needed_for_predict ? "  needed to predict" : "");
   }

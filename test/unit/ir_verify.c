@@ -65,6 +65,23 @@ static const Case cases[] = {
     {"%s = state {name=\"params\"} : f32[4] %a = assign %s {target=\"params\"} : f32[4]"
      "assign \"params\" %a",
      {"the front end may not assign parameters", NULL, NULL}},
+    /* orders in memory */
+    {"%p = param {name=\"p\", perm=[0,2,1], shape=[2,6], view=[2,3,2]} : f32[2,2,3]",
+     {NULL, NULL, NULL}},
+    {"%p = param {name=\"p\", perm=[0,2,1], shape=[2,6], view=[2,3,2]} : f32[2,6]",
+     {"its type is not view, transposed by perm", "", ""}},
+    {"%p = param {name=\"p\", perm=[0,2,1], view=[2,3,2]} : f32[2,2,3]", {"tell no order", "", ""}},
+    {"%p = param {name=\"p\", perm=[0,2,1], shape=[2,6]} : f32[2,6]", {"tell no order", "", ""}},
+    {"%p = param {name=\"p\", perm=[0,2,2], shape=[2,6], view=[2,3,2]} : f32[2,2,2]",
+     {"tell no order", "", ""}},
+    {"%p = param {name=\"p\", perm=[0,-1], shape=[2,6], view=[2,6]} : f32[2,6]",
+     {"tell no order", "", ""}},
+    {"%p = param {name=\"p\", perm=[1,0], shape=[2,6], view=[2,3]} : f32[3,2]",
+     {"tell no order", "", ""}},
+    {"%p = param {name=\"p\", perm=[0,1,2,3,4,5,6,7,8], shape=[2], view=[2,1,1,1,1,1,1,1,1]}"
+     " : f32[2]",
+     {"tell no order", "", ""}},
+    {X "%t = tanh %x {view=[2]} : f32[2]", {"it has no attribute 'view'", "", ""}},
     /* bodies */
     {X "%r = fused %x {kind=\"loop\"} body { %p = arg {index=1} : f32[2] result %p } : f32[2]",
      {"", "", "the body of %1: node %0 = arg: the fused node has no operand 1"}},

@@ -64,8 +64,10 @@ static Plan *sample(Arena *arena) {
                       .below = 10,
                       .ignore = -100,
                       .has_ignore = true};
-  PlanTensor weight = {
-      .name = "fc1.weight", .type = type_of(DT_F32, 2, 4, 8), .init = {"uniform", {-0.1, 0.1}, 2}};
+  PlanTensor weight = {.name = "fc1.weight",
+                       .type = type_of(DT_F32, 2, 4, 8),
+                       .storage = {{3, {4, 4, 2}}, {0, 2, 1}},
+                       .init = {"uniform", {-0.1, 0.1}, 2}};
   PlanTensor bias = {.name = "fc1.bias",
                      .type = type_of(DT_F32, 1, 4, 0),
                      .offset = 128,
@@ -142,6 +144,9 @@ static void test_round_trip(void **state) {
   assert_true(again->inputs.at[0].below == 0 && again->inputs.at[1].below == 10);
   assert_true(again->inputs.at[1].has_ignore && again->inputs.at[1].ignore == -100);
   assert_true(again->states.at[1].is_saved);
+  const Storage *storage = &again->params.at[0].storage;
+  assert_true(storage->view.rank == 3 && storage->view.dim[2] == 2 && storage->perm[1] == 2);
+  assert_int_equal(again->params.at[1].storage.view.rank, 0);
   assert_int_equal(again->graph[1].insteads.count, 1);
   assert_int_equal(again->graph[1].insteads.at[0].end, 1);
   assert_int_equal(again->graph[1].insteads.at[0].call_count, 2);
@@ -253,6 +258,16 @@ static void test_refusals(void **state) {
       {"f32[4,8] at 0 init", "f31[4,8] at 0 init", "expected a type"},
       {"uniform(-0.1, 0.1)", "uniform(-0.1)", "takes 2"},
       {"uniform(-0.1, 0.1)", "uniform(-0.1, 1e999)", "not finite"},
+      {"view [4,4,2] perm [0,2,1]", "view [4,4,2] perm [0,2,2]", "no order of the elements"},
+      {"view [4,4,2] perm [0,2,1]", "view [4,4,2] perm [0,1]", "no order of the elements"},
+      {"view [4,4,2] perm [0,2,1]", "view [4,4,2] perm [0,1,3]", "no order of the elements"},
+      {"view [4,4,2] perm [0,2,1]", "view [4,4,3] perm [0,2,1]", "no order of the elements"},
+      {"view [4,4,2] perm [0,2,1]", "view [] perm []", "no order of the elements"},
+      {"view [4,4,2] perm [0,2,1]", "view [8589934592,8589934592] perm [0,1]", "no order"},
+      {"view [4,4,2] perm [0,2,1]", "view [4,4,2,1,1,1,1,1,1] perm [0]", "more than 8"},
+      {"view [4,4,2] perm [0,2,1]", "view [4,4,2", "expected ',' or ']'"},
+      {"view [4,4,2] perm [0,2,1]", "view [4,4,2]", "expected 'perm'"},
+      {"below 10", "view [4] perm [0] below 10", "unexpected 'view"},
       {"below 10", "below 0", "the bound"},
       {"at 0 predict", "at 0 predict ignore 3", "ignore"},
       {"uniform(-0.1, 0.1)", "wild(-0.1, 0.1)", "no initialiser 'wild'"},

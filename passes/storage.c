@@ -1,0 +1,208 @@
+/* storage: how parameters lie in memory. Files have them in the order of the program; readers may
+ * want another, such as convolutions in NHWC, whose weights are [O,KH,KW,I]. Where more want a
+ * transposed form than the plain one (storage_choose.c), the param becomes that: its type is that
+ * of what lies in memory, and attributes tell the order (ir/type.h, Storage). Its transposes
+ * vanish; its gradient is packed in the same order, so that the kernel that makes it writes it
+ * where it belongs; the update, which goes over flat arenas, knows nothing of it. The runtime
+ * permutes as it loads, saves and initialises.
+ *
+ * An order is one of the row-major sequence of a value's elements, so reshapes keep it. A value has
+ * a form if it is at hand in such an order: params and sums of their gradients, transposes from
+ * there back to plain, and what is made of those element by element. Such values are made as
+ * readers ask for them, plain or as they lie. */
+#include "passes/storage.h"
+#include <string.h>
+
+typedef struct {
+  Graph *fresh;
+  const Graph *old;
+  Storages forms; /* those that params have */
+  int *form;      /* by node: its form; -1: plain only */
+  Node **plain;   /* by node, as far as made */
+  Node **lying;   /* the same in its form */
+} Turn;
+
+static Node *plain_of(Turn *t, const Node *node);
+static Node *lying_as(Turn *t, const Node *node, int form);
+
+/* ── forms ──────────────────────────────────────────────────────────────────────────────────── */
+static int form_of_transpose(const Turn *t, const Node *node) {
+  Storage storage = storage_of_transpose(node), back = storage_inverse(&storage);
+  return storages_find(&t->forms, &back);
+}
+
+/* A sum of gradients lies as its param does. */
+static int form_of_sum(const Turn *t, const Node *state) {
+  const Attr *offset = node_attr(state, ATTR_OFFSET);
+  const Node *param =
+      offset ? storage_param_at(t->old, offset->i, shape_elements(&state->type.shape)) : NULL;
+  return param ? t->form[param->id] : -1;
+}
+
+static void find_forms(Turn *t, const Storage *chosen, Arena *arena) {
+  for (int i = 0; i < t->old->nodes.count; i++) {
+    t->form[i] = -1;
+    if (!chosen[i].view.rank) continue;
+    t->form[i] = storages_find(&t->forms, &chosen[i]);
+    if (t->form[i] >= 0) continue;
+    t->form[i] = t->forms.count;
+    VEC_PUSH(arena, t->forms, chosen[i]);
+  }
+  for (int i = 0; i < t->old->nodes.count; i++) {
+    const Node *node = t->old->nodes.at[i];
+    if (node->op == OP_STATE) t->form[i] = form_of_sum(t, node);
+    if (node->op == OP_TRANSPOSE) t->form[i] = form_of_transpose(t, node);
+    for (int k = 0; storage_keeps_places(node) && k < node->input_count && t->form[i] < 0; k++)
+      t->form[i] = t->form[node->input[k]->id];
+  }
+}
+
+/* ── making values ──────────────────────────────────────────────────────────────────────────── */
+static Shape shape_as(const Turn *t, int form) { return storage_shape(&t->forms.at[form]); }
+
+static Node *of(Node *made, const Node *old) {
+  made->is_backward = old->is_backward;
+  return made;
+}
+
+static Node *copy(Turn *t, const Node *old, Node *const *inputs, const Type *type) {
+  return of(graph_node(t->fresh, old->op, inputs, old->input_count, old->attr, old->attr_count,
+                       type, old->loc),
+            old);
+}
+
+/* A value that is seen as view, transposed; no more than seen if nothing moves. */
+static Node *transposed(Turn *t, Node *value, const Storage *storage, const Node *old) {
+  Graph *graph = t->fresh;
+  if (!storage_merged(storage).view.rank)
+    return make_reshape(graph, value, storage_shape(storage), old->loc);
+  Node *seen = make_reshape(graph, value, storage->view, old->loc);
+  return of(make_transpose(graph, seen, storage->perm, old->loc), old);
+}
+
+/* The leaf that holds a param or a sum as it lies. */
+static Node *lying_leaf(Turn *t, const Node *leaf) {
+  const Storage *storage = &t->forms.at[t->form[leaf->id]];
+  Type type = {leaf->type.dtype, storage_shape(storage)};
+  Node *made = copy(t, leaf, NULL, &type);
+  if (leaf->op != OP_PARAM) return made;
+  const Shape *shape = &leaf->type.shape;
+  node_set_attr(t->fresh, made, attr_ints(ATTR_SHAPE, shape->dim, shape->rank));
+  node_set_attr(t->fresh, made, attr_ints(ATTR_VIEW, storage->view.dim, storage->view.rank));
+  node_set_attr(t->fresh, made, attr_ints(ATTR_PERM, storage->perm, storage->view.rank));
+  return made;
+}
+
+/* What is one value for all elements, or for all along dimensions that the order keeps apart. */
+static Node *lying_broadcast(Turn *t, const Node *node, int form) {
+  const Storage *storage = &t->forms.at[form];
+  const Node *from = node->input[0];
+  Storage small = *storage;
+  small.view = from->type.shape;
+  if (shape_elements(&small.view) == 1)
+    small.view = (Shape){storage->view.rank, {1, 1, 1, 1, 1, 1, 1, 1}};
+  else if (!shape_equal(&node->type.shape, &storage->view))
+    return NULL;
+  Node *value =
+      transposed(t, make_reshape(t->fresh, plain_of(t, from), small.view, node->loc), &small, node);
+  return of(make_broadcast(t->fresh, value, shape_as(t, form), node->loc), node);
+}
+
+static Node *made_lying(Turn *t, const Node *node, int form) {
+  Type type = {node->type.dtype, shape_as(t, form)};
+  bool has_form = t->form[node->id] == form;
+  if (node->op == OP_CONST) return copy(t, node, NULL, &type);
+  if (node->op == OP_BROADCAST) return lying_broadcast(t, node, form);
+  if (!has_form) return NULL;
+  if (node->op == OP_PARAM || node->op == OP_STATE) return lying_leaf(t, node);
+  if (node->op == OP_TRANSPOSE)
+    return make_reshape(t->fresh, plain_of(t, node->input[0]), type.shape, node->loc);
+  if (node->op == OP_RESHAPE) return lying_as(t, node->input[0], form);
+  Node **inputs = ARENA_ARRAY(t->fresh->arena, Node *, node->input_count);
+  for (int k = 0; k < node->input_count; k++) inputs[k] = lying_as(t, node->input[k], form);
+  return copy(t, node, inputs, &type);
+}
+
+/* The value in the order of `form`: of the shape that is that order's. */
+static Node *lying_as(Turn *t, const Node *node, int form) {
+  bool is_own = t->form[node->id] == form;
+  if (is_own && t->lying[node->id]) return t->lying[node->id];
+  Node *made = made_lying(t, node, form);
+  if (!made) made = transposed(t, plain_of(t, node), &t->forms.at[form], node);
+  if (is_own) t->lying[node->id] = made;
+  return made;
+}
+
+/* A transpose that leads to the order in which its operand lies anyway; NULL: it does not. */
+static Node *as_it_lies(Turn *t, const Node *node) {
+  int form = node->op == OP_TRANSPOSE ? t->form[node->input[0]->id] : -1;
+  if (form < 0) return NULL;
+  Storage storage = storage_of_transpose(node);
+  if (!storage_equal(&storage, &t->forms.at[form])) return NULL;
+  return make_reshape(t->fresh, lying_as(t, node->input[0], form), node->type.shape, node->loc);
+}
+
+/* Is this what a flat arena takes, rather than a value of its own? */
+static int form_of_operand(const Turn *t, const Node *node, int operand) {
+  const Node *state = NULL;
+  if (node->op == OP_PACK && node == storage_gradients(t->old)) {
+    const Node *param = storage_param_at(t->old, node_attr(node, ATTR_OFFSETS)->ints[operand],
+                                         shape_elements(&node->input[operand]->type.shape));
+    return param ? t->form[param->id] : -1;
+  }
+  for (int i = 0; node->op == OP_ASSIGN && i < node->id && !state; i++)
+    if (t->old->nodes.at[i]->op == OP_STATE &&
+        !strcmp(node_str(t->old->nodes.at[i], ATTR_NAME), node_str(node, ATTR_TARGET)))
+      state = t->old->nodes.at[i];
+  return state ? t->form[state->id] : -1;
+}
+
+static Node *made_plain(Turn *t, const Node *node) {
+  bool is_leaf = node->op == OP_PARAM || node->op == OP_STATE;
+  if (is_leaf && t->form[node->id] >= 0) {
+    Storage back = storage_inverse(&t->forms.at[t->form[node->id]]);
+    Node *value = transposed(t, lying_as(t, node, t->form[node->id]), &back, node);
+    return make_reshape(t->fresh, value, node->type.shape, node->loc);
+  }
+  Node *made = as_it_lies(t, node);
+  if (made) return made;
+  Node **inputs = ARENA_ARRAY(t->fresh->arena, Node *, node->input_count);
+  for (int k = 0; k < node->input_count; k++) {
+    int form = form_of_operand(t, node, k);
+    inputs[k] = form < 0 ? plain_of(t, node->input[k]) : lying_as(t, node->input[k], form);
+  }
+  return copy(t, node, inputs, node->op == OP_ASSIGN ? NULL : &node->type);
+}
+
+static Node *plain_of(Turn *t, const Node *node) {
+  if (!t->plain[node->id]) t->plain[node->id] = made_plain(t, node);
+  return t->plain[node->id];
+}
+
+/* Leaves stay in their order; what has a form, or can be made in any, waits until it is asked for.
+ */
+static void visit(Turn *t, const Node *node) {
+  bool has_form = t->form[node->id] >= 0;
+  if (has_form && (node->op == OP_PARAM || node->op == OP_STATE))
+    lying_as(t, node, t->form[node->id]);
+  else if (!has_form && node->op != OP_CONST && node->op != OP_BROADCAST)
+    plain_of(t, node);
+}
+
+Graph *pass_storage(PassContext *context, Graph *old) {
+  Arena *arena = context->arena;
+  int count = old->nodes.count;
+  Turn t = {.fresh = graph_new(old->arena, old->name),
+            .old = old,
+            .form = ARENA_ARRAY(arena, int, count),
+            .plain = ARENA_ARRAY(arena, Node *, count),
+            .lying = ARENA_ARRAY(arena, Node *, count)};
+  find_forms(&t, storage_choose(context, old), arena);
+  if (!t.forms.count) return old;
+  for (int i = 0; i < count; i++) visit(&t, old->nodes.at[i]);
+  for (int i = 0; i < old->roots.count; i++) {
+    const Root *root = &old->roots.at[i];
+    graph_add_root(t.fresh, root->kind, root->name, plain_of(&t, root->node));
+  }
+  return t.fresh;
+}

@@ -1,0 +1,23 @@
+/* storage: what the two files of the pass share: storage.c turns params around, storage_choose.c
+ * says which. */
+#ifndef FT_PASSES_STORAGE_H
+#define FT_PASSES_STORAGE_H
+#include "passes/pass.h"
+
+typedef VEC(Storage) Storages;
+
+/* Index of the storage that means the same order; -1: none. */
+int storages_find(const Storages *list, const Storage *storage);
+/* The order in which a transpose's result lies, seen from its operand; NULL perm is no transpose.
+ */
+Storage storage_of_transpose(const Node *transpose);
+/* Does the op keep each element at its place, of all operands of as many elements? */
+bool storage_keeps_places(const Node *node);
+/* The param, its wide form, at this place of the flat arenas, with so many elements; NULL: none. */
+const Node *storage_param_at(const Graph *graph, int64_t offset, int64_t elements);
+/* The gradients side by side; NULL: there are none. */
+const Node *storage_gradients(const Graph *graph);
+
+/* By node: the order that a param should have; rank 0: row-major. */
+Storage *storage_choose(PassContext *context, const Graph *graph);
+#endif

@@ -1,0 +1,178 @@
+/* storage_choose: which params lie in another order. All graphs of a program share the arenas, so
+ * the train graph decides and the others look there. Each transposed form of a param that something
+ * reads is a vote for it, so is a gradient that comes transposed; a reader of the plain form, and a
+ * gradient that comes plain, are votes for that. What is left over after the vote costs a transpose
+ * each. */
+#include "passes/storage.h"
+#include "passes/narrow.h"
+#include <string.h>
+
+typedef VEC(const Node *) Params;
+
+typedef struct {
+  const Graph *graph;
+  Arena *arena;
+  Params params;  /* the wide ones; narrow forms share the index */
+  Storages forms; /* all that are met */
+  int *param_of;  /* by node: index of the param whose elements it has, one for one; -1 */
+  int *form_of;   /* by node: the order in which its elements are at hand; -1 */
+  int *votes;     /* by param and form; behind the forms: plain */
+} Election;
+
+int storages_find(const Storages *list, const Storage *storage) {
+  for (int i = 0; i < list->count; i++)
+    if (storage_equal(&list->at[i], storage)) return i;
+  return -1;
+}
+
+Storage storage_of_transpose(const Node *transpose) {
+  const Attr *perm = node_attr(transpose, ATTR_PERM);
+  Storage storage = {.view = transpose->input[0]->type.shape};
+  memcpy(storage.perm, perm->ints, sizeof(int64_t) * (size_t)perm->count);
+  return storage;
+}
+
+bool storage_keeps_places(const Node *node) {
+  return node->op == OP_RESHAPE || op_info[node->op].op_class == CLASS_POINTWISE;
+}
+
+const Node *storage_param_at(const Graph *graph, int64_t offset, int64_t elements) {
+  for (int i = 0; elements && i < graph->nodes.count; i++) {
+    const Node *node = graph->nodes.at[i];
+    if (node->op == OP_PARAM && !is_narrow_param(node) &&
+        node_int(node, ATTR_OFFSET, -1) == offset && shape_elements(&node->type.shape) == elements)
+      return node;
+  }
+  return NULL;
+}
+
+const Node *storage_gradients(const Graph *graph) {
+  for (int i = 0; i < graph->nodes.count; i++)
+    if (graph->nodes.at[i]->op == OP_PACK) return graph->nodes.at[i];
+  return NULL; /* Muon's packs come behind it */
+}
+
+/* ── what there is to choose from ───────────────────────────────────────────────────────────── */
+static int param_index(Election *e, const Node *param) {
+  const char *name = node_str(param, ATTR_NAME);
+  for (int i = 0; i < e->params.count; i++)
+    if (!strcmp(node_str(e->params.at[i], ATTR_NAME), name)) {
+      if (!is_narrow_param(param)) e->params.at[i] = param;
+      return i;
+    }
+  VEC_PUSH(e->arena, e->params, param);
+  return e->params.count - 1;
+}
+
+static int form_index(Election *e, const Storage *storage) {
+  int found = storages_find(&e->forms, storage);
+  if (found >= 0) return found;
+  VEC_PUSH(e->arena, e->forms, *storage);
+  return e->forms.count - 1;
+}
+
+static void find_forms(Election *e) {
+  for (int i = 0; i < e->graph->nodes.count; i++) {
+    const Node *node = e->graph->nodes.at[i];
+    e->param_of[i] = node->op == OP_PARAM ? param_index(e, node) : -1;
+    e->form_of[i] = -1;
+    if (node->op == OP_CAST || node->op == OP_RESHAPE)
+      e->param_of[i] = e->param_of[node->input[0]->id];
+    for (int k = 0; storage_keeps_places(node) && k < node->input_count && e->form_of[i] < 0; k++)
+      e->form_of[i] = e->form_of[node->input[k]->id];
+    if (node->op != OP_TRANSPOSE) continue;
+    Storage storage = storage_of_transpose(node), back = storage_inverse(&storage);
+    form_index(e, &storage);
+    e->form_of[i] = form_index(e, &back);
+  }
+}
+
+/* ── votes ──────────────────────────────────────────────────────────────────────────────────── */
+static int *votes_of(Election *e, int param) { return &e->votes[param * (e->forms.count + 1)]; }
+
+static void count_reader(Election *e, const Node *reader, const Node *operand) {
+  int param = e->param_of[operand->id], plain = e->forms.count;
+  if (param < 0 || (reader && (reader->op == OP_CAST || reader->op == OP_RESHAPE))) return;
+  if (!reader || reader->op != OP_TRANSPOSE) {
+    votes_of(e, param)[plain] = 1; /* however many: they read one */
+    return;
+  }
+  Storage storage = storage_of_transpose(reader);
+  votes_of(e, param)[form_index(e, &storage)]++;
+}
+
+static void count_gradients(Election *e) {
+  const Node *pack = storage_gradients(e->graph);
+  for (int k = 0; pack && k < pack->input_count; k++) {
+    const Node *gradient = pack->input[k];
+    const Node *param = storage_param_at(e->graph, node_attr(pack, ATTR_OFFSETS)->ints[k],
+                                         shape_elements(&gradient->type.shape));
+    int form = e->form_of[gradient->id];
+    if (param) votes_of(e, e->param_of[param->id])[form < 0 ? e->forms.count : form]++;
+  }
+}
+
+/* What Muon trains it takes for matrices: rows must stay rows. */
+static bool is_allowed(const Node *param, const Storage *storage) {
+  if (!node_int(param, ATTR_MUON, 0)) return true;
+  int64_t rows = 1;
+  int split = 0;
+  while (split < storage->view.rank && rows < param->type.shape.dim[0])
+    rows *= storage->view.dim[split++];
+  for (int i = 0; i < split; i++)
+    if (storage->perm[i] >= split) return false;
+  return rows == param->type.shape.dim[0];
+}
+
+static Storage elected(Election *e, int index) {
+  const int *votes = votes_of(e, index);
+  const Node *param = e->params.at[index];
+  int best = e->forms.count;
+  for (int i = 0; i < e->forms.count; i++)
+    if (votes[i] > votes[best] && is_allowed(param, &e->forms.at[i])) best = i;
+  return best < e->forms.count ? e->forms.at[best] : (Storage){0};
+}
+
+static void elect(PassContext *context, const Graph *graph, Storage *out) {
+  Arena *arena = context->arena;
+  int count = graph->nodes.count;
+  Election e = {.graph = graph,
+                .arena = arena,
+                .param_of = ARENA_ARRAY(arena, int, count),
+                .form_of = ARENA_ARRAY(arena, int, count)};
+  find_forms(&e);
+  e.votes = ARENA_ARRAY(arena, int, e.params.count *(e.forms.count + 1));
+  for (int i = 0; i < count; i++)
+    for (int k = 0; k < graph->nodes.at[i]->input_count; k++)
+      count_reader(&e, graph->nodes.at[i], graph->nodes.at[i]->input[k]);
+  for (int i = 0; i < graph->roots.count; i++) count_reader(&e, NULL, graph->roots.at[i].node);
+  count_gradients(&e);
+  for (int i = 0; i < count; i++)
+    if (graph->nodes.at[i]->op == OP_PARAM) out[i] = elected(&e, e.param_of[i]);
+}
+
+/* ── the choice ─────────────────────────────────────────────────────────────────────────────── */
+static void follow(const Graph *leader, const Graph *graph, Storage *out) {
+  for (int i = 0; i < graph->nodes.count; i++) {
+    const Node *param = graph->nodes.at[i];
+    for (int k = 0; param->op == OP_PARAM && k < leader->nodes.count; k++) {
+      const Node *same = leader->nodes.at[k];
+      if (same->op != OP_PARAM ||
+          strcmp(node_str(same, ATTR_NAME), node_str(param, ATTR_NAME)) != 0)
+        continue;
+      out[i] = node_storage(same);
+      break;
+    }
+  }
+}
+
+Storage *storage_choose(PassContext *context, const Graph *graph) {
+  Storage *out = ARENA_ARRAY(context->arena, Storage, graph->nodes.count);
+  const Program *program = context->program;
+  bool decides = !program || !program->train || (context->is_train && !context->is_micro);
+  if (decides)
+    elect(context, graph, out);
+  else
+    follow(program->train, graph, out);
+  return out;
+}

@@ -1,0 +1,111 @@
+/* runtime_permute: orders of elements in memory, and the copies between these and files, against
+ * the definition: dimension i of what lies in memory is dimension perm[i] of the view. */
+#include "runtime/permute.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static uint64_t random_state = 7;
+static int64_t dice(int64_t sides) {
+  random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+  return (int64_t)((random_state >> 33) % (uint64_t)sides);
+}
+
+static Storage random_storage(void) {
+  Storage s = {.view.rank = 1 + (int)dice(5)};
+  for (int i = 0; i < s.view.rank; i++) {
+    s.view.dim[i] = dice(4) ? 1 + dice(dice(6) ? 7 : 70) : 1;
+    s.perm[i] = i;
+  }
+  for (int i = s.view.rank - 1; i > 0; i--) {
+    int64_t k = dice(i + 1), keep = s.perm[i];
+    s.perm[i] = s.perm[k];
+    s.perm[k] = keep;
+  }
+  return s;
+}
+
+/* The place in memory, by counting through what lies there. */
+static int64_t element_at(const Storage *s, int64_t place) {
+  int64_t index[MAX_RANK], element = 0;
+  for (int i = s->view.rank - 1; i >= 0; i--) {
+    index[s->perm[i]] = place % s->view.dim[s->perm[i]];
+    place /= s->view.dim[s->perm[i]];
+  }
+  for (int i = 0; i < s->view.rank; i++) element = element * s->view.dim[i] + index[i];
+  return element;
+}
+
+static void orders(void **state) {
+  (void)state;
+  int merged_to_nothing = 0;
+  for (int round = 0; round < 2000; round++) {
+    Storage s = random_storage(), merged = storage_merged(&s), back = storage_inverse(&s);
+    Shape shape = storage_shape(&s);
+    int64_t count = shape_elements(&s.view);
+    assert_true(storage_is_legal(&s, &s.view) && shape_elements(&shape) == count);
+    assert_true(storage_equal(&s, &merged));
+    assert_true(merged.view.rank <= s.view.rank && merged.view.rank != 1);
+    bool moves = false;
+    for (int64_t i = 0; i < count; i++) {
+      int64_t element = element_at(&s, i);
+      assert_int_equal(storage_element(&s, i), element);
+      assert_int_equal(storage_element(&merged, i), element);
+      assert_int_equal(storage_element(&back, element), i);
+      moves |= element != i;
+    }
+    assert_int_equal(moves, merged.view.rank != 0);
+    merged_to_nothing += !moves;
+  }
+  assert_true(merged_to_nothing > 100 && merged_to_nothing < 1500);
+  Storage a = {{4, {6, 3, 5, 5}}, {0, 2, 3, 1}}, b = {{3, {6, 3, 25}}, {0, 2, 1}};
+  Storage c = {{3, {6, 25, 3}}, {0, 2, 1}};
+  assert_true(storage_equal(&a, &b) && !storage_equal(&a, &c));
+}
+
+static void copies(void **state) {
+  (void)state;
+  for (int round = 0; round < 300; round++) {
+    Storage s = random_storage();
+    bool is_wide = round % 2;
+    int bytes = is_wide ? 4 : 2;
+    PlanTensor tensor = {.type = {is_wide ? DT_F32 : DT_BF16, s.view}, .storage = s};
+    int64_t count = shape_elements(&s.view);
+    char *from = malloc((size_t)(count * bytes)), *to = malloc((size_t)(count * bytes));
+    for (int64_t i = 0; i < count * bytes; i++) from[i] = (char)dice(256);
+    permute_to_memory(&tensor, from, to);
+    for (int64_t i = 0; i < count; i++)
+      assert_memory_equal(to + i * bytes, from + element_at(&s, i) * bytes, (size_t)bytes);
+    assert_int_equal(permute_in_place(&tensor, false, to), STATUS_OK);
+    assert_memory_equal(to, from, (size_t)(count * bytes));
+    assert_int_equal(permute_in_place(&tensor, true, to), STATUS_OK);
+    permute_from_memory(&tensor, to, from);
+    assert_int_equal(permute_in_place(&tensor, false, to), STATUS_OK);
+    assert_memory_equal(to, from, (size_t)(count * bytes));
+    free(from);
+    free(to);
+  }
+}
+
+static void nothing_moves(void **state) {
+  (void)state;
+  float from[6] = {1, 2, 3, 4, 5, 6}, to[6] = {0};
+  PlanTensor plain = {.type = {DT_F32, {2, {2, 3}}}}, empty = {.type = {DT_F32, {2, {0, 3}}}};
+  empty.storage = (Storage){{2, {0, 3}}, {1, 0}};
+  permute_to_memory(&empty, from, to);
+  assert_true(to[0] == 0);
+  permute_from_memory(&plain, from, to);
+  assert_memory_equal(from, to, sizeof from);
+  assert_int_equal(permute_in_place(&plain, true, to), STATUS_OK);
+  assert_memory_equal(from, to, sizeof from);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(orders), cmocka_unit_test(copies),
+                                     cmocka_unit_test(nothing_moves)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
