@@ -168,6 +168,9 @@ bool lower_tables(Lowering *lowering) {
     for (int i = 0; graph && i < graph->nodes.count; i++)
       if (is_leaf(graph->nodes.at[i])) add_leaf(lowering, graph->nodes.at[i], g == 1);
   }
+  int64_t *narrow = &plan->arena_bytes[ARENA_NARROW];
+  if (*narrow) /* all of them, read or not: whoever writes one rounds it */
+    *narrow = (plan->arena_bytes[ARENA_PARAMS] / 2 + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
   sort_tensors(plan->scalars.at, plan->scalars.count);
   sort_tensors(plan->states.at, plan->states.count);
   sort_params(plan->params.at, plan->params.count);

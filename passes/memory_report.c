@@ -120,6 +120,8 @@ MemoryReport memory_report(const Program *program, Arena *arena) {
   for (int i = 0; i < PLAN_GRAPHS; i++)
     add_graph(&report, program, program_graph(program, i), &report.bytes[MEMORY_OPTIMIZER], &state);
   report.bytes[MEMORY_STATE] = state - report.bytes[MEMORY_OPTIMIZER];
+  if (report.bytes[MEMORY_NARROW]) /* all of them, read or not */
+    report.bytes[MEMORY_NARROW] = aligned(report.bytes[MEMORY_PARAMS] / 2);
   Work work = work_of(graph, arena);
   for (int i = 1; i < PLAN_GRAPHS; i++) {
     const Graph *other = program_graph(program, i);

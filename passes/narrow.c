@@ -3,10 +3,10 @@
  * begins by reading all parameters again: a cast of a param becomes a param that is `narrow` (its
  * place is the same one in the arena "narrow", plan/plan.h), and the state "params.narrow", the
  * whole of that arena, is assigned the rounded new parameters. Between steps the one is the other,
- * rounded: whoever writes parameters from outside writes both (runtime/exec.c).
+ * rounded: whoever writes parameters from outside writes both, and who has evaluation read an
+ * average in their place rounds that for it (runtime/exec_round.c).
  *
- * Only in training: evaluation may read an average in place of the parameters, and rounds it then.
- * Not with recompute, which makes these forms where they are read, to save their memory; nor where
+ * Decided once for a program, by its step: all graphs read the arena or none does. Not where
  * products take less than half of the parameters. */
 #include "passes/narrow.h"
 #include "passes/pass.h"
@@ -34,10 +34,11 @@ static Node *visit(Graph *fresh, const Node *old, Node **inputs, void *context) 
   if (!is_copy(old, *dtype)) return NULL;
   const Node *param = inputs[0];
   const char *why = node_str(old, ATTR_WHY);
-  const Attr attrs[] = {attr_str(ATTR_NAME, node_str(param, ATTR_NAME)),
-                        attr_int(ATTR_OFFSET, node_int(param, ATTR_OFFSET, 0)),
-                        attr_bool(ATTR_NARROW, true), attr_str(ATTR_WHY, why ? why : "")};
-  return graph_node(fresh, OP_PARAM, NULL, 0, attrs, why ? 4 : 3, &old->type, param->loc);
+  Node *made =
+      graph_node(fresh, OP_PARAM, NULL, 0, param->attr, param->attr_count, &old->type, param->loc);
+  node_set_attr(fresh, made, attr_bool(ATTR_NARROW, true));
+  if (why) node_set_attr(fresh, made, attr_str(ATTR_WHY, why));
+  return made;
 }
 
 /* What is assigned to the parameters; NULL in the graph of a part that only adds to sums. */
@@ -67,14 +68,25 @@ static int64_t arena_elements(const Graph *graph) {
   return end;
 }
 
-Graph *pass_narrow(PassContext *context, Graph *graph) {
-  if (!context->is_train || !context->settings ||
-      strcmp(setting_text(context->settings, "train.recompute"), "none") != 0)
-    return graph;
+/* The type of what a graph's products take of most parameters; F32: of less than half of them. */
+static DType most_copied(const Graph *graph) {
   DType dtype =
       elements_copied(graph, DT_BF16) >= elements_copied(graph, DT_F16) ? DT_BF16 : DT_F16;
   int64_t copied = elements_copied(graph, dtype);
-  if (!copied || copied * 2 < arena_elements(graph)) return graph;
+  return copied && copied * 2 >= arena_elements(graph) ? dtype : DT_F32;
+}
+
+static DType narrow_type(const Graph *graph) {
+  for (int i = 0; i < graph->nodes.count; i++)
+    if (is_narrow_param(graph->nodes.at[i])) return graph->nodes.at[i]->type.dtype;
+  return DT_F32;
+}
+
+Graph *pass_narrow(PassContext *context, Graph *graph) {
+  const Program *program = context->program;
+  const Graph *step = program && program->train ? program->train : graph;
+  DType dtype = graph == step ? most_copied(graph) : narrow_type(step);
+  if (dtype == DT_F32) return graph;
   Graph *fresh = graph_rewrite(graph, visit, &dtype);
   Node *update = find_update(fresh);
   if (update) assign_rounded(fresh, update, dtype);

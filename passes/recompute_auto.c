@@ -126,8 +126,9 @@ static int64_t bytes_with(Search *search, int count) {
   if (finish(search->context, &program, slot, arena)) {
     MemoryReport report = memory_report(&program, arena);
     total = report.total;
-    search->fixed = report.bytes[MEMORY_PARAMS] + report.bytes[MEMORY_GRADS] +
-                    report.bytes[MEMORY_OPTIMIZER] + report.bytes[MEMORY_STATE];
+    search->fixed = report.bytes[MEMORY_PARAMS] + report.bytes[MEMORY_NARROW] +
+                    report.bytes[MEMORY_GRADS] + report.bytes[MEMORY_OPTIMIZER] +
+                    report.bytes[MEMORY_STATE];
   }
   arena_free(arena);
   return total;

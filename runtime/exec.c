@@ -4,7 +4,6 @@
 #include "runtime/init.h"
 #include "runtime/permute.h"
 #include "runtime/room.h"
-#include "runtime/source_array.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +34,8 @@ static Status bind_ema(Exec *exec) {
                           &exec->graph[EXEC_EVAL_EMA]);
 }
 
-/* Gradients, rounded parameters and activations are needed as far as graphs reach that will run. */
+/* Gradients and activations are needed as far as graphs reach that will run, rounded parameters
+ * where one reads any. */
 static int64_t bytes_for(const Exec *exec, ArenaId arena, const bool *is_bound) {
   int64_t bytes = exec->plan->arena_bytes[arena], end = 0;
   if (!is_bound || (arena != ARENA_GRADS && arena != ARENA_WORK && arena != ARENA_NARROW))
@@ -47,7 +47,7 @@ static int64_t bytes_for(const Exec *exec, ArenaId arena, const bool *is_bound) 
       if (buffer->arena == arena && last > end) end = last;
     }
   end = (end + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
-  return end < bytes ? end : bytes;
+  return end < bytes && (arena != ARENA_NARROW || !end) ? end : bytes;
 }
 
 /* A device with memory of its own checks that itself. */
@@ -64,22 +64,11 @@ static Status check_room(const Exec *exec) {
       exec->plan->model, (double)need / (1 << 30), (double)room / (1 << 30));
 }
 
-/* bf16, unless a graph reads f16 there. */
-static DType narrow_type(const Plan *plan) {
-  for (int g = 0; g < PLAN_GRAPHS; g++)
-    for (int i = 0; i < plan->graph[g].buffers.count; i++) {
-      const PlanBuffer *buffer = &plan->graph[g].buffers.at[i];
-      if (buffer->arena == ARENA_NARROW && buffer->type.dtype == DT_F16) return DT_F16;
-    }
-  return DT_BF16;
-}
-
 static Status make(Exec *exec, const ExecOptions *options) {
   DeviceOptions device = {.threads = options->threads,
                           .is_deterministic = options->is_deterministic};
   STATUS_TRY(dev_find(options->device, exec->artifact, &exec->type, &device));
   STATUS_TRY(exec->type->open(exec->artifact, &device, &exec->device));
-  exec->narrow = narrow_type(exec->plan);
   bool is_bound[PLAN_GRAPHS];
   for (int i = 0; i < PLAN_GRAPHS; i++)
     is_bound[i] = exec->plan->graph[i].name &&
@@ -192,11 +181,13 @@ bool exec_has_idle(const Exec *exec) { return exec->type->run_beside != NULL; }
 
 Status exec_run_beside(Exec *exec, ExecGraph graph, const void *batch, DeviceIdle *idle,
                        void *context) {
+  STATUS_TRY(exec_round_ready(exec, graph));
   exec->last_steps = 1;
   return exec->type->run_beside(exec->graph[graph], batch, idle, context);
 }
 
 Status exec_run(Exec *exec, ExecGraph graph, const void *batch) {
+  STATUS_TRY(exec_round_ready(exec, graph));
   exec->last_steps = 1;
   return exec->type->run(exec->graph[graph], batch);
 }
@@ -216,6 +207,7 @@ int exec_most_steps(const Exec *exec, ExecGraph graph) {
 
 Status exec_run_kept(Exec *exec, ExecGraph graph, const DeviceKept *kept, int64_t first_step,
                      int steps) {
+  STATUS_TRY(exec_round_ready(exec, graph));
   exec->last_steps = steps;
   return exec->type->run_kept(exec->graph[graph], kept, first_step, steps);
 }
@@ -224,6 +216,7 @@ bool exec_counts(const Exec *exec) { return exec->type->count_step != NULL; }
 
 Status exec_count_step(Exec *exec, ExecGraph graph, const void *batch, int index,
                        DeviceCounts *out) {
+  STATUS_TRY(exec_round_ready(exec, graph));
   return exec->type->count_step(exec->graph[graph], batch, index, out);
 }
 
@@ -233,6 +226,7 @@ Status exec_speed(Exec *exec, DeviceSpeed *out) {
 }
 
 Status exec_run_timed(Exec *exec, ExecGraph graph, const void *batch, int64_t *nanoseconds) {
+  STATUS_TRY(exec_round_ready(exec, graph));
   exec->last_steps = 1;
   for (int i = 0; i < exec_graph_plan(exec, graph)->steps.count; i++) {
     nanoseconds[i] = 0;
@@ -321,6 +315,7 @@ Status exec_run_checked(Exec *exec, ExecGraph graph, const void *batch) {
   const PlanGraph *plan = exec_graph_plan(exec, graph);
   exec->last_steps = 1;
   STATUS_TRY(check_given(exec, batch));
+  STATUS_TRY(exec_round_ready(exec, graph));
   for (int i = 0; i < plan->steps.count; i++) {
     int64_t time = 0;
     STATUS_TRY(exec->type->run_part(exec->graph[graph], batch, i, i + 1, &time));
@@ -409,26 +404,9 @@ Status exec_read(Exec *exec, ArenaId arena, int64_t offset, int64_t bytes, void 
   return exec->type->read(exec->device, to, exec->base[arena] + offset, bytes);
 }
 
-/* What products read of the parameters is these, rounded as a step rounds them. */
-static Status write_rounded(Exec *exec, int64_t offset, int64_t bytes, const char *from) {
-  enum { PIECE = 1 << 14 }; /* elements */
-  Status status = STATUS_OK;
-  uint16_t *rounded = malloc(PIECE * sizeof *rounded);
-  if (!rounded) return status_fail(STATUS_FAULT, "out of memory");
-  for (int64_t at = 0, count; status == STATUS_OK && at < bytes / 4; at += count) {
-    count = bytes / 4 - at < PIECE ? bytes / 4 - at : PIECE;
-    element_convert(from + 4 * at, ELEMENT_F32, false, count, exec->narrow, rounded);
-    status = exec->type->write(exec->device, exec->base[ARENA_NARROW] + offset / 2 + 2 * at,
-                               rounded, 2 * count);
-  }
-  free(rounded);
-  return status;
-}
-
 Status exec_write(Exec *exec, ArenaId arena, int64_t offset, int64_t bytes, const void *from) {
   STATUS_TRY(check_range(exec, arena, offset, bytes));
-  if (arena == ARENA_PARAMS && exec->bytes[ARENA_NARROW])
-    STATUS_TRY(write_rounded(exec, offset, bytes, from));
+  STATUS_TRY(exec_round_written(exec, arena, offset, bytes, from));
   return exec->type->write(exec->device, exec->base[arena] + offset, from, bytes);
 }
 

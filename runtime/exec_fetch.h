@@ -1,4 +1,5 @@
-/* exec_fetch: what exec.c and exec_fetch.c share: the Exec itself, and results on their way. */
+/* exec_fetch: what exec.c, exec_fetch.c and exec_round.c share: the Exec itself, and results on
+ * their way. */
 #ifndef FT_RUNTIME_EXEC_FETCH_H
 #define FT_RUNTIME_EXEC_FETCH_H
 #include "runtime/exec.h"
@@ -25,11 +26,11 @@ struct Exec {
   Plan *plan;
   const DeviceType *type;
   Device *device;
-  char *base[ARENA_COUNT]; /* ARENA_INPUT: NULL, its base moves */
+  char *base[ARENA_COUNT];    /* ARENA_INPUT: NULL, its base moves */
   int64_t bytes[ARENA_COUNT]; /* of each */
-  DType narrow;               /* of what lies in ARENA_NARROW, if anything does */
-  DeviceGraph *graph[EXEC_GRAPHS]; /* NULL: not there */
-  int last_steps; /* of the last run */
+  enum { ROUNDED_PARAMS, ROUNDED_EMA, ROUNDED_NONE } rounded; /* what ARENA_NARROW is made of */
+  DeviceGraph *graph[EXEC_GRAPHS];                            /* NULL: not there */
+  int last_steps;                                             /* of the last run */
   /* exec_fetch.c; made at the first fetch */
   ExecScalarPlaces places[EXEC_GRAPHS];
   ExecFetch fetch[EXEC_FETCHES];
@@ -39,5 +40,10 @@ struct Exec {
 };
 
 void exec_fetch_free(Exec *exec);
+/* exec_round.c: before a graph runs, so that the rounded parameters are those that it reads, the
+ * parameters' or their average's; and where an arena is written from outside. */
+Status exec_round_ready(Exec *exec, ExecGraph graph);
+Status exec_round_written(Exec *exec, ArenaId arena, int64_t offset, int64_t bytes,
+                          const void *from);
 double exec_scalar_value(DType dtype, const void *bytes);
 #endif
