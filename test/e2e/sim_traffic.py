@@ -63,10 +63,13 @@ CASES = {
 
 
 class Traffic(support.Case):
+    def counted(self, text, *flags):
+        artifact = self.compile(text, *flags, name="model.ptx")
+        return support.run("ftrun", "bench", artifact, "--device", "sim", "--made-up-data", "--steps", 1).stdout
+
     def moved(self, text):
         """Per kernel: sectors, how many times the least they are, and conflicts of banks for each access."""
-        artifact = self.compile(text, name="model.ptx")
-        table = support.run("ftrun", "bench", artifact, "--device", "sim", "--made-up-data", "--steps", 1).stdout
+        table = self.counted(text)
         rows = [re.match(r" *\d+ +(\d+) +([0-9.]+)x +([0-9.]+)% .*\((\w+)\)$", line) for line in table.splitlines()]
         found = {row[4]: (int(row[1]), float(row[2]), float(row[3]) / 100) for row in rows if row}
         self.assertTrue(found, table)
@@ -122,6 +125,21 @@ train { model = M; data = D; batch = 2; precision = bf16; optimizer = sgd(lr=0.0
         self.assertEqual(len(kernels), 1)
         self.assertIn("sub_mul_pool_max", kernels[0])
         self.assertLessEqual(found[kernels[0]][1], 1.6)
+
+    def test_few_channels(self):
+        """Three channels: products read them 16 bytes at a time, without registers between, in half of the instructions or less."""
+        source = """model M(x: u8[B, 3, 40, 40]) {
+  loss = mean(Conv2d(64, 7, stride=2, padding=3, bias=false, name="c")(f32(x) / 255) ** 2)
+}
+data D { train = npy("x.npy") }
+train { model = M; data = D; batch = 2; precision = bf16; optimizer = sgd(lr=0.001); eval every 0 epochs }
+"""
+        counts = []
+        for flags in ((), ("--disable=channels",)):
+            found = re.findall(r"^ *(\d+) .*\(k\d+_\w*conv\w*\)$", self.counted(source, *flags), re.M)
+            counts.append(sum(map(int, found)))
+        print(f"few channels: {counts} instructions", file=sys.stderr)
+        self.assertLess(counts[0] * 2, counts[1])
 
     def test_attention(self):
         """No matrix of scores goes to memory: a block of queries (keys) reads its rows once, and tiles of keys (queries)
