@@ -82,23 +82,23 @@ int main(int argc, char **argv) { /* TEXT WEIGHTS LINE FOLDER */
 """
 
 
-class Embed(support.Case):
-    def setUp(self):
-        super().setUp()
-        text = open(os.path.join(support.ROOT, "docs", "embedding.md")).read()
-        self.programs = re.findall(r"```c\n(.*?)```", text, re.S)
-        command = re.search(r"    gcc program.c (.*?) -o program", text, re.S).group(1)
-        self.flags = command.replace("\\\n", " ").replace("build/", support.BUILD + "/").split()
+class Programs(support.Case):
+    """Builds programs with the command of docs/embedding.md."""
 
     def build(self, source, name):
+        text = open(os.path.join(support.ROOT, "docs", "embedding.md")).read()
+        command = re.search(r"    gcc program.c (.*?) -o program", text, re.S).group(1)
+        flags = command.replace("\\\n", " ").replace("build/", support.BUILD + "/").split()
         with open(self.path(name + ".c"), "w") as file:
             file.write(source)
         sanitize = re.findall(r"^FT_SANITIZE:STRING=(.+)$", open(os.path.join(support.BUILD, "CMakeCache.txt")).read(), re.M)
-        command = ["gcc", "-std=c17", "-Wall", "-Wextra", "-Werror", *(f"-fsanitize={what}" for what in sanitize), self.path(name + ".c"), *self.flags, "-o", self.path(name)]
+        command = ["gcc", "-std=c17", "-Wall", "-Wextra", "-Werror", *(f"-fsanitize={what}" for what in sanitize), self.path(name + ".c"), *flags, "-o", self.path(name)]
         done = subprocess.run(command, capture_output=True, text=True, cwd=support.ROOT)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         return self.path(name)
 
+
+class Embed(Programs):
     def text_model(self):
         random = numpy.random.RandomState(3)
         width, made = 32, {}
@@ -112,7 +112,7 @@ class Embed(support.Case):
         return self.compile(gpt.BYTES, "-D", "D=32", "-D", "L=1", "-D", "T=11", "--set", "train.batch=1", name="text.so")
 
     def test_the_programs_of_the_docs(self):
-        train, generate = self.programs
+        train, generate = re.findall(r"```c\n(.*?)```", open(os.path.join(support.ROOT, "docs", "embedding.md")).read(), re.S)
         done = subprocess.run([self.build(train, "train"), self.compile(LINE, name="line.so"), self.path("line.safetensors")], capture_output=True, text=True)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         first, *_, last = done.stdout.splitlines()
