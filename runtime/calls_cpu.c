@@ -448,7 +448,7 @@ static Status call_new(CpuLibrary *library, const PlanStep *step, char *const *a
   case CALL_COPY:
   case CALL_ZERO:
     return copy_new(library, step, args, out);
-  case CALL_MATMUL: /* the GPU's */
+  case CALL_MATMUL: /* only in place of launches: cpu_matmul_new */
   case CALL_COUNT:
     break;
   }

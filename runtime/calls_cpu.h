@@ -17,6 +17,9 @@ typedef struct CpuCall CpuCall;
 /* args[i] is the address of argument i. The step was accepted by call_check. */
 STATUS_CHECKED Status cpu_call_new(CpuLibrary *library, const PlanStep *step, char *const *args,
                                    CpuCall **out);
+/* A product of the GPU's library, "matmul", of the plan's buffers: one part. */
+STATUS_CHECKED Status cpu_matmul_new(CpuLibrary *library, const PlanStep *step,
+                                     const PlanBuffer *buffers, char *const *args, CpuCall **out);
 void cpu_call_free(CpuCall *call); /* NULL is fine */
 int cpu_call_phases(const CpuCall *call);
 int cpu_call_parts(const CpuCall *call, int phase);

@@ -1,9 +1,11 @@
 /* dev_sim: the simulator as a device: a bound graph is a list of launches with their parameters and
  * places in memory, and of library calls, which the host does. What a kernel reads must have been
  * written in this step (or live between steps): before a step the work arena counts as never
- * written, and before a launch its results do. */
+ * written, and before a launch its results do. With FT_CUBLASLT=library the host also makes the
+ * calls that the plan offers in place of launches. */
 #include "runtime/calls_cpu.h"
 #include "base/clock.h"
+#include "plan/plan_calls.h"
 #include "plan/plan_map.h"
 #include "runtime/dev.h"
 #include "runtime/sim_plan.h"
@@ -21,12 +23,18 @@ struct Device {
 };
 
 typedef struct {
-  const SimKernel *kernel; /* or */
   CpuCall *call;
+  const PlanStep *step;
+  char **args;
+} HostCall;
+
+typedef struct {
+  const SimKernel *kernel; /* NULL: its calls, in place of a launch or as the plan has it */
+  HostCall calls[INSTEAD_CALLS];
+  int call_count; /* 0, and no kernel: a step before does this one too */
   SimLaunch launch;
   SimRegion *regions;
   uint64_t *params;
-  char **args;    /* of the call */
   bool *is_fresh; /* argument: a result that holds nothing yet */
 } Task;
 
@@ -183,18 +191,40 @@ static Status bind_launch(DeviceGraph *graph, const Artifact *artifact, const Pl
 }
 
 static Status bind_call(DeviceGraph *graph, const PlanStep *step, Task *task) {
-  task->args = ARENA_ARRAY(graph->arena, char *, step->arg_count + 1);
+  HostCall *made = &task->calls[task->call_count++];
+  CpuLibrary *library = graph->device->library;
+  CallId id;
+  made->step = step;
+  made->args = ARENA_ARRAY(graph->arena, char *, step->arg_count + 1);
   for (int i = 0; i < step->arg_count; i++) {
-    task->args[i] = address_of(graph, step->args[i]);
-    if (!task->args[i]) task->args[i] = (char *)graph; /* of the batch: moved before the call */
+    made->args[i] = address_of(graph, step->args[i]);
+    if (!made->args[i]) made->args[i] = (char *)graph; /* of the batch: moved before the call */
   }
-  return cpu_call_new(graph->device->library, step, task->args, &task->call);
+  return call_parse(step->name, &id) && id == CALL_MATMUL
+             ? cpu_matmul_new(library, step, graph->graph->buffers.at, made->args, &made->call)
+             : cpu_call_new(library, step, made->args, &made->call);
+}
+
+/* What the plan offers in place of launches, the most at a time. */
+static Status bind_insteads(DeviceGraph *graph) {
+  const char *wish = getenv("FT_CUBLASLT");
+  if (!wish || strcmp(wish, "library") != 0) return STATUS_OK;
+  for (int i = 0, end = 0; i < graph->graph->insteads.count; i++) {
+    const PlanInstead *instead = &graph->graph->insteads.at[i];
+    if (instead->first < end) continue; /* within the one before */
+    end = instead->end;
+    for (int k = instead->first; k < end; k++) graph->tasks[k].kernel = NULL;
+    for (int k = 0; k < instead->call_count; k++)
+      STATUS_TRY(bind_call(graph, &instead->call[k], &graph->tasks[instead->first]));
+  }
+  return STATUS_OK;
 }
 
 static void unbind_sim(DeviceGraph *graph) {
   if (!graph) return;
   for (int i = 0; i < graph->graph->steps.count; i++)
-    if (graph->tasks[i].call) cpu_call_free(graph->tasks[i].call);
+    for (int k = 0; k < graph->tasks[i].call_count; k++)
+      cpu_call_free(graph->tasks[i].calls[k].call);
   arena_free(graph->arena);
   free(graph);
 }
@@ -210,15 +240,17 @@ static Status bind_sim(Device *device, const Artifact *artifact, int which, char
   graph->arena = arena_new();
   for (int i = 0; i < ARENA_COUNT; i++) graph->base[i] = i == ARENA_INPUT ? NULL : base[i];
   graph->tasks = ARENA_ARRAY(graph->arena, Task, graph->graph->steps.count + 1);
-  for (int i = 0; i < graph->graph->steps.count; i++) {
+  Status status = STATUS_OK;
+  for (int i = 0; i < graph->graph->steps.count && status == STATUS_OK; i++) {
     const PlanStep *step = &graph->graph->steps.at[i];
     graph->tasks[i].is_fresh = ARENA_ARRAY(graph->arena, bool, step->arg_count + 1);
-    Status status = step->kind == STEP_LAUNCH ? bind_launch(graph, artifact, step, &graph->tasks[i])
-                                              : bind_call(graph, step, &graph->tasks[i]);
-    if (status != STATUS_OK) {
-      unbind_sim(graph);
-      return status;
-    }
+    status = step->kind == STEP_LAUNCH ? bind_launch(graph, artifact, step, &graph->tasks[i])
+                                       : bind_call(graph, step, &graph->tasks[i]);
+  }
+  if (status == STATUS_OK) status = bind_insteads(graph);
+  if (status != STATUS_OK) {
+    unbind_sim(graph);
+    return status;
   }
   *out = graph;
   return STATUS_OK;
@@ -240,18 +272,24 @@ static Status run_launch(DeviceGraph *graph, const PlanStep *step, Task *task, c
   return sim_launch(machine, task->kernel, &task->launch);
 }
 
-static Status run_call(DeviceGraph *graph, const PlanStep *step, Task *task, const char *batch) {
+static Status run_call(DeviceGraph *graph, const HostCall *made, const char *batch) {
+  const PlanStep *step = made->step;
   for (int i = 0; i < step->arg_count; i++) {
     const PlanBuffer *buffer = &graph->graph->buffers.at[step->args[i]];
     if (buffer->arena == ARENA_INPUT)
-      cpu_call_move(task->call, i, (char *)(uintptr_t)batch + buffer->offset);
+      cpu_call_move(made->call, i, (char *)(uintptr_t)batch + buffer->offset);
     else if (i >= step->input_count)
-      sim_mark(graph->device->machine, task->args[i], type_bytes(&buffer->type), true);
+      sim_mark(graph->device->machine, made->args[i], type_bytes(&buffer->type), true);
   }
-  for (int phase = 0; phase < cpu_call_phases(task->call); phase++)
-    for (int part = 0; part < cpu_call_parts(task->call, phase); part++)
-      if (!cpu_call_run(task->call, phase, part))
+  for (int phase = 0; phase < cpu_call_phases(made->call); phase++)
+    for (int part = 0; part < cpu_call_parts(made->call, phase); part++)
+      if (!cpu_call_run(made->call, phase, part))
         return status_fail(STATUS_FAULT, "oneDNN failed in a step (out of memory?)");
+  return STATUS_OK;
+}
+
+static Status run_calls(DeviceGraph *graph, const Task *task, const char *batch) {
+  for (int i = 0; i < task->call_count; i++) STATUS_TRY(run_call(graph, &task->calls[i], batch));
   return STATUS_OK;
 }
 
@@ -260,7 +298,7 @@ static Status run_steps(DeviceGraph *graph, const char *batch, int first, int en
     const PlanStep *step = &graph->graph->steps.at[i];
     Task *task = &graph->tasks[i];
     STATUS_TRY(task->kernel ? run_launch(graph, step, task, batch, NULL)
-                            : run_call(graph, step, task, batch));
+                            : run_calls(graph, task, batch));
   }
   return STATUS_OK;
 }
@@ -310,7 +348,7 @@ static Status count_sim(DeviceGraph *graph, const char *batch, int index, Device
   Task *task = &graph->tasks[index];
   SimCounts counts = {0};
   *out = (DeviceCounts){.is_kernel = task->kernel != NULL};
-  if (!task->kernel) return run_call(graph, step, task, batch);
+  if (!task->kernel) return run_calls(graph, task, batch);
   STATUS_TRY(run_launch(graph, step, task, batch, &counts));
   SimPtxas *ptxas = &graph->device->ptxas;
   SimKernelInfo info = sim_kernel_info(task->kernel);

@@ -255,6 +255,10 @@ class Library(CudaCase):
             self.assertEqual(self.report()["left"], 0)
             for a, b in zip(got, truth, strict=True):
                 self.assertAlmostEqual(a["loss"], b["loss"], delta=tolerance * b["loss"])
+        got = self.losses("--steps", 12, *flags, artifact=artifact, device="sim", FT_CUBLASLT="library")  # on the host's BLAS
+        self.assertNotEqual(got, truth)
+        for a, b in zip(got, truth, strict=True):
+            self.assertAlmostEqual(a["loss"], b["loss"], delta=tolerance * b["loss"])
 
     EPILOGUES = """model M(image: u8[B, 4, 4], label: i32[B]) {
   x = flatten(f32(image) / 255, from=1)

@@ -1,5 +1,6 @@
-/* The cuda device on the fake driver (test/fake): products of cuBLASLt with every epilogue against
- * plain loops, and that a step is not waited for. Plans and PTX are written here, by hand. */
+/* The cuda device on the fake driver (test/fake): products of cuBLASLt with every epilogue, and the
+ * simulator's in their place, against plain loops, and that a step is not waited for. Plans and PTX
+ * are written here, by hand. */
 #include "plan/plan_text.h"
 #include "runtime/exec.h"
 #include "runtime/source_array.h"
@@ -121,7 +122,7 @@ static char *write_artifact(const Case *c) {
   for (char *line = strtok(plan.at, "\n"); line; line = strtok(NULL, "\n"))
     text_printf(&file, "//@ft %s\n", line);
   text_printf(&file, ".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry own(");
-  int count = 3 + c->bias + c->aux + c->accumulate + c->sums;
+  int count = 3 + c->bias + c->aux + c->accumulate + (c->sums > 0);
   for (int i = 0; i < count; i++) text_printf(&file, "%s.param .u64 own_%d", i ? ", " : "", i);
   text_printf(&file, ")\n{\n  ret;\n}\n");
   write_temporary(path, &file);
@@ -215,7 +216,7 @@ static void check_floats(const Case *c, const char *what, const float *have, con
                c->aux, c->sums, c->accumulate, c->batch, what, i, (double)have[i], (double)want[i]);
 }
 
-static void check_case(const Case *c) {
+static void check_case(const Case *c, const char *device) {
   static Values in, want, have;
   unsigned state = 7;
   bool is_bits = c->act == 1 || c->act == 3;
@@ -241,7 +242,7 @@ static void check_case(const Case *c) {
   void *batch;
   char *path = write_artifact(c);
   GOOD(artifact_open(path, &artifact));
-  GOOD(exec_new(artifact, &(ExecOptions){.device = "cuda"}, &exec));
+  GOOD(exec_new(artifact, &(ExecOptions){.device = device}, &exec));
   GOOD(exec_batch_new(exec, &batch));
   for (int pass = 0; pass < 2; pass++) {
     if (pass) GOOD(exec_run(exec, EXEC_TRAIN, batch));
@@ -307,7 +308,8 @@ static void test_epilogues(void **state) {
       one.tb = t >> 1;
       one.operands = types[(i + t) % 5][0]; /* four of five with each epilogue */
       one.result = types[(i + t) % 5][1];
-      check_case(&one);
+      check_case(&one, "cuda");
+      check_case(&one, "sim"); /* on the host */
     }
 }
 
