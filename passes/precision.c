@@ -12,6 +12,8 @@
  *   values only, as an activation is, all its readers take the rounded one: so it is kept in the
  *   narrow type, and nowhere else. Pointwise work on it, forward and backward, begins at the same
  *   rounded value; the f32 form is exact and never kept (fuse_unit.c): what PyTorch's autocast does
+ * - what is added to a gradient that a contraction gives: the sum is rounded as the terms are, so
+ *   that the gradient of what is kept narrow is narrow too (the shortcuts of a residual network)
  * - attention: kept whole, in f32 inside; its operands and its result are rounded
  * - parameters: f32, with a narrow copy for their contractions; or bf16 only (train.parameters)
  *
@@ -31,6 +33,7 @@ typedef struct {
   int *uses;
   DType *wanted;       /* a narrow contraction takes the value itself; F32: none */
   bool *in_window;     /* a pooling takes it */
+  bool *in_sum;        /* backward adds something to it */
   bool *is_pending;    /* a contraction's result whose bias is yet to be added */
   DType *kept, *may;   /* the narrow type that all readers see, or could; F32: none */
   Node **wide, **thin; /* the value as it was typed; in the type `kept` */
@@ -87,6 +90,7 @@ static void look_ahead(Precision *p) {
       if (is_attention(node) && attention_policy(p, node, k) != DT_F32)
         p->wanted[base->id] = attention_policy(p, node, k);
       p->in_window[base->id] |= pools;
+      p->in_sum[node->input[k]->id] |= node->is_backward && node->op == OP_ADD;
     }
   }
 }
@@ -390,6 +394,16 @@ static Node *summed_operand(Precision *p, const Node *values) {
   return cast(p, in_narrow(p, values, narrow), DT_F32, values, "f32: reduction");
 }
 
+/* The gradient of a value with several readers, one of which is a contraction: where it adds up
+ * what these give, the sum is rounded as the terms are; of several terms, once. */
+static bool is_sum_of_gradients(const Precision *p, const Node *node) {
+  if (!node->is_backward || node->op != OP_ADD) return false;
+  if (p->in_sum[node->id] && p->uses[node->id] == 1) return false;
+  const Node *a = node->input[0], *b = node->input[1];
+  return (p->kept[a->id] != DT_F32 && b->op != OP_BROADCAST) ||
+         (p->kept[b->id] != DT_F32 && a->op != OP_BROADCAST);
+}
+
 static void visit_other(Precision *p, const Node *node) {
   int id = node->id, bias = find_bias(p, node);
   p->may[id] = may_keep(p, node);
@@ -402,11 +416,14 @@ static void visit_other(Precision *p, const Node *node) {
   bool is_single = node->type.dtype == DT_F32;
   if (is_single && reason(node)) explain(p, made, node, reason(node));
   if (p->may[id] == DT_F32) return;
-  if (!has_bias && p->wanted[id] != p->may[id] && !p->in_window[id]) return;
+  bool is_sum = is_sum_of_gradients(p, node);
+  if (!has_bias && !is_sum && p->wanted[id] != p->may[id] && !p->in_window[id]) return;
   keep(p, node,
        cast(p, made, p->may[id], node,
             say(p, p->may[id],
-                has_bias ? "result of a contraction and its bias" : "kept for a contraction")));
+                has_bias ? "result of a contraction and its bias"
+                : is_sum ? "sum of gradients"
+                         : "kept for a contraction")));
   p->wide[id] = NULL;
 }
 
@@ -430,6 +447,7 @@ Graph *pass_precision(PassContext *context, Graph *graph) {
   p.uses = graph_use_counts(graph, arena);
   p.reaches = ARENA_ARRAY(arena, bool, count);
   p.in_window = ARENA_ARRAY(arena, bool, count);
+  p.in_sum = ARENA_ARRAY(arena, bool, count);
   p.is_pending = ARENA_ARRAY(arena, bool, count);
   p.wanted = ARENA_ARRAY(arena, DType, count);
   p.kept = ARENA_ARRAY(arena, DType, count);
