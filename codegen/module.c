@@ -3,6 +3,7 @@
  * attributes, so that LLVM may inline across the border between C and generated code. */
 #include "codegen/module.h"
 #include "codegen/target.h"
+#include "passes/pass.h"
 #include <llvm-c/BitReader.h>
 #include <llvm-c/Linker.h>
 #include <pthread.h>
@@ -29,11 +30,7 @@ static void add_enum_attribute(Module *module, LLVMValueRef function, unsigned i
 }
 
 bool module_leaves_out(const Module *module, const char *choice) {
-  size_t length = strlen(choice);
-  const char *at = module->options->disable;
-  for (; at && *at; at += strcspn(at, ","), at += *at == ',')
-    if (!strncmp(at, choice, length) && (!at[length] || at[length] == ',')) return true;
-  return false;
+  return pass_is_listed(module->options->disable, choice);
 }
 
 void module_parameter(Module *module, LLVMValueRef function, int parameter, const char *name,

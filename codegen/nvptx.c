@@ -448,6 +448,21 @@ bool nvptx_is_domain(const Job *job, int result, const Shape *domain) {
 
 /* ── reductions ─────────────────────────────────────────────────────────────────────────────── */
 
+static bool is_moment(const Node *node) { return node->op == OP_MEAN || node->op == OP_SPREAD; }
+
+/* Mean and spread of one input share their sums. */
+static void collect_moments(Reductions *out, const Node *node, int *level) {
+  for (int i = 0; i < out->count; i++)
+    if (out->at[i].moment && out->at[i].node->input[0] == node->input[0]) {
+      *level = out->at[i].stage + 1;
+      return;
+    }
+  for (Moment moment = MOMENT_SUM; moment <= MOMENT_SQUARES; moment++)
+    out->at[out->count++] = (Reduction){
+        .node = node, .op = OP_SUM, .dtype = node->type.dtype, .stage = *level, .moment = moment};
+  ++*level;
+}
+
 bool nvptx_collect(Job *job, Reductions *out) {
   const Graph *body = job->node->body;
   int *level = ARENA_ARRAY(job->scratch, int, body->nodes.count);
@@ -460,6 +475,11 @@ bool nvptx_collect(Job *job, Reductions *out) {
     if (out->count + 2 > (int)(sizeof out->at / sizeof *out->at)) {
       diag_error(job->module->diag, node->loc, "internal error: a kernel with too many reductions");
       return false;
+    }
+    if (is_moment(node)) {
+      collect_moments(out, node, &level[i]);
+      if (level[i] > out->stages) out->stages = level[i];
+      continue;
     }
     bool is_arg = node->op == OP_ARGMAX || node->op == OP_ARGMIN;
     DType dtype = node->input[0]->type.dtype;
@@ -488,26 +508,53 @@ LLVMValueRef reduction_step(Entry *entry, const Reduction *one, LLVMValueRef a, 
   return emit_reduce_step(&entry->emitter, one->op, one->dtype, a, b);
 }
 
-LLVMValueRef reduction_element(Entry *entry, Reductions *all, Reduction *one, const Index *index,
-                               LLVMValueRef valid) {
-  Emitter *emitter = &entry->emitter;
+LLVMValueRef reduction_element(Emitter *emitter, Reductions *all, Reduction *one,
+                               const Index *index, LLVMValueRef shift, LLVMValueRef valid) {
+  LLVMBuilderRef b = emitter->builder;
   const Node *input = one->node->input[0];
   LLVMValueRef value = emit_value(emitter, input, index);
   if (one->is_candidate) {
     int axis = (int)node_attr(one->node, ATTR_AXES)->ints[0];
-    LLVMValueRef position = LLVMBuildIntCast2(
-        entry->b, index_dim(emitter, index, &input->type.shape, axis), entry->i32, true, "");
+    LLVMValueRef position =
+        LLVMBuildIntCast2(b, index_dim(emitter, index, &input->type.shape, axis),
+                          LLVMInt32TypeInContext(emitter->module->context), true, "");
     value = emit_arg_candidate(emitter, input->type.dtype, value, all->at[one->extreme].value,
                                position);
   }
-  return valid ? LLVMBuildSelect(entry->b, valid, value, reduction_identity(entry, one), "")
+  if (one->moment) value = LLVMBuildFSub(b, value, shift, "");
+  if (one->moment == MOMENT_SQUARES) value = LLVMBuildFMul(b, value, value, "");
+  return valid ? LLVMBuildSelect(b, valid, value,
+                                 emit_reduce_identity(emitter, one->op, one->dtype), "")
                : value;
 }
 
-void reduction_finish(Entry *entry, Reduction *one, LLVMValueRef value) {
+/* mean = shift + sum / n, spread = squares - sum^2 / n: not below 0, whatever rounding does, but
+ * NaN stays, and exactly 0 where all are the same. */
+static void finish_moments(Emitter *emitter, const Reduction *both, LLVMValueRef shift) {
+  LLVMBuilderRef b = emitter->builder;
+  const Node *x = both->node->input[0];
+  DType dtype = both->dtype;
+  double count =
+      (double)shape_elements(&x->type.shape) / (double)shape_elements(&both->node->type.shape);
+  LLVMValueRef sum = both[0].value, zero = emit_constant(emitter, dtype, 0);
+  LLVMValueRef part = LLVMBuildFMul(b, sum, emit_constant(emitter, dtype, 1 / count), "");
+  LLVMValueRef spread = LLVMBuildFSub(b, both[1].value, LLVMBuildFMul(b, sum, part, ""), "");
+  LLVMValueRef is_none = LLVMBuildFCmp(b, LLVMRealOLE, spread, zero, "");
+  LLVMValueRef value[] = {LLVMBuildFAdd(b, shift, part, ""),
+                          LLVMBuildSelect(b, is_none, zero, spread, "")};
+  for (int i = 0; i < emitter->body->nodes.count; i++) {
+    const Node *node = emitter->body->nodes.at[i];
+    if (is_moment(node) && node->input[0] == x)
+      emit_bind_value(emitter, node, value[node->op == OP_SPREAD]);
+  }
+}
+
+void reduction_finish(Emitter *emitter, Reduction *one, LLVMValueRef shift, LLVMValueRef value) {
   one->value = value;
+  if (one->moment == MOMENT_SQUARES) finish_moments(emitter, one - 1, shift);
+  if (one->moment) return;
   bool is_arg = one->node->op == OP_ARGMAX || one->node->op == OP_ARGMIN;
-  if (!is_arg || one->is_candidate) emit_bind_value(&entry->emitter, one->node, value);
+  if (!is_arg || one->is_candidate) emit_bind_value(emitter, one->node, value);
 }
 
 /* ── the door ───────────────────────────────────────────────────────────────────────────────── */

@@ -36,6 +36,7 @@ typedef struct {
   LLVMValueRef group[MAX_WIDTH], valid[MAX_WIDTH]; /* of a column of the thread: its group (strided:
                                                       itself), clamped; NULL: always there */
   LLVMValueRef value[MAX_REDUCTIONS][MAX_WIDTH];   /* of finished reductions */
+  LLVMValueRef shift[MAX_REDUCTIONS][MAX_WIDTH];   /* of moments: the column's first element */
 } Column;
 
 /* The index in the domain of column `e` of the group at `row`: digits in the domain's order. */
@@ -124,10 +125,19 @@ static void combine_down(Column *c, Reduction **which, int count, LLVMValueRef *
   }
 }
 
+static void find_shifts(Column *c) {
+  for (int i = 0; i < c->reductions.count; i++)
+    for (int e = 0; c->reductions.at[i].moment && e < c->width; e++) {
+      Index first = domain_index(c, entry_const(&c->entry, 0), e);
+      c->shift[i][e] = emit_value(&c->entry.emitter, c->reductions.at[i].node->input[0], &first);
+    }
+}
+
 /* Makes the finished values of column `e` of the group the ones that are pulled. */
 static void select_column(Column *c, int e) {
   for (int i = 0; i < c->reductions.count; i++)
-    if (c->value[i][e]) reduction_finish(&c->entry, &c->reductions.at[i], c->value[i][e]);
+    if (c->value[i][e])
+      reduction_finish(&c->entry.emitter, &c->reductions.at[i], c->shift[i][e], c->value[i][e]);
 }
 
 static void run_stage(Column *c, int stage, bool is_first) {
@@ -136,6 +146,7 @@ static void run_stage(Column *c, int stage, bool is_first) {
   LLVMValueRef sum[MAX_REDUCTIONS];
   Reduction *which[MAX_REDUCTIONS];
   int count = 0;
+  if (is_first) find_shifts(c);
   for (int i = 0; i < all->count; i++)
     if (all->at[i].stage == stage) which[count++] = &all->at[i];
   for (int i = 0; i < count * c->width; i++)
@@ -162,7 +173,8 @@ static void run_stage(Column *c, int stage, bool is_first) {
     for (int u = 0; u < c->ahead; u++) {
       int e = i % c->width;
       LLVMValueRef element =
-          reduction_element(entry, all, which[i / c->width], &index[u][e], valid[u]);
+          reduction_element(&entry->emitter, all, which[i / c->width], &index[u][e],
+                            c->shift[which[i / c->width] - all->at][e], valid[u]);
       sum[i] = reduction_step(entry, which[i / c->width], sum[i], element);
     }
   if (is_first)
@@ -393,6 +405,7 @@ bool nvptx_column(Job *job) {
   c->width = 1;
   c->is_strided = false;
   split_open(c, name, true);
+  find_shifts(c);
   combine_splits(c);
   top = LLVMBuildICmp(entry->b, LLVMIntEQ, c->below, entry_const(entry, 0), "");
   after = entry_begin_if(entry, entry_and(entry, c->valid[0], top));

@@ -4,6 +4,7 @@
 #include "codegen/nvptx_contract.h"
 #include "codegen/nvptx_callback.h"
 #include "codegen/nvptx_mma.h"
+#include "codegen/nvptx_sums.h"
 #include "codegen/nvptx_wgmma.h"
 #include <stdio.h>
 
@@ -106,6 +107,7 @@ static void lay_operands(Contract *c) {
 
 static void size_workspace(Contract *c) {
   int64_t sum = c->dtype == DT_F64 ? 8 : 4;
+  c->job->out->workspace = nvptx_sums_workspace(c);
   if (c->tile.splits > 1)
     c->job->out->workspace = c->batches * c->classes * c->tile.splits * c->m * c->n * sum;
 }
@@ -312,37 +314,87 @@ static Index result_index(Contract *c, Emitter *emitter, LLVMValueRef batch, LLV
   return index;
 }
 
-/* gemm_finish (lanes 1) or gemm_finish4: all values first, then all stores, so that loads stay
- * together and four stores become one. */
-static void define_finish(Contract *c, int lanes) {
+/* Has the result an element for each of the product's, or one for each column? */
+static bool is_whole(const Contract *c, int result) {
+  return nvptx_is_domain(c->job, result, &c->node->type.shape);
+}
+
+static LLVMValueRef product_value(Contract *c, Emitter *emitter, LLVMValueRef sum) {
+  bool is_narrow = c->result == DT_F16 || c->result == DT_BF16;
+  return is_narrow ? emit_cast(emitter, DT_F32, c->result, sum) : sum;
+}
+
+/* A callback for four columns: (args, columns, batch, row, group, four sums). */
+static void open_four(Contract *c, Emitter *emitter, const char *name, Index index[4],
+                      LLVMValueRef value[4]) {
+  Job *job = c->job;
+  LLVMTypeRef pointer = LLVMPointerTypeInContext(job->module->context, 0);
+  LLVMTypeRef word = callback_word(job->module), real = emit_register_type(emitter, c->dtype);
+  LLVMTypeRef parameters[9] = {pointer, pointer, word, word, word, real, real, real, real};
+  callback_open(job, emitter, c->suffix, name, LLVMVoidTypeInContext(job->module->context),
+                parameters, 9, job->node->body);
+  LLVMValueRef p[9];
+  for (int i = 0; i < 9; i++) p[i] = LLVMGetParam(emitter->function, (unsigned)i);
+  for (int e = 0; e < 4; e++) {
+    index[e] = result_index(c, emitter, p[2], p[3], p[4], e);
+    value[e] = product_value(c, emitter, p[5 + e]);
+  }
+}
+
+/* gemm_finish: (args, batch, row, column, sum). */
+static void open_one(Contract *c, Emitter *emitter, Index *index, LLVMValueRef *value) {
+  Job *job = c->job;
+  LLVMTypeRef word = callback_word(job->module), real = emit_register_type(emitter, c->dtype);
+  LLVMTypeRef parameters[5] = {LLVMPointerTypeInContext(job->module->context, 0), word, word, word,
+                               real};
+  callback_open(job, emitter, c->suffix, "gemm_finish", LLVMVoidTypeInContext(job->module->context),
+                parameters, 5, job->node->body);
+  LLVMValueRef p[5];
+  for (int i = 0; i < 5; i++) p[i] = LLVMGetParam(emitter->function, (unsigned)i);
+  *index = result_index(c, emitter, p[1], p[2], p[3], -1);
+  *value = product_value(c, emitter, p[4]);
+}
+
+/* gemm_finish or gemm_finish4: all values first, then all stores, so that loads stay together and
+ * four stores become one. */
+static void define_finish(Contract *c) {
   Job *job = c->job;
   const Graph *body = job->node->body;
   Emitter emitter = {.module = job->module};
-  LLVMTypeRef word = callback_word(job->module), real = emit_register_type(&emitter, c->dtype);
-  LLVMTypeRef parameters[8] = {
-      LLVMPointerTypeInContext(job->module->context, 0), word, word, word, real, real, real, real};
-  callback_open(job, &emitter, c->suffix, lanes == 4 ? "gemm_finish4" : "gemm_finish",
-                LLVMVoidTypeInContext(job->module->context), parameters, 4 + lanes, body);
-  LLVMValueRef p[8], value[4];
-  for (int i = 0; i < 4 + lanes; i++) p[i] = LLVMGetParam(emitter.function, (unsigned)i);
   Index index[4];
-  for (int e = 0; e < lanes; e++) {
-    index[e] = result_index(c, &emitter, p[1], p[2], p[3], lanes == 4 ? e : -1);
-    value[e] = c->result == DT_F16 || c->result == DT_BF16
-                   ? emit_cast(&emitter, DT_F32, c->result, p[4 + e])
-                   : p[4 + e];
-    if (body) emit_bind_value(&emitter, c->node, value[e]);
-    for (int i = 0; body && i < job->result_count; i++)
-      emit_value(&emitter, body->roots.at[i].node, &index[e]);
+  LLVMValueRef value[4];
+  int lanes = c->is_by_four ? 4 : 1;
+  if (c->is_by_four)
+    open_four(c, &emitter, "gemm_finish4", index, value);
+  else
+    open_one(c, &emitter, index, value);
+  for (int e = 0; body && e < lanes; e++) {
+    emit_bind_value(&emitter, c->node, value[e]);
+    for (int i = 0; i < job->result_count; i++)
+      if (is_whole(c, i)) emit_value(&emitter, body->roots.at[i].node, &index[e]);
+    if (c->sums.count) nvptx_sums_add(c, &emitter, LLVMGetParam(emitter.function, 1), &index[e], e);
   }
   for (int i = 0; i < job->result_count; i++)
-    for (int e = 0; e < lanes; e++) {
+    for (int e = 0; e < lanes && is_whole(c, i); e++) {
       if (body) emit_bind_value(&emitter, c->node, value[e]);
       emit_store_at(&emitter, emitter.pointer[job->operand_count + i],
                     body ? body->roots.at[i].node->type.dtype : c->result,
                     index_linear(&emitter, &index[e]),
                     body ? emit_value(&emitter, body->roots.at[i].node, &index[e]) : value[e]);
     }
+  callback_close(&emitter, NULL);
+}
+
+/* gemm_shift4 */
+static void define_shift(Contract *c) {
+  Emitter emitter = {.module = c->job->module};
+  Index index[4];
+  LLVMValueRef value[4];
+  open_four(c, &emitter, "gemm_shift4", index, value);
+  for (int e = 0; c->sums.count && e < 4; e++) {
+    emit_bind_value(&emitter, c->node, value[e]);
+    nvptx_sums_shift(c, &emitter, LLVMGetParam(emitter.function, 1), &index[e], e);
+  }
   callback_close(&emitter, NULL);
 }
 
@@ -384,6 +436,7 @@ static void emit_entries(Contract *c) {
   job->out->launch[job->out->launch_count - 1].stays = tile->stays;
   if (tile->shared > SHARED_STATIC)
     job->out->launch[job->out->launch_count - 1].shared = tile->shared;
+  nvptx_sums_entry(c);
   if (tile->splits > 1) emit_combine(c, results);
 }
 
@@ -451,6 +504,7 @@ bool nvptx_contract(Job *job, const Node *contraction) {
   lay_operands(c);
   bool is_row_major = c->kind == KIND_DOT || c->form.is_nhwc;
   c->is_by_four = is_row_major && c->n % 4 == 0;
+  if (!nvptx_sums_collect(c)) return false;
   nvptx_choose_tile(c);
   if (!module_specialise(job->module, body_of(c), "gemm_", c->suffix)) return false;
   size_workspace(c);
@@ -464,7 +518,9 @@ bool nvptx_contract(Job *job, const Node *contraction) {
   define_constants(c);
   define_conv(c);
   define_operands(c);
-  define_finish(c, c->is_by_four ? 4 : 1);
+  define_finish(c);
+  define_shift(c);
+  nvptx_sums_define(c);
   if (c->tile.splits > 1) define_sum(c);
   emit_entries(c);
   return true;

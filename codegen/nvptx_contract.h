@@ -47,8 +47,10 @@ typedef struct {
   int64_t rows;    /* of the result */
   ConvForm form;   /* of a convolution; k and columns count windows, then channels */
   int64_t windows;
-  bool is_by_four; /* epilogue of four columns */
-  bool has_maps;   /* of wgmma: operands come by tensor maps */
+  bool is_by_four;     /* epilogue of four columns */
+  bool has_maps;       /* of wgmma: operands come by tensor maps */
+  Reductions sums;     /* of the result's columns, see nvptx_sums.h: */
+  int totals, moments; /* plain ones, and pairs of moments */
   Tile tile;
 } Contract;
 

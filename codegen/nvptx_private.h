@@ -100,11 +100,16 @@ void entry_store_result(Entry *entry, int result, const Index *index);
 void entry_store_group(Entry *entry, int result, const Index *index, int count);
 
 /* ── reductions of a body, in stages: those of a stage depend on earlier stages only ── */
+/* Mean and spread of x are made of two sums: of the differences from some element of the column
+ * (the shift), and of their squares. */
+typedef enum { MOMENT_NONE, MOMENT_SUM, MOMENT_SQUARES } Moment;
 typedef struct {
-  const Node *node; /* SUM PROD RMAX RMIN, or ARGMAX, ARGMIN: two of these in following stages */
+  const Node *node; /* SUM PROD RMAX RMIN; ARGMAX, ARGMIN: two of these in following stages; MEAN,
+                       SPREAD: one of those of this input, with both sums, MOMENT_SUM first */
   Op op;            /* how partial values combine */
   DType dtype;
   int stage;
+  Moment moment;
   bool is_candidate;  /* the second half of an ARG: positions */
   int extreme;        /* candidate: which reduction is its first half */
   LLVMValueRef value; /* when finished */
@@ -114,13 +119,13 @@ typedef struct {
   int count, stages;
 } Reductions;
 bool nvptx_collect(Job *job, Reductions *out);
-/* What one element contributes; `valid` NULL: it is there. */
-LLVMValueRef reduction_element(Entry *entry, Reductions *all, Reduction *one, const Index *index,
-                               LLVMValueRef valid);
+/* What one element contributes; `valid` NULL: it is there. Of a moment: with this shift. */
+LLVMValueRef reduction_element(Emitter *emitter, Reductions *all, Reduction *one,
+                               const Index *index, LLVMValueRef shift, LLVMValueRef valid);
 LLVMValueRef reduction_identity(Entry *entry, const Reduction *one);
 LLVMValueRef reduction_step(Entry *entry, const Reduction *one, LLVMValueRef a, LLVMValueRef b);
-/* Makes the finished value known to the emitter. */
-void reduction_finish(Entry *entry, Reduction *one, LLVMValueRef value);
+/* Makes the finished value known to the emitter; moments come in their order. */
+void reduction_finish(Emitter *emitter, Reduction *one, LLVMValueRef shift, LLVMValueRef value);
 bool nvptx_is_domain(const Job *job, int result, const Shape *domain);
 /* What the body broadcasts along all `rows` (the leading dimensions of the domain): how many
  * values, and, with an entry, emits them at `index`, whose digits of the row may be any: from then

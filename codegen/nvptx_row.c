@@ -38,8 +38,8 @@ typedef struct {
 
 static bool is_loop(const Row *r) { return !r->reductions.count; }
 
-/* Is an element of the row overwritten by a result? Then only its own thread may look at it once the
- * row's reductions are complete. */
+/* Is an element of the row overwritten by a result? Then only its own thread may look at it once
+ * the row's reductions are complete. */
 static bool is_in_place(const Job *job) {
   Shape domain = kernel_domain(job->node);
   for (int i = 0; job->alias && i < job->result_count; i++)
@@ -126,7 +126,8 @@ static void stage_unrolled(Row *r, int stage) {
     if (one->stage != stage) continue;
     LLVMValueRef sum = NULL;
     for (int64_t e = 0; e < r->share; e++) {
-      LLVMValueRef value = reduction_element(&r->entry, all, one, &r->index[e], r->valid[e]);
+      LLVMValueRef value =
+          reduction_element(&r->entry.emitter, all, one, &r->index[e], NULL, r->valid[e]);
       sum = sum ? reduction_step(&r->entry, one, sum, value) : value;
     }
     if (!sum) sum = reduction_identity(&r->entry, one);
@@ -153,8 +154,9 @@ static void stage_loop(Row *r, int stage) {
     LLVMValueRef valid, group = group_at(r, chunk, &valid);
     Index index = element_index(r, group, e);
     for (int i = 0; i < count; i++)
-      sum[i] = reduction_step(entry, which[i], sum[i],
-                              reduction_element(entry, all, which[i], &index, valid));
+      sum[i] =
+          reduction_step(entry, which[i], sum[i],
+                         reduction_element(&entry->emitter, all, which[i], &index, NULL, valid));
   }
   entry_end_loop(entry, &loop, sum);
   for (int i = 0; i < count; i++) which[i]->value = combine_team(r, which[i], sum[i]);
@@ -325,7 +327,7 @@ static void do_rows(Row *r, LLVMValueRef *group) {
       stage_loop(r, stage);
     for (int i = 0; i < r->reductions.count; i++)
       if (r->reductions.at[i].stage == stage)
-        reduction_finish(entry, &r->reductions.at[i], r->reductions.at[i].value);
+        reduction_finish(&entry->emitter, &r->reductions.at[i], NULL, r->reductions.at[i].value);
   }
   store_results(r);
 }

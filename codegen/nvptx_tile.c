@@ -2,7 +2,7 @@
  * multiprocessors should all be busy and their arithmetic units fed, and a second launch that adds
  * the parts of split sums has a price. The result depends on shapes only, so an artifact is the
  * same everywhere. Sources of the figures: docs/kernels.md. */
-#include "codegen/nvptx_contract.h"
+#include "codegen/nvptx_sums.h"
 #include <string.h>
 
 enum {
@@ -154,6 +154,9 @@ static void fit_memory(Tile *tile, const Contract *c) {
   tile->passes = 1;
   while (leaving / tile->passes > room && tile->passes < most_passes) tile->passes *= 2;
   if (leaving / tile->passes > tile->shared) tile->shared = leaving / tile->passes;
+  /* each of eight warps leaves numbers of all columns, or half of them those of 256 */
+  int64_t numbers = nvptx_sums_numbers(c) * WARP / 4 * tile->tile_n * sum;
+  if (numbers > tile->shared) tile->shared = numbers;
   if (c->has_maps) fit_mapped(tile, panel, leaving);
 }
 
@@ -208,8 +211,10 @@ static bool is_too_large(const Tile *tile, const Contract *c) {
   return c->job->operand_count > MANY_OPERANDS || (c->unit == UNIT_SIMT && !is_simple);
 }
 
-/* With this tile and number of splits, unless k is too short for it. */
+/* With this tile and number of splits, unless k is too short for it, or sums of columns want whole
+ * elements. */
 static bool cut(Contract *c, Tile tile, int64_t splits) {
+  if (splits > 1 && c->sums.count) return false;
   int64_t depth = (c->k + c->classes - 1) / c->classes; /* of a class, on the average */
   int64_t panels = (depth + tile.steps - 1) / tile.steps;
   if (splits > 1 && splits > panels) return false;

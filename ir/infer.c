@@ -177,6 +177,12 @@ static bool infer_reduce(Infer *in) {
   return true;
 }
 
+static bool infer_moment(Infer *in) {
+  DType dtype = type_of(in, 0)->dtype;
+  if (dtype == DT_F32 || dtype == DT_F64) return infer_reduce(in);
+  return infer_fail(in, "%s is of f32 or f64, not %s", in->name, dtype_text(dtype));
+}
+
 static bool infer_arg_reduce(Infer *in) {
   if (!infer_reduce(in)) return false;
   const Attr *axes = infer_attr(in, ATTR_AXES);

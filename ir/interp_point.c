@@ -230,10 +230,42 @@ static void arg_reduce(const Eval *eval) {
   }
 }
 
+/* out += x, or with a mean the squares of the differences from it. */
+static void add_all(const Tensor *x, const Attr *axes, const double *mean, Tensor *out) {
+  int64_t count = shape_elements(&x->type.shape), index[MAX_RANK];
+  for (int64_t k = 0; k < count; k++) {
+    interp_unravel(&x->type.shape, k, index);
+    for (int i = 0; i < axes->count; i++) index[axes->ints[i]] = 0;
+    int64_t at = interp_ravel(&out->type.shape, index);
+    double value = mean ? x->f[k] - mean[at] : x->f[k];
+    out->f[at] += mean ? value * value : value;
+  }
+}
+
+static void moment(const Eval *eval) {
+  const Attr *axes = node_attr(eval->node, ATTR_AXES);
+  int64_t elements = shape_elements(&eval->out->type.shape);
+  double share = (double)elements / (double)shape_elements(&eval->in[0]->type.shape);
+  reduce_start(OP_SUM, eval->out);
+  add_all(eval->in[0], axes, NULL, eval->out);
+  for (int64_t k = 0; k < elements; k++) eval->out->f[k] *= share;
+  if (eval->node->op == OP_MEAN) return;
+  Arena *scratch = arena_new();
+  double *mean = ARENA_ARRAY(scratch, double, elements);
+  for (int64_t k = 0; k < elements; k++) mean[k] = eval->out->f[k];
+  reduce_start(OP_SUM, eval->out);
+  add_all(eval->in[0], axes, mean, eval->out);
+  arena_free(scratch);
+}
+
 void interp_reduce(const Eval *eval) {
   Op op = eval->node->op, step = reduce_step(op);
   if (op == OP_ARGMAX || op == OP_ARGMIN) {
     arg_reduce(eval);
+    return;
+  }
+  if (op == OP_MEAN || op == OP_SPREAD) {
+    moment(eval);
     return;
   }
   const Tensor *x = eval->in[0];

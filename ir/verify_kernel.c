@@ -38,10 +38,11 @@ static bool result_fits(const Kernel *kernel, const Shape *shape, const Shape *f
 
 static const char *check_counts(const Kernel *kernel, const char *kind) {
   bool reduces = !strcmp(kind, "row") || !strcmp(kind, "column");
+  bool may_reduce = reduces || !strcmp(kind, "conv");
   bool contracts = !strcmp(kind, "dot") || !strcmp(kind, "conv");
   if (!reduces && !contracts && strcmp(kind, "loop"))
     return "its kind must be loop, row, column, dot or conv";
-  if (reduces != (kernel->reduces > 0))
+  if (kernel->reduces ? !may_reduce : reduces)
     return reduces ? "a kernel of this kind needs a reduction" : "a kernel of this kind has none";
   if (contracts ? kernel->contracts != 1 : kernel->contracts > 0)
     return contracts ? "a kernel of this kind has exactly one contraction"

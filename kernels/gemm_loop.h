@@ -6,8 +6,8 @@
 
 ALWAYS void clear(Total *sum);
 ALWAYS void multiply(Panel a, Panel b, int thread, Total *sum);
-/* Puts part `pass` of the sums into shared memory, as leave_part wants it. */
-ALWAYS void leave(Sums memory, int thread, int pass, const Total *sum);
+ALWAYS void meet(void) { __nvvm_bar_sync(0); }
+#include "kernels/gemm_leave.h"
 
 __attribute__((always_inline)) void gemm_tile(void *const *args, SHARED void *shared, int row_block,
                                               int column_block, int batch_split, int thread) {
@@ -40,12 +40,6 @@ __attribute__((always_inline)) void gemm_tile(void *const *args, SHARED void *sh
       keep(thread, 0, panel_of(memory, ahead, 0), kept_b);
     }
   }
-#pragma clang loop unroll(disable)
-  for (int pass = 0; pass < gemm_passes(); pass++) {
-    __nvvm_bar_sync(0); /* the panels, or the part before, have been read */
-    leave((Sums)shared, thread, pass, &sum);
-    __nvvm_bar_sync(0);
-    leave_part(args, (Sums)shared, &w, pass);
-  }
+  leave_tile(args, (Sums)shared, &w, &sum);
 }
 #endif

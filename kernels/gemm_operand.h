@@ -36,16 +36,27 @@ const void *gemm_pointer_b(void *const *args);
 REAL *gemm_workspace(void *const *args);
 int gemm_steps(void);            /* of k in a panel */
 REAL gemm_sum_lanes(REAL value); /* over eight neighbouring lanes, in a fixed order */
-/* What becomes of finished elements: of one, or of columns 4 * group to 4 * group + 3. */
+/* What becomes of finished elements: of one, or of columns 4 * group to 4 * group + 3, which are
+ * also added to the thread's `columns`. */
 void gemm_finish(void *const *args, int batch, int row, int column, REAL value);
-void gemm_finish4(void *const *args, int batch, int row, int group, REAL a, REAL b, REAL c, REAL d);
+void gemm_finish4(void *const *args, REAL *columns, int batch, int row, int group, REAL a, REAL b,
+                  REAL c, REAL d);
 int gemm_by_four(void); /* gemm_finish4 may be used */
+
+/* Sums of the columns, of which gemm_columns.h tells: plain ones, and pairs of moments. By four, in
+ * f32 and without splits only. */
+int gemm_totals(void), gemm_moments(void);
 
 #define ALWAYS static inline __attribute__((always_inline))
 #define SHARED __attribute__((address_space(3)))
 #define GLOBAL __attribute__((address_space(1)))
 typedef REAL Four __attribute__((vector_size(4 * sizeof(REAL)), aligned(16)));
 typedef REAL Two __attribute__((vector_size(2 * sizeof(REAL)), aligned(8)));
+
+enum { MAX_NUMBERS = 8 };
+typedef struct {
+  REAL at[MAX_NUMBERS][4]; /* of a thread's four columns */
+} Columns;
 
 /* ── classes of input places ─────────────────────────────────────────────────────────────────── */
 
@@ -250,7 +261,8 @@ ALWAYS Where where(int row0, int column0, int batch_split, int thread) {
 
 /* Four neighbours (column is a multiple of 4; some may lie outside): to the epilogue, or to this
  * split's part of the workspace. */
-ALWAYS void finish_group(void *const *args, const Where *w, int row, int column, Four total) {
+ALWAYS void finish_group(void *const *args, const Where *w, int row, int column, Four total,
+                         Columns *columns) {
   if (gemm_splits() > 1) {
     REAL *to =
         gemm_workspace(args) + ((int64_t)w->batch_split * gemm_m() + row) * gemm_n() + column;
@@ -266,7 +278,8 @@ ALWAYS void finish_group(void *const *args, const Where *w, int row, int column,
   row = result_row(&w->class, row);
   if (row < 0) return;
   if (gemm_by_four()) {
-    gemm_finish4(args, w->batch, row, column / 4, total[0], total[1], total[2], total[3]);
+    gemm_finish4(args, columns->at[0], w->batch, row, column / 4, total[0], total[1], total[2],
+                 total[3]);
     return;
   }
 #pragma clang loop unroll(disable)
@@ -305,8 +318,9 @@ __attribute__((always_inline)) void gemm_combine(void *const *args, int thread) 
   Class class = class_of(part % classes());
   int batch = part / classes(), row = result_row(&class, place / across);
   if (!is_inside || lane || row < 0) return;
+  Columns none;
   if (gemm_by_four())
-    gemm_finish4(args, batch, row, place % across, sum[0], sum[1], sum[2], sum[3]);
+    gemm_finish4(args, none.at[0], batch, row, place % across, sum[0], sum[1], sum[2], sum[3]);
   else
     gemm_finish(args, batch, row, place % across, sum[0]);
 }

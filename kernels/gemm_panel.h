@@ -18,11 +18,14 @@ typedef SHARED ELEMENT *Panel;
 typedef SHARED REAL *Sums;
 
 ALWAYS int threads(void);
+ALWAYS void meet(void); /* a barrier of those that multiply */
 /* The elements of a panel, and which of them is (along the tile, k). */
 ALWAYS int panel_size(int tile, int deep);
 ALWAYS int panel_place(int tile, int deep, int along, int k);
 /* The row of the tile that is row `local` of part `pass`, and the other way round. */
 ALWAYS int row_of(int pass, int local);
+
+#include "kernels/gemm_columns.h"
 
 /* ── panels ──────────────────────────────────────────────────────────────────────────────────── */
 
@@ -96,22 +99,37 @@ ALWAYS void keep(int thread, int is_a, Panel panel, const ELEMENT *kept) {
 
 /* ── the way out ─────────────────────────────────────────────────────────────────────────────── */
 
-/* Part `pass` of the tile lies in shared memory, [slice][row][tile_n + SUM_PAD]: the slices' sums
- * are added, in order, and go to the epilogue in groups of four columns. */
-ALWAYS void leave_part(void *const *args, Sums memory, const Where *w, int pass) {
+/* Four neighbours of row `local` of a part: the slices' sums are added, in order. */
+ALWAYS Four total_at(Sums memory, int local, int first) {
   int height = gemm_tile_m() / gemm_passes(), pitch = gemm_tile_n() + SUM_PAD;
-  int groups = height * (gemm_tile_n() / 4);
+  Four total = *(SHARED Four *)(memory + local * pitch + first);
+#pragma clang loop unroll(full)
+  for (int s = 1; s < gemm_slices(); s++)
+    total += *(SHARED Four *)(memory + (s * height + local) * pitch + first);
+  return total;
+}
+
+/* A thread's columns are the same in all of its rows; the tile's first row has their shifts. */
+ALWAYS void find_shifts(void *const *args, Sums memory, const Where *w, Columns *columns) {
+  int first = w->thread % (gemm_tile_n() / 4) * 4, c = w->column0 + first;
+  if (gemm_n() % gemm_tile_n() && c >= gemm_n()) return;
+  Four total = total_at(memory, 0, first);
+  gemm_shift4(args, columns->at[0], w->batch, w->row0, c / 4, total[0], total[1], total[2],
+              total[3]);
+}
+
+/* Part `pass` of the tile lies in shared memory, [slice][row][tile_n + SUM_PAD], and goes to the
+ * epilogue in groups of four columns. */
+ALWAYS void leave_part(void *const *args, Sums memory, const Where *w, int pass, Columns *columns) {
+  int groups = gemm_tile_m() / gemm_passes() * (gemm_tile_n() / 4);
+  if (gemm_moments() && pass == 0) find_shifts(args, memory, w, columns);
 #pragma clang loop unroll(disable)
   for (int g = w->thread; g < groups; g += threads()) {
     int local = g / (gemm_tile_n() / 4), first = g % (gemm_tile_n() / 4) * 4;
     int r = w->row0 + row_of(pass, local), c = w->column0 + first;
     if ((gemm_m() % gemm_tile_m() && r >= gemm_m()) || (gemm_n() % gemm_tile_n() && c >= gemm_n()))
       continue;
-    Four total = *(SHARED Four *)(memory + local * pitch + first);
-#pragma clang loop unroll(full)
-    for (int s = 1; s < gemm_slices(); s++)
-      total += *(SHARED Four *)(memory + (s * height + local) * pitch + first);
-    finish_group(args, w, r, c, total);
+    finish_group(args, w, r, c, total_at(memory, local, first), columns);
   }
 }
 #endif

@@ -42,6 +42,8 @@ typedef struct {
   float at[MAX_HIGH][MAX_SUMS];
 } Total;
 
+#include "kernels/gemm_leave.h"
+
 ALWAYS int threads(void) {
   return gemm_tile_m() / gemm_micro_m() * (gemm_tile_n() / gemm_micro_n()) * GROUP_THREADS;
 }
@@ -269,16 +271,7 @@ ALWAYS void meet(void) {
     __nvvm_bar_sync(0);
 }
 
-ALWAYS void leave_tile(void *const *args, SHARED void *shared, const Where *w, const Total *sum) {
-  Sums sums = (Sums)((SHARED char *)shared + gemm_sums());
-#pragma clang loop unroll(disable)
-  for (int pass = 0; pass < gemm_passes(); pass++) {
-    meet(); /* the panels, or the part before, have been read */
-    leave(sums, w->thread, pass, sum);
-    meet();
-    leave_part(args, sums, w, pass);
-  }
-}
+ALWAYS Sums sums_of(SHARED void *shared) { return (Sums)((SHARED char *)shared + gemm_sums()); }
 
 /* ── a block ─────────────────────────────────────────────────────────────────────────────────── */
 
@@ -315,7 +308,7 @@ ALWAYS void by_maps(void *const *args, SHARED void *shared, int block, int threa
     Where w = tile_of(block, thread);
     Total sum; /* the first step sets it */
     consume(memory, &w, &ring, &sum);
-    leave_tile(args, shared, &w, &sum);
+    leave_tile(args, sums_of(shared), &w, &sum);
   }
 }
 
@@ -335,5 +328,5 @@ __attribute__((always_inline)) void gemm_tile(void *const *args, SHARED void *sh
     multiply_panels(args, (Panel)shared, &w, &sum);
     wgmma_wait(0);
   }
-  leave_tile(args, shared, &w, &sum);
+  leave_tile(args, sums_of(shared), &w, &sum);
 }

@@ -18,6 +18,8 @@ Graph *pass_fuse(PassContext *context, Graph *graph) {
                    .graph = prepared,
                    .is_plain = context->is_plain,
                    .for_gpu = context->for_gpu,
+                   .has_column_sums =
+                       context->for_gpu && !pass_is_listed(context->left_out, "column_sums"),
                    .count = count,
                    .is_live = ARENA_ARRAY(arena, bool, count),
                    .is_unit = ARENA_ARRAY(arena, bool, count),

@@ -175,6 +175,8 @@ static void choose_domain(Emit *emit, const FuseGroup *group) {
   emit->axis_count = 0;
   if (group->contract >= 0) {
     emit->domain = node_at(emit, group->contract)->type.shape;
+    for (int i = 0; group->reduce >= 0 && i < emit->domain.rank - 1; i++)
+      emit->axes[emit->axis_count++] = i;
   } else if (group->reduce >= 0) {
     int fewest = MAX_RANK + 1; /* argmax can do with one axis only */
     for (int i = 0; i < group->members.count; i++) {

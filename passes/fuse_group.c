@@ -8,6 +8,7 @@
  * through another group back into it, and if it stays within bounds. */
 #include "passes/fuse_plan.h"
 #include <stdlib.h>
+#include <string.h>
 
 typedef enum { ROUND_BIAS, ROUND_ROW, ROUND_COLUMN, ROUND_EPILOGUE, ROUND_REST, ROUNDS } Round;
 
@@ -121,6 +122,49 @@ static bool may_run_beside(const FusePlan *plan, const FuseGroup *reduction,
   return true;
 }
 
+/* May the convolution's kernel reduce its columns like this: over all but the last dimension of its
+ * result, four columns at a time, in f32? Moments need every row's place known. */
+static bool is_column_sum(const FusePlan *plan, int id, const Node *contract) {
+  const Node *node = node_at(plan, id);
+  const Shape *result = &contract->type.shape;
+  int64_t pattern[MAX_RANK], columns = result->dim[result->rank - 1];
+  bool is_moment = node->op == OP_MEAN || node->op == OP_SPREAD;
+  return plan->unit[id].is_simple && node->type.dtype == DT_F32 &&
+         (node->op == OP_SUM || (is_moment && contract->op == OP_CONV)) &&
+         columns / node_int(contract, ATTR_GROUPS, 1) % 4 == 0 &&
+         column_pattern(node, pattern) == 2 && pattern[0] < 0 && pattern[1] == columns &&
+         !strcmp(node_str(contract, ATTR_LAYOUT), "nhwc");
+}
+
+/* May these come behind the contraction: its epilogue, reductions of its columns, and what is made
+ * of those? */
+static bool may_come_behind(const FusePlan *plan, const FuseGroup *contract,
+                            const FuseGroup *more) {
+  const Node *product = node_at(plan, contract->contract);
+  int sums = 0;
+  for (int i = 0; i < contract->members.count; i++)
+    sums += is_reduce(node_at(plan, contract->members.at[i]));
+  for (int i = 0; i < more->members.count; i++) {
+    int id = more->members.at[i];
+    const Node *node = node_at(plan, id);
+    if (is_reduce(node)) {
+      if (!is_column_sum(plan, id, product) || ++sums > FUSE_COLUMN_SUMS) return false;
+    } else if (fuse_elements(node) == contract->elements) {
+      if (!fits_epilogue(plan, id, &product->type.shape)) return false;
+    }
+  }
+  return true;
+}
+
+static bool reads_from(const FusePlan *plan, const FuseGroup *reader, int group) {
+  for (int i = 0; i < reader->members.count; i++) {
+    const FuseUnit *unit = &plan->unit[reader->members.at[i]];
+    for (int k = 0; k < unit->reads.count; k++)
+      if (plan->group[unit->reads.at[k].node] == group) return true;
+  }
+  return false;
+}
+
 /* What the union of two groups would be; false if their domains do not agree, or if one belongs to
  * the beginning and one to the end of the step: what backward computes from forward values alone
  * would then be kept in between. Cross entropy is at the turning point, and may have both. */
@@ -147,11 +191,17 @@ static bool combine(const FusePlan *plan, const FuseGroup *a, const FuseGroup *b
                : b->shape == SHAPE_COLUMN &&
                      same_columns(node_at(plan, a->reduce), node_at(plan, b->reduce));
   case SHAPE_CONTRACT:
-    if (b->shape != SHAPE_LOOP || a->elements != b->elements) return false;
-    for (int i = 0; i < b->members.count; i++)
-      if (!fits_epilogue(plan, b->members.at[i], &node_at(plan, a->contract)->type.shape))
+    if (b->shape == SHAPE_COLUMN) {
+      if (!plan->has_column_sums || node_at(plan, a->contract)->op == OP_DOT ||
+          !reads_from(plan, b, plan->group[a->contract]))
         return false;
-    return true;
+      out->reduce = a->reduce >= 0 ? a->reduce : b->reduce;
+      out->reduced = b->reduced;
+    } else if (b->shape != SHAPE_LOOP) {
+      return false;
+    }
+    if (a->elements != b->elements && (a->reduce < 0 || a->reduced != b->elements)) return false;
+    return may_come_behind(plan, a, b);
   case SHAPE_ALONE:
     break;
   }

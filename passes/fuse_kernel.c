@@ -21,8 +21,8 @@ Shape kernel_domain(const Node *fused) {
     const Node *node = body->nodes.at[i];
     if ((kind == KERNEL_ROW || kind == KERNEL_COLUMN) && op_info[node->op].op_class == CLASS_REDUCE)
       return node->input[0]->type.shape;
-    if ((kind == KERNEL_DOT && node->op == OP_DOT) || (kind == KERNEL_CONV && node->op == OP_CONV))
-      return node->type.shape;
+    bool is_product = kind == KERNEL_DOT || kind == KERNEL_CONV;
+    if (is_product && op_info[node->op].op_class == CLASS_CONTRACT) return node->type.shape;
   }
   return body->roots.at[0].node->type.shape;
 }

@@ -41,9 +41,10 @@ typedef enum {
 typedef struct {
   GroupShape shape;
   int64_t elements;             /* of the domain D */
-  int64_t reduced;              /* elements of the reduced shape; ROW, COLUMN */
+  int64_t reduced;              /* elements of the reduced shape; where there is a reduction */
   int contract;                 /* CONTRACT: the unit, or -1 */
-  int reduce;                   /* ROW, COLUMN: the reduction that gives D and axes, or -1 */
+  int reduce;                   /* ROW, COLUMN, and CONTRACT with sums of its columns: the
+                                   reduction that gives axes, or -1 */
   VEC(int) members;             /* ascending */
   bool is_dead;                 /* merged into another */
   bool has_early, has_backward; /* members of the first part of the step, of the last */
@@ -51,9 +52,10 @@ typedef struct {
 
 typedef struct {
   Arena *arena;
-  const Graph *graph;                    /* prepared: see fuse_prepare */
-  bool is_plain;                         /* every node a unit, every unit a kernel */
+  const Graph *graph; /* prepared: see fuse_prepare */
+  bool is_plain;      /* every node a unit, every unit a kernel */
   bool for_gpu;
+  bool has_column_sums;                  /* a convolution's kernel may sum its columns */
   int count;                             /* nodes */
   bool *is_live, *is_unit, *is_demanded; /* demanded: something outside of all kernels reads it */
   bool *is_assigned;                     /* the next value of a state */
@@ -67,6 +69,8 @@ typedef struct {
 /* fuse_prepare.c: the graph in the form that grouping expects: every reduction is row or column
  * (mixed ones in two stages), huge ones are split, layout changes are folded into dots. */
 Graph *fuse_prepare(const Graph *graph, bool for_gpu);
+/* The most sums of its columns that a convolution's kernel makes. */
+enum { FUSE_COLUMN_SUMS = 4 };
 /* Dimensions of `shape` that are not 1, in order. */
 Shape fuse_squeeze(const Shape *shape);
 /* The reduction's domain without dimensions of 1, and its axes there. */

@@ -335,7 +335,7 @@ static void find_reads(ReadWalk *walk, const Node *node) {
   bool is_reduce = op_info[node->op].op_class == CLASS_REDUCE;
   walk->unit = &walk->plan->unit[node->id];
   walk->unit->nodes = 1;
-  walk->unit->is_simple = op_info[node->op].op_class == CLASS_POINTWISE;
+  walk->unit->is_simple = op_info[node->op].op_class == CLASS_POINTWISE || is_reduce;
   walk->unit->is_flat = true;
   walk->now++;
   for (int i = 0; i < node->input_count; i++) {

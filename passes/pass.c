@@ -35,10 +35,17 @@ static const char *const required[] = {"autodiff", "optimizer", NULL};
 static const char *const has_plain_form[] = {"attention", "fuse", "schedule", "memplan", NULL};
 
 /* Kernels for Hopper's tensor cores, of products and of attention, and tensor maps in those of
- * products; tiles that are turned in shared memory; on the CPU, loops of their own for the parts of
- * a concat. */
-const char *const pass_choices[] = {"wgmma",           "attention_wgmma", "tma",
-                                    "transpose_tiles", "concat_parts",    NULL};
+ * products; tiles that are turned in shared memory; sums over the columns of a convolution's result
+ * that its own kernel makes; on the CPU, loops of their own for the parts of a concat. */
+const char *const pass_choices[] = {"wgmma",       "attention_wgmma", "tma", "transpose_tiles",
+                                    "column_sums", "concat_parts",    NULL};
+
+bool pass_is_listed(const char *list, const char *name) {
+  size_t length = strlen(name);
+  for (; list && *list; list += strcspn(list, ","), list += *list == ',')
+    if (!strncmp(list, name, length) && (!list[length] || list[length] == ',')) return true;
+  return false;
+}
 
 const char *pass_optional(int index) {
   for (int i = 0; i < pass_count; i++)
@@ -252,7 +259,7 @@ bool passes_run(Program *program, Diag *diag, const PassOptions *options, bool f
   int last;
   if (!prepare(program, diag, options, disabled, &last)) return false;
   Pipeline pipeline = {.context = {arena, diag, program->settings, true, for_gpu, false, program,
-                                   .disabled = disabled},
+                                   .disabled = disabled, .left_out = options->disable},
                        .options = options,
                        .seconds = ARENA_ARRAY(arena, double, pass_count)};
   bool ok = true;

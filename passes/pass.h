@@ -17,7 +17,11 @@ typedef struct {
   bool is_micro;          /* the graph of a part of a batch that is not the last one */
   const bool *disabled;   /* by pass: PassOptions.disable; NULL: none */
   const char *refused;    /* decode: why this model has no such graph */
+  const char *left_out;   /* PassOptions.disable */
 } PassContext;
+
+/* Does the comma-separated list name this? */
+bool pass_is_listed(const char *list, const char *name);
 
 /* Does the pipeline run this pass? Sets is_plain for it. */
 bool pass_is_run(PassContext *context, int pass);

@@ -67,9 +67,9 @@ class Traffic(support.Case):
         artifact = self.compile(text, *flags, name="model.ptx")
         return support.run("ftrun", "bench", artifact, "--device", "sim", "--made-up-data", "--steps", 1).stdout
 
-    def moved(self, text):
+    def moved(self, text, *flags):
         """Per kernel: sectors, how many times the least they are, and conflicts of banks for each access."""
-        table = self.counted(text)
+        table = self.counted(text, *flags)
         rows = [re.match(r" *\d+ +(\d+) +([0-9.]+)x +([0-9.]+)% .*\((\w+)\)$", line) for line in table.splitlines()]
         found = {row[4]: (int(row[1]), float(row[2]), float(row[3]) / 100) for row in rows if row}
         self.assertTrue(found, table)
@@ -140,6 +140,26 @@ train { model = M; data = D; batch = 2; precision = bf16; optimizer = sgd(lr=0.0
             counts.append(sum(map(int, found)))
         print(f"few channels: {counts} instructions", file=sys.stderr)
         self.assertLess(counts[0] * 2, counts[1])
+
+    def test_column_sums(self):
+        """Mean and variance of a convolution's result: nothing reads it for them, and the numbers that tiles leave are few."""
+        source = """model M(x: f32[B, C=16, H=32, W=32], t: i32[B]) {
+  h = relu(BatchNorm(name="bn")(Conv2d(64, 3, padding=1, bias=false, name="conv")(x)))
+  loss = mean(cross_entropy(Linear(10, name="fc")(mean(h, axis=[2, 3])), t))
+}
+data D { train = npy("x.npy", "t.npy") }
+train { model = M; data = D; batch = 4; optimizer = sgd(lr=0.01); eval every 0 epochs }
+"""
+        result = 4 * 32 * 32 * 64 * 4 // 32  # sectors of what the convolution writes
+        total = {}
+        for disable in ("none", "column_sums"):
+            flags = [] if disable == "none" else [f"--disable={disable}"]
+            found = self.moved(source, *flags)
+            total[disable] = sum(sectors for kernel, (sectors, *_) in found.items() if re.search("mean|_conv(_|$)", kernel))
+            self.assertEqual(any(kernel.endswith("_columns") for kernel in found), disable == "none")
+        saved = (total["column_sums"] - total["none"]) / result
+        print(f"column sums: {saved:.3f} of the result not read", file=sys.stderr)
+        self.assertGreater(saved, 0.9)
 
     def test_attention(self):
         """No matrix of scores goes to memory: a block of queries (keys) reads its rows once, and tiles of keys (queries)

@@ -326,7 +326,7 @@ static void random_steps(void **state) {
     Graph *graph = graph_random(arena, (uint64_t)seed, 40);
     if (!has_extreme(graph)) {
       graph = help_pass(&context, graph, to_step);
-      graph = help_pass(&context, graph, "attention,layout,fuse");
+      graph = help_pass(&context, graph, "attention,layout,moments,fuse");
       kernels += run_graph(arena, &diag, graph, context.settings, (How){0});
       steps++;
     }
@@ -515,6 +515,66 @@ static void strided_inputs(void **state) {
   arena_free(arena);
 }
 
+/* A convolution's columns in one kernel with it: mean and spread of a biased result far from zero,
+ * the sum of an epilogue, and what is made of them. */
+static const char *columns_text(Arena *arena, const char *type, int stride, int groups, int in,
+                                int out) {
+  int height = 11, width = 9, images = 3;
+  int high = (height + 2 - 3) / stride + 1, wide = (width + 2 - 3) / stride + 1;
+  const char *y = arena_printf(arena, "[%d,%d,%d,%d]", images, high, wide, groups * out);
+  Text text = {0};
+  text_printf(
+      &text,
+      "graph \"columns\" {\n%%x = param {name=\"x\"} : %s[%d,%d,%d,%d]\n"
+      "%%w = param {name=\"w\"} : %s[%d,3,3,%d]\n%%b = param {name=\"b\"} : f32[1,1,1,%d]\n",
+      type, images, height, width, groups * in, type, groups * out, in, groups * out);
+  text_printf(&text,
+              "%%y = conv %%x, %%w {stride=[%d,%d], padding=[1,1,1,1], dilation=[1,1], groups=%d, "
+              "layout=\"nhwc\"} : %s%s\n",
+              stride, stride, groups, type, y);
+  const char *wide_y = strcmp(type, "f32") ? "%f" : "%y";
+  if (*(wide_y + 1) == 'f') text_printf(&text, "%%f = cast %%y : f32%s\n", y);
+  text_printf(&text,
+              "%%k = const {value=10000} : f32[1,1,1,%d]\n%%far = mul %%b, %%k : f32[1,1,1,%d]\n"
+              "%%bb = broadcast %%far : f32%s\n%%z = add %s, %%bb : f32%s\n"
+              "%%m = mean %%z {axes=[0,1,2]} : f32[1,1,1,%d]\n"
+              "%%v = spread %%z {axes=[0,1,2]} : f32[1,1,1,%d]\n"
+              "%%r = rsqrt %%v : f32[1,1,1,%d]\n%%q = mul %s, %s : f32%s\n"
+              "%%s = sum %%q {axes=[0,1,2]} : f32[1,1,1,%d]\n",
+              groups * out, groups * out, y, wide_y, y, groups * out, groups * out, groups * out,
+              wide_y, wide_y, y, groups * out);
+  text_printf(&text, "output \"y\" %%y\noutput \"m\" %%m\noutput \"v\" %%v\n"
+                     "output \"r\" %%r\noutput \"s\" %%s\n}\n");
+  const char *result = arena_strdup(arena, text_cstr(&text));
+  text_free(&text);
+  return result;
+}
+
+/* With every tile of every unit, tiles cut off at both ends, groups, strides. */
+static void column_sums(void **state) {
+  (void)state;
+  static const struct {
+    const char *type;
+    bool allows_tf32;
+    int tiles;
+    const char *gpu;
+  } units[] = {{"f32", false, 20, NULL},
+               {"f32", true, 10, NULL},
+               {"bf16", false, 10, NULL},
+               {"f16", false, 18, "sm_90a"}};
+  Arena *arena = arena_new();
+  for (size_t u = 0; u < sizeof units / sizeof *units; u++)
+    for (int tile = units[u].gpu ? 11 : 1; tile <= units[u].tiles; tile++) {
+      if (!getenv("FT_ALL_TILES") && tile % 3 != (int)u % 3) continue;
+      int groups = tile % 4 == 3 ? 2 : 1, stride = tile % 5 == 4 ? 2 : 1;
+      How how = {units[u].allows_tf32, tile, tile % 2 + 1, units[u].gpu};
+      const char *text = columns_text(arena, units[u].type, stride, groups, tile % 2 ? 8 : 16,
+                                      tile % 3 ? 40 : 136);
+      assert_int_equal(run_text(text, how), 1);
+    }
+  arena_free(arena);
+}
+
 /* Loop kernels that turn tiles: every element size, tiles cut off at both ends, few rows or
  * columns, dimensions in between, two operands turned alike. */
 static void transposes(void **state) {
@@ -564,7 +624,7 @@ int main(int count, char **argument) {
       cmocka_unit_test(written_graphs), cmocka_unit_test(written_graphs_tf32),
       cmocka_unit_test(every_tile),     cmocka_unit_test(every_wgmma),
       cmocka_unit_test(random_steps),   cmocka_unit_test(strided_inputs),
-      cmocka_unit_test(transposes),
+      cmocka_unit_test(column_sums),    cmocka_unit_test(transposes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -146,6 +146,7 @@ static const char *const disabled[] = {
     "fuse",
     "schedule",
     "narrow",
+    "column_sums",
     "memplan",
     "storage",
     "shapes,simplify,cse,dce,simplify2,cse2,dce2,layout,storage,fuse,schedule,memplan"};

@@ -185,6 +185,9 @@ static void reductions(void **state) {
   EXPECT(REDUCE("argmax", "f32[2,3]", "[1]", "i32[2,1]"), given, 2, 1);
   EXPECT(REDUCE("argmin", "f32[2,3]", "[1]", "i32[2,1]"), given, 0, 2);
   EXPECT(REDUCE("argmax", "f32[2,3]", "[0]", "i32[1,3]"), given, 1, 1, 0);
+  EXPECT(REDUCE("mean", "f32[2,3]", "[0]", "f32[1,3]"), given, 2.5, 3.5, -1.5);
+  EXPECT(REDUCE("spread", "f32[2,3]", "[0]", "f32[1,3]"), given, 4.5, 4.5, 40.5);
+  EXPECT(REDUCE("spread", "f32[2]", "[0]", "f32[1]"), X(1, NAN), NAN);
   EXPECT(REDUCE("argmax", "f32[4]", "[0]", "i32[1]"), X(1, 7, 7, 2), 1); /* the first of equals */
   EXPECT(REDUCE("argmax", "u8[4]", "[0]", "i32[1]"), X(3, 9, 9, 2), 1);
   EXPECT(REDUCE("argmin", "i32[4]", "[0]", "i32[1]"), X(7, 1, 1, 2), 1);

@@ -1,0 +1,137 @@
+/* nvptx_sums: reductions over the columns of a convolution's result that its own kernel makes
+ * (kernels/gemm_columns.h): what each element adds to a thread's numbers, and what becomes of those
+ * of all rows, in a second launch. Invariant: a number's place is the same in all of them. */
+#include "codegen/nvptx_sums.h"
+#include "codegen/nvptx_callback.h"
+#include <stdio.h>
+
+enum { MANY_TILES = 1024, FEW_THREADS = 256, MANY_THREADS = 1024, COLUMNS_OF_A_BLOCK = 8 };
+
+bool nvptx_sums_collect(Contract *c) {
+  const Graph *body = c->job->node->body;
+  bool has_any = false;
+  for (int i = 0; body && i < body->nodes.count; i++)
+    has_any |= op_info[body->nodes.at[i]->op].op_class == CLASS_REDUCE;
+  if (has_any && !nvptx_collect(c->job, &c->sums)) return false;
+  for (int i = 0; i < c->sums.count; i++) {
+    c->totals += !c->sums.at[i].moment;
+    c->moments += c->sums.at[i].moment == MOMENT_SUM;
+  }
+  return true;
+}
+
+int nvptx_sums_numbers(const Contract *c) { return c->totals + 3 * c->moments; }
+
+static int64_t tiles_of(const Contract *c) {
+  return c->classes * ((c->m + c->tile.tile_m - 1) / c->tile.tile_m);
+}
+
+int64_t nvptx_sums_workspace(const Contract *c) {
+  return nvptx_sums_numbers(c) * tiles_of(c) * c->batches * c->n * 4;
+}
+
+/* The number of a reduction: plain ones first, then shift, sum and squares of each pair. */
+static int number_of(const Contract *c, int reduction) {
+  int totals = 0, moments = 0;
+  for (int i = 0; i < reduction; i++) {
+    totals += !c->sums.at[i].moment;
+    moments += c->sums.at[i].moment == MOMENT_SQUARES;
+  }
+  Moment moment = c->sums.at[reduction].moment;
+  return moment ? c->totals + 3 * moments + (int)moment : totals;
+}
+
+static int shift_of(const Contract *c, int reduction) {
+  return number_of(c, reduction) - (int)c->sums.at[reduction].moment;
+}
+
+static LLVMValueRef place(Emitter *emitter, LLVMValueRef numbers, int at) {
+  LLVMTypeRef real = LLVMFloatTypeInContext(emitter->module->context);
+  LLVMValueRef index = LLVMConstInt(callback_word(emitter->module), (unsigned)at, false);
+  return LLVMBuildInBoundsGEP2(emitter->builder, real, numbers, &index, 1, "");
+}
+
+static LLVMValueRef read(Emitter *emitter, LLVMValueRef numbers, int at) {
+  return LLVMBuildLoad2(emitter->builder, LLVMFloatTypeInContext(emitter->module->context),
+                        place(emitter, numbers, at), "");
+}
+
+void nvptx_sums_add(Contract *c, Emitter *emitter, LLVMValueRef columns, const Index *index,
+                    int lane) {
+  for (int i = 0; i < c->sums.count; i++) {
+    Reduction *one = &c->sums.at[i];
+    int at = number_of(c, i) * 4 + lane;
+    LLVMValueRef shift = one->moment ? read(emitter, columns, shift_of(c, i) * 4 + lane) : NULL;
+    LLVMValueRef element = reduction_element(emitter, &c->sums, one, index, shift, NULL);
+    LLVMValueRef sum =
+        emit_reduce_step(emitter, OP_SUM, DT_F32, read(emitter, columns, at), element);
+    LLVMBuildStore(emitter->builder, sum, place(emitter, columns, at));
+  }
+}
+
+void nvptx_sums_shift(Contract *c, Emitter *emitter, LLVMValueRef columns, const Index *index,
+                      int lane) {
+  for (int i = 0; i < c->sums.count; i++)
+    if (c->sums.at[i].moment == MOMENT_SUM)
+      LLVMBuildStore(emitter->builder, emit_value(emitter, c->sums.at[i].node->input[0], index),
+                     place(emitter, columns, shift_of(c, i) * 4 + lane));
+}
+
+/* gemm_finish_column: all values first, then all stores. */
+static void define_finish(Contract *c) {
+  Job *job = c->job;
+  const Graph *body = job->node->body;
+  Emitter emitter = {.module = job->module};
+  LLVMTypeRef pointer = LLVMPointerTypeInContext(job->module->context, 0);
+  LLVMTypeRef parameters[3] = {pointer, pointer, callback_word(job->module)};
+  callback_open(job, &emitter, c->suffix, "gemm_finish_column",
+                LLVMVoidTypeInContext(job->module->context), parameters, 3, body);
+  LLVMValueRef numbers = LLVMGetParam(emitter.function, 1);
+  for (int i = 0; i < c->sums.count; i++) {
+    bool is_moment = c->sums.at[i].moment != MOMENT_NONE;
+    reduction_finish(&emitter, &c->sums.at[i],
+                     is_moment ? read(&emitter, numbers, shift_of(c, i)) : NULL,
+                     read(&emitter, numbers, number_of(c, i)));
+  }
+  Index index = index_flat(c->batches * c->n, LLVMGetParam(emitter.function, 2), true);
+  for (int pass = 0; pass < 2; pass++)
+    for (int i = 0; c->sums.count && i < job->result_count; i++) {
+      const Node *root = body->roots.at[i].node;
+      if (nvptx_is_domain(job, i, &c->node->type.shape)) continue;
+      LLVMValueRef value = emit_value(&emitter, root, &index);
+      if (pass)
+        emit_store_at(&emitter, emitter.pointer[job->operand_count + i], root->type.dtype,
+                      index_linear(&emitter, &index), value);
+    }
+  callback_close(&emitter, NULL);
+}
+
+static int threads_of(const Contract *c) {
+  return tiles_of(c) > MANY_TILES ? MANY_THREADS : FEW_THREADS;
+}
+
+void nvptx_sums_define(Contract *c) {
+  const Constant constants[] = {{"gemm_totals", c->totals},
+                                {"gemm_moments", c->moments},
+                                {"gemm_column_threads", threads_of(c)}};
+  callback_constants(c->job->module, c->suffix, constants, sizeof constants / sizeof *constants);
+  define_finish(c);
+}
+
+void nvptx_sums_entry(Contract *c) {
+  if (!c->sums.count) return;
+  Job *job = c->job;
+  Entry entry;
+  char name[256];
+  int threads = threads_of(c);
+  snprintf(name, sizeof name, "%s_columns", job->name);
+  entry_open(&entry, job, name, threads, true);
+  LLVMValueRef memory =
+      entry_shared(&entry, "column_part", LLVMFloatTypeInContext(job->module->context),
+                   threads / WARP * nvptx_sums_numbers(c) * COLUMNS_OF_A_BLOCK);
+  LLVMValueRef extra[3] = {memory, entry_special(&entry, "ctaid.x"),
+                           entry_special(&entry, "tid.x")};
+  callback_call(&entry, c->suffix, "gemm_column", extra, 3);
+  int64_t columns = c->batches * c->n;
+  entry_close(&entry, name, (columns + COLUMNS_OF_A_BLOCK - 1) / COLUMNS_OF_A_BLOCK, 1, 1);
+}
