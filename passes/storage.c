@@ -51,7 +51,7 @@ static void find_forms(Turn *t, const Storage *chosen, Arena *arena) {
   for (int i = 0; i < t->old->nodes.count; i++) {
     const Node *node = t->old->nodes.at[i];
     if (node->op == OP_STATE) t->form[i] = form_of_sum(t, node);
-    if (node->op == OP_TRANSPOSE) t->form[i] = form_of_transpose(t, node);
+    if (node->op == OP_TRANSPOSE && !storage_is_view(node)) t->form[i] = form_of_transpose(t, node);
     for (int k = 0; storage_keeps_places(node) && k < node->input_count && t->form[i] < 0; k++)
       t->form[i] = t->form[node->input[k]->id];
   }
@@ -115,9 +115,9 @@ static Node *made_lying(Turn *t, const Node *node, int form) {
   if (node->op == OP_BROADCAST) return lying_broadcast(t, node, form);
   if (!has_form) return NULL;
   if (node->op == OP_PARAM || node->op == OP_STATE) return lying_leaf(t, node);
+  if (storage_is_view(node)) return lying_as(t, node->input[0], form);
   if (node->op == OP_TRANSPOSE)
     return make_reshape(t->fresh, plain_of(t, node->input[0]), type.shape, node->loc);
-  if (node->op == OP_RESHAPE) return lying_as(t, node->input[0], form);
   Node **inputs = ARENA_ARRAY(t->fresh->arena, Node *, node->input_count);
   for (int k = 0; k < node->input_count; k++) inputs[k] = lying_as(t, node->input[k], form);
   return copy(t, node, inputs, &type);
@@ -136,7 +136,7 @@ static Node *lying_as(Turn *t, const Node *node, int form) {
 /* A transpose that leads to the order in which its operand lies anyway; NULL: it does not. */
 static Node *as_it_lies(Turn *t, const Node *node) {
   int form = node->op == OP_TRANSPOSE ? t->form[node->input[0]->id] : -1;
-  if (form < 0) return NULL;
+  if (form < 0 || storage_is_view(node)) return NULL;
   Storage storage = storage_of_transpose(node);
   if (!storage_equal(&storage, &t->forms.at[form])) return NULL;
   return make_reshape(t->fresh, lying_as(t, node->input[0], form), node->type.shape, node->loc);

@@ -8,9 +8,10 @@ typedef VEC(Storage) Storages;
 
 /* Index of the storage that means the same order; -1: none. */
 int storages_find(const Storages *list, const Storage *storage);
-/* The order in which a transpose's result lies, seen from its operand; NULL perm is no transpose.
- */
+/* The order in which a transpose's result has its operand's elements. */
 Storage storage_of_transpose(const Node *transpose);
+/* Is the node only another shape of the same row-major sequence? */
+bool storage_is_view(const Node *node);
 /* Does the op keep each element at its place, of all operands of as many elements? */
 bool storage_keeps_places(const Node *node);
 /* The param, its wide form, at this place of the flat arenas, with so many elements; NULL: none. */

@@ -32,8 +32,14 @@ Storage storage_of_transpose(const Node *transpose) {
   return storage;
 }
 
+bool storage_is_view(const Node *node) {
+  if (node->op != OP_TRANSPOSE) return node->op == OP_RESHAPE;
+  Storage storage = storage_of_transpose(node);
+  return !storage_merged(&storage).view.rank;
+}
+
 bool storage_keeps_places(const Node *node) {
-  return node->op == OP_RESHAPE || op_info[node->op].op_class == CLASS_POINTWISE;
+  return storage_is_view(node) || op_info[node->op].op_class == CLASS_POINTWISE;
 }
 
 const Node *storage_param_at(const Graph *graph, int64_t offset, int64_t elements) {
@@ -76,11 +82,11 @@ static void find_forms(Election *e) {
     const Node *node = e->graph->nodes.at[i];
     e->param_of[i] = node->op == OP_PARAM ? param_index(e, node) : -1;
     e->form_of[i] = -1;
-    if (node->op == OP_CAST || node->op == OP_RESHAPE)
+    if (node->op == OP_CAST || storage_is_view(node))
       e->param_of[i] = e->param_of[node->input[0]->id];
     for (int k = 0; storage_keeps_places(node) && k < node->input_count && e->form_of[i] < 0; k++)
       e->form_of[i] = e->form_of[node->input[k]->id];
-    if (node->op != OP_TRANSPOSE) continue;
+    if (node->op != OP_TRANSPOSE || storage_is_view(node)) continue;
     Storage storage = storage_of_transpose(node), back = storage_inverse(&storage);
     form_index(e, &storage);
     e->form_of[i] = form_index(e, &back);
@@ -92,7 +98,7 @@ static int *votes_of(Election *e, int param) { return &e->votes[param * (e->form
 
 static void count_reader(Election *e, const Node *reader, const Node *operand) {
   int param = e->param_of[operand->id], plain = e->forms.count;
-  if (param < 0 || (reader && (reader->op == OP_CAST || reader->op == OP_RESHAPE))) return;
+  if (param < 0 || (reader && (reader->op == OP_CAST || storage_is_view(reader)))) return;
   if (!reader || reader->op != OP_TRANSPOSE) {
     votes_of(e, param)[plain] = 1; /* however many: they read one */
     return;
@@ -114,6 +120,7 @@ static void count_gradients(Election *e) {
 
 /* What Muon trains it takes for matrices: rows must stay rows. */
 static bool is_allowed(const Node *param, const Storage *storage) {
+  if (node_storage(param).view.rank) return false; /* the pass was here */
   if (!node_int(param, ATTR_MUON, 0)) return true;
   int64_t rows = 1;
   int split = 0;
