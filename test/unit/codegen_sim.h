@@ -2,6 +2,7 @@
 #ifndef FT_TEST_CODEGEN_SIM_H
 #define FT_TEST_CODEGEN_SIM_H
 #include "codegen_help.h"
+#include "runtime/calls_cpu.h"
 #include "runtime/sim.h"
 
 typedef struct {
@@ -52,21 +53,57 @@ static inline void sim_help_launch(SimHelp *sim, HelpRun *run, const PlanGraph *
   if (sim_launch(sim->machine, kernel, &launch) != STATUS_OK) fail_msg("%s", status_message());
 }
 
-static inline void sim_help_execute(SimHelp *sim, HelpRun *run, int which) {
+static inline void sim_help_mark(SimHelp *sim, HelpRun *run, const PlanGraph *graph,
+                                 const PlanStep *step) {
+  for (int k = step->input_count; k < step->arg_count; k++) {
+    const PlanBuffer *buffer = &graph->buffers.at[step->args[k]];
+    sim_mark(sim->machine, run->arena[buffer->arena] + buffer->offset, type_bytes(&buffer->type),
+             true);
+  }
+}
+
+/* What stands in place of launches, on the host. */
+static inline void sim_help_library(SimHelp *sim, HelpRun *run, const PlanGraph *graph,
+                                    const PlanStep *step) {
+  char *args[128];
+  CpuLibrary *library;
+  CpuCall *call;
+  for (int i = 0; i < step->arg_count; i++) {
+    const PlanBuffer *buffer = &graph->buffers.at[step->args[i]];
+    args[i] = run->arena[buffer->arena] + buffer->offset;
+  }
+  if (cpu_library_new(1, &library) != STATUS_OK ||
+      cpu_matmul_new(library, step, graph->buffers.at, args, &call) != STATUS_OK)
+    fail_msg("%s", status_message());
+  assert_true(cpu_call_run(call, 0, 0));
+  cpu_call_free(call);
+  cpu_library_free(library);
+  sim_help_mark(sim, run, graph, step);
+}
+
+/* The largest offer that begins with this step; NULL: none. */
+static inline const PlanInstead *sim_help_instead(const PlanGraph *graph, int step) {
+  for (int i = 0; i < graph->insteads.count; i++)
+    if (graph->insteads.at[i].first == step) return &graph->insteads.at[i];
+  return NULL;
+}
+
+static inline void sim_help_execute(SimHelp *sim, HelpRun *run, int which, bool by_library) {
   const PlanGraph *graph = &run->code.plan->graph[which];
   for (int a = 0; a < ARENA_COUNT; a++)
     sim_mark(sim->machine, run->arena[a], run->code.plan->arena_bytes[a], a != ARENA_WORK);
   for (int i = 0; i < graph->steps.count; i++) {
     const PlanStep *step = &graph->steps.at[i];
-    if (step->kind == STEP_LAUNCH) {
+    const PlanInstead *instead = by_library ? sim_help_instead(graph, i) : NULL;
+    if (instead) {
+      for (int k = 0; k < instead->call_count; k++)
+        sim_help_library(sim, run, graph, &instead->call[k]);
+      i = instead->end - 1;
+    } else if (step->kind == STEP_LAUNCH) {
       sim_help_launch(sim, run, graph, step);
-      continue;
-    }
-    help_step(run, graph, step, 1);
-    for (int k = step->input_count; k < step->arg_count; k++) {
-      const PlanBuffer *buffer = &graph->buffers.at[step->args[k]];
-      sim_mark(sim->machine, run->arena[buffer->arena] + buffer->offset, type_bytes(&buffer->type),
-               true);
+    } else {
+      help_step(run, graph, step, 1);
+      sim_help_mark(sim, run, graph, step);
     }
   }
 }
