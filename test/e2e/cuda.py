@@ -215,6 +215,25 @@ class Library(CudaCase):
         self.losses("--steps", 10, **self.library(FT_FAKE_BLAS_SLOW=1))
         self.assertGreater(self.report()["kernel"], before)
 
+    def test_two_calls_are_one_choice(self):
+        """Both or none, in the file too; a row of one of them is timed again."""
+        artifact = self.compile(self.EPILOGUES, "--set", "train.precision=bf16", name="two.ptx")
+        own = self.losses("--steps", 6, artifact=artifact, **self.library(FT_FAKE_BLAS_SLOW=1))
+        with open(artifact + ".tune") as file:
+            rows = file.read().splitlines()
+        algorithm = " %016x%016x" % (3, 0xFEED) + "0" * 96
+        for calls in (2, 1):
+            changed = [row.replace(" = own", " = library" + calls * algorithm) if " also matmul " in row else row for row in rows]
+            self.assertEqual(sum(a != b for a, b in zip(rows, changed)), 1)  # gelu's gradient; relu's has no bits
+            with open(artifact + ".tune", "w") as file:
+                file.write("\n".join(changed) + "\n")
+            got = self.losses("--steps", 6, artifact=artifact, **self.library(FT_FAKE_BLAS_SLOW=1))
+            with open(artifact + ".tune") as file:
+                self.assertEqual(file.read().splitlines(), changed if calls == 2 else rows)
+            self.assertEqual([line["loss"] for line in got] == [line["loss"] for line in own], calls == 1)
+            for a, b in zip(got, own, strict=True):
+                self.assertAlmostEqual(a["loss"], b["loss"], delta=2e-2 * b["loss"])
+
     def test_a_damaged_file_is_passed_over(self):
         """With a word, and it is whole again afterwards."""
         truth = self.losses("--steps", 5, device="sim")
