@@ -107,11 +107,16 @@ LLVMValueRef host_alloca(HostKernel *kernel, LLVMTypeRef type, int64_t count) {
   return memory;
 }
 
-void host_store_result(HostKernel *kernel, int i, const Index *index) {
+void host_store_results(HostKernel *kernel, const bool *which, const Index *index) {
   Emitter *e = &kernel->emitter;
-  const Node *root = kernel->body->roots.at[i].node;
-  LLVMValueRef value = emit_value(e, root, index);
-  emit_store_at(e, e->pointer[e->input_count + i], root->type.dtype, index_linear(e, index), value);
+  int count = kernel->body->roots.count;
+  LLVMValueRef *value = ARENA_ARRAY(kernel->scratch, LLVMValueRef, count);
+  for (int i = 0; i < count; i++)
+    if (!which || which[i]) value[i] = emit_value(e, kernel->body->roots.at[i].node, index);
+  for (int i = 0; i < count; i++)
+    if (value[i])
+      emit_store_at(e, e->pointer[e->input_count + i], kernel->body->roots.at[i].node->type.dtype,
+                    index_linear(e, index), value[i]);
 }
 
 void host_unravel(HostKernel *kernel, LLVMValueRef outer, const int64_t *extent, int count,

@@ -17,6 +17,7 @@ typedef struct {
   LLVMValueRef buffer[MAX_REDUCTIONS];
   LLVMValueRef kept_value[MAX_RANK]; /* by digit */
   LLVMValueRef first, size;          /* of the block, in the last digit */
+  bool *is_side, *is_reduced;        /* by result */
 } Column;
 
 static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -79,10 +80,17 @@ static LLVMValueRef plus(Emitter *e, LLVMValueRef a, LLVMValueRef b) {
   return emit_index_op(e, LLVMAdd, a, b);
 }
 
-static bool is_side_output(const Column *column, int root) {
-  const Node *node = column->kernel->body->roots.at[root].node;
-  return !column->reductions.node_depth[node->id] &&
-         shape_elements(&node->type.shape) == column->kernel->elements;
+static void find_side_outputs(Column *column) {
+  const Graph *body = column->kernel->body;
+  int count = body->roots.count;
+  column->is_side = ARENA_ARRAY(column->kernel->scratch, bool, count);
+  column->is_reduced = ARENA_ARRAY(column->kernel->scratch, bool, count);
+  for (int i = 0; i < count; i++) {
+    const Node *node = body->roots.at[i].node;
+    column->is_side[i] = !column->reductions.node_depth[node->id] &&
+                         shape_elements(&node->type.shape) == column->kernel->elements;
+    column->is_reduced[i] = !column->is_side[i];
+  }
 }
 
 /* ── accumulating ───────────────────────────────────────────────────────────────────────────── */
@@ -121,8 +129,7 @@ static void take_row(Column *column, int pass, LLVMValueRef row, LLVMValueRef pl
     LLVMValueRef input = host_reduction_input(kernel, all, i, &index);
     value[i] = emit_reduce_step(e, all->at[i].op, all->at[i].dtype, value[i], input);
   }
-  for (int i = 0; i < kernel->body->roots.count && pass == 1; i++)
-    if (is_side_output(column, i)) host_store_result(kernel, i, &index);
+  if (pass == 1) host_store_results(kernel, column->is_side, &index);
 }
 
 /* for rows in steps of `unroll`: for every place of the block. */
@@ -182,8 +189,7 @@ static void store_reduced(Column *column) {
   for (int i = 0; i < all->count; i++)
     if (all->at[i].is_final)
       emit_bind_value(e, all->at[i].node, load_buffer(column, i, loop.counter));
-  for (int i = 0; i < kernel->body->roots.count; i++)
-    if (!is_side_output(column, i)) host_store_result(kernel, i, &index);
+  host_store_results(kernel, column->is_reduced, &index);
   for (int i = 0; i < all->count; i++) emit_bind(e, all->at[i].node, NULL, NULL);
   host_loop_close(kernel, &loop, NULL);
 }
@@ -324,6 +330,7 @@ bool host_emit_column(HostKernel *kernel, Kernel *out) {
   const Domain *domain = &kernel->domain;
   if (domain->count && domain->is_reduced[domain->count - 1]) return host_emit_row(kernel, out);
   measure(&column);
+  find_side_outputs(&column);
   emit_main(&column, out);
   if (column.parts > 1) {
     emit_combine(&column, out);

@@ -68,7 +68,7 @@ static void tile_loop(HostKernel *kernel, const Node *dot, const Product *p,
   index_push(&index, p->m, emit_index_op(e, LLVMAdd, number[1], down.counter), false);
   index_push(&index, p->n, emit_index_op(e, LLVMAdd, number[2], across.counter), true);
   emit_bind(e, dot, load_tile, &at);
-  for (int i = 0; i < kernel->body->roots.count; i++) host_store_result(kernel, i, &index);
+  host_store_results(kernel, NULL, &index);
   emit_bind(e, dot, NULL, NULL);
   host_loop_close(kernel, &across, NULL);
   host_loop_close(kernel, &down, NULL);

@@ -75,10 +75,6 @@ void host_loop_close(HostKernel *kernel, HostLoop *loop, LLVMValueRef *next) {
   LLVMPositionBuilderAtEnd(e->builder, loop->exit);
 }
 
-static void store_results(HostKernel *kernel, const Index *index) {
-  for (int i = 0; i < kernel->body->roots.count; i++) host_store_result(kernel, i, index);
-}
-
 /* One digit: items are blocks of 16 elements, so that threads never share a cache line. */
 static void emit_flat(HostKernel *kernel, const char *name, Kernel *out) {
   enum { BLOCK = 16 };
@@ -91,7 +87,7 @@ static void emit_flat(HostKernel *kernel, const char *name, Kernel *out) {
   to = LLVMBuildSelect(e->builder, smaller, to, total, "");
   HostLoop loop = host_loop_open(kernel, from, to, 1, NULL, 0);
   Index index = index_flat(kernel->elements, loop.counter, true);
-  store_results(kernel, &index);
+  host_store_results(kernel, NULL, &index);
   host_loop_close(kernel, &loop, NULL);
   host_add_launch(kernel, out, name, work, host_grain(kernel, BLOCK));
 }
@@ -118,7 +114,7 @@ static void emit_nest(HostKernel *kernel, const char *name, Kernel *out) {
   }
   HostLoop loop = host_loop_open(kernel, zero, emit_index_const(e, inner), 1, NULL, 0);
   index_push(&index, inner, loop.counter, true);
-  store_results(kernel, &index);
+  host_store_results(kernel, NULL, &index);
   host_loop_close(kernel, &loop, NULL);
   if (has_middle) host_loop_close(kernel, &rows, NULL);
   host_loop_close(kernel, &items, NULL);

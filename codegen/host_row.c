@@ -155,19 +155,20 @@ static void reduce_pass(Row *row, int pass) {
 
 static void store_pass(Row *row) {
   HostKernel *kernel = row->kernel;
-  bool any = false;
-  for (int i = 0; i < kernel->body->roots.count; i++)
-    any |= has_domain_shape(row, kernel->body->roots.at[i].node);
+  int count = kernel->body->roots.count;
+  bool any = false, *is_whole = ARENA_ARRAY(kernel->scratch, bool, count);
+  bool *is_reduced = ARENA_ARRAY(kernel->scratch, bool, count);
+  for (int i = 0; i < count; i++) {
+    is_whole[i] = has_domain_shape(row, kernel->body->roots.at[i].node);
+    is_reduced[i] = !is_whole[i];
+    any |= is_whole[i];
+  }
   if (any) {
     RowLoops loops = open_loops(row, NULL, 0);
-    for (int i = 0; i < kernel->body->roots.count; i++)
-      if (has_domain_shape(row, kernel->body->roots.at[i].node))
-        host_store_result(kernel, i, &loops.index);
+    host_store_results(kernel, is_whole, &loops.index);
     close_loops(row, &loops, NULL);
   }
-  for (int i = 0; i < kernel->body->roots.count; i++)
-    if (!has_domain_shape(row, kernel->body->roots.at[i].node))
-      host_store_result(kernel, i, &row->outer);
+  host_store_results(kernel, is_reduced, &row->outer);
 }
 
 static void forget_row(Row *row) {
