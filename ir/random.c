@@ -340,7 +340,13 @@ static Node *recipe_dot(Random *r) {
   int rank = 2 + below(r, 3);
   Node *x = pick(r);
   bool ta = chance(r, 3), tb = chance(r, 2);
-  x = reshape(r, x, factor(r, elements(x), rank));
+  if (x->type.shape.rank == 4 && chance(r, 2)) { /* flattened images */
+    rank = 2;
+    x = reshape(r, x,
+                shape_of(2, (int64_t[]){x->type.shape.dim[0], elements(x) / x->type.shape.dim[0]}));
+  } else {
+    x = reshape(r, x, factor(r, elements(x), rank));
+  }
   int64_t inner = x->type.shape.dim[ta ? rank - 2 : rank - 1], columns = size(r);
   Shape of = x->type.shape;
   of.dim[rank - 2] = tb ? columns : inner;
@@ -357,7 +363,10 @@ static Node *recipe_dot(Random *r) {
 
 static Node *image(Random *r) {
   Node *x = pick(r);
-  return reshape(r, x, factor(r, elements(x), 4));
+  if (x->type.shape.rank != 2 || chance(r, 2)) return reshape(r, x, factor(r, elements(x), 4));
+  Shape to = factor(r, x->type.shape.dim[1], 3); /* rows become images */
+  return reshape(r, x,
+                 shape_of(4, (int64_t[]){x->type.shape.dim[0], to.dim[0], to.dim[1], to.dim[2]}));
 }
 
 /* Window sizes that fit the image. */

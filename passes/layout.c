@@ -1,62 +1,79 @@
 /* layout: images become channels-last (NHWC) around convolutions, forward and backward alike, which
- * is what convolution libraries, coalesced loads and batch norm's reductions want.
+ * is what convolution libraries, coalesced loads and batch norm's reductions want; weights of
+ * convolutions become OHWI, and rows that were images keep the images' order up to a product with a
+ * parameter, of which the order is asked instead. layout_form.c says where each value is at home.
  *
- * Every image-like value (rank 4) has a home, the layout in which it is computed: NHWC for
- * convolutions, their weights' gradients (OHWI), pooling and whatever is computed from such values
- * element by element, by reductions, broadcasts, slices, padding; NCHW for what comes from
- * elsewhere; none for constants, parameters and what is computed of these alone, which are made in
- * the layout that is asked for. A value asked for in the other layout is transposed once, or only
- * viewed if no two dimensions of more than one element change places. So transposes remain only
- * where images enter and leave: at inputs of several channels, at flatten, at outputs; and right
- * behind parameters, and before their gradients are packed. */
-#include "passes/pass.h"
+ * A value asked for in another form is turned once, or only viewed if no two dimensions of more
+ * than one element change places. So transposes remain only where images enter and leave: at inputs
+ * of several channels, at outputs and whatever asks for places in a row by number; and right behind
+ * parameters, and before their gradients are packed, where the pass storage takes them away. */
+#include "passes/layout.h"
 #include <string.h>
 
-typedef enum { HOME_NONE, HOME_NCHW, HOME_NHWC } Home;
-
 static const int64_t to_nhwc[4] = {0, 2, 3, 1}, to_nchw[4] = {0, 3, 1, 2};
+static const Form plain = {0};
+
+typedef struct Made {
+  Form form;
+  Node *node;
+  struct Made *next;
+} Made;
 
 typedef struct {
   Graph *fresh;
-  const Graph *old;
-  Home *home;
-  Node **nchw, **nhwc; /* by old node: the value in each layout, as far as made */
+  Forms forms;
+  Arena *arena;
+  Made **made; /* by old node: the value in each form, as far as made */
 } Layout;
 
-static Node *in_nchw(Layout *l, const Node *node);
-static Node *in_nhwc(Layout *l, const Node *node);
+static Node *value(Layout *l, const Node *node, const Form *form);
 
-static bool is_image_op(Op op) {
-  return op == OP_CONV || op == OP_CONV_GRAD_INPUT || op == OP_CONV_GRAD_WEIGHT ||
-         op_info[op].op_class == CLASS_WINDOW;
-}
+/* ── turning ────────────────────────────────────────────────────────────────────────────────── */
 
-static bool is_rank4(const Node *node) { return node->type.shape.rank == 4; }
-
-static Shape permuted(const Shape *shape, const int64_t perm[4]) {
-  Shape out = {.rank = 4};
-  for (int i = 0; i < 4; i++) out.dim[i] = shape->dim[perm[i]];
+static Shape permuted(const Shape *shape, const int64_t *perm) {
+  Shape out = {.rank = shape->rank};
+  for (int i = 0; i < shape->rank; i++) out.dim[i] = shape->dim[perm[i]];
   return out;
 }
 
-/* Does the permutation keep the order of the dimensions that are not 1? */
-static bool is_view(const Shape *shape, const int64_t perm[4]) {
-  int64_t last = -1;
-  for (int i = 0; i < 4; i++) {
-    if (shape->dim[perm[i]] == 1) continue;
-    if (perm[i] < last) return false;
-    last = perm[i];
-  }
-  return true;
+static Node *of(Node *made, const Node *old) {
+  made->is_backward = old->is_backward;
+  return made;
 }
 
-/* A transpose, or a view if that is all it takes. */
-static Node *turned(Layout *l, Node *value, const int64_t perm[4], const Node *old) {
-  Shape shape = permuted(&value->type.shape, perm);
-  Node *made = is_view(&value->type.shape, perm) ? make_reshape(l->fresh, value, shape, old->loc)
-                                                 : make_transpose(l->fresh, value, perm, old->loc);
-  if (made != value) made->is_backward = old->is_backward;
-  return made;
+/* An image from NCHW to NHWC, or back: a transpose, or a view if that is all it takes. */
+static Node *turned_image(Layout *l, Node *image, bool is_back, const Node *old) {
+  const int64_t *perm = is_back ? to_nchw : to_nhwc;
+  if (!layout_is_view(&old->type.shape))
+    return of(make_transpose(l->fresh, image, perm, old->loc), old);
+  return of(make_reshape(l->fresh, image, permuted(&image->type.shape, perm), old->loc), old);
+}
+
+/* A matrix of which dimensions are folded, or unfolded again. */
+static Node *turned_matrix(Layout *l, Node *matrix, const Form *form, bool is_back,
+                           const Node *old) {
+  Shape split = {0};
+  int64_t perm[4];
+  for (int d = 0; d < 2; d++) {
+    const Fold *fold = &form->fold[d];
+    int at = split.rank;
+    split.rank += fold->channels ? 2 : 1;
+    perm[at] = split.rank - 1;
+    perm[split.rank - 1] = at;
+    split.dim[at] = !fold->channels ? matrix->type.shape.dim[d]
+                    : is_back       ? fold->places
+                                    : fold->channels;
+    if (fold->channels) split.dim[at + 1] = is_back ? fold->channels : fold->places;
+  }
+  Node *seen = of(make_reshape(l->fresh, matrix, split, old->loc), old);
+  Node *turned = of(make_transpose(l->fresh, seen, perm, old->loc), old);
+  return of(make_reshape(l->fresh, turned, old->type.shape, old->loc), old);
+}
+
+/* From plain to `form`, or back. */
+static Node *turned(Layout *l, Node *from, const Form *form, bool is_back, const Node *old) {
+  return form->is_nhwc ? turned_image(l, from, is_back, old)
+                       : turned_matrix(l, from, form, is_back, old);
 }
 
 /* ── nodes in NHWC ──────────────────────────────────────────────────────────────────────────── */
@@ -103,75 +120,48 @@ static Attr *nhwc_attrs(Layout *l, const Node *old) {
   return attrs;
 }
 
-static Node *make_nhwc(Layout *l, const Node *old) {
-  Node **inputs = ARENA_ARRAY(l->fresh->arena, Node *, old->input_count);
-  for (int i = 0; i < old->input_count; i++) inputs[i] = in_nhwc(l, old->input[i]);
-  Type type = {old->type.dtype, permuted(&old->type.shape, to_nhwc)};
-  Node *node = graph_node(l->fresh, old->op, inputs, old->input_count, nhwc_attrs(l, old),
-                          old->attr_count, &type, old->loc);
-  node->is_backward = old->is_backward;
-  return node;
-}
+/* ── making ─────────────────────────────────────────────────────────────────────────────────── */
 
-/* ── homes ──────────────────────────────────────────────────────────────────────────────────── */
-static bool follows_inputs(const Node *node) {
-  switch (node->op) {
-  case OP_BROADCAST:
-  case OP_SLICE:
-  case OP_PAD:
-  case OP_CONCAT:
-  case OP_STOP_GRADIENT:
-    return true;
-  default:
-    return op_info[node->op].op_class == CLASS_POINTWISE ||
-           op_info[node->op].op_class == CLASS_REDUCE;
+static Node *make(Layout *l, const Node *old, const Form *form) {
+  Node **inputs = ARENA_ARRAY(l->fresh->arena, Node *, old->input_count);
+  for (int k = 0; k < old->input_count; k++) {
+    Form wanted = layout_of_input(&l->forms, old, k, form);
+    inputs[k] = value(l, old->input[k], &wanted);
   }
+  if (!form->is_nhwc) return graph_copy_node(l->fresh, old, inputs);
+  Type type = {old->type.dtype, permuted(&old->type.shape, to_nhwc)};
+  return of(graph_node(l->fresh, old->op, inputs, old->input_count, nhwc_attrs(l, old),
+                       old->attr_count, &type, old->loc),
+            old);
 }
 
-static Home choose_home(const Layout *l, const Node *node) {
-  if (!is_rank4(node)) return HOME_NCHW;
-  if (is_image_op(node->op)) return HOME_NHWC;
-  if (node->op == OP_CONST || node->op == OP_IOTA || node->op == OP_PARAM) return HOME_NONE;
-  if (node->op == OP_RESHAPE) return is_view(&node->type.shape, to_nhwc) ? HOME_NONE : HOME_NCHW;
-  if (!follows_inputs(node)) return HOME_NCHW;
-  Home home = HOME_NONE;
-  for (int i = 0; i < node->input_count; i++)
-    if (l->home[node->input[i]->id] > home) home = l->home[node->input[i]->id];
-  return home;
+static bool can_make(const Layout *l, const Node *node, const Form *form) {
+  if (layout_is_same(form, &l->forms.home[node->id])) return true;
+  if (!l->forms.is_free[node->id] || node->op == OP_PARAM || node->op == OP_RESHAPE) return false;
+  return node->op != OP_IOTA || !form->fold[node_int(node, ATTR_AXIS, 0)].channels;
 }
 
-static Node *make_nchw(Layout *l, const Node *old) {
-  Node **inputs = ARENA_ARRAY(l->fresh->arena, Node *, old->input_count);
-  for (int i = 0; i < old->input_count; i++) inputs[i] = in_nchw(l, old->input[i]);
-  return graph_copy_node(l->fresh, old, inputs);
-}
-
-static Node *in_nchw(Layout *l, const Node *node) {
-  Node **made = &l->nchw[node->id];
-  if (!*made && l->home[node->id] == HOME_NHWC) *made = turned(l, in_nhwc(l, node), to_nchw, node);
-  if (!*made) *made = make_nchw(l, node);
-  return *made;
-}
-
-static Node *in_nhwc(Layout *l, const Node *node) {
-  Node **made = &l->nhwc[node->id];
-  if (*made) return *made;
-  bool is_turned = node->op == OP_RESHAPE || node->op == OP_PARAM;
-  if (l->home[node->id] == HOME_NHWC || (l->home[node->id] == HOME_NONE && !is_turned))
-    *made = make_nhwc(l, node);
+static Node *value(Layout *l, const Node *node, const Form *form) {
+  for (const Made *made = l->made[node->id]; made; made = made->next)
+    if (layout_is_same(&made->form, form)) return made->node;
+  const Form *home = &l->forms.home[node->id];
+  Node *result;
+  if (can_make(l, node, form))
+    result = make(l, node, form);
+  else if (layout_is_same(form, &plain))
+    result = turned(l, value(l, node, home), home, true, node);
   else
-    *made = turned(l, in_nchw(l, node), to_nhwc, node);
-  return *made;
+    result = turned(l, value(l, node, &plain), form, false, node);
+  Made *made = ARENA_NEW(l->arena, Made);
+  *made = (Made){*form, result, l->made[node->id]};
+  l->made[node->id] = made;
+  return result;
 }
 
 /* Makes the value in its home; what has none waits until it is asked for, but for parameters, which
  * stay though nothing reads them. */
 static void visit(Layout *l, const Node *node) {
-  l->home[node->id] = choose_home(l, node);
-  if (l->home[node->id] == HOME_NHWC)
-    in_nhwc(l, node);
-  else if (l->home[node->id] == HOME_NCHW || node->op == OP_PARAM)
-    in_nchw(l, node);
+  if (!l->forms.is_free[node->id] || node->op == OP_PARAM) value(l, node, &l->forms.home[node->id]);
 }
 
 /* Is there a convolution to gain from, all in NCHW as the front end makes them? */
@@ -179,10 +169,9 @@ static bool is_worthwhile(const Graph *graph) {
   bool found = false;
   for (int i = 0; i < graph->nodes.count; i++) {
     const Node *node = graph->nodes.at[i];
-    if (!is_image_op(node->op)) continue;
     const char *layout = node_str(node, ATTR_LAYOUT);
     if (layout && strcmp(layout, "nchw") != 0) return false;
-    found |= op_info[node->op].op_class == CLASS_CONTRACT;
+    found |= layout && op_info[node->op].op_class == CLASS_CONTRACT;
   }
   return found;
 }
@@ -190,16 +179,14 @@ static bool is_worthwhile(const Graph *graph) {
 Graph *pass_layout(PassContext *context, Graph *graph) {
   if (!is_worthwhile(graph)) return graph;
   int count = graph->nodes.count;
-  Arena *arena = context->arena;
   Layout l = {.fresh = graph_new(graph->arena, graph->name),
-              .old = graph,
-              .home = ARENA_ARRAY(arena, Home, count),
-              .nchw = ARENA_ARRAY(arena, Node *, count),
-              .nhwc = ARENA_ARRAY(arena, Node *, count)};
+              .forms = layout_forms(graph, context->arena),
+              .arena = context->arena,
+              .made = ARENA_ARRAY(context->arena, Made *, count)};
   for (int i = 0; i < count; i++) visit(&l, graph->nodes.at[i]);
   for (int i = 0; i < graph->roots.count; i++) {
     const Root *root = &graph->roots.at[i];
-    graph_add_root(l.fresh, root->kind, root->name, in_nchw(&l, root->node));
+    graph_add_root(l.fresh, root->kind, root->name, value(&l, root->node, &plain));
   }
   return l.fresh;
 }

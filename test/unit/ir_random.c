@@ -7,7 +7,7 @@
 
 enum { GRAPHS = 300 };
 static const uint64_t seeds_mean =
-    0x1c4c50666c5c81d1; /* after a change of recipes, what the failure says */
+    0x646bd25a6b8940c8; /* after a change of recipes, what the failure says */
 
 static const Tensor *leaf(const Node *node, void *context) {
   Tensor *tensor = tensor_new(context, node->type);
