@@ -91,6 +91,13 @@ for _ in range(40):
     y.backward(dy)
     expect("gradient", f"conv_grad_input {dyn}, {wn} {attrs}", x.grad)
     expect("gradient", f"conv_grad_weight {dyn}, {xn} {attrs}", w.grad)
+    # channels last, weights too
+    last = lambda x: x.detach().permute(0, 2, 3, 1)
+    xn, wn, dyn = (node(f"transpose {name} {{perm=[0,2,3,1]}}", list(last(value).shape)) for name, value in ((xn, x), (wn, w), (dyn, dy)))
+    attrs = attrs[:-1] + ', layout="nhwc"}'
+    expect("convolution", f"conv {xn}, {wn} {attrs}", last(y))
+    expect("gradient", f"conv_grad_input {dyn}, {wn} {attrs}", last(x.grad))
+    expect("gradient", f"conv_grad_weight {dyn}, {xn} {attrs}", last(w.grad))
 
 for _ in range(40):
     kernel, stride, _, low, high, _ = window_case()
