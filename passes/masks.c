@@ -1,0 +1,142 @@
+/* masks: on a GPU, backward takes the mask of a relu behind a norm from what the norm was given.
+ * The gradient of relu(v) is dz where v > 0. Autodiff asks relu's result, which lies in memory for
+ * the next convolution; but a batch norm's gradient reads y, of which v is made with a few numbers
+ * a channel, and reads it twice: for its sums, and for dy. So v is computed again in both, and each
+ * user masks dz for itself: what lay between them, the masked gradient, is never written, and
+ * relu's result not read. Of seven images that the two kernels moved five are left.
+ *
+ * A v so small that bf16 has a zero for it keeps its gradient, which the rounded result would hide;
+ * f16 has fewer small numbers, and keeps the mask it had. */
+#include "passes/pass.h"
+
+enum { CONE_NODES = 12 };
+
+typedef struct {
+  const Graph *old;
+  bool *read_back;    /* by old node: backward reads it */
+  const Node **value; /* of a mask: v; NULL: no such mask */
+  bool *is_masked;    /* a masked gradient, which each of its users makes for itself */
+  Node **made;        /* by old node */
+} Masks;
+
+static bool is_zero(const Node *node) {
+  while (node->op == OP_BROADCAST) node = node->input[0];
+  return node->op == OP_CONST && node_float(node, ATTR_VALUE, 1) == 0;
+}
+
+static const Node *strip_casts(const Node *node) {
+  while (node->op == OP_CAST && node->type.dtype != DT_F16 &&
+         (node->input[0]->type.dtype == DT_F32 || node->input[0]->type.dtype == DT_BF16))
+    node = node->input[0];
+  return node;
+}
+
+/* What z is the relu of, or NULL. */
+static const Node *behind_relu(const Node *z) {
+  z = strip_casts(z);
+  if (z->op == OP_MAX && is_zero(z->input[1])) return z->input[0];
+  if (z->op != OP_SELECT || !is_zero(z->input[1])) return NULL;
+  const Node *cond = z->input[0], *v = z->input[2];
+  return cond->op == OP_LE && cond->input[0] == v && is_zero(cond->input[1]) ? v : NULL;
+}
+
+/* Walks what v is made of, element by element: is it one image and numbers for its channels, and
+ * does backward read that image, or what is made of it, without this mask? */
+typedef struct {
+  int64_t elements;
+  int nodes;
+  const Node *source;
+  bool is_simple, is_read;
+} Cone;
+
+static void walk(const Masks *m, const Node *node, const Node *top, Cone *cone) {
+  if (shape_elements(&node->type.shape) * 2 <= cone->elements || node->op == OP_CONST) return;
+  if (node->op == OP_BROADCAST && shape_elements(&node->input[0]->type.shape) < cone->elements)
+    return;
+  if (++cone->nodes > CONE_NODES) cone->is_simple = false;
+  cone->is_read |= node != top && m->read_back[node->id];
+  if (op_info[node->op].op_class != CLASS_POINTWISE) {
+    cone->is_simple &= !cone->source || cone->source == node;
+    cone->source = node;
+    return;
+  }
+  cone->is_simple &= !op_is_elementary(node->op);
+  for (int i = 0; i < node->input_count && cone->is_simple; i++) walk(m, node->input[i], top, cone);
+}
+
+static bool is_made_of_what_is_read(const Masks *m, const Node *v) {
+  Cone cone = {.elements = shape_elements(&v->type.shape), .is_simple = true};
+  walk(m, v, v, &cone);
+  return cone.is_simple && cone.is_read && cone.source && !cone.source->is_backward;
+}
+
+static void find_mask(Masks *m, const Node *node) {
+  if (!node->is_backward || node->op != OP_LE || !is_zero(node->input[1])) return;
+  const Node *v = behind_relu(node->input[0]);
+  if (v && !v->is_backward && is_made_of_what_is_read(m, v)) m->value[node->id] = v;
+}
+
+/* Users pull it into kernels: else it would be written once for each. */
+static bool is_pulled_by(const Node *user) {
+  OpClass op_class = op_info[user->op].op_class;
+  return op_class == CLASS_POINTWISE || op_class == CLASS_REDUCE;
+}
+
+static void find(Masks *m) {
+  for (int i = 0; i < m->old->nodes.count; i++) {
+    const Node *node = m->old->nodes.at[i];
+    for (int k = 0; node->is_backward && k < node->input_count; k++)
+      m->read_back[node->input[k]->id] = true;
+  }
+  for (int i = 0; i < m->old->nodes.count; i++) {
+    const Node *node = m->old->nodes.at[i];
+    find_mask(m, node);
+    m->is_masked[i] = (node->op == OP_SELECT && m->value[node->input[0]->id]) ||
+                      (node->op == OP_CAST && m->is_masked[node->input[0]->id]);
+  }
+  for (int i = m->old->nodes.count - 1; i >= 0; i--) {
+    const Node *node = m->old->nodes.at[i];
+    for (int k = 0; k < node->input_count; k++)
+      if (!is_pulled_by(node) || (node->op == OP_CAST && !m->is_masked[i]))
+        m->is_masked[node->input[k]->id] = false;
+  }
+}
+
+/* A masked gradient for one user. */
+static Node *masked_again(Masks *m, Graph *fresh, const Node *old) {
+  Node *inputs[3];
+  for (int i = 0; i < old->input_count; i++) inputs[i] = m->made[old->input[i]->id];
+  if (old->op == OP_CAST) {
+    inputs[0] = masked_again(m, fresh, old->input[0]);
+  } else {
+    Node *v = m->made[m->value[old->input[0]->id]->id];
+    inputs[0] = make_binary(fresh, OP_LE, v, make_like(fresh, v, 0, old->loc), old->loc);
+  }
+  return graph_copy_node(fresh, old, inputs);
+}
+
+static Node *visit(Graph *fresh, const Node *old, Node **inputs, void *context) {
+  Masks *m = context;
+  int first = fresh->nodes.count;
+  for (int i = 0; i < old->input_count && !m->is_masked[old->id]; i++)
+    if (m->is_masked[old->input[i]->id]) inputs[i] = masked_again(m, fresh, old->input[i]);
+  Node *made = graph_copy_node(fresh, old, inputs);
+  for (int i = first; i < fresh->nodes.count; i++)
+    fresh->nodes.at[i]->is_backward = old->is_backward;
+  return m->made[old->id] = made;
+}
+
+Graph *pass_masks(PassContext *context, Graph *graph) {
+  if (!context->for_gpu) return graph;
+  int count = graph->nodes.count;
+  Arena *arena = context->arena;
+  Masks masks = {.old = graph,
+                 .read_back = ARENA_ARRAY(arena, bool, count),
+                 .value = ARENA_ARRAY(arena, const Node *, count),
+                 .is_masked = ARENA_ARRAY(arena, bool, count),
+                 .made = ARENA_ARRAY(arena, Node *, count)};
+  find(&masks);
+  bool is_any = false;
+  for (int i = 0; i < count; i++) is_any |= masks.is_masked[i];
+  return is_any ? graph_rewrite(graph, visit, &masks) : graph;
+}
