@@ -118,6 +118,28 @@ static void place_workspaces(Lowering *lowering, int64_t at) {
     lowering->out->buffers.at[lowering->workspace_buffers.at[i]].offset = at;
 }
 
+/* Where a batch comes in parts, the next one's gradients are added to zeros (passes/
+ * optimizer_accumulate.c). */
+static void clear_sums(Lowering *lowering) {
+  int64_t elements = lowering->plan->arena_bytes[ARENA_GRADS] / 4;
+  Arena *arena = lowering->plan->arena;
+  Type type = {DT_F32, shape_of(1, &elements)};
+  int *args = ARENA_ARRAY(arena, int, 1);
+  PlanInt *ints = ARENA_NEW(arena, PlanInt);
+  lowering->out = &lowering->plan->graph[0];
+  args[0] = lower_buffer(lowering, (Place){ARENA_GRADS, 0}, &type);
+  *ints = (PlanInt){"bytes", type_bytes(&type)};
+  PlanStep step = {.kind = STEP_CALL,
+                   .name = "zero",
+                   .args = args,
+                   .arg_count = 1,
+                   .ints = ints,
+                   .int_count = 1,
+                   .bytes = type_bytes(&type),
+                   .label = "clear the sums of gradients"};
+  VEC_PUSH(arena, lowering->out->steps, step);
+}
+
 bool lower_program(Module *const *modules, int count, const Program *program, Plan *plan) {
   Lowering lowering = {.module = modules[0],
                        .modules = modules,
@@ -148,6 +170,7 @@ bool lower_program(Module *const *modules, int count, const Program *program, Pl
     if (graph && modules[0]->target == TARGET_PTX)
       library_pairs(&lowering, graph, lowering.node_steps[g].at, lowering.node_steps[g].count);
   }
+  if (good && program->micro) clear_sums(&lowering);
   workspace += plan->arena_bytes[ARENA_WORK] - end; /* what library calls leave for each other */
   if (good) lower_memory(&lowering, workspace);
   arena_free(lowering.arena);

@@ -138,7 +138,8 @@ static bool add_backward(PassContext *context, Graph *graph, Node *loss, Params 
       diag_error(context->diag, params.at[i]->loc, "parameter '%s' is %s: parameters must be f32",
                  node_str(params.at[i], ATTR_NAME), dtype_text(params.at[i]->type.dtype));
   if (context->diag->errors > errors) return false;
-  Node *scaled = loss_scale_apply(context->settings, graph, loss);
+  Node *weighed = update_weighed_loss(context->settings, graph, loss);
+  Node *scaled = loss_scale_apply(context->settings, graph, weighed);
   Node **gradient = autodiff_gradients(graph, context->diag, scaled, params.at, params.count);
   if (!gradient) return false;
   int64_t *offsets = ARENA_ARRAY(context->arena, int64_t, params.count);

@@ -3,7 +3,7 @@
 #include <string.h>
 
 /* By the recipe, or because a layer asks for it: its gradients are as small as the others'. */
-static bool is_scaled(const SettingValue *settings, const Graph *graph) {
+bool loss_scale_is_used(const SettingValue *settings, const Graph *graph) {
   if (!settings) return false;
   if (strcmp(setting_text(settings, "train.precision"), "fp16") == 0) return true;
   for (int i = 0; i < graph->nodes.count; i++) {
@@ -28,10 +28,11 @@ static Node *like(Update *u, Node *x, double value) {
 }
 
 Node *loss_scale_apply(SettingValue *settings, Graph *graph, Node *loss) {
-  if (!is_scaled(settings, graph)) return loss;
+  if (!loss_scale_is_used(settings, graph)) return loss;
   Update u = {.graph = graph, .settings = settings, .loc = loss->loc};
   Node *scale = make_cast(graph, scale_state(&u), loss->type.dtype, loss->loc);
-  Node *share = make_like(graph, scale, 1 / setting_number(settings, "train.accumulate"), loss->loc);
+  Node *share =
+      make_like(graph, scale, 1 / setting_number(settings, "train.accumulate"), loss->loc);
   scale = make_binary(graph, OP_MUL, scale, share, loss->loc);
   return make_binary(graph, OP_MUL, loss, scale, loss->loc);
 }
@@ -47,7 +48,7 @@ static Node *all_finite(Update *u, Node *grads) {
 }
 
 void update_unscale(Update *u) {
-  if (!is_scaled(u->settings, u->graph)) return;
+  if (!loss_scale_is_used(u->settings, u->graph)) return;
   Node *skipped = counter(u, "loss_scale.skipped");
   Node *scale = make_cast(u->graph, scale_state(u), DT_F64, u->loc);
   u->is_finite = all_finite(u, u->grads);

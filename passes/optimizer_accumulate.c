@@ -6,7 +6,12 @@
  * Given loss = N/w in each part, the whole batch's is (sum of N)/(sum of w), and its gradient is
  * (sum of w times the part's gradient)/(sum of w), since w depends on no parameter. Which w belongs
  * to a loss or metric is read off the graph: the divisor that depends on the batch. A part in which
- * nothing counts has w = 0 and a loss of 0/0, and adds nothing. */
+ * nothing counts has w = 0 and a loss of 0/0, and adds nothing.
+ *
+ * Gradients are only added, so that a library's product does it: what is differentiated is w times
+ * the loss (but where a loss scale keeps gradients within f16's range), and the sums are zero when
+ * a batch begins: "train" ends with that (codegen/lower.c). */
+#include "passes/loss_scale.h"
 #include "passes/optimizer.h"
 #include <string.h>
 
@@ -111,14 +116,18 @@ static Node *sum_so_far(Sums *sums, const char *name, Type type) {
   return update_leaf(sums->u, OP_STATE, arena_printf(arena, "accumulate.%s", name), type, true, 0);
 }
 
-/* The sum with this part's term; the micro graph keeps it for the next part. */
+/* The micro graph keeps a sum for the next part. */
+static Node *keep_sum(Sums *sums, const Node *before, Node *after) {
+  if (sums->is_micro) update_assign(sums->u, node_str(before, ATTR_NAME), after);
+  return after;
+}
+
+/* The sum with this part's term. */
 static Node *add_term(Sums *sums, const char *name, Node *term) {
   Update *u = sums->u;
   Node *before = sum_so_far(sums, name, term->type), *after = update_add(u, before, term);
-  if (!sums->is_micro) return after;
-  after = make_select(u->graph, sums->is_first, term, after, u->loc);
-  update_assign(u, node_str(before, ATTR_NAME), after);
-  return after;
+  if (sums->is_micro) after = make_select(u->graph, sums->is_first, term, after, u->loc);
+  return keep_sum(sums, before, after);
 }
 
 /* The weight of this part as f64[], 0 or more. */
@@ -156,6 +165,7 @@ static void sum_root(Sums *sums, Root *root, const Share *share) {
 /* The sums lie where the gradients themselves would: a state with an offset has its place in their
  * arena (memplan), and each gradient is added there by the kernel that makes it. */
 static Node *sum_grads(Sums *sums, Node *grads, const Share *share) {
+  bool is_weighed = !loss_scale_is_used(sums->u->settings, sums->u->graph); /* in the loss */
   Update *u = sums->u;
   Arena *arena = u->graph->arena;
   Node *weight = weight_of(u, share), **totals = ARENA_ARRAY(arena, Node *, grads->input_count);
@@ -163,8 +173,10 @@ static Node *sum_grads(Sums *sums, Node *grads, const Share *share) {
   for (int i = 0; i < grads->input_count; i++) {
     const char *name = arena_printf(arena, "grads.%d", i);
     Attr place = attr_int(ATTR_OFFSET, offsets->ints[i]);
-    node_set_attr(u->graph, sum_so_far(sums, name, grads->input[i]->type), place);
-    totals[i] = add_term(sums, name, weighed(u, grads->input[i], weight, share));
+    Node *before = sum_so_far(sums, name, grads->input[i]->type), *term = grads->input[i];
+    node_set_attr(u->graph, before, place);
+    if (!is_weighed) term = weighed(u, term, weight, share);
+    totals[i] = keep_sum(sums, before, update_add(u, before, term));
   }
   Node *weights = weight_sum(sums, "grads", weight, share);
   Node *inverse = update_div(u, update_number(u, 1), weights);
@@ -200,6 +212,35 @@ Node *update_accumulate(Update *u, Diag *diag, bool is_micro, Node *grads) {
   Node *next = update_add(u, part, make_like(graph, part, 1, u->loc));
   update_assign(u, "accumulate.part", is_micro ? next : make_like(graph, part, 0, u->loc));
   return is_micro ? grads : whole;
+}
+
+/* ── the loss that is differentiated ────────────────────────────────────────────────────────── */
+/* The same mean, but over 1 where nothing counts: its gradients are finite. */
+static Node *safe_mean(Graph *graph, const Analysis *analysis, Node *node) {
+  Node *inputs[2] = {NULL};
+  if (analysis->share[node->id].kind != SHARE_WEIGHTED) return node;
+  for (int i = 0; i < node->input_count; i++)
+    inputs[i] = safe_mean(graph, analysis, node->input[i]);
+  if (node->op == OP_DIV && inputs[0] == node->input[0]) {
+    Node *over = node->input[1],
+         *counts = make_binary(graph, OP_GT, over, make_like(graph, over, 0, over->loc), over->loc);
+    inputs[1] = make_select(graph, counts, over, make_like(graph, over, 1, over->loc), over->loc);
+  }
+  return graph_copy_node(graph, node, inputs);
+}
+
+Node *update_weighed_loss(SettingValue *settings, Graph *graph, Node *loss) {
+  if (!settings || setting_number(settings, "train.accumulate") <= 1 || !is_one(loss) ||
+      loss_scale_is_used(settings, graph))
+    return loss;
+  Analysis analysis = analyse(graph, graph->arena);
+  Share share = analysis.share[loss->id];
+  if (share.kind != SHARE_WEIGHTED) return loss;
+  Node *mean = safe_mean(graph, &analysis, loss);
+  Node *weight = make_reshape(graph, share.weight, loss->type.shape, loss->loc);
+  weight = make_cast(graph, weight, loss->type.dtype, loss->loc);
+  weight = make_binary(graph, OP_MAX, weight, make_like(graph, weight, 0, loss->loc), loss->loc);
+  return make_binary(graph, OP_MUL, mean, weight, loss->loc);
 }
 
 /* ── evaluation ─────────────────────────────────────────────────────────────────────────────── */
