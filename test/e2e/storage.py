@@ -2,6 +2,7 @@
 want all its matrices and images turned: it trains as PyTorch does, and its files are those of an artifact that keeps
 files' order (--disable=storage), on the CPU and in the simulator; a checkpoint of one goes on under another."""
 import os
+import re
 import subprocess
 import sys
 
@@ -113,7 +114,10 @@ class Storage(embed.Programs):
         artifacts = {"so": self.compile(source), "plain": self.compile(source, "--disable=storage", name="plain.so"), "ptx": self.compile(source, name="model.ptx")}
         for name, artifact in artifacts.items():
             said = support.run("ftrun", "info", artifact).stdout
-            self.assertEqual("in memory f32[12,3,3,4]" in said, name != "plain", said)
+            turned = re.findall(r"(\S+) .* in memory (\S+)", said)
+            self.assertEqual(turned, [] if name == "plain" else [("conv1.weight", "f32[8,3,3,4]"), ("conv2.weight", "f32[12,3,3,4]"), ("fc1.weight", "f32[20,9,12]")])
+            transposed = set(re.findall(r"transpose.*\n +(\S+ \w+)", said))  # the first operand of each kernel that transposes
+            self.assertEqual(transposed == {"f32[8,4,6,6] input"}, name != "plain", said)
         first = {name: self.train(artifact, 0, name + "0") for name, artifact in artifacts.items()}
         reference, init = self.torch(optimizer), ["--init", self.path("start")]
         for name, artifact in artifacts.items():
