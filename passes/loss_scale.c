@@ -2,7 +2,7 @@
 #include "passes/loss_scale.h"
 #include <string.h>
 
-/* By the recipe, or because a layer asks for it: its gradients are as small as the others'. */
+/* A layer's own fp16 counts too: its gradients are as small as the others'. */
 bool loss_scale_is_used(const SettingValue *settings, const Graph *graph) {
   if (!settings) return false;
   if (strcmp(setting_text(settings, "train.precision"), "fp16") == 0) return true;

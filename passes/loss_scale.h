@@ -9,10 +9,10 @@
 #define FT_PASSES_LOSS_SCALE_H
 #include "passes/optimizer.h"
 
-/* What to differentiate in place of the loss: itself, or (fp16) times the scale; over the number of
- * parts of a batch, so that a part overflows where the whole batch would. */
 /* By the recipe, or because a layer asks for it. */
 bool loss_scale_is_used(const SettingValue *settings, const Graph *graph);
+/* What to differentiate in place of the loss: itself, or (fp16) times the scale; over the number of
+ * parts of a batch, so that a part overflows where the whole batch would. */
 Node *loss_scale_apply(SettingValue *settings, Graph *graph, Node *loss);
 /* fp16: u->grads becomes the plain gradients, u->step the number of updates made so far, and from
  * now on every assign keeps the old value if the step is skipped. */
