@@ -103,14 +103,23 @@ ALWAYS void split_tap(const Class *class, int tap, int *y, int *x) {
                                 : (int)((uint64_t)(uint32_t)tap * class->inverse >> 31);
   *x = tap - *y * class->x.taps;
 }
-/* Step k of a class among all: window places, then channels. */
-ALWAYS int depth_of(const Class *class, int k) {
-  if (classes() == 1) return k;
-  int y, x, out = gemm_out_channels();
-  split_tap(class, k / out, &y, &x);
-  int window = (class->y.tap + y * gemm_period_height()) * gemm_kernel_width() + class->x.tap +
-               x * gemm_period_width();
-  return window * out + k % out;
+/* The place of the window that is tap number `tap` of a class. */
+ALWAYS int window_of(const Class *class, int tap) {
+  if (classes() == 1) return tap;
+  int y, x;
+  split_tap(class, tap, &y, &x);
+  return (class->y.tap + y * gemm_period_height()) * gemm_kernel_width() + class->x.tap +
+         x * gemm_period_width();
+}
+/* A step of k; of kinds 1 and 2 the tap of the window and the channel that it is. */
+typedef struct {
+  int k, tap, channel;
+} Step;
+/* Step `k` of the panel from k0 on: where channels are whole panels, one tap serves all of it. */
+ALWAYS Step step_of(int k0, int k) {
+  int channels = gemm_kind() == 1 ? gemm_in_channels() : gemm_out_channels();
+  int is_whole = channels % gemm_steps() == 0, from = is_whole ? k0 : k0 + k;
+  return (Step){k0 + k, from / channels, from % channels + (is_whole ? k : 0)};
 }
 ALWAYS int class_height(void) {
   return (gemm_in_height() + gemm_stride_height() - 1) / gemm_stride_height();
@@ -169,38 +178,38 @@ ALWAYS int weight(int out_channel, int in_channel, int window) {
                      : (out_channel * gemm_in_channels() + in_channel) * windows + window;
 }
 
-ALWAYS int index_a(int batch, const Class *class, int row, int k) {
-  int in = gemm_in_channels(), out = gemm_out_channels(), kw = gemm_kernel_width();
+ALWAYS int index_a(int batch, const Class *class, int row, Step step) {
+  int k = step.k, in = gemm_in_channels(), out = gemm_out_channels(), kw = gemm_kernel_width();
   if (gemm_kind() == 0)
     return batch * gemm_m() * gemm_k() + (gemm_ta() ? k * gemm_m() + row : row * gemm_k() + k);
   if (gemm_kind() == 1) {
-    int places = gemm_out_height() * gemm_out_width(), place = row % places, window = k / in;
-    return input_under(row / places, batch * in + k % in, place / gemm_out_width(),
-                       place % gemm_out_width(), window / kw, window % kw);
+    int places = gemm_out_height() * gemm_out_width(), place = row % places;
+    return input_under(row / places, batch * in + step.channel, place / gemm_out_width(),
+                       place % gemm_out_width(), step.tap / kw, step.tap % kw);
   }
   if (gemm_kind() == 2) {
     int places = class_height() * class_width(), place = row % places;
-    return output_over(class, row / places, batch * out + k % out, place / class_width(),
-                       place % class_width(), k / out);
+    return output_over(class, row / places, batch * out + step.channel, place / class_width(),
+                       place % class_width(), step.tap);
   }
   int places = gemm_out_height() * gemm_out_width(), place = k % places;
   return image_index(0, k / places, batch * out + row, place / gemm_out_width(),
                      place % gemm_out_width());
 }
 
-ALWAYS int weight_b(int batch, int k, int column) {
-  int in = gemm_in_channels(), out = gemm_out_channels();
-  if (gemm_kind() == 2) return weight(batch * out + k % out, column, k / out);
-  column += batch * out;
-  return gemm_nhwc() ? column * gemm_k() + k : weight(column, k % in, k / in);
+ALWAYS int weight_b(int batch, const Class *class, Step step, int column) {
+  int first = batch * gemm_out_channels();
+  if (gemm_kind() == 2) return weight(first + step.channel, column, window_of(class, step.tap));
+  return gemm_nhwc() ? (first + column) * gemm_k() + step.k
+                     : weight(first + column, step.channel, step.tap);
 }
 
-ALWAYS int index_b(int batch, const Class *class, int k, int column) {
-  int in = gemm_in_channels(), kw = gemm_kernel_width();
+ALWAYS int index_b(int batch, const Class *class, Step step, int column) {
+  int k = step.k, in = gemm_in_channels(), kw = gemm_kernel_width();
   if (gemm_kind() == 0)
     return batch * gemm_k() * gemm_n() +
            (gemm_tb() ? column * gemm_k() + k : k * gemm_n() + column);
-  if (gemm_kind() != 3) return weight_b(batch, depth_of(class, k), column);
+  if (gemm_kind() != 3) return weight_b(batch, class, step, column);
   int places = gemm_out_height() * gemm_out_width(), place = k % places, window = column / in;
   return input_under(k / places, batch * in + column % in, place / gemm_out_width(),
                      place % gemm_out_width(), window / kw, window % kw);

@@ -50,14 +50,16 @@ ALWAYS int pieces(int tile, int wide) {
   return (tile * gemm_steps() / wide + threads() - 1) / threads();
 }
 
-/* The element's number in its operand, or -1 outside. */
-ALWAYS int element_of(const Where *w, int is_a, int along, int k) {
+/* The number in its operand of an element of the panel from k0 on, or -1 outside. */
+ALWAYS int element_of(const Where *w, int is_a, int along, int k0, int k) {
   int start = is_a ? w->row0 : w->column0, limit = is_a ? gemm_m() : gemm_n();
   int tile = is_a ? gemm_tile_m() : gemm_tile_n();
   int whole = classes() > 1 ? gemm_out_channels() : gemm_k(); /* a depth is a multiple of this */
-  if ((limit % tile && start + along >= limit) || (whole % gemm_steps() && k >= w->end)) return -1;
-  return is_a ? index_a(w->batch, &w->class, start + along, k)
-              : index_b(w->batch, &w->class, k, start + along);
+  if ((limit % tile && start + along >= limit) || (whole % gemm_steps() && k0 + k >= w->end))
+    return -1;
+  Step step = step_of(k0, k);
+  return is_a ? index_a(w->batch, &w->class, start + along, step)
+              : index_b(w->batch, &w->class, step, start + along);
 }
 
 /* Brings a panel of one operand on its way: into shared memory, or into `kept` registers. */
@@ -67,7 +69,7 @@ ALWAYS void fetch(void *const *args, const Where *w, int is_a, int k0, Panel pan
 #pragma clang loop unroll(full)
   for (int c = 0; c < pieces(tile, wide); c++) {
     int is_there = piece(w->thread, c, tile, deep, wide, &along, &k);
-    int index = is_there ? element_of(w, is_a, along, k0 + k) : -1;
+    int index = is_there ? element_of(w, is_a, along, k0, k) : -1;
     int place = panel_place(tile, deep, along, k);
     if (is_a ? gemm_a_async() : gemm_b_async()) {
       if (is_there)

@@ -85,7 +85,7 @@ ALWAYS void bring_one(void *const *args, const Where *w, int is_a, int k0, Panel
 #pragma clang loop unroll(full)
   for (int c = 0; c < pieces(tile, 8); c++) {
     piece(w->thread, c, tile, deep, 8, &along, &k);
-    int index = element_of(w, is_a, along, k0 + k);
+    int index = element_of(w, is_a, along, k0, k);
     ELEMENT __attribute__((vector_size(16))) eight;
     if (index >= 0 && index % 8) __builtin_unreachable(); /* so that loads are joined */
 #pragma clang loop unroll(full)
