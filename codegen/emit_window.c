@@ -318,7 +318,14 @@ static void tap_backward(Emitter *emitter, Walk *walk, LLVMValueRef row, LLVMVal
         emitter, LLVMAdd,
         emit_index_op(emitter, LLVMMul, position[0], emit_index_const(emitter, window->kernel[1])),
         position[1]);
-    here = LLVMBuildIntCast2(builder, here, LLVMTypeOf(winner), false, "");
+    if (reads_outside(emitter, window)) { /* one selection for all channels: none is below 0 */
+      winner = LLVMBuildIntCast2(builder, winner, emitter->index_type, false, "");
+      if (guard.condition)
+        here = LLVMBuildSelect(builder, guard.condition, here, emit_index_const(emitter, -1), "");
+      guard.condition = NULL;
+    } else { /* as narrow as the others of a vector */
+      here = LLVMBuildIntCast2(builder, here, LLVMTypeOf(winner), false, "");
+    }
     value = LLVMBuildSelect(builder, LLVMBuildICmp(builder, LLVMIntEQ, winner, here, ""), value,
                             zero, "");
   } else {
@@ -331,7 +338,8 @@ static void tap_backward(Emitter *emitter, Walk *walk, LLVMValueRef row, LLVMVal
     value = emit_flagged(emitter, LLVMBuildFDiv(builder, value, count, ""), 0);
   }
   value = emit_guard_close(emitter, &guard, value, zero);
-  state[0] = emit_reduce_step(emitter, OP_SUM, dtype, state[0], value);
+  state[0] =
+      LLVMIsConstant(state[0]) ? value : emit_reduce_step(emitter, OP_SUM, dtype, state[0], value);
 }
 
 static LLVMValueRef pool_backward(Emitter *emitter, const Node *node, const Index *index) {

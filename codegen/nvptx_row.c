@@ -250,12 +250,27 @@ static void choose_align(Row *r) {
 }
 
 /* Threads per row and what each holds. Lanes first: a warp needs no barrier. */
+/* Neighbouring elements that a thread takes at once: 16 bytes of the widest operand. Loops keep
+ * what all rows share in registers, so that its type does not count: but for windows, which read it
+ * at places of their own. */
+static int width_of(const Row *r, int64_t inner) {
+  const Job *job = r->entry.job;
+  const Graph *body = job->node->body;
+  bool *among = ARENA_ARRAY(job->scratch, bool, body->nodes.count), keeps = is_loop(r);
+  for (int i = 0; i < body->nodes.count; i++) {
+    const Node *node = body->nodes.at[i];
+    keeps &= op_info[node->op].op_class != CLASS_WINDOW;
+    among[i] = node->op != OP_ARG || shape_elements(&node->type.shape) > r->length;
+  }
+  return nvptx_width_among(job, inner, keeps ? among : NULL, true);
+}
+
 static void choose_team(Row *r, int kept) {
   Job *job = r->entry.job;
   int64_t inner = 1;
   for (int i = 0; i < r->domain.count; i++)
     if (r->domain.is_reduced[i]) inner = r->domain.extent[i];
-  r->width = nvptx_width(job, inner);
+  r->width = width_of(r, inner);
   choose_align(r);
   bool is_heavy = job->node->body->nodes.count >= HEAVY_NODES || job->operand_count > 4;
   int64_t most = is_heavy ? HEAVY_SHARE : LIGHT_SHARE,
@@ -281,7 +296,9 @@ static void choose_team(Row *r, int kept) {
 /* How many rows' worth of teams the grid has: rows of a team follow each other by a stride that
  * moves the rows' beginnings by whole multiples of `align`. */
 static int64_t choose_blocks(const Row *r, int threads, bool is_keeping) {
-  int64_t per_block = threads / r->team, most = FILLED / threads * (is_keeping ? 1 : 2);
+  int64_t per_block = threads / r->team;
+  /* a loop has only one access of each operand under way in a thread: more threads */
+  int64_t most = FILLED / threads * (is_keeping && !is_loop(r) ? 1 : 2);
   int64_t blocks = (r->rows + per_block - 1) / per_block;
   if (blocks <= most) return blocks;
   while (most * per_block * r->length % r->align) most--;
