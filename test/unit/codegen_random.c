@@ -174,6 +174,7 @@ static Program random_program(Case *c, int size) {
 }
 
 static int recomputed; /* graphs of which backward makes something again */
+static int in_order;   /* params that lie in another order than row-major */
 
 static void run_case(int seed, int size, bool on_sim) {
   Case c = {.arena = arena_new(), .seed = seed};
@@ -204,6 +205,8 @@ static void run_case(int seed, int size, bool on_sim) {
   }
   if (!passes_run(&program, &c.diag, &options, on_sim)) fail_msg("seed %d: passes failed", seed);
   recomputed += recompute_describe(program.train, c.arena) != NULL;
+  for (int i = 0; i < program.train->nodes.count; i++)
+    in_order += node_storage(program.train->nodes.at[i]).view.rank != 0;
   c.planned[0] = program.train;
   c.planned[1] = program.eval;
   c.diag.out = stderr;
@@ -225,11 +228,13 @@ static void random_graphs(void **state) {
   int count = help_random_count(120);
   for (int seed = only ? atoi(only) : 0; seed < (only ? atoi(only) + 1 : count); seed++)
     run_case(seed, 4 + seed % 30, false);
-  print_message("%d make values again in backward\n", recomputed);
+  print_message("%d make values again in backward; %d params in another order\n", recomputed,
+                in_order);
   if (!only) {
     print_message("bf16 and fp16: %lld of %lld values fell on the other side of a rounding\n",
                   (long long)narrow_flips, (long long)narrow_elements);
     assert_true(recomputed > count / 6);
+    assert_true(in_order > count / 20);
     assert_true(narrow_elements > 1000);
     assert_true(narrow_params > 20);
     /* f16 has 2^13 places of f32 to one of its own, so results that are wrong by a place of f32
