@@ -168,7 +168,7 @@ static bool in_body(Op op) {
   case CLASS_WINDOW:
     return true;
   case CLASS_CONTRACT:
-    return op == OP_DOT || op == OP_CONV;
+    return op == OP_DOT || op == OP_CONV || op == OP_CONV_GRAD_INPUT;
   case CLASS_MOVE:
     return !op_scatters(op);
   case CLASS_STRUCT:
@@ -218,8 +218,8 @@ static const Node *find_leaf(const Graph *graph, Op op, const char *name, bool i
 }
 
 static void check_leaf(Verify *v, const Node *node) {
-  const Node *first = find_leaf(v->graph, node->op, node_str(node, ATTR_NAME),
-                                node_int(node, ATTR_NARROW, 0));
+  const Node *first =
+      find_leaf(v->graph, node->op, node_str(node, ATTR_NAME), node_int(node, ATTR_NARROW, 0));
   if (first && !type_equal(&first->type, &node->type)) {
     char a[TYPE_TEXT], b[TYPE_TEXT];
     wrong(v, node, "'%s' is %s here and %s at %%%d", node_str(node, ATTR_NAME),

@@ -22,8 +22,10 @@ static const char *check_reduce(const Kernel *kernel, const Node *node) {
   return NULL;
 }
 
-static const char *check_contract(const Node *node, Op op) {
-  if (node->op != op) return "it is not the contraction of its kernel's kind";
+static const char *check_contract(const Node *node, bool is_dot) {
+  bool is_conv = node->op == OP_CONV || node->op == OP_CONV_GRAD_INPUT;
+  if (is_dot ? node->op != OP_DOT : !is_conv)
+    return "it is not the contraction of its kernel's kind";
   for (int i = 0; i < node->input_count; i++)
     if (node->input[i]->op != OP_ARG) return "an operand of it is not an arg";
   return NULL;
@@ -66,9 +68,7 @@ const char *verify_kernel(const Node *fused, const Node **where) {
     OpClass op_class = op_info[body->nodes.at[i]->op].op_class;
     *where = body->nodes.at[i];
     if (op_class == CLASS_REDUCE && (why = check_reduce(&kernel, *where))) return why;
-    if (op_class == CLASS_CONTRACT &&
-        (why = check_contract(*where, *kind == 'd' ? OP_DOT : OP_CONV)))
-      return why;
+    if (op_class == CLASS_CONTRACT && (why = check_contract(*where, *kind == 'd'))) return why;
   }
   for (int i = 0; i < body->roots.count; i++) {
     *where = body->roots.at[i].node;

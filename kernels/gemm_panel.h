@@ -9,6 +9,7 @@
 int gemm_tile_m(void), gemm_tile_n(void), gemm_micro_m(void), gemm_micro_n(void);
 int gemm_slices(void), gemm_stages(void);
 int gemm_passes(void); /* parts in which the tile leaves through shared memory */
+int gemm_ahead(void);  /* groups of columns of a thread in the epilogue at once */
 /* Element `index` of the operands, as it lies in a panel: loaded, converted or computed. */
 ELEMENT gemm_element_a(void *const *args, int index);
 ELEMENT gemm_element_b(void *const *args, int index);
@@ -126,12 +127,17 @@ ALWAYS void leave_part(void *const *args, Sums memory, const Where *w, int pass,
   int groups = gemm_tile_m() / gemm_passes() * (gemm_tile_n() / 4);
   if (gemm_moments() && pass == 0) find_shifts(args, memory, w, columns);
 #pragma clang loop unroll(disable)
-  for (int g = w->thread; g < groups; g += threads()) {
-    int local = g / (gemm_tile_n() / 4), first = g % (gemm_tile_n() / 4) * 4;
-    int r = w->row0 + row_of(pass, local), c = w->column0 + first;
-    if ((gemm_m() % gemm_tile_m() && r >= gemm_m()) || (gemm_n() % gemm_tile_n() && c >= gemm_n()))
-      continue;
-    finish_group(args, w, r, c, total_at(memory, local, first), columns);
-  }
+  for (int g = w->thread; g < groups; g += threads() * gemm_ahead())
+#pragma clang loop unroll(full)
+    for (int u = 0; u < gemm_ahead(); u++) {
+      int at = g + u * threads();
+      int local = at / (gemm_tile_n() / 4), first = at % (gemm_tile_n() / 4) * 4;
+      int r = w->row0 + row_of(pass, local), c = w->column0 + first;
+      if ((groups % (threads() * gemm_ahead()) && at >= groups) ||
+          (gemm_m() % gemm_tile_m() && r >= gemm_m()) ||
+          (gemm_n() % gemm_tile_n() && c >= gemm_n()))
+        continue;
+      finish_group(args, w, r, c, total_at(memory, local, first), columns);
+    }
 }
 #endif

@@ -20,6 +20,8 @@ Graph *pass_fuse(PassContext *context, Graph *graph) {
                    .for_gpu = context->for_gpu,
                    .has_column_sums =
                        context->for_gpu && !pass_is_listed(context->left_out, "column_sums"),
+                   .has_slope_epilogues =
+                       context->for_gpu && !pass_is_listed(context->left_out, "slope_epilogues"),
                    .count = count,
                    .is_live = ARENA_ARRAY(arena, bool, count),
                    .is_unit = ARENA_ARRAY(arena, bool, count),

@@ -55,7 +55,8 @@ typedef struct {
   const Graph *graph; /* prepared: see fuse_prepare */
   bool is_plain;      /* every node a unit, every unit a kernel */
   bool for_gpu;
-  bool has_column_sums;                  /* a convolution's kernel may sum its columns */
+  bool has_column_sums;                  /* a convolution's kernel may sum its columns, */
+  bool has_slope_epilogues;              /* and that of its input's gradient have an epilogue */
   int count;                             /* nodes */
   bool *is_live, *is_unit, *is_demanded; /* demanded: something outside of all kernels reads it */
   bool *is_assigned;                     /* the next value of a state */

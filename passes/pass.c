@@ -36,9 +36,11 @@ static const char *const has_plain_form[] = {"attention", "fuse", "schedule", "m
 
 /* Kernels for Hopper's tensor cores, of products and of attention, and tensor maps in those of
  * products; tiles that are turned in shared memory; sums over the columns of a convolution's result
- * that its own kernel makes; on the CPU, loops of their own for the parts of a concat. */
-const char *const pass_choices[] = {"wgmma",       "attention_wgmma", "tma", "transpose_tiles",
-                                    "column_sums", "concat_parts",    NULL};
+ * that its own kernel makes, and what comes behind the gradient of its input; on the CPU, loops of
+ * their own for the parts of a concat. */
+const char *const pass_choices[] = {
+    "wgmma",       "attention_wgmma", "tma",          "transpose_tiles",
+    "column_sums", "slope_epilogues", "concat_parts", NULL};
 
 bool pass_is_listed(const char *list, const char *name) {
   size_t length = strlen(name);

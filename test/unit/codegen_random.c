@@ -160,6 +160,7 @@ static const char *const disabled[] = {
     "schedule",
     "narrow",
     "column_sums",
+    "slope_epilogues",
     "memplan",
     "storage",
     "shapes,simplify,cse,dce,simplify2,cse2,dce2,layout,storage,fuse,schedule,memplan"};
