@@ -38,7 +38,8 @@ typedef enum {
 const char *arena_text(ArenaId id);
 bool arena_parse(const char *text, ArenaId *out);
 
-enum { PLAN_VERSION = 1, PLAN_ALIGN = 64, PLAN_GRAPHS = 5 };
+/* The version grows whenever an older plan would mean something else now, or could not be read. */
+enum { PLAN_VERSION = 2, PLAN_ALIGN = 64, PLAN_GRAPHS = 5 };
 
 /* ── settings ─────────────────────────────────────────────────────────────────────────────── */
 typedef enum { SET_INT, SET_FLOAT, SET_BOOL, SET_STR } SettingKind;
@@ -88,9 +89,9 @@ typedef struct {
 typedef struct {
   const char *name;
   Type type;
-  int64_t offset;             /* bytes in its arena */
-  Storage storage;            /* params: how the elements lie there; type and files know nothing of it */
-  Init init;                  /* params and states */
+  int64_t offset;  /* bytes in its arena */
+  Storage storage; /* params: how the elements lie there; type and files know nothing of it */
+  Init init;       /* params and states */
   bool is_needed_for_predict; /* inputs: some output depends on it */
   int64_t below, ignore; /* inputs of integers: values are 0 .. below - 1, or `ignore`, if any; */
   bool has_ignore;       /* … below = 0: anything */
@@ -114,9 +115,9 @@ typedef struct {
   int64_t value;
 } PlanInt;
 /* A tensor as a launch's parameter of its own, behind the arguments: 128 bytes by value, which the
- * device makes (CUDA: cuTensorMapEncodeTiled) when it knows the argument's address. Dimensions begin
- * with the fastest. Boxes go to shared memory as they are or in one of Hopper's swizzles; what they
- * have outside of the tensor is zero there. */
+ * device makes (CUDA: cuTensorMapEncodeTiled) when it knows the argument's address. Dimensions
+ * begin with the fastest. Boxes go to shared memory as they are or in one of Hopper's swizzles;
+ * what they have outside of the tensor is zero there. */
 enum { MAP_RANK = 5, STEP_MAPS = 8 };
 typedef struct {
   int arg;        /* position among the step's args; not in arenas input and output, which move */
@@ -130,9 +131,9 @@ typedef struct {
 
 /* LAUNCH: a kernel of the artifact. Host: void name(void *const *args, int64_t begin, int64_t end),
  *   which does work items [begin, end) of `work`; any split over threads gives the same bits;
- *   `grain` is the fewest items worth a thread. PTX: .entry name(.param .u64 × args, .param .align 128
- *   .b8[128] × maps), grid, block, dynamic shared bytes.
- * CALL: a library routine by name with integer attributes, see plan/calls.def. */
+ *   `grain` is the fewest items worth a thread. PTX: .entry name(.param .u64 × args, .param .align
+ * 128 .b8[128] × maps), grid, block, dynamic shared bytes. CALL: a library routine by name with
+ * integer attributes, see plan/calls.def. */
 typedef struct {
   StepKind kind;
   const char *name;
@@ -140,8 +141,8 @@ typedef struct {
   int arg_count, input_count;
   int64_t work, grain;
   int64_t grid[3], block[3], shared;
-  int64_t stays;       /* LAUNCH for ptx, not 0: so many blocks fit a multiprocessor, and where fewer
-                          than grid[0] fit the GPU, a launch of these does the same */
+  int64_t stays; /* LAUNCH for ptx, not 0: so many blocks fit a multiprocessor, and where fewer
+                    than grid[0] fit the GPU, a launch of these does the same */
   const PlanMap *maps; /* LAUNCH for ptx */
   int map_count;
   const PlanInt *ints; /* CALL */
@@ -205,9 +206,9 @@ typedef struct {
    * scores; [4] prefill: several, without scores. They keep what they remember in the work arena as
    * long as no other graph runs. NULL and decode_refused where a model of text has no such form */
   PlanGraph graph[PLAN_GRAPHS];
-  int64_t prefill_width;      /* positions of a run of prefill; 0: there is no such graph */
-  int64_t cache_bytes; /* of the work arena, from its start: what decode and prefill remember.
-                          To be cleared before position 0 */
+  int64_t prefill_width; /* positions of a run of prefill; 0: there is no such graph */
+  int64_t cache_bytes;   /* of the work arena, from its start: what decode and prefill remember.
+                            To be cleared before position 0 */
   const char *decode_refused; /* NULL: nothing to say */
 } Plan;
 extern const char *const plan_graph_names[PLAN_GRAPHS];

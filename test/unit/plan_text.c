@@ -235,8 +235,8 @@ static void expect_refusal(Plan *make(Arena *arena), const char *from, const cha
 static void test_refusals(void **state) {
   (void)state;
   static const char *const cases[][3] = {
-      {"ft-plan 1", "ft-plan 2", "version 2"},
-      {"ft-plan 1", "gt-plan 1", "not a plan"},
+      {"ft-plan 2", "ft-plan 1", "version 1"},
+      {"ft-plan 2", "gt-plan 2", "not a plan"},
       {"target cpu", "target tpu", "'tpu'"},
       {"setting train.lr", "setting train.lx", "no setting 'train.lx'"},
       {"setting train.batch 4", "setting train.batch 0", "less than 1"},

@@ -295,12 +295,12 @@ static void test_damaged_artifacts(void **state) {
       artifact_close(artifact); /* only sections lost */
     unlink(path);               /* a mapped file must not change in place */
   }
-  char *plan = memmem(whole.at, whole.count, "ft-plan 1", 9);
+  char *plan = memmem(whole.at, whole.count, "ft-plan 2", 9);
   assert_non_null(plan);
   plan[8] = '7';
   write_file(path, whole.at, whole.count);
   refused(path, "version 7");
-  plan[8] = '1';
+  plan[8] = '2';
   plan[40] ^= 1;
   unlink(path);
   write_file(path, whole.at, whole.count);
