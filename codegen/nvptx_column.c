@@ -186,6 +186,15 @@ static void run_stage(Column *c, int stage, bool is_first) {
   if (c->splits == 1) select_column(c, 0); /* a next stage has single columns */
 }
 
+/* All of them before the first is stored, on which another one's operand may lie. */
+static void make_results(Column *c, const Index *index) {
+  Job *job = c->entry.job;
+  Shape domain = kernel_domain(job->node);
+  for (int i = 0; i < job->result_count; i++)
+    if (!nvptx_is_domain(job, i, &domain))
+      emit_value(&c->entry.emitter, job->node->body->roots.at[i].node, index);
+}
+
 static void store_reduced(Column *c) {
   Entry *entry = &c->entry;
   Job *job = entry->job;
@@ -194,14 +203,12 @@ static void store_reduced(Column *c) {
   for (int e = 0; e < c->width; e++) {
     select_column(c, e);
     index[e] = kept_index(c, e);
-    if (c->is_strided) continue;
-    for (int i = 0; i < job->result_count; i++)
-      if (!nvptx_is_domain(job, i, &domain))
-        emit_value(&entry->emitter, job->node->body->roots.at[i].node, &index[e]);
+    if (!c->is_strided) make_results(c, &index[e]);
   }
   for (int e = 0; e < c->width; e++) {
     LLVMBasicBlockRef after = entry_begin_if(entry, c->is_strided ? c->valid[e] : NULL);
     select_column(c, e);
+    make_results(c, &index[e]);
     for (int i = 0; i < job->result_count; i++)
       if (!nvptx_is_domain(job, i, &domain)) entry_store_result(entry, i, &index[e]);
     entry_end_if(entry, after);

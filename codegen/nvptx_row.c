@@ -225,6 +225,9 @@ static void store_results(Row *r) {
   LLVMValueRef first = LLVMBuildICmp(entry->b, LLVMIntEQ, r->lane, entry_const(entry, 0), "");
   LLVMBasicBlockRef after = entry_begin_if(entry, entry_and(entry, r->row_valid, first));
   for (int i = 0; i < job->result_count; i++)
+    if (!nvptx_is_domain(job, i, &domain))
+      emit_value(&entry->emitter, job->node->body->roots.at[i].node, &r->row_index);
+  for (int i = 0; i < job->result_count; i++)
     if (!nvptx_is_domain(job, i, &domain)) entry_store_result(entry, i, &r->row_index);
   entry_end_if(entry, after);
 }

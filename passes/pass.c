@@ -29,8 +29,8 @@ static bool is_one_of(const char *name, const char *const *names) {
     if (strcmp(*names, name) == 0) return true;
   return false;
 }
-/* Without these there is nothing to train. */
-static const char *const required[] = {"autodiff", "optimizer", NULL};
+/* Without these there is nothing to train, or no code for its products. */
+static const char *const required[] = {"autodiff", "widen", "optimizer", NULL};
 /* These make the form that code generation takes; switched off, they do no more than that. */
 static const char *const has_plain_form[] = {"attention", "fuse", "schedule", "memplan", NULL};
 

@@ -106,12 +106,12 @@ static inline void help_step(HelpRun *run, const PlanGraph *graph, const PlanSte
     fail_msg("no call %s", step->name);
 }
 
-static inline void help_compile(HelpRun *run, Arena *arena, Diag *diag, Program *program) {
-  CodegenOptions options = {.target = TARGET_CPU};
+static inline void help_compile(HelpRun *run, Arena *arena, Diag *diag, Program *program,
+                                const CodegenOptions *options) {
   char path[64];
   snprintf(path, sizeof path, "/tmp/ft-unit-%ld.so", (long)getpid());
-  if (!codegen_run(arena, diag, program, &options, &run->code)) fail_msg("codegen failed");
-  if (!codegen_write(diag, &run->code, &options, path)) fail_msg("no .so");
+  if (!codegen_run(arena, diag, program, options, &run->code)) fail_msg("codegen failed");
+  if (!codegen_write(diag, &run->code, options, path)) fail_msg("no .so");
   run->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (!run->library) fail_msg("%s", dlerror());
   unlink(path);
