@@ -2,8 +2,9 @@
 #ifndef FT_TEST_CODEGEN_SIM_H
 #define FT_TEST_CODEGEN_SIM_H
 #include "codegen_help.h"
+#include "plan/plan_map.h"
 #include "runtime/calls_cpu.h"
-#include "runtime/sim.h"
+#include "runtime/sim_plan.h"
 
 typedef struct {
   SimMachine *machine;
@@ -11,9 +12,8 @@ typedef struct {
 } SimHelp;
 
 static inline void sim_help_compile(SimHelp *sim, HelpRun *run, Arena *arena, Diag *diag,
-                                    Program *program) {
-  CodegenOptions options = {.target = TARGET_PTX};
-  if (!codegen_run(arena, diag, program, &options, &run->code)) fail_msg("codegen failed");
+                                    Program *program, const CodegenOptions *options) {
+  if (!codegen_run(arena, diag, program, options, &run->code)) fail_msg("codegen failed");
   if (sim_machine_new(2, &sim->machine) != STATUS_OK ||
       sim_module_load("random.ptx", text_cstr(&run->code.assembly), run->code.assembly.count,
                       &sim->module) != STATUS_OK)
@@ -32,7 +32,7 @@ static inline void sim_help_free(SimHelp *sim, HelpRun *run) {
 static inline void sim_help_launch(SimHelp *sim, HelpRun *run, const PlanGraph *graph,
                                    const PlanStep *step) {
   SimRegion regions[128];
-  uint64_t params[128];
+  _Alignas(128) uint64_t params[128 + STEP_MAPS * 16 + 16];
   for (int i = 0; i < step->arg_count; i++) {
     const PlanBuffer *buffer = &graph->buffers.at[step->args[i]];
     char *at = run->arena[buffer->arena] + buffer->offset;
@@ -40,8 +40,9 @@ static inline void sim_help_launch(SimHelp *sim, HelpRun *run, const PlanGraph *
                              i >= step->input_count};
     params[i] = (uint64_t)(uintptr_t)at;
   }
+  sim_plan_maps(step, params);
   SimLaunch launch = {.params = params,
-                      .param_bytes = 8 * step->arg_count,
+                      .param_bytes = map_parameter(step, step->map_count),
                       .regions = regions,
                       .region_count = step->arg_count,
                       .shared = step->shared,
