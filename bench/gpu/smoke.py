@@ -161,7 +161,7 @@ def suite(report):
         programs += cases.SUITE
     with concurrent.futures.ThreadPoolExecutor(len(programs)) as pool:
         for (program, *_), (code, out, err) in zip(programs, pool.map(lambda words: play(report, *words), programs)):
-            last = out.strip().splitlines()[-1] if out.strip() else "nothing was printed"
+            (last,) = out.strip().splitlines()[-1:] or err.strip().splitlines()[:1] or ["nothing was printed"]
             report.say(f"{program} on cuda: {last}")
             report.result.setdefault("suite", {})[program] = last
             if code != 0:
