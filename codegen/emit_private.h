@@ -38,4 +38,11 @@ LLVMValueRef emit_guard_close(Emitter *emitter, Guard *guard, LLVMValueRef value
 LLVMValueRef emit_in_range(Emitter *emitter, LLVMValueRef value, int64_t extent, int64_t low,
                            int64_t high);
 LLVMValueRef emit_both(Emitter *emitter, LLVMValueRef a, LLVMValueRef b); /* NULL: true */
+
+/* ── emit_memory.c ── */
+LLVMValueRef emit_element_pointer(Emitter *emitter, LLVMValueRef pointer, DType dtype,
+                                  LLVMValueRef element);
+/* Are so many neighbours moved as one number? Eight bytes: as a vector LLVM would move them in two
+ * accesses. */
+bool emit_is_one_number(DType dtype, unsigned width);
 #endif

@@ -44,7 +44,7 @@ bool nvptx_scatter(Job *job);
 bool nvptx_put(Job *job);
 bool nvptx_attention(Job *job);
 
-/* ── nvptx.c ── */
+/* ── nvptx_entry.c, nvptx.c ── */
 /* May the operand have a tensor map? Not what lies in the batch, whose place changes. */
 bool nvptx_may_map(const Job *job, int operand);
 /* Makes the entry `name` with parameters operands, results and, if wanted, a workspace. */

@@ -1,0 +1,184 @@
+/* emit_memory: how elements of each type lie in memory and in registers, and the way between. */
+#include "codegen/emit_private.h"
+
+LLVMTypeRef emit_register_type(Emitter *emitter, DType dtype) {
+  LLVMContextRef context = emitter->module->context;
+  switch (dtype) {
+  case DT_BOOL:
+    return LLVMInt1TypeInContext(context);
+  case DT_U8:
+    return LLVMInt8TypeInContext(context);
+  case DT_I32:
+  case DT_U32:
+    return LLVMInt32TypeInContext(context);
+  case DT_I64:
+    return LLVMInt64TypeInContext(context);
+  case DT_F64:
+    return LLVMDoubleTypeInContext(context);
+  default:
+    return LLVMFloatTypeInContext(context);
+  }
+}
+
+LLVMTypeRef emit_memory_type(Emitter *emitter, DType dtype) {
+  LLVMContextRef context = emitter->module->context;
+  switch (dtype) {
+  case DT_BOOL:
+    return LLVMInt8TypeInContext(context);
+  case DT_F16: /* on a GPU bits: LLVM would turn comparisons of what it widens into packed halves */
+    return emitter->module->target == TARGET_PTX ? LLVMInt16TypeInContext(context)
+                                                 : LLVMHalfTypeInContext(context);
+  case DT_BF16:
+    return LLVMInt16TypeInContext(context);
+  default:
+    return emit_register_type(emitter, dtype);
+  }
+}
+
+/* bf16 is the upper half of an f32. */
+static LLVMValueRef widen_bf16(Emitter *emitter, LLVMValueRef raw) {
+  LLVMTypeRef word = LLVMInt32TypeInContext(emitter->module->context);
+  LLVMValueRef bits = LLVMBuildZExt(emitter->builder, raw, word, "");
+  bits = LLVMBuildShl(emitter->builder, bits, LLVMConstInt(word, 16, false), "");
+  return LLVMBuildBitCast(emitter->builder, bits, LLVMFloatTypeInContext(emitter->module->context),
+                          "");
+}
+
+/* Is the f32 value one that bf16 has, as it was widened or rounded just now? */
+static bool is_bf16(LLVMValueRef value) {
+  if (!LLVMIsABitCastInst(value)) return false;
+  LLVMValueRef bits = LLVMGetOperand(value, 0);
+  if (LLVMGetTypeKind(LLVMTypeOf(bits)) == LLVMVectorTypeKind) return true;
+  if (!LLVMIsAInstruction(bits) || LLVMGetInstructionOpcode(bits) != LLVMShl) return false;
+  LLVMValueRef raw = LLVMGetOperand(bits, 0);
+  return LLVMIsAZExtInst(raw) && LLVMGetIntTypeWidth(LLVMTypeOf(LLVMGetOperand(raw, 0))) == 16;
+}
+
+/* An f32 that bf16 has. A GPU rounds with one instruction, to a pair of which one is zero: so the
+ * pair is the f32. */
+static LLVMValueRef round_bf16_ptx(Emitter *emitter, LLVMValueRef value) {
+  LLVMTypeRef real = LLVMFloatTypeInContext(emitter->module->context);
+  LLVMValueRef pair[2] = {value, LLVMConstNull(real)};
+  return LLVMBuildBitCast(
+      emitter->builder, emit_intrinsic(emitter, "llvm.nvvm.ff2bf16x2.rn", NULL, pair, 2), real, "");
+}
+
+/* To nearest even. */
+static LLVMValueRef narrow_bf16(Emitter *emitter, LLVMValueRef value) {
+  LLVMBuilderRef builder = emitter->builder;
+  LLVMTypeRef word = LLVMInt32TypeInContext(emitter->module->context);
+  bool is_rounded = is_bf16(value);
+  if (!is_rounded && emitter->module->target == TARGET_PTX && !LLVMIsConstant(value)) {
+    value = round_bf16_ptx(emitter, value);
+    is_rounded = true;
+  }
+  LLVMValueRef bits = LLVMBuildBitCast(builder, value, word, "");
+  LLVMValueRef high = LLVMBuildLShr(builder, bits, LLVMConstInt(word, 16, false), "");
+  LLVMTypeRef half = LLVMInt16TypeInContext(emitter->module->context);
+  if (is_rounded) return LLVMBuildTrunc(builder, high, half, "");
+  LLVMValueRef odd = LLVMBuildAnd(builder, high, LLVMConstInt(word, 1, false), "");
+  LLVMValueRef bias = LLVMBuildAdd(builder, odd, LLVMConstInt(word, 0x7fff, false), "");
+  LLVMValueRef rounded = LLVMBuildAdd(builder, bits, bias, "");
+  rounded = LLVMBuildLShr(builder, rounded, LLVMConstInt(word, 16, false), "");
+  LLVMValueRef quiet = LLVMBuildOr(builder, high, LLVMConstInt(word, 0x40, false), "");
+  LLVMValueRef is_nan = LLVMBuildFCmp(builder, LLVMRealUNO, value, value, "");
+  bits = LLVMBuildSelect(builder, is_nan, quiet, rounded, "");
+  return LLVMBuildTrunc(builder, bits, half, "");
+}
+
+LLVMValueRef emit_round(Emitter *emitter, DType dtype, LLVMValueRef value) {
+  if (dtype != DT_F16 && dtype != DT_BF16) return value;
+  bool is_ptx = emitter->module->target == TARGET_PTX && !LLVMIsConstant(value);
+  if (dtype == DT_BF16 && is_ptx) return is_bf16(value) ? value : round_bf16_ptx(emitter, value);
+  return emit_from_memory(emitter, dtype, emit_to_memory(emitter, dtype, value));
+}
+
+LLVMValueRef emit_from_memory(Emitter *emitter, DType dtype, LLVMValueRef raw) {
+  switch (dtype) {
+  case DT_BOOL:
+    return LLVMBuildICmp(emitter->builder, LLVMIntNE, raw, LLVMConstNull(LLVMTypeOf(raw)), "");
+  case DT_F16:
+    if (emitter->module->target == TARGET_PTX)
+      return emit_intrinsic(emitter, "llvm.convert.from.fp16", emit_register_type(emitter, dtype),
+                            &raw, 1);
+    return LLVMBuildFPExt(emitter->builder, raw, emit_register_type(emitter, dtype), "");
+  case DT_BF16:
+    return widen_bf16(emitter, raw);
+  default:
+    return raw;
+  }
+}
+
+LLVMValueRef emit_to_memory(Emitter *emitter, DType dtype, LLVMValueRef value) {
+  switch (dtype) {
+  case DT_BOOL:
+    return LLVMBuildZExt(emitter->builder, value, emit_memory_type(emitter, dtype), "");
+  case DT_F16:
+    if (emitter->module->target == TARGET_PTX)
+      return emit_intrinsic(emitter, "llvm.convert.to.fp16", LLVMTypeOf(value), &value, 1);
+    return LLVMBuildFPTrunc(emitter->builder, value, emit_memory_type(emitter, dtype), "");
+  case DT_BF16:
+    return narrow_bf16(emitter, value);
+  default:
+    return value;
+  }
+}
+
+bool emit_is_one_number(DType dtype, unsigned width) {
+  return width == 8 && dtype_bytes(dtype) == 1;
+}
+
+LLVMValueRef emit_element_pointer(Emitter *emitter, LLVMValueRef pointer, DType dtype,
+                                  LLVMValueRef element) {
+  LLVMTypeRef wide = LLVMInt64TypeInContext(emitter->module->context);
+  LLVMValueRef offset = LLVMBuildIntCast2(emitter->builder, element, wide, true, "");
+  return LLVMBuildInBoundsGEP2(emitter->builder, emit_memory_type(emitter, dtype), pointer, &offset,
+                               1, "");
+}
+
+LLVMValueRef emit_load_at(Emitter *emitter, LLVMValueRef pointer, DType dtype,
+                          LLVMValueRef element) {
+  LLVMValueRef address = emit_element_pointer(emitter, pointer, dtype, element);
+  LLVMValueRef raw =
+      LLVMBuildLoad2(emitter->builder, emit_memory_type(emitter, dtype), address, "");
+  LLVMSetAlignment(raw, (unsigned)dtype_bytes(dtype));
+  return emit_from_memory(emitter, dtype, raw);
+}
+
+static LLVMValueRef join_bytes(Emitter *emitter, DType dtype, LLVMValueRef *value) {
+  LLVMTypeRef type = LLVMInt64TypeInContext(emitter->module->context);
+  LLVMValueRef all = LLVMConstInt(type, 0, false);
+  for (unsigned e = 0; e < 8; e++) {
+    LLVMValueRef raw = emit_to_memory(emitter, dtype, value[e]);
+    raw = LLVMBuildZExt(emitter->builder, raw, type, "");
+    raw = LLVMBuildShl(emitter->builder, raw, LLVMConstInt(type, 8 * e, false), "");
+    all = LLVMBuildOr(emitter->builder, all, raw, "");
+  }
+  return all;
+}
+
+void emit_store_group(Emitter *emitter, LLVMValueRef pointer, DType dtype, const Index *index,
+                      LLVMValueRef *value) {
+  int width = (int)index->digit[index->count - 1].extent;
+  LLVMTypeRef i32 = LLVMInt32TypeInContext(emitter->module->context);
+  LLVMValueRef group =
+      LLVMGetUndef(LLVMVectorType(emit_memory_type(emitter, dtype), (unsigned)width));
+  bool is_number = emit_is_one_number(dtype, (unsigned)width);
+  if (is_number) group = join_bytes(emitter, dtype, value);
+  for (int e = 0; e < width && !is_number; e++)
+    group =
+        LLVMBuildInsertElement(emitter->builder, group, emit_to_memory(emitter, dtype, value[e]),
+                               LLVMConstInt(i32, (unsigned)e, false), "");
+  LLVMValueRef address =
+      emit_element_pointer(emitter, pointer, dtype, index_linear(emitter, index));
+  LLVMSetAlignment(LLVMBuildStore(emitter->builder, group, address),
+                   (unsigned)(width * dtype_bytes(dtype)));
+}
+
+void emit_store_at(Emitter *emitter, LLVMValueRef pointer, DType dtype, LLVMValueRef element,
+                   LLVMValueRef value) {
+  LLVMValueRef address = emit_element_pointer(emitter, pointer, dtype, element);
+  LLVMValueRef store =
+      LLVMBuildStore(emitter->builder, emit_to_memory(emitter, dtype, value), address);
+  LLVMSetAlignment(store, (unsigned)dtype_bytes(dtype));
+}

@@ -1,0 +1,295 @@
+/* nvptx_entry: an entry under construction: its parameters and launch, threads, shared memory,
+ * control flow and numbers. Invariant: a pointer parameter is noalias unless a result lies on it;
+ * read-only and noalias is what lets LLVM load through the read-only path (ld.global.nc). */
+#include "codegen/nvptx_private.h"
+#include "plan/plan_map.h"
+#include <stdio.h>
+#include <string.h>
+
+/* i32 where every element number, and what a grid overshoots it by, fits. */
+LLVMTypeRef entry_index_type(const Job *job, LLVMContextRef context) {
+  int64_t most = 0;
+  for (int i = 0; i < job->node->input_count; i++) {
+    int64_t count = shape_elements(&job->node->input[i]->type.shape);
+    most = count > most ? count : most;
+  }
+  for (int i = 0; i < job->result_count; i++) {
+    int64_t count = shape_elements(&job->result_type[i].shape);
+    most = count > most ? count : most;
+  }
+  if (job->node->body)
+    for (int i = 0; i < job->node->body->nodes.count; i++) {
+      int64_t count = shape_elements(&job->node->body->nodes.at[i]->type.shape);
+      most = count > most ? count : most;
+    }
+  return most < (INT32_MAX >> 1) ? LLVMInt32TypeInContext(context)
+                                 : LLVMInt64TypeInContext(context);
+}
+
+static void annotate(Module *module, LLVMValueRef function, const char *key, unsigned value) {
+  LLVMContextRef context = module->context;
+  LLVMMetadataRef parts[3] = {
+      LLVMValueAsMetadata(function), LLVMMDStringInContext2(context, key, strlen(key)),
+      LLVMValueAsMetadata(LLVMConstInt(LLVMInt32TypeInContext(context), value, false))};
+  LLVMAddNamedMetadataOperand(
+      module->llvm, "nvvm.annotations",
+      LLVMMetadataAsValue(context, LLVMMDNodeInContext2(context, parts, 3)));
+}
+
+void entry_annotate(Entry *entry, const char *key, unsigned value) {
+  annotate(entry->job->module, entry->function, key, value);
+}
+
+/* alias -2: the result meets operands in no simple way, so none of them may be promised anything.
+ */
+static bool is_aliased(const Job *job, int operand) {
+  for (int i = 0; job->alias && i < job->result_count; i++)
+    if (job->alias[i] == operand || job->alias[i] == -2) return true;
+  return false;
+}
+
+static void describe_parameter(Job *job, LLVMValueRef function, int p) {
+  Module *module = job->module;
+  bool is_operand = p < job->operand_count;
+  int result = p - job->operand_count;
+  bool is_result = !is_operand && result < job->result_count;
+  const Type *type = is_operand  ? &job->node->input[p]->type
+                     : is_result ? &job->result_type[result]
+                                 : NULL;
+  bool is_shared =
+      is_operand ? is_aliased(job, p) : is_result && job->alias && job->alias[result] != -1;
+  if (!is_shared) module_parameter(module, function, p, "noalias", 0);
+  if (is_operand && !is_shared) module_parameter(module, function, p, "readonly", 0);
+  module_parameter(module, function, p, "nocapture", 0);
+  bool is_scalar = type && shape_elements(&type->shape) == 1;
+  module_parameter(module, function, p, "align",
+                   is_scalar ? (uint64_t)dtype_bytes(type->dtype) : (uint64_t)PLAN_ALIGN);
+}
+
+/* 128 bytes by value from parameter `first` on, which the kernel may take the address of. */
+static void describe_maps(Job *job, LLVMValueRef function, int first) {
+  LLVMContextRef context = job->module->context;
+  LLVMTypeRef bytes = LLVMArrayType2(LLVMInt8TypeInContext(context), MAP_BYTES);
+  LLVMAttributeRef by_value = LLVMCreateTypeAttribute(
+      context, LLVMGetEnumAttributeKindForName("byval", strlen("byval")), bytes);
+  LLVMMetadataRef places[STEP_MAPS], key = LLVMMDStringInContext2(context, "grid_constant", 13);
+  for (int i = 0; i < job->map_count; i++) {
+    LLVMAddAttributeAtIndex(function, (unsigned)(first + i + 1), by_value);
+    module_parameter(job->module, function, first + i, "align", MAP_ALIGN);
+    places[i] = LLVMValueAsMetadata(
+        LLVMConstInt(LLVMInt32TypeInContext(context), (unsigned)(first + i + 1), false));
+  }
+  LLVMMetadataRef parts[3] = {LLVMValueAsMetadata(function), key,
+                              LLVMMDNodeInContext2(context, places, (size_t)job->map_count)};
+  LLVMAddNamedMetadataOperand(
+      job->module->llvm, "nvvm.annotations",
+      LLVMMetadataAsValue(context, LLVMMDNodeInContext2(context, parts, 3)));
+}
+
+static void open_entry(Entry *entry, Job *job, const char *name, int threads, bool has_workspace,
+                       bool has_maps) {
+  Module *module = job->module;
+  LLVMContextRef context = module->context;
+  *entry = (Entry){.job = job, .threads = threads, .has_maps = has_maps};
+  int count = job->operand_count + job->result_count + has_workspace;
+  int all = count + (has_maps ? job->map_count : 0);
+  LLVMTypeRef *types = ARENA_ARRAY(job->scratch, LLVMTypeRef, all + 1);
+  for (int i = 0; i < all; i++) types[i] = LLVMPointerTypeInContext(context, 0);
+  LLVMTypeRef type = LLVMFunctionType(LLVMVoidTypeInContext(context), types, (unsigned)all, false);
+  entry->function = module_kernel(module, name, type);
+  LLVMSetFunctionCallConv(entry->function, PTX_CALL_KERNEL);
+  annotate(module, entry->function, "maxntidx", (unsigned)threads);
+  for (int i = 0; i < count; i++) describe_parameter(job, entry->function, i);
+  if (all > count) describe_maps(job, entry->function, count);
+  entry->b = LLVMCreateBuilderInContext(context);
+  LLVMPositionBuilderAtEnd(entry->b,
+                           LLVMAppendBasicBlockInContext(context, entry->function, "entry"));
+  entry->i32 = LLVMInt32TypeInContext(context);
+  entry->index = entry_index_type(job, context);
+  emitter_init(&entry->emitter, module, job->scratch, job->node->body, entry->b, entry->index);
+  entry->emitter.function = entry->function;
+  entry->emitter.input_count = job->operand_count;
+  entry->emitter.result_count = job->result_count;
+  entry->emitter.pointer = ARENA_ARRAY(job->scratch, LLVMValueRef, all + 1);
+  for (int i = 0; i < all; i++)
+    entry->emitter.pointer[i + (i >= count && !has_workspace)] =
+        LLVMGetParam(entry->function, (unsigned)i);
+  if (has_workspace) entry->workspace = entry->emitter.pointer[count - 1];
+  if (job->node->body) emit_hoist_scalars(&entry->emitter);
+}
+
+void entry_open(Entry *entry, Job *job, const char *name, int threads, bool has_workspace) {
+  open_entry(entry, job, name, threads, has_workspace, false);
+}
+void entry_open_mapped(Entry *entry, Job *job, const char *name, int threads, bool has_workspace) {
+  open_entry(entry, job, name, threads, has_workspace, true);
+}
+
+void entry_close(Entry *entry, const char *name, int64_t grid_x, int64_t grid_y, int64_t grid_z) {
+  LLVMBuildRetVoid(entry->b);
+  LLVMDisposeBuilder(entry->b);
+  Kernel *out = entry->job->out;
+  out->launch[out->launch_count++] = (KernelLaunch){
+      .name = arena_strdup(entry->job->module->arena, name),
+      .grid = {grid_x, grid_y, grid_z},
+      .block = {entry->threads, 1, 1},
+      .maps = entry->job->maps,
+      .map_count = entry->has_maps ? entry->job->map_count : 0,
+  };
+}
+
+/* ── threads ────────────────────────────────────────────────────────────────────────────────── */
+
+static LLVMValueRef call_intrinsic(Entry *entry, const char *name, LLVMValueRef *arguments,
+                                   int count) {
+  unsigned id = LLVMLookupIntrinsicID(name, strlen(name));
+  LLVMValueRef function = LLVMGetIntrinsicDeclaration(entry->job->module->llvm, id, NULL, 0);
+  return LLVMBuildCall2(entry->b, LLVMGlobalGetValueType(function), function, arguments,
+                        (unsigned)count, "");
+}
+
+LLVMValueRef entry_special(Entry *entry, const char *name) {
+  char full[64];
+  snprintf(full, sizeof full, "llvm.nvvm.read.ptx.sreg.%s", name);
+  LLVMValueRef value = call_intrinsic(entry, full, NULL, 0);
+  return LLVMBuildIntCast2(entry->b, value, entry->index, false, "");
+}
+
+void entry_barrier(Entry *entry) { call_intrinsic(entry, "llvm.nvvm.barrier0", NULL, 0); }
+
+void entry_warp_barrier(Entry *entry) {
+  LLVMValueRef all = LLVMConstInt(entry->i32, 0xffffffffu, false);
+  call_intrinsic(entry, "llvm.nvvm.bar.warp.sync", &all, 1);
+}
+
+static LLVMValueRef shuffle_word(Entry *entry, LLVMValueRef word, int mask) {
+  LLVMValueRef arguments[4] = {LLVMConstInt(entry->i32, 0xffffffffu, false), word,
+                               LLVMConstInt(entry->i32, (unsigned)mask, false),
+                               LLVMConstInt(entry->i32, WARP - 1, false)};
+  bool is_float = LLVMGetTypeKind(LLVMTypeOf(word)) == LLVMFloatTypeKind;
+  return call_intrinsic(entry,
+                        is_float ? "llvm.nvvm.shfl.sync.bfly.f32" : "llvm.nvvm.shfl.sync.bfly.i32",
+                        arguments, 4);
+}
+
+LLVMValueRef entry_shuffle(Entry *entry, LLVMValueRef value, int mask) {
+  LLVMTypeRef type = LLVMTypeOf(value);
+  LLVMTypeRef i64 = LLVMInt64TypeInContext(entry->job->module->context);
+  if (LLVMGetTypeKind(type) == LLVMFloatTypeKind) return shuffle_word(entry, value, mask);
+  if (LLVMGetTypeKind(type) != LLVMDoubleTypeKind && LLVMGetIntTypeWidth(type) <= 32) {
+    LLVMValueRef word = LLVMBuildIntCast2(entry->b, value, entry->i32, false, "");
+    return LLVMBuildIntCast2(entry->b, shuffle_word(entry, word, mask), type, false, "");
+  }
+  LLVMValueRef bits = LLVMBuildBitCast(entry->b, value, i64, "");
+  LLVMValueRef shift = LLVMConstInt(i64, 32, false);
+  LLVMValueRef low = LLVMBuildTrunc(entry->b, bits, entry->i32, "");
+  LLVMValueRef high =
+      LLVMBuildTrunc(entry->b, LLVMBuildLShr(entry->b, bits, shift, ""), entry->i32, "");
+  low = LLVMBuildZExt(entry->b, shuffle_word(entry, low, mask), i64, "");
+  high = LLVMBuildZExt(entry->b, shuffle_word(entry, high, mask), i64, "");
+  high = LLVMBuildShl(entry->b, high, shift, "");
+  return LLVMBuildBitCast(entry->b, LLVMBuildOr(entry->b, low, high, ""), type, "");
+}
+
+LLVMValueRef entry_shared(Entry *entry, const char *what, LLVMTypeRef type, int count) {
+  LLVMTypeRef array = LLVMArrayType2(type, (uint64_t)count);
+  LLVMValueRef global = LLVMAddGlobalInAddressSpace(entry->job->module->llvm, array, what, 3);
+  LLVMSetLinkage(global, LLVMInternalLinkage);
+  LLVMSetInitializer(global, LLVMGetUndef(array));
+  LLVMSetAlignment(global, 16);
+  return global;
+}
+
+LLVMValueRef entry_panels(Entry *entry, int64_t bytes) {
+  LLVMTypeRef byte = LLVMInt8TypeInContext(entry->job->module->context);
+  bool is_static = bytes <= SHARED_STATIC;
+  LLVMValueRef global = entry_shared(entry, "panels", byte, is_static ? (int)bytes : 0);
+  if (is_static) return global;
+  LLVMSetInitializer(global, NULL);
+  LLVMSetLinkage(global, LLVMExternalLinkage);
+  return global;
+}
+
+LLVMValueRef entry_at(Entry *entry, LLVMTypeRef type, LLVMValueRef base, LLVMValueRef index) {
+  LLVMValueRef wide = LLVMBuildIntCast2(
+      entry->b, index, LLVMInt64TypeInContext(entry->job->module->context), true, "");
+  return LLVMBuildInBoundsGEP2(entry->b, type, base, &wide, 1, "");
+}
+
+/* ── control flow ───────────────────────────────────────────────────────────────────────────── */
+
+static LLVMBasicBlockRef append_block(Entry *entry, const char *name) {
+  return LLVMAppendBasicBlockInContext(entry->job->module->context, entry->function, name);
+}
+
+LLVMBasicBlockRef entry_begin_if(Entry *entry, LLVMValueRef condition) {
+  if (!condition) return NULL;
+  LLVMBasicBlockRef inside = append_block(entry, "then"), after = append_block(entry, "after");
+  LLVMBuildCondBr(entry->b, condition, inside, after);
+  LLVMPositionBuilderAtEnd(entry->b, inside);
+  emit_scope_open(&entry->emitter);
+  return after;
+}
+
+void entry_end_if(Entry *entry, LLVMBasicBlockRef after) {
+  if (!after) return;
+  emit_scope_close(&entry->emitter);
+  LLVMBuildBr(entry->b, after);
+  LLVMPositionBuilderAtEnd(entry->b, after);
+}
+
+LLVMValueRef entry_begin_loop(Entry *entry, Loop *loop, LLVMValueRef first, LLVMValueRef end,
+                              LLVMValueRef step, LLVMValueRef *carried, int count) {
+  LLVMBasicBlockRef before = LLVMGetInsertBlock(entry->b);
+  LLVMBasicBlockRef inside = append_block(entry, "body");
+  loop->header = append_block(entry, "loop");
+  loop->after = append_block(entry, "done");
+  loop->step = step;
+  loop->count = count;
+  LLVMBuildBr(entry->b, loop->header);
+  LLVMPositionBuilderAtEnd(entry->b, loop->header);
+  loop->counter = LLVMBuildPhi(entry->b, entry->index, "");
+  LLVMAddIncoming(loop->counter, &first, &before, 1);
+  for (int i = 0; i < count; i++) {
+    loop->phi[i] = LLVMBuildPhi(entry->b, LLVMTypeOf(carried[i]), "");
+    LLVMAddIncoming(loop->phi[i], &carried[i], &before, 1);
+    carried[i] = loop->phi[i];
+  }
+  LLVMBuildCondBr(entry->b, LLVMBuildICmp(entry->b, LLVMIntSLT, loop->counter, end, ""), inside,
+                  loop->after);
+  LLVMPositionBuilderAtEnd(entry->b, inside);
+  emit_scope_open(&entry->emitter);
+  return loop->counter;
+}
+
+void entry_end_loop(Entry *entry, Loop *loop, LLVMValueRef *carried) {
+  emit_scope_close(&entry->emitter);
+  LLVMBasicBlockRef last = LLVMGetInsertBlock(entry->b);
+  LLVMValueRef next = LLVMBuildNSWAdd(entry->b, loop->counter, loop->step, "");
+  LLVMAddIncoming(loop->counter, &next, &last, 1);
+  for (int i = 0; i < loop->count; i++) {
+    LLVMAddIncoming(loop->phi[i], &carried[i], &last, 1);
+    carried[i] = loop->phi[i];
+  }
+  LLVMBuildBr(entry->b, loop->header);
+  LLVMPositionBuilderAtEnd(entry->b, loop->after);
+}
+
+/* ── numbers ────────────────────────────────────────────────────────────────────────────────── */
+
+LLVMValueRef entry_const(Entry *entry, int64_t value) {
+  return emit_index_const(&entry->emitter, value);
+}
+LLVMValueRef entry_op(Entry *entry, LLVMOpcode op, LLVMValueRef a, LLVMValueRef b) {
+  return emit_index_op(&entry->emitter, op, a, b);
+}
+LLVMValueRef entry_less(Entry *entry, LLVMValueRef a, LLVMValueRef b) {
+  return LLVMBuildICmp(entry->b, LLVMIntSLT, a, b, "");
+}
+LLVMValueRef entry_min(Entry *entry, LLVMValueRef a, LLVMValueRef b) {
+  return LLVMBuildSelect(entry->b, entry_less(entry, a, b), a, b, "");
+}
+LLVMValueRef entry_and(Entry *entry, LLVMValueRef a, LLVMValueRef b) {
+  if (!a || !b) return a ? a : b;
+  return LLVMBuildAnd(entry->b, a, b, "");
+}
