@@ -127,8 +127,8 @@ train { model = M; data = D; batch = 2; precision = bf16; optimizer = sgd(lr=0.0
         self.assertLessEqual(found[kernels[0]][1], 1.6)
 
     def test_mask_behind_a_norm(self):
-        """relu's mask comes from what the norm's gradient reads: of the images that norms and relus of a step move, a
-        fifth is gone (application 2, sums for the gradient 2, gradient 3; before: 2, 4 and 3)."""
+        """relu's mask comes from what the norm's gradient reads: two images fewer move, whether a kernel of its own or the
+        convolution's epilogue makes the sums for that gradient (relu's result is not read, nor what it masks written)."""
         source = """model M(x: f32[B, 8, 32, 32]) {
   h = relu(BatchNorm(name="n")(Conv2d(64, 3, padding=1, bias=false, name="c")(x)))
   loss = mean(Conv2d(8, 3, padding=1, bias=false, name="d")(h))
@@ -136,12 +136,14 @@ train { model = M; data = D; batch = 2; precision = bf16; optimizer = sgd(lr=0.0
 data D { train = npy("x.npy") }
 train { model = M; data = D; batch = 4; precision = bf16; optimizer = sgd(lr=0.001); eval every 0 epochs }
 """
-        moved = []
-        for flags in ((), ("--disable=masks",)):
-            rows = re.findall(r"^ *\d+ +(\d+) .* 2 .*\(k\d+_(?:loop|column)\w*\)$", self.counted(source, *flags), re.M)
-            moved.append(sum(map(int, rows)))
-        print(f"mask behind a norm: {moved} sectors", file=sys.stderr)
-        self.assertLess(moved[0], 0.84 * moved[1])
+        image = 4 * 32 * 32 * 64 * 2 // 32  # sectors
+        for others in ("slope_epilogues", "dce"):
+            moved = []
+            for disable in (others, others + ",masks"):
+                text = self.counted(source, f"--disable={disable}")
+                moved.append(int(re.search(r"^ *\d+ +(\d+) .* sectors of a step$", text, re.M)[1]))
+            print(f"mask behind a norm: {moved} sectors, without {others}", file=sys.stderr)
+            self.assertGreater(moved[1] - moved[0], 1.7 * image)
 
     def test_few_channels(self):
         """Three channels: products read them 16 bytes at a time, without registers between, in half of the instructions or less."""
@@ -160,7 +162,8 @@ train { model = M; data = D; batch = 2; precision = bf16; optimizer = sgd(lr=0.0
 
     def test_column_sums(self):
         """Mean and variance of a convolution's result: nothing reads it for them, and the numbers that tiles leave are few.
-        In backward, its gradient leaves the next convolution masked and summed: it is neither written nor read as it is."""
+        In backward, its gradient leaves the next convolution with the sums made: nothing reads it for them, and the
+        convolution reads in its place what the mask and the sums need."""
         source = """model M(x: f32[B, C=16, H=32, W=32], t: i32[B]) {
   h = relu(BatchNorm(name="bn")(Conv2d(64, 3, padding=1, bias=false, name="conv")(x)))
   h = Conv2d(8, 3, padding=1, name="last")(h)
@@ -178,7 +181,7 @@ train { model = M; data = D; batch = 2; optimizer = sgd(lr=0.01); eval every 0 e
         both, forward, none = (sectors / result for sectors in total.values())
         print(f"column sums: results not moved: {none - forward:.3f} forward, {forward - both:.3f} backward", file=sys.stderr)
         self.assertGreater(none - forward, 0.9)
-        self.assertGreater(forward - both, 1.8)
+        self.assertGreater(forward - both, 0.9)
 
     def test_attention(self):
         """No matrix of scores goes to memory: a block of queries (keys) reads its rows once, and tiles of keys (queries)
