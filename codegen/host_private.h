@@ -31,8 +31,8 @@ int64_t host_operand_type(DType dtype);
 void host_start(HostKernel *kernel, const char *name, bool has_workspace);
 void host_finish(HostKernel *kernel);
 LLVMValueRef host_alloca(HostKernel *kernel, LLVMTypeRef type, int64_t count);
-/* Stores the values of some results (NULL: all) at `index`: all are made before the first is stored,
- * for that may lie in place of an operand that another reads (passes/memplan.h). */
+/* Stores the values of some results (NULL: all) at `index`: all are made before the first is
+ * stored, for that may lie in place of an operand that another reads (passes/memplan.h). */
 void host_store_results(HostKernel *kernel, const bool *which, const Index *index);
 /* The digits of an outer index that counts digits [0, count) of `extent`, as index values. */
 void host_unravel(HostKernel *kernel, LLVMValueRef outer, const int64_t *extent, int count,

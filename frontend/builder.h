@@ -66,9 +66,9 @@ struct Instance {
   const Ast *block;
   const Scope *scope;
   Instance *parent;
-  const char *prefix;    /* of the parent's repeat at the time of making */
-  const char *component; /* NULL: unnamed, adds nothing to the path */
-  const char *precision; /* of its contractions: f32, tf32, bf16, fp16; NULL: the setting's */
+  const char *prefix;     /* of the parent's repeat at the time of making */
+  const char *component;  /* NULL: unnamed, adds nothing to the path */
+  const char *precision;  /* of its contractions: f32, tf32, bf16, fp16; NULL: the setting's */
   RegionPolicy recompute; /* what its backward makes again */
   Loc loc;
   VEC(Variable) config;
@@ -112,11 +112,11 @@ typedef struct Builder {
   uint16_t std_file;
   int depth, calls;
   int64_t evaluations;
-  int64_t parameters; /* elements of all params so far, each rounded up to 64 */
-  bool exhausted; /* a limit was hit and reported: unwind */
-  int streams;    /* random draws so far */
+  int64_t parameters;       /* elements of all params so far, each rounded up to 64 */
+  bool exhausted;           /* a limit was hit and reported: unwind */
+  int streams;              /* random draws so far */
   uint32_t region, regions; /* where nodes belong that are made now; regions so far: ir/region.h */
-  int instances;  /* for the numbers of renamed ones */
+  int instances;            /* for the numbers of renamed ones */
   Node *seed, *step;
   VEC(Declared) declared; /* params and states of this graph, in order */
   VEC(GroupRule) group_rules;

@@ -3,8 +3,8 @@
 #include <math.h>
 #include <string.h>
 
-static const Builtin *const tables[] = {builtin_math, builtin_shape, builtin_window, builtin_other, builtin_attention,
-                                        builtin_init};
+static const Builtin *const tables[] = {builtin_math,  builtin_shape,     builtin_window,
+                                        builtin_other, builtin_attention, builtin_init};
 enum { TABLES = sizeof tables / sizeof *tables };
 
 const Builtin *builtin_find(const char *name) {

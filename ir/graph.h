@@ -219,7 +219,8 @@ bool graph_verify(const Graph *graph, Stage stage, Diag *diag);
 
 /* ── interpreter (ir/interp.c) ────────────────────────────────────────────────────────────────
  * The oracle: naive, float types in double (f16 and bf16 rounded to the dtype after each node, f32
- * when `round` is set), integers in int64. A tensor is a flat row-major array of double or int64. */
+ * when `round` is set), integers in int64. A tensor is a flat row-major array of double or int64.
+ */
 typedef struct {
   Type type;
   double *f;  /* float types */

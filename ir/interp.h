@@ -16,10 +16,10 @@ void interp_reduce(const Eval *eval);
 void interp_random(const Eval *eval);
 void interp_move(const Eval *eval); /* also pack */
 void interp_dot(const Eval *eval);
-void interp_conv(const Eval *eval); /* and its gradients */
+void interp_conv(const Eval *eval);                             /* and its gradients */
 void interp_attention(const Eval *eval, Tensor **results);      /* out, lse */
 void interp_attention_grad(const Eval *eval, Tensor **results); /* dq, dk, dv */
-void interp_pool(const Eval *eval); /* all of pooling */
+void interp_pool(const Eval *eval);                             /* all of pooling */
 
 /* The index of element `linear` of a row-major tensor, and back. */
 void interp_unravel(const Shape *shape, int64_t linear, int64_t index[MAX_RANK]);

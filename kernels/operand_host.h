@@ -1,5 +1,5 @@
-/* operand_host: the types in which kernels in machine code take what they compute with in f32. What is
- * narrower they widen while they copy it, which is exact. */
+/* operand_host: the types in which kernels in machine code take what they compute with in f32. What
+ * is narrower they widen while they copy it, which is exact. */
 #ifndef FT_KERNELS_OPERAND_HOST_H
 #define FT_KERNELS_OPERAND_HOST_H
 #include <stdint.h>

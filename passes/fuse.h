@@ -22,7 +22,8 @@
  * depends on a REDUCE. Results of shape D are side outputs. dot     one DOT; operands of the DOT
  * are ARGs; results have its shape; the rest is its epilogue (POINTWISE and RANDOM on its shape,
  * with broadcast ARGs). conv    the same with one CONV; on a GPU also with one CONV_GRAD_INPUT, and
- * with REDUCEs of f32 (SUM, MEAN, SPREAD) of its shape over all but the last dimension, as in column.
+ * with REDUCEs of f32 (SUM, MEAN, SPREAD) of its shape over all but the last dimension, as in
+ * column.
  *
  * A huge reduction to few elements is split by fuse in two kernels (reshape to [p, n/p], reduce,
  * reduce).

@@ -1,10 +1,11 @@
 /* loss_scale: fp16 gradients that neither vanish nor overflow, with torch.amp.GradScaler's rules,
- * wholly inside the step graph; a layer's own precision=fp16 switches it on too. The gradient of the loss starts as the state "loss_scale"; the
- * update divides by it, and where a gradient is not finite nothing is updated: parameters and
- * optimiser states stay as they are, the scale is multiplied by train.loss_scale.backoff, and
- * "loss_scale.skipped" counts. After train.loss_scale.every updates in a row the scale grows by
- * train.loss_scale.growth. The state "step" counts skipped steps too (data and schedule go on);
- * the optimiser's own count, as in bias corrections, does not. */
+ * wholly inside the step graph; a layer's own precision=fp16 switches it on too. The gradient of
+ * the loss starts as the state "loss_scale"; the update divides by it, and where a gradient is not
+ * finite nothing is updated: parameters and optimiser states stay as they are, the scale is
+ * multiplied by train.loss_scale.backoff, and "loss_scale.skipped" counts. After
+ * train.loss_scale.every updates in a row the scale grows by train.loss_scale.growth. The state
+ * "step" counts skipped steps too (data and schedule go on); the optimiser's own count, as in bias
+ * corrections, does not. */
 #ifndef FT_PASSES_LOSS_SCALE_H
 #define FT_PASSES_LOSS_SCALE_H
 #include "passes/optimizer.h"

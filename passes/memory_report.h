@@ -30,7 +30,7 @@ typedef struct {
   int64_t work_peak, work_bound; /* of the training step (or else of evaluation) */
   int64_t eval_peak;             /* of the work arena in evaluation: the same memory */
   int steps, busiest;            /* launches and calls of a step; where most bytes are live */
-  const char *recompute; /* recompute_describe, or NULL */
+  const char *recompute;         /* recompute_describe, or NULL */
   const char *busiest_name;
   uint32_t busiest_line;
 } MemoryReport;

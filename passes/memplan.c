@@ -53,8 +53,7 @@ static void add_states(MemPlan *plan, const Graph *graph, bool of_optimizer, int
     if (node->op != OP_STATE || node_int(node, ATTR_CACHE, 0)) continue;
     const char *name = node_str(node, ATTR_NAME);
     bool known = strcmp(name, "params") == 0 || strcmp(name, NARROW_STATE) == 0 ||
-                 node_attr(node, ATTR_OFFSET) ||
-                 is_of_optimizer(plan, name) != of_optimizer;
+                 node_attr(node, ATTR_OFFSET) || is_of_optimizer(plan, name) != of_optimizer;
     for (int k = 0; k < plan->state_names.count; k++)
       known |= strcmp(plan->state_names.at[k], name) == 0;
     if (known) continue;

@@ -82,7 +82,7 @@ Graph *update_part_random(Graph *graph, double parts);
 
 /* ── the rules: each returns the new parameters, or NULL for an unknown optimiser ── */
 Node *update_by_rule(Update *u, const char *kind);
-/* `rest` (f32[begin]; NULL if begin is 0) and behind it the direction's matrices from element `begin`
- * on, orthogonalised and scaled. */
+/* `rest` (f32[begin]; NULL if begin is 0) and behind it the direction's matrices from element
+ * `begin` on, orthogonalised and scaled. */
 Node *update_muon(Update *u, Node *rest, Node *direction, int64_t begin);
 #endif

@@ -72,8 +72,8 @@ static void add_state_edges(Schedule *s) {
       const Node *reader = at(s, r);
       bool reads = false;
       for (int k = 0; lifetime_is_step(reader) && k < reader->input_count; k++)
-        reads |= lifetime_is_of_state(lifetime_base(reader->input[k]),
-                                      node_str(assign, ATTR_TARGET));
+        reads |=
+            lifetime_is_of_state(lifetime_base(reader->input[k]), node_str(assign, ATTR_TARGET));
       s->now++;
       if (reads && reader != writer && reader->op != OP_ASSIGN && !leads_to(s, writer->id, r))
         add_edge(s, reader, writer);

@@ -234,8 +234,8 @@ static int pad_axis(const Node *pad, int64_t *low) {
   return axis;
 }
 
-/* The sum of two parts of a whole that touch, as split's gradient makes it: they stand side by side.
- * So do parts that were cast alike after that. */
+/* The sum of two parts of a whole that touch, as split's gradient makes it: they stand side by
+ * side. So do parts that were cast alike after that. */
 static Node *add_of_pads(Graph *graph, Node *node) {
   bool is_cast = A->op == OP_CAST && node->input[1]->op == OP_CAST;
   const Node *pad[2] = {is_cast ? A->input[0] : A,
@@ -386,44 +386,24 @@ const SimplifyRule simplify_single_rules[] = {
 };
 
 const SimplifyRule simplify_move_rules[] = {
-    {OP_RESHAPE, move_constant},
-    {OP_RESHAPE, move_nothing},
-    {OP_RESHAPE, reshape_of},
-    {OP_TRANSPOSE, move_constant},
-    {OP_TRANSPOSE, transpose_units},
-    {OP_TRANSPOSE, transpose_of},
-    {OP_BROADCAST, move_constant},
-    {OP_BROADCAST, move_nothing},
-    {OP_BROADCAST, broadcast_of},
-    {OP_SLICE, move_constant},
-    {OP_SLICE, move_nothing},
-    {OP_SLICE, slice_of_slice},
-    {OP_SLICE, slice_of_pad},
-    {OP_SLICE, slice_of_concat},
-    {OP_PAD, move_nothing},
-    {OP_PAD, pad_of_pad},
-    {OP_PAD, pad_constant},
-    {OP_CONCAT, concat_one},
-    {OP_CONCAT, concat_of_slices},
-    {OP_CONCAT, concat_of_concat},
-    {OP_CONCAT, concat_of_casts},
-    {OP_CONCAT, concat_constant},
-    {OP_ADD, add_of_pads},
-    {OP_SUM, reduce_units},
-    {OP_PROD, reduce_units},
-    {OP_RMAX, reduce_units},
-    {OP_RMIN, reduce_units},
-    {OP_ARGMAX, arg_of_unit},
-    {OP_ARGMIN, arg_of_unit},
-    {OP_SUM, reduce_constant},
-    {OP_RMAX, reduce_constant},
-    {OP_RMIN, reduce_constant},
-    {OP_SUM, reduce_of_broadcast},
-    {OP_RMAX, reduce_of_broadcast},
-    {OP_RMIN, reduce_of_broadcast},
-    {OP_SUM, reduce_of_reduce},
-    {OP_RMAX, reduce_of_reduce},
-    {OP_RMIN, reduce_of_reduce},
-    {OP_DOT, dot_of_transposed},
-    {0, NULL},
+    {OP_RESHAPE, move_constant},     {OP_RESHAPE, move_nothing},
+    {OP_RESHAPE, reshape_of},        {OP_TRANSPOSE, move_constant},
+    {OP_TRANSPOSE, transpose_units}, {OP_TRANSPOSE, transpose_of},
+    {OP_BROADCAST, move_constant},   {OP_BROADCAST, move_nothing},
+    {OP_BROADCAST, broadcast_of},    {OP_SLICE, move_constant},
+    {OP_SLICE, move_nothing},        {OP_SLICE, slice_of_slice},
+    {OP_SLICE, slice_of_pad},        {OP_SLICE, slice_of_concat},
+    {OP_PAD, move_nothing},          {OP_PAD, pad_of_pad},
+    {OP_PAD, pad_constant},          {OP_CONCAT, concat_one},
+    {OP_CONCAT, concat_of_slices},   {OP_CONCAT, concat_of_concat},
+    {OP_CONCAT, concat_of_casts},    {OP_CONCAT, concat_constant},
+    {OP_ADD, add_of_pads},           {OP_SUM, reduce_units},
+    {OP_PROD, reduce_units},         {OP_RMAX, reduce_units},
+    {OP_RMIN, reduce_units},         {OP_ARGMAX, arg_of_unit},
+    {OP_ARGMIN, arg_of_unit},        {OP_SUM, reduce_constant},
+    {OP_RMAX, reduce_constant},      {OP_RMIN, reduce_constant},
+    {OP_SUM, reduce_of_broadcast},   {OP_RMAX, reduce_of_broadcast},
+    {OP_RMIN, reduce_of_broadcast},  {OP_SUM, reduce_of_reduce},
+    {OP_RMAX, reduce_of_reduce},     {OP_RMIN, reduce_of_reduce},
+    {OP_DOT, dot_of_transposed},     {0, NULL},
 };

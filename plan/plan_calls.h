@@ -49,7 +49,7 @@ typedef struct {
   bool ta, tb;
   CallCompute compute;
   CallAct act;
-  CallSums of; /* what the sums are of, if there are any */
+  CallSums of;               /* what the sums are of, if there are any */
   int bias, aux, c, d, sums; /* positions among the arguments; a is 0, b is 1 */
   int input_count, arg_count;
   int64_t aux_row; /* elements (relu: bits) of a row of aux */

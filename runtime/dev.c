@@ -46,9 +46,9 @@ Status dev_find(const char *text, const Artifact *artifact, const DeviceType **o
   }
   if (!strcmp(text, "sim")) {
     if (!is_ptx)
-      return status_fail(STATUS_USER,
-                         "%s runs on the cpu; for the simulator compile a .ptx: ftc %s -o model.ptx",
-                         artifact->path, artifact->plan->source);
+      return status_fail(
+          STATUS_USER, "%s runs on the cpu; for the simulator compile a .ptx: ftc %s -o model.ptx",
+          artifact->path, artifact->plan->source);
     *out = &dev_sim;
     return STATUS_OK;
   }

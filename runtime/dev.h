@@ -39,7 +39,7 @@ typedef struct {
   double copy_bytes; /* per second, read and written, measured with a large copy */
   double flops;      /* per second: f32 multiply-adds outside of tensor cores, from its data */
   double tf32_flops, half_flops; /* of tensor cores, sums in f32; 0: not known of this GPU */
-  const char *basis; /* one line: how the numbers were had */
+  const char *basis;             /* one line: how the numbers were had */
 } DeviceSpeed;
 
 /* What one kernel did, on a device that counts. Sectors are of 32 bytes. */

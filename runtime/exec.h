@@ -17,8 +17,8 @@
 /* All but the last are indices of plan->graph. EXEC_MICRO is there if train.accumulate = k > 1: a
  * step is then k - 1 runs of it and one of EXEC_TRAIN. EXEC_DECODE and EXEC_PREFILL
  * are for generation (runtime/decoder.h), ready to run only if ExecOptions.only names them.
- * EXEC_EVAL_EMA, there if exec_has_ema, is evaluation with the average of the weights in place of the
- * weights. */
+ * EXEC_EVAL_EMA, there if exec_has_ema, is evaluation with the average of the weights in place of
+ * the weights. */
 typedef enum {
   EXEC_TRAIN,
   EXEC_EVAL,

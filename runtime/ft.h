@@ -13,8 +13,8 @@
  *   ft_close(model);
  *
  * Link with libft_runtime, libft_plan, libft_type, libft_base and what they need (OpenBLAS, oneDNN,
- * libgomp, zlib, jansson, PCRE2). A model is used by one thread at a time; several models may be open.
- * Functions that return int: 0 is success, 1 the caller's mistake, 3 a fault of the machine;
+ * libgomp, zlib, jansson, PCRE2). A model is used by one thread at a time; several models may be
+ * open. Functions that return int: 0 is success, 1 the caller's mistake, 3 a fault of the machine;
  * ft_error says it in one line. Pointers that are returned live until ft_close. */
 #ifndef FT_H
 #define FT_H
@@ -76,8 +76,8 @@ int ft_train_step(FtModel *model, const void *const *inputs, double *loss);
 int ft_predict(FtModel *model, const void *const *inputs);
 int ft_read_output(FtModel *model, const char *name, void *to, size_t bytes);
 
-/* Parameters, and states such as running statistics, by name. Elements are in row-major order, whatever
- * order the compiler chose for memory. */
+/* Parameters, and states such as running statistics, by name. Elements are in row-major order,
+ * whatever order the compiler chose for memory. */
 int ft_read_param(FtModel *model, const char *name, void *to, size_t bytes);
 int ft_write_param(FtModel *model, const char *name, const void *from, size_t bytes);
 /* Training steps done since ft_init. */
@@ -89,7 +89,8 @@ int64_t ft_steps(FtModel *model);
 int ft_load_weights(FtModel *model, const char *path);
 int ft_save_weights(FtModel *model, const char *path);
 /* A checkpoint: all that training goes on from exactly, but for the place in the data, which is the
- * caller's. Not amid a step's parts. ft_resume takes a file, or a folder for its newest whole one. */
+ * caller's. Not amid a step's parts. ft_resume takes a file, or a folder for its newest whole one.
+ */
 int ft_save(FtModel *model, const char *path);
 int ft_resume(FtModel *model, const char *path);
 
@@ -100,14 +101,15 @@ typedef struct {
   double top_p;       /* and among the likeliest that together have this probability; 1: all */
 } FtSampling;
 int64_t ft_vocabulary(const FtModel *model); /* how many tokens there are; 0: no such model */
-/* Begins a text with count > 0 tokens. The same seed draws the same tokens. Training, prediction and
- * new weights in between are fine: the text is then read again. */
+/* Begins a text with count > 0 tokens. The same seed draws the same tokens. Training, prediction
+ * and new weights in between are fine: the text is then read again. */
 int ft_prompt(FtModel *model, const int64_t *tokens, int64_t count, uint64_t seed);
 /* Draws the next token, which the text goes on with. */
 int ft_next(FtModel *model, const FtSampling *sampling, int64_t *token);
 /* The text goes on with a token of the caller's, in place of one that is drawn. */
 int ft_append(FtModel *model, int64_t token);
-/* The scores of the next token (logits), ft_vocabulary of them; ft_next after it costs nothing more. */
+/* The scores of the next token (logits), ft_vocabulary of them; ft_next after it costs nothing
+ * more. */
 int ft_scores(FtModel *model, float *scores, size_t bytes);
 
 #ifdef __cplusplus

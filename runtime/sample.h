@@ -1,5 +1,5 @@
-/* sample: draws a token by its scores. The same arguments give the same token, on every machine with
- * the same exp. */
+/* sample: draws a token by its scores. The same arguments give the same token, on every machine
+ * with the same exp. */
 #ifndef FT_RUNTIME_SAMPLE_H
 #define FT_RUNTIME_SAMPLE_H
 #include <stdint.h>

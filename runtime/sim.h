@@ -52,14 +52,14 @@ const SimKernel *sim_module_kernel_at(const SimModule *module, int index);
 
 typedef struct {
   const char *name;
-  int line;              /* of the .entry */
-  int params;            /* how many */
-  int64_t param_bytes;   /* of all, aligned as PTX says */
-  int64_t shared_bytes;  /* static; a launch may add dynamic ones */
-  int64_t local_bytes;   /* per thread */
-  int64_t max_threads;   /* .maxntid, or 1024 */
-  int instructions;      /* in the text */
-  int registers;         /* 32-bit ones alive at once, at most: an estimate of what ptxas needs */
+  int line;             /* of the .entry */
+  int params;           /* how many */
+  int64_t param_bytes;  /* of all, aligned as PTX says */
+  int64_t shared_bytes; /* static; a launch may add dynamic ones */
+  int64_t local_bytes;  /* per thread */
+  int64_t max_threads;  /* .maxntid, or 1024 */
+  int instructions;     /* in the text */
+  int registers;        /* 32-bit ones alive at once, at most: an estimate of what ptxas needs */
 } SimKernelInfo;
 SimKernelInfo sim_kernel_info(const SimKernel *kernel);
 /* Where parameter `index` lies in the parameter bytes, and its size. */
@@ -94,8 +94,8 @@ typedef struct {
   int64_t thread_instructions;           /* by active lanes of them */
   int64_t load_sectors, store_sectors;   /* global: moved between a block and memory, see docs */
   int64_t load_requests, store_requests; /* global: instructions that asked for them */
-  int64_t shared_accesses;               /* wavefronts that shared accesses need without conflicts */
-  int64_t bank_conflicts;                /* wavefronts on top of them */
+  int64_t shared_accesses; /* wavefronts that shared accesses need without conflicts */
+  int64_t bank_conflicts;  /* wavefronts on top of them */
   int64_t branches, divergent_branches;
 } SimCounts;
 

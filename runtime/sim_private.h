@@ -21,8 +21,9 @@ enum { SIM_LANES = 32, SIM_ARGS = 8, SIM_VECTOR = 8, SIM_OPERANDS = 8 };
 /* X(name, bytes of the value, bytes of a lane): names as in PTX. */
 #define SIM_TYPES(X)                                                                               \
   X(none, 0, 4)                                                                                    \
-  X(pred, 1, 4) X(u16, 2, 4) X(s16, 2, 4) X(u32, 4, 4) X(s32, 4, 4) X(u64, 8, 8) X(s64, 8, 8)      \
-      X(f16, 2, 4) X(bf16, 2, 4) X(f32, 4, 4) X(f64, 8, 8)
+  X(pred, 1, 4)                                                                                    \
+  X(u16, 2, 4) X(s16, 2, 4) X(u32, 4, 4) X(s32, 4, 4) X(u64, 8, 8) X(s64, 8, 8) X(f16, 2, 4)       \
+      X(bf16, 2, 4) X(f32, 4, 4) X(f64, 8, 8)
 typedef enum {
 #define X(name, bytes, lane) SIM_TYPE_##name,
   SIM_TYPES(X)
@@ -41,12 +42,12 @@ typedef const SimInst *SimOp(SimWarp *warp, const SimInst *inst);
 /* Pointwise ones are in sim_ops.def; these move data, control, or need the whole warp. */
 #define SIM_SPECIAL_OPS(X)                                                                         \
   X(block)                                                                                         \
-  X(bra) X(bra_if) X(guard) X(end) X(trap) X(bar) X(bar_warp) X(nothing) X(data) X(ld_param) X(ld) \
-      X(st) X(ld_local) X(st_local) X(ld_generic) X(st_generic) X(atom) X(shfl) X(vote)            \
-          X(activemask) X(match) X(redux) X(split64) X(join64) X(split32) X(join32) X(cp_async)    \
-              X(cp_commit) X(cp_wait) X(ldmatrix) X(stmatrix) X(proxy) X(wgmma_fence)             \
-                  X(wgmma_commit) X(wgmma_wait) X(wgmma) X(mbar) X(bulk) X(tensor)      \
-                      X(elect) X(mma)
+  X(bra)                                                                                           \
+  X(bra_if) X(guard) X(end) X(trap) X(bar) X(bar_warp) X(nothing) X(data) X(ld_param) X(ld) X(st)  \
+      X(ld_local) X(st_local) X(ld_generic) X(st_generic) X(atom) X(shfl) X(vote) X(activemask)    \
+          X(match) X(redux) X(split64) X(join64) X(split32) X(join32) X(cp_async) X(cp_commit)     \
+              X(cp_wait) X(ldmatrix) X(stmatrix) X(proxy) X(wgmma_fence) X(wgmma_commit)           \
+                  X(wgmma_wait) X(wgmma) X(mbar) X(bulk) X(tensor) X(elect) X(mma)
 typedef enum {
 #define X(name) SIM_##name,
   SIM_SPECIAL_OPS(X)
@@ -118,8 +119,9 @@ typedef struct {
 /* X(name, PTX): special registers. */
 #define SIM_SPECIALS(X)                                                                            \
   X(tid_x, "%tid.x")                                                                               \
-  X(tid_y, "%tid.y") X(tid_z, "%tid.z") X(ntid_x, "%ntid.x") X(ntid_y, "%ntid.y")                  \
-      X(ntid_z, "%ntid.z") X(ctaid_x, "%ctaid.x") X(ctaid_y, "%ctaid.y") X(ctaid_z, "%ctaid.z")    \
+  X(tid_y, "%tid.y")                                                                               \
+  X(tid_z, "%tid.z") X(ntid_x, "%ntid.x") X(ntid_y, "%ntid.y") X(ntid_z, "%ntid.z")                \
+      X(ctaid_x, "%ctaid.x") X(ctaid_y, "%ctaid.y") X(ctaid_z, "%ctaid.z")                         \
           X(nctaid_x, "%nctaid.x") X(nctaid_y, "%nctaid.y") X(nctaid_z, "%nctaid.z")               \
               X(laneid, "%laneid") X(warpid, "%warpid") X(nwarpid, "%nwarpid")                     \
                   X(mask_eq, "%lanemask_eq") X(mask_le, "%lanemask_le") X(mask_lt, "%lanemask_lt") \
@@ -169,7 +171,8 @@ struct SimModule {
   char *lane_memory; /* constants of all kernels, 64-byte aligned */
 };
 
-/* Generic addresses of shared memory, local memory and parameters lie in windows that no host address lies in. */
+/* Generic addresses of shared memory, local memory and parameters lie in windows that no host
+ * address lies in. */
 #define SIM_SHARED_WINDOW (UINT64_C(0x7e) << 56)
 #define SIM_LOCAL_WINDOW (UINT64_C(0x7f) << 56)
 #define SIM_PARAM_WINDOW (UINT64_C(0x7d) << 56) /* for tensor maps only */

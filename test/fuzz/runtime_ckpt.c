@@ -24,7 +24,8 @@ static void look(char *bytes) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-  char path[64], before[SMALL_PARAM_BYTES + SMALL_STATE_BYTES], after[SMALL_PARAM_BYTES + SMALL_STATE_BYTES];
+  char path[64], before[SMALL_PARAM_BYTES + SMALL_STATE_BYTES],
+      after[SMALL_PARAM_BYTES + SMALL_STATE_BYTES];
   if (!exec) set_up();
   int fd = memfd_create("fuzz", 0);
   if (fd < 0 || write(fd, data, size) != (ssize_t)size) abort();

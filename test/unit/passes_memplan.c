@@ -88,8 +88,7 @@ static void check_overwriting(const Node *step, const Node *result) {
     assert_true(lifetime_may_overwrite(step, (int)node_int(result, ATTR_INDEX, 0), base));
     if (step->op == OP_PUT) continue;
     Shape domain = kernel_domain(step);
-    if (kernel_kind(step) == KERNEL_COLUMN)
-      assert_false(shape_equal(&result->type.shape, &domain));
+    if (kernel_kind(step) == KERNEL_COLUMN) assert_false(shape_equal(&result->type.shape, &domain));
   }
 }
 
