@@ -138,7 +138,9 @@ static Node *make(Layout *l, const Node *old, const Form *form) {
 static bool can_make(const Layout *l, const Node *node, const Form *form) {
   if (layout_is_same(form, &l->forms.home[node->id])) return true;
   if (!l->forms.is_free[node->id] || node->op == OP_PARAM || node->op == OP_RESHAPE) return false;
-  return node->op != OP_IOTA || !form->fold[node_int(node, ATTR_AXIS, 0)].channels;
+  bool counts_folded = node->op == OP_IOTA && node->type.shape.rank == 2 &&
+                       form->fold[node_int(node, ATTR_AXIS, 0)].channels;
+  return !counts_folded;
 }
 
 static Node *value(Layout *l, const Node *node, const Form *form) {
