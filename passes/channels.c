@@ -52,9 +52,9 @@ static bool fits(const ConvForm *f, int64_t places, int64_t channels, Fit *out) 
 
 /* 0: this convolution stays as it is. */
 static int64_t copied_elements(const Node *node) {
-  const Type *image = &node->input[node->op == OP_CONV_GRAD_WEIGHT]->type;
   if (node->op != OP_CONV && node->op != OP_CONV_GRAD_WEIGHT && node->op != OP_CONV_GRAD_INPUT)
     return 0;
+  const Type *image = &node->input[node->op == OP_CONV_GRAD_WEIGHT]->type;
   bool is_narrow = image->dtype == DT_F16 || image->dtype == DT_BF16;
   bool is_tf32 = image->dtype == DT_F32 && node_int(node, ATTR_TF32, 0);
   return is_narrow || is_tf32 ? COPY_BYTES / dtype_bytes(image->dtype) : 0;
