@@ -16,10 +16,10 @@ static DType narrow_type(const Plan *plan) {
 }
 
 /* What products read of the parameters is these, rounded as a step rounds them. */
-static Status write_rounded(Exec *exec, int64_t offset, int64_t bytes, const char *from) {
+static Status write_rounded(Exec *exec, DType dtype, int64_t offset, int64_t bytes,
+                            const char *from) {
   enum { PIECE = 1 << 14 }; /* elements */
   Status status = STATUS_OK;
-  DType dtype = narrow_type(exec->plan);
   uint16_t *rounded = malloc(PIECE * sizeof *rounded);
   if (!rounded) return status_fail(STATUS_FAULT, "out of memory");
   for (int64_t at = 0, count; status == STATUS_OK && at < bytes / 4; at += count) {
@@ -36,13 +36,14 @@ static Status write_rounded(Exec *exec, int64_t offset, int64_t bytes, const cha
 static Status round_all(Exec *exec, const char *from) {
   enum { PIECE = 1 << 20 };
   int64_t bytes = exec->bytes[ARENA_PARAMS];
+  DType dtype = narrow_type(exec->plan);
   char *piece = malloc(PIECE);
   if (!piece) return status_fail(STATUS_FAULT, "out of memory");
   Status status = STATUS_OK;
   for (int64_t at = 0, count; status == STATUS_OK && at < bytes; at += count) {
     count = bytes - at < PIECE ? bytes - at : PIECE;
     status = exec->type->read(exec->device, piece, from + at, count);
-    if (status == STATUS_OK) status = write_rounded(exec, at, count, piece);
+    if (status == STATUS_OK) status = write_rounded(exec, dtype, at, count, piece);
   }
   free(piece);
   return status;
@@ -50,12 +51,12 @@ static Status round_all(Exec *exec, const char *from) {
 
 Status exec_round_ready(Exec *exec, ExecGraph graph) {
   int wanted = graph == EXEC_EVAL_EMA ? ROUNDED_EMA : ROUNDED_PARAMS;
-  int ema = exec_find_state(exec, "ema");
   if (!exec->bytes[ARENA_NARROW] || (int)exec->rounded == wanted) return STATUS_OK;
   exec->rounded = ROUNDED_NONE;
-  STATUS_TRY(round_all(exec, wanted == ROUNDED_PARAMS
-                                 ? exec->base[ARENA_PARAMS]
-                                 : exec->base[ARENA_STATE] + exec->plan->states.at[ema].offset));
+  const char *from = exec->base[ARENA_PARAMS];
+  if (wanted == ROUNDED_EMA)
+    from = exec->base[ARENA_STATE] + exec->plan->states.at[exec_find_state(exec, "ema")].offset;
+  STATUS_TRY(round_all(exec, from));
   exec->rounded = wanted;
   return STATUS_OK;
 }
@@ -64,6 +65,7 @@ Status exec_round_written(Exec *exec, ArenaId arena, int64_t offset, int64_t byt
                           const void *from) {
   if (arena == ARENA_STATE && exec->rounded == ROUNDED_EMA) exec->rounded = ROUNDED_NONE;
   bool is_read = arena == ARENA_PARAMS && exec->bytes[ARENA_NARROW];
-  return is_read && exec->rounded == ROUNDED_PARAMS ? write_rounded(exec, offset, bytes, from)
-                                                    : STATUS_OK;
+  return is_read && exec->rounded == ROUNDED_PARAMS
+             ? write_rounded(exec, narrow_type(exec->plan), offset, bytes, from)
+             : STATUS_OK;
 }
