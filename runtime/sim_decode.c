@@ -10,13 +10,18 @@ static const uint8_t type_bytes_of[] = {
 #undef X
 };
 
-Status decode_fail(const Decoder *decoder, const char *format, ...) {
+Status sim_fail_at(const SimModule *module, int line, const char *format, va_list args) {
   char text[512];
+  vsnprintf(text, sizeof text, format, args);
+  return status_fail(STATUS_USER, "%s:%d: %s", module->path, line, text);
+}
+
+Status decode_fail(const Decoder *decoder, const char *format, ...) {
   va_list args;
   va_start(args, format);
-  vsnprintf(text, sizeof text, format, args);
+  Status status = sim_fail_at(decoder->module, decoder->line, format, args);
   va_end(args);
-  return status_fail(STATUS_USER, "%s:%d: %s", decoder->module->path, decoder->line, text);
+  return status;
 }
 
 void decode_begin(Decoder *decoder, SimModule *module, Arena *scratch) {

@@ -1,17 +1,15 @@
 /* sim_parse_token: words, numbers and signs of PTX. */
 #include "runtime/sim_parse.h"
 #include <ctype.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 Status parse_fail(const Parser *p, const char *format, ...) {
-  char text[512];
   va_list args;
   va_start(args, format);
-  vsnprintf(text, sizeof text, format, args);
+  Status status = sim_fail_at(p->module, p->line, format, args);
   va_end(args);
-  return status_fail(STATUS_USER, "%s:%d: %s", p->module->path, p->line, text);
+  return status;
 }
 
 void parse_skip_space(Parser *p) {

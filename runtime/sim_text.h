@@ -3,6 +3,7 @@
 #ifndef FT_RUNTIME_SIM_TEXT_H
 #define FT_RUNTIME_SIM_TEXT_H
 #include "runtime/sim_private.h"
+#include <stdarg.h>
 
 typedef enum {
   VALUE_REGISTER,      /* index */
@@ -68,6 +69,7 @@ STATUS_CHECKED Status decode_statement(Decoder *decoder, const PtxStatement *sta
 void decode_block(Decoder *decoder);
 void decode_end(Decoder *decoder);
 /* "model.ptx:12: " before the rest. */
+Status sim_fail_at(const SimModule *module, int line, const char *format, va_list args);
 Status decode_fail(const Decoder *decoder, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
