@@ -2,8 +2,6 @@
  * them. */
 #include "codegen/nvptx_private.h"
 #include "passes/fuse.h"
-#include "plan/plan_map.h"
-#include <stdio.h>
 #include <string.h>
 
 bool nvptx_may_map(const Job *job, int operand) {
@@ -157,8 +155,6 @@ bool nvptx_is_domain(const Job *job, int result, const Shape *domain) {
 
 /* ── reductions ─────────────────────────────────────────────────────────────────────────────── */
 
-static bool is_moment(const Node *node) { return node->op == OP_MEAN || node->op == OP_SPREAD; }
-
 /* Mean and spread of one input share their sums. */
 static void collect_moments(Reductions *out, const Node *node, int *level) {
   for (int i = 0; i < out->count; i++)
@@ -185,7 +181,7 @@ bool nvptx_collect(Job *job, Reductions *out) {
       diag_error(job->module->diag, node->loc, "internal error: a kernel with too many reductions");
       return false;
     }
-    if (is_moment(node)) {
+    if (op_is_moment(node->op)) {
       collect_moments(out, node, &level[i]);
       if (level[i] > out->stages) out->stages = level[i];
       continue;
@@ -253,7 +249,7 @@ static void finish_moments(Emitter *emitter, const Reduction *both, LLVMValueRef
                           LLVMBuildSelect(b, is_none, zero, spread, "")};
   for (int i = 0; i < emitter->body->nodes.count; i++) {
     const Node *node = emitter->body->nodes.at[i];
-    if (is_moment(node) && node->input[0] == x)
+    if (op_is_moment(node->op) && node->input[0] == x)
       emit_bind_value(emitter, node, value[node->op == OP_SPREAD]);
   }
 }

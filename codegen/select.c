@@ -51,21 +51,17 @@ static int bias_operand(const Node *node, int channel) {
   return node->op == OP_ARG ? (int)node_int(node, ATTR_INDEX, 0) : -1;
 }
 
-static bool is_zero(const Node *node) {
-  while (node->op == OP_BROADCAST || node->op == OP_RESHAPE) node = node->input[0];
-  return node->op == OP_CONST && node_float(node, ATTR_VALUE, 1) == 0;
-}
-
 /* relu(x) as max(x, 0) or as select(x <= 0, 0, x), where x has no other reader; else NULL. */
 static const Node *relu_of(const Graph *body, const Node *x) {
   const Node *user = only_user(body, x);
-  if (user) return user->op == OP_MAX && is_zero(user->input[user->input[0] == x]) ? user : NULL;
+  if (user)
+    return user->op == OP_MAX && node_is_zero(user->input[user->input[0] == x]) ? user : NULL;
   if (uses_of(body, x) != 2) return NULL;
   for (int i = 0; i < body->nodes.count; i++) {
     const Node *node = body->nodes.at[i];
-    if (node->op != OP_SELECT || node->input[2] != x || !is_zero(node->input[1])) continue;
+    if (node->op != OP_SELECT || node->input[2] != x || !node_is_zero(node->input[1])) continue;
     const Node *test = node->input[0];
-    if (test->op == OP_LE && test->input[0] == x && is_zero(test->input[1]) &&
+    if (test->op == OP_LE && test->input[0] == x && node_is_zero(test->input[1]) &&
         uses_of(body, test) == 1)
       return node;
   }

@@ -19,6 +19,8 @@ const struct AttrInfo attr_info[ATTR_COUNT] = {
 #undef ATTR
 };
 
+bool op_is_moment(Op op) { return op == OP_MEAN || op == OP_SPREAD; }
+
 bool op_is_elementary(Op op) {
   static const bool elementary[OP_COUNT] = {
       [OP_EXP] = true, [OP_EXPM1] = true, [OP_LOG] = true,     [OP_LOG1P] = true, [OP_SIN] = true,
@@ -54,6 +56,21 @@ Node *graph_find_root(const Graph *graph, RootKind kind, const char *name) {
     const Root *root = &graph->roots.at[i];
     if (root->kind == kind && (!name || !strcmp(root->name, name))) return root->node;
   }
+  return NULL;
+}
+
+Node *graph_find_state(const Graph *graph, const char *name) {
+  for (int i = 0; i < graph->nodes.count; i++) {
+    Node *node = graph->nodes.at[i];
+    const char *have = node->op == OP_STATE ? node_str(node, ATTR_NAME) : NULL;
+    if (have && !strcmp(have, name)) return node;
+  }
+  return NULL;
+}
+
+Node *graph_find_gradients(const Graph *graph) {
+  for (int i = 0; i < graph->nodes.count; i++)
+    if (graph->nodes.at[i]->op == OP_PACK) return graph->nodes.at[i];
   return NULL;
 }
 
@@ -111,6 +128,11 @@ double node_float(const Node *node, AttrId id, double otherwise) {
 const char *node_str(const Node *node, AttrId id) {
   const Attr *attr = node_attr(node, id);
   return attr ? attr->s : NULL;
+}
+
+bool node_is_zero(const Node *node) {
+  while (node->op == OP_BROADCAST || node->op == OP_RESHAPE) node = node->input[0];
+  return node->op == OP_CONST && node_float(node, ATTR_VALUE, 1) == 0;
 }
 
 void node_set_attr(Graph *graph, Node *node, Attr attr) {

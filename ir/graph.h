@@ -34,6 +34,8 @@ extern const OpInfo op_info[OP_COUNT];
 bool op_parse(const char *text, Op *out);
 /* exp, log, tanh and the like: many instructions, made by kernels/math.c. */
 bool op_is_elementary(Op op);
+/* Mean and spread, which are made of the same sums. */
+bool op_is_moment(Op op);
 /* scatter_add, put: what moves data to places that a value tells. No element of the result knows
  * where it comes from, so it cannot be pulled: such an op is a kernel by itself. */
 bool op_scatters(Op op);
@@ -108,6 +110,10 @@ struct Graph {
 Graph *graph_new(Arena *arena, const char *name);
 void graph_add_root(Graph *graph, RootKind kind, const char *name, Node *node);
 Node *graph_find_root(const Graph *graph, RootKind kind, const char *name); /* name NULL: any */
+/* The first state of this name; NULL: there is none. */
+Node *graph_find_state(const Graph *graph, const char *name);
+/* The pack of all gradients side by side, which other packs come behind; NULL: there is none. */
+Node *graph_find_gradients(const Graph *graph);
 
 /* ── making nodes ─────────────────────────────────────────────────────────────────────────────
  * graph_node infers the type with infer_type, asserting that it is legal. `given` supplies the
@@ -133,6 +139,8 @@ const Attr *node_attr(const Node *node, AttrId id); /* NULL if absent */
 int64_t node_int(const Node *node, AttrId id, int64_t otherwise);
 double node_float(const Node *node, AttrId id, double otherwise);
 const char *node_str(const Node *node, AttrId id); /* NULL if absent */
+/* 0 in every element: a constant, however it is seen. */
+bool node_is_zero(const Node *node);
 void node_set_attr(Graph *graph, Node *node, Attr attr);
 /* A param's order in memory; view.rank 0: row-major. And the shape that files have. */
 Storage node_storage(const Node *param);

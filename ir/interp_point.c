@@ -264,7 +264,7 @@ void interp_reduce(const Eval *eval) {
     arg_reduce(eval);
     return;
   }
-  if (op == OP_MEAN || op == OP_SPREAD) {
+  if (op_is_moment(op)) {
     moment(eval);
     return;
   }

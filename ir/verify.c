@@ -245,7 +245,7 @@ static void check_storage(Verify *v, const Node *node) {
 
 static void check_assign(Verify *v, const Node *node) {
   const char *target = node_str(node, ATTR_TARGET);
-  const Node *state = find_leaf(v->graph, OP_STATE, target, false);
+  const Node *state = graph_find_state(v->graph, target);
   int roots = 0;
   for (int i = 0; i < v->graph->roots.count; i++) roots += v->graph->roots.at[i].node == node;
   if (roots != 1) wrong(v, node, "an assign must be exactly one root, not %d", roots);

@@ -129,7 +129,7 @@ static bool is_column_sum(const FusePlan *plan, int id, const Node *contract) {
   const Node *node = node_at(plan, id);
   const Shape *result = &contract->type.shape;
   int64_t pattern[MAX_RANK], columns = result->dim[result->rank - 1];
-  bool is_moment = node->op == OP_MEAN || node->op == OP_SPREAD;
+  bool is_moment = op_is_moment(node->op);
   return plan->unit[id].is_simple && node->type.dtype == DT_F32 &&
          (node->op == OP_SUM || (is_moment && contract->op == OP_CONV)) &&
          columns / node_int(contract, ATTR_GROUPS, 1) % 4 == 0 &&

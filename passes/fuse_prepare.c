@@ -179,10 +179,6 @@ static Node *prepare_dot(Graph *graph, const Node *old, Node **inputs) {
 }
 
 /* ── relu before pooling ────────────────────────────────────────────────────────────────────── */
-static bool is_zero(const Node *node) {
-  return node->op == OP_CONST && node_float(node, ATTR_VALUE, 1) == 0;
-}
-
 static Node *find_pool(const Graph *graph, const Node *index) {
   for (int i = 0; i < graph->nodes.count; i++) {
     Node *node = graph->nodes.at[i];
@@ -204,9 +200,9 @@ static Node *find_pool(const Graph *graph, const Node *index) {
  * convolutional network need not be kept for backward. Exact, NaN included. */
 static Node *prepare_select(Graph *graph, const Node *old, Node **inputs) {
   Node *mask = inputs[0];
-  int spread = is_zero(inputs[1]) ? 2 : is_zero(inputs[2]) ? 1 : 0;
+  int spread = node_is_zero(inputs[1]) ? 2 : node_is_zero(inputs[2]) ? 1 : 0;
   if (!spread || inputs[spread]->op != OP_POOL_MAX_GRAD || mask->input_count != 2 ||
-      op_info[mask->op].op_class != CLASS_POINTWISE || !is_zero(mask->input[1]))
+      op_info[mask->op].op_class != CLASS_POINTWISE || !node_is_zero(mask->input[1]))
     return NULL;
   Node *grad = inputs[spread], *dy = grad->input[0], *index = grad->input[1];
   if (index->op != OP_POOL_INDEX || index->input[0] != mask->input[0]) return NULL;

@@ -19,11 +19,6 @@ typedef struct {
   Node **made;        /* by old node */
 } Masks;
 
-static bool is_zero(const Node *node) {
-  while (node->op == OP_BROADCAST) node = node->input[0];
-  return node->op == OP_CONST && node_float(node, ATTR_VALUE, 1) == 0;
-}
-
 static const Node *strip_casts(const Node *node) {
   while (node->op == OP_CAST && node->type.dtype != DT_F16 &&
          (node->input[0]->type.dtype == DT_F32 || node->input[0]->type.dtype == DT_BF16))
@@ -34,10 +29,10 @@ static const Node *strip_casts(const Node *node) {
 /* What z is the relu of, or NULL. */
 static const Node *behind_relu(const Node *z) {
   z = strip_casts(z);
-  if (z->op == OP_MAX && is_zero(z->input[1])) return z->input[0];
-  if (z->op != OP_SELECT || !is_zero(z->input[1])) return NULL;
+  if (z->op == OP_MAX && node_is_zero(z->input[1])) return z->input[0];
+  if (z->op != OP_SELECT || !node_is_zero(z->input[1])) return NULL;
   const Node *cond = z->input[0], *v = z->input[2];
-  return cond->op == OP_LE && cond->input[0] == v && is_zero(cond->input[1]) ? v : NULL;
+  return cond->op == OP_LE && cond->input[0] == v && node_is_zero(cond->input[1]) ? v : NULL;
 }
 
 /* Walks what v is made of, element by element: is it one image and numbers for its channels, and
@@ -71,7 +66,7 @@ static bool is_made_of_what_is_read(const Masks *m, const Node *v) {
 }
 
 static void find_mask(Masks *m, const Node *node) {
-  if (!node->is_backward || node->op != OP_LE || !is_zero(node->input[1])) return;
+  if (!node->is_backward || node->op != OP_LE || !node_is_zero(node->input[1])) return;
   const Node *v = behind_relu(node->input[0]);
   if (v && !v->is_backward && is_made_of_what_is_read(m, v)) m->value[node->id] = v;
 }

@@ -165,29 +165,17 @@ static const char *sum_at(const MemPlan *plan, int64_t offset) {
 }
 
 static void place_gradients(MemPlan *plan) {
-  bool is_first = true;
-  for (int i = 0; i < plan->graph->nodes.count; i++) {
-    const Node *pack = node_at(plan, i);
-    if (pack->op != OP_PACK || !is_first) continue;
-    is_first = false;
-    const Attr *offsets = node_attr(pack, ATTR_OFFSETS);
-    int bytes = dtype_bytes(pack->type.dtype);
-    if (!plan->where[i]) put(plan, pack, ARENA_GRADS, 0);
-    for (int k = 0; k < pack->input_count; k++) {
-      const Node *base = lifetime_base(pack->input[k]);
-      const char *sum = sum_at(plan, offsets->ints[k]);
-      if (!plan->where[base->id] && (!sum || may_write_state(plan, base, sum)))
-        put(plan, base, ARENA_GRADS, offsets->ints[k] * bytes);
-    }
+  const Node *pack = graph_find_gradients(plan->graph);
+  if (!pack) return;
+  const Attr *offsets = node_attr(pack, ATTR_OFFSETS);
+  int bytes = dtype_bytes(pack->type.dtype);
+  if (!plan->where[pack->id]) put(plan, pack, ARENA_GRADS, 0);
+  for (int k = 0; k < pack->input_count; k++) {
+    const Node *base = lifetime_base(pack->input[k]);
+    const char *sum = sum_at(plan, offsets->ints[k]);
+    if (!plan->where[base->id] && (!sum || may_write_state(plan, base, sum)))
+      put(plan, base, ARENA_GRADS, offsets->ints[k] * bytes);
   }
-}
-
-static const Node *find_state(const MemPlan *plan, const char *target) {
-  for (int i = 0; i < plan->graph->nodes.count; i++)
-    if (node_at(plan, i)->op == OP_STATE &&
-        strcmp(node_str(node_at(plan, i), ATTR_NAME), target) == 0)
-      return node_at(plan, i);
-  return NULL;
 }
 
 static void place_assigned(MemPlan *plan) {
@@ -195,7 +183,8 @@ static void place_assigned(MemPlan *plan) {
     const Node *assign = node_at(plan, i);
     if (assign->op != OP_ASSIGN) continue;
     const char *target = node_str(assign, ATTR_TARGET);
-    const Node *base = lifetime_base(assign->input[0]), *state = find_state(plan, target);
+    const Node *base = lifetime_base(assign->input[0]),
+               *state = graph_find_state(plan->graph, target);
     for (int k = 0; !state && k < plan->state_names.count; k++) /* written, never read */
       if (strcmp(plan->state_names.at[k], target) == 0) {
         plan->where[i] = arena_text(ARENA_STATE);

@@ -61,21 +61,14 @@ static const Tensor *assigned(const Probe *probe, const char *name) {
 }
 
 /* ── orders in memory: values are made up, and shown, in row-major order ────────────────────── */
-static const Node *state_of(const Graph *graph, const Node *assign) {
-  for (int i = 0; i < graph->nodes.count; i++)
-    if (graph->nodes.at[i]->op == OP_STATE &&
-        !strcmp(node_str(graph->nodes.at[i], ATTR_NAME), node_str(assign, ATTR_TARGET)))
-      return graph->nodes.at[i];
-  return assign;
-}
-
 /* Where in the flat arenas a value lies, or one for each of their elements begins; -1: nowhere. */
 static int64_t flat_place(const Graph *graph, const Node *node) {
-  const Node *grads = NULL;
-  if (node->op == OP_ASSIGN) node = state_of(graph, node);
+  const Node *grads = graph_find_gradients(graph);
+  if (node->op == OP_ASSIGN) {
+    const Node *state = graph_find_state(graph, node_str(node, ATTR_TARGET));
+    if (state) node = state;
+  }
   if (node->op == OP_PARAM || node_attr(node, ATTR_OFFSET)) return node_int(node, ATTR_OFFSET, -1);
-  for (int i = 0; i < graph->nodes.count && !grads; i++)
-    if (graph->nodes.at[i]->op == OP_PACK) grads = graph->nodes.at[i];
   if (!grads || node->type.shape.rank != 1) return -1;
   const char *name = node_str(node, ATTR_NAME);
   bool is_front = node->op == OP_STATE && !strcmp(name, "muon.v");

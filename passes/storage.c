@@ -144,16 +144,13 @@ static Node *as_it_lies(Turn *t, const Node *node) {
 
 /* Is this what a flat arena takes, rather than a value of its own? */
 static int form_of_operand(const Turn *t, const Node *node, int operand) {
-  const Node *state = NULL;
-  if (node->op == OP_PACK && node == storage_gradients(t->old)) {
+  if (node->op == OP_PACK && node == graph_find_gradients(t->old)) {
     const Node *param = storage_param_at(t->old, node_attr(node, ATTR_OFFSETS)->ints[operand],
                                          shape_elements(&node->input[operand]->type.shape));
     return param ? t->form[param->id] : -1;
   }
-  for (int i = 0; node->op == OP_ASSIGN && i < node->id && !state; i++)
-    if (t->old->nodes.at[i]->op == OP_STATE &&
-        !strcmp(node_str(t->old->nodes.at[i], ATTR_NAME), node_str(node, ATTR_TARGET)))
-      state = t->old->nodes.at[i];
+  const Node *state =
+      node->op == OP_ASSIGN ? graph_find_state(t->old, node_str(node, ATTR_TARGET)) : NULL;
   return state ? t->form[state->id] : -1;
 }
 

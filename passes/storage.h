@@ -16,8 +16,6 @@ bool storage_is_view(const Node *node);
 bool storage_keeps_places(const Node *node);
 /* The param, its wide form, at this place of the flat arenas, with so many elements; NULL: none. */
 const Node *storage_param_at(const Graph *graph, int64_t offset, int64_t elements);
-/* The gradients side by side; NULL: there are none. */
-const Node *storage_gradients(const Graph *graph);
 
 /* By node: the order that a param should have; rank 0: row-major. */
 Storage *storage_choose(PassContext *context, const Graph *graph);

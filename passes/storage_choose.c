@@ -52,12 +52,6 @@ const Node *storage_param_at(const Graph *graph, int64_t offset, int64_t element
   return NULL;
 }
 
-const Node *storage_gradients(const Graph *graph) {
-  for (int i = 0; i < graph->nodes.count; i++)
-    if (graph->nodes.at[i]->op == OP_PACK) return graph->nodes.at[i];
-  return NULL; /* Muon's packs come behind it */
-}
-
 /* ── what there is to choose from ───────────────────────────────────────────────────────────── */
 static int param_index(Election *e, const Node *param) {
   const char *name = node_str(param, ATTR_NAME);
@@ -108,7 +102,7 @@ static void count_reader(Election *e, const Node *reader, const Node *operand) {
 }
 
 static void count_gradients(Election *e) {
-  const Node *pack = storage_gradients(e->graph);
+  const Node *pack = graph_find_gradients(e->graph);
   for (int k = 0; pack && k < pack->input_count; k++) {
     const Node *gradient = pack->input[k];
     const Node *param = storage_param_at(e->graph, node_attr(pack, ATTR_OFFSETS)->ints[k],
