@@ -19,6 +19,12 @@
 int omp_get_max_threads(void);
 void omp_set_num_threads(int threads);
 
+/* Where a thread may be delayed while others go on: test/unit/runtime_pool.c, which includes this
+ * file, delays it there. */
+#ifndef POOL_MAY_BE_DELAYED
+#define POOL_MAY_BE_DELAYED(where) ((void)0)
+#endif
+
 /* A pause takes some 30 ns: about 300 us, then a wait sleeps. */
 enum { MOST_THREADS = 256, SPINS = 10000 };
 
@@ -118,9 +124,16 @@ void pool_wait(Pool *pool, _Atomic uint64_t *word, uint64_t value) {
   atomic_fetch_sub(&pool->sleepers, 1);
 }
 
-void pool_post(Pool *pool, _Atomic uint64_t *word, uint64_t value) {
-  atomic_store(word, value); /* before looking whether somebody sleeps */
+/* The word has been changed, before this looks whether somebody sleeps. Who waits for it may have
+ * seen that already and gone on, so it is not touched here; to wake a later sleeper does no harm. */
+static void wake(Pool *pool, _Atomic uint64_t *word) {
+  POOL_MAY_BE_DELAYED("wake");
   if (atomic_load(&pool->sleepers)) futex(word, FUTEX_WAKE_PRIVATE, MOST_THREADS);
+}
+
+void pool_post(Pool *pool, _Atomic uint64_t *word, uint64_t value) {
+  atomic_store(word, value);
+  wake(pool, word);
 }
 
 /* ── jobs ─────────────────────────────────────────────────────────────────────────────────── */
@@ -157,14 +170,16 @@ static void *worker_main(void *argument) {
   pool_quiet_libraries();
   for (uint64_t seen = 0;;) {
     pool_wait(pool, &pool->number, seen);
+    POOL_MAY_BE_DELAYED("enter");
     Job job;
     atomic_store(&worker->is_inside, true); /* before reading the job: see pool_settle */
     seen = read_job(pool, &job);
+    POOL_MAY_BE_DELAYED("begin");
     if (job.work) {
       job.work(job.context, worker->share);
       atomic_store_explicit(&worker->is_inside, false, memory_order_release);
-      if (atomic_fetch_add(&pool->done, 1) + 2 == (uint64_t)pool->threads)
-        pool_post(pool, &pool->done, (uint64_t)pool->threads - 1);
+      /* the last one releases pool_run by this, and the next job may begin at once */
+      if (atomic_fetch_add(&pool->done, 1) + 2 == (uint64_t)pool->threads) wake(pool, &pool->done);
       continue;
     }
     if (job.help) job.help(job.context, job.first, job.end, seen, worker->share);
