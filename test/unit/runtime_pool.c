@@ -18,7 +18,7 @@ static void delay(const char *where);
 
 enum { LONG = 20000, SHORT = 300 }; /* microseconds; LONG: longer than a wait spins */
 
-static const char *delayed_at; /* NULL: anywhere, by chance */
+static const char *_Atomic delayed_at; /* NULL: anywhere, by chance */
 static _Atomic int delays_left;
 static _Atomic uint32_t chance = 1;
 
