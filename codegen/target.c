@@ -9,12 +9,15 @@
 #include <string.h>
 
 typedef struct {
-  const char *name, *features;
+  const char *name, *processor, *features;
 } Gpu;
-/* The lowest PTX version that knows the processor: old drivers load what they can. */
-static const Gpu gpus[] = {{"sm_80", "+ptx70"},  {"sm_86", "+ptx71"},  {"sm_87", "+ptx74"},
-                           {"sm_89", "+ptx78"},  {"sm_90", "+ptx78"},  {"sm_90a", "+ptx80"},
-                           {"sm_100", "+ptx86"}, {"sm_100a", "+ptx86"}};
+/* The lowest PTX version that knows the processor: old drivers load what they can. LLVM 19 knows
+ * none behind sm_90a; those run PTX of sm_90 (not of sm_90a), which their driver compiles. */
+static const Gpu gpus[] = {{"sm_80", "sm_80", "+ptx70"},   {"sm_86", "sm_86", "+ptx71"},
+                           {"sm_87", "sm_87", "+ptx74"},   {"sm_89", "sm_89", "+ptx78"},
+                           {"sm_90", "sm_90", "+ptx78"},   {"sm_90a", "sm_90a", "+ptx80"},
+                           {"sm_100", "sm_90", "+ptx78"},  {"sm_103", "sm_90", "+ptx78"},
+                           {"sm_120", "sm_90", "+ptx78"}};
 enum { GPU_COUNT = sizeof gpus / sizeof *gpus };
 
 typedef struct {
@@ -25,7 +28,8 @@ static const Cpu cpus[] = {{"x86-64", 16}, {"x86-64-v2", 16}, {"x86-64-v3", 32},
 enum { CPU_COUNT = sizeof cpus / sizeof *cpus };
 
 static const char cpu_names[] = "x86-64, x86-64-v2, x86-64-v3, x86-64-v4";
-static const char gpu_names[] = "sm_80, sm_86, sm_87, sm_89, sm_90, sm_90a, sm_100, sm_100a";
+static const char gpu_names[] = "sm_80, sm_86, sm_87, sm_89, sm_90 and sm_90a, and for later GPUs "
+                                "sm_100, sm_103 and sm_120, which run sm_90's PTX";
 
 static const Gpu *find_gpu(const char *name) {
   for (int i = 0; i < GPU_COUNT; i++)
@@ -81,7 +85,7 @@ static void initialize(Target target) {
 static void choose_processor(Module *module, const CodegenOptions *options) {
   if (module->target == TARGET_PTX) {
     const Gpu *gpu = find_gpu(options->gpu ? options->gpu : gpus[0].name);
-    module->cpu = gpu->name;
+    module->cpu = gpu->processor;
     module->features = gpu->features;
     return;
   }

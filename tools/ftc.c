@@ -24,7 +24,8 @@ static const char usage[] =
     "  --set KEY=VALUE     set a setting, such as train.batch=64 (may be repeated)\n"
     "  --preset NAME       choose a preset of the program\n"
     "  --cpu NAME          x86-64, x86-64-v2, x86-64-v3, x86-64-v4 or native (default)\n"
-    "  --gpu NAME          sm_80 (default), sm_86, sm_89, sm_90, sm_90a, sm_100\n"
+    "  --gpu NAME          sm_80 (default), sm_86, sm_87, sm_89, sm_90, sm_90a; sm_100, sm_103 and\n"
+    "                      sm_120 mean sm_90, whose PTX they run too\n"
     "  --emit=KIND         ast, ir, dot: what the front end made (or --stop-after=PASS left)\n"
     "                      plan, llvm, asm, ptx: what the back end made\n"
     "                      html: a page with the graph after every pass\n"
@@ -35,7 +36,7 @@ static const char usage[] =
     "  --dump-dir DIR      where dumps go (default: here)\n"
     "  --stop-after=PASS   run the passes up to this one\n"
     "  --disable=A,B       leave out passes (fuse, schedule, memplan: do no more than is needed)\n"
-    "                      or kinds of kernels; the names are listed below\n"
+    "                      or kinds of kernels; the names are listed below (may be repeated)\n"
     "  --time-passes       how long each step took, on standard error\n"
     "  --list-ops          every op of the language's graph, and stop\n"
     "  --help, --version\n"
@@ -45,6 +46,7 @@ typedef struct {
   const char *input, *output, *emit, *memory;
   bool summary, is_done; /* done: --help and the like have said it all */
   const char *defines[MAX_WORDS], *sets[MAX_WORDS];
+  Text disabled; /* all that --disable names, however often it is given */
   FrontendOptions frontend;
   PassOptions passes;
   CodegenOptions codegen;
@@ -116,8 +118,10 @@ static int set_stop_after(Request *r, const char *value) {
   r->passes.stop_after = value;
   return 0;
 }
-static int set_disable(Request *r, const char *value) {
-  r->passes.disable = r->codegen.disable = value;
+static int add_disable(Request *r, const char *value) {
+  if (r->disabled.count) text_append(&r->disabled, ",", 1);
+  text_append(&r->disabled, value, strlen(value));
+  r->passes.disable = r->codegen.disable = text_cstr(&r->disabled);
   return 0;
 }
 static int set_time_passes(Request *r, const char *value) {
@@ -171,7 +175,7 @@ static const Flag flags[] = {
     {"--emit", TAKES_VALUE, set_emit},         {"--summary", TAKES_NOTHING, set_summary},
     {"--memory", MAY_TAKE_VALUE, set_memory},  {"--dump", TAKES_VALUE, set_dump},
     {"--dump-dir", TAKES_VALUE, set_dump_dir}, {"--stop-after", TAKES_VALUE, set_stop_after},
-    {"--disable", TAKES_VALUE, set_disable},   {"--time-passes", TAKES_NOTHING, set_time_passes},
+    {"--disable", TAKES_VALUE, add_disable},   {"--time-passes", TAKES_NOTHING, set_time_passes},
     {"--list-ops", TAKES_NOTHING, list_ops},   {"--help", TAKES_NOTHING, show_help},
     {"-h", TAKES_NOTHING, show_help},          {"--version", TAKES_NOTHING, show_version},
 };

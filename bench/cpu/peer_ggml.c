@@ -1,4 +1,4 @@
-/* One peer, one model: ggml (https://github.com/ggml-org/ggml, from the source that PyPI's
+/* One peer, one model: ggml (ggml-org/ggml, from the source that PyPI's
  * llama-cpp-python carries) on its CPU backend, through its own training interface ggml-opt. Prints
  * a JSON line like peers.py. Fairness: the images are f32 already (ggml has no u8 tensors), batches
  * are copied by ggml_opt_dataset_get_batch, graphs are allocated once, AdamW without decay is Adam.

@@ -1,0 +1,41 @@
+/* describe: writes C that describes one product to kernels/gemm_x86.c, as codegen/host_gemm.c does
+ * for an artifact: describe NAME M N K TA TB. Fields have their names, so that a new one of
+ * GemmProduct is 0 here and compiles. */
+#include "kernels/gemm_host.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { VECTOR_BYTES = __AVX512F__ + 0 ? 64 : 32 };
+
+int main(int count, char **word) {
+  if (count != 7) return 2;
+  long m = atol(word[2]), n = atol(word[3]), k = atol(word[4]);
+  int ta = atoi(word[5]), tb = atoi(word[6]);
+  GemmTile tile = gemm_choose(1, m, n, k, ta, 0, VECTOR_BYTES);
+  long width = (long)tile.vectors * GEMM_LANES;
+  int rows[2] = {m >= tile.rows ? (int)tile.rows : 0, (int)(m % tile.rows)};
+  int vectors[2] = {n >= width ? (int)tile.vectors : 0,
+                    (int)((n % width + GEMM_LANES - 1) / GEMM_LANES)};
+  printf("#include \"kernels/gemm_host.h\"\n");
+  for (int i = 0; i < 4; i++)
+    if (rows[i & 1] && vectors[i >> 1])
+      printf("GemmTileKernel gemm_tile_%c%dx%d;\n", ta ? 't' : 'n', rows[i & 1], vectors[i >> 1]);
+  printf("static const GemmProduct product = {\n"
+         "    .batch = 1, .m = %ld, .n = %ld, .k = %ld, .ta = %d, .tb = %d,\n",
+         m, n, k, ta, tb);
+  printf("    .rows = %d, .vectors = %d, .in_place = %d, .depth = %ld, .down = %ld, .across = %ld,\n",
+         (int)tile.rows, (int)tile.vectors, (int)gemm_in_place(n, k, tb), (long)tile.depth,
+         (long)tile.down, (long)tile.across);
+  printf("    .arg_a = 0, .arg_b = 1, .arg_c = 2, .tile = {");
+  for (int i = 0; i < 4; i++)
+    if (rows[i & 1] && vectors[i >> 1])
+      printf("gemm_tile_%c%dx%d, ", ta ? 't' : 'n', rows[i & 1], vectors[i >> 1]);
+    else
+      printf("0, ");
+  printf("}};\nvoid gemm_%s(void *const *args, int64_t begin, int64_t end) {\n"
+         "  gemm_run(&product, args, begin, end);\n}\n",
+         word[1]);
+  printf("int64_t gemm_work_%s(void) { return %ld; }\n", word[1], (long)tile.work);
+  fprintf(stderr, "%s: tile %dx%d\n", word[1], (int)tile.rows, (int)tile.vectors);
+  return 0;
+}
