@@ -220,8 +220,9 @@ void graph_print_dot(const Graph *graph, FILE *out);
 typedef enum {
   STAGE_FORWARD, /* from the front end: no assign to params, no pack, no fused */
   STAGE_STEP,    /* with backward and update */
-  STAGE_FUSED    /* only leaves, fused, result, contractions, scatter_add, pack, assign, and views
+  STAGE_FUSED,   /* only leaves, fused, result, contractions, scatter_add, pack, assign, and views
                     (reshape of anything) */
+  STAGE_PLANNED  /* the same with a place for every value, in which its readers find it */
 } Stage;
 bool graph_verify(const Graph *graph, Stage stage, Diag *diag);
 

@@ -197,8 +197,8 @@ static void check_stage(Verify *v, const Node *node) {
   }
   bool fused = node->op == OP_FUSED || (node->op == OP_RESULT && node->input[0]->op == OP_FUSED);
   if (node->op == OP_ARG) wrong(v, node, "stands outside of a fused node's body");
-  if (v->stage != STAGE_FUSED && fused) wrong(v, node, "comes only with the fuse pass");
-  if (v->stage == STAGE_FUSED && !in_fused_stage(node->op))
+  if (v->stage < STAGE_FUSED && fused) wrong(v, node, "comes only with the fuse pass");
+  if (v->stage >= STAGE_FUSED && !in_fused_stage(node->op))
     wrong(v, node, "should be in the body of a fused node at this stage");
   if (v->stage == STAGE_FORWARD && node->op == OP_PACK)
     wrong(v, node, "comes only with the backward pass");
@@ -345,6 +345,12 @@ static void verify_graph(Verify *v) {
   for (int i = 0; i < v->graph->nodes.count; i++) check_node(v, v->graph->nodes.at[i]);
   if (!v->good) return; /* roots may rest on attributes that are missing */
   for (int i = 0; i < v->graph->roots.count; i++) check_root(v, i);
+  if (!v->good || v->fused || v->stage != STAGE_PLANNED) return;
+  Arena *scratch = arena_new();
+  const Node *where;
+  const char *why = verify_places(v->graph, scratch, &where);
+  if (why) wrong(v, where, "%s", why);
+  arena_free(scratch);
 }
 
 bool graph_verify(const Graph *graph, Stage stage, Diag *diag) {

@@ -9,7 +9,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void use(Arena *arena, Diag *diag, FILE *sink, const Graph *graph) {
   Graph *again = NULL;
-  for (int stage = STAGE_FORWARD; stage <= STAGE_FUSED; stage++)
+  for (int stage = STAGE_FORWARD; stage <= STAGE_PLANNED; stage++)
     graph_verify(graph, (Stage)stage, diag);
   graph_print_dot(graph, sink);
   char *text = graph_to_text(graph, arena);
