@@ -76,8 +76,9 @@ void update_rescale(Update *u) {
   Node *is_due = update_op(u, OP_GE, make_cast(u->graph, more, DT_F64, u->loc), every);
   Node *grown = update_mul(u, scale, growth);
   grown = choose(u, make_unary(u->graph, OP_ISFINITE, grown, u->loc), grown, scale);
-  Node *next = choose(u, is_due, grown, scale);
-  update_assign(u, "loss_scale", choose(u, is_finite, next, update_mul(u, scale, backoff)));
+  Node *next = choose(u, is_due, grown, scale), *fallen = update_mul(u, scale, backoff);
+  fallen = choose(u, update_op(u, OP_GE, fallen, like(u, fallen, LOSS_SCALE_FLOOR)), fallen, scale);
+  update_assign(u, "loss_scale", choose(u, is_finite, next, fallen));
   Node *row = choose(u, is_due, like(u, good, 0), more);
   update_assign(u, "loss_scale.good", choose(u, is_finite, row, like(u, good, 0)));
   Node *count = choose(u, is_finite, skipped, update_add(u, skipped, like(u, skipped, 1)));

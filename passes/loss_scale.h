@@ -2,13 +2,17 @@
  * wholly inside the step graph; a layer's own precision=fp16 switches it on too. The gradient of
  * the loss starts as the state "loss_scale"; the update divides by it, and where a gradient is not
  * finite nothing is updated: parameters and optimiser states stay as they are, the scale is
- * multiplied by train.loss_scale.backoff, and "loss_scale.skipped" counts. After
+ * multiplied by train.loss_scale.backoff, unless that is below LOSS_SCALE_FLOOR (torch has no floor:
+ * its scale ends at 0 and every gradient with it), and "loss_scale.skipped" counts. After
  * train.loss_scale.every updates in a row the scale grows by train.loss_scale.growth. The state
  * "step" counts skipped steps too (data and schedule go on); the optimiser's own count, as in bias
  * corrections, does not. */
 #ifndef FT_PASSES_LOSS_SCALE_H
 #define FT_PASSES_LOSS_SCALE_H
 #include "passes/optimizer.h"
+
+/* The smallest normal number of fp16. */
+#define LOSS_SCALE_FLOOR 0x1p-14
 
 /* By the recipe, or because a layer asks for it. */
 bool loss_scale_is_used(const SettingValue *settings, const Graph *graph);

@@ -77,6 +77,8 @@ STATUS_CHECKED Status exec_run(Exec *exec, ExecGraph graph, const void *batch);
 /* Like exec_run, but looks at every float result of every launch: STATUS_USER and a sentence that
  * names the step, its label and source line at the first NaN or infinity. --check=nan. */
 STATUS_CHECKED Status exec_run_checked(Exec *exec, ExecGraph graph, const void *batch);
+/* STATUS_USER and a sentence if a parameter holds a number that is not finite. Reads all of them. */
+STATUS_CHECKED Status exec_check_params(Exec *exec);
 /* Like exec_run with each plan step timed alone: nanoseconds[i] for step i of the graph. */
 STATUS_CHECKED Status exec_run_timed(Exec *exec, ExecGraph graph, const void *batch,
                                      int64_t *nanoseconds);

@@ -21,7 +21,6 @@ struct Log {
   double loss_sum, metric_sum[LOG_MOST_METRICS];
   int64_t sum_count;
   double rate; /* smoothed samples/s, for the ETA */
-  bool was_nonfinite;
   Text line;
 };
 
@@ -246,13 +245,6 @@ Status log_step(Log *log, const LogStep *step, bool is_last) {
   log->loss_sum += step->loss;
   for (int i = 0; i < step->metric_count; i++) log->metric_sum[i] += step->metric[i].value;
   log->sum_count++;
-  if (!isfinite(step->loss) && !log->was_nonfinite) {
-    log->was_nonfinite = true;
-    log_warn(log,
-             "the loss of step %lld is %s; --check=nan finds the first such value and its "
-             "source line",
-             (long long)step->step, isnan(step->loss) ? "NaN" : "infinite");
-  }
   int64_t every = log->options.every;
   bool is_due = every > 0 && step->step % every == 0;
   Status status = STATUS_OK;

@@ -92,6 +92,7 @@ static Status resume(Training *training) {
     training->seed = info.seed;
     training->shuffle = info.is_shuffled;
     training->first_step = training->saved_step = info.step;
+    training->saved_in = training->options->resume;
     training->has_best =
         info.has_best && strcmp(info.best_of, train_text(training, "train.checkpoint.best")) == 0;
     training->best = info.best;
@@ -222,6 +223,8 @@ static Status set_up(Training *training) {
   STATUS_TRY(exec_write_settings(training->exec));
   STATUS_TRY(initialise(training));
   if (options->resume) STATUS_TRY(resume(training));
+  train_finite_start(training);
+  STATUS_TRY(train_try_outputs(training));
   look_into_folder(training);
   STATUS_TRY(start_feed(training));
   if (plateau_is_used(training->exec) && !training->valid)
@@ -274,6 +277,7 @@ static Status log_results(Training *training, bool wait) {
     LogStep result = {.step = scalars.tag};
     evaluate_take(training->exec, &scalars, &result);
     STATUS_TRY(log_step(training->log, &result, result.step == training->total_steps));
+    STATUS_TRY(train_check_result(training, &result));
   }
 }
 
@@ -308,7 +312,9 @@ static Status train_steps(Training *training, int64_t *done) {
   log_start_clock(training->log, training->first_step);
   for (int64_t step = training->first_step, steps; step < training->total_steps; step += steps) {
     if (signals_pending()) break;
+    training->is_torn = true;
     STATUS_TRY(run_steps(training, step, steps_until_pause(training, step), &steps));
+    training->is_torn = false;
     *done = step + steps;
     STATUS_TRY(ask_for_results(training, step + 1, *done));
     bool is_due_now = train_is_due(training, "train.eval", *done) ||
@@ -327,7 +333,7 @@ static Status say_what_is_left(const Training *training, Status status) {
   return status_fail(status,
                      "%s; the checkpoint of step %lld is whole: the same command with "
                      "--resume %s goes on from it",
-                     status_message(), (long long)training->saved_step, folder);
+                     status_message(), (long long)training->saved_step, training->saved_in);
 }
 
 static void say_how_to_resume(Training *training, int64_t done) {
@@ -342,22 +348,6 @@ static void say_how_to_resume(Training *training, int64_t done) {
             (long long)done);
 }
 
-static Status finish(Training *training, int64_t done, int signal) {
-  /* a short run may end before the checksum of its data is known */
-  if (!signal) STATUS_TRY(source_check(training->train));
-  if (done > training->first_step) STATUS_TRY(train_checkpoint(training, done));
-  if (training->options->save) {
-    STATUS_TRY(ckpt_save_weights(training->exec, training->options->save));
-    log_say(training->log, "weights written to %s", training->options->save);
-  }
-  if (training->options->save_ema) {
-    STATUS_TRY(ckpt_save_ema(training->exec, training->options->save_ema));
-    log_say(training->log, "averaged weights written to %s", training->options->save_ema);
-  }
-  if (signal) say_how_to_resume(training, done);
-  return STATUS_OK;
-}
-
 static Status dry_run(Training *training) {
   STATUS_TRY(source_check(training->train));
   if (training->valid) STATUS_TRY(source_check(training->valid));
@@ -370,12 +360,21 @@ static Status run(Training *training, int *signal) {
   if (training->options->dry_run) return dry_run(training);
   int64_t done = training->first_step;
   signals_listen();
-  Status status = say_what_is_left(training, train_steps(training, &done));
-  Status trace = trace_close(training->trace);
-  STATUS_TRY(status);
-  STATUS_TRY(trace);
+  Status status = train_steps(training, &done);
+  if (status != STATUS_OK) status = train_put_aside(training, done, status);
   *signal = signals_pending();
-  return say_what_is_left(training, finish(training, done, *signal));
+  /* a short run may end before the checksum of its data is known */
+  if (status == STATUS_OK && !*signal) status = source_check(training->train);
+  if (status == STATUS_OK) status = train_finish(training, done);
+  if (status == STATUS_OK && *signal) say_how_to_resume(training, done);
+  if (status != STATUS_OK) status = say_what_is_left(training, status);
+  Text failure = {0};
+  if (status != STATUS_OK) text_printf(&failure, "%s", status_message());
+  Status trace = trace_close(training->trace);
+  if (status == STATUS_OK) return trace;
+  status_fail(status, "%s", text_cstr(&failure));
+  text_free(&failure);
+  return status;
 }
 
 Status train_run(const TrainOptions *options, int *signal) {

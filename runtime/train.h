@@ -18,7 +18,7 @@ typedef struct {
   RunOptions run;
   const char *init, *save, *save_ema, *resume, *log_jsonl, *trace;
   int64_t steps, epochs; /* -1: as the plan says */
-  bool no_shuffle, overfit_batch, dry_run, check_nan, deterministic;
+  bool no_shuffle, overfit_batch, dry_run, check_nan, deterministic, keep_going;
 } TrainOptions;
 
 /* Opens the artifact, applies --set. */

@@ -21,7 +21,7 @@ bool train_is_due(const Training *training, const char *section, int64_t step) {
   return every > 0 && step % every == 0;
 }
 
-static CkptInfo info_of(const Training *training, int64_t step) {
+CkptInfo train_checkpoint_info(const Training *training, int64_t step) {
   CkptInfo info = {.step = step,
                    .seed = training->seed,
                    .batch = training->batch,
@@ -47,9 +47,12 @@ static Status keep_best(Training *training, const LogStep *result) {
   bool is_better =
       !training->has_best || (rule.is_max ? value > training->best : value < training->best);
   if (!isfinite(value) || !is_better) return STATUS_OK;
+  bool is_finite;
+  STATUS_TRY(train_check_params(training, result->step, &is_finite));
+  if (!is_finite) return STATUS_OK;
   training->has_best = true;
   training->best = value;
-  CkptInfo info = info_of(training, result->step);
+  CkptInfo info = train_checkpoint_info(training, result->step);
   return ckpt_save_best(training->exec, folder, &info);
 }
 
@@ -89,11 +92,15 @@ Status train_evaluate(Training *training, int64_t step) {
 Status train_checkpoint(Training *training, int64_t step) {
   const char *folder = train_text(training, "train.checkpoint.dir");
   if (!folder[0] || training->saved_step == step) return STATUS_OK;
-  CkptInfo info = info_of(training, step);
+  bool is_finite; /* others would push good ones out of the folder */
+  STATUS_TRY(train_check_params(training, step, &is_finite));
+  if (!is_finite) return STATUS_OK;
+  CkptInfo info = train_checkpoint_info(training, step);
   STATUS_TRY(log_flush(training->log)); /* what is before a checkpoint is not written again */
   STATUS_TRY(ckpt_save_step(training->exec, folder, &info,
                             (int64_t)train_number(training, "train.checkpoint.keep")));
   training->saved_step = step;
+  training->saved_in = folder;
   return STATUS_OK;
 }
 
@@ -102,6 +109,8 @@ Status train_after_step(Training *training, int64_t step) {
   bool saves = train_is_due(training, "train.checkpoint", step);
   if (!evaluates && !saves) return STATUS_OK;
   double start = log_now();
+  bool is_finite;
+  STATUS_TRY(train_check_params(training, step, &is_finite));
   if (evaluates) STATUS_TRY(train_evaluate(training, step));
   if (saves) STATUS_TRY(train_checkpoint(training, step));
   log_skip_time(training->log, log_now() - start);

@@ -1,11 +1,22 @@
 /* train_state: what the files of the training run share: train.c (set-up and the loop) and
- * train_after.c (what is due between two steps). */
+ * train_after.c (what is due between two steps), train_finite.c (is it still worth going on?) and
+ * train_save.c (the files that a run leaves). */
 #ifndef FT_RUNTIME_TRAIN_STATE_H
 #define FT_RUNTIME_TRAIN_STATE_H
 #include "runtime/bench.h"
+#include "runtime/ckpt.h"
 #include "runtime/evaluate.h"
 #include "runtime/feed.h"
 #include "runtime/train.h"
+
+/* What train_finite.c remembers. */
+typedef struct {
+  bool is_diverged, is_told;
+  bool is_sound;        /* the parameters after checked_step */
+  int64_t checked_step; /* -1: none */
+  int64_t step, in_row; /* fp16: the last result, and how many steps were skipped up to it */
+  double skipped;       /* fp16: steps skipped so far; NAN: not known yet */
+} TrainFinite;
 
 typedef struct {
   const TrainOptions *options;
@@ -23,7 +34,10 @@ typedef struct {
   bool shuffle, has_best;
   double best;          /* of train.checkpoint.best */
   bool owes_evaluation; /* one is due after the last step and has not come to its end */
-  int64_t saved_step;   /* the newest checkpoint */
+  int64_t saved_step;   /* the newest checkpoint, -1: none; */
+  const char *saved_in; /* … its folder or file */
+  bool is_torn;         /* a step failed: nobody knows what it has written */
+  TrainFinite finite;
   char ema_name[LOG_MOST_METRICS + 1][72];
 } Training;
 
@@ -45,4 +59,22 @@ STATUS_CHECKED Status train_evaluate(Training *training, int64_t step);
 STATUS_CHECKED Status train_checkpoint(Training *training, int64_t step);
 /* What is due after a step. */
 STATUS_CHECKED Status train_after_step(Training *training, int64_t step);
+CkptInfo train_checkpoint_info(const Training *training, int64_t step);
+
+/* ── numbers that are not finite: STATUS_USER, unless --keep-going ── */
+void train_finite_start(Training *training); /* before the first step, after --resume */
+/* A loss that was read back. */
+STATUS_CHECKED Status train_check_result(Training *training, const LogStep *result);
+/* The parameters as they are after `step`. *is_finite: false only with --keep-going. */
+STATUS_CHECKED Status train_check_params(Training *training, int64_t step, bool *is_finite);
+
+/* ── files that a run leaves ── */
+/* Before the first step: can --save, --save-ema and checkpoints be written where they shall? */
+STATUS_CHECKED Status train_try_outputs(const Training *training);
+/* After step `done`: the last checkpoint, --save, --save-ema. What cannot be written goes to the
+ * current folder or the one for temporary files, and the failure says so. */
+STATUS_CHECKED Status train_finish(Training *training, int64_t done);
+/* After a failure that was none of the steps' own: what steps since the last checkpoint have learnt
+ * is put aside, if it was to be kept at all. Adds to the message; returns `status`. */
+Status train_put_aside(Training *training, int64_t done, Status status);
 #endif

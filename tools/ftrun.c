@@ -85,6 +85,7 @@ static const Flag flags[] = {
     {"--overfit-batch", FLAG_SWITCH, TRAIN, NULL, "repeat the first batch: can the model learn?"},
     {"--check", FLAG_TEXT, TRAIN, "nan", "find the first NaN or infinity and its source line"},
     {"--trace", FLAG_TEXT, TRAIN, "FILE", "write a Chrome/Perfetto trace of the steps"},
+    {"--keep-going", FLAG_SWITCH, TRAIN, NULL, "train on after a loss that is not finite"},
     {"--deterministic", FLAG_SWITCH, TRAIN, NULL, "the same bits in every run (the cpu always is)"},
     {"--dry-run", FLAG_SWITCH, TRAIN, NULL, "check model, data and memory; train nothing"},
     {"--weights", FLAG_TEXT, EVAL | PREDICT | GENERATE, "W",
@@ -191,7 +192,8 @@ static void take_flag(Line *line, const Flag *flag, const char *value, int64_t c
       {"--no-shuffle", &train->no_shuffle}, {"--overfit-batch", &train->overfit_batch},
       {"--dry-run", &train->dry_run},       {"--deterministic", &train->deterministic},
       {"--check", &train->check_nan},       {"--made-up-data", &line->made_up_data},
-      {"--no-cache", &line->no_cache},      {"--no-header", &line->no_header},
+      {"--keep-going", &train->keep_going}, {"--no-cache", &line->no_cache},
+      {"--no-header", &line->no_header},
   };
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
     if (strcmp(flag->name, texts[i].name) == 0) *texts[i].text = value;
