@@ -150,13 +150,6 @@ static bool as_tensors(Builder *b, const Value *left, const Value *right, Loc lo
   return *x && *y;
 }
 
-/* What a mean must know about ignored elements goes along with elementwise results. */
-static Node *weight_of(const Value *left, const Value *right, const Node *result) {
-  Node *weight = left->kind == VALUE_TENSOR ? left->weight : NULL;
-  if (!weight && right->kind == VALUE_TENSOR) weight = right->weight;
-  return weight && result && shape_equal(&weight->type.shape, &result->type.shape) ? weight : NULL;
-}
-
 /* x ** n as products, exact and with simple gradients, for the exponents people write. */
 static Node *tensor_power(Builder *b, const Value *left, const Value *right, Loc loc) {
   Node *x, *y;
@@ -201,9 +194,7 @@ static Value tensors(Builder *b, const char *operator, const Value * left, const
     }
     result = tensor_binary(b, found->op, operator, x, y, loc);
   }
-  Value value = value_tensor(result);
-  if (result) value.weight = weight_of(left, right, result);
-  return value;
+  return value_tensor(result);
 }
 
 static bool is_plain(const Value *v) {
@@ -246,9 +237,7 @@ Value arith_unary(Builder *b, const char *operator, Value operand, Loc loc) {
     return integers(b, "-", 0, operand.i, loc);
   } else if (operand.kind == VALUE_TENSOR) {
     if (operator[0] == '+') return operand;
-    Value negated = value_tensor(tensor_unary(b, OP_NEG, operand.node, loc));
-    if (negated.kind == VALUE_TENSOR) negated.weight = operand.weight;
-    return negated;
+    return value_tensor(tensor_unary(b, OP_NEG, operand.node, loc));
   }
   builder_fail(b, loc, "'%s' does not apply to %s", operator, value_describe(b->arena, &operand));
   return value_error();

@@ -38,6 +38,10 @@ static Node *scalar(Builder *b, const Value *v, const char *what, Loc loc) {
                  type_text(&v->node->type, text));
     return NULL;
   }
+  if (weight_of(b, v->node)) {
+    builder_fail(b, loc, "%s has a weight that nothing has counted with; take its mean(...)", what);
+    return NULL;
+  }
   return tensor_cast(b, v->node, DT_F32, loc);
 }
 

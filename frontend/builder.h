@@ -118,6 +118,7 @@ typedef struct Builder {
   uint32_t region, regions; /* where nodes belong that are made now; regions so far: ir/region.h */
   int instances;            /* for the numbers of renamed ones */
   Node *seed, *step;
+  VEC(Node *) weights;    /* by node: see weight.c */
   VEC(Declared) declared; /* params and states of this graph, in order */
   VEC(GroupRule) group_rules;
   double rest_factor[2];     /* of lr and weight_decay where no rule applies */
@@ -212,6 +213,21 @@ Node *tensor_of(Builder *b, const Value *v, DType dtype, Loc loc);
 /* x, whose values count `below` things (or are *ignore, if given): noted at the input behind it. */
 Node *tensor_within(Builder *b, Node *x, int64_t below, const int64_t *ignore);
 int64_t tensor_flops(const Node *node);
+
+/* ── what counts in a mean (weight.c) ── */
+/* The weight of a tensor, of its shape, bool or float; NULL: every element counts once. */
+Node *weight_of(const Builder *b, const Node *node);
+/* x whose elements count as `weight` (which broadcasts to x) says, times what they counted before;
+ * x whose elements all count. NULL after an error. */
+Node *weight_add(Builder *b, Node *x, Node *weight, Loc loc);
+Node *weight_drop(Builder *b, Node *x, Loc loc);
+/* What a reduction by `op` takes in place of x: without a weight, neutral where nothing counts. */
+Node *weight_reduced(Builder *b, Op op, Node *x, Loc loc);
+/* The sum of the weight of x, which has one. */
+Node *weight_count(Builder *b, const Node *x, DType dtype, const int64_t *axes, int count, bool keep,
+                   Loc loc);
+/* Gives a new node its weight by its inputs'. False after an error. */
+bool weight_follow(Builder *b, Node *node, Loc loc);
 
 /* ── built-in functions (builtin*.c) ── */
 typedef struct {

@@ -4,14 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-/* The weights of ignored elements stay with elementwise results. */
-static Value keep_weight(Node *result, const Value *from) {
-  Value v = value_tensor(result);
-  if (result && from->weight && shape_equal(&from->weight->type.shape, &result->type.shape))
-    v.weight = from->weight;
-  return v;
-}
-
 static double rsqrt_of(double x) { return 1 / sqrt(x); }
 static double sigmoid_of(double x) { return 1 / (1 + exp(-x)); }
 static double sign_of(double x) { return (double)((x > 0) - (x < 0)); }
@@ -64,7 +56,7 @@ static Value run_unary(Call *call) {
   }
   bool any_number = op == OP_ABS || op == OP_SIGN;
   Node *x = any_number ? builtin_tensor(call, 0) : builtin_float_tensor(call, 0);
-  return x ? keep_weight(tensor_unary(call->b, op, x, call->loc), v) : value_error();
+  return x ? value_tensor(tensor_unary(call->b, op, x, call->loc)) : value_error();
 }
 
 static Value run_power(Call *call) {
@@ -133,14 +125,7 @@ static Value run_where(Call *call) {
                  type_text(&a->type, left), type_text(&c->type, right));
     return value_error();
   }
-  Value result = value_tensor(tensor_select(b, cond, a, c, call->loc));
-  Node *weight = x->kind == VALUE_TENSOR && x->weight ? x->weight
-                 : y->kind == VALUE_TENSOR            ? y->weight
-                                                      : NULL;
-  if (result.kind == VALUE_TENSOR && weight &&
-      shape_equal(&weight->type.shape, &result.node->type.shape))
-    result.weight = weight;
-  return result;
+  return value_tensor(tensor_select(b, cond, a, c, call->loc));
 }
 
 static Value run_isfinite(Call *call) {
@@ -179,17 +164,16 @@ static Node *counted(Call *call) {
 static Value run_sum(Call *call) { return reduce(call, OP_SUM, counted(call)); }
 static Value run_prod(Call *call) { return reduce(call, OP_PROD, counted(call)); }
 
-/* sum(x) / sum(weight): what PyTorch divides by when targets are ignored. */
-static Value weighted_mean(Call *call, const Value *v, const int64_t *axes, int count, bool keep) {
+/* sum(x weight) / sum(weight): what PyTorch divides by when targets are ignored. */
+static Value weighted_mean(Call *call, Node *x, const int64_t *axes, int count, bool keep) {
   Builder *b = call->b;
-  Node *total = tensor_reduce(b, OP_SUM, v->node, axes, count, keep, call->loc);
-  Node *kept = tensor_reduce(b, OP_SUM, v->weight, axes, count, keep, call->loc);
+  Node *total = tensor_reduce(b, OP_SUM, x, axes, count, keep, call->loc);
+  Node *kept = weight_count(b, x, x->type.dtype, axes, count, keep, call->loc);
   return value_tensor(tensor_binary(b, OP_DIV, "/", total, kept, call->loc));
 }
 
 static Value run_mean(Call *call) {
   Builder *b = call->b;
-  Value *v = &call->arg[0];
   int64_t axes[MAX_RANK];
   int count;
   bool keep;
@@ -202,7 +186,7 @@ static Value run_mean(Call *call) {
                  type_text(&x->type, text));
     return value_error();
   }
-  if (v->weight) return weighted_mean(call, v, axes, count, keep);
+  if (weight_of(b, x)) return weighted_mean(call, x, axes, count, keep);
   int64_t n = reduced_elements(x, axes, count);
   if (n == 0) {
     builder_fail(b, call->at[0], "the mean of no elements is not defined");
@@ -212,6 +196,20 @@ static Value run_mean(Call *call) {
   if (!sum || n == 1) return value_tensor(sum);
   Node *factor = tensor_const(b, x->type.dtype, 1.0 / (double)n, call->loc);
   return value_tensor(tensor_binary(b, OP_MUL, "*", sum, factor, call->loc));
+}
+
+/* count(x, axis): how many elements count in the mean: a number, or the sum of weights. */
+static Value run_count(Call *call) {
+  Builder *b = call->b;
+  int64_t axes[MAX_RANK];
+  int count;
+  bool keep;
+  Node *x = builtin_tensor(call, 0);
+  if (!x || !builtin_axes(call, 1, x, axes, &count) || !builtin_bool(call, 2, false, &keep))
+    return value_error();
+  if (!weight_of(b, x)) return value_int(reduced_elements(x, axes, count));
+  DType dtype = dtype_is_float(x->type.dtype) ? x->type.dtype : DT_F32;
+  return value_tensor(weight_count(b, x, dtype, axes, count, keep, call->loc));
 }
 
 /* max and min: of compile-time numbers, or over axes of a tensor. */
@@ -278,6 +276,7 @@ const Builtin builtin_math[] = {
     {"sum", "x axis= keepdims=", run_sum, 0},
     {"prod", "x axis= keepdims=", run_prod, 0},
     {"mean", "x axis= keepdims=", run_mean, 0},
+    {"count", "x axis= keepdims=", run_count, 0},
     {"max", "x axis= keepdims=", run_most, OP_RMAX},
     {"min", "x axis= keepdims=", run_most, OP_RMIN},
     {"argmax", "x axis= keepdims=", run_arg, OP_ARGMAX},

@@ -13,19 +13,30 @@ static Value run_random_uniform(Call *call) {
   return value_tensor(tensor_uniform(call->b, shape, call->loc));
 }
 
-/* weighted(x, w): x, with w (1 or 0) saying which elements a later mean counts. */
+/* weighted(x, w): x, with w saying which elements a mean counts, or how much. */
 static Value run_weighted(Call *call) {
-  Node *x = builtin_float_tensor(call, 0), *w = builtin_float_tensor(call, 1);
+  Node *x = builtin_tensor(call, 0), *w = builtin_tensor(call, 1);
   if (!x || !w) return value_error();
-  if (!type_equal(&x->type, &w->type)) {
-    char left[TYPE_TEXT], right[TYPE_TEXT];
-    builder_fail(call->b, call->loc, "weights must be like the tensor: %s and %s",
+  Shape whole;
+  char left[TYPE_TEXT], right[TYPE_TEXT];
+  if (!shape_broadcast(&x->type.shape, &w->type.shape, &whole) ||
+      !shape_equal(&whole, &x->type.shape)) {
+    builder_fail(call->b, call->loc, "weights must have the tensor's shape: %s and %s",
                  type_text(&x->type, left), type_text(&w->type, right));
     return value_error();
   }
-  Value v = value_tensor(x);
-  v.weight = w;
-  return v;
+  if (w->type.dtype != DT_BOOL && !dtype_is_float(w->type.dtype)) {
+    builder_fail(call->b, call->at[1], "weights are bool or float, not %s; compare: w != 0",
+                 type_text(&w->type, right));
+    return value_error();
+  }
+  return value_tensor(weight_add(call->b, x, w, call->loc));
+}
+
+/* unweighted(x): x, all of whose elements count in a mean. */
+static Value run_unweighted(Call *call) {
+  Node *x = builtin_tensor(call, 0);
+  return x ? value_tensor(weight_drop(call->b, x, call->loc)) : value_error();
 }
 
 /* within(x, n, ignore): x, whose values count n things. Where x is an input, the loader checks. */
@@ -93,6 +104,7 @@ const Builtin builtin_other[] = {
     {"stop_gradient", "x", run_stop_gradient, 0},
     {"random_uniform", "shape", run_random_uniform, 0},
     {"weighted", "x weight", run_weighted, 0},
+    {"unweighted", "x", run_unweighted, 0},
     {"within", "x n ignore=", run_within, 0},
     {"range", "from to=", run_range, 0},
     {"len", "x", run_len, 0},

@@ -300,7 +300,7 @@ static Graph *build(Builder *b, const Ast *model, bool training) {
   b->training = training;
   b->streams = b->instances = b->evaluations = 0;
   b->seed = b->step = NULL;
-  b->declared.count = 0;
+  b->declared.count = b->weights.count = 0;
   bool fine = build_model(b, model);
   return fine && !b->exhausted ? b->graph : NULL;
 }

@@ -94,7 +94,7 @@ Node *tensor_node(Builder *b, Op op, Node *const *inputs, int count, const Attr 
   if (b->frame) b->frame->flops += tensor_flops(node);
   const char *precision = op_info[op].op_class == CLASS_CONTRACT ? precision_here(b) : NULL;
   if (precision) node_set_attr(b->graph, node, attr_str(ATTR_PRECISION, precision));
-  return node;
+  return weight_follow(b, node, loc) ? node : NULL;
 }
 
 Node *tensor_unary(Builder *b, Op op, Node *x, Loc loc) {
@@ -199,6 +199,7 @@ Node *tensor_select(Builder *b, Node *cond, Node *x, Node *y, Loc loc) {
 
 Node *tensor_reduce(Builder *b, Op op, Node *x, const int64_t *axes, int count, bool keep,
                     Loc loc) {
+  if (x) x = weight_reduced(b, op, x, loc);
   if (!x) return NULL;
   Shape dropped = {0};
   for (int i = 0, next = 0; i < x->type.shape.rank; i++) {

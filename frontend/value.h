@@ -53,8 +53,6 @@ typedef struct Value {
     Instance *layer;
   };
   const char *unit; /* DURATION: "step" or "epoch" */
-  Node *weight;     /* TENSOR: 1 for each element that counts in a mean, 0 for an ignored one; or
-                       NULL, all count */
 } Value;
 
 static inline Value value_error(void) { return (Value){.kind = VALUE_ERROR}; }
