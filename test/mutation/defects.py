@@ -1,0 +1,153 @@
+"""Defects that scripts/mutate plants in the compiler and the runtime, one at a time: a text that stands exactly once in a
+file, what replaces it, and the test of `scripts/test --quick` that must notice. Each is a mistake that somebody could make
+and that still builds: an index map or an operand order changed, a guard removed, a bound off by one, a wait left out."""
+from collections import namedtuple
+
+Defect = namedtuple("Defect", "name file old new test")
+DEFECTS = []
+
+
+def defect(name, file, old, new, test):
+    DEFECTS.append(Defect(name, file, old, new, test))
+
+
+# ── passes/gradients.c ──
+G, GT = "passes/gradients.c", "unit passes_gradients"
+defect("tanh-sign", G, "binary(g, OP_SUB, like(g, Y, 1), mul(g, Y, Y))", "binary(g, OP_ADD, like(g, Y, 1), mul(g, Y, Y))", GT)
+defect("sub-sign", G, "if (g->needed[1]) g->dx[1] = neg(g, DY);", "if (g->needed[1]) g->dx[1] = DY;", GT)
+defect("div-sign", G, "g->dx[1] = neg(g, mul(g, over, Y));", "g->dx[1] = mul(g, over, Y);", GT)
+defect("max-tie", G, "choose(g, tie, scale(g, DY, 0.5), DY)", "choose(g, tie, scale(g, DY, 1), DY)", "py test/num/ops.py")
+defect("rmax-tie", G, "spread(g, binary(g, OP_DIV, DY, count), x)", "spread(g, DY, x)", "py test/num/ops.py")
+defect("slice-sides", G, "pad_zero(g, dx, start->ints, high)", "pad_zero(g, dx, high, start->ints)", GT)
+defect("select-operands", G, "if (g->needed[2]) g->dx[2] = choose(g, mask, zero(g), DY);",
+       "if (g->needed[2]) g->dx[2] = choose(g, mask, DY, zero(g));", GT)
+defect("relu-mask-form", G, "return part->op == OP_MUL && part->input[0] == x && part->input[1]->op == OP_CONST &&\n"
+       "         node_float(part->input[1], ATTR_VALUE, 0) > 0;",
+       "return part->op == OP_MUL && part->input[0] == x && part->input[1]->op == OP_CONST;", GT)
+defect("concat-offset", G, "start[axis] += X(i)->type.shape.dim[axis];", "start[axis] += X(0)->type.shape.dim[axis];", GT)
+defect("prod-zeros", G, "binary(g, OP_EQ, zeros, like(g, zeros, 1))", "binary(g, OP_GE, zeros, like(g, zeros, 1))",
+       "py test/num/ops.py")
+
+# ── passes/simplify*.c, cse.c ──
+M, MT = "passes/simplify_move.c", "unit passes_meaning"
+defect("slice-of-slice", M, "start[i] = inner[i] + outer[i] * inner_step[i];", "start[i] = inner[i] + outer[i];", MT)
+defect("transpose-of-transpose", M, "perm[i] = inner->ints[outer->ints[i]];", "perm[i] = outer->ints[inner->ints[i]];", MT)
+defect("concat-of-slices", M, "if (step[i] != 1 || start[i] != (i == axis ? at : 0)) return NULL;",
+       "if (step[i] != 1 || (i != axis && start[i] != 0)) return NULL;", MT)
+defect("pads-that-touch", M, "if (low[first] + size[0] != low[!first]) return NULL;", "if (low[first] + size[0] > low[!first]) return NULL;", MT)
+defect("sum-of-broadcast", M, "if (node->op != OP_SUM) return x;\n", "if (node->op != OP_RMAX) return x;\n", MT)
+defect("arg-order", "passes/simplify_math.c", "if (A->op == OP_NEG) return binary(graph, node, OP_SUB, B, A->input[0]);",
+       "if (A->op == OP_NEG) return binary(graph, node, OP_SUB, A->input[0], B);", MT)
+defect("comparison-turned", "passes/simplify_math.c", "Op op = node->op == OP_LT   ? OP_GT", "Op op = node->op == OP_LT   ? OP_LT", MT)
+defect("select-nested", "passes/simplify_math.c",
+       "if (b->op == OP_SELECT && b->input[0] == cond) return choose(graph, node, cond, a, b->input[2]);",
+       "if (b->op == OP_SELECT && b->input[0] == cond) return choose(graph, node, cond, a, b->input[1]);", MT)
+defect("cse-attributes", "passes/cse.c", "return i >= a->attr_count && k >= b->attr_count;\n}", "return true;\n}", MT)
+defect("cse-commutes", "passes/cse.c", "  case OP_ADD:\n  case OP_MUL:\n", "  case OP_ADD:\n  case OP_SUB:\n  case OP_MUL:\n", MT)
+
+# ── passes/optimizer*.c, loss_scale.c ──
+OT = "py test/num/optimizer.py"
+R = "passes/optimizer_rules.c"
+defect("adam-correction", R, "Node *count = update_add(u, u->step, update_number(u, 1));\n  Node *correction1",
+       "Node *count = update_add(u, u->step, update_number(u, 2));\n  Node *correction1", OT)
+defect("adam-decay", R, "Node *grads = is_decoupled ? u->grads : decayed_grads(u);", "Node *grads = u->grads;", OT)
+defect("sgd-first-step", R, "update_assign(u, \"sgd.momentum\", buffer);", "update_assign(u, \"sgd.momentum\", direction);", OT)
+defect("rmsprop-centred", R, "spread = update_sub(u, v, update_mul(u, mean, mean));", "spread = update_sub(u, v, mean);", OT)
+defect("clip-order", "passes/optimizer.c", "return norm > 0 ? clipped_by_norm(u, grads, norm) : grads;",
+       "return norm > 0 && value <= 0 ? clipped_by_norm(u, grads, norm) : grads;", "py test/e2e/recipe.py")
+defect("ema-first", "passes/optimizer.c", "update_scaled(u, params, update_one_minus(u, decay))", "update_scaled(u, u->params, update_one_minus(u, decay))",
+       "py test/e2e/recipe.py")
+defect("loss-scale-finite", "passes/loss_scale.c", "return choose(u, u->is_finite, value, old);", "return value;", "py test/e2e/precision.py")
+defect("loss-scale-growth", "passes/loss_scale.c", "Node *next = choose(u, is_due, grown, scale);", "Node *next = grown;", "py test/e2e/precision.py")
+
+# ── passes/memplan.c, lifetime.c, schedule.c: what the verifier of planned graphs must refuse ──
+PT = "unit passes_memplan"
+defect("reuse-while-read", "passes/memplan.c", "if (slot < 0 || plan->times.last[base->id] != step || plan->slots.at[slot].last != step)",
+       "if (slot < 0)", PT)
+defect("state-read-later", "passes/memplan.c", "if (reader != writer) return false;", "", PT)
+defect("roots-forgotten", "passes/lifetime.c", "read_at(&times, graph->roots.at[i].node, times.count);", ";", PT)
+defect("pack-touching-steps", "passes/memplan_pack.c", "return a->first <= b->last && b->first <= a->last;",
+       "return a->first < b->last && b->first < a->last;", PT)
+defect("overwrite-moved", "passes/lifetime.c", "bool moves = op_info[node->op].op_class != CLASS_POINTWISE || elsewhere[i];",
+       "bool moves = elsewhere[i];", PT)
+
+# ── passes/fuse*.c, layout, storage, masks ──
+RANDOM = "unit codegen_random"
+defect("fuse-read-in-row", "passes/fuse_group.c", "return group->shape == SHAPE_ROW && divisor == group->elements / group->reduced;",
+       "return group->shape == SHAPE_ROW;", RANDOM)
+defect("fuse-columns", "passes/fuse_group.c", "if (x[i] != y[i]) return false;", "if (x[i] * y[i] < 0) return false;", RANDOM)
+defect("fuse-cycle", "passes/fuse_group.c", "if (is_end && !is_start) return true;", "", "unit passes_fuse")
+defect("storage-inverse", "passes/storage.c", "Storage storage = storage_of_transpose(node), back = storage_inverse(&storage);",
+       "Storage storage = storage_of_transpose(node), back = storage;", "py test/e2e/storage.py")
+
+# ── codegen: the emitter, for both targets ──
+E = "codegen/emit.c"
+defect("index-no-wrap", E, "  if (top > high)\n", "  if (top > high && low > unit)\n", RANDOM)
+defect("index-border", E, "if (weight < high || weight % high) from = k;", "if (weight < high) from = k;", RANDOM)
+defect("memo-index", E, "if (a->digit[i].value != b->digit[i].value || a->digit[i].extent != b->digit[i].extent)",
+       "if (a->digit[i].value != b->digit[i].value)", RANDOM)
+defect("pad-low", "codegen/emit_move.c", "emit_in_range(emitter, value, in->dim[end], -low[end], out->dim[end] - 1 - low[end])",
+       "emit_in_range(emitter, value, in->dim[end] + 1, -low[end], out->dim[end] - 1 - low[end])", RANDOM)
+defect("slice-step", "codegen/emit_move.c", "emit_index_op(emitter, LLVMMul, digit.value, emit_index_const(emitter, step[end]));",
+       "emit_index_op(emitter, LLVMMul, digit.value, emit_index_const(emitter, step[0]));", RANDOM)
+defect("transpose-map", "codegen/emit_move.c", "while (end < shape->rank && source[end] == source[end - 1] + 1) end++;",
+       "while (end < shape->rank && source[end] > source[end - 1]) end++;", RANDOM)
+defect("sign-of-nan", "codegen/emit_point.c", "LLVMValueRef rest = LLVMBuildSelect(builder, down, LLVMConstReal(LLVMTypeOf(x), -1), x, \"\");",
+       "LLVMValueRef rest = LLVMBuildSelect(builder, down, LLVMConstReal(LLVMTypeOf(x), -1), zero, \"\");", "unit codegen_math")
+defect("cast-unsigned", "codegen/emit_point.c", "return LLVMBuildIntCast2(builder, value, type, is_signed(from), \"\");",
+       "return LLVMBuildIntCast2(builder, value, type, true, \"\");", RANDOM)
+defect("byte-division", "codegen/emit_point.c", "is_simple &= quotient == wanted;", "", "unit codegen_bytes")
+defect("collapse-border", "codegen/collapse.c", "if (first != second) walk->border[d] = true;", "", RANDOM)
+defect("bf16-to-even", "codegen/emit_memory.c", "LLVMConstInt(word, 0x7fff, false)", "LLVMConstInt(word, 0x8000, false)", RANDOM)
+
+# ── codegen: the CPU ──
+defect("store-before-read", "codegen/host.c",
+       "    if (!which || which[i]) value[i] = emit_value(e, kernel->body->roots.at[i].node, index);\n  for (int i = 0; i < count; i++)\n    if (value[i])\n",
+       "    if (!which || which[i]) {\n      value[i] = emit_value(e, kernel->body->roots.at[i].node, index);\n", RANDOM)
+defect("column-short-part", "codegen/host_column.c", "to = LLVMBuildSelect(e->builder, is_short, all, to, \"\");", "(void)is_short;", RANDOM)
+defect("column-extreme", "codegen/host_column.c", "if (extreme >= 0) all->at[extreme].value = load_buffer(column, extreme, local);",
+       "if (extreme >= 0) all->at[extreme].value = value[extreme] ? value[extreme] : load_buffer(column, extreme, local);", RANDOM)
+defect("column-slot", "codegen/host_column.c", "(int64_t)i * column->parts * sums * 8", "(int64_t)i * sums * 8", RANDOM)
+defect("argmax-depth", "codegen/host_reduce.c", "all->node_depth[node->id] = depth + 1;", "all->node_depth[node->id] = depth;", RANDOM)
+
+# ── codegen: the GPU, run by the simulator ──
+defect("row-parts", "codegen/nvptx_row.c", "for (int mask = lanes / 2; mask >= 1; mask /= 2)", "for (int mask = lanes / 2; mask > 1; mask /= 2)", "unit codegen_nvptx")
+defect("row-barrier", "codegen/nvptx_row.c", "  entry_end_if(entry, after);\n  entry_barrier(entry);\n  LLVMValueRef total",
+       "  entry_end_if(entry, after);\n  LLVMValueRef total", "unit codegen_nvptx")
+defect("column-barrier", "codegen/nvptx_column.c", "  entry_barrier(entry);\n  for (int i = 0; i < count * c->width; i++) {\n    LLVMValueRef total",
+       "  for (int i = 0; i < count * c->width; i++) {\n    LLVMValueRef total", "unit codegen_nvptx")
+defect("column-valid", "codegen/nvptx_column.c", "valid[u] = c->rows % unit ? entry_less(entry, row, c->end) : NULL;", "valid[u] = NULL;", "unit codegen_nvptx")
+defect("turn-source", "codegen/nvptx_transpose.c", "turn->source[i] += place[j] < place[i];", "turn->source[i] += place[j] > place[i];", RANDOM)
+
+# ── kernels ──
+defect("attention-correction", "kernels/attention_x86.c", "f->sum[i] = f->sum[i] * correction + lanes_sum(sum);",
+       "f->sum[i] = f->sum[i] + lanes_sum(sum);", "unit codegen_attention")
+defect("attention-hidden", "kernels/attention_x86.c", "      if (row[j]) return false;\n  }\n  return true;", "      if (row[j]) return false;\n    return true;\n  }\n  return true;",
+       "unit codegen_attention")
+defect("gemm-bottom", "kernels/gemm_x86.c", "int64_t count = p->m - row < p->rows ? p->m - row : p->rows;", "int64_t count = p->rows;", "unit codegen_gemm")
+defect("gemm-panel", "kernels/gemm_x86.c", "panel[i * width + j + lane] = lanes_at(type, b, from + lane * k + i);",
+       "panel[i * width + j + lane] = lanes_at(type, b, from + i * k + lane);", "unit codegen_gemm")
+defect("conv-stride", "codegen/nvptx_contract.c", "{\"gemm_stride_width\", f->stride[1]}", "{\"gemm_stride_width\", f->stride[0]}", "unit codegen_nvptx")
+defect("layout-argmax", "passes/layout_form.c", "return is_any_order ? f->home[operand->id].fold[d] : (Fold){0};", "return f->home[operand->id].fold[d];", RANDOM)
+
+# ── runtime ──
+defect("order-repeats", "runtime/order.c", "low ^= mix(high ^ order->key[round + 1]) & low_mask;", "low = mix(high ^ order->key[round + 1]) & low_mask;",
+       "unit runtime_order")
+defect("order-epoch", "runtime/order.c", "uint64_t state = mix(mix(seed) ^ epoch);", "uint64_t state = mix(mix(seed));", "unit runtime_order")
+defect("loader-start", "runtime/loader.c", "int64_t start = step % loader->steps_per_epoch * options->batch;",
+       "int64_t start = step % loader->steps_per_epoch * (options->batch - 1);", "unit runtime_loader")
+defect("loader-slot-early", "runtime/loader.c", "int64_t free_until = loader->consumed + slots;", "int64_t free_until = loader->consumed + slots + 1;", "unit runtime_loader")
+defect("loader-wake", "runtime/loader.c", "if (loader->consumer_waits) pthread_cond_signal(&loader->has_filled);", "", "unit runtime_loader")
+defect("permute-inverse", "runtime/permute.c", "Storage back = storage_inverse(&tensor->storage);", "Storage back = tensor->storage;", "unit runtime_permute")
+defect("half-rounding", "runtime/source_convert.c", "magnitude += 0xfff + (magnitude >> 13 & 1);", "magnitude += 0x1000;", "unit runtime_npy")
+defect("big-endian", "runtime/source_convert.c", "at[is_big_endian ? bytes - 1 - i : i]", "at[i]", "unit runtime_npy")
+defect("normal-angle", "runtime/init.c", "cos(6.283185307179586 * word[1] * 0x1p-32)", "cos(3.141592653589793 * word[1] * 0x1p-32)", "unit runtime_init")
+defect("truncated-two", "runtime/init.c", "if (fabs(value) <= 2) return value;", "if (value <= 2) return value;", "unit runtime_init")
+defect("claim-twice", "runtime/dev_cpu.c", "return seen < ticket && atomic_compare_exchange_strong(&state->ticket, &seen, ticket);",
+       "return seen <= ticket && atomic_compare_exchange_strong(&state->ticket, &seen, ticket);", "unit runtime_exec")
+defect("segment-barrier", "runtime/dev_cpu.c", "task->begins_segment = !is_same_part && conflicts(plan, &graph->task[j], task);",
+       "task->begins_segment = false;", "unit runtime_exec")
+defect("conflict-read", "runtime/dev_cpu.c", "if ((i >= a->input_count || j >= b->input_count) &&", "if (i >= a->input_count && j >= b->input_count &&", "unit runtime_exec")
+defect("sample-top-p", "runtime/sample.c", "(among == 0 || sum < options->top_p * total)", "(among == 0 || sum < options->top_p)", "unit runtime_sample")
+defect("sample-ties", "runtime/sample.c", "return x < y ? -1 : x > y;", "return 0;", "unit runtime_sample")
+defect("rounded-average", "runtime/exec_round.c", "if (wanted == ROUNDED_EMA)\n    from =", "if (wanted != ROUNDED_EMA)\n    from =", "py test/e2e/rounding.py")
