@@ -52,6 +52,7 @@ struct Emitter {
   /* private to emit.c */
   EmitMemo *memo;
   struct EmitBinding *binding; /* by node id */
+  struct EmitExtent *extents;  /* emit_check.c */
   int depth;
 };
 
@@ -66,6 +67,8 @@ LLVMValueRef emit_value(Emitter *emitter, const Node *node, const Index *index);
  * called in a kernel's entry block, it takes scalar chains (learning-rate schedules) out of loops.
  */
 void emit_hoist_scalars(Emitter *emitter);
+/* How many elements lie at this pointer: with --check-memory every access there asks. */
+void emit_extent(Emitter *emitter, LLVMValueRef pointer, int64_t elements);
 /* From now on `node` is what `get` says (NULL: forget). emit_bind_value: one value for all indices,
  * as a finished reduction has within its row. */
 void emit_bind(Emitter *emitter, const Node *node, EmitBound *get, void *user);

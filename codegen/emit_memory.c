@@ -138,6 +138,7 @@ LLVMValueRef emit_element_pointer(Emitter *emitter, LLVMValueRef pointer, DType 
 
 LLVMValueRef emit_load_at(Emitter *emitter, LLVMValueRef pointer, DType dtype,
                           LLVMValueRef element) {
+  emit_check(emitter, pointer, element, false);
   LLVMValueRef address = emit_element_pointer(emitter, pointer, dtype, element);
   LLVMValueRef raw =
       LLVMBuildLoad2(emitter->builder, emit_memory_type(emitter, dtype), address, "");
@@ -177,6 +178,7 @@ void emit_store_group(Emitter *emitter, LLVMValueRef pointer, DType dtype, const
 
 void emit_store_at(Emitter *emitter, LLVMValueRef pointer, DType dtype, LLVMValueRef element,
                    LLVMValueRef value) {
+  emit_check(emitter, pointer, element, true);
   LLVMValueRef address = emit_element_pointer(emitter, pointer, dtype, element);
   LLVMValueRef store =
       LLVMBuildStore(emitter->builder, emit_to_memory(emitter, dtype, value), address);

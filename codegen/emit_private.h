@@ -39,6 +39,9 @@ LLVMValueRef emit_in_range(Emitter *emitter, LLVMValueRef value, int64_t extent,
                            int64_t high);
 LLVMValueRef emit_both(Emitter *emitter, LLVMValueRef a, LLVMValueRef b); /* NULL: true */
 
+/* ── emit_check.c ── */
+void emit_check(Emitter *emitter, LLVMValueRef pointer, LLVMValueRef element, bool is_store);
+
 /* ── emit_memory.c ── */
 LLVMValueRef emit_element_pointer(Emitter *emitter, LLVMValueRef pointer, DType dtype,
                                   LLVMValueRef element);

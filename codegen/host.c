@@ -65,6 +65,15 @@ static void make_entry(HostKernel *kernel, const char *name, LLVMValueRef body,
   LLVMDisposeBuilder(builder);
 }
 
+void host_extents(HostKernel *kernel) {
+  const Node *node = kernel->node;
+  for (int k = 0; k < node->input_count + result_count(kernel); k++) {
+    Type type = k < node->input_count ? node->input[k]->type
+                                      : node_result_type(node, k - node->input_count);
+    emit_extent(&kernel->emitter, kernel->emitter.pointer[k], shape_elements(&type.shape));
+  }
+}
+
 void host_start(HostKernel *kernel, const char *name, bool has_workspace) {
   LLVMContextRef context = kernel->module->context;
   int pointers = kernel->node->input_count + result_count(kernel), count = pointers + has_workspace;
@@ -83,6 +92,7 @@ void host_start(HostKernel *kernel, const char *name, bool has_workspace) {
   e->pointer = ARENA_ARRAY(kernel->scratch, LLVMValueRef, pointers);
   for (int k = 0; k < pointers; k++)
     e->pointer[k] = LLVMGetParam(body, (unsigned)parameter_of(kernel, k));
+  host_extents(kernel);
   kernel->workspace = has_workspace ? LLVMGetParam(body, (unsigned)pointers) : NULL;
   kernel->begin = LLVMGetParam(body, (unsigned)count);
   kernel->end = LLVMGetParam(body, (unsigned)count + 1);
@@ -104,6 +114,7 @@ LLVMValueRef host_alloca(HostKernel *kernel, LLVMTypeRef type, int64_t count) {
   LLVMValueRef memory = LLVMBuildAlloca(builder, LLVMArrayType2(type, (uint64_t)count), "");
   LLVMSetAlignment(memory, PLAN_ALIGN);
   LLVMPositionBuilderAtEnd(builder, here);
+  emit_extent(&kernel->emitter, memory, count);
   return memory;
 }
 

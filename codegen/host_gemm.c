@@ -135,6 +135,7 @@ static LLVMValueRef make_tile_function(HostKernel *kernel, const Node *dot, cons
     bool is_alias = result >= 0 && kernel->alias[result] >= 0;
     e->pointer[i] = LLVMGetParam(function, (unsigned)(is_alias ? kernel->alias[result] : i));
   }
+  host_extents(kernel);
   emit_hoist_scalars(e);
   LLVMValueRef number[EPILOGUE_NUMBERS];
   for (int i = 0; i < EPILOGUE_NUMBERS; i++)

@@ -30,6 +30,8 @@ int64_t host_operand_type(DType dtype);
 /* Starts entry point `name`; host_finish ends it with a return. */
 void host_start(HostKernel *kernel, const char *name, bool has_workspace);
 void host_finish(HostKernel *kernel);
+/* Tells the emitter how many elements its pointers have. */
+void host_extents(HostKernel *kernel);
 LLVMValueRef host_alloca(HostKernel *kernel, LLVMTypeRef type, int64_t count);
 /* Stores the values of some results (NULL: all) at `index`: all are made before the first is
  * stored, for that may lie in place of an operand that another reads (passes/memplan.h). */

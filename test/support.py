@@ -13,6 +13,7 @@ import numpy
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.path.abspath(os.environ.get("FT_BUILD", os.path.join(ROOT, "build")))
 EXAMPLES = os.path.join(ROOT, "examples")
+CHECK_MEMORY = os.environ.get("FT_CHECK_MEMORY", "")  # generated kernels ask whether they stay inside of their tensors
 FASHION = "/usr/share/datasets/fashion-mnist"
 DTYPES = {"F64": "<f8", "F32": "<f4", "I64": "<i8", "I32": "<i4", "U8": "u1"}
 
@@ -82,7 +83,8 @@ class Case(unittest.TestCase):
             with open(self.path("model.ft"), "w") as file:
                 file.write(source)
             source = self.path("model.ft")
-        run("ftc", source, "-o", self.path(name), *flags)
+        checks = ["--check-memory"] if CHECK_MEMORY and name.endswith(".so") else []
+        run("ftc", source, "-o", self.path(name), *checks, *flags)
         return self.path(name)
 
     def fails(self, exit_code, needle, tool, *arguments, **options):

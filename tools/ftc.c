@@ -37,6 +37,8 @@ static const char usage[] =
     "  --stop-after=PASS   run the passes up to this one\n"
     "  --disable=A,B       leave out passes (fuse, schedule, memplan: do no more than is needed)\n"
     "                      or kinds of kernels; the names are listed below (may be repeated)\n"
+    "  --check-memory      CPU: every access of a generated kernel asks whether it is inside of its\n"
+    "                      tensor; if not, the run ends with exit code 3 (slow; to find faults)\n"
     "  --time-passes       how long each step took, on standard error\n"
     "  --list-ops          every op of the language's graph, and stop\n"
     "  --help, --version\n"
@@ -124,6 +126,11 @@ static int add_disable(Request *r, const char *value) {
   r->passes.disable = r->codegen.disable = text_cstr(&r->disabled);
   return 0;
 }
+static int set_check_memory(Request *r, const char *value) {
+  (void)value;
+  r->codegen.check_memory = true;
+  return 0;
+}
 static int set_time_passes(Request *r, const char *value) {
   (void)value;
   r->passes.time_passes = r->codegen.time_passes = true;
@@ -176,6 +183,7 @@ static const Flag flags[] = {
     {"--memory", MAY_TAKE_VALUE, set_memory},  {"--dump", TAKES_VALUE, set_dump},
     {"--dump-dir", TAKES_VALUE, set_dump_dir}, {"--stop-after", TAKES_VALUE, set_stop_after},
     {"--disable", TAKES_VALUE, add_disable},   {"--time-passes", TAKES_NOTHING, set_time_passes},
+    {"--check-memory", TAKES_NOTHING, set_check_memory},
     {"--list-ops", TAKES_NOTHING, list_ops},   {"--help", TAKES_NOTHING, show_help},
     {"-h", TAKES_NOTHING, show_help},          {"--version", TAKES_NOTHING, show_version},
 };
@@ -259,6 +267,9 @@ static int check_request(Request *request) {
                 : request->output ? ends_with(request->output, ".ptx")
                                   : request->codegen.gpu != NULL; /* --memory --gpu sm_90a */
   request->codegen.target = is_ptx ? TARGET_PTX : TARGET_CPU;
+  if (is_ptx && request->codegen.check_memory)
+    return fail_usage("%s", "--check-memory is for the CPU; 'ftrun --device sim' checks every access of a "
+                      ".ptx");
   if (!request->emit && request->output && !is_ptx && !ends_with(request->output, ".so"))
     return fail_usage("the output's name tells the target: it must end in .so or .ptx, not '%s'",
                       request->output);

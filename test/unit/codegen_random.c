@@ -288,6 +288,7 @@ static void refer(Case *c) {
 static void compile(Case *c) {
   CodegenOptions options = machines[c->form.machine];
   options.disable = c->form.without;
+  options.check_memory = getenv("FT_CHECK_MEMORY") != NULL && options.target == TARGET_CPU;
   c->program = planned(c, c->form.without, NULL);
   c->planned[0] = c->program.train;
   c->planned[1] = c->program.eval;
