@@ -17,6 +17,7 @@ bool artifact_embed_plan(Module *module, const Plan *plan) {
   LLVMValueRef global = LLVMAddGlobal(module->llvm, LLVMTypeOf(string), "ft_plan");
   LLVMSetInitializer(global, string);
   LLVMSetGlobalConstant(global, true);
+  LLVMSetSection(global, ".ft_plan");
   text_free(&text);
   return true;
 }

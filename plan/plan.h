@@ -1,6 +1,7 @@
 /* plan: the contract between compiler and runtime, and the text that an artifact carries.
  * The compiler fills a Plan and prints it; the runtime parses it; `ftrun info` shows it. The same
- * text stands as //@ft lines at the head of a .ptx and as the string symbol ft_plan in a .so.
+ * text stands as //@ft lines at the head of a .ptx and as the string symbol ft_plan in a .so,
+ * in the section .ft_plan.
  * plan_parse treats its input as hostile: every size, offset and index is checked against the
  * arenas, and a wrong checksum, version or line is refused with one sentence.
  *

@@ -1,6 +1,8 @@
-/* artifact: see artifact.h. A .so is looked at (regular file, ELF, x86-64 shared object) before the
- * dynamic linker sees it, so that a wrong file gives one clear line. */
+/* artifact: see artifact.h. Invariant: the dynamic linker sees a file only after its plan was read,
+ * checked and found to be for this machine. */
 #include "runtime/artifact.h"
+#include "plan/plan_text.h"
+#include "runtime/elf.h"
 #include <dlfcn.h>
 #include <elf.h>
 #include <errno.h>
@@ -10,50 +12,21 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static Status check_regular(const char *path, int64_t *size) {
-  struct stat info;
-  if (stat(path, &info) != 0) return status_errno(errno, "%s", path);
-  if (!S_ISREG(info.st_mode)) return status_fail(STATUS_USER, "%s: not a regular file", path);
+/* Not blocked by a FIFO: what is no regular file is refused. */
+static Status open_regular(const char *path, int *fd, int64_t *size) {
+  struct stat info = {0};
+  *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (*fd < 0) return status_errno(errno, "%s", path);
+  Status status = STATUS_OK;
+  if (fstat(*fd, &info) != 0)
+    status = status_errno(errno, "%s", path);
+  else if (!S_ISREG(info.st_mode))
+    status = status_fail(STATUS_USER, "%s: not a regular file", path);
+  else if (!info.st_size)
+    status = status_fail(STATUS_USER, "%s: the file is empty", path);
   *size = info.st_size;
-  if (!*size) return status_fail(STATUS_USER, "%s: the file is empty", path);
-  return STATUS_OK;
-}
-
-/* The first bytes; short files leave the rest zero. */
-static Status read_head(const char *path, void *head, size_t size) {
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return status_errno(errno, "%s", path);
-  ssize_t got = pread(fd, head, size, 0);
-  int error = errno;
-  close(fd);
-  return got < 0 ? status_errno(error, "%s", path) : STATUS_OK;
-}
-
-/* The dynamic linker maps what the headers say; a file cut off behind them would be a bus error. */
-static Status check_elf(const char *path, int64_t size) {
-  Elf64_Ehdr head = {0};
-  STATUS_TRY(read_head(path, &head, sizeof head));
-  if (head.e_ident[EI_CLASS] != ELFCLASS64 || head.e_type != ET_DYN)
-    return status_fail(STATUS_USER, "%s: not a 64-bit shared object", path);
-#if defined(__x86_64__)
-  if (head.e_machine != EM_X86_64)
-    return status_fail(STATUS_USER, "%s: compiled for another kind of processor", path);
-#endif
-  uint64_t table = head.e_phoff, count = head.e_phnum;
-  bool is_whole = head.e_phentsize == sizeof(Elf64_Phdr) && count > 0 && count < 64 &&
-                  table <= (uint64_t)size && count * sizeof(Elf64_Phdr) <= (uint64_t)size - table;
-  Elf64_Phdr rows[64] = {0};
-  if (is_whole) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    size_t bytes = count * sizeof(Elf64_Phdr);
-    is_whole = fd >= 0 && pread(fd, rows, bytes, (off_t)table) == (ssize_t)bytes;
-    if (fd >= 0) close(fd);
-  }
-  for (uint64_t i = 0; is_whole && i < count; i++)
-    is_whole =
-        rows[i].p_offset <= (uint64_t)size && rows[i].p_filesz <= (uint64_t)size - rows[i].p_offset;
-  if (!is_whole) return status_fail(STATUS_USER, "%s: the file is damaged or cut off", path);
-  return STATUS_OK;
+  if (status != STATUS_OK) close(*fd);
+  return status;
 }
 
 static Status check_kernels(const Artifact *artifact) {
@@ -98,22 +71,39 @@ static Status parse_plan(Artifact *artifact, const char *text, size_t length) {
   return STATUS_OK;
 }
 
-static Status open_library(Artifact *artifact, int64_t size) {
-  STATUS_TRY(check_elf(artifact->path, size));
+static Status open_shared(Artifact *artifact, int fd, int64_t size) {
+  Text text = {0};
+  Status status = elf_read_section(fd, size, ".ft_plan", &text);
+  if (status != STATUS_OK) {
+    Text why = {0};
+    text_printf(&why, "%s", status_message());
+    status = status_fail(status, "%s %s", artifact->path, text_cstr(&why));
+    text_free(&why);
+  }
+  size_t length = strnlen(text_cstr(&text), text.count);
+  artifact->is_shared = true;
+  artifact->plan_sum = plan_checksum(text_cstr(&text), length);
+  if (status == STATUS_OK) status = parse_plan(artifact, text_cstr(&text), length);
+  text_free(&text);
+  STATUS_TRY(status);
+  if (strcmp(artifact->plan->target, "cpu") != 0)
+    return status_fail(STATUS_USER, "%s: its plan is for target %s", artifact->path,
+                       artifact->plan->target);
+  return STATUS_OK;
+}
+
+Status artifact_load(Artifact *artifact) {
+  if (artifact->library || !artifact->is_shared) return STATUS_OK;
+  STATUS_TRY(check_processor(artifact));
   const char *slash = strchr(artifact->path, '/'); /* without one dlopen would search elsewhere */
   const char *path = slash ? artifact->path : arena_printf(artifact->arena, "./%s", artifact->path);
   artifact->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (!artifact->library)
     return status_fail(STATUS_USER, "%s: cannot be loaded: %s", artifact->path, dlerror());
   const char *text = dlsym(artifact->library, "ft_plan");
-  if (!text)
-    return status_fail(STATUS_USER, "%s: a shared object, but not one that ftc made",
+  if (!text || plan_checksum(text, strlen(text)) != artifact->plan_sum)
+    return status_fail(STATUS_USER, "%s: the plan that was loaded is not the one that was read",
                        artifact->path);
-  STATUS_TRY(parse_plan(artifact, text, strlen(text)));
-  if (strcmp(artifact->plan->target, "cpu") != 0)
-    return status_fail(STATUS_USER, "%s: its plan is for target %s", artifact->path,
-                       artifact->plan->target);
-  STATUS_TRY(check_processor(artifact));
   return check_kernels(artifact);
 }
 
@@ -138,16 +128,22 @@ static Status open_ptx(Artifact *artifact) {
 }
 
 Status artifact_open(const char *path, Artifact **out) {
-  int64_t size;
+  int64_t size = 0;
+  int fd = -1;
   char head[SELFMAG] = {0};
-  STATUS_TRY(check_regular(path, &size));
-  STATUS_TRY(read_head(path, head, sizeof head));
+  STATUS_TRY(open_regular(path, &fd, &size));
   Arena *arena = arena_new();
   Artifact *artifact = ARENA_NEW(arena, Artifact);
   artifact->arena = arena;
   artifact->path = arena_strdup(arena, path);
-  Status status =
-      memcmp(head, ELFMAG, SELFMAG) == 0 ? open_library(artifact, size) : open_ptx(artifact);
+  Status status = STATUS_OK;
+  if (pread(fd, head, sizeof head, 0) < 0)
+    status = status_errno(errno, "%s", path);
+  else if (memcmp(head, ELFMAG, SELFMAG) == 0)
+    status = open_shared(artifact, fd, size);
+  else
+    status = open_ptx(artifact);
+  close(fd);
   if (status != STATUS_OK) {
     artifact_close(artifact);
     return status;

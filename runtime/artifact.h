@@ -1,6 +1,7 @@
-/* artifact: an opened model.so or model.ptx: its plan, and for a .so its kernels. The file is
- * treated as hostile up to the point where a .so is loaded (loading runs nothing of ours, but a .so
- * is code: open only artifacts you trust). A plan whose kernels are missing is refused. */
+/* artifact: an opened model.so or model.ptx: its plan, and once a .so is loaded its kernels. Opening
+ * treats the file as hostile and runs nothing in it: the plan of a .so is read from its section
+ * .ft_plan, whatever the file's name. A .so is code, and loading it runs what its author wants:
+ * exec_new does so, for those who train, evaluate or predict. */
 #ifndef FT_RUNTIME_ARTIFACT_H
 #define FT_RUNTIME_ARTIFACT_H
 #include "plan/plan.h"
@@ -12,15 +13,20 @@ typedef void HostKernel(void *const *args, int64_t begin, int64_t end);
 typedef struct Artifact {
   Arena *arena;
   const char *path;
-  Plan *plan;       /* its settings may be changed (setting_set) before exec_new or later */
-  void *library;    /* dlopen handle of a .so; NULL for .ptx */
-  bool is_borrowed; /* the library is the caller's */
-  const char *ptx;  /* the whole text of a .ptx; NULL for .so */
+  Plan *plan;        /* its settings may be changed (setting_set) before exec_new or later */
+  bool is_shared;    /* a .so */
+  uint64_t plan_sum; /* of the text of its plan */
+  void *library;     /* dlopen handle of a .so; NULL for .ptx, and before artifact_load */
+  bool is_borrowed;  /* the library is the caller's */
+  const char *ptx;   /* the whole text of a .ptx; NULL for .so */
 } Artifact;
 
 STATUS_CHECKED Status artifact_open(const char *path, Artifact **out);
+/* Loads the kernels of a .so, once; nothing to do for a .ptx. A file that lacks a kernel, or was
+ * exchanged since it was opened, is refused. */
+STATUS_CHECKED Status artifact_load(Artifact *artifact);
 void artifact_close(Artifact *artifact); /* NULL is fine */
-/* The kernel named by a launch of the plan; never NULL for one (checked when opened). */
+/* The kernel named by a launch of the plan; never NULL for one of a loaded artifact. */
 HostKernel *artifact_kernel(const Artifact *artifact, const char *name);
 /* A plan already in memory, its kernels looked up in `library` (a dlopen handle, kept by the
  * caller): tests and compilers that link in process. */

@@ -76,6 +76,7 @@ static Status make(Exec *exec, const ExecOptions *options) {
   for (int i = 0; i < ARENA_COUNT; i++)
     exec->bytes[i] = bytes_for(exec, (ArenaId)i, options->only ? is_bound : NULL);
   STATUS_TRY(check_room(exec));
+  STATUS_TRY(artifact_load(exec->artifact));
   for (int i = 0; i < ARENA_COUNT; i++)
     if (i != ARENA_INPUT)
       STATUS_TRY(exec->type->alloc(exec->device, exec->bytes[i], &exec->base[i]));

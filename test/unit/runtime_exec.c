@@ -132,7 +132,7 @@ static void build_library(const char *path, const char *code) {
   Arena *arena = arena_new();
   Text plan = {0}, source = {0};
   plan_print(make_plan(arena), &plan);
-  text_printf(&source, "%s\nconst char ft_plan[] =\n\"", code);
+  text_printf(&source, "%s\n__attribute__((section(\".ft_plan\"))) const char ft_plan[] =\n\"", code);
   for (const char *at = plan.at; *at; at++) {
     if (*at == '"' || *at == '\\') text_printf(&source, "\\");
     if (*at == '\n')
@@ -306,7 +306,12 @@ static void test_damaged_artifacts(void **state) {
   write_file(path, whole.at, whole.count);
   refused(path, "checksum");
   build_library(path_of("lack.so"), "void k_loss(void) {}");
-  refused(path_of("lack.so"), "kernel k_error, which the file lacks");
+  Artifact *lack; /* its plan can be looked at; it cannot run */
+  Exec *exec;
+  GOOD(artifact_open(path_of("lack.so"), &lack));
+  assert_int_equal(exec_new(lack, &(ExecOptions){0}, &exec), STATUS_USER);
+  assert_non_null(strstr(status_message(), "kernel k_error, which the file lacks"));
+  artifact_close(lack);
   char command[256];
   snprintf(command, sizeof command, "echo 'int x;' | cc -shared -fPIC -x c -o %s -",
            path_of("other.so"));
