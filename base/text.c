@@ -1,4 +1,5 @@
 /* text: see text.h. */
+#define _GNU_SOURCE /* getrandom */
 #include "base/text.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -6,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -85,11 +87,60 @@ int text_write_all(int fd, const void *bytes, size_t count) {
   return 0;
 }
 
+const char *text_error(int error) {
+  return error == TEXT_IRREGULAR ? "it is no regular file" : strerror(error);
+}
+
+/* As a part of a file's name. */
+static void append_host(Text *name) {
+  char host[33] = "";
+  if (gethostname(host, sizeof host - 1) != 0) host[0] = 0;
+  for (char *at = host; *at; at++)
+    if (*at == '/' || *at <= ' ' || *at > '~') *at = '_';
+  text_printf(name, ".%s.%d", host, (int)getpid());
+}
+
+int text_open_beside(const char *path, Text *temporary, int *fd) {
+  struct stat info;
+  if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
+    return S_ISDIR(info.st_mode) ? EISDIR : TEXT_IRREGULAR;
+  text_printf(temporary, "%s", path);
+  append_host(temporary);
+  for (int tries = 0; tries < 100; tries++) {
+    Text name = {0};
+    unsigned number = 0;
+    if (getrandom(&number, sizeof number, GRND_NONBLOCK) < 0) number = (unsigned)tries;
+    text_printf(&name, "%s.%08x.tmp", temporary->at, number);
+    *fd = open(name.at, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    int error = *fd < 0 ? errno : 0;
+    if (!error) {
+      text_free(temporary);
+      *temporary = name;
+      return 0;
+    }
+    text_free(&name);
+    if (error != EEXIST) return error;
+  }
+  return EEXIST;
+}
+
+void text_sync_parent(const char *path) {
+  size_t length = strlen(path);
+  while (length > 1 && path[length - 1] == '/') length--;
+  while (length && path[length - 1] != '/') length--;
+  char *folder = length ? strndup(path, length) : strdup(".");
+  int fd = folder ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+  if (fd >= 0) {
+    (void)fsync(fd);
+    close(fd);
+  }
+  free(folder);
+}
+
 int text_write_file(const char *path, const void *bytes, size_t count) {
   Text temporary = {0};
-  text_printf(&temporary, "%s.%d.tmp", path, (int)getpid());
-  int fd = open(temporary.at, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  int error = fd < 0 ? errno : text_write_all(fd, bytes, count);
+  int fd = -1, error = text_open_beside(path, &temporary, &fd);
+  if (!error) error = text_write_all(fd, bytes, count);
   if (fd >= 0 && !error && fsync(fd) != 0 && errno != EINVAL && errno != EROFS) error = errno;
   if (fd >= 0 && close(fd) != 0 && !error) error = errno;
   if (fd >= 0 && !error && rename(temporary.at, path) != 0) error = errno;

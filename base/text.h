@@ -22,8 +22,18 @@ int text_read_file(Text *out, const char *path);
 /* All of the bytes, however many calls it takes. Returns 0, or an errno value. */
 int text_write_all(int fd, const void *bytes, size_t count);
 /* Writes beside `path`, fsyncs, renames over it: a reader sees the old file or the new one.
- * Returns 0, or an errno value (ENOSPC and the like; the temporary file is then removed). */
+ * Returns 0, or an errno value (ENOSPC and the like; the temporary file is then removed), or
+ * TEXT_IRREGULAR: what has that name now is a device, a pipe or the like, which a rename would
+ * replace. text_error has words for all of them. */
 int text_write_file(const char *path, const void *bytes, size_t count);
+enum { TEXT_IRREGULAR = -1 };
+const char *text_error(int error);
+/* The first part of that: a new file beside `path`, whose name (host, process, a random number) is
+ * nobody else's, appended to *temporary. Returns as text_write_file. */
+int text_open_beside(const char *path, Text *temporary, int *fd);
+/* A rename or a new folder lasts when the folder it is in is on the disk too. A folder that cannot
+ * be synced is not worth a failure. */
+void text_sync_parent(const char *path);
 
 /* The candidate nearest to `word` by edit distance, or NULL if none is near enough to suggest. */
 const char *text_nearest(const char *word, const char *const *candidates, int count);

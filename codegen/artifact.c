@@ -23,7 +23,7 @@ bool artifact_embed_plan(Module *module, const Plan *plan) {
 }
 
 static bool fail(Diag *diag, const char *what, const char *path, int error) {
-  diag_error(diag, (Loc){0}, "cannot %s %s: %s", what, path, strerror(error));
+  diag_error(diag, (Loc){0}, "cannot %s %s: %s", what, path, text_error(error));
   return false;
 }
 

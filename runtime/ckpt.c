@@ -1,5 +1,5 @@
 /* ckpt: see ckpt.h. A checkpoint file's metadata holds the numbers of CkptInfo as text, and a sum
- * over the tensors. Folders of checkpoints are in ckpt_folder.c. */
+ * over all bytes of the file. Folders of checkpoints are in ckpt_folder.c. */
 #include "runtime/ckpt.h"
 #include "runtime/ckpt_arena.h"
 #include <errno.h>
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char format_name[] = "ft-checkpoint-1";
+static const char format_name[] = "ft-checkpoint-2"; /* 1: its sum left out the metadata */
 
 Status ckpt_save(Exec *exec, const char *path, const CkptInfo *info) {
   enum { NUMBERS = 7, WIDTH = 40 };
@@ -45,13 +45,6 @@ static bool read_number(const Safetensors *file, const char *key, int64_t *out) 
   return !*end && errno == 0;
 }
 
-static bool sum_agrees(const Safetensors *file) {
-  char sum[CKPT_SUM_TEXT];
-  const char *expected = safetensors_text(file, "sum");
-  ckpt_sum(file->tensor, file->tensor_count, sum);
-  return !expected || strcmp(expected, sum) == 0; /* early checkpoints have none */
-}
-
 static Status read_info(const Safetensors *file, const char *path, CkptInfo *out) {
   *out = (CkptInfo){0};
   const char *format = safetensors_text(file, "format"), *best = safetensors_text(file, "best");
@@ -62,16 +55,18 @@ static Status read_info(const Safetensors *file, const char *path, CkptInfo *out
                        "--init %s",
                        path, path);
   if (strcmp(format, format_name) != 0)
-    return status_fail(STATUS_USER, "%s is a checkpoint of format '%.40s'; expected %s", path,
-                       format, format_name);
+    return status_fail(STATUS_USER,
+                       "%s is a checkpoint of format '%.40s'; this ftrun goes on from %s only "
+                       "(--init %s starts a new training from its weights)",
+                       path, format, format_name, path);
+  if (!safetensors_sum_agrees(file))
+    return status_fail(STATUS_USER, "%s is damaged: its bytes are not those that were written",
+                       path);
   int64_t shuffled, owes = 0;
   if (!read_number(file, "step", &out->step) || out->step < 0 || !seed ||
       !read_number(file, "batch", &out->batch) || !read_number(file, "samples", &out->samples) ||
       !read_number(file, "shuffled", &shuffled))
     return status_fail(STATUS_USER, "%s is damaged: its metadata is incomplete", path);
-  if (!sum_agrees(file))
-    return status_fail(STATUS_USER, "%s is damaged: its numbers are not those that were written",
-                       path);
   out->seed = strtoull(seed, NULL, 10);
   out->is_shuffled = shuffled != 0;
   out->has_best = best != NULL;

@@ -36,8 +36,13 @@ STATUS_CHECKED Status ckpt_resume(Exec *exec, const char *path, CkptInfo *info, 
 STATUS_CHECKED Status ckpt_resume_file(Exec *exec, const char *path, CkptInfo *info,
                                        bool *is_damaged);
 
-/* mkdir -p */
+/* mkdir -p, and on the disk */
 STATUS_CHECKED Status ckpt_make_folder(const char *folder);
+/* Makes the folder and takes it for this process: another one that holds it is named in the
+ * failure. */
+typedef struct CkptLock CkptLock;
+STATUS_CHECKED Status ckpt_lock(const char *folder, CkptLock **out);
+void ckpt_unlock(CkptLock *lock); /* NULL is fine */
 /* FOLDER/step-00001234.safetensors; creates the folder, removes all but the newest `keep`. */
 STATUS_CHECKED Status ckpt_save_step(Exec *exec, const char *folder, const CkptInfo *info,
                                      int64_t keep);

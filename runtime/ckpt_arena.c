@@ -2,12 +2,8 @@
 #include "runtime/ckpt_arena.h"
 #include "runtime/permute.h"
 #include <errno.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { MOST_TEXTS = 16 };
 
 Status ckpt_arena_read(Exec *exec, ArenaId id, CkptArena *out) {
   *out = (CkptArena){.id = id, .bytes = exec_plan(exec)->arena_bytes[id]};
@@ -85,35 +81,6 @@ CkptTensors ckpt_state_tensors(Arena *arena, const Plan *plan, bool all) {
   return out;
 }
 
-static uint64_t mixed(uint64_t sum, uint64_t word) {
-  sum = (sum ^ word) * 0x9e3779b97f4a7c15u;
-  return sum ^ sum >> 29;
-}
-
-/* Four lanes: about as fast as memory. */
-static uint64_t sum_of(const uint8_t *bytes, size_t count, uint64_t seed) {
-  uint64_t lane[4] = {seed, seed + 1, seed + 2, seed + 3}, word;
-  size_t at = 0;
-  for (; at + 32 <= count; at += 32)
-    for (int i = 0; i < 4; i++) {
-      memcpy(&word, bytes + at + 8 * (size_t)i, 8);
-      lane[i] = mixed(lane[i], word);
-    }
-  for (; at < count; at++) lane[0] = mixed(lane[0], bytes[at]);
-  for (int i = 1; i < 4; i++) lane[0] = mixed(lane[0], lane[i]);
-  return mixed(lane[0], count);
-}
-
-void ckpt_sum(const SafeTensor *tensors, int count, char *text) {
-  uint64_t sum = 0;
-  for (int i = 0; i < count; i++) {
-    const SafeTensor *tensor = &tensors[i];
-    uint64_t name = sum_of((const uint8_t *)tensor->name, strlen(tensor->name), 1);
-    sum += sum_of(tensor->data, tensor->bytes, name);
-  }
-  snprintf(text, CKPT_SUM_TEXT, "%016" PRIx64, sum);
-}
-
 static Status write_file(const char *path, const CkptTensors *params, const CkptArena *from_params,
                          const CkptTensors *states, const CkptArena *from_states,
                          const SafeText *texts, int text_count) {
@@ -122,16 +89,10 @@ static Status write_file(const char *path, const CkptTensors *params, const Ckpt
   if (!tensors) return status_errno(ENOMEM, "%s", path);
   for (int i = 0; i < params->count; i++) tensors[count++] = tensor_of(&params->at[i], from_params);
   for (int i = 0; i < states->count; i++) tensors[count++] = tensor_of(&states->at[i], from_states);
-  char sum[CKPT_SUM_TEXT];
-  SafeText all[MOST_TEXTS];
-  if (text_count >= MOST_TEXTS) text_count = MOST_TEXTS - 1;
-  for (int i = 0; i < text_count; i++) all[i] = texts[i];
-  if (!text_count) all[text_count++] = (SafeText){"format", CKPT_WEIGHTS_FORMAT};
-  if (text_count > 1) {
-    ckpt_sum(tensors, count, sum);
-    all[text_count++] = (SafeText){"sum", sum};
-  }
-  Status status = safetensors_write(path, tensors, count, all, text_count);
+  const SafeText weights = {"format", CKPT_WEIGHTS_FORMAT};
+  Status status = text_count
+                      ? safetensors_write(path, tensors, count, texts, text_count, true)
+                      : safetensors_write(path, tensors, count, &weights, 1, false);
   free(tensors);
   return status;
 }

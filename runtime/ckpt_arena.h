@@ -23,12 +23,8 @@ STATUS_CHECKED Status ckpt_arena_set(CkptArena *arena, const PlanTensor *tensor,
  * to the model, with names and offsets; sliced states by parameter. In the arena given. */
 typedef VEC(PlanTensor) CkptTensors;
 CkptTensors ckpt_state_tensors(Arena *arena, const Plan *plan, bool all);
-/* A sum over names and bytes of tensors, in any order, as 16 digits: a checkpoint holds it, so that
- * a bit lost on a disk is seen. No protection against intent. */
-enum { CKPT_SUM_TEXT = 17 };
-void ckpt_sum(const SafeTensor *tensors, int count, char *text);
 /* Writes parameters and all states; or parameters and the model's own states; or those with the
- * averages of the parameters. */
+ * averages of the parameters. A file with texts is a checkpoint and has a sum. */
 typedef enum { CKPT_ALL, CKPT_WEIGHTS, CKPT_EMA } CkptContent;
 STATUS_CHECKED Status ckpt_write_tensors(Exec *exec, const char *path, CkptContent content,
                                          const SafeText *texts, int text_count);

@@ -1,6 +1,7 @@
 /* ckpt_folder: a folder of checkpoints (declared in ckpt.h): step-00001234.safetensors, of which
  * the newest `keep` are kept, and best.safetensors, which nothing here removes. A file has its name
- * only when it is whole; what a killed writer leaves is called *.tmp. */
+ * only when it is whole; what a killed writer leaves is called *.tmp. The training holds the
+ * folder's lock (ckpt_lock.c). */
 #include "runtime/ckpt.h"
 #include "runtime/ckpt_arena.h"
 #include <dirent.h>
@@ -117,7 +118,10 @@ Status ckpt_make_folder(const char *folder) {
     if (*at && *at != '/') continue;
     char end = *at;
     *at = 0;
-    if (mkdir(path, 0777) != 0 && errno != EEXIST) error = errno;
+    if (mkdir(path, 0777) == 0)
+      text_sync_parent(path);
+    else if (errno != EEXIST)
+      error = errno;
     *at = end;
     if (!end) break;
   }

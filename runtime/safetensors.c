@@ -147,6 +147,8 @@ Status safetensors_parse(const uint8_t *bytes, size_t count, Safetensors **out) 
     return status_errno(ENOMEM, "header");
   }
   file->private_json = root;
+  file->private_head = bytes;
+  file->private_head_bytes = 8 + (size_t)length;
   Status status = parse_header(file, root, bytes + 8 + (size_t)length, count - 8 - (size_t)length);
   if (status == STATUS_OK)
     *out = file;

@@ -22,7 +22,8 @@ typedef struct Safetensors {
   SafeText *text; /* "__metadata__" */
   int text_count;
   void *private_json, *private_map;
-  size_t private_map_bytes;
+  size_t private_map_bytes, private_head_bytes;
+  const uint8_t *private_head; /* length and JSON */
 } Safetensors;
 
 STATUS_CHECKED Status safetensors_open(const char *path, Safetensors **out);
@@ -34,7 +35,14 @@ const char *safetensors_text(const Safetensors *file, const char *key);        /
 
 /* Writes beside `path`, fsyncs, renames: the old file or the new one, never a part. The same
  * tensors give the same bytes. Tensors are stored in the order given, but wider elements first, so
- * that each is aligned. */
+ * that each is aligned. has_sum: the metadata gets one more text, "sum": 16 digits that every other
+ * byte of the file goes into, so that a bit lost on a disk is seen. No protection against intent. */
 STATUS_CHECKED Status safetensors_write(const char *path, const SafeTensor *tensors, int count,
-                                        const SafeText *texts, int text_count);
+                                        const SafeText *texts, int text_count, bool has_sum);
+/* Has the file a sum, and is it that of its bytes? */
+bool safetensors_sum_agrees(const Safetensors *file);
+/* Puts the sum in its place in a head (length and JSON) whose tensors are given in the order of
+ * their data; false if it has none. */
+bool safetensors_put_sum(char *head, size_t count, const SafeTensor *const *order,
+                         int tensor_count);
 #endif

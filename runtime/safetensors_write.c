@@ -68,49 +68,51 @@ static void append_header(Text *out, const SafeTensor *const *order, int count,
 
 /* The lock tells whoever finds the temporary file later whether its writer lives (ckpt_folder.c).
  */
-static int write_file(const char *temporary, const char *path, const Text *header,
-                      const SafeTensor *const *order, int count) {
-  int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (fd < 0) return errno;
-  (void)flock(fd, LOCK_EX | LOCK_NB);
-  int error = text_write_all(fd, header->at, header->count);
-  for (int i = 0; i < count && !error; i++)
-    error = text_write_all(fd, order[i]->data, order[i]->bytes);
-  if (!error && fsync(fd) != 0 && errno != EINVAL) error = errno;
-  if (!error && rename(temporary, path) != 0) error = errno;
-  if (close(fd) != 0 && !error) error = errno;
-  if (error) unlink(temporary);
+static int write_file(const char *path, const Text *header, const SafeTensor *const *order,
+                      int count) {
+  Text temporary = {0};
+  int fd = -1, error = text_open_beside(path, &temporary, &fd);
+  if (!error) {
+    (void)flock(fd, LOCK_EX | LOCK_NB);
+    error = text_write_all(fd, header->at, header->count);
+    for (int i = 0; i < count && !error; i++)
+      error = text_write_all(fd, order[i]->data, order[i]->bytes);
+    if (!error && fsync(fd) != 0 && errno != EINVAL) error = errno;
+    if (!error && rename(temporary.at, path) != 0) error = errno;
+    if (close(fd) != 0 && !error) error = errno;
+    if (error) unlink(temporary.at);
+  }
+  text_free(&temporary);
+  if (!error) text_sync_parent(path);
   return error;
 }
 
-/* A rename is lasting only when the folder is on disk too; a folder that cannot be synced is not
- * worth a failure. */
-static void sync_folder(const char *path) {
-  const char *slash = strrchr(path, '/');
-  char *folder = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
-  int fd = folder ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-  if (fd >= 0) {
-    (void)fsync(fd);
-    close(fd);
-  }
-  free(folder);
+/* The texts, with room for the sum. */
+static SafeText *texts_with_sum(const SafeText *texts, int count, bool has_sum) {
+  SafeText *all = calloc((size_t)count + 2, sizeof *all);
+  for (int i = 0; all && i < count; i++) all[i] = texts[i];
+  if (all && has_sum) all[count] = (SafeText){"sum", "0000000000000000"};
+  return all;
 }
 
 Status safetensors_write(const char *path, const SafeTensor *tensors, int count,
-                         const SafeText *texts, int text_count) {
+                         const SafeText *texts, int text_count, bool has_sum) {
   const SafeTensor **order = calloc((size_t)count + 1, sizeof *order);
-  if (!order) return status_errno(ENOMEM, "cannot write %s", path);
+  SafeText *all = texts_with_sum(texts, text_count, has_sum);
+  Status status = order && all ? STATUS_OK : status_errno(ENOMEM, "cannot write %s", path);
   int placed = 0;
-  for (int bytes = 8; bytes >= 1; bytes /= 2)
+  for (int bytes = 8; bytes >= 1 && status == STATUS_OK; bytes /= 2)
     for (int i = 0; i < count; i++)
       if (element_bytes(tensors[i].element) == bytes) order[placed++] = &tensors[i];
-  Text header = {0}, temporary = {0};
-  append_header(&header, order, count, texts, text_count);
-  text_printf(&temporary, "%s.%d.tmp", path, (int)getpid());
-  int error = write_file(temporary.at, path, &header, order, count);
-  if (!error) sync_folder(path);
+  Text header = {0};
+  if (status == STATUS_OK) {
+    append_header(&header, order, count, all, text_count + has_sum);
+    if (has_sum) safetensors_put_sum(header.at, header.count, order, count);
+    int error = write_file(path, &header, order, count);
+    if (error) status = status_errno(error, "cannot write %s", path);
+  }
   text_free(&header);
-  text_free(&temporary);
   free(order);
-  return error ? status_errno(error, "cannot write %s", path) : STATUS_OK;
+  free(all);
+  return status;
 }

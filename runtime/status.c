@@ -1,5 +1,6 @@
 /* status: see status.h. One message buffer per thread, so that workers can fail independently. */
 #include "runtime/status.h"
+#include "base/text.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -28,7 +29,7 @@ Status status_errno(int error, const char *format, ...) {
   va_end(args);
   bool is_fault = error == ENOSPC || error == EDQUOT || error == EIO || error == ENOMEM ||
                   error == EMFILE || error == ENFILE || error == EFBIG;
-  return status_fail(is_fault ? STATUS_FAULT : STATUS_USER, "%s: %s", what, strerror(error));
+  return status_fail(is_fault ? STATUS_FAULT : STATUS_USER, "%s: %s", what, text_error(error));
 }
 
 Status status_prefix(Status status, const char *format, ...) {

@@ -108,7 +108,14 @@ static Status resume(Training *training) {
   return status;
 }
 
-/* What earlier trainings left in the folder of checkpoints. */
+/* Nobody else writes to the folder of checkpoints while this training lasts. */
+static Status take_folder(Training *training) {
+  const char *folder = train_text(training, "train.checkpoint.dir");
+  if (!folder[0] || training->options->dry_run) return STATUS_OK;
+  return ckpt_lock(folder, &training->folder);
+}
+
+/* What earlier trainings left in it. */
 static void look_into_folder(Training *training) {
   const char *folder = train_text(training, "train.checkpoint.dir");
   if (!folder[0] || training->options->dry_run) return;
@@ -219,6 +226,7 @@ static Status set_up(Training *training) {
                        "--save-ema: the model keeps no average of its weights; compile "
                        "with ema = 0.999 in train { ... }");
   STATUS_TRY(decide_length(training));
+  STATUS_TRY(take_folder(training));
   STATUS_TRY(start_log(training));
   STATUS_TRY(exec_write_settings(training->exec));
   STATUS_TRY(initialise(training));
@@ -246,6 +254,7 @@ static Status tear_down(Training *training, Status status) {
   source_close(training->valid);
   exec_free(training->exec);
   artifact_close(training->artifact);
+  ckpt_unlock(training->folder);
   return status;
 }
 

@@ -28,6 +28,7 @@ typedef struct {
   Evaluator *evaluator;
   Trace *trace;
   Log *log;
+  CkptLock *folder; /* of checkpoints */
   int64_t batch, parts; /* samples of a step, and in how many runs they are taken */
   int64_t steps_per_epoch, total_steps, first_step;
   uint64_t seed;

@@ -43,6 +43,6 @@ int report_memory(const Program *program, const char *svg_path, FILE *out) {
   int error = to_out ? (fwrite(bytes, 1, count, out) == count ? 0 : errno)
                      : text_write_file(svg_path, bytes, count);
   free(bytes);
-  if (error) fprintf(stderr, "ftc: cannot write %s: %s\n", svg_path, strerror(error));
+  if (error) fprintf(stderr, "ftc: cannot write %s: %s\n", svg_path, text_error(error));
   return error ? 3 : 0;
 }

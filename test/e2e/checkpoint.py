@@ -5,6 +5,7 @@ import os
 import random
 import resource
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -81,6 +82,27 @@ ssize_t write(int fd, const void *bytes, size_t count_) {
 int fsync(int fd) { int ours = is_ours(fd); at(ours); int r = REAL(fsync)(fd); at(ours); return r; }
 int rename(const char *a, const char *b) { int ours = !!strstr(b, "safetensors"); at(ours); int r = REAL(rename)(a, b); at(ours); return r; }
 int unlink(const char *a) { int ours = !!strstr(a, "safetensors"); at(ours); int r = REAL(unlink)(a); at(ours); return r; }
+"""
+# Says which folders are made and synced.
+WATCH = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
+int mkdir(const char *path, mode_t mode) {
+  int result = REAL(mkdir)(path, mode);
+  if (!result) fprintf(stderr, "mkdir %s\n", path);
+  return result;
+}
+int fsync(int fd) {
+  char link[64], name[512];
+  snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+  ssize_t length = readlink(link, name, sizeof name - 1);
+  if (length > 0) fprintf(stderr, "fsync %.*s\n", (int)length, name);
+  return REAL(fsync)(fd);
+}
 """
 
 
@@ -189,8 +211,12 @@ class Checkpoints(support.Case):
         log, newest = open(self.path("a.jsonl"), "rb").read(), os.path.join(self.runs, "step-00000006.safetensors")
         good, dice = saved["step-00000006.safetensors"], random.Random(1)
         damages = [good[:-1], good[: len(good) // 2], good[:3], b"", good + b"x"]
+        # what the metadata says, and the sum itself
+        for was, now in ((b'"step":"6"', b'"step":"5"'), (b'"sum":"', b'"sun":"'), (b'"seed":"5"', b'"seed":"6"'), (b'"shuffled":"1"', b'"shuffled":"0"')):
+            self.assertIn(was, good)
+            damages.append(good.replace(was, now))
         length = int.from_bytes(good[:8], "little")
-        for place in [9, 100, 8 + length, len(good) - 1] + [dice.randrange(length, len(good)) for _ in range(300 if SOAK else 12)]:
+        for place in [9, 100, 8 + length, len(good) - 1] + [dice.randrange(len(good)) for _ in range(300 if SOAK else 12)]:
             damages.append(good[:place] + bytes([good[place] ^ 1 << dice.randrange(8)]) + good[place + 1 :])
         for damage in damages:
             for name in self.checkpoints():
@@ -209,6 +235,57 @@ class Checkpoints(support.Case):
             with open(os.path.join(self.runs, name), "wb") as file:
                 file.write(good[:99])
         self.fails(1, "holds no whole checkpoint", "ftrun", *self.flags(artifact, 8), "--resume", self.runs)
+
+    def test_an_earlier_format_is_named(self):
+        artifact = self.build()
+        support.run("ftrun", *self.flags(artifact, 6))
+        newest = os.path.join(self.runs, "step-00000006.safetensors")
+        with open(newest, "r+b") as file:
+            text = file.read()
+            file.seek(0)
+            file.write(text.replace(b"ft-checkpoint-2", b"ft-checkpoint-1"))
+        self.fails(1, f"format 'ft-checkpoint-1'; this ftrun goes on from ft-checkpoint-2 only (--init {newest} starts", "ftrun",
+                   *self.flags(artifact, 8), "--resume", newest)
+
+    def test_one_training_a_folder(self):
+        """A second one is refused before it touches the folder or its log, and named the first; a kill leaves no lock."""
+        artifact = self.build()
+        first = self.start(artifact, 10_000_000)
+        try:
+            while not any(name.startswith("step") for name in self.checkpoints()):
+                self.assertIsNone(first.poll())
+                time.sleep(0.01)
+            with open(self.path("b.jsonl"), "w") as file:
+                file.write("kept\n")
+            done = self.fails(1, f"another training writes its checkpoints to {self.runs} (process {first.pid} on host ", "ftrun",
+                              *self.flags(artifact, 8, "b"))
+            self.assertIn("--set train.checkpoint.dir=", done.stderr)
+            self.assertEqual(open(self.path("b.jsonl")).read(), "kept\n")
+            support.run("ftrun", *self.flags(artifact, 8, "c", self.path("elsewhere")))
+            support.run("ftrun", *self.flags(artifact, 8, "d"), "--dry-run")  # writes nothing there
+        finally:
+            first.kill()
+            first.communicate(timeout=60)
+        support.run("ftrun", *self.flags(artifact, 8))
+        self.assertNotIn(".lock", self.checkpoints())
+
+    def test_no_device_is_replaced(self):
+        artifact = self.build()
+        os.mkfifo(self.path("a"))
+        self.fails(1, f"cannot write {self.path('a')}: it is no regular file", "ftrun", *self.flags(artifact, 8))
+        self.assertTrue(stat.S_ISFIFO(os.stat(self.path("a")).st_mode))
+
+    def test_new_folders_are_synced(self):
+        """Each folder that is made lasts when the one it is in is on the disk too."""
+        with open(self.path("watch.c"), "w") as file:
+            file.write(WATCH)
+        subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-w", "-o", self.path("watch.so"), self.path("watch.c"), "-ldl"], check=True)
+        self.runs = self.path("deep", "er", "runs")
+        done = support.run("ftrun", *self.flags(self.build(), 8), env={"LD_PRELOAD": self.path("watch.so")})
+        said = [line for line in done.stderr.splitlines() if line.startswith(("mkdir ", "fsync "))]
+        for folder in ("deep", "deep/er", "deep/er/runs"):
+            made = said.index("mkdir " + self.path(folder))
+            self.assertIn("fsync " + os.path.dirname(self.path(folder)), said[made:])
 
     def test_another_training(self):
         artifact = self.build()

@@ -124,7 +124,7 @@ static void checkpoints_round_trip(void **state) {
 
 static void refused(const SafeTensor *tensors, int count, const char *what) {
   const char *path = data_path("bad.safetensors");
-  assert_int_equal(safetensors_write(path, tensors, count, NULL, 0), 0);
+  assert_int_equal(safetensors_write(path, tensors, count, NULL, 0, false), 0);
   randomise(3, 0);
   Values before = values();
   assert_int_equal(ckpt_load_weights(exec, path, NULL), STATUS_USER);
@@ -153,8 +153,8 @@ static void wrong_weights(void **state) {
   SafeTensor extra = {"head.weight", ELEMENT_F32, {1, {3}}, data, 12};
   const char *path = data_path("more.safetensors");
   Text notes = {0};
-  assert_int_equal(safetensors_write(path, (SafeTensor[]){weight, bias, count, extra}, 4, NULL, 0),
-                   0);
+  SafeTensor all[] = {weight, bias, count, extra};
+  assert_int_equal(safetensors_write(path, all, 4, NULL, 0, false), 0);
   assert_int_equal(ckpt_load_weights(exec, path, &notes), 0);
   assert_non_null(
       strstr(text_cstr(&notes), "1 tensor is not in the model and ignored: head.weight"));
@@ -174,7 +174,7 @@ static void other_types(void **state) {
       {"bn.running_mean", ELEMENT_F64, {1, {3}}, (uint8_t *)means, 24},
   };
   const char *path = data_path("types.safetensors");
-  assert_int_equal(safetensors_write(path, tensors, 3, NULL, 0), 0);
+  assert_int_equal(safetensors_write(path, tensors, 3, NULL, 0, false), 0);
   assert_int_equal(ckpt_load_weights(exec, path, NULL), 0);
   Values now = values();
   for (int i = 0; i < 12; i++) assert_true(now.weight[i] == (float)i - 5.5f);
@@ -202,11 +202,34 @@ static void wrong_checkpoints(void **state) {
   assert_int_equal(ckpt_save_step(exec, data_path("file/sub"), &info, 1), STATUS_USER);
 }
 
+/* A lock in this process keeps out another, and ends with it; the file goes with it. */
+static void locks(void **state) {
+  (void)state;
+  CkptLock *lock, *other;
+  char expected[64], folder[256];
+  snprintf(folder, sizeof folder, "%s", data_path("locked/deep"));
+  assert_int_equal(ckpt_lock(folder, &lock), 0);
+  assert_int_equal(ckpt_lock(folder, &other), STATUS_USER);
+  snprintf(expected, sizeof expected, "(process %d on host ", (int)getpid());
+  assert_non_null(strstr(status_message(), expected));
+  assert_non_null(strstr(status_message(), folder));
+  ckpt_unlock(lock);
+  assert_int_not_equal(access(data_path("locked/deep/.lock"), F_OK), 0);
+  data_write("locked/deep/.lock", "left by a kill", 14);
+  assert_int_equal(ckpt_lock(folder, &lock), 0);
+  ckpt_unlock(lock);
+  data_write("victim", "precious", 8); /* a link is not followed */
+  assert_int_equal(symlink(data_path("victim"), data_path("locked/deep/.lock")), 0);
+  assert_int_equal(ckpt_lock(folder, &lock), STATUS_USER);
+  struct stat info;
+  assert_true(stat(data_path("victim"), &info) == 0 && info.st_size == 8);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(weights_round_trip), cmocka_unit_test(checkpoints_round_trip),
       cmocka_unit_test(wrong_weights),      cmocka_unit_test(other_types),
-      cmocka_unit_test(wrong_checkpoints),
+      cmocka_unit_test(wrong_checkpoints),  cmocka_unit_test(locks),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 static const float weight[6] = {1, 2, 3, 4, 5, 6};
 static const int64_t step[1] = {77};
@@ -19,7 +20,7 @@ static const SafeText texts[] = {{"format", "x"}, {"a\\b", "line\nend"}};
 static void round_trip(void **state) {
   (void)state;
   const char *path = data_path("a.safetensors");
-  assert_int_equal(safetensors_write(path, tensors, 4, texts, 2), STATUS_OK);
+  assert_int_equal(safetensors_write(path, tensors, 4, texts, 2, false), STATUS_OK);
   Safetensors *file;
   assert_int_equal(safetensors_open(path, &file), STATUS_OK);
   assert_int_equal(file->tensor_count, 4);
@@ -39,7 +40,7 @@ static void round_trip(void **state) {
   safetensors_close(file);
   Text first = {0}, second = {0};
   assert_int_equal(text_read_file(&first, path), 0);
-  assert_int_equal(safetensors_write(path, tensors, 4, texts, 2), STATUS_OK);
+  assert_int_equal(safetensors_write(path, tensors, 4, texts, 2, false), STATUS_OK);
   assert_int_equal(text_read_file(&second, path), 0);
   assert_int_equal(first.count, second.count);
   assert_memory_equal(first.at, second.at, first.count);
@@ -107,7 +108,7 @@ static void damaged(void **state) {
 /* Every prefix of a good file is refused. */
 static void cut(void **state) {
   (void)state;
-  assert_int_equal(safetensors_write(data_path("a"), tensors, 4, texts, 2), STATUS_OK);
+  assert_int_equal(safetensors_write(data_path("a"), tensors, 4, texts, 2, false), STATUS_OK);
   Text whole = {0};
   assert_int_equal(text_read_file(&whole, data_path("a")), 0);
   for (size_t count = 0; count < whole.count; count++) {
@@ -117,12 +118,65 @@ static void cut(void **state) {
   text_free(&whole);
 }
 
+/* The sum: any byte that is another one is noticed, in head and data alike; so is its absence. */
+static void sum(void **state) {
+  (void)state;
+  const char *path = data_path("sum.safetensors");
+  Safetensors *file;
+  assert_int_equal(safetensors_write(path, tensors, 4, texts, 2, false), STATUS_OK);
+  assert_int_equal(safetensors_open(path, &file), STATUS_OK);
+  assert_false(safetensors_sum_agrees(file));
+  safetensors_close(file);
+  assert_int_equal(safetensors_write(path, tensors, 4, texts, 2, true), STATUS_OK);
+  assert_int_equal(safetensors_open(path, &file), STATUS_OK);
+  assert_true(safetensors_sum_agrees(file));
+  assert_int_equal(file->text_count, 3);
+  safetensors_close(file);
+  Text whole = {0};
+  assert_int_equal(text_read_file(&whole, path), 0);
+  for (size_t i = 0; i < whole.count; i++) {
+    static const char others[] = {0x01, 0x10, 0x20, ' ' ^ '\t', ' ' ^ '\n'};
+    for (size_t k = 0; k < sizeof others; k++) {
+      whole.at[i] ^= others[k];
+      Status status = safetensors_parse((const uint8_t *)whole.at, whole.count, &file);
+      if (status == STATUS_OK && safetensors_sum_agrees(file))
+        fail_msg("byte %zu of %zu may be another one", i, whole.count);
+      safetensors_close(status == STATUS_OK ? file : NULL);
+      whole.at[i] ^= others[k];
+    }
+  }
+  text_free(&whole);
+}
+
+/* What is no regular file stays what it is, and a temporary name is nobody else's: the one that
+ * could be guessed leads elsewhere. */
+static void targets(void **state) {
+  (void)state;
+  char link[300], path[256], pipe[256];
+  struct stat info;
+  snprintf(path, sizeof path, "%s", data_path("t.safetensors"));
+  snprintf(pipe, sizeof pipe, "%s", data_path("pipe"));
+  assert_int_equal(mkfifo(pipe, 0666), 0);
+  assert_int_equal(safetensors_write(pipe, tensors, 4, texts, 2, false), STATUS_USER);
+  assert_non_null(strstr(status_message(), "no regular file"));
+  assert_true(stat(pipe, &info) == 0 && S_ISFIFO(info.st_mode));
+  assert_int_equal(text_write_file(pipe, "x", 1), TEXT_IRREGULAR);
+  assert_true(stat(pipe, &info) == 0 && S_ISFIFO(info.st_mode));
+  assert_int_equal(safetensors_write(data_folder, tensors, 4, texts, 2, false), STATUS_USER);
+  data_write("victim", "precious", 8);
+  snprintf(link, sizeof link, "%s.%d.tmp", path, (int)getpid());
+  assert_int_equal(symlink(data_path("victim"), link), 0);
+  assert_int_equal(safetensors_write(path, tensors, 4, texts, 2, false), STATUS_OK);
+  assert_int_equal(text_write_file(path, "x", 1), 0);
+  assert_true(stat(data_path("victim"), &info) == 0 && info.st_size == 8);
+}
+
 /* A write that fails half-way is a fault of the machine and leaves the old file. /dev/full cannot
  * be renamed over, a limit on file size can stand for a full disk. */
 static void full_disk(void **state) {
   (void)state;
   const char *path = data_path("full.safetensors");
-  assert_int_equal(safetensors_write(path, tensors, 4, texts, 2), STATUS_OK);
+  assert_int_equal(safetensors_write(path, tensors, 4, texts, 2, false), STATUS_OK);
   Text before = {0}, after = {0};
   assert_int_equal(text_read_file(&before, path), 0);
   struct rlimit old, small;
@@ -133,7 +187,7 @@ static void full_disk(void **state) {
   setrlimit(RLIMIT_FSIZE, &small);
   SafeTensor more = tensors[1];
   more.name = "other";
-  Status status = safetensors_write(path, &more, 1, texts, 2);
+  Status status = safetensors_write(path, &more, 1, texts, 2, false);
   setrlimit(RLIMIT_FSIZE, &old);
   assert_int_not_equal(status, STATUS_OK);
   assert_non_null(strstr(status_message(), path));
@@ -149,7 +203,7 @@ int main(void) {
       cmocka_unit_test(round_trip),
       cmocka_unit_test(damaged),
       cmocka_unit_test(cut),
-      cmocka_unit_test(full_disk),
+      cmocka_unit_test(sum), cmocka_unit_test(targets), cmocka_unit_test(full_disk),
   };
   return cmocka_run_group_tests(tests, data_setup, data_teardown);
 }
