@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* The standard library's files, embedded by the build; ends with zeros. */
 extern const struct {
@@ -40,6 +41,40 @@ static const char *identity(Arena *arena, const char *path) {
   return copy;
 }
 
+/* Is it in the folder of the main file, or deeper? Both without links. */
+static bool is_below_main(const Source *source, const char *real) {
+  Arena *arena = source->b->arena;
+  const char *path = source->b->program->path, *slash = strrchr(path, '/');
+  const char *folder = slash ? arena_strndup(arena, path, (size_t)(slash - path) + 1) : ".";
+  folder = identity(arena, folder);
+  size_t length = strlen(folder);
+  return strcmp(folder, "/") == 0 || (strncmp(real, folder, length) == 0 && real[length] == '/');
+}
+
+/* A program may come from someone else, and what the compiler says of an import shows its lines: so
+ * it must be a .ft file, below the folder of the main one. */
+static bool may_import(Source *source, const Ast *ast, const char *path, const char *real) {
+  Diag *diag = source->b->diag;
+  struct stat info;
+  size_t length = strlen(real);
+  bool is_free = source->options->allow_paths, is_found = stat(path, &info) == 0;
+  int error = errno;
+  if (!is_free && (ast->name[0] == '/' || (is_found && !is_below_main(source, real))))
+    diag_error(diag, ast->loc,
+               "\"%s\" is not below the folder of the file that is compiled; --allow-paths lets it "
+               "be imported",
+               ast->name);
+  else if (!is_found)
+    diag_error(diag, ast->loc, "cannot read \"%s\": %s", path, strerror(error));
+  else if (length < 4 || strcmp(real + length - 3, ".ft") != 0)
+    diag_error(diag, ast->loc, "\"%s\" is no .ft file: only those are imported", ast->name);
+  else if (!S_ISREG(info.st_mode))
+    diag_error(diag, ast->loc, "cannot read \"%s\": it is no regular file", path);
+  else
+    return true;
+  return false;
+}
+
 static void load_text(Source *source, const char *path, const char *text, size_t length,
                       const Loading *up);
 
@@ -60,6 +95,7 @@ static void import(Source *source, const Ast *ast, const char *importer, const L
     diag_error(b->diag, ast->loc, "more than %d files are imported", LIMIT_FILES);
     return;
   }
+  if (!may_import(source, ast, path, same)) return;
   Text text = {0};
   int error = text_read_file(&text, path);
   if (error) {

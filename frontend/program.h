@@ -51,6 +51,7 @@ typedef struct {
   const char *const *sets; /* "train.batch=64": --set */
   int set_count;
   const char *preset; /* NULL: none */
+  bool allow_paths;   /* imports may come from outside of the main file's folder */
   bool parse_only;    /* stop after parsing (for --emit=ast) */
 } FrontendOptions;
 

@@ -57,6 +57,7 @@ typedef struct {
   double number;    /* INT, FLOAT, BOOL (integers are exact to 2^53) */
   const char *text; /* STR */
   bool is_set;      /* by the file or the command line, not the default */
+  bool is_users;    /* by the command line of the run: the file has no say in it */
 } SettingValue;
 /* An array of setting_count values, all at their defaults. */
 SettingValue *settings_new(Arena *arena);

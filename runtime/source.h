@@ -13,6 +13,7 @@ typedef struct Source Source;
 typedef struct {
   const char *data_dir;      /* NULL: none */
   const char *artifact_path; /* NULL: none */
+  bool allow_paths;          /* paths that the model's file names may lead anywhere */
 } SourcePlaces;
 
 /* Is there such a split in the plan? */

@@ -42,17 +42,16 @@ static void open_early(const Plan *plan, const SourcePlaces *places, const char 
   early[early_count++].path = path;
 }
 
-void source_early_start(const char *ft_path, const char *data_dir) {
+void source_early_start(const char *ft_path, const SourcePlaces *places) {
   Text text = {0};
   Plan plan = {.source = ft_path};
-  SourcePlaces places = {.data_dir = data_dir};
   const char *at = text_read_file(&text, ft_path) == 0 ? find_files(text_cstr(&text)) : NULL;
   while (at && early_count < MOST) {
     at = skip_space(at);
     const char *end = *at == '"' ? strpbrk(at + 1, "\"\n") : NULL;
     if (!end || *end != '"') break;
     char *file = strndup(at + 1, (size_t)(end - at) - 1);
-    if (file) open_early(&plan, &places, file);
+    if (file) open_early(&plan, places, file);
     free(file);
     at = skip_space(end + 1);
     at = *at == ',' ? at + 1 : NULL;

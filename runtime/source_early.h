@@ -6,7 +6,7 @@
 #include "runtime/source.h"
 
 /* Looks for `train = idx("a", "b")` in a .ft file and starts reading those files. */
-void source_early_start(const char *ft_path, const char *data_dir);
+void source_early_start(const char *ft_path, const SourcePlaces *places);
 /* The array of this path if it was opened early; the caller owns it then. NULL: it was not. */
 DataArray *source_early_take(const char *kind, const char *path);
 /* Closes what nobody took. */

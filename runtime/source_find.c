@@ -1,4 +1,5 @@
 /* source_find: where a data file is (declared in source.h). */
+#include "runtime/inside.h"
 #include "runtime/source.h"
 #include <dirent.h>
 #include <errno.h>
@@ -93,6 +94,11 @@ static const char *package_of(const char *file) {
 Status source_find_file(const Plan *plan, const SourcePlaces *places, const char *file,
                         char **out) {
   *out = NULL;
+  if (!places->allow_paths && !inside_is_plain(file))
+    return status_fail(STATUS_USER,
+                       "%s: a model names its data by relative paths without '..', to be found in "
+                       "--data DIR and the like; --allow-paths lets it name others",
+                       file);
   if (file[0] == '/') {
     *out = strdup(file);
     return *out ? STATUS_OK : status_errno(ENOMEM, "%s", file);

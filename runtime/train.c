@@ -2,6 +2,7 @@
  * evaluate, checkpoint as due; end at the last step or at a signal. Nothing is allocated between
  * two steps but for evaluations and checkpoints. */
 #include "runtime/ckpt.h"
+#include "runtime/inside.h"
 #include "runtime/loader.h"
 #include "runtime/plateau.h"
 #include "runtime/signals.h"
@@ -112,6 +113,8 @@ static Status resume(Training *training) {
 static Status take_folder(Training *training) {
   const char *folder = train_text(training, "train.checkpoint.dir");
   if (!folder[0] || training->options->dry_run) return STATUS_OK;
+  STATUS_TRY(inside_check_setting(training->plan->settings, "train.checkpoint.dir",
+                                  training->options->run.places.allow_paths));
   return ckpt_lock(folder, &training->folder);
 }
 
@@ -146,6 +149,9 @@ static Status start_feed(Training *training) {
 
 static Status start_log(Training *training) {
   const char *jsonl = training->options->log_jsonl;
+  if (!jsonl)
+    STATUS_TRY(inside_check_setting(training->plan->settings, "train.log.jsonl",
+                                    training->options->run.places.allow_paths));
   LogOptions options = {
       .console = train_number(training, "train.log.console") != 0,
       .jsonl = jsonl ? jsonl : train_text(training, "train.log.jsonl"),

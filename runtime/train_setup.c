@@ -30,6 +30,8 @@ Status train_set(Plan *plan, const char *assignment) {
                          assignment, key);
   } else if (!setting_set(plan->arena, plan->settings, index, equals + 1, &why)) {
     status = status_fail(STATUS_USER, "--set %s: %s", assignment, why ? why : "a wrong value");
+  } else {
+    plan->settings[index].is_users = true;
   }
   free(key);
   return status;

@@ -39,6 +39,7 @@ static const char usage[] =
     "                      or kinds of kernels; the names are listed below (may be repeated)\n"
     "  --check-memory      CPU: every access of a generated kernel asks whether it is inside of its\n"
     "                      tensor; if not, the run ends with exit code 3 (slow; to find faults)\n"
+    "  --allow-paths       imports may come from outside of the folder that the program is in\n"
     "  --time-passes       how long each step took, on standard error\n"
     "  --list-ops          every op of the language's graph, and stop\n"
     "  --help, --version\n"
@@ -136,6 +137,11 @@ static int set_time_passes(Request *r, const char *value) {
   r->passes.time_passes = r->codegen.time_passes = true;
   return 0;
 }
+static int set_allow_paths(Request *r, const char *value) {
+  (void)value;
+  r->frontend.allow_paths = true;
+  return 0;
+}
 static int add_word(const char **list, int *count, const char *value, const char *flag) {
   if (!strchr(value, '=')) return fail_usage("%s needs NAME=VALUE", flag);
   if (*count == MAX_WORDS) return fail_usage("too many %s options", flag);
@@ -184,6 +190,7 @@ static const Flag flags[] = {
     {"--dump-dir", TAKES_VALUE, set_dump_dir}, {"--stop-after", TAKES_VALUE, set_stop_after},
     {"--disable", TAKES_VALUE, add_disable},   {"--time-passes", TAKES_NOTHING, set_time_passes},
     {"--check-memory", TAKES_NOTHING, set_check_memory},
+    {"--allow-paths", TAKES_NOTHING, set_allow_paths},
     {"--list-ops", TAKES_NOTHING, list_ops},   {"--help", TAKES_NOTHING, show_help},
     {"-h", TAKES_NOTHING, show_help},          {"--version", TAKES_NOTHING, show_version},
 };
@@ -297,7 +304,7 @@ static int write_output(const Session *session, const Text *text) {
     path = "standard output";
   }
   if (!error) return 0;
-  fprintf(stderr, "ftc: cannot write %s: %s\n", path, strerror(error));
+  fprintf(stderr, "ftc: cannot write %s: %s\n", path, text_error(error));
   return EXIT_MACHINE;
 }
 

@@ -113,6 +113,8 @@ static const Flag flags[] = {
     {"--per-kernel", FLAG_SWITCH, BENCH, NULL, "with the table of kernels (it always is)"},
     {"-D", FLAG_LIST, TRAIN | EVAL | PREDICT | BENCH | INFO | GENERATE, "HYPER=VALUE",
      "for a .ft file: ftc -D"},
+    {"--allow-paths", FLAG_SWITCH, TRAIN | EVAL | PREDICT | BENCH | INFO | GENERATE, NULL,
+     "paths that the model's file names may lead out of the current folder"},
     {"--preset", FLAG_TEXT, TRAIN | EVAL | PREDICT | BENCH | INFO | GENERATE, "P",
      "for a .ft file: ftc --preset"},
 };
@@ -144,6 +146,9 @@ static void print_help(int command) {
              flags[i].value ? flags[i].value : "");
     printf("  %-22s %s\n", left, flags[i].help);
   }
+  printf("\nOpening a file runs no code and writes nothing. Training a .ft or .ptx file writes only below\n"
+         "the current folder or where the command line says (--allow-paths: where the file says). A .so\n"
+         "is code: train or evaluate only those that you trust. SECURITY.md says more.\n");
 }
 
 /* ── parsing ──────────────────────────────────────────────────────────────────────────────── */
@@ -192,6 +197,7 @@ static void take_flag(Line *line, const Flag *flag, const char *value, int64_t c
       {"--no-shuffle", &train->no_shuffle}, {"--overfit-batch", &train->overfit_batch},
       {"--dry-run", &train->dry_run},       {"--deterministic", &train->deterministic},
       {"--check", &train->check_nan},       {"--made-up-data", &line->made_up_data},
+      {"--allow-paths", &train->run.places.allow_paths},
       {"--keep-going", &train->keep_going}, {"--no-cache", &line->no_cache},
       {"--no-header", &line->no_header},
   };
@@ -353,6 +359,7 @@ static int compile(Line *line, const char *source, const char *artifact, const c
     arguments[count++] = "--gpu";
     arguments[count++] = gpu;
   }
+  if (line->train.run.places.allow_paths) arguments[count++] = "--allow-paths";
   for (int i = 0; i < line->pass_count; i++) arguments[count++] = line->pass[i];
   arguments[count] = NULL;
   pid_t child = fork();
@@ -362,7 +369,7 @@ static int compile(Line *line, const char *source, const char *artifact, const c
     _exit(127);
   }
   int status;
-  if (line->command == TRAIN) source_early_start(source, line->train.run.places.data_dir);
+  if (line->command == TRAIN) source_early_start(source, &line->train.run.places);
   while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   if (child < 0) {

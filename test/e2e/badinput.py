@@ -173,10 +173,10 @@ class BadInput(support.Case):
         self.fails(3, "/dev/full", "ftrun", self.artifact, "--data", self.folder, "--log-jsonl", "/dev/full", "--set", "train.log.every=1")
 
     def test_interrupt_saves(self):
-        text = MODEL.replace("epochs = 2", f'epochs = 100000000; checkpoint {{ dir="{self.path("runs")}"; every=1000000 steps }}')
+        text = MODEL.replace("epochs = 2", f'epochs = 100000000; checkpoint {{ dir="runs"; every=1000000 steps }}')
         self.artifact = self.compile(text)
         command = [os.path.join(support.BUILD, "bin", "ftrun"), self.artifact, "--data", self.folder, "--set", "train.eval.every=0", "--save", self.path("w.safetensors")]
-        running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.folder)
         time.sleep(1.5)
         running.send_signal(signal.SIGINT)
         out, err = running.communicate(timeout=20)
@@ -185,7 +185,7 @@ class BadInput(support.Case):
         checkpoints = [f for f in os.listdir(self.path("runs")) if f.endswith(".safetensors")]
         self.assertEqual(len(checkpoints), 1)
         step = int(re.search(r"(\d+)", checkpoints[0]).group(1))
-        support.run("ftrun", self.artifact, "--data", self.folder, "--set", "train.eval.every=0", "--resume", self.path("runs"), "--steps", step + 5)
+        support.run("ftrun", self.artifact, "--data", self.folder, "--set", "train.eval.every=0", "--resume", self.path("runs"), "--steps", step + 5, cwd=self.folder)
 
 
 class Exactness(support.Case):

@@ -94,5 +94,130 @@ class SharedObjects(Case):
         self.fails(1, "not the one that was read", "ftrun", evil, "--data", self.folder)
 
 
+class Paths(Case):
+    """What a model's own file may write, import and read; the command line may do more."""
+
+    def setUp(self):
+        super().setUp()
+        self.here, self.outside = self.path("here"), self.path("outside")
+        os.mkdir(self.here)
+        os.mkdir(self.outside)
+        self.precious = self.path("outside", "bashrc")
+        self.write("outside/bashrc", "alias precious=true\n")
+        os.mkdir(self.path("outside", "runs"))
+        for name in ("step-00000001.safetensors", "step-00000002.safetensors.x.1.tmp", "best.safetensors"):
+            self.write("outside/runs/" + name, "another run's")
+        self.before = self.look(self.outside)
+
+    def look(self, folder):
+        found = {}
+        for path, _, names in os.walk(folder):
+            for name in names:
+                with open(os.path.join(path, name), "rb") as file:
+                    found[os.path.join(path, name)] = file.read()
+            found[path] = None
+        return found
+
+    def build(self, recipe, name="model.ptx", data=None):
+        text = MODEL.replace("optimizer", recipe + "; optimizer")
+        if data:
+            text = text.replace('"x.npy"', f'"{data}"')
+        return self.compile(text, name=name)
+
+    def train(self, artifact, *flags, code=0, needle=""):
+        flags = [*flags, "--data", self.folder, "--steps", 3, *(["--device", "sim"] if artifact.endswith("ptx") else [])]
+        if code:
+            return self.fails(code, needle, "ftrun", artifact, *flags, cwd=self.here)
+        return support.run("ftrun", artifact, *flags, cwd=self.here)
+
+    def test_writing_outside_is_refused(self):
+        os.symlink(self.outside, self.path("here", "link"))
+        os.symlink(self.path("outside", "new"), self.path("here", "nowhere"))
+        os.symlink(self.precious, self.path("here", "log.jsonl"))
+        logs = [self.precious, "../outside/bashrc", "link/bashrc", "link/../outside/bashrc", "sub/../../outside/bashrc", "nowhere", "log.jsonl", "/dev/shm/ft-log"]
+        folders = [self.path("outside", "runs"), "../outside/runs", "link/runs", "link/fresh/deep", "nowhere", "nowhere/deep", ".."]
+        cases = [("train.log.jsonl", f'log {{ jsonl="{path}"; every=1 steps }}') for path in logs]
+        cases += [("train.checkpoint.dir", f'checkpoint {{ dir="{path}"; every=1 steps; keep=1 }}') for path in folders]
+        for number, (key, recipe) in enumerate(cases):
+            with self.subTest(recipe):
+                artifact = self.build(recipe, "model.so" if number % 2 else "model.ptx")
+                # compiled in by ftc --set it is the artifact's word too
+                self.train(artifact, code=1, needle=f"{key} is '")
+                self.train(self.path("model.ft"), code=1, needle="leads out of the current folder: --allow-paths lets")
+        self.assertEqual(self.look(self.outside), self.before)
+        self.assertEqual(sorted(os.listdir(self.here)), ["link", "log.jsonl", "nowhere"])
+        for key, value in (("train.log.jsonl", self.precious), ("train.checkpoint.dir", "../outside/runs")):
+            artifact = self.compile(MODEL, "--set", f"{key}={value}")
+            self.train(artifact, code=1, needle=f"{key} is '")
+        self.assertEqual(self.look(self.outside), self.before)
+
+    def test_writing_inside_is_fine(self):
+        os.mkdir(self.path("here", "real"))
+        os.symlink("real", self.path("here", "link"))
+        artifact = self.build('checkpoint { dir="link/a/b"; every=1 steps }; log { jsonl="./link//log.jsonl"; every=1 steps }')
+        self.train(artifact)
+        self.assertIn("step-00000003.safetensors", os.listdir(self.path("here", "real", "a", "b")))
+        self.assertEqual(len(support.read_jsonl(self.path("here", "real", "log.jsonl"))), 3)
+
+    def test_the_command_line_and_allow_paths_go_further(self):
+        log, runs = self.path("outside", "log.jsonl"), self.path("outside", "mine")
+        artifact = self.build(f'checkpoint {{ dir="{runs}" }}; log {{ jsonl="{log}"; every=1 steps }}')
+        self.train(artifact, "--set", f"train.checkpoint.dir={runs}1", "--log-jsonl", log + "1")
+        self.train(artifact, "--set", f"train.checkpoint.dir={runs}2", "--set", f"train.log.jsonl={log}2")
+        self.train(artifact, "--allow-paths")
+        self.train(self.path("model.ft"), "--allow-paths")
+        self.train(artifact, "--dry-run", "--log-jsonl", log + "3")  # opens no folder
+        for end in ("", "1", "2"):
+            self.assertTrue(os.path.isdir(runs + end) and os.path.exists(log + end), end)
+
+    def test_data_from_outside(self):
+        for data in (self.path("x.npy"), "../" + os.path.basename(self.folder) + "/x.npy", "here/../x.npy"):
+            artifact = self.build("seed = 1", data=data)
+            self.train(artifact, code=1, needle="names its data by relative paths")
+            self.train(self.path("model.ft"), code=1, needle="--allow-paths lets it name others")
+            self.train(artifact, "--allow-paths")
+            self.train(self.path("model.ft"), "--allow-paths")
+
+    def compile_fails(self, needle, *flags, cwd=None):
+        done = self.fails(1, needle, "ftc", self.path("here", "main.ft"), "--emit=ir", *flags, cwd=cwd)
+        self.assertNotIn("precious", done.stdout + done.stderr)
+        return done
+
+    def test_imports(self):
+        secret = self.write("outside/secret.ft", "fn precious(x) { return = x }\n")
+        self.write("outside/lib.ft", "fn twice(x) { return x + x }\n")
+        os.symlink(secret, self.path("here", "link.ft"))
+        os.symlink(self.precious, self.path("here", "other.ft"))
+        os.mkdir(self.path("here", "lib"))
+        self.write("here/words.txt", "precious precious\n")
+        self.write("here/lib/twice.ft", 'import "../once.ft"\nfn twice(x) { return once(x) + x }\n')
+        self.write("here/once.ft", "fn once(x) { return x }\n")
+        rest = "\n" + MODEL
+        for path, needle in ((secret, "is not below the folder"), ("../outside/secret.ft", "is not below the folder"), ("link.ft", "is not below the folder"),
+                             ("/etc/passwd", "is not below the folder"), ("/nowhere/x.ft", "is not below the folder"), ("other.ft", "is not below the folder"),
+                             ("words.txt", "is no .ft file"), ("nowhere.ft", "cannot read"), ("lib", "is no .ft file")):
+            self.write("here/main.ft", f'import "{path}"' + rest)
+            self.compile_fails(needle)
+            self.compile_fails(needle, cwd=self.here)
+        self.write("here/main.ft", f'import "{self.precious}"' + rest)
+        self.compile_fails("is no .ft file", "--allow-paths")
+        os.mkfifo(self.path("here", "pipe.ft"))
+        self.write("here/main.ft", 'import "pipe.ft"' + rest)
+        self.compile_fails("no regular file")
+        for path, flags in (("lib/twice.ft", ()), ("../outside/lib.ft", ("--allow-paths",)), (self.path("outside", "lib.ft"), ("--allow-paths",))):
+            self.write("here/main.ft", f'import "{path}"' + rest.replace("abs(p - y)", "abs(twice(p) - y)"))
+            support.run("ftc", self.path("here", "main.ft"), "--emit=ir", *flags)
+            support.run("ftc", "main.ft", "--emit=ir", *flags, cwd=self.here)
+            self.train(self.path("here", "main.ft"), *flags)
+        self.assertEqual({k: v for k, v in self.look(self.outside).items() if not k.endswith(".ft")}, self.before)
+
+    def test_help_says_it(self):
+        for tool in ("ftrun", "ftc"):
+            self.assertIn("--allow-paths", support.run(tool, "--help").stdout)
+        self.assertIn("runs no code and writes nothing", support.run("ftrun", "--help").stdout)
+        with open(os.path.join(support.ROOT, "SECURITY.md")) as file:
+            self.assertIn("--allow-paths", file.read())
+
+
 if __name__ == "__main__":
     support.main()
