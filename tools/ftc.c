@@ -305,7 +305,7 @@ static int write_output(const Session *session, const Text *text) {
   }
   if (!error) return 0;
   fprintf(stderr, "ftc: cannot write %s: %s\n", path, text_error(error));
-  return EXIT_MACHINE;
+  return error == TEXT_IRREGULAR ? EXIT_USER : EXIT_MACHINE;
 }
 
 /* Runs a printer that wants a FILE and gives its text. */
