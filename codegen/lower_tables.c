@@ -4,6 +4,7 @@
 #include "passes/decode.h"
 #include "passes/memory_report.h"
 #include "passes/narrow.h"
+#include "passes/optimizer.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,11 +42,9 @@ static void grow(Lowering *lowering, Place place, const Type *type) {
 
 /* A moment, or the average of the weights: flat, with an element for each of the parameters'. */
 static bool is_sliced(const Lowering *lowering, const Node *leaf, const char *name) {
-  const char *optimizer = setting_text(lowering->program->settings, "train.optimizer");
-  size_t length = strlen(optimizer);
   if (leaf->op != OP_STATE || leaf->type.dtype != DT_F32 || leaf->type.shape.rank != 1)
     return false;
-  return !strcmp(name, "ema") || (!strncmp(name, optimizer, length) && name[length] == '.');
+  return !strcmp(name, OWN_EMA) || update_is_moment(lowering->program->settings, name);
 }
 
 static void add_leaf(Lowering *lowering, const Node *leaf, bool is_eval) {
@@ -65,7 +64,7 @@ static void add_leaf(Lowering *lowering, const Node *leaf, bool is_eval) {
                        .init = init_of(plan->arena, leaf),
                        .is_sliced = is_sliced(lowering, leaf, name),
                        .is_scratch =
-                           !strncmp(name, "accumulate.", 11) || !strcmp(name, DECODE_POSITION)};
+                           own_begins(name, OWN_ACCUMULATE) || !strcmp(name, DECODE_POSITION)};
   const Attr *ignore = node_attr(leaf, ATTR_IGNORE);
   tensor.below = node_int(leaf, ATTR_BELOW, 0);
   tensor.has_ignore = tensor.below && ignore;
@@ -86,15 +85,14 @@ static void add_leaf(Lowering *lowering, const Node *leaf, bool is_eval) {
       VEC_PUSH(plan->arena, plan->scalars, tensor);
     break;
   default:
-    if (!strcmp(name, "params") || !strcmp(name, NARROW_STATE) || node_attr(leaf, ATTR_OFFSET))
+    if (!strcmp(name, OWN_PARAMS) || !strcmp(name, NARROW_STATE) || node_attr(leaf, ATTR_OFFSET))
       return; /* in other arenas */
     known = find_tensor(plan->states.at, plan->states.count, name);
     if (!known) {
       VEC_PUSH(plan->arena, plan->states, tensor);
       known = &plan->states.at[plan->states.count - 1];
     }
-    if (is_eval && strcmp(name, "step"))
-      known->is_saved = true; /* the model's, not the optimiser's */
+    if (is_eval && !own_is(name)) known->is_saved = true; /* the model's */
   }
 }
 
@@ -189,7 +187,7 @@ void lower_outputs(Lowering *lowering) {
   for (int i = 0; i < lowering->graph->roots.count; i++) {
     const Root *root = &lowering->graph->roots.at[i];
     if (root->kind == ROOT_ASSIGN || root->kind == ROOT_RESULT) continue;
-    if (!strcmp(root->name, "grads")) continue; /* lies in its own arena */
+    if (!strcmp(root->name, OWN_GRADS)) continue; /* lies in its own arena */
     Place place = lower_place(lowering, root->node);
     bool is_shown = place.arena == ARENA_OUTPUT || place.arena == ARENA_WORK;
     if (!is_shown) { /* an input or a parameter as it is */

@@ -305,6 +305,12 @@ static Node *declare(Builder *b, const Ast *ast, const char *local) {
   Instance *instance = b->frame->instance;
   const char *path = unique_path(b, instance, local, ast->loc);
   if (!path) return NULL;
+  if (strcmp(path, "__metadata__") == 0) {
+    builder_fail(b, ast->loc,
+                 "safetensors files keep their own notes under '__metadata__'; name "
+                 "the parameter otherwise");
+    return NULL;
+  }
   Attr attrs[3] = {attr_str(ATTR_NAME, path), attr_str(ATTR_INIT, kind),
                    attr_floats(ATTR_INIT_ARGS, arg, count)};
   Node *node = tensor_node(b, is_param ? OP_PARAM : OP_STATE, NULL, 0, attrs, count ? 3 : 2, &type,
@@ -317,6 +323,29 @@ static Node *declare(Builder *b, const Ast *ast, const char *local) {
   return node;
 }
 
+/* What is declared must not take the place of what the block or model was given: everything behind
+ * would silently read the parameter. */
+static bool hides_input(Builder *b, const Ast *ast) {
+  const Ast *definition = b->frame->definition;
+  const Variable *old = builder_local(b->frame, ast->name);
+  if (!old || old->value.kind != VALUE_TENSOR || !old->value.node ||
+      old->value.node->op == OP_PARAM || old->value.node->op == OP_STATE)
+    return false;
+  int lists = definition->kind == AST_BLOCK ? 2 : 1;
+  for (int l = 0; l < lists; l++)
+    for (int i = 0; i < definition->kid[l]->count; i++) {
+      const Ast *input = definition->kid[l]->kid[i];
+      if (strcmp(input->name, ast->name) != 0) continue;
+      builder_fail(b, ast->loc,
+                   "there is already an input '%s'; %s '%s' would hide it: name it "
+                   "otherwise",
+                   ast->name, ast->kind == AST_STATE ? "state" : "param", ast->name);
+      builder_note(b, input->loc, "the input is declared here");
+      return true;
+    }
+  return false;
+}
+
 void block_param(Builder *b, const Ast *ast) {
   Instance *instance = b->frame->instance;
   if (!instance) {
@@ -324,6 +353,7 @@ void block_param(Builder *b, const Ast *ast) {
     builder_bind(b, ast->name, value_error(), ast->loc, false);
     return;
   }
+  if (hides_input(b, ast)) return;
   const char *local = join(b, b->frame->prefix, ast->name);
   Node *node = NULL;
   for (int i = 0; i < instance->owned.count && instance->applications > 1; i++)

@@ -61,13 +61,36 @@ static void add_loss(Builder *b, const Value *v, Loc loc) {
   if (node) graph_add_root(b->graph, ROOT_LOSS, "loss", node);
 }
 
+/* The metric that an evaluation of averaged weights would call `name`, "ema_…"; NULL: none. */
+static const char *average_named(Builder *b, const char *name) {
+  if (strncmp(name, "ema_", 4) != 0) return NULL;
+  bool is_there =
+      !strcmp(name + 4, "loss") || graph_find_root(b->graph, ROOT_METRIC, name + 4) != NULL;
+  return is_there ? name + 4 : NULL;
+}
+
+/* A line of the log has one value for a key, and some keys are ft's own. */
+static bool is_free_key(Builder *b, const char *name, Loc loc) {
+  static const char *const taken[] = {OWN_LOG_KEYS};
+  for (size_t i = 0; i < sizeof taken / sizeof *taken; i++)
+    if (strcmp(name, taken[i]) == 0)
+      return builder_fail(b, loc,
+                          "the log's own '%s' has this name; call the metric something else, such "
+                          "as 'my_%s'",
+                          name, name);
+  const char *average = arena_printf(b->arena, "ema_%s", name), *of = average_named(b, name);
+  if (!of && graph_find_root(b->graph, ROOT_METRIC, average)) of = name;
+  if (!of) return true;
+  return builder_fail(b, loc,
+                      "'ema_%s' is what the log calls '%s' of averaged weights; name the metric "
+                      "otherwise",
+                      of, of);
+}
+
 static void metric(Builder *b, const Ast *ast) {
   Value v = eval(b, ast->kid[0]);
   Node *node = scalar(b, &v, arena_printf(b->arena, "metric '%s'", ast->name), ast->loc);
-  if (strcmp(ast->name, "loss") == 0) {
-    builder_fail(b, ast->loc, "the name 'loss' is taken by the loss");
-    return;
-  }
+  if (!is_free_key(b, ast->name, ast->loc)) return;
   if (node && is_new_root(b, ROOT_METRIC, ast->name, ast->loc))
     graph_add_root(b->graph, ROOT_METRIC, ast->name, node);
   if (node) builder_bind(b, ast->name, v, ast->loc, false);

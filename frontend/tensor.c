@@ -290,7 +290,7 @@ Node *tensor_uniform(Builder *b, Shape shape, Loc loc) {
     Attr name = attr_str(ATTR_NAME, "train.seed");
     Node *seed = tensor_node(b, OP_SETTING, NULL, 0, &name, 1, &scalar_f64, loc);
     b->seed = tensor_cast(b, seed, DT_I64, loc);
-    Attr step[2] = {attr_str(ATTR_NAME, "step"), attr_str(ATTR_INIT, "zeros")};
+    Attr step[2] = {attr_str(ATTR_NAME, OWN_STEP), attr_str(ATTR_INIT, "zeros")};
     b->step = tensor_node(b, OP_STATE, NULL, 0, step, 2, &scalar_i64, loc);
   }
   Type type = {DT_F32, shape};

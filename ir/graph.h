@@ -6,6 +6,7 @@
 #define FT_IR_GRAPH_H
 #include "base/arena.h"
 #include "base/diag.h"
+#include "base/own.h"
 #include "ir/type.h"
 
 typedef enum {

@@ -249,7 +249,7 @@ static void check_assign(Verify *v, const Node *node) {
   int roots = 0;
   for (int i = 0; i < v->graph->roots.count; i++) roots += v->graph->roots.at[i].node == node;
   if (roots != 1) wrong(v, node, "an assign must be exactly one root, not %d", roots);
-  if (v->stage == STAGE_FORWARD && !strcmp(target, "params"))
+  if (v->stage == STAGE_FORWARD && !strcmp(target, OWN_PARAMS))
     wrong(v, node, "the front end may not assign parameters");
   if (!state)
     wrong(v, node, "there is no state '%s'", target);

@@ -2,7 +2,7 @@
  * between the parameters and the loss, visits it backwards, and sums what meets at a value with
  * several users.
  *
- * The result is the root OUTPUT "grads": a `pack` of the gradients of all params at the
+ * The result is the root OUTPUT OWN_GRADS: a `pack` of the gradients of all params at the
  * offsets that this pass writes on the params (of both graphs, so that they agree on the arena).
  * The optimizer pass consumes that root. */
 #include "passes/autodiff.h"
@@ -156,7 +156,7 @@ static bool add_backward(PassContext *context, Graph *graph, Node *loss, Params 
   Type type = {DT_F32, shape_of(1, &elements)};
   Node *grads = graph_node(graph, OP_PACK, gradient, params.count, &attr, 1, &type, loss->loc);
   grads->is_backward = true;
-  graph_add_root(graph, ROOT_OUTPUT, "grads", grads);
+  graph_add_root(graph, ROOT_OUTPUT, OWN_GRADS, grads);
   return true;
 }
 

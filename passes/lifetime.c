@@ -16,7 +16,7 @@ bool lifetime_is_leaf(const Node *node) {
 
 bool lifetime_is_of_state(const Node *leaf, const char *state) {
   if (leaf->op == OP_PARAM)
-    return strcmp(state, is_narrow_param(leaf) ? NARROW_STATE : "params") == 0;
+    return strcmp(state, is_narrow_param(leaf) ? NARROW_STATE : OWN_PARAMS) == 0;
   return leaf->op == OP_STATE && strcmp(node_str(leaf, ATTR_NAME), state) == 0;
 }
 

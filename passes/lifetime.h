@@ -14,7 +14,7 @@ typedef struct {
 } Lifetimes;
 
 const Node *lifetime_base(const Node *node); /* through views */
-/* Is the leaf a state of this name, or a part of it ("params")? */
+/* Is the leaf a state of this name, or a part of it (OWN_PARAMS)? */
 bool lifetime_is_of_state(const Node *leaf, const char *state);
 bool lifetime_is_step(const Node *node);
 bool lifetime_is_leaf(const Node *node);  /* input, param, state, setting */

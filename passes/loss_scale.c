@@ -15,7 +15,7 @@ bool loss_scale_is_used(const SettingValue *settings, const Graph *graph) {
 
 static Node *scale_state(Update *u) {
   double initial = setting_number(u->settings, "train.loss_scale");
-  return update_leaf(u, OP_STATE, "loss_scale", (Type){DT_F32, shape_scalar()}, true, initial);
+  return update_leaf(u, OP_STATE, OWN_LOSS_SCALE, (Type){DT_F32, shape_scalar()}, true, initial);
 }
 static Node *counter(Update *u, const char *name) {
   return update_leaf(u, OP_STATE, name, (Type){DT_I64, shape_scalar()}, true, 0);
@@ -49,7 +49,7 @@ static Node *all_finite(Update *u, Node *grads) {
 
 void update_unscale(Update *u) {
   if (!loss_scale_is_used(u->settings, u->graph)) return;
-  Node *skipped = counter(u, "loss_scale.skipped");
+  Node *skipped = counter(u, OWN_LOSS_SCALE ".skipped");
   Node *scale = make_cast(u->graph, scale_state(u), DT_F64, u->loc);
   u->is_finite = all_finite(u, u->grads);
   Node *parts = update_number(u, setting_number(u->settings, "train.accumulate"));
@@ -66,7 +66,7 @@ Node *update_unless_skipped(Update *u, const char *target, Node *value) {
 void update_rescale(Update *u) {
   if (!u->is_finite) return;
   Node *is_finite = u->is_finite, *scale = scale_state(u);
-  Node *good = counter(u, "loss_scale.good"), *skipped = counter(u, "loss_scale.skipped");
+  Node *good = counter(u, OWN_LOSS_SCALE ".good"), *skipped = counter(u, OWN_LOSS_SCALE ".skipped");
   u->is_finite = NULL; /* what follows is never skipped */
   Node *every = update_setting(u, "train.loss_scale.every");
   Node *growth = make_cast(u->graph, update_setting(u, "train.loss_scale.growth"), DT_F32, u->loc);
@@ -78,11 +78,11 @@ void update_rescale(Update *u) {
   grown = choose(u, make_unary(u->graph, OP_ISFINITE, grown, u->loc), grown, scale);
   Node *next = choose(u, is_due, grown, scale), *fallen = update_mul(u, scale, backoff);
   fallen = choose(u, update_op(u, OP_GE, fallen, like(u, fallen, LOSS_SCALE_FLOOR)), fallen, scale);
-  update_assign(u, "loss_scale", choose(u, is_finite, next, fallen));
+  update_assign(u, OWN_LOSS_SCALE, choose(u, is_finite, next, fallen));
   Node *row = choose(u, is_due, like(u, good, 0), more);
-  update_assign(u, "loss_scale.good", choose(u, is_finite, row, like(u, good, 0)));
+  update_assign(u, OWN_LOSS_SCALE ".good", choose(u, is_finite, row, like(u, good, 0)));
   Node *count = choose(u, is_finite, skipped, update_add(u, skipped, like(u, skipped, 1)));
-  update_assign(u, "loss_scale.skipped", count);
-  graph_add_root(u->graph, ROOT_METRIC, "loss_scale", scale);
-  graph_add_root(u->graph, ROOT_METRIC, "skipped_steps", count);
+  update_assign(u, OWN_LOSS_SCALE ".skipped", count);
+  graph_add_root(u->graph, ROOT_METRIC, OWN_LOSS_SCALE, scale);
+  graph_add_root(u->graph, ROOT_METRIC, OWN_SKIPPED, count);
 }

@@ -1,12 +1,12 @@
 /* loss_scale: fp16 gradients that neither vanish nor overflow, with torch.amp.GradScaler's rules,
  * wholly inside the step graph; a layer's own precision=fp16 switches it on too. The gradient of
- * the loss starts as the state "loss_scale"; the update divides by it, and where a gradient is not
+ * the loss starts as the state OWN_LOSS_SCALE; the update divides by it, and where a gradient is not
  * finite nothing is updated: parameters and optimiser states stay as they are, the scale is
  * multiplied by train.loss_scale.backoff, unless that is below LOSS_SCALE_FLOOR (torch has no floor:
- * its scale ends at 0 and every gradient with it), and "loss_scale.skipped" counts. After
+ * its scale ends at 0 and every gradient with it), and OWN_SKIPPED counts. After
  * train.loss_scale.every updates in a row the scale grows by train.loss_scale.growth. The state
- * "step" counts skipped steps too (data and schedule go on); the optimiser's own count, as in bias
- * corrections, does not. */
+ * OWN_STEP counts skipped steps too (data and schedule go on); the optimiser's own count, as in
+ * bias corrections, does not. */
 #ifndef FT_PASSES_LOSS_SCALE_H
 #define FT_PASSES_LOSS_SCALE_H
 #include "passes/optimizer.h"
@@ -22,7 +22,7 @@ Node *loss_scale_apply(SettingValue *settings, Graph *graph, Node *loss);
 /* fp16: u->grads becomes the plain gradients, u->step the number of updates made so far, and from
  * now on every assign keeps the old value if the step is skipped. */
 void update_unscale(Update *u);
-/* fp16: the next scale, and metrics "loss_scale" and "skipped_steps". Ends the above. */
+/* fp16: the next scale, and metrics OWN_LOSS_SCALE and OWN_SKIPPED. Ends the above. */
 void update_rescale(Update *u);
 /* What `target` becomes: `value`, or its old value if the step is skipped. */
 Node *update_unless_skipped(Update *u, const char *target, Node *value);

@@ -2,6 +2,7 @@
  * attributes, lifetimes from its order. */
 #include "passes/memory_report.h"
 #include "passes/memplan.h"
+#include "passes/optimizer.h"
 #include "passes/recompute.h"
 #include <string.h>
 
@@ -84,12 +85,8 @@ static const char *step_name(const Node *step) {
 
 /* ── by category ────────────────────────────────────────────────────────────────────────────── */
 static bool is_of_optimizer(const Program *program, const char *name) {
-  const char *optimizer =
-      program->settings ? setting_text(program->settings, "train.optimizer") : "";
-  size_t length = strlen(optimizer);
-  return strcmp(name, "step") == 0 || strcmp(name, "ema") == 0 ||
-         strncmp(name, "accumulate.", 11) == 0 ||
-         (strncmp(name, optimizer, length) == 0 && name[length] == '.');
+  return strcmp(name, OWN_STEP) == 0 || strcmp(name, OWN_EMA) == 0 ||
+         own_begins(name, OWN_ACCUMULATE) || update_is_moment(program->settings, name);
 }
 
 static void grow(int64_t *size, int64_t end) {

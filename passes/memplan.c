@@ -8,7 +8,7 @@
  * order of leaves, which is the same in both, and on the program's two lists of states. */
 #include "passes/memplan.h"
 #include "passes/narrow.h"
-#include "passes/pass.h"
+#include "passes/optimizer.h"
 #include <string.h>
 
 typedef struct {
@@ -37,14 +37,11 @@ static void put(MemPlan *plan, const Node *base, ArenaId arena, int64_t at) {
 }
 
 /* ── leaves ─────────────────────────────────────────────────────────────────────────────────── */
-/* The states of the optimizer are its name, a dot, and more; those of sums and averages join them.
- */
+/* The optimizer's moments; sums and averages join them. */
 static bool is_of_optimizer(const MemPlan *plan, const char *name) {
   if (!plan->context->settings) return false;
-  const char *optimizer = setting_text(plan->context->settings, "train.optimizer");
-  if (strcmp(name, "ema") == 0 || strncmp(name, "accumulate.", 11) == 0) return true;
-  size_t length = strlen(optimizer);
-  return strncmp(name, optimizer, length) == 0 && name[length] == '.';
+  return strcmp(name, OWN_EMA) == 0 || own_begins(name, OWN_ACCUMULATE) ||
+         update_is_moment(plan->context->settings, name);
 }
 
 static void add_states(MemPlan *plan, const Graph *graph, bool of_optimizer, int64_t *end) {
@@ -52,7 +49,7 @@ static void add_states(MemPlan *plan, const Graph *graph, bool of_optimizer, int
     const Node *node = graph->nodes.at[i];
     if (node->op != OP_STATE || node_int(node, ATTR_CACHE, 0)) continue;
     const char *name = node_str(node, ATTR_NAME);
-    bool known = strcmp(name, "params") == 0 || strcmp(name, NARROW_STATE) == 0 ||
+    bool known = strcmp(name, OWN_PARAMS) == 0 || strcmp(name, NARROW_STATE) == 0 ||
                  node_attr(node, ATTR_OFFSET) || is_of_optimizer(plan, name) != of_optimizer;
     for (int k = 0; k < plan->state_names.count; k++)
       known |= strcmp(plan->state_names.at[k], name) == 0;
@@ -67,7 +64,7 @@ static void add_states(MemPlan *plan, const Graph *graph, bool of_optimizer, int
  * them may lack some. */
 static void place_states(MemPlan *plan) {
   const Program *program = plan->context->program;
-  VEC_PUSH(plan->arena, plan->state_names, "step");
+  VEC_PUSH(plan->arena, plan->state_names, OWN_STEP);
   VEC_PUSH(plan->arena, plan->state_offsets, 0);
   int64_t end = MEMPLAN_ALIGN;
   for (int of_optimizer = 0; of_optimizer < 2; of_optimizer++) {
@@ -97,7 +94,7 @@ static void place_leaf(MemPlan *plan, const Node *node, int64_t *input_end) {
       plan->cache_end += aligned(type_bytes(&node->type));
       break;
     }
-    if (strcmp(name, "params") == 0) put(plan, node, ARENA_PARAMS, 0);
+    if (strcmp(name, OWN_PARAMS) == 0) put(plan, node, ARENA_PARAMS, 0);
     if (strcmp(name, NARROW_STATE) == 0) put(plan, node, ARENA_NARROW, 0);
     if (node_attr(node, ATTR_OFFSET)) /* sums of gradients over the parts of a batch */
       put(plan, node, ARENA_GRADS, node_int(node, ATTR_OFFSET, 0) * dtype_bytes(node->type.dtype));

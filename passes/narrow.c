@@ -1,7 +1,7 @@
 /* narrow: with bf16 and fp16, products read rounded forms of the parameters. This pass has the
  * update write them, beside the parameters themselves and in the same kernel, so that no step
  * begins by reading all parameters again: a cast of a param becomes a param that is `narrow` (its
- * place is the same one in the arena "narrow", plan/plan.h), and the state "params.narrow", the
+ * place is the same one in the arena "narrow", plan/plan.h), and the state NARROW_STATE, the
  * whole of that arena, is assigned the rounded new parameters. Between steps the one is the other,
  * rounded: whoever writes parameters from outside writes both, and who has evaluation read an
  * average in their place rounds that for it (runtime/exec_round.c).
@@ -43,7 +43,7 @@ static Node *visit(Graph *fresh, const Node *old, Node **inputs, void *context) 
 
 /* What is assigned to the parameters; NULL in the graph of a part that only adds to sums. */
 static Node *find_update(const Graph *graph) {
-  const Node *assign = graph_find_root(graph, ROOT_ASSIGN, "params");
+  const Node *assign = graph_find_root(graph, ROOT_ASSIGN, OWN_PARAMS);
   return assign ? assign->input[0] : NULL;
 }
 

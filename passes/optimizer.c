@@ -1,6 +1,6 @@
-/* optimizer: turns the gradients into the update. Consumes the root "grads" that autodiff left, and
- * leaves assigns to the states "params", "step" and the optimiser's own, all flat f32 of the
- * arena's size, plus the metric "lr": the rate this step used.
+/* optimizer: turns the gradients into the update. Consumes the root OWN_GRADS that autodiff left,
+ * and leaves assigns to the states "params", "step" and the optimiser's own, all flat f32 of the
+ * arena's size, plus the metric OWN_LR: the rate this step used.
  *
  * Every number a user may change between runs is a `setting` leaf, so that a new learning rate
  * needs no new compilation. Order of what happens to the gradients: they are summed over
@@ -39,18 +39,18 @@ static void average_weights(Update *u, Node *params) {
   if (setting_number(u->settings, "train.ema") == 0) return;
   Node *decay = update_setting(u, "train.ema"), *zero = update_number(u, 0);
   Node *is_first = update_op(u, OP_EQ, u->step, zero);
-  Node *before = make_select(u->graph, is_first, u->params, update_state(u, "ema", 0), u->loc);
+  Node *before = make_select(u->graph, is_first, u->params, update_state(u, OWN_EMA, 0), u->loc);
   Node *after = update_add(u, update_scaled(u, before, decay),
                            update_scaled(u, params, update_one_minus(u, decay)));
-  update_assign(u, "ema", after);
+  update_assign(u, OWN_EMA, after);
 }
 
 /* ── the pass ───────────────────────────────────────────────────────────────────────────────── */
-/* Takes the root "grads" off the graph; NULL if there is none. */
+/* Takes the root OWN_GRADS off the graph; NULL if there is none. */
 static Node *take_grads(Graph *graph) {
   for (int i = 0; i < graph->roots.count; i++) {
     Root root = graph->roots.at[i];
-    if (root.kind != ROOT_OUTPUT || strcmp(root.name, "grads") != 0 || root.node->op != OP_PACK)
+    if (root.kind != ROOT_OUTPUT || strcmp(root.name, OWN_GRADS) != 0 || root.node->op != OP_PACK)
       continue;
     memmove(&graph->roots.at[i], &graph->roots.at[i + 1],
             sizeof(Root) * (size_t)(graph->roots.count - i - 1));
@@ -74,10 +74,10 @@ static bool update_all(Update *u, Diag *diag, Node *counter) {
     return false;
   }
   average_weights(u, params);
-  update_assign(u, "params", update_kept(u, params, counter));
+  update_assign(u, OWN_PARAMS, update_kept(u, params, counter));
   update_rescale(u);
-  update_assign(u, "step", update_add(u, counter, make_like(u->graph, counter, 1, u->loc)));
-  graph_add_root(u->graph, ROOT_METRIC, "lr", u->rate);
+  update_assign(u, OWN_STEP, update_add(u, counter, make_like(u->graph, counter, 1, u->loc)));
+  graph_add_root(u->graph, ROOT_METRIC, OWN_LR, u->rate);
   return true;
 }
 
@@ -93,7 +93,7 @@ Graph *pass_optimizer(PassContext *context, Graph *old) {
               .flat = grads->type,
               .grads = grads};
   Type counter_type = {DT_I64, shape_scalar()};
-  Node *counter = update_leaf(&u, OP_STATE, "step", counter_type, true, 0);
+  Node *counter = update_leaf(&u, OP_STATE, OWN_STEP, counter_type, true, 0);
   u.step = make_cast(graph, counter, DT_F64, u.loc);
   if (parts > 1) u.grads = update_accumulate(&u, context->diag, context->is_micro, grads);
   if (!u.grads) return NULL;

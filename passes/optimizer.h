@@ -48,6 +48,8 @@ Node *update_setting(Update *u, const char *key);
 Node *update_state(Update *u, const char *name, double initial);
 Node *update_leaf(Update *u, Op op, const char *name, Type type, bool has_init, double initial);
 void update_assign(Update *u, const char *target, Node *value);
+/* Is this state a moment of the chosen optimiser, "@adamw.m"? */
+bool update_is_moment(const SettingValue *settings, const char *name);
 
 /* ── the learning rate (optimizer_schedule.c) ── */
 Node *update_rate(Update *u);
@@ -63,7 +65,7 @@ Node *update_is_muon(Update *u);
 
 /* ── parameters of bf16 (optimizer_rounding.c) ── */
 /* The parameters before the update, as f32[N]; the new ones as they are kept. counter: the state
- * "step". */
+ * OWN_STEP. */
 Node *update_params(Update *u);
 Node *update_kept(Update *u, Node *params, Node *counter);
 

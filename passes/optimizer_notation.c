@@ -39,6 +39,12 @@ Node *update_setting(Update *u, const char *key) {
 Node *update_state(Update *u, const char *name, double initial) {
   return update_leaf(u, OP_STATE, name, u->flat, true, initial);
 }
+bool update_is_moment(const SettingValue *settings, const char *name) {
+  if (!settings || !own_is(name)) return false;
+  const char *optimizer = setting_text(settings, "train.optimizer");
+  size_t length = strlen(optimizer);
+  return strncmp(own_shown(name), optimizer, length) == 0 && own_shown(name)[length] == '.';
+}
 void update_assign(Update *u, const char *target, Node *value) {
   Attr attr = attr_str(ATTR_TARGET, target);
   value = update_unless_skipped(u, target, value);

@@ -46,9 +46,9 @@ static Node *sgd(Update *u) {
     Node *kept = make_select(u->graph, is_first, update_number(u, 0), momentum, u->loc);
     Node *fresh = make_select(u->graph, is_first, update_number(u, 1),
                               update_one_minus(u, number_of(u, "train.dampening")), u->loc);
-    Node *buffer = update_add(u, update_scaled(u, update_state(u, "sgd.momentum", 0), kept),
+    Node *buffer = update_add(u, update_scaled(u, update_state(u, "@sgd.momentum", 0), kept),
                               update_scaled(u, direction, fresh));
-    update_assign(u, "sgd.momentum", buffer);
+    update_assign(u, "@sgd.momentum", buffer);
     direction = setting_number(u->settings, "train.nesterov") != 0
                     ? update_add(u, direction, update_scaled(u, buffer, momentum))
                     : buffer;
@@ -59,8 +59,8 @@ static Node *sgd(Update *u) {
 /* name is the prefix of the states: "adam" or "adamw". The two differ in how weights decay. */
 static Node *adam(Update *u, const char *name, bool is_decoupled) {
   Arena *arena = u->graph->arena;
-  const char *m_name = arena_printf(arena, "%s.m", name),
-             *v_name = arena_printf(arena, "%s.v", name);
+  const char *m_name = arena_printf(arena, OWN_MARK "%s.m", name),
+             *v_name = arena_printf(arena, OWN_MARK "%s.v", name);
   Node *beta1 = number_of(u, "train.beta1"), *beta2 = number_of(u, "train.beta2");
   Node *params = is_decoupled ? decayed_params(u) : u->params;
   Node *grads = is_decoupled ? u->grads : decayed_grads(u);
@@ -84,19 +84,19 @@ static Node *adam(Update *u, const char *name, bool is_decoupled) {
 
 /* Chen et al., Symbolic Discovery of Optimization Algorithms (2023), algorithm 2. */
 static Node *lion(Update *u) {
-  Node *m = update_state(u, "lion.m", 0);
+  Node *m = update_state(u, "@lion.m", 0);
   Node *mix = blend(u, m, u->grads, update_one_minus(u, number_of(u, "train.beta1")));
   Node *direction = make_unary(u->graph, OP_SIGN, mix, u->loc);
   Node *next = blend(u, m, u->grads, update_one_minus(u, number_of(u, "train.beta2")));
-  update_assign(u, "lion.m", next);
+  update_assign(u, "@lion.m", next);
   return update_sub(u, decayed_params(u), by_rate(u, direction));
 }
 
 static Node *adagrad(Update *u) {
   Node *grads = decayed_grads(u);
   double initial = setting_number(u->settings, "train.initial_accumulator");
-  Node *sum = update_add(u, update_state(u, "adagrad.sum", initial), update_mul(u, grads, grads));
-  update_assign(u, "adagrad.sum", sum);
+  Node *sum = update_add(u, update_state(u, "@adagrad.sum", initial), update_mul(u, grads, grads));
+  update_assign(u, "@adagrad.sum", sum);
   Node *eps = update_fill(u, number_of(u, "train.eps"));
   Node *direction = update_div(u, grads, update_add(u, update_sqrt(u, sum), eps));
   Node *wear =
@@ -106,12 +106,12 @@ static Node *adagrad(Update *u) {
 
 static Node *rmsprop(Update *u) {
   Node *grads = decayed_grads(u), *alpha = number_of(u, "train.alpha");
-  Node *v = average(u, update_state(u, "rmsprop.v", 0), update_mul(u, grads, grads), alpha);
-  update_assign(u, "rmsprop.v", v);
+  Node *v = average(u, update_state(u, "@rmsprop.v", 0), update_mul(u, grads, grads), alpha);
+  update_assign(u, "@rmsprop.v", v);
   Node *spread = v;
   if (setting_number(u->settings, "train.centered") != 0) {
-    Node *mean = blend(u, update_state(u, "rmsprop.g", 0), grads, update_one_minus(u, alpha));
-    update_assign(u, "rmsprop.g", mean);
+    Node *mean = blend(u, update_state(u, "@rmsprop.g", 0), grads, update_one_minus(u, alpha));
+    update_assign(u, "@rmsprop.g", mean);
     /* a variance; rounding must not make it negative */
     spread = update_sub(u, v, update_mul(u, mean, mean));
     spread = update_op(u, OP_MAX, spread, make_like(u->graph, spread, 0, u->loc));
@@ -119,9 +119,9 @@ static Node *rmsprop(Update *u) {
   Node *eps = update_fill(u, number_of(u, "train.eps"));
   Node *direction = update_div(u, grads, update_add(u, update_sqrt(u, spread), eps));
   if (setting_number(u->settings, "train.momentum") != 0) {
-    Node *buffer = update_state(u, "rmsprop.momentum", 0);
+    Node *buffer = update_state(u, "@rmsprop.momentum", 0);
     direction = update_add(u, update_scaled(u, buffer, number_of(u, "train.momentum")), direction);
-    update_assign(u, "rmsprop.momentum", direction);
+    update_assign(u, "@rmsprop.momentum", direction);
   }
   return update_sub(u, u->params, by_rate(u, direction));
 }
@@ -139,11 +139,11 @@ static Node *rest_direction(Update *u, Node *m, int64_t rest, Node *count) {
   Node *beta1 = number_of(u, "train.beta1"), *beta2 = number_of(u, "train.beta2");
   Node *correction1 = update_one_minus(u, update_op(u, OP_POW, beta1, count));
   Node *correction2 = update_sqrt(u, update_one_minus(u, update_op(u, OP_POW, beta2, count)));
-  Node *v = update_leaf(u, OP_STATE, "muon.v", part, true, 0);
+  Node *v = update_leaf(u, OP_STATE, "@muon.v", part, true, 0);
   Node *share = make_cast(u->graph, update_one_minus(u, beta2), DT_F32, u->loc);
   beta2 = make_cast(u->graph, beta2, DT_F32, u->loc);
   v = update_add(u, update_mul(u, v, beta2), update_mul(u, update_mul(u, grads, grads), share));
-  update_assign(u, "muon.v", v);
+  update_assign(u, "@muon.v", v);
   Node *root = update_div(u, update_sqrt(u, v), make_cast(u->graph, correction2, DT_F32, u->loc));
   Node *eps = make_cast(u->graph, number_of(u, "train.eps"), DT_F32, u->loc);
   Node *direction = update_div(u, m, update_add(u, root, eps));
@@ -151,7 +151,7 @@ static Node *rest_direction(Update *u, Node *m, int64_t rest, Node *count) {
 }
 
 static Node *muon(Update *u) {
-  Node *is_muon = update_is_muon(u), *m = update_state(u, "muon.m", 0);
+  Node *is_muon = update_is_muon(u), *m = update_state(u, "@muon.m", 0);
   int64_t rest = shape_elements(&u->flat.shape);
   for (int s = u->segments.count - 1; s >= 0; s--)
     if (u->segments.at[s].is_muon) rest = u->segments.at[s].begin;
@@ -162,7 +162,7 @@ static Node *muon(Update *u) {
                         u->loc);
   }
   m = update_add(u, m, update_mul(u, update_sub(u, u->grads, m), share));
-  update_assign(u, "muon.m", m);
+  update_assign(u, "@muon.m", m);
   Node *count = update_add(u, u->step, update_number(u, 1)), *direction = m;
   Node *front = rest ? rest_direction(u, m, rest, count) : NULL;
   if (is_muon && setting_number(u->settings, "train.nesterov") != 0)

@@ -72,11 +72,11 @@ static Node *one_cycle(Update *u) {
 }
 
 /* gamma to the number of reductions so far, which the runtime counts after each evaluation in the
- * first element of the state "plateau" (runtime/plateau.c); not below final. */
+ * first element of the state OWN_PLATEAU (runtime/plateau.c); not below final. */
 static Node *plateau(Update *u) {
   int64_t five = 5, begin[] = {0}, step[] = {1}, one = 1;
   Type type = {DT_F64, shape_of(1, &five)}, single = {DT_F64, shape_of(1, &one)};
-  Node *state = update_leaf(u, OP_STATE, "plateau", type, true, 0);
+  Node *state = update_leaf(u, OP_STATE, OWN_PLATEAU, type, true, 0);
   Attr attrs[] = {attr_ints(ATTR_START, begin, 1), attr_ints(ATTR_STEP, step, 1)};
   Node *times = graph_node(u->graph, OP_SLICE, &state, 1, attrs, 2, &single, u->loc);
   times = make_reshape(u->graph, times, shape_scalar(), u->loc);

@@ -71,7 +71,7 @@ static int64_t flat_place(const Graph *graph, const Node *node) {
   if (node->op == OP_PARAM || node_attr(node, ATTR_OFFSET)) return node_int(node, ATTR_OFFSET, -1);
   if (!grads || node->type.shape.rank != 1) return -1;
   const char *name = node_str(node, ATTR_NAME);
-  bool is_front = node->op == OP_STATE && !strcmp(name, "muon.v");
+  bool is_front = node->op == OP_STATE && !strcmp(name, "@muon.v");
   return is_front || shape_equal(&node->type.shape, &grads->type.shape) ? 0 : -1;
 }
 
@@ -139,11 +139,13 @@ const Tensor *probe_leaf(const Node *leaf, void *context) {
   const char *name = node_str(leaf, ATTR_NAME);
   if (!name) return NULL;
   if (leaf->op == OP_SETTING) return setting_value(probe, leaf, name);
-  const char *state = leaf->op == OP_STATE ? name : is_narrow_param(leaf) ? NARROW_STATE : "params";
+  const char *state = leaf->op == OP_STATE    ? name
+                      : is_narrow_param(leaf) ? NARROW_STATE
+                                              : OWN_PARAMS;
   const Tensor *before = leaf->op == OP_INPUT ? NULL : assigned(probe, state);
   if (before && leaf->op == OP_PARAM) return slice_of(probe->arena, before, leaf);
   if (before && leaf->op == OP_STATE) return before;
-  if (leaf->op == OP_STATE && (strcmp(name, "params") == 0 || strcmp(name, NARROW_STATE) == 0))
+  if (leaf->op == OP_STATE && (strcmp(name, OWN_PARAMS) == 0 || strcmp(name, NARROW_STATE) == 0))
     return params_value(probe, leaf);
   Tensor *tensor = tensor_new(probe->arena, leaf->type);
   uint64_t random = hash_name(name, probe->seed);

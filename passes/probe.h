@@ -1,8 +1,8 @@
 /* probe: evaluates a graph on made-up leaf values, to see whether a pass kept its meaning.
  * Values depend on the leaf's name, its type and the seed only, so that two forms of one graph get
  * the same: floats of params and inputs in [-1, 1), of states in [0, 1); integers that index
- * something are in range; settings have their defaults. The state "params" is made of the params it
- * stands for. They are made up and printed in row-major order, whatever the order in memory. */
+ * something are in range; settings have their defaults. The state OWN_PARAMS is made of the params
+ * it stands for. They are made up and printed in row-major order, whatever the order in memory. */
 #ifndef FT_PASSES_PROBE_H
 #define FT_PASSES_PROBE_H
 #include "ir/graph.h"

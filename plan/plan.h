@@ -22,6 +22,7 @@
 #ifndef FT_PLAN_PLAN_H
 #define FT_PLAN_PLAN_H
 #include "base/arena.h"
+#include "base/own.h"
 #include "base/text.h"
 #include "ir/type.h"
 
@@ -40,7 +41,7 @@ const char *arena_text(ArenaId id);
 bool arena_parse(const char *text, ArenaId *out);
 
 /* The version grows whenever an older plan would mean something else now, or could not be read. */
-enum { PLAN_VERSION = 2, PLAN_ALIGN = 64, PLAN_GRAPHS = 5 };
+enum { PLAN_VERSION = 3, PLAN_ALIGN = 64, PLAN_GRAPHS = 5 };
 
 /* ── settings ─────────────────────────────────────────────────────────────────────────────── */
 typedef enum { SET_INT, SET_FLOAT, SET_BOOL, SET_STR } SettingKind;

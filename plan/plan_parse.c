@@ -249,8 +249,8 @@ static bool read_state(Parser *p) {
   if (!read_tensor(p, "state", ARENA_STATE, p->plan->states.count, &t)) return false;
   if (t.is_sliced && (t.type.dtype != DT_F32 || t.type.shape.rank != 1))
     return words_fail(&p->words, "a sliced state is flat and f32");
-  if (!strcmp(t.name, "step") && (t.type.dtype != DT_I64 || t.type.shape.rank))
-    return words_fail(&p->words, "the state \"step\" must be i64[]");
+  if (!strcmp(t.name, OWN_STEP) && (t.type.dtype != DT_I64 || t.type.shape.rank))
+    return words_fail(&p->words, "the state " OWN_STEP " must be i64[]");
   if (!follows(p, p->plan->states.at, p->plan->states.count, &t)) return false;
   VEC_PUSH(p->words.arena, p->plan->states, t);
   return true;

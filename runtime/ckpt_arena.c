@@ -54,7 +54,7 @@ static SafeTensor tensor_of(const PlanTensor *tensor, const CkptArena *arena) {
                       .bytes = (size_t)type_bytes(&tensor->type)};
 }
 
-/* The part of a sliced state that belongs to a parameter, "adamw.m.fc1.weight"; false if the state
+/* The part of a sliced state that belongs to a parameter, "@adamw.m.fc1.weight"; false if the state
  * does not reach so far (what Muon trains has no second moment). */
 static bool slice_of(Arena *names, const PlanTensor *state, const PlanTensor *param,
                      PlanTensor *out) {
@@ -103,7 +103,7 @@ Status ckpt_write_tensors(Exec *exec, const char *path, CkptContent content, con
   Arena *arena = arena_new();
   CkptArena params = {0}, states = {0};
   CkptTensors of_params = {0}, of_states = ckpt_state_tensors(arena, plan, content == CKPT_ALL);
-  int ema = content == CKPT_EMA ? exec_find_state(exec, "ema") : -1;
+  int ema = content == CKPT_EMA ? exec_find_state(exec, OWN_EMA) : -1;
   for (int i = 0; i < plan->params.count; i++) {
     PlanTensor param = plan->params.at[i];
     if (ema >= 0) param.offset += plan->states.at[ema].offset;

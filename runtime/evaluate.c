@@ -55,12 +55,12 @@ void evaluate_take(const Exec *exec, const ExecScalars *scalars, LogStep *out) {
     double value = scalars->value[i];
     if (is_loss) {
       out->loss = value;
-    } else if (strcmp(output->name, "lr") == 0) {
+    } else if (strcmp(output->name, OWN_LR) == 0) {
       out->has_lr = true;
       out->lr = value;
     } else if (out->metric_count < LOG_MOST_METRICS) {
-      bool is_state = !strcmp(output->name, "loss_scale") || !strcmp(output->name, "skipped_steps");
-      out->metric[out->metric_count++] = (LogMetric){output->name, value, is_state};
+      out->metric[out->metric_count++] =
+          (LogMetric){own_shown(output->name), value, own_is(output->name)};
     }
   }
 }

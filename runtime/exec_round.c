@@ -55,7 +55,7 @@ Status exec_round_ready(Exec *exec, ExecGraph graph) {
   exec->rounded = ROUNDED_NONE;
   const char *from = exec->base[ARENA_PARAMS];
   if (wanted == ROUNDED_EMA)
-    from = exec->base[ARENA_STATE] + exec->plan->states.at[exec_find_state(exec, "ema")].offset;
+    from = exec->base[ARENA_STATE] + exec->plan->states.at[exec_find_state(exec, OWN_EMA)].offset;
   STATUS_TRY(round_all(exec, from));
   exec->rounded = wanted;
   return STATUS_OK;

@@ -192,7 +192,8 @@ int ft_predict(FtModel *model, const void *const *inputs) {
 }
 
 int ft_read_output(FtModel *model, const char *name, void *to, size_t bytes) {
-  int index = exec_find_output(model->exec, EXEC_EVAL, NULL, name);
+  int index = exec_find_output(model->exec, EXEC_EVAL, "output", name);
+  if (index < 0) index = exec_find_output(model->exec, EXEC_EVAL, NULL, name);
   if (index < 0) return status_fail(STATUS_USER, "there is no output %s", name);
   return exec_read_output(model->exec, EXEC_EVAL, index, to, (int64_t)bytes);
 }

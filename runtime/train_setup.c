@@ -41,9 +41,9 @@ Status train_set(Plan *plan, const char *assignment) {
 static Status check_buffers(const Plan *plan) {
   static const struct {
     const char *key, *optimizer, *state; /* optimizer NULL: any */
-  } needs[] = {{"train.ema", NULL, "ema"},
-               {"train.momentum", "sgd", "sgd.momentum"},
-               {"train.momentum", "rmsprop", "rmsprop.momentum"}};
+  } needs[] = {{"train.ema", NULL, OWN_EMA},
+               {"train.momentum", "sgd", "@sgd.momentum"},
+               {"train.momentum", "rmsprop", "@rmsprop.momentum"}};
   const char *optimizer = setting_text(plan->settings, "train.optimizer");
   for (size_t i = 0; i < sizeof needs / sizeof *needs; i++) {
     bool is_there = plan->params.count == 0;

@@ -89,7 +89,7 @@ class Rounding(support.Case):
         graph = """graph "train" {
   %x = input {name="x"} : f32[64]
   %w = param {name="w", init="zeros"} : f32[64]
-  %step = state {name="step", init="zeros"} : i64[]
+  %step = state {name="@step", init="zeros"} : i64[]
   %p = mul %w, %x : f32[64]
   %s = sum %p {axes=[0]} : f32[1]
   %l = reshape %s : f32[]
@@ -101,7 +101,7 @@ class Rounding(support.Case):
                                "--set", "train.parameters=bf16", "--set", "train.optimizer=sgd", "--set", "train.lr=0.01"], input=graph, capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)
         found = {line.split(":")[0]: numpy.array([float(v) for v in line.split(" =")[1].split()]) for line in done.stdout.splitlines()}
-        before, x, after = found["param w"], found["input x"], found["assign params"]
+        before, x, after = found["param w"], found["input x"], found["assign @params"]
         exact = before - 0.01 * x
         bits = lambda v: numpy.asarray(v, "f4").view("u4")
         self.assertTrue((bits(after) & 0xFFFF == 0).all(), "not bf16")
@@ -143,7 +143,7 @@ class Rounding(support.Case):
         with open(os.path.join(folder, f"step-{total - 3:08}.safetensors"), "rb") as file:
             header = file.read(int.from_bytes(file.read(8), "little")).decode()
         self.assertIn('"fc1.weight":{"dtype":"BF16","shape":[48,24]', header)
-        self.assertIn('"muon.m.fc1.weight":{"dtype":"F32","shape":[48,24]', header)
+        self.assertIn('"@muon.m.fc1.weight":{"dtype":"F32","shape":[48,24]', header)
 
     def test_memory_is_told(self):
         table = {}

@@ -14,7 +14,7 @@
 static Exec *exec;
 
 static void set_up(void) {
-  static const char *const names[SMALL_NAMES] = {"w", "b", "mean", "sgd.momentum"};
+  static const char *const names[SMALL_NAMES] = {"w", "b", "mean", "@sgd.momentum"};
   Artifact *artifact;
   if (small_open(names, true, &artifact, &exec) || exec_init(exec, 1)) abort();
 }

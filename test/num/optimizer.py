@@ -24,7 +24,7 @@ GRAPH = """graph "train" {
   %%v = param {name="v", init="zeros"%s} : f32[2,3]
   %%t = param {name="t", init="zeros"%s} : f32[5,2]
   %%b = param {name="b", init="zeros"%s} : f32[1,2]
-  %%step = state {name="step", init="zeros"} : i64[]
+  %%step = state {name="@step", init="zeros"} : i64[]
   %%h0 = dot %%x, %%w {tb=true} : f32[4,2]
   %%h1 = dot %%x, %%v {tb=true} : f32[4,2]
   %%h2 = tanh %%h1 : f32[4,2]
@@ -110,7 +110,7 @@ def rate(settings, t, state):
         length = settings.get("schedule.decay", 0) or TOTAL / 5
         return final + (1 - final) * min(1, (TOTAL - t) / length)
     if kind == "plateau":
-        return max(final, settings["schedule.gamma"] ** state["state", "plateau"][0])
+        return max(final, settings["schedule.gamma"] ** state["state", "@plateau"][0])
     return 1
 
 
@@ -177,7 +177,7 @@ def make(settings, values):
 
 def start(optimizer, values, at, first):
     """Gives torch's optimizer the states that ftopt made up, and its step number."""
-    step = int(first["state", "step"][0])
+    step = int(first["state", "@step"][0])
     flat = {name: torch.tensor(numbers, dtype=torch.float64) for (kind, name), numbers in first.items() if kind == "state"}
     muon = optimizer.parts if isinstance(optimizer, Both) else [optimizer]
     for part in muon:
@@ -190,13 +190,13 @@ def start(optimizer, values, at, first):
 
                 state = {"step": torch.tensor(float(step))}
                 if isinstance(part, (Lion, Muon)):
-                    state = {"m": take("lion.m" if isinstance(part, Lion) else "muon.m")}
+                    state = {"m": take("@lion.m" if isinstance(part, Lion) else "@muon.m")}
                 elif isinstance(part, torch.optim.SGD):
-                    state = {"momentum_buffer": take("sgd.momentum") if step else None}
+                    state = {"momentum_buffer": take("@sgd.momentum") if step else None}
                 elif isinstance(part, torch.optim.Adagrad):
-                    state["sum"] = take("adagrad.sum")
+                    state["sum"] = take("@adagrad.sum")
                 elif isinstance(part, torch.optim.RMSprop):
-                    state.update(square_avg=take("rmsprop.v"), momentum_buffer=take("rmsprop.momentum"), grad_avg=take("rmsprop.g"))
+                    state.update(square_avg=take("@rmsprop.v"), momentum_buffer=take("@rmsprop.momentum"), grad_avg=take("@rmsprop.g"))
                 else:
                     prefix = next(n.split(".")[0] for n in flat if n.endswith(".m"))
                     state.update(exp_avg=take(prefix + ".m"), exp_avg_sq=take(prefix + ".v"))
@@ -207,7 +207,7 @@ def start(optimizer, values, at, first):
 def check(settings, seed):
     steps = run(settings, seed)
     first = steps[0]
-    if seed == FRESH and first["state", "step"][0] != 0:
+    if seed == FRESH and first["state", "@step"][0] != 0:
         raise RuntimeError("FRESH must be a seed that makes step 0")
     assert len(steps) == STEPS
     x = torch.tensor(first["input", "x"], dtype=torch.float64).reshape(4, 3)
@@ -219,13 +219,13 @@ def check(settings, seed):
     ema = None
     if settings.get("ema"):
         ema = {name: value.detach().clone() if t == 0 else
-               torch.tensor(first["state", "ema"][at[name]:at[name] + value.numel()], dtype=torch.float64).reshape(value.shape)
+               torch.tensor(first["state", "@ema"][at[name]:at[name] + value.numel()], dtype=torch.float64).reshape(value.shape)
                for name, value in values.items()}
     for step in steps:
         lr = settings.get("lr", 0.001) * rate(settings, t, first)
         if settings.get("lr_per"):
             lr *= settings.get("batch", 32) / settings["lr_per"]
-        worst = max(worst, abs(step["metric", "lr"][0] - lr) / max(lr, 1e-12))
+        worst = max(worst, abs(step["metric", "@lr"][0] - lr) / max(lr, 1e-12))
         for group in optimizer.param_groups:
             group["lr"] = lr * group["factor"]
         h = (x @ values["w"].T) * torch.tanh(x @ values["v"].T) + values["b"]
@@ -239,16 +239,16 @@ def check(settings, seed):
         if settings.get("clip", 0):
             torch.nn.utils.clip_grad_norm_(values.values(), settings["clip"])
         optimizer.step()
-        after = step["assign", "params"]
+        after = step["assign", "@params"]
         for name, value in values.items():
             mine = after[at[name]:at[name] + value.numel()]
             worst = max([worst] + [abs(p - q) for p, q in zip(mine, value.detach().flatten().tolist())])
             if ema:
                 ema[name] = settings["ema"] * ema[name] + (1 - settings["ema"]) * value.detach()
-                mine = step["assign", "ema"][at[name]:at[name] + value.numel()]
+                mine = step["assign", "@ema"][at[name]:at[name] + value.numel()]
                 worst = max([worst] + [abs(p - q) for p, q in zip(mine, ema[name].flatten().tolist())])
         t += 1
-        assert step["assign", "step"][0] == t
+        assert step["assign", "@step"][0] == t
     return worst
 
 

@@ -71,7 +71,8 @@ static const char *root_place(Case *c, int which, const Root *root) {
   for (int i = 0; i < graph->outputs.count && root->kind != ROOT_ASSIGN; i++)
     if (!strcmp(graph->outputs.at[i].name, root->name))
       return c->run.arena[graph->outputs.at[i].arena] + graph->outputs.at[i].offset;
-  if (root->kind == ROOT_ASSIGN && !strcmp(root->name, "params")) return c->run.arena[ARENA_PARAMS];
+  if (root->kind == ROOT_ASSIGN && !strcmp(root->name, OWN_PARAMS))
+    return c->run.arena[ARENA_PARAMS];
   for (int i = 0; i < plan->states.count; i++)
     if (!strcmp(plan->states.at[i].name, root->name))
       return c->run.arena[ARENA_STATE] + plan->states.at[i].offset;

@@ -7,7 +7,7 @@
 
 enum { GRAPHS = 300 };
 static const uint64_t seeds_mean =
-    0x646bd25a6b8940c8; /* after a change of recipes, what the failure says */
+    0xe5fd43b6e262b22e; /* after a change of recipes, what the failure says */
 
 static const Tensor *leaf(const Node *node, void *context) {
   Tensor *tensor = tensor_new(context, node->type);

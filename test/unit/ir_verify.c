@@ -62,8 +62,8 @@ static const Case cases[] = {
      {"the state 's', %0, has another type", "", ""}},
     {"%s = state {name=\"s\"} : i64[] assign \"s\" %s",
      {"must be the assign of that state", "", ""}},
-    {"%s = state {name=\"params\"} : f32[4] %a = assign %s {target=\"params\"} : f32[4]"
-     "assign \"params\" %a",
+    {"%s = state {name=\"@params\"} : f32[4] %a = assign %s {target=\"@params\"} : f32[4]"
+     "assign \"@params\" %a",
      {"the front end may not assign parameters", NULL, NULL}},
     /* orders in memory */
     {"%p = param {name=\"p\", perm=[0,2,1], shape=[2,6], view=[2,3,2]} : f32[2,2,3]",

@@ -194,7 +194,7 @@ static const char *const graphs[] = {
     "%w2 = param {name=\"fc2.weight\", init=\"zeros\"} : f32[3,5]\n"
     "%w3 = param {name=\"again\", init=\"zeros\"} : f32[3,5]\n"
     "%run = state {name=\"mean\", init=\"zeros\"} : f32[1,5]\n"
-    "%step = state {name=\"step\", init=\"zeros\"} : i64[]\n"
+    "%step = state {name=\"@step\", init=\"zeros\"} : i64[]\n"
     "%seed = const {value=7} : i64[]\n"
     "%h0 = dot %x, %w1 {tb=true} : f32[4,5]\n%b2 = reshape %b1 : f32[1,5]\n"
     "%b3 = broadcast %b2 : f32[4,5]\n%h1 = add %h0, %b3 : f32[4,5]\n"
@@ -347,7 +347,7 @@ static void compare_roots(Arena *arena, Diag *diag, const Graph *before, const G
     for (int i = 0; i < before->roots.count; i++) {
       const Root *root = &before->roots.at[i];
       Node *node = graph_find_root(after, root->kind, root->name);
-      if (!node && root->kind == ROOT_OUTPUT && strcmp(root->name, "grads") == 0) continue;
+      if (!node && root->kind == ROOT_OUTPUT && strcmp(root->name, OWN_GRADS) == 0) continue;
       if (!node) fail_msg("%s: the root '%s' is gone after %s", before->name, root->name, passes);
       if (!is_equal(old[root->node->id], fresh[node->id], false))
         fail_msg("%s: the root '%s' changed after %s", before->name, root->name, passes);
@@ -488,7 +488,7 @@ static void random_gradients(void **state) {
     PassContext context = {arena, &diag, settings_new(arena), true, false};
     Graph *step = passes_run_named(&context, graph, "autodiff");
     assert_non_null(step);
-    Node *pack = graph_find_root(step, ROOT_OUTPUT, "grads");
+    Node *pack = graph_find_root(step, ROOT_OUTPUT, OWN_GRADS);
     if (!pack) continue;
     Tensor **values = run(arena, &diag, step, 0, false);
     double slope = 0, size = 0;

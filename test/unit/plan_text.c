@@ -72,7 +72,7 @@ static Plan *sample(Arena *arena) {
                      .type = type_of(DT_F32, 1, 4, 0),
                      .offset = 128,
                      .init = {"zeros", {0}, 0}};
-  PlanTensor step = {.name = "step", .type = type_of(DT_I64, 0, 0, 0), .init = {"zeros", {0}, 0}};
+  PlanTensor step = {.name = OWN_STEP, .type = type_of(DT_I64, 0, 0, 0), .init = {"zeros", {0}, 0}};
   PlanTensor mean = {.name = "bn.running_mean",
                      .type = type_of(DT_F32, 1, 4, 0),
                      .offset = 64,
@@ -235,8 +235,8 @@ static void expect_refusal(Plan *make(Arena *arena), const char *from, const cha
 static void test_refusals(void **state) {
   (void)state;
   static const char *const cases[][3] = {
-      {"ft-plan 2", "ft-plan 1", "version 1"},
-      {"ft-plan 2", "gt-plan 2", "not a plan"},
+      {"ft-plan 3", "ft-plan 1", "version 1"},
+      {"ft-plan 3", "gt-plan 2", "not a plan"},
       {"target cpu", "target tpu", "'tpu'"},
       {"setting train.lr", "setting train.lx", "no setting 'train.lx'"},
       {"setting train.batch 4", "setting train.batch 0", "less than 1"},
@@ -271,7 +271,7 @@ static void test_refusals(void **state) {
       {"below 10", "below 0", "the bound"},
       {"at 0 predict", "at 0 predict ignore 3", "ignore"},
       {"uniform(-0.1, 0.1)", "wild(-0.1, 0.1)", "no initialiser 'wild'"},
-      {"\"step\" i64[]", "\"step\" i32[]", "must be i64[]"},
+      {"\"@step\" i64[]", "\"@step\" i32[]", "must be i64[]"},
       {"scalar \"train.lr\" f64[]", "scalar \"train.lr\" f32[]", "is f64[]"},
       {"scalar \"train.lr\"", "scalar \"train.ls\"", "no numeric setting"},
       {"graph \"train\"", "graph \"test\"", "no graph \"test\" at this place"},

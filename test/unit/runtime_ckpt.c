@@ -11,7 +11,7 @@ static Exec *exec;
 
 static int setup(void **state) {
   static const char *const names[SMALL_NAMES] = {"fc1.weight", "fc1.bias", "bn.running_mean",
-                                                 "adam.m"};
+                                                 "@adam.m"};
   if (data_setup(state)) return -1;
   if (small_open(names, false, &artifact, &exec) == STATUS_OK) return 0;
   fprintf(stderr, "%s\n", status_message());

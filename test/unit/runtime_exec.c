@@ -71,7 +71,7 @@ static Plan *make_plan(Arena *arena) {
   PlanTensor x = {.name = "x", .type = f32(2, BATCH, IN), .is_needed_for_predict = true};
   PlanTensor t = {.name = "t", .type = f32(2, BATCH, OUT), .offset = BATCH * IN * 4};
   PlanTensor w = {.name = "weight", .type = f32(2, OUT, IN), .init = {"normal", {0, 0.1}, 2}};
-  PlanTensor step = {.name = "step", .type = {DT_I64, {0}}, .init = {"zeros", {0}, 0}};
+  PlanTensor step = {.name = OWN_STEP, .type = {DT_I64, {0}}, .init = {"zeros", {0}, 0}};
   PlanTensor lr = {.name = "train.lr", .type = {DT_F64, {0}}};
   VEC_PUSH(arena, plan->inputs, x);
   VEC_PUSH(arena, plan->inputs, t);
@@ -295,12 +295,12 @@ static void test_damaged_artifacts(void **state) {
       artifact_close(artifact); /* only sections lost */
     unlink(path);               /* a mapped file must not change in place */
   }
-  char *plan = memmem(whole.at, whole.count, "ft-plan 2", 9);
+  char *plan = memmem(whole.at, whole.count, "ft-plan 3", 9);
   assert_non_null(plan);
   plan[8] = '7';
   write_file(path, whole.at, whole.count);
   refused(path, "version 7");
-  plan[8] = '2';
+  plan[8] = '3';
   plan[40] ^= 1;
   unlink(path);
   write_file(path, whole.at, whole.count);

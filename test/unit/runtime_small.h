@@ -33,7 +33,7 @@ static inline Status small_open(const char *const name[SMALL_NAMES], bool is_sli
   VEC_PUSH(arena, plan->states, small_tensor(name[SMALL_MOMENT], DT_F32, 1, 32, 0, 64));
   plan->states.at[0].is_saved = true;
   plan->states.at[1].is_sliced = is_sliced;
-  PlanTensor step = small_tensor("step", DT_I64, 0, 0, 0, 192);
+  PlanTensor step = small_tensor(OWN_STEP, DT_I64, 0, 0, 0, 192);
   step.init = (Init){.text = "zeros"};
   VEC_PUSH(arena, plan->states, step);
   plan->arena_bytes[ARENA_PARAMS] = SMALL_PARAM_BYTES;

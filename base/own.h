@@ -1,0 +1,31 @@
+/* own: names of what the compiler adds to a model: leaves, roots, states and the files' keys of
+ * these. They begin with a mark that no name of the language can contain, so that a user's name
+ * never meets one of them, whatever it is. PyTorch's names of parameters and running statistics
+ * stay as they are: those are the user's. */
+#ifndef FT_BASE_OWN_H
+#define FT_BASE_OWN_H
+#include <stdbool.h>
+#include <string.h>
+
+#define OWN_MARK "@"
+#define OWN_STEP "@step"     /* state: training steps done */
+#define OWN_PARAMS "@params" /* state: the flat arena of all parameters */
+#define OWN_GRADS "@grads"   /* root: the flat arena of all gradients */
+#define OWN_EMA "@ema"       /* state: the average of the weights */
+#define OWN_PLATEAU "@plateau"
+#define OWN_ACCUMULATE "@accumulate." /* states: sums over the parts of a batch */
+#define OWN_LOSS_SCALE "@loss_scale"  /* state, and the metric of it */
+#define OWN_LR "@lr"                  /* metrics of a training step */
+#define OWN_SKIPPED "@skipped_steps"
+
+/* Keys of a JSON line that no metric can take (DESIGN section 9). */
+#define OWN_LOG_KEYS                                                                               \
+  "step", "epoch", "eval", "loss", "lr", "samples_per_s", "nonfinite", "loss_scale", "skipped_steps"
+
+static inline bool own_is(const char *name) { return name[0] == OWN_MARK[0]; }
+static inline bool own_begins(const char *name, const char *start) {
+  return strncmp(name, start, strlen(start)) == 0;
+}
+/* As people and the log see it. */
+static inline const char *own_shown(const char *name) { return name + own_is(name); }
+#endif
