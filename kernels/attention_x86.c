@@ -326,7 +326,9 @@ static void slopes(const AttentionProblem *p, const void *mask, const Block *blo
   }
 }
 
-/* Where a share has its sums for dq, row `row` of a head on; *step: from row to row. */
+/* Where a share has its sums for dq, row `row` of a head on; *step: from row to row. In dq itself a
+ * row has no room for zeros behind its features: there the next head's begin, which another item
+ * sums at the same time. */
 static float *sums_at(const AttentionProblem *p, void *const *args, int64_t share, int64_t b,
                       int64_t h, int64_t row, int64_t *step) {
   int64_t in_place = p->shares - attention_partials(p);
@@ -358,7 +360,7 @@ static void backward_block(const AttentionProblem *p, void *const *args, int64_t
   product(block->keys, width, block->count, (Left){w->slope, 1, TILE}, q.at, q.step, w->dk, width,
           true);
   Left slope = {w->slope, TILE, 1};
-  if (step == width) {
+  if (step == width && n == width) {
     product(block->count, width, block->keys, slope, key.at, key.step, dq, step, true);
     return;
   }

@@ -1,12 +1,14 @@
 /* codegen_attention: attention and its gradient by the kernel on the CPU against the interpreter:
  * lengths around the tile's, heads that share keys, masks, the causal order, features that are no
  * multiple of a vector, f32, bf16 and f16, few heads and many; at each x86-64 level that this
- * machine has; the same bits for every split of the work. */
+ * machine has; the same bits for every split of the work, one after another and at the same time;
+ * and no two work items write the same place, so that it does not hang on luck. */
 #include "attention_help.h"
 #include "codegen/host.h"
 #include "codegen/target.h"
 #include "codegen_gpu.h"
 #include "passes/attention.h"
+#include <pthread.h>
 
 typedef void HostEntry(void *const *args, int64_t begin, int64_t end);
 
@@ -21,6 +23,88 @@ static void run_pieces(LLVMOrcLLJITRef jit, const Kernel *kernel, void *const *a
     for (int64_t p = pieces - 1; p >= 0; p--)
       entry(args, work * p / pieces, work * (p + 1) / pieces);
   }
+}
+
+/* ── at the same time ───────────────────────────────────────────────────────────────────────── */
+typedef struct {
+  HostEntry *entry;
+  void *const *args;
+  int64_t begin, end;
+  pthread_barrier_t *start;
+} Piece;
+
+static void *run_piece(void *piece) {
+  const Piece *p = piece;
+  pthread_barrier_wait(p->start);
+  p->entry(p->args, p->begin, p->end);
+  return NULL;
+}
+
+/* All launches, each by several threads. */
+static void run_threads(LLVMOrcLLJITRef jit, const Kernel *kernel, void *const *args) {
+  enum { THREADS = 4 };
+  for (int i = 0; i < kernel->launch_count; i++) {
+    pthread_barrier_t start;
+    pthread_t thread[THREADS];
+    Piece piece[THREADS];
+    HostEntry *entry = (HostEntry *)gpu_kernel(jit, kernel->launch[i].name);
+    int64_t work = kernel->launch[i].work;
+    pthread_barrier_init(&start, NULL, THREADS);
+    for (int t = 0; t < THREADS; t++) {
+      piece[t] = (Piece){entry, args, work * t / THREADS, work * (t + 1) / THREADS, &start};
+      assert_int_equal(pthread_create(&thread[t], NULL, run_piece, &piece[t]), 0);
+    }
+    for (int t = 0; t < THREADS; t++) pthread_join(thread[t], NULL);
+    pthread_barrier_destroy(&start);
+  }
+}
+
+/* ── each alone ─────────────────────────────────────────────────────────────────────────────── */
+/* What may be written, results and workspace, and which item wrote each half word; -1: none. */
+typedef struct {
+  uint16_t *memory;
+  size_t count, room; /* half words; room: with those behind the end */
+  bool is_short;      /* f16 or bf16 */
+  int64_t *owner;
+} Written;
+
+/* -0 everywhere: whatever is added to it, be it 0, shows. */
+static void fill(const Written *w) {
+  for (size_t i = 0; i < w->room; i++) w->memory[i] = w->is_short || i % 2 ? 0x8000 : 0;
+}
+
+static void check_written(Written *w, int64_t item, const char *text) {
+  for (size_t i = 0; i < w->room; i++) {
+    if (w->memory[i] == (w->is_short || i % 2 ? 0x8000 : 0)) continue;
+    if (i >= w->count) fail_msg("item %lld writes beyond the end:\n%s", (long long)item, text);
+    if (w->owner[i] >= 0 && w->owner[i] != item)
+      fail_msg("items %lld and %lld write the same place:\n%s", (long long)w->owner[i],
+               (long long)item, text);
+    w->owner[i] = item;
+  }
+}
+
+/* No two items of a launch, of which threads run any at the same time, write the same place, nor
+ * write back what they find there. */
+static void check_apart(LLVMOrcLLJITRef jit, const Kernel *kernel, void *const *args,
+                        Written *written, int count, const char *text) {
+  for (int i = 0; i < kernel->launch_count; i++) {
+    HostEntry *entry = (HostEntry *)gpu_kernel(jit, kernel->launch[i].name);
+    for (int k = 0; k < count; k++) {
+      written[k].owner = malloc(sizeof(int64_t) * (written[k].count + 1));
+      for (size_t at = 0; at < written[k].count; at++) written[k].owner[at] = -1;
+    }
+    for (int64_t item = 0; item < kernel->launch[i].work; item++) {
+      for (int k = 0; k < count; k++) fill(&written[k]);
+      entry(args, item, item + 1);
+      for (int k = 0; k < count; k++) check_written(&written[k], item, text);
+    }
+    for (int k = 0; k < count; k++) free(written[k].owner);
+  }
+}
+
+static Written written_at(void *memory, size_t bytes, DType dtype) {
+  return (Written){memory, bytes / 2, (bytes + 127) / 64 * 32, dtype_bytes(dtype) == 2, NULL};
 }
 
 static void run_node(LLVMOrcLLJITRef jit, const AttentionCase *form, const Graph *graph,
@@ -43,11 +127,17 @@ static void run_node(LLVMOrcLLJITRef jit, const AttentionCase *form, const Graph
     want[i] = values[graph_find_root(graph, ROOT_OUTPUT, name)->id];
     first[i] = malloc(bytes[operands + i] + 1);
   }
-  for (int64_t pieces = 1; pieces <= 7; pieces += 3) {
+  /* one after another; 0: at the same time */
+  static const int64_t splits[] = {1, 4, 7, 0, 0, 0};
+  for (size_t split = 0; split < sizeof splits / sizeof *splits; split++) {
+    int64_t pieces = splits[split];
     for (int i = 0; i < results; i++)
       memset(args[operands + i], 0x7f, (bytes[operands + i] + 127) / 64 * 64);
     memset(args[count], 0x7f, ((size_t)kernel->workspace + 127) / 64 * 64);
-    run_pieces(jit, kernel, args, pieces);
+    if (pieces)
+      run_pieces(jit, kernel, args, pieces);
+    else
+      run_threads(jit, kernel, args);
     for (int i = 0; i < results; i++) {
       const char *result = args[operands + i], *name = attention_results[is_grad][i];
       if (pieces == 1) attention_compare(form, result, want[i], name, text);
@@ -58,6 +148,11 @@ static void run_node(LLVMOrcLLJITRef jit, const AttentionCase *form, const Graph
     }
     assert_int_equal(((char *)args[count])[kernel->workspace], 0x7f);
   }
+  Written written[4] = {written_at(args[count], (size_t)kernel->workspace, DT_F32)};
+  for (int i = 0; i < results; i++)
+    written[i + 1] = written_at(args[operands + i], bytes[operands + i],
+                                node_result_type(node, i).dtype);
+  check_apart(jit, kernel, args, written, results + 1, text);
   for (int i = 0; i <= count; i++) free(args[i]);
   for (int i = 0; i < results; i++) free(first[i]);
 }
@@ -131,6 +226,10 @@ static void all_forms(const char *cpu, int more) {
       {"f32", 2, 3, 3, 70, 70, 16, true, NULL, false, BESIDE},
       {"f32", 2, 4, 2, 33, 65, 20, false, NULL, false, BESIDE},
       {"f32", 1, 6, 2, 130, 66, 7, true, "bool[1,1,130,66]", false, BESIDE},
+      {"f32", 1, 4, 4, 9, 9, 4, true, NULL, false, BESIDE}, /* the heads of a row fill a vector */
+      {"f32", 2, 2, 2, 70, 130, 8, false, NULL, false, BESIDE},
+      {"f32", 1, 2, 1, 20, 20, 4, false, NULL, false, JOINED},
+      {"bf16", 1, 4, 4, 20, 20, 4, true, NULL, false, BESIDE},
       {"f32", 2, 2, 2, 66, 66, 32, true, NULL, false, PARTS},
       {"f32", 2, 4, 1, 20, 20, 24, false, "f32[2,1,1,20]", false, PARTS},
       {"f32", 2, 3, 3, 70, 70, 32, true, NULL, false, JOINED},
