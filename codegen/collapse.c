@@ -234,13 +234,14 @@ uint32_t collapse_axes(const Node *node) {
   return mask;
 }
 
-static void walk_body(Walk *walk, const Graph *body) {
+static void walk_body(Walk *walk, const Node *fused) {
+  const Graph *body = fused->body;
   Symbol all = {0};
   for (int d = 0; d < walk->domain.rank; d++) push(&all, walk->domain.dim[d], d, 0);
   walk->seen = ARENA_ARRAY(walk->scratch, Visit *, body->nodes.count);
   for (int i = 0; i < body->roots.count; i++) {
     const Node *root = body->roots.at[i].node;
-    if (shape_elements(&root->type.shape) == shape_elements(&walk->domain)) visit(walk, root, &all);
+    if (kernel_is_whole(fused, root)) visit(walk, root, &all);
   }
   for (int i = 0; i < body->nodes.count; i++)
     if (op_info[body->nodes.at[i]->op].op_class == CLASS_REDUCE) {
@@ -267,14 +268,14 @@ Domain collapse_domain(Arena *scratch, const Node *node) {
   }
   /* Values of the reduced shape are pulled per row, at the kept digits: fine with any borders that
    * the kept dimensions have, so what they need is noted too. */
-  walk_body(&walk, node->body);
+  walk_body(&walk, node);
   if (axes) {
     Symbol kept = {0};
     for (int d = 0; d < shape->rank; d++)
       if (!(axes >> d & 1)) push(&kept, shape->dim[d], d, 0);
     for (int i = 0; i < node->body->roots.count; i++) {
       const Node *root = node->body->roots.at[i].node;
-      if (shape_elements(&root->type.shape) != shape_elements(shape)) visit(&walk, root, &kept);
+      if (!kernel_is_whole(node, root)) visit(&walk, root, &kept);
     }
   }
   Domain domain = {0};

@@ -87,8 +87,8 @@ static void find_side_outputs(Column *column) {
   column->is_reduced = ARENA_ARRAY(column->kernel->scratch, bool, count);
   for (int i = 0; i < count; i++) {
     const Node *node = body->roots.at[i].node;
-    column->is_side[i] = !column->reductions.node_depth[node->id] &&
-                         shape_elements(&node->type.shape) == column->kernel->elements;
+    column->is_side[i] =
+        !column->reductions.node_depth[node->id] && kernel_is_whole(column->kernel->node, node);
     column->is_reduced[i] = !column->is_side[i];
   }
 }

@@ -1,7 +1,9 @@
 /* host_row: one work item is one row: the reduced dimensions, which are the last. Each pass over
  * the row accumulates the reductions of its depth; a last pass stores what has the domain's shape.
- * Dear values that several passes need are kept in a buffer on the stack while the row is short. */
+ * Dear values that several passes need are kept in a buffer on the stack while the row is short;
+ * but only those that all passes read at the row's own index (own_index.h). */
 #include "codegen/host_private.h"
+#include "codegen/own_index.h"
 
 enum { STAGE_BYTES = 16384, MAX_STAGES = 8 };
 
@@ -21,8 +23,8 @@ typedef struct {
   Kept stage[MAX_STAGES];
 } Row;
 
-static bool has_domain_shape(const Row *row, const Node *node) {
-  return shape_elements(&node->type.shape) == row->rows * row->row_elements;
+static bool is_whole(const Row *row, const Node *node) {
+  return kernel_is_whole(row->kernel->node, node);
 }
 
 /* ── staging ────────────────────────────────────────────────────────────────────────────────── */
@@ -41,6 +43,26 @@ static void note_pass(Row *row, const bool *pulled, int pass, int *first, int *l
   }
 }
 
+/* By node: is something dear computed for it, unless a reduction stands in between? */
+static bool *find_dear(const Row *row) {
+  const Graph *body = row->kernel->body;
+  bool *is_dear = ARENA_ARRAY(row->kernel->scratch, bool, body->nodes.count);
+  for (int i = 0; i < body->nodes.count; i++) {
+    const Node *node = body->nodes.at[i];
+    is_dear[i] = host_is_expensive(node->op);
+    for (int k = 0; op_info[node->op].op_class != CLASS_REDUCE && k < node->input_count; k++)
+      is_dear[i] |= is_dear[node->input[k]->id];
+  }
+  return is_dear;
+}
+
+/* What is dear itself, or brings dear values from elsewhere: those cannot be kept, but it can. */
+static bool is_worth_keeping(const Node *node, const bool *is_dear) {
+  if (host_is_expensive(node->op)) return true;
+  return op_info[node->op].op_class == CLASS_MOVE && node->op != OP_RESHAPE &&
+         node->op != OP_BROADCAST && is_dear[node->id];
+}
+
 /* The last pass, that of the results, is depth + 1. */
 static void choose_stages(Row *row) {
   const Graph *body = row->kernel->body;
@@ -52,13 +74,14 @@ static void choose_stages(Row *row) {
     for (int i = 0; i < all->count; i++)
       if (all->at[i].depth == pass) mark_pulled(all->at[i].node->input[0], pulled);
     for (int i = 0; i < body->roots.count && pass > all->depth; i++)
-      if (has_domain_shape(row, body->roots.at[i].node))
-        mark_pulled(body->roots.at[i].node, pulled);
+      if (is_whole(row, body->roots.at[i].node)) mark_pulled(body->roots.at[i].node, pulled);
     note_pass(row, pulled, pass, first, last);
   }
+  const bool *is_dear = find_dear(row);
+  const bool *is_own = own_index_reads(row->kernel->scratch, row->kernel->node);
   for (int i = 0; i < count && row->stage_count < MAX_STAGES; i++) {
     const Node *node = body->nodes.at[i];
-    if (!host_is_expensive(node->op) || first[i] == last[i] || !has_domain_shape(row, node) ||
+    if (!is_own[i] || first[i] == last[i] || !is_worth_keeping(node, is_dear) ||
         row->row_elements * dtype_bytes(node->type.dtype) > STAGE_BYTES)
       continue;
     row->stage[row->stage_count++] = (Kept){node, NULL, first[i], last[i]};
@@ -156,19 +179,19 @@ static void reduce_pass(Row *row, int pass) {
 static void store_pass(Row *row) {
   HostKernel *kernel = row->kernel;
   int count = kernel->body->roots.count;
-  bool any = false, *is_whole = ARENA_ARRAY(kernel->scratch, bool, count);
-  bool *is_reduced = ARENA_ARRAY(kernel->scratch, bool, count);
+  bool any = false, *by_element = ARENA_ARRAY(kernel->scratch, bool, count);
+  bool *by_row = ARENA_ARRAY(kernel->scratch, bool, count);
   for (int i = 0; i < count; i++) {
-    is_whole[i] = has_domain_shape(row, kernel->body->roots.at[i].node);
-    is_reduced[i] = !is_whole[i];
-    any |= is_whole[i];
+    by_element[i] = is_whole(row, kernel->body->roots.at[i].node);
+    by_row[i] = !by_element[i];
+    any |= by_element[i];
   }
   if (any) {
     RowLoops loops = open_loops(row, NULL, 0);
-    host_store_results(kernel, is_whole, &loops.index);
+    host_store_results(kernel, by_element, &loops.index);
     close_loops(row, &loops, NULL);
   }
-  host_store_results(kernel, is_reduced, &row->outer);
+  host_store_results(kernel, by_row, &row->outer);
 }
 
 static void forget_row(Row *row) {

@@ -9,6 +9,7 @@
  * different banks in both orders: eight of them side by side, four lines, do so with any odd one.
  */
 #include "codegen/nvptx_private.h"
+#include "codegen/own_index.h"
 #include "passes/fuse.h"
 
 enum {
@@ -87,19 +88,19 @@ static bool is_same_turn(const Turn *a, const Turn *b) {
   return true;
 }
 
-/* Transposes that are read at the place of the element that is made. */
-static void find_staged(Turn *turn, const Node *node, bool *seen) {
-  if (seen[node->id]) return;
-  seen[node->id] = true;
-  if (node->op == OP_TRANSPOSE) {
+/* Transposes that are read at the place of the element that is made, and nowhere else: the tile has
+ * no other. */
+static void find_staged(Turn *turn, const Job *job) {
+  const Graph *body = job->node->body;
+  const bool *is_own = own_index_reads(job->scratch, job->node);
+  for (int i = 0; i < body->nodes.count; i++) {
+    const Node *node = body->nodes.at[i];
     Turn own = {0};
-    if (turn->staged_count == MAX_STAGED || !describe(node, &own)) return;
-    if (turn->staged_count && !is_same_turn(&own, turn)) return;
+    if (node->op != OP_TRANSPOSE || !is_own[i] || !describe(node, &own)) continue;
+    if (turn->staged_count && !is_same_turn(&own, turn)) continue;
     if (!turn->staged_count) describe(node, turn);
     turn->staged[turn->staged_count++] = (Staged){.node = node};
-  } else if (op_info[node->op].op_class == CLASS_POINTWISE || node->op == OP_RESHAPE ||
-             node->op == OP_STOP_GRADIENT) {
-    for (int i = 0; i < node->input_count; i++) find_staged(turn, node->input[i], seen);
+    if (turn->staged_count == MAX_STAGED) return;
   }
 }
 
@@ -406,11 +407,9 @@ static void go_through(Turn *turn, const Order *order, LLVMValueRef thread,
 }
 
 bool nvptx_transpose(Job *job) {
-  const Graph *body = job->node->body;
   if (module_leaves_out(job->module, "transpose_tiles")) return false;
   Turn *turn = ARENA_NEW(job->scratch, Turn);
-  bool *seen = ARENA_ARRAY(job->scratch, bool, body->nodes.count);
-  for (int i = 0; i < body->roots.count; i++) find_staged(turn, body->roots.at[i].node, seen);
+  find_staged(turn, job);
   if (!turn->staged_count || !choose_tile(turn, job)) return false;
   entry_open(&turn->entry, job, job->name, turn->threads, false);
   LLVMValueRef thread = entry_special(&turn->entry, "tid.x");

@@ -34,6 +34,9 @@
 typedef enum { KERNEL_LOOP, KERNEL_ROW, KERNEL_COLUMN, KERNEL_DOT, KERNEL_CONV } KernelKind;
 KernelKind kernel_kind(const Node *fused);
 Shape kernel_domain(const Node *fused); /* D */
+/* Has this value of the body D's shape? Of a root that has not, there is one for each row or column.
+ */
+bool kernel_is_whole(const Node *fused, const Node *value);
 /* The structural hash and equality under which two fused nodes share one kernel: bodies equal,
  * operand types equal; names and locations do not count. */
 uint64_t kernel_hash(const Node *fused);

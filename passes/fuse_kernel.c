@@ -27,6 +27,11 @@ Shape kernel_domain(const Node *fused) {
   return body->roots.at[0].node->type.shape;
 }
 
+bool kernel_is_whole(const Node *fused, const Node *value) {
+  Shape domain = kernel_domain(fused);
+  return shape_equal(&value->type.shape, &domain);
+}
+
 /* ── hash ───────────────────────────────────────────────────────────────────────────────────── */
 static void mix(uint64_t *hash, uint64_t value) {
   *hash ^= value + 0x9e3779b97f4a7c15u + (*hash << 6) + (*hash >> 2);

@@ -73,8 +73,8 @@ bool lifetime_may_overwrite(const Node *fused, int index, const Node *base) {
   const Graph *body = fused->body;
   const Type *result = &body->roots.at[index].node->type;
   KernelKind kind = kernel_kind(fused);
-  Shape domain = kernel_domain(fused);
-  bool is_full = shape_equal(&result->shape, &domain), is_row = kind == KERNEL_ROW && is_full;
+  bool is_full = kernel_is_whole(fused, body->roots.at[index].node);
+  bool is_row = kind == KERNEL_ROW && is_full;
   bool is_reduced = kind != KERNEL_LOOP && !is_full;
   /* a product's body looks at its epilogue's operands when the sum of a place is whole */
   bool is_apart = kind == KERNEL_LOOP || kind == KERNEL_DOT || is_reduced || is_row;

@@ -246,8 +246,10 @@ def rename(text, name, full):
     return re.sub(rf"(?<![A-Za-z0-9_\"]){name}(?![A-Za-z0-9_(=])", full, text)
 
 
-class Ops(support.Case):
-    seen = set()
+class Compared(support.Case):
+    """Cases in one model, after one step."""
+
+    seen = set()  # ops
     artifact, device = "model.so", "cpu"
 
     def group(self, cases):
@@ -256,7 +258,7 @@ class Ops(support.Case):
         # as written, and the whole training step before fusion, gradients and optimiser included
         for stop in ([], ["--stop-after=dce2"]):
             graph = support.run("ftc", self.path("model.ft"), "--emit=ir", *stop).stdout
-            Ops.seen.update(re.findall(r"^ *%\S+ = (\w+)", graph, re.M))
+            Compared.seen.update(re.findall(r"^ *%\S+ = (\w+)", graph, re.M))
         for name, value in inputs.items():
             numpy.save(self.path(name + ".npy"), value)
         support.write_safetensors(self.path("start.safetensors"), weights)
@@ -286,6 +288,10 @@ class Ops(support.Case):
         self.assertTrue(numpy.isfinite(ours).all(), what)
         error = numpy.abs(ours - theirs).max(initial=0) / scale
         self.assertLess(error, 4e-6, f"{what}: {error:.1e} of its largest element")
+
+
+class Ops(Compared):
+    """All cases."""
 
 
 for first in range(0, len(CASES), GROUP):
