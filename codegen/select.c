@@ -164,11 +164,12 @@ static bool is_result(const Graph *body, const Node *node, int *which) {
   return false;
 }
 
-/* Is everything the kernel gives just what the call gives? */
-static bool is_covered(const Graph *body, const Choice *choice) {
-  for (int i = 0; i < body->roots.count; i++)
-    if (body->roots.at[i].node != choice->covered) return false;
-  return body->roots.count == 1;
+/* Is the call's value all that the kernel gives, and does the call, which writes argument `place`,
+ * leave it where that belongs? A result over an operand that the call reads is made elsewhere. */
+static bool is_covered(const HostKernel *kernel, const Choice *choice, int place) {
+  const Graph *body = kernel->body;
+  return body->roots.count == 1 && body->roots.at[0].node == choice->covered &&
+         place == kernel->node->input_count;
 }
 
 /* Does some result up to `last` need the product? Then it is loaded before `last` is stored. */
@@ -271,6 +272,6 @@ bool select_contraction(HostKernel *kernel, Kernel *out) {
   cover_epilogue(&choice, is_nchw ? 1 : shape->rank - 1);
   int place = product_place(kernel, &choice, out);
   add_call(&choice, out, place);
-  if (!is_covered(kernel->body, &choice)) emit_epilogue(kernel, &choice, place, out);
+  if (!is_covered(kernel, &choice, place)) emit_epilogue(kernel, &choice, place, out);
   return true;
 }

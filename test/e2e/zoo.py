@@ -143,6 +143,54 @@ def contrastive(w, image, label):
     return -((s.log_softmax(-1) * same * 0.01).sum(1) / same.sum(1)).mean()
 
 
+def pixels(w, image, mask):
+    return F.cross_entropy(conv(w, "b", conv(w, "a", image / 255, padding=1).tanh(), padding=1), mask.long())
+
+
+def diffusion(w, image, mask):
+    def block(name, groups, x, scale=None, shift=None):
+        return conv(w, name, F.silu(F.group_norm(x, groups, scale, shift)), padding=1)
+
+    x = conv(w, "in", image / 255, padding=1)
+    h = block("c2", 4, block("c1", 2, x, w["n1.weight"], w["n1.bias"]))
+    return F.mse_loss(block("out", 2, x + h)[:, 0], mask)
+
+
+def stems(w, image, label):
+    x = F.gelu(conv(w, "stem", image / 255, stride=2)).flatten(2).transpose(1, 2)
+    x = F.gelu(linear(w, "f", layer_norm(w, "n1", x)))
+    x = x.reshape(-1, 2, 4, 2, 4, 8).permute(0, 1, 3, 2, 4, 5).reshape(-1, 16, 8)  # windows of 4 x 4
+    x = layer_norm(w, "n2", x).reshape(-1, 2, 2, 4, 4, 8).permute(0, 1, 3, 2, 4, 5).reshape(-1, 64, 8)
+    weight = F.softplus(linear(w, "gate", x)).softmax(1)
+    return F.cross_entropy(linear(w, "fc", (weight * x).sum(1)), label)
+
+
+def retention(w, sequence, label):
+    t = torch.arange(12, dtype=sequence.dtype)
+    decay = (-0.1 * (t[:, None] - t)).exp().tril()
+    v = decay @ heads(linear(w, "v", sequence), 4)
+    y = F.layer_norm(v, v.shape[-1:]).transpose(1, 2).flatten(2) * F.silu(linear(w, "gate", sequence))
+    y = layer_norm(w, "n", y.tanh().reshape(-1, 12, 4, 4).transpose(2, 3).flatten(2))
+    return F.cross_entropy(linear(w, "fc", y[:, 11]), label)
+
+
+def wavenet(w, sequence, label):
+    x, total = linear(w, "in", sequence).transpose(1, 2), 0
+    for i in range(3):
+        at = f"g.{i}.l."
+        y = conv(w, at + "c", F.pad(x, (2**i, 0))[:, :, None], dilation=(1, 2**i))[:, :, 0]
+        y = y[:, :4].tanh() * y[:, 4:].sigmoid()
+        z = linear(w, at + "mix", y.transpose(1, 2)).transpose(1, 2)
+        x, total = x + z, total + z
+    return F.cross_entropy(linear(w, "fc", layer_norm(w, "n", F.gelu(total).transpose(1, 2))[:, 11]), label)
+
+
+def residual(w, sequence, label):
+    h = linear(w, "a", sequence[:, 0])
+    h = h + linear(w, "b", linear(w, "c", h).tanh())
+    return F.cross_entropy(linear(w, "fc", h), label)
+
+
 class Zoo(support.Case):
     def setUp(self):
         super().setUp()
@@ -219,6 +267,35 @@ class Zoo(support.Case):
 
     def test_contrastive(self):
         self.agrees(contrastive, ("img", "lab"))
+
+    def test_pixels(self):
+        self.agrees(pixels, ("img", "mask"))
+
+    def test_diffusion(self):
+        self.agrees(diffusion, ("img", "mask"))
+
+    def test_stems(self):
+        self.agrees(stems, ("img", "lab"))
+
+    def test_retention(self):
+        self.agrees(retention, ("seq", "lab"))
+
+    def test_wavenet(self):
+        self.agrees(wavenet, ("seq", "lab"))
+
+    def test_residual(self):
+        self.agrees(residual, ("seq", "lab"))
+
+    def test_residual_of_one_sample(self):
+        artifact = self.compile(os.path.join(ZOO, "residual.ft"), "--set", "train.batch=1")
+        weights, sample, result = self.path("w.safetensors"), self.path("x.npy"), self.path("h.npy")
+        support.run("ftrun", artifact, "--data", self.folder, "--save", weights, "--steps", 0)
+        numpy.save(sample, self.data["seq"][:1])
+        support.run("ftrun", "predict", artifact, "--weights", weights, "--input", f"seq={sample}", "--output", result)
+        w = {key: torch.tensor(value).double() for key, value in support.read_safetensors(weights).items()}
+        h = linear(w, "a", torch.tensor(self.data["seq"][:1, 0]).double())
+        h = h + linear(w, "b", linear(w, "c", h).tanh())
+        self.assertLess(numpy.abs(numpy.load(result) - h.numpy()).max(), 2e-6)
 
 
 if __name__ == "__main__":
