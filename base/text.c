@@ -149,6 +149,24 @@ int text_write_file(const char *path, const void *bytes, size_t count) {
   return error;
 }
 
+void text_append_json(Text *text, const char *value) {
+  text_append(text, "\"", 1);
+  for (const unsigned char *at = (const unsigned char *)value; *at; at++) {
+    if (*at == '"' || *at == '\\')
+      text_printf(text, "\\%c", *at);
+    else if (*at < 0x20)
+      text_printf(text, "\\u%04x", *at);
+    else
+      text_append(text, (const char *)at, 1);
+  }
+  text_append(text, "\"", 1);
+}
+
+void text_make_printable(char *text) {
+  for (unsigned char *at = (unsigned char *)text; *at; at++)
+    if ((*at < ' ' && *at != '\n') || *at == 0x7f) *at = '?';
+}
+
 enum { LONGEST_WORD = 64 };
 
 static int edit_distance(const char *a, const char *b) {

@@ -97,7 +97,7 @@ typedef struct {
   Init init;       /* params and states */
   bool is_needed_for_predict; /* inputs: some output depends on it */
   int64_t below, ignore; /* inputs of integers: values are 0 .. below - 1, or `ignore`, if any; */
-  bool has_ignore;       /* … below = 0: anything */
+  bool has_ignore;       /* … below = 0: anything, and then the line says so, by "any" */
   bool is_saved;  /* states: belongs to the model (running statistics), not only to the optimiser */
   bool is_sliced; /* states: element i belongs to element i of the params arena (moments): a
                      checkpoint holds it in slices, by parameter */

@@ -3,6 +3,7 @@
  * ends it with "line N: ...". Invariant: a Plan that is returned can be executed without looking
  * at any of its numbers again. */
 #include "plan/plan_calls.h"
+#include "plan/plan_check.h"
 #include "plan/plan_map.h"
 #include "plan/plan_text.h"
 #include "plan/plan_words.h"
@@ -68,7 +69,7 @@ static bool fits(Parser *p, ArenaId arena, int64_t offset, const Type *of) {
 static bool read_model(Parser *p) {
   if (p->has_model) return words_fail(&p->words, "a second model line");
   p->has_model = true;
-  return (p->plan->model = words_string(&p->words, "the model's name")) != NULL;
+  return (p->plan->model = words_name(&p->words, "the model's name")) != NULL;
 }
 
 static bool read_source(Parser *p) {
@@ -200,9 +201,11 @@ static bool read_tensor(Parser *p, const char *kind, ArenaId arena, int index, P
   if (words_take(&p->words, "init") && !read_init(p, &out->init)) return false;
   if (arena == ARENA_PARAMS && !read_storage(p, &out->type.shape, &out->storage)) return false;
   out->is_needed_for_predict = words_take(&p->words, "predict");
-  if (words_take(&p->words, "below") &&
-      !words_integer(&p->words, "the bound", 1, INT64_MAX, &out->below))
+  if (words_take(&p->words, "below")) {
+    if (!words_integer(&p->words, "the bound", 1, INT64_MAX, &out->below)) return false;
+  } else if (arena == ARENA_INPUT && plan_takes_bound(out) && !words_expect(&p->words, "any")) {
     return false;
+  }
   out->has_ignore = out->below && words_take(&p->words, "ignore");
   if (out->has_ignore &&
       !words_integer(&p->words, "the value to ignore", INT64_MIN, INT64_MAX, &out->ignore))
@@ -335,10 +338,15 @@ static bool read_indices(Parser *p, Indices *out) {
   return true;
 }
 
-static bool read_triple(Parser *p, const char *what, int64_t high, int64_t out[3]) {
-  return words_integer(&p->words, what, 1, high, &out[0]) && words_expect(&p->words, ",") &&
-         words_integer(&p->words, what, 1, high, &out[1]) && words_expect(&p->words, ",") &&
-         words_integer(&p->words, what, 1, high, &out[2]);
+/* More than this no GPU of compute capability 5 to 12 takes (CUDA C++ Programming Guide, "Technical
+ * Specifications per Compute Capability"). */
+enum { MOST_SHARED = 227 << 10 };
+static const int64_t most_grid[3] = {INT32_MAX, 65535, 65535}, most_block[3] = {1024, 1024, 64};
+
+static bool read_triple(Parser *p, const char *what, const int64_t most[3], int64_t out[3]) {
+  return words_integer(&p->words, what, 1, most[0], &out[0]) && words_expect(&p->words, ",") &&
+         words_integer(&p->words, what, 1, most[1], &out[1]) && words_expect(&p->words, ",") &&
+         words_integer(&p->words, what, 1, most[2], &out[2]);
 }
 
 /* Kernels and library calls are C identifiers: they become symbols. */
@@ -399,11 +407,12 @@ static bool read_costs(Parser *p, PlanStep *step) {
   if (words_take(&p->words, "grain=") &&
       !words_integer(&p->words, "grain", 1, LARGEST_ARENA, &step->grain))
     return false;
-  if (words_take(&p->words, "grid=") && !read_triple(p, "grid", INT32_MAX, step->grid))
+  if (words_take(&p->words, "grid=") && !read_triple(p, "grid", most_grid, step->grid))
     return false;
-  if (words_take(&p->words, "block=") && !read_triple(p, "block", 1024, step->block)) return false;
+  if (words_take(&p->words, "block=") && !read_triple(p, "block", most_block, step->block))
+    return false;
   if (words_take(&p->words, "shared=") &&
-      !words_integer(&p->words, "shared", 1, 1 << 20, &step->shared))
+      !words_integer(&p->words, "shared", 1, MOST_SHARED, &step->shared))
     return false;
   if (words_take(&p->words, "stays=") && !words_integer(&p->words, "stays", 1, 32, &step->stays))
     return false;
@@ -430,7 +439,6 @@ static bool check_step(Parser *p, const PlanStep *step) {
   if (step->kind == STEP_CALL)
     return call_check(p->words.arena, step, p->graph->buffers.at, &why) ||
            words_fail(&p->words, "%s", why);
-  if (!is_identifier(step->name)) return words_fail(&p->words, "a kernel's name is no identifier");
   if (!strcmp(p->plan->target, "ptx")) {
     if (!step->grid[0] || !step->block[0])
       return words_fail(&p->words, "a launch has no grid or block");
@@ -444,7 +452,9 @@ static bool read_step_body(Parser *p, PlanStep *step) {
   if (!p->graph) return words_fail(&p->words, "a step outside of a graph");
   if (!p->has_target) return words_fail(&p->words, "the target has no line before this");
   Indices args = {0};
-  if (!(step->name = words_name(&p->words, "the name")) || !read_indices(p, &args)) return false;
+  if (!(step->name = words_string(&p->words, "the name"))) return false;
+  if (!is_identifier(step->name)) return words_fail(&p->words, "the name is no identifier");
+  if (!read_indices(p, &args)) return false;
   step->input_count = args.count;
   if (!words_expect(&p->words, "->") || !read_indices(p, &args)) return false;
   step->args = args.at;
@@ -592,14 +602,8 @@ static bool check_whole(Parser *p) {
   for (int i = 0; i < ARENA_COUNT; i++)
     if (!p->has_arena[i])
       return words_fail(&p->words, "the line of arena %s is missing", arena_text((ArenaId)i));
-  int64_t narrow = p->plan->arena_bytes[ARENA_NARROW];
-  if (narrow && narrow < p->plan->arena_bytes[ARENA_PARAMS] / 2)
-    return words_fail(&p->words, "arena narrow is smaller than the parameters in 16 bits");
-  bool has_parts = setting_number(p->plan->settings, "train.accumulate") > 1;
-  const PlanGraph *graph = p->plan->graph;
-  if (!graph[0].name || !graph[1].name || !graph[2].name == has_parts)
-    return words_fail(&p->words, "the plan lacks a graph, or has one too many");
-  return true;
+  const char *why = plan_check(p->words.arena, p->plan);
+  return !why || words_fail(&p->words, "%s", why);
 }
 
 Plan *plan_parse(Arena *arena, const char *text, size_t length, const char **why) {

@@ -108,6 +108,10 @@ static void print_storage(Text *out, const Storage *storage) {
   text_printf(out, " view %s perm %s", shape_text(&storage->view, view), shape_text(&order, perm));
 }
 
+bool plan_takes_bound(const PlanTensor *input) {
+  return !dtype_is_float(input->type.dtype) && input->type.dtype != DT_BOOL;
+}
+
 static void print_tensor(Text *out, const char *word, const PlanTensor *tensor, int index) {
   text_printf(out, "%s ", word);
   print_string(out, tensor->name);
@@ -125,6 +129,7 @@ static void print_tensor(Text *out, const char *word, const PlanTensor *tensor, 
   print_storage(out, &tensor->storage);
   if (tensor->is_needed_for_predict) text_printf(out, " predict");
   if (tensor->below) text_printf(out, " below %" PRId64, tensor->below);
+  if (!tensor->below && !strcmp(word, "input") && plan_takes_bound(tensor)) text_printf(out, " any");
   if (tensor->has_ignore) text_printf(out, " ignore %" PRId64, tensor->ignore);
   if (tensor->is_saved) text_printf(out, " saved");
   if (tensor->is_sliced) text_printf(out, " sliced");

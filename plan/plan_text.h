@@ -4,6 +4,8 @@
 #include "plan/plan.h"
 
 uint64_t plan_checksum(const char *text, size_t length);
+/* Must the line of this input say what its values are below, or that they may be any? */
+bool plan_takes_bound(const PlanTensor *input);
 /* The shortest decimal that reads back to the same double. */
 void plan_print_number(Text *out, double value);
 #endif

@@ -104,16 +104,17 @@ const char *words_string(Words *p, const char *what) {
   return out;
 }
 
-/* A quoted name: not empty, printable, without spaces. */
 const char *words_name(Words *p, const char *what) {
   const char *text = words_string(p, what);
   if (!text) return NULL;
   size_t length = strlen(text);
   bool is_good = length > 0 && length <= NAME_LENGTH;
-  for (size_t i = 0; i < length; i++)
-    is_good = is_good && text[i] > 0x20 && text[i] < 0x7f && text[i] != '"' && text[i] != '\\';
+  for (size_t i = 0; i < length; i++) {
+    unsigned char c = (unsigned char)text[i];
+    is_good = is_good && c < 0x80 && (isalnum(c) || c == '_' || (i && (c == '.' || c == '-')) || (!i && own_is(text)));
+  }
   if (is_good) return text;
-  words_fail(p, "%s is not a printable name", what);
+  words_fail(p, "%s is no name of letters, digits, '_', '-' and '.'", what);
   return NULL;
 }
 

@@ -101,6 +101,11 @@ static bool set_text(Arena *arena, SettingValue *out, const char *key, const cha
       *why = arena_printf(arena, "'%s' is none of: %s", value, choices[i].choices);
       return false;
     }
+  for (const unsigned char *at = (const unsigned char *)value; *at; at++)
+    if (*at < ' ' || *at == 0x7f) {
+      *why = "the text holds a control character";
+      return false;
+    }
   out->text = arena_strdup(arena, value);
   return true;
 }

@@ -1,6 +1,7 @@
 /* info: a plan for people: what the model is, what it needs, what runs in a step. */
 #include "runtime/bench.h"
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* "1.5 MiB"; one static buffer a call would be shared, so the caller gives it. */
@@ -132,7 +133,7 @@ static void print_graph(const PlanGraph *graph, FILE *out) {
   }
 }
 
-void info_print(const Plan *plan, FILE *out) {
+static void print_all(const Plan *plan, FILE *out) {
   print_head(plan, out);
   print_tensors("inputs", plan->inputs.at, plan->inputs.count, false, out);
   print_tensors("parameters", plan->params.at, plan->params.count, true, out);
@@ -141,4 +142,17 @@ void info_print(const Plan *plan, FILE *out) {
   print_memory(plan, out);
   for (int i = 0; i < PLAN_GRAPHS; i++)
     if (plan->graph[i].name) print_graph(&plan->graph[i], out);
+}
+
+/* Paths and labels may be anyone's. */
+void info_print(const Plan *plan, FILE *out) {
+  char *text = NULL;
+  size_t count = 0;
+  FILE *memory = open_memstream(&text, &count);
+  if (memory) print_all(plan, memory);
+  if (memory && fclose(memory) == 0) {
+    text_make_printable(text);
+    fputs(text, out);
+  }
+  free(text);
 }

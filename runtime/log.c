@@ -91,13 +91,17 @@ static void clear_line(Log *log) {
 
 void log_say(Log *log, const char *format, ...) {
   if (!log->options.console) return;
-  clear_line(log);
+  Text text = {0};
   va_list args;
   va_start(args, format);
-  vfprintf(log->out, format, args);
+  text_vprintf(&text, format, args);
   va_end(args);
-  fputc('\n', log->out);
+  text_append(&text, "\n", 1);
+  text_make_printable(text.at); /* paths and names of someone else's */
+  clear_line(log);
+  fputs(text.at, log->out);
   fflush(log->out);
+  text_free(&text);
 }
 
 void log_warn(Log *log, const char *format, ...) {
@@ -202,7 +206,9 @@ static void restart_sums(Log *log, int64_t step, double now) {
 
 /* JSON has no NaN and no infinity: null, and the line says so once. */
 static void append_number(Text *line, const char *name, double value, bool *is_finite) {
-  text_printf(line, ", \"%s\": ", name);
+  text_append(line, ", ", 2);
+  text_append_json(line, name);
+  text_append(line, ": ", 2);
   if (isfinite(value))
     text_printf(line, "%.9g", value);
   else {

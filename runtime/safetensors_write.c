@@ -9,19 +9,6 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-static void append_json_text(Text *out, const char *text) {
-  text_append(out, "\"", 1);
-  for (const unsigned char *at = (const unsigned char *)text; *at; at++) {
-    if (*at == '"' || *at == '\\')
-      text_printf(out, "\\%c", *at);
-    else if (*at < 0x20)
-      text_printf(out, "\\u%04x", *at);
-    else
-      text_append(out, (const char *)at, 1);
-  }
-  text_append(out, "\"", 1);
-}
-
 static const char *const dtype_names[ELEMENT_COUNT] = {
     [ELEMENT_BOOL] = "BOOL", [ELEMENT_U8] = "U8",   [ELEMENT_I8] = "I8",   [ELEMENT_U16] = "U16",
     [ELEMENT_I16] = "I16",   [ELEMENT_U32] = "U32", [ELEMENT_I32] = "I32", [ELEMENT_I64] = "I64",
@@ -29,7 +16,7 @@ static const char *const dtype_names[ELEMENT_COUNT] = {
 };
 
 static void append_tensor(Text *out, const SafeTensor *tensor, size_t begin) {
-  append_json_text(out, tensor->name);
+  text_append_json(out, tensor->name);
   text_printf(out, ":{\"dtype\":\"%s\",\"shape\":[", dtype_names[tensor->element]);
   for (int i = 0; i < tensor->shape.rank; i++)
     text_printf(out, "%s%lld", i ? "," : "", (long long)tensor->shape.dim[i]);
@@ -46,9 +33,9 @@ static void append_header(Text *out, const SafeTensor *const *order, int count,
     text_printf(&json, "\"__metadata__\":{");
     for (int i = 0; i < text_count; i++) {
       if (i) text_append(&json, ",", 1);
-      append_json_text(&json, texts[i].key);
+      text_append_json(&json, texts[i].key);
       text_append(&json, ":", 1);
-      append_json_text(&json, texts[i].value);
+      text_append_json(&json, texts[i].value);
     }
     text_append(&json, "}", 1);
   }

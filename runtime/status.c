@@ -17,6 +17,7 @@ Status status_fail(Status kind, const char *format, ...) {
   va_start(args, format);
   vsnprintf(fresh, sizeof fresh, format, args);
   va_end(args);
+  text_make_printable(fresh);
   memcpy(message, fresh, sizeof message);
   return kind;
 }

@@ -1,6 +1,7 @@
 """What a file from someone else may do (SECURITY.md): opening it runs no code and writes nothing; training it writes
 below the current folder or where the command line says."""
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -90,7 +91,7 @@ class SharedObjects(Case):
     def test_two_plans(self):
         """What is loaded is what was read: a symbol elsewhere that says something else is refused."""
         hidden = self.plan().replace("const char ft_plan", "const char other")
-        evil = self.build("evil.so", hidden + 'const char ft_plan[] = "ft-plan 2\\n";')
+        evil = self.build("evil.so", hidden + 'const char ft_plan[] = "ft-plan 3\\n";')
         self.fails(1, "not the one that was read", "ftrun", evil, "--data", self.folder)
 
 
@@ -217,6 +218,48 @@ class Paths(Case):
         self.assertIn("runs no code and writes nothing", support.run("ftrun", "--help").stdout)
         with open(os.path.join(support.ROOT, "SECURITY.md")) as file:
             self.assertIn("--allow-paths", file.read())
+
+
+class Plans(Case):
+    """A plan that was changed, with its checksum made right: what is not refused has its stated meaning."""
+
+    def change(self, *changes):
+        with open(self.compile(MODEL, name="model.ptx")) as file:
+            lines = file.read().splitlines(keepends=True)
+        plan = [line[len("//@ft "):] for line in lines if line.startswith("//@ft ")][:-1]
+        for was, now in changes:
+            self.assertTrue(any(re.search(was, line) for line in plan), was)
+            plan = [re.sub(was, now, line) for line in plan]
+        text = "".join(plan)
+        sum_ = 0xCBF29CE484222325  # FNV-1a
+        for byte in text.encode():
+            sum_ = (sum_ ^ byte) * 0x100000001B3 % 2**64
+        with open(self.path("changed.ptx"), "w") as file:
+            file.writelines("//@ft " + line for line in plan if line)
+            file.write(f"//@ft checksum {sum_:016x}\n")
+            file.writelines(line for line in lines if not line.startswith("//@ft "))
+        return self.path("changed.ptx")
+
+    def test_refused(self):
+        self.assertIn("fc.weight", support.run("ftrun", "info", self.change()).stdout)
+        for changes, needle in (([(r'loss "loss" f32', 'loss "loss" f64')], 'writes its loss "loss" as f64[]'),
+                                ([(r'^ *loss "loss".*\n', "")], "has 0 losses"),
+                                ([(r'^state "@step".*\n', "")], 'no state "@step"'),
+                                ([(r'metric "error"', 'metric "$(touch${IFS}x)"')], "is no name of"),
+                                ([(r'param "fc.bias"', r'param "\\x1b[2Jbias"')], "is no name of"),
+                                ([(r"grid=\d+,\d+,\d+", "grid=1,70000,1")], "must lie in 1..65535"),
+                                ([(r"( block=\d+,\d+,\d+)", r"\1 shared=300000")], "must lie in 1..232448")):
+            with self.subTest(needle):
+                self.fails(1, needle, "ftrun", self.change(*changes), "--device", "sim", "--data", self.folder)
+                self.fails(1, needle, "ftrun", "info", self.path("changed.ptx"))
+
+    def test_what_is_shown_does_not_steer_a_terminal(self):
+        changed = self.change((r'^source "[^"]*"', r'source "\\x1b[31m/nowhere.ft"'))
+        done = support.run("ftrun", "info", changed)
+        self.assertIn("?[31m/nowhere.ft", done.stdout)
+        self.assertNotIn("\x1b", done.stdout)
+        done = self.fails(1, "?[31m/nowhere.ft", "ftrun", changed, "--device", "cpu", "--data", self.folder)
+        self.assertNotIn("\x1b", done.stdout + done.stderr)
 
 
 if __name__ == "__main__":

@@ -75,6 +75,18 @@ static void write_arguments(const Case *c, Text *out) {
 
 static int compute_of(DType dtype) { return dtype == DT_BF16 ? 2 : dtype == DT_F16 ? 3 : 0; }
 
+/* What every plan has: a loss, and a count of the steps; here both stay 0. */
+static void write_rest_buffers(int buffers, int step_place, Text *out) {
+  text_printf(out, "  buffer %d output+0 f32[]\n  buffer %d state+%d i64[]\n", buffers, buffers + 1,
+              step_place);
+}
+static void write_rest(int buffers, Text *out) {
+  text_printf(out,
+              "  call \"zero\" () -> (%d) bytes=4 \"loss\"\n"
+              "  call \"zero\" () -> (%d) bytes=8 \"step\"\n  loss \"loss\" f32[] at output+0\n",
+              buffers, buffers + 1);
+}
+
 static void write_graph(const Case *c, const char *name, Text *out) {
   char type[64];
   text_printf(out, "graph \"%s\"\n", name);
@@ -82,6 +94,7 @@ static void write_graph(const Case *c, const char *name, Text *out) {
     type_of(c, i, type, sizeof type);
     text_printf(out, "  buffer %d state+%d %s\n", i, i * PLACE, type);
   }
+  write_rest_buffers(ARGUMENTS, ARGUMENTS * PLACE, out);
   text_printf(out, "  launch \"own\" ");
   write_arguments(c, out);
   text_printf(out, " grid=1,1,1 block=1,1,1 \"own\"\n  instead 0 1 \"matmul\" ");
@@ -91,6 +104,7 @@ static void write_graph(const Case *c, const char *name, Text *out) {
               "accumulate=%d \"product\"\n",
               c->batch, M, N, K, c->ta, c->tb, compute_of(c->operands), c->bias, c->act, c->aux,
               c->sums, c->accumulate);
+  write_rest(ARGUMENTS, out);
 }
 
 /* path ends in XXXXXX, which becomes the file's name. */
@@ -110,12 +124,13 @@ static char *write_artifact(const Case *c) {
   text_printf(&plan,
               "ft-plan 3\nmodel \"m\"\nsource \"m.ft\"\ntarget ptx \"sm_80\"\n"
               "arena params 0\narena narrow 0\narena grads 0\narena state %d\narena settings 0\n"
-              "arena input 0\narena output 0\narena work 0\n",
-              ARGUMENTS * PLACE);
+              "arena input 0\narena output 64\narena work 0\n",
+              ARGUMENTS * PLACE + 64);
   for (int i = 0; i < ARGUMENTS; i++) {
     type_of(c, i, type, sizeof type);
     text_printf(&plan, "state \"%s\" %s at %d init zeros()\n", names[i], type, i * PLACE);
   }
+  text_printf(&plan, "state \"@step\" i64[] at %d init zeros()\n", ARGUMENTS * PLACE);
   write_graph(c, "train", &plan);
   write_graph(c, "eval", &plan);
   text_printf(&plan, "checksum %016" PRIx64 "\n", plan_checksum(plan.at, plan.count));
@@ -344,14 +359,19 @@ static char *write_mapped(void) {
   Text plan = {0}, file = {0};
   text_printf(&plan,
               "ft-plan 3\nmodel \"m\"\nsource \"m.ft\"\ntarget ptx \"sm_90a\"\n"
-              "arena params 0\narena narrow 0\narena grads 0\narena state 8192\narena settings 0\n"
-              "arena input 0\narena output 0\narena work 0\n");
-  for (int g = 0; g < 2; g++)
+              "arena params 0\narena narrow 0\narena grads 0\narena state 8256\narena settings 0\n"
+              "arena input 0\narena output 64\narena work 0\n"
+              "state \"@step\" i64[] at 8192 init zeros()\n");
+  for (int g = 0; g < 2; g++) {
     text_printf(&plan,
-                "graph \"%s\"\n  buffer 0 state+0 f32[16,40]\n  buffer 1 state+4096 f32[16,32]\n"
-                "  launch \"own\" (0 1) -> (1) grid=1,1,1 block=32,1,1 map 0+0 f32 dims=40,16 "
-                "strides=160 box=32,16 \"copy\"\n",
+                "graph \"%s\"\n  buffer 0 state+0 f32[16,40]\n  buffer 1 state+4096 f32[16,32]\n",
                 g ? "eval" : "train");
+    write_rest_buffers(2, 8192, &plan);
+    text_printf(&plan,
+                "  launch \"own\" (0 1) -> (1) grid=1,1,1 block=32,1,1 map 0+0 f32 dims=40,16 "
+                "strides=160 box=32,16 \"copy\"\n");
+    write_rest(2, &plan);
+  }
   text_printf(&plan, "checksum %016" PRIx64 "\n", plan_checksum(plan.at, plan.count));
   for (char *line = strtok(plan.at, "\n"); line; line = strtok(NULL, "\n"))
     text_printf(&file, "//@ft %s\n", line);

@@ -1,0 +1,70 @@
+/* plan_check: see plan_check.h. A plan whose checksum fits may still have been changed: a line taken
+ * out or a type exchanged must not become other numbers without a word. */
+#include "plan/plan_check.h"
+#include <string.h>
+
+static bool is_written(const PlanGraph *graph, ArenaId arena, int64_t offset, const Type *type) {
+  for (int i = 0; i < graph->steps.count; i++) {
+    const PlanStep *step = &graph->steps.at[i];
+    for (int k = step->input_count; k < step->arg_count; k++) {
+      const PlanBuffer *buffer = &graph->buffers.at[step->args[k]];
+      if (buffer->arena == arena && buffer->offset == offset && buffer->type.dtype == type->dtype &&
+          shape_elements(&buffer->type.shape) == shape_elements(&type->shape))
+        return true;
+    }
+  }
+  return false;
+}
+
+static const char *check_outputs(Arena *arena, const PlanGraph *graph) {
+  for (int i = 0; i < graph->outputs.count; i++) {
+    const PlanOutput *output = &graph->outputs.at[i];
+    char type[TYPE_TEXT];
+    if (!is_written(graph, output->arena, output->offset, &output->type))
+      return arena_printf(arena, "no step of graph \"%s\" writes its %s \"%s\" as %s", graph->name,
+                          output->kind, output->name, type_text(&output->type, type));
+  }
+  return NULL;
+}
+
+static const char *check_loss(Arena *arena, const PlanGraph *graph) {
+  int count = 0;
+  for (int i = 0; i < graph->outputs.count; i++) {
+    const PlanOutput *output = &graph->outputs.at[i];
+    if (strcmp(output->kind, "loss") != 0) continue;
+    count++;
+    if (!dtype_is_float(output->type.dtype) || shape_elements(&output->type.shape) != 1)
+      return arena_printf(arena, "the loss of graph \"%s\" is not one number", graph->name);
+  }
+  return count == 1 ? NULL
+                    : arena_printf(arena, "graph \"%s\" has %d losses; it must have one",
+                                   graph->name, count);
+}
+
+/* The schedule, dropout and checkpoints go by it. */
+static const char *check_step(Arena *arena, const Plan *plan) {
+  for (int i = 0; i < plan->states.count; i++) {
+    const PlanTensor *state = &plan->states.at[i];
+    if (strcmp(state->name, OWN_STEP) == 0)
+      return is_written(&plan->graph[0], ARENA_STATE, state->offset, &state->type)
+                 ? NULL
+                 : arena_printf(arena, "no step of graph \"train\" writes the state \"" OWN_STEP "\"");
+  }
+  return arena_printf(arena, "there is no state \"" OWN_STEP "\"");
+}
+
+const char *plan_check(Arena *arena, const Plan *plan) {
+  const PlanGraph *graph = plan->graph;
+  bool has_parts = setting_number(plan->settings, "train.accumulate") > 1;
+  int64_t narrow = plan->arena_bytes[ARENA_NARROW];
+  const char *why = NULL;
+  if (narrow && narrow < plan->arena_bytes[ARENA_PARAMS] / 2)
+    return arena_printf(arena, "arena narrow is smaller than the parameters in 16 bits");
+  if (!graph[0].name || !graph[1].name || !graph[2].name == has_parts)
+    return arena_printf(arena, "the plan lacks a graph, or has one too many");
+  for (int g = 0; g < 3 && !why; g++)
+    if (graph[g].name) why = check_loss(arena, &graph[g]);
+  for (int g = 0; g < PLAN_GRAPHS && !why; g++)
+    if (graph[g].name) why = check_outputs(arena, &graph[g]);
+  return why ? why : check_step(arena, plan);
+}
