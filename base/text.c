@@ -57,12 +57,29 @@ void text_free(Text *text) {
   *text = (Text){0};
 }
 
+bool text_is_fault(int error) {
+  return error == ENOSPC || error == EDQUOT || error == EIO || error == ENOMEM || error == EMFILE ||
+         error == ENFILE || error == EFBIG || error == EAGAIN;
+}
+
+const char *text_error(int error) {
+  return error == TEXT_IRREGULAR ? "it is no regular file" : strerror(error);
+}
+
+/* What the caller of the program has opened, such as a shell's <(…), waits for nobody. */
+static bool is_open_already(const char *path) {
+  return !strcmp(path, "/dev/stdin") || !strncmp(path, "/dev/fd/", 8) ||
+         !strncmp(path, "/proc/self/fd/", 14);
+}
+
 int text_read_file(Text *out, const char *path) {
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  bool may_wait = is_open_already(path);
+  int fd = open(path, O_RDONLY | O_CLOEXEC | (may_wait ? 0 : O_NONBLOCK));
   if (fd < 0) return errno;
   struct stat info;
-  int error = 0;
-  if (fstat(fd, &info) == 0 && S_ISDIR(info.st_mode)) error = EISDIR;
+  int error = fstat(fd, &info) == 0 ? 0 : errno;
+  if (!error && S_ISDIR(info.st_mode)) error = EISDIR;
+  if (!error && !S_ISREG(info.st_mode) && !may_wait) error = TEXT_IRREGULAR;
   while (!error) {
     reserve(out, 1 << 16);
     ssize_t got = read(fd, out->at + out->count, out->capacity - out->count - 1);
@@ -85,10 +102,6 @@ int text_write_all(int fd, const void *bytes, size_t count) {
     count -= (size_t)put;
   }
   return 0;
-}
-
-const char *text_error(int error) {
-  return error == TEXT_IRREGULAR ? "it is no regular file" : strerror(error);
 }
 
 /* As a part of a file's name. */

@@ -17,8 +17,13 @@ void text_vprintf(Text *text, const char *format, va_list args);
 const char *text_cstr(const Text *text);
 void text_free(Text *text);
 
-/* Appends the file to *out. Returns 0, or an errno value. "-" is not special. */
+/* Appends the file to *out. Returns 0, or an errno value, or TEXT_IRREGULAR: a pipe or a device in
+ * the file system, which could keep us for ever (those of /dev/stdin and /dev/fd are read). "-" is
+ * not special. */
 int text_read_file(Text *out, const char *path);
+enum { TEXT_IRREGULAR = -1 };
+const char *text_error(int error);
+bool text_is_fault(int error); /* the machine's, not the user's: a full disk, no memory */
 /* All of the bytes, however many calls it takes. Returns 0, or an errno value. */
 int text_write_all(int fd, const void *bytes, size_t count);
 /* Writes beside `path`, fsyncs, renames over it: a reader sees the old file or the new one.
@@ -26,8 +31,6 @@ int text_write_all(int fd, const void *bytes, size_t count);
  * TEXT_IRREGULAR: what has that name now is a device, a pipe or the like, which a rename would
  * replace. text_error has words for all of them. */
 int text_write_file(const char *path, const void *bytes, size_t count);
-enum { TEXT_IRREGULAR = -1 };
-const char *text_error(int error);
 /* The first part of that: a new file beside `path`, whose name (host, process, a random number) is
  * nobody else's, appended to *temporary. Returns as text_write_file. */
 int text_open_beside(const char *path, Text *temporary, int *fd);

@@ -97,6 +97,7 @@ bool pass_is_run(PassContext *context, int pass) {
 /* ── reproducers and dumps ──────────────────────────────────────────────────────────────────── */
 static bool write_file(Diag *diag, const char *path, const char *text) {
   int error = text_write_file(path, text, strlen(text));
+  if (text_is_fault(error)) diag->is_fault = true;
   if (error) diag_error(diag, (Loc){0}, "cannot write '%s': %s", path, text_error(error));
   return error == 0;
 }

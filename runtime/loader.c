@@ -4,6 +4,7 @@
  * half of the ring is free: steps may be shorter than a context switch. */
 #include "runtime/loader.h"
 #include "base/clock.h"
+#include "runtime/guard.h"
 #include "runtime/order.h"
 #include <errno.h>
 #include <pthread.h>
@@ -131,9 +132,8 @@ static void *work(void *argument) {
 
 /* Workers leave signals to the main thread. */
 static Status start_workers(Loader *loader) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  sigset_t before;
+  guard_block_signals(&before);
   int error = 0, wanted = loader->options.workers;
   loader->threads = calloc((size_t)wanted, sizeof *loader->threads);
   if (!loader->threads) error = ENOMEM;

@@ -3,6 +3,7 @@
  * pool_run counts who is done. */
 #define _GNU_SOURCE /* sched_getaffinity, syscall */
 #include "runtime/pool.h"
+#include "runtime/guard.h"
 #include <errno.h>
 #include <linux/futex.h>
 #include <pthread.h>
@@ -214,9 +215,8 @@ int pool_threads(const Pool *pool) { return pool->threads; }
 
 /* Workers take no signals: Ctrl-C is the main thread's. */
 static Status start_workers(Pool *pool) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  sigset_t before;
+  guard_block_signals(&before);
   int error = 0;
   for (int i = 1; i < pool->threads && !error; i++) {
     struct Worker *worker = &pool->worker[i];

@@ -1,13 +1,11 @@
 /* safetensors: see safetensors.h (reading; safetensors_write.c writes). */
 #include "runtime/safetensors.h"
+#include "runtime/read_whole.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 enum { LARGEST_HEADER = 100 << 20 /* the format's own limit is 100 MB */ };
 
@@ -157,32 +155,11 @@ Status safetensors_parse(const uint8_t *bytes, size_t count, Safetensors **out) 
   return status;
 }
 
-static Status map_whole(const char *path, void **map, size_t *bytes) {
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return status_errno(errno, "%s", path);
-  struct stat info;
-  Status status = STATUS_OK;
-  if (fstat(fd, &info) != 0)
-    status = status_errno(errno, "%s", path);
-  else if (!S_ISREG(info.st_mode) || info.st_size == 0)
-    status = status_fail(STATUS_USER, "%s is %s", path,
-                         S_ISDIR(info.st_mode)   ? "a folder, not a file"
-                         : S_ISREG(info.st_mode) ? "empty"
-                                                 : "not a file");
-  if (status == STATUS_OK) {
-    *bytes = (size_t)info.st_size;
-    *map = mmap(NULL, *bytes, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (*map == MAP_FAILED) status = status_errno(errno, "%s", path);
-  }
-  close(fd);
-  return status;
-}
-
 Status safetensors_open(const char *path, Safetensors **out) {
   *out = NULL;
-  void *map = NULL;
+  uint8_t *map = NULL;
   size_t bytes = 0;
-  STATUS_TRY(map_whole(path, &map, &bytes));
+  STATUS_TRY(read_whole(path, &map, &bytes));
   Status status = safetensors_parse(map, bytes, out);
   if (status == STATUS_OK) {
     (*out)->private_map = map;

@@ -1,6 +1,6 @@
 /* safetensors: named tensors in a file (github.com/huggingface/safetensors, "Format"): a 64-bit
- * little-endian header length, a JSON header, then the data, without holes. The reader maps the
- * file and treats it as hostile: every length, offset, shape and dtype is checked against it. */
+ * little-endian header length, a JSON header, then the data, without holes. The reader takes
+ * the file into memory and treats it as hostile: every length, offset, shape and dtype is checked against it. */
 #ifndef FT_RUNTIME_SAFETENSORS_H
 #define FT_RUNTIME_SAFETENSORS_H
 #include "runtime/source_array.h"

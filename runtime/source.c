@@ -366,10 +366,14 @@ Status source_fill(const Source *source, const int64_t *sample, void *batch) {
     if (source->window) upto = 0; /* never compressed: it is all there */
     STATUS_TRY(source_bytes_wait(column->array->bytes, upto));
     uint8_t *to = (uint8_t *)batch + column->input->offset;
+    Status status = STATUS_OK;
     if (column->is_copy)
       copy_rows(column, sample, source->batch, to);
     else
-      STATUS_TRY(convert_rows(source, column, sample, to));
+      status = convert_rows(source, column, sample, to);
+    Status intact = source_bytes_intact(column->array->bytes);
+    if (intact == STATUS_OK) intact = status;
+    STATUS_TRY(intact);
     if (column->input->below) STATUS_TRY(check_values(source, column, sample, to));
   }
   return STATUS_OK;

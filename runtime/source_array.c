@@ -64,6 +64,7 @@ static Status open_in(DataArray *array, const char *kind, const char *path) {
     status = tokens_parse(kind, head, count, size, &array->header);
   else
     status = status_fail(STATUS_USER, "is compressed; texts and tokens are read plain: gunzip it");
+  STATUS_TRY(source_bytes_intact(array->bytes)); /* or zeros may be taken for its header */
   if (status == STATUS_OK && !array_header_bytes(&array->header, &bytes)) {
     char text[TYPE_TEXT];
     status = status_fail(STATUS_USER, "is damaged: its header promises %s, which no file can hold",

@@ -1,16 +1,15 @@
 /* source_bytes: see source_bytes.h. Invariant: `ready` only grows, and bytes below it never change;
  * a failure is written once, under the lock, before `failed` is set. */
 #include "runtime/source_bytes.h"
+#include "runtime/guard.h"
+#include "runtime/read_whole.h"
 #include "runtime/source_inflate.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { HEAD_BYTES = 1 << 16, LARGEST_RATIO = 1032 /* of deflate */ };
@@ -19,6 +18,7 @@ struct SourceBytes {
   char *path;
   uint8_t *map; /* the file as it is on disk */
   size_t map_bytes;
+  int guard; /* of the map; -1: it is memory of our own */
   bool is_gzip;
   uint8_t *head; /* gzip: the first inflated bytes */
   size_t head_count;
@@ -34,26 +34,22 @@ struct SourceBytes {
   const char *failure; /* a literal: "is truncated: …" */
 };
 
+/* Mapped where the file may become shorter without harm, else read. */
 static Status map_file(SourceBytes *bytes) {
-  int fd = open(bytes->path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return status_errno(errno, "%s cannot be read", bytes->path);
-  struct stat info;
+  int fd;
+  STATUS_TRY(read_whole_open(bytes->path, &fd, &bytes->map_bytes));
+  void *at = mmap(NULL, bytes->map_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
   Status status = STATUS_OK;
-  if (fstat(fd, &info) != 0) {
-    status = status_errno(errno, "%s cannot be read", bytes->path);
-  } else if (!S_ISREG(info.st_mode)) {
-    status = status_fail(STATUS_USER, "%s is %s, not a file", bytes->path,
-                         S_ISDIR(info.st_mode) ? "a folder" : "a device or pipe");
-  } else if (info.st_size == 0) {
-    status = status_fail(STATUS_USER, "%s is empty", bytes->path);
+  if (at == MAP_FAILED) {
+    status = status_errno(errno, "%s cannot be mapped", bytes->path);
   } else {
-    void *at = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (at == MAP_FAILED) {
-      status = status_errno(errno, "%s cannot be mapped", bytes->path);
-    } else {
-      bytes->map = at;
-      bytes->map_bytes = (size_t)info.st_size;
-    }
+    bytes->map = at;
+    bytes->guard = guard_add(at, bytes->map_bytes);
+  }
+  if (status == STATUS_OK && bytes->guard < 0) {
+    munmap(bytes->map, bytes->map_bytes);
+    bytes->map = NULL;
+    status = read_whole_from(bytes->path, fd, bytes->map_bytes, &bytes->map);
   }
   close(fd);
   return status;
@@ -66,7 +62,10 @@ static Status open_head(SourceBytes *bytes) {
   if (!bytes->is_gzip) return STATUS_OK;
   bytes->head = malloc(HEAD_BYTES);
   if (!bytes->head) return status_errno(ENOMEM, "%s", bytes->path);
-  if (!inflate_head(bytes->map, bytes->map_bytes, bytes->head, HEAD_BYTES, &bytes->head_count))
+  bool is_good =
+      inflate_head(bytes->map, bytes->map_bytes, bytes->head, HEAD_BYTES, &bytes->head_count);
+  STATUS_TRY(source_bytes_intact(bytes));
+  if (!is_good)
     return status_fail(STATUS_USER,
                        "%s is damaged: it starts like a gzip file but cannot be inflated",
                        bytes->path);
@@ -77,6 +76,7 @@ Status source_bytes_open(const char *path, SourceBytes **out) {
   *out = NULL;
   SourceBytes *bytes = calloc(1, sizeof *bytes);
   if (!bytes) return status_errno(ENOMEM, "%s", path);
+  bytes->guard = -1;
   pthread_mutex_init(&bytes->lock, NULL);
   pthread_cond_init(&bytes->progress, NULL);
   bytes->path = strdup(path);
@@ -95,6 +95,7 @@ void source_bytes_close(SourceBytes *bytes) {
     pthread_join(bytes->thread, NULL);
   }
   if (bytes->is_gzip && bytes->content) munmap(bytes->content, bytes->count);
+  guard_remove(bytes->guard);
   if (bytes->map) munmap(bytes->map, bytes->map_bytes);
   free(bytes->head);
   free(bytes->path);
@@ -179,9 +180,8 @@ Status source_bytes_expect(SourceBytes *bytes, size_t count) {
 /* Under the lock. */
 static void start_locked(SourceBytes *bytes) {
   if (!bytes->is_gzip || bytes->has_thread || atomic_load(&bytes->failed)) return;
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the main thread */
+  sigset_t before;
+  guard_block_signals(&before);
   bytes->has_thread = pthread_create(&bytes->thread, NULL, inflate_thread, bytes) == 0;
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   if (bytes->has_thread) return;
@@ -210,11 +210,16 @@ static Status wait_for(SourceBytes *bytes, size_t upto, bool check) {
     pthread_cond_wait(&bytes->progress, &bytes->lock);
   const char *failure = bytes->failure;
   pthread_mutex_unlock(&bytes->lock);
+  STATUS_TRY(source_bytes_intact(bytes));
   return failure ? status_fail(STATUS_USER, "%s %s", bytes->path, failure) : STATUS_OK;
 }
 
 Status source_bytes_wait(SourceBytes *bytes, size_t upto) {
   return source_bytes_has(bytes, upto) ? STATUS_OK : wait_for(bytes, upto, false);
+}
+
+Status source_bytes_intact(const SourceBytes *bytes) {
+  return guard_is_lost(bytes->guard) ? read_whole_shorter(bytes->path) : STATUS_OK;
 }
 
 Status source_bytes_check(SourceBytes *bytes) { return wait_for(bytes, bytes->count, true); }

@@ -1,4 +1,4 @@
-/* source_bytes: the content of one data file at a stable address: a plain file is mapped, a gzip
+/* source_bytes: the content of one data file at a stable address: a plain file is mapped (guard.h), a gzip
  * file (told by its magic, not its name) is inflated once into memory by a thread of its own, so
  * that a reader can use the first bytes while the rest is still being inflated.
  * Use: open, look at the head, tell the expected length, then wait for what you read.
@@ -33,6 +33,8 @@ STATUS_CHECKED Status source_bytes_wait(SourceBytes *bytes, size_t upto);
 bool source_bytes_has(const SourceBytes *bytes, size_t upto);
 /* Returns when the whole content is there and its checksums are right. */
 STATUS_CHECKED Status source_bytes_check(SourceBytes *bytes);
+/* Of what was read so far: fails if the file has become shorter meanwhile. */
+STATUS_CHECKED Status source_bytes_intact(const SourceBytes *bytes);
 const char *source_bytes_path(const SourceBytes *bytes);
 /* Bytes of memory that inflating took (0 for a mapped file). */
 size_t source_bytes_memory(const SourceBytes *bytes);

@@ -28,9 +28,8 @@ Status status_errno(int error, const char *format, ...) {
   va_start(args, format);
   vsnprintf(what, sizeof what, format, args);
   va_end(args);
-  bool is_fault = error == ENOSPC || error == EDQUOT || error == EIO || error == ENOMEM ||
-                  error == EMFILE || error == ENFILE || error == EFBIG;
-  return status_fail(is_fault ? STATUS_FAULT : STATUS_USER, "%s: %s", what, text_error(error));
+  Status kind = text_is_fault(error) ? STATUS_FAULT : STATUS_USER;
+  return status_fail(kind, "%s: %s", what, text_error(error));
 }
 
 Status status_prefix(Status status, const char *format, ...) {

@@ -67,9 +67,10 @@ static Status close_output(Tokenize *t) {
     STATUS_TRY(write_bytes(t, head, sizeof head));
   int file = t->file;
   t->file = -1;
-  if (close(file) || rename(text_cstr(&t->part), t->options->output))
-    return status_errno(errno, "%s", t->options->output);
-  return STATUS_OK;
+  int error = close(file) ? errno : 0;
+  if (!error && rename(text_cstr(&t->part), t->options->output)) error = errno;
+  if (error) unlink(text_cstr(&t->part));
+  return error ? status_errno(error, "%s", t->options->output) : STATUS_OK;
 }
 
 static void print(const BpeTokens *tokens) {

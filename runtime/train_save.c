@@ -87,6 +87,7 @@ Status train_try_outputs(const Training *training) {
     return status_fail(STATUS_USER, "--save and --save-ema name the same file: %s", options->save);
   STATUS_TRY(try_file("--save", options->save));
   STATUS_TRY(try_file("--save-ema", options->save_ema));
+  STATUS_TRY(try_file("--trace", options->trace));
   return folder[0] ? try_checkpoints(folder, options->dry_run) : STATUS_OK;
 }
 

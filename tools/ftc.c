@@ -1,6 +1,7 @@
 /* ftc: the compiler's command line. Flags become one Request; each kind of output is one function.
  * Exit codes: 0 done, 1 the user's program or settings are wrong, 2 the command line is, 3 the
  * machine failed (a full disk, no linker). */
+#include "base/output.h"
 #include "base/text.h"
 #include "codegen/codegen.h"
 #include "frontend/program.h"
@@ -299,9 +300,8 @@ static int write_output(const Session *session, const Text *text) {
   int error = 0;
   if (path) {
     error = text_write_file(path, text_cstr(text), text->count);
-  } else if (fwrite(text_cstr(text), 1, text->count, stdout) != text->count || fflush(stdout)) {
-    error = errno;
-    path = "standard output";
+  } else {
+    fwrite(text_cstr(text), 1, text->count, stdout); /* checked at the end of main */
   }
   if (!error) return 0;
   fprintf(stderr, "ftc: cannot write %s: %s\n", path, text_error(error));
@@ -439,7 +439,7 @@ static int compile(Session *session) {
   return code;
 }
 
-int main(int argc, char **argv) {
+static int start(int argc, char **argv) {
   signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error with a message */
   static Session session;
   int code = parse_command_line(&session.request, argc, argv);
@@ -449,6 +449,12 @@ int main(int argc, char **argv) {
   session.arena = arena_new();
   diag_init(&session.diag, session.arena, stderr);
   code = compile(&session);
+  if (code && session.diag.is_fault) code = EXIT_MACHINE;
   arena_free(session.arena);
   return code;
+}
+
+int main(int argc, char **argv) {
+  output_start();
+  return output_end("ftc", start(argc, argv));
 }

@@ -39,9 +39,11 @@ int report_memory(const Program *program, const char *svg_path, FILE *out) {
   if (!file) return 3;
   memory_report_svg(program, program->arena, file);
   fclose(file);
-  bool to_out = !strcmp(svg_path, "svg");
-  int error = to_out ? (fwrite(bytes, 1, count, out) == count ? 0 : errno)
-                     : text_write_file(svg_path, bytes, count);
+  int error = 0;
+  if (!strcmp(svg_path, "svg"))
+    fwrite(bytes, 1, count, out); /* checked at the end of main */
+  else
+    error = text_write_file(svg_path, bytes, count);
   free(bytes);
   if (error) fprintf(stderr, "ftc: cannot write %s: %s\n", svg_path, text_error(error));
   return error ? 3 : 0;

@@ -1,5 +1,6 @@
 /* ftopt: runs passes over graphs in text form and prints the result: how passes are tested, and how
  * a reproducer that a failing pass left is looked into. Flags here, work in passes/. */
+#include "base/output.h"
 #include "base/text.h"
 #include "passes/pass.h"
 #include "passes/probe.h"
@@ -7,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { EXIT_USER = 1, EXIT_USAGE = 2, MAX_GRAPHS = 16 };
+enum { EXIT_USER = 1, EXIT_USAGE = 2, EXIT_MACHINE = 3, MAX_GRAPHS = 16 };
 
 static const char usage[] =
     "usage: ftopt IN.ftir [--passes=a,b,...] [options]     (IN.ftir may be -, standard input)\n"
@@ -160,7 +161,7 @@ static int run(Arena *arena, const Flags *flags, SettingValue *settings) {
   diag_init(&diag, arena, stderr);
   int error = read_input(flags->path, &input);
   if (error) {
-    fprintf(stderr, "ftopt: cannot read '%s': %s\n", flags->path, strerror(error));
+    fprintf(stderr, "ftopt: cannot read '%s': %s\n", flags->path, text_error(error));
     text_free(&input);
     return EXIT_USER;
   }
@@ -171,14 +172,11 @@ static int run(Arena *arena, const Flags *flags, SettingValue *settings) {
   PassContext context = {arena, &diag, settings, true, flags->gpu};
   bool ok = count >= 0;
   for (int i = 0; ok && i < count; i++) ok = process(flags, &context, graphs[i]);
-  if (fflush(stdout) != 0) {
-    fprintf(stderr, "ftopt: cannot write the result: %s\n", strerror(errno));
-    return 3;
-  }
+  if (diag.is_fault) return EXIT_MACHINE;
   return ok && diag.errors == 0 ? EXIT_SUCCESS : EXIT_USER;
 }
 
-int main(int count, char **arguments) {
+static int start(int count, char **arguments) {
   for (int i = 1; i < count; i++) {
     if (strcmp(arguments[i], "--list-passes") == 0) return list_passes();
     if (strcmp(arguments[i], "--help") == 0) {
@@ -193,4 +191,9 @@ int main(int count, char **arguments) {
   if (result == EXIT_SUCCESS) result = run(arena, &flags, settings);
   arena_free(arena);
   return result;
+}
+
+int main(int count, char **arguments) {
+  output_start();
+  return output_end("ftopt", start(count, arguments));
 }

@@ -2,11 +2,13 @@
  * of one library call. Exit codes: 0, 1 the user's error, 2 usage, 3 a fault of the machine,
  * 128 + signal after an orderly end by Ctrl-C or SIGTERM. */
 #define _GNU_SOURCE /* strndup, mkdtemp */
+#include "base/output.h"
 #include "base/text.h"
 #include "runtime/bench.h"
 #include "runtime/dev.h"
 #include "runtime/devices.h"
 #include "runtime/generate.h"
+#include "runtime/guard.h"
 #include "runtime/predict.h"
 #include "runtime/source_early.h"
 #include "runtime/tokenize.h"
@@ -529,7 +531,8 @@ static int run_source(Line *line) {
   return code;
 }
 
-int main(int argc, char **argv) {
+static int start(int argc, char **argv) {
+  guard_install();
   signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error with a message */
   static Line line;
   for (int i = 1; i < argc; i++) {
@@ -555,4 +558,9 @@ int main(int argc, char **argv) {
   }
   line.train.run.places.artifact_path = line.train.run.artifact;
   return run_command(&line);
+}
+
+int main(int argc, char **argv) {
+  output_start();
+  return output_end("ftrun", start(argc, argv));
 }

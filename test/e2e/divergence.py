@@ -129,10 +129,12 @@ class Outputs(support.Case):
     def test_before_the_first_step(self):
         with open(self.path("file"), "w"):
             pass
+        os.mkfifo(self.path("fifo"))
         for needle, flags in (("there is no folder no/where; make it first", ["--save", "no/where/w.safetensors"]),
                               ("there is no folder no/where", ["--save-ema", "no/where/w.safetensors"]),
                               ("that is a folder", ["--save", "."]),
-                              ("a device or pipe, not a file", ["--save", "/dev/full"]),
+                              ("a device or pipe, not a file", ["--save", "fifo"]),
+                              ("there is no folder no", ["--trace", "no/t.json"]),
                               ("cannot write in file", ["--save", "file/w.safetensors"]),
                               ("Not a directory", ["--set", "train.checkpoint.dir=file"]),
                               ("Not a directory", ["--set", "train.checkpoint.dir=file/runs"]),
@@ -146,7 +148,7 @@ class Outputs(support.Case):
             self.assertNotIn("step 1/", done.stdout)
             self.artifact = artifact
         self.train("--save", "w.safetensors", "--set", "train.checkpoint.dir=new/runs", "--dry-run")
-        self.assertEqual(sorted(os.listdir(self.folder)), ["file", "model.ft", "model.so", "x.npy"])
+        self.assertEqual(sorted(os.listdir(self.folder)), ["fifo", "file", "model.ft", "model.so", "x.npy"])
 
     def lose(self, folder, flags, code=1):
         """Trains while `folder` disappears: the first lines of the console are out, then the log ends at a pipe."""
