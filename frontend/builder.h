@@ -123,6 +123,7 @@ typedef struct Builder {
   VEC(GroupRule) group_rules;
   double rest_factor[2];     /* of lr and weight_decay where no rule applies */
   const Ast *muon_condition; /* NULL: matrices */
+  Loc best_loc, metric_loc;  /* of `best = max(...)` and plateau(metric=...); or nowhere */
   VEC(Loc) reported;         /* one error for each place: unrolling repeats statements */
 } Builder;
 
@@ -272,4 +273,7 @@ bool recipe_read(Builder *b, const Ast *const *files, int count, const FrontendO
 void recipe_apply_groups(Builder *b, Node *param);
 /* Once the model is built: a pattern that names nothing is a mistake. */
 bool recipe_check_groups(Builder *b);
+/* With both graphs: do train.checkpoint.best and a plateau's metric name what evaluations give?
+ * (recipe_rule.c) */
+bool recipe_check_rules(Builder *b);
 #endif

@@ -366,7 +366,7 @@ static bool build_graphs(Builder *b, const Ast *model) {
   b->declared.at = NULL;
   b->declared.count = b->declared.capacity = 0;
   b->program->eval = build(b, model, false);
-  return b->program->eval && same_declarations(b, train, train_count);
+  return b->program->eval && same_declarations(b, train, train_count) && recipe_check_rules(b);
 }
 
 bool frontend_compile_text(Arena *arena, Diag *diag, const char *path, const char *text,

@@ -75,6 +75,7 @@ bool recipe_set_ast(Builder *b, const char *key, const Ast *ast) {
 /* `max(valid.accuracy)` stays text. */
 bool recipe_set_metric(Builder *b, const char *key, const char *what, const Ast *ast) {
   const char *text = ast->kind == AST_STRING ? ast->name : ast_to_text(b->arena, ast);
+  *(strcmp(key, "train.checkpoint.best") == 0 ? &b->best_loc : &b->metric_loc) = ast->loc;
   const Ast *of = ast->kind == AST_CALL && ast->count == 2 ? ast->kid[1] : NULL;
   bool fine = ast->kind == AST_STRING || ast->kind == AST_NONE ||
               (of && of->kind == AST_ATTRIBUTE && ast->kid[0]->kind == AST_NAME &&
@@ -309,6 +310,9 @@ static bool command_line(Builder *b, const FrontendOptions *options) {
     } else if (!setting_set(b->arena, b->program->settings, index, equals + 1, &why)) {
       diag_error(b->diag, nowhere, "--set %s: %s", options->sets[i], why);
       fine = false;
+    } else { /* what the file says of it is no longer the place of a mistake */
+      if (strcmp(key, "train.checkpoint.best") == 0) b->best_loc = nowhere;
+      if (strcmp(key, "train.schedule.metric") == 0) b->metric_loc = nowhere;
     }
   }
   return fine;

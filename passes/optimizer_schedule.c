@@ -25,10 +25,16 @@ static Node *half_cosine(Update *u, Node *x) {
   return update_mul(u, update_number(u, 0.5), update_add(u, update_number(u, 1), cosine));
 }
 
-/* How far the training after the warm-up has come, from 0 to 1. */
+/* The last step's number: steps count from 0. */
+static Node *last_step(Update *u) { return update_sub(u, total_steps(u), update_number(u, 1)); }
+
+/* How far the training after the warm-up has come: 0 in its first step, 1 in the last one, even if
+ * that is the same. */
 static Node *progress(Update *u, Node *after, Node *warmup) {
-  Node *whole = at_least_one(u, update_sub(u, total_steps(u), warmup));
-  return least(u, update_div(u, after, whole), update_number(u, 1));
+  Node *last = last_step(u), *one = update_number(u, 1);
+  Node *share = update_div(u, after, at_least_one(u, update_sub(u, last, warmup)));
+  return make_select(u->graph, update_op(u, OP_GE, u->step, last), one, least(u, share, one),
+                     u->loc);
 }
 
 /* gamma to the power of the decays so far, or of their number as a real one. */
@@ -43,13 +49,13 @@ static Node *toward_final(Update *u, Node *remaining) {
   return update_add(u, last, update_mul(u, update_one_minus(u, last), remaining));
 }
 
-/* 1 until `decay` steps before the end (0: a fifth of all steps), then a straight line to final. */
+/* 1 until the last `decay` steps (0: a fifth of all), which go in a straight line to final. */
 static Node *warmup_stable_decay(Update *u) {
   Node *asked = of(u, "decay"), *total = total_steps(u);
   Node *is_given = update_op(u, OP_GT, asked, update_number(u, 0));
   Node *fifth = update_mul(u, total, update_number(u, 0.2));
   Node *length = at_least_one(u, make_select(u->graph, is_given, asked, fifth, u->loc));
-  Node *left = update_div(u, update_sub(u, total, u->step), length);
+  Node *left = update_div(u, update_sub(u, last_step(u), u->step), length);
   left = most(u, least(u, left, update_number(u, 1)), update_number(u, 0));
   return toward_final(u, left);
 }

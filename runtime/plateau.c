@@ -1,6 +1,7 @@
 /* plateau: see plateau.h. */
 #include "runtime/plateau.h"
 #include "runtime/rule.h"
+#include <math.h>
 
 static const char *const key = "train.schedule.metric";
 
@@ -16,8 +17,9 @@ bool plateau_is_used(const Exec *exec) {
   return state->type.dtype == DT_F64 && type_bytes(&state->type) == sizeof(Memory);
 }
 
+/* As in torch: what is not a number is no progress, at the first evaluation either. */
 static bool is_progress(const Memory *memory, double value, bool is_max, double threshold) {
-  if (memory->has_best == 0) return true;
+  if (memory->has_best == 0) return is_max ? value > -INFINITY : value < INFINITY;
   return is_max ? value > memory->best * (1 + threshold) : value < memory->best * (1 - threshold);
 }
 

@@ -5,6 +5,7 @@
 #include "runtime/inside.h"
 #include "runtime/loader.h"
 #include "runtime/plateau.h"
+#include "runtime/rule.h"
 #include "runtime/signals.h"
 #include "runtime/train_state.h"
 #include <errno.h>
@@ -232,6 +233,7 @@ static Status set_up(Training *training) {
                        "--save-ema: the model keeps no average of its weights; compile "
                        "with ema = 0.999 in train { ... }");
   STATUS_TRY(decide_length(training));
+  STATUS_TRY(rule_check(training->exec, training->valid != NULL, plateau_is_used(training->exec)));
   STATUS_TRY(take_folder(training));
   STATUS_TRY(start_log(training));
   STATUS_TRY(exec_write_settings(training->exec));
@@ -241,9 +243,6 @@ static Status set_up(Training *training) {
   STATUS_TRY(train_try_outputs(training));
   look_into_folder(training);
   STATUS_TRY(start_feed(training));
-  if (plateau_is_used(training->exec) && !training->valid)
-    return status_fail(STATUS_USER, "schedule = plateau follows evaluations: it needs valid data "
-                                    "and train.eval.every");
   if (training->valid)
     STATUS_TRY(evaluate_new(training->exec, training->valid, &training->evaluator));
   if (options->trace) STATUS_TRY(trace_open(options->trace, &training->trace));

@@ -37,6 +37,22 @@ Status train_set(Plan *plan, const char *assignment) {
   return status;
 }
 
+/* torch.optim.SGD refuses the same. */
+static Status check_nesterov(const Plan *plan) {
+  const SettingValue *settings = plan->settings;
+  bool is_nesterov = setting_number(settings, "train.nesterov") != 0 &&
+                     strcmp(setting_text(settings, "train.optimizer"), "sgd") == 0;
+  if (!is_nesterov || (setting_number(settings, "train.momentum") != 0 &&
+                       setting_number(settings, "train.dampening") == 0))
+    return STATUS_OK;
+  return status_fail(STATUS_USER,
+                     "the model was compiled with nesterov, which needs a momentum and "
+                     "no dampening: --set train.momentum=%g and train.dampening=%g "
+                     "do not go with it",
+                     setting_number(settings, "train.momentum"),
+                     setting_number(settings, "train.dampening"));
+}
+
 /* Settings that are 0 at compile time leave out what they need: a value would do nothing. */
 static Status check_buffers(const Plan *plan) {
   static const struct {
@@ -66,6 +82,7 @@ Status train_open(const RunOptions *options, Artifact **out) {
   for (int i = 0; i < options->set_count && status == STATUS_OK; i++)
     status = train_set((*out)->plan, options->sets[i]);
   if (status == STATUS_OK && options->set_count) status = check_buffers((*out)->plan);
+  if (status == STATUS_OK && options->set_count) status = check_nesterov((*out)->plan);
   if (status == STATUS_OK) return status;
   artifact_close(*out);
   *out = NULL;

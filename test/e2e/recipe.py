@@ -1,9 +1,12 @@
 """The recipe as it trains: a batch in parts equals the whole batch, also where targets are ignored; resumed runs
 are bitwise the uninterrupted ones, for every optimiser; averages of weights, plateau, frozen groups."""
+import itertools
+import math
 import os
 import sys
 
 import numpy
+import torch
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
 import support
@@ -180,6 +183,71 @@ train { batch = 1; accumulate = 2; steps = 20; optimizer = sgd(lr=1.0) }
         self.assertGreater(len({want for _, want in rates}), 3)
         for have, want in rates:
             self.assertAlmostEqual(have, want, 9)
+
+    def test_schedules(self):
+        """Every step's rate by the formulas of docs/language.md; the last one is exactly `final`."""
+        def factor(kind, t, n, w, final, decay):
+            if t < w:
+                return (t + 1) / w
+            p = 1 if t == n - 1 else (t - w) / (n - 1 - w)
+            if kind == "wsd":
+                p = 1 - min(1, (n - 1 - t) / max(decay or n / 5, 1))
+            return final + (1 - final) * ((1 + math.cos(math.pi * p)) / 2 if kind == "cosine" else 1 - p)
+        for kind in ("linear", "cosine", "wsd"):
+            artifact = self.build(loss="mean(h * h)", recipe=f"optimizer = sgd(lr=0.1); schedule = {kind}", batch=8)
+            for n, w, final, decay in itertools.product((1, 2, 12), (0, 1, 5, 12, 20), (0, 0.25), (0, 1, 5, 30) if kind == "wsd" else (0,)):
+                log, _ = self.train(artifact, "--steps", str(n), "--set", f"train.schedule.warmup={w}", "--set",
+                                    f"train.schedule.final={final}", *(["--set", f"train.schedule.decay={decay}"] if decay else []))
+                log = [record for record in log if "eval" not in record]
+                self.assertEqual(len(log), n)
+                for t, record in enumerate(log):
+                    want = 0.1 * factor(kind, t, n, w, final, decay)
+                    self.assertAlmostEqual(record["lr"], want, 9, (kind, t, n, w, final, decay))
+                if w < n:
+                    self.assertEqual(log[-1]["lr"], 0.1 * final, (kind, n, w, final, decay))
+
+    def test_plateau_after_nan(self):
+        source = """
+model M(x: f32[B, 6], y: i32[B, 5]) {
+  param p: [1] = constant(-0.15)
+  loss = mean(square(p - 1) + 0 * mean(x))
+  metric root = mean(sqrt(p))
+}
+data D { train = npy("x.npy", "y.npy"); valid = npy("x.npy", "y.npy") }
+train { batch = 16; steps = 40; optimizer = sgd(lr=0.02); eval every 1 steps
+  schedule = plateau(metric=max(valid.root), patience=2, gamma=0.5, threshold=0.06) }
+"""
+        log, _ = self.train(self.compile(source))
+        dummy = torch.optim.SGD([torch.zeros(1)], lr=0.02)
+        scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(dummy, "max", 0.5, 2, 0.06)
+        seen = []
+        for record in log:
+            if "eval" in record:
+                scheduler.step(math.nan if record["root"] is None else record["root"])
+                seen.append(record["root"] is None)
+            else:
+                self.assertAlmostEqual(record["lr"], dummy.param_groups[0]["lr"], 12)
+        self.assertTrue(seen[0] and not seen[-1])
+        self.assertGreater(len({record["lr"] for record in log if "lr" in record}), 2)
+
+    def test_rules_name_something(self):
+        """A metric or split that does not exist is found before the first step, by ftc and by ftrun."""
+        recipe = "checkpoint { dir = \"runs\"; best = %s }"
+        for rule, needle in (("max(valid.acuracy)", "did you mean 'accuracy'?"), ("min(train.loss)", "training evaluates valid"),
+                             ("min(valid.ema_loss)", "no metric 'ema_loss'")):
+            with open(self.path("rule.ft"), "w") as file:
+                file.write(MODEL % dict(loss="mean(each)", ignore=", ignore=-1", batch=8, parts=1, recipe=recipe % rule))
+            self.fails(1, needle, "ftc", self.path("rule.ft"), "-o", self.path("rule.so"))
+            artifact = self.build(recipe='checkpoint { dir = "runs" }')
+            done = self.fails(1, "train.checkpoint.best=" + rule, "ftrun", artifact, "--data", self.folder, "--set", f"train.checkpoint.best={rule}",
+                              cwd=self.folder)
+            self.assertNotIn("step", done.stdout)
+        artifact = self.build(recipe="schedule = plateau")
+        self.fails(1, "no metric 'lost'", "ftrun", artifact, "--data", self.folder, "--set", "train.schedule.metric=min(valid.lost)")
+        self.fails(1, "needs valid data", "ftrun", artifact, "--data", self.folder, "--set", "train.eval.every=0")
+        artifact = self.build(recipe="optimizer = sgd(lr=0.1, momentum=0.9, nesterov=true)")
+        for change in ("dampening=0.5", "momentum=0"):
+            self.fails(1, "compiled with nesterov", "ftrun", artifact, "--data", self.folder, "--set", "train." + change)
 
     def test_groups(self):
         recipe = 'optimizer = adamw(lr=0.01, weight_decay=0.5 on "fc2.weight"); lr = 0x on "fc1.*"; lr = 0.5x on "head.bias"'

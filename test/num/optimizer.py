@@ -16,7 +16,7 @@ from muon import Muon
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 FTOPT = os.path.join(os.environ.get("FT_BUILD", os.path.join(ROOT, "build")), "bin", "ftopt")
 STEPS, TOTAL = 200, 300  # ftopt is told train.total_steps
-FRESH = 3  # a seed with which ftopt's made-up step is 0: a training's first
+FRESH = 4  # a seed with which ftopt's made-up step is 0: a training's first
 # Two matrices of one shape, a tall one, a vector; %s: attributes of each, which make groups.
 GRAPH = """graph "train" {
   %%x = input {name="x"} : f32[4,3]
@@ -97,7 +97,7 @@ def rate(settings, t, state):
     if t < warmup:
         return (t + 1) / warmup
     final = settings.get("schedule.final", 0)
-    done = min(1, (t - warmup) / max(TOTAL - warmup, 1))
+    done = 1 if t >= TOTAL - 1 else min(1, (t - warmup) / max(TOTAL - 1 - warmup, 1))
     if kind == "linear":
         return 1 + (final - 1) * done
     if kind == "cosine":
@@ -108,7 +108,7 @@ def rate(settings, t, state):
         return settings["schedule.gamma"] ** ((t - warmup) / settings["schedule.every"])
     if kind == "wsd":
         length = settings.get("schedule.decay", 0) or TOTAL / 5
-        return final + (1 - final) * min(1, (TOTAL - t) / length)
+        return final + (1 - final) * min(1, max(TOTAL - 1 - t, 0) / max(length, 1))
     if kind == "plateau":
         return max(final, settings["schedule.gamma"] ** state["state", "@plateau"][0])
     return 1
