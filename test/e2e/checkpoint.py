@@ -293,7 +293,7 @@ class Checkpoints(support.Case):
         newest = os.path.join(self.runs, "step-00000006.safetensors")
         for words, change in (("comes from a training with adamw, this one has sgd", dict(optimizer="sgd(lr=0.1)")),
                               ("fc1.weight is f32[16,8] but the model's is f32[24,8]", dict(hidden=24)),
-                              ("lacks loss_scale", dict(precision="fp16")), ("batch 4 on 90 samples, this one has batch 8", dict(parts=2))):
+                              ("lacks @loss_scale", dict(precision="fp16")), ("batch 4 on 90 samples, this one has batch 8", dict(parts=2))):
             self.fails(1, words, "ftrun", *self.flags(self.build("other.so", **change), 8), "--resume", self.runs)
         source = MODEL.replace("ema = 0.9", "") % dict(hidden=16, optimizer="adamw(lr=0.01)", precision="f32", parts=1)
         plain = self.compile(source, name="plain.so")

@@ -314,6 +314,30 @@ class Precision(support.Case):
         for name, value in start.items():
             self.assertTrue((value == end[name]).all(), name)
 
+    def test_states_count_skipped_steps(self):
+        """A model's own states belong to forward, which a skipped step has done: PyTorch's running statistics do the same."""
+        source = """
+model M(x: f32[B, 4]) {
+  state seen: [1] = zeros
+  update seen = seen + 1
+  y = BatchNorm(name="norm")(Linear(3, name="fc")(x))
+  loss = mean(square(y - 1))
+}
+data D { train = npy("x.npy") }
+train { batch = 8; steps = 6; optimizer = sgd(lr=0.1); precision = fp16(initial=%s); log { every = 1 }; eval = none }
+"""
+        numpy.save(self.path("x.npy"), numpy.random.RandomState(2).standard_normal((48, 4)).astype("f4"))
+        ends = []
+        for scale in ("1e38", "1024"):
+            support.run("ftrun", self.compile(source % scale), "--data", self.folder, "--save", self.path("end"), "--no-shuffle",
+                        "--log-jsonl", self.path("log"))
+            skipped = support.read_jsonl(self.path("log"))[-1]["skipped_steps"]
+            self.assertEqual(skipped, 6 if scale == "1e38" else 0)
+            ends.append(support.read_safetensors(self.path("end")))
+            self.assertEqual(ends[-1]["seen"], 6)
+        self.assertTrue((ends[0]["norm.running_mean"] != 0).all())
+        self.assertTrue((ends[0]["fc.weight"] != ends[1]["fc.weight"]).any())
+
     def test_rounded_parameters_are_kept(self):
         """The update writes what products read: the same bits as rounding at the beginning of each step, with averages, parts of a
         batch, a skipped step, on the simulator, from given weights and resumed in the middle."""

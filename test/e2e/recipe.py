@@ -55,8 +55,8 @@ class Recipe(support.Case):
         return self.compile(MODEL % dict(loss=loss, ignore=ignore, batch=batch, parts=parts, recipe=recipe), name=name)
 
     def train(self, artifact, *flags, log="log.jsonl"):
-        support.run("ftrun", artifact, "--data", self.folder, "--set", "train.log.every=1", "--no-shuffle", "--log-jsonl",
-                    self.path(log), "--save", self.path("weights"), *flags)
+        support.run("ftrun", artifact, "--data", self.folder, "--set", "train.log.every=1", "--no-shuffle", "--keep-going",
+                    "--log-jsonl", self.path(log), "--save", self.path("weights"), *flags)
         return support.read_jsonl(self.path(log)), support.read_safetensors(self.path("weights"))
 
     def assert_alike(self, one, other, tolerance=2e-5):
@@ -136,7 +136,7 @@ train { batch = 1; accumulate = 2; steps = 20; optimizer = sgd(lr=1.0) }
                     whole, average = self.train(artifact, *flags), support.read_safetensors(self.path("ema"))
                     checkpoint = ["--set", f"train.checkpoint.dir={folder}", "--set", "train.checkpoint.every=100"]
                     first = self.train(artifact, *flags, *checkpoint, "--steps", "5")
-                    support.run("ftrun", artifact, "--data", self.folder, "--set", "train.log.every=1", "--no-shuffle",
+                    support.run("ftrun", artifact, "--data", self.folder, "--set", "train.log.every=1", "--no-shuffle", "--keep-going",
                                 "--resume", folder, "--log-jsonl", self.path("log.jsonl"), "--save", self.path("weights"), *flags)
                     both = (support.read_jsonl(self.path("log.jsonl")), support.read_safetensors(self.path("weights")))
                     del first

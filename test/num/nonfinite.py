@@ -1,0 +1,107 @@
+"""Rows with infinities and NaNs: values and gradients of the reductions that follow exp and log are PyTorch's, fused or
+not, on the CPU and in the simulator; and topk_correct counts only what is among the k largest."""
+import os
+import sys
+
+import numpy
+import torch
+import torch.nn.functional as F
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+import support
+
+INF, NAN = float("inf"), float("nan")
+ROWS = numpy.array([[-INF, -INF, -INF, -INF, -INF], [-INF, 1, 2, -INF, 0.5], [1, 2, 3, 4, 5], [-INF, -INF, -INF, -INF, 7],
+                    [INF, 0, 1, 2, 3], [0, NAN, 1, 2, 3], [60, -60, 0, 1, 2], [-2, -3, -INF, -4, -5]], "f4")
+TARGET = numpy.array([0, 1, 4, 4, 0, 2, 0, 2], "i4")
+MODEL = """
+model M(x: f32[B, 5], t: i32[B], w: f32[B, 1]) {
+  param p: [B, 5] = zeros
+  z = %(before)s(x + p)
+  y = %(function)s
+  loss = sum(%(sum)s * w)
+  output y
+}
+data D { train = npy("x.npy", "t.npy", "w.npy") }
+train { batch = 8; steps = 1; optimizer = sgd(lr=1); eval = none }
+"""
+CASES = {
+    "logsumexp(z, keepdims=true)": lambda z, t: torch.logsumexp(z, -1, keepdim=True),
+    "unsqueeze(logsumexp(z), -1)": lambda z, t: torch.logsumexp(z, -1, keepdim=True),
+    "logsumexp(stack([z, z - 1], axis=1), axis=1)": lambda z, t: torch.logsumexp(torch.stack([z, z - 1], 1), 1),
+    "softmax(z)": lambda z, t: torch.softmax(z, -1),
+    "log_softmax(z)": lambda z, t: torch.log_softmax(z, -1),
+    "unsqueeze(cross_entropy(z, t), -1)": lambda z, t: F.cross_entropy(z, t, reduction="none")[:, None],
+}
+# torch gives NaN as the gradient of a row of -inf in logsumexp though its value is a number; ours is 0, which recursions
+# over log probabilities need. Everything else agrees, NaN for NaN.
+
+
+def same(have, want):
+    """Equal to f32's rounding, with NaN and infinities in the same places."""
+    have, want = numpy.asarray(have, "f8"), numpy.asarray(want, "f8")
+    nan = numpy.isnan(want)
+    close = numpy.isclose(have, want, 2e-5, 1e-6) | (nan & numpy.isnan(have))
+    return close.all()
+
+
+class Nonfinite(support.Case):
+    def setUp(self):
+        super().setUp()
+        w = numpy.linspace(0.5, 1.5, 8, dtype="f4")[:, None]
+        for name, value in (("x", ROWS), ("t", TARGET), ("w", w)):
+            numpy.save(self.path(name + ".npy"), value)
+        self.w = torch.tensor(w, dtype=torch.float64)
+
+    def ours(self, source, flags, name, device):
+        artifact = self.compile(source, *flags, name=name)
+        support.run("ftrun", artifact, "--data", self.folder, "--save", self.path("after"), "--steps", "1", "--no-shuffle", "--keep-going",
+                    "--device", device)
+        gradient = -support.read_safetensors(self.path("after"))["p"]
+        support.write_safetensors(self.path("zero"), {"p": numpy.zeros((8, 5), "f4")})
+        inputs = [item for key in "xtw" for item in ("--input", f"{key}={self.path(key)}.npy")]
+        support.run("ftrun", "predict", artifact, "--weights", self.path("zero"), *inputs, "--output", self.path("y.npy"), "--device", device)
+        return numpy.load(self.path("y.npy")), gradient
+
+    def test_reductions(self):
+        for function, reference in CASES.items():
+            for before in ("", "2 * "):
+                x = torch.tensor(ROWS, dtype=torch.float64, requires_grad=True)
+                y = reference((2 if before else 1) * x, torch.tensor(TARGET, dtype=torch.int64))
+                (y * self.w).sum().backward()
+                want, gradient = y.detach().numpy(), x.grad.numpy()
+                if function.startswith("logsumexp") or function.startswith("unsqueeze(logsumexp"):
+                    gradient = numpy.where(numpy.isnan(gradient) & numpy.isneginf(ROWS), 0, gradient)
+                source = MODEL % dict(before=before, function=function, sum="y")
+                for flags, name, device in (((), "m.so", "cpu"), (("--disable=fuse",), "u.so", "cpu"), ((), "m.ptx", "sim")):
+                    have, mine = self.ours(source, flags, name, device)
+                    with self.subTest(function=before + function, name=name):
+                        self.assertTrue(same(have, want), f"{have}\n{want}")
+                        self.assertTrue(same(mine, gradient), f"{mine}\n{gradient}")
+
+    def test_topk(self):
+        source = """
+model M(x: f32[B, 5], t: i32[B], k: f32[B, 2]) {
+  param p: [1] = ones
+  r = topk_correct(x, t, k=2)
+  loss = mean(f32(r) * p)
+  output r
+}
+train { batch = 12 }
+"""
+        x = numpy.array([[1, 2, 3, 4, 5]] * 6 + [[NAN, 2, 3, 4, 5]] * 3 + [[NAN] * 5, [-INF] * 5, [INF, INF, 1, 2, 3]], "f4")
+        t = numpy.array([4, 3, 2, 5, -1, 1000, 0, 4, 3, 2, 2, 2], "i4")
+        #               in the row; a class that is not there; a NaN is no answer and goes ahead of others; ties are right
+        want = [1, 1, 0, 0, 0, 0, 0, 1, 0, 0, 1, 0]
+        for name, value in (("x", x), ("t", t), ("k", numpy.zeros((12, 2), "f4"))):
+            numpy.save(self.path(name + ".npy"), value)
+        support.write_safetensors(self.path("one"), {"p": numpy.ones(1, "f4")})
+        for flags, name, device in (((), "m.so", "cpu"), (("--disable=fuse",), "u.so", "cpu"), ((), "m.ptx", "sim")):
+            artifact = self.compile(source, *flags, name=name)
+            inputs = [item for key in "xtk" for item in ("--input", f"{key}={self.path(key)}.npy")]
+            support.run("ftrun", "predict", artifact, "--weights", self.path("one"), *inputs, "--output", self.path("y.npy"), "--device", device)
+            self.assertEqual(numpy.load(self.path("y.npy")).astype(int).tolist(), want, name)
+
+
+if __name__ == "__main__":
+    support.main()
