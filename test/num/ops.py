@@ -67,6 +67,11 @@ for symbol, function in {"+": torch.add, "-": torch.sub, "*": torch.mul, "/": to
     for a, b in BROADCASTS:
         case(f"a {symbol} b", function, a=uniform(*a), b=positive(*b))
 case("maximum(a, b)", torch.maximum, a=uniform(3, 5), b=uniform(5))
+# where they are not differentiable: at a tie each takes half
+case("maximum(a, b)", torch.maximum, a=integers(2, 4, 6).astype(numpy.float32), b=integers(2, 6).astype(numpy.float32))
+case("minimum(a, b)", torch.minimum, a=integers(2, 4, 6).astype(numpy.float32), b=integers(2, 4, 6).astype(numpy.float32))
+case("abs(x)", torch.abs, x=integers(3, 4, 6).astype(numpy.float32) - 1)
+case("relu(x)", torch.relu, x=integers(3, 4, 6).astype(numpy.float32) - 1)
 case("minimum(a, b)", torch.minimum, a=uniform(3, 5), b=uniform(5))
 case("pow(a, b)", torch.pow, a=positive(3, 5), b=uniform(5))
 case("a ** 3", lambda a: a**3, a=uniform(3, 5))
