@@ -1,7 +1,8 @@
 /* emit_check: ftc --check-memory. Every load and store that the emitter makes on the CPU is asked
- * whether its element is one of the tensor's, or of the buffer's on the stack, before it is made; if
- * not, the program ends with a sentence and exit code 3. Kernels in C (products, attention) are not
- * asked, nor is PTX, which the simulator checks. */
+ * whether its element is one of the tensor's, or of the buffer's on the stack, before it is made, and
+ * what a row kernel has kept is compared with the same value computed anew; if something is wrong,
+ * the program ends with a sentence and exit code 3. Kernels in C (products, attention) are not asked,
+ * nor is PTX, which the simulator checks. */
 #include "codegen/emit_private.h"
 
 typedef struct EmitExtent {
@@ -10,8 +11,12 @@ typedef struct EmitExtent {
   int64_t elements;
 } EmitExtent;
 
+bool emit_is_checking(const Emitter *emitter) {
+  return emitter->module->options && emitter->module->options->check_memory;
+}
+
 void emit_extent(Emitter *emitter, LLVMValueRef pointer, int64_t elements) {
-  if (!emitter->module->options || !emitter->module->options->check_memory) return;
+  if (!emit_is_checking(emitter)) return;
   EmitExtent *extent = ARENA_NEW(emitter->arena, EmitExtent);
   *extent = (EmitExtent){emitter->extents, pointer, elements};
   emitter->extents = extent;
@@ -50,28 +55,63 @@ static LLVMValueRef fail_function(Emitter *emitter) {
   return function;
 }
 
-void emit_check(Emitter *emitter, LLVMValueRef pointer, LLVMValueRef element, bool is_store) {
-  const EmitExtent *extent = emitter->extents;
-  while (extent && extent->pointer != pointer) extent = extent->next;
-  if (!extent) return;
+/* Goes on where the condition holds; else says what the kernel does with the element. */
+static void fail_unless(Emitter *emitter, LLVMValueRef condition, const char *what,
+                        LLVMValueRef element, int64_t elements) {
   LLVMContextRef context = emitter->module->context;
   LLVMBuilderRef builder = emitter->builder;
   LLVMValueRef fail = fail_function(emitter);
   LLVMTypeRef wide = LLVMInt64TypeInContext(context);
   LLVMValueRef at = LLVMBuildIntCast2(builder, element, wide, true, "");
-  LLVMValueRef limit = LLVMConstInt(wide, (uint64_t)extent->elements, false);
   LLVMValueRef function = LLVMGetBasicBlockParent(LLVMGetInsertBlock(builder));
-  LLVMBasicBlockRef outside = LLVMAppendBasicBlockInContext(context, function, "outside"),
-                    inside = LLVMAppendBasicBlockInContext(context, function, "inside");
-  LLVMValueRef is_inside = LLVMBuildICmp(builder, LLVMIntULT, at, limit, "");
-  LLVMBuildCondBr(builder, is_inside, inside, outside);
-  LLVMPositionBuilderAtEnd(builder, outside);
+  LLVMBasicBlockRef wrong = LLVMAppendBasicBlockInContext(context, function, "wrong"),
+                    right = LLVMAppendBasicBlockInContext(context, function, "right");
+  LLVMBuildCondBr(builder, condition, right, wrong);
+  LLVMPositionBuilderAtEnd(builder, wrong);
   size_t length;
   const char *name = LLVMGetValueName2(function, &length);
-  const char *text = arena_printf(emitter->arena, "kernel %.*s %s outside of a tensor", (int)length,
-                                  name, is_store ? "writes" : "reads");
-  LLVMValueRef arguments[3] = {LLVMBuildGlobalStringPtr(builder, text, "ft_outside_text"), at, limit};
+  const char *text = arena_printf(emitter->arena, "kernel %.*s %s", (int)length, name, what);
+  LLVMValueRef arguments[3] = {LLVMBuildGlobalStringPtr(builder, text, "ft_outside_text"), at,
+                               LLVMConstInt(wide, (uint64_t)elements, true)};
   LLVMBuildCall2(builder, LLVMGlobalGetValueType(fail), fail, arguments, 3, "");
   LLVMBuildUnreachable(builder);
-  LLVMPositionBuilderAtEnd(builder, inside);
+  LLVMPositionBuilderAtEnd(builder, right);
+}
+
+void emit_check(Emitter *emitter, LLVMValueRef pointer, LLVMValueRef element, bool is_store) {
+  const EmitExtent *extent = emitter->extents;
+  while (extent && extent->pointer != pointer) extent = extent->next;
+  if (!extent) return;
+  LLVMTypeRef wide = LLVMInt64TypeInContext(emitter->module->context);
+  LLVMValueRef at = LLVMBuildIntCast2(emitter->builder, element, wide, true, "");
+  LLVMValueRef limit = LLVMConstInt(wide, (uint64_t)extent->elements, false);
+  LLVMValueRef is_inside = LLVMBuildICmp(emitter->builder, LLVMIntULT, at, limit, "");
+  fail_unless(emitter, is_inside, is_store ? "writes outside of a tensor" : "reads outside of a tensor",
+              element, extent->elements);
+}
+
+/* Equal, both NaN, or apart by what a fused multiply-add may change: a value of another index is
+ * further away. */
+static LLVMValueRef is_alike(Emitter *emitter, LLVMValueRef a, LLVMValueRef b) {
+  LLVMBuilderRef builder = emitter->builder;
+  LLVMTypeRef type = LLVMTypeOf(a);
+  if (LLVMGetTypeKind(type) == LLVMIntegerTypeKind)
+    return LLVMBuildICmp(builder, LLVMIntEQ, a, b, "");
+  LLVMValueRef apart = LLVMBuildFSub(builder, a, b, ""), size = a;
+  apart = emit_intrinsic(emitter, "llvm.fabs", type, &apart, 1);
+  size = emit_intrinsic(emitter, "llvm.fabs", type, &size, 1);
+  LLVMValueRef room = LLVMBuildFMul(builder, size, LLVMConstReal(type, 1e-2), "");
+  room = LLVMBuildFAdd(builder, room, LLVMConstReal(type, 1e-6), "");
+  LLVMValueRef is_near = LLVMBuildFCmp(builder, LLVMRealOLE, apart, room, "");
+  LLVMValueRef is_equal = LLVMBuildFCmp(builder, LLVMRealOEQ, a, b, "");
+  LLVMValueRef a_nan = LLVMBuildFCmp(builder, LLVMRealUNO, a, a, "");
+  LLVMValueRef b_nan = LLVMBuildFCmp(builder, LLVMRealUNO, b, b, "");
+  LLVMValueRef are_nan = LLVMBuildAnd(builder, a_nan, b_nan, "");
+  return LLVMBuildOr(builder, is_near, LLVMBuildOr(builder, is_equal, are_nan, ""), "");
+}
+
+void emit_check_kept(Emitter *emitter, LLVMValueRef kept, LLVMValueRef again, const Index *index,
+                     int64_t elements) {
+  LLVMValueRef at = index_linear(emitter, index);
+  fail_unless(emitter, is_alike(emitter, again, kept), "keeps a value that is not that of its place", at, elements);
 }

@@ -97,10 +97,16 @@ static LLVMValueRef place_in_row(Row *row, const Index *index) {
 
 static LLVMValueRef load_stage(Emitter *e, const Node *node, const Index *index, void *user) {
   Row *row = user;
-  for (int i = 0; i < row->stage_count; i++)
-    if (row->stage[i].node == node)
-      return emit_load_at(e, row->stage[i].buffer, node->type.dtype, place_in_row(row, index));
-  return NULL;
+  const Kept *kept = row->stage;
+  while (kept->node != node) kept++;
+  LLVMValueRef value =
+      emit_load_at(e, kept->buffer, node->type.dtype, place_in_row(row, index));
+  if (!emit_is_checking(e)) return value;
+  emit_bind(e, node, NULL, NULL);
+  LLVMValueRef again = emit_value(e, node, index);
+  emit_bind(e, node, load_stage, row);
+  emit_check_kept(e, value, again, index, shape_elements(&node->type.shape));
+  return value;
 }
 
 static void fill_stages(Row *row, int pass, const Index *index) {

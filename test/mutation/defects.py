@@ -101,6 +101,8 @@ defect("collapse-border", "codegen/collapse.c", "if (first != second) walk->bord
 defect("bf16-to-even", "codegen/emit_memory.c", "LLVMConstInt(word, 0x7fff, false)", "LLVMConstInt(word, 0x8000, false)", RANDOM)
 
 # ── codegen: the CPU ──
+defect("kept-elsewhere", "codegen/own_index.c", "is_other[input] |= !is_reduce && (is_other[i] || (is_own[i] && !hands_on(node)));",
+       "is_other[input] |= !is_reduce && is_other[i];\n      is_own[input] |= is_own[i];", "py test/num/moves.py")
 defect("store-before-read", "codegen/host.c",
        "    if (!which || which[i]) value[i] = emit_value(e, kernel->body->roots.at[i].node, index);\n  for (int i = 0; i < count; i++)\n    if (value[i])\n",
        "    if (!which || which[i]) {\n      value[i] = emit_value(e, kernel->body->roots.at[i].node, index);\n", RANDOM)
