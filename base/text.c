@@ -150,7 +150,15 @@ void text_sync_parent(const char *path) {
   free(folder);
 }
 
-int text_write_file(const char *path, const void *bytes, size_t count) {
+/* Into a device or a pipe, which stays what it is. */
+static int write_straight(const char *path, const void *bytes, size_t count) {
+  int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+  int error = fd < 0 ? errno : text_write_all(fd, bytes, count);
+  if (fd >= 0 && close(fd) != 0 && !error) error = errno;
+  return error;
+}
+
+static int replace_file(const char *path, const void *bytes, size_t count) {
   Text temporary = {0};
   int fd = -1, error = text_open_beside(path, &temporary, &fd);
   if (!error) error = text_write_all(fd, bytes, count);
@@ -159,6 +167,16 @@ int text_write_file(const char *path, const void *bytes, size_t count) {
   if (fd >= 0 && !error && rename(temporary.at, path) != 0) error = errno;
   if (fd >= 0 && error) unlink(temporary.at);
   text_free(&temporary);
+  return error;
+}
+
+int text_write_file(const char *path, const void *bytes, size_t count) {
+  struct stat info;
+  char *real = realpath(path, NULL); /* of a link its target is replaced, not the link */
+  int error = stat(path, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode)
+                  ? write_straight(path, bytes, count)
+                  : replace_file(real ? real : path, bytes, count);
+  free(real);
   return error;
 }
 

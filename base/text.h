@@ -26,13 +26,14 @@ const char *text_error(int error);
 bool text_is_fault(int error); /* the machine's, not the user's: a full disk, no memory */
 /* All of the bytes, however many calls it takes. Returns 0, or an errno value. */
 int text_write_all(int fd, const void *bytes, size_t count);
-/* Writes beside `path`, fsyncs, renames over it: a reader sees the old file or the new one.
- * Returns 0, or an errno value (ENOSPC and the like; the temporary file is then removed), or
+/* Writes beside `path`, fsyncs, renames over it: a reader sees the old file or the new one. Links
+ * are followed; a device or a pipe is written to as it is. Returns 0, or an errno value (ENOSPC and
+ * the like; the temporary file is then removed). */
+int text_write_file(const char *path, const void *bytes, size_t count);
+/* For files that cannot be written straight: a new one beside `path`, under a name (host, process, a
+ * random number) that is nobody else's, appended to *temporary. Returns 0, an errno value, or
  * TEXT_IRREGULAR: what has that name now is a device, a pipe or the like, which a rename would
  * replace. text_error has words for all of them. */
-int text_write_file(const char *path, const void *bytes, size_t count);
-/* The first part of that: a new file beside `path`, whose name (host, process, a random number) is
- * nobody else's, appended to *temporary. Returns as text_write_file. */
 int text_open_beside(const char *path, Text *temporary, int *fd);
 /* A rename or a new folder lasts when the folder it is in is on the disk too. A folder that cannot
  * be synced is not worth a failure. */

@@ -23,8 +23,8 @@ bool words_take(Words *words, const char *text);
 bool words_expect(Words *words, const char *text); /* the same, failing if it does not */
 /* A bare word: letters, digits, and ._- */
 const char *words_word(Words *words, const char *what);
-/* A quoted string, and one that is a name: letters, digits, and ._- behind the first, which may be
- * the compiler's own mark. Names go into logs, messages and files: none is a command or an escape
+/* A quoted string, and one that is a name: letters, digits, and ._- behind the first; the
+ * compiler's own mark may begin it and what follows a dot. Names go into logs, messages and files: none is a command or an escape
  * sequence. */
 const char *words_string(Words *words, const char *what);
 const char *words_name(Words *words, const char *what);

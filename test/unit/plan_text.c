@@ -73,7 +73,7 @@ static Plan *sample(Arena *arena) {
                      .offset = 128,
                      .init = {"zeros", {0}, 0}};
   PlanTensor step = {.name = OWN_STEP, .type = type_of(DT_I64, 0, 0, 0), .init = {"zeros", {0}, 0}};
-  PlanTensor mean = {.name = "bn.running_mean",
+  PlanTensor mean = {.name = "@bn.@running_mean",
                      .type = type_of(DT_F32, 1, 4, 0),
                      .offset = 64,
                      .init = {"const", {0.5}, 1},
