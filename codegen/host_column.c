@@ -14,7 +14,7 @@ typedef struct {
   int64_t kept_outer, reduced; /* products of extents */
   int64_t inner, blocks;       /* the last digit, and its blocks */
   int64_t parts, part_rows;
-  LLVMValueRef buffer[MAX_REDUCTIONS];
+  LLVMValueRef buffer[KERNEL_MOST_ACCUMULATORS];
   LLVMValueRef kept_value[MAX_RANK]; /* by digit */
   LLVMValueRef first, size;          /* of the block, in the last digit */
   bool *is_side, *is_reduced;        /* by result */
@@ -144,7 +144,7 @@ static void rows_loop(Column *column, int pass, LLVMValueRef from, LLVMValueRef 
   HostLoop places =
       host_loop_open(kernel, column->first, plus(e, column->first, column->size), 1, NULL, 0);
   LLVMValueRef local = emit_index_op(e, LLVMSub, places.counter, column->first);
-  LLVMValueRef value[MAX_REDUCTIONS];
+  LLVMValueRef value[KERNEL_MOST_ACCUMULATORS];
   for (int i = 0; i < all->count; i++)
     if (all->at[i].depth == pass) value[i] = load_buffer(column, i, local);
   for (int u = 0; u < unroll; u++)
@@ -326,7 +326,7 @@ static void emit_combine(Column *column, Kernel *out) {
 
 bool host_emit_column(HostKernel *kernel, Kernel *out) {
   Column column = {.kernel = kernel};
-  if (!host_find_reductions(kernel, &column.reductions)) return false;
+  host_find_reductions(kernel, &column.reductions);
   const Domain *domain = &kernel->domain;
   if (domain->count && domain->is_reduced[domain->count - 1]) return host_emit_row(kernel, out);
   measure(&column);

@@ -41,14 +41,13 @@ void host_unravel(HostKernel *kernel, LLVMValueRef outer, const int64_t *extent,
                   LLVMValueRef *value);
 
 /* ── loops (host_loop.c) ── */
-enum { MAX_CARRIED = 32 };
 typedef struct {
   LLVMValueRef counter, step;
   LLVMBasicBlockRef head, exit;
   bool is_items;
   int64_t trips; /* 0: not known here */
   int carried_count;
-  LLVMValueRef carried[MAX_CARRIED]; /* phi nodes: the values at the head, and after the loop */
+  LLVMValueRef carried[KERNEL_MOST_ACCUMULATORS]; /* phi nodes: the values at the head, and after the loop */
 } HostLoop;
 /* for (counter = from; counter < to; counter += step); carried values start as initial[]. Opens a
  * scope of the emitter. The builder stands in the loop's body. */
@@ -82,13 +81,12 @@ typedef struct {
   bool is_final; /* its value is the node's */
   LLVMValueRef value;
 } HostReduction;
-enum { MAX_REDUCTIONS = 32 };
 typedef struct {
   int count, depth; /* depth: the largest */
-  HostReduction at[MAX_REDUCTIONS];
+  HostReduction at[KERNEL_MOST_ACCUMULATORS];
   int *node_depth; /* by node id: how many passes must have run before it can be computed */
 } HostReductions;
-bool host_find_reductions(HostKernel *kernel, HostReductions *out);
+void host_find_reductions(HostKernel *kernel, HostReductions *out);
 /* What reduction `i` takes in at `index` of the domain. */
 LLVMValueRef host_reduction_input(HostKernel *kernel, HostReductions *all, int i,
                                   const Index *index);

@@ -4,32 +4,26 @@
 
 static bool is_arg(Op op) { return op == OP_ARGMAX || op == OP_ARGMIN; }
 
-static bool add(HostKernel *kernel, HostReductions *all, HostReduction reduction) {
-  if (all->count == MAX_REDUCTIONS) {
-    diag_error(kernel->module->diag, kernel->node->loc,
-               "internal error: more than %d reductions in one kernel", MAX_REDUCTIONS);
-    return false;
-  }
+static void add(HostReductions *all, HostReduction reduction) {
   if (reduction.depth > all->depth) all->depth = reduction.depth;
   all->at[all->count++] = reduction;
-  return true;
 }
 
-static bool add_node(HostKernel *kernel, HostReductions *all, const Node *node, int depth) {
+static void add_node(HostReductions *all, const Node *node, int depth) {
   DType dtype = node->input[0]->type.dtype;
   if (dtype == DT_F16 || dtype == DT_BF16) dtype = DT_F32; /* sums of short floats are kept long */
   if (!is_arg(node->op)) {
     all->node_depth[node->id] = depth;
-    return add(kernel, all, (HostReduction){node, node->op, dtype, depth, -1, true, NULL});
+    add(all, (HostReduction){node, node->op, dtype, depth, -1, true, NULL});
+    return;
   }
   Op op = node->op == OP_ARGMAX ? OP_RMAX : OP_RMIN;
   all->node_depth[node->id] = depth + 1;
-  return add(kernel, all, (HostReduction){node, op, dtype, depth, -1, false, NULL}) &&
-         add(kernel, all,
-             (HostReduction){node, OP_RMIN, DT_I32, depth + 1, all->count - 1, true, NULL});
+  add(all, (HostReduction){node, op, dtype, depth, -1, false, NULL});
+  add(all, (HostReduction){node, OP_RMIN, DT_I32, depth + 1, all->count - 1, true, NULL});
 }
 
-bool host_find_reductions(HostKernel *kernel, HostReductions *out) {
+void host_find_reductions(HostKernel *kernel, HostReductions *out) {
   const Graph *body = kernel->body;
   *out = (HostReductions){.node_depth = ARENA_ARRAY(kernel->scratch, int, body->nodes.count)};
   for (int i = 0; i < body->nodes.count; i++) {
@@ -38,10 +32,8 @@ bool host_find_reductions(HostKernel *kernel, HostReductions *out) {
     for (int k = 0; k < node->input_count; k++)
       if (out->node_depth[node->input[k]->id] > depth) depth = out->node_depth[node->input[k]->id];
     out->node_depth[i] = depth;
-    if (op_info[node->op].op_class == CLASS_REDUCE && !add_node(kernel, out, node, depth + 1))
-      return false;
+    if (op_info[node->op].op_class == CLASS_REDUCE) add_node(out, node, depth + 1);
   }
-  return true;
 }
 
 LLVMValueRef host_reduction_input(HostKernel *kernel, HostReductions *all, int i,

@@ -157,8 +157,8 @@ static void reduce_pass(Row *row, int pass) {
   HostKernel *kernel = row->kernel;
   HostReductions *all = &row->reductions;
   Emitter *e = &kernel->emitter;
-  LLVMValueRef values[MAX_REDUCTIONS];
-  int which[MAX_REDUCTIONS], count = 0;
+  LLVMValueRef values[KERNEL_MOST_ACCUMULATORS];
+  int which[KERNEL_MOST_ACCUMULATORS], count = 0;
   for (int i = 0; i < all->count; i++)
     if (all->at[i].depth == pass) {
       which[count] = i;
@@ -166,7 +166,7 @@ static void reduce_pass(Row *row, int pass) {
     }
   RowLoops loops = open_loops(row, values, count);
   LLVMValueRef *carried = loops.count ? loops.loop[loops.count - 1].carried : values;
-  LLVMValueRef next[MAX_REDUCTIONS];
+  LLVMValueRef next[KERNEL_MOST_ACCUMULATORS];
   for (int k = 0; k < count; k++) {
     const HostReduction *reduction = &all->at[which[k]];
     LLVMValueRef input = host_reduction_input(kernel, all, which[k], &loops.index);
@@ -208,7 +208,7 @@ static void forget_row(Row *row) {
 
 bool host_emit_row(HostKernel *kernel, Kernel *out) {
   Row row = {.kernel = kernel, .rows = 1, .row_elements = 1};
-  if (!host_find_reductions(kernel, &row.reductions)) return false;
+  host_find_reductions(kernel, &row.reductions);
   const Domain *domain = &kernel->domain;
   while (row.outer_count < domain->count && !domain->is_reduced[row.outer_count])
     row.rows *= domain->extent[row.outer_count++];

@@ -293,6 +293,18 @@ static int64_t load_of(const Node *node, bool is_ptx) {
   return load;
 }
 
+/* What the emitters have room for: fuse keeps to it. */
+static bool is_within_limits(Lowering *lowering, const Node *node) {
+  int accumulators = 0;
+  for (int i = 0; node->op == OP_FUSED && i < node->body->nodes.count; i++)
+    if (op_info[node->body->nodes.at[i]->op].op_class == CLASS_REDUCE)
+      accumulators += kernel_accumulators(node->body->nodes.at[i]);
+  if (accumulators <= KERNEL_MOST_ACCUMULATORS) return true;
+  diag_error(lowering->module->diag, node->loc, "internal error: fuse made a kernel of %d sums",
+             accumulators);
+  return false;
+}
+
 /* The module that has least to do so far. */
 static Module *choose_module(Lowering *lowering, const Node *node) {
   int best = 0;
@@ -309,6 +321,7 @@ bool lower_kernel(Lowering *lowering, const Node *node) {
   uint64_t hash = node->op == OP_FUSED ? kernel_hash(node) : (uint64_t)node->op;
   Kernel *kernel = find_kernel(lowering, node, hash, &arguments);
   if (!kernel) {
+    if (!is_within_limits(lowering, node)) return false;
     LoweredKernel fresh = {.hash = hash,
                            .node = node,
                            .alias = arguments.alias,

@@ -168,7 +168,7 @@ static void collect_moments(Reductions *out, const Node *node, int *level) {
   ++*level;
 }
 
-bool nvptx_collect(Job *job, Reductions *out) {
+void nvptx_collect(Job *job, Reductions *out) {
   const Graph *body = job->node->body;
   int *level = ARENA_ARRAY(job->scratch, int, body->nodes.count);
   out->count = out->stages = 0;
@@ -177,10 +177,6 @@ bool nvptx_collect(Job *job, Reductions *out) {
     for (int k = 0; k < node->input_count; k++)
       if (level[node->input[k]->id] > level[i]) level[i] = level[node->input[k]->id];
     if (op_info[node->op].op_class != CLASS_REDUCE) continue;
-    if (out->count + 2 > (int)(sizeof out->at / sizeof *out->at)) {
-      diag_error(job->module->diag, node->loc, "internal error: a kernel with too many reductions");
-      return false;
-    }
     if (op_is_moment(node->op)) {
       collect_moments(out, node, &level[i]);
       if (level[i] > out->stages) out->stages = level[i];
@@ -202,7 +198,6 @@ bool nvptx_collect(Job *job, Reductions *out) {
     }
     if (level[i] > out->stages) out->stages = level[i];
   }
-  return true;
 }
 
 LLVMValueRef reduction_identity(Entry *entry, const Reduction *one) {

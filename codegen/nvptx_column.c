@@ -15,7 +15,6 @@ enum {
   HEAVY_NODES = 16, /* of the body: from here on fewer */
   MAX_WIDTH = 8,    /* columns of a thread */
   MAX_SUMS = 16,    /* reductions times columns of a thread: registers, and shared memory */
-  MAX_REDUCTIONS = 32,
   MAX_SPLITS = 264,
   ENOUGH_BLOCKS = 264, /* two for each multiprocessor of an H100 */
   RESIDENT = 4,        /* blocks of a multiprocessor at once: 64 registers a thread */
@@ -31,12 +30,12 @@ typedef struct {
   int width, ahead; /* columns of a thread, and rows under way */
   bool is_strided;  /* a thread's columns are `across` apart, not neighbours */
   int across, down; /* groups of columns, and threads down each, in a block */
-  int64_t columns, rows, splits, rows_per_split, offset[MAX_REDUCTIONS]; /* workspace bytes */
+  int64_t columns, rows, splits, rows_per_split, offset[KERNEL_MOST_ACCUMULATORS]; /* workspace bytes */
   LLVMValueRef lane, below, split, begin, end;     /* below: place down the group */
   LLVMValueRef group[MAX_WIDTH], valid[MAX_WIDTH]; /* of a column of the thread: its group (strided:
                                                       itself), clamped; NULL: always there */
-  LLVMValueRef value[MAX_REDUCTIONS][MAX_WIDTH];   /* of finished reductions */
-  LLVMValueRef shift[MAX_REDUCTIONS][MAX_WIDTH];   /* of moments: the column's first element */
+  LLVMValueRef value[KERNEL_MOST_ACCUMULATORS][MAX_WIDTH];   /* of finished reductions */
+  LLVMValueRef shift[KERNEL_MOST_ACCUMULATORS][MAX_WIDTH];   /* of moments: the column's first element */
 } Column;
 
 /* The index in the domain of column `e` of the group at `row`: digits in the domain's order. */
@@ -101,8 +100,8 @@ static bool is_bit(LLVMValueRef value) {
 /* The threads down a group meet in shared memory; all of them end with the values. */
 static void combine_down(Column *c, Reduction **which, int count, LLVMValueRef *sum) {
   Entry *entry = &c->entry;
-  LLVMValueRef shared[MAX_REDUCTIONS], across = entry_const(entry, c->across);
-  LLVMTypeRef stored[MAX_REDUCTIONS];
+  LLVMValueRef shared[KERNEL_MOST_ACCUMULATORS], across = entry_const(entry, c->across);
+  LLVMTypeRef stored[KERNEL_MOST_ACCUMULATORS];
   LLVMValueRef place =
       entry_op(entry, LLVMAdd, entry_op(entry, LLVMMul, c->below, across), c->lane);
   for (int i = 0; i < count * c->width; i++) {
@@ -143,8 +142,8 @@ static void select_column(Column *c, int e) {
 static void run_stage(Column *c, int stage, bool is_first) {
   Entry *entry = &c->entry;
   Reductions *all = &c->reductions;
-  LLVMValueRef sum[MAX_REDUCTIONS];
-  Reduction *which[MAX_REDUCTIONS];
+  LLVMValueRef sum[KERNEL_MOST_ACCUMULATORS];
+  Reduction *which[KERNEL_MOST_ACCUMULATORS];
   int count = 0;
   if (is_first) find_shifts(c);
   for (int i = 0; i < all->count; i++)
@@ -388,7 +387,7 @@ bool nvptx_column(Job *job) {
   c->domain = collapse_domain(job->scratch, job->node);
   c->columns = domain_elements(&c->domain, 0);
   c->rows = domain_elements(&c->domain, 1);
-  if (!nvptx_collect(job, &c->reductions)) return false;
+  nvptx_collect(job, &c->reductions);
   choose_shape(c);
   choose_splits(c);
   split_open(c, job->name, false);

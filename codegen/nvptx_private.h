@@ -5,6 +5,7 @@
 #define FT_CODEGEN_NVPTX_PRIVATE_H
 #include "codegen/collapse.h"
 #include "codegen/nvptx.h"
+#include "passes/fuse.h"
 
 enum { WARP = 32, PTX_CALL_KERNEL = 71 };
 
@@ -77,7 +78,7 @@ void entry_end_if(Entry *entry, LLVMBasicBlockRef after);
  * replaces carried[] by their values in the iteration; entry_end_loop gives the final ones. */
 typedef struct {
   LLVMBasicBlockRef header, after;
-  LLVMValueRef counter, step, phi[32];
+  LLVMValueRef counter, step, phi[KERNEL_MOST_ACCUMULATORS];
   int count;
 } Loop;
 LLVMValueRef entry_begin_loop(Entry *entry, Loop *loop, LLVMValueRef first, LLVMValueRef end,
@@ -115,10 +116,10 @@ typedef struct {
   LLVMValueRef value; /* when finished */
 } Reduction;
 typedef struct {
-  Reduction at[32];
+  Reduction at[KERNEL_MOST_ACCUMULATORS];
   int count, stages;
 } Reductions;
-bool nvptx_collect(Job *job, Reductions *out);
+void nvptx_collect(Job *job, Reductions *out);
 /* What one element contributes; `valid` NULL: it is there. Of a moment: with this shift. */
 LLVMValueRef reduction_element(Emitter *emitter, Reductions *all, Reduction *one,
                                const Index *index, LLVMValueRef shift, LLVMValueRef valid);

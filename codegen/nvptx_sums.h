@@ -5,7 +5,7 @@
 #include "codegen/nvptx_contract.h"
 
 /* Finds the reductions of the kernel's body: c->sums, totals and moments. */
-bool nvptx_sums_collect(Contract *c);
+void nvptx_sums_collect(Contract *c);
 int nvptx_sums_numbers(const Contract *c); /* of a column */
 /* Bytes for those of all tiles. */
 int64_t nvptx_sums_workspace(const Contract *c);

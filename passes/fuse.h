@@ -31,6 +31,18 @@
 #ifndef FT_PASSES_FUSE_H
 #define FT_PASSES_FUSE_H
 #include "ir/graph.h"
+/* The most that a kernel holds: fuse merges none beyond, and code generation has room for these. A
+ * GPU takes 4 KiB of parameters, and in a block's 48 KiB of shared memory a column kernel has 256
+ * places for each accumulator. */
+enum {
+  KERNEL_MOST_ACCUMULATORS = 32, /* of its reductions, in 4-byte words */
+  KERNEL_MOST_POINTERS = 64,     /* operands and results of a kernel that is merged of others */
+  KERNEL_MOST_NODES = 400        /* of its body, likewise: what LLVM compiles in good time */
+};
+/* What the reduction takes of the first. argmax and argmin are two: the extreme, and where it is;
+ * mean and spread need two sums. */
+int kernel_accumulators(const Node *reduce);
+
 typedef enum { KERNEL_LOOP, KERNEL_ROW, KERNEL_COLUMN, KERNEL_DOT, KERNEL_CONV } KernelKind;
 KernelKind kernel_kind(const Node *fused);
 Shape kernel_domain(const Node *fused); /* D */

@@ -262,22 +262,25 @@ static bool makes_cycle(Merge *merge, int a, int b) {
   return reaches(merge, a, a, b) || reaches(merge, b, a, b);
 }
 
-/* Counts operands and results of the union; a rough upper bound is enough. */
+/* Counts what the union needs of what a kernel may hold; a rough upper bound is enough. */
 static bool is_within_bounds(const FusePlan *plan, const FuseGroup *x, const FuseGroup *y, int a,
                              int b) {
-  int nodes = 0, operands = 0;
+  int nodes = 0, pointers = 0, accumulators = 0;
   const FuseGroup *part[] = {x, y};
   for (int p = 0; p < 2; p++)
     for (int i = 0; i < part[p]->members.count; i++) {
-      const FuseUnit *unit = &plan->unit[part[p]->members.at[i]];
+      int id = part[p]->members.at[i];
+      const FuseUnit *unit = &plan->unit[id];
       nodes += unit->nodes;
-      operands += fuse_is_result(plan, part[p]->members.at[i]);
+      pointers += fuse_is_result(plan, id);
+      if (is_reduce(node_at(plan, id))) accumulators += kernel_accumulators(node_at(plan, id));
       for (int k = 0; k < unit->reads.count; k++) {
         int group = plan->group[unit->reads.at[k].node];
-        operands += group < 0 || (group != a && group != b);
+        pointers += group < 0 || (group != a && group != b);
       }
     }
-  return nodes <= FUSE_MAX_NODES && operands <= FUSE_MAX_OPERANDS;
+  return nodes <= KERNEL_MOST_NODES && pointers <= KERNEL_MOST_POINTERS &&
+         accumulators <= KERNEL_MOST_ACCUMULATORS;
 }
 
 /* ── which merges come when ─────────────────────────────────────────────────────────────────── */

@@ -13,7 +13,6 @@
 #include "passes/fuse.h"
 
 enum { SCATTERED = 0 };
-enum { FUSE_MAX_OPERANDS = 64, FUSE_MAX_NODES = 400 };
 
 typedef struct {
   int node;        /* a unit or a leaf */
