@@ -144,59 +144,76 @@ static LLVMValueRef move_pad(Emitter *emitter, const Node *node, const Index *in
   return emit_guard_close(emitter, &guard, value, otherwise);
 }
 
-/* Operand by operand: its part of the axis, else the rest. */
-static LLVMValueRef concat_from(Emitter *emitter, const Node *node, const Index *index, int operand,
-                                int64_t offset) {
-  const Node *input = node->input[operand];
-  const Shape *out = &node->type.shape;
-  int axis = (int)node_int(node, ATTR_AXIS, 0);
-  int64_t extent = input->type.shape.dim[axis];
-  bool is_last = operand == node->input_count - 1;
-  if (!extent && !is_last) return concat_from(emitter, node, index, operand + 1, offset);
-  Digit digit = emit_index_digit(emitter, index, out, axis);
+/* ── concat ─────────────────────────────────────────────────────────────────────────────────── */
+typedef struct {
+  const Node *node;
+  const Index *index;
+  int axis, count;   /* operands that are not empty, */
+  int *operand;      /* in order, */
+  int64_t *offset;   /* and where each begins along the axis */
+  Digit digit;       /* along the axis */
+} Concat;
+
+static LLVMValueRef concat_operand(Emitter *emitter, const Concat *c, int which) {
+  const Node *input = c->node->input[c->operand[which]];
+  const Shape *out = &c->node->type.shape;
   LLVMValueRef local =
-      emit_index_op(emitter, LLVMSub, digit.value, emit_index_const(emitter, offset));
-  LLVMValueRef here = is_last ? NULL
-                              : LLVMBuildICmp(emitter->builder, LLVMIntSLT, local,
-                                              emit_index_const(emitter, extent), "");
-  /* branch both ways: each side reads only its own operand */
-  LLVMValueRef rest = NULL;
-  if (here && LLVMIsAConstantInt(here)) {
-    if (!LLVMConstIntGetZExtValue(here))
-      return concat_from(emitter, node, index, operand + 1, offset + extent);
-    here = NULL;
-  }
-  LLVMBasicBlockRef from[2], after = NULL;
-  LLVMContextRef context = emitter->module->context;
-  if (here) {
-    LLVMValueRef function = LLVMGetBasicBlockParent(LLVMGetInsertBlock(emitter->builder));
-    LLVMBasicBlockRef mine = LLVMAppendBasicBlockInContext(context, function, "operand");
-    LLVMBasicBlockRef other = LLVMAppendBasicBlockInContext(context, function, "others");
-    after = LLVMAppendBasicBlockInContext(context, function, "after");
-    LLVMBuildCondBr(emitter->builder, here, mine, other);
-    LLVMPositionBuilderAtEnd(emitter->builder, other);
-    emit_scope_open(emitter);
-    rest = concat_from(emitter, node, index, operand + 1, offset + extent);
-    emit_scope_close(emitter);
-    from[1] = LLVMGetInsertBlock(emitter->builder);
-    LLVMBuildBr(emitter->builder, after);
-    LLVMPositionBuilderAtEnd(emitter->builder, mine);
-    emit_scope_open(emitter);
-  }
+      emit_index_op(emitter, LLVMSub, c->digit.value, emit_index_const(emitter, c->offset[which]));
   Index inner = {0};
-  emit_index_run(emitter, index, out, 0, axis, &inner);
-  index_push(&inner, extent, local, digit.varies);
-  emit_index_run(emitter, index, out, axis + 1, out->rank, &inner);
-  LLVMValueRef value = emit_value(emitter, input, &inner);
-  if (!here) return value;
-  emit_scope_close(emitter);
-  from[0] = LLVMGetInsertBlock(emitter->builder);
-  LLVMBuildBr(emitter->builder, after);
+  emit_index_run(emitter, c->index, out, 0, c->axis, &inner);
+  index_push(&inner, input->type.shape.dim[c->axis], local, c->digit.varies);
+  emit_index_run(emitter, c->index, out, c->axis + 1, out->rank, &inner);
+  return emit_value(emitter, input, &inner);
+}
+
+/* The operand among [from, to) that has the place, by halves: so many operands are no deep nest.
+ * Branches, for each side reads only its own operands. */
+static LLVMValueRef concat_among(Emitter *emitter, const Concat *c, int from, int to) {
+  if (to - from == 1) return concat_operand(emitter, c, from);
+  int middle = (from + to) / 2, half[2][2] = {{from, middle}, {middle, to}};
+  LLVMValueRef is_first = LLVMBuildICmp(emitter->builder, LLVMIntSLT, c->digit.value,
+                                        emit_index_const(emitter, c->offset[middle]), "");
+  if (LLVMIsAConstantInt(is_first)) {
+    const int *only = half[!LLVMConstIntGetZExtValue(is_first)];
+    return concat_among(emitter, c, only[0], only[1]);
+  }
+  LLVMContextRef context = emitter->module->context;
+  LLVMValueRef function = LLVMGetBasicBlockParent(LLVMGetInsertBlock(emitter->builder));
+  LLVMBasicBlockRef side[2], end[2];
+  LLVMValueRef value[2];
+  for (int i = 0; i < 2; i++)
+    side[i] = LLVMAppendBasicBlockInContext(context, function, i ? "second" : "first");
+  LLVMBasicBlockRef after = LLVMAppendBasicBlockInContext(context, function, "after");
+  LLVMBuildCondBr(emitter->builder, is_first, side[0], side[1]);
+  for (int i = 0; i < 2; i++) {
+    LLVMPositionBuilderAtEnd(emitter->builder, side[i]);
+    emit_scope_open(emitter);
+    value[i] = concat_among(emitter, c, half[i][0], half[i][1]);
+    emit_scope_close(emitter);
+    end[i] = LLVMGetInsertBlock(emitter->builder);
+    LLVMBuildBr(emitter->builder, after);
+  }
   LLVMPositionBuilderAtEnd(emitter->builder, after);
-  LLVMValueRef phi = LLVMBuildPhi(emitter->builder, LLVMTypeOf(value), "");
-  LLVMValueRef values[2] = {value, rest};
-  LLVMAddIncoming(phi, values, from, 2);
+  LLVMValueRef phi = LLVMBuildPhi(emitter->builder, LLVMTypeOf(value[0]), "");
+  LLVMAddIncoming(phi, value, end, 2);
   return phi;
+}
+
+static LLVMValueRef move_concat(Emitter *emitter, const Node *node, const Index *index) {
+  Concat c = {.node = node, .index = index, .axis = (int)node_int(node, ATTR_AXIS, 0)};
+  c.operand = ARENA_ARRAY(emitter->arena, int, node->input_count);
+  c.offset = ARENA_ARRAY(emitter->arena, int64_t, node->input_count);
+  int64_t offset = 0;
+  for (int i = 0; i < node->input_count; i++) {
+    int64_t extent = node->input[i]->type.shape.dim[c.axis];
+    bool is_last_hope = i == node->input_count - 1 && !c.count;
+    if (!extent && !is_last_hope) continue;
+    c.operand[c.count] = i;
+    c.offset[c.count++] = offset;
+    offset += extent;
+  }
+  c.digit = emit_index_digit(emitter, index, &node->type.shape, c.axis);
+  return concat_among(emitter, &c, 0, c.count);
 }
 
 static LLVMValueRef move_gather(Emitter *emitter, const Node *node, const Index *index) {
@@ -234,7 +251,7 @@ LLVMValueRef emit_move(Emitter *emitter, const Node *node, const Index *index) {
   case OP_PAD:
     return move_pad(emitter, node, index);
   case OP_CONCAT:
-    return concat_from(emitter, node, index, 0, 0);
+    return move_concat(emitter, node, index);
   case OP_GATHER:
     return move_gather(emitter, node, index);
   default:

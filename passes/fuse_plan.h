@@ -71,6 +71,8 @@ typedef struct {
 Graph *fuse_prepare(const Graph *graph, bool for_gpu);
 /* The most sums of its columns that a convolution's kernel makes. */
 enum { FUSE_COLUMN_SUMS = 4 };
+/* The most operands of a concat in one kernel; one of half as many is a unit. */
+enum { FUSE_CONCAT_PARTS = 32 };
 /* Dimensions of `shape` that are not 1, in order. */
 Shape fuse_squeeze(const Shape *shape);
 /* The reduction's domain without dimensions of 1, and its axes there. */

@@ -243,10 +243,33 @@ static Node *prepare_product(Graph *graph, const Node *old, Node **inputs) {
   return is_changed ? graph_copy_node(graph, old, inputs) : NULL;
 }
 
+/* ── concat ─────────────────────────────────────────────────────────────────────────────────── */
+/* Many operands become several concats, and a concat of those: a kernel of hundreds of parts takes
+ * LLVM time by their square, and a GPU's launch has no room for its operands. */
+static Node *prepare_concat(Graph *graph, const Node *old, Node **inputs, int count) {
+  Node *part[FUSE_CONCAT_PARTS];
+  int most = FUSE_CONCAT_PARTS, each = most; /* of the operands in a part */
+  if (count <= most) return NULL;
+  while ((count + each - 1) / each > most) each *= most;
+  int parts = 0;
+  for (int at = 0; at < count; at += each) {
+    int here = count - at < each ? count - at : each;
+    Node *whole = here == 1 ? inputs[at] : prepare_concat(graph, old, inputs + at, here);
+    if (!whole)
+      whole = mark(graph_node(graph, OP_CONCAT, inputs + at, here, old->attr, old->attr_count, NULL,
+                              old->loc),
+                   old);
+    part[parts++] = whole;
+  }
+  return mark(graph_node(graph, OP_CONCAT, part, parts, old->attr, old->attr_count, NULL, old->loc),
+              old);
+}
+
 static Node *prepare_node(Graph *graph, const Node *old, Node **inputs, void *context) {
   const bool *for_gpu = context;
   if (old->op == OP_STOP_GRADIENT) return inputs[0];
   if (old->op == OP_SELECT) return prepare_select(graph, old, inputs);
+  if (old->op == OP_CONCAT) return prepare_concat(graph, old, inputs, old->input_count);
   if (op_info[old->op].op_class == CLASS_CONTRACT) return prepare_product(graph, old, inputs);
   if (op_info[old->op].op_class == CLASS_REDUCE)
     return prepare_reduce(graph, old, inputs[0], *for_gpu);

@@ -245,6 +245,7 @@ static bool should_be_unit(FusePlan *plan, const Users *users, ConeWalk *walk, c
   if (fuse_is_widening(node)) return false;
   int id = node->id;
   Cone cone = cone_of(walk, node);
+  if (node->op == OP_CONCAT && node->input_count > FUSE_CONCAT_PARTS / 2) return true;
   if (fuse_elements(node) <= 1) return users->grows[id] && cone.cost > SCALAR_COST;
   if (cone.nodes > CONE_NODES || cone.reads > CONE_READS) return true;
   if (users->grows[id] && cone.cost > GROWTH_COST) return true;
