@@ -200,6 +200,8 @@ Node *tensor_unary(Builder *b, Op op, Node *x, Loc loc);
 Node *tensor_const(Builder *b, DType dtype, double value, Loc loc); /* a scalar */
 Node *tensor_fill(Builder *b, DType dtype, Shape shape, double value, Loc loc);
 Node *tensor_cast(Builder *b, Node *x, DType dtype, Loc loc);
+/* The rows of `table` that `index`, of any integer type, names. */
+Node *tensor_gather(Builder *b, Node *table, Node *index, Loc loc);
 Node *tensor_reshape(Builder *b, Node *x, Shape shape, Loc loc);
 Node *tensor_broadcast(Builder *b, Node *x, Shape shape, Loc loc);
 Node *tensor_transpose(Builder *b, Node *x, const int64_t *perm, Loc loc);

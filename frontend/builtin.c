@@ -38,15 +38,35 @@ static int read_parameters(Builder *b, const char *text, Parameter *out) {
   return count;
 }
 
-/* rearrange(x, pattern, h=12): its free keywords become name, size, name, size ... */
+/* rearrange(x, pattern, h=12): its free keywords become name, size, name, size ... behind the two.
+ * A dimension may be called x or pattern too, where these are given by their place. */
 static void sizes_as_rest(Builder *b, const Arguments *arguments, Arguments *out) {
+  static const char *const own[] = {"x", "pattern"};
+  bool *is_own = ARENA_ARRAY(b->arena, bool, arguments->count), is_behind = false;
+  int by_place = 0;
+  for (int i = 0; i < arguments->count; i++) {
+    if (arguments->at[i].name) continue;
+    VEC_PUSH(b->arena, *out, arguments->at[i]);
+    by_place++;
+  }
+  for (int k = by_place; k < 2; k++) {
+    int at = 0;
+    while (at < arguments->count &&
+           (!arguments->at[at].name || strcmp(arguments->at[at].name, own[k]) != 0))
+      at++;
+    is_behind |= at == arguments->count; /* one is missing: the next keeps its name */
+    if (at == arguments->count) continue;
+    const Argument *argument = &arguments->at[at];
+    is_own[at] = true;
+    VEC_PUSH(b->arena, *out,
+             ((Argument){argument->value, argument->loc, is_behind ? argument->name : NULL}));
+  }
+  if (is_behind) return;
   for (int i = 0; i < arguments->count; i++) {
     Argument argument = arguments->at[i];
-    const char *name = argument.name;
-    if (name && strcmp(name, "x") != 0 && strcmp(name, "pattern") != 0) {
-      VEC_PUSH(b->arena, *out, ((Argument){value_string(name), argument.loc, NULL}));
-      argument.name = NULL;
-    }
+    if (!argument.name || is_own[i]) continue;
+    VEC_PUSH(b->arena, *out, ((Argument){value_string(argument.name), argument.loc, NULL}));
+    argument.name = NULL;
     VEC_PUSH(b->arena, *out, argument);
   }
 }

@@ -284,13 +284,10 @@ static Value run_pad(Call *call) {
 static Value run_gather(Call *call) {
   Node *table = builtin_tensor(call, 0), *index = builtin_tensor(call, 1);
   if (!table || !index) return value_error();
-  DType dtype = index->type.dtype;
   bool is_strict = call->builtin->which;
   if (is_strict && table->type.shape.rank)
     index = tensor_within(call->b, index, table->type.shape.dim[0], NULL);
-  if (dtype == DT_U8 || dtype == DT_U32) index = tensor_cast(call->b, index, DT_I32, call->loc);
-  return value_tensor(
-      tensor_node(call->b, OP_GATHER, (Node *[]){table, index}, 2, NULL, 0, NULL, call->loc));
+  return value_tensor(tensor_gather(call->b, table, index, call->loc));
 }
 
 /* ── fresh tensors ────────────────────────────────────────────────────────────────────────── */

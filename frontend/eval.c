@@ -181,8 +181,7 @@ static Value eval_index(Builder *b, const Ast *ast) {
       Value at = eval(b, only);
       if (at.kind == VALUE_ERROR) return at;
       if (at.kind == VALUE_TENSOR)
-        return value_tensor(
-            tensor_node(b, OP_GATHER, (Node *[]){base.node, at.node}, 2, NULL, 0, NULL, ast->loc));
+        return value_tensor(tensor_gather(b, base.node, at.node, ast->loc));
     }
     return index_tensor(b, ast, base.node);
   }

@@ -117,6 +117,13 @@ Node *tensor_cast(Builder *b, Node *x, DType dtype, Loc loc) {
   return tensor_node(b, OP_CAST, &x, 1, NULL, 0, &type, loc);
 }
 
+Node *tensor_gather(Builder *b, Node *table, Node *index, Loc loc) {
+  if (!table || !index) return NULL;
+  DType dtype = index->type.dtype;
+  if (dtype == DT_U8 || dtype == DT_U32) index = tensor_cast(b, index, DT_I32, loc);
+  return tensor_node(b, OP_GATHER, (Node *[]){table, index}, 2, NULL, 0, NULL, loc);
+}
+
 Node *tensor_reshape(Builder *b, Node *x, Shape shape, Loc loc) {
   if (!x || shape_equal(&x->type.shape, &shape)) return x;
   char from[TYPE_TEXT], to[TYPE_TEXT];

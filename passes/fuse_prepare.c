@@ -163,6 +163,37 @@ static bool is_matrix_transpose(const Node *node) {
   return perm->ints[rank - 1] == rank - 2;
 }
 
+/* The last two dimensions of x swapped. */
+static Node *swapped(Graph *graph, Node *x, Loc loc) {
+  int64_t perm[MAX_RANK];
+  int rank = x->type.shape.rank;
+  for (int i = 0; i < rank; i++) perm[i] = i;
+  perm[rank - 2] = rank - 1;
+  perm[rank - 1] = rank - 2;
+  return make_transpose(graph, x, perm, loc);
+}
+
+/* Processors have no kernel and no library call for products in f64: a multiplication and a sum do
+ * them, slowly. Batch dimensions become one, so that there is room for one more. NULL: too large. */
+static Node *dot_as_sum(Graph *graph, const Node *old, Node **inputs) {
+  const Shape *out = &old->type.shape;
+  const Shape *left = &inputs[0]->type.shape;
+  bool ta = node_int(old, ATTR_TRANS_A, 0), tb = node_int(old, ATTR_TRANS_B, 0);
+  int64_t rows = out->dim[out->rank - 2], columns = out->dim[out->rank - 1], batch = 1;
+  int64_t depth = left->dim[left->rank - (ta ? 2 : 1)], axis = 3;
+  for (int d = 0; d + 2 < out->rank; d++) batch *= out->dim[d];
+  Shape all = shape_of(4, (int64_t[]){batch, rows, columns, depth});
+  if (!shape_is_legal(&all)) return NULL;
+  Node *a = ta ? swapped(graph, inputs[0], old->loc) : inputs[0];
+  Node *b = tb ? inputs[1] : swapped(graph, inputs[1], old->loc);
+  a = make_reshape(graph, a, shape_of(4, (int64_t[]){batch, rows, 1, depth}), old->loc);
+  b = make_reshape(graph, b, shape_of(4, (int64_t[]){batch, 1, columns, depth}), old->loc);
+  Node *product = mark(make_binary(graph, OP_MUL, a, b, old->loc), old);
+  Node *sum = mark(make_reduce(graph, OP_SUM, product, &axis, 1, old->loc), old);
+  Node *prepared = prepare_reduce(graph, sum, product, false);
+  return view(graph, prepared ? prepared : sum, *out, old);
+}
+
 static Node *prepare_dot(Graph *graph, const Node *old, Node **inputs) {
   bool turned[2] = {node_int(old, ATTR_TRANS_A, 0), node_int(old, ATTR_TRANS_B, 0)};
   bool changed = false;
@@ -232,7 +263,11 @@ static Node *widen_again(Graph *graph, Node *input, const Node *reader) {
                                  : input;
 }
 
-static Node *prepare_product(Graph *graph, const Node *old, Node **inputs) {
+static Node *prepare_product(Graph *graph, const Node *old, Node **inputs, bool for_gpu) {
+  if (!for_gpu && old->op == OP_DOT && old->type.dtype == DT_F64) {
+    Node *sum = dot_as_sum(graph, old, inputs);
+    if (sum) return sum;
+  }
   bool is_changed = false;
   for (int i = 0; old->is_backward && i < old->input_count; i++) {
     Node *input = widen_again(graph, inputs[i], old);
@@ -270,7 +305,7 @@ static Node *prepare_node(Graph *graph, const Node *old, Node **inputs, void *co
   if (old->op == OP_STOP_GRADIENT) return inputs[0];
   if (old->op == OP_SELECT) return prepare_select(graph, old, inputs);
   if (old->op == OP_CONCAT) return prepare_concat(graph, old, inputs, old->input_count);
-  if (op_info[old->op].op_class == CLASS_CONTRACT) return prepare_product(graph, old, inputs);
+  if (op_info[old->op].op_class == CLASS_CONTRACT) return prepare_product(graph, old, inputs, *for_gpu);
   if (op_info[old->op].op_class == CLASS_REDUCE)
     return prepare_reduce(graph, old, inputs[0], *for_gpu);
   return NULL;

@@ -133,6 +133,10 @@ case("x[-1]", lambda x: x[-1], x=uniform(4, 7))
 case("x[:, 2]", lambda x: x[:, 2], x=uniform(4, 7))
 case("pad(x, low=(1, 0), high=(0, 2), value=0.5)", lambda x: F.pad(x, (0, 2, 1, 0), value=0.5), x=uniform(3, 4))
 case('rearrange(x, "b t (h d) -> b h t d", h=2) * y', lambda x, y: x.reshape(2, 3, 2, 4).permute(0, 2, 1, 3) * y, x=uniform(2, 3, 8), y=uniform(4))
+case('rearrange(a, "b (x y) -> b y x", x=3)', lambda a: a.reshape(2, 3, 4).permute(0, 2, 1), a=uniform(2, 12))
+case('rearrange(x=a, pattern="b (h y) -> b y h", h=3)', lambda a: a.reshape(2, 3, 4).permute(0, 2, 1), a=uniform(2, 12))
+case('rearrange(a, "b (pattern y) -> b y pattern", pattern=3)', lambda a: a.reshape(2, 3, 4).permute(0, 2, 1), a=uniform(2, 12))
+case("t[u8(i)] + t[u32(i)]", lambda t, i: 2 * t[i], t=uniform(5, 3), i=integers(5, 4))
 case("embed(t, i) * y", lambda t, i, y: t[i] * y, t=uniform(11, 6), i=integers(11, 4, 5), y=uniform(6))
 case("embed(t, i)", lambda t, i: t[i], t=uniform(5, 3), i=numpy.array([2, 2, 2, 0], numpy.int32))
 case("f32(one_hot(i, 6)) * y", lambda i, y: F.one_hot(i, 6) * y, i=integers(6, 5), y=uniform(6))
@@ -187,6 +191,11 @@ case("attention(q, k, v, causal=true)", lambda q, k, v: attention(q, k, v, True)
 case("attention(q, k, v)", attention, q=uniform(3, 5, 8), k=uniform(3, 6, 8), v=uniform(3, 6, 4))  # values narrower than keys: written out
 case("attention(q, k, v, mask=m != 0)", lambda q, k, v, m: attention(q, k, v, mask=m != 0), q=uniform(2, 2, 5, 8), k=uniform(2, 1, 6, 8), v=uniform(2, 1, 6, 8), m=numpy.maximum(integers(2, 2, 1, 5, 6), numpy.eye(5, 6, dtype=numpy.int32)))
 case("attention(q, k, v, mask=stop_gradient(m))", lambda q, k, v, m: attention(q, k, v, mask=m.detach()), q=uniform(2, 2, 2, 5, 8), k=uniform(2, 2, 2, 6, 8), v=uniform(2, 2, 2, 6, 8), m=uniform(2, 1, 1, 6))
+
+# in f64: written out, and on the CPU a product is a sum
+case("f32(attention(f64(q), f64(k), f64(v), causal=true))", lambda q, k, v: attention(q, k, v, True), q=uniform(2, 4, 7, 16), k=uniform(2, 2, 9, 16), v=uniform(2, 2, 9, 16))
+case("f32(f64(a) @ f64(b))", torch.matmul, a=uniform(2, 3, 4, 5), b=uniform(2, 3, 5, 7))
+case("f32(f64(a) @ transpose(f64(b)))", lambda a, b: a @ b.transpose(-1, -2), a=uniform(4, 70), b=uniform(1, 70))
 
 
 def rope(x, theta=10000.0, offset=0):
