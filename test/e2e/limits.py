@@ -29,26 +29,25 @@ def parts(count):
 # name: the model's body, how its data looks
 PROGRAMS = {
     # more sums in one row or column than a kernel has accumulators
-    "softmax chain": repeated(17, "h = h + softmax(h * (i + 1))"),
-    "softmax chain, long": repeated(40, "h = h + softmax(h * (i + 1))"),
+    "softmax chain": repeated(40, "h = h + softmax(h * (i + 1))"),
     "row maxima": repeated(50, "h = h + 0.01 * max(h * (i + 1), axis=-1, keepdims=true)"),
     "column sums": FIRST + "  s = sum(h, axis=0, keepdims=true)\n  repeat i in 0..50 as r { s = s + sum(tanh(h * (i + 1)), axis=0, keepdims=true) }\n  h = h + s\n" + HEAD,
     "column sums, f64": FIRST + "  d = f64(h)\n  s = sum(d, axis=0, keepdims=true)\n  repeat i in 0..40 as r { s = s + sum(tanh(d * (i + 1)), axis=0, keepdims=true) }\n  h = h + f32(s)\n" + HEAD,
     "column moments": repeated(20, "h = h + 0.1 * (h * (i + 1) - mean(h * (i + 1), axis=0, keepdims=true)) * rsqrt(var(h * (i + 1), axis=0, keepdims=true) + 1)"),
     "argmax metrics": lines(40, "  metric m{i} = mean(argmax(h * {n}, axis=-1) == y)\n"),
-    "metrics": lines(150, "  metric m{i} = mean(h * {n} > 1)\n"),
-    "outputs": lines(60, "  o{i} = softmax(h * {n} + 1)\n  output o{i}\n"),
+    "metrics": lines(50, "  metric m{i} = mean(h * {n} > 1)\n"),
+    "outputs": lines(40, "  o{i} = softmax(h * {n} + 1)\n  output o{i}\n"),
     # many operands
-    "concat, narrow": lines(150, "  p{i} = h[:, {i} % 7:{i} % 7 + 2] * {n}\n", tail="  h = concat(" + parts(150) + ", axis=1) * 0.01\n" + HEAD),
+    "concat, narrow": lines(70, "  p{i} = h[:, {i} % 7:{i} % 7 + 2] * {n}\n", tail="  h = concat(" + parts(70) + ", axis=1) * 0.01\n" + HEAD),
     "concat, wide": lines(40, '  p{i} = tanh(x * {n})\n', tail="  h = concat(" + parts(40) + ", axis=1)\n" + HEAD, head=""),
-    "concat of rows": lines(150, "  p{i} = h * {n}\n", tail="  h = sum(concat(" + parts(150) + ", axis=0), axis=0, keepdims=true) * 0.001 + h\n" + HEAD),
-    "stack": lines(150, "  p{i} = h[:, {i} % 8] * {n}\n", tail="  h = stack(" + parts(150) + ", axis=1) * 0.01\n" + HEAD),
+    "concat of rows": lines(70, "  p{i} = h * {n}\n", tail="  h = sum(concat(" + parts(70) + ", axis=0), axis=0, keepdims=true) * 0.001 + h\n" + HEAD),
+    "stack": lines(70, "  p{i} = h[:, {i} % 8] * {n}\n", tail="  h = stack(" + parts(70) + ", axis=1) * 0.01\n" + HEAD),
     "concat of products": lines(30, '  p{i} = Linear(3, name="c{i}")(x)\n', head="", tail="  h = concat(" + parts(30) + ", axis=1)\n" + HEAD),
     "split": '  h = Linear(300, name="l")(x)\n  ' + parts(150)[1:-1] + " = split(h, 150, axis=-1)\n  h = concat([" + ", ".join("p%d * %d" % (149 - i, i % 5 + 1) for i in range(150)) + "], axis=1)\n" + HEAD,
-    "sum of layers": "  h = " + " + ".join('Linear(8, name="l%d")(x)' % i for i in range(90)) + "\n" + HEAD,
-    "sum of parameters": lines(300, "  param p{i}: [8] = normal(0.02)\n  h = h + p{i}\n", head="  h = x\n"),
+    "sum of layers": "  h = " + " + ".join('Linear(8, name="l%d")(x)' % i for i in range(40)) + "\n" + HEAD,
+    "sum of parameters": lines(150, "  param p{i}: [8] = normal(0.02)\n  h = h + p{i}\n", head="  h = x\n"),
     # deep
-    "chain, dear": repeated(150, "h = tanh(h + 0.01)"),
+    "chain, dear": repeated(100, "h = tanh(h + 0.01)"),
     "chain, cheap": repeated(1000, "h = h * 1.001 + x"),
     "recurrent": '  w = Linear(8, name="w")\n  u = Linear(8, name="u")\n  h = s[:, 0]\n  repeat t in 0..60 as r { h = tanh(w(h) + u(s[:, t])) }\n' + HEAD,
     # rank
