@@ -100,6 +100,9 @@ static int compare_places(const void *left, const void *right) {
 
 typedef VEC(Node *) Params;
 
+/* `lr = 0x on ...`: whatever the rate, it stays as it is. */
+static bool is_frozen(const Node *param) { return node_float(param, ATTR_LR_FACTOR, 1) == 0; }
+
 /* 64 bytes, of the rounded parameters too (narrow.c). */
 int64_t autodiff_param_align(const SettingValue *settings) {
   if (!settings) return 16;
@@ -124,6 +127,53 @@ static int64_t place_params(Graph *graph, Params *params, int64_t align) {
   return at;
 }
 
+/* What the loss is computed of: every node, or only floats that floats are made of, as if
+ * stop_gradient stopped nothing. */
+static bool *find_read(const Graph *graph, const Node *loss, bool only_floats) {
+  bool *read = ARENA_ARRAY(graph->arena, bool, graph->nodes.count);
+  read[loss->id] = true;
+  for (int i = loss->id; i >= 0; i--) {
+    const Node *node = graph->nodes.at[i];
+    for (int k = 0; read[i] && k < node->input_count; k++)
+      if (!only_floats || dtype_is_float(node->type.dtype)) read[node->input[k]->id] = true;
+  }
+  return read;
+}
+
+/* Says which params stay without a gradient by a mistake: not those behind a stop_gradient, which is
+ * there for that. */
+static void warn_without(Diag *diag, const Graph *graph, const Node *loss, const Params *params,
+                         Node *const *gradient) {
+  const bool *read = find_read(graph, loss, false), *flows = find_read(graph, loss, true);
+  for (int i = 0; i < params->count; i++) {
+    const Node *param = params->at[i];
+    const char *name = node_str(param, ATTR_NAME);
+    if (gradient[i] || is_frozen(param) || flows[param->id]) continue;
+    if (read[param->id])
+      diag_warning(diag, param->loc,
+                   "no gradient reaches parameter '%s': between it and the loss there are only "
+                   "comparisons, argmax or integers",
+                   name);
+    else
+      diag_warning(diag, param->loc, "parameter '%s' does not influence the loss", name);
+  }
+}
+
+/* The gradients of all params in their order; NULL for those that get none. A frozen one is no
+ * target: nothing is computed for it, as for PyTorch's requires_grad=False. */
+static Node **gradients_of(Graph *graph, Diag *diag, Node *loss, const Params *params) {
+  Node **targets = ARENA_ARRAY(graph->arena, Node *, params->count),
+       **gradient = ARENA_ARRAY(graph->arena, Node *, params->count);
+  int count = 0;
+  for (int i = 0; i < params->count; i++)
+    if (!is_frozen(params->at[i])) targets[count++] = params->at[i];
+  Node **found = autodiff_gradients(graph, diag, loss, targets, count);
+  if (!found) return NULL;
+  for (int i = 0, next = 0; i < params->count; i++)
+    if (!is_frozen(params->at[i])) gradient[i] = found[next++];
+  return gradient;
+}
+
 /* False with an error in diag. */
 static bool add_backward(PassContext *context, Graph *graph, Node *loss, Params params,
                          int64_t elements) {
@@ -140,15 +190,14 @@ static bool add_backward(PassContext *context, Graph *graph, Node *loss, Params 
   if (context->diag->errors > errors) return false;
   Node *weighed = update_weighed_loss(context->settings, graph, loss);
   Node *scaled = loss_scale_apply(context->settings, graph, weighed);
-  Node **gradient = autodiff_gradients(graph, context->diag, scaled, params.at, params.count);
+  Node **gradient = gradients_of(graph, context->diag, scaled, &params);
   if (!gradient) return false;
+  if (!context->is_micro) warn_without(context->diag, graph, loss, &params, gradient);
   int64_t *offsets = ARENA_ARRAY(context->arena, int64_t, params.count);
   for (int i = 0; i < params.count; i++) {
     Node *param = params.at[i];
     offsets[i] = node_int(param, ATTR_OFFSET, 0);
     if (gradient[i]) continue;
-    diag_warning(context->diag, param->loc, "parameter '%s' does not influence the loss",
-                 node_str(param, ATTR_NAME));
     gradient[i] = make_like(graph, param, 0, param->loc);
     gradient[i]->is_backward = true;
   }

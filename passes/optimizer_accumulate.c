@@ -157,8 +157,9 @@ static Node *weight_sum(Sums *sums, const char *name, Node *weight, const Share 
 static void sum_root(Sums *sums, Root *root, const Share *share) {
   Update *u = sums->u;
   Node *value = make_cast(u->graph, root->node, DT_F64, u->loc), *weight = weight_of(u, share);
-  Node *sum = add_term(sums, root->name, weighed(u, value, weight, share));
-  Node *weights = weight_sum(sums, root->name, weight, share);
+  const char *name = arena_printf(u->graph->arena, "of.%s", root->name); /* not part, not grads */
+  Node *sum = add_term(sums, name, weighed(u, value, weight, share));
+  Node *weights = weight_sum(sums, name, weight, share);
   if (sums->is_micro) return;
   root->node = make_cast(u->graph, update_div(u, sum, weights), root->node->type.dtype, u->loc);
 }
@@ -172,14 +173,14 @@ static Node *sum_grads(Sums *sums, Node *grads, const Share *share) {
   Node *weight = weight_of(u, share), **totals = ARENA_ARRAY(arena, Node *, grads->input_count);
   const Attr *offsets = node_attr(grads, ATTR_OFFSETS);
   for (int i = 0; i < grads->input_count; i++) {
-    const char *name = arena_printf(arena, "@grads.%d", i);
+    const char *name = arena_printf(arena, "grads.%d", i);
     Attr place = attr_int(ATTR_OFFSET, offsets->ints[i]);
     Node *before = sum_so_far(sums, name, grads->input[i]->type), *term = grads->input[i];
     node_set_attr(u->graph, before, place);
     if (!is_weighed) term = weighed(u, term, weight, share);
     totals[i] = keep_sum(sums, before, update_add(u, before, term));
   }
-  Node *weights = weight_sum(sums, OWN_GRADS, weight, share);
+  Node *weights = weight_sum(sums, "grads", weight, share);
   Node *inverse = update_div(u, update_number(u, 1), weights);
   if (sums->is_micro) return NULL;
   Node *sum = graph_node(u->graph, OP_PACK, totals, grads->input_count, offsets, 1, &grads->type,
@@ -191,7 +192,7 @@ Node *update_accumulate(Update *u, Diag *diag, bool is_micro, Node *grads) {
   Graph *graph = u->graph;
   Analysis analysis = analyse(graph, graph->arena);
   Type counter_type = {DT_I64, shape_scalar()};
-  Node *part = update_leaf(u, OP_STATE, OWN_ACCUMULATE "@part", counter_type, true, 0);
+  Node *part = update_leaf(u, OP_STATE, OWN_ACCUMULATE "part", counter_type, true, 0);
   Sums sums = {.u = u, .is_micro = is_micro};
   if (is_micro) sums.is_first = update_op(u, OP_EQ, part, make_like(graph, part, 0, u->loc));
   Share of_loss = {0};
@@ -211,7 +212,7 @@ Node *update_accumulate(Update *u, Diag *diag, bool is_micro, Node *grads) {
   }
   Node *whole = sum_grads(&sums, grads, &of_loss);
   Node *next = update_add(u, part, make_like(graph, part, 1, u->loc));
-  update_assign(u, OWN_ACCUMULATE "@part", is_micro ? next : make_like(graph, part, 0, u->loc));
+  update_assign(u, OWN_ACCUMULATE "part", is_micro ? next : make_like(graph, part, 0, u->loc));
   return is_micro ? grads : whole;
 }
 
@@ -267,7 +268,7 @@ static Node *draw_apart(Graph *fresh, const Node *old, Node **inputs, void *cont
   if (old->op != OP_RANDOM || old->input[1]->op != OP_STATE) return NULL;
   Update u = {.graph = fresh, .loc = old->loc};
   Node *step = inputs[1];
-  Node *part = update_leaf(&u, OP_STATE, OWN_ACCUMULATE "@part", step->type, true, 0);
+  Node *part = update_leaf(&u, OP_STATE, OWN_ACCUMULATE "part", step->type, true, 0);
   Node *scaled = update_mul(&u, step, make_like(fresh, step, *parts, old->loc));
   Node *changed[] = {inputs[0], update_add(&u, scaled, part)};
   return graph_copy_node(fresh, old, changed);

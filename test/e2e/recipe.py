@@ -264,6 +264,43 @@ train { batch = 16; steps = 40; optimizer = sgd(lr=0.02); eval every 1 steps
         decayed = after["fc2.weight"] - start["fc2.weight"] * (1 - 0.01 * 0.5)
         self.assertAlmostEqual(numpy.abs(decayed).max(), 0.01, 4)
 
+    def test_frozen_do_not_count(self):
+        """`lr = 0x` is requires_grad=False: no part in the norm that clips, no decay, whatever the optimiser."""
+        source = """
+model M(x: f32[B, 6], t: f32[B, 3]) {
+  h = tanh(Linear(8, name="fc1")(x))
+  loss = mean(square(Linear(3, name="head")(tanh(Linear(8, name="fc2")(h))) - t))
+}
+data D { train = npy("x.npy", "t.npy") }
+train { batch = %d; accumulate = %d; steps = 5; optimizer = %s; clip = norm(0.05); lr = 0x on %s; eval = none }
+"""
+        random = numpy.random.default_rng(1)
+        x, t = random.standard_normal((40, 6)).astype("f4"), random.standard_normal((40, 3)).astype("f4")
+        numpy.save(self.path("x.npy"), x)
+        numpy.save(self.path("t.npy"), t)
+        makes = {"sgd(lr=0.5, weight_decay=0.1)": lambda p: torch.optim.SGD(p, 0.5, weight_decay=0.1),
+                 "adamw(lr=0.01)": lambda p: torch.optim.AdamW(p, 0.01)}
+        for (text, make), parts, frozen in itertools.product(makes.items(), (1, 2), ('"fc1.*"', '("fc2.*", "head.bias")')):
+            artifact = self.compile(source % (8 // parts, parts, text, frozen))
+            flags = ["--data", self.folder, "--no-shuffle", "--set", "train.log.every=1", "--log-jsonl", self.path("log"), "--save"]
+            support.run("ftrun", artifact, *flags, self.path("start"), "--steps", "0")
+            support.run("ftrun", artifact, *flags, self.path("end"))
+            net = torch.nn.ModuleDict({"fc1": torch.nn.Linear(6, 8), "fc2": torch.nn.Linear(8, 8), "head": torch.nn.Linear(8, 3)}).double()
+            net.load_state_dict({key: torch.tensor(value) for key, value in support.read_safetensors(self.path("start")).items()})
+            for name, p in net.named_parameters():
+                p.requires_grad = not (name.startswith("fc1") if "fc1" in frozen else name.startswith("fc2") or name == "head.bias")
+            optimizer = make([p for p in net.parameters() if p.requires_grad])
+            for i in range(5):
+                rows = torch.tensor(x[8 * i:8 * i + 8]).double()
+                y = net["head"](torch.tanh(net["fc2"](torch.tanh(net["fc1"](rows)))))
+                optimizer.zero_grad()
+                ((y - torch.tensor(t[8 * i:8 * i + 8])) ** 2).mean().backward()
+                torch.nn.utils.clip_grad_norm_([p for p in net.parameters() if p.requires_grad], 0.05)
+                optimizer.step()
+            end = support.read_safetensors(self.path("end"))
+            for name, p in net.named_parameters():
+                numpy.testing.assert_allclose(end[name], p.detach().numpy(), 2e-5, 2e-6, err_msg=f"{text} {parts} {name}")
+
     def test_other_ways_to_run_parts(self):
         artifact = self.build(batch=8, parts=2, recipe=self.SGD + "; ema = 0.9")
         plain = self.train(artifact, "--steps", "3")
