@@ -1,9 +1,9 @@
 /* calls_matmul: the products that a GPU's library may make (calls.def, "matmul"), on the host: for
  * the simulator. In f32 by OpenBLAS, with what stands behind them in plain loops; results of 16
  * bits are rounded once, as the library rounds them. Aux and sums: plan/calls.def. */
+#include "runtime/blas.h"
 #include "runtime/calls_internal.h"
 #include "runtime/source_array.h"
-#include <cblas-openblas.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +13,7 @@ typedef struct {
   CpuCall call;
   MatmulShape shape;
   DType operands, result;
+  BlasGemm *blas;
   char *arg[CALL_MAX_ARGS];
   float *a, *b, *d, *row; /* of one product of the batch, in f32; a row of d, or a vector */
 } MatmulCall;
@@ -89,9 +90,9 @@ static bool matmul_run(CpuCall *call, int phase, int part) {
     load(m->operands, m->arg[0], batch * s->m * s->k, s->m * s->k, m->a);
     load(m->operands, m->arg[1], batch * s->k * s->n, s->k * s->n, m->b);
     if (s->c >= 0) load(m->result, m->arg[s->c], at, s->m * s->n, m->d);
-    cblas_sgemm(CblasRowMajor, s->ta ? CblasTrans : CblasNoTrans, s->tb ? CblasTrans : CblasNoTrans,
-                (int)s->m, (int)s->n, (int)s->k, 1, m->a, (int)(s->ta ? s->m : s->k), m->b,
-                (int)(s->tb ? s->k : s->n), s->c >= 0, m->d, (int)s->n);
+    m->blas(CblasRowMajor, s->ta ? CblasTrans : CblasNoTrans, s->tb ? CblasTrans : CblasNoTrans,
+            (int)s->m, (int)s->n, (int)s->k, 1, m->a, (int)(s->ta ? s->m : s->k), m->b,
+            (int)(s->tb ? s->k : s->n), s->c >= 0, m->d, (int)s->n);
     for (int64_t i = 0; i < s->m; i++) finish_row(m, m->d + i * s->n, i);
     store(m->result, m->d, m->arg[s->d], at, s->m * s->n);
   }
@@ -128,7 +129,9 @@ Status cpu_matmul_new(CpuLibrary *library, const PlanStep *step, const PlanBuffe
   m->d = malloc(sizeof(float) * (size_t)(s->m * s->n));
   m->row = malloc(sizeof(float) * (size_t)(s->m > s->n ? s->m : s->n));
   *out = &m->call;
-  if (m->a && m->b && m->d && m->row) return STATUS_OK;
-  cpu_call_free(*out);
-  return status_fail(STATUS_FAULT, "out of memory");
+  Status status = blas_open(&m->blas);
+  if (status == STATUS_OK && !(m->a && m->b && m->d && m->row))
+    status = status_fail(STATUS_FAULT, "out of memory");
+  if (status != STATUS_OK) cpu_call_free(*out);
+  return status;
 }

@@ -30,6 +30,12 @@ void signals_listen(void) {
   sigemptyset(&action.sa_mask);
   sigaction(SIGINT, &action, NULL);
   sigaction(SIGTERM, &action, NULL);
+  static const int unless_ignored[] = {SIGHUP, SIGUSR1}; /* nohup means what it says */
+  for (int i = 0; i < 2; i++) {
+    struct sigaction before;
+    if (sigaction(unless_ignored[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+      sigaction(unless_ignored[i], &action, NULL);
+  }
 }
 
 int signals_pending(void) { return pending; }

@@ -1,7 +1,7 @@
 /* ftrun: the runtime's command line. Flags are one table; a subcommand turns them into the options
  * of one library call. Exit codes: 0, 1 the user's error, 2 usage, 3 a fault of the machine,
- * 128 + signal after an orderly end by Ctrl-C or SIGTERM. */
-#define _GNU_SOURCE /* strndup, mkdtemp */
+ * 128 + signal after an orderly end by Ctrl-C, SIGTERM, SIGHUP or SIGUSR1. */
+#define _GNU_SOURCE /* strndup */
 #include "base/output.h"
 #include "base/text.h"
 #include "runtime/bench.h"
@@ -13,6 +13,7 @@
 #include "runtime/source_early.h"
 #include "runtime/tokenize.h"
 #include "runtime/train.h"
+#include "tools/ftrun_folder.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -151,6 +152,9 @@ static void print_help(int command) {
   printf("\nOpening a file runs no code and writes nothing. Training a .ft or .ptx file writes only below\n"
          "the current folder or where the command line says (--allow-paths: where the file says). A .so\n"
          "is code: train or evaluate only those that you trust. SECURITY.md says more.\n");
+  if (command == TRAIN)
+    printf("\nCtrl-C, SIGTERM, SIGHUP (but under nohup) and SIGUSR1 end a training after the step at hand, with\n"
+           "its checkpoint and --save written. The same signal again ends it at once.\n");
 }
 
 /* ── parsing ──────────────────────────────────────────────────────────────────────────────── */
@@ -471,63 +475,19 @@ static int run_command(Line *line) {
   }
 }
 
-/* A .ft file is compiled to an artifact in a folder of its own, which is gone when ftrun ends: also
- * by the signals that no training answers, such as that of `ftrun model.ft | head`. */
-static struct {
-  char *folder, *artifact, *tuning; /* tuning: what cuda remembers of the libraries' speed */
-} compiled;
-
-static void remove_compiled(void) { /* only what a signal handler may call */
-  unlink(compiled.artifact);
-  unlink(compiled.tuning);
-  rmdir(compiled.folder);
-}
-
-static void die_of(int number) {
-  remove_compiled();
-  signal(number, SIG_DFL);
-  raise(number);
-}
-
-static void catch_signals(void (*handler)(int)) {
-  static const int numbers[] = {SIGPIPE, SIGHUP};
-  for (int i = 0; i < 2; i++)
-    if (signal(numbers[i], handler) == SIG_IGN) signal(numbers[i], SIG_IGN); /* nohup */
-}
-
-static char *joined(const char *left, const char *right) {
-  Text path = {0};
-  text_printf(&path, "%s%s", left, right);
-  return path.at;
-}
-
 static int run_source(Line *line) {
-  const char *source = line->train.run.artifact, *folder = getenv("TMPDIR");
-  compiled.folder = joined(folder && folder[0] ? folder : "/tmp", "/ftrun-XXXXXX");
-  if (!mkdtemp(compiled.folder)) {
-    int error = errno;
-    fprintf(stderr, "error: cannot make a folder for the compiled model: %s: %s\n", compiled.folder,
-            strerror(error));
-    free(compiled.folder);
-    return error == ENOSPC ? 3 : 1;
-  }
+  const char *source = line->train.run.artifact, *artifact, *gpu;
   bool is_ptx;
-  const char *gpu;
   dev_compile_for(line->train.run.device, &is_ptx, &gpu);
-  compiled.artifact = joined(compiled.folder, is_ptx ? "/model.ptx" : "/model.so");
-  compiled.tuning = joined(compiled.artifact, ".tune");
-  catch_signals(die_of);
-  int code = compile(line, source, compiled.artifact, gpu);
+  int code = folder_open(is_ptx, &artifact);
+  if (code) return code;
+  code = compile(line, source, artifact, gpu);
   if (code == 0) {
-    line->train.run.artifact = compiled.artifact;
+    line->train.run.artifact = artifact;
     code = run_command(line);
   }
   source_early_end();
-  remove_compiled();
-  catch_signals(SIG_DFL);
-  free(compiled.folder);
-  free(compiled.artifact);
-  free(compiled.tuning);
+  folder_close();
   return code;
 }
 
