@@ -80,34 +80,38 @@ static bool explain_ld(Diag *diag, int status, const Text *message) {
   return !status;
 }
 
-/* For a file that is gone in a moment: not synced. Returns 0 or an errno value. */
-static int write_object(const char *path, const Text *object) {
-  FILE *file = fopen(path, "wbe");
-  if (!file) return errno;
-  int error = fwrite(object->at, 1, object->count, file) == object->count ? 0 : errno;
-  if (fclose(file) && !error) error = errno;
+/* A new file beside `path`, gone in a moment: not synced. Its name goes to *name, also when it was
+ * made and could not be written. Returns 0, an errno value or TEXT_IRREGULAR. */
+static int write_beside(const char *path, const Text *bytes, Arena *arena, const char **name) {
+  Text temporary = {0};
+  int fd = -1, error = text_open_beside(path, &temporary, &fd);
+  if (!error) {
+    *name = arena_strdup(arena, text_cstr(&temporary));
+    error = text_write_all(fd, text_cstr(bytes), bytes->count);
+    if (close(fd) && !error) error = errno;
+  }
+  text_free(&temporary);
   return error;
 }
 
 /* All files lie beside the output, so that the last step is a rename. */
 static bool link_shared(Diag *diag, const Code *code, Arena *arena, const char *path) {
   const char *object[CODEGEN_OBJECTS + 1] = {NULL};
-  char *linked = arena_printf(arena, "%s.%ld.tmp", path, (long)getpid());
-  bool good = true;
-  int count = 0;
+  const char *linked = NULL;
+  int count = 0, error = write_beside(path, &(Text){0}, arena, &linked);
+  bool good = !error || fail(diag, "write", path, error);
   for (int i = 0; i < CODEGEN_OBJECTS && good; i++) {
     if (!code->object[i].count) continue;
-    object[count] = arena_printf(arena, "%s.%ld.%d.o", path, (long)getpid(), i);
-    int error = write_object(object[count], &code->object[i]);
-    if (error) good = fail(diag, "write", object[count], error);
-    count++;
+    error = write_beside(path, &code->object[i], arena, &object[count]);
+    if (error) good = fail(diag, "write", path, error);
+    if (object[count]) count++;
   }
   Text message = {0};
   good = good && explain_ld(diag, run_ld(object, linked, &message), &message);
   text_free(&message);
   if (good && rename(linked, path)) good = fail(diag, "write", path, errno);
   for (int i = 0; i < count; i++) unlink(object[i]);
-  if (!good) unlink(linked);
+  if (!good && linked) unlink(linked);
   return good;
 }
 

@@ -1,5 +1,5 @@
-/* plan_check: see plan_check.h. A plan whose checksum fits may still have been changed: a line taken
- * out or a type exchanged must not become other numbers without a word. */
+/* plan_check: see plan_check.h. A plan whose checksum fits may still have been changed: a line
+ * taken out or a type exchanged must not become other numbers without a word. */
 #include "plan/plan_check.h"
 #include <string.h>
 
@@ -48,7 +48,8 @@ static const char *check_step(Arena *arena, const Plan *plan) {
     if (strcmp(state->name, OWN_STEP) == 0)
       return is_written(&plan->graph[0], ARENA_STATE, state->offset, &state->type)
                  ? NULL
-                 : arena_printf(arena, "no step of graph \"train\" writes the state \"" OWN_STEP "\"");
+                 : arena_printf(arena,
+                                "no step of graph \"train\" writes the state \"" OWN_STEP "\"");
   }
   return arena_printf(arena, "there is no state \"" OWN_STEP "\"");
 }

@@ -129,7 +129,8 @@ static void print_tensor(Text *out, const char *word, const PlanTensor *tensor, 
   print_storage(out, &tensor->storage);
   if (tensor->is_needed_for_predict) text_printf(out, " predict");
   if (tensor->below) text_printf(out, " below %" PRId64, tensor->below);
-  if (!tensor->below && !strcmp(word, "input") && plan_takes_bound(tensor)) text_printf(out, " any");
+  if (!tensor->below && !strcmp(word, "input") && plan_takes_bound(tensor))
+    text_printf(out, " any");
   if (tensor->has_ignore) text_printf(out, " ignore %" PRId64, tensor->ignore);
   if (tensor->is_saved) text_printf(out, " saved");
   if (tensor->is_sliced) text_printf(out, " sliced");

@@ -111,8 +111,9 @@ const char *words_name(Words *p, const char *what) {
   bool is_good = length > 0 && length <= NAME_LENGTH;
   for (size_t i = 0; i < length; i++) {
     unsigned char c = (unsigned char)text[i];
-    is_good = is_good && c < 0x80 && (isalnum(c) || c == '_' || (i && (c == '.' || c == '-')) ||
-                         ((!i || text[i - 1] == '.') && own_is(text + i)));
+    is_good = is_good && c < 0x80 &&
+              (isalnum(c) || c == '_' || (i && (c == '.' || c == '-')) ||
+               ((!i || text[i - 1] == '.') && own_is(text + i)));
   }
   if (is_good) return text;
   words_fail(p, "%s is no name of letters, digits, '_', '-' and '.'", what);

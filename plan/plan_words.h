@@ -24,8 +24,8 @@ bool words_expect(Words *words, const char *text); /* the same, failing if it do
 /* A bare word: letters, digits, and ._- */
 const char *words_word(Words *words, const char *what);
 /* A quoted string, and one that is a name: letters, digits, and ._- behind the first; the
- * compiler's own mark may begin it and what follows a dot. Names go into logs, messages and files: none is a command or an escape
- * sequence. */
+ * compiler's own mark may begin it and what follows a dot. Names go into logs, messages and files:
+ * none is a command or an escape sequence. */
 const char *words_string(Words *words, const char *what);
 const char *words_name(Words *words, const char *what);
 bool words_integer(Words *words, const char *what, int64_t low, int64_t high, int64_t *out);

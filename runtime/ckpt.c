@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char format_name[] = "ft-checkpoint-2"; /* 1: its sum left out the metadata, and names no mark */
+static const char format_name[] =
+    "ft-checkpoint-2"; /* 1: its sum left out the metadata, and names no mark */
 
 Status ckpt_save(Exec *exec, const char *path, const CkptInfo *info) {
   enum { NUMBERS = 7, WIDTH = 40 };

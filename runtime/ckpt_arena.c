@@ -90,9 +90,8 @@ static Status write_file(const char *path, const CkptTensors *params, const Ckpt
   for (int i = 0; i < params->count; i++) tensors[count++] = tensor_of(&params->at[i], from_params);
   for (int i = 0; i < states->count; i++) tensors[count++] = tensor_of(&states->at[i], from_states);
   const SafeText weights = {"format", CKPT_WEIGHTS_FORMAT};
-  Status status = text_count
-                      ? safetensors_write(path, tensors, count, texts, text_count, true)
-                      : safetensors_write(path, tensors, count, &weights, 1, false);
+  Status status = text_count ? safetensors_write(path, tensors, count, texts, text_count, true)
+                             : safetensors_write(path, tensors, count, &weights, 1, false);
   free(tensors);
   return status;
 }

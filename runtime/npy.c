@@ -1,6 +1,7 @@
 /* npy: see npy.h. The header is a Python dictionary with exactly the keys descr, fortran_order and
  * shape; the parser knows that much Python and no more. */
 #include "runtime/npy.h"
+#include "base/text.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -147,7 +148,8 @@ Status npy_parse(const uint8_t *head, size_t count, ArrayHeader *out) {
 
 struct NpyWriter {
   FILE *file;
-  char *path, *temporary;
+  char *path;
+  Text temporary;
 };
 
 static const char *descr_of(DType dtype) {
@@ -175,14 +177,14 @@ static Status write_header(NpyWriter *writer, const Type *type) {
 }
 
 static Status open_writer(NpyWriter *writer, const char *path, const Type *type) {
-  size_t length = strlen(path) + 32;
+  int fd = -1;
   writer->path = strdup(path);
-  writer->temporary = malloc(length);
-  if (!writer->path || !writer->temporary) return status_errno(ENOMEM, "%s", path);
-  snprintf(writer->temporary, length, "%s.%d.tmp", path, (int)getpid());
-  writer->file = fopen(writer->temporary, "wbe");
-  if (!writer->file) return status_errno(errno, "cannot write %s", path);
-  return write_header(writer, type);
+  if (!writer->path) return status_errno(ENOMEM, "%s", path);
+  int error = text_open_beside(path, &writer->temporary, &fd);
+  if (!error && !(writer->file = fdopen(fd, "wb"))) error = errno;
+  if (error && fd >= 0) close(fd);
+  if (error && fd >= 0) unlink(writer->temporary.at);
+  return error ? status_errno(error, "cannot write %s", path) : write_header(writer, type);
 }
 
 Status npy_writer_open(const char *path, const Type *type, NpyWriter **out) {
@@ -210,9 +212,9 @@ Status npy_writer_commit(NpyWriter *writer) {
     error = errno;
   if (fclose(writer->file) != 0 && !error) error = errno;
   writer->file = NULL;
-  if (!error && rename(writer->temporary, writer->path) != 0) error = errno;
+  if (!error && rename(writer->temporary.at, writer->path) != 0) error = errno;
   if (!error) return STATUS_OK;
-  unlink(writer->temporary);
+  unlink(writer->temporary.at);
   return status_errno(error, "cannot write %s", writer->path);
 }
 
@@ -220,9 +222,9 @@ void npy_writer_free(NpyWriter *writer) {
   if (!writer) return;
   if (writer->file) {
     fclose(writer->file);
-    unlink(writer->temporary);
+    unlink(writer->temporary.at);
   }
   free(writer->path);
-  free(writer->temporary);
+  text_free(&writer->temporary);
   free(writer);
 }

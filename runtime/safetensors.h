@@ -1,6 +1,7 @@
 /* safetensors: named tensors in a file (github.com/huggingface/safetensors, "Format"): a 64-bit
  * little-endian header length, a JSON header, then the data, without holes. The reader takes
- * the file into memory and treats it as hostile: every length, offset, shape and dtype is checked against it. */
+ * the file into memory and treats it as hostile: every length, offset, shape and dtype is checked
+ * against it. */
 #ifndef FT_RUNTIME_SAFETENSORS_H
 #define FT_RUNTIME_SAFETENSORS_H
 #include "runtime/source_array.h"
@@ -36,7 +37,8 @@ const char *safetensors_text(const Safetensors *file, const char *key);        /
 /* Writes beside `path`, fsyncs, renames: the old file or the new one, never a part. The same
  * tensors give the same bytes. Tensors are stored in the order given, but wider elements first, so
  * that each is aligned. has_sum: the metadata gets one more text, "sum": 16 digits that every other
- * byte of the file goes into, so that a bit lost on a disk is seen. No protection against intent. */
+ * byte of the file goes into, so that a bit lost on a disk is seen. No protection against intent.
+ */
 STATUS_CHECKED Status safetensors_write(const char *path, const SafeTensor *tensors, int count,
                                         const SafeText *texts, int text_count, bool has_sum);
 /* Has the file a sum, and is it that of its bytes? */

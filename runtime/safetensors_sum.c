@@ -1,5 +1,5 @@
-/* safetensors_sum: the sum over a file's bytes (declared in safetensors.h): the head around the sum's
- * own 16 digits, then the data of each tensor, in the order of the file. */
+/* safetensors_sum: the sum over a file's bytes (declared in safetensors.h): the head around the
+ * sum's own 16 digits, then the data of each tensor, in the order of the file. */
 #define _GNU_SOURCE /* memmem */
 #include "runtime/safetensors.h"
 #include <inttypes.h>

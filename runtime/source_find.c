@@ -91,6 +91,13 @@ static const char *package_of(const char *file) {
   return NULL;
 }
 
+/* Beside the .ft file? An artifact's word for where that was may be anything; ftrun model.ft has it
+ * from the command line. */
+static bool looks_beside_source(const Plan *plan, const SourcePlaces *places) {
+  if (!plan->source || !plan->source[0]) return false;
+  return !places->artifact_path || places->allow_paths || inside_is_plain(plan->source);
+}
+
 Status source_find_file(const Plan *plan, const SourcePlaces *places, const char *file,
                         char **out) {
   *out = NULL;
@@ -108,7 +115,7 @@ Status source_find_file(const Plan *plan, const SourcePlaces *places, const char
       (places->data_dir &&
        try_folder(places->data_dir, strlen(places->data_dir), file, &tried, out)) ||
       (places->artifact_path && try_folder_of(places->artifact_path, file, &tried, out)) ||
-      (plan->source && plan->source[0] && try_folder_of(plan->source, file, &tried, out)) ||
+      (looks_beside_source(plan, places) && try_folder_of(plan->source, file, &tried, out)) ||
       try_folder(".", 1, file, &tried, out) || try_datasets(file, &tried, out);
   Status status = STATUS_OK;
   if (!found) {

@@ -51,9 +51,8 @@ static Status write_tokens(Tokenize *t, const BpeTokens *tokens) {
 
 static Status open_output(Tokenize *t) {
   uint8_t head[TOKENS_HEADER] = {0};
-  text_printf(&t->part, "%s.part", t->options->output);
-  t->file = open(text_cstr(&t->part), O_WRONLY | O_CREAT | O_TRUNC, 0666);
-  if (t->file < 0) return status_errno(errno, "%s", text_cstr(&t->part));
+  int error = text_open_beside(t->options->output, &t->part, &t->file);
+  if (error) return status_errno(error, "cannot write %s", t->options->output);
   return t->options->no_header ? STATUS_OK : write_bytes(t, head, sizeof head);
 }
 

@@ -149,8 +149,10 @@ static void print_help(int command) {
              flags[i].value ? flags[i].value : "");
     printf("  %-22s %s\n", left, flags[i].help);
   }
-  printf("\nOpening a file runs no code and writes nothing. Training a .ft or .ptx file writes only below\n"
-         "the current folder or where the command line says (--allow-paths: where the file says). A .so\n"
+  printf("\nOpening a file runs no code and writes nothing. Training a .ft or .ptx file writes "
+         "only below\n"
+         "the current folder or where the command line says (--allow-paths: where the file says). "
+         "A .so\n"
          "is code: train or evaluate only those that you trust. SECURITY.md says more.\n");
   if (command == TRAIN)
     printf("\nCtrl-C, SIGTERM, SIGHUP (but under nohup) and SIGUSR1 end a training after the step at hand, with\n"
@@ -200,11 +202,15 @@ static void take_flag(Line *line, const Flag *flag, const char *value, int64_t c
     const char *name;
     bool *at;
   } switches[] = {
-      {"--no-shuffle", &train->no_shuffle}, {"--overfit-batch", &train->overfit_batch},
-      {"--dry-run", &train->dry_run},       {"--deterministic", &train->deterministic},
-      {"--check", &train->check_nan},       {"--made-up-data", &line->made_up_data},
+      {"--no-shuffle", &train->no_shuffle},
+      {"--overfit-batch", &train->overfit_batch},
+      {"--dry-run", &train->dry_run},
+      {"--deterministic", &train->deterministic},
+      {"--check", &train->check_nan},
+      {"--made-up-data", &line->made_up_data},
       {"--allow-paths", &train->run.places.allow_paths},
-      {"--keep-going", &train->keep_going}, {"--no-cache", &line->no_cache},
+      {"--keep-going", &train->keep_going},
+      {"--no-cache", &line->no_cache},
       {"--no-header", &line->no_header},
   };
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)

@@ -3,6 +3,7 @@ below the current folder or where the command line says."""
 import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
 
@@ -220,6 +221,40 @@ class Paths(Case):
             self.assertIn("--allow-paths", file.read())
 
 
+class Outputs(Case):
+    """Files that the command line names: a device or a pipe is not replaced, and a name that could be guessed not followed."""
+
+    def test_targets(self):
+        artifact, weights = self.compile(MODEL), self.path("w")
+        support.run("ftrun", artifact, "--data", self.folder, "--steps", 2, "--save", weights)
+        self.write("text.txt", "hello")
+        pipe = self.path("pipe")
+        os.mkfifo(pipe)
+        predict = ["predict", artifact, "--weights", weights, "--input", "x=" + self.path("x.npy"), "--output"]
+        self.fails(1, "no regular file", "ftrun", *predict, pipe)
+        self.assertTrue(stat.S_ISFIFO(os.stat(pipe).st_mode))
+        os.symlink("/dev/full", self.path("full"))
+        self.fails(3, "No space left", "ftc", self.path("model.ft"), "--emit=ir", "-o", self.path("full"))
+        support.run("ftc", self.path("model.ft"), "--emit=ir", "-o", os.devnull)
+        for path in ("/dev/full", os.devnull):
+            self.assertTrue(stat.S_ISCHR(os.stat(path).st_mode))
+        self.assertIn("param", support.run("ftc", self.path("model.ft"), "--emit=ir", "-o", "/dev/stdout").stdout)
+
+    def test_a_planted_link_is_not_followed(self):
+        """ftc's objects and the like had the process's number in their names: any could be planted."""
+        victim, source = self.write("victim", "precious"), self.write("model.ft", MODEL)
+        os.mkdir(self.path("shared"))
+        script = 'for end in tmp o 0.o 1.o 2.o 3.o; do ln -s "$2" "$1.$$.$end"; done; shift 2; exec "$@"'
+        for name in ("m.so", "m.ptx"):
+            out = self.path("shared", name)
+            subprocess.run(["sh", "-c", script, "sh", out, victim, os.path.join(support.BUILD, "bin", "ftc"), source, "-o", out], check=True)
+            with open(victim) as file:
+                self.assertEqual(file.read(), "precious")
+            support.run("ftrun", "info", out)
+        left = [name for name in os.listdir(self.path("shared")) if not os.path.islink(self.path("shared", name))]
+        self.assertEqual(sorted(left), ["m.ptx", "m.so"])
+
+
 class Plans(Case):
     """A plan that was changed, with its checksum made right: what is not refused has its stated meaning."""
 
@@ -252,6 +287,18 @@ class Plans(Case):
             with self.subTest(needle):
                 self.fails(1, needle, "ftrun", self.change(*changes), "--device", "sim", "--data", self.folder)
                 self.fails(1, needle, "ftrun", "info", self.path("changed.ptx"))
+
+    def test_data_beside_a_source_that_the_artifact_names(self):
+        here = self.path("here")
+        os.mkdir(here)
+        changed = self.change((r'file "x.npy"', 'file "private.npy"'), (r'^source "[^"]*"', f'source "{self.folder}/private/model.ft"'))
+        os.mkdir(self.path("private"))
+        os.rename(self.path("x.npy"), self.path("private", "private.npy"))
+        shutil.copy(changed, here)
+        flags = [os.path.join(here, "changed.ptx"), "--device", "sim", "--steps", 2]
+        shutil.copy(self.path("y.npy"), here)
+        self.fails(1, "private.npy not found", "ftrun", *flags, cwd=here)
+        support.run("ftrun", *flags, "--allow-paths", cwd=here)
 
     def test_what_is_shown_does_not_steer_a_terminal(self):
         changed = self.change((r'^source "[^"]*"', r'source "\\x1b[31m/nowhere.ft"'))

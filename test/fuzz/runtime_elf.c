@@ -1,5 +1,5 @@
-/* runtime_elf: any bytes as a shared object: its section .ft_plan lies in the file, or it is refused
- * with a message. The file is in memory. */
+/* runtime_elf: any bytes as a shared object: its section .ft_plan lies in the file, or it is
+ * refused with a message. The file is in memory. */
 #define _GNU_SOURCE /* memfd_create */
 #include "runtime/elf.h"
 #include <stdlib.h>

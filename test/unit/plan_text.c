@@ -203,8 +203,7 @@ static Plan *mapped(Arena *arena) {
   for (int g = 0; g < 2; g++) {
     PlanStep *step = &plan->graph[g].steps.at[0];
     PlanStep *last = &plan->graph[g].steps.at[3];
-    for (int i = 0; i < 3; i++)
-      step->grid[i] = step->block[i] = last->grid[i] = last->block[i] = 1;
+    for (int i = 0; i < 3; i++) step->grid[i] = step->block[i] = last->grid[i] = last->block[i] = 1;
     step->stays = 2;
     step->args = ARENA_ARRAY(arena, int, 3);
     memcpy((int *)(uintptr_t)step->args, (int[]){0, 2, 1}, 3 * sizeof(int));

@@ -204,10 +204,8 @@ static void full_disk(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(round_trip),
-      cmocka_unit_test(damaged),
-      cmocka_unit_test(cut),
-      cmocka_unit_test(sum), cmocka_unit_test(targets), cmocka_unit_test(full_disk),
+      cmocka_unit_test(round_trip), cmocka_unit_test(damaged), cmocka_unit_test(cut),
+      cmocka_unit_test(sum),        cmocka_unit_test(targets), cmocka_unit_test(full_disk),
   };
   return cmocka_run_group_tests(tests, data_setup, data_teardown);
 }
