@@ -1,5 +1,6 @@
 /* arena: chunks of at least 64 KiB, doubling; large requests get a chunk of their own. */
 #include "base/arena.h"
+#include "base/memory.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,9 +19,8 @@ struct Arena {
 };
 
 static void *must(void *memory) {
-  if (memory) return memory;
-  fputs("error: out of memory\n", stderr);
-  exit(3);
+  if (!memory) memory_none();
+  return memory;
 }
 
 Arena *arena_new(void) {

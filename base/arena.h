@@ -1,6 +1,6 @@
 /* arena: bump allocation with one lifetime, and a growing array macro.
  * Invariant: nothing is freed before arena_free; memory comes zeroed. Not thread-safe.
- * Out of memory ends the process with a plain message (exit 3): only compilers use it. */
+ * Out of memory ends the process or the call of the library: memory.h. */
 #ifndef FT_BASE_ARENA_H
 #define FT_BASE_ARENA_H
 #include <stdarg.h>

@@ -1,6 +1,7 @@
 /* text: see text.h. */
 #define _GNU_SOURCE /* getrandom */
 #include "base/text.h"
+#include "base/memory.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
@@ -12,14 +13,12 @@
 #include <unistd.h>
 
 static void reserve(Text *text, size_t more) {
+  if (more > SIZE_MAX / 4) memory_none();
   if (text->count + more + 1 <= text->capacity) return;
   size_t capacity = text->capacity ? text->capacity : 256;
   while (capacity < text->count + more + 1) capacity *= 2;
   char *at = realloc(text->at, capacity);
-  if (!at) {
-    fputs("error: out of memory\n", stderr);
-    exit(3);
-  }
+  if (!at) memory_none();
   text->at = at;
   text->capacity = capacity;
 }

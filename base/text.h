@@ -30,8 +30,8 @@ int text_write_all(int fd, const void *bytes, size_t count);
  * are followed; a device or a pipe is written to as it is. Returns 0, or an errno value (ENOSPC and
  * the like; the temporary file is then removed). */
 int text_write_file(const char *path, const void *bytes, size_t count);
-/* For files that cannot be written straight: a new one beside `path`, under a name (host, process, a
- * random number) that is nobody else's, appended to *temporary. Returns 0, an errno value, or
+/* For files that cannot be written straight: a new one beside `path`, under a name (host, process,
+ * a random number) that is nobody else's, appended to *temporary. Returns 0, an errno value, or
  * TEXT_IRREGULAR: what has that name now is a device, a pipe or the like, which a rename would
  * replace. text_error has words for all of them. */
 int text_open_beside(const char *path, Text *temporary, int *fd);
@@ -41,7 +41,8 @@ void text_sync_parent(const char *path);
 
 /* As a string of JSON, with its quotes. */
 void text_append_json(Text *text, const char *value);
-/* Control characters become '?', but for newlines: what comes from a file must not steer a terminal.
+/* Control characters become '?', but for newlines: what comes from a file must not steer a
+ * terminal.
  */
 void text_make_printable(char *text);
 

@@ -1,9 +1,12 @@
 /* ft: the embedding interface of ft.h, over exec. Invariant: every argument of the caller is
- * checked here, so that a mistake gives a message and never a crash. */
+ * checked here, so that a mistake gives a message and never a crash; and no call ends the process:
+ * where memory is short, it fails. The functions of ft.h stand at the end. */
 #include "runtime/ft.h"
+#include "base/memory.h"
 #include "runtime/ckpt.h"
 #include "runtime/generator.h"
 #include "runtime/permute.h"
+#include "runtime/source.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,10 +47,17 @@ static Status open_model(FtModel *model, const char *path, const FtOptions *opti
   return exec_batch_new(model->exec, &model->batch);
 }
 
-int ft_open_with(const char *path, const FtOptions *options, FtModel **out) {
+static Status open_with(const char *path, const FtOptions *options, FtModel **out) {
   FtModel *model = calloc(1, sizeof *model);
   if (!model) return status_fail(STATUS_FAULT, "out of memory");
-  Status status = open_model(model, path, options);
+  MemoryGuard guard;
+  Status status = STATUS_FAULT;
+  memory_enter(&guard);
+  if (setjmp(guard.place) == 0)
+    status = open_model(model, path, options);
+  else
+    status_fail(STATUS_FAULT, "%s: out of memory", path);
+  memory_leave(&guard);
   if (status != STATUS_OK) {
     ft_close(model);
     return status;
@@ -55,12 +65,6 @@ int ft_open_with(const char *path, const FtOptions *options, FtModel **out) {
   *out = model;
   return STATUS_OK;
 }
-
-int ft_open(const char *path, int threads, FtModel **out) {
-  return ft_open_with(path, &(FtOptions){.threads = threads}, out);
-}
-
-const char *ft_device(const FtModel *model) { return exec_device_text(model->exec); }
 
 void ft_close(FtModel *model) {
   if (!model) return;
@@ -72,7 +76,7 @@ void ft_close(FtModel *model) {
 }
 
 /* ── settings ─────────────────────────────────────────────────────────────────────────────── */
-int ft_set(FtModel *model, const char *key, const char *value) {
+static Status set(FtModel *model, const char *key, const char *value) {
   int index = setting_find(key);
   const char *why = "", *nearest = setting_nearest(key);
   if (index < 0 && nearest)
@@ -86,7 +90,7 @@ int ft_set(FtModel *model, const char *key, const char *value) {
   return STATUS_OK;
 }
 
-int ft_set_total(FtModel *model, int64_t steps_per_epoch, int64_t total_steps) {
+static Status set_total(FtModel *model, int64_t steps_per_epoch, int64_t total_steps) {
   if (steps_per_epoch < 0 || total_steps < 0)
     return status_fail(STATUS_USER, "numbers of steps cannot be negative");
   exec_set_derived(model->exec, "train.steps_per_epoch", (double)steps_per_epoch);
@@ -95,7 +99,7 @@ int ft_set_total(FtModel *model, int64_t steps_per_epoch, int64_t total_steps) {
   return STATUS_OK;
 }
 
-int ft_init(FtModel *model, uint64_t seed) {
+static Status init(FtModel *model, uint64_t seed) {
   model->part = 0;
   model->seed = seed;
   model->has_states = model->is_disturbed = true;
@@ -118,7 +122,7 @@ static void describe(const char *name, const Type *type, FtTensor *out) {
   memcpy(out->dim, type->shape.dim, sizeof out->dim);
 }
 
-int ft_input(const FtModel *model, int index, FtTensor *out) {
+static Status input_at(const FtModel *model, int index, FtTensor *out) {
   const Plan *plan = model->artifact->plan;
   if (index < 0 || index >= plan->inputs.count)
     return status_fail(STATUS_USER, "there is no input %d", index);
@@ -126,7 +130,7 @@ int ft_input(const FtModel *model, int index, FtTensor *out) {
   return STATUS_OK;
 }
 
-int ft_output(const FtModel *model, int index, FtTensor *out) {
+static Status output_at(const FtModel *model, int index, FtTensor *out) {
   const PlanGraph *graph = &model->artifact->plan->graph[EXEC_EVAL];
   if (index < 0 || index >= graph->outputs.count)
     return status_fail(STATUS_USER, "there is no output %d", index);
@@ -134,7 +138,7 @@ int ft_output(const FtModel *model, int index, FtTensor *out) {
   return STATUS_OK;
 }
 
-int ft_param(const FtModel *model, int index, FtTensor *out) {
+static Status param_at(const FtModel *model, int index, FtTensor *out) {
   const Plan *plan = model->artifact->plan;
   if (index < 0 || index >= plan->params.count)
     return status_fail(STATUS_USER, "there is no parameter %d", index);
@@ -151,10 +155,16 @@ static Status fill_batch(FtModel *model, const void *const *inputs, bool is_trai
     size_t bytes = (size_t)type_bytes(&input->type);
     if (!inputs[i] && (is_training || input->is_needed_for_predict))
       return status_fail(STATUS_USER, "input %s is needed", input->name);
-    if (inputs[i])
-      memcpy(to, inputs[i], bytes);
-    else
+    if (!inputs[i]) {
       memset(to, 0, bytes);
+      continue;
+    }
+    char range[SOURCE_RANGE];
+    memcpy(to, inputs[i], bytes);
+    int64_t at = source_find_outside(input, to, shape_elements(&input->type.shape), range);
+    if (at >= 0)
+      return status_fail(STATUS_USER, "element %lld of input %s is %s", (long long)at, input->name,
+                         range);
   }
   return STATUS_OK;
 }
@@ -174,7 +184,7 @@ static Status run(FtModel *model, ExecGraph graph, const void *const *inputs) {
   return exec_sync(model->exec);
 }
 
-int ft_train_step(FtModel *model, const void *const *inputs, double *loss) {
+static Status train_step(FtModel *model, const void *const *inputs, double *loss) {
   STATUS_TRY(check_use(model, FT_TRAIN, "FT_TRAIN"));
   bool is_last = model->part + 1 >= exec_parts(model->exec);
   ExecGraph graph = is_last ? EXEC_TRAIN : EXEC_MICRO;
@@ -186,12 +196,12 @@ int ft_train_step(FtModel *model, const void *const *inputs, double *loss) {
   return exec_scalar(model->exec, graph, index, loss);
 }
 
-int ft_predict(FtModel *model, const void *const *inputs) {
+static Status predict(FtModel *model, const void *const *inputs) {
   STATUS_TRY(check_use(model, FT_PREDICT, "FT_PREDICT"));
   return run(model, EXEC_EVAL, inputs);
 }
 
-int ft_read_output(FtModel *model, const char *name, void *to, size_t bytes) {
+static Status read_output(FtModel *model, const char *name, void *to, size_t bytes) {
   int index = exec_find_output(model->exec, EXEC_EVAL, "output", name);
   if (index < 0) index = exec_find_output(model->exec, EXEC_EVAL, NULL, name);
   if (index < 0) return status_fail(STATUS_USER, "there is no output %s", name);
@@ -213,7 +223,7 @@ static Status find_tensor(FtModel *model, const char *name, size_t bytes, ArenaI
   return STATUS_OK;
 }
 
-int ft_read_param(FtModel *model, const char *name, void *to, size_t bytes) {
+static Status read_param(FtModel *model, const char *name, void *to, size_t bytes) {
   ArenaId arena;
   const PlanTensor *found;
   STATUS_TRY(find_tensor(model, name, bytes, &arena, &found));
@@ -221,7 +231,7 @@ int ft_read_param(FtModel *model, const char *name, void *to, size_t bytes) {
   return permute_in_place(found, false, to);
 }
 
-int ft_write_param(FtModel *model, const char *name, const void *from, size_t bytes) {
+static Status write_param(FtModel *model, const char *name, const void *from, size_t bytes) {
   ArenaId arena;
   const PlanTensor *found;
   STATUS_TRY(find_tensor(model, name, bytes, &arena, &found));
@@ -234,23 +244,14 @@ int ft_write_param(FtModel *model, const char *name, const void *from, size_t by
   return status;
 }
 
-int64_t ft_steps(FtModel *model) {
-  int64_t step = 0;
-  return exec_step(model->exec, &step) == STATUS_OK ? step : 0;
-}
-
 /* ── files ────────────────────────────────────────────────────────────────────────────────── */
-int ft_load_weights(FtModel *model, const char *path) {
+static Status load_weights(FtModel *model, const char *path) {
   if (!model->has_states) STATUS_TRY(exec_init_states(model->exec, 0));
   model->has_states = model->is_disturbed = true;
   return ckpt_load_weights(model->exec, path, NULL);
 }
 
-int ft_save_weights(FtModel *model, const char *path) {
-  return ckpt_save_weights(model->exec, path);
-}
-
-int ft_save(FtModel *model, const char *path) {
+static Status save(FtModel *model, const char *path) {
   if (model->part)
     return status_fail(STATUS_USER, "%lld of the %lld parts of a step are done: save behind it",
                        (long long)model->part, (long long)exec_parts(model->exec));
@@ -261,7 +262,7 @@ int ft_save(FtModel *model, const char *path) {
   return ckpt_save(model->exec, path, &info);
 }
 
-int ft_resume(FtModel *model, const char *path) {
+static Status resume(FtModel *model, const char *path) {
   CkptInfo info = {0};
   char *used = NULL;
   Status status = ckpt_resume(model->exec, path, &info, &used, NULL);
@@ -286,12 +287,7 @@ static Status generation(FtModel *model, bool is_begun) {
   return STATUS_OK;
 }
 
-int64_t ft_vocabulary(const FtModel *model) {
-  const Plan *plan = model->artifact->plan;
-  return decoder_check(plan) == STATUS_OK ? decoder_vocabulary(plan) : 0;
-}
-
-int ft_prompt(FtModel *model, const int64_t *tokens, int64_t count, uint64_t seed) {
+static Status prompt(FtModel *model, const int64_t *tokens, int64_t count, uint64_t seed) {
   STATUS_TRY(generation(model, false));
   generator_clear(model->generator, true);
   Status status = generator_begin(model->generator, tokens, count, seed);
@@ -299,7 +295,7 @@ int ft_prompt(FtModel *model, const int64_t *tokens, int64_t count, uint64_t see
   return status;
 }
 
-int ft_next(FtModel *model, const FtSampling *sampling, int64_t *token) {
+static Status next(FtModel *model, const FtSampling *sampling, int64_t *token) {
   int64_t drawn, count;
   if (!(sampling->temperature >= 0) || sampling->top_k < 0 || !(sampling->top_p >= 0))
     return status_fail(STATUS_USER, "temperature, top_k and top_p cannot be negative");
@@ -310,12 +306,12 @@ int ft_next(FtModel *model, const FtSampling *sampling, int64_t *token) {
   return STATUS_OK;
 }
 
-int ft_append(FtModel *model, int64_t token) {
+static Status append(FtModel *model, int64_t token) {
   STATUS_TRY(generation(model, true));
   return generator_append(model->generator, 0, token);
 }
 
-int ft_scores(FtModel *model, float *scores, size_t bytes) {
+static Status read_scores(FtModel *model, float *scores, size_t bytes) {
   const float *from;
   STATUS_TRY(generation(model, true));
   size_t has = (size_t)generator_vocabulary(model->generator) * sizeof *from;
@@ -323,4 +319,159 @@ int ft_scores(FtModel *model, float *scores, size_t bytes) {
   STATUS_TRY(generator_scores(model->generator, &from));
   memcpy(scores, from, has);
   return STATUS_OK;
+}
+
+/* ── the interface ────────────────────────────────────────────────────────────────────────── */
+/* Both end the function: with a failure, or with what the call gives. */
+#define NEED(pointer)                                                                              \
+  if (!(pointer)) return status_fail(STATUS_USER, "%s: %s is NULL", __func__, #pointer)
+#define GUARDED(call)                                                                              \
+  MemoryGuard guard;                                                                               \
+  Status status = STATUS_FAULT;                                                                    \
+  memory_enter(&guard);                                                                            \
+  if (setjmp(guard.place) == 0)                                                                    \
+    status = (call);                                                                               \
+  else                                                                                             \
+    status_fail(STATUS_FAULT, "%s: out of memory", __func__);                                      \
+  memory_leave(&guard);                                                                            \
+  return status
+
+int ft_open_with(const char *path, const FtOptions *options, FtModel **out) {
+  static const FtOptions plain;
+  NEED(path);
+  NEED(out);
+  *out = NULL;
+  return open_with(path, options ? options : &plain, out);
+}
+
+int ft_open(const char *path, int threads, FtModel **out) {
+  return ft_open_with(path, &(FtOptions){.threads = threads}, out);
+}
+
+const char *ft_device(const FtModel *model) { return model ? exec_device_text(model->exec) : ""; }
+
+int64_t ft_steps(FtModel *model) {
+  int64_t step = 0;
+  return model && exec_step(model->exec, &step) == STATUS_OK ? step : 0;
+}
+
+int64_t ft_vocabulary(const FtModel *model) {
+  if (!model || decoder_check(model->artifact->plan) != STATUS_OK) return 0;
+  return decoder_vocabulary(model->artifact->plan);
+}
+
+int ft_save_weights(FtModel *model, const char *path) {
+  NEED(model);
+  NEED(path);
+  GUARDED(ckpt_save_weights(model->exec, path));
+}
+
+int ft_set(FtModel *model, const char *key, const char *value) {
+  NEED(model);
+  NEED(key);
+  NEED(value);
+  GUARDED(set(model, key, value));
+}
+
+int ft_set_total(FtModel *model, int64_t steps_per_epoch, int64_t total_steps) {
+  NEED(model);
+  GUARDED(set_total(model, steps_per_epoch, total_steps));
+}
+
+int ft_init(FtModel *model, uint64_t seed) {
+  NEED(model);
+  GUARDED(init(model, seed));
+}
+
+int ft_train_step(FtModel *model, const void *const *inputs, double *loss) {
+  NEED(model);
+  NEED(inputs);
+  GUARDED(train_step(model, inputs, loss));
+}
+
+int ft_predict(FtModel *model, const void *const *inputs) {
+  NEED(model);
+  NEED(inputs);
+  GUARDED(predict(model, inputs));
+}
+
+int ft_read_output(FtModel *model, const char *name, void *to, size_t bytes) {
+  NEED(model);
+  NEED(name);
+  NEED(to);
+  GUARDED(read_output(model, name, to, bytes));
+}
+
+int ft_read_param(FtModel *model, const char *name, void *to, size_t bytes) {
+  NEED(model);
+  NEED(name);
+  NEED(to);
+  GUARDED(read_param(model, name, to, bytes));
+}
+
+int ft_write_param(FtModel *model, const char *name, const void *from, size_t bytes) {
+  NEED(model);
+  NEED(name);
+  NEED(from);
+  GUARDED(write_param(model, name, from, bytes));
+}
+
+int ft_load_weights(FtModel *model, const char *path) {
+  NEED(model);
+  NEED(path);
+  GUARDED(load_weights(model, path));
+}
+
+int ft_save(FtModel *model, const char *path) {
+  NEED(model);
+  NEED(path);
+  GUARDED(save(model, path));
+}
+
+int ft_resume(FtModel *model, const char *path) {
+  NEED(model);
+  NEED(path);
+  GUARDED(resume(model, path));
+}
+
+int ft_prompt(FtModel *model, const int64_t *tokens, int64_t count, uint64_t seed) {
+  NEED(model);
+  NEED(tokens);
+  GUARDED(prompt(model, tokens, count, seed));
+}
+
+int ft_next(FtModel *model, const FtSampling *sampling, int64_t *token) {
+  NEED(model);
+  NEED(sampling);
+  NEED(token);
+  GUARDED(next(model, sampling, token));
+}
+
+int ft_append(FtModel *model, int64_t token) {
+  NEED(model);
+  GUARDED(append(model, token));
+}
+
+int ft_scores(FtModel *model, float *scores, size_t bytes) {
+  NEED(model);
+  NEED(scores);
+  GUARDED(read_scores(model, scores, bytes));
+}
+
+int ft_input(const FtModel *model, int index, FtTensor *out) {
+  NEED(model);
+  NEED(out);
+  GUARDED(input_at(model, index, out));
+}
+
+int ft_output(const FtModel *model, int index, FtTensor *out) {
+  NEED(model);
+  NEED(out);
+  GUARDED(output_at(model, index, out));
+}
+
+int ft_param(const FtModel *model, int index, FtTensor *out) {
+  NEED(model);
+  NEED(out);
+  GUARDED(param_at(model, index, out));
 }

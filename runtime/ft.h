@@ -15,7 +15,9 @@
  * Link with libft_runtime, libft_plan, libft_type, libft_base and what they need (OpenBLAS, oneDNN,
  * libgomp, zlib, jansson, PCRE2). A model is used by one thread at a time; several models may be
  * open. Functions that return int: 0 is success, 1 the caller's mistake, 3 a fault of the machine;
- * ft_error says it in one line. Pointers that are returned live until ft_close. */
+ * ft_error says it in one line. Pointers that are returned live until ft_close. Nothing here ends
+ * the process: NULL where a pointer is needed is a mistake, no memory a fault; what a call had
+ * allocated when memory ended may be lost. Opening a .so runs code in it: see SECURITY.md. */
 #ifndef FT_H
 #define FT_H
 #include <stddef.h>
@@ -66,7 +68,8 @@ int ft_input(const FtModel *model, int index, FtTensor *out);
 int ft_output(const FtModel *model, int index, FtTensor *out); /* of ft_predict */
 int ft_param(const FtModel *model, int index, FtTensor *out);
 
-/* One training step. inputs[i] is a whole batch of input i, copied before the call returns.
+/* One training step. inputs[i] is a whole batch of input i, copied before the call returns. Labels
+ * and tokens outside of what the model was compiled for are refused.
  * *loss is the loss before the update; loss may be NULL. If the model was compiled with
  * train.accumulate = k, a call takes one of k parts, and every k-th call makes the update: *loss is
  * then that of all k parts, before it the part's own. */

@@ -329,31 +329,33 @@ static int64_t integer_at(const void *values, DType dtype, int64_t i) {
   }
 }
 
-/* The first of `count` values that an input may not hold, or count. */
-static int64_t find_outside(const PlanTensor *input, const void *values, int64_t count) {
-  for (int64_t i = 0; i < count; i++) {
-    int64_t value = integer_at(values, input->type.dtype, i);
+int64_t source_find_outside(const PlanTensor *input, const void *values, int64_t count,
+                            char text[SOURCE_RANGE]) {
+  int64_t i = 0, value = 0;
+  for (; input->below && i < count; i++) {
+    value = integer_at(values, input->type.dtype, i);
     if ((uint64_t)value >= (uint64_t)input->below && !(input->has_ignore && value == input->ignore))
-      return i;
+      break;
   }
-  return count;
+  if (!input->below || i == count) return -1;
+  int length = snprintf(text, SOURCE_RANGE, "%lld, but input %.200s takes 0 to %lld",
+                        (long long)value, input->name, (long long)input->below - 1);
+  if (input->has_ignore)
+    snprintf(text + length, SOURCE_RANGE - (size_t)length, ", or %lld to be ignored",
+             (long long)input->ignore);
+  return i;
 }
 
 /* Class indices and ids of what is looked up: one outside would only train badly. */
 static Status check_values(const Source *source, const Column *column, const int64_t *sample,
                            const void *values) {
-  const PlanTensor *input = column->input;
-  int64_t count = source->batch * column->row_elements, i = find_outside(input, values, count);
-  if (i == count) return STATUS_OK;
-  char or_ignored[64] = "";
-  if (input->has_ignore)
-    snprintf(or_ignored, sizeof or_ignored, ", or %lld to be ignored", (long long)input->ignore);
-  return status_fail(STATUS_USER,
-                     "%s: sample %lld of %s holds %lld, but input %s takes 0 to %lld%s",
-                     source->label, (long long)(sample[i / column->row_elements] % source->samples),
-                     file_part(source_bytes_path(column->array->bytes)),
-                     (long long)integer_at(values, input->type.dtype, i), input->name,
-                     (long long)input->below - 1, or_ignored);
+  char range[SOURCE_RANGE];
+  int64_t count = source->batch * column->row_elements;
+  int64_t i = source_find_outside(column->input, values, count, range);
+  if (i < 0) return STATUS_OK;
+  return status_fail(STATUS_USER, "%s: sample %lld of %s holds %s", source->label,
+                     (long long)(sample[i / column->row_elements] % source->samples),
+                     file_part(source_bytes_path(column->array->bytes)), range);
 }
 
 Status source_fill(const Source *source, const int64_t *sample, void *batch) {

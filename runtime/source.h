@@ -9,7 +9,8 @@
 typedef struct Source Source;
 
 /* Where relative file names are looked for, in this order: data_dir (--data), the artifact's
- * folder, the .ft file's folder, the current folder, each folder in /usr/share/datasets. */
+ * folder, the .ft file's folder (of an artifact: if its path is relative and without ".."), the
+ * current folder, each folder in /usr/share/datasets. */
 typedef struct {
   const char *data_dir;      /* NULL: none */
   const char *artifact_path; /* NULL: none */
@@ -42,6 +43,11 @@ int64_t source_samples(const Source *source);
  * indices, a closed form like its order; 0 for other data. */
 bool source_is_text(const Source *source);
 int64_t source_moved(const Source *source, uint64_t seed, uint64_t epoch);
+/* Where the first of `count` values is that the input may not hold, and in *text which it is and
+ * what the input takes; -1: there is none. */
+enum { SOURCE_RANGE = 320 };
+int64_t source_find_outside(const PlanTensor *input, const void *values, int64_t count,
+                            char text[SOURCE_RANGE]);
 /* Samples [sample[0], …, sample[batch-1]] into `batch`. Waits for bytes still being inflated. */
 STATUS_CHECKED Status source_fill(const Source *source, const int64_t *sample, void *batch);
 /* Asks the processor for these samples, as far as they are in memory. */

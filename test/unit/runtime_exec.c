@@ -17,6 +17,9 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/lsan_interface.h>
+#endif
 
 enum { BATCH = 96, IN = 40, OUT = 24 };
 static char folder[64];
@@ -132,7 +135,8 @@ static void build_library(const char *path, const char *code) {
   Arena *arena = arena_new();
   Text plan = {0}, source = {0};
   plan_print(make_plan(arena), &plan);
-  text_printf(&source, "%s\n__attribute__((section(\".ft_plan\"))) const char ft_plan[] =\n\"", code);
+  text_printf(&source, "%s\n__attribute__((section(\".ft_plan\"))) const char ft_plan[] =\n\"",
+              code);
   for (const char *at = plan.at; *at; at++) {
     if (*at == '"' || *at == '\\') text_printf(&source, "\\");
     if (*at == '\n')
@@ -423,11 +427,77 @@ static void test_embedding(void **state) {
   ft_close(NULL);
 }
 
+/* ── no memory ────────────────────────────────────────────────────────────────────────────── */
+/* Allocations of ft itself (the linker wraps them, not those of libraries); the one that the count
+ * reaches fails. */
+static _Thread_local int64_t allocations, fails_at;
+static bool fails(void) { return fails_at && ++allocations == fails_at; }
+void *__real_malloc(size_t bytes);
+void *__real_calloc(size_t count, size_t bytes);
+void *__real_realloc(void *old, size_t bytes);
+void *__wrap_malloc(size_t bytes);
+void *__wrap_calloc(size_t count, size_t bytes);
+void *__wrap_realloc(void *old, size_t bytes);
+void *__wrap_malloc(size_t bytes) { return fails() ? NULL : __real_malloc(bytes); }
+void *__wrap_calloc(size_t count, size_t bytes) {
+  return fails() ? NULL : __real_calloc(count, bytes);
+}
+void *__wrap_realloc(void *old, size_t bytes) {
+  return fails() ? NULL : __real_realloc(old, bytes);
+}
+
+/* What a program does with a model, up to the first failure. */
+static int use_model(FtModel **model) {
+  static float x[BATCH * IN], t[BATCH * OUT];
+  const void *batch[] = {x, t};
+  char path[128];
+  int status = ft_open(path_of("model.so"), 1, model);
+  if (!status) status = ft_set(*model, "train.lr", "0.25");
+  if (!status) status = ft_init(*model, 1);
+  if (!status) status = ft_train_step(*model, batch, NULL);
+  if (!status) status = ft_predict(*model, batch);
+  snprintf(path, sizeof path, "%s", path_of("w.safetensors"));
+  if (!status) status = ft_save_weights(*model, path);
+  if (!status) status = ft_load_weights(*model, path);
+  snprintf(path, sizeof path, "%s", path_of("c.safetensors"));
+  if (!status) status = ft_save(*model, path);
+  if (!status) status = ft_resume(*model, path);
+  return status;
+}
+
+/* Each allocation fails in turn: a status and a sentence, and never the end of this process. What a
+ * call had taken when memory ended may be lost, as ft.h says. */
+static void test_no_memory(void **state) {
+  (void)state;
+  int64_t count = 0;
+#if defined(__SANITIZE_ADDRESS__)
+  __lsan_disable();
+#endif
+  for (bool is_done = false; !is_done; count++) {
+    FtModel *model = NULL;
+    allocations = 0;
+    fails_at = count + 1;
+    int status = use_model(&model);
+    is_done = allocations < fails_at;
+    fails_at = 0;
+    if (status != 0 && (is_done || status != 3)) /* some can be done without */
+      fail_msg("allocation %d: status %d: %s", (int)count, status, ft_error());
+    if (status && !strstr(ft_error(), "memory"))
+      fail_msg("allocation %d: %s", (int)count, ft_error());
+    ft_close(model);
+  }
+#if defined(__SANITIZE_ADDRESS__)
+  __lsan_enable();
+#endif
+  assert_true(count > 30);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_training),          cmocka_unit_test(test_checked_and_timed),
       cmocka_unit_test(test_damaged_artifacts), cmocka_unit_test(test_devices),
       cmocka_unit_test(test_reports),           cmocka_unit_test(test_embedding),
+      cmocka_unit_test(test_no_memory),
   };
   return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
