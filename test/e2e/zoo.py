@@ -286,6 +286,16 @@ class Zoo(support.Case):
     def test_residual(self):
         self.agrees(residual, ("seq", "lab"))
 
+    def test_memory(self):
+        artifact = self.compile(os.path.join(ZOO, "memory.ft"))
+        start, end = self.path("start.safetensors"), self.path("end.safetensors")
+        support.run("ftrun", artifact, "--data", self.folder, "--save", start, "--steps", 0)
+        support.run("ftrun", artifact, "--data", self.folder, "--init", start, "--save", end, "--steps", STEPS)
+        w, h = support.read_safetensors(start), numpy.ones((1, 8))
+        for _ in range(STEPS):
+            h = h + numpy.tanh(h @ w["v"].T) @ w["w"].T
+        numpy.testing.assert_allclose(support.read_safetensors(end)["h"], h, rtol=1e-5, atol=1e-5)
+
     def test_residual_of_one_sample(self):
         artifact = self.compile(os.path.join(ZOO, "residual.ft"), "--set", "train.batch=1")
         weights, sample, result = self.path("w.safetensors"), self.path("x.npy"), self.path("h.npy")
