@@ -51,7 +51,7 @@ R = "passes/optimizer_rules.c"
 defect("adam-correction", R, "Node *count = update_add(u, u->step, update_number(u, 1));\n  Node *correction1",
        "Node *count = update_add(u, u->step, update_number(u, 2));\n  Node *correction1", OT)
 defect("adam-decay", R, "Node *grads = is_decoupled ? u->grads : decayed_grads(u);", "Node *grads = u->grads;", OT)
-defect("sgd-first-step", R, "Node *kept = make_select(u->graph, is_first, update_number(u, 0), momentum, u->loc);", "Node *kept = momentum;", OT)
+defect("sgd-first-step", R, "make_select(u->graph, is_first, update_number(u, 1),\n", "make_select(u->graph, is_first, update_one_minus(u, number_of(u, \"train.dampening\")),\n", OT)
 defect("rmsprop-centred", R, "spread = update_sub(u, v, update_mul(u, mean, mean));", "spread = update_sub(u, v, mean);", OT)
 defect("clip-order", "passes/optimizer.c", "return norm > 0 ? clipped_by_norm(u, grads, norm) : grads;",
        "return norm > 0 && value <= 0 ? clipped_by_norm(u, grads, norm) : grads;", "py test/e2e/recipe.py")
