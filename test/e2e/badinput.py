@@ -161,7 +161,7 @@ class BadInput(support.Case):
         try:
             with open(os.path.join(mount, "w.safetensors"), "w") as file:
                 file.write("old")
-            done = self.fails(3, "w.safetensors", "ftrun", self.artifact, "--data", self.folder, "--save", os.path.join(mount, "w.safetensors"), "--steps", "2")
+            done = self.fails(3, "w.safetensors", "ftrun", self.artifact, "--data", self.folder, "--save", os.path.join(mount, "w.safetensors"), "--steps", "2", cwd=self.folder)
             self.assertRegex(done.stderr, "(?i)space")
             self.assertEqual(open(os.path.join(mount, "w.safetensors")).read(), "old")
             self.assertEqual(os.listdir(mount), ["w.safetensors"])
