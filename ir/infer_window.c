@@ -81,6 +81,11 @@ static bool conv_shape(Infer *in, const Type *x, const Type *w, Shape *out) {
                       "of %lld groups, the weight %s takes %lld",
                       infer_show_shape(in, &x->shape), (long long)(channels / window.groups),
                       (long long)window.groups, infer_show_shape(in, &w->shape), (long long)inner);
+  for (int i = 0; i < 4; i++)
+    if (x->shape.dim[i] > MAX_WINDOW || w->shape.dim[i] > MAX_WINDOW)
+      return infer_fail(in, "a dimension of a convolution is at most %lld: %s, weight %s",
+                        (long long)MAX_WINDOW, infer_show_shape(in, &x->shape),
+                        infer_show_shape(in, &w->shape));
   if (height < 1 || width < 1)
     return infer_fail(in, "the kernel of a convolution is empty: %s",
                       infer_show_shape(in, &w->shape));

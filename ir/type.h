@@ -51,6 +51,9 @@ int64_t shape_elements(const Shape *shape); /* 1 for a scalar; shapes are checke
  * strides cannot overflow either). Every type that infer_type gives is legal. */
 #define MAX_ELEMENTS ((int64_t)1 << 40)
 bool shape_is_legal(const Shape *shape);
+/* Sizes, strides and paddings of a convolution are at most this, so that a plan's offsets need no
+ * checks of their own. */
+#define MAX_WINDOW ((int64_t)1 << 20)
 int64_t type_bytes(const Type *type);
 /* Row-major strides in elements. */
 void shape_strides(const Shape *shape, int64_t stride[MAX_RANK]);

@@ -227,20 +227,17 @@ static bool check_matmul(Check *check) {
                                 (int64_t[]){s.m, is_relu ? s.aux_row / 8 : s.aux_row}, 2));
 }
 
-/* Dimensions above this are no images; keeping them below lets offsets be computed unchecked. */
-enum { LARGEST_IMAGE = 1 << 20 };
-
 static bool check_conv(Check *check, CallId id) {
   static const char *const positive[] = {"kh", "kw", "sh", "sw", "dh", "dw", "groups"};
   static const char *const sizes[] = {"n", "c", "h", "w", "o"};
   static const char *const pads[] = {"pt", "pl", "pb", "pr"};
   static const char *const flags[] = {"layout", "bias", "act"};
   for (int i = 0; i < 7; i++)
-    if (!in_range(check, positive[i], 1, LARGEST_IMAGE)) return false;
+    if (!in_range(check, positive[i], 1, MAX_WINDOW)) return false;
   for (int i = 0; i < 5; i++)
-    if (!in_range(check, sizes[i], 0, LARGEST_IMAGE)) return false;
+    if (!in_range(check, sizes[i], 0, MAX_WINDOW)) return false;
   for (int i = 0; i < 4; i++)
-    if (!in_range(check, pads[i], 0, LARGEST_IMAGE)) return false;
+    if (!in_range(check, pads[i], 0, MAX_WINDOW)) return false;
   for (int i = 0; i < 3; i++)
     if (!in_range(check, flags[i], 0, 1)) return false;
   ConvShape s;

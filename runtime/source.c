@@ -275,6 +275,12 @@ void source_start(const Source *source) {
   for (int i = 0; i < source->column_count; i++) source_bytes_start(source->column[i].array->bytes);
 }
 
+void source_append_paths(const Source *source, Text *out) {
+  for (int i = 0; i < source->column_count; i++)
+    if (!source->column[i].is_shared)
+      text_printf(out, "%s%s", i ? ", " : "", source_bytes_path(source->column[i].array->bytes));
+}
+
 int64_t source_samples(const Source *source) { return source->samples; }
 
 bool source_is_text(const Source *source) { return source->window > 0; }

@@ -8,9 +8,9 @@
 
 typedef struct Source Source;
 
-/* Where relative file names are looked for, in this order: data_dir (--data), the artifact's
- * folder, the .ft file's folder (of an artifact: if its path is relative and without ".."), the
- * current folder, each folder in /usr/share/datasets. */
+/* Where relative file names are looked for: in data_dir (--data) and nowhere else; without it in
+ * this order: the artifact's folder, the .ft file's folder (of an artifact: if its path is relative
+ * and without ".."), the current folder, each folder in /usr/share/datasets. */
 typedef struct {
   const char *data_dir;      /* NULL: none */
   const char *artifact_path; /* NULL: none */
@@ -56,6 +56,8 @@ void source_prefetch(const Source *source, const int64_t *sample);
 bool source_is_cheap(const Source *source);
 /* Waits until all is read and right: --dry-run. */
 STATUS_CHECKED Status source_check(const Source *source);
+/* Appends the paths of its files, with commas between. */
+void source_append_paths(const Source *source, Text *out);
 /* Memory taken by inflated files, bytes. */
 int64_t source_memory(const Source *source);
 #endif

@@ -111,9 +111,17 @@ Status source_find_file(const Plan *plan, const SourcePlaces *places, const char
     return *out ? STATUS_OK : status_errno(ENOMEM, "%s", file);
   }
   Text tried = {0};
+  const char *only = places->data_dir; /* a file of the same name elsewhere is another one */
+  if (only) {
+    bool is_found = try_folder(only, strlen(only), file, &tried, out);
+    text_free(&tried);
+    if (is_found) return STATUS_OK;
+    const char *package = package_of(file);
+    return status_fail(
+        STATUS_USER, "%s not found in %s; with --data no other folder is searched%s%s", file, only,
+        package ? ", without it the package is found: apt install " : "", package ? package : "");
+  }
   bool found =
-      (places->data_dir &&
-       try_folder(places->data_dir, strlen(places->data_dir), file, &tried, out)) ||
       (places->artifact_path && try_folder_of(places->artifact_path, file, &tried, out)) ||
       (looks_beside_source(plan, places) && try_folder_of(plan->source, file, &tried, out)) ||
       try_folder(".", 1, file, &tried, out) || try_datasets(file, &tried, out);

@@ -209,6 +209,11 @@ static void say_header(Training *training) {
   log_say(training->log, "%lld samples to train%s; batch %lld%s, %lld steps an epoch, %lld in all",
           (long long)source_samples(training->train), valid, (long long)training->batch, parts,
           (long long)training->steps_per_epoch, (long long)training->total_steps);
+  memory.count = 0;
+  source_append_paths(training->train, &memory);
+  if (training->valid) text_printf(&memory, "; valid: ");
+  if (training->valid) source_append_paths(training->valid, &memory);
+  log_say(training->log, "train: %s", text_cstr(&memory));
   if (training->options->deterministic)
     log_say(training->log,
             "deterministic: with the same threads, every run on %s gives the same bits",

@@ -28,6 +28,9 @@ static Status evaluate(Evaluation *e, const EvalOptions *options) {
   LogOptions log = {.console = true, .jsonl = options->log_jsonl};
   STATUS_TRY(log_open(&log, &e->log));
   Text notes = {0};
+  source_append_paths(e->source, &notes);
+  log_say(e->log, "data: %s", text_cstr(&notes));
+  notes.count = 0;
   Status status = ckpt_load_weights(e->exec, options->weights, &notes);
   if (status == STATUS_OK && notes.count) log_say(e->log, "%s", text_cstr(&notes));
   text_free(&notes);

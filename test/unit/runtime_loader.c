@@ -227,7 +227,7 @@ static void wrong_data(void **state) {
   mismatch("idx", "labels", "labels", "samples are u8[] in labels");
   mismatch("idx", "images", "few", "images holds 103 samples but few holds 102");
   mismatch("idx", "images", NULL, "names 1 file but the model has 2 inputs (image, label)");
-  mismatch("idx", "images", "absent.gz", "absent.gz not found; looked in ");
+  mismatch("idx", "images", "absent.gz", "with --data no other folder is searched");
   mismatch("idx", "train-images-idx3-ubyte.xz", "labels", "apt install dataset-fashion-mnist");
   mismatch("csv", "images", "labels", "'csv' is not known");
   Source *none;
