@@ -30,7 +30,7 @@ bool sim_cta_prepare(SimCta *cta, const SimRun *run) {
     memset(cta->shared_reader, 0, ((size_t)shared / 4 + 4) * sizeof(SimTouch));
     memset(cta->shared, 0, (size_t)shared);
   }
-  if (kernel->is_hopper && !grow(&cta->dirty, &cta->dirty_capacity, shared / 4 + 4, 1))
+  if (kernel->is_hopper && !grow(&cta->dirty, &cta->dirty_capacity, shared / 4 + 4, sizeof *cta->dirty))
     return false;
   if (!kernel->is_hopper) {
     free(cta->dirty);
@@ -61,6 +61,7 @@ void sim_cta_free(SimCta *cta) {
     free(cta->warps[i].async);
     free(cta->warps[i].flight);
     free(cta->warps[i].places);
+    free(cta->warps[i].stores);
   }
   free(cta->dirty);
   for (int i = 0; i < cta->bulk_count; i++) free(cta->bulk[i].data);
@@ -116,6 +117,19 @@ bool sim_flight_reserve(SimWarp *w) {
   if (!flight) return false;
   w->flight = flight;
   w->flight_capacity = capacity;
+  return true;
+}
+
+bool sim_store_push(SimWarp *w, SimStore store) {
+  if (w->store_count == w->store_capacity) {
+    int capacity = w->store_capacity ? w->store_capacity * 2 : 64;
+    SimStore *stores =
+        capacity > 1 << 24 ? NULL : realloc(w->stores, sizeof *stores * (size_t)capacity);
+    if (!stores) return false;
+    w->stores = stores;
+    w->store_capacity = capacity;
+  }
+  w->stores[w->store_count++] = store;
   return true;
 }
 
@@ -193,7 +207,9 @@ static void begin_warp(SimCta *cta, int index) {
   w->group_count = 0;
   w->steps = w->thread_steps = 0;
   w->async_count = 0;
-  w->flight_count = w->flight_groups = 0;
+  w->flight_count = w->flight_groups = w->store_count = 0;
+  w->dirty_low = INT32_MAX;
+  w->dirty_high = 0;
   w->is_fenced = w->is_polling = false;
   if ((int64_t)w->place_capacity * SIM_LANES * 4 <= kernel->register_bytes) { /* another kernel's */
     free(w->places);
@@ -232,7 +248,7 @@ static void begin_block(SimCta *cta, int64_t block) {
            (size_t)run->kernel->local_bytes * (size_t)run->warps * SIM_LANES);
   for (int i = 0; i < cta->bulk_count; i++) free(cta->bulk[i].data);
   cta->bulk_count = 0;
-  if (cta->dirty) memset(cta->dirty, 0, (size_t)cta->dirty_capacity);
+  if (cta->dirty) memset(cta->dirty, 0, (size_t)cta->dirty_capacity * sizeof *cta->dirty);
   for (int i = 0; i < SIM_CACHE_LINES; i++) cta->cache.tags[i] = 0;
   for (int i = 0; i < run->warps; i++) begin_warp(cta, i);
 }

@@ -240,6 +240,7 @@ static Status decode_bulk(Decoder *decoder, const PtxStatement *s) {
     return decode_fail(decoder, "unsupported instruction %s", s->op);
   if (s->count != 4) return decode_fail(decoder, "%s takes 4 operands", s->op);
   SimInst made = {.code = SIM_bulk, .line = s->line, .uses = 15};
+  decoder->kernel->has_bulk = true;
   STATUS_TRY(whole_address(decoder, &s->operand[0], SPACE_SHARED, &made.arg[0]));
   STATUS_TRY(whole_address(decoder, &s->operand[1], SPACE_GLOBAL, &made.arg[1]));
   STATUS_TRY(plain(decoder, s, 2, SIM_TYPE_u32, &made.arg[2]));
@@ -263,6 +264,7 @@ static Status decode_tensor(Decoder *decoder, const PtxStatement *s) {
   if (s->count != 3 || from->coordinates != rank)
     return decode_fail(decoder, "%s takes [to], [map, {%d coordinates}], [mbarrier]", s->op, rank);
   SimInst made = {.code = SIM_tensor, .line = s->line, .count = (uint8_t)rank, .uses = 7};
+  decoder->kernel->has_bulk = true;
   STATUS_TRY(whole_address(decoder, &s->operand[0], SPACE_SHARED, &made.arg[0]));
   STATUS_TRY(whole_address(decoder, from, SPACE_PARAM, &made.arg[1]));
   STATUS_TRY(whole_address(decoder, &s->operand[2], SPACE_SHARED, &made.arg[2]));
@@ -295,6 +297,13 @@ static Status decode_registers(Decoder *decoder, const PtxStatement *s) {
 
 /* ── all of them ──────────────────────────────────────────────────────────────────────────── */
 Status decode_hopper(Decoder *decoder, const PtxStatement *s, bool *is_known) {
+  static const struct {
+    const char *text;
+    uint8_t shows;
+  } fences[] = {{"fence.proxy.async", PROXY_SHARED | PROXY_MBARRIER | PROXY_GLOBAL},
+                {"fence.proxy.async.shared::cta", PROXY_SHARED | PROXY_MBARRIER},
+                {"fence.proxy.async.global", PROXY_GLOBAL},
+                {"fence.mbarrier_init.release.cluster", PROXY_MBARRIER}};
   *is_known = true;
   if (begins(s->op, "wgmma.")) return decode_wgmma(decoder, s);
   if (begins(s->op, "mbarrier.")) return decode_mbarrier(decoder, s);
@@ -304,11 +313,10 @@ Status decode_hopper(Decoder *decoder, const PtxStatement *s, bool *is_known) {
   if (!strcmp(s->op, "setmaxnreg.inc.sync.aligned.u32") ||
       !strcmp(s->op, "setmaxnreg.dec.sync.aligned.u32"))
     return decode_registers(decoder, s);
-  if (!strcmp(s->op, "fence.proxy.async") || !strcmp(s->op, "fence.proxy.async.shared::cta") ||
-      !strcmp(s->op, "fence.proxy.async.global")) {
+  for (size_t i = 0; i < sizeof fences / sizeof *fences; i++) {
+    if (strcmp(s->op, fences[i].text) != 0) continue;
     if (s->count) return decode_fail(decoder, "%s takes no operands", s->op);
-    bool is_shared = !strstr(s->op, ".global");
-    return push(decoder, (SimInst){.code = is_shared ? SIM_proxy : SIM_nothing, .line = s->line});
+    return push(decoder, (SimInst){.code = SIM_proxy, .line = s->line, .mode = fences[i].shows});
   }
   *is_known = false;
   return STATUS_OK;

@@ -244,7 +244,8 @@ Status decode_memory(Decoder *decoder, const PtxStatement *s, bool *is_known) {
   if (!strncmp(s->op, "atom.", 5)) return decode_atom(decoder, s, s->op + 5, false, is_known);
   if (!strncmp(s->op, "red.", 4)) return decode_atom(decoder, s, s->op + 4, true, is_known);
   if (!strncmp(s->op, "membar.", 7) || !strncmp(s->op, "prefetch.", 9) ||
-      (!strncmp(s->op, "fence.", 6) && !strstr(s->op, "proxy.async"))) {
+      (!strncmp(s->op, "fence.", 6) && !strstr(s->op, "proxy.async") &&
+       !strstr(s->op, "mbarrier_init"))) {
     *is_known = true;
     decode_push(decoder, SIM_nothing);
   }

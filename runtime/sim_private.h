@@ -95,6 +95,7 @@ typedef enum {
   ATOM_XOR,
   ATOM_EXCH,
   ATOM_CAS,
+  ATOM_NONE, /* an mbarrier's */
 } SimAtom;
 enum { SHFL_UP, SHFL_DOWN, SHFL_BFLY, SHFL_IDX };
 enum { VOTE_ALL, VOTE_ANY, VOTE_UNI, VOTE_BALLOT };
@@ -107,6 +108,8 @@ enum {
   MBAR_WAIT, /* for the phase of a state, */
   MBAR_WAIT_PARITY,
 };
+/* What a SIM_proxy makes visible to the async proxy: bits of mode. */
+enum { PROXY_SHARED = 1, PROXY_GLOBAL = 2, PROXY_MBARRIER = 4 };
 enum { WGMMA_F16, WGMMA_BF16, WGMMA_TF32 };
 enum { MMA_F16_16816, MMA_BF16_16816, MMA_TF32_1688, MMA_F16_1688, MMA_BF16_1688, MMA_TF32_1684 };
 
@@ -152,7 +155,8 @@ struct SimKernel {
   int64_t register_bytes;     /* of a warp */
   int live_registers;         /* most 32-bit ones at once */
   int64_t dynamic_align;      /* of dynamic shared memory */
-  bool is_hopper;             /* has instructions of the async proxy: see sim_lanes_hopper.inc */
+  bool is_hopper;             /* has instructions of the async proxy: see sim_lanes_wgmma.inc */
+  bool has_bulk;              /* copies by the async proxy */
   char *constant_lanes;       /* what bit 0 of an arg leads to */
 };
 
@@ -250,6 +254,15 @@ typedef struct {
   uint64_t stamp;         /* of the writers of what it reads */
 } SimFlight;
 
+/* A store to global memory after which its lanes have made no proxy fence. */
+typedef struct {
+  uint64_t at;
+  uint32_t mask;  /* lanes without a fence, of those of a run: */
+  uint8_t first;  /* its first lane */
+  uint8_t bytes;  /* of each lane */
+  bool is_unit;   /* each lane `bytes` further; else all at the same address */
+} SimStore;
+
 /* What a wgmma still does with a register, for each place of registers. */
 enum { PLACE_WRITTEN = 1, PLACE_READ = 2, PLACE_SUM = 4 /* has been written by one */ };
 
@@ -271,6 +284,9 @@ struct SimWarp {
   SimFlight *flight;
   uint8_t *places; /* NULL: no wgmma yet */
   int flight_count, flight_capacity, flight_groups, place_capacity;
+  int32_t dirty_low, dirty_high; /* words that it wrote since its last proxy fence lie between */
+  SimStore *stores;              /* only of kernels with bulk copies */
+  int store_count, store_capacity;
   bool is_polling; /* stopped at an mbarrier whose phase is not over */
   bool is_fenced;  /* wgmma.fence, and no sum touched since */
 };
@@ -282,6 +298,7 @@ typedef struct {
   char *data;
 } SimBulk;
 
+enum { DIRTY_MBARRIER = 1 << 15, DIRTY_THREAD = DIRTY_MBARRIER - 1 };
 enum { SIM_CACHE_LINES = 512 };
 typedef struct {
   uint64_t tags[SIM_CACHE_LINES]; /* sectors in a small cache, see sim_count.c */
@@ -310,7 +327,8 @@ typedef struct SimCta {
   int epoch;
   char *shared;
   SimTouch *shared_writer, *shared_reader;
-  uint8_t *dirty; /* word: warp + 1 that wrote it and made no proxy fence since; NULL: not needed */
+  uint16_t *dirty; /* word: thread + 1 that wrote it and made no proxy fence since, and whether
+                      that was an mbarrier's initialisation (DIRTY_MBARRIER); NULL: not needed */
   int64_t dirty_capacity;
   SimBulk *bulk;
   int bulk_count, bulk_capacity;
@@ -369,6 +387,9 @@ const SimInst *sim_fault_unwritten(SimWarp *warp, const SimInst *inst, int lane,
 /* clash: a Clash of sim_touch.h; at: an offset in shared memory, or an address. */
 const SimInst *sim_fault_clash(SimWarp *warp, const SimInst *inst, int lane, bool is_shared,
                                int64_t at, int clash, SimTouch other);
+/* `what` (a verb, for example "wgmma reads") meets a byte that thread `who` wrote without a fence. */
+const SimInst *sim_fault_proxy(SimWarp *warp, const SimInst *inst, const char *what, bool is_shared,
+                               uint64_t at, int who);
 /* The finding of a launch as a status. */
 Status sim_report(const SimRun *run, const SimCta *cta);
 
@@ -390,6 +411,8 @@ void sim_cta_free(SimCta *cta);
 bool sim_async_reserve(SimWarp *warp);
 /* A new bulk copy with room for its bytes; NULL: out of memory. */
 SimBulk *sim_bulk_new(SimCta *cta, uint32_t bytes);
+/* Remembers a store to global memory; false: out of memory. */
+bool sim_store_push(SimWarp *warp, SimStore store);
 /* Room for one more wgmma; false: out of memory. */
 bool sim_flight_reserve(SimWarp *warp);
 #endif

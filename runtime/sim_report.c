@@ -195,6 +195,20 @@ const SimInst *sim_fault_clash(SimWarp *w, const SimInst *in, int lane, bool is_
                    touch_text(w, other, is_shared, whom));
 }
 
+const SimInst *sim_fault_proxy(SimWarp *w, const SimInst *in, const char *what, bool is_shared,
+                               uint64_t at, int who) {
+  char place[PLACE_TEXT], thread[48];
+  thread_text(w->cta->run, (uint64_t)who, thread, sizeof thread);
+  if (is_shared)
+    snprintf(place, sizeof place, "byte %llu of shared memory", (unsigned long long)at);
+  else
+    place_text(w->cta->run, at, place);
+  return sim_fault(w, in,
+                   "no proxy fence: %s %s, which %s wrote and did not make visible to it by "
+                   "fence.proxy.async",
+                   what, place, thread);
+}
+
 Status sim_report(const SimRun *run, const SimCta *cta) {
   const SimLaunch *launch = run->launch;
   char where[256] = "";

@@ -211,8 +211,20 @@ static void findings(void **state) {
     int threads;
   } cases[] = {
       {"no proxy fence",
-       "no proxy fence: wgmma reads byte 0 of shared memory, which warp 0 wrote",
+       "no proxy fence: wgmma reads byte 0 of shared memory, which thread (0,0,0) wrote",
        {.proxy = "bar.warp.sync -1;\n"},
+       0},
+      {"a fence by one lane of each warp",
+       "no proxy fence: wgmma reads byte 4 of shared memory, which thread (1,0,0) wrote",
+       {.proxy = "and.b32 %r20, %r1, 31; setp.eq.u32 %p3, %r20, 0;\n@%p3 fence.proxy.async;\n"},
+       0},
+      {"a fence by all lanes but one",
+       "no proxy fence: wgmma reads byte 12 of shared memory, which thread (3,0,0) wrote",
+       {.proxy = "setp.ne.u32 %p3, %r1, 3;\n@%p3 fence.proxy.async.shared::cta;\n"},
+       0},
+      {"a fence for global memory",
+       "no proxy fence: wgmma reads byte 0 of shared memory, which thread (0,0,0) wrote",
+       {.proxy = "fence.proxy.async.global;\n"},
        0},
       {"a fence before the writes only",
        "no proxy fence",
@@ -351,6 +363,16 @@ static Status run_ring(SimMachine *machine, const Ring *r, uint32_t *result) {
   return status;
 }
 
+/* The pieces that are given, and the others from the whole. */
+static Ring ring_with(const Ring *pieces) {
+  Ring one = *pieces;
+  const char *const *from = (const char *const *)(const void *)&ring;
+  const char **to = (const char **)(void *)&one;
+  for (size_t k = 0; k < sizeof one / sizeof *to; k++)
+    if (!to[k]) to[k] = from[k];
+  return one;
+}
+
 static void copies(void **state) {
   uint32_t result[32];
   if (run_ring(*state, &ring, result) != STATUS_OK) fail_msg("%s", status_message());
@@ -358,6 +380,24 @@ static void copies(void **state) {
     uint32_t sum = 0;
     for (uint32_t panel = 0; panel < 4; panel++) sum += 2 * (panel * 128 + lane) + 96;
     assert_int_equal(result[lane], sum);
+  }
+}
+
+/* Near the findings, and right. */
+static void copies_with_fences(void **state) {
+  static const Ring good[] = {
+      {.init = "mbarrier.init.shared::cta.b64 [full], 1; mbarrier.init.shared::cta.b64 [full+8], "
+               "1;\nmbarrier.init.shared.b64 [empty], 32; mbarrier.init.shared.b64 [empty+8], 32;\n"
+               "fence.proxy.async.shared::cta;\n"},
+      {.expect = "ld.global.u32 %r21, [%rd1]; st.global.u32 [%rd1], %r21;\n"
+                 "fence.proxy.async.global;\n"
+                 "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r6], 512;\n"},
+  };
+  uint32_t result[32];
+  for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+    Ring one = ring_with(&good[i]);
+    if (run_ring(*state, &one, result) != STATUS_OK) fail_msg("%zu: %s", i, status_message());
+    assert_int_equal(result[1], 2 * 4 * 1 + 96 * 4 + 2 * 128 * 6);
   }
 }
 
@@ -388,6 +428,20 @@ static void copy_findings(void **state) {
        "no mbarrier: nobody has initialised",
        {.barrier = "setp.ne.u32 %p5, %r1, 0; @%p5 bra $L8;\nmbarrier.inval.shared.b64 [full];\n"
                    "$L8:\nbar.sync 0;\n"}},
+      {"no fence after the initialisation",
+       "no proxy fence: a bulk copy tells the mbarrier at byte 1152 of shared memory, which lane 0 "
+       "of warp 0 initialised",
+       {.init = "mbarrier.init.shared::cta.b64 [full], 1; mbarrier.init.shared::cta.b64 [full+8], "
+                "1;\nmbarrier.init.shared.b64 [empty], 32; mbarrier.init.shared.b64 [empty+8], "
+                "32;\n"}},
+      {"a copy of what a thread has just written",
+       "no proxy fence: a bulk copy reads byte 16 of an allocation, which thread (0,0,0) wrote",
+       {.expect = "st.global.u32 [%rd1+16], %r2;\n"
+                  "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r6], 512;\n"}},
+      {"a copy of what a thread has just written, after a fence for shared memory",
+       "no proxy fence: a bulk copy reads byte 16 of an allocation, which thread (0,0,0) wrote",
+       {.expect = "st.global.u32 [%rd1+16], %r2; fence.proxy.async.shared::cta;\n"
+                  "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r6], 512;\n"}},
       {"an arrival too many",
        "one arrival more than the 1 of this phase",
        {.expect = "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r6], 512;\n"
@@ -414,11 +468,7 @@ static void copy_findings(void **state) {
   };
   uint32_t result[32];
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    Ring one = cases[i].ring;
-    const char *const *from = (const char *const *)(const void *)&ring;
-    const char **to = (const char **)(void *)&one;
-    for (size_t k = 0; k < sizeof one / sizeof *to; k++)
-      if (!to[k]) to[k] = from[k];
+    Ring one = ring_with(&cases[i].ring);
     if (run_ring(*state, &one, result) == STATUS_OK)
       fail_msg("%s: nothing was found", cases[i].name);
     if (!strstr(status_message(), cases[i].finding))
@@ -462,6 +512,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(products, sim_test_begin, sim_test_end),
       cmocka_unit_test_setup_teardown(findings, sim_test_begin, sim_test_end),
       cmocka_unit_test_setup_teardown(copies, sim_test_begin, sim_test_end),
+      cmocka_unit_test_setup_teardown(copies_with_fences, sim_test_begin, sim_test_end),
       cmocka_unit_test_setup_teardown(copy_findings, sim_test_begin, sim_test_end),
       cmocka_unit_test(refused),
   };

@@ -40,7 +40,7 @@ static void write_kernel(const Box *box, const Parts *parts, Text *text) {
               "ld.param.u64 %%rd2, [out]; mov.u32 %%r1, %%tid.x;\nmov.b64 %%rd4, %s; "
               "cvta.param.u64 %%rd5, %%rd4; prefetch.tensormap [%%rd5];\n"
               "setp.ne.u32 %%p1, %%r1, 0; @%%p1 bra $L1;\n"
-              "mbarrier.init.shared.b64 [full], 1;\n%s",
+              "mbarrier.init.shared.b64 [full], 1; fence.mbarrier_init.release.cluster;\n%s",
               bytes + 1024, parts->map, parts->before);
   if (parts->expect)
     text_printf(text, "%s", parts->expect);
