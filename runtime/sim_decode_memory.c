@@ -148,6 +148,7 @@ static Status decode_load_store(Decoder *decoder, const PtxStatement *s, const c
   char word[24];
   bool is_narrow;
   while (decode_word(&words, word)) {
+    if (!strcmp(word, "nc")) made.mode = 1;
     if (!strcmp(word, "v2") || !strcmp(word, "v4"))
       made.count = (uint8_t)(word[1] - '0');
     else if (!find_space(word, &space) && !find_type(word, &bytes, &kind) && !is_hint(word))

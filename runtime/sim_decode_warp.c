@@ -96,7 +96,8 @@ static Status decode_redux(Decoder *decoder, const PtxStatement *s) {
 }
 
 static Status decode_barrier(Decoder *decoder, const PtxStatement *s) {
-  SimInst made = {.code = SIM_bar, .line = s->line, .uses = 3};
+  bool is_aligned = !strncmp(s->op, "bar.", 4) || strstr(s->op, ".aligned");
+  SimInst made = {.code = SIM_bar, .line = s->line, .uses = 3, .mode = is_aligned};
   STATUS_TRY(need(decoder, s, 1, 2));
   STATUS_TRY(plain(decoder, s, 0, SIM_TYPE_u32, &made.arg[0]));
   made.arg[1] = decode_constant(decoder, 0, false);

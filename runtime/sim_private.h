@@ -66,7 +66,8 @@ typedef enum {
   SPACE_CONST,
 } SimSpace;
 
-/* size, count, space, mode: of memory instructions: bytes of an element, elements of a vector.
+/* size, count, space, mode: of memory instructions: bytes of an element, elements of a vector; mode
+ * of a SIM_ld: .nc, of a SIM_bar: .aligned.
  * imm: the address's offset, a jump's target (index, then address), an immediate operand. Of a
  * SIM_block: arg[0] how many instructions follow, arg[1] its rank (sim_order). */
 struct SimInst {

@@ -13,7 +13,7 @@ enum {
   WHO_WARP = 1056,
   WHO_ATOMIC_WARP = 1088
 };
-enum { CLASH_UNWRITTEN = 1, CLASH_READ, CLASH_WRITE, CLASH_ASYNC };
+enum { CLASH_UNWRITTEN = 1, CLASH_READ, CLASH_WRITE, CLASH_ASYNC, CLASH_CONSTANT };
 
 static void v_fault(SimWarp *w, const SimInst *in, const char *format, va_list args) {
   SimCta *cta = w->cta;
@@ -190,6 +190,13 @@ const SimInst *sim_fault_clash(SimWarp *w, const SimInst *in, int lane, bool is_
                      verb(in), place, who);
   bool is_read = !in->is_store && in->code != SIM_atom && in->code != SIM_cp_async &&
                  in->code != SIM_bulk && in->code != SIM_tensor;
+  if (clash == CLASH_CONSTANT)
+    return sim_fault(w, in,
+                     "not constant: %s is %s by %s and %s by %s in one launch; what ld.global.nc "
+                     "reads may not be written in it",
+                     place, is_read ? "read by ld.global.nc" : "written", who,
+                     is_read ? "written" : "read by ld.global.nc",
+                     touch_text(w, other, is_shared, whom));
   return sim_fault(w, in, "race: %s is %s by %s and %s by %s, and nothing orders the two", place,
                    is_read ? "read" : "written", who, clash == CLASH_READ ? "read" : "written",
                    touch_text(w, other, is_shared, whom));

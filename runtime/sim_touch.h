@@ -15,6 +15,7 @@ enum {
   TOUCH_WARP = 1056,        /* + warp: several lanes of it */
   TOUCH_ATOMIC_WARP = 1088, /* + warp: atomics of it alone */
   TOUCH_LAUNCH = TOUCH_OWNER + TOUCH_BLOCKS,
+  TOUCH_CONSTANT = 1, /* in a reader: ld.global.nc read the word in this launch */
 };
 
 /* Accesses of one instruction to one memory. */
@@ -22,11 +23,11 @@ typedef struct {
   SimTouch *writer, *reader;
   uint64_t now; /* owner, epoch and sync of the warp */
   int warp;
-  bool is_shared;
+  bool is_shared, is_constant; /* is_constant: by ld.global.nc */
   int64_t base; /* the address of word 0; shared: 0 */
 } TouchSet;
 
-typedef enum { CLASH_NONE, CLASH_UNWRITTEN, CLASH_READ, CLASH_WRITE, CLASH_ASYNC } Clash;
+typedef enum { CLASH_NONE, CLASH_UNWRITTEN, CLASH_READ, CLASH_WRITE, CLASH_ASYNC, CLASH_CONSTANT } Clash;
 
 #define TOUCH_INLINE static inline __attribute__((always_inline))
 TOUCH_INLINE uint64_t touch_thread(SimTouch x) { return x >> TOUCH_THREAD & 2047; }
@@ -68,7 +69,8 @@ TOUCH_INLINE bool touch_reads_fine(const TouchSet *t, int64_t word, int64_t coun
     if (t->is_shared)
       bad |= (uint64_t)(!is_mine | ((x & 15) != 15) | is_fresh | (thread == TOUCH_ASYNC));
     else
-      bad |= (uint64_t)((x >> TOUCH_LAUNCH == now >> TOUCH_LAUNCH) & (!is_mine | is_fresh));
+      bad |= (uint64_t)((x >> TOUCH_LAUNCH == now >> TOUCH_LAUNCH) &
+                        (!is_mine | is_fresh | t->is_constant));
   }
   return !bad;
 }
@@ -83,13 +85,14 @@ TOUCH_INLINE void touch_reads(const TouchSet *t, int64_t word, int64_t count, ui
     bool same_sync = x >> TOUCH_SYNC == now >> TOUCH_SYNC;
     bool same_epoch = x >> TOUCH_EPOCH == now >> TOUCH_EPOCH;
     bool joins = same_epoch & (same_sync | !is_in_warp) & (thread != me);
-    uint64_t who = joins ? (is_in_warp ? of_warp : (uint64_t)TOUCH_MANY) : me;
+    uint64_t who = joins ? (is_in_warp ? of_warp : (uint64_t)TOUCH_MANY) : me, constant = 0;
     if (!t->is_shared) {
       bool same_launch = x >> TOUCH_LAUNCH == now >> TOUCH_LAUNCH;
       bool is_other = (x >> TOUCH_OWNER != now >> TOUCH_OWNER) | (thread == TOUCH_BLOCKS_READ);
       who = (same_launch & is_other) ? (uint64_t)TOUCH_BLOCKS_READ : who;
+      constant = (x & (uint64_t)same_launch & TOUCH_CONSTANT) | (uint64_t)t->is_constant;
     }
-    r[i] = now | who << TOUCH_THREAD;
+    r[i] = now | who << TOUCH_THREAD | constant;
   }
 }
 
@@ -108,7 +111,8 @@ TOUCH_INLINE bool touch_writes_fine(const TouchSet *t, int64_t word, int64_t cou
       bool w_other =
           (x >> TOUCH_LAUNCH == now >> TOUCH_LAUNCH) & (x >> TOUCH_OWNER != now >> TOUCH_OWNER);
       bool r_other = (y >> TOUCH_LAUNCH == now >> TOUCH_LAUNCH) &
-                     ((y >> TOUCH_OWNER != now >> TOUCH_OWNER) | (b == TOUCH_BLOCKS_READ));
+                     ((y >> TOUCH_OWNER != now >> TOUCH_OWNER) | (b == TOUCH_BLOCKS_READ) |
+                      (y & TOUCH_CONSTANT));
       bad |= (uint64_t)(is_fresh | w_other | r_other);
     }
   }
@@ -137,14 +141,17 @@ TOUCH_INLINE bool touch_lane(const TouchSet *t, int64_t word, int64_t count, uin
         return false;
     } else {
       if (touch_same_launch(t, x) && x >> TOUCH_OWNER != now >> TOUCH_OWNER) return false;
-      if (is_store && touch_same_launch(t, y) && (!r_mine || touch_thread(y) == TOUCH_BLOCKS_READ))
+      if (is_store && touch_same_launch(t, y) &&
+          (!r_mine || touch_thread(y) == TOUCH_BLOCKS_READ || y & TOUCH_CONSTANT))
         return false;
+      if (t->is_constant && touch_same_launch(t, x)) return false;
     }
     if (is_store)
       t->writer[i] = now | me << TOUCH_THREAD | 15;
     else if (!r_fresh && (t->is_shared || r_mine || !touch_same_launch(t, y)) &&
              !(r_mine && touch_thread(y) == TOUCH_BLOCKS_READ && !t->is_shared))
-      t->reader[i] = now | me << TOUCH_THREAD;
+      t->reader[i] = now | me << TOUCH_THREAD | (r_mine ? y & TOUCH_CONSTANT : 0) |
+                     (uint64_t)t->is_constant;
     else
       touch_reads(t, i, 1, me, 31);
   }
@@ -172,6 +179,7 @@ TOUCH_INLINE Clash touch_read_clash(const TouchSet *t, int64_t word, uint64_t th
   if (t->is_shared && who == TOUCH_ASYNC && touch_same_owner(t, x)) return CLASH_ASYNC;
   if (t->is_shared && (!touch_same_owner(t, x) || (x & bytes) != bytes)) return CLASH_UNWRITTEN;
   if (!touch_same_launch(t, x) || !touch_overlaps(t, x, bytes)) return CLASH_NONE;
+  if (t->is_constant) return CLASH_CONSTANT;
   if (!touch_same_owner(t, x)) return CLASH_WRITE;
   return touch_same_epoch(t, x) && touch_is_other(t, x, thread) ? CLASH_WRITE : CLASH_NONE;
 }
@@ -194,6 +202,7 @@ TOUCH_INLINE Clash touch_write_clash(const TouchSet *t, int64_t word, uint64_t t
   x = *other = t->reader[word];
   who = touch_thread(x);
   if (!touch_same_launch(t, x) || (t->is_shared && !touch_same_owner(t, x))) return CLASH_NONE;
+  if (!t->is_shared && x & TOUCH_CONSTANT && bytes == 15) return CLASH_CONSTANT;
   if (!touch_same_owner(t, x) || (!t->is_shared && who == TOUCH_BLOCKS_READ))
     return bytes == 15 ? CLASH_READ : CLASH_NONE;
   if (touch_same_epoch(t, x) && who != thread && bytes == 15 && !touch_is_ordered(t, x))

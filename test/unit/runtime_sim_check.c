@@ -18,7 +18,7 @@
 typedef struct {
   const char *name, *bad, *good; /* bodies */
   const char *message;           /* of the bad one, after "t.ft:7: \"label\": kernel k, t.ptx:" */
-  int threads, blocks;           /* 0: 64 and 1 */
+  int threads, blocks;           /* 0: 64 and 1; -64: the input may be written too */
 } Case;
 
 static const Case cases[] = {
@@ -125,7 +125,60 @@ static const Case cases[] = {
      32, 2},
     {"divergent barrier", "setp.lt.u32 %p1, %r1, 16;\n@%p1 bra $L1;\nbar.sync 0;\n$L1:",
      "setp.lt.u32 %p1, %r1, 32;\n@%p1 bra $L1;\nbra.uni $L1;\n$L1:\nbar.sync 0;",
-     "19: divergent barrier: lanes ffff0000 wait here, and the others have ended", 0, 0},
+     "19: divergent barrier: lanes ffff0000 of the warp's ffffffff come here; it is .aligned, so all "
+     "must come together",
+     0, 0},
+    {"an aligned barrier that the halves of a warp reach one after the other",
+     "and.b32 %r4, %r1, 1;\nsetp.eq.u32 %p1, %r4, 0;\n@%p1 bra $L1;\nbarrier.sync.aligned 0;\n"
+     "bra.uni $L2;\n$L1:\nbarrier.sync.aligned 0;\n$L2:",
+     "and.b32 %r4, %r1, 1;\nsetp.eq.u32 %p1, %r4, 0;\n@%p1 bra $L1;\nadd.u32 %r4, %r4, 1;\n"
+     "bra.uni $L2;\n$L1:\nadd.u32 %r4, %r4, 2;\n$L2:\nbarrier.sync.aligned 0;",
+     "23: divergent barrier: lanes 55555555 of the warp's ffffffff come here; it is .aligned, so all "
+     "must come together",
+     0, 0},
+    {"a guarded aligned barrier", "and.b32 %r4, %r1, 1;\nsetp.eq.u32 %p1, %r4, 0;\n@%p1 bar.sync 0;",
+     "setp.lt.u32 %p1, %r1, 64;\n@%p1 bar.sync 0;",
+     "19: divergent barrier: lanes 55555555 of the warp's ffffffff come here; it is .aligned, so all "
+     "must come together",
+     0, 0},
+    {"a matrix load by half a warp",
+     "st.shared.u32 [%r2], %r1;\nbar.sync 0;\nsetp.lt.u32 %p1, %r1, 16;\n@!%p1 bra $L1;\n"
+     "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r4}, [%r3];\n$L1:",
+     "st.shared.u32 [%r2], %r1;\nbar.sync 0;\nsetp.lt.u32 %p1, %r1, 32;\n@!%p1 bra $L1;\n"
+     "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r4}, [%r3];\n$L1:",
+     "21: divergent ldmatrix: lanes 0000ffff of the warp's ffffffff come here; it is .aligned, so all "
+     "must come together",
+     0, 0},
+    {"ld.global.nc of what this thread wrote",
+     "st.global.u32 [%rd5], %r1;\nld.global.nc.u32 %r4, [%rd5];",
+     "st.global.u32 [%rd5], %r1;\nld.global.u32 %r4, [%rd5];",
+     "18: not constant: byte 0 of output is read by ld.global.nc by thread (0,0,0) of block (0,0,0) "
+     "and written by thread (0,0,0) of the same block in one launch; what ld.global.nc reads may not "
+     "be written in it",
+     0, 0},
+    {"ld.global.nc after a barrier",
+     "st.global.u32 [%rd5], %r1;\nbar.sync 0;\nld.global.nc.u32 %r4, [%rd2+128];",
+     "st.global.u32 [%rd5], %r1;\nbar.sync 0;\nld.global.u32 %r4, [%rd2+128];",
+     "19: not constant: byte 128 of output is read by ld.global.nc by thread (0,0,0) of block (0,0,0) "
+     "and written by thread (32,0,0) of the same block in one launch; what ld.global.nc reads may "
+     "not be written in it",
+     0, 0},
+    {"a write to what ld.global.nc has read",
+     "ld.global.nc.u32 %r4, [%rd4];\nst.global.u32 [%rd4], %r4;",
+     "ld.global.u32 %r4, [%rd4];\nst.global.u32 [%rd4], %r4;",
+     "18: not constant: byte 0 of an allocation is written by thread (0,0,0) of block (0,0,0) and "
+     "read by ld.global.nc by thread (0,0,0) of the same block in one launch; what ld.global.nc "
+     "reads may not be written in it",
+     -64, 0},
+    {"a write after barriers to what ld.global.nc has read",
+     "ld.global.nc.u32 %r4, [%rd4];\nbar.sync 0;\nld.global.u32 %r5, [%rd4];\nbar.sync 0;\n"
+     "setp.eq.u32 %p1, %r1, 40;\n@%p1 st.global.u32 [%rd1+12], %r4;",
+     "ld.global.nc.u32 %r4, [%rd4];\nbar.sync 0;\nld.global.u32 %r5, [%rd4];\nbar.sync 0;\n"
+     "setp.eq.u32 %p1, %r1, 40;\n@%p1 st.global.u32 [%rd2+12], %r4;",
+     "22: not constant: byte 12 of an allocation is written by thread (40,0,0) of block (0,0,0) and "
+     "read by ld.global.nc by thread (3,0,0) of the same block in one launch; what ld.global.nc "
+     "reads may not be written in it",
+     -64, 0},
     {"barriers at different places",
      "setp.lt.u32 %p1, %r1, 32;\n@%p1 bra $L1;\nbar.sync 0;\nbra.uni $L2;\n$L1:\nbar.sync 0;\n$L2:",
      "bar.sync 0;", "22: divergent barrier: warp 0 waits here, warp 1 at line 19", 0, 0},
@@ -226,7 +279,8 @@ static const Case cases[] = {
     {"trap", "trap;", "", "17: trap: the kernel gave up", 0, 0},
 };
 
-static Status run(SimMachine *machine, const char *body, int threads, int blocks) {
+static Status run(SimMachine *machine, const char *body, int wanted, int blocks) {
+  int threads = wanted < 0 ? -wanted : wanted;
   Text ptx = {0};
   SimModule *module;
   char *in, *out;
@@ -244,7 +298,7 @@ static Status run(SimMachine *machine, const char *body, int threads, int blocks
                       .block = {threads, 1, 1},
                       .params = params,
                       .param_bytes = sizeof params,
-                      .regions = regions,
+                      .regions = wanted < 0 ? NULL : regions,
                       .region_count = 2,
                       .source = "t.ft",
                       .label = "label",
@@ -264,7 +318,7 @@ static void findings(void **state) {
   int failures = 0;
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     const Case *one = &cases[i];
-    int threads = one->threads > 0 ? one->threads : 64, blocks = one->blocks ? one->blocks : 1;
+    int threads = one->threads ? one->threads : 64, blocks = one->blocks ? one->blocks : 1;
     char want[512];
     snprintf(want, sizeof want, "t.ft:7: \"label\": kernel k, t.ptx:%s", one->message);
     if (run(machine, one->good, threads, blocks) != STATUS_OK) {
