@@ -28,6 +28,9 @@ typedef struct SimMachine SimMachine;
 STATUS_CHECKED Status sim_machine_new(int threads, SimMachine **out);
 void sim_machine_free(SimMachine *machine); /* NULL is fine; frees its memory too */
 int sim_machine_threads(const SimMachine *machine);
+/* From the next launch on, the warps of a block run in an order that follows from `schedule` (see
+ * docs/sim.md); 0, as a machine begins unless FT_SIM_SEED is set: in turn. */
+void sim_machine_seed(SimMachine *machine, uint64_t schedule);
 
 /* Zeroed, 256-byte aligned; 0 bytes gives a valid address. Its bytes count as never written until a
  * kernel writes them or sim_mark says so: reading them before is reported. */
@@ -60,6 +63,8 @@ typedef struct {
   int64_t max_threads;  /* .maxntid, or 1024 */
   int instructions;     /* in the text */
   int registers;        /* 32-bit ones alive at once, at most: an estimate of what ptxas needs */
+  int launch_registers; /* what ptxas gives a thread, at a guess: these and 8 more, within the
+                           kernel's limits, in eights; all of the limit if it uses setmaxnreg */
 } SimKernelInfo;
 SimKernelInfo sim_kernel_info(const SimKernel *kernel);
 /* Where parameter `index` lies in the parameter bytes, and its size. */

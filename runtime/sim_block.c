@@ -1,8 +1,9 @@
-/* sim_block: runs one block: its warps in turn, each until it ends or comes to a barrier. So there
- * is one thread in a block at any time, and a run gives the same every time. */
+/* sim_block: the memory of a block, and its beginning: sim_schedule.c runs it. */
 #include "runtime/sim_private.h"
 #include <stdlib.h>
 #include <string.h>
+
+enum { MULTIPROCESSOR_REGISTERS = 65536 };
 
 /* ── memory ───────────────────────────────────────────────────────────────────────────────── */
 static bool grow(void *slot, int64_t *capacity, int64_t wanted, size_t element) {
@@ -85,20 +86,6 @@ bool sim_async_reserve(SimWarp *w) {
   w->async = async;
   w->async_capacity = capacity;
   return true;
-}
-
-SimBulk *sim_bulk_new(SimCta *cta, uint32_t bytes) {
-  if (cta->bulk_count == cta->bulk_capacity) {
-    int capacity = cta->bulk_capacity ? cta->bulk_capacity * 2 : 16;
-    SimBulk *bulk = capacity > 1 << 16 ? NULL : realloc(cta->bulk, sizeof *bulk * (size_t)capacity);
-    if (!bulk) return NULL;
-    cta->bulk = bulk;
-    cta->bulk_capacity = capacity;
-  }
-  char *data = malloc(bytes ? bytes : 1);
-  if (!data) return NULL;
-  cta->bulk[cta->bulk_count] = (SimBulk){.bytes = bytes, .data = data};
-  return &cta->bulk[cta->bulk_count++];
 }
 
 bool sim_flight_reserve(SimWarp *w) {
@@ -190,6 +177,11 @@ static uint32_t special_value(const SimCta *cta, int warp, int lane, SimSpecial 
   }
 }
 
+int sim_kernel_registers(const SimKernel *kernel) {
+  int64_t most = kernel->max_registers ? kernel->max_registers : MULTIPROCESSOR_REGISTERS / kernel->max_threads;
+  return (int)(most > 256 ? 256 : most / 8 * 8);
+}
+
 static void begin_warp(SimCta *cta, int index) {
   const SimKernel *kernel = cta->run->kernel;
   const int64_t *block = cta->run->launch->block;
@@ -211,6 +203,8 @@ static void begin_warp(SimCta *cta, int index) {
   w->dirty_low = INT32_MAX;
   w->dirty_high = 0;
   w->is_fenced = w->is_polling = false;
+  w->registers = sim_kernel_registers(kernel);
+  w->register_sets = 0;
   if ((int64_t)w->place_capacity * SIM_LANES * 4 <= kernel->register_bytes) { /* another kernel's */
     free(w->places);
     w->places = NULL;
@@ -225,13 +219,17 @@ static void begin_warp(SimCta *cta, int index) {
   }
 }
 
-static void begin_block(SimCta *cta, int64_t block) {
+void sim_cta_begin(SimCta *cta, int64_t block) {
   const SimRun *run = cta->run;
   cta->block = block;
   cta->id[0] = (uint32_t)(block % run->launch->grid[0]);
   cta->id[1] = (uint32_t)(block / run->launch->grid[0] % run->launch->grid[1]);
   cta->id[2] = (uint32_t)(block / run->launch->grid[0] / run->launch->grid[1]);
+  cta->random = run->seed ? run->seed ^ ((uint64_t)block + 1) * UINT64_C(0xd1342543de82ef95) : 0;
+  cta->random += run->seed && !cta->random;
+  cta->slow = 0;
   cta->epoch = 0;
+  cta->free_registers = 0;
   /* every run of a block owns shared memory anew: what the last one left counts as not written */
   cta->shared_runs = (cta->shared_runs + 1) & ((UINT64_C(1) << (64 - TOUCH_OWNER)) - 1);
   if (cta->shared_runs == 0) {
@@ -251,139 +249,4 @@ static void begin_block(SimCta *cta, int64_t block) {
   if (cta->dirty) memset(cta->dirty, 0, (size_t)cta->dirty_capacity * sizeof *cta->dirty);
   for (int i = 0; i < SIM_CACHE_LINES; i++) cta->cache.tags[i] = 0;
   for (int i = 0; i < run->warps; i++) begin_warp(cta, i);
-}
-
-/* ── barriers ─────────────────────────────────────────────────────────────────────────────── */
-/* Threads that wait at barrier `id`; *at: the instruction of the first, *differs: of another. */
-static int64_t arrived(const SimCta *cta, int id, const SimWarp **first, const SimWarp **differs) {
-  int64_t threads = 0;
-  *first = *differs = NULL;
-  for (int i = 0; i < cta->run->warps; i++) {
-    const SimWarp *w = &cta->warps[i];
-    if (w->state != WARP_WAITS || w->barrier != id) continue;
-    threads += __builtin_popcount(w->all);
-    if (!*first) *first = w;
-    if (w->at != (*first)->at) *differs = w;
-  }
-  return threads;
-}
-
-static void release(SimCta *cta, int id, bool is_whole) {
-  if (cta->epoch < TOUCH_EPOCHS - 1) cta->epoch++;
-  for (int i = 0; i < cta->run->warps; i++) {
-    SimWarp *w = &cta->warps[i];
-    if (is_whole) w->sync = 0;
-    if (w->state == WARP_WAITS && w->barrier == id) w->state = WARP_RUNS;
-  }
-}
-
-/* When no warp can go on: opens a barrier that everybody has reached. False: a finding. */
-static bool open_barrier(SimCta *cta) {
-  int waiting = 0;
-  SimWarp *some = NULL, *polls = NULL;
-  for (int i = 0; i < cta->run->warps; i++) {
-    SimWarp *w = &cta->warps[i];
-    if (w->state == WARP_RUNS) polls = w;
-    if (w->state != WARP_WAITS && w->state != WARP_RUNS) continue;
-    waiting++;
-    if (!some) some = w;
-  }
-  for (int id = 0; id < 16; id++) {
-    const SimWarp *first, *differs;
-    int64_t threads = arrived(cta, id, &first, &differs);
-    if (!first) continue;
-    if (first->barrier_threads ? threads == first->barrier_threads : true) {
-      int here = 0;
-      for (int i = 0; i < cta->run->warps; i++)
-        here += cta->warps[i].state == WARP_WAITS && cta->warps[i].barrier == id;
-      if (!first->barrier_threads && here != waiting) continue;
-      if (differs && !first->barrier_threads) {
-        sim_fault((SimWarp *)(uintptr_t)first, first->at - 1,
-                  "divergent barrier: warp %d waits here, warp %d at line %d", first->index,
-                  differs->index, differs->at[-1].line);
-        return false;
-      }
-      release(cta, id, here == waiting);
-      return true;
-    }
-  }
-  if (polls) {
-    sim_fault(polls, polls->at,
-              "endless wait: warp %d waits for a phase of an mbarrier that nobody can end",
-              polls->index);
-    return false;
-  }
-  sim_fault(some, some->at - 1, "divergent barrier: the block's warps wait at different barriers");
-  return false;
-}
-
-/* ── running ──────────────────────────────────────────────────────────────────────────────── */
-/* False, with a finding: the instruction touches a register that a wgmma in flight still uses. */
-static bool registers_are_free(SimWarp *w, const SimInst *in) {
-  int used = in->defs | in->uses;
-  if (in->code == SIM_wgmma || in->code == SIM_block || in->code == SIM_end) return true;
-  for (int i = 0; i < SIM_ARGS; i++) {
-    if (!(used >> i & 1) || in->arg[i] & 1) continue;
-    uint8_t *place = &w->places[in->arg[i] / (SIM_LANES * 4)];
-    bool is_def = in->defs >> i & 1;
-    if (*place & PLACE_WRITTEN || (is_def && *place & PLACE_READ)) {
-      sim_fault(w, in, "unfinished wgmma: a register that it %s is %s before wgmma.wait_group",
-                *place & PLACE_WRITTEN ? "sums into" : "multiplies", is_def ? "written" : "read");
-      return false;
-    }
-    if (is_def && *place & PLACE_SUM) w->is_fenced = false;
-  }
-  return in->code != SIM_guard && in[1].code != SIM_data ? true : registers_are_free(w, in + 1);
-}
-
-static void run_hopper_warp(SimWarp *w) {
-  const SimInst *in = w->at;
-  while (in) {
-    if (w->places && !registers_are_free(w, in)) return;
-    in = in->op(w, in);
-  }
-}
-
-static void run_warp(SimWarp *w) {
-  const SimInst *in = w->at;
-  if (w->cta->run->kernel->is_hopper) {
-    run_hopper_warp(w);
-    return;
-  }
-  while (in) in = in->op(w, in);
-}
-
-static void count_block(SimCta *cta) {
-  for (int i = 0; i < cta->run->warps; i++) {
-    cta->counts.instructions += cta->warps[i].steps;
-    cta->counts.thread_instructions += cta->warps[i].thread_steps;
-  }
-  cta->counts.warps += cta->run->warps;
-}
-
-void sim_cta_run(SimCta *cta, int64_t block) {
-  begin_block(cta, block);
-  for (;;) {
-    int polling = 0, done = 0;
-    int64_t progress = cta->progress;
-    for (int i = 0; i < cta->run->warps; i++) {
-      SimWarp *w = &cta->warps[i];
-      if (w->state == WARP_RUNS) {
-        w->is_polling = false;
-        run_warp(w);
-        polling += w->is_polling;
-      }
-      if (w->state == WARP_FAULT) return;
-      done += w->state == WARP_DONE;
-    }
-    if (done == cta->run->warps) break;
-    if (polling && cta->progress != progress) continue;
-    if (!open_barrier(cta)) return;
-  }
-  if (cta->bulk_count) {
-    SimInst copy = {.line = cta->bulk[0].line};
-    sim_fault(&cta->warps[0], &copy, "unfinished copy: the block ends and nobody waited for it");
-    return;
-  }
-  count_block(cta);
 }

@@ -286,13 +286,16 @@ static Status decode_elect(Decoder *decoder, const PtxStatement *s) {
   return push(decoder, made);
 }
 
-/* Registers are for all of a multiprocessor; a simulated warp has its own. */
+/* setmaxnreg: imm registers a thread, mode: more than before. */
 static Status decode_registers(Decoder *decoder, const PtxStatement *s) {
   int64_t count = 0;
   STATUS_TRY(immediate(decoder, s, 0, &count));
   if (s->count != 1 || count < 24 || count > 256 || count % 8)
     return decode_fail(decoder, "%s takes a number from 24 to 256, in eights", s->op);
-  return push(decoder, (SimInst){.code = SIM_nothing, .line = s->line});
+  decoder->kernel->sets_registers = true;
+  bool is_more = begins(s->op, "setmaxnreg.inc.");
+  return push(decoder,
+              (SimInst){.code = SIM_registers, .line = s->line, .imm = count, .mode = is_more});
 }
 
 /* ── all of them ──────────────────────────────────────────────────────────────────────────── */

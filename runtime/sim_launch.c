@@ -3,7 +3,17 @@
 #include "runtime/sim_private.h"
 #include <string.h>
 
-enum { MOST_SHARED = 227 * 1024, MOST_BLOCK = 1024 };
+enum { MOST_SHARED = 227 * 1024, MOST_BLOCK = 1024, MOST_REGISTERS = 65536 };
+
+static Status check_registers(const SimKernel *kernel, int64_t threads) {
+  int64_t all = (threads + SIM_LANES - 1) / SIM_LANES * SIM_LANES * sim_kernel_registers(kernel);
+  if (!kernel->max_registers || all <= MOST_REGISTERS) return STATUS_OK;
+  return status_fail(STATUS_USER,
+                     "kernel %s: %lld threads of %d registers (.maxnreg) are %lld, and a "
+                     "multiprocessor has %d",
+                     kernel->name, (long long)threads, sim_kernel_registers(kernel), (long long)all,
+                     MOST_REGISTERS);
+}
 
 static Status check_shape(const SimKernel *kernel, const SimLaunch *launch) {
   int64_t threads = 1, blocks = 1;
@@ -27,7 +37,7 @@ static Status check_shape(const SimKernel *kernel, const SimLaunch *launch) {
     return status_fail(STATUS_USER, "kernel %s: %lld bytes of parameters, and it takes %lld",
                        kernel->name, (long long)launch->param_bytes,
                        (long long)kernel->param_bytes);
-  return STATUS_OK;
+  return check_registers(kernel, threads);
 }
 
 /* ── places ───────────────────────────────────────────────────────────────────────────────── */
@@ -148,6 +158,8 @@ Status sim_launch(SimMachine *machine, const SimKernel *kernel, const SimLaunch 
   run.shared_bytes = launch->shared ? run.dynamic_at + launch->shared : kernel->shared_bytes;
   run.places = make_places(machine, kernel, launch, arena, &run.place_count);
   next_stamp(machine);
+  uint64_t state = machine->schedule_seed + machine->launches++;
+  if (machine->schedule_seed) run.seed = sim_random(&state) | 1;
   for (int i = 0; i < pool_threads(machine->pool); i++) {
     memset(&machine->cta[i]->counts, 0, sizeof(SimCounts));
     machine->cta[i]->failed_block = -1;

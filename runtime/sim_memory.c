@@ -74,11 +74,26 @@ void sim_mark(SimMachine *machine, const char *at, int64_t bytes, bool is_writte
   if (allocation) memset(allocation->written + (at - allocation->at), is_written, (size_t)bytes);
 }
 
+void sim_machine_seed(SimMachine *machine, uint64_t schedule) {
+  machine->schedule_seed = schedule;
+  machine->launches = 0;
+}
+
+static Status read_seed(const char *name, uint64_t *out) {
+  const char *text = getenv(name);
+  if (!text || !text[0]) return STATUS_OK;
+  char *end;
+  *out = strtoull(text, &end, 10);
+  if (text[0] >= '0' && text[0] <= '9' && !*end) return STATUS_OK;
+  return status_fail(STATUS_USER, "%s=%s: expected a whole number", name, text);
+}
+
 Status sim_machine_new(int threads, SimMachine **out) {
   SimMachine *machine = calloc(1, sizeof *machine);
   if (!machine) return status_fail(STATUS_FAULT, "out of memory");
   machine->arena = arena_new();
-  Status status = pool_new(threads, &machine->pool);
+  Status status = read_seed("FT_SIM_SEED", &machine->schedule_seed);
+  if (status == STATUS_OK) status = pool_new(threads, &machine->pool);
   if (status == STATUS_OK) {
     int count = pool_threads(machine->pool);
     machine->cta = ARENA_ARRAY(machine->arena, SimCta *, count);

@@ -50,6 +50,13 @@ const SimKernel *sim_module_kernel_at(const SimModule *module, int index) {
   return module->kernels.at[index];
 }
 
+static int launch_registers(const SimKernel *kernel) {
+  bool is_limited = kernel->max_registers || kernel->has_thread_limit;
+  int most = is_limited ? sim_kernel_registers(kernel) : 256, wanted = kernel->live_registers + 8;
+  wanted = kernel->sets_registers || wanted > most ? most : wanted;
+  return (wanted + 7) / 8 * 8;
+}
+
 SimKernelInfo sim_kernel_info(const SimKernel *kernel) {
   return (SimKernelInfo){.name = kernel->name,
                          .line = kernel->line,
@@ -59,7 +66,8 @@ SimKernelInfo sim_kernel_info(const SimKernel *kernel) {
                          .local_bytes = kernel->local_bytes,
                          .max_threads = kernel->max_threads,
                          .instructions = kernel->text_instructions,
-                         .registers = kernel->live_registers};
+                         .registers = kernel->live_registers,
+                         .launch_registers = launch_registers(kernel)};
 }
 
 void sim_kernel_param(const SimKernel *kernel, int index, int64_t *offset, int64_t *bytes) {

@@ -149,6 +149,7 @@ static Status parse_params(Parser *p) {
 static Status parse_limits(Parser *p) {
   while (p->token == TOKEN_WORD && p->word[0] == '.') {
     bool is_limit = parse_is_word(p, ".maxntid") || parse_is_word(p, ".reqntid");
+    bool is_registers = parse_is_word(p, ".maxnreg");
     int64_t threads = 1;
     STATUS_TRY(parse_next(p));
     while (p->token == TOKEN_NUMBER) {
@@ -157,7 +158,9 @@ static Status parse_limits(Parser *p) {
       if (threads < 1 << 20) threads *= count;
       if (p->token == ',') STATUS_TRY(parse_next(p));
     }
+    p->kernel->has_thread_limit |= is_limit;
     if (is_limit) p->kernel->max_threads = threads < 1024 ? threads : 1024;
+    if (is_registers) p->kernel->max_registers = threads;
   }
   return STATUS_OK;
 }

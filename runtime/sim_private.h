@@ -47,7 +47,7 @@ typedef const SimInst *SimOp(SimWarp *warp, const SimInst *inst);
       X(ld_local) X(st_local) X(ld_generic) X(st_generic) X(atom) X(shfl) X(vote) X(activemask)    \
           X(match) X(redux) X(split64) X(join64) X(split32) X(join32) X(cp_async) X(cp_commit)     \
               X(cp_wait) X(ldmatrix) X(stmatrix) X(proxy) X(wgmma_fence) X(wgmma_commit)           \
-                  X(wgmma_wait) X(wgmma) X(mbar) X(bulk) X(tensor) X(elect) X(mma)
+                  X(wgmma_wait) X(wgmma) X(registers) X(mbar) X(bulk) X(tensor) X(elect) X(mma)
 typedef enum {
 #define X(name) SIM_##name,
   SIM_SPECIAL_OPS(X)
@@ -155,6 +155,9 @@ struct SimKernel {
   int special[SPECIAL_COUNT]; /* its register, then its offset; -1: not used */
   int64_t register_bytes;     /* of a warp */
   int live_registers;         /* most 32-bit ones at once */
+  int64_t max_registers;      /* .maxnreg, 0: none */
+  bool has_thread_limit;      /* .maxntid or .reqntid: ptxas keeps room for such a block */
+  bool sets_registers;        /* setmaxnreg */
   int64_t dynamic_align;      /* of dynamic shared memory */
   bool is_hopper;             /* has instructions of the async proxy: see sim_lanes_wgmma.inc */
   bool has_bulk;              /* copies by the async proxy */
@@ -217,6 +220,8 @@ struct SimMachine {
   VEC(SimAllocation) allocations;
   struct SimCta **cta; /* one a thread */
   uint32_t launch;     /* counts; the upper part of owners */
+  uint64_t launches;   /* counts, for ever */
+  uint64_t schedule_seed;
 };
 
 /* A region of a launch with what is recorded about it. */
@@ -242,8 +247,9 @@ typedef struct {
 /* A 4, 8 or 16 byte copy to shared memory that was asked for but not waited for. */
 typedef struct {
   uint32_t to;
-  uint8_t lane, bytes;
+  uint8_t lane, bytes, wanted; /* wanted: bytes of the source, the others are zero */
   int32_t group;
+  const char *from; /* read only when it arrives; NULL: was read when it was asked for */
   char data[16];
 } SimAsync;
 
@@ -286,6 +292,8 @@ struct SimWarp {
   uint8_t *places; /* NULL: no wgmma yet */
   int flight_count, flight_capacity, flight_groups, place_capacity;
   int32_t dirty_low, dirty_high; /* words that it wrote since its last proxy fence lie between */
+  int registers, register_sets;  /* of a thread; how often setmaxnreg changed that, */
+  const SimInst *register_set;   /* and by which instruction the last time */
   SimStore *stores;              /* only of kernels with bulk copies */
   int store_count, store_capacity;
   bool is_polling; /* stopped at an mbarrier whose phase is not over */
@@ -296,6 +304,8 @@ struct SimWarp {
 typedef struct {
   uint32_t to, bytes, mbarrier;
   int line;
+  bool has_arrived; /* and nobody has waited for it since */
+  const char *from; /* read only when it arrives; NULL: was read when it was asked for */
   char *data;
 } SimBulk;
 
@@ -317,6 +327,7 @@ typedef struct SimRun {
   int64_t step_limit;
   int64_t shared_bytes, dynamic_at;         /* of a block; where the dynamic part begins */
   _Atomic int64_t next_block, failed_block; /* INT64_MAX: none */
+  uint64_t seed;                            /* of the schedule; 0: none */
 } SimRun;
 
 /* A block being run, with memory that serves one block after the other. */
@@ -325,6 +336,8 @@ typedef struct SimCta {
   int64_t block; /* linear */
   uint32_t id[3];
   uint64_t owner_global, owner_shared; /* shifted into place */
+  uint64_t random; /* state of the schedule's chance; 0: warps run in turn */
+  uint32_t slow;   /* warps that seldom run now */
   int epoch;
   char *shared;
   SimTouch *shared_writer, *shared_reader;
@@ -333,7 +346,8 @@ typedef struct SimCta {
   int64_t dirty_capacity;
   SimBulk *bulk;
   int bulk_count, bulk_capacity;
-  int64_t progress; /* counts what can end somebody's waiting at an mbarrier */
+  int64_t progress; /* counts what can end somebody's waiting at an mbarrier or for registers */
+  int64_t free_registers; /* that setmaxnreg.dec gave back, of all threads */
   int64_t shared_capacity;
   uint64_t shared_runs;
   char *local;
@@ -362,6 +376,10 @@ typedef struct {
 STATUS_CHECKED Status sim_parse(SimModule *module, const char *text, size_t length);
 /* sim_fit: virtual registers -> offsets; jumps -> addresses; constants -> lanes. */
 void sim_fit(SimModule *module, const SimLanes *lanes);
+
+/* Registers of a thread when the kernel begins: what .maxnreg allows, or all that a block of
+ * .maxntid threads may have, in eights, as ptxas does. */
+int sim_kernel_registers(const SimKernel *kernel);
 
 /* sim_order: rank[b] of blocks of code that lead to next[b] (-1: none); the first is 0. */
 void sim_order(Arena *arena, const int (*next)[2], int count, int *rank);
@@ -406,14 +424,18 @@ SimAllocation *sim_allocation(const SimMachine *machine, const char *at, int64_t
 /* ── sim_block: runs one block ────────────────────────────────────────────────────────────── */
 /* Makes the memory of a block large enough for the run. */
 bool sim_cta_prepare(SimCta *cta, const SimRun *run);
-void sim_cta_run(SimCta *cta, int64_t block);
+void sim_cta_begin(SimCta *cta, int64_t block);
 void sim_cta_free(SimCta *cta);
 /* Room for a copy by each lane; false: out of memory. */
 bool sim_async_reserve(SimWarp *warp);
-/* A new bulk copy with room for its bytes; NULL: out of memory. */
-SimBulk *sim_bulk_new(SimCta *cta, uint32_t bytes);
 /* Remembers a store to global memory; false: out of memory. */
 bool sim_store_push(SimWarp *warp, SimStore store);
 /* Room for one more wgmma; false: out of memory. */
 bool sim_flight_reserve(SimWarp *warp);
+
+/* ── sim_schedule ─────────────────────────────────────────────────────────────────────────── */
+void sim_cta_run(SimCta *cta, int64_t block);
+/* The next of a sequence of numbers. */
+uint64_t sim_random(uint64_t *state);
+
 #endif

@@ -21,6 +21,13 @@
 #include "runtime/sim.h"
 #include <stdbool.h>
 
+enum { /* results that ftrun does not tell apart */
+       CUDA_ERROR_LAUNCH_RESOURCES = 701,
+       CUDA_ERROR_CAPTURE_UNSUPPORTED = 900,
+       CUDA_ERROR_CAPTURE_SPOILED = 901,
+       CUDA_ERROR_CAPTURE_WRONG_THREAD = 908,
+};
+
 #define FAKE_COUNTS(X)                                                                             \
   X(synchronize) /* whole streams waited for by the host */                                        \
   X(wait)        /* events waited for by the host */                                               \

@@ -132,6 +132,17 @@ void fake_move_on(void) {
       for (unsigned moves = fake_chance() % 4; moves && is_ready(stream); moves--) run_next(stream);
 }
 
+/* ── capturing ────────────────────────────────────────────────────────────────────────────── */
+bool fake_capture_refuses(const char *call) {
+  bool refuses = false;
+  for (CudaStream stream = fake_streams; stream; stream = stream->next) {
+    if (!stream->capture || !pthread_equal(stream->capturer, pthread_self())) continue;
+    stream->is_spoiled = refuses = true;
+  }
+  if (refuses) fprintf(stderr, "fake CUDA driver: %s while this thread captures a stream\n", call);
+  return refuses;
+}
+
 /* ── enqueuing ────────────────────────────────────────────────────────────────────────────── */
 static void capture(CudaStream stream, const FakeOp *op) {
   CudaGraph graph = stream->capture;
@@ -152,6 +163,7 @@ CudaResult fake_enqueue(CudaStream stream, FakeOp op) {
   if (!stream) fake_die("work on the default stream");
   if (fake_sticky) return fake_sticky;
   if (stream->capture) {
+    if (stream->is_spoiled) return CUDA_ERROR_CAPTURE_SPOILED;
     if (op.kind == OP_RECORD || op.kind == OP_WAIT || op.kind == OP_GRAPH)
       fake_die("an event or graph while capturing");
     capture(stream, &op);

@@ -2,6 +2,7 @@
 #ifndef FT_TEST_FAKE_QUEUE_H
 #define FT_TEST_FAKE_QUEUE_H
 #include "fake.h"
+#include <pthread.h>
 
 typedef struct CudaGraphNodeBody {
   FakeOp op;
@@ -24,6 +25,8 @@ struct CudaStreamBody {
   FakeOp *op;
   int count, done, capacity;
   CudaGraph capture; /* NULL: not capturing */
+  pthread_t capturer;
+  bool is_spoiled; /* something forbidden was done meanwhile */
   FakeNode **wait;   /* what the next captured node depends on */
   size_t wait_count;
   bool is_running; /* against waits in a circle */
@@ -40,4 +43,6 @@ struct CudaEventBody {
 };
 extern CudaStream fake_streams;
 extern long fake_pending; /* graphs launched and not run */
+/* Does this thread capture a stream? Then all its captures are spoiled, and stderr says by what. */
+bool fake_capture_refuses(const char *call);
 #endif

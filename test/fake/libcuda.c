@@ -1,48 +1,21 @@
-/* libcuda: the entry points of the fake driver, see fake.h. Signatures come from the same list that
- * ftrun uses (runtime/cuda_driver.def), so a row added there and not here does not link. */
-#include "fake_queue.h"
+/* libcuda: the entry points of the fake driver but for launches, see fake.h. */
+#include "fake_entry.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define EXPORT __attribute__((visibility("default")))
-#define DRIVER(name, symbol, parameters) EXPORT CudaResult entry_##name parameters __asm__(symbol);
-#define DRIVER_OPTIONAL DRIVER
-#include "runtime/cuda_driver.def"
-#undef DRIVER
-#ifdef FAKE_OLD /* a driver from before CUDA 11.4: under another name, so not exported */
-#define entry_graph_instantiate left_out_graph_instantiate
-#endif
-#ifdef FAKE_11 /* a driver from before CUDA 12 */
-#define entry_map_tiled left_out_map_tiled
-CudaResult entry_map_tiled(CudaTensorMap *map, int type, unsigned rank, void *address,
-                           const uint64_t *dims, const uint64_t *strides, const unsigned *box,
-                           const unsigned *steps, int interleave, int swizzle, int promotion,
-                           int fill);
-#endif
 
 static const CudaDevice first_device = 40; /* no index: a handle */
 
 struct CudaContextBody {
   int retained;
 };
-struct CudaModuleBody {
-  SimModule *module;
-};
 static struct CudaContextBody context;
-static bool is_initialised;
-
-#define LIVE()                                                                                     \
-  do {                                                                                             \
-    if (!is_initialised) return 3;                                                                 \
-    fake_context_check();                                                                          \
-    if (fake_sticky) return fake_sticky;                                                           \
-  } while (0)
+bool fake_is_initialised;
 
 /* ── the driver and its devices ───────────────────────────────────────────────────────────── */
 CudaResult entry_init(unsigned flags) {
   (void)flags;
-  is_initialised = true;
+  fake_is_initialised = true;
   return fake_setting("COUNT", 1) > 0 ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
 }
 
@@ -61,7 +34,13 @@ static const struct {
               {CUDA_ERROR_INVALID_PTX, "CUDA_ERROR_INVALID_PTX", "a PTX JIT compilation failed"},
               {CUDA_ERROR_UNSUPPORTED_PTX, "CUDA_ERROR_UNSUPPORTED_PTX_VERSION", "too new"},
               {CUDA_ERROR_NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
-              {CUDA_ERROR_LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"}};
+              {CUDA_ERROR_LAUNCH_RESOURCES, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",
+               "too many resources requested for launch"},
+              {CUDA_ERROR_LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
+              {CUDA_ERROR_CAPTURE_UNSUPPORTED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
+               "operation not permitted when stream is capturing"},
+              {CUDA_ERROR_CAPTURE_SPOILED, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
+               "operation failed due to a previous error during capture"}};
 
 CudaResult entry_error_name(CudaResult error, const char **text) {
   for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)
@@ -134,6 +113,7 @@ CudaResult entry_context_retain(CudaContext *out, CudaDevice device) {
 CudaResult entry_context_release(CudaDevice device) {
   check_device(device);
   if (context.retained < 1) fake_die("a context released more often than retained");
+  if (fake_capture_refuses("cuDevicePrimaryCtxRelease")) fake_die("a context released in capture");
   if (--context.retained == 0 && !fake_sticky && fake_memory_blocks())
     fake_die("%d allocations were not freed", fake_memory_blocks());
   fake_sticky = CUDA_SUCCESS;
@@ -156,11 +136,13 @@ CudaResult entry_memory_info(size_t *free_bytes, size_t *total_bytes) {
 
 CudaResult entry_memory_alloc(CudaAddress *address, size_t bytes) {
   LIVE();
+  NOT_IN_CAPTURE("cuMemAlloc");
   return fake_memory_alloc(address, bytes);
 }
 
 CudaResult entry_memory_free(CudaAddress address) {
   fake_context_check();
+  NOT_IN_CAPTURE("cuMemFree");
   for (CudaStream stream = fake_streams; stream && !fake_sticky; stream = stream->next)
     fake_run_until_empty(stream); /* as a driver does */
   fake_memory_free(address);
@@ -170,11 +152,13 @@ CudaResult entry_memory_free(CudaAddress address) {
 CudaResult entry_host_alloc(void **memory, size_t bytes, unsigned flags) {
   (void)flags;
   LIVE();
+  NOT_IN_CAPTURE("cuMemHostAlloc");
   return fake_host_alloc(memory, bytes);
 }
 
 CudaResult entry_host_free(void *memory) {
   fake_context_check();
+  NOT_IN_CAPTURE("cuMemFreeHost");
   for (CudaStream stream = fake_streams; stream; stream = stream->next)
     for (int i = stream->done; i < stream->count && !fake_sticky; i++)
       if (stream->op[i].kind == OP_COPY &&
@@ -197,6 +181,10 @@ static CudaResult copy(CudaCopy2d copy, CudaStream stream) {
   fake_counts.to_device += is_up;
   fake_counts.to_host += is_down;
   fake_counts.on_device += !is_up && !is_down;
+  if (stream && stream->capture &&
+      ((is_up && !fake_is_pinned(copy.from_host, from)) ||
+       (is_down && !fake_is_pinned(copy.to_host, to))))
+    fake_die("a captured copy of memory that is not pinned: a replay reads it as it is then");
   if (is_up && !fake_is_pinned(copy.from_host, from)) { /* staged before the call returns */
     fake_counts.pageable++;
     op.staged = malloc(from);
@@ -268,6 +256,7 @@ CudaResult entry_stream_create(CudaStream *stream, unsigned flags) {
 }
 
 CudaResult entry_stream_destroy(CudaStream stream) {
+  if (stream->capture) fake_die("a stream is destroyed while it is captured");
   CudaStream *at = &fake_streams;
   while (*at && *at != stream) at = &(*at)->next;
   if (!*at) fake_die("a dead stream is destroyed");
@@ -289,7 +278,7 @@ CudaResult entry_stream_wait_event(CudaStream stream, CudaEvent event, unsigned 
 
 CudaResult entry_stream_synchronize(CudaStream stream) {
   LIVE();
-  if (stream->capture) return 900;
+  NOT_IN_CAPTURE("cuStreamSynchronize");
   fake_counts.synchronize++;
   return fake_run_until_empty(stream);
 }
@@ -318,6 +307,7 @@ CudaResult entry_event_record(CudaEvent event, CudaStream stream) {
 
 CudaResult entry_event_query(CudaEvent event) {
   LIVE();
+  NOT_IN_CAPTURE("cuEventQuery");
   fake_move_on();
   if (fake_sticky) return fake_sticky;
   return fake_event_is_done(event) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
@@ -325,6 +315,7 @@ CudaResult entry_event_query(CudaEvent event) {
 
 CudaResult entry_event_synchronize(CudaEvent event) {
   LIVE();
+  NOT_IN_CAPTURE("cuEventSynchronize");
   fake_counts.wait++;
   fake_counts.wait_young += fake_counts.graph_launch - event->launches < 2;
   return fake_run_until_event(event);
@@ -342,7 +333,10 @@ CudaResult entry_event_elapsed(float *milliseconds, CudaEvent start, CudaEvent e
 CudaResult entry_capture_begin(CudaStream stream, int mode) {
   LIVE();
   if (mode != CUDA_CAPTURE_THREAD_LOCAL) fake_die("capture mode %d", mode);
-  if (stream->capture) return 901;
+  if (!stream) return CUDA_ERROR_CAPTURE_UNSUPPORTED; /* the default stream cannot be captured */
+  if (stream->capture) return CUDA_ERROR_INVALID_VALUE;
+  stream->is_spoiled = false;
+  stream->capturer = pthread_self();
   stream->capture = calloc(1, sizeof *stream->capture);
   stream->capture->references = 1;
   stream->wait = NULL;
@@ -353,18 +347,23 @@ CudaResult entry_capture_begin(CudaStream stream, int mode) {
 CudaResult entry_capture_end(CudaStream stream, CudaGraph *graph) {
   LIVE();
   if (!stream->capture) return 401;
+  if (!pthread_equal(stream->capturer, pthread_self())) return CUDA_ERROR_CAPTURE_WRONG_THREAD;
   *graph = stream->capture;
   stream->capture = NULL;
+  if (stream->is_spoiled) {
+    entry_graph_destroy(*graph);
+    *graph = NULL;
+  }
   free(stream->wait);
   stream->wait = NULL;
   stream->wait_count = 0;
-  return CUDA_SUCCESS;
+  return stream->is_spoiled ? CUDA_ERROR_CAPTURE_SPOILED : CUDA_SUCCESS;
 }
 
 CudaResult entry_capture_info(CudaStream stream, int *status, unsigned long long *id,
                               CudaGraph *graph, const CudaGraphNode **nodes, size_t *count) {
   LIVE();
-  *status = stream->capture != NULL;
+  *status = !stream->capture ? 0 : stream->is_spoiled ? 2 : 1;
   *id = 1;
   *graph = stream->capture;
   *nodes = stream->wait;
@@ -434,162 +433,6 @@ CudaResult entry_graph_exec_destroy(CudaGraphExec exec) {
   entry_graph_destroy(exec->graph);
   free(exec);
   return fake_sticky;
-}
-
-/* ── modules and launches ─────────────────────────────────────────────────────────────────── */
-/* The newest PTX that a driver reads: CUDA 11.4 reads 7.4, 12.0 reads 8.0, 13.0 reads 9.0. */
-static bool is_too_new(const char *ptx) {
-  long version = fake_setting("VERSION", 12040);
-  int major = 0, minor = 0;
-  const char *line = strstr(ptx, "\n.version ");
-  if (!line || sscanf(line, "\n.version %d.%d", &major, &minor) != 2) fake_die("PTX of no version");
-  return major * 1000 + minor * 10 > version - 4000;
-}
-
-CudaResult entry_module_load(CudaModule *module, const void *image, unsigned count, int *options,
-                             void **values) {
-  LIVE();
-  char *log = NULL;
-  size_t room = 0;
-  for (unsigned i = 0; i < count; i++) {
-    if (options[i] == CUDA_JIT_ERROR_LOG) log = values[i];
-    if (options[i] == CUDA_JIT_ERROR_LOG_BYTES) room = (size_t)(uintptr_t)values[i];
-  }
-  const char *planned = getenv("FT_FAKE_CUDA_JIT");
-  SimModule *loaded = NULL;
-  bool is_bad = planned && planned[0];
-  if (is_too_new(image)) return CUDA_ERROR_UNSUPPORTED_PTX;
-  if (is_bad && log) snprintf(log, room, "ptxas error   : %s\n", planned);
-  if (!is_bad && sim_module_load("(driver)", image, strlen(image), &loaded) != STATUS_OK) {
-    is_bad = true;
-    if (log) snprintf(log, room, "%s\n", status_message());
-  }
-  if (is_bad) return CUDA_ERROR_INVALID_PTX;
-  *module = calloc(1, sizeof **module);
-  (*module)->module = loaded;
-  return CUDA_SUCCESS;
-}
-
-CudaResult entry_module_unload(CudaModule module) {
-  sim_module_free(module->module);
-  free(module);
-  return fake_sticky;
-}
-
-CudaResult entry_module_function(CudaFunction *function, CudaModule module, const char *name) {
-  LIVE();
-  *function = (CudaFunction)(uintptr_t)sim_module_kernel(module->module, name);
-  return *function ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
-}
-
-/* ── tensor maps ──────────────────────────────────────────────────────────────────────────── */
-/* What CUDA 13 says at cuTensorMapEncodeTiled, for the parameters that ft may use. */
-static bool takes_map(const CudaTensorMap *map, int type, unsigned rank, uint64_t address,
-                      const uint64_t *dims, const uint64_t *strides, const unsigned *box,
-                      const unsigned *steps, int swizzle, const int *element) {
-  static const unsigned widest[] = {1u << 20, 32, 64, 128};
-  if ((uintptr_t)map % 128 || type < 0 || type > 12 || rank < 1 || rank > 5 || address % 16 ||
-      swizzle < 0 || swizzle > 3)
-    return false;
-  for (unsigned i = 0; i < rank; i++)
-    if (!dims[i] || dims[i] > UINT64_C(1) << 32 || !box[i] || box[i] > 256 || !steps[i] ||
-        steps[i] > 8)
-      return false;
-  for (unsigned i = 0; i + 1 < rank; i++)
-    if (strides[i] % 16 || strides[i] >= UINT64_C(1) << 40 ||
-        strides[i] < dims[i] * (i ? strides[i - 1] : (uint64_t)element[type]))
-      return false;
-  unsigned wide = box[0] * (unsigned)element[type];
-  return wide % 16 == 0 && wide <= widest[swizzle];
-}
-
-/* The simulator's form of a map. */
-CudaResult entry_map_tiled(CudaTensorMap *map, int type, unsigned rank, void *address,
-                           const uint64_t *dims, const uint64_t *strides, const unsigned *box,
-                           const unsigned *steps, int interleave, int swizzle, int promotion,
-                           int fill) {
-  static const int element[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4};
-  LIVE();
-  if (fake_setting("CC", 90) < 90 || interleave || promotion < 0 || promotion > 3 || fill ||
-      !takes_map(map, type, rank, (uintptr_t)address, dims, strides, box, steps, swizzle, element))
-    return CUDA_ERROR_INVALID_VALUE;
-  SimTensorMap made = {.magic = SIM_TENSOR_MAP,
-                       .address = (uintptr_t)address,
-                       .rank = (uint16_t)rank,
-                       .swizzle = (uint16_t)(swizzle ? 16 << swizzle : 0)};
-  uint64_t bytes = made.stride[0] = (uint64_t)element[type];
-  for (unsigned i = 0; i < rank; i++) {
-    made.dim[i] = dims[i];
-    made.box[i] = box[i];
-    if (i) made.stride[i] = strides[i - 1];
-    if (steps[i] != 1) fake_die("a tensor map with steps of elements");
-    bytes += (dims[i] - 1) * made.stride[i];
-  }
-  fake_memory_check((CudaAddress)(uintptr_t)address, bytes, "a tensor map");
-  memset(map, 0, sizeof *map);
-  memcpy(map, &made, sizeof made);
-  return CUDA_SUCCESS;
-}
-
-/* What a block may get beyond the 48 KiB that every kernel may: by function, asked for before. */
-static struct {
-  CudaFunction function;
-  long bytes;
-} allowed[1024];
-static int allowed_count;
-
-static long fixed_shared(CudaFunction function) {
-  return (long)sim_kernel_info((const SimKernel *)(uintptr_t)function).shared_bytes;
-}
-
-static bool has_shared(CudaFunction function, long bytes) {
-  if (bytes + fixed_shared(function) <= 48 << 10) return true;
-  for (int i = 0; i < allowed_count; i++)
-    if (allowed[i].function == function && allowed[i].bytes >= bytes) return true;
-  return false;
-}
-
-CudaResult entry_function_set(CudaFunction function, int attribute, int value) {
-  LIVE();
-  if (attribute != CUDA_FUNCTION_SHARED_MOST ||
-      value + fixed_shared(function) > fake_setting("SHARED", 227 << 10))
-    return CUDA_ERROR_INVALID_VALUE;
-  if (allowed_count == 1024) fake_die("too many kernels with large blocks");
-  allowed[allowed_count].function = function;
-  allowed[allowed_count++].bytes = value;
-  return CUDA_SUCCESS;
-}
-
-CudaResult entry_function_get(int *value, int attribute, CudaFunction function) {
-  LIVE();
-  *value = attribute == CUDA_FUNCTION_SHARED_BYTES ? (int)fixed_shared(function) : 0;
-  return CUDA_SUCCESS;
-}
-
-CudaResult entry_launch(CudaFunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
-                        unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
-                        CudaStream stream, void **arguments, void **extra) {
-  LIVE();
-  const SimKernel *kernel = (const SimKernel *)(uintptr_t)function;
-  SimKernelInfo info = sim_kernel_info(kernel);
-  if (extra) fake_die("a launch with extra parameters");
-  if (!grid_x || !grid_y || !grid_z || !block_x || !block_y || !block_z ||
-      (int64_t)block_x * block_y * block_z > info.max_threads || grid_y > 65535 || grid_z > 65535)
-    return CUDA_ERROR_INVALID_VALUE;
-  if (!has_shared(function, (long)shared_bytes)) return CUDA_ERROR_INVALID_VALUE;
-  char *params = calloc(1, (size_t)info.param_bytes + 1);
-  for (int i = 0; i < info.params; i++) {
-    int64_t offset, bytes;
-    sim_kernel_param(kernel, i, &offset, &bytes);
-    memcpy(params + offset, arguments[i], (size_t)bytes);
-  }
-  fake_counts.launch++;
-  FakeOp op = {.kind = OP_KERNEL, .kernel = kernel, .params = params};
-  op.launch = (SimLaunch){.grid = {grid_x, grid_y, grid_z},
-                          .block = {block_x, block_y, block_z},
-                          .shared = shared_bytes,
-                          .param_bytes = info.param_bytes};
-  return fake_enqueue(stream, op);
 }
 
 /* ── for the fake cuBLASLt ────────────────────────────────────────────────────────────────── */

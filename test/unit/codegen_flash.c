@@ -8,6 +8,7 @@
 #include "passes/attention.h"
 #include "plan/plan_map.h"
 #include "runtime/sim_plan.h"
+#include "sim_seeds.h"
 
 static void run_node(SimMachine *machine, const SimModule *module, const AttentionCase *form,
                      const Graph *graph, const Node *node, const Kernel *kernel,
@@ -27,6 +28,12 @@ static void run_node(SimMachine *machine, const SimModule *module, const Attenti
     sim_mark(machine, regions[i].at, regions[i].bytes, true);
   }
   int all = count + (kernel->workspace > 0);
+  char *at[16];
+  int64_t bytes[16];
+  for (int i = 0; i < all; i++) {
+    at[i] = regions[i].at;
+    bytes[i] = regions[i].bytes;
+  }
   for (int i = 0; i < kernel->launch_count; i++) {
     const KernelLaunch *from = &kernel->launch[i];
     PlanStep step = {.arg_count = all, .maps = from->maps, .map_count = from->map_count};
@@ -41,8 +48,7 @@ static void run_node(SimMachine *machine, const SimModule *module, const Attenti
     memcpy(launch.block, from->block, sizeof launch.block);
     const SimKernel *entry = sim_module_kernel(module, from->name);
     assert_non_null(entry);
-    if (sim_launch(machine, entry, &launch) != STATUS_OK)
-      fail_msg("%s\n%s", status_message(), text);
+    sim_seeds_launch(machine, entry, &launch, at, bytes, operands, all, form->is_hopper ? 2 : 0);
   }
   for (int i = 0; i < results; i++) {
     const Node *root = graph_find_root(graph, ROOT_OUTPUT, attention_results[is_grad][i]);

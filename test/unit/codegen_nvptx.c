@@ -5,6 +5,7 @@
 #include "codegen/nvptx.h"
 #include "codegen/target.h"
 #include "codegen_gpu.h"
+#include "sim_seeds.h"
 #include "passes/fuse.h"
 #include "plan/plan_map.h"
 #include "runtime/sim_plan.h"
@@ -192,7 +193,7 @@ static void simulate(const Runner *runner, const Kernel *kernel, void **args, co
     memcpy(launch.block, from->block, sizeof launch.block);
     const SimKernel *entry = sim_module_kernel(runner->module, from->name);
     assert_non_null(entry);
-    if (sim_launch(runner->machine, entry, &launch) != STATUS_OK) fail_msg("%s", status_message());
+    sim_seeds_launch(runner->machine, entry, &launch, at, bytes, inputs, count, 2);
   }
   for (int i = 0; i < count; i++) {
     memcpy(args[i], at[i], (size_t)bytes[i]);

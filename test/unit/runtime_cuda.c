@@ -383,7 +383,7 @@ static char *write_mapped(void) {
       ".align "
       "8 .b8 full[8];\nmov.b64 %%rd1, map; cvta.param.u64 %%rd1, %%rd1; ld.param.u64 %%rd2, [c];\n"
       "mov.u32 %%r1, %%tid.x; setp.ne.u32 %%p1, %%r1, 0; @%%p1 bra $L1;\n"
-      "mbarrier.init.shared.b64 [full], 1;\n"
+      "mbarrier.init.shared.b64 [full], 1; fence.mbarrier_init.release.cluster;\n"
       "mbarrier.arrive.expect_tx.shared::cta.b64 _, [full], 2048;\n"
       "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [s], [%%rd1, "
       "{4, "

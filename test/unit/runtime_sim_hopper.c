@@ -375,11 +375,14 @@ static Ring ring_with(const Ring *pieces) {
 
 static void copies(void **state) {
   uint32_t result[32];
-  if (run_ring(*state, &ring, result) != STATUS_OK) fail_msg("%s", status_message());
-  for (uint32_t lane = 0; lane < 32; lane++) {
-    uint32_t sum = 0;
-    for (uint32_t panel = 0; panel < 4; panel++) sum += 2 * (panel * 128 + lane) + 96;
-    assert_int_equal(result[lane], sum);
+  for (uint64_t seed = 0; seed < 50; seed++) {
+    sim_machine_seed(*state, seed);
+    if (run_ring(*state, &ring, result) != STATUS_OK) fail_msg("%s", status_message());
+    for (uint32_t lane = 0; lane < 32; lane++) {
+      uint32_t sum = 0;
+      for (uint32_t panel = 0; panel < 4; panel++) sum += 2 * (panel * 128 + lane) + 96;
+      assert_int_equal(result[lane], sum);
+    }
   }
 }
 
