@@ -1,5 +1,5 @@
 /* sim_block: the memory of a block, and its beginning: sim_schedule.c runs it. */
-#include "runtime/sim_private.h"
+#include "runtime/sim_clock.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -65,6 +65,7 @@ void sim_cta_free(SimCta *cta) {
     free(cta->warps[i].stores);
   }
   free(cta->dirty);
+  sim_clock_free(cta->clock_memory);
   for (int i = 0; i < cta->bulk_count; i++) free(cta->bulk[i].data);
   free(cta->bulk);
   free(cta->warps);
@@ -219,7 +220,7 @@ static void begin_warp(SimCta *cta, int index) {
   }
 }
 
-void sim_cta_begin(SimCta *cta, int64_t block) {
+bool sim_cta_begin(SimCta *cta, int64_t block) {
   const SimRun *run = cta->run;
   cta->block = block;
   cta->id[0] = (uint32_t)(block % run->launch->grid[0]);
@@ -249,4 +250,5 @@ void sim_cta_begin(SimCta *cta, int64_t block) {
   if (cta->dirty) memset(cta->dirty, 0, (size_t)cta->dirty_capacity * sizeof *cta->dirty);
   for (int i = 0; i < SIM_CACHE_LINES; i++) cta->cache.tags[i] = 0;
   for (int i = 0; i < run->warps; i++) begin_warp(cta, i);
+  return sim_clock_begin(cta);
 }

@@ -2,15 +2,17 @@
  * nobody (TOUCH_ASYNC); it arrives when somebody waits for its mbarrier, or, with a seed, when the
  * schedule says so. */
 #include "runtime/sim_mbarrier.h"
+#include "runtime/sim_clock.h"
 #include <stdlib.h>
 #include <string.h>
 
-void mbarrier_settle(SimCta *cta, Mbarrier *m) {
+void mbarrier_settle(SimCta *cta, Mbarrier *m, uint32_t address) {
   cta->progress++;
   if (m->missing || m->bytes) return;
   m->missing = m->count;
   m->phase ^= 1;
   if (cta->epoch < TOUCH_EPOCHS - 1) cta->epoch++;
+  if (cta->clock) sim_clock_phase(cta, address);
 }
 
 SimBulk *sim_bulk_new(SimCta *cta, uint32_t bytes) {
@@ -40,7 +42,8 @@ void sim_bulk_arrive(SimCta *cta, SimBulk *copy) {
   memcpy(&word, cta->shared + copy->mbarrier, 8);
   Mbarrier m = mbarrier_of(word);
   m.bytes -= copy->bytes;
-  mbarrier_settle(cta, &m);
+  if (cta->clock) sim_clock_copied(cta, copy);
+  mbarrier_settle(cta, &m, copy->mbarrier);
   word = mbarrier_word(&m);
   memcpy(cta->shared + copy->mbarrier, &word, 8);
   copy->has_arrived = true;

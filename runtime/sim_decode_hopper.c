@@ -214,7 +214,12 @@ static Status decode_mbarrier(Decoder *decoder, const PtxStatement *s) {
   bool has_value = what != MBAR_INVAL && (what != MBAR_ARRIVE || s->count == 3);
   if (s->count != 1 + has_result + has_value)
     return decode_fail(decoder, "%s takes %d operands", s->op, 1 + has_result + has_value);
-  SimInst made = {.code = SIM_mbar, .line = s->line, .mode = (uint8_t)what, .uses = 2};
+  SimInst made = {.code = SIM_mbar,
+                  .line = s->line,
+                  .mode = (uint8_t)what,
+                  .sub = strstr(s->op, ".relaxed") != NULL,
+                  .uses = 2};
+  decoder->kernel->is_partly_ordered = true;
   if (has_result) {
     if (s->operand[0].kind != OPERAND_PLAIN)
       return decode_fail(decoder, "%s: the result needs a register", s->op);
@@ -240,7 +245,7 @@ static Status decode_bulk(Decoder *decoder, const PtxStatement *s) {
     return decode_fail(decoder, "unsupported instruction %s", s->op);
   if (s->count != 4) return decode_fail(decoder, "%s takes 4 operands", s->op);
   SimInst made = {.code = SIM_bulk, .line = s->line, .uses = 15};
-  decoder->kernel->has_bulk = true;
+  decoder->kernel->has_bulk = decoder->kernel->is_partly_ordered = true;
   STATUS_TRY(whole_address(decoder, &s->operand[0], SPACE_SHARED, &made.arg[0]));
   STATUS_TRY(whole_address(decoder, &s->operand[1], SPACE_GLOBAL, &made.arg[1]));
   STATUS_TRY(plain(decoder, s, 2, SIM_TYPE_u32, &made.arg[2]));
@@ -264,7 +269,7 @@ static Status decode_tensor(Decoder *decoder, const PtxStatement *s) {
   if (s->count != 3 || from->coordinates != rank)
     return decode_fail(decoder, "%s takes [to], [map, {%d coordinates}], [mbarrier]", s->op, rank);
   SimInst made = {.code = SIM_tensor, .line = s->line, .count = (uint8_t)rank, .uses = 7};
-  decoder->kernel->has_bulk = true;
+  decoder->kernel->has_bulk = decoder->kernel->is_partly_ordered = true;
   STATUS_TRY(whole_address(decoder, &s->operand[0], SPACE_SHARED, &made.arg[0]));
   STATUS_TRY(whole_address(decoder, from, SPACE_PARAM, &made.arg[1]));
   STATUS_TRY(whole_address(decoder, &s->operand[2], SPACE_SHARED, &made.arg[2]));

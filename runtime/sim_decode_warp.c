@@ -102,6 +102,8 @@ static Status decode_barrier(Decoder *decoder, const PtxStatement *s) {
   STATUS_TRY(plain(decoder, s, 0, SIM_TYPE_u32, &made.arg[0]));
   made.arg[1] = decode_constant(decoder, 0, false);
   if (s->count == 2) STATUS_TRY(plain(decoder, s, 1, SIM_TYPE_u32, &made.arg[1]));
+  const PtxValue *id = &s->operand[0].at[0];
+  decoder->kernel->is_partly_ordered |= s->count == 2 || id->kind != VALUE_INT || id->bits != 0;
   push(decoder, made);
   return STATUS_OK;
 }

@@ -23,8 +23,8 @@ static inline uint64_t mbarrier_word(const Mbarrier *m) {
          (uint64_t)m->phase << MBAR_PHASE_AT;
 }
 
-/* After a change: begins the next phase if this one is over. */
-void mbarrier_settle(SimCta *cta, Mbarrier *m);
+/* After a change of the one at `address`: begins the next phase if this one is over. */
+void mbarrier_settle(SimCta *cta, Mbarrier *m, uint32_t address);
 
 /* A new bulk copy with room for its bytes; NULL: out of memory. */
 SimBulk *sim_bulk_new(SimCta *cta, uint32_t bytes);

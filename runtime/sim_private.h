@@ -36,6 +36,7 @@ typedef enum { CLASS_PRED, CLASS_16, CLASS_32, CLASS_64, CLASS_COUNT } SimClass;
 /* ── instructions ─────────────────────────────────────────────────────────────────────────── */
 typedef struct SimWarp SimWarp;
 typedef struct SimInst SimInst;
+typedef struct SimClock SimClock;
 /* Does one instruction for the active lanes; the next one, or NULL: the warp's state says why. */
 typedef const SimInst *SimOp(SimWarp *warp, const SimInst *inst);
 
@@ -161,6 +162,7 @@ struct SimKernel {
   int64_t dynamic_align;      /* of dynamic shared memory */
   bool is_hopper;             /* has instructions of the async proxy: see sim_lanes_wgmma.inc */
   bool has_bulk;              /* copies by the async proxy */
+  bool is_partly_ordered;     /* has mbarriers, or barriers of some threads: see sim_clock.h */
   char *constant_lanes;       /* what bit 0 of an arg leads to */
 };
 
@@ -346,6 +348,7 @@ typedef struct SimCta {
   int64_t dirty_capacity;
   SimBulk *bulk;
   int bulk_count, bulk_capacity;
+  SimClock *clock, *clock_memory; /* NULL: barriers are for all; what is kept for other blocks */
   int64_t progress; /* counts what can end somebody's waiting at an mbarrier or for registers */
   int64_t free_registers; /* that setmaxnreg.dec gave back, of all threads */
   int64_t shared_capacity;
@@ -424,7 +427,7 @@ SimAllocation *sim_allocation(const SimMachine *machine, const char *at, int64_t
 /* ── sim_block: runs one block ────────────────────────────────────────────────────────────── */
 /* Makes the memory of a block large enough for the run. */
 bool sim_cta_prepare(SimCta *cta, const SimRun *run);
-void sim_cta_begin(SimCta *cta, int64_t block);
+bool sim_cta_begin(SimCta *cta, int64_t block); /* false: out of memory */
 void sim_cta_free(SimCta *cta);
 /* Room for a copy by each lane; false: out of memory. */
 bool sim_async_reserve(SimWarp *warp);

@@ -7,6 +7,7 @@
 /* sim_touch.h is for the handlers; these are its names for threads that are none. */
 enum {
   WHO_MANY = 1024,
+  WHO_ASYNC = 1026,
   WHO_ATOMIC = 1025,
   WHO_BLOCKS = 1027,
   WHO_PARTIAL = 1028,
@@ -63,6 +64,7 @@ static const char *touch_text(const SimWarp *w, SimTouch x, bool is_shared, char
   char thread[48] = "some thread", of[64] = "the same block";
   if (who < 1024) thread_text(run, who, thread, sizeof thread);
   if (who == WHO_MANY) snprintf(thread, sizeof thread, "several threads");
+  if (who == WHO_ASYNC) snprintf(thread, sizeof thread, "a bulk copy");
   if (who == WHO_ATOMIC) snprintf(thread, sizeof thread, "an atomic instruction");
   if (who >= WHO_ATOMIC_WARP)
     snprintf(thread, sizeof thread, "an atomic instruction of warp %d",

@@ -3,6 +3,7 @@
  * pace, stopped between accesses to shared memory, at barriers and mbarriers; barriers of some of
  * the threads open at once; bulk copies arrive early or late. The order follows from the seed, the
  * launch and the block alone. Either way one thread of the host runs a block. */
+#include "runtime/sim_clock.h"
 #include "runtime/sim_mbarrier.h"
 
 /* ── chance ───────────────────────────────────────────────────────────────────────────────── */
@@ -33,6 +34,7 @@ static int64_t arrived(const SimCta *cta, int id, const SimWarp **first, const S
 
 static void release(SimCta *cta, int id, bool is_whole) {
   if (cta->epoch < TOUCH_EPOCHS - 1) cta->epoch++;
+  if (cta->clock) sim_clock_barrier(cta, id);
   for (int i = 0; i < cta->run->warps; i++) {
     SimWarp *w = &cta->warps[i];
     if (is_whole) w->sync = 0;
@@ -257,7 +259,10 @@ static void count_block(SimCta *cta) {
 }
 
 void sim_cta_run(SimCta *cta, int64_t block) {
-  sim_cta_begin(cta, block);
+  if (!sim_cta_begin(cta, block)) {
+    cta->out_of_memory = true;
+    return;
+  }
   for (;;) {
     Round round = cta->random ? run_shuffled(cta) : run_in_turn(cta);
     if (round.has_fault) return;

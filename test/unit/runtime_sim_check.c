@@ -91,6 +91,23 @@ static const Case cases[] = {
      "20: race: byte 0 of shared memory is read by thread (32,0,0) of block (0,0,0) and written by "
      "thread (0,0,0) of the same block, and nothing orders the two",
      128, 0},
+    {"race: each half of the block has met, and not the other",
+     "st.shared.u32 [%r2], %r1;\nshr.u32 %r6, %r1, 6;\nadd.u32 %r6, %r6, 1;\nbar.sync %r6, 64;\n"
+     "xor.b32 %r4, %r2, 256;\nld.shared.u32 %r5, [%r4];",
+     "st.shared.u32 [%r2], %r1;\nbar.sync 1, 128;\nxor.b32 %r4, %r2, 256;\n"
+     "ld.shared.u32 %r5, [%r4];",
+     "22: race: byte 256 of shared memory is read by thread (0,0,0) of block (0,0,0) and written by "
+     "thread (64,0,0) of the same block, and nothing orders the two",
+     128, 0},
+    {"race: a writer that did not wait for the readers' barrier",
+     "st.shared.u32 [%r2], %r1;\nbar.sync 0;\nld.shared.u32 %r5, [%r3];\n"
+     "shr.u32 %r6, %r1, 6;\nadd.u32 %r6, %r6, 1;\nbar.sync %r6, 64;\nsetp.ne.u32 %p2, %r1, 96;\n"
+     "@%p2 bra $L2;\nst.shared.u32 [%r3], %r1;\n$L2:",
+     "st.shared.u32 [%r2], %r1;\nbar.sync 0;\nld.shared.u32 %r5, [%r3];\nbar.sync 1, 128;\n"
+     "setp.ne.u32 %p2, %r1, 96;\n@%p2 bra $L2;\nst.shared.u32 [%r3], %r1;\n$L2:",
+     "25: race: byte 0 of shared memory is written by thread (96,0,0) of block (0,0,0) and read by "
+     "thread (0,0,0) of the same block, and nothing orders the two",
+     128, 0},
     {"race: two writers", "and.b32 %r4, %r2, 124;\nst.shared.u32 [%r4], %r1;",
      "st.shared.u32 [%r2], %r1;",
      "18: race: byte 0 of shared memory is written by thread (32,0,0) of block (0,0,0) and written "

@@ -386,9 +386,20 @@ static void copies(void **state) {
   }
 }
 
+#define ONE_ARRIVAL                                                                                \
+  "mbarrier.init.shared::cta.b64 [full], 1; mbarrier.init.shared::cta.b64 [full+8], 1;\n"           \
+  "mbarrier.init.shared.b64 [empty], 1; mbarrier.init.shared.b64 [empty+8], 1;\n"                   \
+  "fence.mbarrier_init.release.cluster;\n"
+#define LANE_0_ARRIVES "setp.eq.u32 %p6, %r20, 0;\n@%p6 mbarrier.arrive.shared.b64 _, [%r6+16];\n"
+#define LANE_0_WAITS                                                                               \
+  "setp.ne.u32 %p6, %r20, 0; @%p6 bra $L8;\n$L5:\n"                                                \
+  "mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r6], %r8; @!%p3 bra $L5;\n$L8:\n"
+
 /* Near the findings, and right. */
-static void copies_with_fences(void **state) {
+static void right_copies(void **state) {
   static const Ring good[] = {
+      {.init = ONE_ARRIVAL, .arrive = "bar.warp.sync -1;\n" LANE_0_ARRIVES},
+      {.wait_full = LANE_0_WAITS "bar.warp.sync -1;\n"},
       {.init = "mbarrier.init.shared::cta.b64 [full], 1; mbarrier.init.shared::cta.b64 [full+8], "
                "1;\nmbarrier.init.shared.b64 [empty], 32; mbarrier.init.shared.b64 [empty+8], 32;\n"
                "fence.proxy.async.shared::cta;\n"},
@@ -445,6 +456,23 @@ static void copy_findings(void **state) {
        "no proxy fence: a bulk copy reads byte 16 of an allocation, which thread (0,0,0) wrote",
        {.expect = "st.global.u32 [%rd1+16], %r2; fence.proxy.async.shared::cta;\n"
                   "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r6], 512;\n"}},
+      {"one lane tells that a place is empty, before the others have read it",
+       "race: byte 4 of shared memory is written by thread (0,0,0) of block (0,0,0) and read by "
+       "thread (33,0,0) of the same block",
+       {.init = ONE_ARRIVAL, .arrive = LANE_0_ARRIVES}},
+      {"one lane waits, and all read",
+       "race: byte 4 of shared memory is read by thread (33,0,0) of block (0,0,0) and written by a "
+       "bulk copy of the same block",
+       {.wait_full = LANE_0_WAITS}},
+      {"arrivals that order nothing",
+       "race: byte 0 of shared memory is written by thread (0,0,0) of block (0,0,0) and written by "
+       "a bulk copy of the same block",
+       {.arrive = "mbarrier.arrive.relaxed.cta.shared::cta.b64 %rd5, [%r6+16];\n"}},
+      {"a wait that orders nothing",
+       "race: byte 0 of shared memory is read by thread (32,0,0) of block (0,0,0) and written by a "
+       "bulk copy of the same block",
+       {.wait_full = "$L5:\nmbarrier.try_wait.parity.relaxed.cta.shared::cta.b64 %p3, [%r6], %r8; "
+                     "@!%p3 bra $L5;\n"}},
       {"an arrival too many",
        "one arrival more than the 1 of this phase",
        {.expect = "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r6], 512;\n"
@@ -515,7 +543,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(products, sim_test_begin, sim_test_end),
       cmocka_unit_test_setup_teardown(findings, sim_test_begin, sim_test_end),
       cmocka_unit_test_setup_teardown(copies, sim_test_begin, sim_test_end),
-      cmocka_unit_test_setup_teardown(copies_with_fences, sim_test_begin, sim_test_end),
+      cmocka_unit_test_setup_teardown(right_copies, sim_test_begin, sim_test_end),
       cmocka_unit_test_setup_teardown(copy_findings, sim_test_begin, sim_test_end),
       cmocka_unit_test(refused),
   };
