@@ -160,6 +160,8 @@ Status sim_launch(SimMachine *machine, const SimKernel *kernel, const SimLaunch 
   next_stamp(machine);
   uint64_t state = machine->schedule_seed + machine->launches++;
   if (machine->schedule_seed) run.seed = sim_random(&state) | 1;
+  state = machine->rounding_seed; /* the same in every launch: hardware's error has no memory */
+  if (machine->rounding_seed) run.rounding = (uint32_t)sim_random(&state) | 2;
   for (int i = 0; i < pool_threads(machine->pool); i++) {
     memset(&machine->cta[i]->counts, 0, sizeof(SimCounts));
     machine->cta[i]->failed_block = -1;

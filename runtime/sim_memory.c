@@ -79,6 +79,8 @@ void sim_machine_seed(SimMachine *machine, uint64_t schedule) {
   machine->launches = 0;
 }
 
+void sim_machine_rounding(SimMachine *machine, uint64_t seed) { machine->rounding_seed = seed; }
+
 static Status read_seed(const char *name, uint64_t *out) {
   const char *text = getenv(name);
   if (!text || !text[0]) return STATUS_OK;
@@ -93,6 +95,7 @@ Status sim_machine_new(int threads, SimMachine **out) {
   if (!machine) return status_fail(STATUS_FAULT, "out of memory");
   machine->arena = arena_new();
   Status status = read_seed("FT_SIM_SEED", &machine->schedule_seed);
+  if (status == STATUS_OK) status = read_seed("FT_SIM_ROUNDING", &machine->rounding_seed);
   if (status == STATUS_OK) status = pool_new(threads, &machine->pool);
   if (status == STATUS_OK) {
     int count = pool_threads(machine->pool);

@@ -223,7 +223,7 @@ struct SimMachine {
   struct SimCta **cta; /* one a thread */
   uint32_t launch;     /* counts; the upper part of owners */
   uint64_t launches;   /* counts, for ever */
-  uint64_t schedule_seed;
+  uint64_t schedule_seed, rounding_seed;
 };
 
 /* A region of a launch with what is recorded about it. */
@@ -330,6 +330,7 @@ typedef struct SimRun {
   int64_t shared_bytes, dynamic_at;         /* of a block; where the dynamic part begins */
   _Atomic int64_t next_block, failed_block; /* INT64_MAX: none */
   uint64_t seed;                            /* of the schedule; 0: none */
+  uint32_t rounding;                        /* seed of what PTX leaves open; 0: none */
 } SimRun;
 
 /* A block being run, with memory that serves one block after the other. */

@@ -11,6 +11,12 @@ import support
 
 
 class Sim(support.Case):
+    def setUp(self):
+        super().setUp()
+        for name in ("FT_SIM_SEED", "FT_SIM_ROUNDING"):
+            os.environ.pop(name, None)
+            self.addCleanup(os.environ.pop, name, None)
+
     def losses(self, example, device, steps, data=support.FASHION, smaller=()):
         artifact = self.compile(os.path.join(support.EXAMPLES, example + ".ft"), *smaller, name=f"model.{device}")
         log = self.path(device + ".jsonl")
@@ -61,6 +67,9 @@ class Sim(support.Case):
                 file.write(b"the quick brown fox jumps over the lazy dog; " * 40)
         smaller = ("-D", "T=24", "-D", "D=32", "-D", "L=2", "-D", "heads=2", "--set", "train.batch=2")
         self.follows("gpt_bytes", 5, 1e-5, self.path(""), smaller)
+        # approximations as wrong as hardware may be, and warps in another order
+        os.environ.update(FT_SIM_ROUNDING="7", FT_SIM_SEED="7")
+        self.follows("gpt_bytes", 5, 1e-5, self.path(""), smaller)
 
     def test_gpt2_follows_the_processor(self):
         tokens = numpy.random.default_rng(3).integers(0, 301, 2000).astype(numpy.uint16)
@@ -84,17 +93,25 @@ class Sim(support.Case):
           train { model = Wide; data = D; batch = 64; seed = 3; optimizer = sgd(lr=0.05); precision = bf16 }
         """
         losses = {}
-        for name, flags in (("so", ()), ("ptx", ("--gpu", "sm_90a"))):
-            artifact = self.compile(model, *flags, name=f"model.{name}")
+        for name, file, setting in (("cpu", "model.so", {}), ("sim", "model.ptx", {}), ("order", "model.ptx", {"FT_SIM_SEED": "3"}),
+                                    ("rounding", "model.ptx", {"FT_SIM_ROUNDING": "3"})):
+            if name in ("cpu", "sim"):
+                self.compile(model, *(("--gpu", "sm_90a") if name == "sim" else ()), name=file)
             log = self.path(name + ".jsonl")
-            support.run("ftrun", artifact, "--device", "sim" if flags else "cpu", "--steps", 2, "--set", "train.epochs=2", "--set",
-                        "train.log.every=1", "--log-jsonl", log, "--data", self.folder)
+            os.environ.update(setting)
+            support.run("ftrun", self.path(file), "--device", "cpu" if name == "cpu" else "sim", "--steps", 2, "--set",
+                        "train.epochs=2", "--set", "train.log.every=1", "--log-jsonl", log, "--data", self.folder)
             losses[name] = [line["loss"] for line in support.read_jsonl(log)]
+            for variable in setting:
+                os.environ.pop(variable)
         with open(self.path("model.ptx")) as file:
             kernels = [body for body in file.read().split(".visible .entry ") if "wgmma.mma_async" in body]
         for kind in ("conv_conv", "conv_grad_weight", "conv_grad_input"):
             self.assertTrue([1 for body in kernels if kind in body.split("(", 1)[0]], f"no wgmma in {kind}")
-        numpy.testing.assert_allclose(losses["ptx"], losses["so"], rtol=2e-3)
+        numpy.testing.assert_allclose(losses["sim"], losses["cpu"], rtol=2e-3)
+        self.assertEqual(losses["order"], losses["sim"])
+        numpy.testing.assert_allclose(losses["rounding"], losses["cpu"], rtol=2e-3)
+        self.assertNotEqual(losses["rounding"], losses["sim"])
 
     def test_a_finding_ends_the_run(self):
         """A store moved out of its buffer is found in the first step, with its line in both files."""
