@@ -33,6 +33,7 @@ bool sim_cta_prepare(SimCta *cta, const SimRun *run) {
   }
   if (kernel->is_hopper && !grow(&cta->dirty, &cta->dirty_capacity, shared / 4 + 4, sizeof *cta->dirty))
     return false;
+  if (kernel->has_bulk && !cta->stored && !(cta->stored = malloc(STORED_BITS / 8))) return false;
   if (!kernel->is_hopper) {
     free(cta->dirty);
     cta->dirty = NULL;
@@ -66,6 +67,7 @@ void sim_cta_free(SimCta *cta) {
   }
   free(cta->dirty);
   sim_clock_free(cta->clock_memory);
+  free(cta->stored);
   for (int i = 0; i < cta->bulk_count; i++) free(cta->bulk[i].data);
   free(cta->bulk);
   free(cta->warps);
@@ -118,6 +120,10 @@ bool sim_store_push(SimWarp *w, SimStore store) {
     w->store_capacity = capacity;
   }
   w->stores[w->store_count++] = store;
+  uint64_t lanes = store.is_unit ? (uint64_t)__builtin_popcount(store.mask) : 1;
+  uint64_t last = (store.at + lanes * store.bytes - 1) / STORED_PIECE;
+  for (uint64_t piece = store.at / STORED_PIECE; piece <= last; piece++)
+    w->cta->stored[piece % STORED_BITS / 8] |= (uint8_t)(1 << piece % 8);
   return true;
 }
 
@@ -247,6 +253,7 @@ bool sim_cta_begin(SimCta *cta, int64_t block) {
            (size_t)run->kernel->local_bytes * (size_t)run->warps * SIM_LANES);
   for (int i = 0; i < cta->bulk_count; i++) free(cta->bulk[i].data);
   cta->bulk_count = 0;
+  if (cta->stored && run->kernel->has_bulk) memset(cta->stored, 0, STORED_BITS / 8);
   if (cta->dirty) memset(cta->dirty, 0, (size_t)cta->dirty_capacity * sizeof *cta->dirty);
   for (int i = 0; i < SIM_CACHE_LINES; i++) cta->cache.tags[i] = 0;
   for (int i = 0; i < run->warps; i++) begin_warp(cta, i);

@@ -311,6 +311,7 @@ typedef struct {
   char *data;
 } SimBulk;
 
+enum { STORED_BITS = 1 << 16, STORED_PIECE = 256 };
 enum { DIRTY_MBARRIER = 1 << 15, DIRTY_THREAD = DIRTY_MBARRIER - 1 };
 enum { SIM_CACHE_LINES = 512 };
 typedef struct {
@@ -347,6 +348,7 @@ typedef struct SimCta {
   uint16_t *dirty; /* word: thread + 1 that wrote it and made no proxy fence since, and whether
                       that was an mbarrier's initialisation (DIRTY_MBARRIER); NULL: not needed */
   int64_t dirty_capacity;
+  uint8_t *stored; /* bits: pieces of global memory, piece modulo STORED_BITS, in which a SimStore may lie */
   SimBulk *bulk;
   int bulk_count, bulk_capacity;
   SimClock *clock, *clock_memory; /* NULL: barriers are for all; what is kept for other blocks */
