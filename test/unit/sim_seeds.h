@@ -3,6 +3,12 @@
 #ifndef FT_TEST_SIM_SEEDS_H
 #define FT_TEST_SIM_SEEDS_H
 #include "runtime/sim.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+/* cmocka wants the first two */
+#include <cmocka.h>
 
 /* Launches once in turn and then by each seed; at[first] to at[count - 1] are what it may write. */
 static inline void sim_seeds_launch(SimMachine *machine, const SimKernel *kernel,
