@@ -16,6 +16,17 @@ bool inside_is_plain(const char *path) {
   return true;
 }
 
+/* .bashrc, .git/hooks/x: what other programs read without being asked. */
+static bool is_hidden(const char *path) {
+  for (const char *at = path; *at;) {
+    size_t length = strcspn(at, "/");
+    if (at[0] == '.' && length > 1) return true;
+    at += length;
+    at += strspn(at, "/");
+  }
+  return false;
+}
+
 /* folder itself, or something in it; both without links. */
 static bool is_below(const char *folder, const char *path) {
   size_t length = strlen(folder);
@@ -47,9 +58,10 @@ static bool leads_inside(const char *path) {
 Status inside_check_setting(const SettingValue *settings, const char *key, bool allow_paths) {
   const SettingValue *value = &settings[setting_find(key)];
   if (allow_paths || value->is_users || !value->text[0]) return STATUS_OK;
-  if (inside_is_plain(value->text) && leads_inside(value->text)) return STATUS_OK;
+  if (inside_is_plain(value->text) && !is_hidden(value->text) && leads_inside(value->text))
+    return STATUS_OK;
   return status_fail(STATUS_USER,
-                     "%s is '%s' in the model's file, which leads out of the current folder: "
+                     "%s is '%s' in the model's file, which is hidden or leads out of the current folder: "
                      "--allow-paths lets the file name such places, --set %s=… names another",
                      key, value->text, key);
 }

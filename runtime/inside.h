@@ -6,8 +6,8 @@
 #include "plan/plan.h"
 #include "runtime/status.h"
 
-/* The setting `key`, a path that is about to be written: relative, without "..", and with all links
- * resolved, as far as it exists, below the current folder. */
+/* The setting `key`, a path that is about to be written: relative, without ".." and names that
+ * begin with a dot, and with all links resolved, as far as it exists, below the current folder. */
 STATUS_CHECKED Status inside_check_setting(const SettingValue *settings, const char *key,
                                            bool allow_paths);
 /* Is it relative and without ".."? */

@@ -44,6 +44,8 @@ static const char usage[] =
     "  --time-passes       how long each step took, on standard error\n"
     "  --list-ops          every op of the language's graph, and stop\n"
     "  --help, --version\n"
+    "Compiling runs nothing of a program and writes only what the command line names; SECURITY.md\n"
+    "says what files from others may do.\n"
     "\n--disable takes:";
 
 typedef struct {

@@ -136,8 +136,8 @@ class Paths(Case):
         os.symlink(self.outside, self.path("here", "link"))
         os.symlink(self.path("outside", "new"), self.path("here", "nowhere"))
         os.symlink(self.precious, self.path("here", "log.jsonl"))
-        logs = [self.precious, "../outside/bashrc", "link/bashrc", "link/../outside/bashrc", "sub/../../outside/bashrc", "nowhere", "log.jsonl", "/dev/shm/ft-log"]
-        folders = [self.path("outside", "runs"), "../outside/runs", "link/runs", "link/fresh/deep", "nowhere", "nowhere/deep", ".."]
+        logs = [self.precious, "../outside/bashrc", "link/bashrc", "link/../outside/bashrc", "sub/../../outside/bashrc", "nowhere", "log.jsonl", "/dev/shm/ft-log", ".bashrc", "runs/.git/x"]
+        folders = [self.path("outside", "runs"), "../outside/runs", "link/runs", "link/fresh/deep", "nowhere", "nowhere/deep", "..", ".git", "./.ssh/runs"]
         cases = [("train.log.jsonl", f'log {{ jsonl="{path}"; every=1 steps }}') for path in logs]
         cases += [("train.checkpoint.dir", f'checkpoint {{ dir="{path}"; every=1 steps; keep=1 }}') for path in folders]
         for number, (key, recipe) in enumerate(cases):
@@ -145,7 +145,7 @@ class Paths(Case):
                 artifact = self.build(recipe, "model.so" if number % 2 else "model.ptx")
                 # compiled in by ftc --set it is the artifact's word too
                 self.train(artifact, code=1, needle=f"{key} is '")
-                self.train(self.path("model.ft"), code=1, needle="leads out of the current folder: --allow-paths lets")
+                self.train(self.path("model.ft"), code=1, needle="is hidden or leads out of the current folder: --allow-paths lets")
         self.assertEqual(self.look(self.outside), self.before)
         self.assertEqual(sorted(os.listdir(self.here)), ["link", "log.jsonl", "nowhere"])
         for key, value in (("train.log.jsonl", self.precious), ("train.checkpoint.dir", "../outside/runs")):
