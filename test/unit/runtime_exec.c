@@ -17,8 +17,11 @@
 #include <unistd.h>
 
 #include <cmocka.h>
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define LOOKS_FOR_LEAKS
 #include <sanitizer/lsan_interface.h>
+#endif
 #endif
 
 enum { BATCH = 96, IN = 40, OUT = 24 };
@@ -470,7 +473,7 @@ static int use_model(FtModel **model) {
 static void test_no_memory(void **state) {
   (void)state;
   int64_t count = 0;
-#if defined(__SANITIZE_ADDRESS__)
+#ifdef LOOKS_FOR_LEAKS
   __lsan_disable();
 #endif
   for (bool is_done = false; !is_done; count++) {
@@ -486,7 +489,7 @@ static void test_no_memory(void **state) {
       fail_msg("allocation %d: %s", (int)count, ft_error());
     ft_close(model);
   }
-#if defined(__SANITIZE_ADDRESS__)
+#ifdef LOOKS_FOR_LEAKS
   __lsan_enable();
 #endif
   assert_true(count > 30);
