@@ -3,6 +3,7 @@
  * to several modules, which threads take one after the other. Invariant: the number of modules and
  * what is in each depend on the program only, and the artifact has them in order. */
 #include "codegen/codegen.h"
+#include "base/memory.h"
 #include "base/clock.h"
 #include "codegen/artifact.h"
 #include "codegen/lower.h"
@@ -72,6 +73,7 @@ static void join_ptx(const Work *work, Text *out) {
  * equal programs equal. */
 static void print_llvm(Module *module, Text *out) {
   char *text = LLVMPrintModuleToString(module->llvm);
+  if (!text) memory_none();
   text_printf(out, "%s", text);
   LLVMDisposeMessage(text);
 }

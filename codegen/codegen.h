@@ -27,6 +27,8 @@ bool codegen_run(Arena *arena, Diag *diag, const Program *program, const Codegen
 /* Writes the artifact: .ptx as text; .so by linking the objects with the system's ld. */
 bool codegen_write(Diag *diag, const Code *code, const CodegenOptions *options, const char *path);
 void code_free(Code *code);
+/* First in main: LLVM's failures end the program with a sentence and exit code 3. */
+void codegen_handle_faults(void);
 /* Are --gpu and --cpu names that ft knows? NULL, or what is wrong (in the arena). */
 const char *codegen_check_options(Arena *arena, const CodegenOptions *options);
 #endif

@@ -2,6 +2,7 @@
  * says what a machine needs to run it and the runtime can check that; the model is only tuned for.
  */
 #include "codegen/target.h"
+#include "base/memory.h"
 #include <llvm-c/Analysis.h>
 #include <llvm-c/Target.h>
 #include <llvm-c/Transforms/PassBuilder.h>
@@ -96,6 +97,7 @@ static void choose_processor(Module *module, const CodegenOptions *options) {
   module->vector_bytes = cpu->vector_bytes;
   if (is_native) {
     char *host = LLVMGetHostCPUName();
+    if (!host) memory_none();
     module->tune = arena_strdup(module->arena, host);
     LLVMDisposeMessage(host);
   }

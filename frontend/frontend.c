@@ -99,6 +99,7 @@ static void import(Source *source, const Ast *ast, const char *importer, const L
   Text text = {0};
   int error = text_read_file(&text, path);
   if (error) {
+    if (text_is_fault(error)) b->diag->is_fault = true;
     diag_error(b->diag, ast->loc, "cannot read \"%s\": %s", path, text_error(error));
   } else {
     Loading loading = {up, same, ast->loc};
@@ -401,6 +402,7 @@ bool frontend_compile_bytes(Arena *arena, Diag *diag, const char *path, const ch
 
 static bool read(Diag *diag, const char *path, Text *text) {
   int error = text_read_file(text, path);
+  if (text_is_fault(error)) diag->is_fault = true;
   if (error) diag_error(diag, (Loc){0}, "cannot read '%s': %s", path, text_error(error));
   return !error;
 }

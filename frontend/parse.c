@@ -1,6 +1,7 @@
 /* parse: see parse.h. Bytes that no ft file may hold (NUL, broken UTF-8) are refused before the
  * lexer sees them, so lexer and messages can rely on clean text. */
 #include "frontend/parse.h"
+#include "base/memory.h"
 #include "frontend/ft.tab.h"
 #include <string.h>
 #define YYSTYPE FT_STYPE /* what the lexer's header calls them */
@@ -74,10 +75,7 @@ Ast *parse_text(Arena *arena, Diag *diag, const char *path, const char *text, si
   if (length >= 3 && memcmp(copy, "\xEF\xBB\xBF", 3) == 0) /* byte order mark */
     memcpy(copy, "   ", 3);
   yyscan_t scanner;
-  if (ft_lex_init_extra(parser, &scanner) != 0) {
-    diag_error(diag, start, "out of memory");
-    return empty;
-  }
+  if (ft_lex_init_extra(parser, &scanner) != 0) memory_none();
   YY_BUFFER_STATE buffer = ft__scan_bytes(copy, (int)length, scanner);
   int errors = diag->errors;
   if (ft_parse(scanner, parser) != 0 && diag->errors == errors)

@@ -1,6 +1,7 @@
 /* interp_attention: attention by its definition, one row of scores at a time. A row that sees no
  * key gives zeros and a log-sum-exp of -inf, and takes and gives no gradient. */
 #include "ir/interp.h"
+#include "base/memory.h"
 #include <math.h>
 #include <stdlib.h>
 
@@ -70,6 +71,7 @@ void interp_attention(const Eval *eval, Tensor **results) {
   AttentionForm f = a.form;
   Place y = place_of(&f, results[0], 0, f.values);
   double *score = malloc(sizeof *score * (size_t)(f.keys + 1));
+  if (!score) memory_none();
   for (int64_t row = 0; row < f.batch * f.heads * f.rows; row++) {
     int64_t i = row % f.rows, h = row / f.rows % f.heads, b = row / f.rows / f.heads;
     double most = -INFINITY, sum = 0, *out = row_of(y, b, h, i);
@@ -96,6 +98,7 @@ void interp_attention_grad(const Eval *eval, Tensor **results) {
   Place dv = place_of(&f, results[is_joined ? 0 : 2], is_joined ? end + more : 0, f.values);
   const Tensor *lse = eval->in[5];
   double *score = malloc(sizeof *score * (size_t)(f.keys + 1));
+  if (!score) memory_none();
   for (int64_t row = 0; row < f.batch * f.heads * f.rows; row++) {
     int64_t i = row % f.rows, h = row / f.rows % f.heads, b = row / f.rows / f.heads;
     int64_t g = h / (f.heads / f.groups);

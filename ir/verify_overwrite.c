@@ -2,6 +2,7 @@
  * of the body: from each result downwards, which elements of a node are read while one element of
  * the result is made. passes/lifetime.c answers the same question for memplan, which asks before it
  * places; this is written apart from it, and asked of every plan. */
+#include "base/memory.h"
 #include "ir/verify.h"
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +41,7 @@ bool verify_overwrite(const Node *step, int index, const Node *base) {
   /* a column's or a convolution's elements of the domain are stored while others are still read */
   if (is_full && (!strcmp(kind, "column") || !strcmp(kind, "conv"))) return false;
   Reads *reads = calloc((size_t)body->nodes.count, sizeof *reads);
-  if (!reads) return false;
+  if (!reads) memory_none();
   for (int i = 0; i < body->roots.count; i++) reads[body->roots.at[i].node->id] = READS_OWN;
   bool may = true;
   for (int i = body->nodes.count - 1; i >= 0; i--) {

@@ -202,7 +202,9 @@ static Status parse(Bpe *bpe, json_t *root, const char *merges, size_t merges_by
 Status bpe_parse(const char *json, size_t json_bytes, const char *merges, size_t merges_bytes,
                  Bpe **out) {
   json_error_t error;
+  errno = 0;
   json_t *root = json_loadb(json, json_bytes, JSON_REJECT_DUPLICATES, &error);
+  if (!root && errno == ENOMEM) return status_errno(ENOMEM, "cannot be read");
   if (!root) return status_fail(STATUS_USER, "is no JSON: line %d: %s", error.line, error.text);
   Bpe *bpe = calloc(1, sizeof *bpe);
   Status status =

@@ -30,6 +30,7 @@ static Status read_part(const File *file, uint64_t offset, void *to, uint64_t co
 
 static Status read_head(const File *file, Elf64_Ehdr *head) {
   Status status = file->size < sizeof *head ? damaged() : read_part(file, 0, head, sizeof *head);
+  if (status == STATUS_FAULT) return status;
   if (status == STATUS_USER || memcmp(head->e_ident, ELFMAG, SELFMAG) != 0 ||
       head->e_ident[EI_CLASS] != ELFCLASS64 || head->e_ident[EI_DATA] != ELFDATA2LSB ||
       head->e_type != ET_DYN)

@@ -1,6 +1,8 @@
 /* inside: see inside.h. Looked at right before a file is opened: the author of a file is not
  * someone who changes folders meanwhile. */
 #include "runtime/inside.h"
+#include "base/text.h"
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -58,8 +60,10 @@ static bool leads_inside(const char *path) {
 Status inside_check_setting(const SettingValue *settings, const char *key, bool allow_paths) {
   const SettingValue *value = &settings[setting_find(key)];
   if (allow_paths || value->is_users || !value->text[0]) return STATUS_OK;
+  errno = 0;
   if (inside_is_plain(value->text) && !is_hidden(value->text) && leads_inside(value->text))
     return STATUS_OK;
+  if (text_is_fault(errno)) return status_errno(errno, "%s", key);
   return status_fail(STATUS_USER,
                      "%s is '%s' in the model's file, which is hidden or leads out of the current folder: "
                      "--allow-paths lets the file name such places, --set %s=… names another",

@@ -132,10 +132,12 @@ Status safetensors_parse(const uint8_t *bytes, size_t count, Safetensors **out) 
                        (unsigned long long)length, count);
   if (bytes[8] != '{') return status_fail(STATUS_USER, "is not a safetensors file");
   json_error_t error;
+  errno = 0; /* jansson takes a token that it had no memory for for a wrong one */
   json_t *root =
       json_loadb((const char *)bytes + 8, (size_t)length, JSON_REJECT_DUPLICATES, &error);
   if (!json_is_object(root)) {
     json_decref(root);
+    if (errno == ENOMEM) return status_errno(ENOMEM, "cannot be read");
     return status_fail(STATUS_USER, "is damaged: its header is not valid JSON%s%.80s",
                        root ? "" : ": ", root ? "" : error.text);
   }

@@ -223,7 +223,8 @@ Status sim_report(const SimRun *run, const SimCta *cta) {
   char where[256] = "";
   if (launch->source && launch->line)
     snprintf(where, sizeof where, "%s:%u: ", launch->source, launch->line);
-  return status_fail(STATUS_USER, "%s%s%s%skernel %s, %s:%d: %s", where, launch->label ? "\"" : "",
+  Status kind = strcmp(cta->fault, "out of memory") == 0 ? STATUS_FAULT : STATUS_USER;
+  return status_fail(kind, "%s%s%s%skernel %s, %s:%d: %s", where, launch->label ? "\"" : "",
                      launch->label ? launch->label : "", launch->label ? "\": " : "",
                      run->kernel->name, run->kernel->module->path, cta->fault_line, cta->fault);
 }

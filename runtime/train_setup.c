@@ -1,6 +1,7 @@
 /* train_setup: opening an artifact with the user's settings (declared in train.h). */
 #define _GNU_SOURCE /* sched_getaffinity */
 #include "runtime/train.h"
+#include <errno.h>
 #include <math.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -12,6 +13,7 @@ Status train_set(Plan *plan, const char *assignment) {
     return status_fail(STATUS_USER, "--set %s: expected key=value, for example train.lr=3e-4",
                        assignment);
   char *key = strndup(assignment, (size_t)(equals - assignment));
+  if (!key) return status_errno(ENOMEM, "--set %s", assignment);
   int index = setting_find(key);
   Status status = STATUS_OK;
   const char *why = NULL;

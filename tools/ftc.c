@@ -458,5 +458,6 @@ static int start(int argc, char **argv) {
 
 int main(int argc, char **argv) {
   output_start();
+  codegen_handle_faults();
   return output_end("ftc", start(argc, argv));
 }

@@ -163,7 +163,7 @@ static int run(Arena *arena, const Flags *flags, SettingValue *settings) {
   if (error) {
     fprintf(stderr, "ftopt: cannot read '%s': %s\n", flags->path, text_error(error));
     text_free(&input);
-    return EXIT_USER;
+    return text_is_fault(error) ? EXIT_MACHINE : EXIT_USER;
   }
   char *text = arena_strndup(arena, text_cstr(&input), input.count);
   text_free(&input);
