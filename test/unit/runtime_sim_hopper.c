@@ -283,6 +283,12 @@ static void findings(void **state) {
     if (!strstr(status_message(), cases[i].finding))
       fail_msg("%s: found \"%s\" in place of \"%s\"", cases[i].name, status_message(),
                cases[i].finding);
+    for (uint64_t seed = 1; seed <= 8; seed++) {
+      sim_machine_seed(*state, seed);
+      if (run(*state, &way, &parts, threads, result) == STATUS_OK)
+        fail_msg("%s: nothing was found with seed %d", cases[i].name, (int)seed);
+    }
+    sim_machine_seed(*state, 0);
   }
 }
 
@@ -505,6 +511,12 @@ static void copy_findings(void **state) {
     if (!strstr(status_message(), cases[i].finding))
       fail_msg("%s: found \"%s\" in place of \"%s\"", cases[i].name, status_message(),
                cases[i].finding);
+    for (uint64_t seed = 1; seed <= 8; seed++) { /* in another order perhaps by other words */
+      sim_machine_seed(*state, seed);
+      if (run_ring(*state, &one, result) == STATUS_OK)
+        fail_msg("%s: nothing was found with seed %d", cases[i].name, (int)seed);
+    }
+    sim_machine_seed(*state, 0);
   }
 }
 
