@@ -40,6 +40,7 @@ static void print_line(const Diag *diag, const SourceFile *file, Loc loc) {
 
 static void print(const Diag *diag, Loc loc, const char *kind, const char *format, va_list args) {
   const SourceFile *file = file_of(diag, loc);
+  if (diag->is_quiet) return;
   if (file) fprintf(diag->out, "%s:%u:%u: ", file->path, loc.line, loc.column);
   fprintf(diag->out, "%s: ", kind);
   vfprintf(diag->out, format, args);

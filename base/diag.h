@@ -23,6 +23,7 @@ typedef struct Diag {
   FILE *out; /* where messages go: stderr unless a test says otherwise */
   VEC(SourceFile) files;
   bool is_fault; /* an error was the machine's: a full disk */
+  bool is_quiet; /* counts and prints nothing */
   int errors, warnings, limit; /* after `limit` errors (default 20) the rest are counted only */
 } Diag;
 

@@ -14,6 +14,7 @@
 #define OWN_EMA "@ema"       /* state: the average of the weights */
 #define OWN_PLATEAU "@plateau"
 #define OWN_ACCUMULATE "@accumulate." /* states: sums over the parts of a batch */
+#define OWN_EVAL "@eval."             /* states: sums over the batches of an evaluation */
 #define OWN_LOSS_SCALE "@loss_scale"  /* state, and the metric of it */
 #define OWN_LR "@lr"                  /* metrics of a training step */
 #define OWN_SKIPPED "@skipped_steps"

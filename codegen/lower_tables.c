@@ -64,7 +64,8 @@ static void add_leaf(Lowering *lowering, const Node *leaf, bool is_eval) {
                        .init = init_of(plan->arena, leaf),
                        .is_sliced = is_sliced(lowering, leaf, name),
                        .is_scratch =
-                           own_begins(name, OWN_ACCUMULATE) || !strcmp(name, DECODE_POSITION)};
+                           own_begins(name, OWN_ACCUMULATE) || own_begins(name, OWN_EVAL) ||
+                           !strcmp(name, DECODE_POSITION)};
   const Attr *ignore = node_attr(leaf, ATTR_IGNORE);
   tensor.below = node_int(leaf, ATTR_BELOW, 0);
   tensor.has_ignore = tensor.below && ignore;
@@ -183,7 +184,7 @@ void lower_outputs(Lowering *lowering) {
   static const char *const kinds[] = {[ROOT_LOSS] = "loss",
                                       [ROOT_METRIC] = "metric",
                                       [ROOT_OUTPUT] = "output",
-                                      [ROOT_WEIGHT] = "weight"};
+                                      [ROOT_PASSES] = "passes"};
   for (int i = 0; i < lowering->graph->roots.count; i++) {
     const Root *root = &lowering->graph->roots.at[i];
     if (root->kind == ROOT_ASSIGN || root->kind == ROOT_RESULT) continue;

@@ -315,6 +315,7 @@ static bool input_shape(Builder *b, const Ast *input, Shape *shape, int64_t batc
       builder_bind(b, dimension->name, value_int(batch), dimension->loc, true);
     }
     if (!eval_int(b, size_ast, "a dimension", &size)) return false;
+    if (i == 0 && b->is_again) size = batch;
     if (size < 0)
       return builder_fail(b, size_ast->loc, "a dimension cannot be negative: %lld",
                           (long long)size);

@@ -113,6 +113,7 @@ typedef struct Builder {
   int depth, calls;
   int64_t evaluations;
   int64_t parameters;       /* elements of all params so far, each rounded up to 64 */
+  bool is_again;            /* with another batch: see sizes.c */
   bool exhausted;           /* a limit was hit and reported: unwind */
   int streams;              /* random draws so far */
   uint32_t region, regions; /* where nodes belong that are made now; regions so far: ir/region.h */
@@ -144,6 +145,11 @@ Variable *builder_find_size(Builder *b, const char *name);
 Variable *builder_local(Frame *frame, const char *name);
 void builder_bind(Builder *b, const char *name, Value value, Loc loc, bool is_dimension);
 const char *builder_hint_name(Builder *b, const char *word); /* among all that is visible */
+
+/* ── the graphs (frontend.c, sizes.c) ── */
+Graph *build_graph(Builder *b, const Ast *model, bool training); /* NULL after an error */
+/* Notes in the graph what follows from the number of samples. */
+void sizes_note(Builder *b, const Ast *model, Graph *graph, bool training);
 
 /* ── expressions (eval.c) ── */
 Value eval(Builder *b, const Ast *ast);

@@ -193,7 +193,7 @@ static Value run_mean(Call *call) {
     return value_error();
   }
   Node *sum = tensor_reduce(b, OP_SUM, x, axes, count, keep, call->loc);
-  if (!sum || n == 1) return value_tensor(sum);
+  if (!sum || count == 0) return value_tensor(sum); /* 1/1 stays: it follows the batch (sizes.c) */
   Node *factor = tensor_const(b, x->type.dtype, 1.0 / (double)n, call->loc);
   return value_tensor(tensor_binary(b, OP_MUL, "*", sum, factor, call->loc));
 }

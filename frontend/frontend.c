@@ -332,7 +332,7 @@ static void define_hypers(Source *source) {
 }
 
 /* ── the graphs ───────────────────────────────────────────────────────────────────────────── */
-static Graph *build(Builder *b, const Ast *model, bool training) {
+Graph *build_graph(Builder *b, const Ast *model, bool training) {
   b->graph = graph_new(b->arena, training ? "train" : "eval");
   b->training = training;
   b->streams = b->instances = b->evaluations = 0;
@@ -360,14 +360,18 @@ static bool same_declarations(Builder *b, Declared *train, int train_count) {
 }
 
 static bool build_graphs(Builder *b, const Ast *model) {
-  b->program->train = build(b, model, true);
+  b->program->train = build_graph(b, model, true);
   if (!b->program->train || !recipe_check_groups(b)) return false;
   Declared *train = b->declared.at;
   int train_count = b->declared.count;
   b->declared.at = NULL;
   b->declared.count = b->declared.capacity = 0;
-  b->program->eval = build(b, model, false);
-  return b->program->eval && same_declarations(b, train, train_count) && recipe_check_rules(b);
+  b->program->eval = build_graph(b, model, false);
+  if (!b->program->eval || !same_declarations(b, train, train_count) || !recipe_check_rules(b))
+    return false;
+  sizes_note(b, model, b->program->train, true);
+  sizes_note(b, model, b->program->eval, false);
+  return true;
 }
 
 bool frontend_compile_text(Arena *arena, Diag *diag, const char *path, const char *text,

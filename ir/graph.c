@@ -59,6 +59,18 @@ Node *graph_find_root(const Graph *graph, RootKind kind, const char *name) {
   return NULL;
 }
 
+Node *graph_take_root(Graph *graph, RootKind kind) {
+  for (int i = 0; i < graph->roots.count; i++) {
+    Root *root = &graph->roots.at[i];
+    Node *node = root->node;
+    if (root->kind != kind) continue;
+    memmove(root, root + 1, sizeof *root * (size_t)(graph->roots.count - i - 1));
+    graph->roots.count--;
+    return node;
+  }
+  return NULL;
+}
+
 Node *graph_find_state(const Graph *graph, const char *name) {
   for (int i = 0; i < graph->nodes.count; i++) {
     Node *node = graph->nodes.at[i];

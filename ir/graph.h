@@ -93,7 +93,9 @@ typedef enum {
   ROOT_OUTPUT,
   ROOT_ASSIGN,
   ROOT_RESULT,
-  ROOT_WEIGHT /* of the loss or metric of this name: how many elements its mean counts */
+  ROOT_PASSES,    /* evaluation: how often it goes through its samples, if not once */
+  ROOT_OBJECTIVE, /* until autodiff: what is differentiated in place of the loss */
+  ROOT_FACTOR     /* until optimizer: what the sum of the parts' gradients is multiplied with */
 } RootKind;
 typedef struct {
   RootKind kind;
@@ -111,6 +113,8 @@ struct Graph {
 Graph *graph_new(Arena *arena, const char *name);
 void graph_add_root(Graph *graph, RootKind kind, const char *name, Node *node);
 Node *graph_find_root(const Graph *graph, RootKind kind, const char *name); /* name NULL: any */
+/* Takes the first root of this kind off the graph; NULL: there is none. */
+Node *graph_take_root(Graph *graph, RootKind kind);
 /* The first state of this name; NULL: there is none. */
 Node *graph_find_state(const Graph *graph, const char *name);
 /* The pack of all gradients side by side, which other packs come behind; NULL: there is none. */

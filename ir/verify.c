@@ -79,7 +79,7 @@ static uint64_t allowed_attrs(Op op) {
   const uint64_t window = BIT(STRIDE) | BIT(PADDING) | BIT(LAYOUT);
   switch (op) {
   case OP_INPUT:
-    return BIT(BELOW) | BIT(IGNORE);
+    return BIT(BELOW) | BIT(IGNORE) | BIT(SAMPLES);
   case OP_SETTING:
     return 0;
   case OP_PARAM:
@@ -88,13 +88,14 @@ static uint64_t allowed_attrs(Op op) {
   case OP_STATE:
     return BIT(INIT) | BIT(INIT_ARGS) | BIT(OFFSET) | BIT(CACHE);
   case OP_CONST:
-    return BIT(VALUE);
+    return BIT(VALUE) | BIT(SAMPLES) | BIT(BATCH);
   case OP_IOTA:
+    return BIT(AXIS) | BIT(BATCH);
   case OP_CONCAT:
   case OP_PUT:
     return BIT(AXIS);
   case OP_RANDOM:
-    return BIT(STREAM);
+    return BIT(STREAM) | BIT(BATCH);
   case OP_DOT:
     return BIT(TRANS_A) | BIT(TRANS_B) | BIT(RESULT) | BIT(TF32) | BIT(PRECISION);
   case OP_ATTENTION:
@@ -332,8 +333,8 @@ static void check_root(Verify *v, int at) {
   bool scalar = node->type.shape.rank == 0;
   if (root->kind == ROOT_LOSS && !(scalar && dtype_is_float(node->type.dtype)))
     wrong(v, node, "the loss must be a floating-point scalar");
-  if ((root->kind == ROOT_METRIC || root->kind == ROOT_WEIGHT) && !scalar)
-    wrong(v, node, "the %s '%s' must be a scalar", root->kind == ROOT_METRIC ? "metric" : "weight",
+  if ((root->kind == ROOT_METRIC || root->kind >= ROOT_PASSES) && !scalar)
+    wrong(v, node, "the %s '%s' must be a scalar", root->kind == ROOT_METRIC ? "metric" : "root",
           root->name);
   if (root->kind == ROOT_ASSIGN &&
       (node->op != OP_ASSIGN || strcmp(root->name, node_str(node, ATTR_TARGET))))

@@ -188,8 +188,8 @@ static bool add_backward(PassContext *context, Graph *graph, Node *loss, Params 
       diag_error(context->diag, params.at[i]->loc, "parameter '%s' is %s: parameters must be f32",
                  node_str(params.at[i], ATTR_NAME), dtype_text(params.at[i]->type.dtype));
   if (context->diag->errors > errors) return false;
-  Node *weighed = update_weighed_loss(context->settings, graph, loss);
-  Node *scaled = loss_scale_apply(context->settings, graph, weighed);
+  Node *objective = graph_take_root(graph, ROOT_OBJECTIVE);
+  Node *scaled = loss_scale_apply(context->settings, graph, objective ? objective : loss);
   Node **gradient = gradients_of(graph, context->diag, scaled, &params);
   if (!gradient) return false;
   if (!context->is_micro) warn_without(context->diag, graph, loss, &params, gradient);

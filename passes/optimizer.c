@@ -5,8 +5,7 @@
  * Every number a user may change between runs is a `setting` leaf, so that a new learning rate
  * needs no new compilation. Order of what happens to the gradients: they are summed over
  * micro-batches, clipped (torch.nn.utils.clip_grad_norm_, clip_grad_value_), then given to the rule
- * of the optimiser; the average of the weights follows the new parameters. An evaluation graph only
- * learns the weights of its means. */
+ * of the optimiser; the average of the weights follows the new parameters. */
 #include "passes/loss_scale.h"
 #include <string.h>
 
@@ -83,7 +82,7 @@ static bool update_all(Update *u, Diag *diag, Node *counter) {
 
 Graph *pass_optimizer(PassContext *context, Graph *old) {
   double parts = setting_number(context->settings, "train.accumulate");
-  if (!context->is_train) return update_show_weights(old);
+  if (!context->is_train) return old;
   Graph *graph = parts > 1 ? update_part_random(old, parts) : graph_rewrite(old, NULL, NULL);
   Node *grads = take_grads(graph);
   if (!grads) return old;
@@ -95,8 +94,7 @@ Graph *pass_optimizer(PassContext *context, Graph *old) {
   Type counter_type = {DT_I64, shape_scalar()};
   Node *counter = update_leaf(&u, OP_STATE, OWN_STEP, counter_type, true, 0);
   u.step = make_cast(graph, counter, DT_F64, u.loc);
-  if (parts > 1) u.grads = update_accumulate(&u, context->diag, context->is_micro, grads);
-  if (!u.grads) return NULL;
+  if (parts > 1) u.grads = update_accumulate(&u, context->is_micro, grads);
   if (context->is_micro) return graph;
   return update_all(&u, context->diag, counter) ? graph : NULL;
 }

@@ -70,15 +70,9 @@ Node *update_params(Update *u);
 Node *update_kept(Update *u, Node *params, Node *counter);
 
 /* ── micro-batches (optimizer_accumulate.c) ── */
-/* What to differentiate in place of the loss, so that gradients of parts add up; without parts, and
- * with a loss scale, the loss. */
-Node *update_weighed_loss(SettingValue *settings, Graph *graph, Node *loss);
-/* Sums gradients, loss and metrics over the parts of a batch. In the last part's graph: returns the
- * gradients of the whole batch, and the roots show its values. NULL after an error. */
-Node *update_accumulate(Update *u, Diag *diag, bool is_micro, Node *grads);
-/* The evaluation graph with a root WEIGHT for each loss and metric that is a mean over a number of
- * elements that differs between batches. */
-Graph *update_show_weights(Graph *graph);
+/* Sums gradients over the parts of a batch. In the last part's graph: returns those of the whole
+ * batch. */
+Node *update_accumulate(Update *u, bool is_micro, Node *grads);
 /* The graph with random numbers of its own for each part. */
 Graph *update_part_random(Graph *graph, double parts);
 

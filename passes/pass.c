@@ -30,7 +30,7 @@ static bool is_one_of(const char *name, const char *const *names) {
   return false;
 }
 /* Without these there is nothing to train, or no code for its products. */
-static const char *const required[] = {"autodiff", "widen", "optimizer", NULL};
+static const char *const required[] = {"totals", "autodiff", "widen", "optimizer", NULL};
 /* These make the form that code generation takes; switched off, they do no more than that. */
 static const char *const has_plain_form[] = {"attention", "fuse", "schedule", "memplan", NULL};
 

@@ -3,6 +3,7 @@
  */
 #ifndef FT_PASSES_PASS_H
 #define FT_PASSES_PASS_H
+#include "base/own.h"
 #include "frontend/program.h"
 #include "ir/graph.h"
 
@@ -19,6 +20,9 @@ typedef struct {
   const char *refused;    /* decode: why this model has no such graph */
   const char *left_out;   /* PassOptions.disable */
 } PassContext;
+
+/* The state that counts the parts of a batch: passes/totals_parts.c, optimizer_accumulate.c. */
+#define PARTS_DONE OWN_ACCUMULATE "part"
 
 /* Does the comma-separated list name this? */
 bool pass_is_listed(const char *list, const char *name);

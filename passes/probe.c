@@ -191,7 +191,7 @@ static void print_tensor(const Tensor *tensor, FILE *out) {
   fprintf(out, " ... sum %.6g, of magnitudes %.6g", sum, magnitude);
 }
 
-static const char *const root_kinds[] = {"loss", "metric", "output", "assign", "result", "weight"};
+static const char *const root_kinds[] = {"loss", "metric", "output", "assign", "result", "passes", "objective", "factor"};
 
 void probe_print(const Graph *graph, Tensor *const *values, FILE *out) {
   char text[TYPE_TEXT];

@@ -168,8 +168,8 @@ typedef struct {
 } PlanInstead;
 
 typedef struct {
-  const char *kind; /* loss, metric, output; weight: how many elements the loss or metric of this
-                       name is the mean of, where that differs between batches */
+  const char *kind; /* loss, metric, output; passes: how often an evaluation goes through its
+                       samples, if not once */
   const char *name;
   Type type;
   ArenaId arena; /* output for scalars; work for a tensor that must be read before the next run */
@@ -215,6 +215,14 @@ typedef struct {
   const char *decode_refused; /* NULL: nothing to say */
 } Plan;
 extern const char *const plan_graph_names[PLAN_GRAPHS];
+
+/* States of the eval graph, f64[], with which the runtime makes batches the evaluation of a split:
+ * its loss and metrics are those of all samples since `keep` was 0. Zeros: of this batch alone.
+ * Sums live in further states of this prefix. */
+#define PLAN_EVAL_KEEP OWN_EVAL "keep"       /* 1: not the first batch of a pass */
+#define PLAN_EVAL_MISSING OWN_EVAL "missing" /* samples at the batch's end that only fill it */
+#define PLAN_EVAL_MORE OWN_EVAL "more"       /* samples of the split, less those of a batch */
+#define PLAN_EVAL_PASS OWN_EVAL "pass"       /* from 0 to one less than the output "passes" */
 
 /* Appends the text form: lines without any prefix, the last one a checksum. */
 void plan_print(const Plan *plan, Text *out);

@@ -539,7 +539,7 @@ static bool read_output(Parser *p, const char *kind) {
 static bool read_loss(Parser *p) { return read_output(p, "loss"); }
 static bool read_metric(Parser *p) { return read_output(p, "metric"); }
 static bool read_result(Parser *p) { return read_output(p, "output"); }
-static bool read_weight(Parser *p) { return read_output(p, "weight"); }
+static bool read_passes(Parser *p) { return read_output(p, "passes"); }
 
 static const struct {
   const char *word;
@@ -551,7 +551,7 @@ static const struct {
     {"state", read_state},     {"scalar", read_scalar},   {"graph", read_graph},
     {"buffer", read_buffer},   {"launch", read_launch},   {"call", read_call},
     {"loss", read_loss},       {"metric", read_metric},   {"output", read_result},
-    {"weight", read_weight},   {"instead", read_instead}, {"also", read_also},
+    {"passes", read_passes},   {"instead", read_instead}, {"also", read_also},
     {"refused", read_refused}, {"prefill", read_prefill}, {"caches", read_caches},
 };
 

@@ -65,47 +65,22 @@ void evaluate_take(const Exec *exec, const ExecScalars *scalars, LogStep *out) {
   }
 }
 
-/* What batches add up to: for each value, the sum of weight times mean, and of the weights. */
-typedef struct {
-  LogStep value;
-  double loss_weight, metric_weight[LOG_MOST_METRICS];
-} Sums;
-
-/* How many elements the mean `name` of this batch counts: samples, unless the plan tells. */
-static double weight_of(const Evaluator *evaluator, const ExecScalars *scalars, const char *name) {
-  const PlanGraph *plan = exec_graph_plan(evaluator->exec, scalars->graph);
-  for (int i = 0; i < plan->outputs.count; i++)
-    if (strcmp(plan->outputs.at[i].kind, "weight") == 0 &&
-        strcmp(plan->outputs.at[i].name, name) == 0)
-      return scalars->value[i];
-  return (double)evaluator->batch;
+/* ── the states that make batches an evaluation (plan/plan.h) ─────────────────────────────── */
+static Status set_state(Evaluator *evaluator, const char *name, double value) {
+  Exec *exec = evaluator->exec;
+  int index = exec_find_state(exec, name);
+  if (index < 0) return STATUS_OK;
+  int64_t offset = exec_plan(exec)->states.at[index].offset;
+  return exec_write(exec, ARENA_STATE, offset, sizeof value, &value);
 }
 
-/* A batch in which nothing counts has 0/0 as its mean. */
-static void add_value(double value, double weight, double share, double *sum, double *weights) {
-  if (weight == 0) return;
-  *sum += share * weight * value;
-  *weights += share * weight;
-}
-
-/* Adds `share` of each batch whose results have come; `wait`: of all. */
-static Status add_results(Evaluator *evaluator, double share, bool wait, Sums *sums) {
-  for (;;) {
-    ExecScalars scalars;
-    LogStep part = {0};
-    bool is_there;
-    STATUS_TRY(exec_fetched(evaluator->exec, wait, &scalars, &is_there));
-    if (!is_there) return STATUS_OK;
-    evaluate_take(evaluator->exec, &scalars, &part);
-    add_value(part.loss, weight_of(evaluator, &scalars, "loss"), share, &sums->value.loss,
-              &sums->loss_weight);
-    for (int i = 0; i < part.metric_count; i++) {
-      sums->value.metric[i].name = part.metric[i].name;
-      add_value(part.metric[i].value, weight_of(evaluator, &scalars, part.metric[i].name), share,
-                &sums->value.metric[i].value, &sums->metric_weight[i]);
-    }
-    sums->value.metric_count = part.metric_count;
-  }
+static Status set_states(Evaluator *evaluator, bool goes_on, int64_t missing, int64_t more,
+                         int64_t pass) {
+  STATUS_TRY(exec_sync(evaluator->exec)); /* batches under way read them */
+  STATUS_TRY(set_state(evaluator, PLAN_EVAL_KEEP, goes_on));
+  STATUS_TRY(set_state(evaluator, PLAN_EVAL_MISSING, (double)missing));
+  STATUS_TRY(set_state(evaluator, PLAN_EVAL_MORE, (double)more));
+  return set_state(evaluator, PLAN_EVAL_PASS, (double)pass);
 }
 
 /* The feed is made at the first evaluation: by then the split is read. */
@@ -116,48 +91,57 @@ static Status start_feed(Evaluator *evaluator, ExecGraph graph, int64_t batches)
   return feed_new(evaluator->exec, graph, &options, &evaluator->feed);
 }
 
-static Status add_whole_batches(Evaluator *evaluator, ExecGraph graph, int64_t batches, Sums *sums,
+static Status run_whole_batches(Evaluator *evaluator, ExecGraph graph, int64_t pass,
                                 bool *is_whole) {
+  int64_t samples = source_samples(evaluator->source), batch = evaluator->batch;
+  int64_t batches = samples / batch;
+  if (!batches) return STATUS_OK;
   STATUS_TRY(start_feed(evaluator, graph, batches));
   for (int64_t i = 0, steps; i < batches && *is_whole; i += steps) {
-    STATUS_TRY(feed_run(evaluator->feed, batches - i, &steps));
-    if (exec_fetch_is_full(evaluator->exec)) STATUS_TRY(add_results(evaluator, 1, true, sums));
-    STATUS_TRY(exec_fetch(evaluator->exec, graph, i));
-    STATUS_TRY(add_results(evaluator, 1, false, sums));
+    STATUS_TRY(feed_run(evaluator->feed, i ? batches - i : 1, &steps));
+    if (i == 0) STATUS_TRY(set_states(evaluator, true, 0, samples - batch, pass));
     *is_whole = signals_pending() == 0;
   }
-  return add_results(evaluator, 1, true, sums);
+  return STATUS_OK;
 }
 
-static Status add_batch(Evaluator *evaluator, ExecGraph graph, double share, Sums *sums) {
+/* The last batch is filled with copies of its last sample, which do not count. */
+static Status run_rest(Evaluator *evaluator, ExecGraph graph, int64_t pass) {
+  int64_t samples = source_samples(evaluator->source), batch = evaluator->batch;
+  int64_t rest = samples % batch, first = samples - rest;
+  if (!rest) return STATUS_OK;
+  for (int64_t i = 0; i < batch; i++)
+    evaluator->samples[i] = first + (i < rest ? i : rest - 1);
+  STATUS_TRY(set_states(evaluator, first > 0, batch - rest, samples - batch, pass));
   STATUS_TRY(source_fill(evaluator->source, evaluator->samples, evaluator->slot));
-  STATUS_TRY(exec_run(evaluator->exec, graph, evaluator->slot));
-  STATUS_TRY(exec_fetch(evaluator->exec, graph, 0));
-  return add_results(evaluator, share, true, sums); /* and the slot is free again */
+  return exec_run(evaluator->exec, graph, evaluator->slot);
 }
 
-static Status add_rest(Evaluator *evaluator, ExecGraph graph, int64_t first, int64_t count,
-                       Sums *sums) {
-  int64_t batch = evaluator->batch, last = first + count - 1;
-  for (int64_t i = 0; i < batch; i++) evaluator->samples[i] = i < count ? first + i : last;
-  STATUS_TRY(add_batch(evaluator, graph, 1, sums));
-  for (int64_t i = 0; i < batch; i++) evaluator->samples[i] = last;
-  return add_batch(evaluator, graph, -(double)(batch - count) / (double)batch, sums);
+/* The last batch's results are those of all. *passes: how many its evaluation takes. */
+static Status take_results(Evaluator *evaluator, ExecGraph graph, LogStep *out, double *passes) {
+  int index = exec_find_output(evaluator->exec, graph, "passes", NULL);
+  ExecScalars scalars;
+  bool is_there;
+  STATUS_TRY(exec_fetch(evaluator->exec, graph, 0));
+  for (;;) {
+    STATUS_TRY(exec_fetched(evaluator->exec, true, &scalars, &is_there));
+    if (!is_there) return STATUS_OK;
+    evaluate_take(evaluator->exec, &scalars, out);
+    *passes = index < 0 ? 1 : scalars.value[index];
+  }
 }
 
 Status evaluate_run(Evaluator *evaluator, ExecGraph graph, LogStep *out, bool *is_whole) {
-  int64_t samples = source_samples(evaluator->source), batch = evaluator->batch;
-  Sums sums = {0};
+  int64_t samples = source_samples(evaluator->source);
+  double passes = 1;
   *is_whole = true;
-  if (samples >= batch)
-    STATUS_TRY(add_whole_batches(evaluator, graph, samples / batch, &sums, is_whole));
-  if (*is_whole && samples % batch)
-    STATUS_TRY(add_rest(evaluator, graph, samples - samples % batch, samples % batch, &sums));
+  for (int64_t pass = 0; pass < passes && *is_whole; pass++) {
+    STATUS_TRY(set_states(evaluator, false, 0, samples - evaluator->batch, pass));
+    STATUS_TRY(run_whole_batches(evaluator, graph, pass, is_whole));
+    if (!*is_whole) break;
+    STATUS_TRY(run_rest(evaluator, graph, pass));
+    STATUS_TRY(take_results(evaluator, graph, out, &passes));
+  }
   out->has_lr = false;
-  out->loss = sums.value.loss / sums.loss_weight;
-  out->metric_count = sums.value.metric_count;
-  for (int i = 0; i < out->metric_count; i++)
-    out->metric[i] = (LogMetric){sums.value.metric[i].name,
-                                 sums.value.metric[i].value / sums.metric_weight[i], false};
-  return STATUS_OK;
+  return set_states(evaluator, false, 0, 0, 0);
 }

@@ -1,8 +1,6 @@
-/* evaluate: loss and metrics over every sample of a split, exactly. The last, partial batch of r
- * samples is padded with copies of its last one; one more batch holds only that sample, and the
- * sum over the r real samples is B M1 - (B - r) M2 (M1, M2: the two batches' means). Exact for
- * every loss and metric that is a mean over samples, or over a number of elements that the plan
- * gives the output "weight" of (targets that are not ignored): then B is that number. */
+/* evaluate: loss and metrics over every sample of a split, as if it were one batch. The graph adds
+ * up what they are made of over the batches (passes/totals.c) and leaves out the samples that only
+ * fill the last one; a metric such as a variance needs another pass over the samples. */
 #ifndef FT_RUNTIME_EVALUATE_H
 #define FT_RUNTIME_EVALUATE_H
 #include "runtime/exec.h"

@@ -92,7 +92,7 @@ static void node_json(Text *out, const Node *node) {
 }
 
 static void graph_json(Text *out, const Graph *graph) {
-  static const char *const kinds[] = {"loss", "metric", "output", "assign", "result", "weight"};
+  static const char *const kinds[] = {"loss", "metric", "output", "assign", "result", "passes", "objective", "factor"};
   text_printf(out, "{\"nodes\":[");
   for (int i = 0; i < graph->nodes.count; i++) {
     if (i) text_append(out, ",\n", 2);

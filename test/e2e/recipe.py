@@ -13,13 +13,17 @@ import support
 
 MODEL = """
 model M(x: f32[B, 6], y: i32[B, 5]) {
-  h = gelu(Linear(16, name="fc1")(x))
+  param shift: [6] = constant(0.1)
+  h = gelu(Linear(16, name="fc1")(x + shift))
   h = gelu(Linear(16, name="fc2")(h))
   logits = reshape(Linear(5 * 4, name="head")(h), B, 5, 4)
   each = cross_entropy(logits, y%(ignore)s)
   loss = %(loss)s
   metric accuracy = mean(weighted(f32(argmax(logits, axis=-1) == y), f32(y >= 0)))
   metric size = mean(h * h)
+  metric rms = sqrt(mean(h * h))
+  metric worst = max(abs(h))
+  metric ratio = sum(each) / maximum(sum(f32(y >= 0)), 1)
 }
 data D { train = npy("x.npy", "y.npy"); valid = npy("x.npy", "y.npy") }
 train { batch = %(batch)s; accumulate = %(parts)s; epochs = 3; seed = 5
@@ -91,18 +95,70 @@ class Recipe(support.Case):
         whole = self.train(self.build(ignore="", recipe=self.SGD))
         self.assert_alike(self.train(self.build(ignore="", batch=4, parts=8, recipe=self.SGD)), whole)
 
+    # each is what one batch of all parts would give: sums, means, what no parameter influences around them
+    SUMS = ("2 * mean(each) + 1", "sum(each) / (sum(f32(y >= 0)) + 1e-9)", "-mean(-each) / 3", "sum(each)", "sum(each) / B", "sum(h * h) / (B - 1)",
+            "sum(each) / maximum(sum(f32(y >= 0)), 1)", "where(sum(f32(y >= 0)) > 0, sum(each) / sum(f32(y >= 0)), 0)", "mean(each + 1) - 0.5 * mean(each * each)",
+            "mean(each) + 0.01 * sum(shift ** 2)", "mean(h * h) + sqrt(sum(shift ** 2) + 1)", "mean(weighted(h * h, h > -5)) * 3", "mean(clamp(f32(each), 0.5, 2))",
+            "sum(each) / sqrt(sum(f32(y >= 0)) + 1)", "mean(each) * stop_gradient(1 / (1 + mean(each)))", "sum(mean(h * h, axis=0))", "where(mean(each) > 1.25, mean(each), 0)", "mean(sum(each, axis=1) / 5)",
+            "mean(each) + mean(cross_entropy(0.5 * logits, y, ignore=-1))")
+    OTHERS = {"must be a mean or sum over the samples of a batch: the gradients of its parts are added": (
+                  "sqrt(mean(each))", "log(mean(each))", "square(mean(each))", "exp(mean(each))", "sum(h) / sum(h * h)", "max(h)", "sum(each) * mean(h)",
+                  "maximum(mean(each), 0.1)", "mean(sqrt(mean(h * h, axis=0)))"),
+              "relates samples to each other": (
+                  "std(h)", "mean(each) + 0.01 * sum(logits[0, 0] * 0)", "mean((h - mean(h)) ** 2)", "mean(h @ transpose(h))", "mean(softmax(h, axis=0) * h)",
+                  "mean(each / sum(f32(y >= 0)))"),
+              "mixes means that count different elements": (
+                  "mean(each) + mean(each[:, 0])", "mean(each) + mean(h * h)", "mean(cross_entropy(logits[:, 0], y[:, 0], ignore=-1)) + mean(cross_entropy(logits[:, 1], y[:, 1], ignore=-1))")}
+
     def test_other_losses(self):
-        penalty = " + 0.01 * sum(logits[0, 0] * 0)"  # of the batch, but no mean: refused with ignored targets
-        for loss in ("2 * mean(each) + 1", "sum(each) / (sum(f32(y >= 0)) + 1e-9)", "-mean(-each) / 3"):
+        for loss in self.SUMS:
             with self.subTest(loss=loss):
-                whole = self.train(self.build(loss=loss, recipe=self.SGD))
-                self.assert_alike(self.train(self.build(loss=loss, batch=8, parts=4, recipe=self.SGD)), whole)
-        for loss in ("mean(each)" + penalty, "exp(mean(each))", "mean(each) + mean(each[:, 0])"):
-            with self.subTest(loss=loss):
-                self.build(loss=loss)
-                with open(self.path("model.ft"), "w") as file:
-                    file.write(MODEL % dict(loss=loss, ignore=", ignore=-1", batch=8, parts=4, recipe=""))
-                self.fails(1, "mixes means that count different elements", "ftc", self.path("model.ft"), "-o", self.path("m.so"))
+                recipe = "optimizer = sgd(lr=%g, momentum=0.5)" % (0.01 if loss in ("sum(each)", "sum(each) / sqrt(sum(f32(y >= 0)) + 1)") else 0.2)
+                whole = self.train(self.build(loss=loss, recipe=recipe))
+                self.assert_alike(self.train(self.build(loss=loss, batch=8, parts=4, recipe=recipe)), whole)
+
+    def test_losses_that_parts_cannot_make(self):
+        for said, losses in self.OTHERS.items():
+            for loss in losses:
+                with self.subTest(loss=loss):
+                    text = MODEL % dict(loss=loss, ignore=", ignore=-1", batch=8, parts=4, recipe="")
+                    with open(self.path("model.ft"), "w") as file:
+                        file.write(text)
+                    self.fails(1, said, "ftc", self.path("model.ft"), "-o", self.path("m.so"))
+                    support.run("ftc", self.path("model.ft"), "--set", "train.accumulate=1", "--emit=plan")
+
+    def test_states_are_updated_once_a_step(self):
+        source = """
+model M(x: f32[B, 6], y: i32[B, 5]) {
+  param w: [6] = ones
+  state target: [6] = zeros
+  state steps: i32[] = 0
+  state seen: f32[] = 0
+  z = BatchNorm(name="norm")(x) * w
+  update target = 0.9 * target + 0.1 * w
+  update steps = steps + 1
+  update seen = seen + sum(x * 0 + 1)
+  loss = mean((z - 2) ** 2)
+  metric spread = std(z)
+}
+data D { train = npy("x.npy", "y.npy") }
+train { batch = %d; accumulate = %d; steps = 2; optimizer = sgd(lr=0.1) }
+"""
+        done = {}
+        for parts in (1, 4):
+            artifact = self.compile(source % (32 // parts, parts))
+            _, done[parts] = self.train(artifact)
+        numpy.testing.assert_allclose(done[4]["target"], done[1]["target"], rtol=0.02)  # the weights differ by the parts' statistics
+        self.assertEqual((int(done[1]["steps"]), int(done[4]["steps"])), (2, 2))
+        self.assertEqual((float(done[1]["seen"]), float(done[4]["seen"])), (2 * 32 * 6, 2 * 32 * 6))  # of the batch: in every part
+        x = numpy.load(self.path("x.npy")).astype("f8")
+        for parts in (1, 4):
+            mean = numpy.zeros(6)
+            for part in x[:64].reshape(2 * parts, -1, 6):
+                mean = 0.9 * mean + 0.1 * part.mean(0)
+            numpy.testing.assert_allclose(done[parts]["norm.running_mean"], mean, rtol=1e-4, atol=1e-6)
+        said = support.run("ftc", self.path("model.ft"), "-o", self.path("m.so")).stderr
+        self.assertIn("metric 'spread' of a training step is the mean of the parts' values", said)
 
     def test_dropout_differs_between_parts(self):
         source = """
@@ -131,6 +187,10 @@ train { batch = 1; accumulate = 2; steps = 20; optimizer = sgd(lr=1.0) }
             for parts in (1, 2):
                 with self.subTest(optimizer=name, parts=parts):
                     recipe = f"optimizer = {text}\n  ema = 0.9; schedule = plateau(gamma=0.5, patience=0, metric=max(valid.loss))"
+                    if parts == 1:  # a whole batch in which nothing counts is no loss
+                        y = numpy.load(self.path("y.npy"))
+                        y[8:16, 0] = 1
+                        numpy.save(self.path("y.npy"), y)
                     artifact = self.build(batch=8, parts=parts, recipe=recipe)
                     folder, flags = self.path(f"{name}{parts}"), ["--save-ema", self.path("ema"), "--set", "data.shuffle=true"]
                     whole, average = self.train(artifact, *flags), support.read_safetensors(self.path("ema"))

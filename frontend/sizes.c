@@ -1,0 +1,195 @@
+/* sizes: what in a graph follows from the number of samples. Dimensions are numbers when a graph
+ * exists, so 1/64 of a mean over the batch looks like any other number. An evaluation of a whole
+ * split, and a batch in parts, count other numbers of samples (passes/totals.c); so the model is
+ * built again with other batches, and what differs is noted where it stands:
+ *
+ *   const  {samples=[a,b,c,d]}  for n samples it is (a n + b) / (c n + d); zeros: of no such form
+ *   const, iota, random  {batch=axis}  this dimension is the samples'; where a reduction over it
+ *                               has no input behind it that would tell
+ *   input  {samples=[1]}        this graph has been looked through
+ *
+ * A model that cannot be built with another batch (a literal 64 in a reshape) keeps no notes. */
+#include "frontend/builder.h"
+#include <math.h>
+#include <string.h>
+
+enum { BUILDS = 4 };
+
+/* ── building again ───────────────────────────────────────────────────────────────────────── */
+static Graph *build_again(const Builder *b, const Ast *model, bool training, int64_t batch) {
+  Builder *again = ARENA_NEW(b->arena, Builder);
+  Program *program = ARENA_NEW(b->arena, Program);
+  Diag *quiet = ARENA_NEW(b->arena, Diag);
+  *again = *b;
+  *program = *b->program;
+  *quiet = *b->diag;
+  quiet->is_quiet = true;
+  program->settings = ARENA_ARRAY(b->arena, SettingValue, setting_count);
+  memcpy(program->settings, b->program->settings, sizeof(SettingValue) * (size_t)setting_count);
+  program->settings[setting_find("train.batch")].number = (double)batch;
+  memset(&program->layers, 0, sizeof program->layers);
+  again->diag = quiet;
+  again->program = program;
+  again->is_again = true;
+  memset(&again->declared, 0, sizeof again->declared);
+  memset(&again->weights, 0, sizeof again->weights);
+  memset(&again->reported, 0, sizeof again->reported);
+  return build_graph(again, model, training);
+}
+
+static bool is_view(const Node *node) {
+  return node->op == OP_BROADCAST || node->op == OP_RESHAPE;
+}
+
+/* Are these the same step, if back[] gives the nodes of one for those of the other? */
+static bool is_alike(const Node *one, const Node *other, const int *back) {
+  bool same = one->op == other->op && one->input_count == other->input_count &&
+              one->type.shape.rank == other->type.shape.rank;
+  for (int i = 0; same && i < one->input_count; i++)
+    same = one->input[i]->id == back[other->input[i]->id];
+  return same;
+}
+
+/* The node of `other` for each of `graph`, by id; NULL if the two are not alike. With one sample a
+ * batch some views change nothing and are not made, so `other` may have more of these. */
+static int *align(const Builder *b, const Graph *graph, const Graph *other) {
+  if (!other) return NULL;
+  int *there = ARENA_ARRAY(b->arena, int, graph->nodes.count);
+  int *back = ARENA_ARRAY(b->arena, int, other->nodes.count), k = 0;
+  for (int i = 0; i < graph->nodes.count; i++, k++) {
+    for (; k < other->nodes.count && !is_alike(graph->nodes.at[i], other->nodes.at[k], back); k++) {
+      if (!is_view(other->nodes.at[k])) return NULL;
+      back[k] = back[other->nodes.at[k]->input[0]->id];
+    }
+    if (k == other->nodes.count) return NULL;
+    there[i] = k;
+    back[k] = i;
+  }
+  return there;
+}
+
+/* ── how a number follows from n ──────────────────────────────────────────────────────────── */
+typedef struct {
+  double a, b, c, d;
+} Form;
+
+static bool fits(const Form *f, const double n[BUILDS], const double y[BUILDS]) {
+  for (int i = 0; i < BUILDS; i++) {
+    double have = (f->a * n[i] + f->b) / (f->c * n[i] + f->d);
+    if (!(fabs(have - y[i]) <= 1e-9 * fabs(y[i]))) return false;
+  }
+  return true;
+}
+
+/* (a n + b) / (n + d), from y (n + d) = a n + b at three places. */
+static Form fraction(const double n[BUILDS], const double y[BUILDS]) {
+  double dy1 = y[1] - y[0], dy2 = y[2] - y[0], dn1 = n[1] - n[0], dn2 = n[2] - n[0];
+  double ny1 = n[1] * y[1] - n[0] * y[0], ny2 = n[2] * y[2] - n[0] * y[0];
+  Form f = {.c = 1};
+  f.d = (ny2 * dn1 - ny1 * dn2) / (dy1 * dn2 - dy2 * dn1);
+  f.a = (ny1 + f.d * dy1) / dn1;
+  f.b = y[0] * (n[0] + f.d) - f.a * n[0];
+  return f;
+}
+
+static Form form_of(const double n[BUILDS], const double y[BUILDS]) {
+  double slope = (y[1] - y[0]) / (n[1] - n[0]);
+  Form affine = {slope, y[0] - slope * n[0], 0, 1}, f = affine;
+  if (fits(&f, n, y)) return f;
+  slope = (1 / y[1] - 1 / y[0]) / (n[1] - n[0]);
+  f = (Form){0, 1, slope, 1 / y[0] - slope * n[0]};
+  if (fabs(f.d) < 1e-9) f.d = 0;
+  if (fits(&f, n, y)) return f;
+  f = fraction(n, y);
+  return fits(&f, n, y) ? f : (Form){0};
+}
+
+/* ── the notes ────────────────────────────────────────────────────────────────────────────── */
+static void note_const(Graph *graph, Node *node, Form f) {
+  double values[] = {f.a, f.b, f.c, f.d};
+  node_set_attr(graph, node, attr_floats(ATTR_SAMPLES, values, 4));
+}
+
+static int batch_axis(const Node *one, const Node *other) {
+  const Shape *a = &one->type.shape, *b = &other->type.shape;
+  for (int i = 0; i < a->rank; i++)
+    if (a->dim[i] != b->dim[i]) return i;
+  return -1;
+}
+
+/* Reductions over samples that no input is behind. */
+static void note_free_leaves(Builder *b, Graph *graph, const Graph *other, const int *there) {
+  int count = graph->nodes.count;
+  bool *on_input = ARENA_ARRAY(b->arena, bool, count), *wanted = ARENA_ARRAY(b->arena, bool, count);
+  for (int i = 0; i < count; i++) {
+    const Node *node = graph->nodes.at[i];
+    on_input[i] = node->op == OP_INPUT;
+    for (int k = 0; k < node->input_count; k++) on_input[i] |= on_input[node->input[k]->id];
+    const Attr *axes = on_input[i] ? NULL : node_attr(node, ATTR_AXES);
+    const Node *x = axes ? node->input[0] : NULL;
+    int axis = x ? batch_axis(x, other->nodes.at[there[x->id]]) : -1;
+    for (int k = 0; axes && k < axes->count; k++) wanted[i] |= axes->ints[k] == axis;
+  }
+  for (int i = count - 1; i >= 0; i--) {
+    Node *node = graph->nodes.at[i];
+    bool is_leaf = node->op == OP_CONST || node->op == OP_IOTA || node->op == OP_RANDOM;
+    int axis = wanted[i] && is_leaf ? batch_axis(node, other->nodes.at[there[i]]) : -1;
+    if (axis >= 0) node_set_attr(graph, node, attr_int(ATTR_BATCH, axis));
+    for (int k = 0; wanted[i] && k < node->input_count; k++) wanted[node->input[k]->id] = true;
+  }
+}
+
+static void note_inputs(Graph *graph) {
+  double known = 1;
+  for (int i = 0; i < graph->nodes.count; i++)
+    if (graph->nodes.at[i]->op == OP_INPUT)
+      node_set_attr(graph, graph->nodes.at[i], attr_floats(ATTR_SAMPLES, &known, 1));
+}
+
+/* An evaluation's number of samples is known when it runs. */
+static void note_eval(Builder *b, const Ast *model, Graph *graph, int64_t batch) {
+  const Graph *built[BUILDS] = {graph};
+  int *there[BUILDS];
+  double n[BUILDS], y[BUILDS];
+  for (int i = 0; i < BUILDS; i++) {
+    n[i] = (double)(batch * (i + 1));
+    if (i) built[i] = build_again(b, model, false, batch * (i + 1));
+    there[i] = align(b, graph, built[i]);
+    if (!there[i]) return;
+  }
+  for (int i = 0; i < graph->nodes.count; i++) {
+    if (graph->nodes.at[i]->op != OP_CONST) continue;
+    bool differs = false;
+    for (int k = 0; k < BUILDS; k++) {
+      y[k] = node_float(built[k]->nodes.at[there[k][i]], ATTR_VALUE, 0);
+      differs |= y[k] != y[0];
+    }
+    if (differs) note_const(graph, graph->nodes.at[i], form_of(n, y));
+  }
+  note_free_leaves(b, graph, built[1], there[1]);
+  note_inputs(graph);
+}
+
+/* A batch in parts has a fixed number of samples. */
+static void note_train(Builder *b, const Ast *model, Graph *graph, int64_t batch, int64_t parts) {
+  const Graph *whole = build_again(b, model, true, batch * parts);
+  int *there = align(b, graph, whole);
+  if (!there) return;
+  for (int i = 0; i < graph->nodes.count; i++) {
+    Node *node = graph->nodes.at[i];
+    double value = node_float(whole->nodes.at[there[i]], ATTR_VALUE, 0);
+    if (node->op == OP_CONST && value != node_float(node, ATTR_VALUE, 0))
+      note_const(graph, node, (Form){0, value, 0, 1});
+  }
+  note_free_leaves(b, graph, whole, there);
+  note_inputs(graph);
+}
+
+void sizes_note(Builder *b, const Ast *model, Graph *graph, bool training) {
+  int64_t batch = (int64_t)setting_number(b->program->settings, "train.batch");
+  int64_t parts = (int64_t)setting_number(b->program->settings, "train.accumulate");
+  if (!training)
+    note_eval(b, model, graph, batch);
+  else if (parts > 1)
+    note_train(b, model, graph, batch, parts);
+}

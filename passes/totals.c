@@ -1,0 +1,138 @@
+/* totals: makes of the evaluation graph one that evaluates a whole split. Each total of a loss or
+ * metric is added up in a state over the batches, and the loss and metrics that are shown are those
+ * of all samples so far: what one batch of all of them would give. Samples that only fill the last
+ * batch are left out by their number. A total whose operands need another total first (the mean, in
+ * a variance) is added up in a second pass over the samples, with that one as it ended.
+ *
+ * The runtime sets four states, f64[], of which zeros mean "this batch alone" (plan/plan.h):
+ * @eval.keep (are there totals of batches before?), @eval.missing (samples at the end of this batch
+ * that are none), @eval.more (samples of the split beyond one batch; may be less than 0), and
+ * @eval.pass. A root "passes" says how many passes are needed, if not one.
+ *
+ * What relates samples to each other (products of pairs in a contrastive loss) has no such form:
+ * it is the mean over whole batches, and the compiler says so. */
+#include "passes/totals.h"
+#include <string.h>
+
+typedef struct {
+  Totals t; /* first: what t.total and t.operand get */
+  Node *keep, *missing, *pass;
+  int states;
+} Evaluation;
+
+static Node *scalar_state(Totals *t, const char *name, Loc loc) {
+  return totals_state(t, name, (Type){DT_F64, shape_scalar()}, loc);
+}
+
+static Node *number(Totals *t, double value, Loc loc) {
+  return make_const(t->graph, DT_F64, shape_scalar(), value, loc);
+}
+
+/* ── one batch ──────────────────────────────────────────────────────────────────────────────── */
+/* bool, 1 but for the axis of the samples: is it a sample of the split? */
+static Node *is_there(Evaluation *e, const Shape *shape, const Samples *s, Loc loc) {
+  Graph *graph = e->t.graph;
+  Shape line = *shape;
+  for (int i = 0; i < line.rank; i++)
+    if (i != s->axis) line.dim[i] = 1;
+  Node *index = make_iota(graph, DT_I32, line, s->axis, loc);
+  if (s->inner > 1)
+    index = make_binary(graph, OP_DIV, index, make_like(graph, index, (double)s->inner, loc), loc);
+  if (line.dim[s->axis] > e->t.batch * s->inner)
+    index =
+        make_binary(graph, OP_REM, index, make_like(graph, index, (double)e->t.batch, loc), loc);
+  Node *real = make_binary(graph, OP_SUB, number(&e->t, (double)e->t.batch, loc), e->missing, loc);
+  return make_binary(graph, OP_LT, index, make_cast(graph, real, DT_I32, loc), loc);
+}
+
+static Node *operand(Totals *t, Node *x, const Samples *s, Op op, Loc loc) {
+  Node *nothing = totals_neutral(t, op, x->type, loc);
+  return make_select(t->graph, is_there((Evaluation *)t, &x->type.shape, s, loc), x, nothing, loc);
+}
+
+/* ── over the batches ───────────────────────────────────────────────────────────────────────── */
+static Node *total(Totals *t, Op op, Node *part, int level, Loc loc) {
+  Evaluation *e = (Evaluation *)t;
+  Graph *graph = t->graph;
+  const char *name = arena_printf(graph->arena, OWN_EVAL "%d", e->states++);
+  Node *state = totals_state(t, name, part->type, loc);
+  Node *goes_on = make_binary(graph, OP_NE, e->keep, number(t, 0, loc), loc);
+  Node *before =
+      make_select(graph, goes_on, state, totals_neutral(t, op, part->type, loc), loc);
+  Node *now = totals_joined(t, op, before, part, loc);
+  Node *is_done = make_binary(graph, OP_GT, e->pass, number(t, level, loc), loc);
+  now = make_select(graph, is_done, state, now, loc);
+  totals_assign(t, state, now);
+  return now;
+}
+
+/* The mean over the batches that hold samples of the split only. */
+static Node *batch_mean(Evaluation *e, Node *value) {
+  Totals *t = &e->t;
+  Graph *graph = t->graph;
+  Loc loc = value->loc;
+  Node *zero = number(t, 0, loc), *is_whole = make_binary(graph, OP_EQ, e->missing, zero, loc);
+  Node *wide = make_cast(graph, value, DT_F64, loc);
+  Node *sum = total(t, OP_SUM, make_select(graph, is_whole, wide, zero, loc), 0, loc);
+  Node *one = make_select(graph, is_whole, number(t, 1, loc), zero, loc);
+  Node *count = total(t, OP_SUM, one, 0, loc);
+  return make_cast(graph, make_binary(graph, OP_DIV, sum, count, loc), value->type.dtype, loc);
+}
+
+static void say_mixed(const Evaluation *e, const Root *root) {
+  Diag *diag = e->t.context->diag;
+  bool is_loss = root->kind == ROOT_LOSS;
+  diag_warning(diag, totals_cause(&e->t, root->node),
+               "this relates the samples of a batch to each other, so an evaluation cannot add up "
+               "%s%s%s sample by sample: it is the mean over whole batches, and samples that do not "
+               "fill one are left out of it",
+               is_loss ? "the loss" : "metric '", is_loss ? "" : root->name, is_loss ? "" : "'");
+}
+
+static Node *of_split(Evaluation *e, const Root *root) {
+  Totals *t = &e->t;
+  if (!totals_is_mixed(t, root->node)) return totals_value(t, root->node);
+  if (t->batch > 1) say_mixed(e, root); /* batches of one sample leave out none */
+  return batch_mean(e, root->node);
+}
+
+/* ── notes ──────────────────────────────────────────────────────────────────────────────────── */
+static Node *without_notes(Graph *fresh, const Node *old, Node **inputs, void *context) {
+  if (old->op == OP_ASSIGN && !graph_find_root(context, ROOT_ASSIGN, node_str(old, ATTR_TARGET)))
+    return inputs[0]; /* another part's: totals_parts.c */
+  if (!node_attr(old, ATTR_SAMPLES) && !node_attr(old, ATTR_BATCH)) return NULL;
+  Attr *kept = ARENA_ARRAY(fresh->arena, Attr, old->attr_count);
+  int count = 0;
+  for (int i = 0; i < old->attr_count; i++)
+    if (old->attr[i].id != ATTR_SAMPLES && old->attr[i].id != ATTR_BATCH)
+      kept[count++] = old->attr[i];
+  return graph_node(fresh, old->op, inputs, old->input_count, kept, count, &old->type, old->loc);
+}
+
+/* ── the pass ───────────────────────────────────────────────────────────────────────────────── */
+static void evaluate(PassContext *context, Graph *graph) {
+  Evaluation e = {.t = {.total = total, .operand = operand}};
+  Totals *t = &e.t;
+  totals_begin(t, context, graph, NULL);
+  if (!t->batch) return; /* without an input there is nothing to go through */
+  Loc loc = {0};
+  e.keep = scalar_state(t, PLAN_EVAL_KEEP, loc);
+  e.missing = scalar_state(t, PLAN_EVAL_MISSING, loc);
+  e.pass = scalar_state(t, PLAN_EVAL_PASS, loc);
+  Node *more = scalar_state(t, PLAN_EVAL_MORE, loc);
+  t->number = make_binary(graph, OP_ADD, more, number(t, (double)t->batch, loc), loc);
+  for (int i = 0, roots = graph->roots.count; i < roots; i++) {
+    Root root = graph->roots.at[i];
+    if (root.kind != ROOT_LOSS && root.kind != ROOT_METRIC) continue;
+    Node *value = of_split(&e, &root); /* adds roots */
+    graph->roots.at[i].node = value;
+  }
+  if (t->levels > 1) graph_add_root(graph, ROOT_PASSES, "passes", number(t, t->levels, loc));
+}
+
+Graph *pass_totals(PassContext *context, Graph *old) {
+  Graph *graph = graph_rewrite(pass_cse(context, old), NULL, NULL); /* equal totals are one */
+  if (context->is_train && !totals_of_parts(context, graph)) return NULL;
+  if (!context->is_train && strcmp(old->name, "eval") == 0) evaluate(context, graph);
+  return graph_rewrite(graph, without_notes, graph);
+}

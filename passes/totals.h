@@ -1,0 +1,44 @@
+/* totals: what the files of the pass share. A loss or metric is taken apart at its totals, the
+ * reductions over the samples. Each total is added up in a state over the batches of an evaluation
+ * (totals.c) or the parts of a batch (totals_parts.c), and the rest is computed of these: so it is
+ * what one batch of all those samples would give, to rounding. */
+#ifndef FT_PASSES_TOTALS_H
+#define FT_PASSES_TOTALS_H
+#include "passes/pass.h"
+#include "passes/samples.h"
+
+typedef struct Totals Totals;
+struct Totals {
+  PassContext *context;
+  Graph *graph; /* old nodes keep their ids; new ones come behind */
+  int count;    /* of old nodes */
+  Samples *samples;
+  bool *on_batch; /* by old node: does it depend on an input or on random numbers? */
+  int64_t batch;
+  Node **value; /* by old node: what it is for all samples; NULL: not asked for yet */
+  int levels;   /* how often the samples must be gone through for what was asked for */
+  /* Constants are not known to follow the number of samples: totals are an average batch's. */
+  bool is_scaled;
+  Node *number; /* of samples, f64[] */
+  /* The total of all samples from `part`, that of these ones. */
+  Node *(*total)(Totals *t, Op op, Node *part, int level, Loc loc);
+  /* x, an operand of a total by `op`, without samples that do not count. */
+  Node *(*operand)(Totals *t, Node *x, const Samples *s, Op op, Loc loc);
+};
+
+/* ── what both use (totals_value.c) ── */
+void totals_begin(Totals *t, PassContext *context, Graph *graph, const bool *excused);
+Node *totals_value(Totals *t, Node *old);
+Node *totals_state(Totals *t, const char *name, Type type, Loc loc);
+void totals_assign(Totals *t, const Node *state, Node *value);
+/* What changes nothing under `op`; two totals together. */
+Node *totals_neutral(Totals *t, Op op, Type type, Loc loc);
+Node *totals_joined(Totals *t, Op op, Node *a, Node *b, Loc loc);
+/* Can the value of all samples not be had by way of totals? */
+bool totals_is_mixed(const Totals *t, const Node *old);
+/* Where samples are first related to each other, behind `old`. */
+Loc totals_cause(const Totals *t, const Node *old);
+
+/* The parts of a batch (totals_parts.c): false after an error. */
+bool totals_of_parts(PassContext *context, Graph *graph);
+#endif

@@ -1,0 +1,161 @@
+/* totals_value: the values of all samples, from totals that someone else adds up. See totals.h. */
+#include "passes/totals.h"
+#include <math.h>
+#include <string.h>
+
+void totals_begin(Totals *t, PassContext *context, Graph *graph, const bool *excused) {
+  t->context = context;
+  t->graph = graph;
+  t->count = graph->nodes.count;
+  t->samples = samples_find(graph, graph->arena, excused, &t->batch);
+  t->value = ARENA_ARRAY(graph->arena, Node *, t->count);
+  t->on_batch = ARENA_ARRAY(graph->arena, bool, t->count);
+  t->is_scaled = true;
+  for (int i = 0; i < t->count; i++) {
+    const Node *node = graph->nodes.at[i];
+    t->on_batch[i] = node->op == OP_INPUT || node->op == OP_RANDOM;
+    for (int k = 0; k < node->input_count; k++) t->on_batch[i] |= t->on_batch[node->input[k]->id];
+    if (node->op == OP_INPUT && node_attr(node, ATTR_SAMPLES)) t->is_scaled = false;
+  }
+}
+
+Node *totals_state(Totals *t, const char *name, Type type, Loc loc) {
+  for (int i = 0; i < t->graph->nodes.count; i++) {
+    Node *node = t->graph->nodes.at[i];
+    if (node->op == OP_STATE && strcmp(node_str(node, ATTR_NAME), name) == 0) return node;
+  }
+  Attr attrs[] = {attr_str(ATTR_NAME, name), attr_str(ATTR_INIT, "zeros")};
+  return graph_node(t->graph, OP_STATE, NULL, 0, attrs, 2, &type, loc);
+}
+
+void totals_assign(Totals *t, const Node *state, Node *value) {
+  const char *name = node_str(state, ATTR_NAME);
+  Attr attr = attr_str(ATTR_TARGET, name);
+  Node *node = graph_node(t->graph, OP_ASSIGN, &value, 1, &attr, 1, NULL, value->loc);
+  graph_add_root(t->graph, ROOT_ASSIGN, name, node);
+}
+
+/* ── sums, products, extremes ───────────────────────────────────────────────────────────────── */
+static double extreme(DType dtype, bool is_least) {
+  switch (dtype) {
+  case DT_BOOL:
+    return is_least ? 0 : 1;
+  case DT_U8:
+    return is_least ? 0 : 255;
+  case DT_U32:
+    return is_least ? 0 : 4294967295.0;
+  case DT_I32:
+    return is_least ? -2147483648.0 : 2147483647.0;
+  case DT_I64:
+    return is_least ? -0x1p62 : 0x1p62;
+  default:
+    return is_least ? -INFINITY : INFINITY;
+  }
+}
+
+Node *totals_neutral(Totals *t, Op op, Type type, Loc loc) {
+  bool is_extreme = op == OP_RMAX || op == OP_RMIN;
+  double value = is_extreme ? extreme(type.dtype, op == OP_RMAX) : op == OP_PROD ? 1 : 0;
+  return make_const(t->graph, type.dtype, type.shape, value, loc);
+}
+
+Node *totals_joined(Totals *t, Op op, Node *a, Node *b, Loc loc) {
+  Op both = op == OP_PROD ? OP_MUL : op == OP_RMAX ? OP_MAX : op == OP_RMIN ? OP_MIN : OP_ADD;
+  if (a->type.dtype == DT_BOOL) both = op == OP_RMAX ? OP_OR : OP_AND;
+  return make_binary(t->graph, both, a, b, loc);
+}
+
+/* In what a total is added up: f32 would lose much over many batches. */
+static DType wide(Op op, DType dtype) {
+  if (op == OP_RMAX || op == OP_RMIN) return dtype;
+  return dtype_is_float(dtype) ? DT_F64 : DT_I64;
+}
+
+static Node *scaled(Totals *t, Op op, Node *total, Loc loc) {
+  if (!t->is_scaled || (op != OP_SUM && op != OP_DOT)) return total;
+  Node *batch = make_const(t->graph, DT_F64, shape_scalar(), (double)t->batch, loc);
+  Node *share = make_binary(t->graph, OP_DIV, batch, t->number, loc);
+  share = make_broadcast(t->graph, share, total->type.shape, loc);
+  Node *wide = make_cast(t->graph, total, DT_F64, loc);
+  return make_cast(t->graph, make_binary(t->graph, OP_MUL, wide, share, loc), total->type.dtype,
+                   loc);
+}
+
+static Node *total_of(Totals *t, Node *old) {
+  Node *inputs[2] = {NULL};
+  int level = t->samples[old->id].level;
+  DType dtype = old->type.dtype;
+  for (int i = 0; i < old->input_count; i++) {
+    const Samples *s = &t->samples[old->input[i]->id];
+    inputs[i] = t->value[old->input[i]->id];
+    if (s->kind == SAMPLES_EACH) inputs[i] = t->operand(t, inputs[i], s, old->op, old->loc);
+  }
+  if (level + 1 > t->levels) t->levels = level + 1;
+  Node *part = graph_copy_node(t->graph, old, inputs);
+  part = make_cast(t->graph, part, wide(old->op, dtype), old->loc);
+  Node *total = t->total(t, old->op, part, level, old->loc);
+  return make_cast(t->graph, scaled(t, old->op, total, old->loc), dtype, old->loc);
+}
+
+/* ── everything else ────────────────────────────────────────────────────────────────────────── */
+/* (a n + b) / (c n + d): frontend/sizes.c. */
+static Node *constant(Totals *t, Node *old, const double *form) {
+  Node *part[2];
+  Loc loc = old->loc;
+  for (int i = 0; i < 2; i++) {
+    Node *factor = make_const(t->graph, DT_F64, shape_scalar(), form[2 * i], loc);
+    Node *more = make_const(t->graph, DT_F64, shape_scalar(), form[2 * i + 1], loc);
+    part[i] = form[2 * i] ? make_binary(t->graph, OP_MUL, t->number, factor, loc) : more;
+    if (form[2 * i] && form[2 * i + 1]) part[i] = make_binary(t->graph, OP_ADD, part[i], more, loc);
+  }
+  Node *value = make_binary(t->graph, OP_DIV, part[0], part[1], loc);
+  value = make_cast(t->graph, value, old->type.dtype, loc);
+  return make_broadcast(t->graph, value, old->type.shape, loc);
+}
+
+static Node *copied(Totals *t, Node *old) {
+  bool is_changed = false;
+  Node **inputs = ARENA_ARRAY(t->graph->arena, Node *, old->input_count);
+  for (int i = 0; i < old->input_count; i++) {
+    inputs[i] = t->value[old->input[i]->id];
+    is_changed |= inputs[i] != old->input[i];
+  }
+  return is_changed ? graph_copy_node(t->graph, old, inputs) : old;
+}
+
+static Node *value_of(Totals *t, Node *old) {
+  const Samples *s = &t->samples[old->id];
+  const Attr *form = old->op == OP_CONST ? node_attr(old, ATTR_SAMPLES) : NULL;
+  if (s->kind == SAMPLES_NONE && t->on_batch[old->id]) return old; /* excused: of these samples */
+  if (s->is_total) return total_of(t, old);
+  return form && form->count == 4 ? constant(t, old, form->floats) : copied(t, old);
+}
+
+Node *totals_value(Totals *t, Node *root) {
+  bool *wanted = ARENA_ARRAY(t->graph->arena, bool, t->count);
+  wanted[root->id] = true;
+  for (int i = root->id; i >= 0; i--)
+    for (int k = 0; wanted[i] && !t->value[i] && k < t->graph->nodes.at[i]->input_count; k++)
+      wanted[t->graph->nodes.at[i]->input[k]->id] = true;
+  for (int i = 0; i <= root->id; i++)
+    if (wanted[i] && !t->value[i]) t->value[i] = value_of(t, t->graph->nodes.at[i]);
+  return t->value[root->id];
+}
+
+/* ── what is no function of totals ──────────────────────────────────────────────────────────── */
+bool totals_is_mixed(const Totals *t, const Node *old) {
+  SamplesKind kind = t->samples[old->id].kind;
+  return kind == SAMPLES_MIXED || kind == SAMPLES_EACH;
+}
+
+Loc totals_cause(const Totals *t, const Node *old) {
+  for (;;) {
+    const Node *behind = NULL;
+    for (int i = 0; i < old->input_count && !behind; i++) {
+      const Samples *s = &t->samples[old->input[i]->id];
+      if (s->kind == SAMPLES_MIXED || s->level > 0) behind = old->input[i];
+    }
+    if (!behind) return old->loc;
+    old = behind;
+  }
+}
