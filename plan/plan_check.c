@@ -1,6 +1,10 @@
 /* plan_check: see plan_check.h. A plan whose checksum fits may still have been changed: a line
  * taken out or a type exchanged must not become other numbers without a word. */
 #include "plan/plan_check.h"
+#include "plan/plan_text.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static bool is_written(const PlanGraph *graph, ArenaId arena, int64_t offset, const Type *type) {
@@ -68,4 +72,32 @@ const char *plan_check(Arena *arena, const Plan *plan) {
   for (int g = 0; g < PLAN_GRAPHS && !why; g++)
     if (graph[g].name) why = check_outputs(arena, &graph[g]);
   return why ? why : check_step(arena, plan);
+}
+
+size_t plan_check_envelope(Words *words, const char *text, size_t length) {
+  static const char start[] = "ft-plan ", last[] = "checksum ";
+  enum { LAST_LINE = sizeof last - 1 + 16 + 1 };
+  if (length < sizeof start || memcmp(text, start, sizeof start - 1) != 0)
+    return words_fail(words, "this is not a plan of ft");
+  char *end;
+  char version[16] = "";
+  memcpy(version, text + sizeof start - 1, length - sizeof start < 15 ? length - sizeof start : 15);
+  long found = strtol(version, &end, 10);
+  if (*end != '\n' || end == version) return words_fail(words, "the version is damaged");
+  if (found != PLAN_VERSION)
+    return words_fail(
+        words,
+        "the plan has version %ld, this program reads version %d; compile the model again "
+        "or use the matching ftrun",
+        found, PLAN_VERSION);
+  if (length < LAST_LINE || text[length - 1] != '\n' ||
+      memcmp(text + length - LAST_LINE, last, sizeof last - 1) != 0)
+    return words_fail(words, "the plan is cut off: its last line is no checksum");
+  size_t body = length - LAST_LINE;
+  char expected[17];
+  snprintf(expected, sizeof expected, "%016" PRIx64, plan_checksum(text, body));
+  if (memcmp(expected, text + length - 17, 16) != 0)
+    return words_fail(words, "the plan is damaged: its checksum does not fit");
+  if (memchr(text, 0, body)) return words_fail(words, "the plan is damaged: it holds a NUL");
+  return body;
 }

@@ -566,36 +566,6 @@ static bool read_line(Parser *p) {
 }
 
 /* ── the whole ────────────────────────────────────────────────────────────────────────────── */
-/* Version first, then checksum: a newer file says so rather than "damaged". Returns the length of
- * the text before the checksum line, or 0. */
-static size_t check_envelope(Parser *p, const char *text, size_t length) {
-  static const char start[] = "ft-plan ", last[] = "checksum ";
-  enum { LAST_LINE = sizeof last - 1 + 16 + 1 };
-  if (length < sizeof start || memcmp(text, start, sizeof start - 1) != 0)
-    return words_fail(&p->words, "this is not a plan of ft");
-  char *end;
-  char version[16] = "";
-  memcpy(version, text + sizeof start - 1, length - sizeof start < 15 ? length - sizeof start : 15);
-  long found = strtol(version, &end, 10);
-  if (*end != '\n' || end == version) return words_fail(&p->words, "the version is damaged");
-  if (found != PLAN_VERSION)
-    return words_fail(
-        &p->words,
-        "the plan has version %ld, this program reads version %d; compile the model again "
-        "or use the matching ftrun",
-        found, PLAN_VERSION);
-  if (length < LAST_LINE || text[length - 1] != '\n' ||
-      memcmp(text + length - LAST_LINE, last, sizeof last - 1) != 0)
-    return words_fail(&p->words, "the plan is cut off: its last line is no checksum");
-  size_t body = length - LAST_LINE;
-  char expected[17];
-  snprintf(expected, sizeof expected, "%016" PRIx64, plan_checksum(text, body));
-  if (memcmp(expected, text + length - 17, 16) != 0)
-    return words_fail(&p->words, "the plan is damaged: its checksum does not fit");
-  if (memchr(text, 0, body)) return words_fail(&p->words, "the plan is damaged: it holds a NUL");
-  return body;
-}
-
 static bool check_whole(Parser *p) {
   if (!p->has_model || !p->has_source || !p->has_target)
     return words_fail(&p->words, "the model, source or target line is missing");
@@ -610,7 +580,7 @@ Plan *plan_parse(Arena *arena, const char *text, size_t length, const char **why
   Parser p = {.words = {.arena = arena, .line = 1}, .plan = ARENA_NEW(arena, Plan)};
   p.plan->arena = arena;
   p.plan->settings = settings_new(arena);
-  size_t body = check_envelope(&p, text, length);
+  size_t body = plan_check_envelope(&p.words, text, length);
   char *copy = arena_strndup(arena, text, body);
   char *next = copy + strcspn(copy, "\n");
   while (!p.words.why && *next) {
