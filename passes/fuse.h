@@ -37,7 +37,8 @@
 enum {
   KERNEL_MOST_ACCUMULATORS = 32, /* of its reductions, in 4-byte words */
   KERNEL_MOST_POINTERS = 64,     /* operands and results of a kernel that is merged of others */
-  KERNEL_MOST_NODES = 400        /* of its body, likewise: what LLVM compiles in good time */
+  KERNEL_MOST_NODES = 400 /* of its body, likewise, where those of much code count several times:
+                             what LLVM compiles in good time */
 };
 /* What the reduction takes of the first. argmax and argmin are two: the extreme, and where it is;
  * mean and spread need two sums. */

@@ -21,7 +21,7 @@ typedef struct {
 
 typedef struct {
   VEC(FuseRead) reads;
-  int nodes;      /* in the cone between this unit and what it reads */
+  int nodes;      /* in the cone between this unit and what it reads, each by its code */
   bool is_simple; /* the cone is pointwise, broadcasts, views and constants only */
   bool is_flat;   /* what it broadcasts is one number or a vector along the last dimension, so that
                      all other dimensions may be seen as one */

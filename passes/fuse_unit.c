@@ -310,6 +310,11 @@ static bool broadcasts_vector(const Node *node) {
          (fuse_elements(node->input[0]) == length && from->dim[from->rank - 1] == length);
 }
 
+/* How much code the node is, in sums and products: LLVM's time grows faster than a kernel does. */
+static int code_of(const Node *node) {
+  return node->op == OP_RANDOM ? 16 : op_is_elementary(node->op) ? 4 : 1;
+}
+
 static void walk_reads(ReadWalk *walk, const Node *node, int64_t divisor) {
   bool is_filler = node->op == OP_CONST || node->op == OP_IOTA; /* never read from memory */
   if (!is_filler && (walk->plan->is_unit[node->id] || fuse_is_leaf(node))) {
@@ -320,7 +325,7 @@ static void walk_reads(ReadWalk *walk, const Node *node, int64_t divisor) {
     if (walk->seen[node->id] == divisor || walk->seen[node->id] == SCATTERED) return;
     divisor = SCATTERED;
   } else {
-    walk->unit->nodes++;
+    walk->unit->nodes += code_of(node);
   }
   walk->stamp[node->id] = walk->now;
   walk->seen[node->id] = divisor;
@@ -335,7 +340,7 @@ static void walk_reads(ReadWalk *walk, const Node *node, int64_t divisor) {
 static void find_reads(ReadWalk *walk, const Node *node) {
   bool is_reduce = op_info[node->op].op_class == CLASS_REDUCE;
   walk->unit = &walk->plan->unit[node->id];
-  walk->unit->nodes = 1;
+  walk->unit->nodes = code_of(node);
   walk->unit->is_simple = op_info[node->op].op_class == CLASS_POINTWISE || is_reduce;
   walk->unit->is_flat = true;
   walk->now++;

@@ -48,6 +48,7 @@ PROGRAMS = {
     "sum of parameters": lines(150, "  param p{i}: [8] = normal(0.02)\n  h = h + p{i}\n", head="  h = x\n"),
     # deep
     "chain, dear": repeated(100, "h = tanh(h + 0.01)"),
+    "dropouts": repeated(60, "h = dropout(h, 0.01) + 0.01 * x"),
     "chain, cheap": repeated(1000, "h = h * 1.001 + x"),
     "recurrent": '  w = Linear(8, name="w")\n  u = Linear(8, name="u")\n  h = s[:, 0]\n  repeat t in 0..60 as r { h = tanh(w(h) + u(s[:, t])) }\n' + HEAD,
     # rank
