@@ -47,6 +47,21 @@ static bool is_sliced(const Lowering *lowering, const Node *leaf, const char *na
   return !strcmp(name, OWN_EMA) || update_is_moment(lowering->program->settings, name);
 }
 
+/* What boxes of an input's elements may be, from the attribute that bound.c writes. */
+static void take_parts(Arena *arena, const Node *leaf, PlanTensor *tensor) {
+  const Attr *parts = node_attr(leaf, ATTR_PARTS);
+  int rank = leaf->type.shape.rank, width = PARTS_HEAD + 3 * rank;
+  if (!parts) return;
+  tensor->parts = ARENA_ARRAY(arena, PlanPart, parts->count / width);
+  for (int at = 0; at < parts->count; at += width) {
+    const int64_t *from = &parts->ints[at], *place = from + PARTS_HEAD;
+    PlanPart part = {.below = from[0], .has_ignore = from[1] != 0, .ignore = from[2]};
+    for (int i = 0; i < rank; i++, place += 3)
+      part.start[i] = place[0], part.step[i] = place[1], part.count[i] = place[2];
+    if (part.below) tensor->parts[tensor->part_count++] = part;
+  }
+}
+
 static void add_leaf(Lowering *lowering, const Node *leaf, bool is_eval) {
   Plan *plan = lowering->plan;
   const char *name = node_str(leaf, ATTR_NAME);
@@ -70,6 +85,7 @@ static void add_leaf(Lowering *lowering, const Node *leaf, bool is_eval) {
   tensor.below = node_int(leaf, ATTR_BELOW, 0);
   tensor.has_ignore = tensor.below && ignore;
   if (tensor.has_ignore) tensor.ignore = ignore->i;
+  take_parts(plan->arena, leaf, &tensor);
   PlanTensor *known;
   switch (leaf->op) {
   case OP_PARAM:

@@ -219,7 +219,8 @@ Node *tensor_uniform(Builder *b, Shape shape, Loc loc);
 bool tensor_shape_fits(Builder *b, const Shape *shape, Loc loc); /* not absurdly large */
 /* A number as a scalar tensor of `dtype`, a tensor as itself. */
 Node *tensor_of(Builder *b, const Value *v, DType dtype, Loc loc);
-/* x, whose values count `below` things (or are *ignore, if given): noted at the input behind it. */
+/* x, whose values count `below` things (or are *ignore, if given): noted at the elements of inputs
+ * that it is a view of (bound.c). */
 Node *tensor_within(Builder *b, Node *x, int64_t below, const int64_t *ignore);
 int64_t tensor_flops(const Node *node);
 

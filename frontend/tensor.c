@@ -19,26 +19,6 @@ bool tensor_shape_fits(Builder *b, const Shape *shape, Loc loc) {
   return true;
 }
 
-/* The model's input of which x is a view, or NULL. */
-static Node *input_behind(Node *x) {
-  while (x->op == OP_RESHAPE || x->op == OP_TRANSPOSE || x->op == OP_SLICE ||
-         x->op == OP_BROADCAST || (x->op == OP_CAST && !dtype_is_float(x->input[0]->type.dtype)))
-    x = x->input[0];
-  return x->op == OP_INPUT ? x : NULL;
-}
-
-/* Of several uses of one input the narrowest counts; what one may ignore, all may. Where they
- * ignore different values anything goes (below = 0). */
-Node *tensor_within(Builder *b, Node *x, int64_t below, const int64_t *ignore) {
-  Node *input = dtype_is_float(x->type.dtype) ? NULL : input_behind(x);
-  if (!input || below < 1) return x;
-  int64_t known = node_int(input, ATTR_BELOW, INT64_MAX);
-  if (ignore && node_int(input, ATTR_IGNORE, *ignore) != *ignore) below = 0;
-  if (below < known) node_set_attr(b->graph, input, attr_int(ATTR_BELOW, below));
-  if (ignore) node_set_attr(b->graph, input, attr_int(ATTR_IGNORE, *ignore));
-  return x;
-}
-
 int64_t tensor_flops(const Node *node) {
   const Shape *out = &node->type.shape;
   int64_t elements = shape_elements(out);

@@ -133,6 +133,7 @@ Node *graph_try_node(Graph *graph, Op op, Node *const *inputs, int input_count, 
 bool infer_type(Arena *arena, Op op, Node *const *inputs, int input_count, const Attr *attrs,
                 int attr_count, const Type *given, Type *out, const char **why);
 
+enum { PARTS_HEAD = 3 }; /* numbers before the dimensions in each of ATTR_PARTS */
 Attr attr_int(AttrId id, int64_t value);
 Attr attr_bool(AttrId id, bool value);
 Attr attr_float(AttrId id, double value);

@@ -75,6 +75,11 @@ int64_t shape_elements(const Shape *shape) {
   return product;
 }
 
+bool shape_has_steps(int64_t size, int64_t start, int64_t step, int64_t count) {
+  return start >= 0 && start < size && step >= 1 && count >= 1 && count <= size &&
+         (count == 1 || step <= (size - 1 - start) / (count - 1));
+}
+
 int64_t type_bytes(const Type *type) {
   return shape_elements(&type->shape) * dtype_bytes(type->dtype);
 }

@@ -54,6 +54,9 @@ bool shape_is_legal(const Shape *shape);
 /* Sizes, strides and paddings of a convolution are at most this, so that a plan's offsets need no
  * checks of their own. */
 #define MAX_WINDOW ((int64_t)1 << 20)
+/* Are start, start + step, ..., `count` of them (1 at least), places of a dimension of this size?
+ */
+bool shape_has_steps(int64_t size, int64_t start, int64_t step, int64_t count);
 int64_t type_bytes(const Type *type);
 /* Row-major strides in elements. */
 void shape_strides(const Shape *shape, int64_t stride[MAX_RANK]);

@@ -79,7 +79,7 @@ static uint64_t allowed_attrs(Op op) {
   const uint64_t window = BIT(STRIDE) | BIT(PADDING) | BIT(LAYOUT);
   switch (op) {
   case OP_INPUT:
-    return BIT(BELOW) | BIT(IGNORE) | BIT(SAMPLES);
+    return BIT(BELOW) | BIT(IGNORE) | BIT(PARTS) | BIT(SAMPLES);
   case OP_SETTING:
     return 0;
   case OP_PARAM:
@@ -218,6 +218,22 @@ static const Node *find_leaf(const Graph *graph, Op op, const char *name, bool i
   return NULL;
 }
 
+/* Boxes of elements lie within the input. */
+static void check_parts(Verify *v, const Node *node) {
+  const Attr *parts = node_attr(node, ATTR_PARTS);
+  const Shape *shape = &node->type.shape;
+  int width = PARTS_HEAD + 3 * shape->rank;
+  bool fine = !parts || (parts->count % width == 0 && !dtype_is_float(node->type.dtype));
+  for (int i = 0; fine && parts && i < parts->count; i += width) {
+    fine = parts->ints[i] >= 0 && (parts->ints[i + 1] & ~INT64_C(1)) == 0;
+    for (int k = 0; fine && k < shape->rank; k++) {
+      const int64_t *at = &parts->ints[i + PARTS_HEAD + 3 * k];
+      fine = shape_has_steps(shape->dim[k], at[0], at[1], at[2]);
+    }
+  }
+  if (!fine) wrong(v, node, "parts are no boxes of the input's elements");
+}
+
 static void check_leaf(Verify *v, const Node *node) {
   const Node *first =
       find_leaf(v->graph, node->op, node_str(node, ATTR_NAME), node_int(node, ATTR_NARROW, 0));
@@ -229,6 +245,7 @@ static void check_leaf(Verify *v, const Node *node) {
   if ((node_attr(node, ATTR_BELOW) || node_attr(node, ATTR_IGNORE)) &&
       (dtype_is_float(node->type.dtype) || node_int(node, ATTR_BELOW, -1) < 0))
     wrong(v, node, "only integers are below something, which is no less than 0");
+  check_parts(v, node);
 }
 
 /* A param in another order: the type is that of what lies in memory. */

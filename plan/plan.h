@@ -89,6 +89,13 @@ typedef struct {
   int option_count;
 } DataSource;
 
+/* A box of an input's elements that are looked up somewhere: what they may be. */
+typedef struct {
+  int64_t start[MAX_RANK], step[MAX_RANK], count[MAX_RANK]; /* by dimension, the batch too */
+  int64_t below, ignore;
+  bool has_ignore;
+} PlanPart;
+
 typedef struct {
   const char *name;
   Type type;
@@ -98,6 +105,8 @@ typedef struct {
   bool is_needed_for_predict; /* inputs: some output depends on it */
   int64_t below, ignore; /* inputs of integers: values are 0 .. below - 1, or `ignore`, if any; */
   bool has_ignore;       /* … below = 0: anything, and then the line says so, by "any" */
+  PlanPart *parts;       /* … and of boxes of it, besides */
+  int part_count;
   bool is_saved;  /* states: belongs to the model (running statistics), not only to the optimiser */
   bool is_sliced; /* states: element i belongs to element i of the params arena (moments): a
                      checkpoint holds it in slices, by parameter */

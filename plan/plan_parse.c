@@ -210,6 +210,8 @@ static bool read_tensor(Parser *p, const char *kind, ArenaId arena, int index, P
   if (out->has_ignore &&
       !words_integer(&p->words, "the value to ignore", INT64_MIN, INT64_MAX, &out->ignore))
     return false;
+  while (words_take(&p->words, "part"))
+    if (!plan_read_part(&p->words, out)) return false;
   out->is_saved = words_take(&p->words, "saved");
   out->is_sliced = words_take(&p->words, "sliced");
   out->is_scratch = words_take(&p->words, "scratch");

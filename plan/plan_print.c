@@ -132,6 +132,8 @@ static void print_tensor(Text *out, const char *word, const PlanTensor *tensor, 
   if (!tensor->below && !strcmp(word, "input") && plan_takes_bound(tensor))
     text_printf(out, " any");
   if (tensor->has_ignore) text_printf(out, " ignore %" PRId64, tensor->ignore);
+  for (int i = 0; i < tensor->part_count; i++)
+    plan_print_part(out, &tensor->parts[i], tensor->type.shape.rank);
   if (tensor->is_saved) text_printf(out, " saved");
   if (tensor->is_sliced) text_printf(out, " sliced");
   if (tensor->is_scratch) text_printf(out, " scratch");

@@ -31,5 +31,7 @@ const char *words_name(Words *words, const char *what);
 bool words_integer(Words *words, const char *what, int64_t low, int64_t high, int64_t *out);
 bool words_number(Words *words, const char *what, double *out); /* finite */
 bool words_shape(Words *words, Shape *out);                     /* [2,3]; of any size */
+/* A box of an input's elements, behind the word `part` (plan_part.c). */
+bool plan_read_part(Words *words, PlanTensor *out);
 bool words_type(Words *words, Type *out);                       /* at most LARGEST_ARENA bytes */
 #endif
