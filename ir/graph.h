@@ -247,11 +247,10 @@ Tensor *tensor_new(Arena *arena, Type type);
 typedef const Tensor *InterpLeaf(const Node *leaf, void *context);
 bool graph_interpret(const Graph *graph, Arena *arena, InterpLeaf *leaf, void *context, bool round,
                      Tensor **values, Diag *diag);
-
-/* ── random graphs (ir/random.c) ──────────────────────────────────────────────────────────────
- * A well-typed forward graph "train" of about `size` steps for differential tests, the same for the
- * same seed: params, f32 inputs (to be filled with values in [-1, 1]), i32 and i64 inputs (any
- * values), states with assigns, the setting train.seed; roots: a scalar f32 loss, a metric, up to
- * two outputs. No value is NaN, infinite or large, and no comparison hangs on rounding. */
-Graph *graph_random(Arena *arena, uint64_t seed, int size);
+/* The same; `after` sees each node's value before it is rounded, and may change it: to find out how
+ * far the rounding of single operations moves the results. */
+typedef void InterpAfter(const Node *node, const Tensor *const *inputs, Tensor *value,
+                         void *context);
+bool graph_interpret_changed(const Graph *graph, Arena *arena, InterpLeaf *leaf, InterpAfter *after,
+                             void *context, Tensor **values, Diag *diag);
 #endif

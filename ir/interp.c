@@ -10,6 +10,7 @@ static const int64_t most_elements = (int64_t)1 << 28;
 typedef struct {
   Arena *arena;
   InterpLeaf *leaf;
+  InterpAfter *after; /* NULL: none */
   void *context;
   bool round;
   Diag *diag;
@@ -271,6 +272,7 @@ static bool eval_graph(Interp *in, const Graph *graph, const Args *args, Tensor 
     for (int k = 0; k < node->input_count; k++) inputs[k] = values[node->input[k]->id];
     Tensor *out = tensor_new(in->arena, node->type);
     if (!eval_node(in, node, inputs, args, results, out)) return false;
+    if (in->after) in->after(node, inputs, out, in->context);
     bool is_narrow = node->type.dtype == DT_F16 || node->type.dtype == DT_BF16;
     if ((in->round || is_narrow) && out->f)
       for (int64_t k = 0; k < count; k++) out->f[k] = interp_round(node->type.dtype, out->f[k]);
@@ -282,6 +284,13 @@ static bool eval_graph(Interp *in, const Graph *graph, const Args *args, Tensor 
 bool graph_interpret(const Graph *graph, Arena *arena, InterpLeaf *leaf, void *context, bool round,
                      Tensor **values, Diag *diag) {
   Interp in = {.arena = arena, .leaf = leaf, .context = context, .round = round, .diag = diag};
+  Args none = {0};
+  return eval_graph(&in, graph, &none, values);
+}
+
+bool graph_interpret_changed(const Graph *graph, Arena *arena, InterpLeaf *leaf, InterpAfter *after,
+                             void *context, Tensor **values, Diag *diag) {
+  Interp in = {.arena = arena, .leaf = leaf, .after = after, .context = context, .diag = diag};
   Args none = {0};
   return eval_graph(&in, graph, &none, values);
 }

@@ -11,7 +11,7 @@ typedef void HostEntry(void *const *args, int64_t begin, int64_t end);
 static void check(const char *cpu, float first, float addend, float second) {
   Arena *arena = arena_new();
   Diag diag;
-  PassContext context = help_context(arena, &diag);
+  PassContext context = help_context(arena, &diag, 0);
   const char *text = arena_printf(
       arena,
       "graph \"bytes\" {\n%%a = input {name=\"a\"} : u8[256]\n%%f = cast %%a : f32[256]\n"

@@ -104,7 +104,7 @@ static LLVMOrcLLJITRef load_kernel(Module *module, const Kernel *kernel, HostEnt
 static void check_size(const char *cpu, Size size, bool ta, bool tb, int *ours) {
   Arena *arena = arena_new();
   Diag diag;
-  PassContext context = help_context(arena, &diag);
+  PassContext context = help_context(arena, &diag, 0);
   const char *text = graph_text(arena, size, ta, tb);
   Graph *graph;
   if (graph_parse(arena, &diag, "graph", text, &graph, 1) != 1) fail_msg("%s", text);
@@ -156,7 +156,7 @@ static void check_size(const char *cpu, Size size, bool ta, bool tb, int *ours) 
 static void check_plain(const char *cpu, Size size, bool ta, bool tb, const char *type, int *ours) {
   Arena *arena = arena_new();
   Diag diag;
-  PassContext context = help_context(arena, &diag);
+  PassContext context = help_context(arena, &diag, 0);
   int m = (int)size.m, n = (int)size.n, k = (int)size.k, b = (int)size.batch;
   const char *text = arena_printf(arena,
                                   "graph \"plain\" {\n%%a0 = param {name=\"a\"} : f32[%d,%d,%d]\n"

@@ -10,6 +10,7 @@
 #include "plan/plan_map.h"
 #include "runtime/sim_plan.h"
 #include "passes_help.h"
+#include "test/random/graph.h"
 
 typedef struct {
   const Node *node;
@@ -322,7 +323,7 @@ static void random_steps(void **state) {
   for (int seed = only ? atoi(only) : 0, steps = 0; steps < help_random_count(10); seed++) {
     Arena *arena = arena_new();
     Diag diag;
-    PassContext context = help_context(arena, &diag);
+    PassContext context = help_context(arena, &diag, seed);
     context.for_gpu = true;
     Graph *graph = graph_random(arena, (uint64_t)seed, 40);
     if (!has_extreme(graph)) {
@@ -345,7 +346,7 @@ static const char *const graphs[] = {
 static int run_text(const char *text, How how) {
   Arena *arena = arena_new();
   Diag diag;
-  PassContext context = help_context(arena, &diag);
+  PassContext context = help_context(arena, &diag, 0);
   diag.out = stderr;
   context.for_gpu = true;
   Graph *graph;

@@ -2,6 +2,7 @@
  * their bounds when evaluated, and cover every op that the front end can produce. A seed that
  * somebody reports draws the same graph here, whatever compiled either ft. */
 #include "ir_help.h"
+#include "test/random/graph.h"
 #include <inttypes.h>
 #include <math.h>
 

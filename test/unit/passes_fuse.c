@@ -2,6 +2,7 @@
  * promises to code generation. Random steps, checked node by node. */
 #include "passes/fuse.h"
 #include "passes_help.h"
+#include "test/random/graph.h"
 
 enum { GRAPHS = 150, MOST_OPERANDS = 80 };
 
@@ -96,7 +97,7 @@ static void random_steps(void **state) {
   for (int seed = 0; seed < help_random_count(GRAPHS); seed++) {
     Arena *arena = arena_new();
     Diag diag;
-    PassContext context = help_context(arena, &diag);
+    PassContext context = help_context(arena, &diag, seed);
     Graph *forward = graph_random(arena, (uint64_t)seed, 4 + seed % 60);
     Graph *fused = help_pass(&context, forward, "dce,autodiff,optimizer,fuse");
     check_kernels(fused, arena);
@@ -134,7 +135,7 @@ static void equal_kernels(void **state) {
   (void)state;
   Arena *arena = arena_new();
   Diag diag;
-  PassContext context = help_context(arena, &diag);
+  PassContext context = help_context(arena, &diag, 0);
   Graph *graph = repeated(arena, 4, (double[]){2, 2, 3, 2}, (int64_t[]){50, 50, 50, 60});
   Graph *after = help_pass(&context, graph, "fuse");
   const Node *kernel[4];

@@ -17,15 +17,15 @@ static inline int help_random_count(int usual) {
   return soak && *soak ? usual * 10 : usual;
 }
 
-static inline PassContext help_context(Arena *arena, Diag *diag) {
+/* A function of the seed, so that one seed alone means what it means among others. */
+static inline PassContext help_context(Arena *arena, Diag *diag, int seed) {
   static const char *const optimizer[] = {"sgd", "adam", "adamw"};
-  static int turn;
   PassContext context = {
       .arena = arena, .diag = diag, .settings = settings_new(arena), .is_train = true};
   const char *why;
   if (!help_quiet) help_quiet = fopen("/dev/null", "w");
   diag_init(diag, arena, help_quiet); /* it warns of params that do not influence the loss */
-  setting_set(arena, context.settings, setting_find("train.optimizer"), optimizer[turn++ % 3],
+  setting_set(arena, context.settings, setting_find("train.optimizer"), optimizer[seed % 3],
               &why);
   setting_set(arena, context.settings, setting_find("train.schedule"), "cosine", &why);
   return context;

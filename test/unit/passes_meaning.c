@@ -5,6 +5,7 @@
 #include "passes/pass.h"
 #include "passes/probe.h"
 #include "passes/simplify.h"
+#include "test/random/graph.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

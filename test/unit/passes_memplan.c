@@ -3,6 +3,7 @@
  * lower bound, and how far above it they are on average. */
 #include "passes/memplan.h"
 #include "passes_help.h"
+#include "test/random/graph.h"
 
 enum { GRAPHS = 200 };
 static const char after_fuse[] = "layout,fuse,schedule,memplan";
@@ -86,7 +87,7 @@ static void random_steps(void **state) {
   for (int seed = 0; seed < help_random_count(GRAPHS); seed++) {
     Arena *arena = arena_new();
     Diag diag;
-    PassContext context = help_context(arena, &diag);
+    PassContext context = help_context(arena, &diag, seed);
     Graph *forward = graph_random(arena, (uint64_t)seed + 1000, 6 + seed % 70);
     Graph *step = help_pass(&context, forward, to_step);
     Graph *planned = help_pass(&context, step, after_fuse);

@@ -1,4 +1,4 @@
-/* random: well-typed random forward graphs, to compare passes and generated code with the
+/* graph: well-typed random forward graphs, to compare passes and generated code with the
  * interpreter. Invariant: every tensor in the pool is f32 with values in [-4, 4] whenever inputs
  * and params lie in [-1, 1], so that nothing explodes whatever is built on it; integer inputs may
  * hold anything. Where a choice hangs on a comparison of computed values (max, argmax, pooling) the
@@ -6,7 +6,7 @@
  *
  * A seed means the same graph under every compiler: of the arguments of one call at most one draws
  * a number, and at most one makes nodes, for C leaves their order open. */
-#include "ir/graph.h"
+#include "test/random/graph.h"
 #include "ir/region.h"
 #include <string.h>
 

@@ -1,0 +1,194 @@
+"""Runs random programs, one seed after the other, and makes what fails small: see scripts/soak --help."""
+import argparse
+import json
+import multiprocessing
+import os
+import re
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.dont_write_bytecode = True
+import torch
+
+import oracles
+from disguise import disguise
+from driver import BUILD, Driver
+from generate import generate
+from reduce import reduce
+
+MOST_REDUCED = 20  # failures that a worker makes small in one campaign; the others are listed
+MOST_OF_KIND = 3
+
+
+def options(arguments):
+    parser = argparse.ArgumentParser(prog="scripts/soak", description="Random programs against the interpreter, PyTorch and themselves.")
+    parser.add_argument("--minutes", type=float, default=10, help="how long (default 10)")
+    parser.add_argument("--programs", type=int, help="so many programs instead of a time")
+    parser.add_argument("--seed", type=int, help="the first seed, in place of going on where the last campaign stopped")
+    parser.add_argument("--sim", action="store_true", help="PTX, in the simulator, instead of the CPU")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="programs at a time (default: the cores)")
+    parser.add_argument("--folder", default=os.path.join(BUILD, "soak"), help="state and failures (default build/soak)")
+    parser.add_argument("--no-reduce", action="store_true", help="only list what fails")
+    parser.add_argument("--one", type=int, metavar="SEED", help="only this program: print it and its verdict")
+    return parser.parse_args(arguments)
+
+
+worker = None
+
+
+def start_worker(folder=None, do_reduce=False):
+    global worker
+    torch.set_num_threads(1)
+    os.nice(5)
+    worker = {"driver": Driver(), "choices": oracles.choices(), "folder": folder, "reduce": do_reduce, "reduced": 0, "kinds": {}}
+
+
+def run_seed(job):
+    """(seed, statements, [(form, verdict, text, what was saved of it)])"""
+    seed, gpu = job
+    program = generate(seed)
+    answers = []
+    for form in oracles.forms(seed, gpu, worker["choices"]):
+        verdict, text = oracles.check(worker["driver"], program, form)
+        answers.append((form, verdict, text, None if verdict == "ok" else keep(program, form, verdict, text)))
+    return seed, len(program.statements), answers
+
+
+def kind_of(text):
+    """Of two failures with one cause this is mostly the same."""
+    return re.sub(r"[-+]?\d[\d.e+-]*|'[^']*'", "#", text)[:60]
+
+
+def is_alike(verdict, text, other):
+    """Does it still fail in the same way?"""
+    marks = ("the interpreter says", "PyTorch", "other bits")
+    if verdict != other[0]:
+        return False
+    mark = next((m for m in marks if m in text), None)
+    return mark in other[1] if mark else kind_of(text) == kind_of(other[1])
+
+
+def form_text(form):
+    machine, without, disguised = form
+    return machine + (f" without {without}" if without else "") + (" in other words" if disguised else "")
+
+
+def save(folder, seed, form, program, text, original):
+    machine, without, disguised = form
+    name = f"{seed}-{machine.replace(':', '-')}" + (f"-{without}" if without else "") + ("-words" if disguised else "")
+    if disguised:
+        program = disguise(program, seed)
+    folder = os.path.join(folder, "failures", name)
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, "program.ft"), "w") as file:
+        file.write(program.text())
+    with open(os.path.join(folder, "original.ft"), "w") as file:
+        file.write(original.text())
+    program.write_values(os.path.join(folder, "values"))
+    original.write_values(os.path.join(folder, "original.values"))
+    with open(os.path.join(folder, "report"), "w") as file:
+        file.write(f"seed {seed}, {form_text(form)}\n{text}\n\n"
+                   f"again: scripts/soak --one {seed}{' --sim' if machine != 'cpu' else ''}\n"
+                   f"build/unit/random_program {folder}/program.ft {folder}/values {machine} {without or '-'}\n")
+    return folder
+
+
+def keep(program, form, verdict, text):
+    """Makes what failed small and saves it; the folder and the small program's text."""
+    kind = kind_of(verdict + text)
+    worker["kinds"][kind] = worker["kinds"].get(kind, 0) + 1
+    if worker["reduced"] >= MOST_REDUCED or worker["kinds"][kind] > MOST_OF_KIND:
+        return None
+    worker["reduced"] += 1
+    driver, small, pytorch, was = worker["driver"], program, "PyTorch" in text, text
+    if worker["reduce"]:
+        small = reduce(program, lambda q: is_alike(verdict, was, oracles.check(driver, q, form, pytorch)))
+        text = oracles.check(driver, small, form, pytorch)[1] + f"\nbefore it was made small: {was}"
+    return save(worker["folder"], program.seed, form, small, f"{verdict}: {text}", program), small.text()
+
+
+class State:
+    """What has run so far, on disk: a campaign goes on where it was stopped."""
+
+    def __init__(self, folder, gpu):
+        self.path = os.path.join(folder, "state-sim.json" if gpu else "state-cpu.json")
+        os.makedirs(folder, exist_ok=True)
+        self.data = {"next": 0, "programs": 0, "statements": 0, "verdicts": {}, "failures": [], "worst": 0, "seconds": 0, "seen": {}}
+        if os.path.exists(self.path):
+            with open(self.path) as file:
+                self.data.update(json.load(file))
+
+    def write(self):
+        beside = self.path + ".tmp"
+        with open(beside, "w") as file:
+            json.dump(self.data, file, indent=1)
+        os.replace(beside, self.path)
+
+    def count(self, seed, statements, answers):
+        data = self.data
+        data["programs"] += 1
+        data["statements"] += statements
+        data["next"] = max(data["next"], seed + 1)
+        for form, verdict, text, _ in answers:
+            data["verdicts"][verdict] = data["verdicts"].get(verdict, 0) + 1
+            if verdict == "ok":
+                worst, *seen = text.split()
+                data["worst"] = max(data["worst"], float(worst))
+                for word in seen:
+                    data["seen"][word] = data["seen"].get(word, 0) + 1
+            else:
+                data["failures"].append([seed, form_text(form), verdict, text[:300]])
+
+
+def seeds(first, o, end, room):
+    """No more of them at a time than are worked on soon."""
+    seed = first
+    while (time.time() < end) if o.programs is None else (seed < first + o.programs):
+        room.acquire()
+        yield seed, o.sim
+        seed += 1
+
+
+def one(o):
+    start_worker()
+    program = generate(o.one)
+    print(program.text())
+    for form in oracles.forms(o.one, o.sim, worker["choices"]):
+        print(form_text(form), *oracles.check(worker["driver"], program, form), sep="\t")
+    worker["driver"].stop()
+
+
+def main(arguments):
+    o = options(arguments)
+    if o.one is not None:
+        return one(o)
+    state = State(o.folder, o.sim)
+    first = state.data["next"] if o.seed is None else o.seed
+    begun, bad, room = time.time(), 0, threading.Semaphore(4 * o.jobs)
+    with multiprocessing.Pool(o.jobs, start_worker, (o.folder, not o.no_reduce)) as pool:
+        for seed, statements, answers in pool.imap(run_seed, seeds(first, o, begun + 60 * o.minutes, room)):
+            room.release()
+            state.count(seed, statements, answers)
+            for form, verdict, text, saved in answers:
+                if verdict != "ok":
+                    bad += 1
+                    print(f"seed {seed} {form_text(form)}: {verdict}: {text[:300]}", flush=True)
+                    if saved:
+                        print(f"  {saved[0]}\n{saved[1]}", flush=True)
+            if state.data["programs"] % 20 == 0:
+                state.write()
+    state.data["seconds"] += time.time() - begun
+    state.write()
+    data = state.data
+    took = time.time() - begun
+    ran = max(data["next"] - first, 0)
+    print(f"seeds {first} to {data['next'] - 1} in {took:.0f} s; in all {data['programs']} programs, verdicts {data['verdicts']}, "
+          f"largest error {data['worst']:.2f} of what rounding allows")
+    print(f"{ran - bad} passed, {bad} failed")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,50 @@
+"""The random programs of every day: always the same ones, on the CPU, in the simulator and through the tools; and the small programs
+that campaigns found (found/). Longer searches, with other seeds: scripts/soak. The last line is `N passed, N failed`."""
+import glob
+import os
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+sys.dont_write_bytecode = True
+from driver import Driver
+
+
+def run(*arguments):
+    """(passed, failed)"""
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True)
+    print(done.stdout + done.stderr, flush=True)
+    last = done.stdout.strip().splitlines()[-1].split() if done.stdout.strip() else []
+    if len(last) != 4 or last[1] != "passed,":
+        return 0, 1
+    return int(last[0]), max(int(last[2]), int(done.returncode != 0))
+
+
+def found():
+    """What failed once does not fail again, on either machine."""
+    driver, passed, failed = Driver(), 0, 0
+    for program in sorted(glob.glob(os.path.join(HERE, "found", "*.ft"))):
+        for machine in ("cpu", "sm_90a"):
+            verdict, text = driver.ask_files(program, program[: -len("ft")] + "values", machine, None, None)
+            passed, failed = passed + (verdict == "ok"), failed + (verdict != "ok")
+            if verdict != "ok":
+                print(f"{program} {machine}: {verdict}: {text}", flush=True)
+    driver.stop()
+    return passed, failed
+
+
+def main():
+    with tempfile.TemporaryDirectory(prefix="ft-random-") as folder:
+        campaign = os.path.join(HERE, "campaign.py")
+        parts = [found(), run(campaign, "--seed", "0", "--programs", "150", "--jobs", "1", "--folder", folder),
+                 run(campaign, "--seed", "5000", "--programs", "15", "--jobs", "1", "--folder", folder, "--sim"),
+                 run(os.path.join(HERE, "endtoend.py"), "--programs", "25")]
+    passed, failed = (sum(part[i] for part in parts) for i in range(2))
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,158 @@
+/* noise: how far the arithmetic of f32 (bf16, f16) may move the results of a graph, found by Monte
+ * Carlo arithmetic (Parker 1997): the interpreter runs again, and each operation that rounds has its
+ * result moved, at random, by as much as rounding may. Moves, comparisons, maxima and the like are
+ * exact and stay as they are. A sum or a product of matrices is moved in proportion to the sum of
+ * the sizes of its terms, since their order is not laid down. */
+#ifndef FT_TEST_NOISE_H
+#define FT_TEST_NOISE_H
+#include "ir/interp.h"
+#include <math.h>
+#include <string.h>
+
+typedef struct {
+  Arena *arena;
+  uint64_t state;
+  bool is_tf32;   /* products of matrices round their operands to 11 bits */
+  bool is_common; /* all elements of a value move alike: what rounds one number rounds it everywhere,
+                     and then errors add up that would cancel */
+  double common;
+} Noise;
+
+/* Relative, of one operation: two places for arithmetic (a product and a sum may be rounded
+ * together), four for elementary functions (kernels/math.h), four for sums of rounded terms. */
+#define NOISE_PLAIN 0x1p-23
+#define NOISE_ELEMENTARY 0x1p-22
+#define NOISE_SUM 0x1p-22
+#define NOISE_TF32 0x1p-11
+#define NOISE_ATTENTION 0x1p-20
+
+static inline double noise_draw(Noise *noise) { /* -1 … 1 */
+  uint64_t z = noise->state += 0x9e3779b97f4a7c15u;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return (double)((z ^ (z >> 31)) >> 11) * 0x1p-52 - 1;
+}
+
+static inline double noise_share(Noise *noise) {
+  return noise->is_common ? noise->common : noise_draw(noise);
+}
+
+static inline void noise_relative(Noise *noise, Tensor *value, double size) {
+  for (int64_t i = 0; i < shape_elements(&value->type.shape); i++)
+    value->f[i] *= 1 + size * noise_share(noise);
+}
+
+/* Below the smallest normal number f32 has fewer places, and a GPU may have none. */
+static inline void noise_underflow(Noise *noise, Tensor *value) {
+  for (int64_t i = 0; i < shape_elements(&value->type.shape); i++)
+    if (fabs(value->f[i]) < 0x1p-125 && noise_draw(noise) > 0) value->f[i] = 0;
+}
+
+/* Each element by a share of the tensor's largest. */
+static inline void noise_of_largest(Noise *noise, Tensor *value, double size) {
+  double most = 0;
+  int64_t count = shape_elements(&value->type.shape);
+  for (int64_t i = 0; i < count; i++)
+    if (isfinite(value->f[i])) most = fmax(most, fabs(value->f[i]));
+  for (int64_t i = 0; i < count; i++) value->f[i] += most * size * noise_share(noise);
+}
+
+static inline const Tensor *noise_sizes(Noise *noise, const Tensor *of) {
+  if (!of->f) return of;
+  Tensor *sizes = tensor_new(noise->arena, of->type);
+  for (int64_t i = 0; i < shape_elements(&of->type.shape); i++) sizes->f[i] = fabs(of->f[i]);
+  return sizes;
+}
+
+/* Sums: the same operation over the sizes of the terms says how large they are together. */
+static inline void noise_sum(Noise *noise, const Node *node, const Tensor *const *inputs,
+                             Tensor *value, double size) {
+  const Tensor *sizes[3];
+  for (int k = 0; k < node->input_count && k < 3; k++) sizes[k] = noise_sizes(noise, inputs[k]);
+  Tensor *total = tensor_new(noise->arena, node->type);
+  Eval eval = {node, sizes, total};
+  if (node->op == OP_SUM || node->op == OP_MEAN || node->op == OP_SPREAD)
+    interp_reduce(&eval);
+  else if (node->op == OP_DOT)
+    interp_dot(&eval);
+  else if (op_info[node->op].op_class == CLASS_CONTRACT)
+    interp_conv(&eval);
+  else if (op_info[node->op].op_class == CLASS_WINDOW)
+    interp_pool(&eval);
+  else
+    interp_move(&eval);
+  for (int64_t i = 0; i < shape_elements(&value->type.shape); i++)
+    value->f[i] += total->f[i] * size * noise_share(noise);
+}
+
+static inline bool noise_is_exact(const Node *node) {
+  switch (node->op) {
+  case OP_NEG:
+  case OP_ABS:
+  case OP_SIGN:
+  case OP_FLOOR:
+  case OP_CEIL:
+  case OP_ROUND:
+  case OP_MAX:
+  case OP_MIN:
+  case OP_SELECT:
+    return true;
+  case OP_CAST:
+    return dtype_bytes(node->input[0]->type.dtype) <= dtype_bytes(node->type.dtype);
+  default:
+    return false;
+  }
+}
+
+/* A value near the middle of two narrow ones may fall on either side: an eighth of all does. */
+static inline void noise_narrow(Noise *noise, Tensor *value) {
+  double place = value->type.dtype == DT_BF16 ? 0x1p-8 : 0x1p-11;
+  for (int64_t i = 0; i < shape_elements(&value->type.shape); i++) {
+    double draw = noise_draw(noise);
+    if (fabs(draw) > 0.875) value->f[i] *= 1 + copysign(place, draw);
+  }
+}
+
+/* What lies between its two products has the type of its operands too. */
+static inline double noise_of_attention(const Noise *noise, const Node *node) {
+  DType dtype = node->input[0]->type.dtype;
+  return dtype == DT_BF16  ? 0x1p-8
+         : dtype == DT_F16 ? 0x1p-11
+         : noise->is_tf32  ? NOISE_TF32
+                           : NOISE_ATTENTION;
+}
+
+/* An InterpAfter. */
+static inline void noise_after(const Node *node, const Tensor *const *inputs, Tensor *value,
+                               void *context) {
+  Noise *noise = context;
+  if (!value->f || node->type.dtype == DT_F64) return;
+  noise->common = noise_draw(noise);
+  noise_underflow(noise, value);
+  if (node->op == OP_CONST && (float)value->f[0] != value->f[0]) {
+    bool was_common = noise->is_common;
+    noise->is_common = true; /* one number, rounded once */
+    noise_relative(noise, value, NOISE_PLAIN);
+    noise->is_common = was_common;
+  }
+  OpClass op_class = op_info[node->op].op_class;
+  bool rounds = op_class == CLASS_POINTWISE || op_class == CLASS_CONTRACT ||
+                node->op == OP_SUM || node->op == OP_POOL_AVG || node->op == OP_POOL_AVG_GRAD;
+  if (op_class == CLASS_POINTWISE && noise_is_exact(node)) return;
+  if (rounds && (node->type.dtype == DT_BF16 || node->type.dtype == DT_F16))
+    noise_narrow(noise, value);
+  if (node->op == OP_RESULT && op_info[node->input[0]->op].op_class == CLASS_CONTRACT)
+    noise_of_largest(noise, value, noise_of_attention(noise, node->input[0]));
+  if (node->op == OP_ATTENTION || node->op == OP_ATTENTION_GRAD) return;
+  if (op_class == CLASS_POINTWISE)
+    noise_relative(noise, value, op_is_elementary(node->op) || node->op == OP_DIV ? NOISE_ELEMENTARY : NOISE_PLAIN);
+  else if (op_class == CLASS_CONTRACT)
+    noise_sum(noise, node, inputs, value, noise->is_tf32 ? NOISE_TF32 : NOISE_SUM);
+  else if (node->op == OP_SUM || node->op == OP_MEAN || node->op == OP_SPREAD ||
+           node->op == OP_POOL_AVG || node->op == OP_POOL_AVG_GRAD ||
+           node->op == OP_POOL_MAX_GRAD || node->op == OP_SCATTER_ADD)
+    noise_sum(noise, node, inputs, value, NOISE_SUM);
+  else if (node->op == OP_PROD)
+    noise_relative(noise, value, NOISE_ELEMENTARY);
+}
+#endif

@@ -1,0 +1,126 @@
+"""A random program: leaves, statements, roots, recipe. It prints itself as a .ft file and computes itself in PyTorch."""
+import copy
+import json
+import zlib
+
+import numpy
+import torch
+
+from operations import OPERATIONS, literal
+
+INTEGERS = ("i32", "i64", "u8")
+
+
+class Leaf:
+    """kind: input, param, state; hidden: a layer declares it. scale: values lie in -scale … scale; of integers, below it."""
+
+    def __init__(self, kind, name, dtype, shape, scale=1.0, hidden=False, init="normal(0.5)", positive=False):
+        self.kind, self.name, self.dtype, self.shape = kind, name, dtype, list(shape)
+        self.scale, self.hidden, self.init, self.positive = scale, hidden, init, positive
+
+    def values(self, seed, rows=None):
+        """A function of seed and name. Floats are multiples of 2^-20, so that f32 holds them; rows: another batch."""
+        random = numpy.random.RandomState((zlib.crc32(self.name.encode()) + 977 * seed) % 2**32)
+        shape = self.shape if rows is None or self.kind != "input" else [rows, *self.shape[1:]]
+        if self.dtype == "bool":
+            return torch.from_numpy(random.randint(0, 2, shape).astype(bool))
+        if self.dtype in INTEGERS:
+            return torch.as_tensor(random.randint(0, max(int(self.scale), 1), shape))
+        x = random.uniform(0.25 if self.positive else -1, 1, shape) * self.scale
+        return torch.as_tensor(numpy.round(x * 2**20) / 2**20, dtype=torch.float64)
+
+
+class Statement:
+    def __init__(self, name, op, args, attrs):
+        self.name, self.op, self.args, self.attrs = name, op, list(args), dict(attrs)
+
+
+class Program:
+    def __init__(self, seed, batch):
+        self.seed, self.batch = seed, batch
+        self.leaves, self.statements = [], []
+        self.updates = {}  # state -> name of a value
+        self.loss = []  # names of scalars, which are added
+        self.metrics, self.outputs, self.regions = [], [], []
+        self.settings = {}
+        self.samplewise = False  # the loss is a mean over samples, and the shapes follow the batch
+
+    def copy(self):
+        return copy.deepcopy(self)
+
+    def leaf(self, name):
+        return next((leaf for leaf in self.leaves if leaf.name == name), None)
+
+    @property
+    def exact(self):
+        """Does PyTorch compute the same?"""
+        return all(OPERATIONS[s.op].exact for s in self.statements)
+
+    # ── as text ──
+    def text(self, data=""):
+        lines = [f"// seed {self.seed}"]
+        dims = lambda shape: ", ".join(map(str, shape))
+        inputs = ", ".join(f"{i.name}: {i.dtype}[{dims(['B', *i.shape[1:]])}]" for i in self.leaves if i.kind == "input")
+        lines.append(f"model Random({inputs}) {{")
+        for leaf in self.leaves:
+            if not leaf.hidden and leaf.kind == "param":
+                lines.append(f"  param {leaf.name}: [{dims(leaf.shape)}] = {leaf.init}")
+            elif not leaf.hidden and leaf.kind == "state":
+                lines.append(f"  state {leaf.name}: {leaf.dtype}[{dims(leaf.shape)}]")
+        starts, ends = {first for first, _ in self.regions}, {last for _, last in self.regions}
+        for i, s in enumerate(self.statements):
+            if i in starts:
+                lines.append(f"  repeat r{i} in 0..1 {{")
+            lines.append("  " * (1 + any(a <= i <= b for a, b in self.regions)) + f"{s.name} = {OPERATIONS[s.op].text(s.args, s.attrs)}")
+            if i in ends:
+                lines.append("  }")
+        for state, value in self.updates.items():
+            lines.append(f"  update {state} = {value}")
+        lines.append(f"  loss = {' + '.join(self.loss)}")
+        for i, name in enumerate(self.metrics):
+            lines.append(f"  metric m{i} = {name}")
+        for name in self.outputs:
+            lines.append(f"  output {name}")
+        lines.append("}")
+        if data:
+            lines.append(data)
+        lines.append("train {\n  model = Random; batch = %d" % self.batch)
+        lines += [f"  {key} = {value}" for key, value in self.settings.items()]
+        return "\n".join(lines + ["}"]) + "\n"
+
+    def names_used(self):
+        return {n for s in self.statements for n in s.args} | set(self.loss + self.metrics + self.outputs) | set(self.updates.values())
+
+    # ── in PyTorch ──
+    def leaf_values(self, rows=None):
+        return {leaf.name: leaf.values(self.seed, rows) for leaf in self.leaves}
+
+    def evaluate(self, values, training=True, watch=None):
+        """The value of every name. watch(statement, arguments, value) is called for each statement."""
+        known = dict(values)
+        for s in self.statements:
+            args = [known[n] for n in s.args]
+            attrs = dict(s.attrs, training=training)
+            value = OPERATIONS[s.op].meaning(args, attrs)
+            if watch:
+                watch(s, args, value)
+            known[s.name] = value
+        return known
+
+    def gradients(self, rows=None, values=None, training=True):
+        """(value of the loss, gradients of the params by name, all values)"""
+        values = dict(values or self.leaf_values(rows))
+        params = [leaf.name for leaf in self.leaves if leaf.kind == "param"]
+        for name in params:
+            values[name] = values[name].clone().requires_grad_()
+        known = self.evaluate(values, training)
+        loss = sum(known[n] for n in self.loss)
+        found = torch.autograd.grad(loss, [values[n] for n in params], allow_unused=True) if loss.requires_grad else [None] * len(params)
+        return loss.item(), {n: torch.zeros_like(values[n]) if g is None else g for n, g in zip(params, found)}, known
+
+    def write_values(self, path, rows=None):
+        """What the driver reads: a line for each leaf: its name and its elements."""
+        with open(path, "w") as file:
+            for name, value in self.leaf_values(rows).items():
+                numbers = " ".join(repr(v) if isinstance(v, float) else str(int(v)) for v in value.reshape(-1).tolist())
+                file.write(f"{name} {value.numel()} {numbers}\n")

@@ -1,0 +1,190 @@
+/* random_case: one request of random_program.c: its values of leaves, and what the interpreter says,
+ * exactly and with each operation's result moved by what rounding may. */
+#ifndef FT_TEST_RANDOM_CASE_H
+#define FT_TEST_RANDOM_CASE_H
+#include "test/unit/ir_help.h"
+/* A check of the helpers that fails is an answer here, and the next request follows. */
+static void reject(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
+#undef fail_msg
+#define fail_msg reject
+#undef assert_true
+#define assert_true(truth) ((truth) ? (void)0 : reject("not true: %s", #truth))
+#undef assert_non_null
+#define assert_non_null(place) assert_true((place) != NULL)
+#include "noise.h"
+#include "test/unit/codegen_sim.h"
+
+enum { STEPS = 3, TURNS = 4, MORE_TURNS = 40, MOST_STATES = 64 };
+
+typedef struct {
+  const char *program, *values, *gpu, *without, *dump;
+} Request;
+
+typedef struct {
+  const char *name;
+  int64_t count;
+  double *element;
+} Given;
+
+/* One interpreted run: what it left of each step. */
+typedef struct {
+  Tensor **of_step[STEPS], **eval;
+} Run;
+
+typedef struct {
+  Request request;
+  Arena *arena;
+  Diag diag;
+  char *messages;
+  size_t message_size;
+  VEC(Given) given;
+  Program program, reference;
+  HelpRun code;
+  SimHelp sim;
+  Run exact;
+  VEC(Run) noisy;
+  double worst; /* largest error as a share of what is allowed */
+} Case;
+
+static jmp_buf give_up;
+static char verdict[4096];
+
+static void reject(const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  int at = snprintf(verdict, sizeof verdict, "fail\t");
+  vsnprintf(verdict + at, sizeof verdict - (size_t)at, format, args);
+  va_end(args);
+  for (char *c = verdict; *c; c++)
+    if (*c == '\n') *c = ' ';
+  longjmp(give_up, 1);
+}
+
+static void refuse(Case *c) {
+  fflush(c->diag.out);
+  snprintf(verdict, sizeof verdict, "refused\t%s", c->messages ? c->messages : "");
+  for (char *at = verdict; *at; at++)
+    if (*at == '\n') *at = ' ';
+  longjmp(give_up, 1);
+}
+
+/* ── values of leaves ───────────────────────────────────────────────────────────────────────── */
+static void read_values(Case *c) {
+  FILE *file = fopen(c->request.values, "r");
+  char name[256];
+  long long count;
+  if (!file) reject("cannot read %s", c->request.values);
+  while (fscanf(file, "%255s %lld", name, &count) == 2) {
+    Given given = {arena_strdup(c->arena, name), count, ARENA_ARRAY(c->arena, double, count)};
+    for (int64_t i = 0; i < count; i++)
+      if (fscanf(file, "%lf", &given.element[i]) != 1) reject("%s: '%s'", c->request.values, name);
+    VEC_PUSH(c->arena, c->given, given);
+  }
+  fclose(file);
+}
+
+static double initial_of(const Node *state) {
+  const Attr *init = node_attr(state, ATTR_INIT), *args = node_attr(state, ATTR_INIT_ARGS);
+  if (init && !strcmp(init->s, "ones")) return 1;
+  return init && !strcmp(init->s, "const") && args && args->count ? args->floats[0] : 0;
+}
+
+/* A leaf that no step has written yet. */
+static Tensor *first_value(Case *c, Type type, const char *name, double initial) {
+  Tensor *value = tensor_new(c->arena, type);
+  const Given *given = NULL;
+  for (int i = 0; i < c->given.count; i++)
+    if (!strcmp(c->given.at[i].name, name)) given = &c->given.at[i];
+  int64_t count = shape_elements(&type.shape);
+  if (given && given->count != count) refuse(c); /* the values of another program */
+  for (int64_t i = 0; i < count; i++) {
+    double x = given ? given->element[i] : initial;
+    if (value->f)
+      value->f[i] = interp_round(type.dtype, x);
+    else
+      value->i[i] = (int64_t)x;
+  }
+  return value;
+}
+
+static double setting_of(const Case *c, const char *name) {
+  double value = setting_number(c->program.settings, name);
+  if (!strcmp(name, "train.total_steps") && value == 0) return 100;
+  if (!strcmp(name, "train.steps_per_epoch") && value == 0) return 10;
+  return value;
+}
+
+typedef struct {
+  Case *c;
+  const Graph *graph;
+  Tensor **before; /* values of the step before; NULL: this is the first */
+  Noise *noise;    /* NULL: exact */
+} Walk;
+
+static const Tensor *slice_of(Walk *walk, const Tensor *flat, const Node *param) {
+  Tensor *slice = tensor_new(walk->c->arena, param->type);
+  int64_t at = node_int(param, ATTR_OFFSET, 0);
+  for (int64_t i = 0; i < shape_elements(&param->type.shape); i++)
+    slice->f[i] = interp_round(param->type.dtype, flat->f[at + i]);
+  return slice;
+}
+
+static const Tensor *leaf_value(const Node *leaf, void *context) {
+  Walk *walk = context;
+  Case *c = walk->c;
+  const char *name = node_str(leaf, ATTR_NAME);
+  bool is_params = leaf->op == OP_PARAM || (leaf->op == OP_STATE && !strcmp(name, OWN_PARAMS));
+  if (leaf->op == OP_SETTING) {
+    Tensor *value = tensor_new(c->arena, leaf->type);
+    if (value->f) value->f[0] = setting_of(c, name);
+    if (value->i) value->i[0] = (int64_t)setting_of(c, name);
+    return value;
+  }
+  const Node *written = !walk->before || leaf->op == OP_INPUT
+                            ? NULL
+                            : graph_find_root(walk->graph, ROOT_ASSIGN, is_params ? OWN_PARAMS : name);
+  if (written && leaf->op == OP_PARAM) return slice_of(walk, walk->before[written->id], leaf);
+  if (written) return walk->before[written->id];
+  if (leaf->op == OP_PARAM || !is_params) return first_value(c, leaf->type, name, initial_of(leaf));
+  Tensor *flat = tensor_new(c->arena, leaf->type);
+  for (int i = 0; i < walk->graph->nodes.count; i++) {
+    const Node *param = walk->graph->nodes.at[i];
+    if (param->op != OP_PARAM) continue;
+    const Tensor *value = first_value(c, param->type, node_str(param, ATTR_NAME), 0);
+    memcpy(flat->f + node_int(param, ATTR_OFFSET, 0), value->f,
+           sizeof(double) * (size_t)shape_elements(&param->type.shape));
+  }
+  return flat;
+}
+
+static void walk_after(const Node *node, const Tensor *const *inputs, Tensor *value, void *context) {
+  Walk *walk = context;
+  if (walk->noise) noise_after(node, inputs, value, walk->noise);
+}
+
+static Tensor **interpret(Case *c, const Graph *graph, Tensor **before, Noise *noise) {
+  Walk walk = {c, graph, before, noise};
+  Tensor **values = ARENA_ARRAY(c->arena, Tensor *, graph->nodes.count);
+  if (!graph_interpret_changed(graph, c->arena, leaf_value, walk_after, &walk, values, &c->diag))
+    reject("the interpreter refuses it");
+  return values;
+}
+
+static Run interpret_all(Case *c, Noise *noise) {
+  Run run = {0};
+  for (int s = 0; s < STEPS; s++)
+    run.of_step[s] = interpret(c, c->reference.train, s ? run.of_step[s - 1] : NULL, noise);
+  run.eval = interpret(c, c->reference.eval, NULL, noise);
+  return run;
+}
+
+static void add_noisy(Case *c, int turns) {
+  const char *precision = setting_text(c->program.settings, "train.precision");
+  for (int i = 0; i < turns; i++) {
+    Noise noise = {c->arena, (uint64_t)c->noisy.count * 7919 + 1,
+                   !strcmp(precision, "tf32") && strcmp(c->request.gpu, "cpu"), i % 2, 0};
+    Run run = interpret_all(c, &noise);
+    VEC_PUSH(c->arena, c->noisy, run);
+  }
+}
+#endif

@@ -1,0 +1,453 @@
+/* random_program: compiles a program of the language in this process, runs some training steps of
+ * it and its evaluation, on the CPU or (PTX) in the simulator, and compares every result with the
+ * interpreter: losses, metrics, outputs, gradients, parameters and states after the last step.
+ *
+ * What may differ is not guessed: noise.h finds out how far rounding moves each result. And on the
+ * CPU the bits must not depend on how the work of a kernel is split.
+ *
+ *   random_program                        requests on standard input, one a line, fields between tabs
+ *   random_program PROGRAM.ft VALUES [cpu|gpu|sm_90a[:TILE] [WITHOUT [DUMP]]]
+ *
+ * VALUES has a line for each leaf, "name count numbers"; WITHOUT is as --disable takes it ("-":
+ * nothing); DUMP is a file for all that the interpreter says of the first step, for PyTorch.
+ * TILE is the only one that products on tensor cores may take, from 1; a small product would not
+ * take most of them by itself. An answer is one line: ok (the largest error as a share of what is
+ * allowed, and what was seen in the code), refused (by ftc, with its message) or fail (with what is
+ * wrong). */
+#include "test/random/random_case.h"
+
+/* ── leaves of the compiled program ─────────────────────────────────────────────────────────── */
+static void put(char *arena, const PlanTensor *leaf, const Tensor *value) {
+  bool is_stored = leaf->storage.view.rank != 0;
+  Tensor one = {.type = {value->type.dtype, shape_scalar()}};
+  int64_t size = dtype_bytes(leaf->type.dtype);
+  for (int64_t i = 0; i < shape_elements(&leaf->type.shape); i++) {
+    int64_t element = is_stored ? storage_element(&leaf->storage, i) : i;
+    one.f = value->f ? value->f + element : NULL;
+    one.i = value->i ? value->i + element : NULL;
+    help_store(arena + leaf->offset + i * size, leaf->type.dtype, 0, &one);
+  }
+}
+
+static void fill(Case *c) {
+  const Plan *plan = c->code.code.plan;
+  for (int a = 0; a < ARENA_COUNT; a++)
+    memset(c->code.arena[a], a == ARENA_GRADS ? 0 : 0x7f, (size_t)plan->arena_bytes[a]);
+  for (int i = 0; i < plan->params.count; i++) {
+    const PlanTensor *leaf = &plan->params.at[i];
+    const Tensor *value = first_value(c, leaf->type, leaf->name, 0);
+    put(c->code.arena[ARENA_PARAMS], leaf, value);
+    if (!plan->arena_bytes[ARENA_NARROW]) continue;
+    PlanTensor narrow = *leaf;
+    bool is_bf16 = !strcmp(setting_text(c->program.settings, "train.precision"), "bf16");
+    narrow.offset = leaf->offset / 2;
+    narrow.type.dtype = is_bf16 ? DT_BF16 : DT_F16;
+    for (int64_t k = 0; k < shape_elements(&leaf->type.shape); k++)
+      value->f[k] = interp_round(narrow.type.dtype, value->f[k]);
+    put(c->code.arena[ARENA_NARROW], &narrow, value);
+  }
+  for (int i = 0; i < plan->states.count; i++) {
+    const PlanTensor *leaf = &plan->states.at[i];
+    double initial = !strcmp(leaf->init.text, "const") ? leaf->init.arg[0]
+                                                       : !strcmp(leaf->init.text, "ones");
+    put(c->code.arena[ARENA_STATE], leaf, first_value(c, leaf->type, leaf->name, initial));
+  }
+  for (int i = 0; i < plan->inputs.count; i++)
+    put(c->code.arena[ARENA_INPUT], &plan->inputs.at[i],
+        first_value(c, plan->inputs.at[i].type, plan->inputs.at[i].name, 0));
+  for (int i = 0; i < plan->scalars.count; i++) {
+    double value = setting_of(c, plan->scalars.at[i].name);
+    memcpy(c->code.arena[ARENA_SETTINGS] + plan->scalars.at[i].offset, &value, sizeof value);
+  }
+}
+
+static void execute(Case *c, int which, int pieces) {
+  memset(c->code.arena[ARENA_WORK], 0x7f, (size_t)c->code.code.plan->arena_bytes[ARENA_WORK]);
+  if (c->sim.machine)
+    sim_help_execute(&c->sim, &c->code, which, pieces > 1);
+  else
+    help_execute(&c->code, which, pieces);
+}
+
+/* ── comparison ─────────────────────────────────────────────────────────────────────────────── */
+/* Elements [first, first + count) of a value of the interpreter, as it lies in memory. */
+typedef struct {
+  const char *what, *name;
+  int step; /* -1: evaluation */
+  int node; /* in the reference graph */
+  int64_t first, count;
+  const char *have;
+  DType dtype;
+  const Storage *storage; /* NULL: row-major */
+} Span;
+
+static Tensor *of_run(const Run *run, const Span *span) {
+  return (span->step < 0 ? run->eval : run->of_step[span->step])[span->node];
+}
+
+static double element_of(const Tensor *value, int64_t i) {
+  return value->f ? value->f[i] : (double)value->i[i];
+}
+
+/* How far rounding moves any element of the span. */
+static double noise_of(const Case *c, const Span *span) {
+  const Tensor *exact = of_run(&c->exact, span);
+  double most = 0;
+  for (int t = 0; t < c->noisy.count; t++) {
+    const Tensor *moved = of_run(&c->noisy.at[t], span);
+    for (int64_t k = span->first; k < span->first + span->count; k++) {
+      double x = element_of(exact, k), y = element_of(moved, k), move = x == y ? 0 : fabs(x - y);
+      if (isnan(x) && isnan(y)) continue;
+      if (!(move <= most)) most = move;
+    }
+  }
+  return most;
+}
+
+static double scale_of(const Tensor *exact, const Span *span) {
+  double most = 0;
+  for (int64_t k = span->first; k < span->first + span->count; k++)
+    if (isfinite(element_of(exact, k))) most = fmax(most, fabs(element_of(exact, k)));
+  return most;
+}
+
+/* The element that is wrong by most, and by how much. */
+static double worst_of(const Tensor *exact, const Span *span, int64_t *at) {
+  double worst = 0;
+  *at = 0;
+  for (int64_t k = 0; k < span->count; k++) {
+    int64_t element = span->storage ? storage_element(span->storage, k) : k;
+    double want = element_of(exact, span->first + element);
+    double have = help_load(span->have, span->dtype, k);
+    double error = have == want || (isnan(have) && isnan(want)) ? 0 : fabs(have - want);
+    if (error <= worst) continue;
+    worst = isnan(error) ? INFINITY : error;
+    *at = k;
+  }
+  return worst;
+}
+
+static double allowed(const Case *c, const Span *span, const Tensor *exact) {
+  enum { SURE = 8 }; /* how often the noise that was seen the noise that there is may be */
+  double noise = noise_of(c, span);
+  if (isnan(noise)) return INFINITY;
+  if (!exact->f) return noise;
+  if (noise > scale_of(exact, span)) noise *= SURE; /* nothing but rounding, perhaps its square */
+  return SURE * noise + NOISE_PLAIN * scale_of(exact, span) + 1e-30;
+}
+
+static void compare(Case *c, const Span *span) {
+  const Tensor *exact = of_run(&c->exact, span);
+  int64_t at;
+  double worst = worst_of(exact, span, &at), limit = allowed(c, span, exact);
+  if (worst > limit && c->noisy.count < MORE_TURNS) {
+    add_noisy(c, MORE_TURNS);
+    limit = allowed(c, span, exact);
+  }
+  if (worst > 0 && isfinite(limit)) c->worst = fmax(c->worst, worst / limit);
+  if (worst <= limit) return;
+  int64_t element = span->storage ? storage_element(span->storage, at) : at;
+  reject("%s '%s' of step %d, element %lld, is %.9g, the interpreter says %.9g (rounding moves it by "
+       "%.2g, largest %.3g)",
+       span->what, span->name, span->step, (long long)element,
+       help_load(span->have, span->dtype, at), element_of(exact, span->first + element), limit,
+       scale_of(exact, span));
+}
+
+static void compare_outputs(Case *c, int which, int step) {
+  const PlanGraph *graph = &c->code.code.plan->graph[which];
+  const Graph *reference = which ? c->reference.eval : c->reference.train;
+  for (int i = 0; i < graph->outputs.count; i++) {
+    const PlanOutput *output = &graph->outputs.at[i];
+    RootKind kind = !strcmp(output->kind, "loss")     ? ROOT_LOSS
+                    : !strcmp(output->kind, "metric") ? ROOT_METRIC
+                                                      : ROOT_OUTPUT;
+    const Node *root = graph_find_root(reference, kind, output->name);
+    if (!root || !strcmp(output->kind, "weight")) continue;
+    Span span = {output->kind,
+                 output->name,
+                 step,
+                 root->id,
+                 0,
+                 shape_elements(&output->type.shape),
+                 c->code.arena[output->arena] + output->offset,
+                 output->type.dtype,
+                 NULL};
+    compare(c, &span);
+  }
+}
+
+static const Node *find_param(const Graph *graph, const char *name) {
+  for (int i = 0; i < graph->nodes.count; i++)
+    if (graph->nodes.at[i]->op == OP_PARAM &&
+        !strcmp(node_str(graph->nodes.at[i], ATTR_NAME), name))
+      return graph->nodes.at[i];
+  return NULL;
+}
+
+/* A flat value, param by param: `at` is where it lies. */
+static void compare_flat(Case *c, const char *what, int step, const Node *flat, const char *at,
+                         DType dtype) {
+  const Plan *plan = c->code.code.plan;
+  for (int i = 0; flat && i < plan->params.count; i++) {
+    const PlanTensor *param = &plan->params.at[i];
+    const Node *node = find_param(c->reference.train, param->name);
+    int64_t count = shape_elements(&param->type.shape), first = node_int(node, ATTR_OFFSET, 0);
+    if (first + count > shape_elements(&flat->type.shape)) continue;
+    int64_t place = param->offset / dtype_bytes(param->type.dtype) * dtype_bytes(dtype);
+    Span span = {what,  param->name, step,  flat->id,
+                 first, count,       at + place, dtype,
+                 param->storage.view.rank ? &param->storage : NULL};
+    compare(c, &span);
+  }
+}
+
+static void compare_states(Case *c, int step) {
+  const Plan *plan = c->code.code.plan;
+  const Graph *graph = c->reference.train;
+  for (int i = 0; i < plan->states.count; i++) {
+    const PlanTensor *state = &plan->states.at[i];
+    const Node *node = graph_find_root(graph, ROOT_ASSIGN, state->name);
+    const char *at = c->code.arena[ARENA_STATE] + state->offset;
+    if (!node || state->is_scratch) continue;
+    Span span = {"state", state->name, step, node->id, 0, shape_elements(&state->type.shape),
+                 at,      state->type.dtype, NULL};
+    if (state->is_sliced)
+      compare_flat(c, state->name, step, node, at, state->type.dtype);
+    else
+      compare(c, &span);
+  }
+}
+
+static void compare_training(Case *c, int pieces) {
+  fill(c);
+  for (int step = 0; step < STEPS; step++) {
+    const Graph *graph = c->reference.train;
+    execute(c, 0, pieces);
+    compare_outputs(c, 0, step);
+    compare_flat(c, "gradient", step, graph_find_gradients(graph), c->code.arena[ARENA_GRADS],
+                 DT_F32);
+    compare_flat(c, "param", step, graph_find_root(graph, ROOT_ASSIGN, OWN_PARAMS),
+                 c->code.arena[ARENA_PARAMS],
+                 c->code.code.plan->params.count ? c->code.code.plan->params.at[0].type.dtype
+                                                 : DT_F32);
+    compare_states(c, step);
+  }
+}
+
+static uint64_t hash_of(uint64_t hash, const void *bytes, int64_t count) {
+  for (int64_t i = 0; i < count; i++) hash = (hash ^ ((const uint8_t *)bytes)[i]) * 0x100000001b3u;
+  return hash;
+}
+
+/* Of all that a run leaves behind. */
+static uint64_t bits_of(Case *c, int pieces) {
+  static const ArenaId kept[] = {ARENA_PARAMS, ARENA_NARROW, ARENA_GRADS, ARENA_STATE,
+                                 ARENA_OUTPUT};
+  const Plan *plan = c->code.code.plan;
+  uint64_t hash = 0;
+  fill(c);
+  for (int which = 1; which >= 0; which--) {
+    execute(c, which, pieces);
+    const PlanGraph *graph = &plan->graph[which];
+    for (int i = 0; i < graph->outputs.count; i++) {
+      const PlanOutput *output = &graph->outputs.at[i];
+      hash = hash_of(hash, c->code.arena[output->arena] + output->offset,
+                     type_bytes(&output->type));
+    }
+  }
+  for (size_t k = 0; k < sizeof kept / sizeof *kept; k++)
+    hash = hash_of(hash, c->code.arena[kept[k]], plan->arena_bytes[kept[k]]);
+  return hash;
+}
+
+/* ── for PyTorch ────────────────────────────────────────────────────────────────────────────── */
+static void dump_value(FILE *out, const char *kind, const char *name, const Tensor *value,
+                       int64_t first, int64_t count) {
+  fprintf(out, "%s %s", kind, name);
+  for (int64_t i = 0; i < count; i++) fprintf(out, " %.17g", element_of(value, first + i));
+  fputc('\n', out);
+}
+
+static void dump_roots(FILE *out, const Graph *graph, Tensor **values) {
+  static const char *const kinds[] = {"loss", "metric", "output"};
+  for (int i = 0; i < graph->roots.count; i++) {
+    const Root *root = &graph->roots.at[i];
+    if (root->kind > ROOT_OUTPUT) continue;
+    char *kind = arena_printf(graph->arena, "%s.%s", graph->name, kinds[root->kind]);
+    dump_value(out, kind, root->name, values[root->node->id], 0,
+               shape_elements(&root->node->type.shape));
+  }
+}
+
+static void dump(Case *c) {
+  FILE *out = fopen(c->request.dump, "w");
+  if (!out) reject("cannot write %s", c->request.dump);
+  dump_roots(out, c->reference.train, c->exact.of_step[0]);
+  dump_roots(out, c->reference.eval, c->exact.eval);
+  const Node *pack = graph_find_gradients(c->reference.train);
+  for (int i = 0; pack && i < c->reference.train->nodes.count; i++) {
+    const Node *param = c->reference.train->nodes.at[i];
+    if (param->op == OP_PARAM)
+      dump_value(out, "gradient", node_str(param, ATTR_NAME), c->exact.of_step[0][pack->id],
+                 node_int(param, ATTR_OFFSET, 0), shape_elements(&param->type.shape));
+  }
+  fclose(out);
+}
+
+/* ── one program ────────────────────────────────────────────────────────────────────────────── */
+static Program read_program(Case *c) {
+  FrontendOptions options = {0};
+  Program program = {0};
+  if (!frontend_compile(c->arena, &c->diag, c->request.program, &options, &program) ||
+      c->diag.errors)
+    refuse(c);
+  return program;
+}
+
+/* What the values mean: forward as it stands, its gradient, the update. Where values are rounded to
+ * 16 bits hangs on the passes before: then the same ones run here. */
+static void refer(Case *c, bool is_gpu) {
+  bool is_narrow = false;
+  const char *precision = setting_text(c->program.settings, "train.precision");
+  is_narrow = !strcmp(precision, "bf16") || !strcmp(precision, "fp16");
+  c->reference = read_program(c);
+  PassOptions options = {.verify = true,
+                         .stop_after = "optimizer",
+                         .disable = is_narrow ? c->request.without
+                                              : "decode,simplify,cse,dce,attention,heads,recompute"};
+  if (!passes_run(&c->reference, &c->diag, &options, is_gpu)) refuse(c);
+}
+
+/* "gpu": the least that the kernels need. */
+static CodegenOptions machine_of(Case *c) {
+  CodegenOptions options = {.target = TARGET_CPU};
+  if (!strcmp(c->request.gpu, "cpu")) {
+    options.check_memory = getenv("FT_CHECK_MEMORY") != NULL;
+    return options;
+  }
+  char *name = arena_strdup(c->arena, c->request.gpu), *tile = strchr(name, ':');
+  if (tile) *tile++ = 0, options.only_tile = atoi(tile);
+  options.target = TARGET_PTX;
+  options.gpu = strcmp(name, "gpu") ? name : NULL;
+  return options;
+}
+
+/* Does what is left out change the code? */
+static bool is_changed(Case *c) {
+  PassOptions passes = {.verify = true};
+  CodegenOptions options = machine_of(c);
+  Program program = read_program(c);
+  Code whole = {0}, *code = &c->code.code;
+  if (!passes_run(&program, &c->diag, &passes, options.target == TARGET_PTX) ||
+      !codegen_run(c->arena, &c->diag, &program, &options, &whole))
+    refuse(c);
+  bool is_same = !strcmp(text_cstr(&whole.assembly), text_cstr(&code->assembly));
+  for (int i = 0; i < CODEGEN_OBJECTS; i++)
+    is_same &= whole.object[i].count == code->object[i].count &&
+               !memcmp(text_cstr(&whole.object[i]), text_cstr(&code->object[i]),
+                       whole.object[i].count);
+  code_free(&whole);
+  return !is_same;
+}
+
+/* Words for the campaign's table. */
+static const char *seen_in_code(Case *c) {
+  static const char *const marks[][2] = {{"wgmma.mma_async", "wgmma"},
+                                         {"cp.async.bulk.tensor", "tma"},
+                                         {"mma.sync", "mma"},
+                                         {"attention_wgmma", "attention_wgmma"}};
+  const char *seen = "", *text = text_cstr(&c->code.code.assembly);
+  for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
+    if (strstr(text, marks[i][0])) seen = arena_printf(c->arena, "%s %s", seen, marks[i][1]);
+  if (c->request.without)
+    seen = arena_printf(c->arena, "%s %s:%s", seen, c->request.without,
+                        is_changed(c) ? "other" : "same");
+  return seen;
+}
+
+static void compile(Case *c, bool is_gpu) {
+  PassOptions options = {.verify = true, .disable = c->request.without};
+  CodegenOptions codegen = machine_of(c);
+  codegen.disable = c->request.without;
+  c->program = read_program(c);
+  refer(c, is_gpu);
+  if (!passes_run(&c->program, &c->diag, &options, is_gpu)) refuse(c);
+  if (is_gpu)
+    sim_help_compile(&c->sim, &c->code, c->arena, &c->diag, &c->program, &codegen);
+  else
+    help_compile(&c->code, c->arena, &c->diag, &c->program, &codegen);
+}
+
+static void check(Case *c) {
+  bool is_gpu = strcmp(c->request.gpu, "cpu") != 0;
+  read_values(c);
+  compile(c, is_gpu);
+  c->exact = interpret_all(c, NULL);
+  add_noisy(c, TURNS);
+  if (c->request.dump) dump(c);
+  compare_training(c, 1);
+  fill(c);
+  execute(c, 1, 1);
+  compare_outputs(c, 1, -1);
+  if (is_gpu) {
+    if (c->code.code.plan->graph[0].insteads.count) compare_training(c, 2);
+    return;
+  }
+  uint64_t bits = bits_of(c, 1);
+  for (int pieces = 2; pieces <= 7; pieces += 5)
+    if (bits_of(c, pieces) != bits) reject("%d pieces of each kernel's work give other bits", pieces);
+}
+
+static void case_close(Case *c) {
+  if (c->sim.machine)
+    sim_help_free(&c->sim, &c->code);
+  else if (c->code.library)
+    help_free(&c->code);
+  else
+    code_free(&c->code.code);
+  if (c->diag.out) fclose(c->diag.out);
+  free(c->messages);
+  arena_free(c->arena);
+}
+
+static void answer(const Request *request) {
+  static Case c;
+  memset(&c, 0, sizeof c);
+  c.request = *request;
+  c.arena = arena_new();
+  diag_init(&c.diag, c.arena, open_memstream(&c.messages, &c.message_size));
+  if (!setjmp(give_up)) {
+    check(&c);
+    snprintf(verdict, sizeof verdict, "ok\t%.3g%s", c.worst, seen_in_code(&c));
+  }
+  case_close(&c);
+  printf("%s\n", verdict);
+  fflush(stdout);
+}
+
+static const char *field(char **rest) {
+  char *word = strsep(rest, "\t\n");
+  return word && *word && strcmp(word, "-") ? word : NULL;
+}
+
+int main(int argc, char **argv) {
+  static char line[8192];
+  if (argc > 2) {
+    answer(&(Request){argv[1], argv[2], argc > 3 ? argv[3] : "cpu",
+                      argc > 4 && strcmp(argv[4], "-") ? argv[4] : NULL, argc > 5 ? argv[5] : NULL});
+    return strncmp(verdict, "ok", 2) != 0;
+  }
+  while (fgets(line, sizeof line, stdin)) {
+    char *rest = line;
+    Request request = {0};
+    request.program = field(&rest);
+    request.values = field(&rest);
+    request.gpu = field(&rest);
+    request.without = field(&rest);
+    request.dump = field(&rest);
+    if (!request.gpu) request.gpu = "cpu";
+    answer(&request);
+  }
+  return 0;
+}
