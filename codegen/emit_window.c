@@ -339,7 +339,7 @@ static void tap_backward(Emitter *emitter, Walk *walk, LLVMValueRef row, LLVMVal
   }
   value = emit_guard_close(emitter, &guard, value, zero);
   state[0] =
-      LLVMIsConstant(state[0]) ? value : emit_reduce_step(emitter, OP_SUM, dtype, state[0], value);
+      LLVMIsNull(state[0]) ? value : emit_reduce_step(emitter, OP_SUM, dtype, state[0], value);
 }
 
 static LLVMValueRef pool_backward(Emitter *emitter, const Node *node, const Index *index) {
