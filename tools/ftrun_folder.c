@@ -118,7 +118,7 @@ int folder_open(bool is_ptx, const char **artifact) {
     fprintf(stderr, "error: cannot make a folder for the compiled model: %s/%s: %s\n", parent, NAME,
             strerror(error));
     free(folder.path);
-    return error == ENOSPC ? 3 : 1;
+    return text_is_fault(error) ? 3 : 1;
   }
   folder.artifact = joined(folder.path, is_ptx ? "/model.ptx" : "/model.so");
   folder.tuning = joined(folder.artifact, ".tune");
