@@ -177,6 +177,7 @@ static Node **gradients_of(Graph *graph, Diag *diag, Node *loss, const Params *p
 /* False with an error in diag. */
 static bool add_backward(PassContext *context, Graph *graph, Node *loss, Params params,
                          int64_t elements) {
+  Node *objective = graph_take_root(graph, ROOT_OBJECTIVE);
   if (params.count == 0) {
     diag_warning(context->diag, loss->loc,
                  "the model has no parameters: there is nothing to train");
@@ -188,7 +189,6 @@ static bool add_backward(PassContext *context, Graph *graph, Node *loss, Params 
       diag_error(context->diag, params.at[i]->loc, "parameter '%s' is %s: parameters must be f32",
                  node_str(params.at[i], ATTR_NAME), dtype_text(params.at[i]->type.dtype));
   if (context->diag->errors > errors) return false;
-  Node *objective = graph_take_root(graph, ROOT_OBJECTIVE);
   Node *scaled = loss_scale_apply(context->settings, graph, objective ? objective : loss);
   Node **gradient = gradients_of(graph, context->diag, scaled, &params);
   if (!gradient) return false;

@@ -31,9 +31,6 @@ Node *loss_scale_apply(SettingValue *settings, Graph *graph, Node *loss) {
   if (!loss_scale_is_used(settings, graph)) return loss;
   Update u = {.graph = graph, .settings = settings, .loc = loss->loc};
   Node *scale = make_cast(graph, scale_state(&u), loss->type.dtype, loss->loc);
-  Node *share =
-      make_like(graph, scale, 1 / setting_number(settings, "train.accumulate"), loss->loc);
-  scale = make_binary(graph, OP_MUL, scale, share, loss->loc);
   return make_binary(graph, OP_MUL, loss, scale, loss->loc);
 }
 
@@ -52,8 +49,7 @@ void update_unscale(Update *u) {
   Node *skipped = counter(u, OWN_LOSS_SCALE ".skipped");
   Node *scale = make_cast(u->graph, scale_state(u), DT_F64, u->loc);
   u->is_finite = all_finite(u, u->grads);
-  Node *parts = update_number(u, setting_number(u->settings, "train.accumulate"));
-  u->grads = update_scaled(u, u->grads, update_div(u, parts, scale));
+  u->grads = update_scaled(u, u->grads, update_div(u, update_number(u, 1), scale));
   u->step = update_sub(u, u->step, make_cast(u->graph, skipped, DT_F64, u->loc));
 }
 
