@@ -72,7 +72,7 @@ static void test_recipe(void **state) {
               "  schedule = cosine(warmup=200 steps, final=0.1)\n"
               "  precision = f32; accumulate = 1; clip = norm(2.5)\n"
               "  eval every 500 steps\n"
-              "  checkpoint { dir=\"runs\"; every=2 epochs; keep=5; best=max(valid.accuracy) }\n"
+              "  checkpoint { dir=\"runs\"; every=2 epochs; keep=5; best=max(valid.loss) }\n"
               "  log { console = false; jsonl; every=50 steps }\n"
               "}\n");
   assert_true(c->fine);
@@ -93,7 +93,7 @@ static void test_recipe(void **state) {
   assert_int_equal(number(c, "train.checkpoint.every"), 2);
   assert_string_equal(text(c, "train.checkpoint.unit"), "epoch");
   assert_int_equal(number(c, "train.checkpoint.keep"), 5);
-  assert_string_equal(text(c, "train.checkpoint.best"), "max(valid.accuracy)");
+  assert_string_equal(text(c, "train.checkpoint.best"), "max(valid.loss)");
   assert_false(number(c, "train.log.console"));
   assert_string_equal(text(c, "train.log.jsonl"), "log.jsonl");
   assert_int_equal(number(c, "train.log.every"), 50);
