@@ -106,7 +106,8 @@ Status train_checkpoint(Training *training, int64_t step) {
 
 Status train_after_step(Training *training, int64_t step) {
   bool evaluates = training->evaluator && train_is_due(training, "train.eval", step);
-  bool saves = train_is_due(training, "train.checkpoint", step);
+  bool saves = train_text(training, "train.checkpoint.dir")[0] &&
+               train_is_due(training, "train.checkpoint", step);
   if (!evaluates && !saves) return STATUS_OK;
   double start = log_now();
   bool is_finite;

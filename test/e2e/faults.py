@@ -163,7 +163,7 @@ class Faults(support.Case):
         self.tries(["ftrun", "m.so", "--init", "w.safetensors", "--trace", "t.json", "--steps", "2"], most=8)
 
     def test_sim(self):
-        self.tries(["ftrun", "m.ptx", "--device", "sim", "--save", "w.safetensors", "--steps", "1", "--set", "train.eval.every=0"], most=8)
+        self.tries(["ftrun", "m.ptx", "--device", "sim", "--save", "w.safetensors", "--steps", "1", "--set", "train.eval.every=0", "--set", "train.checkpoint.best="], most=8)
 
     def test_eval_and_predict(self):
         self.tries(["ftrun", "eval", "m.so", "--weights", "w.safetensors"], most=6)

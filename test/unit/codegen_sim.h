@@ -68,7 +68,7 @@ static inline void sim_help_library(SimHelp *sim, HelpRun *run, const PlanGraph 
                                     const PlanStep *step) {
   char *args[128];
   CpuLibrary *library;
-  CpuCall *call;
+  CpuCall *call = NULL;
   for (int i = 0; i < step->arg_count; i++) {
     const PlanBuffer *buffer = &graph->buffers.at[step->args[i]];
     args[i] = run->arena[buffer->arena] + buffer->offset;
