@@ -38,7 +38,7 @@ static int usage_error(const char *format, const char *what) {
 }
 
 static int list_passes(void) {
-  static const char *const stage[] = {"forward", "step", "fused"};
+  static const char *const stage[] = {"forward", "step", "fused", "planned"};
   for (int i = 0; i < pass_count; i++)
     printf("%-10s %-7s -> %-7s  %s\n", pass_info[i].name, stage[pass_info[i].before],
            stage[pass_info[i].after], pass_info[i].contract);
