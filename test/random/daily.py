@@ -40,7 +40,7 @@ def main():
         campaign = os.path.join(HERE, "campaign.py")
         parts = [found(), run(campaign, "--seed", "0", "--programs", "150", "--jobs", "1", "--folder", folder),
                  run(campaign, "--seed", "5000", "--programs", "15", "--jobs", "1", "--folder", folder, "--sim"),
-                 run(os.path.join(HERE, "endtoend.py"), "--programs", "25")]
+                 run(os.path.join(HERE, "endtoend.py"), "--functions", "--programs", "25")]
     passed, failed = (sum(part[i] for part in parts) for i in range(2))
     print(f"{passed} passed, {failed} failed")
     return 1 if failed else 0
