@@ -155,6 +155,7 @@ static Status parse_limits(Parser *p) {
     while (p->token == TOKEN_NUMBER) {
       int64_t count = 0;
       STATUS_TRY(parse_count(p, 1 << 20, &count));
+      if (!count) return parse_fail(p, "a limit of a kernel is at least 1");
       if (threads < 1 << 20) threads *= count;
       if (p->token == ',') STATUS_TRY(parse_next(p));
     }

@@ -379,6 +379,8 @@ static const struct {
     {".shared .b8 big[1048576];", "t.ptx:17: big does not fit"},
     {"@%r1 bra $L1;", "t.ptx:17: '@' needs a predicate register"},
     {"{", "t.ptx:20: expected an instruction, found the end of the file"},
+    {"ret;\n}\n.visible .entry l()\n.maxntid 0, 1, 1\n{",
+     "t.ptx:20: a limit of a kernel is at least 1"},
 };
 
 static void refusals(void **state) {
