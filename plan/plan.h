@@ -233,6 +233,10 @@ extern const char *const plan_graph_names[PLAN_GRAPHS];
 #define PLAN_EVAL_MORE OWN_EVAL "more"       /* samples of the split, less those of a batch */
 #define PLAN_EVAL_PASS OWN_EVAL "pass"       /* from 0 to one less than the output "passes" */
 
+/* The type of what lies in the arena narrow, the same in all graphs: f16 if one reads f16 there, or
+ * bf16. train.precision does not say it: a model of f32 may round its parameters itself. */
+DType plan_narrow_type(const Plan *plan);
+
 /* Appends the text form: lines without any prefix, the last one a checksum. */
 void plan_print(const Plan *plan, Text *out);
 /* Parses it. NULL and *why (in arena, one line, says which line) if refused. */

@@ -26,6 +26,15 @@ bool arena_parse(const char *text, ArenaId *out) {
   return false;
 }
 
+DType plan_narrow_type(const Plan *plan) {
+  for (int g = 0; g < PLAN_GRAPHS; g++)
+    for (int i = 0; i < plan->graph[g].buffers.count; i++) {
+      const PlanBuffer *buffer = &plan->graph[g].buffers.at[i];
+      if (buffer->arena == ARENA_NARROW && buffer->type.dtype == DT_F16) return DT_F16;
+    }
+  return DT_BF16;
+}
+
 uint64_t plan_checksum(const char *text, size_t length) {
   uint64_t hash = 14695981039346656037u; /* FNV-1a, 64 bits */
   for (size_t i = 0; i < length; i++) hash = (hash ^ (unsigned char)text[i]) * 1099511628211u;

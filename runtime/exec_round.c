@@ -5,16 +5,6 @@
 #include "runtime/source_array.h"
 #include <stdlib.h>
 
-/* bf16, unless a graph reads f16 there. */
-static DType narrow_type(const Plan *plan) {
-  for (int g = 0; g < PLAN_GRAPHS; g++)
-    for (int i = 0; i < plan->graph[g].buffers.count; i++) {
-      const PlanBuffer *buffer = &plan->graph[g].buffers.at[i];
-      if (buffer->arena == ARENA_NARROW && buffer->type.dtype == DT_F16) return DT_F16;
-    }
-  return DT_BF16;
-}
-
 /* What products read of the parameters is these, rounded as a step rounds them. */
 static Status write_rounded(Exec *exec, DType dtype, int64_t offset, int64_t bytes,
                             const char *from) {
@@ -36,7 +26,7 @@ static Status write_rounded(Exec *exec, DType dtype, int64_t offset, int64_t byt
 static Status round_all(Exec *exec, const char *from) {
   enum { PIECE = 1 << 20 };
   int64_t bytes = exec->bytes[ARENA_PARAMS];
-  DType dtype = narrow_type(exec->plan);
+  DType dtype = plan_narrow_type(exec->plan);
   char *piece = malloc(PIECE);
   if (!piece) return status_fail(STATUS_FAULT, "out of memory");
   Status status = STATUS_OK;
@@ -66,6 +56,6 @@ Status exec_round_written(Exec *exec, ArenaId arena, int64_t offset, int64_t byt
   if (arena == ARENA_STATE && exec->rounded == ROUNDED_EMA) exec->rounded = ROUNDED_NONE;
   bool is_read = arena == ARENA_PARAMS && exec->bytes[ARENA_NARROW];
   return is_read && exec->rounded == ROUNDED_PARAMS
-             ? write_rounded(exec, narrow_type(exec->plan), offset, bytes, from)
+             ? write_rounded(exec, plan_narrow_type(exec->plan), offset, bytes, from)
              : STATUS_OK;
 }

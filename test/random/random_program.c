@@ -39,9 +39,8 @@ static void fill(Case *c) {
     put(c->code.arena[ARENA_PARAMS], leaf, value);
     if (!plan->arena_bytes[ARENA_NARROW]) continue;
     PlanTensor narrow = *leaf;
-    bool is_bf16 = !strcmp(setting_text(c->program.settings, "train.precision"), "bf16");
     narrow.offset = leaf->offset / 2;
-    narrow.type.dtype = is_bf16 ? DT_BF16 : DT_F16;
+    narrow.type.dtype = plan_narrow_type(plan);
     for (int64_t k = 0; k < shape_elements(&leaf->type.shape); k++)
       value->f[k] = interp_round(narrow.type.dtype, value->f[k]);
     put(c->code.arena[ARENA_NARROW], &narrow, value);
