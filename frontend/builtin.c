@@ -40,12 +40,16 @@ static int read_parameters(Builder *b, const char *text, Parameter *out) {
 
 /* rearrange(x, pattern, h=12): its free keywords become name, size, name, size ... behind the two.
  * A dimension may be called x or pattern too, where these are given by their place. */
-static void sizes_as_rest(Builder *b, const Arguments *arguments, Arguments *out) {
+static bool sizes_as_rest(Builder *b, const Arguments *arguments, Arguments *out) {
   static const char *const own[] = {"x", "pattern"};
   bool *is_own = ARENA_ARRAY(b->arena, bool, arguments->count), is_behind = false;
   int by_place = 0;
   for (int i = 0; i < arguments->count; i++) {
     if (arguments->at[i].name) continue;
+    if (by_place == 2)
+      return builder_fail(b, arguments->at[i].loc,
+                          "rearrange() takes a tensor and a pattern; a size is given by the "
+                          "dimension's name: h=12");
     VEC_PUSH(b->arena, *out, arguments->at[i]);
     by_place++;
   }
@@ -61,7 +65,7 @@ static void sizes_as_rest(Builder *b, const Arguments *arguments, Arguments *out
     VEC_PUSH(b->arena, *out,
              ((Argument){argument->value, argument->loc, is_behind ? argument->name : NULL}));
   }
-  if (is_behind) return;
+  if (is_behind) return true;
   for (int i = 0; i < arguments->count; i++) {
     Argument argument = arguments->at[i];
     if (!argument.name || is_own[i]) continue;
@@ -69,6 +73,7 @@ static void sizes_as_rest(Builder *b, const Arguments *arguments, Arguments *out
     argument.name = NULL;
     VEC_PUSH(b->arena, *out, argument);
   }
+  return true;
 }
 
 Value builtin_call(Builder *b, const Builtin *builtin, Loc loc, const Arguments *arguments) {
@@ -78,7 +83,7 @@ Value builtin_call(Builder *b, const Builtin *builtin, Loc loc, const Arguments 
   int count = read_parameters(b, builtin->parameters, parameters);
   Arguments plain = {0};
   if (strcmp(builtin->name, "rearrange") == 0) {
-    sizes_as_rest(b, arguments, &plain);
+    if (!sizes_as_rest(b, arguments, &plain)) return value_error();
     arguments = &plain;
   }
   if (!call_match(b, builtin->name, loc, parameters, count, arguments, values, locs))

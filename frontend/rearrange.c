@@ -39,6 +39,8 @@ static bool read_side(Call *call, const char *text, const char *end, Side *side)
       text += length;
       if (!inside) side->groups++;
     }
+    if (side->groups > MAX_RANK)
+      return builder_fail(call->b, call->at[1], "a tensor has at most %d dimensions", MAX_RANK);
   }
   if (inside) return builder_fail(call->b, call->at[1], "a bracket of the pattern is not closed");
   return true;
@@ -98,6 +100,9 @@ static bool read_sizes(Call *call, const Side *from, int64_t *size) {
     int i = find(from, sizes->items[k].s);
     if (i < 0)
       return builder_fail(call->b, call->at[2], "there is no '%s' in the pattern",
+                          sizes->items[k].s);
+    if (size[i])
+      return builder_fail(call->b, call->at[2], "the size of '%s' is given twice",
                           sizes->items[k].s);
     if (!value_to_int(&sizes->items[k + 1], &size[i]) || size[i] < 1)
       return builder_fail(call->b, call->at[2], "the size of '%s' must be a positive integer",
