@@ -220,8 +220,10 @@ bool tensor_shape_fits(Builder *b, const Shape *shape, Loc loc); /* not absurdly
 /* A number as a scalar tensor of `dtype`, a tensor as itself. */
 Node *tensor_of(Builder *b, const Value *v, DType dtype, Loc loc);
 /* x, whose values count `below` things (or are *ignore, if given): noted at the elements of inputs
- * that it is a view of (bound.c). */
-Node *tensor_within(Builder *b, Node *x, int64_t below, const int64_t *ignore);
+ * that it is a view of (bound.c). False: that and the way x is computed do not say all; the caller
+ * asks at run time, with the second, a bool tensor of x's shape. */
+bool tensor_within(Builder *b, Node *x, int64_t below, const int64_t *ignore);
+Node *tensor_is_within(Builder *b, Node *x, int64_t below, const int64_t *ignore, Loc loc);
 int64_t tensor_flops(const Node *node);
 
 /* ── what counts in a mean (weight.c) ── */

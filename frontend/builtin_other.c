@@ -39,14 +39,20 @@ static Value run_unweighted(Call *call) {
   return x ? value_tensor(weight_drop(call->b, x, call->loc)) : value_error();
 }
 
-/* within(x, n, ignore): x, whose values count n things. Where x is an input, the loader checks. */
+/* within(x, n, ignore): x, whose values count n things. Where x is an input, the loader checks.
+ * is_within(x, n, ignore): the same, and true if that or the way x is computed leaves no doubt;
+ * else a tensor that tells of each element. */
 static Value run_within(Call *call) {
   Node *x = builtin_tensor(call, 0);
   int64_t below, ignore;
   if (!x || !builtin_int(call, 1, 0, &below) || !builtin_int(call, 2, 0, &ignore))
     return value_error();
   bool has_ignore = call->arg[2].kind != VALUE_ABSENT;
-  return value_tensor(tensor_within(call->b, x, below, has_ignore ? &ignore : NULL));
+  const int64_t *also = has_ignore ? &ignore : NULL;
+  bool is_known = tensor_within(call->b, x, below, also);
+  if (!call->builtin->which) return value_tensor(x);
+  if (is_known || dtype_is_float(x->type.dtype)) return value_bool(true);
+  return value_tensor(tensor_is_within(call->b, x, below, also, call->loc));
 }
 
 static Value run_range(Call *call) {
@@ -106,6 +112,7 @@ const Builtin builtin_other[] = {
     {"weighted", "x weight", run_weighted, 0},
     {"unweighted", "x", run_unweighted, 0},
     {"within", "x n ignore=", run_within, 0},
+    {"is_within", "x n ignore=", run_within, 1},
     {"range", "from to=", run_range, 0},
     {"len", "x", run_len, 0},
     {"str", "x", run_str, 0},

@@ -280,14 +280,23 @@ static Value run_pad(Call *call) {
   return value_tensor(tensor_node(call->b, OP_PAD, &x, 1, attrs, 3, NULL, call->loc));
 }
 
-/* gather and embed; what embed looks up are ids, of which none may be outside of the table. */
+/* gather and embed; what embed looks up are ids, of which none may be outside of the table: where
+ * the loader cannot see to that, rows of what is outside are NaN. */
 static Value run_gather(Call *call) {
+  Builder *b = call->b;
   Node *table = builtin_tensor(call, 0), *index = builtin_tensor(call, 1);
   if (!table || !index) return value_error();
-  bool is_strict = call->builtin->which;
-  if (is_strict && table->type.shape.rank)
-    index = tensor_within(call->b, index, table->type.shape.dim[0], NULL);
-  return value_tensor(tensor_gather(call->b, table, index, call->loc));
+  bool is_strict = call->builtin->which && table->type.shape.rank;
+  int64_t count = is_strict ? table->type.shape.dim[0] : 0;
+  bool is_known = !is_strict || tensor_within(b, index, count, NULL);
+  Node *rows = tensor_gather(b, table, index, call->loc);
+  if (is_known || !rows || !dtype_is_float(rows->type.dtype)) return value_tensor(rows);
+  Node *fits = tensor_is_within(b, index, count, NULL, call->loc);
+  Shape shape = rows->type.shape;
+  for (int i = index->type.shape.rank; i < shape.rank; i++) shape.dim[i] = 1;
+  fits = tensor_broadcast(b, tensor_reshape(b, fits, shape, call->loc), rows->type.shape, call->loc);
+  Node *nan = tensor_fill(b, rows->type.dtype, rows->type.shape, NAN, call->loc);
+  return value_tensor(tensor_select(b, fits, rows, nan, call->loc));
 }
 
 /* ── fresh tensors ────────────────────────────────────────────────────────────────────────── */

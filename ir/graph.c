@@ -162,6 +162,13 @@ void node_set_attr(Graph *graph, Node *node, Attr attr) {
   node->attr_count++;
 }
 
+void node_drop_attr(Node *node, AttrId id) {
+  int kept = 0;
+  for (int i = 0; i < node->attr_count; i++)
+    if (node->attr[i].id != id) node->attr[kept++] = node->attr[i];
+  node->attr_count = kept;
+}
+
 static Shape shape_attr(const Node *node, AttrId id) {
   const Attr *attr = node_attr(node, id);
   return attr && attr->count <= MAX_RANK ? shape_of(attr->count, attr->ints) : shape_scalar();

@@ -148,6 +148,7 @@ const char *node_str(const Node *node, AttrId id); /* NULL if absent */
 /* 0 in every element: a constant, however it is seen. */
 bool node_is_zero(const Node *node);
 void node_set_attr(Graph *graph, Node *node, Attr attr);
+void node_drop_attr(Node *node, AttrId id);
 /* A param's order in memory; view.rank 0: row-major. And the shape that files have. */
 Storage node_storage(const Node *param);
 Shape node_file_shape(const Node *param);

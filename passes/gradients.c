@@ -153,9 +153,11 @@ static void grad_prod(Gradient *g) {
 }
 
 /* All elements equal to the extreme share the gradient equally. */
+/* Shared by the equals; of a row that holds NaN these are the NaNs, as for argmax. */
 static void grad_rmax(Gradient *g) {
   Node *x = X(0);
-  Node *is_extreme = binary(g, OP_EQ, x, spread(g, Y, x));
+  Node *is_extreme =
+      binary(g, OP_OR, binary(g, OP_EQ, x, spread(g, Y, x)), binary(g, OP_NE, x, x));
   Node *count = reduce_like(g, OP_SUM, make_cast(g->graph, is_extreme, x->type.dtype, LOC));
   Node *share = spread(g, binary(g, OP_DIV, DY, count), x);
   g->dx[0] = choose(g, is_extreme, share, like(g, share, 0));

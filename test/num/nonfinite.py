@@ -79,6 +79,41 @@ class Nonfinite(support.Case):
                         self.assertTrue(same(have, want), f"{have}\n{want}")
                         self.assertTrue(same(mine, gradient), f"{mine}\n{gradient}")
 
+    def test_extremes(self):
+        """Of rows with NaN the gradient of max and min goes to the NaNs, in equal shares, as that of torch.max of the row."""
+        rows = numpy.array([[1, NAN, 2, NAN, 0], [1, 2, 2, 0, 2], [NAN] * 5, [INF, INF, 0, 1, -INF], [-INF] * 5, [NAN, INF, 1, 2, 3],
+                            [-INF, NAN, -INF, 0, 1], [5, 4, 3, 2, 1]], "f4")
+        numpy.save(self.path("x.npy"), rows)
+        for function in ("max", "min"):
+            x = torch.tensor(rows, dtype=torch.float64, requires_grad=True)
+            y = torch.stack([getattr(row, function)() for row in x])[:, None]
+            (y * self.w).sum().backward()
+            source = MODEL % dict(before="", function=f"{function}(z, axis=-1, keepdims=true)", sum="y")
+            for flags, name, device in (((), "m.so", "cpu"), (("--disable=fuse",), "u.so", "cpu"), ((), "m.ptx", "sim")):
+                have, mine = self.ours(source, flags, name, device)
+                with self.subTest(function=function, name=name):
+                    self.assertTrue(same(have, y.detach().numpy()), f"{have}")
+                    self.assertTrue(same(mine, x.grad.numpy()), f"{mine}\n{x.grad}")
+
+    def test_topk_long(self):
+        """A class of 64 bits is compared as it is."""
+        source = """
+model M(x: f32[B, 5], t: i64[B]) {
+  param p: [1] = ones
+  r = topk_correct(x, t, k=5)
+  loss = mean(f32(r) * p)
+  output r
+}
+train { batch = 5 }
+"""
+        numpy.save(self.path("x.npy"), numpy.ones((5, 5), "f4")), numpy.save(self.path("t.npy"), numpy.array([0, 4, 2**32, 2**32 + 4, -(2**32)]))
+        support.write_safetensors(self.path("one"), {"p": numpy.ones(1, "f4")})
+        for name, device in (("m.so", "cpu"), ("m.ptx", "sim")):
+            artifact = self.compile(source, name=name)
+            support.run("ftrun", "predict", artifact, "--weights", self.path("one"), "--input", f"x={self.path('x.npy')}", "--input",
+                        f"t={self.path('t.npy')}", "--output", self.path("y.npy"), "--device", device)
+            self.assertEqual(numpy.load(self.path("y.npy")).astype(int).tolist(), [1, 1, 0, 0, 0], name)
+
     def test_topk(self):
         source = """
 model M(x: f32[B, 5], t: i32[B], k: f32[B, 2]) {
