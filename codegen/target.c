@@ -106,7 +106,7 @@ static void choose_processor(Module *module, const CodegenOptions *options) {
 bool target_open(Module *module, Arena *arena, Diag *diag, const CodegenOptions *options) {
   *module = (Module){.arena = arena, .diag = diag, .target = options->target, .options = options};
   module->only_tile = options->only_tile;
-  module->only_splits = 1;
+  module->only_splits = options->only_splits ? options->only_splits : 1;
   const char *wrong = codegen_check_options(arena, options);
   if (wrong) {
     diag_error(diag, (Loc){0}, "%s", wrong);

@@ -15,7 +15,6 @@ import torch
 import oracles
 from disguise import disguise
 from driver import BUILD, Driver
-from generate import generate
 from reduce import reduce
 
 MOST_REDUCED = 20  # failures that a worker makes small in one campaign; the others are listed
@@ -48,9 +47,9 @@ def start_worker(folder=None, do_reduce=False):
 def run_seed(job):
     """(seed, statements, [(form, verdict, text, what was saved of it)])"""
     seed, gpu = job
-    program = generate(seed)
+    program = oracles.made(seed, gpu)
     answers = []
-    for form in oracles.forms(seed, gpu, worker["choices"]):
+    for form in oracles.forms(program, gpu, worker["choices"]):
         verdict, text = oracles.check(worker["driver"], program, form)
         answers.append((form, verdict, text, None if verdict == "ok" else keep(program, form, verdict, text)))
     return seed, len(program.statements), answers
@@ -77,7 +76,7 @@ def form_text(form):
 
 def save(folder, seed, form, program, text, original):
     machine, without, disguised = form
-    name = f"{seed}-{machine.replace(':', '-')}" + (f"-{without}" if without else "") + ("-words" if disguised else "")
+    name = f"{seed}-{machine.replace(':', '-').replace('/', '-')}" + (f"-{without}" if without else "") + ("-words" if disguised else "")
     if disguised:
         program = disguise(program, seed)
     folder = os.path.join(folder, "failures", name)
@@ -153,9 +152,9 @@ def seeds(first, o, end, room):
 
 def one(o):
     start_worker()
-    program = generate(o.one)
+    program = oracles.made(o.one, o.sim)
     print(program.text())
-    for form in oracles.forms(o.one, o.sim, worker["choices"]):
+    for form in oracles.forms(program, o.sim, worker["choices"]):
         print(form_text(form), *oracles.check(worker["driver"], program, form), sep="\t")
     worker["driver"].stop()
 

@@ -3,7 +3,8 @@ its shape, its size or its values will not do (NNSmith, Liu et al. 2023: shapes 
 functions are undefined). A program is a function of its seed.
 
 What is likely is what compilers get wrong: expensive pointwise work, then a view, then a reduction; several readers;
-sizes that are equal by accident; ones; broadcasts of either side; odd axes."""
+sizes that are equal by accident; ones; broadcasts of either side; odd axes. `cores`: also what tensor cores take, 16 bits and
+rows of 16 bytes, in products and attention."""
 import math
 import random
 
@@ -18,7 +19,7 @@ from values import CLEAR, MOST_ELEMENTS, MOST_VALUE, Reject, Value
 
 
 class Generator(Moves, Layers, Roots):
-    def __init__(self, seed, samplewise=None):
+    def __init__(self, seed, samplewise=None, cores=False):
         self.random = random.Random(seed)
         r = self.random
         batch = r.choice([1, 2, 2, 3, 4, 4, 6, 8])
@@ -26,6 +27,9 @@ class Generator(Moves, Layers, Roots):
         self.program.samplewise = r.random() < 0.35 if samplewise is None else samplewise
         self.sizes = r.choice([[1, 2, 3, 6], [2, 4, 8], [1, 2, 3, 4, 5], [3, 3, 9], [2, 2, 4, 16], [1, 3, 5, 7], [4, 8, 16, 17], [1, 2, 33], [8, 8, 16], [8, 16, 24]])
         self.values, self.count, self.known = [], 0, {}
+        self.cores, self.most = cores, 2 * MOST_ELEMENTS if cores else MOST_ELEMENTS
+        if cores:
+            self.sizes = r.choice([[8, 16], [8, 16, 24], [16, 32], [8, 16, 16, 3], [8, 24, 5], [16, 64], [8, 8, 40]])
 
     # ── building ──
     def name(self, letter):
@@ -33,7 +37,7 @@ class Generator(Moves, Layers, Roots):
         return f"{letter}{self.count}"
 
     def leaf(self, kind, dtype, shape, batch=None, name=None, **more):
-        if math.prod(shape) > MOST_ELEMENTS:
+        if math.prod(shape) > self.most:
             raise Reject
         leaf = Leaf(kind, name or self.name({"input": "x", "param": "p", "state": "s"}[kind]), dtype, shape, **more)
         self.program.leaves.append(leaf)
@@ -55,7 +59,7 @@ class Generator(Moves, Layers, Roots):
                 raise Reject from None
             if batch is not None and data.shape[batch] != self.program.batch:
                 raise Reject
-            if data.numel() > MOST_ELEMENTS or data.numel() == 0 or data.dim() > 7:
+            if data.numel() > self.most or data.numel() == 0 or data.dim() > 7:
                 raise Reject
             if data.is_floating_point() and not (data.isfinite().all() and 1e-5 < data.abs().max() < MOST_VALUE):
                 raise Reject
@@ -88,7 +92,7 @@ class Generator(Moves, Layers, Roots):
         """Of any rank; of this many elements, where a count is given."""
         if count is None:
             shape = [self.size() for _ in range(self.random.choice([1, 2, 2, 3, 3, 4]))]
-            while math.prod(shape) > 256:
+            while math.prod(shape) > (1024 if self.cores else 256):
                 shape.pop()
             return shape
         rank, shape = self.random.choice([1, 2, 2, 3, 3, 4]), []
@@ -133,7 +137,7 @@ class Generator(Moves, Layers, Roots):
                 try:
                     shape = torch.broadcast_shapes(v.data.shape, x.data.shape)
                     self.same_batch(x, v)
-                    if math.prod(shape) <= MOST_ELEMENTS:
+                    if math.prod(shape) <= self.most:
                         fits.append(v)
                 except (RuntimeError, Reject):
                     pass
@@ -326,8 +330,10 @@ class Generator(Moves, Layers, Roots):
     WORK = [("expensive", 16), ("cheap", 12), ("two", 14), ("move", 20), ("reduce", 8), ("rows", 9), ("arg", 1), ("product", 9), ("norm_layer", 4),
             ("conv", 6), ("pool", 3), ("attention", 4), ("lookup", 2), ("integer", 1), ("positions", 3), ("state", 2), ("motif", 12)]
 
+    CORES = [("product", 30), ("attention", 20), ("conv", 6)]
+
     def step(self):
-        names, weights = zip(*self.WORK)
+        names, weights = zip(*(self.WORK + self.CORES if self.cores else self.WORK))
         last = self.values[-1].kind if self.values else ""
         favour = {"expensive": "move", "move": "reduce", "product": "expensive", "reduce": "two"}.get(last)
         if favour and self.chance(0.25):
@@ -347,14 +353,17 @@ class Generator(Moves, Layers, Roots):
             self.count, p.updates = mark[3], mark[4]
             return None
 
-def generate(seed, samplewise=None):
-    g = Generator(seed, samplewise)
+
+def generate(seed, samplewise=None, cores=False):
+    g = Generator(seed, samplewise, cores)
     r = g.random
     g.attempt(lambda: g.input("f32", g.shape()))
     g.attempt(lambda: g.leaf("param", "f32", g.shape()))
     if not g.values:
         g.leaf("param", "f32", [2])
-    for _ in range(r.choice([1, 2, 3, 5, 7, 9, 12, 16])):
+    for _ in range(r.randint(1, 2) if cores else 0):
+        g.attempt(g.attention if g.chance(0.4) else g.product)
+    for _ in range(r.choice([1, 2, 3, 5, 7, 9, 12, 16] if not cores else [1, 2, 3, 4, 5, 7, 9])):
         g.step()
     g.finish()
     g.recipe()

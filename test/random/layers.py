@@ -145,7 +145,7 @@ class Layers:
         if tokens > 24:
             raise Reject
         x = self.add("reshape", [x], x.batch, "move", shape=[*b, tokens, features])
-        groups, repeat, d = r.choice([1, 1, 2, 3]), r.choice([1, 1, 2]), r.choice([1, 2, 3, 4, 4, 8, 8, 16])
+        groups, repeat, d = r.choice([1, 1, 2, 3]), r.choice([1, 1, 2]), r.choice([8, 8, 16, 24, 32] if self.cores else [1, 2, 3, 4, 4, 8, 8, 16])
         heads = groups * repeat
         if self.chance(0.5):  # one product for all three, as GPT has it
             width = (heads + 2 * groups) * d

@@ -6,6 +6,7 @@
 #ifndef FT_TEST_NOISE_H
 #define FT_TEST_NOISE_H
 #include "ir/interp.h"
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -46,6 +47,13 @@ static inline void noise_relative(Noise *noise, Tensor *value, double size) {
 static inline void noise_underflow(Noise *noise, Tensor *value) {
   for (int64_t i = 0; i < shape_elements(&value->type.shape); i++)
     if (fabs(value->f[i]) < 0x1p-125 && noise_draw(noise) > 0) value->f[i] = 0;
+}
+
+/* What the type cannot hold is infinite (seed 3162: a training that diverges, in double to 6e54). */
+static inline void noise_overflow(Tensor *value) {
+  double most = value->type.dtype == DT_F16 ? 65504 : FLT_MAX;
+  for (int64_t i = 0; i < shape_elements(&value->type.shape); i++)
+    if (fabs(value->f[i]) > most) value->f[i] = copysign(INFINITY, value->f[i]);
 }
 
 /* Each element by a share of the tensor's largest. */
@@ -129,6 +137,7 @@ static inline void noise_after(const Node *node, const Tensor *const *inputs, Te
   if (!value->f || node->type.dtype == DT_F64) return;
   noise->common = noise_draw(noise);
   noise_underflow(noise, value);
+  noise_overflow(value);
   if (node->op == OP_CONST && (float)value->f[0] != value->f[0]) {
     bool was_common = noise->is_common;
     noise->is_common = true; /* one number, rounded once */

@@ -8,6 +8,7 @@ import torch
 
 from disguise import disguise
 from driver import BUILD
+from generate import generate
 
 CLOSE = 1e-7  # both compute in double; what is left of it where a norm of nearly equal numbers loses half the digits
 
@@ -21,24 +22,66 @@ def choices():
 HOPPER = ("wgmma", "attention_wgmma", "tma")
 GPU = (*HOPPER, "transpose_tiles", "column_sums", "slope_epilogues", "channels", "moments", "masks")
 CPU = ("concat_parts", "widen")
+TILES, PLAIN_TILES = 26, 10  # of 16 bits on sm_90a: the first are mma.sync's, then wgmma's, then those with tensor maps
 
 
-def leave_out(r, machine, names):
-    """Something that the machine has; fuse more often than the rest."""
-    fits = [n for n in names if n not in (GPU if machine == "cpu" else CPU if "sm_90a" in machine else (*CPU, *HOPPER))]
+def is_for_cores(seed, gpu):
+    """Of the programs of the simulator every second one is made for tensor cores."""
+    return gpu and random.Random(seed * 17 + 1).random() < 0.5
+
+
+def made(seed, gpu):
+    return generate(seed, cores=is_for_cores(seed, gpu))
+
+
+PRODUCTS = {"Linear", "SwiGLU", "matmul", "matmul_transposed", "Conv2d", "conv2d"}
+WANTS = {  # what a program must have for a choice to matter to it: one of these operations, and this of its recipe
+    **dict.fromkeys(["attention", "heads", "heads_join", "attention_wgmma"], ({"attention"}, None)),
+    **dict.fromkeys(["layout", "channels"], ({"Conv2d", "conv2d"}, None)),
+    **dict.fromkeys(["precision", "widen", "narrow", "wgmma", "tma"], (PRODUCTS, "16")),
+    **dict.fromkeys(["moments", "column_sums", "slope_epilogues", "storage"], (PRODUCTS, None)),
+    "masks": ({"relu", "leaky_relu", "hardtanh"}, None), "concat_parts": ({"concat", "stack"}, None),
+    "transpose_tiles": ({"transpose", "permute", "rearrange"}, None), "recompute": (None, "recompute"),
+}
+
+
+def may_matter(program, choice):
+    operations, setting = WANTS.get(choice, (None, None))
+    settings = program.settings
+    has_setting = not setting or (setting in settings["precision"] if setting == "16" else setting in settings)
+    return has_setting and (not operations or any(s.op in operations for s in program.statements))
+
+
+def leave_out(r, machine, names, program):
+    """Something that the machine has and that may matter to the program; fuse more often than the rest, and what is rare."""
+    lacks = GPU if machine == "cpu" else CPU if "sm_90a" in machine else (*CPU, *HOPPER)
+    fits = [n for n in names if n not in lacks and may_matter(program, n)]
+    rare = [n for n in fits if n in WANTS]
+    if rare and r.random() < 0.4:
+        return r.choice(rare)
     return "fuse" if r.random() < 0.2 else r.choice(fits)
 
 
-def forms(seed, gpu, names):
-    """How this seed's program is compiled: (machine, what is left out, is it disguised). Always as it is; then, often, with
+def machine_of(r, gpu, cores):
+    """cpu, gpu (the least), or a GPU with the only tile that products may have and the splits of their sums."""
+    if not gpu:
+        return "cpu"
+    machine = r.choice(["gpu", "sm_80", "sm_90a", "sm_90a"] if not cores else ["sm_80", *["sm_90a"] * 7])
+    if machine == "sm_90a" and r.random() < (0.9 if cores else 0.7):
+        machine += f":{r.randint(PLAIN_TILES + 1 if cores and r.random() < 0.8 else 1, TILES)}"
+        if r.random() < 0.25:
+            machine += f"/{r.randint(2, 3)}"
+    return machine
+
+
+def forms(program, gpu, names):
+    """How a program is compiled: (machine, what is left out, is it disguised). Always as it is; then, often, with
     something left out or in other words."""
-    r = random.Random(seed * 31 + 5)
-    machine = r.choice(["gpu", "sm_80", "sm_90a", "sm_90a"]) if gpu else "cpu"
-    if machine == "sm_90a" and r.random() < 0.7:
-        machine += f":{r.randint(1, 26)}"
+    r = random.Random(program.seed * 31 + 5)
+    machine = machine_of(r, gpu, is_for_cores(program.seed, gpu))
     yield machine, None, False
     if r.random() < 0.25:
-        yield machine, leave_out(r, machine, names), False
+        yield machine, leave_out(r, machine, names, program), False
     if r.random() < 0.25:
         yield machine, None, True
 

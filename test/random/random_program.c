@@ -6,12 +6,13 @@
  * CPU the bits must not depend on how the work of a kernel is split.
  *
  *   random_program                        requests on standard input, one a line, fields between tabs
- *   random_program PROGRAM.ft VALUES [cpu|gpu|sm_90a[:TILE] [WITHOUT [DUMP]]]
+ *   random_program PROGRAM.ft VALUES [cpu|gpu|sm_90a[:TILE[/SPLITS]] [WITHOUT [DUMP]]]
  *
  * VALUES has a line for each leaf, "name count numbers"; WITHOUT is as --disable takes it ("-":
  * nothing); DUMP is a file for all that the interpreter says of the first step, for PyTorch.
- * TILE is the only one that products on tensor cores may take, from 1; a small product would not
- * take most of them by itself. An answer is one line: ok (the largest error as a share of what is
+ * TILE is the only one that products may take, from 1, and SPLITS the number of blocks that share
+ * each sum; small products and attention would not take most of them, nor wgmma, by themselves. An
+ * answer is one line: ok (the largest error as a share of what is
  * allowed, and what was seen in the code), refused (by ftc, with its message) or fail (with what is
  * wrong). */
 #include "test/random/random_case.h"
@@ -327,6 +328,8 @@ static CodegenOptions machine_of(Case *c) {
   }
   char *name = arena_strdup(c->arena, c->request.gpu), *tile = strchr(name, ':');
   if (tile) *tile++ = 0, options.only_tile = atoi(tile);
+  char *splits = tile ? strchr(tile, '/') : NULL;
+  if (splits) options.only_splits = atoi(splits + 1);
   options.target = TARGET_PTX;
   options.gpu = strcmp(name, "gpu") ? name : NULL;
   return options;
@@ -350,15 +353,35 @@ static bool is_changed(Case *c) {
   return !is_same;
 }
 
+/* Does the word stand between the two? */
+static bool stands(const char *from, const char *end, const char *word) {
+  const char *at = strstr(from, word);
+  return at && at < end;
+}
+
+/* The units that products and attention took: of each kernel of the PTX, by its instructions. */
+static const char *units_in_code(Case *c) {
+  static const char *const marks[][2] = {
+      {"wgmma.mma_async", "wgmma"}, {"cp.async.bulk.tensor", "tma"}, {"mma.sync", "mma"}};
+  enum { MARKS = sizeof marks / sizeof *marks };
+  bool is_there[2][MARKS] = {0};
+  const char *entry = strstr(text_cstr(&c->code.code.assembly), ".entry "), *seen = "";
+  for (const char *next; entry; entry = next) {
+    next = strstr(entry + 1, ".entry ");
+    const char *end = next ? next : entry + strlen(entry);
+    bool is_attention = stands(entry, entry + strcspn(entry, "("), "attention");
+    for (int i = 0; i < MARKS; i++) is_there[is_attention][i] |= stands(entry, end, marks[i][0]);
+  }
+  for (int a = 0; a < 2; a++)
+    for (int i = 0; i < MARKS; i++)
+      if (is_there[a][i])
+        seen = arena_printf(c->arena, "%s %s%s", seen, a ? "attention_" : "", marks[i][1]);
+  return seen;
+}
+
 /* Words for the campaign's table. */
 static const char *seen_in_code(Case *c) {
-  static const char *const marks[][2] = {{"wgmma.mma_async", "wgmma"},
-                                         {"cp.async.bulk.tensor", "tma"},
-                                         {"mma.sync", "mma"},
-                                         {"attention_wgmma", "attention_wgmma"}};
-  const char *seen = "", *text = text_cstr(&c->code.code.assembly);
-  for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
-    if (strstr(text, marks[i][0])) seen = arena_printf(c->arena, "%s %s", seen, marks[i][1]);
+  const char *seen = strcmp(c->request.gpu, "cpu") ? units_in_code(c) : "";
   if (c->request.without)
     seen = arena_printf(c->arena, "%s %s:%s", seen, c->request.without,
                         is_changed(c) ? "other" : "same");

@@ -91,6 +91,8 @@ class Roots:
             first = r.randint(0, n - 1)
             self.program.regions = [(first, r.randint(first, n - 1))]
         x = r.random() * (0.3 if min(self.sizes) == 8 else 1)  # rows of 16 bytes, as tensor cores want them
+        if self.cores:
+            x = r.choice([0, 0, 0.15, 0.15, 0.21, 0.24])
         s["precision"] = "bf16" if x < 0.14 else "fp16" if x < 0.2 else "tf32" if x < 0.23 else "bf16(parameters=bf16, rounding=nearest)" if x < 0.25 else "f32"
         if "parameters" in s["precision"]:
             s.pop("ema", None)
