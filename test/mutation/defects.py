@@ -28,6 +28,10 @@ defect("concat-offset", G, "start[axis] += X(i)->type.shape.dim[axis];", "start[
 defect("prod-zeros", G, "binary(g, OP_EQ, zeros, like(g, zeros, 1))", "binary(g, OP_GE, zeros, like(g, zeros, 1))",
        "py test/num/ops.py")
 
+# ── frontend/weight.c ──
+defect("weight-forgotten", "frontend/weight.c", "  if (op == OP_SUM && !is_mask)\n    value =", "  if (op == OP_SUM && !is_mask && false)\n    value =",
+       "py test/random/daily.py")
+
 # ── passes/simplify*.c, cse.c ──
 M, MT = "passes/simplify_move.c", "unit passes_meaning"
 defect("slice-of-slice", M, "start[i] = inner[i] + outer[i] * inner_step[i];", "start[i] = inner[i] + outer[i];", MT)

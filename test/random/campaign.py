@@ -13,7 +13,6 @@ sys.dont_write_bytecode = True
 import torch
 
 import oracles
-from disguise import disguise
 from driver import BUILD, Driver
 from reduce import reduce
 
@@ -70,15 +69,15 @@ def is_alike(verdict, text, other):
 
 
 def form_text(form):
-    machine, without, disguised = form
-    return machine + (f" without {without}" if without else "") + (" in other words" if disguised else "")
+    machine, without, otherwise = form
+    return machine + (f" without {without}" if without else "") + (f" {otherwise}" if otherwise else "")
 
 
 def save(folder, seed, form, program, text, original):
-    machine, without, disguised = form
-    name = f"{seed}-{machine.replace(':', '-').replace('/', '-')}" + (f"-{without}" if without else "") + ("-words" if disguised else "")
-    if disguised:
-        program = disguise(program, seed)
+    machine, without, otherwise = form
+    name = f"{seed}-{machine.replace(':', '-').replace('/', '-')}" + (f"-{without}" if without else "") + ("-" + otherwise.split()[-1] if otherwise else "")
+    if otherwise:
+        program, original = (oracles.OTHERWISE[otherwise](p, seed) for p in (program, original))
     folder = os.path.join(folder, "failures", name)
     os.makedirs(folder, exist_ok=True)
     with open(os.path.join(folder, "program.ft"), "w") as file:
@@ -132,6 +131,8 @@ class State:
         data["next"] = max(data["next"], seed + 1)
         for form, verdict, text, _ in answers:
             data["verdicts"][verdict] = data["verdicts"].get(verdict, 0) + 1
+            if form[2]:
+                data["seen"][form[2]] = data["seen"].get(form[2], 0) + 1
             if verdict == "ok":
                 worst, *seen = text.split()
                 data["worst"] = max(data["worst"], float(worst))

@@ -1,10 +1,10 @@
 """The same program in other words: what is inserted changes no value. Needs no oracle: the disguised program must give
-what the plain one gives, to rounding."""
+what the plain one gives, to rounding. And the same samples twice, weighted so that each counts once in all."""
 import random
 
 import torch
 
-from program import Statement
+from program import Leaf, Statement
 
 
 def there_and_back(r, p, value, name, fresh):
@@ -87,3 +87,47 @@ def disguise(program, seed):
         for s in made:
             known[s.name] = known[name]
     return p
+
+
+def samples_axis(p):
+    """The axis along which each value has the samples; none: it has none."""
+    with torch.no_grad():
+        one, two = (p.evaluate(p.leaf_values(rows)) for rows in (p.batch, 2 * p.batch))
+    return {name: axes[0] for name in one if (axes := [i for i, (n, m) in enumerate(zip(one[name].shape, two[name].shape)) if n != m])}
+
+
+def twice(program, seed):
+    """Each sample twice, with weights that add up to 1 (or both a half): the same loss, the same gradients. None: the loss is no mean
+    over samples, or more than the loss depends on the batch."""
+    kinds = ("mean", "cross_entropy_mean", "weighted_mean")
+    made_by = {s.name: s for s in program.statements}
+    if not program.samplewise or program.updates or any(made_by[n].op not in kinds for n in program.loss if n in made_by):
+        return None
+    try:
+        axis = samples_axis(program)
+    except RuntimeError:
+        return None
+    p = program.copy()
+    p.batch, p.regions, p.outputs, p.metrics = 2 * p.batch, [], [], []
+    for leaf in p.leaves:
+        if leaf.kind == "input":
+            leaf.shape[0], leaf.twin = p.batch, "same"
+    p.leaves.append(Leaf("input", "h", "f32", [p.batch], scale=0.9, positive=True, twin=random.Random(seed * 5 + 2).choice(["rest", "half"])))
+    for s in [s for s in p.statements if s.name in p.loss]:
+        at = axis.get(s.args[0])
+        if at is None:
+            continue
+        of = program.evaluate(program.leaf_values())[s.args[0]]
+        weight = Statement(f"h{s.name}", "reshape", ["h"], {"shape": ["B" if i == at else 1 for i in range(of.dim())]})
+        p.statements.insert(p.statements.index(s), weight)
+        s.op, s.args = s.op + "_by", [*s.args, weight.name]
+    return p if is_same_loss(program, p) else None
+
+
+def is_same_loss(p, q):
+    """In PyTorch. What the reducer has made smaller may mix samples."""
+    try:
+        have, want = q.gradients()[0], p.gradients()[0]
+    except (RuntimeError, IndexError):
+        return False
+    return abs(have - want) <= 1e-9 * max(1, abs(want))

@@ -351,6 +351,30 @@ operation("cross_entropy_mean", lambda a, k: f"mean({call('cross_entropy', *LOSS
           lambda a, k: FAR if "ignore" not in k or (a[1] != k["ignore"]).any() else 0)
 operation("weighted_mean", lambda a, k: f"mean(weighted({a[0]} * {a[1]}, {a[1]}))", lambda a, k: (a[0] * a[1]).sum() / a[1].expand(a[0].shape).sum(),
           lambda a, k: nearest(a[1].sum().abs()))
+
+
+def by_weight(name):
+    """mean(x) as mean(weighted(x, w)): sum(x·w) / sum(w); a weight that x has is multiplied with w."""
+    plain = OPERATIONS[name]
+
+    def text(a, k):
+        inner = f"weighted({a[0]} * {a[1]}, {a[1]})" if name == "weighted_mean" else plain.text(a[:-1], k)[len("mean(") : -1]
+        return f"mean(weighted({inner}, {a[-1]}))"
+
+    def meaning(a, k):
+        x, w, own = a[0], a[-1], torch.ones(())
+        if name == "weighted_mean":
+            x, own = a[0] * a[1], a[1]
+        if name == "cross_entropy_mean":
+            x = cross_entropy(a[:2], k)
+            own = (a[1] != k["ignore"]).to(torch.float64) if "ignore" in k else own
+        return (x * w).sum() / (own * w).expand(x.shape).sum()
+
+    operation(name + "_by", text, meaning)
+
+
+for name in ("mean", "cross_entropy_mean", "weighted_mean"):
+    by_weight(name)
 operation("mse", call("mse"), lambda a, k: (a[0] - a[1]) ** 2)
 operation("l1", call("l1"), lambda a, k: (a[0] - a[1]).abs(), lambda a, k: nearest((a[0] - a[1]).abs()))
 operation("huber", call("huber"), lambda a, k: F.huber_loss(a[0], a[1], reduction="none"), lambda a, k: nearest(((a[0] - a[1]).abs() - 1).abs()))

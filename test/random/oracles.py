@@ -6,7 +6,7 @@ import subprocess
 
 import torch
 
-from disguise import disguise
+from disguise import disguise, twice
 from driver import BUILD
 from generate import generate
 
@@ -75,15 +75,20 @@ def machine_of(r, gpu, cores):
 
 
 def forms(program, gpu, names):
-    """How a program is compiled: (machine, what is left out, is it disguised). Always as it is; then, often, with
-    something left out or in other words."""
+    """How a program is compiled: (machine, what is left out, a key of OTHERWISE or None). Always as it is; then, often, with
+    something left out, in other words, or with each sample twice."""
     r = random.Random(program.seed * 31 + 5)
     machine = machine_of(r, gpu, is_for_cores(program.seed, gpu))
-    yield machine, None, False
+    yield machine, None, None
     if r.random() < 0.25:
-        yield machine, leave_out(r, machine, names, program), False
+        yield machine, leave_out(r, machine, names, program), None
     if r.random() < 0.25:
-        yield machine, None, True
+        yield machine, None, "in other words"
+    if r.random() < 0.5 and twice(program, program.seed):
+        yield machine, None, "with each sample twice"
+
+
+OTHERWISE = {"in other words": disguise, "with each sample twice": twice}
 
 
 def read_dump(path):
@@ -130,10 +135,12 @@ def against_pytorch(program, dump):
 
 
 def check(driver, program, form, pytorch=True):
-    """(verdict, text). A disguised program is held against what PyTorch says of the plain one."""
-    machine, without, disguised = form
+    """(verdict, text). What is written otherwise is held against what PyTorch says of the plain program."""
+    machine, without, otherwise = form
     dump = driver.path("dump") if pytorch and program.exact and without is None else None
-    asked = disguise(program, program.seed) if disguised else program
+    asked = OTHERWISE[otherwise](program, program.seed) if otherwise else program
+    if not asked:
+        return "refused", f"it cannot be written {otherwise}"
     verdict, text = driver.ask(asked, machine, without, dump)
     if verdict == "ok" and dump:
         wrong = against_pytorch(program, dump)

@@ -12,16 +12,21 @@ INTEGERS = ("i32", "i64", "u8")
 
 
 class Leaf:
-    """kind: input, param, state; hidden: a layer declares it. scale: values lie in -scale … scale; of integers, below it."""
+    """kind: input, param, state; hidden: a layer declares it. scale: values lie in -scale … scale; of integers, below it.
+    twin: the second half of the samples is the first again ("same"), 1 less it ("rest"), or all are a half ("half")."""
 
-    def __init__(self, kind, name, dtype, shape, scale=1.0, hidden=False, init="normal(0.5)", positive=False):
+    def __init__(self, kind, name, dtype, shape, scale=1.0, hidden=False, init="normal(0.5)", positive=False, twin=None):
         self.kind, self.name, self.dtype, self.shape = kind, name, dtype, list(shape)
-        self.scale, self.hidden, self.init, self.positive = scale, hidden, init, positive
+        self.scale, self.hidden, self.init, self.positive, self.twin = scale, hidden, init, positive, twin
 
     def values(self, seed, rows=None):
         """A function of seed and name. Floats are multiples of 2^-20, so that f32 holds them; rows: another batch."""
         random = numpy.random.RandomState((zlib.crc32(self.name.encode()) + 977 * seed) % 2**32)
         shape = self.shape if rows is None or self.kind != "input" else [rows, *self.shape[1:]]
+        if self.twin:
+            first = Leaf(self.kind, self.name, self.dtype, [shape[0] // 2, *shape[1:]], self.scale, positive=self.positive).values(seed)
+            first = first * 0 + 0.5 if self.twin == "half" else first
+            return torch.cat([first, 1 - first if self.twin == "rest" else first])
         if self.dtype == "bool":
             return torch.from_numpy(random.randint(0, 2, shape).astype(bool))
         if self.dtype in INTEGERS:
