@@ -144,7 +144,7 @@ static LLVMValueRef load_group(Emitter *emitter, const Node *node, const Index *
   return emit_from_memory(emitter, dtype, element_of_group(emitter, group, (unsigned)lane));
 }
 
-static LLVMValueRef load_arg(Emitter *emitter, const Node *node, const Index *index) {
+LLVMValueRef pull_arg(Emitter *emitter, const Node *node, const Index *index) {
   if (emitter->load) return emitter->load(emitter, node, index, emitter->load_user);
   int arg = (int)node_int(node, ATTR_INDEX, 0);
   int lane = emit_lane_of(emitter, node->type.dtype, index);
@@ -153,14 +153,14 @@ static LLVMValueRef load_arg(Emitter *emitter, const Node *node, const Index *in
                       index_linear(emitter, index));
 }
 
-static LLVMValueRef pull_iota(Emitter *emitter, const Node *node, const Index *index) {
+LLVMValueRef pull_iota(Emitter *emitter, const Node *node, const Index *index) {
   LLVMValueRef value =
       index_dim(emitter, index, &node->type.shape, (int)node_int(node, ATTR_AXIS, 0));
   return LLVMBuildIntCast2(emitter->builder, value, emit_register_type(emitter, node->type.dtype),
                            true, "");
 }
 
-static LLVMValueRef pull_random(Emitter *emitter, const Node *node, const Index *index) {
+LLVMValueRef pull_random(Emitter *emitter, const Node *node, const Index *index) {
   LLVMContextRef context = emitter->module->context;
   LLVMTypeRef wide = LLVMInt64TypeInContext(context), types[4] = {wide, wide, wide, wide};
   Index scalar = {0};
@@ -173,44 +173,33 @@ static LLVMValueRef pull_random(Emitter *emitter, const Node *node, const Index 
   return LLVMBuildCall2(emitter->builder, type, function, arguments, 4, "");
 }
 
-static LLVMValueRef pull_pointwise(Emitter *emitter, const Node *node, const Index *index) {
+LLVMValueRef pull_pointwise(Emitter *emitter, const Node *node, const Index *index) {
   LLVMValueRef inputs[4];
   for (int i = 0; i < node->input_count; i++)
     inputs[i] = emit_value(emitter, node->input[i], index);
   return emit_pointwise(emitter, node, inputs);
 }
 
-static LLVMValueRef pull(Emitter *emitter, const Node *node, const Index *index) {
-  switch (node->op) {
-  case OP_ARG:
-    return load_arg(emitter, node, index);
-  case OP_CONST:
-    return emit_constant(emitter, node->type.dtype, node_float(node, ATTR_VALUE, 0));
-  case OP_IOTA:
-    return pull_iota(emitter, node, index);
-  case OP_RANDOM:
-    return pull_random(emitter, node, index);
-  case OP_STOP_GRADIENT:
-    return emit_value(emitter, node->input[0], index);
-  default:
-    break;
-  }
-  switch (op_info[node->op].op_class) {
-  case CLASS_POINTWISE:
-    return pull_pointwise(emitter, node, index);
-  case CLASS_MOVE:
-    return emit_move(emitter, node, index);
-  case CLASS_WINDOW:
-    return emit_window(emitter, node, index);
-  default:
-    /* A reduction or contraction that the skeleton did not bind: the fuse pass broke its contract.
-     */
-    diag_error(emitter->module->diag, node->loc,
-               "internal error: kernel needs an unbound '%s' in the middle of its body",
-               op_info[node->op].text);
-    return LLVMGetUndef(emit_register_type(emitter, node->type.dtype));
-  }
+LLVMValueRef pull_const(Emitter *emitter, const Node *node, const Index *index) {
+  (void)index;
+  return emit_constant(emitter, node->type.dtype, node_float(node, ATTR_VALUE, 0));
 }
+
+/* A reduction or contraction that the skeleton did not bind: the fuse pass broke its contract. */
+LLVMValueRef pull_bound(Emitter *emitter, const Node *node, const Index *index) {
+  (void)index;
+  diag_error(emitter->module->diag, node->loc,
+             "internal error: kernel needs an unbound '%s' in the middle of its body",
+             op_info[node->op].text);
+  return LLVMGetUndef(emit_register_type(emitter, node->type.dtype));
+}
+
+static Pull *const pull[OP_COUNT] = {
+#define OP(ID, text, min, max, class, first, last, traits, attrs, rule, gradient, eval, emitter)   \
+  [OP_##ID] = PULL_##class(emitter),
+#include "ir/ops.def"
+#undef OP
+};
 
 LLVMValueRef emit_value(Emitter *emitter, const Node *node, const Index *index) {
   struct EmitBinding *binding = &emitter->binding[node->id];
@@ -223,8 +212,8 @@ LLVMValueRef emit_value(Emitter *emitter, const Node *node, const Index *index) 
   int bucket = bucket_of(key);
   for (MemoEntry *entry = emitter->memo->bucket[bucket]; entry; entry = entry->next)
     if (entry->node == node && index_equal(&entry->index, index)) return entry->value;
-  LLVMValueRef value =
-      binding->get ? binding->get(emitter, node, index, binding->user) : pull(emitter, node, index);
+  LLVMValueRef value = binding->get ? binding->get(emitter, node, index, binding->user)
+                                    : pull[node->op](emitter, node, index);
   remember(emitter, (MemoEntry){.node = node, .index = *index, .value = value}, bucket);
   return value;
 }

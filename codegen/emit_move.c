@@ -54,7 +54,11 @@ LLVMValueRef emit_guard_close(Emitter *emitter, Guard *guard, LLVMValueRef value
 }
 
 /* ── the ops ────────────────────────────────────────────────────────────────────────────────── */
-static LLVMValueRef move_transpose(Emitter *emitter, const Node *node, const Index *index) {
+LLVMValueRef pull_reshape(Emitter *emitter, const Node *node, const Index *index) {
+  return emit_value(emitter, node->input[0], index);
+}
+
+LLVMValueRef pull_transpose(Emitter *emitter, const Node *node, const Index *index) {
   const Shape *shape = &node->type.shape;
   const int64_t *perm = node_attr(node, ATTR_PERM)->ints;
   int source[MAX_RANK]; /* dimension of the result that is input dimension j */
@@ -69,7 +73,7 @@ static LLVMValueRef move_transpose(Emitter *emitter, const Node *node, const Ind
   return emit_value(emitter, node->input[0], &inner);
 }
 
-static LLVMValueRef move_broadcast(Emitter *emitter, const Node *node, const Index *index) {
+LLVMValueRef pull_broadcast(Emitter *emitter, const Node *node, const Index *index) {
   const Shape *out = &node->type.shape, *in = &node->input[0]->type.shape;
   Index inner = {0};
   for (int d = 0; d < out->rank;) {
@@ -81,7 +85,7 @@ static LLVMValueRef move_broadcast(Emitter *emitter, const Node *node, const Ind
   return emit_value(emitter, node->input[0], &inner);
 }
 
-static LLVMValueRef move_slice(Emitter *emitter, const Node *node, const Index *index) {
+LLVMValueRef pull_slice(Emitter *emitter, const Node *node, const Index *index) {
   const Shape *out = &node->type.shape, *in = &node->input[0]->type.shape;
   const int64_t *start = node_attr(node, ATTR_START)->ints,
                 *step = node_attr(node, ATTR_STEP)->ints;
@@ -108,7 +112,7 @@ static LLVMValueRef keep_inside(Emitter *emitter, LLVMValueRef inside, LLVMValue
                 : value;
 }
 
-static LLVMValueRef move_pad(Emitter *emitter, const Node *node, const Index *index) {
+LLVMValueRef pull_pad(Emitter *emitter, const Node *node, const Index *index) {
   const Shape *out = &node->type.shape, *in = &node->input[0]->type.shape;
   const int64_t *low = node_attr(node, ATTR_LOW)->ints;
   LLVMValueRef otherwise =
@@ -148,10 +152,10 @@ static LLVMValueRef move_pad(Emitter *emitter, const Node *node, const Index *in
 typedef struct {
   const Node *node;
   const Index *index;
-  int axis, count;   /* operands that are not empty, */
-  int *operand;      /* in order, */
-  int64_t *offset;   /* and where each begins along the axis */
-  Digit digit;       /* along the axis */
+  int axis, count; /* operands that are not empty, */
+  int *operand;    /* in order, */
+  int64_t *offset; /* and where each begins along the axis */
+  Digit digit;     /* along the axis */
 } Concat;
 
 static LLVMValueRef concat_operand(Emitter *emitter, const Concat *c, int which) {
@@ -199,7 +203,7 @@ static LLVMValueRef concat_among(Emitter *emitter, const Concat *c, int from, in
   return phi;
 }
 
-static LLVMValueRef move_concat(Emitter *emitter, const Node *node, const Index *index) {
+LLVMValueRef pull_concat(Emitter *emitter, const Node *node, const Index *index) {
   Concat c = {.node = node, .index = index, .axis = (int)node_int(node, ATTR_AXIS, 0)};
   c.operand = ARENA_ARRAY(emitter->arena, int, node->input_count);
   c.offset = ARENA_ARRAY(emitter->arena, int64_t, node->input_count);
@@ -216,7 +220,7 @@ static LLVMValueRef move_concat(Emitter *emitter, const Node *node, const Index 
   return concat_among(emitter, &c, 0, c.count);
 }
 
-static LLVMValueRef move_gather(Emitter *emitter, const Node *node, const Index *index) {
+LLVMValueRef pull_gather(Emitter *emitter, const Node *node, const Index *index) {
   const Node *table = node->input[0], *row = node->input[1];
   const Shape *out = &node->type.shape;
   LLVMBuilderRef builder = emitter->builder;
@@ -236,27 +240,4 @@ static LLVMValueRef move_gather(Emitter *emitter, const Node *node, const Index 
              varies);
   emit_index_run(emitter, index, out, row->type.shape.rank, out->rank, &inner);
   return LLVMBuildSelect(builder, inside, emit_value(emitter, table, &inner), zero, "");
-}
-
-LLVMValueRef emit_move(Emitter *emitter, const Node *node, const Index *index) {
-  switch (node->op) {
-  case OP_RESHAPE:
-    return emit_value(emitter, node->input[0], index);
-  case OP_TRANSPOSE:
-    return move_transpose(emitter, node, index);
-  case OP_BROADCAST:
-    return move_broadcast(emitter, node, index);
-  case OP_SLICE:
-    return move_slice(emitter, node, index);
-  case OP_PAD:
-    return move_pad(emitter, node, index);
-  case OP_CONCAT:
-    return move_concat(emitter, node, index);
-  case OP_GATHER:
-    return move_gather(emitter, node, index);
-  default:
-    diag_error(emitter->module->diag, node->loc, "internal error: '%s' inside a kernel's body",
-               op_info[node->op].text);
-    return LLVMGetUndef(emit_register_type(emitter, node->type.dtype));
-  }
 }

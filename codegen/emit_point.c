@@ -79,18 +79,6 @@ LLVMValueRef emit_cast(Emitter *emitter, DType from, DType to, LLVMValueRef valu
 }
 
 /* ── floats ─────────────────────────────────────────────────────────────────────────────────── */
-/* kernels/math.c: float ft_<op>_f32(float...), double ft_<op>_f64(double...). */
-static LLVMValueRef call_math(Emitter *emitter, const Node *node, LLVMValueRef *inputs) {
-  LLVMTypeRef type = register_type(emitter, node->type.dtype), types[2] = {type, type};
-  char name[64];
-  snprintf(name, sizeof name, "ft_%s_%s", op_info[node->op].text,
-           node->type.dtype == DT_F64 ? "f64" : "f32");
-  LLVMTypeRef signature = LLVMFunctionType(type, types, (unsigned)node->input_count, false);
-  LLVMValueRef function = module_function(emitter->module, name, signature);
-  return LLVMBuildCall2(emitter->builder, signature, function, inputs, (unsigned)node->input_count,
-                        "");
-}
-
 /* NaN if either is NaN. The sign of a zero is not promised: x86 and PTX have it in one instruction.
  */
 LLVMValueRef emit_float_extreme(Emitter *emitter, bool is_max, DType dtype, LLVMValueRef a,
@@ -107,21 +95,6 @@ LLVMValueRef emit_float_extreme(Emitter *emitter, bool is_max, DType dtype, LLVM
   LLVMValueRef value =
       emit_intrinsic(emitter, is_max ? "llvm.maximum" : "llvm.minimum", type, both, 2);
   return emit_flagged(emitter, value, LLVMFastMathNoSignedZeros);
-}
-
-static LLVMValueRef float_sign(Emitter *emitter, LLVMValueRef x) {
-  LLVMBuilderRef builder = emitter->builder;
-  LLVMValueRef zero = LLVMConstNull(LLVMTypeOf(x)), one = LLVMConstReal(LLVMTypeOf(x), 1);
-  LLVMValueRef up = LLVMBuildFCmp(builder, LLVMRealOGT, x, zero, "");
-  LLVMValueRef down = LLVMBuildFCmp(builder, LLVMRealOLT, x, zero, "");
-  LLVMValueRef rest = LLVMBuildSelect(builder, down, LLVMConstReal(LLVMTypeOf(x), -1), x, "");
-  return LLVMBuildSelect(builder, up, one, rest, ""); /* zero and NaN stay */
-}
-
-static LLVMValueRef float_finite(Emitter *emitter, LLVMValueRef x) {
-  LLVMValueRef size = emit_intrinsic(emitter, "llvm.fabs", LLVMTypeOf(x), &x, 1);
-  return LLVMBuildFCmp(emitter->builder, LLVMRealOLT, size,
-                       LLVMConstReal(LLVMTypeOf(x), (double)INFINITY), "");
 }
 
 /* ── division ───────────────────────────────────────────────────────────────────────────────── */
@@ -168,6 +141,15 @@ static int byte_division(const Node *dividend, float divisor) {
   return !is_corrected ? 0 : is_simple ? 1 : 2;
 }
 
+/* A division by one number for a whole kernel is a multiplication by its reciprocal, which LLVM
+ * takes out of the loop. */
+static LLVMFastMathFlags division_flags(const Emitter *emitter, const Node *node) {
+  if (emitter->module->target != TARGET_CPU) return 0;
+  const Node *divisor = skip_moves(node->input[1]);
+  bool is_scalar = shape_elements(&divisor->type.shape) == 1 && divisor->op != OP_CONST;
+  return is_scalar ? LLVMFastMathAllowReciprocal : 0;
+}
+
 static LLVMValueRef float_divide(Emitter *emitter, const Node *node, LLVMValueRef *in) {
   LLVMBuilderRef builder = emitter->builder;
   bool has_fma = emitter->module->target == TARGET_CPU && emitter->module->vector_bytes >= 32;
@@ -186,69 +168,6 @@ static LLVMValueRef float_divide(Emitter *emitter, const Node *node, LLVMValueRe
   return emit_intrinsic(emitter, "llvm.fma", type, last, 3);
 }
 
-/* A division by one number for a whole kernel is a multiplication by its reciprocal, which LLVM
- * takes out of the loop. */
-static LLVMFastMathFlags division_flags(const Emitter *emitter, const Node *node) {
-  if (node->op != OP_DIV || emitter->module->target != TARGET_CPU) return 0;
-  const Node *divisor = skip_moves(node->input[1]);
-  bool is_scalar = shape_elements(&divisor->type.shape) == 1 && divisor->op != OP_CONST;
-  return is_scalar ? LLVMFastMathAllowReciprocal : 0;
-}
-
-static LLVMValueRef float_op(Emitter *emitter, const Node *node, LLVMValueRef *in) {
-  LLVMBuilderRef builder = emitter->builder;
-  LLVMTypeRef type = LLVMTypeOf(in[0]);
-  DType dtype = node->input[0]->type.dtype;
-  switch (node->op) {
-  case OP_NEG:
-    return LLVMBuildFNeg(builder, in[0], "");
-  case OP_ABS:
-    return emit_intrinsic(emitter, "llvm.fabs", type, in, 1);
-  case OP_SIGN:
-    return float_sign(emitter, in[0]);
-  case OP_SQRT:
-    return emit_intrinsic(emitter, "llvm.sqrt", type, in, 1);
-  case OP_RSQRT:
-    return LLVMBuildFDiv(builder, LLVMConstReal(type, 1),
-                         emit_intrinsic(emitter, "llvm.sqrt", type, in, 1), "");
-  case OP_FLOOR:
-    return emit_intrinsic(emitter, "llvm.floor", type, in, 1);
-  case OP_CEIL:
-    return emit_intrinsic(emitter, "llvm.ceil", type, in, 1);
-  case OP_ROUND:
-    return emit_intrinsic(emitter, "llvm.rint", type, in, 1);
-  case OP_ISFINITE:
-    return float_finite(emitter, in[0]);
-  case OP_ADD:
-    return LLVMBuildFAdd(builder, in[0], in[1], "");
-  case OP_SUB:
-    return LLVMBuildFSub(builder, in[0], in[1], "");
-  case OP_MUL:
-    return LLVMBuildFMul(builder, in[0], in[1], "");
-  case OP_DIV:
-    return float_divide(emitter, node, in);
-  case OP_MAX:
-    return emit_float_extreme(emitter, true, dtype, in[0], in[1]);
-  case OP_MIN:
-    return emit_float_extreme(emitter, false, dtype, in[0], in[1]);
-  case OP_EQ:
-    return LLVMBuildFCmp(builder, LLVMRealOEQ, in[0], in[1], "");
-  case OP_NE:
-    return LLVMBuildFCmp(builder, LLVMRealUNE, in[0], in[1], "");
-  case OP_LT:
-    return LLVMBuildFCmp(builder, LLVMRealOLT, in[0], in[1], "");
-  case OP_LE:
-    return LLVMBuildFCmp(builder, LLVMRealOLE, in[0], in[1], "");
-  case OP_GT:
-    return LLVMBuildFCmp(builder, LLVMRealOGT, in[0], in[1], "");
-  case OP_GE:
-    return LLVMBuildFCmp(builder, LLVMRealOGE, in[0], in[1], "");
-  default:
-    return op_is_elementary(node->op) ? call_math(emitter, node, in) : NULL;
-  }
-}
-
-/* ── integers and bool ──────────────────────────────────────────────────────────────────────── */
 /* C's / and %, but 0 for a divisor of 0; INT_MIN / -1 wraps. */
 static LLVMValueRef integer_divide(Emitter *emitter, bool is_division, bool with_sign,
                                    LLVMValueRef a, LLVMValueRef b) {
@@ -269,128 +188,162 @@ static LLVMValueRef integer_divide(Emitter *emitter, bool is_division, bool with
   return LLVMBuildSelect(builder, special, otherwise, LLVMBuildBinOp(builder, op, a, safe, ""), "");
 }
 
-static LLVMValueRef integer_compare(Emitter *emitter, Op op, bool with_sign, LLVMValueRef *in) {
-  LLVMIntPredicate predicate = LLVMIntEQ;
-  switch (op) {
-  case OP_NE:
-    predicate = LLVMIntNE;
-    break;
-  case OP_LT:
-    predicate = with_sign ? LLVMIntSLT : LLVMIntULT;
-    break;
-  case OP_LE:
-    predicate = with_sign ? LLVMIntSLE : LLVMIntULE;
-    break;
-  case OP_GT:
-    predicate = with_sign ? LLVMIntSGT : LLVMIntUGT;
-    break;
-  case OP_GE:
-    predicate = with_sign ? LLVMIntSGE : LLVMIntUGE;
-    break;
-  default:
-    break;
+/* ── the pointwise ops ──────────────────────────────────────────────────────────────────────────
+ * point_<name> for the rows of ir/ops.def. The shape rules have refused what an op does not take:
+ * bool is only compared, chosen, cast and met by not, and, or, xor. */
+typedef struct {
+  Emitter *emitter;
+  LLVMBuilderRef builder;
+  const Node *node;
+  LLVMValueRef *in;
+  LLVMTypeRef type; /* of in[0] */
+  DType dtype;      /* of operand 0 */
+  bool is_float, is_signed;
+} Point;
+#define POINT(name) static LLVMValueRef point_##name(const Point *p)
+/* The LLVM builder of floats, of integers. */
+#define POINT1(name, of_float, of_integer)                                                         \
+  POINT(name) {                                                                                    \
+    return p->is_float ? LLVMBuild##of_float(p->builder, p->in[0], "")                             \
+                       : LLVMBuild##of_integer(p->builder, p->in[0], "");                          \
   }
-  return LLVMBuildICmp(emitter->builder, predicate, in[0], in[1], "");
+#define POINT2(name, of_float, of_integer)                                                         \
+  POINT(name) {                                                                                    \
+    return p->is_float ? LLVMBuild##of_float(p->builder, p->in[0], p->in[1], "")                   \
+                       : LLVMBuild##of_integer(p->builder, p->in[0], p->in[1], "");                \
+  }
+#define POINT_BITS(name, builder_of)                                                               \
+  POINT(name) { return LLVMBuild##builder_of(p->builder, p->in[0], p->in[1], ""); }
+#define POINT_INTRINSIC(name, intrinsic)                                                           \
+  POINT(name) { return emit_intrinsic(p->emitter, intrinsic, p->type, p->in, 1); }
+/* Predicates: of floats, of integers with and without sign. */
+#define POINT_COMPARE(name, of_float, with_sign, without)                                          \
+  POINT(name) {                                                                                    \
+    return p->is_float                                                                             \
+               ? LLVMBuildFCmp(p->builder, LLVMReal##of_float, p->in[0], p->in[1], "")             \
+               : LLVMBuildICmp(p->builder, p->is_signed ? LLVMInt##with_sign : LLVMInt##without,   \
+                               p->in[0], p->in[1], "");                                            \
+  }
+
+POINT1(neg, FNeg, Neg)
+POINT2(add, FAdd, Add)
+POINT2(sub, FSub, Sub)
+POINT2(mul, FMul, Mul)
+POINT_BITS(and, And)
+POINT_BITS(or, Or)
+POINT_BITS(xor, Xor)
+POINT_INTRINSIC(sqrt, "llvm.sqrt")
+POINT_INTRINSIC(floor, "llvm.floor")
+POINT_INTRINSIC(ceil, "llvm.ceil")
+POINT_INTRINSIC(round, "llvm.rint")
+POINT_COMPARE(eq, OEQ, EQ, EQ)
+POINT_COMPARE(ne, UNE, NE, NE)
+POINT_COMPARE(lt, OLT, SLT, ULT)
+POINT_COMPARE(le, OLE, SLE, ULE)
+POINT_COMPARE(gt, OGT, SGT, UGT)
+POINT_COMPARE(ge, OGE, SGE, UGE)
+
+POINT(not) { return LLVMBuildNot(p->builder, p->in[0], ""); }
+POINT(select) { return LLVMBuildSelect(p->builder, p->in[0], p->in[1], p->in[2], ""); }
+POINT(cast) { return emit_cast(p->emitter, p->dtype, p->node->type.dtype, p->in[0]); }
+
+/* kernels/math.c: float ft_<op>_f32(float...), double ft_<op>_f64(double...). */
+POINT(math) {
+  Module *module = p->emitter->module;
+  const Node *node = p->node;
+  LLVMTypeRef type = register_type(p->emitter, node->type.dtype), types[2] = {type, type};
+  unsigned count = (unsigned)node->input_count;
+  char name[64];
+  snprintf(name, sizeof name, "ft_%s_%s", op_info[node->op].text,
+           node->type.dtype == DT_F64 ? "f64" : "f32");
+  LLVMTypeRef signature = LLVMFunctionType(type, types, count, false);
+  return LLVMBuildCall2(p->builder, signature, module_function(module, name, signature), p->in,
+                        count, "");
 }
 
-static LLVMValueRef integer_op(Emitter *emitter, const Node *node, LLVMValueRef *in) {
-  LLVMBuilderRef builder = emitter->builder;
-  LLVMTypeRef type = LLVMTypeOf(in[0]);
-  bool with_sign = is_signed(node->input[0]->type.dtype);
-  LLVMValueRef zero = LLVMConstNull(type), compared;
-  switch (node->op) {
-  case OP_NEG:
-    return LLVMBuildNeg(builder, in[0], "");
-  case OP_NOT:
-    return LLVMBuildNot(builder, in[0], "");
-  case OP_ABS:
-    if (!with_sign) return in[0];
-    compared = LLVMBuildICmp(builder, LLVMIntSLT, in[0], zero, "");
-    return LLVMBuildSelect(builder, compared, LLVMBuildNeg(builder, in[0], ""), in[0], "");
-  case OP_SIGN:
-    compared = LLVMBuildZExt(
-        builder, LLVMBuildICmp(builder, with_sign ? LLVMIntSGT : LLVMIntUGT, in[0], zero, ""), type,
-        "");
-    if (!with_sign) return LLVMTypeOf(compared) == type ? compared : in[0];
-    return LLVMBuildSelect(builder, LLVMBuildICmp(builder, LLVMIntSLT, in[0], zero, ""),
-                           LLVMConstAllOnes(type), compared, "");
-  case OP_ADD:
-    return LLVMBuildAdd(builder, in[0], in[1], "");
-  case OP_SUB:
-    return LLVMBuildSub(builder, in[0], in[1], "");
-  case OP_MUL:
-    return LLVMBuildMul(builder, in[0], in[1], "");
-  case OP_DIV:
-    return integer_divide(emitter, true, with_sign, in[0], in[1]);
-  case OP_REM:
-    return integer_divide(emitter, false, with_sign, in[0], in[1]);
-  case OP_MAX:
-    return emit_intrinsic(emitter, with_sign ? "llvm.smax" : "llvm.umax", type, in, 2);
-  case OP_MIN:
-    return emit_intrinsic(emitter, with_sign ? "llvm.smin" : "llvm.umin", type, in, 2);
-  case OP_AND:
-    return LLVMBuildAnd(builder, in[0], in[1], "");
-  case OP_OR:
-    return LLVMBuildOr(builder, in[0], in[1], "");
-  case OP_XOR:
-    return LLVMBuildXor(builder, in[0], in[1], "");
-  case OP_EQ:
-  case OP_NE:
-  case OP_LT:
-  case OP_LE:
-  case OP_GT:
-  case OP_GE:
-    return integer_compare(emitter, node->op, with_sign, in);
-  default:
-    return NULL;
-  }
+POINT(rsqrt) {
+  LLVMValueRef root = emit_intrinsic(p->emitter, "llvm.sqrt", p->type, p->in, 1);
+  return LLVMBuildFDiv(p->builder, LLVMConstReal(p->type, 1), root, "");
 }
 
-/* bool arithmetic: add is or, mul is and, as for numbers clamped to 0 and 1. */
-static LLVMValueRef bool_op(Emitter *emitter, const Node *node, LLVMValueRef *in) {
-  LLVMBuilderRef builder = emitter->builder;
-  switch (node->op) {
-  case OP_ADD:
-  case OP_MAX:
-    return LLVMBuildOr(builder, in[0], in[1], "");
-  case OP_MUL:
-  case OP_MIN:
-    return LLVMBuildAnd(builder, in[0], in[1], "");
-  case OP_SUB:
-    return LLVMBuildXor(builder, in[0], in[1], "");
-  case OP_ABS:
-  case OP_SIGN:
-  case OP_NEG:
-    return in[0];
-  default:
-    return integer_op(emitter, node, in);
-  }
+POINT(abs) {
+  if (p->is_float) return emit_intrinsic(p->emitter, "llvm.fabs", p->type, p->in, 1);
+  if (!p->is_signed) return p->in[0];
+  LLVMValueRef is_less =
+      LLVMBuildICmp(p->builder, LLVMIntSLT, p->in[0], LLVMConstNull(p->type), "");
+  return LLVMBuildSelect(p->builder, is_less, LLVMBuildNeg(p->builder, p->in[0], ""), p->in[0], "");
 }
 
-/* Of values of a narrow type it gives one: there is nothing to round. */
-static bool is_exact(Op op) {
-  return op == OP_NEG || op == OP_ABS || op == OP_SIGN || op == OP_MAX || op == OP_MIN ||
-         op == OP_FLOOR || op == OP_CEIL || op == OP_ROUND;
+static LLVMValueRef float_sign(const Point *p) {
+  LLVMBuilderRef builder = p->builder;
+  LLVMValueRef x = p->in[0], zero = LLVMConstNull(p->type), one = LLVMConstReal(p->type, 1);
+  LLVMValueRef up = LLVMBuildFCmp(builder, LLVMRealOGT, x, zero, "");
+  LLVMValueRef down = LLVMBuildFCmp(builder, LLVMRealOLT, x, zero, "");
+  LLVMValueRef rest = LLVMBuildSelect(builder, down, LLVMConstReal(p->type, -1), x, "");
+  return LLVMBuildSelect(builder, up, one, rest, ""); /* zero and NaN stay */
 }
+
+POINT(sign) {
+  LLVMValueRef x = p->in[0], zero = LLVMConstNull(p->type);
+  if (p->is_float) return float_sign(p);
+  LLVMIntPredicate more = p->is_signed ? LLVMIntSGT : LLVMIntUGT;
+  LLVMValueRef up =
+      LLVMBuildZExt(p->builder, LLVMBuildICmp(p->builder, more, x, zero, ""), p->type, "");
+  if (!p->is_signed) return up;
+  LLVMValueRef down = LLVMBuildICmp(p->builder, LLVMIntSLT, x, zero, "");
+  return LLVMBuildSelect(p->builder, down, LLVMConstAllOnes(p->type), up, "");
+}
+
+POINT(isfinite) {
+  LLVMValueRef size = emit_intrinsic(p->emitter, "llvm.fabs", p->type, p->in, 1);
+  return LLVMBuildFCmp(p->builder, LLVMRealOLT, size, LLVMConstReal(p->type, (double)INFINITY), "");
+}
+
+POINT(div) {
+  if (!p->is_float) return integer_divide(p->emitter, true, p->is_signed, p->in[0], p->in[1]);
+  LLVMValueRef value = float_divide(p->emitter, p->node, p->in);
+  return emit_flagged(p->emitter, value, division_flags(p->emitter, p->node));
+}
+
+POINT(rem) { return integer_divide(p->emitter, false, p->is_signed, p->in[0], p->in[1]); }
+
+static LLVMValueRef extreme(const Point *p, bool is_max) {
+  if (p->is_float) return emit_float_extreme(p->emitter, is_max, p->dtype, p->in[0], p->in[1]);
+  const char *name =
+      p->is_signed ? (is_max ? "llvm.smax" : "llvm.smin") : (is_max ? "llvm.umax" : "llvm.umin");
+  return emit_intrinsic(p->emitter, name, p->type, p->in, 2);
+}
+POINT(max) { return extreme(p, true); }
+POINT(min) { return extreme(p, false); }
+
+#define POINT_LEAF(name) NULL
+#define POINT_POINTWISE(name) point_##name
+#define POINT_REDUCE(name) NULL
+#define POINT_CONTRACT(name) NULL
+#define POINT_WINDOW(name) NULL
+#define POINT_MOVE(name) NULL
+#define POINT_STRUCT(name) NULL
+static LLVMValueRef (*const point[OP_COUNT])(const Point *p) = {
+#define OP(ID, text, min, max, class, first, last, traits, attrs, rule, gradient, eval, emitter)   \
+  [OP_##ID] = POINT_##class(emitter),
+#include "ir/ops.def"
+#undef OP
+};
 
 LLVMValueRef emit_pointwise(Emitter *emitter, const Node *node, LLVMValueRef *inputs) {
-  if (node->op == OP_CAST)
-    return emit_cast(emitter, node->input[0]->type.dtype, node->type.dtype, inputs[0]);
-  if (node->op == OP_SELECT)
-    return LLVMBuildSelect(emitter->builder, inputs[0], inputs[1], inputs[2], "");
   DType dtype = node->input[0]->type.dtype;
-  LLVMValueRef value = dtype_is_float(dtype) ? float_op(emitter, node, inputs)
-                       : dtype == DT_BOOL    ? bool_op(emitter, node, inputs)
-                                             : integer_op(emitter, node, inputs);
-  if (!value) {
-    diag_error(emitter->module->diag, node->loc, "internal error: no code for '%s' on %s",
-               op_info[node->op].text, dtype_text(dtype));
-    return LLVMGetUndef(register_type(emitter, node->type.dtype));
-  }
-  value = emit_flagged(emitter, value, division_flags(emitter, node));
-  return is_exact(node->op) || !dtype_is_float(node->type.dtype)
-             ? value
-             : emit_round(emitter, node->type.dtype, value);
+  const Point p = {.emitter = emitter,
+                   .builder = emitter->builder,
+                   .node = node,
+                   .in = inputs,
+                   .type = LLVMTypeOf(inputs[0]),
+                   .dtype = dtype,
+                   .is_float = dtype_is_float(dtype),
+                   .is_signed = is_signed(dtype)};
+  LLVMValueRef value = point[node->op](&p);
+  bool is_rounded =
+      op_has(node->op, TRAIT_EXACT) || node->op == OP_CAST || !dtype_is_float(node->type.dtype);
+  return is_rounded ? value : emit_round(emitter, node->type.dtype, value);
 }
 
 /* ── reductions ─────────────────────────────────────────────────────────────────────────────── */
@@ -424,9 +377,6 @@ LLVMValueRef emit_reduce_step(Emitter *emitter, Op op, DType dtype, LLVMValueRef
              : op == OP_PROD ? LLVMBuildFMul(builder, accumulator, value, "")
                              : emit_float_extreme(emitter, is_max, dtype, accumulator, value);
     if (op == OP_SUM || op == OP_PROD) result = emit_flagged(emitter, result, 0);
-  } else if (dtype == DT_BOOL) {
-    result = op == OP_SUM || is_max ? LLVMBuildOr(builder, accumulator, value, "")
-                                    : LLVMBuildAnd(builder, accumulator, value, "");
   } else if (op == OP_SUM || op == OP_PROD) {
     result = op == OP_SUM ? LLVMBuildAdd(builder, accumulator, value, "")
                           : LLVMBuildMul(builder, accumulator, value, "");

@@ -3,10 +3,20 @@
 #define FT_CODEGEN_EMIT_PRIVATE_H
 #include "codegen/emit.h"
 
-/* emit_move.c: nodes whose element is found elsewhere */
-LLVMValueRef emit_move(Emitter *emitter, const Node *node, const Index *index);
-/* emit_window.c: pooling and its gradients */
-LLVMValueRef emit_window(Emitter *emitter, const Node *node, const Index *index);
+/* One element of a node's value in a kernel's body: pull_<emitter> for the rows of ir/ops.def, in
+ * emit.c, emit_move.c (what is found elsewhere) and emit_window.c (pooling and its gradients). */
+typedef LLVMValueRef Pull(Emitter *emitter, const Node *node, const Index *index);
+#define PULL_LEAF(name) pull_##name
+#define PULL_POINTWISE(name) pull_pointwise
+#define PULL_REDUCE(name) pull_##name
+#define PULL_CONTRACT(name) pull_##name
+#define PULL_WINDOW(name) pull_##name
+#define PULL_MOVE(name) pull_##name
+#define PULL_STRUCT(name) pull_##name
+#define OP(ID, text, min, max, class, first, last, traits, attrs, rule, gradient, eval, emitter)   \
+  LLVMValueRef PULL_##class(emitter)(Emitter * emitter_, const Node *node, const Index *index);
+#include "ir/ops.def"
+#undef OP
 
 /* The digit of dimension d, and the digits of dimensions [from, to) appended to *out. */
 Digit emit_index_digit(Emitter *emitter, const Index *index, const Shape *shape, int d);

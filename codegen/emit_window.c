@@ -354,7 +354,7 @@ static LLVMValueRef pool_backward(Emitter *emitter, const Node *node, const Inde
   return state[0];
 }
 
-LLVMValueRef emit_window(Emitter *emitter, const Node *node, const Index *index) {
+LLVMValueRef pull_window(Emitter *emitter, const Node *node, const Index *index) {
   bool is_backward = node->op == OP_POOL_MAX_GRAD || node->op == OP_POOL_AVG_GRAD;
   bool was = emitter->is_ordered;
   emitter->is_ordered = true;

@@ -2,7 +2,7 @@
  * result depends on them. */
 #include "codegen/host_private.h"
 
-bool host_is_expensive(Op op) { return op_is_elementary(op) || op == OP_RANDOM; }
+bool host_is_expensive(Op op) { return op_has(op, TRAIT_ELEMENTARY) || op == OP_RANDOM; }
 
 static bool is_window(const Node *node) { return op_info[node->op].op_class == CLASS_WINDOW; }
 

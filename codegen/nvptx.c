@@ -177,7 +177,7 @@ void nvptx_collect(Job *job, Reductions *out) {
     for (int k = 0; k < node->input_count; k++)
       if (level[node->input[k]->id] > level[i]) level[i] = level[node->input[k]->id];
     if (op_info[node->op].op_class != CLASS_REDUCE) continue;
-    if (op_is_moment(node->op)) {
+    if (op_has(node->op, TRAIT_MOMENT)) {
       collect_moments(out, node, &level[i]);
       if (level[i] > out->stages) out->stages = level[i];
       continue;
@@ -244,7 +244,7 @@ static void finish_moments(Emitter *emitter, const Reduction *both, LLVMValueRef
                           LLVMBuildSelect(b, is_none, zero, spread, "")};
   for (int i = 0; i < emitter->body->nodes.count; i++) {
     const Node *node = emitter->body->nodes.at[i];
-    if (op_is_moment(node->op) && node->input[0] == x)
+    if (op_has(node->op, TRAIT_MOMENT) && node->input[0] == x)
       emit_bind_value(emitter, node, value[node->op == OP_SPREAD]);
   }
 }

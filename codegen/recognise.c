@@ -83,7 +83,7 @@ static Tensor *evaluate(Recogniser *r, const Node *node) {
   for (int i = 0; i < node->input_count; i++)
     if (!(in[i] = find_value(r, node->input[i]))) return NULL;
   Tensor *out = new_tensor(r, dtype);
-  interp_pointwise(&(Eval){node, in, out});
+  interp_pointwise(&(Eval){node, in, out, NULL});
   return out;
 }
 

@@ -1,55 +1,15 @@
 /* builtin_math: pointwise functions, reductions, casts. Functions of one number also work on
  * compile-time numbers. */
 #include "frontend/builder.h"
+#include "ir/scalar.h"
 #include <math.h>
 #include <string.h>
-
-static double rsqrt_of(double x) { return 1 / sqrt(x); }
-static double sigmoid_of(double x) { return 1 / (1 + exp(-x)); }
-static double sign_of(double x) { return (double)((x > 0) - (x < 0)); }
-
-static double apply(Op op, double x) {
-  switch (op) {
-  case OP_EXP:
-    return exp(x);
-  case OP_EXPM1:
-    return expm1(x);
-  case OP_LOG:
-    return log(x);
-  case OP_LOG1P:
-    return log1p(x);
-  case OP_SQRT:
-    return sqrt(x);
-  case OP_RSQRT:
-    return rsqrt_of(x);
-  case OP_SIN:
-    return sin(x);
-  case OP_COS:
-    return cos(x);
-  case OP_TANH:
-    return tanh(x);
-  case OP_SIGMOID:
-    return sigmoid_of(x);
-  case OP_ERF:
-    return erf(x);
-  case OP_FLOOR:
-    return floor(x);
-  case OP_CEIL:
-    return ceil(x);
-  case OP_ROUND:
-    return nearbyint(x);
-  case OP_ABS:
-    return fabs(x);
-  default:
-    return sign_of(x);
-  }
-}
 
 static Value run_unary(Call *call) {
   Op op = (Op)call->builtin->which;
   Value *v = &call->arg[0];
   if (value_is_number(v)) {
-    double y = apply(op, value_number(v));
+    double y = scalar_eval(op, DT_F64, DT_F64, &(Scalar){.f = value_number(v)}).f;
     bool whole = op == OP_FLOOR || op == OP_CEIL || op == OP_ROUND ||
                  (v->kind == VALUE_INT && (op == OP_ABS || op == OP_SIGN));
     return whole && fabs(y) < 9e15 ? value_int((int64_t)y) : value_float(y);

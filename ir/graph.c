@@ -6,29 +6,23 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define T(TRAIT) TRAIT_##TRAIT
+#define A(ID) ((uint64_t)1 << ATTR_##ID)
 const OpInfo op_info[OP_COUNT] = {
-#define OP(ID, text, min, max, op_class, rule, gradient)                                           \
-  [OP_##ID] = {text, min, max, CLASS_##op_class},
+#define OP(ID, text, min, max, class, first, last, traits, attrs, ...)                             \
+  [OP_##ID] = {text, min, max, CLASS_##class, STAGE_##first, STAGE_##last, traits, attrs},
 #include "ir/ops.def"
 #undef OP
 };
+#undef T
+#undef A
+_Static_assert(ATTR_COUNT <= 64, "attribute sets are bits of one word");
 
 const struct AttrInfo attr_info[ATTR_COUNT] = {
 #define ATTR(ID, text, kind) [ATTR_##ID] = {text, ATTR_KIND_##kind},
 #include "ir/attrs.def"
 #undef ATTR
 };
-
-bool op_is_moment(Op op) { return op == OP_MEAN || op == OP_SPREAD; }
-
-bool op_is_elementary(Op op) {
-  static const bool elementary[OP_COUNT] = {
-      [OP_EXP] = true, [OP_EXPM1] = true, [OP_LOG] = true,     [OP_LOG1P] = true, [OP_SIN] = true,
-      [OP_COS] = true, [OP_TANH] = true,  [OP_SIGMOID] = true, [OP_ERF] = true,   [OP_POW] = true};
-  return elementary[op];
-}
-
-bool op_scatters(Op op) { return op == OP_SCATTER_ADD || op == OP_PUT; }
 
 bool op_parse(const char *text, Op *out) {
   for (int i = 0; i < OP_COUNT; i++)
@@ -186,9 +180,7 @@ Shape node_file_shape(const Node *param) {
   return node_attr(param, ATTR_SHAPE) ? shape_attr(param, ATTR_SHAPE) : param->type.shape;
 }
 
-bool node_has_results(const Node *node) {
-  return node->op == OP_FUSED || node->op == OP_ATTENTION || node->op == OP_ATTENTION_GRAD;
-}
+bool node_has_results(const Node *node) { return op_has(node->op, TRAIT_RESULTS); }
 
 int node_result_count(const Node *node) {
   if (node->op == OP_FUSED) return node->body->roots.count;

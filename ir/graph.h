@@ -26,20 +26,39 @@ typedef enum {
   CLASS_STRUCT
 } OpClass;
 
+/* What a graph promises between passes. An op's row says in which of them it may stand. */
+typedef enum {
+  STAGE_FORWARD, /* from the front end */
+  STAGE_STEP,    /* with backward and update */
+  STAGE_FUSED,   /* pointwise work, moves and reductions are in kernels; views (reshape) are not */
+  STAGE_PLANNED, /* the same with a place for every value, in which its readers find it */
+  STAGE_NOWHERE
+} Stage;
+
+/* Bits of OpInfo.traits. */
+typedef enum {
+  TRAIT_NAMED = 1 << 0,      /* a leaf in memory, found by its name */
+  TRAIT_BODY = 1 << 1,       /* may stand in a kernel's body */
+  TRAIT_ALONE = 1 << 2,      /* never fused with others */
+  TRAIT_COMMUTES = 1 << 3,   /* its two operands may be exchanged */
+  TRAIT_ELEMENTARY = 1 << 4, /* exp, log, tanh, ...: many instructions (kernels/math.c) */
+  TRAIT_EXACT = 1 << 5,      /* of values of a narrow type it gives one: nothing to round */
+  TRAIT_MOMENT = 1 << 6,     /* mean and spread, which are made of the same sums */
+  TRAIT_SCATTERS = 1 << 7,   /* moves data to places that a value tells: cannot be pulled */
+  TRAIT_RESULTS = 1 << 8     /* has several results, which are read through `result` */
+} OpTrait;
+
 typedef struct {
   const char *text;
   int min_inputs, max_inputs; /* -1: any number */
   OpClass op_class;
+  Stage first, last;
+  unsigned traits;
+  uint64_t attrs; /* the legal ones: bits by AttrId */
 } OpInfo;
 extern const OpInfo op_info[OP_COUNT];
 bool op_parse(const char *text, Op *out);
-/* exp, log, tanh and the like: many instructions, made by kernels/math.c. */
-bool op_is_elementary(Op op);
-/* Mean and spread, which are made of the same sums. */
-bool op_is_moment(Op op);
-/* scatter_add, put: what moves data to places that a value tells. No element of the result knows
- * where it comes from, so it cannot be pulled: such an op is a kernel by itself. */
-bool op_scatters(Op op);
+static inline bool op_has(Op op, OpTrait trait) { return (op_info[op].traits & trait) != 0; }
 
 typedef enum {
 #define ATTR(ID, text, kind) ATTR_##ID,
@@ -224,13 +243,6 @@ void graph_print_dot(const Graph *graph, FILE *out);
 
 /* ── verifier (ir/verify.c) ───────────────────────────────────────────────────────────────────
  * Structure, types (infer_type again), attributes, roots, and which ops are legal at a stage. */
-typedef enum {
-  STAGE_FORWARD, /* from the front end: no assign to params, no pack, no fused */
-  STAGE_STEP,    /* with backward and update */
-  STAGE_FUSED,   /* only leaves, fused, result, contractions, scatter_add, pack, assign, and views
-                    (reshape of anything) */
-  STAGE_PLANNED  /* the same with a place for every value, in which its readers find it */
-} Stage;
 bool graph_verify(const Graph *graph, Stage stage, Diag *diag);
 
 /* ── interpreter (ir/interp.c) ────────────────────────────────────────────────────────────────

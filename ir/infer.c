@@ -34,6 +34,12 @@ bool infer_need_given(Infer *in) {
   return in->given || infer_fail(in, "%s needs its type to be given", in->name);
 }
 
+bool infer_take_given(Infer *in) {
+  if (!infer_need_given(in)) return false;
+  *in->out = *in->given;
+  return true;
+}
+
 const Attr *infer_need_attr(Infer *in, AttrId id) {
   const Attr *attr = infer_attr(in, id);
   if (!attr) infer_fail(in, "%s needs the attribute '%s'", in->name, attr_info[id].text);
@@ -87,33 +93,29 @@ static bool all_same(Infer *in) {
   return true;
 }
 
+static bool infer_same_any(Infer *in) { return all_same(in); }
+
 static bool infer_same(Infer *in) {
+  if (type_of(in, 0)->dtype == DT_BOOL)
+    return infer_fail(in, "%s does not apply to bool: convert it first, for example with f32(x)",
+                      in->name);
+  return all_same(in);
+}
+
+static bool infer_same_bits(Infer *in) {
   DType dtype = type_of(in, 0)->dtype;
-  switch (in->op) {
-  case OP_STOP_GRADIENT:
-    break;
-  case OP_ASSIGN:
-    if (!need_name(in, ATTR_TARGET)) return false;
-    break;
-  case OP_NOT:
-  case OP_AND:
-  case OP_OR:
-  case OP_XOR:
-    if (dtype_is_float(dtype))
-      return infer_fail(in,
-                        "%s is for bool and integer tensors, not for %s: compare it with "
-                        "something first",
-                        in->name, dtype_text(dtype));
-    break;
-  case OP_REM:
-    if (!dtype_is_integer(dtype))
-      return infer_fail(in, "a remainder is for integer tensors, not for %s", dtype_text(dtype));
-    break;
-  default:
-    if (dtype == DT_BOOL)
-      return infer_fail(in, "%s does not apply to bool: convert it first, for example with f32(x)",
-                        in->name);
-  }
+  if (dtype_is_float(dtype))
+    return infer_fail(in,
+                      "%s is for bool and integer tensors, not for %s: compare it with "
+                      "something first",
+                      in->name, dtype_text(dtype));
+  return all_same(in);
+}
+
+static bool infer_same_integer(Infer *in) {
+  DType dtype = type_of(in, 0)->dtype;
+  if (!dtype_is_integer(dtype))
+    return infer_fail(in, "a remainder is for integer tensors, not for %s", dtype_text(dtype));
   return all_same(in);
 }
 
@@ -127,8 +129,14 @@ static bool infer_same_float(Infer *in) {
   return all_same(in);
 }
 
-static bool infer_predicate(Infer *in) {
-  if (in->op == OP_ISFINITE ? !infer_same_float(in) : !all_same(in)) return false;
+static bool infer_isfinite(Infer *in) {
+  if (!infer_same_float(in)) return false;
+  in->out->dtype = DT_BOOL;
+  return true;
+}
+
+static bool infer_compare(Infer *in) {
+  if (!all_same(in)) return false;
   in->out->dtype = DT_BOOL;
   return true;
 }
@@ -199,7 +207,7 @@ static bool infer_arg_reduce(Infer *in) {
   return true;
 }
 
-bool infer_result(Infer *in, DType operands, DType *out) {
+bool infer_result_dtype(Infer *in, DType operands, DType *out) {
   const Attr *result = infer_attr(in, ATTR_RESULT);
   bool is_narrow = operands == DT_F16 || operands == DT_BF16;
   *out = result ? (DType)result->i : operands;
@@ -238,12 +246,12 @@ static bool infer_dot(Infer *in) {
                         infer_show_shape(in, &a->shape), infer_show_shape(in, &b->shape));
   in->out->shape.dim[rank - 2] = a->shape.dim[m];
   in->out->shape.dim[rank - 1] = b->shape.dim[n];
-  return infer_result(in, a->dtype, &in->out->dtype);
+  return infer_result_dtype(in, a->dtype, &in->out->dtype);
 }
 
 /* ── leaves and structure ───────────────────────────────────────────────────────────────────── */
 static bool infer_random(Infer *in) {
-  if (!infer_need_given(in)) return false;
+  if (!infer_take_given(in)) return false;
   for (int i = 0; i < 2; i++)
     if (type_of(in, i)->dtype != DT_I64 || type_of(in, i)->shape.rank != 0)
       return infer_fail(in, "the %s of a random tensor must be i64[], not %s", i ? "step" : "seed",
@@ -254,11 +262,11 @@ static bool infer_random(Infer *in) {
     return infer_fail(in, "the stream of a random tensor must fit 32 bits");
   if (in->given->dtype != DT_F32)
     return infer_fail(in, "random numbers are f32, not %s", dtype_text(in->given->dtype));
-  *in->out = *in->given;
   return true;
 }
 
-static bool given_iota(Infer *in) {
+static bool infer_iota(Infer *in) {
+  if (!infer_take_given(in)) return false;
   const Attr *axis = infer_need_attr(in, ATTR_AXIS);
   if (!axis) return false;
   if (in->given->dtype != DT_I32 && in->given->dtype != DT_I64)
@@ -270,7 +278,8 @@ static bool given_iota(Infer *in) {
          infer_fail(in, "i32 cannot count to %lld", (long long)in->given->shape.dim[axis->i]);
 }
 
-static bool given_pack(Infer *in) {
+static bool infer_pack(Infer *in) {
+  if (!infer_take_given(in)) return false;
   const Attr *offsets = infer_need_ints(in, ATTR_OFFSETS, in->input_count);
   if (!offsets) return false;
   if (in->given->shape.rank != 1)
@@ -289,7 +298,8 @@ static bool given_pack(Infer *in) {
   return true;
 }
 
-static bool given_result(Infer *in) {
+static bool infer_result(Infer *in) {
+  if (!infer_take_given(in)) return false;
   const Attr *index = infer_need_attr(in, ATTR_INDEX);
   if (!index) return false;
   const Node *node = in->input[0];
@@ -308,60 +318,40 @@ static bool given_result(Infer *in) {
                     infer_show(in, in->given));
 }
 
-static bool given_leaf(Infer *in) {
-  const Attr *index, *value;
-  switch (in->op) {
-  case OP_PARAM:
-    if (!dtype_is_float(in->given->dtype))
-      return infer_fail(in, "a parameter must be floating-point, not %s",
-                        dtype_text(in->given->dtype));
-    return need_name(in, ATTR_NAME);
-  case OP_SETTING:
-    if (in->given->dtype != DT_F64 || in->given->shape.rank)
-      return infer_fail(in, "a setting is f64[], not %s", infer_show(in, in->given));
-    return need_name(in, ATTR_NAME);
-  case OP_INPUT:
-  case OP_STATE:
-    return need_name(in, ATTR_NAME);
-  case OP_CONST:
-    value = infer_need_attr(in, ATTR_VALUE);
-    return value && infer_value(in, in->given->dtype, value->f);
-  case OP_FUSED:
-    return need_name(in, ATTR_KIND);
-  case OP_ARG:
-    index = infer_need_attr(in, ATTR_INDEX);
-    return index && (index->i >= 0 || infer_fail(in, "argument %lld", (long long)index->i));
-  default:
-    return infer_fail(in, "%s has no shape rule", in->name);
-  }
+static bool infer_named(Infer *in) { return infer_take_given(in) && need_name(in, ATTR_NAME); }
+
+static bool infer_param(Infer *in) {
+  if (!infer_named(in)) return false;
+  return dtype_is_float(in->given->dtype) ||
+         infer_fail(in, "a parameter must be floating-point, not %s", dtype_text(in->given->dtype));
 }
 
-static bool infer_given(Infer *in) {
-  if (!infer_need_given(in)) return false;
-  *in->out = *in->given;
-  switch (in->op) {
-  case OP_CONV_GRAD_INPUT:
-  case OP_CONV_GRAD_WEIGHT:
-    return infer_conv_grad(in);
-  case OP_POOL_MAX_GRAD:
-  case OP_POOL_AVG_GRAD:
-    return infer_pool_grad(in);
-  case OP_IOTA:
-    return given_iota(in);
-  case OP_SCATTER_ADD:
-    return infer_scatter_add(in);
-  case OP_PACK:
-    return given_pack(in);
-  case OP_RESULT:
-    return given_result(in);
-  default:
-    return given_leaf(in);
-  }
+static bool infer_setting(Infer *in) {
+  if (!infer_named(in)) return false;
+  return (in->given->dtype == DT_F64 && !in->given->shape.rank) ||
+         infer_fail(in, "a setting is f64[], not %s", infer_show(in, in->given));
 }
+
+static bool infer_const(Infer *in) {
+  if (!infer_take_given(in)) return false;
+  const Attr *value = infer_need_attr(in, ATTR_VALUE);
+  return value && infer_value(in, in->given->dtype, value->f);
+}
+
+static bool infer_fused(Infer *in) { return infer_take_given(in) && need_name(in, ATTR_KIND); }
+
+static bool infer_arg(Infer *in) {
+  if (!infer_take_given(in)) return false;
+  const Attr *index = infer_need_attr(in, ATTR_INDEX);
+  return index && (index->i >= 0 || infer_fail(in, "argument %lld", (long long)index->i));
+}
+
+static bool infer_assign(Infer *in) { return need_name(in, ATTR_TARGET) && all_same(in); }
 
 /* ── the entry ──────────────────────────────────────────────────────────────────────────────── */
 static bool (*const rules[OP_COUNT])(Infer *) = {
-#define OP(ID, text, min, max, op_class, rule, gradient) [OP_##ID] = infer_##rule,
+#define OP(ID, text, min, max, class, first, last, traits, attrs, rule, ...)                       \
+  [OP_##ID] = infer_##rule,
 #include "ir/ops.def"
 #undef OP
 };

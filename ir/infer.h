@@ -22,6 +22,7 @@ const Attr *infer_attr(const Infer *in, AttrId id); /* NULL if absent */
 const Attr *infer_need_attr(Infer *in, AttrId id);  /* NULL and a reason if absent */
 const Attr *infer_need_ints(Infer *in, AttrId id, int count);
 bool infer_need_given(Infer *in);
+bool infer_take_given(Infer *in); /* the result has the given type */
 const char *infer_show(Infer *in, const Type *type);
 const char *infer_show_shape(Infer *in, const Shape *shape);
 
@@ -29,7 +30,7 @@ const char *infer_show_shape(Infer *in, const Shape *shape);
 bool infer_value(Infer *in, DType dtype, double value);
 
 /* The dtype of a contraction's result: that of its operands, or f32 if the attribute says so. */
-bool infer_result(Infer *in, DType operands, DType *out);
+bool infer_result_dtype(Infer *in, DType operands, DType *out);
 
 /* ir/infer_move.c */
 bool infer_reshape(Infer *in);
@@ -39,7 +40,7 @@ bool infer_slice(Infer *in);
 bool infer_pad(Infer *in);
 bool infer_concat(Infer *in);
 bool infer_gather(Infer *in);
-bool infer_scatter_add(Infer *in); /* of a given type */
+bool infer_scatter_add(Infer *in);
 bool infer_put(Infer *in);
 
 /* ir/infer_attention.c */

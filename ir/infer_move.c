@@ -141,6 +141,7 @@ bool infer_gather(Infer *in) {
 }
 
 bool infer_scatter_add(Infer *in) {
+  if (!infer_take_given(in)) return false;
   const Type *updates = type_of(in, 0), *index = type_of(in, 1);
   Shape want;
   if (!check_index(in, index)) return false;

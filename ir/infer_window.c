@@ -103,7 +103,7 @@ static bool conv_shape(Infer *in, const Type *x, const Type *w, Shape *out) {
 
 bool infer_conv(Infer *in) {
   const Type *x = &in->input[0]->type, *w = &in->input[1]->type;
-  return conv_shape(in, x, w, &in->out->shape) && infer_result(in, x->dtype, &in->out->dtype);
+  return conv_shape(in, x, w, &in->out->shape) && infer_result_dtype(in, x->dtype, &in->out->dtype);
 }
 
 ConvForm conv_form(const Node *node) {
@@ -136,12 +136,13 @@ static bool same_shape(Infer *in, const char *what, const Type *have, DType dtyp
 }
 
 bool infer_conv_grad(Infer *in) {
+  if (!infer_take_given(in)) return false;
   bool of_input = in->op == OP_CONV_GRAD_INPUT;
   const Type *other = &in->input[1]->type;
   Type given = {other->dtype, in->given->shape};
   Shape shape;
   DType dtype;
-  if (!infer_result(in, other->dtype, &dtype)) return false;
+  if (!infer_result_dtype(in, other->dtype, &dtype)) return false;
   if (in->given->dtype != dtype)
     return infer_fail(in, "the result of %s is %s, not %s", in->name, dtype_text(dtype),
                       dtype_text(in->given->dtype));
@@ -192,6 +193,7 @@ bool infer_pool_index(Infer *in) {
 }
 
 bool infer_pool_grad(Infer *in) {
+  if (!infer_take_given(in)) return false;
   int64_t kernel[2];
   Shape shape;
   if (!pool_shape(in, in->given, &shape, kernel)) return false;

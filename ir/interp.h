@@ -9,23 +9,30 @@ typedef struct {
   const Node *node;
   const Tensor *const *in;
   Tensor *out;
+  struct Frame *frame; /* the graph or body that it stands in: private to interp.c */
 } Eval;
 
-void interp_pointwise(const Eval *eval);
-void interp_reduce(const Eval *eval);
-void interp_random(const Eval *eval);
-void interp_move(const Eval *eval); /* also pack */
-void interp_dot(const Eval *eval);
-void interp_conv(const Eval *eval);                             /* and its gradients */
-void interp_attention(const Eval *eval, Tensor **results);      /* out, lse */
-void interp_attention_grad(const Eval *eval, Tensor **results); /* dq, dk, dv */
-void interp_pool(const Eval *eval);                             /* all of pooling */
+/* The evaluators that ir/ops.def names; pointwise ops have interp_pointwise. False: an error was
+ * reported. */
+typedef bool Evaluator(const Eval *eval);
+#define INTERP_LEAF(name) interp_##name
+#define INTERP_POINTWISE(name) interp_pointwise
+#define INTERP_REDUCE(name) interp_##name
+#define INTERP_CONTRACT(name) interp_##name
+#define INTERP_WINDOW(name) interp_##name
+#define INTERP_MOVE(name) interp_##name
+#define INTERP_STRUCT(name) interp_##name
+#define OP(ID, text, min, max, class, first, last, traits, attrs, rule, gradient, evaluator, ...)  \
+  bool INTERP_##class(evaluator)(const Eval *eval);
+#include "ir/ops.def"
+#undef OP
 
+extern Evaluator *const interp_evaluator[OP_COUNT];
+
+/* Places for all results of a node with several, the first of which is eval->out. NULL: there is no
+ * room, which was reported. */
+Tensor **interp_results(const Eval *eval);
 /* The index of element `linear` of a row-major tensor, and back. */
 void interp_unravel(const Shape *shape, int64_t linear, int64_t index[MAX_RANK]);
 int64_t interp_ravel(const Shape *shape, const int64_t index[MAX_RANK]);
-/* The value as the dtype holds it: integers wrap, floats round. */
-int64_t interp_wrap(DType dtype, int64_t value);
-double interp_round(DType dtype, double value);
-void interp_lowest(DType dtype, int64_t *lowest, int64_t *highest); /* of an integer dtype */
 #endif

@@ -66,7 +66,9 @@ static void scores_of(const Attention *a, int64_t b, int64_t h, int64_t i, doubl
   }
 }
 
-void interp_attention(const Eval *eval, Tensor **results) {
+bool interp_attention(const Eval *eval) {
+  Tensor **results = interp_results(eval);
+  if (!results) return false;
   Attention a = attention_of(eval, 0);
   AttentionForm f = a.form;
   Place y = place_of(&f, results[0], 0, f.values);
@@ -85,9 +87,12 @@ void interp_attention(const Eval *eval, Tensor **results) {
         out[d] += exp(score[j] - most) / sum * row_of(a.v, b, h / (f.heads / f.groups), j)[d];
   }
   free(score);
+  return true;
 }
 
-void interp_attention_grad(const Eval *eval, Tensor **results) {
+bool interp_attention_grad(const Eval *eval) {
+  Tensor **results = interp_results(eval);
+  if (!results) return false;
   Attention a = attention_of(eval, 1);
   AttentionForm f = a.form;
   Place dy = place_of(&f, eval->in[0], 0, f.values), y = place_of(&f, eval->in[4], 0, f.values);
@@ -119,4 +124,5 @@ void interp_attention_grad(const Eval *eval, Tensor **results) {
     }
   }
   free(score);
+  return true;
 }

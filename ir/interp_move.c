@@ -1,6 +1,7 @@
 /* interp_move: data movement, matrix product, and pack. Every output element asks where it comes
  * from; an element that comes from nowhere keeps its filler. */
 #include "ir/interp.h"
+#include "ir/scalar.h"
 #include <string.h>
 
 static void copy_one(const Tensor *from, int64_t at, Tensor *to, int64_t k) {
@@ -10,13 +11,14 @@ static void copy_one(const Tensor *from, int64_t at, Tensor *to, int64_t k) {
     to->i[k] = from->i[at];
 }
 
-static void reshape(const Eval *eval) {
+bool interp_reshape(const Eval *eval) {
   int64_t count = shape_elements(&eval->out->type.shape);
   for (int64_t k = 0; k < count; k++) copy_one(eval->in[0], k, eval->out, k);
+  return true;
 }
 
 /* transpose, broadcast and slice: the source index is a function of each output index alone. */
-static void rearrange(const Eval *eval) {
+static bool rearrange(const Eval *eval) {
   const Tensor *x = eval->in[0];
   const Shape *to = &eval->out->type.shape;
   const Attr *perm = node_attr(eval->node, ATTR_PERM), *start = node_attr(eval->node, ATTR_START);
@@ -34,9 +36,14 @@ static void rearrange(const Eval *eval) {
     }
     copy_one(x, interp_ravel(&x->type.shape, source), eval->out, k);
   }
+  return true;
 }
 
-static void pad(const Eval *eval) {
+bool interp_transpose(const Eval *eval) { return rearrange(eval); }
+bool interp_broadcast(const Eval *eval) { return rearrange(eval); }
+bool interp_slice(const Eval *eval) { return rearrange(eval); }
+
+bool interp_pad(const Eval *eval) {
   const Tensor *x = eval->in[0];
   const Shape *to = &eval->out->type.shape;
   const int64_t *low = node_attr(eval->node, ATTR_LOW)->ints;
@@ -56,9 +63,10 @@ static void pad(const Eval *eval) {
     else
       eval->out->i[k] = (int64_t)value;
   }
+  return true;
 }
 
-static void concat(const Eval *eval) {
+bool interp_concat(const Eval *eval) {
   int64_t axis = node_int(eval->node, ATTR_AXIS, 0), from = 0, index[MAX_RANK];
   for (int i = 0; i < eval->node->input_count; i++) {
     const Tensor *x = eval->in[i];
@@ -70,9 +78,10 @@ static void concat(const Eval *eval) {
     }
     from += x->type.shape.dim[axis];
   }
+  return true;
 }
 
-static void gather(const Eval *eval) {
+bool interp_gather(const Eval *eval) {
   const Tensor *table = eval->in[0], *index = eval->in[1];
   int64_t rows = table->type.shape.dim[0], count = shape_elements(&index->type.shape);
   int64_t width = count ? shape_elements(&eval->out->type.shape) / count : 0;
@@ -81,9 +90,10 @@ static void gather(const Eval *eval) {
     if (row < 0 || row >= rows) continue;
     for (int64_t j = 0; j < width; j++) copy_one(table, row * width + j, eval->out, k * width + j);
   }
+  return true;
 }
 
-static void scatter_add(const Eval *eval) {
+bool interp_scatter_add(const Eval *eval) {
   const Tensor *updates = eval->in[0], *index = eval->in[1];
   Tensor *out = eval->out;
   int64_t rows = out->type.shape.dim[0], count = shape_elements(&index->type.shape);
@@ -96,13 +106,14 @@ static void scatter_add(const Eval *eval) {
       if (out->f)
         out->f[to] += updates->f[from];
       else
-        out->i[to] = interp_wrap(out->type.dtype,
-                                 (int64_t)((uint64_t)out->i[to] + (uint64_t)updates->i[from]));
+        out->i[to] = dtype_wrap(out->type.dtype,
+                                (int64_t)((uint64_t)out->i[to] + (uint64_t)updates->i[from]));
     }
   }
+  return true;
 }
 
-static void put(const Eval *eval) {
+bool interp_put(const Eval *eval) {
   const Tensor *base = eval->in[0], *part = eval->in[1];
   int64_t axis = node_int(eval->node, ATTR_AXIS, 0), at = eval->in[2]->i[0], index[MAX_RANK];
   int64_t size = base->type.shape.dim[axis], count = shape_elements(&part->type.shape);
@@ -113,50 +124,19 @@ static void put(const Eval *eval) {
     index[axis] += at;
     copy_one(part, k, eval->out, interp_ravel(&base->type.shape, index));
   }
+  return true;
 }
 
-static void pack(const Eval *eval) {
+bool interp_pack(const Eval *eval) {
   const int64_t *offsets = node_attr(eval->node, ATTR_OFFSETS)->ints;
   for (int i = 0; i < eval->node->input_count; i++) {
     int64_t count = shape_elements(&eval->in[i]->type.shape);
     for (int64_t k = 0; k < count; k++) copy_one(eval->in[i], k, eval->out, offsets[i] + k);
   }
+  return true;
 }
 
-void interp_move(const Eval *eval) {
-  switch (eval->node->op) {
-  case OP_RESHAPE:
-    reshape(eval);
-    break;
-  case OP_TRANSPOSE:
-  case OP_BROADCAST:
-  case OP_SLICE:
-    rearrange(eval);
-    break;
-  case OP_PAD:
-    pad(eval);
-    break;
-  case OP_CONCAT:
-    concat(eval);
-    break;
-  case OP_GATHER:
-    gather(eval);
-    break;
-  case OP_SCATTER_ADD:
-    scatter_add(eval);
-    break;
-  case OP_PUT:
-    put(eval);
-    break;
-  case OP_PACK:
-    pack(eval);
-    break;
-  default:
-    break;
-  }
-}
-
-void interp_dot(const Eval *eval) {
+bool interp_dot(const Eval *eval) {
   const Tensor *a = eval->in[0], *b = eval->in[1];
   const Shape *to = &eval->out->type.shape;
   int rank = to->rank;
@@ -174,4 +154,5 @@ void interp_dot(const Eval *eval) {
         eval->out->f[(batch * m + i) * n + j] = sum;
       }
   }
+  return true;
 }

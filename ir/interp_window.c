@@ -81,7 +81,7 @@ static void convolve(const Window *w, Op op, double *y, double *x, double *weigh
           }
 }
 
-void interp_conv(const Eval *eval) {
+bool interp_conv(const Eval *eval) {
   Op op = eval->node->op;
   /* conv (x, w) -> y, conv_grad_input (y, w) -> x, conv_grad_weight (y, x) -> w */
   const Tensor *y = op == OP_CONV ? eval->out : eval->in[0];
@@ -93,6 +93,7 @@ void interp_conv(const Eval *eval) {
   for (int i = 0; i < 2; i++) w.kernel[i] = weight->type.shape.dim[(w.nhwc ? 1 : 2) + i];
   for (int64_t n = 0; n < w.batch; n++)
     for (int64_t o = 0; o < w.outputs; o++) convolve(&w, op, y->f, x->f, weight->f, n, o);
+  return true;
 }
 
 /* One window of a pooling: `y` and `index` are its places in the result. */
@@ -127,7 +128,7 @@ static void pool_one(const Eval *eval, const Window *w, int64_t n, int64_t c, in
     }
 }
 
-void interp_pool(const Eval *eval) {
+bool interp_pool(const Eval *eval) {
   Op op = eval->node->op;
   bool is_gradient = op == OP_POOL_MAX_GRAD || op == OP_POOL_AVG_GRAD;
   const Shape *in = &eval->in[0]->type.shape, *out = &eval->out->type.shape;
@@ -138,4 +139,5 @@ void interp_pool(const Eval *eval) {
       for (int64_t row = 0; row < w.rows; row++)
         for (int64_t column = 0; column < w.columns; column++)
           pool_one(eval, &w, n, c, row, column);
+  return true;
 }

@@ -73,68 +73,9 @@ static bool check_structure(Verify *v) {
 
 /* ── attributes ─────────────────────────────────────────────────────────────────────────────── */
 #define BIT(ID) ((uint64_t)1 << ATTR_##ID)
-_Static_assert(ATTR_COUNT <= 64, "attribute sets are bits of one word");
-
-static uint64_t allowed_attrs(Op op) {
-  const uint64_t window = BIT(STRIDE) | BIT(PADDING) | BIT(LAYOUT);
-  switch (op) {
-  case OP_INPUT:
-    return BIT(BELOW) | BIT(IGNORE) | BIT(PARTS) | BIT(SAMPLES);
-  case OP_SETTING:
-    return 0;
-  case OP_PARAM:
-    return BIT(INIT) | BIT(INIT_ARGS) | BIT(OFFSET) | BIT(LR_FACTOR) | BIT(DECAY_FACTOR) |
-           BIT(MUON) | BIT(NARROW) | BIT(SHAPE) | BIT(VIEW) | BIT(PERM);
-  case OP_STATE:
-    return BIT(INIT) | BIT(INIT_ARGS) | BIT(OFFSET) | BIT(CACHE);
-  case OP_CONST:
-    return BIT(VALUE) | BIT(SAMPLES) | BIT(BATCH);
-  case OP_IOTA:
-    return BIT(AXIS) | BIT(BATCH);
-  case OP_CONCAT:
-  case OP_PUT:
-    return BIT(AXIS);
-  case OP_RANDOM:
-    return BIT(STREAM) | BIT(BATCH);
-  case OP_DOT:
-    return BIT(TRANS_A) | BIT(TRANS_B) | BIT(RESULT) | BIT(TF32) | BIT(PRECISION);
-  case OP_ATTENTION:
-  case OP_ATTENTION_GRAD:
-    return BIT(CAUSAL) | BIT(SCALE) | BIT(TF32) | BIT(PRECISION) | BIT(HEADS) | BIT(START) |
-           BIT(JOINED);
-  case OP_CONV:
-  case OP_CONV_GRAD_INPUT:
-  case OP_CONV_GRAD_WEIGHT:
-    return window | BIT(DILATION) | BIT(GROUPS) | BIT(RESULT) | BIT(TF32) | BIT(PRECISION);
-  case OP_POOL_MAX:
-  case OP_POOL_INDEX:
-  case OP_POOL_MAX_GRAD:
-    return window | BIT(KERNEL);
-  case OP_POOL_AVG:
-  case OP_POOL_AVG_GRAD:
-    return window | BIT(KERNEL) | BIT(COUNT_PAD);
-  case OP_TRANSPOSE:
-    return BIT(PERM);
-  case OP_SLICE:
-    return BIT(START) | BIT(STEP);
-  case OP_PAD:
-    return BIT(LOW) | BIT(HIGH) | BIT(VALUE);
-  case OP_PACK:
-    return BIT(OFFSETS);
-  case OP_ASSIGN:
-    return BIT(TARGET);
-  case OP_FUSED:
-    return BIT(KIND) | BIT(AXES);
-  case OP_ARG:
-  case OP_RESULT:
-    return BIT(INDEX);
-  default:
-    return op_info[op].op_class == CLASS_REDUCE ? BIT(AXES) : 0;
-  }
-}
 
 static void check_attrs(Verify *v, const Node *node) {
-  uint64_t allowed = allowed_attrs(node->op) | BIT(NAME) | BIT(WHY) | BIT(ARENA) | BIT(AT);
+  uint64_t allowed = op_info[node->op].attrs | BIT(NAME) | BIT(WHY) | BIT(ARENA) | BIT(AT);
   for (int i = 0; i < node->attr_count; i++)
     if (!(allowed >> node->attr[i].id & 1))
       wrong(v, node, "it has no attribute '%s'", attr_info[node->attr[i].id].text);
@@ -160,49 +101,20 @@ static void check_init(Verify *v, const Node *node) {
 }
 
 /* ── stages ─────────────────────────────────────────────────────────────────────────────────── */
-static bool in_body(Op op) {
-  switch (op_info[op].op_class) {
-  case CLASS_LEAF:
-    return op == OP_CONST || op == OP_IOTA || op == OP_RANDOM;
-  case CLASS_POINTWISE:
-  case CLASS_REDUCE:
-  case CLASS_WINDOW:
-    return true;
-  case CLASS_CONTRACT:
-    return op == OP_DOT || op == OP_CONV || op == OP_CONV_GRAD_INPUT;
-  case CLASS_MOVE:
-    return !op_scatters(op);
-  case CLASS_STRUCT:
-    return op == OP_ARG;
-  }
-  return false;
-}
-
-static bool in_fused_stage(Op op) {
-  switch (op_info[op].op_class) {
-  case CLASS_LEAF:
-    return op != OP_RANDOM;
-  case CLASS_CONTRACT:
-    return true;
-  case CLASS_STRUCT:
-    return op != OP_ARG && op != OP_STOP_GRADIENT;
-  default:
-    return op == OP_RESHAPE || op_scatters(op);
-  }
-}
-
 static void check_stage(Verify *v, const Node *node) {
+  const OpInfo *info = &op_info[node->op];
   if (v->fused) {
-    if (!in_body(node->op)) wrong(v, node, "may not stand in the body of a fused node");
+    if (!op_has(node->op, TRAIT_BODY)) wrong(v, node, "may not stand in the body of a fused node");
     return;
   }
-  bool fused = node->op == OP_FUSED || (node->op == OP_RESULT && node->input[0]->op == OP_FUSED);
-  if (node->op == OP_ARG) wrong(v, node, "stands outside of a fused node's body");
-  if (v->stage < STAGE_FUSED && fused) wrong(v, node, "comes only with the fuse pass");
-  if (v->stage >= STAGE_FUSED && !in_fused_stage(node->op))
+  bool of_fused = node->op == OP_RESULT && node->input[0]->op == OP_FUSED;
+  if (info->first == STAGE_NOWHERE)
+    wrong(v, node, "stands outside of a fused node's body");
+  else if (v->stage < info->first || (of_fused && v->stage < STAGE_FUSED))
+    wrong(v, node, "comes only with %s",
+          info->first == STAGE_STEP ? "the backward pass" : "the fuse pass");
+  else if (v->stage > info->last)
     wrong(v, node, "should be in the body of a fused node at this stage");
-  if (v->stage == STAGE_FORWARD && node->op == OP_PACK)
-    wrong(v, node, "comes only with the backward pass");
   for (int k = 0; k < node->input_count && node->op != OP_RESULT; k++)
     if (node_has_results(node->input[k]))
       wrong(v, node, "reads %%%d, which has several results, without `result`", node->input[k]->id);
@@ -322,7 +234,7 @@ static void check_node(Verify *v, const Node *node) {
   check_attrs(v, node);
   check_stage(v, node);
   if (node->op == OP_PARAM || node->op == OP_STATE) check_init(v, node);
-  if (node->op == OP_PARAM || node->op == OP_STATE || node->op == OP_INPUT) check_leaf(v, node);
+  if (op_has(node->op, TRAIT_NAMED) && node->op != OP_SETTING) check_leaf(v, node);
   if (node->op == OP_PARAM) check_storage(v, node);
   if (node->op == OP_ASSIGN) check_assign(v, node);
   if (node->op == OP_ARG) check_arg(v, node);

@@ -10,23 +10,6 @@ typedef struct {
   int capacity;
 } Table;
 
-static bool is_commutative(Op op) {
-  switch (op) {
-  case OP_ADD:
-  case OP_MUL:
-  case OP_MAX:
-  case OP_MIN:
-  case OP_EQ:
-  case OP_NE:
-  case OP_AND:
-  case OP_OR:
-  case OP_XOR:
-    return true;
-  default:
-    return false;
-  }
-}
-
 static uint64_t mix(uint64_t hash, uint64_t value) {
   hash = (hash ^ value) * 0x9e3779b97f4a7c15u;
   return hash ^ (hash >> 29);
@@ -103,7 +86,7 @@ static uint64_t key_hash(const Key *key) {
   for (int i = 0; i < old->type.shape.rank; i++) hash = mix(hash, (uint64_t)old->type.shape.dim[i]);
   for (int i = 0; i < old->attr_count; i++)
     if (old->attr[i].id != ATTR_WHY) hash = mix_attr(hash, &old->attr[i]);
-  if (is_commutative(old->op)) /* the same for both orders */
+  if (op_has(old->op, TRAIT_COMMUTES)) /* the same for both orders */
     return mix(mix(hash, (uint64_t)(key->inputs[0]->id + key->inputs[1]->id)),
                (uint64_t)key->inputs[0]->id ^ (uint64_t)key->inputs[1]->id);
   for (int i = 0; i < old->input_count; i++) hash = mix(hash, (uint64_t)key->inputs[i]->id);
@@ -116,7 +99,7 @@ static bool key_matches(const Key *key, const Node *node) {
   if (region_is_again(old->loc) != region_is_again(node->loc)) return false; /* see recompute.c */
   if (key->name) return strcmp(key->name, node_str(node, ATTR_NAME)) == 0;
   if (!attrs_equal(old, node) || old->input_count != node->input_count) return false;
-  if (is_commutative(old->op) && key->inputs[0] == node->input[1] &&
+  if (op_has(old->op, TRAIT_COMMUTES) && key->inputs[0] == node->input[1] &&
       key->inputs[1] == node->input[0])
     return true;
   for (int i = 0; i < old->input_count; i++)
@@ -128,8 +111,7 @@ static bool key_matches(const Key *key, const Node *node) {
 static Node *visit(Graph *fresh, const Node *old, Node **inputs, void *context) {
   Table *table = context;
   if (old->op == OP_FUSED || old->op == OP_ASSIGN) return NULL;
-  bool is_named =
-      old->op == OP_INPUT || old->op == OP_PARAM || old->op == OP_STATE || old->op == OP_SETTING;
+  bool is_named = op_has(old->op, TRAIT_NAMED);
   Key key = {old, inputs, is_named ? node_str(old, ATTR_NAME) : NULL};
   uint64_t at = key_hash(&key) % (uint64_t)table->capacity;
   while (table->slot[at]) {

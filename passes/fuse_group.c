@@ -42,8 +42,7 @@ static FuseGroup first_group(FusePlan *plan, int id) {
              (node->op == OP_CONV_GRAD_INPUT && plan->has_slope_epilogues)) {
     group.shape = SHAPE_CONTRACT;
     group.contract = id;
-  } else if (node->op == OP_PACK || node->op == OP_ASSIGN || op_scatters(node->op) ||
-             node->op == OP_RESULT || op_info[node->op].op_class == CLASS_CONTRACT) {
+  } else if (op_has(node->op, TRAIT_ALONE)) {
     group.shape = SHAPE_ALONE;
   }
   bool is_backward =
@@ -129,7 +128,7 @@ static bool is_column_sum(const FusePlan *plan, int id, const Node *contract) {
   const Node *node = node_at(plan, id);
   const Shape *result = &contract->type.shape;
   int64_t pattern[MAX_RANK], columns = result->dim[result->rank - 1];
-  bool is_moment = op_is_moment(node->op);
+  bool is_moment = op_has(node->op, TRAIT_MOMENT);
   return plan->unit[id].is_simple && node->type.dtype == DT_F32 &&
          (node->op == OP_SUM || (is_moment && contract->op == OP_CONV)) &&
          columns / node_int(contract, ATTR_GROUPS, 1) % 4 == 0 &&

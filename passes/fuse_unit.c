@@ -32,24 +32,15 @@ enum {
 
 int64_t fuse_elements(const Node *node) { return shape_elements(&node->type.shape); }
 
-bool fuse_is_leaf(const Node *node) {
-  return node->op == OP_INPUT || node->op == OP_PARAM || node->op == OP_STATE ||
-         node->op == OP_SETTING;
-}
+bool fuse_is_leaf(const Node *node) { return op_has(node->op, TRAIT_NAMED); }
 
 const Node *fuse_strip_views(const Node *node) {
   while (node->op == OP_RESHAPE) node = node->input[0];
   return node;
 }
 
-static bool is_alone(Op op) {
-  return op == OP_PACK || op == OP_ASSIGN || op_scatters(op) || op == OP_CONV_GRAD_INPUT ||
-         op == OP_CONV_GRAD_WEIGHT || op == OP_ATTENTION || op == OP_ATTENTION_GRAD ||
-         op == OP_RESULT;
-}
-
 /* Reads its operands from memory, whole. */
-static bool needs_memory(Op op) { return is_alone(op) || op == OP_DOT || op == OP_CONV; }
+static bool needs_memory(Op op) { return op_has(op, TRAIT_ALONE) || op == OP_DOT || op == OP_CONV; }
 
 bool fuse_is_widening(const Node *node) {
   if (node->op != OP_CAST || node->type.dtype != DT_F32) return false;
@@ -101,7 +92,7 @@ static int op_cost(const Node *node) {
   case OP_RANDOM:
     return 20;
   default:
-    if (op_is_elementary(node->op)) return 12;
+    if (op_has(node->op, TRAIT_ELEMENTARY)) return 12;
     return op_info[node->op].op_class == CLASS_WINDOW ? 2 * window_area(node) : 1;
   }
 }
@@ -209,7 +200,7 @@ static void find_demanded(FusePlan *plan) {
   for (int i = 0; i < plan->count; i++) {
     const Node *node = graph->nodes.at[i];
     if (!plan->is_live[i]) continue;
-    if (is_alone(node->op) || op_info[node->op].op_class == CLASS_REDUCE ||
+    if (op_has(node->op, TRAIT_ALONE) || op_info[node->op].op_class == CLASS_REDUCE ||
         op_info[node->op].op_class == CLASS_CONTRACT)
       plan->is_unit[i] = true;
     for (int k = 0; needs_memory(node->op) && k < node->input_count; k++)
@@ -312,7 +303,7 @@ static bool broadcasts_vector(const Node *node) {
 
 /* How much code the node is, in sums and products: LLVM's time grows faster than a kernel does. */
 static int code_of(const Node *node) {
-  return node->op == OP_RANDOM ? 16 : op_is_elementary(node->op) ? 4 : 1;
+  return node->op == OP_RANDOM ? 16 : op_has(node->op, TRAIT_ELEMENTARY) ? 4 : 1;
 }
 
 static void walk_reads(ReadWalk *walk, const Node *node, int64_t divisor) {

@@ -316,7 +316,8 @@ static void grad_scatter_add(Gradient *g) {
 /* ── the table ──────────────────────────────────────────────────────────────────────────────── */
 #define grad_none NULL
 GradientRule *const gradient_rule[OP_COUNT] = {
-#define OP(ID, text, min, max, class, rule, gradient) [OP_##ID] = grad_##gradient,
+#define OP(ID, text, min, max, class, first, last, traits, attrs, rule, gradient, ...)             \
+  [OP_##ID] = grad_##gradient,
 #include "ir/ops.def"
 #undef OP
 };

@@ -55,7 +55,7 @@ static void walk(const Masks *m, const Node *node, const Node *top, Cone *cone) 
     cone->source = node;
     return;
   }
-  cone->is_simple &= !op_is_elementary(node->op);
+  cone->is_simple &= !op_has(node->op, TRAIT_ELEMENTARY);
   for (int i = 0; i < node->input_count && cone->is_simple; i++) walk(m, node->input[i], top, cone);
 }
 

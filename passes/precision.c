@@ -19,7 +19,7 @@
  *
  * Every rounding is a cast in the graph, so the interpreter rounds where compiled code does. The
  * attribute `why` tells a reader the reason of each type. */
-#include "ir/interp.h"
+#include "ir/scalar.h"
 #include "passes/pass.h"
 #include <string.h>
 
@@ -172,32 +172,9 @@ static bool windows_overlap(const Node *node) {
 }
 
 static bool is_exact(const Node *node) {
-  switch (node->op) {
-  case OP_RESHAPE:
-  case OP_TRANSPOSE:
-  case OP_BROADCAST:
-  case OP_SLICE:
-  case OP_PAD:
-  case OP_CONCAT:
-  case OP_NEG:
-  case OP_ABS:
-  case OP_MAX:
-  case OP_MIN:
-  case OP_EQ:
-  case OP_NE:
-  case OP_LT:
-  case OP_LE:
-  case OP_GT:
-  case OP_GE:
-  case OP_SELECT:
-  case OP_POOL_MAX:
-  case OP_POOL_INDEX:
-    return node->op != OP_PAD || node_float(node, ATTR_VALUE, 0) == 0;
-  case OP_POOL_MAX_GRAD:
-    return !windows_overlap(node);
-  default:
-    return false;
-  }
+  if (node->op == OP_PAD) return node_float(node, ATTR_VALUE, 0) == 0;
+  if (node->op == OP_POOL_MAX_GRAD) return !windows_overlap(node);
+  return op_has(node->op, TRAIT_EXACT);
 }
 
 /* The type in which all operands are narrow or constants that exist in it; F32: there is none. */
@@ -212,7 +189,7 @@ static DType common_narrow(const Precision *p, const Node *node) {
   for (int k = 0; common != DT_F32 && k < node->input_count; k++) {
     const Node *x = node->input[k];
     double value = x->op == OP_CONST ? node_float(x, ATTR_VALUE, 0) : 0;
-    if (x->type.dtype == DT_F32 && interp_round(common, value) != value) return DT_F32;
+    if (x->type.dtype == DT_F32 && dtype_round(common, value) != value) return DT_F32;
   }
   return common;
 }

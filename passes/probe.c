@@ -1,6 +1,6 @@
 /* probe: see probe.h. */
 #include "passes/probe.h"
-#include "ir/interp.h"
+#include "ir/scalar.h"
 #include "passes/narrow.h"
 #include <math.h>
 #include <string.h>
@@ -130,7 +130,7 @@ static const Tensor *params_value(Probe *probe, const Node *leaf) {
   }
   bool is_narrow = dtype_bytes(leaf->type.dtype) < 4; /* a probe computes wider than f32 */
   for (int64_t i = 0; flat->f && is_narrow && i < room; i++)
-    flat->f[i] = interp_round(leaf->type.dtype, flat->f[i]);
+    flat->f[i] = dtype_round(leaf->type.dtype, flat->f[i]);
   return flat;
 }
 
@@ -159,7 +159,7 @@ const Tensor *probe_leaf(const Node *leaf, void *context) {
     else
       tensor->f[i] = 2 * uniform(&random) - 1;
   for (int64_t i = 0; i < count && is_narrow_param(leaf); i++)
-    tensor->f[i] = interp_round(leaf->type.dtype, tensor->f[i]);
+    tensor->f[i] = dtype_round(leaf->type.dtype, tensor->f[i]);
   return reordered(probe->graph, leaf, tensor, false);
 }
 
@@ -191,7 +191,8 @@ static void print_tensor(const Tensor *tensor, FILE *out) {
   fprintf(out, " ... sum %.6g, of magnitudes %.6g", sum, magnitude);
 }
 
-static const char *const root_kinds[] = {"loss", "metric", "output", "assign", "result", "passes", "objective", "factor"};
+static const char *const root_kinds[] = {"loss",   "metric", "output",    "assign",
+                                         "result", "passes", "objective", "factor"};
 
 void probe_print(const Graph *graph, Tensor *const *values, FILE *out) {
   char text[TYPE_TEXT];

@@ -58,7 +58,7 @@ double recompute_work(const Node *node) {
     return (double)elements(node) * (kernel ? (double)(kernel->ints[0] * kernel->ints[1]) : 1);
   }
   case CLASS_POINTWISE:
-    return (double)elements(node) * (op_is_elementary(node->op) ? ELEMENTARY : 1);
+    return (double)elements(node) * (op_has(node->op, TRAIT_ELEMENTARY) ? ELEMENTARY : 1);
   default:
     return node->op == OP_RANDOM ? (double)elements(node) * RANDOM : 0;
   }
@@ -217,7 +217,7 @@ static bool is_residual(const Node *node) {
 
 static bool is_allowed(const RecomputePlan *plan, const RecomputeGroup *group, int level,
                        const Node *node) {
-  if (op_scatters(node->op) || level == LEVEL_NONE) return false;
+  if (op_has(node->op, TRAIT_SCATTERS) || level == LEVEL_NONE) return false;
   switch (op_info[node->op].op_class) {
   case CLASS_REDUCE:
   case CLASS_WINDOW:

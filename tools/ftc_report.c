@@ -10,7 +10,7 @@ void report_ops(FILE *out) {
   static const char *const class_text[] = {"leaf",   "pointwise", "reduce", "contract",
                                            "window", "move",      "struct"};
   static const char *const gradient[] = {
-#define OP(ID, text, min, max, op_class, rule, gradient) #gradient,
+#define OP(ID, text, min, max, class, first, last, traits, attrs, rule, gradient, ...) #gradient,
 #include "ir/ops.def"
 #undef OP
   };

@@ -47,7 +47,7 @@ defect("select-nested", "passes/simplify_math.c",
        "if (b->op == OP_SELECT && b->input[0] == cond) return choose(graph, node, cond, a, b->input[2]);",
        "if (b->op == OP_SELECT && b->input[0] == cond) return choose(graph, node, cond, a, b->input[1]);", MT)
 defect("cse-attributes", "passes/cse.c", "return i >= a->attr_count && k >= b->attr_count;\n}", "return true;\n}", "lit passes/cse.ftir")
-defect("cse-commutes", "passes/cse.c", "  case OP_ADD:\n  case OP_MUL:\n", "  case OP_ADD:\n  case OP_SUB:\n  case OP_MUL:\n", MT)
+defect("cse-commutes", "ir/ops.def", "STEP, T(BODY), 0, same, sub, sub, sub)", "STEP, T(BODY) | T(COMMUTES), 0, same, sub, sub, sub)", MT)
 
 # ── passes/optimizer*.c, loss_scale.c ──
 OT = "py test/num/optimizer.py"
@@ -96,8 +96,8 @@ defect("slice-step", "codegen/emit_move.c", "emit_index_op(emitter, LLVMMul, dig
        "emit_index_op(emitter, LLVMMul, digit.value, emit_index_const(emitter, step[0]));", RANDOM)
 defect("transpose-map", "codegen/emit_move.c", "while (end < shape->rank && source[end] == source[end - 1] + 1) end++;",
        "while (end < shape->rank && source[end] > source[end - 1]) end++;", RANDOM)
-defect("sign-of-nan", "codegen/emit_point.c", "LLVMValueRef rest = LLVMBuildSelect(builder, down, LLVMConstReal(LLVMTypeOf(x), -1), x, \"\");",
-       "LLVMValueRef rest = LLVMBuildSelect(builder, down, LLVMConstReal(LLVMTypeOf(x), -1), zero, \"\");", "unit codegen_math")
+defect("sign-of-nan", "codegen/emit_point.c", "LLVMValueRef rest = LLVMBuildSelect(builder, down, LLVMConstReal(p->type, -1), x, \"\");",
+       "LLVMValueRef rest = LLVMBuildSelect(builder, down, LLVMConstReal(p->type, -1), zero, \"\");", "unit codegen_math")
 defect("cast-unsigned", "codegen/emit_point.c", "return LLVMBuildIntCast2(builder, value, type, is_signed(from), \"\");",
        "return LLVMBuildIntCast2(builder, value, type, true, \"\");", RANDOM)
 defect("byte-division", "codegen/emit_point.c", "is_simple &= quotient == wanted;", "", "unit codegen_bytes")

@@ -6,6 +6,7 @@
 #ifndef FT_TEST_NOISE_H
 #define FT_TEST_NOISE_H
 #include "ir/interp.h"
+#include "ir/scalar.h"
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -79,37 +80,14 @@ static inline void noise_sum(Noise *noise, const Node *node, const Tensor *const
   for (int k = 0; k < node->input_count && k < 3; k++) sizes[k] = noise_sizes(noise, inputs[k]);
   Tensor *total = tensor_new(noise->arena, node->type);
   Eval eval = {node, sizes, total};
-  if (node->op == OP_SUM || node->op == OP_MEAN || node->op == OP_SPREAD)
-    interp_reduce(&eval);
-  else if (node->op == OP_DOT)
-    interp_dot(&eval);
-  else if (op_info[node->op].op_class == CLASS_CONTRACT)
-    interp_conv(&eval);
-  else if (op_info[node->op].op_class == CLASS_WINDOW)
-    interp_pool(&eval);
-  else
-    interp_move(&eval);
+  interp_evaluator[node->op](&eval);
   for (int64_t i = 0; i < shape_elements(&value->type.shape); i++)
     value->f[i] += total->f[i] * size * noise_share(noise);
 }
 
 static inline bool noise_is_exact(const Node *node) {
-  switch (node->op) {
-  case OP_NEG:
-  case OP_ABS:
-  case OP_SIGN:
-  case OP_FLOOR:
-  case OP_CEIL:
-  case OP_ROUND:
-  case OP_MAX:
-  case OP_MIN:
-  case OP_SELECT:
-    return true;
-  case OP_CAST:
-    return dtype_bytes(node->input[0]->type.dtype) <= dtype_bytes(node->type.dtype);
-  default:
-    return false;
-  }
+  if (node->op != OP_CAST) return op_has(node->op, TRAIT_EXACT);
+  return dtype_bytes(node->input[0]->type.dtype) <= dtype_bytes(node->type.dtype);
 }
 
 /* A value near the middle of two narrow ones may fall on either side: an eighth of all does. */
@@ -154,7 +132,7 @@ static inline void noise_after(const Node *node, const Tensor *const *inputs, Te
     noise_of_largest(noise, value, noise_of_attention(noise, node->input[0]));
   if (node->op == OP_ATTENTION || node->op == OP_ATTENTION_GRAD) return;
   if (op_class == CLASS_POINTWISE)
-    noise_relative(noise, value, op_is_elementary(node->op) || node->op == OP_DIV ? NOISE_ELEMENTARY : NOISE_PLAIN);
+    noise_relative(noise, value, op_has(node->op, TRAIT_ELEMENTARY) || node->op == OP_DIV ? NOISE_ELEMENTARY : NOISE_PLAIN);
   else if (op_class == CLASS_CONTRACT)
     noise_sum(noise, node, inputs, value, noise->is_tf32 ? NOISE_TF32 : NOISE_SUM);
   else if (node->op == OP_SUM || node->op == OP_MEAN || node->op == OP_SPREAD ||

@@ -100,7 +100,7 @@ static Tensor *first_value(Case *c, Type type, const char *name, double initial)
   for (int64_t i = 0; i < count; i++) {
     double x = given ? given->element[i] : initial;
     if (value->f)
-      value->f[i] = interp_round(type.dtype, x);
+      value->f[i] = dtype_round(type.dtype, x);
     else
       value->i[i] = (int64_t)x;
   }
@@ -125,7 +125,7 @@ static const Tensor *slice_of(Walk *walk, const Tensor *flat, const Node *param)
   Tensor *slice = tensor_new(walk->c->arena, param->type);
   int64_t at = node_int(param, ATTR_OFFSET, 0);
   for (int64_t i = 0; i < shape_elements(&param->type.shape); i++)
-    slice->f[i] = interp_round(param->type.dtype, flat->f[at + i]);
+    slice->f[i] = dtype_round(param->type.dtype, flat->f[at + i]);
   return slice;
 }
 

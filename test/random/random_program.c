@@ -43,7 +43,7 @@ static void fill(Case *c) {
     narrow.offset = leaf->offset / 2;
     narrow.type.dtype = plan_narrow_type(plan);
     for (int64_t k = 0; k < shape_elements(&leaf->type.shape); k++)
-      value->f[k] = interp_round(narrow.type.dtype, value->f[k]);
+      value->f[k] = dtype_round(narrow.type.dtype, value->f[k]);
     put(c->code.arena[ARENA_NARROW], &narrow, value);
   }
   for (int i = 0; i < plan->states.count; i++) {

@@ -3,6 +3,7 @@
 #ifndef FT_TEST_ATTENTION_HELP_H
 #define FT_TEST_ATTENTION_HELP_H
 #include "ir/interp.h"
+#include "ir/scalar.h"
 #include "passes_help.h"
 
 /* Heads apart; or beside one another, in three tensors, or as parts of one, between features that
@@ -92,7 +93,7 @@ static inline const Tensor *attention_leaf(const Node *leaf, void *context) {
   for (int64_t i = 0; i < shape_elements(&leaf->type.shape); i++) {
     state = state * 6364136223846793005u + 1442695040888963407u;
     double x = (double)(state >> 40) / (1 << 23) - 1;
-    if (value->f) value->f[i] = interp_round(leaf->type.dtype, x);
+    if (value->f) value->f[i] = dtype_round(leaf->type.dtype, x);
     if (value->i) value->i[i] = x > -0.4;
   }
   return value;

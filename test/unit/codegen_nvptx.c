@@ -240,7 +240,7 @@ static void run_kernel(Case *one, const Runner *runner, const Made *made) {
 }
 
 static bool is_kernel_node(const Node *node) {
-  return node->op == OP_FUSED || op_scatters(node->op) ||
+  return node->op == OP_FUSED || op_has(node->op, TRAIT_SCATTERS) ||
          op_info[node->op].op_class == CLASS_CONTRACT;
 }
 

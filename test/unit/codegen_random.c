@@ -4,6 +4,7 @@
  * depend on how work is split over threads. */
 #include "codegen_sim.h"
 #include "ir/interp.h"
+#include "ir/scalar.h"
 #include "passes/recompute.h"
 #include "test/random/graph.h"
 #include "test/random/noise.h"
@@ -89,7 +90,7 @@ static void check_narrow(Case *c) {
     const char *wide = c->run.arena[ARENA_PARAMS] + param->offset;
     const char *narrow = c->run.arena[ARENA_NARROW] + param->offset / 2;
     for (int64_t k = 0; k < shape_elements(&param->type.shape); k++) {
-      double want = interp_round(c->narrow, help_load(wide, DT_F32, k));
+      double want = dtype_round(c->narrow, help_load(wide, DT_F32, k));
       double have = help_load(narrow, c->narrow, k);
       if (want != have && !(isnan(want) && isnan(have)))
         fail_case(c, "'%s' element %lld is %.9g for products, not %.9g", param->name, (long long)k,

@@ -28,7 +28,7 @@ static void check_ops(const Node *fused, KernelKind kind) {
       for (int k = 0; k < 2; k++) assert_int_equal(node->input[k]->op, OP_ARG);
     }
     bool is_known = class == CLASS_POINTWISE || class == CLASS_REDUCE || class == CLASS_CONTRACT ||
-                    class == CLASS_WINDOW || (class == CLASS_MOVE && !op_scatters(node->op)) ||
+                    class == CLASS_WINDOW || (class == CLASS_MOVE && !op_has(node->op, TRAIT_SCATTERS)) ||
                     node->op == OP_ARG || node->op == OP_CONST || node->op == OP_IOTA ||
                     node->op == OP_RANDOM;
     assert_true(is_known);
