@@ -69,6 +69,13 @@ def combined():
 
 CASES = [combined() for _ in range(95)]
 
+# One value in two shapes of as many elements, asked for at the same places along the axes: these are other elements.
+for make, function, arguments in (
+        ("broadcast_to(w, [6, 4])", lambda w: w.expand(6, 4), {"w": ops.uniform(6, 1)}),
+        ("concat([w, x], axis=1)", lambda w, x: torch.cat([w, x], 1), {"w": ops.uniform(6, 1), "x": ops.uniform(6, 3)})):
+    CASES.append((f"reshape({make}, 2, 12)[:, :6] * reshape({make}, 3, 8)[:2, :6]",
+                  lambda *values, f=function: f(*values).reshape(2, 12)[:, :6] * f(*values).reshape(3, 8)[:2, :6], arguments))
+
 # 60,000 classes of each pixel: longer than any buffer. (The image's gradient is a sum of 60,000 terms that cancel.)
 MANY = 60_000
 CASES.append(("mean(cross_entropy(permute(conv2d(stop_gradient(x), w) + reshape(b, [1, 60000, 1, 1]), (0, 2, 3, 1)), t))",

@@ -1,6 +1,7 @@
-"""Rows with infinities and NaNs: values and gradients of the reductions that follow exp and log are PyTorch's, fused or
-not, on the CPU and in the simulator; and topk_correct counts only what is among the k largest."""
+"""Infinities and NaNs, on the CPU, fused or not, and in the simulator: the values of every pointwise function, values and
+gradients of the reductions that follow exp and log are PyTorch's; topk_correct counts only what is among the k largest."""
 import os
+import re
 import sys
 
 import numpy
@@ -36,12 +37,29 @@ CASES = {
 # torch gives NaN as the gradient of a row of -inf in logsumexp though its value is a number; ours is 0, which recursions
 # over log probabilities need. Everything else agrees, NaN for NaN.
 
+FORMS = (((), "m.so", "cpu"), (("--disable=fuse",), "u.so", "cpu"), ((), "m.ptx", "sim"))
+NUMBERS = [-INF, INF, NAN, 0, -0.0, 1e7, -1e7, 1e-42, -1e-42, 0.5, -0.5, 1.5, 2.5, -2.5, 3, -3, 88, -88, 104, -104]
+POINTWISE = {f"{name}(x)": getattr(torch, name) for name in
+             "exp expm1 log log1p sqrt rsqrt sin cos tanh sigmoid erf floor ceil round abs relu square".split()}
+POINTWISE |= {f"{name}(x)": getattr(F, name) for name in "softplus silu elu leaky_relu gelu hardtanh".split()}
+POINTWISE |= {f"f32(x {order} y)": lambda x, y, function=function: function(x, y) for order, function in
+              {"<": torch.lt, "<=": torch.le, ">": torch.gt, ">=": torch.ge, "==": torch.eq, "!=": torch.ne}.items()}
+POINTWISE |= {
+    "sign(x)": lambda x: torch.where(x.isnan(), x, x.sign()),  # of NaN torch says 0
+    "clamp(x, -1, 2)": lambda x: x.clamp(-1, 2), "-x": torch.neg, "f32(isfinite(x))": torch.isfinite, "x ** 0": lambda x: x**0,
+    "x ** 2": lambda x: x**2, "x ** 3": lambda x: x**3, "x ** -1": lambda x: x**-1, "x ** 0.5": lambda x: x**0.5,
+    "x - x": lambda x: x - x, "x / x": lambda x: x / x, "x * 0": lambda x: x * 0, "x + 0": lambda x: x + 0, "1 / x": lambda x: 1 / x,
+    "where(x > 0, x, -1.0)": lambda x: torch.where(x > 0, x, -1.0), "maximum(x, y)": torch.maximum, "minimum(x, y)": torch.minimum,
+    "x + y": torch.add, "x - y": torch.sub, "x * y": torch.mul, "x / y": torch.div, "pow(x, y)": torch.pow,
+    "where(x < y, x, y)": lambda x, y: torch.where(x < y, x, y), "where(x >= y, x, y)": lambda x, y: torch.where(x >= y, x, y),
+}
 
-def same(have, want):
+
+def same(have, want, least=1e-6):
     """Equal to f32's rounding, with NaN and infinities in the same places."""
     have, want = numpy.asarray(have, "f8"), numpy.asarray(want, "f8")
     nan = numpy.isnan(want)
-    close = numpy.isclose(have, want, 2e-5, 1e-6) | (nan & numpy.isnan(have))
+    close = numpy.isclose(have, want, 2e-5, least) | (nan & numpy.isnan(have))
     return close.all()
 
 
@@ -73,7 +91,7 @@ class Nonfinite(support.Case):
                 if function.startswith("logsumexp") or function.startswith("unsqueeze(logsumexp"):
                     gradient = numpy.where(numpy.isnan(gradient) & numpy.isneginf(ROWS), 0, gradient)
                 source = MODEL % dict(before=before, function=function, sum="y")
-                for flags, name, device in (((), "m.so", "cpu"), (("--disable=fuse",), "u.so", "cpu"), ((), "m.ptx", "sim")):
+                for flags, name, device in FORMS:
                     have, mine = self.ours(source, flags, name, device)
                     with self.subTest(function=before + function, name=name):
                         self.assertTrue(same(have, want), f"{have}\n{want}")
@@ -89,7 +107,7 @@ class Nonfinite(support.Case):
             y = torch.stack([getattr(row, function)() for row in x])[:, None]
             (y * self.w).sum().backward()
             source = MODEL % dict(before="", function=f"{function}(z, axis=-1, keepdims=true)", sum="y")
-            for flags, name, device in (((), "m.so", "cpu"), (("--disable=fuse",), "u.so", "cpu"), ((), "m.ptx", "sim")):
+            for flags, name, device in FORMS:
                 have, mine = self.ours(source, flags, name, device)
                 with self.subTest(function=function, name=name):
                     self.assertTrue(same(have, y.detach().numpy()), f"{have}")
@@ -114,6 +132,31 @@ train { batch = 5 }
                         f"t={self.path('t.npy')}", "--output", self.path("y.npy"), "--device", device)
             self.assertEqual(numpy.load(self.path("y.npy")).astype(int).tolist(), [1, 1, 0, 0, 0], name)
 
+    def test_pointwise(self):
+        x, y = (numpy.array(side, "f4") for side in zip(*[(a, b) for a in NUMBERS for b in NUMBERS]))
+        wide = [torch.tensor(side, dtype=torch.float64) for side in (x, y)]
+        source = f"""
+model M(x: f32[B], y: f32[B]) {{
+  param p: [1] = ones
+  z = stack([{", ".join(POINTWISE)}], axis=1)
+  loss = sum(z * p)
+  output z
+}}
+train {{ batch = {len(x)} }}
+"""
+        for name, value in (("x", x), ("y", y)):
+            numpy.save(self.path(name + ".npy"), value)
+        support.write_safetensors(self.path("one"), {"p": numpy.ones(1, "f4")})
+        for flags, name, device in FORMS:
+            artifact = self.compile(source, *flags, name=name)
+            inputs = [item for key in "xy" for item in ("--input", f"{key}={self.path(key)}.npy")]
+            support.run("ftrun", "predict", artifact, "--weights", self.path("one"), *inputs, "--output", self.path("z.npy"), "--device", device)
+            have = numpy.load(self.path("z.npy"))
+            for i, (function, reference) in enumerate(POINTWISE.items()):
+                with self.subTest(function=function, name=name), numpy.errstate(over="ignore"):
+                    want = reference(*wide[: 2 if re.search(r"\by\b", function) else 1]).numpy().astype("f4")
+                    self.assertTrue(same(have[:, i], want, 1e-37), f"{numpy.stack([x, y, have[:, i], want], 1).tolist()}")
+
     def test_topk(self):
         source = """
 model M(x: f32[B, 5], t: i32[B], k: f32[B, 2]) {
@@ -131,7 +174,7 @@ train { batch = 12 }
         for name, value in (("x", x), ("t", t), ("k", numpy.zeros((12, 2), "f4"))):
             numpy.save(self.path(name + ".npy"), value)
         support.write_safetensors(self.path("one"), {"p": numpy.ones(1, "f4")})
-        for flags, name, device in (((), "m.so", "cpu"), (("--disable=fuse",), "u.so", "cpu"), ((), "m.ptx", "sim")):
+        for flags, name, device in FORMS:
             artifact = self.compile(source, *flags, name=name)
             inputs = [item for key in "xtk" for item in ("--input", f"{key}={self.path(key)}.npy")]
             support.run("ftrun", "predict", artifact, "--weights", self.path("one"), *inputs, "--output", self.path("y.npy"), "--device", device)

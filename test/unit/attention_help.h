@@ -86,6 +86,15 @@ static inline void attention_nodes(const Graph *graph, const Node *node[2]) {
 }
 static const char *const attention_results[2][3] = {{"o", "l"}, {"dq", "dk", "dv"}};
 
+/* In a mask with a row for each query, the keys of a tile are hidden from some rows of each tile of
+ * queries, now from the first ones and now from others. */
+static inline bool attention_hides(const Shape *shape, int64_t element) {
+  enum { TILE = 64 };
+  int64_t keys = shape->dim[shape->rank - 1], rows = shape->dim[shape->rank - 2];
+  int64_t key = element % keys, row = element / keys % rows;
+  return rows > 1 && (row / 5 + key / TILE) % 3 == 1;
+}
+
 /* Between -1 and 1, as the type holds them. */
 static inline const Tensor *attention_leaf(const Node *leaf, void *context) {
   Tensor *value = tensor_new(context, leaf->type);
@@ -94,7 +103,7 @@ static inline const Tensor *attention_leaf(const Node *leaf, void *context) {
     state = state * 6364136223846793005u + 1442695040888963407u;
     double x = (double)(state >> 40) / (1 << 23) - 1;
     if (value->f) value->f[i] = dtype_round(leaf->type.dtype, x);
-    if (value->i) value->i[i] = x > -0.4;
+    if (value->i) value->i[i] = x > -0.4 && !attention_hides(&leaf->type.shape, i);
   }
   return value;
 }
