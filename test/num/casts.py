@@ -18,6 +18,11 @@ NUMBERS = {
     "f32": numpy.array([0, -0.0, 0.5, -0.5, 1.5, -1.5, 127.9, 128, 200.7, 255, 255.9, 256, -1, -200, 1e4, 7e4, -7e4, 2.5e9, -2.5e9, 3e9, 5e9,
                         1e19, -1e19, 1e30, 1e-30, 1e-7, 1.0029297, numpy.inf, -numpy.inf, numpy.nan], "f4"),
 }
+# between two numbers of bf16 or of f16, and beside: of even and odd ones, of f16's smallest and largest too
+BETWEEN = [(1 + place / 2**bits + more) * 2.0**exponent for bits, exponents in ((7, (0, 100, -126)), (10, (0, 14, 15, -14)))
+           for exponent in exponents for place in (0.5, 1.5, 2.5, 2**bits - 0.5) for more in (0, -(2.0**-23), 2.0**-23)]
+BETWEEN += [place * 2.0**-24 + more for place in (0.5, 1.5, 2.5, 3.5) for more in (0, -(2.0**-48), 2.0**-48)]
+NUMBERS["f32"] = numpy.concatenate([NUMBERS["f32"], numpy.array(BETWEEN, "f4"), -numpy.array(BETWEEN, "f4")])
 
 
 def is_float(value):

@@ -95,6 +95,10 @@ for name, function in {"sum": torch.sum, "mean": torch.mean}.items():
     case(f"{name}(x, axis=(0, 2))", lambda x, f=function: f(x, (0, 2)), x=uniform(3, 4, 5))
     case(f"{name}(x, axis=1)", lambda x, f=function: f(x, 1), x=uniform(3, 4, 5))
     case(f"{name}(x, axis=0)", lambda x, f=function: f(x, 0), x=uniform(300, 3))
+# so many rows that they are cut into parts, the last of which is shorter
+case("sum(x, axis=0)", lambda x: x.sum(0), x=uniform(1001, 64))
+case("sum(x, axis=1)", lambda x: x.sum(1), x=uniform(3, 1001, 64))
+case("sum(x, axis=0) * max(x, axis=0) + mean(x * x, axis=0)", lambda x: x.sum(0) * x.amax(0) + (x * x).mean(0), x=uniform(200, 300))
 case("min(x)", torch.min, x=distinct(4, 3))
 case("max(x, axis=1)", lambda x: torch.amax(x, 1), x=distinct(4, 9))
 case("min(x, axis=0)", lambda x: torch.amin(x, 0), x=distinct(4, 9))
@@ -107,6 +111,10 @@ case("var(x, axis=0)", lambda x: torch.var(x, 0, unbiased=True), x=uniform(9, 4)
 case("std(x, axis=-1, unbiased=false)", lambda x: torch.std(x, -1, unbiased=False), x=uniform(4, 9))
 case("f32(argmax(x, axis=-1)) * y", lambda x, y: torch.argmax(x, -1) * y, x=distinct(5, 7), y=uniform(5))
 case("f32(argmin(x, axis=0)) * y", lambda x, y: torch.argmin(x, 0) * y, x=distinct(5, 7), y=uniform(7))
+case("f32(argmax(x, axis=0)) * y", lambda x, y: torch.argmax(x, 0) * y, x=distinct(5, 600), y=uniform(600))  # several blocks of columns
+for axis in (0, 1):  # a sum that waits for an argmax of the same rows
+    case(f"sum(where(iota([9, 33], axis={axis}) == argmax(x, axis={axis}, keepdims=true), x * y, y), axis={axis})",
+         lambda x, y, a=axis: torch.where(torch.arange(x.shape[a]).unsqueeze(1 - a) == x.argmax(a, keepdim=True), x * y, y).sum(a), x=distinct(9, 33), y=uniform(9, 33))
 case("a @ b", torch.matmul, a=uniform(3, 4), b=uniform(4, 5))
 case("a @ b", torch.matmul, a=uniform(1, 33), b=uniform(33, 17))
 case("a @ b", torch.matmul, a=uniform(65, 70), b=uniform(70, 129))
