@@ -1,5 +1,6 @@
-"""Every defect that scripts/mutate plants still has its place in the code, so that the list stays a list of what is tested.
-Whether the tests notice them takes hours: scripts/mutate itself."""
+"""Every defect that scripts/mutate plants still has its place in the code, and the test that must notice it is one of
+scripts/test --quick, so that the list stays a list of what is tested. Whether the tests notice them takes hours: scripts/mutate
+itself."""
 import os
 import subprocess
 import sys
