@@ -87,10 +87,19 @@ static bool is_free_key(Builder *b, const char *name, Loc loc) {
                       of, of);
 }
 
+static bool is_room(Builder *b, Loc loc) {
+  int count = 0;
+  for (int i = 0; i < b->graph->roots.count; i++)
+    count += b->graph->roots.at[i].kind == ROOT_METRIC;
+  return count < LIMIT_METRICS ||
+         builder_fail(b, loc, "a model has at most %d metrics; many numbers are an output",
+                      LIMIT_METRICS);
+}
+
 static void metric(Builder *b, const Ast *ast) {
   Value v = eval(b, ast->kid[0]);
   Node *node = scalar(b, &v, arena_printf(b->arena, "metric '%s'", ast->name), ast->loc);
-  if (!is_free_key(b, ast->name, ast->loc)) return;
+  if (!is_free_key(b, ast->name, ast->loc) || !is_room(b, ast->loc)) return;
   if (node && is_new_root(b, ROOT_METRIC, ast->name, ast->loc))
     graph_add_root(b->graph, ROOT_METRIC, ast->name, node);
   if (node) builder_bind(b, ast->name, v, ast->loc, false);

@@ -18,7 +18,8 @@ enum {
   LIMIT_REPEAT = 10000,
   LIMIT_ITEMS = 10000, /* of a list */
   LIMIT_STRING = 10000,
-  LIMIT_FILES = 200
+  LIMIT_FILES = 200,
+  LIMIT_METRICS = 200
 };
 #define LIMIT_ELEMENTS ((int64_t)1 << 40) /* of one tensor */
 

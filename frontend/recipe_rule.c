@@ -40,11 +40,11 @@ static bool check_name(Builder *b, const Rule *rule, const char *name) {
 }
 
 static bool check(Builder *b, const Rule *rule) {
-  char split[32], name[96];
+  char split[32], name[212];
   int end = 0;
   const char *text = rule->text;
   bool is_read = (!strncmp(text, "max(", 4) || !strncmp(text, "min(", 4)) &&
-                 sscanf(text + 4, "%31[^.].%95[^)])%n", split, name, &end) == 2 && end > 0 &&
+                 sscanf(text + 4, "%31[^.].%211[^)])%n", split, name, &end) == 2 && end > 0 &&
                  !text[4 + end];
   if (!is_read) return fail(b, rule, "expected max(valid.accuracy), min(valid.loss) or the like");
   if (strcmp(split, "valid") != 0)

@@ -42,6 +42,7 @@ bool arena_parse(const char *text, ArenaId *out);
 
 /* The version grows whenever an older plan would mean something else now, or could not be read. */
 enum { PLAN_VERSION = 3, PLAN_ALIGN = 64, PLAN_GRAPHS = 5 };
+enum { PLAN_MOST_METRICS = 250 }; /* of a graph, with the compiler's own */
 
 /* ── settings ─────────────────────────────────────────────────────────────────────────────── */
 typedef enum { SET_INT, SET_FLOAT, SET_BOOL, SET_STR } SettingKind;

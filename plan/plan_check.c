@@ -32,14 +32,18 @@ static const char *check_outputs(Arena *arena, const PlanGraph *graph) {
 }
 
 static const char *check_loss(Arena *arena, const PlanGraph *graph) {
-  int count = 0;
+  int count = 0, metrics = 0;
   for (int i = 0; i < graph->outputs.count; i++) {
     const PlanOutput *output = &graph->outputs.at[i];
+    metrics += strcmp(output->kind, "metric") == 0;
     if (strcmp(output->kind, "loss") != 0) continue;
     count++;
     if (!dtype_is_float(output->type.dtype) || shape_elements(&output->type.shape) != 1)
       return arena_printf(arena, "the loss of graph \"%s\" is not one number", graph->name);
   }
+  if (metrics > PLAN_MOST_METRICS)
+    return arena_printf(arena, "graph \"%s\" has %d metrics; at most %d are read", graph->name,
+                        metrics, PLAN_MOST_METRICS);
   return count == 1 ? NULL
                     : arena_printf(arena, "graph \"%s\" has %d losses; it must have one",
                                    graph->name, count);

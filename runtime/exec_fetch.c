@@ -32,39 +32,36 @@ static int by_offset(const void *a, const void *b) {
 static Status find_pieces(const PlanGraph *plan, ExecScalarPlaces *places) {
   const PlanOutput **sorted = calloc((size_t)plan->outputs.count + 1, sizeof(void *));
   int count = 0;
-  bool fits = true;
   if (!sorted) return status_fail(STATUS_FAULT, "out of memory");
   for (int i = 0; i < plan->outputs.count; i++)
     if (is_scalar(&plan->outputs.at[i])) sorted[count++] = &plan->outputs.at[i];
   qsort(sorted, (size_t)count, sizeof *sorted, by_offset);
-  for (int i = 0; i < count && fits; i++) {
+  for (int i = 0; i < count; i++) {
     int64_t bytes = dtype_bytes(sorted[i]->type.dtype);
-    if (find_piece(places, sorted[i]->offset, bytes)) continue;
-    fits = places->piece_count < EXEC_PIECES;
-    if (fits) places->piece[places->piece_count++] = (DevicePiece){sorted[i]->offset, bytes};
+    if (!find_piece(places, sorted[i]->offset, bytes))
+      places->piece[places->piece_count++] = (DevicePiece){sorted[i]->offset, bytes};
   }
   free(sorted);
-  return fits ? STATUS_OK : status_fail(STATUS_USER, "the model has too many metrics");
+  return STATUS_OK;
 }
 
 static Status find_places(Exec *exec, ExecGraph graph) {
   const PlanGraph *plan = exec_graph_plan(exec, graph);
   ExecScalarPlaces *places = &exec->places[graph];
   places->place = calloc((size_t)plan->outputs.count + 1, sizeof *places->place);
-  if (!places->place) return status_fail(STATUS_FAULT, "out of memory");
+  places->piece = calloc((size_t)plan->outputs.count + 1, sizeof *places->piece);
+  if (!places->place || !places->piece) return status_fail(STATUS_FAULT, "out of memory");
   STATUS_TRY(find_pieces(plan, places));
-  int64_t start[EXEC_PIECES];
-  for (int i = 0; i < places->piece_count; i++) {
-    start[i] = places->row;
-    places->row += places->piece[i].bytes;
-  }
-  for (int i = 0; i < plan->outputs.count; i++) {
-    const PlanOutput *output = &plan->outputs.at[i];
-    places->place[i] = -1;
-    for (int k = 0; k < places->piece_count && is_scalar(output); k++)
-      if (output->offset >= places->piece[k].offset &&
-          output->offset < places->piece[k].offset + places->piece[k].bytes)
-        places->place[i] = start[k] + output->offset - places->piece[k].offset;
+  for (int i = 0; i < plan->outputs.count; i++) places->place[i] = -1;
+  for (int k = 0; k < places->piece_count; k++) {
+    const DevicePiece *piece = &places->piece[k];
+    for (int i = 0; i < plan->outputs.count; i++) {
+      const PlanOutput *output = &plan->outputs.at[i];
+      int64_t within = output->offset - piece->offset;
+      if (is_scalar(output) && within >= 0 && within < piece->bytes)
+        places->place[i] = places->row + within;
+    }
+    places->row += piece->bytes;
   }
   return STATUS_OK;
 }
@@ -90,7 +87,10 @@ void exec_fetch_free(Exec *exec) {
   for (int i = 0; i < EXEC_FETCHES; i++)
     if (exec->fetch[i].rows)
       exec->type->free_host(exec->device, exec->fetch[i].rows, exec->rows_bytes);
-  for (int g = 0; g < EXEC_GRAPHS; g++) free(exec->places[g].place);
+  for (int g = 0; g < EXEC_GRAPHS; g++) {
+    free(exec->places[g].place);
+    free(exec->places[g].piece);
+  }
   free(exec->value);
 }
 

@@ -4,11 +4,11 @@
 #define FT_RUNTIME_EXEC_FETCH_H
 #include "runtime/exec.h"
 
-enum { EXEC_FETCHES = 16, EXEC_PIECES = 32 };
+enum { EXEC_FETCHES = 16 };
 
 /* The scalar outputs of a graph, as parts of the output arena. */
 typedef struct {
-  DevicePiece piece[EXEC_PIECES];
+  DevicePiece *piece;
   int piece_count;
   int64_t row;    /* bytes of all pieces */
   int64_t *place; /* by output: in a row; -1: no scalar */

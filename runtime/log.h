@@ -3,6 +3,7 @@
  * line before; a JSON line holds that step's own numbers. */
 #ifndef FT_RUNTIME_LOG_H
 #define FT_RUNTIME_LOG_H
+#include "plan/plan.h"
 #include "runtime/status.h"
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,7 +20,7 @@ typedef struct {
   int64_t steps_per_epoch, total_steps, batch;
 } LogOptions;
 
-enum { LOG_MOST_METRICS = 32 };
+enum { LOG_MOST_METRICS = 2 * PLAN_MOST_METRICS + 1 }; /* with those of averaged weights */
 typedef struct {
   const char *name;
   double value;

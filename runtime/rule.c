@@ -7,7 +7,7 @@ Status rule_parse(const char *key, const char *text, Rule *out) {
   int end = 0;
   out->is_max = strncmp(text, "max(", 4) == 0;
   if ((out->is_max || strncmp(text, "min(", 4) == 0) &&
-      sscanf(text + 4, "%31[^.].%95[^)])%n", out->split, out->name, &end) == 2 && end > 0 &&
+      sscanf(text + 4, "%31[^.].%211[^)])%n", out->split, out->name, &end) == 2 && end > 0 &&
       !text[4 + end])
     return STATUS_OK;
   return status_fail(STATUS_USER, "%s=%s: expected max(valid.accuracy) or min(valid.loss)", key,

@@ -7,7 +7,7 @@
 
 typedef struct {
   bool is_max;
-  char split[32], name[96];
+  char split[32], name[212];
 } Rule;
 
 /* `key` is the setting that holds the text, for the message. */

@@ -399,5 +399,7 @@ static Status run(Training *training, int *signal) {
 Status train_run(const TrainOptions *options, int *signal) {
   *signal = 0;
   Training training = {.options = options, .saved_step = -1};
-  return tear_down(&training, run(&training, signal));
+  Status status = tear_down(&training, run(&training, signal));
+  for (int i = 0; i <= PLAN_MOST_METRICS; i++) free(training.ema_name[i]);
+  return status;
 }

@@ -1,5 +1,6 @@
 /* train_after: what is due between two steps: evaluations, the checkpoints and the best one, the
  * schedule that follows evaluations. See train_state.h. */
+#define _GNU_SOURCE /* asprintf */
 #include "runtime/ckpt.h"
 #include "runtime/plateau.h"
 #include "runtime/rule.h"
@@ -62,11 +63,15 @@ static Status evaluate_ema(Training *training, LogStep *result, bool *is_whole) 
   LogStep ema = {0};
   if (!exec_has_ema(training->exec)) return STATUS_OK;
   STATUS_TRY(evaluate_run(training->evaluator, EXEC_EVAL_EMA, &ema, is_whole));
-  for (int i = -1; i < ema.metric_count && result->metric_count < LOG_MOST_METRICS; i++) {
-    char *name = training->ema_name[i + 1];
-    snprintf(name, sizeof training->ema_name[0], "ema_%s", i < 0 ? "loss" : ema.metric[i].name);
+  for (int i = -1; i < ema.metric_count; i++) {
+    char **name = &training->ema_name[i + 1];
+    const char *plain = i < 0 ? "loss" : ema.metric[i].name;
+    if (!*name && asprintf(name, "ema_%s", plain) < 0) {
+      *name = NULL;
+      return status_fail(STATUS_FAULT, "out of memory");
+    }
     result->metric[result->metric_count++] =
-        (LogMetric){name, i < 0 ? ema.loss : ema.metric[i].value, false};
+        (LogMetric){*name, i < 0 ? ema.loss : ema.metric[i].value, false};
   }
   return STATUS_OK;
 }

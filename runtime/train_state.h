@@ -39,7 +39,7 @@ typedef struct {
   const char *saved_in; /* … its folder or file */
   bool is_torn;         /* a step failed: nobody knows what it has written */
   TrainFinite finite;
-  char ema_name[LOG_MOST_METRICS + 1][72];
+  char *ema_name[PLAN_MOST_METRICS + 1]; /* "ema_loss", "ema_accuracy" …; made when needed */
 } Training;
 
 static inline double train_number(const Training *training, const char *key) {

@@ -59,7 +59,7 @@ class Recipe(support.Case):
         return self.compile(MODEL % dict(loss=loss, ignore=ignore, batch=batch, parts=parts, recipe=recipe), name=name)
 
     def train(self, artifact, *flags, log="log.jsonl"):
-        support.run("ftrun", artifact, "--data", self.folder, "--set", "train.log.every=1", "--no-shuffle", "--keep-going",
+        support.run("ftrun", artifact, "--data", self.folder, "--set", "train.log.every=1", "--no-shuffle",
                     "--log-jsonl", self.path(log), "--save", self.path("weights"), *flags)
         return support.read_jsonl(self.path(log)), support.read_safetensors(self.path("weights"))
 
@@ -73,6 +73,7 @@ class Recipe(support.Case):
             numpy.testing.assert_allclose(one[1][name], other[1][name], rtol=tolerance, atol=tolerance, err_msg=name)
 
     def assert_same_bits(self, one, other):
+        self.assertEqual(len(one[0]), len(other[0]))
         for a, b in zip(one[0], other[0]):
             self.assertEqual({k: v for k, v in a.items() if k != "samples_per_s"}, {k: v for k, v in b.items() if k != "samples_per_s"})
         self.assertEqual(set(one[1]), set(other[1]))
@@ -196,8 +197,9 @@ train { batch = 1; accumulate = 2; steps = 20; optimizer = sgd(lr=1.0) }
                     whole, average = self.train(artifact, *flags), support.read_safetensors(self.path("ema"))
                     checkpoint = ["--set", f"train.checkpoint.dir={folder}", "--set", "train.checkpoint.every=100"]
                     first = self.train(artifact, *flags, *checkpoint, "--steps", "5")
-                    support.run("ftrun", artifact, "--data", self.folder, "--set", "train.log.every=1", "--no-shuffle", "--keep-going",
+                    support.run("ftrun", artifact, "--data", self.folder, "--set", "train.log.every=1", "--no-shuffle",
                                 "--resume", folder, "--log-jsonl", self.path("log.jsonl"), "--save", self.path("weights"), *flags)
+                    self.assertNotIn("nonfinite", {key for line in whole[0] for key in line})  # NaN would be like any other NaN
                     both = (support.read_jsonl(self.path("log.jsonl")), support.read_safetensors(self.path("weights")))
                     del first
                     self.assert_same_bits(both, whole)
@@ -223,6 +225,36 @@ train { batch = 1; accumulate = 2; steps = 20; optimizer = sgd(lr=1.0) }
             self.assertAlmostEqual(evaluation["ema_" + key], other[key], 6, done.stdout)
         self.assertNotEqual(evaluation["loss"], evaluation["ema_loss"])
         self.fails(1, "keeps no average", "ftrun", self.build(), "--data", self.folder, "--save-ema", self.path("x"))
+
+    def test_many_metrics(self):
+        """All metrics are logged, those of averaged weights beside them, however long their names; past the limit ftc refuses."""
+        long = "m" * 150
+
+        def source(count):
+            metrics = "".join(f"  metric {long}_{i} = mean(h) + {i}\n" for i in range(count))
+            return f"""
+model M(x: f32[B, 6]) {{
+  h = Linear(4, name="f")(x)
+  loss = mean(h * h)
+{metrics}}}
+data D {{ train = npy("x.npy"); valid = npy("x.npy") }}
+train {{ batch = 32; steps = 2; eval every 1 steps; ema = 0.5; precision = fp16; optimizer = sgd(lr=0.01)
+  checkpoint {{ dir = "{long}"; every = 1 steps; best = max(valid.ema_{long}_99) }} }}
+"""
+
+        artifact = self.compile(source(100))
+        support.run("ftrun", artifact, "--data", self.folder, "--set", "train.log.every=1", "--log-jsonl", self.path("log.jsonl"), cwd=self.folder)
+        log = support.read_jsonl(self.path("log.jsonl"))
+        names = {f"{long}_{i}" for i in range(100)}
+        for line in log:
+            want = names | ({"ema_loss"} | {"ema_" + name for name in names} if "eval" in line else {"loss_scale", "skipped_steps"})
+            self.assertEqual(want - set(line), set())
+            for name in names:
+                self.assertAlmostEqual(line[name] - line[f"{long}_0"], int(name[151:]), 4)
+        self.assertTrue(os.path.exists(self.path(long, "best.safetensors")))
+        with open(self.path("model.ft"), "w") as file:
+            file.write(source(201))
+        self.fails(1, "a model has at most 200 metrics", "ftc", self.path("model.ft"), "-o", self.path("model.so"))
 
     def test_plateau(self):
         recipe = "optimizer = sgd(lr=0.1); schedule = plateau(metric=max(valid.loss), patience=1, gamma=0.5, cooldown=1, final=0.1)"
