@@ -1,6 +1,7 @@
 /* artifact: a .ptx is text with the plan at its head; a .so is our object, linked by the system's
  * ld. Invariant: the file appears whole or not at all, and equal input gives equal bytes. */
 #include "codegen/artifact.h"
+#include "base/memory.h"
 #include "codegen/codegen.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -37,17 +38,24 @@ static bool write_ptx(Diag *diag, const Code *code, const char *path) {
 }
 
 /* ── .so ────────────────────────────────────────────────────────────────────────────────────── */
-/* Runs ld; *message gets what it said. Returns its exit status, or -1 if there is no ld. What no
- * kernel uses is left out. The list of objects ends with NULL. */
-static int run_ld(const char *const *object, const char *output, Text *message) {
+/* What lies beside the output while ld works: their names as they were made. */
+typedef struct {
+  Text linked, object[CODEGEN_OBJECTS];
+  int count;
+} Beside;
+
+/* Runs ld; `message` gets the start of what it said, and nothing is allocated meanwhile: ld must
+ * have ended before its files are removed. Returns its exit status, or -1 if there is no ld. What
+ * no kernel uses is left out. */
+static int run_ld(const Beside *files, char *message, size_t size) {
   int pipe_ends[2];
   if (pipe(pipe_ends)) return -1;
   pid_t child = fork();
   if (child == 0) {
     const char *arguments[16 + CODEGEN_OBJECTS] = {
         "ld", "-shared", "-O1", "-z", "noexecstack", "--build-id=none", "--gc-sections",
-        "-o", output};
-    for (int i = 0; object[i]; i++) arguments[9 + i] = object[i];
+        "-o", files->linked.at};
+    for (int i = 0; i < files->count; i++) arguments[9 + i] = files->object[i].at;
     dup2(pipe_ends[1], STDERR_FILENO);
     dup2(pipe_ends[1], STDOUT_FILENO);
     close(pipe_ends[0]);
@@ -57,11 +65,15 @@ static int run_ld(const char *const *object, const char *output, Text *message) 
   }
   close(pipe_ends[1]);
   char buffer[1024];
+  size_t count = 0;
   ssize_t got;
   while (child > 0 && (got = read(pipe_ends[0], buffer, sizeof buffer)) != 0) {
-    if (got > 0) text_append(message, buffer, (size_t)got);
     if (got < 0 && errno != EINTR) break;
+    size_t room = size - 1 - count, kept = got < 0 ? 0 : (size_t)got < room ? (size_t)got : room;
+    memcpy(message + count, buffer, kept);
+    count += kept;
   }
+  message[count] = 0;
   close(pipe_ends[0]);
   int status = -1;
   while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR) {
@@ -70,55 +82,63 @@ static int run_ld(const char *const *object, const char *output, Text *message) 
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-static bool explain_ld(Diag *diag, int status, const Text *message) {
+static bool explain_ld(Diag *diag, int status, const char *message) {
   if (status == 127)
     diag_error(diag, (Loc){0},
                "cannot run 'ld', which makes the .so file: install Debian's package binutils");
   else if (status)
-    diag_error(diag, (Loc){0}, "ld could not make the .so file (status %d): %s", status,
-               text_cstr(message));
+    diag_error(diag, (Loc){0}, "ld could not make the .so file (status %d): %s", status, message);
   return !status;
 }
 
-/* A new file beside `path`, gone in a moment: not synced. Its name goes to *name, also when it was
- * made and could not be written. Returns 0, an errno value or TEXT_IRREGULAR. */
-static int write_beside(const char *path, const Text *bytes, Arena *arena, const char **name) {
-  Text temporary = {0};
-  int fd = -1, error = text_open_beside(path, &temporary, &fd);
-  if (!error) {
-    *name = arena_strdup(arena, text_cstr(&temporary));
-    error = text_write_all(fd, text_cstr(bytes), bytes->count);
-    if (close(fd) && !error) error = errno;
+/* A new file beside `path`, gone in a moment: not synced. *name is empty if there is none. Returns
+ * 0, an errno value or TEXT_IRREGULAR. */
+static int write_beside(const char *path, const Text *bytes, Text *name) {
+  int fd = -1, error = text_open_beside(path, name, &fd);
+  if (error) {
+    text_free(name);
+    return error;
   }
-  text_free(&temporary);
-  return error;
+  error = text_write_all(fd, text_cstr(bytes), bytes->count);
+  return close(fd) && !error ? errno : error;
 }
 
 /* All files lie beside the output, so that the last step is a rename. */
-static bool link_shared(Diag *diag, const Code *code, Arena *arena, const char *path) {
-  const char *object[CODEGEN_OBJECTS + 1] = {NULL};
-  const char *linked = NULL;
-  int count = 0, error = write_beside(path, &(Text){0}, arena, &linked);
-  bool good = !error || fail(diag, "write", path, error);
-  for (int i = 0; i < CODEGEN_OBJECTS && good; i++) {
-    if (!code->object[i].count) continue;
-    error = write_beside(path, &code->object[i], arena, &object[count]);
-    if (error) good = fail(diag, "write", path, error);
-    if (object[count]) count++;
+static bool link_beside(Diag *diag, const Code *code, const char *path, Beside *files) {
+  char message[4096] = "";
+  int error = write_beside(path, &(Text){0}, &files->linked);
+  for (int i = 0; i < CODEGEN_OBJECTS && !error; i++)
+    if (code->object[i].count)
+      error = write_beside(path, &code->object[i], &files->object[files->count++]);
+  if (error) return fail(diag, "write", path, error);
+  if (!explain_ld(diag, run_ld(files, message, sizeof message), message)) return false;
+  if (rename(files->linked.at, path)) return fail(diag, "write", path, errno);
+  text_free(&files->linked);
+  return true;
+}
+
+/* Without memory too, nothing is left beside the output. */
+static bool link_shared(Diag *diag, const Code *code, const char *path) {
+  static Beside files;
+  MemoryGuard guard;
+  volatile bool good = false, has_memory = true;
+  files = (Beside){0};
+  memory_enter(&guard);
+  if (setjmp(guard.place) == 0)
+    good = link_beside(diag, code, path, &files);
+  else
+    has_memory = false;
+  memory_leave(&guard);
+  for (int i = 0; i <= files.count; i++) {
+    Text *name = i < files.count ? &files.object[i] : &files.linked;
+    if (name->count) unlink(name->at);
+    text_free(name);
   }
-  Text message = {0};
-  good = good && explain_ld(diag, run_ld(object, linked, &message), &message);
-  text_free(&message);
-  if (good && rename(linked, path)) good = fail(diag, "write", path, errno);
-  for (int i = 0; i < count; i++) unlink(object[i]);
-  if (!good && linked) unlink(linked);
+  if (!has_memory) memory_none();
   return good;
 }
 
 bool codegen_write(Diag *diag, const Code *code, const CodegenOptions *options, const char *path) {
   if (options->target == TARGET_PTX) return write_ptx(diag, code, path);
-  Arena *arena = arena_new();
-  bool good = link_shared(diag, code, arena, path);
-  arena_free(arena);
-  return good;
+  return link_shared(diag, code, path);
 }

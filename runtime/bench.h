@@ -15,7 +15,7 @@ STATUS_CHECKED Status bench_run(Exec *exec, const BenchOptions *options, FILE *o
 void bench_fill_batch(const Plan *plan, void *batch, uint64_t seed);
 
 /* The plan, readable: model, target, parameters, memory, inputs, data, settings, launches. */
-void info_print(const Plan *plan, FILE *out);
+STATUS_CHECKED Status info_print(const Plan *plan, FILE *out);
 
 /* Chrome/Perfetto trace of steps: open, add each step run (timed alone), close. */
 typedef struct Trace Trace;

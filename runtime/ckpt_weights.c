@@ -62,18 +62,17 @@ static bool is_harmless(const Exec *exec, const Safetensors *file, const SafeTen
 static void drop_prefix(const Plan *plan, Safetensors *file) {
   const char *first = plan->params.count ? plan->params.at[0].name : "";
   size_t tail = strlen(first);
-  char *prefix = NULL;
+  const char *prefix = NULL;
+  size_t length = 0;
   if (!tail || safetensors_find(file, first)) return;
   for (int i = 0; i < file->tensor_count && !prefix; i++) {
     const char *name = file->tensor[i].name;
     size_t all = strlen(name);
     if (all > tail + 1 && name[all - tail - 1] == '.' && strcmp(name + all - tail, first) == 0)
-      prefix = strndup(name, all - tail);
+      prefix = name, length = all - tail;
   }
   for (int i = 0; i < file->tensor_count && prefix; i++)
-    if (strncmp(file->tensor[i].name, prefix, strlen(prefix)) == 0)
-      file->tensor[i].name += strlen(prefix);
-  free(prefix);
+    if (strncmp(file->tensor[i].name, prefix, length) == 0) file->tensor[i].name += length;
 }
 
 /* Which parameters are not in the file, which tensors of the file the model does not know. */

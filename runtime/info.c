@@ -1,5 +1,6 @@
 /* info: a plan for people: what the model is, what it needs, what runs in a step. */
 #include "runtime/bench.h"
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -145,14 +146,17 @@ static void print_all(const Plan *plan, FILE *out) {
 }
 
 /* Paths and labels may be anyone's. */
-void info_print(const Plan *plan, FILE *out) {
+Status info_print(const Plan *plan, FILE *out) {
   char *text = NULL;
   size_t count = 0;
   FILE *memory = open_memstream(&text, &count);
   if (memory) print_all(plan, memory);
-  if (memory && fclose(memory) == 0) {
+  bool is_whole = memory && !ferror(memory);
+  is_whole = memory && fclose(memory) == 0 && is_whole && text;
+  if (is_whole) {
     text_make_printable(text);
     fputs(text, out);
   }
   free(text);
+  return is_whole ? STATUS_OK : status_errno(ENOMEM, "%s", plan->model);
 }

@@ -62,10 +62,11 @@ static Status open_head(SourceBytes *bytes) {
   if (!bytes->is_gzip) return STATUS_OK;
   bytes->head = malloc(HEAD_BYTES);
   if (!bytes->head) return status_errno(ENOMEM, "%s", bytes->path);
-  bool is_good =
+  int error =
       inflate_head(bytes->map, bytes->map_bytes, bytes->head, HEAD_BYTES, &bytes->head_count);
   STATUS_TRY(source_bytes_intact(bytes));
-  if (!is_good)
+  if (error == ENOMEM) return status_errno(error, "%s", bytes->path);
+  if (error)
     return status_fail(STATUS_USER,
                        "%s is damaged: it starts like a gzip file but cannot be inflated",
                        bytes->path);
@@ -177,6 +178,8 @@ Status source_bytes_expect(SourceBytes *bytes, size_t count) {
   return STATUS_OK;
 }
 
+static const char no_thread[] = "cannot be inflated: no thread could be started";
+
 /* Under the lock. */
 static void start_locked(SourceBytes *bytes) {
   if (!bytes->is_gzip || bytes->has_thread || atomic_load(&bytes->failed)) return;
@@ -185,7 +188,7 @@ static void start_locked(SourceBytes *bytes) {
   bytes->has_thread = pthread_create(&bytes->thread, NULL, inflate_thread, bytes) == 0;
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   if (bytes->has_thread) return;
-  bytes->failure = "cannot be inflated: no thread could be started";
+  bytes->failure = no_thread;
   atomic_store(&bytes->failed, true);
 }
 
@@ -211,7 +214,9 @@ static Status wait_for(SourceBytes *bytes, size_t upto, bool check) {
   const char *failure = bytes->failure;
   pthread_mutex_unlock(&bytes->lock);
   STATUS_TRY(source_bytes_intact(bytes));
-  return failure ? status_fail(STATUS_USER, "%s %s", bytes->path, failure) : STATUS_OK;
+  if (!failure) return STATUS_OK;
+  return status_fail(failure == no_thread ? STATUS_FAULT : STATUS_USER, "%s %s", bytes->path,
+                     failure);
 }
 
 Status source_bytes_wait(SourceBytes *bytes, size_t upto) {

@@ -60,12 +60,14 @@ static int by_name(const void *a, const void *b) {
   return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Every folder in /usr/share/datasets, in the order of their names. */
-static bool try_datasets(const char *file, Text *tried, char **out) {
+/* Every folder in /usr/share/datasets, in the order of their names. *error: why it was not read, if
+ * it is there. */
+static bool try_datasets(const char *file, Text *tried, char **out, int *error) {
   enum { MOST = 256 };
   char *names[MOST];
   int count = 0;
   DIR *folder = opendir(datasets_folder);
+  if (!folder && errno != ENOENT && errno != ENOTDIR) *error = errno;
   for (struct dirent *entry; folder && count < MOST && (entry = readdir(folder));)
     if (entry->d_name[0] != '.')
       names[count++] = join(datasets_folder, sizeof datasets_folder - 1, entry->d_name);
@@ -121,12 +123,15 @@ Status source_find_file(const Plan *plan, const SourcePlaces *places, const char
         STATUS_USER, "%s not found in %s; with --data no other folder is searched%s%s", file, only,
         package ? ", without it the package is found: apt install " : "", package ? package : "");
   }
+  int error = 0;
   bool found =
       (places->artifact_path && try_folder_of(places->artifact_path, file, &tried, out)) ||
       (looks_beside_source(plan, places) && try_folder_of(plan->source, file, &tried, out)) ||
-      try_folder(".", 1, file, &tried, out) || try_datasets(file, &tried, out);
+      try_folder(".", 1, file, &tried, out) || try_datasets(file, &tried, out, &error);
   Status status = STATUS_OK;
-  if (!found) {
+  if (!found && error) {
+    status = status_errno(error, "%s: cannot look into %s", file, datasets_folder);
+  } else if (!found) {
     const char *package = package_of(file);
     status = status_fail(STATUS_USER, "%s not found; looked in %s; %s%s%s", file, text_cstr(&tried),
                          package ? "apt install " : "",

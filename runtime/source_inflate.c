@@ -6,6 +6,7 @@
  * Invariants: reads stop at in_end (then zeros come, counted in `beyond`), writes at the end of
  * `out`, copies start within the same member. */
 #include "runtime/source_inflate.h"
+#include <errno.h>
 #include <string.h>
 #include <zlib.h>
 
@@ -15,10 +16,9 @@ bool inflate_is_gzip(const uint8_t *in, size_t in_count) {
   return in_count >= 18 && in[0] == 0x1f && in[1] == 0x8b;
 }
 
-bool inflate_head(const uint8_t *in, size_t in_count, uint8_t *out, size_t capacity,
-                  size_t *count) {
+int inflate_head(const uint8_t *in, size_t in_count, uint8_t *out, size_t capacity, size_t *count) {
   z_stream stream = {0};
-  if (inflateInit2(&stream, GZIP_WINDOW) != Z_OK) return false;
+  if (inflateInit2(&stream, GZIP_WINDOW) != Z_OK) return ENOMEM;
   stream.next_in = (uint8_t *)(uintptr_t)in;
   stream.avail_in = in_count < CHUNK ? (uInt)in_count : CHUNK;
   stream.next_out = out;
@@ -31,7 +31,8 @@ bool inflate_head(const uint8_t *in, size_t in_count, uint8_t *out, size_t capac
            inflateReset2(&stream, GZIP_WINDOW) == Z_OK);
   *count = capacity - stream.avail_out;
   inflateEnd(&stream);
-  return result == Z_OK || result == Z_STREAM_END || result == Z_BUF_ERROR;
+  if (result == Z_MEM_ERROR) return ENOMEM;
+  return result == Z_OK || result == Z_STREAM_END || result == Z_BUF_ERROR ? 0 : EINVAL;
 }
 
 static const char truncated[] = "is truncated: the gzip data ends too early";

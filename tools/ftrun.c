@@ -413,9 +413,9 @@ static int run_info(const char *path) {
   Artifact *artifact;
   Status status = artifact_open(path, &artifact);
   if (status != STATUS_OK) return report(status);
-  info_print(artifact->plan, stdout);
+  status = info_print(artifact->plan, stdout);
   artifact_close(artifact);
-  return 0;
+  return report(status);
 }
 
 static bool read_number(const char *name, const char *text, double low, double high, double *out) {

@@ -11,27 +11,17 @@ import time
 import numpy
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+sys.path.insert(0, os.path.dirname(__file__))
+import small
 import support
 
-MODEL = """
-model M(image: u8[B, 4, 4], label: i32[B]) {
-  x = flatten(f32(image) / 255, from=1)
-  logits = Linear(3, name="fc")(relu(Linear(8, name="hidden")(x)))
-  loss = mean(cross_entropy(logits, label))
-  metric accuracy = mean(argmax(logits, axis=-1) == label)
-  output logits
-}
-data D { train = npy("x.npy", "y.npy"); valid = npy("x.npy", "y.npy") }
-train { model = M; data = D; batch = 8; epochs = 2; optimizer = adam(lr=0.01) }
-"""
+MODEL = small.model()
 
 
 class BadInput(support.Case):
     def setUp(self):
         super().setUp()
-        random = numpy.random.RandomState(0)
-        numpy.save(self.path("x.npy"), random.randint(0, 256, (40, 4, 4)).astype(numpy.uint8))
-        numpy.save(self.path("y.npy"), random.randint(0, 3, 40).astype(numpy.int32))
+        small.write_data(self.folder)
         self.artifact = self.compile(MODEL)
 
     def good(self, *flags):

@@ -357,7 +357,7 @@ static void test_reports(void **state) {
   GOOD(exec_batch_new(exec, &batch));
   FILE *out = open_memstream(&text, &length);
   GOOD(bench_run(exec, &(BenchOptions){.steps = 20, .per_kernel = true}, out));
-  info_print(artifact->plan, out);
+  GOOD(info_print(artifact->plan, out));
   fclose(out);
   static const char *const words[] = {
       "median",   "samples/s",         "gradient (gemm)", "sgd (k_update)",
