@@ -221,6 +221,7 @@ CONVS = [  # n c h w o k stride padding dilation groups
 for n, c, h, w, o, k, stride, padding, dilation, groups in CONVS:
     case(f"conv2d(x, w, stride={stride}, padding={padding}, dilation={dilation}, groups={groups})",
          lambda x, w, s=stride, p=padding, d=dilation, g=groups: F.conv2d(x, w, None, s, p, d, g), x=uniform(n, c, h, w), w=uniform(o, c // groups, k, k))
+case("f32(argmax(flatten(conv2d(x, w), from=1), axis=1)) * y", lambda x, w, y: F.conv2d(x, w).flatten(1).argmax(1) * y, x=uniform(5, 3, 6, 6), w=uniform(8, 3, 3, 3), y=uniform(5))
 case("relu(conv2d(x, w, padding=1) + reshape(b, [1, 4, 1, 1]))", lambda x, w, b: torch.relu(F.conv2d(x, w, b, padding=1)), x=uniform(2, 3, 6, 6), w=uniform(4, 3, 3, 3), b=uniform(4))
 POOLS = [(2, 2, 0), (3, 2, 1), (3, 1, 1), (2, 3, 0), (3, 3, 1)]
 for kernel, stride, padding in POOLS:

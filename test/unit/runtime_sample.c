@@ -70,6 +70,10 @@ static void oddities(void **state) {
   assert_int_equal(sample_draw(&all, nothing, COUNT, 0.5, order), -1);
   assert_int_equal(sample_draw(&all, infinite, COUNT, 0.5, order), 1);
   assert_int_equal(sample_draw(&all, scores, COUNT, 0.9999999999, order), 3);
+  const float equal[COUNT] = {1, 3, 3, 1}; /* of those that are as likely the first ones are kept */
+  const SampleOptions one = {1, 1, 1, 0}, three = {1, 3, 1, 0};
+  assert_int_equal(sample_draw(&one, equal, COUNT, 0.9, order), 1);
+  assert_int_equal(sample_draw(&three, equal, COUNT, 0.9999999999, order), 0);
 }
 
 /* Chi-squared of draws with numbers of our own: by position of one text, and by seed at one
