@@ -13,8 +13,12 @@
 
 enum { ROUNDING_STREAM = 0x7fffffff }; /* dropout's streams count from 0 */
 
+/* As the params of the graph say: they are f32 if precision was left out, whatever the setting. */
 static bool is_kept_narrow(const Update *u) {
-  return strcmp(setting_text(u->settings, "train.parameters"), "bf16") == 0;
+  for (int i = 0; i < u->graph->nodes.count; i++)
+    if (u->graph->nodes.at[i]->op == OP_PARAM)
+      return u->graph->nodes.at[i]->type.dtype == DT_BF16;
+  return false;
 }
 
 Node *update_params(Update *u) {

@@ -142,6 +142,12 @@ class State:
                 data["failures"].append([seed, form_text(form), verdict, text[:300]])
 
 
+def without_effect(seen):
+    """What was left out often enough and never changed the code: it wants programs to which it matters."""
+    names = sorted({word.split(":")[0] for word in seen if ":" in word})
+    return [f"{name} ({seen.get(name + ':same', 0)} times)" for name in names if not seen.get(name + ":other") and seen.get(name + ":same", 0) >= 10]
+
+
 def seeds(first, o, end, room):
     """No more of them at a time than are worked on soon."""
     seed = first
@@ -186,6 +192,8 @@ def main(arguments):
     ran = max(data["next"] - first, 0)
     print(f"seeds {first} to {data['next'] - 1} in {took:.0f} s; in all {data['programs']} programs, verdicts {data['verdicts']}, "
           f"largest error {data['worst']:.2f} of what rounding allows")
+    if without_effect(data["seen"]):
+        print(f"left out without any effect: {', '.join(without_effect(data['seen']))}")
     print(f"{ran - bad} passed, {bad} failed")
     return 1 if bad else 0
 
