@@ -194,6 +194,7 @@ def main(arguments):
           f"largest error {data['worst']:.2f} of what rounding allows")
     if without_effect(data["seen"]):
         print(f"left out without any effect: {', '.join(without_effect(data['seen']))}")
+    print(f"{sum('>' in word for word in data['seen'])} kinds of meetings in one kernel (pairs.py)")
     print(f"{ran - bad} passed, {bad} failed")
     return 1 if bad else 0
 

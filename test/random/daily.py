@@ -1,5 +1,6 @@
-"""The random programs of every day: always the same ones, on the CPU, in the simulator and through the tools; and the small programs
-that campaigns found (found/) or to which a choice of --disable matters (choices/). Longer searches, with other seeds: scripts/soak. The last line is `N passed, N failed`."""
+"""The random programs of every day: always the same ones, on the CPU, in the simulator and through the tools; the small
+programs that campaigns found (found/) or to which a choice of --disable matters (choices/); and what meets in one kernel (pairs.py).
+Longer searches, with other seeds: scripts/soak. The last line is `N passed, N failed`."""
 import glob
 import os
 import subprocess
@@ -38,7 +39,8 @@ def found():
 def main():
     with tempfile.TemporaryDirectory(prefix="ft-random-") as folder:
         campaign = os.path.join(HERE, "campaign.py")
-        parts = [found(), run(os.path.join(HERE, "choices.py")), run(campaign, "--seed", "0", "--programs", "150", "--jobs", "1", "--folder", folder),
+        parts = [found(), run(os.path.join(HERE, "choices.py")), run(os.path.join(HERE, "pairs.py")),
+                 run(campaign, "--seed", "0", "--programs", "150", "--jobs", "1", "--folder", folder),
                  run(campaign, "--seed", "5000", "--programs", "15", "--jobs", "1", "--folder", folder, "--sim"),
                  run(os.path.join(HERE, "endtoend.py"), "--functions", "--programs", "25")]
     passed, failed = (sum(part[i] for part in parts) for i in range(2))

@@ -47,7 +47,7 @@ typedef struct {
 } Case;
 
 static jmp_buf give_up;
-static char verdict[4096];
+static char verdict[1 << 15];
 
 static void reject(const char *format, ...) {
   va_list args;

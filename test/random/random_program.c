@@ -6,16 +6,18 @@
  * CPU the bits must not depend on how the work of a kernel is split.
  *
  *   random_program                        requests on standard input, one a line, fields between tabs
- *   random_program PROGRAM.ft VALUES [cpu|gpu|sm_90a[:TILE[/SPLITS]] [WITHOUT [DUMP]]]
+ *   random_program PROGRAM.ft VALUES [cpu|x86-64-v3|gpu|sm_90a[:TILE[/SPLITS]] [WITHOUT [DUMP]]]
  *
  * VALUES has a line for each leaf, "name count numbers"; WITHOUT is as --disable takes it ("-":
  * nothing); DUMP is a file for all that the interpreter says of the first step, for PyTorch.
  * TILE is the only one that products may take, from 1, and SPLITS the number of blocks that share
- * each sum; small products and attention would not take most of them, nor wgmma, by themselves. An
- * answer is one line: ok (the largest error as a share of what is
- * allowed, and what was seen in the code), refused (by ftc, with its message) or fail (with what is
- * wrong). */
+ * each sum. A machine behind "passes:" or "code:" is only compiled for, to fused kernels or to code:
+ * of that nothing depends on this machine. Small products and attention would not take most
+ * tiles, nor wgmma, by themselves. An answer is one line: ok (the largest error as a share of what
+ * is allowed, what was seen in the code, and what met in one kernel), refused (by ftc, with its
+ * message) or fail (with what is wrong). */
 #include "test/random/random_case.h"
+#include "test/random/random_pairs.h"
 
 /* ── leaves of the compiled program ─────────────────────────────────────────────────────────── */
 static void put(char *arena, const PlanTensor *leaf, const Tensor *value) {
@@ -319,10 +321,15 @@ static void refer(Case *c, bool is_gpu) {
   if (!passes_run(&c->reference, &c->diag, &options, is_gpu)) refuse(c);
 }
 
+static bool is_for_gpu(const Case *c) {
+  return strcmp(c->request.gpu, "cpu") != 0 && strncmp(c->request.gpu, "x86-64", 6) != 0;
+}
+
 /* "gpu": the least that the kernels need. */
 static CodegenOptions machine_of(Case *c) {
   CodegenOptions options = {.target = TARGET_CPU};
-  if (!strcmp(c->request.gpu, "cpu")) {
+  if (!is_for_gpu(c)) {
+    options.cpu = strcmp(c->request.gpu, "cpu") ? c->request.gpu : NULL;
     options.check_memory = getenv("FT_CHECK_MEMORY") != NULL;
     return options;
   }
@@ -381,11 +388,14 @@ static const char *units_in_code(Case *c) {
 
 /* Words for the campaign's table. */
 static const char *seen_in_code(Case *c) {
-  const char *seen = strcmp(c->request.gpu, "cpu") ? units_in_code(c) : "";
+  const char *seen = is_for_gpu(c) ? units_in_code(c) : "";
   if (c->request.without)
     seen = arena_printf(c->arena, "%s %s:%s", seen, c->request.without,
                         is_changed(c) ? "other" : "same");
-  return seen;
+  Meetings meetings = {0};
+  meet_in(&meetings, c->program.train);
+  meet_in(&meetings, c->program.eval);
+  return arena_printf(c->arena, "%s%s", seen, meet_words(&meetings, c->arena));
 }
 
 static void compile(Case *c, bool is_gpu) {
@@ -401,8 +411,26 @@ static void compile(Case *c, bool is_gpu) {
     help_compile(&c->code, c->arena, &c->diag, &c->program, &codegen);
 }
 
+/* To kernels, or to code. */
+static void only_compile(Case *c, bool is_to_code) {
+  PassOptions options = {.verify = true, .disable = c->request.without};
+  CodegenOptions codegen = machine_of(c);
+  codegen.disable = c->request.without;
+  c->program = read_program(c);
+  if (!passes_run(&c->program, &c->diag, &options, is_for_gpu(c)) ||
+      (is_to_code && !codegen_run(c->arena, &c->diag, &c->program, &codegen, &c->code.code)))
+    refuse(c);
+}
+
 static void check(Case *c) {
-  bool is_gpu = strcmp(c->request.gpu, "cpu") != 0;
+  static const char *const only[] = {"passes:", "code:"};
+  for (int i = 0; i < 2; i++)
+    if (!strncmp(c->request.gpu, only[i], strlen(only[i]))) {
+      c->request.gpu += strlen(only[i]);
+      only_compile(c, i);
+      return;
+    }
+  bool is_gpu = is_for_gpu(c);
   read_values(c);
   compile(c, is_gpu);
   c->exact = interpret_all(c, NULL);
