@@ -6,12 +6,10 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* A place: file is 1-based into Diag's files (0: nowhere); line and column from 1. `region` tells
- * the rounds of a loop and the uses of a block apart: see ir/region.h. Messages have no need of it.
- */
+/* A place in a text: file is 1-based into Diag's files (0: nowhere); line and column from 1. */
 typedef struct {
   uint16_t file, column;
-  uint32_t line, region;
+  uint32_t line;
 } Loc;
 
 typedef struct {
@@ -22,8 +20,8 @@ typedef struct Diag {
   Arena *arena;
   FILE *out; /* where messages go: stderr unless a test says otherwise */
   VEC(SourceFile) files;
-  bool is_fault; /* an error was the machine's: a full disk */
-  bool is_quiet; /* counts and prints nothing */
+  bool is_fault;               /* an error was the machine's: a full disk */
+  bool is_quiet;               /* counts and prints nothing */
   int errors, warnings, limit; /* after `limit` errors (default 20) the rest are counted only */
 } Diag;
 

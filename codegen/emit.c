@@ -188,7 +188,7 @@ LLVMValueRef pull_const(Emitter *emitter, const Node *node, const Index *index) 
 /* A reduction or contraction that the skeleton did not bind: the fuse pass broke its contract. */
 LLVMValueRef pull_bound(Emitter *emitter, const Node *node, const Index *index) {
   (void)index;
-  diag_error(emitter->module->diag, node->loc,
+  diag_error(emitter->module->diag, node->origin.loc,
              "internal error: kernel needs an unbound '%s' in the middle of its body",
              op_info[node->op].text);
   return LLVMGetUndef(emit_register_type(emitter, node->type.dtype));

@@ -99,8 +99,7 @@ static LLVMValueRef load_stage(Emitter *e, const Node *node, const Index *index,
   Row *row = user;
   const Kept *kept = row->stage;
   while (kept->node != node) kept++;
-  LLVMValueRef value =
-      emit_load_at(e, kept->buffer, node->type.dtype, place_in_row(row, index));
+  LLVMValueRef value = emit_load_at(e, kept->buffer, node->type.dtype, place_in_row(row, index));
   if (!emit_is_checking(e)) return value;
   emit_bind(e, node, NULL, NULL);
   LLVMValueRef again = emit_value(e, node, index);
@@ -215,7 +214,7 @@ bool host_emit_row(HostKernel *kernel, Kernel *out) {
   for (int k = row.outer_count; k < domain->count; k++) {
     row.row_elements *= domain->extent[k];
     if (!domain->is_reduced[k]) {
-      diag_error(kernel->module->diag, kernel->node->loc,
+      diag_error(kernel->module->diag, kernel->node->origin.loc,
                  "internal error: the reduced dimensions of a row kernel are not its last");
       return false;
     }

@@ -40,7 +40,7 @@ void lower_copy(Lowering *lowering, Place from, Place to, const Type *type, cons
                    .ints = ints,
                    .int_count = 1,
                    .bytes = 2 * type_bytes(type),
-                   .line = cause->loc.line,
+                   .line = cause->origin.loc.line,
                    .label = arena_printf(arena, "copy to %s", arena_text(to.arena))};
   VEC_PUSH(arena, lowering->out->steps, step);
 }

@@ -252,7 +252,7 @@ static PlanStep make_step(Lowering *lowering, const Node *node, const KernelLaun
                    .int_count = launch->int_count,
                    .flops = is_first ? count_flops(node) : 0,
                    .bytes = node->op == OP_PUT ? 2 * bytes : bytes,
-                   .line = node->loc.line,
+                   .line = node->origin.loc.line,
                    .label = describe(lowering, node, " + ")};
   memcpy(step.grid, launch->grid, sizeof step.grid);
   memcpy(step.block, launch->block, sizeof step.block);
@@ -300,8 +300,8 @@ static bool is_within_limits(Lowering *lowering, const Node *node) {
     if (op_info[node->body->nodes.at[i]->op].op_class == CLASS_REDUCE)
       accumulators += kernel_accumulators(node->body->nodes.at[i]);
   if (accumulators <= KERNEL_MOST_ACCUMULATORS) return true;
-  diag_error(lowering->module->diag, node->loc, "internal error: fuse made a kernel of %d sums",
-             accumulators);
+  diag_error(lowering->module->diag, node->origin.loc,
+             "internal error: fuse made a kernel of %d sums", accumulators);
   return false;
 }
 

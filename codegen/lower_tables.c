@@ -14,7 +14,7 @@ Place lower_place(Lowering *lowering, const Node *node) {
   if (text && arena_parse(text, &place.arena)) return place;
   if (node->op == OP_RESHAPE || node->op == OP_STOP_GRADIENT)
     return lower_place(lowering, node->input[0]);
-  diag_error(lowering->module->diag, node->loc, "internal error: memplan gave '%s' no place",
+  diag_error(lowering->module->diag, node->origin.loc, "internal error: memplan gave '%s' no place",
              op_info[node->op].text);
   return place;
 }
@@ -78,9 +78,8 @@ static void add_leaf(Lowering *lowering, const Node *leaf, bool is_eval) {
                        .storage = node_storage(leaf),
                        .init = init_of(plan->arena, leaf),
                        .is_sliced = is_sliced(lowering, leaf, name),
-                       .is_scratch =
-                           own_begins(name, OWN_ACCUMULATE) || own_begins(name, OWN_EVAL) ||
-                           !strcmp(name, DECODE_POSITION)};
+                       .is_scratch = own_begins(name, OWN_ACCUMULATE) ||
+                                     own_begins(name, OWN_EVAL) || !strcmp(name, DECODE_POSITION)};
   const Attr *ignore = node_attr(leaf, ATTR_IGNORE);
   tensor.below = node_int(leaf, ATTR_BELOW, 0);
   tensor.has_ignore = tensor.below && ignore;

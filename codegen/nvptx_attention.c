@@ -428,7 +428,8 @@ bool nvptx_attention(Job *job) {
   if (!callback_fits(job)) return false;
   describe(a);
   if (a->form.heads > MAX_GRID_YZ || a->form.batch > MAX_GRID_YZ) {
-    diag_error(job->module->diag, job->node->loc, "this attention is too large for one GPU grid");
+    diag_error(job->module->diag, job->node->origin.loc,
+               "this attention is too large for one GPU grid");
     return false;
   }
   if (job->node->op == OP_ATTENTION) return emit_part(a, PART_FORWARD);

@@ -100,7 +100,7 @@ void callback_call(Entry *entry, const char *suffix, const char *name, LLVMValue
 bool callback_fits(Job *job) {
   if (entry_index_type(job, job->module->context) == callback_word(job->module)) return true;
   diag_error(
-      job->module->diag, job->node->loc,
+      job->module->diag, job->node->origin.loc,
       "a tensor of this operation has 2^30 elements or more, which its GPU kernel cannot index");
   return false;
 }

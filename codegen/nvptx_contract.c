@@ -527,7 +527,8 @@ bool nvptx_contract(Job *job, const Node *contraction) {
   int64_t grid[3];
   nvptx_tile_grid(c, grid);
   if (grid[1] > MAX_GRID_YZ || grid[2] > MAX_GRID_YZ) {
-    diag_error(job->module->diag, contraction->loc, "this product is too large for one GPU grid");
+    diag_error(job->module->diag, contraction->origin.loc,
+               "this product is too large for one GPU grid");
     return false;
   }
   define_constants(c);

@@ -27,7 +27,8 @@ bool nvptx_loop(Job *job) {
   if (goes_by_rows(job, &domain, width)) return nvptx_loop_rows(job, &domain);
   int64_t groups = elements / width, blocks = (groups + LOOP_THREADS - 1) / LOOP_THREADS;
   if (blocks > MAX_GRID) {
-    diag_error(job->module->diag, job->node->loc, "this kernel has more elements than a GPU grid");
+    diag_error(job->module->diag, job->node->origin.loc,
+               "this kernel has more elements than a GPU grid");
     return false;
   }
   /* kept digits only: axes play no part here */

@@ -67,7 +67,7 @@ bool nvptx_scatter(Job *job) {
   snprintf(suffix, sizeof suffix, "__%s", job->name);
   if (!callback_fits(job)) return false;
   if (!dtype_is_float(dtype)) {
-    diag_error(job->module->diag, job->node->loc, "scatter_add of %s has no GPU kernel",
+    diag_error(job->module->diag, job->node->origin.loc, "scatter_add of %s has no GPU kernel",
                dtype_text(dtype));
     return false;
   }
@@ -77,7 +77,7 @@ bool nvptx_scatter(Job *job) {
   int64_t columns = shape_elements(out) / out->dim[0];
   int64_t updates = shape_elements(&job->node->input[1]->type.shape);
   if (updates >= 1 << 24) {
-    diag_error(job->module->diag, job->node->loc,
+    diag_error(job->module->diag, job->node->origin.loc,
                "the GPU kernel of scatter_add takes fewer than 2^24 indices, here are %lld",
                (long long)updates);
     return false;
@@ -110,7 +110,8 @@ bool nvptx_put(Job *job) {
   PutForm form = put_form(node);
   int64_t blocks = (form.elements + SCATTER_THREADS - 1) / SCATTER_THREADS;
   if (blocks > INT32_MAX) {
-    diag_error(job->module->diag, node->loc, "this kernel has more elements than a GPU grid");
+    diag_error(job->module->diag, node->origin.loc,
+               "this kernel has more elements than a GPU grid");
     return false;
   }
   if (!blocks) return true;

@@ -241,7 +241,7 @@ bool select_contraction(HostKernel *kernel, Kernel *out) {
                    .contraction = find_contraction(kernel->node),
                    .bias = -1};
   if (!choice.contraction) {
-    diag_error(kernel->module->diag, kernel->node->loc,
+    diag_error(kernel->module->diag, kernel->node->origin.loc,
                "internal error: no contraction in a kernel of kind '%s'",
                is_fused ? node_str(kernel->node, ATTR_KIND) : op_info[kernel->node->op].text);
     return false;
@@ -249,13 +249,13 @@ bool select_contraction(HostKernel *kernel, Kernel *out) {
   choice.covered = choice.contraction;
   int computed = find_operands(&choice);
   if (computed >= 0) {
-    diag_error(kernel->module->diag, kernel->node->loc,
+    diag_error(kernel->module->diag, kernel->node->origin.loc,
                "internal error: operand %d of a fused contraction is computed in its kernel",
                computed);
     return false;
   }
   if (choice.contraction->type.dtype != DT_F32) {
-    diag_error(kernel->module->diag, kernel->node->loc,
+    diag_error(kernel->module->diag, kernel->node->origin.loc,
                "contractions are in f32 on the CPU so far, not in %s",
                dtype_text(choice.contraction->type.dtype));
     return false;

@@ -215,7 +215,7 @@ Value block_apply(Builder *b, Instance *instance, Loc loc, const Arguments *argu
   instance->applications++;
   instance->cursor = 0;
   int layer = open_layer(b, instance);
-  uint32_t region = b->region;
+  Region region = b->region;
   if (instance->scope != &b->std || instance->recompute != REGION_SETTING)
     builder_open_region(b, instance->recompute);
   bool fine = run_block(b, instance, values, locs);
@@ -282,7 +282,7 @@ static bool initial_value(Builder *b, const Ast *ast, const Shape *shape, const 
 static bool count_parameters(Builder *b, const Node *param) {
   b->parameters += (shape_elements(&param->type.shape) + 63) / 64 * 64;
   return b->parameters <= LIMIT_ELEMENTS ||
-         builder_fail(b, param->loc, "the model has more than 2^40 parameters");
+         builder_fail(b, param->origin.loc, "the model has more than 2^40 parameters");
 }
 
 static Node *declare(Builder *b, const Ast *ast, const char *local) {

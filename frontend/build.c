@@ -21,7 +21,7 @@ static bool is_new_root(Builder *b, RootKind kind, const char *name, Loc loc) {
   Node *old = graph_find_root(b->graph, kind, name);
   if (!old) return true;
   builder_fail(b, loc, "'%s' is declared twice", name);
-  builder_note(b, old->loc, "its first value is computed here");
+  builder_note(b, old->origin.loc, "its first value is computed here");
   return false;
 }
 
@@ -214,7 +214,7 @@ static void repeat(Builder *b, const Ast *ast) {
       b->frame->prefix =
           arena_printf(b->arena, "%s%s%s.%lld", outer, *outer ? "." : "", ast->text, (long long)i);
     builder_bind(b, ast->name, value_int(i), ast->loc, false);
-    uint32_t region = builder_open_region(b, REGION_SETTING);
+    Region region = builder_open_region(b, REGION_SETTING);
     build_body(b, ast->kid[2]);
     b->region = region;
     b->evaluations++;

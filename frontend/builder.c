@@ -7,10 +7,10 @@ Loc builder_site(const Builder *b, Loc loc) {
   return b->frame && b->frame->is_std ? b->frame->site : loc;
 }
 
-uint32_t builder_open_region(Builder *b, RegionPolicy policy) {
-  uint32_t before = b->region;
-  if ((before == 0 || policy != REGION_SETTING) && b->regions < REGION_MOST)
-    b->region = region_make(++b->regions, policy);
+Region builder_open_region(Builder *b, RegionPolicy policy) {
+  Region before = b->region;
+  if ((before.number == 0 || policy != REGION_SETTING) && b->regions < REGION_MOST)
+    b->region = (Region){++b->regions, policy};
   return before;
 }
 

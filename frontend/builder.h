@@ -117,7 +117,8 @@ typedef struct Builder {
   bool is_again;            /* with another batch: see sizes.c */
   bool exhausted;           /* a limit was hit and reported: unwind */
   int streams;              /* random draws so far */
-  uint32_t region, regions; /* where nodes belong that are made now; regions so far: ir/region.h */
+  Region region;            /* where nodes belong that are made now */
+  uint32_t regions;         /* so far */
   int instances;            /* for the numbers of renamed ones */
   Node *seed, *step;
   VEC(Node *) weights;    /* by node: see weight.c */
@@ -187,7 +188,7 @@ bool call_check_returns(Builder *b, const Ast *returns, const Value *result);
 
 /* ── blocks, models, statements (build.c, block.c) ── */
 /* Opens a region, unless one is open and `policy` is nothing new; returns the one before. */
-uint32_t builder_open_region(Builder *b, RegionPolicy policy);
+Region builder_open_region(Builder *b, RegionPolicy policy);
 void build_body(Builder *b, const Ast *body);
 bool build_model(Builder *b, const Ast *model);
 Value block_instance(Builder *b, const Ast *block, const Scope *scope, const Ast *call,

@@ -63,9 +63,8 @@ Node *tensor_node(Builder *b, Op op, Node *const *inputs, int count, const Attr 
   }
   if (given && !tensor_shape_fits(b, &given->shape, loc)) return NULL;
   const char *why = NULL;
-  Loc site = builder_site(b, loc);
-  site.region = b->region;
-  Node *node = graph_try_node(b->graph, op, inputs, count, attrs, attr_count, given, site, &why);
+  b->graph->origin = (Origin){.loc = builder_site(b, loc), .region = b->region};
+  Node *node = graph_try_node(b->graph, op, inputs, count, attrs, attr_count, given, &why);
   if (!node) {
     builder_fail(b, loc, "%s", why ? why : "this operation does not fit its operands");
     return NULL;

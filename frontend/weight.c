@@ -73,8 +73,8 @@ static Node *agreed(Builder *b, Node *one, Node *other, Loc loc) {
   builder_fail(b, loc,
                "these tensors count different elements in a mean, and the result cannot count both; "
                "take the mean of each, or let all elements of one count: unweighted(x)");
-  builder_note(b, one->loc, "what counts of the one is computed here");
-  builder_note(b, other->loc, "what counts of the other is computed here");
+  builder_note(b, one->origin.loc, "what counts of the one is computed here");
+  builder_note(b, other->origin.loc, "what counts of the other is computed here");
   return NULL;
 }
 
@@ -225,7 +225,7 @@ bool weight_follow(Builder *b, Node *node, Loc loc) {
                  op_info[node->op].op_class == CLASS_WINDOW ? "a window"
                  : node->op == OP_DOT                       ? "a matrix product"
                                                             : op_info[node->op].text);
-    builder_note(b, from->loc, "what counts is computed here");
+    builder_note(b, from->origin.loc, "what counts is computed here");
     return false;
   }
   OpClass kind = op_info[node->op].op_class;

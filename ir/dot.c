@@ -47,14 +47,14 @@ static void put_label(FILE *out, const Node *node) {
   if (node->op == OP_ARG || node->op == OP_RESULT)
     fprintf(out, " %lld", (long long)node_int(node, ATTR_INDEX, 0));
   fprintf(out, "\\n%s", type_text(&node->type, type));
-  if (node->loc.line) fprintf(out, "\\nline %u", node->loc.line);
+  if (node->origin.loc.line) fprintf(out, "\\nline %u", node->origin.loc.line);
 }
 
 static void put_node(FILE *out, const char *prefix, const Node *node, int indent) {
   fprintf(out, "%*s%s%d [label=\"", indent, "", prefix, node->id);
   put_label(out, node);
   fprintf(out, "\", fillcolor=\"%s\"%s];\n", colour_of(node),
-          node->is_backward ? ", style=\"filled,dashed\"" : "");
+          node->origin.is_backward ? ", style=\"filled,dashed\"" : "");
 }
 
 /* The Graphviz node that stands for a value: a fused node's is the root of its body. */

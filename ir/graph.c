@@ -267,7 +267,7 @@ static void normalize(Graph *graph, Node *node) {
 
 /* ── nodes ──────────────────────────────────────────────────────────────────────────────────── */
 Node *graph_try_node(Graph *graph, Op op, Node *const *inputs, int input_count, const Attr *attrs,
-                     int attr_count, const Type *given, Loc loc, const char **why) {
+                     int attr_count, const Type *given, const char **why) {
   Type type;
   if (!infer_type(graph->arena, op, inputs, input_count, attrs, attr_count, given, &type, why))
     return NULL;
@@ -275,7 +275,7 @@ Node *graph_try_node(Graph *graph, Op op, Node *const *inputs, int input_count, 
   node->id = graph->nodes.count;
   node->op = op;
   node->type = type;
-  node->loc = loc;
+  node->origin = graph->origin;
   node->input_count = input_count;
   node->input = ARENA_ARRAY(graph->arena, Node *, input_count);
   for (int i = 0; i < input_count; i++) node->input[i] = inputs[i];
@@ -286,11 +286,11 @@ Node *graph_try_node(Graph *graph, Op op, Node *const *inputs, int input_count, 
 }
 
 Node *graph_node(Graph *graph, Op op, Node *const *inputs, int input_count, const Attr *attrs,
-                 int attr_count, const Type *given, Loc loc) {
+                 int attr_count, const Type *given) {
   const char *why = NULL;
-  Node *node = graph_try_node(graph, op, inputs, input_count, attrs, attr_count, given, loc, &why);
+  Node *node = graph_try_node(graph, op, inputs, input_count, attrs, attr_count, given, &why);
   if (node) return node;
   fprintf(stderr, "internal error: ft made an illegal %s node (source line %u): %s\n",
-          (unsigned)op < OP_COUNT ? op_info[op].text : "?", loc.line, why);
+          (unsigned)op < OP_COUNT ? op_info[op].text : "?", graph->origin.loc.line, why);
   abort();
 }

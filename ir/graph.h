@@ -7,6 +7,7 @@
 #include "base/arena.h"
 #include "base/diag.h"
 #include "base/own.h"
+#include "ir/region.h"
 #include "ir/type.h"
 
 typedef enum {
@@ -92,6 +93,14 @@ typedef struct {
   };
 } Attr;
 
+/* Where a node comes from. Nodes are given their graph's `origin` when they are made. */
+typedef struct {
+  Loc loc; /* in the .ft source; of what backward computes: that of the forward node */
+  Region region;
+  bool is_backward; /* made for a gradient */
+  bool is_again;    /* backward computes it although forward has done so: cse must not undo that */
+} Origin;
+
 typedef struct Graph Graph;
 typedef struct Node {
   int id; /* index in graph->nodes */
@@ -99,11 +108,10 @@ typedef struct Node {
   Type type;
   int input_count, attr_count;
   struct Node **input;
-  Attr *attr;       /* sorted by id */
-  Graph *body;      /* OP_FUSED: the kernel's own graph, whose leaves are OP_ARG (and IOTA, CONST)
+  Attr *attr;  /* sorted by id */
+  Graph *body; /* OP_FUSED: the kernel's own graph, whose leaves are OP_ARG (and IOTA, CONST)
                        and whose roots, in order, are its results */
-  Loc loc;          /* in the .ft source */
-  bool is_backward; /* made by autodiff: loc is that of the forward node ("in the gradient of") */
+  Origin origin;
 } Node;
 
 typedef enum {
@@ -125,6 +133,7 @@ typedef struct {
 struct Graph {
   Arena *arena;
   const char *name; /* "train", "eval"; a body: the kernel's name or "" */
+  Origin origin;    /* of the nodes that are made from now on; graph_rewrite sets it */
   VEC(Node *) nodes;
   VEC(Root) roots;
 };
@@ -144,10 +153,10 @@ Node *graph_find_gradients(const Graph *graph);
  * dtype and shape where the op's rule is "given", the dtype for cast, the shape for reshape,
  * broadcast and slice, and may be NULL elsewhere. Attributes are copied. */
 Node *graph_node(Graph *graph, Op op, Node *const *inputs, int input_count, const Attr *attrs,
-                 int attr_count, const Type *given, Loc loc);
+                 int attr_count, const Type *given);
 /* Like graph_node for checked use: returns NULL and a reason in the arena if it is illegal. */
 Node *graph_try_node(Graph *graph, Op op, Node *const *inputs, int input_count, const Attr *attrs,
-                     int attr_count, const Type *given, Loc loc, const char **why);
+                     int attr_count, const Type *given, const char **why);
 /* The shape rules. Returns false and sets *why. */
 bool infer_type(Arena *arena, Op op, Node *const *inputs, int input_count, const Attr *attrs,
                 int attr_count, const Type *given, Type *out, const char **why);
@@ -197,33 +206,33 @@ int node_result_count(const Node *node);                /* 1 for all others */
 Type node_result_type(const Node *node, int64_t index); /* index < node_result_count */
 
 /* ── short hands (ir/make.c) ──────────────────────────────────────────────────────────────────
- * All take the location from `graph_loc`-less callers explicitly: pass the loc of what caused it.
- */
-Node *make_unary(Graph *graph, Op op, Node *x, Loc loc);
-Node *make_binary(Graph *graph, Op op, Node *a, Node *b, Loc loc); /* broadcasts a and b first */
-Node *make_select(Graph *graph, Node *cond, Node *a, Node *b, Loc loc); /* broadcasts too */
-Node *make_const(Graph *graph, DType dtype, Shape shape, double value, Loc loc);
-Node *make_like(Graph *graph, Node *x, double value, Loc loc); /* const of x's type */
-Node *make_cast(Graph *graph, Node *x, DType dtype, Loc loc);  /* x itself if it has that dtype */
-Node *make_reduce(Graph *graph, Op op, Node *x, const int64_t *axes, int count, Loc loc);
-Node *make_reshape(Graph *graph, Node *x, Shape shape, Loc loc);   /* x itself if unchanged */
-Node *make_broadcast(Graph *graph, Node *x, Shape shape, Loc loc); /* NumPy rules, rank grows by
+ * They broadcast, reshape and cast as NumPy would, and leave out what changes nothing. */
+Node *make_unary(Graph *graph, Op op, Node *x);
+Node *make_binary(Graph *graph, Op op, Node *a, Node *b);      /* broadcasts a and b first */
+Node *make_select(Graph *graph, Node *cond, Node *a, Node *b); /* broadcasts too */
+Node *make_const(Graph *graph, DType dtype, Shape shape, double value);
+Node *make_like(Graph *graph, Node *x, double value); /* const of x's type */
+Node *make_cast(Graph *graph, Node *x, DType dtype);  /* x itself if it has that dtype */
+Node *make_reduce(Graph *graph, Op op, Node *x, const int64_t *axes, int count);
+Node *make_reshape(Graph *graph, Node *x, Shape shape);           /* x itself if unchanged */
+Node *make_broadcast(Graph *graph, Node *x, Shape shape);         /* NumPy rules, rank grows by
                                                                       a reshape; x if unchanged */
-Node *make_transpose(Graph *graph, Node *x, const int64_t *perm, Loc loc); /* x if identity */
+Node *make_transpose(Graph *graph, Node *x, const int64_t *perm); /* x if identity */
 /* The elements at `index`, i32 or i64 of rank 1, along one dimension; zeros where it is outside. */
-Node *make_take(Graph *graph, Node *x, Node *index, int axis, Loc loc);
-Node *make_dot(Graph *graph, Node *a, Node *b, bool ta, bool tb, Loc loc);
+Node *make_take(Graph *graph, Node *x, Node *index, int axis);
+Node *make_dot(Graph *graph, Node *a, Node *b, bool ta, bool tb);
 /* Result `index` of a node with several. */
-Node *make_result(Graph *graph, Node *node, int index, Loc loc);
+Node *make_result(Graph *graph, Node *node, int index);
 /* The product of a and b with the other attributes (result, tf32, ...) and the place of `like`. */
 Node *make_dot_like(Graph *graph, const Node *like, Node *a, Node *b, bool ta, bool tb);
-Node *make_iota(Graph *graph, DType dtype, Shape shape, int axis, Loc loc);
+Node *make_iota(Graph *graph, DType dtype, Shape shape, int axis);
 /* Sums x down to `shape` (the reverse of make_broadcast). */
-Node *make_unbroadcast(Graph *graph, Node *x, Shape shape, Loc loc);
+Node *make_unbroadcast(Graph *graph, Node *x, Shape shape);
 
 /* ── rewriting (ir/rewrite.c) ─────────────────────────────────────────────────────────────────
  * Passes that change a graph build a new one: graph_rewrite visits every node in order, with its
  * inputs already mapped; `visit` returns the replacement in the new graph (or NULL for "copy it").
+ * All that is made for a node has its origin.
  * Roots and names come along. The old graph stays intact. */
 typedef Node *RewriteVisit(Graph *fresh, const Node *old, Node **inputs, void *context);
 Graph *graph_rewrite(const Graph *old, RewriteVisit *visit, void *context);

@@ -57,7 +57,7 @@ static bool fail(Interp *in, const Node *node, const char *format, ...) {
   va_start(args, format);
   const char *text = arena_vprintf(in->arena, format, args);
   va_end(args);
-  diag_error(in->diag, node->loc, "cannot interpret %%%d = %s: %s", node->id,
+  diag_error(in->diag, node->origin.loc, "cannot interpret %%%d = %s: %s", node->id,
              op_info[node->op].text, text);
   return false;
 }

@@ -3,99 +3,99 @@
 #include "ir/graph.h"
 #include <assert.h>
 
-Node *make_unary(Graph *graph, Op op, Node *x, Loc loc) {
-  return graph_node(graph, op, &x, 1, NULL, 0, NULL, loc);
+Node *make_unary(Graph *graph, Op op, Node *x) {
+  return graph_node(graph, op, &x, 1, NULL, 0, NULL);
 }
 
-Node *make_binary(Graph *graph, Op op, Node *a, Node *b, Loc loc) {
+Node *make_binary(Graph *graph, Op op, Node *a, Node *b) {
   Shape shape;
   bool agree = shape_broadcast(&a->type.shape, &b->type.shape, &shape);
   assert(agree && "shapes that do not broadcast must be diagnosed before");
   (void)agree;
-  Node *inputs[] = {make_broadcast(graph, a, shape, loc), make_broadcast(graph, b, shape, loc)};
-  return graph_node(graph, op, inputs, 2, NULL, 0, NULL, loc);
+  Node *inputs[] = {make_broadcast(graph, a, shape), make_broadcast(graph, b, shape)};
+  return graph_node(graph, op, inputs, 2, NULL, 0, NULL);
 }
 
-Node *make_select(Graph *graph, Node *cond, Node *a, Node *b, Loc loc) {
+Node *make_select(Graph *graph, Node *cond, Node *a, Node *b) {
   Shape shape;
   bool agree = shape_broadcast(&a->type.shape, &b->type.shape, &shape) &&
                shape_broadcast(&cond->type.shape, &shape, &shape);
   assert(agree && "shapes that do not broadcast must be diagnosed before");
   (void)agree;
-  Node *inputs[] = {make_broadcast(graph, cond, shape, loc), make_broadcast(graph, a, shape, loc),
-                    make_broadcast(graph, b, shape, loc)};
-  return graph_node(graph, OP_SELECT, inputs, 3, NULL, 0, NULL, loc);
+  Node *inputs[] = {make_broadcast(graph, cond, shape), make_broadcast(graph, a, shape),
+                    make_broadcast(graph, b, shape)};
+  return graph_node(graph, OP_SELECT, inputs, 3, NULL, 0, NULL);
 }
 
-Node *make_const(Graph *graph, DType dtype, Shape shape, double value, Loc loc) {
+Node *make_const(Graph *graph, DType dtype, Shape shape, double value) {
   Type type = {dtype, shape};
   Attr attr = attr_float(ATTR_VALUE, value);
-  return graph_node(graph, OP_CONST, NULL, 0, &attr, 1, &type, loc);
+  return graph_node(graph, OP_CONST, NULL, 0, &attr, 1, &type);
 }
 
-Node *make_like(Graph *graph, Node *x, double value, Loc loc) {
-  return make_const(graph, x->type.dtype, x->type.shape, value, loc);
+Node *make_like(Graph *graph, Node *x, double value) {
+  return make_const(graph, x->type.dtype, x->type.shape, value);
 }
 
-Node *make_cast(Graph *graph, Node *x, DType dtype, Loc loc) {
+Node *make_cast(Graph *graph, Node *x, DType dtype) {
   if (x->type.dtype == dtype) return x;
   Type type = {dtype, x->type.shape};
-  return graph_node(graph, OP_CAST, &x, 1, NULL, 0, &type, loc);
+  return graph_node(graph, OP_CAST, &x, 1, NULL, 0, &type);
 }
 
-Node *make_reduce(Graph *graph, Op op, Node *x, const int64_t *axes, int count, Loc loc) {
+Node *make_reduce(Graph *graph, Op op, Node *x, const int64_t *axes, int count) {
   Attr attr = attr_ints(ATTR_AXES, axes, count);
-  return graph_node(graph, op, &x, 1, &attr, 1, NULL, loc);
+  return graph_node(graph, op, &x, 1, &attr, 1, NULL);
 }
 
-Node *make_reshape(Graph *graph, Node *x, Shape shape, Loc loc) {
+Node *make_reshape(Graph *graph, Node *x, Shape shape) {
   if (shape_equal(&x->type.shape, &shape)) return x;
   Type type = {x->type.dtype, shape};
-  return graph_node(graph, OP_RESHAPE, &x, 1, NULL, 0, &type, loc);
+  return graph_node(graph, OP_RESHAPE, &x, 1, NULL, 0, &type);
 }
 
-Node *make_broadcast(Graph *graph, Node *x, Shape shape, Loc loc) {
+Node *make_broadcast(Graph *graph, Node *x, Shape shape) {
   const Shape *have = &x->type.shape;
   assert(have->rank <= shape.rank);
   if (have->rank < shape.rank) {
     Shape grown = {.rank = shape.rank};
     int more = shape.rank - have->rank;
     for (int i = 0; i < shape.rank; i++) grown.dim[i] = i < more ? 1 : have->dim[i - more];
-    x = make_reshape(graph, x, grown, loc);
+    x = make_reshape(graph, x, grown);
   }
   if (shape_equal(&x->type.shape, &shape)) return x;
   Type type = {x->type.dtype, shape};
-  return graph_node(graph, OP_BROADCAST, &x, 1, NULL, 0, &type, loc);
+  return graph_node(graph, OP_BROADCAST, &x, 1, NULL, 0, &type);
 }
 
-Node *make_transpose(Graph *graph, Node *x, const int64_t *perm, Loc loc) {
+Node *make_transpose(Graph *graph, Node *x, const int64_t *perm) {
   bool identity = true;
   for (int i = 0; i < x->type.shape.rank; i++) identity &= perm[i] == i;
   if (identity) return x;
   Attr attr = attr_ints(ATTR_PERM, perm, x->type.shape.rank);
-  return graph_node(graph, OP_TRANSPOSE, &x, 1, &attr, 1, NULL, loc);
+  return graph_node(graph, OP_TRANSPOSE, &x, 1, &attr, 1, NULL);
 }
 
-Node *make_take(Graph *graph, Node *x, Node *index, int axis, Loc loc) {
+Node *make_take(Graph *graph, Node *x, Node *index, int axis) {
   int64_t there[MAX_RANK], back[MAX_RANK];
   int rank = x->type.shape.rank;
   for (int i = 0; i < rank; i++) there[i] = i == 0 ? axis : i <= axis ? i - 1 : i;
   for (int i = 0; i < rank; i++) back[there[i]] = i;
-  Node *inputs[] = {make_transpose(graph, x, there, loc), index};
-  Node *rows = graph_node(graph, OP_GATHER, inputs, 2, NULL, 0, NULL, loc);
-  return make_transpose(graph, rows, back, loc);
+  Node *inputs[] = {make_transpose(graph, x, there), index};
+  Node *rows = graph_node(graph, OP_GATHER, inputs, 2, NULL, 0, NULL);
+  return make_transpose(graph, rows, back);
 }
 
-Node *make_dot(Graph *graph, Node *a, Node *b, bool ta, bool tb, Loc loc) {
+Node *make_dot(Graph *graph, Node *a, Node *b, bool ta, bool tb) {
   Node *inputs[] = {a, b};
   Attr attrs[] = {attr_bool(ATTR_TRANS_A, ta), attr_bool(ATTR_TRANS_B, tb)};
-  return graph_node(graph, OP_DOT, inputs, 2, attrs, 2, NULL, loc);
+  return graph_node(graph, OP_DOT, inputs, 2, attrs, 2, NULL);
 }
 
-Node *make_result(Graph *graph, Node *node, int index, Loc loc) {
+Node *make_result(Graph *graph, Node *node, int index) {
   Attr attr = attr_int(ATTR_INDEX, index);
   Type type = node_result_type(node, index);
-  return graph_node(graph, OP_RESULT, &node, 1, &attr, 1, &type, loc);
+  return graph_node(graph, OP_RESULT, &node, 1, &attr, 1, &type);
 }
 
 Node *make_dot_like(Graph *graph, const Node *like, Node *a, Node *b, bool ta, bool tb) {
@@ -107,22 +107,22 @@ Node *make_dot_like(Graph *graph, const Node *like, Node *a, Node *b, bool ta, b
       attrs[count++] = like->attr[i];
   attrs[count++] = attr_bool(ATTR_TRANS_A, ta);
   attrs[count++] = attr_bool(ATTR_TRANS_B, tb);
-  return graph_node(graph, OP_DOT, inputs, 2, attrs, count, NULL, like->loc);
+  return graph_node(graph, OP_DOT, inputs, 2, attrs, count, NULL);
 }
 
-Node *make_iota(Graph *graph, DType dtype, Shape shape, int axis, Loc loc) {
+Node *make_iota(Graph *graph, DType dtype, Shape shape, int axis) {
   Type type = {dtype, shape};
   Attr attr = attr_int(ATTR_AXIS, axis);
-  return graph_node(graph, OP_IOTA, NULL, 0, &attr, 1, &type, loc);
+  return graph_node(graph, OP_IOTA, NULL, 0, &attr, 1, &type);
 }
 
-Node *make_unbroadcast(Graph *graph, Node *x, Shape shape, Loc loc) {
+Node *make_unbroadcast(Graph *graph, Node *x, Shape shape) {
   const Shape *have = &x->type.shape;
   int more = have->rank - shape.rank, count = 0;
   assert(more >= 0);
   int64_t axes[MAX_RANK];
   for (int i = 0; i < have->rank; i++)
     if (have->dim[i] != 1 && (i < more || shape.dim[i - more] == 1)) axes[count++] = i;
-  if (count) x = make_reduce(graph, OP_SUM, x, axes, count, loc);
-  return make_reshape(graph, x, shape, loc);
+  if (count) x = make_reduce(graph, OP_SUM, x, axes, count);
+  return make_reshape(graph, x, shape);
 }

@@ -311,34 +311,33 @@ static bool type(Parser *p, Type *out) {
 }
 
 /* "#3", "#3block": the region, at p->at without space before it. */
-static bool region(Parser *p, Loc *loc) {
+static bool region(Parser *p, Region *out) {
   int64_t number;
   if (*p->at != '#') return true;
   p->at++;
   if (!integer(p, 1, REGION_MOST, &number)) return false;
-  RegionPolicy policy = REGION_SETTING;
+  out->number = (uint32_t)number;
+  out->policy = REGION_SETTING;
   for (int i = REGION_NONE; i <= REGION_BLOCK; i++)
     if (!strncmp(p->at, region_policy_text[i], strlen(region_policy_text[i])))
-      policy = (RegionPolicy)i;
-  p->at += strlen(region_policy_text[policy]);
-  loc->region |= region_make((uint32_t)number, policy);
+      out->policy = (RegionPolicy)i;
+  p->at += strlen(region_policy_text[out->policy]);
   return true;
 }
 
-static bool location(Parser *p, Loc *loc, bool *is_backward) {
-  *loc = (Loc){0};
-  *is_backward = false;
+static bool origin(Parser *p, Origin *out) {
+  *out = (Origin){0};
   if (!accept(p, '@')) return true;
   if (*p->at == '~') {
-    *is_backward = true;
+    out->is_backward = true;
     p->at++;
   }
   if (*p->at == '+') {
-    *loc = region_again(*loc);
+    out->is_again = true;
     p->at++;
   }
   if (*p->at < '0' || *p->at > '9')
-    return *is_backward || region_is_again(*loc) ||
+    return out->is_backward || out->is_again ||
            fail_at(p, p->at, "expected a line number after '@'");
   int64_t number[3];
   int count = 0;
@@ -349,11 +348,9 @@ static bool location(Parser *p, Loc *loc, bool *is_backward) {
   int64_t file = count == 3 ? number[0] : 1, column = number[count - 1];
   if (file > UINT16_MAX || column > UINT16_MAX)
     return fail_at(p, p->at, "a file or column number is at most %d", UINT16_MAX);
-  loc->file = (uint16_t)file;
-  loc->line = (uint32_t)number[count - 2];
-  loc->column = (uint16_t)column;
-  if (loc->file > p->last_file) p->last_file = loc->file;
-  return region(p, loc);
+  out->loc = (Loc){(uint16_t)file, (uint16_t)column, (uint32_t)number[count - 2]};
+  if (file > p->last_file) p->last_file = (uint16_t)file;
+  return region(p, &out->region);
 }
 
 /* ── nodes and graphs ───────────────────────────────────────────────────────────────────────── */
@@ -392,8 +389,6 @@ static bool node(Parser *p, Graph *graph, Scope *scope, int depth) {
   int attr_count;
   Graph *inner;
   Type given;
-  Loc loc;
-  bool is_backward;
   if (!node_name(p, &name, &length) || !expect(p, '=')) return false;
   skip(p);
   const char *place = p->at;
@@ -407,17 +402,15 @@ static bool node(Parser *p, Graph *graph, Scope *scope, int depth) {
   if (!expect(p, ':')) return false;
   skip(p);
   const char *type_place = p->at;
-  if (!type(p, &given) || !location(p, &loc, &is_backward)) return false;
+  if (!type(p, &given) || !origin(p, &graph->origin)) return false;
   if (!inner != (op != OP_FUSED))
     return fail_at(p, place, inner ? "only a fused node has a body" : "a fused node needs a body");
-  Node *made =
-      graph_try_node(graph, op, inputs.at, inputs.count, attrs, attr_count, &given, loc, &why);
+  Node *made = graph_try_node(graph, op, inputs.at, inputs.count, attrs, attr_count, &given, &why);
   if (!made) return fail_at(p, place, "%s", why);
   char text[TYPE_TEXT];
   if (!type_equal(&made->type, &given))
     return fail_at(p, type_place, "this node's type is %s", type_text(&made->type, text));
   made->body = inner;
-  made->is_backward = is_backward;
   if (scope->count * 2 >= scope->capacity) grow_scope(p, scope);
   Name *slot = find_slot(scope, name, length);
   if (slot->at) return fail_at(p, name - 1, "the name of this node is taken");

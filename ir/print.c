@@ -9,8 +9,8 @@
 #include <string.h>
 
 const char *const root_kind_text[8] = {
-    [ROOT_LOSS] = "loss",     [ROOT_METRIC] = "metric", [ROOT_OUTPUT] = "output",
-    [ROOT_ASSIGN] = "assign", [ROOT_RESULT] = "result", [ROOT_PASSES] = "passes",
+    [ROOT_LOSS] = "loss",           [ROOT_METRIC] = "metric", [ROOT_OUTPUT] = "output",
+    [ROOT_ASSIGN] = "assign",       [ROOT_RESULT] = "result", [ROOT_PASSES] = "passes",
     [ROOT_OBJECTIVE] = "objective", [ROOT_FACTOR] = "factor",
 };
 
@@ -90,16 +90,16 @@ static void print_attr(Text *out, const Attr *attr) {
 }
 
 static void print_loc(Text *out, const Node *node) {
-  Loc loc = node->loc;
-  bool is_again = region_is_again(loc);
-  bool known = loc.file || loc.line || loc.column || region_number(loc);
-  if (!known && !node->is_backward && !is_again) return;
-  text_printf(out, "  @%s%s", node->is_backward ? "~" : "", is_again ? "+" : "");
+  const Origin *origin = &node->origin;
+  Loc loc = origin->loc;
+  Region region = origin->region;
+  bool known = loc.file || loc.line || loc.column || region.number;
+  if (!known && !origin->is_backward && !origin->is_again) return;
+  text_printf(out, "  @%s%s", origin->is_backward ? "~" : "", origin->is_again ? "+" : "");
   if (!known) return;
   if (loc.file != 1) text_printf(out, "%u:", loc.file);
   text_printf(out, "%u:%u", loc.line, loc.column);
-  if (region_number(loc))
-    text_printf(out, "#%u%s", region_number(loc), region_policy_text[region_policy(loc)]);
+  if (region.number) text_printf(out, "#%u%s", region.number, region_policy_text[region.policy]);
 }
 
 static void print_body(Text *out, const Graph *graph, int indent);

@@ -4,10 +4,10 @@
 #include <assert.h>
 
 Node *graph_copy_node(Graph *fresh, const Node *old, Node *const *inputs) {
-  Node *node = graph_node(fresh, old->op, inputs, old->input_count, old->attr, old->attr_count,
-                          &old->type, old->loc);
+  Node *node =
+      graph_node(fresh, old->op, inputs, old->input_count, old->attr, old->attr_count, &old->type);
   node->body = old->body;
-  node->is_backward = old->is_backward;
+  node->origin = old->origin;
   return node;
 }
 
@@ -18,6 +18,7 @@ Graph *graph_rewrite(const Graph *old, RewriteVisit *visit, void *context) {
     const Node *node = old->nodes.at[i];
     Node **inputs = ARENA_ARRAY(old->arena, Node *, node->input_count);
     for (int k = 0; k < node->input_count; k++) inputs[k] = map[node->input[k]->id];
+    fresh->origin = node->origin;
     Node *replacement = visit ? visit(fresh, node, inputs, context) : NULL;
     map[i] = replacement ? replacement : graph_copy_node(fresh, node, inputs);
   }
@@ -25,6 +26,7 @@ Graph *graph_rewrite(const Graph *old, RewriteVisit *visit, void *context) {
     const Root *root = &old->roots.at[i];
     graph_add_root(fresh, root->kind, root->name, map[root->node->id]);
   }
+  fresh->origin = (Origin){0};
   return fresh;
 }
 

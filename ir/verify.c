@@ -26,8 +26,8 @@ static void wrong(Verify *v, const Node *node, const char *format, ...) {
   else
     snprintf(place, sizeof place, "graph '%.100s'", v->graph->name);
   if (node)
-    diag_error(v->diag, node->loc, "%s%s: node %%%d = %s: %s",
-               node->is_backward ? "in the gradient of this: " : "", place, node->id,
+    diag_error(v->diag, node->origin.loc, "%s%s: node %%%d = %s: %s",
+               node->origin.is_backward ? "in the gradient of this: " : "", place, node->id,
                (unsigned)node->op < OP_COUNT ? op_info[node->op].text : "?", text);
   else
     diag_error(v->diag, (Loc){0}, "%s: %s", place, text);

@@ -18,25 +18,24 @@ typedef struct {
   Node *(*results)[3]; /* by old node */
 } Writing;
 
-/* One attention while it is written out: `loc` is its place, all nodes go to `graph`. */
+/* One attention while it is written out; all nodes go to `graph`. */
 typedef struct {
   Graph *graph;
-  Loc loc;
   Node *q, *k, *v, *mask; /* q with the heads of a group as rows */
   Shape scores;           /* [B,H,T,S] */
   double scale;
   bool causal;
 } Written;
 
-static Node *unary(const Written *w, Op op, Node *x) { return make_unary(w->graph, op, x, w->loc); }
+static Node *unary(const Written *w, Op op, Node *x) { return make_unary(w->graph, op, x); }
 static Node *binary(const Written *w, Op op, Node *a, Node *b) {
-  return make_binary(w->graph, op, a, b, w->loc);
+  return make_binary(w->graph, op, a, b);
 }
 static Node *number(const Written *w, const Node *like, double value) {
-  return make_const(w->graph, like->type.dtype, shape_scalar(), value, w->loc);
+  return make_const(w->graph, like->type.dtype, shape_scalar(), value);
 }
 static Node *along_keys(const Written *w, Op op, Node *x) {
-  return make_reduce(w->graph, op, x, (int64_t[]){3}, 1, w->loc);
+  return make_reduce(w->graph, op, x, (int64_t[]){3}, 1);
 }
 
 /* [B,H,T,X] as [B,G,H/G*T,X]. */
@@ -45,12 +44,11 @@ static Node *in_groups(const Written *w, Node *x) {
   int64_t groups = w->k->type.shape.dim[1];
   if (groups) shape.dim[2] *= shape.dim[1] / groups;
   shape.dim[1] = groups;
-  return make_reshape(w->graph, x, shape, w->loc);
+  return make_reshape(w->graph, x, shape);
 }
 
 static Written begin(Graph *graph, const Node *old, Node *const *inputs, int at) {
   Written w = {.graph = graph,
-               .loc = old->loc,
                .q = inputs[at],
                .k = inputs[at + 1],
                .v = inputs[at + 2],
@@ -65,28 +63,26 @@ static Written begin(Graph *graph, const Node *old, Node *const *inputs, int at)
 }
 
 static Node *scores_of(const Written *w) {
-  Node *s = make_dot(w->graph, w->q, w->k, false, true, w->loc), *keep = NULL;
-  s = make_reshape(w->graph, s, w->scores, w->loc);
+  Node *s = make_dot(w->graph, w->q, w->k, false, true), *keep = NULL;
+  s = make_reshape(w->graph, s, w->scores);
   s = binary(w, OP_MUL, s, number(w, s, w->scale));
   if (w->mask && w->mask->type.dtype != DT_BOOL) s = binary(w, OP_ADD, s, w->mask);
   if (w->mask && w->mask->type.dtype == DT_BOOL) keep = w->mask;
   if (w->causal) {
     int64_t rows = w->scores.dim[2], keys = w->scores.dim[3];
     Shape plane = shape_of(4, (int64_t[]){1, 1, rows, keys});
-    Node *row = make_iota(w->graph, DT_I64, plane, 2, w->loc);
-    Node *key = make_iota(w->graph, DT_I64, plane, 3, w->loc);
-    Node *seen =
-        binary(w, OP_LE, key,
-               binary(w, OP_ADD, row, make_like(w->graph, row, (double)(keys - rows), w->loc)));
+    Node *row = make_iota(w->graph, DT_I64, plane, 2);
+    Node *key = make_iota(w->graph, DT_I64, plane, 3);
+    Node *seen = binary(w, OP_LE, key,
+                        binary(w, OP_ADD, row, make_like(w->graph, row, (double)(keys - rows))));
     keep = keep ? binary(w, OP_AND, keep, seen) : seen;
   }
-  return keep ? make_select(w->graph, keep, s, number(w, s, -INFINITY), w->loc) : s;
+  return keep ? make_select(w->graph, keep, s, number(w, s, -INFINITY)) : s;
 }
 
 /* x where it is not `odd`, else `instead`. */
 static Node *unless(const Written *w, Node *x, double odd, double instead) {
-  return make_select(w->graph, binary(w, OP_EQ, x, number(w, x, odd)), number(w, x, instead), x,
-                     w->loc);
+  return make_select(w->graph, binary(w, OP_EQ, x, number(w, x, odd)), number(w, x, instead), x);
 }
 
 static void write_forward(const Written *w, const Node *old, Node *results[3]) {
@@ -94,8 +90,8 @@ static void write_forward(const Written *w, const Node *old, Node *results[3]) {
   Node *most = unless(w, along_keys(w, OP_RMAX, s), -INFINITY, 0);
   Node *e = unary(w, OP_EXP, binary(w, OP_SUB, s, most)), *sum = along_keys(w, OP_SUM, e);
   Node *p = binary(w, OP_DIV, e, unless(w, sum, 0, 1));
-  Node *out = make_dot(w->graph, in_groups(w, p), w->v, false, false, w->loc);
-  results[0] = make_reshape(w->graph, out, old->type.shape, w->loc);
+  Node *out = make_dot(w->graph, in_groups(w, p), w->v, false, false);
+  results[0] = make_reshape(w->graph, out, old->type.shape);
   results[1] = binary(w, OP_ADD, most, unary(w, OP_LOG, sum));
 }
 
@@ -103,15 +99,15 @@ static void write_backward(const Written *w, const Node *old, Node *const *input
                            Node *results[3]) {
   Node *dy = inputs[0], *lse = unless(w, inputs[5], -INFINITY, 0);
   Node *p = unary(w, OP_EXP, binary(w, OP_SUB, scores_of(w), lse));
-  Node *dp = make_dot(w->graph, in_groups(w, dy), w->v, false, true, w->loc);
-  dp = make_reshape(w->graph, dp, w->scores, w->loc);
+  Node *dp = make_dot(w->graph, in_groups(w, dy), w->v, false, true);
+  dp = make_reshape(w->graph, dp, w->scores);
   Node *delta = along_keys(w, OP_SUM, binary(w, OP_MUL, dy, inputs[4]));
   Node *ds = binary(w, OP_MUL, p, binary(w, OP_SUB, dp, delta));
   ds = in_groups(w, binary(w, OP_MUL, ds, number(w, ds, w->scale)));
-  Node *dq = make_dot(w->graph, ds, w->k, false, false, w->loc);
-  results[0] = make_reshape(w->graph, dq, old->type.shape, w->loc);
-  results[1] = make_dot(w->graph, ds, w->q, true, false, w->loc);
-  results[2] = make_dot(w->graph, in_groups(w, p), in_groups(w, dy), true, false, w->loc);
+  Node *dq = make_dot(w->graph, ds, w->k, false, false);
+  results[0] = make_reshape(w->graph, dq, old->type.shape);
+  results[1] = make_dot(w->graph, ds, w->q, true, false);
+  results[2] = make_dot(w->graph, in_groups(w, p), in_groups(w, dy), true, false);
 }
 
 static Node *visit(Graph *fresh, const Node *old, Node **inputs, void *context) {
@@ -131,7 +127,6 @@ static Node *visit(Graph *fresh, const Node *old, Node **inputs, void *context) 
     write_forward(&w, old, results);
   const char *precision = node_str(old, ATTR_PRECISION);
   for (int i = first; i < fresh->nodes.count; i++) {
-    fresh->nodes.at[i]->is_backward = old->is_backward;
     if (precision && fresh->nodes.at[i]->op == OP_DOT)
       node_set_attr(fresh, fresh->nodes.at[i], attr_str(ATTR_PRECISION, precision));
   }

@@ -26,14 +26,21 @@ static bool *find_active(const Graph *graph, Node *const *targets, int count) {
   return active;
 }
 
-static void accumulate(Graph *graph, Node **sum, Node *term, Loc loc) {
-  *sum = *sum ? make_binary(graph, OP_ADD, *sum, term, loc) : term;
+/* What is made from now on belongs to the gradient of `node`. */
+static void go_back_to(Graph *graph, const Node *node) {
+  graph->origin = node->origin;
+  graph->origin.is_backward = true;
+}
+
+static void accumulate(Graph *graph, const Node *of, Node **sum, Node *term) {
+  go_back_to(graph, of);
+  *sum = *sum ? make_binary(graph, OP_ADD, *sum, term) : term;
 }
 
 /* Runs the rule of one node; false if there is none or it failed. */
 static bool step_back(Graph *graph, Diag *diag, Node *node, const bool *active, Node **gradient) {
   if (!gradient_rule[node->op]) {
-    diag_error(diag, node->loc,
+    diag_error(diag, node->origin.loc,
                "'%s' has no gradient, and the loss depends on a parameter through it",
                op_info[node->op].text);
     return false;
@@ -47,6 +54,7 @@ static bool step_back(Graph *graph, Diag *diag, Node *node, const bool *active, 
                    .needed = needed,
                    .dx = ARENA_ARRAY(graph->arena, Node *, node->input_count)};
   int errors = diag->errors, first = graph->nodes.count;
+  go_back_to(graph, node);
   gradient_rule[node->op](&rule);
   const char *precision = node_str(node, ATTR_PRECISION);
   for (int i = first; precision && i < graph->nodes.count; i++) /* they follow the layer */
@@ -54,7 +62,7 @@ static bool step_back(Graph *graph, Diag *diag, Node *node, const bool *active, 
       node_set_attr(graph, graph->nodes.at[i], attr_str(ATTR_PRECISION, precision));
   for (int i = 0; i < node->input_count; i++)
     if (needed[i] && rule.dx[i])
-      accumulate(graph, &gradient[node->input[i]->id], rule.dx[i], node->input[i]->loc);
+      accumulate(graph, node->input[i], &gradient[node->input[i]->id], rule.dx[i]);
   return diag->errors == errors;
 }
 
@@ -65,14 +73,16 @@ Node **autodiff_gradients(Graph *graph, Diag *diag, Node *loss, Node *const *tar
   for (int i = 0; i < count; i++) is_target[targets[i]->id] = true;
   Node **gradient = ARENA_ARRAY(graph->arena, Node *, forward);
   bool ok = true;
-  if (active[loss->id]) gradient[loss->id] = make_like(graph, loss, 1, loss->loc);
+  const Origin before = graph->origin;
+  go_back_to(graph, loss);
+  if (active[loss->id]) gradient[loss->id] = make_like(graph, loss, 1);
   for (int i = loss->id; i >= 0; i--) {
     Node *node = graph->nodes.at[i];
     if (gradient[i] && active[i] && op_info[node->op].max_inputs != 0 &&
         !(is_target[i] && node->input_count == 0))
       ok &= step_back(graph, diag, node, active, gradient);
   }
-  for (int i = forward; i < graph->nodes.count; i++) graph->nodes.at[i]->is_backward = true;
+  graph->origin = before;
   Node **result = ARENA_ARRAY(graph->arena, Node *, count);
   for (int i = 0; i < count; i++) result[i] = gradient[targets[i]->id];
   return ok ? result : NULL;
@@ -150,12 +160,12 @@ static void warn_without(Diag *diag, const Graph *graph, const Node *loss, const
     const char *name = node_str(param, ATTR_NAME);
     if (gradient[i] || is_frozen(param) || flows[param->id]) continue;
     if (read[param->id])
-      diag_warning(diag, param->loc,
+      diag_warning(diag, param->origin.loc,
                    "no gradient reaches parameter '%s': between it and the loss there are only "
                    "comparisons, argmax or integers",
                    name);
     else
-      diag_warning(diag, param->loc, "parameter '%s' does not influence the loss", name);
+      diag_warning(diag, param->origin.loc, "parameter '%s' does not influence the loss", name);
   }
 }
 
@@ -179,15 +189,16 @@ static bool add_backward(PassContext *context, Graph *graph, Node *loss, Params 
                          int64_t elements) {
   Node *objective = graph_take_root(graph, ROOT_OBJECTIVE);
   if (params.count == 0) {
-    diag_warning(context->diag, loss->loc,
+    diag_warning(context->diag, loss->origin.loc,
                  "the model has no parameters: there is nothing to train");
     return true;
   }
   int errors = context->diag->errors;
   for (int i = 0; i < params.count; i++)
     if (params.at[i]->type.dtype != DT_F32)
-      diag_error(context->diag, params.at[i]->loc, "parameter '%s' is %s: parameters must be f32",
-                 node_str(params.at[i], ATTR_NAME), dtype_text(params.at[i]->type.dtype));
+      diag_error(context->diag, params.at[i]->origin.loc,
+                 "parameter '%s' is %s: parameters must be f32", node_str(params.at[i], ATTR_NAME),
+                 dtype_text(params.at[i]->type.dtype));
   if (context->diag->errors > errors) return false;
   Node *scaled = loss_scale_apply(context->settings, graph, objective ? objective : loss);
   Node **gradient = gradients_of(graph, context->diag, scaled, &params);
@@ -198,13 +209,14 @@ static bool add_backward(PassContext *context, Graph *graph, Node *loss, Params 
     Node *param = params.at[i];
     offsets[i] = node_int(param, ATTR_OFFSET, 0);
     if (gradient[i]) continue;
-    gradient[i] = make_like(graph, param, 0, param->loc);
-    gradient[i]->is_backward = true;
+    go_back_to(graph, param);
+    gradient[i] = make_like(graph, param, 0);
   }
   Attr attr = attr_ints(ATTR_OFFSETS, offsets, params.count);
   Type type = {DT_F32, shape_of(1, &elements)};
-  Node *grads = graph_node(graph, OP_PACK, gradient, params.count, &attr, 1, &type, loss->loc);
-  grads->is_backward = true;
+  go_back_to(graph, loss);
+  Node *grads = graph_node(graph, OP_PACK, gradient, params.count, &attr, 1, &type);
+  graph->origin = (Origin){0};
   graph_add_root(graph, ROOT_OUTPUT, OWN_GRADS, grads);
   return true;
 }

@@ -74,13 +74,13 @@ static bool find_fit(const Node *node, Fit *out) {
   return image <= f.images * f.out_height * f.out_width * f.out;
 }
 
-static Node *pad(Graph *fresh, Node *x, const int64_t low[4], const int64_t high[4], Loc loc) {
+static Node *pad(Graph *fresh, Node *x, const int64_t low[4], const int64_t high[4]) {
   bool is_any = false;
   for (int i = 0; i < 4; i++) is_any |= low[i] || high[i];
   if (!is_any) return x;
   Attr attrs[] = {attr_float(ATTR_VALUE, 0), attr_ints(ATTR_LOW, low, 4),
                   attr_ints(ATTR_HIGH, high, 4)};
-  return graph_node(fresh, OP_PAD, &x, 1, attrs, 3, NULL, loc);
+  return graph_node(fresh, OP_PAD, &x, 1, attrs, 3, NULL);
 }
 
 /* The last two dimensions, as joined places and their channels. */
@@ -88,7 +88,7 @@ static Node *joined(Graph *fresh, Node *x, const Fit *fit) {
   Shape shape = x->type.shape;
   shape.dim[2] /= fit->places;
   shape.dim[3] *= fit->places;
-  return make_reshape(fresh, x, shape, x->loc);
+  return make_reshape(fresh, x, shape);
 }
 
 static Node *padded_image(Channels *c, Graph *fresh, Node *x, const Fit *fit) {
@@ -99,7 +99,10 @@ static Node *padded_image(Channels *c, Graph *fresh, Node *x, const Fit *fit) {
   }
   const int64_t *dim = x->type.shape.dim, none[4] = {0};
   int64_t high[4] = {0, 0, fit->width * fit->places - dim[2], fit->channels - dim[3]};
-  Node *made = joined(fresh, pad(fresh, x, none, high, x->loc), fit);
+  const Origin reader = fresh->origin;
+  fresh->origin.loc = x->origin.loc;
+  Node *made = joined(fresh, pad(fresh, x, none, high), fit);
+  fresh->origin = reader;
   VEC_PUSH(c->arena, c->images, ((Padded){x, *fit, made}));
   return made;
 }
@@ -107,7 +110,7 @@ static Node *padded_image(Channels *c, Graph *fresh, Node *x, const Fit *fit) {
 static Node *padded_weight(Graph *fresh, Node *w, const Fit *fit) {
   int64_t low[4] = {0, 0, fit->lead, 0};
   int64_t high[4] = {0, 0, fit->trail, fit->channels - w->type.shape.dim[3]};
-  return joined(fresh, pad(fresh, w, low, high, w->loc), fit);
+  return joined(fresh, pad(fresh, w, low, high), fit);
 }
 
 /* What of a gradient is not of zeros that were added: `first` places on. */
@@ -115,10 +118,10 @@ static Node *cut(Graph *fresh, Node *gradient, const Node *old, const Fit *fit, 
   Shape apart = gradient->type.shape;
   apart.dim[2] *= fit->places;
   apart.dim[3] /= fit->places;
-  Node *x = make_reshape(fresh, gradient, apart, old->loc);
+  Node *x = make_reshape(fresh, gradient, apart);
   int64_t start[4] = {0, 0, first, 0}, step[4] = {1, 1, 1, 1};
   Attr attrs[] = {attr_ints(ATTR_START, start, 4), attr_ints(ATTR_STEP, step, 4)};
-  return graph_node(fresh, OP_SLICE, &x, 1, attrs, 2, &old->type, old->loc);
+  return graph_node(fresh, OP_SLICE, &x, 1, attrs, 2, &old->type);
 }
 
 static Node *laid_out(Channels *c, Graph *fresh, const Node *old, Node **inputs, const Fit *fit) {
@@ -139,19 +142,14 @@ static Node *laid_out(Channels *c, Graph *fresh, const Node *old, Node **inputs,
     type.shape.dim[2] = is_input ? fit->width : fit->kernel;
     type.shape.dim[3] = fit->places * fit->channels;
   }
-  Node *made =
-      graph_node(fresh, old->op, inputs, old->input_count, attrs, old->attr_count, &type, old->loc);
+  Node *made = graph_node(fresh, old->op, inputs, old->input_count, attrs, old->attr_count, &type);
   return is_weight || is_input ? cut(fresh, made, old, fit, is_weight ? fit->lead : 0) : made;
 }
 
 static Node *visit(Graph *fresh, const Node *old, Node **inputs, void *context) {
   Fit fit;
   if (!find_fit(old, &fit)) return NULL;
-  int first = fresh->nodes.count;
-  Node *made = laid_out(context, fresh, old, inputs, &fit);
-  for (int i = first; i < fresh->nodes.count; i++)
-    fresh->nodes.at[i]->is_backward = old->is_backward;
-  return made;
+  return laid_out(context, fresh, old, inputs, &fit);
 }
 
 Graph *pass_channels(PassContext *context, Graph *graph) {

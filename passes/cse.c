@@ -1,7 +1,6 @@
 /* cse: hash-consing. Two nodes with the same op, type, attributes and inputs are one; leaves that
  * have a name are one if the names agree. The first one stays, with its location. Draws of random
  * numbers differ in their attribute `stream`, so they are merged only if they are the same draw. */
-#include "ir/region.h"
 #include "passes/pass.h"
 #include <string.h>
 
@@ -96,7 +95,7 @@ static uint64_t key_hash(const Key *key) {
 static bool key_matches(const Key *key, const Node *node) {
   const Node *old = key->old;
   if (old->op != node->op || !type_equal(&old->type, &node->type)) return false;
-  if (region_is_again(old->loc) != region_is_again(node->loc)) return false; /* see recompute.c */
+  if (old->origin.is_again != node->origin.is_again) return false; /* see recompute.c */
   if (key->name) return strcmp(key->name, node_str(node, ATTR_NAME)) == 0;
   if (!attrs_equal(old, node) || old->input_count != node->input_count) return false;
   if (op_has(old->op, TRAIT_COMMUTES) && key->inputs[0] == node->input[1] &&

@@ -42,24 +42,21 @@ typedef struct {
   const char *why;
 } Decode;
 
-#define LOC (old->loc)
-
 static Node *fail(Decode *d, const Node *old, const char *what) {
   if (d->why) return NULL;
-  d->why = old->loc.line ? arena_printf(d->arena, "line %u: %s %s", old->loc.line,
-                                        op_info[old->op].text, what)
-                         : arena_printf(d->arena, "%s %s", op_info[old->op].text, what);
+  d->why = old->origin.loc.line ? arena_printf(d->arena, "line %u: %s %s", old->origin.loc.line,
+                                               op_info[old->op].text, what)
+                                : arena_printf(d->arena, "%s %s", op_info[old->op].text, what);
   return NULL;
 }
 
 static Node *copy(Decode *d, const Node *old, Node *const *inputs, Shape shape) {
   Type type = {old->type.dtype, shape};
-  return graph_node(d->graph, old->op, inputs, old->input_count, old->attr, old->attr_count, &type,
-                    LOC);
+  return graph_node(d->graph, old->op, inputs, old->input_count, old->attr, old->attr_count, &type);
 }
 
-static Node *number(Decode *d, DType dtype, double value, Loc loc) {
-  return make_const(d->graph, dtype, shape_scalar(), value, loc);
+static Node *number(Decode *d, DType dtype, double value) {
+  return make_const(d->graph, dtype, shape_scalar(), value);
 }
 
 /* ── values that do not depend on the tokens ────────────────────────────────────────────────── */
@@ -77,7 +74,7 @@ static Node *take(Decode *d, const Node *old, const Factors *want) {
   for (int k = 0; k < want->rank && x; k++) {
     if (factors_is_plain_dim(want, k)) continue;
     if (factors_is(want, k, FACTOR_PLACE)) {
-      x = make_take(d->graph, x, d->index, k, LOC);
+      x = make_take(d->graph, x, d->index, k);
     } else if (factors_is(want, k, FACTOR_BATCH)) { /* any sample does, for all */
       int64_t zero[MAX_RANK] = {0}, one[MAX_RANK];
       for (int i = 0; i < want->rank; i++) one[i] = 1;
@@ -85,9 +82,9 @@ static Node *take(Decode *d, const Node *old, const Factors *want) {
                       attr_ints(ATTR_STEP, one, want->rank)};
       Type type = x->type;
       type.shape.dim[k] = 1;
-      x = graph_node(d->graph, OP_SLICE, &x, 1, attrs, 2, &type, LOC);
+      x = graph_node(d->graph, OP_SLICE, &x, 1, attrs, 2, &type);
       type.shape.dim[k] = d->texts;
-      x = make_broadcast(d->graph, x, type.shape, LOC);
+      x = make_broadcast(d->graph, x, type.shape);
     } else {
       return fail(d, old, "lays samples or positions out in a way that is not understood");
     }
@@ -106,8 +103,8 @@ static Node *iota_at(Decode *d, const Node *old, const Factors *want) {
                : take(d, old, want);
   if (!factors_is(want, axis, FACTOR_PLACE)) return take(d, old, want);
   for (int i = 0; i < line.rank; i++) line.dim[i] = i == axis ? d->width : 1;
-  Node *index = make_cast(d->graph, d->index, old->type.dtype, LOC);
-  return make_broadcast(d->graph, make_reshape(d->graph, index, line, LOC), shape, LOC);
+  Node *index = make_cast(d->graph, d->index, old->type.dtype);
+  return make_broadcast(d->graph, make_reshape(d->graph, index, line), shape);
 }
 
 /* What an input must be made of for the result to be made of `want`; false: not to be said. */
@@ -240,12 +237,12 @@ static Node *product_of_row(Decode *d, const Node *old, Node *const *inputs, boo
     Shape shape = row->type.shape;
     shape.dim[rank - 2] = shape.dim[rank - 1];
     shape.dim[rank - 1] = 1;
-    row = make_reshape(g, row, shape, LOC);
+    row = make_reshape(g, row, shape);
   }
-  Node *sum = make_reduce(g, OP_SUM, make_binary(g, OP_MUL, matrix, row, LOC), &axis, 1, LOC);
+  Node *sum = make_reduce(g, OP_SUM, make_binary(g, OP_MUL, matrix, row), &axis, 1);
   Shape shape = old->type.shape;
   for (int i = 0; i < rank - 1; i++) shape.dim[i] = 1;
-  return make_reshape(g, sum, shape, LOC);
+  return make_reshape(g, sum, shape);
 }
 
 static Node *dot(Decode *d, const Node *old, Factors *out) {
@@ -285,12 +282,12 @@ static Node *dot(Decode *d, const Node *old, Factors *out) {
 
 /* ── attention ──────────────────────────────────────────────────────────────────────────────── */
 /* Key j is seen by the new positions from j on. */
-static Node *visible(Decode *d, Loc loc) {
+static Node *visible(Decode *d) {
   if (d->visible) return d->visible;
   Shape plane = shape_of(4, (int64_t[]){1, 1, d->width, d->window});
-  Node *row = make_reshape(d->graph, d->index, shape_of(4, (int64_t[]){1, 1, d->width, 1}), loc);
-  Node *key = make_iota(d->graph, DT_I64, plane, 3, loc);
-  return d->visible = make_binary(d->graph, OP_LE, key, row, loc);
+  Node *row = make_reshape(d->graph, d->index, shape_of(4, (int64_t[]){1, 1, d->width, 1}));
+  Node *key = make_iota(d->graph, DT_I64, plane, 3);
+  return d->visible = make_binary(d->graph, OP_LE, key, row);
 }
 
 /* The type to which attention will round its operands: they are remembered in it. */
@@ -305,24 +302,24 @@ static DType type_remembered(const Decode *d, const Node *old, DType whole) {
 static Node *remember(Decode *d, const Node *old, Node *fresh, const char *what) {
   Graph *g = d->graph;
   DType whole = fresh->type.dtype;
-  fresh = make_cast(g, fresh, type_remembered(d, old, whole), LOC);
+  fresh = make_cast(g, fresh, type_remembered(d, old, whole));
   Type type = fresh->type;
   type.shape.dim[2] = d->window;
   const char *name = arena_printf(d->arena, "%s%d.%s", DECODE_PREFIX, d->attentions, what);
   Attr attrs[] = {attr_str(ATTR_NAME, name), attr_str(ATTR_INIT, "zeros"),
                   attr_bool(ATTR_CACHE, true)};
-  Node *state = graph_node(g, OP_STATE, NULL, 0, attrs, 3, &type, LOC);
+  Node *state = graph_node(g, OP_STATE, NULL, 0, attrs, 3, &type);
   Attr axis = attr_int(ATTR_AXIS, 2);
   Node *inputs[] = {state, fresh, d->position};
-  Node *value = graph_node(g, OP_PUT, inputs, 3, &axis, 1, NULL, LOC);
+  Node *value = graph_node(g, OP_PUT, inputs, 3, &axis, 1, NULL);
   Attr target = attr_str(ATTR_TARGET, name);
-  graph_add_root(g, ROOT_ASSIGN, name, graph_node(g, OP_ASSIGN, &value, 1, &target, 1, NULL, LOC));
-  return make_cast(g, value, whole, LOC);
+  graph_add_root(g, ROOT_ASSIGN, name, graph_node(g, OP_ASSIGN, &value, 1, &target, 1, NULL));
+  return make_cast(g, value, whole);
 }
 
 /* The mask that was given, at the new positions, and the order of positions. */
 static Node *mask_for(Decode *d, const Node *old) {
-  Node *order = visible(d, LOC);
+  Node *order = visible(d);
   if (old->input_count == 3) return order;
   const Node *given = old->input[3];
   if (d->depends[given->id]) return fail(d, old, "has a mask made of the tokens");
@@ -331,8 +328,8 @@ static Node *mask_for(Decode *d, const Node *old) {
   if (given->type.shape.dim[2] > 1) factors_set(&want, 2, FACTOR_PLACE, d->window);
   Node *mask = at(d, given, &want);
   if (!mask) return NULL;
-  if (mask->type.dtype == DT_BOOL) return make_binary(d->graph, OP_AND, mask, order, LOC);
-  return make_select(d->graph, order, mask, number(d, mask->type.dtype, -INFINITY, LOC), LOC);
+  if (mask->type.dtype == DT_BOOL) return make_binary(d->graph, OP_AND, mask, order);
+  return make_select(d->graph, order, mask, number(d, mask->type.dtype, -INFINITY));
 }
 
 static Node *attention(Decode *d, const Node *old, Factors *out) {
@@ -358,14 +355,14 @@ static Node *attention(Decode *d, const Node *old, Factors *out) {
   Attr attrs[2] = {attr_float(ATTR_SCALE, node_float(old, ATTR_SCALE, 1))};
   const char *precision = node_str(old, ATTR_PRECISION);
   if (precision) attrs[1] = attr_str(ATTR_PRECISION, precision);
-  return graph_node(d->graph, OP_ATTENTION, inputs, 4, attrs, precision ? 2 : 1, NULL, LOC);
+  return graph_node(d->graph, OP_ATTENTION, inputs, 4, attrs, precision ? 2 : 1, NULL);
 }
 
 static Node *result(Decode *d, const Node *old, Factors *out) {
   *out = d->part[old->input[0]->id].factors;
   int index = (int)node_int(old, ATTR_INDEX, 0);
   if (index) factors_set(out, 3, FACTOR_PLAIN, 1);
-  return make_result(d->graph, d->part[old->input[0]->id].node, index, LOC);
+  return make_result(d->graph, d->part[old->input[0]->id].node, index);
 }
 
 static Node *convert(Decode *d, const Node *old, Factors *out) {
@@ -435,13 +432,13 @@ static const Node *find_tokens(const Graph *graph, Arena *arena) {
 }
 
 /* [N,width]: those at the start of the input. */
-static Node *new_tokens(Decode *d, Node *input, Loc loc) {
+static Node *new_tokens(Decode *d, Node *input) {
   int64_t all = shape_elements(&input->type.shape), start = 0, step = 1;
   Attr attrs[] = {attr_ints(ATTR_START, &start, 1), attr_ints(ATTR_STEP, &step, 1)};
   Type type = {input->type.dtype, shape_of(1, (int64_t[]){d->texts * d->width})};
-  Node *line = make_reshape(d->graph, input, shape_of(1, &all), loc);
-  Node *first = graph_node(d->graph, OP_SLICE, &line, 1, attrs, 2, &type, loc);
-  return make_reshape(d->graph, first, shape_of(2, (int64_t[]){d->texts, d->width}), loc);
+  Node *line = make_reshape(d->graph, input, shape_of(1, &all));
+  Node *first = graph_node(d->graph, OP_SLICE, &line, 1, attrs, 2, &type);
+  return make_reshape(d->graph, first, shape_of(2, (int64_t[]){d->texts, d->width}));
 }
 
 /* Every leaf that memplan and the optimizer count; the tokens' part; the position. */
@@ -452,25 +449,26 @@ static void add_leaves(Decode *d, const Node *tokens) {
     Node *fresh = graph_copy_node(d->graph, old, NULL);
     if (old->op != OP_INPUT) d->whole[i] = fresh;
     if (old != tokens) continue;
+    d->graph->origin = old->origin;
     d->depends[i] = true;
-    d->part[i].node = new_tokens(d, fresh, LOC);
+    d->part[i].node = new_tokens(d, fresh);
     d->part[i].factors = factors_plain(&old->type.shape);
     factors_set(&d->part[i].factors, 0, FACTOR_BATCH, old->type.shape.dim[0]);
     factors_set(&d->part[i].factors, 1, FACTOR_PLACE, old->type.shape.dim[1]);
   }
+  d->graph->origin = tokens->origin;
   Attr name[] = {attr_str(ATTR_NAME, DECODE_POSITION), attr_str(ATTR_INIT, "zeros")};
   Type scalar = {DT_I64, shape_scalar()};
-  d->position = graph_node(d->graph, OP_STATE, NULL, 0, name, 2, &scalar, tokens->loc);
-  Node *count = make_iota(d->graph, DT_I64, shape_of(1, &d->width), 0, tokens->loc);
-  d->index = make_binary(d->graph, OP_ADD, count, d->position, tokens->loc);
+  d->position = graph_node(d->graph, OP_STATE, NULL, 0, name, 2, &scalar);
+  Node *count = make_iota(d->graph, DT_I64, shape_of(1, &d->width), 0);
+  d->index = make_binary(d->graph, OP_ADD, count, d->position);
 }
 
-static void advance(Decode *d, Loc loc) {
-  Node *next =
-      make_binary(d->graph, OP_ADD, d->position, number(d, DT_I64, (double)d->width, loc), loc);
+static void advance(Decode *d) {
+  Node *next = make_binary(d->graph, OP_ADD, d->position, number(d, DT_I64, (double)d->width));
   Attr target = attr_str(ATTR_TARGET, DECODE_POSITION);
   graph_add_root(d->graph, ROOT_ASSIGN, DECODE_POSITION,
-                 graph_node(d->graph, OP_ASSIGN, &next, 1, &target, 1, NULL, loc));
+                 graph_node(d->graph, OP_ASSIGN, &next, 1, &target, 1, NULL));
 }
 
 static void write_graph(Decode *d, const Node *scores) {
@@ -480,6 +478,7 @@ static void write_graph(Decode *d, const Node *scores) {
     if (!needed[i] || old->op == OP_INPUT) continue;
     if (!shape_elements(&old->type.shape)) fail(d, old, "is empty");
     for (int k = 0; k < old->input_count; k++) d->depends[i] |= d->depends[old->input[k]->id];
+    d->graph->origin = old->origin;
     if (d->depends[i] && !d->why) d->part[i].node = convert(d, old, &d->part[i].factors);
   }
 }
@@ -540,7 +539,8 @@ Graph *pass_decode(PassContext *context, Graph *old) {
   if (!d.why && is_prefill && !d.attentions) d.why = "there is nothing to remember";
   context->refused = d.why;
   if (d.why) return NULL;
-  advance(&d, tokens->loc);
+  d.graph->origin = tokens->origin;
+  advance(&d);
   if (!is_prefill) {
     for (int i = 0; i < old->roots.count; i++)
       if (old->roots.at[i].node == scores && old->roots.at[i].kind == ROOT_OUTPUT)

@@ -37,8 +37,8 @@ static Node *view_of(Emit *emit, Node *value, Shape shape) {
   for (int i = 0; i < emit->views.count; i++)
     if (emit->views.at[i].node == value->id && shape_equal(&emit->views.at[i].shape, &shape))
       return emit->views.at[i].made;
-  Node *view = make_reshape(emit->fresh, value, shape, value->loc);
-  view->is_backward = value->is_backward;
+  emit->fresh->origin = value->origin;
+  Node *view = make_reshape(emit->fresh, value, shape);
   VEC_PUSH(emit->plan->arena, emit->views, ((Made){value->id, shape, view}));
   return view;
 }
@@ -56,7 +56,10 @@ static Node *argument(Emit *emit, const Node *node, Shape shape) {
   for (int i = 0; i < emit->args.count; i++)
     if (emit->operands.at[i] == operand) return emit->args.at[i].made;
   Attr index = attr_int(ATTR_INDEX, emit->operands.count);
-  Node *arg = graph_node(emit->body, OP_ARG, NULL, 0, &index, 1, &operand->type, node->loc);
+  const Origin before = emit->body->origin;
+  emit->body->origin = node->origin;
+  Node *arg = graph_node(emit->body, OP_ARG, NULL, 0, &index, 1, &operand->type);
+  emit->body->origin = before;
   VEC_PUSH(emit->plan->arena, emit->operands, operand);
   VEC_PUSH(emit->plan->arena, emit->args, ((Made){node->id, shape, arg}));
   return arg;
@@ -82,7 +85,7 @@ static bool regroup(const Shape *to, const Shape *from, const Shape *want, Shape
 static Node *pull_broadcast(Emit *emit, const Node *node, Shape shape) {
   Shape from;
   if (!regroup(&node->type.shape, &node->input[0]->type.shape, &shape, &from)) return NULL;
-  return make_broadcast(emit->body, pull(emit, node->input[0], from), shape, node->loc);
+  return make_broadcast(emit->body, pull(emit, node->input[0], from), shape);
 }
 
 static Node *pull_iota(Emit *emit, const Node *node, Shape shape) {
@@ -91,8 +94,8 @@ static Node *pull_iota(Emit *emit, const Node *node, Shape shape) {
   for (int i = 0; i < only.rank; i++) only.dim[i] = i == axis ? node->type.shape.dim[i] : 1;
   if (!regroup(&node->type.shape, &only, &shape, &at)) return NULL;
   for (int i = 0; i < at.rank; i++)
-    if (at.dim[i] > 1) return make_iota(emit->body, node->type.dtype, shape, i, node->loc);
-  return make_const(emit->body, node->type.dtype, shape, 0, node->loc);
+    if (at.dim[i] > 1) return make_iota(emit->body, node->type.dtype, shape, i);
+  return make_const(emit->body, node->type.dtype, shape, 0);
 }
 
 static Node *copy_raw(Emit *emit, const Node *node) {
@@ -112,26 +115,25 @@ static Node *pull_new(Emit *emit, const Node *node, Shape shape) {
   case OP_RESHAPE:
     return pull(emit, node->input[0], shape);
   case OP_CONST:
-    return make_const(emit->body, type.dtype, shape, node_float(node, ATTR_VALUE, 0), node->loc);
+    return make_const(emit->body, type.dtype, shape, node_float(node, ATTR_VALUE, 0));
   case OP_IOTA:
     return pull_iota(emit, node, shape);
   case OP_BROADCAST:
     return pull_broadcast(emit, node, shape);
   case OP_RANDOM:
     for (int i = 0; i < 2; i++) inputs[i] = pull(emit, node->input[i], shape_scalar());
-    return graph_node(emit->body, node->op, inputs, 2, node->attr, node->attr_count, &type,
-                      node->loc);
+    return graph_node(emit->body, node->op, inputs, 2, node->attr, node->attr_count, &type);
   default:
     break;
   }
   if (op_info[node->op].op_class == CLASS_POINTWISE) {
     for (int i = 0; i < node->input_count; i++) inputs[i] = pull(emit, node->input[i], shape);
     return graph_node(emit->body, node->op, inputs, node->input_count, node->attr, node->attr_count,
-                      &type, node->loc);
+                      &type);
   }
   if (op_info[node->op].op_class == CLASS_REDUCE && shape_equal(&shape, &emit->reduced)) {
     inputs[0] = pull(emit, node->input[0], emit->domain);
-    return make_reduce(emit->body, node->op, inputs[0], emit->axes, emit->axis_count, node->loc);
+    return make_reduce(emit->body, node->op, inputs[0], emit->axes, emit->axis_count);
   }
   return NULL;
 }
@@ -142,7 +144,7 @@ static Node *pull_viewed(Emit *emit, const Node *node, Shape shape) {
   bool is_reduce = op_info[node->op].op_class == CLASS_REDUCE;
   Shape own = is_reduce ? emit->reduced : node->type.shape;
   if (shape_equal(&own, &shape)) return copy_raw(emit, node);
-  return make_reshape(emit->body, pull(emit, node, own), shape, node->loc);
+  return make_reshape(emit->body, pull(emit, node, own), shape);
 }
 
 static Node *pull(Emit *emit, const Node *node, Shape shape) {
@@ -154,9 +156,11 @@ static Node *pull(Emit *emit, const Node *node, Shape shape) {
   for (int i = 0; i < emit->made.count; i++)
     if (emit->made.at[i].node == node->id && shape_equal(&emit->made.at[i].shape, &shape))
       return emit->made.at[i].made;
+  const Origin before = emit->body->origin; /* of who reads it */
+  emit->body->origin = node->origin;
   Node *made = pull_new(emit, node, shape);
   if (!made) made = pull_viewed(emit, node, shape);
-  made->is_backward = node->is_backward;
+  emit->body->origin = before;
   VEC_PUSH(plan->arena, emit->made, ((Made){node->id, shape, made}));
   return made;
 }
@@ -228,9 +232,9 @@ static void emit_results(Emit *emit, Node *fused, const int *results, int count)
   for (int i = 0; i < count; i++) {
     const Node *node = node_at(emit, results[i]);
     Attr index = attr_int(ATTR_INDEX, i);
+    emit->fresh->origin = node->origin;
     Node *result = graph_node(emit->fresh, OP_RESULT, &fused, 1, &index, 1,
-                              &emit->body->roots.at[i].node->type, node->loc);
-    result->is_backward = node->is_backward;
+                              &emit->body->roots.at[i].node->type);
     emit->value[node->id] = view_of(emit, result, node->type.shape);
   }
 }
@@ -256,25 +260,25 @@ static void emit_kernel(Emit *emit, int id) {
   }
   if (count == 0) return;
   Attr attrs[] = {attr_str(ATTR_KIND, kind), attr_ints(ATTR_AXES, emit->axes, emit->axis_count)};
-  Node *fused =
-      graph_node(emit->fresh, OP_FUSED, emit->operands.at, emit->operands.count, attrs,
-                 group->reduce >= 0 ? 2 : 1, &emit->body->roots.at[0].node->type, chief->loc);
+  emit->fresh->origin = chief->origin;
+  Node *fused = graph_node(emit->fresh, OP_FUSED, emit->operands.at, emit->operands.count, attrs,
+                           group->reduce >= 0 ? 2 : 1, &emit->body->roots.at[0].node->type);
   fused->body = emit->body;
-  fused->is_backward = true; /* a kernel that does some forward work belongs to forward */
+  fused->origin.is_backward = true; /* a kernel that does some forward work belongs to forward */
   for (int i = 0; i < group->members.count; i++)
-    fused->is_backward &= node_at(emit, group->members.at[i])->is_backward;
+    fused->origin.is_backward &= node_at(emit, group->members.at[i])->origin.is_backward;
   emit_results(emit, fused, results, count);
 }
 
 /* A kernel that copies: for a root or an operand of pack that has no kernel of its own. */
-static Node *emit_copy(Emit *emit, Node *value, Loc loc) {
+static Node *emit_copy(Emit *emit, Node *value, const Node *reader) {
   Attr index = attr_int(ATTR_INDEX, 0), kind = attr_str(ATTR_KIND, "loop");
   Graph *body = graph_new(emit->plan->arena, "loop_copy");
-  graph_add_root(body, ROOT_RESULT, "",
-                 graph_node(body, OP_ARG, NULL, 0, &index, 1, &value->type, loc));
-  Node *fused = graph_node(emit->fresh, OP_FUSED, &value, 1, &kind, 1, &value->type, loc);
+  body->origin = emit->fresh->origin = (Origin){.loc = reader->origin.loc};
+  graph_add_root(body, ROOT_RESULT, "", graph_node(body, OP_ARG, NULL, 0, &index, 1, &value->type));
+  Node *fused = graph_node(emit->fresh, OP_FUSED, &value, 1, &kind, 1, &value->type);
   fused->body = body;
-  return graph_node(emit->fresh, OP_RESULT, &fused, 1, &index, 1, &value->type, loc);
+  return graph_node(emit->fresh, OP_RESULT, &fused, 1, &index, 1, &value->type);
 }
 
 static Node *base_of(Node *value) {
@@ -288,7 +292,7 @@ static void separate_pack(Emit *emit, const Node *node, Node **inputs) {
     Node *base = base_of(inputs[i]);
     bool is_shared = fuse_is_leaf(base) || base->op == OP_PACK;
     for (int k = 0; k < i; k++) is_shared |= base_of(inputs[k]) == base;
-    if (is_shared) inputs[i] = emit_copy(emit, inputs[i], node->loc);
+    if (is_shared) inputs[i] = emit_copy(emit, inputs[i], node);
   }
 }
 
@@ -337,7 +341,7 @@ static void emit_roots(Emit *emit) {
     Node *value = in_memory(emit, root->node);
     bool has_kernel =
         base_of(value)->op == OP_RESULT || op_info[base_of(value)->op].op_class == CLASS_CONTRACT;
-    if (root->kind != ROOT_ASSIGN && !has_kernel) value = emit_copy(emit, value, root->node->loc);
+    if (root->kind != ROOT_ASSIGN && !has_kernel) value = emit_copy(emit, value, root->node);
     graph_add_root(emit->fresh, root->kind, root->name, value);
   }
 }

@@ -46,7 +46,7 @@ static FuseGroup first_group(FusePlan *plan, int id) {
     group.shape = SHAPE_ALONE;
   }
   bool is_backward =
-      node->is_backward && node->op != OP_POOL_INDEX; /* which is small, and made early */
+      node->origin.is_backward && node->op != OP_POOL_INDEX; /* which is small, and made early */
   group.has_backward = is_backward;
   group.has_early = !is_backward && plan->is_early[id];
   VEC_PUSH(plan->arena, group.members, id);

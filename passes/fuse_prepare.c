@@ -61,19 +61,6 @@ bool fuse_is_row(const Node *reduce) {
 
 static bool is_arg(Op op) { return op == OP_ARGMAX || op == OP_ARGMIN; }
 
-static Node *mark(Node *node, const Node *old) {
-  node->is_backward = old->is_backward;
-  return node;
-}
-
-static Node *view(Graph *graph, Node *x, Shape shape, const Node *old) {
-  return mark(make_reshape(graph, x, shape, old->loc), x);
-}
-
-static Node *reduce(Graph *graph, const Node *old, Node *x, const int64_t *axes, int count) {
-  return mark(make_reduce(graph, old->op, x, axes, count, old->loc), old);
-}
-
 /* The longest part between PART_LEAST and PART_MOST that divides `length`; 0 if there is none. */
 static int64_t part_of(int64_t length) {
   for (int64_t part = PART_MOST; part >= PART_LEAST; part--)
@@ -99,14 +86,14 @@ static Node *reduce_split(Graph *graph, const Node *old, Node *x, int from, int 
     split.dim[from] = length / part;
     split.dim[from + 1] = part;
     for (int i = to; i < shape.rank; i++) split.dim[from + 2 + i - to] = shape.dim[i];
-    x = view(graph, x, split, old);
+    x = make_reshape(graph, x, split);
     cut = from + 1;
     to = from + 2;
   }
   for (int i = from; i < cut; i++) outer[i - from] = i;
   for (int i = cut; i < to; i++) inner[i - cut] = i;
-  Node *parts = reduce(graph, old, x, inner, to - cut);
-  return reduce(graph, old, parts, outer, cut - from);
+  Node *parts = make_reduce(graph, old->op, x, inner, to - cut);
+  return make_reduce(graph, old->op, parts, outer, cut - from);
 }
 
 static int64_t product(const Shape *shape, int from, int to) {
@@ -134,23 +121,23 @@ static Node *prepare_reduce(Graph *graph, const Node *old, Node *x, bool for_gpu
   const Shape *want = &old->type.shape;
   Shape domain = fuse_reduce_domain(old, axes, &count);
   if (count == 0) { /* nothing but dimensions of 1 */
-    if (is_arg(old->op)) return make_const(graph, old->type.dtype, *want, 0, old->loc);
-    return view(graph, x, *want, old);
+    if (is_arg(old->op)) return make_const(graph, old->type.dtype, *want, 0);
+    return make_reshape(graph, x, *want);
   }
   int trailing = trailing_axes(&domain, axes, count), rank = domain.rank, kept = rank - trailing;
   Node *result = NULL;
   if (trailing > 0 && trailing < count) {
-    Node *first =
-        reduce(graph, old, view(graph, x, domain, old), axes + count - trailing, trailing);
-    first = view(graph, first, shape_of(kept, domain.dim), old);
-    result = reduce(graph, old, first, axes, count - trailing);
+    Node *first = make_reduce(graph, old->op, make_reshape(graph, x, domain),
+                              axes + count - trailing, trailing);
+    first = make_reshape(graph, first, shape_of(kept, domain.dim));
+    result = make_reduce(graph, old->op, first, axes, count - trailing);
     Node *again = prepare_reduce(graph, result, first, for_gpu);
     if (again) result = again;
   } else if (should_split(old, &domain, axes, count, trailing > 0, for_gpu)) {
-    result =
-        reduce_split(graph, old, view(graph, x, domain, old), (int)axes[0], (int)axes[0] + count);
+    result = reduce_split(graph, old, make_reshape(graph, x, domain), (int)axes[0],
+                          (int)axes[0] + count);
   }
-  return result ? view(graph, result, *want, old) : NULL;
+  return result ? make_reshape(graph, result, *want) : NULL;
 }
 
 /* dot(transpose of the last two dimensions of a, b) is dot(a, b) with `ta` turned over. */
@@ -164,13 +151,13 @@ static bool is_matrix_transpose(const Node *node) {
 }
 
 /* The last two dimensions of x swapped. */
-static Node *swapped(Graph *graph, Node *x, Loc loc) {
+static Node *swapped(Graph *graph, Node *x) {
   int64_t perm[MAX_RANK];
   int rank = x->type.shape.rank;
   for (int i = 0; i < rank; i++) perm[i] = i;
   perm[rank - 2] = rank - 1;
   perm[rank - 1] = rank - 2;
-  return make_transpose(graph, x, perm, loc);
+  return make_transpose(graph, x, perm);
 }
 
 /* Processors have no kernel and no library call for products in f64: a multiplication and a sum do
@@ -184,14 +171,14 @@ static Node *dot_as_sum(Graph *graph, const Node *old, Node **inputs) {
   for (int d = 0; d + 2 < out->rank; d++) batch *= out->dim[d];
   Shape all = shape_of(4, (int64_t[]){batch, rows, columns, depth});
   if (!shape_is_legal(&all)) return NULL;
-  Node *a = ta ? swapped(graph, inputs[0], old->loc) : inputs[0];
-  Node *b = tb ? inputs[1] : swapped(graph, inputs[1], old->loc);
-  a = make_reshape(graph, a, shape_of(4, (int64_t[]){batch, rows, 1, depth}), old->loc);
-  b = make_reshape(graph, b, shape_of(4, (int64_t[]){batch, 1, columns, depth}), old->loc);
-  Node *product = mark(make_binary(graph, OP_MUL, a, b, old->loc), old);
-  Node *sum = mark(make_reduce(graph, OP_SUM, product, &axis, 1, old->loc), old);
+  Node *a = ta ? swapped(graph, inputs[0]) : inputs[0];
+  Node *b = tb ? inputs[1] : swapped(graph, inputs[1]);
+  a = make_reshape(graph, a, shape_of(4, (int64_t[]){batch, rows, 1, depth}));
+  b = make_reshape(graph, b, shape_of(4, (int64_t[]){batch, 1, columns, depth}));
+  Node *product = make_binary(graph, OP_MUL, a, b);
+  Node *sum = make_reduce(graph, OP_SUM, product, &axis, 1);
   Node *prepared = prepare_reduce(graph, sum, product, false);
-  return view(graph, prepared ? prepared : sum, *out, old);
+  return make_reshape(graph, prepared ? prepared : sum, *out);
 }
 
 static Node *prepare_dot(Graph *graph, const Node *old, Node **inputs) {
@@ -206,7 +193,7 @@ static Node *prepare_dot(Graph *graph, const Node *old, Node **inputs) {
     changed = true;
   }
   if (!changed) return NULL;
-  return mark(make_dot_like(graph, old, operand[0], operand[1], turned[0], turned[1]), old);
+  return make_dot_like(graph, old, operand[0], operand[1], turned[0], turned[1]);
 }
 
 /* ── relu before pooling ────────────────────────────────────────────────────────────────────── */
@@ -229,7 +216,7 @@ static Node *find_pool(const Graph *graph, const Node *index) {
  * index): g is dp only where y is the p of its window, so that the mask may as well be taken from
  * p, before the gradient is spread. Then nothing needs y after the pooling: the largest tensor of a
  * convolutional network need not be kept for backward. Exact, NaN included. */
-static Node *prepare_select(Graph *graph, const Node *old, Node **inputs) {
+static Node *prepare_select(Graph *graph, Node **inputs) {
   Node *mask = inputs[0];
   int spread = node_is_zero(inputs[1]) ? 2 : node_is_zero(inputs[2]) ? 1 : 0;
   if (!spread || inputs[spread]->op != OP_POOL_MAX_GRAD || mask->input_count != 2 ||
@@ -239,13 +226,11 @@ static Node *prepare_select(Graph *graph, const Node *old, Node **inputs) {
   if (index->op != OP_POOL_INDEX || index->input[0] != mask->input[0]) return NULL;
   Node *pooled = find_pool(graph, index);
   if (!pooled) return NULL;
-  Node *zero = mark(make_like(graph, dy, 0, old->loc), old);
-  Node *sides[] = {pooled, mark(make_like(graph, pooled, 0, old->loc), old)};
-  Node *chosen[] = {mark(graph_node(graph, mask->op, sides, 2, NULL, 0, NULL, mask->loc), mask),
-                    zero, zero};
+  Node *zero = make_like(graph, dy, 0);
+  Node *sides[] = {pooled, make_like(graph, pooled, 0)};
+  Node *chosen[] = {graph_node(graph, mask->op, sides, 2, NULL, 0, NULL), zero, zero};
   chosen[spread] = dy;
-  Node *masked[] = {mark(graph_node(graph, OP_SELECT, chosen, 3, NULL, 0, NULL, old->loc), old),
-                    index};
+  Node *masked[] = {graph_node(graph, OP_SELECT, chosen, 3, NULL, 0, NULL), index};
   return graph_copy_node(graph, grad, masked);
 }
 
@@ -253,14 +238,19 @@ static Node *prepare_select(Graph *graph, const Node *old, Node **inputs) {
 /* A product of backward that needs a forward value in f32 (passes/widen.c) has a widening of its
  * own: so forward keeps the narrow value, and the wide one only until its own product has read it.
  */
-static Node *widen_again(Graph *graph, Node *input, const Node *reader) {
-  if (input->is_backward) return input;
+static Node *for_backward(Graph *graph, const Node *node, Node *input) {
+  Node *copy = graph_copy_node(graph, node, &input);
+  copy->origin.is_backward = true;
+  return copy;
+}
+
+static Node *widen_again(Graph *graph, Node *input) {
+  if (input->origin.is_backward) return input;
   if (input->op == OP_RESHAPE) {
-    Node *viewed = widen_again(graph, input->input[0], reader);
-    return viewed == input->input[0] ? input : mark(graph_copy_node(graph, input, &viewed), reader);
+    Node *viewed = widen_again(graph, input->input[0]);
+    return viewed == input->input[0] ? input : for_backward(graph, input, viewed);
   }
-  return fuse_is_widening(input) ? mark(graph_copy_node(graph, input, input->input), reader)
-                                 : input;
+  return fuse_is_widening(input) ? for_backward(graph, input, input->input[0]) : input;
 }
 
 static Node *prepare_product(Graph *graph, const Node *old, Node **inputs, bool for_gpu) {
@@ -269,8 +259,8 @@ static Node *prepare_product(Graph *graph, const Node *old, Node **inputs, bool 
     if (sum) return sum;
   }
   bool is_changed = false;
-  for (int i = 0; old->is_backward && i < old->input_count; i++) {
-    Node *input = widen_again(graph, inputs[i], old);
+  for (int i = 0; old->origin.is_backward && i < old->input_count; i++) {
+    Node *input = widen_again(graph, inputs[i]);
     is_changed |= input != inputs[i];
     inputs[i] = input;
   }
@@ -291,21 +281,19 @@ static Node *prepare_concat(Graph *graph, const Node *old, Node **inputs, int co
     int here = count - at < each ? count - at : each;
     Node *whole = here == 1 ? inputs[at] : prepare_concat(graph, old, inputs + at, here);
     if (!whole)
-      whole = mark(graph_node(graph, OP_CONCAT, inputs + at, here, old->attr, old->attr_count, NULL,
-                              old->loc),
-                   old);
+      whole = graph_node(graph, OP_CONCAT, inputs + at, here, old->attr, old->attr_count, NULL);
     part[parts++] = whole;
   }
-  return mark(graph_node(graph, OP_CONCAT, part, parts, old->attr, old->attr_count, NULL, old->loc),
-              old);
+  return graph_node(graph, OP_CONCAT, part, parts, old->attr, old->attr_count, NULL);
 }
 
 static Node *prepare_node(Graph *graph, const Node *old, Node **inputs, void *context) {
   const bool *for_gpu = context;
   if (old->op == OP_STOP_GRADIENT) return inputs[0];
-  if (old->op == OP_SELECT) return prepare_select(graph, old, inputs);
+  if (old->op == OP_SELECT) return prepare_select(graph, inputs);
   if (old->op == OP_CONCAT) return prepare_concat(graph, old, inputs, old->input_count);
-  if (op_info[old->op].op_class == CLASS_CONTRACT) return prepare_product(graph, old, inputs, *for_gpu);
+  if (op_info[old->op].op_class == CLASS_CONTRACT)
+    return prepare_product(graph, old, inputs, *for_gpu);
   if (op_info[old->op].op_class == CLASS_REDUCE)
     return prepare_reduce(graph, old, inputs[0], *for_gpu);
   return NULL;

@@ -347,7 +347,7 @@ static void find_reads(ReadWalk *walk, const Node *node) {
 static void find_early(FusePlan *plan) {
   for (int i = plan->count - 1; i >= 0; i--) {
     const Node *node = plan->graph->nodes.at[i];
-    bool passes_on = !node->is_backward && plan->is_live[i] &&
+    bool passes_on = !node->origin.is_backward && plan->is_live[i] &&
                      (plan->is_early[i] || op_info[node->op].op_class == CLASS_CONTRACT);
     for (int k = 0; passes_on && k < node->input_count; k++)
       plan->is_early[node->input[k]->id] = true;

@@ -8,30 +8,30 @@
 #define X(i) (g->node->input[i])
 #define Y (g->node)
 #define DY (g->dy)
-#define LOC (g->node->loc)
+#define LOC (g->node->origin.loc)
 
-static Node *unary(Gradient *g, Op op, Node *x) { return make_unary(g->graph, op, x, LOC); }
+static Node *unary(Gradient *g, Op op, Node *x) { return make_unary(g->graph, op, x); }
 static Node *binary(Gradient *g, Op op, Node *a, Node *b) {
-  return make_binary(g->graph, op, a, b, LOC);
+  return make_binary(g->graph, op, a, b);
 }
 static Node *mul(Gradient *g, Node *a, Node *b) { return binary(g, OP_MUL, a, b); }
 static Node *neg(Gradient *g, Node *x) { return unary(g, OP_NEG, x); }
-static Node *like(Gradient *g, Node *x, double value) { return make_like(g->graph, x, value, LOC); }
+static Node *like(Gradient *g, Node *x, double value) { return make_like(g->graph, x, value); }
 static Node *scale(Gradient *g, Node *x, double factor) { return mul(g, x, like(g, x, factor)); }
 static Node *shift(Gradient *g, Node *x, double term) {
   return binary(g, OP_ADD, x, like(g, x, term));
 }
 static Node *choose(Gradient *g, Node *cond, Node *a, Node *b) {
-  return make_select(g->graph, cond, a, b, LOC);
+  return make_select(g->graph, cond, a, b);
 }
 static Node *zero(Gradient *g) { return like(g, DY, 0); }
 static Node *spread(Gradient *g, Node *x, const Node *over) {
-  return make_broadcast(g->graph, x, over->type.shape, LOC);
+  return make_broadcast(g->graph, x, over->type.shape);
 }
 
 /* A node with the attributes of the forward node and a given type. */
 static Node *mirror(Gradient *g, Op op, Node *const *inputs, int count, const Type *given) {
-  return graph_node(g->graph, op, inputs, count, g->node->attr, g->node->attr_count, given, LOC);
+  return graph_node(g->graph, op, inputs, count, g->node->attr, g->node->attr_count, given);
 }
 
 /* ── pointwise, one input ───────────────────────────────────────────────────────────────────── */
@@ -59,7 +59,7 @@ static void grad_erf(Gradient *g) {
   Node *bell = unary(g, OP_EXP, neg(g, mul(g, X(0), X(0))));
   g->dx[0] = mul(g, scale(g, DY, two_over_root_pi), bell);
 }
-static void grad_cast(Gradient *g) { g->dx[0] = make_cast(g->graph, DY, X(0)->type.dtype, LOC); }
+static void grad_cast(Gradient *g) { g->dx[0] = make_cast(g->graph, DY, X(0)->type.dtype); }
 
 /* ── pointwise, two inputs ──────────────────────────────────────────────────────────────────── */
 static void grad_add(Gradient *g) { g->dx[0] = g->dx[1] = DY; }
@@ -144,7 +144,7 @@ static void grad_prod(Gradient *g) {
   Node *is_zero = binary(g, OP_EQ, x, like(g, x, 0));
   Node *safe = choose(g, is_zero, like(g, x, 1), x);
   Node *product = reduce_like(g, OP_PROD, safe);
-  Node *zeros = reduce_like(g, OP_SUM, make_cast(g->graph, is_zero, x->type.dtype, LOC));
+  Node *zeros = reduce_like(g, OP_SUM, make_cast(g->graph, is_zero, x->type.dtype));
   Node *base = mul(g, DY, product), *nothing = zero(g);
   Node *at_zero = choose(g, binary(g, OP_EQ, zeros, like(g, zeros, 1)), base, nothing);
   Node *elsewhere = choose(g, binary(g, OP_EQ, zeros, like(g, zeros, 0)), base, nothing);
@@ -156,9 +156,8 @@ static void grad_prod(Gradient *g) {
 /* Shared by the equals; of a row that holds NaN these are the NaNs, as for argmax. */
 static void grad_rmax(Gradient *g) {
   Node *x = X(0);
-  Node *is_extreme =
-      binary(g, OP_OR, binary(g, OP_EQ, x, spread(g, Y, x)), binary(g, OP_NE, x, x));
-  Node *count = reduce_like(g, OP_SUM, make_cast(g->graph, is_extreme, x->type.dtype, LOC));
+  Node *is_extreme = binary(g, OP_OR, binary(g, OP_EQ, x, spread(g, Y, x)), binary(g, OP_NE, x, x));
+  Node *count = reduce_like(g, OP_SUM, make_cast(g->graph, is_extreme, x->type.dtype));
   Node *share = spread(g, binary(g, OP_DIV, DY, count), x);
   g->dx[0] = choose(g, is_extreme, share, like(g, share, 0));
 }
@@ -169,17 +168,15 @@ static void grad_dot(Gradient *g) {
   Node *a = X(0), *b = X(1);
   bool ta = node_int(Y, ATTR_TRANS_A, 0), tb = node_int(Y, ATTR_TRANS_B, 0);
   if (g->needed[0])
-    g->dx[0] =
-        ta ? make_dot(g->graph, b, DY, tb, true, LOC) : make_dot(g->graph, DY, b, false, !tb, LOC);
+    g->dx[0] = ta ? make_dot(g->graph, b, DY, tb, true) : make_dot(g->graph, DY, b, false, !tb);
   if (g->needed[1])
-    g->dx[1] =
-        tb ? make_dot(g->graph, DY, a, true, ta, LOC) : make_dot(g->graph, a, DY, !ta, false, LOC);
+    g->dx[1] = tb ? make_dot(g->graph, DY, a, true, ta) : make_dot(g->graph, a, DY, !ta, false);
 }
 
 /* Backward reads q, k, v, the result and one number for each row of scores, and computes the scores
  * again. */
 static void grad_attention(Gradient *g) {
-  Node *out = make_result(g->graph, Y, 0, LOC), *lse = make_result(g->graph, Y, 1, LOC);
+  Node *out = make_result(g->graph, Y, 0), *lse = make_result(g->graph, Y, 1);
   Node *inputs[7] = {DY, X(0), X(1), X(2), out, lse};
   int count = 6;
   if (Y->input_count > 3) {
@@ -191,7 +188,7 @@ static void grad_attention(Gradient *g) {
   }
   Node *grad = mirror(g, OP_ATTENTION_GRAD, inputs, count, NULL);
   for (int i = 0; i < 3; i++)
-    if (g->needed[i]) g->dx[i] = make_result(g->graph, grad, i, LOC);
+    if (g->needed[i]) g->dx[i] = make_result(g->graph, grad, i);
 }
 /* The gradient of a node with several results is that of its result 0. */
 static void grad_result(Gradient *g) {
@@ -224,17 +221,15 @@ static void grad_pool_avg(Gradient *g) {
 static void grad_pool_avg_grad(Gradient *g) { g->dx[0] = mirror(g, OP_POOL_AVG, &DY, 1, NULL); }
 
 /* ── data movement ──────────────────────────────────────────────────────────────────────────── */
-static void grad_reshape(Gradient *g) {
-  g->dx[0] = make_reshape(g->graph, DY, X(0)->type.shape, LOC);
-}
+static void grad_reshape(Gradient *g) { g->dx[0] = make_reshape(g->graph, DY, X(0)->type.shape); }
 static void grad_transpose(Gradient *g) {
   const Attr *perm = node_attr(Y, ATTR_PERM);
   int64_t inverse[MAX_RANK] = {0};
   for (int i = 0; i < perm->count; i++) inverse[perm->ints[i]] = i;
-  g->dx[0] = make_transpose(g->graph, DY, inverse, LOC);
+  g->dx[0] = make_transpose(g->graph, DY, inverse);
 }
 static void grad_broadcast(Gradient *g) {
-  g->dx[0] = make_unbroadcast(g->graph, DY, X(0)->type.shape, LOC);
+  g->dx[0] = make_unbroadcast(g->graph, DY, X(0)->type.shape);
 }
 
 static Node *take(Gradient *g, Node *x, const int64_t *start, Shape size) {
@@ -244,13 +239,13 @@ static Node *take(Gradient *g, Node *x, const int64_t *start, Shape size) {
   Type type = {x->type.dtype, size};
   return shape_equal(&x->type.shape, &size)
              ? x
-             : graph_node(g->graph, OP_SLICE, &x, 1, attrs, 2, &type, LOC);
+             : graph_node(g->graph, OP_SLICE, &x, 1, attrs, 2, &type);
 }
 static Node *pad_zero(Gradient *g, Node *x, const int64_t *low, const int64_t *high) {
   int rank = x->type.shape.rank;
   Attr attrs[] = {attr_float(ATTR_VALUE, 0), attr_ints(ATTR_LOW, low, rank),
                   attr_ints(ATTR_HIGH, high, rank)};
-  return graph_node(g->graph, OP_PAD, &x, 1, attrs, 3, NULL, LOC);
+  return graph_node(g->graph, OP_PAD, &x, 1, attrs, 3, NULL);
 }
 
 /* Puts step-1 zeros behind every element of x along one axis: [n] -> [n, 1] -> [n, step] ->
@@ -260,10 +255,10 @@ static Node *stretch(Gradient *g, Node *x, int axis, int64_t step) {
   int64_t outer = 1, inner = 1, n = shape.dim[axis];
   for (int i = 0; i < axis; i++) outer *= shape.dim[i];
   for (int i = axis + 1; i < shape.rank; i++) inner *= shape.dim[i];
-  Node *view = make_reshape(g->graph, x, shape_of(4, (int64_t[]){outer, n, 1, inner}), LOC);
+  Node *view = make_reshape(g->graph, x, shape_of(4, (int64_t[]){outer, n, 1, inner}));
   Node *wide = pad_zero(g, view, (int64_t[]){0, 0, 0, 0}, (int64_t[]){0, 0, step - 1, 0});
   shape.dim[axis] = n * step;
-  return make_reshape(g->graph, wide, shape, LOC);
+  return make_reshape(g->graph, wide, shape);
 }
 
 static void grad_slice(Gradient *g) {
@@ -294,23 +289,22 @@ static void grad_concat(Gradient *g) {
   }
 }
 static void grad_gather(Gradient *g) {
-  g->dx[0] =
-      graph_node(g->graph, OP_SCATTER_ADD, (Node *[]){DY, X(1)}, 2, NULL, 0, &X(0)->type, LOC);
+  g->dx[0] = graph_node(g->graph, OP_SCATTER_ADD, (Node *[]){DY, X(1)}, 2, NULL, 0, &X(0)->type);
 }
 static void grad_put(Gradient *g) {
   Graph *graph = g->graph;
   int axis = (int)node_int(Y, ATTR_AXIS, 0);
-  Node *zeros = make_const(graph, X(1)->type.dtype, X(1)->type.shape, 0, LOC);
+  Node *zeros = make_const(graph, X(1)->type.dtype, X(1)->type.shape, 0);
   if (g->needed[0])
-    g->dx[0] = graph_node(graph, OP_PUT, (Node *[]){DY, zeros, X(2)}, 3, Y->attr, Y->attr_count,
-                          NULL, LOC);
+    g->dx[0] =
+        graph_node(graph, OP_PUT, (Node *[]){DY, zeros, X(2)}, 3, Y->attr, Y->attr_count, NULL);
   if (!g->needed[1]) return;
   Shape line = shape_of(1, &X(1)->type.shape.dim[axis]);
-  Node *places = make_iota(graph, X(2)->type.dtype, line, 0, LOC);
-  g->dx[1] = make_take(graph, DY, make_binary(graph, OP_ADD, places, X(2), LOC), axis, LOC);
+  Node *places = make_iota(graph, X(2)->type.dtype, line, 0);
+  g->dx[1] = make_take(graph, DY, make_binary(graph, OP_ADD, places, X(2)), axis);
 }
 static void grad_scatter_add(Gradient *g) {
-  g->dx[0] = graph_node(g->graph, OP_GATHER, (Node *[]){DY, X(1)}, 2, NULL, 0, NULL, LOC);
+  g->dx[0] = graph_node(g->graph, OP_GATHER, (Node *[]){DY, X(1)}, 2, NULL, 0, NULL);
 }
 
 /* ── the table ──────────────────────────────────────────────────────────────────────────────── */

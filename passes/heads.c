@@ -16,21 +16,20 @@ static bool swaps_middle(const Node *x) {
 }
 
 /* [B,H,T,D] as [B,T,H*D]. */
-static Node *beside(Graph *graph, Node *x, Loc loc) {
+static Node *beside(Graph *graph, Node *x) {
   const int64_t *dim = x->type.shape.dim;
   Shape rows = {3, {dim[0], dim[2], dim[1] * dim[3]}};
-  if (x->op == OP_CAST)
-    return make_cast(graph, beside(graph, x->input[0], loc), x->type.dtype, loc);
-  x = swaps_middle(x) ? x->input[0] : make_transpose(graph, x, swap_middle, loc);
+  if (x->op == OP_CAST) return make_cast(graph, beside(graph, x->input[0]), x->type.dtype);
+  x = swaps_middle(x) ? x->input[0] : make_transpose(graph, x, swap_middle);
   while (x->op == OP_RESHAPE) x = x->input[0];
-  return make_reshape(graph, x, rows, loc);
+  return make_reshape(graph, x, rows);
 }
 
 /* [B,T,H*D] as [B,H,T,D]. */
-static Node *apart(Graph *graph, Node *x, int64_t heads, Loc loc) {
+static Node *apart(Graph *graph, Node *x, int64_t heads) {
   const int64_t *dim = x->type.shape.dim;
   Shape split = {4, {dim[B], dim[T], heads, dim[FEATURES] / heads}};
-  return make_transpose(graph, make_reshape(graph, x, split, loc), swap_middle, loc);
+  return make_transpose(graph, make_reshape(graph, x, split), swap_middle);
 }
 
 static bool is_apart(const Node *x) {
@@ -43,7 +42,7 @@ static bool is_apart(const Node *x) {
 static Node *whole_rows(Graph *graph, Node *x, int64_t *start) {
   *start = 0;
   if (x->op == OP_CAST)
-    return make_cast(graph, whole_rows(graph, x->input[0], start), x->type.dtype, x->loc);
+    return make_cast(graph, whole_rows(graph, x->input[0], start), x->type.dtype);
   if (x->op != OP_SLICE) return x;
   const int64_t *from = node_attr(x, ATTR_START)->ints, *step = node_attr(x, ATTR_STEP)->ints;
   Node *whole = x->input[0];
@@ -67,17 +66,16 @@ static Node *make_attention(Graph *graph, const Node *old, Node **inputs) {
   Node *operand[7];
   for (int i = 0; i < old->input_count; i++) operand[i] = inputs[i];
   for (int i = 0; i < 3; i++)
-    operand[at + i] = whole_rows(graph, beside(graph, inputs[at + i], old->loc), &start[i]);
+    operand[at + i] = whole_rows(graph, beside(graph, inputs[at + i]), &start[i]);
   if (at) {
-    operand[0] = beside(graph, inputs[0], old->loc);
-    operand[4] = beside(graph, inputs[4], old->loc);
+    operand[0] = beside(graph, inputs[0]);
+    operand[4] = beside(graph, inputs[4]);
   }
   Attr *attrs = ARENA_ARRAY(graph->arena, Attr, old->attr_count + 2);
   for (int i = 0; i < old->attr_count; i++) attrs[i] = old->attr[i];
   attrs[old->attr_count] = attr_ints(ATTR_HEADS, heads, 3);
   attrs[old->attr_count + 1] = attr_ints(ATTR_START, start, 3);
-  return graph_node(graph, old->op, operand, old->input_count, attrs, old->attr_count + 2, NULL,
-                    old->loc);
+  return graph_node(graph, old->op, operand, old->input_count, attrs, old->attr_count + 2, NULL);
 }
 
 static Node *make_new(Graph *graph, const Node *old, Node **inputs) {
@@ -89,25 +87,21 @@ static Node *make_new(Graph *graph, const Node *old, Node **inputs) {
   }
   if (old->op == OP_CAST && is_apart(inputs[0])) {
     Node *rows = inputs[0]->input[0]->input[0];
-    Node *made = make_cast(graph, rows, old->type.dtype, old->loc);
-    return apart(graph, made, old->type.shape.dim[1], old->loc);
+    Node *made = make_cast(graph, rows, old->type.dtype);
+    return apart(graph, made, old->type.shape.dim[1]);
   }
   if (old->op != OP_RESULT || !node_attr(inputs[0], ATTR_HEADS)) return NULL;
   int64_t index = node_int(old, ATTR_INDEX, 0);
-  Node *made = make_result(graph, inputs[0], (int)index, old->loc);
+  Node *made = make_result(graph, inputs[0], (int)index);
   bool is_grad = inputs[0]->op == OP_ATTENTION_GRAD;
   if (!is_grad && index == 1) return made;
   AttentionForm form = attention_form(inputs[0]);
-  return apart(graph, made, is_grad && index > 0 ? form.groups : form.heads, old->loc);
+  return apart(graph, made, is_grad && index > 0 ? form.groups : form.heads);
 }
 
 static Node *visit(Graph *fresh, const Node *old, Node **inputs, void *context) {
   (void)context;
-  int first = fresh->nodes.count;
-  Node *made = make_new(fresh, old, inputs);
-  for (int i = first; i < fresh->nodes.count; i++)
-    fresh->nodes.at[i]->is_backward = old->is_backward;
-  return made;
+  return make_new(fresh, old, inputs);
 }
 
 static bool has_attention(const Graph *graph) {
@@ -146,18 +140,11 @@ static Node *visit_joined(Graph *fresh, const Node *old, Node **inputs, void *co
   if (!join->is_joined[old->id]) return NULL;
   if (old->op == OP_CONCAT || (old->op == OP_RESULT && node_int(old, ATTR_INDEX, 0) > 0))
     return inputs[0];
-  if (old->op == OP_RESULT) {
-    Node *made = make_result(fresh, inputs[0], 0, old->loc);
-    made->is_backward = old->is_backward;
-    return made;
-  }
+  if (old->op == OP_RESULT) return make_result(fresh, inputs[0], 0);
   Attr *attrs = ARENA_ARRAY(fresh->arena, Attr, old->attr_count + 1);
   for (int i = 0; i < old->attr_count; i++) attrs[i] = old->attr[i];
   attrs[old->attr_count] = attr_bool(ATTR_JOINED, true);
-  Node *made = graph_node(fresh, old->op, inputs, old->input_count, attrs, old->attr_count + 1,
-                          NULL, old->loc);
-  made->is_backward = old->is_backward;
-  return made;
+  return graph_node(fresh, old->op, inputs, old->input_count, attrs, old->attr_count + 1, NULL);
 }
 
 Graph *pass_heads_join(PassContext *context, Graph *graph) {

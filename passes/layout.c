@@ -36,22 +36,18 @@ static Shape permuted(const Shape *shape, const int64_t *perm) {
   return out;
 }
 
-static Node *of(Node *made, const Node *old) {
-  made->is_backward = old->is_backward;
-  return made;
-}
-
 /* An image from NCHW to NHWC, or back: a transpose, or a view if that is all it takes. */
 static Node *turned_image(Layout *l, Node *image, bool is_back, const Node *old) {
   const int64_t *perm = is_back ? to_nchw : to_nhwc;
-  if (!layout_is_view(&old->type.shape))
-    return of(make_transpose(l->fresh, image, perm, old->loc), old);
-  return of(make_reshape(l->fresh, image, permuted(&image->type.shape, perm), old->loc), old);
+  l->fresh->origin = old->origin;
+  if (!layout_is_view(&old->type.shape)) return make_transpose(l->fresh, image, perm);
+  return make_reshape(l->fresh, image, permuted(&image->type.shape, perm));
 }
 
 /* A matrix of which dimensions are folded, or unfolded again. */
 static Node *turned_matrix(Layout *l, Node *matrix, const Form *form, bool is_back,
                            const Node *old) {
+  l->fresh->origin = old->origin;
   Shape split = {0};
   int64_t perm[4];
   for (int d = 0; d < 2; d++) {
@@ -65,9 +61,9 @@ static Node *turned_matrix(Layout *l, Node *matrix, const Form *form, bool is_ba
                                     : fold->channels;
     if (fold->channels) split.dim[at + 1] = is_back ? fold->channels : fold->places;
   }
-  Node *seen = of(make_reshape(l->fresh, matrix, split, old->loc), old);
-  Node *turned = of(make_transpose(l->fresh, seen, perm, old->loc), old);
-  return of(make_reshape(l->fresh, turned, old->type.shape, old->loc), old);
+  Node *seen = make_reshape(l->fresh, matrix, split);
+  Node *turned = make_transpose(l->fresh, seen, perm);
+  return make_reshape(l->fresh, turned, old->type.shape);
 }
 
 /* From plain to `form`, or back. */
@@ -130,9 +126,9 @@ static Node *make(Layout *l, const Node *old, const Form *form) {
   }
   if (!form->is_nhwc) return graph_copy_node(l->fresh, old, inputs);
   Type type = {old->type.dtype, permuted(&old->type.shape, to_nhwc)};
-  return of(graph_node(l->fresh, old->op, inputs, old->input_count, nhwc_attrs(l, old),
-                       old->attr_count, &type, old->loc),
-            old);
+  l->fresh->origin = old->origin;
+  return graph_node(l->fresh, old->op, inputs, old->input_count, nhwc_attrs(l, old),
+                    old->attr_count, &type);
 }
 
 static bool can_make(const Layout *l, const Node *node, const Form *form) {

@@ -21,36 +21,35 @@ static Node *counter(Update *u, const char *name) {
   return update_leaf(u, OP_STATE, name, (Type){DT_I64, shape_scalar()}, true, 0);
 }
 static Node *choose(Update *u, Node *cond, Node *a, Node *b) {
-  return make_select(u->graph, cond, a, b, u->loc);
+  return make_select(u->graph, cond, a, b);
 }
-static Node *like(Update *u, Node *x, double value) {
-  return make_like(u->graph, x, value, u->loc);
-}
+static Node *like(Update *u, Node *x, double value) { return make_like(u->graph, x, value); }
 
 Node *loss_scale_apply(SettingValue *settings, Graph *graph, Node *loss) {
   if (!loss_scale_is_used(settings, graph)) return loss;
-  Update u = {.graph = graph, .settings = settings, .loc = loss->loc};
-  Node *scale = make_cast(graph, scale_state(&u), loss->type.dtype, loss->loc);
-  return make_binary(graph, OP_MUL, loss, scale, loss->loc);
+  Update u = {.graph = graph, .settings = settings};
+  graph->origin = loss->origin;
+  Node *scale = make_cast(graph, scale_state(&u), loss->type.dtype);
+  return make_binary(graph, OP_MUL, loss, scale);
 }
 
 /* bool[]: are all gradients finite? */
 static Node *all_finite(Update *u, Node *grads) {
   int64_t axis = 0;
-  Node *finite = make_unary(u->graph, OP_ISFINITE, grads, u->loc);
+  Node *finite = make_unary(u->graph, OP_ISFINITE, grads);
   Node *faults = choose(u, finite, like(u, grads, 0), like(u, grads, 1));
-  Node *sum = make_reduce(u->graph, OP_SUM, faults, &axis, 1, u->loc);
-  sum = make_reshape(u->graph, sum, shape_scalar(), u->loc);
+  Node *sum = make_reduce(u->graph, OP_SUM, faults, &axis, 1);
+  sum = make_reshape(u->graph, sum, shape_scalar());
   return update_op(u, OP_EQ, sum, like(u, sum, 0));
 }
 
 void update_unscale(Update *u) {
   if (!loss_scale_is_used(u->settings, u->graph)) return;
   Node *skipped = counter(u, OWN_LOSS_SCALE ".skipped");
-  Node *scale = make_cast(u->graph, scale_state(u), DT_F64, u->loc);
+  Node *scale = make_cast(u->graph, scale_state(u), DT_F64);
   u->is_finite = all_finite(u, u->grads);
   u->grads = update_scaled(u, u->grads, update_div(u, update_number(u, 1), scale));
-  u->step = update_sub(u, u->step, make_cast(u->graph, skipped, DT_F64, u->loc));
+  u->step = update_sub(u, u->step, make_cast(u->graph, skipped, DT_F64));
 }
 
 Node *update_unless_skipped(Update *u, const char *target, Node *value) {
@@ -65,13 +64,12 @@ void update_rescale(Update *u) {
   Node *good = counter(u, OWN_LOSS_SCALE ".good"), *skipped = counter(u, OWN_LOSS_SCALE ".skipped");
   u->is_finite = NULL; /* what follows is never skipped */
   Node *every = update_setting(u, "train.loss_scale.every");
-  Node *growth = make_cast(u->graph, update_setting(u, "train.loss_scale.growth"), DT_F32, u->loc);
-  Node *backoff =
-      make_cast(u->graph, update_setting(u, "train.loss_scale.backoff"), DT_F32, u->loc);
+  Node *growth = make_cast(u->graph, update_setting(u, "train.loss_scale.growth"), DT_F32);
+  Node *backoff = make_cast(u->graph, update_setting(u, "train.loss_scale.backoff"), DT_F32);
   Node *more = update_add(u, good, like(u, good, 1));
-  Node *is_due = update_op(u, OP_GE, make_cast(u->graph, more, DT_F64, u->loc), every);
+  Node *is_due = update_op(u, OP_GE, make_cast(u->graph, more, DT_F64), every);
   Node *grown = update_mul(u, scale, growth);
-  grown = choose(u, make_unary(u->graph, OP_ISFINITE, grown, u->loc), grown, scale);
+  grown = choose(u, make_unary(u->graph, OP_ISFINITE, grown), grown, scale);
   Node *next = choose(u, is_due, grown, scale), *fallen = update_mul(u, scale, backoff);
   fallen = choose(u, update_op(u, OP_GE, fallen, like(u, fallen, LOSS_SCALE_FLOOR)), fallen, scale);
   update_assign(u, OWN_LOSS_SCALE, choose(u, is_finite, next, fallen));

@@ -62,13 +62,13 @@ static void walk(const Masks *m, const Node *node, const Node *top, Cone *cone) 
 static bool is_made_of_what_is_read(const Masks *m, const Node *v) {
   Cone cone = {.elements = shape_elements(&v->type.shape), .is_simple = true};
   walk(m, v, v, &cone);
-  return cone.is_simple && cone.is_read && cone.source && !cone.source->is_backward;
+  return cone.is_simple && cone.is_read && cone.source && !cone.source->origin.is_backward;
 }
 
 static void find_mask(Masks *m, const Node *node) {
-  if (!node->is_backward || node->op != OP_LE || !node_is_zero(node->input[1])) return;
+  if (!node->origin.is_backward || node->op != OP_LE || !node_is_zero(node->input[1])) return;
   const Node *v = behind_relu(node->input[0]);
-  if (v && !v->is_backward && is_made_of_what_is_read(m, v)) m->value[node->id] = v;
+  if (v && !v->origin.is_backward && is_made_of_what_is_read(m, v)) m->value[node->id] = v;
 }
 
 /* Users pull it into kernels: else it would be written once for each. */
@@ -80,7 +80,7 @@ static bool is_pulled_by(const Node *user) {
 static void find(Masks *m) {
   for (int i = 0; i < m->old->nodes.count; i++) {
     const Node *node = m->old->nodes.at[i];
-    for (int k = 0; node->is_backward && k < node->input_count; k++)
+    for (int k = 0; node->origin.is_backward && k < node->input_count; k++)
       m->read_back[node->input[k]->id] = true;
   }
   for (int i = 0; i < m->old->nodes.count; i++) {
@@ -105,20 +105,17 @@ static Node *masked_again(Masks *m, Graph *fresh, const Node *old) {
     inputs[0] = masked_again(m, fresh, old->input[0]);
   } else {
     Node *v = m->made[m->value[old->input[0]->id]->id];
-    inputs[0] = make_binary(fresh, OP_LE, v, make_like(fresh, v, 0, old->loc), old->loc);
+    fresh->origin = old->origin;
+    inputs[0] = make_binary(fresh, OP_LE, v, make_like(fresh, v, 0));
   }
   return graph_copy_node(fresh, old, inputs);
 }
 
 static Node *visit(Graph *fresh, const Node *old, Node **inputs, void *context) {
   Masks *m = context;
-  int first = fresh->nodes.count;
   for (int i = 0; i < old->input_count && !m->is_masked[old->id]; i++)
     if (m->is_masked[old->input[i]->id]) inputs[i] = masked_again(m, fresh, old->input[i]);
-  Node *made = graph_copy_node(fresh, old, inputs);
-  for (int i = first; i < fresh->nodes.count; i++)
-    fresh->nodes.at[i]->is_backward = old->is_backward;
-  return m->made[old->id] = made;
+  return m->made[old->id] = graph_copy_node(fresh, old, inputs);
 }
 
 Graph *pass_masks(PassContext *context, Graph *graph) {

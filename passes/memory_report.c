@@ -59,13 +59,13 @@ static Work work_of(const Graph *graph, Arena *arena) {
     const Node *node = graph->nodes.at[i];
     if (!lifetime_is_value(node) || !is_in(node, ARENA_WORK)) continue;
     int first = work.times.first[i], last = work.times.last[i];
-    bool outlives = last < work.times.count && work.times.node[last]->is_backward;
+    bool outlives = last < work.times.count && work.times.node[last]->origin.is_backward;
     Piece piece = {node,
                    first,
                    last,
                    node_int(node, ATTR_AT, 0),
                    aligned(type_bytes(&node->type)),
-                   outlives && !work.times.node[first]->is_backward};
+                   outlives && !work.times.node[first]->origin.is_backward};
     if (piece.at + piece.bytes > work.peak) work.peak = piece.at + piece.bytes;
     VEC_PUSH(arena, work.pieces, piece);
   }
@@ -134,7 +134,7 @@ MemoryReport memory_report(const Program *program, Arena *arena) {
   }
   if (work.times.count) {
     report.busiest_name = step_name(work.times.node[work.busiest]);
-    report.busiest_line = work.times.node[work.busiest]->loc.line;
+    report.busiest_line = work.times.node[work.busiest]->origin.loc.line;
   }
   for (int i = 0; i < work.pieces.count; i++) {
     const Piece *piece = &work.pieces.at[i];
@@ -205,7 +205,7 @@ static void print_escaped(const char *text, FILE *out) {
 }
 
 static const char *colour(const Piece *piece) {
-  return piece->is_kept ? "#d08a2e" : piece->node->is_backward ? "#7d68b0" : "#3f8f8a";
+  return piece->is_kept ? "#d08a2e" : piece->node->origin.is_backward ? "#7d68b0" : "#3f8f8a";
 }
 
 static void print_piece(const Work *work, const Piece *piece, FILE *out) {
@@ -222,9 +222,9 @@ static void print_piece(const Work *work, const Piece *piece, FILE *out) {
   fprintf(out, " %%%d: %s, %s at %lld, steps %d to %d", piece->node->id,
           type_text(&piece->node->type, type), memory_human(piece->bytes, size),
           (long long)piece->at, piece->first, piece->last);
-  if (piece->node->loc.line)
-    fprintf(out, ", %sline %u", piece->node->is_backward ? "gradient of " : "",
-            piece->node->loc.line);
+  if (piece->node->origin.loc.line)
+    fprintf(out, ", %sline %u", piece->node->origin.is_backward ? "gradient of " : "",
+            piece->node->origin.loc.line);
   fprintf(out, "</title></rect>\n");
   if (width < LABEL_WIDTH || height < LABEL_HEIGHT) return;
   int room = (int)(width / 7);

@@ -70,10 +70,8 @@ static Node *visit(Graph *fresh, const Node *old, Node **inputs, void *context) 
     const Moments *m = &rewrite->all.at[i];
     if (m->mean != old && m->squares != old) continue;
     const Node *total = m->mean->input[0];
-    made =
-        graph_node(fresh, m->mean == old ? OP_MEAN : OP_SPREAD, &rewrite->made[total->input[0]->id],
-                   1, total->attr, total->attr_count, NULL, old->loc);
-    made->is_backward = old->is_backward;
+    made = graph_node(fresh, m->mean == old ? OP_MEAN : OP_SPREAD,
+                      &rewrite->made[total->input[0]->id], 1, total->attr, total->attr_count, NULL);
   }
   if (!made) made = graph_copy_node(fresh, old, inputs);
   return rewrite->made[old->id] = made;

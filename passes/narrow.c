@@ -34,8 +34,8 @@ static Node *visit(Graph *fresh, const Node *old, Node **inputs, void *context) 
   if (!is_copy(old, *dtype)) return NULL;
   const Node *param = inputs[0];
   const char *why = node_str(old, ATTR_WHY);
-  Node *made =
-      graph_node(fresh, OP_PARAM, NULL, 0, param->attr, param->attr_count, &old->type, param->loc);
+  fresh->origin = param->origin;
+  Node *made = graph_node(fresh, OP_PARAM, NULL, 0, param->attr, param->attr_count, &old->type);
   node_set_attr(fresh, made, attr_bool(ATTR_NARROW, true));
   if (why) node_set_attr(fresh, made, attr_str(ATTR_WHY, why));
   return made;
@@ -48,12 +48,12 @@ static Node *find_update(const Graph *graph) {
 }
 
 static void assign_rounded(Graph *graph, Node *update, DType dtype) {
-  const Loc loc = update->loc;
+  graph->origin = update->origin;
   const Attr name = attr_str(ATTR_NAME, NARROW_STATE), target = attr_str(ATTR_TARGET, NARROW_STATE);
-  Node *rounded = make_cast(graph, update, dtype, loc);
-  graph_node(graph, OP_STATE, NULL, 0, &name, 1, &rounded->type, loc);
+  Node *rounded = make_cast(graph, update, dtype);
+  graph_node(graph, OP_STATE, NULL, 0, &name, 1, &rounded->type);
   graph_add_root(graph, ROOT_ASSIGN, NARROW_STATE,
-                 graph_node(graph, OP_ASSIGN, &rounded, 1, &target, 1, NULL, loc));
+                 graph_node(graph, OP_ASSIGN, &rounded, 1, &target, 1, NULL));
 }
 
 /* All of them, with what lies between: the gradients have one flat place for each, too. */

@@ -12,17 +12,17 @@
 /* ── clipping ───────────────────────────────────────────────────────────────────────────────── */
 static Node *clipped_by_norm(Update *u, Node *grads, double limit) {
   int64_t axis = 0;
-  Node *sum = make_reduce(u->graph, OP_SUM, update_mul(u, grads, grads), &axis, 1, u->loc);
-  Node *norm = update_sqrt(u, make_reshape(u->graph, sum, shape_scalar(), u->loc));
-  Node *ratio = update_div(u, make_like(u->graph, norm, limit, u->loc),
-                           update_add(u, norm, make_like(u->graph, norm, 1e-6, u->loc)));
-  Node *scale = update_op(u, OP_MIN, ratio, make_like(u->graph, ratio, 1, u->loc));
-  return update_mul(u, grads, make_broadcast(u->graph, scale, u->flat.shape, u->loc));
+  Node *sum = make_reduce(u->graph, OP_SUM, update_mul(u, grads, grads), &axis, 1);
+  Node *norm = update_sqrt(u, make_reshape(u->graph, sum, shape_scalar()));
+  Node *ratio = update_div(u, make_like(u->graph, norm, limit),
+                           update_add(u, norm, make_like(u->graph, norm, 1e-6)));
+  Node *scale = update_op(u, OP_MIN, ratio, make_like(u->graph, ratio, 1));
+  return update_mul(u, grads, make_broadcast(u->graph, scale, u->flat.shape));
 }
 
 static Node *clipped_by_value(Update *u, Node *grads, double limit) {
-  grads = update_op(u, OP_MIN, grads, make_like(u->graph, grads, limit, u->loc));
-  return update_op(u, OP_MAX, grads, make_like(u->graph, grads, -limit, u->loc));
+  grads = update_op(u, OP_MIN, grads, make_like(u->graph, grads, limit));
+  return update_op(u, OP_MAX, grads, make_like(u->graph, grads, -limit));
 }
 
 static Node *clipped(Update *u, Node *grads) {
@@ -38,7 +38,7 @@ static void average_weights(Update *u, Node *params) {
   if (setting_number(u->settings, "train.ema") == 0) return;
   Node *decay = update_setting(u, "train.ema"), *zero = update_number(u, 0);
   Node *is_first = update_op(u, OP_EQ, u->step, zero);
-  Node *before = make_select(u->graph, is_first, u->params, update_state(u, OWN_EMA, 0), u->loc);
+  Node *before = make_select(u->graph, is_first, u->params, update_state(u, OWN_EMA, 0));
   Node *after = update_add(u, update_scaled(u, before, decay),
                            update_scaled(u, params, update_one_minus(u, decay)));
   update_assign(u, OWN_EMA, after);
@@ -75,7 +75,7 @@ static bool update_all(Update *u, Diag *diag, Node *counter) {
   average_weights(u, params);
   update_assign(u, OWN_PARAMS, update_kept(u, params, counter));
   update_rescale(u);
-  update_assign(u, OWN_STEP, update_add(u, counter, make_like(u->graph, counter, 1, u->loc)));
+  update_assign(u, OWN_STEP, update_add(u, counter, make_like(u->graph, counter, 1)));
   graph_add_root(u->graph, ROOT_METRIC, OWN_LR, u->rate);
   return true;
 }
@@ -93,7 +93,7 @@ Graph *pass_optimizer(PassContext *context, Graph *old) {
               .grads = grads};
   Type counter_type = {DT_I64, shape_scalar()};
   Node *counter = update_leaf(&u, OP_STATE, OWN_STEP, counter_type, true, 0);
-  u.step = make_cast(graph, counter, DT_F64, u.loc);
+  u.step = make_cast(graph, counter, DT_F64);
   if (parts > 1) u.grads = update_accumulate(&u, context->is_micro, grads);
   if (context->is_micro) return graph;
   return update_all(&u, context->diag, counter) ? graph : NULL;

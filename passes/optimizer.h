@@ -20,7 +20,6 @@ typedef struct {
   Graph *graph;
   SettingValue *settings;
   bool for_gpu;
-  Loc loc;
   Type flat;              /* f32[N] */
   Node *step;             /* f64[], 0 in the first step */
   Node *rate;             /* f64[], the schedule applied */

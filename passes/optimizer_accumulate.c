@@ -21,8 +21,7 @@ static Node *sum_grads(Update *u, bool is_micro, Node *grads, Node *factor) {
     if (is_micro) update_assign(u, name, totals[i]);
   }
   if (is_micro) return grads;
-  Node *sum = graph_node(u->graph, OP_PACK, totals, grads->input_count, offsets, 1, &grads->type,
-                         grads->loc);
+  Node *sum = graph_node(u->graph, OP_PACK, totals, grads->input_count, offsets, 1, &grads->type);
   return factor ? update_scaled(u, sum, factor) : sum;
 }
 
@@ -31,8 +30,8 @@ Node *update_accumulate(Update *u, bool is_micro, Node *grads) {
   Type counter_type = {DT_I64, shape_scalar()};
   Node *part = update_leaf(u, OP_STATE, PARTS_DONE, counter_type, true, 0);
   Node *sum = sum_grads(u, is_micro, grads, graph_take_root(graph, ROOT_FACTOR));
-  Node *next = update_add(u, part, make_like(graph, part, 1, u->loc));
-  update_assign(u, PARTS_DONE, is_micro ? next : make_like(graph, part, 0, u->loc));
+  Node *next = update_add(u, part, make_like(graph, part, 1));
+  update_assign(u, PARTS_DONE, is_micro ? next : make_like(graph, part, 0));
   return sum;
 }
 
@@ -41,10 +40,10 @@ Node *update_accumulate(Update *u, bool is_micro, Node *grads) {
 static Node *draw_apart(Graph *fresh, const Node *old, Node **inputs, void *context) {
   const double *parts = context;
   if (old->op != OP_RANDOM || old->input[1]->op != OP_STATE) return NULL;
-  Update u = {.graph = fresh, .loc = old->loc};
+  Update u = {.graph = fresh};
   Node *step = inputs[1];
   Node *part = update_leaf(&u, OP_STATE, PARTS_DONE, step->type, true, 0);
-  Node *scaled = update_mul(&u, step, make_like(fresh, step, *parts, old->loc));
+  Node *scaled = update_mul(&u, step, make_like(fresh, step, *parts));
   Node *changed[] = {inputs[0], update_add(&u, scaled, part)};
   return graph_copy_node(fresh, old, changed);
 }

@@ -62,11 +62,11 @@ void update_find_groups(Update *u) {
 /* The index of each element. */
 static Node *index_of(Update *u) {
   bool is_short = shape_elements(&u->flat.shape) <= INT32_MAX;
-  return make_iota(u->graph, is_short ? DT_I32 : DT_I64, u->flat.shape, 0, u->loc);
+  return make_iota(u->graph, is_short ? DT_I32 : DT_I64, u->flat.shape, 0);
 }
 
 static Node *is_before(Update *u, Node *index, int64_t end) {
-  Node *limit = make_const(u->graph, index->type.dtype, shape_scalar(), (double)end, u->loc);
+  Node *limit = make_const(u->graph, index->type.dtype, shape_scalar(), (double)end);
   return update_op(u, OP_LT, index, limit);
 }
 
@@ -77,7 +77,7 @@ Node *update_piecewise(Update *u, Node *const *scalars) {
     if (scalars[i] == scalars[i + 1]) continue;
     if (!index) index = index_of(u);
     value = make_select(u->graph, is_before(u, index, u->segments.at[i].end),
-                        update_fill(u, scalars[i]), value, u->loc);
+                        update_fill(u, scalars[i]), value);
   }
   return value;
 }
@@ -93,6 +93,6 @@ Node *update_is_muon(Update *u) {
     if (u->segments.at[i].is_muon) begin = u->segments.at[i].begin;
   if (begin < 0) return NULL;
   Node *index = index_of(u);
-  Node *limit = make_const(u->graph, index->type.dtype, shape_scalar(), (double)begin, u->loc);
+  Node *limit = make_const(u->graph, index->type.dtype, shape_scalar(), (double)begin);
   return update_op(u, OP_GE, index, limit);
 }

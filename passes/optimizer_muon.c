@@ -23,7 +23,7 @@ typedef struct {
 typedef VEC(MatrixRun) MatrixRuns;
 
 static Node *times(Update *u, Node *x, double factor) {
-  return update_mul(u, x, make_like(u->graph, x, factor, u->loc));
+  return update_mul(u, x, make_like(u->graph, x, factor));
 }
 
 static Node *param_at(const Update *u, int64_t offset) {
@@ -60,7 +60,7 @@ static Node *slice(Update *u, Node *x, const int64_t *start, Shape size) {
   Type type = {DT_F32, size};
   Attr attrs[] = {attr_ints(ATTR_START, start, size.rank), attr_ints(ATTR_STEP, ones, size.rank)};
   if (shape_equal(&x->type.shape, &size)) return x;
-  return graph_node(u->graph, OP_SLICE, &x, 1, attrs, 2, &type, u->loc);
+  return graph_node(u->graph, OP_SLICE, &x, 1, attrs, 2, &type);
 }
 
 static Node *pad(Update *u, Node *x, const int64_t *low, const int64_t *high) {
@@ -69,7 +69,7 @@ static Node *pad(Update *u, Node *x, const int64_t *low, const int64_t *high) {
                   attr_float(ATTR_VALUE, 0)};
   bool changes = false;
   for (int i = 0; i < rank; i++) changes |= low[i] || high[i];
-  return changes ? graph_node(u->graph, OP_PAD, &x, 1, attrs, 3, NULL, u->loc) : x;
+  return changes ? graph_node(u->graph, OP_PAD, &x, 1, attrs, 3, NULL) : x;
 }
 
 /* The run's part of a flat value as [count, rows, columns]. */
@@ -77,16 +77,16 @@ static Node *matrices_of(Update *u, Node *flat, const MatrixRun *run) {
   int64_t all = run->count * run->stride, used = run->rows * run->columns;
   Node *x = slice(u, flat, &run->begin, shape_of(1, &all));
   int64_t rows[] = {run->count, run->stride}, cut[] = {run->count, used}, start[] = {0, 0};
-  x = slice(u, make_reshape(u->graph, x, shape_of(2, rows), u->loc), start, shape_of(2, cut));
+  x = slice(u, make_reshape(u->graph, x, shape_of(2, rows)), start, shape_of(2, cut));
   int64_t shape[] = {run->count, run->rows, run->columns};
-  return make_reshape(u->graph, x, shape_of(3, shape), u->loc);
+  return make_reshape(u->graph, x, shape_of(3, shape));
 }
 
 static Node *flat_of(Update *u, Node *x, const MatrixRun *run) {
   int64_t used = run->rows * run->columns, all = run->count * run->stride;
   int64_t rows[] = {run->count, used}, low[] = {0, 0}, high[] = {0, run->stride - used};
-  x = pad(u, make_reshape(u->graph, x, shape_of(2, rows), u->loc), low, high);
-  return make_reshape(u->graph, x, shape_of(1, &all), u->loc);
+  x = pad(u, make_reshape(u->graph, x, shape_of(2, rows)), low, high);
+  return make_reshape(u->graph, x, shape_of(1, &all));
 }
 
 /* Newton and Schulz's iteration on the smaller side: A is X X' or, for tall matrices, X' X. */
@@ -94,16 +94,16 @@ static Node *orthogonalise(Update *u, Node *x, const MatrixRun *run) {
   Graph *graph = u->graph;
   int64_t axes[] = {1, 2};
   bool is_tall = run->rows > run->columns;
-  Node *norm = update_sqrt(u, make_reduce(graph, OP_SUM, update_mul(u, x, x), axes, 2, u->loc));
-  norm = update_op(u, OP_MAX, norm, make_like(graph, norm, smallest_norm, u->loc));
+  Node *norm = update_sqrt(u, make_reduce(graph, OP_SUM, update_mul(u, x, x), axes, 2));
+  norm = update_op(u, OP_MAX, norm, make_like(graph, norm, smallest_norm));
   x = update_div(u, x, norm);
   int steps = (int)setting_number(u->settings, "train.muon.steps");
   for (int i = 0; i < steps; i++) {
-    Node *a = make_dot(graph, x, x, is_tall, !is_tall, u->loc);
-    Node *square = make_dot(graph, a, a, false, false, u->loc);
+    Node *a = make_dot(graph, x, x, is_tall, !is_tall);
+    Node *square = make_dot(graph, a, a, false, false);
     Node *b = update_add(u, times(u, a, coefficient_b), times(u, square, coefficient_c));
-    Node *product = is_tall ? make_dot(graph, x, b, false, false, u->loc)
-                            : make_dot(graph, b, x, false, false, u->loc);
+    Node *product =
+        is_tall ? make_dot(graph, x, b, false, false) : make_dot(graph, b, x, false, false);
     x = update_add(u, times(u, x, coefficient_a), product);
   }
   return x;
@@ -123,14 +123,14 @@ static Node *join(Update *u, Node **parts, int count) {
   Graph *graph = u->graph;
   if (count == 1) return parts[0];
   Attr axis = attr_int(ATTR_AXIS, 0);
-  if (u->for_gpu) return graph_node(graph, OP_CONCAT, parts, count, &axis, 1, NULL, u->loc);
+  if (u->for_gpu) return graph_node(graph, OP_CONCAT, parts, count, &axis, 1, NULL);
   int64_t *offsets = ARENA_ARRAY(graph->arena, int64_t, count), at = 0;
   for (int i = 0; i < count; i++) {
     offsets[i] = at;
     at += shape_elements(&parts[i]->type.shape);
   }
   Attr places = attr_ints(ATTR_OFFSETS, offsets, count);
-  return graph_node(graph, OP_PACK, parts, count, &places, 1, &u->flat, u->loc);
+  return graph_node(graph, OP_PACK, parts, count, &places, 1, &u->flat);
 }
 
 /* See optimizer.h. */

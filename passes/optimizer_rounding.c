@@ -23,30 +23,30 @@ static bool is_kept_narrow(const Update *u) {
 
 Node *update_params(Update *u) {
   Type type = {is_kept_narrow(u) ? DT_BF16 : DT_F32, u->flat.shape};
-  return make_cast(u->graph, update_leaf(u, OP_STATE, OWN_PARAMS, type, false, 0), DT_F32, u->loc);
+  return make_cast(u->graph, update_leaf(u, OP_STATE, OWN_PARAMS, type, false, 0), DT_F32);
 }
 
 static Node *uniform(Update *u, Node *counter) {
-  Node *inputs[] = {make_cast(u->graph, update_setting(u, "train.seed"), DT_I64, u->loc), counter};
+  Node *inputs[] = {make_cast(u->graph, update_setting(u, "train.seed"), DT_I64), counter};
   Attr stream = attr_int(ATTR_STREAM, ROUNDING_STREAM);
-  return graph_node(u->graph, OP_RANDOM, inputs, 2, &stream, 1, &u->flat, u->loc);
+  return graph_node(u->graph, OP_RANDOM, inputs, 2, &stream, 1, &u->flat);
 }
 
 static Node *nearest(Update *u, Node *x) {
-  return make_cast(u->graph, make_cast(u->graph, x, DT_BF16, u->loc), DT_F32, u->loc);
+  return make_cast(u->graph, make_cast(u->graph, x, DT_BF16), DT_F32);
 }
 
 Node *update_kept(Update *u, Node *params, Node *counter) {
   if (!is_kept_narrow(u)) return params;
   if (strcmp(setting_text(u->settings, "train.rounding"), "stochastic") == 0) {
     Node *near = nearest(u, params), *rest = update_sub(u, params, near);
-    Node *size = make_unary(u->graph, OP_ABS, near, u->loc);
-    Node *place = update_mul(u, size, make_like(u->graph, size, 1.25 / 256, u->loc));
-    Node *toward = make_unary(u->graph, OP_SIGN, rest, u->loc);
+    Node *size = make_unary(u->graph, OP_ABS, near);
+    Node *place = update_mul(u, size, make_like(u->graph, size, 1.25 / 256));
+    Node *toward = make_unary(u->graph, OP_SIGN, rest);
     Node *far = nearest(u, update_add(u, near, update_mul(u, toward, place)));
     Node *chance = update_div(u, rest, update_sub(u, far, near));
     Node *is_far = update_op(u, OP_LT, uniform(u, counter), chance);
-    params = make_select(u->graph, is_far, far, near, u->loc);
+    params = make_select(u->graph, is_far, far, near);
   }
-  return make_cast(u->graph, params, DT_BF16, u->loc);
+  return make_cast(u->graph, params, DT_BF16);
 }

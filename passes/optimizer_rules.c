@@ -43,9 +43,9 @@ static Node *sgd(Update *u) {
   if (setting_number(u->settings, "train.momentum") != 0) {
     /* The first step takes the gradient whole: buf = g, with no dampening. */
     Node *momentum = number_of(u, "train.momentum"), *is_first = is_first_step(u);
-    Node *kept = make_select(u->graph, is_first, update_number(u, 0), momentum, u->loc);
+    Node *kept = make_select(u->graph, is_first, update_number(u, 0), momentum);
     Node *fresh = make_select(u->graph, is_first, update_number(u, 1),
-                              update_one_minus(u, number_of(u, "train.dampening")), u->loc);
+                              update_one_minus(u, number_of(u, "train.dampening")));
     Node *buffer = update_add(u, update_scaled(u, update_state(u, "@sgd.momentum", 0), kept),
                               update_scaled(u, direction, fresh));
     update_assign(u, "@sgd.momentum", buffer);
@@ -86,7 +86,7 @@ static Node *adam(Update *u, const char *name, bool is_decoupled) {
 static Node *lion(Update *u) {
   Node *m = update_state(u, "@lion.m", 0);
   Node *mix = blend(u, m, u->grads, update_one_minus(u, number_of(u, "train.beta1")));
-  Node *direction = make_unary(u->graph, OP_SIGN, mix, u->loc);
+  Node *direction = make_unary(u->graph, OP_SIGN, mix);
   Node *next = blend(u, m, u->grads, update_one_minus(u, number_of(u, "train.beta2")));
   update_assign(u, "@lion.m", next);
   return update_sub(u, decayed_params(u), by_rate(u, direction));
@@ -114,7 +114,7 @@ static Node *rmsprop(Update *u) {
     update_assign(u, "@rmsprop.g", mean);
     /* a variance; rounding must not make it negative */
     spread = update_sub(u, v, update_mul(u, mean, mean));
-    spread = update_op(u, OP_MAX, spread, make_like(u->graph, spread, 0, u->loc));
+    spread = update_op(u, OP_MAX, spread, make_like(u->graph, spread, 0));
   }
   Node *eps = update_fill(u, number_of(u, "train.eps"));
   Node *direction = update_div(u, grads, update_add(u, update_sqrt(u, spread), eps));
@@ -133,21 +133,20 @@ static Node *rest_direction(Update *u, Node *m, int64_t rest, Node *count) {
   Type part = {DT_F32, shape_of(1, &rest)};
   Attr cut[] = {attr_ints(ATTR_START, &zero, 1), attr_ints(ATTR_STEP, &one, 1)};
   bool is_all = type_equal(&part, &u->flat);
-  Node *grads =
-      is_all ? u->grads : graph_node(u->graph, OP_SLICE, &u->grads, 1, cut, 2, &part, u->loc);
-  if (!is_all) m = graph_node(u->graph, OP_SLICE, &m, 1, cut, 2, &part, u->loc);
+  Node *grads = is_all ? u->grads : graph_node(u->graph, OP_SLICE, &u->grads, 1, cut, 2, &part);
+  if (!is_all) m = graph_node(u->graph, OP_SLICE, &m, 1, cut, 2, &part);
   Node *beta1 = number_of(u, "train.beta1"), *beta2 = number_of(u, "train.beta2");
   Node *correction1 = update_one_minus(u, update_op(u, OP_POW, beta1, count));
   Node *correction2 = update_sqrt(u, update_one_minus(u, update_op(u, OP_POW, beta2, count)));
   Node *v = update_leaf(u, OP_STATE, "@muon.v", part, true, 0);
-  Node *share = make_cast(u->graph, update_one_minus(u, beta2), DT_F32, u->loc);
-  beta2 = make_cast(u->graph, beta2, DT_F32, u->loc);
+  Node *share = make_cast(u->graph, update_one_minus(u, beta2), DT_F32);
+  beta2 = make_cast(u->graph, beta2, DT_F32);
   v = update_add(u, update_mul(u, v, beta2), update_mul(u, update_mul(u, grads, grads), share));
   update_assign(u, "@muon.v", v);
-  Node *root = update_div(u, update_sqrt(u, v), make_cast(u->graph, correction2, DT_F32, u->loc));
-  Node *eps = make_cast(u->graph, number_of(u, "train.eps"), DT_F32, u->loc);
+  Node *root = update_div(u, update_sqrt(u, v), make_cast(u->graph, correction2, DT_F32));
+  Node *eps = make_cast(u->graph, number_of(u, "train.eps"), DT_F32);
   Node *direction = update_div(u, m, update_add(u, root, eps));
-  return update_div(u, direction, make_cast(u->graph, correction1, DT_F32, u->loc));
+  return update_div(u, direction, make_cast(u->graph, correction1, DT_F32));
 }
 
 static Node *muon(Update *u) {
@@ -158,8 +157,7 @@ static Node *muon(Update *u) {
   Node *share = update_fill(u, update_one_minus(u, number_of(u, "train.beta1"))), *momentum = NULL;
   if (is_muon) {
     momentum = number_of(u, "train.momentum");
-    share = make_select(u->graph, is_muon, update_fill(u, update_one_minus(u, momentum)), share,
-                        u->loc);
+    share = make_select(u->graph, is_muon, update_fill(u, update_one_minus(u, momentum)), share);
   }
   m = update_add(u, m, update_mul(u, update_sub(u, u->grads, m), share));
   update_assign(u, "@muon.m", m);

@@ -21,7 +21,7 @@ static Node *between(Update *u, Node *from, Node *to, Node *x) {
 /* Half a cosine: 1 at 0, 0 at 1. */
 static Node *half_cosine(Update *u, Node *x) {
   Node *angle = update_mul(u, update_number(u, pi), x);
-  Node *cosine = make_unary(u->graph, OP_COS, angle, u->loc);
+  Node *cosine = make_unary(u->graph, OP_COS, angle);
   return update_mul(u, update_number(u, 0.5), update_add(u, update_number(u, 1), cosine));
 }
 
@@ -33,14 +33,13 @@ static Node *last_step(Update *u) { return update_sub(u, total_steps(u), update_
 static Node *progress(Update *u, Node *after, Node *warmup) {
   Node *last = last_step(u), *one = update_number(u, 1);
   Node *share = update_div(u, after, at_least_one(u, update_sub(u, last, warmup)));
-  return make_select(u->graph, update_op(u, OP_GE, u->step, last), one, least(u, share, one),
-                     u->loc);
+  return make_select(u->graph, update_op(u, OP_GE, u->step, last), one, least(u, share, one));
 }
 
 /* gamma to the power of the decays so far, or of their number as a real one. */
 static Node *geometric(Update *u, Node *after, bool is_smooth) {
   Node *times = update_div(u, after, at_least_one(u, of(u, "every")));
-  if (!is_smooth) times = make_unary(u->graph, OP_FLOOR, times, u->loc);
+  if (!is_smooth) times = make_unary(u->graph, OP_FLOOR, times);
   return update_op(u, OP_POW, of(u, "gamma"), times);
 }
 
@@ -54,7 +53,7 @@ static Node *warmup_stable_decay(Update *u) {
   Node *asked = of(u, "decay"), *total = total_steps(u);
   Node *is_given = update_op(u, OP_GT, asked, update_number(u, 0));
   Node *fifth = update_mul(u, total, update_number(u, 0.2));
-  Node *length = at_least_one(u, make_select(u->graph, is_given, asked, fifth, u->loc));
+  Node *length = at_least_one(u, make_select(u->graph, is_given, asked, fifth));
   Node *left = update_div(u, update_sub(u, last_step(u), u->step), length);
   left = most(u, least(u, left, update_number(u, 1)), update_number(u, 0));
   return toward_final(u, left);
@@ -74,7 +73,7 @@ static Node *one_cycle(Update *u) {
   Node *fall = least(u, update_div(u, update_sub(u, u->step, top), span), one);
   Node *up = between(u, one, first, half_cosine(u, rise));
   Node *down = between(u, last, one, half_cosine(u, fall));
-  return make_select(u->graph, update_op(u, OP_LE, u->step, top), up, down, u->loc);
+  return make_select(u->graph, update_op(u, OP_LE, u->step, top), up, down);
 }
 
 /* gamma to the number of reductions so far, which the runtime counts after each evaluation in the
@@ -84,8 +83,8 @@ static Node *plateau(Update *u) {
   Type type = {DT_F64, shape_of(1, &five)}, single = {DT_F64, shape_of(1, &one)};
   Node *state = update_leaf(u, OP_STATE, OWN_PLATEAU, type, true, 0);
   Attr attrs[] = {attr_ints(ATTR_START, begin, 1), attr_ints(ATTR_STEP, step, 1)};
-  Node *times = graph_node(u->graph, OP_SLICE, &state, 1, attrs, 2, &single, u->loc);
-  times = make_reshape(u->graph, times, shape_scalar(), u->loc);
+  Node *times = graph_node(u->graph, OP_SLICE, &state, 1, attrs, 2, &single);
+  times = make_reshape(u->graph, times, shape_scalar());
   return most(u, update_op(u, OP_POW, of(u, "gamma"), times), of(u, "final"));
 }
 
@@ -120,5 +119,5 @@ Node *update_rate(Update *u) {
   Node *factor = decay(u, kind, after, warmup);
   Node *rise = update_div(u, update_add(u, u->step, one), at_least_one(u, warmup));
   Node *is_warm = update_op(u, OP_GE, u->step, warmup);
-  return update_mul(u, lr, make_select(u->graph, is_warm, factor ? factor : one, rise, u->loc));
+  return update_mul(u, lr, make_select(u->graph, is_warm, factor ? factor : one, rise));
 }

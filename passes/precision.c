@@ -90,7 +90,7 @@ static void look_ahead(Precision *p) {
       if (is_attention(node) && attention_policy(p, node, k) != DT_F32)
         p->wanted[base->id] = attention_policy(p, node, k);
       p->in_window[base->id] |= pools;
-      p->in_sum[node->input[k]->id] |= node->is_backward && node->op == OP_ADD;
+      p->in_sum[node->input[k]->id] |= node->origin.is_backward && node->op == OP_ADD;
     }
   }
 }
@@ -114,7 +114,7 @@ static void find_pending(Precision *p) {
     const Node *node = p->old->nodes.at[i];
     for (int k = 0; k < node->input_count; k++) {
       const Node *x = behind_views(p, node->input[k]);
-      if (is_contraction(x) && !x->is_backward && p->uses[x->id] == 1 &&
+      if (is_contraction(x) && !x->origin.is_backward && p->uses[x->id] == 1 &&
           is_bias_of(node, node->input[k]))
         p->is_pending[x->id] = true;
     }
@@ -122,15 +122,15 @@ static void find_pending(Precision *p) {
 }
 
 /* ── forms of a value ───────────────────────────────────────────────────────────────────────── */
-static Node *explain(Precision *p, Node *node, const Node *old, const char *why) {
-  node->is_backward = old->is_backward;
+static Node *explain(Precision *p, Node *node, const char *why) {
   node_set_attr(p->fresh, node, attr_str(ATTR_WHY, why));
   return node;
 }
 
 static Node *cast(Precision *p, Node *x, DType dtype, const Node *old, const char *why) {
-  Node *made = make_cast(p->fresh, x, dtype, old->loc);
-  return made == x ? x : explain(p, made, old, why);
+  p->fresh->origin = old->origin;
+  Node *made = make_cast(p->fresh, x, dtype);
+  return made == x ? x : explain(p, made, why);
 }
 
 static const char *name_of(DType dtype) { return dtype == DT_F16 ? "fp16" : dtype_text(dtype); }
@@ -148,10 +148,8 @@ static Node *in_wide(Precision *p, const Node *old) {
 
 static Node *copy_as(Precision *p, const Node *old, Node *const *inputs, DType dtype) {
   Type type = {dtype, old->type.shape};
-  Node *node = graph_node(p->fresh, old->op, inputs, old->input_count, old->attr, old->attr_count,
-                          &type, old->loc);
-  node->is_backward = old->is_backward;
-  return node;
+  p->fresh->origin = old->origin;
+  return graph_node(p->fresh, old->op, inputs, old->input_count, old->attr, old->attr_count, &type);
 }
 
 /* In a narrow type: views of what is narrow already, or a rounded copy. */
@@ -159,7 +157,7 @@ static Node *in_narrow(Precision *p, const Node *old, DType dtype) {
   if (p->kept[old->id] == dtype) return p->thin[old->id];
   if (old->op == OP_RESHAPE || old->op == OP_TRANSPOSE || old->op == OP_BROADCAST) {
     Node *input = in_narrow(p, old->input[0], dtype);
-    return explain(p, copy_as(p, old, &input, dtype), old, say(p, dtype, "exact"));
+    return explain(p, copy_as(p, old, &input, dtype), say(p, dtype, "exact"));
   }
   return cast(p, in_wide(p, old), dtype, old, say(p, dtype, "operand of a contraction"));
 }
@@ -199,8 +197,9 @@ static Node **operands(Precision *p, const Node *node, DType narrow) {
   for (int k = 0; k < node->input_count; k++) {
     Node *x = node->input[k];
     bool is_narrow = narrow != DT_F32 && x->type.dtype == DT_F32;
+    p->fresh->origin = x->origin;
     if (is_narrow && x->op == OP_CONST)
-      inputs[k] = make_const(p->fresh, narrow, x->type.shape, node_float(x, ATTR_VALUE, 0), x->loc);
+      inputs[k] = make_const(p->fresh, narrow, x->type.shape, node_float(x, ATTR_VALUE, 0));
     else
       inputs[k] = is_narrow ? in_narrow(p, x, narrow) : in_wide(p, x);
   }
@@ -218,7 +217,7 @@ static bool visit_exact(Precision *p, const Node *node) {
   if (narrow == DT_F32) return false;
   bool is_float = node->type.dtype == DT_F32;
   Node *made = copy_as(p, node, operands(p, node, narrow), is_float ? narrow : node->type.dtype);
-  explain(p, made, node, say(p, narrow, "exact"));
+  explain(p, made, say(p, narrow, "exact"));
   if (is_float)
     keep(p, node, made);
   else
@@ -236,22 +235,24 @@ static bool visit_contraction(Precision *p, const Node *node) {
   if (narrow == DT_F32) {
     Node *made = copy_as(p, node, operands(p, node, DT_F32), DT_F32);
     if (is_tf32) node_set_attr(p->fresh, made, attr_bool(ATTR_TF32, true));
-    p->wide[node->id] = explain(
-        p, made, node, arena_printf(p->fresh->arena, "%s: %s", is_tf32 ? "tf32" : "f32", cause));
+    p->wide[node->id] =
+        explain(p, made, arena_printf(p->fresh->arena, "%s: %s", is_tf32 ? "tf32" : "f32", cause));
     return true;
   }
-  bool is_last = node->is_backward && !p->reaches[node->id];
+  bool is_last = node->origin.is_backward && !p->reaches[node->id];
   bool is_summed = is_last || p->is_pending[node->id];
   Attr *attrs = ARENA_ARRAY(p->fresh->arena, Attr, node->attr_count + 1);
   if (node->attr_count) memcpy(attrs, node->attr, sizeof *attrs * (size_t)node->attr_count);
   attrs[node->attr_count] = (Attr){.id = ATTR_RESULT, .i = DT_F32};
   Type type = {is_summed ? DT_F32 : narrow, node->type.shape};
-  Node *made = graph_node(p->fresh, node->op, operands(p, node, narrow), 2, attrs,
-                          node->attr_count + is_summed, &type, node->loc);
+  Node **inputs = operands(p, node, narrow);
+  p->fresh->origin = node->origin;
+  Node *made =
+      graph_node(p->fresh, node->op, inputs, 2, attrs, node->attr_count + is_summed, &type);
   const char *rest = is_last     ? ", its f32 sums are a gradient"
                      : is_summed ? ", its f32 sums meet a bias"
                                  : "";
-  explain(p, made, node, arena_printf(p->fresh->arena, "%s: %s%s", name_of(narrow), cause, rest));
+  explain(p, made, arena_printf(p->fresh->arena, "%s: %s%s", name_of(narrow), cause, rest));
   p->may[node->id] = narrow;
   if (is_summed)
     p->wide[node->id] = made;
@@ -272,7 +273,7 @@ static bool visit_attention(Precision *p, const Node *node) {
   const char *type = is_tf32 && narrow == DT_F32 ? "tf32" : name_of(narrow);
   Node *made = copy_as(p, node, inputs, narrow);
   if (is_tf32 && narrow == DT_F32) node_set_attr(p->fresh, made, attr_bool(ATTR_TF32, true));
-  explain(p, made, node, arena_printf(p->fresh->arena, "%s: attention, f32 within", type));
+  explain(p, made, arena_printf(p->fresh->arena, "%s: attention, f32 within", type));
   p->wide[node->id] = made;
   return true;
 }
@@ -281,21 +282,19 @@ static bool visit_attention(Precision *p, const Node *node) {
 static bool visit_result(Precision *p, const Node *node) {
   if (node->op != OP_RESULT || !is_attention(node->input[0]) || node->type.dtype != DT_F32)
     return false;
-  Node *made =
-      make_result(p->fresh, p->wide[node->input[0]->id], node_int(node, ATTR_INDEX, 0), node->loc);
-  made->is_backward = node->is_backward;
+  p->fresh->origin = node->origin;
+  Node *made = make_result(p->fresh, p->wide[node->input[0]->id], node_int(node, ATTR_INDEX, 0));
   if (made->type.dtype == DT_F32)
     p->wide[node->id] = made;
   else
-    keep(p, node, explain(p, made, node, say(p, made->type.dtype, "result of attention")));
+    keep(p, node, explain(p, made, say(p, made->type.dtype, "result of attention")));
   return true;
 }
 
 /* Parameters without an f32 copy: what is not a contraction widens them. */
 static bool visit_param(Precision *p, const Node *node) {
   if (node->op != OP_PARAM || p->params == DT_F32) return false;
-  keep(p, node,
-       explain(p, copy_as(p, node, NULL, p->params), node, say(p, p->params, "parameter")));
+  keep(p, node, explain(p, copy_as(p, node, NULL, p->params), say(p, p->params, "parameter")));
   return true;
 }
 
@@ -356,7 +355,7 @@ static Node *round_bias(Precision *p, const Node *bias, DType dtype) {
 
 /* A sum over all dimensions but the last: a bias's gradient. */
 static bool is_column_sum(const Node *node) {
-  if (node->op != OP_SUM || !node->is_backward) return false;
+  if (node->op != OP_SUM || !node->origin.is_backward) return false;
   const Shape *in = &node->input[0]->type.shape;
   const Attr *axes = node_attr(node, ATTR_AXES);
   for (int i = 0; i < axes->count; i++)
@@ -374,7 +373,7 @@ static Node *summed_operand(Precision *p, const Node *values) {
 /* The gradient of a value with several readers, one of which is a contraction: where it adds up
  * what these give, the sum is rounded as the terms are; of several terms, once. */
 static bool is_sum_of_gradients(const Precision *p, const Node *node) {
-  if (!node->is_backward || node->op != OP_ADD) return false;
+  if (!node->origin.is_backward || node->op != OP_ADD) return false;
   if (p->in_sum[node->id] && p->uses[node->id] == 1) return false;
   const Node *a = node->input[0], *b = node->input[1];
   return (p->kept[a->id] != DT_F32 && b->op != OP_BROADCAST) ||
@@ -391,7 +390,7 @@ static void visit_other(Precision *p, const Node *node) {
   Node *made = graph_copy_node(p->fresh, node, inputs);
   p->wide[id] = made;
   bool is_single = node->type.dtype == DT_F32;
-  if (is_single && reason(node)) explain(p, made, node, reason(node));
+  if (is_single && reason(node)) explain(p, made, reason(node));
   if (p->may[id] == DT_F32) return;
   bool is_sum = is_sum_of_gradients(p, node);
   if (!has_bias && !is_sum && p->wanted[id] != p->may[id] && !p->in_window[id]) return;

@@ -7,7 +7,7 @@
  *   block      all: then only what goes from region to region is kept
  *   auto       a level for each region: see recompute_auto.c
  *
- * A node that is made again is a copy, marked in its location (region_is_again), and is placed in
+ * A node that is made again is a copy, marked in its origin (is_again), and is placed in
  * front of the first backward node that reads it. cse tells the marked from the unmarked; fuse and
  * schedule take it for backward, which it is. The copy has the same operation, types and streams of
  * random numbers, so that no value changes. */
@@ -21,9 +21,12 @@ static bool is_leaf(const Node *node) { return node->input_count == 0; }
 /* A rule of backward asked for it, but it is made in forward: the index of a pooling, which is
  * small, and the logarithms of attention. */
 static bool is_side_product(const Node *node) {
-  return node->op == OP_POOL_INDEX || (node->op == OP_RESULT && !node->input[0]->is_backward);
+  return node->op == OP_POOL_INDEX ||
+         (node->op == OP_RESULT && !node->input[0]->origin.is_backward);
 }
-static bool is_backward(const Node *node) { return node->is_backward && !is_side_product(node); }
+static bool is_backward(const Node *node) {
+  return node->origin.is_backward && !is_side_product(node);
+}
 
 /* ── what an operation costs ────────────────────────────────────────────────────────────────── */
 static int64_t elements(const Node *node) { return shape_elements(&node->type.shape); }
@@ -66,22 +69,21 @@ double recompute_work(const Node *node) {
 
 /* ── what was done ──────────────────────────────────────────────────────────────────────────── */
 typedef struct {
-  double once, again; /* work */
-  VEC(Loc) blocks;    /* one for each region of which something is made again */
-  bool *has_products; /* by region */
+  double once, again;   /* work */
+  VEC(uint32_t) blocks; /* regions of which something is made again */
+  bool *has_products;   /* by region */
 } Account;
 
 static void add_account(Account *account, const Graph *graph, Arena *arena, uint32_t most) {
   for (int i = 0; i < graph->nodes.count; i++) {
     const Node *node = graph->nodes.at[i];
-    uint32_t region = region_number(node->loc);
+    uint32_t region = node->origin.region.number;
     if (node->body) add_account(account, node->body, arena, most);
     if (node->body || node->input_count == 0) continue;
-    bool is_again = region_is_again(node->loc), is_new = is_again;
+    bool is_again = node->origin.is_again, is_new = is_again;
     *(is_again ? &account->again : &account->once) += recompute_work(node);
-    for (int k = 0; k < account->blocks.count; k++)
-      is_new &= region_number(account->blocks.at[k]) != region;
-    if (is_new) VEC_PUSH(arena, account->blocks, node->loc);
+    for (int k = 0; k < account->blocks.count; k++) is_new &= account->blocks.at[k] != region;
+    if (is_new) VEC_PUSH(arena, account->blocks, region);
     if (is_again && region <= most)
       account->has_products[region] |= op_info[node->op].op_class == CLASS_CONTRACT;
   }
@@ -90,8 +92,8 @@ static void add_account(Account *account, const Graph *graph, Arena *arena, uint
 static uint32_t last_region(const Graph *graph) {
   uint32_t most = 0;
   for (int i = 0; i < graph->nodes.count; i++)
-    if (region_number(graph->nodes.at[i]->loc) > most)
-      most = region_number(graph->nodes.at[i]->loc);
+    if (graph->nodes.at[i]->origin.region.number > most)
+      most = graph->nodes.at[i]->origin.region.number;
   return most;
 }
 
@@ -122,7 +124,7 @@ static void find_live(RecomputePlan *plan) {
 static void find_early(RecomputePlan *plan) {
   for (int i = plan->count - 1; i >= 0; i--) {
     const Node *node = plan->graph->nodes.at[i];
-    bool passes_on = plan->is_live[i] && !node->is_backward &&
+    bool passes_on = plan->is_live[i] && !node->origin.is_backward &&
                      (plan->is_early[i] || op_info[node->op].op_class == CLASS_CONTRACT);
     for (int k = 0; passes_on && k < node->input_count; k++)
       plan->is_early[node->input[k]->id] = true;
@@ -148,8 +150,8 @@ static int level_of(RegionPolicy policy) {
 
 /* Outside of all regions only pointwise work is made again: there is nothing to start from. */
 static int find_group(RecomputePlan *plan, const Node *node, RegionPolicy setting) {
-  RegionPolicy own = region_policy(node->loc), policy = own == REGION_SETTING ? setting : own;
-  uint32_t region = region_number(node->loc);
+  RegionPolicy own = node->origin.region.policy, policy = own == REGION_SETTING ? setting : own;
+  uint32_t region = node->origin.region.number;
   if (policy == REGION_NONE || (region == 0 && policy == REGION_BLOCK)) return -1;
   for (int i = plan->groups.count - 1; i >= 0; i--)
     if (plan->groups.at[i].region == region) return i;
@@ -278,8 +280,7 @@ static Node *for_backward(Apply *apply, const Node *old) {
   Node **inputs = ARENA_ARRAY(apply->fresh->arena, Node *, old->input_count);
   for (int k = 0; k < old->input_count; k++) inputs[k] = for_backward(apply, old->input[k]);
   Node *made = graph_copy_node(apply->fresh, old, inputs);
-  made->loc = region_again(old->loc);
-  made->is_backward = true;
+  made->origin.is_again = made->origin.is_backward = true;
   node_set_attr(apply->fresh, made, attr_str(ATTR_WHY, reason(apply, old)));
   return apply->twin[old->id] = made;
 }
@@ -308,7 +309,7 @@ Graph *recompute_apply(const RecomputePlan *plan, Arena *arena) {
 /* ── the pass ───────────────────────────────────────────────────────────────────────────────── */
 static bool has_own_policy(const Graph *graph) {
   for (int i = 0; i < graph->nodes.count; i++)
-    if (region_policy(graph->nodes.at[i]->loc) > REGION_NONE) return true;
+    if (graph->nodes.at[i]->origin.region.policy > REGION_NONE) return true;
   return false;
 }
 

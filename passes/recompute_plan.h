@@ -5,7 +5,6 @@
  * of one region. What is read outside of its group in forward is kept in any case. */
 #ifndef FT_PASSES_RECOMPUTE_PLAN_H
 #define FT_PASSES_RECOMPUTE_PLAN_H
-#include "ir/region.h"
 #include "passes/pass.h"
 
 /* How much of a group may be made again: level k > LEVEL_SMALL also allows its k - LEVEL_SMALL

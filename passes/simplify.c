@@ -44,10 +44,7 @@ static Node *visit(Graph *fresh, const Node *old, Node **inputs, void *context) 
   bool is_single = old->input_count > 0 && round->uses[old->input[0]->id] == 1;
   Node *node = graph_copy_node(fresh, old, inputs);
   for (int i = 0; i < CHAIN_LIMIT; i++) {
-    int first = fresh->nodes.count;
     Node *better = improve(fresh, node, is_single && i == 0);
-    for (int k = first; k < fresh->nodes.count; k++)
-      fresh->nodes.at[k]->is_backward = old->is_backward;
     if (!better || better == node) break;
     node = better;
     round->fired++;

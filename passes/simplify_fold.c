@@ -43,5 +43,5 @@ Node *simplify_fold(Graph *graph, Node *node) {
   double value = dtype_is_float(to) ? result.f : (double)result.i;
   if (node->op == OP_CAST && dtype_bytes(to) == 2) value = dtype_round(to, (float)value);
   if (!fits(to, value)) return NULL;
-  return make_const(graph, to, node->type.shape, value, node->loc);
+  return make_const(graph, to, node->type.shape, value);
 }

@@ -8,17 +8,14 @@
 #define A (node->input[0])
 #define B (node->input[1])
 
-static Node *unary(Graph *graph, Node *node, Op op, Node *x) {
-  return make_unary(graph, op, x, node->loc);
+static Node *binary(Graph *graph, Op op, Node *a, Node *b) {
+  return graph_node(graph, op, (Node *[]){a, b}, 2, NULL, 0, NULL);
 }
-static Node *binary(Graph *graph, Node *node, Op op, Node *a, Node *b) {
-  return graph_node(graph, op, (Node *[]){a, b}, 2, NULL, 0, NULL, node->loc);
-}
-static Node *choose(Graph *graph, Node *node, Node *cond, Node *a, Node *b) {
-  return graph_node(graph, OP_SELECT, (Node *[]){cond, a, b}, 3, NULL, 0, NULL, node->loc);
+static Node *choose(Graph *graph, Node *cond, Node *a, Node *b) {
+  return graph_node(graph, OP_SELECT, (Node *[]){cond, a, b}, 3, NULL, 0, NULL);
 }
 static Node *constant(Graph *graph, Node *node, double value) {
-  return make_const(graph, node->type.dtype, node->type.shape, value, node->loc);
+  return make_const(graph, node->type.dtype, node->type.shape, value);
 }
 static bool is_float(const Node *node) { return dtype_is_float(node->type.dtype); }
 
@@ -47,7 +44,7 @@ static Node *constant_right(Graph *graph, Node *node) {
           : node->op == OP_GT ? OP_LT
           : node->op == OP_GE ? OP_LE
                               : node->op;
-  return binary(graph, node, op, B, A);
+  return binary(graph, op, B, A);
 }
 
 /* ── sums ───────────────────────────────────────────────────────────────────────────────────── */
@@ -60,41 +57,41 @@ static Node *add_constants(Graph *graph, Node *node) {
   Node *x;
   if (!is_signed(node) || !simplify_is_const(B, &c)) return NULL;
   if (has_const(A, OP_ADD, &x, &d) && is_in_range(node, c + d))
-    return binary(graph, node, OP_ADD, x, constant(graph, node, c + d));
+    return binary(graph, OP_ADD, x, constant(graph, node, c + d));
   if (A->op == OP_SUB && simplify_is_const(A->input[0], &d) && is_in_range(node, c + d))
-    return binary(graph, node, OP_SUB, constant(graph, node, c + d), A->input[1]);
+    return binary(graph, OP_SUB, constant(graph, node, c + d), A->input[1]);
   return NULL;
 }
 static Node *add_negative(Graph *graph, Node *node) {
-  if (B->op == OP_NEG) return binary(graph, node, OP_SUB, A, B->input[0]);
-  if (A->op == OP_NEG) return binary(graph, node, OP_SUB, B, A->input[0]);
+  if (B->op == OP_NEG) return binary(graph, OP_SUB, A, B->input[0]);
+  if (A->op == OP_NEG) return binary(graph, OP_SUB, B, A->input[0]);
   return NULL;
 }
 static Node *add_itself(Graph *graph, Node *node) {
-  return A == B ? binary(graph, node, OP_MUL, A, constant(graph, node, 2)) : NULL;
+  return A == B ? binary(graph, OP_MUL, A, constant(graph, node, 2)) : NULL;
 }
 static Node *sub_constant(Graph *graph, Node *node) {
   double c;
   if (!simplify_is_const(B, &c)) return NULL;
   if (c == 0) return A;
   if (!is_signed(node)) return NULL;
-  return binary(graph, node, OP_ADD, A, constant(graph, node, -c));
+  return binary(graph, OP_ADD, A, constant(graph, node, -c));
 }
 static Node *sub_negative(Graph *graph, Node *node) {
-  return B->op == OP_NEG ? binary(graph, node, OP_ADD, A, B->input[0]) : NULL;
+  return B->op == OP_NEG ? binary(graph, OP_ADD, A, B->input[0]) : NULL;
 }
 static Node *sub_itself(Graph *graph, Node *node) { /* of floats: NaN - NaN is NaN */
   return A == B && !is_float(node) ? constant(graph, node, 0) : NULL;
 }
 static Node *sub_from_zero(Graph *graph, Node *node) {
-  return simplify_is_value(A, 0) && is_signed(node) ? unary(graph, node, OP_NEG, B) : NULL;
+  return simplify_is_value(A, 0) && is_signed(node) ? make_unary(graph, OP_NEG, B) : NULL;
 }
 
 /* ── products ───────────────────────────────────────────────────────────────────────────────── */
 static Node *mul_constant(Graph *graph, Node *node) {
   if (simplify_is_value(B, 1)) return A;
   if (simplify_is_value(B, 0) && !is_float(node)) return B; /* 0 * NaN is NaN */
-  if (simplify_is_value(B, -1) && is_signed(node)) return unary(graph, node, OP_NEG, A);
+  if (simplify_is_value(B, -1) && is_signed(node)) return make_unary(graph, OP_NEG, A);
   return NULL;
 }
 static Node *mul_constants(Graph *graph, Node *node) {
@@ -102,17 +99,16 @@ static Node *mul_constants(Graph *graph, Node *node) {
   Node *x;
   if (!is_float(node) || !simplify_is_const(B, &c)) return NULL;
   if (has_const(A, OP_MUL, &x, &d) && is_tame(c * d))
-    return binary(graph, node, OP_MUL, x, constant(graph, node, c * d));
+    return binary(graph, OP_MUL, x, constant(graph, node, c * d));
   if (has_const(A, OP_DIV, &x, &d) && is_tame(c / d))
-    return binary(graph, node, OP_MUL, x, constant(graph, node, c / d));
+    return binary(graph, OP_MUL, x, constant(graph, node, c / d));
   return NULL;
 }
 static Node *mul_negative(Graph *graph, Node *node) {
   double c;
   if (A->op == OP_NEG && is_signed(node) && simplify_is_const(B, &c))
-    return binary(graph, node, OP_MUL, A->input[0], constant(graph, node, -c));
-  if (A->op == OP_NEG && B->op == OP_NEG)
-    return binary(graph, node, OP_MUL, A->input[0], B->input[0]);
+    return binary(graph, OP_MUL, A->input[0], constant(graph, node, -c));
+  if (A->op == OP_NEG && B->op == OP_NEG) return binary(graph, OP_MUL, A->input[0], B->input[0]);
   return NULL;
 }
 static bool is_power_of_two(double value) {
@@ -125,19 +121,19 @@ static Node *div_constant(Graph *graph, Node *node) {
   if (!simplify_is_const(B, &c)) return NULL;
   if (c == 1) return A;
   if (!is_float(node)) return NULL;
-  if (is_power_of_two(c)) return binary(graph, node, OP_MUL, A, constant(graph, node, 1 / c));
+  if (is_power_of_two(c)) return binary(graph, OP_MUL, A, constant(graph, node, 1 / c));
   if (has_const(A, OP_MUL, &x, &d) && is_tame(d / c))
-    return binary(graph, node, OP_MUL, x, constant(graph, node, d / c));
+    return binary(graph, OP_MUL, x, constant(graph, node, d / c));
   if (has_const(A, OP_DIV, &x, &d) && is_tame(c * d))
-    return binary(graph, node, OP_DIV, x, constant(graph, node, c * d));
+    return binary(graph, OP_DIV, x, constant(graph, node, c * d));
   return NULL;
 }
 static Node *neg_of(Graph *graph, Node *node) {
   double c;
   if (A->op == OP_NEG) return A->input[0];
-  if (A->op == OP_SUB) return binary(graph, node, OP_SUB, A->input[1], A->input[0]);
+  if (A->op == OP_SUB) return binary(graph, OP_SUB, A->input[1], A->input[0]);
   if ((A->op == OP_MUL || A->op == OP_DIV) && is_float(node) && simplify_is_const(A->input[1], &c))
-    return binary(graph, node, A->op, A->input[0], constant(graph, node, -c));
+    return binary(graph, A->op, A->input[0], constant(graph, node, -c));
   return NULL;
 }
 static Node *pow_constant(Graph *graph, Node *node) {
@@ -145,11 +141,11 @@ static Node *pow_constant(Graph *graph, Node *node) {
   if (!simplify_is_const(B, &c)) return NULL;
   if (c == 0) return constant(graph, node, 1); /* of NaN too, as C and IEEE 754 say */
   if (c == 1) return A;
-  if (c == 2) return binary(graph, node, OP_MUL, A, A);
-  if (c == 3) return binary(graph, node, OP_MUL, binary(graph, node, OP_MUL, A, A), A);
-  if (c == 0.5) return unary(graph, node, OP_SQRT, A);
-  if (c == -0.5) return unary(graph, node, OP_RSQRT, A);
-  if (c == -1) return binary(graph, node, OP_DIV, constant(graph, node, 1), A);
+  if (c == 2) return binary(graph, OP_MUL, A, A);
+  if (c == 3) return binary(graph, OP_MUL, binary(graph, OP_MUL, A, A), A);
+  if (c == 0.5) return make_unary(graph, OP_SQRT, A);
+  if (c == -0.5) return make_unary(graph, OP_RSQRT, A);
+  if (c == -1) return binary(graph, OP_DIV, constant(graph, node, 1), A);
   return NULL;
 }
 
@@ -160,13 +156,13 @@ static Node *same_twice(Graph *graph, Node *node) {
 }
 static Node *abs_of(Graph *graph, Node *node) {
   if (A->op == OP_ABS) return A;
-  return A->op == OP_NEG ? unary(graph, node, OP_ABS, A->input[0]) : NULL;
+  return A->op == OP_NEG ? make_unary(graph, OP_ABS, A->input[0]) : NULL;
 }
 static Node *not_of(Graph *graph, Node *node) {
   if (A->op == OP_NOT) return A->input[0];
   /* the ordered comparisons have no opposite: with NaN both x < y and x >= y are false */
   if (node->type.dtype == DT_BOOL && (A->op == OP_EQ || A->op == OP_NE))
-    return binary(graph, node, A->op == OP_EQ ? OP_NE : OP_EQ, A->input[0], A->input[1]);
+    return binary(graph, A->op == OP_EQ ? OP_NE : OP_EQ, A->input[0], A->input[1]);
   return NULL;
 }
 static Node *logic_constant(Graph *graph, Node *node) {
@@ -174,7 +170,7 @@ static Node *logic_constant(Graph *graph, Node *node) {
   if (node->type.dtype != DT_BOOL || !simplify_is_const(B, &c)) return NULL;
   if (node->op == OP_AND) return c != 0 ? A : B;
   if (node->op == OP_OR) return c != 0 ? B : A;
-  return c != 0 ? unary(graph, node, OP_NOT, A) : A;
+  return c != 0 ? make_unary(graph, OP_NOT, A) : A;
 }
 
 /* ── select, cast ───────────────────────────────────────────────────────────────────────────── */
@@ -183,9 +179,9 @@ static Node *select_of(Graph *graph, Node *node) {
   double c;
   if (simplify_is_const(cond, &c)) return c != 0 ? a : b;
   if (a == b) return a;
-  if (cond->op == OP_NOT) return choose(graph, node, cond->input[0], b, a);
-  if (a->op == OP_SELECT && a->input[0] == cond) return choose(graph, node, cond, a->input[1], b);
-  if (b->op == OP_SELECT && b->input[0] == cond) return choose(graph, node, cond, a, b->input[2]);
+  if (cond->op == OP_NOT) return choose(graph, cond->input[0], b, a);
+  if (a->op == OP_SELECT && a->input[0] == cond) return choose(graph, cond, a->input[1], b);
+  if (b->op == OP_SELECT && b->input[0] == cond) return choose(graph, cond, a, b->input[2]);
   double d;
   if (simplify_is_const(a, &c) && simplify_is_const(b, &d) && c == d) return a;
   return NULL;
@@ -214,7 +210,7 @@ static Node *cast_of(Graph *graph, Node *node) {
   if (A->op != OP_CAST) return NULL;
   DType from = A->input[0]->type.dtype, middle = A->type.dtype, to = node->type.dtype;
   bool is_plain = dtype_is_float(to) || to == DT_BOOL || is_exact(from, to);
-  return is_exact(from, middle) && is_plain ? make_cast(graph, A->input[0], to, node->loc) : NULL;
+  return is_exact(from, middle) && is_plain ? make_cast(graph, A->input[0], to) : NULL;
 }
 
 const SimplifyRule simplify_math_rules[] = {

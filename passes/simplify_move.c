@@ -7,7 +7,7 @@
 #define A (node->input[0])
 
 static Node *constant(Graph *graph, Node *node, double value) {
-  return make_const(graph, node->type.dtype, node->type.shape, value, node->loc);
+  return make_const(graph, node->type.dtype, node->type.shape, value);
 }
 /* Moves that only rearrange or repeat: of a const, a const. */
 static Node *move_constant(Graph *graph, Node *node) {
@@ -21,7 +21,7 @@ static Node *move_nothing(Graph *graph, Node *node) {
 
 /* ── reshape, transpose, broadcast ──────────────────────────────────────────────────────────── */
 static Node *reshape_of(Graph *graph, Node *node) {
-  return A->op == OP_RESHAPE ? make_reshape(graph, A->input[0], node->type.shape, node->loc) : NULL;
+  return A->op == OP_RESHAPE ? make_reshape(graph, A->input[0], node->type.shape) : NULL;
 }
 
 /* A transpose that leaves the dimensions larger than 1 in order is a reshape, which is free. */
@@ -33,18 +33,18 @@ static Node *transpose_units(Graph *graph, Node *node) {
     if (perm->ints[i] < last) return NULL;
     last = perm->ints[i];
   }
-  return make_reshape(graph, A, node->type.shape, node->loc);
+  return make_reshape(graph, A, node->type.shape);
 }
 static Node *transpose_of(Graph *graph, Node *node) {
   if (A->op != OP_TRANSPOSE) return NULL;
   const Attr *outer = node_attr(node, ATTR_PERM), *inner = node_attr(A, ATTR_PERM);
   int64_t perm[MAX_RANK];
   for (int i = 0; i < outer->count; i++) perm[i] = inner->ints[outer->ints[i]];
-  return make_transpose(graph, A->input[0], perm, node->loc);
+  return make_transpose(graph, A->input[0], perm);
 }
 static Node *broadcast_of(Graph *graph, Node *node) {
   if (A->op != OP_BROADCAST) return NULL;
-  return make_broadcast(graph, A->input[0], node->type.shape, node->loc);
+  return make_broadcast(graph, A->input[0], node->type.shape);
 }
 
 /* The shape an operand has before it is repeated; of a const, 1 everywhere. */
@@ -71,20 +71,20 @@ Node *simplify_sink(Graph *graph, Node *node) {
     Node *x = node->input[k];
     double c;
     if (simplify_is_const(x, &c))
-      inputs[k] = make_const(graph, x->type.dtype, common, c, node->loc);
+      inputs[k] = make_const(graph, x->type.dtype, common, c);
     else /* repeated along other dimensions than the rest, or along fewer */
-      inputs[k] = make_broadcast(graph, x->op == OP_BROADCAST ? x->input[0] : x, common, node->loc);
+      inputs[k] = make_broadcast(graph, x->op == OP_BROADCAST ? x->input[0] : x, common);
   }
   Node *small = graph_node(graph, node->op, inputs, node->input_count, node->attr, node->attr_count,
-                           &(Type){node->type.dtype, common}, node->loc);
-  return make_broadcast(graph, small, node->type.shape, node->loc);
+                           &(Type){node->type.dtype, common});
+  return make_broadcast(graph, small, node->type.shape);
 }
 
 /* ── slice, pad, concat ─────────────────────────────────────────────────────────────────────── */
 static Node *slice(Graph *graph, Node *node, Node *x, const int64_t *start, const int64_t *step) {
   int rank = node->type.shape.rank;
   Attr attrs[] = {attr_ints(ATTR_START, start, rank), attr_ints(ATTR_STEP, step, rank)};
-  return graph_node(graph, OP_SLICE, &x, 1, attrs, 2, &node->type, node->loc);
+  return graph_node(graph, OP_SLICE, &x, 1, attrs, 2, &node->type);
 }
 
 static Node *slice_of_slice(Graph *graph, Node *node) {
@@ -148,7 +148,7 @@ static Node *pad_of_pad(Graph *graph, Node *node) {
   }
   Attr attrs[] = {attr_float(ATTR_VALUE, value), attr_ints(ATTR_LOW, low, rank),
                   attr_ints(ATTR_HIGH, high, rank)};
-  return graph_node(graph, OP_PAD, A->input, 1, attrs, 3, NULL, node->loc);
+  return graph_node(graph, OP_PAD, A->input, 1, attrs, 3, NULL);
 }
 static Node *pad_constant(Graph *graph, Node *node) {
   double value = node_float(node, ATTR_VALUE, 0);
@@ -197,7 +197,7 @@ static Node *concat_of_concat(Graph *graph, Node *node) {
     for (int i = 0; is_inner && i < part->input_count; i++) parts[count++] = part->input[i];
     if (!is_inner) parts[count++] = part;
   }
-  return graph_node(graph, OP_CONCAT, parts, count, node->attr, node->attr_count, NULL, node->loc);
+  return graph_node(graph, OP_CONCAT, parts, count, node->attr, node->attr_count, NULL);
 }
 /* Of values that were all cast alike: cast together. */
 static Node *concat_of_casts(Graph *graph, Node *node) {
@@ -207,9 +207,9 @@ static Node *concat_of_casts(Graph *graph, Node *node) {
     if (part->op != OP_CAST || part->input[0]->type.dtype != A->input[0]->type.dtype) return NULL;
     parts[k] = part->input[0];
   }
-  Node *both = graph_node(graph, OP_CONCAT, parts, node->input_count, node->attr, node->attr_count,
-                          NULL, node->loc);
-  return make_cast(graph, both, node->type.dtype, node->loc);
+  Node *both =
+      graph_node(graph, OP_CONCAT, parts, node->input_count, node->attr, node->attr_count, NULL);
+  return make_cast(graph, both, node->type.dtype);
 }
 static Node *concat_constant(Graph *graph, Node *node) {
   double c;
@@ -249,16 +249,16 @@ static Node *add_of_pads(Graph *graph, Node *node) {
   int64_t size[2] = {parts[0]->type.shape.dim[axis], parts[1]->type.shape.dim[axis]};
   if (low[first] + size[0] != low[!first]) return NULL;
   Attr along = attr_int(ATTR_AXIS, axis);
-  Node *both = graph_node(graph, OP_CONCAT, parts, 2, &along, 1, NULL, node->loc);
+  Node *both = graph_node(graph, OP_CONCAT, parts, 2, &along, 1, NULL);
   int64_t before[MAX_RANK] = {0}, after[MAX_RANK] = {0};
   before[axis] = low[first];
   after[axis] = node->type.shape.dim[axis] - low[first] - size[0] - size[1];
   if (before[axis] || after[axis]) {
     Attr attrs[] = {attr_float(ATTR_VALUE, 0), attr_ints(ATTR_LOW, before, rank),
                     attr_ints(ATTR_HIGH, after, rank)};
-    both = graph_node(graph, OP_PAD, &both, 1, attrs, 3, NULL, node->loc);
+    both = graph_node(graph, OP_PAD, &both, 1, attrs, 3, NULL);
   }
-  return is_cast ? make_cast(graph, both, node->type.dtype, node->loc) : both;
+  return is_cast ? make_cast(graph, both, node->type.dtype) : both;
 }
 
 /* ── reductions ─────────────────────────────────────────────────────────────────────────────── */
@@ -270,7 +270,7 @@ static Node *reduce_units(Graph *graph, Node *node) {
   for (int i = 0; i < axes->count; i++)
     if (A->type.shape.dim[axes->ints[i]] != 1) kept[count++] = axes->ints[i];
   if (count == axes->count) return NULL;
-  return count == 0 ? A : make_reduce(graph, node->op, A, kept, count, node->loc);
+  return count == 0 ? A : make_reduce(graph, node->op, A, kept, count);
 }
 static Node *arg_of_unit(Graph *graph, Node *node) {
   return A->type.shape.dim[node_attr(node, ATTR_AXES)->ints[0]] == 1 ? constant(graph, node, 0)
@@ -312,10 +312,10 @@ static Node *reduce_of_broadcast(Graph *graph, Node *node) {
     }
   }
   if (repeats == 1 || (node->op == OP_SUM && !dtype_is_float(node->type.dtype))) return NULL;
-  x = make_broadcast(graph, x, shape, node->loc);
-  if (count > 0) x = make_reduce(graph, node->op, x, kept, count, node->loc);
+  x = make_broadcast(graph, x, shape);
+  if (count > 0) x = make_reduce(graph, node->op, x, kept, count);
   if (node->op != OP_SUM) return x;
-  return make_binary(graph, OP_MUL, x, make_like(graph, x, repeats, node->loc), node->loc);
+  return make_binary(graph, OP_MUL, x, make_like(graph, x, repeats));
 }
 
 /* Two reductions of a kind, one behind the other. */
@@ -329,7 +329,7 @@ static Node *reduce_of_reduce(Graph *graph, Node *node) {
   for (int i = 0; i < inner->count; i++) reduced[inner->ints[i]] = true;
   for (int i = 0; i < A->type.shape.rank; i++)
     if (reduced[i]) axes[count++] = i;
-  return make_reduce(graph, node->op, A->input[0], axes, count, node->loc);
+  return make_reduce(graph, node->op, A->input[0], axes, count);
 }
 
 /* ── products ───────────────────────────────────────────────────────────────────────────────── */
@@ -352,7 +352,7 @@ static Node *dot_of_transposed(Graph *graph, Node *node) {
 
 /* ── pooling ────────────────────────────────────────────────────────────────────────────────── */
 static Node *pool_like(Graph *graph, Node *node, Node *x) {
-  return graph_node(graph, node->op, &x, 1, node->attr, node->attr_count, NULL, node->loc);
+  return graph_node(graph, node->op, &x, 1, node->attr, node->attr_count, NULL);
 }
 
 /* The maximum of rectified values is the rectified maximum: a fourth of the work, and the backward
@@ -364,9 +364,10 @@ static Node *pool_of_relu(Graph *graph, Node *node) {
   if (!simplify_is_value(A->input[1], 0) || cond->input[0] != x ||
       !simplify_is_value(cond->input[1], 0))
     return NULL;
-  Node *pooled = pool_like(graph, node, x), *zero = make_like(graph, pooled, 0, node->loc);
-  cond = make_binary(graph, OP_LE, pooled, zero, A->loc);
-  return make_select(graph, cond, zero, pooled, A->loc);
+  Node *pooled = pool_like(graph, node, x), *zero = make_like(graph, pooled, 0);
+  graph->origin.loc = A->origin.loc;
+  cond = make_binary(graph, OP_LE, pooled, zero);
+  return make_select(graph, cond, zero, pooled);
 }
 
 /* So with a bias, one for each channel: rounding keeps order. Its gradient is a sum of the small
@@ -376,7 +377,9 @@ static Node *pool_of_bias(Graph *graph, Node *node) {
   Node *bias = A->input[1]->input[0];
   int row = strcmp(node_str(node, ATTR_LAYOUT), "nhwc") == 0 ? 1 : 2;
   if (bias->type.shape.dim[row] != 1 || bias->type.shape.dim[row + 1] != 1) return NULL;
-  return make_binary(graph, OP_ADD, pool_like(graph, node, A->input[0]), bias, A->loc);
+  Node *pooled = pool_like(graph, node, A->input[0]);
+  graph->origin.loc = A->origin.loc;
+  return make_binary(graph, OP_ADD, pooled, bias);
 }
 
 const SimplifyRule simplify_single_rules[] = {

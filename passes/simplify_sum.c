@@ -60,12 +60,8 @@ static void sort_factors(Product *product) {
 }
 
 static Node *sum_like(Graph *graph, const Node *node, Node *x) {
-  return graph_node(graph, OP_SUM, &x, 1, node->attr, node->attr_count, NULL, node->loc);
+  return graph_node(graph, OP_SUM, &x, 1, node->attr, node->attr_count, NULL);
 }
-static Node *mul(Graph *graph, const Node *node, Node *a, Node *b) {
-  return make_binary(graph, OP_MUL, a, b, node->loc);
-}
-
 static Node *sum_of_product(Graph *graph, Node *node) {
   Product product = {.sum = node, .scale = 1};
   if (!dtype_is_float(node->type.dtype) || !split(&product, node->input[0], 0)) return NULL;
@@ -74,13 +70,14 @@ static Node *sum_of_product(Graph *graph, Node *node) {
   if (is_plain || product.factor_count == 0 || !(size > 1e-30 && size < 1e30)) return NULL;
   sort_factors(&product);
   Node *x = product.factor[0];
-  for (int i = 1; i < product.factor_count; i++) x = mul(graph, node, x, product.factor[i]);
+  for (int i = 1; i < product.factor_count; i++)
+    x = make_binary(graph, OP_MUL, x, product.factor[i]);
   Node *result = sum_like(graph, node, x);
   for (int i = 0; i < product.row_count; i++)
-    result = mul(graph, node, result,
-                 make_broadcast(graph, product.row[i], node->type.shape, node->loc));
+    result =
+        make_binary(graph, OP_MUL, result, make_broadcast(graph, product.row[i], node->type.shape));
   if (product.scale == 1) return result;
-  return mul(graph, node, result, make_like(graph, result, product.scale, node->loc));
+  return make_binary(graph, OP_MUL, result, make_like(graph, result, product.scale));
 }
 
 /* Does every term of x have a factor to take out? */
@@ -98,14 +95,14 @@ static Node *sum_of_terms(Graph *graph, Node *node) {
   if ((x->op != OP_ADD && x->op != OP_SUB) || !dtype_is_float(node->type.dtype)) return NULL;
   if (!has_rows(node, x, 0)) return NULL;
   return make_binary(graph, x->op, sum_like(graph, node, x->input[0]),
-                     sum_like(graph, node, x->input[1]), node->loc);
+                     sum_like(graph, node, x->input[1]));
 }
 
 /* The deviations from a mean sum to 0. Only in a gradient, where such a sum stands beside terms
  * that hold the deviations themselves, and with them any NaN. */
 static Node *sum_of_deviations(Graph *graph, Node *node) {
   const Node *x = node->input[0];
-  if (!node->is_backward || x->op != OP_SUB || x->input[1]->op != OP_BROADCAST) return NULL;
+  if (!node->origin.is_backward || x->op != OP_SUB || x->input[1]->op != OP_BROADCAST) return NULL;
   const Node *mean = x->input[1]->input[0];
   if ((mean->op != OP_MUL && mean->op != OP_DIV) || mean->input[0]->op != OP_SUM) return NULL;
   const Node *total = mean->input[0];
@@ -119,7 +116,7 @@ static Node *sum_of_deviations(Graph *graph, Node *node) {
     count *= (double)x->type.shape.dim[axes->ints[i]];
   }
   if (fabs((mean->op == OP_MUL ? c * count : c / count) - 1) > 1e-12) return NULL;
-  return make_const(graph, node->type.dtype, node->type.shape, 0, node->loc);
+  return make_const(graph, node->type.dtype, node->type.shape, 0);
 }
 
 const SimplifyRule simplify_sum_rules[] = {

@@ -60,24 +60,21 @@ static void find_forms(Turn *t, const Storage *chosen, Arena *arena) {
 /* ── making values ──────────────────────────────────────────────────────────────────────────── */
 static Shape shape_as(const Turn *t, int form) { return storage_shape(&t->forms.at[form]); }
 
-static Node *of(Node *made, const Node *old) {
-  made->is_backward = old->is_backward;
-  return made;
+static Node *copy(Turn *t, const Node *old, Node *const *inputs, const Type *type) {
+  t->fresh->origin = old->origin;
+  return graph_node(t->fresh, old->op, inputs, old->input_count, old->attr, old->attr_count, type);
 }
 
-static Node *copy(Turn *t, const Node *old, Node *const *inputs, const Type *type) {
-  return of(graph_node(t->fresh, old->op, inputs, old->input_count, old->attr, old->attr_count,
-                       type, old->loc),
-            old);
+/* For `old`: values of others are made in between, so each node says anew where it comes from. */
+static Node *reshaped(Turn *t, Node *value, Shape shape, const Node *old) {
+  t->fresh->origin = old->origin;
+  return make_reshape(t->fresh, value, shape);
 }
 
 /* A value that is seen as view, transposed; no more than seen if nothing moves. */
 static Node *transposed(Turn *t, Node *value, const Storage *storage, const Node *old) {
-  Graph *graph = t->fresh;
-  if (!storage_merged(storage).view.rank)
-    return make_reshape(graph, value, storage_shape(storage), old->loc);
-  Node *seen = make_reshape(graph, value, storage->view, old->loc);
-  return of(make_transpose(graph, seen, storage->perm, old->loc), old);
+  if (!storage_merged(storage).view.rank) return reshaped(t, value, storage_shape(storage), old);
+  return make_transpose(t->fresh, reshaped(t, value, storage->view, old), storage->perm);
 }
 
 /* The leaf that holds a param or a sum as it lies. */
@@ -103,9 +100,8 @@ static Node *lying_broadcast(Turn *t, const Node *node, int form) {
     small.view = (Shape){storage->view.rank, {1, 1, 1, 1, 1, 1, 1, 1}};
   else if (!shape_equal(&node->type.shape, &storage->view))
     return NULL;
-  Node *value =
-      transposed(t, make_reshape(t->fresh, plain_of(t, from), small.view, node->loc), &small, node);
-  return of(make_broadcast(t->fresh, value, shape_as(t, form), node->loc), node);
+  Node *value = transposed(t, reshaped(t, plain_of(t, from), small.view, node), &small, node);
+  return make_broadcast(t->fresh, value, shape_as(t, form));
 }
 
 static Node *made_lying(Turn *t, const Node *node, int form) {
@@ -116,8 +112,7 @@ static Node *made_lying(Turn *t, const Node *node, int form) {
   if (!has_form) return NULL;
   if (node->op == OP_PARAM || node->op == OP_STATE) return lying_leaf(t, node);
   if (storage_is_view(node)) return lying_as(t, node->input[0], form);
-  if (node->op == OP_TRANSPOSE)
-    return make_reshape(t->fresh, plain_of(t, node->input[0]), type.shape, node->loc);
+  if (node->op == OP_TRANSPOSE) return reshaped(t, plain_of(t, node->input[0]), type.shape, node);
   Node **inputs = ARENA_ARRAY(t->fresh->arena, Node *, node->input_count);
   for (int k = 0; k < node->input_count; k++) inputs[k] = lying_as(t, node->input[k], form);
   return copy(t, node, inputs, &type);
@@ -139,7 +134,7 @@ static Node *as_it_lies(Turn *t, const Node *node) {
   if (form < 0 || storage_is_view(node)) return NULL;
   Storage storage = storage_of_transpose(node);
   if (!storage_equal(&storage, &t->forms.at[form])) return NULL;
-  return make_reshape(t->fresh, lying_as(t, node->input[0], form), node->type.shape, node->loc);
+  return reshaped(t, lying_as(t, node->input[0], form), node->type.shape, node);
 }
 
 /* Is this what a flat arena takes, rather than a value of its own? */
@@ -159,7 +154,7 @@ static Node *made_plain(Turn *t, const Node *node) {
   if (is_leaf && t->form[node->id] >= 0) {
     Storage back = storage_inverse(&t->forms.at[t->form[node->id]]);
     Node *value = transposed(t, lying_as(t, node, t->form[node->id]), &back, node);
-    return make_reshape(t->fresh, value, node->type.shape, node->loc);
+    return reshaped(t, value, node->type.shape, node);
   }
   Node *made = as_it_lies(t, node);
   if (made) return made;

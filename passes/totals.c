@@ -20,48 +20,46 @@ typedef struct {
   int states;
 } Evaluation;
 
-static Node *scalar_state(Totals *t, const char *name, Loc loc) {
-  return totals_state(t, name, (Type){DT_F64, shape_scalar()}, loc);
+static Node *scalar_state(Totals *t, const char *name) {
+  return totals_state(t, name, (Type){DT_F64, shape_scalar()});
 }
 
-static Node *number(Totals *t, double value, Loc loc) {
-  return make_const(t->graph, DT_F64, shape_scalar(), value, loc);
+static Node *number(Totals *t, double value) {
+  return make_const(t->graph, DT_F64, shape_scalar(), value);
 }
 
 /* ── one batch ──────────────────────────────────────────────────────────────────────────────── */
 /* bool, 1 but for the axis of the samples: is it a sample of the split? */
-static Node *is_there(Evaluation *e, const Shape *shape, const Samples *s, Loc loc) {
+static Node *is_there(Evaluation *e, const Shape *shape, const Samples *s) {
   Graph *graph = e->t.graph;
   Shape line = *shape;
   for (int i = 0; i < line.rank; i++)
     if (i != s->axis) line.dim[i] = 1;
-  Node *index = make_iota(graph, DT_I32, line, s->axis, loc);
+  Node *index = make_iota(graph, DT_I32, line, s->axis);
   if (s->inner > 1)
-    index = make_binary(graph, OP_DIV, index, make_like(graph, index, (double)s->inner, loc), loc);
+    index = make_binary(graph, OP_DIV, index, make_like(graph, index, (double)s->inner));
   if (line.dim[s->axis] > e->t.batch * s->inner)
-    index =
-        make_binary(graph, OP_REM, index, make_like(graph, index, (double)e->t.batch, loc), loc);
-  Node *real = make_binary(graph, OP_SUB, number(&e->t, (double)e->t.batch, loc), e->missing, loc);
-  return make_binary(graph, OP_LT, index, make_cast(graph, real, DT_I32, loc), loc);
+    index = make_binary(graph, OP_REM, index, make_like(graph, index, (double)e->t.batch));
+  Node *real = make_binary(graph, OP_SUB, number(&e->t, (double)e->t.batch), e->missing);
+  return make_binary(graph, OP_LT, index, make_cast(graph, real, DT_I32));
 }
 
-static Node *operand(Totals *t, Node *x, const Samples *s, Op op, Loc loc) {
-  Node *nothing = totals_neutral(t, op, x->type, loc);
-  return make_select(t->graph, is_there((Evaluation *)t, &x->type.shape, s, loc), x, nothing, loc);
+static Node *operand(Totals *t, Node *x, const Samples *s, Op op) {
+  Node *nothing = totals_neutral(t, op, x->type);
+  return make_select(t->graph, is_there((Evaluation *)t, &x->type.shape, s), x, nothing);
 }
 
 /* ── over the batches ───────────────────────────────────────────────────────────────────────── */
-static Node *total(Totals *t, Op op, Node *part, int level, Loc loc) {
+static Node *total(Totals *t, Op op, Node *part, int level) {
   Evaluation *e = (Evaluation *)t;
   Graph *graph = t->graph;
   const char *name = arena_printf(graph->arena, OWN_EVAL "%d", e->states++);
-  Node *state = totals_state(t, name, part->type, loc);
-  Node *goes_on = make_binary(graph, OP_NE, e->keep, number(t, 0, loc), loc);
-  Node *before =
-      make_select(graph, goes_on, state, totals_neutral(t, op, part->type, loc), loc);
-  Node *now = totals_joined(t, op, before, part, loc);
-  Node *is_done = make_binary(graph, OP_GT, e->pass, number(t, level, loc), loc);
-  now = make_select(graph, is_done, state, now, loc);
+  Node *state = totals_state(t, name, part->type);
+  Node *goes_on = make_binary(graph, OP_NE, e->keep, number(t, 0));
+  Node *before = make_select(graph, goes_on, state, totals_neutral(t, op, part->type));
+  Node *now = totals_joined(t, op, before, part);
+  Node *is_done = make_binary(graph, OP_GT, e->pass, number(t, level));
+  now = make_select(graph, is_done, state, now);
   totals_assign(t, state, now);
   return now;
 }
@@ -70,23 +68,24 @@ static Node *total(Totals *t, Op op, Node *part, int level, Loc loc) {
 static Node *batch_mean(Evaluation *e, Node *value) {
   Totals *t = &e->t;
   Graph *graph = t->graph;
-  Loc loc = value->loc;
-  Node *zero = number(t, 0, loc), *is_whole = make_binary(graph, OP_EQ, e->missing, zero, loc);
-  Node *wide = make_cast(graph, value, DT_F64, loc);
-  Node *sum = total(t, OP_SUM, make_select(graph, is_whole, wide, zero, loc), 0, loc);
-  Node *one = make_select(graph, is_whole, number(t, 1, loc), zero, loc);
-  Node *count = total(t, OP_SUM, one, 0, loc);
-  return make_cast(graph, make_binary(graph, OP_DIV, sum, count, loc), value->type.dtype, loc);
+  graph->origin = value->origin;
+  Node *zero = number(t, 0), *is_whole = make_binary(graph, OP_EQ, e->missing, zero);
+  Node *wide = make_cast(graph, value, DT_F64);
+  Node *sum = total(t, OP_SUM, make_select(graph, is_whole, wide, zero), 0);
+  Node *one = make_select(graph, is_whole, number(t, 1), zero);
+  Node *count = total(t, OP_SUM, one, 0);
+  return make_cast(graph, make_binary(graph, OP_DIV, sum, count), value->type.dtype);
 }
 
 static void say_mixed(const Evaluation *e, const Root *root) {
   Diag *diag = e->t.context->diag;
   bool is_loss = root->kind == ROOT_LOSS;
-  diag_warning(diag, totals_cause(&e->t, root->node),
-               "this relates the samples of a batch to each other, so an evaluation cannot add up "
-               "%s%s%s sample by sample: it is the mean over whole batches, and samples that do not "
-               "fill one are left out of it",
-               is_loss ? "the loss" : "metric '", is_loss ? "" : root->name, is_loss ? "" : "'");
+  diag_warning(
+      diag, totals_cause(&e->t, root->node),
+      "this relates the samples of a batch to each other, so an evaluation cannot add up "
+      "%s%s%s sample by sample: it is the mean over whole batches, and samples that do not "
+      "fill one are left out of it",
+      is_loss ? "the loss" : "metric '", is_loss ? "" : root->name, is_loss ? "" : "'");
 }
 
 static Node *of_split(Evaluation *e, const Root *root) {
@@ -106,7 +105,7 @@ static Node *without_notes(Graph *fresh, const Node *old, Node **inputs, void *c
   for (int i = 0; i < old->attr_count; i++)
     if (old->attr[i].id != ATTR_SAMPLES && old->attr[i].id != ATTR_BATCH)
       kept[count++] = old->attr[i];
-  return graph_node(fresh, old->op, inputs, old->input_count, kept, count, &old->type, old->loc);
+  return graph_node(fresh, old->op, inputs, old->input_count, kept, count, &old->type);
 }
 
 /* ── the pass ───────────────────────────────────────────────────────────────────────────────── */
@@ -115,19 +114,19 @@ static void evaluate(PassContext *context, Graph *graph) {
   Totals *t = &e.t;
   totals_begin(t, context, graph, NULL);
   if (!t->batch) return; /* without an input there is nothing to go through */
-  Loc loc = {0};
-  e.keep = scalar_state(t, PLAN_EVAL_KEEP, loc);
-  e.missing = scalar_state(t, PLAN_EVAL_MISSING, loc);
-  e.pass = scalar_state(t, PLAN_EVAL_PASS, loc);
-  Node *more = scalar_state(t, PLAN_EVAL_MORE, loc);
-  t->number = make_binary(graph, OP_ADD, more, number(t, (double)t->batch, loc), loc);
+  graph->origin = (Origin){0};
+  e.keep = scalar_state(t, PLAN_EVAL_KEEP);
+  e.missing = scalar_state(t, PLAN_EVAL_MISSING);
+  e.pass = scalar_state(t, PLAN_EVAL_PASS);
+  Node *more = scalar_state(t, PLAN_EVAL_MORE);
+  t->number = make_binary(graph, OP_ADD, more, number(t, (double)t->batch));
   for (int i = 0, roots = graph->roots.count; i < roots; i++) {
     Root root = graph->roots.at[i];
     if (root.kind != ROOT_LOSS && root.kind != ROOT_METRIC) continue;
     Node *value = of_split(&e, &root); /* adds roots */
     graph->roots.at[i].node = value;
   }
-  if (t->levels > 1) graph_add_root(graph, ROOT_PASSES, "passes", number(t, t->levels, loc));
+  if (t->levels > 1) graph_add_root(graph, ROOT_PASSES, "passes", number(t, t->levels));
 }
 
 Graph *pass_totals(PassContext *context, Graph *old) {

@@ -21,19 +21,19 @@ struct Totals {
   bool is_scaled;
   Node *number; /* of samples, f64[] */
   /* The total of all samples from `part`, that of these ones. */
-  Node *(*total)(Totals *t, Op op, Node *part, int level, Loc loc);
+  Node *(*total)(Totals *t, Op op, Node *part, int level);
   /* x, an operand of a total by `op`, without samples that do not count. */
-  Node *(*operand)(Totals *t, Node *x, const Samples *s, Op op, Loc loc);
+  Node *(*operand)(Totals *t, Node *x, const Samples *s, Op op);
 };
 
 /* ── what both use (totals_value.c) ── */
 void totals_begin(Totals *t, PassContext *context, Graph *graph, const bool *excused);
 Node *totals_value(Totals *t, Node *old);
-Node *totals_state(Totals *t, const char *name, Type type, Loc loc);
+Node *totals_state(Totals *t, const char *name, Type type);
 void totals_assign(Totals *t, const Node *state, Node *value);
 /* What changes nothing under `op`; two totals together. */
-Node *totals_neutral(Totals *t, Op op, Type type, Loc loc);
-Node *totals_joined(Totals *t, Op op, Node *a, Node *b, Loc loc);
+Node *totals_neutral(Totals *t, Op op, Type type);
+Node *totals_joined(Totals *t, Op op, Node *a, Node *b);
 /* Can the value of all samples not be had by way of totals? */
 bool totals_is_mixed(const Totals *t, const Node *old);
 /* Where samples are first related to each other, behind `old`. */

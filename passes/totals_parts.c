@@ -24,19 +24,19 @@ typedef struct {
 } Parts;
 
 /* ── totals over the parts ──────────────────────────────────────────────────────────────────── */
-static Node *operand(Totals *t, Node *x, const Samples *s, Op op, Loc loc) {
-  (void)t, (void)s, (void)op, (void)loc;
+static Node *operand(Totals *t, Node *x, const Samples *s, Op op) {
+  (void)t, (void)s, (void)op;
   return x;
 }
 
-static Node *total(Totals *t, Op op, Node *part, int level, Loc loc) {
+static Node *total(Totals *t, Op op, Node *part, int level) {
   Parts *p = (Parts *)t;
   (void)level;
   const char *name = arena_printf(t->graph->arena, OWN_ACCUMULATE "total.%d", p->states++);
-  Node *state = totals_state(t, name, part->type, loc), *before = state;
+  Node *state = totals_state(t, name, part->type), *before = state;
   if (p->is_micro)
-    before = make_select(t->graph, p->is_first, totals_neutral(t, op, part->type, loc), state, loc);
-  Node *now = totals_joined(t, op, before, part, loc);
+    before = make_select(t->graph, p->is_first, totals_neutral(t, op, part->type), state);
+  Node *now = totals_joined(t, op, before, part);
   if (p->is_micro) totals_assign(t, state, now);
   return now;
 }
@@ -58,23 +58,22 @@ static bool is_known(const Totals *t, const Node *root) {
 
 static Node *mean_of_parts(Parts *p, const Root *root) {
   Totals *t = &p->t;
-  Loc loc = root->node->loc;
+  t->graph->origin = root->node->origin;
   if (!p->is_micro)
-    diag_warning(t->context->diag, loc,
+    diag_warning(t->context->diag, root->node->origin.loc,
                  "with accumulate metric '%s' of a training step is the mean of the parts' values: "
                  "it is no function of sums over the samples of one part",
                  root->name);
-  Node *wide = make_cast(t->graph, root->node, DT_F64, loc);
-  Node *sum = total(t, OP_SUM, wide, 0, loc);
-  Node *parts = make_const(t->graph, DT_F64, shape_scalar(), p->parts, loc);
-  return make_cast(t->graph, make_binary(t->graph, OP_DIV, sum, parts, loc),
-                   root->node->type.dtype, loc);
+  Node *wide = make_cast(t->graph, root->node, DT_F64);
+  Node *sum = total(t, OP_SUM, wide, 0);
+  Node *parts = make_const(t->graph, DT_F64, shape_scalar(), p->parts);
+  return make_cast(t->graph, make_binary(t->graph, OP_DIV, sum, parts), root->node->type.dtype);
 }
 
 /* ── factor, part and rest ──────────────────────────────────────────────────────────────────── */
 typedef enum { FORM_CONSTANT, FORM_TERM, FORM_MIXES, FORM_OTHER } FormKind;
 typedef struct {
-  FormKind kind; /* CONSTANT: no parameter influences it */
+  FormKind kind;              /* CONSTANT: no parameter influences it */
   Node *part, *factor, *rest; /* TERM; NULL: 0, 1, 0 */
   const Node *culprit;        /* MIXES, OTHER */
 } Form;
@@ -100,9 +99,9 @@ static bool is_same(const Node *a, const Node *b, int depth) {
   return true;
 }
 
-static Node *both(const Forms *f, Op op, Node *a, Node *b, Loc loc) {
-  if (!a || !b) return b && op == OP_SUB ? make_unary(f->t->graph, OP_NEG, b, loc) : a ? a : b;
-  return make_binary(f->t->graph, op, a, b, loc);
+static Node *both(const Forms *f, Op op, Node *a, Node *b) {
+  if (!a || !b) return b && op == OP_SUB ? make_unary(f->t->graph, OP_NEG, b) : a ? a : b;
+  return make_binary(f->t->graph, op, a, b);
 }
 
 static Form sum_of(const Forms *f, const Node *node) {
@@ -111,13 +110,13 @@ static Form sum_of(const Forms *f, const Node *node) {
   if (a->part && b->part && !is_same(a->factor, b->factor, 6))
     return (Form){.kind = FORM_MIXES, .culprit = node};
   sum.factor = a->part ? a->factor : b->factor;
-  sum.part = both(f, node->op, a->part, b->part, node->loc);
-  sum.rest = both(f, node->op, a->rest, b->rest, node->loc);
+  sum.part = both(f, node->op, a->part, b->part);
+  sum.rest = both(f, node->op, a->rest, b->rest);
   return sum;
 }
 
 static Node *scalar(const Forms *f, Node *x) {
-  return make_reshape(f->t->graph, x, shape_scalar(), x->loc);
+  return make_reshape(f->t->graph, x, shape_scalar());
 }
 
 /* x times or over c, which no parameter influences. */
@@ -125,16 +124,16 @@ static Form scaled(const Forms *f, const Node *node, const Form *x, Node *c) {
   Graph *graph = f->t->graph;
   Node *value = totals_value(f->t, c);
   Form form = *x;
-  if (x->rest) form.rest = make_binary(graph, node->op, x->rest, value, node->loc);
+  if (x->rest) form.rest = make_binary(graph, node->op, x->rest, value);
   if (!x->part) return form;
   if (f->t->samples[c->id].kind != SAMPLES_ALL) {
-    form.part = make_binary(graph, node->op, x->part, value, node->loc);
+    form.part = make_binary(graph, node->op, x->part, value);
     return form;
   }
   if (shape_elements(&c->type.shape) != 1) return other(node);
   value = scalar(f, value);
-  Node *one = make_like(graph, value, 1, node->loc);
-  form.factor = make_binary(graph, node->op, x->factor ? x->factor : one, value, node->loc);
+  Node *one = make_like(graph, value, 1);
+  form.factor = make_binary(graph, node->op, x->factor ? x->factor : one, value);
   return form;
 }
 
@@ -148,14 +147,12 @@ static Form chosen(const Forms *f, const Node *node) {
     return other(node);
   Form form = is_first ? *x : *y;
   Node *value = totals_value(f->t, cond);
-  Node *zero = make_const(graph, node->type.dtype, shape_scalar(), 0, node->loc);
-  Node *one = make_like(graph, zero, 1, node->loc), *factor = form.factor ? form.factor : one;
+  Node *zero = make_const(graph, node->type.dtype, shape_scalar(), 0);
+  Node *one = make_like(graph, zero, 1), *factor = form.factor ? form.factor : one;
   value = scalar(f, value);
-  form.factor = make_select(graph, value, is_first ? factor : zero, is_first ? zero : factor,
-                            node->loc);
+  form.factor = make_select(graph, value, is_first ? factor : zero, is_first ? zero : factor);
   if (form.rest)
-    form.rest = make_select(graph, value, is_first ? form.rest : zero, is_first ? zero : form.rest,
-                            node->loc);
+    form.rest = make_select(graph, value, is_first ? form.rest : zero, is_first ? zero : form.rest);
   return form;
 }
 
@@ -170,8 +167,8 @@ static Form total_form(const Forms *f, Node *node) {
   Form form = {.kind = FORM_TERM, .part = node};
   if (node->op != OP_SUM && node->op != OP_DOT) return other(node);
   if (!f->t->is_scaled) return form;
-  Node *share = make_like(f->t->graph, node, 1 / f->parts, node->loc);
-  form.part = make_binary(f->t->graph, OP_MUL, node, share, node->loc);
+  Node *share = make_like(f->t->graph, node, 1 / f->parts);
+  form.part = make_binary(f->t->graph, OP_MUL, node, share);
   return form;
 }
 
@@ -227,6 +224,7 @@ static Form find_form(Parts *p, const Node *loss) {
     f.on_params[i] = node->op == OP_PARAM;
     for (int k = 0; has_gradient && k < node->input_count; k++)
       f.on_params[i] |= f.on_params[node->input[k]->id];
+    t->graph->origin = node->origin;
     if (wanted[i]) f.form[i] = form_of(&f, node);
   }
   return f.form[loss->id];
@@ -236,21 +234,21 @@ static Form find_form(Parts *p, const Node *loss) {
 static bool refuse(const Totals *t, const Node *loss, const Form *form) {
   Diag *diag = t->context->diag;
   if (!form) {
-    diag_error(diag, loss->loc,
+    diag_error(diag, loss->origin.loc,
                "with accumulate the loss must be a mean or sum over the samples of a batch, but "
                "this one relates samples to each other, and a part of the batch holds only some of "
                "them; train with accumulate = 1, or leave that term out");
     diag_note(diag, totals_cause(t, loss), "samples are related to each other here");
   } else if (form->kind == FORM_MIXES) {
-    diag_error(diag, loss->loc,
+    diag_error(diag, loss->origin.loc,
                "with accumulate the loss must be a mean over one set of elements: this one mixes "
                "means that count different elements, and parts of a batch cannot be weighed");
   } else {
-    diag_error(diag, loss->loc,
+    diag_error(diag, loss->origin.loc,
                "with accumulate the loss must be a mean or sum over the samples of a batch: the "
                "gradients of its parts are added, which does not give that of anything else; move "
                "the function into the mean, or train with accumulate = 1");
-    diag_note(diag, form->culprit->loc, "this is computed of a mean or sum");
+    diag_note(diag, form->culprit->origin.loc, "this is computed of a mean or sum");
   }
   return false;
 }
@@ -258,17 +256,17 @@ static bool refuse(const Totals *t, const Node *loss, const Form *form) {
 /* Factors as small as one over the elements keep what is differentiated in the range of a mean. */
 static void add_objective(Parts *p, const Node *loss, Form form) {
   Graph *graph = p->t.graph;
-  Loc loc = loss->loc;
-  Node *part = form.part ? form.part : make_const(graph, loss->type.dtype, shape_scalar(), 0, loc);
-  Node *count = make_const(graph, part->type.dtype, shape_scalar(), p->parts * (double)p->t.batch, loc);
+  graph->origin = loss->origin;
+  Node *part = form.part ? form.part : make_const(graph, loss->type.dtype, shape_scalar(), 0);
+  Node *count = make_const(graph, part->type.dtype, shape_scalar(), p->parts * (double)p->t.batch);
   if (form.factor) {
-    part = make_binary(graph, OP_DIV, part, count, loc);
-    form.factor = make_binary(graph, OP_MUL, form.factor, count, loc);
+    part = make_binary(graph, OP_DIV, part, count);
+    form.factor = make_binary(graph, OP_MUL, form.factor, count);
   }
   if (form.rest && !p->is_micro) {
     Node *rest = form.rest;
-    if (form.factor) rest = make_binary(graph, OP_DIV, rest, form.factor, loc);
-    part = make_binary(graph, OP_ADD, part, rest, loc);
+    if (form.factor) rest = make_binary(graph, OP_DIV, rest, form.factor);
+    part = make_binary(graph, OP_ADD, part, rest);
   }
   graph_add_root(graph, ROOT_OBJECTIVE, "loss", part);
   if (form.factor && !p->is_micro) graph_add_root(graph, ROOT_FACTOR, "grads", form.factor);
@@ -300,21 +298,21 @@ static void drop_updates(Totals *t) {
 bool totals_of_parts(PassContext *context, Graph *graph) {
   double count = context->settings ? setting_number(context->settings, "train.accumulate") : 1;
   if (count <= 1 || !graph_find_root(graph, ROOT_LOSS, NULL)) return true;
-  Parts p = {.t = {.total = total, .operand = operand}, .is_micro = context->is_micro, .parts = count};
+  Parts p = {
+      .t = {.total = total, .operand = operand}, .is_micro = context->is_micro, .parts = count};
   Totals *t = &p.t;
   totals_begin(t, context, graph, samples_of_states(graph, graph->arena));
   if (!t->batch) return true;
   if (p.is_micro) drop_updates(t);
-  Loc loc = {0};
-  Node *part = totals_state(t, PARTS_DONE, (Type){DT_I64, shape_scalar()}, loc);
-  p.is_first = make_binary(graph, OP_EQ, part, make_like(graph, part, 0, loc), loc);
-  t->number = make_const(graph, DT_F64, shape_scalar(), count * (double)t->batch, loc);
+  graph->origin = (Origin){0};
+  Node *part = totals_state(t, PARTS_DONE, (Type){DT_I64, shape_scalar()});
+  p.is_first = make_binary(graph, OP_EQ, part, make_like(graph, part, 0));
+  t->number = make_const(graph, DT_F64, shape_scalar(), count * (double)t->batch);
   for (int i = 0, roots = graph->roots.count; i < roots; i++) {
     Root root = graph->roots.at[i];
     if (root.kind == ROOT_LOSS && !take_loss(&p, i)) return false;
     if (root.kind != ROOT_METRIC) continue;
-    Node *value =
-        is_known(t, root.node) ? totals_value(t, root.node) : mean_of_parts(&p, &root);
+    Node *value = is_known(t, root.node) ? totals_value(t, root.node) : mean_of_parts(&p, &root);
     graph->roots.at[i].node = value;
   }
   return true;

@@ -19,19 +19,19 @@ void totals_begin(Totals *t, PassContext *context, Graph *graph, const bool *exc
   }
 }
 
-Node *totals_state(Totals *t, const char *name, Type type, Loc loc) {
+Node *totals_state(Totals *t, const char *name, Type type) {
   for (int i = 0; i < t->graph->nodes.count; i++) {
     Node *node = t->graph->nodes.at[i];
     if (node->op == OP_STATE && strcmp(node_str(node, ATTR_NAME), name) == 0) return node;
   }
   Attr attrs[] = {attr_str(ATTR_NAME, name), attr_str(ATTR_INIT, "zeros")};
-  return graph_node(t->graph, OP_STATE, NULL, 0, attrs, 2, &type, loc);
+  return graph_node(t->graph, OP_STATE, NULL, 0, attrs, 2, &type);
 }
 
 void totals_assign(Totals *t, const Node *state, Node *value) {
   const char *name = node_str(state, ATTR_NAME);
   Attr attr = attr_str(ATTR_TARGET, name);
-  Node *node = graph_node(t->graph, OP_ASSIGN, &value, 1, &attr, 1, NULL, value->loc);
+  Node *node = graph_node(t->graph, OP_ASSIGN, &value, 1, &attr, 1, NULL);
   graph_add_root(t->graph, ROOT_ASSIGN, name, node);
 }
 
@@ -53,16 +53,16 @@ static double extreme(DType dtype, bool is_least) {
   }
 }
 
-Node *totals_neutral(Totals *t, Op op, Type type, Loc loc) {
+Node *totals_neutral(Totals *t, Op op, Type type) {
   bool is_extreme = op == OP_RMAX || op == OP_RMIN;
   double value = is_extreme ? extreme(type.dtype, op == OP_RMAX) : op == OP_PROD ? 1 : 0;
-  return make_const(t->graph, type.dtype, type.shape, value, loc);
+  return make_const(t->graph, type.dtype, type.shape, value);
 }
 
-Node *totals_joined(Totals *t, Op op, Node *a, Node *b, Loc loc) {
+Node *totals_joined(Totals *t, Op op, Node *a, Node *b) {
   Op both = op == OP_PROD ? OP_MUL : op == OP_RMAX ? OP_MAX : op == OP_RMIN ? OP_MIN : OP_ADD;
   if (a->type.dtype == DT_BOOL) both = op == OP_RMAX ? OP_OR : OP_AND;
-  return make_binary(t->graph, both, a, b, loc);
+  return make_binary(t->graph, both, a, b);
 }
 
 /* In what a total is added up: f32 would lose much over many batches. */
@@ -71,14 +71,13 @@ static DType wide(Op op, DType dtype) {
   return dtype_is_float(dtype) ? DT_F64 : DT_I64;
 }
 
-static Node *scaled(Totals *t, Op op, Node *total, Loc loc) {
+static Node *scaled(Totals *t, Op op, Node *total) {
   if (!t->is_scaled || (op != OP_SUM && op != OP_DOT)) return total;
-  Node *batch = make_const(t->graph, DT_F64, shape_scalar(), (double)t->batch, loc);
-  Node *share = make_binary(t->graph, OP_DIV, batch, t->number, loc);
-  share = make_broadcast(t->graph, share, total->type.shape, loc);
-  Node *wide = make_cast(t->graph, total, DT_F64, loc);
-  return make_cast(t->graph, make_binary(t->graph, OP_MUL, wide, share, loc), total->type.dtype,
-                   loc);
+  Node *batch = make_const(t->graph, DT_F64, shape_scalar(), (double)t->batch);
+  Node *share = make_binary(t->graph, OP_DIV, batch, t->number);
+  share = make_broadcast(t->graph, share, total->type.shape);
+  Node *wide = make_cast(t->graph, total, DT_F64);
+  return make_cast(t->graph, make_binary(t->graph, OP_MUL, wide, share), total->type.dtype);
 }
 
 static Node *total_of(Totals *t, Node *old) {
@@ -88,29 +87,28 @@ static Node *total_of(Totals *t, Node *old) {
   for (int i = 0; i < old->input_count; i++) {
     const Samples *s = &t->samples[old->input[i]->id];
     inputs[i] = t->value[old->input[i]->id];
-    if (s->kind == SAMPLES_EACH) inputs[i] = t->operand(t, inputs[i], s, old->op, old->loc);
+    if (s->kind == SAMPLES_EACH) inputs[i] = t->operand(t, inputs[i], s, old->op);
   }
   if (level + 1 > t->levels) t->levels = level + 1;
   Node *part = graph_copy_node(t->graph, old, inputs);
-  part = make_cast(t->graph, part, wide(old->op, dtype), old->loc);
-  Node *total = t->total(t, old->op, part, level, old->loc);
-  return make_cast(t->graph, scaled(t, old->op, total, old->loc), dtype, old->loc);
+  part = make_cast(t->graph, part, wide(old->op, dtype));
+  Node *total = t->total(t, old->op, part, level);
+  return make_cast(t->graph, scaled(t, old->op, total), dtype);
 }
 
 /* ── everything else ────────────────────────────────────────────────────────────────────────── */
 /* (a n + b) / (c n + d): frontend/sizes.c. */
 static Node *constant(Totals *t, Node *old, const double *form) {
   Node *part[2];
-  Loc loc = old->loc;
   for (int i = 0; i < 2; i++) {
-    Node *factor = make_const(t->graph, DT_F64, shape_scalar(), form[2 * i], loc);
-    Node *more = make_const(t->graph, DT_F64, shape_scalar(), form[2 * i + 1], loc);
-    part[i] = form[2 * i] ? make_binary(t->graph, OP_MUL, t->number, factor, loc) : more;
-    if (form[2 * i] && form[2 * i + 1]) part[i] = make_binary(t->graph, OP_ADD, part[i], more, loc);
+    Node *factor = make_const(t->graph, DT_F64, shape_scalar(), form[2 * i]);
+    Node *more = make_const(t->graph, DT_F64, shape_scalar(), form[2 * i + 1]);
+    part[i] = form[2 * i] ? make_binary(t->graph, OP_MUL, t->number, factor) : more;
+    if (form[2 * i] && form[2 * i + 1]) part[i] = make_binary(t->graph, OP_ADD, part[i], more);
   }
-  Node *value = make_binary(t->graph, OP_DIV, part[0], part[1], loc);
-  value = make_cast(t->graph, value, old->type.dtype, loc);
-  return make_broadcast(t->graph, value, old->type.shape, loc);
+  Node *value = make_binary(t->graph, OP_DIV, part[0], part[1]);
+  value = make_cast(t->graph, value, old->type.dtype);
+  return make_broadcast(t->graph, value, old->type.shape);
 }
 
 static Node *copied(Totals *t, Node *old) {
@@ -137,8 +135,14 @@ Node *totals_value(Totals *t, Node *root) {
   for (int i = root->id; i >= 0; i--)
     for (int k = 0; wanted[i] && !t->value[i] && k < t->graph->nodes.at[i]->input_count; k++)
       wanted[t->graph->nodes.at[i]->input[k]->id] = true;
-  for (int i = 0; i <= root->id; i++)
-    if (wanted[i] && !t->value[i]) t->value[i] = value_of(t, t->graph->nodes.at[i]);
+  const Origin before = t->graph->origin;
+  for (int i = 0; i <= root->id; i++) {
+    if (!wanted[i] || t->value[i]) continue;
+    Node *old = t->graph->nodes.at[i];
+    t->graph->origin = old->origin;
+    t->value[i] = value_of(t, old);
+  }
+  t->graph->origin = before;
   return t->value[root->id];
 }
 
@@ -155,7 +159,7 @@ Loc totals_cause(const Totals *t, const Node *old) {
       const Samples *s = &t->samples[old->input[i]->id];
       if (s->kind == SAMPLES_MIXED || s->level > 0) behind = old->input[i];
     }
-    if (!behind) return old->loc;
+    if (!behind) return old->origin.loc;
     old = behind;
   }
 }

@@ -24,11 +24,10 @@ static Node *visit(Graph *fresh, const Node *old, Node **inputs, void *context) 
   (void)context;
   static const Attr result = {.id = ATTR_RESULT, .i = DT_F32};
   if (!is_concerned(old)) return NULL;
-  int first = fresh->nodes.count;
   Node **wide = ARENA_ARRAY(fresh->arena, Node *, old->input_count);
   for (int i = 0; i < old->input_count; i++)
     wide[i] = is_narrow(inputs[i]->type.dtype) && !reads_narrow(old)
-                  ? make_cast(fresh, inputs[i], DT_F32, old->loc)
+                  ? make_cast(fresh, inputs[i], DT_F32)
                   : inputs[i];
   Attr *attrs = ARENA_ARRAY(fresh->arena, Attr, old->attr_count + 1);
   int count = 0;
@@ -36,11 +35,8 @@ static Node *visit(Graph *fresh, const Node *old, Node **inputs, void *context) 
     if (old->attr[i].id != ATTR_RESULT) attrs[count++] = old->attr[i];
   if (reads_narrow(old)) attrs[count++] = result;
   Type type = {DT_F32, old->type.shape};
-  Node *made = graph_node(fresh, old->op, wide, old->input_count, attrs, count, &type, old->loc);
-  made = make_cast(fresh, made, old->type.dtype, old->loc);
-  for (int i = first; i < fresh->nodes.count; i++)
-    fresh->nodes.at[i]->is_backward = old->is_backward;
-  return made;
+  Node *made = graph_node(fresh, old->op, wide, old->input_count, attrs, count, &type);
+  return make_cast(fresh, made, old->type.dtype);
 }
 
 Graph *pass_widen(PassContext *context, Graph *graph) {

@@ -74,8 +74,8 @@ static void node_json(Text *out, const Node *node) {
               op_info[node->op].text, type_text(&node->type, type));
   for (int i = 0; i < node->input_count; i++)
     text_printf(out, "%s%d", i ? "," : "", node->input[i]->id);
-  text_printf(out, "],\"at\":[%u,%u,%u],\"back\":%d,\"attrs\":{", node->loc.file, node->loc.line,
-              node->loc.column, node->is_backward);
+  text_printf(out, "],\"at\":[%u,%u,%u],\"back\":%d,\"attrs\":{", node->origin.loc.file,
+              node->origin.loc.line, node->origin.loc.column, node->origin.is_backward);
   for (int i = 0; i < node->attr_count; i++) {
     Text value = {0};
     attr_value(&value, &node->attr[i]);
@@ -92,7 +92,8 @@ static void node_json(Text *out, const Node *node) {
 }
 
 static void graph_json(Text *out, const Graph *graph) {
-  static const char *const kinds[] = {"loss", "metric", "output", "assign", "result", "passes", "objective", "factor"};
+  static const char *const kinds[] = {"loss",   "metric", "output",    "assign",
+                                      "result", "passes", "objective", "factor"};
   text_printf(out, "{\"nodes\":[");
   for (int i = 0; i < graph->nodes.count; i++) {
     if (i) text_append(out, ",\n", 2);

@@ -62,24 +62,24 @@ static Shape factor(Random *r, int64_t count, int rank) {
 
 /* ── small words ────────────────────────────────────────────────────────────────────────────── */
 /* A line for each recipe, and a few regions one after the other. */
-static Loc at(Random *r) {
+static void begin_recipe(Random *r) {
   enum { REGION_RECIPES = 3 };
   uint32_t line = (uint32_t)r->pool.count + 1;
-  return (Loc){1, 1, line, region_make(line / REGION_RECIPES, REGION_SETTING)};
+  r->graph->origin = (Origin){.loc = {1, 1, line}, .region = {line / REGION_RECIPES, REGION_SETTING}};
 }
-static Node *unary(Random *r, Op op, Node *x) { return make_unary(r->graph, op, x, at(r)); }
+static Node *unary(Random *r, Op op, Node *x) { return make_unary(r->graph, op, x); }
 static Node *binary(Random *r, Op op, Node *a, Node *b) {
-  return make_binary(r->graph, op, a, b, at(r));
+  return make_binary(r->graph, op, a, b);
 }
 static Node *constant(Random *r, DType dtype, double value) {
-  return make_const(r->graph, dtype, shape_scalar(), value, at(r));
+  return make_const(r->graph, dtype, shape_scalar(), value);
 }
 static Node *with(Random *r, Op op, Node *x, double value) {
   return binary(r, op, x, constant(r, x->type.dtype, value));
 }
 static Node *scale(Random *r, Node *x, double by) { return with(r, OP_MUL, x, by); }
-static Node *cast(Random *r, Node *x, DType dtype) { return make_cast(r->graph, x, dtype, at(r)); }
-static Node *reshape(Random *r, Node *x, Shape to) { return make_reshape(r->graph, x, to, at(r)); }
+static Node *cast(Random *r, Node *x, DType dtype) { return make_cast(r->graph, x, dtype); }
+static Node *reshape(Random *r, Node *x, Shape to) { return make_reshape(r->graph, x, to); }
 static int64_t elements(const Node *x) { return shape_elements(&x->type.shape); }
 
 static Node *leaf(Random *r, Op op, const char *name, Type type, const char *init, double low,
@@ -88,7 +88,7 @@ static Node *leaf(Random *r, Op op, const char *name, Type type, const char *ini
   Attr attrs[] = {attr_str(ATTR_NAME, name), attr_str(ATTR_INIT, init),
                   attr_floats(ATTR_INIT_ARGS, args, 2)};
   int count = !init ? 1 : !strcmp(init, "zeros") ? 2 : 3;
-  return graph_node(r->graph, op, NULL, 0, attrs, count, &type, at(r));
+  return graph_node(r->graph, op, NULL, 0, attrs, count, &type);
 }
 
 static Node *input(Random *r, DType dtype, Shape of) {
@@ -115,7 +115,7 @@ static Node *pattern(Random *r, Shape of) {
     Shape line = {.rank = of.rank};
     for (int k = 0; k < of.rank; k++) line.dim[k] = k == i ? of.dim[i] : 1;
     DType dtype = chance(r, 4) ? DT_I64 : DT_I32;
-    Node *index = cast(r, make_iota(r->graph, dtype, line, i, at(r)), DT_F32);
+    Node *index = cast(r, make_iota(r->graph, dtype, line, i), DT_F32);
     sum = binary(r, OP_ADD, sum, scale(r, index, 0.7390851 * (i + 1) + 0.1 * i * i));
   }
   return unary(r, OP_SIN, sum);
@@ -148,8 +148,8 @@ static Node *mask(Random *r, Node *x) {
   if (!of.rank) return unary(r, OP_ISFINITE, x);
   Node *result = NULL;
   for (int i = 0, count = 1 + below(r, 2); i < count; i++) {
-    Node *index = make_iota(r->graph, DT_I32, of, below(r, of.rank), at(r));
-    Node *other = chance(r, 2) ? make_iota(r->graph, DT_I32, of, below(r, of.rank), at(r))
+    Node *index = make_iota(r->graph, DT_I32, of, below(r, of.rank));
+    Node *other = chance(r, 2) ? make_iota(r->graph, DT_I32, of, below(r, of.rank))
                                : with(r, OP_REM, index, 1 + below(r, 4));
     Node *made = binary(r, compare[below(r, 6)], index, other);
     if (chance(r, 3)) made = unary(r, OP_NOT, made);
@@ -163,7 +163,7 @@ static Node *mask(Random *r, Node *x) {
 static Node *indices(Random *r, int64_t count, int64_t limit) {
   Shape line = shape_of(1, &count);
   DType dtype = chance(r, 3) ? DT_I64 : DT_I32;
-  Node *x = chance(r, 2) ? input(r, dtype, line) : make_iota(r->graph, dtype, line, 0, at(r));
+  Node *x = chance(r, 2) ? input(r, dtype, line) : make_iota(r->graph, dtype, line, 0);
   x = with(r, OP_MUL, x, 1 + below(r, 5));
   x = with(r, OP_MAX, with(r, OP_ADD, x, below(r, 9)), -1);
   return with(r, OP_REM, x, (double)limit + 1);
@@ -184,7 +184,7 @@ static int64_t reduced(const Shape *of, const int64_t *axes, int count) {
 }
 
 static Node *reduce(Random *r, Op op, Node *x, const int64_t *axes, int count) {
-  return make_reduce(r->graph, op, x, axes, count, at(r));
+  return make_reduce(r->graph, op, x, axes, count);
 }
 
 static Node *mean(Random *r, Node *x, const int64_t *axes, int count) {
@@ -260,8 +260,8 @@ static Node *recipe_binary(Random *r) {
   case 6:
     return binary(r, OP_MIN, x, with(r, OP_SUB, scale(r, y, 0.875), 0.0770));
   case 7:
-    y = make_broadcast(r->graph, y, x->type.shape, at(r));
-    return make_select(r->graph, mask(r, x), x, y, at(r));
+    y = make_broadcast(r->graph, y, x->type.shape);
+    return make_select(r->graph, mask(r, x), x, y);
   default:
     return binary(r, OP_MUL, cast(r, mask(r, x), DT_F32), x);
   }
@@ -329,10 +329,10 @@ static Node *recipe_label(Random *r) {
   int64_t rows = elements(x) / last, dims[] = {rows, last};
   Shape column = shape_of(2, (int64_t[]){rows, 1});
   Node *index = indices(r, rows, last);
-  Node *classes = make_iota(r->graph, index->type.dtype, shape_of(2, dims), 1, at(r));
+  Node *classes = make_iota(r->graph, index->type.dtype, shape_of(2, dims), 1);
   Node *hit = binary(r, OP_EQ, classes, reshape(r, index, column));
   x = reshape(r, x, shape_of(2, dims));
-  return reduce(r, OP_SUM, make_select(r->graph, hit, x, constant(r, DT_F32, 0), at(r)),
+  return reduce(r, OP_SUM, make_select(r->graph, hit, x, constant(r, DT_F32, 0)),
                 (int64_t[]){1}, 1);
 }
 
@@ -355,7 +355,7 @@ static Node *recipe_dot(Random *r) {
     return NULL;
   Shape small = shape_of(2, &of.dim[rank - 2]);
   Node *w = chance(r, 2) ? param(r, small) : param(r, of);
-  Node *y = make_dot(r->graph, x, make_broadcast(r->graph, w, of, at(r)), ta, tb, at(r));
+  Node *y = make_dot(r->graph, x, make_broadcast(r->graph, w, of), ta, tb);
   y = scale(r, y, 0.5);
   if (chance(r, 2)) y = binary(r, OP_ADD, y, partner(r, y));
   return activation(r, y);
@@ -396,7 +396,7 @@ static Node *recipe_conv(Random *r) {
   Node *inputs[] = {x, param(r, weight)};
   Attr attrs[] = {attr_ints(ATTR_STRIDE, stride, 2), attr_ints(ATTR_PADDING, padding, 4),
                   attr_ints(ATTR_DILATION, dilation, 2), attr_int(ATTR_GROUPS, groups)};
-  Node *y = scale(r, graph_node(r->graph, OP_CONV, inputs, 2, attrs, 4, NULL, at(r)), 0.5);
+  Node *y = scale(r, graph_node(r->graph, OP_CONV, inputs, 2, attrs, 4, NULL), 0.5);
   if (elements(y) > MOST_ELEMENTS) return NULL;
   if (chance(r, 2)) y = binary(r, OP_ADD, y, param(r, shape_of(3, (int64_t[]){outputs, 1, 1})));
   return activation(r, y);
@@ -411,7 +411,7 @@ static Node *recipe_pool(Random *r) {
   Attr attrs[] = {attr_ints(ATTR_KERNEL, kernel, 2), attr_ints(ATTR_STRIDE, stride, 2),
                   attr_ints(ATTR_PADDING, padding, 4), attr_bool(ATTR_COUNT_PAD, chance(r, 2))};
   return graph_node(r->graph, is_max ? OP_POOL_MAX : OP_POOL_AVG, &x, 1, attrs, is_max ? 3 : 4,
-                    NULL, at(r));
+                    NULL);
 }
 
 static Node *recipe_shape(Random *r) {
@@ -427,12 +427,12 @@ static Node *recipe_shape(Random *r) {
       perm[i] = perm[k];
       perm[k] = i;
     }
-    return make_transpose(r->graph, x, perm, at(r));
+    return make_transpose(r->graph, x, perm);
   default:
     for (int i = 0; i < of.rank; i++)
       if (of.dim[i] == 1) of.dim[i] = size(r);
     if (shape_elements(&of) > MOST_ELEMENTS) return NULL;
-    return make_broadcast(r->graph, x, of, at(r));
+    return make_broadcast(r->graph, x, of);
   }
 }
 
@@ -455,8 +455,8 @@ static Node *recipe_cut(Random *r) {
   Attr cut[] = {attr_ints(ATTR_START, start, rank), attr_ints(ATTR_STEP, step, rank)};
   Attr pad[] = {attr_ints(ATTR_LOW, low, rank), attr_ints(ATTR_HIGH, high, rank),
                 attr_float(ATTR_VALUE, chance(r, 2) ? 0 : 0.75)};
-  return is_pad ? graph_node(r->graph, OP_PAD, &x, 1, pad, 3, NULL, at(r))
-                : graph_node(r->graph, OP_SLICE, &x, 1, cut, 2, &to, at(r));
+  return is_pad ? graph_node(r->graph, OP_PAD, &x, 1, pad, 3, NULL)
+                : graph_node(r->graph, OP_SLICE, &x, 1, cut, 2, &to);
 }
 
 static Node *recipe_concat(Random *r) {
@@ -464,9 +464,9 @@ static Node *recipe_concat(Random *r) {
   int rank = x->type.shape.rank, count = 1 + below(r, 3);
   if (!rank || elements(x) * count > MOST_ELEMENTS) return NULL;
   for (int i = 1; i < count; i++)
-    parts[i] = make_broadcast(r->graph, partner(r, x), x->type.shape, at(r));
+    parts[i] = make_broadcast(r->graph, partner(r, x), x->type.shape);
   Attr attr = attr_int(ATTR_AXIS, below(r, rank));
-  return graph_node(r->graph, OP_CONCAT, parts, count, &attr, 1, NULL, at(r));
+  return graph_node(r->graph, OP_CONCAT, parts, count, &attr, 1, NULL);
 }
 
 static Node *recipe_lookup(Random *r) {
@@ -476,11 +476,11 @@ static Node *recipe_lookup(Random *r) {
   if (chance(r, 2)) {
     if (count * width > MOST_ELEMENTS) return NULL;
     Node *inputs[] = {x, indices(r, count, rows)};
-    return graph_node(r->graph, OP_GATHER, inputs, 2, NULL, 0, NULL, at(r));
+    return graph_node(r->graph, OP_GATHER, inputs, 2, NULL, 0, NULL);
   }
   Node *inputs[] = {x, indices(r, rows, count)};
   Type to = {DT_F32, shape_of(2, (int64_t[]){count, width})};
-  Node *y = graph_node(r->graph, OP_SCATTER_ADD, inputs, 2, NULL, 0, &to, at(r));
+  Node *y = graph_node(r->graph, OP_SCATTER_ADD, inputs, 2, NULL, 0, &to);
   return scale(r, y, 1.0 / (double)rows);
 }
 
@@ -503,10 +503,10 @@ static Node *recipe_put(Random *r) {
   Node *where = constant(r, DT_I64, below(r, x->type.shape.dim[axis] + 1) - 1);
   Node *inputs[] = {base, part, where};
   Attr along = attr_int(ATTR_AXIS, axis);
-  Node *y = graph_node(r->graph, OP_PUT, inputs, 3, &along, 1, NULL, at(r));
+  Node *y = graph_node(r->graph, OP_PUT, inputs, 3, &along, 1, NULL);
   if (!is_kept) return y;
   Attr target = attr_str(ATTR_TARGET, name);
-  Node *assign = graph_node(r->graph, OP_ASSIGN, &y, 1, &target, 1, NULL, at(r));
+  Node *assign = graph_node(r->graph, OP_ASSIGN, &y, 1, &target, 1, NULL);
   graph_add_root(r->graph, ROOT_ASSIGN, name, assign);
   return chance(r, 2) ? y : scale(r, binary(r, OP_SUB, x, y), 0.5);
 }
@@ -531,11 +531,11 @@ static Node *recipe_attention(Random *r) {
     if (chance(r, 2)) mask.dim[i] = 1;
   mask.dim[D] = keys;
   bool is_masked = chance(r, 3);
-  if (is_masked) inputs[3] = make_broadcast(r->graph, pattern(r, mask), mask, at(r));
+  if (is_masked) inputs[3] = make_broadcast(r->graph, pattern(r, mask), mask);
   if (is_masked && chance(r, 2)) inputs[3] = with(r, OP_GT, inputs[3], -0.3);
   Attr attrs[] = {attr_bool(ATTR_CAUSAL, chance(r, 2)), attr_float(ATTR_SCALE, 0.4)};
-  Node *y = graph_node(r->graph, OP_ATTENTION, inputs, is_masked ? 4 : 3, attrs, 2, NULL, at(r));
-  return make_result(r->graph, y, 0, at(r));
+  Node *y = graph_node(r->graph, OP_ATTENTION, inputs, is_masked ? 4 : 3, attrs, 2, NULL);
+  return make_result(r->graph, y, 0);
 }
 
 static Node *heads_of(Random *r, Node *rows, int64_t from, int64_t heads, int64_t features) {
@@ -545,8 +545,8 @@ static Node *heads_of(Random *r, Node *rows, int64_t from, int64_t heads, int64_
   int64_t start[3] = {0, 0, from}, step[3] = {1, 1, 1};
   Type type = {DT_F32, part};
   Attr attrs[] = {attr_ints(ATTR_START, start, 3), attr_ints(ATTR_STEP, step, 3)};
-  Node *x = graph_node(r->graph, OP_SLICE, &rows, 1, attrs, 2, &type, at(r));
-  return make_transpose(r->graph, reshape(r, x, apart), swap, at(r));
+  Node *x = graph_node(r->graph, OP_SLICE, &rows, 1, attrs, 2, &type);
+  return make_transpose(r->graph, reshape(r, x, apart), swap);
 }
 
 /* Attention as models have it: q, k and v are parts of one product, their heads beside one another.
@@ -561,7 +561,7 @@ static Node *recipe_heads(Random *r) {
       flat.dim[0] * to.dim[1] * heads > MOST_ELEMENTS)
     return NULL;
   Node *weight = param(r, (Shape){2, {flat.dim[1], width}});
-  Node *rows = make_dot(r->graph, reshape(r, x, flat), weight, false, false, at(r));
+  Node *rows = make_dot(r->graph, reshape(r, x, flat), weight, false, false);
   rows = scale(r, rows, 1.0 / (double)flat.dim[1]);
   to.dim[2] = width;
   rows = reshape(r, rows, to);
@@ -570,8 +570,8 @@ static Node *recipe_heads(Random *r) {
   operands[2] = heads_of(r, rows, (heads + groups) * features, groups, features);
   if (chance(r, 3)) operands[0] = scale(r, operands[0], 1.5);
   Attr attrs[] = {attr_bool(ATTR_CAUSAL, chance(r, 2)), attr_float(ATTR_SCALE, 0.4)};
-  Node *y = graph_node(r->graph, OP_ATTENTION, operands, 3, attrs, 2, NULL, at(r));
-  y = make_transpose(r->graph, make_result(r->graph, y, 0, at(r)), swap, at(r));
+  Node *y = graph_node(r->graph, OP_ATTENTION, operands, 3, attrs, 2, NULL);
+  y = make_transpose(r->graph, make_result(r->graph, y, 0), swap);
   to.dim[2] = heads * features;
   return reshape(r, y, to);
 }
@@ -585,9 +585,9 @@ static Node *recipe_dropout(Random *r) {
   }
   Attr stream = attr_int(ATTR_STREAM, r->streams++);
   Node *inputs[] = {r->seed, r->step};
-  Node *draw = graph_node(r->graph, OP_RANDOM, inputs, 2, &stream, 1, &type, at(r));
+  Node *draw = graph_node(r->graph, OP_RANDOM, inputs, 2, &stream, 1, &type);
   Node *keep = with(r, OP_LT, draw, chance(r, 2) ? 0.5 : 0.875);
-  return make_select(r->graph, keep, x, constant(r, DT_F32, 0), at(r));
+  return make_select(r->graph, keep, x, constant(r, DT_F32, 0));
 }
 
 /* A running mean: read here, written at the end of the step. */
@@ -600,7 +600,7 @@ static Node *recipe_state(Random *r) {
   Node *old = leaf(r, OP_STATE, name, now->type, "uniform", -1, 1);
   Node *part = scale(r, now, 0.25), *update = binary(r, OP_ADD, scale(r, old, 0.75), part);
   Attr target = attr_str(ATTR_TARGET, name);
-  Node *assign = graph_node(r->graph, OP_ASSIGN, &update, 1, &target, 1, NULL, at(r));
+  Node *assign = graph_node(r->graph, OP_ASSIGN, &update, 1, &target, 1, NULL);
   graph_add_root(r->graph, ROOT_ASSIGN, name, assign);
   return scale(r, binary(r, OP_SUB, x, old), 0.5);
 }
@@ -642,13 +642,16 @@ static void add_loss(Random *r) {
 
 Graph *graph_random(Arena *arena, uint64_t seed, int size) {
   Random random = {.graph = graph_new(arena, "train"), .state = seed}, *r = &random;
+  begin_recipe(r);
   Node *first = input(r, DT_F32, shape(r)), *second = param(r, shape(r));
   VEC_PUSH(arena, r->pool, first);
   VEC_PUSH(arena, r->pool, second);
+  begin_recipe(r);
   for (int made = 0; made < size;) {
     Node *node = recipes[below(r, (int64_t)(sizeof recipes / sizeof *recipes))](r);
     if (!node) continue;
     VEC_PUSH(arena, r->pool, node);
+    begin_recipe(r);
     made++;
   }
   graph_add_root(r->graph, ROOT_METRIC, "average", average(r, pick(r)));

@@ -1,12 +1,11 @@
 /* ir_rewrite: building with the short hands, rewriting, use counts, attributes of nodes. */
 #include "ir_help.h"
 
-static const Loc here = {1, 2, 3};
 
 static Node *input(Graph *graph, const char *name, int rank, const int64_t *dims) {
   Attr attr = attr_str(ATTR_NAME, name);
   Type type = {DT_F32, shape_of(rank, dims)};
-  return graph_node(graph, OP_INPUT, NULL, 0, &attr, 1, &type, here);
+  return graph_node(graph, OP_INPUT, NULL, 0, &attr, 1, &type);
 }
 
 #define DIMS(...) (int)(sizeof((int64_t[]){__VA_ARGS__}) / 8), ((int64_t[]){__VA_ARGS__})
@@ -16,28 +15,28 @@ static void short_hands(void **state) {
   Arena *arena = arena_new();
   Graph *graph = graph_new(arena, "g");
   Node *a = input(graph, "a", DIMS(4, 1, 3)), *b = input(graph, "b", DIMS(2, 1));
-  Node *sum = make_binary(graph, OP_ADD, a, b, here);
+  Node *sum = make_binary(graph, OP_ADD, a, b);
   char text[TYPE_TEXT];
   assert_string_equal(type_text(&sum->type, text), "f32[4,2,3]");
   assert_int_equal(sum->input[1]->op, OP_BROADCAST);
   assert_int_equal(sum->input[1]->input[0]->op, OP_RESHAPE);
-  Node *back = make_unbroadcast(graph, sum, b->type.shape, here);
+  Node *back = make_unbroadcast(graph, sum, b->type.shape);
   assert_true(type_equal(&back->type, &b->type));
   assert_int_equal(back->op, OP_RESHAPE);
   assert_int_equal(back->input[0]->op, OP_SUM);
   assert_int_equal(node_attr(back->input[0], ATTR_AXES)->count, 2); /* 0 and 2 */
-  assert_ptr_equal(make_unbroadcast(graph, sum, sum->type.shape, here), sum);
+  assert_ptr_equal(make_unbroadcast(graph, sum, sum->type.shape), sum);
   int before = graph->nodes.count;
-  assert_ptr_equal(make_cast(graph, a, DT_F32, here), a);
-  assert_ptr_equal(make_reshape(graph, a, a->type.shape, here), a);
-  assert_ptr_equal(make_broadcast(graph, a, a->type.shape, here), a);
-  assert_ptr_equal(make_transpose(graph, a, (int64_t[]){0, 1, 2}, here), a);
+  assert_ptr_equal(make_cast(graph, a, DT_F32), a);
+  assert_ptr_equal(make_reshape(graph, a, a->type.shape), a);
+  assert_ptr_equal(make_broadcast(graph, a, a->type.shape), a);
+  assert_ptr_equal(make_transpose(graph, a, (int64_t[]){0, 1, 2}), a);
   assert_int_equal(graph->nodes.count, before);
-  Node *mask = make_binary(graph, OP_LT, a, b, here);
-  Node *chosen = make_select(graph, mask, a, make_like(graph, a, 0, here), here);
+  Node *mask = make_binary(graph, OP_LT, a, b);
+  Node *chosen = make_select(graph, mask, a, make_like(graph, a, 0));
   assert_string_equal(type_text(&chosen->type, text), "f32[4,2,3]");
-  Node *dot = make_dot(graph, make_reshape(graph, a, shape_of(DIMS(4, 3)), here),
-                       input(graph, "w", DIMS(5, 3)), false, true, here);
+  Node *dot = make_dot(graph, make_reshape(graph, a, shape_of(DIMS(4, 3))),
+                       input(graph, "w", DIMS(5, 3)), false, true);
   assert_string_equal(type_text(&dot->type, text), "f32[4,5]");
   arena_free(arena);
 }

@@ -37,13 +37,13 @@ static void floats_round_trip(void **state) {
   Arena *arena = arena_new();
   for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
     Graph *graph = graph_new(arena, "g");
-    make_const(graph, DT_F64, shape_scalar(), values[i], (Loc){0});
+    make_const(graph, DT_F64, shape_scalar(), values[i]);
     Graph *again = help_parse(arena, graph_to_text(graph, arena));
     double back = node_float(again->nodes.at[0], ATTR_VALUE, 42);
     assert_memory_equal(&back, &values[i], sizeof back);
   }
   Graph *graph = graph_new(arena, "g");
-  make_const(graph, DT_F64, shape_scalar(), NAN, (Loc){0});
+  make_const(graph, DT_F64, shape_scalar(), NAN);
   Graph *again = help_parse(arena, graph_to_text(graph, arena));
   assert_true(isnan(node_float(again->nodes.at[0], ATTR_VALUE, 42)));
   arena_free(arena);
@@ -63,15 +63,15 @@ static void locations(void **state) {
   Graph *graph = help_graph(arena, "%a = const {value=1} : f32[] @~3:70000:5\n"
                                    "%b = neg %a : f32[] @9:8\n%c = neg %b : f32[] @~");
   const Node *a = graph->nodes.at[0], *b = graph->nodes.at[1], *c = graph->nodes.at[2];
-  assert_int_equal(a->loc.file, 3);
-  assert_int_equal(a->loc.line, 70000);
-  assert_int_equal(a->loc.column, 5);
-  assert_true(a->is_backward);
-  assert_int_equal(b->loc.file, 1);
-  assert_int_equal(b->loc.line, 9);
-  assert_false(b->is_backward);
-  assert_int_equal(c->loc.line, 0);
-  assert_true(c->is_backward);
+  assert_int_equal(a->origin.loc.file, 3);
+  assert_int_equal(a->origin.loc.line, 70000);
+  assert_int_equal(a->origin.loc.column, 5);
+  assert_true(a->origin.is_backward);
+  assert_int_equal(b->origin.loc.file, 1);
+  assert_int_equal(b->origin.loc.line, 9);
+  assert_false(b->origin.is_backward);
+  assert_int_equal(c->origin.loc.line, 0);
+  assert_true(c->origin.is_backward);
   arena_free(arena);
 }
 

@@ -123,9 +123,10 @@ static Graph *repeated(Arena *arena, int times, const double *scale, const int64
     Type type = {DT_F32, shape_of(1, &size[i])};
     char *name = arena_printf(arena, "x%d", i);
     Attr attr = attr_str(ATTR_NAME, name);
-    Node *x = graph_node(graph, OP_INPUT, NULL, 0, &attr, 1, &type, (Loc){.line = (uint32_t)i});
-    Node *scaled = make_binary(graph, OP_MUL, x, make_like(graph, x, scale[i], x->loc), x->loc);
-    Node *y = make_unary(graph, OP_EXP, scaled, x->loc);
+    graph->origin.loc.line = (uint32_t)i;
+    Node *x = graph_node(graph, OP_INPUT, NULL, 0, &attr, 1, &type);
+    Node *scaled = make_binary(graph, OP_MUL, x, make_like(graph, x, scale[i]));
+    Node *y = make_unary(graph, OP_EXP, scaled);
     graph_add_root(graph, ROOT_OUTPUT, arena_printf(arena, "y%d", i), y);
   }
   return graph;

@@ -67,15 +67,14 @@ static void case_begin(Case *c, const char *body, double low, double high) {
   char *text = arena_printf(c->arena, "graph \"case\" {\n%s\n  output \"y\" %%y\n}\n", body);
   if (graph_parse(c->arena, &c->diag, "case", text, &c->graph, 1) != 1) fail_msg("%s", text);
   for (int i = 0; i < c->graph->nodes.count; i++) seen[c->graph->nodes.at[i]->op] = true;
-  Loc loc = {0};
   Node *y = graph_find_root(c->graph, ROOT_OUTPUT, "y");
   Attr name = attr_str(ATTR_NAME, "weights of y");
-  Node *weight = graph_node(c->graph, OP_INPUT, NULL, 0, &name, 1, &y->type, loc);
-  Node *product = make_binary(c->graph, OP_MUL, y, weight, loc);
+  Node *weight = graph_node(c->graph, OP_INPUT, NULL, 0, &name, 1, &y->type);
+  Node *product = make_binary(c->graph, OP_MUL, y, weight);
   int64_t axes[MAX_RANK];
   for (int i = 0; i < MAX_RANK; i++) axes[i] = i;
-  Node *sum = make_reduce(c->graph, OP_SUM, product, axes, y->type.shape.rank, loc);
-  c->loss = make_reshape(c->graph, sum, shape_scalar(), loc);
+  Node *sum = make_reduce(c->graph, OP_SUM, product, axes, y->type.shape.rank);
+  c->loss = make_reshape(c->graph, sum, shape_scalar());
   fill_leaves(c, low, high);
 }
 
@@ -97,7 +96,7 @@ static const Tensor *gradient_of(Case *c, const char *name) {
     assert_non_null(gradient);
     if (!gradient[0]) return tensor_new(c->arena, leaf->type);
     assert_true(type_equal(&gradient[0]->type, &leaf->type));
-    assert_true(gradient[0]->is_backward);
+    assert_true(gradient[0]->origin.is_backward);
     assert_true(graph_verify(c->graph, STAGE_STEP, &c->diag));
     return evaluate(c)[gradient[0]->id];
   }

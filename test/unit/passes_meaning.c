@@ -302,7 +302,7 @@ static int check_rule(SimplifyRun *rule, int op, int which) {
       for (int odd = 0; odd < 2; odd++) {
         if (odd && is_root(node)) continue;
         Tensor **values = run(arena, &diag, graph, seed, odd);
-        if (odd && node->is_backward) continue; /* sum_of_deviations says why */
+        if (odd && node->origin.is_backward) continue; /* sum_of_deviations says why */
         if (!is_equal(values[node->id], values[better->id],
                       odd && (node->op == OP_SUM || node->op == OP_POOL_MAX)))
           fail_msg("%s: replacing %%%d, a '%s', by %%%d changes its value%s:\n%s", graph->name, i,

@@ -175,8 +175,8 @@ static void users_error(void **state) {
   Bench *b = *state;
   Attr attr = attr_str(ATTR_NAME, "half");
   Type type = {DT_F16, shape_scalar()};
-  Loc loc = {.line = 3, .column = 4};
-  graph_node(b->program.train, OP_PARAM, NULL, 0, &attr, 1, &type, loc);
+  b->program.train->origin.loc = (Loc){.line = 3, .column = 4};
+  graph_node(b->program.train, OP_PARAM, NULL, 0, &attr, 1, &type);
   assert_false(run(b));
   assert_non_null(strstr(messages(b), "parameter 'half' is f16: parameters must be f32"));
   assert_false(exists(b, "reproducer-autodiff.train.ftir"));
