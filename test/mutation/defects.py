@@ -40,12 +40,12 @@ defect("concat-of-slices", M, "if (step[i] != 1 || start[i] != (i == axis ? at :
        "if (step[i] != 1 || (i != axis && start[i] != 0)) return NULL;", MT)
 defect("pads-that-touch", M, "if (low[first] + size[0] != low[!first]) return NULL;", "if (low[first] + size[0] > low[!first]) return NULL;", MT)
 defect("sum-of-broadcast", M, "if (node->op != OP_SUM) return x;\n", "if (node->op != OP_RMAX) return x;\n", MT)
-defect("arg-order", "passes/simplify_math.c", "if (A->op == OP_NEG) return binary(graph, node, OP_SUB, B, A->input[0]);",
-       "if (A->op == OP_NEG) return binary(graph, node, OP_SUB, A->input[0], B);", MT)
+defect("arg-order", "passes/simplify_math.c", "if (A->op == OP_NEG) return binary(graph, OP_SUB, B, A->input[0]);",
+       "if (A->op == OP_NEG) return binary(graph, OP_SUB, A->input[0], B);", MT)
 defect("comparison-turned", "passes/simplify_math.c", "Op op = node->op == OP_LT   ? OP_GT", "Op op = node->op == OP_LT   ? OP_LT", MT)
 defect("select-nested", "passes/simplify_math.c",
-       "if (b->op == OP_SELECT && b->input[0] == cond) return choose(graph, node, cond, a, b->input[2]);",
-       "if (b->op == OP_SELECT && b->input[0] == cond) return choose(graph, node, cond, a, b->input[1]);", MT)
+       "if (b->op == OP_SELECT && b->input[0] == cond) return choose(graph, cond, a, b->input[2]);",
+       "if (b->op == OP_SELECT && b->input[0] == cond) return choose(graph, cond, a, b->input[1]);", MT)
 defect("cse-attributes", "passes/cse.c", "return i >= a->attr_count && k >= b->attr_count;\n}", "return true;\n}", "lit passes/cse.ftir")
 defect("cse-commutes", "ir/ops.def", "STEP, T(BODY), 0, same, sub, sub, sub)", "STEP, T(BODY) | T(COMMUTES), 0, same, sub, sub, sub)", MT)
 
