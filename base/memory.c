@@ -1,5 +1,6 @@
 /* memory: see memory.h. */
 #include "base/memory.h"
+#include "base/text.h"
 #include <stdio.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@ void memory_leave(MemoryGuard *guard) { innermost = guard->outer; }
 
 /* Not exit(): it takes LLVM's tables down under threads that are still compiling. */
 _Noreturn void memory_none(void) {
+  text_remove_temporaries(innermost != NULL);
   if (innermost) longjmp(innermost->place, 1);
   fputs("error: out of memory\n", stderr);
   _exit(3);

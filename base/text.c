@@ -4,6 +4,8 @@
 #include "base/memory.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -112,6 +114,27 @@ static void append_host(Text *name) {
   text_printf(name, ".%s.%d", host, (int)getpid());
 }
 
+/* The last temporary files, for an end that comes without a return to who made them. Their names are
+ * nobody else's, so one that has been renamed or removed since does no harm here. */
+enum { PENDING = 32, LONGEST_PATH = 4096 };
+static struct {
+  char path[LONGEST_PATH];
+  pthread_t maker;
+} pending[PENDING];
+static atomic_uint pending_count;
+
+static void note_temporary(const char *path) {
+  unsigned at = atomic_fetch_add(&pending_count, 1) % PENDING;
+  pending[at].maker = pthread_self();
+  snprintf(pending[at].path, LONGEST_PATH, "%s", path);
+}
+
+void text_remove_temporaries(bool of_this_thread) {
+  for (int i = 0; i < PENDING; i++)
+    if (pending[i].path[0] && (!of_this_thread || pthread_equal(pending[i].maker, pthread_self())))
+      unlink(pending[i].path);
+}
+
 int text_open_beside(const char *path, Text *temporary, int *fd) {
   struct stat info;
   if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
@@ -123,6 +146,7 @@ int text_open_beside(const char *path, Text *temporary, int *fd) {
     unsigned number = 0;
     if (getrandom(&number, sizeof number, GRND_NONBLOCK) < 0) number = (unsigned)tries;
     text_printf(&name, "%s.%08x.tmp", temporary->at, number);
+    note_temporary(name.at);
     *fd = open(name.at, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     int error = *fd < 0 ? errno : 0;
     if (!error) {

@@ -35,6 +35,9 @@ int text_write_file(const char *path, const void *bytes, size_t count);
  * TEXT_IRREGULAR: what has that name now is a device, a pipe or the like, which a rename would
  * replace. text_error has words for all of them. */
 int text_open_beside(const char *path, Text *temporary, int *fd);
+/* Before an end without memory (memory.h): removes such files that are still under way; of this
+ * thread only, where others go on. */
+void text_remove_temporaries(bool of_this_thread);
 /* A rename or a new folder lasts when the folder it is in is on the disk too. A folder that cannot
  * be synced is not worth a failure. */
 void text_sync_parent(const char *path);

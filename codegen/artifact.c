@@ -1,7 +1,6 @@
 /* artifact: a .ptx is text with the plan at its head; a .so is our object, linked by the system's
  * ld. Invariant: the file appears whole or not at all, and equal input gives equal bytes. */
 #include "codegen/artifact.h"
-#include "base/memory.h"
 #include "codegen/codegen.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -44,8 +43,8 @@ typedef struct {
   int count;
 } Beside;
 
-/* Runs ld; `message` gets the start of what it said, and nothing is allocated meanwhile: ld must
- * have ended before its files are removed. Returns its exit status, or -1 if there is no ld. What
+/* Runs ld; `message` gets the start of what it said, and nothing is allocated meanwhile: an end
+ * without memory removes ld's files, which it could make again. Returns its exit status, or -1 if there is no ld. What
  * no kernel uses is left out. */
 static int run_ld(const Beside *files, char *message, size_t size) {
   int pipe_ends[2];
@@ -117,24 +116,14 @@ static bool link_beside(Diag *diag, const Code *code, const char *path, Beside *
   return true;
 }
 
-/* Without memory too, nothing is left beside the output. */
 static bool link_shared(Diag *diag, const Code *code, const char *path) {
-  static Beside files;
-  MemoryGuard guard;
-  volatile bool good = false, has_memory = true;
-  files = (Beside){0};
-  memory_enter(&guard);
-  if (setjmp(guard.place) == 0)
-    good = link_beside(diag, code, path, &files);
-  else
-    has_memory = false;
-  memory_leave(&guard);
+  Beside files = {0};
+  bool good = link_beside(diag, code, path, &files);
   for (int i = 0; i <= files.count; i++) {
     Text *name = i < files.count ? &files.object[i] : &files.linked;
     if (name->count) unlink(name->at);
     text_free(name);
   }
-  if (!has_memory) memory_none();
   return good;
 }
 

@@ -16,6 +16,7 @@ static void end(const char *what, const char *reason) {
   const char *parts[] = {"error: ", what, reason, "\n"};
   for (int i = 0; i < 4; i++)
     if (write(STDERR_FILENO, parts[i], strlen(parts[i])) < 0) break;
+  text_remove_temporaries(false);
   _exit(EXIT_MACHINE);
 }
 

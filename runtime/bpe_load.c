@@ -4,9 +4,9 @@
 #include "base/text.h"
 #include "runtime/bpe.h"
 #include "runtime/bpe_table.h"
+#include "runtime/json.h"
 #include "runtime/utf8.h"
 #include <errno.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -201,11 +201,10 @@ static Status parse(Bpe *bpe, json_t *root, const char *merges, size_t merges_by
 
 Status bpe_parse(const char *json, size_t json_bytes, const char *merges, size_t merges_bytes,
                  Bpe **out) {
-  json_error_t error;
-  errno = 0;
-  json_t *root = json_loadb(json, json_bytes, JSON_REJECT_DUPLICATES, &error);
-  if (!root && errno == ENOMEM) return status_errno(ENOMEM, "cannot be read");
-  if (!root) return status_fail(STATUS_USER, "is no JSON: line %d: %s", error.line, error.text);
+  json_t *root;
+  Status parsed = json_parse(json, json_bytes, &root);
+  if (parsed == STATUS_USER) return status_prefix(parsed, "is no JSON");
+  STATUS_TRY(parsed);
   Bpe *bpe = calloc(1, sizeof *bpe);
   Status status =
       bpe ? parse(bpe, root, merges, merges_bytes) : status_fail(STATUS_FAULT, "out of memory");

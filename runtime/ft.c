@@ -56,7 +56,7 @@ static Status open_with(const char *path, const FtOptions *options, FtModel **ou
   if (setjmp(guard.place) == 0)
     status = open_model(model, path, options);
   else
-    status_fail(STATUS_FAULT, "%s: out of memory", path);
+    status = status_fail(STATUS_FAULT, "%s: out of memory", path);
   memory_leave(&guard);
   if (status != STATUS_OK) {
     ft_close(model);
@@ -322,7 +322,8 @@ static Status read_scores(FtModel *model, float *scores, size_t bytes) {
 }
 
 /* ── the interface ────────────────────────────────────────────────────────────────────────── */
-/* Both end the function: with a failure, or with what the call gives. */
+/* Both end the function: with a failure, or with what the call gives. After longjmp nothing is said
+ * of what the compiler kept where the call's own variables are, `status` among them. */
 #define NEED(pointer)                                                                              \
   if (!(pointer)) return status_fail(STATUS_USER, "%s: %s is NULL", __func__, #pointer)
 #define GUARDED(call)                                                                              \
@@ -332,7 +333,7 @@ static Status read_scores(FtModel *model, float *scores, size_t bytes) {
   if (setjmp(guard.place) == 0)                                                                    \
     status = (call);                                                                               \
   else                                                                                             \
-    status_fail(STATUS_FAULT, "%s: out of memory", __func__);                                      \
+    status = status_fail(STATUS_FAULT, "%s: out of memory", __func__);                             \
   memory_leave(&guard);                                                                            \
   return status
 

@@ -4,7 +4,6 @@
 #include "runtime/bpe.h"
 #include "runtime/ckpt.h"
 #include "runtime/generator.h"
-#include "runtime/signals.h"
 #include "runtime/utf8_out.h"
 #include <errno.h>
 #include <stdio.h>
@@ -169,7 +168,7 @@ static Status generate_some(Generation *g, int64_t first, int64_t count, int64_t
   }
   if (g->is_single) show_text(g, &out, 0, 0);
   int64_t begin = clock_nanoseconds(), drawn = 1;
-  for (bool is_first = true; !signals_pending(); is_first = false) {
+  for (bool is_first = true; !ferror(stdout); is_first = false) { /* a full disk ends it */
     end_texts(g, given);
     STATUS_TRY(generator_next(g->generator, &options->sample, &drawn));
     if (!drawn) break;
@@ -199,7 +198,7 @@ static Status generate(Generation *g) {
   if (!given) return status_errno(ENOMEM, "generate");
   g->is_single = all == 1;
   Status status = STATUS_OK;
-  for (int64_t first = 0; first < all && status == STATUS_OK && !signals_pending(); first += most)
+  for (int64_t first = 0; first < all && status == STATUS_OK && !ferror(stdout); first += most)
     status = generate_some(g, first, all - first < most ? all - first : most, given);
   free(given);
   if (status == STATUS_OK) tell_speed(g);

@@ -14,6 +14,7 @@
 struct Log {
   LogOptions options;
   FILE *out, *jsonl;
+  bool has_failed;             /* to write to jsonl */
   bool is_terminal, has_line;  /* has_line: a progress line without newline is showing */
   double line_time, show_time; /* when the last line, the last update of the terminal was made */
   double json_time;            /* samples/s in the file is measured between its own lines */
@@ -46,14 +47,19 @@ Status log_open(const LogOptions *options, Log **out) {
   return STATUS_OK;
 }
 
-static Status cannot_write(const Log *log) {
-  return status_errno(errno ? errno : EIO, "cannot write the log %s", log->options.jsonl);
+/* Told once: what is done about it has messages of its own. */
+static Status cannot_write(Log *log, int error) {
+  log->has_failed = true;
+  return status_errno(error ? error : EIO, "cannot write the log %s", log->options.jsonl);
 }
 
 Status log_flush(Log *log) {
   errno = 0;
-  return !log->jsonl || fflush(log->jsonl) == 0 ? STATUS_OK : cannot_write(log);
+  if (!log->jsonl || log->has_failed || fflush(log->jsonl) == 0) return STATUS_OK;
+  return cannot_write(log, errno);
 }
+
+bool log_has_failed(const Log *log) { return log->has_failed; }
 
 /* Up to where the lines are whole and of steps up to `step`, in bytes. */
 static size_t bytes_to_keep(const Text *text, int64_t step) {
@@ -233,9 +239,11 @@ static Status write_json(Log *log, const LogStep *step, bool is_eval, double sam
     append_number(line, step->metric[i].name, step->metric[i].value, &is_finite);
   if (!is_finite) text_printf(line, ", \"nonfinite\": true");
   text_printf(line, "}\n");
-  if (fwrite(line->at, 1, line->count, log->jsonl) == line->count && !ferror(log->jsonl))
+  errno = 0;
+  if (log->has_failed || (fwrite(line->at, 1, line->count, log->jsonl) == line->count &&
+                          !ferror(log->jsonl)))
     return STATUS_OK;
-  return cannot_write(log);
+  return cannot_write(log, errno);
 }
 
 /* ── events ───────────────────────────────────────────────────────────────────────────────── */
@@ -292,9 +300,9 @@ Status log_close(Log *log) {
   if (log->has_line) fputc('\n', log->out);
   fflush(log->out);
   if (log->jsonl) {
-    bool failed = ferror(log->jsonl) != 0;
-    if ((fclose(log->jsonl) != 0 || failed))
-      status = status_errno(errno ? errno : EIO, "cannot write the log %s", log->options.jsonl);
+    status = log_flush(log);
+    errno = 0;
+    if (fclose(log->jsonl) != 0 && !log->has_failed) status = cannot_write(log, errno);
   }
   text_free(&log->line);
   free(log);

@@ -42,6 +42,8 @@ STATUS_CHECKED Status log_open(const LogOptions *options, Log **out);
 STATUS_CHECKED Status log_cut(Log *log, int64_t step);
 /* All lines so far are in the file. */
 STATUS_CHECKED Status log_flush(Log *log);
+/* A line could not be written to the file. That is told once; later lines are dropped. */
+bool log_has_failed(const Log *log);
 /* A sentence for a person; nothing if the console is off. */
 void log_say(Log *log, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* A warning on stderr, console or not. */

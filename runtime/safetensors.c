@@ -1,8 +1,8 @@
 /* safetensors: see safetensors.h (reading; safetensors_write.c writes). */
 #include "runtime/safetensors.h"
+#include "runtime/json.h"
 #include "runtime/read_whole.h"
 #include <errno.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -131,15 +131,14 @@ Status safetensors_parse(const uint8_t *bytes, size_t count, Safetensors **out) 
     return status_fail(STATUS_USER, "is truncated: its header has %llu bytes, the whole file %zu",
                        (unsigned long long)length, count);
   if (bytes[8] != '{') return status_fail(STATUS_USER, "is not a safetensors file");
-  json_error_t error;
-  errno = 0; /* jansson takes a token that it had no memory for for a wrong one */
-  json_t *root =
-      json_loadb((const char *)bytes + 8, (size_t)length, JSON_REJECT_DUPLICATES, &error);
+  json_t *root;
+  Status parsed = json_parse((const char *)bytes + 8, (size_t)length, &root);
+  if (parsed == STATUS_USER)
+    return status_prefix(parsed, "is damaged: its header is not valid JSON");
+  STATUS_TRY(parsed);
   if (!json_is_object(root)) {
     json_decref(root);
-    if (errno == ENOMEM) return status_errno(ENOMEM, "cannot be read");
-    return status_fail(STATUS_USER, "is damaged: its header is not valid JSON%s%.80s",
-                       root ? "" : ": ", root ? "" : error.text);
+    return status_fail(STATUS_USER, "is damaged: its header is no JSON object");
   }
   Safetensors *file = calloc(1, sizeof *file);
   if (!file) {

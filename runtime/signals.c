@@ -16,7 +16,7 @@ static void on_signal(int number) {
   if (!pending) {
     first = clock_nanoseconds();
     pending = number;
-  } else if (is_repeated_request()) {
+  } else if (number != SIGPIPE && is_repeated_request()) {
     signal(number, SIG_DFL);
     raise(number); /* taken when this handler returns */
   }
@@ -30,8 +30,8 @@ void signals_listen(void) {
   sigemptyset(&action.sa_mask);
   sigaction(SIGINT, &action, NULL);
   sigaction(SIGTERM, &action, NULL);
-  static const int unless_ignored[] = {SIGHUP, SIGUSR1}; /* nohup means what it says */
-  for (int i = 0; i < 2; i++) {
+  static const int unless_ignored[] = {SIGHUP, SIGUSR1, SIGPIPE}; /* nohup means what it says */
+  for (int i = 0; i < 3; i++) {
     struct sigaction before;
     if (sigaction(unless_ignored[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
       sigaction(unless_ignored[i], &action, NULL);

@@ -10,6 +10,7 @@
 #include "runtime/train_state.h"
 #include <errno.h>
 #include <math.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -374,12 +375,21 @@ static Status dry_run(Training *training) {
   return STATUS_OK;
 }
 
+/* Who read the log or the console has gone: that ends a training as other signals do. */
+static Status stop_without_reader(Training *training, Status status) {
+  bool is_log = status != STATUS_OK && log_has_failed(training->log) && !training->is_torn;
+  if (!is_log || signals_pending() != SIGPIPE) return status;
+  log_warn(training->log, "%s", status_message());
+  return STATUS_OK;
+}
+
 static Status run(Training *training, int *signal) {
   STATUS_TRY(set_up(training));
   if (training->options->dry_run) return dry_run(training);
   int64_t done = training->first_step;
   signals_listen();
   Status status = train_steps(training, &done);
+  status = stop_without_reader(training, status);
   if (status != STATUS_OK) status = train_put_aside(training, done, status);
   *signal = signals_pending();
   /* a short run may end before the checksum of its data is known */

@@ -1,6 +1,6 @@
 /* ftrun: the runtime's command line. Flags are one table; a subcommand turns them into the options
  * of one library call. Exit codes: 0, 1 the user's error, 2 usage, 3 a fault of the machine,
- * 128 + signal after an orderly end by Ctrl-C, SIGTERM, SIGHUP or SIGUSR1. */
+ * 128 + signal after an orderly end by Ctrl-C, SIGTERM, SIGHUP, SIGUSR1 or SIGPIPE. */
 #define _GNU_SOURCE /* strndup */
 #include "base/output.h"
 #include "base/text.h"
@@ -155,8 +155,9 @@ static void print_help(int command) {
          "A .so\n"
          "is code: train or evaluate only those that you trust. SECURITY.md says more.\n");
   if (command == TRAIN)
-    printf("\nCtrl-C, SIGTERM, SIGHUP (but under nohup) and SIGUSR1 end a training after the step at hand, with\n"
-           "its checkpoint and --save written. The same signal again ends it at once.\n");
+    printf("\nCtrl-C, SIGTERM, SIGHUP (but under nohup), SIGUSR1 and a pipe without a reader end a training\n"
+           "after the step at hand, with its checkpoint and --save written. The same signal again ends it at\n"
+           "once.\n");
 }
 
 /* ── parsing ──────────────────────────────────────────────────────────────────────────────── */

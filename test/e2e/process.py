@@ -1,6 +1,8 @@
 """ftrun as a process: limits of its address space, signals, and what a killed run leaves behind."""
 import os
+import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -96,6 +98,37 @@ class Process(support.Case):
             self.assertTrue([name for name in os.listdir(self.path("runs")) if name.startswith("step-")])
             for name in os.listdir(self.path("runs")):
                 os.remove(self.path("runs", name))
+
+    def test_who_reads_has_gone(self):
+        """A pipe without a reader, as the log or as the console, ends a training with its checkpoint and --save."""
+        os.mkfifo(self.path("pipe"))
+        for flags in (["--log-jsonl", "pipe"], []):
+            running = self.start("model.so", "--save", "w", "--set", "train.log.every=1", *flags)
+            if flags:
+                with open(self.path("pipe")) as reader:
+                    reader.readline()
+                said = running.communicate(timeout=60)[0]
+                self.assertIn("cannot write the log pipe: Broken pipe", said)
+            else:
+                self.until_training(running)
+                running.stdout.close()
+                running.wait(timeout=60)
+            self.assertEqual(running.returncode, 128 + signal.SIGPIPE)
+            steps = [name for name in os.listdir(self.path("runs")) if name.startswith("step-")]
+            self.assertTrue(steps)
+            support.read_safetensors(self.path("runs", max(steps)))
+            support.read_safetensors(self.path("w"))
+            shutil.rmtree(self.path("runs"))
+            os.remove(self.path("w"))
+
+    def test_a_log_that_cannot_be_written(self):
+        """The reason, and where what was trained is now."""
+        done = subprocess.run([FTRUN, "model.so", "--save", "w", "--set", "train.log.every=1", "--log-jsonl", "/dev/full"], cwd=self.folder,
+                              capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 3)
+        kept = re.search(r"cannot write the log /dev/full: No space left on device; a checkpoint of step \d+: (\S+)", done.stderr)
+        self.assertTrue(kept, done.stderr)
+        support.read_safetensors(self.path(kept[1]))
 
     def test_nohup_means_what_it_says(self):
         running = self.start("model.so", ignored=(signal.SIGHUP,))

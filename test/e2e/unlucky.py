@@ -144,6 +144,12 @@ class Unlucky(support.Case):
             subprocess.run([os.path.join(support.BUILD, "bin", "ftrun"), self.artifact, *map(str, steps), "--save", "w.safetensors"], cwd=self.folder, stdout=full, stderr=full)
         support.read_safetensors(self.path("w.safetensors"))
 
+    def test_generate(self):
+        artifact = self.compile(LETTERS % 'bytes("text")')
+        support.run("ftrun", artifact, "--steps", 1, "--set", "train.checkpoint.dir=", "--save", "w.safetensors", cwd=self.folder)
+        for flags in (["--prompt", "a"], ["--prompt", "a", "--samples", 3], ["--prompt-tokens", "1,2"]):
+            self.fills("ftrun", "generate", artifact, "--weights", "w.safetensors", "--tokens", 50, *flags)
+
     def test_closed_descriptors(self):
         """Without a standard output, what is printed must not go into the first file that is opened."""
         self.artifact = self.compile(MODEL % ('npy("x.npy", "y.npy")', 0))

@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -23,14 +24,19 @@ static void *ask_for_too_much(void *unused) {
   return NULL;
 }
 
+/* The child leaves no temporary file, and the file itself as it was: not there. */
 static int end_of_child(bool in_thread) {
-  int ends[2], status;
+  int ends[2], status, fd;
+  char folder[] = "/tmp/ft_memory_XXXXXX", path[64];
+  Text temporary = {0};
+  assert_non_null(mkdtemp(folder));
+  snprintf(path, sizeof path, "%s/file", folder);
   assert_int_equal(pipe(ends), 0);
   pid_t child = fork();
   if (child == 0) {
     pthread_t thread;
     dup2(ends[1], STDERR_FILENO);
-    if (atexit(exit_handler)) _exit(8);
+    if (atexit(exit_handler) || text_open_beside(path, &temporary, &fd)) _exit(8);
     if (!in_thread) ask_for_too_much(NULL);
     if (in_thread && pthread_create(&thread, NULL, ask_for_too_much, NULL) == 0)
       pthread_join(thread, NULL);
@@ -43,6 +49,7 @@ static int end_of_child(bool in_thread) {
   assert_string_equal(said, "error: out of memory\n");
   assert_int_equal(waitpid(child, &status, 0), child);
   assert_true(WIFEXITED(status));
+  assert_int_equal(rmdir(folder), 0);
   return WEXITSTATUS(status);
 }
 

@@ -2,6 +2,7 @@
 #include "runtime/safetensors.h"
 #include "test/unit/runtime_data.h"
 #include <fcntl.h>
+#include <jansson.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -202,10 +203,38 @@ static void full_disk(void **state) {
   text_free(&after);
 }
 
+/* ── no memory for jansson, which goes on without a letter ──────────────────────────────────── */
+static int64_t allocations, fails_at;
+static void *failing(size_t bytes) { return ++allocations == fails_at ? NULL : malloc(bytes); }
+
+static void no_memory(void **state) {
+  (void)state;
+  static const char name[] = "a.name.that.is.longer.than.a.few.letters";
+  const char *path = data_path("names.safetensors");
+  SafeTensor tensor = tensors[1];
+  tensor.name = name;
+  assert_int_equal(safetensors_write(path, &tensor, 1, texts, 2, false), STATUS_OK);
+  bool is_done = false;
+  for (fails_at = 1; !is_done; fails_at++) {
+    Safetensors *file;
+    allocations = 0;
+    Status status = safetensors_open(path, &file);
+    is_done = allocations < fails_at;
+    if (is_done || status != STATUS_FAULT) {
+      assert_int_equal(status, STATUS_OK);
+      assert_non_null(safetensors_find(file, name));
+    }
+    safetensors_close(file);
+  }
+  assert_true(fails_at > 20);
+}
+
 int main(void) {
+  json_set_alloc_funcs(failing, free); /* before the first parse, as a program of its own would */
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(round_trip), cmocka_unit_test(damaged), cmocka_unit_test(cut),
       cmocka_unit_test(sum),        cmocka_unit_test(targets), cmocka_unit_test(full_disk),
+      cmocka_unit_test(no_memory),
   };
   return cmocka_run_group_tests(tests, data_setup, data_teardown);
 }
