@@ -108,6 +108,15 @@ static inline double noise_of_attention(const Noise *noise, const Node *node) {
                            : NOISE_ATTENTION;
 }
 
+/* Where a gradient of attention has overflowed, a kernel that multiplies what is not seen by zero has
+ * NaN where one that skips it has 0 (seed 1021 of the simulator's): then nothing is said of any. */
+static inline void noise_after_overflow(Tensor *value) {
+  int64_t count = shape_elements(&value->type.shape);
+  bool is_finite = true;
+  for (int64_t i = 0; i < count; i++) is_finite &= isfinite(value->f[i]) != 0;
+  for (int64_t i = 0; !is_finite && i < count; i++) value->f[i] = NAN;
+}
+
 /* An InterpAfter. */
 static inline void noise_after(const Node *node, const Tensor *const *inputs, Tensor *value,
                                void *context) {
@@ -128,6 +137,7 @@ static inline void noise_after(const Node *node, const Tensor *const *inputs, Te
   if (op_class == CLASS_POINTWISE && noise_is_exact(node)) return;
   if (rounds && (node->type.dtype == DT_BF16 || node->type.dtype == DT_F16))
     noise_narrow(noise, value);
+  if (node->op == OP_RESULT && node->input[0]->op == OP_ATTENTION_GRAD) noise_after_overflow(value);
   if (node->op == OP_RESULT && op_info[node->input[0]->op].op_class == CLASS_CONTRACT)
     noise_of_largest(noise, value, noise_of_attention(noise, node->input[0]));
   if (node->op == OP_ATTENTION || node->op == OP_ATTENTION_GRAD) return;
