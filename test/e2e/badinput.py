@@ -235,7 +235,7 @@ class Exactness(support.Case):
             else:
                 running.send_signal(number)
                 running.communicate(timeout=60)
-            self.assertEqual(running.wait(60), -number if number == signal.SIGPIPE else 128 + number)
+            self.assertEqual(running.wait(60), 128 + number)
             self.assertEqual(os.listdir(scratch), [])
             running.stderr.close()
 
