@@ -1,14 +1,18 @@
 /* artifact: see artifact.h. Invariant: the dynamic linker sees a file only after its plan was read,
  * checked and found to be for this machine. */
+#define _GNU_SOURCE /* memfd_create */
 #include "runtime/artifact.h"
 #include "plan/plan_text.h"
 #include "runtime/elf.h"
+#include "runtime/read_whole.h"
 #include <dlfcn.h>
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -92,18 +96,53 @@ static Status open_shared(Artifact *artifact, int fd, int64_t size) {
   return STATUS_OK;
 }
 
+static Status another_plan(const Artifact *artifact) {
+  return status_fail(STATUS_USER, "%s: the plan that was loaded is not the one that was read",
+                     artifact->path);
+}
+
+/* The file in memory: what the dynamic linker maps, code that runs, would end the process by SIGBUS
+ * if someone cut the file. artifact->copy stays -1 where there is no such memory. */
+static Status copy_shared(Artifact *artifact) {
+  uint8_t *bytes;
+  size_t count;
+  Text text = {0};
+  STATUS_TRY(read_whole(artifact->path, &bytes, &count));
+  artifact->copy = memfd_create("ft-artifact", MFD_CLOEXEC);
+  int error = artifact->copy < 0 ? 0 : text_write_all(artifact->copy, bytes, count);
+  munmap(bytes, count);
+  if (error) return status_errno(error, "%s: cannot be loaded", artifact->path);
+  if (artifact->copy < 0) return STATUS_OK;
+  Status status = elf_read_section(artifact->copy, (int64_t)count, ".ft_plan", &text);
+  size_t length = strnlen(text_cstr(&text), text.count);
+  if (status == STATUS_USER ||
+      (status == STATUS_OK && plan_checksum(text_cstr(&text), length) != artifact->plan_sum))
+    status = another_plan(artifact);
+  text_free(&text);
+  return status;
+}
+
+/* The copy stays open: its name is that of its descriptor, and the dynamic linker takes one name for
+ * one library. */
+static void *load_copy(const Artifact *artifact) {
+  char path[64];
+  snprintf(path, sizeof path, "/proc/self/fd/%d", artifact->copy);
+  return artifact->copy < 0 ? NULL : dlopen(path, RTLD_NOW | RTLD_LOCAL);
+}
+
 Status artifact_load(Artifact *artifact) {
   if (artifact->library || !artifact->is_shared) return STATUS_OK;
   STATUS_TRY(check_processor(artifact));
+  STATUS_TRY(copy_shared(artifact));
   const char *slash = strchr(artifact->path, '/'); /* without one dlopen would search elsewhere */
   const char *path = slash ? artifact->path : arena_printf(artifact->arena, "./%s", artifact->path);
-  artifact->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  artifact->library = load_copy(artifact);
+  if (!artifact->library) artifact->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (!artifact->library)
     return status_fail(STATUS_USER, "%s: cannot be loaded: %s", artifact->path, dlerror());
   const char *text = dlsym(artifact->library, "ft_plan");
   if (!text || plan_checksum(text, strlen(text)) != artifact->plan_sum)
-    return status_fail(STATUS_USER, "%s: the plan that was loaded is not the one that was read",
-                       artifact->path);
+    return another_plan(artifact);
   return check_kernels(artifact);
 }
 
@@ -136,6 +175,7 @@ Status artifact_open(const char *path, Artifact **out) {
   Artifact *artifact = ARENA_NEW(arena, Artifact);
   artifact->arena = arena;
   artifact->path = arena_strdup(arena, path);
+  artifact->copy = -1;
   Status status = STATUS_OK;
   if (pread(fd, head, sizeof head, 0) < 0)
     status = status_errno(errno, "%s", path);
@@ -160,6 +200,7 @@ Status artifact_from_plan(Plan *plan, void *library, Artifact **out) {
   artifact->plan = plan;
   artifact->is_borrowed = true;
   artifact->library = library;
+  artifact->copy = -1;
   Status status = check_kernels(artifact);
   if (status != STATUS_OK) {
     artifact_close(artifact);
@@ -172,6 +213,7 @@ Status artifact_from_plan(Plan *plan, void *library, Artifact **out) {
 void artifact_close(Artifact *artifact) {
   if (!artifact) return;
   if (artifact->library && !artifact->is_borrowed) dlclose(artifact->library);
+  if (artifact->copy >= 0) close(artifact->copy);
   arena_free(artifact->arena);
 }
 

@@ -17,6 +17,7 @@ typedef struct Artifact {
   bool is_shared;    /* a .so */
   uint64_t plan_sum; /* of the text of its plan */
   void *library;     /* dlopen handle of a .so; NULL for .ptx, and before artifact_load */
+  int copy;          /* descriptor of the .so in memory; -1: none */
   bool is_borrowed;  /* the library is the caller's */
   const char *ptx;   /* the whole text of a .ptx; NULL for .so */
 } Artifact;

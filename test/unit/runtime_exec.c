@@ -282,6 +282,33 @@ static void refused(const char *path, const char *message) {
     fail_msg("%s: %s", path, status_message());
 }
 
+/* A .so that is cut between the reading of its plan and its loading, and while it runs. */
+static void test_cut_artifacts(void **state) {
+  (void)state;
+  Text whole = {0};
+  Artifact *artifact;
+  FtModel *model;
+  static float x[BATCH * IN], t[BATCH * OUT];
+  const char *path = path_of("cut.so");
+  assert_int_equal(text_read_file(&whole, path_of("model.so")), 0);
+  for (size_t left = 100; left < whole.count; left += whole.count / 5) {
+    write_file(path, whole.at, whole.count);
+    GOOD(artifact_open(path, &artifact));
+    assert_int_equal(truncate(path, (off_t)left), 0);
+    assert_int_equal(artifact_load(artifact), STATUS_USER);
+    assert_non_null(strstr(status_message(), "not the one that was read"));
+    artifact_close(artifact);
+  }
+  write_file(path, whole.at, whole.count);
+  assert_int_equal(ft_open(path, 2, &model), 0);
+  assert_int_equal(truncate(path, 0), 0);
+  assert_int_equal(ft_init(model, 1), 0);
+  assert_int_equal(ft_train_step(model, (const void *[]){x, t}, NULL), 0);
+  assert_int_equal(ft_predict(model, (const void *[]){x, t}), 0);
+  ft_close(model);
+  text_free(&whole);
+}
+
 static void test_damaged_artifacts(void **state) {
   (void)state;
   Text whole = {0};
@@ -502,7 +529,7 @@ int main(void) {
       cmocka_unit_test(test_training),          cmocka_unit_test(test_checked_and_timed),
       cmocka_unit_test(test_damaged_artifacts), cmocka_unit_test(test_devices),
       cmocka_unit_test(test_reports),           cmocka_unit_test(test_embedding),
-      cmocka_unit_test(test_no_memory),
+      cmocka_unit_test(test_cut_artifacts),     cmocka_unit_test(test_no_memory),
   };
   return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
