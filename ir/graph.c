@@ -24,6 +24,9 @@ const struct AttrInfo attr_info[ATTR_COUNT] = {
 #undef ATTR
 };
 
+const char *const stage_text[STAGE_NOWHERE + 1] = {"forward", "backward",  "step",    "laid_out",
+                                                   "fused",   "scheduled", "planned", "nowhere"};
+
 bool op_parse(const char *text, Op *out) {
   for (int i = 0; i < OP_COUNT; i++)
     if (!strcmp(op_info[i].text, text)) {

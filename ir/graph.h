@@ -27,14 +27,19 @@ typedef enum {
   CLASS_STRUCT
 } OpClass;
 
-/* What a graph promises between passes. An op's row says in which of them it may stand. */
+/* What a graph promises between passes. An op's row says in which of them it may stand; ir/verify.c
+ * checks the rest. */
 typedef enum {
-  STAGE_FORWARD, /* from the front end */
-  STAGE_STEP,    /* with backward and update */
-  STAGE_FUSED,   /* pointwise work, moves and reductions are in kernels; views (reshape) are not */
-  STAGE_PLANNED, /* the same with a place for every value, in which its readers find it */
+  STAGE_FORWARD,   /* from the front end */
+  STAGE_BACKWARD,  /* gradients are packed; no stop_gradient is left */
+  STAGE_STEP,      /* the update too */
+  STAGE_LAID_OUT,  /* images, params and sums in the order in which they will lie */
+  STAGE_FUSED,     /* pointwise work, moves and reductions are in kernels, views (reshape) are not */
+  STAGE_SCHEDULED, /* node order is launch order: leaves first, assigns last */
+  STAGE_PLANNED,   /* every value has a place, in which its readers find it */
   STAGE_NOWHERE
 } Stage;
+extern const char *const stage_text[STAGE_NOWHERE + 1];
 
 /* Bits of OpInfo.traits. */
 typedef enum {

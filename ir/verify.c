@@ -108,13 +108,17 @@ static void check_stage(Verify *v, const Node *node) {
     return;
   }
   bool of_fused = node->op == OP_RESULT && node->input[0]->op == OP_FUSED;
-  if (info->first == STAGE_NOWHERE)
+  Stage first = of_fused ? STAGE_FUSED : info->first;
+  if (first == STAGE_NOWHERE)
     wrong(v, node, "stands outside of a fused node's body");
-  else if (v->stage < info->first || (of_fused && v->stage < STAGE_FUSED))
-    wrong(v, node, "comes only with %s",
-          info->first == STAGE_STEP ? "the backward pass" : "the fuse pass");
-  else if (v->stage > info->last)
+  else if (v->stage < first)
+    wrong(v, node, "comes only with stage %s, and this is %s", stage_text[first],
+          stage_text[v->stage]);
+  else if (v->stage > info->last && op_has(node->op, TRAIT_BODY))
     wrong(v, node, "should be in the body of a fused node at this stage");
+  else if (v->stage > info->last)
+    wrong(v, node, "goes with stage %s, and this is %s", stage_text[info->last],
+          stage_text[v->stage]);
   for (int k = 0; k < node->input_count && node->op != OP_RESULT; k++)
     if (node_has_results(node->input[k]))
       wrong(v, node, "reads %%%d, which has several results, without `result`", node->input[k]->id);
@@ -179,8 +183,8 @@ static void check_assign(Verify *v, const Node *node) {
   int roots = 0;
   for (int i = 0; i < v->graph->roots.count; i++) roots += v->graph->roots.at[i].node == node;
   if (roots != 1) wrong(v, node, "an assign must be exactly one root, not %d", roots);
-  if (v->stage == STAGE_FORWARD && !strcmp(target, OWN_PARAMS))
-    wrong(v, node, "the front end may not assign parameters");
+  if (v->stage < STAGE_STEP && !strcmp(target, OWN_PARAMS))
+    wrong(v, node, "parameters are assigned only from stage %s on", stage_text[STAGE_STEP]);
   if (!state)
     wrong(v, node, "there is no state '%s'", target);
   else if (!type_equal(&state->type, &node->type))
@@ -245,6 +249,13 @@ static void check_node(Verify *v, const Node *node) {
 }
 
 /* ── roots ──────────────────────────────────────────────────────────────────────────────────── */
+/* Until which stage a kind of root may be there. */
+static Stage last_stage(RootKind kind) {
+  return kind == ROOT_OBJECTIVE ? STAGE_FORWARD
+         : kind == ROOT_FACTOR  ? STAGE_BACKWARD
+                                : STAGE_PLANNED;
+}
+
 static void check_root(Verify *v, int at) {
   const Root *root = &v->graph->roots.at[at];
   const Node *node = root->node;
@@ -253,6 +264,9 @@ static void check_root(Verify *v, int at) {
     return;
   }
   if (root->kind == ROOT_RESULT) wrong(v, node, "a result is a root only in a body");
+  if (v->stage > last_stage(root->kind))
+    wrong(v, node, "the root '%s' goes with stage %s, and this is %s", root->name,
+          stage_text[last_stage(root->kind)], stage_text[v->stage]);
   for (int i = 0; i < at; i++) {
     const Root *other = &v->graph->roots.at[i];
     if (other->kind != root->kind || (root->kind != ROOT_LOSS && strcmp(other->name, root->name)))
@@ -270,11 +284,26 @@ static void check_root(Verify *v, int at) {
     wrong(v, node, "the root assign '%s' must be the assign of that state", root->name);
 }
 
+/* Leaves first, assigns last: a state is written when all that reads it is done. */
+static void check_order(Verify *v) {
+  enum { LEAVES, STEPS, ASSIGNS } part = LEAVES;
+  for (int i = 0; i < v->graph->nodes.count; i++) {
+    const Node *node = v->graph->nodes.at[i];
+    bool is_leaf = op_info[node->op].op_class == CLASS_LEAF;
+    int wanted = node->op == OP_ASSIGN ? ASSIGNS : is_leaf ? LEAVES : STEPS;
+    if (wanted < (int)part && node->op != OP_RESHAPE)
+      wrong(v, node, "stands behind %s: leaves come first, assigns last",
+            part == STEPS ? "a step" : "an assign");
+    if (wanted > (int)part) part = wanted;
+  }
+}
+
 static void verify_graph(Verify *v) {
   if (!check_structure(v)) return;
   for (int i = 0; i < v->graph->nodes.count; i++) check_node(v, v->graph->nodes.at[i]);
   if (!v->good) return; /* roots may rest on attributes that are missing */
   for (int i = 0; i < v->graph->roots.count; i++) check_root(v, i);
+  if (!v->fused && v->stage >= STAGE_SCHEDULED) check_order(v);
   if (!v->good || v->fused || v->stage != STAGE_PLANNED) return;
   Arena *scratch = arena_new();
   const Node *where;

@@ -153,7 +153,6 @@ static Node *visit(Graph *fresh, const Node *old, Node **inputs, void *context) 
 }
 
 Graph *pass_channels(PassContext *context, Graph *graph) {
-  if (!context->for_gpu) return graph;
   bool is_any = false;
   Fit fit;
   for (int i = 0; i < graph->nodes.count; i++) is_any |= find_fit(graph->nodes.at[i], &fit);

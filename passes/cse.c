@@ -125,5 +125,3 @@ Graph *pass_cse(PassContext *context, Graph *graph) {
   table.slot = ARENA_ARRAY(context->arena, Node *, table.capacity);
   return graph_rewrite(graph, visit, &table);
 }
-
-Graph *pass_cse2(PassContext *context, Graph *graph) { return pass_cse(context, graph); }

@@ -34,5 +34,3 @@ Graph *pass_dce(PassContext *context, Graph *old) {
   }
   return graph;
 }
-
-Graph *pass_dce2(PassContext *context, Graph *graph) { return pass_dce(context, graph); }

@@ -502,7 +502,6 @@ static const char *too_many(const Decode *d, const Node *tokens) {
 
 Graph *pass_decode(PassContext *context, Graph *old) {
   bool is_prefill = strcmp(old->name, "prefill") == 0;
-  if (!is_prefill && strcmp(old->name, "decode") != 0) return old;
   Arena *arena = old->arena;
   const Node *tokens = find_tokens(old, arena);
   const Node *scores = tokens ? find_scores(old, tokens) : NULL;

@@ -119,7 +119,6 @@ static Node *visit(Graph *fresh, const Node *old, Node **inputs, void *context) 
 }
 
 Graph *pass_masks(PassContext *context, Graph *graph) {
-  if (!context->for_gpu) return graph;
   int count = graph->nodes.count;
   Arena *arena = context->arena;
   Masks masks = {.old = graph,

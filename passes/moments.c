@@ -78,7 +78,6 @@ static Node *visit(Graph *fresh, const Node *old, Node **inputs, void *context) 
 }
 
 Graph *pass_moments(PassContext *context, Graph *graph) {
-  if (!context->for_gpu) return graph;
   Rewrite rewrite = {.made = ARENA_ARRAY(context->arena, Node *, graph->nodes.count)};
   for (int i = 0; i < graph->nodes.count; i++) {
     Moments found;

@@ -82,7 +82,6 @@ static bool update_all(Update *u, Diag *diag, Node *counter) {
 
 Graph *pass_optimizer(PassContext *context, Graph *old) {
   double parts = setting_number(context->settings, "train.accumulate");
-  if (!context->is_train) return old;
   Graph *graph = parts > 1 ? update_part_random(old, parts) : graph_rewrite(old, NULL, NULL);
   Node *grads = take_grads(graph);
   if (!grads) return old;

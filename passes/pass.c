@@ -5,14 +5,18 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
 
 const PassInfo pass_info[] = {
-#define PASS(name, before, after, contract)                                                        \
-  {#name, contract, STAGE_##before, STAGE_##after, pass_##name},
+#define G(GRAPH) PASS_OF_##GRAPH
+#define PASS(name, function, before, after, target, graphs, need, contract)                        \
+  {#name,  contract,    STAGE_##before, STAGE_##after, PASS_ON_##target,                           \
+   graphs, PASS_##need, pass_##function},
 #include "passes/passes.def"
 #undef PASS
+#undef G
 };
 const int pass_count = (int)(sizeof pass_info / sizeof pass_info[0]);
 
@@ -29,11 +33,6 @@ static bool is_one_of(const char *name, const char *const *names) {
     if (strcmp(*names, name) == 0) return true;
   return false;
 }
-/* Without these there is nothing to train, or no code for its products. */
-static const char *const required[] = {"totals", "autodiff", "widen", "optimizer", NULL};
-/* These make the form that code generation takes; switched off, they do no more than that. */
-static const char *const has_plain_form[] = {"attention", "fuse", "schedule", "memplan", NULL};
-
 /* Kernels for Hopper's tensor cores, of products and of attention, and tensor maps in those of
  * products; tiles that are turned in shared memory; sums over the columns of a convolution's result
  * that its own kernel makes, and what comes behind the gradient of its input; on the CPU, loops of
@@ -51,7 +50,7 @@ bool pass_is_listed(const char *list, const char *name) {
 
 const char *pass_optional(int index) {
   for (int i = 0; i < pass_count; i++)
-    if (!is_one_of(pass_info[i].name, required) && index-- == 0) return pass_info[i].name;
+    if (pass_info[i].need != PASS_REQUIRED && index-- == 0) return pass_info[i].name;
   for (int i = 0; pass_choices[i]; i++)
     if (index-- == 0) return pass_choices[i];
   return NULL;
@@ -80,7 +79,7 @@ static bool parse_disabled(Arena *arena, Diag *diag, const char *list, bool *dis
     if (is_one_of(arena_strndup(arena, at, length), pass_choices)) continue;
     int pass = require_pass(arena, diag, at, length, pass_optional);
     if (pass < 0) return false;
-    if (is_one_of(pass_info[pass].name, required)) {
+    if (pass_info[pass].need == PASS_REQUIRED) {
       diag_error(diag, (Loc){0}, "pass '%s' cannot be switched off", pass_info[pass].name);
       return false;
     }
@@ -91,7 +90,7 @@ static bool parse_disabled(Arena *arena, Diag *diag, const char *list, bool *dis
 
 bool pass_is_run(PassContext *context, int pass) {
   context->is_plain = context->disabled && context->disabled[pass];
-  return !context->is_plain || is_one_of(pass_info[pass].name, has_plain_form);
+  return !context->is_plain || pass_info[pass].need == PASS_PLAIN;
 }
 
 /* ── reproducers and dumps ──────────────────────────────────────────────────────────────────── */
@@ -141,6 +140,56 @@ static bool ensure_folder(Diag *diag, const char *path) {
 }
 
 /* ── running one pass ───────────────────────────────────────────────────────────────────────── */
+static unsigned graph_of(const PassContext *context, const Graph *graph) {
+  if (context->is_micro) return PASS_OF_MICRO;
+  if (context->is_train) return PASS_OF_TRAIN;
+  return !strcmp(graph->name, "decode")    ? PASS_OF_DECODE
+         : !strcmp(graph->name, "prefill") ? PASS_OF_PREFILL
+                                           : PASS_OF_EVAL;
+}
+
+Graph *pass_apply(PassContext *context, const PassInfo *info, Graph *graph) {
+  PassTarget target = context->for_gpu ? PASS_ON_GPU : PASS_ON_CPU;
+  bool is_for = (info->target == PASS_ON_ANY || info->target == target) &&
+                (info->graphs & graph_of(context, graph));
+  return is_for ? info->run(context, graph) : graph;
+}
+
+/* The pass in work, for when an assertion in it fails. */
+static struct {
+  PassContext *context;
+  const PassInfo *info;
+  const Graph *before;
+  const char *folder;
+  struct sigaction usual; /* what SIGABRT did before */
+} running;
+
+/* abort() calls it on its way out, from within the pass: ordinary code is safe here. */
+static void on_abort(int signal) {
+  const PassInfo *info = running.info;
+  if (!info) return;
+  running.info = NULL; /* what fails now fails for good */
+  diag_error(running.context->diag, (Loc){0}, "pass '%s' stopped on the %s graph", info->name,
+             running.before->name);
+  write_reproducer(running.context, info, running.before, running.folder);
+  sigaction(SIGABRT, &running.usual, NULL);
+  raise(signal);
+}
+
+static Graph *run_watched(PassContext *context, const PassInfo *info, Graph *before,
+                          const char *folder) {
+  struct sigaction watch = {.sa_handler = on_abort, .sa_flags = SA_NODEFER};
+  running.context = context;
+  running.info = info;
+  running.before = before;
+  running.folder = folder;
+  sigaction(SIGABRT, &watch, &running.usual);
+  Graph *after = pass_apply(context, info, before);
+  sigaction(SIGABRT, &running.usual, NULL);
+  running.info = NULL;
+  return after;
+}
+
 Graph *passes_run_one(PassContext *context, const PassInfo *info, Graph *before, bool verify,
                       const char *folder) {
   int errors = context->diag->errors;
@@ -148,7 +197,7 @@ Graph *passes_run_one(PassContext *context, const PassInfo *info, Graph *before,
     diag_note(context->diag, (Loc){0}, "the graph is not fit for pass '%s'", info->name);
     return NULL;
   }
-  Graph *after = info->run(context, before);
+  Graph *after = run_watched(context, info, before, folder);
   if (!after && (context->diag->errors > errors || context->refused))
     return NULL; /* the pass said what is wrong */
   if (!after) {
@@ -228,7 +277,7 @@ static void print_times(const Pipeline *pipeline, const bool *disabled, int last
   for (int i = 0; i <= last; i++)
     if (disabled[i])
       fprintf(stderr, "%-12s %10s\n", pass_info[i].name,
-              is_one_of(pass_info[i].name, has_plain_form) ? "plain" : "off");
+              pass_info[i].need == PASS_PLAIN ? "plain" : "off");
     else
       fprintf(stderr, "%-12s %10.3f %6.1f\n", pass_info[i].name, 1e3 * pipeline->seconds[i],
               total > 0 ? 100 * pipeline->seconds[i] / total : 0);

@@ -31,9 +31,22 @@ bool pass_is_listed(const char *list, const char *name);
 bool pass_is_run(PassContext *context, int pass);
 
 typedef Graph *PassRun(PassContext *context, Graph *graph);
+/* The columns of passes.def. */
+typedef enum { PASS_ON_ANY, PASS_ON_CPU, PASS_ON_GPU } PassTarget;
+typedef enum {
+  PASS_OF_TRAIN = 1 << 0,
+  PASS_OF_MICRO = 1 << 1,
+  PASS_OF_EVAL = 1 << 2,
+  PASS_OF_DECODE = 1 << 3,
+  PASS_OF_PREFILL = 1 << 4
+} PassGraphs;
+typedef enum { PASS_OPTIONAL, PASS_PLAIN, PASS_REQUIRED } PassNeed;
 typedef struct {
   const char *name, *contract;
   Stage before, after;
+  PassTarget target;
+  unsigned graphs; /* PassGraphs */
+  PassNeed need;
   PassRun *run;
 } PassInfo;
 extern const PassInfo pass_info[];
@@ -63,13 +76,15 @@ const char *pass_optional(int index);
 
 /* Runs the pipeline over both graphs of the program, in place. False if a pass failed (diag). */
 bool passes_run(Program *program, Diag *diag, const PassOptions *options, bool for_gpu);
+/* The pass itself, where its columns say that it is for this graph and target; or `graph`. */
+Graph *pass_apply(PassContext *context, const PassInfo *info, Graph *graph);
 /* Runs one pass over one graph, verifying the stage before and after if `verify`. NULL with errors
  * in diag if it failed; a fault of the pass leaves a reproducer in `folder` (NULL: "."). */
 Graph *passes_run_one(PassContext *context, const PassInfo *info, Graph *graph, bool verify,
                       const char *folder);
 /* Runs the named passes over one graph (ftopt): names separated by commas. NULL if one failed. */
 Graph *passes_run_named(PassContext *context, Graph *graph, const char *names);
-#define PASS(name, before, after, contract) Graph *pass_##name(PassContext *, Graph *);
+#define PASS(name, function, ...) Graph *pass_##function(PassContext *, Graph *);
 #include "passes/passes.def"
 #undef PASS
 #endif

@@ -315,7 +315,7 @@ static bool has_own_policy(const Graph *graph) {
 
 Graph *pass_recompute(PassContext *context, Graph *graph) {
   RegionPolicy setting = setting_policy(context);
-  if (!context->is_train || (setting == REGION_NONE && !has_own_policy(graph))) return graph;
+  if (setting == REGION_NONE && !has_own_policy(graph)) return graph;
   int count = graph->nodes.count;
   Arena *arena = graph->arena;
   RecomputePlan plan = {.arena = arena,

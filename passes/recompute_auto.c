@@ -109,7 +109,7 @@ static bool finish(const PassContext *like, Program *program, Graph **slot, Aren
   context.is_train = slot == &program->train || slot == &program->micro;
   bool is_behind = false;
   for (int i = 0; i < pass_count && *slot; i++) {
-    if (is_behind && pass_is_run(&context, i)) *slot = pass_info[i].run(&context, *slot);
+    if (is_behind && pass_is_run(&context, i)) *slot = pass_apply(&context, &pass_info[i], *slot);
     is_behind |= pass_info[i].run == pass_recompute;
   }
   return *slot != NULL;

@@ -62,5 +62,3 @@ Graph *pass_simplify(PassContext *context, Graph *graph) {
   }
   return graph;
 }
-
-Graph *pass_simplify2(PassContext *context, Graph *graph) { return pass_simplify(context, graph); }

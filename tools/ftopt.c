@@ -38,10 +38,9 @@ static int usage_error(const char *format, const char *what) {
 }
 
 static int list_passes(void) {
-  static const char *const stage[] = {"forward", "step", "fused", "planned"};
   for (int i = 0; i < pass_count; i++)
-    printf("%-10s %-7s -> %-7s  %s\n", pass_info[i].name, stage[pass_info[i].before],
-           stage[pass_info[i].after], pass_info[i].contract);
+    printf("%-10s %-9s -> %-9s  %s\n", pass_info[i].name, stage_text[pass_info[i].before],
+           stage_text[pass_info[i].after], pass_info[i].contract);
   return EXIT_SUCCESS;
 }
 

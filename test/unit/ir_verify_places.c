@@ -51,10 +51,10 @@ static const struct {
      "is overwritten by %2, which nothing assigns to it"},
     {STATE EXP("e", "%s", 0) ASSIGN("%e") "assign \"s\" %w", NULL},
     {STATE LOOP("e", "%s", "exp") RESULT("e", "state", 0) ASSIGN("%e") "assign \"s\" %w", NULL},
-    {STATE LOOP("e", "%s", "exp") RESULT("e", "state", 0) ASSIGN("%e") EXP("f", "%s", 0)
-     "assign \"s\" %w output \"f\" %f", "reads %0, whose place in state at 0 holds %3 by then"},
-    {STATE LOOP("e", "%s", "exp") RESULT("e", "state", 0) ASSIGN("%e") EXP("f", "%e", 0)
-     "assign \"s\" %w output \"f\" %f", NULL},
+    {STATE LOOP("e", "%s", "exp") RESULT("e", "state", 0) EXP("f", "%s", 0)
+     ASSIGN("%e") "assign \"s\" %w output \"f\" %f", "reads %0, whose place in state at 0 holds %2 by then"},
+    {STATE LOOP("e", "%s", "exp") RESULT("e", "state", 0) EXP("f", "%e", 0)
+     ASSIGN("%e") "assign \"s\" %w output \"f\" %f", NULL},
     {STATE X LOOP("e", "%x", "exp") RESULT("e", "state", 12) ASSIGN("%e") "assign \"s\" %w",
      "copies %3 onto a part of itself"},
     /* in the place of an operand */

@@ -97,7 +97,7 @@ static const Tensor *gradient_of(Case *c, const char *name) {
     if (!gradient[0]) return tensor_new(c->arena, leaf->type);
     assert_true(type_equal(&gradient[0]->type, &leaf->type));
     assert_true(gradient[0]->origin.is_backward);
-    assert_true(graph_verify(c->graph, STAGE_STEP, &c->diag));
+    assert_true(graph_verify(c->graph, STAGE_FORWARD, &c->diag));
     return evaluate(c)[gradient[0]->id];
   }
   fail_msg("no param '%s'", name);

@@ -297,7 +297,7 @@ static int check_rule(SimplifyRun *rule, int op, int which) {
     if (!better) continue;
     fired++;
     assert_true(type_equal(&better->type, &node->type));
-    assert_true(graph_verify(graph, STAGE_STEP, &diag));
+    assert_true(graph_verify(graph, STAGE_FORWARD, &diag));
     for (uint64_t seed = 0; seed < 4; seed++)
       for (int odd = 0; odd < 2; odd++) {
         if (odd && is_root(node)) continue;
@@ -470,7 +470,7 @@ static void random_graphs(void **state) {
     Graph *plain = passes_run_named(&context, graph, forms[5]);
     compare_roots(arena, &diag, plain, passes_run_named(&context, graph, forms[6]), forms[6]);
     context.is_plain = true; /* all attention is written out */
-    Graph *written = passes_run_named(&context, plain, "attention");
+    Graph *written = pass_attention(&context, plain);
     assert_non_null(written);
     compare_roots(arena, &diag, plain, written, "attention");
     arena_free(arena);

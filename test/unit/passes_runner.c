@@ -2,6 +2,8 @@
  * does when a pass fails. */
 #include "base/text.h"
 #include "passes/pass.h"
+#include <signal.h>
+#include <sys/wait.h>
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -199,7 +201,7 @@ static void check_reproducer(Bench *b, const char *name, PassRun *broken, const 
   const char *why;
   setting_set(b->arena, b->program.settings, setting_find("train.optimizer"), "adam", &why);
   b->program.settings[setting_find("train.optimizer")].is_set = true;
-  PassInfo info = {name, "", STAGE_FORWARD, STAGE_FORWARD, broken};
+  PassInfo info = {.name = name, .graphs = PASS_OF_TRAIN, .run = broken};
   assert_null(passes_run_one(&context, &info, b->program.train, true, b->folder));
   assert_non_null(strstr(messages(b), message));
   Text text = {0};
@@ -218,6 +220,29 @@ static void check_reproducer(Bench *b, const char *name, PassRun *broken, const 
 static void leaves_a_reproducer(void **state) {
   check_reproducer(*state, "lazy", gives_up, "pass 'lazy' failed on the train graph");
   check_reproducer(*state, "wild", breaks_types, "after pass 'wild' on the train graph");
+}
+
+static Graph *asserts(PassContext *context, Graph *graph) {
+  (void)context, (void)graph;
+  abort(); /* what a failed assertion ends in */
+}
+
+/* In a process of its own, which ends. */
+static void leaves_one_when_it_aborts(void **state) {
+  Bench *b = *state;
+  pid_t child = fork();
+  if (child == 0) {
+    check_reproducer(b, "brittle", asserts, "");
+    _exit(0);
+  }
+  int status;
+  assert_int_equal(waitpid(child, &status, 0), child);
+  assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+  Text text = {0};
+  char *path = arena_printf(b->arena, "%s/reproducer-brittle.train.ftir", b->folder);
+  assert_int_equal(text_read_file(&text, path), 0);
+  assert_non_null(strstr(text_cstr(&text), "ftopt"));
+  text_free(&text);
 }
 
 static void no_folder(void **state) {
@@ -249,6 +274,7 @@ int main(void) {
       TEST(arenas_agree),        TEST(switches_off), TEST(keeps_what_is_needed),
       TEST(unknown_names),       TEST(unfit_graph),  TEST(users_error),
       TEST(leaves_a_reproducer), TEST(no_folder),    TEST(nothing_to_train),
+      TEST(leaves_one_when_it_aborts),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
