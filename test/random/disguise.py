@@ -89,6 +89,9 @@ def disguise(program, seed):
     return p
 
 
+SAME_SHAPE = ("mse", "l1", "huber", "bce_with_logits")  # their operands do not broadcast
+
+
 def samples_axis(p):
     """The axis along which each value has the samples; none: it has none."""
     with torch.no_grad():
@@ -107,6 +110,8 @@ def twice(program, seed):
         axis = samples_axis(program)
     except RuntimeError:
         return None
+    if any(len({axis.get(a) for a in s.args}) > 1 for s in program.statements if s.op in SAME_SHAPE):
+        return None  # of a batch of 1 only they have one shape
     p = program.copy()
     p.batch, p.regions, p.outputs, p.metrics = 2 * p.batch, [], [], []
     for leaf in p.leaves:
