@@ -3,7 +3,7 @@
  * bits are rounded once, as the library rounds them. Aux and sums: plan/calls.def. */
 #include "runtime/blas.h"
 #include "runtime/calls_internal.h"
-#include "runtime/source_array.h"
+#include "runtime/element.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * writes it: when parameters come from outside, and when evaluation reads their average in their
  * place. Rounded as a step rounds. */
 #include "runtime/exec_fetch.h"
-#include "runtime/source_array.h"
+#include "runtime/element.h"
 #include <stdlib.h>
 
 /* What products read of the parameters is these, rounded as a step rounds them. */

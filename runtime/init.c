@@ -1,6 +1,6 @@
 /* init: see init.h. */
 #include "runtime/init.h"
-#include "runtime/source_array.h"
+#include "runtime/element.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

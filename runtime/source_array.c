@@ -9,24 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *element_text(Element element) {
-  static const char *const text[] = {
-#define X(ID, text, bytes) text,
-      ELEMENTS(X)
-#undef X
-  };
-  return text[element];
-}
-
-int element_bytes(Element element) {
-  static const int size[] = {
-#define X(ID, text, bytes) bytes,
-      ELEMENTS(X)
-#undef X
-  };
-  return size[element];
-}
-
 bool array_header_bytes(const ArrayHeader *header, size_t *bytes) {
   int64_t total = element_bytes(header->element);
   bool is_empty = false;

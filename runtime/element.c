@@ -1,9 +1,27 @@
-/* source_convert: elements of a file to a tensor's dtype (declared in source_array.h).
+/* element: elements of a file to a tensor's dtype.
  * Each element goes through the widest type of its class (int64, double), which holds every
  * element kind exactly; copying without conversion is a memcpy. */
-#include "runtime/source_array.h"
+#include "runtime/element.h"
 #include <math.h>
 #include <string.h>
+
+const char *element_text(Element element) {
+  static const char *const text[] = {
+#define X(ID, text, bytes) text,
+      ELEMENTS(X)
+#undef X
+  };
+  return text[element];
+}
+
+int element_bytes(Element element) {
+  static const int size[] = {
+#define X(ID, text, bytes) bytes,
+      ELEMENTS(X)
+#undef X
+  };
+  return size[element];
+}
 
 Element element_of(DType dtype) {
   static const Element of[DT_COUNT] = {
