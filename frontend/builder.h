@@ -259,6 +259,7 @@ struct Builtin {
   int which; /* the op, where one function serves many */
 };
 enum { BUILTIN_MAX_PARAMETERS = 12 };
+extern const Builtin builtin_ops[OP_COUNT]; /* functions of one tensor: see ir/ops.def */
 extern const Builtin builtin_math[], builtin_shape[], builtin_window[], builtin_other[],
     builtin_attention[], builtin_init[];
 const Builtin *builtin_find(const char *name);

@@ -8,6 +8,8 @@ static const Builtin *const tables[] = {builtin_math,  builtin_shape,     builti
 enum { TABLES = sizeof tables / sizeof *tables };
 
 const Builtin *builtin_find(const char *name) {
+  Op op;
+  if (op_parse(name, &op) && op_has(op, TRAIT_FUNCTION)) return &builtin_ops[op];
   for (int t = 0; t < TABLES; t++)
     for (const Builtin *f = tables[t]; f->name; f++)
       if (strcmp(f->name, name) == 0) return f;
@@ -16,6 +18,8 @@ const Builtin *builtin_find(const char *name) {
 
 void builtin_names(Builder *b, const char ***names, int *count) {
   VEC(const char *) list = {0};
+  for (int i = 0; i < OP_COUNT; i++)
+    if (op_has((Op)i, TRAIT_FUNCTION)) VEC_PUSH(b->arena, list, op_info[i].text);
   for (int t = 0; t < TABLES; t++)
     for (const Builtin *f = tables[t]; f->name; f++) VEC_PUSH(b->arena, list, f->name);
   *names = list.at;

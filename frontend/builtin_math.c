@@ -5,7 +5,8 @@
 #include <math.h>
 #include <string.h>
 
-static Value run_unary(Call *call) {
+/* The ops of the table that are functions (TRAIT_FUNCTION). */
+static Value run_op(Call *call) {
   Op op = (Op)call->builtin->which;
   Value *v = &call->arg[0];
   if (value_is_number(v)) {
@@ -201,23 +202,14 @@ static Value run_arg(Call *call) {
   return value_tensor(tensor_reduce(b, (Op)call->builtin->which, x, axes, 1, keep, call->loc));
 }
 
+/* By op, all of them: builtin_find looks at those that are functions. */
+const Builtin builtin_ops[OP_COUNT] = {
+#define OP(ID, text, ...) [OP_##ID] = {text, "x", run_op, OP_##ID},
+#include "ir/ops.def"
+#undef OP
+};
+
 const Builtin builtin_math[] = {
-    {"exp", "x", run_unary, OP_EXP},
-    {"expm1", "x", run_unary, OP_EXPM1},
-    {"log", "x", run_unary, OP_LOG},
-    {"log1p", "x", run_unary, OP_LOG1P},
-    {"sqrt", "x", run_unary, OP_SQRT},
-    {"rsqrt", "x", run_unary, OP_RSQRT},
-    {"sin", "x", run_unary, OP_SIN},
-    {"cos", "x", run_unary, OP_COS},
-    {"tanh", "x", run_unary, OP_TANH},
-    {"sigmoid", "x", run_unary, OP_SIGMOID},
-    {"erf", "x", run_unary, OP_ERF},
-    {"abs", "x", run_unary, OP_ABS},
-    {"sign", "x", run_unary, OP_SIGN},
-    {"floor", "x", run_unary, OP_FLOOR},
-    {"ceil", "x", run_unary, OP_CEIL},
-    {"round", "x", run_unary, OP_ROUND},
     {"pow", "x y", run_power, 0},
     {"div", "x y", run_div, 0},
     {"maximum", "x y", run_extreme, OP_MAX},

@@ -51,7 +51,8 @@ typedef enum {
   TRAIT_EXACT = 1 << 5,      /* of values of a narrow type it gives one: nothing to round */
   TRAIT_MOMENT = 1 << 6,     /* mean and spread, which are made of the same sums */
   TRAIT_SCATTERS = 1 << 7,   /* moves data to places that a value tells: cannot be pulled */
-  TRAIT_RESULTS = 1 << 8     /* has several results, which are read through `result` */
+  TRAIT_RESULTS = 1 << 8,    /* has several results, which are read through `result` */
+  TRAIT_FUNCTION = 1 << 9    /* of one tensor: a function of the language, by its own name */
 } OpTrait;
 
 typedef struct {
