@@ -80,11 +80,19 @@ static bool update_all(Update *u, Diag *diag, Node *counter) {
   return true;
 }
 
+/* A model without parameters: states and the step counter go on, which a training needs. */
+static Graph *count_steps(Graph *graph, PassContext *context) {
+  Update u = {.graph = graph, .settings = context->settings, .for_gpu = context->for_gpu};
+  Node *counter = update_leaf(&u, OP_STATE, OWN_STEP, (Type){DT_I64, shape_scalar()}, true, 0);
+  update_assign(&u, OWN_STEP, update_add(&u, counter, make_like(graph, counter, 1)));
+  return graph;
+}
+
 Graph *pass_optimizer(PassContext *context, Graph *old) {
   double parts = setting_number(context->settings, "train.accumulate");
   Graph *graph = parts > 1 ? update_part_random(old, parts) : graph_rewrite(old, NULL, NULL);
   Node *grads = take_grads(graph);
-  if (!grads) return old;
+  if (!grads) return context->is_micro ? graph : count_steps(graph, context);
   Update u = {.graph = graph,
               .settings = context->settings,
               .for_gpu = context->for_gpu,

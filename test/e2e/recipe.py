@@ -3,6 +3,7 @@ are bitwise the uninterrupted ones, for every optimiser; averages of weights, pl
 import itertools
 import math
 import os
+import shutil
 import sys
 
 import numpy
@@ -255,6 +256,36 @@ train {{ batch = 32; steps = 2; eval every 1 steps; ema = 0.5; precision = fp16;
         with open(self.path("model.ft"), "w") as file:
             file.write(source(201))
         self.fails(1, "a model has at most 200 metrics", "ftc", self.path("model.ft"), "-o", self.path("model.so"))
+
+    def test_no_parameters(self):
+        """A model without parameters counts its steps and updates its states, is evaluated and predicts."""
+        source = """
+model M(x: f32[B, 6]) {
+  state total: f32[6] = zeros
+  update total = total + sum(x, axis=0)
+  loss = mean(dropout(x, 0.5) ** 2)
+  metric mean_x = mean(x)
+  output y = x + total
+}
+data D { train = npy("x.npy"); valid = npy("x.npy") }
+train { batch = 10; epochs = 2; ema = 0.5; optimizer = adam(lr=0.1); eval every 1 epoch }
+"""
+        x = numpy.load(self.path("x.npy")).astype("f8")
+        for name, flags, device in (("n.so", [], "cpu"), ("n.so", ["--set", "train.accumulate=7"], "cpu"), ("n.ptx", [], "sim")):
+            artifact = self.compile(source, *flags, name=name)
+            runs = ["--device", device, "--set", f"train.checkpoint.dir={self.path('runs')}"]
+            log, weights = self.train(artifact, *runs, "--epochs", "1")
+            self.assertEqual(set(weights), {"total"})
+            numpy.testing.assert_allclose(weights["total"], x.sum(0), 1e-4, 1e-4)
+            log, weights = self.train(artifact, *runs, "--resume", self.path("runs"))
+            numpy.testing.assert_allclose(weights["total"], 2 * x.sum(0), 1e-4, 1e-4)
+            self.assertEqual(log[-1]["step"], 2 if flags else 14)
+            self.assertAlmostEqual(log[-1]["loss"], (x**2).mean(), 5)
+            support.run("ftrun", "eval", artifact, "--data", self.folder, "--weights", self.path("weights"), "--device", device)
+            support.run("ftrun", "predict", artifact, "--weights", self.path("weights"), "--input", f"x={self.path('x.npy')}",
+                        "--output", self.path("y.npy"), "--device", device)
+            numpy.testing.assert_allclose(numpy.load(self.path("y.npy")), x + 2 * x.sum(0), 1e-4, 1e-4)
+            shutil.rmtree(self.path("runs"))
 
     def test_plateau(self):
         recipe = "optimizer = sgd(lr=0.1); schedule = plateau(metric=max(valid.loss), patience=1, gamma=0.5, cooldown=1, final=0.1)"
