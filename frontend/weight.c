@@ -11,7 +11,6 @@
  *
  * An element of weight 0 takes no part in a reduction, be it NaN or infinite. */
 #include "frontend/builder.h"
-#include <math.h>
 #include <string.h>
 
 Node *weight_of(const Builder *b, const Node *node) {
@@ -38,28 +37,11 @@ static Node *as_type(Builder *b, Node *weight, DType dtype, Loc loc) {
 }
 
 /* ── two weights ──────────────────────────────────────────────────────────────────────────── */
-static bool same_attrs(const Node *a, const Node *b) {
-  if (a->attr_count != b->attr_count) return false;
-  for (int i = 0; i < a->attr_count; i++) {
-    const Attr *x = &a->attr[i], *y = &b->attr[i];
-    if (x->id != y->id || x->count != y->count) return false;
-    AttrKind kind = attr_info[x->id].kind;
-    bool same = kind == ATTR_KIND_STR     ? strcmp(x->s, y->s) == 0
-                : kind == ATTR_KIND_INTS  ? !memcmp(x->ints, y->ints, sizeof(int64_t) * x->count)
-                : kind == ATTR_KIND_FLOAT ? x->f == y->f
-                : kind == ATTR_KIND_FLOATS
-                    ? !memcmp(x->floats, y->floats, sizeof(double) * (size_t)x->count)
-                    : x->i == y->i;
-    if (!same) return false;
-  }
-  return true;
-}
-
 /* The same expression of the same inputs; `left` bounds the work. */
 static bool is_same(const Node *a, const Node *b, int *left) {
   if (a == b) return true;
   if (--*left < 0 || a->op != b->op || a->input_count != b->input_count ||
-      !type_equal(&a->type, &b->type) || !same_attrs(a, b))
+      !type_equal(&a->type, &b->type) || !node_attrs_equal(a, b, NULL))
     return false;
   for (int i = 0; i < a->input_count; i++)
     if (!is_same(a->input[i], b->input[i], left)) return false;
@@ -148,22 +130,8 @@ static Node *moved(Builder *b, const Node *node, Loc loc, bool *fine) {
 /* ── reductions ───────────────────────────────────────────────────────────────────────────── */
 /* What changes nothing: 0 in a sum, 1 in a product, the least in a maximum. */
 static double neutral(Op op, DType dtype) {
-  bool is_least = op == OP_RMAX || op == OP_ARGMAX;
   if (op == OP_SUM) return 0;
-  if (op == OP_PROD) return 1;
-  if (dtype_is_float(dtype)) return is_least ? -INFINITY : INFINITY;
-  switch (dtype) {
-  case DT_BOOL:
-    return is_least ? 0 : 1;
-  case DT_U8:
-    return is_least ? 0 : 255;
-  case DT_U32:
-    return is_least ? 0 : 4294967295.0;
-  case DT_I32:
-    return is_least ? -2147483648.0 : 2147483647.0;
-  default:
-    return is_least ? -0x1p62 : 0x1p62;
-  }
+  return op == OP_PROD ? 1 : dtype_extreme(dtype, op == OP_RMAX || op == OP_ARGMAX);
 }
 
 /* x without a weight, if it is 0 where the mask is false, as the values of cross_entropy are. */

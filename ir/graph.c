@@ -159,6 +159,41 @@ void node_set_attr(Graph *graph, Node *node, Attr attr) {
   node->attr_count++;
 }
 
+static bool same_bits(const void *a, const void *b, size_t bytes) {
+  return bytes == 0 || memcmp(a, b, bytes) == 0;
+}
+
+bool attr_equal(const Attr *a, const Attr *b) {
+  if (a->id != b->id || a->count != b->count) return false;
+  switch (attr_info[a->id].kind) {
+  case ATTR_KIND_FLOAT:
+    return same_bits(&a->f, &b->f, sizeof a->f);
+  case ATTR_KIND_STR:
+    return strcmp(a->s, b->s) == 0;
+  case ATTR_KIND_INTS:
+    return same_bits(a->ints, b->ints, sizeof *a->ints * (size_t)a->count);
+  case ATTR_KIND_FLOATS:
+    return same_bits(a->floats, b->floats, sizeof *a->floats * (size_t)a->count);
+  default:
+    return a->i == b->i;
+  }
+}
+
+static int skip_attrs(const Node *node, int at, bool (*skips)(AttrId)) {
+  while (skips && at < node->attr_count && skips(node->attr[at].id)) at++;
+  return at;
+}
+
+bool node_attrs_equal(const Node *a, const Node *b, bool (*skips)(AttrId)) {
+  int i = skip_attrs(a, 0, skips), k = skip_attrs(b, 0, skips);
+  while (i < a->attr_count && k < b->attr_count) {
+    if (!attr_equal(&a->attr[i], &b->attr[k])) return false;
+    i = skip_attrs(a, i + 1, skips);
+    k = skip_attrs(b, k + 1, skips);
+  }
+  return i == a->attr_count && k == b->attr_count;
+}
+
 void node_drop_attr(Node *node, AttrId id) {
   int kept = 0;
   for (int i = 0; i < node->attr_count; i++)

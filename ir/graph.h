@@ -183,6 +183,10 @@ const char *node_str(const Node *node, AttrId id); /* NULL if absent */
 bool node_is_zero(const Node *node);
 void node_set_attr(Graph *graph, Node *node, Attr attr);
 void node_drop_attr(Node *node, AttrId id);
+/* The same key and the same bits. */
+bool attr_equal(const Attr *a, const Attr *b);
+/* The same attributes, but for those that `skips` (NULL: none). */
+bool node_attrs_equal(const Node *a, const Node *b, bool (*skips)(AttrId));
 /* A param's order in memory; view.rank 0: row-major. And the shape that files have. */
 Storage node_storage(const Node *param);
 Shape node_file_shape(const Node *param);

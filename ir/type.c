@@ -1,6 +1,7 @@
 /* type: see type.h. Everything here is total: any DType and any Shape of legal rank is answered,
  * so that readers of hostile text may ask first and judge afterwards. */
 #include "ir/type.h"
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -192,4 +193,21 @@ char *type_text(const Type *type, char buffer[TYPE_TEXT]) {
   char shape[TYPE_TEXT];
   snprintf(buffer, TYPE_TEXT, "%s%.200s", dtype_text(type->dtype), shape_text(&type->shape, shape));
   return buffer;
+}
+
+double dtype_extreme(DType dtype, bool is_least) {
+  switch (dtype) {
+  case DT_BOOL:
+    return is_least ? 0 : 1;
+  case DT_U8:
+    return is_least ? 0 : 255;
+  case DT_U32:
+    return is_least ? 0 : 4294967295.0;
+  case DT_I32:
+    return is_least ? -2147483648.0 : 2147483647.0;
+  case DT_I64:
+    return is_least ? -0x1p63 : 0x1.fffffffffffffp62;
+  default:
+    return is_least ? -INFINITY : INFINITY;
+  }
 }

@@ -43,33 +43,8 @@ static uint64_t mix_attr(uint64_t hash, const Attr *attr) {
   }
 }
 
-static bool attr_equal(const Attr *a, const Attr *b) {
-  if (a->id != b->id || a->count != b->count) return false;
-  switch (attr_info[a->id].kind) {
-  case ATTR_KIND_STR:
-    return strcmp(a->s, b->s) == 0;
-  case ATTR_KIND_FLOAT:
-    return bits_of(a->f) == bits_of(b->f);
-  case ATTR_KIND_INTS:
-    return a->count == 0 || memcmp(a->ints, b->ints, sizeof *a->ints * (size_t)a->count) == 0;
-  case ATTR_KIND_FLOATS:
-    return a->count == 0 || memcmp(a->floats, b->floats, sizeof *a->floats * (size_t)a->count) == 0;
-  default:
-    return a->i == b->i;
-  }
-}
-
 /* What a pass has left for readers does not tell nodes apart. */
-static int skip_why(const Node *node, int at) {
-  return at + (at < node->attr_count && node->attr[at].id == ATTR_WHY);
-}
-
-static bool attrs_equal(const Node *a, const Node *b) {
-  int i = skip_why(a, 0), k = skip_why(b, 0);
-  for (; i < a->attr_count && k < b->attr_count; i = skip_why(a, i + 1), k = skip_why(b, k + 1))
-    if (!attr_equal(&a->attr[i], &b->attr[k])) return false;
-  return i >= a->attr_count && k >= b->attr_count;
-}
+static bool is_note(AttrId id) { return id == ATTR_WHY; }
 
 /* What a node would be, before it is made. */
 typedef struct {
@@ -97,7 +72,7 @@ static bool key_matches(const Key *key, const Node *node) {
   if (old->op != node->op || !type_equal(&old->type, &node->type)) return false;
   if (old->origin.is_again != node->origin.is_again) return false; /* see recompute.c */
   if (key->name) return strcmp(key->name, node_str(node, ATTR_NAME)) == 0;
-  if (!attrs_equal(old, node) || old->input_count != node->input_count) return false;
+  if (!node_attrs_equal(old, node, is_note) || old->input_count != node->input_count) return false;
   if (op_has(old->op, TRAIT_COMMUTES) && key->inputs[0] == node->input[1] &&
       key->inputs[1] == node->input[0])
     return true;

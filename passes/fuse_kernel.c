@@ -103,48 +103,18 @@ uint64_t kernel_hash(const Node *fused) {
 }
 
 /* ── equality ───────────────────────────────────────────────────────────────────────────────── */
-static bool same_bits(const void *a, const void *b, size_t bytes) {
-  return bytes == 0 || memcmp(a, b, bytes) == 0;
-}
-
-static bool same_attr(const Attr *a, const Attr *b) {
-  if (a->id != b->id || a->count != b->count) return false;
-  switch (attr_info[a->id].kind) {
-  case ATTR_KIND_FLOAT:
-    return same_bits(&a->f, &b->f, sizeof a->f);
-  case ATTR_KIND_STR:
-    return strcmp(a->s, b->s) == 0;
-  case ATTR_KIND_INTS:
-    return same_bits(a->ints, b->ints, sizeof *a->ints * (size_t)a->count);
-  case ATTR_KIND_FLOATS:
-    return same_bits(a->floats, b->floats, sizeof *a->floats * (size_t)a->count);
-  default:
-    return a->i == b->i;
-  }
-}
-
-static bool same_attrs(const Node *a, const Node *b) {
-  int i = 0, k = 0;
-  for (;;) {
-    while (i < a->attr_count && is_decoration(a->attr[i].id)) i++;
-    while (k < b->attr_count && is_decoration(b->attr[k].id)) k++;
-    if (i == a->attr_count || k == b->attr_count) return i == a->attr_count && k == b->attr_count;
-    if (!same_attr(&a->attr[i++], &b->attr[k++])) return false;
-  }
-}
-
 static bool same_node(const Node *a, const Node *b) {
   if (a->op != b->op || !type_equal(&a->type, &b->type) || a->input_count != b->input_count)
     return false;
   for (int i = 0; i < a->input_count; i++)
     if (a->input[i]->id != b->input[i]->id) return false;
-  return same_attrs(a, b);
+  return node_attrs_equal(a, b, is_decoration);
 }
 
 bool kernel_equal(const Node *a, const Node *b) {
   const Graph *x = a->body, *y = b->body;
   if (a->input_count != b->input_count || x->nodes.count != y->nodes.count ||
-      x->roots.count != y->roots.count || !same_attrs(a, b))
+      x->roots.count != y->roots.count || !node_attrs_equal(a, b, is_decoration))
     return false;
   for (int i = 0; i < a->input_count; i++)
     if (!type_equal(&a->input[i]->type, &b->input[i]->type)) return false;

@@ -1,6 +1,5 @@
 /* totals_value: the values of all samples, from totals that someone else adds up. See totals.h. */
 #include "passes/totals.h"
-#include <math.h>
 #include <string.h>
 
 void totals_begin(Totals *t, PassContext *context, Graph *graph, const bool *excused) {
@@ -36,26 +35,9 @@ void totals_assign(Totals *t, const Node *state, Node *value) {
 }
 
 /* ── sums, products, extremes ───────────────────────────────────────────────────────────────── */
-static double extreme(DType dtype, bool is_least) {
-  switch (dtype) {
-  case DT_BOOL:
-    return is_least ? 0 : 1;
-  case DT_U8:
-    return is_least ? 0 : 255;
-  case DT_U32:
-    return is_least ? 0 : 4294967295.0;
-  case DT_I32:
-    return is_least ? -2147483648.0 : 2147483647.0;
-  case DT_I64:
-    return is_least ? -0x1p62 : 0x1p62;
-  default:
-    return is_least ? -INFINITY : INFINITY;
-  }
-}
-
 Node *totals_neutral(Totals *t, Op op, Type type) {
   bool is_extreme = op == OP_RMAX || op == OP_RMIN;
-  double value = is_extreme ? extreme(type.dtype, op == OP_RMAX) : op == OP_PROD ? 1 : 0;
+  double value = is_extreme ? dtype_extreme(type.dtype, op == OP_RMAX) : op == OP_PROD ? 1 : 0;
   return make_const(t->graph, type.dtype, type.shape, value);
 }
 

@@ -459,20 +459,12 @@ int ft_scores(FtModel *model, float *scores, size_t bytes) {
   GUARDED(read_scores(model, scores, bytes));
 }
 
-int ft_input(const FtModel *model, int index, FtTensor *out) {
-  NEED(model);
-  NEED(out);
-  GUARDED(input_at(model, index, out));
-}
-
-int ft_output(const FtModel *model, int index, FtTensor *out) {
-  NEED(model);
-  NEED(out);
-  GUARDED(output_at(model, index, out));
-}
-
-int ft_param(const FtModel *model, int index, FtTensor *out) {
-  NEED(model);
-  NEED(out);
-  GUARDED(param_at(model, index, out));
-}
+#define TENSOR_AT(name, at)                                                                        \
+  int name(const FtModel *model, int index, FtTensor *out) {                                       \
+    NEED(model);                                                                                   \
+    NEED(out);                                                                                     \
+    GUARDED(at(model, index, out));                                                                \
+  }
+TENSOR_AT(ft_input, input_at)
+TENSOR_AT(ft_output, output_at)
+TENSOR_AT(ft_param, param_at)

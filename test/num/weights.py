@@ -224,6 +224,38 @@ train {{ batch = 1; optimizer = sgd(lr=1.0) }}
         for first in range(0, len(expressions), GROUP):
             self.check_group(expressions[first : first + GROUP])
 
+    def test_ends_of_integers(self):
+        """The largest and least of what counts, up to the ends of each type: what does not count is never one of them."""
+        source = """
+model M(x: %(type)s[B, 4]) {
+  param p: [1] = ones
+  far = weighted(x, iota([B, 4], axis=1) > 0)
+  largest = max(far, axis=1)
+  least = min(far, axis=1)
+  where_most = argmax(far, axis=1)
+  where_least = argmin(far, axis=1)
+  loss = mean(p)
+  output largest; output least; output where_most; output where_least
+}
+train { batch = 2 }
+"""
+        support.write_safetensors(self.path("w"), {"p": numpy.ones(1, "f4")})
+        for dtype, name in (("i32", "i4"), ("u8", "u1")):  # i64: constants end at 2^53, and ftc says so
+            ends = numpy.iinfo(name)
+            x = numpy.array([[0, ends.min, ends.min + 1, ends.min + 2], [0, ends.max - 2000, ends.max - 1500, ends.max - 1100]]).astype(name)
+            if dtype == "u8":
+                x[1] = [0, 255, 254, 253]
+            x[:, 0] = [ends.max, ends.min]  # counts for nothing
+            numpy.save(self.path("x.npy"), x)
+            for target, device in (("m.so", "cpu"), ("m.ptx", "sim")):
+                artifact = self.compile(source % {"type": dtype}, name=target)
+                for output in ("largest", "least", "where_most", "where_least"):
+                    support.run("ftrun", "predict", artifact, "--weights", self.path("w"), "--input", f"x={self.path('x.npy')}", "--output",
+                                f"{output}={self.path('o.npy')}", "--device", device)
+                    want = getattr(x[:, 1:], {"largest": "max", "least": "min", "where_most": "argmax", "where_least": "argmin"}[output])(axis=1)
+                    want = want + 1 if output.startswith("where") else want
+                    self.assertEqual(numpy.load(self.path("o.npy")).tolist(), want.tolist(), f"{dtype} {output} {target}")
+
 
 if __name__ == "__main__":
     support.main()
