@@ -46,7 +46,7 @@ defect("comparison-turned", "passes/simplify_math.c", "Op op = node->op == OP_LT
 defect("select-nested", "passes/simplify_math.c",
        "if (b->op == OP_SELECT && b->input[0] == cond) return choose(graph, cond, a, b->input[2]);",
        "if (b->op == OP_SELECT && b->input[0] == cond) return choose(graph, cond, a, b->input[1]);", MT)
-defect("cse-attributes", "passes/cse.c", "return i >= a->attr_count && k >= b->attr_count;\n}", "return true;\n}", MT)
+defect("cse-attributes", "ir/graph.c", "return i == a->attr_count && k == b->attr_count;\n}", "return true;\n}", MT)
 defect("cse-commutes", "ir/ops.def", "T(BODY), 0, same, sub,", "T(BODY) | T(COMMUTES), 0, same, sub,", MT)
 
 # ── passes/optimizer*.c, loss_scale.c ──
