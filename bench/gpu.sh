@@ -43,14 +43,14 @@ pack_llmc() {
 }
 
 pack_into() { # FOLDER [--tiny]
-  mkdir -p "$1"/{bench,test/e2e,examples,runtime}
+  mkdir -p "$1"/{bench,test/e2e,examples,runtime/device/cuda}
   pack_ftrun "$1"
   pack_llmc "$1"
   cp -r "$root/bench/gpu" "$root/bench/gpu.sh" "$1/bench/"
   rm -rf "$1/bench/gpu/__pycache__"
   cp -r "$root/test/support.py" "$root/test/num" "$1/test/"
   cp -r "$root"/test/e2e/{cuda_abi.py,gpt.py,zoo.py,zoo} "$1/test/e2e/"
-  cp "$root"/runtime/cuda_{driver,blas}.{def,h} "$1/runtime/"
+  cp "$root"/runtime/device/cuda/cuda_{driver,blas}.{def,h} "$1/runtime/device/cuda/"
   cp "$root"/examples/*.ft "$1/examples/"
   (cd "$root" && FT_BUILD=$build /usr/bin/python3 bench/gpu/prepare.py "$@")
 }

@@ -4,7 +4,7 @@
  * place is the same one in the arena "narrow", plan/plan.h), and the state NARROW_STATE, the
  * whole of that arena, is assigned the rounded new parameters. Between steps the one is the other,
  * rounded: whoever writes parameters from outside writes both, and who has evaluation read an
- * average in their place rounds that for it (runtime/exec_round.c).
+ * average in their place rounds that for it (runtime/execute/exec_round.c).
  *
  * Decided once for a program, by its step: all graphs read the arena or none does. Not where
  * products take less than half of the parameters. */

@@ -77,7 +77,7 @@ static Node *one_cycle(Update *u) {
 }
 
 /* gamma to the number of reductions so far, which the runtime counts after each evaluation in the
- * first element of the state OWN_PLATEAU (runtime/plateau.c); not below final. */
+ * first element of the state OWN_PLATEAU (runtime/command/plateau.c); not below final. */
 static Node *plateau(Update *u) {
   int64_t five = 5, begin[] = {0}, step[] = {1}, one = 1;
   Type type = {DT_F64, shape_of(1, &five)}, single = {DT_F64, shape_of(1, &one)};

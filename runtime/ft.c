@@ -3,10 +3,10 @@
  * where memory is short, it fails. The functions of ft.h stand at the end. */
 #include "runtime/ft.h"
 #include "base/memory.h"
-#include "runtime/ckpt.h"
-#include "runtime/generator.h"
-#include "runtime/permute.h"
-#include "runtime/source.h"
+#include "runtime/checkpoint/ckpt.h"
+#include "runtime/command/generator.h"
+#include "runtime/common/permute.h"
+#include "runtime/data/source.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -35,7 +35,7 @@ static void die_of(int number) {
   raise(number);
 }
 
-/* Those that end a process; in a training most of them are asked for (runtime/signals.h). */
+/* Those that end a process; in a training most of them are asked for (runtime/common/signals.h). */
 static void catch_signals(void (*handler)(int)) {
   static const int numbers[] = {SIGPIPE, SIGHUP, SIGINT, SIGTERM, SIGUSR1};
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)

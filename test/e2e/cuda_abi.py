@@ -1,4 +1,4 @@
-"""ftrun's own declarations of the CUDA driver and of cuBLASLt (runtime/cuda_*.h, .def) against NVIDIA's
+"""ftrun's own declarations of the CUDA driver and of cuBLASLt (runtime/device/cuda/cuda_*.h, .def) against NVIDIA's
 headers, by the C compiler: every entry point's parameters, every structure and every number. Headers
 are looked for in CUDA_HOME, /usr/local/cuda* and Python's nvidia packages; skipped where there are none."""
 import glob
@@ -79,7 +79,7 @@ def folder_with(header):
 
 
 def rows(name, macro):
-    with open(os.path.join(support.ROOT, "runtime", name)) as file:
+    with open(os.path.join(support.ROOT, "runtime", "device", "cuda", name)) as file:
         text = re.sub(r"/\*.*?\*/", "", file.read(), flags=re.S)
     return re.findall(r'\b%s(?:_OPTIONAL)?\((\w+),\s*"(\w+)",\s*(\(.*?\))\)\s*(?=\n|$)' % macro, text, flags=re.S)
 
@@ -102,12 +102,12 @@ class Abi(support.Case):
         folder = self.header("cuda.h")
         numbers, numbers_of = [], []
         # NVIDIA's enumerators and ours share some names: ours are read in one file and compared in another
-        with open(os.path.join(support.ROOT, "runtime", "cuda_driver.h")) as file:
+        with open(os.path.join(support.ROOT, "runtime", "device", "cuda", "cuda_driver.h")) as file:
             ours = dict(re.findall(r"\b(CUDA_[A-Z0-9_]+) = (\d+)", file.read()))
         ours.pop("CUDA_DRIVER_OLDEST")
         self.assertEqual(set(ours), set(DRIVER_NUMBERS), "a number without its name here")
         numbers += [f"_Static_assert({theirs} == {ours[name]}, {name!r});".replace("'", '"') for name, theirs in DRIVER_NUMBERS.items()]
-        with open(os.path.join(support.ROOT, "runtime", "cuda_driver.h")) as file:
+        with open(os.path.join(support.ROOT, "runtime", "device", "cuda", "cuda_driver.h")) as file:
             text = file.read()
         copy = re.search(r"typedef struct \{\n  size_t from_x.*?\} CudaCopy2d;", text, flags=re.S).group(0)
         tensor_map = re.search(r"typedef struct \{(\n  _Alignas.*?)\} CudaTensorMap;", text, flags=re.S).group(1)
@@ -137,7 +137,7 @@ class Abi(support.Case):
         sizes = [f"_Static_assert(sizeof({a}) == sizeof({b}), \"{a}\");" for a, b in (("CudaBlasFound", "cublasLtMatmulHeuristicResult_t"), ("CudaBlasAlgorithm", "cublasLtMatmulAlgo_t"))]
         symbols = [self.signature(*row) for row in rows("cuda_blas.def", "BLAS")]
         self.assertGreater(len(symbols), 10)
-        with open(os.path.join(support.ROOT, "runtime", "cuda_blas.h")) as file:
+        with open(os.path.join(support.ROOT, "runtime", "device", "cuda", "cuda_blas.h")) as file:
             text = file.read()
         own = re.search(r"typedef struct \{\n  uint64_t data\[8\];.*?\n\};\n", text, flags=re.S).group(0)
         used = set(re.findall(r"\b(BLAS_[A-Z0-9_]+) = ", own))

@@ -14,6 +14,8 @@ MAY = {
     "base": [], "plan": ["base"], "ir": ["base"], "frontend": ["base", "plan", "ir"], "passes": ["base", "plan", "ir", "frontend"],
     "kernels": [], "codegen": ["base", "plan", "ir", "frontend", "passes", "kernels"], "runtime": ["base", "plan"],
 }
+# within runtime/: each includes itself and what stands before it; ft.c and ft.h, the library's face, all of them
+RUNTIME = ["common", "artifact", "text", "data", "device", "execute", "checkpoint", "command"]
 EXCEPT = {("plan", "ir/type.h"), ("runtime", "ir/type.h")}  # dtypes and shapes, compiled apart as ft_type
 CODE = os.path.join(support.BUILD, "bin")
 
@@ -21,7 +23,7 @@ CODE = os.path.join(support.BUILD, "bin")
 class Rooms(support.Case):
     def includes(self):
         for room in MAY:
-            for path in glob.glob(os.path.join(support.ROOT, room, "*.[chly]")):
+            for path in glob.glob(os.path.join(support.ROOT, room, "**", "*.[chly]"), recursive=True):
                 with open(path) as file:
                     for header in re.findall(r'^\s*#\s*include\s+"([^"]+)"', file.read(), re.M):
                         yield room, path, header
@@ -35,6 +37,29 @@ class Rooms(support.Case):
             seen += 1
             self.assertTrue(first == room or first in MAY[room] or (room, header) in EXCEPT, f"{path} includes {header}")
         self.assertGreater(seen, 50, "the check looked at nothing")
+
+    def test_rooms_of_the_runtime(self):
+        seen = set()
+        for room, path, header in self.includes():
+            parts = os.path.relpath(path, support.ROOT).split(os.sep)
+            if room != "runtime" or not header.startswith("runtime/") or len(parts) < 3:
+                continue
+            inner = header.split("/")[1]
+            self.assertIn(inner, RUNTIME, f"{path} includes {header}")
+            self.assertLessEqual(RUNTIME.index(inner), RUNTIME.index(parts[1]), f"{path} includes {header}")
+            seen.add(parts[1])
+        self.assertEqual(seen | {"common"}, set(RUNTIME))
+        for name in os.listdir(os.path.join(support.ROOT, "runtime")):
+            self.assertIn(name, RUNTIME + ["ft.c", "ft.h"], "a file of the runtime without a room")
+
+    def test_devices_are_apart(self):
+        """cpu and cuda know no other device; the simulator runs library calls as the CPU does."""
+        may = {"cpu": {"cpu"}, "cuda": {"cuda"}, "sim": {"sim", "cpu"}}
+        for _, path, header in self.includes():
+            own = re.search(r"runtime/device/(\w+)/", path)
+            other = re.match(r"runtime/device/(\w+)/", header)
+            if own and other:
+                self.assertIn(other.group(1), may[own.group(1)], f"{path} includes {header}")
 
     def test_ftrun_has_no_compiler_in_it(self):
         linked = subprocess.run(["ldd", os.path.join(CODE, "ftrun")], capture_output=True, text=True, check=True).stdout

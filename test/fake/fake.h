@@ -3,7 +3,7 @@
  * Nothing runs when it is enqueued: work waits in its stream until somebody synchronises, or until
  * the seeded chance of FT_FAKE_CUDA_SEED moves some stream on, and a graph's nodes run in any order
  * that its edges allow. So a missing event, edge or wait shows as wrong numbers. Kernels run in the
- * simulator (runtime/sim.h). A misuse that a real driver might forgive ends the process.
+ * simulator (runtime/device/sim/sim.h). A misuse that a real driver might forgive ends the process.
  *
  *   FT_FAKE_CUDA_SEED=N       chance; 0 (default): as late as possible. Bit i of N makes the stream
  *                             made as number i slow: it moves only when somebody waits for it
@@ -17,8 +17,8 @@
  *   FT_FAKE_CUDA_REPORT=FILE  counts, one `name value` a line, when the process ends */
 #ifndef FT_TEST_FAKE_H
 #define FT_TEST_FAKE_H
-#include "runtime/cuda_driver.h"
-#include "runtime/sim.h"
+#include "runtime/device/cuda/cuda_driver.h"
+#include "runtime/device/sim/sim.h"
 #include <stdbool.h>
 
 enum { /* results that ftrun does not tell apart */

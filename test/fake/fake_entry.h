@@ -1,5 +1,5 @@
 /* fake_entry: what the files that export the driver's entry points share. Signatures come from the
- * same list that ftrun uses (runtime/cuda_driver.def), so a row added there and not here does not
+ * same list that ftrun uses (runtime/device/cuda/cuda_driver.def), so a row added there and not here does not
  * link. */
 #ifndef FT_TEST_FAKE_ENTRY_H
 #define FT_TEST_FAKE_ENTRY_H
@@ -8,7 +8,7 @@
 #define EXPORT __attribute__((visibility("default")))
 #define DRIVER(name, symbol, parameters) EXPORT CudaResult entry_##name parameters __asm__(symbol);
 #define DRIVER_OPTIONAL DRIVER
-#include "runtime/cuda_driver.def"
+#include "runtime/device/cuda/cuda_driver.def"
 #undef DRIVER
 #ifdef FAKE_OLD /* a driver from before CUDA 11.4: under another name, so not exported */
 #define entry_graph_instantiate left_out_graph_instantiate

@@ -1,7 +1,7 @@
 /* bpe under any bytes: the input up to the first 0 byte is a vocab.json (a tokenizer.json if
  * another 0 follows at once), then merges.txt up to the next, then a text. Whatever is taken as a
  * tokenizer must give the text back, byte for byte. */
-#include "runtime/bpe.h"
+#include "runtime/text/bpe.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -2,8 +2,8 @@
  * with nothing changed; never a crash. As they are, and with the right sum in them, so that the
  * fuzzer gets past it. The file is in memory. */
 #define _GNU_SOURCE /* memfd_create */
-#include "runtime/ckpt.h"
-#include "runtime/safetensors.h"
+#include "runtime/checkpoint/ckpt.h"
+#include "runtime/checkpoint/safetensors.h"
 #include "test/unit/runtime_small.h"
 #include <stdio.h>
 #include <stdlib.h>

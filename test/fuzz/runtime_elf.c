@@ -1,7 +1,7 @@
 /* runtime_elf: any bytes as a shared object: its section .ft_plan lies in the file, or it is
  * refused with a message. The file is in memory. */
 #define _GNU_SOURCE /* memfd_create */
-#include "runtime/elf.h"
+#include "runtime/artifact/elf.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

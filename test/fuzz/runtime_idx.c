@@ -1,6 +1,6 @@
 #define _GNU_SOURCE /* memfd_create */
 /* Any bytes as an IDX file, plain or gzip: opened, read and converted, or refused. */
-#include "runtime/source_array.h"
+#include "runtime/data/source_array.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>

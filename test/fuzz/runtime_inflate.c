@@ -1,6 +1,6 @@
 /* Our inflate against zlib's: the input is a raw deflate stream, wrapped as gzip with the checksum
  * that zlib computes. Both must accept it with the same bytes, or both refuse it. */
-#include "runtime/source_inflate.h"
+#include "runtime/data/source_inflate.h"
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>

@@ -1,6 +1,6 @@
 /* Fuzz target: any bytes as PTX; what is taken as a kernel runs for a moment, on memory of its own.
  */
-#include "runtime/sim.h"
+#include "runtime/device/sim/sim.h"
 #include <string.h>
 
 enum { BYTES = 4096, PARAMS = 256, STEPS = 20000 };

@@ -1,5 +1,5 @@
 /* Any bytes as a safetensors file: every tensor that is offered can be read. */
-#include "runtime/safetensors.h"
+#include "runtime/checkpoint/safetensors.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -5,8 +5,8 @@
  * train.ft, compiled; it must itself come to the end, or this target tests nothing. */
 #define _GNU_SOURCE /* memfd_create */
 #include "plan/plan_text.h"
-#include "runtime/bench.h"
-#include "runtime/ckpt.h"
+#include "runtime/command/bench.h"
+#include "runtime/checkpoint/ckpt.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -145,24 +145,24 @@ defect("layout-argmax", "passes/layout_form.c", "return is_any_order ? f->home[o
        "return is_any_order || d >= 0 ? f->home[operand->id].fold[d] : (Fold){0};", "py test/num/ops.py")
 
 # ── runtime ──
-defect("order-repeats", "runtime/order.c", "low ^= mix(high ^ order->key[round + 1]) & low_mask;", "low = mix(high ^ order->key[round + 1]) & low_mask;",
+defect("order-repeats", "runtime/common/order.c", "low ^= mix(high ^ order->key[round + 1]) & low_mask;", "low = mix(high ^ order->key[round + 1]) & low_mask;",
        "unit runtime_order")
-defect("order-epoch", "runtime/order.c", "uint64_t state = mix(mix(seed) ^ epoch);", "uint64_t state = mix(mix(seed));", "unit runtime_order")
-defect("loader-start", "runtime/loader.c", "int64_t start = step % loader->steps_per_epoch * options->batch;",
+defect("order-epoch", "runtime/common/order.c", "uint64_t state = mix(mix(seed) ^ epoch);", "uint64_t state = mix(mix(seed));", "unit runtime_order")
+defect("loader-start", "runtime/data/loader.c", "int64_t start = step % loader->steps_per_epoch * options->batch;",
        "int64_t start = step % loader->steps_per_epoch * (options->batch - 1);", "unit runtime_loader")
-defect("loader-slot-early", "runtime/loader.c", "int64_t free_until = loader->consumed + slots;", "int64_t free_until = loader->consumed + slots + 1;", "unit runtime_loader")
-defect("loader-wake", "runtime/loader.c", "if (loader->consumer_waits) pthread_cond_signal(&loader->has_filled);", "", "unit runtime_loader")
-defect("permute-inverse", "runtime/permute.c", "Storage back = storage_inverse(&tensor->storage);", "Storage back = tensor->storage;", "unit runtime_permute")
-defect("half-rounding", "runtime/element.c", "magnitude += 0xfff + (magnitude >> 13 & 1);", "magnitude += 0x1000;", "unit runtime_npy")
-defect("big-endian", "runtime/element.c", "at[is_big_endian ? bytes - 1 - i : i]", "at[i]", "unit runtime_npy")
-defect("normal-angle", "runtime/init.c", "cos(6.283185307179586 * word[1] * 0x1p-32)", "cos(1.5707963267948966 * word[1] * 0x1p-32)", "unit runtime_init")
-defect("truncated-two", "runtime/init.c", "if (fabs(value) <= 2) return value;", "if (value <= 2) return value;", "unit runtime_init")
-defect("claim-twice", "runtime/dev_cpu.c", "return seen < ticket && atomic_compare_exchange_strong(&state->ticket, &seen, ticket);",
+defect("loader-slot-early", "runtime/data/loader.c", "int64_t free_until = loader->consumed + slots;", "int64_t free_until = loader->consumed + slots + 1;", "unit runtime_loader")
+defect("loader-wake", "runtime/data/loader.c", "if (loader->consumer_waits) pthread_cond_signal(&loader->has_filled);", "", "unit runtime_loader")
+defect("permute-inverse", "runtime/common/permute.c", "Storage back = storage_inverse(&tensor->storage);", "Storage back = tensor->storage;", "unit runtime_permute")
+defect("half-rounding", "runtime/common/element.c", "magnitude += 0xfff + (magnitude >> 13 & 1);", "magnitude += 0x1000;", "unit runtime_npy")
+defect("big-endian", "runtime/common/element.c", "at[is_big_endian ? bytes - 1 - i : i]", "at[i]", "unit runtime_npy")
+defect("normal-angle", "runtime/execute/init.c", "cos(6.283185307179586 * word[1] * 0x1p-32)", "cos(1.5707963267948966 * word[1] * 0x1p-32)", "unit runtime_init")
+defect("truncated-two", "runtime/execute/init.c", "if (fabs(value) <= 2) return value;", "if (value <= 2) return value;", "unit runtime_init")
+defect("claim-twice", "runtime/device/cpu/dev_cpu.c", "return seen < ticket && atomic_compare_exchange_strong(&state->ticket, &seen, ticket);",
        "return seen <= ticket && atomic_compare_exchange_strong(&state->ticket, &seen, ticket);", "unit runtime_exec")
-defect("segment-barrier", "runtime/dev_cpu.c", "task->begins_segment = !is_same_part && conflicts(plan, &graph->task[j], task);",
+defect("segment-barrier", "runtime/device/cpu/dev_cpu.c", "task->begins_segment = !is_same_part && conflicts(plan, &graph->task[j], task);",
        "task->begins_segment = false;", "unit runtime_exec")
-defect("conflict-read", "runtime/dev_cpu.c", "if ((i >= a->input_count || j >= b->input_count) &&", "if (i >= a->input_count && j >= b->input_count &&", "unit runtime_exec")
-defect("sample-top-p", "runtime/sample.c", "(among == 0 || sum < options->top_p * total)", "(among == 0 || sum < options->top_p)", "unit runtime_sample")
-defect("sample-ties", "runtime/sample.c", "return x < y ? -1 : x > y;", "return x > y ? -1 : x < y;", "unit runtime_sample")
-defect("rounded-average", "runtime/exec_round.c", "if (wanted == ROUNDED_EMA)\n    from =", "if (wanted == ROUNDED_EMA && !from)\n    from =",
+defect("conflict-read", "runtime/device/cpu/dev_cpu.c", "if ((i >= a->input_count || j >= b->input_count) &&", "if (i >= a->input_count && j >= b->input_count &&", "unit runtime_exec")
+defect("sample-top-p", "runtime/command/sample.c", "(among == 0 || sum < options->top_p * total)", "(among == 0 || sum < options->top_p)", "unit runtime_sample")
+defect("sample-ties", "runtime/command/sample.c", "return x < y ? -1 : x > y;", "return x > y ? -1 : x < y;", "unit runtime_sample")
+defect("rounded-average", "runtime/execute/exec_round.c", "if (wanted == ROUNDED_EMA)\n    from =", "if (wanted == ROUNDED_EMA && !from)\n    from =",
        "py test/e2e/precision.py")

@@ -7,7 +7,7 @@
 #include "codegen/target.h"
 #include "passes/attention.h"
 #include "plan/plan_map.h"
-#include "runtime/sim_plan.h"
+#include "runtime/device/sim/sim_plan.h"
 #include "sim_seeds.h"
 
 static void run_node(SimMachine *machine, const SimModule *module, const AttentionCase *form,

@@ -8,7 +8,7 @@
 #include "sim_seeds.h"
 #include "passes/fuse.h"
 #include "plan/plan_map.h"
-#include "runtime/sim_plan.h"
+#include "runtime/device/sim/sim_plan.h"
 #include "passes_help.h"
 #include "test/random/graph.h"
 

@@ -3,8 +3,8 @@
 #define FT_TEST_CODEGEN_SIM_H
 #include "codegen_help.h"
 #include "plan/plan_map.h"
-#include "runtime/calls_cpu.h"
-#include "runtime/sim_plan.h"
+#include "runtime/device/cpu/calls_cpu.h"
+#include "runtime/device/sim/sim_plan.h"
 
 typedef struct {
   SimMachine *machine;

@@ -1,7 +1,7 @@
 /* runtime_calls: library calls against plain loops in double, over odd shapes: groups, dilation,
  * asymmetric padding, both layouts, empty dimensions, every thread count from 1 to 3. */
 #include "plan/plan_calls.h"
-#include "runtime/calls_cpu.h"
+#include "runtime/device/cpu/calls_cpu.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* ckpt: weights and checkpoints of a model without kernels: what is written is read back, the
  * newest whole file is taken, old ones go, and what does not fit is refused by name. */
-#include "runtime/ckpt.h"
-#include "runtime/safetensors.h"
+#include "runtime/checkpoint/ckpt.h"
+#include "runtime/checkpoint/safetensors.h"
 #include "test/unit/runtime_data.h"
 #include "test/unit/runtime_small.h"
 #include <sys/stat.h>

@@ -2,8 +2,8 @@
  * simulator's in their place, against plain loops, and that a step is not waited for. Plans and PTX
  * are written here, by hand. */
 #include "plan/plan_text.h"
-#include "runtime/exec.h"
-#include "runtime/source_array.h"
+#include "runtime/execute/exec.h"
+#include "runtime/data/source_array.h"
 #include <inttypes.h>
 #include <math.h>
 #include <setjmp.h>

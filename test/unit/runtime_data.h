@@ -2,7 +2,7 @@
 #ifndef FT_TEST_RUNTIME_DATA_H
 #define FT_TEST_RUNTIME_DATA_H
 #include "base/text.h"
-#include "runtime/source_array.h"
+#include "runtime/data/source_array.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

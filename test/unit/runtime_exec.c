@@ -2,8 +2,8 @@
  * some steps and compared with the same in plain C; then damaged artifacts, each refused with one
  * line. */
 #define _GNU_SOURCE /* memmem, mkdtemp */
-#include "runtime/bench.h"
-#include "runtime/exec.h"
+#include "runtime/command/bench.h"
+#include "runtime/execute/exec.h"
 #include "runtime/ft.h"
 #include <math.h>
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 /* The fake CUDA driver (test/fake) is as strict as the real one: what may not be called while a
  * stream is captured fails and spoils the capture; launches that no GPU takes are refused. */
 #include "base/text.h"
-#include "runtime/cuda_driver.h"
+#include "runtime/device/cuda/cuda_driver.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* runtime_init: Philox against its published vectors, the distributions' moments and bounds, the
  * matrices' structure; and the pool: every share runs, every part is done once by whoever comes. */
 #define _DEFAULT_SOURCE /* usleep */
-#include "runtime/init.h"
-#include "runtime/pool.h"
+#include "runtime/execute/init.h"
+#include "runtime/common/pool.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* loader: the same batches whatever the number of workers and wherever it starts; errors arrive;
  * it ends while batches are pending. Run under ThreadSanitizer too. */
-#include "runtime/loader.h"
-#include "runtime/order.h"
+#include "runtime/data/loader.h"
+#include "runtime/common/order.h"
 #include "test/unit/runtime_data.h"
 #include <pthread.h>
 #include <sched.h>

@@ -1,5 +1,5 @@
 /* log: JSON lines are valid and exact, console lines are means, NaN is told once. */
-#include "runtime/log.h"
+#include "runtime/command/log.h"
 #include "test/unit/runtime_data.h"
 #include <jansson.h>
 #include <math.h>

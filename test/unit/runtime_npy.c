@@ -1,5 +1,5 @@
 /* npy: headers as NumPy writes them, damage, conversions, and the writer. */
-#include "runtime/npy.h"
+#include "runtime/data/npy.h"
 #include "test/unit/runtime_data.h"
 #include <math.h>
 

@@ -1,5 +1,5 @@
 /* order: every epoch is a permutation, epochs and seeds differ, and positions are spread evenly. */
-#include "runtime/order.h"
+#include "runtime/common/order.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* runtime_permute: orders of elements in memory, and the copies between these and files, against
  * the definition: dimension i of what lies in memory is dimension perm[i] of the view. */
-#include "runtime/permute.h"
+#include "runtime/common/permute.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

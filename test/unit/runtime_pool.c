@@ -14,7 +14,7 @@
 
 static void delay(const char *where);
 #define POOL_MAY_BE_DELAYED(where) delay(where)
-#include "runtime/pool.c"
+#include "runtime/common/pool.c"
 
 enum { LONG = 20000, SHORT = 300 }; /* microseconds; LONG: longer than a wait spins */
 

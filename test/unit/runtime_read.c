@@ -1,8 +1,8 @@
 /* read_whole, source_bytes, guard: files that become shorter while they are read, and what is no file. */
 #define _GNU_SOURCE
-#include "runtime/guard.h"
-#include "runtime/read_whole.h"
-#include "runtime/source_bytes.h"
+#include "runtime/common/guard.h"
+#include "runtime/common/read_whole.h"
+#include "runtime/data/source_bytes.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

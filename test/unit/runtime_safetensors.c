@@ -1,5 +1,5 @@
 /* safetensors: what the writer writes the reader reads, and damage is refused. */
-#include "runtime/safetensors.h"
+#include "runtime/checkpoint/safetensors.h"
 #include "test/unit/runtime_data.h"
 #include <fcntl.h>
 #include <jansson.h>

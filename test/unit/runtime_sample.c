@@ -1,6 +1,6 @@
 /* sample_draw: the likeliest at temperature 0, frequencies as the softmax says, top-k and top-p
  * cut where they should, NaN never drawn, ties by index. */
-#include "runtime/sample.h"
+#include "runtime/command/sample.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,7 +3,7 @@
 #ifndef FT_TEST_RUNTIME_SIM_H
 #define FT_TEST_RUNTIME_SIM_H
 #include "base/text.h"
-#include "runtime/sim.h"
+#include "runtime/device/sim/sim.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
  * a moment of the optimiser and the step. */
 #ifndef FT_TEST_RUNTIME_SMALL_H
 #define FT_TEST_RUNTIME_SMALL_H
-#include "runtime/exec.h"
+#include "runtime/execute/exec.h"
 
 enum { SMALL_PARAM_BYTES = 128, SMALL_STATE_BYTES = 256 };
 enum { SMALL_WEIGHT, SMALL_BIAS, SMALL_MEAN, SMALL_MOMENT, SMALL_NAMES };

@@ -1,7 +1,7 @@
 /* tokens: texts and token files cut into windows: what each input gets, moved windows, the last
  * one, headers; and every damaged file refused in one sentence. */
-#include "runtime/tokens.h"
-#include "runtime/source.h"
+#include "runtime/data/tokens.h"
+#include "runtime/data/source.h"
 #include "test/unit/runtime_data.h"
 
 enum { BATCH = 2, T = 4 };

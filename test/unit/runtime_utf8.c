@@ -1,7 +1,7 @@
 /* utf8_out: whatever the pieces, all bytes come out in order, and after each piece what is out ends
  * at the end of a character, if the text is one of characters. */
-#include "runtime/utf8.h"
-#include "runtime/utf8_out.h"
+#include "runtime/common/utf8.h"
+#include "runtime/common/utf8_out.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>

@@ -2,7 +2,7 @@
  * whatever the order, the results have the same bits. FT_SIM_SEEDS says how many orders. */
 #ifndef FT_TEST_SIM_SEEDS_H
 #define FT_TEST_SIM_SEEDS_H
-#include "runtime/sim.h"
+#include "runtime/device/sim/sim.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  *   FT_FAKE_BLAS_SLOW=1   a product takes long: our own kernels are faster
  *   FT_FAKE_BLAS_BAD=1    the first proposal fails when it is run
  *   FT_FAKE_BLAS_REFUSE=N nothing is proposed for epilogues that have any of these bits */
-#include "runtime/cuda_blas.h"
+#include "runtime/device/cuda/cuda_blas.h"
 #include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 #define BLAS(name, symbol, parameters) EXPORT int blas_##name parameters __asm__(symbol);
-#include "runtime/cuda_blas.def"
+#include "runtime/device/cuda/cuda_blas.def"
 #undef BLAS
 EXPORT size_t blas_version(void) __asm__("cublasLtGetVersion");
 

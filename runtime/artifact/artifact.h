@@ -1,0 +1,35 @@
+/* artifact: an opened model.so or model.ptx: its plan, and once a .so is loaded its kernels.
+ * Opening treats the file as hostile and runs nothing in it: the plan of a .so is read from its
+ * section .ft_plan, whatever the file's name. A .so is code, and loading it runs what its author
+ * wants: exec_new does so, for those who train, evaluate or predict. */
+#ifndef FT_RUNTIME_ARTIFACT_H
+#define FT_RUNTIME_ARTIFACT_H
+#include "plan/plan.h"
+#include "runtime/common/status.h"
+
+/* A host kernel: does work items [begin, end); any split gives the same bits. */
+typedef void HostKernel(void *const *args, int64_t begin, int64_t end);
+
+typedef struct Artifact {
+  Arena *arena;
+  const char *path;
+  Plan *plan;        /* its settings may be changed (setting_set) before exec_new or later */
+  bool is_shared;    /* a .so */
+  uint64_t plan_sum; /* of the text of its plan */
+  void *library;     /* dlopen handle of a .so; NULL for .ptx, and before artifact_load */
+  int copy;          /* descriptor of the .so in memory; -1: none */
+  bool is_borrowed;  /* the library is the caller's */
+  const char *ptx;   /* the whole text of a .ptx; NULL for .so */
+} Artifact;
+
+STATUS_CHECKED Status artifact_open(const char *path, Artifact **out);
+/* Loads the kernels of a .so, once; nothing to do for a .ptx. A file that lacks a kernel, or was
+ * exchanged since it was opened, is refused. */
+STATUS_CHECKED Status artifact_load(Artifact *artifact);
+void artifact_close(Artifact *artifact); /* NULL is fine */
+/* The kernel named by a launch of the plan; never NULL for one of a loaded artifact. */
+HostKernel *artifact_kernel(const Artifact *artifact, const char *name);
+/* A plan already in memory, its kernels looked up in `library` (a dlopen handle, kept by the
+ * caller): tests and compilers that link in process. */
+STATUS_CHECKED Status artifact_from_plan(Plan *plan, void *library, Artifact **out);
+#endif

@@ -1,0 +1,122 @@
+/* ckpt_arena: see ckpt_arena.h. */
+#include "runtime/checkpoint/ckpt_arena.h"
+#include "runtime/common/permute.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+Status ckpt_arena_read(Exec *exec, ArenaId id, CkptArena *out) {
+  *out = (CkptArena){.id = id, .bytes = exec_plan(exec)->arena_bytes[id]};
+  out->at = malloc((size_t)out->bytes + 1);
+  if (!out->at) return status_errno(ENOMEM, "weights");
+  return out->bytes ? exec_read(exec, id, 0, out->bytes, out->at) : STATUS_OK;
+}
+
+Status ckpt_arena_write(Exec *exec, const CkptArena *arena) {
+  return arena->bytes ? exec_write(exec, arena->id, 0, arena->bytes, arena->at) : STATUS_OK;
+}
+
+void ckpt_arena_free(CkptArena *arena) {
+  free(arena->at);
+  *arena = (CkptArena){0};
+}
+
+Status ckpt_arena_set(CkptArena *arena, const PlanTensor *tensor, const Safetensors *file,
+                      const char *path) {
+  const SafeTensor *from = safetensors_find(file, tensor->name);
+  char have[TYPE_TEXT], want[TYPE_TEXT];
+  if (!from) return status_fail(STATUS_USER, "%s lacks %s", path, tensor->name);
+  ArrayHeader header = {.element = from->element, .shape = from->shape};
+  if (!shape_equal(&from->shape, &tensor->type.shape) ||
+      !element_converts(from->element, tensor->type.dtype))
+    return status_fail(STATUS_USER, "%s: %s is %s but the model's is %s", path, tensor->name,
+                       array_header_text(&header, have), type_text(&tensor->type, want));
+  int64_t count = shape_elements(&tensor->type.shape);
+  if (element_convert(from->data, from->element, false, count, tensor->type.dtype,
+                      arena->at + tensor->offset) != count)
+    return status_fail(STATUS_USER, "%s: %s holds a number that does not fit %s", path,
+                       tensor->name, dtype_text(tensor->type.dtype));
+  return permute_in_place(tensor, true, arena->at + tensor->offset);
+}
+
+/* The copy's tensors as files have them. */
+static Status to_files_order(const CkptArena *arena, const CkptTensors *tensors) {
+  for (int i = 0; i < tensors->count; i++)
+    STATUS_TRY(permute_in_place(&tensors->at[i], false, arena->at + tensors->at[i].offset));
+  return STATUS_OK;
+}
+
+static SafeTensor tensor_of(const PlanTensor *tensor, const CkptArena *arena) {
+  return (SafeTensor){.name = tensor->name,
+                      .element = element_of(tensor->type.dtype),
+                      .shape = tensor->type.shape,
+                      .data = arena->at + tensor->offset,
+                      .bytes = (size_t)type_bytes(&tensor->type)};
+}
+
+/* The part of a sliced state that belongs to a parameter, "@adamw.m.fc1.weight"; false if the state
+ * does not reach so far (what Muon trains has no second moment). */
+static bool slice_of(Arena *names, const PlanTensor *state, const PlanTensor *param,
+                     PlanTensor *out) {
+  Type type = {state->type.dtype, param->type.shape};
+  int64_t first = param->offset / dtype_bytes(param->type.dtype) * dtype_bytes(type.dtype);
+  if (first + type_bytes(&type) > type_bytes(&state->type)) return false;
+  *out = (PlanTensor){.name = arena_printf(names, "%s.%s", state->name, param->name),
+                      .type = type,
+                      .offset = state->offset + first,
+                      .storage = param->storage};
+  return true;
+}
+
+CkptTensors ckpt_state_tensors(Arena *arena, const Plan *plan, bool all) {
+  CkptTensors out = {0};
+  for (int i = 0; i < plan->states.count; i++) {
+    const PlanTensor *state = &plan->states.at[i];
+    PlanTensor slice;
+    if ((!all && !state->is_saved) || state->is_scratch) continue;
+    if (!state->is_sliced) VEC_PUSH(arena, out, *state);
+    for (int k = 0; state->is_sliced && k < plan->params.count; k++)
+      if (slice_of(arena, state, &plan->params.at[k], &slice)) VEC_PUSH(arena, out, slice);
+  }
+  return out;
+}
+
+static Status write_file(const char *path, const CkptTensors *params, const CkptArena *from_params,
+                         const CkptTensors *states, const CkptArena *from_states,
+                         const SafeText *texts, int text_count) {
+  int count = 0;
+  SafeTensor *tensors = calloc((size_t)(params->count + states->count) + 1, sizeof *tensors);
+  if (!tensors) return status_errno(ENOMEM, "%s", path);
+  for (int i = 0; i < params->count; i++) tensors[count++] = tensor_of(&params->at[i], from_params);
+  for (int i = 0; i < states->count; i++) tensors[count++] = tensor_of(&states->at[i], from_states);
+  const SafeText weights = {"format", CKPT_WEIGHTS_FORMAT};
+  Status status = text_count ? safetensors_write(path, tensors, count, texts, text_count, true)
+                             : safetensors_write(path, tensors, count, &weights, 1, false);
+  free(tensors);
+  return status;
+}
+
+Status ckpt_write_tensors(Exec *exec, const char *path, CkptContent content, const SafeText *texts,
+                          int text_count) {
+  const Plan *plan = exec_plan(exec);
+  Arena *arena = arena_new();
+  CkptArena params = {0}, states = {0};
+  CkptTensors of_params = {0}, of_states = ckpt_state_tensors(arena, plan, content == CKPT_ALL);
+  int ema = content == CKPT_EMA ? exec_find_state(exec, OWN_EMA) : -1;
+  for (int i = 0; i < plan->params.count; i++) {
+    PlanTensor param = plan->params.at[i];
+    if (ema >= 0) param.offset += plan->states.at[ema].offset;
+    VEC_PUSH(arena, of_params, param);
+  }
+  Status status = ckpt_arena_read(exec, ARENA_PARAMS, &params);
+  if (status == STATUS_OK) status = ckpt_arena_read(exec, ARENA_STATE, &states);
+  const CkptArena *from = ema >= 0 ? &states : &params;
+  if (status == STATUS_OK) status = to_files_order(from, &of_params);
+  if (status == STATUS_OK) status = to_files_order(&states, &of_states);
+  if (status == STATUS_OK)
+    status = write_file(path, &of_params, from, &of_states, &states, texts, text_count);
+  ckpt_arena_free(&params);
+  ckpt_arena_free(&states);
+  arena_free(arena);
+  return status;
+}

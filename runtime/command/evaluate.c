@@ -1,0 +1,147 @@
+/* evaluate: see evaluate.h. */
+#include "runtime/command/evaluate.h"
+#include "runtime/execute/feed.h"
+#include "runtime/common/signals.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SLOTS = 4 };
+
+struct Evaluator {
+  Exec *exec;
+  const Source *source;
+  int64_t batch;
+  Feed *feed;
+  void *slot; /* for the rest that fills no batch */
+  int64_t *samples;
+};
+
+Status evaluate_new(Exec *exec, const Source *source, Evaluator **out) {
+  *out = NULL;
+  Evaluator *evaluator = calloc(1, sizeof *evaluator);
+  if (!evaluator) return status_errno(ENOMEM, "evaluation");
+  evaluator->exec = exec;
+  evaluator->source = source;
+  evaluator->batch = (int64_t)setting_number(exec_plan(exec)->settings, "train.batch");
+  evaluator->samples = calloc((size_t)evaluator->batch, sizeof *evaluator->samples);
+  Status status = evaluator->samples ? STATUS_OK : status_errno(ENOMEM, "evaluation");
+  if (status == STATUS_OK) status = exec_batch_new(exec, &evaluator->slot);
+  if (status == STATUS_OK)
+    *out = evaluator;
+  else
+    evaluate_free(evaluator);
+  return status;
+}
+
+void evaluate_free(Evaluator *evaluator) {
+  if (!evaluator) return;
+  feed_free(evaluator->feed);
+  exec_batch_free(evaluator->exec, evaluator->slot);
+  free(evaluator->samples);
+  free(evaluator);
+}
+
+void evaluate_take(const Exec *exec, const ExecScalars *scalars, LogStep *out) {
+  const PlanGraph *plan = exec_graph_plan(exec, scalars->graph);
+  out->metric_count = 0;
+  out->has_lr = false;
+  for (int i = 0; i < plan->outputs.count; i++) {
+    const PlanOutput *output = &plan->outputs.at[i];
+    bool is_loss = strcmp(output->kind, "loss") == 0;
+    if (shape_elements(&output->type.shape) != 1 ||
+        (!is_loss && strcmp(output->kind, "metric") != 0))
+      continue;
+    double value = scalars->value[i];
+    if (is_loss) {
+      out->loss = value;
+    } else if (strcmp(output->name, OWN_LR) == 0) {
+      out->has_lr = true;
+      out->lr = value;
+    } else { /* as many as plan_check lets pass */
+      out->metric[out->metric_count++] =
+          (LogMetric){own_shown(output->name), value, own_is(output->name)};
+    }
+  }
+}
+
+/* ── the states that make batches an evaluation (plan/plan.h) ─────────────────────────────── */
+static Status set_state(Evaluator *evaluator, const char *name, double value) {
+  Exec *exec = evaluator->exec;
+  int index = exec_find_state(exec, name);
+  if (index < 0) return STATUS_OK;
+  int64_t offset = exec_plan(exec)->states.at[index].offset;
+  return exec_write(exec, ARENA_STATE, offset, sizeof value, &value);
+}
+
+static Status set_states(Evaluator *evaluator, bool goes_on, int64_t missing, int64_t more,
+                         int64_t pass) {
+  STATUS_TRY(exec_sync(evaluator->exec)); /* batches under way read them */
+  STATUS_TRY(set_state(evaluator, PLAN_EVAL_KEEP, goes_on));
+  STATUS_TRY(set_state(evaluator, PLAN_EVAL_MISSING, (double)missing));
+  STATUS_TRY(set_state(evaluator, PLAN_EVAL_MORE, (double)more));
+  return set_state(evaluator, PLAN_EVAL_PASS, (double)pass);
+}
+
+/* The feed is made at the first evaluation: by then the split is read. */
+static Status start_feed(Evaluator *evaluator, ExecGraph graph, int64_t batches) {
+  FeedOptions options = {
+      .source = evaluator->source, .end_step = batches, .workers = 1, .prefetch = SLOTS - 1};
+  if (evaluator->feed) return feed_restart(evaluator->feed, graph, 0, batches);
+  return feed_new(evaluator->exec, graph, &options, &evaluator->feed);
+}
+
+static Status run_whole_batches(Evaluator *evaluator, ExecGraph graph, int64_t pass,
+                                bool *is_whole) {
+  int64_t samples = source_samples(evaluator->source), batch = evaluator->batch;
+  int64_t batches = samples / batch;
+  if (!batches) return STATUS_OK;
+  STATUS_TRY(start_feed(evaluator, graph, batches));
+  for (int64_t i = 0, steps; i < batches && *is_whole; i += steps) {
+    STATUS_TRY(feed_run(evaluator->feed, i ? batches - i : 1, &steps));
+    if (i == 0) STATUS_TRY(set_states(evaluator, true, 0, samples - batch, pass));
+    *is_whole = signals_pending() == 0;
+  }
+  return STATUS_OK;
+}
+
+/* The last batch is filled with copies of its last sample, which do not count. */
+static Status run_rest(Evaluator *evaluator, ExecGraph graph, int64_t pass) {
+  int64_t samples = source_samples(evaluator->source), batch = evaluator->batch;
+  int64_t rest = samples % batch, first = samples - rest;
+  if (!rest) return STATUS_OK;
+  for (int64_t i = 0; i < batch; i++)
+    evaluator->samples[i] = first + (i < rest ? i : rest - 1);
+  STATUS_TRY(set_states(evaluator, first > 0, batch - rest, samples - batch, pass));
+  STATUS_TRY(source_fill(evaluator->source, evaluator->samples, evaluator->slot));
+  return exec_run(evaluator->exec, graph, evaluator->slot);
+}
+
+/* The last batch's results are those of all. *passes: how many its evaluation takes. */
+static Status take_results(Evaluator *evaluator, ExecGraph graph, LogStep *out, double *passes) {
+  int index = exec_find_output(evaluator->exec, graph, "passes", NULL);
+  ExecScalars scalars;
+  bool is_there;
+  STATUS_TRY(exec_fetch(evaluator->exec, graph, 0));
+  for (;;) {
+    STATUS_TRY(exec_fetched(evaluator->exec, true, &scalars, &is_there));
+    if (!is_there) return STATUS_OK;
+    evaluate_take(evaluator->exec, &scalars, out);
+    *passes = index < 0 ? 1 : scalars.value[index];
+  }
+}
+
+Status evaluate_run(Evaluator *evaluator, ExecGraph graph, LogStep *out, bool *is_whole) {
+  int64_t samples = source_samples(evaluator->source);
+  double passes = 1;
+  *is_whole = true;
+  for (int64_t pass = 0; pass < passes && *is_whole; pass++) {
+    STATUS_TRY(set_states(evaluator, false, 0, samples - evaluator->batch, pass));
+    STATUS_TRY(run_whole_batches(evaluator, graph, pass, is_whole));
+    if (!*is_whole) break;
+    STATUS_TRY(run_rest(evaluator, graph, pass));
+    STATUS_TRY(take_results(evaluator, graph, out, &passes));
+  }
+  out->has_lr = false;
+  return set_states(evaluator, false, 0, 0, 0);
+}

@@ -1,0 +1,23 @@
+/* evaluate: loss and metrics over every sample of a split, as if it were one batch. The graph adds
+ * up what they are made of over the batches (passes/totals.c) and leaves out the samples that only
+ * fill the last one; a metric such as a variance needs another pass over the samples. */
+#ifndef FT_RUNTIME_EVALUATE_H
+#define FT_RUNTIME_EVALUATE_H
+#include "runtime/execute/exec.h"
+#include "runtime/command/log.h"
+#include "runtime/data/source.h"
+
+typedef struct Evaluator Evaluator;
+
+/* Takes memory for a few batches; exec and source must outlive it. */
+STATUS_CHECKED Status evaluate_new(Exec *exec, const Source *source, Evaluator **out);
+void evaluate_free(Evaluator *evaluator); /* NULL is fine */
+/* Fills loss and metrics of *out (not its step). graph: EXEC_EVAL or EXEC_EVAL_EMA. A pending
+ * signal ends it early: *is_whole false.
+ */
+STATUS_CHECKED Status evaluate_run(Evaluator *evaluator, ExecGraph graph, LogStep *out,
+                                   bool *is_whole);
+
+/* Sorts a step's scalars into loss, lr and metrics; out->step is left alone. */
+void evaluate_take(const Exec *exec, const ExecScalars *scalars, LogStep *out);
+#endif

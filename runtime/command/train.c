@@ -1,0 +1,415 @@
+/* train: see train.h. The order of a run: open and check everything, then step; after a step log,
+ * evaluate, checkpoint as due; end at the last step or at a signal. Nothing is allocated between
+ * two steps but for evaluations and checkpoints. */
+#include "runtime/checkpoint/ckpt.h"
+#include "runtime/common/inside.h"
+#include "runtime/data/loader.h"
+#include "runtime/command/plateau.h"
+#include "runtime/command/rule.h"
+#include "runtime/common/signals.h"
+#include "runtime/command/train_state.h"
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ── setting up ───────────────────────────────────────────────────────────────────────────── */
+
+static Status open_data(Training *training) {
+  const SourcePlaces *places = &training->options->run.places;
+  STATUS_TRY(source_open(training->plan, "train", places, &training->train));
+  source_start(training->train);
+  if (train_number(training, "train.eval.every") > 0 && source_find_split(training->plan, "valid"))
+    STATUS_TRY(source_open(training->plan, "valid", places, &training->valid));
+  int64_t samples = source_samples(training->train);
+  training->parts = (int64_t)train_number(training, "train.accumulate");
+  training->batch = (int64_t)train_number(training, "train.batch") * training->parts;
+  training->steps_per_epoch = loader_steps_per_epoch(samples, training->batch);
+  if (training->steps_per_epoch < 1) {
+    char advice[80];
+    if (samples >= training->parts)
+      snprintf(advice, sizeof advice, "--set train.batch=%lld or smaller",
+               (long long)(samples / training->parts));
+    else
+      snprintf(advice, sizeof advice, "fewer parts than train.accumulate=%lld",
+               (long long)training->parts);
+    return status_fail(STATUS_USER,
+                       "train: %lld samples do not fill one batch of %lld; compile with %s",
+                       (long long)samples, (long long)training->batch, advice);
+  }
+  return STATUS_OK;
+}
+
+/* --steps beats --epochs beats train.steps beats train.epochs. */
+static Status decide_length(Training *training) {
+  const TrainOptions *options = training->options;
+  double epochs =
+      options->epochs >= 0 ? (double)options->epochs : train_number(training, "train.epochs");
+  double steps = train_number(training, "train.steps");
+  if (options->epochs >= 0) steps = 0;
+  if (options->steps >= 0) steps = (double)options->steps;
+  bool by_steps = options->steps >= 0 || steps > 0;
+  double total = by_steps ? steps : epochs * (double)training->steps_per_epoch;
+  if (!(total >= 0) || total > 0x1p53)
+    return status_fail(STATUS_USER, "train.epochs=%g, train.steps=%g: expected counts from 0",
+                       epochs, steps);
+  training->total_steps = (int64_t)total;
+  exec_set_derived(training->exec, "train.steps_per_epoch", (double)training->steps_per_epoch);
+  exec_set_derived(training->exec, "train.total_steps", (double)training->total_steps);
+  training->seed = (uint64_t)train_number(training, "train.seed");
+  training->shuffle = train_number(training, "data.shuffle") != 0 && !options->no_shuffle;
+  return STATUS_OK;
+}
+
+static Status initialise(Training *training) {
+  const TrainOptions *options = training->options;
+  if (!options->init) return exec_init(training->exec, training->seed);
+  STATUS_TRY(exec_init_states(training->exec, training->seed));
+  Text notes = {0};
+  Status status = ckpt_load_weights(training->exec, options->init, &notes);
+  if (status == STATUS_OK && notes.count) log_say(training->log, "%s", text_cstr(&notes));
+  text_free(&notes);
+  return status;
+}
+
+static Status resume(Training *training) {
+  CkptInfo info;
+  char *used = NULL;
+  Text notes = {0};
+  Status status = ckpt_resume(training->exec, training->options->resume, &info, &used, &notes);
+  if (notes.count) log_warn(training->log, "%s", text_cstr(&notes));
+  text_free(&notes);
+  int64_t samples = source_samples(training->train);
+  if (status == STATUS_OK && (info.batch != training->batch || info.samples != samples))
+    status = status_fail(STATUS_USER,
+                         "%s comes from a training with batch %lld on %lld samples, this one has "
+                         "batch %lld on %lld: it cannot go on exactly (--init %s starts a new "
+                         "training from its weights)",
+                         used, (long long)info.batch, (long long)info.samples,
+                         (long long)training->batch, (long long)samples, used);
+  if (status == STATUS_OK) {
+    if (info.seed != training->seed || info.is_shuffled != training->shuffle)
+      log_say(training->log, "the checkpoint's seed (%llu) and order (%s) are kept",
+              (unsigned long long)info.seed, info.is_shuffled ? "shuffled" : "as stored");
+    training->seed = info.seed;
+    training->shuffle = info.is_shuffled;
+    training->first_step = training->saved_step = info.step;
+    training->saved_in = training->options->resume;
+    training->has_best =
+        info.has_best && strcmp(info.best_of, train_text(training, "train.checkpoint.best")) == 0;
+    training->best = info.best;
+    training->owes_evaluation = info.owes_evaluation && training->valid;
+    int seed = setting_find("train.seed");
+    training->plan->settings[seed].number = (double)info.seed;
+    status = exec_write_settings(training->exec);
+    if (status == STATUS_OK) status = log_cut(training->log, info.step);
+    log_say(training->log, "resumed from %s: step %lld of %lld", used, (long long)info.step,
+            (long long)training->total_steps);
+  }
+  free(used);
+  return status;
+}
+
+/* Nobody else writes to the folder of checkpoints while this training lasts. */
+static Status take_folder(Training *training) {
+  const char *folder = train_text(training, "train.checkpoint.dir");
+  if (!folder[0] || training->options->dry_run) return STATUS_OK;
+  STATUS_TRY(inside_check_setting(training->plan->settings, "train.checkpoint.dir",
+                                  training->options->run.places.allow_paths));
+  return ckpt_lock(folder, &training->folder);
+}
+
+/* What earlier trainings left in it. */
+static void look_into_folder(Training *training) {
+  const char *folder = train_text(training, "train.checkpoint.dir");
+  if (!folder[0] || training->options->dry_run) return;
+  int64_t newest = ckpt_tidy(folder);
+  if (newest > training->first_step)
+    log_warn(training->log,
+             "%s holds a checkpoint of step %lld from a training before: until this one has passed "
+             "it, --resume %s would take that one",
+             folder, (long long)newest, folder);
+}
+
+static Status start_feed(Training *training) {
+  FeedOptions options = {
+      .source = training->train,
+      .shuffle = training->shuffle,
+      .seed = training->seed,
+      .first_step = training->first_step,
+      .end_step = training->total_steps,
+      .repeat_first = training->options->overfit_batch,
+      .parts = training->parts,
+      .workers = train_workers(training->plan, training->train, training->options->run.threads),
+      .prefetch = (int)fmin(fmax(train_number(training, "data.prefetch"), 1), 4096),
+      .by_batch =
+          training->options->trace || training->options->check_nan || training->options->dry_run,
+  };
+  return feed_new(training->exec, EXEC_TRAIN, &options, &training->feed);
+}
+
+static Status start_log(Training *training) {
+  const char *jsonl = training->options->log_jsonl;
+  if (!jsonl)
+    STATUS_TRY(inside_check_setting(training->plan->settings, "train.log.jsonl",
+                                    training->options->run.places.allow_paths));
+  LogOptions options = {
+      .console = train_number(training, "train.log.console") != 0,
+      .jsonl = jsonl ? jsonl : train_text(training, "train.log.jsonl"),
+      .append = training->options->resume != NULL,
+      .every = (int64_t)train_number(training, "train.log.every"),
+      .steps_per_epoch = training->steps_per_epoch,
+      .total_steps = training->total_steps,
+      .batch = training->batch,
+  };
+  return log_open(&options, &training->log);
+}
+
+static void append_bytes(Text *out, double bytes) {
+  if (bytes < 1e6)
+    text_printf(out, "%.1f kB", bytes / 1e3);
+  else if (bytes < 1e9)
+    text_printf(out, "%.1f MB", bytes / 1e6);
+  else
+    text_printf(out, "%.2f GB", bytes / 1e9);
+}
+
+static int64_t plan_memory(const Plan *plan) {
+  int64_t total = 0;
+  for (int i = 0; i < ARENA_COUNT; i++) total += plan->arena_bytes[i];
+  return total;
+}
+
+static void say_header(Training *training) {
+  const Plan *plan = training->plan;
+  int64_t parameters = 0;
+  for (int i = 0; i < plan->params.count; i++)
+    parameters += shape_elements(&plan->params.at[i].type.shape);
+  int64_t data = source_memory(training->train);
+  if (training->valid) data += source_memory(training->valid);
+  Text memory = {0};
+  append_bytes(&memory, (double)(plan_memory(plan) + feed_memory(training->feed)));
+  text_printf(&memory, " for the model");
+  if (data) {
+    text_printf(&memory, ", ");
+    append_bytes(&memory, (double)data);
+    text_printf(&memory, " for inflated data");
+  }
+  if (feed_is_kept(training->feed)) text_printf(&memory, "; the training data is on the device");
+  log_say(training->log, "%s: %lld parameters, %s on %s; memory %s", plan->model,
+          (long long)parameters, train_text(training, "train.optimizer"),
+          exec_device_text(training->exec), text_cstr(&memory));
+  char valid[64] = "";
+  if (training->valid)
+    snprintf(valid, sizeof valid, ", %lld to validate", (long long)source_samples(training->valid));
+  char parts[64] = "";
+  if (training->parts > 1)
+    snprintf(parts, sizeof parts, " (%lld parts of %.0f)", (long long)training->parts,
+             train_number(training, "train.batch"));
+  log_say(training->log, "%lld samples to train%s; batch %lld%s, %lld steps an epoch, %lld in all",
+          (long long)source_samples(training->train), valid, (long long)training->batch, parts,
+          (long long)training->steps_per_epoch, (long long)training->total_steps);
+  memory.count = 0;
+  source_append_paths(training->train, &memory);
+  if (training->valid) text_printf(&memory, "; valid: ");
+  if (training->valid) source_append_paths(training->valid, &memory);
+  log_say(training->log, "train: %s", text_cstr(&memory));
+  if (training->options->deterministic)
+    log_say(training->log,
+            "deterministic: with the same threads, every run on %s gives the same bits",
+            exec_device_text(training->exec));
+  text_free(&memory);
+}
+
+static Status set_up(Training *training) {
+  const TrainOptions *options = training->options;
+  if (options->trace && options->check_nan)
+    return status_fail(STATUS_USER, "--trace and --check=nan do not go together: one at a time");
+  if (options->init && options->resume)
+    return status_fail(STATUS_USER, "--init and --resume do not go together: a resumed training "
+                                    "has its own weights");
+  STATUS_TRY(train_open(&options->run, &training->artifact));
+  training->plan = training->artifact->plan;
+  STATUS_TRY(open_data(training));
+  ExecOptions exec = {options->run.device, options->run.threads, options->deterministic};
+  STATUS_TRY(exec_new(training->artifact, &exec, &training->exec));
+  if (options->save_ema && !exec_has_ema(training->exec))
+    return status_fail(STATUS_USER,
+                       "--save-ema: the model keeps no average of its weights; compile "
+                       "with ema = 0.999 in train { ... }");
+  STATUS_TRY(decide_length(training));
+  STATUS_TRY(rule_check(training->exec, training->valid != NULL, plateau_is_used(training->exec)));
+  STATUS_TRY(take_folder(training));
+  STATUS_TRY(start_log(training));
+  STATUS_TRY(exec_write_settings(training->exec));
+  STATUS_TRY(initialise(training));
+  if (options->resume) STATUS_TRY(resume(training));
+  train_finite_start(training);
+  STATUS_TRY(train_try_outputs(training));
+  look_into_folder(training);
+  STATUS_TRY(start_feed(training));
+  if (training->valid)
+    STATUS_TRY(evaluate_new(training->exec, training->valid, &training->evaluator));
+  if (options->trace) STATUS_TRY(trace_open(options->trace, &training->trace));
+  say_header(training);
+  return STATUS_OK;
+}
+
+static Status tear_down(Training *training, Status status) {
+  Status log = log_close(training->log);
+  if (status == STATUS_OK) status = log;
+  feed_free(training->feed);
+  evaluate_free(training->evaluator);
+  source_close(training->train);
+  source_close(training->valid);
+  exec_free(training->exec);
+  artifact_close(training->artifact);
+  ckpt_unlock(training->folder);
+  return status;
+}
+
+/* Steps that may be run in a row after `step` before there is something to do on the host. */
+static int64_t steps_until_pause(const Training *training, int64_t step) {
+  const struct {
+    const char *section;
+    bool is_wanted;
+  } pauses[] = {{"train.eval", training->evaluator != NULL},
+                {"train.checkpoint", train_text(training, "train.checkpoint.dir")[0] != 0}};
+  int64_t most = training->total_steps - step;
+  for (int i = 0; i < 2; i++) {
+    int64_t every = train_interval(training, pauses[i].section);
+    if (pauses[i].is_wanted && every > 0 && every - step % every < most)
+      most = every - step % every;
+  }
+  return most;
+}
+
+/* ── the loop ─────────────────────────────────────────────────────────────────────────────── */
+
+/* Logs what has come back; `wait`: all that was asked for. */
+static Status log_results(Training *training, bool wait) {
+  for (;;) {
+    ExecScalars scalars;
+    bool is_there;
+    STATUS_TRY(exec_fetched(training->exec, wait, &scalars, &is_there));
+    if (!is_there) return STATUS_OK;
+    LogStep result = {.step = scalars.tag};
+    evaluate_take(training->exec, &scalars, &result);
+    STATUS_TRY(log_step(training->log, &result, result.step == training->total_steps));
+    STATUS_TRY(train_check_result(training, &result));
+  }
+}
+
+/* Runs 1 to `most` steps after `step`. */
+static Status run_steps(Training *training, int64_t step, int64_t most, int64_t *steps) {
+  const void *batch;
+  *steps = 1;
+  if (!training->trace && !training->options->check_nan)
+    return status_prefix(feed_run(training->feed, most, steps), "step %lld", (long long)step + 1);
+  for (int64_t part = 1; part <= training->parts; part++) {
+    ExecGraph graph = part < training->parts ? EXEC_MICRO : EXEC_TRAIN;
+    STATUS_TRY(feed_next(training->feed, &batch));
+    Status status = training->trace ? trace_step(training->trace, training->exec, graph, batch)
+                                    : exec_run_checked(training->exec, graph, batch);
+    STATUS_TRY(status_prefix(status, "step %lld", (long long)step + 1));
+  }
+  return STATUS_OK;
+}
+
+/* Results are asked for where a line is due, and everywhere if that costs nothing. */
+static Status ask_for_results(Training *training, int64_t first, int64_t last) {
+  if (exec_runs_ahead(training->exec) && !log_wants(training->log, first, last)) return STATUS_OK;
+  if (exec_fetch_is_full(training->exec)) STATUS_TRY(log_results(training, true));
+  return exec_fetch(training->exec, EXEC_TRAIN, first);
+}
+
+static Status train_steps(Training *training, int64_t *done) {
+  if (training->owes_evaluation) {
+    source_start(training->valid);
+    STATUS_TRY(train_evaluate(training, training->first_step));
+  }
+  log_start_clock(training->log, training->first_step);
+  for (int64_t step = training->first_step, steps; step < training->total_steps; step += steps) {
+    if (signals_pending()) break;
+    training->is_torn = true;
+    STATUS_TRY(run_steps(training, step, steps_until_pause(training, step), &steps));
+    training->is_torn = false;
+    *done = step + steps;
+    STATUS_TRY(ask_for_results(training, step + 1, *done));
+    bool is_due_now = train_is_due(training, "train.eval", *done) ||
+                      train_is_due(training, "train.checkpoint", *done);
+    STATUS_TRY(log_results(training, is_due_now));
+    if (step == training->first_step && training->valid) source_start(training->valid);
+    STATUS_TRY(train_after_step(training, *done));
+  }
+  return log_results(training, true);
+}
+
+/* The machine failed while training: what is left. */
+static Status say_what_is_left(const Training *training, Status status) {
+  const char *folder = train_text(training, "train.checkpoint.dir");
+  if (status != STATUS_FAULT || !folder[0] || training->saved_step < 0) return status;
+  return status_fail(status,
+                     "%s; the checkpoint of step %lld is whole: the same command with "
+                     "--resume %s goes on from it",
+                     status_message(), (long long)training->saved_step, training->saved_in);
+}
+
+static void say_how_to_resume(Training *training, int64_t done) {
+  const char *folder = train_text(training, "train.checkpoint.dir");
+  if (folder[0])
+    log_say(training->log, "stopped after step %lld; the same command with --resume %s goes on",
+            (long long)done, folder);
+  else
+    log_say(training->log,
+            "stopped after step %lld; with --set train.checkpoint.dir=DIR it could "
+            "be resumed",
+            (long long)done);
+}
+
+static Status dry_run(Training *training) {
+  STATUS_TRY(source_check(training->train));
+  if (training->valid) STATUS_TRY(source_check(training->valid));
+  log_say(training->log, "dry run: model, data and memory are in order; nothing was trained");
+  return STATUS_OK;
+}
+
+/* Who read the log or the console has gone: that ends a training as other signals do. */
+static Status stop_without_reader(Training *training, Status status) {
+  bool is_log = status != STATUS_OK && log_has_failed(training->log) && !training->is_torn;
+  if (!is_log || signals_pending() != SIGPIPE) return status;
+  log_warn(training->log, "%s", status_message());
+  return STATUS_OK;
+}
+
+static Status run(Training *training, int *signal) {
+  STATUS_TRY(set_up(training));
+  if (training->options->dry_run) return dry_run(training);
+  int64_t done = training->first_step;
+  signals_listen();
+  Status status = train_steps(training, &done);
+  status = stop_without_reader(training, status);
+  if (status != STATUS_OK) status = train_put_aside(training, done, status);
+  *signal = signals_pending();
+  /* a short run may end before the checksum of its data is known */
+  if (status == STATUS_OK && !*signal) status = source_check(training->train);
+  if (status == STATUS_OK) status = train_finish(training, done);
+  if (status == STATUS_OK && *signal) say_how_to_resume(training, done);
+  if (status != STATUS_OK) status = say_what_is_left(training, status);
+  Text failure = {0};
+  if (status != STATUS_OK) text_printf(&failure, "%s", status_message());
+  Status trace = trace_close(training->trace);
+  if (status == STATUS_OK) return trace;
+  status_fail(status, "%s", text_cstr(&failure));
+  text_free(&failure);
+  return status;
+}
+
+Status train_run(const TrainOptions *options, int *signal) {
+  *signal = 0;
+  Training training = {.options = options, .saved_step = -1};
+  Status status = tear_down(&training, run(&training, signal));
+  for (int i = 0; i <= PLAN_MOST_METRICS; i++) free(training.ema_name[i]);
+  return status;
+}

@@ -1,0 +1,42 @@
+/* train: the training run: everything between an artifact and trained weights. */
+#ifndef FT_RUNTIME_TRAIN_H
+#define FT_RUNTIME_TRAIN_H
+#include "runtime/execute/exec.h"
+#include "runtime/command/log.h"
+#include "runtime/data/source.h"
+
+/* What the subcommands share; NULL, 0, -1: not given. */
+typedef struct {
+  const char *artifact, *device;
+  SourcePlaces places; /* of data */
+  int threads;
+  const char *const *sets; /* "train.lr=3e-4" */
+  int set_count;
+} RunOptions;
+
+typedef struct {
+  RunOptions run;
+  const char *init, *save, *save_ema, *resume, *log_jsonl, *trace;
+  int64_t steps, epochs; /* -1: as the plan says */
+  bool no_shuffle, overfit_batch, dry_run, check_nan, deterministic, keep_going;
+} TrainOptions;
+
+/* Opens the artifact, applies --set. */
+STATUS_CHECKED Status train_open(const RunOptions *options, Artifact **out);
+/* --set key=value on an opened plan: runtime settings only. */
+STATUS_CHECKED Status train_set(Plan *plan, const char *assignment);
+/* How many of the data.workers that the plan allows are worth having. threads: --threads or 0. */
+int train_workers(const Plan *plan, const Source *source, int threads);
+/* Trains. *signal: the signal that ended it early (its orderly end is a success), or 0. */
+STATUS_CHECKED Status train_run(const TrainOptions *options, int *signal);
+
+typedef struct {
+  RunOptions run;
+  const char *weights, *split, *log_jsonl;
+} EvalOptions;
+/* `ftrun eval`: prints loss and metrics of a split. */
+STATUS_CHECKED Status train_eval(const EvalOptions *options);
+
+/* `ftrun bench`. weights may be NULL. */
+STATUS_CHECKED Status train_bench(const RunOptions *options, int steps, bool made_up_data);
+#endif

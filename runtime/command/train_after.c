@@ -1,0 +1,124 @@
+/* train_after: what is due between two steps: evaluations, the checkpoints and the best one, the
+ * schedule that follows evaluations. See train_state.h. */
+#define _GNU_SOURCE /* asprintf */
+#include "runtime/checkpoint/ckpt.h"
+#include "runtime/command/plateau.h"
+#include "runtime/command/rule.h"
+#include "runtime/command/train_state.h"
+#include <math.h>
+#include <string.h>
+
+int64_t train_interval(const Training *training, const char *section) {
+  char key[64];
+  snprintf(key, sizeof key, "%s.every", section);
+  int64_t every = (int64_t)train_number(training, key);
+  snprintf(key, sizeof key, "%s.unit", section);
+  if (every <= 0) return 0;
+  return strcmp(train_text(training, key), "step") == 0 ? every : every * training->steps_per_epoch;
+}
+
+bool train_is_due(const Training *training, const char *section, int64_t step) {
+  int64_t every = train_interval(training, section);
+  return every > 0 && step % every == 0;
+}
+
+CkptInfo train_checkpoint_info(const Training *training, int64_t step) {
+  CkptInfo info = {.step = step,
+                   .seed = training->seed,
+                   .batch = training->batch,
+                   .samples = source_samples(training->train),
+                   .is_shuffled = training->shuffle,
+                   .owes_evaluation = training->owes_evaluation,
+                   .has_best = training->has_best,
+                   .best = training->best};
+  snprintf(info.best_of, sizeof info.best_of, "%s", train_text(training, "train.checkpoint.best"));
+  return info;
+}
+
+/* train.checkpoint.best = "max(valid.accuracy)": is this evaluation the best so far? */
+static Status keep_best(Training *training, const LogStep *result) {
+  static const char *const key = "train.checkpoint.best";
+  const char *rule_text = train_text(training, key),
+             *folder = train_text(training, "train.checkpoint.dir");
+  Rule rule;
+  double value;
+  if (!rule_text[0] || !folder[0]) return STATUS_OK;
+  STATUS_TRY(rule_parse(key, rule_text, &rule));
+  STATUS_TRY(rule_value(key, &rule, result, &value));
+  bool is_better =
+      !training->has_best || (rule.is_max ? value > training->best : value < training->best);
+  if (!isfinite(value) || !is_better) return STATUS_OK;
+  bool is_finite;
+  STATUS_TRY(train_check_params(training, result->step, &is_finite));
+  if (!is_finite) return STATUS_OK;
+  training->has_best = true;
+  training->best = value;
+  CkptInfo info = train_checkpoint_info(training, result->step);
+  return ckpt_save_best(training->exec, folder, &info);
+}
+
+/* The same with the average of the weights; its numbers join the result as ema_loss and the like.
+ */
+static Status evaluate_ema(Training *training, LogStep *result, bool *is_whole) {
+  LogStep ema = {0};
+  if (!exec_has_ema(training->exec)) return STATUS_OK;
+  STATUS_TRY(evaluate_run(training->evaluator, EXEC_EVAL_EMA, &ema, is_whole));
+  for (int i = -1; i < ema.metric_count; i++) {
+    char **name = &training->ema_name[i + 1];
+    const char *plain = i < 0 ? "loss" : ema.metric[i].name;
+    if (!*name && asprintf(name, "ema_%s", plain) < 0) {
+      *name = NULL;
+      return status_fail(STATUS_FAULT, "out of memory");
+    }
+    result->metric[result->metric_count++] =
+        (LogMetric){*name, i < 0 ? ema.loss : ema.metric[i].value, false};
+  }
+  return STATUS_OK;
+}
+
+Status train_evaluate(Training *training, int64_t step) {
+  LogStep result = {.step = step};
+  bool is_whole, is_reduced;
+  double start = log_now();
+  training->owes_evaluation = true;
+  STATUS_TRY(evaluate_run(training->evaluator, EXEC_EVAL, &result, &is_whole));
+  if (is_whole) STATUS_TRY(evaluate_ema(training, &result, &is_whole));
+  if (!is_whole) return STATUS_OK; /* a signal: the loop sees it too */
+  STATUS_TRY(log_eval(training->log, "valid", &result, source_samples(training->valid),
+                      log_now() - start));
+  STATUS_TRY(plateau_note(training->exec, &result, &is_reduced));
+  if (is_reduced)
+    log_say(training->log, "no progress in more than %.0f evaluations: the learning rate falls",
+            train_number(training, "train.schedule.patience"));
+  training->owes_evaluation = false;
+  return keep_best(training, &result);
+}
+
+Status train_checkpoint(Training *training, int64_t step) {
+  const char *folder = train_text(training, "train.checkpoint.dir");
+  if (!folder[0] || training->saved_step == step) return STATUS_OK;
+  bool is_finite; /* others would push good ones out of the folder */
+  STATUS_TRY(train_check_params(training, step, &is_finite));
+  if (!is_finite) return STATUS_OK;
+  CkptInfo info = train_checkpoint_info(training, step);
+  STATUS_TRY(log_flush(training->log)); /* what is before a checkpoint is not written again */
+  STATUS_TRY(ckpt_save_step(training->exec, folder, &info,
+                            (int64_t)train_number(training, "train.checkpoint.keep")));
+  training->saved_step = step;
+  training->saved_in = folder;
+  return STATUS_OK;
+}
+
+Status train_after_step(Training *training, int64_t step) {
+  bool evaluates = training->evaluator && train_is_due(training, "train.eval", step);
+  bool saves = train_text(training, "train.checkpoint.dir")[0] &&
+               train_is_due(training, "train.checkpoint", step);
+  if (!evaluates && !saves) return STATUS_OK;
+  double start = log_now();
+  bool is_finite;
+  STATUS_TRY(train_check_params(training, step, &is_finite));
+  if (evaluates) STATUS_TRY(train_evaluate(training, step));
+  if (saves) STATUS_TRY(train_checkpoint(training, step));
+  log_skip_time(training->log, log_now() - start);
+  return STATUS_OK;
+}

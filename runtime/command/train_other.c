@@ -1,0 +1,112 @@
+/* train_other: `ftrun eval` and `ftrun bench` (declared in train.h). */
+#include "runtime/command/bench.h"
+#include "runtime/checkpoint/ckpt.h"
+#include "runtime/command/evaluate.h"
+#include "runtime/command/train.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* ── eval ─────────────────────────────────────────────────────────────────────────────────── */
+
+typedef struct {
+  Artifact *artifact;
+  Source *source;
+  Exec *exec;
+  Evaluator *evaluator;
+  Log *log;
+} Evaluation;
+
+static Status evaluate(Evaluation *e, const EvalOptions *options) {
+  const char *split = options->split ? options->split : "valid";
+  STATUS_TRY(train_open(&options->run, &e->artifact));
+  STATUS_TRY(source_open(e->artifact->plan, split, &options->run.places, &e->source));
+  source_start(e->source);
+  ExecOptions exec = {options->run.device, options->run.threads, .only = 1u << EXEC_EVAL};
+  STATUS_TRY(exec_new(e->artifact, &exec, &e->exec));
+  STATUS_TRY(exec_write_settings(e->exec));
+  STATUS_TRY(exec_init_states(e->exec, 0));
+  LogOptions log = {.console = true, .jsonl = options->log_jsonl};
+  STATUS_TRY(log_open(&log, &e->log));
+  Text notes = {0};
+  source_append_paths(e->source, &notes);
+  log_say(e->log, "data: %s", text_cstr(&notes));
+  notes.count = 0;
+  Status status = ckpt_load_weights(e->exec, options->weights, &notes);
+  if (status == STATUS_OK && notes.count) log_say(e->log, "%s", text_cstr(&notes));
+  text_free(&notes);
+  STATUS_TRY(status);
+  STATUS_TRY(evaluate_new(e->exec, e->source, &e->evaluator));
+  LogStep result = {0};
+  bool is_whole;
+  double start = log_now();
+  STATUS_TRY(evaluate_run(e->evaluator, EXEC_EVAL, &result, &is_whole));
+  return log_eval(e->log, split, &result, source_samples(e->source), log_now() - start);
+}
+
+Status train_eval(const EvalOptions *options) {
+  Evaluation evaluation = {0};
+  Status status = evaluate(&evaluation, options);
+  Status log = log_close(evaluation.log);
+  evaluate_free(evaluation.evaluator);
+  exec_free(evaluation.exec);
+  source_close(evaluation.source);
+  artifact_close(evaluation.artifact);
+  return status ? status : log;
+}
+
+/* ── bench ────────────────────────────────────────────────────────────────────────────────── */
+
+typedef struct {
+  Artifact *artifact;
+  Source *source;
+  Exec *exec;
+  Feed *feed;
+} Bench;
+
+/* Batches as in training, if the data can be found. */
+static Status open_feed(Bench *bench, const RunOptions *options, const char **why) {
+  const SettingValue *settings = bench->artifact->plan->settings;
+  *why = NULL;
+  if (source_open(bench->artifact->plan, "train", &options->places, &bench->source) != STATUS_OK) {
+    *why = status_message();
+    return STATUS_OK;
+  }
+  FeedOptions feed = {.source = bench->source,
+                      .shuffle = setting_number(settings, "data.shuffle") != 0,
+                      .end_step = (int64_t)1 << 40,
+                      .parts = exec_parts(bench->exec),
+                      .workers =
+                          train_workers(bench->artifact->plan, bench->source, options->threads),
+                      .prefetch = (int)setting_number(settings, "data.prefetch")};
+  if (source_samples(bench->source) <
+      (int64_t)setting_number(settings, "train.batch") * exec_parts(bench->exec)) {
+    *why = "the data does not fill a batch";
+    return STATUS_OK;
+  }
+  STATUS_TRY(source_check(bench->source)); /* inflating is no part of a step */
+  return feed_new(bench->exec, EXEC_TRAIN, &feed, &bench->feed);
+}
+
+static Status run_bench(Bench *bench, const RunOptions *options, int steps, bool made_up_data) {
+  STATUS_TRY(train_open(options, &bench->artifact));
+  ExecOptions exec = {options->device, options->threads};
+  STATUS_TRY(exec_new(bench->artifact, &exec, &bench->exec));
+  exec_set_derived(bench->exec, "train.total_steps", 1e6);
+  STATUS_TRY(exec_write_settings(bench->exec));
+  STATUS_TRY(exec_init(bench->exec, 0));
+  const char *why = "--made-up-data";
+  if (!made_up_data) STATUS_TRY(open_feed(bench, options, &why));
+  BenchOptions bench_options = {.steps = steps, .per_kernel = true, .feed = bench->feed};
+  if (!bench->feed) printf("made-up batches, loading is not measured (%s)\n", why);
+  return bench_run(bench->exec, &bench_options, stdout);
+}
+
+Status train_bench(const RunOptions *options, int steps, bool made_up_data) {
+  Bench bench = {0};
+  Status status = run_bench(&bench, options, steps, made_up_data);
+  feed_free(bench.feed);
+  exec_free(bench.exec);
+  source_close(bench.source);
+  artifact_close(bench.artifact);
+  return status;
+}

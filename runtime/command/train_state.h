@@ -1,0 +1,81 @@
+/* train_state: what the files of the training run share: train.c (set-up and the loop) and
+ * train_after.c (what is due between two steps), train_finite.c (is it still worth going on?) and
+ * train_save.c (the files that a run leaves). */
+#ifndef FT_RUNTIME_TRAIN_STATE_H
+#define FT_RUNTIME_TRAIN_STATE_H
+#include "runtime/command/bench.h"
+#include "runtime/checkpoint/ckpt.h"
+#include "runtime/command/evaluate.h"
+#include "runtime/execute/feed.h"
+#include "runtime/command/train.h"
+
+/* What train_finite.c remembers. */
+typedef struct {
+  bool is_diverged, is_told;
+  bool is_sound;        /* the parameters after checked_step */
+  int64_t checked_step; /* -1: none */
+  int64_t step, in_row; /* fp16: the last result, and how many steps were skipped up to it */
+  double skipped;       /* fp16: steps skipped so far; NAN: not known yet */
+} TrainFinite;
+
+typedef struct {
+  const TrainOptions *options;
+  Artifact *artifact;
+  Plan *plan;
+  Exec *exec;
+  Source *train, *valid;
+  Feed *feed;
+  Evaluator *evaluator;
+  Trace *trace;
+  Log *log;
+  CkptLock *folder; /* of checkpoints */
+  int64_t batch, parts; /* samples of a step, and in how many runs they are taken */
+  int64_t steps_per_epoch, total_steps, first_step;
+  uint64_t seed;
+  bool shuffle, has_best;
+  double best;          /* of train.checkpoint.best */
+  bool owes_evaluation; /* one is due after the last step and has not come to its end */
+  int64_t saved_step;   /* the newest checkpoint, -1: none; */
+  const char *saved_in; /* … its folder or file */
+  bool is_torn;         /* a step failed: nobody knows what it has written */
+  TrainFinite finite;
+  char *ema_name[PLAN_MOST_METRICS + 1]; /* "ema_loss", "ema_accuracy" …; made when needed */
+} Training;
+
+static inline double train_number(const Training *training, const char *key) {
+  return setting_number(training->plan->settings, key);
+}
+static inline const char *train_text(const Training *training, const char *key) {
+  const char *value = setting_text(training->plan->settings, key);
+  return value ? value : "";
+}
+
+/* Every how many steps "train.eval" or "train.checkpoint" is due; 0: never. */
+int64_t train_interval(const Training *training, const char *section);
+bool train_is_due(const Training *training, const char *section, int64_t step);
+/* Evaluation, the best and the schedule that follow from it. A signal ends it early: it is then
+ * still owed. */
+STATUS_CHECKED Status train_evaluate(Training *training, int64_t step);
+/* A checkpoint of this step, if there is a folder for it and it is not there yet. */
+STATUS_CHECKED Status train_checkpoint(Training *training, int64_t step);
+/* What is due after a step. */
+STATUS_CHECKED Status train_after_step(Training *training, int64_t step);
+CkptInfo train_checkpoint_info(const Training *training, int64_t step);
+
+/* ── numbers that are not finite: STATUS_USER, unless --keep-going ── */
+void train_finite_start(Training *training); /* before the first step, after --resume */
+/* A loss that was read back. */
+STATUS_CHECKED Status train_check_result(Training *training, const LogStep *result);
+/* The parameters as they are after `step`. *is_finite: false only with --keep-going. */
+STATUS_CHECKED Status train_check_params(Training *training, int64_t step, bool *is_finite);
+
+/* ── files that a run leaves ── */
+/* Before the first step: can --save, --save-ema, --trace and checkpoints be written where they shall? */
+STATUS_CHECKED Status train_try_outputs(const Training *training);
+/* After step `done`: the last checkpoint, --save, --save-ema. What cannot be written goes to the
+ * current folder or the one for temporary files, and the failure says so. */
+STATUS_CHECKED Status train_finish(Training *training, int64_t done);
+/* After a failure that was none of the steps' own: what steps since the last checkpoint have learnt
+ * is put aside, if it was to be kept at all. Adds to the message; returns `status`. */
+Status train_put_aside(Training *training, int64_t done, Status status);
+#endif

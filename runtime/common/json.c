@@ -1,0 +1,35 @@
+/* json: see json.h. Jansson's allocations are noted as they fail: it looks at some only. */
+#include "runtime/common/json.h"
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+
+static json_malloc_t before; /* the program's own, should it have set one */
+static _Thread_local bool has_failed;
+
+static void *allocate(size_t bytes) {
+  void *memory = before(bytes);
+  has_failed |= !memory;
+  return memory;
+}
+
+static void install(void) {
+  json_free_t release;
+  json_get_alloc_funcs(&before, &release);
+  json_set_alloc_funcs(allocate, release);
+}
+
+Status json_parse(const char *bytes, size_t count, json_t **out) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  json_error_t error;
+  pthread_once(&once, install);
+  has_failed = false;
+  *out = json_loadb(bytes, count, JSON_REJECT_DUPLICATES, &error);
+  if (has_failed) {
+    json_decref(*out);
+    *out = NULL;
+    return status_errno(ENOMEM, "cannot be read");
+  }
+  if (*out) return STATUS_OK;
+  return status_fail(STATUS_USER, "line %d: %.80s", error.line, error.text);
+}

@@ -1,0 +1,10 @@
+/* json: jansson's parser, which where it lacks memory may go on and leave letters out of a name. */
+#ifndef FT_RUNTIME_JSON_H
+#define FT_RUNTIME_JSON_H
+#include "runtime/common/status.h"
+#include <jansson.h>
+
+/* Keys given twice are refused. NULL with a status: STATUS_USER says what jansson says, as the end
+ * of a sentence: "line 3: '}' expected". */
+STATUS_CHECKED Status json_parse(const char *bytes, size_t count, json_t **out);
+#endif

@@ -1,0 +1,274 @@
+/* loader: see loader.h. Counters under one lock: claimed (steps taken by workers), consumed (steps
+ * given back). A slot is announced by its own atomic `filled`, so that neither side takes the lock
+ * while the other is ahead; a worker claims several free slots at a time and is woken only when
+ * half of the ring is free: steps may be shorter than a context switch. */
+#include "runtime/data/loader.h"
+#include "base/clock.h"
+#include "runtime/common/guard.h"
+#include "runtime/common/order.h"
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The next batch, with `aside`: the consumer leaves it WANTED; whoever turns that into something
+ * else makes it. */
+typedef enum { AHEAD_NONE, AHEAD_WANTED, AHEAD_BUSY, AHEAD_DONE } Ahead;
+
+struct Loader {
+  LoaderOptions options;
+  _Atomic Ahead ahead;
+  Status ahead_status; /* when DONE */
+  int64_t steps_per_epoch;
+  int64_t *samples;        /* inline mode: the indices of a batch, */
+  int64_t sampled;         /* … and its step; -1: none yet */
+  _Atomic int64_t *filled; /* by slot: step + 1 whose batch it holds */
+  pthread_t *threads;
+  int thread_count;
+  pthread_mutex_t lock;
+  pthread_cond_t has_free, has_filled;
+  int64_t claimed, consumed; /* under the lock, but `consumed` is written by the consumer only */
+  int sleeping;              /* workers that wait for free slots */
+  bool consumer_waits, stop;
+  int64_t failed_step; /* INT64_MAX: none */
+  Status failure;
+  char *failure_message;
+  int64_t next;     /* consumer: the step to hand out */
+  int64_t returned; /* consumer: slots not yet told to the workers */
+  int64_t waited;
+};
+
+int64_t loader_steps_per_epoch(int64_t samples, int64_t batch) { return samples / batch; }
+
+static void choose_samples(const Loader *loader, int64_t step, int64_t *samples) {
+  const LoaderOptions *options = &loader->options;
+  if (options->repeat_first) step %= options->group;
+  uint64_t epoch = (uint64_t)(step / loader->steps_per_epoch);
+  Order order = order_new(source_samples(options->source), options->shuffle, options->seed, epoch);
+  int64_t start = step % loader->steps_per_epoch * options->batch;
+  int64_t moved = options->shuffle ? source_moved(options->source, options->seed, epoch) : 0;
+  for (int64_t i = 0; i < options->batch; i++) samples[i] = order_sample(&order, start + i) + moved;
+}
+
+static Status fill(const Loader *loader, int64_t step, int64_t *samples, void *slot) {
+  choose_samples(loader, step, samples);
+  return source_fill(loader->options.source, samples, slot);
+}
+
+/* Without workers. Samples lie anywhere in memory: fetching them costs more than copying them, so
+ * the next batch is asked for now, to be in the cache a step later. */
+static Status fill_inline(Loader *loader, int64_t step, void *slot) {
+  if (loader->sampled != step) choose_samples(loader, step, loader->samples);
+  STATUS_TRY(source_fill(loader->options.source, loader->samples, slot));
+  if (step + 1 >= loader->options.end_step) return STATUS_OK;
+  choose_samples(loader, step + 1, loader->samples);
+  loader->sampled = step + 1;
+  source_prefetch(loader->options.source, loader->samples);
+  return STATUS_OK;
+}
+
+/* Under the lock: takes free slots, at most half of the ring. Returns their number. */
+static int64_t claim(Loader *loader, int64_t *first) {
+  int64_t slots = loader->options.slot_count;
+  while (!loader->stop) {
+    int64_t free_until = loader->consumed + slots;
+    if (free_until > loader->options.end_step) free_until = loader->options.end_step;
+    int64_t count = free_until - loader->claimed;
+    if (count > 0 && loader->failed_step == INT64_MAX) {
+      int64_t most = (slots + 1) / 2;
+      if (loader->thread_count > 1 || count > most) {
+        int64_t share = (count + loader->thread_count - 1) / loader->thread_count;
+        count = share < most ? share : most;
+      }
+      *first = loader->claimed;
+      loader->claimed += count;
+      return count;
+    }
+    loader->sleeping++;
+    pthread_cond_wait(&loader->has_free, &loader->lock);
+    loader->sleeping--;
+  }
+  return 0;
+}
+
+static void announce(Loader *loader, int64_t step, Status status) {
+  int64_t slot = step % loader->options.slot_count;
+  if (status == STATUS_OK)
+    atomic_store_explicit(&loader->filled[slot], step + 1, memory_order_release);
+  pthread_mutex_lock(&loader->lock);
+  if (status != STATUS_OK && step < loader->failed_step) {
+    free(loader->failure_message);
+    loader->failed_step = step;
+    loader->failure = status;
+    loader->failure_message = strdup(status_message());
+  }
+  if (loader->consumer_waits) pthread_cond_signal(&loader->has_filled);
+  pthread_mutex_unlock(&loader->lock);
+}
+
+static void *work(void *argument) {
+  Loader *loader = argument;
+  int64_t first, count;
+  int64_t *samples = malloc((size_t)loader->options.batch * sizeof *samples);
+  Status status = samples ? STATUS_OK : status_errno(ENOMEM, "loader");
+  for (;;) {
+    pthread_mutex_lock(&loader->lock);
+    count = claim(loader, &first);
+    pthread_mutex_unlock(&loader->lock);
+    if (!count) break;
+    for (int64_t step = first; step < first + count; step++) {
+      int64_t slot = step % loader->options.slot_count;
+      if (samples) status = fill(loader, step, samples, loader->options.slots[slot]);
+      announce(loader, step, status);
+      if (status != STATUS_OK) break;
+    }
+  }
+  free(samples);
+  return NULL;
+}
+
+/* Workers leave signals to the main thread. */
+static Status start_workers(Loader *loader) {
+  sigset_t before;
+  guard_block_signals(&before);
+  int error = 0, wanted = loader->options.workers;
+  loader->threads = calloc((size_t)wanted, sizeof *loader->threads);
+  if (!loader->threads) error = ENOMEM;
+  /* a claim divides by the number of workers: say it before the first one starts */
+  pthread_mutex_lock(&loader->lock);
+  loader->thread_count = wanted;
+  int started = 0;
+  while (!error && started < wanted) {
+    error = pthread_create(&loader->threads[started], NULL, work, loader);
+    if (!error) started++;
+  }
+  loader->thread_count = started;
+  pthread_mutex_unlock(&loader->lock);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  return error ? status_errno(error, "cannot start %d data workers", wanted) : STATUS_OK;
+}
+
+Status loader_new(const LoaderOptions *options, Loader **out) {
+  *out = NULL;
+  Loader *loader = calloc(1, sizeof *loader);
+  if (!loader) return status_errno(ENOMEM, "loader");
+  pthread_mutex_init(&loader->lock, NULL);
+  pthread_cond_init(&loader->has_free, NULL);
+  pthread_cond_init(&loader->has_filled, NULL);
+  loader->options = *options;
+  if (loader->options.group < 1) loader->options.group = 1;
+  loader->steps_per_epoch =
+      loader->options.group * loader_steps_per_epoch(source_samples(options->source),
+                                                     options->batch * loader->options.group);
+  loader->claimed = loader->consumed = loader->next = options->first_step;
+  loader->failed_step = INT64_MAX;
+  loader->sampled = -1;
+  loader->samples = malloc((size_t)options->batch * sizeof *loader->samples);
+  loader->filled = calloc((size_t)options->slot_count, sizeof *loader->filled);
+  Status status = STATUS_OK;
+  if (!loader->samples || !loader->filled)
+    status = status_errno(ENOMEM, "loader");
+  else if (options->workers > 0)
+    status = start_workers(loader);
+  if (status == STATUS_OK)
+    *out = loader;
+  else
+    loader_free(loader);
+  return status;
+}
+
+void loader_free(Loader *loader) {
+  if (!loader) return;
+  pthread_mutex_lock(&loader->lock);
+  loader->stop = true;
+  pthread_cond_broadcast(&loader->has_free);
+  pthread_mutex_unlock(&loader->lock);
+  for (int i = 0; i < loader->thread_count; i++) pthread_join(loader->threads[i], NULL);
+  pthread_cond_destroy(&loader->has_free);
+  pthread_cond_destroy(&loader->has_filled);
+  pthread_mutex_destroy(&loader->lock);
+  free(loader->threads);
+  free(loader->samples);
+  free((void *)loader->filled);
+  free(loader->failure_message);
+  free(loader);
+}
+
+/* Gives the batch handed out before back to the workers, several at a time. */
+static void give_back(Loader *loader) {
+  if (loader->next - loader->options.first_step <= loader->options.holds) return;
+  loader->returned++;
+  if (loader->returned * 2 < loader->options.slot_count - loader->options.holds) return;
+  pthread_mutex_lock(&loader->lock);
+  loader->consumed += loader->returned;
+  loader->returned = 0;
+  if (loader->sleeping) pthread_cond_broadcast(&loader->has_free);
+  pthread_mutex_unlock(&loader->lock);
+}
+
+static Status wait_for_batch(Loader *loader, int64_t step) {
+  int64_t slot = step % loader->options.slot_count, start = clock_nanoseconds();
+  Status status = STATUS_OK;
+  pthread_mutex_lock(&loader->lock);
+  loader->consumer_waits = true;
+  while (atomic_load(&loader->filled[slot]) != step + 1 && step < loader->failed_step)
+    pthread_cond_wait(&loader->has_filled, &loader->lock);
+  loader->consumer_waits = false;
+  if (atomic_load(&loader->filled[slot]) != step + 1)
+    status = status_fail(loader->failure, "%s",
+                         loader->failure_message ? loader->failure_message : "data");
+  pthread_mutex_unlock(&loader->lock);
+  loader->waited += clock_nanoseconds() - start;
+  return status;
+}
+
+static void *inline_slot(const Loader *loader, int64_t step) {
+  return loader->options.slots[step % (loader->options.holds + 1 + loader->options.aside)];
+}
+
+void loader_fill_ahead(void *context) {
+  Loader *loader = context;
+  Ahead wanted = AHEAD_WANTED;
+  if (atomic_load_explicit(&loader->ahead, memory_order_relaxed) != wanted ||
+      !atomic_compare_exchange_strong(&loader->ahead, &wanted, AHEAD_BUSY))
+    return;
+  loader->ahead_status = fill_inline(loader, loader->next, inline_slot(loader, loader->next));
+  atomic_store_explicit(&loader->ahead, AHEAD_DONE, memory_order_release);
+}
+
+/* Is the batch there? What failed ahead fails again here, with the message in this thread. */
+static bool take_ahead(Loader *loader) {
+  Ahead state = AHEAD_WANTED;
+  if (atomic_compare_exchange_strong(&loader->ahead, &state, AHEAD_NONE) || state == AHEAD_NONE)
+    return false;
+  while (atomic_load_explicit(&loader->ahead, memory_order_acquire) != AHEAD_DONE) sched_yield();
+  atomic_store_explicit(&loader->ahead, AHEAD_NONE, memory_order_relaxed);
+  return loader->ahead_status == STATUS_OK;
+}
+
+static Status next_inline(Loader *loader, const void **batch) {
+  void *slot = inline_slot(loader, loader->next);
+  if (!take_ahead(loader)) STATUS_TRY(fill_inline(loader, loader->next, slot));
+  *batch = slot;
+  loader->next++;
+  if (loader->options.aside && loader->next < loader->options.end_step)
+    atomic_store_explicit(&loader->ahead, AHEAD_WANTED, memory_order_release);
+  return STATUS_OK;
+}
+
+Status loader_next(Loader *loader, const void **batch) {
+  int64_t step = loader->next;
+  if (loader->options.workers == 0) return next_inline(loader, batch);
+  give_back(loader);
+  int64_t slot = step % loader->options.slot_count;
+  if (atomic_load_explicit(&loader->filled[slot], memory_order_acquire) != step + 1)
+    STATUS_TRY(wait_for_batch(loader, step));
+  *batch = loader->options.slots[slot];
+  loader->next++;
+  return STATUS_OK;
+}
+
+int64_t loader_waited(const Loader *loader) { return loader->waited; }

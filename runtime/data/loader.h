@@ -1,0 +1,36 @@
+/* loader: batches of a Source in order, made ahead of the step by worker threads in a ring of
+ * slots. The order depends on (seed, epoch, position) only, never on the number of workers, and
+ * starts anywhere at once. Invariant: slot of step s is s modulo slots; it is filled by one worker
+ * and read by the consumer, never both. */
+#ifndef FT_RUNTIME_LOADER_H
+#define FT_RUNTIME_LOADER_H
+#include "runtime/data/source.h"
+
+typedef struct Loader Loader;
+typedef struct {
+  const Source *source;
+  int64_t batch;
+  int64_t group; /* batches that belong together: an epoch is a whole number of groups; 0: 1 */
+  bool shuffle;
+  uint64_t seed;
+  int64_t first_step, end_step; /* step s is batch s % (batches of an epoch) of epoch s / … */
+  bool repeat_first;            /* --overfit-batch: every batch is batch 0 of epoch 0 */
+  int workers;                  /* 0: batches are filled by loader_next itself */
+  void **slots;                 /* of the plan's input arena; owned by the caller */
+  int slot_count;               /* >= holds + 2 with workers or `aside`, >= holds + 1 without */
+  bool aside;                   /* without workers: loader_fill_ahead will be called */
+  int holds;                    /* a batch stays as it is for so many further loader_next */
+} LoaderOptions;
+
+/* Whole batches in `samples`. */
+int64_t loader_steps_per_epoch(int64_t samples, int64_t batch);
+STATUS_CHECKED Status loader_new(const LoaderOptions *options, Loader **out);
+/* The next step's batch, valid until the next call, or the one `holds` calls later. */
+STATUS_CHECKED Status loader_next(Loader *loader, const void **batch);
+/* Without workers, from any thread: makes the next batch, unless it is made or being made. Never
+ * again after loader_free: whoever may call it must have been waited for. */
+void loader_fill_ahead(void *loader);
+void loader_free(Loader *loader); /* stops the workers; NULL is fine */
+/* Nanoseconds that loader_next has waited for data so far: is loading the bottleneck? */
+int64_t loader_waited(const Loader *loader);
+#endif

@@ -1,0 +1,63 @@
+/* source: the samples of one split ("train", "valid", "test"): its files found, opened and checked
+ * against the model's inputs, and samples gathered into batches in the layout of the plan's input
+ * arena. A Source is read-only after opening: any number of threads may fill batches. */
+#ifndef FT_RUNTIME_SOURCE_H
+#define FT_RUNTIME_SOURCE_H
+#include "plan/plan.h"
+#include "runtime/data/source_array.h"
+
+typedef struct Source Source;
+
+/* Where relative file names are looked for: in data_dir (--data) and nowhere else; without it in
+ * this order: the artifact's folder, the .ft file's folder (of an artifact: if its path is relative
+ * and without ".."), the current folder, each folder in /usr/share/datasets. */
+typedef struct {
+  const char *data_dir;      /* NULL: none */
+  const char *artifact_path; /* NULL: none */
+  bool allow_paths;          /* paths that the model's file names may lead anywhere */
+} SourcePlaces;
+
+/* Is there such a split in the plan? */
+const DataSource *source_find_split(const Plan *plan, const char *split);
+/* Finds one file. *out is malloc'd. The failure lists the places and what to do. */
+STATUS_CHECKED Status source_find_file(const Plan *plan, const SourcePlaces *places,
+                                       const char *file, char **out);
+
+/* The plan must outlive the Source. Nothing is inflated before source_start or the first fill. */
+STATUS_CHECKED Status source_open(const Plan *plan, const char *split, const SourcePlaces *places,
+                                  Source **out);
+/* `ftrun predict`: some of the model's inputs from one file each, kind told by its content. The
+ * parts of a batch that belong to other inputs are left alone. */
+typedef struct {
+  const PlanTensor *input;
+  const char *path;
+} SourceInput;
+STATUS_CHECKED Status source_open_inputs(const Plan *plan, const SourceInput *inputs, int count,
+                                         Source **out);
+/* Starts inflating in the background. */
+void source_start(const Source *source);
+void source_close(Source *source); /* NULL is fine */
+int64_t source_samples(const Source *source);
+/* Is it a text, cut into windows? Then index i + m * samples is window i moved by m tokens, so that
+ * an epoch need not cut where the one before did: source_moved is what a shuffled epoch adds to its
+ * indices, a closed form like its order; 0 for other data. */
+bool source_is_text(const Source *source);
+int64_t source_moved(const Source *source, uint64_t seed, uint64_t epoch);
+/* Where the first of `count` values is that the input may not hold, and in *text which it is and
+ * what the input takes; -1: there is none. */
+enum { SOURCE_RANGE = 320 };
+int64_t source_find_outside(const PlanTensor *input, const void *values, int64_t count,
+                            char text[SOURCE_RANGE]);
+/* Samples [sample[0], …, sample[batch-1]] into `batch`. Waits for bytes still being inflated. */
+STATUS_CHECKED Status source_fill(const Source *source, const int64_t *sample, void *batch);
+/* Asks the processor for these samples, as far as they are in memory. */
+void source_prefetch(const Source *source, const int64_t *sample);
+/* Is filling a batch no more than copying memory: no conversion of note, no reading of a disk? */
+bool source_is_cheap(const Source *source);
+/* Waits until all is read and right: --dry-run. */
+STATUS_CHECKED Status source_check(const Source *source);
+/* Appends the paths of its files, with commas between. */
+void source_append_paths(const Source *source, Text *out);
+/* Memory taken by inflated files, bytes. */
+int64_t source_memory(const Source *source);
+#endif

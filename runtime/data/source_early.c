@@ -1,0 +1,78 @@
+/* source_early: see source_early.h. */
+#include "runtime/data/source_early.h"
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST = 8 };
+static struct {
+  DataArray *array;
+  char *path;
+} early[MOST];
+static int early_count;
+
+static const char *skip_space(const char *at) {
+  while (isspace((unsigned char)*at)) at++;
+  return at;
+}
+
+/* The text after `train = idx(`, or NULL. */
+static const char *find_files(const char *text) {
+  for (const char *at = text; (at = strstr(at, "train")); at++) {
+    const char *next = skip_space(at + 5);
+    if (*next != '=') continue;
+    next = skip_space(next + 1);
+    if (strncmp(next, "idx", 3) != 0) continue;
+    next = skip_space(next + 3);
+    if (*next == '(') return next + 1;
+  }
+  return NULL;
+}
+
+static void open_early(const Plan *plan, const SourcePlaces *places, const char *file) {
+  char *path;
+  if (source_find_file(plan, places, file, &path) != STATUS_OK) return;
+  DataArray *array;
+  if (array_open("idx", path, &array) != STATUS_OK) {
+    free(path); /* told when the training opens it */
+    return;
+  }
+  source_bytes_start(array->bytes);
+  early[early_count].array = array;
+  early[early_count++].path = path;
+}
+
+void source_early_start(const char *ft_path, const SourcePlaces *places) {
+  Text text = {0};
+  Plan plan = {.source = ft_path};
+  const char *at = text_read_file(&text, ft_path) == 0 ? find_files(text_cstr(&text)) : NULL;
+  while (at && early_count < MOST) {
+    at = skip_space(at);
+    const char *end = *at == '"' ? strpbrk(at + 1, "\"\n") : NULL;
+    if (!end || *end != '"') break;
+    char *file = strndup(at + 1, (size_t)(end - at) - 1);
+    if (file) open_early(&plan, places, file);
+    free(file);
+    at = skip_space(end + 1);
+    at = *at == ',' ? at + 1 : NULL;
+  }
+  text_free(&text);
+}
+
+DataArray *source_early_take(const char *kind, const char *path) {
+  for (int i = 0; i < early_count; i++) {
+    if (!early[i].array || strcmp(kind, "idx") != 0 || strcmp(early[i].path, path) != 0) continue;
+    DataArray *array = early[i].array;
+    early[i].array = NULL;
+    return array;
+  }
+  return NULL;
+}
+
+void source_early_end(void) {
+  for (int i = 0; i < early_count; i++) {
+    array_close(early[i].array);
+    free(early[i].path);
+  }
+  early_count = 0;
+}

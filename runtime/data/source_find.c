@@ -1,0 +1,143 @@
+/* source_find: where a data file is (declared in source.h). */
+#include "runtime/common/inside.h"
+#include "runtime/data/source.h"
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char datasets_folder[] = "/usr/share/datasets";
+
+/* Debian's packages of data sets, by the start of a file's name. */
+static const struct {
+  const char *start, *package;
+} packages[] = {
+    {"train-images-idx3-ubyte", "dataset-fashion-mnist"},
+    {"train-labels-idx1-ubyte", "dataset-fashion-mnist"},
+    {"t10k-images-idx3-ubyte", "dataset-fashion-mnist"},
+    {"t10k-labels-idx1-ubyte", "dataset-fashion-mnist"},
+};
+
+static char *join(const char *folder, size_t folder_length, const char *file) {
+  Text path = {0};
+  text_append(&path, folder, folder_length);
+  text_printf(&path, "%s%s", folder_length && folder[folder_length - 1] == '/' ? "" : "/", file);
+  return path.at;
+}
+
+static bool is_there(const char *path) {
+  struct stat info;
+  return stat(path, &info) == 0;
+}
+
+/* Takes `folder`/`file` if it is there; else notes the folder in *tried. */
+static bool try_folder(const char *folder, size_t length, const char *file, Text *tried,
+                       char **out) {
+  char *path = join(folder, length, file);
+  if (is_there(path)) {
+    *out = path;
+    return true;
+  }
+  free(path);
+  /* Text is searched for duplicates: the artifact often lies in the current folder */
+  Text entry = {0};
+  text_printf(&entry, "%.*s, ", (int)length, folder);
+  if (!tried->count || !strstr(text_cstr(tried), text_cstr(&entry)))
+    text_append(tried, text_cstr(&entry), entry.count);
+  text_free(&entry);
+  return false;
+}
+
+static bool try_folder_of(const char *sibling, const char *file, Text *tried, char **out) {
+  const char *slash = strrchr(sibling, '/');
+  if (!slash) return try_folder(".", 1, file, tried, out);
+  return try_folder(sibling, slash == sibling ? 1 : (size_t)(slash - sibling), file, tried, out);
+}
+
+static int by_name(const void *a, const void *b) {
+  return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* Every folder in /usr/share/datasets, in the order of their names. *error: why it was not read, if
+ * it is there. */
+static bool try_datasets(const char *file, Text *tried, char **out, int *error) {
+  enum { MOST = 256 };
+  char *names[MOST];
+  int count = 0;
+  DIR *folder = opendir(datasets_folder);
+  if (!folder && errno != ENOENT && errno != ENOTDIR) *error = errno;
+  for (struct dirent *entry; folder && count < MOST && (entry = readdir(folder));)
+    if (entry->d_name[0] != '.')
+      names[count++] = join(datasets_folder, sizeof datasets_folder - 1, entry->d_name);
+  if (folder) closedir(folder);
+  qsort(names, (size_t)count, sizeof *names, by_name);
+  bool found = false;
+  Text ignored = {0};
+  for (int i = 0; i < count; i++) {
+    if (!found) found = try_folder(names[i], strlen(names[i]), file, &ignored, out);
+    free(names[i]);
+  }
+  text_free(&ignored);
+  text_printf(tried, "%s/*", datasets_folder);
+  return found;
+}
+
+static const char *package_of(const char *file) {
+  const char *slash = strrchr(file, '/');
+  const char *name = slash ? slash + 1 : file;
+  for (size_t i = 0; i < sizeof packages / sizeof *packages; i++)
+    if (strncmp(name, packages[i].start, strlen(packages[i].start)) == 0)
+      return packages[i].package;
+  return NULL;
+}
+
+/* Beside the .ft file? An artifact's word for where that was may be anything; ftrun model.ft has it
+ * from the command line. */
+static bool looks_beside_source(const Plan *plan, const SourcePlaces *places) {
+  if (!plan->source || !plan->source[0]) return false;
+  return !places->artifact_path || places->allow_paths || inside_is_plain(plan->source);
+}
+
+Status source_find_file(const Plan *plan, const SourcePlaces *places, const char *file,
+                        char **out) {
+  *out = NULL;
+  if (!places->allow_paths && !inside_is_plain(file))
+    return status_fail(STATUS_USER,
+                       "%s: a model names its data by relative paths without '..', to be found in "
+                       "--data DIR and the like; --allow-paths lets it name others",
+                       file);
+  if (file[0] == '/') {
+    *out = strdup(file);
+    return *out ? STATUS_OK : status_errno(ENOMEM, "%s", file);
+  }
+  Text tried = {0};
+  const char *only = places->data_dir; /* a file of the same name elsewhere is another one */
+  if (only) {
+    bool is_found = try_folder(only, strlen(only), file, &tried, out);
+    text_free(&tried);
+    if (is_found) return STATUS_OK;
+    const char *package = package_of(file);
+    return status_fail(
+        STATUS_USER, "%s not found in %s; with --data no other folder is searched%s%s", file, only,
+        package ? ", without it the package is found: apt install " : "", package ? package : "");
+  }
+  int error = 0;
+  bool found =
+      (places->artifact_path && try_folder_of(places->artifact_path, file, &tried, out)) ||
+      (looks_beside_source(plan, places) && try_folder_of(plan->source, file, &tried, out)) ||
+      try_folder(".", 1, file, &tried, out) || try_datasets(file, &tried, out, &error);
+  Status status = STATUS_OK;
+  if (!found && error) {
+    status = status_errno(error, "%s: cannot look into %s", file, datasets_folder);
+  } else if (!found) {
+    const char *package = package_of(file);
+    status = status_fail(STATUS_USER, "%s not found; looked in %s; %s%s%s", file, text_cstr(&tried),
+                         package ? "apt install " : "",
+                         package ? package : "tell its folder with --data DIR",
+                         package ? ", or tell its folder with --data DIR" : "");
+  }
+  text_free(&tried);
+  return status;
+}

@@ -1,0 +1,403 @@
+/* dev_cpu: the processor as a device. A bound graph is a list of tasks with their argument arrays
+ * made. Tasks that touch nothing of each other form a segment; part i of a segment is part i of its
+ * tasks in order. In a run every thread walks the segments: it does the part that is its own, and
+ * goes on when all parts are done. A part whose thread does not come (because the machine is busy
+ * with other programs) is done by another; so a run waits for nobody who has not begun, and the
+ * results do not depend on who did what. Invariant: nothing is allocated in a run; the batch's
+ * address is patched into the tasks. */
+#define _GNU_SOURCE /* MAP_ANONYMOUS, madvise */
+#include "runtime/device/cpu/calls_cpu.h"
+#include "base/clock.h"
+#include "runtime/device/dev.h"
+#include "runtime/common/pool.h"
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+struct Device {
+  Pool *pool;
+  CpuLibrary *library;
+  char text[64];
+};
+
+/* A launch, or one phase of a call. */
+typedef struct {
+  HostKernel *kernel; /* or */
+  CpuCall *call;
+  void **args; /* of the launch */
+  int64_t work;
+  int phase, parts; /* part i is thread i's */
+  int step;         /* of the plan */
+  bool begins_segment;
+} Task;
+
+/* A part of a segment: 0, or the ticket of the run that began it last, plus 1 when done. */
+typedef struct {
+  _Alignas(64) _Atomic uint64_t ticket;
+} PartState;
+
+/* Where the batch's address goes. */
+typedef struct {
+  int task, arg;
+  int64_t offset;
+} Patch;
+
+struct DeviceGraph {
+  Device *device;
+  Arena *arena;
+  Task *task;
+  int task_count;
+  int *first_task; /* of each step, and one more */
+  CpuCall **call;  /* each once */
+  int call_count;
+  Patch *patch;
+  int patch_count;
+  PartState *state; /* of part p of the segment that begins with task t: [t * threads + p] */
+  int threads;
+  const char *batch;          /* what the patches point to now */
+  _Atomic(DeviceIdle *) idle; /* of the run; idle_context was written before */
+  void *_Atomic idle_context;
+  atomic_bool has_failed;
+};
+
+/* ── memory ───────────────────────────────────────────────────────────────────────────────── */
+enum { PAGE = 4096, HUGE = 2 << 20 };
+
+static size_t mapped_bytes(int64_t bytes) {
+  size_t unit = bytes >= HUGE ? HUGE : PAGE;
+  return ((size_t)bytes + unit) & ~(unit - 1); /* at least one page more than nothing */
+}
+
+/* Fresh pages are zero. Large blocks are aligned to huge pages and advised to use them. */
+static Status cpu_alloc(Device *device, int64_t bytes, char **out) {
+  (void)device;
+  size_t size = mapped_bytes(bytes), slack = bytes >= HUGE ? HUGE : 0;
+  char *at = mmap(NULL, size + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (at == MAP_FAILED)
+    return status_fail(STATUS_FAULT, "out of memory: %.1f MiB cannot be had",
+                       (double)bytes / (1 << 20));
+  if (slack) {
+    size_t low = (HUGE - (uintptr_t)at % HUGE) % HUGE;
+    if (low) munmap(at, low);
+    if (slack - low) munmap(at + low + size, slack - low);
+    at += low;
+    madvise(at, size, MADV_HUGEPAGE);
+  }
+  *out = at;
+  return STATUS_OK;
+}
+
+static void cpu_free(Device *device, char *memory, int64_t bytes) {
+  (void)device;
+  if (memory) munmap(memory, mapped_bytes(bytes));
+}
+
+static Status cpu_write(Device *device, char *to, const void *from, int64_t bytes) {
+  (void)device;
+  if (bytes) memcpy(to, from, (size_t)bytes);
+  return STATUS_OK;
+}
+
+static Status cpu_read(Device *device, void *to, const char *from, int64_t bytes) {
+  (void)device;
+  if (bytes) memcpy(to, from, (size_t)bytes);
+  return STATUS_OK;
+}
+
+static Status cpu_sync(Device *device) {
+  pool_settle(device->pool);
+  return STATUS_OK;
+}
+
+/* ── opening ──────────────────────────────────────────────────────────────────────────────── */
+static void cpu_close(Device *device) {
+  if (!device) return;
+  pool_free(device->pool);
+  cpu_library_free(device->library);
+  free(device);
+}
+
+static Status cpu_open(const Artifact *artifact, const DeviceOptions *options, Device **out) {
+  (void)artifact;
+  Device *device = calloc(1, sizeof *device);
+  if (!device) return status_fail(STATUS_FAULT, "out of memory");
+  Status status = pool_new(options->threads, &device->pool);
+  if (status == STATUS_OK) status = cpu_library_new(pool_threads(device->pool), &device->library);
+  if (status != STATUS_OK) {
+    cpu_close(device);
+    return status;
+  }
+  int threads = pool_threads(device->pool);
+  snprintf(device->text, sizeof device->text, "cpu, %d thread%s", threads, threads == 1 ? "" : "s");
+  *out = device;
+  return STATUS_OK;
+}
+
+static const char *cpu_describe(const Device *device) { return device->text; }
+
+/* ── binding ──────────────────────────────────────────────────────────────────────────────── */
+static int launch_parts(const PlanStep *step, int threads) {
+  int64_t worth = step->work / (step->grain > 0 ? step->grain : 1);
+  return worth < 2 ? 1 : worth < threads ? (int)worth : threads;
+}
+
+static void bind_args(DeviceGraph *graph, const PlanGraph *plan, const PlanStep *step,
+                      char *const *base, void **args) {
+  for (int i = 0; i < step->arg_count; i++) {
+    const PlanBuffer *buffer = &plan->buffers.at[step->args[i]];
+    args[i] = (char *)graph; /* of the batch: patched before the first run, never followed */
+    if (buffer->arena != ARENA_INPUT)
+      args[i] = base[buffer->arena] + buffer->offset;
+    else
+      graph->patch[graph->patch_count++] = (Patch){graph->task_count, i, buffer->offset};
+  }
+}
+
+static Status bind_step(DeviceGraph *graph, const Artifact *artifact, const PlanGraph *plan,
+                        int index, char *const *base) {
+  const PlanStep *step = &plan->steps.at[index];
+  void **args = ARENA_ARRAY(graph->arena, void *, step->arg_count + 1);
+  bind_args(graph, plan, step, base, args);
+  graph->first_task[index] = graph->task_count;
+  if (step->kind == STEP_LAUNCH) {
+    graph->task[graph->task_count++] =
+        (Task){.kernel = artifact_kernel(artifact, step->name),
+               .args = args,
+               .work = step->work,
+               .parts = launch_parts(step, pool_threads(graph->device->pool)),
+               .step = index};
+    return STATUS_OK;
+  }
+  CpuCall *call;
+  STATUS_TRY(cpu_call_new(graph->device->library, step, (char *const *)args, &call));
+  graph->call[graph->call_count++] = call;
+  for (int phase = 0; phase < cpu_call_phases(call); phase++)
+    graph->task[graph->task_count++] = (Task){.call = call,
+                                              .args = args,
+                                              .phase = phase,
+                                              .parts = cpu_call_parts(call, phase),
+                                              .step = index,
+                                              .begins_segment = phase > 0};
+  return STATUS_OK;
+}
+
+/* ── which tasks need a barrier before them ───────────────────────────────────────────────── */
+static bool overlaps(const PlanBuffer *a, const PlanBuffer *b) {
+  return a->arena == b->arena && a->offset < b->offset + type_bytes(&b->type) &&
+         b->offset < a->offset + type_bytes(&a->type);
+}
+
+/* Does one task write what the other reads or writes? */
+static bool conflicts(const PlanGraph *plan, const Task *s, const Task *t) {
+  const PlanStep *a = &plan->steps.at[s->step], *b = &plan->steps.at[t->step];
+  if (s->call && t->call && cpu_call_shares_scratch(s->call) && cpu_call_shares_scratch(t->call))
+    return true;
+  for (int i = 0; i < a->arg_count; i++)
+    for (int j = 0; j < b->arg_count; j++)
+      if ((i >= a->input_count || j >= b->input_count) &&
+          overlaps(&plan->buffers.at[a->args[i]], &plan->buffers.at[b->args[j]]))
+        return true;
+  return false;
+}
+
+/* Two tasks of one part each are both part 0, in order, and may stand in one segment. */
+static void cut_segments(DeviceGraph *graph, const PlanGraph *plan) {
+  int start = 0;
+  for (int i = 0; i < graph->task_count; i++) {
+    Task *task = &graph->task[i];
+    for (int j = start; j < i && !task->begins_segment; j++) {
+      bool is_same_part = task->parts == 1 && graph->task[j].parts == 1;
+      task->begins_segment = !is_same_part && conflicts(plan, &graph->task[j], task);
+    }
+    if (task->begins_segment) start = i;
+  }
+}
+
+static void cpu_unbind(DeviceGraph *graph) {
+  if (!graph) return;
+  pool_settle(graph->device->pool);
+  for (int i = 0; i < graph->call_count; i++) cpu_call_free(graph->call[i]);
+  arena_free(graph->arena);
+  free(graph->state);
+  free(graph);
+}
+
+/* Phases of a call: at most this many. */
+enum { MOST_TASKS_PER_STEP = 3 };
+
+static Status cpu_bind(Device *device, const Artifact *artifact, int which, char *const *base,
+                       DeviceGraph **out) {
+  const PlanGraph *plan = &artifact->plan->graph[which];
+  DeviceGraph *graph = calloc(1, sizeof *graph);
+  if (!graph) return status_fail(STATUS_FAULT, "out of memory");
+  int steps = plan->steps.count, args = 0;
+  for (int i = 0; i < steps; i++) args += plan->steps.at[i].arg_count;
+  graph->device = device;
+  graph->threads = pool_threads(device->pool);
+  graph->arena = arena_new();
+  graph->task = ARENA_ARRAY(graph->arena, Task, steps * MOST_TASKS_PER_STEP + 1);
+  graph->first_task = ARENA_ARRAY(graph->arena, int, steps + 1);
+  graph->call = ARENA_ARRAY(graph->arena, CpuCall *, steps + 1);
+  graph->patch = ARENA_ARRAY(graph->arena, Patch, args + 1);
+  for (int i = 0; i < steps; i++) {
+    Status status = bind_step(graph, artifact, plan, i, base);
+    if (status != STATUS_OK) {
+      cpu_unbind(graph);
+      return status_prefix(status, "step %d (%s)", i, plan->steps.at[i].label);
+    }
+  }
+  graph->first_task[steps] = graph->task_count;
+  cut_segments(graph, plan);
+  size_t states = (size_t)graph->task_count * (size_t)graph->threads + 1;
+  graph->state = aligned_alloc(64, states * sizeof *graph->state);
+  if (!graph->state) {
+    cpu_unbind(graph);
+    return status_fail(STATUS_FAULT, "out of memory");
+  }
+  memset(graph->state, 0, states * sizeof *graph->state);
+  *out = graph;
+  return STATUS_OK;
+}
+
+/* ── running ──────────────────────────────────────────────────────────────────────────────── */
+static void patch_batch(DeviceGraph *graph, const char *batch) {
+  if (graph->batch == batch) return;
+  for (int i = 0; i < graph->patch_count; i++) {
+    const Patch *patch = &graph->patch[i];
+    Task *task = &graph->task[patch->task];
+    char *address = (char *)(uintptr_t)batch + patch->offset; /* only read: plan_parse sees to it */
+    task->args[patch->arg] = address;
+    if (task->call) cpu_call_move(task->call, patch->arg, address);
+  }
+  graph->batch = batch;
+}
+
+static inline void run_task(DeviceGraph *graph, const Task *task, int part) {
+  if (task->call) {
+    if (!cpu_call_run(task->call, task->phase, part)) atomic_store(&graph->has_failed, true);
+    return;
+  }
+  int64_t begin = task->work * part / task->parts, end = task->work * (part + 1) / task->parts;
+  if (begin < end) task->kernel(task->args, begin, end);
+}
+
+/* Begins the part unless it has been begun in this run, or this run is over. Tickets only grow, and
+ * each run begins each of its parts, so a thread that comes late from an earlier run takes nothing.
+ */
+static inline bool claim(PartState *state, uint64_t ticket) {
+  uint64_t seen = atomic_load_explicit(&state->ticket, memory_order_acquire);
+  return seen < ticket && atomic_compare_exchange_strong(&state->ticket, &seen, ticket);
+}
+
+typedef struct {
+  DeviceGraph *graph;
+  int first, end, parts; /* tasks */
+  uint64_t ticket;
+  PartState *state; /* by part */
+} Segment;
+
+static inline void run_claimed(const Segment *segment, int part) {
+  for (int i = segment->first; i < segment->end; i++)
+    if (part < segment->graph->task[i].parts)
+      run_task(segment->graph, &segment->graph->task[i], part);
+  pool_post(segment->graph->device->pool, &segment->state[part].ticket, segment->ticket + 1);
+}
+
+/* Pauses of some 30 ns before a part is taken from the thread whose it is. */
+enum { PATIENCE = 100 };
+
+static void finish_part(const Segment *segment, int part) {
+  PartState *state = &segment->state[part];
+  for (int i = 0; i < PATIENCE; i++) {
+    if (atomic_load_explicit(&state->ticket, memory_order_acquire) >= segment->ticket) break;
+    pool_relax();
+  }
+  if (claim(state, segment->ticket))
+    run_claimed(segment, part);
+  else
+    pool_wait(segment->graph->device->pool, &state->ticket, segment->ticket);
+}
+
+/* For a thread that would only wait for a part that is not its own. */
+static void use_idle_thread(DeviceGraph *graph) {
+  DeviceIdle *idle = atomic_load_explicit(&graph->idle, memory_order_acquire);
+  if (idle) idle(atomic_load_explicit(&graph->idle_context, memory_order_relaxed));
+}
+
+/* One thread's way through the tasks of a run. */
+static void walk(void *context, int first, int end, uint64_t ticket, int thread) {
+  DeviceGraph *graph = context;
+  bool was_idle = thread == 0;
+  Segment segment = {.graph = graph, .end = first, .ticket = ticket};
+  while (segment.end < end) {
+    segment.first = segment.end;
+    segment.parts = 1;
+    do {
+      int parts = graph->task[segment.end].parts;
+      if (parts > segment.parts) segment.parts = parts;
+    } while (++segment.end < end && !graph->task[segment.end].begins_segment);
+    segment.state = &graph->state[(size_t)segment.first * (size_t)graph->threads];
+    if (thread < segment.parts && claim(&segment.state[thread], ticket))
+      run_claimed(&segment, thread);
+    if (!was_idle && thread >= segment.parts) {
+      was_idle = true;
+      use_idle_thread(graph);
+    }
+    /* its own too: another may have taken it, and be at it still */
+    for (int part = 0; part < segment.parts; part++) finish_part(&segment, part);
+  }
+}
+
+static Status run_tasks(DeviceGraph *graph, const char *batch, int first, int end) {
+  Pool *pool = graph->device->pool;
+  patch_batch(graph, batch);
+  int before = pool_quiet_libraries();
+  if (first < end) walk(graph, first, end, pool_ask(pool, walk, graph, first, end), 0);
+  pool_restore_libraries(before);
+  if (!atomic_load_explicit(&graph->has_failed, memory_order_relaxed)) return STATUS_OK;
+  atomic_store(&graph->has_failed, false);
+  return status_fail(STATUS_FAULT, "oneDNN failed in a step (out of memory?)");
+}
+
+static Status cpu_run(DeviceGraph *graph, const char *batch) {
+  return run_tasks(graph, batch, 0, graph->task_count);
+}
+
+static Status cpu_run_beside(DeviceGraph *graph, const char *batch, DeviceIdle *idle,
+                             void *context) {
+  atomic_store_explicit(&graph->idle_context, context, memory_order_relaxed);
+  atomic_store_explicit(&graph->idle, idle, memory_order_release);
+  Status status = cpu_run(graph, batch);
+  atomic_store_explicit(&graph->idle, (DeviceIdle *)NULL, memory_order_relaxed);
+  return status;
+}
+
+static Status cpu_run_part(DeviceGraph *graph, const char *batch, int first, int end,
+                           int64_t *time) {
+  int64_t start = clock_nanoseconds();
+  Status status = run_tasks(graph, batch, graph->first_task[first], graph->first_task[end]);
+  *time += clock_nanoseconds() - start;
+  return status;
+}
+
+const DeviceType dev_cpu = {
+    .name = "cpu",
+    .is_host_memory = true,
+    .open = cpu_open,
+    .close = cpu_close,
+    .describe = cpu_describe,
+    .alloc = cpu_alloc,
+    .free = cpu_free,
+    .alloc_host = cpu_alloc,
+    .free_host = cpu_free,
+    .write = cpu_write,
+    .read = cpu_read,
+    .bind = cpu_bind,
+    .unbind = cpu_unbind,
+    .run = cpu_run,
+    .run_beside = cpu_run_beside,
+    .run_part = cpu_run_part,
+    .sync = cpu_sync,
+};

@@ -1,0 +1,362 @@
+/* cuda_graph: a plan graph as a CUDA graph. Each launch depends only on those whose results it
+ * reads or whose operands it overwrites, so that the GPU may run independent ones side by side;
+ * several steps in a row are one graph, and its slots' addresses are fixed in it.
+ * Why two steps suffice: if launch a of step t conflicts with launch b of a later step, it does so
+ * with b of step t+1 too, and b (or a, whichever writes) conflicts with itself from step to step.
+ */
+#include "plan/plan_calls.h"
+#include "runtime/device/cuda/cuda_blas.h"
+#include "runtime/device/cuda/cuda_private.h"
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ── dependencies ─────────────────────────────────────────────────────────────────────────── */
+static bool overlaps(const PlanBuffer *a, const PlanBuffer *b) {
+  return a->arena == b->arena && a->offset < b->offset + type_bytes(&b->type) &&
+         b->offset < a->offset + type_bytes(&a->type);
+}
+
+/* Does one of two steps write what the other reads or writes? Batches and outputs of two different
+ * steps lie in different slots. */
+static bool steps_conflict(const PlanGraph *plan, const PlanStep *a, const PlanStep *b,
+                           bool is_same_step) {
+  for (int i = 0; i < a->arg_count; i++)
+    for (int j = 0; j < b->arg_count; j++) {
+      const PlanBuffer *x = &plan->buffers.at[a->args[i]], *y = &plan->buffers.at[b->args[j]];
+      if (i < a->input_count && j < b->input_count) continue;
+      if (!is_same_step && (x->arena == ARENA_INPUT || x->arena == ARENA_OUTPUT)) continue;
+      if (overlaps(x, y)) return true;
+    }
+  return false;
+}
+
+/* What an item touches. A call does not touch what only the launches in its place do. */
+static const PlanStep *step_of(const DeviceGraph *graph, const CudaItem *item) {
+  return item->call ? item->call->step : &graph->plan->steps.at[item->first];
+}
+
+static bool items_conflict(const DeviceGraph *graph, const CudaItem *a, const CudaItem *b,
+                           bool is_same_step) {
+  if (a->call && b->call) return true; /* they share the library's workspace */
+  return steps_conflict(graph->plan, step_of(graph, a), step_of(graph, b), is_same_step);
+}
+
+/* Edges within a step. reached[j * count + i]: j comes after i, by whatever way. Going from the
+ * nearest to the farthest leaves out edges that others imply. */
+static void find_after(DeviceGraph *graph, bool *reached) {
+  int count = graph->item_count;
+  for (int j = 0; j < count; j++) {
+    CudaItem *item = &graph->item[j];
+    item->after = ARENA_ARRAY(graph->arena, int, j + 1);
+    for (int i = j - 1; i >= 0; i--) {
+      if (reached[j * count + i] || !items_conflict(graph, &graph->item[i], item, true)) continue;
+      item->after[item->after_count++] = i;
+      reached[j * count + i] = true;
+      for (int k = 0; k < i; k++) reached[j * count + k] |= reached[i * count + k];
+    }
+  }
+}
+
+/* Edges from the step before: leaves out i if a later item after i, or an earlier item of this
+ * step that is before j, brings it along. */
+static void find_after_previous(DeviceGraph *graph, const bool *reached, bool *crossed) {
+  int count = graph->item_count;
+  for (int j = 0; j < count; j++) {
+    CudaItem *item = &graph->item[j];
+    item->after_previous = ARENA_ARRAY(graph->arena, int, count);
+    for (int k = 0; k < item->after_count; k++)
+      for (int i = 0; i < count; i++) crossed[j * count + i] |= crossed[item->after[k] * count + i];
+    for (int i = count - 1; i >= 0; i--) {
+      if (crossed[j * count + i] || !items_conflict(graph, &graph->item[i], item, false)) continue;
+      item->after_previous[item->after_previous_count++] = i;
+      crossed[j * count + i] = true;
+      for (int k = 0; k < i; k++) crossed[j * count + k] |= reached[i * count + k];
+    }
+  }
+}
+
+static Status find_dependencies(DeviceGraph *graph) {
+  size_t count = (size_t)graph->item_count;
+  bool *reached = calloc(count * count + 1, sizeof *reached);
+  bool *crossed = calloc(count * count + 1, sizeof *crossed);
+  if (reached && crossed) {
+    find_after(graph, reached);
+    find_after_previous(graph, reached, crossed);
+  }
+  bool is_good = reached && crossed;
+  free(reached);
+  free(crossed);
+  return is_good ? STATUS_OK : status_fail(STATUS_FAULT, "out of memory");
+}
+
+/* ── items ────────────────────────────────────────────────────────────────────────────────── */
+/* A block gets more than 48 KiB, its own arrays counted, only where the kernel has asked for it. */
+static Status allow_shared(Device *device, CudaFunction function, const PlanStep *step) {
+  int fixed = 0, most = 0;
+  CUDA_TRY(device, function_get(&fixed, CUDA_FUNCTION_SHARED_BYTES, function), "kernel %s",
+           step->name);
+  if (step->shared + fixed <= 48 << 10) return STATUS_OK;
+  CUDA_TRY(device, device_attribute(&most, CUDA_ATTRIBUTE_SHARED_MOST, device->device),
+           "shared memory of the GPU");
+  if (step->shared + fixed > most)
+    return status_fail(STATUS_USER,
+                       "%s: kernel %s needs %lld bytes of shared memory for a block and %s has %d; "
+                       "compile the model for this GPU: ftc --gpu sm_%d%d",
+                       device->artifact->path, step->name, (long long)step->shared + fixed,
+                       device->text, most, device->major, device->minor);
+  CUDA_TRY(device, function_set(function, CUDA_FUNCTION_SHARED_MOST, (int)step->shared),
+           "%lld bytes of shared memory for kernel %s", (long long)step->shared, step->name);
+  return STATUS_OK;
+}
+
+static Status find_function(DeviceGraph *graph, int index) {
+  Device *device = graph->device;
+  const PlanStep *step = &graph->plan->steps.at[index];
+  CudaFunction *function = &graph->function[index];
+  CUDA_TRY(device, module_function(function, device->module, step->name), "kernel %s", step->name);
+  STATUS_TRY(cuda_map_make(graph, step, &graph->map[index]));
+  return step->shared ? allow_shared(device, *function, step) : STATUS_OK;
+}
+
+static Status check_call(const DeviceGraph *graph, const PlanStep *step) {
+  CallId id;
+  if (call_parse(step->name, &id) && (id == CALL_COPY || id == CALL_ZERO)) return STATUS_OK;
+  return status_fail(STATUS_USER,
+                     "%s: the plan calls \"%s\", which the cuda device does not have; compile the "
+                     "model again with this version's ftc",
+                     graph->device->artifact->path, step->name);
+}
+
+Status cuda_graph_items(DeviceGraph *graph) {
+  int steps = graph->plan->steps.count;
+  graph->item = ARENA_ARRAY(graph->arena, CudaItem, steps + 1);
+  graph->function = ARENA_ARRAY(graph->arena, CudaFunction, steps + 1);
+  graph->map = ARENA_ARRAY(graph->arena, CudaTensorMap *, steps + 1);
+  for (int i = 0; i < steps; i++) {
+    const PlanStep *step = &graph->plan->steps.at[i];
+    STATUS_TRY(step->kind == STEP_LAUNCH ? find_function(graph, i) : check_call(graph, step));
+  }
+  STATUS_TRY(cuda_blas_items(graph));
+  return find_dependencies(graph);
+}
+
+CudaAddress cuda_graph_address(const DeviceGraph *graph, int index, int slot) {
+  const Device *device = graph->device;
+  const PlanBuffer *buffer = &graph->plan->buffers.at[index];
+  CudaAddress base = graph->base[buffer->arena];
+  if (buffer->arena == ARENA_INPUT)
+    base = device->input_slots + (uint64_t)(slot * device->input_stride);
+  if (buffer->arena == ARENA_OUTPUT)
+    base = device->output_slots + (uint64_t)(slot * device->output_stride);
+  return base + (uint64_t)buffer->offset;
+}
+
+/* ── enqueuing ────────────────────────────────────────────────────────────────────────────── */
+static Status enqueue_launch(DeviceGraph *graph, const CudaItem *item, int slot,
+                             CudaStream stream) {
+  Device *device = graph->device;
+  const PlanStep *step = &graph->plan->steps.at[item->first];
+  CudaAddress address[64], *value = address;
+  void *argument[64 + STEP_MAPS], **pointer = argument;
+  Arena *scratch = step->arg_count > 64 ? arena_new() : NULL;
+  if (scratch) {
+    value = ARENA_ARRAY(scratch, CudaAddress, step->arg_count);
+    pointer = ARENA_ARRAY(scratch, void *, step->arg_count + STEP_MAPS);
+  }
+  for (int i = 0; i < step->arg_count; i++) {
+    value[i] = cuda_graph_address(graph, step->args[i], slot);
+    pointer[i] = &value[i];
+  }
+  for (int i = 0; i < step->map_count; i++)
+    pointer[step->arg_count + i] = &graph->map[item->first][i];
+  int64_t fit = step->stays ? device->processors * step->stays : step->grid[0];
+  CudaResult result = device->driver->launch(
+      item->function, (unsigned)(fit < step->grid[0] ? fit : step->grid[0]),
+      (unsigned)step->grid[1], (unsigned)step->grid[2], (unsigned)step->block[0],
+      (unsigned)step->block[1], (unsigned)step->block[2], (unsigned)step->shared, stream, pointer,
+      NULL);
+  if (scratch) arena_free(scratch);
+  return cuda_check(device->driver, result, "launch of %s (%s)", step->label, step->name);
+}
+
+static Status enqueue_memory(DeviceGraph *graph, const PlanStep *step, int slot,
+                             CudaStream stream) {
+  Device *device = graph->device;
+  size_t bytes = (size_t)call_int(step, "bytes");
+  CudaAddress to = cuda_graph_address(graph, step->args[step->arg_count - 1], slot);
+  if (!bytes) return STATUS_OK;
+  if (!strcmp(step->name, "zero")) {
+    CUDA_TRY(device, fill(to, 0, bytes, stream), "%s", step->label);
+    return STATUS_OK;
+  }
+  CUDA_TRY(device, on_device(to, cuda_graph_address(graph, step->args[0], slot), bytes, stream),
+           "%s", step->label);
+  return STATUS_OK;
+}
+
+Status cuda_graph_enqueue(DeviceGraph *graph, const CudaItem *item, int slot, CudaStream stream) {
+  if (item->call) return cuda_blas_enqueue(graph, item, slot, stream);
+  const PlanStep *step = &graph->plan->steps.at[item->first];
+  return step->kind == STEP_LAUNCH ? enqueue_launch(graph, item, slot, stream)
+                                   : enqueue_memory(graph, step, slot, stream);
+}
+
+/* ── capture ──────────────────────────────────────────────────────────────────────────────── */
+/* The last nodes of an item that was captured: what its successors wait for. */
+typedef struct {
+  CudaGraphNode *node;
+  size_t count;
+} Tail;
+
+typedef struct {
+  DeviceGraph *graph;
+  Arena *arena;
+  Tail *tail, *previous; /* of the items of this step and of the one before */
+  CudaGraphNode *wait;   /* room for the nodes that an item waits for */
+  size_t wait_capacity;
+} Capture;
+
+static void wait_for(Capture *capture, size_t *count, const Tail *tail) {
+  for (size_t i = 0; i < tail->count; i++) {
+    if (*count == capture->wait_capacity) {
+      size_t capacity = capture->wait_capacity * 2 + 64;
+      CudaGraphNode *room = ARENA_ARRAY(capture->arena, CudaGraphNode, capacity);
+      if (*count) memcpy(room, capture->wait, *count * sizeof *room);
+      capture->wait = room;
+      capture->wait_capacity = capacity;
+    }
+    capture->wait[(*count)++] = tail->node[i];
+  }
+}
+
+/* Tells the capturing stream what the next nodes depend on. */
+static Status set_dependencies(Capture *capture, const CudaItem *item, bool has_previous) {
+  Device *device = capture->graph->device;
+  size_t count = 0;
+  for (int i = 0; i < item->after_count; i++)
+    wait_for(capture, &count, &capture->tail[item->after[i]]);
+  for (int i = 0; i < item->after_previous_count && has_previous; i++)
+    wait_for(capture, &count, &capture->previous[item->after_previous[i]]);
+  CUDA_TRY(device,
+           capture_update(device->compute, capture->wait, count, CUDA_CAPTURE_SET_DEPENDENCIES),
+           "dependencies of %s", capture->graph->plan->steps.at[item->first].label);
+  return STATUS_OK;
+}
+
+static Status read_tail(Capture *capture, Tail *out) {
+  Device *device = capture->graph->device;
+  int state;
+  unsigned long long id;
+  CudaGraph under_way;
+  const CudaGraphNode *node = NULL;
+  size_t count = 0;
+  CUDA_TRY(device, capture_info(device->compute, &state, &id, &under_way, &node, &count),
+           "capturing a step");
+  out->node = ARENA_ARRAY(capture->arena, CudaGraphNode, count + 1);
+  out->count = count;
+  if (count) memcpy(out->node, node, count * sizeof *node);
+  return STATUS_OK;
+}
+
+static Status capture_step(Capture *capture, int slot, bool has_previous) {
+  DeviceGraph *graph = capture->graph;
+  bool is_free = !graph->device->is_chain;
+  for (int i = 0; i < graph->item_count; i++) {
+    if (is_free) STATUS_TRY(set_dependencies(capture, &graph->item[i], has_previous));
+    STATUS_TRY(cuda_graph_enqueue(graph, &graph->item[i], slot, graph->device->compute));
+    if (is_free) STATUS_TRY(read_tail(capture, &capture->tail[i]));
+  }
+  Tail *tail = capture->tail;
+  capture->tail = capture->previous;
+  capture->previous = tail;
+  return STATUS_OK;
+}
+
+static Status capture_steps(DeviceGraph *graph, int first_slot, int steps, CudaGraph *out) {
+  Device *device = graph->device;
+  Capture capture = {.graph = graph, .arena = arena_new()};
+  capture.tail = ARENA_ARRAY(capture.arena, Tail, graph->item_count + 1);
+  capture.previous = ARENA_ARRAY(capture.arena, Tail, graph->item_count + 1);
+  CudaResult begun = device->driver->capture_begin(device->compute, CUDA_CAPTURE_THREAD_LOCAL);
+  Status status = cuda_check(device->driver, begun, "capturing a step");
+  for (int i = 0; i < steps && status == STATUS_OK; i++)
+    status = capture_step(&capture, first_slot + i, i > 0);
+  arena_free(capture.arena);
+  if (begun != CUDA_SUCCESS) return status;
+  CudaResult ended = device->driver->capture_end(device->compute, out); /* after a failure too */
+  if (status != STATUS_OK) {
+    if (ended == CUDA_SUCCESS && *out) device->driver->graph_destroy(*out);
+    *out = NULL;
+    return status;
+  }
+  return cuda_check(device->driver, ended, "capturing a step");
+}
+
+static Status capture(DeviceGraph *graph, int first_slot, int steps, CudaGraphExec *out) {
+  Device *device = graph->device;
+  CudaGraph captured = NULL;
+  if (!device->driver->capture_info || !device->driver->capture_update) device->is_chain = true;
+  Status status = capture_steps(graph, first_slot, steps, &captured);
+  if (status != STATUS_OK && !device->is_chain) { /* edges are an advantage, not a need */
+    device->is_chain = true;
+    status = capture_steps(graph, first_slot, steps, &captured);
+  }
+  STATUS_TRY(status);
+  CudaResult result = device->driver->graph_instantiate(out, captured, 0);
+  device->driver->graph_destroy(captured);
+  STATUS_TRY(cuda_check(device->driver, result, "making a graph of %d step%s", steps,
+                        steps == 1 ? "" : "s"));
+  if (device->driver->graph_upload)
+    CUDA_TRY(device, graph_upload(*out, device->compute), "uploading a graph");
+  return STATUS_OK;
+}
+
+void cuda_graph_forget(DeviceGraph *graph) {
+  for (int i = 0; i < graph->captured_count; i++)
+    graph->device->driver->graph_exec_destroy(graph->captured[i].exec);
+  graph->captured_count = graph->oldest = 0;
+}
+
+/* The place of a new captured graph: the oldest one's if all are taken. */
+static Status make_room(DeviceGraph *graph, CudaCaptured **out) {
+  Device *device = graph->device;
+  if (graph->captured_count < CUDA_EXECS) {
+    *out = &graph->captured[graph->captured_count++];
+    return STATUS_OK;
+  }
+  *out = &graph->captured[graph->oldest];
+  graph->oldest = (graph->oldest + 1) % CUDA_EXECS;
+  CUDA_TRY(device, stream_synchronize(device->compute), "waiting for the GPU");
+  CUDA_TRY(device, graph_exec_destroy((*out)->exec), "replacing a graph");
+  return STATUS_OK;
+}
+
+static Status launch_plainly(DeviceGraph *graph, int first_slot, int steps) {
+  for (int s = 0; s < steps; s++)
+    for (int i = 0; i < graph->item_count; i++)
+      STATUS_TRY(
+          cuda_graph_enqueue(graph, &graph->item[i], first_slot + s, graph->device->compute));
+  return STATUS_OK;
+}
+
+Status cuda_graph_launch(DeviceGraph *graph, int first_slot, int steps) {
+  Device *device = graph->device;
+  if (device->is_plain) return launch_plainly(graph, first_slot, steps);
+  CudaCaptured *found = NULL;
+  for (int i = 0; i < graph->captured_count && !found; i++)
+    if (graph->captured[i].first_slot == first_slot && graph->captured[i].steps == steps)
+      found = &graph->captured[i];
+  if (!found) {
+    CudaGraphExec exec;
+    STATUS_TRY(capture(graph, first_slot, steps, &exec));
+    Status status = make_room(graph, &found);
+    if (status != STATUS_OK) {
+      device->driver->graph_exec_destroy(exec);
+      return status;
+    }
+    *found = (CudaCaptured){exec, first_slot, steps};
+  }
+  CUDA_TRY(device, graph_launch(found->exec, device->compute), "launching a step");
+  return STATUS_OK;
+}

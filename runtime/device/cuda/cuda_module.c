@@ -1,0 +1,69 @@
+/* cuda_module: the artifact's PTX becomes a module of the driver, compiled for the GPU at hand.
+ * What the GPU or the driver cannot do is said before or from the driver's own log. */
+#include "runtime/device/cuda/cuda_private.h"
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LOG_BYTES = 8192, LOG_SHOWN = 700, OLDEST_GPU = 80 };
+
+/* "sm_90a" -> 90 and whether only that very processor will do. */
+static int parse_target(const char *text, bool *is_exact) {
+  int number = 0;
+  if (strncmp(text, "sm_", 3) != 0) return 0;
+  for (text += 3; isdigit((unsigned char)*text) && number < 1000; text++)
+    number = number * 10 + (*text - '0');
+  *is_exact = *text == 'a' || *text == 'f';
+  return number;
+}
+
+Status cuda_module_check(const Artifact *artifact, int major, int minor) {
+  bool is_exact = false;
+  int have = major * 10 + minor, want = parse_target(artifact->plan->target_cpu, &is_exact);
+  if (!want || (is_exact ? have == want : have >= want)) return STATUS_OK;
+  if (have < OLDEST_GPU)
+    return status_fail(
+        STATUS_USER,
+        "%s is compiled for %s and the GPU here is sm_%d, too old: ft needs sm_%d or "
+        "newer; simulate one with --device sim",
+        artifact->path, artifact->plan->target_cpu, have, OLDEST_GPU);
+  return status_fail(STATUS_USER,
+                     "%s is compiled for %s and the GPU here is sm_%d; compile it without --gpu, "
+                     "then it runs on all from sm_%d on: ftc %s -o %s",
+                     artifact->path, artifact->plan->target_cpu, have, OLDEST_GPU,
+                     artifact->plan->source, artifact->path);
+}
+
+/* The log's lines joined, so that an error stays one line. */
+static void join_lines(char *log) {
+  log[LOG_SHOWN] = 0;
+  size_t length = strlen(log);
+  while (length && isspace((unsigned char)log[length - 1])) log[--length] = 0;
+  for (char *at = log; *at; at++)
+    if (*at == '\n') *at = ';';
+}
+
+Status cuda_module_load(const CudaDriver *driver, const char *path, const char *ptx,
+                        CudaModule *out) {
+  char *log = calloc(1, LOG_BYTES);
+  if (!log) return status_fail(STATUS_FAULT, "out of memory");
+  int options[] = {CUDA_JIT_ERROR_LOG, CUDA_JIT_ERROR_LOG_BYTES};
+  void *values[] = {log, (void *)(uintptr_t)(LOG_BYTES - 1)};
+  CudaResult result = driver->module_load(out, ptx, 2, options, values);
+  Status status = STATUS_OK;
+  join_lines(log);
+  if (result == CUDA_ERROR_UNSUPPORTED_PTX)
+    status = status_fail(STATUS_USER,
+                         "%s: the driver, for CUDA %d.%d, is too old for the PTX version of this "
+                         "file (its .version line)%s%s; update the driver",
+                         path, driver->version / 1000, driver->version % 1000 / 10,
+                         log[0] ? ": " : "", log);
+  else if (result == CUDA_ERROR_OUT_OF_MEMORY)
+    status = status_fail(STATUS_FAULT, "%s: the GPU has no memory left for the kernels", path);
+  else if (result != CUDA_SUCCESS)
+    status = status_fail(STATUS_USER, "%s: the driver cannot compile the PTX (%s): %s", path,
+                         cuda_error_name(driver, result), log[0] ? log : "it gives no reason");
+  free(log);
+  return status;
+}

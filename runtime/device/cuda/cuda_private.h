@@ -1,0 +1,137 @@
+/* cuda_private: what the files of the cuda device share.
+ * Memory is ONE allocation: the arenas of the plan, and a ring of slots, each an input batch and
+ * an output arena. A run takes one slot (a batch from the host) or several in a row (steps on kept
+ * data) and is one launch of a CUDA graph captured for just these slots. Batches are filled on the
+ * copy stream, steps run on the compute stream, results go back on a stream of their own; events
+ * order them, and the host waits only for runs long past.
+ * Invariant: slot s is not filled before the last run that used it, and not computed into before
+ * the last fetch that reads it. */
+#ifndef FT_RUNTIME_CUDA_PRIVATE_H
+#define FT_RUNTIME_CUDA_PRIVATE_H
+#include "runtime/device/cuda/cuda_driver.h"
+#include "runtime/device/dev.h"
+
+enum {
+  CUDA_RING = 8,     /* runs whose events are kept */
+  CUDA_HOLDS = 3,    /* batches that may still be on their way when run returns */
+  CUDA_AHEAD = 4,    /* launches on kept data that may be under way */
+  CUDA_STREAMED = 4, /* slots of single runs: three batches ahead of the step */
+  CUDA_TICKETS = 64, /* fetches under way */
+  CUDA_EXECS = 12,   /* captured graphs kept for a plan graph */
+};
+
+typedef struct CudaBlas CudaBlas; /* cuda_blas.h */
+typedef struct CudaCall CudaCall;
+
+typedef struct {
+  int64_t last_run;   /* number of the last run that used it, 0: none */
+  int64_t last_fetch; /* ticket of the last fetch that reads its outputs, 0: none */
+} CudaSlot;
+
+struct Device {
+  const CudaDriver *driver;
+  const Artifact *artifact;
+  CudaDevice device;
+  CudaContext context;
+  CudaModule module, gather_module;
+  CudaFunction gather;
+  CudaStream compute, copy, back, communicate;
+  CudaAddress block; /* the one allocation */
+  int64_t block_bytes, block_used;
+  CudaAddress input_slots, output_slots;
+  int64_t input_stride, output_stride;
+  CudaAddress output_base; /* the output arena, as exec knows it */
+  CudaSlot *slot;
+  int slot_count, most_steps;
+  int64_t runs; /* so far; run r (from 1) has events r % CUDA_RING */
+  CudaEvent filled[CUDA_RING], done[CUDA_RING];
+  int64_t tickets;
+  CudaEvent back_done[CUDA_TICKETS];
+  CudaEvent timer[2];
+  int last_slot, last_steps; /* of the last run, whichever graph */
+  CudaBlas *blas;            /* NULL: no cuBLASLt here */
+  int major, minor, processors;
+  bool is_plain; /* FT_CUDA_NO_GRAPH: launch one by one, for debuggers */
+  bool is_chain; /* the driver takes no edges of ours: each launch after the one before */
+  char text[224];
+};
+
+/* One thing to enqueue: a launch or call of the plan, or a library call in place of some launches.
+ */
+typedef struct {
+  int first, end;        /* steps of the plan */
+  CudaFunction function; /* of a launch */
+  CudaCall *call;        /* in place of them */
+  /* Items of this step and of the step before that must be over before it starts: positions. */
+  int *after, after_count;
+  int *after_previous, after_previous_count;
+} CudaItem;
+
+typedef struct {
+  CudaGraphExec exec;
+  int first_slot, steps;
+} CudaCaptured;
+
+struct DeviceGraph {
+  Device *device;
+  const PlanGraph *plan;
+  Arena *arena;
+  CudaAddress base[ARENA_COUNT];
+  CudaItem *item;
+  int item_count;
+  CudaFunction *function; /* by step of the plan, */
+  CudaTensorMap **map;    /* and its maps */
+  CudaCaptured captured[CUDA_EXECS];
+  int captured_count, oldest;
+};
+
+struct DeviceKept {
+  Device *device;
+  CudaAddress memory;
+  int64_t bytes;
+  int64_t *offset, *row; /* by input: place in memory, bytes of a row */
+  DeviceData data;
+};
+
+#define CUDA_TRY(device, call, ...)                                                                \
+  STATUS_TRY(cuda_check((device)->driver, (device)->driver->call, __VA_ARGS__))
+
+/* ── dev_cuda.c ── */
+/* A piece of the one allocation; cuda_open has counted it. */
+CudaAddress cuda_take(Device *device, int64_t bytes);
+/* ── cuda_module.c: PTX to functions ── */
+Status cuda_module_check(const Artifact *artifact, int major, int minor);
+Status cuda_module_load(const CudaDriver *driver, const char *path, const char *ptx,
+                        CudaModule *out);
+/* ── cuda_map.c: tensor maps ── */
+/* Makes the maps of a launch; *out in the graph's arena. */
+Status cuda_map_make(DeviceGraph *graph, const PlanStep *step, CudaTensorMap **out);
+/* ── cuda_graph.c: what a step enqueues, in which order; capture ── */
+Status cuda_graph_items(DeviceGraph *graph);
+/* Enqueues one item on a stream, with the batch and outputs of a slot. */
+Status cuda_graph_enqueue(DeviceGraph *graph, const CudaItem *item, int slot, CudaStream stream);
+Status cuda_graph_launch(DeviceGraph *graph, int first_slot, int steps);
+CudaAddress cuda_graph_address(const DeviceGraph *graph, int buffer, int slot);
+void cuda_graph_forget(DeviceGraph *graph); /* destroys what was captured */
+/* ── cuda_run.c: runs, fetches ── */
+Status cuda_run(DeviceGraph *graph, const char *batch);
+Status cuda_run_kept(DeviceGraph *graph, const DeviceKept *kept, int64_t first_step, int steps);
+Status cuda_run_part(DeviceGraph *graph, const char *batch, int first, int end, int64_t *time);
+Status cuda_fetch(DeviceGraph *graph, const DevicePiece *piece, int count, char *to,
+                  int64_t *ticket);
+Status cuda_fetched(Device *device, int64_t ticket, bool wait, bool *is_done);
+int cuda_most_steps(const DeviceGraph *graph);
+/* ── cuda_time.c ── */
+typedef Status CudaEnqueue(void *context, CudaStream stream);
+/* The time that `enqueue`'s work takes, the best of some rounds of so many repeats. */
+Status cuda_time(Device *device, CudaEnqueue *enqueue, void *context, int repeats, int rounds,
+                 double *microseconds);
+Status cuda_time_part(DeviceGraph *graph, int first, int end, int64_t *time, const char **by);
+/* ── cuda_data.c: splits kept on the device ── */
+Status cuda_keep(Device *device, const DeviceData *data, DeviceKept **out);
+void cuda_drop(DeviceKept *kept);
+/* Enqueues on the copy stream: the batches of `steps` steps into slots from first_slot. */
+Status cuda_data_gather(const DeviceKept *kept, int64_t first_step, int steps, int first_slot);
+/* ── cuda_speed.c ── */
+Status cuda_speed(Device *device, DeviceSpeed *out);
+#endif

@@ -1,0 +1,301 @@
+/* dev_cuda: an NVIDIA GPU as a device. Opening checks everything that can be known before a step:
+ * the driver, the GPU, the PTX, and whether the plan's memory fits. Files: cuda_driver (entry
+ * points), cuda_module (PTX), cuda_map (tensor maps), cuda_graph (what a step enqueues), cuda_run
+ * (streams and events), cuda_data (data on the GPU), cuda_blas (cuBLASLt), cuda_speed (ceilings).
+ */
+#include "runtime/device/cuda/cuda_blas.h"
+#include "runtime/device/cuda/cuda_private.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGN = 256, MOST_STEPS = 64, MOST_NODES = 2048 };
+static const int64_t most_slot_bytes = 128 << 20; /* for the slots of steps in a row */
+
+static int64_t align(int64_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
+
+/* ── memory ───────────────────────────────────────────────────────────────────────────────── */
+/* How many steps one launch may take: few enough nodes that a launch stays short, and slots that
+ * stay small beside the model. */
+static void plan_slots(Device *device) {
+  const Plan *plan = device->artifact->plan;
+  device->input_stride = align(plan->arena_bytes[ARENA_INPUT] + 1);
+  device->output_stride = align(plan->arena_bytes[ARENA_OUTPUT] + 1);
+  int64_t nodes = plan->graph[0].steps.count + 1;
+  int64_t steps = MOST_NODES / nodes;
+  int64_t room = most_slot_bytes / (2 * (device->input_stride + device->output_stride));
+  if (steps > room) steps = room;
+  if (steps > MOST_STEPS) steps = MOST_STEPS;
+  device->most_steps = steps < 1 ? 1 : (int)steps;
+  device->slot_count = 2 * device->most_steps;
+  if (device->slot_count < CUDA_STREAMED) device->slot_count = CUDA_STREAMED;
+}
+
+/* Bytes on the GPU: arenas (inputs are in the slots), slots, the library's workspace. */
+static int64_t block_bytes(const Device *device) {
+  const Plan *plan = device->artifact->plan;
+  int64_t bytes = device->slot_count * (device->input_stride + device->output_stride);
+  for (int i = 0; i < ARENA_COUNT; i++)
+    if (i != ARENA_INPUT) bytes += align(plan->arena_bytes[i] + 1);
+  return bytes + align(cuda_blas_workspace(device) + 1);
+}
+
+static Status too_large(const Device *device, int64_t need, size_t free_bytes, size_t total) {
+  return status_fail(STATUS_FAULT,
+                     "%s needs %.1f MiB on the GPU and %.1f MiB are free (of %.1f MiB): compile it "
+                     "with a smaller train.batch, or free memory (nvidia-smi shows who has it)",
+                     device->artifact->path, (double)need / (1 << 20),
+                     (double)free_bytes / (1 << 20), (double)total / (1 << 20));
+}
+
+static Status take_memory(Device *device) {
+  size_t free_bytes, total;
+  plan_slots(device);
+  device->block_bytes = block_bytes(device);
+  CUDA_TRY(device, memory_info(&free_bytes, &total), "free memory of the GPU");
+  if ((uint64_t)device->block_bytes > free_bytes)
+    return too_large(device, device->block_bytes, free_bytes, total);
+  CudaResult result = device->driver->memory_alloc(&device->block, (size_t)device->block_bytes);
+  if (result == CUDA_ERROR_OUT_OF_MEMORY) /* free, but not in one piece */
+    return too_large(device, device->block_bytes, free_bytes, total);
+  STATUS_TRY(cuda_check(device->driver, result, "memory for the model"));
+  CUDA_TRY(device, fill(device->block, 0, (size_t)device->block_bytes, device->compute),
+           "clearing memory");
+  device->input_slots = device->block;
+  device->output_slots = device->block + (uint64_t)(device->slot_count * device->input_stride);
+  device->block_used = device->slot_count * (device->input_stride + device->output_stride);
+  device->slot = calloc((size_t)device->slot_count, sizeof *device->slot);
+  return device->slot ? STATUS_OK : status_fail(STATUS_FAULT, "out of memory");
+}
+
+CudaAddress cuda_take(Device *device, int64_t bytes) {
+  CudaAddress at = device->block + (uint64_t)device->block_used;
+  device->block_used += align(bytes + 1);
+  return at;
+}
+
+/* Pieces of the one block, which is as large as all of them; they go back with it. */
+static Status cuda_alloc(Device *device, int64_t bytes, char **out) {
+  if (device->block_used + align(bytes + 1) > device->block_bytes)
+    return status_fail(STATUS_FAULT, "the GPU's memory was planned smaller than it is used");
+  *out = (char *)(uintptr_t)cuda_take(device, bytes);
+  return STATUS_OK;
+}
+
+static void cuda_free(Device *device, char *memory, int64_t bytes) {
+  (void)device, (void)memory, (void)bytes;
+}
+
+static Status cuda_alloc_host(Device *device, int64_t bytes, char **out) {
+  void *memory;
+  CUDA_TRY(device, host_alloc(&memory, (size_t)bytes + 1, CUDA_HOST_PORTABLE),
+           "%.1f MiB of pinned memory", (double)bytes / (1 << 20));
+  memset(memory, 0, (size_t)bytes + 1);
+  *out = memory;
+  return STATUS_OK;
+}
+
+/* Copies from and to it may be under way. */
+static void cuda_free_host(Device *device, char *memory, int64_t bytes) {
+  (void)bytes;
+  device->driver->stream_synchronize(device->copy);
+  device->driver->stream_synchronize(device->back);
+  device->driver->host_free(memory);
+}
+
+/* The output arena is that of the last run. */
+static CudaAddress place_of(const Device *device, const char *address) {
+  CudaAddress at = (CudaAddress)(uintptr_t)address;
+  int64_t bytes = device->artifact->plan->arena_bytes[ARENA_OUTPUT];
+  if (at < device->output_base || at - device->output_base >= (uint64_t)bytes) return at;
+  int64_t slot = device->last_slot + device->last_steps - 1;
+  return device->output_slots + (uint64_t)(slot * device->output_stride) +
+         (at - device->output_base);
+}
+
+static Status cuda_write(Device *device, char *to, const void *from, int64_t bytes) {
+  if (!bytes) return STATUS_OK;
+  CUDA_TRY(device, to_device(place_of(device, to), from, (size_t)bytes, device->compute),
+           "writing %lld bytes", (long long)bytes);
+  CUDA_TRY(device, stream_synchronize(device->compute), "writing %lld bytes", (long long)bytes);
+  return STATUS_OK;
+}
+
+static Status cuda_read(Device *device, void *to, const char *from, int64_t bytes) {
+  if (!bytes) return STATUS_OK;
+  CUDA_TRY(device, to_host(to, place_of(device, from), (size_t)bytes, device->compute),
+           "reading %lld bytes", (long long)bytes);
+  CUDA_TRY(device, stream_synchronize(device->compute), "reading %lld bytes", (long long)bytes);
+  return STATUS_OK;
+}
+
+static Status cuda_sync(Device *device) {
+  CUDA_TRY(device, stream_synchronize(device->compute), "the GPU failed in a step");
+  CUDA_TRY(device, stream_synchronize(device->back), "reading results");
+  return STATUS_OK;
+}
+
+/* ── opening ──────────────────────────────────────────────────────────────────────────────── */
+static Status find_device(Device *device, int index) {
+  int count;
+  char name[96] = "";
+  CUDA_TRY(device, device_count(&count), "counting GPUs");
+  if (count < 1) return status_fail(STATUS_USER, "the NVIDIA driver finds no GPU on this machine");
+  if (index >= count)
+    return status_fail(STATUS_USER, "there is no cuda:%d: this machine has cuda:0%s", index,
+                       count > 1 ? " and more (ftrun devices lists them)" : " only");
+  CUDA_TRY(device, device_get(&device->device, index), "GPU %d", index);
+  const struct {
+    int attribute, *value;
+  } wanted[] = {{CUDA_ATTRIBUTE_MAJOR, &device->major},
+                {CUDA_ATTRIBUTE_MINOR, &device->minor},
+                {CUDA_ATTRIBUTE_PROCESSORS, &device->processors}};
+  for (int i = 0; i < 3; i++)
+    CUDA_TRY(device, device_attribute(wanted[i].value, wanted[i].attribute, device->device),
+             "GPU %d", index);
+  CUDA_TRY(device, device_name(name, sizeof name, device->device), "GPU %d", index);
+  snprintf(device->text, sizeof device->text, "cuda:%d (%s, sm_%d%d)", index, name, device->major,
+           device->minor);
+  return STATUS_OK;
+}
+
+static Status make_streams(Device *device) {
+  CudaStream *const streams[] = {&device->compute, &device->copy, &device->back,
+                                 &device->communicate};
+  for (int i = 0; i < 4; i++)
+    CUDA_TRY(device, stream_create(streams[i], CUDA_STREAM_NON_BLOCKING), "a stream");
+  for (int i = 0; i < CUDA_RING; i++) {
+    CUDA_TRY(device, event_create(&device->filled[i], CUDA_EVENT_NO_TIMING), "an event");
+    CUDA_TRY(device, event_create(&device->done[i], CUDA_EVENT_NO_TIMING), "an event");
+  }
+  for (int i = 0; i < CUDA_TICKETS; i++)
+    CUDA_TRY(device, event_create(&device->back_done[i], CUDA_EVENT_NO_TIMING), "an event");
+  for (int i = 0; i < 2; i++) CUDA_TRY(device, event_create(&device->timer[i], 0), "an event");
+  return STATUS_OK;
+}
+
+static Status open_device(Device *device, const DeviceOptions *options) {
+  STATUS_TRY(find_device(device, options->index));
+  STATUS_TRY(cuda_module_check(device->artifact, device->major, device->minor));
+  CUDA_TRY(device, context_retain(&device->context, device->device), "a context on %s",
+           device->text);
+  CUDA_TRY(device, context_set(device->context), "a context on %s", device->text);
+  STATUS_TRY(make_streams(device));
+  STATUS_TRY(cuda_module_load(device->driver, device->artifact->path, device->artifact->ptx,
+                              &device->module));
+  const char *library = "";
+  STATUS_TRY(cuda_blas_open(device, !options->is_deterministic, &library));
+  strncat(device->text, library, sizeof device->text - strlen(device->text) - 1);
+  STATUS_TRY(take_memory(device));
+  cuda_blas_ready(device);
+  return STATUS_OK;
+}
+
+static void destroy_streams(Device *device) {
+  const CudaDriver *driver = device->driver;
+  CudaStream const streams[] = {device->compute, device->copy, device->back, device->communicate};
+  for (int i = 0; i < 4; i++)
+    if (streams[i]) driver->stream_destroy(streams[i]);
+  for (int i = 0; i < CUDA_RING; i++) {
+    if (device->filled[i]) driver->event_destroy(device->filled[i]);
+    if (device->done[i]) driver->event_destroy(device->done[i]);
+  }
+  for (int i = 0; i < CUDA_TICKETS; i++)
+    if (device->back_done[i]) driver->event_destroy(device->back_done[i]);
+  for (int i = 0; i < 2; i++)
+    if (device->timer[i]) driver->event_destroy(device->timer[i]);
+}
+
+/* Nothing here is checked: after a lost device every call fails, and the process ends anyway. */
+static void cuda_close(Device *device) {
+  if (!device) return;
+  const CudaDriver *driver = device->driver;
+  if (device->context) {
+    CudaStream const streams[] = {device->copy, device->compute, device->back};
+    for (int i = 0; i < 3; i++)
+      if (streams[i]) driver->stream_synchronize(streams[i]);
+    cuda_blas_close(device);
+    destroy_streams(device);
+    if (device->block) driver->memory_free(device->block);
+    if (device->module) driver->module_unload(device->module);
+    if (device->gather_module) driver->module_unload(device->gather_module);
+    driver->context_set(NULL);
+    driver->context_release(device->device);
+  }
+  free(device->slot);
+  free(device);
+}
+
+static Status cuda_open(const Artifact *artifact, const DeviceOptions *options, Device **out) {
+  Device *device = calloc(1, sizeof *device);
+  if (!device) return status_fail(STATUS_FAULT, "out of memory");
+  device->artifact = artifact;
+  device->last_steps = 1;
+  const char *plain = getenv("FT_CUDA_NO_GRAPH");
+  device->is_plain = plain && plain[0] && strcmp(plain, "0") != 0;
+  Status status = cuda_driver_open(&device->driver);
+  if (status == STATUS_OK) status = open_device(device, options);
+  if (status != STATUS_OK) {
+    cuda_close(device);
+    return status;
+  }
+  *out = device;
+  return STATUS_OK;
+}
+
+static const char *cuda_describe(const Device *device) { return device->text; }
+
+/* ── binding ──────────────────────────────────────────────────────────────────────────────── */
+static void cuda_unbind(DeviceGraph *graph) {
+  if (!graph) return;
+  graph->device->driver->stream_synchronize(graph->device->compute);
+  cuda_graph_forget(graph);
+  cuda_blas_forget(graph);
+  arena_free(graph->arena);
+  free(graph);
+}
+
+static Status cuda_bind(Device *device, const Artifact *artifact, int which, char *const *base,
+                        DeviceGraph **out) {
+  DeviceGraph *graph = calloc(1, sizeof *graph);
+  if (!graph) return status_fail(STATUS_FAULT, "out of memory");
+  graph->device = device;
+  graph->plan = &artifact->plan->graph[which];
+  graph->arena = arena_new();
+  for (int i = 0; i < ARENA_COUNT; i++) graph->base[i] = (CudaAddress)(uintptr_t)base[i];
+  device->output_base = graph->base[ARENA_OUTPUT];
+  Status status = cuda_graph_items(graph);
+  if (status != STATUS_OK) {
+    cuda_unbind(graph);
+    return status;
+  }
+  *out = graph;
+  return STATUS_OK;
+}
+
+const DeviceType dev_cuda = {
+    .name = "cuda",
+    .open = cuda_open,
+    .close = cuda_close,
+    .describe = cuda_describe,
+    .alloc = cuda_alloc,
+    .free = cuda_free,
+    .alloc_host = cuda_alloc_host,
+    .free_host = cuda_free_host,
+    .write = cuda_write,
+    .read = cuda_read,
+    .bind = cuda_bind,
+    .unbind = cuda_unbind,
+    .run = cuda_run,
+    .run_part = cuda_run_part,
+    .sync = cuda_sync,
+    .holds = CUDA_HOLDS,
+    .keep = cuda_keep,
+    .drop = cuda_drop,
+    .most_steps = cuda_most_steps,
+    .run_kept = cuda_run_kept,
+    .fetch = cuda_fetch,
+    .fetched = cuda_fetched,
+    .speed = cuda_speed,
+    .time_part = cuda_time_part,
+};

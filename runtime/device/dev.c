@@ -1,0 +1,73 @@
+/* dev: which device an artifact runs on. Where it cannot be had, the message says what to do
+ * instead. */
+#include "runtime/device/dev.h"
+#include "runtime/device/cuda/cuda_driver.h"
+#include <stdlib.h>
+#include <string.h>
+
+static Status no_device(const Artifact *artifact, const char *reason) {
+  return status_fail(STATUS_USER,
+                     "%s: %s; simulate one with --device sim, or compile for this machine's "
+                     "processor: ftc %s -o model.so",
+                     artifact->path, reason, artifact->plan->source);
+}
+
+static Status find_cuda(const char *text, const Artifact *artifact, DeviceOptions *options) {
+  const CudaDriver *driver;
+  options->index = 0;
+  if (text[4] == ':') {
+    char *end;
+    long index = strtol(text + 5, &end, 10);
+    if (!text[5] || *end || index < 0 || index > 1023)
+      return status_fail(STATUS_USER, "--device %s: expected cuda:N, with N from 0", text);
+    options->index = (int)index;
+  }
+  if (cuda_driver_open(&driver) != STATUS_OK) return no_device(artifact, status_message());
+  return STATUS_OK;
+}
+
+Status dev_find(const char *text, const Artifact *artifact, const DeviceType **out,
+                DeviceOptions *options) {
+  bool is_ptx = !strcmp(artifact->plan->target, "ptx");
+  if (!text || !strcmp(text, "auto")) text = is_ptx ? "cuda" : "cpu";
+  if (!strcmp(text, "cpu")) {
+    if (is_ptx) return no_device(artifact, "a .ptx runs on an NVIDIA GPU, not on the cpu");
+    *out = &dev_cpu;
+    return STATUS_OK;
+  }
+  options->index = 0;
+  if (!strncmp(text, "cuda", 4) && (!text[4] || text[4] == ':')) {
+    if (!is_ptx)
+      return status_fail(STATUS_USER,
+                         "%s runs on the cpu; for a GPU compile a .ptx: ftc %s -o model.ptx",
+                         artifact->path, artifact->plan->source);
+    *out = &dev_cuda;
+    return find_cuda(text, artifact, options);
+  }
+  if (!strcmp(text, "sim")) {
+    if (!is_ptx)
+      return status_fail(
+          STATUS_USER, "%s runs on the cpu; for the simulator compile a .ptx: ftc %s -o model.ptx",
+          artifact->path, artifact->plan->source);
+    *out = &dev_sim;
+    return STATUS_OK;
+  }
+  return status_fail(STATUS_USER, "there is no device '%s': auto, cpu, cuda, cuda:N or sim", text);
+}
+
+/* sm_90a has wgmma, and needs a driver that reads PTX 8.0. */
+void dev_compile_for(const char *text, bool *is_ptx, const char **gpu) {
+  enum { PTX_80 = 12000, OLDEST = 8, HOPPER = 9 };
+  const CudaDriver *driver;
+  CudaDevice device;
+  bool is_auto = !text || !strcmp(text, "auto"), is_cuda = text && !strncmp(text, "cuda", 4);
+  int major = 0, index = is_cuda && text[4] == ':' ? atoi(text + 5) : 0;
+  *is_ptx = is_cuda || (text && !strcmp(text, "sim"));
+  *gpu = NULL;
+  if ((!is_auto && !is_cuda) || cuda_driver_open(&driver) != STATUS_OK ||
+      driver->device_get(&device, index) != CUDA_SUCCESS ||
+      driver->device_attribute(&major, CUDA_ATTRIBUTE_MAJOR, device) != CUDA_SUCCESS)
+    return;
+  if (major >= OLDEST) *is_ptx = true;
+  if (major == HOPPER && driver->version >= PTX_80) *gpu = "sm_90a";
+}

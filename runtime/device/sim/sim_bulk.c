@@ -1,0 +1,63 @@
+/* sim_bulk: bulk copies under way; see sim_mbarrier.h. Until a copy arrives its place belongs to
+ * nobody (TOUCH_ASYNC); it arrives when somebody waits for its mbarrier, or, with a seed, when the
+ * schedule says so. */
+#include "runtime/device/sim/sim_mbarrier.h"
+#include "runtime/device/sim/sim_clock.h"
+#include <stdlib.h>
+#include <string.h>
+
+void mbarrier_settle(SimCta *cta, Mbarrier *m, uint32_t address) {
+  cta->progress++;
+  if (m->missing || m->bytes) return;
+  m->missing = m->count;
+  m->phase ^= 1;
+  if (cta->epoch < TOUCH_EPOCHS - 1) cta->epoch++;
+  if (cta->clock) sim_clock_phase(cta, address);
+}
+
+SimBulk *sim_bulk_new(SimCta *cta, uint32_t bytes) {
+  if (cta->bulk_count == cta->bulk_capacity) {
+    int capacity = cta->bulk_capacity ? cta->bulk_capacity * 2 : 16;
+    SimBulk *bulk = capacity > 1 << 16 ? NULL : realloc(cta->bulk, sizeof *bulk * (size_t)capacity);
+    if (!bulk) return NULL;
+    cta->bulk = bulk;
+    cta->bulk_capacity = capacity;
+  }
+  char *data = malloc(bytes ? bytes : 1);
+  if (!data) return NULL;
+  cta->bulk[cta->bulk_count] = (SimBulk){.bytes = bytes, .data = data};
+  return &cta->bulk[cta->bulk_count++];
+}
+
+void sim_bulk_arrive(SimCta *cta, SimBulk *copy) {
+  uint64_t now = cta->owner_shared | (uint64_t)cta->epoch << TOUCH_EPOCH |
+                 (uint64_t)TOUCH_MANY << TOUCH_THREAD | 15;
+  if (copy->from) memcpy(copy->data, copy->from, copy->bytes);
+  memcpy(cta->shared + copy->to, copy->data, copy->bytes);
+  for (uint32_t word = copy->to >> 2; word < (copy->to + copy->bytes) >> 2; word++) {
+    cta->shared_writer[word] = now;
+    cta->dirty[word] = 0;
+  }
+  uint64_t word;
+  memcpy(&word, cta->shared + copy->mbarrier, 8);
+  Mbarrier m = mbarrier_of(word);
+  m.bytes -= copy->bytes;
+  if (cta->clock) sim_clock_copied(cta, copy);
+  mbarrier_settle(cta, &m, copy->mbarrier);
+  word = mbarrier_word(&m);
+  memcpy(cta->shared + copy->mbarrier, &word, 8);
+  copy->has_arrived = true;
+}
+
+void sim_bulk_await(SimCta *cta, uint32_t mbarrier) {
+  int kept = 0;
+  for (int i = 0; i < cta->bulk_count; i++) {
+    SimBulk *copy = &cta->bulk[i];
+    if (copy->mbarrier == mbarrier && !copy->has_arrived && !cta->random) sim_bulk_arrive(cta, copy);
+    if (copy->mbarrier == mbarrier && copy->has_arrived)
+      free(copy->data);
+    else
+      cta->bulk[kept++] = *copy;
+  }
+  cta->bulk_count = kept;
+}

@@ -1,0 +1,214 @@
+/* decoder: see decoder.h. */
+#include "runtime/execute/decoder.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct Decoder {
+  Exec *exec;
+  ExecGraph graph; /* EXEC_DECODE or EXEC_EVAL */
+  const PlanTensor *input;
+  const PlanOutput *output;
+  int64_t texts;           /* that go on at once */
+  int64_t window, prefill; /* prefill: tokens a run of EXEC_PREFILL; 0: there is none */
+  int position;            /* the state of that name */
+  int64_t first, done;     /* text[first .. first + done) is remembered */
+  bool is_moved;           /* the graphs count on from elsewhere */
+  void *slot;
+};
+
+/* ── the plan ─────────────────────────────────────────────────────────────────────────────── */
+static const PlanTensor *find_input(const Plan *plan) {
+  for (int i = 0; i < plan->inputs.count; i++)
+    if (plan->inputs.at[i].is_needed_for_predict) return &plan->inputs.at[i];
+  return NULL;
+}
+
+/* The first output of scores for texts of `positions`. */
+static const PlanOutput *find_output(const PlanGraph *graph, int64_t positions) {
+  for (int i = 0; i < graph->outputs.count; i++) {
+    const PlanOutput *output = &graph->outputs.at[i];
+    const Shape *shape = &output->type.shape;
+    if (strcmp(output->kind, "output") == 0 && output->type.dtype == DT_F32 && shape->rank == 3 &&
+        shape->dim[0] > 0 && shape->dim[1] == positions)
+      return output;
+  }
+  return NULL;
+}
+
+Status decoder_check(const Plan *plan) {
+  const PlanTensor *input = find_input(plan);
+  char have[TYPE_TEXT];
+  for (int i = 0; i < plan->inputs.count; i++)
+    if (plan->inputs.at[i].is_needed_for_predict && &plan->inputs.at[i] != input)
+      return status_fail(STATUS_USER, "generate needs a model of one input, but %s needs %s and %s",
+                         plan->model, input->name, plan->inputs.at[i].name);
+  if (!input || input->type.shape.rank != 2 ||
+      (input->type.dtype != DT_I32 && input->type.dtype != DT_I64))
+    return status_fail(STATUS_USER, "generate needs a model of tokens i32[B,T]%s%s%s%s",
+                       input ? ", but " : "", input ? input->name : "", input ? " is " : "",
+                       input ? type_text(&input->type, have) : "");
+  const PlanOutput *output = find_output(&plan->graph[EXEC_EVAL], input->type.shape.dim[1]);
+  if (!output || output->type.shape.dim[0] != input->type.shape.dim[0])
+    return status_fail(STATUS_USER,
+                       "generate needs an output of scores f32[B,T,V]: add `output logits` to %s",
+                       plan->model);
+  return STATUS_OK;
+}
+
+/* The input has room for the tokens of all texts: a plan is a file, it may say anything. */
+static bool can_remember(const Plan *plan) {
+  const PlanOutput *output =
+      plan->graph[EXEC_DECODE].name ? find_output(&plan->graph[EXEC_DECODE], 1) : NULL;
+  int64_t wide = plan->prefill_width ? plan->prefill_width : 1;
+  int64_t room = shape_elements(&find_input(plan)->type.shape);
+  return output && output->type.shape.dim[0] <= room / wide;
+}
+
+unsigned decoder_graphs(const Plan *plan, bool is_windowed) {
+  if (is_windowed || !can_remember(plan)) return 1u << EXEC_EVAL;
+  return 1u << EXEC_DECODE | 1u << EXEC_PREFILL;
+}
+
+int64_t decoder_vocabulary(const Plan *plan) {
+  const Shape *shape = &find_input(plan)->type.shape;
+  return find_output(&plan->graph[EXEC_EVAL], shape->dim[1])->type.shape.dim[2];
+}
+
+int64_t decoder_texts(const Decoder *decoder) { return decoder->texts; }
+
+int64_t decoder_seen(int64_t window, int64_t count) {
+  int64_t half = window / 2 ? window / 2 : 1;
+  if (count <= window) return count;
+  return count - (count - window + half - 1) / half * half;
+}
+
+/* A plan is a file: it may say anything. */
+static Status check_position(const Decoder *decoder) {
+  const Plan *plan = exec_plan(decoder->exec);
+  const Type *type = decoder->position < 0 ? NULL : &plan->states.at[decoder->position].type;
+  if (type && type->dtype == DT_I64 && !type->shape.rank && decoder->prefill < decoder->window)
+    return STATUS_OK;
+  return status_fail(STATUS_USER, "the plan's graphs for generation do not fit its inputs");
+}
+
+Status decoder_new(Exec *exec, bool is_windowed, Decoder **out) {
+  const Plan *plan = exec_plan(exec);
+  STATUS_TRY(decoder_check(plan));
+  Decoder *decoder = calloc(1, sizeof *decoder);
+  if (!decoder) return status_errno(ENOMEM, "generate");
+  bool remembers = !is_windowed && can_remember(plan);
+  *decoder = (Decoder){.exec = exec,
+                       .graph = remembers ? EXEC_DECODE : EXEC_EVAL,
+                       .input = find_input(plan),
+                       .position = exec_find_state(exec, "@decode.position")};
+  const Shape *shape = &decoder->input->type.shape;
+  decoder->window = shape->dim[1];
+  decoder->output = remembers ? find_output(&plan->graph[EXEC_DECODE], 1)
+                              : find_output(&plan->graph[EXEC_EVAL], shape->dim[1]);
+  decoder->texts = decoder->output->type.shape.dim[0];
+  if (remembers && plan->graph[EXEC_PREFILL].name) decoder->prefill = plan->prefill_width;
+  Status status = exec_batch_new(exec, &decoder->slot);
+  if (status == STATUS_OK && remembers) status = check_position(decoder);
+  if (status != STATUS_OK) {
+    decoder_free(decoder);
+    return status;
+  }
+  *out = decoder;
+  return STATUS_OK;
+}
+
+void decoder_free(Decoder *decoder) {
+  if (!decoder) return;
+  exec_batch_free(decoder->exec, decoder->slot);
+  free(decoder);
+}
+
+/* ── running ──────────────────────────────────────────────────────────────────────────────── */
+/* Tokens [at, at + count) of each text, `stride` places apart. */
+static Status run(Decoder *decoder, ExecGraph graph, const int64_t *const *text, int64_t texts,
+                  int64_t at, int64_t count, int64_t stride) {
+  char *tokens = (char *)decoder->slot + decoder->input->offset;
+  STATUS_TRY(exec_sync(decoder->exec)); /* the slot may still be read */
+  for (int64_t t = 0; t < texts; t++)
+    for (int64_t i = 0; i < count; i++) {
+      int64_t token = text[t][at + i];
+      if (decoder->input->type.dtype == DT_I32)
+        ((int32_t *)(void *)tokens)[t * stride + i] = (int32_t)token;
+      else
+        ((int64_t *)(void *)tokens)[t * stride + i] = token;
+    }
+  return exec_run(decoder->exec, graph, decoder->slot);
+}
+
+/* Of position `at` of each text; `rows`: positions of a text. */
+static Status read_scores(Decoder *decoder, int64_t texts, int64_t at, int64_t rows, float *score) {
+  int64_t count = decoder->output->type.shape.dim[2], bytes = count * (int64_t)sizeof(float);
+  STATUS_TRY(exec_sync(decoder->exec));
+  for (int64_t t = 0; t < texts; t++)
+    STATUS_TRY(exec_read(decoder->exec, decoder->output->arena,
+                         decoder->output->offset + (t * rows + at) * bytes, bytes,
+                         score + t * count));
+  return STATUS_OK;
+}
+
+/* Positions that nobody sees yet are multiplied by zero, which must not meet what is no number. */
+static Status clear_caches(Decoder *decoder) {
+  enum { PIECE = 1 << 20 };
+  int64_t all = exec_plan(decoder->exec)->cache_bytes;
+  char *zeros = all ? calloc(1, PIECE) : NULL;
+  if (all && !zeros) return status_errno(ENOMEM, "generate");
+  Status status = STATUS_OK;
+  for (int64_t at = 0; at < all && status == STATUS_OK; at += PIECE)
+    status = exec_write(decoder->exec, ARENA_WORK, at, all - at < PIECE ? all - at : PIECE, zeros);
+  free(zeros);
+  return status;
+}
+
+/* The graphs count on from here. */
+static Status set_position(Decoder *decoder, int64_t position) {
+  STATUS_TRY(exec_sync(decoder->exec));
+  decoder->done = position;
+  decoder->is_moved = false;
+  return exec_write(decoder->exec, ARENA_STATE,
+                    exec_plan(decoder->exec)->states.at[decoder->position].offset, sizeof position,
+                    &position);
+}
+
+static Status forget(Decoder *decoder, int64_t first) {
+  STATUS_TRY(exec_sync(decoder->exec));
+  STATUS_TRY(clear_caches(decoder));
+  decoder->first = first;
+  return set_position(decoder, 0);
+}
+
+void decoder_restart(Decoder *decoder, int64_t same) {
+  int64_t kept = same - decoder->first;
+  if (kept < decoder->done) {
+    decoder->done = kept > 0 ? kept : 0;
+    decoder->is_moved = true;
+  }
+}
+
+Status decoder_scores(Decoder *decoder, const int64_t *const *text, int64_t texts, int64_t count,
+                      float *score) {
+  int64_t seen = decoder_seen(decoder->window, count), first = count - seen;
+  if (decoder->graph == EXEC_EVAL) {
+    STATUS_TRY(run(decoder, EXEC_EVAL, text, texts, first, seen, decoder->window));
+    return read_scores(decoder, texts, seen - 1, decoder->window, score);
+  }
+  if (decoder->done >= seen) decoder_restart(decoder, count - 1); /* these scores again */
+  if (!decoder->done || first != decoder->first)
+    STATUS_TRY(forget(decoder, first));
+  else if (decoder->is_moved)
+    STATUS_TRY(set_position(decoder, decoder->done));
+  while (decoder->done < seen) {
+    /* the last token is the other graph's, which has scores */
+    bool is_many = decoder->prefill && decoder->done + decoder->prefill < seen;
+    int64_t next = is_many ? decoder->prefill : 1;
+    STATUS_TRY(run(decoder, is_many ? EXEC_PREFILL : EXEC_DECODE, text, texts,
+                   first + decoder->done, next, next));
+    decoder->done += next;
+  }
+  return read_scores(decoder, texts, 0, 1, score);
+}

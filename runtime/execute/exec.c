@@ -1,0 +1,361 @@
+/* exec: see exec.h. Knows a device only through its table; owns the arenas. */
+#include "runtime/execute/exec.h"
+#include "runtime/execute/exec_fetch.h"
+#include "runtime/execute/init.h"
+#include "runtime/common/permute.h"
+#include "runtime/common/room.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+Plan *exec_plan(const Exec *exec) { return exec->plan; }
+const PlanGraph *exec_graph_plan(const Exec *exec, ExecGraph graph) {
+  return &exec->plan->graph[graph == EXEC_EVAL_EMA ? EXEC_EVAL : graph];
+}
+bool exec_has_ema(const Exec *exec) { return exec->graph[EXEC_EVAL_EMA] != NULL; }
+int64_t exec_parts(const Exec *exec) {
+  return (int64_t)setting_number(exec->plan->settings, "train.accumulate");
+}
+const char *exec_device_text(const Exec *exec) { return exec->type->describe(exec->device); }
+
+/* ── making ───────────────────────────────────────────────────────────────────────────────── */
+/* Evaluation reads the average of the weights where it would read the weights. */
+static Status bind_ema(Exec *exec) {
+  char *base[ARENA_COUNT];
+  int index = exec_find_state(exec, OWN_EMA);
+  if (index < 0) return STATUS_OK;
+  const PlanTensor *ema = &exec->plan->states.at[index];
+  if (type_bytes(&ema->type) < exec->plan->arena_bytes[ARENA_PARAMS] || ema->type.dtype != DT_F32)
+    return status_fail(STATUS_USER, "%s: the state \"ema\" is smaller than the parameters",
+                       exec->artifact->path);
+  memcpy(base, exec->base, sizeof base);
+  base[ARENA_PARAMS] = exec->base[ARENA_STATE] + ema->offset;
+  return exec->type->bind(exec->device, exec->artifact, EXEC_EVAL, base,
+                          &exec->graph[EXEC_EVAL_EMA]);
+}
+
+/* Gradients and activations are needed as far as graphs reach that will run, rounded parameters
+ * where one reads any. */
+static int64_t bytes_for(const Exec *exec, ArenaId arena, const bool *is_bound) {
+  int64_t bytes = exec->plan->arena_bytes[arena], end = 0;
+  if (!is_bound || (arena != ARENA_GRADS && arena != ARENA_WORK && arena != ARENA_NARROW))
+    return bytes;
+  for (int g = 0; g < PLAN_GRAPHS; g++)
+    for (int i = 0; is_bound[g] && i < exec->plan->graph[g].buffers.count; i++) {
+      const PlanBuffer *buffer = &exec->plan->graph[g].buffers.at[i];
+      int64_t last = buffer->offset + type_bytes(&buffer->type);
+      if (buffer->arena == arena && last > end) end = last;
+    }
+  end = (end + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
+  return end < bytes && (arena != ARENA_NARROW || !end) ? end : bytes;
+}
+
+/* A device with memory of its own checks that itself. */
+static Status check_room(const Exec *exec) {
+  int64_t need = 0, room = room_of_host();
+  for (int i = 0; i < ARENA_COUNT; i++)
+    if (__builtin_add_overflow(need, exec->bytes[i], &need)) need = INT64_MAX;
+  if (!exec->type->is_host_memory || need <= room) return STATUS_OK;
+  return status_fail(
+      STATUS_FAULT,
+      "model %s needs %.1f GiB of memory and there are %.1f GiB for it: compile it with a "
+      "smaller train.batch or with --set train.recompute=block (ftc --memory shows "
+      "what takes it)",
+      exec->plan->model, (double)need / (1 << 30), (double)room / (1 << 30));
+}
+
+static Status make(Exec *exec, const ExecOptions *options) {
+  DeviceOptions device = {.threads = options->threads,
+                          .is_deterministic = options->is_deterministic};
+  STATUS_TRY(dev_find(options->device, exec->artifact, &exec->type, &device));
+  STATUS_TRY(exec->type->open(exec->artifact, &device, &exec->device));
+  bool is_bound[PLAN_GRAPHS];
+  for (int i = 0; i < PLAN_GRAPHS; i++)
+    is_bound[i] = exec->plan->graph[i].name &&
+                  (options->only ? options->only >> i & 1 : i != EXEC_DECODE && i != EXEC_PREFILL);
+  for (int i = 0; i < ARENA_COUNT; i++)
+    exec->bytes[i] = bytes_for(exec, (ArenaId)i, options->only ? is_bound : NULL);
+  STATUS_TRY(check_room(exec));
+  STATUS_TRY(artifact_load(exec->artifact));
+  for (int i = 0; i < ARENA_COUNT; i++)
+    if (i != ARENA_INPUT)
+      STATUS_TRY(exec->type->alloc(exec->device, exec->bytes[i], &exec->base[i]));
+  for (int i = 0; i < PLAN_GRAPHS; i++)
+    if (is_bound[i])
+      STATUS_TRY(exec->type->bind(exec->device, exec->artifact, i, exec->base, &exec->graph[i]));
+  return is_bound[EXEC_EVAL] ? bind_ema(exec) : STATUS_OK;
+}
+
+Status exec_new(Artifact *artifact, const ExecOptions *options, Exec **out) {
+  Exec *exec = calloc(1, sizeof *exec);
+  if (!exec) return status_fail(STATUS_FAULT, "out of memory");
+  exec->artifact = artifact;
+  exec->plan = artifact->plan;
+  Status status = make(exec, options);
+  if (status != STATUS_OK) {
+    exec_free(exec);
+    return status;
+  }
+  *out = exec;
+  return STATUS_OK;
+}
+
+void exec_free(Exec *exec) {
+  if (!exec) return;
+  exec_fetch_free(exec);
+  for (int i = 0; i < EXEC_GRAPHS; i++)
+    if (exec->graph[i]) exec->type->unbind(exec->graph[i]);
+  for (int i = 0; i < ARENA_COUNT; i++)
+    if (exec->base[i]) exec->type->free(exec->device, exec->base[i], exec->bytes[i]);
+  if (exec->device) exec->type->close(exec->device);
+  free(exec);
+}
+
+/* ── settings and initial values ──────────────────────────────────────────────────────────── */
+void exec_set_derived(Exec *exec, const char *key, double value) {
+  int index = setting_find(key);
+  if (index >= 0) exec->plan->settings[index].number = value;
+}
+
+Status exec_write_settings(Exec *exec) {
+  for (int i = 0; i < exec->plan->scalars.count; i++) {
+    const PlanTensor *scalar = &exec->plan->scalars.at[i];
+    double value = setting_number(exec->plan->settings, scalar->name);
+    STATUS_TRY(exec_write(exec, ARENA_SETTINGS, scalar->offset, sizeof value, &value));
+  }
+  return STATUS_OK;
+}
+
+static Status init_list(Exec *exec, ArenaId arena, const PlanTensor *list, int count,
+                        uint64_t seed) {
+  for (int i = 0; i < count; i++) {
+    int64_t bytes = type_bytes(&list[i].type);
+    void *values = calloc(1, (size_t)bytes + 1);
+    if (!values) return status_fail(STATUS_FAULT, "out of memory");
+    /* the stream tells parameters from states, and one from the next */
+    Status status = init_fill(&list[i].init, &list[i].type, seed,
+                              (uint32_t)(list[i].stream * 2 + (arena == ARENA_STATE)), values);
+    if (status == STATUS_OK) status = permute_in_place(&list[i], true, values);
+    if (status == STATUS_OK) status = exec_write(exec, arena, list[i].offset, bytes, values);
+    free(values);
+    if (status != STATUS_OK) return status_prefix(status, "%s", list[i].name);
+  }
+  return STATUS_OK;
+}
+
+/* Sums over the parts of a batch begin where the first part is, but a kernel may look at them. */
+static Status clear_grads(Exec *exec) {
+  int64_t bytes = exec->plan->arena_bytes[ARENA_GRADS];
+  char *zeros = calloc(1, (size_t)bytes + 1);
+  if (!zeros) return status_fail(STATUS_FAULT, "out of memory");
+  Status status = bytes ? exec_write(exec, ARENA_GRADS, 0, bytes, zeros) : STATUS_OK;
+  free(zeros);
+  return status;
+}
+
+Status exec_init(Exec *exec, uint64_t seed) {
+  const Plan *plan = exec->plan;
+  STATUS_TRY(init_list(exec, ARENA_PARAMS, plan->params.at, plan->params.count, seed));
+  STATUS_TRY(exec_init_states(exec, seed));
+  return plan->graph[EXEC_MICRO].name ? clear_grads(exec) : STATUS_OK;
+}
+
+Status exec_init_states(Exec *exec, uint64_t seed) {
+  return init_list(exec, ARENA_STATE, exec->plan->states.at, exec->plan->states.count, seed);
+}
+
+/* ── running ──────────────────────────────────────────────────────────────────────────────── */
+Status exec_batch_new(Exec *exec, void **out) {
+  char *memory;
+  STATUS_TRY(exec->type->alloc_host(exec->device, exec->plan->arena_bytes[ARENA_INPUT], &memory));
+  *out = memory;
+  return STATUS_OK;
+}
+
+void exec_batch_free(Exec *exec, void *batch) {
+  if (batch) exec->type->free_host(exec->device, batch, exec->plan->arena_bytes[ARENA_INPUT]);
+}
+
+int exec_holds(const Exec *exec) { return exec->type->holds; }
+
+bool exec_has_idle(const Exec *exec) { return exec->type->run_beside != NULL; }
+
+Status exec_run_beside(Exec *exec, ExecGraph graph, const void *batch, DeviceIdle *idle,
+                       void *context) {
+  STATUS_TRY(exec_round_ready(exec, graph));
+  exec->last_steps = 1;
+  return exec->type->run_beside(exec->graph[graph], batch, idle, context);
+}
+
+Status exec_run(Exec *exec, ExecGraph graph, const void *batch) {
+  STATUS_TRY(exec_round_ready(exec, graph));
+  exec->last_steps = 1;
+  return exec->type->run(exec->graph[graph], batch);
+}
+
+Status exec_keep(Exec *exec, const DeviceData *data, DeviceKept **out) {
+  *out = NULL;
+  return exec->type->keep ? exec->type->keep(exec->device, data, out) : STATUS_OK;
+}
+
+void exec_drop(Exec *exec, DeviceKept *kept) {
+  if (kept) exec->type->drop(kept);
+}
+
+int exec_most_steps(const Exec *exec, ExecGraph graph) {
+  return exec->type->most_steps ? exec->type->most_steps(exec->graph[graph]) : 1;
+}
+
+Status exec_run_kept(Exec *exec, ExecGraph graph, const DeviceKept *kept, int64_t first_step,
+                     int steps) {
+  STATUS_TRY(exec_round_ready(exec, graph));
+  exec->last_steps = steps;
+  return exec->type->run_kept(exec->graph[graph], kept, first_step, steps);
+}
+
+bool exec_counts(const Exec *exec) { return exec->type->count_step != NULL; }
+
+Status exec_count_step(Exec *exec, ExecGraph graph, const void *batch, int index,
+                       DeviceCounts *out) {
+  STATUS_TRY(exec_round_ready(exec, graph));
+  return exec->type->count_step(exec->graph[graph], batch, index, out);
+}
+
+Status exec_speed(Exec *exec, DeviceSpeed *out) {
+  *out = (DeviceSpeed){0};
+  return exec->type->speed ? exec->type->speed(exec->device, out) : STATUS_OK;
+}
+
+Status exec_run_timed(Exec *exec, ExecGraph graph, const void *batch, int64_t *nanoseconds) {
+  STATUS_TRY(exec_round_ready(exec, graph));
+  exec->last_steps = 1;
+  for (int i = 0; i < exec_graph_plan(exec, graph)->steps.count; i++) {
+    nanoseconds[i] = 0;
+    STATUS_TRY(exec->type->run_part(exec->graph[graph], batch, i, i + 1, &nanoseconds[i]));
+  }
+  return STATUS_OK;
+}
+
+bool exec_times_steps(const Exec *exec) { return exec->type->time_part != NULL; }
+
+Status exec_time_step(Exec *exec, ExecGraph graph, int index, int64_t *nanoseconds,
+                      const char **by) {
+  *by = NULL;
+  if (!exec->type->time_part) return STATUS_OK;
+  return exec->type->time_part(exec->graph[graph], index, index + 1, nanoseconds, by);
+}
+
+Status exec_sync(Exec *exec) { return exec->type->sync(exec->device); }
+
+/* ── results ──────────────────────────────────────────────────────────────────────────────── */
+int exec_find_output(const Exec *exec, ExecGraph graph, const char *kind, const char *name) {
+  const PlanGraph *plan = exec_graph_plan(exec, graph);
+  for (int i = 0; i < plan->outputs.count; i++)
+    if ((!kind || !strcmp(plan->outputs.at[i].kind, kind)) &&
+        (!name || !strcmp(plan->outputs.at[i].name, name)))
+      return i;
+  return -1;
+}
+
+static double half_value(uint16_t bits) {
+  int exponent = bits >> 10 & 31, mantissa = bits & 1023;
+  double value = exponent == 31  ? (mantissa ? NAN : INFINITY)
+                 : exponent == 0 ? ldexp(mantissa, -24)
+                                 : ldexp(mantissa + 1024, exponent - 25);
+  return bits >> 15 ? -value : value;
+}
+
+double exec_scalar_value(DType dtype, const void *bytes) {
+  union {
+    uint32_t bits;
+    float value;
+  } brain;
+  switch (dtype) {
+  case DT_BOOL:
+  case DT_U8:
+    return *(const uint8_t *)bytes;
+  case DT_I32:
+    return *(const int32_t *)bytes;
+  case DT_U32:
+    return *(const uint32_t *)bytes;
+  case DT_I64:
+    return (double)*(const int64_t *)bytes;
+  case DT_F16:
+    return half_value(*(const uint16_t *)bytes);
+  case DT_BF16:
+    brain.bits = (uint32_t)*(const uint16_t *)bytes << 16;
+    return brain.value;
+  case DT_F32:
+    return *(const float *)bytes;
+  case DT_F64:
+    return *(const double *)bytes;
+  case DT_COUNT:
+    break;
+  }
+  return NAN;
+}
+
+Status exec_scalar(Exec *exec, ExecGraph graph, int output, double *value) {
+  const PlanOutput *found = &exec_graph_plan(exec, graph)->outputs.at[output];
+  _Alignas(8) char bytes[8];
+  if (shape_elements(&found->type.shape) != 1)
+    return status_fail(STATUS_USER, "%s is not a scalar", found->name);
+  STATUS_TRY(exec_read(exec, ARENA_OUTPUT, found->offset, dtype_bytes(found->type.dtype), bytes));
+  *value = exec_scalar_value(found->type.dtype, bytes);
+  return STATUS_OK;
+}
+
+Status exec_read_output(Exec *exec, ExecGraph graph, int output, void *to, int64_t bytes) {
+  const PlanOutput *found = &exec_graph_plan(exec, graph)->outputs.at[output];
+  if (bytes != type_bytes(&found->type))
+    return status_fail(STATUS_USER, "%s has %lld bytes, not %lld", found->name,
+                       (long long)type_bytes(&found->type), (long long)bytes);
+  return exec_read(exec, found->arena, found->offset, bytes, to);
+}
+
+/* ── memory ───────────────────────────────────────────────────────────────────────────────── */
+static Status check_range(const Exec *exec, ArenaId arena, int64_t offset, int64_t bytes) {
+  int64_t size = exec->bytes[arena];
+  if (exec->base[arena] && offset >= 0 && bytes >= 0 && offset <= size && bytes <= size - offset)
+    return STATUS_OK;
+  return status_fail(STATUS_USER, "bytes %lld+%lld lie outside of arena %s", (long long)offset,
+                     (long long)bytes, arena_text(arena));
+}
+
+Status exec_read(Exec *exec, ArenaId arena, int64_t offset, int64_t bytes, void *to) {
+  STATUS_TRY(check_range(exec, arena, offset, bytes));
+  return exec->type->read(exec->device, to, exec->base[arena] + offset, bytes);
+}
+
+Status exec_write(Exec *exec, ArenaId arena, int64_t offset, int64_t bytes, const void *from) {
+  STATUS_TRY(check_range(exec, arena, offset, bytes));
+  STATUS_TRY(exec_round_written(exec, arena, offset, bytes, from));
+  return exec->type->write(exec->device, exec->base[arena] + offset, from, bytes);
+}
+
+static int find_tensor(const PlanTensor *list, int count, const char *name) {
+  for (int i = 0; i < count; i++)
+    if (!strcmp(list[i].name, name)) return i;
+  return -1;
+}
+
+int exec_find_param(const Exec *exec, const char *name) {
+  return find_tensor(exec->plan->params.at, exec->plan->params.count, name);
+}
+
+int exec_find_state(const Exec *exec, const char *name) {
+  return find_tensor(exec->plan->states.at, exec->plan->states.count, name);
+}
+
+Status exec_step(Exec *exec, int64_t *step) {
+  int index = exec_find_state(exec, OWN_STEP);
+  *step = 0;
+  if (index < 0) return STATUS_OK;
+  return exec_read(exec, ARENA_STATE, exec->plan->states.at[index].offset, sizeof *step, step);
+}
+
+Status exec_set_step(Exec *exec, int64_t step) {
+  int index = exec_find_state(exec, OWN_STEP);
+  if (index < 0) return STATUS_OK;
+  return exec_write(exec, ARENA_STATE, exec->plan->states.at[index].offset, sizeof step, &step);
+}

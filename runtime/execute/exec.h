@@ -1,0 +1,144 @@
+/* exec: an artifact with its memory on a device: initialise, run steps, read results, reach the
+ * arenas. Everything is allocated in exec_new; a step allocates nothing. Not thread-safe: one
+ * thread drives an Exec (batches may be filled by others).
+ *
+ *   Artifact *artifact; Exec *exec;
+ *   artifact_open("model.so", &artifact);
+ *   exec_new(artifact, &(ExecOptions){0}, &exec);
+ *   exec_write_settings(exec);               // plan->settings -> the settings arena
+ *   exec_init(exec, seed);                   // parameters, states; the step counter is 0
+ *   exec_run(exec, EXEC_TRAIN, batch);       // forward, backward, update
+ *   exec_scalar(exec, EXEC_TRAIN, exec_find_output(exec, EXEC_TRAIN, "loss", NULL), &loss);
+ */
+#ifndef FT_RUNTIME_EXEC_H
+#define FT_RUNTIME_EXEC_H
+#include "runtime/device/dev.h"
+
+/* All but the last are indices of plan->graph. EXEC_MICRO is there if train.accumulate = k > 1: a
+ * step is then k - 1 runs of it and one of EXEC_TRAIN. EXEC_DECODE and EXEC_PREFILL
+ * are for generation (runtime/execute/decoder.h), ready to run only if ExecOptions.only names them.
+ * EXEC_EVAL_EMA, there if exec_has_ema, is evaluation with the average of the weights in place of
+ * the weights. */
+typedef enum {
+  EXEC_TRAIN,
+  EXEC_EVAL,
+  EXEC_MICRO,
+  EXEC_DECODE,
+  EXEC_PREFILL,
+  EXEC_EVAL_EMA,
+  EXEC_GRAPHS
+} ExecGraph;
+_Static_assert((int)EXEC_EVAL_EMA == (int)PLAN_GRAPHS, "EXEC_ names are indices of plan->graph");
+
+typedef struct {
+  const char *device;    /* "auto" (or NULL), "cpu", "cuda:N", "sim" */
+  int threads;           /* 0: FT_THREADS, then OMP_NUM_THREADS, then the cores we may use */
+  bool is_deterministic; /* the same bits in every run on this device */
+  unsigned only;         /* bits 1 << EXEC_...: the graphs that will run, and memory for no more; 0:
+                            all but those for generation */
+} ExecOptions;
+
+typedef struct Exec Exec;
+
+/* The artifact must outlive the Exec. */
+STATUS_CHECKED Status exec_new(Artifact *artifact, const ExecOptions *options, Exec **out);
+void exec_free(Exec *exec); /* NULL is fine */
+Plan *exec_plan(const Exec *exec);
+const PlanGraph *exec_graph_plan(const Exec *exec, ExecGraph graph);
+bool exec_has_ema(const Exec *exec);
+int64_t exec_parts(const Exec *exec);           /* train.accumulate */
+const char *exec_device_text(const Exec *exec); /* "cpu, 2 threads" */
+
+/* Copies the numeric settings of the plan (as they are now, train.steps_per_epoch and
+ * train.total_steps included: set those first with exec_set_derived) to the device. Call before
+ * the first step and after every change. */
+STATUS_CHECKED Status exec_write_settings(Exec *exec);
+/* Sets a DERIVED setting by key in plan->settings. */
+void exec_set_derived(Exec *exec, const char *key, double value);
+
+/* Parameters and states by their initialisers (Philox keyed by seed and the parameter's place:
+ * the same on every device and thread count). */
+STATUS_CHECKED Status exec_init(Exec *exec, uint64_t seed);
+/* States only, before ckpt_load_weights, which sets every parameter. */
+STATUS_CHECKED Status exec_init_states(Exec *exec, uint64_t seed);
+
+/* ── running ──────────────────────────────────────────────────────────────────────────────── */
+/* A batch is plan->arena_bytes[ARENA_INPUT] bytes, 64-byte aligned, with each input at its
+ * PlanTensor offset. It must not change until exec_run has returned and exec_holds further runs
+ * have, or results of its own run were read, or exec_sync. On the cpu exec_holds is 0. */
+int exec_holds(const Exec *exec);
+STATUS_CHECKED Status exec_batch_new(Exec *exec, void **out); /* zeroed */
+void exec_batch_free(Exec *exec, void *batch);                /* NULL is fine */
+/* exec_run, and idle(context) on a thread with nothing to do: see DeviceType.run_beside. */
+bool exec_has_idle(const Exec *exec);
+STATUS_CHECKED Status exec_run_beside(Exec *exec, ExecGraph graph, const void *batch,
+                                      DeviceIdle *idle, void *context);
+STATUS_CHECKED Status exec_run(Exec *exec, ExecGraph graph, const void *batch);
+/* Like exec_run, but looks at every float result of every launch: STATUS_USER and a sentence that
+ * names the step, its label and source line at the first NaN or infinity. --check=nan. */
+STATUS_CHECKED Status exec_run_checked(Exec *exec, ExecGraph graph, const void *batch);
+/* STATUS_USER and a sentence if a parameter holds a number that is not finite. Reads all of them. */
+STATUS_CHECKED Status exec_check_params(Exec *exec);
+/* Like exec_run with each plan step timed alone: nanoseconds[i] for step i of the graph. */
+STATUS_CHECKED Status exec_run_timed(Exec *exec, ExecGraph graph, const void *batch,
+                                     int64_t *nanoseconds);
+/* On a device with a clock of its own: how long step `index` takes when run many times over, in
+ * nanoseconds; -1: a library call that began at an earlier step does it. *by: what does it if no
+ * kernel of the artifact does; NULL otherwise. Call after exec_run_timed. */
+STATUS_CHECKED Status exec_time_step(Exec *exec, ExecGraph graph, int index, int64_t *nanoseconds,
+                                     const char **by);
+bool exec_times_steps(const Exec *exec); /* has it such a clock? */
+/* Waits until everything started is done (a no-op on the cpu). */
+STATUS_CHECKED Status exec_sync(Exec *exec);
+
+/* ── results: each call sees the values of the last exec_run of that graph ─────────────────── */
+/* Index in the outputs of exec_graph_plan, -1 if none. kind: "loss", "metric", "output" or NULL for
+ * any; name NULL for any. The graphs share their arenas: read before the next run. */
+int exec_find_output(const Exec *exec, ExecGraph graph, const char *kind, const char *name);
+/* The value of a scalar output of any dtype. */
+STATUS_CHECKED Status exec_scalar(Exec *exec, ExecGraph graph, int output, double *value);
+/* The whole output, row-major in its own dtype; `bytes` must be type_bytes of it. */
+STATUS_CHECKED Status exec_read_output(Exec *exec, ExecGraph graph, int output, void *to,
+                                       int64_t bytes);
+
+/* ── results later: a device that runs ahead of the host is not made to wait ───────────────── */
+/* Does exec_run return before its results are there? */
+bool exec_runs_ahead(const Exec *exec);
+/* Asks for the scalar outputs of every step of the last run of this graph. `tag` is the caller's
+ * name for the first of those steps, tag + 1 the next's. Not while exec_fetch_is_full. */
+STATUS_CHECKED Status exec_fetch(Exec *exec, ExecGraph graph, int64_t tag);
+bool exec_fetch_is_full(const Exec *exec);
+typedef struct {
+  ExecGraph graph;
+  int64_t tag;
+  const double *value; /* by index in the graph's outputs; NAN for what is no scalar */
+} ExecScalars;
+/* The next step's scalars in the order asked for; *is_there is false if there are none (yet).
+ * `wait`: waits for what was asked for. The values are valid until the next call. */
+STATUS_CHECKED Status exec_fetched(Exec *exec, bool wait, ExecScalars *out, bool *is_there);
+
+/* ── data kept on the device ──────────────────────────────────────────────────────────────── */
+/* *out is NULL if this device keeps no data, or has no room for it. */
+STATUS_CHECKED Status exec_keep(Exec *exec, const DeviceData *data, DeviceKept **out);
+void exec_drop(Exec *exec, DeviceKept *kept); /* NULL is fine */
+int exec_most_steps(const Exec *exec, ExecGraph graph);
+STATUS_CHECKED Status exec_run_kept(Exec *exec, ExecGraph graph, const DeviceKept *kept,
+                                    int64_t first_step, int steps);
+/* Runs step `index` and counts what its kernel does, on a device that can (the simulator). */
+bool exec_counts(const Exec *exec);
+STATUS_CHECKED Status exec_count_step(Exec *exec, ExecGraph graph, const void *batch, int index,
+                                      DeviceCounts *out);
+/* What the device can do at best; zeros where it does not know. */
+STATUS_CHECKED Status exec_speed(Exec *exec, DeviceSpeed *out);
+
+/* ── memory: for checkpoints, --init, --save ──────────────────────────────────────────────── */
+STATUS_CHECKED Status exec_read(Exec *exec, ArenaId arena, int64_t offset, int64_t bytes, void *to);
+STATUS_CHECKED Status exec_write(Exec *exec, ArenaId arena, int64_t offset, int64_t bytes,
+                                 const void *from);
+/* Index in plan->params or plan->states by name, or -1. */
+int exec_find_param(const Exec *exec, const char *name);
+int exec_find_state(const Exec *exec, const char *name);
+/* The state OWN_STEP: how many training steps are done. 0 if the plan has none. */
+STATUS_CHECKED Status exec_step(Exec *exec, int64_t *step);
+STATUS_CHECKED Status exec_set_step(Exec *exec, int64_t step);
+#endif

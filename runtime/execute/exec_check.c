@@ -1,0 +1,99 @@
+/* exec_check: numbers that are not finite, found where they lie (declared in exec.h). */
+#include "runtime/execute/exec.h"
+#include "runtime/execute/exec_fetch.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The first element that is no finite number; -1 if all are, or the type has no others. */
+static int64_t first_bad(const Type *type, const void *values) {
+  int64_t count = shape_elements(&type->shape);
+  for (int64_t i = 0; i < count; i++) {
+    bool is_good = true;
+    if (type->dtype == DT_F32) is_good = isfinite(((const float *)values)[i]);
+    if (type->dtype == DT_F64) is_good = isfinite(((const double *)values)[i]);
+    if (type->dtype == DT_F16) is_good = (((const uint16_t *)values)[i] & 0x7c00) != 0x7c00;
+    if (type->dtype == DT_BF16) is_good = (((const uint16_t *)values)[i] & 0x7f80) != 0x7f80;
+    if (!is_good) return i;
+  }
+  return -1;
+}
+
+/* What lies in an arena, or with `at` there: *bad is the first element that is no finite number. */
+static Status find_bad(Exec *exec, ArenaId arena, int64_t offset, const Type *type, const void *at,
+                       int64_t *bad) {
+  *bad = -1;
+  if (!dtype_is_float(type->dtype)) return STATUS_OK;
+  int64_t bytes = type_bytes(type);
+  void *copy = at ? NULL : malloc((size_t)bytes + 1);
+  if (!at && !copy) return status_fail(STATUS_FAULT, "out of memory");
+  Status status = at ? STATUS_OK : exec_read(exec, arena, offset, bytes, copy);
+  if (status == STATUS_OK) *bad = first_bad(type, at ? at : copy);
+  free(copy);
+  return status;
+}
+
+/* What the step begins with: its batch and the parameters. */
+static Status check_given(Exec *exec, const char *batch) {
+  const Plan *plan = exec->plan;
+  char type[TYPE_TEXT];
+  for (int i = 0; i < plan->inputs.count + plan->params.count; i++) {
+    bool is_input = i < plan->inputs.count;
+    const PlanTensor *t = is_input ? &plan->inputs.at[i] : &plan->params.at[i - plan->inputs.count];
+    int64_t bad;
+    STATUS_TRY(find_bad(exec, ARENA_PARAMS, t->offset, &t->type,
+                        is_input ? batch + t->offset : NULL, &bad));
+    if (bad >= 0)
+      return status_fail(STATUS_USER,
+                         "%s %s is not finite before anything is computed (element "
+                         "%lld of %s)",
+                         is_input ? "the data: input" : "parameter", t->name,
+                         (long long)storage_element(&t->storage, bad), type_text(&t->type, type));
+  }
+  return STATUS_OK;
+}
+
+static Status check_step(Exec *exec, const PlanGraph *graph, int index) {
+  const PlanStep *step = &graph->steps.at[index];
+  for (int i = step->input_count; i < step->arg_count; i++) {
+    const PlanBuffer *buffer = &graph->buffers.at[step->args[i]];
+    int64_t bad;
+    char type[TYPE_TEXT];
+    STATUS_TRY(find_bad(exec, buffer->arena, buffer->offset, &buffer->type, NULL, &bad));
+    if (bad >= 0)
+      return status_fail(
+          STATUS_USER,
+          "%s:%u: the first value that is not finite comes from kernel %d, %s (element %lld of %s)",
+          exec->plan->source, step->line, index, step->label, (long long)bad,
+          type_text(&buffer->type, type));
+  }
+  return STATUS_OK;
+}
+
+Status exec_run_checked(Exec *exec, ExecGraph graph, const void *batch) {
+  const PlanGraph *plan = exec_graph_plan(exec, graph);
+  exec->last_steps = 1;
+  STATUS_TRY(check_given(exec, batch));
+  STATUS_TRY(exec_round_ready(exec, graph));
+  for (int i = 0; i < plan->steps.count; i++) {
+    int64_t time = 0;
+    STATUS_TRY(exec->type->run_part(exec->graph[graph], batch, i, i + 1, &time));
+    STATUS_TRY(check_step(exec, plan, i));
+  }
+  return STATUS_OK;
+}
+
+Status exec_check_params(Exec *exec) {
+  const Plan *plan = exec->plan;
+  char type[TYPE_TEXT];
+  for (int i = 0; i < plan->params.count; i++) {
+    const PlanTensor *param = &plan->params.at[i];
+    int64_t bad;
+    STATUS_TRY(find_bad(exec, ARENA_PARAMS, param->offset, &param->type, NULL, &bad));
+    if (bad >= 0)
+      return status_fail(STATUS_USER, "parameter %s is not finite (element %lld of %s)", param->name,
+                         (long long)storage_element(&param->storage, bad),
+                         type_text(&param->type, type));
+  }
+  return STATUS_OK;
+}

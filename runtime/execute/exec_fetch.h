@@ -1,0 +1,49 @@
+/* exec_fetch: what exec.c, exec_fetch.c and exec_round.c share: the Exec itself, and results on
+ * their way. */
+#ifndef FT_RUNTIME_EXEC_FETCH_H
+#define FT_RUNTIME_EXEC_FETCH_H
+#include "runtime/execute/exec.h"
+
+enum { EXEC_FETCHES = 16 };
+
+/* The scalar outputs of a graph, as parts of the output arena. */
+typedef struct {
+  DevicePiece *piece;
+  int piece_count;
+  int64_t row;    /* bytes of all pieces */
+  int64_t *place; /* by output: in a row; -1: no scalar */
+} ExecScalarPlaces;
+
+typedef struct {
+  ExecGraph graph;
+  int64_t tag, ticket;
+  int steps, given; /* steps asked for, and handed out */
+  char *rows;       /* host memory of the device */
+} ExecFetch;
+
+struct Exec {
+  Artifact *artifact;
+  Plan *plan;
+  const DeviceType *type;
+  Device *device;
+  char *base[ARENA_COUNT];    /* ARENA_INPUT: NULL, its base moves */
+  int64_t bytes[ARENA_COUNT]; /* of each */
+  enum { ROUNDED_PARAMS, ROUNDED_EMA, ROUNDED_NONE } rounded; /* what ARENA_NARROW is made of */
+  DeviceGraph *graph[EXEC_GRAPHS];                            /* NULL: not there */
+  int last_steps;                                             /* of the last run */
+  /* exec_fetch.c; made at the first fetch */
+  ExecScalarPlaces places[EXEC_GRAPHS];
+  ExecFetch fetch[EXEC_FETCHES];
+  int64_t asked, answered; /* fetches so far; their difference is under way */
+  int64_t rows_bytes;      /* of each fetch's rows */
+  double *value;
+};
+
+void exec_fetch_free(Exec *exec);
+/* exec_round.c: before a graph runs, so that the rounded parameters are those that it reads, the
+ * parameters' or their average's; and where an arena is written from outside. */
+Status exec_round_ready(Exec *exec, ExecGraph graph);
+Status exec_round_written(Exec *exec, ArenaId arena, int64_t offset, int64_t bytes,
+                          const void *from);
+double exec_scalar_value(DType dtype, const void *bytes);
+#endif

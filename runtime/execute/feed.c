@@ -1,0 +1,184 @@
+/* feed: see feed.h. Invariant: either `kept` or `loader` serves; the loader's slots outlive it. */
+#include "runtime/execute/feed.h"
+#include "runtime/data/loader.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct Feed {
+  Exec *exec;
+  ExecGraph graph;
+  FeedOptions options;
+  int64_t batch, parts, next; /* next: counts parts */
+  DeviceKept *kept;
+  Loader *loader;
+  void **slots;
+  int slot_count;
+  int64_t *samples; /* while the split is sent to the device */
+};
+
+/* ── kept on the device ───────────────────────────────────────────────────────────────────── */
+static Status fill(void *context, int64_t first, void *batch) {
+  Feed *feed = context;
+  int64_t last = source_samples(feed->options.source) - 1;
+  for (int64_t i = 0; i < feed->batch; i++) feed->samples[i] = first + i < last ? first + i : last;
+  return source_fill(feed->options.source, feed->samples, batch);
+}
+
+/* Sending all of a split is worth it if a good part of it will be used. FT_KEEP_DATA=0 or 1
+ * decides otherwise. */
+static bool is_worth_keeping(const Feed *feed) {
+  const FeedOptions *options = &feed->options;
+  const char *wish = getenv("FT_KEEP_DATA");
+  if (options->by_batch || options->repeat_first) return false;
+  if (source_is_text(options->source) && options->shuffle) return false; /* windows move */
+  if (source_samples(options->source) < feed->batch) return false;
+  /* the device's epochs are whole batches, not whole steps */
+  if (source_samples(options->source) / feed->batch % feed->parts) return false;
+  if (wish && wish[0]) return strcmp(wish, "0") != 0;
+  double used =
+      (double)(options->end_step - options->first_step) * (double)feed->parts * (double)feed->batch;
+  return used * 8 >= (double)source_samples(options->source);
+}
+
+static Status keep(Feed *feed) {
+  const Plan *plan = exec_plan(feed->exec);
+  DeviceData data = {.samples = source_samples(feed->options.source),
+                     .batch = feed->batch,
+                     .shuffle = feed->options.shuffle,
+                     .seed = feed->options.seed,
+                     .inputs = plan->inputs.at,
+                     .input_count = plan->inputs.count,
+                     .batch_bytes = plan->arena_bytes[ARENA_INPUT],
+                     .fill = fill,
+                     .context = feed};
+  feed->samples = calloc((size_t)feed->batch, sizeof *feed->samples);
+  if (!feed->samples) return status_errno(ENOMEM, "batches");
+  Status status = exec_keep(feed->exec, &data, &feed->kept);
+  free(feed->samples);
+  feed->samples = NULL;
+  return status;
+}
+
+/* Steps in parts; the largest number where that is too many. */
+static int64_t parts_of(const Feed *feed, int64_t steps) {
+  int64_t parts;
+  return __builtin_mul_overflow(steps, feed->parts, &parts) ? INT64_MAX : parts;
+}
+
+/* ── through the host ─────────────────────────────────────────────────────────────────────── */
+/* Does a thread of the step that has nothing to do make the next batch? */
+static bool is_aside(const Feed *feed) {
+  return feed->options.workers == 0 && !feed->options.by_batch && exec_has_idle(feed->exec);
+}
+
+static Status make_slots(Feed *feed) {
+  int holds = exec_holds(feed->exec);
+  /* those under way to the device, the one in use, and those prepared ahead */
+  int ahead = feed->options.workers ? feed->options.prefetch : is_aside(feed);
+  int count = holds + 1 + ahead;
+  feed->slots = calloc((size_t)count, sizeof *feed->slots);
+  if (!feed->slots) return status_errno(ENOMEM, "batches");
+  feed->slot_count = count;
+  for (int i = 0; i < count; i++) STATUS_TRY(exec_batch_new(feed->exec, &feed->slots[i]));
+  return STATUS_OK;
+}
+
+static Status start_loader(Feed *feed, int64_t first_step, int64_t end_step) {
+  LoaderOptions options = {.source = feed->options.source,
+                           .batch = feed->batch,
+                           .group = feed->parts,
+                           .shuffle = feed->options.shuffle,
+                           .seed = feed->options.seed,
+                           .first_step = parts_of(feed, first_step),
+                           .end_step = parts_of(feed, end_step),
+                           .repeat_first = feed->options.repeat_first,
+                           .workers = feed->options.workers,
+                           .aside = is_aside(feed),
+                           .slots = feed->slots,
+                           .slot_count = feed->slot_count,
+                           .holds = exec_holds(feed->exec)};
+  return loader_new(&options, &feed->loader);
+}
+
+/* ── the whole ────────────────────────────────────────────────────────────────────────────── */
+Status feed_new(Exec *exec, ExecGraph graph, const FeedOptions *options, Feed **out) {
+  *out = NULL;
+  Feed *feed = calloc(1, sizeof *feed);
+  if (!feed) return status_errno(ENOMEM, "batches");
+  feed->exec = exec;
+  feed->graph = graph;
+  feed->options = *options;
+  if (feed->options.prefetch < 1) feed->options.prefetch = 1;
+  feed->batch = (int64_t)setting_number(exec_plan(exec)->settings, "train.batch");
+  feed->parts = options->parts > 1 ? options->parts : 1;
+  feed->next = parts_of(feed, options->first_step);
+  Status status = is_worth_keeping(feed) ? keep(feed) : STATUS_OK;
+  if (status == STATUS_OK && !feed->kept) status = make_slots(feed);
+  if (status == STATUS_OK && !feed->kept)
+    status = start_loader(feed, options->first_step, options->end_step);
+  if (status == STATUS_OK)
+    *out = feed;
+  else
+    feed_free(feed);
+  return status;
+}
+
+void feed_free(Feed *feed) {
+  if (!feed) return;
+  Status ignored = is_aside(feed) ? exec_sync(feed->exec) : STATUS_OK; /* no thread in the loader */
+  (void)ignored;
+  loader_free(feed->loader);
+  exec_drop(feed->exec, feed->kept);
+  for (int i = 0; i < feed->slot_count; i++) exec_batch_free(feed->exec, feed->slots[i]);
+  free(feed->slots);
+  free(feed);
+}
+
+Status feed_restart(Feed *feed, ExecGraph graph, int64_t first_step, int64_t end_step) {
+  feed->graph = graph;
+  feed->next = parts_of(feed, first_step);
+  feed->options.end_step = end_step;
+  if (feed->kept) return STATUS_OK;
+  STATUS_TRY(exec_sync(feed->exec)); /* batches under way lie in the slots */
+  loader_free(feed->loader);
+  feed->loader = NULL;
+  return start_loader(feed, first_step, end_step);
+}
+
+Status feed_next(Feed *feed, const void **batch) {
+  feed->next++;
+  return loader_next(feed->loader, batch);
+}
+
+/* Up to `most` batches in a row, by one graph. */
+static Status run_batches(Feed *feed, ExecGraph graph, int64_t most, int64_t *count) {
+  *count = 1;
+  if (feed->kept) {
+    int64_t limit = exec_most_steps(feed->exec, graph);
+    *count = most < limit ? most : limit;
+    STATUS_TRY(exec_run_kept(feed->exec, graph, feed->kept, feed->next, (int)*count));
+    feed->next += *count;
+    return STATUS_OK;
+  }
+  const void *batch;
+  STATUS_TRY(feed_next(feed, &batch));
+  if (is_aside(feed))
+    return exec_run_beside(feed->exec, graph, batch, loader_fill_ahead, feed->loader);
+  return exec_run(feed->exec, graph, batch);
+}
+
+Status feed_run(Feed *feed, int64_t most, int64_t *steps) {
+  int64_t left = feed->options.end_step - feed->next / feed->parts, count;
+  if (feed->parts == 1) return run_batches(feed, feed->graph, most < left ? most : left, steps);
+  *steps = 1;
+  for (int64_t part = 0; part < feed->parts - 1; part += count)
+    STATUS_TRY(run_batches(feed, EXEC_MICRO, feed->parts - 1 - part, &count));
+  return run_batches(feed, feed->graph, 1, &count);
+}
+
+bool feed_is_kept(const Feed *feed) { return feed->kept != NULL; }
+
+int64_t feed_memory(const Feed *feed) {
+  return feed->slot_count * exec_plan(feed->exec)->arena_bytes[ARENA_INPUT];
+}

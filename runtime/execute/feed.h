@@ -1,0 +1,35 @@
+/* feed: the batches of a Source, in order, to an Exec: by way of a loader on the host, or, where
+ * the device can keep the whole split, gathered there, many steps in one launch. The order of the
+ * samples is the same either way. */
+#ifndef FT_RUNTIME_FEED_H
+#define FT_RUNTIME_FEED_H
+#include "runtime/execute/exec.h"
+#include "runtime/data/source.h"
+
+typedef struct Feed Feed;
+typedef struct {
+  const Source *source;
+  bool shuffle;
+  uint64_t seed;
+  int64_t first_step, end_step; /* see loader.h */
+  bool repeat_first;            /* every batch is batch 0 of epoch 0 */
+  int64_t parts;                /* batches of a step (train.accumulate); 0: 1 */
+  int workers, prefetch;        /* threads, and batches prepared ahead */
+  bool by_batch;                /* feed_next is wanted: keep nothing on the device */
+} FeedOptions;
+
+/* The Exec and the Source must outlive the Feed. */
+STATUS_CHECKED Status feed_new(Exec *exec, ExecGraph graph, const FeedOptions *options, Feed **out);
+void feed_free(Feed *feed); /* NULL is fine */
+/* Begins anew at another step, for this graph; what the device keeps stays. */
+STATUS_CHECKED Status feed_restart(Feed *feed, ExecGraph graph, int64_t first_step,
+                                   int64_t end_step);
+/* Runs from 1 to `most` further steps; *steps says how many. The parts of a step but the last run
+ * EXEC_MICRO. */
+STATUS_CHECKED Status feed_run(Feed *feed, int64_t most, int64_t *steps);
+/* The next batch (each part of a step is one), for a caller that runs it itself: only with
+ * by_batch. */
+STATUS_CHECKED Status feed_next(Feed *feed, const void **batch);
+bool feed_is_kept(const Feed *feed);   /* is the split on the device? */
+int64_t feed_memory(const Feed *feed); /* bytes of batches on the host */
+#endif

@@ -1,4 +1,0 @@
-/* sim_lanes_base: the simulator's handlers for any processor; CMakeLists.txt sets the flags. */
-
-#define SIM_NAME base
-#include "runtime/sim_lanes.inc"
