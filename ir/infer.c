@@ -70,7 +70,7 @@ bool infer_value(Infer *in, DType dtype, double value) {
   if (dtype == DT_U8) high = 255;
   if (dtype == DT_I32) low = INT32_MIN, high = INT32_MAX;
   if (dtype == DT_U32) high = UINT32_MAX;
-  if (dtype == DT_I64) low = -9007199254740992.0, high = 9007199254740992.0;
+  if (dtype == DT_I64) low = dtype_extreme(DT_I64, true), high = dtype_extreme(DT_I64, false);
   if (value >= low && value <= high && value == floor(value)) return true;
   return infer_fail(in, "the constant %g does not exist in %s", value, dtype_text(dtype));
 }
