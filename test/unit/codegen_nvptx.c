@@ -327,8 +327,9 @@ static void random_steps(void **state) {
     context.for_gpu = true;
     Graph *graph = graph_random(arena, (uint64_t)seed, 40);
     if (!has_extreme(graph)) {
-      graph = help_pass(&context, graph, to_step);
-      graph = help_pass(&context, graph, "attention,layout,moments,fuse");
+      graph = help_pass(&context, graph,
+                        "shapes,simplify,cse,dce,autodiff,attention,precision,widen,optimizer,"
+                        "simplify2,cse2,dce2,layout,moments,fuse");
       kernels += run_graph(arena, &diag, graph, context.settings, (How){0});
       steps++;
     }
