@@ -102,7 +102,8 @@ static Status another_plan(const Artifact *artifact) {
 }
 
 /* The file in memory: what the dynamic linker maps, code that runs, would end the process by SIGBUS
- * if someone cut the file. artifact->copy stays -1 where there is no such memory. */
+ * if someone cut the file. artifact->copy stays -1 where there is no such memory, or no file may be so large
+ * (ulimit -f): then the file itself is loaded. */
 static Status copy_shared(Artifact *artifact) {
   uint8_t *bytes;
   size_t count;
@@ -111,6 +112,11 @@ static Status copy_shared(Artifact *artifact) {
   artifact->copy = memfd_create("ft-artifact", MFD_CLOEXEC);
   int error = artifact->copy < 0 ? 0 : text_write_all(artifact->copy, bytes, count);
   munmap(bytes, count);
+  if (error == EFBIG) {
+    close(artifact->copy);
+    artifact->copy = -1;
+    return STATUS_OK;
+  }
   if (error) return status_errno(error, "%s: cannot be loaded", artifact->path);
   if (artifact->copy < 0) return STATUS_OK;
   Status status = elf_read_section(artifact->copy, (int64_t)count, ".ft_plan", &text);

@@ -11,7 +11,6 @@ import time
 import numpy
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
-sys.path.insert(0, os.path.dirname(__file__))
 import small
 import support
 
