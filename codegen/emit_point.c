@@ -97,6 +97,16 @@ LLVMValueRef emit_float_extreme(Emitter *emitter, bool is_max, DType dtype, LLVM
   return emit_flagged(emitter, value, LLVMFastMathNoSignedZeros);
 }
 
+/* Of any type; it is not for bool. */
+static LLVMValueRef emit_extreme(Emitter *emitter, bool is_max, DType dtype, LLVMValueRef a,
+                                 LLVMValueRef b) {
+  LLVMValueRef both[2] = {a, b};
+  if (dtype_is_float(dtype)) return emit_float_extreme(emitter, is_max, dtype, a, b);
+  const char *name = is_signed(dtype) ? (is_max ? "llvm.smax" : "llvm.smin")
+                                      : (is_max ? "llvm.umax" : "llvm.umin");
+  return emit_intrinsic(emitter, name, LLVMTypeOf(a), both, 2);
+}
+
 /* ── division ───────────────────────────────────────────────────────────────────────────────── */
 /* A CPU divides a vector in the time of ten multiplications. */
 static const Node *skip_moves(const Node *node) {
@@ -307,14 +317,8 @@ POINT(div) {
 
 POINT(rem) { return integer_divide(p->emitter, false, p->is_signed, p->in[0], p->in[1]); }
 
-static LLVMValueRef extreme(const Point *p, bool is_max) {
-  if (p->is_float) return emit_float_extreme(p->emitter, is_max, p->dtype, p->in[0], p->in[1]);
-  const char *name =
-      p->is_signed ? (is_max ? "llvm.smax" : "llvm.smin") : (is_max ? "llvm.umax" : "llvm.umin");
-  return emit_intrinsic(p->emitter, name, p->type, p->in, 2);
-}
-POINT(max) { return extreme(p, true); }
-POINT(min) { return extreme(p, false); }
+POINT(max) { return emit_extreme(p->emitter, true, p->dtype, p->in[0], p->in[1]); }
+POINT(min) { return emit_extreme(p->emitter, false, p->dtype, p->in[0], p->in[1]); }
 
 #define POINT_LEAF(name) NULL
 #define POINT_POINTWISE(name) point_##name
@@ -368,23 +372,18 @@ LLVMValueRef emit_reduce_identity(Emitter *emitter, Op op, DType dtype) {
 LLVMValueRef emit_reduce_step(Emitter *emitter, Op op, DType dtype, LLVMValueRef accumulator,
                               LLVMValueRef value) {
   LLVMBuilderRef builder = emitter->builder;
-  LLVMValueRef both[2] = {accumulator, value}, result;
-  bool is_max = op == OP_RMAX || op == OP_ARGMAX;
-  bool was = emitter->is_reassociating;
+  LLVMValueRef result;
+  bool is_float = dtype_is_float(dtype), was = emitter->is_reassociating;
   emitter->is_reassociating = !emitter->is_ordered;
-  if (dtype_is_float(dtype)) {
-    result = op == OP_SUM    ? LLVMBuildFAdd(builder, accumulator, value, "")
-             : op == OP_PROD ? LLVMBuildFMul(builder, accumulator, value, "")
-                             : emit_float_extreme(emitter, is_max, dtype, accumulator, value);
-    if (op == OP_SUM || op == OP_PROD) result = emit_flagged(emitter, result, 0);
-  } else if (op == OP_SUM || op == OP_PROD) {
-    result = op == OP_SUM ? LLVMBuildAdd(builder, accumulator, value, "")
-                          : LLVMBuildMul(builder, accumulator, value, "");
-  } else {
-    const char *name = is_signed(dtype) ? (is_max ? "llvm.smax" : "llvm.smin")
-                                        : (is_max ? "llvm.umax" : "llvm.umin");
-    result = emit_intrinsic(emitter, name, LLVMTypeOf(value), both, 2);
-  }
+  if (op == OP_SUM)
+    result = is_float ? LLVMBuildFAdd(builder, accumulator, value, "")
+                      : LLVMBuildAdd(builder, accumulator, value, "");
+  else if (op == OP_PROD)
+    result = is_float ? LLVMBuildFMul(builder, accumulator, value, "")
+                      : LLVMBuildMul(builder, accumulator, value, "");
+  else
+    result = emit_extreme(emitter, op == OP_RMAX || op == OP_ARGMAX, dtype, accumulator, value);
+  if (is_float && (op == OP_SUM || op == OP_PROD)) result = emit_flagged(emitter, result, 0);
   emitter->is_reassociating = was;
   return result;
 }

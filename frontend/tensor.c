@@ -302,11 +302,9 @@ Node *tensor_of(Builder *b, const Value *v, DType dtype, Loc loc) {
                  value_text(b->arena, v), dtype_text(dtype));
     return NULL;
   }
-  double low = dtype == DT_U8 || dtype == DT_U32 ? 0 : dtype == DT_I32 ? -2147483648.0 : -0x1p53;
-  double high = dtype == DT_U8    ? 255
-                : dtype == DT_U32 ? 4294967295.0
-                : dtype == DT_I32 ? 2147483647.0
-                                  : 0x1p53;
+  /* a constant is a double: 64 bits only as far as those are exact */
+  double low = dtype == DT_I64 ? -0x1p53 : dtype_extreme(dtype, true);
+  double high = dtype == DT_I64 ? 0x1p53 : dtype_extreme(dtype, false);
   bool is_within = number >= low && number <= high;
   bool is_exact = v->kind != VALUE_INT || (is_within && (int64_t)number == v->i); /* 2^53 + 1 is not */
   if (!dtype_is_float(dtype) && !(is_within && is_exact)) {

@@ -241,13 +241,6 @@ Type node_result_type(const Node *node, int64_t index) {
   return type;
 }
 
-static void drop_attr(Node *node, AttrId id) {
-  int kept = 0;
-  for (int i = 0; i < node->attr_count; i++)
-    if (node->attr[i].id != id) node->attr[kept++] = node->attr[i];
-  node->attr_count = kept;
-}
-
 static void set_default(Graph *graph, Node *node, Attr attr) {
   if (!node_attr(node, attr.id)) node_set_attr(graph, node, attr);
 }
@@ -282,13 +275,13 @@ static void normalize(Graph *graph, Node *node) {
     normalize_window(graph, node, false);
     break;
   case OP_DOT:
-    if (!node_int(node, ATTR_TRANS_A, 0)) drop_attr(node, ATTR_TRANS_A);
-    if (!node_int(node, ATTR_TRANS_B, 0)) drop_attr(node, ATTR_TRANS_B);
+    if (!node_int(node, ATTR_TRANS_A, 0)) node_drop_attr(node, ATTR_TRANS_A);
+    if (!node_int(node, ATTR_TRANS_B, 0)) node_drop_attr(node, ATTR_TRANS_B);
     break;
   case OP_ATTENTION:
   case OP_ATTENTION_GRAD:
-    if (!node_int(node, ATTR_CAUSAL, 0)) drop_attr(node, ATTR_CAUSAL);
-    if (!node_int(node, ATTR_JOINED, 0)) drop_attr(node, ATTR_JOINED);
+    if (!node_int(node, ATTR_CAUSAL, 0)) node_drop_attr(node, ATTR_CAUSAL);
+    if (!node_int(node, ATTR_JOINED, 0)) node_drop_attr(node, ATTR_JOINED);
     break;
   case OP_SLICE: {
     int64_t ones[MAX_RANK] = {1, 1, 1, 1, 1, 1, 1, 1};

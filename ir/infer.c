@@ -66,12 +66,8 @@ static bool need_name(Infer *in, AttrId id) {
 /* Whether a value of the attribute `value` exists in the dtype. */
 bool infer_value(Infer *in, DType dtype, double value) {
   if (dtype_is_float(dtype)) return true;
-  double low = 0, high = 1;
-  if (dtype == DT_U8) high = 255;
-  if (dtype == DT_I32) low = INT32_MIN, high = INT32_MAX;
-  if (dtype == DT_U32) high = UINT32_MAX;
-  if (dtype == DT_I64) low = dtype_extreme(DT_I64, true), high = dtype_extreme(DT_I64, false);
-  if (value >= low && value <= high && value == floor(value)) return true;
+  bool is_within = value >= dtype_extreme(dtype, true) && value <= dtype_extreme(dtype, false);
+  if (is_within && value == floor(value)) return true;
   return infer_fail(in, "the constant %g does not exist in %s", value, dtype_text(dtype));
 }
 

@@ -5,6 +5,17 @@
 #include "ir/scalar.h"
 #include <math.h>
 
+static Scalar element(const Tensor *x, int64_t k) {
+  return x->f ? (Scalar){.f = x->f[k]} : (Scalar){.i = x->i[k]};
+}
+
+static void set_element(Tensor *x, int64_t k, Scalar value) {
+  if (x->f)
+    x->f[k] = value.f;
+  else
+    x->i[k] = value.i;
+}
+
 bool interp_pointwise(const Eval *eval) {
   const Node *node = eval->node;
   Tensor *out = eval->out;
@@ -13,15 +24,8 @@ bool interp_pointwise(const Eval *eval) {
   DType from = node->input[node->input_count - 1]->type.dtype;
   Scalar in[3];
   for (int64_t k = 0; k < count; k++) {
-    for (int i = 0; i < node->input_count; i++) {
-      const Tensor *x = eval->in[i];
-      in[i] = x->f ? (Scalar){.f = x->f[k]} : (Scalar){.i = x->i[k]};
-    }
-    Scalar value = scalar_eval(node->op, from, out->type.dtype, in);
-    if (out->f)
-      out->f[k] = value.f;
-    else
-      out->i[k] = value.i;
+    for (int i = 0; i < node->input_count; i++) in[i] = element(eval->in[i], k);
+    set_element(out, k, scalar_eval(node->op, from, out->type.dtype, in));
   }
   return true;
 }
@@ -107,13 +111,8 @@ bool interp_reduce(const Eval *eval) {
     interp_unravel(&x->type.shape, k, index);
     for (int i = 0; i < axes->count; i++) index[axes->ints[i]] = 0;
     int64_t at = interp_ravel(&out->type.shape, index);
-    Scalar both[2] = {out->f ? (Scalar){.f = out->f[at]} : (Scalar){.i = out->i[at]},
-                      x->f ? (Scalar){.f = x->f[k]} : (Scalar){.i = x->i[k]}};
-    Scalar value = scalar_eval(step, x->type.dtype, x->type.dtype, both);
-    if (out->f)
-      out->f[at] = value.f;
-    else
-      out->i[at] = value.i;
+    Scalar both[2] = {element(out, at), element(x, k)};
+    set_element(out, at, scalar_eval(step, x->type.dtype, x->type.dtype, both));
   }
   return true;
 }

@@ -8,20 +8,9 @@
 static const double exact = 9007199254740992.0; /* 2^53: integers up to here are exact */
 
 static bool fits(DType dtype, double value) {
-  switch (dtype) {
-  case DT_BOOL:
-    return value == 0 || value == 1;
-  case DT_U8:
-    return value >= 0 && value <= 255;
-  case DT_I32:
-    return value >= -2147483648.0 && value <= 2147483647.0;
-  case DT_U32:
-    return value >= 0 && value <= 4294967295.0;
-  case DT_I64:
-    return fabs(value) <= exact;
-  default:
-    return !isnan(value);
-  }
+  if (dtype_is_float(dtype)) return !isnan(value);
+  if (dtype == DT_I64) return fabs(value) <= exact;
+  return value >= dtype_extreme(dtype, true) && value <= dtype_extreme(dtype, false);
 }
 
 static Scalar scalar_of(DType dtype, double value) {
