@@ -124,7 +124,7 @@ bool target_open(Module *module, Arena *arena, Diag *diag, const CodegenOptions 
   }
   module->machine =
       LLVMCreateTargetMachine(target, triple, module->cpu, module->features,
-                              LLVMCodeGenLevelAggressive, LLVMRelocPIC, LLVMCodeModelDefault);
+                              getenv("CGL") ? (LLVMCodeGenOptLevel)atoi(getenv("CGL")) : LLVMCodeGenLevelAggressive, LLVMRelocPIC, LLVMCodeModelDefault);
   module->context = LLVMContextCreate();
   module->llvm = LLVMModuleCreateWithNameInContext("ft", module->context);
   LLVMSetTarget(module->llvm, triple);
@@ -161,7 +161,7 @@ bool target_optimize(Module *module) {
   LLVMPassBuilderOptionsSetLoopVectorization(options, module->target == TARGET_CPU);
   LLVMPassBuilderOptionsSetLoopInterleaving(options, module->target == TARGET_CPU);
   LLVMPassBuilderOptionsSetSLPVectorization(options, module->target == TARGET_CPU);
-  const char *pipeline = module->target == TARGET_CPU ? host_pipeline : "default<O3>";
+  const char *pipeline = module->target == TARGET_CPU ? (getenv("PIPE") ? getenv("PIPE") : host_pipeline) : (getenv("PPIPE") ? getenv("PPIPE") : "default<O3>");
   LLVMErrorRef error = LLVMRunPasses(module->llvm, pipeline, module->machine, options);
   LLVMDisposePassBuilderOptions(options);
   if (!error) return true;
