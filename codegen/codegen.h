@@ -11,6 +11,7 @@ typedef struct {
   const char *disable; /* choices that are left out: PassOptions.disable */
   int only_tile;       /* PTX, for tests: the tile of products, from 1; 0: the best */
   int only_splits;     /* and into how many parts their sums are split; 0: one */
+  bool is_quick;       /* CPU, for tests: LLVM does no more than it must */
   bool want_text;      /* fill Code.llvm and, for a CPU, Code.assembly (--emit=llvm, asm) */
   bool check_memory;   /* CPU: every access asks whether it is inside of its tensor */
   bool time_passes;    /* a table on stderr */

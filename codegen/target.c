@@ -14,11 +14,10 @@ typedef struct {
 } Gpu;
 /* The lowest PTX version that knows the processor: old drivers load what they can. LLVM 19 knows
  * none behind sm_90a; those run PTX of sm_90 (not of sm_90a), which their driver compiles. */
-static const Gpu gpus[] = {{"sm_80", "sm_80", "+ptx70"},   {"sm_86", "sm_86", "+ptx71"},
-                           {"sm_87", "sm_87", "+ptx74"},   {"sm_89", "sm_89", "+ptx78"},
-                           {"sm_90", "sm_90", "+ptx78"},   {"sm_90a", "sm_90a", "+ptx80"},
-                           {"sm_100", "sm_90", "+ptx78"},  {"sm_103", "sm_90", "+ptx78"},
-                           {"sm_120", "sm_90", "+ptx78"}};
+static const Gpu gpus[] = {
+    {"sm_80", "sm_80", "+ptx70"},  {"sm_86", "sm_86", "+ptx71"},  {"sm_87", "sm_87", "+ptx74"},
+    {"sm_89", "sm_89", "+ptx78"},  {"sm_90", "sm_90", "+ptx78"},  {"sm_90a", "sm_90a", "+ptx80"},
+    {"sm_100", "sm_90", "+ptx78"}, {"sm_103", "sm_90", "+ptx78"}, {"sm_120", "sm_90", "+ptx78"}};
 enum { GPU_COUNT = sizeof gpus / sizeof *gpus };
 
 typedef struct {
@@ -122,9 +121,10 @@ bool target_open(Module *module, Arena *arena, Diag *diag, const CodegenOptions 
     LLVMDisposeMessage(message);
     return false;
   }
-  module->machine =
-      LLVMCreateTargetMachine(target, triple, module->cpu, module->features,
-                              getenv("CGL") ? (LLVMCodeGenOptLevel)atoi(getenv("CGL")) : LLVMCodeGenLevelAggressive, LLVMRelocPIC, LLVMCodeModelDefault);
+  bool is_quick = module->target == TARGET_CPU && options->is_quick;
+  LLVMCodeGenOptLevel level = is_quick ? LLVMCodeGenLevelNone : LLVMCodeGenLevelAggressive;
+  module->machine = LLVMCreateTargetMachine(target, triple, module->cpu, module->features, level,
+                                            LLVMRelocPIC, LLVMCodeModelDefault);
   module->context = LLVMContextCreate();
   module->llvm = LLVMModuleCreateWithNameInContext("ft", module->context);
   LLVMSetTarget(module->llvm, triple);
@@ -149,6 +149,16 @@ static const char host_pipeline[] =
     "loop-unroll<O3>,instcombine<no-verify-fixpoint>,"
     "loop-mssa(licm),early-cse,loop-sink,simplifycfg),globaldce";
 
+/* What is left where only ft's own work is to be tested: the kernels' helpers are inlined. */
+static const char quick_pipeline[] =
+    "always-inline,globaldce,function(sroa<modify-cfg>,early-cse<memssa>,simplifycfg,"
+    "loop-mssa(licm),instcombine<no-verify-fixpoint>)";
+
+static const char *pipeline_of(const Module *module) {
+  if (module->target == TARGET_PTX) return "default<O3>";
+  return module->options->is_quick ? quick_pipeline : host_pipeline;
+}
+
 bool target_optimize(Module *module) {
   char *message = NULL;
   if (LLVMVerifyModule(module->llvm, LLVMReturnStatusAction, &message)) {
@@ -161,8 +171,7 @@ bool target_optimize(Module *module) {
   LLVMPassBuilderOptionsSetLoopVectorization(options, module->target == TARGET_CPU);
   LLVMPassBuilderOptionsSetLoopInterleaving(options, module->target == TARGET_CPU);
   LLVMPassBuilderOptionsSetSLPVectorization(options, module->target == TARGET_CPU);
-  const char *pipeline = module->target == TARGET_CPU ? (getenv("PIPE") ? getenv("PIPE") : host_pipeline) : (getenv("PPIPE") ? getenv("PPIPE") : "default<O3>");
-  LLVMErrorRef error = LLVMRunPasses(module->llvm, pipeline, module->machine, options);
+  LLVMErrorRef error = LLVMRunPasses(module->llvm, pipeline_of(module), module->machine, options);
   LLVMDisposePassBuilderOptions(options);
   if (!error) return true;
   char *why = LLVMGetErrorMessage(error);

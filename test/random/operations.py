@@ -142,7 +142,8 @@ operation("mean", call("mean", *REDUCE), over(lambda x, d, keep: x.to(torch.floa
 operation("prod", call("prod", *REDUCE), over(product))
 operation("max", call("max", *REDUCE), over(lambda x, d, keep: x.amax(dim=d, keepdim=keep)), extreme_gap(1))
 operation("min", call("min", *REDUCE), over(lambda x, d, keep: x.amin(dim=d, keepdim=keep)), extreme_gap(-1))
-operation("var", call("var", *REDUCE, "unbiased"), lambda a, k: over(lambda x, d, keep: variance(x, d, keep, k))(a, k))
+operation("var", call("var", *REDUCE, "unbiased"), lambda a, k: over(lambda x, d, keep: variance(x, d, keep, k))(a, k),
+          lambda a, k: over(lambda x, d, keep: smallest_spread(x, d))(a, k))
 operation("std", call("std", *REDUCE, "unbiased"), lambda a, k: over(lambda x, d, keep: variance(x, d, keep, k).sqrt())(a, k),
           lambda a, k: nearest(over(lambda x, d, keep: variance(x, d, keep, k))(a, k)))
 operation("logsumexp", call("logsumexp", *REDUCE), over(lambda x, d, keep: x.logsumexp(dim=d, keepdim=keep)))
@@ -159,6 +160,16 @@ def softmax(x, axes):
 def layer_norm(x, axes, eps=1e-5):
     d = x - x.mean(dim=axes, keepdim=True)
     return d * torch.rsqrt((d * d).mean(dim=axes, keepdim=True) + eps)
+
+
+def smallest_spread(x, axes):
+    """As `spread`, of a variance: that of equal numbers other than 0 is 0 or a rounding error's square, of which `lion`
+    takes the sign (seed 8882)."""
+    if not x.numel():
+        return FAR
+    apart, size = (x - x.mean(dim=axes, keepdim=True)).abs().amax(dim=axes), x.abs().amax(dim=axes)
+    ratio = (apart / size)[size > 0]
+    return ratio.min().item() / 100 if ratio.numel() else FAR
 
 
 def spread(x, axes):

@@ -38,11 +38,12 @@ typedef struct {
   char *messages;
   size_t message_size;
   VEC(Given) given;
-  Program program, reference;
+  bool is_quick;                          /* LLVM does little */
+  Program program, reference, simplified; /* reference, behind the rules of algebra too */
   HelpRun code;
   SimHelp sim;
-  Run exact;
-  VEC(Run) noisy;
+  Run exact, exact_simplified;
+  VEC(Run) noisy, noisy_simplified;
   double worst; /* largest error as a share of what is allowed */
 } Case;
 
@@ -140,9 +141,10 @@ static const Tensor *leaf_value(const Node *leaf, void *context) {
     if (value->i) value->i[0] = (int64_t)setting_of(c, name);
     return value;
   }
-  const Node *written = !walk->before || leaf->op == OP_INPUT
-                            ? NULL
-                            : graph_find_root(walk->graph, ROOT_ASSIGN, is_params ? OWN_PARAMS : name);
+  const Node *written =
+      !walk->before || leaf->op == OP_INPUT
+          ? NULL
+          : graph_find_root(walk->graph, ROOT_ASSIGN, is_params ? OWN_PARAMS : name);
   if (written && leaf->op == OP_PARAM) return slice_of(walk, walk->before[written->id], leaf);
   if (written) return walk->before[written->id];
   if (leaf->op == OP_PARAM || !is_params) return first_value(c, leaf->type, name, initial_of(leaf));
@@ -157,7 +159,8 @@ static const Tensor *leaf_value(const Node *leaf, void *context) {
   return flat;
 }
 
-static void walk_after(const Node *node, const Tensor *const *inputs, Tensor *value, void *context) {
+static void walk_after(const Node *node, const Tensor *const *inputs, Tensor *value,
+                       void *context) {
   Walk *walk = context;
   if (walk->noise) noise_after(node, inputs, value, walk->noise);
 }
@@ -170,20 +173,41 @@ static Tensor **interpret(Case *c, const Graph *graph, Tensor **before, Noise *n
   return values;
 }
 
-static Run interpret_all(Case *c, Noise *noise) {
+/* The values of the roots, where the reference's graph has them. */
+static Tensor **of_reference(Case *c, const Graph *from, Tensor **values, const Graph *reference) {
+  Tensor **found = ARENA_ARRAY(c->arena, Tensor *, reference->nodes.count);
+  for (int i = 0; i < reference->roots.count; i++) {
+    const Root *root = &reference->roots.at[i];
+    const Node *node = graph_find_root(from, root->kind, root->name);
+    if (node) found[root->node->id] = values[node->id];
+  }
+  const Node *gradients = graph_find_gradients(reference), *same = graph_find_gradients(from);
+  if (gradients && same) found[gradients->id] = values[same->id];
+  return found;
+}
+
+static Run interpret_all(Case *c, const Program *program, Noise *noise) {
   Run run = {0};
-  for (int s = 0; s < STEPS; s++)
-    run.of_step[s] = interpret(c, c->reference.train, s ? run.of_step[s - 1] : NULL, noise);
-  run.eval = interpret(c, c->reference.eval, NULL, noise);
+  Tensor **before = NULL;
+  for (int s = 0; s < STEPS; s++) {
+    before = interpret(c, program->train, before, noise);
+    run.of_step[s] = of_reference(c, program->train, before, c->reference.train);
+  }
+  run.eval =
+      of_reference(c, program->eval, interpret(c, program->eval, NULL, noise), c->reference.eval);
   return run;
 }
 
-static void add_noisy(Case *c, int turns) {
+static Run noisy_run(Case *c, const Program *program, int turn) {
   const char *precision = setting_text(c->program.settings, "train.precision");
+  Noise noise = {c->arena, (uint64_t)turn * 7919 + 1,
+                 !strcmp(precision, "tf32") && strcmp(c->request.gpu, "cpu"), turn % 2, 0};
+  return interpret_all(c, program, &noise);
+}
+
+static void add_noisy(Case *c, int turns) {
   for (int i = 0; i < turns; i++) {
-    Noise noise = {c->arena, (uint64_t)c->noisy.count * 7919 + 1,
-                   !strcmp(precision, "tf32") && strcmp(c->request.gpu, "cpu"), i % 2, 0};
-    Run run = interpret_all(c, &noise);
+    Run run = noisy_run(c, &c->reference, c->noisy.count);
     VEC_PUSH(c->arena, c->noisy, run);
   }
 }

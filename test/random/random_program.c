@@ -12,7 +12,8 @@
  * nothing); DUMP is a file for all that the interpreter says of the first step, for PyTorch.
  * TILE is the only one that products may take, from 1, and SPLITS the number of blocks that share
  * each sum. A machine behind "passes:" or "code:" is only compiled for, to fused kernels or to code:
- * of that nothing depends on this machine. Small products and attention would not take most
+ * of that nothing depends on this machine. Behind "quick:" LLVM optimises little, which takes half
+ * the time: what ft does is the same. Small products and attention would not take most
  * tiles, nor wgmma, by themselves. An answer is one line: ok (the largest error as a share of what
  * is allowed, what was seen in the code, and what met in one kernel), refused (by ftc, with its
  * message) or fail (with what is wrong). */
@@ -50,8 +51,8 @@ static void fill(Case *c) {
   }
   for (int i = 0; i < plan->states.count; i++) {
     const PlanTensor *leaf = &plan->states.at[i];
-    double initial = !strcmp(leaf->init.text, "const") ? leaf->init.arg[0]
-                                                       : !strcmp(leaf->init.text, "ones");
+    double initial =
+        !strcmp(leaf->init.text, "const") ? leaf->init.arg[0] : !strcmp(leaf->init.text, "ones");
     put(c->code.arena[ARENA_STATE], leaf, first_value(c, leaf->type, leaf->name, initial));
   }
   for (int i = 0; i < plan->inputs.count; i++)
@@ -69,6 +70,33 @@ static void execute(Case *c, int which, int pieces) {
     sim_help_execute(&c->sim, &c->code, which, pieces > 1);
   else
     help_execute(&c->code, which, pieces);
+}
+
+static Program read_program(Case *c) {
+  FrontendOptions options = {0};
+  Program program = {0};
+  if (!frontend_compile(c->arena, &c->diag, c->request.program, &options, &program) ||
+      c->diag.errors)
+    refuse(c);
+  return program;
+}
+
+static bool is_for_gpu(const Case *c) {
+  return strcmp(c->request.gpu, "cpu") != 0 && strncmp(c->request.gpu, "x86-64", 6) != 0;
+}
+
+/* A rule of algebra may take away what cancels exactly as the program is written, and leave what
+ * cancels only to rounding. How far rounding moves that, the simplified graph says of itself: a
+ * wrong rule is no noise. */
+static void add_noisy_simplified(Case *c, int turns) {
+  PassOptions options = {.verify = true, .stop_after = "dce2", .disable = c->request.without};
+  c->simplified = read_program(c);
+  if (!passes_run(&c->simplified, &c->diag, &options, is_for_gpu(c))) refuse(c);
+  c->exact_simplified = interpret_all(c, &c->simplified, NULL);
+  for (int i = 0; i < turns; i++) {
+    Run run = noisy_run(c, &c->simplified, i);
+    VEC_PUSH(c->arena, c->noisy_simplified, run);
+  }
 }
 
 /* ── comparison ─────────────────────────────────────────────────────────────────────────────── */
@@ -91,19 +119,28 @@ static double element_of(const Tensor *value, int64_t i) {
   return value->f ? value->f[i] : (double)value->i[i];
 }
 
-/* How far rounding moves any element of the span. */
-static double noise_of(const Case *c, const Span *span) {
-  const Tensor *exact = of_run(&c->exact, span);
+/* How far any element of the span is in these runs from the exact one. */
+static double largest_move(const Run *from, const Run *moved, int runs, const Span *span) {
+  if (!runs) return 0;
+  const Tensor *exact = of_run(from, span);
   double most = 0;
-  for (int t = 0; t < c->noisy.count; t++) {
-    const Tensor *moved = of_run(&c->noisy.at[t], span);
+  for (int t = 0; exact && t < runs; t++) { /* not every value is a root of the simplified graph */
+    const Tensor *other = of_run(&moved[t], span);
     for (int64_t k = span->first; k < span->first + span->count; k++) {
-      double x = element_of(exact, k), y = element_of(moved, k), move = x == y ? 0 : fabs(x - y);
+      double x = element_of(exact, k), y = element_of(other, k), move = x == y ? 0 : fabs(x - y);
       if (isnan(x) && isnan(y)) continue;
       if (!(move <= most)) most = move;
     }
   }
   return most;
+}
+
+/* How far rounding moves any element of the span, in the program as it stands and simplified. */
+static double noise_of(const Case *c, const Span *span) {
+  double plain = largest_move(&c->exact, c->noisy.at, c->noisy.count, span);
+  double simplified =
+      largest_move(&c->exact_simplified, c->noisy_simplified.at, c->noisy_simplified.count, span);
+  return isnan(plain) || isnan(simplified) ? NAN : fmax(plain, simplified);
 }
 
 static double scale_of(const Tensor *exact, const Span *span) {
@@ -144,16 +181,18 @@ static void compare(Case *c, const Span *span) {
   double worst = worst_of(exact, span, &at), limit = allowed(c, span, exact);
   if (worst > limit && c->noisy.count < MORE_TURNS) {
     add_noisy(c, MORE_TURNS);
+    add_noisy_simplified(c, MORE_TURNS);
     limit = allowed(c, span, exact);
   }
   if (worst > 0 && isfinite(limit)) c->worst = fmax(c->worst, worst / limit);
   if (worst <= limit) return;
   int64_t element = span->storage ? storage_element(span->storage, at) : at;
-  reject("%s '%s' of step %d, element %lld, is %.9g, the interpreter says %.9g (rounding moves it by "
-       "%.2g, largest %.3g)",
-       span->what, span->name, span->step, (long long)element,
-       help_load(span->have, span->dtype, at), element_of(exact, span->first + element), limit,
-       scale_of(exact, span));
+  reject(
+      "%s '%s' of step %d, element %lld, is %.9g, the interpreter says %.9g (rounding moves it by "
+      "%.2g, largest %.3g)",
+      span->what, span->name, span->step, (long long)element,
+      help_load(span->have, span->dtype, at), element_of(exact, span->first + element), limit,
+      scale_of(exact, span));
 }
 
 static void compare_outputs(Case *c, int which, int step) {
@@ -197,9 +236,9 @@ static void compare_flat(Case *c, const char *what, int step, const Node *flat, 
     int64_t count = shape_elements(&param->type.shape), first = node_int(node, ATTR_OFFSET, 0);
     if (first + count > shape_elements(&flat->type.shape)) continue;
     int64_t place = param->offset / dtype_bytes(param->type.dtype) * dtype_bytes(dtype);
-    Span span = {what,  param->name, step,  flat->id,
-                 first, count,       at + place, dtype,
-                 param->storage.view.rank ? &param->storage : NULL};
+    Span span = {what,       param->name, step,
+                 flat->id,   first,       count,
+                 at + place, dtype,       param->storage.view.rank ? &param->storage : NULL};
     compare(c, &span);
   }
 }
@@ -212,7 +251,7 @@ static void compare_states(Case *c, int step) {
     const Node *node = graph_find_root(graph, ROOT_ASSIGN, state->name);
     const char *at = c->code.arena[ARENA_STATE] + state->offset;
     if (!node || state->is_scratch) continue;
-    Span span = {"state", state->name, step, node->id, 0, shape_elements(&state->type.shape),
+    Span span = {"state", state->name,       step, node->id, 0, shape_elements(&state->type.shape),
                  at,      state->type.dtype, NULL};
     if (state->is_sliced)
       compare_flat(c, state->name, step, node, at, state->type.dtype);
@@ -254,8 +293,8 @@ static uint64_t bits_of(Case *c, int pieces) {
     const PlanGraph *graph = &plan->graph[which];
     for (int i = 0; i < graph->outputs.count; i++) {
       const PlanOutput *output = &graph->outputs.at[i];
-      hash = hash_of(hash, c->code.arena[output->arena] + output->offset,
-                     type_bytes(&output->type));
+      hash =
+          hash_of(hash, c->code.arena[output->arena] + output->offset, type_bytes(&output->type));
     }
   }
   for (size_t k = 0; k < sizeof kept / sizeof *kept; k++)
@@ -298,15 +337,6 @@ static void dump(Case *c) {
 }
 
 /* ── one program ────────────────────────────────────────────────────────────────────────────── */
-static Program read_program(Case *c) {
-  FrontendOptions options = {0};
-  Program program = {0};
-  if (!frontend_compile(c->arena, &c->diag, c->request.program, &options, &program) ||
-      c->diag.errors)
-    refuse(c);
-  return program;
-}
-
 /* Does the program itself round to 16 bits? */
 static bool has_narrow(const Graph *graph) {
   for (int i = 0; i < graph->nodes.count; i++) {
@@ -328,18 +358,15 @@ static void refer(Case *c, bool is_gpu) {
       !strcmp(precision, "bf16") || !strcmp(precision, "fp16") || has_narrow(c->reference.train);
   PassOptions options = {.verify = true,
                          .stop_after = "optimizer",
-                         .disable = is_narrow ? c->request.without
-                                              : "decode,simplify,cse,dce,attention,heads,recompute"};
+                         .disable = is_narrow
+                                        ? c->request.without
+                                        : "decode,simplify,cse,dce,attention,heads,recompute"};
   if (!passes_run(&c->reference, &c->diag, &options, is_gpu)) refuse(c);
-}
-
-static bool is_for_gpu(const Case *c) {
-  return strcmp(c->request.gpu, "cpu") != 0 && strncmp(c->request.gpu, "x86-64", 6) != 0;
 }
 
 /* "gpu": the least that the kernels need. */
 static CodegenOptions machine_of(Case *c) {
-  CodegenOptions options = {.target = TARGET_CPU};
+  CodegenOptions options = {.target = TARGET_CPU, .is_quick = c->is_quick};
   if (!is_for_gpu(c)) {
     options.cpu = strcmp(c->request.gpu, "cpu") ? c->request.gpu : NULL;
     options.check_memory = getenv("FT_CHECK_MEMORY") != NULL;
@@ -365,9 +392,9 @@ static bool is_changed(Case *c) {
     refuse(c);
   bool is_same = !strcmp(text_cstr(&whole.assembly), text_cstr(&code->assembly));
   for (int i = 0; i < CODEGEN_OBJECTS; i++)
-    is_same &= whole.object[i].count == code->object[i].count &&
-               !memcmp(text_cstr(&whole.object[i]), text_cstr(&code->object[i]),
-                       whole.object[i].count);
+    is_same &=
+        whole.object[i].count == code->object[i].count &&
+        !memcmp(text_cstr(&whole.object[i]), text_cstr(&code->object[i]), whole.object[i].count);
   code_free(&whole);
   return !is_same;
 }
@@ -435,7 +462,11 @@ static void only_compile(Case *c, bool is_to_code) {
 }
 
 static void check(Case *c) {
-  static const char *const only[] = {"passes:", "code:"};
+  static const char *const only[] = {"passes:", "code:"}, quick[] = "quick:";
+  if (!strncmp(c->request.gpu, quick, strlen(quick))) {
+    c->request.gpu += strlen(quick);
+    c->is_quick = true;
+  }
   for (int i = 0; i < 2; i++)
     if (!strncmp(c->request.gpu, only[i], strlen(only[i]))) {
       c->request.gpu += strlen(only[i]);
@@ -445,7 +476,7 @@ static void check(Case *c) {
   bool is_gpu = is_for_gpu(c);
   read_values(c);
   compile(c, is_gpu);
-  c->exact = interpret_all(c, NULL);
+  c->exact = interpret_all(c, &c->reference, NULL);
   add_noisy(c, TURNS);
   if (c->request.dump) dump(c);
   compare_training(c, 1);
@@ -458,7 +489,8 @@ static void check(Case *c) {
   }
   uint64_t bits = bits_of(c, 1);
   for (int pieces = 2; pieces <= 7; pieces += 5)
-    if (bits_of(c, pieces) != bits) reject("%d pieces of each kernel's work give other bits", pieces);
+    if (bits_of(c, pieces) != bits)
+      reject("%d pieces of each kernel's work give other bits", pieces);
 }
 
 static void case_close(Case *c) {
@@ -497,7 +529,8 @@ int main(int argc, char **argv) {
   static char line[8192];
   if (argc > 2) {
     answer(&(Request){argv[1], argv[2], argc > 3 ? argv[3] : "cpu",
-                      argc > 4 && strcmp(argv[4], "-") ? argv[4] : NULL, argc > 5 ? argv[5] : NULL});
+                      argc > 4 && strcmp(argv[4], "-") ? argv[4] : NULL,
+                      argc > 5 ? argv[5] : NULL});
     return strncmp(verdict, "ok", 2) != 0;
   }
   while (fgets(line, sizeof line, stdin)) {
