@@ -10,11 +10,13 @@
 #define OWN_MARK "@"
 #define OWN_STEP "@step"     /* state: training steps done */
 #define OWN_PARAMS "@params" /* state: the flat arena of all parameters */
+#define OWN_NARROW "@params.narrow" /* state: the same, rounded */
 #define OWN_GRADS "@grads"   /* root: the flat arena of all gradients */
 #define OWN_EMA "@ema"       /* state: the average of the weights */
 #define OWN_PLATEAU "@plateau"
 #define OWN_ACCUMULATE "@accumulate." /* states: sums over the parts of a batch */
 #define OWN_EVAL "@eval."             /* states: sums over the batches of an evaluation */
+#define OWN_DECODE "@decode."         /* states: the position in a text, and what is kept of it */
 #define OWN_LOSS_SCALE "@loss_scale"  /* state, and the metric of it */
 #define OWN_LR "@lr"                  /* metrics of a training step */
 #define OWN_SKIPPED "@skipped_steps"

@@ -38,14 +38,14 @@ static bool find_operands(Product *p) {
 }
 
 /* ── what comes behind the product ────────────────────────────────────────────────────────── */
-typedef enum { ROLE_NONE, ROLE_BIAS, ROLE_FULL, ROLE_OTHER } Role;
+typedef enum { ADDEND_NONE, ADDEND_BIAS, ADDEND_FULL, ADDEND_OTHER } Addend;
 
-static Role role_of(const Product *p, const Node *leaf) {
+static Addend addend_of(const Product *p, const Node *leaf) {
   const Shape *out = &p->product->type.shape, *in = &leaf->type.shape;
   int64_t columns = out->dim[out->rank - 1];
   int64_t last = in->rank ? in->dim[in->rank - 1] : 1;
-  if (shape_elements(in) == shape_elements(out)) return ROLE_FULL;
-  return shape_elements(in) == columns && last == columns ? ROLE_BIAS : ROLE_OTHER;
+  if (shape_elements(in) == shape_elements(out)) return ADDEND_FULL;
+  return shape_elements(in) == columns && last == columns ? ADDEND_BIAS : ADDEND_OTHER;
 }
 
 /* Every broadcast is of a constant, or of one value for each column. */
@@ -66,9 +66,9 @@ static bool broadcasts_are_plain(const Product *p) {
 }
 
 /* The operand besides the product's two that is a bias or a whole tensor; -1: none. */
-static bool find_extra(const Product *p, int *extra, Role *role) {
+static bool find_extra(const Product *p, int *extra, Addend *addend) {
   *extra = -1;
-  *role = ROLE_NONE;
+  *addend = ADDEND_NONE;
   for (int i = 0; i < p->body->nodes.count; i++) {
     const Node *leaf = p->body->nodes.at[i];
     if (leaf->op != OP_ARG) continue;
@@ -76,7 +76,7 @@ static bool find_extra(const Product *p, int *extra, Role *role) {
     if (index == p->operand[0] || index == p->operand[1]) continue;
     if (*extra >= 0 && *extra != index) return false;
     *extra = index;
-    *role = role_of(p, leaf);
+    *addend = addend_of(p, leaf);
   }
   return true;
 }
@@ -85,9 +85,9 @@ static bool find_extra(const Product *p, int *extra, Role *role) {
 static bool recognise_epilogue(Product *p) {
   const Graph *body = p->body;
   int extra;
-  Role role;
+  Addend addend;
   Points base;
-  if (body->roots.count > 2 || !find_extra(p, &extra, &role) || role == ROLE_OTHER ||
+  if (body->roots.count > 2 || !find_extra(p, &extra, &addend) || addend == ADDEND_OTHER ||
       !broadcasts_are_plain(p))
     return false;
   Recogniser *r = recogniser_new(p->arena, body, p->product);
@@ -95,8 +95,8 @@ static bool recognise_epilogue(Product *p) {
     base[i] = recognise_variable(r, -1)[i] + (extra >= 0 ? recognise_variable(r, extra)[i] : 0);
   const double *root[2] = {recognise_values(r, body->roots.at[0].node)};
   if (body->roots.count == 2) root[1] = recognise_values(r, body->roots.at[1].node);
-  if (role == ROLE_BIAS) p->bias = extra;
-  if (role == ROLE_FULL) p->added = extra;
+  if (addend == ADDEND_BIAS) p->bias = extra;
+  if (addend == ADDEND_FULL) p->added = extra;
   for (int i = 0; i < body->roots.count; i++)
     if (shape_elements(&body->roots.at[i].node->type.shape) !=
         shape_elements(&p->product->type.shape))

@@ -4,7 +4,6 @@
 #include "passes/decode.h"
 #include "passes/memory_report.h"
 #include "passes/narrow.h"
-#include "passes/optimizer.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,13 +39,6 @@ static void grow(Lowering *lowering, Place place, const Type *type) {
   if (end > *size) *size = end;
 }
 
-/* A moment, or the average of the weights: flat, with an element for each of the parameters'. */
-static bool is_sliced(const Lowering *lowering, const Node *leaf, const char *name) {
-  if (leaf->op != OP_STATE || leaf->type.dtype != DT_F32 || leaf->type.shape.rank != 1)
-    return false;
-  return !strcmp(name, OWN_EMA) || update_is_moment(lowering->program->settings, name);
-}
-
 /* What boxes of an input's elements may be, from the attribute that bound.c writes. */
 static void take_parts(Arena *arena, const Node *leaf, PlanTensor *tensor) {
   const Attr *parts = node_attr(leaf, ATTR_PARTS);
@@ -67,7 +59,7 @@ static void add_leaf(Lowering *lowering, const Node *leaf, bool is_eval) {
   const char *name = node_str(leaf, ATTR_NAME);
   Place place = lower_place(lowering, leaf);
   grow(lowering, place, &leaf->type);
-  if (node_int(leaf, ATTR_CACHE, 0)) { /* nothing that anybody outside of its graph knows */
+  if (leaf->role == ROLE_CACHE) { /* nothing that anybody outside of its graph knows */
     int64_t end = place.offset + type_bytes(&leaf->type);
     if (end > plan->cache_bytes) plan->cache_bytes = end;
     return;
@@ -77,9 +69,7 @@ static void add_leaf(Lowering *lowering, const Node *leaf, bool is_eval) {
                        .offset = place.offset,
                        .storage = node_storage(leaf),
                        .init = init_of(plan->arena, leaf),
-                       .is_sliced = is_sliced(lowering, leaf, name),
-                       .is_scratch = own_begins(name, OWN_ACCUMULATE) ||
-                                     own_begins(name, OWN_EVAL) || !strcmp(name, DECODE_POSITION)};
+                       .role = leaf->role};
   const Attr *ignore = node_attr(leaf, ATTR_IGNORE);
   tensor.below = node_int(leaf, ATTR_BELOW, 0);
   tensor.has_ignore = tensor.below && ignore;
@@ -101,14 +91,13 @@ static void add_leaf(Lowering *lowering, const Node *leaf, bool is_eval) {
       VEC_PUSH(plan->arena, plan->scalars, tensor);
     break;
   default:
-    if (!strcmp(name, OWN_PARAMS) || !strcmp(name, NARROW_STATE) || node_attr(leaf, ATTR_OFFSET))
-      return; /* in other arenas */
+    if (role_has(leaf->role, ROLE_APART)) return; /* in other arenas */
     known = find_tensor(plan->states.at, plan->states.count, name);
     if (!known) {
       VEC_PUSH(plan->arena, plan->states, tensor);
       known = &plan->states.at[plan->states.count - 1];
     }
-    if (is_eval && !own_is(name)) known->is_saved = true; /* the model's */
+    if (is_eval && leaf->role == ROLE_MODEL) known->is_saved = true;
   }
 }
 

@@ -278,6 +278,7 @@ Node *tensor_uniform(Builder *b, Shape shape, Loc loc) {
     b->seed = tensor_cast(b, seed, DT_I64, loc);
     Attr step[2] = {attr_str(ATTR_NAME, OWN_STEP), attr_str(ATTR_INIT, "zeros")};
     b->step = tensor_node(b, OP_STATE, NULL, 0, step, 2, &scalar_i64, loc);
+    if (b->step) b->step->role = ROLE_STEP;
   }
   Type type = {DT_F32, shape};
   Attr stream = attr_int(ATTR_STREAM, b->streams++);

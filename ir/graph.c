@@ -77,6 +77,14 @@ Node *graph_find_state(const Graph *graph, const char *name) {
   return NULL;
 }
 
+Node *graph_find_role(const Graph *graph, LeafRole role) {
+  for (int i = 0; i < graph->nodes.count; i++) {
+    Node *node = graph->nodes.at[i];
+    if (node->op == OP_STATE && node->role == role) return node;
+  }
+  return NULL;
+}
+
 Node *graph_find_gradients(const Graph *graph) {
   for (int i = 0; i < graph->nodes.count; i++)
     if (graph->nodes.at[i]->op == OP_PACK) return graph->nodes.at[i];
@@ -307,6 +315,7 @@ Node *graph_try_node(Graph *graph, Op op, Node *const *inputs, int input_count, 
   node->op = op;
   node->type = type;
   node->origin = graph->origin;
+  node->role = op == OP_PARAM ? ROLE_PARAMS : op == OP_STATE ? ROLE_MODEL : ROLE_NONE;
   node->input_count = input_count;
   node->input = ARENA_ARRAY(graph->arena, Node *, input_count);
   for (int i = 0; i < input_count; i++) node->input[i] = inputs[i];

@@ -7,6 +7,7 @@
 #include "base/arena.h"
 #include "base/diag.h"
 #include "base/own.h"
+#include "base/role.h"
 #include "ir/region.h"
 #include "ir/type.h"
 
@@ -112,6 +113,7 @@ typedef struct Node {
   int id; /* index in graph->nodes */
   Op op;
   Type type;
+  LeafRole role; /* of a param or state; NONE of all others */
   int input_count, attr_count;
   struct Node **input;
   Attr *attr;  /* sorted by id */
@@ -149,8 +151,9 @@ void graph_add_root(Graph *graph, RootKind kind, const char *name, Node *node);
 Node *graph_find_root(const Graph *graph, RootKind kind, const char *name); /* name NULL: any */
 /* Takes the first root of this kind off the graph; NULL: there is none. */
 Node *graph_take_root(Graph *graph, RootKind kind);
-/* The first state of this name; NULL: there is none. */
+/* The first state of this name; the first of this role. NULL: there is none. */
 Node *graph_find_state(const Graph *graph, const char *name);
+Node *graph_find_role(const Graph *graph, LeafRole role);
 /* The pack of all gradients side by side, which other packs come behind; NULL: there is none. */
 Node *graph_find_gradients(const Graph *graph);
 
@@ -236,6 +239,10 @@ Node *make_result(Graph *graph, Node *node, int index);
 /* The product of a and b with the other attributes (result, tf32, ...) and the place of `like`. */
 Node *make_dot_like(Graph *graph, const Node *like, Node *a, Node *b, bool ta, bool tb);
 Node *make_iota(Graph *graph, DType dtype, Shape shape, int axis);
+/* The state of this name, made if there is none: it begins with this value in every element. */
+Node *make_state(Graph *graph, LeafRole role, const char *name, Type type, double initial);
+/* The state takes this value when the step ends. */
+void make_assign(Graph *graph, const char *state, Node *value);
 /* Sums x down to `shape` (the reverse of make_broadcast). */
 Node *make_unbroadcast(Graph *graph, Node *x, Shape shape);
 

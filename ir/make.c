@@ -116,6 +116,23 @@ Node *make_iota(Graph *graph, DType dtype, Shape shape, int axis) {
   return graph_node(graph, OP_IOTA, NULL, 0, &attr, 1, &type);
 }
 
+Node *make_state(Graph *graph, LeafRole role, const char *name, Type type, double initial) {
+  Node *state = graph_find_state(graph, name);
+  if (state) return state;
+  bool has_init = role != ROLE_PARAMS && role != ROLE_NARROW; /* made of the parameters' */
+  Attr attrs[] = {attr_str(ATTR_NAME, name), attr_str(ATTR_INIT, initial ? "const" : "zeros"),
+                  attr_floats(ATTR_INIT_ARGS, &initial, 1)};
+  state = graph_node(graph, OP_STATE, NULL, 0, attrs, !has_init ? 1 : initial ? 3 : 2, &type);
+  state->role = role;
+  return state;
+}
+
+void make_assign(Graph *graph, const char *state, Node *value) {
+  Attr target = attr_str(ATTR_TARGET, state);
+  Node *assign = graph_node(graph, OP_ASSIGN, &value, 1, &target, 1, NULL);
+  graph_add_root(graph, ROOT_ASSIGN, state, assign);
+}
+
 Node *make_unbroadcast(Graph *graph, Node *x, Shape shape) {
   const Shape *have = &x->type.shape;
   int more = have->rank - shape.rank, count = 0;

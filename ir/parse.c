@@ -369,6 +369,22 @@ static bool find_op(Parser *p, Op *out) {
   return fail_at(p, place, "unknown operation '%s'", text);
 }
 
+/* "moment" in `state moment {name="@adamw.m"}`; left out: a parameter, the program's own state. */
+static bool role(Parser *p, Op op, LeafRole *out) {
+  char text[LONGEST_WORD];
+  skip(p);
+  const char *place = p->at, *names[ROLES_END];
+  *out = op == OP_PARAM ? ROLE_PARAMS : op == OP_STATE ? ROLE_MODEL : ROLE_NONE;
+  if (*out == ROLE_NONE || !is_word(*p->at)) return true;
+  if (!word(p, "a role", text)) return false;
+  if (role_parse(text, out)) return true;
+  for (int i = 1; i < ROLES_END; i++) names[i - 1] = role_text((LeafRole)i);
+  const char *nearest = text_nearest(text, names, ROLES_END - 1);
+  if (nearest)
+    return fail_at(p, place, "unknown role '%s'; did you mean '%s'?", text, nearest);
+  return fail_at(p, place, "unknown role '%s'", text);
+}
+
 static bool body(Parser *p, int depth, Graph **out) {
   *out = NULL;
   skip(p);
@@ -389,10 +405,11 @@ static bool node(Parser *p, Graph *graph, Scope *scope, int depth) {
   int attr_count;
   Graph *inner;
   Type given;
+  LeafRole part;
   if (!node_name(p, &name, &length) || !expect(p, '=')) return false;
   skip(p);
   const char *place = p->at;
-  if (!find_op(p, &op)) return false;
+  if (!find_op(p, &op) || !role(p, op, &part)) return false;
   if (peek(p, '%')) do {
       Node *input = use(p, scope);
       if (!input) return false;
@@ -411,6 +428,7 @@ static bool node(Parser *p, Graph *graph, Scope *scope, int depth) {
   if (!type_equal(&made->type, &given))
     return fail_at(p, type_place, "this node's type is %s", type_text(&made->type, text));
   made->body = inner;
+  made->role = part;
   if (scope->count * 2 >= scope->capacity) grow_scope(p, scope);
   Name *slot = find_slot(scope, name, length);
   if (slot->at) return fail_at(p, name - 1, "the name of this node is taken");

@@ -107,6 +107,8 @@ static void print_body(Text *out, const Graph *graph, int indent);
 static void print_node(Text *out, const Node *node, int indent) {
   char type[TYPE_TEXT];
   text_printf(out, "%*s%%%d = %s", indent, "", node->id, op_info[node->op].text);
+  bool is_plain = node->op == OP_PARAM ? node->role == ROLE_PARAMS : node->role == ROLE_MODEL;
+  if (node->role != ROLE_NONE && !is_plain) text_printf(out, " %s", role_text(node->role));
   for (int i = 0; i < node->input_count; i++)
     text_printf(out, "%s%%%d", i ? ", " : " ", node->input[i]->id);
   for (int i = 0; i < node->attr_count; i++) {

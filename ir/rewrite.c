@@ -7,6 +7,7 @@ Node *graph_copy_node(Graph *fresh, const Node *old, Node *const *inputs) {
   Node *node =
       graph_node(fresh, old->op, inputs, old->input_count, old->attr, old->attr_count, &old->type);
   node->body = old->body;
+  node->role = old->role;
   node->origin = old->origin;
   return node;
 }

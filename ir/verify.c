@@ -125,13 +125,43 @@ static void check_stage(Verify *v, const Node *node) {
 }
 
 /* ── names ──────────────────────────────────────────────────────────────────────────────────── */
-static const Node *find_leaf(const Graph *graph, Op op, const char *name, bool is_narrow) {
-  for (int i = 0; i < graph->nodes.count; i++) {
+/* The first leaf that has this one's name; a param beside its rounded form has another role. */
+static const Node *first_of_name(const Graph *graph, const Node *leaf) {
+  for (int i = 0; i < leaf->id; i++) {
     const Node *node = graph->nodes.at[i];
-    const char *have = node->op == op ? node_str(node, ATTR_NAME) : NULL;
-    if (have && !strcmp(have, name) && node_int(node, ATTR_NARROW, 0) == is_narrow) return node;
+    const char *have = node->op == leaf->op ? node_str(node, ATTR_NAME) : NULL;
+    bool is_apart = node->op == OP_PARAM && node->role != leaf->role;
+    if (have && !is_apart && !strcmp(have, node_str(leaf, ATTR_NAME))) return node;
   }
-  return NULL;
+  return leaf;
+}
+
+/* A role goes with the kind of leaf and its type, and with the compiler's names: what has one of
+ * them has not lost its role on the way. */
+static void check_role(Verify *v, const Node *node) {
+  const char *role = role_text(node->role), *name = node_str(node, ATTR_NAME);
+  bool is_scalar = !node->type.shape.rank;
+  DType number = role_has(node->role, ROLE_COUNTER) ? DT_I64 : DT_F64;
+  if (!role_has(node->role, node->op == OP_PARAM ? ROLE_OF_PARAM : ROLE_OF_STATE))
+    wrong(v, node, "a %s cannot have the role %s", op_info[node->op].text, role);
+  else if (node->op == OP_PARAM)
+    return;
+  else if (own_is(name) != (node->role != ROLE_MODEL))
+    wrong(v, node, "the role %s does not go with the name '%s'", role, name);
+  else if (role_has(node->role, (RoleTrait)(ROLE_COUNTER | ROLE_NUMBER)) &&
+           !(is_scalar && node->type.dtype == number))
+    wrong(v, node, "a state with the role %s is %s[]", role, dtype_text(number));
+  else if (role_has(node->role, ROLE_SLICED) &&
+           (node->type.dtype != DT_F32 || node->type.shape.rank != 1))
+    wrong(v, node, "a state with the role %s is flat and f32", role);
+  else if ((node->role == ROLE_GRADIENT_SUM) != (node_attr(node, ATTR_OFFSET) != NULL))
+    wrong(v, node, "a sum of gradients, and no other state, has an offset");
+  if (!role_has(node->role, ROLE_ONE)) return;
+  const Node *first = graph_find_role(v->graph, node->role);
+  const char *other = node_str(first, ATTR_NAME);
+  if (other && strcmp(other, name) != 0)
+    wrong(v, node, "'%s' and '%s' have the role %s, which only one state can have", other, name,
+          role);
 }
 
 /* Boxes of elements lie within the input. */
@@ -151,9 +181,11 @@ static void check_parts(Verify *v, const Node *node) {
 }
 
 static void check_leaf(Verify *v, const Node *node) {
-  const Node *first =
-      find_leaf(v->graph, node->op, node_str(node, ATTR_NAME), node_int(node, ATTR_NARROW, 0));
-  if (first && !type_equal(&first->type, &node->type)) {
+  const Node *first = first_of_name(v->graph, node);
+  if (first->role != node->role)
+    wrong(v, node, "'%s' has the role %s here and %s at %%%d", node_str(node, ATTR_NAME),
+          role_text(node->role), role_text(first->role), first->id);
+  if (!type_equal(&first->type, &node->type)) {
     char a[TYPE_TEXT], b[TYPE_TEXT];
     wrong(v, node, "'%s' is %s here and %s at %%%d", node_str(node, ATTR_NAME),
           type_text(&node->type, a), type_text(&first->type, b), first->id);
@@ -183,7 +215,7 @@ static void check_assign(Verify *v, const Node *node) {
   int roots = 0;
   for (int i = 0; i < v->graph->roots.count; i++) roots += v->graph->roots.at[i].node == node;
   if (roots != 1) wrong(v, node, "an assign must be exactly one root, not %d", roots);
-  if (v->stage < STAGE_STEP && !strcmp(target, OWN_PARAMS))
+  if (v->stage < STAGE_STEP && state && state->role == ROLE_PARAMS)
     wrong(v, node, "parameters are assigned only from stage %s on", stage_text[STAGE_STEP]);
   if (!state)
     wrong(v, node, "there is no state '%s'", target);
@@ -239,6 +271,7 @@ static void check_node(Verify *v, const Node *node) {
   check_stage(v, node);
   if (node->op == OP_PARAM || node->op == OP_STATE) check_init(v, node);
   if (op_has(node->op, TRAIT_NAMED) && node->op != OP_SETTING) check_leaf(v, node);
+  if (node->op == OP_PARAM || node->op == OP_STATE) check_role(v, node);
   if (node->op == OP_PARAM) check_storage(v, node);
   if (node->op == OP_ASSIGN) check_assign(v, node);
   if (node->op == OP_ARG) check_arg(v, node);

@@ -143,7 +143,7 @@ static bool check_read(Places *p, const Node *reader, const Node *value, const c
 static bool may_share(const Node *a, const Node *b) {
   if (a->op == b->op)
     return !strcmp(node_str(a, ATTR_NAME), node_str(b, ATTR_NAME)) &&
-           node_int(a, ATTR_NARROW, 0) == node_int(b, ATTR_NARROW, 0);
+           a->role == b->role;
   return (a->op == OP_PARAM && b->op == OP_STATE) || (a->op == OP_STATE && b->op == OP_PARAM);
 }
 
@@ -277,8 +277,7 @@ static bool find_places(Places *p) {
 
 /* Caches are written in place, and sums of gradients cleared when the step is over. */
 static bool is_lasting(const Node *leaf) {
-  return is_leaf(leaf) && !node_int(leaf, ATTR_CACHE, 0) &&
-         !(leaf->op == OP_STATE && node_attr(leaf, ATTR_OFFSET));
+  return is_leaf(leaf) && leaf->role != ROLE_CACHE && leaf->role != ROLE_GRADIENT_SUM;
 }
 
 /* What is shown must still be there, and what was there before must be, unless it was assigned. */

@@ -305,15 +305,12 @@ static Node *remember(Decode *d, const Node *old, Node *fresh, const char *what)
   fresh = make_cast(g, fresh, type_remembered(d, old, whole));
   Type type = fresh->type;
   type.shape.dim[2] = d->window;
-  const char *name = arena_printf(d->arena, "%s%d.%s", DECODE_PREFIX, d->attentions, what);
-  Attr attrs[] = {attr_str(ATTR_NAME, name), attr_str(ATTR_INIT, "zeros"),
-                  attr_bool(ATTR_CACHE, true)};
-  Node *state = graph_node(g, OP_STATE, NULL, 0, attrs, 3, &type);
+  const char *name = arena_printf(d->arena, OWN_DECODE "%d.%s", d->attentions, what);
+  Node *state = make_state(g, ROLE_CACHE, name, type, 0);
   Attr axis = attr_int(ATTR_AXIS, 2);
   Node *inputs[] = {state, fresh, d->position};
   Node *value = graph_node(g, OP_PUT, inputs, 3, &axis, 1, NULL);
-  Attr target = attr_str(ATTR_TARGET, name);
-  graph_add_root(g, ROOT_ASSIGN, name, graph_node(g, OP_ASSIGN, &value, 1, &target, 1, NULL));
+  make_assign(g, name, value);
   return make_cast(g, value, whole);
 }
 
@@ -457,18 +454,15 @@ static void add_leaves(Decode *d, const Node *tokens) {
     factors_set(&d->part[i].factors, 1, FACTOR_PLACE, old->type.shape.dim[1]);
   }
   d->graph->origin = tokens->origin;
-  Attr name[] = {attr_str(ATTR_NAME, DECODE_POSITION), attr_str(ATTR_INIT, "zeros")};
   Type scalar = {DT_I64, shape_scalar()};
-  d->position = graph_node(d->graph, OP_STATE, NULL, 0, name, 2, &scalar);
+  d->position = make_state(d->graph, ROLE_POSITION, OWN_DECODE "position", scalar, 0);
   Node *count = make_iota(d->graph, DT_I64, shape_of(1, &d->width), 0);
   d->index = make_binary(d->graph, OP_ADD, count, d->position);
 }
 
 static void advance(Decode *d) {
   Node *next = make_binary(d->graph, OP_ADD, d->position, number(d, DT_I64, (double)d->width));
-  Attr target = attr_str(ATTR_TARGET, DECODE_POSITION);
-  graph_add_root(d->graph, ROOT_ASSIGN, DECODE_POSITION,
-                 graph_node(d->graph, OP_ASSIGN, &next, 1, &target, 1, NULL));
+  make_assign(d->graph, node_str(d->position, ATTR_NAME), next);
 }
 
 static void write_graph(Decode *d, const Node *scores) {

@@ -1,7 +1,6 @@
 /* lifetime: see lifetime.h. */
 #include "passes/lifetime.h"
 #include "passes/fuse.h"
-#include "passes/narrow.h"
 #include <string.h>
 
 const Node *lifetime_base(const Node *node) {
@@ -14,10 +13,9 @@ bool lifetime_is_leaf(const Node *node) {
          node->op == OP_SETTING;
 }
 
-bool lifetime_is_of_state(const Node *leaf, const char *state) {
-  if (leaf->op == OP_PARAM)
-    return strcmp(state, is_narrow_param(leaf) ? NARROW_STATE : OWN_PARAMS) == 0;
-  return leaf->op == OP_STATE && strcmp(node_str(leaf, ATTR_NAME), state) == 0;
+bool lifetime_is_of_state(const Node *leaf, const Node *state) {
+  if (leaf->op == OP_PARAM) return leaf->role == state->role;
+  return leaf->op == OP_STATE && strcmp(node_str(leaf, ATTR_NAME), node_str(state, ATTR_NAME)) == 0;
 }
 
 bool lifetime_is_step(const Node *node) {

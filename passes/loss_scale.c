@@ -15,10 +15,11 @@ bool loss_scale_is_used(const SettingValue *settings, const Graph *graph) {
 
 static Node *scale_state(Update *u) {
   double initial = setting_number(u->settings, "train.loss_scale");
-  return update_leaf(u, OP_STATE, OWN_LOSS_SCALE, (Type){DT_F32, shape_scalar()}, true, initial);
+  return make_state(u->graph, ROLE_LOSS_SCALE, OWN_LOSS_SCALE, (Type){DT_F32, shape_scalar()},
+                    initial);
 }
 static Node *counter(Update *u, const char *name) {
-  return update_leaf(u, OP_STATE, name, (Type){DT_I64, shape_scalar()}, true, 0);
+  return update_counter(u, ROLE_LOSS_SCALE, name);
 }
 static Node *choose(Update *u, Node *cond, Node *a, Node *b) {
   return make_select(u->graph, cond, a, b);
@@ -54,7 +55,7 @@ void update_unscale(Update *u) {
 
 Node *update_unless_skipped(Update *u, const char *target, Node *value) {
   if (!u->is_finite) return value;
-  Node *old = update_leaf(u, OP_STATE, target, value->type, true, 0);
+  Node *old = graph_find_state(u->graph, target);
   return choose(u, u->is_finite, value, old);
 }
 

@@ -2,7 +2,6 @@
  * attributes, lifetimes from its order. */
 #include "passes/memory_report.h"
 #include "passes/memplan.h"
-#include "passes/optimizer.h"
 #include "passes/recompute.h"
 #include <string.h>
 
@@ -84,11 +83,6 @@ static const char *step_name(const Node *step) {
 }
 
 /* ── by category ────────────────────────────────────────────────────────────────────────────── */
-static bool is_of_optimizer(const Program *program, const char *name) {
-  return strcmp(name, OWN_STEP) == 0 || strcmp(name, OWN_EMA) == 0 ||
-         own_begins(name, OWN_ACCUMULATE) || update_is_moment(program->settings, name);
-}
-
 static void grow(int64_t *size, int64_t end) {
   if (end > *size) *size = end;
 }
@@ -105,7 +99,8 @@ static void add_graph(MemoryReport *report, const Program *program, const Graph 
     if (is_in(node, ARENA_OUTPUT)) grow(&report->bytes[MEMORY_OUTPUT], end);
     if (node->op != OP_STATE || !is_in(node, ARENA_STATE)) continue;
     grow(state_end, end);
-    if (is_of_optimizer(program, node_str(node, ATTR_NAME)) && graph == program->train)
+    bool of_update = node->role == ROLE_STEP || role_has(node->role, ROLE_UPDATE);
+    if (of_update && graph == program->train)
       *optimizer_end += aligned(type_bytes(&node->type));
   }
 }

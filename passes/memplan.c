@@ -8,7 +8,7 @@
  * order of leaves, which is the same in both, and on the program's two lists of states. */
 #include "passes/memplan.h"
 #include "passes/narrow.h"
-#include "passes/optimizer.h"
+#include "passes/pass.h"
 #include <string.h>
 
 typedef struct {
@@ -37,20 +37,14 @@ static void put(MemPlan *plan, const Node *base, ArenaId arena, int64_t at) {
 }
 
 /* ── leaves ─────────────────────────────────────────────────────────────────────────────────── */
-/* The optimizer's moments; sums and averages join them. */
-static bool is_of_optimizer(const MemPlan *plan, const char *name) {
-  if (!plan->context->settings) return false;
-  return strcmp(name, OWN_EMA) == 0 || own_begins(name, OWN_ACCUMULATE) ||
-         update_is_moment(plan->context->settings, name);
-}
-
-static void add_states(MemPlan *plan, const Graph *graph, bool of_optimizer, int64_t *end) {
+static void add_states(MemPlan *plan, const Graph *graph, bool of_update, int64_t *end) {
   for (int i = 0; graph && i < graph->nodes.count; i++) {
     const Node *node = graph->nodes.at[i];
-    if (node->op != OP_STATE || node_int(node, ATTR_CACHE, 0)) continue;
+    bool is_fixed = node->role == ROLE_STEP || role_has(node->role, ROLE_APART);
+    if (node->op != OP_STATE || is_fixed || role_has(node->role, ROLE_UPDATE) != of_update)
+      continue;
     const char *name = node_str(node, ATTR_NAME);
-    bool known = strcmp(name, OWN_PARAMS) == 0 || strcmp(name, NARROW_STATE) == 0 ||
-                 node_attr(node, ATTR_OFFSET) || is_of_optimizer(plan, name) != of_optimizer;
+    bool known = false;
     for (int k = 0; k < plan->state_names.count; k++)
       known |= strcmp(plan->state_names.at[k], name) == 0;
     if (known) continue;
@@ -60,17 +54,37 @@ static void add_states(MemPlan *plan, const Graph *graph, bool of_optimizer, int
   }
 }
 
-/* The step counter, the model's states, the optimizer's: the same in both graphs, although each of
- * them may lack some. */
+/* The step counter, the model's states, those of the update: the same in both graphs, although each
+ * of them may lack some. */
 static void place_states(MemPlan *plan) {
   const Program *program = plan->context->program;
-  VEC_PUSH(plan->arena, plan->state_names, OWN_STEP);
-  VEC_PUSH(plan->arena, plan->state_offsets, 0);
   int64_t end = MEMPLAN_ALIGN;
-  for (int of_optimizer = 0; of_optimizer < 2; of_optimizer++) {
+  for (int of_update = 0; of_update < 2; of_update++) {
     for (int i = 0; program && i < PLAN_GRAPHS; i++)
-      add_states(plan, program_graph(program, i), of_optimizer, &end);
-    add_states(plan, plan->graph, of_optimizer, &end);
+      add_states(plan, program_graph(program, i), of_update, &end);
+    add_states(plan, plan->graph, of_update, &end);
+  }
+}
+
+static void place_state(MemPlan *plan, const Node *node) {
+  switch (node->role) {
+  case ROLE_CACHE:
+    put(plan, node, ARENA_WORK, plan->cache_end);
+    plan->cache_end += aligned(type_bytes(&node->type));
+    return;
+  case ROLE_PARAMS:
+    return put(plan, node, ARENA_PARAMS, 0);
+  case ROLE_NARROW:
+    return put(plan, node, ARENA_NARROW, 0);
+  case ROLE_GRADIENT_SUM: /* where the gradient would be */
+    return put(plan, node, ARENA_GRADS,
+               node_int(node, ATTR_OFFSET, 0) * dtype_bytes(node->type.dtype));
+  case ROLE_STEP:
+    return put(plan, node, ARENA_STATE, 0);
+  default:
+    for (int k = 0; k < plan->state_names.count; k++)
+      if (strcmp(plan->state_names.at[k], node_str(node, ATTR_NAME)) == 0)
+        put(plan, node, ARENA_STATE, plan->state_offsets.at[k]);
   }
 }
 
@@ -89,18 +103,7 @@ static void place_leaf(MemPlan *plan, const Node *node, int64_t *input_end) {
     put(plan, node, ARENA_SETTINGS, (int64_t)sizeof(double) * setting_find(name));
     break;
   default:
-    if (node_int(node, ATTR_CACHE, 0)) {
-      put(plan, node, ARENA_WORK, plan->cache_end);
-      plan->cache_end += aligned(type_bytes(&node->type));
-      break;
-    }
-    if (strcmp(name, OWN_PARAMS) == 0) put(plan, node, ARENA_PARAMS, 0);
-    if (strcmp(name, NARROW_STATE) == 0) put(plan, node, ARENA_NARROW, 0);
-    if (node_attr(node, ATTR_OFFSET)) /* sums of gradients over the parts of a batch */
-      put(plan, node, ARENA_GRADS, node_int(node, ATTR_OFFSET, 0) * dtype_bytes(node->type.dtype));
-    for (int k = 0; k < plan->state_names.count; k++)
-      if (strcmp(plan->state_names.at[k], name) == 0)
-        put(plan, node, ARENA_STATE, plan->state_offsets.at[k]);
+    place_state(plan, node);
   }
 }
 
@@ -126,13 +129,13 @@ static void place_outputs(MemPlan *plan) {
   }
 }
 
-static bool reads_state(const Node *operand, const char *target) {
-  return lifetime_is_of_state(lifetime_base(operand), target);
+static bool reads_state(const Node *operand, const Node *state) {
+  return lifetime_is_of_state(lifetime_base(operand), state);
 }
 
 /* May the step that makes `base` write it into the state? Nobody may read the old value later, and
  * the step itself only where it writes. */
-static bool may_write_state(const MemPlan *plan, const Node *base, const char *target) {
+static bool may_write_state(const MemPlan *plan, const Node *base, const Node *state) {
   if (plan->context->is_plain) return false;
   if (!lifetime_is_value(base) || plan->where[base->id]) return false;
   int step = plan->times.step[base->id];
@@ -140,7 +143,7 @@ static bool may_write_state(const MemPlan *plan, const Node *base, const char *t
   for (int i = step; i < plan->times.count; i++) {
     const Node *reader = plan->times.node[i];
     for (int k = 0; k < reader->input_count; k++) {
-      if (!reads_state(reader->input[k], target)) continue;
+      if (!reads_state(reader->input[k], state)) continue;
       if (reader != writer) return false;
       const Node *leaf = lifetime_base(reader->input[k]);
       if (leaf->op != OP_STATE ||
@@ -149,15 +152,16 @@ static bool may_write_state(const MemPlan *plan, const Node *base, const char *t
     }
   }
   for (int i = 0; i < plan->graph->roots.count; i++)
-    if (reads_state(plan->graph->roots.at[i].node, target)) return false;
+    if (reads_state(plan->graph->roots.at[i].node, state)) return false;
   return true;
 }
 
 /* The sum of a gradient that lies at this place of the grads arena; NULL: there is none. */
-static const char *sum_at(const MemPlan *plan, int64_t offset) {
-  for (int i = 0; i < plan->graph->nodes.count; i++)
-    if (node_at(plan, i)->op == OP_STATE && node_int(node_at(plan, i), ATTR_OFFSET, -1) == offset)
-      return node_str(node_at(plan, i), ATTR_NAME);
+static const Node *sum_at(const MemPlan *plan, int64_t offset) {
+  for (int i = 0; i < plan->graph->nodes.count; i++) {
+    const Node *node = node_at(plan, i);
+    if (node->role == ROLE_GRADIENT_SUM && node_int(node, ATTR_OFFSET, -1) == offset) return node;
+  }
   return NULL;
 }
 
@@ -169,7 +173,7 @@ static void place_gradients(MemPlan *plan) {
   if (!plan->where[pack->id]) put(plan, pack, ARENA_GRADS, 0);
   for (int k = 0; k < pack->input_count; k++) {
     const Node *base = lifetime_base(pack->input[k]);
-    const char *sum = sum_at(plan, offsets->ints[k]);
+    const Node *sum = sum_at(plan, offsets->ints[k]);
     if (!plan->where[base->id] && (!sum || may_write_state(plan, base, sum)))
       put(plan, base, ARENA_GRADS, offsets->ints[k] * bytes);
   }
@@ -179,19 +183,11 @@ static void place_assigned(MemPlan *plan) {
   for (int i = 0; i < plan->graph->nodes.count; i++) {
     const Node *assign = node_at(plan, i);
     if (assign->op != OP_ASSIGN) continue;
-    const char *target = node_str(assign, ATTR_TARGET);
-    const Node *base = lifetime_base(assign->input[0]),
-               *state = graph_find_state(plan->graph, target);
-    for (int k = 0; !state && k < plan->state_names.count; k++) /* written, never read */
-      if (strcmp(plan->state_names.at[k], target) == 0) {
-        plan->where[i] = arena_text(ARENA_STATE);
-        plan->at[i] = plan->state_offsets.at[k];
-      }
-    if (state) {
-      plan->where[i] = plan->where[state->id];
-      plan->at[i] = plan->at[state->id];
-    }
-    if (plan->where[i] && may_write_state(plan, base, target)) {
+    const Node *base = lifetime_base(assign->input[0]);
+    const Node *state = graph_find_state(plan->graph, node_str(assign, ATTR_TARGET));
+    plan->where[i] = plan->where[state->id];
+    plan->at[i] = plan->at[state->id];
+    if (may_write_state(plan, base, state)) {
       plan->where[base->id] = plan->where[i];
       plan->at[base->id] = plan->at[i];
     }

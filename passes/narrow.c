@@ -1,7 +1,7 @@
 /* narrow: with bf16 and fp16, products read rounded forms of the parameters. This pass has the
  * update write them, beside the parameters themselves and in the same kernel, so that no step
  * begins by reading all parameters again: a cast of a param becomes a param that is `narrow` (its
- * place is the same one in the arena "narrow", plan/plan.h), and the state NARROW_STATE, the
+ * place is the same one in the arena "narrow", plan/plan.h), and the state OWN_NARROW, the
  * whole of that arena, is assigned the rounded new parameters. Between steps the one is the other,
  * rounded: whoever writes parameters from outside writes both, and who has evaluation read an
  * average in their place rounds that for it (runtime/execute/exec_round.c).
@@ -36,24 +36,24 @@ static Node *visit(Graph *fresh, const Node *old, Node **inputs, void *context) 
   const char *why = node_str(old, ATTR_WHY);
   fresh->origin = param->origin;
   Node *made = graph_node(fresh, OP_PARAM, NULL, 0, param->attr, param->attr_count, &old->type);
-  node_set_attr(fresh, made, attr_bool(ATTR_NARROW, true));
+  made->role = ROLE_NARROW;
   if (why) node_set_attr(fresh, made, attr_str(ATTR_WHY, why));
   return made;
 }
 
 /* What is assigned to the parameters; NULL in the graph of a part that only adds to sums. */
 static Node *find_update(const Graph *graph) {
-  const Node *assign = graph_find_root(graph, ROOT_ASSIGN, OWN_PARAMS);
+  const Node *params = graph_find_role(graph, ROLE_PARAMS);
+  const Node *assign =
+      params ? graph_find_root(graph, ROOT_ASSIGN, node_str(params, ATTR_NAME)) : NULL;
   return assign ? assign->input[0] : NULL;
 }
 
 static void assign_rounded(Graph *graph, Node *update, DType dtype) {
   graph->origin = update->origin;
-  const Attr name = attr_str(ATTR_NAME, NARROW_STATE), target = attr_str(ATTR_TARGET, NARROW_STATE);
   Node *rounded = make_cast(graph, update, dtype);
-  graph_node(graph, OP_STATE, NULL, 0, &name, 1, &rounded->type);
-  graph_add_root(graph, ROOT_ASSIGN, NARROW_STATE,
-                 graph_node(graph, OP_ASSIGN, &rounded, 1, &target, 1, NULL));
+  make_state(graph, ROLE_NARROW, OWN_NARROW, rounded->type, 0);
+  make_assign(graph, OWN_NARROW, rounded);
 }
 
 /* All of them, with what lies between: the gradients have one flat place for each, too. */

@@ -3,10 +3,7 @@
 #define FT_PASSES_NARROW_H
 #include "ir/graph.h"
 
-/* The whole arena of narrow parameters, as OWN_PARAMS is that of the parameters. */
-#define NARROW_STATE "@params.narrow"
-
 static inline bool is_narrow_param(const Node *node) {
-  return node->op == OP_PARAM && node_int(node, ATTR_NARROW, 0);
+  return node->op == OP_PARAM && node->role == ROLE_NARROW;
 }
 #endif

@@ -38,7 +38,8 @@ static void average_weights(Update *u, Node *params) {
   if (setting_number(u->settings, "train.ema") == 0) return;
   Node *decay = update_setting(u, "train.ema"), *zero = update_number(u, 0);
   Node *is_first = update_op(u, OP_EQ, u->step, zero);
-  Node *before = make_select(u->graph, is_first, u->params, update_state(u, OWN_EMA, 0));
+  Node *average = update_state(u, ROLE_AVERAGE, OWN_EMA, 0);
+  Node *before = make_select(u->graph, is_first, u->params, average);
   Node *after = update_add(u, update_scaled(u, before, decay),
                            update_scaled(u, params, update_one_minus(u, decay)));
   update_assign(u, OWN_EMA, after);
@@ -83,7 +84,7 @@ static bool update_all(Update *u, Diag *diag, Node *counter) {
 /* A model without parameters: states and the step counter go on, which a training needs. */
 static Graph *count_steps(Graph *graph, PassContext *context) {
   Update u = {.graph = graph, .settings = context->settings, .for_gpu = context->for_gpu};
-  Node *counter = update_leaf(&u, OP_STATE, OWN_STEP, (Type){DT_I64, shape_scalar()}, true, 0);
+  Node *counter = update_counter(&u, ROLE_STEP, OWN_STEP);
   update_assign(&u, OWN_STEP, update_add(&u, counter, make_like(graph, counter, 1)));
   return graph;
 }
@@ -98,8 +99,7 @@ Graph *pass_optimizer(PassContext *context, Graph *old) {
               .for_gpu = context->for_gpu,
               .flat = grads->type,
               .grads = grads};
-  Type counter_type = {DT_I64, shape_scalar()};
-  Node *counter = update_leaf(&u, OP_STATE, OWN_STEP, counter_type, true, 0);
+  Node *counter = update_counter(&u, ROLE_STEP, OWN_STEP);
   u.step = make_cast(graph, counter, DT_F64);
   if (parts > 1) u.grads = update_accumulate(&u, context->is_micro, grads);
   if (context->is_micro) return graph;

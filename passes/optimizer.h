@@ -43,12 +43,11 @@ Node *update_sqrt(Update *u, Node *x);
 Node *update_fill(Update *u, Node *scalar);
 Node *update_scaled(Update *u, Node *flat, Node *scalar);
 Node *update_setting(Update *u, const char *key);
-/* A flat state that starts with this value in every element. */
-Node *update_state(Update *u, const char *name, double initial);
-Node *update_leaf(Update *u, Op op, const char *name, Type type, bool has_init, double initial);
+/* A flat state that starts with this value in every element; a moment that starts with 0; i64[]. */
+Node *update_state(Update *u, LeafRole role, const char *name, double initial);
+Node *update_moment(Update *u, const char *name);
+Node *update_counter(Update *u, LeafRole role, const char *name);
 void update_assign(Update *u, const char *target, Node *value);
-/* Is this state a moment of the chosen optimiser, "@adamw.m"? */
-bool update_is_moment(const SettingValue *settings, const char *name);
 
 /* ── the learning rate (optimizer_schedule.c) ── */
 Node *update_rate(Update *u);

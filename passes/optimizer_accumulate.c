@@ -15,7 +15,7 @@ static Node *sum_grads(Update *u, bool is_micro, Node *grads, Node *factor) {
   const Attr *offsets = node_attr(grads, ATTR_OFFSETS);
   for (int i = 0; i < grads->input_count; i++) {
     const char *name = arena_printf(arena, OWN_ACCUMULATE "grads.%d", i);
-    Node *before = update_leaf(u, OP_STATE, name, grads->input[i]->type, true, 0);
+    Node *before = make_state(u->graph, ROLE_GRADIENT_SUM, name, grads->input[i]->type, 0);
     node_set_attr(u->graph, before, attr_int(ATTR_OFFSET, offsets->ints[i]));
     totals[i] = update_add(u, before, grads->input[i]);
     if (is_micro) update_assign(u, name, totals[i]);
@@ -27,8 +27,7 @@ static Node *sum_grads(Update *u, bool is_micro, Node *grads, Node *factor) {
 
 Node *update_accumulate(Update *u, bool is_micro, Node *grads) {
   Graph *graph = u->graph;
-  Type counter_type = {DT_I64, shape_scalar()};
-  Node *part = update_leaf(u, OP_STATE, PARTS_DONE, counter_type, true, 0);
+  Node *part = update_counter(u, ROLE_PART, PARTS_DONE);
   Node *sum = sum_grads(u, is_micro, grads, graph_take_root(graph, ROOT_FACTOR));
   Node *next = update_add(u, part, make_like(graph, part, 1));
   update_assign(u, PARTS_DONE, is_micro ? next : make_like(graph, part, 0));
@@ -42,7 +41,7 @@ static Node *draw_apart(Graph *fresh, const Node *old, Node **inputs, void *cont
   if (old->op != OP_RANDOM || old->input[1]->op != OP_STATE) return NULL;
   Update u = {.graph = fresh};
   Node *step = inputs[1];
-  Node *part = update_leaf(&u, OP_STATE, PARTS_DONE, step->type, true, 0);
+  Node *part = update_counter(&u, ROLE_PART, PARTS_DONE);
   Node *scaled = update_mul(&u, step, make_like(fresh, step, *parts));
   Node *changed[] = {inputs[0], update_add(&u, scaled, part)};
   return graph_copy_node(fresh, old, changed);

@@ -22,30 +22,21 @@ Node *update_scaled(Update *u, Node *flat, Node *scalar) {
   return update_mul(u, flat, update_fill(u, scalar));
 }
 
-Node *update_leaf(Update *u, Op op, const char *name, Type type, bool has_init, double initial) {
+Node *update_setting(Update *u, const char *key) {
   for (int i = 0; i < u->graph->nodes.count; i++) {
     Node *node = u->graph->nodes.at[i];
-    if (node->op == op && strcmp(node_str(node, ATTR_NAME), name) == 0) return node;
+    if (node->op == OP_SETTING && strcmp(node_str(node, ATTR_NAME), key) == 0) return node;
   }
-  Attr attrs[] = {attr_str(ATTR_NAME, name), attr_str(ATTR_INIT, initial ? "const" : "zeros"),
-                  attr_floats(ATTR_INIT_ARGS, &initial, 1)};
-  return graph_node(u->graph, op, NULL, 0, attrs, !has_init ? 1 : initial ? 3 : 2, &type);
+  Attr name = attr_str(ATTR_NAME, key);
+  return graph_node(u->graph, OP_SETTING, NULL, 0, &name, 1, &(Type){DT_F64, shape_scalar()});
 }
-Node *update_setting(Update *u, const char *key) {
-  return update_leaf(u, OP_SETTING, key, (Type){DT_F64, shape_scalar()}, false, 0);
+Node *update_state(Update *u, LeafRole role, const char *name, double initial) {
+  return make_state(u->graph, role, name, u->flat, initial);
 }
-Node *update_state(Update *u, const char *name, double initial) {
-  return update_leaf(u, OP_STATE, name, u->flat, true, initial);
-}
-bool update_is_moment(const SettingValue *settings, const char *name) {
-  if (!settings || !own_is(name)) return false;
-  const char *optimizer = setting_text(settings, "train.optimizer");
-  size_t length = strlen(optimizer);
-  return strncmp(own_shown(name), optimizer, length) == 0 && own_shown(name)[length] == '.';
+Node *update_moment(Update *u, const char *name) { return update_state(u, ROLE_MOMENT, name, 0); }
+Node *update_counter(Update *u, LeafRole role, const char *name) {
+  return make_state(u->graph, role, name, (Type){DT_I64, shape_scalar()}, 0);
 }
 void update_assign(Update *u, const char *target, Node *value) {
-  Attr attr = attr_str(ATTR_TARGET, target);
-  value = update_unless_skipped(u, target, value);
-  Node *node = graph_node(u->graph, OP_ASSIGN, &value, 1, &attr, 1, NULL);
-  graph_add_root(u->graph, ROOT_ASSIGN, target, node);
+  make_assign(u->graph, target, update_unless_skipped(u, target, value));
 }

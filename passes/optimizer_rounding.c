@@ -23,7 +23,7 @@ static bool is_kept_narrow(const Update *u) {
 
 Node *update_params(Update *u) {
   Type type = {is_kept_narrow(u) ? DT_BF16 : DT_F32, u->flat.shape};
-  return make_cast(u->graph, update_leaf(u, OP_STATE, OWN_PARAMS, type, false, 0), DT_F32);
+  return make_cast(u->graph, make_state(u->graph, ROLE_PARAMS, OWN_PARAMS, type, 0), DT_F32);
 }
 
 static Node *uniform(Update *u, Node *counter) {

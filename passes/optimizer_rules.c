@@ -46,7 +46,7 @@ static Node *sgd(Update *u) {
     Node *kept = make_select(u->graph, is_first, update_number(u, 0), momentum);
     Node *fresh = make_select(u->graph, is_first, update_number(u, 1),
                               update_one_minus(u, number_of(u, "train.dampening")));
-    Node *buffer = update_add(u, update_scaled(u, update_state(u, "@sgd.momentum", 0), kept),
+    Node *buffer = update_add(u, update_scaled(u, update_moment(u, "@sgd.momentum"), kept),
                               update_scaled(u, direction, fresh));
     update_assign(u, "@sgd.momentum", buffer);
     direction = setting_number(u->settings, "train.nesterov") != 0
@@ -64,8 +64,8 @@ static Node *adam(Update *u, const char *name, bool is_decoupled) {
   Node *beta1 = number_of(u, "train.beta1"), *beta2 = number_of(u, "train.beta2");
   Node *params = is_decoupled ? decayed_params(u) : u->params;
   Node *grads = is_decoupled ? u->grads : decayed_grads(u);
-  Node *m = blend(u, update_state(u, m_name, 0), grads, update_one_minus(u, beta1));
-  Node *v = average(u, update_state(u, v_name, 0), update_mul(u, grads, grads), beta2);
+  Node *m = blend(u, update_moment(u, m_name), grads, update_one_minus(u, beta1));
+  Node *v = average(u, update_moment(u, v_name), update_mul(u, grads, grads), beta2);
   update_assign(u, m_name, m);
   update_assign(u, v_name, v);
   Node *count = update_add(u, u->step, update_number(u, 1));
@@ -84,7 +84,7 @@ static Node *adam(Update *u, const char *name, bool is_decoupled) {
 
 /* Chen et al., Symbolic Discovery of Optimization Algorithms (2023), algorithm 2. */
 static Node *lion(Update *u) {
-  Node *m = update_state(u, "@lion.m", 0);
+  Node *m = update_moment(u, "@lion.m");
   Node *mix = blend(u, m, u->grads, update_one_minus(u, number_of(u, "train.beta1")));
   Node *direction = make_unary(u->graph, OP_SIGN, mix);
   Node *next = blend(u, m, u->grads, update_one_minus(u, number_of(u, "train.beta2")));
@@ -95,7 +95,8 @@ static Node *lion(Update *u) {
 static Node *adagrad(Update *u) {
   Node *grads = decayed_grads(u);
   double initial = setting_number(u->settings, "train.initial_accumulator");
-  Node *sum = update_add(u, update_state(u, "@adagrad.sum", initial), update_mul(u, grads, grads));
+  Node *before = update_state(u, ROLE_MOMENT, "@adagrad.sum", initial);
+  Node *sum = update_add(u, before, update_mul(u, grads, grads));
   update_assign(u, "@adagrad.sum", sum);
   Node *eps = update_fill(u, number_of(u, "train.eps"));
   Node *direction = update_div(u, grads, update_add(u, update_sqrt(u, sum), eps));
@@ -106,11 +107,11 @@ static Node *adagrad(Update *u) {
 
 static Node *rmsprop(Update *u) {
   Node *grads = decayed_grads(u), *alpha = number_of(u, "train.alpha");
-  Node *v = average(u, update_state(u, "@rmsprop.v", 0), update_mul(u, grads, grads), alpha);
+  Node *v = average(u, update_moment(u, "@rmsprop.v"), update_mul(u, grads, grads), alpha);
   update_assign(u, "@rmsprop.v", v);
   Node *spread = v;
   if (setting_number(u->settings, "train.centered") != 0) {
-    Node *mean = blend(u, update_state(u, "@rmsprop.g", 0), grads, update_one_minus(u, alpha));
+    Node *mean = blend(u, update_moment(u, "@rmsprop.g"), grads, update_one_minus(u, alpha));
     update_assign(u, "@rmsprop.g", mean);
     /* a variance; rounding must not make it negative */
     spread = update_sub(u, v, update_mul(u, mean, mean));
@@ -119,7 +120,7 @@ static Node *rmsprop(Update *u) {
   Node *eps = update_fill(u, number_of(u, "train.eps"));
   Node *direction = update_div(u, grads, update_add(u, update_sqrt(u, spread), eps));
   if (setting_number(u->settings, "train.momentum") != 0) {
-    Node *buffer = update_state(u, "@rmsprop.momentum", 0);
+    Node *buffer = update_moment(u, "@rmsprop.momentum");
     direction = update_add(u, update_scaled(u, buffer, number_of(u, "train.momentum")), direction);
     update_assign(u, "@rmsprop.momentum", direction);
   }
@@ -138,7 +139,7 @@ static Node *rest_direction(Update *u, Node *m, int64_t rest, Node *count) {
   Node *beta1 = number_of(u, "train.beta1"), *beta2 = number_of(u, "train.beta2");
   Node *correction1 = update_one_minus(u, update_op(u, OP_POW, beta1, count));
   Node *correction2 = update_sqrt(u, update_one_minus(u, update_op(u, OP_POW, beta2, count)));
-  Node *v = update_leaf(u, OP_STATE, "@muon.v", part, true, 0);
+  Node *v = make_state(u->graph, ROLE_MOMENT, "@muon.v", part, 0);
   Node *share = make_cast(u->graph, update_one_minus(u, beta2), DT_F32);
   beta2 = make_cast(u->graph, beta2, DT_F32);
   v = update_add(u, update_mul(u, v, beta2), update_mul(u, update_mul(u, grads, grads), share));
@@ -150,7 +151,7 @@ static Node *rest_direction(Update *u, Node *m, int64_t rest, Node *count) {
 }
 
 static Node *muon(Update *u) {
-  Node *is_muon = update_is_muon(u), *m = update_state(u, "@muon.m", 0);
+  Node *is_muon = update_is_muon(u), *m = update_moment(u, "@muon.m");
   int64_t rest = shape_elements(&u->flat.shape);
   for (int s = u->segments.count - 1; s >= 0; s--)
     if (u->segments.at[s].is_muon) rest = u->segments.at[s].begin;

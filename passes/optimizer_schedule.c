@@ -81,7 +81,7 @@ static Node *one_cycle(Update *u) {
 static Node *plateau(Update *u) {
   int64_t five = 5, begin[] = {0}, step[] = {1}, one = 1;
   Type type = {DT_F64, shape_of(1, &five)}, single = {DT_F64, shape_of(1, &one)};
-  Node *state = update_leaf(u, OP_STATE, OWN_PLATEAU, type, true, 0);
+  Node *state = make_state(u->graph, ROLE_PLATEAU, OWN_PLATEAU, type, 0);
   Attr attrs[] = {attr_ints(ATTR_START, begin, 1), attr_ints(ATTR_STEP, step, 1)};
   Node *times = graph_node(u->graph, OP_SLICE, &state, 1, attrs, 2, &single);
   times = make_reshape(u->graph, times, shape_scalar());

@@ -53,10 +53,12 @@ static const Tensor *setting_value(Probe *probe, const Node *leaf, const char *n
   return tensor;
 }
 
-/* What the step before assigned to a state; NULL: nothing. */
-static const Tensor *assigned(const Probe *probe, const char *name) {
+/* What the step before assigned to a state, or to that of which a param is a part; NULL: nothing. */
+static const Tensor *assigned(const Probe *probe, const Node *leaf) {
   if (!probe->values) return NULL;
-  const Node *node = graph_find_root(probe->graph, ROOT_ASSIGN, name);
+  const Node *state = leaf->op == OP_STATE ? leaf : graph_find_role(probe->graph, leaf->role);
+  if (!state) return NULL;
+  const Node *node = graph_find_root(probe->graph, ROOT_ASSIGN, node_str(state, ATTR_NAME));
   return node ? probe->values[node->id] : NULL;
 }
 
@@ -70,8 +72,7 @@ static int64_t flat_place(const Graph *graph, const Node *node) {
   }
   if (node->op == OP_PARAM || node_attr(node, ATTR_OFFSET)) return node_int(node, ATTR_OFFSET, -1);
   if (!grads || node->type.shape.rank != 1) return -1;
-  const char *name = node_str(node, ATTR_NAME);
-  bool is_front = node->op == OP_STATE && !strcmp(name, "@muon.v");
+  bool is_front = role_has(node->role, ROLE_SLICED); /* Muon's second moment ends before the rest */
   return is_front || shape_equal(&node->type.shape, &grads->type.shape) ? 0 : -1;
 }
 
@@ -139,13 +140,10 @@ const Tensor *probe_leaf(const Node *leaf, void *context) {
   const char *name = node_str(leaf, ATTR_NAME);
   if (!name) return NULL;
   if (leaf->op == OP_SETTING) return setting_value(probe, leaf, name);
-  const char *state = leaf->op == OP_STATE    ? name
-                      : is_narrow_param(leaf) ? NARROW_STATE
-                                              : OWN_PARAMS;
-  const Tensor *before = leaf->op == OP_INPUT ? NULL : assigned(probe, state);
+  const Tensor *before = leaf->op == OP_INPUT ? NULL : assigned(probe, leaf);
   if (before && leaf->op == OP_PARAM) return slice_of(probe->arena, before, leaf);
   if (before && leaf->op == OP_STATE) return before;
-  if (leaf->op == OP_STATE && (strcmp(name, OWN_PARAMS) == 0 || strcmp(name, NARROW_STATE) == 0))
+  if (leaf->op == OP_STATE && (leaf->role == ROLE_PARAMS || leaf->role == ROLE_NARROW))
     return params_value(probe, leaf);
   Tensor *tensor = tensor_new(probe->arena, leaf->type);
   uint64_t random = hash_name(name, probe->seed);

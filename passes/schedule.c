@@ -68,12 +68,12 @@ static void add_state_edges(Schedule *s) {
     const Node *assign = at(s, i);
     const Node *writer = assign->op == OP_ASSIGN ? maker(assign->input[0]) : NULL;
     if (!writer) continue;
+    const Node *state = graph_find_state(s->graph, node_str(assign, ATTR_TARGET));
     for (int r = 0; r < s->count; r++) {
       const Node *reader = at(s, r);
       bool reads = false;
       for (int k = 0; lifetime_is_step(reader) && k < reader->input_count; k++)
-        reads |=
-            lifetime_is_of_state(lifetime_base(reader->input[k]), node_str(assign, ATTR_TARGET));
+        reads |= lifetime_is_of_state(lifetime_base(reader->input[k]), state);
       s->now++;
       if (reads && reader != writer && reader->op != OP_ASSIGN && !leads_to(s, writer->id, r))
         add_edge(s, reader, writer);

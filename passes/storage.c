@@ -62,7 +62,10 @@ static Shape shape_as(const Turn *t, int form) { return storage_shape(&t->forms.
 
 static Node *copy(Turn *t, const Node *old, Node *const *inputs, const Type *type) {
   t->fresh->origin = old->origin;
-  return graph_node(t->fresh, old->op, inputs, old->input_count, old->attr, old->attr_count, type);
+  Node *made =
+      graph_node(t->fresh, old->op, inputs, old->input_count, old->attr, old->attr_count, type);
+  made->role = old->role;
+  return made;
 }
 
 /* For `old`: values of others are made in between, so each node says anew where it comes from. */

@@ -20,8 +20,8 @@ typedef struct {
   int states;
 } Evaluation;
 
-static Node *scalar_state(Totals *t, const char *name) {
-  return totals_state(t, name, (Type){DT_F64, shape_scalar()});
+static Node *scalar_state(Totals *t, LeafRole role, const char *name) {
+  return make_state(t->graph, role, name, (Type){DT_F64, shape_scalar()}, 0);
 }
 
 static Node *number(Totals *t, double value) {
@@ -54,13 +54,13 @@ static Node *total(Totals *t, Op op, Node *part, int level) {
   Evaluation *e = (Evaluation *)t;
   Graph *graph = t->graph;
   const char *name = arena_printf(graph->arena, OWN_EVAL "%d", e->states++);
-  Node *state = totals_state(t, name, part->type);
+  Node *state = make_state(graph, ROLE_TOTAL, name, part->type, 0);
   Node *goes_on = make_binary(graph, OP_NE, e->keep, number(t, 0));
   Node *before = make_select(graph, goes_on, state, totals_neutral(t, op, part->type));
   Node *now = totals_joined(t, op, before, part);
   Node *is_done = make_binary(graph, OP_GT, e->pass, number(t, level));
   now = make_select(graph, is_done, state, now);
-  totals_assign(t, state, now);
+  make_assign(graph, name, now);
   return now;
 }
 
@@ -115,10 +115,10 @@ static void evaluate(PassContext *context, Graph *graph) {
   totals_begin(t, context, graph, NULL);
   if (!t->batch) return; /* without an input there is nothing to go through */
   graph->origin = (Origin){0};
-  e.keep = scalar_state(t, PLAN_EVAL_KEEP);
-  e.missing = scalar_state(t, PLAN_EVAL_MISSING);
-  e.pass = scalar_state(t, PLAN_EVAL_PASS);
-  Node *more = scalar_state(t, PLAN_EVAL_MORE);
+  e.keep = scalar_state(t, ROLE_KEEP, OWN_EVAL "keep");
+  e.missing = scalar_state(t, ROLE_MISSING, OWN_EVAL "missing");
+  e.pass = scalar_state(t, ROLE_PASS, OWN_EVAL "pass");
+  Node *more = scalar_state(t, ROLE_MORE, OWN_EVAL "more");
   t->number = make_binary(graph, OP_ADD, more, number(t, (double)t->batch));
   for (int i = 0, roots = graph->roots.count; i < roots; i++) {
     Root root = graph->roots.at[i];

@@ -29,8 +29,6 @@ struct Totals {
 /* ── what both use (totals_value.c) ── */
 void totals_begin(Totals *t, PassContext *context, Graph *graph, const bool *excused);
 Node *totals_value(Totals *t, Node *old);
-Node *totals_state(Totals *t, const char *name, Type type);
-void totals_assign(Totals *t, const Node *state, Node *value);
 /* What changes nothing under `op`; two totals together. */
 Node *totals_neutral(Totals *t, Op op, Type type);
 Node *totals_joined(Totals *t, Op op, Node *a, Node *b);

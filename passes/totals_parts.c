@@ -33,11 +33,11 @@ static Node *total(Totals *t, Op op, Node *part, int level) {
   Parts *p = (Parts *)t;
   (void)level;
   const char *name = arena_printf(t->graph->arena, OWN_ACCUMULATE "total.%d", p->states++);
-  Node *state = totals_state(t, name, part->type), *before = state;
+  Node *state = make_state(t->graph, ROLE_PART_TOTAL, name, part->type, 0), *before = state;
   if (p->is_micro)
     before = make_select(t->graph, p->is_first, totals_neutral(t, op, part->type), state);
   Node *now = totals_joined(t, op, before, part);
-  if (p->is_micro) totals_assign(t, state, now);
+  if (p->is_micro) make_assign(t->graph, name, now);
   return now;
 }
 
@@ -305,7 +305,7 @@ bool totals_of_parts(PassContext *context, Graph *graph) {
   if (!t->batch) return true;
   if (p.is_micro) drop_updates(t);
   graph->origin = (Origin){0};
-  Node *part = totals_state(t, PARTS_DONE, (Type){DT_I64, shape_scalar()});
+  Node *part = make_state(graph, ROLE_PART, PARTS_DONE, (Type){DT_I64, shape_scalar()}, 0);
   p.is_first = make_binary(graph, OP_EQ, part, make_like(graph, part, 0));
   t->number = make_const(graph, DT_F64, shape_scalar(), count * (double)t->batch);
   for (int i = 0, roots = graph->roots.count; i < roots; i++) {

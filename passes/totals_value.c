@@ -18,22 +18,6 @@ void totals_begin(Totals *t, PassContext *context, Graph *graph, const bool *exc
   }
 }
 
-Node *totals_state(Totals *t, const char *name, Type type) {
-  for (int i = 0; i < t->graph->nodes.count; i++) {
-    Node *node = t->graph->nodes.at[i];
-    if (node->op == OP_STATE && strcmp(node_str(node, ATTR_NAME), name) == 0) return node;
-  }
-  Attr attrs[] = {attr_str(ATTR_NAME, name), attr_str(ATTR_INIT, "zeros")};
-  return graph_node(t->graph, OP_STATE, NULL, 0, attrs, 2, &type);
-}
-
-void totals_assign(Totals *t, const Node *state, Node *value) {
-  const char *name = node_str(state, ATTR_NAME);
-  Attr attr = attr_str(ATTR_TARGET, name);
-  Node *node = graph_node(t->graph, OP_ASSIGN, &value, 1, &attr, 1, NULL);
-  graph_add_root(t->graph, ROOT_ASSIGN, name, node);
-}
-
 /* ── sums, products, extremes ───────────────────────────────────────────────────────────────── */
 Node *totals_neutral(Totals *t, Op op, Type type) {
   bool is_extreme = op == OP_RMAX || op == OP_RMIN;

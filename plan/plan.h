@@ -23,6 +23,7 @@
 #define FT_PLAN_PLAN_H
 #include "base/arena.h"
 #include "base/own.h"
+#include "base/role.h"
 #include "base/text.h"
 #include "ir/type.h"
 
@@ -108,10 +109,9 @@ typedef struct {
   bool has_ignore;       /* … below = 0: anything, and then the line says so, by "any" */
   PlanPart *parts;       /* … and of boxes of it, besides */
   int part_count;
-  bool is_saved;  /* states: belongs to the model (running statistics), not only to the optimiser */
-  bool is_sliced; /* states: element i belongs to element i of the params arena (moments): a
-                     checkpoint holds it in slices, by parameter */
-  bool is_scratch; /* states: dead at the end of every update: no checkpoint needs it */
+  LeafRole role;     /* states: what for; PARAMS of params, NONE of all others */
+  bool is_saved; /* states of the model: the evaluation reads it (running statistics), so it goes
+                    with the weights */
   int stream; /* of the initial values' random numbers: the place in the program, which the place in
                  the arena need not follow */
 } PlanTensor;
@@ -226,13 +226,12 @@ typedef struct {
 } Plan;
 extern const char *const plan_graph_names[PLAN_GRAPHS];
 
-/* States of the eval graph, f64[], with which the runtime makes batches the evaluation of a split:
- * its loss and metrics are those of all samples since `keep` was 0. Zeros: of this batch alone.
- * Sums live in further states of this prefix. */
-#define PLAN_EVAL_KEEP OWN_EVAL "keep"       /* 1: not the first batch of a pass */
-#define PLAN_EVAL_MISSING OWN_EVAL "missing" /* samples at the batch's end that only fill it */
-#define PLAN_EVAL_MORE OWN_EVAL "more"       /* samples of the split, less those of a batch */
-#define PLAN_EVAL_PASS OWN_EVAL "pass"       /* from 0 to one less than the output "passes" */
+/* The states of roles keep, missing, more and pass, f64[], are those with which the runtime makes
+ * batches the evaluation of a split: its loss and metrics are those of all samples since `keep` was
+ * 0. Zeros: of this batch alone. */
+
+/* The index of the state that has this role; -1: none has. */
+int plan_find_role(const Plan *plan, LeafRole role);
 
 /* The type of what lies in the arena narrow, the same in all graphs: f16 if one reads f16 there, or
  * bf16. train.precision does not say it: a model of f32 may round its parameters itself. */

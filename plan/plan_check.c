@@ -51,15 +51,11 @@ static const char *check_loss(Arena *arena, const PlanGraph *graph) {
 
 /* The schedule, dropout and checkpoints go by it. */
 static const char *check_step(Arena *arena, const Plan *plan) {
-  for (int i = 0; i < plan->states.count; i++) {
-    const PlanTensor *state = &plan->states.at[i];
-    if (strcmp(state->name, OWN_STEP) == 0)
-      return is_written(&plan->graph[0], ARENA_STATE, state->offset, &state->type)
-                 ? NULL
-                 : arena_printf(arena,
-                                "no step of graph \"train\" writes the state \"" OWN_STEP "\"");
-  }
-  return arena_printf(arena, "there is no state \"" OWN_STEP "\"");
+  int index = plan_find_role(plan, ROLE_STEP);
+  if (index < 0) return arena_printf(arena, "no state has the role step");
+  const PlanTensor *state = &plan->states.at[index];
+  if (is_written(&plan->graph[0], ARENA_STATE, state->offset, &state->type)) return NULL;
+  return arena_printf(arena, "no step of graph \"train\" writes the state \"%s\"", state->name);
 }
 
 const char *plan_check(Arena *arena, const Plan *plan) {

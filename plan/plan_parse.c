@@ -190,6 +190,18 @@ static bool read_storage(Parser *p, const Shape *shape, Storage *out) {
   return words_fail(&p->words, "view and perm tell no order of the elements");
 }
 
+/* What a state is for; without the word it is the model's own. */
+static bool read_role(Parser *p, ArenaId arena, LeafRole *out) {
+  *out = arena == ARENA_PARAMS ? ROLE_PARAMS : arena == ARENA_STATE ? ROLE_MODEL : ROLE_NONE;
+  if (arena != ARENA_STATE || !words_take(&p->words, "role")) return true;
+  const char *text = words_word(&p->words, "a role");
+  if (!text) return false;
+  if (!role_parse(text, out)) return words_fail(&p->words, "there is no role '%s'", text);
+  if (!role_has(*out, ROLE_OF_STATE) || role_has(*out, ROLE_APART))
+    return words_fail(&p->words, "a state in this arena has not the role '%s'", text);
+  return !role_has(*out, ROLE_ONE) || unique(p, "the role", text);
+}
+
 /* What the four lists of named tensors share. They stand in order and do not overlap. */
 static bool read_tensor(Parser *p, const char *kind, ArenaId arena, int index, PlanTensor *out) {
   int64_t stream = index;
@@ -212,9 +224,8 @@ static bool read_tensor(Parser *p, const char *kind, ArenaId arena, int index, P
     return false;
   while (words_take(&p->words, "part"))
     if (!plan_read_part(&p->words, out)) return false;
+  if (!read_role(p, arena, &out->role)) return false;
   out->is_saved = words_take(&p->words, "saved");
-  out->is_sliced = words_take(&p->words, "sliced");
-  out->is_scratch = words_take(&p->words, "scratch");
   if (words_take(&p->words, "stream") &&
       !words_integer(&p->words, "the stream", 0, INT32_MAX / 2, &stream))
     return false;
@@ -252,10 +263,14 @@ static bool read_param(Parser *p) {
 static bool read_state(Parser *p) {
   PlanTensor t;
   if (!read_tensor(p, "state", ARENA_STATE, p->plan->states.count, &t)) return false;
-  if (t.is_sliced && (t.type.dtype != DT_F32 || t.type.shape.rank != 1))
-    return words_fail(&p->words, "a sliced state is flat and f32");
-  if (!strcmp(t.name, OWN_STEP) && (t.type.dtype != DT_I64 || t.type.shape.rank))
-    return words_fail(&p->words, "the state " OWN_STEP " must be i64[]");
+  bool is_count = role_has(t.role, ROLE_COUNTER), is_number = role_has(t.role, ROLE_NUMBER);
+  if (role_has(t.role, ROLE_SLICED) && (t.type.dtype != DT_F32 || t.type.shape.rank != 1))
+    return words_fail(&p->words, "a %s is flat and f32", role_text(t.role));
+  if ((is_count && t.type.dtype != DT_I64) || (is_number && t.type.dtype != DT_F64) ||
+      ((is_count || is_number) && t.type.shape.rank))
+    return words_fail(&p->words, "the state \"%s\" must be %s[]", t.name, is_count ? "i64" : "f64");
+  if (t.is_saved && t.role != ROLE_MODEL)
+    return words_fail(&p->words, "\"%s\" is not the model's", t.name);
   if (!follows(p, p->plan->states.at, p->plan->states.count, &t)) return false;
   VEC_PUSH(p->words.arena, p->plan->states, t);
   return true;

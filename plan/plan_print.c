@@ -35,6 +35,12 @@ DType plan_narrow_type(const Plan *plan) {
   return DT_BF16;
 }
 
+int plan_find_role(const Plan *plan, LeafRole role) {
+  for (int i = 0; i < plan->states.count; i++)
+    if (plan->states.at[i].role == role) return i;
+  return -1;
+}
+
 uint64_t plan_checksum(const char *text, size_t length) {
   uint64_t hash = 14695981039346656037u; /* FNV-1a, 64 bits */
   for (size_t i = 0; i < length; i++) hash = (hash ^ (unsigned char)text[i]) * 1099511628211u;
@@ -143,9 +149,9 @@ static void print_tensor(Text *out, const char *word, const PlanTensor *tensor, 
   if (tensor->has_ignore) text_printf(out, " ignore %" PRId64, tensor->ignore);
   for (int i = 0; i < tensor->part_count; i++)
     plan_print_part(out, &tensor->parts[i], tensor->type.shape.rank);
+  if (!strcmp(word, "state") && tensor->role != ROLE_MODEL)
+    text_printf(out, " role %s", role_text(tensor->role));
   if (tensor->is_saved) text_printf(out, " saved");
-  if (tensor->is_sliced) text_printf(out, " sliced");
-  if (tensor->is_scratch) text_printf(out, " scratch");
   if (tensor->stream != index) text_printf(out, " stream %d", tensor->stream);
   text_printf(out, "\n");
 }

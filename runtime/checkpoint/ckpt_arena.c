@@ -73,9 +73,10 @@ CkptTensors ckpt_state_tensors(Arena *arena, const Plan *plan, bool all) {
   for (int i = 0; i < plan->states.count; i++) {
     const PlanTensor *state = &plan->states.at[i];
     PlanTensor slice;
-    if ((!all && !state->is_saved) || state->is_scratch) continue;
-    if (!state->is_sliced) VEC_PUSH(arena, out, *state);
-    for (int k = 0; state->is_sliced && k < plan->params.count; k++)
+    bool is_sliced = role_has(state->role, ROLE_SLICED);
+    if ((!all && !state->is_saved) || role_has(state->role, ROLE_SCRATCH)) continue;
+    if (!is_sliced) VEC_PUSH(arena, out, *state);
+    for (int k = 0; is_sliced && k < plan->params.count; k++)
       if (slice_of(arena, state, &plan->params.at[k], &slice)) VEC_PUSH(arena, out, slice);
   }
   return out;
@@ -102,7 +103,7 @@ Status ckpt_write_tensors(Exec *exec, const char *path, CkptContent content, con
   Arena *arena = arena_new();
   CkptArena params = {0}, states = {0};
   CkptTensors of_params = {0}, of_states = ckpt_state_tensors(arena, plan, content == CKPT_ALL);
-  int ema = content == CKPT_EMA ? exec_find_state(exec, OWN_EMA) : -1;
+  int ema = content == CKPT_EMA ? plan_find_role(plan, ROLE_AVERAGE) : -1;
   for (int i = 0; i < plan->params.count; i++) {
     PlanTensor param = plan->params.at[i];
     if (ema >= 0) param.offset += plan->states.at[ema].offset;

@@ -24,7 +24,9 @@ static bool is_expected(const Exec *exec, const char *name) {
   for (int i = 0; i < plan->states.count; i++) { /* of a checkpoint */
     const PlanTensor *state = &plan->states.at[i];
     size_t length = strlen(state->name);
-    if (state->is_sliced && !strncmp(name, state->name, length) && name[length] == '.') return true;
+    if (role_has(state->role, ROLE_SLICED) && !strncmp(name, state->name, length) &&
+        name[length] == '.')
+      return true;
   }
   return false;
 }

@@ -66,9 +66,9 @@ void evaluate_take(const Exec *exec, const ExecScalars *scalars, LogStep *out) {
 }
 
 /* ── the states that make batches an evaluation (plan/plan.h) ─────────────────────────────── */
-static Status set_state(Evaluator *evaluator, const char *name, double value) {
+static Status set_state(Evaluator *evaluator, LeafRole role, double value) {
   Exec *exec = evaluator->exec;
-  int index = exec_find_state(exec, name);
+  int index = plan_find_role(exec_plan(exec), role);
   if (index < 0) return STATUS_OK;
   int64_t offset = exec_plan(exec)->states.at[index].offset;
   return exec_write(exec, ARENA_STATE, offset, sizeof value, &value);
@@ -77,10 +77,10 @@ static Status set_state(Evaluator *evaluator, const char *name, double value) {
 static Status set_states(Evaluator *evaluator, bool goes_on, int64_t missing, int64_t more,
                          int64_t pass) {
   STATUS_TRY(exec_sync(evaluator->exec)); /* batches under way read them */
-  STATUS_TRY(set_state(evaluator, PLAN_EVAL_KEEP, goes_on));
-  STATUS_TRY(set_state(evaluator, PLAN_EVAL_MISSING, (double)missing));
-  STATUS_TRY(set_state(evaluator, PLAN_EVAL_MORE, (double)more));
-  return set_state(evaluator, PLAN_EVAL_PASS, (double)pass);
+  STATUS_TRY(set_state(evaluator, ROLE_KEEP, goes_on));
+  STATUS_TRY(set_state(evaluator, ROLE_MISSING, (double)missing));
+  STATUS_TRY(set_state(evaluator, ROLE_MORE, (double)more));
+  return set_state(evaluator, ROLE_PASS, (double)pass);
 }
 
 /* The feed is made at the first evaluation: by then the split is read. */

@@ -11,7 +11,7 @@ typedef struct {
 } Memory;
 
 bool plateau_is_used(const Exec *exec) {
-  int index = exec_find_state(exec, OWN_PLATEAU);
+  int index = plan_find_role(exec_plan(exec), ROLE_PLATEAU);
   if (index < 0) return false;
   const PlanTensor *state = &exec_plan(exec)->states.at[index];
   return state->type.dtype == DT_F64 && type_bytes(&state->type) == sizeof(Memory);
@@ -27,7 +27,7 @@ Status plateau_note(Exec *exec, const LogStep *result, bool *is_reduced) {
   const Plan *plan = exec_plan(exec);
   *is_reduced = false;
   if (!plateau_is_used(exec)) return STATUS_OK;
-  int64_t offset = plan->states.at[exec_find_state(exec, OWN_PLATEAU)].offset;
+  int64_t offset = plan->states.at[plan_find_role(plan, ROLE_PLATEAU)].offset;
   const char *text = setting_text(plan->settings, key);
   Memory memory;
   Rule rule;

@@ -55,21 +55,20 @@ static Status check_nesterov(const Plan *plan) {
                      setting_number(settings, "train.dampening"));
 }
 
-/* Settings that are 0 at compile time leave out what they need: a value would do nothing. */
+/* Settings that are 0 at compile time leave out what they need, and no graph reads them: a value
+ * would do nothing. */
 static Status check_buffers(const Plan *plan) {
   static const struct {
-    const char *key, *optimizer, *state; /* optimizer NULL: any */
-  } needs[] = {{"train.ema", NULL, OWN_EMA},
-               {"train.momentum", "sgd", "@sgd.momentum"},
-               {"train.momentum", "rmsprop", "@rmsprop.momentum"}};
+    const char *key, *optimizer; /* that takes it; NULL: any */
+  } needs[] = {{"train.ema", NULL}, {"train.momentum", "sgd"}, {"train.momentum", "rmsprop"}};
   const char *optimizer = setting_text(plan->settings, "train.optimizer");
   for (size_t i = 0; i < sizeof needs / sizeof *needs; i++) {
-    bool is_there = plan->params.count == 0;
+    bool is_read = plan->params.count == 0;
     if (needs[i].optimizer && strcmp(needs[i].optimizer, optimizer) != 0) continue;
-    for (int k = 0; k < plan->states.count; k++)
-      is_there |= strcmp(plan->states.at[k].name, needs[i].state) == 0;
+    for (int k = 0; k < plan->scalars.count; k++)
+      is_read |= strcmp(plan->scalars.at[k].name, needs[i].key) == 0;
     double value = setting_number(plan->settings, needs[i].key);
-    if (value != 0 && !is_there)
+    if (value != 0 && !is_read)
       return status_fail(STATUS_USER,
                          "--set %s=%g: the model was compiled with 0 and has no memory for it; "
                          "recompile with ftc --set %s=%g",

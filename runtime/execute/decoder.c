@@ -101,7 +101,7 @@ Status decoder_new(Exec *exec, bool is_windowed, Decoder **out) {
   *decoder = (Decoder){.exec = exec,
                        .graph = remembers ? EXEC_DECODE : EXEC_EVAL,
                        .input = find_input(plan),
-                       .position = exec_find_state(exec, "@decode.position")};
+                       .position = plan_find_role(plan, ROLE_POSITION)};
   const Shape *shape = &decoder->input->type.shape;
   decoder->window = shape->dim[1];
   decoder->output = remembers ? find_output(&plan->graph[EXEC_DECODE], 1)

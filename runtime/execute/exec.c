@@ -22,11 +22,11 @@ const char *exec_device_text(const Exec *exec) { return exec->type->describe(exe
 /* Evaluation reads the average of the weights where it would read the weights. */
 static Status bind_ema(Exec *exec) {
   char *base[ARENA_COUNT];
-  int index = exec_find_state(exec, OWN_EMA);
+  int index = plan_find_role(exec->plan, ROLE_AVERAGE);
   if (index < 0) return STATUS_OK;
   const PlanTensor *ema = &exec->plan->states.at[index];
   if (type_bytes(&ema->type) < exec->plan->arena_bytes[ARENA_PARAMS] || ema->type.dtype != DT_F32)
-    return status_fail(STATUS_USER, "%s: the state \"ema\" is smaller than the parameters",
+    return status_fail(STATUS_USER, "%s: the average of the parameters is smaller than these",
                        exec->artifact->path);
   memcpy(base, exec->base, sizeof base);
   base[ARENA_PARAMS] = exec->base[ARENA_STATE] + ema->offset;
@@ -348,14 +348,14 @@ int exec_find_state(const Exec *exec, const char *name) {
 }
 
 Status exec_step(Exec *exec, int64_t *step) {
-  int index = exec_find_state(exec, OWN_STEP);
+  int index = plan_find_role(exec->plan, ROLE_STEP);
   *step = 0;
   if (index < 0) return STATUS_OK;
   return exec_read(exec, ARENA_STATE, exec->plan->states.at[index].offset, sizeof *step, step);
 }
 
 Status exec_set_step(Exec *exec, int64_t step) {
-  int index = exec_find_state(exec, OWN_STEP);
+  int index = plan_find_role(exec->plan, ROLE_STEP);
   if (index < 0) return STATUS_OK;
   return exec_write(exec, ARENA_STATE, exec->plan->states.at[index].offset, sizeof step, &step);
 }

@@ -138,7 +138,7 @@ STATUS_CHECKED Status exec_write(Exec *exec, ArenaId arena, int64_t offset, int6
 /* Index in plan->params or plan->states by name, or -1. */
 int exec_find_param(const Exec *exec, const char *name);
 int exec_find_state(const Exec *exec, const char *name);
-/* The state OWN_STEP: how many training steps are done. 0 if the plan has none. */
+/* The state of role step: how many training steps are done. 0 if the plan has none. */
 STATUS_CHECKED Status exec_step(Exec *exec, int64_t *step);
 STATUS_CHECKED Status exec_set_step(Exec *exec, int64_t step);
 #endif

@@ -45,7 +45,8 @@ Status exec_round_ready(Exec *exec, ExecGraph graph) {
   exec->rounded = ROUNDED_NONE;
   const char *from = exec->base[ARENA_PARAMS];
   if (wanted == ROUNDED_EMA)
-    from = exec->base[ARENA_STATE] + exec->plan->states.at[exec_find_state(exec, OWN_EMA)].offset;
+    from = exec->base[ARENA_STATE] +
+           exec->plan->states.at[plan_find_role(exec->plan, ROLE_AVERAGE)].offset;
   STATUS_TRY(round_all(exec, from));
   exec->rounded = wanted;
   return STATUS_OK;

@@ -89,7 +89,7 @@ class Rounding(support.Case):
         graph = """graph "train" {
   %x = input {name="x"} : f32[64]
   %w = param {name="w", init="zeros"} : f32[64]
-  %step = state {name="@step", init="zeros"} : i64[]
+  %step = state step {name="@step", init="zeros"} : i64[]
   %p = mul %w, %x : f32[64]
   %s = sum %p {axes=[0]} : f32[1]
   %l = reshape %s : f32[]

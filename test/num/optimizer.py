@@ -24,7 +24,7 @@ GRAPH = """graph "train" {
   %%v = param {name="v", init="zeros"%s} : f32[2,3]
   %%t = param {name="t", init="zeros"%s} : f32[5,2]
   %%b = param {name="b", init="zeros"%s} : f32[1,2]
-  %%step = state {name="@step", init="zeros"} : i64[]
+  %%step = state step {name="@step", init="zeros"} : i64[]
   %%h0 = dot %%x, %%w {tb=true} : f32[4,2]
   %%h1 = dot %%x, %%v {tb=true} : f32[4,2]
   %%h2 = tanh %%h1 : f32[4,2]

@@ -580,7 +580,7 @@ static Node *recipe_dropout(Random *r) {
   Node *x = pick(r);
   Type scalar = {DT_I64, shape_scalar()}, type = x->type, setting = {DT_F64, shape_scalar()};
   if (!r->step) {
-    r->step = leaf(r, OP_STATE, OWN_STEP, scalar, "zeros", 0, 0);
+    r->step = make_state(r->graph, ROLE_STEP, OWN_STEP, scalar, 0);
     r->seed = cast(r, leaf(r, OP_SETTING, "train.seed", setting, NULL, 0, 0), DT_I64);
   }
   Attr stream = attr_int(ATTR_STREAM, r->streams++);

@@ -134,7 +134,7 @@ static const Tensor *leaf_value(const Node *leaf, void *context) {
   Walk *walk = context;
   Case *c = walk->c;
   const char *name = node_str(leaf, ATTR_NAME);
-  bool is_params = leaf->op == OP_PARAM || (leaf->op == OP_STATE && !strcmp(name, OWN_PARAMS));
+  bool is_params = leaf->role == ROLE_PARAMS;
   if (leaf->op == OP_SETTING) {
     Tensor *value = tensor_new(c->arena, leaf->type);
     if (value->f) value->f[0] = setting_of(c, name);

@@ -250,10 +250,10 @@ static void compare_states(Case *c, int step) {
     const PlanTensor *state = &plan->states.at[i];
     const Node *node = graph_find_root(graph, ROOT_ASSIGN, state->name);
     const char *at = c->code.arena[ARENA_STATE] + state->offset;
-    if (!node || state->is_scratch) continue;
+    if (!node || role_has(state->role, ROLE_SCRATCH)) continue;
     Span span = {"state", state->name,       step, node->id, 0, shape_elements(&state->type.shape),
                  at,      state->type.dtype, NULL};
-    if (state->is_sliced)
+    if (role_has(state->role, ROLE_SLICED))
       compare_flat(c, state->name, step, node, at, state->type.dtype);
     else
       compare(c, &span);

@@ -99,7 +99,7 @@ static void compile(Bench *b, const char *source, int64_t batch, int64_t window)
 static const Tensor *leaf(const Node *node, void *context) {
   Bench *b = context;
   const char *name = node_str(node, ATTR_NAME);
-  if (node->op == OP_STATE && strncmp(name, DECODE_PREFIX, strlen(DECODE_PREFIX)) == 0) {
+  if (node->role == ROLE_CACHE || node->role == ROLE_POSITION) {
     for (int i = 0; i < b->states; i++)
       if (strcmp(b->state_name[i], name) == 0) return b->state[i];
     return tensor_new(b->arena, node->type); /* cleared before position 0 */

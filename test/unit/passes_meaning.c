@@ -195,7 +195,7 @@ static const char *const graphs[] = {
     "%w2 = param {name=\"fc2.weight\", init=\"zeros\"} : f32[3,5]\n"
     "%w3 = param {name=\"again\", init=\"zeros\"} : f32[3,5]\n"
     "%run = state {name=\"mean\", init=\"zeros\"} : f32[1,5]\n"
-    "%step = state {name=\"@step\", init=\"zeros\"} : i64[]\n"
+    "%step = state step {name=\"@step\", init=\"zeros\"} : i64[]\n"
     "%seed = const {value=7} : i64[]\n"
     "%h0 = dot %x, %w1 {tb=true} : f32[4,5]\n%b2 = reshape %b1 : f32[1,5]\n"
     "%b3 = broadcast %b2 : f32[4,5]\n%h1 = add %h0, %b3 : f32[4,5]\n"

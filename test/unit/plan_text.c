@@ -72,11 +72,15 @@ static Plan *sample(Arena *arena) {
                      .type = type_of(DT_F32, 1, 4, 0),
                      .offset = 128,
                      .init = {"zeros", {0}, 0}};
-  PlanTensor step = {.name = OWN_STEP, .type = type_of(DT_I64, 0, 0, 0), .init = {"zeros", {0}, 0}};
+  PlanTensor step = {.name = OWN_STEP,
+                     .type = type_of(DT_I64, 0, 0, 0),
+                     .init = {"zeros", {0}, 0},
+                     .role = ROLE_STEP};
   PlanTensor mean = {.name = "@bn.@running_mean",
                      .type = type_of(DT_F32, 1, 4, 0),
                      .offset = 64,
                      .init = {"const", {0.5}, 1},
+                     .role = ROLE_MODEL,
                      .is_saved = true};
   PlanTensor rate = {.name = "train.lr", .type = type_of(DT_F64, 0, 0, 0)};
   VEC_PUSH(arena, plan->inputs, input);
@@ -269,7 +273,7 @@ static void test_refusals(void **state) {
       {"loss \"loss\" f32[] at", "loss \"loss\" f64[] at", "writes its loss \"loss\" as f64[]"},
       {"loss \"loss\" f32[] at", "loss \"loss\" i32[] at", "not one number"},
       {"loss \"loss\" f32[] at output+0", "loss \"loss\" f32[] at output+4", "writes its loss"},
-      {"state \"@step\" i64[] at 0 init zeros()\n", "", "no state \"@step\""},
+      {"state \"@step\" i64[] at 0 init zeros() role step\n", "", "no state has the role step"},
       {"(6) -> (6)", "(6) -> (5)", "writes the state \"@step\""},
       {" below 10 ignore -100", "", "expected 'any'"},
       {" below 10 ignore -100", " any part [9999] step [1] count [1] below 3", "no box"},
@@ -298,6 +302,17 @@ static void test_refusals(void **state) {
       {"at 0 predict any", "at 0 predict any ignore 3", "ignore"},
       {"uniform(-0.1, 0.1)", "wild(-0.1, 0.1)", "no initialiser 'wild'"},
       {"\"@step\" i64[]", "\"@step\" i32[]", "must be i64[]"},
+      {" role step", "", "no state has the role step"},
+      {" role step", " role stop", "there is no role 'stop'"},
+      {" role step", " role none", "there is no role 'none'"},
+      {" role step", " role", "expected a role"},
+      {" role step", " role params", "has not the role 'params'"},
+      {" role step", " role gradient_sum", "has not the role 'gradient_sum'"},
+      {" role step", " role cache", "has not the role 'cache'"},
+      {" role step", " role moment", "a moment is flat and f32"},
+      {" role step", " role pass", "the state \"@step\" must be f64[]"},
+      {" role step", " role step saved", "is not the model's"},
+      {"init const(0.5)", "init const(0.5) role step", "there are two of the role \"step\""},
       {"scalar \"train.lr\" f64[]", "scalar \"train.lr\" f32[]", "is f64[]"},
       {"scalar \"train.lr\"", "scalar \"train.ls\"", "no numeric setting"},
       {"graph \"train\"", "graph \"test\"", "no graph \"test\" at this place"},

@@ -130,7 +130,7 @@ static char *write_artifact(const Case *c) {
     type_of(c, i, type, sizeof type);
     text_printf(&plan, "state \"%s\" %s at %d init zeros()\n", names[i], type, i * PLACE);
   }
-  text_printf(&plan, "state \"@step\" i64[] at %d init zeros()\n", ARGUMENTS * PLACE);
+  text_printf(&plan, "state \"@step\" i64[] at %d init zeros() role step\n", ARGUMENTS * PLACE);
   write_graph(c, "train", &plan);
   write_graph(c, "eval", &plan);
   text_printf(&plan, "checksum %016" PRIx64 "\n", plan_checksum(plan.at, plan.count));
@@ -361,7 +361,7 @@ static char *write_mapped(void) {
               "ft-plan 3\nmodel \"m\"\nsource \"m.ft\"\ntarget ptx \"sm_90a\"\n"
               "arena params 0\narena narrow 0\narena grads 0\narena state 8256\narena settings 0\n"
               "arena input 0\narena output 64\narena work 0\n"
-              "state \"@step\" i64[] at 8192 init zeros()\n");
+              "state \"@step\" i64[] at 8192 init zeros() role step\n");
   for (int g = 0; g < 2; g++) {
     text_printf(&plan,
                 "graph \"%s\"\n  buffer 0 state+0 f32[16,40]\n  buffer 1 state+4096 f32[16,32]\n",

@@ -77,7 +77,8 @@ static Plan *make_plan(Arena *arena) {
   PlanTensor x = {.name = "x", .type = f32(2, BATCH, IN), .is_needed_for_predict = true};
   PlanTensor t = {.name = "t", .type = f32(2, BATCH, OUT), .offset = BATCH * IN * 4};
   PlanTensor w = {.name = "weight", .type = f32(2, OUT, IN), .init = {"normal", {0, 0.1}, 2}};
-  PlanTensor step = {.name = OWN_STEP, .type = {DT_I64, {0}}, .init = {"zeros", {0}, 0}};
+  PlanTensor step = {.name = OWN_STEP, .type = {DT_I64, {0}}, .init = {"zeros", {0}, 0},
+                     .role = ROLE_STEP};
   PlanTensor lr = {.name = "train.lr", .type = {DT_F64, {0}}};
   VEC_PUSH(arena, plan->inputs, x);
   VEC_PUSH(arena, plan->inputs, t);

@@ -31,10 +31,13 @@ static inline Status small_open(const char *const name[SMALL_NAMES], bool is_sli
   VEC_PUSH(arena, plan->params, small_tensor(name[SMALL_BIAS], DT_F32, 1, 3, 0, 64));
   VEC_PUSH(arena, plan->states, small_tensor(name[SMALL_MEAN], DT_F32, 1, 3, 0, 0));
   VEC_PUSH(arena, plan->states, small_tensor(name[SMALL_MOMENT], DT_F32, 1, 32, 0, 64));
+  for (int i = 0; i < 2; i++) plan->params.at[i].role = ROLE_PARAMS;
+  plan->states.at[0].role = ROLE_MODEL;
   plan->states.at[0].is_saved = true;
-  plan->states.at[1].is_sliced = is_sliced;
+  plan->states.at[1].role = is_sliced ? ROLE_MOMENT : ROLE_LOSS_SCALE;
   PlanTensor step = small_tensor(OWN_STEP, DT_I64, 0, 0, 0, 192);
   step.init = (Init){.text = "zeros"};
+  step.role = ROLE_STEP;
   VEC_PUSH(arena, plan->states, step);
   plan->arena_bytes[ARENA_PARAMS] = SMALL_PARAM_BYTES;
   plan->arena_bytes[ARENA_STATE] = SMALL_STATE_BYTES;

@@ -1,0 +1,54 @@
+/* role: what a param or state is for. The compiler sets it where it makes the leaf; the graph's text and the plan's
+ * say it, and whoever decides something about a leaf asks for the role or one of its traits. Names are for files
+ * and people. */
+#ifndef FT_BASE_ROLE_H
+#define FT_BASE_ROLE_H
+#include <stdbool.h>
+
+typedef enum {
+  ROLE_OF_PARAM = 1 << 0, /* a param may have it */
+  ROLE_OF_STATE = 1 << 1,
+  ROLE_ONE = 1 << 2,     /* at most one state has it */
+  ROLE_APART = 1 << 3,   /* a state that does not lie in the arena of states: a plan has no line for it */
+  ROLE_UPDATE = 1 << 4,  /* belongs to the update of the parameters and lies behind the model's states */
+  ROLE_SLICED = 1 << 5,  /* f32[N], of which element i belongs to element i of the parameters: checkpoints
+                            hold it in slices, by parameter */
+  ROLE_SCRATCH = 1 << 6, /* dead when a step, an evaluation or a text is over: no checkpoint holds it */
+  ROLE_NUMBER = 1 << 7,  /* f64[], written by the runtime */
+  ROLE_COUNTER = 1 << 8    /* i64[] */
+} RoleTrait;
+
+/* clang-format off */
+#define ROLES(X)                                                                                                       \
+  X(NONE, "none", 0)                                          /* no param and no state */                              \
+  X(PARAMS, "params", ROLE_OF_PARAM | ROLE_OF_STATE | ROLE_ONE | ROLE_APART) /* a parameter; a state: all of them, flat */ \
+  X(NARROW, "narrow", ROLE_OF_PARAM | ROLE_OF_STATE | ROLE_ONE | ROLE_APART) /* the same, rounded to bf16 or f16 */      \
+  X(MODEL, "model", ROLE_OF_STATE)                            /* the program's own, as running statistics are */       \
+  X(STEP, "step", ROLE_OF_STATE | ROLE_ONE | ROLE_COUNTER)      /* training steps done */                                \
+  X(MOMENT, "moment", ROLE_OF_STATE | ROLE_UPDATE | ROLE_SLICED)               /* of an optimizer */                   \
+  X(AVERAGE, "average", ROLE_OF_STATE | ROLE_ONE | ROLE_UPDATE | ROLE_SLICED)  /* of the parameters over the steps */  \
+  X(GRADIENT_SUM, "gradient_sum", ROLE_OF_STATE | ROLE_APART | ROLE_UPDATE | ROLE_SCRATCH) /* over the parts of a batch */ \
+  X(PART_TOTAL, "part_total", ROLE_OF_STATE | ROLE_UPDATE | ROLE_SCRATCH)      /* of the loss or a metric, over the parts */ \
+  X(PART, "part", ROLE_OF_STATE | ROLE_ONE | ROLE_UPDATE | ROLE_SCRATCH | ROLE_COUNTER)   /* parts of the batch done */  \
+  X(LOSS_SCALE, "loss_scale", ROLE_OF_STATE)                  /* fp16's, and the counts by which it changes */         \
+  X(PLATEAU, "plateau", ROLE_OF_STATE | ROLE_ONE)             /* what the schedule remembers of evaluations */         \
+  X(TOTAL, "total", ROLE_OF_STATE | ROLE_SCRATCH)             /* of an evaluation, over its batches */                 \
+  X(KEEP, "keep", ROLE_OF_STATE | ROLE_ONE | ROLE_SCRATCH | ROLE_NUMBER)       /* 1: not the first batch of a pass */  \
+  X(MISSING, "missing", ROLE_OF_STATE | ROLE_ONE | ROLE_SCRATCH | ROLE_NUMBER) /* samples that only fill the last batch */ \
+  X(MORE, "more", ROLE_OF_STATE | ROLE_ONE | ROLE_SCRATCH | ROLE_NUMBER)       /* samples of the split, less a batch's */ \
+  X(PASS, "pass", ROLE_OF_STATE | ROLE_ONE | ROLE_SCRATCH | ROLE_NUMBER)       /* from 0 to the output "passes", less 1 */ \
+  X(POSITION, "position", ROLE_OF_STATE | ROLE_ONE | ROLE_SCRATCH | ROLE_COUNTER) /* of a text that is generated */       \
+  X(CACHE, "cache", ROLE_OF_STATE | ROLE_APART | ROLE_SCRATCH)                 /* keys and values of that text */
+/* clang-format on */
+
+typedef enum {
+#define X(ID, text, traits) ROLE_##ID,
+  ROLES(X)
+#undef X
+      ROLES_END
+} LeafRole;
+
+const char *role_text(LeafRole role);
+bool role_has(LeafRole role, RoleTrait trait);
+bool role_parse(const char *text, LeafRole *out);
+#endif
