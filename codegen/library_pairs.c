@@ -4,6 +4,7 @@
 #include "codegen/library.h"
 #include "codegen/recognise.h"
 #include "plan/plan_calls.h"
+#include "plan/plan_order.h"
 #include <string.h>
 
 typedef struct {
@@ -95,11 +96,6 @@ static bool is_bare(const PlanStep *call) {
 }
 
 /* ── order ────────────────────────────────────────────────────────────────────────────────── */
-static bool buffers_overlap(const PlanBuffer *a, const PlanBuffer *b) {
-  return a->arena == b->arena && a->offset < b->offset + type_bytes(&b->type) &&
-         b->offset < a->offset + type_bytes(&a->type);
-}
-
 /* Nothing lives there from one kernel to the next: all have the same. */
 static bool is_workspace(const Pairing *p, int buffer) {
   for (int i = 0; i < p->lowering->workspace_buffers.count; i++)
@@ -111,7 +107,7 @@ static bool steps_conflict(const Pairing *p, const PlanStep *a, const PlanStep *
   for (int i = 0; i < a->arg_count; i++)
     for (int j = 0; j < b->arg_count; j++)
       if ((i >= a->input_count || j >= b->input_count) && !is_workspace(p, a->args[i]) &&
-          buffers_overlap(buffer_at(p, a->args[i]), buffer_at(p, b->args[j])))
+          plan_buffers_overlap(buffer_at(p, a->args[i]), buffer_at(p, b->args[j])))
         return true;
   return false;
 }
@@ -163,8 +159,8 @@ static void sink(Pairing *p, const NodeSteps *early, const NodeSteps *late) {
 static bool is_sound(const Pairing *p, const PlanStep *call) {
   for (int i = call->input_count; i < call->arg_count; i++)
     for (int j = 0; j < call->arg_count; j++)
-      if (i != j &&
-          buffers_overlap(&p->out->buffers.at[call->args[i]], &p->out->buffers.at[call->args[j]]))
+      if (i != j && plan_buffers_overlap(&p->out->buffers.at[call->args[i]],
+                                         &p->out->buffers.at[call->args[j]]))
         return false;
   return true;
 }

@@ -1,6 +1,7 @@
 /* lower: the walk over a graph in its order, which is the order of execution. */
 #include "codegen/library.h"
 #include "codegen/lower_private.h"
+#include "plan/plan_order.h"
 #include <string.h>
 
 int lower_buffer(Lowering *lowering, Place place, const Type *type) {
@@ -171,6 +172,7 @@ bool lower_program(Module *const *modules, int count, const Program *program, Pl
       library_pairs(&lowering, graph, lowering.node_steps[g].at, lowering.node_steps[g].count);
   }
   if (good && program->micro) clear_sums(&lowering);
+  for (int g = 0; g < PLAN_GRAPHS && good; g++) plan_order_find(plan->arena, &plan->graph[g]);
   workspace += plan->arena_bytes[ARENA_WORK] - end; /* what library calls leave for each other */
   if (good) lower_memory(&lowering, workspace);
   arena_free(lowering.arena);

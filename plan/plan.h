@@ -42,7 +42,7 @@ const char *arena_text(ArenaId id);
 bool arena_parse(const char *text, ArenaId *out);
 
 /* The version grows whenever an older plan would mean something else now, or could not be read. */
-enum { PLAN_VERSION = 3, PLAN_ALIGN = 64, PLAN_GRAPHS = 5 };
+enum { PLAN_VERSION = 4, PLAN_ALIGN = 64, PLAN_GRAPHS = 5 };
 enum { PLAN_MOST_METRICS = 250 }; /* of a graph, with the compiler's own */
 
 /* ── settings ─────────────────────────────────────────────────────────────────────────────── */
@@ -142,7 +142,9 @@ typedef struct {
   int swizzle;                             /* bytes: 0 (none), 32, 64, 128 */
 } PlanMap;
 
-/* LAUNCH: a kernel of the artifact. Host: void name(void *const *args, int64_t begin, int64_t end),
+/* Steps may run in any order, or side by side, that their lists `after` allow; a run of a graph
+ * begins when the run before it is done.
+ * LAUNCH: a kernel of the artifact. Host: void name(void *const *args, int64_t begin, int64_t end),
  *   which does work items [begin, end) of `work`; any split over threads gives the same bits;
  *   `grain` is the fewest items worth a thread. PTX: .entry name(.param .u64 × args, .param .align
  * 128 .b8[128] × maps), grid, block, dynamic shared bytes. CALL: a library routine by name with
@@ -152,6 +154,8 @@ typedef struct {
   const char *name;
   const int *args; /* indices in the graph's buffers: inputs first, then outputs */
   int arg_count, input_count;
+  const int *after; /* steps of the same run that must be done before, ascending: plan_order.h */
+  int after_count;
   int64_t work, grain;
   int64_t grid[3], block[3], shared;
   int64_t stays; /* LAUNCH for ptx, not 0: so many blocks fit a multiprocessor, and where fewer

@@ -1,6 +1,7 @@
 /* plan_check: see plan_check.h. A plan whose checksum fits may still have been changed: a line
  * taken out or a type exchanged must not become other numbers without a word. */
 #include "plan/plan_check.h"
+#include "plan/plan_order.h"
 #include "plan/plan_text.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -58,6 +59,11 @@ static const char *check_step(Arena *arena, const Plan *plan) {
   return arena_printf(arena, "no step of graph \"train\" writes the state \"%s\"", state->name);
 }
 
+static const char *check_order(Arena *arena, const PlanGraph *graph) {
+  const char *why = plan_order_check(arena, graph);
+  return why ? arena_printf(arena, "graph \"%s\": %s", graph->name, why) : NULL;
+}
+
 const char *plan_check(Arena *arena, const Plan *plan) {
   const PlanGraph *graph = plan->graph;
   bool has_parts = setting_number(plan->settings, "train.accumulate") > 1;
@@ -71,7 +77,10 @@ const char *plan_check(Arena *arena, const Plan *plan) {
     if (graph[g].name) why = check_loss(arena, &graph[g]);
   for (int g = 0; g < PLAN_GRAPHS && !why; g++)
     if (graph[g].name) why = check_outputs(arena, &graph[g]);
-  return why ? why : check_step(arena, plan);
+  if (!why) why = check_step(arena, plan);
+  for (int g = 0; g < PLAN_GRAPHS && !why; g++)
+    if (graph[g].name) why = check_order(arena, &graph[g]);
+  return why;
 }
 
 size_t plan_check_envelope(Words *words, const char *text, size_t length) {

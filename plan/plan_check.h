@@ -6,7 +6,7 @@
 
 /* NULL, or what is wrong, in the arena: all graphs are there that belong together, each that trains
  * or evaluates has one loss, what they give out is written by a step in the type that is declared,
- * and the train graph counts its steps. */
+ * steps that touch the same bytes are ordered, and the train graph counts its steps. */
 const char *plan_check(Arena *arena, const Plan *plan);
 /* Version first, then checksum: a newer file says so rather than "damaged". Returns the length of
  * the text before the checksum line, or 0. */

@@ -177,6 +177,8 @@ static void print_step_body(Text *out, const PlanStep *step) {
   if (step->kind == STEP_CALL)
     for (int i = 0; i < step->int_count; i++)
       text_printf(out, " %s=%" PRId64, step->ints[i].key, step->ints[i].value);
+  for (int i = 0; i < step->after_count; i++)
+    text_printf(out, "%s%d", i ? "," : " after=", step->after[i]);
   if (step->work) text_printf(out, " work=%" PRId64, step->work);
   if (step->grain) text_printf(out, " grain=%" PRId64, step->grain);
   print_triple(out, "grid", step->grid);

@@ -159,9 +159,14 @@ defect("normal-angle", "runtime/execute/init.c", "cos(6.283185307179586 * word[1
 defect("truncated-two", "runtime/execute/init.c", "if (fabs(value) <= 2) return value;", "if (value <= 2) return value;", "unit runtime_init")
 defect("claim-twice", "runtime/device/cpu/dev_cpu.c", "return seen < ticket && atomic_compare_exchange_strong(&state->ticket, &seen, ticket);",
        "return seen <= ticket && atomic_compare_exchange_strong(&state->ticket, &seen, ticket);", "unit runtime_exec")
-defect("segment-barrier", "runtime/device/cpu/dev_cpu.c", "task->begins_segment = !is_same_part && conflicts(plan, &graph->task[j], task);",
-       "task->begins_segment = false;", "unit runtime_exec")
-defect("conflict-read", "runtime/device/cpu/dev_cpu.c", "if ((i >= a->input_count || j >= b->input_count) &&", "if (i >= a->input_count && j >= b->input_count &&", "unit runtime_exec")
+defect("walk-ready", "runtime/device/cpu/dev_cpu.c", "if (!is_done(walk, task->after[i])) return false;", "if (i > 0 && !is_done(walk, task->after[i])) return false;",
+       "unit runtime_exec")
+defect("walk-done", "runtime/device/cpu/dev_cpu.c", "    if (!is_part_done(walk, task, part)) return false;", "    if (part == 0 && !is_part_done(walk, task, part)) return false;",
+       "unit runtime_exec")
+defect("order-readers", "plan/plan_order.c", "for (int i = 0; i < piece->readers.count; i++) need(finder, step, piece->readers.at[i]);", "",
+       "unit plan_order")
+defect("order-call", "plan/plan_order.c", "for (int k = 0; k < finder->insteads_by_end[i]->call_count; k++)", "for (int k = 1; k < finder->insteads_by_end[i]->call_count; k++)",
+       "unit plan_order")
 defect("sample-top-p", "runtime/command/sample.c", "(among == 0 || sum < options->top_p * total)", "(among == 0 || sum < options->top_p)", "unit runtime_sample")
 defect("sample-ties", "runtime/command/sample.c", "return x < y ? -1 : x > y;", "return x > y ? -1 : x < y;", "unit runtime_sample")
 defect("rounded-average", "runtime/execute/exec_round.c", "if (wanted == ROUNDED_EMA)\n    from =", "if (wanted == ROUNDED_EMA && !from)\n    from =",

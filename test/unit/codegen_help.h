@@ -14,7 +14,31 @@ typedef struct {
   Code code;
   void *library;
   char *arena[ARENA_COUNT];
+  uint64_t order; /* steps run in a random order that the plan allows, this one; 0: as they stand */
 } HelpRun;
+
+/* A random order of a graph's steps in which each comes after those that it waits for. */
+static inline int *help_order(Arena *arena, const PlanGraph *graph, uint64_t seed) {
+  int count = graph->steps.count, ready_count = 0, placed = 0;
+  int *order = ARENA_ARRAY(arena, int, count + 1), *ready = ARENA_ARRAY(arena, int, count + 1);
+  int *waits = ARENA_ARRAY(arena, int, count + 1);
+  for (int i = 0; i < count; i++) {
+    waits[i] = graph->steps.at[i].after_count;
+    if (!waits[i]) ready[ready_count++] = i;
+  }
+  while (ready_count) {
+    seed = seed * 6364136223846793005u + 1442695040888963407u;
+    int at = (int)((seed >> 33) % (uint64_t)ready_count), step = ready[at];
+    if (!(seed & 1 << 20)) at = ready_count - 1, step = ready[at]; /* often deep into one branch */
+    ready[at] = ready[--ready_count];
+    order[placed++] = step;
+    for (int i = step + 1; i < count; i++)
+      for (int k = 0; k < graph->steps.at[i].after_count; k++)
+        if (graph->steps.at[i].after[k] == step && --waits[i] == 0) ready[ready_count++] = i;
+  }
+  assert_int_equal(placed, count);
+  return order;
+}
 
 static inline float help_at(const float *x, int64_t i) { return x[i]; }
 
@@ -218,6 +242,10 @@ static inline void help_fill(HelpRun *run, const Graph *graph, Probe *probe) {
 
 static inline void help_execute(HelpRun *run, int which, int pieces) {
   const PlanGraph *graph = &run->code.plan->graph[which];
-  for (int i = 0; i < graph->steps.count; i++) help_step(run, graph, &graph->steps.at[i], pieces);
+  Arena *arena = arena_new();
+  int *order = run->order ? help_order(arena, graph, run->order) : NULL;
+  for (int i = 0; i < graph->steps.count; i++)
+    help_step(run, graph, &graph->steps.at[order ? order[i] : i], pieces);
+  arena_free(arena);
 }
 #endif

@@ -93,8 +93,10 @@ static inline void sim_help_execute(SimHelp *sim, HelpRun *run, int which, bool 
   const PlanGraph *graph = &run->code.plan->graph[which];
   for (int a = 0; a < ARENA_COUNT; a++)
     sim_mark(sim->machine, run->arena[a], run->code.plan->arena_bytes[a], a != ARENA_WORK);
+  Arena *arena = arena_new();
+  int *order = run->order && !by_library ? help_order(arena, graph, run->order) : NULL;
   for (int i = 0; i < graph->steps.count; i++) {
-    const PlanStep *step = &graph->steps.at[i];
+    const PlanStep *step = &graph->steps.at[order ? order[i] : i];
     const PlanInstead *instead = by_library ? sim_help_instead(graph, i) : NULL;
     if (instead) {
       for (int k = 0; k < instead->call_count; k++)
@@ -107,5 +109,6 @@ static inline void sim_help_execute(SimHelp *sim, HelpRun *run, int which, bool 
       sim_help_mark(sim, run, graph, step);
     }
   }
+  arena_free(arena);
 }
 #endif

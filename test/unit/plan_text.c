@@ -3,6 +3,7 @@
 #include "plan/plan_text.h"
 #include "plan/plan_calls.h"
 #include "plan/plan_map.h"
+#include "plan/plan_order.h"
 #include <inttypes.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -128,6 +129,7 @@ static Plan *sample(Arena *arena) {
     VEC_PUSH(arena, graph->insteads, instead);
     PlanOutput loss = {"loss", "loss", type_of(DT_F32, 0, 0, 0), ARENA_OUTPUT, 0};
     VEC_PUSH(arena, graph->outputs, loss);
+    plan_order_find(arena, graph);
   }
   return plan;
 }
@@ -223,6 +225,7 @@ static Plan *mapped(Arena *arena) {
     maps[1] = (PlanMap){
         .arg = 2, .offset = 64, .dtype = DT_U8, .rank = 1, .dim = {60}, .stride = {1}, .box = {16}};
     step->maps = maps, step->map_count = 2;
+    plan_order_find(arena, &plan->graph[g]);
   }
   return plan;
 }
@@ -243,8 +246,12 @@ static void expect_refusal(Plan *make(Arena *arena), const char *from, const cha
 static void test_refusals(void **state) {
   (void)state;
   static const char *const cases[][3] = {
-      {"ft-plan 3", "ft-plan 1", "version 1"},
-      {"ft-plan 3", "gt-plan 3", "not a plan"},
+      {"ft-plan 4", "ft-plan 1", "version 1"},
+      {" after=0 ", " ", "step 1 does not wait for step 0"},
+      {" after=0 ", " after=1 ", "must lie in 0..0"},
+      {" after=0 ", " after=0,0 ", "waits for one that is not before it"},
+      {" after=0 ", " after= ", "a step's number"},
+      {"ft-plan 4", "gt-plan 4", "not a plan"},
       {"target cpu", "target tpu", "'tpu'"},
       {"setting train.lr", "setting train.lx", "no setting 'train.lx'"},
       {"setting train.batch 4", "setting train.batch 0", "less than 1"},

@@ -122,7 +122,7 @@ static char *write_artifact(const Case *c) {
   Text plan = {0}, file = {0};
   char type[64];
   text_printf(&plan,
-              "ft-plan 3\nmodel \"m\"\nsource \"m.ft\"\ntarget ptx \"sm_80\"\n"
+              "ft-plan 4\nmodel \"m\"\nsource \"m.ft\"\ntarget ptx \"sm_80\"\n"
               "arena params 0\narena narrow 0\narena grads 0\narena state %d\narena settings 0\n"
               "arena input 0\narena output 64\narena work 0\n",
               ARGUMENTS * PLACE + 64);
@@ -358,7 +358,7 @@ static char *write_mapped(void) {
   strcpy(path + sizeof path - 7, "XXXXXX");
   Text plan = {0}, file = {0};
   text_printf(&plan,
-              "ft-plan 3\nmodel \"m\"\nsource \"m.ft\"\ntarget ptx \"sm_90a\"\n"
+              "ft-plan 4\nmodel \"m\"\nsource \"m.ft\"\ntarget ptx \"sm_90a\"\n"
               "arena params 0\narena narrow 0\narena grads 0\narena state 8256\narena settings 0\n"
               "arena input 0\narena output 64\narena work 0\n"
               "state \"@step\" i64[] at 8192 init zeros() role step\n");

@@ -1,10 +1,10 @@
 /* dev_cpu: the processor as a device. A bound graph is a list of tasks with their argument arrays
- * made. Tasks that touch nothing of each other form a segment; part i of a segment is part i of its
- * tasks in order. In a run every thread walks the segments: it does the part that is its own, and
- * goes on when all parts are done. A part whose thread does not come (because the machine is busy
- * with other programs) is done by another; so a run waits for nobody who has not begun, and the
- * results do not depend on who did what. Invariant: nothing is allocated in a run; the batch's
- * address is patched into the tasks. */
+ * made, and for each the tasks that it waits for, as the plan says. A task has parts, each of which
+ * is some thread's own. In a run every thread does its own parts of what is ready, in order, and
+ * goes on without waiting for the others where nothing that it needs is theirs. A part whose thread
+ * does not come (because the machine is busy with other programs) is done by another; so a run
+ * waits for nobody who has not begun, and the results do not depend on who did what. Invariant:
+ * nothing is allocated in a run; the batch's address is patched into the tasks. */
 #define _GNU_SOURCE /* MAP_ANONYMOUS, madvise */
 #include "runtime/device/cpu/calls_cpu.h"
 #include "base/clock.h"
@@ -28,12 +28,13 @@ typedef struct {
   CpuCall *call;
   void **args; /* of the launch */
   int64_t work;
-  int phase, parts; /* part i is thread i's */
-  int step;         /* of the plan */
-  bool begins_segment;
+  int phase, parts;
+  int first_thread; /* part i is the own one of thread first_thread + i */
+  const int *after; /* tasks before this one that must be done */
+  int after_count;
 } Task;
 
-/* A part of a segment: 0, or the ticket of the run that began it last, plus 1 when done. */
+/* A part of a task: 0, or the ticket of the run that began it last, plus 1 when done. */
 typedef struct {
   _Alignas(64) _Atomic uint64_t ticket;
 } PartState;
@@ -50,11 +51,14 @@ struct DeviceGraph {
   Task *task;
   int task_count;
   int *first_task; /* of each step, and one more */
-  CpuCall **call;  /* each once */
+  int step_count;
+  int last_sharing; /* while binding: 1 + the last task of a call that shares scratch; 0: none */
+  CpuCall **call;   /* each once */
   int call_count;
   Patch *patch;
   int patch_count;
-  PartState *state; /* of part p of the segment that begins with task t: [t * threads + p] */
+  PartState *state; /* of part p of task t: [t * threads + p] */
+  uint64_t *done;   /* [thread * task_count + t]: the last run in which this thread saw t done */
   int threads;
   const char *batch;          /* what the patches point to now */
   _Atomic(DeviceIdle *) idle; /* of the run; idle_context was written before */
@@ -155,6 +159,24 @@ static void bind_args(DeviceGraph *graph, const PlanGraph *plan, const PlanStep 
   }
 }
 
+static int last_task(const DeviceGraph *graph, int step) {
+  return (step + 1 < graph->step_count ? graph->first_task[step + 1] : graph->task_count) - 1;
+}
+
+/* The first task of a step waits for what the plan says, and where calls share scratch, for the
+ * call before; each phase waits for the one before it. */
+static void add_task(DeviceGraph *graph, const PlanStep *step, Task task) {
+  bool shares = task.call && task.phase == 0 && cpu_call_shares_scratch(task.call);
+  int *after = ARENA_ARRAY(graph->arena, int, step->after_count + 2), count = 0;
+  if (task.phase > 0) after[count++] = graph->task_count - 1;
+  for (int i = 0; i < step->after_count && task.phase == 0; i++)
+    after[count++] = last_task(graph, step->after[i]);
+  if (shares && graph->last_sharing) after[count++] = graph->last_sharing - 1;
+  task.after = after;
+  task.after_count = count;
+  graph->task[graph->task_count++] = task;
+}
+
 static Status bind_step(DeviceGraph *graph, const Artifact *artifact, const PlanGraph *plan,
                         int index, char *const *base) {
   const PlanStep *step = &plan->steps.at[index];
@@ -162,56 +184,40 @@ static Status bind_step(DeviceGraph *graph, const Artifact *artifact, const Plan
   bind_args(graph, plan, step, base, args);
   graph->first_task[index] = graph->task_count;
   if (step->kind == STEP_LAUNCH) {
-    graph->task[graph->task_count++] =
-        (Task){.kernel = artifact_kernel(artifact, step->name),
-               .args = args,
-               .work = step->work,
-               .parts = launch_parts(step, pool_threads(graph->device->pool)),
-               .step = index};
+    add_task(graph, step,
+             (Task){.kernel = artifact_kernel(artifact, step->name),
+                    .args = args,
+                    .work = step->work,
+                    .parts = launch_parts(step, pool_threads(graph->device->pool))});
     return STATUS_OK;
   }
   CpuCall *call;
   STATUS_TRY(cpu_call_new(graph->device->library, step, (char *const *)args, &call));
   graph->call[graph->call_count++] = call;
   for (int phase = 0; phase < cpu_call_phases(call); phase++)
-    graph->task[graph->task_count++] = (Task){.call = call,
-                                              .args = args,
-                                              .phase = phase,
-                                              .parts = cpu_call_parts(call, phase),
-                                              .step = index,
-                                              .begins_segment = phase > 0};
+    add_task(
+        graph, step,
+        (Task){.call = call, .args = args, .phase = phase, .parts = cpu_call_parts(call, phase)});
+  if (cpu_call_shares_scratch(call)) graph->last_sharing = graph->task_count;
   return STATUS_OK;
 }
 
-/* ── which tasks need a barrier before them ───────────────────────────────────────────────── */
-static bool overlaps(const PlanBuffer *a, const PlanBuffer *b) {
-  return a->arena == b->arena && a->offset < b->offset + type_bytes(&b->type) &&
-         b->offset < a->offset + type_bytes(&a->type);
-}
-
-/* Does one task write what the other reads or writes? */
-static bool conflicts(const PlanGraph *plan, const Task *s, const Task *t) {
-  const PlanStep *a = &plan->steps.at[s->step], *b = &plan->steps.at[t->step];
-  if (s->call && t->call && cpu_call_shares_scratch(s->call) && cpu_call_shares_scratch(t->call))
-    return true;
-  for (int i = 0; i < a->arg_count; i++)
-    for (int j = 0; j < b->arg_count; j++)
-      if ((i >= a->input_count || j >= b->input_count) &&
-          overlaps(&plan->buffers.at[a->args[i]], &plan->buffers.at[b->args[j]]))
-        return true;
-  return false;
-}
-
-/* Two tasks of one part each are both part 0, in order, and may stand in one segment. */
-static void cut_segments(DeviceGraph *graph, const PlanGraph *plan) {
-  int start = 0;
+/* Tasks of one part: the first that waits for another one goes where that one went, since what it
+ * reads is in that core's cache; the others go round, so that they run side by side. */
+static void spread_tasks(DeviceGraph *graph) {
+  bool *has_heir = ARENA_ARRAY(graph->arena, bool, graph->task_count + 1);
+  int turn = 0;
   for (int i = 0; i < graph->task_count; i++) {
     Task *task = &graph->task[i];
-    for (int j = start; j < i && !task->begins_segment; j++) {
-      bool is_same_part = task->parts == 1 && graph->task[j].parts == 1;
-      task->begins_segment = !is_same_part && conflicts(plan, &graph->task[j], task);
+    int from = task->after_count ? task->after[task->after_count - 1] : -1;
+    if (task->parts != 1) continue;
+    if (from >= 0 && !has_heir[from]) {
+      task->first_thread = graph->task[from].first_thread;
+      has_heir[from] = true;
+    } else {
+      turn = (turn + 1) % graph->threads;
+      task->first_thread = from < 0 ? 0 : turn;
     }
-    if (task->begins_segment) start = i;
   }
 }
 
@@ -221,6 +227,7 @@ static void cpu_unbind(DeviceGraph *graph) {
   for (int i = 0; i < graph->call_count; i++) cpu_call_free(graph->call[i]);
   arena_free(graph->arena);
   free(graph->state);
+  free(graph->done);
   free(graph);
 }
 
@@ -237,6 +244,7 @@ static Status cpu_bind(Device *device, const Artifact *artifact, int which, char
   graph->device = device;
   graph->threads = pool_threads(device->pool);
   graph->arena = arena_new();
+  graph->step_count = steps;
   graph->task = ARENA_ARRAY(graph->arena, Task, steps * MOST_TASKS_PER_STEP + 1);
   graph->first_task = ARENA_ARRAY(graph->arena, int, steps + 1);
   graph->call = ARENA_ARRAY(graph->arena, CpuCall *, steps + 1);
@@ -249,10 +257,11 @@ static Status cpu_bind(Device *device, const Artifact *artifact, int which, char
     }
   }
   graph->first_task[steps] = graph->task_count;
-  cut_segments(graph, plan);
+  spread_tasks(graph);
   size_t states = (size_t)graph->task_count * (size_t)graph->threads + 1;
   graph->state = aligned_alloc(64, states * sizeof *graph->state);
-  if (!graph->state) {
+  graph->done = calloc(states, sizeof *graph->done);
+  if (!graph->state || !graph->done) {
     cpu_unbind(graph);
     return status_fail(STATUS_FAULT, "out of memory");
   }
@@ -291,33 +300,93 @@ static inline bool claim(PartState *state, uint64_t ticket) {
   return seen < ticket && atomic_compare_exchange_strong(&state->ticket, &seen, ticket);
 }
 
+/* One thread's way through the tasks [first, end) of a run. */
 typedef struct {
   DeviceGraph *graph;
-  int first, end, parts; /* tasks */
+  int first, end, thread;
   uint64_t ticket;
-  PartState *state; /* by part */
-} Segment;
+  uint64_t *done; /* by task: the last run in which it was seen done */
+} Walk;
 
-static inline void run_claimed(const Segment *segment, int part) {
-  for (int i = segment->first; i < segment->end; i++)
-    if (part < segment->graph->task[i].parts)
-      run_task(segment->graph, &segment->graph->task[i], part);
-  pool_post(segment->graph->device->pool, &segment->state[part].ticket, segment->ticket + 1);
+static inline PartState *part_state(const Walk *walk, int task, int part) {
+  return &walk->graph->state[(size_t)task * (size_t)walk->graph->threads + (size_t)part];
 }
 
-/* Pauses of some 30 ns before a part is taken from the thread whose it is. */
-enum { PATIENCE = 100 };
+static inline bool is_part_done(const Walk *walk, int task, int part) {
+  PartState *state = part_state(walk, task, part);
+  return atomic_load_explicit(&state->ticket, memory_order_acquire) > walk->ticket;
+}
 
-static void finish_part(const Segment *segment, int part) {
-  PartState *state = &segment->state[part];
-  for (int i = 0; i < PATIENCE; i++) {
-    if (atomic_load_explicit(&state->ticket, memory_order_acquire) >= segment->ticket) break;
-    pool_relax();
+static inline bool is_done(const Walk *walk, int task) {
+  if (task < walk->first || walk->done[task] == walk->ticket) return true;
+  for (int part = 0; part < walk->graph->task[task].parts; part++)
+    if (!is_part_done(walk, task, part)) return false;
+  walk->done[task] = walk->ticket;
+  return true;
+}
+
+static inline bool is_ready(const Walk *walk, int index) {
+  const Task *task = &walk->graph->task[index];
+  for (int i = 0; i < task->after_count; i++)
+    if (!is_done(walk, task->after[i])) return false;
+  return true;
+}
+
+/* Does the part if nobody has begun it. The task must be ready. */
+static inline bool take_part(const Walk *walk, int task, int part) {
+  PartState *state = part_state(walk, task, part);
+  if (!claim(state, walk->ticket)) return false;
+  run_task(walk->graph, &walk->graph->task[task], part);
+  pool_post(walk->graph->device->pool, &state->ticket, walk->ticket + 1);
+  return true;
+}
+
+static inline bool is_begun(const Walk *walk, int task, int part) {
+  PartState *state = part_state(walk, task, part);
+  return atomic_load_explicit(&state->ticket, memory_order_relaxed) >= walk->ticket;
+}
+
+/* How far behind the first task that is not done a thread looks for work, and for how many pauses
+ * of some 30 ns a part is left to the thread whose it is. */
+enum { AHEAD = 16, PATIENCE = 100 };
+
+static inline int last_ahead(const Walk *walk, int from) {
+  return walk->end - from < AHEAD ? walk->end : from + AHEAD;
+}
+
+/* -1: none */
+static inline int own_part(const Walk *walk, int index) {
+  const Task *task = &walk->graph->task[index];
+  int part = walk->thread - task->first_thread;
+  if (part < 0) part += walk->graph->threads;
+  return part < task->parts ? part : -1;
+}
+
+/* Its own part of the first ready task that has one left. */
+static bool do_own(const Walk *walk, int from) {
+  for (int i = from, end = last_ahead(walk, from); i < end; i++) {
+    int part = own_part(walk, i);
+    if (part >= 0 && !is_begun(walk, i, part) && is_ready(walk, i) && take_part(walk, i, part))
+      return true;
   }
-  if (claim(state, segment->ticket))
-    run_claimed(segment, part);
-  else
-    pool_wait(segment->graph->device->pool, &state->ticket, segment->ticket);
+  return false;
+}
+
+static bool do_any(const Walk *walk, int from) {
+  for (int i = from, end = last_ahead(walk, from); i < end; i++)
+    for (int part = 0; part < walk->graph->task[i].parts; part++)
+      if (!is_begun(walk, i, part) && is_ready(walk, i) && take_part(walk, i, part)) return true;
+  return false;
+}
+
+/* `from` is not done, what it waits for is, and all its parts are begun: one of them is waited for.
+ */
+static void wait_for_part(const Walk *walk, int from) {
+  for (int part = 0; part < walk->graph->task[from].parts; part++)
+    if (!is_part_done(walk, from, part)) {
+      pool_wait(walk->graph->device->pool, &part_state(walk, from, part)->ticket, walk->ticket);
+      return;
+    }
 }
 
 /* For a thread that would only wait for a part that is not its own. */
@@ -326,27 +395,25 @@ static void use_idle_thread(DeviceGraph *graph) {
   if (idle) idle(atomic_load_explicit(&graph->idle_context, memory_order_relaxed));
 }
 
-/* One thread's way through the tasks of a run. */
 static void walk(void *context, int first, int end, uint64_t ticket, int thread) {
   DeviceGraph *graph = context;
+  Walk way = {graph,  first,  end,
+              thread, ticket, graph->done + (size_t)thread * (size_t)graph->task_count};
   bool was_idle = thread == 0;
-  Segment segment = {.graph = graph, .end = first, .ticket = ticket};
-  while (segment.end < end) {
-    segment.first = segment.end;
-    segment.parts = 1;
-    do {
-      int parts = graph->task[segment.end].parts;
-      if (parts > segment.parts) segment.parts = parts;
-    } while (++segment.end < end && !graph->task[segment.end].begins_segment);
-    segment.state = &graph->state[(size_t)segment.first * (size_t)graph->threads];
-    if (thread < segment.parts && claim(&segment.state[thread], ticket))
-      run_claimed(&segment, thread);
-    if (!was_idle && thread >= segment.parts) {
+  int waited = 0;
+  for (int from = first;;) {
+    while (from < end && is_done(&way, from)) from++, waited = 0;
+    if (from == end) return;
+    if (do_own(&way, from)) {
+      waited = 0;
+    } else if (!was_idle && own_part(&way, from) < 0) {
       was_idle = true;
       use_idle_thread(graph);
+    } else if (waited++ < PATIENCE) {
+      pool_relax();
+    } else if (!do_any(&way, from)) {
+      wait_for_part(&way, from);
     }
-    /* its own too: another may have taken it, and be at it still */
-    for (int part = 0; part < segment.parts; part++) finish_part(&segment, part);
   }
 }
 

@@ -1,94 +1,11 @@
-/* cuda_graph: a plan graph as a CUDA graph. Each launch depends only on those whose results it
- * reads or whose operands it overwrites, so that the GPU may run independent ones side by side;
- * several steps in a row are one graph, and its slots' addresses are fixed in it.
- * Why two steps suffice: if launch a of step t conflicts with launch b of a later step, it does so
- * with b of step t+1 too, and b (or a, whichever writes) conflicts with itself from step to step.
- */
+/* cuda_graph: a plan graph as a CUDA graph. Each launch depends only on those that the plan says it
+ * waits for, so that the GPU may run independent ones side by side; several runs in a row are one
+ * CUDA graph, and the addresses of its slots are fixed in it. */
 #include "plan/plan_calls.h"
 #include "runtime/device/cuda/cuda_blas.h"
 #include "runtime/device/cuda/cuda_private.h"
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ── dependencies ─────────────────────────────────────────────────────────────────────────── */
-static bool overlaps(const PlanBuffer *a, const PlanBuffer *b) {
-  return a->arena == b->arena && a->offset < b->offset + type_bytes(&b->type) &&
-         b->offset < a->offset + type_bytes(&a->type);
-}
-
-/* Does one of two steps write what the other reads or writes? Batches and outputs of two different
- * steps lie in different slots. */
-static bool steps_conflict(const PlanGraph *plan, const PlanStep *a, const PlanStep *b,
-                           bool is_same_step) {
-  for (int i = 0; i < a->arg_count; i++)
-    for (int j = 0; j < b->arg_count; j++) {
-      const PlanBuffer *x = &plan->buffers.at[a->args[i]], *y = &plan->buffers.at[b->args[j]];
-      if (i < a->input_count && j < b->input_count) continue;
-      if (!is_same_step && (x->arena == ARENA_INPUT || x->arena == ARENA_OUTPUT)) continue;
-      if (overlaps(x, y)) return true;
-    }
-  return false;
-}
-
-/* What an item touches. A call does not touch what only the launches in its place do. */
-static const PlanStep *step_of(const DeviceGraph *graph, const CudaItem *item) {
-  return item->call ? item->call->step : &graph->plan->steps.at[item->first];
-}
-
-static bool items_conflict(const DeviceGraph *graph, const CudaItem *a, const CudaItem *b,
-                           bool is_same_step) {
-  if (a->call && b->call) return true; /* they share the library's workspace */
-  return steps_conflict(graph->plan, step_of(graph, a), step_of(graph, b), is_same_step);
-}
-
-/* Edges within a step. reached[j * count + i]: j comes after i, by whatever way. Going from the
- * nearest to the farthest leaves out edges that others imply. */
-static void find_after(DeviceGraph *graph, bool *reached) {
-  int count = graph->item_count;
-  for (int j = 0; j < count; j++) {
-    CudaItem *item = &graph->item[j];
-    item->after = ARENA_ARRAY(graph->arena, int, j + 1);
-    for (int i = j - 1; i >= 0; i--) {
-      if (reached[j * count + i] || !items_conflict(graph, &graph->item[i], item, true)) continue;
-      item->after[item->after_count++] = i;
-      reached[j * count + i] = true;
-      for (int k = 0; k < i; k++) reached[j * count + k] |= reached[i * count + k];
-    }
-  }
-}
-
-/* Edges from the step before: leaves out i if a later item after i, or an earlier item of this
- * step that is before j, brings it along. */
-static void find_after_previous(DeviceGraph *graph, const bool *reached, bool *crossed) {
-  int count = graph->item_count;
-  for (int j = 0; j < count; j++) {
-    CudaItem *item = &graph->item[j];
-    item->after_previous = ARENA_ARRAY(graph->arena, int, count);
-    for (int k = 0; k < item->after_count; k++)
-      for (int i = 0; i < count; i++) crossed[j * count + i] |= crossed[item->after[k] * count + i];
-    for (int i = count - 1; i >= 0; i--) {
-      if (crossed[j * count + i] || !items_conflict(graph, &graph->item[i], item, false)) continue;
-      item->after_previous[item->after_previous_count++] = i;
-      crossed[j * count + i] = true;
-      for (int k = 0; k < i; k++) crossed[j * count + k] |= reached[i * count + k];
-    }
-  }
-}
-
-static Status find_dependencies(DeviceGraph *graph) {
-  size_t count = (size_t)graph->item_count;
-  bool *reached = calloc(count * count + 1, sizeof *reached);
-  bool *crossed = calloc(count * count + 1, sizeof *crossed);
-  if (reached && crossed) {
-    find_after(graph, reached);
-    find_after_previous(graph, reached, crossed);
-  }
-  bool is_good = reached && crossed;
-  free(reached);
-  free(crossed);
-  return is_good ? STATUS_OK : status_fail(STATUS_FAULT, "out of memory");
-}
 
 /* ── items ────────────────────────────────────────────────────────────────────────────────── */
 /* A block gets more than 48 KiB, its own arrays counted, only where the kernel has asked for it. */
@@ -128,6 +45,36 @@ static Status check_call(const DeviceGraph *graph, const PlanStep *step) {
                      graph->device->artifact->path, step->name);
 }
 
+static void wait_for_item(DeviceGraph *graph, int item, int earlier, int *waiter) {
+  CudaItem *at = &graph->item[item];
+  if (waiter[earlier] == item + 1) return;
+  waiter[earlier] = item + 1;
+  at->after[at->after_count++] = earlier;
+  graph->item[earlier].is_awaited = true;
+}
+
+/* From steps to items. Library calls share a workspace, so each waits for the one before it. */
+static void find_after(DeviceGraph *graph) {
+  Arena *scratch = arena_new();
+  const PlanGraph *plan = graph->plan;
+  int *item_of = ARENA_ARRAY(scratch, int, plan->steps.count + 1), call = -1;
+  int *waiter = ARENA_ARRAY(scratch, int, graph->item_count + 1);
+  for (int i = 0; i < graph->item_count; i++) {
+    CudaItem *item = &graph->item[i];
+    int most = 1;
+    for (int s = item->first; s < item->end; s++) most += plan->steps.at[s].after_count;
+    item->after = ARENA_ARRAY(graph->arena, int, most);
+    for (int s = item->first; s < item->end; s++)
+      for (int k = 0; k < plan->steps.at[s].after_count; k++)
+        if (plan->steps.at[s].after[k] < item->first)
+          wait_for_item(graph, i, item_of[plan->steps.at[s].after[k]], waiter);
+    if (item->call && call >= 0) wait_for_item(graph, i, call, waiter);
+    if (item->call) call = i;
+    for (int s = item->first; s < item->end; s++) item_of[s] = i; /* the last of several calls */
+  }
+  arena_free(scratch);
+}
+
 Status cuda_graph_items(DeviceGraph *graph) {
   int steps = graph->plan->steps.count;
   graph->item = ARENA_ARRAY(graph->arena, CudaItem, steps + 1);
@@ -138,7 +85,8 @@ Status cuda_graph_items(DeviceGraph *graph) {
     STATUS_TRY(step->kind == STEP_LAUNCH ? find_function(graph, i) : check_call(graph, step));
   }
   STATUS_TRY(cuda_blas_items(graph));
-  return find_dependencies(graph);
+  find_after(graph);
+  return STATUS_OK;
 }
 
 CudaAddress cuda_graph_address(const DeviceGraph *graph, int index, int slot) {
@@ -236,8 +184,8 @@ static Status set_dependencies(Capture *capture, const CudaItem *item, bool has_
   size_t count = 0;
   for (int i = 0; i < item->after_count; i++)
     wait_for(capture, &count, &capture->tail[item->after[i]]);
-  for (int i = 0; i < item->after_previous_count && has_previous; i++)
-    wait_for(capture, &count, &capture->previous[item->after_previous[i]]);
+  for (int i = 0; i < capture->graph->item_count && has_previous && !item->after_count; i++)
+    if (!capture->graph->item[i].is_awaited) wait_for(capture, &count, &capture->previous[i]);
   CUDA_TRY(device,
            capture_update(device->compute, capture->wait, count, CUDA_CAPTURE_SET_DEPENDENCIES),
            "dependencies of %s", capture->graph->plan->steps.at[item->first].label);

@@ -62,9 +62,8 @@ typedef struct {
   int first, end;        /* steps of the plan */
   CudaFunction function; /* of a launch */
   CudaCall *call;        /* in place of them */
-  /* Items of this step and of the step before that must be over before it starts: positions. */
-  int *after, after_count;
-  int *after_previous, after_previous_count;
+  int *after, after_count; /* items of the same run that must be over before it starts */
+  bool is_awaited;         /* another one waits for it */
 } CudaItem;
 
 typedef struct {

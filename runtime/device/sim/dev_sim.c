@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "plan/plan_calls.h"
 #include "plan/plan_map.h"
+#include "plan/plan_order.h"
 #include "runtime/device/dev.h"
 #include "runtime/device/sim/sim_plan.h"
 #include "runtime/device/sim/sim_ptxas.h"
@@ -108,11 +109,6 @@ static Status sync_sim(Device *device) {
 }
 
 /* ── binding ──────────────────────────────────────────────────────────────────────────────── */
-static bool overlaps(const PlanBuffer *a, const PlanBuffer *b) {
-  return a->arena == b->arena && a->offset < b->offset + type_bytes(&b->type) &&
-         b->offset < a->offset + type_bytes(&a->type);
-}
-
 /* A result in the work arena that lies on no operand. The second launch of a kernel in two parts
  * has the arguments of the first, whose results it reads. */
 static bool is_fresh(const PlanGraph *graph, const PlanStep *step, int arg) {
@@ -123,7 +119,7 @@ static bool is_fresh(const PlanGraph *graph, const PlanStep *step, int arg) {
       !memcmp(before->args, step->args, sizeof *step->args * (size_t)step->arg_count))
     return false;
   for (int i = 0; i < step->input_count; i++)
-    if (overlaps(buffer, &graph->buffers.at[step->args[i]])) return false;
+    if (plan_buffers_overlap(buffer, &graph->buffers.at[step->args[i]])) return false;
   return true;
 }
 

@@ -1,0 +1,311 @@
+/* plan_order: see plan_order.h. Memory is cut at every place where a buffer begins or ends. For each
+ * piece the last step that writes it and the steps that have read it since are known as the steps
+ * are gone through, so a step needs to be compared with these only. Whether one step comes after
+ * another by way of others is a matrix of bits, made for a band of columns at a time. */
+#include "plan/plan_order.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool plan_buffers_overlap(const PlanBuffer *a, const PlanBuffer *b) {
+  int64_t a_end = a->offset + type_bytes(&a->type), b_end = b->offset + type_bytes(&b->type);
+  int64_t first = a->offset > b->offset ? a->offset : b->offset;
+  return a->arena == b->arena && first < (a_end < b_end ? a_end : b_end);
+}
+
+bool plan_steps_conflict(const PlanGraph *graph, const PlanStep *a, const PlanStep *b) {
+  for (int i = 0; i < a->arg_count; i++)
+    for (int j = 0; j < b->arg_count; j++)
+      if ((i >= a->input_count || j >= b->input_count) &&
+          plan_buffers_overlap(&graph->buffers.at[a->args[i]], &graph->buffers.at[b->args[j]]))
+        return true;
+  return false;
+}
+
+/* ── pieces of memory ─────────────────────────────────────────────────────────────────────── */
+/* What is between two neighbouring places where buffers begin or end. */
+typedef struct {
+  bool is_written;  /* by any step: else nothing has to wait for anything here */
+  int writer;       /* the last one so far; -1: none */
+  VEC(int) readers; /* since then */
+} Piece;
+
+typedef struct {
+  int64_t *cut[ARENA_COUNT]; /* ascending */
+  int cut_count[ARENA_COUNT];
+  Piece *piece[ARENA_COUNT]; /* [i] lies between cut i and cut i + 1 */
+} Memory;
+
+static int compare_places(const void *a, const void *b) {
+  int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+  return (x > y) - (x < y);
+}
+
+static Memory memory_of(Arena *arena, const PlanGraph *graph) {
+  Memory memory = {0};
+  for (int i = 0; i < graph->buffers.count; i++) memory.cut_count[graph->buffers.at[i].arena] += 2;
+  for (int a = 0; a < ARENA_COUNT; a++) {
+    memory.cut[a] = ARENA_ARRAY(arena, int64_t, memory.cut_count[a] + 1);
+    memory.cut_count[a] = 0;
+  }
+  for (int i = 0; i < graph->buffers.count; i++) {
+    const PlanBuffer *buffer = &graph->buffers.at[i];
+    int64_t *at = memory.cut[buffer->arena] + memory.cut_count[buffer->arena];
+    at[0] = buffer->offset;
+    at[1] = buffer->offset + type_bytes(&buffer->type);
+    memory.cut_count[buffer->arena] += 2;
+  }
+  for (int a = 0; a < ARENA_COUNT; a++) {
+    int64_t *cut = memory.cut[a];
+    int kept = 0;
+    qsort(cut, (size_t)memory.cut_count[a], sizeof *cut, compare_places);
+    for (int i = 0; i < memory.cut_count[a]; i++)
+      if (!kept || cut[i] != cut[kept - 1]) cut[kept++] = cut[i];
+    memory.cut_count[a] = kept;
+    memory.piece[a] = ARENA_ARRAY(arena, Piece, kept + 1);
+    for (int i = 0; i < kept; i++) memory.piece[a][i].writer = -1;
+  }
+  return memory;
+}
+
+/* The pieces of a buffer: [returned, *end). */
+static Piece *pieces_of(const Memory *memory, const PlanBuffer *buffer, const Piece **end) {
+  const int64_t *cut = memory->cut[buffer->arena];
+  int low[2];
+  for (int side = 0; side < 2; side++) {
+    int64_t place = buffer->offset + (side ? type_bytes(&buffer->type) : 0);
+    int first = 0, last = memory->cut_count[buffer->arena];
+    while (first < last) {
+      int middle = (first + last) / 2;
+      if (cut[middle] < place)
+        first = middle + 1;
+      else
+        last = middle;
+    }
+    low[side] = first;
+  }
+  *end = memory->piece[buffer->arena] + low[1];
+  return memory->piece[buffer->arena] + low[0];
+}
+
+/* ── which pairs of steps must be ordered ─────────────────────────────────────────────────── */
+typedef struct {
+  int first, end; /* [first, end) of the list `earlier`: steps that this one has to come after */
+} Needed;
+
+typedef struct {
+  Arena *arena;
+  const PlanGraph *graph;
+  Memory memory;
+  const int *instead; /* by step: the first of `insteads_by_end` that ends with it, and one more */
+  const PlanInstead **insteads_by_end;
+  int64_t looked_at; /* pieces and readers */
+  Needed *needed;    /* by step */
+  VEC(int) earlier;
+  int *seen; /* by step: the step that had it on its list last, plus 1 */
+} Finder;
+
+/* Far beyond what the buffers of a model cross each other; a file made to keep us busy stops here.
+ */
+enum { MOST_LOOKS = 1 << 26 };
+
+static void need(Finder *finder, int step, int earlier) {
+  if (earlier < 0 || earlier == step || finder->seen[earlier] == step + 1) return;
+  finder->seen[earlier] = step + 1;
+  VEC_PUSH(finder->arena, finder->earlier, earlier);
+}
+
+typedef void Visit(Finder *finder, int step, Piece *piece, bool writes);
+
+static void visit_args(Finder *finder, int step, const PlanStep *touching, bool writes,
+                       Visit *visit) {
+  int first = writes ? touching->input_count : 0;
+  int end = writes ? touching->arg_count : touching->input_count;
+  for (int i = first; i < end && finder->looked_at < MOST_LOOKS; i++) {
+    const Piece *last;
+    Piece *piece = pieces_of(&finder->memory, &finder->graph->buffers.at[touching->args[i]], &last);
+    for (; piece < last; piece++) {
+      finder->looked_at++;
+      visit(finder, step, piece, writes);
+    }
+  }
+}
+
+/* All that a step reads first, then all that it writes; and what calls that end with it touch. */
+static void visit_step(Finder *finder, int step, Visit *visit) {
+  for (int writes = 0; writes < 2; writes++) {
+    visit_args(finder, step, &finder->graph->steps.at[step], writes, visit);
+    for (int i = finder->instead[step]; i < finder->instead[step + 1]; i++)
+      for (int k = 0; k < finder->insteads_by_end[i]->call_count; k++)
+        visit_args(finder, step, &finder->insteads_by_end[i]->call[k], writes, visit);
+  }
+}
+
+static void note_written(Finder *finder, int step, Piece *piece, bool writes) {
+  (void)finder, (void)step;
+  piece->is_written |= writes;
+}
+
+static void note_order(Finder *finder, int step, Piece *piece, bool writes) {
+  if (!piece->is_written) return;
+  need(finder, step, piece->writer);
+  if (!writes) {
+    int count = piece->readers.count;
+    if (!count || piece->readers.at[count - 1] != step)
+      VEC_PUSH(finder->arena, piece->readers, step);
+    return;
+  }
+  for (int i = 0; i < piece->readers.count; i++) need(finder, step, piece->readers.at[i]);
+  finder->looked_at += piece->readers.count;
+  piece->readers.count = 0;
+  piece->writer = step;
+}
+
+static void sort_insteads(Finder *finder) {
+  const PlanGraph *graph = finder->graph;
+  int steps = graph->steps.count, count = graph->insteads.count;
+  int *first = ARENA_ARRAY(finder->arena, int, steps + 1);
+  int *next = ARENA_ARRAY(finder->arena, int, steps + 1);
+  finder->insteads_by_end = ARENA_ARRAY(finder->arena, const PlanInstead *, count + 1);
+  for (int i = 0; i < count; i++) first[graph->insteads.at[i].end]++;
+  for (int i = 1; i <= steps; i++) first[i] += first[i - 1];
+  memcpy(next, first, sizeof *next * (size_t)(steps + 1));
+  for (int i = 0; i < count; i++)
+    finder->insteads_by_end[next[graph->insteads.at[i].end - 1]++] = &graph->insteads.at[i];
+  finder->instead = first;
+}
+
+static int compare_steps(const void *a, const void *b) { return *(const int *)b - *(const int *)a; }
+
+/* False: the buffers cross each other beyond all measure. */
+static bool find_needed(Finder *finder, Arena *arena, const PlanGraph *graph) {
+  int steps = graph->steps.count;
+  *finder = (Finder){.arena = arena, .graph = graph, .memory = memory_of(arena, graph)};
+  finder->needed = ARENA_ARRAY(arena, Needed, steps + 1);
+  finder->seen = ARENA_ARRAY(arena, int, steps + 1);
+  sort_insteads(finder);
+  for (int i = 0; i < steps; i++) visit_step(finder, i, note_written);
+  for (int i = 0; i < steps; i++) {
+    finder->needed[i].first = finder->earlier.count;
+    visit_step(finder, i, note_order);
+    finder->needed[i].end = finder->earlier.count;
+    if (finder->needed[i].end > finder->needed[i].first) /* the latest first */
+      qsort(finder->earlier.at + finder->needed[i].first,
+            (size_t)(finder->needed[i].end - finder->needed[i].first), sizeof(int), compare_steps);
+  }
+  return finder->looked_at < MOST_LOOKS;
+}
+
+/* ── which steps come after which ─────────────────────────────────────────────────────────── */
+/* A band: for each step, which of the steps [base, base + BAND) it comes after. Bands are gone
+ * through from the last one to the first: what leads from a step to one of the band by way of
+ * others leads only through later ones than that. */
+enum { BAND = 4096, BAND_WORDS = BAND / 64 };
+
+typedef struct {
+  int base;
+  uint64_t *bits; /* by step from `base` on, BAND_WORDS each */
+} Band;
+
+static uint64_t *band_row(const Band *band, int step) {
+  return band->bits + (size_t)(step - band->base) * BAND_WORDS;
+}
+
+static bool band_has(const Band *band, int step, int earlier) {
+  int at = earlier - band->base;
+  return band_row(band, step)[at / 64] >> (at % 64) & 1;
+}
+
+/* The step comes after `earlier`, and after all that this one comes after. */
+static void band_add(const Band *band, int step, int earlier) {
+  if (earlier < band->base) return;
+  uint64_t *to = band_row(band, step), *from = band_row(band, earlier);
+  for (int i = 0; i < BAND_WORDS; i++) to[i] |= from[i];
+  int at = earlier - band->base;
+  if (at < BAND) to[at / 64] |= (uint64_t)1 << (at % 64);
+}
+
+/* Goes through the needed pairs of a band; `each` says what to do with one that nothing brings. */
+typedef bool Unordered(void *context, const Band *band, int step, int earlier);
+
+static bool walk_band(const Finder *finder, const Band *band, int *next, Unordered *each,
+                      void *context) {
+  const PlanGraph *graph = finder->graph;
+  for (int step = band->base; step < graph->steps.count; step++) {
+    const PlanStep *at = &graph->steps.at[step];
+    for (int i = 0; i < at->after_count; i++) band_add(band, step, at->after[i]);
+    for (; next[step] < finder->needed[step].end; next[step]++) {
+      int earlier = finder->earlier.at[next[step]];
+      if (earlier < band->base) break;
+      if (!band_has(band, step, earlier) && !each(context, band, step, earlier)) return false;
+    }
+  }
+  return true;
+}
+
+static bool walk_bands(const Finder *finder, Unordered *each, void *context) {
+  int steps = finder->graph->steps.count, *next = ARENA_ARRAY(finder->arena, int, steps + 1);
+  bool is_good = true;
+  for (int i = 0; i < steps; i++) next[i] = finder->needed[i].first;
+  for (int last = (steps - 1) / BAND; steps && last >= 0 && is_good; last--) {
+    Band band = {.base = last * BAND};
+    Arena *arena = arena_new();
+    band.bits = ARENA_ARRAY(arena, uint64_t, (size_t)(steps - band.base) * BAND_WORDS);
+    is_good = walk_band(finder, &band, next, each, context);
+    arena_free(arena);
+  }
+  return is_good;
+}
+
+/* ── what the compiler and plan_parse ask ─────────────────────────────────────────────────── */
+typedef struct {
+  Arena *arena;
+  PlanGraph *graph;
+} Lists;
+
+static bool add_wait(void *context, const Band *band, int step, int earlier) {
+  Lists *lists = context;
+  PlanStep *at = &lists->graph->steps.at[step];
+  int *longer = ARENA_ARRAY(lists->arena, int, at->after_count + 1);
+  longer[0] = earlier; /* they come from the latest to the earliest */
+  for (int i = 0; i < at->after_count; i++) longer[i + 1] = at->after[i];
+  at->after = longer;
+  at->after_count++;
+  band_add(band, step, earlier);
+  return true;
+}
+
+void plan_order_find(Arena *arena, PlanGraph *graph) {
+  Arena *scratch = arena_new();
+  Lists lists = {arena, graph};
+  Finder finder;
+  for (int i = 0; i < graph->steps.count; i++) graph->steps.at[i].after_count = 0;
+  find_needed(&finder, scratch, graph);
+  walk_bands(&finder, add_wait, &lists);
+  arena_free(scratch);
+}
+
+typedef struct {
+  Arena *arena;
+  const char *why;
+} Refusal;
+
+static bool refuse(void *context, const Band *band, int step, int earlier) {
+  Refusal *refusal = context;
+  (void)band;
+  refusal->why = arena_printf(
+      refusal->arena, "step %d does not wait for step %d, whose bytes it touches", step, earlier);
+  return false;
+}
+
+const char *plan_order_check(Arena *arena, const PlanGraph *graph) {
+  Arena *scratch = arena_new();
+  Refusal refusal = {arena, NULL};
+  Finder finder;
+  if (find_needed(&finder, scratch, graph))
+    walk_bands(&finder, refuse, &refusal);
+  else
+    refusal.why = "its buffers cross each other too often to be checked";
+  arena_free(scratch);
+  return refusal.why;
+}

@@ -1,0 +1,225 @@
+/* plan_step: see plan_step.h. */
+#include "plan/plan_step.h"
+#include "plan/plan_calls.h"
+#include "plan/plan_map.h"
+#include <ctype.h>
+#include <inttypes.h>
+#include <string.h>
+
+typedef struct {
+  Words *words;
+  const Plan *plan;
+  PlanGraph *graph; /* NULL: no line has begun one */
+} Reader;
+
+typedef VEC(int) Indices;
+
+static bool read_indices(Reader *p, Indices *out) {
+  if (!words_expect(p->words, "(")) return false;
+  while (!words_take(p->words, ")")) {
+    int64_t index;
+    if (!words_integer(p->words, "a buffer's number", 0, p->graph->buffers.count - 1, &index))
+      return false;
+    VEC_PUSH(p->words->arena, *out, (int)index);
+  }
+  return true;
+}
+
+/* More than this no GPU of compute capability 5 to 12 takes (CUDA C++ Programming Guide, "Technical
+ * Specifications per Compute Capability"). */
+enum { MOST_SHARED = 227 << 10 };
+static const int64_t most_grid[3] = {INT32_MAX, 65535, 65535}, most_block[3] = {1024, 1024, 64};
+
+static bool read_triple(Reader *p, const char *what, const int64_t most[3], int64_t out[3]) {
+  return words_integer(p->words, what, 1, most[0], &out[0]) && words_expect(p->words, ",") &&
+         words_integer(p->words, what, 1, most[1], &out[1]) && words_expect(p->words, ",") &&
+         words_integer(p->words, what, 1, most[2], &out[2]);
+}
+
+/* Kernels and library calls are C identifiers: they become symbols. */
+static bool is_identifier(const char *text) {
+  for (const char *at = text; *at; at++)
+    if (!isalnum((unsigned char)*at) && *at != '_' && *at != '$') return false;
+  return *text && !isdigit((unsigned char)*text);
+}
+
+static bool read_attributes(Reader *p, PlanStep *step) {
+  CallId id;
+  if (!call_parse(step->name, &id))
+    return words_fail(p->words, "there is no library call \"%s\"", step->name);
+  VEC(PlanInt) ints = {0};
+  for (const char *at = call_info[id].attributes; *at;) {
+    size_t length = strcspn(at, " ");
+    PlanInt item = {arena_strndup(p->words->arena, at, length), 0};
+    if (!words_expect(p->words, item.key) || !words_expect(p->words, "=")) return false;
+    if (!words_integer(p->words, item.key, INT64_MIN, INT64_MAX, &item.value)) return false;
+    VEC_PUSH(p->words->arena, ints, item);
+    at += length;
+    while (*at == ' ') at++;
+  }
+  step->ints = ints.at;
+  step->int_count = ints.count;
+  return true;
+}
+
+/* Maps, as many as there are. */
+static bool read_maps(Reader *p, PlanStep *step) {
+  VEC(PlanMap) maps = {0};
+  while (words_take(p->words, "map")) {
+    PlanMap map;
+    const char *why = NULL;
+    if (maps.count == STEP_MAPS)
+      return words_fail(p->words, "a launch has at most %d maps", STEP_MAPS);
+    if (!map_read(p->words, &map)) return false;
+    if (map.arg >= step->arg_count)
+      return words_fail(p->words, "a map of argument %d, and there are %d", map.arg,
+                        step->arg_count);
+    if (!map_check(p->words->arena, &map, &p->graph->buffers.at[step->args[map.arg]], &why))
+      return words_fail(p->words, "%s", why);
+    VEC_PUSH(p->words->arena, maps, map);
+  }
+  if (maps.count && (step->kind != STEP_LAUNCH || strcmp(p->plan->target, "ptx") != 0))
+    return words_fail(p->words, "only a launch for ptx has maps");
+  step->maps = maps.at;
+  step->map_count = maps.count;
+  return true;
+}
+
+/* The optional numbers, in the printer's order. */
+static bool read_costs(Reader *p, PlanStep *step) {
+  int64_t line = 0;
+  if (words_take(p->words, "work=") &&
+      !words_integer(p->words, "work", 1, LARGEST_ARENA, &step->work))
+    return false;
+  if (words_take(p->words, "grain=") &&
+      !words_integer(p->words, "grain", 1, LARGEST_ARENA, &step->grain))
+    return false;
+  if (words_take(p->words, "grid=") && !read_triple(p, "grid", most_grid, step->grid)) return false;
+  if (words_take(p->words, "block=") && !read_triple(p, "block", most_block, step->block))
+    return false;
+  if (words_take(p->words, "shared=") &&
+      !words_integer(p->words, "shared", 1, MOST_SHARED, &step->shared))
+    return false;
+  if (words_take(p->words, "stays=") && !words_integer(p->words, "stays", 1, 32, &step->stays))
+    return false;
+  if (!read_maps(p, step)) return false;
+  if (words_take(p->words, "flops=") &&
+      !words_integer(p->words, "flops", 1, INT64_MAX, &step->flops))
+    return false;
+  if (words_take(p->words, "moves=") &&
+      !words_integer(p->words, "moves", 1, INT64_MAX, &step->bytes))
+    return false;
+  if (words_take(p->words, "line=") && !words_integer(p->words, "line", 1, UINT32_MAX, &line))
+    return false;
+  step->line = (uint32_t)line;
+  return (step->label = words_string(p->words, "the label")) != NULL;
+}
+
+static bool check_step(Reader *p, const PlanStep *step) {
+  for (int i = step->input_count; i < step->arg_count; i++) {
+    ArenaId arena = p->graph->buffers.at[step->args[i]].arena;
+    if (arena == ARENA_INPUT || arena == ARENA_SETTINGS)
+      return words_fail(p->words, "a step writes to arena %s", arena_text(arena));
+  }
+  const char *why = NULL;
+  if (step->kind == STEP_CALL)
+    return call_check(p->words->arena, step, p->graph->buffers.at, &why) ||
+           words_fail(p->words, "%s", why);
+  if (!strcmp(p->plan->target, "ptx")) {
+    if (!step->grid[0] || !step->block[0])
+      return words_fail(p->words, "a launch has no grid or block");
+    if (step->block[0] * step->block[1] * step->block[2] > 1024)
+      return words_fail(p->words, "a block has more than 1024 threads");
+  }
+  return true;
+}
+
+/* Steps before this one, ascending. */
+static bool read_after(Reader *p, PlanStep *step) {
+  Indices after = {0};
+  int64_t low = 0, most = p->graph->steps.count - 1, index;
+  if (!words_take(p->words, "after=")) return true;
+  do {
+    if (low > most) return words_fail(p->words, "a step waits for one that is not before it");
+    if (!words_integer(p->words, "a step's number", low, most, &index)) return false;
+    VEC_PUSH(p->words->arena, after, (int)index);
+    low = index + 1;
+  } while (words_take(p->words, ","));
+  step->after = after.at;
+  step->after_count = after.count;
+  return true;
+}
+
+static bool read_step_body(Reader *p, PlanStep *step) {
+  if (!p->graph) return words_fail(p->words, "a step outside of a graph");
+  if (!p->plan->target) return words_fail(p->words, "the target has no line before this");
+  Indices args = {0};
+  if (!(step->name = words_string(p->words, "the name"))) return false;
+  if (!is_identifier(step->name)) return words_fail(p->words, "the name is no identifier");
+  if (!read_indices(p, &args)) return false;
+  step->input_count = args.count;
+  if (!words_expect(p->words, "->") || !read_indices(p, &args)) return false;
+  step->args = args.at;
+  step->arg_count = args.count;
+  if (step->kind == STEP_CALL && !read_attributes(p, step)) return false;
+  if (!read_after(p, step)) return false;
+  return read_costs(p, step) && check_step(p, step);
+}
+
+bool plan_read_step(Words *words, const Plan *plan, PlanGraph *graph, StepKind kind) {
+  Reader reader = {words, plan, graph}, *p = &reader;
+  PlanStep step = {.kind = kind};
+  if (!read_step_body(p, &step)) return false;
+  if (kind == STEP_CALL && !strcmp(step.name, call_info[CALL_MATMUL].name))
+    return words_fail(p->words, "\"matmul\" stands only in place of launches");
+  VEC_PUSH(p->words->arena, p->graph->steps, step);
+  return true;
+}
+
+/* One more call of those that are made in place of launches. */
+static bool read_instead_call(Reader *p, PlanInstead *instead) {
+  PlanStep *call = &instead->call[instead->call_count++];
+  call->kind = STEP_CALL;
+  if (!read_step_body(p, call)) return false;
+  if (call->after_count)
+    return words_fail(p->words, "a call in place of launches waits for what these wait for");
+  return !strcmp(call->name, call_info[CALL_MATMUL].name) ||
+         words_fail(p->words, "only \"matmul\" stands in place of launches");
+}
+
+/* Replaces launches only. It begins behind the one before, or replaces a part of what that one
+ * does: `most` is where the outermost one around it ends. */
+bool plan_read_instead(Words *words, const Plan *plan, PlanGraph *graph) {
+  Reader reader = {words, plan, graph}, *p = &reader;
+  if (!p->graph) return words_fail(p->words, "a step outside of a graph");
+  int64_t first, end, low = 0, most = p->graph->steps.count, count = most;
+  for (int i = 0; i < p->graph->insteads.count; i++) low = p->graph->insteads.at[i].first;
+  if (low >= count) return words_fail(p->words, "there is no launch that it could replace");
+  if (!words_integer(p->words, "the first step", low, count - 1, &first)) return false;
+  for (int i = 0; i < p->graph->insteads.count; i++)
+    if (p->graph->insteads.at[i].end > first && p->graph->insteads.at[i].end < most)
+      most = p->graph->insteads.at[i].end;
+  if (!words_integer(p->words, "the end of the steps", first + 1, most, &end)) return false;
+  if (p->graph->insteads.count) {
+    const PlanInstead *before = &p->graph->insteads.at[p->graph->insteads.count - 1];
+    if (before->first == first && before->end == end)
+      return words_fail(p->words, "the same steps are replaced twice");
+  }
+  for (int64_t i = first; i < end; i++)
+    if (p->graph->steps.at[i].kind != STEP_LAUNCH)
+      return words_fail(p->words, "step %" PRId64 " is no launch", i);
+  PlanInstead instead = {.first = (int)first, .end = (int)end};
+  if (!read_instead_call(p, &instead)) return false;
+  VEC_PUSH(p->words->arena, p->graph->insteads, instead);
+  return true;
+}
+
+/* One more call of the `instead` before it. */
+bool plan_read_also(Words *words, const Plan *plan, PlanGraph *graph) {
+  Reader reader = {words, plan, graph}, *p = &reader;
+  int count = p->graph ? p->graph->insteads.count : 0;
+  PlanInstead *instead = count ? &p->graph->insteads.at[count - 1] : NULL;
+  if (!instead || instead->call_count == INSTEAD_CALLS)
+    return words_fail(p->words, "there is no call that it could follow");
+  return read_instead_call(p, instead);
+}

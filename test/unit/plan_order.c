@@ -1,0 +1,164 @@
+/* plan_order: the lists `after` of random plans against the definition, pair by pair; a plan from
+ * which any wait is taken is refused. */
+#include "plan/plan_order.h"
+#include "passes_help.h"
+#include <stdlib.h>
+
+static uint32_t draw(uint64_t *state, uint32_t below) {
+  *state = *state * 6364136223846793005u + 1442695040888963407u;
+  return (uint32_t)(*state >> 33) % below;
+}
+
+/* Buffers of all sizes that cross each other, in two arenas; some are empty. */
+static PlanGraph random_graph(Arena *arena, uint64_t seed, int steps, int buffers) {
+  PlanGraph graph = {.name = "train"};
+  for (int i = 0; i < buffers; i++) {
+    int64_t bytes = draw(&seed, 4) ? draw(&seed, 9) : draw(&seed, 200);
+    PlanBuffer buffer = {
+        draw(&seed, 2) ? ARENA_WORK : ARENA_STATE, draw(&seed, 256), {DT_U8, shape_of(1, &bytes)}};
+    VEC_PUSH(arena, graph.buffers, buffer);
+  }
+  for (int i = 0; i < steps; i++) {
+    int count = (int)draw(&seed, 5), *args = ARENA_ARRAY(arena, int, count + 1);
+    for (int k = 0; k < count; k++) args[k] = (int)draw(&seed, (uint32_t)buffers);
+    PlanStep step = {.kind = STEP_LAUNCH, .name = "k", .label = "k", .args = args};
+    step.arg_count = count;
+    step.input_count = count ? (int)draw(&seed, (uint32_t)count + 1) : 0;
+    VEC_PUSH(arena, graph.steps, step);
+  }
+  for (int first = 0; first + 1 < steps; first += 1 + (int)draw(&seed, 40)) {
+    int *args = ARENA_ARRAY(arena, int, 2), end = first + 1 + (int)draw(&seed, 3);
+    args[0] = (int)draw(&seed, (uint32_t)buffers), args[1] = (int)draw(&seed, (uint32_t)buffers);
+    PlanInstead instead = {.first = first, .end = end < steps ? end : steps, .call_count = 1};
+    instead.call[0] = (PlanStep){
+        .kind = STEP_CALL, .name = "matmul", .args = args, .arg_count = 2, .input_count = 1};
+    VEC_PUSH(arena, graph.insteads, instead);
+  }
+  return graph;
+}
+
+/* What the steps and the calls in their place touch; a call counts as the last of its steps. */
+static bool must_order(const PlanGraph *graph, int first, int then) {
+  VEC(const PlanStep *) touching[2] = {{0}};
+  const int step[2] = {first, then};
+  bool found = false;
+  Arena *arena = arena_new();
+  for (int side = 0; side < 2; side++) {
+    VEC_PUSH(arena, touching[side], &graph->steps.at[step[side]]);
+    for (int i = 0; i < graph->insteads.count; i++)
+      if (graph->insteads.at[i].end == step[side] + 1)
+        VEC_PUSH(arena, touching[side], &graph->insteads.at[i].call[0]);
+  }
+  for (int i = 0; i < touching[0].count; i++)
+    for (int j = 0; j < touching[1].count; j++)
+      found |= plan_steps_conflict(graph, touching[0].at[i], touching[1].at[j]);
+  arena_free(arena);
+  return found;
+}
+
+/* reached[j * count + i]: j comes after i. */
+static bool *reachable(Arena *arena, const PlanGraph *graph) {
+  int count = graph->steps.count;
+  bool *reached = ARENA_ARRAY(arena, bool, count *count + 1);
+  for (int j = 0; j < count; j++)
+    for (int k = 0; k < graph->steps.at[j].after_count; k++) {
+      int i = graph->steps.at[j].after[k];
+      assert_true(i >= 0 && i < j);
+      reached[j * count + i] = true;
+      for (int m = 0; m < i; m++) reached[j * count + m] |= reached[i * count + m];
+    }
+  return reached;
+}
+
+static void expect_right(Arena *arena, const PlanGraph *graph, int every) {
+  int count = graph->steps.count;
+  bool *reached = reachable(arena, graph);
+  for (int j = 0; j < count; j += every)
+    for (int i = 0; i < j; i++)
+      if (must_order(graph, i, j) && !reached[j * count + i])
+        fail_msg("step %d does not come after step %d", j, i);
+}
+
+/* Every wait is there for something: without it the plan is refused. */
+static void expect_least(Arena *arena, PlanGraph *graph) {
+  for (int j = 0; j < graph->steps.count; j++) {
+    PlanStep *step = &graph->steps.at[j];
+    const int *all = step->after;
+    int count = step->after_count, *fewer = ARENA_ARRAY(arena, int, count + 1);
+    for (int gone = 0; gone < count; gone++) {
+      for (int k = 0, n = 0; k < count; k++)
+        if (k != gone) fewer[n++] = all[k];
+      step->after = fewer;
+      step->after_count = count - 1;
+      const char *why = plan_order_check(arena, graph);
+      if (!why) fail_msg("step %d need not wait for step %d", j, all[gone]);
+      assert_non_null(strstr(why, "does not wait for step"));
+    }
+    step->after = all;
+    step->after_count = count;
+  }
+}
+
+static void test_random_plans(void **state) {
+  (void)state;
+  int waits = 0;
+  for (uint64_t seed = 1; seed <= 120; seed++) {
+    Arena *arena = arena_new();
+    PlanGraph graph = random_graph(arena, seed, 1 + (int)(seed % 40), 2 + (int)(seed % 50));
+    plan_order_find(arena, &graph);
+    assert_null(plan_order_check(arena, &graph));
+    expect_right(arena, &graph, 1);
+    expect_least(arena, &graph);
+    for (int i = 0; i < graph.steps.count; i++) waits += graph.steps.at[i].after_count;
+    arena_free(arena);
+  }
+  assert_true(waits > 1000);
+}
+
+/* More steps than a band of the matrix has columns. */
+static void test_many_steps(void **state) {
+  (void)state;
+  enum { STEPS = 9000 };
+  Arena *arena = arena_new();
+  PlanGraph graph = random_graph(arena, 7, STEPS, 400);
+  graph.insteads.count = 0;
+  plan_order_find(arena, &graph);
+  assert_null(plan_order_check(arena, &graph));
+  expect_right(arena, &graph, 499);
+  for (int j = 1; j < STEPS; j += 997) {
+    PlanStep *step = &graph.steps.at[j];
+    if (!step->after_count) continue;
+    step->after++, step->after_count--;
+    assert_non_null(plan_order_check(arena, &graph));
+    step->after--, step->after_count++;
+  }
+  arena_free(arena);
+}
+
+/* Buffers within buffers within buffers keep nobody busy. */
+static void test_hostile(void **state) {
+  (void)state;
+  enum { STEPS = 20000 };
+  Arena *arena = arena_new();
+  PlanGraph graph = {.name = "train"};
+  for (int i = 0; i < STEPS; i++) {
+    int64_t bytes = 2 * (STEPS - i);
+    PlanBuffer buffer = {ARENA_WORK, i, {DT_U8, shape_of(1, &bytes)}};
+    int *arg = ARENA_ARRAY(arena, int, 1);
+    *arg = i;
+    VEC_PUSH(arena, graph.buffers, buffer);
+    PlanStep step = {.kind = STEP_LAUNCH, .name = "k", .args = arg, .arg_count = 1};
+    VEC_PUSH(arena, graph.steps, step);
+  }
+  const char *why = plan_order_check(arena, &graph);
+  assert_non_null(why);
+  assert_non_null(strstr(why, "too often"));
+  arena_free(arena);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_plans),
+                                     cmocka_unit_test(test_many_steps),
+                                     cmocka_unit_test(test_hostile)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
