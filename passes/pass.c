@@ -231,7 +231,8 @@ Graph *passes_run_named(PassContext *context, Graph *graph, const char *names) {
 typedef struct {
   PassContext context;
   const PassOptions *options;
-  double *seconds; /* per pass, over both graphs */
+  double *seconds; /* per pass, over all graphs */
+  int64_t *nodes;  /* what it left, likewise */
 } Pipeline;
 
 static double now(void) { return (double)clock_nanoseconds() * 1e-9; }
@@ -265,6 +266,7 @@ static bool run_on(Pipeline *pipeline, int pass, Graph **graph, bool is_train, b
   }
   if (!after || !dump_if_changed(pipeline, pass, *graph, after)) return false;
   *graph = after;
+  pipeline->nodes[pass] += after->nodes.count;
   if (pipeline->options->observe)
     pipeline->options->observe(pipeline->options->observe_user, pass_info[pass].name, after);
   return true;
@@ -273,14 +275,14 @@ static bool run_on(Pipeline *pipeline, int pass, Graph **graph, bool is_train, b
 static void print_times(const Pipeline *pipeline, const bool *disabled, int last) {
   double total = 0;
   for (int i = 0; i <= last; i++) total += pipeline->seconds[i];
-  fprintf(stderr, "%-12s %10s %6s\n", "pass", "ms", "%");
+  fprintf(stderr, "%-12s %10s %6s %8s\n", "pass", "ms", "%", "nodes");
   for (int i = 0; i <= last; i++)
     if (disabled[i])
       fprintf(stderr, "%-12s %10s\n", pass_info[i].name,
               pass_info[i].need == PASS_PLAIN ? "plain" : "off");
     else
-      fprintf(stderr, "%-12s %10.3f %6.1f\n", pass_info[i].name, 1e3 * pipeline->seconds[i],
-              total > 0 ? 100 * pipeline->seconds[i] / total : 0);
+      fprintf(stderr, "%-12s %10.3f %6.1f %8lld\n", pass_info[i].name, 1e3 * pipeline->seconds[i],
+              total > 0 ? 100 * pipeline->seconds[i] / total : 0, (long long)pipeline->nodes[i]);
   fprintf(stderr, "%-12s %10.3f\n", "total", 1e3 * total);
 }
 
@@ -313,7 +315,8 @@ bool passes_run(Program *program, Diag *diag, const PassOptions *options, bool f
   Pipeline pipeline = {.context = {arena, diag, program->settings, true, for_gpu, false, program,
                                    .disabled = disabled, .left_out = options->disable},
                        .options = options,
-                       .seconds = ARENA_ARRAY(arena, double, pass_count)};
+                       .seconds = ARENA_ARRAY(arena, double, pass_count),
+                       .nodes = ARENA_ARRAY(arena, int64_t, pass_count)};
   bool ok = true;
   if (setting_number(program->settings, "train.accumulate") > 1 && !program->micro)
     program->micro = copy_as(program->train, "micro");
