@@ -12,14 +12,25 @@ typedef struct {
   int node;
   Shape shape;
   Node *made;
+  int before; /* views: the one of the same value made before; -1: none */
 } Made;
+
+enum { MOST_RESULTS = 3 }; /* of a node that stands alone */
+
+/* A group in work: its next member, and that one's next read. */
+typedef struct {
+  int group, member, read;
+} Visit;
 
 typedef struct {
   FusePlan *plan;
   Graph *fresh;
   Node **value;    /* by node of the prepared graph: leaves and units that lie in memory */
   bool *is_done;   /* by group */
-  VEC(Made) views; /* in fresh: reshapes of values, by the id of what they view */
+  VEC(Made) views; /* in fresh: reshapes of values */
+  VEC(int) viewed; /* by node of fresh: the last of its views; -1: none */
+  Node *(*results)[MOST_RESULTS]; /* by node of the prepared graph that stands alone */
+  VEC(Visit) visits;
   /* the body in work */
   Graph *body;
   int group;
@@ -34,12 +45,14 @@ typedef struct {
 static Node *view_of(Emit *emit, Node *value, Shape shape) {
   while (value->op == OP_RESHAPE) value = value->input[0];
   if (shape_equal(&value->type.shape, &shape)) return value;
-  for (int i = 0; i < emit->views.count; i++)
-    if (emit->views.at[i].node == value->id && shape_equal(&emit->views.at[i].shape, &shape))
-      return emit->views.at[i].made;
+  while (emit->viewed.count <= value->id) VEC_PUSH(emit->plan->arena, emit->viewed, -1);
+  int *last = &emit->viewed.at[value->id];
+  for (int i = *last; i >= 0; i = emit->views.at[i].before)
+    if (shape_equal(&emit->views.at[i].shape, &shape)) return emit->views.at[i].made;
   emit->fresh->origin = value->origin;
   Node *view = make_reshape(emit->fresh, value, shape);
-  VEC_PUSH(emit->plan->arena, emit->views, ((Made){value->id, shape, view}));
+  VEC_PUSH(emit->plan->arena, emit->views, ((Made){value->id, shape, view, *last}));
+  *last = emit->views.count - 1;
   return view;
 }
 
@@ -296,42 +309,58 @@ static void separate_pack(Emit *emit, const Node *node, Node **inputs) {
   }
 }
 
-/* A result has one place, however many nodes of the step project it; NULL: none has so far. */
-static Node *result_before(const Emit *emit, const Node *node) {
-  for (int i = 0; i < emit->plan->count; i++) {
-    const Node *other = node_at(emit, i);
-    if (other->op == OP_RESULT && emit->value[i] && other->input[0] == node->input[0] &&
-        node_int(other, ATTR_INDEX, 0) == node_int(node, ATTR_INDEX, 0))
-      return emit->value[i];
-  }
-  return NULL;
+/* Where the result of a node that stands alone is noted: it has one place, however many nodes of
+ * the step project it. */
+static Node **place_of_result(const Emit *emit, const Node *result) {
+  return &emit->results[result->input[0]->id][node_int(result, ATTR_INDEX, 0)];
 }
 
 static void emit_alone(Emit *emit, const Node *node) {
-  if (node->op == OP_RESULT && (emit->value[node->id] = result_before(emit, node))) return;
+  bool is_result = node->op == OP_RESULT;
+  if (is_result && (emit->value[node->id] = *place_of_result(emit, node))) return;
   Node **inputs = ARENA_ARRAY(emit->plan->arena, Node *, node->input_count);
   for (int i = 0; i < node->input_count; i++) inputs[i] = in_memory(emit, node->input[i]);
   if (node->op == OP_PACK) separate_pack(emit, node, inputs);
   emit->value[node->id] = graph_copy_node(emit->fresh, node, inputs);
+  if (is_result) *place_of_result(emit, node) = emit->value[node->id];
 }
 
-static void emit_group(Emit *emit, int id) {
-  const FusePlan *plan = emit->plan;
-  const FuseGroup *group = &plan->groups.at[id];
-  if (emit->is_done[id]) return;
-  emit->is_done[id] = true;
-  for (int i = 0; i < group->members.count; i++) {
-    const FuseUnit *unit = &plan->unit[group->members.at[i]];
-    for (int k = 0; k < unit->reads.count; k++)
-      if (plan->group[unit->reads.at[k].node] >= 0)
-        emit_group(emit, plan->group[unit->reads.at[k].node]);
-  }
+static void visit(Emit *emit, int group) {
+  if (group < 0 || emit->is_done[group]) return;
+  emit->is_done[group] = true;
+  VEC_PUSH(emit->plan->arena, emit->visits, ((Visit){group, 0, 0}));
+}
+
+static void emit_visited(Emit *emit, int id) {
+  const FuseGroup *group = &emit->plan->groups.at[id];
   bool stands_alone =
       group->shape == SHAPE_ALONE || (group->contract >= 0 && group->members.count == 1);
   if (stands_alone)
     emit_alone(emit, node_at(emit, group->members.at[0]));
   else
     emit_kernel(emit, id);
+}
+
+/* The group, behind all that it reads: no recursion, for a chain of groups may be long. */
+static void emit_group(Emit *emit, int id) {
+  const FusePlan *plan = emit->plan;
+  visit(emit, id);
+  while (emit->visits.count) {
+    Visit *now = &emit->visits.at[emit->visits.count - 1];
+    const FuseGroup *group = &plan->groups.at[now->group];
+    if (now->member == group->members.count) {
+      emit->visits.count--;
+      emit_visited(emit, now->group);
+      continue;
+    }
+    const FuseUnit *unit = &plan->unit[group->members.at[now->member]];
+    if (now->read < unit->reads.count) {
+      visit(emit, plan->group[unit->reads.at[now->read++].node]);
+    } else {
+      now->member++;
+      now->read = 0;
+    }
+  }
 }
 
 static void emit_roots(Emit *emit) {
@@ -350,7 +379,8 @@ Graph *fuse_emit(FusePlan *plan) {
   Emit emit = {.plan = plan,
                .fresh = graph_new(plan->arena, plan->graph->name),
                .value = ARENA_ARRAY(plan->arena, Node *, plan->count),
-               .is_done = ARENA_ARRAY(plan->arena, bool, plan->groups.count)};
+               .is_done = ARENA_ARRAY(plan->arena, bool, plan->groups.count),
+               .results = arena_alloc(plan->arena, sizeof *emit.results * (size_t)plan->count)};
   for (int i = 0; i < plan->count; i++)
     if (fuse_is_leaf(node_at(&emit, i)))
       emit.value[i] = graph_copy_node(emit.fresh, node_at(&emit, i), NULL);

@@ -6,13 +6,19 @@
  * A merge is legal if the union has one domain, if every read inside of it is one that its kind of
  * kernel can do (the same element; in rows also the row's value), if no path leads from the union
  * through another group back into it, and if it stays within bounds. */
-#include "passes/fuse_plan.h"
+#include "passes/fuse_order.h"
 #include <stdlib.h>
 #include <string.h>
 
 typedef enum { ROUND_BIAS, ROUND_ROW, ROUND_COLUMN, ROUND_EPILOGUE, ROUND_REST, ROUNDS } Round;
 
-enum { SIBLING_READERS = 12, SMALL_BYTES = 32, FEW_ROWS = 16, FEW_ELEMENTS = 4096 };
+enum {
+  SIBLING_READERS = 12,
+  TINY_BEFORE = 32,
+  SMALL_BYTES = 32,
+  FEW_ROWS = 16,
+  FEW_ELEMENTS = 4096
+};
 
 typedef struct {
   int a, b;      /* units; their groups are to be merged */
@@ -21,7 +27,7 @@ typedef struct {
 
 typedef struct {
   FusePlan *plan;
-  int *stamp, now; /* by group: visited in the search for cycles */
+  FuseOrder *order;
   VEC(Pair) pairs;
 } Merge;
 
@@ -238,29 +244,6 @@ static bool reads_are_legal(const FusePlan *plan, const FuseGroup *joined, const
   return true;
 }
 
-/* Does a path lead from the group, over what it reads, to group a or b? */
-static bool reaches(Merge *merge, int from, int a, int b) {
-  FusePlan *plan = merge->plan;
-  merge->stamp[from] = merge->now;
-  const FuseGroup *group = &plan->groups.at[from];
-  for (int i = 0; i < group->members.count; i++) {
-    const FuseUnit *unit = &plan->unit[group->members.at[i]];
-    for (int k = 0; k < unit->reads.count; k++) {
-      int next = plan->group[unit->reads.at[k].node];
-      if (next < 0 || next == from) continue;
-      bool is_end = next == a || next == b, is_start = from == a || from == b;
-      if (is_end && !is_start) return true;
-      if (!is_end && merge->stamp[next] != merge->now && reaches(merge, next, a, b)) return true;
-    }
-  }
-  return false;
-}
-
-static bool makes_cycle(Merge *merge, int a, int b) {
-  merge->now++;
-  return reaches(merge, a, a, b) || reaches(merge, b, a, b);
-}
-
 /* Counts what the union needs of what a kernel may hold; a rough upper bound is enough. */
 static bool is_within_bounds(const FusePlan *plan, const FuseGroup *x, const FuseGroup *y, int a,
                              int b) {
@@ -326,7 +309,9 @@ static bool try_merge(Merge *merge, Round round, const Pair *pair) {
     return false;
   if (!reads_are_legal(plan, &joined, x, a, b) || !reads_are_legal(plan, &joined, y, a, b))
     return false;
-  if (!is_within_bounds(plan, x, y, a, b) || makes_cycle(merge, a, b)) return false;
+  if (!is_within_bounds(plan, x, y, a, b) || fuse_order_makes_cycle(merge->order, a, b))
+    return false;
+  fuse_order_merge(merge->order, a, b);
   joined.members = x->members;
   for (int i = 0; i < y->members.count; i++) {
     VEC_PUSH(plan->arena, joined.members, y->members.at[i]);
@@ -361,18 +346,18 @@ static void find_pairs(Merge *merge) {
     qsort(merge->pairs.at, (size_t)merge->pairs.count, sizeof(Pair), compare_pairs);
 }
 
-/* Groups of tiny results (the step counter, means of the loss and of metrics) save a launch each.
- */
+/* Groups of tiny results (the step counter, means of the loss and of metrics) save a launch each. A
+ * model may have one for each layer and position, so each is tried with those that come closely
+ * before it. */
 static void find_tiny_pairs(Merge *merge) {
   FusePlan *plan = merge->plan;
-  int last = -1;
+  int before[TINY_BEFORE], count = 0;
   for (int i = 0; i < plan->count; i++) {
     if (!plan->is_unit[i] || fuse_elements(node_at(plan, i)) != 1) continue;
     if (plan->groups.at[plan->group[i]].shape == SHAPE_ALONE) continue;
-    for (int k = i - 1; last >= 0 && k >= 0; k--)
-      if (plan->is_unit[k] && fuse_elements(node_at(plan, k)) == 1)
-        VEC_PUSH(plan->arena, merge->pairs, ((Pair){k, i, 0}));
-    last = i;
+    for (int k = count - 1; k >= 0 && k >= count - TINY_BEFORE; k--)
+      VEC_PUSH(plan->arena, merge->pairs, ((Pair){before[k % TINY_BEFORE], i, 0}));
+    before[count++ % TINY_BEFORE] = i;
   }
 }
 
@@ -382,8 +367,8 @@ static int compare_ids(const void *left, const void *right) {
 
 void fuse_group_units(FusePlan *plan) {
   make_groups(plan);
-  Merge merge = {.plan = plan, .stamp = ARENA_ARRAY(plan->arena, int, plan->groups.count)};
   if (plan->is_plain) return;
+  Merge merge = {.plan = plan, .order = fuse_order_new(plan)};
   find_pairs(&merge);
   for (int round = 0; round < ROUNDS; round++) {
     if (round == ROUND_REST) find_tiny_pairs(&merge);

@@ -26,6 +26,7 @@ enum {
   GPU_COST_PER_BYTE = 4, /* half of what an H100 computes while a byte comes: others want it too */
   RECOMPUTE_COST = 40,
   CONE_NODES = 64,
+  SCALAR_CONE_NODES = 256, /* a schedule has some dozens */
   CONE_READS = 16,
   SMALL_PART = 64 /* a slice of so small a part is read again by each that wants it */
 };
@@ -237,7 +238,8 @@ static bool should_be_unit(FusePlan *plan, const Users *users, ConeWalk *walk, c
   int id = node->id;
   Cone cone = cone_of(walk, node);
   if (node->op == OP_CONCAT && node->input_count > FUSE_CONCAT_PARTS / 2) return true;
-  if (fuse_elements(node) <= 1) return users->grows[id] && cone.cost > SCALAR_COST;
+  if (fuse_elements(node) <= 1)
+    return cone.nodes > SCALAR_CONE_NODES || (users->grows[id] && cone.cost > SCALAR_COST);
   if (cone.nodes > CONE_NODES || cone.reads > CONE_READS) return true;
   if (users->grows[id] && cone.cost > GROWTH_COST) return true;
   if (users->overlap[id] > 0 && cone.cost > 0 && !pays_in_windows(plan, users, node, &cone))
