@@ -7,17 +7,33 @@
 #include "passes/pass.h"
 #include <string.h>
 
+/* A step that may run, by what it was worth when it became so: larger comes first, then the earlier
+ * one. */
+typedef struct {
+  int64_t gain;
+  int step;
+} Ready;
+typedef VEC(Ready) Heap;
+
+typedef VEC(int) Ids;
+
 typedef struct {
   Arena *arena;
   Graph *graph;
   bool is_plain; /* the first step that may run runs first */
   int count;
-  VEC(int) * after; /* by node: steps that must wait for it; a result's users wait for its kernel */
+  Ids *after;       /* by node: steps that must wait for it; a result's users wait for its kernel */
+  Ids *results;     /* by step: its result nodes */
+  Ids *read_by;     /* by leaf: the steps that read it */
   int *waits;       /* by step: how many of its inputs are not done */
-  int *readers;     /* by base value: steps that have yet to read it */
+  int *readers;     /* by base value: steps that have yet to read it, */
+  int *reader;      /* and all their ids by exclusive or: that of the last one, when it is the last */
+  int *seen;        /* by base value: the step that was seen last to read it */
+  int64_t *gain;    /* by step: bytes freed less bytes taken if this step were next */
   bool *is_outside; /* by base value: lies in another arena than the work arena */
   bool *is_placed;
   int *stamp, now;
+  Heap by_id, by_gain; /* steps that may run; those worth something, some of them out of date */
   Graph *fresh;
   Node **map;
 } Schedule;
@@ -31,52 +47,74 @@ static const Node *maker(const Node *value) {
   return lifetime_is_step(base) ? base : NULL;
 }
 
-static bool add_edge(Schedule *s, const Node *first, const Node *then) {
-  for (int i = 0; i < s->after[first->id].count; i++)
-    if (s->after[first->id].at[i] == then->id) return false;
+static void add_edge(Schedule *s, const Node *first, const Node *then) {
   VEC_PUSH(s->arena, s->after[first->id], then->id);
   s->waits[then->id]++;
-  return true;
+}
+
+/* Is this the first operand of a step with this base? `mark` is the step's own number. */
+static bool is_first_read(Schedule *s, const Node *base, int mark) {
+  bool is_first = s->seen[base->id] != mark;
+  s->seen[base->id] = mark;
+  return is_first;
 }
 
 static void add_data_edges(Schedule *s) {
   for (int i = 0; i < s->count; i++) {
     const Node *node = at(s, i);
+    if (node->op == OP_RESULT) VEC_PUSH(s->arena, s->results[node->input[0]->id], i);
     for (int k = 0; lifetime_is_step(node) && k < node->input_count; k++) {
-      if (maker(node->input[k])) add_edge(s, maker(node->input[k]), node);
-      bool again = false;
-      for (int m = 0; m < k; m++)
-        again |= lifetime_base(node->input[m]) == lifetime_base(node->input[k]);
-      if (!again) s->readers[lifetime_base(node->input[k])->id]++;
+      const Node *base = lifetime_base(node->input[k]), *first = maker(base);
+      if (!is_first_read(s, base, i + 1)) continue;
+      if (first) add_edge(s, first, node);
+      if (lifetime_is_leaf(base)) VEC_PUSH(s->arena, s->read_by[base->id], i);
+      s->readers[base->id]++;
+      s->reader[base->id] ^= i;
     }
   }
 }
 
-static bool leads_to(Schedule *s, int from, int to) {
-  if (from == to) return true;
-  s->stamp[from] = s->now;
-  for (int i = 0; i < s->after[from].count; i++) {
-    int next = s->after[from].at[i];
-    if (s->stamp[next] != s->now && leads_to(s, next, to)) return true;
+/* Marks all steps that must wait for this one. */
+static void mark_after(Schedule *s, int from) {
+  Ids stack = {0};
+  s->stamp[from] = ++s->now;
+  VEC_PUSH(s->arena, stack, from);
+  while (stack.count) {
+    const Ids *after = &s->after[stack.at[--stack.count]];
+    for (int i = 0; i < after->count; i++) {
+      if (s->stamp[after->at[i]] == s->now) continue;
+      s->stamp[after->at[i]] = s->now;
+      VEC_PUSH(s->arena, stack, after->at[i]);
+    }
   }
-  return false;
 }
 
-/* Readers of the old value before the writer of the new one. */
+/* Those that read the old value of a state, through this leaf, before the writer of the new one. An
+ * edge to the writer changes nothing in what comes after it, so that once marked is enough. */
+static void add_reader_edges(Schedule *s, const Node *leaf, const Node *writer, bool *is_marked) {
+  const Ids *readers = &s->read_by[leaf->id];
+  for (int i = 0; i < readers->count; i++) {
+    const Node *reader = at(s, readers->at[i]);
+    if (reader == writer || reader->op == OP_ASSIGN) continue;
+    if (!*is_marked) mark_after(s, writer->id);
+    *is_marked = true;
+    if (s->stamp[reader->id] != s->now) add_edge(s, reader, writer);
+  }
+}
+
 static void add_state_edges(Schedule *s) {
+  Ids leaves = {0};
+  for (int i = 0; i < s->count; i++)
+    if (s->read_by[i].count) VEC_PUSH(s->arena, leaves, i);
   for (int i = 0; i < s->count; i++) {
     const Node *assign = at(s, i);
     const Node *writer = assign->op == OP_ASSIGN ? maker(assign->input[0]) : NULL;
     if (!writer) continue;
     const Node *state = graph_find_state(s->graph, node_str(assign, ATTR_TARGET));
-    for (int r = 0; r < s->count; r++) {
-      const Node *reader = at(s, r);
-      bool reads = false;
-      for (int k = 0; lifetime_is_step(reader) && k < reader->input_count; k++)
-        reads |= lifetime_is_of_state(lifetime_base(reader->input[k]), state);
-      s->now++;
-      if (reads && reader != writer && reader->op != OP_ASSIGN && !leads_to(s, writer->id, r))
-        add_edge(s, reader, writer);
+    bool is_marked = false;
+    for (int k = 0; k < leaves.count; k++) {
+      const Node *leaf = at(s, leaves.at[k]);
+      if (lifetime_is_of_state(leaf, state)) add_reader_edges(s, leaf, writer, &is_marked);
     }
   }
 }
@@ -97,79 +135,124 @@ static int64_t bytes_of(const Schedule *s, const Node *value) {
   return s->is_outside[value->id] ? 0 : type_bytes(&value->type);
 }
 
-/* Bytes freed less bytes taken if this step were next. */
-static int64_t gain(const Schedule *s, const Node *node) {
+/* What the step takes: results of which there are several nodes have one place. */
+static int64_t taken_bytes(const Schedule *s, const Node *node) {
+  if (!node_has_results(node)) return lifetime_is_value(node) ? bytes_of(s, node) : 0;
+  const Ids *results = &s->results[node->id];
   int64_t sum = 0;
-  if (node_has_results(node)) {
-    for (int i = 0; i < node_result_count(node); i++) {
-      int next = node->id;
-      while (next < s->count && !(at(s, next)->op == OP_RESULT && at(s, next)->input[0] == node &&
-                                  node_int(at(s, next), ATTR_INDEX, 0) == i))
-        next++;
-      if (next < s->count) sum -= bytes_of(s, at(s, next));
-    }
-  } else if (lifetime_is_value(node)) {
-    sum -= bytes_of(s, node);
-  }
-  for (int k = 0; k < node->input_count; k++) {
-    const Node *base = lifetime_base(node->input[k]);
+  for (int i = 0; i < results->count; i++) {
+    int64_t index = node_int(at(s, results->at[i]), ATTR_INDEX, 0);
     bool again = false;
-    for (int m = 0; m < k; m++) again |= lifetime_base(node->input[m]) == base;
-    if (!again && s->readers[base->id] == 1) sum += bytes_of(s, base);
+    for (int k = 0; k < i; k++) again |= node_int(at(s, results->at[k]), ATTR_INDEX, 0) == index;
+    if (!again) sum += bytes_of(s, at(s, results->at[i]));
   }
   return sum;
 }
 
-/* The node into the new graph, with the results and views that hang on it. */
-static void place(Schedule *s, const Node *node) {
+static void find_gains(Schedule *s) {
+  for (int i = 0; i < s->count; i++)
+    if (lifetime_is_step(at(s, i))) s->gain[i] -= taken_bytes(s, at(s, i));
+  for (int i = 0; i < s->count; i++)
+    if (s->readers[i] == 1) s->gain[s->reader[i]] += bytes_of(s, at(s, i));
+}
+
+/* ── what may run ───────────────────────────────────────────────────────────────────────────── */
+static bool comes_before(const Ready *a, const Ready *b) {
+  return a->gain != b->gain ? a->gain > b->gain : a->step < b->step;
+}
+
+static void heap_push(Schedule *s, Heap *heap, Ready ready) {
+  VEC_PUSH(s->arena, *heap, ready);
+  int i = heap->count - 1;
+  for (; i > 0 && comes_before(&ready, &heap->at[(i - 1) / 2]); i = (i - 1) / 2)
+    heap->at[i] = heap->at[(i - 1) / 2];
+  heap->at[i] = ready;
+}
+
+static void heap_pop(Heap *heap) {
+  Ready last = heap->at[--heap->count];
+  int i = 0;
+  for (int child; (child = 2 * i + 1) < heap->count; i = child) {
+    child += child + 1 < heap->count && comes_before(&heap->at[child + 1], &heap->at[child]);
+    if (!comes_before(&heap->at[child], &last)) break;
+    heap->at[i] = heap->at[child];
+  }
+  if (heap->count) heap->at[i] = last;
+}
+
+static bool may_run(const Schedule *s, int step) {
+  return lifetime_is_step(at(s, step)) && at(s, step)->op != OP_ASSIGN && !s->waits[step] &&
+         !s->is_placed[step];
+}
+
+static void offer(Schedule *s, int step) {
+  if (may_run(s, step) && s->gain[step] > 0 && !s->is_plain)
+    heap_push(s, &s->by_gain, (Ready){s->gain[step], step});
+}
+
+/* The step that frees most; of those that free nothing, the first one. */
+static const Node *choose(Schedule *s) {
+  for (; s->by_gain.count; heap_pop(&s->by_gain)) {
+    const Ready *best = &s->by_gain.at[0];
+    if (!s->is_placed[best->step] && s->gain[best->step] == best->gain) return at(s, best->step);
+  }
+  for (; s->by_id.count; heap_pop(&s->by_id))
+    if (!s->is_placed[s->by_id.at[0].step]) return at(s, s->by_id.at[0].step);
+  return NULL;
+}
+
+/* ── placing ────────────────────────────────────────────────────────────────────────────────── */
+/* The node into the new graph, behind the views that it reads. */
+static void place_node(Schedule *s, const Node *node) {
   if (s->is_placed[node->id]) return;
   s->is_placed[node->id] = true;
   Node **inputs = ARENA_ARRAY(s->arena, Node *, node->input_count);
   for (int i = 0; i < node->input_count; i++) {
-    if (node->input[i]->op == OP_RESHAPE || node->input[i]->op == OP_RESULT)
-      place(s, node->input[i]);
+    Op op = node->input[i]->op;
+    if (op == OP_RESHAPE || op == OP_RESULT) place_node(s, node->input[i]);
     inputs[i] = s->map[node->input[i]->id];
   }
   s->map[node->id] = graph_copy_node(s->fresh, node, inputs);
-  if (!lifetime_is_step(node)) return;
-  for (int i = 0; i < s->after[node->id].count; i++) s->waits[s->after[node->id].at[i]]--;
-  for (int k = 0; k < node->input_count; k++) {
-    bool again = false;
-    for (int m = 0; m < k; m++)
-      again |= lifetime_base(node->input[m]) == lifetime_base(node->input[k]);
-    if (!again) s->readers[lifetime_base(node->input[k])->id]--;
-  }
-  for (int i = node->id + 1; node_has_results(node) && i < s->count; i++)
-    if (at(s, i)->op == OP_RESULT && at(s, i)->input[0] == node) place(s, at(s, i));
 }
 
-static const Node *choose(const Schedule *s, int from) {
-  const Node *best = NULL;
-  int64_t most = 0;
-  for (int i = from; i < s->count; i++) {
-    const Node *node = at(s, i);
-    if (!lifetime_is_step(node) || node->op == OP_ASSIGN || s->is_placed[i] || s->waits[i] > 0)
-      continue;
-    if (s->is_plain) return node;
-    int64_t gained = gain(s, node);
-    if (!best || gained > most) {
-      best = node;
-      if (gained > most) most = gained;
-    }
+/* What waited for this step may run, and who is left as the only reader frees the value. */
+static void place(Schedule *s, const Node *node) {
+  if (s->is_placed[node->id]) return;
+  place_node(s, node);
+  if (!lifetime_is_step(node)) return;
+  for (int i = 0; i < s->results[node->id].count; i++)
+    place_node(s, at(s, s->results[node->id].at[i]));
+  for (int k = 0; k < node->input_count; k++) {
+    const Node *base = lifetime_base(node->input[k]);
+    if (!is_first_read(s, base, -node->id - 1)) continue;
+    s->reader[base->id] ^= node->id;
+    if (--s->readers[base->id] != 1 || !bytes_of(s, base)) continue;
+    s->gain[s->reader[base->id]] += bytes_of(s, base);
+    offer(s, s->reader[base->id]);
   }
-  return best;
+  for (int i = 0; i < s->after[node->id].count; i++) {
+    int next = s->after[node->id].at[i];
+    if (--s->waits[next]) continue;
+    if (may_run(s, next)) heap_push(s, &s->by_id, (Ready){0, next});
+    offer(s, next);
+  }
 }
 
 Graph *pass_schedule(PassContext *context, Graph *graph) {
-  int count = graph->nodes.count, first = 0;
+  int count = graph->nodes.count;
   Arena *arena = graph->arena;
   Schedule s = {.arena = arena,
                 .graph = graph,
                 .is_plain = context->is_plain,
                 .count = count,
-                .after = arena_alloc(arena, sizeof *s.after * (size_t)count),
+                .after = ARENA_ARRAY(arena, Ids, count),
+                .results = ARENA_ARRAY(arena, Ids, count),
+                .read_by = ARENA_ARRAY(arena, Ids, count),
                 .waits = ARENA_ARRAY(arena, int, count),
                 .readers = ARENA_ARRAY(arena, int, count),
+                .reader = ARENA_ARRAY(arena, int, count),
+                .seen = ARENA_ARRAY(arena, int, count),
+                .gain = ARENA_ARRAY(arena, int64_t, count),
                 .is_outside = ARENA_ARRAY(arena, bool, count),
                 .is_placed = ARENA_ARRAY(arena, bool, count),
                 .stamp = ARENA_ARRAY(arena, int, count),
@@ -178,12 +261,13 @@ Graph *pass_schedule(PassContext *context, Graph *graph) {
   add_data_edges(&s);
   add_state_edges(&s);
   find_outside(&s);
-  for (int i = 0; i < count; i++)
+  find_gains(&s);
+  for (int i = 0; i < count; i++) {
     if (lifetime_is_leaf(at(&s, i))) place(&s, at(&s, i));
-  for (const Node *next; (next = choose(&s, first));) {
-    place(&s, next);
-    while (first < count && (s.is_placed[first] || !lifetime_is_step(at(&s, first)))) first++;
+    if (may_run(&s, i)) heap_push(&s, &s.by_id, (Ready){0, i});
+    offer(&s, i);
   }
+  for (const Node *next; (next = choose(&s));) place(&s, next);
   for (int i = 0; i < count; i++) place(&s, at(&s, i));
   for (int i = 0; i < graph->roots.count; i++)
     graph_add_root(s.fresh, graph->roots.at[i].kind, graph->roots.at[i].name,
