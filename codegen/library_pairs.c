@@ -4,6 +4,7 @@
 #include "codegen/library.h"
 #include "codegen/recognise.h"
 #include "plan/plan_calls.h"
+#include "ir/match.h"
 #include "plan/plan_order.h"
 #include <string.h>
 
@@ -226,11 +227,8 @@ typedef struct {
 
 /* Is `node` a sum over all dimensions but the last, point by point of these values? */
 static bool is_column_sum(Recogniser *r, const Node *node, int64_t columns, const double *values) {
-  if (node->op != OP_SUM) return false;
-  const Shape *in = &node->input[0]->type.shape, *out = &node->type.shape;
-  if (in->dim[in->rank - 1] != columns || out->rank != in->rank) return false;
-  for (int d = 0; d < out->rank; d++)
-    if (out->dim[d] != (d == out->rank - 1 ? columns : 1)) return false;
+  const Shape *out = &node->type.shape;
+  if (!match_column_sum(node) || out->dim[out->rank - 1] != columns) return false;
   const double *summed = recognise_values(r, node->input[0]);
   return recognise_form(summed, FORM_SAME, values);
 }

@@ -101,11 +101,6 @@ static void add_leaf(Lowering *lowering, const Node *leaf, bool is_eval) {
   }
 }
 
-static bool is_leaf(const Node *node) {
-  return node->op == OP_INPUT || node->op == OP_PARAM || node->op == OP_STATE ||
-         node->op == OP_SETTING;
-}
-
 /* The operands that one result of a kernel depends on; those of its neighbours do not count. */
 static void mark_operands(Lowering *lowering, const Node *result, bool *needed) {
   const Node *fused = result->input[0];
@@ -169,7 +164,7 @@ bool lower_tables(Lowering *lowering) {
   for (int g = 0; g < PLAN_GRAPHS; g++) {
     const Graph *graph = program_graph(program, g);
     for (int i = 0; graph && i < graph->nodes.count; i++)
-      if (is_leaf(graph->nodes.at[i])) add_leaf(lowering, graph->nodes.at[i], g == 1);
+      if (node_is_leaf(graph->nodes.at[i])) add_leaf(lowering, graph->nodes.at[i], g == 1);
   }
   int64_t *narrow = &plan->arena_bytes[ARENA_NARROW];
   if (*narrow) /* all of them, read or not: whoever writes one rounds it */

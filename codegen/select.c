@@ -3,6 +3,7 @@
  * of our own (kernels/gemm_x86.c) with a generated epilogue is chosen instead. */
 #include "codegen/select.h"
 #include "codegen/host_gemm.h"
+#include "ir/match.h"
 #include <string.h>
 
 enum { MAX_INTS = 20 };
@@ -51,19 +52,14 @@ static int bias_operand(const Node *node, int channel) {
   return node->op == OP_ARG ? (int)node_int(node, ATTR_INDEX, 0) : -1;
 }
 
-/* relu(x) as max(x, 0) or as select(x <= 0, 0, x), where x has no other reader; else NULL. */
+/* relu(x), where x has no other reader; else NULL. */
 static const Node *relu_of(const Graph *body, const Node *x) {
-  const Node *user = only_user(body, x);
-  if (user)
-    return user->op == OP_MAX && node_is_zero(user->input[user->input[0] == x]) ? user : NULL;
-  if (uses_of(body, x) != 2) return NULL;
   for (int i = 0; i < body->nodes.count; i++) {
     const Node *node = body->nodes.at[i];
-    if (node->op != OP_SELECT || node->input[2] != x || !node_is_zero(node->input[1])) continue;
-    const Node *test = node->input[0];
-    if (test->op == OP_LE && test->input[0] == x && node_is_zero(test->input[1]) &&
-        uses_of(body, test) == 1)
-      return node;
+    if (match_relu(node) != x) continue;
+    bool is_select = node->op == OP_SELECT; /* which reads x twice: its test, too */
+    bool is_alone = uses_of(body, x) == 1 + is_select;
+    return is_alone && (!is_select || uses_of(body, node->input[0]) == 1) ? node : NULL;
   }
   return NULL;
 }

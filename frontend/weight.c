@@ -11,6 +11,7 @@
  *
  * An element of weight 0 takes no part in a reduction, be it NaN or infinite. */
 #include "frontend/builder.h"
+#include "ir/match.h"
 #include <string.h>
 
 Node *weight_of(const Builder *b, const Node *node) {
@@ -137,7 +138,7 @@ static double neutral(Op op, DType dtype) {
 /* x without a weight, if it is 0 where the mask is false, as the values of cross_entropy are. */
 static Node *zero_where_ignored(const Builder *b, Node *x, const Node *mask) {
   if (x->op == OP_RESHAPE && shape_equal(&x->type.shape, &x->input[0]->type.shape)) x = x->input[0];
-  bool fits = x->op == OP_SELECT && x->input[0] == mask && node_is_zero(x->input[2]);
+  bool fits = x->op == OP_SELECT && x->input[0] == mask && match_value(x->input[2], 0);
   return fits && !weight_of(b, x) ? x : NULL;
 }
 

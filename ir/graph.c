@@ -147,11 +147,6 @@ const char *node_str(const Node *node, AttrId id) {
   return attr ? attr->s : NULL;
 }
 
-bool node_is_zero(const Node *node) {
-  while (node->op == OP_BROADCAST || node->op == OP_RESHAPE) node = node->input[0];
-  return node->op == OP_CONST && node_float(node, ATTR_VALUE, 1) == 0;
-}
-
 void node_set_attr(Graph *graph, Node *node, Attr attr) {
   attr = copy_attr(graph->arena, attr);
   int at = 0;

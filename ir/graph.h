@@ -182,8 +182,8 @@ const Attr *node_attr(const Node *node, AttrId id); /* NULL if absent */
 int64_t node_int(const Node *node, AttrId id, int64_t otherwise);
 double node_float(const Node *node, AttrId id, double otherwise);
 const char *node_str(const Node *node, AttrId id); /* NULL if absent */
-/* 0 in every element: a constant, however it is seen. */
-bool node_is_zero(const Node *node);
+/* In memory before the step: an input, param, state or setting. */
+static inline bool node_is_leaf(const Node *node) { return op_has(node->op, TRAIT_NAMED); }
 void node_set_attr(Graph *graph, Node *node, Attr attr);
 void node_drop_attr(Node *node, AttrId id);
 /* The same key and the same bits. */

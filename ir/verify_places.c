@@ -45,11 +45,6 @@ static bool complain(Places *p, const Node *where, const char *why) {
   return false;
 }
 
-static bool is_leaf(const Node *node) {
-  return node->op == OP_INPUT || node->op == OP_PARAM || node->op == OP_STATE ||
-         node->op == OP_SETTING;
-}
-
 static Range range_of(const Places *p, const Node *node) {
   int64_t at = node_int(node, ATTR_AT, 0);
   return (Range){&p->spaces.at[p->space_of[node->id]], at, at + type_bytes(&node->type)};
@@ -113,7 +108,7 @@ static int find_stranger(const Places *p, const Range *range, const Node *base) 
   for (int i = find_segment(space, byte); byte < range->end; i++) {
     if (i == space->segments.count || space->segments.at[i].begin > byte) return OWNER_NONE;
     int owner = space->segments.at[i].owner;
-    bool is_it = is_leaf(base) ? owner == OWNER_INITIAL
+    bool is_it = node_is_leaf(base) ? owner == OWNER_INITIAL
                                : owner == base->id || owner == p->now_under[base->id];
     if (!is_it || owner == OWNER_NONE) return owner;
     byte = space->segments.at[i].end;
@@ -165,7 +160,7 @@ static void place_leaf(Places *p, const Node *leaf) {
 /* First by their own ids, to find those that share bytes. */
 static void place_leaves(Places *p) {
   for (int i = 0; i < p->graph->nodes.count; i++)
-    if (is_leaf(p->graph->nodes.at[i])) place_leaf(p, p->graph->nodes.at[i]);
+    if (node_is_leaf(p->graph->nodes.at[i])) place_leaf(p, p->graph->nodes.at[i]);
   for (int i = 0; i < p->spaces.count; i++)
     for (int k = 0; k < p->spaces.at[i].segments.count; k++)
       p->spaces.at[i].segments.at[k].owner = OWNER_INITIAL;
@@ -218,7 +213,7 @@ static bool take_in(Places *p, const Node *owner, const Node *value, const Range
   bool is_there = is_same_range(&from, range);
   if (!is_there && overlaps(&from, range))
     return complain(p, owner, arena_printf(p->arena, "copies %%%d onto a part of itself", base->id));
-  if (is_there && !is_leaf(base)) p->now_under[base->id] = owner->id;
+  if (is_there && !node_is_leaf(base)) p->now_under[base->id] = owner->id;
   claim(p, range, owner->id);
   return true;
 }
@@ -237,7 +232,7 @@ static void run_pack(Places *p, const Node *pack) {
 }
 
 static void run_step(Places *p, Node *node, NodeList *results) {
-  if (is_leaf(node) || node->op == OP_RESHAPE || node->op == OP_RESULT) return;
+  if (node_is_leaf(node) || node->op == OP_RESHAPE || node->op == OP_RESULT) return;
   if (node_has_results(node)) {
     run_kernel(p, node, results[node->id].at, results[node->id].count);
   } else if (p->space_of[node->id] < 0) {
@@ -277,7 +272,7 @@ static bool find_places(Places *p) {
 
 /* Caches are written in place, and sums of gradients cleared when the step is over. */
 static bool is_lasting(const Node *leaf) {
-  return is_leaf(leaf) && leaf->role != ROLE_CACHE && leaf->role != ROLE_GRADIENT_SUM;
+  return node_is_leaf(leaf) && leaf->role != ROLE_CACHE && leaf->role != ROLE_GRADIENT_SUM;
 }
 
 /* What is shown must still be there, and what was there before must be, unless it was assigned. */

@@ -163,7 +163,7 @@ static Node *pull_viewed(Emit *emit, const Node *node, Shape shape) {
 static Node *pull(Emit *emit, const Node *node, Shape shape) {
   const FusePlan *plan = emit->plan;
   bool is_outside =
-      fuse_is_leaf(node) || (plan->is_unit[node->id] && plan->group[node->id] != emit->group);
+      node_is_leaf(node) || (plan->is_unit[node->id] && plan->group[node->id] != emit->group);
   bool is_filler = node->op == OP_CONST || node->op == OP_IOTA;
   if (is_outside && !is_filler) return argument(emit, node, shape);
   for (int i = 0; i < emit->made.count; i++)
@@ -303,7 +303,7 @@ static Node *base_of(Node *value) {
 static void separate_pack(Emit *emit, const Node *node, Node **inputs) {
   for (int i = 0; i < node->input_count; i++) {
     Node *base = base_of(inputs[i]);
-    bool is_shared = fuse_is_leaf(base) || base->op == OP_PACK;
+    bool is_shared = node_is_leaf(base) || base->op == OP_PACK;
     for (int k = 0; k < i; k++) is_shared |= base_of(inputs[k]) == base;
     if (is_shared) inputs[i] = emit_copy(emit, inputs[i], node);
   }
@@ -382,7 +382,7 @@ Graph *fuse_emit(FusePlan *plan) {
                .is_done = ARENA_ARRAY(plan->arena, bool, plan->groups.count),
                .results = arena_alloc(plan->arena, sizeof *emit.results * (size_t)plan->count)};
   for (int i = 0; i < plan->count; i++)
-    if (fuse_is_leaf(node_at(&emit, i)))
+    if (node_is_leaf(node_at(&emit, i)))
       emit.value[i] = graph_copy_node(emit.fresh, node_at(&emit, i), NULL);
   for (int i = 0; i < plan->count; i++) {
     const FuseGroup *group = plan->is_unit[i] ? &plan->groups.at[plan->group[i]] : NULL;

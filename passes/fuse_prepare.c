@@ -7,6 +7,7 @@
  * for every thread, by a view of its input as [.., parts, part, ..]. A relu in front of a max
  * pooling takes its mask behind it. What backward's products want widened is widened for them. */
 #include "passes/fuse_plan.h"
+#include "ir/match.h"
 #include <string.h>
 
 enum {
@@ -140,16 +141,6 @@ static Node *prepare_reduce(Graph *graph, const Node *old, Node *x, bool for_gpu
   return result ? make_reshape(graph, result, *want) : NULL;
 }
 
-/* dot(transpose of the last two dimensions of a, b) is dot(a, b) with `ta` turned over. */
-static bool is_matrix_transpose(const Node *node) {
-  if (node->op != OP_TRANSPOSE || node->type.shape.rank < 2) return false;
-  const Attr *perm = node_attr(node, ATTR_PERM);
-  int rank = perm->count;
-  for (int i = 0; i < rank - 2; i++)
-    if (perm->ints[i] != i) return false;
-  return perm->ints[rank - 1] == rank - 2;
-}
-
 /* The last two dimensions of x swapped. */
 static Node *swapped(Graph *graph, Node *x) {
   int64_t perm[MAX_RANK];
@@ -187,7 +178,7 @@ static Node *prepare_dot(Graph *graph, const Node *old, Node **inputs) {
   Node *operand[2];
   for (int i = 0; i < 2; i++) {
     operand[i] = inputs[i];
-    if (!is_matrix_transpose(operand[i])) continue;
+    if (!match_swap_of_last_two(operand[i])) continue;
     operand[i] = operand[i]->input[0];
     turned[i] = !turned[i];
     changed = true;
@@ -218,9 +209,9 @@ static Node *find_pool(const Graph *graph, const Node *index) {
  * convolutional network need not be kept for backward. Exact, NaN included. */
 static Node *prepare_select(Graph *graph, Node **inputs) {
   Node *mask = inputs[0];
-  int spread = node_is_zero(inputs[1]) ? 2 : node_is_zero(inputs[2]) ? 1 : 0;
+  int spread = match_value(inputs[1], 0) ? 2 : match_value(inputs[2], 0) ? 1 : 0;
   if (!spread || inputs[spread]->op != OP_POOL_MAX_GRAD || mask->input_count != 2 ||
-      op_info[mask->op].op_class != CLASS_POINTWISE || !node_is_zero(mask->input[1]))
+      op_info[mask->op].op_class != CLASS_POINTWISE || !match_value(mask->input[1], 0))
     return NULL;
   Node *grad = inputs[spread], *dy = grad->input[0], *index = grad->input[1];
   if (index->op != OP_POOL_INDEX || index->input[0] != mask->input[0]) return NULL;

@@ -33,7 +33,6 @@ enum {
 
 int64_t fuse_elements(const Node *node) { return shape_elements(&node->type.shape); }
 
-bool fuse_is_leaf(const Node *node) { return op_has(node->op, TRAIT_NAMED); }
 
 const Node *fuse_strip_views(const Node *node) {
   while (node->op == OP_RESHAPE) node = node->input[0];
@@ -115,11 +114,11 @@ typedef struct {
 
 static void walk_cone(ConeWalk *walk, const Node *node, const Node *top, Cone *cone) {
   if (walk->stamp[node->id] >= walk->now - 1) return;
-  bool is_foot = node != top && (fuse_is_leaf(node) || walk->plan->is_unit[node->id]);
+  bool is_foot = node != top && (node_is_leaf(node) || walk->plan->is_unit[node->id]);
   walk->stamp[node->id] = walk->now - is_foot;
   if (is_foot) {
     cone->reads++;
-    if (!fuse_is_leaf(node) && (!cone->latest || node->id > cone->latest->id)) cone->latest = node;
+    if (!node_is_leaf(node) && (!cone->latest || node->id > cone->latest->id)) cone->latest = node;
     if (fuse_elements(node) * 2 > fuse_elements(top)) {
       cone->bytes += type_bytes(&node->type);
       cone->sources++;
@@ -191,7 +190,7 @@ static void find_live(FusePlan *plan) {
 
 static void demand(FusePlan *plan, const Node *node) {
   node = fuse_strip_views(node);
-  if (fuse_is_leaf(node)) return;
+  if (node_is_leaf(node)) return;
   plan->is_unit[node->id] = plan->is_demanded[node->id] = true;
 }
 
@@ -213,7 +212,7 @@ static void find_demanded(FusePlan *plan) {
 /* Is `source` read by anything that is not in the cone that was walked last? */
 static bool is_kept_anyway(const FusePlan *plan, const Users *users, const ConeWalk *walk,
                            const Node *source) {
-  if (fuse_is_leaf(source) || plan->is_demanded[source->id]) return true;
+  if (node_is_leaf(source) || plan->is_demanded[source->id]) return true;
   const NodeList *list = &users->users[source->id];
   for (int i = 0; i < list->count; i++)
     if (walk->stamp[list->at[i]->id] != walk->now) return true;
@@ -230,7 +229,7 @@ static bool pays_in_windows(const FusePlan *plan, const Users *users, const Node
 }
 
 static bool should_be_unit(FusePlan *plan, const Users *users, ConeWalk *walk, const Node *node) {
-  if (fuse_is_leaf(node) || node->op == OP_CONST || node->op == OP_IOTA || node->op == OP_RANDOM ||
+  if (node_is_leaf(node) || node->op == OP_CONST || node->op == OP_IOTA || node->op == OP_RANDOM ||
       node->op == OP_RESHAPE)
     return false;
   if (plan->is_plain) return node->op != OP_BROADCAST;
@@ -310,7 +309,7 @@ static int code_of(const Node *node) {
 
 static void walk_reads(ReadWalk *walk, const Node *node, int64_t divisor) {
   bool is_filler = node->op == OP_CONST || node->op == OP_IOTA; /* never read from memory */
-  if (!is_filler && (walk->plan->is_unit[node->id] || fuse_is_leaf(node))) {
+  if (!is_filler && (walk->plan->is_unit[node->id] || node_is_leaf(node))) {
     add_read(walk, node, divisor);
     return;
   }

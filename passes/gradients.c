@@ -2,6 +2,7 @@
  * at 0) the rules follow PyTorch. Rules reuse the forward value y where that is as exact as going
  * back to x, because y is kept for the next layer more often than x is. */
 #include "passes/gradients.h"
+#include "ir/match.h"
 #include <string.h>
 
 /* ── the notation of the rules ──────────────────────────────────────────────────────────────── */
@@ -104,15 +105,12 @@ static void grad_extreme(Gradient *g, Op losing) {
 static void grad_max(Gradient *g) { grad_extreme(g, OP_LT); }
 static void grad_min(Gradient *g) { grad_extreme(g, OP_GT); }
 
-static bool is_const(const Node *node, double value) {
-  return node->op == OP_CONST && node_float(node, ATTR_VALUE, 0) == value;
-}
-
 /* Is `part` 0, or x times something positive? */
 static bool is_flat_part(const Node *part, const Node *x) {
-  if (is_const(part, 0)) return true;
-  return part->op == OP_MUL && part->input[0] == x && part->input[1]->op == OP_CONST &&
-         node_float(part->input[1], ATTR_VALUE, 0) > 0;
+  if (match_value(part, 0)) return true;
+  Node *scaled;
+  double slope;
+  return match_with_const(part, OP_MUL, &scaled, &slope) && scaled == x && slope > 0;
 }
 
 /* select(x <= 0, 0, x) and select(x > 0, x, 0) are relu, or leaky relu with c*x for 0: there the
@@ -123,7 +121,7 @@ static Node *mask_of_select(Gradient *g) {
   Node *cond = X(0), *a = X(1), *b = X(2);
   bool is_relu = (cond->op == OP_LE && is_flat_part(a, b) && cond->input[0] == b) ||
                  (cond->op == OP_GT && is_flat_part(b, a) && cond->input[0] == a);
-  if (!is_relu || !is_const(cond->input[1], 0)) return cond;
+  if (!is_relu || !match_value(cond->input[1], 0)) return cond;
   return binary(g, cond->op, Y, cond->input[1]);
 }
 static void grad_select(Gradient *g) {

@@ -8,18 +8,13 @@ const Node *lifetime_base(const Node *node) {
   return node;
 }
 
-bool lifetime_is_leaf(const Node *node) {
-  return node->op == OP_INPUT || node->op == OP_PARAM || node->op == OP_STATE ||
-         node->op == OP_SETTING;
-}
-
 bool lifetime_is_of_state(const Node *leaf, const Node *state) {
   if (leaf->op == OP_PARAM) return leaf->role == state->role;
   return leaf->op == OP_STATE && strcmp(node_str(leaf, ATTR_NAME), node_str(state, ATTR_NAME)) == 0;
 }
 
 bool lifetime_is_step(const Node *node) {
-  return !lifetime_is_leaf(node) && node->op != OP_RESHAPE && node->op != OP_RESULT;
+  return !node_is_leaf(node) && node->op != OP_RESHAPE && node->op != OP_RESULT;
 }
 
 bool lifetime_is_value(const Node *node) {

@@ -17,7 +17,6 @@ const Node *lifetime_base(const Node *node); /* through views */
 /* Is the leaf this state, or a param that is a part of it (of all parameters, all rounded ones)? */
 bool lifetime_is_of_state(const Node *leaf, const Node *state);
 bool lifetime_is_step(const Node *node);
-bool lifetime_is_leaf(const Node *node);  /* input, param, state, setting */
 bool lifetime_is_value(const Node *node); /* a base that a step writes */
 Lifetimes lifetimes_of(const Graph *graph, Arena *arena);
 

@@ -8,6 +8,7 @@
  * A v so small that bf16 has a zero for it keeps its gradient, which the rounded result would hide;
  * f16 has fewer small numbers, and keeps the mask it had. */
 #include "passes/pass.h"
+#include "ir/match.h"
 
 enum { CONE_NODES = 12 };
 
@@ -24,15 +25,6 @@ static const Node *strip_casts(const Node *node) {
          (node->input[0]->type.dtype == DT_F32 || node->input[0]->type.dtype == DT_BF16))
     node = node->input[0];
   return node;
-}
-
-/* What z is the relu of, or NULL. */
-static const Node *behind_relu(const Node *z) {
-  z = strip_casts(z);
-  if (z->op == OP_MAX && node_is_zero(z->input[1])) return z->input[0];
-  if (z->op != OP_SELECT || !node_is_zero(z->input[1])) return NULL;
-  const Node *cond = z->input[0], *v = z->input[2];
-  return cond->op == OP_LE && cond->input[0] == v && node_is_zero(cond->input[1]) ? v : NULL;
 }
 
 /* Walks what v is made of, element by element: is it one image and numbers for its channels, and
@@ -66,8 +58,8 @@ static bool is_made_of_what_is_read(const Masks *m, const Node *v) {
 }
 
 static void find_mask(Masks *m, const Node *node) {
-  if (!node->origin.is_backward || node->op != OP_LE || !node_is_zero(node->input[1])) return;
-  const Node *v = behind_relu(node->input[0]);
+  if (!node->origin.is_backward || node->op != OP_LE || !match_value(node->input[1], 0)) return;
+  const Node *v = match_relu(strip_casts(node->input[0]));
   if (v && !v->origin.is_backward && is_made_of_what_is_read(m, v)) m->value[node->id] = v;
 }
 

@@ -111,7 +111,7 @@ static void place_leaves(MemPlan *plan) {
   int64_t input_end = 0;
   place_states(plan);
   for (int i = 0; i < plan->graph->nodes.count; i++)
-    if (lifetime_is_leaf(node_at(plan, i))) place_leaf(plan, node_at(plan, i), &input_end);
+    if (node_is_leaf(node_at(plan, i))) place_leaf(plan, node_at(plan, i), &input_end);
 }
 
 /* ── values with a place outside the work arena ─────────────────────────────────────────────── */

@@ -6,7 +6,7 @@
  * any, so that nothing cancels as it would with k = 0 (Chan, Golub, LeVeque 1983). Rows keep theirs
  * in registers and need none of this. */
 #include "passes/pass.h"
-#include <math.h>
+#include "ir/match.h"
 
 typedef struct {
   const Node *mean, *squares;
@@ -35,12 +35,6 @@ static bool is_by_columns(const Node *sum) {
          shape_elements(all) > shape_elements(kept);
 }
 
-static bool is_share(const Node *share, const Node *total) {
-  double count = (double)shape_elements(&total->input[0]->type.shape) /
-                 (double)shape_elements(&total->type.shape);
-  return share->op == OP_CONST && fabs(node_float(share, ATTR_VALUE, 0) * count - 1) < 1e-6;
-}
-
 /* squares = sum((x - mean)^2), mean = sum(x) / n */
 static bool find(const Node *squares, Moments *out) {
   DType dtype = squares->type.dtype;
@@ -50,11 +44,10 @@ static bool find(const Node *squares, Moments *out) {
   const Node *deviation = square->input[0];
   if (deviation->op != OP_SUB || deviation->input[1]->op != OP_BROADCAST) return false;
   const Node *mean = deviation->input[1]->input[0], *x = deviation->input[0];
-  if (mean->op != OP_MUL || mean->input[0]->op != OP_SUM) return false;
-  const Node *total = mean->input[0];
+  const Node *total = match_mean(mean);
+  if (!total) return false;
   *out = (Moments){mean, squares};
   return total->input[0] == x && is_contraction(x) && is_by_columns(total) &&
-         is_share(mean->input[1], total) &&
          is_same_axes(node_attr(total, ATTR_AXES), node_attr(squares, ATTR_AXES));
 }
 

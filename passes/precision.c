@@ -20,6 +20,7 @@
  * Every rounding is a cast in the graph, so the interpreter rounds where compiled code does. The
  * attribute `why` tells a reader the reason of each type. */
 #include "ir/scalar.h"
+#include "ir/match.h"
 #include "passes/pass.h"
 #include <string.h>
 
@@ -354,13 +355,8 @@ static Node *round_bias(Precision *p, const Node *bias, DType dtype) {
 }
 
 /* A sum over all dimensions but the last: a bias's gradient. */
-static bool is_column_sum(const Node *node) {
-  if (node->op != OP_SUM || !node->origin.is_backward) return false;
-  const Shape *in = &node->input[0]->type.shape;
-  const Attr *axes = node_attr(node, ATTR_AXES);
-  for (int i = 0; i < axes->count; i++)
-    if (axes->ints[i] == in->rank - 1) return false;
-  return in->rank > 1 && shape_elements(&node->type.shape) == in->dim[in->rank - 1];
+static bool is_bias_gradient(const Node *node) {
+  return node->origin.is_backward && node->type.shape.rank > 1 && match_column_sum(node);
 }
 
 /* What its weight's gradient takes of the same values, and half as much to read. */
@@ -385,7 +381,7 @@ static void visit_other(Precision *p, const Node *node) {
   p->may[id] = may_keep(p, node);
   bool has_bias = bias >= 0 && p->may[id] != DT_F32;
   Node **inputs = operands(p, node, DT_F32);
-  if (is_column_sum(node)) inputs[0] = summed_operand(p, node->input[0]);
+  if (is_bias_gradient(node)) inputs[0] = summed_operand(p, node->input[0]);
   if (has_bias) inputs[bias] = round_bias(p, node->input[bias], p->may[id]);
   Node *made = graph_copy_node(p->fresh, node, inputs);
   p->wide[id] = made;

@@ -67,7 +67,7 @@ static void add_data_edges(Schedule *s) {
       const Node *base = lifetime_base(node->input[k]), *first = maker(base);
       if (!is_first_read(s, base, i + 1)) continue;
       if (first) add_edge(s, first, node);
-      if (lifetime_is_leaf(base)) VEC_PUSH(s->arena, s->read_by[base->id], i);
+      if (node_is_leaf(base)) VEC_PUSH(s->arena, s->read_by[base->id], i);
       s->readers[base->id]++;
       s->reader[base->id] ^= i;
     }
@@ -125,7 +125,7 @@ static void find_outside(Schedule *s) {
     s->is_outside[lifetime_base(s->graph->roots.at[i].node)->id] = true;
   for (int i = 0; i < s->count; i++) {
     const Node *node = at(s, i);
-    if (lifetime_is_leaf(node) || node->op == OP_PACK) s->is_outside[i] = true;
+    if (node_is_leaf(node) || node->op == OP_PACK) s->is_outside[i] = true;
     for (int k = 0; (node->op == OP_PACK || node->op == OP_ASSIGN) && k < node->input_count; k++)
       s->is_outside[lifetime_base(node->input[k])->id] = true;
   }
@@ -263,7 +263,7 @@ Graph *pass_schedule(PassContext *context, Graph *graph) {
   find_outside(&s);
   find_gains(&s);
   for (int i = 0; i < count; i++) {
-    if (lifetime_is_leaf(at(&s, i))) place(&s, at(&s, i));
+    if (node_is_leaf(at(&s, i))) place(&s, at(&s, i));
     if (may_run(&s, i)) heap_push(&s, &s.by_id, (Ready){0, i});
     offer(&s, i);
   }

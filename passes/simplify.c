@@ -17,6 +17,7 @@ enum {
 typedef struct {
   const int *uses; /* of the graph that is read */
   int fired;
+  bool keeps_values; /* no gradient will be taken any more: values are all that counts */
 } Round;
 
 static Node *apply_table(const SimplifyRule *rule, Graph *graph, Node *node) {
@@ -28,13 +29,15 @@ static Node *apply_table(const SimplifyRule *rule, Graph *graph, Node *node) {
   return NULL;
 }
 
-static Node *improve(Graph *graph, Node *node, bool is_single) {
+static Node *improve(Graph *graph, Node *node, bool is_single, bool keeps_values) {
   Node *better = simplify_fold(graph, node);
   if (!better) better = simplify_sink(graph, node);
   if (!better) better = apply_table(simplify_math_rules, graph, node);
   if (!better) better = apply_table(simplify_move_rules, graph, node);
   if (!better) better = apply_table(simplify_sum_rules, graph, node);
   if (!better && is_single) better = apply_table(simplify_single_rules, graph, node);
+  if (!better && is_single && keeps_values)
+    better = apply_table(simplify_value_rules, graph, node);
   assert(!better || type_equal(&better->type, &node->type));
   return better;
 }
@@ -44,7 +47,7 @@ static Node *visit(Graph *fresh, const Node *old, Node **inputs, void *context) 
   bool is_single = old->input_count > 0 && round->uses[old->input[0]->id] == 1;
   Node *node = graph_copy_node(fresh, old, inputs);
   for (int i = 0; i < CHAIN_LIMIT; i++) {
-    Node *better = improve(fresh, node, is_single && i == 0);
+    Node *better = improve(fresh, node, is_single && i == 0, round->keeps_values);
     if (!better || better == node) break;
     node = better;
     round->fired++;
@@ -55,7 +58,8 @@ static Node *visit(Graph *fresh, const Node *old, Node **inputs, void *context) 
 /* dce between the rounds, so that no rule goes on firing for a node that nobody uses any more. */
 Graph *pass_simplify(PassContext *context, Graph *graph) {
   for (int i = 0; i < ROUND_LIMIT; i++) {
-    Round round = {.uses = graph_use_counts(graph, context->arena)};
+    Round round = {.uses = graph_use_counts(graph, context->arena),
+                   .keeps_values = !context->is_train || graph_find_gradients(graph)};
     Graph *fresh = graph_rewrite(graph, visit, &round);
     if (round.fired == 0) break;
     graph = pass_dce(context, fresh);

@@ -4,7 +4,7 @@
  * no rule undoes another. */
 #ifndef FT_PASSES_SIMPLIFY_H
 #define FT_PASSES_SIMPLIFY_H
-#include "ir/graph.h"
+#include "ir/match.h"
 
 typedef Node *SimplifyRun(Graph *graph, Node *node);
 typedef struct {
@@ -19,21 +19,13 @@ extern const SimplifyRule simplify_math_rules[], simplify_move_rules[], simplify
  * all the same. */
 extern const SimplifyRule simplify_single_rules[];
 
+/* The same, and only where no gradient will be taken: they keep values, and not all gradients. */
+extern const SimplifyRule simplify_value_rules[];
+
 /* Any pointwise node: the const it is, if all its inputs are consts. */
 Node *simplify_fold(Graph *graph, Node *node);
 
 /* Any pointwise node: done on smaller operands and broadcast after, where all of them are broadcast
  * along the same dimensions. */
 Node *simplify_sink(Graph *graph, Node *node);
-
-/* Is the node one value in every element? */
-static inline bool simplify_is_const(const Node *node, double *value) {
-  if (node->op != OP_CONST) return false;
-  *value = node_float(node, ATTR_VALUE, 0);
-  return true;
-}
-static inline bool simplify_is_value(const Node *node, double value) {
-  double is;
-  return simplify_is_const(node, &is) && is == value;
-}
 #endif

@@ -24,7 +24,7 @@ Node *simplify_fold(Graph *graph, Node *node) {
   if (op_info[node->op].op_class != CLASS_POINTWISE || count > 3) return NULL;
   for (int i = 0; i < count; i++) {
     DType dtype = node->input[i]->type.dtype;
-    if (!simplify_is_const(node->input[i], &x[i]) || !fits(dtype, x[i])) return NULL;
+    if (!match_const(node->input[i], &x[i]) || !fits(dtype, x[i])) return NULL;
     in[i] = scalar_of(dtype, x[i]);
   }
   DType from = node->input[count - 1]->type.dtype, to = node->type.dtype;

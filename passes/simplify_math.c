@@ -26,19 +26,13 @@ static bool is_in_range(const Node *node, double c) { /* of any signed type */
   return is_float(node) || fabs(c) < 2147483647.0;
 }
 
-/* node = op(x, c): gives x and c. */
-static bool has_const(const Node *node, Op op, Node **x, double *c) {
-  if (node->op != op || !simplify_is_const(B, c)) return false;
-  *x = A;
-  return true;
-}
 /* May two float factors be taken together? Not where that could overflow or vanish in f32. */
 static bool is_tame(double factor) { return fabs(factor) > 1e-30 && fabs(factor) < 1e30; }
 
 /* ── order ──────────────────────────────────────────────────────────────────────────────────── */
 static Node *constant_right(Graph *graph, Node *node) {
   double c;
-  if (!simplify_is_const(A, &c) || simplify_is_const(B, &c)) return NULL;
+  if (!match_const(A, &c) || match_const(B, &c)) return NULL;
   Op op = node->op == OP_LT   ? OP_GT
           : node->op == OP_LE ? OP_GE
           : node->op == OP_GT ? OP_LT
@@ -50,15 +44,15 @@ static Node *constant_right(Graph *graph, Node *node) {
 /* ── sums ───────────────────────────────────────────────────────────────────────────────────── */
 static Node *add_zero(Graph *graph, Node *node) {
   (void)graph;
-  return simplify_is_value(B, 0) ? A : NULL;
+  return match_value(B, 0) ? A : NULL;
 }
 static Node *add_constants(Graph *graph, Node *node) {
   double c, d;
   Node *x;
-  if (!is_signed(node) || !simplify_is_const(B, &c)) return NULL;
-  if (has_const(A, OP_ADD, &x, &d) && is_in_range(node, c + d))
+  if (!is_signed(node) || !match_const(B, &c)) return NULL;
+  if (match_with_const(A, OP_ADD, &x, &d) && is_in_range(node, c + d))
     return binary(graph, OP_ADD, x, constant(graph, node, c + d));
-  if (A->op == OP_SUB && simplify_is_const(A->input[0], &d) && is_in_range(node, c + d))
+  if (A->op == OP_SUB && match_const(A->input[0], &d) && is_in_range(node, c + d))
     return binary(graph, OP_SUB, constant(graph, node, c + d), A->input[1]);
   return NULL;
 }
@@ -72,7 +66,7 @@ static Node *add_itself(Graph *graph, Node *node) {
 }
 static Node *sub_constant(Graph *graph, Node *node) {
   double c;
-  if (!simplify_is_const(B, &c)) return NULL;
+  if (!match_const(B, &c)) return NULL;
   if (c == 0) return A;
   if (!is_signed(node)) return NULL;
   return binary(graph, OP_ADD, A, constant(graph, node, -c));
@@ -84,29 +78,29 @@ static Node *sub_itself(Graph *graph, Node *node) { /* of floats: NaN - NaN is N
   return A == B && !is_float(node) ? constant(graph, node, 0) : NULL;
 }
 static Node *sub_from_zero(Graph *graph, Node *node) {
-  return simplify_is_value(A, 0) && is_signed(node) ? make_unary(graph, OP_NEG, B) : NULL;
+  return match_value(A, 0) && is_signed(node) ? make_unary(graph, OP_NEG, B) : NULL;
 }
 
 /* ── products ───────────────────────────────────────────────────────────────────────────────── */
 static Node *mul_constant(Graph *graph, Node *node) {
-  if (simplify_is_value(B, 1)) return A;
-  if (simplify_is_value(B, 0) && !is_float(node)) return B; /* 0 * NaN is NaN */
-  if (simplify_is_value(B, -1) && is_signed(node)) return make_unary(graph, OP_NEG, A);
+  if (match_value(B, 1)) return A;
+  if (match_value(B, 0) && !is_float(node)) return B; /* 0 * NaN is NaN */
+  if (match_value(B, -1) && is_signed(node)) return make_unary(graph, OP_NEG, A);
   return NULL;
 }
 static Node *mul_constants(Graph *graph, Node *node) {
   double c, d;
   Node *x;
-  if (!is_float(node) || !simplify_is_const(B, &c)) return NULL;
-  if (has_const(A, OP_MUL, &x, &d) && is_tame(c * d))
+  if (!is_float(node) || !match_const(B, &c)) return NULL;
+  if (match_with_const(A, OP_MUL, &x, &d) && is_tame(c * d))
     return binary(graph, OP_MUL, x, constant(graph, node, c * d));
-  if (has_const(A, OP_DIV, &x, &d) && is_tame(c / d))
+  if (match_with_const(A, OP_DIV, &x, &d) && is_tame(c / d))
     return binary(graph, OP_MUL, x, constant(graph, node, c / d));
   return NULL;
 }
 static Node *mul_negative(Graph *graph, Node *node) {
   double c;
-  if (A->op == OP_NEG && is_signed(node) && simplify_is_const(B, &c))
+  if (A->op == OP_NEG && is_signed(node) && match_const(B, &c))
     return binary(graph, OP_MUL, A->input[0], constant(graph, node, -c));
   if (A->op == OP_NEG && B->op == OP_NEG) return binary(graph, OP_MUL, A->input[0], B->input[0]);
   return NULL;
@@ -118,13 +112,13 @@ static bool is_power_of_two(double value) {
 static Node *div_constant(Graph *graph, Node *node) {
   double c, d;
   Node *x;
-  if (!simplify_is_const(B, &c)) return NULL;
+  if (!match_const(B, &c)) return NULL;
   if (c == 1) return A;
   if (!is_float(node)) return NULL;
   if (is_power_of_two(c)) return binary(graph, OP_MUL, A, constant(graph, node, 1 / c));
-  if (has_const(A, OP_MUL, &x, &d) && is_tame(d / c))
+  if (match_with_const(A, OP_MUL, &x, &d) && is_tame(d / c))
     return binary(graph, OP_MUL, x, constant(graph, node, d / c));
-  if (has_const(A, OP_DIV, &x, &d) && is_tame(c * d))
+  if (match_with_const(A, OP_DIV, &x, &d) && is_tame(c * d))
     return binary(graph, OP_DIV, x, constant(graph, node, c * d));
   return NULL;
 }
@@ -132,13 +126,13 @@ static Node *neg_of(Graph *graph, Node *node) {
   double c;
   if (A->op == OP_NEG) return A->input[0];
   if (A->op == OP_SUB) return binary(graph, OP_SUB, A->input[1], A->input[0]);
-  if ((A->op == OP_MUL || A->op == OP_DIV) && is_float(node) && simplify_is_const(A->input[1], &c))
+  if ((A->op == OP_MUL || A->op == OP_DIV) && is_float(node) && match_const(A->input[1], &c))
     return binary(graph, A->op, A->input[0], constant(graph, node, -c));
   return NULL;
 }
 static Node *pow_constant(Graph *graph, Node *node) {
   double c;
-  if (!simplify_is_const(B, &c)) return NULL;
+  if (!match_const(B, &c)) return NULL;
   if (c == 0) return constant(graph, node, 1); /* of NaN too, as C and IEEE 754 say */
   if (c == 1) return A;
   if (c == 2) return binary(graph, OP_MUL, A, A);
@@ -167,7 +161,7 @@ static Node *not_of(Graph *graph, Node *node) {
 }
 static Node *logic_constant(Graph *graph, Node *node) {
   double c;
-  if (node->type.dtype != DT_BOOL || !simplify_is_const(B, &c)) return NULL;
+  if (node->type.dtype != DT_BOOL || !match_const(B, &c)) return NULL;
   if (node->op == OP_AND) return c != 0 ? A : B;
   if (node->op == OP_OR) return c != 0 ? B : A;
   return c != 0 ? make_unary(graph, OP_NOT, A) : A;
@@ -177,13 +171,13 @@ static Node *logic_constant(Graph *graph, Node *node) {
 static Node *select_of(Graph *graph, Node *node) {
   Node *cond = node->input[0], *a = node->input[1], *b = node->input[2];
   double c;
-  if (simplify_is_const(cond, &c)) return c != 0 ? a : b;
+  if (match_const(cond, &c)) return c != 0 ? a : b;
   if (a == b) return a;
   if (cond->op == OP_NOT) return choose(graph, cond->input[0], b, a);
   if (a->op == OP_SELECT && a->input[0] == cond) return choose(graph, cond, a->input[1], b);
   if (b->op == OP_SELECT && b->input[0] == cond) return choose(graph, cond, a, b->input[2]);
   double d;
-  if (simplify_is_const(a, &c) && simplify_is_const(b, &d) && c == d) return a;
+  if (match_const(a, &c) && match_const(b, &d) && c == d) return a;
   return NULL;
 }
 

@@ -12,7 +12,7 @@ static Node *constant(Graph *graph, Node *node, double value) {
 /* Moves that only rearrange or repeat: of a const, a const. */
 static Node *move_constant(Graph *graph, Node *node) {
   double c;
-  return simplify_is_const(A, &c) ? constant(graph, node, c) : NULL;
+  return match_const(A, &c) ? constant(graph, node, c) : NULL;
 }
 static Node *move_nothing(Graph *graph, Node *node) {
   (void)graph;
@@ -51,7 +51,7 @@ static Node *broadcast_of(Graph *graph, Node *node) {
 static Shape source_shape(const Node *x) {
   double c;
   Shape shape = x->op == OP_BROADCAST ? x->input[0]->type.shape : x->type.shape;
-  if (simplify_is_const(x, &c))
+  if (match_const(x, &c))
     for (int i = 0; i < shape.rank; i++) shape.dim[i] = 1;
   return shape;
 }
@@ -70,7 +70,7 @@ Node *simplify_sink(Graph *graph, Node *node) {
   for (int k = 0; k < node->input_count; k++) {
     Node *x = node->input[k];
     double c;
-    if (simplify_is_const(x, &c))
+    if (match_const(x, &c))
       inputs[k] = make_const(graph, x->type.dtype, common, c);
     else /* repeated along other dimensions than the rest, or along fewer */
       inputs[k] = make_broadcast(graph, x->op == OP_BROADCAST ? x->input[0] : x, common);
@@ -152,7 +152,7 @@ static Node *pad_of_pad(Graph *graph, Node *node) {
 }
 static Node *pad_constant(Graph *graph, Node *node) {
   double value = node_float(node, ATTR_VALUE, 0);
-  return simplify_is_value(A, value) ? constant(graph, node, value) : NULL;
+  return match_value(A, value) ? constant(graph, node, value) : NULL;
 }
 
 static Node *concat_one(Graph *graph, Node *node) {
@@ -213,9 +213,9 @@ static Node *concat_of_casts(Graph *graph, Node *node) {
 }
 static Node *concat_constant(Graph *graph, Node *node) {
   double c;
-  if (!simplify_is_const(A, &c)) return NULL;
+  if (!match_const(A, &c)) return NULL;
   for (int k = 1; k < node->input_count; k++)
-    if (!simplify_is_value(node->input[k], c)) return NULL;
+    if (!match_value(node->input[k], c)) return NULL;
   return constant(graph, node, c);
 }
 
@@ -286,7 +286,7 @@ static double reduced_count(const Node *node) {
 }
 static Node *reduce_constant(Graph *graph, Node *node) {
   double c, count = reduced_count(node);
-  if (!simplify_is_const(A, &c) || count == 0) return NULL;
+  if (!match_const(A, &c) || count == 0) return NULL;
   if (node->op != OP_SUM) return constant(graph, node, c);
   bool fits = dtype_is_float(node->type.dtype) ||
               (c * count <= 2147483647.0 && c >= 0 && node->type.dtype != DT_U8);
@@ -333,16 +333,8 @@ static Node *reduce_of_reduce(Graph *graph, Node *node) {
 }
 
 /* ── products ───────────────────────────────────────────────────────────────────────────────── */
-static bool swaps_last_two(const Node *x) {
-  if (x->op != OP_TRANSPOSE) return false;
-  const Attr *perm = node_attr(x, ATTR_PERM);
-  int rank = perm->count;
-  for (int i = 0; i < rank - 2; i++)
-    if (perm->ints[i] != i) return false;
-  return rank >= 2 && perm->ints[rank - 1] == rank - 2 && perm->ints[rank - 2] == rank - 1;
-}
 static Node *dot_of_transposed(Graph *graph, Node *node) {
-  bool is_swapped[2] = {swaps_last_two(node->input[0]), swaps_last_two(node->input[1])};
+  bool is_swapped[2] = {match_swap_of_last_two(node->input[0]), match_swap_of_last_two(node->input[1])};
   if (!is_swapped[0] && !is_swapped[1]) return NULL;
   Node *x[2];
   for (int i = 0; i < 2; i++) x[i] = is_swapped[i] ? node->input[i]->input[0] : node->input[i];
@@ -359,15 +351,21 @@ static Node *pool_like(Graph *graph, Node *node, Node *x) {
  * pass needs the small tensor only. At a window without a positive value no gradient flows either
  * way; in the others the same element is the first maximum. */
 static Node *pool_of_relu(Graph *graph, Node *node) {
-  if (A->op != OP_SELECT || A->input[0]->op != OP_LE) return NULL;
-  Node *cond = A->input[0], *x = A->input[2];
-  if (!simplify_is_value(A->input[1], 0) || cond->input[0] != x ||
-      !simplify_is_value(cond->input[1], 0))
-    return NULL;
+  Node *x = match_relu(A);
+  if (!x || A->op != OP_SELECT) return NULL;
   Node *pooled = pool_like(graph, node, x), *zero = make_like(graph, pooled, 0);
   graph->origin.loc = A->origin.loc;
-  cond = make_binary(graph, OP_LE, pooled, zero);
-  return make_select(graph, cond, zero, pooled);
+  return make_select(graph, make_binary(graph, OP_LE, pooled, zero), zero, pooled);
+}
+
+/* So with maximum(x, 0), but not its gradient: half of it goes through a 0, which is the first
+ * maximum of its window here, and there only if nothing negative stands before it. */
+static Node *pool_of_maximum(Graph *graph, Node *node) {
+  Node *x = match_relu(A);
+  if (!x || A->op != OP_MAX) return NULL;
+  Node *pooled = pool_like(graph, node, x);
+  graph->origin.loc = A->origin.loc;
+  return make_binary(graph, OP_MAX, pooled, make_like(graph, pooled, 0));
 }
 
 /* So with a bias, one for each channel: rounding keeps order. Its gradient is a sum of the small
@@ -385,6 +383,11 @@ static Node *pool_of_bias(Graph *graph, Node *node) {
 const SimplifyRule simplify_single_rules[] = {
     {OP_POOL_MAX, pool_of_relu},
     {OP_POOL_MAX, pool_of_bias},
+    {0, NULL},
+};
+
+const SimplifyRule simplify_value_rules[] = {
+    {OP_POOL_MAX, pool_of_maximum},
     {0, NULL},
 };
 

@@ -29,7 +29,7 @@ static bool is_row(const Node *sum, const Node *x) {
 /* False if there are too many factors. */
 static bool split(Product *product, Node *x, int depth) {
   double c;
-  if (simplify_is_const(x, &c)) {
+  if (match_const(x, &c)) {
     product->scale *= c;
     return true;
   }
@@ -109,7 +109,7 @@ static Node *sum_of_deviations(Graph *graph, Node *node) {
   const Attr *axes = node_attr(node, ATTR_AXES), *other = node_attr(total, ATTR_AXES);
   double c, count = 1;
   if (total->input[0] != x->input[0] || axes->count != other->count ||
-      !simplify_is_const(mean->input[1], &c))
+      !match_const(mean->input[1], &c))
     return NULL;
   for (int i = 0; i < axes->count; i++) {
     if (axes->ints[i] != other->ints[i]) return NULL;

@@ -21,9 +21,8 @@ defect("rmax-tie", G, "spread(g, binary(g, OP_DIV, DY, count), x)", "spread(g, D
 defect("slice-sides", G, "pad_zero(g, dx, start->ints, high)", "pad_zero(g, dx, high, start->ints)", GT)
 defect("select-operands", G, "if (g->needed[2]) g->dx[2] = choose(g, mask, zero(g), DY);",
        "if (g->needed[2]) g->dx[2] = choose(g, mask, DY, zero(g));", GT)
-defect("relu-mask-form", G, "return part->op == OP_MUL && part->input[0] == x && part->input[1]->op == OP_CONST &&\n"
-       "         node_float(part->input[1], ATTR_VALUE, 0) > 0;",
-       "return part->op == OP_MUL && part->input[0] == x && part->input[1]->op == OP_CONST;", GT)
+defect("relu-mask-form", G, "&& scaled == x && slope > 0;", "&& scaled == x;", GT)
+defect("relu-test", "ir/match.c", "return test->op == OP_LE && test->input[0] == x", "return test->op != OP_SELECT && test->input[0] == x", "unit ir_match")
 defect("concat-offset", G, "start[axis] += X(i)->type.shape.dim[axis];", "start[axis] += X(0)->type.shape.dim[axis];", GT)
 defect("prod-zeros", G, "binary(g, OP_EQ, zeros, like(g, zeros, 1))", "binary(g, OP_GE, zeros, like(g, zeros, 1))",
        "py test/num/ops.py")

@@ -49,7 +49,7 @@ POINTWISE |= {
     "clamp(x, -1, 2)": lambda x: x.clamp(-1, 2), "-x": torch.neg, "f32(isfinite(x))": torch.isfinite, "x ** 0": lambda x: x**0,
     "x ** 2": lambda x: x**2, "x ** 3": lambda x: x**3, "x ** -1": lambda x: x**-1, "x ** 0.5": lambda x: x**0.5,
     "x - x": lambda x: x - x, "x / x": lambda x: x / x, "x * 0": lambda x: x * 0, "x + 0": lambda x: x + 0, "1 / x": lambda x: 1 / x,
-    "where(x > 0, x, -1.0)": lambda x: torch.where(x > 0, x, -1.0), "maximum(x, y)": torch.maximum, "minimum(x, y)": torch.minimum,
+    "where(x > 0, x, -1.0)": lambda x: torch.where(x > 0, x, -1.0), "maximum(x, y)": torch.maximum, "maximum(x, 0)": lambda x: torch.maximum(x, torch.zeros_like(x)), "minimum(x, y)": torch.minimum,
     "x + y": torch.add, "x - y": torch.sub, "x * y": torch.mul, "x / y": torch.div, "pow(x, y)": torch.pow,
     "where(x < y, x, y)": lambda x, y: torch.where(x < y, x, y), "where(x >= y, x, y)": lambda x, y: torch.where(x >= y, x, y),
 }

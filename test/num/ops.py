@@ -72,6 +72,11 @@ case("maximum(a, b)", torch.maximum, a=integers(2, 4, 6).astype(numpy.float32), 
 case("minimum(a, b)", torch.minimum, a=integers(2, 4, 6).astype(numpy.float32), b=integers(2, 4, 6).astype(numpy.float32))
 case("abs(x)", torch.abs, x=integers(3, 4, 6).astype(numpy.float32) - 1)
 case("relu(x)", torch.relu, x=integers(3, 4, 6).astype(numpy.float32) - 1)
+# a relu wherever values are all that counts, but half the gradient goes through a 0
+case("maximum(x, 0)", lambda x: torch.maximum(x, torch.zeros_like(x)), x=integers(3, 4, 6).astype(numpy.float32) - 1)
+case("maximum(0, x @ w + b)", lambda x, w, b: torch.maximum(torch.zeros(4, 20, dtype=x.dtype), x @ w + b),
+     x=integers(3, 4, 6).astype(numpy.float32) - 1, w=integers(3, 6, 20).astype(numpy.float32) - 1, b=integers(3, 20).astype(numpy.float32) - 1)
+case("max_pool2d(maximum(x, 0), 2)", lambda x: F.max_pool2d(torch.maximum(x, torch.zeros_like(x)), 2), x=integers(3, 2, 3, 8, 8).astype(numpy.float32) - 2)
 case("minimum(a, b)", torch.minimum, a=uniform(3, 5), b=uniform(5))
 case("pow(a, b)", torch.pow, a=positive(3, 5), b=uniform(5))
 case("a ** 3", lambda a: a**3, a=uniform(3, 5))
