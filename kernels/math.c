@@ -1,8 +1,7 @@
 /* math: see math.h. The pattern of every function: reduce the argument with exactly representable
  * steps, a minimax polynomial (own fits: Remez exchange in 50 digits, relative weight), rebuild,
  * and selects for the special values at the end. Products that must be exact are exact with or
- * without a fused multiply-add, because not every processor has one and contraction is the
- * compiler's choice. */
+ * without a fused multiply-add, because not every processor has one. */
 #include "kernels/math.h"
 
 #define MATH extern inline __attribute__((always_inline))

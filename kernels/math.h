@@ -4,6 +4,10 @@
  * vectorises. Infinities, NaN, signed zeros and subnormal arguments and results are C's (Annex F);
  * correct in the default rounding mode. No function traps, none sets errno.
  *
+ * Each has the same bits in every kernel of an artifact: where a processor has fused
+ * multiply-add, clang contracts this source statement by statement, before anything is inlined.
+ * The gradient of a maximum needs that: it computes a value again and asks whether it is the same.
+ *
  * Error bounds in units in the last place of the result, measured by test/unit/codegen_math.c
  * against higher precision; they hold with and without contraction to fused multiply-add:
  *   f32: exp 1.1, expm1 1.5, log 1.0, log1p 1.5, tanh 1.5, sigmoid 2.4, erf 1.5, pow 0.51,
