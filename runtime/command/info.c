@@ -98,6 +98,8 @@ static void print_step(const PlanGraph *graph, int index, FILE *out) {
   fprintf(out, "  %3d %-6s %-18s %s", index, step->kind == STEP_LAUNCH ? "launch" : "call",
           step->name, step->label);
   if (step->line) fprintf(out, "  (line %u)", step->line);
+  for (int i = 0; i < step->after_count; i++)
+    fprintf(out, "%s %d", i ? "," : "  after", step->after[i]);
   fprintf(out, "\n      ");
   for (int i = 0; i < step->arg_count; i++) {
     fprintf(out, "%s", i == step->input_count ? (i ? " -> " : "-> ") : i ? ", " : "");
