@@ -11,6 +11,7 @@ struct MinCut {
   Arena *arena;
   int vertices;
   int *first, *level, *at; /* by vertex: its edges; steps from the source; the edge to try next */
+  int *path;               /* to the sink: edges */
   VEC(Edge) edges;
 };
 
@@ -20,7 +21,8 @@ MinCut *min_cut_new(Arena *arena, int vertices) {
                   .vertices = vertices,
                   .first = ARENA_ARRAY(arena, int, vertices),
                   .level = ARENA_ARRAY(arena, int, vertices),
-                  .at = ARENA_ARRAY(arena, int, vertices)};
+                  .at = ARENA_ARRAY(arena, int, vertices),
+                  .path = ARENA_ARRAY(arena, int, vertices)};
   for (int i = 0; i < vertices; i++) cut->first[i] = -1;
   return cut;
 }
@@ -51,19 +53,33 @@ static bool find_levels(MinCut *cut, int source, int sink) {
   return cut->level[sink] >= 0;
 }
 
-static int64_t push(MinCut *cut, int vertex, int sink, int64_t most) {
-  if (vertex == sink) return most;
-  for (int *e = &cut->at[vertex]; *e >= 0; *e = cut->edges.at[*e].next) {
-    int to = cut->edges.at[*e].to;
-    int64_t room = cut->edges.at[*e].room;
-    if (room == 0 || cut->level[to] != cut->level[vertex] + 1) continue;
-    int64_t pushed = push(cut, to, sink, room < most ? room : most);
-    if (pushed == 0) continue;
-    cut->edges.at[*e].room -= pushed;
-    cut->edges.at[*e ^ 1].room += pushed;
-    return pushed;
+/* Sends what fits along one shortest path with room, and tells how much; 0: there is none. */
+static int64_t push(MinCut *cut, int source, int sink) {
+  int *path = cut->path, count = 0; /* edges */
+  for (int vertex = source; vertex != sink;) {
+    int *e = &cut->at[vertex];
+    while (*e >= 0 && (cut->edges.at[*e].room == 0 ||
+                       cut->level[cut->edges.at[*e].to] != cut->level[vertex] + 1))
+      *e = cut->edges.at[*e].next;
+    if (*e >= 0) {
+      path[count++] = *e;
+      vertex = cut->edges.at[*e].to;
+    } else if (count == 0) {
+      return 0;
+    } else { /* a dead end */
+      int back = path[--count];
+      vertex = cut->edges.at[back ^ 1].to;
+      cut->at[vertex] = cut->edges.at[back].next;
+    }
   }
-  return 0;
+  int64_t most = MIN_CUT_INFINITE;
+  for (int i = 0; i < count; i++)
+    if (cut->edges.at[path[i]].room < most) most = cut->edges.at[path[i]].room;
+  for (int i = 0; i < count; i++) {
+    cut->edges.at[path[i]].room -= most;
+    cut->edges.at[path[i] ^ 1].room += most;
+  }
+  return most;
 }
 
 /* All from which the sink can be reached over edges with room. */
@@ -86,7 +102,7 @@ bool *min_cut_solve(MinCut *cut, int source, int sink) {
   int64_t flow = 0;
   while (find_levels(cut, source, sink)) {
     for (int i = 0; i < cut->vertices; i++) cut->at[i] = cut->first[i];
-    for (int64_t pushed; (pushed = push(cut, source, sink, MIN_CUT_INFINITE)) > 0; flow += pushed)
+    for (int64_t pushed; (pushed = push(cut, source, sink)) > 0; flow += pushed)
       if (flow + pushed >= MIN_CUT_INFINITE) return NULL;
   }
   return sink_side(cut, sink);

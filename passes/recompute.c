@@ -259,9 +259,16 @@ void recompute_choose(RecomputePlan *plan, RecomputeGroup *group, int level) {
 }
 
 /* ── the new graph ──────────────────────────────────────────────────────────────────────────── */
+/* To be made again when its operands are, of which this is the next. */
+typedef struct {
+  const Node *node;
+  int operand;
+} Pending;
+
 typedef struct {
   const RecomputePlan *plan;
   Graph *fresh;
+  VEC(Pending) pending;
   Node **map, **twin; /* by old node: its copy; what backward makes of it */
 } Apply;
 
@@ -273,16 +280,35 @@ static const char *reason(const Apply *apply, const Node *node) {
                       why ? why : "");
 }
 
-/* The value that backward reads. */
-static Node *for_backward(Apply *apply, const Node *old) {
-  if (!apply->plan->is_again[old->id]) return apply->map[old->id];
-  if (apply->twin[old->id]) return apply->twin[old->id];
+/* The value that backward reads; NULL: it is to be made again, and is not yet. */
+static Node *value_for_backward(const Apply *apply, const Node *old) {
+  return apply->plan->is_again[old->id] ? apply->twin[old->id] : apply->map[old->id];
+}
+
+static void make_twin(Apply *apply, const Node *old) {
   Node **inputs = ARENA_ARRAY(apply->fresh->arena, Node *, old->input_count);
-  for (int k = 0; k < old->input_count; k++) inputs[k] = for_backward(apply, old->input[k]);
+  for (int k = 0; k < old->input_count; k++) inputs[k] = value_for_backward(apply, old->input[k]);
   Node *made = graph_copy_node(apply->fresh, old, inputs);
   made->origin.is_again = made->origin.is_backward = true;
   node_set_attr(apply->fresh, made, attr_str(ATTR_WHY, reason(apply, old)));
-  return apply->twin[old->id] = made;
+  apply->twin[old->id] = made;
+}
+
+/* Behind all that it reads of what is made again too: no recursion, for that may be a long chain. */
+static Node *for_backward(Apply *apply, const Node *old) {
+  Arena *arena = apply->fresh->arena;
+  if (!value_for_backward(apply, old)) VEC_PUSH(arena, apply->pending, ((Pending){old, 0}));
+  while (apply->pending.count) {
+    Pending *now = &apply->pending.at[apply->pending.count - 1];
+    if (now->operand == now->node->input_count) {
+      make_twin(apply, now->node);
+      apply->pending.count--;
+      continue;
+    }
+    const Node *input = now->node->input[now->operand++];
+    if (!value_for_backward(apply, input)) VEC_PUSH(arena, apply->pending, ((Pending){input, 0}));
+  }
+  return value_for_backward(apply, old);
 }
 
 Graph *recompute_apply(const RecomputePlan *plan, Arena *arena) {
