@@ -4,19 +4,35 @@
 #include "plan/plan_order.h"
 #include <string.h>
 
+/* What tells a buffer from others of its graph. */
+typedef struct {
+  int64_t arena, offset, dtype, rank, dim[MAX_RANK];
+} BufferKey;
+
+static BufferKey buffer_key(Place place, const Type *type) {
+  BufferKey key = {place.arena, place.offset, type->dtype, type->shape.rank, {0}};
+  for (int i = 0; i < type->shape.rank; i++) key.dim[i] = type->shape.dim[i];
+  return key;
+}
+
+/* The buffers of the graph at hand. */
+static Lookup *buffer_index(Lowering *lowering) {
+  Lookup *index = &lowering->buffer_index[lowering->out - lowering->plan->graph];
+  index->arena = lowering->arena;
+  return index;
+}
+
 int lower_buffer(Lowering *lowering, Place place, const Type *type) {
   PlanGraph *out = lowering->out;
-  for (int i = 0; i < out->buffers.count; i++) {
-    const PlanBuffer *have = &out->buffers.at[i];
-    if (have->arena == place.arena && have->offset == place.offset && type_equal(&have->type, type))
-      return i;
-  }
+  BufferKey key = buffer_key(place, type);
+  int next = out->buffers.count, found = lookup_add(buffer_index(lowering), &key, sizeof key, next);
+  if (found != next) return found;
   PlanBuffer buffer = {place.arena, place.offset, *type};
   VEC_PUSH(lowering->plan->arena, out->buffers, buffer);
   int64_t end = place.offset + type_bytes(type), *size = &lowering->plan->arena_bytes[place.arena];
   end = (end + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
   if (end > *size) *size = end;
-  return out->buffers.count - 1;
+  return next;
 }
 
 int64_t lower_extend(Lowering *lowering, ArenaId arena, int64_t bytes) {
@@ -115,8 +131,13 @@ static int64_t planned_work(const Program *program) {
 /* Workspaces of all kernels share one piece behind everything else in the work arena: kernels run
  * one after the other. */
 static void place_workspaces(Lowering *lowering, int64_t at) {
-  for (int i = 0; i < lowering->workspace_buffers.count; i++)
-    lowering->out->buffers.at[lowering->workspace_buffers.at[i]].offset = at;
+  for (int i = 0; i < lowering->workspace_buffers.count; i++) {
+    int number = lowering->workspace_buffers.at[i];
+    PlanBuffer *buffer = &lowering->out->buffers.at[number];
+    buffer->offset = at;
+    BufferKey key = buffer_key((Place){ARENA_WORK, at}, &buffer->type);
+    lookup_add(buffer_index(lowering), &key, sizeof key, number);
+  }
 }
 
 /* Where a batch comes in parts, the next one's gradients are added to zeros (passes/

@@ -1,6 +1,7 @@
 /* lower_private: the state shared by the parts of lowering. */
 #ifndef FT_CODEGEN_LOWER_PRIVATE_H
 #define FT_CODEGEN_LOWER_PRIVATE_H
+#include "base/lookup.h"
 #include "codegen/lower.h"
 
 typedef struct {
@@ -39,6 +40,7 @@ typedef struct {
                                           that nobody wants, workspaces */
   VEC(int) workspace_buffers;          /* their offset is known at the end of the graph */
   VEC(NodeSteps) node_steps[PLAN_GRAPHS]; /* of all of them */
+  Lookup buffer_index[PLAN_GRAPHS];        /* buffers by place and type */
 } Lowering;
 
 /* lower_tables.c: params, states, scalars, inputs, outputs, memory. */

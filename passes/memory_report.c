@@ -1,6 +1,7 @@
 /* memory_report: see memory_report.h. Everything is read off the planned graph: places from its
  * attributes, lifetimes from its order. */
 #include "passes/memory_report.h"
+#include "base/lookup.h"
 #include "passes/memplan.h"
 #include "passes/recompute.h"
 #include <string.h>
@@ -16,7 +17,7 @@ typedef struct {
 typedef struct {
   Lifetimes times;
   VEC(Piece) pieces;
-  int64_t peak, bound;
+  int64_t peak, bound, *live; /* by step: bytes in use */
   int busiest;
 } Work;
 
@@ -39,16 +40,27 @@ static bool is_in(const Node *node, ArenaId arena) {
 }
 
 /* ── the work arena ─────────────────────────────────────────────────────────────────────────── */
-static int64_t live_bytes(const Work *work, int step) {
-  int64_t live = 0;
+/* A place in the step in which something is written there. */
+typedef struct {
+  int64_t step, at;
+} Birth;
+
+/* Bytes alive, by step. What a result takes over from an operand, in the same place, counts once. */
+static int64_t *live_bytes(const Work *work, Arena *arena) {
+  int64_t *live = ARENA_ARRAY(arena, int64_t, work->times.count + 2);
+  Lookup births = {.arena = arena};
+  for (int i = 0; i < work->pieces.count; i++) {
+    Birth birth = {work->pieces.at[i].first, work->pieces.at[i].at};
+    lookup_add(&births, &birth, sizeof birth, i);
+  }
   for (int i = 0; i < work->pieces.count; i++) {
     const Piece *piece = &work->pieces.at[i];
-    bool is_taken_over = false; /* in this step, by a result in the same place */
-    for (int k = 0; piece->last == step && k < work->pieces.count; k++)
-      is_taken_over |=
-          k != i && work->pieces.at[k].first == step && work->pieces.at[k].at == piece->at;
-    if (piece->first <= step && step <= piece->last && !is_taken_over) live += piece->bytes;
+    Birth end = {piece->last, piece->at};
+    int next = lookup_find(&births, &end, sizeof end);
+    live[piece->first] += piece->bytes;
+    live[next >= 0 && next != i ? piece->last : piece->last + 1] -= piece->bytes;
   }
+  for (int step = 1; step < work->times.count; step++) live[step] += live[step - 1];
   return live;
 }
 
@@ -68,10 +80,10 @@ static Work work_of(const Graph *graph, Arena *arena) {
     if (piece.at + piece.bytes > work.peak) work.peak = piece.at + piece.bytes;
     VEC_PUSH(arena, work.pieces, piece);
   }
+  work.live = live_bytes(&work, arena);
   for (int step = 0; step < work.times.count; step++) {
-    int64_t live = live_bytes(&work, step);
-    if (live <= work.bound) continue;
-    work.bound = live;
+    if (work.live[step] <= work.bound) continue;
+    work.bound = work.live[step];
     work.busiest = step;
   }
   return work;
@@ -266,7 +278,7 @@ static void print_live(const Work *work, FILE *out) {
   fprintf(out, "<polyline fill=\"none\" stroke=\"black\" stroke-width=\"1.5\" points=\"");
   for (int step = 0; step < work->times.count; step++) {
     double y = TOP + HEIGHT -
-               (double)live_bytes(work, step) / (double)(work->peak ? work->peak : 1) * HEIGHT;
+               (double)work->live[step] / (double)(work->peak ? work->peak : 1) * HEIGHT;
     double column = (double)WIDTH / work->times.count;
     fprintf(out, "%.1f,%.1f %.1f,%.1f ", LEFT + step * column, y, LEFT + (step + 1) * column, y);
   }
