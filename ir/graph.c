@@ -17,6 +17,7 @@ const OpInfo op_info[OP_COUNT] = {
 #undef T
 #undef A
 _Static_assert(ATTR_COUNT <= 64, "attribute sets are bits of one word");
+_Static_assert((int)OP_CONST == (int)LEAF_OPS, "leaves in memory come first in ops.def");
 
 const struct AttrInfo attr_info[ATTR_COUNT] = {
 #define ATTR(ID, text, kind) [ATTR_##ID] = {text, ATTR_KIND_##kind},
@@ -40,6 +41,7 @@ Graph *graph_new(Arena *arena, const char *name) {
   Graph *graph = ARENA_NEW(arena, Graph);
   graph->arena = arena;
   graph->name = arena_strdup(arena, name ? name : "");
+  for (int op = 0; op < LEAF_OPS; op++) graph->leaves[op].arena = arena;
   return graph;
 }
 
@@ -68,13 +70,13 @@ Node *graph_take_root(Graph *graph, RootKind kind) {
   return NULL;
 }
 
+Node *graph_find_leaf(const Graph *graph, Op op, const char *name) {
+  int id = lookup_find_text(&graph->leaves[op], name);
+  return id < 0 ? NULL : graph->nodes.at[id];
+}
+
 Node *graph_find_state(const Graph *graph, const char *name) {
-  for (int i = 0; i < graph->nodes.count; i++) {
-    Node *node = graph->nodes.at[i];
-    const char *have = node->op == OP_STATE ? node_str(node, ATTR_NAME) : NULL;
-    if (have && !strcmp(have, name)) return node;
-  }
-  return NULL;
+  return graph_find_leaf(graph, OP_STATE, name);
 }
 
 Node *graph_find_role(const Graph *graph, LeafRole role) {
@@ -317,6 +319,7 @@ Node *graph_try_node(Graph *graph, Op op, Node *const *inputs, int input_count, 
   for (int i = 0; i < attr_count; i++) node_set_attr(graph, node, attrs[i]);
   normalize(graph, node);
   VEC_PUSH(graph->arena, graph->nodes, node);
+  if (node_is_leaf(node)) lookup_add_text(&graph->leaves[op], node_str(node, ATTR_NAME), node->id);
   return node;
 }
 

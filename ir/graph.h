@@ -6,6 +6,7 @@
 #define FT_IR_GRAPH_H
 #include "base/arena.h"
 #include "base/diag.h"
+#include "base/lookup.h"
 #include "base/own.h"
 #include "base/role.h"
 #include "ir/region.h"
@@ -66,6 +67,7 @@ typedef struct {
 } OpInfo;
 extern const OpInfo op_info[OP_COUNT];
 bool op_parse(const char *text, Op *out);
+enum { LEAF_OPS = OP_SETTING + 1 }; /* input, param, state, setting come first */
 static inline bool op_has(Op op, OpTrait trait) { return (op_info[op].traits & trait) != 0; }
 
 typedef enum {
@@ -144,6 +146,7 @@ struct Graph {
   Origin origin;    /* of the nodes that are made from now on; graph_rewrite sets it */
   VEC(Node *) nodes;
   VEC(Root) roots;
+  Lookup leaves[LEAF_OPS]; /* by op: ids by name, of the first of each; graph_find_leaf asks */
 };
 
 Graph *graph_new(Arena *arena, const char *name);
@@ -151,7 +154,9 @@ void graph_add_root(Graph *graph, RootKind kind, const char *name, Node *node);
 Node *graph_find_root(const Graph *graph, RootKind kind, const char *name); /* name NULL: any */
 /* Takes the first root of this kind off the graph; NULL: there is none. */
 Node *graph_take_root(Graph *graph, RootKind kind);
-/* The first state of this name; the first of this role. NULL: there is none. */
+/* The first input, param, state or setting of this name, at no cost that grows with the graph; the
+ * first state of this role. NULL: there is none. */
+Node *graph_find_leaf(const Graph *graph, Op op, const char *name);
 Node *graph_find_state(const Graph *graph, const char *name);
 Node *graph_find_role(const Graph *graph, LeafRole role);
 /* The pack of all gradients side by side, which other packs come behind; NULL: there is none. */

@@ -127,13 +127,14 @@ static void check_stage(Verify *v, const Node *node) {
 /* ── names ──────────────────────────────────────────────────────────────────────────────────── */
 /* The first leaf that has this one's name; a param beside its rounded form has another role. */
 static const Node *first_of_name(const Graph *graph, const Node *leaf) {
-  for (int i = 0; i < leaf->id; i++) {
+  const char *name = node_str(leaf, ATTR_NAME);
+  const Node *first = graph_find_leaf(graph, leaf->op, name);
+  for (int i = first->id; leaf->op == OP_PARAM && first->role != leaf->role; i++) {
     const Node *node = graph->nodes.at[i];
-    const char *have = node->op == leaf->op ? node_str(node, ATTR_NAME) : NULL;
-    bool is_apart = node->op == OP_PARAM && node->role != leaf->role;
-    if (have && !is_apart && !strcmp(have, node_str(leaf, ATTR_NAME))) return node;
+    if (node->op == OP_PARAM && node->role == leaf->role && !strcmp(node_str(node, ATTR_NAME), name))
+      first = node;
   }
-  return leaf;
+  return first;
 }
 
 /* A role goes with the kind of leaf and its type, and with the compiler's names: what has one of

@@ -23,10 +23,8 @@ Node *update_scaled(Update *u, Node *flat, Node *scalar) {
 }
 
 Node *update_setting(Update *u, const char *key) {
-  for (int i = 0; i < u->graph->nodes.count; i++) {
-    Node *node = u->graph->nodes.at[i];
-    if (node->op == OP_SETTING && strcmp(node_str(node, ATTR_NAME), key) == 0) return node;
-  }
+  Node *known = graph_find_leaf(u->graph, OP_SETTING, key);
+  if (known) return known;
   Attr name = attr_str(ATTR_NAME, key);
   return graph_node(u->graph, OP_SETTING, NULL, 0, &name, 1, &(Type){DT_F64, shape_scalar()});
 }

@@ -115,11 +115,35 @@ static void use_counts(void **state) {
   arena_free(arena);
 }
 
+/* A leaf is found by op and name: the first of several, in copies too, and no other op's. */
+static void leaves_by_name(void **state) {
+  (void)state;
+  enum { LEAVES = 3000 };
+  Arena *arena = arena_new();
+  Graph *graph = graph_new(arena, "g");
+  Type type = {DT_F32, shape_scalar()};
+  for (int i = 0; i < 2 * LEAVES; i++) {
+    Attr name = attr_str(ATTR_NAME, arena_printf(arena, "leaf%d", i % LEAVES));
+    graph_node(graph, i % 3 ? OP_STATE : OP_INPUT, NULL, 0, &name, 1, &type);
+  }
+  const Graph *graphs[] = {graph, graph_rewrite(graph, NULL, NULL)};
+  for (int g = 0; g < 2; g++)
+    for (int i = 0; i < LEAVES; i++) { /* LEAVES is a multiple of 3: both of a name have one op */
+      const char *name = arena_printf(arena, "leaf%d", i);
+      Op op = i % 3 ? OP_STATE : OP_INPUT;
+      assert_ptr_equal(graph_find_leaf(graphs[g], op, name), graphs[g]->nodes.at[i]);
+      assert_null(graph_find_leaf(graphs[g], op == OP_STATE ? OP_INPUT : OP_STATE, name));
+    }
+  assert_null(graph_find_leaf(graph, OP_PARAM, "leaf0"));
+  assert_null(graph_find_state(graph, "leaf"));
+  arena_free(arena);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(short_hands), cmocka_unit_test(attributes),
       cmocka_unit_test(rewriting),   cmocka_unit_test(identity_keeps_all),
-      cmocka_unit_test(use_counts),
+      cmocka_unit_test(use_counts),  cmocka_unit_test(leaves_by_name),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
