@@ -130,7 +130,8 @@ static double largest_move(const Run *from, const Run *moved, int runs, const Sp
     for (int64_t k = span->first; k < span->first + span->count; k++) {
       double x = element_of(exact, k), y = element_of(other, k), move = x == y ? 0 : fabs(x - y);
       if (isnan(x) && isnan(y)) continue;
-      if (!(move <= most)) most = move;
+      if (isnan(move)) return NAN; /* the elements behind it must not hide it */
+      most = fmax(most, move);
     }
   }
   return most;
