@@ -9,14 +9,9 @@ typedef struct {
 } Choice;
 
 static const Choice optimizers[] = {
-    {"sgd", "lr momentum nesterov dampening weight_decay", "train."},
-    {"adam", "lr betas eps weight_decay", "train."},
-    {"adamw", "lr betas eps weight_decay", "train."},
-    {"lion", "lr betas weight_decay", "train."},
-    {"adagrad", "lr lr_decay weight_decay initial_accumulator eps", "train."},
-    {"rmsprop", "lr alpha eps weight_decay momentum centered", "train."},
-    {"muon", "lr momentum nesterov weight_decay betas eps ns_steps:muon.steps adjust:muon.adjust",
-     "train."},
+#define OPTIMIZER(name, arguments, defaults, buffers) {#name, arguments, "train."},
+#include "plan/optimizers.def"
+#undef OPTIMIZER
     {0},
 };
 static const Choice schedules[] = {
@@ -47,21 +42,6 @@ static const Choice recomputes[] = {
     {0},
 };
 enum { MOST_ARGUMENTS = 12, MOST_CHOICES = 12 };
-
-/* PyTorch's defaults where an optimiser has others than the settings' table. */
-static const struct {
-  const char *optimizer, *key, *value;
-} defaults[] = {
-    {"adamw", "train.weight_decay", "0.01"},
-    {"lion", "train.beta2", "0.99"},
-    {"lion", "train.lr", "1e-4"},
-    {"adagrad", "train.eps", "1e-10"},
-    {"adagrad", "train.lr", "0.01"},
-    {"rmsprop", "train.lr", "0.01"},
-    {"muon", "train.weight_decay", "0.1"},
-    {"muon", "train.momentum", "0.95"},
-    {"muon", "train.nesterov", "true"},
-};
 
 static bool set_betas(Builder *b, const Ast *ast) {
   Value v = eval(b, ast);
@@ -181,19 +161,31 @@ static bool is_chosen(Builder *b, const char *key, const char *name) {
   return strcmp(setting_text(b->program->settings, key), name) == 0;
 }
 
-/* Of the chosen optimiser, for what nobody has set. */
-bool recipe_set_defaults(Builder *b) {
+/* A setting that nobody has set gets the value that the row says, or with it the table's own. */
+static bool set_defaults(Builder *b, const OptimizerInfo *row, bool is_chosen_one) {
   SettingValue *values = b->program->settings;
+  char *list = arena_strdup(b->arena, row->defaults), *rest = NULL;
   const char *why;
-  for (int mine = 0; mine < 2; mine++) /* the table's own first: the optimiser may have changed */
-    for (size_t i = 0; i < sizeof defaults / sizeof *defaults; i++) {
-      int index = setting_find(defaults[i].key);
-      const char *text = mine ? defaults[i].value : setting_info[index].otherwise;
-      if (values[index].is_set) continue;
-      if (mine && !is_chosen(b, "train.optimizer", defaults[i].optimizer)) continue;
-      if (!setting_set(b->arena, values, index, text, &why)) return false;
-      values[index].is_set = false;
-    }
+  for (char *key = strtok_r(list, " ", &rest); key; key = strtok_r(NULL, " ", &rest)) {
+    char *value = strchr(key, '=');
+    *value++ = 0;
+    int index = setting_find(arena_printf(b->arena, "train.%s", key));
+    if (values[index].is_set) continue;
+    const char *text = is_chosen_one ? value : setting_info[index].otherwise;
+    if (!setting_set(b->arena, values, index, text, &why)) return false;
+    values[index].is_set = false;
+  }
+  return true;
+}
+
+/* Of the chosen optimiser, which may be another one than before. */
+bool recipe_set_defaults(Builder *b) {
+  for (int i = 0; i < optimizer_count; i++)
+    if (!set_defaults(b, &optimizer_info[i], false)) return false;
+  for (int i = 0; i < optimizer_count; i++)
+    if (is_chosen(b, "train.optimizer", optimizer_info[i].name) &&
+        !set_defaults(b, &optimizer_info[i], true))
+      return false;
   return true;
 }
 

@@ -57,7 +57,7 @@ static Node *sgd(Update *u) {
 }
 
 /* name is the prefix of the states: "adam" or "adamw". The two differ in how weights decay. */
-static Node *adam(Update *u, const char *name, bool is_decoupled) {
+static Node *either_adam(Update *u, const char *name, bool is_decoupled) {
   Arena *arena = u->graph->arena;
   const char *m_name = arena_printf(arena, OWN_MARK "%s.m", name),
              *v_name = arena_printf(arena, OWN_MARK "%s.v", name);
@@ -81,6 +81,9 @@ static Node *adam(Update *u, const char *name, bool is_decoupled) {
   Node *quotient = update_div(u, m, update_add(u, root, update_fill(u, number_of(u, "train.eps"))));
   return update_sub(u, params, update_piecewise_scaled(u, quotient, sizes));
 }
+
+static Node *adam(Update *u) { return either_adam(u, "adam", false); }
+static Node *adamw(Update *u) { return either_adam(u, "adamw", true); }
 
 /* Chen et al., Symbolic Discovery of Optimization Algorithms (2023), algorithm 2. */
 static Node *lion(Update *u) {
@@ -171,12 +174,15 @@ static Node *muon(Update *u) {
 }
 
 Node *update_by_rule(Update *u, const char *kind) {
-  if (strcmp(kind, "sgd") == 0) return sgd(u);
-  if (strcmp(kind, "adam") == 0) return adam(u, kind, false);
-  if (strcmp(kind, "adamw") == 0) return adam(u, kind, true);
-  if (strcmp(kind, "lion") == 0) return lion(u);
-  if (strcmp(kind, "adagrad") == 0) return adagrad(u);
-  if (strcmp(kind, "rmsprop") == 0) return rmsprop(u);
-  if (strcmp(kind, "muon") == 0) return muon(u);
+  static const struct {
+    const char *name;
+    Node *(*rule)(Update *u);
+  } rules[] = {
+#define OPTIMIZER(name, arguments, defaults, buffers) {#name, name},
+#include "plan/optimizers.def"
+#undef OPTIMIZER
+  };
+  for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
+    if (strcmp(kind, rules[i].name) == 0) return rules[i].rule(u);
   return NULL;
 }

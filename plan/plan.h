@@ -72,6 +72,13 @@ bool setting_set(Arena *arena, SettingValue *values, int index, const char *valu
 double setting_number(const SettingValue *values, const char *key); /* key must exist */
 const char *setting_text(const SettingValue *values, const char *key);
 
+/* A row of optimizers.def. */
+typedef struct {
+  const char *name, *arguments, *defaults, *buffers;
+} OptimizerInfo;
+extern const OptimizerInfo optimizer_info[];
+extern const int optimizer_count;
+
 /* ── the plan ─────────────────────────────────────────────────────────────────────────────── */
 typedef struct {
   const char *text; /* zeros, const, uniform, normal, trunc_normal, orthogonal, identity */

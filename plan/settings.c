@@ -15,6 +15,13 @@ const SettingInfo setting_info[] = {
 enum { COUNT = sizeof setting_info / sizeof *setting_info };
 const int setting_count = COUNT;
 
+const OptimizerInfo optimizer_info[] = {
+#define OPTIMIZER(name, arguments, defaults, buffers) {#name, arguments, defaults, buffers},
+#include "plan/optimizers.def"
+#undef OPTIMIZER
+};
+const int optimizer_count = sizeof optimizer_info / sizeof *optimizer_info;
+
 /* Numbers not listed: integers from 0, floats any finite value. */
 static const struct {
   const char *key;
@@ -55,7 +62,12 @@ static const struct {
 } choices[] = {
     {"train.precision", "f32 tf32 bf16 fp16"},
     {"train.recompute", "none pointwise block auto"},
-    {"train.optimizer", "sgd adam adamw lion adagrad rmsprop muon"},
+#define OPTIMIZER(name, arguments, defaults, buffers) #name " "
+    {
+        "train.optimizer",
+#include "plan/optimizers.def"
+    },
+#undef OPTIMIZER
     {"train.schedule", "constant step exponential linear cosine onecycle wsd plateau"},
     {"train.muon.adjust", "match_rms_adamw original"},
     {"train.eval.unit", "epoch step"},

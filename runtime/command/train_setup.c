@@ -55,24 +55,34 @@ static Status check_nesterov(const Plan *plan) {
                      setting_number(settings, "train.dampening"));
 }
 
+static bool is_read(const Plan *plan, const char *key) {
+  for (int i = 0; i < plan->scalars.count; i++)
+    if (!strcmp(plan->scalars.at[i].name, key)) return true;
+  return plan->params.count == 0;
+}
+
+static Status check_buffer(const Plan *plan, const char *key) {
+  double value = setting_number(plan->settings, key);
+  if (value == 0 || is_read(plan, key)) return STATUS_OK;
+  return status_fail(STATUS_USER,
+                     "--set %s=%g: the model was compiled with 0 and has no memory for it; "
+                     "recompile with ftc --set %s=%g",
+                     key, value, key, value);
+}
+
 /* Settings that are 0 at compile time leave out what they need, and no graph reads them: a value
  * would do nothing. */
 static Status check_buffers(const Plan *plan) {
-  static const struct {
-    const char *key, *optimizer; /* that takes it; NULL: any */
-  } needs[] = {{"train.ema", NULL}, {"train.momentum", "sgd"}, {"train.momentum", "rmsprop"}};
   const char *optimizer = setting_text(plan->settings, "train.optimizer");
-  for (size_t i = 0; i < sizeof needs / sizeof *needs; i++) {
-    bool is_read = plan->params.count == 0;
-    if (needs[i].optimizer && strcmp(needs[i].optimizer, optimizer) != 0) continue;
-    for (int k = 0; k < plan->scalars.count; k++)
-      is_read |= strcmp(plan->scalars.at[k].name, needs[i].key) == 0;
-    double value = setting_number(plan->settings, needs[i].key);
-    if (value != 0 && !is_read)
-      return status_fail(STATUS_USER,
-                         "--set %s=%g: the model was compiled with 0 and has no memory for it; "
-                         "recompile with ftc --set %s=%g",
-                         needs[i].key, value, needs[i].key, value);
+  STATUS_TRY(check_buffer(plan, "train.ema"));
+  for (int i = 0; i < optimizer_count; i++) {
+    char list[64], key[80], *rest = NULL;
+    if (strcmp(optimizer_info[i].name, optimizer)) continue;
+    snprintf(list, sizeof list, "%s", optimizer_info[i].buffers);
+    for (char *word = strtok_r(list, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
+      snprintf(key, sizeof key, "train.%s", word);
+      STATUS_TRY(check_buffer(plan, key));
+    }
   }
   return STATUS_OK;
 }

@@ -1,0 +1,101 @@
+"""docs/adding-an-op.md and docs/adding-an-optimizer.md are true: their patches, applied to a copy of the tree, make an op
+that trains, and an optimiser that does what PyTorch's does."""
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+OP = "log2"
+# In the copy: the cases of the op, on the CPU and in the simulator; as a compile-time number; in the documentation.
+CHECK = """
+import sys
+sys.path.insert(0, "test/num"), sys.path.insert(0, "test")
+import ops, support
+cases = [case for case in ops.CASES if case[0].startswith("OP(")]
+assert len(cases) >= 2, "test/num/ops.py has no case of it"
+class Cpu(ops.Compared):
+    def test(self):
+        self.group(cases)
+class Sim(ops.Compared):
+    artifact, device = "model.ptx", "sim"
+    def test(self):
+        self.group(cases)
+class Number(support.Case):
+    def test(self):
+        text = "model M(x: f32[B, 1]) {\\n y = Linear(1, name=\\"f\\")(x)\\n loss = mean(y) * OP(8.0)\\n}\\ntrain { model = M; batch = 1; optimizer = sgd(lr=0.1) }\\n"
+        with open(self.path("n.ft"), "w") as file:
+            file.write(text)
+        self.assertIn("value=3}", support.run("ftc", self.path("n.ft"), "--emit=ir", "--stop-after=simplify").stdout)
+support.main()
+"""
+
+
+def hunks(page):
+    """(file, old lines, new lines) of the page's diff, whose hunks are told by their lines and not by numbers."""
+    diff = re.search(r"^```diff\n(.*?)^```", page, re.M | re.S).group(1)
+    for part in re.split(r"^--- a/", diff, flags=re.M)[1:]:
+        name, *rest = part.split("\n")
+        for hunk in "\n".join(rest[1:]).split("@@\n")[1:]:
+            lines = hunk.rstrip("\n").split("\n")
+            assert all(line[:1] in " +-" for line in lines if line), (name, lines)
+            yield name, [x[1:] for x in lines if x[:1] != "+"], [x[1:] for x in lines if x[:1] != "-"]
+
+
+class Pages(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.tree = tempfile.mkdtemp(prefix="ft-pages-")
+        cls.addClassCleanup(shutil.rmtree, cls.tree)
+        files = subprocess.run(["git", "-C", ROOT, "ls-files"], capture_output=True, text=True, check=True).stdout.split("\n")
+        for name in filter(None, files):
+            if os.path.isfile(os.path.join(ROOT, name)):
+                os.makedirs(os.path.join(cls.tree, os.path.dirname(name)), exist_ok=True)
+                shutil.copy(os.path.join(ROOT, name), os.path.join(cls.tree, name))
+        cls.places = {page: cls.apply(page) for page in ("adding-an-op", "adding-an-optimizer")}
+        cls.build = os.path.join(cls.tree, "build")
+        subprocess.run(["cmake", "-G", "Ninja", "-S", cls.tree, "-B", cls.build], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(["ninja", "-C", cls.build, "--quiet", "ftc", "ftrun", "ftopt"], check=True)
+
+    @classmethod
+    def apply(cls, page):
+        """The folders whose files it changes."""
+        with open(os.path.join(ROOT, "docs", page + ".md")) as file:
+            changes = list(hunks(file.read()))
+        for name, old, new in changes:
+            path = os.path.join(cls.tree, name)
+            with open(path) as file:
+                text = file.read()
+            old, new = "\n".join(old) + "\n", "\n".join(new) + "\n"
+            assert text.count(old) == 1, f"{name} does not have this once:\n{old}"
+            with open(path, "w") as file:
+                file.write(text.replace(old, new))
+        return {os.path.dirname(name) for name, _, _ in changes}
+
+    def python(self, *arguments):
+        return subprocess.run([sys.executable, *arguments], cwd=self.tree, env=dict(os.environ, FT_BUILD=self.build), capture_output=True, text=True)
+
+    def test_adding_an_op(self):
+        self.assertLessEqual(len(self.places["adding-an-op"]), 5, "the page promises five places")
+        done = self.python("-c", CHECK.replace("OP", OP))
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("3 passed, 0 failed", done.stdout)
+
+    def test_adding_an_optimizer(self):
+        self.assertLessEqual(len(self.places["adding-an-optimizer"]), 4, "the page promises four places")
+        done = self.python("test/num/optimizer.py")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        with open(os.path.join(self.tree, "m.ft"), "w") as file:
+            file.write('model M(x: f32[B, 2]) {\n  loss = mean(Linear(1, name="f")(x) ** 2)\n}\n'
+                       "train { model = M; batch = 2; optimizer = adamax(weight_decay=0.1) }\n")
+        done = subprocess.run([os.path.join(self.build, "bin", "ftc"), "m.ft", "--emit=plan"], cwd=self.tree, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for text in ('setting train.optimizer "adamax" given', "setting train.lr 0.002", 'state "@adamax.u"'):
+            self.assertIn(text, done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
