@@ -110,7 +110,10 @@ static bool set_text(Arena *arena, SettingValue *out, const char *key, const cha
                      const char **why) {
   for (size_t i = 0; i < sizeof choices / sizeof *choices; i++)
     if (!strcmp(choices[i].key, key) && !is_choice(choices[i].choices, value)) {
-      *why = arena_printf(arena, "'%s' is none of: %s", value, choices[i].choices);
+      const char *list = choices[i].choices;
+      size_t length = strlen(list);
+      if (list[length - 1] == ' ') length--;
+      *why = arena_printf(arena, "'%s' is none of: %.*s", value, (int)length, list);
       return false;
     }
   for (const unsigned char *at = (const unsigned char *)value; *at; at++)
