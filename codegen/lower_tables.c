@@ -186,8 +186,8 @@ void lower_outputs(Lowering *lowering) {
                                       [ROOT_PASSES] = "passes"};
   for (int i = 0; i < lowering->graph->roots.count; i++) {
     const Root *root = &lowering->graph->roots.at[i];
-    if (root->kind == ROOT_ASSIGN || root->kind == ROOT_RESULT) continue;
-    if (!strcmp(root->name, OWN_GRADS)) continue; /* lies in its own arena */
+    bool is_elsewhere = root->kind == ROOT_GRADIENTS; /* in an arena of their own */
+    if (root->kind == ROOT_ASSIGN || root->kind == ROOT_RESULT || is_elsewhere) continue;
     Place place = lower_place(lowering, root->node);
     bool is_shown = place.arena == ARENA_OUTPUT || place.arena == ARENA_WORK;
     if (!is_shown) { /* an input or a parameter as it is */

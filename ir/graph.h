@@ -130,6 +130,7 @@ typedef enum {
   ROOT_OUTPUT,
   ROOT_ASSIGN,
   ROOT_RESULT,
+  ROOT_GRADIENTS, /* from autodiff to the optimizer: the pack of all */
   ROOT_PASSES,    /* evaluation: how often it goes through its samples, if not once */
   ROOT_OBJECTIVE, /* until autodiff: what is differentiated in place of the loss */
   ROOT_FACTOR     /* until optimizer: what the sum of the parts' gradients is multiplied with */
@@ -159,6 +160,7 @@ Node *graph_take_root(Graph *graph, RootKind kind);
 Node *graph_find_leaf(const Graph *graph, Op op, const char *name);
 Node *graph_find_state(const Graph *graph, const char *name);
 Node *graph_find_role(const Graph *graph, LeafRole role);
+extern const char *const root_kind_text[ROOT_FACTOR + 1];
 /* The pack of all gradients side by side, which other packs come behind; NULL: there is none. */
 Node *graph_find_gradients(const Graph *graph);
 

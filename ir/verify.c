@@ -307,6 +307,8 @@ static void check_root(Verify *v, int at) {
       continue;
     wrong(v, node, "there are two roots of this kind named '%s'", root->name);
   }
+  if (root->kind == ROOT_GRADIENTS && node->op != OP_PACK && v->stage < STAGE_FUSED)
+    wrong(v, node, "the root gradients must be a pack");
   bool scalar = node->type.shape.rank == 0;
   if (root->kind == ROOT_LOSS && !(scalar && dtype_is_float(node->type.dtype)))
     wrong(v, node, "the loss must be a floating-point scalar");

@@ -2,7 +2,7 @@
  * between the parameters and the loss, visits it backwards, and sums what meets at a value with
  * several users.
  *
- * The result is the root OUTPUT OWN_GRADS: a `pack` of the gradients of all params at the
+ * The result is the root GRADIENTS: a `pack` of the gradients of all params at the
  * offsets that this pass writes on the params (of both graphs, so that they agree on the arena).
  * The optimizer pass consumes that root. */
 #include "passes/autodiff.h"
@@ -217,7 +217,7 @@ static bool add_backward(PassContext *context, Graph *graph, Node *loss, Params 
   go_back_to(graph, loss);
   Node *grads = graph_node(graph, OP_PACK, gradient, params.count, &attr, 1, &type);
   graph->origin = (Origin){0};
-  graph_add_root(graph, ROOT_OUTPUT, OWN_GRADS, grads);
+  graph_add_root(graph, ROOT_GRADIENTS, OWN_GRADS, grads);
   return true;
 }
 

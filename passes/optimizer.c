@@ -1,4 +1,4 @@
-/* optimizer: turns the gradients into the update. Consumes the root OWN_GRADS that autodiff left,
+/* optimizer: turns the gradients into the update. Consumes the root gradients that autodiff left,
  * and leaves assigns to the states "params", "step" and the optimiser's own, all flat f32 of the
  * arena's size, plus the metric OWN_LR: the rate this step used.
  *
@@ -7,7 +7,6 @@
  * micro-batches, clipped (torch.nn.utils.clip_grad_norm_, clip_grad_value_), then given to the rule
  * of the optimiser; the average of the weights follows the new parameters. */
 #include "passes/loss_scale.h"
-#include <string.h>
 
 /* ── clipping ───────────────────────────────────────────────────────────────────────────────── */
 static Node *clipped_by_norm(Update *u, Node *grads, double limit) {
@@ -46,20 +45,6 @@ static void average_weights(Update *u, Node *params) {
 }
 
 /* ── the pass ───────────────────────────────────────────────────────────────────────────────── */
-/* Takes the root OWN_GRADS off the graph; NULL if there is none. */
-static Node *take_grads(Graph *graph) {
-  for (int i = 0; i < graph->roots.count; i++) {
-    Root root = graph->roots.at[i];
-    if (root.kind != ROOT_OUTPUT || strcmp(root.name, OWN_GRADS) != 0 || root.node->op != OP_PACK)
-      continue;
-    memmove(&graph->roots.at[i], &graph->roots.at[i + 1],
-            sizeof(Root) * (size_t)(graph->roots.count - i - 1));
-    graph->roots.count--;
-    return root.node;
-  }
-  return NULL;
-}
-
 /* All that happens once a batch: the update, and its rate. */
 static bool update_all(Update *u, Diag *diag, Node *counter) {
   const char *kind = setting_text(u->settings, "train.optimizer");
@@ -92,7 +77,7 @@ static Graph *count_steps(Graph *graph, PassContext *context) {
 Graph *pass_optimizer(PassContext *context, Graph *old) {
   double parts = setting_number(context->settings, "train.accumulate");
   Graph *graph = parts > 1 ? update_part_random(old, parts) : graph_rewrite(old, NULL, NULL);
-  Node *grads = take_grads(graph);
+  Node *grads = graph_take_root(graph, ROOT_GRADIENTS);
   if (!grads) return context->is_micro ? graph : count_steps(graph, context);
   Update u = {.graph = graph,
               .settings = context->settings,

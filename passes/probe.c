@@ -189,15 +189,12 @@ static void print_tensor(const Tensor *tensor, FILE *out) {
   fprintf(out, " ... sum %.6g, of magnitudes %.6g", sum, magnitude);
 }
 
-static const char *const root_kinds[] = {"loss",   "metric", "output",    "assign",
-                                         "result", "passes", "objective", "factor"};
-
 void probe_print(const Graph *graph, Tensor *const *values, FILE *out) {
   char text[TYPE_TEXT];
   for (int i = 0; i < graph->roots.count; i++) {
     const Root *root = &graph->roots.at[i];
     const Tensor *value = reordered(graph, root->node, values[root->node->id], true);
-    fprintf(out, "%s %s: %s =", root_kinds[root->kind], root->name, type_text(&value->type, text));
+    fprintf(out, "%s %s: %s =", root_kind_text[root->kind], root->name, type_text(&value->type, text));
     print_tensor(value, out);
     fputc('\n', out);
   }
@@ -224,7 +221,7 @@ void probe_print_all(Probe *probe, Tensor *const *values, FILE *out) {
   }
   for (int i = 0; i < probe->graph->roots.count; i++) {
     const Root *root = &probe->graph->roots.at[i];
-    print_line(root_kinds[root->kind], root->name,
+    print_line(root_kind_text[root->kind], root->name,
                reordered(probe->graph, root->node, values[root->node->id], true), out);
   }
 }

@@ -92,8 +92,6 @@ static void node_json(Text *out, const Node *node) {
 }
 
 static void graph_json(Text *out, const Graph *graph) {
-  static const char *const kinds[] = {"loss",   "metric", "output",    "assign",
-                                      "result", "passes", "objective", "factor"};
   text_printf(out, "{\"nodes\":[");
   for (int i = 0; i < graph->nodes.count; i++) {
     if (i) text_append(out, ",\n", 2);
@@ -102,7 +100,7 @@ static void graph_json(Text *out, const Graph *graph) {
   text_printf(out, "],\"roots\":[");
   for (int i = 0; i < graph->roots.count; i++) {
     const Root *root = &graph->roots.at[i];
-    text_printf(out, "%s{\"kind\":\"%s\",\"name\":", i ? "," : "", kinds[root->kind]);
+    text_printf(out, "%s{\"kind\":\"%s\",\"name\":", i ? "," : "", root_kind_text[root->kind]);
     json_string(out, root->name);
     text_printf(out, ",\"node\":%d}", root->node->id);
   }

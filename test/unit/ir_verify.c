@@ -50,6 +50,7 @@ static const Case cases[] = {
     {X "loss \"loss\" %x", {"the loss must be a floating-point scalar", "", ""}},
     {X "metric \"m\" %x", {"the metric 'm' must be a scalar", "", ""}},
     {X "output \"o\" %x output \"o\" %x", {"there are two roots of this kind named 'o'", "", ""}},
+    {X "gradients \"g\" %x", {"the root gradients must be a pack", "", NULL}},
     {X "result %x", {"a result is a root only in a body", "", ""}},
     {"%s = state {name=\"s\"} : i64[] %a = assign %s {target=\"s\"} : i64[] assign \"s\" %a",
      {NULL, NULL, NULL}},

@@ -110,8 +110,8 @@ static void stops(void **state) {
   Bench *b = *state;
   b->options.stop_after = "autodiff";
   assert_true(run(b));
-  assert_non_null(graph_find_root(b->program.train, ROOT_OUTPUT, OWN_GRADS));
-  assert_null(graph_find_root(b->program.eval, ROOT_OUTPUT, OWN_GRADS));
+  assert_non_null(graph_find_root(b->program.train, ROOT_GRADIENTS, NULL));
+  assert_null(graph_find_root(b->program.eval, ROOT_GRADIENTS, NULL));
 }
 
 static void arenas_agree(void **state) {
