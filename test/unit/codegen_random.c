@@ -55,7 +55,7 @@ static void compare(Case *c, const char *what, const char *name, const char *hav
     double x = help_load(have, want->type.dtype, k);
     double y = want->f ? want->f[k] : (double)want->i[k];
     double error = x == y || (isnan(x) && isnan(y)) ? 0 : fabs(x - y) / fmax(1, fabs(y));
-    if (!(error <= worst)) worst = error;
+    if (isnan(error) || error > worst) worst = error;
     narrow_elements += c->narrow != DT_F32;
     if (error <= (want->f ? 2e-4 : 0)) continue;
     if (c->narrow != DT_F32 && error <= (c->narrow == DT_BF16 ? 0x1p-5 : 0x1p-8)) {
@@ -152,7 +152,7 @@ static const PlanTensor *wrong_gradient(Case *c, const double *want, const doubl
       double error = fabs(help_load(c->run.arena[ARENA_GRADS], DT_F32, k) - want[k]);
       *scale = fmax(*scale, fabs(want[k]));
       noise = fmax(noise, moved[k]); /* in whatever order */
-      if (!(error <= *worst)) *worst = error;
+      if (isnan(error) || error > *worst) *worst = error;
     }
     if (!(*worst <= SURE * noise + NOISE_PLAIN * *scale)) return param;
   }
