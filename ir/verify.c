@@ -2,6 +2,7 @@
  * follow pointers), then types by inferring them again, then what the stage allows. A message names
  * the graph and the node: it is for whoever writes a pass or a .ftir file. */
 #include "ir/verify.h"
+#include "base/lookup.h"
 #include <string.h>
 
 typedef struct {
@@ -10,6 +11,8 @@ typedef struct {
   Stage stage;
   Diag *diag;
   bool good;
+  Lookup leaves, roots; /* the first of each name; not of bodies, which have none */
+  int *root_uses;       /* by node */
 } Verify;
 
 static void wrong(Verify *v, const Node *node, const char *format, ...)
@@ -125,16 +128,26 @@ static void check_stage(Verify *v, const Node *node) {
 }
 
 /* ── names ──────────────────────────────────────────────────────────────────────────────────── */
-/* The first leaf that has this one's name; a param beside its rounded form has another role. */
-static const Node *first_of_name(const Graph *graph, const Node *leaf) {
-  const char *name = node_str(leaf, ATTR_NAME);
-  const Node *first = graph_find_leaf(graph, leaf->op, name);
-  for (int i = first->id; leaf->op == OP_PARAM && first->role != leaf->role; i++) {
+/* What a leaf is found by; a param beside its rounded form has another role. */
+static const char *leaf_key(const Verify *v, Op op, LeafRole role, const char *name) {
+  return arena_printf(v->leaves.arena, "%d %d %s", op, op == OP_PARAM ? (int)role : 0, name);
+}
+
+static void find_names(Verify *v) {
+  const Graph *graph = v->graph;
+  for (int i = 0; i < graph->nodes.count; i++) {
     const Node *node = graph->nodes.at[i];
-    if (node->op == OP_PARAM && node->role == leaf->role && !strcmp(node_str(node, ATTR_NAME), name))
-      first = node;
+    const char *name = op_has(node->op, TRAIT_NAMED) ? node_str(node, ATTR_NAME) : NULL;
+    if (name) lookup_add_text(&v->leaves, leaf_key(v, node->op, node->role, name), i);
   }
-  return first;
+  v->root_uses = ARENA_ARRAY(v->leaves.arena, int, graph->nodes.count);
+  for (int i = 0; i < graph->roots.count; i++) v->root_uses[graph->roots.at[i].node->id]++;
+}
+
+/* The first leaf of this kind and name; NULL: there is none. */
+static const Node *first_of_name(const Verify *v, Op op, LeafRole role, const char *name) {
+  int found = lookup_find_text(&v->leaves, leaf_key(v, op, role, name));
+  return found < 0 ? NULL : v->graph->nodes.at[found];
 }
 
 /* A role goes with the kind of leaf and its type, and with the compiler's names: what has one of
@@ -182,7 +195,7 @@ static void check_parts(Verify *v, const Node *node) {
 }
 
 static void check_leaf(Verify *v, const Node *node) {
-  const Node *first = first_of_name(v->graph, node);
+  const Node *first = first_of_name(v, node->op, node->role, node_str(node, ATTR_NAME));
   if (first->role != node->role)
     wrong(v, node, "'%s' has the role %s here and %s at %%%d", node_str(node, ATTR_NAME),
           role_text(node->role), role_text(first->role), first->id);
@@ -212,9 +225,8 @@ static void check_storage(Verify *v, const Node *node) {
 
 static void check_assign(Verify *v, const Node *node) {
   const char *target = node_str(node, ATTR_TARGET);
-  const Node *state = graph_find_state(v->graph, target);
-  int roots = 0;
-  for (int i = 0; i < v->graph->roots.count; i++) roots += v->graph->roots.at[i].node == node;
+  const Node *state = first_of_name(v, OP_STATE, ROLE_NONE, target);
+  int roots = v->root_uses[node->id];
   if (roots != 1) wrong(v, node, "an assign must be exactly one root, not %d", roots);
   if (v->stage < STAGE_STEP && state && state->role == ROLE_PARAMS)
     wrong(v, node, "parameters are assigned only from stage %s on", stage_text[STAGE_STEP]);
@@ -271,10 +283,10 @@ static void check_node(Verify *v, const Node *node) {
   check_attrs(v, node);
   check_stage(v, node);
   if (node->op == OP_PARAM || node->op == OP_STATE) check_init(v, node);
-  if (op_has(node->op, TRAIT_NAMED) && node->op != OP_SETTING) check_leaf(v, node);
+  if (op_has(node->op, TRAIT_NAMED) && node->op != OP_SETTING && !v->fused) check_leaf(v, node);
   if (node->op == OP_PARAM || node->op == OP_STATE) check_role(v, node);
   if (node->op == OP_PARAM) check_storage(v, node);
-  if (node->op == OP_ASSIGN) check_assign(v, node);
+  if (node->op == OP_ASSIGN && !v->fused) check_assign(v, node);
   if (node->op == OP_ARG) check_arg(v, node);
   if (node->op == OP_FUSED)
     check_body(v, node);
@@ -301,12 +313,10 @@ static void check_root(Verify *v, int at) {
   if (v->stage > last_stage(root->kind))
     wrong(v, node, "the root '%s' goes with stage %s, and this is %s", root->name,
           stage_text[last_stage(root->kind)], stage_text[v->stage]);
-  for (int i = 0; i < at; i++) {
-    const Root *other = &v->graph->roots.at[i];
-    if (other->kind != root->kind || (root->kind != ROOT_LOSS && strcmp(other->name, root->name)))
-      continue;
+  const char *key = arena_printf(v->roots.arena, "%d %s", root->kind,
+                                 root->kind == ROOT_LOSS ? "" : root->name);
+  if (lookup_add_text(&v->roots, key, at) != at)
     wrong(v, node, "there are two roots of this kind named '%s'", root->name);
-  }
   if (root->kind == ROOT_GRADIENTS && node->op != OP_PACK && v->stage < STAGE_FUSED)
     wrong(v, node, "the root gradients must be a pack");
   bool scalar = node->type.shape.rank == 0;
@@ -336,20 +346,22 @@ static void check_order(Verify *v) {
 
 static void verify_graph(Verify *v) {
   if (!check_structure(v)) return;
+  if (!v->fused) find_names(v);
   for (int i = 0; i < v->graph->nodes.count; i++) check_node(v, v->graph->nodes.at[i]);
   if (!v->good) return; /* roots may rest on attributes that are missing */
   for (int i = 0; i < v->graph->roots.count; i++) check_root(v, i);
   if (!v->fused && v->stage >= STAGE_SCHEDULED) check_order(v);
   if (!v->good || v->fused || v->stage != STAGE_PLANNED) return;
-  Arena *scratch = arena_new();
   const Node *where;
-  const char *why = verify_places(v->graph, scratch, &where);
+  const char *why = verify_places(v->graph, v->leaves.arena, &where);
   if (why) wrong(v, where, "%s", why);
-  arena_free(scratch);
 }
 
 bool graph_verify(const Graph *graph, Stage stage, Diag *diag) {
+  Arena *scratch = arena_new();
   Verify verify = {.graph = graph, .stage = stage, .diag = diag, .good = true};
+  verify.leaves.arena = verify.roots.arena = scratch;
   verify_graph(&verify);
+  arena_free(scratch);
   return verify.good;
 }

@@ -22,6 +22,8 @@ typedef struct {
       cache_end; /* caches lie at the start of the work arena, alike in all graphs that have them */
   int *slot_of;  /* by base value; -1 */
   VEC(MemSlot) slots;
+  VEC(int) read_leaves; /* leaves that a step reads, */
+  VEC(int) * read_in;   /* and by leaf: the steps that do */
   VEC(const char *) state_names;
   VEC(int64_t) state_offsets;
 } MemPlan;
@@ -129,8 +131,14 @@ static void place_outputs(MemPlan *plan) {
   }
 }
 
-static bool reads_state(const Node *operand, const Node *state) {
-  return lifetime_is_of_state(lifetime_base(operand), state);
+static void find_readers(MemPlan *plan) {
+  for (int i = 0; i < plan->times.count; i++)
+    for (int k = 0; k < plan->times.node[i]->input_count; k++) {
+      int base = lifetime_base(plan->times.node[i]->input[k])->id;
+      if (!node_is_leaf(node_at(plan, base))) continue;
+      if (!plan->read_in[base].count) VEC_PUSH(plan->arena, plan->read_leaves, base);
+      VEC_PUSH(plan->arena, plan->read_in[base], i);
+    }
 }
 
 /* May the step that makes `base` write it into the state? Nobody may read the old value later, and
@@ -140,19 +148,19 @@ static bool may_write_state(const MemPlan *plan, const Node *base, const Node *s
   if (!lifetime_is_value(base) || plan->where[base->id]) return false;
   int step = plan->times.step[base->id];
   const Node *writer = plan->times.node[step];
-  for (int i = step; i < plan->times.count; i++) {
-    const Node *reader = plan->times.node[i];
-    for (int k = 0; k < reader->input_count; k++) {
-      if (!reads_state(reader->input[k], state)) continue;
-      if (reader != writer) return false;
-      const Node *leaf = lifetime_base(reader->input[k]);
-      if (leaf->op != OP_STATE ||
+  for (int i = 0; i < plan->read_leaves.count; i++) {
+    const Node *leaf = node_at(plan, plan->read_leaves.at[i]);
+    if (!lifetime_is_of_state(leaf, state)) continue;
+    for (int k = 0; k < plan->read_in[leaf->id].count; k++) {
+      int reader = plan->read_in[leaf->id].at[k];
+      if (reader < step) continue;
+      if (reader > step || leaf->op != OP_STATE ||
           !lifetime_may_overwrite(writer, (int)node_int(base, ATTR_INDEX, 0), leaf))
         return false;
     }
   }
   for (int i = 0; i < plan->graph->roots.count; i++)
-    if (reads_state(plan->graph->roots.at[i].node, state)) return false;
+    if (lifetime_is_of_state(lifetime_base(plan->graph->roots.at[i].node), state)) return false;
   return true;
 }
 
@@ -294,6 +302,8 @@ Graph *pass_memplan(PassContext *context, Graph *old) {
                   .where = ARENA_ARRAY(arena, const char *, count),
                   .at = ARENA_ARRAY(arena, int64_t, count),
                   .slot_of = ARENA_ARRAY(arena, int, count)};
+  plan.read_in = arena_alloc(arena, sizeof *plan.read_in * (size_t)count);
+  find_readers(&plan);
   if (context->for_gpu && !context->is_plain) keep_operands(&plan);
   place_leaves(&plan);
   place_outputs(&plan);
