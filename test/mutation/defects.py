@@ -70,7 +70,7 @@ defect("loss-scale-growth", "passes/loss_scale.c", "Node *next = choose(u, is_du
 PT = "unit passes_memplan"
 defect("reuse-while-read", "passes/memplan.c", "if (slot < 0 || plan->times.last[base->id] != step || plan->slots.at[slot].last != step)",
        "if (slot < 0)", PT)
-defect("state-read-later", "passes/memplan.c", "if (reader != writer) return false;", "", PT)
+defect("state-read-later", "passes/memplan.c", "if (reader > step || leaf->op != OP_STATE ||", "if (leaf->op != OP_STATE ||", PT)
 defect("roots-forgotten", "passes/lifetime.c", "read_at(&times, graph->roots.at[i].node, times.count);", ";", PT)
 defect("pack-touching-steps", "passes/memplan_pack.c", "return a->first <= b->last && b->first <= a->last;",
        "return a->first < b->last && b->first < a->last;", PT)
@@ -82,7 +82,7 @@ RANDOM = "unit codegen_random"
 defect("fuse-read-in-row", "passes/fuse_group.c", "return group->shape == SHAPE_ROW && divisor == group->elements / group->reduced;",
        "return group->shape == SHAPE_ROW;", RANDOM)
 defect("fuse-columns", "passes/fuse_group.c", "if (x[i] != y[i]) return false;", "if (x[i] * y[i] < 0) return false;", RANDOM)
-defect("fuse-cycle", "passes/fuse_group.c", "if (is_end && !is_start) return true;", "", "unit passes_fuse")
+defect("fuse-cycle", "passes/fuse_order.c", "*found = to == end && from != start;", "*found = false;", "unit passes_fuse_order")
 defect("storage-inverse", "passes/storage.c", "Storage storage = storage_of_transpose(node), back = storage_inverse(&storage);",
        "Storage storage = storage_of_transpose(node), back = storage;", "py test/e2e/storage.py")
 
