@@ -176,13 +176,10 @@ class Generator(Moves, Layers, Roots):
         if choice == "over":
             return number("over_number", number("add_number", unary("square"), 0.75), 1.5)
         if choice == "divide":
-            y = number("add_number", self.add("sin", [self.partner(x)], None, "expensive"), 1.75)
-            other = self.known_value(self.program.statements[-2].args[0])
-            return self.add("div", [x, Value(y.name, y.data, other.batch)], self.same_batch(x, other), "point")
+            other = self.partner(x)  # of fewer dimensions, perhaps
+            y = self.add("add_number", [self.add("sin", [other], other.batch, "expensive")], other.batch, "expensive", value=1.75)
+            return self.add("div", [x, y], self.same_batch(x, y), "point")
         return unary(choice)
-
-    def known_value(self, name):
-        return next(v for v in self.values if v.name == name)
 
     def cheap(self):
         r, x = self.random, self.pick()
