@@ -34,8 +34,8 @@ Node *match_mean(const Node *node) {
   Node *sum;
   double share;
   if (!match_with_const(node, OP_MUL, &sum, &share) || sum->op != OP_SUM) return NULL;
-  double count = (double)shape_elements(&sum->input[0]->type.shape) /
-                 (double)shape_elements(&sum->type.shape);
+  double count =
+      (double)shape_elements(&sum->input[0]->type.shape) / (double)shape_elements(&sum->type.shape);
   return fabs(share * count - 1) < 1e-6 ? sum : NULL;
 }
 

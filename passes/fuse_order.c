@@ -94,13 +94,13 @@ static int next_edge(FuseOrder *order, int number, int *from) {
   FusePlan *plan = order->plan;
   Side *side = &order->side[number];
   for (; side->at < side->seen.count; side->at++, side->member = side->edge = 0) {
-    const FuseGroup *group = &plan->groups.at[*from = side->seen.at[side->at]];
+    const FuseGroup *group = &plan->groups.at[ *from = side->seen.at[side->at]];
     for (; side->member < group->members.count; side->member++, side->edge = 0) {
       int unit = group->members.at[side->member];
       int edges = number ? plan->readers[unit].count : plan->unit[unit].reads.count;
       if (side->edge >= edges) continue;
-      int other = number ? plan->readers[unit].at[side->edge]
-                         : plan->unit[unit].reads.at[side->edge].node;
+      int other =
+          number ? plan->readers[unit].at[side->edge] : plan->unit[unit].reads.at[side->edge].node;
       side->edge++;
       return plan->group[other] < 0 ? *from : plan->group[other];
     }
@@ -129,7 +129,8 @@ bool fuse_order_makes_cycle(FuseOrder *order, int a, int b) {
     order->side[i].seen.count = order->side[i].at = order->side[i].member = order->side[i].edge = 0;
     see(order, i, i ? order->early : order->late);
   }
-  while (!follow(order, 0, &found) && !follow(order, 1, &found)) {}
+  while (!follow(order, 0, &found) && !follow(order, 1, &found)) {
+  }
   return found;
 }
 
