@@ -5,21 +5,21 @@
 #define FT_BASE_ROLE_H
 #include <stdbool.h>
 
+/* ONE: at most one state has it. APART: a state that does not lie in the arena of states; a plan has
+ * no line for it. UPDATE: belongs to the update of the parameters and lies behind the model's states.
+ * SLICED: f32[N], of which element i belongs to element i of the parameters; checkpoints hold it in
+ * slices, by parameter. SCRATCH: dead when a step, an evaluation or a text is over; no checkpoint
+ * holds it. NUMBER: f64[], written by the runtime. COUNTER: i64[]. */
 typedef enum {
   ROLE_OF_PARAM = 1 << 0, /* a param may have it */
   ROLE_OF_STATE = 1 << 1,
-  ROLE_ONE = 1 << 2, /* at most one state has it */
-  ROLE_APART =
-      1 << 3, /* a state that does not lie in the arena of states: a plan has no line for it */
-  ROLE_UPDATE =
-      1 << 4, /* belongs to the update of the parameters and lies behind the model's states */
-  ROLE_SLICED =
-      1 << 5, /* f32[N], of which element i belongs to element i of the parameters: checkpoints
-                            hold it in slices, by parameter */
-  ROLE_SCRATCH =
-      1 << 6, /* dead when a step, an evaluation or a text is over: no checkpoint holds it */
-  ROLE_NUMBER = 1 << 7, /* f64[], written by the runtime */
-  ROLE_COUNTER = 1 << 8 /* i64[] */
+  ROLE_ONE = 1 << 2,
+  ROLE_APART = 1 << 3,
+  ROLE_UPDATE = 1 << 4,
+  ROLE_SLICED = 1 << 5,
+  ROLE_SCRATCH = 1 << 6,
+  ROLE_NUMBER = 1 << 7,
+  ROLE_COUNTER = 1 << 8
 } RoleTrait;
 
 /* clang-format off */
