@@ -280,7 +280,7 @@ class Plans(Case):
         self.assertIn("fc.weight", support.run("ftrun", "info", self.change()).stdout)
         for changes, needle in (([(r'loss "loss" f32', 'loss "loss" f64')], 'writes its loss "loss" as f64[]'),
                                 ([(r'^ *loss "loss".*\n', "")], "has 0 losses"),
-                                ([(r'^state "@step".*\n', "")], 'no state "@step"'),
+                                ([(r'^state "@step".*\n', "")], 'no state has the role step'),
                                 ([(r'metric "error"', 'metric "$(touch${IFS}x)"')], "is no name of"),
                                 ([(r'param "fc.bias"', r'param "\\x1b[2Jbias"')], "is no name of"),
                                 ([(r"grid=\d+,\d+,\d+", "grid=1,70000,1")], "must lie in 1..65535"),
