@@ -18,7 +18,7 @@ typedef struct {
   int slots; /* a power of 2, at least twice as many as entries */
 } Lookup;
 
-/* An Lookup begins as {.arena = arena}. -1: there is no such key. */
+/* A Lookup begins as {.arena = arena}. -1: there is no such key. */
 int lookup_find(const Lookup *lookup, const void *key, size_t bytes);
 /* The number that the key has: `value`, if it had none. */
 int lookup_add(Lookup *lookup, const void *key, size_t bytes, int value);
