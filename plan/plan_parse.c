@@ -2,6 +2,7 @@
  * name, index, offset and size is checked when its line is read, and the first thing that is wrong
  * ends it with "line N: ...". Invariant: a Plan that is returned can be executed without looking
  * at any of its numbers again. */
+#include "base/lookup.h"
 #include "plan/plan_check.h"
 #include "plan/plan_step.h"
 #include "plan/plan_text.h"
@@ -17,33 +18,17 @@ typedef struct {
   PlanGraph *graph; /* the one whose lines are being read */
   int graph_count;
   bool has_arena[ARENA_COUNT], has_model, has_source, has_target;
-  const char **names; /* a hash set of "<kind> <name>" */
-  size_t name_count, name_capacity;
+  Lookup names; /* "<kind> <name>" */
 } Parser;
 
 /* ── checks ───────────────────────────────────────────────────────────────────────────────── */
-static size_t name_slot(const char **names, size_t capacity, const char *key) {
-  size_t slot = plan_checksum(key, strlen(key)) & (capacity - 1);
-  while (names[slot] && strcmp(names[slot], key) != 0) slot = (slot + 1) & (capacity - 1);
-  return slot;
-}
-
 /* Two things of one kind may not share a name. */
 static bool unique(Parser *p, const char *kind, const char *text) {
-  if (p->name_count * 2 >= p->name_capacity) {
-    size_t capacity = p->name_capacity ? p->name_capacity * 2 : 64;
-    const char **names = ARENA_ARRAY(p->words.arena, const char *, capacity);
-    for (size_t i = 0; i < p->name_capacity; i++)
-      if (p->names[i]) names[name_slot(names, capacity, p->names[i])] = p->names[i];
-    p->names = names;
-    p->name_capacity = capacity;
-  }
   const char *key = arena_printf(p->words.arena, "%s %s", kind, text);
-  size_t slot = name_slot(p->names, p->name_capacity, key);
-  if (p->names[slot]) return words_fail(&p->words, "there are two of %s \"%s\"", kind, text);
-  p->names[slot] = key;
-  p->name_count++;
-  return true;
+  int count = p->names.entries.count;
+  lookup_add_text(&p->names, key, 0);
+  return p->names.entries.count > count ||
+         words_fail(&p->words, "there are two of %s \"%s\"", kind, text);
 }
 
 /* [offset, offset + size of type) lies in the arena, aligned: 64 bytes, or that of the element for
@@ -405,7 +390,9 @@ static bool check_whole(Parser *p) {
 }
 
 Plan *plan_parse(Arena *arena, const char *text, size_t length, const char **why) {
-  Parser p = {.words = {.arena = arena, .line = 1}, .plan = ARENA_NEW(arena, Plan)};
+  Parser p = {.words = {.arena = arena, .line = 1},
+              .plan = ARENA_NEW(arena, Plan),
+              .names = {.arena = arena}};
   p.plan->arena = arena;
   p.plan->settings = settings_new(arena);
   size_t body = plan_check_envelope(&p.words, text, length);
