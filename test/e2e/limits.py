@@ -71,16 +71,16 @@ class Limits(support.Case):
         numpy.save(self.path("s.npy"), random.randn(8, 60, 8).astype(numpy.float32))
         numpy.save(self.path("y.npy"), random.randint(0, 4, 8).astype(numpy.int32))
 
-    def train(self, body, name, device, *flags):
+    def train(self, body, name, device, *flags, threads=0):
         artifact = self.compile(model(body), *flags, name=name)
         log, weights = self.path(name + ".jsonl"), self.path(name + ".safetensors")
-        support.run("ftrun", artifact, "--device", device, "--data", self.folder, "--log-jsonl", log, "--save", weights, "--set", "train.log.every=1")
+        support.run("ftrun", artifact, "--device", device, "--threads", threads, "--data", self.folder, "--log-jsonl", log, "--save", weights, "--set", "train.log.every=1")
         return [line for line in support.read_jsonl(log) if "loss" in line], support.read_safetensors(weights)
 
     def check(self, body):
-        want, weights = self.train(body, "plain.so", "cpu", "--disable=fuse")
-        for name, device in (("fused.so", "cpu"), ("fused.ptx", "sim")):
-            have, mine = self.train(body, name, device)
+        want, weights = self.train(body, "plain.so", "cpu", "--disable=fuse", threads=1)
+        for name, device, threads in (("fused.so", "cpu", 1), ("fused.so", "cpu", 7), ("fused.ptx", "sim", 0)):
+            have, mine = self.train(body, name, device, threads=threads)
             self.assertEqual(len(have), STEPS)
             for a, b in zip(want, have):
                 for key in a.keys() - {"samples_per_s"}:

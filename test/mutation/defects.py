@@ -163,6 +163,8 @@ defect("walk-ready", "runtime/device/cpu/dev_cpu.c", "if (!is_done(walk, task->a
        "unit runtime_exec")
 defect("walk-done", "runtime/device/cpu/dev_cpu.c", "    if (!is_part_done(walk, task, part)) return false;", "    if (part == 0 && !is_part_done(walk, task, part)) return false;",
        "unit runtime_exec")
+defect("scratch-of-part", "runtime/device/cpu/dev_cpu.c", "&walk->graph->task[task], part, walk->thread);", "&walk->graph->task[task], part, part);",
+       "py test/e2e/limits.py")
 defect("order-readers", "plan/plan_order.c", "for (int i = 0; i < piece->readers.count; i++) need(finder, step, piece->readers.at[i]);", "",
        "unit plan_order")
 defect("order-call", "plan/plan_order.c", "for (int k = 0; k < finder->insteads_by_end[i]->call_count; k++)", "for (int k = 1; k < finder->insteads_by_end[i]->call_count; k++)",

@@ -13,6 +13,7 @@ static void reject(const char *format, ...) __attribute__((format(printf, 1, 2),
 #define assert_non_null(place) assert_true((place) != NULL)
 #include "noise.h"
 #include "test/unit/codegen_sim.h"
+#include "runtime/device/dev.h"
 
 enum { STEPS = 3, TURNS = 4, MORE_TURNS = 40, MOST_STATES = 64 };
 
@@ -42,6 +43,9 @@ typedef struct {
   Program program, reference, simplified; /* reference, behind the rules of algebra too */
   HelpRun code;
   SimHelp sim;
+  Artifact *artifact; /* of the code, with its graphs, on the device that users train on */
+  DeviceGraph *bound[2];
+  enum { RUN_HELPERS, RUN_ONE_BY_ONE, RUN_DEVICE } way;
   Run exact, exact_simplified;
   VEC(Run) noisy, noisy_simplified;
   double worst; /* largest error as a share of what is allowed */

@@ -4,7 +4,8 @@
  *
  * What may differ is not guessed: noise.h finds out how far rounding moves each result. And on the
  * CPU the bits must not depend on how the work of a kernel is split, nor anywhere on which of the
- * orders that the plan allows the steps run in.
+ * orders that the plan allows the steps run in; and the device that users train on, with several
+ * threads, must leave the bits that it leaves when it waits after each step.
  *
  *   random_program                        requests on standard input, one a line, fields between tabs
  *   random_program PROGRAM.ft VALUES [cpu|x86-64-v3|gpu|sm_90a[:TILE[/SPLITS]] [WITHOUT [DUMP]]]
@@ -19,6 +20,7 @@
  * is allowed, what was seen in the code, and what met in one kernel), refused (by ftc, with its
  * message) or fail (with what is wrong). */
 #include "test/random/random_case.h"
+#include "test/random/random_device.h"
 #include "test/random/random_pairs.h"
 
 /* ── leaves of the compiled program ─────────────────────────────────────────────────────────── */
@@ -67,7 +69,9 @@ static void fill(Case *c) {
 
 static void execute(Case *c, int which, int pieces) {
   memset(c->code.arena[ARENA_WORK], 0x7f, (size_t)c->code.code.plan->arena_bytes[ARENA_WORK]);
-  if (c->sim.machine)
+  if (c->way != RUN_HELPERS)
+    execute_on_device(c, which, c->way == RUN_ONE_BY_ONE);
+  else if (c->sim.machine)
     sim_help_execute(&c->sim, &c->code, which, pieces > 1);
   else
     help_execute(&c->code, which, pieces);
@@ -463,6 +467,17 @@ static void only_compile(Case *c, bool is_to_code) {
     refuse(c);
 }
 
+/* The device's own products round otherwise than the helpers' do: it is compared with itself. */
+static void check_device(Case *c) {
+  bind_device(c);
+  c->way = RUN_ONE_BY_ONE;
+  uint64_t bits = bits_of(c, 1);
+  c->way = RUN_DEVICE;
+  for (int i = 0; i < DEVICE_TURNS; i++)
+    if (bits_of(c, 1) != bits)
+      reject("the cpu device with %d threads leaves other bits than step by step", DEVICE_THREADS);
+}
+
 static void check(Case *c) {
   static const char *const only[] = {"passes:", "code:"}, quick[] = "quick:";
   if (!strncmp(c->request.gpu, quick, strlen(quick))) {
@@ -495,9 +510,11 @@ static void check(Case *c) {
   for (int pieces = 2; pieces <= 7 && !is_gpu; pieces += 5)
     if (bits_of(c, pieces) != bits)
       reject("%d pieces of each kernel's work give other bits", pieces);
+  if (!is_gpu) check_device(c);
 }
 
 static void case_close(Case *c) {
+  unbind_device(c);
   if (c->sim.machine)
     sim_help_free(&c->sim, &c->code);
   else if (c->code.library)

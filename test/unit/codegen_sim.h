@@ -76,7 +76,7 @@ static inline void sim_help_library(SimHelp *sim, HelpRun *run, const PlanGraph 
   if (cpu_library_new(1, &library) != STATUS_OK ||
       cpu_matmul_new(library, step, graph->buffers.at, args, &call) != STATUS_OK)
     fail_msg("%s", status_message());
-  assert_true(cpu_call_run(call, 0, 0));
+  assert_true(cpu_call_run(call, 0, 0, 0));
   cpu_call_free(call);
   cpu_library_free(library);
   sim_help_mark(sim, run, graph, step);

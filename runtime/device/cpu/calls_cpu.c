@@ -20,18 +20,18 @@ Status cpu_dnnl(dnnl_status_t status, const char *what) {
 /* ── the library ──────────────────────────────────────────────────────────────────────────── */
 Status cpu_library_new(int threads, CpuLibrary **out) {
   CpuLibrary *library = calloc(1, sizeof *library);
-  CpuShare *shares = calloc((size_t)threads, sizeof *shares);
-  if (!library || !shares) {
+  CpuThread *thread = calloc((size_t)threads, sizeof *thread);
+  if (!library || !thread) {
     free(library);
-    free(shares);
+    free(thread);
     return status_fail(STATUS_FAULT, "out of memory");
   }
   library->threads = threads;
-  library->share = shares;
+  library->thread = thread;
   Status status = cpu_dnnl(dnnl_engine_create(&library->engine, dnnl_cpu, 0), "start");
   for (int i = 0; i < threads && status == STATUS_OK; i++)
     status =
-        cpu_dnnl(dnnl_stream_create(&shares[i].stream, library->engine, dnnl_stream_default_flags),
+        cpu_dnnl(dnnl_stream_create(&thread[i].stream, library->engine, dnnl_stream_default_flags),
                  "make a stream");
   if (status != STATUS_OK) {
     cpu_library_free(library);
@@ -44,24 +44,32 @@ Status cpu_library_new(int threads, CpuLibrary **out) {
 void cpu_library_free(CpuLibrary *library) {
   if (!library) return;
   for (int i = 0; i < library->threads; i++) {
-    if (library->share[i].stream) dnnl_stream_destroy(library->share[i].stream);
-    free(library->share[i].scratch);
+    if (library->thread[i].stream) dnnl_stream_destroy(library->thread[i].stream);
+    free(library->thread[i].scratch);
   }
-  free(library->common.scratch);
+  free(library->common);
   if (library->engine) dnnl_engine_destroy(library->engine);
-  free(library->share);
+  free(library->thread);
   free(library);
 }
 
-Status cpu_scratch_need(CpuLibrary *library, int share, size_t bytes) {
-  CpuShare *at = share == CPU_COMMON ? &library->common : &library->share[share];
-  if (bytes <= at->scratch_bytes) return STATUS_OK;
-  bytes = (bytes + 4095) & ~(size_t)4095;
+static Status grow(void **memory, size_t bytes) {
   void *fresh = aligned_alloc(4096, bytes);
   if (!fresh) return status_fail(STATUS_FAULT, "out of memory: %zu bytes for oneDNN", bytes);
-  free(at->scratch);
-  at->scratch = fresh;
-  at->scratch_bytes = bytes;
+  free(*memory);
+  *memory = fresh;
+  return STATUS_OK;
+}
+
+/* Makes the scratch of every thread, or the common one, at least so large. */
+static Status need_scratch(CpuLibrary *library, bool is_common, size_t bytes) {
+  size_t *have = is_common ? &library->common_bytes : &library->scratch_bytes;
+  if (bytes <= *have) return STATUS_OK;
+  bytes = (bytes + 4095) & ~(size_t)4095;
+  if (is_common) STATUS_TRY(grow(&library->common, bytes));
+  for (int i = 0; i < library->threads && !is_common; i++)
+    STATUS_TRY(grow(&library->thread[i].scratch, bytes));
+  *have = bytes;
   return STATUS_OK;
 }
 
@@ -86,11 +94,10 @@ static Status make_primitive(CpuPrimitive *p, dnnl_status_t status) {
   return cpu_dnnl(status, "make a primitive");
 }
 
-Status cpu_primitive_new(CpuLibrary *library, int share, const_dnnl_op_desc_t desc,
-                         const_dnnl_post_ops_t post, const_dnnl_primitive_desc_t hint,
-                         CpuPrimitive *out) {
+Status cpu_primitive_new(CpuLibrary *library, const_dnnl_op_desc_t desc, const_dnnl_post_ops_t post,
+                         const_dnnl_primitive_desc_t hint, CpuPrimitive *out) {
   dnnl_primitive_attr_t attr = NULL;
-  *out = (CpuPrimitive){.library = library, .share = share};
+  *out = (CpuPrimitive){.library = library};
   dnnl_status_t status = make_attr(post, &attr);
   if (status == dnnl_success)
     status = dnnl_primitive_desc_create(&out->desc, desc, attr, library->engine, hint);
@@ -98,10 +105,10 @@ Status cpu_primitive_new(CpuLibrary *library, int share, const_dnnl_op_desc_t de
   return make_primitive(out, status);
 }
 
-Status cpu_reorder_new(CpuLibrary *library, int share, const dnnl_memory_desc_t *from,
+Status cpu_reorder_new(CpuLibrary *library, const dnnl_memory_desc_t *from,
                        const dnnl_memory_desc_t *to, CpuPrimitive *out) {
   dnnl_primitive_attr_t attr = NULL;
-  *out = (CpuPrimitive){.library = library, .share = share};
+  *out = (CpuPrimitive){.library = library};
   dnnl_status_t status = make_attr(NULL, &attr);
   if (status == dnnl_success)
     status = dnnl_reorder_primitive_desc_create(&out->desc, from, library->engine, to,
@@ -132,7 +139,7 @@ Status cpu_primitive_bind(CpuPrimitive *p, int arg, const dnnl_memory_desc_t *de
 Status cpu_primitive_bind_scratch(CpuPrimitive *p, int arg, const dnnl_memory_desc_t *desc,
                                   Place place, int64_t offset) {
   size_t bytes = (size_t)offset + dnnl_memory_desc_get_size(desc);
-  STATUS_TRY(cpu_scratch_need(p->library, place == PLACE_COMMON ? CPU_COMMON : p->share, bytes));
+  STATUS_TRY(need_scratch(p->library, place == PLACE_COMMON, bytes));
   return bind(p, arg, desc, NULL, place, offset);
 }
 
@@ -152,7 +159,7 @@ void cpu_primitive_move(CpuPrimitive *p, int arg, void *address) {
     if (p->args[i].arg == arg) dnnl_memory_set_data_handle(p->args[i].memory, address);
 }
 
-/* The scratch has grown since the primitive was bound: at the first run only. */
+/* The scratch is another one than that of the last run: another thread's, or it has grown. */
 static void rebind(CpuPrimitive *p, char *scratch, char *common) {
   for (int i = 0; i < p->arg_count; i++)
     if (p->place[i] != PLACE_ADDRESS)
@@ -162,11 +169,11 @@ static void rebind(CpuPrimitive *p, char *scratch, char *common) {
   p->common = common;
 }
 
-bool cpu_primitive_run(CpuPrimitive *p) {
-  CpuShare *share = &p->library->share[p->share];
-  void *common = p->library->common.scratch;
-  if (p->scratch != share->scratch || p->common != common) rebind(p, share->scratch, common);
-  return dnnl_primitive_execute(p->primitive, share->stream, p->arg_count, p->args) == dnnl_success;
+bool cpu_primitive_run(CpuPrimitive *p, int thread) {
+  const CpuThread *own = &p->library->thread[thread];
+  void *common = p->library->common;
+  if (p->scratch != own->scratch || p->common != common) rebind(p, own->scratch, common);
+  return dnnl_primitive_execute(p->primitive, own->stream, p->arg_count, p->args) == dnnl_success;
 }
 
 void cpu_primitive_free(CpuPrimitive *p) {
@@ -177,7 +184,7 @@ void cpu_primitive_free(CpuPrimitive *p) {
 }
 
 /* ── gemm ─────────────────────────────────────────────────────────────────────────────────── */
-/* One share's block of the product: batches [b0, b1), rows [m0, m1), columns [n0, n1). */
+/* One part's block of the product: batches [b0, b1), rows [m0, m1), columns [n0, n1). */
 typedef struct {
   int64_t b0, b1, m0, m1, n0, n1;
 } GemmBlock;
@@ -185,8 +192,8 @@ typedef struct {
 typedef struct {
   CpuCall call;
   GemmShape shape;
-  GemmBlock *block;        /* one a share */
-  CpuPrimitive *primitive; /* one a share; NULL: OpenBLAS, */
+  GemmBlock *block;        /* one a part */
+  CpuPrimitive *primitive; /* one a part; NULL: OpenBLAS, */
   BlasGemm *blas;          /* unless there is nothing to sum */
   char *arg[4];            /* a, b, (bias,) c */
 } GemmCall;
@@ -260,9 +267,9 @@ static bool is_empty(const GemmBlock *k) {
   return k->b0 >= k->b1 || k->m0 >= k->m1 || k->n0 >= k->n1;
 }
 
-static Status gemm_primitive(GemmCall *g, int share) {
+static Status gemm_primitive(GemmCall *g, int part) {
   const GemmShape *s = &g->shape;
-  const GemmBlock *k = &g->block[share];
+  const GemmBlock *k = &g->block[part];
   dnnl_dim_t batch = k->b1 - k->b0, m = k->m1 - k->m0, n = k->n1 - k->n0;
   dnnl_dims_t a_dims = {batch, m, s->k}, b_dims = {batch, s->k, n}, c_dims = {batch, m, n};
   dnnl_dims_t bias_dims = {1, 1, n}, bias_strides = {n, n, 1};
@@ -284,8 +291,8 @@ static Status gemm_primitive(GemmCall *g, int share) {
     STATUS_TRY(cpu_dnnl(dnnl_post_ops_create(&post), "make post-ops"));
     dnnl_post_ops_append_eltwise(post, 1, dnnl_eltwise_relu, 0, 0);
   }
-  CpuPrimitive *p = &g->primitive[share];
-  Status status = cpu_primitive_new(g->call.library, share, &desc, post, NULL, p);
+  CpuPrimitive *p = &g->primitive[part];
+  Status status = cpu_primitive_new(g->call.library, &desc, post, NULL, p);
   if (post) dnnl_post_ops_destroy(post);
   STATUS_TRY(status);
   STATUS_TRY(cpu_primitive_bind(p, DNNL_ARG_SRC, &a, gemm_a(g, k)));
@@ -336,11 +343,11 @@ static void gemm_blas(const GemmCall *g, const GemmBlock *k) {
   }
 }
 
-static bool gemm_run(CpuCall *call, int phase, int part) {
+static bool gemm_run(CpuCall *call, int phase, int part, int thread) {
   GemmCall *g = (GemmCall *)call;
   (void)phase;
   if (is_empty(&g->block[part])) return true;
-  if (g->primitive) return cpu_primitive_run(&g->primitive[part]);
+  if (g->primitive) return cpu_primitive_run(&g->primitive[part], thread);
   gemm_blas(g, &g->block[part]);
   return true;
 }
@@ -398,9 +405,9 @@ typedef struct {
 
 enum { SMALL_COPY = 1 << 16 };
 
-static bool copy_run(CpuCall *call, int phase, int part) {
+static bool copy_run(CpuCall *call, int phase, int part, int thread) {
   CopyCall *c = (CopyCall *)call;
-  (void)phase;
+  (void)phase, (void)thread;
   int64_t begin, end;
   cut(c->bytes, 64, call->parts[0], part, &begin, &end);
   if (c->from)
@@ -474,6 +481,8 @@ void cpu_call_free(CpuCall *call) {
 int cpu_call_phases(const CpuCall *call) { return call->phases; }
 int cpu_call_parts(const CpuCall *call, int phase) { return call->parts[phase]; }
 bool cpu_call_shares_scratch(const CpuCall *call) { return call->shares_scratch; }
-bool cpu_call_run(CpuCall *call, int phase, int part) { return call->run(call, phase, part); }
+bool cpu_call_run(CpuCall *call, int phase, int part, int thread) {
+  return call->run(call, phase, part, thread);
+}
 void cpu_call_move(CpuCall *call, int arg, char *address) { call->move(call, arg, address); }
 const char *cpu_call_text(const CpuCall *call) { return call->text; }

@@ -1,7 +1,7 @@
 /* calls_cpu: the library calls of a plan on the cpu, made ready once and run many times.
  * A call has one to three phases; a phase splits into parts that may run at the same time, each on
- * the thread of the same number, with a barrier between phases. Libraries run inside a part with
- * one thread. Nothing is allocated when a call runs: what libraries need lies in the scratch of
+ * any thread, and a phase begins when all parts of the one before are done. Libraries run inside a
+ * part with one thread. Nothing is allocated when a call runs: what libraries need lies in the scratch of
  * each thread, and what parts hand to each other in the library's shared scratch. */
 #ifndef FT_RUNTIME_CALLS_CPU_H
 #define FT_RUNTIME_CALLS_CPU_H
@@ -25,8 +25,9 @@ int cpu_call_phases(const CpuCall *call);
 int cpu_call_parts(const CpuCall *call, int phase);
 /* Calls that share scratch must not overlap in time, whatever their arguments. */
 bool cpu_call_shares_scratch(const CpuCall *call);
-/* False if the library failed (no memory, it says). */
-bool cpu_call_run(CpuCall *call, int phase, int part);
+/* Runs on thread `thread` of the library's; no two threads may pass the same number at the same
+ * time, since it says whose scratch is used. False if the library failed (no memory, it says). */
+bool cpu_call_run(CpuCall *call, int phase, int part, int thread);
 /* Argument `arg` lies elsewhere from now on. */
 void cpu_call_move(CpuCall *call, int arg, char *address);
 /* What does the work: "onednn brg:avx512_core", for bench and info. */

@@ -81,8 +81,8 @@ static void add_sums(const MatmulCall *m) {
 }
 
 /* ── the call ─────────────────────────────────────────────────────────────────────────────── */
-static bool matmul_run(CpuCall *call, int phase, int part) {
-  (void)phase, (void)part;
+static bool matmul_run(CpuCall *call, int phase, int part, int thread) {
+  (void)phase, (void)part, (void)thread;
   const MatmulCall *m = (const MatmulCall *)call;
   const MatmulShape *s = &m->shape;
   for (int64_t batch = 0; batch < s->batch; batch++) {

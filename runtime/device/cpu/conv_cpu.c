@@ -118,7 +118,7 @@ static Status make_main(ConvCall *c, int index, const Descs *d) {
       STATUS_TRY(cpu_dnnl(dnnl_post_ops_create(&post), "make post-ops"));
       dnnl_post_ops_append_eltwise(post, 1, dnnl_eltwise_relu, 0, 0);
     }
-    Status status = cpu_primitive_new(c->call.library, index, &forward, post, NULL, main);
+    Status status = cpu_primitive_new(c->call.library, &forward, post, NULL, main);
     if (post) dnnl_post_ops_destroy(post);
     return status;
   }
@@ -127,7 +127,7 @@ static Status make_main(ConvCall *c, int index, const Descs *d) {
   STATUS_TRY(
       cpu_dnnl(dnnl_primitive_desc_create(&hint, &forward, NULL, c->call.library->engine, NULL),
                "make a convolution"));
-  Status status = cpu_primitive_new(c->call.library, index, &backward, NULL, hint, main);
+  Status status = cpu_primitive_new(c->call.library, &backward, NULL, hint, main);
   dnnl_primitive_desc_destroy(hint);
   return status;
 }
@@ -171,8 +171,8 @@ static Status bind_image(ConvCall *c, int index, Role role, const dnnl_memory_de
     return cpu_primitive_bind(&b->main, arg, inner, address);
   bool is_result = role == result_role(c);
   CpuPrimitive *p = &b->reorder[role];
-  STATUS_TRY(cpu_reorder_new(c->call.library, index, is_result ? inner : outer,
-                             is_result ? outer : inner, p));
+  STATUS_TRY(
+      cpu_reorder_new(c->call.library, is_result ? inner : outer, is_result ? outer : inner, p));
   b->is_reordered[role] = true;
   int64_t at = *offset;
   *offset += ((int64_t)dnnl_memory_desc_get_size(inner) + 63) & ~INT64_C(63);
@@ -217,7 +217,7 @@ static Status make_weights(ConvCall *c) {
   c->w_stride = ((int64_t)dnnl_memory_desc_get_size(&c->inner_w) + 63) & ~INT64_C(63);
   if (dnnl_memory_desc_equal(&outer, &c->inner_w)) return STATUS_OK;
   c->is_w_reordered = true;
-  STATUS_TRY(cpu_reorder_new(c->call.library, 0, is_sum ? &c->inner_w : &outer,
+  STATUS_TRY(cpu_reorder_new(c->call.library, is_sum ? &c->inner_w : &outer,
                              is_sum ? &outer : &c->inner_w, p));
   STATUS_TRY(
       cpu_primitive_bind(p, is_sum ? DNNL_ARG_TO : DNNL_ARG_FROM, &outer, c->address[ROLE_W]));
@@ -303,21 +303,22 @@ static void naive_run(ConvCall *c) {
 }
 
 /* ── running ──────────────────────────────────────────────────────────────────────────────── */
-static bool run_block(ConvCall *c, int part) {
+static bool run_block(ConvCall *c, int part, int thread) {
   Block *b = &c->block[part];
   Role result = result_role(c);
   for (int role = 0; role < ROLE_COUNT; role++)
-    if (b->is_reordered[role] && role != (int)result && !cpu_primitive_run(&b->reorder[role]))
+    if (b->is_reordered[role] && role != (int)result &&
+        !cpu_primitive_run(&b->reorder[role], thread))
       return false;
-  if (!cpu_primitive_run(&b->main)) return false;
-  return !b->is_reordered[result] || cpu_primitive_run(&b->reorder[result]);
+  if (!cpu_primitive_run(&b->main, thread)) return false;
+  return !b->is_reordered[result] || cpu_primitive_run(&b->reorder[result], thread);
 }
 
 /* Adds the blocks' weight gradients up: this part's range of elements. */
 static void sum_blocks(ConvCall *c, int part) {
   int64_t count = (int64_t)dnnl_memory_desc_get_size(&c->inner_w) / 4;
   int64_t begin = count * part / c->block_count, end = count * (part + 1) / c->block_count;
-  char *common = c->call.library->common.scratch;
+  char *common = c->call.library->common;
   float *into = (float *)(c->is_w_reordered ? common : c->address[ROLE_W]);
   for (int i = 1; i < c->block_count; i++) {
     const float *from = (const float *)(common + (i - !c->is_w_reordered) * c->w_stride);
@@ -325,20 +326,20 @@ static void sum_blocks(ConvCall *c, int part) {
   }
 }
 
-static bool run_forward(CpuCall *call, int phase, int part) {
+static bool run_forward(CpuCall *call, int phase, int part, int thread) {
   ConvCall *c = (ConvCall *)call;
-  if (phase == 0 && c->is_w_reordered) return cpu_primitive_run(&c->reorder_w);
-  return run_block(c, part);
+  if (phase == 0 && c->is_w_reordered) return cpu_primitive_run(&c->reorder_w, thread);
+  return run_block(c, part, thread);
 }
 
-static bool run_grad_weight(CpuCall *call, int phase, int part) {
+static bool run_grad_weight(CpuCall *call, int phase, int part, int thread) {
   ConvCall *c = (ConvCall *)call;
-  if (phase == 0) return run_block(c, part);
+  if (phase == 0) return run_block(c, part, thread);
   if (phase == 1 && c->block_count > 1) {
     sum_blocks(c, part);
     return true;
   }
-  return cpu_primitive_run(&c->reorder_w);
+  return cpu_primitive_run(&c->reorder_w, thread);
 }
 
 static void conv_move(CpuCall *call, int arg, char *address) {
@@ -364,8 +365,8 @@ static void conv_move(CpuCall *call, int arg, char *address) {
   }
 }
 
-static bool run_naive(CpuCall *call, int phase, int part) {
-  (void)phase, (void)part;
+static bool run_naive(CpuCall *call, int phase, int part, int thread) {
+  (void)phase, (void)part, (void)thread;
   naive_run((ConvCall *)call);
   return true;
 }

@@ -283,9 +283,10 @@ static void patch_batch(DeviceGraph *graph, const char *batch) {
   graph->batch = batch;
 }
 
-static inline void run_task(DeviceGraph *graph, const Task *task, int part) {
+static inline void run_task(DeviceGraph *graph, const Task *task, int part, int thread) {
   if (task->call) {
-    if (!cpu_call_run(task->call, task->phase, part)) atomic_store(&graph->has_failed, true);
+    if (!cpu_call_run(task->call, task->phase, part, thread))
+      atomic_store(&graph->has_failed, true);
     return;
   }
   int64_t begin = task->work * part / task->parts, end = task->work * (part + 1) / task->parts;
@@ -336,7 +337,7 @@ static inline bool is_ready(const Walk *walk, int index) {
 static inline bool take_part(const Walk *walk, int task, int part) {
   PartState *state = part_state(walk, task, part);
   if (!claim(state, walk->ticket)) return false;
-  run_task(walk->graph, &walk->graph->task[task], part);
+  run_task(walk->graph, &walk->graph->task[task], part, walk->thread);
   pool_post(walk->graph->device->pool, &state->ticket, walk->ticket + 1);
   return true;
 }

@@ -279,7 +279,7 @@ static Status run_call(DeviceGraph *graph, const HostCall *made, const char *bat
   }
   for (int phase = 0; phase < cpu_call_phases(made->call); phase++)
     for (int part = 0; part < cpu_call_parts(made->call, phase); part++)
-      if (!cpu_call_run(made->call, phase, part))
+      if (!cpu_call_run(made->call, phase, part, 0))
         return status_fail(STATUS_FAULT, "oneDNN failed in a step (out of memory?)");
   return STATUS_OK;
 }
