@@ -7,6 +7,7 @@ import re
 import sys
 import threading
 import time
+import traceback
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 sys.dont_write_bytecode = True
@@ -47,14 +48,17 @@ def start_worker(folder=None, do_reduce=False):
 def run_seed(job):
     """(seed, statements, [(form, verdict, text, what was saved of it)])"""
     seed, gpu, is_quick = job
-    program = oracles.made(seed, gpu)
-    answers = []
-    for form in oracles.forms(program, gpu, worker["choices"]):
-        if is_quick and seed % 8 and not gpu:
-            form = ("quick:" + form[0], *form[1:])
-        verdict, text = oracles.check(worker["driver"], program, form)
-        answers.append((form, verdict, text, None if verdict == "ok" else keep(program, form, verdict, text)))
-    return seed, len(program.statements), answers
+    program, answers = None, []
+    try:
+        program = oracles.made(seed, gpu)
+        for form in oracles.forms(program, gpu, worker["choices"]):
+            if is_quick and seed % 8 and not gpu:
+                form = ("quick:" + form[0], *form[1:])
+            verdict, text = oracles.check(worker["driver"], program, form)
+            answers.append((form, verdict, text, None if verdict == "ok" else keep(program, form, verdict, text)))
+    except Exception:  # of the generator or an oracle: a failure of this seed, and the next one follows
+        answers.append((("harness", None, None), "fail", traceback.format_exc(), None))
+    return seed, len(program.statements) if program else 0, answers
 
 
 def kind_of(text):

@@ -108,7 +108,7 @@ def twice(program, seed):
         return None
     try:
         axis = samples_axis(program)
-    except RuntimeError:
+    except (RuntimeError, ValueError):  # PyTorch refuses twice the samples
         return None
     if any(len({axis.get(a) for a in s.args}) > 1 for s in program.statements if s.op in SAME_SHAPE):
         return None  # of a batch of 1 only they have one shape
