@@ -103,8 +103,8 @@ static void write_list(Text *out, const Ast *ast, int from, const char *open, co
   text_printf(out, "%s", close);
 }
 
-static void write_text(Text *out, const Ast *ast) {
-  if (!ast) return;
+/* What holds no other expression. */
+static void write_leaf(Text *out, const Ast *ast) {
   switch (ast->kind) {
   case AST_INT:
     text_printf(out, "%lld", (long long)ast->integer);
@@ -117,12 +117,6 @@ static void write_text(Text *out, const Ast *ast) {
     break;
   case AST_FACTOR:
     text_printf(out, "%.9gx", ast->number);
-    break;
-  case AST_ON:
-  case AST_PER:
-    write_text(out, ast->kid[0]);
-    text_printf(out, " %s ", kind_text[ast->kind]);
-    write_text(out, ast->kid[1]);
     break;
   case AST_BOOL:
     text_printf(out, "%s", ast->integer ? "true" : "false");
@@ -138,6 +132,20 @@ static void write_text(Text *out, const Ast *ast) {
     break;
   case AST_NAME:
     text_printf(out, "%s", ast->name);
+    break;
+  default:
+    text_printf(out, "%s", kind_text[ast->kind]);
+  }
+}
+
+static void write_text(Text *out, const Ast *ast) {
+  if (!ast) return;
+  switch (ast->kind) {
+  case AST_ON:
+  case AST_PER:
+    write_text(out, ast->kid[0]);
+    text_printf(out, " %s ", kind_text[ast->kind]);
+    write_text(out, ast->kid[1]);
     break;
   case AST_LIST:
   case AST_SHAPE:
@@ -189,7 +197,7 @@ static void write_text(Text *out, const Ast *ast) {
     write_text(out, ast->kid[2]);
     break;
   default:
-    text_printf(out, "%s", kind_text[ast->kind]);
+    write_leaf(out, ast);
   }
 }
 

@@ -17,6 +17,7 @@ MAY = {
 # within runtime/: each includes itself and what stands before it; ft.c and ft.h, the library's face, all of them
 RUNTIME = ["common", "artifact", "text", "data", "device", "execute", "checkpoint", "command"]
 EXCEPT = {("plan", "ir/type.h"), ("runtime", "ir/type.h")}  # dtypes and shapes, compiled apart as ft_type
+MOST_LINES, MOST_LINES_OF_A_FUNCTION = 600, 80
 CODE = os.path.join(support.BUILD, "bin")
 
 
@@ -60,6 +61,29 @@ class Rooms(support.Case):
             other = re.match(r"runtime/device/(\w+)/", header)
             if own and other:
                 self.assertIn(other.group(1), may[own.group(1)], f"{path} includes {header}")
+
+    def test_files_and_functions_are_short(self):
+        """No file of the house over 600 lines, no function over 80; a function is what stands between braces in column 0."""
+        functions, long = 0, []
+        for room in [*MAY, "tools", "test", "bench", "scripts"]:
+            for path in glob.glob(os.path.join(support.ROOT, room, "**", "*"), recursive=True):
+                if not re.search(r"\.([chly]|inc|def|py|ft)$", path) and (room != "scripts" or not os.path.isfile(path)):
+                    continue
+                with open(path) as file:
+                    lines = file.read().splitlines()
+                if len(lines) > MOST_LINES:
+                    long.append(f"{path} has {len(lines)} lines")
+                head = None
+                for i, line in enumerate(lines if path.endswith((".c", ".h", ".l", ".y", ".inc")) else []):
+                    if re.match(r"[A-Za-z_].*\(", line):
+                        head = i
+                    elif line == "}" and head is not None:
+                        functions += 1
+                        if i - head + 1 > MOST_LINES_OF_A_FUNCTION:
+                            long.append(f"{path}:{head + 1}: {lines[head]} has {i - head + 1} lines")
+                        head = None
+        self.assertGreater(functions, 4000, "the check looked at nothing")
+        self.assertEqual(long, [])
 
     def test_ftrun_has_no_compiler_in_it(self):
         linked = subprocess.run(["ldd", os.path.join(CODE, "ftrun")], capture_output=True, text=True, check=True).stdout
