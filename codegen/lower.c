@@ -47,15 +47,13 @@ void lower_copy(Lowering *lowering, Place from, Place to, const Type *type, cons
   int *args = ARENA_ARRAY(arena, int, 2);
   args[0] = lower_buffer(lowering, from, type);
   args[1] = lower_buffer(lowering, to, type);
-  PlanInt *ints = ARENA_NEW(arena, PlanInt);
-  *ints = (PlanInt){"bytes", type_bytes(type)};
-  PlanStep step = {.kind = STEP_CALL,
-                   .name = "copy",
+  PlanStep step = {.kind = STEP_COPY,
+                   .name = step_kind_text(STEP_COPY),
+                   .queue = QUEUE_COPY,
                    .args = args,
                    .arg_count = 2,
                    .input_count = 1,
-                   .ints = ints,
-                   .int_count = 1,
+                   .work = type_bytes(type),
                    .bytes = 2 * type_bytes(type),
                    .line = cause->origin.loc.line,
                    .label = arena_printf(arena, "copy to %s", arena_text(to.arena))};
@@ -147,19 +145,25 @@ static void clear_sums(Lowering *lowering) {
   Arena *arena = lowering->plan->arena;
   Type type = {DT_F32, shape_of(1, &elements)};
   int *args = ARENA_ARRAY(arena, int, 1);
-  PlanInt *ints = ARENA_NEW(arena, PlanInt);
   lowering->out = &lowering->plan->graph[0];
   args[0] = lower_buffer(lowering, (Place){ARENA_GRADS, 0}, &type);
-  *ints = (PlanInt){"bytes", type_bytes(&type)};
-  PlanStep step = {.kind = STEP_CALL,
-                   .name = "zero",
+  PlanStep step = {.kind = STEP_FILL,
+                   .name = step_kind_text(STEP_FILL),
+                   .queue = QUEUE_COPY,
                    .args = args,
                    .arg_count = 1,
-                   .ints = ints,
-                   .int_count = 1,
+                   .work = type_bytes(&type),
                    .bytes = type_bytes(&type),
                    .label = "clear the sums of gradients"};
   VEC_PUSH(arena, lowering->out->steps, step);
+}
+
+static bool find_order(Lowering *lowering, PlanGraph *graph) {
+  const char *why = plan_order_find(lowering->plan->arena, graph);
+  if (why)
+    diag_error(lowering->module->diag, (Loc){0},
+               "no order of the steps of graph '%s' can be found: %s", graph->name, why);
+  return !why;
 }
 
 bool lower_program(Module *const *modules, int count, const Program *program, Plan *plan) {
@@ -193,7 +197,7 @@ bool lower_program(Module *const *modules, int count, const Program *program, Pl
       library_pairs(&lowering, graph, lowering.node_steps[g].at, lowering.node_steps[g].count);
   }
   if (good && program->micro) clear_sums(&lowering);
-  for (int g = 0; g < PLAN_GRAPHS && good; g++) plan_order_find(plan->arena, &plan->graph[g]);
+  for (int g = 0; g < PLAN_GRAPHS && good; g++) good = find_order(&lowering, &plan->graph[g]);
   workspace += plan->arena_bytes[ARENA_WORK] - end; /* what library calls leave for each other */
   if (good) lower_memory(&lowering, workspace);
   arena_free(lowering.arena);

@@ -42,7 +42,7 @@ const char *arena_text(ArenaId id);
 bool arena_parse(const char *text, ArenaId *out);
 
 /* The version grows whenever an older plan would mean something else now, or could not be read. */
-enum { PLAN_VERSION = 4, PLAN_ALIGN = 64, PLAN_GRAPHS = 5 };
+enum { PLAN_VERSION = 5, PLAN_ALIGN = 64, PLAN_GRAPHS = 5 };
 enum { PLAN_MOST_METRICS = 250 }; /* of a graph, with the compiler's own */
 
 /* ── settings ─────────────────────────────────────────────────────────────────────────────── */
@@ -129,7 +129,27 @@ typedef struct {
   Type type;
 } PlanBuffer;
 
-typedef enum { STEP_LAUNCH, STEP_CALL } StepKind;
+#define STEP_KINDS(X)                                                                              \
+  X(LAUNCH, "launch")                                                                              \
+  X(CALL, "call") X(COPY, "copy") X(FILL, "fill") X(BEGIN, "begin") X(END, "end")
+typedef enum {
+#define X(ID, text) STEP_##ID,
+  STEP_KINDS(X)
+#undef X
+} StepKind;
+const char *step_kind_text(StepKind kind);
+
+/* What a step is put in line for. Steps of one queue and of several wait for one another by their
+ * lists only, so a device with fewer queues, or with one, may put them together. */
+#define QUEUES(X)                                                                                  \
+  X(COMPUTE, "compute") X(COPY, "copy") X(COMMUNICATE, "communicate") X(HOST, "host")
+typedef enum {
+#define X(ID, text) QUEUE_##ID,
+  QUEUES(X)
+#undef X
+      QUEUE_COUNT
+} QueueId;
+const char *queue_text(QueueId id);
 typedef struct {
   const char *key;
   int64_t value;
@@ -154,22 +174,30 @@ typedef struct {
  * LAUNCH: a kernel of the artifact. Host: void name(void *const *args, int64_t begin, int64_t end),
  *   which does work items [begin, end) of `work`; any split over threads gives the same bits;
  *   `grain` is the fewest items worth a thread. PTX: .entry name(.param .u64 × args, .param .align
- * 128 .b8[128] × maps), grid, block, dynamic shared bytes. CALL: a library routine by name with
- * integer attributes, see plan/calls.def. */
+ * 128 .b8[128] × maps), grid, block, dynamic shared bytes.
+ * CALL: a library routine by name with integer attributes, see plan/calls.def.
+ * COPY: the bytes of one buffer to another as large, which does not lie on it.
+ * FILL: zeros to a buffer.
+ * BEGIN: something that goes on beside the compute queue, by name with integer attributes, see
+ *   plan/beside.def. The bytes that it reads are not written, and those that it writes not touched,
+ *   until its END: whoever comes behind it in the list and needs them waits for that one.
+ * END: waits until what one BEGIN began is done. */
 typedef struct {
   StepKind kind;
-  const char *name;
-  const int *args; /* indices in the graph's buffers: inputs first, then outputs */
+  const char *name; /* COPY, FILL, END: the kind's */
+  const int *args;  /* indices in the graph's buffers: inputs first, then outputs; END: none */
   int arg_count, input_count;
+  int begun; /* END: the BEGIN that it ends */
+  QueueId queue;
   const int *after; /* steps of the same run that must be done before, ascending: plan_order.h */
   int after_count;
-  int64_t work, grain;
+  int64_t work, grain; /* COPY, FILL: work is the bytes */
   int64_t grid[3], block[3], shared;
   int64_t stays; /* LAUNCH for ptx, not 0: so many blocks fit a multiprocessor, and where fewer
                     than grid[0] fit the GPU, a launch of these does the same */
   const PlanMap *maps; /* LAUNCH for ptx */
   int map_count;
-  const PlanInt *ints; /* CALL */
+  const PlanInt *ints; /* CALL, BEGIN */
   int int_count;
   int64_t flops, bytes; /* what the step must do and move at least: for bench */
   uint32_t line;        /* in the .ft source; 0: none */

@@ -258,17 +258,6 @@ static bool check_conv(Check *check, CallId id) {
   return holds(check, 0, "dy", y, 4) && holds(check, 1, "x", x, 4) && holds(check, 2, "dw", w, 4);
 }
 
-static bool check_bytes(Check *check) {
-  int64_t bytes = call_int(check->step, "bytes");
-  for (int i = 0; i < check->step->arg_count; i++)
-    if (bytes < 0 || type_bytes(&check->buffers[check->step->args[i]].type) < bytes) {
-      *check->why = arena_printf(check->arena, "%s: a buffer is smaller than bytes=%lld",
-                                 check->step->name, (long long)bytes);
-      return false;
-    }
-  return true;
-}
-
 /* The attributes must be the table's, in the table's order. */
 static bool check_keys(Check *check, const CallInfo *info) {
   const char *at = info->attributes;
@@ -309,9 +298,6 @@ bool call_check(Arena *arena, const PlanStep *step, const PlanBuffer *buffers, c
   case CALL_CONV_GRAD_INPUT:
   case CALL_CONV_GRAD_WEIGHT:
     return check_conv(&check, id);
-  case CALL_COPY:
-  case CALL_ZERO:
-    return check_bytes(&check);
   case CALL_MATMUL:
   case CALL_COUNT:
     break;

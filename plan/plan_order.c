@@ -103,6 +103,8 @@ typedef struct {
   Needed *needed;    /* by step */
   VEC(int) earlier;
   int *seen; /* by step: the step that had it on its list last, plus 1 */
+  bool *is_open;             /* by step: a BEGIN whose END has not come yet */
+  int early, under_way;      /* the first step that touches what a BEGIN has under way, and that */
 } Finder;
 
 /* Far beyond what the buffers of a model cross each other; a file made to keep us busy stops here.
@@ -110,7 +112,10 @@ typedef struct {
 enum { MOST_LOOKS = 1 << 26 };
 
 static void need(Finder *finder, int step, int earlier) {
-  if (earlier < 0 || earlier == step || finder->seen[earlier] == step + 1) return;
+  if (earlier < 0) return;
+  if (finder->is_open[earlier] && !finder->early)
+    finder->early = step, finder->under_way = earlier;
+  if (earlier == step || finder->seen[earlier] == step + 1) return;
   finder->seen[earlier] = step + 1;
   VEC_PUSH(finder->arena, finder->earlier, earlier);
 }
@@ -133,8 +138,10 @@ static void visit_args(Finder *finder, int step, const PlanStep *touching, bool 
 
 /* All that a step reads first, then all that it writes; and what calls that end with it touch. */
 static void visit_step(Finder *finder, int step, Visit *visit) {
+  const PlanStep *touching = &finder->graph->steps.at[step];
+  if (touching->kind == STEP_END) touching = &finder->graph->steps.at[touching->begun];
   for (int writes = 0; writes < 2; writes++) {
-    visit_args(finder, step, &finder->graph->steps.at[step], writes, visit);
+    visit_args(finder, step, touching, writes, visit);
     for (int i = finder->instead[step]; i < finder->instead[step + 1]; i++)
       for (int k = 0; k < finder->insteads_by_end[i]->call_count; k++)
         visit_args(finder, step, &finder->insteads_by_end[i]->call[k], writes, visit);
@@ -183,17 +190,33 @@ static bool find_needed(Finder *finder, Arena *arena, const PlanGraph *graph) {
   *finder = (Finder){.arena = arena, .graph = graph, .memory = memory_of(arena, graph)};
   finder->needed = ARENA_ARRAY(arena, Needed, steps + 1);
   finder->seen = ARENA_ARRAY(arena, int, steps + 1);
+  finder->is_open = ARENA_ARRAY(arena, bool, steps + 1);
   sort_insteads(finder);
   for (int i = 0; i < steps; i++) visit_step(finder, i, note_written);
   for (int i = 0; i < steps; i++) {
+    const PlanStep *step = &graph->steps.at[i];
     finder->needed[i].first = finder->earlier.count;
+    if (step->kind == STEP_END) finder->is_open[step->begun] = false;
+    if (step->kind == STEP_END) need(finder, i, step->begun);
     visit_step(finder, i, note_order);
+    finder->is_open[i] = step->kind == STEP_BEGIN;
     finder->needed[i].end = finder->earlier.count;
     if (finder->needed[i].end > finder->needed[i].first) /* the latest first */
       qsort(finder->earlier.at + finder->needed[i].first,
             (size_t)(finder->needed[i].end - finder->needed[i].first), sizeof(int), compare_steps);
   }
   return finder->looked_at < MOST_LOOKS;
+}
+
+/* What is wrong with the graph itself, whatever waits for what; NULL: nothing. */
+static const char *refuse_graph(const Finder *finder, Arena *arena, bool is_found) {
+  if (!is_found) return "its buffers cross each other too often to be checked";
+  if (finder->early)
+    return arena_printf(arena, "step %d touches bytes that step %d has under way", finder->early,
+                        finder->under_way);
+  for (int i = 0; i < finder->graph->steps.count; i++)
+    if (finder->is_open[i]) return arena_printf(arena, "no step ends step %d", i);
+  return NULL;
 }
 
 /* ── which steps come after which ─────────────────────────────────────────────────────────── */
@@ -275,14 +298,15 @@ static bool add_wait(void *context, const Band *band, int step, int earlier) {
   return true;
 }
 
-void plan_order_find(Arena *arena, PlanGraph *graph) {
+const char *plan_order_find(Arena *arena, PlanGraph *graph) {
   Arena *scratch = arena_new();
   Lists lists = {arena, graph};
   Finder finder;
   for (int i = 0; i < graph->steps.count; i++) graph->steps.at[i].after_count = 0;
-  find_needed(&finder, scratch, graph);
-  walk_bands(&finder, add_wait, &lists);
+  const char *why = refuse_graph(&finder, arena, find_needed(&finder, scratch, graph));
+  if (!why) walk_bands(&finder, add_wait, &lists);
   arena_free(scratch);
+  return why;
 }
 
 typedef struct {
@@ -302,10 +326,8 @@ const char *plan_order_check(Arena *arena, const PlanGraph *graph) {
   Arena *scratch = arena_new();
   Refusal refusal = {arena, NULL};
   Finder finder;
-  if (find_needed(&finder, scratch, graph))
-    walk_bands(&finder, refuse, &refusal);
-  else
-    refusal.why = "its buffers cross each other too often to be checked";
+  refusal.why = refuse_graph(&finder, arena, find_needed(&finder, scratch, graph));
+  if (!refusal.why) walk_bands(&finder, refuse, &refusal);
   arena_free(scratch);
   return refusal.why;
 }

@@ -325,10 +325,15 @@ static bool read_buffer(Parser *p) {
   return true;
 }
 
-static bool read_launch(Parser *p) {
-  return plan_read_step(&p->words, p->plan, p->graph, STEP_LAUNCH);
+static bool read_step(Parser *p, StepKind kind) {
+  return plan_read_step(&p->words, p->plan, p->graph, kind);
 }
-static bool read_call(Parser *p) { return plan_read_step(&p->words, p->plan, p->graph, STEP_CALL); }
+static bool read_launch(Parser *p) { return read_step(p, STEP_LAUNCH); }
+static bool read_call(Parser *p) { return read_step(p, STEP_CALL); }
+static bool read_copy(Parser *p) { return read_step(p, STEP_COPY); }
+static bool read_fill(Parser *p) { return read_step(p, STEP_FILL); }
+static bool read_begin(Parser *p) { return read_step(p, STEP_BEGIN); }
+static bool read_end(Parser *p) { return read_step(p, STEP_END); }
 static bool read_instead(Parser *p) { return plan_read_instead(&p->words, p->plan, p->graph); }
 static bool read_also(Parser *p) { return plan_read_also(&p->words, p->plan, p->graph); }
 
@@ -366,6 +371,8 @@ static const struct {
     {"loss", read_loss},       {"metric", read_metric},   {"output", read_result},
     {"passes", read_passes},   {"instead", read_instead}, {"also", read_also},
     {"refused", read_refused}, {"prefill", read_prefill}, {"caches", read_caches},
+    {"copy", read_copy},       {"fill", read_fill},       {"begin", read_begin},
+    {"end", read_end},
 };
 
 static bool read_line(Parser *p) {

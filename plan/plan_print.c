@@ -17,6 +17,24 @@ const char *arena_text(ArenaId id) {
   return names[id];
 }
 
+const char *step_kind_text(StepKind kind) {
+  static const char *const names[] = {
+#define X(ID, text) text,
+      STEP_KINDS(X)
+#undef X
+  };
+  return names[kind];
+}
+
+const char *queue_text(QueueId id) {
+  static const char *const names[QUEUE_COUNT] = {
+#define X(ID, text) text,
+      QUEUES(X)
+#undef X
+  };
+  return names[id];
+}
+
 bool arena_parse(const char *text, ArenaId *out) {
   for (int i = 0; i < ARENA_COUNT; i++)
     if (!strcmp(arena_text((ArenaId)i), text)) {
@@ -171,15 +189,21 @@ static void print_triple(Text *out, const char *key, const int64_t value[3]) {
     text_printf(out, " %s=%" PRId64 ",%" PRId64 ",%" PRId64, key, value[0], value[1], value[2]);
 }
 
-static void print_step_body(Text *out, const PlanStep *step) {
-  print_string(out, step->name);
-  print_args(out, step);
-  if (step->kind == STEP_CALL)
-    for (int i = 0; i < step->int_count; i++)
-      text_printf(out, " %s=%" PRId64, step->ints[i].key, step->ints[i].value);
+static void print_step_body(Text *out, const PlanStep *step, bool is_instead) {
+  bool is_named = step->kind == STEP_LAUNCH || step->kind == STEP_CALL || step->kind == STEP_BEGIN;
+  if (is_named) text_printf(out, " ");
+  if (is_named) print_string(out, step->name);
+  if (step->kind == STEP_END)
+    text_printf(out, " %d", step->begun);
+  else
+    print_args(out, step);
+  for (int i = 0; i < step->int_count; i++)
+    text_printf(out, " %s=%" PRId64, step->ints[i].key, step->ints[i].value);
   for (int i = 0; i < step->after_count; i++)
     text_printf(out, "%s%d", i ? "," : " after=", step->after[i]);
-  if (step->work) text_printf(out, " work=%" PRId64, step->work);
+  if (!is_instead) text_printf(out, " queue=%s", queue_text(step->queue));
+  if (step->work && step->kind != STEP_COPY && step->kind != STEP_FILL)
+    text_printf(out, " work=%" PRId64, step->work);
   if (step->grain) text_printf(out, " grain=%" PRId64, step->grain);
   print_triple(out, "grid", step->grid);
   print_triple(out, "block", step->block);
@@ -195,15 +219,15 @@ static void print_step_body(Text *out, const PlanStep *step) {
 }
 
 static void print_step(Text *out, const PlanStep *step) {
-  text_printf(out, "  %s ", step->kind == STEP_LAUNCH ? "launch" : "call");
-  print_step_body(out, step);
+  text_printf(out, "  %s", step_kind_text(step->kind));
+  print_step_body(out, step, false);
 }
 
 static void print_instead(Text *out, const PlanInstead *instead) {
-  text_printf(out, "  instead %d %d ", instead->first, instead->end);
+  text_printf(out, "  instead %d %d", instead->first, instead->end);
   for (int i = 0; i < instead->call_count; i++) {
-    if (i) text_printf(out, "  also ");
-    print_step_body(out, &instead->call[i]);
+    if (i) text_printf(out, "  also");
+    print_step_body(out, &instead->call[i], true);
   }
 }
 

@@ -1,7 +1,9 @@
 /* plan_step: see plan_step.h. */
 #include "plan/plan_step.h"
+#include "plan/plan_beside.h"
 #include "plan/plan_calls.h"
 #include "plan/plan_map.h"
+#include "plan/plan_order.h"
 #include <ctype.h>
 #include <inttypes.h>
 #include <string.h>
@@ -45,10 +47,14 @@ static bool is_identifier(const char *text) {
 
 static bool read_attributes(Reader *p, PlanStep *step) {
   CallId id;
-  if (!call_parse(step->name, &id))
-    return words_fail(p->words, "there is no library call \"%s\"", step->name);
+  const char *keys = step->kind == STEP_BEGIN        ? beside_attributes(step->name)
+                     : call_parse(step->name, &id) ? call_info[id].attributes
+                                                     : NULL;
+  if (!keys)
+    return words_fail(p->words, "there is no %s \"%s\"",
+                      step->kind == STEP_BEGIN ? "communication" : "library call", step->name);
   VEC(PlanInt) ints = {0};
-  for (const char *at = call_info[id].attributes; *at;) {
+  for (const char *at = keys; *at;) {
     size_t length = strcspn(at, " ");
     PlanInt item = {arena_strndup(p->words->arena, at, length), 0};
     if (!words_expect(p->words, item.key) || !words_expect(p->words, "=")) return false;
@@ -85,9 +91,8 @@ static bool read_maps(Reader *p, PlanStep *step) {
   return true;
 }
 
-/* The optional numbers, in the printer's order. */
-static bool read_costs(Reader *p, PlanStep *step) {
-  int64_t line = 0;
+/* How a kernel is launched: optional numbers, in the printer's order. */
+static bool read_launch(Reader *p, PlanStep *step) {
   if (words_take(p->words, "work=") &&
       !words_integer(p->words, "work", 1, LARGEST_ARENA, &step->work))
     return false;
@@ -102,7 +107,12 @@ static bool read_costs(Reader *p, PlanStep *step) {
     return false;
   if (words_take(p->words, "stays=") && !words_integer(p->words, "stays", 1, 32, &step->stays))
     return false;
-  if (!read_maps(p, step)) return false;
+  return read_maps(p, step);
+}
+
+/* What it must do and move, where it is from, and its label. */
+static bool read_costs(Reader *p, PlanStep *step) {
+  int64_t line = 0;
   if (words_take(p->words, "flops=") &&
       !words_integer(p->words, "flops", 1, INT64_MAX, &step->flops))
     return false;
@@ -115,16 +125,47 @@ static bool read_costs(Reader *p, PlanStep *step) {
   return (step->label = words_string(p->words, "the label")) != NULL;
 }
 
-static bool check_step(Reader *p, const PlanStep *step) {
+/* From one buffer to another, or to one. */
+static bool check_bytes(Reader *p, PlanStep *step) {
+  const PlanBuffer *buffers = p->graph->buffers.at;
+  bool is_copy = step->kind == STEP_COPY;
+  if (step->input_count != is_copy || step->arg_count != is_copy + 1)
+    return words_fail(p->words, "a %s has %s", step_kind_text(step->kind),
+                      is_copy ? "one input and one output" : "no input and one output");
+  const PlanBuffer *to = &buffers[step->args[is_copy]];
+  step->work = type_bytes(&to->type);
+  if (!is_copy) return true;
+  const PlanBuffer *from = &buffers[step->args[0]];
+  if (type_bytes(&from->type) != step->work)
+    return words_fail(p->words, "a copy of %" PRId64 " bytes to %" PRId64,
+                      type_bytes(&from->type), step->work);
+  return !plan_buffers_overlap(from, to) ||
+         words_fail(p->words, "a copy between buffers that overlap");
+}
+
+static bool check_step(Reader *p, PlanStep *step) {
   for (int i = step->input_count; i < step->arg_count; i++) {
     ArenaId arena = p->graph->buffers.at[step->args[i]].arena;
     if (arena == ARENA_INPUT || arena == ARENA_SETTINGS)
       return words_fail(p->words, "a step writes to arena %s", arena_text(arena));
   }
   const char *why = NULL;
-  if (step->kind == STEP_CALL)
+  switch (step->kind) {
+  case STEP_CALL:
     return call_check(p->words->arena, step, p->graph->buffers.at, &why) ||
            words_fail(p->words, "%s", why);
+  case STEP_BEGIN:
+    return beside_check(p->words->arena, step, p->graph->buffers.at, &why) ||
+           words_fail(p->words, "%s", why);
+  case STEP_COPY:
+  case STEP_FILL:
+    return check_bytes(p, step);
+  case STEP_END:
+    return step->queue == p->graph->steps.at[step->begun].queue ||
+           words_fail(p->words, "it is not in the queue of step %d, which it ends", step->begun);
+  case STEP_LAUNCH:
+    break;
+  }
   if (!strcmp(p->plan->target, "ptx")) {
     if (!step->grid[0] || !step->block[0])
       return words_fail(p->words, "a launch has no grid or block");
@@ -150,28 +191,63 @@ static bool read_after(Reader *p, PlanStep *step) {
   return true;
 }
 
-static bool read_step_body(Reader *p, PlanStep *step) {
-  if (!p->graph) return words_fail(p->words, "a step outside of a graph");
-  if (!p->plan->target) return words_fail(p->words, "the target has no line before this");
+static bool read_queue(Reader *p, PlanStep *step) {
+  if (!words_expect(p->words, "queue=")) return false;
+  for (int i = 0; i < QUEUE_COUNT; i++)
+    if (words_take(p->words, queue_text((QueueId)i))) {
+      step->queue = (QueueId)i;
+      return true;
+    }
+  return words_fail(p->words, "there is no queue '%.40s'", p->words->at);
+}
+
+/* What an `end` ends: a step that no other one ends. */
+static bool read_begun(Reader *p, PlanStep *step) {
+  int64_t begun;
+  if (!words_integer(p->words, "the step that it ends", 0, p->graph->steps.count - 1, &begun))
+    return false;
+  if (p->graph->steps.at[begun].kind != STEP_BEGIN)
+    return words_fail(p->words, "step %" PRId64 " begins nothing that it could end", begun);
+  for (int i = (int)begun + 1; i < p->graph->steps.count; i++)
+    if (p->graph->steps.at[i].kind == STEP_END && p->graph->steps.at[i].begun == begun)
+      return words_fail(p->words, "step %d ends step %" PRId64 " already", i, begun);
+  step->begun = (int)begun;
+  return true;
+}
+
+static bool read_args(Reader *p, PlanStep *step) {
   Indices args = {0};
-  if (!(step->name = words_string(p->words, "the name"))) return false;
-  if (!is_identifier(step->name)) return words_fail(p->words, "the name is no identifier");
   if (!read_indices(p, &args)) return false;
   step->input_count = args.count;
   if (!words_expect(p->words, "->") || !read_indices(p, &args)) return false;
   step->args = args.at;
   step->arg_count = args.count;
-  if (step->kind == STEP_CALL && !read_attributes(p, step)) return false;
-  if (!read_after(p, step)) return false;
+  return true;
+}
+
+static bool read_step_body(Reader *p, PlanStep *step, bool is_instead) {
+  if (!p->graph) return words_fail(p->words, "a step outside of a graph");
+  if (!p->plan->target) return words_fail(p->words, "the target has no line before this");
+  bool is_launched = step->kind == STEP_LAUNCH || step->kind == STEP_CALL;
+  step->name = step_kind_text(step->kind);
+  if (is_launched || step->kind == STEP_BEGIN) {
+    if (!(step->name = words_string(p->words, "the name"))) return false;
+    if (!is_identifier(step->name)) return words_fail(p->words, "the name is no identifier");
+  }
+  if (step->kind == STEP_CALL && !is_instead && !strcmp(step->name, call_info[CALL_MATMUL].name))
+    return words_fail(p->words, "\"matmul\" stands only in place of launches");
+  if (step->kind == STEP_END ? !read_begun(p, step) : !read_args(p, step)) return false;
+  if ((step->kind == STEP_CALL || step->kind == STEP_BEGIN) && !read_attributes(p, step))
+    return false;
+  if (!read_after(p, step) || (!is_instead && !read_queue(p, step))) return false;
+  if (is_launched && !read_launch(p, step)) return false;
   return read_costs(p, step) && check_step(p, step);
 }
 
 bool plan_read_step(Words *words, const Plan *plan, PlanGraph *graph, StepKind kind) {
   Reader reader = {words, plan, graph}, *p = &reader;
   PlanStep step = {.kind = kind};
-  if (!read_step_body(p, &step)) return false;
-  if (kind == STEP_CALL && !strcmp(step.name, call_info[CALL_MATMUL].name))
-    return words_fail(p->words, "\"matmul\" stands only in place of launches");
+  if (!read_step_body(p, &step, false)) return false;
   VEC_PUSH(p->words->arena, p->graph->steps, step);
   return true;
 }
@@ -180,7 +256,7 @@ bool plan_read_step(Words *words, const Plan *plan, PlanGraph *graph, StepKind k
 static bool read_instead_call(Reader *p, PlanInstead *instead) {
   PlanStep *call = &instead->call[instead->call_count++];
   call->kind = STEP_CALL;
-  if (!read_step_body(p, call)) return false;
+  if (!read_step_body(p, call, true)) return false;
   if (call->after_count)
     return words_fail(p->words, "a call in place of launches waits for what these wait for");
   return !strcmp(call->name, call_info[CALL_MATMUL].name) ||

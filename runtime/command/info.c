@@ -95,9 +95,11 @@ static void print_buffer(const PlanBuffer *buffer, FILE *out) {
 
 static void print_step(const PlanGraph *graph, int index, FILE *out) {
   const PlanStep *step = &graph->steps.at[index];
-  fprintf(out, "  %3d %-6s %-18s %s", index, step->kind == STEP_LAUNCH ? "launch" : "call",
+  fprintf(out, "  %3d %-6s %-18s %s", index, step_kind_text(step->kind),
           step->name, step->label);
   if (step->line) fprintf(out, "  (line %u)", step->line);
+  if (step->queue != QUEUE_COMPUTE) fprintf(out, "  in queue %s", queue_text(step->queue));
+  if (step->kind == STEP_END) fprintf(out, "  ends %d", step->begun);
   for (int i = 0; i < step->after_count; i++)
     fprintf(out, "%s %d", i ? "," : "  after", step->after[i]);
   fprintf(out, "\n      ");
@@ -110,14 +112,16 @@ static void print_step(const PlanGraph *graph, int index, FILE *out) {
 
 static void print_graph(const PlanGraph *graph, FILE *out) {
   double flops = 0, bytes = 0;
-  int launches = 0;
+  int count[STEP_END + 1] = {0};
   for (int i = 0; i < graph->steps.count; i++) {
     flops += (double)graph->steps.at[i].flops;
     bytes += (double)graph->steps.at[i].bytes;
-    launches += graph->steps.at[i].kind == STEP_LAUNCH;
+    count[graph->steps.at[i].kind]++;
   }
-  fprintf(out, "\n%s: %d launches, %d library calls, %.3f MFLOP, %.3f MB moved\n", graph->name,
-          launches, graph->steps.count - launches, flops * 1e-6, bytes * 1e-6);
+  fprintf(out, "\n%s: %d launches, %d library calls, %d copies and fills", graph->name,
+          count[STEP_LAUNCH], count[STEP_CALL], count[STEP_COPY] + count[STEP_FILL]);
+  if (count[STEP_BEGIN]) fprintf(out, ", %d begun beside", count[STEP_BEGIN]);
+  fprintf(out, ", %.3f MFLOP, %.3f MB moved\n", flops * 1e-6, bytes * 1e-6);
   for (int i = 0; i < graph->steps.count; i++) print_step(graph, i, out);
   if (graph->insteads.count) {
     fprintf(out, "      where cuBLASLt is found and faster, it takes the place of steps");

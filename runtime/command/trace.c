@@ -44,8 +44,7 @@ static void append_event(Trace *trace, const PlanStep *step, double microseconds
   text_printf(
       out,
       "%s\n{\"ph\":\"X\",\"pid\":1,\"tid\":1,\"ts\":%.3f,\"dur\":%.3f,\"cat\":\"%s\",\"name\":\"",
-      trace->events++ ? "," : "", trace->clock, microseconds,
-      step->kind == STEP_LAUNCH ? "launch" : "call");
+      trace->events++ ? "," : "", trace->clock, microseconds, step_kind_text(step->kind));
   append_json(out, step->label);
   text_printf(out, "\",\"args\":{\"kernel\":\"");
   append_json(out, step->name);

@@ -71,3 +71,10 @@ void dev_compile_for(const char *text, bool *is_ptx, const char **gpu) {
   if (major >= OLDEST) *is_ptx = true;
   if (major == HOPPER && driver->version >= PTX_80) *gpu = "sm_90a";
 }
+
+Status dev_refuse_beside(const char *path, const PlanStep *step) {
+  return status_fail(STATUS_USER,
+                     "%s: the plan has a step \"%s\" (%s), which needs several ranks; this ftrun "
+                     "trains on one device only",
+                     path, step->name, step->label);
+}

@@ -109,6 +109,8 @@ typedef struct DeviceType {
   Status (*count_step)(DeviceGraph *graph, const char *batch, int index, DeviceCounts *out);
 } DeviceType;
 
+/* The sentence of a device that runs nothing beside its compute queue. */
+STATUS_CHECKED Status dev_refuse_beside(const char *path, const PlanStep *step);
 extern const DeviceType dev_cpu, dev_cuda, dev_sim;
 /* "auto", "cpu", "cuda", "cuda:1", "sim": the device for this artifact, or a sentence that says
  * what to do instead. */

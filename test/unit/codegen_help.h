@@ -118,14 +118,16 @@ static inline void help_step(HelpRun *run, const PlanGraph *graph, const PlanSte
       kernel(args, step->work * p / pieces, step->work * (p + 1) / pieces);
     return;
   }
+  if (step->kind == STEP_COPY) {
+    memcpy(args[1], args[0], (size_t)step->work);
+    return;
+  }
   const char *why = NULL;
   if (!call_check(run->code.plan->arena, step, graph->buffers.at, &why)) fail_msg("%s", why);
   if (!strcmp(step->name, "gemm"))
     help_gemm(step, args);
   else if (!strncmp(step->name, "conv", 4))
     help_conv(step, args);
-  else if (!strcmp(step->name, "copy"))
-    memcpy(args[1], args[0], (size_t)call_int(step, "bytes"));
   else
     fail_msg("no call %s", step->name);
 }

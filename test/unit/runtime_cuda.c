@@ -82,8 +82,8 @@ static void write_rest_buffers(int buffers, int step_place, Text *out) {
 }
 static void write_rest(int buffers, Text *out) {
   text_printf(out,
-              "  call \"zero\" () -> (%d) bytes=4 \"loss\"\n"
-              "  call \"zero\" () -> (%d) bytes=8 \"step\"\n  loss \"loss\" f32[] at output+0\n",
+              "  fill () -> (%d) queue=copy \"loss\"\n"
+              "  fill () -> (%d) queue=copy \"step\"\n  loss \"loss\" f32[] at output+0\n",
               buffers, buffers + 1);
 }
 
@@ -97,7 +97,7 @@ static void write_graph(const Case *c, const char *name, Text *out) {
   write_rest_buffers(ARGUMENTS, ARGUMENTS * PLACE, out);
   text_printf(out, "  launch \"own\" ");
   write_arguments(c, out);
-  text_printf(out, " grid=1,1,1 block=1,1,1 \"own\"\n  instead 0 1 \"matmul\" ");
+  text_printf(out, " queue=compute grid=1,1,1 block=1,1,1 \"own\"\n  instead 0 1 \"matmul\" ");
   write_arguments(c, out);
   text_printf(out,
               " batch=%d m=%d n=%d k=%d ta=%d tb=%d compute=%d bias=%d act=%d aux=%d sums=%d "
@@ -122,7 +122,7 @@ static char *write_artifact(const Case *c) {
   Text plan = {0}, file = {0};
   char type[64];
   text_printf(&plan,
-              "ft-plan 4\nmodel \"m\"\nsource \"m.ft\"\ntarget ptx \"sm_80\"\n"
+              "ft-plan 5\nmodel \"m\"\nsource \"m.ft\"\ntarget ptx \"sm_80\"\n"
               "arena params 0\narena narrow 0\narena grads 0\narena state %d\narena settings 0\n"
               "arena input 0\narena output 64\narena work 0\n",
               ARGUMENTS * PLACE + 64);
@@ -358,7 +358,7 @@ static char *write_mapped(void) {
   strcpy(path + sizeof path - 7, "XXXXXX");
   Text plan = {0}, file = {0};
   text_printf(&plan,
-              "ft-plan 4\nmodel \"m\"\nsource \"m.ft\"\ntarget ptx \"sm_90a\"\n"
+              "ft-plan 5\nmodel \"m\"\nsource \"m.ft\"\ntarget ptx \"sm_90a\"\n"
               "arena params 0\narena narrow 0\narena grads 0\narena state 8256\narena settings 0\n"
               "arena input 0\narena output 64\narena work 0\n"
               "state \"@step\" i64[] at 8192 init zeros() role step\n");
@@ -368,7 +368,7 @@ static char *write_mapped(void) {
                 g ? "eval" : "train");
     write_rest_buffers(2, 8192, &plan);
     text_printf(&plan,
-                "  launch \"own\" (0 1) -> (1) grid=1,1,1 block=32,1,1 map 0+0 f32 dims=40,16 "
+                "  launch \"own\" (0 1) -> (1) queue=compute grid=1,1,1 block=32,1,1 map 0+0 f32 dims=40,16 "
                 "strides=160 box=32,16 \"copy\"\n");
     write_rest(2, &plan);
   }
@@ -432,6 +432,33 @@ static void test_maps(void **state) {
   setenv("FT_FAKE_CUDA_CC", "80", 1);
 }
 
+/* A plan may say what the devices cannot do yet. */
+static void test_beside(void **state) {
+  (void)state;
+  setenv("FT_FAKE_CUDA_CC", "90", 1);
+  char *path = write_mapped();
+  for (int i = 0; i < 2; i++) {
+    Artifact *artifact;
+    Exec *exec = NULL;
+    GOOD(artifact_open(path, &artifact));
+    static const int buffer[1];
+    PlanStep begin = {.kind = STEP_BEGIN,
+                      .name = "send",
+                      .label = "the gradient",
+                      .args = buffer,
+                      .arg_count = 1,
+                      .input_count = 1,
+                      .queue = QUEUE_COMMUNICATE};
+    VEC_PUSH(artifact->plan->arena, artifact->plan->graph[0].steps, begin);
+    ExecOptions options = {.device = i ? "cuda" : "sim"};
+    assert_int_equal(exec_new(artifact, &options, &exec), STATUS_USER);
+    assert_non_null(strstr(status_message(), "\"send\" (the gradient), which needs several ranks"));
+    artifact_close(artifact);
+  }
+  unlink(path);
+  setenv("FT_FAKE_CUDA_CC", "80", 1);
+}
+
 /* The fakes lie in build/fake, this program in build/unit. */
 static int find_fakes(void **state) {
   (void)state;
@@ -453,6 +480,7 @@ int main(void) {
       cmocka_unit_test(test_epilogues),
       cmocka_unit_test(test_without_library),
       cmocka_unit_test(test_maps),
+      cmocka_unit_test(test_beside),
   };
   return cmocka_run_group_tests(tests, find_fakes, NULL);
 }

@@ -251,6 +251,26 @@ static void test_training(void **state) {
   for (int threads = 1; threads <= 4; threads++) train_with(threads);
 }
 
+/* A plan may say what the devices cannot do yet. */
+static void test_beside(void **state) {
+  (void)state;
+  Artifact *artifact;
+  Exec *exec = NULL;
+  GOOD(artifact_open(path_of("model.so"), &artifact));
+  static const int buffer[1];
+  PlanStep begin = {.kind = STEP_BEGIN,
+                    .name = "send",
+                    .label = "the gradient",
+                    .args = buffer,
+                    .arg_count = 1,
+                    .input_count = 1,
+                    .queue = QUEUE_COMMUNICATE};
+  VEC_PUSH(artifact->plan->arena, artifact->plan->graph[0].steps, begin);
+  assert_int_equal(exec_new(artifact, &(ExecOptions){0}, &exec), STATUS_USER);
+  assert_non_null(strstr(status_message(), "\"send\" (the gradient), which needs several ranks"));
+  artifact_close(artifact);
+}
+
 static void test_checked_and_timed(void **state) {
   (void)state;
   Artifact *artifact;
@@ -335,12 +355,12 @@ static void test_damaged_artifacts(void **state) {
       artifact_close(artifact); /* only sections lost */
     unlink(path);               /* a mapped file must not change in place */
   }
-  char *plan = memmem(whole.at, whole.count, "ft-plan 4", 9);
+  char *plan = memmem(whole.at, whole.count, "ft-plan 5", 9);
   assert_non_null(plan);
   plan[8] = '7';
   write_file(path, whole.at, whole.count);
   refused(path, "version 7");
-  plan[8] = '4';
+  plan[8] = '5';
   plan[40] ^= 1;
   unlink(path);
   write_file(path, whole.at, whole.count);
@@ -532,7 +552,8 @@ static void test_no_memory(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_training),          cmocka_unit_test(test_checked_and_timed),
+      cmocka_unit_test(test_training),          cmocka_unit_test(test_beside),
+      cmocka_unit_test(test_checked_and_timed),
       cmocka_unit_test(test_damaged_artifacts), cmocka_unit_test(test_devices),
       cmocka_unit_test(test_reports),           cmocka_unit_test(test_embedding),
       cmocka_unit_test(test_cut_artifacts),     cmocka_unit_test(test_no_memory),

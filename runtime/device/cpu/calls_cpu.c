@@ -1,4 +1,4 @@
-/* calls_cpu: see calls_cpu.h. This file has the common part, copy, zero and gemm; convolutions are
+/* calls_cpu: see calls_cpu.h. This file has the common part, copy, fill and gemm; convolutions are
  * in conv_cpu.c. A gemm is cut into one block per thread, each a oneDNN matmul made for one thread
  * (measured: 1.3 to 1.5 times faster than oneDNN's own split for the sizes of small models, and no
  * fork and join); OpenBLAS does it where oneDNN has only its reference code. */
@@ -396,10 +396,10 @@ static Status gemm_new(CpuLibrary *library, const PlanStep *step, char *const *a
   return status;
 }
 
-/* ── copy and zero ────────────────────────────────────────────────────────────────────────── */
+/* ── copy and fill ────────────────────────────────────────────────────────────────────────── */
 typedef struct {
   CpuCall call;
-  char *from, *to; /* from NULL: zero */
+  char *from, *to; /* from NULL: fill with zero */
   int64_t bytes;
 } CopyCall;
 
@@ -432,7 +432,7 @@ static Status copy_new(CpuLibrary *library, const PlanStep *step, char *const *a
   c->call = (CpuCall){.library = library, .run = copy_run, .move = copy_move};
   c->from = step->arg_count == 2 ? args[0] : NULL;
   c->to = args[step->arg_count - 1];
-  c->bytes = call_int(step, "bytes");
+  c->bytes = step->work;
   int64_t worth = c->bytes / SMALL_COPY;
   c->call.phases = 1;
   c->call.parts[0] = worth < 1 ? 1 : worth < library->threads ? (int)worth : library->threads;
@@ -445,6 +445,8 @@ static Status copy_new(CpuLibrary *library, const PlanStep *step, char *const *a
 static Status call_new(CpuLibrary *library, const PlanStep *step, char *const *args,
                        CpuCall **out) {
   CallId id;
+  if (step->kind == STEP_COPY || step->kind == STEP_FILL)
+    return copy_new(library, step, args, out);
   if (!call_parse(step->name, &id))
     return status_fail(STATUS_USER, "there is no library call %s", step->name);
   switch (id) {
@@ -454,9 +456,6 @@ static Status call_new(CpuLibrary *library, const PlanStep *step, char *const *a
   case CALL_CONV_GRAD_INPUT:
   case CALL_CONV_GRAD_WEIGHT:
     return cpu_conv_new(library, step, id, args, out);
-  case CALL_COPY:
-  case CALL_ZERO:
-    return copy_new(library, step, args, out);
   case CALL_MATMUL: /* only in place of launches: cpu_matmul_new */
   case CALL_COUNT:
     break;

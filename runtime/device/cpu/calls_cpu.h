@@ -1,4 +1,5 @@
-/* calls_cpu: the library calls of a plan on the cpu, made ready once and run many times.
+/* calls_cpu: the library calls, copies and fills of a plan on the cpu, made ready once and run many
+ * times.
  * A call has one to three phases; a phase splits into parts that may run at the same time, each on
  * any thread, and a phase begins when all parts of the one before are done. Libraries run inside a
  * part with one thread. Nothing is allocated when a call runs: what libraries need lies in the scratch of
@@ -14,7 +15,7 @@ STATUS_CHECKED Status cpu_library_new(int threads, CpuLibrary **out);
 void cpu_library_free(CpuLibrary *library); /* NULL is fine; after all its calls */
 
 typedef struct CpuCall CpuCall;
-/* args[i] is the address of argument i. The step was accepted by call_check. */
+/* args[i] is the address of argument i of a CALL, COPY or FILL, which plan_parse has accepted. */
 STATUS_CHECKED Status cpu_call_new(CpuLibrary *library, const PlanStep *step, char *const *args,
                                    CpuCall **out);
 /* A product of the GPU's library, "matmul", of the plan's buffers: one part. */

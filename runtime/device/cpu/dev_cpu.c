@@ -183,6 +183,8 @@ static Status bind_step(DeviceGraph *graph, const Artifact *artifact, const Plan
   void **args = ARENA_ARRAY(graph->arena, void *, step->arg_count + 1);
   bind_args(graph, plan, step, base, args);
   graph->first_task[index] = graph->task_count;
+  if (step->kind == STEP_BEGIN || step->kind == STEP_END)
+    return dev_refuse_beside(artifact->path, step);
   if (step->kind == STEP_LAUNCH) {
     add_task(graph, step,
              (Task){.kernel = artifact_kernel(artifact, step->name),

@@ -1,7 +1,7 @@
 /* cuda_graph: a plan graph as a CUDA graph. Each launch depends only on those that the plan says it
  * waits for, so that the GPU may run independent ones side by side; several runs in a row are one
- * CUDA graph, and the addresses of its slots are fixed in it. */
-#include "plan/plan_calls.h"
+ * CUDA graph, and the addresses of its slots are fixed in it. The queues of the plan need no
+ * streams: the edges alone say what may run side by side, copies beside kernels too. */
 #include "runtime/device/cuda/cuda_blas.h"
 #include "runtime/device/cuda/cuda_private.h"
 #include <stdlib.h>
@@ -36,13 +36,25 @@ static Status find_function(DeviceGraph *graph, int index) {
   return step->shared ? allow_shared(device, *function, step) : STATUS_OK;
 }
 
-static Status check_call(const DeviceGraph *graph, const PlanStep *step) {
-  CallId id;
-  if (call_parse(step->name, &id) && (id == CALL_COPY || id == CALL_ZERO)) return STATUS_OK;
+static Status bind_step(DeviceGraph *graph, int index) {
+  const PlanStep *step = &graph->plan->steps.at[index];
+  const char *path = graph->device->artifact->path;
+  switch (step->kind) {
+  case STEP_LAUNCH:
+    return find_function(graph, index);
+  case STEP_COPY:
+  case STEP_FILL:
+    return STATUS_OK;
+  case STEP_CALL:
+    break;
+  case STEP_BEGIN:
+  case STEP_END:
+    return dev_refuse_beside(path, step);
+  }
   return status_fail(STATUS_USER,
                      "%s: the plan calls \"%s\", which the cuda device does not have; compile the "
                      "model again with this version's ftc",
-                     graph->device->artifact->path, step->name);
+                     path, step->name);
 }
 
 static void wait_for_item(DeviceGraph *graph, int item, int earlier, int *waiter) {
@@ -80,10 +92,7 @@ Status cuda_graph_items(DeviceGraph *graph) {
   graph->item = ARENA_ARRAY(graph->arena, CudaItem, steps + 1);
   graph->function = ARENA_ARRAY(graph->arena, CudaFunction, steps + 1);
   graph->map = ARENA_ARRAY(graph->arena, CudaTensorMap *, steps + 1);
-  for (int i = 0; i < steps; i++) {
-    const PlanStep *step = &graph->plan->steps.at[i];
-    STATUS_TRY(step->kind == STEP_LAUNCH ? find_function(graph, i) : check_call(graph, step));
-  }
+  for (int i = 0; i < steps; i++) STATUS_TRY(bind_step(graph, i));
   STATUS_TRY(cuda_blas_items(graph));
   find_after(graph);
   return STATUS_OK;
@@ -131,10 +140,10 @@ static Status enqueue_launch(DeviceGraph *graph, const CudaItem *item, int slot,
 static Status enqueue_memory(DeviceGraph *graph, const PlanStep *step, int slot,
                              CudaStream stream) {
   Device *device = graph->device;
-  size_t bytes = (size_t)call_int(step, "bytes");
+  size_t bytes = (size_t)step->work;
   CudaAddress to = cuda_graph_address(graph, step->args[step->arg_count - 1], slot);
   if (!bytes) return STATUS_OK;
-  if (!strcmp(step->name, "zero")) {
+  if (step->kind == STEP_FILL) {
     CUDA_TRY(device, fill(to, 0, bytes, stream), "%s", step->label);
     return STATUS_OK;
   }

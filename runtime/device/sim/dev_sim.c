@@ -189,14 +189,14 @@ static Status bind_launch(DeviceGraph *graph, const Artifact *artifact, const Pl
 static Status bind_call(DeviceGraph *graph, const PlanStep *step, Task *task) {
   HostCall *made = &task->calls[task->call_count++];
   CpuLibrary *library = graph->device->library;
-  CallId id;
+  bool is_matmul = step->kind == STEP_CALL && !strcmp(step->name, call_info[CALL_MATMUL].name);
   made->step = step;
   made->args = ARENA_ARRAY(graph->arena, char *, step->arg_count + 1);
   for (int i = 0; i < step->arg_count; i++) {
     made->args[i] = address_of(graph, step->args[i]);
     if (!made->args[i]) made->args[i] = (char *)graph; /* of the batch: moved before the call */
   }
-  return call_parse(step->name, &id) && id == CALL_MATMUL
+  return is_matmul
              ? cpu_matmul_new(library, step, graph->graph->buffers.at, made->args, &made->call)
              : cpu_call_new(library, step, made->args, &made->call);
 }
@@ -240,8 +240,10 @@ static Status bind_sim(Device *device, const Artifact *artifact, int which, char
   for (int i = 0; i < graph->graph->steps.count && status == STATUS_OK; i++) {
     const PlanStep *step = &graph->graph->steps.at[i];
     graph->tasks[i].is_fresh = ARENA_ARRAY(graph->arena, bool, step->arg_count + 1);
-    status = step->kind == STEP_LAUNCH ? bind_launch(graph, artifact, step, &graph->tasks[i])
-                                       : bind_call(graph, step, &graph->tasks[i]);
+    bool is_beside = step->kind == STEP_BEGIN || step->kind == STEP_END;
+    status = is_beside                     ? dev_refuse_beside(artifact->path, step)
+             : step->kind == STEP_LAUNCH ? bind_launch(graph, artifact, step, &graph->tasks[i])
+                                         : bind_call(graph, step, &graph->tasks[i]);
   }
   if (status == STATUS_OK) status = bind_insteads(graph);
   if (status != STATUS_OK) {

@@ -1,0 +1,182 @@
+/* plan_sample: a plan that has one of everything, and what is refused of its text when a piece of it
+ * is replaced. */
+#include "plan/plan_text.h"
+#include "plan/plan_calls.h"
+#include "plan/plan_map.h"
+#include "plan/plan_order.h"
+#include <inttypes.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static inline Type type_of(DType dtype, int rank, int64_t a, int64_t b) {
+  return (Type){dtype, {rank, {a, b}}};
+}
+
+static inline PlanStep step_of(Arena *arena, StepKind kind, const char *name, int inputs, int count,
+                        const int *args) {
+  int *copy = ARENA_ARRAY(arena, int, count);
+  memcpy(copy, args, sizeof *args * (size_t)count);
+  return (PlanStep){.kind = kind,
+                    .name = name,
+                    .args = copy,
+                    .arg_count = count,
+                    .input_count = inputs,
+                    .label = "fc1: dot + \"bias\" \\ \xc3\xa9"};
+}
+
+static inline void add_tensors(Arena *arena, Plan *plan) {
+  PlanTensor input = {
+      .name = "image", .type = type_of(DT_U8, 2, 4, 8), .is_needed_for_predict = true};
+  PlanTensor label = {.name = "label",
+                      .type = type_of(DT_I32, 1, 4, 0),
+                      .offset = 64,
+                      .below = 10,
+                      .ignore = -100,
+                      .has_ignore = true};
+  PlanTensor weight = {.name = "fc1.weight",
+                       .type = type_of(DT_F32, 2, 4, 8),
+                       .storage = {{3, {4, 4, 2}}, {0, 2, 1}},
+                       .init = {"uniform", {-0.1, 0.1}, 2}};
+  PlanTensor bias = {.name = "fc1.bias",
+                     .type = type_of(DT_F32, 1, 4, 0),
+                     .offset = 128,
+                     .init = {"zeros", {0}, 0}};
+  PlanTensor step = {.name = OWN_STEP,
+                     .type = type_of(DT_I64, 0, 0, 0),
+                     .init = {"zeros", {0}, 0},
+                     .role = ROLE_STEP};
+  PlanTensor mean = {.name = "@bn.@running_mean",
+                     .type = type_of(DT_F32, 1, 4, 0),
+                     .offset = 64,
+                     .init = {"const", {0.5}, 1},
+                     .role = ROLE_MODEL,
+                     .is_saved = true};
+  PlanTensor rate = {.name = "train.lr", .type = type_of(DT_F64, 0, 0, 0)};
+  VEC_PUSH(arena, plan->inputs, input);
+  VEC_PUSH(arena, plan->inputs, label);
+  VEC_PUSH(arena, plan->params, weight);
+  VEC_PUSH(arena, plan->params, bias);
+  VEC_PUSH(arena, plan->states, step);
+  VEC_PUSH(arena, plan->states, mean);
+  VEC_PUSH(arena, plan->scalars, rate);
+}
+
+static inline void add_graph(Arena *arena, Plan *plan, PlanGraph *graph, const char *name) {
+  graph->name = name;
+  PlanBuffer buffers[] = {{ARENA_INPUT, 0, plan->inputs.at[0].type},
+                          {ARENA_WORK, 0, type_of(DT_F32, 2, 4, 8)},
+                          {ARENA_PARAMS, 0, plan->params.at[0].type},
+                          {ARENA_PARAMS, 128, plan->params.at[1].type},
+                          {ARENA_WORK, 128, type_of(DT_F32, 2, 4, 4)},
+                          {ARENA_OUTPUT, 0, type_of(DT_F32, 0, 0, 0)},
+                          {ARENA_STATE, 0, plan->states.at[0].type},
+                          {ARENA_WORK, 256, type_of(DT_F32, 2, 4, 4)}};
+  for (int i = 0; i < 8; i++) VEC_PUSH(arena, graph->buffers, buffers[i]);
+  PlanStep convert = step_of(arena, STEP_LAUNCH, "k0", 1, 2, (int[]){0, 1});
+  convert.work = 32, convert.grain = 8, convert.bytes = 160, convert.line = 12;
+  VEC_PUSH(arena, graph->steps, convert);
+  PlanStep gemm = step_of(arena, STEP_CALL, "gemm", 3, 4, (int[]){1, 2, 3, 4});
+  static const PlanInt ints[] = {{"batch", 1}, {"m", 4},  {"n", 4},    {"k", 8},
+                                 {"ta", 0},    {"tb", 1}, {"bias", 1}, {"act", 1}};
+  gemm.ints = ints, gemm.int_count = 8, gemm.flops = 256;
+  VEC_PUSH(arena, graph->steps, gemm);
+  PlanStep zero = step_of(arena, STEP_FILL, "fill", 0, 1, (int[]){5});
+  zero.queue = QUEUE_COPY;
+  VEC_PUSH(arena, graph->steps, zero);
+  PlanStep count = step_of(arena, STEP_LAUNCH, "k_step", 1, 2, (int[]){6, 6});
+  count.work = count.grain = 1;
+  VEC_PUSH(arena, graph->steps, count);
+  PlanStep copy = step_of(arena, STEP_COPY, "copy", 1, 2, (int[]){4, 7});
+  copy.queue = QUEUE_COPY, copy.bytes = 128;
+  VEC_PUSH(arena, graph->steps, copy);
+  PlanStep begin = step_of(arena, STEP_BEGIN, "all_reduce", 1, 2, (int[]){7, 7});
+  static const PlanInt group[] = {{"group", 0}};
+  begin.ints = group, begin.int_count = 1, begin.queue = QUEUE_COMMUNICATE;
+  VEC_PUSH(arena, graph->steps, begin);
+  PlanStep end = step_of(arena, STEP_END, "end", 0, 0, (int[]){0});
+  end.begun = 5, end.queue = QUEUE_COMMUNICATE;
+  VEC_PUSH(arena, graph->steps, end);
+  PlanInstead instead = {.end = 1, .call_count = 2};
+  instead.call[0] = step_of(arena, STEP_CALL, "matmul", 3, 4, (int[]){1, 2, 3, 4});
+  static const PlanInt product[] = {{"batch", 1}, {"m", 4},   {"n", 4},       {"k", 8},
+                                    {"ta", 0},    {"tb", 1},  {"compute", 0}, {"bias", 1},
+                                    {"act", 1},   {"aux", 0}, {"sums", 0},    {"accumulate", 0}};
+  instead.call[0].ints = product, instead.call[0].int_count = 12, instead.call[0].flops = 256;
+  instead.call[1] = instead.call[0];
+  VEC_PUSH(arena, graph->insteads, instead);
+  PlanOutput loss = {"loss", "loss", type_of(DT_F32, 0, 0, 0), ARENA_OUTPUT, 0};
+  VEC_PUSH(arena, graph->outputs, loss);
+  assert_null(plan_order_find(arena, graph));
+}
+
+/* A plan that has one of everything. */
+static inline Plan *sample(Arena *arena) {
+  Plan *plan = ARENA_NEW(arena, Plan);
+  const char *why;
+  plan->arena = arena;
+  plan->model = "Mlp";
+  plan->source = "examples/my model\n.ft";
+  plan->target = "cpu";
+  plan->target_cpu = "znver4";
+  plan->settings = settings_new(arena);
+  assert_true(setting_set(arena, plan->settings, setting_find("train.batch"), "4", &why));
+  assert_true(setting_set(arena, plan->settings, setting_find("train.lr"), "0.1", &why));
+  plan->settings[setting_find("train.eps")].number = 1e-7; /* changed, but not given */
+  const char *files[] = {"a \"b\".gz", "c.gz"};
+  const char *names[] = {"limit"};
+  double values[] = {1e3 / 3};
+  DataSource source = {.split = "train", .kind = "idx", .file_count = 2, .option_count = 1};
+  source.files = ARENA_ARRAY(arena, const char *, 2);
+  memcpy(source.files, files, sizeof files);
+  source.option_names = ARENA_ARRAY(arena, const char *, 1);
+  memcpy(source.option_names, names, sizeof names);
+  source.option_values = ARENA_ARRAY(arena, double, 1);
+  memcpy(source.option_values, values, sizeof values);
+  VEC_PUSH(arena, plan->sources, source);
+  const int64_t sizes[] = {256, 128, 256, 128, 64, 128, 64, 4096};
+  memcpy(plan->arena_bytes, sizes, sizeof sizes);
+  add_tensors(arena, plan);
+  PlanMemory row = {"parameters", 256};
+  VEC_PUSH(arena, plan->memory, row);
+  add_graph(arena, plan, &plan->graph[0], "train");
+  add_graph(arena, plan, &plan->graph[1], "eval");
+  return plan;
+}
+
+/* A plan's text with `from` (its first occurrence) replaced, and the checksum made right. */
+static inline char *edited(Arena *arena, const Plan *plan, const char *from, const char *to) {
+  Text text = {0}, out = {0};
+  plan_print(plan, &text);
+  char *at = strstr(text.at, from);
+  if (!at) fail_msg("the sample lacks '%s'", from);
+  text_append(&out, text.at, (size_t)(at - text.at));
+  text_printf(&out, "%s%s", to, at + strlen(from));
+  size_t body = (size_t)(strstr(out.at, "checksum ") - out.at);
+  char sum[32];
+  snprintf(sum, sizeof sum, "checksum %016" PRIx64 "\n", plan_checksum(out.at, body));
+  strcpy(out.at + body, sum);
+  char *result = arena_strdup(arena, out.at);
+  text_free(&text);
+  text_free(&out);
+  return result;
+}
+
+static inline void expect_refusal(Plan *make(Arena *arena), const char *from, const char *to,
+                           const char *message) {
+  Arena *arena = arena_new();
+  const char *why = NULL;
+  char *text = edited(arena, make(arena), from, to);
+  Plan *plan = plan_parse(arena, text, strlen(text), &why);
+  if (plan || !why) fail_msg("'%s' -> '%s' was accepted", from, to);
+  if (!strstr(why, message)) fail_msg("'%s' -> '%s': %s", from, to, why);
+  assert_memory_equal(why, "line ", 5);
+  assert_null(strchr(why, '\n'));
+  arena_free(arena);
+}
