@@ -156,99 +156,6 @@ static bool train_entry(Builder *b, const Ast *entry, const Ast **model, const A
 }
 
 /* ── data ─────────────────────────────────────────────────────────────────────────────────── */
-static bool is_text(const char *kind) { return !strcmp(kind, "bytes") || !strcmp(kind, "tokens"); }
-
-static void add_option(Builder *b, DataSource *source, const char *name, double value) {
-  const char **names = ARENA_ARRAY(b->arena, const char *, source->option_count + 1);
-  double *values = ARENA_ARRAY(b->arena, double, source->option_count + 1);
-  for (int i = 0; i < source->option_count; i++) {
-    names[i] = source->option_names[i];
-    values[i] = source->option_values[i];
-  }
-  names[source->option_count] = name;
-  values[source->option_count++] = value;
-  source->option_names = names;
-  source->option_values = values;
-}
-
-/* dtype=u16 or u32, of tokens. */
-static bool dtype_option(Builder *b, const Ast *argument, DataSource *source) {
-  const Ast *value = argument->kid[0];
-  DType dtype;
-  if (value->kind != AST_NAME || !dtype_parse(value->name, &dtype) || dtype != DT_U32) {
-    if (value->kind == AST_NAME && !strcmp(value->name, "u16")) {
-      add_option(b, source, "bits", 16);
-      return true;
-    }
-    return builder_fail(b, value->loc, "dtype is u16 or u32: what a token file holds");
-  }
-  add_option(b, source, "bits", 32);
-  return true;
-}
-
-static bool source_option(Builder *b, const Ast *argument, DataSource *source) {
-  static const char *const names[] = {"limit", "dtype"};
-  bool is_tokens = !strcmp(source->kind, "tokens");
-  for (int i = 0; i < source->option_count; i++)
-    if (!strcmp(source->option_names[i], argument->name) ||
-        (!strcmp(source->option_names[i], "bits") && !strcmp(argument->name, "dtype")))
-      return builder_fail(b, argument->loc, "'%s' is given twice", argument->name);
-  if (is_tokens && !strcmp(argument->name, "dtype")) return dtype_option(b, argument, source);
-  if (strcmp(argument->name, "limit") != 0)
-    return builder_fail(b, argument->loc, "%s has no option '%s'%s", source->kind, argument->name,
-                        builder_hint(b, argument->name, names, is_tokens ? 2 : 1));
-  Value v = eval(b, argument->kid[0]);
-  if (v.kind == VALUE_ERROR) return false;
-  int64_t limit;
-  if (!value_to_int(&v, &limit) || limit < 1)
-    return builder_fail(b, argument->loc, "limit must be a positive integer, not %s",
-                        value_describe(b->arena, &v));
-  add_option(b, source, "limit", (double)limit);
-  return true;
-}
-
-static bool source(Builder *b, const Ast *entry) {
-  static const char *const kinds[] = {"idx", "npy", "bytes", "tokens"};
-  const Ast *call = entry->kid[0];
-  const Ast *callee = call && call->kind == AST_CALL ? call->kid[0] : NULL;
-  if (!callee || callee->kind != AST_NAME)
-    return builder_fail(
-        b, call ? call->loc : entry->loc,
-        "%s is a data source: idx(\"images\", \"labels\"), npy(...), bytes(\"text\") or "
-        "tokens(...)",
-        entry->name);
-  bool is_known = false;
-  for (int i = 0; i < 4; i++) is_known |= !strcmp(callee->name, kinds[i]);
-  if (!is_known)
-    return builder_fail(b, callee->loc,
-                        "unknown data source '%s'%s; there are idx, npy, bytes and tokens",
-                        callee->name, builder_hint(b, callee->name, kinds, 4));
-  DataSource out = {.split = entry->name, .kind = callee->name};
-  out.files = ARENA_ARRAY(b->arena, const char *, call->count);
-  bool fine = true;
-  for (int i = 1; i < call->count; i++) {
-    const Ast *argument = call->kid[i];
-    if (argument->kind == AST_KEYWORD) {
-      fine = source_option(b, argument, &out) && fine;
-      continue;
-    }
-    Value v = eval(b, argument);
-    if (v.kind == VALUE_STRING)
-      out.files[out.file_count++] = v.s;
-    else if (v.kind != VALUE_ERROR)
-      fine = builder_fail(b, argument->loc, "a file name is a string, not %s",
-                          value_describe(b->arena, &v));
-    else
-      fine = false;
-  }
-  if (fine && !out.file_count)
-    fine = builder_fail(b, call->loc, "%s needs %s", callee->name,
-                        is_text(callee->name) ? "the name of a file"
-                                              : "file names, one for each input of the model");
-  VEC_PUSH(b->arena, b->program->sources, out);
-  return fine;
-}
-
 static bool data_block(Builder *b, const Ast *data, const Ast *model) {
   static const char *const more[] = {"train", "valid", "test", NULL};
   bool fine = true;
@@ -257,25 +164,7 @@ static bool data_block(Builder *b, const Ast *data, const Ast *model) {
     bool split = !strcmp(entry->name, "train") || !strcmp(entry->name, "valid") ||
                  !strcmp(entry->name, "test");
     if (entry->kind == AST_ENTRY && split) {
-      int sources = b->program->sources.count, inputs = model ? model->kid[0]->count : 0;
-      bool read = source(b, entry);
-      fine = read && fine;
-      if (!read || !model || b->program->sources.count == sources) continue;
-      int files = b->program->sources.at[sources].file_count;
-      if (is_text(b->program->sources.at[sources].kind)) {
-        if (files > 1)
-          fine = builder_fail(b, entry->kid[0]->loc, "a text is one file, not %d", files);
-        if (inputs <= 2) continue;
-        fine = builder_fail(b, entry->kid[0]->loc,
-                            "a text is for a model of one input (tokens) or two (tokens and the "
-                            "ones that follow), but model '%s' has %d",
-                            model->name, inputs);
-        continue;
-      }
-      if (files == inputs) continue;
-      fine = builder_fail(b, entry->kid[0]->loc, "%d file%s, but model '%s' has %d input%s", files,
-                          files == 1 ? "" : "s", model->name, inputs, inputs == 1 ? "" : "s");
-      builder_note(b, model->loc, "the model is declared here");
+      fine = recipe_source(b, entry, model) && fine;
     } else {
       const char *key = arena_printf(b->arena, "data.%s", entry->name);
       if (setting_find(key) < 0)

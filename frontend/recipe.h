@@ -1,5 +1,5 @@
-/* recipe: what the files that read data and train blocks share. recipe.c: sections, settings and
- * data; recipe_choice.c: what is chosen by name (optimizer, schedule, clip); recipe_groups.c:
+/* recipe: what the files that read data and train blocks share. recipe.c: sections and settings;
+ * recipe_source.c: where data comes from; recipe_choice.c: what is chosen by name (optimizer, schedule, clip); recipe_groups.c:
  * settings of some parameters only. */
 #ifndef FT_FRONTEND_RECIPE_H
 #define FT_FRONTEND_RECIPE_H
@@ -11,6 +11,10 @@ bool recipe_set_value(Builder *b, const char *key, const Value *v, Loc loc);
 bool recipe_set_ast(Builder *b, const char *key, const Ast *ast);
 /* `min(valid.loss)` and the like stay text. */
 bool recipe_set_metric(Builder *b, const char *key, const char *what, const Ast *ast);
+
+/* ── recipe_source.c ── */
+/* The entry `train = idx(...)` becomes a source of the program. The model may be NULL: not known. */
+bool recipe_source(Builder *b, const Ast *entry, const Ast *model);
 
 /* ── recipe_choice.c ── */
 bool recipe_optimizer(Builder *b, const Ast *ast);

@@ -90,7 +90,7 @@ typedef struct {
  * inputs. `kind` is the constructor's name; options its named arguments, e.g. limit=1000. */
 typedef struct {
   const char *split; /* "train", "valid", "test" */
-  const char *kind;  /* idx, npy */
+  const char *kind;  /* plan/sources.def */
   const char **files;
   int file_count;
   const char **option_names;

@@ -1,5 +1,6 @@
-/* idx: see idx.h. */
-#include "runtime/data/idx.h"
+/* idx: the header of an IDX file, the format of MNIST and its kin (yann.lecun.com/exdb/mnist): two zero bytes, the
+ * element type, the rank, then big-endian 32-bit dimensions and elements. */
+#include "runtime/data/source_array.h"
 
 enum { LARGEST_RANK = 4 };
 
@@ -28,7 +29,9 @@ static bool element_of_code(uint8_t code, Element *out) {
   }
 }
 
-Status idx_parse(const uint8_t *head, size_t count, ArrayHeader *out) {
+Status idx_parse(const ArrayFile *file, ArrayHeader *out) {
+  const uint8_t *head = file->at;
+  size_t count = file->count;
   *out = (ArrayHeader){.is_big_endian = true};
   if (count < 4)
     return status_fail(STATUS_USER, "is not an IDX file: it has %zu bytes, not even a header",

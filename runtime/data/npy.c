@@ -125,7 +125,9 @@ damaged:
   return status_fail(STATUS_USER, "is damaged: its NumPy header is not valid");
 }
 
-Status npy_parse(const uint8_t *head, size_t count, ArrayHeader *out) {
+Status npy_parse(const ArrayFile *file, ArrayHeader *out) {
+  const uint8_t *head = file->at;
+  size_t count = file->count;
   *out = (ArrayHeader){0};
   if (count < 10 || memcmp(head, "\x93NUMPY", 6) != 0)
     return status_fail(STATUS_USER, "is not a NumPy .npy file");

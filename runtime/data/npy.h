@@ -1,10 +1,8 @@
-/* npy: NumPy's array files (numpy.lib.format): versions 1, 2 and 3, C order. */
+/* npy: NumPy's array files (numpy.lib.format): versions 1, 2 and 3, C order. npy_parse, which reads
+ * them, is declared with the other readers in source_array.h. */
 #ifndef FT_RUNTIME_NPY_H
 #define FT_RUNTIME_NPY_H
 #include "runtime/data/source_array.h"
-
-/* Parses the first `count` bytes of a file; failures follow the file's name ("is not …"). */
-STATUS_CHECKED Status npy_parse(const uint8_t *head, size_t count, ArrayHeader *out);
 
 /* Writes version 1, in parts: open with the final shape, append its bytes, finish. The file
  * appears under its name only when finished. */

@@ -3,7 +3,6 @@
 #include "runtime/data/source.h"
 #include "runtime/common/order.h"
 #include "runtime/data/source_early.h"
-#include "runtime/data/tokens.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -129,21 +128,25 @@ static size_t start_of(const Source *source, const Column *column, int64_t index
   return (size_t)at * (column->row_from / (size_t)source->window) + column->shift;
 }
 
-/* Applies limit=N; other options are for other kinds of data. */
-static Status apply_options(Source *source, const DataSource *data) {
+/* Options are numbers that a plan may make up: whole ones that an int64_t holds, or a reader would have to check. */
+static Status check_options(const DataSource *data, const SourceKind *kind) {
   for (int i = 0; i < data->option_count; i++) {
     const char *name = data->option_names[i];
     double value = data->option_values[i];
-    if (strcmp(name, "bits") == 0 && strcmp(data->kind, "tokens") == 0) continue;
-    if (strcmp(name, "limit") != 0)
-      return status_fail(STATUS_USER, "%s: %s() has no option '%s'; it has limit", data->split,
-                         data->kind, name);
-    if (!(value >= 1) || value > 0x1p53 || value != (double)(int64_t)value)
-      return status_fail(STATUS_USER, "%s: limit=%g is not a number of samples", data->split,
-                         value);
-    if ((double)source->samples > value) source->samples = (int64_t)value;
+    bool is_limit = strcmp(name, "limit") == 0;
+    if (!source_kind_takes(kind, name))
+      return status_fail(STATUS_USER, "%s: %s() has no option '%s'; it has limit%s%s", data->split,
+                         kind->name, name, *kind->options ? " " : "", kind->options);
+    if (!(value >= is_limit) || value > 0x1p53 || value != (double)(int64_t)value)
+      return status_fail(STATUS_USER, "%s: %s=%g is not a number%s", data->split, name, value,
+                         is_limit ? " of samples" : ", whole and from 0");
   }
   return STATUS_OK;
+}
+
+static void apply_limit(Source *source, const DataSource *data) {
+  double limit = source_kind_option(data, "limit", (double)source->samples);
+  if ((double)source->samples > limit) source->samples = (int64_t)limit;
 }
 
 static Status new_source(const Plan *plan, const char *label, int columns, Source **out) {
@@ -156,12 +159,13 @@ static Status new_source(const Plan *plan, const char *label, int columns, Sourc
   return STATUS_OK;
 }
 
-static Status add_column(Source *source, const char *kind, const char *path,
+/* data: NULL for a kind told by the file's content. */
+static Status add_column(Source *source, const DataSource *data, const char *path,
                          const PlanTensor *input) {
   Column *column = &source->column[source->column_count++];
-  column->array = source_early_take(kind, path);
+  if (data) column->array = source_early_take(data->kind, path);
   if (!column->array)
-    STATUS_TRY(status_prefix(array_open(kind, path, &column->array), "%s", source->label));
+    STATUS_TRY(status_prefix(array_open(data, path, &column->array), "%s", source->label));
   return bind_column(source->label, input, source->batch, column);
 }
 
@@ -194,15 +198,10 @@ static Status wrong_file_count(const Plan *plan, const DataSource *data) {
   return status;
 }
 
-static const char *kind_of(const DataSource *data) {
-  if (strcmp(data->kind, "tokens") != 0) return data->kind;
-  for (int i = 0; i < data->option_count; i++)
-    if (strcmp(data->option_names[i], "bits") == 0 && data->option_values[i] == 32)
-      return "tokens32";
-  return "tokens16";
+static bool is_text(const DataSource *data) {
+  const SourceKind *kind = source_kind_find(data->kind);
+  return kind && kind->form == SOURCE_TEXT;
 }
-
-static bool is_text(const DataSource *data) { return tokens_is_kind(kind_of(data)); }
 
 static Status open_text(Source *source, const Plan *plan, const DataSource *data,
                         const SourcePlaces *places) {
@@ -211,26 +210,30 @@ static Status open_text(Source *source, const Plan *plan, const DataSource *data
       status_prefix(source_find_file(plan, places, data->files[0], &path), "%s", data->split));
   source->column_count = 1;
   Status status =
-      status_prefix(array_open(kind_of(data), path, &source->column[0].array), "%s", data->split);
+      status_prefix(array_open(data, path, &source->column[0].array), "%s", data->split);
   free(path);
   STATUS_TRY(status);
   STATUS_TRY(bind_text(source, plan));
-  return apply_options(source, data);
+  apply_limit(source, data);
+  return STATUS_OK;
 }
 
 static Status open_split(Source *source, const Plan *plan, const DataSource *data,
                          const SourcePlaces *places) {
+  const SourceKind *kind = source_kind_find(data->kind);
+  if (kind) STATUS_TRY(check_options(data, kind)); /* an unknown one is refused with its file */
   if (is_text(data)) return open_text(source, plan, data, places);
   for (int i = 0; i < data->file_count; i++) {
     char *path;
     STATUS_TRY(
         status_prefix(source_find_file(plan, places, data->files[i], &path), "%s", data->split));
-    Status status = add_column(source, data->kind, path, &plan->inputs.at[i]);
+    Status status = add_column(source, data, path, &plan->inputs.at[i]);
     free(path);
     STATUS_TRY(status);
   }
   STATUS_TRY(count_samples(source));
-  return apply_options(source, data);
+  apply_limit(source, data);
+  return STATUS_OK;
 }
 
 Status source_open(const Plan *plan, const char *split, const SourcePlaces *places, Source **out) {
@@ -254,7 +257,7 @@ Status source_open_inputs(const Plan *plan, const SourceInput *inputs, int count
   Source *source;
   Status status = new_source(plan, "--input", count, &source);
   for (int i = 0; i < count && status == STATUS_OK; i++)
-    status = add_column(source, "auto", inputs[i].path, inputs[i].input);
+    status = add_column(source, NULL, inputs[i].path, inputs[i].input);
   if (status == STATUS_OK) status = count_samples(source);
   if (status == STATUS_OK)
     *out = source;
@@ -436,7 +439,7 @@ Status source_fill(const Source *source, const int64_t *sample, void *batch) {
   for (int i = 0; i < source->column_count; i++) {
     const Column *column = &source->column[i];
     size_t upto = column->array->header.offset + (size_t)(last + 1) * column->row_from;
-    if (source->window) upto = 0; /* never compressed: it is all there */
+    if (source->window || column->array->header.elements) upto = 0; /* it is all there */
     STATUS_TRY(source_bytes_wait(column->array->bytes, upto));
     uint8_t *to = (uint8_t *)batch + column->input->offset;
     Status status = STATUS_OK;
@@ -471,8 +474,8 @@ bool source_is_cheap(const Source *source) {
   for (int i = 0; i < source->column_count; i++) {
     const Column *column = &source->column[i];
     bool is_label = column->row_elements == 1;
-    bool is_in_memory = source_bytes_memory(column->array->bytes) > 0 ||
-                        (size_t)source->samples * column->row_from <= small_file;
+    bool is_in_memory =
+        array_memory(column->array) > 0 || (size_t)source->samples * column->row_from <= small_file;
     if (!is_in_memory || (!column->is_copy && !is_label)) return false;
   }
   return true;
@@ -487,7 +490,6 @@ Status source_check(const Source *source) {
 int64_t source_memory(const Source *source) {
   int64_t total = 0;
   for (int i = 0; i < source->column_count; i++)
-    if (!source->column[i].is_shared)
-      total += (int64_t)source_bytes_memory(source->column[i].array->bytes);
+    if (!source->column[i].is_shared) total += (int64_t)array_memory(source->column[i].array);
   return total;
 }

@@ -1,8 +1,5 @@
 /* source_array: see source_array.h. */
 #include "runtime/data/source_array.h"
-#include "runtime/data/idx.h"
-#include "runtime/data/npy.h"
-#include "runtime/data/tokens.h"
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -31,44 +28,78 @@ char *array_header_text(const ArrayHeader *header, char buffer[TYPE_TEXT]) {
   return buffer;
 }
 
-static Status open_in(DataArray *array, const char *kind, const char *path) {
-  STATUS_TRY(source_bytes_open(path, &array->bytes));
-  size_t count, bytes = 0;
-  const uint8_t *head = source_bytes_head(array->bytes, &count);
-  bool is_npy =
-      strcmp(kind, "npy") == 0 || (strcmp(kind, "auto") == 0 && count > 0 && head[0] != 0);
-  size_t size;
-  Status status;
-  if (!tokens_is_kind(kind))
-    status =
-        is_npy ? npy_parse(head, count, &array->header) : idx_parse(head, count, &array->header);
-  else if (source_bytes_size(array->bytes, &size))
-    status = tokens_parse(kind, head, count, size, &array->header);
-  else
-    status = status_fail(STATUS_USER, "is compressed; texts and tokens are read plain: gunzip it");
-  STATUS_TRY(source_bytes_intact(array->bytes)); /* or zeros may be taken for its header */
-  if (status == STATUS_OK && !array_header_bytes(&array->header, &bytes)) {
-    char text[TYPE_TEXT];
-    status = status_fail(STATUS_USER, "is damaged: its header promises %s, which no file can hold",
-                         array_header_text(&array->header, text));
+typedef Status Parse(const ArrayFile *file, ArrayHeader *out);
+static Parse *const parsers[] = {
+#define SOURCE(name, ...) name##_parse,
+#include "plan/sources.def"
+#undef SOURCE
+};
+
+static Status unknown_kind(const char *name) {
+  Text kinds = {0};
+  source_kind_list(&kinds);
+  Status status = status_fail(STATUS_USER, "data kind '%s' is not known: there are %s", name,
+                              text_cstr(&kinds));
+  text_free(&kinds);
+  return status;
+}
+
+static Status unknown_content(void) {
+  Text kinds = {0};
+  for (int i = 0, listed = 0; i < source_kind_count; i++)
+    if (source_kinds[i].begins_count)
+      text_printf(&kinds, "%s%s", listed++ ? " nor " : "", source_kinds[i].name);
+  Status status =
+      status_fail(STATUS_USER, "is neither %s: its first bytes are others", text_cstr(&kinds));
+  text_free(&kinds);
+  return status;
+}
+
+static Status parse(DataArray *array, const DataSource *data) {
+  ArrayFile file = {.options = data};
+  file.at = source_bytes_head(array->bytes, &file.count);
+  const SourceKind *kind =
+      data ? source_kind_find(data->kind) : source_kind_guess(file.at, file.count);
+  if (!kind) return unknown_content();
+  if (kind->reads != SOURCE_HEAD && !source_bytes_size(array->bytes, &file.size))
+    return status_fail(STATUS_USER, "is compressed; %s() reads files as they are: gunzip it",
+                       kind->name);
+  if (kind->reads == SOURCE_ALL) {
+    STATUS_TRY(source_bytes_expect(array->bytes, file.size));
+    file.at = source_bytes_at(array->bytes);
+    file.count = file.size;
   }
+  STATUS_TRY(parsers[kind - source_kinds](&file, &array->header));
+  size_t bytes;
+  char text[TYPE_TEXT];
+  if (!array_header_bytes(&array->header, &bytes))
+    return status_fail(STATUS_USER, "is damaged: its header promises %s, which no file can hold",
+                       array_header_text(&array->header, text));
+  return STATUS_OK;
+}
+
+static Status open_in(DataArray *array, const DataSource *data, const char *path) {
+  STATUS_TRY(source_bytes_open(path, &array->bytes));
+  Status status = parse(array, data);
+  STATUS_TRY(source_bytes_intact(array->bytes)); /* or zeros may be taken for its header */
   if (status != STATUS_OK) {
     char *message = strdup(status_message());
     status = status_fail(status, "%s %s", path, message ? message : "is damaged");
     free(message);
     return status;
   }
+  if (array->header.elements) return STATUS_OK; /* all was read */
+  size_t bytes = 0;
+  (void)array_header_bytes(&array->header, &bytes);
   return source_bytes_expect(array->bytes, array->header.offset + bytes);
 }
 
-Status array_open(const char *kind, const char *path, DataArray **out) {
+Status array_open(const DataSource *data, const char *path, DataArray **out) {
   *out = NULL;
-  if (strcmp(kind, "idx") != 0 && strcmp(kind, "npy") != 0 && strcmp(kind, "auto") != 0 &&
-      !tokens_is_kind(kind))
-    return status_fail(STATUS_USER, "data kind '%s' is not known: idx, npy, bytes or tokens", kind);
+  if (data && !source_kind_find(data->kind)) return unknown_kind(data->kind);
   DataArray *array = calloc(1, sizeof *array);
   if (!array) return status_errno(ENOMEM, "%s", path);
-  Status status = open_in(array, kind, path);
+  Status status = open_in(array, data, path);
   if (status == STATUS_OK)
     *out = array;
   else
@@ -79,9 +110,17 @@ Status array_open(const char *kind, const char *path, DataArray **out) {
 void array_close(DataArray *array) {
   if (!array) return;
   source_bytes_close(array->bytes);
+  free(array->header.elements);
   free(array);
 }
 
 const uint8_t *array_at(const DataArray *array) {
+  if (array->header.elements) return array->header.elements;
   return source_bytes_at(array->bytes) + array->header.offset;
+}
+
+size_t array_memory(const DataArray *array) {
+  size_t bytes = 0;
+  if (array->header.elements) (void)array_header_bytes(&array->header, &bytes);
+  return bytes + source_bytes_memory(array->bytes);
 }

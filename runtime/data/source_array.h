@@ -1,18 +1,31 @@
-/* source_array: an n-dimensional array in a data file (IDX or NumPy). The first dimension counts
- * samples.
+/* source_array: an n-dimensional array in a data file, whose kind is a row of plan/sources.def. The first dimension
+ * counts samples.
  * Invariant: an opened array's bytes cover all of its elements (checked against the file). */
 #ifndef FT_RUNTIME_SOURCE_ARRAY_H
 #define FT_RUNTIME_SOURCE_ARRAY_H
+#include "plan/source_kind.h"
 #include "runtime/common/element.h"
 #include "runtime/data/source_bytes.h"
 
-/* What a file's header says. */
+/* What a file holds. */
 typedef struct {
   Element element;
   bool is_big_endian;
   Shape shape;
-  size_t offset; /* of the first element in the (inflated) file */
+  size_t offset;  /* of the first element in the (inflated) file */
+  void *elements; /* malloc'd, where a reader of whole files has made them; else NULL */
 } ArrayHeader;
+/* What a reader is given. The failure's text goes on after the file's name: "is not an IDX file". It is hostile input:
+ * whatever it says is checked. That the elements are all there is checked by array_open. */
+typedef struct {
+  const uint8_t *at;  /* the first `count` bytes: at most 64 KiB, or all (sources.def: reads) */
+  size_t count, size; /* size: of the whole file; 0 where it may be compressed */
+  const DataSource *options; /* source_kind_option; may be NULL */
+} ArrayFile;
+#define SOURCE(name, ...)                                                                          \
+  STATUS_CHECKED Status name##_parse(const ArrayFile *file, ArrayHeader *out);
+#include "plan/sources.def"
+#undef SOURCE
 /* Bytes of the elements; false if that does not fit in 2^62 or a dimension is negative. */
 bool array_header_bytes(const ArrayHeader *header, size_t *bytes);
 /* "u8[60000,28,28]" */
@@ -22,12 +35,13 @@ typedef struct {
   SourceBytes *bytes;
   ArrayHeader header;
 } DataArray;
-/* kind "idx", "npy", or "auto" for either by its first byte; "bytes", "tokens16" or "tokens32" for
- * a row of numbers (tokens.h). Inflating a gzip file goes on after the return: wait before reading.
- */
-STATUS_CHECKED Status array_open(const char *kind, const char *path, DataArray **out);
+/* A file of the kind that `data` says, read with its options; NULL: of the kind that its first bytes tell. Inflating a
+ * gzip file goes on after the return: wait before reading. */
+STATUS_CHECKED Status array_open(const DataSource *data, const char *path, DataArray **out);
 void array_close(DataArray *array); /* NULL is fine */
 /* The elements: address of the first one. */
 const uint8_t *array_at(const DataArray *array);
+/* Bytes of memory that it takes; 0 for a mapped file. */
+size_t array_memory(const DataArray *array);
 
 #endif

@@ -19,10 +19,6 @@ void tokens_header(int bytes, uint32_t count, uint8_t out[TOKENS_HEADER]) {
   for (int i = 0; i < 12; i++) out[i] = (uint8_t)(words[i / 4] >> 8 * (i % 4));
 }
 
-bool tokens_is_kind(const char *kind) {
-  return !strcmp(kind, "bytes") || !strcmp(kind, "tokens16") || !strcmp(kind, "tokens32");
-}
-
 static Status parse_header(const uint8_t *head, size_t size, int format, ArrayHeader *out) {
   uint32_t version = word(head, 1), count = word(head, 2);
   size_t bytes = (size_t)count * (size_t)element_bytes(formats[format].element);
@@ -43,20 +39,22 @@ static Status parse_header(const uint8_t *head, size_t size, int format, ArrayHe
   return STATUS_OK;
 }
 
-Status tokens_parse(const char *kind, const uint8_t *head, size_t count, size_t size,
-                    ArrayHeader *out) {
-  bool is_bytes = !strcmp(kind, "bytes");
-  *out = (ArrayHeader){.element = is_bytes                    ? ELEMENT_U8
-                                  : !strcmp(kind, "tokens16") ? ELEMENT_U16
-                                                              : ELEMENT_U32,
+Status bytes_parse(const ArrayFile *file, ArrayHeader *out) {
+  *out = (ArrayHeader){.element = ELEMENT_U8, .shape = {.rank = 1, .dim = {(int64_t)file->size}}};
+  return STATUS_OK;
+}
+
+Status tokens_parse(const ArrayFile *file, ArrayHeader *out) {
+  bool is_wide = source_kind_option(file->options, "bits", 16) == 32;
+  *out = (ArrayHeader){.element = is_wide ? ELEMENT_U32 : ELEMENT_U16,
                        .shape = {.rank = 1, .dim = {0}}};
-  for (int i = 0; i < 2 && !is_bytes && count >= TOKENS_HEADER; i++)
-    if (word(head, 0) == formats[i].magic) return parse_header(head, size, i, out);
+  for (int i = 0; i < 2 && file->count >= TOKENS_HEADER; i++)
+    if (word(file->at, 0) == formats[i].magic) return parse_header(file->at, file->size, i, out);
   size_t each = (size_t)element_bytes(out->element);
-  if (size % each)
+  if (file->size % each)
     return status_fail(STATUS_USER,
                        "is not a file of %s tokens: its %zu bytes are no multiple of %zu",
-                       element_text(out->element), size, each);
-  out->shape.dim[0] = (int64_t)(size / each);
+                       element_text(out->element), file->size, each);
+  out->shape.dim[0] = (int64_t)(file->size / each);
   return STATUS_OK;
 }

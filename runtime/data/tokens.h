@@ -7,10 +7,4 @@
 enum { TOKENS_HEADER = 1024 }; /* bytes */
 /* The header of a file of `count` tokens of 2 or 4 bytes. */
 void tokens_header(int bytes, uint32_t count, uint8_t out[TOKENS_HEADER]);
-
-/* kind "bytes", "tokens16" or "tokens32"; `head` is the file's beginning, `size` its whole length.
- * The failure's text goes on after the file's name. */
-bool tokens_is_kind(const char *kind);
-STATUS_CHECKED Status tokens_parse(const char *kind, const uint8_t *head, size_t count, size_t size,
-                                   ArrayHeader *out);
 #endif

@@ -1,5 +1,5 @@
-"""docs/adding-an-op.md and docs/adding-an-optimizer.md are true: their patches, applied to a copy of the tree, make an op
-that trains, and an optimiser that does what PyTorch's does."""
+"""docs/adding-*.md are true: their patches, applied to a copy of the tree, make an op that trains, an optimiser that does
+what PyTorch's does, a data source that training reads, and a pass."""
 import os
 import re
 import shutil
@@ -10,6 +10,7 @@ import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 OP = "log2"
+PAGES = ("adding-an-op", "adding-an-optimizer", "adding-a-data-source", "adding-a-pass")
 # In the copy: the cases of the op, on the CPU and in the simulator; as a compile-time number; in the documentation.
 CHECK = """
 import sys
@@ -33,13 +34,36 @@ class Number(support.Case):
 support.main()
 """
 
+# In the copy: training from CSV files is training from the same numbers in NumPy's.
+SOURCE = """
+import json, sys
+sys.path.insert(0, "test")
+import numpy as np, support
+class Training(support.Case):
+    def test(self):
+        x, y = np.random.default_rng(1).standard_normal((64, 3)).astype(np.float32), np.arange(64) % 4
+        np.save(self.path("x.npy"), x), np.save(self.path("y.npy"), y)
+        np.savetxt(self.path("x.csv"), x, "%.9g", ",", header="a,b,c", comments=""), np.savetxt(self.path("y.csv"), y, "%d", header="y", comments="")
+        losses = []
+        for source in ('npy("x.npy", "y.npy")', 'csv("x.csv", "y.csv", skip=1)'):
+            with open(self.path("m.ft"), "w") as file:
+                file.write('model M(x: f32[B, 3], y: i32[B]) {\\n  loss = mean(cross_entropy(Linear(4, name="f")(x), y))\\n}\\n'
+                           "data D { train = " + source + " }\\ntrain { model = M; data = D; batch = 8; steps = 16; optimizer = sgd(lr=0.1); eval = none; log { every = 1 steps } }\\n")
+            support.run("ftrun", self.path("m.ft"), "--data", self.path("."), "--log-jsonl", self.path("log"))
+            with open(self.path("log")) as file:
+                losses.append([json.loads(line).get("loss") for line in file])
+        self.assertGreater(len(losses[0]), 15)
+        self.assertEqual(losses[0], losses[1])
+support.main()
+"""
+
 
 def hunks(page):
     """(file, old lines, new lines) of the page's diff, whose hunks are told by their lines and not by numbers."""
     diff = re.search(r"^```diff\n(.*?)^```", page, re.M | re.S).group(1)
-    for part in re.split(r"^--- a/", diff, flags=re.M)[1:]:
+    for part in re.split(r"^--- (?:a/.*|/dev/null)\n\+\+\+ b/", diff, flags=re.M)[1:]:
         name, *rest = part.split("\n")
-        for hunk in "\n".join(rest[1:]).split("@@\n")[1:]:
+        for hunk in "\n".join(rest).split("@@\n")[1:]:
             lines = hunk.rstrip("\n").split("\n")
             assert all(line[:1] in " +-" for line in lines if line), (name, lines)
             yield name, [x[1:] for x in lines if x[:1] != "+"], [x[1:] for x in lines if x[:1] != "-"]
@@ -55,10 +79,10 @@ class Pages(unittest.TestCase):
             if os.path.isfile(os.path.join(ROOT, name)):
                 os.makedirs(os.path.join(cls.tree, os.path.dirname(name)), exist_ok=True)
                 shutil.copy(os.path.join(ROOT, name), os.path.join(cls.tree, name))
-        cls.places = {page: cls.apply(page) for page in ("adding-an-op", "adding-an-optimizer")}
+        cls.places = {page: cls.apply(page) for page in PAGES}
         cls.build = os.path.join(cls.tree, "build")
         subprocess.run(["cmake", "-G", "Ninja", "-S", cls.tree, "-B", cls.build], check=True, stdout=subprocess.DEVNULL)
-        subprocess.run(["ninja", "-C", cls.build, "--quiet", "ftc", "ftrun", "ftopt"], check=True)
+        subprocess.run(["ninja", "-C", cls.build, "--quiet", "ftc", "ftrun", "ftopt", "unit_runtime_csv"], check=True)
 
     @classmethod
     def apply(cls, page):
@@ -67,9 +91,13 @@ class Pages(unittest.TestCase):
             changes = list(hunks(file.read()))
         for name, old, new in changes:
             path = os.path.join(cls.tree, name)
-            with open(path) as file:
-                text = file.read()
             old, new = "\n".join(old) + "\n", "\n".join(new) + "\n"
+            if not old.strip():
+                assert not os.path.exists(path), f"{name} is there already"
+                text, old = "\n", "\n"
+            else:
+                with open(path) as file:
+                    text = file.read()
             assert text.count(old) == 1, f"{name} does not have this once:\n{old}"
             with open(path, "w") as file:
                 file.write(text.replace(old, new))
@@ -95,6 +123,31 @@ class Pages(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         for text in ('setting train.optimizer "adamax" given', "setting train.lr 0.002", 'state "@adamax.u"'):
             self.assertIn(text, done.stdout)
+
+    def test_adding_a_data_source(self):
+        self.assertLessEqual(len(self.places["adding-a-data-source"]), 4, "the page promises four places")
+        done = subprocess.run([os.path.join(self.build, "unit", "unit_runtime_csv")], cwd=self.tree, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        done = self.python("-c", SOURCE)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("1 passed, 0 failed", done.stdout)
+
+    def test_adding_a_pass(self):
+        self.assertLessEqual(len(self.places["adding-a-pass"]), 4, "the page promises four places")
+        done = self.python("/usr/lib/llvm-19/build/utils/lit/lit.py", "-v", "test/lit/passes/crop.ftir", "test/lit/passes/disable.test")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        with open(os.path.join(self.tree, "crop.ft"), "w") as file:  # the slice begins in the padding
+            file.write('model M(x: f32[B, 8]) {\n  loss = mean(pad(Linear(8, name="f")(x), (0, 2), (0, 2))[:, 1:7] ** 2)\n}\n'
+                       "train { model = M; batch = 2; optimizer = sgd(lr=0.1) }\n")
+        made = []
+        for more in ([], ["--disable=crop"]):
+            command = [os.path.join(self.build, "bin", "ftc"), "crop.ft", "--time-passes", "--stop-after=crop", "--emit=ir", *more]
+            done = subprocess.run(command, cwd=self.tree, capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual("crop" in done.stderr, not more, done.stderr)
+            made.append(done.stdout)
+        self.assertIn("f32[2,12]", made[1])
+        self.assertNotIn("f32[2,12]", made[0].split("graph")[1])
 
 
 if __name__ == "__main__":

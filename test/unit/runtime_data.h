@@ -49,10 +49,21 @@ __attribute__((unused)) static const char *data_write_gzip(const char *name, con
   assert_int_equal(gzclose(file), Z_OK);
   return path;
 }
+/* A file of a kind of plan/sources.def, with an option ("bits=32") or none (NULL). */
+__attribute__((unused)) static Status data_open(const char *kind, const char *option,
+                                                const char *path, DataArray **out) {
+  char name[32] = "";
+  double value = 0;
+  const char *names[] = {name};
+  if (option) assert_int_equal(sscanf(option, "%31[^=]=%lf", name, &value), 2);
+  DataSource data = {
+      .kind = kind, .option_names = names, .option_values = &value, .option_count = option != NULL};
+  return array_open(&data, path, out);
+}
 /* Opens and reads all: what a damaged file must fail in. */
 __attribute__((unused)) static Status data_read(const char *kind, const char *path) {
   DataArray *array;
-  Status status = array_open(kind, path, &array);
+  Status status = data_open(kind, NULL, path, &array);
   if (status == STATUS_OK) status = source_bytes_check(array->bytes);
   array_close(array); /* NULL if it was not opened */
   return status;

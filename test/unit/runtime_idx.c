@@ -6,7 +6,7 @@ static const uint8_t images[] = {0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 2,  0,  0,
 
 static void check_images(const char *path) {
   DataArray *array;
-  assert_int_equal(array_open("idx", path, &array), STATUS_OK);
+  assert_int_equal(data_open("idx", NULL, path, &array), STATUS_OK);
   assert_int_equal(source_bytes_check(array->bytes), STATUS_OK);
   char text[TYPE_TEXT];
   assert_string_equal(array_header_text(&array->header, text), "u8[2,2,3]");
@@ -48,8 +48,9 @@ static void every_type(void **state) {
     uint8_t file[16] = {0, 0, cases[i].code, 1, 0, 0, 0, 1};
     memcpy(file + 8, cases[i].bytes, 8);
     DataArray *array;
-    assert_int_equal(array_open("idx", data_write("type", file, 8 + (size_t)cases[i].size), &array),
-                     STATUS_OK);
+    assert_int_equal(
+        data_open("idx", NULL, data_write("type", file, 8 + (size_t)cases[i].size), &array),
+        STATUS_OK);
     double value = 0;
     assert_int_equal(element_convert(array_at(array), array->header.element,
                                      array->header.is_big_endian, 1, DT_F64, &value),
@@ -63,6 +64,9 @@ static void damaged(void **state) {
   (void)state;
   uint8_t bytes[64];
   memcpy(bytes, images, sizeof images);
+  DataArray *array;
+  assert_int_equal(array_open(NULL, data_write("other", "\0other", 6), &array), STATUS_USER);
+  assert_non_null(strstr(status_message(), "other is neither idx nor npy"));
   data_refused("idx", data_path("absent"), "No such file");
   data_refused("idx", data_write("empty", "", 0), "is empty");
   data_refused("idx", data_write("three", images, 3), "3 bytes");
@@ -127,7 +131,7 @@ static void streams(void **state) {
   for (int l = 0; l < 4; l++) {
     DataArray *array;
     const char *path = data_write_gzip("large.gz", bytes, 8 + COUNT, levels[l]);
-    assert_int_equal(array_open("idx", path, &array), STATUS_OK);
+    assert_int_equal(data_open("idx", NULL, path, &array), STATUS_OK);
     for (size_t upto = 1000; upto < COUNT; upto += 100003) {
       assert_int_equal(source_bytes_wait(array->bytes, 8 + upto), STATUS_OK);
       assert_memory_equal(array_at(array) + upto - 1000, bytes + 8 + upto - 1000, 1000);
@@ -136,7 +140,7 @@ static void streams(void **state) {
     assert_memory_equal(array_at(array), bytes + 8, COUNT);
     array_close(array);
     /* and one closed long before its end */
-    assert_int_equal(array_open("idx", path, &array), STATUS_OK);
+    assert_int_equal(data_open("idx", NULL, path, &array), STATUS_OK);
     source_bytes_start(array->bytes);
     array_close(array);
   }

@@ -229,7 +229,7 @@ static void wrong_data(void **state) {
   mismatch("idx", "images", NULL, "names 1 file but the model has 2 inputs (image, label)");
   mismatch("idx", "images", "absent.gz", "with --data no other folder is searched");
   mismatch("idx", "train-images-idx3-ubyte.xz", "labels", "apt install dataset-fashion-mnist");
-  mismatch("csv", "images", "labels", "'csv' is not known");
+  mismatch("pictures", "images", "labels", "'pictures' is not known: there are idx, npy");
   Source *none;
   assert_int_equal(source_open(&plan, "valid", &(SourcePlaces){0}, &none), STATUS_USER);
   assert_non_null(strstr(status_message(), "no valid data"));

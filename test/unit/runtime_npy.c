@@ -27,7 +27,7 @@ static void reads_versions(void **state) {
         npy("v.npy", version, "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }   \n",
             numbers, sizeof numbers);
     DataArray *array;
-    assert_int_equal(array_open("npy", path, &array), STATUS_OK);
+    assert_int_equal(data_open("npy", NULL, path, &array), STATUS_OK);
     char text[TYPE_TEXT];
     assert_string_equal(array_header_text(&array->header, text), "f32[2,3]");
     assert_memory_equal(array_at(array), numbers, sizeof numbers);
@@ -86,7 +86,7 @@ static void check_conversion(const char *descr, const void *bytes, size_t count,
   snprintf(header, sizeof header, "{'descr': '%s', 'fortran_order': False, 'shape': (%zu,), }",
            descr, count);
   DataArray *array;
-  assert_int_equal(array_open("npy", npy("c.npy", 1, header, bytes, count * size), &array),
+  assert_int_equal(data_open("npy", NULL, npy("c.npy", 1, header, bytes, count * size), &array),
                    STATUS_OK);
   assert_true(element_converts(array->header.element, dtype));
   uint8_t result[64];
@@ -150,7 +150,7 @@ static void writes(void **state) {
     assert_int_equal(npy_writer_commit(writer), STATUS_OK);
     npy_writer_free(writer);
     DataArray *array;
-    assert_int_equal(array_open("auto", path, &array), STATUS_OK);
+    assert_int_equal(array_open(NULL, path, &array), STATUS_OK);
     assert_true(shape_equal(&array->header.shape, &types[i].shape));
     assert_int_equal(array->header.offset % 64, 0);
     assert_memory_equal(array_at(array), numbers, sizeof numbers);

@@ -22,6 +22,7 @@ static Plan *plan_of(int inputs, const char *kind, int bits) {
     PlanTensor input = {.name = names[i], .type = {DT_I32, {2, {BATCH, T}}}, .offset = 64 * i};
     VEC_PUSH(arena, plan->inputs, input);
   }
+  options[0] = "bits";
   values[0] = bits;
   DataSource data = {.split = "train",
                      .kind = kind,
@@ -148,7 +149,7 @@ static void refused(void **state) {
   data_write("data", "", 0);
   refuse(plan_of(2, "bytes", 0), "is empty");
   data_write_gzip("data", "abcdefghijkl", 12, 6);
-  refuse(plan_of(2, "bytes", 0), "is compressed; texts and tokens are read plain: gunzip it");
+  refuse(plan_of(2, "bytes", 0), "is compressed; bytes() reads files as they are: gunzip it");
   data_write("data", "abcdefghijkl", 12);
   refuse(plan_of(3, "bytes", 0), "a text is for a model of one input");
   Plan *plan = plan_of(2, "bytes", 0);
@@ -157,6 +158,13 @@ static void refused(void **state) {
   plan = plan_of(2, "bytes", 0);
   plan->inputs.at[0].type.dtype = DT_F32;
   refuse(plan, "but text is f32[2,4]");
+  refuse(plan_of(2, "bytes", 16), "bytes() has no option 'bits'; it has limit");
+  plan = plan_of(2, "tokens", 16);
+  plan->sources.at[0].option_values[0] = 16.5;
+  refuse(plan, "bits=16.5 is not a number, whole and from 0");
+  plan->sources.at[0].option_names[0] = "limit";
+  plan->sources.at[0].option_values[0] = 0;
+  refuse(plan, "limit=0 is not a number of samples");
 }
 
 /* A token that the input's type cannot hold. */
