@@ -124,6 +124,25 @@ class Layers:
             y = self.add("permute", [y], y.batch, "move", order=[0, 2, 3, 1])
         return y
 
+    def network(self):
+        """Convolutions as networks have them: a bias or a norm, an activation, the next one."""
+        r, p = self.random, self.program
+        if self.chance(0.5):
+            x = self.input("f32", [r.choice([1, 2, 3, 8]), r.choice([3, 4, 6, 8]), r.choice([2, 4, 5, 8])])
+        else:
+            x = self.image(self.pick())
+        for last in (False, False, True) if self.chance(0.3) else (False, True):
+            k, out, bias = r.choice([1, 3, 3]), r.choice([2, 4, 8, 8]), self.chance(0.6)
+            weight, scale = [out, x.shape[1], k, k], 1.2 / math.sqrt(x.shape[1] * k * k)
+            x = self.layer(x, "Conv2d", {"weight": weight, **({"bias": [out]} if bias else {})}, x.batch, scale, out=out, kernel=[k, k],
+                           bias=bias, stride=[1, 1], padding=[k // 2] * 4, dilation=[1, 1], groups=1)
+            if last:
+                return x
+            if not p.samplewise and self.chance(0.5) and nearest_spread(x) > 1e-3:
+                n = [out]
+                x = self.layer(x, "BatchNorm", {"weight": n, "bias": n, "running_mean": n, "running_var": n}, None)
+            x = self.add(r.choice(["gelu", "silu", "relu", "leaky_relu", "tanh"]), [x], x.batch, "expensive")
+
     def pool(self):
         x = self.image(self.pick())
         kernel, stride, padding, _ = self.window(x, False)
@@ -135,7 +154,11 @@ class Layers:
         return self.add("global_avg_pool2d", [x], x.batch, "reduce")
 
     # ── attention ──
-    def attention(self):
+    def plain_attention(self):
+        """Nothing between one product for q, k and v, and attention: its gradients are put together again."""
+        return self.attention(is_plain=True)
+
+    def attention(self, is_plain=False):
         r, x = self.random, self.pick()
         if x.batch not in (None, 0):
             raise Reject
@@ -147,7 +170,7 @@ class Layers:
         x = self.add("reshape", [x], x.batch, "move", shape=[*b, tokens, features])
         groups, repeat, d = r.choice([1, 1, 2, 3]), r.choice([1, 1, 2]), r.choice([8, 8, 16, 24, 32] if self.cores else [1, 2, 3, 4, 4, 8, 8, 16])
         heads = groups * repeat
-        if self.chance(0.5):  # one product for all three, as GPT has it
+        if is_plain or self.chance(0.5):  # one product for all three, as GPT has it
             width = (heads + 2 * groups) * d
             rows = self.linear(x, width)
             parts = [heads * d, groups * d, groups * d]
@@ -156,11 +179,11 @@ class Layers:
             rows = [self.linear(x, n * d) for n in (heads, groups, groups)]
         operands = []
         for row, n in zip(rows, (heads, groups, groups)):
-            if self.chance(0.15):
+            if not is_plain and self.chance(0.15):
                 row = self.add(r.choice(["tanh", "gelu"]), [row], x.batch, "expensive", keep=False)
             row = self.add("rearrange", [row], x.batch, "move", keep=False, pattern="b t (h d) -> b h t d", sizes={"h": n})
             operands.append(row)
-        if d % 2 == 0 and self.chance(0.3):
+        if not is_plain and d % 2 == 0 and self.chance(0.3):
             operands[:2] = [self.add("rope", [o], x.batch, "point", keep=False) for o in operands[:2]]
         attrs = {"causal": self.chance(0.5)}
         if self.chance(0.2):

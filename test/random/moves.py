@@ -82,6 +82,26 @@ class Moves:
         self.random.shuffle(parts)
         return self.add("concat", parts, x.batch, "move", axis=axis)
 
+    def long_rows(self):
+        """Parts side by side whose rows are long: each is a loop of its own."""
+        x = self.expensive()
+        n = self.random.choice([8, 12, 16])
+        if x.data.numel() % n or x.batch not in (None, 0):
+            raise Reject
+        rows = ["B", x.data.numel() // x.shape[0] // n, n] if x.batch == 0 else [x.data.numel() // n, n]
+        if 0 in rows:
+            raise Reject
+        x = self.add("reshape", [x], x.batch, "move", shape=rows)
+        shape = [self.program.batch, *rows[1:]] if x.batch == 0 else rows
+        times = max(1, -(-512 // x.data.numel()) - 1)
+        others = [self.some_like(x, shape) for _ in range(min(times, 4))]
+        parts = [x, *others]
+        self.random.shuffle(parts)
+        return self.add("concat", parts, x.batch, "move", axis=self.random.choice([i for i in range(x.rank) if i != x.batch]))
+
+    def some_like(self, x, shape):
+        return self.input("f32", shape[1:]) if x.batch == 0 else self.leaf("param", "f32", shape)
+
     def move_stack(self, x):
         axis = self.random.randint(0, x.rank)
         batch = x.batch if x.batch is None or axis > x.batch else x.batch + 1

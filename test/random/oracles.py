@@ -3,6 +3,7 @@ import math
 import os
 import random
 import subprocess
+import tempfile
 
 import torch
 
@@ -43,6 +44,8 @@ WANTS = {  # what a program must have for a choice to matter to it: one of these
     "masks": ({"relu", "leaky_relu", "hardtanh"}, None), "concat_parts": ({"concat", "stack"}, None),
     "transpose_tiles": ({"transpose", "permute", "rearrange"}, None), "recompute": (None, "recompute"),
 }
+# Few programs are of a kind to which these matter: where one is left out, it is one that changes this program's graph.
+RARE = ("cse", "cse2", "dce", "heads_join", "storage", "moments", "column_sums", "slope_epilogues", "recompute", "masks")
 
 
 def may_matter(program, choice):
@@ -52,10 +55,31 @@ def may_matter(program, choice):
     return has_setting and (not operations or any(s.op in operations for s in program.statements))
 
 
+def graph_of(path, machine, without):
+    gpu = [] if machine == "cpu" else ["--gpu", "sm_90a" if "sm_90a" in machine else "sm_80"]
+    left_out = ["--disable=" + without] if without else []
+    command = [os.path.join(BUILD, "bin", "ftc"), path, "--emit=ir", "--stop-after=memplan", *gpu, *left_out]
+    return subprocess.run(command, capture_output=True, text=True).stdout
+
+
+def first_that_matters(program, machine, names):
+    """Without which the passes make another graph; None: there is no such."""
+    with tempfile.NamedTemporaryFile("w", suffix=".ft", prefix="ft-random-") as file:
+        file.write(program.text())
+        file.flush()
+        whole = graph_of(file.name, machine, None)
+        return next((n for n in names if graph_of(file.name, machine, n) != whole), None)
+
+
 def leave_out(r, machine, names, program):
     """Something that the machine has and that may matter to the program; fuse more often than the rest, and what is rare."""
     lacks = GPU if machine == "cpu" else CPU if "sm_90a" in machine else (*CPU, *HOPPER)
     fits = [n for n in names if n not in lacks and may_matter(program, n)]
+    if r.random() < 0.3:
+        seldom = [n for n in RARE if n in fits]
+        found = first_that_matters(program, machine, r.sample(seldom, min(5, len(seldom))))
+        if found:
+            return found
     rare = [n for n in fits if n in WANTS]
     if rare and r.random() < 0.4:
         return r.choice(rare)
