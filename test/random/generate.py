@@ -325,7 +325,7 @@ class Generator(Moves, Layers, Roots):
         return y
 
     WORK = [("expensive", 16), ("cheap", 12), ("two", 14), ("move", 20), ("reduce", 8), ("rows", 9), ("arg", 1), ("product", 9), ("norm_layer", 4),
-            ("conv", 6), ("pool", 3), ("attention", 4), ("lookup", 2), ("integer", 1), ("positions", 3), ("state", 2), ("motif", 12),
+            ("conv", 6), ("pool", 3), ("attention", 4), ("lookup", 2), ("integer", 1), ("positions", 3), ("state", 2), ("motif", 20),
             ("network", 2), ("plain_attention", 1), ("long_rows", 1)]
 
     CORES = [("product", 30), ("attention", 20), ("conv", 6)]
