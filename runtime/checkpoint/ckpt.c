@@ -11,10 +11,10 @@
 static const char format_name[] =
     "ft-checkpoint-2"; /* 1: its sum left out the metadata, and names no mark */
 
-Status ckpt_save(Exec *exec, const char *path, const CkptInfo *info) {
+Status ckpt_save_from(const CkptFrom *from, const char *path, const CkptInfo *info) {
   enum { NUMBERS = 7, WIDTH = 40 };
   char text[NUMBERS][WIDTH];
-  const Plan *plan = exec_plan(exec);
+  const Plan *plan = exec_plan(from->exec);
   snprintf(text[0], WIDTH, "%" PRId64, info->step);
   snprintf(text[1], WIDTH, "%" PRIu64, info->seed);
   snprintf(text[2], WIDTH, "%" PRId64, info->batch);
@@ -34,7 +34,11 @@ Status ckpt_save(Exec *exec, const char *path, const CkptInfo *info) {
                       {"best", text[6]},
                       {"best_of", info->best_of}};
   int count = (int)(sizeof texts / sizeof *texts) - (info->has_best ? 0 : 2);
-  return ckpt_write_tensors(exec, path, CKPT_ALL, texts, count);
+  return ckpt_write_tensors(from, path, CKPT_ALL, texts, count);
+}
+
+Status ckpt_save(Exec *exec, const char *path, const CkptInfo *info) {
+  return ckpt_save_from(&(CkptFrom){.exec = exec}, path, info);
 }
 
 static bool read_number(const Safetensors *file, const char *key, int64_t *out) {

@@ -46,8 +46,27 @@ void ckpt_unlock(CkptLock *lock); /* NULL is fine */
 /* FOLDER/step-00001234.safetensors; creates the folder, removes all but the newest `keep`. */
 STATUS_CHECKED Status ckpt_save_step(Exec *exec, const char *folder, const CkptInfo *info,
                                      int64_t keep);
-/* FOLDER/best.safetensors */
-STATUS_CHECKED Status ckpt_save_best(Exec *exec, const char *folder, const CkptInfo *info);
+
+/* ── while training goes on ───────────────────────────────────────────────────────────────── */
+/* Writes checkpoints on a thread of its own, from a copy of what they hold (exec_snapshot.h), one
+ * after the other. Where there is no room for a copy, or no thread to be had, it writes in the
+ * caller's and from the arenas, and says so. The Exec must outlive it. */
+typedef struct CkptWriter CkptWriter;
+STATUS_CHECKED Status ckpt_writer_new(Exec *exec, CkptWriter **out);
+/* Asks for FOLDER/step-….safetensors (keep > 0), or FOLDER/best.safetensors (keep = 0), of what the
+ * Exec holds. Waits for those under way first, whose failure it returns. The files asked for before
+ * a start, at most two, are written in this order from one copy: start it before the next run.
+ * goes_on: runs follow; else a copy would be for nothing, and start returns when all is written. */
+STATUS_CHECKED Status ckpt_writer_add(CkptWriter *writer, const char *folder, const CkptInfo *info,
+                                      int64_t keep);
+STATUS_CHECKED Status ckpt_writer_start(CkptWriter *writer, bool goes_on);
+/* The failure of what has been written since the last call, told once. Unless `wait`, STATUS_OK
+ * while it is under way. *saved_step: the newest step whose file is whole; -1: none, or not known
+ * yet. */
+STATUS_CHECKED Status ckpt_writer_result(CkptWriter *writer, bool wait, int64_t *saved_step);
+/* Had the last start, of runs that go on, to write before it returned? */
+bool ckpt_writer_is_waited_for(const CkptWriter *writer);
+void ckpt_writer_free(CkptWriter *writer); /* waits; NULL is fine */
 /* Before a training: removes what killed writers left. Returns the newest step, -1: none. */
 int64_t ckpt_tidy(const char *folder);
 #endif

@@ -39,21 +39,6 @@ Status ckpt_arena_set(CkptArena *arena, const PlanTensor *tensor, const Safetens
   return permute_in_place(tensor, true, arena->at + tensor->offset);
 }
 
-/* The copy's tensors as files have them. */
-static Status to_files_order(const CkptArena *arena, const CkptTensors *tensors) {
-  for (int i = 0; i < tensors->count; i++)
-    STATUS_TRY(permute_in_place(&tensors->at[i], false, arena->at + tensors->at[i].offset));
-  return STATUS_OK;
-}
-
-static SafeTensor tensor_of(const PlanTensor *tensor, const CkptArena *arena) {
-  return (SafeTensor){.name = tensor->name,
-                      .element = element_of(tensor->type.dtype),
-                      .shape = tensor->type.shape,
-                      .data = arena->at + tensor->offset,
-                      .bytes = (size_t)type_bytes(&tensor->type)};
-}
-
 /* The part of a sliced state that belongs to a parameter, "@adamw.m.fc1.weight"; false if the state
  * does not reach so far (what Muon trains has no second moment). */
 static bool slice_of(Arena *names, const PlanTensor *state, const PlanTensor *param,
@@ -80,44 +65,4 @@ CkptTensors ckpt_state_tensors(Arena *arena, const Plan *plan, bool all) {
       if (slice_of(arena, state, &plan->params.at[k], &slice)) VEC_PUSH(arena, out, slice);
   }
   return out;
-}
-
-static Status write_file(const char *path, const CkptTensors *params, const CkptArena *from_params,
-                         const CkptTensors *states, const CkptArena *from_states,
-                         const SafeText *texts, int text_count) {
-  int count = 0;
-  SafeTensor *tensors = calloc((size_t)(params->count + states->count) + 1, sizeof *tensors);
-  if (!tensors) return status_errno(ENOMEM, "%s", path);
-  for (int i = 0; i < params->count; i++) tensors[count++] = tensor_of(&params->at[i], from_params);
-  for (int i = 0; i < states->count; i++) tensors[count++] = tensor_of(&states->at[i], from_states);
-  const SafeText weights = {"format", CKPT_WEIGHTS_FORMAT};
-  Status status = text_count ? safetensors_write(path, tensors, count, texts, text_count, true)
-                             : safetensors_write(path, tensors, count, &weights, 1, false);
-  free(tensors);
-  return status;
-}
-
-Status ckpt_write_tensors(Exec *exec, const char *path, CkptContent content, const SafeText *texts,
-                          int text_count) {
-  const Plan *plan = exec_plan(exec);
-  Arena *arena = arena_new();
-  CkptArena params = {0}, states = {0};
-  CkptTensors of_params = {0}, of_states = ckpt_state_tensors(arena, plan, content == CKPT_ALL);
-  int ema = content == CKPT_EMA ? plan_find_role(plan, ROLE_AVERAGE) : -1;
-  for (int i = 0; i < plan->params.count; i++) {
-    PlanTensor param = plan->params.at[i];
-    if (ema >= 0) param.offset += plan->states.at[ema].offset;
-    VEC_PUSH(arena, of_params, param);
-  }
-  Status status = ckpt_arena_read(exec, ARENA_PARAMS, &params);
-  if (status == STATUS_OK) status = ckpt_arena_read(exec, ARENA_STATE, &states);
-  const CkptArena *from = ema >= 0 ? &states : &params;
-  if (status == STATUS_OK) status = to_files_order(from, &of_params);
-  if (status == STATUS_OK) status = to_files_order(&states, &of_states);
-  if (status == STATUS_OK)
-    status = write_file(path, &of_params, from, &of_states, &states, texts, text_count);
-  ckpt_arena_free(&params);
-  ckpt_arena_free(&states);
-  arena_free(arena);
-  return status;
 }

@@ -131,10 +131,11 @@ Status ckpt_make_folder(const char *folder) {
   return error ? status_errno(error, "cannot make the folder %s", folder) : STATUS_OK;
 }
 
-Status ckpt_save_step(Exec *exec, const char *folder, const CkptInfo *info, int64_t keep) {
+Status ckpt_save_step_from(const CkptFrom *from, const char *folder, const CkptInfo *info,
+                           int64_t keep) {
   STATUS_TRY(ckpt_make_folder(folder));
   char *path = step_path(folder, info->step);
-  Status status = ckpt_save(exec, path, info);
+  Status status = ckpt_save_from(from, path, info);
   free(path);
   STATUS_TRY(status);
   int64_t *steps;
@@ -151,10 +152,14 @@ Status ckpt_save_step(Exec *exec, const char *folder, const CkptInfo *info, int6
   return STATUS_OK;
 }
 
-Status ckpt_save_best(Exec *exec, const char *folder, const CkptInfo *info) {
+Status ckpt_save_step(Exec *exec, const char *folder, const CkptInfo *info, int64_t keep) {
+  return ckpt_save_step_from(&(CkptFrom){.exec = exec}, folder, info, keep);
+}
+
+Status ckpt_save_best_from(const CkptFrom *from, const char *folder, const CkptInfo *info) {
   STATUS_TRY(ckpt_make_folder(folder));
   char *path = best_path(folder);
-  Status status = ckpt_save(exec, path, info);
+  Status status = ckpt_save_from(from, path, info);
   free(path);
   return status;
 }

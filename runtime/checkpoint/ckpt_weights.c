@@ -136,9 +136,9 @@ Status ckpt_load_weights(Exec *exec, const char *path, Text *notes) {
 }
 
 Status ckpt_save_weights(Exec *exec, const char *path) {
-  return ckpt_write_tensors(exec, path, CKPT_WEIGHTS, NULL, 0);
+  return ckpt_write_tensors(&(CkptFrom){.exec = exec}, path, CKPT_WEIGHTS, NULL, 0);
 }
 
 Status ckpt_save_ema(Exec *exec, const char *path) {
-  return ckpt_write_tensors(exec, path, CKPT_EMA, NULL, 0);
+  return ckpt_write_tensors(&(CkptFrom){.exec = exec}, path, CKPT_EMA, NULL, 0);
 }

@@ -41,10 +41,13 @@ const char *safetensors_text(const Safetensors *file, const char *key);        /
  */
 STATUS_CHECKED Status safetensors_write(const char *path, const SafeTensor *tensors, int count,
                                         const SafeText *texts, int text_count, bool has_sum);
+/* The same of tensors whose data do not lie in memory: `read` gives a piece of the data of tensor
+ * `index`, from byte `from` on, and how long it is, until the next call. What fails there ends the
+ * writing, as a full disk does. */
+typedef Status SafeRead(void *context, int index, size_t from, const void **at, size_t *bytes);
+STATUS_CHECKED Status safetensors_write_from(const char *path, const SafeTensor *tensors, int count,
+                                             const SafeText *texts, int text_count, bool has_sum,
+                                             SafeRead *read, void *context);
 /* Has the file a sum, and is it that of its bytes? */
 bool safetensors_sum_agrees(const Safetensors *file);
-/* Puts the sum in its place in a head (length and JSON) whose tensors are given in the order of
- * their data; false if it has none. */
-bool safetensors_put_sum(char *head, size_t count, const SafeTensor *const *order,
-                         int tensor_count);
 #endif

@@ -1,6 +1,6 @@
 /* safetensors_write: the writer (declared in safetensors.h). */
 #include "base/text.h"
-#include "runtime/checkpoint/safetensors.h"
+#include "runtime/checkpoint/safetensors_sum.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -23,9 +23,19 @@ static void append_tensor(Text *out, const SafeTensor *tensor, size_t begin) {
   text_printf(out, "],\"data_offsets\":[%zu,%zu]}", begin, begin + tensor->bytes);
 }
 
+/* A file being written. */
+typedef struct {
+  const char *path;
+  const SafeTensor *tensors;
+  int *order, count; /* of the tensors in the file */
+  bool has_sum;
+  SafeRead *read;
+  void *context;
+} Writing;
+
 /* The header, padded with spaces so that the data starts at a multiple of 8. */
-static void append_header(Text *out, const SafeTensor *const *order, int count,
-                          const SafeText *texts, int text_count) {
+static void append_header(Text *out, const Writing *writing, const SafeText *texts,
+                          int text_count) {
   Text json = {0};
   size_t offset = 0;
   text_append(&json, "{", 1);
@@ -39,10 +49,11 @@ static void append_header(Text *out, const SafeTensor *const *order, int count,
     }
     text_append(&json, "}", 1);
   }
-  for (int i = 0; i < count; i++) {
+  for (int i = 0; i < writing->count; i++) {
+    const SafeTensor *tensor = &writing->tensors[writing->order[i]];
     if (i || text_count) text_append(&json, ",", 1);
-    append_tensor(&json, order[i], offset);
-    offset += order[i]->bytes;
+    append_tensor(&json, tensor, offset);
+    offset += tensor->bytes;
   }
   text_append(&json, "}", 1);
   while (json.count % 8) text_append(&json, " ", 1);
@@ -53,25 +64,57 @@ static void append_header(Text *out, const SafeTensor *const *order, int count,
   text_free(&json);
 }
 
+static Status cannot_write(const Writing *writing, int error) {
+  return error ? status_errno(error, "cannot write %s", writing->path) : STATUS_OK;
+}
+
+static Status write_tensor(const Writing *writing, int index, int fd, uint64_t *sum) {
+  SafeSum more;
+  safetensors_sum_start(&more, *sum);
+  for (size_t at = 0, count, all = writing->tensors[index].bytes; at < all; at += count) {
+    const void *piece;
+    STATUS_TRY(writing->read(writing->context, index, at, &piece, &count));
+    if (count > all - at) count = all - at;
+    STATUS_TRY(cannot_write(writing, text_write_all(fd, piece, count)));
+    if (writing->has_sum) safetensors_sum_add(&more, piece, count);
+  }
+  *sum = safetensors_sum_end(&more);
+  return STATUS_OK;
+}
+
+/* The sum is known when all else is written, and goes to its place in the head then. */
+static Status write_content(const Writing *writing, const Text *header, int fd) {
+  size_t place = 0;
+  uint64_t sum = writing->has_sum ? safetensors_sum_of_head(header->at, header->count, &place) : 0;
+  char digits[SAFE_SUM_DIGITS + 1];
+  STATUS_TRY(cannot_write(writing, text_write_all(fd, header->at, header->count)));
+  for (int i = 0; i < writing->count; i++)
+    STATUS_TRY(write_tensor(writing, writing->order[i], fd, &sum));
+  if (!writing->has_sum) return STATUS_OK;
+  safetensors_sum_text(sum, digits);
+  if (lseek(fd, (off_t)place, SEEK_SET) < 0) return cannot_write(writing, errno);
+  return cannot_write(writing, text_write_all(fd, digits, SAFE_SUM_DIGITS));
+}
+
 /* The lock tells whoever finds the temporary file later whether its writer lives (ckpt_folder.c).
  */
-static int write_file(const char *path, const Text *header, const SafeTensor *const *order,
-                      int count) {
+static Status write_file(const Writing *writing, const Text *header) {
   Text temporary = {0};
-  int fd = -1, error = text_open_beside(path, &temporary, &fd);
-  if (!error) {
+  int fd = -1;
+  Status status = cannot_write(writing, text_open_beside(writing->path, &temporary, &fd));
+  if (status == STATUS_OK) {
     (void)flock(fd, LOCK_EX | LOCK_NB);
-    error = text_write_all(fd, header->at, header->count);
-    for (int i = 0; i < count && !error; i++)
-      error = text_write_all(fd, order[i]->data, order[i]->bytes);
-    if (!error && fsync(fd) != 0 && errno != EINVAL) error = errno;
-    if (!error && rename(temporary.at, path) != 0) error = errno;
-    if (close(fd) != 0 && !error) error = errno;
-    if (error) unlink(temporary.at);
+    status = write_content(writing, header, fd);
+    if (status == STATUS_OK && fsync(fd) != 0 && errno != EINVAL)
+      status = cannot_write(writing, errno);
+    if (status == STATUS_OK && rename(temporary.at, writing->path) != 0)
+      status = cannot_write(writing, errno);
+    if (close(fd) != 0 && status == STATUS_OK) status = cannot_write(writing, errno);
+    if (status != STATUS_OK) unlink(temporary.at);
   }
   text_free(&temporary);
-  if (!error) text_sync_parent(path);
-  return error;
+  if (status == STATUS_OK) text_sync_parent(writing->path);
+  return status;
 }
 
 /* The texts, with room for the sum. */
@@ -82,24 +125,38 @@ static SafeText *texts_with_sum(const SafeText *texts, int count, bool has_sum) 
   return all;
 }
 
-Status safetensors_write(const char *path, const SafeTensor *tensors, int count,
-                         const SafeText *texts, int text_count, bool has_sum) {
-  const SafeTensor **order = calloc((size_t)count + 1, sizeof *order);
+Status safetensors_write_from(const char *path, const SafeTensor *tensors, int count,
+                              const SafeText *texts, int text_count, bool has_sum, SafeRead *read,
+                              void *context) {
+  Writing writing = {path, tensors, NULL, count, has_sum, read, context};
+  writing.order = calloc((size_t)count + 1, sizeof *writing.order);
   SafeText *all = texts_with_sum(texts, text_count, has_sum);
-  Status status = order && all ? STATUS_OK : status_errno(ENOMEM, "cannot write %s", path);
+  Status status = writing.order && all ? STATUS_OK : cannot_write(&writing, ENOMEM);
   int placed = 0;
   for (int bytes = 8; bytes >= 1 && status == STATUS_OK; bytes /= 2)
     for (int i = 0; i < count; i++)
-      if (element_bytes(tensors[i].element) == bytes) order[placed++] = &tensors[i];
+      if (element_bytes(tensors[i].element) == bytes) writing.order[placed++] = i;
   Text header = {0};
   if (status == STATUS_OK) {
-    append_header(&header, order, count, all, text_count + has_sum);
-    if (has_sum) safetensors_put_sum(header.at, header.count, order, count);
-    int error = write_file(path, &header, order, count);
-    if (error) status = status_errno(error, "cannot write %s", path);
+    append_header(&header, &writing, all, text_count + has_sum);
+    status = write_file(&writing, &header);
   }
   text_free(&header);
-  free(order);
+  free(writing.order);
   free(all);
   return status;
+}
+
+/* Data that lie in memory. */
+static Status read_memory(void *context, int index, size_t from, const void **at, size_t *bytes) {
+  const SafeTensor *tensor = &((const SafeTensor *)context)[index];
+  *at = tensor->data + from;
+  *bytes = tensor->bytes - from;
+  return STATUS_OK;
+}
+
+Status safetensors_write(const char *path, const SafeTensor *tensors, int count,
+                         const SafeText *texts, int text_count, bool has_sum) {
+  return safetensors_write_from(path, tensors, count, texts, text_count, has_sum, read_memory,
+                                (void *)(uintptr_t)tensors);
 }

@@ -94,7 +94,7 @@ static Status resume(Training *training) {
               (unsigned long long)info.seed, info.is_shuffled ? "shuffled" : "as stored");
     training->seed = info.seed;
     training->shuffle = info.is_shuffled;
-    training->first_step = training->saved_step = info.step;
+    training->first_step = training->saved_step = training->asked_step = info.step;
     training->saved_in = training->options->resume;
     training->has_best =
         info.has_best && strcmp(info.best_of, train_text(training, "train.checkpoint.best")) == 0;
@@ -248,6 +248,7 @@ static Status set_up(Training *training) {
   train_finite_start(training);
   STATUS_TRY(train_try_outputs(training));
   look_into_folder(training);
+  if (training->folder) STATUS_TRY(ckpt_writer_new(training->exec, &training->writer));
   STATUS_TRY(start_feed(training));
   if (training->valid)
     STATUS_TRY(evaluate_new(training->exec, training->valid, &training->evaluator));
@@ -259,6 +260,7 @@ static Status set_up(Training *training) {
 static Status tear_down(Training *training, Status status) {
   Status log = log_close(training->log);
   if (status == STATUS_OK) status = log;
+  ckpt_writer_free(training->writer);
   feed_free(training->feed);
   evaluate_free(training->evaluator);
   source_close(training->train);
@@ -328,6 +330,7 @@ static Status train_steps(Training *training, int64_t *done) {
   if (training->owes_evaluation) {
     source_start(training->valid);
     STATUS_TRY(train_evaluate(training, training->first_step));
+    STATUS_TRY(train_start_writing(training, true));
   }
   log_start_clock(training->log, training->first_step);
   for (int64_t step = training->first_step, steps; step < training->total_steps; step += steps) {
@@ -388,7 +391,7 @@ static Status run(Training *training, int *signal) {
   if (training->options->dry_run) return dry_run(training);
   int64_t done = training->first_step;
   signals_listen();
-  Status status = train_steps(training, &done);
+  Status status = train_end_writing(training, train_steps(training, &done));
   status = stop_without_reader(training, status);
   if (status != STATUS_OK) status = train_put_aside(training, done, status);
   *signal = signals_pending();
@@ -408,7 +411,7 @@ static Status run(Training *training, int *signal) {
 
 Status train_run(const TrainOptions *options, int *signal) {
   *signal = 0;
-  Training training = {.options = options, .saved_step = -1};
+  Training training = {.options = options, .saved_step = -1, .asked_step = -1};
   Status status = tear_down(&training, run(&training, signal));
   for (int i = 0; i <= PLAN_MOST_METRICS; i++) free(training.ema_name[i]);
   return status;

@@ -54,7 +54,7 @@ static Status keep_best(Training *training, const LogStep *result) {
   training->has_best = true;
   training->best = value;
   CkptInfo info = train_checkpoint_info(training, result->step);
-  return ckpt_save_best(training->exec, folder, &info);
+  return ckpt_writer_add(training->writer, folder, &info, 0);
 }
 
 /* The same with the average of the weights; its numbers join the result as ema_loss and the like.
@@ -96,29 +96,63 @@ Status train_evaluate(Training *training, int64_t step) {
 
 Status train_checkpoint(Training *training, int64_t step) {
   const char *folder = train_text(training, "train.checkpoint.dir");
-  if (!folder[0] || training->saved_step == step) return STATUS_OK;
+  if (!folder[0] || training->asked_step == step) return STATUS_OK;
   bool is_finite; /* others would push good ones out of the folder */
   STATUS_TRY(train_check_params(training, step, &is_finite));
   if (!is_finite) return STATUS_OK;
   CkptInfo info = train_checkpoint_info(training, step);
   STATUS_TRY(log_flush(training->log)); /* what is before a checkpoint is not written again */
-  STATUS_TRY(ckpt_save_step(training->exec, folder, &info,
-                            (int64_t)train_number(training, "train.checkpoint.keep")));
-  training->saved_step = step;
-  training->saved_in = folder;
+  double keep = train_number(training, "train.checkpoint.keep");
+  STATUS_TRY(ckpt_writer_add(training->writer, folder, &info, keep < 1 ? 1 : (int64_t)keep));
+  training->asked_step = step;
   return STATUS_OK;
+}
+
+Status train_start_writing(Training *training, bool goes_on) {
+  if (!training->writer) return STATUS_OK;
+  STATUS_TRY(ckpt_writer_start(training->writer, goes_on));
+  if (ckpt_writer_is_waited_for(training->writer) && !training->is_told_to_wait) {
+    training->is_told_to_wait = true;
+    log_say(training->log, "there is no room for a copy of what a checkpoint holds: training waits "
+                           "while one is written");
+  }
+  return STATUS_OK;
+}
+
+Status train_look_at_writing(Training *training, bool wait) {
+  int64_t saved = -1;
+  if (!training->writer) return STATUS_OK;
+  Status status = ckpt_writer_result(training->writer, wait, &saved);
+  if (saved >= 0) {
+    training->saved_step = saved;
+    training->saved_in = train_text(training, "train.checkpoint.dir");
+  }
+  return status;
+}
+
+Status train_end_writing(Training *training, Status status) {
+  Text said = {0};
+  if (status != STATUS_OK) text_printf(&said, "%s", status_message());
+  Status written = training->is_torn ? STATUS_OK : train_start_writing(training, false);
+  Status waited = train_look_at_writing(training, true);
+  if (written == STATUS_OK) written = waited;
+  if (status != STATUS_OK) status_fail(status, "%s", text_cstr(&said));
+  text_free(&said);
+  return status != STATUS_OK ? status : written;
 }
 
 Status train_after_step(Training *training, int64_t step) {
   bool evaluates = training->evaluator && train_is_due(training, "train.eval", step);
   bool saves = train_text(training, "train.checkpoint.dir")[0] &&
                train_is_due(training, "train.checkpoint", step);
+  STATUS_TRY(train_look_at_writing(training, false));
   if (!evaluates && !saves) return STATUS_OK;
   double start = log_now();
   bool is_finite;
   STATUS_TRY(train_check_params(training, step, &is_finite));
   if (evaluates) STATUS_TRY(train_evaluate(training, step));
   if (saves) STATUS_TRY(train_checkpoint(training, step));
+  STATUS_TRY(train_start_writing(training, step < training->total_steps));
   log_skip_time(training->log, log_now() - start);
   return STATUS_OK;
 }

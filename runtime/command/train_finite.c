@@ -29,6 +29,7 @@ static Status stop(Training *training, const char *what) {
     return STATUS_OK;
   }
   training->finite.is_diverged = true;
+  (void)!train_look_at_writing(training, true); /* should that fail, the one before is named */
   Text text = {0};
   if (options->save) text_printf(&text, "; %s is left as it was", options->save);
   if (training->saved_step >= 0)

@@ -152,7 +152,7 @@ Status train_finish(Training *training, int64_t done) {
   Status worst = STATUS_OK;
   STATUS_TRY(train_check_params(training, done, &is_finite));
   if (done > training->first_step) {
-    Status status = train_checkpoint(training, done);
+    Status status = train_end_writing(training, train_checkpoint(training, done));
     if (status != STATUS_OK && !options->save)
       status = put_elsewhere(training, SAVE_CHECKPOINT, folder, done, status);
     note(&failures, status, &worst);

@@ -28,15 +28,18 @@ typedef struct {
   Evaluator *evaluator;
   Trace *trace;
   Log *log;
-  CkptLock *folder; /* of checkpoints */
+  CkptLock *folder;   /* of checkpoints; */
+  CkptWriter *writer; /* … and what writes to it */
   int64_t batch, parts; /* samples of a step, and in how many runs they are taken */
   int64_t steps_per_epoch, total_steps, first_step;
   uint64_t seed;
   bool shuffle, has_best;
   double best;          /* of train.checkpoint.best */
   bool owes_evaluation; /* one is due after the last step and has not come to its end */
-  int64_t saved_step;   /* the newest checkpoint, -1: none; */
+  int64_t saved_step;   /* the newest checkpoint that is whole, -1: none; */
   const char *saved_in; /* … its folder or file */
+  int64_t asked_step;   /* the newest one that was asked for, -1: none */
+  bool is_told_to_wait; /* the user, that there is no room for a copy */
   bool is_torn;         /* a step failed: nobody knows what it has written */
   TrainFinite finite;
   char *ema_name[PLAN_MOST_METRICS + 1]; /* "ema_loss", "ema_accuracy" …; made when needed */
@@ -56,8 +59,15 @@ bool train_is_due(const Training *training, const char *section, int64_t step);
 /* Evaluation, the best and the schedule that follow from it. A signal ends it early: it is then
  * still owed. */
 STATUS_CHECKED Status train_evaluate(Training *training, int64_t step);
-/* A checkpoint of this step, if there is a folder for it and it is not there yet. */
+/* A checkpoint of this step, if there is a folder for it and it is not there yet: asked for, and
+ * written from train_start_writing on, beside the steps that follow. */
 STATUS_CHECKED Status train_checkpoint(Training *training, int64_t step);
+STATUS_CHECKED Status train_start_writing(Training *training, bool goes_on);
+/* Has writing failed? `wait`: waits for its end first. */
+STATUS_CHECKED Status train_look_at_writing(Training *training, bool wait);
+/* The end of the steps: starts what was asked for, waits for the writer. Returns `status`, or if
+ * that is STATUS_OK the writer's. */
+Status train_end_writing(Training *training, Status status);
 /* What is due after a step. */
 STATUS_CHECKED Status train_after_step(Training *training, int64_t step);
 CkptInfo train_checkpoint_info(const Training *training, int64_t step);

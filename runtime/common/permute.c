@@ -24,46 +24,110 @@ static void turn(const char *from, char *to, int bytes, int64_t rows, int64_t co
       }
 }
 
+/* The places that are copied, by dimension of where the elements go. */
+typedef struct {
+  int64_t begin[MAX_RANK], end[MAX_RANK];
+} Box;
+
 /* The next place in the dimensions below `rank` but `inner`, which one call does whole; false
  * behind the last. */
-static bool next(const Shape *shape, int rank, int inner, int64_t *index) {
+static bool next(const Box *box, int rank, int inner, int64_t *index) {
   for (int i = rank - 1; i >= 0; i--) {
     if (i == inner) continue;
-    if (++index[i] < shape->dim[i]) return true;
-    index[i] = 0;
+    if (++index[i] < box->end[i]) return true;
+    index[i] = box->begin[i];
   }
   return false;
 }
 
-/* Elements of `order`'s view, as they stand in `from`, to where that order has them. */
-static void permute(const Storage *order, int bytes, const char *from, char *to) {
-  Storage storage = storage_merged(order);
+/* Cuts the box to the places of a piece, which are a box themselves. dimension[i]: which one of the
+ * box is the shape's dimension i; NULL: the same. */
+static bool cut(Box *box, const Shape *shape, const int64_t *dimension, PermutePiece piece) {
+  int64_t stride[MAX_RANK];
+  shape_strides(shape, stride);
+  for (int i = 0; i < shape->rank; i++) {
+    int64_t at = dimension ? dimension[i] : i;
+    int64_t begin = piece.first / stride[i] % shape->dim[i];
+    int64_t end = (piece.first + piece.count - 1) / stride[i] % shape->dim[i] + 1;
+    if (begin > box->begin[at]) box->begin[at] = begin;
+    if (end < box->end[at]) box->end[at] = end;
+    if (box->begin[at] >= box->end[at]) return false;
+  }
+  return true;
+}
+
+/* Elements of `order`'s view, as they stand in `from`, to where that order has them: of the places
+ * in one piece, those in the other. */
+static void permute(const Storage *order, int bytes, const char *from, PermutePiece from_piece,
+                    char *to, PermutePiece to_piece) {
+  Storage storage = storage_merged(order), back = storage_inverse(&storage);
   Shape shape = storage_shape(&storage);
   int rank = shape.rank, last = rank - 1, inner = last;
-  int64_t source[MAX_RANK], target[MAX_RANK], index[MAX_RANK] = {0};
+  int64_t source[MAX_RANK], target[MAX_RANK], index[MAX_RANK];
+  Box box = {{0}, {0}};
   shape_strides(&storage.view, source);
   shape_strides(&shape, target);
+  memcpy(box.end, shape.dim, sizeof box.end);
+  if (!cut(&box, &shape, NULL, to_piece) || !cut(&box, &storage.view, back.perm, from_piece))
+    return;
   while (storage.perm[inner] != last) inner--; /* where the innermost dimension of `from` goes */
+  memcpy(index, box.begin, sizeof index);
   do {
-    int64_t from_at = 0, to_at = 0;
-    for (int i = 0; i < last; i++) {
+    int64_t from_at = -from_piece.first, to_at = -to_piece.first;
+    for (int i = 0; i < rank; i++) {
       from_at += index[i] * source[storage.perm[i]];
       to_at += index[i] * target[i];
     }
+    int64_t columns = box.end[last] - box.begin[last];
     if (inner == last)
-      memcpy(to + to_at * bytes, from + from_at * bytes, (size_t)(shape.dim[last] * bytes));
+      memcpy(to + to_at * bytes, from + from_at * bytes, (size_t)(columns * bytes));
     else
-      turn(from + from_at * bytes, to + to_at * bytes, bytes, shape.dim[inner], shape.dim[last],
-           source[storage.perm[last]], target[inner]);
-  } while (next(&shape, last, inner, index));
+      turn(from + from_at * bytes, to + to_at * bytes, bytes, box.end[inner] - box.begin[inner],
+           columns, source[storage.perm[last]], target[inner]);
+  } while (next(&box, last, inner, index));
+}
+
+static PermutePiece all_of(const PlanTensor *tensor) {
+  return (PermutePiece){0, shape_elements(&tensor->type.shape)};
+}
+
+static bool moves(const PlanTensor *tensor) {
+  return storage_merged(&tensor->storage).view.rank && shape_elements(&tensor->type.shape);
 }
 
 static void convert(const PlanTensor *tensor, const Storage *storage, const void *from, void *to) {
-  bool moves = storage_merged(storage).view.rank && shape_elements(&tensor->type.shape);
-  if (moves)
-    permute(storage, dtype_bytes(tensor->type.dtype), from, to);
+  if (moves(tensor))
+    permute(storage, dtype_bytes(tensor->type.dtype), from, all_of(tensor), to, all_of(tensor));
   else
     memcpy(to, from, (size_t)type_bytes(&tensor->type));
+}
+
+/* The largest number of whole slices, of the outermost dimensions that `most` elements are enough
+ * for. */
+PermutePiece permute_piece(const PlanTensor *tensor, bool is_memory, int64_t first, int64_t most) {
+  Storage storage = storage_merged(&tensor->storage);
+  Shape shape = is_memory ? storage_shape(&storage) : storage.view;
+  PermutePiece piece = {first, all_of(tensor).count - first};
+  int64_t stride[MAX_RANK];
+  if (!moves(tensor)) {
+    if (piece.count > most) piece.count = most;
+    return piece;
+  }
+  shape_strides(&shape, stride);
+  for (int i = 0; i < shape.rank; i++) {
+    int64_t left = shape.dim[i] - first / stride[i] % shape.dim[i], slices = most / stride[i];
+    if (slices < 1) continue;
+    piece.count = stride[i] * (slices < left ? slices : left);
+    break;
+  }
+  return piece;
+}
+
+void permute_piece_from_memory(const PlanTensor *tensor, const void *from, PermutePiece from_piece,
+                               void *to, PermutePiece to_piece) {
+  Storage back = storage_inverse(&tensor->storage);
+  if (moves(tensor) && from_piece.count && to_piece.count)
+    permute(&back, dtype_bytes(tensor->type.dtype), from, from_piece, to, to_piece);
 }
 
 void permute_to_memory(const PlanTensor *tensor, const void *from, void *to) {

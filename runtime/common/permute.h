@@ -11,4 +11,16 @@ void permute_to_memory(const PlanTensor *tensor, const void *from, void *to);
 void permute_from_memory(const PlanTensor *tensor, const void *from, void *to);
 /* Where what lies in `values` is to lie in the other order. */
 STATUS_CHECKED Status permute_in_place(const PlanTensor *tensor, bool to_memory, void *values);
+
+/* A tensor that is too large to have twice in memory goes piece by piece. A piece is a run of
+ * elements, in the order of files or in that of memory (is_memory). How many from `first` on make
+ * the next piece: at most `most`; begin at 0. */
+typedef struct {
+  int64_t first, count;
+} PermutePiece;
+PermutePiece permute_piece(const PlanTensor *tensor, bool is_memory, int64_t first, int64_t most);
+/* Of the piece `from` of memory, what belongs to the piece `to` of the file; the buffers hold no
+ * more than these. */
+void permute_piece_from_memory(const PlanTensor *tensor, const void *from, PermutePiece from_piece,
+                               void *to, PermutePiece to_piece);
 #endif

@@ -48,3 +48,39 @@ int64_t room_of_host(void) {
   }
   return room;
 }
+
+static int64_t memory_available(void) {
+  FILE *file = fopen("/proc/meminfo", "r");
+  char line[128];
+  int64_t kib = -1;
+  while (file && fgets(line, sizeof line, file))
+    if (sscanf(line, "MemAvailable: %" SCNd64, &kib) == 1) break;
+  if (file) fclose(file);
+  return kib < 0 ? INT64_MAX : kib << 10;
+}
+
+/* What the group uses, but for what the kernel would take back from its cached files. */
+static int64_t used_in(const char *folder) {
+  char path[1200], line[128];
+  int64_t used = 0, cached = 0;
+  snprintf(path, sizeof path, "%s/memory.current", folder);
+  FILE *file = fopen(path, "r");
+  if (file && fscanf(file, "%" SCNd64, &used) != 1) used = 0;
+  if (file) fclose(file);
+  snprintf(path, sizeof path, "%s/memory.stat", folder);
+  file = fopen(path, "r");
+  while (file && fgets(line, sizeof line, file))
+    if (sscanf(line, "inactive_file %" SCNd64, &cached) == 1) break;
+  if (file) fclose(file);
+  return cached < used ? used - cached : 0;
+}
+
+int64_t room_now(void) {
+  char folder[1100];
+  int64_t room = memory_available();
+  for (group_folder(folder, sizeof folder); strchr(folder, '/'); *strrchr(folder, '/') = 0) {
+    int64_t limit = limit_in(folder);
+    if (limit < INT64_MAX && limit - used_in(folder) < room) room = limit - used_in(folder);
+  }
+  return room < 0 ? 0 : room;
+}

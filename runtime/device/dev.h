@@ -100,6 +100,14 @@ typedef struct DeviceType {
                   int64_t *ticket);
   /* Has the fetch of this ticket ended? `wait`: waits until it has. */
   Status (*fetched)(Device *device, int64_t ticket, bool wait, bool *is_done);
+  /* Memory for a copy beside the arenas; *out is NULL if less than twice that is free. May be
+   * freed by any thread. */
+  Status (*spare)(Device *device, int64_t bytes, char **out);
+  void (*spare_free)(Device *device, char *memory);
+  /* From an arena to memory of `spare`, behind all runs so far and before all later ones. */
+  Status (*copy)(Device *device, char *to, const char *from, int64_t bytes);
+  /* From memory of `spare`, on a thread of the caller's, while graphs run. */
+  Status (*read_beside)(Device *device, void *to, const char *from, int64_t bytes);
   Status (*speed)(Device *device, DeviceSpeed *out);
   /* How long steps [first, end) take on the device when repeated, in nanoseconds: they run many
    * times on what the arenas hold. *by: what does the work if it is no kernel of the artifact.

@@ -6,29 +6,37 @@
 #include <string.h>
 
 /* The first element that is no finite number; -1 if all are, or the type has no others. */
-static int64_t first_bad(const Type *type, const void *values) {
-  int64_t count = shape_elements(&type->shape);
+static int64_t first_bad(DType dtype, const void *values, int64_t count) {
   for (int64_t i = 0; i < count; i++) {
     bool is_good = true;
-    if (type->dtype == DT_F32) is_good = isfinite(((const float *)values)[i]);
-    if (type->dtype == DT_F64) is_good = isfinite(((const double *)values)[i]);
-    if (type->dtype == DT_F16) is_good = (((const uint16_t *)values)[i] & 0x7c00) != 0x7c00;
-    if (type->dtype == DT_BF16) is_good = (((const uint16_t *)values)[i] & 0x7f80) != 0x7f80;
+    if (dtype == DT_F32) is_good = isfinite(((const float *)values)[i]);
+    if (dtype == DT_F64) is_good = isfinite(((const double *)values)[i]);
+    if (dtype == DT_F16) is_good = (((const uint16_t *)values)[i] & 0x7c00) != 0x7c00;
+    if (dtype == DT_BF16) is_good = (((const uint16_t *)values)[i] & 0x7f80) != 0x7f80;
     if (!is_good) return i;
   }
   return -1;
 }
 
-/* What lies in an arena, or with `at` there: *bad is the first element that is no finite number. */
+/* What lies in an arena, or with `at` there: *bad is the first element that is no finite number.
+ * Where the host cannot look itself, piece by piece. */
 static Status find_bad(Exec *exec, ArenaId arena, int64_t offset, const Type *type, const void *at,
                        int64_t *bad) {
+  enum { PIECE = 1 << 20 }; /* elements */
+  int64_t count = shape_elements(&type->shape), bytes = dtype_bytes(type->dtype);
   *bad = -1;
   if (!dtype_is_float(type->dtype)) return STATUS_OK;
-  int64_t bytes = type_bytes(type);
-  void *copy = at ? NULL : malloc((size_t)bytes + 1);
+  if (!at && exec->type->is_host_memory) at = exec->base[arena] + offset;
+  char *copy = at ? NULL : malloc((size_t)((count < PIECE ? count : PIECE) * bytes) + 1);
   if (!at && !copy) return status_fail(STATUS_FAULT, "out of memory");
-  Status status = at ? STATUS_OK : exec_read(exec, arena, offset, bytes, copy);
-  if (status == STATUS_OK) *bad = first_bad(type, at ? at : copy);
+  if (at) *bad = first_bad(type->dtype, at, count);
+  Status status = STATUS_OK;
+  for (int64_t i = 0; !at && i < count && *bad < 0 && status == STATUS_OK; i += PIECE) {
+    int64_t part = count - i < PIECE ? count - i : PIECE;
+    status = exec_read(exec, arena, offset + i * bytes, part * bytes, copy);
+    if (status == STATUS_OK) *bad = first_bad(type->dtype, copy, part);
+    if (*bad >= 0) *bad += i;
+  }
   free(copy);
   return status;
 }

@@ -52,7 +52,7 @@ KILLER = r"""
 static int wanted = -1, count;
 static void at(int is_ours) {
   if (wanted < 0) wanted = atoi(getenv("KILL_AT"));
-  if (is_ours && count++ == wanted) raise(SIGKILL);
+  if (is_ours && __atomic_fetch_add(&count, 1, __ATOMIC_RELAXED) == wanted) raise(SIGKILL);
 }
 static int is_ours(int fd) {
   char link[64], name[512];
@@ -104,6 +104,44 @@ int fsync(int fd) {
   return REAL(fsync)(fd);
 }
 """
+# A disk that takes its time: nothing of a checkpoint is on it before there is a file GO.
+SLOW = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+int fsync(int fd) {
+  char link[64], name[512] = "";
+  snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+  (void)!readlink(link, name, sizeof name - 1);
+  while (strstr(name, "safetensors") && access(getenv("GO"), F_OK) != 0) usleep(1000);
+  return ((__typeof__(&fsync))dlsym(RTLD_NEXT, "fsync"))(fd);
+}
+"""
+# 10 million parameters: 40 MB of them, as many of the momentum
+LARGE = """
+model M(x: f32[B, 8], y: i32[B]) {
+  h = Linear(4000, name="fc1")(x)
+  logits = Linear(4, name="head")(Linear(2500, name="fc2")(h))
+  loss = mean(cross_entropy(logits, y))
+}
+data D { train = npy("x.npy", "y.npy") }
+train { batch = 4; seed = 5; optimizer = sgd(lr=0.001, momentum=0.9)
+  checkpoint { every = 1 steps } }
+"""
+# Runs a command, and says in MiB how much memory it had at most, and how much address space when last seen.
+MEMORY = """
+import re, resource, subprocess, sys, time
+running, space = subprocess.Popen(sys.argv[1:]), 0
+while running.poll() is None:
+    space = max([space, *map(int, re.findall(r"VmPeak:\\s+(\\d+)", open(f"/proc/{running.pid}/status").read()))])
+    time.sleep(0.005)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024, space / 1024, file=sys.stderr)
+sys.exit(running.returncode)
+"""
+IS_CHECKED = b"__asan_init" in subprocess.run(["nm", os.path.join(support.BUILD, "bin", "ftrun")], capture_output=True, check=True).stdout
 
 
 def lines_of(path):
@@ -177,6 +215,92 @@ class Checkpoints(support.Case):
     def test_asked_to_end_at_random_instants(self):
         """SIGTERM saves, also amid an evaluation, which is then made up for."""
         self.end_often(self.build(hidden=300, parts=2), 100 if SOAK else 8, signal.SIGTERM, 128 + signal.SIGTERM)
+
+    def test_training_goes_on_meanwhile(self):
+        """A slow disk: steps go on up to the next checkpoint, which waits; so does the end, and what is asked to end."""
+        with open(self.path("slow.c"), "w") as file:
+            file.write(SLOW)
+        subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-w", "-o", self.path("slow.so"), self.path("slow.c"), "-ldl"], check=True)
+        artifact, go, log = self.build(), self.path("go"), self.path("a.jsonl")
+        running = self.start(artifact, 10_000_000, LD_PRELOAD=self.path("slow.so"), GO=go)
+        try:
+            begin = time.monotonic()
+            while not os.path.exists(log) or '"step": 4,' not in open(log).read():
+                self.assertIsNone(running.poll())
+                self.assertLess(time.monotonic() - begin, 60)
+                time.sleep(0.01)
+            self.assertNotIn('"step": 5,', open(log).read())
+            self.assertFalse([name for name in self.checkpoints() if name.endswith(".safetensors")])
+            running.send_signal(signal.SIGTERM)
+            time.sleep(0.2)
+            self.assertIsNone(running.poll())
+            open(go, "w").close()
+            said = running.communicate(timeout=60)[0]
+        finally:
+            running.kill()
+            running.communicate()
+        self.assertEqual(running.returncode, 128 + signal.SIGTERM, said)
+        self.assertEqual(self.checkpoints(), ["step-00000002.safetensors", "step-00000004.safetensors"])
+        self.whole(artifact, 12)
+        support.run("ftrun", *self.flags(artifact, 12), "--resume", self.runs)
+        self.assert_as_whole()
+
+    def test_killed_while_training_goes_on(self):
+        """kill -9 while a checkpoint is on its way: the one before is there, the other one has no name."""
+        with open(self.path("slow.c"), "w") as file:
+            file.write(SLOW)
+        subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-w", "-o", self.path("slow.so"), self.path("slow.c"), "-ldl"], check=True)
+        artifact = self.build()
+        support.run("ftrun", *self.flags(artifact, 4))
+        running = self.start(artifact, 10_000_000, LD_PRELOAD=self.path("slow.so"), GO=self.path("go"))
+        try:
+            begin = time.monotonic()
+            while not any(name.startswith("step-00000006.safetensors.") for name in self.checkpoints()):
+                self.assertIsNone(running.poll())
+                self.assertLess(time.monotonic() - begin, 60)
+                time.sleep(0.01)
+        finally:
+            running.kill()
+            running.communicate()
+        self.assertIn("step-00000004.safetensors", self.checkpoints())
+        self.assertNotIn("step-00000006.safetensors", self.checkpoints())
+        self.whole(artifact, 12)
+        support.run("ftrun", *self.flags(artifact, 12), "--resume", self.runs)
+        self.assert_as_whole()
+
+    def peak(self, *arguments, limit=None):
+        """What a run says, and its memory and address space in MiB."""
+        with open(self.path("memory"), "w") as file:
+            file.write(MEMORY)
+        command = [sys.executable, self.path("memory"), os.path.join(support.BUILD, "bin", "ftrun"), *map(str, arguments)]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=self.folder, timeout=120,
+                              preexec_fn=lambda: limit and resource.setrlimit(resource.RLIMIT_AS, (int(limit) << 20,) * 2))
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return done.stdout, *map(float, done.stderr.split()[-2:])
+
+    def test_memory(self):
+        """Beside the copy that training goes on from, a piece of the file; without room for a copy, only this."""
+        if IS_CHECKED:
+            self.skipTest("AddressSanitizer")
+        artifact, kept = self.compile(LARGE), 80e6 / 2**20
+        flags = [artifact, "--data", self.folder, "--threads", 2, "--steps", 2]
+        words = "there is no room for a copy of what a checkpoint holds: training waits while one is written"
+        _, plain, space = self.peak(*flags)
+        said, copied, _ = self.peak(*flags, "--set", "train.checkpoint.dir=a")
+        self.assertNotIn(words, said)
+        said, limit = "", space + kept * 0.6
+        while words not in said:  # how much address space threads take differs
+            said, limited, _ = self.peak(*flags, "--set", "train.checkpoint.dir=b", limit=limit)
+            limit -= 20
+        self.assertEqual(said.count(words), 1)
+        _, saved, _ = self.peak(*flags, "--save", "w")
+        print(f"MiB: {plain:.0f} without a checkpoint, {copied:.0f} with a copy of {kept:.0f}, {limited:.0f} without one, {saved:.0f} with --save")
+        self.assertLess(copied - plain, kept + 24)
+        self.assertLess(limited - plain, 24)
+        self.assertLess(saved - plain, 24)
+        for name in ("step-00000001.safetensors", "step-00000002.safetensors"):
+            a, b = (open(self.path(folder, name), "rb").read() for folder in "ab")
+            self.assertTrue(a == b, name)
 
     def test_killed_at_every_change_of_a_file(self):
         """Before, amid and after each call that changes a checkpoint file."""

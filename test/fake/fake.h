@@ -62,7 +62,9 @@ CudaResult fake_host_alloc(void **memory, size_t bytes);
 void fake_host_free(void *memory);
 bool fake_is_pinned(const void *memory, size_t bytes); /* dies if only a part is */
 void fake_context_check(void);
-extern bool fake_has_context;
+extern _Thread_local bool fake_has_context; /* each thread sets its own */
+int fake_lock(void);
+void fake_unlock(int *unused);
 
 /* ── fake_queue.c ── */
 typedef enum { OP_COPY, OP_FILL, OP_KERNEL, OP_HOST, OP_GRAPH, OP_RECORD, OP_WAIT } FakeOpKind;

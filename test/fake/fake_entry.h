@@ -22,12 +22,13 @@ CudaResult entry_map_tiled(CudaTensorMap *map, int type, unsigned rank, void *ad
 #endif
 
 extern bool fake_is_initialised;
+/* A driver is called by several threads; the fake does one thing at a time. */
+#define LOCKED() __attribute__((cleanup(fake_unlock), unused)) int is_locked = fake_lock()
 #define LIVE()                                                                                     \
-  do {                                                                                             \
-    if (!fake_is_initialised) return 3;                                                                 \
-    fake_context_check();                                                                          \
-    if (fake_sticky) return fake_sticky;                                                           \
-  } while (0)
+  LOCKED();                                                                                        \
+  if (!fake_is_initialised) return 3;                                                              \
+  fake_context_check();                                                                            \
+  if (fake_sticky) return fake_sticky
 /* In what may not be called by a thread that captures a stream (CUDA Driver API, "Stream
  * Management": cuStreamBeginCapture, cuThreadExchangeStreamCaptureMode; CUDA C++ Programming Guide,
  * "Prohibited and Unhandled Operations"): it fails, and the capture with it. */

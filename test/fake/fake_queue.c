@@ -1,6 +1,6 @@
 /* fake_queue: see fake.h. An op runs when all before it in its stream have run; a wait first runs
  * the other stream up to the event. */
-#include "fake_queue.h"
+#include "fake_entry.h"
 #include "base/clock.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -159,6 +159,7 @@ static void capture(CudaStream stream, const FakeOp *op) {
 }
 
 CudaResult fake_enqueue(CudaStream stream, FakeOp op) {
+  LOCKED();
   fake_context_check();
   if (!stream) fake_die("work on the default stream");
   if (fake_sticky) return fake_sticky;

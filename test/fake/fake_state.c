@@ -1,5 +1,6 @@
 /* fake_state: see fake.h. */
 #include "fake.h"
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +9,20 @@
 FakeCounts fake_counts;
 SimMachine *fake_machine;
 CudaResult fake_sticky;
-bool fake_has_context;
+_Thread_local bool fake_has_context;
+
+static pthread_mutex_t lock;
+__attribute__((constructor)) static void make_lock(void) {
+  pthread_mutexattr_t attribute;
+  pthread_mutexattr_init(&attribute);
+  pthread_mutexattr_settype(&attribute, PTHREAD_MUTEX_RECURSIVE);
+  pthread_mutex_init(&lock, &attribute);
+}
+int fake_lock(void) { return pthread_mutex_lock(&lock); }
+void fake_unlock(int *unused) {
+  (void)unused;
+  pthread_mutex_unlock(&lock);
+}
 
 long fake_setting(const char *name, long otherwise) {
   char full[64];

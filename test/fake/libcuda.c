@@ -111,6 +111,7 @@ CudaResult entry_context_retain(CudaContext *out, CudaDevice device) {
 }
 
 CudaResult entry_context_release(CudaDevice device) {
+  LOCKED();
   check_device(device);
   if (context.retained < 1) fake_die("a context released more often than retained");
   if (fake_capture_refuses("cuDevicePrimaryCtxRelease")) fake_die("a context released in capture");
@@ -141,6 +142,7 @@ CudaResult entry_memory_alloc(CudaAddress *address, size_t bytes) {
 }
 
 CudaResult entry_memory_free(CudaAddress address) {
+  LOCKED();
   fake_context_check();
   NOT_IN_CAPTURE("cuMemFree");
   for (CudaStream stream = fake_streams; stream && !fake_sticky; stream = stream->next)
@@ -157,6 +159,7 @@ CudaResult entry_host_alloc(void **memory, size_t bytes, unsigned flags) {
 }
 
 CudaResult entry_host_free(void *memory) {
+  LOCKED();
   fake_context_check();
   NOT_IN_CAPTURE("cuMemFreeHost");
   for (CudaStream stream = fake_streams; stream; stream = stream->next)
@@ -256,6 +259,7 @@ CudaResult entry_stream_create(CudaStream *stream, unsigned flags) {
 }
 
 CudaResult entry_stream_destroy(CudaStream stream) {
+  LOCKED();
   if (stream->capture) fake_die("a stream is destroyed while it is captured");
   CudaStream *at = &fake_streams;
   while (*at && *at != stream) at = &(*at)->next;
@@ -291,6 +295,7 @@ CudaResult entry_event_create(CudaEvent *event, unsigned flags) {
 }
 
 CudaResult entry_event_destroy(CudaEvent event) {
+  LOCKED();
   free(event);
   return fake_sticky;
 }

@@ -91,6 +91,42 @@ static void copies(void **state) {
   }
 }
 
+/* Pieces of any size, each made of pieces of any size, are the whole. */
+static void pieces(void **state) {
+  (void)state;
+  int several = 0;
+  for (int round = 0; round < 300; round++) {
+    Storage s = random_storage();
+    PlanTensor tensor = {.type = {round % 2 ? DT_F32 : DT_BF16, s.view}, .storage = s};
+    int64_t count = shape_elements(&s.view), bytes = dtype_bytes(tensor.type.dtype);
+    int64_t most = 1 + dice(count), most_from = 1 + dice(count);
+    if (count > 3000) continue; /* the check copies each piece */
+    bool has_moved = storage_merged(&s).view.rank != 0;
+    char *memory = malloc((size_t)(count * bytes)), *whole = malloc((size_t)(count * bytes));
+    for (int64_t i = 0; i < count * bytes; i++) memory[i] = (char)dice(256);
+    permute_from_memory(&tensor, memory, whole);
+    for (PermutePiece to = {0}; to.first + to.count < count && has_moved;) {
+      to = permute_piece(&tensor, false, to.first + to.count, most);
+      assert_true(to.count > 0 && to.count <= most && to.first + to.count <= count);
+      char *made = malloc((size_t)(to.count * bytes)); /* so that a sanitizer sees its ends */
+      memset(made, 0x55, (size_t)(to.count * bytes));
+      for (PermutePiece from = {0}; from.first + from.count < count; several++) {
+        from = permute_piece(&tensor, true, from.first + from.count, most_from);
+        assert_true(from.count > 0 && from.count <= most_from);
+        char *read = malloc((size_t)(from.count * bytes));
+        memcpy(read, memory + from.first * bytes, (size_t)(from.count * bytes));
+        permute_piece_from_memory(&tensor, read, from, made, to);
+        free(read);
+      }
+      assert_memory_equal(made, whole + to.first * bytes, (size_t)(to.count * bytes));
+      free(made);
+    }
+    free(memory);
+    free(whole);
+  }
+  assert_true(several > 1000);
+}
+
 static void nothing_moves(void **state) {
   (void)state;
   float from[6] = {1, 2, 3, 4, 5, 6}, to[6] = {0};
@@ -102,10 +138,14 @@ static void nothing_moves(void **state) {
   assert_memory_equal(from, to, sizeof from);
   assert_int_equal(permute_in_place(&plain, true, to), STATUS_OK);
   assert_memory_equal(from, to, sizeof from);
+  PermutePiece piece = permute_piece(&plain, false, 0, 4);
+  assert_true(piece.first == 0 && piece.count == 4);
+  piece = permute_piece(&plain, true, 4, 4);
+  assert_true(piece.first == 4 && piece.count == 2);
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(orders), cmocka_unit_test(copies),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(orders), cmocka_unit_test(copies), cmocka_unit_test(pieces),
                                      cmocka_unit_test(nothing_moves)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

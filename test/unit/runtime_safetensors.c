@@ -10,22 +10,25 @@
 static const float weight[6] = {1, 2, 3, 4, 5, 6};
 static const int64_t step[1] = {77};
 static const uint8_t flags[3] = {1, 0, 1};
+static uint8_t sequence[256];
 static const SafeTensor tensors[] = {
     {"flags", ELEMENT_BOOL, {1, {3}}, flags, 3},
     {"fc.\"weight\"", ELEMENT_F32, {2, {2, 3}}, (const uint8_t *)weight, 24},
     {"step", ELEMENT_I64, {0, {0}}, (const uint8_t *)step, 8},
     {"nothing", ELEMENT_F32, {2, {0, 5}}, flags, 0},
+    {"table", ELEMENT_I8, {1, {256}}, sequence, 256}, /* more than a block of the sum */
 };
+enum { TENSORS = sizeof tensors / sizeof *tensors };
 static const SafeText texts[] = {{"format", "x"}, {"a\\b", "line\nend"}};
 
 static void round_trip(void **state) {
   (void)state;
   const char *path = data_path("a.safetensors");
-  assert_int_equal(safetensors_write(path, tensors, 4, texts, 2, false), STATUS_OK);
+  assert_int_equal(safetensors_write(path, tensors, TENSORS, texts, 2, false), STATUS_OK);
   Safetensors *file;
   assert_int_equal(safetensors_open(path, &file), STATUS_OK);
-  assert_int_equal(file->tensor_count, 4);
-  for (int i = 0; i < 4; i++) {
+  assert_int_equal(file->tensor_count, TENSORS);
+  for (int i = 0; i < TENSORS; i++) {
     const SafeTensor *tensor = safetensors_find(file, tensors[i].name);
     assert_non_null(tensor);
     assert_int_equal(tensor->element, tensors[i].element);
@@ -41,7 +44,7 @@ static void round_trip(void **state) {
   safetensors_close(file);
   Text first = {0}, second = {0};
   assert_int_equal(text_read_file(&first, path), 0);
-  assert_int_equal(safetensors_write(path, tensors, 4, texts, 2, false), STATUS_OK);
+  assert_int_equal(safetensors_write(path, tensors, TENSORS, texts, 2, false), STATUS_OK);
   assert_int_equal(text_read_file(&second, path), 0);
   assert_int_equal(first.count, second.count);
   assert_memory_equal(first.at, second.at, first.count);
@@ -119,16 +122,58 @@ static void cut(void **state) {
   text_free(&whole);
 }
 
+/* Data in pieces of any length give the same file as data in memory; a failure there leaves none. */
+static Status read_pieces(void *context, int index, size_t from, const void **at, size_t *bytes) {
+  size_t *most = context;
+  if (!*most) return status_fail(STATUS_FAULT, "the device is lost");
+  *at = tensors[index].data + from;
+  *bytes = *most;
+  return STATUS_OK;
+}
+
+static void in_pieces(void **state) {
+  (void)state;
+  for (int i = 0; i < 256; i++) sequence[i] = (uint8_t)(i * 37);
+  char path[256];
+  snprintf(path, sizeof path, "%s", data_path("pieces.safetensors"));
+  for (int has_sum = 0; has_sum < 2; has_sum++) {
+    Text whole = {0};
+    assert_int_equal(safetensors_write(path, tensors, TENSORS, texts, 2, has_sum), STATUS_OK);
+    assert_int_equal(text_read_file(&whole, path), 0);
+    for (size_t most = 1; most < 40; most++) {
+      Text made = {0};
+      assert_int_equal(unlink(path), 0);
+      assert_int_equal(
+          safetensors_write_from(path, tensors, TENSORS, texts, 2, has_sum, read_pieces, &most),
+          STATUS_OK);
+      assert_int_equal(text_read_file(&made, path), 0);
+      assert_int_equal(made.count, whole.count);
+      assert_memory_equal(made.at, whole.at, whole.count);
+      text_free(&made);
+    }
+    size_t none = 0;
+    assert_int_equal(
+        safetensors_write_from(path, tensors, TENSORS, texts, 2, has_sum, read_pieces, &none),
+        STATUS_FAULT);
+    assert_string_equal(status_message(), "the device is lost");
+    Text kept = {0}; /* what was there before */
+    assert_int_equal(text_read_file(&kept, path), 0);
+    assert_int_equal(kept.count, whole.count);
+    text_free(&kept);
+    text_free(&whole);
+  }
+}
+
 /* The sum: any byte that is another one is noticed, in head and data alike; so is its absence. */
 static void sum(void **state) {
   (void)state;
   const char *path = data_path("sum.safetensors");
   Safetensors *file;
-  assert_int_equal(safetensors_write(path, tensors, 4, texts, 2, false), STATUS_OK);
+  assert_int_equal(safetensors_write(path, tensors, TENSORS, texts, 2, false), STATUS_OK);
   assert_int_equal(safetensors_open(path, &file), STATUS_OK);
   assert_false(safetensors_sum_agrees(file));
   safetensors_close(file);
-  assert_int_equal(safetensors_write(path, tensors, 4, texts, 2, true), STATUS_OK);
+  assert_int_equal(safetensors_write(path, tensors, TENSORS, texts, 2, true), STATUS_OK);
   assert_int_equal(safetensors_open(path, &file), STATUS_OK);
   assert_true(safetensors_sum_agrees(file));
   assert_int_equal(file->text_count, 3);
@@ -171,7 +216,7 @@ static void targets(void **state) {
   data_write("victim", "precious", 8);
   snprintf(link, sizeof link, "%s.%d.tmp", path, (int)getpid());
   assert_int_equal(symlink(data_path("victim"), link), 0);
-  assert_int_equal(safetensors_write(path, tensors, 4, texts, 2, false), STATUS_OK);
+  assert_int_equal(safetensors_write(path, tensors, TENSORS, texts, 2, false), STATUS_OK);
   assert_int_equal(text_write_file(path, "x", 1), 0);
   assert_true(stat(data_path("victim"), &info) == 0 && info.st_size == 8);
 }
@@ -181,7 +226,7 @@ static void targets(void **state) {
 static void full_disk(void **state) {
   (void)state;
   const char *path = data_path("full.safetensors");
-  assert_int_equal(safetensors_write(path, tensors, 4, texts, 2, false), STATUS_OK);
+  assert_int_equal(safetensors_write(path, tensors, TENSORS, texts, 2, false), STATUS_OK);
   Text before = {0}, after = {0};
   assert_int_equal(text_read_file(&before, path), 0);
   struct rlimit old, small;
@@ -233,7 +278,7 @@ int main(void) {
   json_set_alloc_funcs(failing, free); /* before the first parse, as a program of its own would */
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(round_trip), cmocka_unit_test(damaged), cmocka_unit_test(cut),
-      cmocka_unit_test(sum),        cmocka_unit_test(targets), cmocka_unit_test(full_disk),
+      cmocka_unit_test(sum), cmocka_unit_test(in_pieces),        cmocka_unit_test(targets), cmocka_unit_test(full_disk),
       cmocka_unit_test(no_memory),
   };
   return cmocka_run_group_tests(tests, data_setup, data_teardown);

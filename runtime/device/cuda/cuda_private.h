@@ -36,6 +36,8 @@ struct Device {
   CudaModule module, gather_module;
   CudaFunction gather;
   CudaStream compute, copy, back, communicate;
+  CudaStream aside;  /* of the thread that reads copies; */
+  CudaEvent copied;  /* … behind the last of them */
   CudaAddress block; /* the one allocation */
   int64_t block_bytes, block_used;
   CudaAddress input_slots, output_slots;

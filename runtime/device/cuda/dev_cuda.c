@@ -135,6 +135,48 @@ static Status cuda_sync(Device *device) {
   return STATUS_OK;
 }
 
+/* ── copies for another thread ────────────────────────────────────────────────────────────── */
+static Status cuda_spare(Device *device, int64_t bytes, char **out) {
+  size_t free_bytes, total;
+  CudaAddress at = 0;
+  *out = NULL;
+  CUDA_TRY(device, memory_info(&free_bytes, &total), "free memory of the GPU");
+  if ((uint64_t)bytes > free_bytes / 2) return STATUS_OK;
+  CudaResult result = device->driver->memory_alloc(&at, (size_t)bytes + 1);
+  if (result == CUDA_ERROR_OUT_OF_MEMORY) return STATUS_OK; /* free, but not in one piece */
+  STATUS_TRY(cuda_check(device->driver, result, "memory for a copy"));
+  *out = (char *)(uintptr_t)at;
+  return STATUS_OK;
+}
+
+/* Not before the copy into it is over. Nothing is checked: a lost device has told that already. */
+static void cuda_spare_free(Device *device, char *memory) {
+  device->driver->context_set(device->context);
+  device->driver->event_synchronize(device->copied);
+  device->driver->memory_free((CudaAddress)(uintptr_t)memory);
+}
+
+static Status cuda_copy(Device *device, char *to, const char *from, int64_t bytes) {
+  if (bytes)
+    CUDA_TRY(device, on_device((CudaAddress)(uintptr_t)to, place_of(device, from), (size_t)bytes,
+                               device->compute),
+             "copying %lld bytes", (long long)bytes);
+  CUDA_TRY(device, event_record(device->copied, device->compute), "copying");
+  return STATUS_OK;
+}
+
+/* A context is current in a thread, and this may be any. */
+static Status cuda_read_beside(Device *device, void *to, const char *from, int64_t bytes) {
+  if (!bytes) return STATUS_OK;
+  CUDA_TRY(device, context_set(device->context), "the GPU's context");
+  CUDA_TRY(device, stream_wait_event(device->aside, device->copied, 0), "reading a copy");
+  CUDA_TRY(device,
+           to_host(to, (CudaAddress)(uintptr_t)from, (size_t)bytes, device->aside),
+           "reading a copy");
+  CUDA_TRY(device, stream_synchronize(device->aside), "reading a copy");
+  return STATUS_OK;
+}
+
 /* ── opening ──────────────────────────────────────────────────────────────────────────────── */
 static Status find_device(Device *device, int index) {
   int count;
@@ -161,9 +203,10 @@ static Status find_device(Device *device, int index) {
 
 static Status make_streams(Device *device) {
   CudaStream *const streams[] = {&device->compute, &device->copy, &device->back,
-                                 &device->communicate};
-  for (int i = 0; i < 4; i++)
+                                 &device->communicate, &device->aside};
+  for (int i = 0; i < 5; i++)
     CUDA_TRY(device, stream_create(streams[i], CUDA_STREAM_NON_BLOCKING), "a stream");
+  CUDA_TRY(device, event_create(&device->copied, CUDA_EVENT_NO_TIMING), "an event");
   for (int i = 0; i < CUDA_RING; i++) {
     CUDA_TRY(device, event_create(&device->filled[i], CUDA_EVENT_NO_TIMING), "an event");
     CUDA_TRY(device, event_create(&device->done[i], CUDA_EVENT_NO_TIMING), "an event");
@@ -193,9 +236,11 @@ static Status open_device(Device *device, const DeviceOptions *options) {
 
 static void destroy_streams(Device *device) {
   const CudaDriver *driver = device->driver;
-  CudaStream const streams[] = {device->compute, device->copy, device->back, device->communicate};
-  for (int i = 0; i < 4; i++)
+  CudaStream const streams[] = {device->compute, device->copy, device->back, device->communicate,
+                                device->aside};
+  for (int i = 0; i < 5; i++)
     if (streams[i]) driver->stream_destroy(streams[i]);
+  if (device->copied) driver->event_destroy(device->copied);
   for (int i = 0; i < CUDA_RING; i++) {
     if (device->filled[i]) driver->event_destroy(device->filled[i]);
     if (device->done[i]) driver->event_destroy(device->done[i]);
@@ -290,6 +335,10 @@ const DeviceType dev_cuda = {
     .run_part = cuda_run_part,
     .sync = cuda_sync,
     .holds = CUDA_HOLDS,
+    .spare = cuda_spare,
+    .spare_free = cuda_spare_free,
+    .copy = cuda_copy,
+    .read_beside = cuda_read_beside,
     .keep = cuda_keep,
     .drop = cuda_drop,
     .most_steps = cuda_most_steps,

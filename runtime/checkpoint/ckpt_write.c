@@ -1,0 +1,145 @@
+/* ckpt_write: tensors from the arenas, or from a copy of them, to a file, piece by piece (declared in
+ * ckpt_arena.h). A tensor whose elements lie in memory in another order than in the file is made of
+ * as many passes over it as it is larger than a piece: reading is cheap beside the disk. */
+#include "runtime/checkpoint/ckpt_arena.h"
+#include "runtime/common/permute.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Enough for a good rate. */
+enum { PLAIN_PIECE = 8 << 20 };
+
+typedef struct {
+  PlanTensor tensor;
+  ArenaId arena;
+} Entry;
+
+typedef struct {
+  const CkptFrom *from;
+  VEC(Entry) entries; /* in the order of the SafeTensors */
+  char *read, *made;  /* `most` bytes each; made: NULL if no tensor needs it */
+  int64_t most;
+} Stream;
+
+static Status read_bytes(const Stream *stream, const Entry *entry, int64_t at, int64_t bytes) {
+  const CkptFrom *from = stream->from;
+  int64_t offset = entry->tensor.offset + at;
+  if (from->snapshot)
+    return exec_snapshot_read(from->snapshot, entry->arena, offset, bytes, stream->read);
+  return exec_read(from->exec, entry->arena, offset, bytes, stream->read);
+}
+
+/* The next piece of the file's order, made of all pieces of memory's. */
+static Status make_piece(const Stream *stream, const Entry *entry, int64_t from, size_t *bytes) {
+  int64_t unit = dtype_bytes(entry->tensor.type.dtype), most = stream->most / unit;
+  int64_t count = shape_elements(&entry->tensor.type.shape);
+  PermutePiece to = permute_piece(&entry->tensor, false, from / unit, most), read = {0, 0};
+  while (read.first + read.count < count) {
+    read = permute_piece(&entry->tensor, true, read.first + read.count, most);
+    STATUS_TRY(read_bytes(stream, entry, read.first * unit, read.count * unit));
+    permute_piece_from_memory(&entry->tensor, stream->read, read, stream->made, to);
+  }
+  *bytes = (size_t)(to.count * unit);
+  return STATUS_OK;
+}
+
+static bool is_permuted(const PlanTensor *tensor) {
+  return storage_merged(&tensor->storage).view.rank && shape_elements(&tensor->type.shape);
+}
+
+static Status next_piece(void *context, int index, size_t from, const void **at, size_t *bytes) {
+  const Stream *stream = context;
+  const Entry *entry = &stream->entries.at[index];
+  if (is_permuted(&entry->tensor)) {
+    *at = stream->made;
+    return make_piece(stream, entry, (int64_t)from, bytes);
+  }
+  int64_t left = type_bytes(&entry->tensor.type) - (int64_t)from;
+  int64_t most = stream->most < PLAIN_PIECE ? stream->most : PLAIN_PIECE; /* stays in the cache */
+  *at = stream->read;
+  *bytes = (size_t)(left < most ? left : most);
+  return read_bytes(stream, entry, (int64_t)from, (int64_t)*bytes);
+}
+
+/* Pieces as large as the largest tensor, up to a limit: large ones save passes over tensors that
+ * are permuted. With less memory to be had, smaller ones. */
+static Status take_memory(Stream *stream, const char *path) {
+  enum { LEAST = 1 << 16 };
+  bool permutes = false;
+  stream->most = 1;
+  for (int i = 0; i < stream->entries.count; i++) {
+    const PlanTensor *tensor = &stream->entries.at[i].tensor;
+    int64_t bytes = type_bytes(&tensor->type);
+    if (bytes > stream->most) stream->most = bytes;
+    permutes |= is_permuted(tensor);
+  }
+  int64_t limit = permutes ? CKPT_PIECE : PLAIN_PIECE;
+  if (stream->from->piece) limit = stream->from->piece;
+  if (stream->most > limit) stream->most = limit;
+  for (;; stream->most /= 2) {
+    stream->read = malloc((size_t)stream->most);
+    stream->made = permutes ? malloc((size_t)stream->most) : NULL;
+    if (stream->read && (stream->made || !permutes)) return STATUS_OK;
+    free(stream->read);
+    free(stream->made);
+    stream->read = stream->made = NULL;
+    if (stream->most / 2 < LEAST) return status_errno(ENOMEM, "%s", path);
+  }
+}
+
+static Status write_file(Stream *stream, const char *path, const SafeText *texts, int text_count) {
+  SafeTensor *tensors = calloc((size_t)stream->entries.count + 1, sizeof *tensors);
+  if (!tensors) return status_errno(ENOMEM, "%s", path);
+  for (int i = 0; i < stream->entries.count; i++) {
+    const PlanTensor *tensor = &stream->entries.at[i].tensor;
+    tensors[i] = (SafeTensor){.name = tensor->name,
+                              .element = element_of(tensor->type.dtype),
+                              .shape = tensor->type.shape,
+                              .bytes = (size_t)type_bytes(&tensor->type)};
+  }
+  const SafeText weights = {"format", CKPT_WEIGHTS_FORMAT};
+  bool is_checkpoint = text_count > 0;
+  Status status = take_memory(stream, path);
+  if (status == STATUS_OK)
+    status = safetensors_write_from(path, tensors, stream->entries.count,
+                                    is_checkpoint ? texts : &weights,
+                                    is_checkpoint ? text_count : 1, is_checkpoint, next_piece,
+                                    stream);
+  free(tensors);
+  free(stream->read);
+  free(stream->made);
+  return status;
+}
+
+Status ckpt_write_tensors(const CkptFrom *from, const char *path, CkptContent content,
+                          const SafeText *texts, int text_count) {
+  const Plan *plan = exec_plan(from->exec);
+  Arena *arena = arena_new();
+  Stream stream = {.from = from};
+  CkptTensors states = ckpt_state_tensors(arena, plan, content == CKPT_ALL);
+  int ema = content == CKPT_EMA ? plan_find_role(plan, ROLE_AVERAGE) : -1;
+  for (int i = 0; i < plan->params.count; i++) {
+    PlanTensor param = plan->params.at[i];
+    if (ema >= 0) param.offset += plan->states.at[ema].offset;
+    VEC_PUSH(arena, stream.entries, ((Entry){param, ema >= 0 ? ARENA_STATE : ARENA_PARAMS}));
+  }
+  for (int i = 0; i < states.count; i++)
+    VEC_PUSH(arena, stream.entries, ((Entry){states.at[i], ARENA_STATE}));
+  Status status = write_file(&stream, path, texts, text_count);
+  arena_free(arena);
+  return status;
+}
+
+/* The parameters, and each state that is no scratch. */
+CkptRanges ckpt_ranges(Arena *arena, const Plan *plan) {
+  CkptRanges out = {0};
+  ExecRange params = {ARENA_PARAMS, 0, plan->arena_bytes[ARENA_PARAMS]};
+  if (params.bytes) VEC_PUSH(arena, out, params);
+  for (int i = 0; i < plan->states.count; i++) {
+    const PlanTensor *state = &plan->states.at[i];
+    ExecRange range = {ARENA_STATE, state->offset, type_bytes(&state->type)};
+    if (!role_has(state->role, ROLE_SCRATCH)) VEC_PUSH(arena, out, range);
+  }
+  return out;
+}

@@ -1,0 +1,195 @@
+/* ckpt_writer: a checkpoint is written by a thread of its own while the training goes on: it holds
+ * what was there when it was asked for, a second one waits for the first, a failure is told once;
+ * and whatever the size of the pieces and the order in memory, the file is the same. */
+#include <stdatomic.h>
+static void may_be_delayed(void);
+#define CKPT_WRITER_MAY_BE_DELAYED() may_be_delayed()
+#include "runtime/checkpoint/ckpt_writer.c"
+
+#include "test/unit/runtime_data.h"
+#include "test/unit/runtime_small.h"
+#include <time.h>
+
+static Artifact *artifact;
+static Exec *exec;
+static atomic_bool is_shut; /* the writer waits until it is opened */
+
+static void rest(void) { nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL); }
+static void may_be_delayed(void) {
+  while (atomic_load(&is_shut)) rest();
+}
+static void *open_later(void *unused) {
+  for (int i = 0; i < 30; i++) rest();
+  atomic_store(&is_shut, false);
+  return unused;
+}
+
+static int setup(void **state) {
+  static const char *const names[SMALL_NAMES] = {"fc1.weight", "fc1.bias", "bn.running_mean",
+                                                 "@adam.m"};
+  if (data_setup(state)) return -1;
+  return small_open(names, true, &artifact, &exec) == STATUS_OK ? 0 : -1;
+}
+static int teardown(void **state) {
+  Arena *arena = artifact->plan->arena;
+  exec_free(exec);
+  artifact_close(artifact);
+  arena_free(arena);
+  return data_teardown(state);
+}
+
+/* Of the parameters, the mean, the step, and the moment's parts that belong to a parameter. */
+typedef struct {
+  char weight[48], bias[12], mean[12], weight_moment[48], bias_moment[12], step[8];
+} Values;
+static Values values(void) {
+  Values v;
+  assert_int_equal(exec_read(exec, ARENA_PARAMS, 0, 48, v.weight), 0);
+  assert_int_equal(exec_read(exec, ARENA_PARAMS, 64, 12, v.bias), 0);
+  assert_int_equal(exec_read(exec, ARENA_STATE, 0, 12, v.mean), 0);
+  assert_int_equal(exec_read(exec, ARENA_STATE, 64, 48, v.weight_moment), 0);
+  assert_int_equal(exec_read(exec, ARENA_STATE, 128, 12, v.bias_moment), 0);
+  assert_int_equal(exec_read(exec, ARENA_STATE, 192, 8, v.step), 0);
+  return v;
+}
+static void randomise(uint64_t seed) {
+  assert_int_equal(exec_init(exec, seed), 0);
+  assert_int_equal(exec_set_step(exec, (int64_t)seed), 0);
+}
+static void holds(const char *path, const Values *expected) {
+  CkptInfo info;
+  bool is_damaged;
+  randomise(99);
+  if (ckpt_resume_file(exec, path, &info, &is_damaged)) fail_msg("%s", status_message());
+  Values now = values();
+  assert_memory_equal(&now, expected, sizeof now);
+}
+
+static void goes_on(void **state) {
+  (void)state;
+  CkptWriter *writer = NULL;
+  char folder[200], best[256], step[256];
+  int64_t saved;
+  snprintf(folder, sizeof folder, "%s", data_path("on"));
+  snprintf(best, sizeof best, "%s/best.safetensors", folder);
+  snprintf(step, sizeof step, "%s/step-00000007.safetensors", folder);
+  assert_int_equal(ckpt_writer_new(exec, &writer), 0);
+  randomise(7);
+  Values before = values();
+  CkptInfo info = {.step = 7};
+  atomic_store(&is_shut, true);
+  assert_int_equal(ckpt_writer_add(writer, folder, &info, 0), 0);
+  assert_int_equal(ckpt_writer_add(writer, folder, &info, 2), 0);
+  assert_int_equal(ckpt_writer_start(writer, true), 0);
+  assert_false(ckpt_writer_is_waited_for(writer));
+  randomise(8); /* the training goes on */
+  assert_int_equal(ckpt_writer_result(writer, false, &saved), 0);
+  assert_int_equal(saved, -1);
+  assert_int_not_equal(access(step, F_OK), 0);
+  pthread_t other;
+  assert_int_equal(pthread_create(&other, NULL, open_later, NULL), 0);
+  info.step = 8; /* waits for the one under way */
+  assert_int_equal(ckpt_writer_add(writer, folder, &info, 2), 0);
+  assert_int_equal(access(step, F_OK), 0);
+  assert_int_equal(access(best, F_OK), 0);
+  assert_int_equal(ckpt_writer_result(writer, false, &saved), 0);
+  assert_int_equal(saved, 7);
+  Values later = values();
+  assert_int_equal(ckpt_writer_start(writer, false), 0); /* the last one: written at once */
+  assert_int_equal(ckpt_writer_result(writer, false, &saved), 0);
+  assert_int_equal(saved, 8);
+  pthread_join(other, NULL);
+  ckpt_writer_free(writer);
+  holds(step, &before);
+  holds(best, &before);
+  step[strlen(folder) + 13] = '8';
+  holds(step, &later);
+}
+
+static void failures(void **state) {
+  (void)state;
+  CkptWriter *writer = NULL;
+  char folder[200];
+  int64_t saved;
+  CkptInfo info = {.step = 3};
+  data_write("file", "x", 1);
+  snprintf(folder, sizeof folder, "%s", data_path("file"));
+  assert_int_equal(ckpt_writer_new(exec, &writer), 0);
+  for (int goes_on = 0; goes_on < 2; goes_on++) {
+    assert_int_equal(ckpt_writer_add(writer, folder, &info, 1), 0);
+    Status status = ckpt_writer_start(writer, goes_on);
+    assert_int_equal(status, goes_on ? STATUS_OK : STATUS_USER);
+    if (goes_on) assert_int_equal(ckpt_writer_result(writer, true, &saved), STATUS_USER);
+    assert_non_null(strstr(status_message(), "cannot make the folder"));
+    assert_int_equal(ckpt_writer_result(writer, true, &saved), STATUS_OK); /* told once */
+    assert_int_equal(saved, -1);
+  }
+  assert_int_equal(ckpt_writer_add(writer, folder, &info, 1), 0); /* and so by the next one */
+  assert_int_equal(ckpt_writer_start(writer, true), 0);
+  assert_int_equal(ckpt_writer_add(writer, data_path("good"), &info, 1), STATUS_USER);
+  assert_int_equal(ckpt_writer_add(writer, data_path("good"), &info, 1), 0);
+  assert_int_equal(ckpt_writer_start(writer, true), 0);
+  ckpt_writer_free(writer); /* waits */
+  assert_int_equal(access(data_path("good/step-00000003.safetensors"), F_OK), 0);
+}
+
+/* One that is never started, and an Exec that ends while one is written. */
+static void left_alone(void **state) {
+  (void)state;
+  CkptWriter *writer = NULL;
+  CkptInfo info = {.step = 1};
+  assert_int_equal(ckpt_writer_new(exec, &writer), 0);
+  assert_int_equal(ckpt_writer_start(writer, true), 0);
+  assert_int_equal(ckpt_writer_add(writer, data_path("alone"), &info, 1), 0);
+  ckpt_writer_free(writer);
+  ckpt_writer_free(NULL);
+  assert_int_not_equal(access(data_path("alone"), F_OK), 0);
+}
+
+static void pieces(void **state) {
+  (void)state;
+  static const Storage orders[] = {{{0}, {0}}, {{2, {3, 4}}, {1, 0}}, {{3, {3, 2, 2}}, {2, 0, 1}}};
+  const char *path = data_path("pieces.safetensors");
+  CkptInfo info = {.step = 5};
+  PlanTensor *weight = &artifact->plan->params.at[SMALL_WEIGHT];
+  Storage kept = weight->storage;
+  for (int order = 0; order < 3; order++) {
+    Text whole = {0};
+    weight->storage = orders[order];
+    randomise(5);
+    Values before = values();
+    CkptRanges ranges = ckpt_ranges(artifact->plan->arena, artifact->plan);
+    ExecSnapshot *snapshot, *none;
+    assert_int_equal(
+        exec_snapshot_new(exec, ranges.at, ranges.count, SNAPSHOT_ANYWHERE, &snapshot), 0);
+    assert_non_null(snapshot);
+    assert_false(exec_snapshot_is_on_device(snapshot)); /* the cpu's memory is the host's */
+    assert_int_equal(
+        exec_snapshot_new(exec, ranges.at, ranges.count, SNAPSHOT_ON_DEVICE, &none), 0);
+    assert_null(none);
+    char byte;
+    assert_int_equal(exec_snapshot_read(snapshot, ARENA_PARAMS, SMALL_PARAM_BYTES, 1, &byte),
+                     STATUS_FAULT);
+    randomise(6);
+    for (int64_t piece = 0; piece < 64; piece += 4) {
+      Text made = {0};
+      CkptFrom from = {.exec = exec, .snapshot = snapshot, .piece = piece ? piece + 4 : 0};
+      assert_int_equal(ckpt_save_from(&from, path, &info), 0);
+      assert_int_equal(text_read_file(piece ? &made : &whole, path), 0);
+      if (!piece) continue;
+      assert_int_equal(made.count, whole.count);
+      assert_memory_equal(made.at, whole.at, whole.count);
+      text_free(&made);
+    }
+    exec_snapshot_free(snapshot);
+    holds(path, &before);
+    text_free(&whole);
+  }
+  weight->storage = kept;
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(goes_on), cmocka_unit_test(failures),
+                                     cmocka_unit_test(left_alone), cmocka_unit_test(pieces)};
+  return cmocka_run_group_tests(tests, setup, teardown);
+}
