@@ -17,7 +17,7 @@ static BufferKey buffer_key(Place place, const Type *type) {
 
 /* The buffers of the graph at hand. */
 static Lookup *buffer_index(Lowering *lowering) {
-  Lookup *index = &lowering->buffer_index[lowering->out - lowering->plan->graph];
+  Lookup *index = &lowering->buffer_index[lowering->out - lowering->plan->graphs.at];
   index->arena = lowering->arena;
   return index;
 }
@@ -102,7 +102,6 @@ static bool lower_graph(Lowering *lowering, const Graph *graph, PlanGraph *out) 
   lowering->out = out;
   lowering->workspace_bytes = 0;
   lowering->workspace_buffers.count = 0;
-  out->name = arena_strdup(lowering->plan->arena, graph->name);
   bool good = true;
   for (int i = 0; i < graph->nodes.count; i++)
     good = lower_node(lowering, graph->nodes.at[i]) && good;
@@ -113,7 +112,7 @@ static bool lower_graph(Lowering *lowering, const Graph *graph, PlanGraph *out) 
 /* Where memplan's part of the work arena ends. */
 static int64_t planned_work(const Program *program) {
   int64_t end = 0;
-  for (int g = 0; g < PLAN_GRAPHS; g++) {
+  for (int g = 0; g < PROGRAM_GRAPHS; g++) {
     const Graph *graph = program_graph(program, g);
     for (int i = 0; graph && i < graph->nodes.count; i++) {
       const Node *node = graph->nodes.at[i];
@@ -145,7 +144,7 @@ static void clear_sums(Lowering *lowering) {
   Arena *arena = lowering->plan->arena;
   Type type = {DT_F32, shape_of(1, &elements)};
   int *args = ARENA_ARRAY(arena, int, 1);
-  lowering->out = &lowering->plan->graph[0];
+  lowering->out = &lowering->plan->graphs.at[0];
   args[0] = lower_buffer(lowering, (Place){ARENA_GRADS, 0}, &type);
   PlanStep step = {.kind = STEP_FILL,
                    .name = step_kind_text(STEP_FILL),
@@ -166,6 +165,17 @@ static bool find_order(Lowering *lowering, PlanGraph *graph) {
   return !why;
 }
 
+/* The graphs that there are: all before the first is filled, since they may move as the list grows. */
+static int list_graphs(const Program *program, Plan *plan, const Graph *graph[PROGRAM_GRAPHS]) {
+  for (int g = 0; g < PROGRAM_GRAPHS; g++) {
+    const Graph *from = program_graph(program, g);
+    if (!from) continue;
+    graph[plan->graphs.count] = from;
+    VEC_PUSH(plan->arena, plan->graphs, (PlanGraph){.name = arena_strdup(plan->arena, from->name)});
+  }
+  return plan->graphs.count;
+}
+
 bool lower_program(Module *const *modules, int count, const Program *program, Plan *plan) {
   Lowering lowering = {.module = modules[0],
                        .modules = modules,
@@ -173,31 +183,32 @@ bool lower_program(Module *const *modules, int count, const Program *program, Pl
                        .arena = arena_new(),
                        .program = program,
                        .plan = plan};
+  const Graph *graph[PROGRAM_GRAPHS];
+  int graphs = list_graphs(program, plan, graph);
   lowering.work_bytes = planned_work(program);
   bool good = lower_tables(&lowering);
   int64_t workspace = 0;
-  VEC(int) marks[PLAN_GRAPHS] = {{0}};
-  for (int g = 0; g < PLAN_GRAPHS && good; g++) {
-    if (!program_graph(program, g)) continue;
-    good = lower_graph(&lowering, program_graph(program, g), &plan->graph[g]);
+  VEC(int) marks[PROGRAM_GRAPHS] = {{0}};
+  for (int g = 0; g < graphs && good; g++) {
+    good = lower_graph(&lowering, graph[g], &plan->graphs.at[g]);
     if (lowering.workspace_bytes > workspace) workspace = lowering.workspace_bytes;
     for (int i = 0; i < lowering.workspace_buffers.count; i++)
       VEC_PUSH(lowering.arena, marks[g], lowering.workspace_buffers.at[i]);
   }
   int64_t at = lower_extend(&lowering, ARENA_WORK, workspace);
   int64_t end = plan->arena_bytes[ARENA_WORK];
-  for (int g = 0; g < PLAN_GRAPHS && good; g++) {
-    lowering.out = &plan->graph[g];
+  for (int g = 0; g < graphs && good; g++) {
+    lowering.out = &plan->graphs.at[g];
     lowering.workspace_buffers.count = 0;
     for (int i = 0; i < marks[g].count; i++)
       VEC_PUSH(lowering.arena, lowering.workspace_buffers, marks[g].at[i]);
     place_workspaces(&lowering, at);
-    const Graph *graph = program_graph(program, g);
-    if (graph && modules[0]->target == TARGET_PTX)
-      library_pairs(&lowering, graph, lowering.node_steps[g].at, lowering.node_steps[g].count);
+    if (modules[0]->target == TARGET_PTX)
+      library_pairs(&lowering, graph[g], lowering.node_steps[g].at, lowering.node_steps[g].count);
   }
   if (good && program->micro) clear_sums(&lowering);
-  for (int g = 0; g < PLAN_GRAPHS && good; g++) good = find_order(&lowering, &plan->graph[g]);
+  for (int g = 0; g < graphs && good; g++) good = find_order(&lowering, &plan->graphs.at[g]);
+  lower_programmes(program, plan);
   workspace += plan->arena_bytes[ARENA_WORK] - end; /* what library calls leave for each other */
   if (good) lower_memory(&lowering, workspace);
   arena_free(lowering.arena);

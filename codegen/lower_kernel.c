@@ -343,6 +343,6 @@ bool lower_kernel(Lowering *lowering, const Node *node) {
   NodeSteps steps = {.node = node, .first = lowering->out->steps.count};
   add_steps(lowering, node, kernel, &arguments, workspace);
   steps.end = lowering->out->steps.count;
-  VEC_PUSH(lowering->arena, lowering->node_steps[lowering->out - lowering->plan->graph], steps);
+  VEC_PUSH(lowering->arena, lowering->node_steps[lowering->out - lowering->plan->graphs.at], steps);
   return true;
 }

@@ -39,8 +39,8 @@ typedef struct {
   int64_t work_bytes, workspace_bytes; /* memplan's part of the work arena; ours behind it: results
                                           that nobody wants, workspaces */
   VEC(int) workspace_buffers;          /* their offset is known at the end of the graph */
-  VEC(NodeSteps) node_steps[PLAN_GRAPHS]; /* of all of them */
-  Lookup buffer_index[PLAN_GRAPHS];        /* buffers by place and type */
+  VEC(NodeSteps) node_steps[PROGRAM_GRAPHS]; /* of all of them, by the index in plan->graphs */
+  Lookup buffer_index[PROGRAM_GRAPHS];       /* buffers by place and type */
 } Lowering;
 
 /* lower_tables.c: params, states, scalars, inputs, outputs, memory. */
@@ -52,6 +52,9 @@ void lower_memory(Lowering *lowering, int64_t workspace);
 /* lower.c */
 int lower_buffer(Lowering *lowering, Place place, const Type *type);
 void lower_copy(Lowering *lowering, Place from, Place to, const Type *type, const Node *cause);
+
+/* lower_programmes.c: which graphs run in which order. */
+void lower_programmes(const Program *program, Plan *plan);
 
 /* lower_kernel.c */
 bool lower_kernel(Lowering *lowering, const Node *node);

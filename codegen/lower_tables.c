@@ -160,8 +160,7 @@ bool lower_tables(Lowering *lowering) {
   for (int i = 0; i < program->sources.count; i++)
     VEC_PUSH(plan->arena, plan->sources, program->sources.at[i]);
   plan->decode_refused = program->decode_refused;
-  plan->prefill_width = program->prefill ? PREFILL_WIDTH : 0;
-  for (int g = 0; g < PLAN_GRAPHS; g++) {
+  for (int g = 0; g < PROGRAM_GRAPHS; g++) {
     const Graph *graph = program_graph(program, g);
     for (int i = 0; graph && i < graph->nodes.count; i++)
       if (node_is_leaf(graph->nodes.at[i])) add_leaf(lowering, graph->nodes.at[i], g == 1);

@@ -38,9 +38,10 @@ typedef struct Program {
   VEC(Hyper) hypers;
 } Program;
 
-/* In the order of plan->graph; NULL where there is none. */
+/* The compiler's graphs, in the order of the plan's; NULL where there is none. */
+enum { PROGRAM_GRAPHS = 5 };
 static inline Graph *program_graph(const Program *program, int index) {
-  Graph *const graphs[PLAN_GRAPHS] = {program->train, program->eval, program->micro,
+  Graph *const graphs[PROGRAM_GRAPHS] = {program->train, program->eval, program->micro,
                                       program->decode, program->prefill};
   return graphs[index];
 }

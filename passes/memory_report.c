@@ -121,13 +121,13 @@ MemoryReport memory_report(const Program *program, Arena *arena) {
   const Graph *graph = program->train ? program->train : program->eval;
   MemoryReport report = {.recompute = recompute_describe(graph, arena)};
   int64_t state = 0;
-  for (int i = 0; i < PLAN_GRAPHS; i++)
+  for (int i = 0; i < PROGRAM_GRAPHS; i++)
     add_graph(&report, program, program_graph(program, i), &report.bytes[MEMORY_OPTIMIZER], &state);
   report.bytes[MEMORY_STATE] = state - report.bytes[MEMORY_OPTIMIZER];
   if (report.bytes[MEMORY_NARROW]) /* all of them, read or not */
     report.bytes[MEMORY_NARROW] = aligned(report.bytes[MEMORY_PARAMS] / 2);
   Work work = work_of(graph, arena);
-  for (int i = 1; i < PLAN_GRAPHS; i++) {
+  for (int i = 1; i < PROGRAM_GRAPHS; i++) {
     const Graph *other = program_graph(program, i);
     int64_t peak = other ? work_of(other, arena).peak : 0;
     if (peak > report.eval_peak) report.eval_peak = peak;

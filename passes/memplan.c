@@ -62,7 +62,7 @@ static void place_states(MemPlan *plan) {
   const Program *program = plan->context->program;
   int64_t end = MEMPLAN_ALIGN;
   for (int of_update = 0; of_update < 2; of_update++) {
-    for (int i = 0; program && i < PLAN_GRAPHS; i++)
+    for (int i = 0; program && i < PROGRAM_GRAPHS; i++)
       add_states(plan, program_graph(program, i), of_update, &end);
     add_states(plan, plan->graph, of_update, &end);
   }

@@ -42,7 +42,8 @@ const char *arena_text(ArenaId id);
 bool arena_parse(const char *text, ArenaId *out);
 
 /* The version grows whenever an older plan would mean something else now, or could not be read. */
-enum { PLAN_VERSION = 5, PLAN_ALIGN = 64, PLAN_GRAPHS = 5 };
+enum { PLAN_VERSION = 5, PLAN_ALIGN = 64 };
+enum { PLAN_MOST_GRAPHS = 64, PLAN_MOST_PROGRAMMES = 16, PROGRAMME_RUNS = 64 };
 enum { PLAN_MOST_METRICS = 250 }; /* of a graph, with the compiler's own */
 
 /* ── settings ─────────────────────────────────────────────────────────────────────────────── */
@@ -226,12 +227,37 @@ typedef struct {
 } PlanOutput;
 
 typedef struct {
-  const char *name; /* one of plan_graph_names; NULL: there is no such graph */
+  const char *name; /* each another one */
   VEC(PlanBuffer) buffers;
   VEC(PlanStep) steps;
   VEC(PlanInstead) insteads; /* by first step; one may lie within another, which comes before it */
   VEC(PlanOutput) outputs;
 } PlanGraph;
+
+/* A graph of the plan, `times` times in a row, each on a batch of its own. */
+typedef struct {
+  int graph;
+  int64_t times;
+  int64_t positions; /* GENERATE: tokens of each text that a run takes; else 0 */
+  bool averages;     /* it reads the average of the parameters in place of these */
+} PlanRun;
+
+/* Which graphs run in which order. The results are those of the last run.
+ * STEP: the training of one step, its batch in as many parts as there are runs.
+ * EVALUATE: of one batch, also for prediction.
+ * EVALUATE_AVERAGE: the same with the average of the parameters.
+ * GENERATE: tokens of texts, whose position is the state of that role: as long as more than
+ *   `positions` of its first run are left, this one, and so on; the last token is the last run's,
+ *   of one position, which gives the scores. They keep what they remember in the work arena as long
+ *   as no other programme runs. */
+#define PROGRAMME_STEP "step"
+#define PROGRAMME_EVALUATE "evaluate"
+#define PROGRAMME_EVALUATE_AVERAGE "evaluate_average"
+#define PROGRAMME_GENERATE "generate"
+typedef struct {
+  const char *name;
+  VEC(PlanRun) runs;
+} PlanProgramme;
 
 /* One row of the memory table: what the bytes of the peak are for. */
 typedef struct {
@@ -252,18 +278,21 @@ typedef struct {
   VEC(PlanTensor) inputs;  /* ARENA_INPUT, in the order of the model's arguments */
   VEC(PlanMemory) memory;
   int64_t arena_bytes[ARENA_COUNT];
-  /* [0] train, [1] eval, [2] micro: with train.accumulate = k > 1 a step is k - 1 runs of micro,
-   * which add to sums in the state arena, and one of train, which makes the update of all k.
-   * [3] decode: one new token of a text whose position is the state decode.position, and its
-   * scores; [4] prefill: several, without scores. They keep what they remember in the work arena as
-   * long as no other graph runs. NULL and decode_refused where a model of text has no such form */
-  PlanGraph graph[PLAN_GRAPHS];
-  int64_t prefill_width; /* positions of a run of prefill; 0: there is no such graph */
-  int64_t cache_bytes;   /* of the work arena, from its start: what decode and prefill remember.
-                            To be cleared before position 0 */
+  VEC(PlanGraph) graphs;
+  VEC(PlanProgramme) programmes;
+  int64_t cache_bytes; /* of the work arena, from its start: what GENERATE remembers. To be cleared
+                          before position 0 */
   const char *decode_refused; /* NULL: nothing to say */
 } Plan;
-extern const char *const plan_graph_names[PLAN_GRAPHS];
+
+int plan_find_graph(const Plan *plan, const char *name); /* -1: there is none */
+/* NULL: there is none. */
+const PlanProgramme *plan_find_programme(const Plan *plan, const char *name);
+/* The graph whose results are those of the programme; NULL: there is no such programme. */
+const PlanGraph *plan_result(const Plan *plan, const char *programme);
+int64_t plan_batches(const PlanProgramme *programme); /* that one go through it takes */
+/* One more run at the programme's end, and the programme, if there is none yet. times 0: once. */
+void plan_add_run(Plan *plan, const char *programme, PlanRun run);
 
 /* The states of roles keep, missing, more and pass, f64[], are those with which the runtime makes
  * batches the evaluation of a split: its loss and metrics are those of all samples since `keep` was

@@ -2,6 +2,7 @@
  * taken out or a type exchanged must not become other numbers without a word. */
 #include "plan/plan_check.h"
 #include "plan/plan_order.h"
+#include "plan/plan_programme.h"
 #include "plan/plan_text.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -55,8 +56,10 @@ static const char *check_step(Arena *arena, const Plan *plan) {
   int index = plan_find_role(plan, ROLE_STEP);
   if (index < 0) return arena_printf(arena, "no state has the role step");
   const PlanTensor *state = &plan->states.at[index];
-  if (is_written(&plan->graph[0], ARENA_STATE, state->offset, &state->type)) return NULL;
-  return arena_printf(arena, "no step of graph \"train\" writes the state \"%s\"", state->name);
+  const PlanGraph *graph = plan_result(plan, PROGRAMME_STEP);
+  if (is_written(graph, ARENA_STATE, state->offset, &state->type)) return NULL;
+  return arena_printf(arena, "no step of graph \"%s\" writes the state \"%s\"", graph->name,
+                      state->name);
 }
 
 static const char *check_order(Arena *arena, const PlanGraph *graph) {
@@ -64,22 +67,29 @@ static const char *check_order(Arena *arena, const PlanGraph *graph) {
   return why ? arena_printf(arena, "graph \"%s\": %s", graph->name, why) : NULL;
 }
 
-const char *plan_check(Arena *arena, const Plan *plan) {
-  const PlanGraph *graph = plan->graph;
-  bool has_parts = setting_number(plan->settings, "train.accumulate") > 1;
-  int64_t narrow = plan->arena_bytes[ARENA_NARROW];
+/* Every graph that trains or evaluates has a loss. */
+static const char *check_losses(Arena *arena, const Plan *plan) {
   const char *why = NULL;
+  for (int i = 0; i < plan->programmes.count; i++) {
+    const PlanProgramme *programme = &plan->programmes.at[i];
+    if (!strcmp(programme->name, PROGRAMME_GENERATE)) continue;
+    for (int k = 0; k < programme->runs.count && !why; k++)
+      why = check_loss(arena, &plan->graphs.at[programme->runs.at[k].graph]);
+  }
+  return why;
+}
+
+const char *plan_check(Arena *arena, const Plan *plan) {
+  int64_t narrow = plan->arena_bytes[ARENA_NARROW];
   if (narrow && narrow < plan->arena_bytes[ARENA_PARAMS] / 2)
     return arena_printf(arena, "arena narrow is smaller than the parameters in 16 bits");
-  if (!graph[0].name || !graph[1].name || !graph[2].name == has_parts)
-    return arena_printf(arena, "the plan lacks a graph, or has one too many");
-  for (int g = 0; g < 3 && !why; g++)
-    if (graph[g].name) why = check_loss(arena, &graph[g]);
-  for (int g = 0; g < PLAN_GRAPHS && !why; g++)
-    if (graph[g].name) why = check_outputs(arena, &graph[g]);
+  const char *why = plan_check_programmes(arena, plan);
+  if (!why) why = check_losses(arena, plan);
+  for (int g = 0; g < plan->graphs.count && !why; g++)
+    why = check_outputs(arena, &plan->graphs.at[g]);
   if (!why) why = check_step(arena, plan);
-  for (int g = 0; g < PLAN_GRAPHS && !why; g++)
-    if (graph[g].name) why = check_order(arena, &graph[g]);
+  for (int g = 0; g < plan->graphs.count && !why; g++)
+    why = check_order(arena, &plan->graphs.at[g]);
   return why;
 }
 

@@ -4,7 +4,7 @@
 #define FT_PLAN_PLAN_CHECK_H
 #include "plan/plan_words.h"
 
-/* NULL, or what is wrong, in the arena: all graphs are there that belong together, each that trains
+/* NULL, or what is wrong, in the arena: programmes fit (plan_programme.h), each graph that trains
  * or evaluates has one loss, what they give out is written by a step in the type that is declared,
  * steps that touch the same bytes are ordered, and the train graph counts its steps. */
 const char *plan_check(Arena *arena, const Plan *plan);

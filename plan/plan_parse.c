@@ -4,6 +4,7 @@
  * at any of its numbers again. */
 #include "base/lookup.h"
 #include "plan/plan_check.h"
+#include "plan/plan_programme.h"
 #include "plan/plan_step.h"
 #include "plan/plan_text.h"
 #include "plan/plan_words.h"
@@ -16,7 +17,6 @@ typedef struct {
   Words words; /* the current line, and the failure */
   Plan *plan;
   PlanGraph *graph; /* the one whose lines are being read */
-  int graph_count;
   bool has_arena[ARENA_COUNT], has_model, has_source, has_target;
   Lookup names; /* "<kind> <name>" */
 } Parser;
@@ -273,20 +273,19 @@ static bool read_scalar(Parser *p) {
 }
 
 /* ── lines of a graph ─────────────────────────────────────────────────────────────────────── */
-const char *const plan_graph_names[PLAN_GRAPHS] = {"train", "eval", "micro", "decode", "prefill"};
-
-/* In their order; some may be left out. */
 static bool read_graph(Parser *p) {
-  const char *text = words_string(&p->words, "the graph's name");
-  if (!text) return false;
-  int index = p->graph_count;
-  while (index < PLAN_GRAPHS && strcmp(text, plan_graph_names[index]) != 0) index++;
-  if (index == PLAN_GRAPHS)
-    return words_fail(&p->words, "there is no graph \"%s\" at this place", text);
-  p->graph_count = index + 1;
-  p->graph = &p->plan->graph[index];
-  p->graph->name = text;
+  PlanGraph graph = {.name = words_name(&p->words, "the graph's name")};
+  if (!graph.name || !unique(p, "graph", graph.name)) return false;
+  if (p->plan->graphs.count == PLAN_MOST_GRAPHS)
+    return words_fail(&p->words, "a plan has at most %d graphs", PLAN_MOST_GRAPHS);
+  VEC_PUSH(p->words.arena, p->plan->graphs, graph);
+  p->graph = &p->plan->graphs.at[p->plan->graphs.count - 1];
   return true;
+}
+
+static bool read_programme(Parser *p) {
+  p->graph = NULL;
+  return plan_read_programme(&p->words, p->plan);
 }
 
 /* arena+offset of a value of this type */
@@ -296,10 +295,6 @@ static bool read_place(Parser *p, ArenaId *arena, int64_t *offset) {
   if (!arena_parse(text, arena)) return words_fail(&p->words, "there is no arena '%s'", text);
   return words_expect(&p->words, "+") &&
          words_integer(&p->words, "the offset", 0, INT64_MAX, offset);
-}
-
-static bool read_prefill(Parser *p) {
-  return words_integer(&p->words, "positions of prefill", 1, 1 << 20, &p->plan->prefill_width);
 }
 
 static bool read_caches(Parser *p) {
@@ -370,7 +365,7 @@ static const struct {
     {"buffer", read_buffer},   {"launch", read_launch},   {"call", read_call},
     {"loss", read_loss},       {"metric", read_metric},   {"output", read_result},
     {"passes", read_passes},   {"instead", read_instead}, {"also", read_also},
-    {"refused", read_refused}, {"prefill", read_prefill}, {"caches", read_caches},
+    {"refused", read_refused}, {"programme", read_programme}, {"caches", read_caches},
     {"copy", read_copy},       {"fill", read_fill},       {"begin", read_begin},
     {"end", read_end},
 };

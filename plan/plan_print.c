@@ -2,6 +2,7 @@
  * string is quoted, every number prints in the shortest form that reads back to itself, so that
  * print, parse, print is the identity. The last line is a checksum of all before it. */
 #include "plan/plan_map.h"
+#include "plan/plan_programme.h"
 #include "plan/plan_text.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -45,9 +46,9 @@ bool arena_parse(const char *text, ArenaId *out) {
 }
 
 DType plan_narrow_type(const Plan *plan) {
-  for (int g = 0; g < PLAN_GRAPHS; g++)
-    for (int i = 0; i < plan->graph[g].buffers.count; i++) {
-      const PlanBuffer *buffer = &plan->graph[g].buffers.at[i];
+  for (int g = 0; g < plan->graphs.count; g++)
+    for (int i = 0; i < plan->graphs.at[g].buffers.count; i++) {
+      const PlanBuffer *buffer = &plan->graphs.at[g].buffers.at[i];
       if (buffer->arena == ARENA_NARROW && buffer->type.dtype == DT_F16) return DT_F16;
     }
   return DT_BF16;
@@ -276,15 +277,14 @@ void plan_print(const Plan *plan, Text *out) {
   for (int i = 0; i < plan->states.count; i++) print_tensor(out, "state", &plan->states.at[i], i);
   for (int i = 0; i < plan->scalars.count; i++)
     print_tensor(out, "scalar", &plan->scalars.at[i], i);
-  if (plan->prefill_width) text_printf(out, "prefill %" PRId64 "\n", plan->prefill_width);
   if (plan->cache_bytes) text_printf(out, "caches %" PRId64 "\n", plan->cache_bytes);
   if (plan->decode_refused) {
     text_printf(out, "refused ");
     print_string(out, plan->decode_refused);
     text_printf(out, "\n");
   }
-  for (int i = 0; i < PLAN_GRAPHS; i++)
-    if (plan->graph[i].name) print_graph(out, &plan->graph[i]);
+  for (int i = 0; i < plan->graphs.count; i++) print_graph(out, &plan->graphs.at[i]);
+  plan_print_programmes(plan, out);
   uint64_t checksum = plan_checksum(text_cstr(out) + start, out->count - start);
   text_printf(out, "checksum %016" PRIx64 "\n", checksum);
 }

@@ -7,6 +7,7 @@
 #include "runtime/command/generator.h"
 #include "runtime/common/permute.h"
 #include "runtime/data/source.h"
+#include "runtime/execute/programme.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +15,7 @@ struct FtModel {
   Artifact *artifact;
   Exec *exec;
   void *batch;
-  int64_t part;      /* of the step: calls since the last update */
+  Programme step;    /* where it stands in a step: the next part */
   bool has_settings; /* what the device holds is what the plan says */
   bool has_states;   /* they were initialised */
   unsigned uses;
@@ -26,12 +27,12 @@ struct FtModel {
 const char *ft_error(void) { return status_message(); }
 
 /* ── opening ──────────────────────────────────────────────────────────────────────────────── */
-static unsigned graphs_of(const Plan *plan, unsigned uses) {
-  unsigned only = 0;
-  if (uses & FT_TRAIN) only |= 1u << EXEC_TRAIN | 1u << EXEC_MICRO;
-  if (uses & FT_PREDICT) only |= 1u << EXEC_EVAL;
-  if (uses & FT_GENERATE) only |= decoder_graphs(plan, false);
-  return only;
+static void programmes_of(const Plan *plan, unsigned uses, const char *only[4]) {
+  int count = 0;
+  if (uses & FT_TRAIN) only[count++] = PROGRAMME_STEP;
+  if (uses & FT_PREDICT) only[count++] = PROGRAMME_EVALUATE;
+  if (uses & FT_GENERATE) only[count++] = decoder_programme(plan, false);
+  only[count] = NULL;
 }
 
 static Status open_model(FtModel *model, const char *path, const FtOptions *options) {
@@ -39,11 +40,14 @@ static Status open_model(FtModel *model, const char *path, const FtOptions *opti
   const Plan *plan = model->artifact->plan;
   model->uses = options->uses ? options->uses : FT_TRAIN | FT_PREDICT;
   if (model->uses & FT_GENERATE) STATUS_TRY(decoder_check(plan));
+  const char *only[4];
+  programmes_of(plan, model->uses, only);
   ExecOptions exec = {.device = options->device,
                       .threads = options->threads,
                       .is_deterministic = options->deterministic,
-                      .only = graphs_of(plan, model->uses)};
+                      .only = only};
   STATUS_TRY(exec_new(model->artifact, &exec, &model->exec));
+  STATUS_TRY(programme_start(model->exec, PROGRAMME_STEP, &model->step));
   return exec_batch_new(model->exec, &model->batch);
 }
 
@@ -100,7 +104,7 @@ static Status set_total(FtModel *model, int64_t steps_per_epoch, int64_t total_s
 }
 
 static Status init(FtModel *model, uint64_t seed) {
-  model->part = 0;
+  programme_again(&model->step);
   model->seed = seed;
   model->has_states = model->is_disturbed = true;
   return exec_init(model->exec, seed);
@@ -131,7 +135,7 @@ static Status input_at(const FtModel *model, int index, FtTensor *out) {
 }
 
 static Status output_at(const FtModel *model, int index, FtTensor *out) {
-  const PlanGraph *graph = &model->artifact->plan->graph[EXEC_EVAL];
+  const PlanGraph *graph = plan_result(model->artifact->plan, PROGRAMME_EVALUATE);
   if (index < 0 || index >= graph->outputs.count)
     return status_fail(STATUS_USER, "there is no output %d", index);
   describe(graph->outputs.at[index].name, &graph->outputs.at[index].type, out);
@@ -176,20 +180,19 @@ static Status check_use(const FtModel *model, unsigned use, const char *name) {
                      name);
 }
 
-static Status run(FtModel *model, ExecGraph graph, const void *const *inputs) {
+static Status run(FtModel *model, ExecGraph graph, const void *const *inputs, bool is_training) {
   model->is_disturbed = true;
   STATUS_TRY(write_settings(model));
-  STATUS_TRY(fill_batch(model, inputs, graph != EXEC_EVAL));
+  STATUS_TRY(fill_batch(model, inputs, is_training));
   STATUS_TRY(exec_run(model->exec, graph, model->batch));
   return exec_sync(model->exec);
 }
 
 static Status train_step(FtModel *model, const void *const *inputs, double *loss) {
   STATUS_TRY(check_use(model, FT_TRAIN, "FT_TRAIN"));
-  bool is_last = model->part + 1 >= exec_parts(model->exec);
-  ExecGraph graph = is_last ? EXEC_TRAIN : EXEC_MICRO;
-  STATUS_TRY(run(model, graph, inputs));
-  model->part = is_last ? 0 : model->part + 1;
+  ExecGraph graph = programme_graph(&model->step);
+  STATUS_TRY(run(model, graph, inputs, true));
+  programme_advance(&model->step, 1);
   if (!loss) return STATUS_OK;
   int index = exec_find_output(model->exec, graph, "loss", NULL);
   if (index < 0) return status_fail(STATUS_USER, "the model has no loss");
@@ -198,14 +201,15 @@ static Status train_step(FtModel *model, const void *const *inputs, double *loss
 
 static Status predict(FtModel *model, const void *const *inputs) {
   STATUS_TRY(check_use(model, FT_PREDICT, "FT_PREDICT"));
-  return run(model, EXEC_EVAL, inputs);
+  return run(model, exec_result_graph(model->exec, PROGRAMME_EVALUATE), inputs, false);
 }
 
 static Status read_output(FtModel *model, const char *name, void *to, size_t bytes) {
-  int index = exec_find_output(model->exec, EXEC_EVAL, "output", name);
-  if (index < 0) index = exec_find_output(model->exec, EXEC_EVAL, NULL, name);
+  ExecGraph graph = exec_result_graph(model->exec, PROGRAMME_EVALUATE);
+  int index = exec_find_output(model->exec, graph, "output", name);
+  if (index < 0) index = exec_find_output(model->exec, graph, NULL, name);
   if (index < 0) return status_fail(STATUS_USER, "there is no output %s", name);
-  return exec_read_output(model->exec, EXEC_EVAL, index, to, (int64_t)bytes);
+  return exec_read_output(model->exec, graph, index, to, (int64_t)bytes);
 }
 
 /* ── parameters ───────────────────────────────────────────────────────────────────────────── */
@@ -252,9 +256,10 @@ static Status load_weights(FtModel *model, const char *path) {
 }
 
 static Status save(FtModel *model, const char *path) {
-  if (model->part)
+  int64_t done = programme_done(&model->step);
+  if (done)
     return status_fail(STATUS_USER, "%lld of the %lld parts of a step are done: save behind it",
-                       (long long)model->part, (long long)exec_parts(model->exec));
+                       (long long)done, (long long)exec_parts(model->exec));
   CkptInfo info = {.seed = model->seed,
                    .batch =
                        (int64_t)setting_number(model->artifact->plan->settings, "train.batch")};
@@ -268,7 +273,7 @@ static Status resume(FtModel *model, const char *path) {
   Status status = ckpt_resume(model->exec, path, &info, &used, NULL);
   free(used);
   if (status != STATUS_OK) return status;
-  model->part = 0;
+  programme_again(&model->step);
   model->seed = info.seed;
   model->has_states = model->is_disturbed = true;
   return STATUS_OK;

@@ -34,9 +34,9 @@ static Status open_regular(const char *path, int *fd, int64_t *size) {
 }
 
 static Status check_kernels(const Artifact *artifact) {
-  for (int g = 0; g < PLAN_GRAPHS; g++)
-    for (int i = 0; i < artifact->plan->graph[g].steps.count; i++) {
-      const PlanStep *step = &artifact->plan->graph[g].steps.at[i];
+  for (int g = 0; g < artifact->plan->graphs.count; g++)
+    for (int i = 0; i < artifact->plan->graphs.at[g].steps.count; i++) {
+      const PlanStep *step = &artifact->plan->graphs.at[g].steps.at[i];
       if (step->kind == STEP_LAUNCH && !artifact_kernel(artifact, step->name))
         return status_fail(STATUS_USER, "%s: the plan calls kernel %s, which the file lacks",
                            artifact->path, step->name);

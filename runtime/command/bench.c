@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "plan/plan_calls.h"
 #include "runtime/command/bench_count.h"
+#include "runtime/execute/programme.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,14 +37,18 @@ void bench_fill_batch(const Plan *plan, void *batch, uint64_t seed) {
 /* ── the step ─────────────────────────────────────────────────────────────────────────────── */
 /* Steps timed together. A device that runs ahead is waited for only at the end of a group. */
 static int64_t group_size(const Exec *exec, const BenchOptions *options) {
-  int64_t group = exec_runs_ahead(exec) ? 4 * (int64_t)exec_most_steps(exec, EXEC_TRAIN) + 16 : 1;
+  ExecGraph step = exec_result_graph(exec, PROGRAMME_STEP);
+  int64_t group = exec_runs_ahead(exec) ? 4 * (int64_t)exec_most_steps(exec, step) + 16 : 1;
   return options->steps > 0 && options->steps < group ? options->steps : group;
 }
 
 static Status run_made_up(Exec *exec, const void *batch) {
-  for (int64_t part = 1; part < exec_parts(exec); part++)
-    STATUS_TRY(exec_run(exec, EXEC_MICRO, batch));
-  return exec_run(exec, EXEC_TRAIN, batch);
+  Programme step;
+  STATUS_TRY(programme_start(exec, PROGRAMME_STEP, &step));
+  do
+    STATUS_TRY(exec_run(exec, programme_graph(&step), batch));
+  while (!programme_advance(&step, 1));
+  return STATUS_OK;
 }
 
 /* Runs `group` steps; *time: nanoseconds of one of them. */
@@ -61,11 +66,17 @@ static Status time_group(Exec *exec, const BenchOptions *options, const void *ma
   return STATUS_OK;
 }
 
-static void sum_work(const PlanGraph *graph, double *flops, double *bytes) {
+/* What one step has to do and to move. */
+static void sum_work(const Plan *plan, double *flops, double *bytes) {
+  const PlanProgramme *step = plan_find_programme(plan, PROGRAMME_STEP);
   *flops = *bytes = 0;
-  for (int i = 0; i < graph->steps.count; i++) {
-    *flops += (double)graph->steps.at[i].flops;
-    *bytes += (double)graph->steps.at[i].bytes;
+  for (int r = 0; r < step->runs.count; r++) {
+    const PlanGraph *graph = &plan->graphs.at[step->runs.at[r].graph];
+    double times = (double)step->runs.at[r].times;
+    for (int i = 0; i < graph->steps.count; i++) {
+      *flops += times * (double)graph->steps.at[i].flops;
+      *bytes += times * (double)graph->steps.at[i].bytes;
+    }
   }
 }
 
@@ -73,12 +84,8 @@ static void print_step(const Exec *exec, const int64_t *sorted, int64_t count, i
                        FILE *out) {
   const Plan *plan = exec_plan(exec);
   double median = (double)sorted[count / 2] * 1e-9, flops, bytes;
-  double parts = (double)exec_parts(exec), micro_flops, micro_bytes;
-  double batch = setting_number(plan->settings, "train.batch") * parts;
-  sum_work(&plan->graph[EXEC_TRAIN], &flops, &bytes);
-  sum_work(&plan->graph[EXEC_MICRO], &micro_flops, &micro_bytes);
-  flops += (parts - 1) * micro_flops;
-  bytes += (parts - 1) * micro_bytes;
+  double batch = setting_number(plan->settings, "train.batch") * (double)exec_parts(exec);
+  sum_work(plan, &flops, &bytes);
   fprintf(out, "%s, batch %.0f, %s, %lld steps", plan->model, batch, exec_device_text(exec),
           (long long)(count * group));
   if (group > 1) fprintf(out, " timed %lld at a time", (long long)group);
@@ -189,12 +196,13 @@ static void print_table(const PlanGraph *graph, Row *rows, const DeviceSpeed *sp
 
 /* The median of each step's own time, where only the host has a clock. */
 static Status time_rows_here(Exec *exec, const void *batch, Row *rows) {
-  int count = exec_plan(exec)->graph[EXEC_TRAIN].steps.count;
+  ExecGraph graph = exec_result_graph(exec, PROGRAMME_STEP);
+  int count = exec_graph_plan(exec, graph)->steps.count;
   int64_t *times = calloc((size_t)count * TABLE_STEPS + 1, sizeof *times);
   int64_t *column = calloc(TABLE_STEPS, sizeof *column);
   Status status = times && column ? STATUS_OK : status_fail(STATUS_FAULT, "out of memory");
   for (int i = 0; i < TABLE_STEPS && status == STATUS_OK; i++)
-    status = exec_run_timed(exec, EXEC_TRAIN, batch, times + (ptrdiff_t)i * count);
+    status = exec_run_timed(exec, graph, batch, times + (ptrdiff_t)i * count);
   for (int i = 0; i < count && status == STATUS_OK; i++) {
     for (int j = 0; j < TABLE_STEPS; j++) column[j] = times[(ptrdiff_t)j * count + i];
     qsort(column, TABLE_STEPS, sizeof *column, compare);
@@ -207,20 +215,21 @@ static Status time_rows_here(Exec *exec, const void *batch, Row *rows) {
 
 /* By the device's clock, on what a step has left in the arenas. */
 static Status time_rows_there(Exec *exec, const void *batch, Row *rows) {
-  int count = exec_plan(exec)->graph[EXEC_TRAIN].steps.count;
+  ExecGraph graph = exec_result_graph(exec, PROGRAMME_STEP);
+  int count = exec_graph_plan(exec, graph)->steps.count;
   int64_t *times = calloc((size_t)count + 1, sizeof *times);
   if (!times) return status_fail(STATUS_FAULT, "out of memory");
-  Status status = exec_run_timed(exec, EXEC_TRAIN, batch, times);
+  Status status = exec_run_timed(exec, graph, batch, times);
   free(times);
   for (int i = 0; i < count && status == STATUS_OK; i++) {
     rows[i].step = i;
-    status = exec_time_step(exec, EXEC_TRAIN, i, &rows[i].time, &rows[i].by);
+    status = exec_time_step(exec, graph, i, &rows[i].time, &rows[i].by);
   }
   return status;
 }
 
 static Status time_kernels(Exec *exec, const void *batch, FILE *out) {
-  const PlanGraph *graph = &exec_plan(exec)->graph[EXEC_TRAIN];
+  const PlanGraph *graph = plan_result(exec_plan(exec), PROGRAMME_STEP);
   DeviceSpeed speed;
   STATUS_TRY(exec_speed(exec, &speed));
   Row *rows = calloc((size_t)graph->steps.count + 1, sizeof *rows);

@@ -64,13 +64,14 @@ static void print_rows(const PlanGraph *graph, Row *rows, FILE *out) {
 }
 
 Status bench_count(Exec *exec, const void *batch, FILE *out) {
-  const PlanGraph *graph = &exec_plan(exec)->graph[EXEC_TRAIN];
+  ExecGraph step = exec_result_graph(exec, PROGRAMME_STEP);
+  const PlanGraph *graph = exec_graph_plan(exec, step);
   Row *rows = calloc((size_t)graph->steps.count + 1, sizeof *rows);
   if (!rows) return status_fail(STATUS_FAULT, "out of memory");
   Status status = STATUS_OK;
   for (int i = 0; i < graph->steps.count && status == STATUS_OK; i++) {
     rows[i].step = i;
-    status = exec_count_step(exec, EXEC_TRAIN, batch, i, &rows[i].counts);
+    status = exec_count_step(exec, step, batch, i, &rows[i].counts);
   }
   if (status == STATUS_OK) print_rows(graph, rows, out);
   free(rows);

@@ -84,19 +84,19 @@ static Status set_states(Evaluator *evaluator, bool goes_on, int64_t missing, in
 }
 
 /* The feed is made at the first evaluation: by then the split is read. */
-static Status start_feed(Evaluator *evaluator, ExecGraph graph, int64_t batches) {
+static Status start_feed(Evaluator *evaluator, const char *programme, int64_t batches) {
   FeedOptions options = {
       .source = evaluator->source, .end_step = batches, .workers = 1, .prefetch = SLOTS - 1};
-  if (evaluator->feed) return feed_restart(evaluator->feed, graph, 0, batches);
-  return feed_new(evaluator->exec, graph, &options, &evaluator->feed);
+  if (evaluator->feed) return feed_restart(evaluator->feed, programme, 0, batches);
+  return feed_new(evaluator->exec, programme, &options, &evaluator->feed);
 }
 
-static Status run_whole_batches(Evaluator *evaluator, ExecGraph graph, int64_t pass,
+static Status run_whole_batches(Evaluator *evaluator, const char *programme, int64_t pass,
                                 bool *is_whole) {
   int64_t samples = source_samples(evaluator->source), batch = evaluator->batch;
   int64_t batches = samples / batch;
   if (!batches) return STATUS_OK;
-  STATUS_TRY(start_feed(evaluator, graph, batches));
+  STATUS_TRY(start_feed(evaluator, programme, batches));
   for (int64_t i = 0, steps; i < batches && *is_whole; i += steps) {
     STATUS_TRY(feed_run(evaluator->feed, i ? batches - i : 1, &steps));
     if (i == 0) STATUS_TRY(set_states(evaluator, true, 0, samples - batch, pass));
@@ -131,13 +131,14 @@ static Status take_results(Evaluator *evaluator, ExecGraph graph, LogStep *out, 
   }
 }
 
-Status evaluate_run(Evaluator *evaluator, ExecGraph graph, LogStep *out, bool *is_whole) {
+Status evaluate_run(Evaluator *evaluator, const char *programme, LogStep *out, bool *is_whole) {
+  ExecGraph graph = exec_result_graph(evaluator->exec, programme);
   int64_t samples = source_samples(evaluator->source);
   double passes = 1;
   *is_whole = true;
   for (int64_t pass = 0; pass < passes && *is_whole; pass++) {
     STATUS_TRY(set_states(evaluator, false, 0, samples - evaluator->batch, pass));
-    STATUS_TRY(run_whole_batches(evaluator, graph, pass, is_whole));
+    STATUS_TRY(run_whole_batches(evaluator, programme, pass, is_whole));
     if (!*is_whole) break;
     STATUS_TRY(run_rest(evaluator, graph, pass));
     STATUS_TRY(take_results(evaluator, graph, out, &passes));

@@ -12,10 +12,9 @@ typedef struct Evaluator Evaluator;
 /* Takes memory for a few batches; exec and source must outlive it. */
 STATUS_CHECKED Status evaluate_new(Exec *exec, const Source *source, Evaluator **out);
 void evaluate_free(Evaluator *evaluator); /* NULL is fine */
-/* Fills loss and metrics of *out (not its step). graph: EXEC_EVAL or EXEC_EVAL_EMA. A pending
- * signal ends it early: *is_whole false.
- */
-STATUS_CHECKED Status evaluate_run(Evaluator *evaluator, ExecGraph graph, LogStep *out,
+/* Fills loss and metrics of *out (not its step), by PROGRAMME_EVALUATE or, where exec_has_ema,
+ * PROGRAMME_EVALUATE_AVERAGE. A pending signal ends it early: *is_whole false. */
+STATUS_CHECKED Status evaluate_run(Evaluator *evaluator, const char *programme, LogStep *out,
                                    bool *is_whole);
 
 /* Sorts a step's scalars into loss, lr and metrics; out->step is left alone. */

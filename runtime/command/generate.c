@@ -128,8 +128,8 @@ static Status start(Generation *g) {
   if (plan->decode_refused && !options->no_cache)
     fprintf(stderr, "note: no key/value cache, so each token takes a whole window: %s\n",
             plan->decode_refused);
-  ExecOptions exec = {options->run.device, options->run.threads,
-                      .only = decoder_graphs(plan, options->no_cache)};
+  const char *const only[] = {decoder_programme(plan, options->no_cache), NULL};
+  ExecOptions exec = {options->run.device, options->run.threads, .only = only};
   STATUS_TRY(exec_new(g->artifact, &exec, &g->exec));
   STATUS_TRY(generator_new(g->exec, options->no_cache, &g->generator));
   STATUS_TRY(check_options(g));

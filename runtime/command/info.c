@@ -140,6 +140,23 @@ static void print_graph(const PlanGraph *graph, FILE *out) {
   }
 }
 
+/* "step      micro x 3, train" */
+static void print_programmes(const Plan *plan, FILE *out) {
+  fprintf(out, "\nprogrammes\n");
+  for (int i = 0; i < plan->programmes.count; i++) {
+    const PlanProgramme *programme = &plan->programmes.at[i];
+    fprintf(out, "  %-16s ", programme->name);
+    for (int k = 0; k < programme->runs.count; k++) {
+      const PlanRun *run = &programme->runs.at[k];
+      fprintf(out, "%s%s", k ? ", " : "", plan->graphs.at[run->graph].name);
+      if (run->times > 1) fprintf(out, " x %" PRId64, run->times);
+      if (run->positions > 1) fprintf(out, " for every %" PRId64 " tokens", run->positions);
+      if (run->averages) fprintf(out, " with the average of the parameters");
+    }
+    fprintf(out, "\n");
+  }
+}
+
 static void print_all(const Plan *plan, FILE *out) {
   print_head(plan, out);
   print_tensors("inputs", plan->inputs.at, plan->inputs.count, false, out);
@@ -147,8 +164,8 @@ static void print_all(const Plan *plan, FILE *out) {
   print_tensors("states", plan->states.at, plan->states.count, true, out);
   print_settings(plan, out);
   print_memory(plan, out);
-  for (int i = 0; i < PLAN_GRAPHS; i++)
-    if (plan->graph[i].name) print_graph(&plan->graph[i], out);
+  print_programmes(plan, out);
+  for (int i = 0; i < plan->graphs.count; i++) print_graph(&plan->graphs.at[i], out);
 }
 
 /* Paths and labels may be anyone's. */

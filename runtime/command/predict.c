@@ -32,7 +32,7 @@ typedef struct {
 } Prediction;
 
 static Status list_outputs(const Plan *plan, const char *what) {
-  const PlanGraph *graph = &plan->graph[EXEC_EVAL];
+  const PlanGraph *graph = plan_result(plan, PROGRAMME_EVALUATE);
   Text names = {0};
   for (int i = 0; i < graph->outputs.count; i++)
     if (strcmp(graph->outputs.at[i].kind, "output") == 0)
@@ -44,7 +44,7 @@ static Status list_outputs(const Plan *plan, const char *what) {
 }
 
 static Status find_output(const Prediction *prediction, const char *argument, Result *out) {
-  const PlanGraph *graph = &prediction->plan->graph[EXEC_EVAL];
+  const PlanGraph *graph = plan_result(prediction->plan, PROGRAMME_EVALUATE);
   const char *equals = strchr(argument, '=');
   char what[256];
   int found = -1, count = 0;
@@ -134,11 +134,12 @@ static Status predict_batch(Prediction *prediction, int64_t first, int64_t count
   for (int64_t i = 0; i < prediction->batch; i++)
     prediction->samples[i] = first + (i < count ? i : count - 1);
   STATUS_TRY(source_fill(prediction->source, prediction->samples, prediction->slot));
-  STATUS_TRY(exec_run(prediction->exec, EXEC_EVAL, prediction->slot));
+  ExecGraph graph = exec_result_graph(prediction->exec, PROGRAMME_EVALUATE);
+  STATUS_TRY(exec_run(prediction->exec, graph, prediction->slot));
   for (int i = 0; i < prediction->result_count; i++) {
     Result *result = &prediction->result[i];
     int64_t bytes = type_bytes(&result->type);
-    STATUS_TRY(exec_read_output(prediction->exec, EXEC_EVAL, result->output, result->bytes, bytes));
+    STATUS_TRY(exec_read_output(prediction->exec, graph, result->output, result->bytes, bytes));
     STATUS_TRY(npy_writer_append(result->writer, result->bytes,
                                  (size_t)(bytes / prediction->batch * count)));
   }
@@ -151,7 +152,8 @@ static Status predict(Prediction *prediction) {
   prediction->plan = prediction->artifact->plan;
   prediction->batch = (int64_t)setting_number(prediction->plan->settings, "train.batch");
   STATUS_TRY(open_inputs(prediction));
-  ExecOptions exec = {options->run.device, options->run.threads, .only = 1u << EXEC_EVAL};
+  static const char *const only[] = {PROGRAMME_EVALUATE, NULL};
+  ExecOptions exec = {options->run.device, options->run.threads, .only = only};
   STATUS_TRY(exec_new(prediction->artifact, &exec, &prediction->exec));
   STATUS_TRY(exec_write_settings(prediction->exec));
   STATUS_TRY(exec_init_states(prediction->exec, 0));
@@ -171,11 +173,12 @@ static Status predict(Prediction *prediction) {
         predict_batch(prediction, first, left < prediction->batch ? left : prediction->batch));
   }
   STATUS_TRY(source_check(prediction->source));
+  const PlanGraph *eval = plan_result(prediction->plan, PROGRAMME_EVALUATE);
   for (int i = 0; i < prediction->result_count; i++) {
     STATUS_TRY(npy_writer_commit(prediction->result[i].writer));
     printf("%s: %lld samples written to %s\n",
-           prediction->plan->graph[EXEC_EVAL].outputs.at[prediction->result[i].output].name,
-           (long long)samples, prediction->result[i].path);
+           eval->outputs.at[prediction->result[i].output].name, (long long)samples,
+           prediction->result[i].path);
   }
   return STATUS_OK;
 }

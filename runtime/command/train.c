@@ -8,6 +8,7 @@
 #include "runtime/command/rule.h"
 #include "runtime/common/signals.h"
 #include "runtime/command/train_state.h"
+#include "runtime/execute/programme.h"
 #include <errno.h>
 #include <math.h>
 #include <signal.h>
@@ -23,7 +24,7 @@ static Status open_data(Training *training) {
   if (train_number(training, "train.eval.every") > 0 && source_find_split(training->plan, "valid"))
     STATUS_TRY(source_open(training->plan, "valid", places, &training->valid));
   int64_t samples = source_samples(training->train);
-  training->parts = (int64_t)train_number(training, "train.accumulate");
+  training->parts = plan_batches(plan_find_programme(training->plan, PROGRAMME_STEP));
   training->batch = (int64_t)train_number(training, "train.batch") * training->parts;
   training->steps_per_epoch = loader_steps_per_epoch(samples, training->batch);
   if (training->steps_per_epoch < 1) {
@@ -140,13 +141,12 @@ static Status start_feed(Training *training) {
       .first_step = training->first_step,
       .end_step = training->total_steps,
       .repeat_first = training->options->overfit_batch,
-      .parts = training->parts,
       .workers = train_workers(training->plan, training->train, training->options->run.threads),
       .prefetch = (int)fmin(fmax(train_number(training, "data.prefetch"), 1), 4096),
       .by_batch =
           training->options->trace || training->options->check_nan || training->options->dry_run,
   };
-  return feed_new(training->exec, EXEC_TRAIN, &options, &training->feed);
+  return feed_new(training->exec, PROGRAMME_STEP, &options, &training->feed);
 }
 
 static Status start_log(Training *training) {
@@ -306,16 +306,18 @@ static Status log_results(Training *training, bool wait) {
 /* Runs 1 to `most` steps after `step`. */
 static Status run_steps(Training *training, int64_t step, int64_t most, int64_t *steps) {
   const void *batch;
+  Programme programme;
   *steps = 1;
   if (!training->trace && !training->options->check_nan)
     return status_prefix(feed_run(training->feed, most, steps), "step %lld", (long long)step + 1);
-  for (int64_t part = 1; part <= training->parts; part++) {
-    ExecGraph graph = part < training->parts ? EXEC_MICRO : EXEC_TRAIN;
+  STATUS_TRY(programme_start(training->exec, PROGRAMME_STEP, &programme));
+  do {
+    ExecGraph graph = programme_graph(&programme);
     STATUS_TRY(feed_next(training->feed, &batch));
     Status status = training->trace ? trace_step(training->trace, training->exec, graph, batch)
                                     : exec_run_checked(training->exec, graph, batch);
     STATUS_TRY(status_prefix(status, "step %lld", (long long)step + 1));
-  }
+  } while (!programme_advance(&programme, 1));
   return STATUS_OK;
 }
 
@@ -323,7 +325,7 @@ static Status run_steps(Training *training, int64_t step, int64_t most, int64_t 
 static Status ask_for_results(Training *training, int64_t first, int64_t last) {
   if (exec_runs_ahead(training->exec) && !log_wants(training->log, first, last)) return STATUS_OK;
   if (exec_fetch_is_full(training->exec)) STATUS_TRY(log_results(training, true));
-  return exec_fetch(training->exec, EXEC_TRAIN, first);
+  return exec_fetch(training->exec, exec_result_graph(training->exec, PROGRAMME_STEP), first);
 }
 
 static Status train_steps(Training *training, int64_t *done) {

@@ -62,7 +62,7 @@ static Status keep_best(Training *training, const LogStep *result) {
 static Status evaluate_ema(Training *training, LogStep *result, bool *is_whole) {
   LogStep ema = {0};
   if (!exec_has_ema(training->exec)) return STATUS_OK;
-  STATUS_TRY(evaluate_run(training->evaluator, EXEC_EVAL_EMA, &ema, is_whole));
+  STATUS_TRY(evaluate_run(training->evaluator, PROGRAMME_EVALUATE_AVERAGE, &ema, is_whole));
   for (int i = -1; i < ema.metric_count; i++) {
     char **name = &training->ema_name[i + 1];
     const char *plain = i < 0 ? "loss" : ema.metric[i].name;
@@ -81,7 +81,7 @@ Status train_evaluate(Training *training, int64_t step) {
   bool is_whole, is_reduced;
   double start = log_now();
   training->owes_evaluation = true;
-  STATUS_TRY(evaluate_run(training->evaluator, EXEC_EVAL, &result, &is_whole));
+  STATUS_TRY(evaluate_run(training->evaluator, PROGRAMME_EVALUATE, &result, &is_whole));
   if (is_whole) STATUS_TRY(evaluate_ema(training, &result, &is_whole));
   if (!is_whole) return STATUS_OK; /* a signal: the loop sees it too */
   STATUS_TRY(log_eval(training->log, "valid", &result, source_samples(training->valid),

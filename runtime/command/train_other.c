@@ -21,7 +21,8 @@ static Status evaluate(Evaluation *e, const EvalOptions *options) {
   STATUS_TRY(train_open(&options->run, &e->artifact));
   STATUS_TRY(source_open(e->artifact->plan, split, &options->run.places, &e->source));
   source_start(e->source);
-  ExecOptions exec = {options->run.device, options->run.threads, .only = 1u << EXEC_EVAL};
+  static const char *const only[] = {PROGRAMME_EVALUATE, NULL};
+  ExecOptions exec = {options->run.device, options->run.threads, .only = only};
   STATUS_TRY(exec_new(e->artifact, &exec, &e->exec));
   STATUS_TRY(exec_write_settings(e->exec));
   STATUS_TRY(exec_init_states(e->exec, 0));
@@ -39,7 +40,7 @@ static Status evaluate(Evaluation *e, const EvalOptions *options) {
   LogStep result = {0};
   bool is_whole;
   double start = log_now();
-  STATUS_TRY(evaluate_run(e->evaluator, EXEC_EVAL, &result, &is_whole));
+  STATUS_TRY(evaluate_run(e->evaluator, PROGRAMME_EVALUATE, &result, &is_whole));
   return log_eval(e->log, split, &result, source_samples(e->source), log_now() - start);
 }
 
@@ -74,7 +75,6 @@ static Status open_feed(Bench *bench, const RunOptions *options, const char **wh
   FeedOptions feed = {.source = bench->source,
                       .shuffle = setting_number(settings, "data.shuffle") != 0,
                       .end_step = (int64_t)1 << 40,
-                      .parts = exec_parts(bench->exec),
                       .workers =
                           train_workers(bench->artifact->plan, bench->source, options->threads),
                       .prefetch = (int)setting_number(settings, "data.prefetch")};
@@ -84,7 +84,7 @@ static Status open_feed(Bench *bench, const RunOptions *options, const char **wh
     return STATUS_OK;
   }
   STATUS_TRY(source_check(bench->source)); /* inflating is no part of a step */
-  return feed_new(bench->exec, EXEC_TRAIN, &feed, &bench->feed);
+  return feed_new(bench->exec, PROGRAMME_STEP, &feed, &bench->feed);
 }
 
 static Status run_bench(Bench *bench, const RunOptions *options, int steps, bool made_up_data) {

@@ -69,7 +69,7 @@ typedef struct DeviceType {
   void (*free_host)(Device *device, char *memory, int64_t bytes);
   Status (*write)(Device *device, char *to, const void *from, int64_t bytes);
   Status (*read)(Device *device, void *to, const char *from, int64_t bytes);
-  /* Binds plan->graph[which]; base[] are the arenas, base[ARENA_INPUT] unused. */
+  /* Binds plan->graphs.at[which]; base[] are the arenas, base[ARENA_INPUT] unused. */
   Status (*bind)(Device *device, const Artifact *artifact, int which, char *const *base,
                  DeviceGraph **out);
   void (*unbind)(DeviceGraph *graph); /* NULL is fine */

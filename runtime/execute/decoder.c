@@ -6,14 +6,15 @@
 
 struct Decoder {
   Exec *exec;
-  ExecGraph graph; /* EXEC_DECODE or EXEC_EVAL */
+  const PlanProgramme *generate; /* NULL: by evaluating windows, with this: */
+  ExecGraph eval;
   const PlanTensor *input;
   const PlanOutput *output;
   int64_t texts;           /* that go on at once */
-  int64_t window, prefill; /* prefill: tokens a run of EXEC_PREFILL; 0: there is none */
-  int position;            /* the state of that name */
-  int64_t first, done;     /* text[first .. first + done) is remembered */
-  bool is_moved;           /* the graphs count on from elsewhere */
+  int64_t window;
+  int position;        /* the state of that name */
+  int64_t first, done; /* text[first .. first + done) is remembered */
+  bool is_moved;       /* the graphs count on from elsewhere */
   void *slot;
 };
 
@@ -48,7 +49,7 @@ Status decoder_check(const Plan *plan) {
     return status_fail(STATUS_USER, "generate needs a model of tokens i32[B,T]%s%s%s%s",
                        input ? ", but " : "", input ? input->name : "", input ? " is " : "",
                        input ? type_text(&input->type, have) : "");
-  const PlanOutput *output = find_output(&plan->graph[EXEC_EVAL], input->type.shape.dim[1]);
+  const PlanOutput *output = find_output(plan_result(plan, PROGRAMME_EVALUATE), input->type.shape.dim[1]);
   if (!output || output->type.shape.dim[0] != input->type.shape.dim[0])
     return status_fail(STATUS_USER,
                        "generate needs an output of scores f32[B,T,V]: add `output logits` to %s",
@@ -56,23 +57,29 @@ Status decoder_check(const Plan *plan) {
   return STATUS_OK;
 }
 
-/* The input has room for the tokens of all texts: a plan is a file, it may say anything. */
-static bool can_remember(const Plan *plan) {
-  const PlanOutput *output =
-      plan->graph[EXEC_DECODE].name ? find_output(&plan->graph[EXEC_DECODE], 1) : NULL;
-  int64_t wide = plan->prefill_width ? plan->prefill_width : 1;
-  int64_t room = shape_elements(&find_input(plan)->type.shape);
-  return output && output->type.shape.dim[0] <= room / wide;
+static int64_t widest_run(const PlanProgramme *generate) {
+  int64_t most = 1;
+  for (int i = 0; i < generate->runs.count; i++)
+    if (generate->runs.at[i].positions > most) most = generate->runs.at[i].positions;
+  return most;
 }
 
-unsigned decoder_graphs(const Plan *plan, bool is_windowed) {
-  if (is_windowed || !can_remember(plan)) return 1u << EXEC_EVAL;
-  return 1u << EXEC_DECODE | 1u << EXEC_PREFILL;
+/* The input has room for the tokens of all texts: a plan is a file, it may say anything. */
+static bool can_remember(const Plan *plan) {
+  const PlanProgramme *generate = plan_find_programme(plan, PROGRAMME_GENERATE);
+  const PlanOutput *output =
+      generate ? find_output(plan_result(plan, PROGRAMME_GENERATE), 1) : NULL;
+  int64_t room = shape_elements(&find_input(plan)->type.shape);
+  return output && output->type.shape.dim[0] <= room / widest_run(generate);
+}
+
+const char *decoder_programme(const Plan *plan, bool is_windowed) {
+  return is_windowed || !can_remember(plan) ? PROGRAMME_EVALUATE : PROGRAMME_GENERATE;
 }
 
 int64_t decoder_vocabulary(const Plan *plan) {
   const Shape *shape = &find_input(plan)->type.shape;
-  return find_output(&plan->graph[EXEC_EVAL], shape->dim[1])->type.shape.dim[2];
+  return find_output(plan_result(plan, PROGRAMME_EVALUATE), shape->dim[1])->type.shape.dim[2];
 }
 
 int64_t decoder_texts(const Decoder *decoder) { return decoder->texts; }
@@ -87,7 +94,9 @@ int64_t decoder_seen(int64_t window, int64_t count) {
 static Status check_position(const Decoder *decoder) {
   const Plan *plan = exec_plan(decoder->exec);
   const Type *type = decoder->position < 0 ? NULL : &plan->states.at[decoder->position].type;
-  if (type && type->dtype == DT_I64 && !type->shape.rank && decoder->prefill < decoder->window)
+  int64_t widest = widest_run(decoder->generate);
+  if (type && type->dtype == DT_I64 && !type->shape.rank &&
+      (widest == 1 || widest < decoder->window))
     return STATUS_OK;
   return status_fail(STATUS_USER, "the plan's graphs for generation do not fit its inputs");
 }
@@ -97,17 +106,17 @@ Status decoder_new(Exec *exec, bool is_windowed, Decoder **out) {
   STATUS_TRY(decoder_check(plan));
   Decoder *decoder = calloc(1, sizeof *decoder);
   if (!decoder) return status_errno(ENOMEM, "generate");
-  bool remembers = !is_windowed && can_remember(plan);
+  const char *programme = decoder_programme(plan, is_windowed);
+  bool remembers = !strcmp(programme, PROGRAMME_GENERATE);
   *decoder = (Decoder){.exec = exec,
-                       .graph = remembers ? EXEC_DECODE : EXEC_EVAL,
+                       .generate = remembers ? plan_find_programme(plan, programme) : NULL,
+                       .eval = exec_result_graph(exec, PROGRAMME_EVALUATE),
                        .input = find_input(plan),
                        .position = plan_find_role(plan, ROLE_POSITION)};
   const Shape *shape = &decoder->input->type.shape;
   decoder->window = shape->dim[1];
-  decoder->output = remembers ? find_output(&plan->graph[EXEC_DECODE], 1)
-                              : find_output(&plan->graph[EXEC_EVAL], shape->dim[1]);
+  decoder->output = find_output(plan_result(plan, programme), remembers ? 1 : shape->dim[1]);
   decoder->texts = decoder->output->type.shape.dim[0];
-  if (remembers && plan->graph[EXEC_PREFILL].name) decoder->prefill = plan->prefill_width;
   Status status = exec_batch_new(exec, &decoder->slot);
   if (status == STATUS_OK && remembers) status = check_position(decoder);
   if (status != STATUS_OK) {
@@ -190,11 +199,19 @@ void decoder_restart(Decoder *decoder, int64_t same) {
   }
 }
 
+/* What takes the next tokens of `left`: the last one is the last run's, which has scores. */
+static const PlanRun *next_run(const Decoder *decoder, int64_t left) {
+  const PlanProgramme *generate = decoder->generate;
+  int run = 0;
+  while (run + 1 < generate->runs.count && generate->runs.at[run].positions >= left) run++;
+  return &generate->runs.at[run];
+}
+
 Status decoder_scores(Decoder *decoder, const int64_t *const *text, int64_t texts, int64_t count,
                       float *score) {
   int64_t seen = decoder_seen(decoder->window, count), first = count - seen;
-  if (decoder->graph == EXEC_EVAL) {
-    STATUS_TRY(run(decoder, EXEC_EVAL, text, texts, first, seen, decoder->window));
+  if (!decoder->generate) {
+    STATUS_TRY(run(decoder, decoder->eval, text, texts, first, seen, decoder->window));
     return read_scores(decoder, texts, seen - 1, decoder->window, score);
   }
   if (decoder->done >= seen) decoder_restart(decoder, count - 1); /* these scores again */
@@ -203,12 +220,11 @@ Status decoder_scores(Decoder *decoder, const int64_t *const *text, int64_t text
   else if (decoder->is_moved)
     STATUS_TRY(set_position(decoder, decoder->done));
   while (decoder->done < seen) {
-    /* the last token is the other graph's, which has scores */
-    bool is_many = decoder->prefill && decoder->done + decoder->prefill < seen;
-    int64_t next = is_many ? decoder->prefill : 1;
-    STATUS_TRY(run(decoder, is_many ? EXEC_PREFILL : EXEC_DECODE, text, texts,
-                   first + decoder->done, next, next));
-    decoder->done += next;
+    const PlanRun *next = next_run(decoder, seen - decoder->done);
+    ExecGraph graph = exec_graph_of(exec_plan(decoder->exec), next);
+    STATUS_TRY(run(decoder, graph, text, texts, first + decoder->done, next->positions,
+                   next->positions));
+    decoder->done += next->positions;
   }
   return read_scores(decoder, texts, 0, 1, score);
 }

@@ -1,5 +1,5 @@
 /* decoder: the scores of the tokens behind a few texts of one length, by a model of tokens
- * i32|i64[B,T] with an output of scores f32[B,T,V]. With the graphs "decode" and "prefill" of the
+ * i32|i64[B,T] with an output of scores f32[B,T,V]. With the programme "generate" of the
  * plan, keys and values of the text so far are remembered and each token costs one position;
  * without them, or with is_windowed, each costs an evaluation of the whole window. As many texts go
  * on at once as the graph has room for: generate.batch, or of windows train.batch.
@@ -15,8 +15,8 @@ typedef struct Decoder Decoder;
 
 /* What generation needs of a plan; a sentence if it has not got it. */
 STATUS_CHECKED Status decoder_check(const Plan *plan);
-/* The graphs it will run, as ExecOptions.only. */
-unsigned decoder_graphs(const Plan *plan, bool is_windowed);
+/* The programme that it will run, for ExecOptions.only. */
+const char *decoder_programme(const Plan *plan, bool is_windowed);
 /* The Exec must outlive it and run nothing else meanwhile. */
 STATUS_CHECKED Status decoder_new(Exec *exec, bool is_windowed, Decoder **out);
 void decoder_free(Decoder *decoder); /* NULL is fine */

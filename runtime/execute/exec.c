@@ -10,28 +10,52 @@
 
 Plan *exec_plan(const Exec *exec) { return exec->plan; }
 const PlanGraph *exec_graph_plan(const Exec *exec, ExecGraph graph) {
-  return &exec->plan->graph[graph == EXEC_EVAL_EMA ? EXEC_EVAL : graph];
+  return &exec->plan->graphs.at[graph % exec->plan->graphs.count];
 }
-bool exec_has_ema(const Exec *exec) { return exec->graph[EXEC_EVAL_EMA] != NULL; }
+ExecGraph exec_graph_of(const Plan *plan, const PlanRun *run) {
+  return run->graph + (run->averages ? plan->graphs.count : 0);
+}
+ExecGraph exec_result_graph(const Exec *exec, const char *programme) {
+  const PlanProgramme *found = plan_find_programme(exec->plan, programme);
+  ExecGraph graph = found ? exec_graph_of(exec->plan, &found->runs.at[found->runs.count - 1])
+                          : EXEC_NO_GRAPH;
+  return graph >= 0 && exec->graph[graph] ? graph : EXEC_NO_GRAPH;
+}
+bool exec_has_ema(const Exec *exec) {
+  return exec_result_graph(exec, PROGRAMME_EVALUATE_AVERAGE) >= 0;
+}
 int64_t exec_parts(const Exec *exec) {
-  return (int64_t)setting_number(exec->plan->settings, "train.accumulate");
+  const PlanProgramme *step = plan_find_programme(exec->plan, PROGRAMME_STEP);
+  return step ? plan_batches(step) : 1;
 }
 const char *exec_device_text(const Exec *exec) { return exec->type->describe(exec->device); }
 
 /* ── making ───────────────────────────────────────────────────────────────────────────────── */
-/* Evaluation reads the average of the weights where it would read the weights. */
-static Status bind_ema(Exec *exec) {
+static bool is_wanted(const ExecOptions *options, const PlanProgramme *programme) {
+  if (!options->only) return strcmp(programme->name, PROGRAMME_GENERATE) != 0;
+  for (const char *const *name = options->only; *name; name++)
+    if (!strcmp(*name, programme->name)) return true;
+  return false;
+}
+
+/* is_bound, by ExecGraph: will some programme run it? */
+static void find_graphs(const Exec *exec, const ExecOptions *options, bool *is_bound) {
+  for (int p = 0; p < exec->plan->programmes.count; p++) {
+    const PlanProgramme *programme = &exec->plan->programmes.at[p];
+    for (int i = 0; is_wanted(options, programme) && i < programme->runs.count; i++)
+      is_bound[exec_graph_of(exec->plan, &programme->runs.at[i])] = true;
+  }
+}
+
+/* With averages it reads these where it would read the parameters: they are as large (plan_check). */
+static Status bind(Exec *exec, ExecGraph graph) {
+  int count = exec->plan->graphs.count;
   char *base[ARENA_COUNT];
-  int index = plan_find_role(exec->plan, ROLE_AVERAGE);
-  if (index < 0) return STATUS_OK;
-  const PlanTensor *ema = &exec->plan->states.at[index];
-  if (type_bytes(&ema->type) < exec->plan->arena_bytes[ARENA_PARAMS] || ema->type.dtype != DT_F32)
-    return status_fail(STATUS_USER, "%s: the average of the parameters is smaller than these",
-                       exec->artifact->path);
   memcpy(base, exec->base, sizeof base);
-  base[ARENA_PARAMS] = exec->base[ARENA_STATE] + ema->offset;
-  return exec->type->bind(exec->device, exec->artifact, EXEC_EVAL, base,
-                          &exec->graph[EXEC_EVAL_EMA]);
+  if (graph >= count)
+    base[ARENA_PARAMS] = exec->base[ARENA_STATE] +
+                         exec->plan->states.at[plan_find_role(exec->plan, ROLE_AVERAGE)].offset;
+  return exec->type->bind(exec->device, exec->artifact, graph % count, base, &exec->graph[graph]);
 }
 
 /* Gradients and activations are needed as far as graphs reach that will run, rounded parameters
@@ -40,9 +64,9 @@ static int64_t bytes_for(const Exec *exec, ArenaId arena, const bool *is_bound) 
   int64_t bytes = exec->plan->arena_bytes[arena], end = 0;
   if (!is_bound || (arena != ARENA_GRADS && arena != ARENA_WORK && arena != ARENA_NARROW))
     return bytes;
-  for (int g = 0; g < PLAN_GRAPHS; g++)
-    for (int i = 0; is_bound[g] && i < exec->plan->graph[g].buffers.count; i++) {
-      const PlanBuffer *buffer = &exec->plan->graph[g].buffers.at[i];
+  for (int g = 0; g < exec->graph_count; g++)
+    for (int i = 0; is_bound[g] && i < exec_graph_plan(exec, g)->buffers.count; i++) {
+      const PlanBuffer *buffer = &exec_graph_plan(exec, g)->buffers.at[i];
       int64_t last = buffer->offset + type_bytes(&buffer->type);
       if (buffer->arena == arena && last > end) end = last;
     }
@@ -64,26 +88,27 @@ static Status check_room(const Exec *exec) {
       exec->plan->model, (double)need / (1 << 30), (double)room / (1 << 30));
 }
 
-static Status make(Exec *exec, const ExecOptions *options) {
-  DeviceOptions device = {.threads = options->threads,
-                          .is_deterministic = options->is_deterministic};
-  STATUS_TRY(dev_find(options->device, exec->artifact, &exec->type, &device));
-  STATUS_TRY(exec->type->open(exec->artifact, &device, &exec->device));
-  bool is_bound[PLAN_GRAPHS];
-  for (int i = 0; i < PLAN_GRAPHS; i++)
-    is_bound[i] = exec->plan->graph[i].name &&
-                  (options->only ? options->only >> i & 1 : i != EXEC_DECODE && i != EXEC_PREFILL);
+static Status make_memory(Exec *exec, const bool *is_bound) {
   for (int i = 0; i < ARENA_COUNT; i++)
-    exec->bytes[i] = bytes_for(exec, (ArenaId)i, options->only ? is_bound : NULL);
+    exec->bytes[i] = bytes_for(exec, (ArenaId)i, is_bound);
   STATUS_TRY(check_room(exec));
   STATUS_TRY(artifact_load(exec->artifact));
   for (int i = 0; i < ARENA_COUNT; i++)
     if (i != ARENA_INPUT)
       STATUS_TRY(exec->type->alloc(exec->device, exec->bytes[i], &exec->base[i]));
-  for (int i = 0; i < PLAN_GRAPHS; i++)
-    if (is_bound[i])
-      STATUS_TRY(exec->type->bind(exec->device, exec->artifact, i, exec->base, &exec->graph[i]));
-  return is_bound[EXEC_EVAL] ? bind_ema(exec) : STATUS_OK;
+  return STATUS_OK;
+}
+
+static Status make(Exec *exec, const ExecOptions *options, bool *is_bound) {
+  DeviceOptions device = {.threads = options->threads,
+                          .is_deterministic = options->is_deterministic};
+  STATUS_TRY(dev_find(options->device, exec->artifact, &exec->type, &device));
+  STATUS_TRY(exec->type->open(exec->artifact, &device, &exec->device));
+  find_graphs(exec, options, is_bound);
+  STATUS_TRY(make_memory(exec, options->only ? is_bound : NULL));
+  for (ExecGraph g = 0; g < exec->graph_count; g++)
+    if (is_bound[g]) STATUS_TRY(bind(exec, g));
+  return STATUS_OK;
 }
 
 Status exec_new(Artifact *artifact, const ExecOptions *options, Exec **out) {
@@ -91,7 +116,14 @@ Status exec_new(Artifact *artifact, const ExecOptions *options, Exec **out) {
   if (!exec) return status_fail(STATUS_FAULT, "out of memory");
   exec->artifact = artifact;
   exec->plan = artifact->plan;
-  Status status = make(exec, options);
+  exec->graph_count = 2 * exec->plan->graphs.count;
+  exec->graph = calloc((size_t)exec->graph_count + 1, sizeof *exec->graph);
+  exec->places = calloc((size_t)exec->graph_count + 1, sizeof *exec->places);
+  bool *is_bound = calloc((size_t)exec->graph_count + 1, sizeof *is_bound);
+  Status status = exec->graph && exec->places && is_bound
+                      ? make(exec, options, is_bound)
+                      : status_fail(STATUS_FAULT, "out of memory");
+  free(is_bound);
   if (status != STATUS_OK) {
     exec_free(exec);
     return status;
@@ -103,8 +135,9 @@ Status exec_new(Artifact *artifact, const ExecOptions *options, Exec **out) {
 void exec_free(Exec *exec) {
   if (!exec) return;
   exec_fetch_free(exec);
-  for (int i = 0; i < EXEC_GRAPHS; i++)
+  for (int i = 0; exec->graph && i < exec->graph_count; i++)
     if (exec->graph[i]) exec->type->unbind(exec->graph[i]);
+  free(exec->graph);
   for (int i = 0; i < ARENA_COUNT; i++)
     if (exec->base[i]) exec->type->free(exec->device, exec->base[i], exec->bytes[i]);
   if (exec->device) exec->type->close(exec->device);
@@ -157,7 +190,7 @@ Status exec_init(Exec *exec, uint64_t seed) {
   const Plan *plan = exec->plan;
   STATUS_TRY(init_list(exec, ARENA_PARAMS, plan->params.at, plan->params.count, seed));
   STATUS_TRY(exec_init_states(exec, seed));
-  return plan->graph[EXEC_MICRO].name ? clear_grads(exec) : STATUS_OK;
+  return exec_parts(exec) > 1 ? clear_grads(exec) : STATUS_OK;
 }
 
 Status exec_init_states(Exec *exec, uint64_t seed) {
@@ -249,6 +282,7 @@ Status exec_sync(Exec *exec) { return exec->type->sync(exec->device); }
 
 /* ── results ──────────────────────────────────────────────────────────────────────────────── */
 int exec_find_output(const Exec *exec, ExecGraph graph, const char *kind, const char *name) {
+  if (graph == EXEC_NO_GRAPH) return -1;
   const PlanGraph *plan = exec_graph_plan(exec, graph);
   for (int i = 0; i < plan->outputs.count; i++)
     if ((!kind || !strcmp(plan->outputs.at[i].kind, kind)) &&

@@ -7,35 +7,26 @@
  *   exec_new(artifact, &(ExecOptions){0}, &exec);
  *   exec_write_settings(exec);               // plan->settings -> the settings arena
  *   exec_init(exec, seed);                   // parameters, states; the step counter is 0
- *   exec_run(exec, EXEC_TRAIN, batch);       // forward, backward, update
- *   exec_scalar(exec, EXEC_TRAIN, exec_find_output(exec, EXEC_TRAIN, "loss", NULL), &loss);
+ *   ExecGraph step = exec_result_graph(exec, PROGRAMME_STEP);
+ *   exec_run(exec, step, batch);             // forward, backward, update; in parts: programme.h
+ *   exec_scalar(exec, step, exec_find_output(exec, step, "loss", NULL), &loss);
  */
 #ifndef FT_RUNTIME_EXEC_H
 #define FT_RUNTIME_EXEC_H
 #include "runtime/device/dev.h"
 
-/* All but the last are indices of plan->graph. EXEC_MICRO is there if train.accumulate = k > 1: a
- * step is then k - 1 runs of it and one of EXEC_TRAIN. EXEC_DECODE and EXEC_PREFILL
- * are for generation (runtime/execute/decoder.h), ready to run only if ExecOptions.only names them.
- * EXEC_EVAL_EMA, there if exec_has_ema, is evaluation with the average of the weights in place of
- * the weights. */
-typedef enum {
-  EXEC_TRAIN,
-  EXEC_EVAL,
-  EXEC_MICRO,
-  EXEC_DECODE,
-  EXEC_PREFILL,
-  EXEC_EVAL_EMA,
-  EXEC_GRAPHS
-} ExecGraph;
-_Static_assert((int)EXEC_EVAL_EMA == (int)PLAN_GRAPHS, "EXEC_ names are indices of plan->graph");
+/* A graph as programmes of the plan run it: its index in plan->graphs, plus their count where it
+ * reads the average of the weights in place of the weights. */
+typedef int ExecGraph;
+enum { EXEC_NO_GRAPH = -1 };
+ExecGraph exec_graph_of(const Plan *plan, const PlanRun *run);
 
 typedef struct {
   const char *device;    /* "auto" (or NULL), "cpu", "cuda:N", "sim" */
   int threads;           /* 0: FT_THREADS, then OMP_NUM_THREADS, then the cores we may use */
   bool is_deterministic; /* the same bits in every run on this device */
-  unsigned only;         /* bits 1 << EXEC_...: the graphs that will run, and memory for no more; 0:
-                            all but those for generation */
+  const char *const *only; /* names of the programmes that will run, and memory for no more; ends in
+                              NULL. NULL: all but that for generation (runtime/execute/decoder.h) */
 } ExecOptions;
 
 typedef struct Exec Exec;
@@ -45,8 +36,11 @@ STATUS_CHECKED Status exec_new(Artifact *artifact, const ExecOptions *options, E
 void exec_free(Exec *exec); /* NULL is fine */
 Plan *exec_plan(const Exec *exec);
 const PlanGraph *exec_graph_plan(const Exec *exec, ExecGraph graph);
-bool exec_has_ema(const Exec *exec);
-int64_t exec_parts(const Exec *exec);           /* train.accumulate */
+/* The graph whose results are those of the programme; EXEC_NO_GRAPH: the plan has no such one, or it
+ * is none of ExecOptions.only. */
+ExecGraph exec_result_graph(const Exec *exec, const char *programme);
+bool exec_has_ema(const Exec *exec);            /* is there an evaluation with averages? */
+int64_t exec_parts(const Exec *exec);           /* batches of a step: train.accumulate */
 const char *exec_device_text(const Exec *exec); /* "cpu, 2 threads" */
 
 /* Copies the numeric settings of the plan (as they are now, train.steps_per_epoch and

@@ -69,7 +69,7 @@ static Status find_places(Exec *exec, ExecGraph graph) {
 static Status make_ready(Exec *exec) {
   if (exec->value) return STATUS_OK;
   int outputs = 0;
-  for (ExecGraph g = 0; g < EXEC_GRAPHS; g++) {
+  for (ExecGraph g = 0; g < exec->graph_count; g++) {
     if (!exec->graph[g]) continue;
     if (!exec->places[g].place) STATUS_TRY(find_places(exec, g));
     int64_t bytes = exec->places[g].row * exec_most_steps(exec, g);
@@ -87,10 +87,11 @@ void exec_fetch_free(Exec *exec) {
   for (int i = 0; i < EXEC_FETCHES; i++)
     if (exec->fetch[i].rows)
       exec->type->free_host(exec->device, exec->fetch[i].rows, exec->rows_bytes);
-  for (int g = 0; g < EXEC_GRAPHS; g++) {
+  for (int g = 0; exec->places && g < exec->graph_count; g++) {
     free(exec->places[g].place);
     free(exec->places[g].piece);
   }
+  free(exec->places);
   free(exec->value);
 }
 

@@ -29,10 +29,11 @@ struct Exec {
   char *base[ARENA_COUNT];    /* ARENA_INPUT: NULL, its base moves */
   int64_t bytes[ARENA_COUNT]; /* of each */
   enum { ROUNDED_PARAMS, ROUNDED_EMA, ROUNDED_NONE } rounded; /* what ARENA_NARROW is made of */
-  DeviceGraph *graph[EXEC_GRAPHS];                            /* NULL: not there */
-  int last_steps;                                             /* of the last run */
+  DeviceGraph **graph; /* by ExecGraph; NULL: not there */
+  int graph_count;
+  int last_steps; /* of the last run */
   /* exec_fetch.c; made at the first fetch */
-  ExecScalarPlaces places[EXEC_GRAPHS];
+  ExecScalarPlaces *places; /* by ExecGraph */
   ExecFetch fetch[EXEC_FETCHES];
   int64_t asked, answered; /* fetches so far; their difference is under way */
   int64_t rows_bytes;      /* of each fetch's rows */

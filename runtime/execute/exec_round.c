@@ -40,7 +40,7 @@ static Status round_all(Exec *exec, const char *from) {
 }
 
 Status exec_round_ready(Exec *exec, ExecGraph graph) {
-  int wanted = graph == EXEC_EVAL_EMA ? ROUNDED_EMA : ROUNDED_PARAMS;
+  int wanted = graph >= exec->plan->graphs.count ? ROUNDED_EMA : ROUNDED_PARAMS;
   if (!exec->bytes[ARENA_NARROW] || (int)exec->rounded == wanted) return STATUS_OK;
   exec->rounded = ROUNDED_NONE;
   const char *from = exec->base[ARENA_PARAMS];

@@ -1,5 +1,6 @@
 /* feed: see feed.h. Invariant: either `kept` or `loader` serves; the loader's slots outlive it. */
 #include "runtime/execute/feed.h"
+#include "runtime/execute/programme.h"
 #include "runtime/data/loader.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -7,7 +8,7 @@
 
 struct Feed {
   Exec *exec;
-  ExecGraph graph;
+  Programme programme; /* where it stands: at its beginning between two steps */
   FeedOptions options;
   int64_t batch, parts, next; /* next: counts parts */
   DeviceKept *kept;
@@ -102,16 +103,18 @@ static Status start_loader(Feed *feed, int64_t first_step, int64_t end_step) {
 }
 
 /* ── the whole ────────────────────────────────────────────────────────────────────────────── */
-Status feed_new(Exec *exec, ExecGraph graph, const FeedOptions *options, Feed **out) {
+Status feed_new(Exec *exec, const char *programme, const FeedOptions *options, Feed **out) {
+  Programme start;
   *out = NULL;
+  STATUS_TRY(programme_start(exec, programme, &start));
   Feed *feed = calloc(1, sizeof *feed);
   if (!feed) return status_errno(ENOMEM, "batches");
   feed->exec = exec;
-  feed->graph = graph;
+  feed->programme = start;
   feed->options = *options;
   if (feed->options.prefetch < 1) feed->options.prefetch = 1;
   feed->batch = (int64_t)setting_number(exec_plan(exec)->settings, "train.batch");
-  feed->parts = options->parts > 1 ? options->parts : 1;
+  feed->parts = plan_batches(start.of);
   feed->next = parts_of(feed, options->first_step);
   Status status = is_worth_keeping(feed) ? keep(feed) : STATUS_OK;
   if (status == STATUS_OK && !feed->kept) status = make_slots(feed);
@@ -135,8 +138,9 @@ void feed_free(Feed *feed) {
   free(feed);
 }
 
-Status feed_restart(Feed *feed, ExecGraph graph, int64_t first_step, int64_t end_step) {
-  feed->graph = graph;
+Status feed_restart(Feed *feed, const char *programme, int64_t first_step, int64_t end_step) {
+  STATUS_TRY(programme_start(feed->exec, programme, &feed->programme));
+  feed->parts = plan_batches(feed->programme.of);
   feed->next = parts_of(feed, first_step);
   feed->options.end_step = end_step;
   if (feed->kept) return STATUS_OK;
@@ -169,12 +173,16 @@ static Status run_batches(Feed *feed, ExecGraph graph, int64_t most, int64_t *co
 }
 
 Status feed_run(Feed *feed, int64_t most, int64_t *steps) {
+  Programme *programme = &feed->programme;
   int64_t left = feed->options.end_step - feed->next / feed->parts, count;
-  if (feed->parts == 1) return run_batches(feed, feed->graph, most < left ? most : left, steps);
   *steps = 1;
-  for (int64_t part = 0; part < feed->parts - 1; part += count)
-    STATUS_TRY(run_batches(feed, EXEC_MICRO, feed->parts - 1 - part, &count));
-  return run_batches(feed, feed->graph, 1, &count);
+  if (programme_is_one_run(programme))
+    return run_batches(feed, programme_graph(programme), most < left ? most : left, steps);
+  do {
+    ExecGraph graph = programme_graph(programme);
+    STATUS_TRY(run_batches(feed, graph, programme_left(programme), &count));
+  } while (!programme_advance(programme, count));
+  return STATUS_OK;
 }
 
 bool feed_is_kept(const Feed *feed) { return feed->kept != NULL; }

@@ -13,21 +13,21 @@ typedef struct {
   uint64_t seed;
   int64_t first_step, end_step; /* see loader.h */
   bool repeat_first;            /* every batch is batch 0 of epoch 0 */
-  int64_t parts;                /* batches of a step (train.accumulate); 0: 1 */
   int workers, prefetch;        /* threads, and batches prepared ahead */
   bool by_batch;                /* feed_next is wanted: keep nothing on the device */
 } FeedOptions;
 
 /* The Exec and the Source must outlive the Feed. */
-STATUS_CHECKED Status feed_new(Exec *exec, ExecGraph graph, const FeedOptions *options, Feed **out);
+/* A step is one go through this programme of the plan. */
+STATUS_CHECKED Status feed_new(Exec *exec, const char *programme, const FeedOptions *options,
+                               Feed **out);
 void feed_free(Feed *feed); /* NULL is fine */
-/* Begins anew at another step, for this graph; what the device keeps stays. */
-STATUS_CHECKED Status feed_restart(Feed *feed, ExecGraph graph, int64_t first_step,
+/* Begins anew at another step, of this programme; what the device keeps stays. */
+STATUS_CHECKED Status feed_restart(Feed *feed, const char *programme, int64_t first_step,
                                    int64_t end_step);
-/* Runs from 1 to `most` further steps; *steps says how many. The parts of a step but the last run
- * EXEC_MICRO. */
+/* Runs from 1 to `most` further steps; *steps says how many. */
 STATUS_CHECKED Status feed_run(Feed *feed, int64_t most, int64_t *steps);
-/* The next batch (each part of a step is one), for a caller that runs it itself: only with
+/* The next batch (each run of a step takes one), for a caller that runs it itself: only with
  * by_batch. */
 STATUS_CHECKED Status feed_next(Feed *feed, const void **batch);
 bool feed_is_kept(const Feed *feed);   /* is the split on the device? */

@@ -6,6 +6,7 @@
 #define _GNU_SOURCE /* memfd_create */
 #include "plan/plan_text.h"
 #include "runtime/command/bench.h"
+#include "runtime/execute/programme.h"
 #include "runtime/checkpoint/ckpt.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -39,10 +40,10 @@ static bool is_small(const Plan *plan) {
     if (plan->arena_bytes[i] > MOST_BYTES) return false;
     bytes += plan->arena_bytes[i];
   }
-  for (int g = 0; g < PLAN_GRAPHS; g++) {
-    if (plan->graph[g].steps.count > MOST_STEPS) return false;
-    for (int i = 0; i < plan->graph[g].steps.count; i++) {
-      const PlanStep *step = &plan->graph[g].steps.at[i];
+  for (int g = 0; g < plan->graphs.count; g++) {
+    if (plan->graphs.at[g].steps.count > MOST_STEPS) return false;
+    for (int i = 0; i < plan->graphs.at[g].steps.count; i++) {
+      const PlanStep *step = &plan->graphs.at[g].steps.at[i];
       int64_t threads = 1;
       for (int k = 0; k < 3 && step->kind == STEP_LAUNCH; k++) {
         if (step->grid[k] > MOST_THREADS || step->block[k] > MOST_THREADS) return false;
@@ -56,20 +57,25 @@ static bool is_small(const Plan *plan) {
 
 static Status train(Exec *exec) {
   void *batch;
+  Programme programme;
+  STATUS_TRY(programme_start(exec, PROGRAMME_STEP, &programme));
   STATUS_TRY(exec_batch_new(exec, &batch));
   bench_fill_batch(exec_plan(exec), batch, 1);
   Status status = exec_write_settings(exec);
   if (status == STATUS_OK) status = exec_init(exec, 1);
   for (int step = 0; step < 2 && status == STATUS_OK; step++) {
-    for (int64_t part = 1; part < exec_parts(exec) && status == STATUS_OK; part++)
-      status = exec_run(exec, EXEC_MICRO, batch);
-    if (status == STATUS_OK) status = exec_run(exec, EXEC_TRAIN, batch);
+    do
+      status = exec_run(exec, programme_graph(&programme), batch);
+    while (status == STATUS_OK && !programme_advance(&programme, 1));
   }
-  int loss = exec_find_output(exec, EXEC_TRAIN, "loss", NULL);
+  ExecGraph graph = exec_result_graph(exec, PROGRAMME_STEP);
+  ExecGraph average = exec_result_graph(exec, PROGRAMME_EVALUATE_AVERAGE);
+  int loss = exec_find_output(exec, graph, "loss", NULL);
   double value;
-  if (status == STATUS_OK && loss >= 0) status = exec_scalar(exec, EXEC_TRAIN, loss, &value);
-  if (status == STATUS_OK && exec_graph_plan(exec, EXEC_EVAL)->name)
-    status = exec_run(exec, EXEC_EVAL, batch);
+  if (status == STATUS_OK && loss >= 0) status = exec_scalar(exec, graph, loss, &value);
+  if (status == STATUS_OK)
+    status = exec_run(exec, exec_result_graph(exec, PROGRAMME_EVALUATE), batch);
+  if (status == STATUS_OK && average >= 0) status = exec_run(exec, average, batch);
   if (status == STATUS_OK) {
     status = exec_check_params(exec);
     if (status == STATUS_USER) status = STATUS_OK; /* anything may have been computed */

@@ -35,7 +35,7 @@ static void unbind_device(Case *c) {
 /* One by one: with a barrier after each step. */
 static void execute_on_device(Case *c, int which, bool one_by_one) {
   const char *batch = c->code.arena[ARENA_INPUT];
-  int steps = c->code.code.plan->graph[which].steps.count;
+  int steps = c->code.code.plan->graphs.at[which].steps.count;
   int64_t time = 0;
   Status status = STATUS_OK;
   if (!one_by_one) status = dev_cpu.run(c->bound[which], batch);

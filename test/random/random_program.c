@@ -202,7 +202,7 @@ static void compare(Case *c, const Span *span) {
 }
 
 static void compare_outputs(Case *c, int which, int step) {
-  const PlanGraph *graph = &c->code.code.plan->graph[which];
+  const PlanGraph *graph = &c->code.code.plan->graphs.at[which];
   const Graph *reference = which ? c->reference.eval : c->reference.train;
   for (int i = 0; i < graph->outputs.count; i++) {
     const PlanOutput *output = &graph->outputs.at[i];
@@ -296,7 +296,7 @@ static uint64_t bits_of(Case *c, int pieces) {
   fill(c);
   for (int which = 1; which >= 0; which--) {
     execute(c, which, pieces);
-    const PlanGraph *graph = &plan->graph[which];
+    const PlanGraph *graph = &plan->graphs.at[which];
     for (int i = 0; i < graph->outputs.count; i++) {
       const PlanOutput *output = &graph->outputs.at[i];
       hash =
@@ -506,7 +506,7 @@ static void check(Case *c) {
     if (bits_of(c, 1) != bits) reject("another order of the steps gives other bits");
   }
   c->code.order = 0;
-  if (is_gpu && c->code.code.plan->graph[0].insteads.count) compare_training(c, 2);
+  if (is_gpu && c->code.code.plan->graphs.at[0].insteads.count) compare_training(c, 2);
   for (int pieces = 2; pieces <= 7 && !is_gpu; pieces += 5)
     if (bits_of(c, pieces) != bits)
       reject("%d pieces of each kernel's work give other bits", pieces);

@@ -243,7 +243,7 @@ static inline void help_fill(HelpRun *run, const Graph *graph, Probe *probe) {
 }
 
 static inline void help_execute(HelpRun *run, int which, int pieces) {
-  const PlanGraph *graph = &run->code.plan->graph[which];
+  const PlanGraph *graph = &run->code.plan->graphs.at[which];
   Arena *arena = arena_new();
   int *order = run->order ? help_order(arena, graph, run->order) : NULL;
   for (int i = 0; i < graph->steps.count; i++)

@@ -70,7 +70,7 @@ static void compare(Case *c, const char *what, const char *name, const char *hav
 /* Where the value of a root lies when the step has run. */
 static const char *root_place(Case *c, int which, const Root *root) {
   const Plan *plan = c->run.code.plan;
-  const PlanGraph *graph = &plan->graph[which];
+  const PlanGraph *graph = &plan->graphs.at[which];
   for (int i = 0; i < graph->outputs.count && root->kind != ROOT_ASSIGN; i++)
     if (!strcmp(graph->outputs.at[i].name, root->name))
       return c->run.arena[graph->outputs.at[i].arena] + graph->outputs.at[i].offset;
@@ -211,7 +211,7 @@ static void check_graph(Case *c, int which) {
   if (which == 0) check_gradients(c, values);
   if (which == 0) check_narrow(c);
   if (c->sim.machine) {
-    int count = c->run.code.plan->graph[which].insteads.count;
+    int count = c->run.code.plan->graphs.at[which].insteads.count;
     if (!count) return;
     offers += count;
     help_fill(&c->run, c->planned[which], &places);
@@ -226,7 +226,7 @@ static void check_graph(Case *c, int which) {
     Span whole = {kept[k], 0, c->run.code.plan->arena_bytes[kept[k]], NULL};
     VEC_PUSH(c->arena, spans, whole);
   }
-  const PlanGraph *graph = &c->run.code.plan->graph[which];
+  const PlanGraph *graph = &c->run.code.plan->graphs.at[which];
   for (int i = 0; i < graph->outputs.count; i++) {
     const PlanOutput *output = &graph->outputs.at[i];
     Span one = {output->arena, output->offset, type_bytes(&output->type), NULL};

@@ -90,7 +90,7 @@ static inline const PlanInstead *sim_help_instead(const PlanGraph *graph, int st
 }
 
 static inline void sim_help_execute(SimHelp *sim, HelpRun *run, int which, bool by_library) {
-  const PlanGraph *graph = &run->code.plan->graph[which];
+  const PlanGraph *graph = &run->code.plan->graphs.at[which];
   for (int a = 0; a < ARENA_COUNT; a++)
     sim_mark(sim->machine, run->arena[a], run->code.plan->arena_bytes[a], a != ARENA_WORK);
   Arena *arena = arena_new();

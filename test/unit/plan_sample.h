@@ -1,5 +1,5 @@
-/* plan_sample: a plan that has one of everything, and what is refused of its text when a piece of it
- * is replaced. */
+/* plan_sample: a plan that has one of everything, and what is refused of its text when a piece of
+ * it is replaced. */
 #include "plan/plan_text.h"
 #include "plan/plan_calls.h"
 #include "plan/plan_map.h"
@@ -58,6 +58,11 @@ static inline void add_tensors(Arena *arena, Plan *plan) {
                      .init = {"const", {0.5}, 1},
                      .role = ROLE_MODEL,
                      .is_saved = true};
+  PlanTensor average = {.name = "@ema",
+                        .type = type_of(DT_F32, 1, 64, 0),
+                        .offset = 128,
+                        .init = {"zeros", {0}, 0},
+                        .role = ROLE_AVERAGE};
   PlanTensor rate = {.name = "train.lr", .type = type_of(DT_F64, 0, 0, 0)};
   VEC_PUSH(arena, plan->inputs, input);
   VEC_PUSH(arena, plan->inputs, label);
@@ -65,11 +70,13 @@ static inline void add_tensors(Arena *arena, Plan *plan) {
   VEC_PUSH(arena, plan->params, bias);
   VEC_PUSH(arena, plan->states, step);
   VEC_PUSH(arena, plan->states, mean);
+  VEC_PUSH(arena, plan->states, average);
   VEC_PUSH(arena, plan->scalars, rate);
 }
 
-static inline void add_graph(Arena *arena, Plan *plan, PlanGraph *graph, const char *name) {
-  graph->name = name;
+static inline void add_graph(Arena *arena, Plan *plan, const char *name) {
+  VEC_PUSH(arena, plan->graphs, (PlanGraph){.name = name});
+  PlanGraph *graph = &plan->graphs.at[plan->graphs.count - 1];
   PlanBuffer buffers[] = {{ARENA_INPUT, 0, plan->inputs.at[0].type},
                           {ARENA_WORK, 0, type_of(DT_F32, 2, 4, 8)},
                           {ARENA_PARAMS, 0, plan->params.at[0].type},
@@ -128,6 +135,7 @@ static inline Plan *sample(Arena *arena) {
   plan->settings = settings_new(arena);
   assert_true(setting_set(arena, plan->settings, setting_find("train.batch"), "4", &why));
   assert_true(setting_set(arena, plan->settings, setting_find("train.lr"), "0.1", &why));
+  assert_true(setting_set(arena, plan->settings, setting_find("train.accumulate"), "4", &why));
   plan->settings[setting_find("train.eps")].number = 1e-7; /* changed, but not given */
   const char *files[] = {"a \"b\".gz", "c.gz"};
   const char *names[] = {"limit"};
@@ -140,13 +148,20 @@ static inline Plan *sample(Arena *arena) {
   source.option_values = ARENA_ARRAY(arena, double, 1);
   memcpy(source.option_values, values, sizeof values);
   VEC_PUSH(arena, plan->sources, source);
-  const int64_t sizes[] = {256, 128, 256, 128, 64, 128, 64, 4096};
+  const int64_t sizes[] = {256, 128, 256, 384, 64, 128, 64, 4096};
   memcpy(plan->arena_bytes, sizes, sizeof sizes);
   add_tensors(arena, plan);
   PlanMemory row = {"parameters", 256};
   VEC_PUSH(arena, plan->memory, row);
-  add_graph(arena, plan, &plan->graph[0], "train");
-  add_graph(arena, plan, &plan->graph[1], "eval");
+  add_graph(arena, plan, "train");
+  add_graph(arena, plan, "eval");
+  add_graph(arena, plan, "micro");
+  plan_add_run(plan, PROGRAMME_STEP, (PlanRun){.graph = 2, .times = 3});
+  plan_add_run(plan, PROGRAMME_STEP, (PlanRun){.graph = 0});
+  plan_add_run(plan, PROGRAMME_EVALUATE, (PlanRun){.graph = 1});
+  plan_add_run(plan, PROGRAMME_EVALUATE_AVERAGE, (PlanRun){.graph = 1, .averages = true});
+  plan_add_run(plan, PROGRAMME_GENERATE, (PlanRun){.graph = 1, .positions = 64});
+  plan_add_run(plan, PROGRAMME_GENERATE, (PlanRun){.graph = 1, .positions = 1});
   return plan;
 }
 

@@ -13,7 +13,7 @@ static void test_round_trip(void **state) {
   plan_print(again, &second);
   assert_string_equal(first.at, second.at);
   assert_string_equal(again->source, "examples/my model\n.ft");
-  assert_string_equal(again->graph[0].steps.at[0].label, "fc1: dot + \"bias\" \\ \xc3\xa9");
+  assert_string_equal(again->graphs.at[0].steps.at[0].label, "fc1: dot + \"bias\" \\ \xc3\xa9");
   assert_true(again->settings[setting_find("train.lr")].is_set);
   assert_false(again->settings[setting_find("train.eps")].is_set);
   assert_true(again->settings[setting_find("train.eps")].number == 1e-7);
@@ -25,10 +25,10 @@ static void test_round_trip(void **state) {
   const Storage *storage = &again->params.at[0].storage;
   assert_true(storage->view.rank == 3 && storage->view.dim[2] == 2 && storage->perm[1] == 2);
   assert_int_equal(again->params.at[1].storage.view.rank, 0);
-  assert_int_equal(again->graph[1].insteads.count, 1);
-  assert_int_equal(again->graph[1].insteads.at[0].end, 1);
-  assert_int_equal(again->graph[1].insteads.at[0].call_count, 2);
-  assert_string_equal(again->graph[1].insteads.at[0].call[1].name, "matmul");
+  assert_int_equal(again->graphs.at[1].insteads.count, 1);
+  assert_int_equal(again->graphs.at[1].insteads.at[0].end, 1);
+  assert_int_equal(again->graphs.at[1].insteads.at[0].call_count, 2);
+  assert_string_equal(again->graphs.at[1].insteads.at[0].call[1].name, "matmul");
   text_free(&first);
   text_free(&second);
   arena_free(arena);
@@ -56,9 +56,9 @@ static Plan *mapped(Arena *arena) {
   Plan *plan = sample(arena);
   plan->target = "ptx";
   plan->target_cpu = "sm_90a";
-  for (int g = 0; g < 2; g++) {
-    PlanStep *step = &plan->graph[g].steps.at[0];
-    PlanStep *last = &plan->graph[g].steps.at[3];
+  for (int g = 0; g < plan->graphs.count; g++) {
+    PlanStep *step = &plan->graphs.at[g].steps.at[0];
+    PlanStep *last = &plan->graphs.at[g].steps.at[3];
     for (int i = 0; i < 3; i++) step->grid[i] = step->block[i] = last->grid[i] = last->block[i] = 1;
     step->stays = 2;
     step->args = ARENA_ARRAY(arena, int, 3);
@@ -75,7 +75,7 @@ static Plan *mapped(Arena *arena) {
     maps[1] = (PlanMap){
         .arg = 2, .offset = 64, .dtype = DT_U8, .rank = 1, .dim = {60}, .stride = {1}, .box = {16}};
     step->maps = maps, step->map_count = 2;
-    plan_order_find(arena, &plan->graph[g]);
+    plan_order_find(arena, &plan->graphs.at[g]);
   }
   return plan;
 }
@@ -157,8 +157,8 @@ static const char *const refusals[][3] = {
     {"init const(0.5)", "init const(0.5) role step", "there are two of the role \"step\""},
     {"scalar \"train.lr\" f64[]", "scalar \"train.lr\" f32[]", "is f64[]"},
     {"scalar \"train.lr\"", "scalar \"train.ls\"", "no numeric setting"},
-    {"graph \"train\"", "graph \"test\"", "no graph \"test\" at this place"},
-    {"graph \"eval\"", "graph \"train\"", "no graph \"train\" at this place"},
+    {"graph \"train\"", "graph \"test\"", "no graph \"train\" before this"},
+    {"graph \"eval\"", "graph \"train\"", "two of graph \"train\""},
     {"buffer 1", "buffer 2", "must lie in 1..1"},
     {"work+128", "work+130", "multiple of 64"},
     {"work+128", "work+4096", "outside of arena work"},
@@ -263,8 +263,8 @@ static void test_maps(void **state) {
   if (!again) fail_msg("%s\n%s", why, first.at);
   plan_print(again, &second);
   assert_string_equal(first.at, second.at);
-  assert_int_equal(again->graph[1].steps.at[0].map_count, 2);
-  assert_int_equal(map_parameter(&again->graph[1].steps.at[0], 1), 128 + 128);
+  assert_int_equal(again->graphs.at[1].steps.at[0].map_count, 2);
+  assert_int_equal(map_parameter(&again->graphs.at[1].steps.at[0], 1), 128 + 128);
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
     expect_refusal(mapped, cases[i][0], cases[i][1], cases[i][2]);
   text_free(&first);

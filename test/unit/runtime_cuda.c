@@ -75,6 +75,9 @@ static void write_arguments(const Case *c, Text *out) {
 
 static int compute_of(DType dtype) { return dtype == DT_BF16 ? 2 : dtype == DT_F16 ? 3 : 0; }
 
+static const char programmes[] =
+    "programme \"step\" run \"train\"\nprogramme \"evaluate\" run \"eval\"\n";
+
 /* What every plan has: a loss, and a count of the steps; here both stay 0. */
 static void write_rest_buffers(int buffers, int step_place, Text *out) {
   text_printf(out, "  buffer %d output+0 f32[]\n  buffer %d state+%d i64[]\n", buffers, buffers + 1,
@@ -133,6 +136,7 @@ static char *write_artifact(const Case *c) {
   text_printf(&plan, "state \"@step\" i64[] at %d init zeros() role step\n", ARGUMENTS * PLACE);
   write_graph(c, "train", &plan);
   write_graph(c, "eval", &plan);
+  text_printf(&plan, "%s", programmes);
   text_printf(&plan, "checksum %016" PRIx64 "\n", plan_checksum(plan.at, plan.count));
   for (char *line = strtok(plan.at, "\n"); line; line = strtok(NULL, "\n"))
     text_printf(&file, "//@ft %s\n", line);
@@ -260,7 +264,7 @@ static void check_case(const Case *c, const char *device) {
   GOOD(exec_new(artifact, &(ExecOptions){.device = device}, &exec));
   GOOD(exec_batch_new(exec, &batch));
   for (int pass = 0; pass < 2; pass++) {
-    if (pass) GOOD(exec_run(exec, EXEC_TRAIN, batch));
+    if (pass) GOOD(exec_run(exec, exec_result_graph(exec, PROGRAMME_STEP), batch));
     for (int i = 0; i < ARGUMENTS; i++) {
       const PlanTensor *tensor = &artifact->plan->states.at[i];
       int64_t count = shape_elements(&tensor->type.shape), size = type_bytes(&tensor->type);
@@ -342,7 +346,7 @@ static void test_without_library(void **state) {
   GOOD(exec_new(artifact, &(ExecOptions){.device = "cuda"}, &exec));
   GOOD(exec_batch_new(exec, &batch));
   GOOD(exec_write(exec, ARENA_STATE, 4 * PLACE, sizeof value, &value));
-  GOOD(exec_run(exec, EXEC_TRAIN, batch));
+  GOOD(exec_run(exec, exec_result_graph(exec, PROGRAMME_STEP), batch));
   GOOD(exec_read(exec, ARENA_STATE, 4 * PLACE, sizeof value, &value));
   assert_true(value == 3);
   exec_batch_free(exec, batch);
@@ -372,6 +376,7 @@ static char *write_mapped(void) {
                 "strides=160 box=32,16 \"copy\"\n");
     write_rest(2, &plan);
   }
+  text_printf(&plan, "%s", programmes);
   text_printf(&plan, "checksum %016" PRIx64 "\n", plan_checksum(plan.at, plan.count));
   for (char *line = strtok(plan.at, "\n"); line; line = strtok(NULL, "\n"))
     text_printf(&file, "//@ft %s\n", line);
@@ -413,7 +418,7 @@ static void check_mapped(const char *device) {
   for (int t = 0; t < 3; t++) {
     for (int i = 0; i < 16 * 40; i++) a[i] = (float)(i + 1000 * t);
     GOOD(exec_write(exec, ARENA_STATE, 0, sizeof a, a));
-    GOOD(exec_run(exec, EXEC_TRAIN, batch));
+    GOOD(exec_run(exec, exec_result_graph(exec, PROGRAMME_STEP), batch));
   }
   GOOD(exec_read(exec, ARENA_STATE, 4096, sizeof b, b));
   for (int row = 0; row < 16; row++)
@@ -449,7 +454,7 @@ static void test_beside(void **state) {
                       .arg_count = 1,
                       .input_count = 1,
                       .queue = QUEUE_COMMUNICATE};
-    VEC_PUSH(artifact->plan->arena, artifact->plan->graph[0].steps, begin);
+    VEC_PUSH(artifact->plan->arena, artifact->plan->graphs.at[0].steps, begin);
     ExecOptions options = {.device = i ? "cuda" : "sim"};
     assert_int_equal(exec_new(artifact, &options, &exec), STATUS_USER);
     assert_non_null(strstr(status_message(), "\"send\" (the gradient), which needs several ranks"));

@@ -92,8 +92,9 @@ static Plan *make_plan(Arena *arena) {
   plan->arena_bytes[ARENA_OUTPUT] = 64;
   plan->arena_bytes[ARENA_WORK] = 2 * BATCH * OUT * 4;
   for (int g = 0; g < 2; g++) {
-    PlanGraph *graph = &plan->graph[g];
-    graph->name = g ? "eval" : "train";
+    plan_add_run(plan, g ? PROGRAMME_EVALUATE : PROGRAMME_STEP, (PlanRun){.graph = g});
+    VEC_PUSH(arena, plan->graphs, (PlanGraph){.name = g ? "eval" : "train"});
+    PlanGraph *graph = &plan->graphs.at[g];
     const PlanBuffer buffers[] = {
         {ARENA_INPUT, 0, x.type},        {ARENA_INPUT, t.offset, t.type},
         {ARENA_PARAMS, 0, w.type},       {ARENA_WORK, BATCH * OUT * 4, t.type},
@@ -221,14 +222,15 @@ static void train_with(int threads) {
   GOOD(exec_init(exec, 42));
   GOOD(exec_read(exec, ARENA_PARAMS, 0, OUT * IN * 4, w));
   for (int i = 0; i < 2; i++) GOOD(exec_batch_new(exec, &batch[i]));
-  int loss_index = exec_find_output(exec, EXEC_TRAIN, "loss", NULL);
+  ExecGraph graph = exec_result_graph(exec, PROGRAMME_STEP);
+  int loss_index = exec_find_output(exec, graph, "loss", NULL);
   assert_int_equal(loss_index, 0);
   for (int step = 0; step < 7; step++) {
     float *x = batch[step % 2], *t = x + BATCH * IN; /* the batch's address changes */
     for (int i = 0; i < BATCH * (IN + OUT); i++) x[i] = noise(&seed);
     double expected = reference_step(w, x, t, 0.5), loss;
-    GOOD(exec_run(exec, EXEC_TRAIN, x));
-    GOOD(exec_scalar(exec, EXEC_TRAIN, loss_index, &loss));
+    GOOD(exec_run(exec, graph, x));
+    GOOD(exec_scalar(exec, graph, loss_index, &loss));
     assert_true(fabs(loss - expected) < 1e-5 * expected);
   }
   int64_t steps;
@@ -265,7 +267,7 @@ static void test_beside(void **state) {
                     .arg_count = 1,
                     .input_count = 1,
                     .queue = QUEUE_COMMUNICATE};
-  VEC_PUSH(artifact->plan->arena, artifact->plan->graph[0].steps, begin);
+  VEC_PUSH(artifact->plan->arena, artifact->plan->graphs.at[0].steps, begin);
   assert_int_equal(exec_new(artifact, &(ExecOptions){0}, &exec), STATUS_USER);
   assert_non_null(strstr(status_message(), "\"send\" (the gradient), which needs several ranks"));
   artifact_close(artifact);
@@ -280,19 +282,20 @@ static void test_checked_and_timed(void **state) {
   GOOD(artifact_open(path_of("model.so"), &artifact));
   GOOD(exec_new(artifact, &(ExecOptions){.threads = 2}, &exec));
   GOOD(exec_init(exec, 1));
+  ExecGraph graph = exec_result_graph(exec, PROGRAMME_STEP);
   GOOD(exec_batch_new(exec, &batch));
-  GOOD(exec_run_checked(exec, EXEC_TRAIN, batch));
-  GOOD(exec_run_timed(exec, EXEC_TRAIN, batch, time));
+  GOOD(exec_run_checked(exec, graph, batch));
+  GOOD(exec_run_timed(exec, graph, batch, time));
   for (int i = 0; i < 6; i++) assert_true(time[i] > 0);
   ((float *)batch)[BATCH * IN + 5] = NAN;
-  assert_int_equal(exec_run_checked(exec, EXEC_TRAIN, batch), STATUS_USER);
+  assert_int_equal(exec_run_checked(exec, graph, batch), STATUS_USER);
   assert_non_null(strstr(status_message(), "input t is not finite"));
   ((float *)batch)[BATCH * IN + 5] = 1e30f; /* its square is not */
-  assert_int_equal(exec_run_checked(exec, EXEC_TRAIN, batch), STATUS_USER);
+  assert_int_equal(exec_run_checked(exec, graph, batch), STATUS_USER);
   assert_non_null(strstr(status_message(), "linear.ft:4: "));
   assert_non_null(strstr(status_message(), "kernel 1, loss"));
   float y[4];
-  assert_int_equal(exec_read_output(exec, EXEC_TRAIN, 1, y, 4), STATUS_USER);
+  assert_int_equal(exec_read_output(exec, graph, 1, y, 4), STATUS_USER);
   assert_int_equal(exec_read(exec, ARENA_PARAMS, OUT * IN * 4, 4, y), STATUS_USER);
   assert_int_equal(exec_write(exec, ARENA_PARAMS, -4, 4, y), STATUS_USER);
   exec_batch_free(exec, batch);
@@ -420,7 +423,8 @@ static void test_reports(void **state) {
     if (!strstr(text, words[i])) fail_msg("'%s' is missing in:\n%s", words[i], text);
   free(text);
   GOOD(trace_open(path_of("trace.json"), &trace));
-  for (int i = 0; i < 2; i++) GOOD(trace_step(trace, exec, EXEC_TRAIN, batch));
+  ExecGraph graph = exec_result_graph(exec, PROGRAMME_STEP);
+  for (int i = 0; i < 2; i++) GOOD(trace_step(trace, exec, graph, batch));
   GOOD(trace_close(trace));
   char command[256];
   snprintf(

@@ -41,8 +41,10 @@ static inline Status small_open(const char *const name[SMALL_NAMES], bool is_sli
   VEC_PUSH(arena, plan->states, step);
   plan->arena_bytes[ARENA_PARAMS] = SMALL_PARAM_BYTES;
   plan->arena_bytes[ARENA_STATE] = SMALL_STATE_BYTES;
-  plan->graph[0].name = "train";
-  plan->graph[1].name = "eval";
+  VEC_PUSH(arena, plan->graphs, (PlanGraph){.name = "train"});
+  VEC_PUSH(arena, plan->graphs, (PlanGraph){.name = "eval"});
+  plan_add_run(plan, PROGRAMME_STEP, (PlanRun){0});
+  plan_add_run(plan, PROGRAMME_EVALUATE, (PlanRun){.graph = 1});
   STATUS_TRY(artifact_from_plan(plan, NULL, artifact));
   return exec_new(*artifact, &(ExecOptions){0}, exec);
 }

@@ -238,7 +238,7 @@ enum { MOST_TASKS_PER_STEP = 3 };
 
 static Status cpu_bind(Device *device, const Artifact *artifact, int which, char *const *base,
                        DeviceGraph **out) {
-  const PlanGraph *plan = &artifact->plan->graph[which];
+  const PlanGraph *plan = &artifact->plan->graphs.at[which];
   DeviceGraph *graph = calloc(1, sizeof *graph);
   if (!graph) return status_fail(STATUS_FAULT, "out of memory");
   int steps = plan->steps.count, args = 0;

@@ -74,7 +74,7 @@ size_t cuda_blas_version(bool *is_usable) {
 
 static bool plan_offers_calls(const Plan *plan) {
   int count = 0;
-  for (int i = 0; i < PLAN_GRAPHS; i++) count += plan->graph[i].insteads.count;
+  for (int i = 0; i < plan->graphs.count; i++) count += plan->graphs.at[i].insteads.count;
   return count > 0;
 }
 

@@ -21,7 +21,8 @@ static void plan_slots(Device *device) {
   const Plan *plan = device->artifact->plan;
   device->input_stride = align(plan->arena_bytes[ARENA_INPUT] + 1);
   device->output_stride = align(plan->arena_bytes[ARENA_OUTPUT] + 1);
-  int64_t nodes = plan->graph[0].steps.count + 1;
+  const PlanGraph *step = plan_result(plan, PROGRAMME_STEP);
+  int64_t nodes = (step ? step->steps.count : 0) + 1;
   int64_t steps = MOST_NODES / nodes;
   int64_t room = most_slot_bytes / (2 * (device->input_stride + device->output_stride));
   if (steps > room) steps = room;
@@ -305,7 +306,7 @@ static Status cuda_bind(Device *device, const Artifact *artifact, int which, cha
   DeviceGraph *graph = calloc(1, sizeof *graph);
   if (!graph) return status_fail(STATUS_FAULT, "out of memory");
   graph->device = device;
-  graph->plan = &artifact->plan->graph[which];
+  graph->plan = &artifact->plan->graphs.at[which];
   graph->arena = arena_new();
   for (int i = 0; i < ARENA_COUNT; i++) graph->base[i] = (CudaAddress)(uintptr_t)base[i];
   device->output_base = graph->base[ARENA_OUTPUT];

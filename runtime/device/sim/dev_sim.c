@@ -232,7 +232,7 @@ static Status bind_sim(Device *device, const Artifact *artifact, int which, char
   graph->device = device;
   graph->artifact = artifact;
   graph->plan = artifact->plan;
-  graph->graph = &artifact->plan->graph[which];
+  graph->graph = &artifact->plan->graphs.at[which];
   graph->arena = arena_new();
   for (int i = 0; i < ARENA_COUNT; i++) graph->base[i] = i == ARENA_INPUT ? NULL : base[i];
   graph->tasks = ARENA_ARRAY(graph->arena, Task, graph->graph->steps.count + 1);

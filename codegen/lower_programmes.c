@@ -1,0 +1,35 @@
+/* lower_programmes: which graphs of the plan run in which order (plan/plan.h). A step with
+ * train.accumulate = k is k - 1 runs of micro, which only add to sums, and one of train, which makes
+ * the update of all k. */
+#include "codegen/lower_private.h"
+#include "passes/decode.h"
+
+static PlanRun run_of(const Plan *plan, const Graph *graph) {
+  return (PlanRun){.graph = plan_find_graph(plan, graph->name)};
+}
+
+void lower_programmes(const Program *program, Plan *plan) {
+  if (program->micro) {
+    PlanRun micro = run_of(plan, program->micro);
+    micro.times = (int64_t)setting_number(plan->settings, "train.accumulate") - 1;
+    plan_add_run(plan, PROGRAMME_STEP, micro);
+  }
+  if (program->train) plan_add_run(plan, PROGRAMME_STEP, run_of(plan, program->train));
+  if (program->eval) {
+    PlanRun eval = run_of(plan, program->eval);
+    plan_add_run(plan, PROGRAMME_EVALUATE, eval);
+    eval.averages = true;
+    if (plan_find_role(plan, ROLE_AVERAGE) >= 0)
+      plan_add_run(plan, PROGRAMME_EVALUATE_AVERAGE, eval);
+  }
+  if (program->prefill) {
+    PlanRun prefill = run_of(plan, program->prefill);
+    prefill.positions = PREFILL_WIDTH;
+    plan_add_run(plan, PROGRAMME_GENERATE, prefill);
+  }
+  if (program->decode) {
+    PlanRun decode = run_of(plan, program->decode);
+    decode.positions = 1;
+    plan_add_run(plan, PROGRAMME_GENERATE, decode);
+  }
+}

@@ -1,0 +1,173 @@
+/* plan_programme: see plan_programme.h.
+ *
+ *   programme "step" run "micro" times 3 run "train"
+ *   programme "evaluate" run "eval"
+ *   programme "evaluate_average" run "eval" averages
+ *   programme "generate" run "prefill" positions 64 run "decode" positions 1
+ */
+#include "plan/plan_programme.h"
+#include <inttypes.h>
+#include <string.h>
+
+int plan_find_graph(const Plan *plan, const char *name) {
+  for (int i = 0; i < plan->graphs.count; i++)
+    if (!strcmp(plan->graphs.at[i].name, name)) return i;
+  return -1;
+}
+
+const PlanProgramme *plan_find_programme(const Plan *plan, const char *name) {
+  for (int i = 0; i < plan->programmes.count; i++)
+    if (!strcmp(plan->programmes.at[i].name, name)) return &plan->programmes.at[i];
+  return NULL;
+}
+
+const PlanGraph *plan_result(const Plan *plan, const char *name) {
+  const PlanProgramme *found = plan_find_programme(plan, name);
+  return found ? &plan->graphs.at[found->runs.at[found->runs.count - 1].graph] : NULL;
+}
+
+int64_t plan_batches(const PlanProgramme *programme) {
+  int64_t batches = 0;
+  for (int i = 0; i < programme->runs.count; i++) batches += programme->runs.at[i].times;
+  return batches;
+}
+
+void plan_add_run(Plan *plan, const char *name, PlanRun run) {
+  PlanProgramme *found = NULL;
+  for (int i = 0; i < plan->programmes.count; i++)
+    if (!strcmp(plan->programmes.at[i].name, name)) found = &plan->programmes.at[i];
+  if (!found) {
+    VEC_PUSH(plan->arena, plan->programmes, (PlanProgramme){.name = name});
+    found = &plan->programmes.at[plan->programmes.count - 1];
+  }
+  if (!run.times) run.times = 1;
+  VEC_PUSH(plan->arena, found->runs, run);
+}
+
+/* ── text ─────────────────────────────────────────────────────────────────────────────────── */
+void plan_print_programmes(const Plan *plan, Text *out) {
+  for (int i = 0; i < plan->programmes.count; i++) {
+    const PlanProgramme *programme = &plan->programmes.at[i];
+    text_printf(out, "programme \"%s\"", programme->name);
+    for (int k = 0; k < programme->runs.count; k++) {
+      const PlanRun *run = &programme->runs.at[k];
+      text_printf(out, " run \"%s\"", plan->graphs.at[run->graph].name);
+      if (run->times != 1) text_printf(out, " times %" PRId64, run->times);
+      if (run->positions) text_printf(out, " positions %" PRId64, run->positions);
+      if (run->averages) text_printf(out, " averages");
+    }
+    text_printf(out, "\n");
+  }
+}
+
+static bool read_run(Words *words, const Plan *plan, PlanRun *run) {
+  const char *name = words_name(words, "the graph's name");
+  if (!name) return false;
+  *run = (PlanRun){.graph = plan_find_graph(plan, name), .times = 1};
+  if (run->graph < 0) return words_fail(words, "there is no graph \"%s\" before this", name);
+  if (words_take(words, "times") && !words_integer(words, "how often", 1, INT32_MAX, &run->times))
+    return false;
+  if (words_take(words, "positions") &&
+      !words_integer(words, "positions of a run", 1, 1 << 20, &run->positions))
+    return false;
+  run->averages = words_take(words, "averages");
+  return true;
+}
+
+bool plan_read_programme(Words *words, Plan *plan) {
+  const char *name = words_name(words, "the programme's name");
+  if (!name) return false;
+  if (plan_find_programme(plan, name))
+    return words_fail(words, "there are two of programme \"%s\"", name);
+  if (plan->programmes.count == PLAN_MOST_PROGRAMMES)
+    return words_fail(words, "a plan has at most %d programmes", PLAN_MOST_PROGRAMMES);
+  if (!words_expect(words, "run")) return false;
+  int count = 0;
+  do {
+    PlanRun run;
+    if (count++ == PROGRAMME_RUNS)
+      return words_fail(words, "a programme has at most %d runs", PROGRAMME_RUNS);
+    if (!read_run(words, plan, &run)) return false;
+    plan_add_run(plan, name, run);
+  } while (words_take(words, "run"));
+  return true;
+}
+
+/* ── checks ───────────────────────────────────────────────────────────────────────────────── */
+typedef struct {
+  Arena *arena;
+  const Plan *plan;
+  const PlanProgramme *programme;
+} Check;
+
+static const char *check_step(const Check *check) {
+  double parts = setting_number(check->plan->settings, "train.accumulate");
+  int64_t batches = plan_batches(check->programme);
+  if (parts < 1) parts = 1;
+  if ((double)batches == parts) return NULL;
+  return arena_printf(check->arena,
+                      "programme \"step\" takes %" PRId64 " batches and train.accumulate is %g",
+                      batches, parts);
+}
+
+/* Batch by batch, by one graph. */
+static const char *check_evaluate(const Check *check) {
+  if (plan_batches(check->programme) == 1) return NULL;
+  return arena_printf(check->arena, "programme \"%s\" runs more than one graph",
+                      check->programme->name);
+}
+
+/* Its graphs read it where they would read the parameters. */
+static const char *check_average(const Check *check) {
+  const Plan *plan = check->plan;
+  int index = plan_find_role(plan, ROLE_AVERAGE);
+  if (index < 0) return "the plan keeps no average of the parameters";
+  const Type *type = &plan->states.at[index].type;
+  if (type->dtype != DT_F32 || type_bytes(type) < plan->arena_bytes[ARENA_PARAMS])
+    return "the average of the parameters is smaller than these";
+  return check_evaluate(check);
+}
+
+/* The last run gives the scores of a text's last token. */
+static const char *check_generate(const Check *check) {
+  const PlanProgramme *programme = check->programme;
+  return programme->runs.at[programme->runs.count - 1].positions == 1
+             ? NULL
+             : "programme \"generate\" does not end with a run of one position";
+}
+
+static const struct {
+  const char *name;
+  bool is_needed, averages, has_positions;
+  const char *(*check)(const Check *check);
+} known[] = {{PROGRAMME_STEP, true, false, false, check_step},
+             {PROGRAMME_EVALUATE, true, false, false, check_evaluate},
+             {PROGRAMME_EVALUATE_AVERAGE, false, true, false, check_average},
+             {PROGRAMME_GENERATE, false, false, true, check_generate}};
+enum { KNOWN = sizeof known / sizeof *known };
+
+static const char *check_one(Arena *arena, const Plan *plan, const PlanProgramme *programme) {
+  int which = 0;
+  while (which < KNOWN && strcmp(known[which].name, programme->name) != 0) which++;
+  if (which == KNOWN)
+    return arena_printf(arena, "nothing runs a programme \"%s\"", programme->name);
+  for (int i = 0; i < programme->runs.count; i++) {
+    const PlanRun *run = &programme->runs.at[i];
+    if (run->averages != known[which].averages ||
+        (run->positions > 0) != known[which].has_positions ||
+        (run->times > 1 && known[which].has_positions))
+      return arena_printf(arena, "programme \"%s\" cannot run graph \"%s\" like this",
+                          programme->name, plan->graphs.at[run->graph].name);
+  }
+  return known[which].check(&(Check){arena, plan, programme});
+}
+
+const char *plan_check_programmes(Arena *arena, const Plan *plan) {
+  const char *why = NULL;
+  for (int i = 0; i < KNOWN; i++)
+    if (known[i].is_needed && !plan_find_programme(plan, known[i].name))
+      return arena_printf(arena, "the plan lacks programme \"%s\"", known[i].name);
+  for (int i = 0; i < plan->programmes.count && !why; i++)
+    why = check_one(arena, plan, &plan->programmes.at[i]);
+  return why;
+}
