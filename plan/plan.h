@@ -307,6 +307,8 @@ DType plan_narrow_type(const Plan *plan);
 
 /* Appends the text form: lines without any prefix, the last one a checksum. */
 void plan_print(const Plan *plan, Text *out);
+/* Its steps as Graphviz text: by queue, with arrows to those that wait. */
+void plan_print_dot(const Plan *plan, Text *out);
 /* Parses it. NULL and *why (in arena, one line, says which line) if refused. */
 Plan *plan_parse(Arena *arena, const char *text, size_t length, const char **why);
 /* Finds the plan in the bytes of a .ptx file (//@ft lines) as plain text; NULL if there is none. */

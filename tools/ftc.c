@@ -29,7 +29,9 @@ static const char usage[] =
     "                      sm_120 mean sm_90, whose PTX they run too\n"
     "  --emit=KIND         ast, ir, dot: what the front end made (or --stop-after=PASS left)\n"
     "                      plan, llvm, asm, ptx: what the back end made\n"
-    "                      html: a page with the graph after every pass\n"
+    "                      steps: the plan's steps as a Graphviz graph, by queue, with arrows from\n"
+    "                      each to those that wait for it\n"
+    "                      html: a page with the graph after every pass, and the plan's steps\n"
     "  --summary           layers, shapes, parameters, FLOPs\n"
     "  --memory[=F.svg]    peak memory by category; a picture of offsets over time (svg: to\n"
     "                      standard output)\n"
@@ -263,14 +265,14 @@ static bool is_one_of(const char *word, const char *const *list, int count) {
 
 /* What the request means as a whole: the target, and that there is something to do. */
 static int check_request(Request *request) {
-  static const char *const kinds[] = {"ast", "ir", "dot", "llvm", "ptx", "asm", "plan", "html"};
+  static const char *const kinds[] = {"ast", "ir", "dot", "llvm", "ptx", "asm", "plan", "steps", "html"};
   enum { KIND_COUNT = sizeof kinds / sizeof *kinds };
   if (!request->input) return fail_usage("%s", "no program given");
   if (request->emit && !is_one_of(request->emit, kinds, KIND_COUNT)) {
     const char *nearest = text_nearest(request->emit, kinds, KIND_COUNT);
     fprintf(stderr, "ftc: --emit does not know '%s'", request->emit);
     if (nearest) fprintf(stderr, "; did you mean '%s'?", nearest);
-    fprintf(stderr, "\nit knows ast, ir, dot, llvm, ptx, asm, plan, html\n");
+    fprintf(stderr, "\nit knows ast, ir, dot, llvm, ptx, asm, plan, steps, html\n");
     return EXIT_USAGE;
   }
   bool is_ptx = request->emit     ? !strcmp(request->emit, "ptx") || request->codegen.gpu
@@ -372,6 +374,8 @@ static int emit_code(Session *session, const Code *code, const char *kind) {
   Text text = {0};
   if (!strcmp(kind, "plan")) {
     plan_print(code->plan, &text);
+  } else if (!strcmp(kind, "steps")) {
+    plan_print_dot(code->plan, &text);
   } else {
     plan_to_ptx(code->plan, &text);
     text_append(&text, text_cstr(&code->assembly), code->assembly.count);
@@ -381,27 +385,31 @@ static int emit_code(Session *session, const Code *code, const char *kind) {
   return result;
 }
 
-static int run_codegen(Session *session) {
+/* plan NULL: a pass was to be the last. */
+static int emit_page(Session *session, HtmlPage *page, const Plan *plan) {
+  Text text = {0};
+  for (int i = 0; plan && i < plan->graphs.count; i++) html_add_steps(page, &plan->graphs.at[i]);
+  html_write(page, &text);
+  int code = write_output(session, &text);
+  text_free(&text);
+  return code;
+}
+
+static int run_codegen(Session *session, HtmlPage *page) {
   Request *request = &session->request;
   Code code = {0};
-  request->codegen.want_text = request->emit != NULL;
+  request->codegen.want_text = request->emit && !page;
   int result = 0;
   if (!codegen_run(session->arena, &session->diag, &session->program, &request->codegen, &code))
     result = session->diag.errors ? EXIT_USER : EXIT_MACHINE;
+  else if (page)
+    result = emit_page(session, page, code.plan);
   else if (request->emit)
     result = emit_code(session, &code, request->emit);
   else if (!codegen_write(&session->diag, &code, &request->codegen, request->output))
     result = EXIT_MACHINE;
   code_free(&code);
   return result;
-}
-
-static int emit_page(Session *session, HtmlPage *page) {
-  Text text = {0};
-  html_write(page, &text);
-  int code = write_output(session, &text);
-  text_free(&text);
-  return code;
 }
 
 static int compile(Session *session) {
@@ -432,12 +440,12 @@ static int compile(Session *session) {
   if (says_recompute && cost) printf("%s\n", cost);
   if (!strcmp(emit, "ir")) return write_printed(session, print_ir);
   if (!strcmp(emit, "dot")) return write_printed(session, print_dot);
-  if (page) return emit_page(session, page);
+  if (page && request->passes.stop_after) return emit_page(session, page, NULL);
   if (request->passes.stop_after) return 0;
   if (request->memory)
     code = report_memory(&session->program,
                          strcmp(request->memory, "table") ? request->memory : NULL, stdout);
-  if (!code && (request->emit || request->output)) code = run_codegen(session);
+  if (!code && (request->emit || request->output)) code = run_codegen(session, page);
   return code;
 }
 

@@ -123,6 +123,30 @@ void html_observe(void *user, const char *pass, const Graph *graph) {
   VEC_PUSH(page->arena, page->snapshots, snapshot);
 }
 
+static void step_json(Text *out, int index, const PlanStep *step) {
+  text_printf(out, "%s{\"id\":%d,\"op\":\"%s\",\"type\":\"queue %s\",\"in\":[", index ? ",\n" : "",
+              index, step_kind_text(step->kind), queue_text(step->queue));
+  for (int i = 0; i < step->after_count; i++)
+    text_printf(out, "%s%d", i ? "," : "", step->after[i]);
+  text_printf(out, "],\"at\":[0,%u,0],\"back\":0,\"attrs\":{\"name\":", step->line);
+  json_string(out, step->label);
+  text_printf(out, ",\"kernel\":");
+  json_string(out, step->name);
+  text_printf(out, ",\"flops\":\"%lld\",\"moves\":\"%lld\"}}", (long long)step->flops,
+              (long long)step->bytes);
+}
+
+void html_add_steps(HtmlPage *page, const PlanGraph *graph) {
+  Text json = {0};
+  text_printf(&json, "{\"nodes\":[");
+  for (int i = 0; i < graph->steps.count; i++) step_json(&json, i, &graph->steps.at[i]);
+  text_printf(&json, "],\"roots\":[]}");
+  Snapshot snapshot = {"plan", arena_strdup(page->arena, graph->name), "",
+                       arena_strdup(page->arena, text_cstr(&json))};
+  text_free(&json);
+  VEC_PUSH(page->arena, page->snapshots, snapshot);
+}
+
 static void data_json(const HtmlPage *page, Text *out) {
   text_printf(out, "{\"model\":");
   json_string(out, page->model);
