@@ -3,8 +3,8 @@
  * begins by reading all parameters again: a cast of a param becomes a param that is `narrow` (its
  * place is the same one in the arena "narrow", plan/plan.h), and the state OWN_NARROW, the
  * whole of that arena, is assigned the rounded new parameters. Between steps the one is the other,
- * rounded: whoever writes parameters from outside writes both, and who has evaluation read an
- * average in their place rounds that for it (runtime/execute/exec_round.c).
+ * rounded: the runtime has the device round what was written from outside, and an average that
+ * evaluation reads in the parameters' place (runtime/execute/exec_round.c).
  *
  * Decided once for a program, by its step: all graphs read the arena or none does. Not where
  * products take less than half of the parameters. */

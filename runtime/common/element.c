@@ -2,6 +2,7 @@
  * Each element goes through the widest type of its class (int64, double), which holds every
  * element kind exactly; copying without conversion is a memcpy. */
 #include "runtime/common/element.h"
+#include "runtime/common/round_half.h"
 #include <math.h>
 #include <string.h>
 
@@ -63,25 +64,15 @@ float half_to_float(uint16_t half) {
   return value;
 }
 
-uint16_t half_from_float(float value) {
-  uint32_t bits;
-  memcpy(&bits, &value, sizeof bits);
-  uint16_t sign = (uint16_t)(bits >> 16 & 0x8000);
-  if (isnan(value)) return sign | 0x7e00;
-  float size = fabsf(value);
-  if (size >= 65520.0f) return sign | 0x7c00;
-  if (size < 0x1p-14f) /* subnormal: units of 2^-24, rounded to even by rintf */
-    return sign | (uint16_t)rintf(size * 0x1p24f);
-  uint32_t magnitude = bits & 0x7fffffff;
-  magnitude += 0xfff + (magnitude >> 13 & 1); /* round to nearest even at bit 13 */
-  return sign | (uint16_t)((magnitude - (112u << 23)) >> 13);
-}
+uint16_t half_from_float(float value) { return round_to_half(value); }
 
-uint16_t bfloat_from_float(float value) {
-  uint32_t bits;
-  memcpy(&bits, &value, sizeof bits);
-  if (isnan(value)) return (uint16_t)(bits >> 16 | 0x40);
-  return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+uint16_t bfloat_from_float(float value) { return round_to_bfloat(value); }
+
+void element_round(const float *from, int64_t count, DType dtype, uint16_t *to) {
+  if (dtype == DT_F16)
+    for (int64_t i = 0; i < count; i++) to[i] = round_to_half(from[i]);
+  else
+    for (int64_t i = 0; i < count; i++) to[i] = round_to_bfloat(from[i]);
 }
 
 static uint64_t load_bits(const uint8_t *at, int bytes, bool is_big_endian) {

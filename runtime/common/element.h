@@ -38,4 +38,6 @@ Element element_of(DType dtype);
 float half_to_float(uint16_t half);
 uint16_t half_from_float(float value);
 uint16_t bfloat_from_float(float value);
+/* To f16 or bf16, as those two round. */
+void element_round(const float *from, int64_t count, DType dtype, uint16_t *to);
 #endif

@@ -95,13 +95,6 @@ static bool moves(const PlanTensor *tensor) {
   return storage_merged(&tensor->storage).view.rank && shape_elements(&tensor->type.shape);
 }
 
-static void convert(const PlanTensor *tensor, const Storage *storage, const void *from, void *to) {
-  if (moves(tensor))
-    permute(storage, dtype_bytes(tensor->type.dtype), from, all_of(tensor), to, all_of(tensor));
-  else
-    memcpy(to, from, (size_t)type_bytes(&tensor->type));
-}
-
 /* The largest number of whole slices, of the outermost dimensions that `most` elements are enough
  * for. */
 PermutePiece permute_piece(const PlanTensor *tensor, bool is_memory, int64_t first, int64_t most) {
@@ -131,12 +124,18 @@ void permute_piece_from_memory(const PlanTensor *tensor, const void *from, Permu
 }
 
 void permute_to_memory(const PlanTensor *tensor, const void *from, void *to) {
-  convert(tensor, &tensor->storage, from, to);
+  if (moves(tensor))
+    permute(&tensor->storage, dtype_bytes(tensor->type.dtype), from, all_of(tensor), to,
+            all_of(tensor));
+  else
+    memcpy(to, from, (size_t)type_bytes(&tensor->type));
 }
 
 void permute_from_memory(const PlanTensor *tensor, const void *from, void *to) {
-  Storage back = storage_inverse(&tensor->storage);
-  convert(tensor, &back, from, to);
+  if (moves(tensor))
+    permute_piece_from_memory(tensor, from, all_of(tensor), to, all_of(tensor));
+  else
+    memcpy(to, from, (size_t)type_bytes(&tensor->type));
 }
 
 Status permute_in_place(const PlanTensor *tensor, bool to_memory, void *values) {

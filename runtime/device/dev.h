@@ -69,6 +69,8 @@ typedef struct DeviceType {
   void (*free_host)(Device *device, char *memory, int64_t bytes);
   Status (*write)(Device *device, char *to, const void *from, int64_t bytes);
   Status (*read)(Device *device, void *to, const char *from, int64_t bytes);
+  /* Rounds `count` f32 to f16 or bf16, as element_round does, behind all runs so far. */
+  Status (*round)(Device *device, char *to, const char *from, int64_t count, DType dtype);
   /* Binds plan->graphs.at[which]; base[] are the arenas, base[ARENA_INPUT] unused. */
   Status (*bind)(Device *device, const Artifact *artifact, int which, char *const *base,
                  DeviceGraph **out);

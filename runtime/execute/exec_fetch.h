@@ -44,7 +44,6 @@ void exec_fetch_free(Exec *exec);
 /* exec_round.c: before a graph runs, so that the rounded parameters are those that it reads, the
  * parameters' or their average's; and where an arena is written from outside. */
 Status exec_round_ready(Exec *exec, ExecGraph graph);
-Status exec_round_written(Exec *exec, ArenaId arena, int64_t offset, int64_t bytes,
-                          const void *from);
+void exec_round_written(Exec *exec, ArenaId arena);
 double exec_scalar_value(DType dtype, const void *bytes);
 #endif

@@ -146,6 +146,26 @@ train { model = Wide; data = D; batch = 8; epochs = 1; seed = 3; optimizer = sgd
         self.assertTrue(files("host", SEED=3, FT_KEEP_DATA=0, MEMORY=room) == truth)
         self.assertEqual(self.report()["on_device"], 0)
 
+    def test_averages_are_rounded_on_the_gpu(self):
+        """Evaluations of rounded averages: the simulator's numbers, and not a copy more than without rounding."""
+        with open(os.path.join(INPUTS, "tiny.ft")) as file:
+            source = file.read().replace("seed = 3", "seed = 3; ema = 0.7; precision = %s")
+        flags = ["--steps", 12, "--set", "train.eval.unit=step", "--set", "train.eval.every=3"]
+        copies = []
+        for precision, narrow in (("f32", b"arena narrow 0\n"), ("bf16", None), ("fp16", None)):
+            artifact = self.compile(source % precision, "--gpu", "sm_80", name=f"{precision}.ptx")
+            with open(artifact, "rb") as file:
+                self.assertEqual(b"arena narrow 0\n" in file.read(), narrow is not None)
+            truth = self.losses(*flags, artifact=artifact, device="sim")
+            self.assertIn("ema_loss", truth[-1])
+            self.assertNotEqual(truth[-1]["loss"], truth[-1]["ema_loss"])
+            for seed in (0, 5, 14):
+                self.assertEqual(self.losses(*flags, artifact=artifact, SEED=seed), truth, (precision, seed))
+            self.losses(*flags, artifact=artifact, FT_KEEP_DATA=0)
+            copies.append({name: count for name, count in self.report().items() if name in ("to_host", "pageable", "synchronize")})
+        self.assertEqual(copies[1], copies[0])
+        self.assertEqual(copies[2]["to_host"], copies[0]["to_host"])  # the scale's states are written at the start
+
     def test_trace_check_and_overfit(self):
         for flags in (["--trace", self.path("t.json")], ["--check=nan"], ["--overfit-batch"]):
             truth = self.losses("--steps", 12, *flags, device="sim")

@@ -343,6 +343,7 @@ train { batch = 8; steps = 6; optimizer = sgd(lr=0.1); precision = fp16(initial=
         batch, a skipped step, on the simulator, from given weights and resumed in the middle."""
         cases = (
             ("adamw(lr=0.01)", "bf16", "ema = 0.9; accumulate = 2", "so", None),
+            ("adamw(lr=0.01)", "bf16", "ema = 0.9", "ptx", None),
             ("muon(lr=0.01, weight_decay=0.1) on rank == 2", "bf16", "", "so", None),
             ("adam(lr=0.01)", "fp16", "clip = norm(0.5)", "so", 2),
             ("adam(lr=0.01)", "fp16", "clip = norm(0.5)", "ptx", 2),

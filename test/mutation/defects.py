@@ -153,7 +153,7 @@ defect("loader-start", "runtime/data/loader.c", "int64_t start = step % loader->
 defect("loader-slot-early", "runtime/data/loader.c", "int64_t free_until = loader->consumed + slots;", "int64_t free_until = loader->consumed + slots + 1;", "unit runtime_loader")
 defect("loader-wake", "runtime/data/loader.c", "if (loader->consumer_waits) pthread_cond_signal(&loader->has_filled);", "", "unit runtime_loader")
 defect("permute-inverse", "runtime/common/permute.c", "Storage back = storage_inverse(&tensor->storage);", "Storage back = tensor->storage;", "unit runtime_permute")
-defect("half-rounding", "runtime/common/element.c", "magnitude += 0xfff + (magnitude >> 13 & 1);", "magnitude += 0x1000;", "unit runtime_npy")
+defect("half-rounding", "runtime/common/round_half.h", "magnitude += 0xfff + (magnitude >> 13 & 1);", "magnitude += 0x1000;", "unit runtime_npy")
 defect("big-endian", "runtime/common/element.c", "at[is_big_endian ? bytes - 1 - i : i]", "at[i]", "unit runtime_npy")
 defect("normal-angle", "runtime/execute/init.c", "cos(6.283185307179586 * word[1] * 0x1p-32)", "cos(1.5707963267948966 * word[1] * 0x1p-32)", "unit runtime_init")
 defect("truncated-two", "runtime/execute/init.c", "if (fabs(value) <= 2) return value;", "if (value <= 2) return value;", "unit runtime_init")

@@ -9,6 +9,7 @@
 #include "runtime/device/cpu/calls_cpu.h"
 #include "base/clock.h"
 #include "runtime/device/dev.h"
+#include "runtime/common/element.h"
 #include "runtime/common/pool.h"
 #include <stdatomic.h>
 #include <stdio.h>
@@ -107,6 +108,27 @@ static Status cpu_write(Device *device, char *to, const void *from, int64_t byte
 static Status cpu_read(Device *device, void *to, const char *from, int64_t bytes) {
   (void)device;
   if (bytes) memcpy(to, from, (size_t)bytes);
+  return STATUS_OK;
+}
+
+typedef struct {
+  const float *from;
+  uint16_t *to;
+  int64_t count;
+  DType dtype;
+  int threads;
+} Rounding;
+
+static void round_share(void *context, int share) {
+  const Rounding *r = context;
+  int64_t begin = r->count * share / r->threads, end = r->count * (share + 1) / r->threads;
+  element_round(r->from + begin, end - begin, r->dtype, r->to + begin);
+}
+
+static Status cpu_round(Device *device, char *to, const char *from, int64_t count, DType dtype) {
+  Rounding rounding = {(const float *)(const void *)from, (uint16_t *)(void *)to, count, dtype,
+                       pool_threads(device->pool)};
+  pool_run(device->pool, round_share, &rounding);
   return STATUS_OK;
 }
 
@@ -464,6 +486,7 @@ const DeviceType dev_cpu = {
     .free_host = cpu_free,
     .write = cpu_write,
     .read = cpu_read,
+    .round = cpu_round,
     .bind = cpu_bind,
     .unbind = cpu_unbind,
     .run = cpu_run,

@@ -33,8 +33,8 @@ struct Device {
   const Artifact *artifact;
   CudaDevice device;
   CudaContext context;
-  CudaModule module, gather_module;
-  CudaFunction gather;
+  CudaModule module, gather_module, round_module;
+  CudaFunction gather, round; /* the runtime's own, loaded when needed */
   CudaStream compute, copy, back, communicate;
   CudaStream aside;  /* of the thread that reads copies; */
   CudaEvent copied;  /* … behind the last of them */
@@ -133,6 +133,8 @@ Status cuda_keep(Device *device, const DeviceData *data, DeviceKept **out);
 void cuda_drop(DeviceKept *kept);
 /* Enqueues on the copy stream: the batches of `steps` steps into slots from first_slot. */
 Status cuda_data_gather(const DeviceKept *kept, int64_t first_step, int steps, int first_slot);
+/* ── cuda_round.c ── */
+Status cuda_round(Device *device, char *to, const char *from, int64_t count, DType dtype);
 /* ── cuda_speed.c ── */
 Status cuda_speed(Device *device, DeviceSpeed *out);
 #endif

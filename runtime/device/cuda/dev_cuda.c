@@ -1,7 +1,7 @@
 /* dev_cuda: an NVIDIA GPU as a device. Opening checks everything that can be known before a step:
  * the driver, the GPU, the PTX, and whether the plan's memory fits. Files: cuda_driver (entry
  * points), cuda_module (PTX), cuda_map (tensor maps), cuda_graph (what a step enqueues), cuda_run
- * (streams and events), cuda_data (data on the GPU), cuda_blas (cuBLASLt), cuda_speed (ceilings).
+ * (streams and events), cuda_data (data on the GPU), cuda_round, cuda_blas (cuBLASLt), cuda_speed (ceilings).
  */
 #include "runtime/device/cuda/cuda_blas.h"
 #include "runtime/device/cuda/cuda_private.h"
@@ -265,6 +265,7 @@ static void cuda_close(Device *device) {
     if (device->block) driver->memory_free(device->block);
     if (device->module) driver->module_unload(device->module);
     if (device->gather_module) driver->module_unload(device->gather_module);
+    if (device->round_module) driver->module_unload(device->round_module);
     driver->context_set(NULL);
     driver->context_release(device->device);
   }
@@ -330,6 +331,7 @@ const DeviceType dev_cuda = {
     .free_host = cuda_free_host,
     .write = cuda_write,
     .read = cuda_read,
+    .round = cuda_round,
     .bind = cuda_bind,
     .unbind = cuda_unbind,
     .run = cuda_run,

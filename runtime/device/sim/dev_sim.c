@@ -8,6 +8,7 @@
 #include "plan/plan_calls.h"
 #include "plan/plan_map.h"
 #include "plan/plan_order.h"
+#include "runtime/common/element.h"
 #include "runtime/device/dev.h"
 #include "runtime/device/sim/sim_plan.h"
 #include "runtime/device/sim/sim_ptxas.h"
@@ -100,6 +101,12 @@ static Status write_sim(Device *device, char *to, const void *from, int64_t byte
 static Status read_sim(Device *device, void *to, const char *from, int64_t bytes) {
   (void)device;
   if (bytes) memcpy(to, from, (size_t)bytes);
+  return STATUS_OK;
+}
+
+static Status round_sim(Device *device, char *to, const char *from, int64_t count, DType dtype) {
+  element_round((const float *)(const void *)from, count, dtype, (uint16_t *)(void *)to);
+  sim_mark(device->machine, to, 2 * count, true);
   return STATUS_OK;
 }
 
@@ -380,6 +387,7 @@ const DeviceType dev_sim = {
     .free_host = free_sim,
     .write = write_sim,
     .read = read_sim,
+    .round = round_sim,
     .bind = bind_sim,
     .unbind = unbind_sim,
     .run = run_sim,

@@ -1,4 +1,4 @@
-/* gather: the one kernel that the runtime itself brings: rows of a split kept on the GPU, in the
+/* gather: one of the kernels that the runtime itself brings: rows of a split kept on the GPU, in the
  * order of the data (runtime/common/order.h, the same code as the host's), into the batches of one or
  * more steps. CMake compiles this file to PTX text, which ftrun holds as a string.
  * A row is copied by `lanes` threads; threads beyond the last row do nothing. */
