@@ -16,6 +16,8 @@ typedef struct Chunk {
 struct Arena {
   Chunk *chunk;
   size_t next_size, total;
+  Arena *parent, *child;  /* the youngest child */
+  Arena *older, *younger; /* siblings */
 };
 
 static void *must(void *memory) {
@@ -29,8 +31,26 @@ Arena *arena_new(void) {
   return arena;
 }
 
+Arena *arena_child(Arena *parent) {
+  Arena *arena = arena_new();
+  arena->parent = parent;
+  arena->older = parent->child;
+  if (parent->child) parent->child->younger = arena;
+  return parent->child = arena;
+}
+
+static void leave_parent(Arena *arena) {
+  if (arena->older) arena->older->younger = arena->younger;
+  if (arena->younger)
+    arena->younger->older = arena->older;
+  else if (arena->parent)
+    arena->parent->child = arena->older;
+}
+
 void arena_free(Arena *arena) {
   if (!arena) return;
+  while (arena->child) arena_free(arena->child);
+  leave_parent(arena);
   for (Chunk *c = arena->chunk, *next; c; c = next) {
     next = c->next;
     free(c);

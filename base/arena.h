@@ -10,7 +10,9 @@
 typedef struct Arena Arena;
 
 Arena *arena_new(void);
-void arena_free(Arena *arena); /* NULL is fine */
+/* One that goes with `parent`, if it is not freed before. */
+Arena *arena_child(Arena *parent);
+void arena_free(Arena *arena); /* and its children; NULL is fine */
 void *arena_alloc(Arena *arena, size_t bytes);
 char *arena_strdup(Arena *arena, const char *text);
 char *arena_strndup(Arena *arena, const char *text, size_t length);

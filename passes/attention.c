@@ -139,6 +139,7 @@ Graph *pass_attention(PassContext *context, Graph *graph) {
     found |= graph->nodes.at[i]->op == OP_ATTENTION || graph->nodes.at[i]->op == OP_ATTENTION_GRAD;
   if (!found) return graph;
   Writing writing = {.for_gpu = context->for_gpu, .is_plain = context->is_plain};
-  writing.results = arena_alloc(graph->arena, sizeof *writing.results * (size_t)graph->nodes.count);
+  writing.results =
+      arena_alloc(context->scratch, sizeof *writing.results * (size_t)graph->nodes.count);
   return graph_rewrite(graph, visit, &writing);
 }

@@ -204,7 +204,7 @@ static bool add_backward(PassContext *context, Graph *graph, Node *loss, Params 
   Node **gradient = gradients_of(graph, context->diag, scaled, &params);
   if (!gradient) return false;
   if (!context->is_micro) warn_without(context->diag, graph, loss, &params, gradient);
-  int64_t *offsets = ARENA_ARRAY(context->arena, int64_t, params.count);
+  int64_t *offsets = ARENA_ARRAY(context->scratch, int64_t, params.count);
   for (int i = 0; i < params.count; i++) {
     Node *param = params.at[i];
     offsets[i] = node_int(param, ATTR_OFFSET, 0);

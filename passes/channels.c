@@ -156,6 +156,6 @@ Graph *pass_channels(PassContext *context, Graph *graph) {
   bool is_any = false;
   Fit fit;
   for (int i = 0; i < graph->nodes.count; i++) is_any |= find_fit(graph->nodes.at[i], &fit);
-  Channels channels = {.arena = context->arena};
+  Channels channels = {.arena = context->scratch};
   return is_any ? graph_rewrite(graph, visit, &channels) : graph;
 }

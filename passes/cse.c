@@ -97,6 +97,6 @@ static Node *visit(Graph *fresh, const Node *old, Node **inputs, void *context) 
 
 Graph *pass_cse(PassContext *context, Graph *graph) {
   Table table = {.capacity = 2 * graph->nodes.count + 1};
-  table.slot = ARENA_ARRAY(context->arena, Node *, table.capacity);
+  table.slot = ARENA_ARRAY(context->scratch, Node *, table.capacity);
   return graph_rewrite(graph, visit, &table);
 }

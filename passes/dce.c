@@ -18,13 +18,13 @@ static bool *find_live(const Graph *graph, Arena *arena) {
 }
 
 Graph *pass_dce(PassContext *context, Graph *old) {
-  bool *live = find_live(old, context->arena);
+  bool *live = find_live(old, context->scratch);
   Graph *graph = graph_new(old->arena, old->name);
-  Node **map = ARENA_ARRAY(context->arena, Node *, old->nodes.count);
+  Node **map = ARENA_ARRAY(context->scratch, Node *, old->nodes.count);
   for (int i = 0; i < old->nodes.count; i++) {
     const Node *node = old->nodes.at[i];
     if (!live[i]) continue;
-    Node **inputs = ARENA_ARRAY(context->arena, Node *, node->input_count);
+    Node **inputs = ARENA_ARRAY(context->scratch, Node *, node->input_count);
     for (int k = 0; k < node->input_count; k++) inputs[k] = map[node->input[k]->id];
     map[i] = graph_copy_node(graph, node, inputs);
   }

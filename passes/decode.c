@@ -496,7 +496,7 @@ static const char *too_many(const Decode *d, const Node *tokens) {
 
 Graph *pass_decode(PassContext *context, Graph *old) {
   bool is_prefill = strcmp(old->name, "prefill") == 0;
-  Arena *arena = old->arena;
+  Arena *arena = context->scratch;
   const Node *tokens = find_tokens(old, arena);
   const Node *scores = tokens ? find_scores(old, tokens) : NULL;
   if (!scores) {
@@ -510,7 +510,7 @@ Graph *pass_decode(PassContext *context, Graph *old) {
   /* narrow products are rounded as products only */
   bool is_wide = !strcmp(precision, "f32") || !strcmp(precision, "tf32");
   Decode d = {.old = old,
-              .graph = graph_new(arena, old->name),
+              .graph = graph_new(old->arena, old->name),
               .arena = arena,
               .window = tokens->type.shape.dim[1],
               .width = is_prefill ? PREFILL_WIDTH : 1,
@@ -530,8 +530,10 @@ Graph *pass_decode(PassContext *context, Graph *old) {
   if (!d.why) write_graph(&d, scores);
   if (!d.why && !is_one_position(&d, scores)) d.why = "the scores do not belong to positions";
   if (!d.why && is_prefill && !d.attentions) d.why = "there is nothing to remember";
-  context->refused = d.why;
-  if (d.why) return NULL;
+  if (d.why) {
+    context->refused = arena_strdup(context->arena, d.why);
+    return NULL;
+  }
   d.graph->origin = tokens->origin;
   advance(&d);
   if (!is_prefill) {

@@ -11,9 +11,11 @@
 #include "passes/pass.h"
 
 Graph *pass_fuse(PassContext *context, Graph *graph) {
-  Graph *prepared = fuse_prepare(graph, context->for_gpu);
+  Arena *arena = context->scratch;
+  Graph whole = *graph; /* the prepared one is not for long either */
+  whole.arena = arena;
+  Graph *prepared = fuse_prepare(&whole, context->for_gpu);
   int count = prepared->nodes.count;
-  Arena *arena = prepared->arena;
   FusePlan plan = {.arena = arena,
                    .graph = prepared,
                    .is_plain = context->is_plain,
@@ -33,5 +35,5 @@ Graph *pass_fuse(PassContext *context, Graph *graph) {
                    .readers = ARENA_ARRAY(arena, FuseReaders, count)};
   fuse_choose_units(&plan);
   fuse_group_units(&plan);
-  return fuse_emit(&plan);
+  return fuse_emit(&plan, graph->arena);
 }

@@ -259,7 +259,7 @@ static void emit_kernel(Emit *emit, int id) {
   const char *kind = kind_text(group, chief);
   emit->group = id;
   emit->made.count = emit->args.count = emit->operands.count = 0;
-  emit->body = graph_new(plan->arena, kernel_name(emit, group, kind));
+  emit->body = graph_new(emit->fresh->arena, kernel_name(emit, group, kind));
   choose_domain(emit, group);
   int *results = ARENA_ARRAY(plan->arena, int, group->members.count), count = 0;
   for (int i = 0; i < group->members.count; i++) {
@@ -286,7 +286,7 @@ static void emit_kernel(Emit *emit, int id) {
 /* A kernel that copies: for a root or an operand of pack that has no kernel of its own. */
 static Node *emit_copy(Emit *emit, Node *value, const Node *reader) {
   Attr index = attr_int(ATTR_INDEX, 0), kind = attr_str(ATTR_KIND, "loop");
-  Graph *body = graph_new(emit->plan->arena, "loop_copy");
+  Graph *body = graph_new(emit->fresh->arena, "loop_copy");
   body->origin = emit->fresh->origin = (Origin){.loc = reader->origin.loc};
   graph_add_root(body, ROOT_RESULT, "", graph_node(body, OP_ARG, NULL, 0, &index, 1, &value->type));
   Node *fused = graph_node(emit->fresh, OP_FUSED, &value, 1, &kind, 1, &value->type);
@@ -375,9 +375,9 @@ static void emit_roots(Emit *emit) {
   }
 }
 
-Graph *fuse_emit(FusePlan *plan) {
+Graph *fuse_emit(FusePlan *plan, Arena *arena) {
   Emit emit = {.plan = plan,
-               .fresh = graph_new(plan->arena, plan->graph->name),
+               .fresh = graph_new(arena, plan->graph->name),
                .value = ARENA_ARRAY(plan->arena, Node *, plan->count),
                .is_done = ARENA_ARRAY(plan->arena, bool, plan->groups.count),
                .results = arena_alloc(plan->arena, sizeof *emit.results * (size_t)plan->count)};

@@ -90,6 +90,6 @@ void fuse_group_units(FusePlan *plan);
 /* Does anything outside of the unit's group read it? */
 bool fuse_is_result(const FusePlan *plan, int unit);
 
-/* fuse_body.c: the kernels. */
-Graph *fuse_emit(FusePlan *plan);
+/* fuse_body.c: the kernels. The graph and their bodies go to `arena`. */
+Graph *fuse_emit(FusePlan *plan, Arena *arena);
 #endif

@@ -149,8 +149,8 @@ static Node *visit_joined(Graph *fresh, const Node *old, Node **inputs, void *co
 
 Graph *pass_heads_join(PassContext *context, Graph *graph) {
   if (!has_attention(graph)) return graph;
-  Join join = {ARENA_ARRAY(context->arena, bool, graph->nodes.count)};
-  const int *uses = graph_use_counts(graph, context->arena);
+  Join join = {ARENA_ARRAY(context->scratch, bool, graph->nodes.count)};
+  const int *uses = graph_use_counts(graph, context->scratch);
   for (int i = 0; i < graph->nodes.count; i++) {
     const Node *node = graph->nodes.at[i], *grad = joined_in(node, uses);
     if (!grad) continue;

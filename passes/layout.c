@@ -178,9 +178,9 @@ Graph *pass_layout(PassContext *context, Graph *graph) {
   if (!is_worthwhile(graph)) return graph;
   int count = graph->nodes.count;
   Layout l = {.fresh = graph_new(graph->arena, graph->name),
-              .forms = layout_forms(graph, context->arena),
-              .arena = context->arena,
-              .made = ARENA_ARRAY(context->arena, Made *, count)};
+              .forms = layout_forms(graph, context->scratch),
+              .arena = context->scratch,
+              .made = ARENA_ARRAY(context->scratch, Made *, count)};
   for (int i = 0; i < count; i++) visit(&l, graph->nodes.at[i]);
   for (int i = 0; i < graph->roots.count; i++) {
     const Root *root = &graph->roots.at[i];

@@ -112,7 +112,7 @@ static Node *visit(Graph *fresh, const Node *old, Node **inputs, void *context) 
 
 Graph *pass_masks(PassContext *context, Graph *graph) {
   int count = graph->nodes.count;
-  Arena *arena = context->arena;
+  Arena *arena = context->scratch;
   Masks masks = {.old = graph,
                  .read_back = ARENA_ARRAY(arena, bool, count),
                  .value = ARENA_ARRAY(arena, const Node *, count),

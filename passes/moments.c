@@ -71,10 +71,10 @@ static Node *visit(Graph *fresh, const Node *old, Node **inputs, void *context) 
 }
 
 Graph *pass_moments(PassContext *context, Graph *graph) {
-  Rewrite rewrite = {.made = ARENA_ARRAY(context->arena, Node *, graph->nodes.count)};
+  Rewrite rewrite = {.made = ARENA_ARRAY(context->scratch, Node *, graph->nodes.count)};
   for (int i = 0; i < graph->nodes.count; i++) {
     Moments found;
-    if (find(graph->nodes.at[i], &found)) VEC_PUSH(context->arena, rewrite.all, found);
+    if (find(graph->nodes.at[i], &found)) VEC_PUSH(context->scratch, rewrite.all, found);
   }
   if (!rewrite.all.count) return graph;
   return graph_rewrite(graph, visit, &rewrite);

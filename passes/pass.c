@@ -152,7 +152,13 @@ Graph *pass_apply(PassContext *context, const PassInfo *info, Graph *graph) {
   PassTarget target = context->for_gpu ? PASS_ON_GPU : PASS_ON_CPU;
   bool is_for = (info->target == PASS_ON_ANY || info->target == target) &&
                 (info->graphs & graph_of(context, graph));
-  return is_for ? info->run(context, graph) : graph;
+  if (!is_for) return graph;
+  Arena *outer = context->scratch; /* recompute tries the passes behind it */
+  context->scratch = arena_child(context->arena);
+  Graph *after = info->run(context, graph);
+  arena_free(context->scratch);
+  context->scratch = outer;
+  return after;
 }
 
 /* The pass in work, for when an assertion in it fails. */
@@ -229,6 +235,12 @@ Graph *passes_run_named(PassContext *context, Graph *graph, const char *names) {
 
 /* ── the pipeline ───────────────────────────────────────────────────────────────────────────── */
 typedef struct {
+  Graph **graph;
+  bool is_train, is_micro;
+  Arena *arena; /* the graph's, if a pass of this pipeline made it */
+} Slot;
+
+typedef struct {
   PassContext context;
   const PassOptions *options;
   double *seconds; /* per pass, over all graphs */
@@ -251,24 +263,44 @@ static bool dump_if_changed(Pipeline *pipeline, int pass, const Graph *before, c
   return write_file(pipeline->context.diag, path, text);
 }
 
-static bool run_on(Pipeline *pipeline, int pass, Graph **graph, bool is_train, bool is_micro) {
-  if (!*graph) return true;
-  pipeline->context.is_train = is_train;
-  pipeline->context.is_micro = is_micro;
+/* The graph that a pass makes has an arena of its own, so that the graph before can go as a whole;
+ * but not from fuse on: the graphs behind it share the bodies of its kernels. */
+static void put_graph(Slot *slot, Graph *graph, Arena *arena, const PassInfo *info) {
+  if (info->before < STAGE_FUSED) arena_free(slot->arena);
+  slot->arena = arena;
+  *slot->graph = graph;
+}
+
+static bool run_on(Pipeline *pipeline, int pass, Slot *slot) {
+  Graph *before = *slot->graph;
+  if (!before) return true;
+  pipeline->context.is_train = slot->is_train;
+  pipeline->context.is_micro = slot->is_micro;
   pipeline->context.refused = NULL;
   double start = now();
-  Graph *after = passes_run_one(&pipeline->context, &pass_info[pass], *graph,
-                                pipeline->options->verify, pipeline->options->dump_dir);
+  const PassInfo *info = &pass_info[pass];
+  Graph given = *before;
+  given.arena = arena_child(pipeline->context.arena);
+  *slot->graph = &given; /* where a pass looks for the program's other graphs */
+  Graph *after = passes_run_one(&pipeline->context, info, &given, pipeline->options->verify,
+                                pipeline->options->dump_dir);
+  *slot->graph = before;
   pipeline->seconds[pass] += now() - start;
   if (!after && pipeline->context.refused) { /* the program does without */
-    *graph = NULL;
+    put_graph(slot, NULL, NULL, info);
+    arena_free(given.arena);
     return true;
   }
-  if (!after || !dump_if_changed(pipeline, pass, *graph, after)) return false;
-  *graph = after;
+  if (!after || !dump_if_changed(pipeline, pass, &given, after)) return false;
+  if (after == &given) {
+    after = before;
+    arena_free(given.arena);
+  } else {
+    put_graph(slot, after, given.arena, info);
+  }
   pipeline->nodes[pass] += after->nodes.count;
   if (pipeline->options->observe)
-    pipeline->options->observe(pipeline->options->observe_user, pass_info[pass].name, after);
+    pipeline->options->observe(pipeline->options->observe_user, info->name, after);
   return true;
 }
 
@@ -324,13 +356,14 @@ bool passes_run(Program *program, Diag *diag, const PassOptions *options, bool f
     program->decode = copy_as(program->eval, "decode");
     program->prefill = copy_as(program->eval, "prefill");
   }
+  Slot slots[PROGRAM_GRAPHS] = {{&program->train, .is_train = true},
+                             {&program->eval},
+                             {&program->micro, .is_train = true, .is_micro = true},
+                             {&program->prefill},
+                             {&program->decode}};
   for (int i = 0; ok && i <= last; i++)
     if (pass_is_run(&pipeline.context, i)) {
-      ok = run_on(&pipeline, i, &program->train, true, false) &&
-           run_on(&pipeline, i, &program->eval, false, false) &&
-           run_on(&pipeline, i, &program->micro, true, true) &&
-           run_on(&pipeline, i, &program->prefill, false, false) &&
-           run_on(&pipeline, i, &program->decode, false, false);
+      for (int k = 0; ok && k < PROGRAM_GRAPHS; k++) ok = run_on(&pipeline, i, &slots[k]);
       if (!program->decode && !program->decode_refused)
         program->decode_refused = pipeline.context.refused;
     }

@@ -8,7 +8,7 @@
 #include "ir/graph.h"
 
 typedef struct {
-  Arena *arena;
+  Arena *arena; /* the program's: for what outlives the graphs, such as `refused` */
   Diag *diag;
   SettingValue *settings; /* static ones may be read */
   bool is_train;          /* which graph this is; also of the micro graph */
@@ -19,6 +19,7 @@ typedef struct {
   const bool *disabled;   /* by pass: PassOptions.disable; NULL: none */
   const char *refused;    /* decode: why this model has no such graph */
   const char *left_out;   /* PassOptions.disable */
+  Arena *scratch;         /* ends with the pass; graphs are made in the arena of what it was given */
 } PassContext;
 
 /* The state that counts the parts of a batch: passes/totals_parts.c, optimizer_accumulate.c. */

@@ -414,8 +414,8 @@ Graph *pass_precision(PassContext *context, Graph *graph) {
   if (p.narrow == DT_F32 && !p.is_tf32 && p.params == DT_F32 && !has_own_precision(graph))
     return graph;
   int count = graph->nodes.count;
-  Arena *arena = graph->arena;
-  p.fresh = graph_new(arena, graph->name);
+  Arena *arena = context->scratch;
+  p.fresh = graph_new(graph->arena, graph->name);
   p.uses = graph_use_counts(graph, arena);
   p.reaches = ARENA_ARRAY(arena, bool, count);
   p.in_window = ARENA_ARRAY(arena, bool, count);

@@ -343,7 +343,7 @@ Graph *pass_recompute(PassContext *context, Graph *graph) {
   RegionPolicy setting = setting_policy(context);
   if (setting == REGION_NONE && !has_own_policy(graph)) return graph;
   int count = graph->nodes.count;
-  Arena *arena = graph->arena;
+  Arena *arena = context->scratch;
   RecomputePlan plan = {.arena = arena,
                         .graph = graph,
                         .count = count,
@@ -367,5 +367,5 @@ Graph *pass_recompute(PassContext *context, Graph *graph) {
       !recompute_search(context, &plan,
                         (int64_t)setting_number(context->settings, "train.recompute.budget")))
     return NULL;
-  return recompute_apply(&plan, arena);
+  return recompute_apply(&plan, graph->arena);
 }

@@ -58,7 +58,7 @@ static Node *visit(Graph *fresh, const Node *old, Node **inputs, void *context) 
 /* dce between the rounds, so that no rule goes on firing for a node that nobody uses any more. */
 Graph *pass_simplify(PassContext *context, Graph *graph) {
   for (int i = 0; i < ROUND_LIMIT; i++) {
-    Round round = {.uses = graph_use_counts(graph, context->arena),
+    Round round = {.uses = graph_use_counts(graph, context->scratch),
                    .keeps_values = !context->is_train || graph_find_gradients(graph)};
     Graph *fresh = graph_rewrite(graph, visit, &round);
     if (round.fired == 0) break;

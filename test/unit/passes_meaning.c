@@ -470,6 +470,7 @@ static void random_graphs(void **state) {
     Graph *plain = passes_run_named(&context, graph, forms[5]);
     compare_roots(arena, &diag, plain, passes_run_named(&context, graph, forms[6]), forms[6]);
     context.is_plain = true; /* all attention is written out */
+    context.scratch = arena;
     Graph *written = pass_attention(&context, plain);
     assert_non_null(written);
     compare_roots(arena, &diag, plain, written, "attention");

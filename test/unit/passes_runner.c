@@ -114,6 +114,15 @@ static void stops(void **state) {
   assert_null(graph_find_root(b->program.eval, ROOT_GRADIENTS, NULL));
 }
 
+/* Graphs between two passes go, and so does what passes note for themselves. */
+static void leaves_nothing_behind(void **state) {
+  Bench *b = *state;
+  size_t before = arena_bytes(b->arena);
+  b->options.stop_after = "memplan";
+  assert_true(run(b));
+  assert_in_range(arena_bytes(b->arena) - before, 0, before); /* eval's copies for generation */
+}
+
 static void arenas_agree(void **state) {
   Bench *b = *state;
   b->options.stop_after = "dce2";
@@ -274,7 +283,7 @@ int main(void) {
       TEST(arenas_agree),        TEST(switches_off), TEST(keeps_what_is_needed),
       TEST(unknown_names),       TEST(unfit_graph),  TEST(users_error),
       TEST(leaves_a_reproducer), TEST(no_folder),    TEST(nothing_to_train),
-      TEST(leaves_one_when_it_aborts),
+      TEST(leaves_one_when_it_aborts), TEST(leaves_nothing_behind),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
