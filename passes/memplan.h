@@ -22,7 +22,7 @@ typedef struct {
  * needed. */
 int64_t memplan_pack(MemSlot *slots, int count, Arena *arena);
 /* The largest sum of live bytes over the steps: no plan can need less. */
-int64_t memplan_lower_bound(const MemSlot *slots, int count);
+int64_t memplan_lower_bound(const MemSlot *slots, int count, Arena *arena);
 /* The slots of the work arena of a planned graph, and per node id its slot or -1 (NULL: not asked).
  */
 MemSlot *memplan_slots(const Graph *planned, Arena *arena, int *count, int **slot_of);

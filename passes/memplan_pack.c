@@ -1,18 +1,26 @@
 /* memplan_pack: offsets for pieces of memory with known lifetimes (the dynamic storage allocation
  * problem: NP-hard, and greedy placement is close). Slots are placed one after the other at the
  * lowest gap that fits among those already placed that live at the same time; several orders are
- * tried, and the best is kept. */
+ * tried, and the best is kept.
+ *
+ * Placed slots stand in a tree by offset (a treap). A subtree whose slots all live at the time in
+ * question, without a gap wide enough between them, is passed as a whole, and so is one of which
+ * none lives then: the values that forward piles up for backward are such subtrees. */
 #include "passes/memplan.h"
 #include <stdlib.h>
-#include <string.h>
 
-/* Places looked at before no other order is tried: half a second. About 10,000 slots, all alive
- * together, take this in four orders. */
-enum { MOST_EFFORT = 200 * 1000 * 1000 };
+/* Subtrees looked at before no further order is tried: some 50 ms. */
+enum { MOST_EFFORT = 4 * 1000 * 1000 };
 
-typedef struct {
+typedef struct Item {
   MemSlot slot;
   int index;
+  struct Item *lower, *upper; /* subtrees: at lower offsets, at the same or higher ones */
+  uint32_t priority;
+  /* of the subtree with this root: */
+  int64_t begin, end;    /* the lowest offset, the highest end */
+  int64_t gap;           /* no gap between its slots is wider */
+  int first[2], last[2]; /* the least and the greatest of each */
 } Item;
 
 static int64_t span(const MemSlot *slot) { return slot->last - slot->first + 1; }
@@ -52,54 +60,120 @@ static bool live_together(const MemSlot *a, const MemSlot *b) {
   return a->first <= b->last && b->first <= a->last;
 }
 
-/* Places items[index] among the first `index` ones, which `order` lists by offset; each that is
- * looked at costs one of *effort. */
-static int64_t place(Item *items, int index, Item **order, int64_t *effort) {
-  MemSlot *slot = &items[index].slot;
-  int64_t at = 0;
-  for (int i = 0; i < index; i++) {
-    const MemSlot *other = &order[i]->slot;
-    --*effort;
-    if (!live_together(slot, other)) continue;
-    if (other->at >= at + slot->bytes) break;
-    if (other->at + other->bytes > at) at = other->at + other->bytes;
+/* ── the tree ───────────────────────────────────────────────────────────────────────────────── */
+static int64_t end_of(const MemSlot *slot) { return slot->at + slot->bytes; }
+static void at_least(int64_t *most, int64_t value) { *most = value > *most ? value : *most; }
+
+static void add_subtree(Item *item, const Item *sub) {
+  if (sub->begin < item->begin) item->begin = sub->begin;
+  at_least(&item->end, sub->end);
+  at_least(&item->gap, sub->gap);
+  if (sub->first[0] < item->first[0]) item->first[0] = sub->first[0];
+  if (sub->first[1] > item->first[1]) item->first[1] = sub->first[1];
+  if (sub->last[0] < item->last[0]) item->last[0] = sub->last[0];
+  if (sub->last[1] > item->last[1]) item->last[1] = sub->last[1];
+}
+
+static void sum_up(Item *item) {
+  const MemSlot *slot = &item->slot;
+  item->begin = slot->at;
+  item->end = end_of(slot);
+  item->gap = 0;
+  item->first[0] = item->first[1] = slot->first;
+  item->last[0] = item->last[1] = slot->last;
+  if (item->lower) {
+    at_least(&item->gap, slot->at - item->lower->end);
+    add_subtree(item, item->lower);
   }
-  slot->at = at;
-  int rank = index;
-  while (rank > 0 && order[rank - 1]->slot.at > at) rank--;
-  memmove(&order[rank + 1], &order[rank], sizeof *order * (size_t)(index - rank));
-  order[rank] = &items[index];
-  return at + slot->bytes;
+  if (item->upper) {
+    at_least(&item->gap, item->upper->begin - item->end);
+    add_subtree(item, item->upper);
+  }
+}
+
+/* The tree with the item, behind those of its offset. */
+static Item *insert(Item *tree, Item *item) {
+  if (!tree) {
+    sum_up(item);
+    return item;
+  }
+  bool is_upper = tree->slot.at <= item->slot.at;
+  Item **side = is_upper ? &tree->upper : &tree->lower, *top = insert(*side, item);
+  *side = top;
+  if (top->priority <= tree->priority) {
+    sum_up(tree);
+    return tree;
+  }
+  Item **inner = is_upper ? &top->lower : &top->upper; /* what lies between the two */
+  *side = *inner;
+  *inner = tree;
+  sum_up(tree);
+  sum_up(top);
+  return top;
+}
+
+/* Moves the slot up until it meets nothing of this subtree; false as soon as it is known to fit
+ * below all that comes. Each subtree that is looked at costs one of *effort. */
+static bool move_past(MemSlot *slot, const Item *tree, int64_t *effort) {
+  if (!tree || tree->end <= slot->at) return true;
+  if (tree->first[0] > slot->last || tree->last[1] < slot->first) return true; /* none lives */
+  --*effort;
+  if (tree->first[1] <= slot->last && tree->last[0] >= slot->first) { /* all live */
+    if (tree->begin >= end_of(slot)) return false;
+    if (tree->gap < slot->bytes) {
+      slot->at = tree->end;
+      return true;
+    }
+  }
+  if (!move_past(slot, tree->lower, effort)) return false;
+  if (live_together(slot, &tree->slot)) {
+    if (tree->slot.at >= end_of(slot)) return false;
+    at_least(&slot->at, end_of(&tree->slot));
+  }
+  return move_past(slot, tree->upper, effort);
+}
+
+/* ── all slots ──────────────────────────────────────────────────────────────────────────────── */
+/* Places the items in their order; returns the bytes needed. */
+static int64_t place_all(Item *items, int count, int64_t *effort) {
+  Item *tree = NULL;
+  uint32_t chance = 1;
+  for (int i = 0; i < count; i++) {
+    items[i].priority = chance = chance * 1664525 + 1013904223;
+    move_past(&items[i].slot, tree, effort);
+    tree = insert(tree, &items[i]);
+  }
+  return tree ? tree->end : 0;
 }
 
 int64_t memplan_pack(MemSlot *slots, int count, Arena *arena) {
   typedef int Compare(const void *, const void *);
   Compare *const compare[] = {by_size, by_area, by_span, by_birth};
-  Item *items = ARENA_ARRAY(arena, Item, count), **order = ARENA_ARRAY(arena, Item *, count);
-  int64_t best = -1, effort = MOST_EFFORT;
-  for (size_t k = 0; k < sizeof compare / sizeof compare[0] && effort > 0; k++) {
-    int64_t peak = 0;
-    for (int i = 0; i < count; i++) items[i] = (Item){slots[i], i};
-    if (count) qsort(items, (size_t)count, sizeof *items, compare[k]);
+  Item *items = ARENA_ARRAY(arena, Item, count);
+  int64_t best = INT64_MAX, least = memplan_lower_bound(slots, count, arena), effort = MOST_EFFORT;
+  for (int k = 0; k < 4 && effort > 0 && best > least; k++) {
     for (int i = 0; i < count; i++) {
-      int64_t end = place(items, i, order, &effort);
-      if (end > peak) peak = end;
+      items[i] = (Item){.slot = slots[i], .index = i};
+      items[i].slot.at = 0;
     }
-    if (best >= 0 && peak >= best) continue;
+    if (count) qsort(items, (size_t)count, sizeof *items, compare[k]);
+    int64_t peak = place_all(items, count, &effort);
+    if (peak >= best) continue;
     best = peak;
     for (int i = 0; i < count; i++) slots[items[i].index].at = items[i].slot.at;
   }
-  return best < 0 ? 0 : best;
+  return best;
 }
 
-int64_t memplan_lower_bound(const MemSlot *slots, int count) {
-  int64_t most = 0;
-  for (int i = 0; i < count; i++) { /* the sum is largest where some slot begins */
-    int64_t live = 0;
-    for (int k = 0; k < count; k++)
-      if (slots[k].first <= slots[i].first && slots[k].last >= slots[i].first)
-        live += slots[k].bytes;
-    if (live > most) most = live;
+int64_t memplan_lower_bound(const MemSlot *slots, int count, Arena *arena) {
+  int steps = 0;
+  for (int i = 0; i < count; i++)
+    if (slots[i].last >= steps) steps = slots[i].last + 1;
+  int64_t *change = ARENA_ARRAY(arena, int64_t, steps + 1), live = 0, most = 0;
+  for (int i = 0; i < count; i++) {
+    change[slots[i].first] += slots[i].bytes;
+    change[slots[i].last + 1] -= slots[i].bytes;
   }
+  for (int i = 0; i < steps; i++) at_least(&most, live += change[i]);
   return most;
 }

@@ -69,7 +69,7 @@ typedef struct {
 static void compare_bound(const Graph *graph, Arena *arena, Ratio *ratio) {
   int count;
   MemSlot *slots = memplan_slots(graph, arena, &count, NULL);
-  int64_t peak = 0, bound = memplan_lower_bound(slots, count);
+  int64_t peak = 0, bound = memplan_lower_bound(slots, count, arena);
   for (int i = 0; i < count; i++)
     if (slots[i].at + slots[i].bytes > peak) peak = slots[i].at + slots[i].bytes;
   assert_true(peak >= bound);
@@ -129,7 +129,7 @@ static void slots_do_not_overlap(void **state) {
       }
     }
     assert_int_equal(peak, end);
-    assert_true(peak >= memplan_lower_bound(slots, SLOTS));
+    assert_true(peak >= memplan_lower_bound(slots, SLOTS, arena));
   }
   arena_free(arena);
 }
