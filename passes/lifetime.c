@@ -8,9 +8,16 @@ const Node *lifetime_base(const Node *node) {
   return node;
 }
 
-bool lifetime_is_of_state(const Node *leaf, const Node *state) {
-  if (leaf->op == OP_PARAM) return leaf->role == state->role;
-  return leaf->op == OP_STATE && strcmp(node_str(leaf, ATTR_NAME), node_str(state, ATTR_NAME)) == 0;
+LifetimeIds *lifetime_leaves_of_states(const Graph *graph, Arena *arena) {
+  LifetimeIds *leaves = ARENA_ARRAY(arena, LifetimeIds, graph->nodes.count);
+  const Node *whole[] = {graph_find_role(graph, ROLE_PARAMS), graph_find_role(graph, ROLE_NARROW)};
+  for (int i = 0; i < graph->nodes.count; i++) {
+    const Node *leaf = graph->nodes.at[i], *state = NULL;
+    if (leaf->op == OP_PARAM) state = whole[leaf->role == ROLE_NARROW];
+    if (leaf->op == OP_STATE) state = graph_find_state(graph, node_str(leaf, ATTR_NAME));
+    if (state) VEC_PUSH(arena, leaves[state->id], i);
+  }
+  return leaves;
 }
 
 bool lifetime_is_step(const Node *node) {

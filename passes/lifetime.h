@@ -14,8 +14,10 @@ typedef struct {
 } Lifetimes;
 
 const Node *lifetime_base(const Node *node); /* through views */
-/* Is the leaf this state, or a param that is a part of it (of all parameters, all rounded ones)? */
-bool lifetime_is_of_state(const Node *leaf, const Node *state);
+typedef VEC(int) LifetimeIds;
+/* By node id of a state: the leaves that are it, or a param that is a part of it (of all
+ * parameters, all rounded ones). */
+LifetimeIds *lifetime_leaves_of_states(const Graph *graph, Arena *arena);
 bool lifetime_is_step(const Node *node);
 bool lifetime_is_value(const Node *node); /* a base that a step writes */
 Lifetimes lifetimes_of(const Graph *graph, Arena *arena);

@@ -22,9 +22,10 @@ typedef struct {
       cache_end; /* caches lie at the start of the work arena, alike in all graphs that have them */
   int *slot_of;  /* by base value; -1 */
   VEC(MemSlot) slots;
-  VEC(int) read_leaves; /* leaves that a step reads, */
-  VEC(int) * read_in;   /* and by leaf: the steps that do */
-  VEC(const char *) state_names;
+  LifetimeIds *read_in;   /* by leaf: the steps that read it */
+  LifetimeIds *leaves_of; /* by state: what is a part of it */
+  bool *is_shown;         /* by base value: a root */
+  Lookup state_number;    /* by name: an index to */
   VEC(int64_t) state_offsets;
 } MemPlan;
 
@@ -46,11 +47,8 @@ static void add_states(MemPlan *plan, const Graph *graph, bool of_update, int64_
     if (node->op != OP_STATE || is_fixed || role_has(node->role, ROLE_UPDATE) != of_update)
       continue;
     const char *name = node_str(node, ATTR_NAME);
-    bool known = false;
-    for (int k = 0; k < plan->state_names.count; k++)
-      known |= strcmp(plan->state_names.at[k], name) == 0;
-    if (known) continue;
-    VEC_PUSH(plan->arena, plan->state_names, name);
+    int fresh = plan->state_offsets.count;
+    if (lookup_add_text(&plan->state_number, name, fresh) != fresh) continue;
     VEC_PUSH(plan->arena, plan->state_offsets, *end);
     *end += aligned(type_bytes(&node->type));
   }
@@ -69,6 +67,7 @@ static void place_states(MemPlan *plan) {
 }
 
 static void place_state(MemPlan *plan, const Node *node) {
+  int number;
   switch (node->role) {
   case ROLE_CACHE:
     put(plan, node, ARENA_WORK, plan->cache_end);
@@ -84,9 +83,8 @@ static void place_state(MemPlan *plan, const Node *node) {
   case ROLE_STEP:
     return put(plan, node, ARENA_STATE, 0);
   default:
-    for (int k = 0; k < plan->state_names.count; k++)
-      if (strcmp(plan->state_names.at[k], node_str(node, ATTR_NAME)) == 0)
-        put(plan, node, ARENA_STATE, plan->state_offsets.at[k]);
+    number = lookup_find_text(&plan->state_number, node_str(node, ATTR_NAME));
+    put(plan, node, ARENA_STATE, plan->state_offsets.at[number]);
   }
 }
 
@@ -135,10 +133,10 @@ static void find_readers(MemPlan *plan) {
   for (int i = 0; i < plan->times.count; i++)
     for (int k = 0; k < plan->times.node[i]->input_count; k++) {
       int base = lifetime_base(plan->times.node[i]->input[k])->id;
-      if (!node_is_leaf(node_at(plan, base))) continue;
-      if (!plan->read_in[base].count) VEC_PUSH(plan->arena, plan->read_leaves, base);
-      VEC_PUSH(plan->arena, plan->read_in[base], i);
+      if (node_is_leaf(node_at(plan, base))) VEC_PUSH(plan->arena, plan->read_in[base], i);
     }
+  for (int i = 0; i < plan->graph->roots.count; i++)
+    plan->is_shown[lifetime_base(plan->graph->roots.at[i].node)->id] = true;
 }
 
 /* May the step that makes `base` write it into the state? Nobody may read the old value later, and
@@ -148,9 +146,9 @@ static bool may_write_state(const MemPlan *plan, const Node *base, const Node *s
   if (!lifetime_is_value(base) || plan->where[base->id]) return false;
   int step = plan->times.step[base->id];
   const Node *writer = plan->times.node[step];
-  for (int i = 0; i < plan->read_leaves.count; i++) {
-    const Node *leaf = node_at(plan, plan->read_leaves.at[i]);
-    if (!lifetime_is_of_state(leaf, state)) continue;
+  for (int i = 0; i < plan->leaves_of[state->id].count; i++) {
+    const Node *leaf = node_at(plan, plan->leaves_of[state->id].at[i]);
+    if (plan->is_shown[leaf->id]) return false;
     for (int k = 0; k < plan->read_in[leaf->id].count; k++) {
       int reader = plan->read_in[leaf->id].at[k];
       if (reader < step) continue;
@@ -159,30 +157,30 @@ static bool may_write_state(const MemPlan *plan, const Node *base, const Node *s
         return false;
     }
   }
-  for (int i = 0; i < plan->graph->roots.count; i++)
-    if (lifetime_is_of_state(lifetime_base(plan->graph->roots.at[i].node), state)) return false;
   return true;
 }
 
-/* The sum of a gradient that lies at this place of the grads arena; NULL: there is none. */
-static const Node *sum_at(const MemPlan *plan, int64_t offset) {
+/* By offset in the grads arena: the sums of gradients. */
+static Lookup find_sums(const MemPlan *plan) {
+  Lookup sums = {.arena = plan->arena};
   for (int i = 0; i < plan->graph->nodes.count; i++) {
-    const Node *node = node_at(plan, i);
-    if (node->role == ROLE_GRADIENT_SUM && node_int(node, ATTR_OFFSET, -1) == offset) return node;
+    int64_t offset = node_int(node_at(plan, i), ATTR_OFFSET, -1);
+    if (node_at(plan, i)->role == ROLE_GRADIENT_SUM) lookup_add(&sums, &offset, sizeof offset, i);
   }
-  return NULL;
+  return sums;
 }
 
 static void place_gradients(MemPlan *plan) {
   const Node *pack = graph_find_gradients(plan->graph);
   if (!pack) return;
   const Attr *offsets = node_attr(pack, ATTR_OFFSETS);
+  Lookup sums = find_sums(plan);
   int bytes = dtype_bytes(pack->type.dtype);
   if (!plan->where[pack->id]) put(plan, pack, ARENA_GRADS, 0);
   for (int k = 0; k < pack->input_count; k++) {
     const Node *base = lifetime_base(pack->input[k]);
-    const Node *sum = sum_at(plan, offsets->ints[k]);
-    if (!plan->where[base->id] && (!sum || may_write_state(plan, base, sum)))
+    int sum = lookup_find(&sums, &offsets->ints[k], sizeof offsets->ints[k]);
+    if (!plan->where[base->id] && (sum < 0 || may_write_state(plan, base, node_at(plan, sum))))
       put(plan, base, ARENA_GRADS, offsets->ints[k] * bytes);
   }
 }
@@ -294,15 +292,18 @@ static void write_places(MemPlan *plan) {
 Graph *pass_memplan(PassContext *context, Graph *old) {
   Graph *graph = graph_rewrite(old, NULL, NULL);
   int count = graph->nodes.count;
-  Arena *arena = context->arena;
+  Arena *arena = context->scratch;
   MemPlan plan = {.context = context,
                   .graph = graph,
                   .arena = arena,
                   .times = lifetimes_of(graph, arena),
                   .where = ARENA_ARRAY(arena, const char *, count),
                   .at = ARENA_ARRAY(arena, int64_t, count),
-                  .slot_of = ARENA_ARRAY(arena, int, count)};
-  plan.read_in = arena_alloc(arena, sizeof *plan.read_in * (size_t)count);
+                  .slot_of = ARENA_ARRAY(arena, int, count),
+                  .read_in = ARENA_ARRAY(arena, LifetimeIds, count),
+                  .leaves_of = lifetime_leaves_of_states(graph, arena),
+                  .is_shown = ARENA_ARRAY(arena, bool, count),
+                  .state_number = {.arena = arena}};
   find_readers(&plan);
   if (context->for_gpu && !context->is_plain) keep_operands(&plan);
   place_leaves(&plan);

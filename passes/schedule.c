@@ -103,19 +103,15 @@ static void add_reader_edges(Schedule *s, const Node *leaf, const Node *writer, 
 }
 
 static void add_state_edges(Schedule *s) {
-  Ids leaves = {0};
-  for (int i = 0; i < s->count; i++)
-    if (s->read_by[i].count) VEC_PUSH(s->arena, leaves, i);
+  const LifetimeIds *leaves = lifetime_leaves_of_states(s->graph, s->arena);
   for (int i = 0; i < s->count; i++) {
     const Node *assign = at(s, i);
     const Node *writer = assign->op == OP_ASSIGN ? maker(assign->input[0]) : NULL;
     if (!writer) continue;
     const Node *state = graph_find_state(s->graph, node_str(assign, ATTR_TARGET));
     bool is_marked = false;
-    for (int k = 0; k < leaves.count; k++) {
-      const Node *leaf = at(s, leaves.at[k]);
-      if (lifetime_is_of_state(leaf, state)) add_reader_edges(s, leaf, writer, &is_marked);
-    }
+    for (int k = 0; k < leaves[state->id].count; k++)
+      add_reader_edges(s, at(s, leaves[state->id].at[k]), writer, &is_marked);
   }
 }
 
@@ -240,7 +236,7 @@ static void place(Schedule *s, const Node *node) {
 
 Graph *pass_schedule(PassContext *context, Graph *graph) {
   int count = graph->nodes.count;
-  Arena *arena = graph->arena;
+  Arena *arena = context->scratch;
   Schedule s = {.arena = arena,
                 .graph = graph,
                 .is_plain = context->is_plain,
@@ -256,7 +252,7 @@ Graph *pass_schedule(PassContext *context, Graph *graph) {
                 .is_outside = ARENA_ARRAY(arena, bool, count),
                 .is_placed = ARENA_ARRAY(arena, bool, count),
                 .stamp = ARENA_ARRAY(arena, int, count),
-                .fresh = graph_new(arena, graph->name),
+                .fresh = graph_new(graph->arena, graph->name),
                 .map = ARENA_ARRAY(arena, Node *, count)};
   add_data_edges(&s);
   add_state_edges(&s);

@@ -16,6 +16,8 @@
 typedef struct {
   Graph *fresh;
   const Graph *old;
+  const Node *gradients;
+  Lookup params;  /* storage_params */
   Storages forms; /* those that params have */
   int *form;      /* by node: its form; -1: plain only */
   Node **plain;   /* by node, as far as made */
@@ -34,9 +36,9 @@ static int form_of_transpose(const Turn *t, const Node *node) {
 /* A sum of gradients lies as its param does. */
 static int form_of_sum(const Turn *t, const Node *state) {
   const Attr *offset = node_attr(state, ATTR_OFFSET);
-  const Node *param =
-      offset ? storage_param_at(t->old, offset->i, shape_elements(&state->type.shape)) : NULL;
-  return param ? t->form[param->id] : -1;
+  int param =
+      offset ? storage_param_at(&t->params, offset->i, shape_elements(&state->type.shape)) : -1;
+  return param >= 0 ? t->form[param] : -1;
 }
 
 static void find_forms(Turn *t, const Storage *chosen, Arena *arena) {
@@ -142,10 +144,10 @@ static Node *as_it_lies(Turn *t, const Node *node) {
 
 /* Is this what a flat arena takes, rather than a value of its own? */
 static int form_of_operand(const Turn *t, const Node *node, int operand) {
-  if (node->op == OP_PACK && node == graph_find_gradients(t->old)) {
-    const Node *param = storage_param_at(t->old, node_attr(node, ATTR_OFFSETS)->ints[operand],
-                                         shape_elements(&node->input[operand]->type.shape));
-    return param ? t->form[param->id] : -1;
+  if (node->op == OP_PACK && node == t->gradients) {
+    int param = storage_param_at(&t->params, node_attr(node, ATTR_OFFSETS)->ints[operand],
+                                 shape_elements(&node->input[operand]->type.shape));
+    return param >= 0 ? t->form[param] : -1;
   }
   const Node *state =
       node->op == OP_ASSIGN ? graph_find_state(t->old, node_str(node, ATTR_TARGET)) : NULL;
@@ -185,10 +187,12 @@ static void visit(Turn *t, const Node *node) {
 }
 
 Graph *pass_storage(PassContext *context, Graph *old) {
-  Arena *arena = context->arena;
+  Arena *arena = context->scratch;
   int count = old->nodes.count;
   Turn t = {.fresh = graph_new(old->arena, old->name),
             .old = old,
+            .gradients = graph_find_gradients(old),
+            .params = storage_params(old, arena),
             .form = ARENA_ARRAY(arena, int, count),
             .plain = ARENA_ARRAY(arena, Node *, count),
             .lying = ARENA_ARRAY(arena, Node *, count)};

@@ -14,8 +14,10 @@ Storage storage_of_transpose(const Node *transpose);
 bool storage_is_view(const Node *node);
 /* Does the op keep each element at its place, of all operands of as many elements? */
 bool storage_keeps_places(const Node *node);
-/* The param, its wide form, at this place of the flat arenas, with so many elements; NULL: none. */
-const Node *storage_param_at(const Graph *graph, int64_t offset, int64_t elements);
+/* The params, their wide forms, by where they lie in the flat arenas. */
+Lookup storage_params(const Graph *graph, Arena *arena);
+/* The id of the one at this place with so many elements; -1: none. */
+int storage_param_at(const Lookup *params, int64_t offset, int64_t elements);
 
 /* By node: the order that a param should have; rank 0: row-major. */
 Storage *storage_choose(PassContext *context, const Graph *graph);

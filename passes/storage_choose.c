@@ -13,6 +13,7 @@ typedef struct {
   const Graph *graph;
   Arena *arena;
   Params params;  /* the wide ones; narrow forms share the index */
+  Lookup number;  /* by name: the index of a param */
   Storages forms; /* all that are met */
   int *param_of;  /* by node: index of the param whose elements it has, one for one; -1 */
   int *form_of;   /* by node: the order in which its elements are at hand; -1 */
@@ -42,26 +43,28 @@ bool storage_keeps_places(const Node *node) {
   return storage_is_view(node) || op_info[node->op].op_class == CLASS_POINTWISE;
 }
 
-const Node *storage_param_at(const Graph *graph, int64_t offset, int64_t elements) {
-  for (int i = 0; elements && i < graph->nodes.count; i++) {
+Lookup storage_params(const Graph *graph, Arena *arena) {
+  Lookup params = {.arena = arena};
+  for (int i = 0; i < graph->nodes.count; i++) {
     const Node *node = graph->nodes.at[i];
-    if (node->op == OP_PARAM && !is_narrow_param(node) &&
-        node_int(node, ATTR_OFFSET, -1) == offset && shape_elements(&node->type.shape) == elements)
-      return node;
+    int64_t place[] = {node_int(node, ATTR_OFFSET, -1), shape_elements(&node->type.shape)};
+    if (node->op == OP_PARAM && !is_narrow_param(node) && place[1])
+      lookup_add(&params, place, sizeof place, i);
   }
-  return NULL;
+  return params;
+}
+
+int storage_param_at(const Lookup *params, int64_t offset, int64_t elements) {
+  return lookup_find(params, (int64_t[]){offset, elements}, 2 * sizeof(int64_t));
 }
 
 /* ── what there is to choose from ───────────────────────────────────────────────────────────── */
 static int param_index(Election *e, const Node *param) {
-  const char *name = node_str(param, ATTR_NAME);
-  for (int i = 0; i < e->params.count; i++)
-    if (!strcmp(node_str(e->params.at[i], ATTR_NAME), name)) {
-      if (!is_narrow_param(param)) e->params.at[i] = param;
-      return i;
-    }
-  VEC_PUSH(e->arena, e->params, param);
-  return e->params.count - 1;
+  int fresh = e->params.count;
+  int index = lookup_add_text(&e->number, node_str(param, ATTR_NAME), fresh);
+  if (index == fresh) VEC_PUSH(e->arena, e->params, param);
+  if (!is_narrow_param(param)) e->params.at[index] = param;
+  return index;
 }
 
 static int form_index(Election *e, const Storage *storage) {
@@ -103,12 +106,13 @@ static void count_reader(Election *e, const Node *reader, const Node *operand) {
 
 static void count_gradients(Election *e) {
   const Node *pack = graph_find_gradients(e->graph);
+  Lookup params = storage_params(e->graph, e->arena);
   for (int k = 0; pack && k < pack->input_count; k++) {
     const Node *gradient = pack->input[k];
-    const Node *param = storage_param_at(e->graph, node_attr(pack, ATTR_OFFSETS)->ints[k],
-                                         shape_elements(&gradient->type.shape));
+    int param = storage_param_at(&params, node_attr(pack, ATTR_OFFSETS)->ints[k],
+                                 shape_elements(&gradient->type.shape));
     int form = e->form_of[gradient->id];
-    if (param) votes_of(e, e->param_of[param->id])[form < 0 ? e->forms.count : form]++;
+    if (param >= 0) votes_of(e, e->param_of[param])[form < 0 ? e->forms.count : form]++;
   }
 }
 
@@ -135,10 +139,11 @@ static Storage elected(Election *e, int index) {
 }
 
 static void elect(PassContext *context, const Graph *graph, Storage *out) {
-  Arena *arena = context->arena;
+  Arena *arena = context->scratch;
   int count = graph->nodes.count;
   Election e = {.graph = graph,
                 .arena = arena,
+                .number = {.arena = arena},
                 .param_of = ARENA_ARRAY(arena, int, count),
                 .form_of = ARENA_ARRAY(arena, int, count)};
   find_forms(&e);
@@ -155,20 +160,15 @@ static void elect(PassContext *context, const Graph *graph, Storage *out) {
 /* ── the choice ─────────────────────────────────────────────────────────────────────────────── */
 static void follow(const Graph *leader, const Graph *graph, Storage *out) {
   for (int i = 0; i < graph->nodes.count; i++) {
-    const Node *param = graph->nodes.at[i];
-    for (int k = 0; param->op == OP_PARAM && k < leader->nodes.count; k++) {
-      const Node *same = leader->nodes.at[k];
-      if (same->op != OP_PARAM ||
-          strcmp(node_str(same, ATTR_NAME), node_str(param, ATTR_NAME)) != 0)
-        continue;
-      out[i] = node_storage(same);
-      break;
-    }
+    const Node *param = graph->nodes.at[i], *same = NULL;
+    if (param->op == OP_PARAM)
+      same = graph_find_leaf(leader, OP_PARAM, node_str(param, ATTR_NAME));
+    if (same) out[i] = node_storage(same);
   }
 }
 
 Storage *storage_choose(PassContext *context, const Graph *graph) {
-  Storage *out = ARENA_ARRAY(context->arena, Storage, graph->nodes.count);
+  Storage *out = ARENA_ARRAY(context->scratch, Storage, graph->nodes.count);
   const Program *program = context->program;
   bool decides = !program || !program->train || (context->is_train && !context->is_micro);
   if (decides)
