@@ -80,9 +80,10 @@ Node *graph_find_state(const Graph *graph, const char *name) {
 }
 
 Node *graph_find_role(const Graph *graph, LeafRole role) {
-  for (int i = 0; i < graph->nodes.count; i++) {
-    Node *node = graph->nodes.at[i];
-    if (node->op == OP_STATE && node->role == role) return node;
+  const Lookup *states = &graph->leaves[OP_STATE];
+  for (int i = 0; i < states->entries.count; i++) {
+    Node *node = graph->nodes.at[states->entries.at[i].value];
+    if (node->role == role) return node;
   }
   return NULL;
 }
