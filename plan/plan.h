@@ -188,7 +188,7 @@ typedef struct {
   const char *name; /* COPY, FILL, END: the kind's */
   const int *args;  /* indices in the graph's buffers: inputs first, then outputs; END: none */
   int arg_count, input_count;
-  int begun; /* END: the BEGIN that it ends */
+  int partner; /* END: the BEGIN that it ends; BEGIN: its END */
   QueueId queue;
   const int *after; /* steps of the same run that must be done before, ascending: plan_order.h */
   int after_count;

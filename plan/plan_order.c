@@ -139,7 +139,7 @@ static void visit_args(Finder *finder, int step, const PlanStep *touching, bool 
 /* All that a step reads first, then all that it writes; and what calls that end with it touch. */
 static void visit_step(Finder *finder, int step, Visit *visit) {
   const PlanStep *touching = &finder->graph->steps.at[step];
-  if (touching->kind == STEP_END) touching = &finder->graph->steps.at[touching->begun];
+  if (touching->kind == STEP_END) touching = &finder->graph->steps.at[touching->partner];
   for (int writes = 0; writes < 2; writes++) {
     visit_args(finder, step, touching, writes, visit);
     for (int i = finder->instead[step]; i < finder->instead[step + 1]; i++)
@@ -196,8 +196,8 @@ static bool find_needed(Finder *finder, Arena *arena, const PlanGraph *graph) {
   for (int i = 0; i < steps; i++) {
     const PlanStep *step = &graph->steps.at[i];
     finder->needed[i].first = finder->earlier.count;
-    if (step->kind == STEP_END) finder->is_open[step->begun] = false;
-    if (step->kind == STEP_END) need(finder, i, step->begun);
+    if (step->kind == STEP_END) finder->is_open[step->partner] = false;
+    if (step->kind == STEP_END) need(finder, i, step->partner);
     visit_step(finder, i, note_order);
     finder->is_open[i] = step->kind == STEP_BEGIN;
     finder->needed[i].end = finder->earlier.count;

@@ -195,7 +195,7 @@ static void print_step_body(Text *out, const PlanStep *step, bool is_instead) {
   if (is_named) text_printf(out, " ");
   if (is_named) print_string(out, step->name);
   if (step->kind == STEP_END)
-    text_printf(out, " %d", step->begun);
+    text_printf(out, " %d", step->partner);
   else
     print_args(out, step);
   for (int i = 0; i < step->int_count; i++)

@@ -161,8 +161,8 @@ static bool check_step(Reader *p, PlanStep *step) {
   case STEP_FILL:
     return check_bytes(p, step);
   case STEP_END:
-    return step->queue == p->graph->steps.at[step->begun].queue ||
-           words_fail(p->words, "it is not in the queue of step %d, which it ends", step->begun);
+    return step->queue == p->graph->steps.at[step->partner].queue ||
+           words_fail(p->words, "it is not in the queue of step %d, which it ends", step->partner);
   case STEP_LAUNCH:
     break;
   }
@@ -208,10 +208,11 @@ static bool read_begun(Reader *p, PlanStep *step) {
     return false;
   if (p->graph->steps.at[begun].kind != STEP_BEGIN)
     return words_fail(p->words, "step %" PRId64 " begins nothing that it could end", begun);
-  for (int i = (int)begun + 1; i < p->graph->steps.count; i++)
-    if (p->graph->steps.at[i].kind == STEP_END && p->graph->steps.at[i].begun == begun)
-      return words_fail(p->words, "step %d ends step %" PRId64 " already", i, begun);
-  step->begun = (int)begun;
+  PlanStep *begin = &p->graph->steps.at[begun];
+  if (begin->partner)
+    return words_fail(p->words, "step %d ends step %" PRId64 " already", begin->partner, begun);
+  begin->partner = p->graph->steps.count;
+  step->partner = (int)begun;
   return true;
 }
 

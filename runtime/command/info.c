@@ -99,10 +99,10 @@ static void print_step(const PlanGraph *graph, int index, FILE *out) {
           step->name, step->label);
   if (step->line) fprintf(out, "  (line %u)", step->line);
   if (step->queue != QUEUE_COMPUTE) fprintf(out, "  in queue %s", queue_text(step->queue));
-  if (step->kind == STEP_END) fprintf(out, "  ends %d", step->begun);
+  if (step->kind == STEP_END) fprintf(out, "  ends %d", step->partner);
   for (int i = 0; i < step->after_count; i++)
     fprintf(out, "%s %d", i ? "," : "  after", step->after[i]);
-  fprintf(out, "\n      ");
+  if (step->arg_count) fprintf(out, "\n      ");
   for (int i = 0; i < step->arg_count; i++) {
     fprintf(out, "%s", i == step->input_count ? (i ? " -> " : "-> ") : i ? ", " : "");
     print_buffer(&graph->buffers.at[step->args[i]], out);

@@ -45,8 +45,8 @@ static bool must_order(const PlanGraph *graph, int first, int then) {
   Arena *arena = arena_new();
   for (int side = 0; side < 2; side++) {
     const PlanStep *at = &graph->steps.at[step[side]];
-    VEC_PUSH(arena, touching[side], at->kind == STEP_END ? &graph->steps.at[at->begun] : at);
-    if (at->kind == STEP_END) found |= at->begun == step[!side];
+    VEC_PUSH(arena, touching[side], at->kind == STEP_END ? &graph->steps.at[at->partner] : at);
+    if (at->kind == STEP_END) found |= at->partner == step[!side];
     for (int i = 0; i < graph->insteads.count; i++)
       if (graph->insteads.at[i].end == step[side] + 1)
         VEC_PUSH(arena, touching[side], &graph->insteads.at[i].call[0]);
@@ -75,7 +75,7 @@ static int add_pairs(PlanGraph *graph, uint64_t seed) {
         conflicts_between(graph, begin, end))
       continue;
     graph->steps.at[begin].kind = STEP_BEGIN;
-    *last = (PlanStep){.kind = STEP_END, .name = "end", .args = none, .begun = begin};
+    *last = (PlanStep){.kind = STEP_END, .name = "end", .args = none, .partner = begin};
     graph->steps.at[begin].queue = last->queue = QUEUE_COMMUNICATE;
     count++;
   }
@@ -209,7 +209,7 @@ static void test_under_way(void **state) {
         {.kind = STEP_LAUNCH, .args = args, .arg_count = 1},
         {.kind = STEP_BEGIN, .args = args, .arg_count = 2, .input_count = 1},
         {.kind = STEP_LAUNCH, .args = &arg, .arg_count = 1, .input_count = !between[i].writes},
-        {.kind = STEP_END, .begun = 1},
+        {.kind = STEP_END, .partner = 1},
         {.kind = STEP_LAUNCH, .args = args + 1, .arg_count = 1, .input_count = 1}};
     for (int s = 0; s < 5; s++) VEC_PUSH(arena, graph.steps, steps[s]);
     const char *why = plan_order_find(arena, &graph);

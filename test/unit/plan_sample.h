@@ -108,7 +108,7 @@ static inline void add_graph(Arena *arena, Plan *plan, const char *name) {
   begin.ints = group, begin.int_count = 1, begin.queue = QUEUE_COMMUNICATE;
   VEC_PUSH(arena, graph->steps, begin);
   PlanStep end = step_of(arena, STEP_END, "end", 0, 0, (int[]){0});
-  end.begun = 5, end.queue = QUEUE_COMMUNICATE;
+  end.partner = 5, end.queue = QUEUE_COMMUNICATE;
   VEC_PUSH(arena, graph->steps, end);
   PlanInstead instead = {.end = 1, .call_count = 2};
   instead.call[0] = step_of(arena, STEP_CALL, "matmul", 3, 4, (int[]){1, 2, 3, 4});
