@@ -70,7 +70,7 @@ ALWAYS void scale_sums(float x[MAX_ROWS][MAX_COLUMNS]) {
 
 ALWAYS void finish_queries(const Here *w, float dq[MAX_ROWS][MAX_COLUMNS], Panel panel) {
   scale_sums(dq);
-  leave(panel, dq, w->lane, w->warp);
+  stage_sums(panel, dq, w->lane, w->warp);
   store_rows(rows_of_query_grad(w->args, w->batch, w->head), panel, w->first, attention_queries(),
              w->lane, w->warp);
 }
@@ -114,8 +114,8 @@ ALWAYS void pull_columns(float s[MAX_ROWS][MAX_COLUMNS], float slope[MAX_ROWS][M
 ALWAYS void finish_keys(const Here *w, float dk[MAX_ROWS][MAX_COLUMNS],
                         float dv[MAX_ROWS][MAX_COLUMNS], Panel first, Panel second) {
   scale_sums(dk);
-  leave(first, dk, w->lane, w->warp);
-  leave(second, dv, w->lane, w->warp);
+  stage_sums(first, dk, w->lane, w->warp);
+  stage_sums(second, dv, w->lane, w->warp);
   store_rows(rows_of_key_grad(w->args, w->batch, w->group), first, w->first, attention_keys(),
              w->lane, w->warp);
   store_rows(rows_of_value_grad(w->args, w->batch, w->group), second, w->first, attention_keys(),

@@ -46,7 +46,7 @@ ALWAYS void copy_async(SHARED void *to, const void *base, int index, int count, 
 
 /* `count` rows from number `first` on, to the first of a panel's `rows`, the panel's first a
  * multiple of these; zeros from row `limit` on. */
-ALWAYS void bring_part(Panel to, int rows, Rows from, int first, int limit, int count, int thread,
+ALWAYS void load_part(Panel to, int rows, Rows from, int first, int limit, int count, int thread,
                        int threads) {
   int wide = attention_wide(), across = attention_width() / wide, all = count * across;
   int is_even = threads % across == 0; /* then the pieces of a thread stand below each other */
@@ -66,8 +66,8 @@ ALWAYS void bring_part(Panel to, int rows, Rows from, int first, int limit, int 
       to[place(rows, row, d)] = is_there ? from.at[index] : 0;
   }
 }
-ALWAYS void bring(Panel to, Rows from, int first, int limit, int count, int thread, int threads) {
-  bring_part(to, count, from, first, limit, count, thread, threads);
+ALWAYS void load_panel(Panel to, Rows from, int first, int limit, int count, int thread, int threads) {
+  load_part(to, count, from, first, limit, count, thread, threads);
 }
 
 ALWAYS void read_piece(ELEMENT *to, const GLOBAL ELEMENT *from) {
@@ -88,7 +88,7 @@ ALWAYS float number_of(ELEMENT element) {
 /* ── results ─────────────────────────────────────────────────────────────────────────────────── */
 
 /* This warp's sums, rounded, to its own rows of a block's panel: nobody else reads these. */
-ALWAYS void leave(Panel panel, float sum[MAX_ROWS][MAX_COLUMNS], int lane, int warp) {
+ALWAYS void stage_sums(Panel panel, float sum[MAX_ROWS][MAX_COLUMNS], int lane, int warp) {
   __nvvm_bar_warp_sync(0xffffffffu);
 #pragma clang loop unroll(full)
   for (int i = 0; i < rows_each(); i++) {

@@ -28,9 +28,9 @@
 /* The tile of keys and values number t, on its way to its stage. */
 ALWAYS void stream_keys(const Here *w, Panel memory, int t) {
   int first = t * attention_tile();
-  bring(stream_panel(memory, t % 2, 0), rows_of_key(w->args, w->batch, w->group), first,
+  load_panel(stream_panel(memory, t % 2, 0), rows_of_key(w->args, w->batch, w->group), first,
         attention_keys(), attention_tile(), w->thread, threads());
-  bring(stream_panel(memory, t % 2, 1), rows_of_value(w->args, w->batch, w->group), first,
+  load_panel(stream_panel(memory, t % 2, 1), rows_of_value(w->args, w->batch, w->group), first,
         attention_keys(), attention_tile(), w->thread, threads());
 }
 
@@ -47,7 +47,7 @@ __attribute__((always_inline)) void attention_forward(void *const *args, SHARED 
   Forward f;
   Kept kept;
   begin_forward(&f);
-  bring(rows_panel(memory, 0), rows_of_query(args, batch, head), w.first, attention_queries(),
+  load_panel(rows_panel(memory, 0), rows_of_query(args, batch, head), w.first, attention_queries(),
         block_rows(), thread, threads());
   if (count) stream_keys(&w, memory, 0);
   __nvvm_cp_async_commit_group();
@@ -78,9 +78,9 @@ __attribute__((always_inline)) void attention_backward(void *const *args, SHARED
   int count = tiles_of_keys(&w);
   float sum[MAX_ROWS][MAX_COLUMNS], delta[MAX_ROWS], base[MAX_ROWS];
   clear(sum, features_each());
-  bring(rows_panel(memory, 0), rows_of_query(args, batch, head), w.first, attention_queries(),
+  load_panel(rows_panel(memory, 0), rows_of_query(args, batch, head), w.first, attention_queries(),
         block_rows(), thread, threads());
-  bring(rows_panel(memory, 1), rows_of_slope(args, batch, head), w.first, attention_queries(),
+  load_panel(rows_panel(memory, 1), rows_of_slope(args, batch, head), w.first, attention_queries(),
         block_rows(), thread, threads());
   if (count) stream_keys(&w, memory, 0);
   __nvvm_cp_async_commit_group();
@@ -110,9 +110,9 @@ __attribute__((always_inline)) void attention_backward(void *const *args, SHARED
  * tile `start` on; with their logarithms and deltas. */
 ALWAYS void stream_queries(const Here *w, Panel memory, int t, int start, int count) {
   int head = head_of(w, t, count), first = (start + tile_of(t, count)) * attention_tile();
-  bring(stream_panel(memory, t % 2, 0), rows_of_query(w->args, w->batch, head), first,
+  load_panel(stream_panel(memory, t % 2, 0), rows_of_query(w->args, w->batch, head), first,
         attention_queries(), attention_tile(), w->thread, threads());
-  bring(stream_panel(memory, t % 2, 1), rows_of_slope(w->args, w->batch, head), first,
+  load_panel(stream_panel(memory, t % 2, 1), rows_of_slope(w->args, w->batch, head), first,
         attention_queries(), attention_tile(), w->thread, threads());
   int at = (w->batch * attention_heads() + head) * attention_queries();
 #pragma clang loop unroll(full)
@@ -136,9 +136,9 @@ __attribute__((always_inline)) void attention_sideways(void *const *args, SHARED
   float dk[MAX_ROWS][MAX_COLUMNS], dv[MAX_ROWS][MAX_COLUMNS];
   clear(dk, features_each());
   clear(dv, features_each());
-  bring(rows_panel(memory, 0), rows_of_key(args, batch, group), w.first, attention_keys(),
+  load_panel(rows_panel(memory, 0), rows_of_key(args, batch, group), w.first, attention_keys(),
         block_rows(), thread, threads());
-  bring(rows_panel(memory, 1), rows_of_value(args, batch, group), w.first, attention_keys(),
+  load_panel(rows_panel(memory, 1), rows_of_value(args, batch, group), w.first, attention_keys(),
         block_rows(), thread, threads());
   if (count) stream_queries(&w, memory, 0, start, count);
   __nvvm_cp_async_commit_group();

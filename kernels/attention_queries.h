@@ -18,7 +18,7 @@ ALWAYS void share_block(void *const *args, SHARED void *shared, int block, int h
     attend(&w, memory, count);
   } else {
     give_registers();
-    bring_tiles(&w, memory, count);
+    load_tiles(&w, memory, count);
   }
 }
 #endif

@@ -1,10 +1,10 @@
 /* attention_ring: how a block of the wgmma kernels of attention works together, in the manner of
- * FlashAttention-3 (Shah et al. 2024). It has 64 rows for each of its warpgroups but the last; that
- * one brings tiles of columns, in pairs: half of it the first of each pair (keys, or queries), half
- * the second (values, or slopes). A tile goes to a place of a ring that has two mbarriers: `full`,
- * at which it is said that the tile has come, and `empty`, at which the other warps say that they
- * have read it. Nothing else holds the warpgroups together, so one makes exponentials while another
- * multiplies. Who includes this says what comes: bring_tile. Where keys and values have tensor
+ * FlashAttention-3 (Shah et al. 2024). It has 64 rows for each of its warpgroups but the last. Those
+ * are the consumers, which multiply; the last one is the producer. It loads tiles of columns, in pairs: half of it the
+ * first of each pair (keys, or queries), half the second (values, or slopes). A tile goes to a place of a ring that has two mbarriers: at `full`
+ * the producer tells that the tile has been loaded, at `empty` the consumers tell that they have read it. Nothing else orders
+ * the warpgroups, so one makes exponentials while another multiplies. The file that includes this one defines what is
+ * loaded: load_tile. Where keys and values have tensor
  * maps, one thread asks the copy engine (TMA) for both. */
 #ifndef FT_KERNELS_ATTENTION_RING_H
 #define FT_KERNELS_ATTENTION_RING_H
@@ -21,13 +21,13 @@ int attention_maps(void), attention_map_head(void), attention_map_planes(void);
 void *attention_key_map(void *const *args), *attention_value_map(void *const *args);
 
 enum { KEYS, VALUES };
-enum { HALF_GROUP = GROUP_THREADS / 2, STRIP = 32 /* rows that are brought with few registers */ };
+enum { HALF_GROUP = GROUP_THREADS / 2, STRIP = 32 /* rows that are loaded with few registers */ };
 
 /* A tile of pair t on its way to its place, by cp.async of half a warpgroup. */
-ALWAYS void bring_tile(const Here *w, Panel memory, int which, int t);
+ALWAYS void load_tile(const Here *w, Panel memory, int which, int t);
 
 /* ── shared memory: the block's rows; places for pairs of tiles; a number for each column of each
- * tile; two mbarriers of each, and one for each warpgroup that multiplies ───────────────────────
+ * tile; two mbarriers of each, and one for each consumer ───────────────────────
  */
 
 ALWAYS int tiles(void) { return 2 * attention_stages(); }
@@ -76,8 +76,7 @@ ALWAYS void warp_arrives(Mbarrier at, int lane) {
   if (lane == 0) mbarrier_arrive(at);
 }
 
-/* Registers go from who brings to who multiplies: all of a multiprocessor's 65536 are the block's.
- */
+/* Registers go from the producer to the consumers: all of a multiprocessor's 65536 are the block's. */
 ALWAYS void take_registers(void) {
   if (groups_of_rows() == 3)
     __asm__ volatile("setmaxnreg.inc.sync.aligned.u32 160;");
@@ -91,21 +90,21 @@ ALWAYS void give_registers(void) {
     __asm__ volatile("setmaxnreg.dec.sync.aligned.u32 40;");
 }
 
-/* ── the warpgroup that brings tiles ─────────────────────────────────────────────────────────── */
+/* ── the producer ────────────────────────────────────────────────────────────────────────────── */
 
 /* Rows from number `first`, a multiple of a tile, on, as a tile of pair t. */
-ALWAYS void bring_strips(const Here *w, Panel memory, int which, int t, Rows from, int first,
+ALWAYS void load_strips(const Here *w, Panel memory, int which, int t, Rows from, int first,
                          int limit) {
 #pragma clang loop unroll(disable)
   for (int row = 0; row < attention_tile(); row += STRIP)
-    bring_part(tile_panel(memory, which, t) + row * LINE, attention_tile(), from, first + row,
+    load_part(tile_panel(memory, which, t) + row * LINE, attention_tile(), from, first + row,
                limit, STRIP, w->thread % HALF_GROUP, HALF_GROUP);
 }
 /* Where tiles of keys and of values come. */
-ALWAYS void bring_keys(const Here *w, Panel memory, int which, int t) {
+ALWAYS void load_keys(const Here *w, Panel memory, int which, int t) {
   Rows keys = rows_of_key(w->args, w->batch, w->group);
   Rows values = rows_of_value(w->args, w->batch, w->group);
-  bring_strips(w, memory, which, t, which == KEYS ? keys : values, t * attention_tile(),
+  load_strips(w, memory, which, t, which == KEYS ? keys : values, t * attention_tile(),
                attention_keys());
 }
 
@@ -143,7 +142,7 @@ ALWAYS void fetch_tiles(const Here *w, Panel memory, int count) {
     }
 }
 
-ALWAYS void bring_tiles(const Here *w, Panel memory, int count) {
+ALWAYS void load_tiles(const Here *w, Panel memory, int count) {
   int which = w->thread / HALF_GROUP % 2;
   if (attention_maps()) {
     fetch_tiles(w, memory, count);
@@ -152,7 +151,7 @@ ALWAYS void bring_tiles(const Here *w, Panel memory, int count) {
 #pragma clang loop unroll(disable)
   for (int t = 0; t < count; t++) {
     await_place(memory, which, t);
-    bring_tile(w, memory, which, t);
+    load_tile(w, memory, which, t);
     __nvvm_cp_async_commit_group();
     if (t < in_flight()) continue;
     if (in_flight())
@@ -165,13 +164,13 @@ ALWAYS void bring_tiles(const Here *w, Panel memory, int count) {
   if (in_flight() && count > 0) publish(w, memory, which, count - 1);
 }
 
-/* ── those that multiply ─────────────────────────────────────────────────────────────────────── */
+/* ── the consumers ───────────────────────────────────────────────────────────────────────────── */
 
 ALWAYS Panel await_tile(Panel memory, int which, int t) {
   mbarrier_wait(full(memory, which, t), parity(t));
   return tile_panel(memory, which, t);
 }
-ALWAYS void leave_tile(Panel memory, int which, int t, int lane) {
+ALWAYS void store_tile(Panel memory, int which, int t, int lane) {
   warp_arrives(empty(memory, which, t), lane);
 }
 
@@ -185,14 +184,14 @@ ALWAYS void pass_tiles(const Here *w, Panel memory, int t) {
 #pragma clang loop unroll(full)
   for (int which = KEYS; which <= VALUES; which++) {
     await_tile(memory, which, t);
-    leave_tile(memory, which, t, w->lane);
+    store_tile(memory, which, t, w->lane);
   }
 }
 
 /* A warpgroup's own 64 of the block's rows, on their way, and there. */
-ALWAYS void bring_own(const Here *w, Panel panel, Rows from, int limit) {
+ALWAYS void load_own(const Here *w, Panel panel, Rows from, int limit) {
   int first = w->warp / 4 * GROUP_ROWS;
-  bring_part(panel + first * LINE, block_rows(), from, w->first + first, limit, GROUP_ROWS,
+  load_part(panel + first * LINE, block_rows(), from, w->first + first, limit, GROUP_ROWS,
              w->thread % GROUP_THREADS, GROUP_THREADS);
 }
 ALWAYS void await_own(const Here *w) {

@@ -200,7 +200,7 @@ ALWAYS void finish_forward(const Here *w, Forward *f, Panel panel) {
 #pragma clang loop unroll(full)
     for (int j = 0; j < features_each(); j++) f->out[i][j] *= share;
   }
-  leave(panel, f->out, w->lane, w->warp);
+  stage_sums(panel, f->out, w->lane, w->warp);
   store_rows(rows_of_out(w->args, w->batch, w->head), panel, w->first, attention_queries(), w->lane,
              w->warp);
 }

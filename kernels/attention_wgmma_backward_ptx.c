@@ -7,8 +7,8 @@
 
 #include "kernels/attention_gradient.h"
 
-ALWAYS void bring_tile(const Here *w, Panel memory, int which, int t) {
-  bring_keys(w, memory, which, t);
+ALWAYS void load_tile(const Here *w, Panel memory, int which, int t) {
+  load_keys(w, memory, which, t);
 }
 
 /* dq, of at least one tile. */
@@ -23,7 +23,7 @@ ALWAYS void sum_pulls(const Here *w, Panel memory, int group, int count, float d
     wgmma_wait(1); /* dq of the tile before is made, and the scores are */
     hold(dq, features_each());
     hold(s, columns_each());
-    if (t) leave_tile(memory, KEYS, t - 1, w->lane);
+    if (t) store_tile(memory, KEYS, t - 1, w->lane);
     hide(w, s, t * attention_tile(), 0);
     weigh_rows(s, base);
     hold(s, columns_each());
@@ -31,14 +31,14 @@ ALWAYS void sum_pulls(const Here *w, Panel memory, int group, int count, float d
                smaller(t + 1, count - 1)); /* a loop, over which ptxas moves no wait */
     wgmma_wait(0);
     hold(slope, columns_each());
-    leave_tile(memory, VALUES, t, w->lane);
+    store_tile(memory, VALUES, t, w->lane);
     pull_rows(s, slope, delta);
     turn_weights(&weights, s);
     begin_sums(dq, &weights, keys);
   }
   wgmma_wait(0);
   hold(dq, features_each());
-  leave_tile(memory, KEYS, count - 1, w->lane);
+  store_tile(memory, KEYS, count - 1, w->lane);
 }
 
 ALWAYS void attend(const Here *w, Panel memory, int count) {
@@ -46,9 +46,9 @@ ALWAYS void attend(const Here *w, Panel memory, int count) {
   int own = first < attention_queries() ? tiles_seen(first + GROUP_ROWS) : 0;
   float dq[MAX_ROWS][MAX_COLUMNS], base[MAX_ROWS], delta[MAX_ROWS];
   clear(dq, features_each());
-  bring_own(w, rows_panel(memory, KEYS), rows_of_query(w->args, w->batch, w->head),
+  load_own(w, rows_panel(memory, KEYS), rows_of_query(w->args, w->batch, w->head),
             attention_queries());
-  bring_own(w, rows_panel(memory, VALUES), rows_of_slope(w->args, w->batch, w->head),
+  load_own(w, rows_panel(memory, VALUES), rows_of_slope(w->args, w->batch, w->head),
             attention_queries());
   find_bases(w, base);
   await_own(w);

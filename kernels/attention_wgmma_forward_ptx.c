@@ -3,8 +3,8 @@
 #define ELEMENT unsigned short
 #include "kernels/attention_queries.h"
 
-ALWAYS void bring_tile(const Here *w, Panel memory, int which, int t) {
-  bring_keys(w, memory, which, t);
+ALWAYS void load_tile(const Here *w, Panel memory, int which, int t) {
+  load_keys(w, memory, which, t);
 }
 
 /* Warpgroups take turns in giving products to the tensor cores: while one makes exponentials, these
@@ -30,7 +30,7 @@ ALWAYS void attend_to(const Here *w, Panel memory, int group, int count, Forward
   begin_scores(s, memory, group, KEYS, 0);
   wgmma_wait(0);
   hold(s, columns_each());
-  leave_tile(memory, KEYS, 0, w->lane);
+  store_tile(memory, KEYS, 0, w->lane);
   hide(w, s, 0, 0);
   weigh(f, s, correction);
   turn_weights(&weights, s);
@@ -43,19 +43,19 @@ ALWAYS void attend_to(const Here *w, Panel memory, int group, int count, Forward
     pass_turn(memory, group, w->lane);
     wgmma_wait(1);
     hold(s, columns_each());
-    leave_tile(memory, KEYS, t, w->lane);
+    store_tile(memory, KEYS, t, w->lane);
     hide(w, s, t * attention_tile(), 0);
     weigh(f, s, correction);
     hold(s, columns_each());
     values = await_tile(memory, VALUES, t); /* a loop, over which ptxas moves no waiting */
     end_sums(f, &weights);
-    leave_tile(memory, VALUES, t - 1, w->lane);
+    store_tile(memory, VALUES, t - 1, w->lane);
     correct(f, correction);
     turn_weights(&weights, s);
   }
   begin_sums(f->out, &weights, values);
   end_sums(f, &weights);
-  leave_tile(memory, VALUES, count - 1, w->lane);
+  store_tile(memory, VALUES, count - 1, w->lane);
 }
 
 ALWAYS void pass_with_turn(const Here *w, Panel memory, int group, int t) {
@@ -71,7 +71,7 @@ ALWAYS void attend(const Here *w, Panel memory, int count) {
   int own = first < attention_queries() ? tiles_seen(first + GROUP_ROWS) : 0;
   Forward f;
   begin_forward(&f);
-  bring_own(w, memory, rows_of_query(w->args, w->batch, w->head), attention_queries());
+  load_own(w, memory, rows_of_query(w->args, w->batch, w->head), attention_queries());
   await_own(w);
   if (own) attend_to(w, memory, group, own, &f);
 #pragma clang loop unroll(disable)

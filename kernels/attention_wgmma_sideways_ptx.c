@@ -11,7 +11,7 @@
 enum { QUERIES = KEYS, SLOPES = VALUES };
 
 /* The numbers of a tile of rows from `first` on come as it does. */
-ALWAYS void bring_numbers(const Here *w, Floats to, const void *from, int first) {
+ALWAYS void load_numbers(const Here *w, Floats to, const void *from, int first) {
   int thread = w->thread % HALF_GROUP;
 #pragma clang loop unroll(full)
   for (int i = thread; i < attention_tile(); i += HALF_GROUP) {
@@ -20,17 +20,17 @@ ALWAYS void bring_numbers(const Here *w, Floats to, const void *from, int first)
   }
 }
 
-ALWAYS void bring_tile(const Here *w, Panel memory, int which, int t) {
+ALWAYS void load_tile(const Here *w, Panel memory, int which, int t) {
   int start, count = tiles_of_queries(w, &start);
   int first = (start + tile_of(t, count)) * attention_tile();
   Here from = *w;
   from.head = head_of(w, t, count);
-  bring_numbers(&from, tile_numbers(memory, which, t),
+  load_numbers(&from, tile_numbers(memory, which, t),
                 which == QUERIES ? attention_logarithms(w->args) : attention_deltas(w->args),
                 first);
   Rows queries = rows_of_query(w->args, w->batch, from.head);
   Rows slopes = rows_of_slope(w->args, w->batch, from.head);
-  bring_strips(w, memory, which, t, which == QUERIES ? queries : slopes, first,
+  load_strips(w, memory, which, t, which == QUERIES ? queries : slopes, first,
                attention_queries());
 }
 
@@ -78,8 +78,8 @@ ALWAYS void sum_heads(Here *w, Panel memory, int begin, int start, int count,
     hold(dk, features_each());
     hold(dv, features_each());
     hold(s, columns_each());
-    if (t > begin) leave_tile(memory, QUERIES, t - 1, w->lane);
-    if (t > begin) leave_tile(memory, SLOPES, t - 1, w->lane);
+    if (t > begin) store_tile(memory, QUERIES, t - 1, w->lane);
+    if (t > begin) store_tile(memory, SLOPES, t - 1, w->lane);
     if (has_room()) slopes = begin_scores(slope, memory, group, SLOPES, t);
     w->head = head_of(w, t, count);
     hide(w, s, (start + tile_of(t, count)) * attention_tile(), 1);
@@ -105,8 +105,8 @@ ALWAYS void find_key_grad(Here *w, Panel memory) {
   float dk[MAX_ROWS][MAX_COLUMNS], dv[MAX_ROWS][MAX_COLUMNS];
   clear(dk, features_each());
   clear(dv, features_each());
-  bring_own(w, keys, rows_of_key(w->args, w->batch, w->group), attention_keys());
-  bring_own(w, values, rows_of_value(w->args, w->batch, w->group), attention_keys());
+  load_own(w, keys, rows_of_key(w->args, w->batch, w->group), attention_keys());
+  load_own(w, values, rows_of_value(w->args, w->batch, w->group), attention_keys());
   await_own(w);
 #pragma clang loop unroll(disable)
   for (int t = 0; t < begin; t++) pass_tiles(w, memory, t);
@@ -129,6 +129,6 @@ __attribute__((always_inline)) void attention_sideways(void *const *args, SHARED
     find_key_grad(&w, memory);
   } else {
     give_registers();
-    bring_tiles(&w, memory, heads_that_share() * count);
+    load_tiles(&w, memory, heads_that_share() * count);
   }
 }

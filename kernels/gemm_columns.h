@@ -27,7 +27,7 @@ ALWAYS int part_place(int number, int tile, int column) {
 
 /* From what `columns` of all threads hold, a tile's numbers. `memory` is free and has room for
  * those of all warps. */
-ALWAYS void leave_columns(void *const *args, Sums memory, const Where *w, Columns *columns) {
+ALWAYS void store_columns(void *const *args, Sums memory, const Where *w, Columns *columns) {
   int tile = gemm_tile_n(), groups = tile / 4, lanes = groups < 32 ? groups : 32;
   int warp = w->thread / 32, lane = w->thread % 32, across = groups / lanes;
   int down = threads() / 32 / across; /* warps that share a column */

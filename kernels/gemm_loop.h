@@ -7,7 +7,7 @@
 ALWAYS void clear(Total *sum);
 ALWAYS void multiply(Panel a, Panel b, int thread, Total *sum);
 ALWAYS void meet(void) { __nvvm_bar_sync(0); }
-#include "kernels/gemm_leave.h"
+#include "kernels/gemm_epilogue.h"
 
 __attribute__((always_inline)) void gemm_tile(void *const *args, SHARED void *shared, int row_block,
                                               int column_block, int batch_split, int thread) {
@@ -28,7 +28,7 @@ __attribute__((always_inline)) void gemm_tile(void *const *args, SHARED void *sh
     int next = t + stages - 1, is_more = next < count, k0 = w.begin + next * steps;
     int at = (next + 1) % stages, ahead = next % stages; /* from t, which saves two registers */
     if (is_more) {
-      Where again = w; /* places are found anew: registers are dearer than that */
+      Where again = w; /* places are computed again: keeping them would cost registers */
       __asm__ volatile("" : "+r"(again.thread));
       fetch(args, &again, 1, k0, panel_of(memory, ahead, 1), kept_a);
       fetch(args, &w, 0, k0, panel_of(memory, ahead, 0), kept_b);
@@ -40,6 +40,6 @@ __attribute__((always_inline)) void gemm_tile(void *const *args, SHARED void *sh
       keep(thread, 0, panel_of(memory, ahead, 0), kept_b);
     }
   }
-  leave_tile(args, (Sums)shared, &w, &sum);
+  store_tile(args, (Sums)shared, &w, &sum);
 }
 #endif

@@ -1,4 +1,4 @@
-/* gemm_panel: panels of the operands in shared memory, and how finished tiles leave through it:
+/* gemm_panel: panels of the operands in shared memory, and how finished tiles are stored through it:
  * shared by gemm_ptx.h (ordinary arithmetic), mma_ptx.h and wgmma_ptx.h (tensor cores). Included
  * with ELEMENT (what lies in a panel) and SUM_PAD (elements added to the rows of a finished tile)
  * defined, and the functions below promised. A panel lies as the operand does in memory: `deep`,
@@ -8,7 +8,7 @@
 
 int gemm_tile_m(void), gemm_tile_n(void), gemm_micro_m(void), gemm_micro_n(void);
 int gemm_slices(void), gemm_stages(void);
-int gemm_passes(void); /* parts in which the tile leaves through shared memory */
+int gemm_passes(void); /* parts in which the tile is stored through shared memory */
 int gemm_ahead(void);  /* groups of columns of a thread in the epilogue at once */
 /* Element `index` of the operands, as it lies in a panel: loaded, converted or computed. */
 ELEMENT gemm_element_a(void *const *args, int index);
@@ -19,7 +19,7 @@ typedef SHARED ELEMENT *Panel;
 typedef SHARED REAL *Sums;
 
 ALWAYS int threads(void);
-ALWAYS void meet(void); /* a barrier of those that multiply */
+ALWAYS void meet(void); /* a barrier of the consumers */
 /* The elements of a panel, and which of them is (along the tile, k). */
 ALWAYS int panel_size(int tile, int deep);
 ALWAYS int panel_place(int tile, int deep, int along, int k);
@@ -35,7 +35,7 @@ ALWAYS Panel panel_of(Panel memory, int stage, int is_a) {
   return memory + stage * (a + b) + (is_a ? 0 : a);
 }
 
-/* The piece of `wide` neighbours that a thread brings as its c-th: is there one, and where. Where
+/* The piece of `wide` neighbours that a thread loads as its c-th: is there one, and where. Where
  * the threads fill whole lines, pieces of one thread lie a constant apart: one address serves them
  * all. */
 ALWAYS int piece(int thread, int c, int tile, int deep, int wide, int *along, int *k) {
@@ -63,7 +63,7 @@ ALWAYS int element_of(const Where *w, int is_a, int along, int k0, int k) {
               : index_b(w->batch, &w->class, step, start + along);
 }
 
-/* Brings a panel of one operand on its way: into shared memory, or into `kept` registers. */
+/* Begins to load a panel of one operand: into shared memory, or into `kept` registers. */
 ALWAYS void fetch(void *const *args, const Where *w, int is_a, int k0, Panel panel, ELEMENT *kept) {
   int tile = is_a ? gemm_tile_m() : gemm_tile_n(), deep = is_a ? gemm_a_deep() : gemm_b_deep();
   int wide = is_a ? gemm_a_wide() : gemm_b_wide(), along, k;
@@ -123,7 +123,7 @@ ALWAYS void find_shifts(void *const *args, Sums memory, const Where *w, Columns 
 
 /* Part `pass` of the tile lies in shared memory, [slice][row][tile_n + SUM_PAD], and goes to the
  * epilogue in groups of four columns. */
-ALWAYS void leave_part(void *const *args, Sums memory, const Where *w, int pass, Columns *columns) {
+ALWAYS void store_part(void *const *args, Sums memory, const Where *w, int pass, Columns *columns) {
   int groups = gemm_tile_m() / gemm_passes() * (gemm_tile_n() / 4);
   if (gemm_moments() && pass == 0) find_shifts(args, memory, w, columns);
 #pragma clang loop unroll(disable)

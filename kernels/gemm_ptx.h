@@ -5,7 +5,7 @@
  * 2017).
  *
  * A block makes a tile of tile_m x tile_n results. Panels of `steps` of k go through shared memory,
- * `stages` of them, brought by cp.async while earlier ones are multiplied; an operand that is
+ * `stages` of them, loaded by cp.async while earlier ones are multiplied; an operand that is
  * computed or converted goes through registers instead. A panel lies as the operand does in memory:
  * `deep` [tile][steps + 4], else flat [steps][tile]; both are read 16 bytes at a time without bank
  * conflicts. The threads form `slices`: each sums its own part of every panel for the whole tile, a
@@ -55,7 +55,7 @@ ALWAYS int spread_column(int lane, int j) {
   return spread(lane, gemm_tile_n() / gemm_micro_n(), j, gemm_b_deep(), gemm_micro_n());
 }
 
-/* A warp covers 4 x 8 lanes of the tile where it can: then a load of shared memory brings most. */
+/* A warp covers 4 x 8 lanes of the tile where it can: then a load of shared memory fetches most. */
 ALWAYS void lane_of(int thread, int *row, int *column) {
   int rows = gemm_tile_m() / gemm_micro_m(), columns = gemm_tile_n() / gemm_micro_n();
   int t = thread % (rows * columns);
@@ -151,7 +151,7 @@ ALWAYS int row_of(int pass, int local) {
   return spread_row(local % rows, pass * some + local / rows);
 }
 
-ALWAYS void leave(Sums memory, int thread, int pass, const Total *sum) {
+ALWAYS void stage_sums(Sums memory, int thread, int pass, const Total *sum) {
   int micro_m = gemm_micro_m(), micro_n = gemm_micro_n(), rows = gemm_tile_m() / micro_m;
   int height = gemm_tile_m() / gemm_passes(), some = micro_m / gemm_passes();
   int pitch = gemm_tile_n() + SUM_PAD, slice = thread / (threads() / gemm_slices()), row, column;

@@ -11,7 +11,7 @@
 #define REAL float
 #include "kernels/gemm_operand.h"
 
-#define SUM_PAD 8 /* pairs of sums leave without bank conflicts */
+#define SUM_PAD 8 /* pairs of sums are stored without bank conflicts */
 #include "kernels/gemm_panel.h"
 
 /* sum[4] += a[4] b[2], fragments of one warp: 16 x 8 results, over 16 (32-bit: 8) steps of k. */
@@ -154,7 +154,7 @@ ALWAYS int row_of(int pass, int local) {
   return local / some * gemm_micro_m() + pass * some + local % some;
 }
 
-ALWAYS void leave(Sums memory, int thread, int pass, const Total *sum) {
+ALWAYS void stage_sums(Sums memory, int thread, int pass, const Total *sum) {
   int high = gemm_micro_m() / 16, across = gemm_micro_n() / 8, lane = thread % 32;
   int height = gemm_tile_m() / gemm_passes(), some = high / gemm_passes();
   int wide = gemm_tile_n() + SUM_PAD, slice = thread / 32 / warps();

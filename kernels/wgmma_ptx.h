@@ -12,10 +12,10 @@
  * By tensor maps (products whose operands lie in memory as they are multiplied): a thread of one
  * more warp asks for boxes; two mbarriers of each stage say when it is full, and when every warp
  * has waited for its instructions on it. A block that has a multiprocessor to itself stays for
- * several tiles, and brings panels of the next one while one leaves.
+ * several tiles, and loads panels of the next one during the epilogue of one.
  *
  * By cp.async (convolutions, with their paddings and strides, and operands that are computed): all
- * threads bring panels. Panel t + stages - 2 is brought into the place of panel t - 2 while panel t
+ * threads load panels. Panel t + stages - 2 is loaded into the place of panel t - 2 while panel t
  * is multiplied: every warpgroup waited for its instructions on t - 2 before the barrier that this
  * turn began with. What threads write, wgmma reads through another path ("async proxy"): each
  * thread's fence before the barrier makes it visible there (NVIDIA, PTX ISA 8.0: wgmma,
@@ -23,7 +23,7 @@
 #define REAL float
 #include "kernels/gemm_operand.h"
 
-#define SUM_PAD 8 /* pairs of sums leave without bank conflicts */
+#define SUM_PAD 8 /* pairs of sums are stored without bank conflicts */
 #include "kernels/gemm_panel.h"
 #include "kernels/mbarrier.h"
 #include "kernels/wgmma.h"
@@ -42,7 +42,7 @@ typedef struct {
   float at[MAX_HIGH][MAX_SUMS];
 } Total;
 
-#include "kernels/gemm_leave.h"
+#include "kernels/gemm_epilogue.h"
 
 ALWAYS int threads(void) {
   return gemm_tile_m() / gemm_micro_m() * (gemm_tile_n() / gemm_micro_n()) * GROUP_THREADS;
@@ -75,7 +75,7 @@ ALWAYS int panel_place(int tile, int deep, int along, int k) {
 
 /* A panel of one operand on its way. What is computed is written at once: the tensor cores are busy
  * with another panel meanwhile. */
-ALWAYS void bring_one(void *const *args, const Where *w, int is_a, int k0, Panel panel) {
+ALWAYS void load_one(void *const *args, const Where *w, int is_a, int k0, Panel panel) {
   int tile = is_a ? gemm_tile_m() : gemm_tile_n(), deep = is_a ? gemm_a_deep() : gemm_b_deep();
   int along, k;
   if (is_a ? gemm_a_async() : gemm_b_async()) {
@@ -97,9 +97,9 @@ ALWAYS void bring_one(void *const *args, const Where *w, int is_a, int k0, Panel
       __attribute__((vector_size(16))) *)(panel + panel_place(tile, deep, along, k)) = eight;
   }
 }
-ALWAYS void bring(void *const *args, const Where *w, int k0, Panel memory, int stage) {
-  bring_one(args, w, 1, k0, panel_of(memory, stage, 1));
-  bring_one(args, w, 0, k0, panel_of(memory, stage, 0));
+ALWAYS void load_panel(void *const *args, const Where *w, int k0, Panel memory, int stage) {
+  load_one(args, w, 1, k0, panel_of(memory, stage, 1));
+  load_one(args, w, 0, k0, panel_of(memory, stage, 0));
 }
 
 /* ── multiplying ─────────────────────────────────────────────────────────────────────────────── */
@@ -130,7 +130,7 @@ ALWAYS void clear(Total *sum) {
     for (int e = 0; e < gemm_micro_n() / 2; e++) sum->at[i][e] = 0;
 }
 
-ALWAYS void leave(Sums memory, int thread, int pass, const Total *sum) {
+ALWAYS void stage_sums(Sums memory, int thread, int pass, const Total *sum) {
   int wide = gemm_tile_n() + SUM_PAD, lane = thread % 32, part = 16 / gemm_passes();
   int sixteen = group_row(thread) / 16 + thread / 32 % 4;
   int column = group_column(thread) + lane % 4 * 2;
@@ -155,13 +155,13 @@ ALWAYS int panels_of(const Where *w) {
   return (w->end - w->begin + gemm_steps() - 1) / gemm_steps();
 }
 
-/* All threads bring panels. */
+/* All threads load panels. */
 ALWAYS void multiply_panels(void *const *args, Panel memory, const Where *w, Total *sum) {
   int steps = gemm_steps(), stages = gemm_stages(), ahead = gemm_stages() - 2, at = 0;
   int count = panels_of(w);
 #pragma clang loop unroll(disable)
   for (int t = 0; t < ahead; t++) {
-    if (t < count) bring(args, w, w->begin + t * steps, memory, t);
+    if (t < count) load_panel(args, w, w->begin + t * steps, memory, t);
     async_commit();
   }
 #pragma clang loop unroll(disable)
@@ -170,7 +170,7 @@ ALWAYS void multiply_panels(void *const *args, Panel memory, const Where *w, Tot
     show_to_wgmma();
     __nvvm_bar_sync(0);
     multiply(panel_of(memory, at, 1), panel_of(memory, at, 0), w->thread, t > 0, sum);
-    if (t + stages - 2 < count) bring(args, w, w->begin + (t + stages - 2) * steps, memory, ahead);
+    if (t + stages - 2 < count) load_panel(args, w, w->begin + (t + stages - 2) * steps, memory, ahead);
     async_commit();
     wgmma_wait(1);
     at = at + 1 == stages ? 0 : at + 1;
@@ -185,7 +185,7 @@ ALWAYS Mbarrier full_of(Panel memory, int stage) {
 ALWAYS Mbarrier empty_of(Panel memory, int stage) { return full_of(memory, stage) + 1; }
 
 /* A panel of one operand: a deep one is one box, a flat one a box for each 64 neighbours. */
-ALWAYS void bring_boxes(void *const *args, const Where *w, int is_a, int k, Panel panel,
+ALWAYS void load_boxes(void *const *args, const Where *w, int is_a, int k, Panel panel,
                         Mbarrier full) {
   const void *map = is_a ? gemm_map_a(args) : gemm_map_b(args);
   int tile = is_a ? gemm_tile_m() : gemm_tile_n(), along = is_a ? w->row0 : w->column0;
@@ -198,8 +198,7 @@ ALWAYS void bring_boxes(void *const *args, const Where *w, int is_a, int k, Pane
     mbarrier_box(full, panel + i * ROW * gemm_steps(), map, along + i * ROW, k, w->batch);
 }
 
-/* Where one of those that bring or multiply stands among the stages; it goes on from tile to tile.
- */
+/* The stage at which the producer or a consumer is; it goes on from tile to tile. */
 typedef struct {
   int at, parity;
 } Ring;
@@ -215,8 +214,8 @@ ALWAYS void produce(void *const *args, Panel memory, const Where *w, Ring *ring)
     Mbarrier full = full_of(memory, ring->at);
     mbarrier_wait(empty_of(memory, ring->at), ring->parity ^ 1);
     mbarrier_arrive_expect(full, bytes);
-    bring_boxes(args, w, 1, k, panel_of(memory, ring->at, 1), full);
-    bring_boxes(args, w, 0, k, panel_of(memory, ring->at, 0), full);
+    load_boxes(args, w, 1, k, panel_of(memory, ring->at, 1), full);
+    load_boxes(args, w, 0, k, panel_of(memory, ring->at, 0), full);
     advance(ring);
   }
 }
@@ -248,13 +247,14 @@ ALWAYS void open_stages(Panel memory, int thread) {
   __nvvm_bar_sync(0);
 }
 
-/* Of the warps behind those that multiply; told so that ptxas sees that a warp does not part. */
+/* The producer's warps are those behind the consumers'. The number is shuffled, so that ptxas sees that a warp does
+ * not diverge. */
 ALWAYS int is_producer(int thread) {
   return __nvvm_shfl_sync_idx_i32(-1, thread / 32, 0, 31) >= threads() / 32;
 }
 
-/* Where blocks stay, four warps bring panels and leave their registers to those that multiply: 40
- * and 232 of the 168 that each begins with. */
+/* Where blocks stay, the producer is four warps, which give registers to the consumers: 40 and 232 of the 168 that
+ * each begins with. */
 ALWAYS void share_registers(int producer) {
   if (!gemm_stays()) return;
   if (producer)
@@ -263,7 +263,7 @@ ALWAYS void share_registers(int producer) {
     __asm__ volatile("setmaxnreg.inc.sync.aligned.u32 232;");
 }
 
-/* Those that multiply. */
+/* A barrier of the consumers. */
 ALWAYS void meet(void) {
   if (gemm_maps())
     __asm__ volatile("bar.sync 1, %0;" ::"r"(threads()) : "memory");
@@ -284,7 +284,7 @@ ALWAYS Where tile_of(int number, int thread) {
                number / rows / columns, thread);
 }
 
-/* One tile after the other: the next one's first panels come while this one leaves. */
+/* One tile after the other: the next one's first panels are loaded during this one's epilogue. */
 ALWAYS void by_maps(void *const *args, SHARED void *shared, int block, int thread) {
   int tiles = rows_of_tiles() * columns_of_tiles() * gemm_batches() * gemm_splits();
   Panel memory = (Panel)shared;
@@ -308,7 +308,7 @@ ALWAYS void by_maps(void *const *args, SHARED void *shared, int block, int threa
     Where w = tile_of(block, thread);
     Total sum; /* the first step sets it */
     consume(memory, &w, &ring, &sum);
-    leave_tile(args, sums_of(shared), &w, &sum);
+    store_tile(args, sums_of(shared), &w, &sum);
   }
 }
 
@@ -328,5 +328,5 @@ __attribute__((always_inline)) void gemm_tile(void *const *args, SHARED void *sh
     multiply_panels(args, (Panel)shared, &w, &sum);
     wgmma_wait(0);
   }
-  leave_tile(args, sums_of(shared), &w, &sum);
+  store_tile(args, sums_of(shared), &w, &sum);
 }
