@@ -45,8 +45,7 @@ void text_sync_parent(const char *path);
 /* As a string of JSON, with its quotes. */
 void text_append_json(Text *text, const char *value);
 /* Control characters become '?', but for newlines: what comes from a file must not steer a
- * terminal.
- */
+ * terminal. */
 void text_make_printable(char *text);
 
 /* The candidate nearest to `word` by edit distance, or NULL if none is near enough to suggest. */

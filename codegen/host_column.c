@@ -156,13 +156,13 @@ static void rows_loop(Column *column, int pass, LLVMValueRef from, LLVMValueRef 
   host_loop_close(kernel, &rows, NULL);
 }
 
-/* Unrolling saves traffic to the accumulators, which is nothing beside dear arithmetic. */
+/* Unrolling saves traffic to the accumulators, which is nothing beside expensive arithmetic. */
 static bool is_heavy(const Graph *body) {
-  bool is_dear = body->nodes.count > 60;
+  bool is_expensive = body->nodes.count > 60;
   for (int i = 0; i < body->nodes.count; i++)
-    is_dear |= host_is_expensive(body->nodes.at[i]->op) ||
-               op_info[body->nodes.at[i]->op].op_class == CLASS_WINDOW;
-  return is_dear;
+    is_expensive |= host_is_expensive(body->nodes.at[i]->op) ||
+                    op_info[body->nodes.at[i]->op].op_class == CLASS_WINDOW;
+  return is_expensive;
 }
 
 static void accumulate(Column *column, int pass, LLVMValueRef from, LLVMValueRef to) {

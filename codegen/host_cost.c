@@ -7,7 +7,7 @@ bool host_is_expensive(Op op) { return op_has(op, TRAIT_ELEMENTARY) || op == OP_
 static bool is_window(const Node *node) { return op_info[node->op].op_class == CLASS_WINDOW; }
 
 double host_cost(const HostKernel *kernel) {
-  const double byte = 0.06, cheap = 0.04, dear = 1.0; /* nanoseconds, one core with AVX2 */
+  const double byte = 0.06, cheap = 0.04, expensive = 1.0; /* nanoseconds, one core with AVX2 */
   if (!kernel->body) return 1;
   double elements = (double)(kernel->elements ? kernel->elements : 1), cost = 0;
   for (int i = 0; i < kernel->body->nodes.count; i++) {
@@ -20,7 +20,7 @@ double host_cost(const HostKernel *kernel) {
           cheap * 2 * share *
           (double)(node_attr(node, ATTR_KERNEL)->ints[0] * node_attr(node, ATTR_KERNEL)->ints[1]);
     else
-      cost += (host_is_expensive(node->op) ? dear : cheap) * (share < 1 ? share : 1);
+      cost += (host_is_expensive(node->op) ? expensive : cheap) * (share < 1 ? share : 1);
   }
   for (int i = 0; i < kernel->body->roots.count; i++) {
     const Type *type = &kernel->body->roots.at[i].node->type;

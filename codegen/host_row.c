@@ -43,24 +43,24 @@ static void note_pass(Row *row, const bool *pulled, int pass, int *first, int *l
   }
 }
 
-/* By node: is something dear computed for it, unless a reduction stands in between? */
-static bool *find_dear(const Row *row) {
+/* By node: is something expensive computed for it, with no reduction in between? */
+static bool *find_expensive(const Row *row) {
   const Graph *body = row->kernel->body;
-  bool *is_dear = ARENA_ARRAY(row->kernel->scratch, bool, body->nodes.count);
+  bool *is_expensive = ARENA_ARRAY(row->kernel->scratch, bool, body->nodes.count);
   for (int i = 0; i < body->nodes.count; i++) {
     const Node *node = body->nodes.at[i];
-    is_dear[i] = host_is_expensive(node->op);
+    is_expensive[i] = host_is_expensive(node->op);
     for (int k = 0; op_info[node->op].op_class != CLASS_REDUCE && k < node->input_count; k++)
-      is_dear[i] |= is_dear[node->input[k]->id];
+      is_expensive[i] |= is_expensive[node->input[k]->id];
   }
-  return is_dear;
+  return is_expensive;
 }
 
-/* What is dear itself, or brings dear values from elsewhere: those cannot be kept, but it can. */
-static bool is_worth_keeping(const Node *node, const bool *is_dear) {
+/* What is expensive itself, or moves expensive values here from other indices: those cannot be kept, but it can. */
+static bool is_worth_keeping(const Node *node, const bool *is_expensive) {
   if (host_is_expensive(node->op)) return true;
   return op_info[node->op].op_class == CLASS_MOVE && node->op != OP_RESHAPE &&
-         node->op != OP_BROADCAST && is_dear[node->id];
+         node->op != OP_BROADCAST && is_expensive[node->id];
 }
 
 /* The last pass, that of the results, is depth + 1. */
@@ -77,11 +77,11 @@ static void choose_stages(Row *row) {
       if (is_whole(row, body->roots.at[i].node)) mark_pulled(body->roots.at[i].node, pulled);
     note_pass(row, pulled, pass, first, last);
   }
-  const bool *is_dear = find_dear(row);
+  const bool *is_expensive = find_expensive(row);
   const bool *is_own = own_index_reads(row->kernel->scratch, row->kernel->node);
   for (int i = 0; i < count && row->stage_count < MAX_STAGES; i++) {
     const Node *node = body->nodes.at[i];
-    if (!is_own[i] || first[i] == last[i] || !is_worth_keeping(node, is_dear) ||
+    if (!is_own[i] || first[i] == last[i] || !is_worth_keeping(node, is_expensive) ||
         row->row_elements * dtype_bytes(node->type.dtype) > STAGE_BYTES)
       continue;
     row->stage[row->stage_count++] = (Kept){node, NULL, first[i], last[i]};

@@ -144,7 +144,7 @@ static bool is_worth_saying(const Node *node) {
   }
 }
 
-/* "dot + add + max": the ops of a kernel, each once, dear ones first to be named. */
+/* "dot + add + max": the ops of a kernel, each once, expensive ones first. */
 static const char *describe(Lowering *lowering, const Node *node, const char *separator) {
   Text text = {0};
   bool said[OP_COUNT] = {false};

@@ -4,8 +4,7 @@
  * first of each pair (keys, or queries), half the second (values, or slopes). A tile goes to a place of a ring that has two mbarriers: at `full`
  * the producer tells that the tile has been loaded, at `empty` the consumers tell that they have read it. Nothing else orders
  * the warpgroups, so one makes exponentials while another multiplies. The file that includes this one defines what is
- * loaded: load_tile. Where keys and values have tensor
- * maps, one thread asks the copy engine (TMA) for both. */
+ * loaded: load_tile. Where keys and values have tensor maps, one thread asks the copy engine (TMA) for both. */
 #ifndef FT_KERNELS_ATTENTION_RING_H
 #define FT_KERNELS_ATTENTION_RING_H
 #include "kernels/attention_wgmma.h"
@@ -27,8 +26,7 @@ enum { HALF_GROUP = GROUP_THREADS / 2, STRIP = 32 /* rows that are loaded with f
 ALWAYS void load_tile(const Here *w, Panel memory, int which, int t);
 
 /* ── shared memory: the block's rows; places for pairs of tiles; a number for each column of each
- * tile; two mbarriers of each, and one for each consumer ───────────────────────
- */
+ * tile; two mbarriers of each, and one for each consumer ─────────────────────── */
 
 ALWAYS int tiles(void) { return 2 * attention_stages(); }
 ALWAYS int place_of(int which, int t) { return t % attention_stages() * 2 + which; }

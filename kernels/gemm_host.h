@@ -96,8 +96,7 @@ static inline void gemm_choose_blocks(GemmTile *tile, int64_t batch, int64_t m, 
   }
 }
 
-/* The best tile for batch products of m x k by k x n, on registers of vector_bytes (16, 32, 64).
- */
+/* The best tile for batch products of m x k by k x n, on registers of vector_bytes (16, 32, 64). */
 static inline GemmTile gemm_choose(int64_t batch, int64_t m, int64_t n, int64_t k, bool ta,
                                    bool is_narrow, int vector_bytes) {
   GemmTile best = {0};

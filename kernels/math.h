@@ -13,8 +13,7 @@
  *   f32: exp 1.1, expm1 1.5, log 1.0, log1p 1.5, tanh 1.5, sigmoid 2.4, erf 1.5, pow 0.51,
  *        rsqrt 1.5, sin and cos 1.6 for |x| < 2^28
  *   f64: exp 1.5, expm1 2.0, log 1.0, log1p 1.5, tanh 3.0, sigmoid 2.5, erf 2.0, pow 1.5,
- *        sin and cos 1.5 for |x| <= 2^20 (beyond: see ft_sin_f64)
- */
+ *        sin and cos 1.5 for |x| <= 2^20 (beyond: see ft_sin_f64) */
 #ifndef FT_KERNELS_MATH_H
 #define FT_KERNELS_MATH_H
 #include <stdint.h>

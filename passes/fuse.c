@@ -27,7 +27,7 @@ Graph *pass_fuse(PassContext *context, Graph *graph) {
                    .count = count,
                    .is_live = ARENA_ARRAY(arena, bool, count),
                    .is_unit = ARENA_ARRAY(arena, bool, count),
-                   .is_demanded = ARENA_ARRAY(arena, bool, count),
+                   .is_materialized = ARENA_ARRAY(arena, bool, count),
                    .is_assigned = ARENA_ARRAY(arena, bool, count),
                    .is_early = ARENA_ARRAY(arena, bool, count),
                    .group = ARENA_ARRAY(arena, int, count),

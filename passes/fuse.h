@@ -1,8 +1,7 @@
 /* fuse: what a kernel is. The contract between the fuse pass and code generation.
  *
  * After fuse a graph holds leaves, `fused` nodes with their `result`s, contractions and scatter_add
- * that stand alone, `pack`, `assign`, and reshapes (views: no kernel). Everything else is in
- * bodies.
+ * that stand alone, `pack`, `assign`, and reshapes (views: no kernel). Everything else is in bodies.
  *
  * A `fused` node has a body graph: leaves ARG{index} (operand of the fused node), CONST, IOTA;
  * roots of kind ROOT_RESULT, in order, are the outputs; `result{index}` nodes project them, also
@@ -17,17 +16,16 @@
  *   loop    no REDUCE. All results have the same shape D.
  *   row     all REDUCEs have an input of shape D and the same attr `axes` (copied to the fused
  *           node), which are the last dimensions of D (trailing). Results have shape D or the
- * reduced shape (axes are 1). D-shaped values may depend on reductions (softmax). column  the same,
- * but `axes` does not hold the last dimension with more than one element, and nothing of shape D
- * depends on a REDUCE. Results of shape D are side outputs. dot     one DOT; operands of the DOT
- * are ARGs; results have its shape; the rest is its epilogue (POINTWISE and RANDOM on its shape,
- * with broadcast ARGs). conv    the same with one CONV; on a GPU also with one CONV_GRAD_INPUT, and
- * with REDUCEs of f32 (SUM, MEAN, SPREAD) of its shape over all but the last dimension, as in
- * column.
+ *           reduced shape (axes are 1). D-shaped values may depend on reductions (softmax).
+ *   column  the same, but `axes` does not hold the last dimension with more than one element, and
+ *           nothing of shape D depends on a REDUCE. Results of shape D are side outputs.
+ *   dot     one DOT; operands of the DOT are ARGs; results have its shape; the rest is its epilogue
+ *           (POINTWISE and RANDOM on its shape, with broadcast ARGs).
+ *   conv    the same with one CONV; on a GPU also with one CONV_GRAD_INPUT, and with REDUCEs of f32
+ *           (SUM, MEAN, SPREAD) of its shape over all but the last dimension, as in column.
  *
  * A huge reduction to few elements is split by fuse in two kernels (reshape to [p, n/p], reduce,
- * reduce).
- */
+ * reduce). */
 #ifndef FT_PASSES_FUSE_H
 #define FT_PASSES_FUSE_H
 #include "ir/graph.h"

@@ -72,7 +72,7 @@ static void make_groups(FusePlan *plan) {
 }
 
 bool fuse_is_result(const FusePlan *plan, int unit) {
-  if (plan->is_demanded[unit]) return true;
+  if (plan->is_materialized[unit]) return true;
   const FuseReaders *readers = &plan->readers[unit];
   for (int i = 0; i < readers->count; i++)
     if (plan->group[readers->at[i]] != plan->group[unit]) return true;

@@ -1,7 +1,7 @@
 /* fuse_plan: what the parts of the fuse pass share. See fuse.c for the whole.
  *
  * A *unit* is a node that is computed in exactly one kernel: reductions, contractions, what must
- * lie in memory, and what is dearer to compute twice than to store. All other nodes are computed
+ * lie in memory, and what costs more to compute twice than to store. All other nodes are computed
  * wherever they are read ("pulled"). A *group* is a set of units that become one kernel; a unit
  * read outside of its group is a result of that kernel.
  *
@@ -54,15 +54,16 @@ typedef struct {
   const Graph *graph; /* prepared: see fuse_prepare */
   bool is_plain;      /* every node a unit, every unit a kernel */
   bool for_gpu;
-  bool has_column_sums;                  /* a convolution's kernel may sum its columns, */
-  bool has_slope_epilogues;              /* and that of its input's gradient have an epilogue */
-  int count;                             /* nodes */
-  bool *is_live, *is_unit, *is_demanded; /* demanded: something outside of all kernels reads it */
-  bool *is_assigned;                     /* the next value of a state */
-  bool *is_early;                        /* forward, and a contraction comes before the loss */
-  int *group;                            /* of a unit; -1 for other nodes */
-  FuseUnit *unit;                        /* by node */
-  FuseReaders *readers;                  /* by node: the units that read it */
+  bool has_column_sums;     /* a convolution's kernel may sum its columns, */
+  bool has_slope_epilogues; /* and that of its input's gradient have an epilogue */
+  int count;                /* nodes */
+  bool *is_live, *is_unit;
+  bool *is_materialized; /* something outside of all kernels reads it in memory */
+  bool *is_assigned;     /* the next value of a state */
+  bool *is_early;        /* forward, and a contraction comes before the loss */
+  int *group;            /* of a unit; -1 for other nodes */
+  FuseUnit *unit;        /* by node */
+  FuseReaders *readers;  /* by node: the units that read it */
   VEC(FuseGroup) groups;
 } FusePlan;
 

@@ -4,16 +4,16 @@
  * The cost model counts per element of the node: arithmetic 1, division, roots and reading across
  * rows 4, exp and its kin 12, a random number 20, a window twice its area. A node is a unit if
  *   - it must be: reductions, contractions, and what those, pack, assign and the roots need in
- * memory;
+ *     memory;
  *   - it is broadcast, gathered from, spread by the gradient of a pooling or read by overlapping
  *     windows and costs more than GROWTH_COST: pulling would repeat the work for every copy; on a
  *     GPU windows may repeat as much as costs less time than to write and read the value;
  *   - it has several users and pulling it into each would read more bytes than its own value has,
- * or cost more than RECOMPUTE_COST, or keep alive what nothing else keeps and is no smaller (then
- *     storing the node in place of its source is no dearer and saves the work);
+ *     or cost more than RECOMPUTE_COST, or keep alive what nothing else keeps and is no smaller
+ *     (then storing the node in place of its source costs no more and saves the work);
  *   - its cone of pulled nodes has become too big.
  * The f32 form of a bf16 or f16 value is never one, unless it is needed in memory: it is exact,
- * free and twice as large, so who reads it reads the narrow value and widens that. Being a unit
+ * free and twice as large, so its readers read the narrow value and widen it. Being a unit
  * costs nothing while all its readers end up in the same kernel. The same rules hold for scalars: a
  * division is done wherever its result is needed, the power and the cosine of a schedule once, in
  * the kernel that collects all tiny work. */
@@ -23,16 +23,15 @@ enum {
   GROWTH_COST = 3,
   SCALAR_COST = 10,
   WINDOW_COST = 8,
-  GPU_COST_PER_BYTE = 4, /* half of what an H100 computes while a byte comes: others want it too */
+  GPU_COST_PER_BYTE = 4, /* half of what an H100 computes while it loads a byte */
   RECOMPUTE_COST = 40,
   CONE_NODES = 64,
   SCALAR_CONE_NODES = 256, /* a schedule has some dozens */
   CONE_READS = 16,
-  SMALL_PART = 64 /* a slice of so small a part is read again by each that wants it */
+  SMALL_PART = 64 /* a slice of so small a part is read again by each reader */
 };
 
 int64_t fuse_elements(const Node *node) { return shape_elements(&node->type.shape); }
-
 
 const Node *fuse_strip_views(const Node *node) {
   while (node->op == OP_RESHAPE) node = node->input[0];
@@ -98,7 +97,7 @@ static int op_cost(const Node *node) {
 }
 
 /* ── cones ──────────────────────────────────────────────────────────────────────────────────── */
-/* What pulling a node means: the nodes computed, and the values read at the cone's foot. */
+/* What pulling a node means: the nodes that are computed, its cone, and the values that they read, the cone's operands. */
 typedef struct {
   int cost, nodes, reads;
   int sources;        /* how many of the values read have at least half as many elements */
@@ -109,14 +108,14 @@ typedef struct {
 
 typedef struct {
   FusePlan *plan;
-  int *stamp, now; /* stamp == now: in the cone walked last; now - 1: read at its foot */
+  int *stamp, now; /* stamp == now: in the cone walked last; now - 1: an operand of it */
 } ConeWalk;
 
 static void walk_cone(ConeWalk *walk, const Node *node, const Node *top, Cone *cone) {
   if (walk->stamp[node->id] >= walk->now - 1) return;
-  bool is_foot = node != top && (node_is_leaf(node) || walk->plan->is_unit[node->id]);
-  walk->stamp[node->id] = walk->now - is_foot;
-  if (is_foot) {
+  bool is_operand = node != top && (node_is_leaf(node) || walk->plan->is_unit[node->id]);
+  walk->stamp[node->id] = walk->now - is_operand;
+  if (is_operand) {
     cone->reads++;
     if (!node_is_leaf(node) && (!cone->latest || node->id > cone->latest->id)) cone->latest = node;
     if (fuse_elements(node) * 2 > fuse_elements(top)) {
@@ -188,15 +187,15 @@ static void find_live(FusePlan *plan) {
   }
 }
 
-static void demand(FusePlan *plan, const Node *node) {
+static void materialize(FusePlan *plan, const Node *node) {
   node = fuse_strip_views(node);
   if (node_is_leaf(node)) return;
-  plan->is_unit[node->id] = plan->is_demanded[node->id] = true;
+  plan->is_unit[node->id] = plan->is_materialized[node->id] = true;
 }
 
-static void find_demanded(FusePlan *plan) {
+static void find_materialized(FusePlan *plan) {
   const Graph *graph = plan->graph;
-  for (int i = 0; i < graph->roots.count; i++) demand(plan, graph->roots.at[i].node);
+  for (int i = 0; i < graph->roots.count; i++) materialize(plan, graph->roots.at[i].node);
   for (int i = 0; i < plan->count; i++) {
     const Node *node = graph->nodes.at[i];
     if (!plan->is_live[i]) continue;
@@ -204,7 +203,7 @@ static void find_demanded(FusePlan *plan) {
         op_info[node->op].op_class == CLASS_CONTRACT)
       plan->is_unit[i] = true;
     for (int k = 0; needs_memory(node->op) && k < node->input_count; k++)
-      demand(plan, node->input[k]);
+      materialize(plan, node->input[k]);
     if (node->op == OP_ASSIGN) plan->is_assigned[fuse_strip_views(node->input[0])->id] = true;
   }
 }
@@ -212,7 +211,7 @@ static void find_demanded(FusePlan *plan) {
 /* Is `source` read by anything that is not in the cone that was walked last? */
 static bool is_kept_anyway(const FusePlan *plan, const Users *users, const ConeWalk *walk,
                            const Node *source) {
-  if (node_is_leaf(source) || plan->is_demanded[source->id]) return true;
+  if (node_is_leaf(source) || plan->is_materialized[source->id]) return true;
   const NodeList *list = &users->users[source->id];
   for (int i = 0; i < list->count; i++)
     if (walk->stamp[list->at[i]->id] != walk->now) return true;
@@ -358,7 +357,7 @@ static void find_early(FusePlan *plan) {
 void fuse_choose_units(FusePlan *plan) {
   find_live(plan);
   find_early(plan);
-  find_demanded(plan);
+  find_materialized(plan);
   Users users = find_users(plan);
   ConeWalk cones = {.plan = plan, .stamp = ARENA_ARRAY(plan->arena, int, plan->count)};
   for (int i = 0; i < plan->count; i++)

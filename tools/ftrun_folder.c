@@ -111,7 +111,7 @@ static bool make(const char *parent) {
 }
 
 int folder_open(bool is_ptx, const char **artifact) {
-  const char *wish = getenv("TMPDIR"), *parent = wish && wish[0] ? wish : "/tmp";
+  const char *chosen = getenv("TMPDIR"), *parent = chosen && chosen[0] ? chosen : "/tmp";
   sweep(parent);
   if (!make(parent)) {
     int error = errno;

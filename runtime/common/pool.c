@@ -92,11 +92,11 @@ static Status read_variable(const char *name, int *out) {
   return STATUS_OK;
 }
 
-static Status choose_threads(int wish, int *out) {
-  if (wish < 0 || wish > MOST_THREADS)
-    return status_fail(STATUS_USER, "%d threads: expected 1 to %d", wish, MOST_THREADS);
-  *out = wish > 0 ? wish : available_threads();
-  if (wish > 0) return STATUS_OK;
+static Status choose_threads(int requested, int *out) {
+  if (requested < 0 || requested > MOST_THREADS)
+    return status_fail(STATUS_USER, "%d threads: expected 1 to %d", requested, MOST_THREADS);
+  *out = requested > 0 ? requested : available_threads();
+  if (requested > 0) return STATUS_OK;
   STATUS_TRY(read_variable("OMP_NUM_THREADS", out));
   return read_variable("FT_THREADS", out);
 }
@@ -230,9 +230,9 @@ static Status start_workers(Pool *pool) {
   return status_fail(STATUS_FAULT, "cannot start %d threads: %s", pool->threads, strerror(error));
 }
 
-Status pool_new(int wish, Pool **out) {
+Status pool_new(int requested, Pool **out) {
   int threads;
-  STATUS_TRY(choose_threads(wish, &threads));
+  STATUS_TRY(choose_threads(requested, &threads));
   size_t bytes = sizeof(Pool) + (size_t)threads * sizeof(struct Worker);
   Pool *pool = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
   if (!pool) return status_fail(STATUS_FAULT, "out of memory");

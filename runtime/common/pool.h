@@ -10,9 +10,9 @@
 
 typedef struct Pool Pool;
 
-/* `wish` threads if positive, else FT_THREADS, else OMP_NUM_THREADS, else the cores that this
+/* `requested` threads if positive, else FT_THREADS, else OMP_NUM_THREADS, else the cores that this
  * process may use (affinity mask and cgroup quota). The caller is one of them. */
-STATUS_CHECKED Status pool_new(int wish, Pool **out);
+STATUS_CHECKED Status pool_new(int requested, Pool **out);
 void pool_free(Pool *pool); /* NULL is fine */
 int pool_threads(const Pool *pool);
 

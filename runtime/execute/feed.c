@@ -30,13 +30,13 @@ static Status fill(void *context, int64_t first, void *batch) {
  * decides otherwise. */
 static bool is_worth_keeping(const Feed *feed) {
   const FeedOptions *options = &feed->options;
-  const char *wish = getenv("FT_KEEP_DATA");
+  const char *chosen = getenv("FT_KEEP_DATA");
   if (options->by_batch || options->repeat_first) return false;
   if (source_is_text(options->source) && options->shuffle) return false; /* windows move */
   if (source_samples(options->source) < feed->batch) return false;
   /* the device's epochs are whole batches, not whole steps */
   if (source_samples(options->source) / feed->batch % feed->parts) return false;
-  if (wish && wish[0]) return strcmp(wish, "0") != 0;
+  if (chosen && chosen[0]) return strcmp(chosen, "0") != 0;
   double used =
       (double)(options->end_step - options->first_step) * (double)feed->parts * (double)feed->batch;
   return used * 8 >= (double)source_samples(options->source);

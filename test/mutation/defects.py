@@ -109,9 +109,9 @@ defect("bf16-to-even", "codegen/emit_memory.c", "LLVMConstInt(word, 0x7fff, fals
 # ── codegen: the CPU ──
 defect("kept-elsewhere", "codegen/own_index.c", "is_other[input] |= !is_reduce && (is_other[i] || (is_own[i] && !hands_on(node)));",
        "is_other[input] |= !is_reduce && is_other[i];\n      is_own[input] |= is_own[i];", "py test/num/moves.py")
-# a dear value is kept where it has as many elements as the kernel walks over, wherever it is read: issue 10, A1
-defect("kept-by-count", "codegen/host_row.c", "    if (!is_own[i] || first[i] == last[i] || !is_worth_keeping(node, is_dear) ||\n",
-       "    (void)is_own, (void)is_dear, (void)is_worth_keeping;\n    if (shape_elements(&node->type.shape) != row->rows * row->row_elements ||\n"
+# an expensive value is kept where it has as many elements as the kernel walks over, wherever it is read: issue 10, A1
+defect("kept-by-count", "codegen/host_row.c", "    if (!is_own[i] || first[i] == last[i] || !is_worth_keeping(node, is_expensive) ||\n",
+       "    (void)is_own, (void)is_expensive, (void)is_worth_keeping;\n    if (shape_elements(&node->type.shape) != row->rows * row->row_elements ||\n"
        "        first[i] == last[i] || !host_is_expensive(node->op) ||\n", "py test/num/moves.py")
 defect("store-before-read", "codegen/host.c",
        "value[i] = emit_value(e, kernel->body->roots.at[i].node, index);\n  for (int i = 0; i < count; i++)\n    if (value[i])\n",

@@ -113,7 +113,7 @@ static Tensor *read_tensor(const Case *one, Type type, const char *from) {
   return tensor;
 }
 
-/* Nodes that are no kernels: leaves, views, and the furniture of the step. */
+/* Nodes that are no kernels: leaves, views, and what gathers or assigns results. */
 static Tensor *plain_value(const Case *one, const Node *node) {
   if (node->op == OP_PACK) {
     Tensor *all = tensor_new(one->arena, node->type);

@@ -310,9 +310,9 @@ static void gemm_drop_primitives(GemmCall *g) {
 
 /* oneDNN, unless it has nothing better than its reference code, or FT_GEMM=openblas. */
 static void gemm_choose(GemmCall *g) {
-  const char *wish = getenv("FT_GEMM");
+  const char *chosen = getenv("FT_GEMM");
   snprintf(g->call.text, sizeof g->call.text, "openblas");
-  g->primitive = wish && !strcmp(wish, "openblas")
+  g->primitive = chosen && !strcmp(chosen, "openblas")
                      ? NULL
                      : calloc((size_t)g->call.parts[0], sizeof *g->primitive);
   if (!g->primitive) return;

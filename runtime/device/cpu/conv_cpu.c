@@ -5,8 +5,7 @@
  * reordered from the plan's layout to what the primitives like, each time: they change each step.
  * Phases: conv and conv_grad_input: (weights to the common scratch), the blocks. conv_grad_weight:
  * each block's own sum, their sum, (reorder to the plan's). What oneDNN cannot do is done by plain
- * loops.
- */
+ * loops. */
 #include "runtime/device/cpu/calls_internal.h"
 #include <stdio.h>
 #include <stdlib.h>

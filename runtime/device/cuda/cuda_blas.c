@@ -79,10 +79,10 @@ static bool plan_offers_calls(const Plan *plan) {
 }
 
 Status cuda_blas_open(Device *device, bool is_wanted, const char **text) {
-  const char *wish = getenv("FT_CUBLASLT");
+  const char *chosen = getenv("FT_CUBLASLT");
   *text = "";
   if (!is_wanted || !plan_offers_calls(device->artifact->plan)) return STATUS_OK;
-  if (wish && !strcmp(wish, "own")) return STATUS_OK;
+  if (chosen && !strcmp(chosen, "own")) return STATUS_OK;
   CudaBlas *blas = calloc(1, sizeof *blas);
   if (!blas) return status_fail(STATUS_FAULT, "out of memory");
   blas->library = open_library();
@@ -96,7 +96,7 @@ Status cuda_blas_open(Device *device, bool is_wanted, const char **text) {
     return STATUS_OK;
   }
   *text = ", with cuBLASLt";
-  blas->takes_first = wish && !strcmp(wish, "library");
+  blas->takes_first = chosen && !strcmp(chosen, "library");
   blas->workspace_bytes = device->major >= 9 ? 32 << 20 : 8 << 20; /* as NVIDIA advises */
   device->blas = blas;
   return cuda_tune_open(device);

@@ -210,8 +210,8 @@ static Status bind_call(DeviceGraph *graph, const PlanStep *step, Task *task) {
 
 /* What the plan offers in place of launches, the most at a time. */
 static Status bind_insteads(DeviceGraph *graph) {
-  const char *wish = getenv("FT_CUBLASLT");
-  if (!wish || strcmp(wish, "library") != 0) return STATUS_OK;
+  const char *chosen = getenv("FT_CUBLASLT");
+  if (!chosen || strcmp(chosen, "library") != 0) return STATUS_OK;
   for (int i = 0, end = 0; i < graph->graph->insteads.count; i++) {
     const PlanInstead *instead = &graph->graph->insteads.at[i];
     if (instead->first < end) continue; /* within the one before */

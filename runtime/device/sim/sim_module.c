@@ -6,15 +6,15 @@
 /* The handlers for this processor; FT_SIM_LANES=base or v3 takes lesser ones, for tests. */
 static const SimLanes *choose_lanes(void) {
 #if defined(__x86_64__)
-  const char *wish = getenv("FT_SIM_LANES");
+  const char *chosen = getenv("FT_SIM_LANES");
   __builtin_cpu_init();
   bool has_v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
                 __builtin_cpu_supports("bmi2");
   bool has_v4 = has_v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
                 __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
                 __builtin_cpu_supports("avx512cd");
-  if (has_v4 && !(wish && (!strcmp(wish, "v3") || !strcmp(wish, "base")))) return &sim_lanes_v4;
-  if (has_v3 && !(wish && !strcmp(wish, "base"))) return &sim_lanes_v3;
+  if (has_v4 && !(chosen && (!strcmp(chosen, "v3") || !strcmp(chosen, "base")))) return &sim_lanes_v4;
+  if (has_v3 && !(chosen && !strcmp(chosen, "base"))) return &sim_lanes_v3;
 #endif
   return &sim_lanes_base;
 }
