@@ -261,6 +261,9 @@ Node *make_unbroadcast(Graph *graph, Node *x, Shape shape);
 typedef Node *RewriteVisit(Graph *fresh, const Node *old, Node **inputs, void *context);
 Graph *graph_rewrite(const Graph *old, RewriteVisit *visit, void *context);
 Node *graph_copy_node(Graph *fresh, const Node *old, Node *const *inputs);
+Node *graph_copy_as(Graph *fresh, const Node *old, Node *const *inputs, const Type *type);
+/* The roots of `old` go to the nodes that stand in the map, by id, for theirs. */
+void graph_copy_roots(Graph *fresh, const Graph *old, Node *const *map);
 /* How many uses each node has (roots count), indexed by id; in `arena`. */
 int *graph_use_counts(const Graph *graph, Arena *arena);
 

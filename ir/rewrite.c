@@ -3,13 +3,24 @@
 #include "ir/graph.h"
 #include <assert.h>
 
-Node *graph_copy_node(Graph *fresh, const Node *old, Node *const *inputs) {
+Node *graph_copy_as(Graph *fresh, const Node *old, Node *const *inputs, const Type *type) {
   Node *node =
-      graph_node(fresh, old->op, inputs, old->input_count, old->attr, old->attr_count, &old->type);
+      graph_node(fresh, old->op, inputs, old->input_count, old->attr, old->attr_count, type);
   node->body = old->body;
   node->role = old->role;
   node->origin = old->origin;
   return node;
+}
+
+Node *graph_copy_node(Graph *fresh, const Node *old, Node *const *inputs) {
+  return graph_copy_as(fresh, old, inputs, &old->type);
+}
+
+void graph_copy_roots(Graph *fresh, const Graph *old, Node *const *map) {
+  for (int i = 0; i < old->roots.count; i++) {
+    const Root *root = &old->roots.at[i];
+    graph_add_root(fresh, root->kind, root->name, map[root->node->id]);
+  }
 }
 
 Graph *graph_rewrite(const Graph *old, RewriteVisit *visit, void *context) {
@@ -23,10 +34,7 @@ Graph *graph_rewrite(const Graph *old, RewriteVisit *visit, void *context) {
     Node *replacement = visit ? visit(fresh, node, inputs, context) : NULL;
     map[i] = replacement ? replacement : graph_copy_node(fresh, node, inputs);
   }
-  for (int i = 0; i < old->roots.count; i++) {
-    const Root *root = &old->roots.at[i];
-    graph_add_root(fresh, root->kind, root->name, map[root->node->id]);
-  }
+  graph_copy_roots(fresh, old, map);
   fresh->origin = (Origin){0};
   return fresh;
 }

@@ -28,9 +28,6 @@ Graph *pass_dce(PassContext *context, Graph *old) {
     for (int k = 0; k < node->input_count; k++) inputs[k] = map[node->input[k]->id];
     map[i] = graph_copy_node(graph, node, inputs);
   }
-  for (int i = 0; i < old->roots.count; i++) {
-    const Root *root = &old->roots.at[i];
-    graph_add_root(graph, root->kind, root->name, map[root->node->id]);
-  }
+  graph_copy_roots(graph, old, map);
   return graph;
 }

@@ -17,6 +17,7 @@
  * and context->refused says why. */
 #include "passes/decode.h"
 #include "passes/decode_factors.h"
+#include "passes/forms.h"
 #include "passes/pass.h"
 #include <math.h>
 #include <string.h>
@@ -32,9 +33,9 @@ typedef struct {
   Arena *arena;
   int64_t window, width, texts;     /* T, new positions, N */
   bool *depends;                    /* by old node: on the tokens */
-  Node **whole;                     /* by old node: the same in the new graph */
   Part *part;                       /* by old node that depends: its part */
-  VEC(Part) * seen;                 /* by old node that does not: parts asked for so far */
+  VEC(Factors) wanted;              /* parts that were asked for; their numbers in: */
+  Forms values;                     /* by old node that does not depend */
   Node *position, *index, *visible; /* i64[], i64[width], bool[1,1,width,T] */
   int attentions;
   bool sums_products;
@@ -60,13 +61,15 @@ static Node *number(Decode *d, DType dtype, double value) {
 }
 
 /* ── values that do not depend on the tokens ────────────────────────────────────────────────── */
-static Node *whole(Decode *d, const Node *old) {
-  if (d->whole[old->id]) return d->whole[old->id];
+enum { WHOLE = -1 };
+static Node *whole(Decode *d, const Node *old) { return forms_get(&d->values, old, WHOLE); }
+
+static Node *make_whole(Decode *d, const Node *old) {
   if (old->op == OP_RANDOM || old->op == OP_INPUT) return fail(d, old, "is not known here");
   Node **inputs = ARENA_ARRAY(d->arena, Node *, old->input_count);
   for (int i = 0; i < old->input_count; i++)
     if (!(inputs[i] = whole(d, old->input[i]))) return NULL;
-  return d->whole[old->id] = graph_copy_node(d->graph, old, inputs);
+  return graph_copy_node(d->graph, old, inputs);
 }
 
 static Node *take(Decode *d, const Node *old, const Factors *want) {
@@ -151,12 +154,18 @@ static Node *make_at(Decode *d, const Node *old, const Factors *want) {
 /* The part of a value that does not depend on the tokens for those that do and are made of `want`.
  */
 static Node *at(Decode *d, const Node *old, const Factors *want) {
+  int form = 0;
   if (factors_is_plain(want)) return whole(d, old);
-  for (int i = 0; i < d->seen[old->id].count; i++)
-    if (factors_equal(&d->seen[old->id].at[i].factors, want)) return d->seen[old->id].at[i].node;
-  Part part = {make_at(d, old, want), *want};
-  if (part.node) VEC_PUSH(d->arena, d->seen[old->id], part);
-  return part.node;
+  while (form < d->wanted.count && !factors_equal(&d->wanted.at[form], want)) form++;
+  if (form == d->wanted.count) VEC_PUSH(d->arena, d->wanted, *want);
+  return forms_get(&d->values, old, form);
+}
+
+static Node *make(void *decode, const Node *old, int form) {
+  Decode *d = decode;
+  if (form == WHOLE) return make_whole(d, old);
+  const Factors want = d->wanted.at[form];
+  return make_at(d, old, &want);
 }
 
 /* ── values that do ─────────────────────────────────────────────────────────────────────────── */
@@ -443,8 +452,7 @@ static void add_leaves(Decode *d, const Node *tokens) {
   for (int i = 0; i < d->old->nodes.count; i++) {
     const Node *old = d->old->nodes.at[i];
     if (old->op != OP_INPUT && old->op != OP_PARAM && old->op != OP_STATE) continue;
-    Node *fresh = graph_copy_node(d->graph, old, NULL);
-    if (old->op != OP_INPUT) d->whole[i] = fresh;
+    Node *fresh = old->op == OP_INPUT ? graph_copy_node(d->graph, old, NULL) : whole(d, old);
     if (old != tokens) continue;
     d->graph->origin = old->origin;
     d->depends[i] = true;
@@ -518,9 +526,8 @@ Graph *pass_decode(PassContext *context, Graph *old) {
               .sums_products = !is_prefill && is_wide,
               .precision = precision,
               .depends = ARENA_ARRAY(arena, bool, count),
-              .whole = ARENA_ARRAY(arena, Node *, count),
               .part = ARENA_ARRAY(arena, Part, count)};
-  d.seen = arena_alloc(arena, sizeof *d.seen * (size_t)count);
+  d.values = (Forms){old, d.graph, make, &d, {.arena = arena}};
   if (is_prefill && (context->for_gpu || d.window < 2 * PREFILL_WIDTH)) {
     context->refused = "a prompt is read token by token";
     return NULL;

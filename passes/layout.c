@@ -7,26 +7,27 @@
  * than one element change places. So transposes remain only where images enter and leave: at inputs
  * of several channels, at outputs and whatever asks for places in a row by number; and right behind
  * parameters, and before their gradients are packed, where the pass storage takes them away. */
+#include "passes/forms.h"
 #include "passes/layout.h"
 #include <string.h>
 
 static const int64_t to_nhwc[4] = {0, 2, 3, 1}, to_nchw[4] = {0, 3, 1, 2};
 static const Form plain = {0};
 
-typedef struct Made {
-  Form form;
-  Node *node;
-  struct Made *next;
-} Made;
-
 typedef struct {
   Graph *fresh;
-  Forms forms;
+  Homes forms;
   Arena *arena;
-  Made **made; /* by old node: the value in each form, as far as made */
+  VEC(Form) met; /* the forms that were asked for; their numbers in: */
+  Forms values;
 } Layout;
 
-static Node *value(Layout *l, const Node *node, const Form *form);
+static Node *value(Layout *l, const Node *node, const Form *form) {
+  int number = 0;
+  while (number < l->met.count && !layout_is_same(&l->met.at[number], form)) number++;
+  if (number == l->met.count) VEC_PUSH(l->arena, l->met, *form);
+  return forms_get(&l->values, node, number);
+}
 
 /* ── turning ────────────────────────────────────────────────────────────────────────────────── */
 
@@ -118,7 +119,7 @@ static Attr *nhwc_attrs(Layout *l, const Node *old) {
 
 /* ── making ─────────────────────────────────────────────────────────────────────────────────── */
 
-static Node *make(Layout *l, const Node *old, const Form *form) {
+static Node *computed(Layout *l, const Node *old, const Form *form) {
   Node **inputs = ARENA_ARRAY(l->fresh->arena, Node *, old->input_count);
   for (int k = 0; k < old->input_count; k++) {
     Form wanted = layout_of_input(&l->forms, old, k, form);
@@ -139,21 +140,12 @@ static bool can_make(const Layout *l, const Node *node, const Form *form) {
   return !counts_folded;
 }
 
-static Node *value(Layout *l, const Node *node, const Form *form) {
-  for (const Made *made = l->made[node->id]; made; made = made->next)
-    if (layout_is_same(&made->form, form)) return made->node;
-  const Form *home = &l->forms.home[node->id];
-  Node *result;
-  if (can_make(l, node, form))
-    result = make(l, node, form);
-  else if (layout_is_same(form, &plain))
-    result = turned(l, value(l, node, home), home, true, node);
-  else
-    result = turned(l, value(l, node, &plain), form, false, node);
-  Made *made = ARENA_NEW(l->arena, Made);
-  *made = (Made){*form, result, l->made[node->id]};
-  l->made[node->id] = made;
-  return result;
+static Node *make(void *layout, const Node *node, int number) {
+  Layout *l = layout;
+  const Form form = l->met.at[number], *home = &l->forms.home[node->id];
+  if (can_make(l, node, &form)) return computed(l, node, &form);
+  if (layout_is_same(&form, &plain)) return turned(l, value(l, node, home), home, true, node);
+  return turned(l, value(l, node, &plain), &form, false, node);
 }
 
 /* Makes the value in its home; what has none waits until it is asked for, but for parameters, which
@@ -177,14 +169,12 @@ static bool is_worthwhile(const Graph *graph) {
 Graph *pass_layout(PassContext *context, Graph *graph) {
   if (!is_worthwhile(graph)) return graph;
   int count = graph->nodes.count;
-  Layout l = {.fresh = graph_new(graph->arena, graph->name),
+  Graph *fresh = graph_new(graph->arena, graph->name);
+  Layout l = {.fresh = fresh,
               .forms = layout_forms(graph, context->scratch),
               .arena = context->scratch,
-              .made = ARENA_ARRAY(context->scratch, Made *, count)};
+              .values = {graph, fresh, make, &l, {.arena = context->scratch}}};
+  VEC_PUSH(l.arena, l.met, plain);
   for (int i = 0; i < count; i++) visit(&l, graph->nodes.at[i]);
-  for (int i = 0; i < graph->roots.count; i++) {
-    const Root *root = &graph->roots.at[i];
-    graph_add_root(l.fresh, root->kind, root->name, value(&l, root->node, &plain));
-  }
-  return l.fresh;
+  return forms_end(&l.values, 0);
 }

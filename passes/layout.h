@@ -22,12 +22,12 @@ typedef struct {
   bool *is_free;   /* made in the form that is asked for */
   bool *is_weight; /* depends on parameters and constants only */
   Form *wish;      /* what its readers would like it to be */
-} Forms;
+} Homes;
 
-Forms layout_forms(const Graph *graph, Arena *arena);
+Homes layout_forms(const Graph *graph, Arena *arena);
 /* Do an image's elements lie alike in NCHW and NHWC? */
 bool layout_is_view(const Shape *image);
 bool layout_is_same(const Form *a, const Form *b);
 /* The form in which a node that is made in `form` takes an input. */
-Form layout_of_input(const Forms *forms, const Node *node, int input, const Form *form);
+Form layout_of_input(const Homes *forms, const Node *node, int input, const Form *form);
 #endif

@@ -57,7 +57,7 @@ static int inner_of(const Node *dot, int input) {
 static int outer_of(const Node *dot, int input) { return !inner_of(dot, input); }
 
 /* The order in which both operands can have the dimension that is summed over. */
-static Fold inner_fold(const Forms *f, const Node *dot) {
+static Fold inner_fold(const Homes *f, const Node *dot) {
   Fold fold[2];
   for (int i = 0; i < 2; i++) fold[i] = f->home[dot->input[i]->id].fold[inner_of(dot, i)];
   for (int i = 0; i < 2; i++)
@@ -66,7 +66,7 @@ static Fold inner_fold(const Forms *f, const Node *dot) {
   return (Fold){0};
 }
 
-static Form home_of_product(const Forms *f, const Node *dot) {
+static Form home_of_product(const Homes *f, const Node *dot) {
   Form home = {0};
   for (int i = 0; i < 2; i++) {
     const Node *operand = dot->input[i];
@@ -80,7 +80,7 @@ static Form home_of_product(const Forms *f, const Node *dot) {
 /* ── forms of inputs ────────────────────────────────────────────────────────────────────────── */
 
 /* Sums and extremes do not ask for the order of what they run over; their places do. */
-static Fold fold_of_input(const Forms *f, const Node *node, int input, int d, const Form *form) {
+static Fold fold_of_input(const Homes *f, const Node *node, int input, int d, const Form *form) {
   const Node *operand = node->input[input];
   if (node->op == OP_DOT)
     return d == inner_of(node, input) ? inner_fold(f, node) : form->fold[input];
@@ -91,7 +91,7 @@ static Fold fold_of_input(const Forms *f, const Node *node, int input, int d, co
   return is_any_order ? f->home[operand->id].fold[d] : (Fold){0};
 }
 
-Form layout_of_input(const Forms *f, const Node *node, int input, const Form *form) {
+Form layout_of_input(const Homes *f, const Node *node, int input, const Form *form) {
   Form out = {0};
   Fold flat;
   if (node->op == OP_RESHAPE && is_flatten(node, &flat)) {
@@ -107,7 +107,7 @@ Form layout_of_input(const Forms *f, const Node *node, int input, const Form *fo
 
 /* ── from the end: what readers would like ──────────────────────────────────────────────────── */
 
-static void pass_wish_on(Forms *f, const Node *node, const Node *input) {
+static void pass_wish_on(Homes *f, const Node *node, const Node *input) {
   const Form *own = &f->wish[node->id];
   Form *wish = &f->wish[input->id];
   Fold flat;
@@ -121,7 +121,7 @@ static void pass_wish_on(Forms *f, const Node *node, const Node *input) {
 
 /* ── from the beginning: where values are at home ───────────────────────────────────────────── */
 
-static Form home_of_follower(const Forms *f, const Node *node) {
+static Form home_of_follower(const Homes *f, const Node *node) {
   Form home = {0};
   for (int k = 0; k < node->input_count; k++) {
     const Form *input = &f->home[node->input[k]->id];
@@ -133,7 +133,7 @@ static Form home_of_follower(const Forms *f, const Node *node) {
   return home;
 }
 
-static Form choose_home(const Forms *f, const Node *node) {
+static Form choose_home(const Homes *f, const Node *node) {
   Form home = {0};
   Fold flat;
   if (is_image_op(node->op)) return (Form){.is_nhwc = true};
@@ -156,7 +156,7 @@ static bool is_leaf_of_weights(Op op) { return op == OP_PARAM || op == OP_CONST 
 
 /* A reshape is free if no two dimensions of more than one element would change places, and of a
  * parameter; a broadcast is the same in any order of the places that it fills. */
-static bool choose_free(const Forms *f, const Node *node) {
+static bool choose_free(const Homes *f, const Node *node) {
   int rank = rank_of(node);
   if (rank != 2 && rank != 4) return false;
   if (is_leaf_of_weights(node->op)) return true;
@@ -166,9 +166,9 @@ static bool choose_free(const Forms *f, const Node *node) {
   return follows_inputs(node) && are_all(f->is_free, node);
 }
 
-Forms layout_forms(const Graph *graph, Arena *arena) {
+Homes layout_forms(const Graph *graph, Arena *arena) {
   int count = graph->nodes.count;
-  Forms f = {.home = ARENA_ARRAY(arena, Form, count),
+  Homes f = {.home = ARENA_ARRAY(arena, Form, count),
              .is_free = ARENA_ARRAY(arena, bool, count),
              .is_weight = ARENA_ARRAY(arena, bool, count),
              .wish = ARENA_ARRAY(arena, Form, count)};

@@ -148,9 +148,7 @@ static Node *in_wide(Precision *p, const Node *old) {
 }
 
 static Node *copy_as(Precision *p, const Node *old, Node *const *inputs, DType dtype) {
-  Type type = {dtype, old->type.shape};
-  p->fresh->origin = old->origin;
-  return graph_node(p->fresh, old->op, inputs, old->input_count, old->attr, old->attr_count, &type);
+  return graph_copy_as(p->fresh, old, inputs, &(Type){dtype, old->type.shape});
 }
 
 /* In a narrow type: views of what is narrow already, or a rounded copy. */

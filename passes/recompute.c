@@ -325,10 +325,7 @@ Graph *recompute_apply(const RecomputePlan *plan, Arena *arena) {
           is_backward(node) ? for_backward(&apply, node->input[k]) : apply.map[node->input[k]->id];
     apply.map[i] = graph_copy_node(apply.fresh, node, inputs);
   }
-  for (int i = 0; i < old->roots.count; i++) {
-    const Root *root = &old->roots.at[i];
-    graph_add_root(apply.fresh, root->kind, root->name, apply.map[root->node->id]);
-  }
+  graph_copy_roots(apply.fresh, old, apply.map);
   return apply.fresh;
 }
 

@@ -85,18 +85,9 @@ static void take_steps(Search *search, int count) {
 
 /* ── what a plan needs ──────────────────────────────────────────────────────────────────────── */
 static Graph *copy_graph(const Graph *old, Arena *arena) {
-  Graph *graph = graph_new(arena, old->name);
-  Node **map = ARENA_ARRAY(arena, Node *, old->nodes.count);
-  for (int i = 0; i < old->nodes.count; i++) {
-    const Node *node = old->nodes.at[i];
-    Node **inputs = ARENA_ARRAY(arena, Node *, node->input_count);
-    for (int k = 0; k < node->input_count; k++) inputs[k] = map[node->input[k]->id];
-    map[i] = graph_copy_node(graph, node, inputs);
-  }
-  for (int i = 0; i < old->roots.count; i++)
-    graph_add_root(graph, old->roots.at[i].kind, old->roots.at[i].name,
-                   map[old->roots.at[i].node->id]);
-  return graph;
+  Graph given = *old;
+  given.arena = arena;
+  return graph_rewrite(&given, NULL, NULL);
 }
 
 /* Runs the passes behind this one, as the pipeline will, on the graph in *slot of `program`; false

@@ -265,8 +265,6 @@ Graph *pass_schedule(PassContext *context, Graph *graph) {
   }
   for (const Node *next; (next = choose(&s));) place(&s, next);
   for (int i = 0; i < count; i++) place(&s, at(&s, i));
-  for (int i = 0; i < graph->roots.count; i++)
-    graph_add_root(s.fresh, graph->roots.at[i].kind, graph->roots.at[i].name,
-                   s.map[graph->roots.at[i].node->id]);
+  graph_copy_roots(s.fresh, graph, s.map);
   return s.fresh;
 }

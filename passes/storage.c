@@ -10,6 +10,7 @@
  * a form if it is at hand in such an order: params and sums of their gradients, transposes from
  * there back to plain, and what is made of those element by element. Such values are made as
  * readers ask for them, plain or as they lie. */
+#include "passes/forms.h"
 #include "passes/storage.h"
 #include <string.h>
 
@@ -19,13 +20,13 @@ typedef struct {
   const Node *gradients;
   Lookup params;  /* storage_params */
   Storages forms; /* those that params have */
-  int *form;      /* by node: its form; -1: plain only */
-  Node **plain;   /* by node, as far as made */
-  Node **lying;   /* the same in its form */
+  int *form;      /* by node: its form, or PLAIN if it has no other */
+  Forms values;   /* plain, or as they lie: of the shape that is that order's */
 } Turn;
 
-static Node *plain_of(Turn *t, const Node *node);
-static Node *lying_as(Turn *t, const Node *node, int form);
+enum { PLAIN = -1 };
+
+static Node *plain_of(Turn *t, const Node *node) { return forms_get(&t->values, node, PLAIN); }
 
 /* ── forms ──────────────────────────────────────────────────────────────────────────────────── */
 static int form_of_transpose(const Turn *t, const Node *node) {
@@ -62,14 +63,6 @@ static void find_forms(Turn *t, const Storage *chosen, Arena *arena) {
 /* ── making values ──────────────────────────────────────────────────────────────────────────── */
 static Shape shape_as(const Turn *t, int form) { return storage_shape(&t->forms.at[form]); }
 
-static Node *copy(Turn *t, const Node *old, Node *const *inputs, const Type *type) {
-  t->fresh->origin = old->origin;
-  Node *made =
-      graph_node(t->fresh, old->op, inputs, old->input_count, old->attr, old->attr_count, type);
-  made->role = old->role;
-  return made;
-}
-
 /* For `old`: values of others are made in between, so each node says anew where it comes from. */
 static Node *reshaped(Turn *t, Node *value, Shape shape, const Node *old) {
   t->fresh->origin = old->origin;
@@ -86,7 +79,7 @@ static Node *transposed(Turn *t, Node *value, const Storage *storage, const Node
 static Node *lying_leaf(Turn *t, const Node *leaf) {
   const Storage *storage = &t->forms.at[t->form[leaf->id]];
   Type type = {leaf->type.dtype, storage_shape(storage)};
-  Node *made = copy(t, leaf, NULL, &type);
+  Node *made = graph_copy_as(t->fresh, leaf, NULL, &type);
   if (leaf->op != OP_PARAM) return made;
   const Shape *shape = &leaf->type.shape;
   node_set_attr(t->fresh, made, attr_ints(ATTR_SHAPE, shape->dim, shape->rank));
@@ -112,25 +105,16 @@ static Node *lying_broadcast(Turn *t, const Node *node, int form) {
 static Node *made_lying(Turn *t, const Node *node, int form) {
   Type type = {node->type.dtype, shape_as(t, form)};
   bool has_form = t->form[node->id] == form;
-  if (node->op == OP_CONST) return copy(t, node, NULL, &type);
+  if (node->op == OP_CONST) return graph_copy_as(t->fresh, node, NULL, &type);
   if (node->op == OP_BROADCAST) return lying_broadcast(t, node, form);
   if (!has_form) return NULL;
   if (node->op == OP_PARAM || node->op == OP_STATE) return lying_leaf(t, node);
-  if (storage_is_view(node)) return lying_as(t, node->input[0], form);
+  if (storage_is_view(node)) return forms_get(&t->values, node->input[0], form);
   if (node->op == OP_TRANSPOSE) return reshaped(t, plain_of(t, node->input[0]), type.shape, node);
   Node **inputs = ARENA_ARRAY(t->fresh->arena, Node *, node->input_count);
-  for (int k = 0; k < node->input_count; k++) inputs[k] = lying_as(t, node->input[k], form);
-  return copy(t, node, inputs, &type);
-}
-
-/* The value in the order of `form`: of the shape that is that order's. */
-static Node *lying_as(Turn *t, const Node *node, int form) {
-  bool is_own = t->form[node->id] == form;
-  if (is_own && t->lying[node->id]) return t->lying[node->id];
-  Node *made = made_lying(t, node, form);
-  if (!made) made = transposed(t, plain_of(t, node), &t->forms.at[form], node);
-  if (is_own) t->lying[node->id] = made;
-  return made;
+  for (int k = 0; k < node->input_count; k++)
+    inputs[k] = forms_get(&t->values, node->input[k], form);
+  return graph_copy_as(t->fresh, node, inputs, &type);
 }
 
 /* A transpose that leads to the order in which its operand lies anyway; NULL: it does not. */
@@ -139,7 +123,7 @@ static Node *as_it_lies(Turn *t, const Node *node) {
   if (form < 0 || storage_is_view(node)) return NULL;
   Storage storage = storage_of_transpose(node);
   if (!storage_equal(&storage, &t->forms.at[form])) return NULL;
-  return reshaped(t, lying_as(t, node->input[0], form), node->type.shape, node);
+  return reshaped(t, forms_get(&t->values, node->input[0], form), node->type.shape, node);
 }
 
 /* Is this what a flat arena takes, rather than a value of its own? */
@@ -158,22 +142,21 @@ static Node *made_plain(Turn *t, const Node *node) {
   bool is_leaf = node->op == OP_PARAM || node->op == OP_STATE;
   if (is_leaf && t->form[node->id] >= 0) {
     Storage back = storage_inverse(&t->forms.at[t->form[node->id]]);
-    Node *value = transposed(t, lying_as(t, node, t->form[node->id]), &back, node);
+    Node *value = transposed(t, forms_get(&t->values, node, t->form[node->id]), &back, node);
     return reshaped(t, value, node->type.shape, node);
   }
   Node *made = as_it_lies(t, node);
   if (made) return made;
   Node **inputs = ARENA_ARRAY(t->fresh->arena, Node *, node->input_count);
-  for (int k = 0; k < node->input_count; k++) {
-    int form = form_of_operand(t, node, k);
-    inputs[k] = form < 0 ? plain_of(t, node->input[k]) : lying_as(t, node->input[k], form);
-  }
-  return copy(t, node, inputs, node->op == OP_ASSIGN ? NULL : &node->type);
+  for (int k = 0; k < node->input_count; k++)
+    inputs[k] = forms_get(&t->values, node->input[k], form_of_operand(t, node, k));
+  return graph_copy_as(t->fresh, node, inputs, node->op == OP_ASSIGN ? NULL : &node->type);
 }
 
-static Node *plain_of(Turn *t, const Node *node) {
-  if (!t->plain[node->id]) t->plain[node->id] = made_plain(t, node);
-  return t->plain[node->id];
+static Node *make(void *turn, const Node *node, int form) {
+  Turn *t = turn;
+  Node *made = form == PLAIN ? made_plain(t, node) : made_lying(t, node, form);
+  return made ? made : transposed(t, plain_of(t, node), &t->forms.at[form], node);
 }
 
 /* Leaves stay in their order; what has a form, or can be made in any, waits until it is asked for.
@@ -181,7 +164,7 @@ static Node *plain_of(Turn *t, const Node *node) {
 static void visit(Turn *t, const Node *node) {
   bool has_form = t->form[node->id] >= 0;
   if (has_form && (node->op == OP_PARAM || node->op == OP_STATE))
-    lying_as(t, node, t->form[node->id]);
+    forms_get(&t->values, node, t->form[node->id]);
   else if (!has_form && node->op != OP_CONST && node->op != OP_BROADCAST)
     plain_of(t, node);
 }
@@ -189,19 +172,15 @@ static void visit(Turn *t, const Node *node) {
 Graph *pass_storage(PassContext *context, Graph *old) {
   Arena *arena = context->scratch;
   int count = old->nodes.count;
-  Turn t = {.fresh = graph_new(old->arena, old->name),
+  Graph *fresh = graph_new(old->arena, old->name);
+  Turn t = {.fresh = fresh,
             .old = old,
             .gradients = graph_find_gradients(old),
             .params = storage_params(old, arena),
             .form = ARENA_ARRAY(arena, int, count),
-            .plain = ARENA_ARRAY(arena, Node *, count),
-            .lying = ARENA_ARRAY(arena, Node *, count)};
+            .values = {old, fresh, make, &t, {.arena = arena}}};
   find_forms(&t, storage_choose(context, old), arena);
   if (!t.forms.count) return old;
   for (int i = 0; i < count; i++) visit(&t, old->nodes.at[i]);
-  for (int i = 0; i < old->roots.count; i++) {
-    const Root *root = &old->roots.at[i];
-    graph_add_root(t.fresh, root->kind, root->name, plain_of(&t, root->node));
-  }
-  return t.fresh;
+  return forms_end(&t.values, PLAIN);
 }

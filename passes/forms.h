@@ -1,0 +1,21 @@
+/* forms: values of a graph in other forms than it has them: another order or type, a part of them.
+ * A form is a number that means something to the pass. A value is made in a form when it is first
+ * asked for, and once. */
+#ifndef FT_PASSES_FORMS_H
+#define FT_PASSES_FORMS_H
+#include "passes/pass.h"
+
+typedef struct {
+  const Graph *old;
+  Graph *fresh;
+  /* Makes the value, of others that it gets by forms_get; NULL: there is no such form of it. */
+  Node *(*make)(void *pass, const Node *old, int form);
+  void *pass;
+  Lookup made; /* begins as {.arena = scratch}; by node of `old` and form: an index to */
+  VEC(Node *) nodes;
+} Forms;
+
+Node *forms_get(Forms *forms, const Node *old, int form);
+/* The new graph, complete with the roots, which are in this form. */
+Graph *forms_end(Forms *forms, int form);
+#endif
