@@ -205,6 +205,7 @@ static Status predict(FtModel *model, const void *const *inputs) {
 }
 
 static Status read_output(FtModel *model, const char *name, void *to, size_t bytes) {
+  STATUS_TRY(check_use(model, FT_PREDICT, "FT_PREDICT"));
   ExecGraph graph = exec_result_graph(model->exec, PROGRAMME_EVALUATE);
   int index = exec_find_output(model->exec, graph, "output", name);
   if (index < 0) index = exec_find_output(model->exec, graph, NULL, name);

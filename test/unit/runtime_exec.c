@@ -253,6 +253,22 @@ static void test_training(void **state) {
   for (int threads = 1; threads <= 4; threads++) train_with(threads);
 }
 
+/* What is opened for training only has no results of a prediction. */
+static void test_uses(void **state) {
+  (void)state;
+  FtModel *model;
+  FtOptions options = {.threads = 1, .uses = FT_TRAIN};
+  static float x[BATCH * IN], t[BATCH * OUT], y[BATCH * OUT];
+  double loss;
+  assert_int_equal(ft_open_with(path_of("model.so"), &options, &model), 0);
+  assert_int_equal(ft_init(model, 1), 0);
+  assert_int_equal(ft_train_step(model, (const void *[]){x, t}, &loss), 0);
+  assert_true(ft_predict(model, (const void *[]){x, t}) != 0);
+  assert_true(ft_read_output(model, "y", y, sizeof y) != 0);
+  assert_non_null(strstr(ft_error(), "FT_PREDICT is not among its uses"));
+  ft_close(model);
+}
+
 /* A plan may say what the devices cannot do yet. */
 static void test_beside(void **state) {
   (void)state;
@@ -556,7 +572,8 @@ static void test_no_memory(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_training),          cmocka_unit_test(test_beside),
+      cmocka_unit_test(test_training),          cmocka_unit_test(test_uses),
+      cmocka_unit_test(test_beside),
       cmocka_unit_test(test_checked_and_timed),
       cmocka_unit_test(test_damaged_artifacts), cmocka_unit_test(test_devices),
       cmocka_unit_test(test_reports),           cmocka_unit_test(test_embedding),
