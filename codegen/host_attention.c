@@ -17,7 +17,8 @@ static AttentionPlace place_of(const AttentionForm *f, int arg, const Shape *x, 
 }
 
 /* args: the operands, then the results. */
-static void find_places(const Node *node, const AttentionForm *f, AttentionProblem *p) {
+static void host_attention_find_places(const Node *node, const AttentionForm *f,
+                                       AttentionProblem *p) {
   int at = node->op == OP_ATTENTION_GRAD, result = node->input_count;
   const Shape *q = &node->input[at]->type.shape, *k = &node->input[at + 1]->type.shape;
   const Shape *v = &node->input[at + 2]->type.shape;
@@ -56,7 +57,7 @@ static AttentionProblem problem_of(const Node *node) {
                         .is_causal = node_int(node, ATTR_CAUSAL, 0),
                         .arg_mask = mask_at,
                         .scale = node_float(node, ATTR_SCALE, 1)};
-  find_places(node, &f, &p);
+  host_attention_find_places(node, &f, &p);
   p.shares = attention_grad_shares(&p);
   p.arg_partial = node->input_count + node_result_count(node); /* the workspace */
   if (node->input_count <= mask_at) return p;
@@ -90,8 +91,8 @@ static LLVMValueRef define_problem(HostKernel *kernel, const AttentionProblem *p
 }
 
 /* run(&problem, args, begin, end) */
-static void define_entry(HostKernel *kernel, const char *name, const char *run_name,
-                         LLVMValueRef problem) {
+static void host_attention_define_entry(HostKernel *kernel, const char *name, const char *run_name,
+                                        LLVMValueRef problem) {
   LLVMContextRef context = kernel->module->context;
   LLVMTypeRef wide = LLVMInt64TypeInContext(context),
               pointer = LLVMPointerTypeInContext(context, 0);
@@ -122,7 +123,8 @@ void host_emit_attention(HostKernel *kernel, Kernel *out) {
   AttentionProblem p = problem_of(kernel->node);
   bool is_grad = kernel->node->op == OP_ATTENTION_GRAD;
   LLVMValueRef problem = define_problem(kernel, &p);
-  define_entry(kernel, kernel->name, is_grad ? "attention_grad_run" : "attention_run", problem);
+  host_attention_define_entry(kernel, kernel->name,
+                              is_grad ? "attention_grad_run" : "attention_run", problem);
   double rows = (double)p.batch * (double)p.heads * (double)p.rows;
   double one = rows * (double)p.keys * (double)p.features / 20;
   add_launch(kernel, out, kernel->name, is_grad ? attention_grad_items(&p) : attention_items(&p),
@@ -132,6 +134,6 @@ void host_emit_attention(HostKernel *kernel, Kernel *out) {
   int64_t one_bytes = p.batch * p.heads * p.rows * attention_partial_width(&p) * 4;
   out->workspace = partials * one_bytes;
   const char *name = arena_printf(kernel->scratch, "%s_add", kernel->name);
-  define_entry(kernel, name, "attention_grad_add_run", problem);
+  host_attention_define_entry(kernel, name, "attention_grad_add_run", problem);
   add_launch(kernel, out, name, attention_items(&p), (double)out->workspace / 10);
 }

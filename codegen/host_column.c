@@ -45,7 +45,7 @@ static void measure(Column *column) {
 }
 
 /* The index of the domain: kept digits of this item, reduced ones from the row's number. */
-static Index domain_index(Column *column, LLVMValueRef row, LLVMValueRef inner) {
+static Index host_column_domain_index(Column *column, LLVMValueRef row, LLVMValueRef inner) {
   HostKernel *kernel = column->kernel;
   const Domain *domain = &kernel->domain;
   int64_t extent[MAX_RANK];
@@ -65,7 +65,7 @@ static Index domain_index(Column *column, LLVMValueRef row, LLVMValueRef inner) 
   return index;
 }
 
-static Index kept_index(Column *column, LLVMValueRef inner) {
+static Index host_column_kept_index(Column *column, LLVMValueRef inner) {
   const Domain *domain = &column->kernel->domain;
   Index index = {0};
   for (int k = 0; k < domain->count; k++) {
@@ -121,7 +121,7 @@ static void take_row(Column *column, int pass, LLVMValueRef row, LLVMValueRef pl
   HostKernel *kernel = column->kernel;
   HostReductions *all = &column->reductions;
   Emitter *e = &kernel->emitter;
-  Index index = domain_index(column, row, place);
+  Index index = host_column_domain_index(column, row, place);
   for (int i = 0; i < all->count; i++) {
     if (all->at[i].depth != pass) continue;
     int extreme = all->at[i].extreme;
@@ -180,12 +180,12 @@ static void accumulate(Column *column, int pass, LLVMValueRef from, LLVMValueRef
 }
 
 /* ── results ────────────────────────────────────────────────────────────────────────────────── */
-static void store_reduced(Column *column) {
+static void host_column_store_reduced(Column *column) {
   HostKernel *kernel = column->kernel;
   HostReductions *all = &column->reductions;
   Emitter *e = &kernel->emitter;
   HostLoop loop = host_loop_open(kernel, emit_index_const(e, 0), column->size, 1, NULL, 0);
-  Index index = kept_index(column, plus(e, column->first, loop.counter));
+  Index index = host_column_kept_index(column, plus(e, column->first, loop.counter));
   for (int i = 0; i < all->count; i++)
     if (all->at[i].is_final)
       emit_bind_value(e, all->at[i].node, load_buffer(column, i, loop.counter));
@@ -210,7 +210,7 @@ static LLVMValueRef slot(Column *column, int i, LLVMValueRef part, LLVMValueRef 
 
 static LLVMValueRef kept_number(Column *column, LLVMValueRef local) {
   Emitter *e = &column->kernel->emitter;
-  Index index = kept_index(column, plus(e, column->first, local));
+  Index index = host_column_kept_index(column, plus(e, column->first, local));
   return index_linear(e, &index);
 }
 
@@ -296,14 +296,14 @@ static void emit_main(Column *column, Kernel *out) {
   if (is_cut)
     save_part(column, part);
   else
-    store_reduced(column);
+    host_column_store_reduced(column);
   host_loop_close(kernel, &items, NULL);
   host_finish(kernel);
   host_add_launch(kernel, out, kernel->name, column->kept_outer * column->parts * column->blocks,
                   host_grain(kernel, column->part_rows * min64(column->inner, BLOCK)));
 }
 
-static void emit_combine(Column *column, Kernel *out) {
+static void host_column_emit_combine(Column *column, Kernel *out) {
   HostKernel *kernel = column->kernel;
   Emitter *e = &kernel->emitter;
   char *name = arena_printf(kernel->scratch, "%s_combine", kernel->name);
@@ -316,7 +316,7 @@ static void emit_combine(Column *column, Kernel *out) {
                                   emit_index_const(e, column->parts), 1, NULL, 0);
   add_part(column, parts.counter);
   host_loop_close(kernel, &parts, NULL);
-  store_reduced(column);
+  host_column_store_reduced(column);
   host_loop_close(kernel, &items, NULL);
   host_finish(kernel);
   int64_t work = column->kept_outer * column->blocks;
@@ -333,7 +333,7 @@ bool host_emit_column(HostKernel *kernel, Kernel *out) {
   find_side_outputs(&column);
   emit_main(&column, out);
   if (column.parts > 1) {
-    emit_combine(&column, out);
+    host_column_emit_combine(&column, out);
     int64_t sums = column.kept_outer * column.inner;
     out->workspace = sums * column.parts * 8 * column.reductions.count;
   }

@@ -217,7 +217,7 @@ static LLVMValueRef define_product(HostKernel *kernel, const Product *p, const i
 }
 
 /* gemm_run(&product, args, begin, end) */
-static void define_entry(HostKernel *kernel, LLVMValueRef product) {
+static void host_gemm_define_entry(HostKernel *kernel, LLVMValueRef product) {
   LLVMContextRef context = kernel->module->context;
   LLVMTypeRef wide = LLVMInt64TypeInContext(context),
               pointer = LLVMPointerTypeInContext(context, 0);
@@ -239,7 +239,7 @@ bool host_gemm_emit(HostKernel *kernel, const Node *dot, const int argument[2], 
   Product p = product_of(kernel, dot);
   LLVMValueRef epilogue = NULL;
   if (kernel->body) epilogue = define_epilogue(kernel, make_tile_function(kernel, dot, &p));
-  define_entry(kernel, define_product(kernel, &p, argument, epilogue));
+  host_gemm_define_entry(kernel, define_product(kernel, &p, argument, epilogue));
   const int64_t worth = 2500; /* cycles: some times what a barrier costs */
   int split = kernel->module->vector_bytes >= 64 ? 1 : 64 / kernel->module->vector_bytes;
   int64_t each = gemm_tile_cycles(p.tile.rows, p.tile.vectors, p.k, split);

@@ -165,8 +165,8 @@ static Index index_in_concat(Emitter *e, const Node *concat, int k, int64_t offs
 }
 
 /* The rows of part `k`, of all of which `before` stand before it; the number of rows. */
-static int64_t emit_part(HostKernel *kernel, const Node *concat, int k, int64_t offset,
-                         int64_t before) {
+static int64_t host_loop_emit_part(HostKernel *kernel, const Node *concat, int k, int64_t offset,
+                                   int64_t before) {
   Emitter *e = &kernel->emitter;
   const Node *part = strip_views(concat->input[k]);
   const Shape *shape = &part->type.shape;
@@ -201,7 +201,7 @@ static void emit_parts(HostKernel *kernel, const Node *concat, Kernel *out) {
   int64_t rows = 0, offset = 0;
   host_start(kernel, kernel->name, false);
   for (int k = 0; k < concat->input_count; k++) {
-    rows += emit_part(kernel, concat, k, offset, rows);
+    rows += host_loop_emit_part(kernel, concat, k, offset, rows);
     offset += concat->input[k]->type.shape.dim[axis];
   }
   host_finish(kernel);

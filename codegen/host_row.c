@@ -23,7 +23,7 @@ typedef struct {
   Kept stage[MAX_STAGES];
 } Row;
 
-static bool is_whole(const Row *row, const Node *node) {
+static bool host_row_is_whole(const Row *row, const Node *node) {
   return kernel_is_whole(row->kernel->node, node);
 }
 
@@ -74,7 +74,8 @@ static void choose_stages(Row *row) {
     for (int i = 0; i < all->count; i++)
       if (all->at[i].depth == pass) mark_pulled(all->at[i].node->input[0], pulled);
     for (int i = 0; i < body->roots.count && pass > all->depth; i++)
-      if (is_whole(row, body->roots.at[i].node)) mark_pulled(body->roots.at[i].node, pulled);
+      if (host_row_is_whole(row, body->roots.at[i].node))
+        mark_pulled(body->roots.at[i].node, pulled);
     note_pass(row, pulled, pass, first, last);
   }
   const bool *is_expensive = find_expensive(row);
@@ -187,7 +188,7 @@ static void store_pass(Row *row) {
   bool any = false, *by_element = ARENA_ARRAY(kernel->scratch, bool, count);
   bool *by_row = ARENA_ARRAY(kernel->scratch, bool, count);
   for (int i = 0; i < count; i++) {
-    by_element[i] = is_whole(row, kernel->body->roots.at[i].node);
+    by_element[i] = host_row_is_whole(row, kernel->body->roots.at[i].node);
     by_row[i] = !by_element[i];
     any |= by_element[i];
   }

@@ -27,7 +27,7 @@ static const Node *find_product(const Node *node) {
 }
 
 /* Operands that the kernel computes itself are not to be had by a call. */
-static bool find_operands(Product *p) {
+static bool library_find_operands(Product *p) {
   for (int i = 0; i < 2; i++) {
     const Node *argument = p->product->input[i];
     while (p->body && argument->op == OP_RESHAPE) argument = argument->input[0];
@@ -188,7 +188,8 @@ bool library_call(Arena *arena, const Node *node, const int *alias, KernelLaunch
                .bias = -1,
                .added = -1,
                .aux = -1};
-  if (!p.product || !shape_elements(&p.product->type.shape) || !find_operands(&p)) return false;
+  if (!p.product || !shape_elements(&p.product->type.shape) || !library_find_operands(&p))
+    return false;
   const Shape *a = &p.product->input[0]->type.shape;
   if (!a->dim[a->rank - (node_int(p.product, ATTR_TRANS_A, 0) ? 2 : 1)]) return false;
   if (p.body && !recognise_epilogue(&p)) return false;

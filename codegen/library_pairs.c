@@ -200,7 +200,7 @@ static bool add_offer(Pairing *p, const Offer *offer) {
 /* ── a bias's gradient beside its weight's ────────────────────────────────────────────────── */
 /* The weight's gradient is a product over all rows of what the sums are of: as its operand a,
  * stored the other way round, or as its operand b. */
-static int sums_of(const Pairing *p, const PlanStep *call, int summed) {
+static int library_pairs_sums_of(const Pairing *p, const PlanStep *call, int summed) {
   if (!is_bare(call)) return 0;
   if (value_of(call, "ta") && is_same_place(p, call->args[0], summed)) return 1;
   return !value_of(call, "tb") && is_same_place(p, call->args[1], summed) ? 2 : 0;
@@ -283,7 +283,7 @@ static bool add_weight(const Pairing *p, int gradient, int sums, Offer *offer) {
   int64_t columns = value_of(&offer->call[0], "n");
   for (int i = offer->part[1] + 1; i < p->count; i++) {
     const PlanStep *bare = find_call(p, &p->steps[i]);
-    int of = bare && !p->is_paired[i] ? sums_of(p, bare, gradient) : 0;
+    int of = bare && !p->is_paired[i] ? library_pairs_sums_of(p, bare, gradient) : 0;
     if (!of || value_of(bare, of == 1 ? "m" : "n") != columns) continue;
     offer->part[offer->part_count++] = i;
     offer->call[offer->call_count++] = with_sums(p, bare, of, sums);
@@ -338,7 +338,7 @@ static void pair_sums(Pairing *p, int at) {
     const Node *node = p->steps[i].node;
     if (node->op != OP_FUSED || node->input_count != 1 || node->body->roots.count != 1) continue;
     const PlanStep *step = &p->out->steps.at[p->steps[i].first];
-    int of = sums_of(p, bare, step->args[0]);
+    int of = library_pairs_sums_of(p, bare, step->args[0]);
     if (!of || maker_of(node->input[0]) != maker_of(p->steps[at].node->input[of - 1])) continue;
     Arena *scratch = arena_new();
     Recogniser *r = recogniser_new(scratch, node->body, NULL);

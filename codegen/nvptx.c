@@ -259,7 +259,7 @@ void reduction_finish(Emitter *emitter, Reduction *one, LLVMValueRef shift, LLVM
 
 /* ── the door ───────────────────────────────────────────────────────────────────────────────── */
 
-static const Node *find_contraction(const Node *node) {
+static const Node *nvptx_find_contraction(const Node *node) {
   if (!node->body) return node;
   for (int i = 0; i < node->body->nodes.count; i++)
     if (op_info[node->body->nodes.at[i]->op].op_class == CLASS_CONTRACT)
@@ -272,7 +272,7 @@ static bool emit_kind(Job *job) {
   if (node->op == OP_SCATTER_ADD) return nvptx_scatter(job);
   if (node->op == OP_PUT) return nvptx_put(job);
   if (node->op == OP_ATTENTION || node->op == OP_ATTENTION_GRAD) return nvptx_attention(job);
-  const Node *contraction = find_contraction(node);
+  const Node *contraction = nvptx_find_contraction(node);
   if (contraction) return nvptx_contract(job, contraction);
   switch (kernel_kind(node)) {
   case KERNEL_ROW:

@@ -92,7 +92,7 @@ static Place place_of(const AttentionForm *f, int argument, Type type, int64_t s
   return (Place){argument, 0, dim[1] * dim[2] * dim[3], dim[2] * dim[3], dim[3]};
 }
 
-static void find_places(Attention *a) {
+static void nvptx_attention_find_places(Attention *a) {
   const Node *node = a->node;
   const AttentionForm *f = &a->form;
   Place *place = a->place;
@@ -139,7 +139,7 @@ static void describe(Attention *a) {
                   : allows_tf32        ? UNIT_TF32
                                        : UNIT_FMA;
   a->bytes = dtype_bytes(a->dtype);
-  find_places(a);
+  nvptx_attention_find_places(a);
   a->wide = find_wide(a);
 }
 
@@ -171,7 +171,7 @@ static bool is_for_wgmma(const Attention *a) {
          (4 * features >= 3 * lines && a->form.rows >= 128 && a->form.keys >= 128);
 }
 
-static void choose_unit(Attention *a) {
+static void nvptx_attention_choose_unit(Attention *a) {
   a->unit = is_for_wgmma(a) ? UNIT_WGMMA : a->plain_unit;
   int multiple = a->unit == UNIT_WGMMA ? LINE : a->unit == UNIT_FMA ? 32 : 16;
   a->width = (int)(a->form.features + multiple - 1) / multiple * multiple;
@@ -206,7 +206,7 @@ static int threads(const Attention *a) {
 /* ── tensor maps ────────────────────────────────────────────────────────────────────────────── */
 
 /* Planes of rows: those of a batch's rows with heads side by side, or those of each head alone. */
-static PlanMap map_of(const Attention *a, TensorName tensor, int64_t rows) {
+static PlanMap nvptx_attention_map_of(const Attention *a, TensorName tensor, int64_t rows) {
   const Place *place = &a->place[tensor];
   const int64_t *dim = a->node->input[place->argument]->type.shape.dim;
   bool is_beside = a->form.is_beside;
@@ -227,7 +227,7 @@ static PlanMap map_of(const Attention *a, TensorName tensor, int64_t rows) {
 /* Of keys and values, where these are streamed. Where heads lie side by side a box holds features
  * of the next head too, which are multiplied by zeros: that is zero unless they are infinite, so
  * only whole steps of the product may have maps. */
-static void make_maps(Attention *a) {
+static void nvptx_attention_make_maps(Attention *a) {
   enum { STEP = 16, MAPS = 2 };
   Job *job = a->job;
   job->map_count = 0;
@@ -237,7 +237,7 @@ static void make_maps(Attention *a) {
   PlanMap *maps = arena_alloc(job->module->arena, MAPS * sizeof *maps);
   for (int i = 0; i < MAPS; i++) {
     if (!nvptx_may_map(job, a->place[TENSOR_KEY + i].argument)) return;
-    maps[i] = map_of(a, TENSOR_KEY + i, a->form.keys);
+    maps[i] = nvptx_attention_map_of(a, TENSOR_KEY + i, a->form.keys);
   }
   job->maps = maps;
   job->map_count = MAPS;
@@ -245,7 +245,7 @@ static void make_maps(Attention *a) {
 
 /* ── constants and callbacks ────────────────────────────────────────────────────────────────── */
 
-static void define_constants(Attention *a) {
+static void nvptx_attention_define_constants(Attention *a) {
   int64_t plane = 0, row = 0, head = 0;
   if (a->mask_kind) {
     const int64_t *dim = a->node->input[a->mask]->type.shape.dim;
@@ -284,7 +284,8 @@ static void define_constants(Attention *a) {
 }
 
 /* A function that gives the address of element `start` of an argument. */
-static void define_pointer(Attention *a, const char *name, int argument, int64_t start) {
+static void nvptx_attention_define_pointer(Attention *a, const char *name, int argument,
+                                           int64_t start) {
   LLVMContextRef context = a->job->module->context;
   Emitter emitter = {.module = a->job->module};
   LLVMTypeRef pointer = LLVMPointerTypeInContext(context, 0);
@@ -303,16 +304,18 @@ static void define_tensors(Attention *a) {
     int64_t steps[3] = {place->batch, place->head, place->row};
     char name[64];
     snprintf(name, sizeof name, "attention_%s", tensor_names[t]);
-    define_pointer(a, name, place->argument, place->start);
+    nvptx_attention_define_pointer(a, name, place->argument, place->start);
     for (int i = 0; i < 3; i++) {
       snprintf(name, sizeof name, "attention_%s%s", tensor_names[t], endings[i]);
       callback_constants(a->job->module, a->suffix, &(Constant){name, steps[i]}, 1);
     }
   }
-  define_pointer(a, "attention_logarithms", a->first ? 5 : results + 1, 0);
-  define_pointer(a, "attention_deltas", a->first ? results + count : 0, 0);
-  define_pointer(a, "attention_key_map", a->job->map_count ? results + count + 1 : 0, 0);
-  define_pointer(a, "attention_value_map", a->job->map_count ? results + count + 2 : 0, 0);
+  nvptx_attention_define_pointer(a, "attention_logarithms", a->first ? 5 : results + 1, 0);
+  nvptx_attention_define_pointer(a, "attention_deltas", a->first ? results + count : 0, 0);
+  nvptx_attention_define_pointer(a, "attention_key_map",
+                                 a->job->map_count ? results + count + 1 : 0, 0);
+  nvptx_attention_define_pointer(a, "attention_value_map",
+                                 a->job->map_count ? results + count + 2 : 0, 0);
 }
 
 /* attention_mask_element: of bool 1 or 0. */
@@ -380,7 +383,7 @@ static void define_products(Attention *a) {
 
 /* ── entries ────────────────────────────────────────────────────────────────────────────────── */
 
-static bool emit_part(Attention *a, AttentionPart part) {
+static bool nvptx_attention_emit_part(Attention *a, AttentionPart part) {
   static const char *const functions[PARTS] = {"attention_forward", "attention_backward",
                                                "attention_sideways"};
   static const char *const bodies[UNIT_WGMMA] = {"attentionf_ptx", "attention16_ptx",
@@ -396,12 +399,12 @@ static bool emit_part(Attention *a, AttentionPart part) {
   if (!part_rows(a)) return true;
   snprintf(name, sizeof name, "%s%s", job->name, endings[part]);
   snprintf(a->suffix, sizeof a->suffix, "__%s", name);
-  choose_unit(a);
+  nvptx_attention_choose_unit(a);
   choose_cut(a);
-  make_maps(a);
+  nvptx_attention_make_maps(a);
   const char *body = a->unit == UNIT_WGMMA ? bodies_wgmma[part] : bodies[a->unit];
   if (!module_specialise(job->module, body, "attention_", a->suffix)) return false;
-  define_constants(a);
+  nvptx_attention_define_constants(a);
   define_tensors(a);
   define_mask(a);
   define_conversions(a);
@@ -432,8 +435,8 @@ bool nvptx_attention(Job *job) {
                "this attention is too large for one GPU grid");
     return false;
   }
-  if (job->node->op == OP_ATTENTION) return emit_part(a, PART_FORWARD);
+  if (job->node->op == OP_ATTENTION) return nvptx_attention_emit_part(a, PART_FORWARD);
   job->out->workspace =
       a->form.batch * a->form.heads * a->form.rows * 4; /* deltas: backward, then sideways */
-  return emit_part(a, PART_BACKWARD) && emit_part(a, PART_SIDEWAYS);
+  return nvptx_attention_emit_part(a, PART_BACKWARD) && nvptx_attention_emit_part(a, PART_SIDEWAYS);
 }

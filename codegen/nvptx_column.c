@@ -39,7 +39,7 @@ typedef struct {
 } Column;
 
 /* The index in the domain of column `e` of the group at `row`: digits in the domain's order. */
-static Index domain_index(Column *c, LLVMValueRef row, int e) {
+static Index nvptx_column_domain_index(Column *c, LLVMValueRef row, int e) {
   Entry *entry = &c->entry;
   LLVMValueRef digit[MAX_RANK], rest[2] = {c->group[e], row};
   int width = c->is_strided ? 1 : c->width;
@@ -65,7 +65,7 @@ static Index domain_index(Column *c, LLVMValueRef row, int e) {
 }
 
 /* The same among the kept digits only. */
-static Index kept_index(Column *c, int e) {
+static Index nvptx_column_kept_index(Column *c, int e) {
   Index index = {0};
   entry_push_digits(&c->entry, &c->domain, false, c->group[e], c->is_strided ? 1 : c->width,
                     c->is_strided ? 0 : e, &index);
@@ -127,7 +127,7 @@ static void combine_down(Column *c, Reduction **which, int count, LLVMValueRef *
 static void find_shifts(Column *c) {
   for (int i = 0; i < c->reductions.count; i++)
     for (int e = 0; c->reductions.at[i].moment && e < c->width; e++) {
-      Index first = domain_index(c, entry_const(&c->entry, 0), e);
+      Index first = nvptx_column_domain_index(c, entry_const(&c->entry, 0), e);
       c->shift[i][e] = emit_value(&c->entry.emitter, c->reductions.at[i].node->input[0], &first);
     }
 }
@@ -166,7 +166,7 @@ static void run_stage(Column *c, int stage, bool is_first) {
     if (valid[u])
       row = LLVMBuildSelect(entry->b, valid[u], row,
                             entry_op(entry, LLVMSub, c->end, entry_const(entry, 1)), "");
-    for (int e = 0; e < c->width; e++) index[u][e] = domain_index(c, row, e);
+    for (int e = 0; e < c->width; e++) index[u][e] = nvptx_column_domain_index(c, row, e);
   }
   for (int i = 0; i < count * c->width; i++)
     for (int u = 0; u < c->ahead; u++) {
@@ -194,14 +194,14 @@ static void make_results(Column *c, const Index *index) {
       emit_value(&c->entry.emitter, job->node->body->roots.at[i].node, index);
 }
 
-static void store_reduced(Column *c) {
+static void nvptx_column_store_reduced(Column *c) {
   Entry *entry = &c->entry;
   Job *job = entry->job;
   Shape domain = kernel_domain(job->node);
   Index index[MAX_WIDTH] = {0};
   for (int e = 0; e < c->width; e++) {
     select_column(c, e);
-    index[e] = kept_index(c, e);
+    index[e] = nvptx_column_kept_index(c, e);
     if (!c->is_strided) make_results(c, &index[e]);
   }
   for (int e = 0; e < c->width; e++) {
@@ -397,7 +397,7 @@ bool nvptx_column(Job *job) {
   LLVMBasicBlockRef after =
       entry_begin_if(entry, entry_and(entry, c->is_strided ? NULL : c->valid[0], top));
   if (c->splits == 1)
-    store_reduced(c);
+    nvptx_column_store_reduced(c);
   else
     store_partials(c);
   entry_end_if(entry, after);
@@ -415,7 +415,7 @@ bool nvptx_column(Job *job) {
   combine_splits(c);
   top = LLVMBuildICmp(entry->b, LLVMIntEQ, c->below, entry_const(entry, 0), "");
   after = entry_begin_if(entry, entry_and(entry, c->valid[0], top));
-  store_reduced(c);
+  nvptx_column_store_reduced(c);
   entry_end_if(entry, after);
   int64_t columns = COMBINE_THREADS / COMBINE_LANES;
   entry_close(entry, name, (c->columns + columns - 1) / columns, 1, 1);

@@ -163,7 +163,7 @@ static bool reads_more(const Contract *c) {
   return false;
 }
 
-static void define_constants(Contract *c) {
+static void nvptx_contract_define_constants(Contract *c) {
   const Tile *tile = &c->tile;
   const Constant constants[] = {
       {"gemm_kind", c->kind},
@@ -235,7 +235,7 @@ static void define_element(Contract *c, const char *name, const Operand *operand
 }
 
 /* A callback that gives a pointer of the entry. */
-static void define_pointer(Contract *c, const char *name, int argument) {
+static void nvptx_contract_define_pointer(Contract *c, const char *name, int argument) {
   Job *job = c->job;
   Emitter emitter = {.module = job->module};
   LLVMTypeRef pointer = LLVMPointerTypeInContext(job->module->context, 0);
@@ -246,12 +246,12 @@ static void define_pointer(Contract *c, const char *name, int argument) {
 static void define_operands(Contract *c) {
   define_element(c, "gemm_element_a", &c->a);
   define_element(c, "gemm_element_b", &c->b);
-  define_pointer(c, "gemm_pointer_a", c->a.argument < 0 ? 0 : c->a.argument);
-  define_pointer(c, "gemm_pointer_b", c->b.argument < 0 ? 0 : c->b.argument);
-  define_pointer(c, "gemm_workspace", c->job->operand_count + c->job->result_count);
+  nvptx_contract_define_pointer(c, "gemm_pointer_a", c->a.argument < 0 ? 0 : c->a.argument);
+  nvptx_contract_define_pointer(c, "gemm_pointer_b", c->b.argument < 0 ? 0 : c->b.argument);
+  nvptx_contract_define_pointer(c, "gemm_workspace", c->job->operand_count + c->job->result_count);
   int behind = c->job->operand_count + c->job->result_count + 1;
-  define_pointer(c, "gemm_map_a", c->has_maps ? behind : 0);
-  define_pointer(c, "gemm_map_b", c->has_maps ? behind + 1 : 0);
+  nvptx_contract_define_pointer(c, "gemm_map_a", c->has_maps ? behind : 0);
+  nvptx_contract_define_pointer(c, "gemm_map_b", c->has_maps ? behind + 1 : 0);
   if (c->unit == UNIT_WGMMA)
     nvptx_define_wgmma(c->job, c->suffix,
                        &(Wgmma){.name = "gemm_wgmma",
@@ -330,7 +330,7 @@ static Index result_index(Contract *c, Emitter *emitter, LLVMValueRef batch, LLV
 }
 
 /* Has the result an element for each of the product's, or one for each column? */
-static bool is_whole(const Contract *c, int result) {
+static bool nvptx_contract_is_whole(const Contract *c, int result) {
   return nvptx_is_domain(c->job, result, &c->node->type.shape);
 }
 
@@ -372,7 +372,7 @@ static void open_one(Contract *c, Emitter *emitter, Index *index, LLVMValueRef *
 
 /* gemm_finish or gemm_finish4: all values first, then all stores, so that loads stay together and
  * four stores become one. */
-static void define_finish(Contract *c) {
+static void nvptx_contract_define_finish(Contract *c) {
   Job *job = c->job;
   const Graph *body = job->node->body;
   Emitter emitter = {.module = job->module};
@@ -386,11 +386,11 @@ static void define_finish(Contract *c) {
   for (int e = 0; body && e < lanes; e++) {
     emit_bind_value(&emitter, c->node, value[e]);
     for (int i = 0; i < job->result_count; i++)
-      if (is_whole(c, i)) emit_value(&emitter, body->roots.at[i].node, &index[e]);
+      if (nvptx_contract_is_whole(c, i)) emit_value(&emitter, body->roots.at[i].node, &index[e]);
     if (c->sums.count) nvptx_sums_add(c, &emitter, LLVMGetParam(emitter.function, 1), &index[e], e);
   }
   for (int i = 0; i < job->result_count; i++)
-    for (int e = 0; e < lanes && is_whole(c, i); e++) {
+    for (int e = 0; e < lanes && nvptx_contract_is_whole(c, i); e++) {
       if (body) emit_bind_value(&emitter, c->node, value[e]);
       emit_store_at(&emitter, emitter.pointer[job->operand_count + i],
                     body ? body->roots.at[i].node->type.dtype : c->result,
@@ -417,7 +417,7 @@ static void define_shift(Contract *c) {
 
 /* A second launch adds the parts of split sums; threads beyond the last sum are made up for there.
  */
-static void emit_combine(Contract *c, int64_t results) {
+static void nvptx_contract_emit_combine(Contract *c, int64_t results) {
   Job *job = c->job;
   int64_t count = LANES_OF_A_SUM * (c->is_by_four ? results / 4 : results);
   Entry entry;
@@ -452,12 +452,13 @@ static void emit_entries(Contract *c) {
   if (tile->shared > SHARED_STATIC)
     job->out->launch[job->out->launch_count - 1].shared = tile->shared;
   nvptx_sums_entry(c);
-  if (tile->splits > 1) emit_combine(c, results);
+  if (tile->splits > 1) nvptx_contract_emit_combine(c, results);
 }
 
 /* Of an operand [batch][along][k], or [batch][k][along] where it is flat: boxes are a panel, or 64
  * neighbours of one. */
-static PlanMap map_of(const Contract *c, const Operand *operand, int64_t along, int tile) {
+static PlanMap nvptx_contract_map_of(const Contract *c, const Operand *operand, int64_t along,
+                                     int tile) {
   int64_t row = operand->is_deep ? c->k : along, rows = operand->is_deep ? along : c->k;
   return (PlanMap){.arg = operand->argument,
                    .dtype = c->dtype,
@@ -468,11 +469,11 @@ static PlanMap map_of(const Contract *c, const Operand *operand, int64_t along, 
                    .swizzle = SWIZZLE};
 }
 
-static void make_maps(Contract *c) {
+static void nvptx_contract_make_maps(Contract *c) {
   if (!c->has_maps) return;
   PlanMap *maps = ARENA_ARRAY(c->job->module->arena, PlanMap, 2);
-  maps[0] = map_of(c, &c->a, c->m, c->tile.tile_m);
-  maps[1] = map_of(c, &c->b, c->n, c->tile.tile_n);
+  maps[0] = nvptx_contract_map_of(c, &c->a, c->m, c->tile.tile_m);
+  maps[1] = nvptx_contract_map_of(c, &c->b, c->n, c->tile.tile_n);
   c->job->maps = maps;
   c->job->map_count = 2;
 }
@@ -485,7 +486,7 @@ static ContractKind kind_of(Op op) {
 }
 
 /* f32 stays f32 unless the program's precision allows tf32. nvptx_choose_tile may choose wgmma. */
-static void choose_unit(Contract *c) {
+static void nvptx_contract_choose_unit(Contract *c) {
   bool is_half = c->dtype == DT_F16 || c->dtype == DT_BF16;
   bool allows_tf32 = c->job->module->allows_tf32 || node_int(c->node, ATTR_TF32, 0);
   c->unit = is_half ? UNIT_MMA16 : c->dtype == DT_F32 && allows_tf32 ? UNIT_MMA32 : UNIT_SIMT;
@@ -509,7 +510,7 @@ bool nvptx_contract(Job *job, const Node *contraction) {
   c->result = contraction->type.dtype;
   snprintf(c->suffix, sizeof c->suffix, "__%s", job->name);
   if (!callback_fits(job)) return false;
-  choose_unit(c);
+  nvptx_contract_choose_unit(c);
   if (c->kind == KIND_DOT)
     describe_dot(c);
   else
@@ -523,7 +524,7 @@ bool nvptx_contract(Job *job, const Node *contraction) {
   nvptx_choose_tile(c);
   if (!module_specialise(job->module, body_of(c), "gemm_", c->suffix)) return false;
   size_workspace(c);
-  make_maps(c);
+  nvptx_contract_make_maps(c);
   int64_t grid[3];
   nvptx_tile_grid(c, grid);
   if (grid[1] > MAX_GRID_YZ || grid[2] > MAX_GRID_YZ) {
@@ -531,10 +532,10 @@ bool nvptx_contract(Job *job, const Node *contraction) {
                "this product is too large for one GPU grid");
     return false;
   }
-  define_constants(c);
+  nvptx_contract_define_constants(c);
   define_conv(c);
   define_operands(c);
-  define_finish(c);
+  nvptx_contract_define_finish(c);
   define_shift(c);
   nvptx_sums_define(c);
   if (c->tile.splits > 1) define_sum(c);

@@ -77,7 +77,7 @@ void nvptx_sums_shift(Contract *c, Emitter *emitter, LLVMValueRef columns, const
 }
 
 /* gemm_finish_column: all values first, then all stores. */
-static void define_finish(Contract *c) {
+static void nvptx_sums_define_finish(Contract *c) {
   Job *job = c->job;
   const Graph *body = job->node->body;
   Emitter emitter = {.module = job->module};
@@ -114,7 +114,7 @@ void nvptx_sums_define(Contract *c) {
                                 {"gemm_moments", c->moments},
                                 {"gemm_column_threads", threads_of(c)}};
   callback_constants(c->job->module, c->suffix, constants, sizeof constants / sizeof *constants);
-  define_finish(c);
+  nvptx_sums_define_finish(c);
 }
 
 void nvptx_sums_entry(Contract *c) {

@@ -79,7 +79,7 @@ int nvptx_tile_threads(const Contract *c) {
 }
 
 /* Sums that a thread keeps: with more than 64 of them a second block finds no registers. */
-static int sums_of(const Tile *tile, ContractUnit unit) {
+static int nvptx_tile_sums_of(const Tile *tile, ContractUnit unit) {
   int lanes = unit == UNIT_SIMT ? 1 : unit == UNIT_WGMMA ? 4 * WARP : WARP;
   return tile->micro_m * tile->micro_n / lanes;
 }
@@ -87,7 +87,7 @@ static int sums_of(const Tile *tile, ContractUnit unit) {
 int nvptx_tile_resident(const Contract *c) {
   const Tile *tile = &c->tile;
   if (c->unit == UNIT_WGMMA)
-    return sums_of(tile, c->unit) <= 64 && tile->shared <= SHARED_MMA ? 2 : 1;
+    return nvptx_tile_sums_of(tile, c->unit) <= 64 && tile->shared <= SHARED_MMA ? 2 : 1;
   return tile->micro_m * tile->micro_n >= 32 ? 2 : 1;
 }
 
@@ -122,7 +122,7 @@ static int64_t panel_bytes(const Tile *tile, const Contract *c) {
 /* Beside the panels of the next tile a finished one is stored in four parts; where two blocks share a
  * multiprocessor they hide each other's epilogues, and it is stored through the panels' memory. */
 static void fit_mapped(Tile *tile, int64_t panel, int64_t leaving) {
-  tile->stays = sums_of(tile, UNIT_WGMMA) > 64;
+  tile->stays = nvptx_tile_sums_of(tile, UNIT_WGMMA) > 64;
   if (tile->stays) {
     tile->passes = 4;
     tile->sums = tile->stages * panel;
@@ -141,7 +141,7 @@ static void fit_memory(Tile *tile, const Contract *c) {
   tile->stages = 2;
   if (c->unit == UNIT_WGMMA) { /* one stage is read while one is filled, so three at least */
     tile->stages = 3;
-    if (tile->stages * panel > most || sums_of(tile, c->unit) > 64) most = SHARED_WGMMA;
+    if (tile->stages * panel > most || nvptx_tile_sums_of(tile, c->unit) > 64) most = SHARED_WGMMA;
   }
   while (tile->stages < 4 && (tile->stages + 1) * panel <= most) tile->stages++;
   tile->shared = tile->stages * panel;
@@ -187,7 +187,7 @@ static double estimate(const Tile *tile, const Contract *c) {
   double load = (tile->tile_m + tile->tile_n) * depth * c->bytes / LOAD_BYTES_PER_CYCLE;
   double rounds = (double)(((int64_t)blocks + MULTIPROCESSORS - 1) / MULTIPROCESSORS);
   double latency = BLOCK_CYCLES + panels * (c->has_maps ? MAPPED_PANEL_CYCLES : PANEL_CYCLES);
-  double resident = c->unit == UNIT_WGMMA ? (sums_of(tile, c->unit) > 64 ? 1 : 2)
+  double resident = c->unit == UNIT_WGMMA ? (nvptx_tile_sums_of(tile, c->unit) > 64 ? 1 : 2)
                     : c->unit != UNIT_SIMT || tile->micro_m * tile->micro_n >= 32 ? 2
                                                                                   : 4;
   double waits = rounds / resident < 1 ? 1 : rounds / resident;
@@ -207,7 +207,7 @@ static double estimate(const Tile *tile, const Contract *c) {
  * for operands on their way through registers, nor for an epilogue of many operands. */
 static bool is_too_large(const Tile *tile, const Contract *c) {
   bool is_simple = c->a.is_async && c->b.is_async && c->a.wide == 4 && c->b.wide == 4;
-  if (c->unit == UNIT_WGMMA || sums_of(tile, c->unit) < 64) return false;
+  if (c->unit == UNIT_WGMMA || nvptx_tile_sums_of(tile, c->unit) < 64) return false;
   return c->job->operand_count > MANY_OPERANDS || (c->unit == UNIT_SIMT && !is_simple);
 }
 

@@ -209,7 +209,7 @@ static void emit_epilogue(HostKernel *kernel, const Choice *choice, int place, K
   host_finish(kernel);
 }
 
-static const Node *find_contraction(const Node *node) {
+static const Node *select_find_contraction(const Node *node) {
   if (node->op != OP_FUSED) return op_info[node->op].op_class == CLASS_CONTRACT ? node : NULL;
   for (int i = 0; i < node->body->nodes.count; i++)
     if (op_info[node->body->nodes.at[i]->op].op_class == CLASS_CONTRACT)
@@ -219,7 +219,7 @@ static const Node *find_contraction(const Node *node) {
 
 /* Finds which operands of the kernel those of the contraction are; -1, or the one that is computed
  * in the kernel. */
-static int find_operands(Choice *choice) {
+static int select_find_operands(Choice *choice) {
   for (int i = 0; i < 2; i++) {
     choice->operand[i] = choice->contraction->input[i];
     const Node *argument = choice->operand[i];
@@ -234,7 +234,7 @@ bool select_contraction(HostKernel *kernel, Kernel *out) {
   bool is_fused = kernel->node->op == OP_FUSED;
   Choice choice = {.kernel = kernel,
                    .body = is_fused ? kernel->node->body : NULL,
-                   .contraction = find_contraction(kernel->node),
+                   .contraction = select_find_contraction(kernel->node),
                    .bias = -1};
   if (!choice.contraction) {
     diag_error(kernel->module->diag, kernel->node->origin.loc,
@@ -243,7 +243,7 @@ bool select_contraction(HostKernel *kernel, Kernel *out) {
     return false;
   }
   choice.covered = choice.contraction;
-  int computed = find_operands(&choice);
+  int computed = select_find_operands(&choice);
   if (computed >= 0) {
     diag_error(kernel->module->diag, kernel->node->origin.loc,
                "internal error: operand %d of a fused contraction is computed in its kernel",

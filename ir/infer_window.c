@@ -11,7 +11,7 @@ typedef struct {
   int channel, row, column; /* dimensions of images, and of weights */
 } Window;
 
-static bool read_ints(Infer *in, AttrId id, int count, int64_t least, int64_t *out) {
+static bool infer_window_read_ints(Infer *in, AttrId id, int count, int64_t least, int64_t *out) {
   const Attr *attr = infer_attr(in, id);
   if (!attr) return true;
   if (!infer_need_ints(in, id, count)) return false;
@@ -25,7 +25,7 @@ static bool read_ints(Infer *in, AttrId id, int count, int64_t least, int64_t *o
   return true;
 }
 
-static bool read_window(Infer *in, Window *window) {
+static bool infer_window_read_window(Infer *in, Window *window) {
   *window = (Window){{1, 1}, {0}, {1, 1}, 1, 1, 2, 3};
   const Attr *layout = infer_attr(in, ATTR_LAYOUT), *groups = infer_attr(in, ATTR_GROUPS);
   if (layout && !strcmp(layout->s, "nhwc")) {
@@ -39,9 +39,9 @@ static bool read_window(Infer *in, Window *window) {
   if (groups) window->groups = groups->i;
   if (window->groups < 1 || window->groups > LARGEST)
     return infer_fail(in, "the groups of %s must be between 1 and %d", in->name, LARGEST);
-  return read_ints(in, ATTR_STRIDE, 2, 1, window->stride) &&
-         read_ints(in, ATTR_PADDING, 4, 0, window->padding) &&
-         read_ints(in, ATTR_DILATION, 2, 1, window->dilation);
+  return infer_window_read_ints(in, ATTR_STRIDE, 2, 1, window->stride) &&
+         infer_window_read_ints(in, ATTR_PADDING, 4, 0, window->padding) &&
+         infer_window_read_ints(in, ATTR_DILATION, 2, 1, window->dilation);
 }
 
 /* How often a window of `kernel` fits; 0 if it never does. */
@@ -61,7 +61,7 @@ static bool need_image(Infer *in, const Type *x) {
 
 static bool conv_shape(Infer *in, const Type *x, const Type *w, Shape *out) {
   Window window;
-  if (!read_window(in, &window) || !need_image(in, x)) return false;
+  if (!infer_window_read_window(in, &window) || !need_image(in, x)) return false;
   if (w->dtype != x->dtype || w->shape.rank != 4)
     return infer_fail(in, "the weight of a convolution must be %s of the image's type, not %s",
                       window.channel == 1 ? "[out channels, in channels / groups, height, width]"
@@ -152,8 +152,9 @@ bool infer_conv_grad(Infer *in) {
 
 static bool pool_shape(Infer *in, const Type *x, Shape *out, int64_t kernel[2]) {
   Window window;
-  if (!read_window(in, &window) || !need_image(in, x)) return false;
-  if (!infer_need_attr(in, ATTR_KERNEL) || !read_ints(in, ATTR_KERNEL, 2, 1, kernel)) return false;
+  if (!infer_window_read_window(in, &window) || !need_image(in, x)) return false;
+  if (!infer_need_attr(in, ATTR_KERNEL) || !infer_window_read_ints(in, ATTR_KERNEL, 2, 1, kernel))
+    return false;
   if (!infer_attr(in, ATTR_STRIDE)) memcpy(window.stride, kernel, sizeof window.stride);
   for (int i = 0; i < 4; i++)
     if (window.padding[i] >= kernel[i % 2])

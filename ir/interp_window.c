@@ -12,12 +12,13 @@ typedef struct {
   bool nhwc;
 } Window;
 
-static void read_ints(const Node *node, AttrId id, int count, int64_t otherwise, int64_t *out) {
+static void interp_window_read_ints(const Node *node, AttrId id, int count, int64_t otherwise,
+                                    int64_t *out) {
   const Attr *attr = node_attr(node, id);
   for (int i = 0; i < count; i++) out[i] = attr ? attr->ints[i] : otherwise;
 }
 
-static Window read_window(const Node *node, const Shape *x, const Shape *y) {
+static Window interp_window_read_window(const Node *node, const Shape *x, const Shape *y) {
   const char *layout = node_str(node, ATTR_LAYOUT);
   Window w = {.nhwc = layout && !strcmp(layout, "nhwc"), .groups = node_int(node, ATTR_GROUPS, 1)};
   int channel = w.nhwc ? 3 : 1, row = w.nhwc ? 1 : 2;
@@ -28,10 +29,10 @@ static Window read_window(const Node *node, const Shape *x, const Shape *y) {
   w.outputs = y->dim[channel];
   w.rows = y->dim[row];
   w.columns = y->dim[row + 1];
-  read_ints(node, ATTR_KERNEL, 2, 1, w.kernel);
-  read_ints(node, ATTR_STRIDE, 2, 1, w.stride);
-  read_ints(node, ATTR_PADDING, 4, 0, w.padding);
-  read_ints(node, ATTR_DILATION, 2, 1, w.dilation);
+  interp_window_read_ints(node, ATTR_KERNEL, 2, 1, w.kernel);
+  interp_window_read_ints(node, ATTR_STRIDE, 2, 1, w.stride);
+  interp_window_read_ints(node, ATTR_PADDING, 4, 0, w.padding);
+  interp_window_read_ints(node, ATTR_DILATION, 2, 1, w.dilation);
   return w;
 }
 
@@ -89,7 +90,7 @@ bool interp_conv(const Eval *eval) {
                     : op == OP_CONV_GRAD_INPUT ? eval->out
                                                : eval->in[1];
   const Tensor *weight = op == OP_CONV_GRAD_WEIGHT ? eval->out : eval->in[1];
-  Window w = read_window(eval->node, &x->type.shape, &y->type.shape);
+  Window w = interp_window_read_window(eval->node, &x->type.shape, &y->type.shape);
   for (int i = 0; i < 2; i++) w.kernel[i] = weight->type.shape.dim[(w.nhwc ? 1 : 2) + i];
   for (int64_t n = 0; n < w.batch; n++)
     for (int64_t o = 0; o < w.outputs; o++) convolve(&w, op, y->f, x->f, weight->f, n, o);
@@ -132,7 +133,7 @@ bool interp_pool(const Eval *eval) {
   Op op = eval->node->op;
   bool is_gradient = op == OP_POOL_MAX_GRAD || op == OP_POOL_AVG_GRAD;
   const Shape *in = &eval->in[0]->type.shape, *out = &eval->out->type.shape;
-  Window w = read_window(eval->node, is_gradient ? out : in, is_gradient ? in : out);
+  Window w = interp_window_read_window(eval->node, is_gradient ? out : in, is_gradient ? in : out);
   if (!node_attr(eval->node, ATTR_STRIDE)) memcpy(w.stride, w.kernel, sizeof w.stride);
   for (int64_t n = 0; n < w.batch; n++)
     for (int64_t c = 0; c < w.channels; c++)

@@ -110,7 +110,7 @@ static void write_backward(const Written *w, const Node *old, Node *const *input
   results[2] = make_dot(w->graph, in_groups(w, p), in_groups(w, dy), true, false);
 }
 
-static Node *visit(Graph *fresh, const Node *old, Node **inputs, void *context) {
+static Node *attention_visit(Graph *fresh, const Node *old, Node **inputs, void *context) {
   Writing *writing = context;
   if (old->op == OP_RESULT)
     return writing->results[old->input[0]->id][node_int(old, ATTR_INDEX, 0)];
@@ -141,5 +141,5 @@ Graph *pass_attention(PassContext *context, Graph *graph) {
   Writing writing = {.for_gpu = context->for_gpu, .is_plain = context->is_plain};
   writing.results =
       arena_alloc(context->scratch, sizeof *writing.results * (size_t)graph->nodes.count);
-  return graph_rewrite(graph, visit, &writing);
+  return graph_rewrite(graph, attention_visit, &writing);
 }

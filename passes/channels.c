@@ -146,7 +146,7 @@ static Node *laid_out(Channels *c, Graph *fresh, const Node *old, Node **inputs,
   return is_weight || is_input ? cut(fresh, made, old, fit, is_weight ? fit->lead : 0) : made;
 }
 
-static Node *visit(Graph *fresh, const Node *old, Node **inputs, void *context) {
+static Node *channels_visit(Graph *fresh, const Node *old, Node **inputs, void *context) {
   Fit fit;
   if (!find_fit(old, &fit)) return NULL;
   return laid_out(context, fresh, old, inputs, &fit);
@@ -157,5 +157,5 @@ Graph *pass_channels(PassContext *context, Graph *graph) {
   Fit fit;
   for (int i = 0; i < graph->nodes.count; i++) is_any |= find_fit(graph->nodes.at[i], &fit);
   Channels channels = {.arena = context->scratch};
-  return is_any ? graph_rewrite(graph, visit, &channels) : graph;
+  return is_any ? graph_rewrite(graph, channels_visit, &channels) : graph;
 }

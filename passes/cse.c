@@ -9,12 +9,12 @@ typedef struct {
   int capacity;
 } Table;
 
-static uint64_t mix(uint64_t hash, uint64_t value) {
+static uint64_t cse_mix(uint64_t hash, uint64_t value) {
   hash = (hash ^ value) * 0x9e3779b97f4a7c15u;
   return hash ^ (hash >> 29);
 }
 static uint64_t mix_text(uint64_t hash, const char *text) {
-  for (; *text; text++) hash = mix(hash, (unsigned char)*text);
+  for (; *text; text++) hash = cse_mix(hash, (unsigned char)*text);
   return hash;
 }
 
@@ -25,21 +25,21 @@ static uint64_t bits_of(double value) {
   return bits;
 }
 
-static uint64_t mix_attr(uint64_t hash, const Attr *attr) {
-  hash = mix(hash, (uint64_t)attr->id);
+static uint64_t cse_mix_attr(uint64_t hash, const Attr *attr) {
+  hash = cse_mix(hash, (uint64_t)attr->id);
   switch (attr_info[attr->id].kind) {
   case ATTR_KIND_STR:
     return mix_text(hash, attr->s);
   case ATTR_KIND_FLOAT:
-    return mix(hash, bits_of(attr->f));
+    return cse_mix(hash, bits_of(attr->f));
   case ATTR_KIND_INTS:
-    for (int i = 0; i < attr->count; i++) hash = mix(hash, (uint64_t)attr->ints[i]);
+    for (int i = 0; i < attr->count; i++) hash = cse_mix(hash, (uint64_t)attr->ints[i]);
     return hash;
   case ATTR_KIND_FLOATS:
-    for (int i = 0; i < attr->count; i++) hash = mix(hash, bits_of(attr->floats[i]));
+    for (int i = 0; i < attr->count; i++) hash = cse_mix(hash, bits_of(attr->floats[i]));
     return hash;
   default:
-    return mix(hash, (uint64_t)attr->i);
+    return cse_mix(hash, (uint64_t)attr->i);
   }
 }
 
@@ -55,15 +55,16 @@ typedef struct {
 
 static uint64_t key_hash(const Key *key) {
   const Node *old = key->old;
-  uint64_t hash = mix(mix(1, (uint64_t)old->op), (uint64_t)old->type.dtype);
+  uint64_t hash = cse_mix(cse_mix(1, (uint64_t)old->op), (uint64_t)old->type.dtype);
   if (key->name) return mix_text(hash, key->name);
-  for (int i = 0; i < old->type.shape.rank; i++) hash = mix(hash, (uint64_t)old->type.shape.dim[i]);
+  for (int i = 0; i < old->type.shape.rank; i++)
+    hash = cse_mix(hash, (uint64_t)old->type.shape.dim[i]);
   for (int i = 0; i < old->attr_count; i++)
-    if (old->attr[i].id != ATTR_WHY) hash = mix_attr(hash, &old->attr[i]);
+    if (old->attr[i].id != ATTR_WHY) hash = cse_mix_attr(hash, &old->attr[i]);
   if (op_has(old->op, TRAIT_COMMUTES)) /* the same for both orders */
-    return mix(mix(hash, (uint64_t)(key->inputs[0]->id + key->inputs[1]->id)),
-               (uint64_t)key->inputs[0]->id ^ (uint64_t)key->inputs[1]->id);
-  for (int i = 0; i < old->input_count; i++) hash = mix(hash, (uint64_t)key->inputs[i]->id);
+    return cse_mix(cse_mix(hash, (uint64_t)(key->inputs[0]->id + key->inputs[1]->id)),
+                   (uint64_t)key->inputs[0]->id ^ (uint64_t)key->inputs[1]->id);
+  for (int i = 0; i < old->input_count; i++) hash = cse_mix(hash, (uint64_t)key->inputs[i]->id);
   return hash;
 }
 
@@ -82,7 +83,7 @@ static bool key_matches(const Key *key, const Node *node) {
 }
 
 /* The table is twice as large as the graph, so it never fills. */
-static Node *visit(Graph *fresh, const Node *old, Node **inputs, void *context) {
+static Node *cse_visit(Graph *fresh, const Node *old, Node **inputs, void *context) {
   Table *table = context;
   if (old->op == OP_FUSED || old->op == OP_ASSIGN) return NULL;
   bool is_named = op_has(old->op, TRAIT_NAMED);
@@ -98,5 +99,5 @@ static Node *visit(Graph *fresh, const Node *old, Node **inputs, void *context) 
 Graph *pass_cse(PassContext *context, Graph *graph) {
   Table table = {.capacity = 2 * graph->nodes.count + 1};
   table.slot = ARENA_ARRAY(context->scratch, Node *, table.capacity);
-  return graph_rewrite(graph, visit, &table);
+  return graph_rewrite(graph, cse_visit, &table);
 }

@@ -6,7 +6,7 @@ static bool is_kept(const Node *node) {
   return node->op == OP_INPUT || node->op == OP_PARAM || node->op == OP_STATE;
 }
 
-static bool *find_live(const Graph *graph, Arena *arena) {
+static bool *dce_find_live(const Graph *graph, Arena *arena) {
   bool *live = ARENA_ARRAY(arena, bool, graph->nodes.count);
   for (int i = 0; i < graph->roots.count; i++) live[graph->roots.at[i].node->id] = true;
   for (int i = graph->nodes.count - 1; i >= 0; i--) {
@@ -18,7 +18,7 @@ static bool *find_live(const Graph *graph, Arena *arena) {
 }
 
 Graph *pass_dce(PassContext *context, Graph *old) {
-  bool *live = find_live(old, context->scratch);
+  bool *live = dce_find_live(old, context->scratch);
   Graph *graph = graph_new(old->arena, old->name);
   Node **map = ARENA_ARRAY(context->scratch, Node *, old->nodes.count);
   for (int i = 0; i < old->nodes.count; i++) {

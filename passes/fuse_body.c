@@ -179,25 +179,27 @@ static Node *pull(Emit *emit, const Node *node, Shape shape) {
 }
 
 /* ── kernels ────────────────────────────────────────────────────────────────────────────────── */
-static const Node *node_at(const Emit *emit, int id) { return emit->plan->graph->nodes.at[id]; }
+static const Node *fuse_body_node_at(const Emit *emit, int id) {
+  return emit->plan->graph->nodes.at[id];
+}
 
 /* The member that a reader should think of: the contraction, the reduction, or the last. */
 static const Node *main_member(const Emit *emit, const FuseGroup *group) {
-  if (group->contract >= 0) return node_at(emit, group->contract);
-  if (group->reduce >= 0) return node_at(emit, group->reduce);
-  return node_at(emit, group->members.at[group->members.count - 1]);
+  if (group->contract >= 0) return fuse_body_node_at(emit, group->contract);
+  if (group->reduce >= 0) return fuse_body_node_at(emit, group->reduce);
+  return fuse_body_node_at(emit, group->members.at[group->members.count - 1]);
 }
 
 static void choose_domain(Emit *emit, const FuseGroup *group) {
   emit->axis_count = 0;
   if (group->contract >= 0) {
-    emit->domain = node_at(emit, group->contract)->type.shape;
+    emit->domain = fuse_body_node_at(emit, group->contract)->type.shape;
     for (int i = 0; group->reduce >= 0 && i < emit->domain.rank - 1; i++)
       emit->axes[emit->axis_count++] = i;
   } else if (group->reduce >= 0) {
     int fewest = MAX_RANK + 1; /* argmax can do with one axis only */
     for (int i = 0; i < group->members.count; i++) {
-      const Node *node = node_at(emit, group->members.at[i]);
+      const Node *node = fuse_body_node_at(emit, group->members.at[i]);
       int64_t axes[MAX_RANK];
       int count;
       if (op_info[node->op].op_class != CLASS_REDUCE) continue;
@@ -233,7 +235,7 @@ static const char *kernel_name(Emit *emit, const FuseGroup *group, const char *k
   const char *name = kind;
   int named = 0;
   for (int i = 0; i < group->members.count && named < NAMED; i++) {
-    const Node *node = node_at(emit, group->members.at[i]);
+    const Node *node = fuse_body_node_at(emit, group->members.at[i]);
     if (node->id == group->contract) continue;
     name = arena_printf(emit->plan->arena, "%s_%s", name, op_info[node->op].text);
     named++;
@@ -243,7 +245,7 @@ static const char *kernel_name(Emit *emit, const FuseGroup *group, const char *k
 
 static void emit_results(Emit *emit, Node *fused, const int *results, int count) {
   for (int i = 0; i < count; i++) {
-    const Node *node = node_at(emit, results[i]);
+    const Node *node = fuse_body_node_at(emit, results[i]);
     Attr index = attr_int(ATTR_INDEX, i);
     emit->fresh->origin = node->origin;
     Node *result = graph_node(emit->fresh, OP_RESULT, &fused, 1, &index, 1,
@@ -263,7 +265,7 @@ static void emit_kernel(Emit *emit, int id) {
   choose_domain(emit, group);
   int *results = ARENA_ARRAY(plan->arena, int, group->members.count), count = 0;
   for (int i = 0; i < group->members.count; i++) {
-    const Node *node = node_at(emit, group->members.at[i]);
+    const Node *node = fuse_body_node_at(emit, group->members.at[i]);
     if (!fuse_is_result(plan, node->id)) continue;
     bool is_full =
         op_info[node->op].op_class != CLASS_REDUCE && fuse_elements(node) == group->elements;
@@ -279,7 +281,7 @@ static void emit_kernel(Emit *emit, int id) {
   fused->body = emit->body;
   fused->origin.is_backward = true; /* a kernel that does some forward work belongs to forward */
   for (int i = 0; i < group->members.count; i++)
-    fused->origin.is_backward &= node_at(emit, group->members.at[i])->origin.is_backward;
+    fused->origin.is_backward &= fuse_body_node_at(emit, group->members.at[i])->origin.is_backward;
   emit_results(emit, fused, results, count);
 }
 
@@ -325,7 +327,7 @@ static void emit_alone(Emit *emit, const Node *node) {
   if (is_result) *place_of_result(emit, node) = emit->value[node->id];
 }
 
-static void visit(Emit *emit, int group) {
+static void fuse_body_visit(Emit *emit, int group) {
   if (group < 0 || emit->is_done[group]) return;
   emit->is_done[group] = true;
   VEC_PUSH(emit->plan->arena, emit->visits, ((Visit){group, 0, 0}));
@@ -336,7 +338,7 @@ static void emit_visited(Emit *emit, int id) {
   bool stands_alone =
       group->shape == SHAPE_ALONE || (group->contract >= 0 && group->members.count == 1);
   if (stands_alone)
-    emit_alone(emit, node_at(emit, group->members.at[0]));
+    emit_alone(emit, fuse_body_node_at(emit, group->members.at[0]));
   else
     emit_kernel(emit, id);
 }
@@ -344,7 +346,7 @@ static void emit_visited(Emit *emit, int id) {
 /* The group, behind all that it reads: no recursion, for a chain of groups may be long. */
 static void emit_group(Emit *emit, int id) {
   const FusePlan *plan = emit->plan;
-  visit(emit, id);
+  fuse_body_visit(emit, id);
   while (emit->visits.count) {
     Visit *now = &emit->visits.at[emit->visits.count - 1];
     const FuseGroup *group = &plan->groups.at[now->group];
@@ -355,7 +357,7 @@ static void emit_group(Emit *emit, int id) {
     }
     const FuseUnit *unit = &plan->unit[group->members.at[now->member]];
     if (now->read < unit->reads.count) {
-      visit(emit, plan->group[unit->reads.at[now->read++].node]);
+      fuse_body_visit(emit, plan->group[unit->reads.at[now->read++].node]);
     } else {
       now->member++;
       now->read = 0;
@@ -382,8 +384,8 @@ Graph *fuse_emit(FusePlan *plan, Arena *arena) {
                .is_done = ARENA_ARRAY(plan->arena, bool, plan->groups.count),
                .results = arena_alloc(plan->arena, sizeof *emit.results * (size_t)plan->count)};
   for (int i = 0; i < plan->count; i++)
-    if (node_is_leaf(node_at(&emit, i)))
-      emit.value[i] = graph_copy_node(emit.fresh, node_at(&emit, i), NULL);
+    if (node_is_leaf(fuse_body_node_at(&emit, i)))
+      emit.value[i] = graph_copy_node(emit.fresh, fuse_body_node_at(&emit, i), NULL);
   for (int i = 0; i < plan->count; i++) {
     const FuseGroup *group = plan->is_unit[i] ? &plan->groups.at[plan->group[i]] : NULL;
     if (group && group->members.at[group->has_backward ? group->members.count - 1 : 0] == i)

@@ -31,12 +31,14 @@ typedef struct {
   VEC(Pair) pairs;
 } Merge;
 
-static const Node *node_at(const FusePlan *plan, int id) { return plan->graph->nodes.at[id]; }
+static const Node *fuse_group_node_at(const FusePlan *plan, int id) {
+  return plan->graph->nodes.at[id];
+}
 static bool is_reduce(const Node *node) { return op_info[node->op].op_class == CLASS_REDUCE; }
 
 /* ── groups of one ──────────────────────────────────────────────────────────────────────────── */
 static FuseGroup first_group(FusePlan *plan, int id) {
-  const Node *node = node_at(plan, id);
+  const Node *node = fuse_group_node_at(plan, id);
   FuseGroup group = {
       .shape = SHAPE_LOOP, .elements = fuse_elements(node), .contract = -1, .reduce = -1};
   if (is_reduce(node)) {
@@ -59,7 +61,7 @@ static FuseGroup first_group(FusePlan *plan, int id) {
   return group;
 }
 
-static void make_groups(FusePlan *plan) {
+static void fuse_group_make_groups(FusePlan *plan) {
   for (int i = 0; i < plan->count; i++) {
     plan->group[i] = -1;
     if (!plan->is_unit[i]) continue;
@@ -107,7 +109,7 @@ static bool same_columns(const Node *a, const Node *b) {
 
 /* May the unit be computed element by element of a contraction's result? */
 static bool fits_epilogue(const FusePlan *plan, int id, const Shape *result) {
-  const Shape *own = &node_at(plan, id)->type.shape;
+  const Shape *own = &fuse_group_node_at(plan, id)->type.shape;
   if (!plan->unit[id].is_simple) return false;
   if (shape_equal(own, result)) return true;
   return plan->unit[id].is_flat && own->rank > 0 && result->rank == 2 &&
@@ -131,7 +133,7 @@ static bool may_run_beside(const FusePlan *plan, const FuseGroup *reduction,
 /* May the convolution's kernel reduce its columns like this: over all but the last dimension of its
  * result, four columns at a time, in f32? Moments need every row's place known. */
 static bool is_column_sum(const FusePlan *plan, int id, const Node *contract) {
-  const Node *node = node_at(plan, id);
+  const Node *node = fuse_group_node_at(plan, id);
   const Shape *result = &contract->type.shape;
   int64_t pattern[MAX_RANK], columns = result->dim[result->rank - 1];
   bool is_moment = op_has(node->op, TRAIT_MOMENT);
@@ -146,13 +148,13 @@ static bool is_column_sum(const FusePlan *plan, int id, const Node *contract) {
  * of those? */
 static bool may_come_behind(const FusePlan *plan, const FuseGroup *contract,
                             const FuseGroup *more) {
-  const Node *product = node_at(plan, contract->contract);
+  const Node *product = fuse_group_node_at(plan, contract->contract);
   int sums = 0;
   for (int i = 0; i < contract->members.count; i++)
-    sums += is_reduce(node_at(plan, contract->members.at[i]));
+    sums += is_reduce(fuse_group_node_at(plan, contract->members.at[i]));
   for (int i = 0; i < more->members.count; i++) {
     int id = more->members.at[i];
-    const Node *node = node_at(plan, id);
+    const Node *node = fuse_group_node_at(plan, id);
     if (is_reduce(node)) {
       if (!is_column_sum(plan, id, product) || ++sums > FUSE_COLUMN_SUMS) return false;
     } else if (fuse_elements(node) == contract->elements) {
@@ -194,11 +196,11 @@ static bool combine(const FusePlan *plan, const FuseGroup *a, const FuseGroup *b
   case SHAPE_COLUMN:
     return b->shape == SHAPE_LOOP
                ? may_run_beside(plan, a, b)
-               : b->shape == SHAPE_COLUMN &&
-                     same_columns(node_at(plan, a->reduce), node_at(plan, b->reduce));
+               : b->shape == SHAPE_COLUMN && same_columns(fuse_group_node_at(plan, a->reduce),
+                                                          fuse_group_node_at(plan, b->reduce));
   case SHAPE_CONTRACT:
     if (b->shape == SHAPE_COLUMN) {
-      if (!plan->has_column_sums || node_at(plan, a->contract)->op == OP_DOT ||
+      if (!plan->has_column_sums || fuse_group_node_at(plan, a->contract)->op == OP_DOT ||
           !reads_from(plan, b, plan->group[a->contract]))
         return false;
       out->reduce = a->reduce >= 0 ? a->reduce : b->reduce;
@@ -236,8 +238,8 @@ static bool reads_are_legal(const FusePlan *plan, const FuseGroup *joined, const
     for (int k = 0; k < unit->reads.count; k++) {
       int used = unit->reads.at[k].node, group = plan->group[used];
       if (group >= 0 && (group == a || group == b) &&
-          !read_is_legal(joined, node_at(plan, part->members.at[i]), node_at(plan, used),
-                         unit->reads.at[k].divisor))
+          !read_is_legal(joined, fuse_group_node_at(plan, part->members.at[i]),
+                         fuse_group_node_at(plan, used), unit->reads.at[k].divisor))
         return false;
     }
   }
@@ -255,7 +257,8 @@ static bool is_within_bounds(const FusePlan *plan, const FuseGroup *x, const Fus
       const FuseUnit *unit = &plan->unit[id];
       nodes += unit->nodes;
       pointers += fuse_is_result(plan, id);
-      if (is_reduce(node_at(plan, id))) accumulators += kernel_accumulators(node_at(plan, id));
+      if (is_reduce(fuse_group_node_at(plan, id)))
+        accumulators += kernel_accumulators(fuse_group_node_at(plan, id));
       for (int k = 0; k < unit->reads.count; k++) {
         int group = plan->group[unit->reads.at[k].node];
         pointers += group < 0 || (group != a && group != b);
@@ -270,7 +273,7 @@ static bool is_within_bounds(const FusePlan *plan, const FuseGroup *x, const Fus
  * these on the way. */
 static bool is_bias_epilogue(const FusePlan *plan, const FuseGroup *loop, int contract_group) {
   for (int i = 0; i < loop->members.count; i++) {
-    Op op = node_at(plan, loop->members.at[i])->op;
+    Op op = fuse_group_node_at(plan, loop->members.at[i])->op;
     if (op != OP_ADD && op != OP_SELECT && op != OP_MAX && op != OP_CAST) return false;
     const FuseUnit *unit = &plan->unit[loop->members.at[i]];
     for (int k = 0; k < unit->reads.count; k++) {
@@ -278,7 +281,7 @@ static bool is_bias_epilogue(const FusePlan *plan, const FuseGroup *loop, int co
       if (plan->group[used] == contract_group ||
           plan->group[used] == plan->group[loop->members.at[i]])
         continue;
-      if (fuse_elements(node_at(plan, used)) * 2 > loop->elements) return false;
+      if (fuse_elements(fuse_group_node_at(plan, used)) * 2 > loop->elements) return false;
     }
   }
   return true;
@@ -335,7 +338,7 @@ static void find_pairs(Merge *merge) {
   FusePlan *plan = merge->plan;
   for (int i = 0; i < plan->count; i++) {
     const FuseReaders *readers = &plan->readers[i];
-    int64_t bytes = type_bytes(&node_at(plan, i)->type);
+    int64_t bytes = type_bytes(&fuse_group_node_at(plan, i)->type);
     for (int k = 0; plan->is_unit[i] && k < readers->count; k++)
       VEC_PUSH(plan->arena, merge->pairs, ((Pair){i, readers->at[k], bytes}));
     for (int k = 0; bytes >= SMALL_BYTES && k < readers->count; k++)
@@ -353,7 +356,7 @@ static void find_tiny_pairs(Merge *merge) {
   FusePlan *plan = merge->plan;
   int before[TINY_BEFORE], count = 0;
   for (int i = 0; i < plan->count; i++) {
-    if (!plan->is_unit[i] || fuse_elements(node_at(plan, i)) != 1) continue;
+    if (!plan->is_unit[i] || fuse_elements(fuse_group_node_at(plan, i)) != 1) continue;
     if (plan->groups.at[plan->group[i]].shape == SHAPE_ALONE) continue;
     for (int k = count - 1; k >= 0 && k >= count - TINY_BEFORE; k--)
       VEC_PUSH(plan->arena, merge->pairs, ((Pair){before[k % TINY_BEFORE], i, 0}));
@@ -366,7 +369,7 @@ static int compare_ids(const void *left, const void *right) {
 }
 
 void fuse_group_units(FusePlan *plan) {
-  make_groups(plan);
+  fuse_group_make_groups(plan);
   if (plan->is_plain) return;
   Merge merge = {.plan = plan, .order = fuse_order_new(plan)};
   find_pairs(&merge);

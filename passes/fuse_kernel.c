@@ -39,7 +39,7 @@ bool kernel_is_whole(const Node *fused, const Node *value) {
 }
 
 /* ── hash ───────────────────────────────────────────────────────────────────────────────────── */
-static void mix(uint64_t *hash, uint64_t value) {
+static void fuse_kernel_mix(uint64_t *hash, uint64_t value) {
   *hash ^= value + 0x9e3779b97f4a7c15u + (*hash << 6) + (*hash >> 2);
   *hash *= 0xff51afd7ed558ccdu;
   *hash ^= *hash >> 32;
@@ -48,13 +48,13 @@ static void mix(uint64_t *hash, uint64_t value) {
 static void mix_double(uint64_t *hash, double value) {
   uint64_t bits;
   memcpy(&bits, &value, sizeof bits);
-  mix(hash, bits);
+  fuse_kernel_mix(hash, bits);
 }
 
 static void mix_type(uint64_t *hash, const Type *type) {
-  mix(hash, (uint64_t)type->dtype);
-  mix(hash, (uint64_t)type->shape.rank);
-  for (int i = 0; i < type->shape.rank; i++) mix(hash, (uint64_t)type->shape.dim[i]);
+  fuse_kernel_mix(hash, (uint64_t)type->dtype);
+  fuse_kernel_mix(hash, (uint64_t)type->shape.rank);
+  for (int i = 0; i < type->shape.rank; i++) fuse_kernel_mix(hash, (uint64_t)type->shape.dim[i]);
 }
 
 /* Free text for readers, which is no part of what a kernel computes. */
@@ -63,42 +63,42 @@ static bool is_decoration(AttrId id) {
          id == ATTR_PRECISION;
 }
 
-static void mix_attr(uint64_t *hash, const Attr *attr) {
-  mix(hash, (uint64_t)attr->id);
+static void fuse_kernel_mix_attr(uint64_t *hash, const Attr *attr) {
+  fuse_kernel_mix(hash, (uint64_t)attr->id);
   switch (attr_info[attr->id].kind) {
   case ATTR_KIND_FLOAT:
     mix_double(hash, attr->f);
     break;
   case ATTR_KIND_STR:
-    for (const char *at = attr->s; *at; at++) mix(hash, (unsigned char)*at);
+    for (const char *at = attr->s; *at; at++) fuse_kernel_mix(hash, (unsigned char)*at);
     break;
   case ATTR_KIND_INTS:
-    for (int i = 0; i < attr->count; i++) mix(hash, (uint64_t)attr->ints[i]);
+    for (int i = 0; i < attr->count; i++) fuse_kernel_mix(hash, (uint64_t)attr->ints[i]);
     break;
   case ATTR_KIND_FLOATS:
     for (int i = 0; i < attr->count; i++) mix_double(hash, attr->floats[i]);
     break;
   default:
-    mix(hash, (uint64_t)attr->i);
+    fuse_kernel_mix(hash, (uint64_t)attr->i);
   }
 }
 
 static void mix_node(uint64_t *hash, const Node *node) {
-  mix(hash, (uint64_t)node->op);
+  fuse_kernel_mix(hash, (uint64_t)node->op);
   mix_type(hash, &node->type);
   for (int i = 0; i < node->attr_count; i++)
-    if (!is_decoration(node->attr[i].id)) mix_attr(hash, &node->attr[i]);
-  for (int i = 0; i < node->input_count; i++) mix(hash, (uint64_t)node->input[i]->id);
+    if (!is_decoration(node->attr[i].id)) fuse_kernel_mix_attr(hash, &node->attr[i]);
+  for (int i = 0; i < node->input_count; i++) fuse_kernel_mix(hash, (uint64_t)node->input[i]->id);
 }
 
 uint64_t kernel_hash(const Node *fused) {
   uint64_t hash = (uint64_t)kernel_kind(fused);
   const Attr *axes = node_attr(fused, ATTR_AXES);
-  if (axes) mix_attr(&hash, axes);
+  if (axes) fuse_kernel_mix_attr(&hash, axes);
   for (int i = 0; i < fused->input_count; i++) mix_type(&hash, &fused->input[i]->type);
   for (int i = 0; i < fused->body->nodes.count; i++) mix_node(&hash, fused->body->nodes.at[i]);
   for (int i = 0; i < fused->body->roots.count; i++)
-    mix(&hash, (uint64_t)fused->body->roots.at[i].node->id);
+    fuse_kernel_mix(&hash, (uint64_t)fused->body->roots.at[i].node->id);
   return hash;
 }
 

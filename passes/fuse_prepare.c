@@ -229,7 +229,7 @@ static Node *prepare_select(Graph *graph, Node **inputs) {
 /* A product of backward that needs a forward value in f32 (passes/widen.c) has a widening of its
  * own: so forward keeps the narrow value, and the wide one only until its own product has read it.
  */
-static Node *for_backward(Graph *graph, const Node *node, Node *input) {
+static Node *fuse_prepare_for_backward(Graph *graph, const Node *node, Node *input) {
   Node *copy = graph_copy_node(graph, node, &input);
   copy->origin.is_backward = true;
   return copy;
@@ -239,9 +239,9 @@ static Node *widen_again(Graph *graph, Node *input) {
   if (input->origin.is_backward) return input;
   if (input->op == OP_RESHAPE) {
     Node *viewed = widen_again(graph, input->input[0]);
-    return viewed == input->input[0] ? input : for_backward(graph, input, viewed);
+    return viewed == input->input[0] ? input : fuse_prepare_for_backward(graph, input, viewed);
   }
-  return fuse_is_widening(input) ? for_backward(graph, input, input->input[0]) : input;
+  return fuse_is_widening(input) ? fuse_prepare_for_backward(graph, input, input->input[0]) : input;
 }
 
 static Node *prepare_product(Graph *graph, const Node *old, Node **inputs, bool for_gpu) {

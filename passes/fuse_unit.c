@@ -177,7 +177,7 @@ static Users find_users(FusePlan *plan) {
 }
 
 /* ── units ──────────────────────────────────────────────────────────────────────────────────── */
-static void find_live(FusePlan *plan) {
+static void fuse_unit_find_live(FusePlan *plan) {
   const Graph *graph = plan->graph;
   for (int i = 0; i < graph->roots.count; i++) plan->is_live[graph->roots.at[i].node->id] = true;
   for (int i = plan->count - 1; i >= 0; i--) {
@@ -344,7 +344,7 @@ static void find_reads(ReadWalk *walk, const Node *node) {
 }
 
 /* Forward nodes whose values still pass through a contraction on their way to the loss. */
-static void find_early(FusePlan *plan) {
+static void fuse_unit_find_early(FusePlan *plan) {
   for (int i = plan->count - 1; i >= 0; i--) {
     const Node *node = plan->graph->nodes.at[i];
     bool passes_on = !node->origin.is_backward && plan->is_live[i] &&
@@ -355,8 +355,8 @@ static void find_early(FusePlan *plan) {
 }
 
 void fuse_choose_units(FusePlan *plan) {
-  find_live(plan);
-  find_early(plan);
+  fuse_unit_find_live(plan);
+  fuse_unit_find_early(plan);
   find_materialized(plan);
   Users users = find_users(plan);
   ConeWalk cones = {.plan = plan, .stamp = ARENA_ARRAY(plan->arena, int, plan->count)};

@@ -99,7 +99,7 @@ static Node *make_new(Graph *graph, const Node *old, Node **inputs) {
   return apart(graph, made, is_grad && index > 0 ? form.groups : form.heads);
 }
 
-static Node *visit(Graph *fresh, const Node *old, Node **inputs, void *context) {
+static Node *heads_visit(Graph *fresh, const Node *old, Node **inputs, void *context) {
   (void)context;
   return make_new(fresh, old, inputs);
 }
@@ -112,7 +112,7 @@ static bool has_attention(const Graph *graph) {
 
 Graph *pass_heads(PassContext *context, Graph *graph) {
   (void)context;
-  return has_attention(graph) ? graph_rewrite(graph, visit, NULL) : graph;
+  return has_attention(graph) ? graph_rewrite(graph, heads_visit, NULL) : graph;
 }
 
 /* ── joined gradients ───────────────────────────────────────────────────────────────────────── */

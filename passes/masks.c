@@ -103,7 +103,7 @@ static Node *masked_again(Masks *m, Graph *fresh, const Node *old) {
   return graph_copy_node(fresh, old, inputs);
 }
 
-static Node *visit(Graph *fresh, const Node *old, Node **inputs, void *context) {
+static Node *masks_visit(Graph *fresh, const Node *old, Node **inputs, void *context) {
   Masks *m = context;
   for (int i = 0; i < old->input_count && !m->is_masked[old->id]; i++)
     if (m->is_masked[old->input[i]->id]) inputs[i] = masked_again(m, fresh, old->input[i]);
@@ -121,5 +121,5 @@ Graph *pass_masks(PassContext *context, Graph *graph) {
   find(&masks);
   bool is_any = false;
   for (int i = 0; i < count; i++) is_any |= masks.is_masked[i];
-  return is_any ? graph_rewrite(graph, visit, &masks) : graph;
+  return is_any ? graph_rewrite(graph, masks_visit, &masks) : graph;
 }

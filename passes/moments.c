@@ -56,7 +56,7 @@ typedef struct {
   Node **made; /* by old node: the rules need more than their own inputs */
 } Rewrite;
 
-static Node *visit(Graph *fresh, const Node *old, Node **inputs, void *context) {
+static Node *moments_visit(Graph *fresh, const Node *old, Node **inputs, void *context) {
   Rewrite *rewrite = context;
   Node *made = NULL;
   for (int i = 0; !made && i < rewrite->all.count; i++) {
@@ -77,5 +77,5 @@ Graph *pass_moments(PassContext *context, Graph *graph) {
     if (find(graph->nodes.at[i], &found)) VEC_PUSH(context->scratch, rewrite.all, found);
   }
   if (!rewrite.all.count) return graph;
-  return graph_rewrite(graph, visit, &rewrite);
+  return graph_rewrite(graph, moments_visit, &rewrite);
 }

@@ -29,7 +29,7 @@ static int64_t elements_copied(const Graph *graph, DType dtype) {
   return elements;
 }
 
-static Node *visit(Graph *fresh, const Node *old, Node **inputs, void *context) {
+static Node *narrow_visit(Graph *fresh, const Node *old, Node **inputs, void *context) {
   const DType *dtype = context;
   if (!is_copy(old, *dtype)) return NULL;
   const Node *param = inputs[0];
@@ -87,7 +87,7 @@ Graph *pass_narrow(PassContext *context, Graph *graph) {
   const Graph *step = program && program->train ? program->train : graph;
   DType dtype = graph == step ? most_copied(graph) : narrow_type(step);
   if (dtype == DT_F32) return graph;
-  Graph *fresh = graph_rewrite(graph, visit, &dtype);
+  Graph *fresh = graph_rewrite(graph, narrow_visit, &dtype);
   Node *update = find_update(fresh);
   if (update) assign_rounded(fresh, update, dtype);
   return fresh;

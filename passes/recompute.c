@@ -113,7 +113,7 @@ const char *recompute_describe(const Graph *graph, Arena *arena) {
 }
 
 /* ── candidates and groups ──────────────────────────────────────────────────────────────────── */
-static void find_live(RecomputePlan *plan) {
+static void recompute_find_live(RecomputePlan *plan) {
   const Graph *graph = plan->graph;
   for (int i = 0; i < graph->roots.count; i++) plan->is_live[graph->roots.at[i].node->id] = true;
   for (int i = plan->count - 1; i >= 0; i--)
@@ -121,7 +121,7 @@ static void find_live(RecomputePlan *plan) {
       plan->is_live[graph->nodes.at[i]->input[k]->id] = true;
 }
 
-static void find_early(RecomputePlan *plan) {
+static void recompute_find_early(RecomputePlan *plan) {
   for (int i = plan->count - 1; i >= 0; i--) {
     const Node *node = plan->graph->nodes.at[i];
     bool passes_on = plan->is_live[i] && !node->origin.is_backward &&
@@ -179,7 +179,7 @@ static void add_product(RecomputePlan *plan, RecomputeGroup *group, int id) {
   }
 }
 
-static void make_groups(RecomputePlan *plan, RegionPolicy setting) {
+static void recompute_make_groups(RecomputePlan *plan, RegionPolicy setting) {
   for (int i = 0; i < plan->count; i++) {
     const Node *node = plan->graph->nodes.at[i];
     plan->group_of[i] = -1;
@@ -194,7 +194,7 @@ static void make_groups(RecomputePlan *plan, RegionPolicy setting) {
   }
 }
 
-static void find_readers(RecomputePlan *plan) {
+static void recompute_find_readers(RecomputePlan *plan) {
   const Graph *graph = plan->graph;
   for (int i = 0; i < graph->roots.count; i++) plan->is_fixed[graph->roots.at[i].node->id] = true;
   for (int i = 0; i < plan->count; i++) {
@@ -295,7 +295,7 @@ static void make_twin(Apply *apply, const Node *old) {
 }
 
 /* Behind all that it reads of what is made again too: no recursion, for that may be a long chain. */
-static Node *for_backward(Apply *apply, const Node *old) {
+static Node *recompute_for_backward(Apply *apply, const Node *old) {
   Arena *arena = apply->fresh->arena;
   if (!value_for_backward(apply, old)) VEC_PUSH(arena, apply->pending, ((Pending){old, 0}));
   while (apply->pending.count) {
@@ -321,8 +321,8 @@ Graph *recompute_apply(const RecomputePlan *plan, Arena *arena) {
     const Node *node = old->nodes.at[i];
     Node **inputs = ARENA_ARRAY(arena, Node *, node->input_count);
     for (int k = 0; k < node->input_count; k++)
-      inputs[k] =
-          is_backward(node) ? for_backward(&apply, node->input[k]) : apply.map[node->input[k]->id];
+      inputs[k] = is_backward(node) ? recompute_for_backward(&apply, node->input[k])
+                                    : apply.map[node->input[k]->id];
     apply.map[i] = graph_copy_node(apply.fresh, node, inputs);
   }
   graph_copy_roots(apply.fresh, old, apply.map);
@@ -351,10 +351,10 @@ Graph *pass_recompute(PassContext *context, Graph *graph) {
                         .group_of = ARENA_ARRAY(arena, int, count),
                         .place = ARENA_ARRAY(arena, int, count),
                         .is_again = ARENA_ARRAY(arena, bool, count)};
-  find_live(&plan);
-  find_early(&plan);
-  make_groups(&plan, setting);
-  find_readers(&plan);
+  recompute_find_live(&plan);
+  recompute_find_early(&plan);
+  recompute_make_groups(&plan, setting);
+  recompute_find_readers(&plan);
   for (int i = 0; i < plan.groups.count; i++) {
     RecomputeGroup *group = &plan.groups.at[i];
     if (group->is_settled)

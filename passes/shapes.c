@@ -24,12 +24,12 @@ static bool moves_nothing(const Node *node, const Node *input) {
   }
 }
 
-static Node *visit(Graph *fresh, const Node *old, Node **inputs, void *context) {
+static Node *shapes_visit(Graph *fresh, const Node *old, Node **inputs, void *context) {
   (void)fresh, (void)context;
   return old->input_count > 0 && moves_nothing(old, inputs[0]) ? inputs[0] : NULL;
 }
 
 Graph *pass_shapes(PassContext *context, Graph *graph) {
   (void)context;
-  return graph_rewrite(graph, visit, NULL);
+  return graph_rewrite(graph, shapes_visit, NULL);
 }

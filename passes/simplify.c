@@ -42,7 +42,7 @@ static Node *improve(Graph *graph, Node *node, bool is_single, bool keeps_values
   return better;
 }
 
-static Node *visit(Graph *fresh, const Node *old, Node **inputs, void *context) {
+static Node *simplify_visit(Graph *fresh, const Node *old, Node **inputs, void *context) {
   Round *round = context;
   bool is_single = old->input_count > 0 && round->uses[old->input[0]->id] == 1;
   Node *node = graph_copy_node(fresh, old, inputs);
@@ -60,7 +60,7 @@ Graph *pass_simplify(PassContext *context, Graph *graph) {
   for (int i = 0; i < ROUND_LIMIT; i++) {
     Round round = {.uses = graph_use_counts(graph, context->scratch),
                    .keeps_values = !context->is_train || graph_find_gradients(graph)};
-    Graph *fresh = graph_rewrite(graph, visit, &round);
+    Graph *fresh = graph_rewrite(graph, simplify_visit, &round);
     if (round.fired == 0) break;
     graph = pass_dce(context, fresh);
   }

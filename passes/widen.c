@@ -20,7 +20,7 @@ static bool reads_narrow(const Node *node) {
          shape_elements(&node->input[0]->type.shape);
 }
 
-static Node *visit(Graph *fresh, const Node *old, Node **inputs, void *context) {
+static Node *widen_visit(Graph *fresh, const Node *old, Node **inputs, void *context) {
   (void)context;
   static const Attr result = {.id = ATTR_RESULT, .i = DT_F32};
   if (!is_concerned(old)) return NULL;
@@ -42,6 +42,6 @@ static Node *visit(Graph *fresh, const Node *old, Node **inputs, void *context) 
 Graph *pass_widen(PassContext *context, Graph *graph) {
   (void)context;
   for (int i = 0; i < graph->nodes.count; i++)
-    if (is_concerned(graph->nodes.at[i])) return graph_rewrite(graph, visit, NULL);
+    if (is_concerned(graph->nodes.at[i])) return graph_rewrite(graph, widen_visit, NULL);
   return graph;
 }
