@@ -47,8 +47,9 @@ struct Pool {
   } job;
   _Alignas(64) _Atomic uint64_t done; /* workers that are, with the job of pool_run */
   _Alignas(64) _Atomic int sleepers;
+  _Alignas(64) _Atomic uint64_t call; /* to the reserved threads: the number they are called for */
   _Alignas(64) int threads;
-  int started; /* workers that exist */
+  int reserved, started; /* started: workers that exist */
   atomic_bool is_ending;
   struct Worker {
     _Alignas(64) Pool *pool;
@@ -115,14 +116,18 @@ static void futex(_Atomic uint64_t *word, int operation, uint32_t value) {
   syscall(SYS_futex, word, operation, value, NULL, NULL, 0);
 }
 
+static void wait_asleep(Pool *pool, _Atomic uint64_t *word, uint64_t value) {
+  atomic_fetch_add(&pool->sleepers, 1); /* before the kernel looks at the word */
+  while (atomic_load(word) == value) futex(word, FUTEX_WAIT_PRIVATE, (uint32_t)value);
+  atomic_fetch_sub(&pool->sleepers, 1);
+}
+
 void pool_wait(Pool *pool, _Atomic uint64_t *word, uint64_t value) {
   for (int i = 0; i < SPINS; i++) {
     if (atomic_load_explicit(word, memory_order_acquire) != value) return;
     pool_relax();
   }
-  atomic_fetch_add(&pool->sleepers, 1); /* before the kernel looks at the word */
-  while (atomic_load(word) == value) futex(word, FUTEX_WAIT_PRIVATE, (uint32_t)value);
-  atomic_fetch_sub(&pool->sleepers, 1);
+  wait_asleep(pool, word, value);
 }
 
 /* The word has been changed, before this looks whether somebody sleeps. Who waits for it may have
@@ -169,14 +174,20 @@ static void *worker_main(void *argument) {
   struct Worker *worker = argument;
   Pool *pool = worker->pool;
   pool_quiet_libraries();
-  for (uint64_t seen = 0;;) {
-    pool_wait(pool, &pool->number, seen);
+  bool is_reserved = worker->share >= pool->threads;
+  for (uint64_t seen = 0, called = 0;;) {
+    if (is_reserved) {
+      wait_asleep(pool, &pool->call, called);
+      called = atomic_load(&pool->call);
+    } else {
+      pool_wait(pool, &pool->number, seen);
+    }
     POOL_MAY_BE_DELAYED("enter");
     Job job;
     atomic_store(&worker->is_inside, true); /* before reading the job: see pool_settle */
     seen = read_job(pool, &job);
     POOL_MAY_BE_DELAYED("begin");
-    if (job.work) {
+    if (job.work && !is_reserved) {
       job.work(job.context, worker->share);
       atomic_store_explicit(&worker->is_inside, false, memory_order_release);
       /* the last one releases pool_run by this, and the next job may begin at once */
@@ -204,6 +215,12 @@ uint64_t pool_ask(Pool *pool, PoolHelp *help, void *context, int first, int end)
   return announce(pool, &(Job){.help = help, .context = context, .first = first, .end = end});
 }
 
+uint64_t pool_ask_all(Pool *pool, PoolHelp *help, void *context, int first, int end) {
+  uint64_t ticket = pool_ask(pool, help, context, first, end);
+  if (pool->reserved) pool_post(pool, &pool->call, ticket);
+  return ticket;
+}
+
 /* A worker is inside before it reads the job: either it reads this empty one, or we see it. */
 void pool_settle(Pool *pool) {
   announce(pool, &(Job){0});
@@ -212,13 +229,14 @@ void pool_settle(Pool *pool) {
 }
 
 int pool_threads(const Pool *pool) { return pool->threads; }
+int pool_reserved(const Pool *pool) { return pool->reserved; }
 
 /* Workers take no signals: Ctrl-C is the main thread's. */
 static Status start_workers(Pool *pool) {
   sigset_t before;
   guard_block_signals(&before);
   int error = 0;
-  for (int i = 1; i < pool->threads && !error; i++) {
+  for (int i = 1; i < pool->threads + pool->reserved && !error; i++) {
     struct Worker *worker = &pool->worker[i];
     worker->pool = pool;
     worker->share = i;
@@ -227,17 +245,23 @@ static Status start_workers(Pool *pool) {
   }
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   if (!error) return STATUS_OK;
-  return status_fail(STATUS_FAULT, "cannot start %d threads: %s", pool->threads, strerror(error));
+  return status_fail(STATUS_FAULT, "cannot start %d threads: %s", pool->threads + pool->reserved,
+                     strerror(error));
 }
 
-Status pool_new(int requested, Pool **out) {
+Status pool_new_reserving(int requested, int reserved, Pool **out) {
   int threads;
   STATUS_TRY(choose_threads(requested, &threads));
-  size_t bytes = sizeof(Pool) + (size_t)threads * sizeof(struct Worker);
+  if (reserved < 0 || reserved >= MOST_THREADS)
+    return status_fail(STATUS_USER, "%d threads reserved: expected 0 to %d", reserved,
+                       MOST_THREADS - 1);
+  threads = threads > reserved ? threads - reserved : 1;
+  size_t bytes = sizeof(Pool) + (size_t)(threads + reserved) * sizeof(struct Worker);
   Pool *pool = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
   if (!pool) return status_fail(STATUS_FAULT, "out of memory");
   memset(pool, 0, bytes);
   pool->threads = threads;
+  pool->reserved = reserved;
   Status status = start_workers(pool);
   if (status != STATUS_OK) {
     pool_free(pool);
@@ -247,10 +271,12 @@ Status pool_new(int requested, Pool **out) {
   return STATUS_OK;
 }
 
+Status pool_new(int requested, Pool **out) { return pool_new_reserving(requested, 0, out); }
+
 void pool_free(Pool *pool) {
   if (!pool) return;
   atomic_store(&pool->is_ending, true);
-  announce(pool, &(Job){0});
+  pool_post(pool, &pool->call, announce(pool, &(Job){0}));
   for (int i = 1; i <= pool->started; i++) pthread_join(pool->worker[i].thread, NULL);
   free(pool);
 }

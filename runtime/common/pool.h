@@ -13,8 +13,13 @@ typedef struct Pool Pool;
 /* `requested` threads if positive, else FT_THREADS, else OMP_NUM_THREADS, else the cores that this
  * process may use (affinity mask and cgroup quota). The caller is one of them. */
 STATUS_CHECKED Status pool_new(int requested, Pool **out);
+/* The same with `reserved` of these threads kept for work of their own (communication, loading):
+ * they take no part in pool_run, sleep until pool_ask_all calls for them, and do not count in
+ * pool_threads. One thread at least is left for all else. */
+STATUS_CHECKED Status pool_new_reserving(int requested, int reserved, Pool **out);
 void pool_free(Pool *pool); /* NULL is fine */
 int pool_threads(const Pool *pool);
+int pool_reserved(const Pool *pool);
 
 /* Runs work(context, share) for every share in 0 … threads-1, share 0 on the calling thread, at the
  * same time; returns when all are done. */
@@ -27,6 +32,8 @@ void pool_run(Pool *pool, PoolWork *work, void *context);
  * context. */
 typedef void PoolHelp(void *context, int first, int end, uint64_t ticket, int share);
 uint64_t pool_ask(Pool *pool, PoolHelp *help, void *context, int first, int end);
+/* Asks the reserved threads too; their shares are pool_threads and up. */
+uint64_t pool_ask_all(Pool *pool, PoolHelp *help, void *context, int first, int end);
 /* Returns when no thread is, or will be, in any help. */
 void pool_settle(Pool *pool);
 /* Returns when *word is no longer `value`; pool_post changes it and wakes who waits. */

@@ -10,6 +10,8 @@ typedef struct DeviceGraph DeviceGraph; /* a graph bound to addresses, ready to 
 
 typedef struct {
   int threads; /* cpu: 0 means FT_THREADS, then OMP_NUM_THREADS, then the cores we may use */
+  int reserved; /* cpu: of these, for the queues communicate and host and for loading; no step waits
+                   for one that has not begun: others do its work then */
   int index;   /* cuda:N */
   bool is_deterministic; /* the same bits in every run: nothing that is chosen by timing */
 } DeviceOptions;

@@ -27,6 +27,7 @@ typedef struct {
   bool is_deterministic; /* the same bits in every run on this device */
   const char *const *only; /* names of the programmes that will run, and memory for no more; ends in
                               NULL. NULL: all but that for generation (runtime/execute/decoder.h) */
+  int reserved; /* cpu: of the threads, for queues beside compute and for loading (dev.h) */
 } ExecOptions;
 
 typedef struct Exec Exec;

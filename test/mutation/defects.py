@@ -171,5 +171,8 @@ defect("order-call", "plan/plan_order.c", "for (int k = 0; k < finder->insteads_
        "unit plan_order")
 defect("sample-top-p", "runtime/command/sample.c", "(among == 0 || sum < options->top_p * total)", "(among == 0 || sum < options->top_p)", "unit runtime_sample")
 defect("sample-ties", "runtime/command/sample.c", "return x < y ? -1 : x > y;", "return x > y ? -1 : x < y;", "unit runtime_sample")
+defect("checkpoint-copy", "runtime/checkpoint/ckpt_writer.c", ".snapshot = writer->snapshot}", ".snapshot = NULL}", "unit runtime_ckpt_writer")
+defect("checkpoint-waits", "runtime/checkpoint/ckpt_writer.c", "ckpt_writer_result(writer, true, &ignored)", "ckpt_writer_result(writer, false, &ignored)", "unit runtime_ckpt_writer")
+defect("reserved-waits", "runtime/device/cpu/dev_cpu.c", "(seen = atomic_load(ticket)) <= walk->ticket;", "(seen = atomic_load(ticket)) < 1;", "unit runtime_reserved")
 defect("rounded-average", "runtime/execute/exec_round.c", "if (wanted == ROUNDED_EMA)\n    from =", "if (wanted == ROUNDED_EMA && !from)\n    from =",
        "py test/e2e/precision.py")

@@ -12,13 +12,25 @@ enum { DEVICE_THREADS = 5, DEVICE_TURNS = 4 };
 /* The device stays open from program to program, as its threads and its libraries do for a user. */
 static Device *open_device(const Artifact *artifact) {
   static Device *device;
-  DeviceOptions options = {.threads = DEVICE_THREADS};
+  DeviceOptions options = {.threads = DEVICE_THREADS + 1, .reserved = 1};
   if (!device && dev_cpu.open(artifact, &options, &device) != STATUS_OK)
     reject("%s", status_message());
   return device;
 }
 
+/* In half of the programs some steps are in a queue beside compute, which the reserved thread has
+ * for its own: the lists of who waits for whom are what they were. */
+static void put_aside(Plan *plan) {
+  for (int which = 0; which < 2; which++) {
+    PlanGraph *graph = &plan->graphs.at[which];
+    for (int i = 0; i < graph->steps.count && graph->steps.count % 2; i++)
+      if (i * 2654435761u >> 16 & 1)
+        graph->steps.at[i].queue = i % 3 ? QUEUE_COMMUNICATE : QUEUE_HOST;
+  }
+}
+
 static void bind_device(Case *c) {
+  put_aside(c->code.code.plan);
   if (artifact_from_plan(c->code.code.plan, c->code.library, &c->artifact) != STATUS_OK)
     reject("%s", status_message());
   Device *device = open_device(c->artifact);

@@ -73,7 +73,7 @@ static inline void sim_help_library(SimHelp *sim, HelpRun *run, const PlanGraph 
     const PlanBuffer *buffer = &graph->buffers.at[step->args[i]];
     args[i] = run->arena[buffer->arena] + buffer->offset;
   }
-  if (cpu_library_new(1, &library) != STATUS_OK ||
+  if (cpu_library_new(1, 0, &library) != STATUS_OK ||
       cpu_matmul_new(library, step, graph->buffers.at, args, &call) != STATUS_OK)
     fail_msg("%s", status_message());
   assert_true(cpu_call_run(call, 0, 0, 0));

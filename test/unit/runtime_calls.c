@@ -56,7 +56,7 @@ static void run(int threads, const char *name, const char *const *keys, const in
   }
   CpuLibrary *library;
   CpuCall *call;
-  assert_int_equal(cpu_library_new(threads, &library), STATUS_OK);
+  assert_int_equal(cpu_library_new(threads, 0, &library), STATUS_OK);
   char *addresses[CALL_MAX_ARGS];
   for (int i = 0; i < arg_count; i++) addresses[i] = (char *)filled(sizes[i]);
   if (cpu_call_new(library, &step, addresses, &call) != STATUS_OK) fail_msg("%s", status_message());
@@ -260,7 +260,7 @@ static void copy(int threads, float *from, float *to, int64_t bytes) {
   char *at[] = {(char *)(from ? from : to), (char *)to};
   CpuLibrary *library;
   CpuCall *call;
-  assert_int_equal(cpu_library_new(threads, &library), STATUS_OK);
+  assert_int_equal(cpu_library_new(threads, 0, &library), STATUS_OK);
   assert_int_equal(cpu_call_new(library, &step, at, &call), STATUS_OK);
   for (int i = 0; i < cpu_call_parts(call, 0); i++) assert_true(cpu_call_run(call, 0, i, i));
   cpu_call_free(call);

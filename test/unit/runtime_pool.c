@@ -123,9 +123,54 @@ static void test_any_delays(void **state) {
   assert_int_equal(atomic_load(&met_dead), 0);
 }
 
+/* Reserved threads: no shares of pool_run, no help unless all are asked, and then each comes. */
+typedef struct {
+  _Atomic int computing, reserved;
+  Pool *pool;
+} Shares;
+
+static void count_share(void *context, int first, int end, uint64_t ticket, int share) {
+  Shares *shares = context;
+  (void)first, (void)end, (void)ticket;
+  assert_true(share > 0 && share < pool_threads(shares->pool) + pool_reserved(shares->pool));
+  atomic_fetch_add(share < pool_threads(shares->pool) ? &shares->computing : &shares->reserved, 1);
+}
+
+static void test_reserved(void **state) {
+  (void)state;
+  static const struct {
+    int wish, reserved, threads;
+  } cases[] = {{4, 1, 3}, {3, 2, 1}, {1, 1, 1}, {2, 0, 2}, {2, 5, 1}};
+  delayed_at = NULL;
+  for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+    Pool *pool;
+    assert_int_equal(pool_new_reserving(cases[c].wish, cases[c].reserved, &pool), STATUS_OK);
+    assert_int_equal(pool_threads(pool), cases[c].threads);
+    assert_int_equal(pool_reserved(pool), cases[c].reserved);
+    for (int i = 0; i < 60; i++) {
+      static Shares shares;
+      shares = (Shares){.pool = pool};
+      run(pool, i % 5);
+      pool_ask(pool, count_share, &shares, 0, 1);
+      pool_settle(pool);
+      assert_int_equal(atomic_load(&shares.reserved), 0);
+      pool_ask_all(pool, count_share, &shares, 0, 1);
+      for (int k = 0; k < 30000 && atomic_load(&shares.reserved) < cases[c].reserved; k++)
+        usleep(SHORT);
+      pool_settle(pool);
+      assert_int_equal(atomic_load(&shares.reserved), cases[c].reserved);
+    }
+    pool_free(pool);
+  }
+  Pool *pool;
+  assert_int_equal(pool_new_reserving(2, -1, &pool), STATUS_USER);
+  assert_int_equal(pool_new_reserving(2, 256, &pool), STATUS_USER);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_late_wake),
                                      cmocka_unit_test(test_late_workers),
-                                     cmocka_unit_test(test_any_delays)};
+                                     cmocka_unit_test(test_any_delays),
+                                     cmocka_unit_test(test_reserved)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,18 +18,19 @@ Status cpu_dnnl(dnnl_status_t status, const char *what) {
 }
 
 /* ── the library ──────────────────────────────────────────────────────────────────────────── */
-Status cpu_library_new(int threads, CpuLibrary **out) {
+Status cpu_library_new(int threads, int reserved, CpuLibrary **out) {
   CpuLibrary *library = calloc(1, sizeof *library);
-  CpuThread *thread = calloc((size_t)threads, sizeof *thread);
+  CpuThread *thread = calloc((size_t)(threads + reserved), sizeof *thread);
   if (!library || !thread) {
     free(library);
     free(thread);
     return status_fail(STATUS_FAULT, "out of memory");
   }
   library->threads = threads;
+  library->all_threads = threads + reserved;
   library->thread = thread;
   Status status = cpu_dnnl(dnnl_engine_create(&library->engine, dnnl_cpu, 0), "start");
-  for (int i = 0; i < threads && status == STATUS_OK; i++)
+  for (int i = 0; i < library->all_threads && status == STATUS_OK; i++)
     status =
         cpu_dnnl(dnnl_stream_create(&thread[i].stream, library->engine, dnnl_stream_default_flags),
                  "make a stream");
@@ -43,7 +44,7 @@ Status cpu_library_new(int threads, CpuLibrary **out) {
 
 void cpu_library_free(CpuLibrary *library) {
   if (!library) return;
-  for (int i = 0; i < library->threads; i++) {
+  for (int i = 0; i < library->all_threads; i++) {
     if (library->thread[i].stream) dnnl_stream_destroy(library->thread[i].stream);
     free(library->thread[i].scratch);
   }
@@ -67,7 +68,7 @@ static Status need_scratch(CpuLibrary *library, bool is_common, size_t bytes) {
   if (bytes <= *have) return STATUS_OK;
   bytes = (bytes + 4095) & ~(size_t)4095;
   if (is_common) STATUS_TRY(grow(&library->common, bytes));
-  for (int i = 0; i < library->threads && !is_common; i++)
+  for (int i = 0; i < library->all_threads && !is_common; i++)
     STATUS_TRY(grow(&library->thread[i].scratch, bytes));
   *have = bytes;
   return STATUS_OK;

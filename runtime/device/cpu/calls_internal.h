@@ -14,7 +14,7 @@ typedef struct {
 } CpuThread;
 
 struct CpuLibrary {
-  int threads;
+  int threads, all_threads; /* parts are cut for; that may run them */
   dnnl_engine_t engine;
   CpuThread *thread;
   size_t scratch_bytes; /* of each thread */

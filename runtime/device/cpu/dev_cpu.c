@@ -3,8 +3,9 @@
  * is some thread's own. In a run every thread does its own parts of what is ready, in order, and
  * goes on without waiting for the others where nothing that it needs is theirs. A part whose thread
  * does not come (because the machine is busy with other programs) is done by another; so a run
- * waits for nobody who has not begun, and the results do not depend on who did what. Invariant:
- * nothing is allocated in a run; the batch's address is patched into the tasks. */
+ * waits for nobody who has not begun, and the results do not depend on who did what. A reserved
+ * thread (DeviceOptions) has the steps of the queues communicate and host for its own, and loads.
+ * Invariant: nothing is allocated in a run; the batch's address is patched into the tasks. */
 #define _GNU_SOURCE /* MAP_ANONYMOUS, madvise */
 #include "runtime/device/cpu/calls_cpu.h"
 #include "base/clock.h"
@@ -31,6 +32,7 @@ typedef struct {
   int64_t work;
   int phase, parts;
   int first_thread; /* part i is the own one of thread first_thread + i */
+  bool is_aside;    /* all parts are the reserved thread's own */
   const int *after; /* tasks before this one that must be done */
   int after_count;
 } Task;
@@ -58,6 +60,8 @@ struct DeviceGraph {
   int call_count;
   Patch *patch;
   int patch_count;
+  int *aside; /* tasks for the reserved thread, in order */
+  int aside_count;
   PartState *state; /* of part p of task t: [t * threads + p] */
   uint64_t *done;   /* [thread * task_count + t]: the last run in which this thread saw t done */
   int threads;
@@ -149,14 +153,20 @@ static Status cpu_open(const Artifact *artifact, const DeviceOptions *options, D
   (void)artifact;
   Device *device = calloc(1, sizeof *device);
   if (!device) return status_fail(STATUS_FAULT, "out of memory");
-  Status status = pool_new(options->threads, &device->pool);
-  if (status == STATUS_OK) status = cpu_library_new(pool_threads(device->pool), &device->library);
+  Status status = pool_new_reserving(options->threads, options->reserved, &device->pool);
+  if (status == STATUS_OK)
+    status = cpu_library_new(pool_threads(device->pool), pool_reserved(device->pool),
+                             &device->library);
   if (status != STATUS_OK) {
     cpu_close(device);
     return status;
   }
   int threads = pool_threads(device->pool);
-  snprintf(device->text, sizeof device->text, "cpu, %d thread%s", threads, threads == 1 ? "" : "s");
+  int length = snprintf(device->text, sizeof device->text, "cpu, %d thread%s", threads,
+                        threads == 1 ? "" : "s");
+  if (options->reserved)
+    snprintf(device->text + length, sizeof device->text - (size_t)length, " and %d reserved",
+             options->reserved);
   *out = device;
   return STATUS_OK;
 }
@@ -196,6 +206,10 @@ static void add_task(DeviceGraph *graph, const PlanStep *step, Task task) {
   if (shares && graph->last_sharing) after[count++] = graph->last_sharing - 1;
   task.after = after;
   task.after_count = count;
+  task.is_aside = pool_reserved(graph->device->pool) &&
+                  (step->queue == QUEUE_COMMUNICATE || step->queue == QUEUE_HOST);
+  if (task.is_aside && task.kernel) task.parts = 1;
+  if (task.is_aside) graph->aside[graph->aside_count++] = graph->task_count;
   graph->task[graph->task_count++] = task;
 }
 
@@ -234,7 +248,7 @@ static void spread_tasks(DeviceGraph *graph) {
   for (int i = 0; i < graph->task_count; i++) {
     Task *task = &graph->task[i];
     int from = task->after_count ? task->after[task->after_count - 1] : -1;
-    if (task->parts != 1) continue;
+    if (task->parts != 1 || task->is_aside) continue;
     if (from >= 0 && !has_heir[from]) {
       task->first_thread = graph->task[from].first_thread;
       has_heir[from] = true;
@@ -270,6 +284,7 @@ static Status cpu_bind(Device *device, const Artifact *artifact, int which, char
   graph->arena = arena_new();
   graph->step_count = steps;
   graph->task = ARENA_ARRAY(graph->arena, Task, steps * MOST_TASKS_PER_STEP + 1);
+  graph->aside = ARENA_ARRAY(graph->arena, int, steps * MOST_TASKS_PER_STEP + 1);
   graph->first_task = ARENA_ARRAY(graph->arena, int, steps + 1);
   graph->call = ARENA_ARRAY(graph->arena, CpuCall *, steps + 1);
   graph->patch = ARENA_ARRAY(graph->arena, Patch, args + 1);
@@ -284,7 +299,8 @@ static Status cpu_bind(Device *device, const Artifact *artifact, int which, char
   spread_tasks(graph);
   size_t states = (size_t)graph->task_count * (size_t)graph->threads + 1;
   graph->state = aligned_alloc(64, states * sizeof *graph->state);
-  graph->done = calloc(states, sizeof *graph->done);
+  size_t walkers = (size_t)(graph->threads + pool_reserved(device->pool));
+  graph->done = calloc((size_t)graph->task_count * walkers + 1, sizeof *graph->done);
   if (!graph->state || !graph->done) {
     cpu_unbind(graph);
     return status_fail(STATUS_FAULT, "out of memory");
@@ -382,6 +398,7 @@ static inline int last_ahead(const Walk *walk, int from) {
 /* -1: none */
 static inline int own_part(const Walk *walk, int index) {
   const Task *task = &walk->graph->task[index];
+  if (task->is_aside) return -1;
   int part = walk->thread - task->first_thread;
   if (part < 0) part += walk->graph->threads;
   return part < task->parts ? part : -1;
@@ -420,12 +437,39 @@ static void use_idle_thread(DeviceGraph *graph) {
   if (idle) idle(atomic_load_explicit(&graph->idle_context, memory_order_relaxed));
 }
 
+/* Sleeps until the task is done, by whomever. Tickets only grow, so a late one does not miss it. */
+static void wait_for_task(const Walk *walk, int task) {
+  for (int part = 0; part < walk->graph->task[task].parts; part++) {
+    _Atomic uint64_t *ticket = &part_state(walk, task, part)->ticket;
+    for (uint64_t seen; task >= walk->first && (seen = atomic_load(ticket)) <= walk->ticket;)
+      pool_wait(walk->graph->device->pool, ticket, seen);
+  }
+}
+
+/* The reserved thread does what is put aside for it, in order, but for what others have begun since
+ * it did not come; then it loads. */
+static void walk_aside(const Walk *walk) {
+  DeviceGraph *graph = walk->graph;
+  for (int i = 0; i < graph->aside_count; i++) {
+    int index = graph->aside[i];
+    const Task *task = &graph->task[index];
+    if (index < walk->first || index >= walk->end || is_done(walk, index)) continue;
+    for (int k = 0; k < task->after_count; k++) wait_for_task(walk, task->after[k]);
+    for (int part = 0; part < task->parts; part++) take_part(walk, index, part);
+  }
+  if (walk->thread == graph->threads) use_idle_thread(graph);
+}
+
 static void walk(void *context, int first, int end, uint64_t ticket, int thread) {
   DeviceGraph *graph = context;
   Walk way = {graph,  first,  end,
               thread, ticket, graph->done + (size_t)thread * (size_t)graph->task_count};
-  bool was_idle = thread == 0;
+  bool was_idle = thread == 0 || pool_reserved(graph->device->pool) > 0;
   int waited = 0;
+  if (thread >= graph->threads) {
+    walk_aside(&way);
+    return;
+  }
   for (int from = first;;) {
     while (from < end && is_done(&way, from)) from++, waited = 0;
     if (from == end) return;
@@ -446,7 +490,10 @@ static Status run_tasks(DeviceGraph *graph, const char *batch, int first, int en
   Pool *pool = graph->device->pool;
   patch_batch(graph, batch);
   int before = pool_quiet_libraries();
-  if (first < end) walk(graph, first, end, pool_ask(pool, walk, graph, first, end), 0);
+  bool wants_reserved = graph->aside_count || atomic_load(&graph->idle);
+  if (first < end)
+    walk(graph, first, end,
+         (wants_reserved ? pool_ask_all : pool_ask)(pool, walk, graph, first, end), 0);
   pool_restore_libraries(before);
   if (!atomic_load_explicit(&graph->has_failed, memory_order_relaxed)) return STATUS_OK;
   atomic_store(&graph->has_failed, false);

@@ -66,7 +66,7 @@ static Status open_sim(const Artifact *artifact, const DeviceOptions *options, D
   Status status = sim_machine_new(options->threads, &device->machine);
   if (status == STATUS_OK)
     status = sim_module_load(artifact->path, artifact->ptx, strlen(artifact->ptx), &device->module);
-  if (status == STATUS_OK) status = cpu_library_new(1, &device->library);
+  if (status == STATUS_OK) status = cpu_library_new(1, 0, &device->library);
   if (status != STATUS_OK) {
     close_sim(device);
     return status;
