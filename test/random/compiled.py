@@ -13,7 +13,7 @@ import oracles
 from driver import Driver
 from generate import generate
 
-PROGRAMS, EVERY = 360, 4  # every fourth one for a GPU: they take longer
+PROGRAMS, EVERY = 720, 4  # every fourth one for a GPU: they take longer
 
 
 def compile_one(driver, seed):

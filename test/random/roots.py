@@ -59,6 +59,8 @@ class Roots:
         for x in r.sample(self.values, min(2, len(self.values))):
             if self.chance(0.4) and p.leaf(x.name) is None and x.rank and x.name not in p.outputs:
                 p.outputs.append(x.name)
+        indices = [s.name for s in p.statements if s.op in ("argmax", "argmin")]  # no loss is made of them
+        p.outputs += [v.name for v in self.values if v.name in indices and v.rank and v.name not in p.outputs and v.name not in used]
         if self.chance(0.4):
             made = self.attempt(lambda: self.add("mean", [self.pick()], None, "reduce", keep=False))
             if made:
