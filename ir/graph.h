@@ -32,11 +32,11 @@ typedef enum {
 /* What a graph promises between passes. An op's row says in which of them it may stand; ir/verify.c
  * checks the rest. */
 typedef enum {
-  STAGE_FORWARD,   /* from the front end */
-  STAGE_BACKWARD,  /* gradients are packed; no stop_gradient is left */
-  STAGE_STEP,      /* the update too */
-  STAGE_LAID_OUT,  /* images, params and sums in the order in which they will lie */
-  STAGE_FUSED,     /* pointwise work, moves and reductions are in kernels, views (reshape) are not */
+  STAGE_FORWARD,  /* from the front end */
+  STAGE_BACKWARD, /* gradients are packed; no stop_gradient is left */
+  STAGE_STEP,     /* the update too */
+  STAGE_LAID_OUT, /* images, params and sums in the order in which they will lie */
+  STAGE_FUSED,    /* pointwise work, moves and reductions are in kernels, views (reshape) are not */
   STAGE_SCHEDULED, /* node order is launch order: leaves first, assigns last */
   STAGE_PLANNED,   /* every value has a place, in which its readers find it */
   STAGE_NOWHERE

@@ -112,8 +112,7 @@ static void add_graph(MemoryReport *report, const Program *program, const Graph 
     if (node->op != OP_STATE || !is_in(node, ARENA_STATE)) continue;
     grow(state_end, end);
     bool of_update = node->role == ROLE_STEP || role_has(node->role, ROLE_UPDATE);
-    if (of_update && graph == program->train)
-      *optimizer_end += aligned(type_bytes(&node->type));
+    if (of_update && graph == program->train) *optimizer_end += aligned(type_bytes(&node->type));
   }
 }
 
@@ -277,8 +276,8 @@ static void print_legend(const Work *work, FILE *out) {
 static void print_live(const Work *work, FILE *out) {
   fprintf(out, "<polyline fill=\"none\" stroke=\"black\" stroke-width=\"1.5\" points=\"");
   for (int step = 0; step < work->times.count; step++) {
-    double y = TOP + HEIGHT -
-               (double)work->live[step] / (double)(work->peak ? work->peak : 1) * HEIGHT;
+    double y =
+        TOP + HEIGHT - (double)work->live[step] / (double)(work->peak ? work->peak : 1) * HEIGHT;
     double column = (double)WIDTH / work->times.count;
     fprintf(out, "%.1f,%.1f %.1f,%.1f ", LEFT + step * column, y, LEFT + (step + 1) * column, y);
   }

@@ -357,10 +357,10 @@ bool passes_run(Program *program, Diag *diag, const PassOptions *options, bool f
     program->prefill = copy_as(program->eval, "prefill");
   }
   Slot slots[PROGRAM_GRAPHS] = {{&program->train, .is_train = true},
-                             {&program->eval},
-                             {&program->micro, .is_train = true, .is_micro = true},
-                             {&program->prefill},
-                             {&program->decode}};
+                                {&program->eval},
+                                {&program->micro, .is_train = true, .is_micro = true},
+                                {&program->prefill},
+                                {&program->decode}};
   for (int i = 0; ok && i <= last; i++)
     if (pass_is_run(&pipeline.context, i)) {
       for (int k = 0; ok && k < PROGRAM_GRAPHS; k++) ok = run_on(&pipeline, i, &slots[k]);

@@ -22,14 +22,14 @@ typedef struct {
   Graph *graph;
   bool is_plain; /* the first step that may run runs first */
   int count;
-  Ids *after;       /* by node: steps that must wait for it; a result's users wait for its kernel */
-  Ids *results;     /* by step: its result nodes */
-  Ids *read_by;     /* by leaf: the steps that read it */
-  int *waits;       /* by step: how many of its inputs are not done */
-  int *readers;     /* by base value: steps that have yet to read it, */
-  int *reader;      /* and all their ids by exclusive or: that of the last one, when it is the last */
-  int *seen;        /* by base value: the step that was seen last to read it */
-  int64_t *gain;    /* by step: bytes freed less bytes taken if this step were next */
+  Ids *after;    /* by node: steps that must wait for it; a result's users wait for its kernel */
+  Ids *results;  /* by step: its result nodes */
+  Ids *read_by;  /* by leaf: the steps that read it */
+  int *waits;    /* by step: how many of its inputs are not done */
+  int *readers;  /* by base value: steps that have yet to read it, */
+  int *reader;   /* and all their ids by exclusive or: that of the last one, when it is the last */
+  int *seen;     /* by base value: the step that was seen last to read it */
+  int64_t *gain; /* by step: bytes freed less bytes taken if this step were next */
   bool *is_outside; /* by base value: lies in another arena than the work arena */
   bool *is_placed;
   int *stamp, now;

@@ -117,7 +117,7 @@ typedef struct {
   bool has_ignore;       /* … below = 0: anything, and then the line says so, by "any" */
   PlanPart *parts;       /* … and of boxes of it, besides */
   int part_count;
-  LeafRole role;     /* states: what for; PARAMS of params, NONE of all others */
+  LeafRole role; /* states: what for; PARAMS of params, NONE of all others */
   bool is_saved; /* states of the model: the evaluation reads it (running statistics), so it goes
                     with the weights */
   int stream; /* of the initial values' random numbers: the place in the program, which the place in

@@ -102,9 +102,9 @@ typedef struct {
   int64_t looked_at; /* pieces and readers */
   Needed *needed;    /* by step */
   VEC(int) earlier;
-  int *seen; /* by step: the step that had it on its list last, plus 1 */
-  bool *is_open;             /* by step: a BEGIN whose END has not come yet */
-  int early, under_way;      /* the first step that touches what a BEGIN has under way, and that */
+  int *seen;            /* by step: the step that had it on its list last, plus 1 */
+  bool *is_open;        /* by step: a BEGIN whose END has not come yet */
+  int early, under_way; /* the first step that touches what a BEGIN has under way, and that */
 } Finder;
 
 /* Far beyond what the buffers of a model cross each other; a file made to keep us busy stops here.
@@ -113,8 +113,7 @@ enum { MOST_LOOKS = 1 << 26 };
 
 static void need(Finder *finder, int step, int earlier) {
   if (earlier < 0) return;
-  if (finder->is_open[earlier] && !finder->early)
-    finder->early = step, finder->under_way = earlier;
+  if (finder->is_open[earlier] && !finder->early) finder->early = step, finder->under_way = earlier;
   if (earlier == step || finder->seen[earlier] == step + 1) return;
   finder->seen[earlier] = step + 1;
   VEC_PUSH(finder->arena, finder->earlier, earlier);

@@ -358,15 +358,15 @@ static const struct {
   const char *word;
   bool (*read)(Parser *p);
 } rules[] = {
-    {"model", read_model},     {"source", read_source},   {"target", read_target},
-    {"setting", read_setting}, {"data", read_data},       {"arena", read_arena},
-    {"memory", read_memory},   {"input", read_input},     {"param", read_param},
-    {"state", read_state},     {"scalar", read_scalar},   {"graph", read_graph},
-    {"buffer", read_buffer},   {"launch", read_launch},   {"call", read_call},
-    {"loss", read_loss},       {"metric", read_metric},   {"output", read_result},
-    {"passes", read_passes},   {"instead", read_instead}, {"also", read_also},
+    {"model", read_model},     {"source", read_source},       {"target", read_target},
+    {"setting", read_setting}, {"data", read_data},           {"arena", read_arena},
+    {"memory", read_memory},   {"input", read_input},         {"param", read_param},
+    {"state", read_state},     {"scalar", read_scalar},       {"graph", read_graph},
+    {"buffer", read_buffer},   {"launch", read_launch},       {"call", read_call},
+    {"loss", read_loss},       {"metric", read_metric},       {"output", read_result},
+    {"passes", read_passes},   {"instead", read_instead},     {"also", read_also},
     {"refused", read_refused}, {"programme", read_programme}, {"caches", read_caches},
-    {"copy", read_copy},       {"fill", read_fill},       {"begin", read_begin},
+    {"copy", read_copy},       {"fill", read_fill},           {"begin", read_begin},
     {"end", read_end},
 };
 

@@ -47,9 +47,9 @@ static bool is_identifier(const char *text) {
 
 static bool read_attributes(Reader *p, PlanStep *step) {
   CallId id;
-  const char *keys = step->kind == STEP_BEGIN        ? beside_attributes(step->name)
+  const char *keys = step->kind == STEP_BEGIN      ? beside_attributes(step->name)
                      : call_parse(step->name, &id) ? call_info[id].attributes
-                                                     : NULL;
+                                                   : NULL;
   if (!keys)
     return words_fail(p->words, "there is no %s \"%s\"",
                       step->kind == STEP_BEGIN ? "communication" : "library call", step->name);
@@ -137,8 +137,8 @@ static bool check_bytes(Reader *p, PlanStep *step) {
   if (!is_copy) return true;
   const PlanBuffer *from = &buffers[step->args[0]];
   if (type_bytes(&from->type) != step->work)
-    return words_fail(p->words, "a copy of %" PRId64 " bytes to %" PRId64,
-                      type_bytes(&from->type), step->work);
+    return words_fail(p->words, "a copy of %" PRId64 " bytes to %" PRId64, type_bytes(&from->type),
+                      step->work);
   return !plan_buffers_overlap(from, to) ||
          words_fail(p->words, "a copy between buffers that overlap");
 }

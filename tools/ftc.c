@@ -25,11 +25,13 @@ static const char usage[] =
     "  --set KEY=VALUE     set a setting, such as train.batch=64 (may be repeated)\n"
     "  --preset NAME       choose a preset of the program\n"
     "  --cpu NAME          x86-64, x86-64-v2, x86-64-v3, x86-64-v4 or native (default)\n"
-    "  --gpu NAME          sm_80 (default), sm_86, sm_87, sm_89, sm_90, sm_90a; sm_100, sm_103 and\n"
+    "  --gpu NAME          sm_80 (default), sm_86, sm_87, sm_89, sm_90, sm_90a; sm_100, sm_103 "
+    "and\n"
     "                      sm_120 mean sm_90, whose PTX they run too\n"
     "  --emit=KIND         ast, ir, dot: what the front end made (or --stop-after=PASS left)\n"
     "                      plan, llvm, asm, ptx: what the back end made\n"
-    "                      steps: the plan's steps as a Graphviz graph, by queue, with arrows from\n"
+    "                      steps: the plan's steps as a Graphviz graph, by queue, with arrows "
+    "from\n"
     "                      each to those that wait for it\n"
     "                      html: a page with the graph after every pass, and the plan's steps\n"
     "  --summary           layers, shapes, parameters, FLOPs\n"
@@ -40,7 +42,8 @@ static const char usage[] =
     "  --stop-after=PASS   run the passes up to this one\n"
     "  --disable=A,B       leave out passes (fuse, schedule, memplan: do no more than is needed)\n"
     "                      or kinds of kernels; the names are listed below (may be repeated)\n"
-    "  --check-memory      CPU: every access of a generated kernel asks whether it is inside of its\n"
+    "  --check-memory      CPU: every access of a generated kernel asks whether it is inside of "
+    "its\n"
     "                      tensor; if not, the run ends with exit code 3 (slow; to find faults)\n"
     "  --allow-paths       imports may come from outside of the folder that the program is in\n"
     "  --time-passes       how long each step took, on standard error\n"
@@ -187,17 +190,26 @@ static int list_ops(Request *r, const char *value) {
 }
 
 static const Flag flags[] = {
-    {"-o", TAKES_VALUE, set_output},           {"-D", TAKES_VALUE, add_define},
-    {"--set", TAKES_VALUE, add_set},           {"--preset", TAKES_VALUE, set_preset},
-    {"--cpu", TAKES_VALUE, set_cpu},           {"--gpu", TAKES_VALUE, set_gpu},
-    {"--emit", TAKES_VALUE, set_emit},         {"--summary", TAKES_NOTHING, set_summary},
-    {"--memory", MAY_TAKE_VALUE, set_memory},  {"--dump", TAKES_VALUE, set_dump},
-    {"--dump-dir", TAKES_VALUE, set_dump_dir}, {"--stop-after", TAKES_VALUE, set_stop_after},
-    {"--disable", TAKES_VALUE, add_disable},   {"--time-passes", TAKES_NOTHING, set_time_passes},
+    {"-o", TAKES_VALUE, set_output},
+    {"-D", TAKES_VALUE, add_define},
+    {"--set", TAKES_VALUE, add_set},
+    {"--preset", TAKES_VALUE, set_preset},
+    {"--cpu", TAKES_VALUE, set_cpu},
+    {"--gpu", TAKES_VALUE, set_gpu},
+    {"--emit", TAKES_VALUE, set_emit},
+    {"--summary", TAKES_NOTHING, set_summary},
+    {"--memory", MAY_TAKE_VALUE, set_memory},
+    {"--dump", TAKES_VALUE, set_dump},
+    {"--dump-dir", TAKES_VALUE, set_dump_dir},
+    {"--stop-after", TAKES_VALUE, set_stop_after},
+    {"--disable", TAKES_VALUE, add_disable},
+    {"--time-passes", TAKES_NOTHING, set_time_passes},
     {"--check-memory", TAKES_NOTHING, set_check_memory},
     {"--allow-paths", TAKES_NOTHING, set_allow_paths},
-    {"--list-ops", TAKES_NOTHING, list_ops},   {"--help", TAKES_NOTHING, show_help},
-    {"-h", TAKES_NOTHING, show_help},          {"--version", TAKES_NOTHING, show_version},
+    {"--list-ops", TAKES_NOTHING, list_ops},
+    {"--help", TAKES_NOTHING, show_help},
+    {"-h", TAKES_NOTHING, show_help},
+    {"--version", TAKES_NOTHING, show_version},
 };
 enum { FLAG_COUNT = sizeof flags / sizeof *flags };
 
@@ -265,7 +277,8 @@ static bool is_one_of(const char *word, const char *const *list, int count) {
 
 /* What the request means as a whole: the target, and that there is something to do. */
 static int check_request(Request *request) {
-  static const char *const kinds[] = {"ast", "ir", "dot", "llvm", "ptx", "asm", "plan", "steps", "html"};
+  static const char *const kinds[] = {"ast", "ir",   "dot",   "llvm", "ptx",
+                                      "asm", "plan", "steps", "html"};
   enum { KIND_COUNT = sizeof kinds / sizeof *kinds };
   if (!request->input) return fail_usage("%s", "no program given");
   if (request->emit && !is_one_of(request->emit, kinds, KIND_COUNT)) {
@@ -280,8 +293,9 @@ static int check_request(Request *request) {
                                   : request->codegen.gpu != NULL; /* --memory --gpu sm_90a */
   request->codegen.target = is_ptx ? TARGET_PTX : TARGET_CPU;
   if (is_ptx && request->codegen.check_memory)
-    return fail_usage("%s", "--check-memory is for the CPU; 'ftrun --device sim' checks every access of a "
-                      ".ptx");
+    return fail_usage(
+        "%s", "--check-memory is for the CPU; 'ftrun --device sim' checks every access of a "
+              ".ptx");
   if (!request->emit && request->output && !is_ptx && !ends_with(request->output, ".so"))
     return fail_usage("the output's name tells the target: it must end in .so or .ptx, not '%s'",
                       request->output);

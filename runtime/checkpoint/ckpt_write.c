@@ -102,10 +102,9 @@ static Status write_file(Stream *stream, const char *path, const SafeText *texts
   bool is_checkpoint = text_count > 0;
   Status status = take_memory(stream, path);
   if (status == STATUS_OK)
-    status = safetensors_write_from(path, tensors, stream->entries.count,
-                                    is_checkpoint ? texts : &weights,
-                                    is_checkpoint ? text_count : 1, is_checkpoint, next_piece,
-                                    stream);
+    status = safetensors_write_from(
+        path, tensors, stream->entries.count, is_checkpoint ? texts : &weights,
+        is_checkpoint ? text_count : 1, is_checkpoint, next_piece, stream);
   free(tensors);
   free(stream->read);
   free(stream->made);

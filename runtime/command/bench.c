@@ -45,8 +45,7 @@ static int64_t group_size(const Exec *exec, const BenchOptions *options) {
 static Status run_made_up(Exec *exec, const void *batch) {
   Programme step;
   STATUS_TRY(programme_start(exec, PROGRAMME_STEP, &step));
-  do
-    STATUS_TRY(exec_run(exec, programme_graph(&step), batch));
+  do STATUS_TRY(exec_run(exec, programme_graph(&step), batch));
   while (!programme_advance(&step, 1));
   return STATUS_OK;
 }

@@ -110,8 +110,7 @@ static Status run_rest(Evaluator *evaluator, ExecGraph graph, int64_t pass) {
   int64_t samples = source_samples(evaluator->source), batch = evaluator->batch;
   int64_t rest = samples % batch, first = samples - rest;
   if (!rest) return STATUS_OK;
-  for (int64_t i = 0; i < batch; i++)
-    evaluator->samples[i] = first + (i < rest ? i : rest - 1);
+  for (int64_t i = 0; i < batch; i++) evaluator->samples[i] = first + (i < rest ? i : rest - 1);
   STATUS_TRY(set_states(evaluator, first > 0, batch - rest, samples - batch, pass));
   STATUS_TRY(source_fill(evaluator->source, evaluator->samples, evaluator->slot));
   return exec_run(evaluator->exec, graph, evaluator->slot);

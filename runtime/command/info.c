@@ -95,8 +95,7 @@ static void print_buffer(const PlanBuffer *buffer, FILE *out) {
 
 static void print_step(const PlanGraph *graph, int index, FILE *out) {
   const PlanStep *step = &graph->steps.at[index];
-  fprintf(out, "  %3d %-6s %-18s %s", index, step_kind_text(step->kind),
-          step->name, step->label);
+  fprintf(out, "  %3d %-6s %-18s %s", index, step_kind_text(step->kind), step->name, step->label);
   if (step->line) fprintf(out, "  (line %u)", step->line);
   if (step->queue != QUEUE_COMPUTE) fprintf(out, "  in queue %s", queue_text(step->queue));
   if (step->kind == STEP_END) fprintf(out, "  ends %d", step->partner);

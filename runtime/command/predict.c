@@ -176,9 +176,8 @@ static Status predict(Prediction *prediction) {
   const PlanGraph *eval = plan_result(prediction->plan, PROGRAMME_EVALUATE);
   for (int i = 0; i < prediction->result_count; i++) {
     STATUS_TRY(npy_writer_commit(prediction->result[i].writer));
-    printf("%s: %lld samples written to %s\n",
-           eval->outputs.at[prediction->result[i].output].name, (long long)samples,
-           prediction->result[i].path);
+    printf("%s: %lld samples written to %s\n", eval->outputs.at[prediction->result[i].output].name,
+           (long long)samples, prediction->result[i].path);
   }
   return STATUS_OK;
 }

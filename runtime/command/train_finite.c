@@ -33,7 +33,8 @@ static Status stop(Training *training, const char *what) {
   Text text = {0};
   if (options->save) text_printf(&text, "; %s is left as it was", options->save);
   if (training->saved_step >= 0)
-    text_printf(&text, "; the last good checkpoint is that of step %lld, --resume %s goes on from it",
+    text_printf(&text,
+                "; the last good checkpoint is that of step %lld, --resume %s goes on from it",
                 (long long)training->saved_step, training->saved_in);
   else
     text_printf(&text, "; there is no checkpoint of this training");

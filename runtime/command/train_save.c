@@ -70,10 +70,10 @@ static Status try_checkpoints(const char *folder, bool is_dry) {
     text_free(&at);
     at = up;
   }
-  int error = stat(at.at, &info) != 0            ? errno
-              : !S_ISDIR(info.st_mode)           ? ENOTDIR
+  int error = stat(at.at, &info) != 0           ? errno
+              : !S_ISDIR(info.st_mode)          ? ENOTDIR
               : access(at.at, W_OK | X_OK) != 0 ? errno
-                                                 : 0;
+                                                : 0;
   Status status =
       error ? status_errno(error, "train.checkpoint.dir: cannot write in %s", at.at) : STATUS_OK;
   text_free(&at);
@@ -165,7 +165,8 @@ Status train_finish(Training *training, int64_t done) {
 }
 
 Status train_put_aside(Training *training, int64_t done, Status status) {
-  const char *folder = train_text(training, "train.checkpoint.dir"), *save = training->options->save;
+  const char *folder = train_text(training, "train.checkpoint.dir"),
+             *save = training->options->save;
   if (training->finite.is_diverged || training->is_torn || done <= training->first_step ||
       done == training->saved_step || (!folder[0] && !save))
     return status;

@@ -28,8 +28,8 @@ typedef struct {
   Evaluator *evaluator;
   Trace *trace;
   Log *log;
-  CkptLock *folder;   /* of checkpoints; */
-  CkptWriter *writer; /* … and what writes to it */
+  CkptLock *folder;     /* of checkpoints; */
+  CkptWriter *writer;   /* … and what writes to it */
   int64_t batch, parts; /* samples of a step, and in how many runs they are taken */
   int64_t steps_per_epoch, total_steps, first_step;
   uint64_t seed;

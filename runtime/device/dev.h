@@ -9,10 +9,10 @@ typedef struct Device Device;           /* each device's own */
 typedef struct DeviceGraph DeviceGraph; /* a graph bound to addresses, ready to run */
 
 typedef struct {
-  int threads; /* cpu: 0 means FT_THREADS, then OMP_NUM_THREADS, then the cores we may use */
+  int threads;  /* cpu: 0 means FT_THREADS, then OMP_NUM_THREADS, then the cores we may use */
   int reserved; /* cpu: of these, for the queues communicate and host and for loading; no step waits
                    for one that has not begun: others do its work then */
-  int index;   /* cuda:N */
+  int index;    /* cuda:N */
   bool is_deterministic; /* the same bits in every run: nothing that is chosen by timing */
 } DeviceOptions;
 

@@ -10,7 +10,7 @@ struct Decoder {
   ExecGraph eval;
   const PlanTensor *input;
   const PlanOutput *output;
-  int64_t texts;           /* that go on at once */
+  int64_t texts; /* that go on at once */
   int64_t window;
   int position;        /* the state of that name */
   int64_t first, done; /* text[first .. first + done) is remembered */
@@ -49,7 +49,8 @@ Status decoder_check(const Plan *plan) {
     return status_fail(STATUS_USER, "generate needs a model of tokens i32[B,T]%s%s%s%s",
                        input ? ", but " : "", input ? input->name : "", input ? " is " : "",
                        input ? type_text(&input->type, have) : "");
-  const PlanOutput *output = find_output(plan_result(plan, PROGRAMME_EVALUATE), input->type.shape.dim[1]);
+  const PlanOutput *output =
+      find_output(plan_result(plan, PROGRAMME_EVALUATE), input->type.shape.dim[1]);
   if (!output || output->type.shape.dim[0] != input->type.shape.dim[0])
     return status_fail(STATUS_USER,
                        "generate needs an output of scores f32[B,T,V]: add `output logits` to %s",
@@ -222,8 +223,8 @@ Status decoder_scores(Decoder *decoder, const int64_t *const *text, int64_t text
   while (decoder->done < seen) {
     const PlanRun *next = next_run(decoder, seen - decoder->done);
     ExecGraph graph = exec_graph_of(exec_plan(decoder->exec), next);
-    STATUS_TRY(run(decoder, graph, text, texts, first + decoder->done, next->positions,
-                   next->positions));
+    STATUS_TRY(
+        run(decoder, graph, text, texts, first + decoder->done, next->positions, next->positions));
     decoder->done += next->positions;
   }
   return read_scores(decoder, texts, 0, 1, score);

@@ -17,8 +17,8 @@ ExecGraph exec_graph_of(const Plan *plan, const PlanRun *run) {
 }
 ExecGraph exec_result_graph(const Exec *exec, const char *programme) {
   const PlanProgramme *found = plan_find_programme(exec->plan, programme);
-  ExecGraph graph = found ? exec_graph_of(exec->plan, &found->runs.at[found->runs.count - 1])
-                          : EXEC_NO_GRAPH;
+  ExecGraph graph =
+      found ? exec_graph_of(exec->plan, &found->runs.at[found->runs.count - 1]) : EXEC_NO_GRAPH;
   return graph >= 0 && exec->graph[graph] ? graph : EXEC_NO_GRAPH;
 }
 bool exec_has_ema(const Exec *exec) {
@@ -89,8 +89,7 @@ static Status check_room(const Exec *exec) {
 }
 
 static Status make_memory(Exec *exec, const bool *is_bound) {
-  for (int i = 0; i < ARENA_COUNT; i++)
-    exec->bytes[i] = bytes_for(exec, (ArenaId)i, is_bound);
+  for (int i = 0; i < ARENA_COUNT; i++) exec->bytes[i] = bytes_for(exec, (ArenaId)i, is_bound);
   STATUS_TRY(check_room(exec));
   STATUS_TRY(artifact_load(exec->artifact));
   for (int i = 0; i < ARENA_COUNT; i++)

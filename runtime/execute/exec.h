@@ -22,9 +22,9 @@ enum { EXEC_NO_GRAPH = -1 };
 ExecGraph exec_graph_of(const Plan *plan, const PlanRun *run);
 
 typedef struct {
-  const char *device;    /* "auto" (or NULL), "cpu", "cuda:N", "sim" */
-  int threads;           /* 0: FT_THREADS, then OMP_NUM_THREADS, then the cores we may use */
-  bool is_deterministic; /* the same bits in every run on this device */
+  const char *device;      /* "auto" (or NULL), "cpu", "cuda:N", "sim" */
+  int threads;             /* 0: FT_THREADS, then OMP_NUM_THREADS, then the cores we may use */
+  bool is_deterministic;   /* the same bits in every run on this device */
   const char *const *only; /* names of the programmes that will run, and memory for no more; ends in
                               NULL. NULL: all but that for generation (runtime/execute/decoder.h) */
   int reserved; /* cpu: of the threads, for queues beside compute and for loading (dev.h) */

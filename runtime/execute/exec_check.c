@@ -99,8 +99,8 @@ Status exec_check_params(Exec *exec) {
     int64_t bad;
     STATUS_TRY(find_bad(exec, ARENA_PARAMS, param->offset, &param->type, NULL, &bad));
     if (bad >= 0)
-      return status_fail(STATUS_USER, "parameter %s is not finite (element %lld of %s)", param->name,
-                         (long long)storage_element(&param->storage, bad),
+      return status_fail(STATUS_USER, "parameter %s is not finite (element %lld of %s)",
+                         param->name, (long long)storage_element(&param->storage, bad),
                          type_text(&param->type, type));
   }
   return STATUS_OK;

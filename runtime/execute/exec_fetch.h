@@ -29,7 +29,7 @@ struct Exec {
   char *base[ARENA_COUNT];    /* ARENA_INPUT: NULL, its base moves */
   int64_t bytes[ARENA_COUNT]; /* of each */
   enum { ROUNDED_PARAMS, ROUNDED_EMA, ROUNDED_NONE } rounded; /* what ARENA_NARROW is made of */
-  DeviceGraph **graph; /* by ExecGraph; NULL: not there */
+  DeviceGraph **graph;                                        /* by ExecGraph; NULL: not there */
   int graph_count;
   int last_steps; /* of the last run */
   /* exec_fetch.c; made at the first fetch */

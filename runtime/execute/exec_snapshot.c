@@ -55,8 +55,7 @@ static Status copy(ExecSnapshot *snapshot, Exec *exec) {
       STATUS_TRY(snapshot->type->copy(snapshot->device, snapshot->at + at,
                                       exec->base[range->arena] + range->offset, range->bytes));
     else
-      STATUS_TRY(
-          exec_read(exec, range->arena, range->offset, range->bytes, snapshot->at + at));
+      STATUS_TRY(exec_read(exec, range->arena, range->offset, range->bytes, snapshot->at + at));
     at += range->bytes;
   }
   return STATUS_OK;
@@ -99,8 +98,8 @@ Status exec_snapshot_read(const ExecSnapshot *snapshot, ArenaId arena, int64_t o
     if (bytes) memcpy(to, from, (size_t)bytes);
     return STATUS_OK;
   }
-  return status_fail(STATUS_FAULT, "bytes %lld+%lld of arena %s were not copied",
-                     (long long)offset, (long long)bytes, arena_text(arena));
+  return status_fail(STATUS_FAULT, "bytes %lld+%lld of arena %s were not copied", (long long)offset,
+                     (long long)bytes, arena_text(arena));
 }
 
 bool exec_snapshot_is_on_device(const ExecSnapshot *snapshot) { return snapshot->is_on_device; }

@@ -64,8 +64,7 @@ static Status train(Exec *exec) {
   Status status = exec_write_settings(exec);
   if (status == STATUS_OK) status = exec_init(exec, 1);
   for (int step = 0; step < 2 && status == STATUS_OK; step++) {
-    do
-      status = exec_run(exec, programme_graph(&programme), batch);
+    do status = exec_run(exec, programme_graph(&programme), batch);
     while (status == STATUS_OK && !programme_advance(&programme, 1));
   }
   ExecGraph graph = exec_result_graph(exec, PROGRAMME_STEP);

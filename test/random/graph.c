@@ -133,8 +133,8 @@ static Node *recipe_label(Random *r) {
   Node *classes = make_iota(r->graph, index->type.dtype, shape_of(2, dims), 1);
   Node *hit = binary(r, OP_EQ, classes, reshape(r, index, column));
   x = reshape(r, x, shape_of(2, dims));
-  return reduce(r, OP_SUM, make_select(r->graph, hit, x, constant(r, DT_F32, 0)),
-                (int64_t[]){1}, 1);
+  return reduce(r, OP_SUM, make_select(r->graph, hit, x, constant(r, DT_F32, 0)), (int64_t[]){1},
+                1);
 }
 
 static Node *recipe_dot(Random *r) {
@@ -264,8 +264,7 @@ static Node *recipe_concat(Random *r) {
   Node *x = pick(r), *parts[3] = {x};
   int rank = x->type.shape.rank, count = 1 + below(r, 3);
   if (!rank || elements(x) * count > MOST_ELEMENTS) return NULL;
-  for (int i = 1; i < count; i++)
-    parts[i] = make_broadcast(r->graph, partner(r, x), x->type.shape);
+  for (int i = 1; i < count; i++) parts[i] = make_broadcast(r->graph, partner(r, x), x->type.shape);
   Attr attr = attr_int(ATTR_AXIS, below(r, rank));
   return graph_node(r->graph, OP_CONCAT, parts, count, &attr, 1, NULL);
 }

@@ -61,12 +61,11 @@ static Shape factor(Random *r, int64_t count, int rank) {
 static void begin_recipe(Random *r) {
   enum { REGION_RECIPES = 3 };
   uint32_t line = (uint32_t)r->pool.count + 1;
-  r->graph->origin = (Origin){.loc = {1, 1, line}, .region = {line / REGION_RECIPES, REGION_SETTING}};
+  r->graph->origin =
+      (Origin){.loc = {1, 1, line}, .region = {line / REGION_RECIPES, REGION_SETTING}};
 }
 static Node *unary(Random *r, Op op, Node *x) { return make_unary(r->graph, op, x); }
-static Node *binary(Random *r, Op op, Node *a, Node *b) {
-  return make_binary(r->graph, op, a, b);
-}
+static Node *binary(Random *r, Op op, Node *a, Node *b) { return make_binary(r->graph, op, a, b); }
 static Node *constant(Random *r, DType dtype, double value) {
   return make_const(r->graph, dtype, shape_scalar(), value);
 }

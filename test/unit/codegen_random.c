@@ -126,9 +126,8 @@ static double *find_noise(Case *c, const Node *pack, const double *want, int tur
   int64_t count = shape_elements(&pack->type.shape);
   double *noise = ARENA_ARRAY(c->arena, double, count);
   for (int turn = 0; turn < turns; turn++) {
-    Moved moved = {
-        {c->arena, graph, c->context.settings, (uint64_t)c->seed},
-        {.arena = c->arena, .state = (uint64_t)turn * 7919 + 1, .is_common = turn % 2}};
+    Moved moved = {{c->arena, graph, c->context.settings, (uint64_t)c->seed},
+                   {.arena = c->arena, .state = (uint64_t)turn * 7919 + 1, .is_common = turn % 2}};
     Tensor **values = ARENA_ARRAY(c->arena, Tensor *, graph->nodes.count);
     assert_true(graph_interpret_changed(graph, c->arena, moved_leaf, moved_after, &moved, values,
                                         &c->diag));

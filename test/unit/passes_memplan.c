@@ -53,7 +53,8 @@ static void check_alignment(const Graph *graph) {
     const Node *node = graph->nodes.at[i];
     if (node_has_results(node)) continue;
     bool is_one = shape_elements(&node->type.shape) == 1;
-    assert_int_equal(node_int(node, ATTR_AT, -1) % (is_one ? dtype_bytes(node->type.dtype) : 64), 0);
+    assert_int_equal(node_int(node, ATTR_AT, -1) % (is_one ? dtype_bytes(node->type.dtype) : 64),
+                     0);
   }
   for (int i = 0; i < graph->roots.count; i++)
     if (graph->roots.at[i].kind != ROOT_ASSIGN &&

@@ -151,7 +151,8 @@ static void switches_off(void **state) {
   b->options.observe = observe;
   b->options.observe_user = &log;
   assert_true(run(b));
-  assert_string_equal(log, "decode.train decode.eval totals.train totals.eval shapes.train shapes.eval cse.train cse.eval "
+  assert_string_equal(log, "decode.train decode.eval totals.train totals.eval shapes.train "
+                           "shapes.eval cse.train cse.eval "
                            "autodiff.train autodiff.eval ");
 }
 
@@ -279,11 +280,20 @@ static void nothing_to_train(void **state) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TEST(dumps_what_changed),  TEST(dumps_one),    TEST(stops),
-      TEST(arenas_agree),        TEST(switches_off), TEST(keeps_what_is_needed),
-      TEST(unknown_names),       TEST(unfit_graph),  TEST(users_error),
-      TEST(leaves_a_reproducer), TEST(no_folder),    TEST(nothing_to_train),
-      TEST(leaves_one_when_it_aborts), TEST(leaves_nothing_behind),
+      TEST(dumps_what_changed),
+      TEST(dumps_one),
+      TEST(stops),
+      TEST(arenas_agree),
+      TEST(switches_off),
+      TEST(keeps_what_is_needed),
+      TEST(unknown_names),
+      TEST(unfit_graph),
+      TEST(users_error),
+      TEST(leaves_a_reproducer),
+      TEST(no_folder),
+      TEST(nothing_to_train),
+      TEST(leaves_one_when_it_aborts),
+      TEST(leaves_nothing_behind),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,14 +33,20 @@ static void test_kinds(void **state) {
       {"end 5 after=5", "end 4 after=5", "step 4 begins nothing"},
       {"end 5 after=5", "end 6 after=5", "must lie in 0..5"},
       {"end 5 after=5", "end (5) after=5", "expected the step that it ends"},
-      {"  end 5 after=5 queue=communicate", "  end 5 after=5 queue=communicate \"\"\n"
-       "  end 5 after=6 queue=communicate", "step 6 ends step 5 already"},
+      {"  end 5 after=5 queue=communicate",
+       "  end 5 after=5 queue=communicate \"\"\n"
+       "  end 5 after=6 queue=communicate",
+       "step 6 ends step 5 already"},
       {"  end 5 after=5 queue=communicate", "  fill () -> (1) after=5 queue=copy",
        "no step ends step 5"},
-      {"  end 5 after=5 queue=communicate", "  fill () -> (7) after=5 queue=copy \"\"\n"
-       "  end 5 after=6 queue=communicate", "step 6 touches bytes that step 5 has under way"},
-      {"  end 5 after=5 queue=communicate", "  copy (7) -> (4) after=5 queue=copy \"\"\n"
-       "  end 5 after=6 queue=communicate", "step 6 touches bytes that step 5 has under way"},
+      {"  end 5 after=5 queue=communicate",
+       "  fill () -> (7) after=5 queue=copy \"\"\n"
+       "  end 5 after=6 queue=communicate",
+       "step 6 touches bytes that step 5 has under way"},
+      {"  end 5 after=5 queue=communicate",
+       "  copy (7) -> (4) after=5 queue=copy \"\"\n"
+       "  end 5 after=6 queue=communicate",
+       "step 6 touches bytes that step 5 has under way"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
     expect_refusal(sample, cases[i][0], cases[i][1], cases[i][2]);
@@ -121,7 +127,8 @@ static void test_bounds(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_kinds), cmocka_unit_test(test_programmes),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_kinds),
+                                     cmocka_unit_test(test_programmes),
                                      cmocka_unit_test(test_bounds)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

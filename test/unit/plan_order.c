@@ -228,9 +228,8 @@ static void test_under_way(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_plans),
-                                     cmocka_unit_test(test_many_steps),
-                                     cmocka_unit_test(test_hostile),
-                                     cmocka_unit_test(test_under_way)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_random_plans), cmocka_unit_test(test_many_steps),
+      cmocka_unit_test(test_hostile), cmocka_unit_test(test_under_way)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,7 +20,7 @@ static inline Type type_of(DType dtype, int rank, int64_t a, int64_t b) {
 }
 
 static inline PlanStep step_of(Arena *arena, StepKind kind, const char *name, int inputs, int count,
-                        const int *args) {
+                               const int *args) {
   int *copy = ARENA_ARRAY(arena, int, count);
   memcpy(copy, args, sizeof *args * (size_t)count);
   return (PlanStep){.kind = kind,
@@ -77,14 +77,11 @@ static inline void add_tensors(Arena *arena, Plan *plan) {
 static inline void add_graph(Arena *arena, Plan *plan, const char *name) {
   VEC_PUSH(arena, plan->graphs, (PlanGraph){.name = name});
   PlanGraph *graph = &plan->graphs.at[plan->graphs.count - 1];
-  PlanBuffer buffers[] = {{ARENA_INPUT, 0, plan->inputs.at[0].type},
-                          {ARENA_WORK, 0, type_of(DT_F32, 2, 4, 8)},
-                          {ARENA_PARAMS, 0, plan->params.at[0].type},
-                          {ARENA_PARAMS, 128, plan->params.at[1].type},
-                          {ARENA_WORK, 128, type_of(DT_F32, 2, 4, 4)},
-                          {ARENA_OUTPUT, 0, type_of(DT_F32, 0, 0, 0)},
-                          {ARENA_STATE, 0, plan->states.at[0].type},
-                          {ARENA_WORK, 256, type_of(DT_F32, 2, 4, 4)}};
+  PlanBuffer buffers[] = {
+      {ARENA_INPUT, 0, plan->inputs.at[0].type},   {ARENA_WORK, 0, type_of(DT_F32, 2, 4, 8)},
+      {ARENA_PARAMS, 0, plan->params.at[0].type},  {ARENA_PARAMS, 128, plan->params.at[1].type},
+      {ARENA_WORK, 128, type_of(DT_F32, 2, 4, 4)}, {ARENA_OUTPUT, 0, type_of(DT_F32, 0, 0, 0)},
+      {ARENA_STATE, 0, plan->states.at[0].type},   {ARENA_WORK, 256, type_of(DT_F32, 2, 4, 4)}};
   for (int i = 0; i < 8; i++) VEC_PUSH(arena, graph->buffers, buffers[i]);
   PlanStep convert = step_of(arena, STEP_LAUNCH, "k0", 1, 2, (int[]){0, 1});
   convert.work = 32, convert.grain = 8, convert.bytes = 160, convert.line = 12;
@@ -184,7 +181,7 @@ static inline char *edited(Arena *arena, const Plan *plan, const char *from, con
 }
 
 static inline void expect_refusal(Plan *make(Arena *arena), const char *from, const char *to,
-                           const char *message) {
+                                  const char *message) {
   Arena *arena = arena_new();
   const char *why = NULL;
   char *text = edited(arena, make(arena), from, to);

@@ -296,8 +296,8 @@ static void test_damage(void **state) {
 
 static void test_calls_table(void **state) {
   (void)state;
-  static const char *const names[CALL_COUNT] = {
-      "gemm", "conv", "conv_grad_input", "conv_grad_weight", "matmul"};
+  static const char *const names[CALL_COUNT] = {"gemm", "conv", "conv_grad_input",
+                                                "conv_grad_weight", "matmul"};
   for (int i = 0; i < CALL_COUNT; i++) {
     CallId id;
     assert_true(call_parse(names[i], &id));

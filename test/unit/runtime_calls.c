@@ -62,7 +62,8 @@ static void run(int threads, const char *name, const char *const *keys, const in
   if (cpu_call_new(library, &step, addresses, &call) != STATUS_OK) fail_msg("%s", status_message());
   for (int i = 0; i < arg_count; i++) cpu_call_move(call, i, (char *)args[i]);
   for (int phase = 0; phase < cpu_call_phases(call); phase++)
-    for (int i = 0; i < cpu_call_parts(call, phase); i++) assert_true(cpu_call_run(call, phase, i, i));
+    for (int i = 0; i < cpu_call_parts(call, phase); i++)
+      assert_true(cpu_call_run(call, phase, i, i));
   cpu_call_free(call);
   for (int i = 0; i < arg_count; i++) free(addresses[i]);
   cpu_library_free(library);

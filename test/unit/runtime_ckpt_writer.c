@@ -160,12 +160,12 @@ static void pieces(void **state) {
     Values before = values();
     CkptRanges ranges = ckpt_ranges(artifact->plan->arena, artifact->plan);
     ExecSnapshot *snapshot, *none;
-    assert_int_equal(
-        exec_snapshot_new(exec, ranges.at, ranges.count, SNAPSHOT_ANYWHERE, &snapshot), 0);
+    assert_int_equal(exec_snapshot_new(exec, ranges.at, ranges.count, SNAPSHOT_ANYWHERE, &snapshot),
+                     0);
     assert_non_null(snapshot);
     assert_false(exec_snapshot_is_on_device(snapshot)); /* the cpu's memory is the host's */
-    assert_int_equal(
-        exec_snapshot_new(exec, ranges.at, ranges.count, SNAPSHOT_ON_DEVICE, &none), 0);
+    assert_int_equal(exec_snapshot_new(exec, ranges.at, ranges.count, SNAPSHOT_ON_DEVICE, &none),
+                     0);
     assert_null(none);
     char byte;
     assert_int_equal(exec_snapshot_read(snapshot, ARENA_PARAMS, SMALL_PARAM_BYTES, 1, &byte),

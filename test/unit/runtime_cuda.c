@@ -371,9 +371,9 @@ static char *write_mapped(void) {
                 "graph \"%s\"\n  buffer 0 state+0 f32[16,40]\n  buffer 1 state+4096 f32[16,32]\n",
                 g ? "eval" : "train");
     write_rest_buffers(2, 8192, &plan);
-    text_printf(&plan,
-                "  launch \"own\" (0 1) -> (1) queue=compute grid=1,1,1 block=32,1,1 map 0+0 f32 dims=40,16 "
-                "strides=160 box=32,16 \"copy\"\n");
+    text_printf(&plan, "  launch \"own\" (0 1) -> (1) queue=compute grid=1,1,1 block=32,1,1 map "
+                       "0+0 f32 dims=40,16 "
+                       "strides=160 box=32,16 \"copy\"\n");
     write_rest(2, &plan);
   }
   text_printf(&plan, "%s", programmes);

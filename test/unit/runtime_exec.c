@@ -78,8 +78,8 @@ static Plan *make_plan(Arena *arena) {
   PlanTensor x = {.name = "x", .type = f32(2, BATCH, IN), .is_needed_for_predict = true};
   PlanTensor t = {.name = "t", .type = f32(2, BATCH, OUT), .offset = BATCH * IN * 4};
   PlanTensor w = {.name = "weight", .type = f32(2, OUT, IN), .init = {"normal", {0, 0.1}, 2}};
-  PlanTensor step = {.name = OWN_STEP, .type = {DT_I64, {0}}, .init = {"zeros", {0}, 0},
-                     .role = ROLE_STEP};
+  PlanTensor step = {
+      .name = OWN_STEP, .type = {DT_I64, {0}}, .init = {"zeros", {0}, 0}, .role = ROLE_STEP};
   PlanTensor lr = {.name = "train.lr", .type = {DT_F64, {0}}};
   VEC_PUSH(arena, plan->inputs, x);
   VEC_PUSH(arena, plan->inputs, t);
@@ -572,12 +572,16 @@ static void test_no_memory(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_training),          cmocka_unit_test(test_uses),
+      cmocka_unit_test(test_training),
+      cmocka_unit_test(test_uses),
       cmocka_unit_test(test_beside),
       cmocka_unit_test(test_checked_and_timed),
-      cmocka_unit_test(test_damaged_artifacts), cmocka_unit_test(test_devices),
-      cmocka_unit_test(test_reports),           cmocka_unit_test(test_embedding),
-      cmocka_unit_test(test_cut_artifacts),     cmocka_unit_test(test_no_memory),
+      cmocka_unit_test(test_damaged_artifacts),
+      cmocka_unit_test(test_devices),
+      cmocka_unit_test(test_reports),
+      cmocka_unit_test(test_embedding),
+      cmocka_unit_test(test_cut_artifacts),
+      cmocka_unit_test(test_no_memory),
   };
   return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -145,7 +145,7 @@ static void nothing_moves(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(orders), cmocka_unit_test(copies), cmocka_unit_test(pieces),
-                                     cmocka_unit_test(nothing_moves)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(orders), cmocka_unit_test(copies),
+                                     cmocka_unit_test(pieces), cmocka_unit_test(nothing_moves)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -168,9 +168,8 @@ static void test_reserved(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_late_wake),
-                                     cmocka_unit_test(test_late_workers),
-                                     cmocka_unit_test(test_any_delays),
-                                     cmocka_unit_test(test_reserved)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_late_wake), cmocka_unit_test(test_late_workers),
+      cmocka_unit_test(test_any_delays), cmocka_unit_test(test_reserved)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

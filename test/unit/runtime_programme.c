@@ -20,8 +20,7 @@ static void go_through(uint64_t seed) {
     PlanRun run = {.graph = (int)draw(&seed, GRAPHS), .times = 1 + draw(&seed, 6)};
     run.averages = draw(&seed, 4) == 0;
     plan_add_run(plan, PROGRAMME_STEP, run);
-    for (int64_t k = 0; k < run.times; k++)
-      want[count++] = run.graph + (run.averages ? GRAPHS : 0);
+    for (int64_t k = 0; k < run.times; k++) want[count++] = run.graph + (run.averages ? GRAPHS : 0);
   }
   Programme programme = {.plan = plan, .of = plan_find_programme(plan, PROGRAMME_STEP)};
   assert_int_equal(plan_batches(programme.of), count);

@@ -132,9 +132,7 @@ static void close_all(Fixture *f) {
   dlclose(f->library);
 }
 
-static void run(DeviceGraph *graph) {
-  assert_int_equal(dev_cpu.run(graph, memory), STATUS_OK);
-}
+static void run(DeviceGraph *graph) { assert_int_equal(dev_cpu.run(graph, memory), STATUS_OK); }
 
 static void does_its_queues(void **state) {
   (void)state;
@@ -224,7 +222,8 @@ static void none(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(does_its_queues), cmocka_unit_test(keeps_the_order),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(does_its_queues),
+                                     cmocka_unit_test(keeps_the_order),
                                      cmocka_unit_test(nobody_waits_for_it), cmocka_unit_test(none)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

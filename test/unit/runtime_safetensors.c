@@ -277,9 +277,9 @@ static void no_memory(void **state) {
 int main(void) {
   json_set_alloc_funcs(failing, free); /* before the first parse, as a program of its own would */
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(round_trip), cmocka_unit_test(damaged), cmocka_unit_test(cut),
-      cmocka_unit_test(sum), cmocka_unit_test(in_pieces),        cmocka_unit_test(targets), cmocka_unit_test(full_disk),
-      cmocka_unit_test(no_memory),
+      cmocka_unit_test(round_trip), cmocka_unit_test(damaged),   cmocka_unit_test(cut),
+      cmocka_unit_test(sum),        cmocka_unit_test(in_pieces), cmocka_unit_test(targets),
+      cmocka_unit_test(full_disk),  cmocka_unit_test(no_memory),
   };
   return cmocka_run_group_tests(tests, data_setup, data_teardown);
 }

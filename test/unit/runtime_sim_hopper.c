@@ -394,8 +394,8 @@ static void copies(void **state) {
 }
 
 #define ONE_ARRIVAL                                                                                \
-  "mbarrier.init.shared::cta.b64 [full], 1; mbarrier.init.shared::cta.b64 [full+8], 1;\n"           \
-  "mbarrier.init.shared.b64 [empty], 1; mbarrier.init.shared.b64 [empty+8], 1;\n"                   \
+  "mbarrier.init.shared::cta.b64 [full], 1; mbarrier.init.shared::cta.b64 [full+8], 1;\n"          \
+  "mbarrier.init.shared.b64 [empty], 1; mbarrier.init.shared.b64 [empty+8], 1;\n"                  \
   "fence.mbarrier_init.release.cluster;\n"
 #define LANE_0_ARRIVES "setp.eq.u32 %p6, %r20, 0;\n@%p6 mbarrier.arrive.shared.b64 _, [%r6+16];\n"
 #define LANE_0_WAITS                                                                               \
@@ -498,10 +498,9 @@ static const struct {
               "512, [%r6];\n"}},
     {"a copy that nobody waits for",
      "unfinished copy: the block ends",
-     {.end =
-          "setp.ne.u32 %p5, %r1, 32; @%p5 ret;\nmov.u32 %r6, full;\n"
-          "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [s+1024], [%rd1], 16, "
-          "[%r6];\n"}},
+     {.end = "setp.ne.u32 %p5, %r1, 32; @%p5 ret;\nmov.u32 %r6, full;\n"
+             "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [s+1024], [%rd1], 16, "
+             "[%r6];\n"}},
 };
 
 static void copy_findings(void **state) {

@@ -446,8 +446,7 @@ static Status copy_new(CpuLibrary *library, const PlanStep *step, char *const *a
 static Status call_new(CpuLibrary *library, const PlanStep *step, char *const *args,
                        CpuCall **out) {
   CallId id;
-  if (step->kind == STEP_COPY || step->kind == STEP_FILL)
-    return copy_new(library, step, args, out);
+  if (step->kind == STEP_COPY || step->kind == STEP_FILL) return copy_new(library, step, args, out);
   if (!call_parse(step->name, &id))
     return status_fail(STATUS_USER, "there is no library call %s", step->name);
   switch (id) {

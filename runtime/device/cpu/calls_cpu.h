@@ -9,8 +9,7 @@
 #include "plan/plan.h"
 #include "runtime/common/status.h"
 
-typedef struct CpuLibrary
-    CpuLibrary; /* oneDNN's engine, streams and scratch */
+typedef struct CpuLibrary CpuLibrary; /* oneDNN's engine, streams and scratch */
 /* Phases are cut for `threads`; so many, and `reserved` more, may run their parts. */
 STATUS_CHECKED Status cpu_library_new(int threads, int reserved, CpuLibrary **out);
 void cpu_library_free(CpuLibrary *library); /* NULL is fine; after all its calls */

@@ -155,8 +155,8 @@ static Status cpu_open(const Artifact *artifact, const DeviceOptions *options, D
   if (!device) return status_fail(STATUS_FAULT, "out of memory");
   Status status = pool_new_reserving(options->threads, options->reserved, &device->pool);
   if (status == STATUS_OK)
-    status = cpu_library_new(pool_threads(device->pool), pool_reserved(device->pool),
-                             &device->library);
+    status =
+        cpu_library_new(pool_threads(device->pool), pool_reserved(device->pool), &device->library);
   if (status != STATUS_OK) {
     cpu_close(device);
     return status;
@@ -284,7 +284,7 @@ static Status cpu_bind(Device *device, const Artifact *artifact, int which, char
   graph->arena = arena_new();
   graph->step_count = steps;
   graph->task = ARENA_ARRAY(graph->arena, Task, steps * MOST_TASKS_PER_STEP + 1);
-  graph->aside = ARENA_ARRAY(graph->arena, int, steps * MOST_TASKS_PER_STEP + 1);
+  graph->aside = ARENA_ARRAY(graph->arena, int, steps *MOST_TASKS_PER_STEP + 1);
   graph->first_task = ARENA_ARRAY(graph->arena, int, steps + 1);
   graph->call = ARENA_ARRAY(graph->arena, CpuCall *, steps + 1);
   graph->patch = ARENA_ARRAY(graph->arena, Patch, args + 1);

@@ -61,9 +61,9 @@ struct Device {
 /* One thing to enqueue: a launch or call of the plan, or a library call in place of some launches.
  */
 typedef struct {
-  int first, end;        /* steps of the plan */
-  CudaFunction function; /* of a launch */
-  CudaCall *call;        /* in place of them */
+  int first, end;          /* steps of the plan */
+  CudaFunction function;   /* of a launch */
+  CudaCall *call;          /* in place of them */
   int *after, after_count; /* items of the same run that must be over before it starts */
   bool is_awaited;         /* another one waits for it */
 } CudaItem;

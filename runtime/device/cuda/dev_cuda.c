@@ -159,8 +159,9 @@ static void cuda_spare_free(Device *device, char *memory) {
 
 static Status cuda_copy(Device *device, char *to, const char *from, int64_t bytes) {
   if (bytes)
-    CUDA_TRY(device, on_device((CudaAddress)(uintptr_t)to, place_of(device, from), (size_t)bytes,
-                               device->compute),
+    CUDA_TRY(device,
+             on_device((CudaAddress)(uintptr_t)to, place_of(device, from), (size_t)bytes,
+                       device->compute),
              "copying %lld bytes", (long long)bytes);
   CUDA_TRY(device, event_record(device->copied, device->compute), "copying");
   return STATUS_OK;
@@ -171,8 +172,7 @@ static Status cuda_read_beside(Device *device, void *to, const char *from, int64
   if (!bytes) return STATUS_OK;
   CUDA_TRY(device, context_set(device->context), "the GPU's context");
   CUDA_TRY(device, stream_wait_event(device->aside, device->copied, 0), "reading a copy");
-  CUDA_TRY(device,
-           to_host(to, (CudaAddress)(uintptr_t)from, (size_t)bytes, device->aside),
+  CUDA_TRY(device, to_host(to, (CudaAddress)(uintptr_t)from, (size_t)bytes, device->aside),
            "reading a copy");
   CUDA_TRY(device, stream_synchronize(device->aside), "reading a copy");
   return STATUS_OK;

@@ -248,7 +248,7 @@ static Status bind_sim(Device *device, const Artifact *artifact, int which, char
     const PlanStep *step = &graph->graph->steps.at[i];
     graph->tasks[i].is_fresh = ARENA_ARRAY(graph->arena, bool, step->arg_count + 1);
     bool is_beside = step->kind == STEP_BEGIN || step->kind == STEP_END;
-    status = is_beside                     ? dev_refuse_beside(artifact->path, step)
+    status = is_beside                   ? dev_refuse_beside(artifact->path, step)
              : step->kind == STEP_LAUNCH ? bind_launch(graph, artifact, step, &graph->tasks[i])
                                          : bind_call(graph, step, &graph->tasks[i]);
   }

@@ -13,7 +13,8 @@ static const SimLanes *choose_lanes(void) {
   bool has_v4 = has_v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
                 __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
                 __builtin_cpu_supports("avx512cd");
-  if (has_v4 && !(chosen && (!strcmp(chosen, "v3") || !strcmp(chosen, "base")))) return &sim_lanes_v4;
+  if (has_v4 && !(chosen && (!strcmp(chosen, "v3") || !strcmp(chosen, "base"))))
+    return &sim_lanes_v4;
   if (has_v3 && !(chosen && !strcmp(chosen, "base"))) return &sim_lanes_v3;
 #endif
   return &sim_lanes_base;
