@@ -129,8 +129,11 @@ class Programs(support.Case):
         flags = command.replace("\\\n", " ").replace("build/", support.BUILD + "/").split()
         with open(self.path(name + ".c"), "w") as file:
             file.write(source)
-        sanitize = re.findall(r"^FT_SANITIZE:STRING=(.+)$", open(os.path.join(support.BUILD, "CMakeCache.txt")).read(), re.M)
-        command = ["gcc", "-std=c17", "-Wall", "-Wextra", "-Werror", *(f"-fsanitize={what}" for what in sanitize), self.path(name + ".c"), *flags, "-o", self.path(name)]
+        with open(os.path.join(support.BUILD, "CMakeCache.txt")) as file:
+            cache = file.read()
+        sanitize = re.findall(r"^FT_SANITIZE:STRING=(.+)$", cache, re.M)
+        compiler = re.search(r"^CMAKE_C_COMPILER:\w+=(.+)$", cache, re.M).group(1) if sanitize else "gcc"  # gcc's sanitizers are not clang's
+        command = [compiler, "-std=c17", "-Wall", "-Wextra", "-Werror", *(f"-fsanitize={what}" for what in sanitize), self.path(name + ".c"), *flags, "-o", self.path(name)]
         done = subprocess.run(command, capture_output=True, text=True, cwd=support.ROOT)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         return self.path(name)
