@@ -44,14 +44,10 @@ static Status make_piece(const Stream *stream, const Entry *entry, int64_t from,
   return STATUS_OK;
 }
 
-static bool is_permuted(const PlanTensor *tensor) {
-  return storage_merged(&tensor->storage).view.rank && shape_elements(&tensor->type.shape);
-}
-
 static Status next_piece(void *context, int index, size_t from, const void **at, size_t *bytes) {
   const Stream *stream = context;
   const Entry *entry = &stream->entries.at[index];
-  if (is_permuted(&entry->tensor)) {
+  if (permute_moves(&entry->tensor)) {
     *at = stream->made;
     return make_piece(stream, entry, (int64_t)from, bytes);
   }
@@ -72,7 +68,7 @@ static Status take_memory(Stream *stream, const char *path) {
     const PlanTensor *tensor = &stream->entries.at[i].tensor;
     int64_t bytes = type_bytes(&tensor->type);
     if (bytes > stream->most) stream->most = bytes;
-    permutes |= is_permuted(tensor);
+    permutes |= permute_moves(tensor);
   }
   int64_t limit = permutes ? CKPT_PIECE : PLAIN_PIECE;
   if (stream->from->piece) limit = stream->from->piece;

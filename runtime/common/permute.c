@@ -91,7 +91,7 @@ static PermutePiece all_of(const PlanTensor *tensor) {
   return (PermutePiece){0, shape_elements(&tensor->type.shape)};
 }
 
-static bool moves(const PlanTensor *tensor) {
+bool permute_moves(const PlanTensor *tensor) {
   return storage_merged(&tensor->storage).view.rank && shape_elements(&tensor->type.shape);
 }
 
@@ -102,7 +102,7 @@ PermutePiece permute_piece(const PlanTensor *tensor, bool is_memory, int64_t fir
   Shape shape = is_memory ? storage_shape(&storage) : storage.view;
   PermutePiece piece = {first, all_of(tensor).count - first};
   int64_t stride[MAX_RANK];
-  if (!moves(tensor)) {
+  if (!permute_moves(tensor)) {
     if (piece.count > most) piece.count = most;
     return piece;
   }
@@ -119,12 +119,12 @@ PermutePiece permute_piece(const PlanTensor *tensor, bool is_memory, int64_t fir
 void permute_piece_from_memory(const PlanTensor *tensor, const void *from, PermutePiece from_piece,
                                void *to, PermutePiece to_piece) {
   Storage back = storage_inverse(&tensor->storage);
-  if (moves(tensor) && from_piece.count && to_piece.count)
+  if (permute_moves(tensor) && from_piece.count && to_piece.count)
     permute(&back, dtype_bytes(tensor->type.dtype), from, from_piece, to, to_piece);
 }
 
 void permute_to_memory(const PlanTensor *tensor, const void *from, void *to) {
-  if (moves(tensor))
+  if (permute_moves(tensor))
     permute(&tensor->storage, dtype_bytes(tensor->type.dtype), from, all_of(tensor), to,
             all_of(tensor));
   else
@@ -132,7 +132,7 @@ void permute_to_memory(const PlanTensor *tensor, const void *from, void *to) {
 }
 
 void permute_from_memory(const PlanTensor *tensor, const void *from, void *to) {
-  if (moves(tensor))
+  if (permute_moves(tensor))
     permute_piece_from_memory(tensor, from, all_of(tensor), to, all_of(tensor));
   else
     memcpy(to, from, (size_t)type_bytes(&tensor->type));

@@ -19,6 +19,8 @@ typedef struct {
   int64_t first, count;
 } PermutePiece;
 PermutePiece permute_piece(const PlanTensor *tensor, bool is_memory, int64_t first, int64_t most);
+/* Does memory have the elements in another order than the type? */
+bool permute_moves(const PlanTensor *tensor);
 /* Of the piece `from` of memory, what belongs to the piece `to` of the file; the buffers hold no
  * more than these. */
 void permute_piece_from_memory(const PlanTensor *tensor, const void *from, PermutePiece from_piece,
