@@ -107,7 +107,8 @@ typedef struct {
   Loc loc; /* in the .ft source; of what backward computes: that of the forward node */
   Region region;
   bool is_backward; /* made for a gradient */
-  bool is_again;    /* backward computes it although forward has done so: cse must not undo that */
+  bool
+      is_recomputed; /* backward computes it although forward has done so: cse must not undo that */
 } Origin;
 
 typedef struct Graph Graph;

@@ -333,11 +333,11 @@ static bool origin(Parser *p, Origin *out) {
     p->at++;
   }
   if (*p->at == '+') {
-    out->is_again = true;
+    out->is_recomputed = true;
     p->at++;
   }
   if (*p->at < '0' || *p->at > '9')
-    return out->is_backward || out->is_again ||
+    return out->is_backward || out->is_recomputed ||
            fail_at(p, p->at, "expected a line number after '@'");
   int64_t number[3];
   int count = 0;

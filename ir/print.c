@@ -94,8 +94,8 @@ static void print_loc(Text *out, const Node *node) {
   Loc loc = origin->loc;
   Region region = origin->region;
   bool known = loc.file || loc.line || loc.column || region.number;
-  if (!known && !origin->is_backward && !origin->is_again) return;
-  text_printf(out, "  @%s%s", origin->is_backward ? "~" : "", origin->is_again ? "+" : "");
+  if (!known && !origin->is_backward && !origin->is_recomputed) return;
+  text_printf(out, "  @%s%s", origin->is_backward ? "~" : "", origin->is_recomputed ? "+" : "");
   if (!known) return;
   if (loc.file != 1) text_printf(out, "%u:", loc.file);
   text_printf(out, "%u:%u", loc.line, loc.column);

@@ -5,7 +5,7 @@
 #define FT_IR_REGION_H
 #include <stdint.h>
 
-/* What backward makes again. As the layer says; REGION_SETTING: as train.recompute does. */
+/* What backward recomputes, as the layer says; REGION_SETTING: as train.recompute says. */
 typedef enum { REGION_SETTING, REGION_NONE, REGION_POINTWISE, REGION_BLOCK } RegionPolicy;
 
 enum { REGION_MOST = (1 << 24) - 1 };

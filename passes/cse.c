@@ -71,7 +71,7 @@ static uint64_t key_hash(const Key *key) {
 static bool key_matches(const Key *key, const Node *node) {
   const Node *old = key->old;
   if (old->op != node->op || !type_equal(&old->type, &node->type)) return false;
-  if (old->origin.is_again != node->origin.is_again) return false; /* see recompute.c */
+  if (old->origin.is_recomputed != node->origin.is_recomputed) return false; /* see recompute.c */
   if (key->name) return strcmp(key->name, node_str(node, ATTR_NAME)) == 0;
   if (!node_attrs_equal(old, node, is_note) || old->input_count != node->input_count) return false;
   if (op_has(old->op, TRAIT_COMMUTES) && key->inputs[0] == node->input[1] &&

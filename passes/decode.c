@@ -6,15 +6,15 @@
  *            "decode": the tokens of 1 position -> scores f32[N,1,V]; "prefill": PREFILL_WIDTH
  *            tokens, no output: it only fills the caches. Both read their tokens, text by text, at
  *            the start of the whole graph's input, and the state decode.position i64[], how many
- * positions are done, which they advance. Every attention has caches decode.I.key and .value,
- * [N,G,T,D], which are states with cache=true: they lie in the work arena and live as long as no
- * other graph runs. Position + width must not exceed T.
+ *            positions are done, which they advance. Every attention has caches decode.I.key and
+ *            .value, [N,G,T,D], states of role cache: they are in the work arena and live as long
+ *            as no other graph runs. Position + width must not exceed T.
  *
  * A value that depends on the tokens keeps its positions along some dimension (decode_factors.h)
  * and is computed for the new ones only; what does not (the rows of a table of positions, angles of
- * rotary embeddings, masks) is read at the position, wherever it meets one that does. An op that
- * mixes positions, unless it is causal attention, has no such form: then there is no decode graph,
- * and context->refused says why. */
+ * rotary embeddings, masks) is read at the position, where an op joins it with one that does. An op
+ * that mixes positions, unless it is causal attention, has no such form: then there is no decode
+ * graph, and context->refused says why. */
 #include "passes/decode.h"
 #include "passes/decode_factors.h"
 #include "passes/forms.h"
@@ -110,8 +110,8 @@ static Node *iota_at(Decode *d, const Node *old, const Factors *want) {
   return make_broadcast(d->graph, make_reshape(d->graph, index, line), shape);
 }
 
-/* What an input must be made of for the result to be made of `want`; false: not to be said. */
-static bool demand(const Node *old, const Factors *want, Factors *out) {
+/* The factors of an operand of a result with the factors `want`; false: there are none. */
+static bool operand_factors(const Node *old, const Factors *want, Factors *out) {
   const Shape *from = &old->input[0]->type.shape, *to = &old->type.shape;
   *out = factors_plain(from);
   switch (old->op) {
@@ -144,15 +144,15 @@ static Node *make_at(Decode *d, const Node *old, const Factors *want) {
   if (old->op == OP_CONST) return copy(d, old, NULL, factors_shape(want, d->texts, d->width));
   if (old->op == OP_IOTA) return iota_at(d, old, want);
   Factors needs;
-  if (!old->input_count || !demand(old, want, &needs)) return take(d, old, want);
+  if (!old->input_count || !operand_factors(old, want, &needs)) return take(d, old, want);
   Node **inputs = ARENA_ARRAY(d->arena, Node *, old->input_count);
   for (int i = 0; i < old->input_count; i++)
     if (!(inputs[i] = at(d, old->input[i], &needs))) return NULL;
   return copy(d, old, inputs, factors_shape(want, d->texts, d->width));
 }
 
-/* The part of a value that does not depend on the tokens for those that do and are made of `want`.
- */
+/* The part of a value that does not depend on the tokens, for an op on values with the factors
+ * `want`. */
 static Node *at(Decode *d, const Node *old, const Factors *want) {
   int form = 0;
   if (factors_is_plain(want)) return whole(d, old);
@@ -234,9 +234,9 @@ static Node *gather(Decode *d, const Node *old, Factors *out) {
   return inputs[0] ? copy(d, old, inputs, factors_shape(out, d->texts, d->width)) : NULL;
 }
 
-/* A row times a matrix is nothing but reading the matrix: a sum of products, as rows or columns of
- * it, which is a simpler kernel than a product and reads faster (GPT-2 124M on two cores: 15 ms a
- * token instead of 20). */
+/* A row times a matrix takes no longer than reading the matrix: so it becomes a sum of products
+ * over its rows or columns, a simpler kernel than a product, which reads faster (GPT-2 124M on two
+ * cores: 15 ms a token instead of 20). */
 static Node *product_of_row(Decode *d, const Node *old, Node *const *inputs, bool turned) {
   Graph *g = d->graph;
   int rank = old->type.shape.rank;
@@ -299,15 +299,15 @@ static Node *visible(Decode *d) {
   return d->visible = make_binary(d->graph, OP_LE, key, row);
 }
 
-/* The type to which attention will round its operands: they are remembered in it. */
+/* The type to which attention will round its operands: the cache has it. */
 static DType type_remembered(const Decode *d, const Node *old, DType whole) {
   const char *precision = node_str(old, ATTR_PRECISION);
   if (!precision) precision = d->precision;
   return !strcmp(precision, "bf16") ? DT_BF16 : !strcmp(precision, "fp16") ? DT_F16 : whole;
 }
 
-/* [N,G,width,D] behind those before: a state [N,G,T,D] with them in it. What lies behind them is
- * old or never written, and no position sees it. */
+/* Puts [N,G,width,D] behind the earlier ones, in a state [N,G,T,D]. What stands behind them there
+ * is old or was never written, and no position sees it. */
 static Node *remember(Decode *d, const Node *old, Node *fresh, const char *what) {
   Graph *g = d->graph;
   DType whole = fresh->type.dtype;
@@ -492,7 +492,7 @@ static bool is_one_position(const Decode *d, const Node *scores) {
          d->part[scores->id].node->type.shape.dim[0] == d->texts;
 }
 
-/* Why so many texts cannot be had at once; NULL: they can. */
+/* Why so many texts cannot be generated at once; NULL: they can. */
 static const char *too_many(const Decode *d, const Node *tokens) {
   const Shape *shape = &tokens->type.shape;
   if (d->texts > 1 && shape->dim[0] == 1)
@@ -536,7 +536,7 @@ Graph *pass_decode(PassContext *context, Graph *old) {
   if (!d.why) add_leaves(&d, tokens);
   if (!d.why) write_graph(&d, scores);
   if (!d.why && !is_one_position(&d, scores)) d.why = "the scores do not belong to positions";
-  if (!d.why && is_prefill && !d.attentions) d.why = "there is nothing to remember";
+  if (!d.why && is_prefill && !d.attentions) d.why = "no attention has keys and values to keep";
   if (d.why) {
     context->refused = arena_strdup(context->arena, d.why);
     return NULL;

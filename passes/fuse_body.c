@@ -1,6 +1,6 @@
 /* fuse_body: writes the fused graph. Leaves first, then every group in an order in which what it
  * reads comes before it: else where its first member stands, or, in backward, its last, because
- * what a kernel of several layers' gradients reads may be made again for it, layer by layer. A body
+ * what a kernel of several layers' gradients reads may be recomputed for it, layer by layer. A body
  * is made by pulling from the results: the value of a node, laid out as some shape of equally many
  * elements (the domain D, its reduced shape, or the node's own shape where it is read in another
  * order). Views and broadcasts are re-expressed in D wherever their dimensions allow it, so that in

@@ -1,35 +1,36 @@
 /* layout: images become channels-last (NHWC) around convolutions, forward and backward alike, which
  * is what convolution libraries, coalesced loads and batch norm's reductions want; weights of
  * convolutions become OHWI, and rows that were images keep the images' order up to a product with a
- * parameter, of which the order is asked instead. layout_form.c says where each value is at home.
+ * parameter, which is permuted instead. layout_choose.c chooses each value's layout.
  *
- * A value asked for in another form is turned once, or only viewed if no two dimensions of more
- * than one element change places. So transposes remain only where images enter and leave: at inputs
- * of several channels, at outputs and whatever asks for places in a row by number; and right behind
- * parameters, and before their gradients are packed, where the pass storage takes them away. */
+ * A value that is needed in a second layout is transposed once, or only viewed if no two dimensions
+ * of more than one element change places. So transposes remain only where images enter and leave:
+ * at inputs of several channels, at outputs, and at consumers that count the elements of a row; and
+ * right behind parameters, and before their gradients are packed, where pass storage removes
+ * them. */
 #include "passes/forms.h"
 #include "passes/layout.h"
 #include <string.h>
 
 static const int64_t to_nhwc[4] = {0, 2, 3, 1}, to_nchw[4] = {0, 3, 1, 2};
-static const Form plain = {0};
+static const Layout plain = {0};
 
 typedef struct {
   Graph *fresh;
-  Homes forms;
+  Layouts layouts;
   Arena *arena;
-  VEC(Form) met; /* the forms that were asked for; their numbers in: */
+  VEC(Layout) met; /* those that were asked for; their numbers are the forms of: */
   Forms values;
-} Layout;
+} LayoutPass;
 
-static Node *value(Layout *l, const Node *node, const Form *form) {
+static Node *value(LayoutPass *l, const Node *node, const Layout *layout) {
   int number = 0;
-  while (number < l->met.count && !layout_is_same(&l->met.at[number], form)) number++;
-  if (number == l->met.count) VEC_PUSH(l->arena, l->met, *form);
+  while (number < l->met.count && !layout_is_same(&l->met.at[number], layout)) number++;
+  if (number == l->met.count) VEC_PUSH(l->arena, l->met, *layout);
   return forms_get(&l->values, node, number);
 }
 
-/* ── turning ────────────────────────────────────────────────────────────────────────────────── */
+/* ── from one layout to another ─────────────────────────────────────────────────────────────── */
 
 static Shape permuted(const Shape *shape, const int64_t *perm) {
   Shape out = {.rank = shape->rank};
@@ -38,7 +39,7 @@ static Shape permuted(const Shape *shape, const int64_t *perm) {
 }
 
 /* An image from NCHW to NHWC, or back: a transpose, or a view if that is all it takes. */
-static Node *turned_image(Layout *l, Node *image, bool is_back, const Node *old) {
+static Node *turned_image(LayoutPass *l, Node *image, bool is_back, const Node *old) {
   const int64_t *perm = is_back ? to_nchw : to_nhwc;
   l->fresh->origin = old->origin;
   if (!layout_is_view(&old->type.shape)) return make_transpose(l->fresh, image, perm);
@@ -46,13 +47,13 @@ static Node *turned_image(Layout *l, Node *image, bool is_back, const Node *old)
 }
 
 /* A matrix of which dimensions are folded, or unfolded again. */
-static Node *turned_matrix(Layout *l, Node *matrix, const Form *form, bool is_back,
+static Node *turned_matrix(LayoutPass *l, Node *matrix, const Layout *layout, bool is_back,
                            const Node *old) {
   l->fresh->origin = old->origin;
   Shape split = {0};
   int64_t perm[4];
   for (int d = 0; d < 2; d++) {
-    const Fold *fold = &form->fold[d];
+    const Fold *fold = &layout->fold[d];
     int at = split.rank;
     split.rank += fold->channels ? 2 : 1;
     perm[at] = split.rank - 1;
@@ -67,10 +68,11 @@ static Node *turned_matrix(Layout *l, Node *matrix, const Form *form, bool is_ba
   return make_reshape(l->fresh, turned, old->type.shape);
 }
 
-/* From plain to `form`, or back. */
-static Node *turned(Layout *l, Node *from, const Form *form, bool is_back, const Node *old) {
-  return form->is_nhwc ? turned_image(l, from, is_back, old)
-                       : turned_matrix(l, from, form, is_back, old);
+/* From plain to `layout`, or back. */
+static Node *turned(LayoutPass *l, Node *from, const Layout *layout, bool is_back,
+                    const Node *old) {
+  return layout->is_nhwc ? turned_image(l, from, is_back, old)
+                         : turned_matrix(l, from, layout, is_back, old);
 }
 
 /* ── nodes in NHWC ──────────────────────────────────────────────────────────────────────────── */
@@ -81,7 +83,7 @@ static Attr permuted_attr(Arena *arena, const Attr *attr) {
 }
 
 /* Dimension numbers in the attributes, as they are in NHWC. */
-static Attr *nhwc_attrs(Layout *l, const Node *old) {
+static Attr *nhwc_attrs(LayoutPass *l, const Node *old) {
   static const int64_t place[4] = {0, 3, 1, 2}; /* where a dimension of NCHW stands in NHWC */
   Arena *arena = l->fresh->arena;
   Attr *attrs = ARENA_ARRAY(arena, Attr, old->attr_count);
@@ -119,39 +121,40 @@ static Attr *nhwc_attrs(Layout *l, const Node *old) {
 
 /* ── making ─────────────────────────────────────────────────────────────────────────────────── */
 
-static Node *computed(Layout *l, const Node *old, const Form *form) {
+static Node *computed(LayoutPass *l, const Node *old, const Layout *layout) {
   Node **inputs = ARENA_ARRAY(l->fresh->arena, Node *, old->input_count);
   for (int k = 0; k < old->input_count; k++) {
-    Form wanted = layout_of_input(&l->forms, old, k, form);
+    Layout wanted = layout_of_input(&l->layouts, old, k, layout);
     inputs[k] = value(l, old->input[k], &wanted);
   }
-  if (!form->is_nhwc) return graph_copy_node(l->fresh, old, inputs);
+  if (!layout->is_nhwc) return graph_copy_node(l->fresh, old, inputs);
   Type type = {old->type.dtype, permuted(&old->type.shape, to_nhwc)};
   l->fresh->origin = old->origin;
   return graph_node(l->fresh, old->op, inputs, old->input_count, nhwc_attrs(l, old),
                     old->attr_count, &type);
 }
 
-static bool can_make(const Layout *l, const Node *node, const Form *form) {
-  if (layout_is_same(form, &l->forms.home[node->id])) return true;
-  if (!l->forms.is_free[node->id] || node->op == OP_PARAM || node->op == OP_RESHAPE) return false;
+static bool can_make(const LayoutPass *l, const Node *node, const Layout *layout) {
+  if (layout_is_same(layout, &l->layouts.chosen[node->id])) return true;
+  if (!l->layouts.is_free[node->id] || node->op == OP_PARAM || node->op == OP_RESHAPE) return false;
   bool counts_folded = node->op == OP_IOTA && node->type.shape.rank == 2 &&
-                       form->fold[node_int(node, ATTR_AXIS, 0)].channels;
+                       layout->fold[node_int(node, ATTR_AXIS, 0)].channels;
   return !counts_folded;
 }
 
-static Node *make(void *layout, const Node *node, int number) {
-  Layout *l = layout;
-  const Form form = l->met.at[number], *home = &l->forms.home[node->id];
-  if (can_make(l, node, &form)) return computed(l, node, &form);
-  if (layout_is_same(&form, &plain)) return turned(l, value(l, node, home), home, true, node);
-  return turned(l, value(l, node, &plain), &form, false, node);
+static Node *layout_make(void *pass, const Node *node, int number) {
+  LayoutPass *l = pass;
+  const Layout layout = l->met.at[number], *chosen = &l->layouts.chosen[node->id];
+  if (can_make(l, node, &layout)) return computed(l, node, &layout);
+  if (layout_is_same(&layout, &plain)) return turned(l, value(l, node, chosen), chosen, true, node);
+  return turned(l, value(l, node, &plain), &layout, false, node);
 }
 
-/* Makes the value in its home; what has none waits until it is asked for, but for parameters, which
- * stay though nothing reads them. */
-static void visit(Layout *l, const Node *node) {
-  if (!l->forms.is_free[node->id] || node->op == OP_PARAM) value(l, node, &l->forms.home[node->id]);
+/* Computes the value in its layout. A free one waits until a consumer asks for it, but a parameter
+ * stays in the graph though nothing reads it. */
+static void layout_visit(LayoutPass *l, const Node *node) {
+  if (!l->layouts.is_free[node->id] || node->op == OP_PARAM)
+    value(l, node, &l->layouts.chosen[node->id]);
 }
 
 /* Is there a convolution to gain from, all in NCHW as the front end makes them? */
@@ -170,11 +173,11 @@ Graph *pass_layout(PassContext *context, Graph *graph) {
   if (!is_worthwhile(graph)) return graph;
   int count = graph->nodes.count;
   Graph *fresh = graph_new(graph->arena, graph->name);
-  Layout l = {.fresh = fresh,
-              .forms = layout_forms(graph, context->scratch),
-              .arena = context->scratch,
-              .values = {graph, fresh, make, &l, {.arena = context->scratch}}};
+  LayoutPass l = {.fresh = fresh,
+                  .layouts = layout_choose(graph, context->scratch),
+                  .arena = context->scratch,
+                  .values = {graph, fresh, layout_make, &l, {.arena = context->scratch}}};
   VEC_PUSH(l.arena, l.met, plain);
-  for (int i = 0; i < count; i++) visit(&l, graph->nodes.at[i]);
+  for (int i = 0; i < count; i++) layout_visit(&l, graph->nodes.at[i]);
   return forms_end(&l.values, 0);
 }

@@ -1,33 +1,33 @@
-/* layout: what the two files of the pass share. layout_form.c says in which form each value is
- * computed, layout.c makes them. */
+/* layout: what the two files of the pass share. layout_choose.c chooses the layout in which each
+ * value is computed, layout.c rewrites the graph. */
 #ifndef FT_PASSES_LAYOUT_H
 #define FT_PASSES_LAYOUT_H
 #include "passes/pass.h"
 
-/* A dimension of a matrix that holds images: places first, of each all channels. No channels: it
- * lies as the front end has it. */
+/* One dimension of a matrix whose rows were images: it goes over the places of the image, and over
+ * all channels at each place. No channels: the order is the front end's. */
 typedef struct {
   int64_t channels, places;
 } Fold;
 
-/* How a value lies. All zero, "plain": as the front end has it. */
+/* The order of a value's elements. All zero, "plain": the front end's. */
 typedef struct {
   bool is_nhwc; /* of rank 4 */
   Fold fold[2]; /* of rank 2, for each dimension */
-} Form;
+} Layout;
 
 /* By node. */
 typedef struct {
-  Form *home;      /* in which it is computed, unless it is free: */
-  bool *is_free;   /* made in the form that is asked for */
-  bool *is_weight; /* depends on parameters and constants only */
-  Form *wish;      /* what its readers would like it to be */
-} Homes;
+  Layout *chosen;    /* in which it is computed, unless it is free: */
+  bool *is_free;     /* it is computed in any layout that a consumer asks for */
+  bool *is_weight;   /* it depends on parameters and constants only */
+  Layout *preferred; /* by its consumers */
+} Layouts;
 
-Homes layout_forms(const Graph *graph, Arena *arena);
-/* Do an image's elements lie alike in NCHW and NHWC? */
+Layouts layout_choose(const Graph *graph, Arena *arena);
+/* Is the order of an image's elements the same in NCHW and NHWC? */
 bool layout_is_view(const Shape *image);
-bool layout_is_same(const Form *a, const Form *b);
-/* The form in which a node that is made in `form` takes an input. */
-Form layout_of_input(const Homes *forms, const Node *node, int input, const Form *form);
+bool layout_is_same(const Layout *a, const Layout *b);
+/* The layout in which a node that is computed in `layout` takes an operand. */
+Layout layout_of_input(const Layouts *l, const Node *node, int input, const Layout *layout);
 #endif

@@ -1,16 +1,16 @@
 /* recompute: backward computes forward values again in place of keeping them (Chen et al. 2016,
  * arXiv:1604.06174). Which ones is decided region by region (ir/region.h) as a minimum cut: every
- * candidate can be kept for its bytes, or be made again from what is kept, for nothing, if the
- * policy allows its operation:
+ * candidate can be kept, which costs its bytes, or be recomputed from what is kept, which costs
+ * nothing here, if the policy allows its operation:
  *
  *   pointwise  (also `gelu`) pointwise work, moves, random numbers; no product, no sum over rows
- *   block      all: then only what goes from region to region is kept
+ *   block      all operations: then only what goes from region to region is kept
  *   auto       a level for each region: see recompute_auto.c
  *
- * A node that is made again is a copy, marked in its origin (is_again), and is placed in
- * front of the first backward node that reads it. cse tells the marked from the unmarked; fuse and
- * schedule take it for backward, which it is. The copy has the same operation, types and streams of
- * random numbers, so that no value changes. */
+ * A recomputed node is a copy, marked in its origin (is_recomputed), and stands in front of the
+ * first backward node that reads it. cse merges no marked node with an unmarked one; fuse and
+ * schedule see a backward node. The copy has the same operation, types and streams of random
+ * numbers, so that no value changes. */
 #include "passes/recompute.h"
 #include "passes/min_cut.h"
 #include "passes/recompute_plan.h"
@@ -18,8 +18,8 @@
 
 static bool is_leaf(const Node *node) { return node->input_count == 0; }
 
-/* A rule of backward asked for it, but it is made in forward: the index of a pooling, which is
- * small, and the logarithms of attention. */
+/* Made for the gradient, but by forward: the index of a pooling, which is small, and attention's
+ * log-sum-exp. */
 static bool is_side_product(const Node *node) {
   return node->op == OP_POOL_INDEX ||
          (node->op == OP_RESULT && !node->input[0]->origin.is_backward);
@@ -69,8 +69,8 @@ double recompute_work(const Node *node) {
 
 /* ── what was done ──────────────────────────────────────────────────────────────────────────── */
 typedef struct {
-  double once, again;   /* work */
-  VEC(uint32_t) blocks; /* regions of which something is made again */
+  double once, again;   /* work: of all but the recomputed nodes; of these */
+  VEC(uint32_t) blocks; /* regions of which something is recomputed */
   bool *has_products;   /* by region */
 } Account;
 
@@ -80,11 +80,11 @@ static void add_account(Account *account, const Graph *graph, Arena *arena, uint
     uint32_t region = node->origin.region.number;
     if (node->body) add_account(account, node->body, arena, most);
     if (node->body || node->input_count == 0) continue;
-    bool is_again = node->origin.is_again, is_new = is_again;
-    *(is_again ? &account->again : &account->once) += recompute_work(node);
+    bool is_recomputed = node->origin.is_recomputed, is_new = is_recomputed;
+    *(is_recomputed ? &account->again : &account->once) += recompute_work(node);
     for (int k = 0; k < account->blocks.count; k++) is_new &= account->blocks.at[k] != region;
     if (is_new) VEC_PUSH(arena, account->blocks, region);
-    if (is_again && region <= most)
+    if (is_recomputed && region <= most)
       account->has_products[region] |= op_info[node->op].op_class == CLASS_CONTRACT;
   }
 }
@@ -105,7 +105,7 @@ const char *recompute_describe(const Graph *graph, Arena *arena) {
   for (uint32_t i = 0; i <= most; i++) with_products += account.has_products[i];
   if (account.blocks.count == 0) return NULL;
   return arena_printf(arena,
-                      "recompute: backward makes values of %d block%s again, products of %d; "
+                      "recompute: backward recomputes values of %d block%s, products of %d; "
                       "%.3f GFLOP a step more, on %.3f (%.1f %%)",
                       account.blocks.count, account.blocks.count == 1 ? "" : "s", with_products,
                       account.again * 1e-9, account.once * 1e-9,
@@ -148,7 +148,7 @@ static int level_of(RegionPolicy policy) {
   return policy == REGION_BLOCK ? LEVEL_ALL : policy == REGION_POINTWISE ? LEVEL_POINTWISE : 0;
 }
 
-/* Outside of all regions only pointwise work is made again: there is nothing to start from. */
+/* Outside of all regions only pointwise work is recomputed: nothing is kept there to begin with. */
 static int find_group(RecomputePlan *plan, const Node *node, RegionPolicy setting) {
   RegionPolicy own = node->origin.region.policy, policy = own == REGION_SETTING ? setting : own;
   uint32_t region = node->origin.region.number;
@@ -210,8 +210,8 @@ static void recompute_find_readers(RecomputePlan *plan) {
 }
 
 /* ── the cut ────────────────────────────────────────────────────────────────────────────────── */
-/* Outside of regions a sum of two large values begins anew, or else a chain of residual sums would
- * be made again as a whole for the last of them. */
+/* Outside of regions a sum of two large values is never recomputed, or else a whole chain of
+ * residual sums would be for the last of them. */
 static bool is_residual(const Node *node) {
   if (node->op != OP_ADD && node->op != OP_SUB) return false;
   return node->input[0]->op != OP_BROADCAST && node->input[1]->op != OP_BROADCAST;
@@ -254,12 +254,12 @@ void recompute_choose(RecomputePlan *plan, RecomputeGroup *group, int level) {
   }
   bool *is_after = level == LEVEL_NONE ? NULL : min_cut_solve(cut, source, sink);
   for (int i = 0; i < count; i++)
-    plan->is_again[group->members.at[i]] = is_after && is_after[2 * i];
+    plan->is_recomputed[group->members.at[i]] = is_after && is_after[2 * i];
   group->level = level;
 }
 
 /* ── the new graph ──────────────────────────────────────────────────────────────────────────── */
-/* To be made again when its operands are, of which this is the next. */
+/* A node to be recomputed once its operands are, of which this is the next. */
 typedef struct {
   const Node *node;
   int operand;
@@ -269,32 +269,32 @@ typedef struct {
   const RecomputePlan *plan;
   Graph *fresh;
   VEC(Pending) pending;
-  Node **map, **twin; /* by old node: its copy; what backward makes of it */
+  Node **map, **twin; /* by old node: its copy; the recomputed one, which backward reads */
 } Apply;
 
 static const char *reason(const Apply *apply, const Node *node) {
   const RecomputeGroup *group = &apply->plan->groups.at[apply->plan->group_of[node->id]];
   const char *why = node_str(node, ATTR_WHY);
-  return arena_printf(apply->fresh->arena, "made again%s%s%s",
+  return arena_printf(apply->fresh->arena, "recomputed%s%s%s",
                       group->level == LEVEL_POINTWISE ? ": pointwise" : "", why ? "; " : "",
                       why ? why : "");
 }
 
-/* The value that backward reads; NULL: it is to be made again, and is not yet. */
+/* The value that backward reads; NULL: it is to be recomputed, and is not yet. */
 static Node *value_for_backward(const Apply *apply, const Node *old) {
-  return apply->plan->is_again[old->id] ? apply->twin[old->id] : apply->map[old->id];
+  return apply->plan->is_recomputed[old->id] ? apply->twin[old->id] : apply->map[old->id];
 }
 
 static void make_twin(Apply *apply, const Node *old) {
   Node **inputs = ARENA_ARRAY(apply->fresh->arena, Node *, old->input_count);
   for (int k = 0; k < old->input_count; k++) inputs[k] = value_for_backward(apply, old->input[k]);
   Node *made = graph_copy_node(apply->fresh, old, inputs);
-  made->origin.is_again = made->origin.is_backward = true;
+  made->origin.is_recomputed = made->origin.is_backward = true;
   node_set_attr(apply->fresh, made, attr_str(ATTR_WHY, reason(apply, old)));
   apply->twin[old->id] = made;
 }
 
-/* Behind all that it reads of what is made again too: no recursion, for that may be a long chain. */
+/* Its recomputed operands first. No recursion: they may be a long chain. */
 static Node *recompute_for_backward(Apply *apply, const Node *old) {
   Arena *arena = apply->fresh->arena;
   if (!value_for_backward(apply, old)) VEC_PUSH(arena, apply->pending, ((Pending){old, 0}));
@@ -350,7 +350,7 @@ Graph *pass_recompute(PassContext *context, Graph *graph) {
                         .is_fixed = ARENA_ARRAY(arena, bool, count),
                         .group_of = ARENA_ARRAY(arena, int, count),
                         .place = ARENA_ARRAY(arena, int, count),
-                        .is_again = ARENA_ARRAY(arena, bool, count)};
+                        .is_recomputed = ARENA_ARRAY(arena, bool, count)};
   recompute_find_live(&plan);
   recompute_find_early(&plan);
   recompute_make_groups(&plan, setting);

@@ -3,7 +3,7 @@
 #define FT_PASSES_RECOMPUTE_H
 #include "ir/graph.h"
 
-/* "recompute: backward makes values of 12 blocks again ..." of a graph behind the pass; NULL if
- * nothing is made again. The operations are those that the graph has now. */
+/* "recompute: backward recomputes values of 12 blocks ..." of a graph behind the pass; NULL if it
+ * recomputes nothing. The operations are those that the graph has now. */
 const char *recompute_describe(const Graph *graph, Arena *arena);
 #endif

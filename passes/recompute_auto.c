@@ -1,4 +1,4 @@
-/* recompute_auto: finds how much to make again so that training fits a budget. Every group has a
+/* recompute_auto: finds how much to recompute so that training fits a budget. Every group has a
  * few levels (recompute_plan.h). Going up one is a step: so many operations more, so many bytes
  * less. Steps are sorted by operations for the byte saved, the early regions first, whose values
  * live longest; a plan is the first k of them. What a plan needs is not guessed: the rest of the
@@ -27,12 +27,12 @@ typedef struct {
 static double added_work(const RecomputePlan *plan, const RecomputeGroup *group) {
   double work = 0;
   for (int i = 0; i < group->members.count; i++)
-    if (plan->is_again[group->members.at[i]])
+    if (plan->is_recomputed[group->members.at[i]])
       work += recompute_work(plan->graph->nodes.at[group->members.at[i]]);
   return work;
 }
 
-/* Of what backward or what it makes again reads. */
+/* Of what backward reads, itself or through recomputed values. */
 static int64_t kept_bytes(const RecomputePlan *plan, const RecomputeGroup *group) {
   bool *is_used = ARENA_ARRAY(plan->arena, bool, plan->count);
   int64_t bytes = 0;
@@ -40,9 +40,9 @@ static int64_t kept_bytes(const RecomputePlan *plan, const RecomputeGroup *group
     int id = group->members.at[i];
     const Node *node = plan->graph->nodes.at[id];
     bool is_used_here = is_used[id] || plan->is_read[id];
-    if (is_used_here && !plan->is_again[id] && !plan->is_fixed[id])
+    if (is_used_here && !plan->is_recomputed[id] && !plan->is_fixed[id])
       bytes += type_bytes(&node->type);
-    for (int k = 0; is_used_here && plan->is_again[id] && k < node->input_count; k++)
+    for (int k = 0; is_used_here && plan->is_recomputed[id] && k < node->input_count; k++)
       is_used[node->input[k]->id] = true;
   }
   return bytes;
@@ -154,7 +154,8 @@ static bool fail(Search *search, int64_t budget, int64_t least) {
   return false;
 }
 
-/* Memory may rise again where much is made at once: before giving up, some plans in between. */
+/* More recomputation may need more memory, where much is recomputed at once: so before giving up,
+ * some plans in between are tried. */
 static int look_between(Search *search, int64_t budget, int64_t *least) {
   enum { PLACES = 8 };
   for (int i = 1, before = 0; i < PLACES; i++) {

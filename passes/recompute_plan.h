@@ -1,14 +1,15 @@
 /* recompute_plan: what the parts of the recompute pass share. See recompute.c for the whole.
  *
- * Candidates are forward nodes from which a contraction still leads to the loss: what lies behind
- * the last one is made at the turning point, where nothing is gained. A *group* is the candidates
- * of one region. What is read outside of its group in forward is kept in any case. */
+ * Candidates are forward nodes with a contraction between them and the loss. What lies behind the
+ * last contraction is computed right before backward begins and read there: recomputing it would
+ * save no memory. A *group* is the candidates of one region. What forward reads outside of its
+ * group is kept in any case. */
 #ifndef FT_PASSES_RECOMPUTE_PLAN_H
 #define FT_PASSES_RECOMPUTE_PLAN_H
 #include "passes/pass.h"
 
-/* How much of a group may be made again: level k > LEVEL_SMALL also allows its k - LEVEL_SMALL
- * contractions that cost least for the bytes that they give. */
+/* How much of a group may be recomputed: level k > LEVEL_SMALL also allows its k - LEVEL_SMALL
+ * contractions that cost the least work for each byte saved. */
 enum { LEVEL_NONE, LEVEL_POINTWISE, LEVEL_SMALL, LEVEL_ALL = 1 << 20 };
 
 typedef struct {
@@ -24,17 +25,17 @@ typedef struct {
   Arena *arena;
   const Graph *graph;
   int count;
-  bool *is_live, *is_early; /* early: see above */
+  bool *is_live, *is_early; /* early: a contraction is between it and the loss */
   bool *is_read, *is_fixed; /* by backward; by forward outside of its group, or a root */
   int *group_of;            /* -1: no candidate */
   int *place;               /* of a candidate among its group's members */
-  bool *is_again;           /* the plan: backward makes its own */
+  bool *is_recomputed;      /* the plan: backward has its own copy */
   VEC(RecomputeGroup) groups;
 } RecomputePlan;
 
 /* Operations that a node takes: multiplications and additions one each, exp and its kin more. */
 double recompute_work(const Node *node);
-/* Chooses what is_again for one group at a level. */
+/* Chooses what is_recomputed for one group at a level. */
 void recompute_choose(RecomputePlan *plan, RecomputeGroup *group, int level);
 /* The graph that does as the plan says. */
 Graph *recompute_apply(const RecomputePlan *plan, Arena *arena);

@@ -1,15 +1,15 @@
-/* storage: how parameters lie in memory. Files have them in the order of the program; readers may
- * want another, such as convolutions in NHWC, whose weights are [O,KH,KW,I]. Where more want a
- * transposed form than the plain one (storage_choose.c), the param becomes that: its type is that
- * of what lies in memory, and attributes tell the order (ir/type.h, Storage). Its transposes
- * vanish; its gradient is packed in the same order, so that the kernel that makes it writes it
- * where it belongs; the update, which goes over flat arenas, knows nothing of it. The runtime
- * permutes as it loads, saves and initialises.
+/* storage: the order of a parameter's elements in memory. Files have them in the order of the
+ * program; consumers may read another, such as convolutions in NHWC, whose weights are [O,KH,KW,I].
+ * Where more consumers read the param transposed than plain (storage_choose.c), it is stored
+ * transposed: its type is that of the stored tensor, and attributes tell the order (ir/type.h,
+ * Storage). The consumers' transposes vanish; its gradient is packed in the same order, so that the
+ * kernel that computes it stores it in place; the update, which goes over flat arenas, is the same.
+ * The runtime permutes as it loads, saves and initialises.
  *
- * An order is one of the row-major sequence of a value's elements, so reshapes keep it. A value has
- * a form if it is at hand in such an order: params and sums of their gradients, transposes from
- * there back to plain, and what is made of those element by element. Such values are made as
- * readers ask for them, plain or as they lie. */
+ * An order permutes the row-major sequence of a value's elements, so reshapes keep it. These values
+ * have such an order beside the plain one: stored params and the sums of their gradients,
+ * transposes from there back to plain, and what is computed from those element by element. They are
+ * made in the order that a consumer asks for, plain or stored. */
 #include "passes/forms.h"
 #include "passes/storage.h"
 #include <string.h>
@@ -21,7 +21,7 @@ typedef struct {
   Lookup params;  /* storage_params */
   Storages forms; /* those that params have */
   int *form;      /* by node: its form, or PLAIN if it has no other */
-  Forms values;   /* plain, or as they lie: of the shape that is that order's */
+  Forms values;   /* plain, or in that order and its shape */
 } Turn;
 
 enum { PLAIN = -1 };
@@ -34,7 +34,7 @@ static int form_of_transpose(const Turn *t, const Node *node) {
   return storages_find(&t->forms, &back);
 }
 
-/* A sum of gradients lies as its param does. */
+/* A sum of gradients has its param's order. */
 static int form_of_sum(const Turn *t, const Node *state) {
   const Attr *offset = node_attr(state, ATTR_OFFSET);
   int param =
@@ -63,13 +63,13 @@ static void find_forms(Turn *t, const Storage *chosen, Arena *arena) {
 /* ── making values ──────────────────────────────────────────────────────────────────────────── */
 static Shape shape_as(const Turn *t, int form) { return storage_shape(&t->forms.at[form]); }
 
-/* For `old`: values of others are made in between, so each node says anew where it comes from. */
+/* Made for `old`: values of other nodes are made in between, so the origin is set each time. */
 static Node *reshaped(Turn *t, Node *value, Shape shape, const Node *old) {
   t->fresh->origin = old->origin;
   return make_reshape(t->fresh, value, shape);
 }
 
-/* A value that is seen as view, transposed; no more than seen if nothing moves. */
+/* A value, reshaped to the view and transposed; only reshaped if no element moves. */
 static Node *transposed(Turn *t, Node *value, const Storage *storage, const Node *old) {
   if (!storage_merged(storage).view.rank) return reshaped(t, value, storage_shape(storage), old);
   return make_transpose(t->fresh, reshaped(t, value, storage->view, old), storage->perm);

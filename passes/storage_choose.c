@@ -1,8 +1,7 @@
-/* storage_choose: which params lie in another order. All graphs of a program share the arenas, so
- * the train graph decides and the others look there. Each transposed form of a param that something
- * reads is a vote for it, so is a gradient that comes transposed; a reader of the plain form, and a
- * gradient that comes plain, are votes for that. What is left over after the vote costs a transpose
- * each. */
+/* storage_choose: which params are stored in another order than the program's. All graphs share the
+ * arenas, so the train graph decides and the others follow. Each consumer votes for the order in
+ * which it reads the param, and the gradient for the order in which it is computed; the order with
+ * the most votes wins, and each vote for another one costs a transpose. */
 #include "passes/storage.h"
 #include "passes/narrow.h"
 #include <string.h>
@@ -16,7 +15,7 @@ typedef struct {
   Lookup number;  /* by name: the index of a param */
   Storages forms; /* all that are met */
   int *param_of;  /* by node: index of the param whose elements it has, one for one; -1 */
-  int *form_of;   /* by node: the order in which its elements are at hand; -1 */
+  int *form_of;   /* by node: the order in which its elements are; -1 */
   int *votes;     /* by param and form; behind the forms: plain */
 } Election;
 

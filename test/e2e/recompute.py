@@ -1,4 +1,4 @@
-"""Values made again in backward: the same training, less memory; budgets are kept, at a cost that grows as they fall."""
+"""Values recomputed in backward: the same training, less memory; budgets are kept, at a cost that grows as they fall."""
 import os
 import re
 import sys
@@ -141,7 +141,7 @@ class Recompute(support.Case):
         flags = [os.path.join(support.EXAMPLES, "gpt2.ft"), "-D", "L=2", "-D", "T=128", "-D", "V=1024", "--disable=fuse", "--set"]
         most, least = (memory(*flags, f"train.recompute={r}")[0]["total"] for r in ("none", "block"))
         budget = (most + least) // 2
-        self.assertLess(memory(*flags[:-2])[0]["total"], budget)  # all passes would need nothing made again
+        self.assertLess(memory(*flags[:-2])[0]["total"], budget)  # all passes would need nothing recomputed
         self.assertLessEqual(memory(*flags, "train.recompute=auto", "--set", f"train.recompute.budget={budget}")[0]["total"], budget)
 
 

@@ -141,7 +141,7 @@ defect("gemm-bottom", "kernels/gemm_x86.c", "int64_t count = p->m - row < p->row
 defect("gemm-panel", "kernels/gemm_x86.c", "panel[i * width + j + lane] = lanes_at(type, b, from + lane * k + i);",
        "panel[i * width + j + lane] = lanes_at(type, b, from + i * k + lane);", "unit codegen_gemm")
 defect("conv-stride", "codegen/nvptx_contract.c", "{\"gemm_stride_width\", f->stride[1]}", "{\"gemm_stride_width\", f->stride[0]}", "unit codegen_nvptx")
-defect("layout-argmax", "passes/layout_form.c", "return is_any_order ? f->home[operand->id].fold[d] : (Fold){0};",
+defect("layout-argmax", "passes/layout_choose.c", "return is_any_order ? l->chosen[operand->id].fold[d] : (Fold){0};",
        "return is_any_order || d >= 0 ? f->home[operand->id].fold[d] : (Fold){0};", "py test/num/ops.py")
 
 # ── runtime ──

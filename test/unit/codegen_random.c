@@ -330,7 +330,7 @@ static void case_close(Case *c) {
 }
 
 /* ── what is left out ───────────────────────────────────────────────────────────────────────── */
-static int recomputed; /* graphs of which backward makes something again */
+static int recomputed; /* graphs of which backward recomputes something */
 static int in_order;   /* params that lie in another order than row-major */
 
 static void run(const Form *form) {
@@ -405,7 +405,7 @@ static int leave_out_in_turn(Machine machine, int rounds) {
 static void random_graphs(void **state) {
   (void)state;
   int count = leave_out_in_turn(ON_CPU, help_random_count(2));
-  print_message("%d of %d make values again in backward; %d params in another order\n", recomputed,
+  print_message("%d of %d recompute values in backward; %d params in another order\n", recomputed,
                 count, in_order);
   print_message("bf16 and fp16: %lld of %lld values fell on the other side of a rounding\n",
                 (long long)narrow_flips, (long long)narrow_elements);
