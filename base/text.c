@@ -114,8 +114,8 @@ static void append_host(Text *name) {
   text_printf(name, ".%s.%d", host, (int)getpid());
 }
 
-/* The last temporary files, for an end that comes without a return to who made them. Their names are
- * nobody else's, so one that has been renamed or removed since does no harm here. */
+/* The last temporary files, for an end that comes without a return to who made them. Their names
+ * are nobody else's, so one that has been renamed or removed since does no harm here. */
 enum { PENDING = 32, LONGEST_PATH = 4096 };
 static struct {
   char path[LONGEST_PATH];

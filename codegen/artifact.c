@@ -44,8 +44,8 @@ typedef struct {
 } Beside;
 
 /* Runs ld; `message` gets the start of what it said, and nothing is allocated meanwhile: an end
- * without memory removes ld's files, which it could make again. Returns its exit status, or -1 if there is no ld. What
- * no kernel uses is left out. */
+ * without memory removes ld's files, which it could make again. Returns its exit status, or -1 if
+ * there is no ld. What no kernel uses is left out. */
 static int run_ld(const Beside *files, char *message, size_t size) {
   int pipe_ends[2];
   if (pipe(pipe_ends)) return -1;

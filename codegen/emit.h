@@ -69,8 +69,8 @@ LLVMValueRef emit_value(Emitter *emitter, const Node *node, const Index *index);
 void emit_hoist_scalars(Emitter *emitter);
 /* How many elements lie at this pointer: with --check-memory every access there asks. */
 void emit_extent(Emitter *emitter, LLVMValueRef pointer, int64_t elements);
-/* With --check-memory: ends the run unless what was kept is what was computed again at the index, of
- * a tensor of so many elements. */
+/* With --check-memory: ends the run unless what was kept is what was computed again at the index,
+ * of a tensor of so many elements. */
 bool emit_is_checking(const Emitter *emitter);
 void emit_check_kept(Emitter *emitter, LLVMValueRef kept, LLVMValueRef again, const Index *index,
                      int64_t elements);

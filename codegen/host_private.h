@@ -47,7 +47,7 @@ typedef struct {
   bool is_items;
   int64_t trips; /* 0: not known here */
   int carried_count;
-  LLVMValueRef carried[KERNEL_MOST_ACCUMULATORS]; /* phi nodes: the values at the head, and after the loop */
+  LLVMValueRef carried[KERNEL_MOST_ACCUMULATORS]; /* phi nodes: at the head, and after the loop */
 } HostLoop;
 /* for (counter = from; counter < to; counter += step); carried values start as initial[]. Opens a
  * scope of the emitter. The builder stands in the loop's body. */

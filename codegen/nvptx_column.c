@@ -30,12 +30,14 @@ typedef struct {
   int width, ahead; /* columns of a thread, and rows under way */
   bool is_strided;  /* a thread's columns are `across` apart, not neighbours */
   int across, down; /* groups of columns, and threads down each, in a block */
-  int64_t columns, rows, splits, rows_per_split, offset[KERNEL_MOST_ACCUMULATORS]; /* workspace bytes */
+  int64_t columns, rows, splits, rows_per_split;
+  int64_t offset[KERNEL_MOST_ACCUMULATORS];        /* in the workspace, in bytes */
   LLVMValueRef lane, below, split, begin, end;     /* below: place down the group */
   LLVMValueRef group[MAX_WIDTH], valid[MAX_WIDTH]; /* of a column of the thread: its group (strided:
                                                       itself), clamped; NULL: always there */
-  LLVMValueRef value[KERNEL_MOST_ACCUMULATORS][MAX_WIDTH];   /* of finished reductions */
-  LLVMValueRef shift[KERNEL_MOST_ACCUMULATORS][MAX_WIDTH];   /* of moments: the column's first element */
+  /* of finished reductions; of moments: the column's first element */
+  LLVMValueRef value[KERNEL_MOST_ACCUMULATORS][MAX_WIDTH];
+  LLVMValueRef shift[KERNEL_MOST_ACCUMULATORS][MAX_WIDTH];
 } Column;
 
 /* The index in the domain of column `e` of the group at `row`: digits in the domain's order. */

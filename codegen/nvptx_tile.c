@@ -119,8 +119,9 @@ static int64_t panel_bytes(const Tile *tile, const Contract *c) {
          panel_of(tile, c, tile->tile_n, c->b.is_deep);
 }
 
-/* Beside the panels of the next tile a finished one is stored in four parts; where two blocks share a
- * multiprocessor they hide each other's epilogues, and it is stored through the panels' memory. */
+/* Beside the panels of the next tile a finished one is stored in four parts; where two blocks share
+ * a multiprocessor they hide each other's epilogues, and it is stored through the panels'
+ * memory. */
 static void fit_mapped(Tile *tile, int64_t panel, int64_t leaving) {
   tile->stays = nvptx_tile_sums_of(tile, UNIT_WGMMA) > 64;
   if (tile->stays) {
@@ -132,9 +133,9 @@ static void fit_mapped(Tile *tile, int64_t panel, int64_t leaving) {
   tile->shared += MBARRIERS * tile->stages;
 }
 
-/* Stages while they fit, and the parts in which the finished tile is stored through the same memory.
- * Tensor cores empty a panel faster than memory fills one: more of them, beyond what a block has
- * without asking. */
+/* Stages while they fit, and the parts in which the finished tile is stored through the same
+ * memory. Tensor cores empty a panel faster than memory fills one: more of them, beyond what a
+ * block has without asking. */
 static void fit_memory(Tile *tile, const Contract *c) {
   int64_t panel = panel_bytes(tile, c), sum = c->dtype == DT_F64 ? 8 : 4;
   int64_t most = c->unit == UNIT_SIMT ? SHARED_STATIC * 7 / 8 : SHARED_MMA;

@@ -1,6 +1,6 @@
 /* recipe: what the files that read data and train blocks share. recipe.c: sections and settings;
- * recipe_source.c: where data comes from; recipe_choice.c: what is chosen by name (optimizer, schedule, clip); recipe_groups.c:
- * settings of some parameters only. */
+ * recipe_source.c: where data comes from; recipe_choice.c: what is chosen by name (optimizer,
+ * schedule, clip); recipe_groups.c: settings of some parameters only. */
 #ifndef FT_FRONTEND_RECIPE_H
 #define FT_FRONTEND_RECIPE_H
 #include "frontend/builder.h"
@@ -13,7 +13,8 @@ bool recipe_set_ast(Builder *b, const char *key, const Ast *ast);
 bool recipe_set_metric(Builder *b, const char *key, const char *what, const Ast *ast);
 
 /* ── recipe_source.c ── */
-/* The entry `train = idx(...)` becomes a source of the program. The model may be NULL: not known. */
+/* The entry `train = idx(...)` becomes a source of the program. The model may be NULL: not
+ * known. */
 bool recipe_source(Builder *b, const Ast *entry, const Ast *model);
 
 /* ── recipe_choice.c ── */

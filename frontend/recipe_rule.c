@@ -1,6 +1,7 @@
 /* recipe_rule: `best = max(valid.accuracy)` and the metric that a plateau follows name a number of
  * an evaluation. Whether there is such a number is known as soon as the model is built: found after
- * an epoch, the mistake would cost that epoch. ftrun asks again (runtime/command/rule.c), for --set. */
+ * an epoch, the mistake would cost that epoch. ftrun asks again (runtime/command/rule.c), for
+ * --set. */
 #include "frontend/recipe.h"
 #include <stdio.h>
 #include <string.h>

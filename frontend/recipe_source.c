@@ -1,4 +1,5 @@
-/* recipe_source: `train = idx("images", "labels", limit=1000)` in a data block, as plan/sources.def has it. */
+/* recipe_source: `train = idx("images", "labels", limit=1000)` in a data block, as plan/sources.def
+ * has it. */
 #include "frontend/recipe.h"
 #include "plan/source_kind.h"
 #include <string.h>

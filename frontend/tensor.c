@@ -307,7 +307,8 @@ Node *tensor_of(Builder *b, const Value *v, DType dtype, Loc loc) {
   double low = dtype == DT_I64 ? -0x1p53 : dtype_extreme(dtype, true);
   double high = dtype == DT_I64 ? 0x1p53 : dtype_extreme(dtype, false);
   bool is_within = number >= low && number <= high;
-  bool is_exact = v->kind != VALUE_INT || (is_within && (int64_t)number == v->i); /* 2^53 + 1 is not */
+  bool is_exact = /* 2^53 + 1 is not */
+      v->kind != VALUE_INT || (is_within && (int64_t)number == v->i);
   if (!dtype_is_float(dtype) && !(is_within && is_exact)) {
     builder_fail(b, loc, "%s is out of range for %s", value_text(b->arena, v), dtype_text(dtype));
     return NULL;

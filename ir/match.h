@@ -1,8 +1,9 @@
-/* match: is this node such a function of its operands, however it is written? Passes and code generation ask here, so
- * that what one of them knows, all know. A match means the same values for all operands, NaN and infinity too (the
- * sign of a zero apart), and says nothing of gradients: those of maximum(x, 0) and of relu(x) differ at 0, so before
- * autodiff the one may not take the place of the other. Functions that passes have taken apart and put together anew
- * are told by their values instead (codegen/recognise.h). */
+/* match: is this node such a function of its operands, however it is written? Passes and code
+ * generation ask here, so that what one of them knows, all know. A match means the same values for
+ * all operands, NaN and infinity too (the sign of a zero apart), and says nothing of gradients:
+ * those of maximum(x, 0) and of relu(x) differ at 0, so before autodiff the one may not take the
+ * place of the other. Functions that passes have taken apart and put together anew are told by
+ * their values instead (codegen/recognise.h). */
 #ifndef FT_IR_MATCH_H
 #define FT_IR_MATCH_H
 #include "ir/graph.h"

@@ -6,7 +6,8 @@
 /* Why the body (structure already checked) breaks its kind's contract, or NULL. *where is the node
  * of the body at fault, NULL for the kernel as a whole. */
 const char *verify_kernel(const Node *fused, const Node **where);
-/* Why a reader of the planned graph does not find the value it wants, or NULL; *where is the reader.
+/* Why a reader of the planned graph does not find the value it wants, or NULL; *where is the
+ * reader.
  */
 const char *verify_places(const Graph *graph, Arena *arena, const Node **where);
 /* What a value is a view of. */

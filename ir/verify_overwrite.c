@@ -15,7 +15,8 @@ typedef enum { READS_NOTHING, READS_OWN, READS_ROW, READS_ANY } Reads;
 static Reads reads_of_inputs(const Node *node, Reads reads, bool is_row) {
   OpClass op_class = op_info[node->op].op_class;
   if (op_class == CLASS_POINTWISE) return reads;
-  /* every reduction of a row kernel is over the row, and done before the row's results are stored */
+  /* every reduction of a row kernel is over the row, and done before the row's results are
+   * stored */
   if (op_class == CLASS_REDUCE && is_row) return READS_ROW;
   return READS_ANY;
 }

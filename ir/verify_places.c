@@ -1,8 +1,8 @@
-/* verify_places: does every reader of a planned graph find the value it wants? memplan computes live
- * ranges and keeps them apart; this looks from the other side and shares no code with it. It walks
- * the steps in their order and keeps, for every byte of every arena, which value was written there
- * last. A read of bytes that hold something else is an error, and so is a kernel that writes over
- * one of its own operands in any way but element by element (verify_overwrite.c). */
+/* verify_places: does every reader of a planned graph find the value it wants? memplan computes
+ * live ranges and keeps them apart; this looks from the other side and shares no code with it. It
+ * walks the steps in their order and keeps, for every byte of every arena, which value was written
+ * there last. A read of bytes that hold something else is an error, and so is a kernel that writes
+ * over one of its own operands in any way but element by element (verify_overwrite.c). */
 #include "ir/verify.h"
 #include <limits.h>
 #include <string.h>

@@ -1,10 +1,12 @@
 /* attention_ring: how a block of the wgmma kernels of attention works together, in the manner of
- * FlashAttention-3 (Shah et al. 2024). It has 64 rows for each of its warpgroups but the last. Those
- * are the consumers, which multiply; the last one is the producer. It loads tiles of columns, in pairs: half of it the
- * first of each pair (keys, or queries), half the second (values, or slopes). A tile goes to a place of a ring that has two mbarriers: at `full`
- * the producer tells that the tile has been loaded, at `empty` the consumers tell that they have read it. Nothing else orders
- * the warpgroups, so one makes exponentials while another multiplies. The file that includes this one defines what is
- * loaded: load_tile. Where keys and values have tensor maps, one thread asks the copy engine (TMA) for both. */
+ * FlashAttention-3 (Shah et al. 2024). It has 64 rows for each of its warpgroups but the last.
+ * Those are the consumers, which multiply; the last one is the producer. It loads tiles of columns,
+ * in pairs: half of it the first of each pair (keys, or queries), half the second (values, or
+ * slopes). A tile goes to a place of a ring that has two mbarriers: at `full` the producer tells
+ * that the tile has been loaded, at `empty` the consumers tell that they have read it. Nothing else
+ * orders the warpgroups, so one makes exponentials while another multiplies. The file that includes
+ * this one defines what is loaded: load_tile. Where keys and values have tensor maps, one thread
+ * asks the copy engine (TMA) for both. */
 #ifndef FT_KERNELS_ATTENTION_RING_H
 #define FT_KERNELS_ATTENTION_RING_H
 #include "kernels/attention_wgmma.h"
@@ -74,7 +76,8 @@ ALWAYS void warp_arrives(Mbarrier at, int lane) {
   if (lane == 0) mbarrier_arrive(at);
 }
 
-/* Registers go from the producer to the consumers: all of a multiprocessor's 65536 are the block's. */
+/* Registers go from the producer to the consumers: all of a multiprocessor's 65536 are the
+ * block's. */
 ALWAYS void take_registers(void) {
   if (groups_of_rows() == 3)
     __asm__ volatile("setmaxnreg.inc.sync.aligned.u32 160;");

@@ -1,5 +1,6 @@
-/* gemm_epilogue: a finished tile goes to memory through shared memory and the epilogue, part by part: shared by
- * gemm_loop.h and wgmma_ptx.h. Included after the type Total (a thread's sums) is defined, with these promised. */
+/* gemm_epilogue: a finished tile goes to memory through shared memory and the epilogue, part by
+ * part: shared by gemm_loop.h and wgmma_ptx.h. Included after the type Total (a thread's sums) is
+ * defined, with these promised. */
 #ifndef FT_KERNELS_GEMM_EPILOGUE_H
 #define FT_KERNELS_GEMM_EPILOGUE_H
 

@@ -1,8 +1,8 @@
-/* gemm_panel: panels of the operands in shared memory, and how finished tiles are stored through it:
- * shared by gemm_ptx.h (ordinary arithmetic), mma_ptx.h and wgmma_ptx.h (tensor cores). Included
- * with ELEMENT (what lies in a panel) and SUM_PAD (elements added to the rows of a finished tile)
- * defined, and the functions below promised. A panel lies as the operand does in memory: `deep`,
- * neighbours in k are neighbours, or flat. */
+/* gemm_panel: panels of the operands in shared memory, and how finished tiles are stored through
+ * it: shared by gemm_ptx.h (ordinary arithmetic), mma_ptx.h and wgmma_ptx.h (tensor cores).
+ * Included with ELEMENT (what lies in a panel) and SUM_PAD (elements added to the rows of a
+ * finished tile) defined, and the functions below promised. A panel lies as the operand does in
+ * memory: `deep`, neighbours in k are neighbours, or flat. */
 #ifndef FT_KERNELS_GEMM_PANEL_H
 #define FT_KERNELS_GEMM_PANEL_H
 

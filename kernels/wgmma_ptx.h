@@ -247,14 +247,14 @@ ALWAYS void open_stages(Panel memory, int thread) {
   __nvvm_bar_sync(0);
 }
 
-/* The producer's warps are those behind the consumers'. The number is shuffled, so that ptxas sees that a warp does
- * not diverge. */
+/* The producer's warps are those behind the consumers'. The number is shuffled, so that ptxas sees
+ * that a warp does not diverge. */
 ALWAYS int is_producer(int thread) {
   return __nvvm_shfl_sync_idx_i32(-1, thread / 32, 0, 31) >= threads() / 32;
 }
 
-/* Where blocks stay, the producer is four warps, which give registers to the consumers: 40 and 232 of the 168 that
- * each begins with. */
+/* Where blocks stay, the producer is four warps, which give registers to the consumers: 40 and 232
+ * of the 168 that each begins with. */
 ALWAYS void share_registers(int producer) {
   if (!gemm_stays()) return;
   if (producer)

@@ -150,8 +150,8 @@ static bool *find_read(const Graph *graph, const Node *loss, bool only_floats) {
   return read;
 }
 
-/* Says which params stay without a gradient by a mistake: not those behind a stop_gradient, which is
- * there for that. */
+/* Says which params stay without a gradient by a mistake: not those behind a stop_gradient, which
+ * is there for that. */
 static void warn_without(Diag *diag, const Graph *graph, const Node *loss, const Params *params,
                          Node *const *gradient) {
   const bool *read = find_read(graph, loss, false), *flows = find_read(graph, loss, true);

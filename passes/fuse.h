@@ -1,7 +1,8 @@
 /* fuse: what a kernel is. The contract between the fuse pass and code generation.
  *
  * After fuse a graph holds leaves, `fused` nodes with their `result`s, contractions and scatter_add
- * that stand alone, `pack`, `assign`, and reshapes (views: no kernel). Everything else is in bodies.
+ * that stand alone, `pack`, `assign`, and reshapes (views: no kernel). Everything else is in
+ * bodies.
  *
  * A `fused` node has a body graph: leaves ARG{index} (operand of the fused node), CONST, IOTA;
  * roots of kind ROOT_RESULT, in order, are the outputs; `result{index}` nodes project them, also
@@ -45,7 +46,8 @@ int kernel_accumulators(const Node *reduce);
 typedef enum { KERNEL_LOOP, KERNEL_ROW, KERNEL_COLUMN, KERNEL_DOT, KERNEL_CONV } KernelKind;
 KernelKind kernel_kind(const Node *fused);
 Shape kernel_domain(const Node *fused); /* D */
-/* Has this value of the body D's shape? Of a root that has not, there is one for each row or column.
+/* Has this value of the body D's shape? Of a root that has not, there is one for each row or
+ * column.
  */
 bool kernel_is_whole(const Node *fused, const Node *value);
 /* The structural hash and equality under which two fused nodes share one kernel: bodies equal,

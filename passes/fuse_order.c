@@ -1,7 +1,7 @@
 /* fuse_order: see fuse_order.h. An online topological order (Bender, Fineman, Gilbert and Tarjan,
  * "A new approach to incremental cycle detection", 2016, give the bounds of searching from both
- * ends). Groups are in a list, each with a label that grows along it. A path from the later group of
- * a pair to the earlier one, over what groups read, stays between their labels. It is looked for
+ * ends). Groups are in a list, each with a label that grows along it. A path from the later group
+ * of a pair to the earlier one, over what groups read, stays between their labels. It is looked for
  * from both ends in turns, one edge each, until one end has seen all that it can reach. If there is
  * none, that end's groups move past the other group and the two may stand in one place. */
 #include "passes/fuse_order.h"
@@ -9,7 +9,8 @@
 
 enum { NONE = -1, LABEL_BITS = 62 };
 
-/* One side of the search: groups seen, and how far the edges of the last unfinished one are seen. */
+/* One side of the search: groups seen, and how far the edges of the last unfinished one are
+ * seen. */
 typedef struct {
   VEC(int) seen;
   int at, member, edge; /* the next edge: of seen[at], its member, that one's read or reader */

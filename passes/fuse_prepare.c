@@ -152,7 +152,8 @@ static Node *swapped(Graph *graph, Node *x) {
 }
 
 /* Processors have no kernel and no library call for products in f64: a multiplication and a sum do
- * them, slowly. Batch dimensions become one, so that there is room for one more. NULL: too large. */
+ * them, slowly. Batch dimensions become one, so that there is room for one more. NULL: too
+ * large. */
 static Node *dot_as_sum(Graph *graph, const Node *old, Node **inputs) {
   const Shape *out = &old->type.shape;
   const Shape *left = &inputs[0]->type.shape;

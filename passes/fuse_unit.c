@@ -97,7 +97,8 @@ static int op_cost(const Node *node) {
 }
 
 /* ── cones ──────────────────────────────────────────────────────────────────────────────────── */
-/* What pulling a node means: the nodes that are computed, its cone, and the values that they read, the cone's operands. */
+/* What pulling a node means: the nodes that are computed, its cone, and the values that they read,
+ * the cone's operands. */
 typedef struct {
   int cost, nodes, reads;
   int sources;        /* how many of the values read have at least half as many elements */

@@ -1,9 +1,9 @@
 /* loss_scale: fp16 gradients that neither vanish nor overflow, with torch.amp.GradScaler's rules,
  * wholly inside the step graph; a layer's own precision=fp16 switches it on too. The gradient of
- * the loss starts as the state OWN_LOSS_SCALE; the update divides by it, and where a gradient is not
- * finite nothing is updated: parameters and optimiser states stay as they are, the scale is
- * multiplied by train.loss_scale.backoff, unless that is below LOSS_SCALE_FLOOR (torch has no floor:
- * its scale ends at 0 and every gradient with it), and OWN_SKIPPED counts. After
+ * the loss starts as the state OWN_LOSS_SCALE; the update divides by it, and where a gradient is
+ * not finite nothing is updated: parameters and optimiser states stay as they are, the scale is
+ * multiplied by train.loss_scale.backoff, unless that is below LOSS_SCALE_FLOOR (torch has no
+ * floor: its scale ends at 0 and every gradient with it), and OWN_SKIPPED counts. After
  * train.loss_scale.every updates in a row the scale grows by train.loss_scale.growth. The state
  * OWN_STEP counts skipped steps too (data and schedule go on); the optimiser's own count, as in
  * bias corrections, does not. */

@@ -45,7 +45,8 @@ typedef struct {
   int64_t step, at;
 } Birth;
 
-/* Bytes alive, by step. What a result takes over from an operand, in the same place, counts once. */
+/* Bytes alive, by step. What a result takes over from an operand, in the same place, counts
+ * once. */
 static int64_t *live_bytes(const Work *work, Arena *arena) {
   int64_t *live = ARENA_ARRAY(arena, int64_t, work->times.count + 2);
   Lookup births = {.arena = arena};

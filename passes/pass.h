@@ -19,7 +19,7 @@ typedef struct {
   const bool *disabled;   /* by pass: PassOptions.disable; NULL: none */
   const char *refused;    /* decode: why this model has no such graph */
   const char *left_out;   /* PassOptions.disable */
-  Arena *scratch;         /* ends with the pass; graphs are made in the arena of what it was given */
+  Arena *scratch;         /* ends with the pass, but a graph it makes has the old graph's arena */
 } PassContext;
 
 /* The state that counts the parts of a batch: passes/totals_parts.c, optimizer_accumulate.c. */

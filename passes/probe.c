@@ -53,7 +53,8 @@ static const Tensor *setting_value(Probe *probe, const Node *leaf, const char *n
   return tensor;
 }
 
-/* What the step before assigned to a state, or to that of which a param is a part; NULL: nothing. */
+/* What the step before assigned to a state, or to that of which a param is a part; NULL:
+ * nothing. */
 static const Tensor *assigned(const Probe *probe, const Node *leaf) {
   if (!probe->values) return NULL;
   const Node *state = leaf->op == OP_STATE ? leaf : graph_find_role(probe->graph, leaf->role);

@@ -5,9 +5,10 @@
  *   L = factor * (sum of `part` over the parts) + rest
  *
  * where each part knows its own `part`, factor is a function of totals that no parameter influences
- * (1 over the number of targets that count), and rest is of parameters alone. What is differentiated
- * is `part`, and in the last one, where the totals and so the factor are known, part + rest/factor;
- * the optimizer multiplies the sums by the factor. A loss of another form is refused.
+ * (1 over the number of targets that count), and rest is of parameters alone. What is
+ * differentiated is `part`, and in the last one, where the totals and so the factor are known, part
+ * + rest/factor; the optimizer multiplies the sums by the factor. A loss of another form is
+ * refused.
  *
  * What parts have of their own, as in any other framework: the statistics of a batch norm, random
  * numbers, and updates of states whose value depends on the batch. Other updates of states are the

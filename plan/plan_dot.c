@@ -1,5 +1,5 @@
-/* plan_dot: the plan's steps as Graphviz text: a cluster for each graph, a colour for each queue, and
- * an arrow from each step to those that wait for it. */
+/* plan_dot: the plan's steps as Graphviz text: a cluster for each graph, a colour for each queue,
+ * and an arrow from each step to those that wait for it. */
 #include "plan/plan.h"
 
 static const char *const colours[QUEUE_COUNT] = {[QUEUE_COMPUTE] = "#e4f5df",

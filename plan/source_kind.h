@@ -1,5 +1,5 @@
-/* source_kind: the rows of sources.def, for the language, which checks what a recipe says of its data, and for the
- * runtime, which reads it. */
+/* source_kind: the rows of sources.def, for the language, which checks what a recipe says of its
+ * data, and for the runtime, which reads it. */
 #ifndef FT_PLAN_SOURCE_KIND_H
 #define FT_PLAN_SOURCE_KIND_H
 #include "plan/plan.h"

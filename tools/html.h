@@ -1,5 +1,6 @@
 /* html: `ftc --emit=html`: one self-contained page (no network) that shows the graph after each
- * pass, and the plan's steps: fusion groups as boxes, a search field, every node linked to its source line. */
+ * pass, and the plan's steps: fusion groups as boxes, a search field, every node linked to its
+ * source line. */
 #ifndef FT_TOOLS_HTML_H
 #define FT_TOOLS_HTML_H
 #include "base/text.h"

@@ -102,8 +102,8 @@ static Status another_plan(const Artifact *artifact) {
 }
 
 /* The file in memory: what the dynamic linker maps, code that runs, would end the process by SIGBUS
- * if someone cut the file. artifact->copy stays -1 where there is no such memory, or no file may be so large
- * (ulimit -f): then the file itself is loaded. */
+ * if someone cut the file. artifact->copy stays -1 where there is no such memory, or no file may be
+ * so large (ulimit -f): then the file itself is loaded. */
 static Status copy_shared(Artifact *artifact) {
   uint8_t *bytes;
   size_t count;
@@ -128,8 +128,8 @@ static Status copy_shared(Artifact *artifact) {
   return status;
 }
 
-/* The copy stays open: its name is that of its descriptor, and the dynamic linker takes one name for
- * one library. */
+/* The copy stays open: its name is that of its descriptor, and the dynamic linker takes one name
+ * for one library. */
 static void *load_copy(const Artifact *artifact) {
   char path[64];
   snprintf(path, sizeof path, "/proc/self/fd/%d", artifact->copy);

@@ -1,5 +1,5 @@
-/* ckpt_arena: what the files of checkpoints share: a host copy of a device arena, into which tensors
- * of a file are read (ckpt_arena.c), and the way from arenas to files (ckpt_write.c). */
+/* ckpt_arena: what the files of checkpoints share: a host copy of a device arena, into which
+ * tensors of a file are read (ckpt_arena.c), and the way from arenas to files (ckpt_write.c). */
 #ifndef FT_RUNTIME_CKPT_ARENA_H
 #define FT_RUNTIME_CKPT_ARENA_H
 #include "runtime/checkpoint/ckpt.h"

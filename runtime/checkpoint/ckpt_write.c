@@ -1,6 +1,6 @@
-/* ckpt_write: tensors from the arenas, or from a copy of them, to a file, piece by piece (declared in
- * ckpt_arena.h). A tensor whose elements lie in memory in another order than in the file is made of
- * as many passes over it as it is larger than a piece: reading is cheap beside the disk. */
+/* ckpt_write: tensors from the arenas, or from a copy of them, to a file, piece by piece (declared
+ * in ckpt_arena.h). A tensor whose elements lie in memory in another order than in the file is made
+ * of as many passes over it as it is larger than a piece: reading is cheap beside the disk. */
 #include "runtime/checkpoint/ckpt_arena.h"
 #include "runtime/common/permute.h"
 #include <errno.h>

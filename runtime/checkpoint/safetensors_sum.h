@@ -1,6 +1,6 @@
-/* safetensors_sum: the sum over a checkpoint's bytes while they are written: that of the head around
- * its own digits, from which that of the first tensor's data goes on, and so forth. The data may be
- * added in any pieces. */
+/* safetensors_sum: the sum over a checkpoint's bytes while they are written: that of the head
+ * around its own digits, from which that of the first tensor's data goes on, and so forth. The data
+ * may be added in any pieces. */
 #ifndef FT_RUNTIME_SAFETENSORS_SUM_H
 #define FT_RUNTIME_SAFETENSORS_SUM_H
 #include "runtime/checkpoint/safetensors.h"

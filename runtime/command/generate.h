@@ -1,5 +1,5 @@
-/* generate: `ftrun generate`: goes on with texts by runtime/command/generator.h and prints them. With a
- * tokenizer a text ends where the model draws <|endoftext|>. */
+/* generate: `ftrun generate`: goes on with texts by runtime/command/generator.h and prints them.
+ * With a tokenizer a text ends where the model draws <|endoftext|>. */
 #ifndef FT_RUNTIME_GENERATE_H
 #define FT_RUNTIME_GENERATE_H
 #include "runtime/command/sample.h"

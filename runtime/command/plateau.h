@@ -1,6 +1,6 @@
 /* plateau: the schedule that follows evaluations, as PyTorch's ReduceLROnPlateau with a relative
- * threshold. What it remembers is the state of role plateau, f64[5], which the step's graph reads (the
- * number of reductions so far) and checkpoints hold. */
+ * threshold. What it remembers is the state of role plateau, f64[5], which the step's graph reads
+ * (the number of reductions so far) and checkpoints hold. */
 #ifndef FT_RUNTIME_PLATEAU_H
 #define FT_RUNTIME_PLATEAU_H
 #include "runtime/execute/exec.h"

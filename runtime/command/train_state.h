@@ -80,7 +80,8 @@ STATUS_CHECKED Status train_check_result(Training *training, const LogStep *resu
 STATUS_CHECKED Status train_check_params(Training *training, int64_t step, bool *is_finite);
 
 /* ── files that a run leaves ── */
-/* Before the first step: can --save, --save-ema, --trace and checkpoints be written where they shall? */
+/* Before the first step: can --save, --save-ema, --trace and checkpoints be written where they
+ * shall? */
 STATUS_CHECKED Status train_try_outputs(const Training *training);
 /* After step `done`: the last checkpoint, --save, --save-ema. What cannot be written goes to the
  * current folder or the one for temporary files, and the failure says so. */

@@ -131,7 +131,8 @@ void pool_wait(Pool *pool, _Atomic uint64_t *word, uint64_t value) {
 }
 
 /* The word has been changed, before this looks whether somebody sleeps. Who waits for it may have
- * seen that already and gone on, so it is not touched here; to wake a later sleeper does no harm. */
+ * seen that already and gone on, so it is not touched here; to wake a later sleeper does no
+ * harm. */
 static void wake(Pool *pool, _Atomic uint64_t *word) {
   POOL_MAY_BE_DELAYED("wake");
   if (atomic_load(&pool->sleepers)) futex(word, FUTEX_WAKE_PRIVATE, MOST_THREADS);

@@ -1,6 +1,6 @@
-/* round_half: a float to the nearest f16 or bf16, ties to even, NaN to a quiet NaN: as a step rounds.
- * The same code for the host (element.c) and for a GPU (runtime/device/cuda/gpu/round.c), without
- * headers of the C library. */
+/* round_half: a float to the nearest f16 or bf16, ties to even, NaN to a quiet NaN: as a step
+ * rounds. The same code for the host (element.c) and for a GPU (runtime/device/cuda/gpu/round.c),
+ * without headers of the C library. */
 #ifndef FT_RUNTIME_ROUND_HALF_H
 #define FT_RUNTIME_ROUND_HALF_H
 #include <stdint.h>

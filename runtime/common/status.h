@@ -16,8 +16,8 @@ typedef enum {
 /* Sets this thread's message (one line, no newline) and returns `kind`:
  *   return status_fail(STATUS_USER, "%s: not an IDX file", path); */
 Status status_fail(Status kind, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* For errno (or TEXT_IRREGULAR) of a failed file operation: ENOSPC, EDQUOT, EIO, ENOMEM are faults of the machine, the
- * rest (no such file, permission) the user's. Message: "<what>: <reason>". */
+/* For errno (or TEXT_IRREGULAR) of a failed file operation: ENOSPC, EDQUOT, EIO, ENOMEM are faults
+ * of the machine, the rest (no such file, permission) the user's. Message: "<what>: <reason>". */
 Status status_errno(int error, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Puts "<context>: " before the message of a failure; returns `status` unchanged. */
 Status status_prefix(Status status, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -1,5 +1,5 @@
-/* idx: the header of an IDX file, the format of MNIST and its kin (yann.lecun.com/exdb/mnist): two zero bytes, the
- * element type, the rank, then big-endian 32-bit dimensions and elements. */
+/* idx: the header of an IDX file, the format of MNIST and its kin (yann.lecun.com/exdb/mnist): two
+ * zero bytes, the element type, the rank, then big-endian 32-bit dimensions and elements. */
 #include "runtime/data/source_array.h"
 
 enum { LARGEST_RANK = 4 };

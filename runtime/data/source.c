@@ -128,7 +128,8 @@ static size_t start_of(const Source *source, const Column *column, int64_t index
   return (size_t)at * (column->row_from / (size_t)source->window) + column->shift;
 }
 
-/* Options are numbers that a plan may make up: whole ones that an int64_t holds, or a reader would have to check. */
+/* Options are numbers that a plan may make up: whole ones that an int64_t holds, or a reader would
+ * have to check. */
 static Status check_options(const DataSource *data, const SourceKind *kind) {
   for (int i = 0; i < data->option_count; i++) {
     const char *name = data->option_names[i];

@@ -1,6 +1,6 @@
-/* source_array: an n-dimensional array in a data file, whose kind is a row of plan/sources.def. The first dimension
- * counts samples.
- * Invariant: an opened array's bytes cover all of its elements (checked against the file). */
+/* source_array: an n-dimensional array in a data file, whose kind is a row of plan/sources.def. The
+ * first dimension counts samples. Invariant: an opened array's bytes cover all of its elements
+ * (checked against the file). */
 #ifndef FT_RUNTIME_SOURCE_ARRAY_H
 #define FT_RUNTIME_SOURCE_ARRAY_H
 #include "plan/source_kind.h"
@@ -15,8 +15,9 @@ typedef struct {
   size_t offset;  /* of the first element in the (inflated) file */
   void *elements; /* malloc'd, where a reader of whole files has made them; else NULL */
 } ArrayHeader;
-/* What a reader is given. The failure's text goes on after the file's name: "is not an IDX file". It is hostile input:
- * whatever it says is checked. That the elements are all there is checked by array_open. */
+/* What a reader is given. The failure's text goes on after the file's name: "is not an IDX file".
+ * It is hostile input: whatever it says is checked. That the elements are all there is checked by
+ * array_open. */
 typedef struct {
   const uint8_t *at;  /* the first `count` bytes: at most 64 KiB, or all (sources.def: reads) */
   size_t count, size; /* size: of the whole file; 0 where it may be compressed */
@@ -35,8 +36,8 @@ typedef struct {
   SourceBytes *bytes;
   ArrayHeader header;
 } DataArray;
-/* A file of the kind that `data` says, read with its options; NULL: of the kind that its first bytes tell. Inflating a
- * gzip file goes on after the return: wait before reading. */
+/* A file of the kind that `data` says, read with its options; NULL: of the kind that its first
+ * bytes tell. Inflating a gzip file goes on after the return: wait before reading. */
 STATUS_CHECKED Status array_open(const DataSource *data, const char *path, DataArray **out);
 void array_close(DataArray *array); /* NULL is fine */
 /* The elements: address of the first one. */

@@ -1,8 +1,8 @@
-/* source_bytes: the content of one data file at a stable address: a plain file is mapped (guard.h), a gzip
- * file (told by its magic, not its name) is inflated once into memory by a thread of its own, so
- * that a reader can use the first bytes while the rest is still being inflated.
- * Use: open, look at the head, tell the expected length, then wait for what you read.
- * Every failure names the file. */
+/* source_bytes: the content of one data file at a stable address: a plain file is mapped (guard.h),
+ * a gzip file (told by its magic, not its name) is inflated once into memory by a thread of its
+ * own, so that a reader can use the first bytes while the rest is still being inflated. Use: open,
+ * look at the head, tell the expected length, then wait for what you read. Every failure names the
+ * file. */
 #ifndef FT_RUNTIME_SOURCE_BYTES_H
 #define FT_RUNTIME_SOURCE_BYTES_H
 #include "runtime/common/status.h"

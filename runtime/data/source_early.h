@@ -5,7 +5,8 @@
 #define FT_RUNTIME_SOURCE_EARLY_H
 #include "runtime/data/source.h"
 
-/* Looks for `train = idx("a", "b")` (or another kind whose files may be compressed) in a .ft file and starts reading. */
+/* Looks for `train = idx("a", "b")` (or another kind whose files may be compressed) in a .ft file
+ * and starts reading. */
 void source_early_start(const char *ft_path, const SourcePlaces *places);
 /* The array of this path if it was opened early; the caller owns it then. NULL: it was not. */
 DataArray *source_early_take(const char *kind, const char *path);

@@ -1,6 +1,6 @@
 /* fake_entry: what the files that export the driver's entry points share. Signatures come from the
- * same list that ftrun uses (runtime/device/cuda/cuda_driver.def), so a row added there and not here does not
- * link. */
+ * same list that ftrun uses (runtime/device/cuda/cuda_driver.def), so a row added there and not
+ * here does not link. */
 #ifndef FT_TEST_FAKE_ENTRY_H
 #define FT_TEST_FAKE_ENTRY_H
 #include "fake_queue.h"

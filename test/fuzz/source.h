@@ -1,5 +1,6 @@
-/* Any bytes as a file of KIND, a row of plan/sources.def, plain or gzip: opened, read and converted, or refused.
- * CMakeLists.txt makes a target of each row. Where the kind has options, the last byte says what they are. */
+/* Any bytes as a file of KIND, a row of plan/sources.def, plain or gzip: opened, read and
+ * converted, or refused. CMakeLists.txt makes a target of each row. Where the kind has options, the
+ * last byte says what they are. */
 #define _GNU_SOURCE /* memfd_create */
 #include "runtime/data/source_array.h"
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* graph_words: what the recipes of graph.c are written in: numbers drawn from the seed, nodes made in one word, and
- * what a recipe asks the pool for. Included by graph.c alone. */
+/* graph_words: what the recipes of graph.c are written in: numbers drawn from the seed, nodes made
+ * in one word, and what a recipe asks the pool for. Included by graph.c alone. */
 #ifndef FT_TEST_GRAPH_WORDS_H
 #define FT_TEST_GRAPH_WORDS_H
 #include "test/random/graph.h"

@@ -1,8 +1,8 @@
 /* noise: how far the arithmetic of f32 (bf16, f16) may move the results of a graph, found by Monte
- * Carlo arithmetic (Parker 1997): the interpreter runs again, and each operation that rounds has its
- * result moved, at random, by as much as rounding may. Moves, comparisons, maxima and the like are
- * exact and stay as they are. A sum or a product of matrices is moved in proportion to the sum of
- * the sizes of its terms, since their order is not laid down. */
+ * Carlo arithmetic (Parker 1997): the interpreter runs again, and each operation that rounds has
+ * its result moved, at random, by as much as rounding may. Moves, comparisons, maxima and the like
+ * are exact and stay as they are. A sum or a product of matrices is moved in proportion to the sum
+ * of the sizes of its terms, since their order is not laid down. */
 #ifndef FT_TEST_NOISE_H
 #define FT_TEST_NOISE_H
 #include "ir/interp.h"
@@ -15,8 +15,8 @@ typedef struct {
   Arena *arena;
   uint64_t state;
   bool is_tf32;   /* products of matrices round their operands to 11 bits */
-  bool is_common; /* all elements of a value move alike: what rounds one number rounds it everywhere,
-                     and then errors add up that would cancel */
+  bool is_common; /* all elements of a value move alike: one number is rounded the same everywhere,
+                     and errors add up that would otherwise cancel */
   double common;
 } Noise;
 
@@ -50,7 +50,8 @@ static inline void noise_underflow(Noise *noise, Tensor *value) {
     if (fabs(value->f[i]) < 0x1p-125 && noise_draw(noise) > 0) value->f[i] = 0;
 }
 
-/* What the type cannot hold is infinite (seed 3162: a training that diverges, in double to 6e54). */
+/* What the type cannot hold is infinite (seed 3162: a training that diverges, in double to
+ * 6e54). */
 static inline void noise_overflow(Tensor *value) {
   double most = value->type.dtype == DT_F16 ? 65504 : FLT_MAX;
   for (int64_t i = 0; i < shape_elements(&value->type.shape); i++)
@@ -136,8 +137,9 @@ static inline double noise_of_attention(const Noise *noise, const Node *node) {
                            : NOISE_ATTENTION;
 }
 
-/* Where a gradient of attention has overflowed, a kernel that multiplies what is not seen by zero has
- * NaN where one that skips it has 0 (seed 1021 of the simulator's): then nothing is said of any. */
+/* Where a gradient of attention has overflowed, a kernel that multiplies what is not seen by zero
+ * has NaN where one that skips it has 0 (seed 1021 of the simulator's): then nothing is said of
+ * any. */
 static inline void noise_after_overflow(Tensor *value) {
   int64_t count = shape_elements(&value->type.shape);
   bool is_finite = true;

@@ -1,5 +1,5 @@
-/* random_case: one request of random_program.c: its values of leaves, and what the interpreter says,
- * exactly and with each operation's result moved by what rounding may. */
+/* random_case: one request of random_program.c: its values of leaves, and what the interpreter
+ * says, exactly and with each operation's result moved by what rounding may. */
 #ifndef FT_TEST_RANDOM_CASE_H
 #define FT_TEST_RANDOM_CASE_H
 #include "test/unit/ir_help.h"

@@ -74,7 +74,8 @@ static inline MeetMove meet_move(Op op) {
   }
 }
 
-/* From a reader up through moves, of which `moves` (bits) have been passed, to who made the value. */
+/* From a reader up through moves, of which `moves` (bits) have been passed, to who made the
+ * value. */
 static inline void meet_up(Meetings *meetings, const Node *node, unsigned moves, MeetClass reader) {
   if (op_info[node->op].op_class == CLASS_MOVE) {
     moves |= 1u << meet_move(node->op);

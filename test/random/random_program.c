@@ -7,18 +7,18 @@
  * orders that the plan allows the steps run in; and the device that users train on, with several
  * threads, must leave the bits that it leaves when it waits after each step.
  *
- *   random_program                        requests on standard input, one a line, fields between tabs
+ *   random_program                        requests on standard input, one a line, tabs between fields
  *   random_program PROGRAM.ft VALUES [cpu|x86-64-v3|gpu|sm_90a[:TILE[/SPLITS]] [WITHOUT [DUMP]]]
  *
  * VALUES has a line for each leaf, "name count numbers"; WITHOUT is as --disable takes it ("-":
- * nothing); DUMP is a file for all that the interpreter says of the first step, for PyTorch.
- * TILE is the only one that products may take, from 1, and SPLITS the number of blocks that share
- * each sum. A machine behind "passes:" or "code:" is only compiled for, to fused kernels or to code:
- * of that nothing depends on this machine. Behind "quick:" LLVM optimises little, which takes half
- * the time: what ft does is the same. Small products and attention would not take most
- * tiles, nor wgmma, by themselves. An answer is one line: ok (the largest error as a share of what
- * is allowed, what was seen in the code, and what met in one kernel), refused (by ftc, with its
- * message) or fail (with what is wrong). */
+ * nothing); DUMP is a file for all that the interpreter says of the first step, for PyTorch. TILE
+ * is the only one that products may take, from 1, and SPLITS the number of blocks that share each
+ * sum. A machine behind "passes:" or "code:" is only compiled for, to fused kernels or to code: of
+ * that nothing depends on this machine. Behind "quick:" LLVM optimises little, which takes half the
+ * time: what ft does is the same. Small products and attention would not take most tiles, nor
+ * wgmma, by themselves. An answer is one line: ok (the largest error as a share of what is allowed,
+ * what was seen in the code, and what met in one kernel), refused (by ftc, with its message) or
+ * fail (with what is wrong). */
 #include "test/random/random_case.h"
 #include "test/random/random_device.h"
 #include "test/random/random_pairs.h"

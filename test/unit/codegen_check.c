@@ -1,6 +1,6 @@
-/* codegen_check: with --check-memory a kernel that reads outside of a tensor ends the process with exit
- * code 3 and a sentence. The kernels are made wrong behind the verifier's back: a slice that begins
- * further on, in a loop, in a row and in an epilogue. */
+/* codegen_check: with --check-memory a kernel that reads outside of a tensor ends the process with
+ * exit code 3 and a sentence. The kernels are made wrong behind the verifier's back: a slice that
+ * begins further on, in a loop, in a row and in an epilogue. */
 #include "codegen_help.h"
 #include <sys/wait.h>
 

@@ -1,5 +1,5 @@
-/* codegen_nvptx: makes every kernel of a fused graph, runs it (on the host thread by thread, see codegen_gpu.h, or in
- * the simulator) and compares what it gives with the interpreter. */
+/* codegen_nvptx: makes every kernel of a fused graph, runs it (on the host thread by thread, see
+ * codegen_gpu.h, or in the simulator) and compares what it gives with the interpreter. */
 #ifndef FT_TEST_CODEGEN_NVPTX_H
 #define FT_TEST_CODEGEN_NVPTX_H
 #include "codegen/nvptx.h"

@@ -1,5 +1,6 @@
-/* codegen_recognise: the gradient of maximum(x, 0) is that of relu but for x = 0, where half of it goes through. A
- * library knows relu's only, so the one is not taken for the other, which points that are never 0 would do. */
+/* codegen_recognise: the gradient of maximum(x, 0) is that of relu but for x = 0, where half of it
+ * goes through. A library knows relu's only, so the one is not taken for the other, which points
+ * that are never 0 would do. */
 #include "codegen/recognise.h"
 #include "ir_help.h"
 

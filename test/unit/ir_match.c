@@ -1,5 +1,6 @@
-/* ir_match: what match_relu takes for a relu has relu's values, of a NaN, of infinities and at 0 too; what differs
- * somewhere is none. The same of means and of transposes of the last two dimensions. */
+/* ir_match: what match_relu takes for a relu has relu's values, of a NaN, of infinities and at 0
+ * too; what differs somewhere is none. The same of means and of transposes of the last two
+ * dimensions. */
 #include "ir/match.h"
 #include "ir_help.h"
 #include <math.h>

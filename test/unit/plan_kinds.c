@@ -1,5 +1,5 @@
-/* plan_kinds: the kinds of steps beside launches and calls, queues, programmes: what is none of these
- * is refused with the line that is wrong. */
+/* plan_kinds: the kinds of steps beside launches and calls, queues, programmes: what is none of
+ * these is refused with the line that is wrong. */
 #include "plan_sample.h"
 
 /* Copies and fills, what goes on beside the compute queue, and queues. */

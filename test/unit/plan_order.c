@@ -186,8 +186,8 @@ static void test_hostile(void **state) {
   arena_free(arena);
 }
 
-/* Until its end, what a step began may have read and written its bytes or not: whoever comes between
- * the two and needs them is refused, whatever it waits for. */
+/* Until its end, what a step began may have read and written its bytes or not: whoever comes
+ * between the two and needs them is refused, whatever it waits for. */
 static void test_under_way(void **state) {
   (void)state;
   enum { READ, WRITTEN, OTHER };

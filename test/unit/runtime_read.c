@@ -1,4 +1,5 @@
-/* read_whole, source_bytes, guard: files that become shorter while they are read, and what is no file. */
+/* read_whole, source_bytes, guard: files that become shorter while they are read, and what is no
+ * file. */
 #define _GNU_SOURCE
 #include "runtime/common/guard.h"
 #include "runtime/common/read_whole.h"

@@ -122,7 +122,8 @@ static void cut(void **state) {
   text_free(&whole);
 }
 
-/* Data in pieces of any length give the same file as data in memory; a failure there leaves none. */
+/* Data in pieces of any length give the same file as data in memory; a failure there leaves
+ * none. */
 static Status read_pieces(void *context, int index, size_t from, const void **at, size_t *bytes) {
   size_t *most = context;
   if (!*most) return status_fail(STATUS_FAULT, "the device is lost");

@@ -151,8 +151,8 @@ static void a_kernel_that_trusts_the_last_bit(void **state) {
   }
 }
 
-/* 1 + 16 products of 2^-24 each: lost one by one, or not, but never more than 16 roundings. And sums
- * of whole numbers are exact in any order. */
+/* 1 + 16 products of 2^-24 each: lost one by one, or not, but never more than 16 roundings. And
+ * sums of whole numbers are exact in any order. */
 static void products(void **state) {
   /* bf16 2^-12, 2^-12; then 3 and 2 with 5 and -2 */
   static float in[COUNT], out[COUNT];

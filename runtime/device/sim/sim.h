@@ -31,8 +31,9 @@ int sim_machine_threads(const SimMachine *machine);
 /* From the next launch on, the warps of a block run in an order that follows from `schedule` (see
  * docs/sim.md); 0, as a machine begins unless FT_SIM_SEED is set: in turn. */
 void sim_machine_seed(SimMachine *machine, uint64_t schedule);
-/* Approximations and the sums of matrix products err as PTX lets hardware err, in a way that follows
- * from `seed`; 0, as a machine begins unless FT_SIM_ROUNDING is set: as little as they can. */
+/* Approximations and the sums of matrix products err as PTX lets hardware err, in a way that
+ * follows from `seed`; 0, as a machine begins unless FT_SIM_ROUNDING is set: as little as they
+ * can. */
 void sim_machine_rounding(SimMachine *machine, uint64_t seed);
 
 /* Zeroed, 256-byte aligned; 0 bytes gives a valid address. Its bytes count as never written until a

@@ -1,5 +1,5 @@
-/* sim_mbarrier: what the 64 bits of an mbarrier hold (PTX keeps them to itself; these are ours), and
- * bulk copies, which end its phases. */
+/* sim_mbarrier: what the 64 bits of an mbarrier hold (PTX keeps them to itself; these are ours),
+ * and bulk copies, which end its phases. */
 #ifndef FT_RUNTIME_SIM_MBARRIER_H
 #define FT_RUNTIME_SIM_MBARRIER_H
 #include "runtime/device/sim/sim_private.h"

@@ -348,7 +348,8 @@ typedef struct SimCta {
   uint16_t *dirty; /* word: thread + 1 that wrote it and made no proxy fence since, and whether
                       that was an mbarrier's initialisation (DIRTY_MBARRIER); NULL: not needed */
   int64_t dirty_capacity;
-  uint8_t *stored; /* bits: pieces of global memory, piece modulo STORED_BITS, in which a SimStore may lie */
+  uint8_t *stored; /* bits: of pieces of global memory, modulo STORED_BITS, which a SimStore may
+                      have written */
   SimBulk *bulk;
   int bulk_count, bulk_capacity;
   SimClock *clock, *clock_memory; /* NULL: barriers are for all; what is kept for other blocks */
@@ -412,7 +413,8 @@ const SimInst *sim_fault_unwritten(SimWarp *warp, const SimInst *inst, int lane,
 /* clash: a Clash of sim_touch.h; at: an offset in shared memory, or an address. */
 const SimInst *sim_fault_clash(SimWarp *warp, const SimInst *inst, int lane, bool is_shared,
                                int64_t at, int clash, SimTouch other);
-/* `what` (a verb, for example "wgmma reads") meets a byte that thread `who` wrote without a fence. */
+/* `what` (a verb, for example "wgmma reads") meets a byte that thread `who` wrote without a
+ * fence. */
 const SimInst *sim_fault_proxy(SimWarp *warp, const SimInst *inst, const char *what, bool is_shared,
                                uint64_t at, int who);
 /* The finding of a launch as a status. */
