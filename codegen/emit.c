@@ -115,12 +115,10 @@ int emit_lane_of(const Emitter *emitter, DType dtype, const Index *index) {
 
 static LLVMValueRef element_of_group(Emitter *emitter, LLVMValueRef group, unsigned lane) {
   LLVMBuilderRef b = emitter->builder;
-  LLVMContextRef context = emitter->module->context;
   if (LLVMGetTypeKind(LLVMTypeOf(group)) == LLVMVectorTypeKind)
-    return LLVMBuildExtractElement(b, group, LLVMConstInt(LLVMInt32TypeInContext(context), lane, 0),
-                                   "");
+    return LLVMBuildExtractElement(b, group, LLVMConstInt(emitter->module->i32, lane, 0), "");
   LLVMValueRef shift = LLVMConstInt(LLVMTypeOf(group), 8 * lane, false);
-  return LLVMBuildTrunc(b, LLVMBuildLShr(b, group, shift, ""), LLVMInt8TypeInContext(context), "");
+  return LLVMBuildTrunc(b, LLVMBuildLShr(b, group, shift, ""), emitter->module->i8, "");
 }
 
 /* All neighbours in one access. */
@@ -131,12 +129,12 @@ static LLVMValueRef load_group(Emitter *emitter, const Node *node, const Index *
   Index first = *index;
   first.digit[first.count - 1].value = emit_index_const(emitter, 0);
   LLVMTypeRef type = emit_is_one_number(dtype, width)
-                         ? LLVMInt64TypeInContext(emitter->module->context)
+                         ? emitter->module->i64
                          : LLVMVectorType(emit_memory_type(emitter, dtype), width);
   LLVMValueRef pointer = emitter->pointer[arg], at = index_linear(emitter, &first);
   LLVMValueRef group = recall_group(emitter, pointer, at);
   if (!group) {
-    LLVMValueRef address = emit_element_pointer(emitter, pointer, dtype, at);
+    LLVMValueRef address = emit_at(emitter, emit_memory_type(emitter, dtype), pointer, at);
     group = LLVMBuildLoad2(emitter->builder, type, address, "");
     LLVMSetAlignment(group, width * (unsigned)dtype_bytes(dtype));
     remember_group(emitter, pointer, at, group);
@@ -161,14 +159,13 @@ LLVMValueRef pull_iota(Emitter *emitter, const Node *node, const Index *index) {
 }
 
 LLVMValueRef pull_random(Emitter *emitter, const Node *node, const Index *index) {
-  LLVMContextRef context = emitter->module->context;
-  LLVMTypeRef wide = LLVMInt64TypeInContext(context), types[4] = {wide, wide, wide, wide};
+  LLVMTypeRef wide = emitter->module->i64, types[4] = {wide, wide, wide, wide};
   Index scalar = {0};
   LLVMValueRef arguments[4] = {
       emit_value(emitter, node->input[0], &scalar), emit_value(emitter, node->input[1], &scalar),
       LLVMConstInt(wide, (uint64_t)node_int(node, ATTR_STREAM, 0), true),
       LLVMBuildIntCast2(emitter->builder, index_linear(emitter, index), wide, true, "")};
-  LLVMTypeRef type = LLVMFunctionType(LLVMFloatTypeInContext(context), types, 4, false);
+  LLVMTypeRef type = LLVMFunctionType(emitter->module->f32, types, 4, false);
   LLVMValueRef function = module_function(emitter->module, "ft_random_f32", type);
   return LLVMBuildCall2(emitter->builder, type, function, arguments, 4, "");
 }
@@ -242,7 +239,8 @@ static bool is_const(LLVMValueRef value, int64_t wanted) {
   return LLVMIsAConstantInt(value) && LLVMConstIntGetSExtValue(value) == wanted;
 }
 
-LLVMValueRef emit_index_op(Emitter *emitter, LLVMOpcode op, LLVMValueRef a, LLVMValueRef b) {
+/* a op b: of add, sub, mul, udiv and urem. */
+static LLVMValueRef index_op(Emitter *emitter, LLVMOpcode op, LLVMValueRef a, LLVMValueRef b) {
   if ((op == LLVMAdd || op == LLVMSub) && is_const(b, 0)) return a;
   if (op == LLVMAdd && is_const(a, 0)) return b;
   if ((op == LLVMMul || op == LLVMUDiv) && is_const(b, 1)) return a;
@@ -268,6 +266,31 @@ LLVMValueRef emit_index_op(Emitter *emitter, LLVMOpcode op, LLVMValueRef a, LLVM
   return value;
 }
 
+LLVMValueRef emit_add(Emitter *emitter, LLVMValueRef a, LLVMValueRef b) {
+  return index_op(emitter, LLVMAdd, a, b);
+}
+LLVMValueRef emit_sub(Emitter *emitter, LLVMValueRef a, LLVMValueRef b) {
+  return index_op(emitter, LLVMSub, a, b);
+}
+LLVMValueRef emit_mul(Emitter *emitter, LLVMValueRef a, int64_t b) {
+  return index_op(emitter, LLVMMul, a, emit_index_const(emitter, b));
+}
+LLVMValueRef emit_div(Emitter *emitter, LLVMValueRef a, int64_t b) {
+  return index_op(emitter, LLVMUDiv, a, emit_index_const(emitter, b));
+}
+LLVMValueRef emit_rem(Emitter *emitter, LLVMValueRef a, int64_t b) {
+  return index_op(emitter, LLVMURem, a, emit_index_const(emitter, b));
+}
+LLVMBasicBlockRef emit_block(Emitter *emitter, const char *name) {
+  LLVMValueRef function = LLVMGetBasicBlockParent(LLVMGetInsertBlock(emitter->builder));
+  return LLVMAppendBasicBlockInContext(emitter->module->context, function, name);
+}
+
+LLVMValueRef emit_min(Emitter *emitter, LLVMValueRef a, LLVMValueRef b) {
+  LLVMValueRef is_less = LLVMBuildICmp(emitter->builder, LLVMIntSLT, a, b, "");
+  return LLVMBuildSelect(emitter->builder, is_less, a, b, "");
+}
+
 void index_push(Index *index, int64_t extent, LLVMValueRef value, bool varies) {
   if (extent != 1) index->digit[index->count++] = (Digit){extent, value, varies};
 }
@@ -289,10 +312,8 @@ static Digit join(Emitter *emitter, const Index *index, int from, int to) {
   Digit all = {1, NULL, false};
   for (int k = from; k < to; k++) {
     const Digit *digit = &index->digit[k];
-    LLVMValueRef scaled = all.value ? emit_index_op(emitter, LLVMMul, all.value,
-                                                    emit_index_const(emitter, digit->extent))
-                                    : NULL;
-    all.value = scaled ? emit_index_op(emitter, LLVMAdd, scaled, digit->value) : digit->value;
+    LLVMValueRef above = all.value ? emit_mul(emitter, all.value, digit->extent) : NULL;
+    all.value = above ? emit_add(emitter, above, digit->value) : digit->value;
     all.extent *= digit->extent;
     all.varies |= digit->varies;
   }
@@ -323,13 +344,9 @@ static Digit extract(Emitter *emitter, const Index *index, int64_t low, int64_t 
   }
   Digit digit = join(emitter, index, from, to);
   int64_t top = unit * digit.extent;
-  if (low > unit)
-    digit.value =
-        emit_index_op(emitter, LLVMUDiv, digit.value, emit_index_const(emitter, low / unit));
+  if (low > unit) digit.value = emit_div(emitter, digit.value, low / unit);
   digit.extent = high / low;
-  if (top > high)
-    digit.value =
-        emit_index_op(emitter, LLVMURem, digit.value, emit_index_const(emitter, digit.extent));
+  if (top > high) digit.value = emit_rem(emitter, digit.value, digit.extent);
   return digit;
 }
 

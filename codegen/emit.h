@@ -105,6 +105,9 @@ void emit_store_at(Emitter *emitter, LLVMValueRef pointer, DType dtype, LLVMValu
 int emit_lane_of(const Emitter *emitter, DType dtype, const Index *index);
 void emit_store_group(Emitter *emitter, LLVMValueRef pointer, DType dtype, const Index *index,
                       LLVMValueRef *value);
+/* The address of an element of this type; of one that is known. */
+LLVMValueRef emit_at(Emitter *emitter, LLVMTypeRef type, LLVMValueRef base, LLVMValueRef index);
+LLVMValueRef emit_at_number(Emitter *emitter, LLVMTypeRef type, LLVMValueRef base, int64_t number);
 /* Conversions between the two forms, for skeletons that move vectors or raw bytes. */
 LLVMValueRef emit_from_memory(Emitter *emitter, DType dtype, LLVMValueRef raw);
 LLVMValueRef emit_to_memory(Emitter *emitter, DType dtype, LLVMValueRef value);
@@ -126,10 +129,23 @@ LLVMValueRef emit_pointwise(Emitter *emitter, const Node *node, LLVMValueRef *in
 LLVMValueRef emit_cast(Emitter *emitter, DType from, DType to, LLVMValueRef value);
 LLVMValueRef emit_constant(Emitter *emitter, DType dtype, double value);
 
+/* ── code ── */
+/* type: what the intrinsic is overloaded on, or NULL. */
+LLVMValueRef emit_intrinsic(Emitter *emitter, const char *name, LLVMTypeRef type,
+                            LLVMValueRef *arguments, int count);
+/* A new block at the end of the function in which the builder stands. */
+LLVMBasicBlockRef emit_block(Emitter *emitter, const char *name);
+
 /* ── indices ── */
 LLVMValueRef emit_index_const(Emitter *emitter, int64_t value);
-/* a op b for LLVMAdd, LLVMSub, LLVMMul, LLVMUDiv, LLVMURem: folded and remembered. */
-LLVMValueRef emit_index_op(Emitter *emitter, LLVMOpcode op, LLVMValueRef a, LLVMValueRef b);
+/* Arithmetic of indices: folded and remembered. */
+LLVMValueRef emit_add(Emitter *emitter, LLVMValueRef a, LLVMValueRef b);
+LLVMValueRef emit_sub(Emitter *emitter, LLVMValueRef a, LLVMValueRef b);
+LLVMValueRef emit_mul(Emitter *emitter, LLVMValueRef a, int64_t b);
+LLVMValueRef emit_div(Emitter *emitter, LLVMValueRef a, int64_t b);
+LLVMValueRef emit_rem(Emitter *emitter, LLVMValueRef a, int64_t b);
+/* The smaller one. */
+LLVMValueRef emit_min(Emitter *emitter, LLVMValueRef a, LLVMValueRef b);
 void index_push(Index *index, int64_t extent, LLVMValueRef value, bool varies); /* drops extent 1 */
 Index index_flat(int64_t elements, LLVMValueRef value, bool varies);
 /* From one value per dimension of the shape. */

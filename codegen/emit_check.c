@@ -26,19 +26,16 @@ void emit_extent(Emitter *emitter, LLVMValueRef pointer, int64_t elements) {
 static LLVMValueRef fail_function(Emitter *emitter) {
   static const char name[] = "ft_outside", format[] = "%s: element %lld of %lld: this is a fault of ft\n";
   Module *module = emitter->module;
-  LLVMContextRef context = module->context;
-  LLVMTypeRef pointer = LLVMPointerTypeInContext(context, 0), wide = LLVMInt64TypeInContext(context),
-              i32 = LLVMInt32TypeInContext(context), nothing = LLVMVoidTypeInContext(context);
+  LLVMTypeRef pointer = module->pointer, i32 = module->i32, nothing = module->nothing;
   LLVMValueRef function = LLVMGetNamedFunction(module->llvm, name);
   if (function) return function;
-  LLVMTypeRef types[3] = {pointer, wide, wide};
+  LLVMTypeRef types[3] = {pointer, module->i64, module->i64};
   function = LLVMAddFunction(module->llvm, name, LLVMFunctionType(nothing, types, 3, false));
   LLVMSetLinkage(function, LLVMInternalLinkage);
   unsigned kind = LLVMGetEnumAttributeKindForName("noinline", 8);
   LLVMAddAttributeAtIndex(function, LLVMAttributeFunctionIndex,
-                          LLVMCreateEnumAttribute(context, kind, 0));
-  LLVMBuilderRef builder = LLVMCreateBuilderInContext(context);
-  LLVMPositionBuilderAtEnd(builder, LLVMAppendBasicBlockInContext(context, function, "entry"));
+                          LLVMCreateEnumAttribute(module->context, kind, 0));
+  LLVMBuilderRef builder = module_begin(module, function);
   LLVMTypeRef print_type = LLVMFunctionType(i32, (LLVMTypeRef[]){i32, pointer}, 2, true);
   LLVMTypeRef exit_type = LLVMFunctionType(nothing, &i32, 1, false);
   LLVMValueRef print = LLVMAddFunction(module->llvm, "dprintf", print_type);
@@ -58,14 +55,12 @@ static LLVMValueRef fail_function(Emitter *emitter) {
 /* Goes on where the condition holds; else says what the kernel does with the element. */
 static void fail_unless(Emitter *emitter, LLVMValueRef condition, const char *what,
                         LLVMValueRef element, int64_t elements) {
-  LLVMContextRef context = emitter->module->context;
   LLVMBuilderRef builder = emitter->builder;
   LLVMValueRef fail = fail_function(emitter);
-  LLVMTypeRef wide = LLVMInt64TypeInContext(context);
+  LLVMTypeRef wide = emitter->module->i64;
   LLVMValueRef at = LLVMBuildIntCast2(builder, element, wide, true, "");
   LLVMValueRef function = LLVMGetBasicBlockParent(LLVMGetInsertBlock(builder));
-  LLVMBasicBlockRef wrong = LLVMAppendBasicBlockInContext(context, function, "wrong"),
-                    right = LLVMAppendBasicBlockInContext(context, function, "right");
+  LLVMBasicBlockRef wrong = emit_block(emitter, "wrong"), right = emit_block(emitter, "right");
   LLVMBuildCondBr(builder, condition, right, wrong);
   LLVMPositionBuilderAtEnd(builder, wrong);
   size_t length;
@@ -82,7 +77,7 @@ void emit_check(Emitter *emitter, LLVMValueRef pointer, LLVMValueRef element, bo
   const EmitExtent *extent = emitter->extents;
   while (extent && extent->pointer != pointer) extent = extent->next;
   if (!extent) return;
-  LLVMTypeRef wide = LLVMInt64TypeInContext(emitter->module->context);
+  LLVMTypeRef wide = emitter->module->i64;
   LLVMValueRef at = LLVMBuildIntCast2(emitter->builder, element, wide, true, "");
   LLVMValueRef limit = LLVMConstInt(wide, (uint64_t)extent->elements, false);
   LLVMValueRef is_inside = LLVMBuildICmp(emitter->builder, LLVMIntULT, at, limit, "");

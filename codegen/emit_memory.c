@@ -2,34 +2,31 @@
 #include "codegen/emit_private.h"
 
 LLVMTypeRef emit_register_type(Emitter *emitter, DType dtype) {
-  LLVMContextRef context = emitter->module->context;
   switch (dtype) {
   case DT_BOOL:
-    return LLVMInt1TypeInContext(context);
+    return emitter->module->i1;
   case DT_U8:
-    return LLVMInt8TypeInContext(context);
+    return emitter->module->i8;
   case DT_I32:
   case DT_U32:
-    return LLVMInt32TypeInContext(context);
+    return emitter->module->i32;
   case DT_I64:
-    return LLVMInt64TypeInContext(context);
+    return emitter->module->i64;
   case DT_F64:
-    return LLVMDoubleTypeInContext(context);
+    return emitter->module->f64;
   default:
-    return LLVMFloatTypeInContext(context);
+    return emitter->module->f32;
   }
 }
 
 LLVMTypeRef emit_memory_type(Emitter *emitter, DType dtype) {
-  LLVMContextRef context = emitter->module->context;
   switch (dtype) {
   case DT_BOOL:
-    return LLVMInt8TypeInContext(context);
+    return emitter->module->i8;
   case DT_F16: /* on a GPU bits: LLVM would turn comparisons of what it widens into packed halves */
-    return emitter->module->target == TARGET_PTX ? LLVMInt16TypeInContext(context)
-                                                 : LLVMHalfTypeInContext(context);
+    return emitter->module->target == TARGET_PTX ? emitter->module->i16 : emitter->module->half;
   case DT_BF16:
-    return LLVMInt16TypeInContext(context);
+    return emitter->module->i16;
   default:
     return emit_register_type(emitter, dtype);
   }
@@ -37,11 +34,10 @@ LLVMTypeRef emit_memory_type(Emitter *emitter, DType dtype) {
 
 /* bf16 is the upper half of an f32. */
 static LLVMValueRef widen_bf16(Emitter *emitter, LLVMValueRef raw) {
-  LLVMTypeRef word = LLVMInt32TypeInContext(emitter->module->context);
+  LLVMTypeRef word = emitter->module->i32;
   LLVMValueRef bits = LLVMBuildZExt(emitter->builder, raw, word, "");
   bits = LLVMBuildShl(emitter->builder, bits, LLVMConstInt(word, 16, false), "");
-  return LLVMBuildBitCast(emitter->builder, bits, LLVMFloatTypeInContext(emitter->module->context),
-                          "");
+  return LLVMBuildBitCast(emitter->builder, bits, emitter->module->f32, "");
 }
 
 /* Is the f32 value one that bf16 has, as it was widened or rounded just now? */
@@ -57,16 +53,16 @@ static bool is_bf16(LLVMValueRef value) {
 /* An f32 that bf16 has. A GPU rounds with one instruction, to a pair of which one is zero: so the
  * pair is the f32. */
 static LLVMValueRef round_bf16_ptx(Emitter *emitter, LLVMValueRef value) {
-  LLVMTypeRef real = LLVMFloatTypeInContext(emitter->module->context);
+  LLVMTypeRef real = emitter->module->f32;
   LLVMValueRef pair[2] = {value, LLVMConstNull(real)};
-  return LLVMBuildBitCast(
-      emitter->builder, emit_intrinsic(emitter, "llvm.nvvm.ff2bf16x2.rn", NULL, pair, 2), real, "");
+  LLVMValueRef rounded = emit_intrinsic(emitter, "llvm.nvvm.ff2bf16x2.rn", NULL, pair, 2);
+  return LLVMBuildBitCast(emitter->builder, rounded, real, "");
 }
 
 /* To nearest even. */
 static LLVMValueRef narrow_bf16(Emitter *emitter, LLVMValueRef value) {
   LLVMBuilderRef builder = emitter->builder;
-  LLVMTypeRef word = LLVMInt32TypeInContext(emitter->module->context);
+  LLVMTypeRef word = emitter->module->i32;
   bool is_rounded = is_bf16(value);
   if (!is_rounded && emitter->module->target == TARGET_PTX && !LLVMIsConstant(value)) {
     value = round_bf16_ptx(emitter, value);
@@ -74,7 +70,7 @@ static LLVMValueRef narrow_bf16(Emitter *emitter, LLVMValueRef value) {
   }
   LLVMValueRef bits = LLVMBuildBitCast(builder, value, word, "");
   LLVMValueRef high = LLVMBuildLShr(builder, bits, LLVMConstInt(word, 16, false), "");
-  LLVMTypeRef half = LLVMInt16TypeInContext(emitter->module->context);
+  LLVMTypeRef half = emitter->module->i16;
   if (is_rounded) return LLVMBuildTrunc(builder, high, half, "");
   LLVMValueRef odd = LLVMBuildAnd(builder, high, LLVMConstInt(word, 1, false), "");
   LLVMValueRef bias = LLVMBuildAdd(builder, odd, LLVMConstInt(word, 0x7fff, false), "");
@@ -128,26 +124,28 @@ bool emit_is_one_number(DType dtype, unsigned width) {
   return width == 8 && dtype_bytes(dtype) == 1;
 }
 
-LLVMValueRef emit_element_pointer(Emitter *emitter, LLVMValueRef pointer, DType dtype,
-                                  LLVMValueRef element) {
-  LLVMTypeRef wide = LLVMInt64TypeInContext(emitter->module->context);
-  LLVMValueRef offset = LLVMBuildIntCast2(emitter->builder, element, wide, true, "");
-  return LLVMBuildInBoundsGEP2(emitter->builder, emit_memory_type(emitter, dtype), pointer, &offset,
-                               1, "");
+LLVMValueRef emit_at(Emitter *emitter, LLVMTypeRef type, LLVMValueRef base, LLVMValueRef index) {
+  LLVMValueRef offset = LLVMBuildIntCast2(emitter->builder, index, emitter->module->i64, true, "");
+  return LLVMBuildInBoundsGEP2(emitter->builder, type, base, &offset, 1, "");
+}
+
+LLVMValueRef emit_at_number(Emitter *emitter, LLVMTypeRef type, LLVMValueRef base, int64_t number) {
+  LLVMValueRef offset = LLVMConstInt(emitter->module->i64, (uint64_t)number, false);
+  return LLVMBuildInBoundsGEP2(emitter->builder, type, base, &offset, 1, "");
 }
 
 LLVMValueRef emit_load_at(Emitter *emitter, LLVMValueRef pointer, DType dtype,
                           LLVMValueRef element) {
   emit_check(emitter, pointer, element, false);
-  LLVMValueRef address = emit_element_pointer(emitter, pointer, dtype, element);
-  LLVMValueRef raw =
-      LLVMBuildLoad2(emitter->builder, emit_memory_type(emitter, dtype), address, "");
+  LLVMTypeRef type = emit_memory_type(emitter, dtype);
+  LLVMValueRef address = emit_at(emitter, type, pointer, element);
+  LLVMValueRef raw = LLVMBuildLoad2(emitter->builder, type, address, "");
   LLVMSetAlignment(raw, (unsigned)dtype_bytes(dtype));
   return emit_from_memory(emitter, dtype, raw);
 }
 
 static LLVMValueRef join_bytes(Emitter *emitter, DType dtype, LLVMValueRef *value) {
-  LLVMTypeRef type = LLVMInt64TypeInContext(emitter->module->context);
+  LLVMTypeRef type = emitter->module->i64;
   LLVMValueRef all = LLVMConstInt(type, 0, false);
   for (unsigned e = 0; e < 8; e++) {
     LLVMValueRef raw = emit_to_memory(emitter, dtype, value[e]);
@@ -161,17 +159,15 @@ static LLVMValueRef join_bytes(Emitter *emitter, DType dtype, LLVMValueRef *valu
 void emit_store_group(Emitter *emitter, LLVMValueRef pointer, DType dtype, const Index *index,
                       LLVMValueRef *value) {
   int width = (int)index->digit[index->count - 1].extent;
-  LLVMTypeRef i32 = LLVMInt32TypeInContext(emitter->module->context);
-  LLVMValueRef group =
-      LLVMGetUndef(LLVMVectorType(emit_memory_type(emitter, dtype), (unsigned)width));
+  LLVMTypeRef type = emit_memory_type(emitter, dtype);
+  LLVMValueRef group = LLVMGetUndef(LLVMVectorType(type, (unsigned)width));
   bool is_number = emit_is_one_number(dtype, (unsigned)width);
   if (is_number) group = join_bytes(emitter, dtype, value);
   for (int e = 0; e < width && !is_number; e++)
     group =
         LLVMBuildInsertElement(emitter->builder, group, emit_to_memory(emitter, dtype, value[e]),
-                               LLVMConstInt(i32, (unsigned)e, false), "");
-  LLVMValueRef address =
-      emit_element_pointer(emitter, pointer, dtype, index_linear(emitter, index));
+                               LLVMConstInt(emitter->module->i32, (unsigned)e, false), "");
+  LLVMValueRef address = emit_at(emitter, type, pointer, index_linear(emitter, index));
   LLVMSetAlignment(LLVMBuildStore(emitter->builder, group, address),
                    (unsigned)(width * dtype_bytes(dtype)));
 }
@@ -179,7 +175,7 @@ void emit_store_group(Emitter *emitter, LLVMValueRef pointer, DType dtype, const
 void emit_store_at(Emitter *emitter, LLVMValueRef pointer, DType dtype, LLVMValueRef element,
                    LLVMValueRef value) {
   emit_check(emitter, pointer, element, true);
-  LLVMValueRef address = emit_element_pointer(emitter, pointer, dtype, element);
+  LLVMValueRef address = emit_at(emitter, emit_memory_type(emitter, dtype), pointer, element);
   LLVMValueRef store =
       LLVMBuildStore(emitter->builder, emit_to_memory(emitter, dtype, value), address);
   LLVMSetAlignment(store, (unsigned)dtype_bytes(dtype));

@@ -26,11 +26,9 @@ Guard emit_guard_open(Emitter *emitter, LLVMValueRef condition, bool varies) {
   }
   if (!guard.condition || !varies) return guard;
   guard.is_branch = true;
-  LLVMContextRef context = emitter->module->context;
   guard.before = LLVMGetInsertBlock(emitter->builder);
-  LLVMValueRef function = LLVMGetBasicBlockParent(guard.before);
-  LLVMBasicBlockRef inside = LLVMAppendBasicBlockInContext(context, function, "inside");
-  guard.after = LLVMAppendBasicBlockInContext(context, function, "after");
+  LLVMBasicBlockRef inside = emit_block(emitter, "inside");
+  guard.after = emit_block(emitter, "after");
   LLVMBuildCondBr(emitter->builder, condition, inside, guard.after);
   LLVMPositionBuilderAtEnd(emitter->builder, inside);
   emit_scope_open(emitter);
@@ -73,15 +71,19 @@ LLVMValueRef pull_transpose(Emitter *emitter, const Node *node, const Index *ind
   return emit_value(emitter, node->input[0], &inner);
 }
 
-LLVMValueRef pull_broadcast(Emitter *emitter, const Node *node, const Index *index) {
+/* Appends the digits of dimensions from `d` on that the result has of its input as they are. The
+ * first that is another; rank: none is. */
+static int pass_on(Emitter *emitter, const Node *node, const Index *index, int d, Index *inner) {
   const Shape *out = &node->type.shape, *in = &node->input[0]->type.shape;
+  int end = d;
+  while (end < out->rank && in->dim[end] == out->dim[end]) end++;
+  emit_index_run(emitter, index, out, d, end, inner);
+  return end;
+}
+
+LLVMValueRef pull_broadcast(Emitter *emitter, const Node *node, const Index *index) {
   Index inner = {0};
-  for (int d = 0; d < out->rank;) {
-    int end = d;
-    while (end < out->rank && in->dim[end] == out->dim[end]) end++;
-    emit_index_run(emitter, index, out, d, end, &inner);
-    d = end + 1;
-  }
+  for (int d = 0; d < node->type.shape.rank; d++) d = pass_on(emitter, node, index, d, &inner);
   return emit_value(emitter, node->input[0], &inner);
 }
 
@@ -90,18 +92,11 @@ LLVMValueRef pull_slice(Emitter *emitter, const Node *node, const Index *index) 
   const int64_t *start = node_attr(node, ATTR_START)->ints,
                 *step = node_attr(node, ATTR_STEP)->ints;
   Index inner = {0};
-  for (int d = 0; d < out->rank;) {
-    int end = d;
-    while (end < out->rank && in->dim[end] == out->dim[end]) end++;
-    emit_index_run(emitter, index, out, d, end, &inner);
-    if (end < out->rank) {
-      Digit digit = emit_index_digit(emitter, index, out, end);
-      LLVMValueRef value =
-          emit_index_op(emitter, LLVMMul, digit.value, emit_index_const(emitter, step[end]));
-      value = emit_index_op(emitter, LLVMAdd, value, emit_index_const(emitter, start[end]));
-      index_push(&inner, in->dim[end], value, digit.varies);
-    }
-    d = end + 1;
+  for (int d = 0; (d = pass_on(emitter, node, index, d, &inner)) < out->rank; d++) {
+    Digit digit = emit_index_digit(emitter, index, out, d);
+    LLVMValueRef value = emit_mul(emitter, digit.value, step[d]);
+    value = emit_add(emitter, value, emit_index_const(emitter, start[d]));
+    index_push(&inner, in->dim[d], value, digit.varies);
   }
   return emit_value(emitter, node->input[0], &inner);
 }
@@ -122,22 +117,15 @@ LLVMValueRef pull_pad(Emitter *emitter, const Node *node, const Index *index) {
   LLVMValueRef condition = NULL;
   bool varies = false;
   LLVMValueRef inside[MAX_DIGITS] = {0};
-  for (int d = 0; d < out->rank;) {
-    int end = d;
-    while (end < out->rank && in->dim[end] == out->dim[end]) end++;
-    emit_index_run(emitter, index, out, d, end, &inner);
-    if (end < out->rank) {
-      Digit digit = emit_index_digit(emitter, index, out, end);
-      LLVMValueRef value =
-          emit_index_op(emitter, LLVMSub, digit.value, emit_index_const(emitter, low[end]));
-      LLVMValueRef within =
-          emit_in_range(emitter, value, in->dim[end], -low[end], out->dim[end] - 1 - low[end]);
-      condition = emit_both(emitter, condition, within);
-      varies |= within && digit.varies;
-      if (in->dim[end] != 1) inside[inner.count] = within;
-      index_push(&inner, in->dim[end], value, digit.varies);
-    }
-    d = end + 1;
+  for (int d = 0; (d = pass_on(emitter, node, index, d, &inner)) < out->rank; d++) {
+    Digit digit = emit_index_digit(emitter, index, out, d);
+    LLVMValueRef value = emit_sub(emitter, digit.value, emit_index_const(emitter, low[d]));
+    LLVMValueRef within =
+        emit_in_range(emitter, value, in->dim[d], -low[d], out->dim[d] - 1 - low[d]);
+    condition = emit_both(emitter, condition, within);
+    varies |= within && digit.varies;
+    if (in->dim[d] != 1) inside[inner.count] = within;
+    index_push(&inner, in->dim[d], value, digit.varies);
   }
   Guard guard = emit_guard_open(emitter, condition, varies);
   if (guard.is_closed) return otherwise;
@@ -162,7 +150,7 @@ static LLVMValueRef concat_operand(Emitter *emitter, const Concat *c, int which)
   const Node *input = c->node->input[c->operand[which]];
   const Shape *out = &c->node->type.shape;
   LLVMValueRef local =
-      emit_index_op(emitter, LLVMSub, c->digit.value, emit_index_const(emitter, c->offset[which]));
+      emit_sub(emitter, c->digit.value, emit_index_const(emitter, c->offset[which]));
   Index inner = {0};
   emit_index_run(emitter, c->index, out, 0, c->axis, &inner);
   index_push(&inner, input->type.shape.dim[c->axis], local, c->digit.varies);
@@ -181,13 +169,10 @@ static LLVMValueRef concat_among(Emitter *emitter, const Concat *c, int from, in
     const int *only = half[!LLVMConstIntGetZExtValue(is_first)];
     return concat_among(emitter, c, only[0], only[1]);
   }
-  LLVMContextRef context = emitter->module->context;
-  LLVMValueRef function = LLVMGetBasicBlockParent(LLVMGetInsertBlock(emitter->builder));
   LLVMBasicBlockRef side[2], end[2];
   LLVMValueRef value[2];
-  for (int i = 0; i < 2; i++)
-    side[i] = LLVMAppendBasicBlockInContext(context, function, i ? "second" : "first");
-  LLVMBasicBlockRef after = LLVMAppendBasicBlockInContext(context, function, "after");
+  for (int i = 0; i < 2; i++) side[i] = emit_block(emitter, i ? "second" : "first");
+  LLVMBasicBlockRef after = emit_block(emitter, "after");
   LLVMBuildCondBr(emitter->builder, is_first, side[0], side[1]);
   for (int i = 0; i < 2; i++) {
     LLVMPositionBuilderAtEnd(emitter->builder, side[i]);

@@ -7,10 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static LLVMTypeRef register_type(Emitter *emitter, DType dtype) {
-  return emit_register_type(emitter, dtype);
-}
-
 LLVMValueRef emit_flagged(Emitter *emitter, LLVMValueRef instruction, LLVMFastMathFlags more) {
   if (LLVMIsAInstruction(instruction) && LLVMCanValueUseFastMathFlags(instruction)) {
     /* never contract: whether a product and a sum meet in one block, and so become one fma, differs
@@ -32,7 +28,7 @@ LLVMValueRef emit_intrinsic(Emitter *emitter, const char *name, LLVMTypeRef type
 }
 
 LLVMValueRef emit_constant(Emitter *emitter, DType dtype, double value) {
-  LLVMTypeRef type = register_type(emitter, dtype);
+  LLVMTypeRef type = emit_register_type(emitter, dtype);
   if (dtype_is_float(dtype)) {
     if (dtype == DT_F32) value = (float)value;
     LLVMValueRef constant = LLVMConstReal(type, value);
@@ -48,7 +44,7 @@ LLVMValueRef emit_constant(Emitter *emitter, DType dtype, double value) {
 static bool is_signed(DType dtype) { return dtype == DT_I32 || dtype == DT_I64; }
 
 static LLVMValueRef float_to_integer(Emitter *emitter, DType to, LLVMValueRef value) {
-  LLVMTypeRef types[2] = {register_type(emitter, to), LLVMTypeOf(value)};
+  LLVMTypeRef types[2] = {emit_register_type(emitter, to), LLVMTypeOf(value)};
   const char *name = is_signed(to) ? "llvm.fptosi.sat" : "llvm.fptoui.sat";
   unsigned id = LLVMLookupIntrinsicID(name, strlen(name));
   LLVMValueRef function = LLVMGetIntrinsicDeclaration(emitter->module->llvm, id, types, 2);
@@ -58,7 +54,7 @@ static LLVMValueRef float_to_integer(Emitter *emitter, DType to, LLVMValueRef va
 
 LLVMValueRef emit_cast(Emitter *emitter, DType from, DType to, LLVMValueRef value) {
   LLVMBuilderRef builder = emitter->builder;
-  LLVMTypeRef type = register_type(emitter, to);
+  LLVMTypeRef type = emit_register_type(emitter, to);
   if (to == DT_BOOL) {
     LLVMValueRef zero = LLVMConstNull(LLVMTypeOf(value));
     if (dtype_is_float(from)) return LLVMBuildFCmp(builder, LLVMRealUNE, value, zero, "");
@@ -261,7 +257,7 @@ POINT(cast) { return emit_cast(p->emitter, p->dtype, p->node->type.dtype, p->in[
 POINT(math) {
   Module *module = p->emitter->module;
   const Node *node = p->node;
-  LLVMTypeRef type = register_type(p->emitter, node->type.dtype), types[2] = {type, type};
+  LLVMTypeRef type = emit_register_type(p->emitter, node->type.dtype), types[2] = {type, type};
   unsigned count = (unsigned)node->input_count;
   char name[64];
   snprintf(name, sizeof name, "ft_%s_%s", op_info[node->op].text,
@@ -352,7 +348,7 @@ LLVMValueRef emit_pointwise(Emitter *emitter, const Node *node, LLVMValueRef *in
 
 /* ── reductions ─────────────────────────────────────────────────────────────────────────────── */
 LLVMValueRef emit_reduce_identity(Emitter *emitter, Op op, DType dtype) {
-  LLVMTypeRef type = register_type(emitter, dtype);
+  LLVMTypeRef type = emit_register_type(emitter, dtype);
   switch (op) {
   case OP_SUM:
     return LLVMConstNull(type);
@@ -391,7 +387,7 @@ LLVMValueRef emit_reduce_step(Emitter *emitter, Op op, DType dtype, LLVMValueRef
 LLVMValueRef emit_arg_candidate(Emitter *emitter, DType dtype, LLVMValueRef value,
                                 LLVMValueRef extreme, LLVMValueRef position) {
   LLVMBuilderRef builder = emitter->builder;
-  LLVMTypeRef type = LLVMInt32TypeInContext(emitter->module->context);
+  LLVMTypeRef type = emitter->module->i32;
   LLVMValueRef hit;
   if (dtype_is_float(dtype)) /* NaN counts as the extreme: true for equal or unordered */
     hit = LLVMBuildFCmp(builder, LLVMRealOEQ, value, extreme, "");

@@ -26,9 +26,6 @@ void emit_index_run(Emitter *emitter, const Index *index, const Shape *shape, in
 /* f32 to f32, through f16 or bf16. */
 LLVMValueRef emit_round(Emitter *emitter, DType dtype, LLVMValueRef value);
 LLVMValueRef emit_flagged(Emitter *emitter, LLVMValueRef instruction, LLVMFastMathFlags more);
-/* type: what the intrinsic is overloaded on, or NULL. */
-LLVMValueRef emit_intrinsic(Emitter *emitter, const char *name, LLVMTypeRef type,
-                            LLVMValueRef *arguments, int count);
 LLVMValueRef emit_float_extreme(Emitter *emitter, bool is_max, DType dtype, LLVMValueRef a,
                                 LLVMValueRef b);
 
@@ -53,8 +50,6 @@ LLVMValueRef emit_both(Emitter *emitter, LLVMValueRef a, LLVMValueRef b); /* NUL
 void emit_check(Emitter *emitter, LLVMValueRef pointer, LLVMValueRef element, bool is_store);
 
 /* ── emit_memory.c ── */
-LLVMValueRef emit_element_pointer(Emitter *emitter, LLVMValueRef pointer, DType dtype,
-                                  LLVMValueRef element);
 /* Are so many neighbours moved as one number? Eight bytes: as a vector LLVM would move them in two
  * accesses. */
 bool emit_is_one_number(DType dtype, unsigned width);

@@ -76,11 +76,8 @@ static void for_taps(Emitter *emitter, Walk *walk, int64_t rows, int64_t columns
     return;
   }
   LLVMBuilderRef builder = emitter->builder;
-  LLVMContextRef context = emitter->module->context;
   LLVMBasicBlockRef before = LLVMGetInsertBlock(builder);
-  LLVMValueRef function = LLVMGetBasicBlockParent(before);
-  LLVMBasicBlockRef loop = LLVMAppendBasicBlockInContext(context, function, "taps");
-  LLVMBasicBlockRef after = LLVMAppendBasicBlockInContext(context, function, "tapped");
+  LLVMBasicBlockRef loop = emit_block(emitter, "taps"), after = emit_block(emitter, "tapped");
   LLVMBuildBr(builder, loop);
   LLVMPositionBuilderAtEnd(builder, loop);
   LLVMValueRef counter = LLVMBuildPhi(builder, emitter->index_type, "tap");
@@ -89,9 +86,8 @@ static void for_taps(Emitter *emitter, Walk *walk, int64_t rows, int64_t columns
     phi[i] = LLVMBuildPhi(builder, LLVMTypeOf(state[i]), "");
   LLVMValueRef next[2] = {phi[0], phi[1]};
   emit_scope_open(emitter);
-  LLVMValueRef width = emit_index_const(emitter, columns);
-  tap(emitter, walk, emit_index_op(emitter, LLVMUDiv, counter, width),
-      emit_index_op(emitter, LLVMURem, counter, width), next);
+  tap(emitter, walk, emit_div(emitter, counter, columns), emit_rem(emitter, counter, columns),
+      next);
   emit_scope_close(emitter);
   LLVMValueRef step = LLVMBuildNSWAdd(builder, counter, emit_index_const(emitter, 1), "");
   LLVMValueRef more =
@@ -121,9 +117,8 @@ static Index forward_place(Emitter *emitter, const Walk *walk, const LLVMValueRe
     int64_t low = is_fixed ? LLVMConstIntGetSExtValue(tap[i]) : 0;
     int64_t high = is_fixed ? low : window->kernel[i] - 1;
     place[i] = walk->start[i];
-    place[i].value = emit_index_op(emitter, LLVMAdd, walk->start[i].value, tap[i]);
-    place[i].value =
-        emit_index_op(emitter, LLVMSub, place[i].value, emit_index_const(emitter, window->pad[i]));
+    place[i].value = emit_add(emitter, walk->start[i].value, tap[i]);
+    place[i].value = emit_sub(emitter, place[i].value, emit_index_const(emitter, window->pad[i]));
     within[i] =
         emit_in_range(emitter, place[i].value, window->image->dim[d], low - window->pad[i],
                       (window->pooled->dim[d] - 1) * window->stride[i] + high - window->pad[i]);
@@ -145,8 +140,7 @@ static Walk forward_walk(Emitter *emitter, const Node *node, const Index *index,
                .state_count = state_count};
   for (int i = 0; i < 2; i++) {
     walk.start[i] = emit_index_digit(emitter, index, walk.window.pooled, walk.window.height + i);
-    walk.start[i].value = emit_index_op(emitter, LLVMMul, walk.start[i].value,
-                                        emit_index_const(emitter, walk.window.stride[i]));
+    walk.start[i].value = emit_mul(emitter, walk.start[i].value, walk.window.stride[i]);
   }
   return walk;
 }
@@ -162,20 +156,14 @@ static LLVMValueRef tap_value(Emitter *emitter, Walk *walk, LLVMValueRef row, LL
   return emit_guard_close(emitter, &guard, value, otherwise);
 }
 
-static void tap_max(Emitter *emitter, Walk *walk, LLVMValueRef row, LLVMValueRef column,
-                    LLVMValueRef *state) {
+/* The maximum, or the sum. */
+static void tap_reduce(Emitter *emitter, Walk *walk, LLVMValueRef row, LLVMValueRef column,
+                       LLVMValueRef *state) {
   DType dtype = walk->node->type.dtype;
-  LLVMValueRef value =
-      tap_value(emitter, walk, row, column, emit_reduce_identity(emitter, OP_RMAX, dtype));
-  state[0] = emit_reduce_step(emitter, OP_RMAX, dtype, state[0], value);
-}
-
-static void tap_sum(Emitter *emitter, Walk *walk, LLVMValueRef row, LLVMValueRef column,
-                    LLVMValueRef *state) {
-  DType dtype = walk->node->type.dtype;
-  LLVMValueRef value =
-      tap_value(emitter, walk, row, column, emit_reduce_identity(emitter, OP_SUM, dtype));
-  state[0] = emit_reduce_step(emitter, OP_SUM, dtype, state[0], value);
+  Op op = walk->node->op == OP_POOL_MAX ? OP_RMAX : OP_SUM;
+  LLVMValueRef otherwise = emit_reduce_identity(emitter, op, dtype);
+  LLVMValueRef value = tap_value(emitter, walk, row, column, otherwise);
+  state[0] = emit_reduce_step(emitter, op, dtype, state[0], value);
 }
 
 /* state: the maximum so far and its position; the first of equals wins, a NaN wins over numbers. */
@@ -193,10 +181,7 @@ static void tap_index(Emitter *emitter, Walk *walk, LLVMValueRef row, LLVMValueR
     better = LLVMBuildICmp(builder, dtype == DT_I32 || dtype == DT_I64 ? LLVMIntSGT : LLVMIntUGT,
                            value, state[0], "");
   }
-  LLVMValueRef position = emit_index_op(
-      emitter, LLVMAdd,
-      emit_index_op(emitter, LLVMMul, row, emit_index_const(emitter, walk->window.kernel[1])),
-      column);
+  LLVMValueRef position = emit_add(emitter, emit_mul(emitter, row, walk->window.kernel[1]), column);
   position = LLVMBuildIntCast2(builder, position, LLVMTypeOf(state[1]), false, "");
   state[0] = emit_reduce_step(emitter, OP_RMAX, dtype, state[0], value);
   state[1] = LLVMBuildSelect(builder, better, position, state[1], "");
@@ -206,10 +191,8 @@ static void tap_index(Emitter *emitter, Walk *walk, LLVMValueRef row, LLVMValueR
 static LLVMValueRef taps_inside(Emitter *emitter, const Window *window, int i,
                                 LLVMValueRef corner) {
   LLVMTypeRef type = emitter->index_type;
-  LLVMValueRef start =
-      emit_index_op(emitter, LLVMSub, corner, emit_index_const(emitter, window->pad[i]));
-  LLVMValueRef end =
-      emit_index_op(emitter, LLVMAdd, start, emit_index_const(emitter, window->kernel[i]));
+  LLVMValueRef start = emit_sub(emitter, corner, emit_index_const(emitter, window->pad[i]));
+  LLVMValueRef end = emit_add(emitter, start, emit_index_const(emitter, window->kernel[i]));
   LLVMValueRef size = emit_index_const(emitter, window->image->dim[window->height + i]);
   start = emit_intrinsic(emitter, "llvm.smax", type,
                          (LLVMValueRef[]){start, emit_index_const(emitter, 0)}, 2);
@@ -235,19 +218,12 @@ static LLVMValueRef divisor(Emitter *emitter, const Node *node, const Window *wi
 static LLVMValueRef pool_forward(Emitter *emitter, const Node *node, const Index *index) {
   DType dtype = node->input[0]->type.dtype;
   Walk walk = forward_walk(emitter, node, index, node->op == OP_POOL_INDEX ? 2 : 1);
-  int64_t rows = walk.window.kernel[0], columns = walk.window.kernel[1];
-  LLVMValueRef state[2] = {emit_reduce_identity(emitter, OP_RMAX, dtype), NULL};
-  if (node->op == OP_POOL_MAX) {
-    for_taps(emitter, &walk, rows, columns, tap_max, state);
-    return state[0];
-  }
-  if (node->op == OP_POOL_INDEX) {
-    state[1] = LLVMConstNull(emit_register_type(emitter, DT_U8));
-    for_taps(emitter, &walk, rows, columns, tap_index, state);
-    return state[1];
-  }
-  state[0] = emit_reduce_identity(emitter, OP_SUM, dtype);
-  for_taps(emitter, &walk, rows, columns, tap_sum, state);
+  bool is_index = node->op == OP_POOL_INDEX, is_sum = node->op == OP_POOL_AVG;
+  LLVMValueRef state[2] = {emit_reduce_identity(emitter, is_sum ? OP_SUM : OP_RMAX, dtype),
+                           LLVMConstNull(emitter->module->i8)};
+  for_taps(emitter, &walk, walk.window.kernel[0], walk.window.kernel[1],
+           is_index ? tap_index : tap_reduce, state);
+  if (!is_sum) return state[is_index];
   LLVMValueRef count = divisor(emitter, node, &walk.window, walk.start);
   return emit_flagged(emitter, LLVMBuildFDiv(emitter->builder, state[0], count, ""), 0);
 }
@@ -264,11 +240,10 @@ static Walk backward_walk(Emitter *emitter, const Node *node, const Index *index
   for (int i = 0; i < 2; i++) {
     Digit digit = emit_index_digit(emitter, index, walk.window.image, walk.window.height + i);
     LLVMValueRef moved =
-        emit_index_op(emitter, LLVMAdd, digit.value, emit_index_const(emitter, walk.window.pad[i]));
-    LLVMValueRef stride = emit_index_const(emitter, walk.window.stride[i]);
+        emit_add(emitter, digit.value, emit_index_const(emitter, walk.window.pad[i]));
     walk.start[i] = walk.phase[i] = digit;
-    walk.start[i].value = emit_index_op(emitter, LLVMUDiv, moved, stride);
-    walk.phase[i].value = emit_index_op(emitter, LLVMURem, moved, stride);
+    walk.start[i].value = emit_div(emitter, moved, walk.window.stride[i]);
+    walk.phase[i].value = emit_rem(emitter, moved, walk.window.stride[i]);
   }
   return walk;
 }
@@ -288,13 +263,12 @@ static void tap_backward(Emitter *emitter, Walk *walk, LLVMValueRef row, LLVMVal
     int64_t least = is_fixed ? LLVMConstIntGetSExtValue(tap[i]) : 0;
     int64_t most = is_fixed ? least : windows - 1;
     int64_t last = (window->image->dim[d] - 1 + window->pad[i]) / window->stride[i];
-    LLVMValueRef stride = emit_index_const(emitter, window->stride[i]);
     place[i] = walk->start[i];
-    place[i].value = emit_index_op(emitter, LLVMSub, walk->start[i].value, tap[i]);
+    place[i].value = emit_sub(emitter, walk->start[i].value, tap[i]);
     within[i] = emit_in_range(emitter, place[i].value, window->pooled->dim[d],
                               window->pad[i] / window->stride[i] - most, last - least);
-    LLVMValueRef further = emit_index_op(emitter, LLVMMul, tap[i], stride);
-    position[i] = emit_index_op(emitter, LLVMAdd, walk->phase[i].value, further);
+    LLVMValueRef further = emit_mul(emitter, tap[i], window->stride[i]);
+    position[i] = emit_add(emitter, walk->phase[i].value, further);
     LLVMValueRef reaches = emit_in_range(emitter, position[i], window->kernel[i], 0,
                                          window->stride[i] - 1 + most * window->stride[i]);
     within[i] = emit_both(emitter, within[i], reaches);
@@ -314,10 +288,8 @@ static void tap_backward(Emitter *emitter, Walk *walk, LLVMValueRef row, LLVMVal
   LLVMValueRef value = emit_value(emitter, walk->node->input[0], &at);
   if (walk->node->op == OP_POOL_MAX_GRAD) {
     LLVMValueRef winner = emit_value(emitter, walk->node->input[1], &at);
-    LLVMValueRef here = emit_index_op(
-        emitter, LLVMAdd,
-        emit_index_op(emitter, LLVMMul, position[0], emit_index_const(emitter, window->kernel[1])),
-        position[1]);
+    LLVMValueRef here =
+        emit_add(emitter, emit_mul(emitter, position[0], window->kernel[1]), position[1]);
     if (reads_outside(emitter, window)) { /* one selection for all channels: none is below 0 */
       winner = LLVMBuildIntCast2(builder, winner, emitter->index_type, false, "");
       if (guard.condition)
@@ -331,8 +303,7 @@ static void tap_backward(Emitter *emitter, Walk *walk, LLVMValueRef row, LLVMVal
   } else {
     for (int i = 0; i < 2; i++) {
       corner[i] = place[i];
-      corner[i].value = emit_index_op(emitter, LLVMMul, place[i].value,
-                                      emit_index_const(emitter, window->stride[i]));
+      corner[i].value = emit_mul(emitter, place[i].value, window->stride[i]);
     }
     LLVMValueRef count = divisor(emitter, walk->node, window, corner);
     value = emit_flagged(emitter, LLVMBuildFDiv(builder, value, count, ""), 0);

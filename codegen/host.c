@@ -8,95 +8,81 @@
 #include <stdio.h>
 #include <string.h>
 
-static int result_count(const HostKernel *kernel) {
-  return kernel->body ? kernel->body->roots.count : 1;
-}
-
-/* Which distinct pointer argument `k` (operands, results, workspace) is. */
+/* Which distinct pointer argument `k`, an operand or a result, is. */
 static int parameter_of(const HostKernel *kernel, int k) {
   int result = k - kernel->node->input_count;
-  bool is_alias = result >= 0 && result < result_count(kernel) && kernel->alias[result] >= 0;
-  return is_alias ? kernel->alias[result] : k;
+  return result >= 0 && kernel->alias[result] >= 0 ? kernel->alias[result] : k;
 }
 
-static LLVMValueRef make_body(HostKernel *kernel, const char *name, int argument_count) {
-  LLVMContextRef context = kernel->module->context;
-  LLVMTypeRef pointer = LLVMPointerTypeInContext(context, 0),
-              wide = LLVMInt64TypeInContext(context);
-  LLVMTypeRef *types = ARENA_ARRAY(kernel->scratch, LLVMTypeRef, argument_count + 2);
-  for (int i = 0; i < argument_count; i++) types[i] = pointer;
-  types[argument_count] = types[argument_count + 1] = wide;
-  LLVMTypeRef type =
-      LLVMFunctionType(LLVMVoidTypeInContext(context), types, (unsigned)argument_count + 2, false);
-  char *full = arena_printf(kernel->scratch, "%s.body", name);
-  LLVMValueRef body = module_helper(kernel->module, full, type);
-  bool may_overlap = false;
-  for (int i = 0; i < result_count(kernel); i++) may_overlap |= kernel->alias[i] == -2;
-  for (int i = 0; i < argument_count; i++) {
-    if (!may_overlap) module_parameter(kernel->module, body, i, "noalias", 0);
-    module_parameter(kernel->module, body, i, "align", PLAN_ALIGN);
-  }
-  return body;
-}
-
-/* The entry point: loads every pointer of args and calls the body. */
-static void make_entry(HostKernel *kernel, const char *name, LLVMValueRef body,
-                       int argument_count) {
-  LLVMContextRef context = kernel->module->context;
-  LLVMTypeRef pointer = LLVMPointerTypeInContext(context, 0),
-              wide = LLVMInt64TypeInContext(context);
-  LLVMTypeRef types[3] = {pointer, wide, wide};
-  LLVMTypeRef type = LLVMFunctionType(LLVMVoidTypeInContext(context), types, 3, false);
-  LLVMValueRef function = module_kernel(kernel->module, name, type);
-  LLVMBuilderRef builder = LLVMCreateBuilderInContext(context);
-  LLVMPositionBuilderAtEnd(builder, LLVMAppendBasicBlockInContext(context, function, "entry"));
-  LLVMValueRef *values = ARENA_ARRAY(kernel->scratch, LLVMValueRef, argument_count + 2);
-  for (int i = 0; i < argument_count; i++) {
-    LLVMValueRef at = LLVMConstInt(wide, (uint64_t)i, false);
-    LLVMValueRef slot =
-        LLVMBuildInBoundsGEP2(builder, pointer, LLVMGetParam(function, 0), &at, 1, "");
-    values[i] = LLVMBuildLoad2(builder, pointer, slot, "");
-  }
-  values[argument_count] = LLVMGetParam(function, 1);
-  values[argument_count + 1] = LLVMGetParam(function, 2);
-  LLVMBuildCall2(builder, LLVMGlobalGetValueType(body), body, values, (unsigned)argument_count + 2,
-                 "");
+void host_unpack(HostKernel *kernel, LLVMValueRef function, LLVMValueRef body, int count) {
+  Module *module = kernel->module;
+  int all = (int)LLVMCountParams(body);
+  LLVMBuilderRef builder = module_begin(module, function);
+  LLVMValueRef *values = ARENA_ARRAY(kernel->scratch, LLVMValueRef, all);
+  module_load_pointers(module, builder, LLVMGetParam(function, 0), count, values);
+  for (int i = count; i < all; i++) values[i] = LLVMGetParam(function, (unsigned)(i - count + 1));
+  LLVMBuildCall2(builder, LLVMGlobalGetValueType(body), body, values, (unsigned)all, "");
   LLVMBuildRetVoid(builder);
   LLVMDisposeBuilder(builder);
 }
 
-void host_extents(HostKernel *kernel) {
+void host_call_library(HostKernel *kernel, const char *name, const char *run, LLVMValueRef data) {
+  Module *module = kernel->module;
+  LLVMTypeRef types[4] = {module->pointer, module->pointer, module->i64, module->i64};
+  LLVMTypeRef run_type = LLVMFunctionType(module->nothing, types, 4, false);
+  LLVMTypeRef type = LLVMFunctionType(module->nothing, types + 1, 3, false);
+  LLVMValueRef callee = module_library(module, run, run_type), values[4] = {data};
+  LLVMValueRef function = module_kernel(module, name, type);
+  LLVMBuilderRef builder = module_begin(module, function);
+  for (unsigned i = 0; i < 3; i++) values[i + 1] = LLVMGetParam(function, i);
+  LLVMBuildCall2(builder, run_type, callee, values, 4, "");
+  LLVMBuildRetVoid(builder);
+  LLVMDisposeBuilder(builder);
+}
+
+void host_open(HostKernel *kernel, LLVMValueRef function, int apart) {
   const Node *node = kernel->node;
-  for (int k = 0; k < node->input_count + result_count(kernel); k++) {
+  Module *module = kernel->module;
+  Emitter *e = &kernel->emitter;
+  int results = node_result_count(node), pointers = node->input_count + results;
+  bool may_overlap = false;
+  for (int i = 0; i < results; i++) may_overlap |= kernel->alias[i] == -2;
+  for (int i = 0; i < apart && !may_overlap; i++)
+    module_parameter(module, function, i, "noalias", 0);
+  kernel->entry = LLVMAppendBasicBlockInContext(module->context, function, "entry");
+  LLVMBuilderRef builder = LLVMCreateBuilderInContext(module->context);
+  LLVMPositionBuilderAtEnd(builder,
+                           LLVMAppendBasicBlockInContext(module->context, function, "start"));
+  emitter_init(e, module, kernel->scratch, kernel->body, builder, module->i64);
+  e->function = function;
+  e->input_count = node->input_count;
+  e->result_count = results;
+  e->pointer = ARENA_ARRAY(kernel->scratch, LLVMValueRef, pointers);
+  for (int k = 0; k < pointers; k++) {
     Type type = k < node->input_count ? node->input[k]->type
                                       : node_result_type(node, k - node->input_count);
-    emit_extent(&kernel->emitter, kernel->emitter.pointer[k], shape_elements(&type.shape));
+    e->pointer[k] = LLVMGetParam(function, (unsigned)parameter_of(kernel, k));
+    emit_extent(e, e->pointer[k], shape_elements(&type.shape));
   }
+  if (kernel->body) emit_hoist_scalars(e);
 }
 
 void host_start(HostKernel *kernel, const char *name, bool has_workspace) {
-  LLVMContextRef context = kernel->module->context;
-  int pointers = kernel->node->input_count + result_count(kernel), count = pointers + has_workspace;
-  LLVMValueRef body = make_body(kernel, name, count);
-  make_entry(kernel, name, body, count);
-  kernel->entry = LLVMAppendBasicBlockInContext(context, body, "entry");
-  LLVMBasicBlockRef start = LLVMAppendBasicBlockInContext(context, body, "start");
-  LLVMBuilderRef builder = LLVMCreateBuilderInContext(context);
-  LLVMPositionBuilderAtEnd(builder, start);
-  Emitter *e = &kernel->emitter;
-  emitter_init(e, kernel->module, kernel->scratch, kernel->body, builder,
-               LLVMInt64TypeInContext(context));
-  e->function = body;
-  e->input_count = kernel->node->input_count;
-  e->result_count = result_count(kernel);
-  e->pointer = ARENA_ARRAY(kernel->scratch, LLVMValueRef, pointers);
-  for (int k = 0; k < pointers; k++)
-    e->pointer[k] = LLVMGetParam(body, (unsigned)parameter_of(kernel, k));
-  host_extents(kernel);
+  Module *module = kernel->module;
+  int pointers = kernel->node->input_count + node_result_count(kernel->node);
+  int count = pointers + has_workspace;
+  LLVMTypeRef *types = ARENA_ARRAY(kernel->scratch, LLVMTypeRef, count + 2);
+  for (int i = 0; i < count + 2; i++) types[i] = i < count ? module->pointer : module->i64;
+  LLVMTypeRef type = LLVMFunctionType(module->nothing, types, (unsigned)count + 2, false);
+  LLVMValueRef body = module_helper(module, arena_printf(kernel->scratch, "%s.body", name), type);
+  for (int i = 0; i < count; i++) module_parameter(module, body, i, "align", PLAN_ALIGN);
+  LLVMTypeRef entry_types[3] = {module->pointer, module->i64, module->i64};
+  LLVMTypeRef entry_type = LLVMFunctionType(module->nothing, entry_types, 3, false);
+  host_unpack(kernel, module_kernel(module, name, entry_type), body, count);
   kernel->workspace = has_workspace ? LLVMGetParam(body, (unsigned)pointers) : NULL;
   kernel->begin = LLVMGetParam(body, (unsigned)count);
   kernel->end = LLVMGetParam(body, (unsigned)count + 1);
-  if (kernel->body) emit_hoist_scalars(e);
+  host_open(kernel, body, count);
 }
 
 void host_finish(HostKernel *kernel) {
@@ -134,9 +120,8 @@ void host_unravel(HostKernel *kernel, LLVMValueRef outer, const int64_t *extent,
                   LLVMValueRef *value) {
   Emitter *e = &kernel->emitter;
   for (int k = count - 1; k > 0; k--) {
-    LLVMValueRef size = emit_index_const(e, extent[k]);
-    value[k] = emit_index_op(e, LLVMURem, outer, size);
-    outer = emit_index_op(e, LLVMUDiv, outer, size);
+    value[k] = emit_rem(e, outer, extent[k]);
+    outer = emit_div(e, outer, extent[k]);
   }
   if (count) value[0] = outer;
 }

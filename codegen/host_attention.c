@@ -71,43 +71,18 @@ static AttentionProblem problem_of(const Node *node) {
 }
 
 static LLVMValueRef define_problem(HostKernel *kernel, const AttentionProblem *p) {
-  LLVMContextRef context = kernel->module->context;
-  LLVMTypeRef wide = LLVMInt64TypeInContext(context);
+  Module *module = kernel->module;
   enum { NUMBERS = sizeof(AttentionProblem) / sizeof(int64_t) - 1 }; /* and the scale */
   _Static_assert(offsetof(AttentionProblem, scale) == NUMBERS * sizeof(int64_t),
                  "the scale is last");
   int64_t numbers[NUMBERS];
   memcpy(numbers, p, sizeof numbers);
   LLVMValueRef field[NUMBERS + 1];
-  for (int i = 0; i < NUMBERS; i++) field[i] = LLVMConstInt(wide, (uint64_t)numbers[i], true);
-  field[NUMBERS] = LLVMConstReal(LLVMDoubleTypeInContext(context), p->scale);
-  LLVMValueRef value = LLVMConstStructInContext(context, field, NUMBERS + 1, false);
-  LLVMValueRef problem = LLVMAddGlobal(kernel->module->llvm, LLVMTypeOf(value),
-                                       arena_printf(kernel->scratch, "%s.problem", kernel->name));
-  LLVMSetInitializer(problem, value);
-  LLVMSetGlobalConstant(problem, true);
-  LLVMSetLinkage(problem, LLVMInternalLinkage);
-  return problem;
-}
-
-/* run(&problem, args, begin, end) */
-static void host_attention_define_entry(HostKernel *kernel, const char *name, const char *run_name,
-                                        LLVMValueRef problem) {
-  LLVMContextRef context = kernel->module->context;
-  LLVMTypeRef wide = LLVMInt64TypeInContext(context),
-              pointer = LLVMPointerTypeInContext(context, 0);
-  LLVMTypeRef types[4] = {pointer, pointer, wide, wide}, nothing = LLVMVoidTypeInContext(context);
-  LLVMTypeRef run_type = LLVMFunctionType(nothing, types, 4, false);
-  LLVMValueRef run = module_library(kernel->module, run_name, run_type);
-  LLVMValueRef function =
-      module_kernel(kernel->module, name, LLVMFunctionType(nothing, types + 1, 3, false));
-  LLVMBuilderRef builder = LLVMCreateBuilderInContext(context);
-  LLVMPositionBuilderAtEnd(builder, LLVMAppendBasicBlockInContext(context, function, "entry"));
-  LLVMValueRef values[4] = {problem};
-  for (unsigned i = 0; i < 3; i++) values[i + 1] = LLVMGetParam(function, i);
-  LLVMBuildCall2(builder, run_type, run, values, 4, "");
-  LLVMBuildRetVoid(builder);
-  LLVMDisposeBuilder(builder);
+  for (int i = 0; i < NUMBERS; i++)
+    field[i] = LLVMConstInt(module->i64, (uint64_t)numbers[i], true);
+  field[NUMBERS] = LLVMConstReal(module->f64, p->scale);
+  return module_constant(module, arena_printf(kernel->scratch, "%s.problem", kernel->name), field,
+                         NUMBERS + 1);
 }
 
 /* A launch of `items`, all of which take `nanoseconds`. */
@@ -123,8 +98,8 @@ void host_emit_attention(HostKernel *kernel, Kernel *out) {
   AttentionProblem p = problem_of(kernel->node);
   bool is_grad = kernel->node->op == OP_ATTENTION_GRAD;
   LLVMValueRef problem = define_problem(kernel, &p);
-  host_attention_define_entry(kernel, kernel->name,
-                              is_grad ? "attention_grad_run" : "attention_run", problem);
+  host_call_library(kernel, kernel->name, is_grad ? "attention_grad_run" : "attention_run",
+                    problem);
   double rows = (double)p.batch * (double)p.heads * (double)p.rows;
   double one = rows * (double)p.keys * (double)p.features / 20;
   add_launch(kernel, out, kernel->name, is_grad ? attention_grad_items(&p) : attention_items(&p),
@@ -134,6 +109,6 @@ void host_emit_attention(HostKernel *kernel, Kernel *out) {
   int64_t one_bytes = p.batch * p.heads * p.rows * attention_partial_width(&p) * 4;
   out->workspace = partials * one_bytes;
   const char *name = arena_printf(kernel->scratch, "%s_add", kernel->name);
-  host_attention_define_entry(kernel, name, "attention_grad_add_run", problem);
+  host_call_library(kernel, name, "attention_grad_add_run", problem);
   add_launch(kernel, out, name, attention_items(&p), (double)out->workspace / 10);
 }

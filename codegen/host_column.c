@@ -76,10 +76,6 @@ static Index host_column_kept_index(Column *column, LLVMValueRef inner) {
   return index;
 }
 
-static LLVMValueRef plus(Emitter *e, LLVMValueRef a, LLVMValueRef b) {
-  return emit_index_op(e, LLVMAdd, a, b);
-}
-
 static void find_side_outputs(Column *column) {
   const Graph *body = column->kernel->body;
   int count = body->roots.count;
@@ -142,13 +138,13 @@ static void rows_loop(Column *column, int pass, LLVMValueRef from, LLVMValueRef 
    * an `or` of it and no longer sees that neighbours are read: it gathers, at a tenth of the speed
    */
   HostLoop places =
-      host_loop_open(kernel, column->first, plus(e, column->first, column->size), 1, NULL, 0);
-  LLVMValueRef local = emit_index_op(e, LLVMSub, places.counter, column->first);
+      host_loop_open(kernel, column->first, emit_add(e, column->first, column->size), 1, NULL, 0);
+  LLVMValueRef local = emit_sub(e, places.counter, column->first);
   LLVMValueRef value[KERNEL_MOST_ACCUMULATORS];
   for (int i = 0; i < all->count; i++)
     if (all->at[i].depth == pass) value[i] = load_buffer(column, i, local);
   for (int u = 0; u < unroll; u++)
-    take_row(column, pass, plus(e, rows.counter, emit_index_const(e, u)), places.counter, local,
+    take_row(column, pass, emit_add(e, rows.counter, emit_index_const(e, u)), places.counter, local,
              value);
   for (int i = 0; i < all->count; i++)
     if (all->at[i].depth == pass) store_buffer(column, i, local, value[i]);
@@ -171,10 +167,8 @@ static void accumulate(Column *column, int pass, LLVMValueRef from, LLVMValueRef
     rows_loop(column, pass, from, to, 1);
     return;
   }
-  LLVMValueRef unroll = emit_index_const(e, UNROLL);
-  LLVMValueRef whole = emit_index_op(e, LLVMSub, to, from);
-  whole = emit_index_op(e, LLVMUDiv, whole, unroll);
-  whole = plus(e, from, emit_index_op(e, LLVMMul, whole, unroll));
+  LLVMValueRef whole = emit_div(e, emit_sub(e, to, from), UNROLL);
+  whole = emit_add(e, from, emit_mul(e, whole, UNROLL));
   rows_loop(column, pass, from, whole, UNROLL);
   rows_loop(column, pass, whole, to, 1);
 }
@@ -185,7 +179,7 @@ static void host_column_store_reduced(Column *column) {
   HostReductions *all = &column->reductions;
   Emitter *e = &kernel->emitter;
   HostLoop loop = host_loop_open(kernel, emit_index_const(e, 0), column->size, 1, NULL, 0);
-  Index index = host_column_kept_index(column, plus(e, column->first, loop.counter));
+  Index index = host_column_kept_index(column, emit_add(e, column->first, loop.counter));
   for (int i = 0; i < all->count; i++)
     if (all->at[i].is_final)
       emit_bind_value(e, all->at[i].node, load_buffer(column, i, loop.counter));
@@ -199,18 +193,15 @@ static void host_column_store_reduced(Column *column) {
 static LLVMValueRef slot(Column *column, int i, LLVMValueRef part, LLVMValueRef kept) {
   Emitter *e = &column->kernel->emitter;
   int64_t sums = column->kept_outer * column->inner;
-  LLVMTypeRef byte = LLVMInt8TypeInContext(e->module->context);
   LLVMValueRef base = emit_index_const(e, (int64_t)i * column->parts * sums * 8);
-  LLVMValueRef start =
-      LLVMBuildInBoundsGEP2(e->builder, byte, column->kernel->workspace, &base, 1, "");
-  LLVMValueRef at = plus(e, emit_index_op(e, LLVMMul, part, emit_index_const(e, sums)), kept);
-  LLVMTypeRef type = emit_memory_type(e, column->reductions.at[i].dtype);
-  return LLVMBuildInBoundsGEP2(e->builder, type, start, &at, 1, "");
+  LLVMValueRef start = emit_at(e, e->module->i8, column->kernel->workspace, base);
+  LLVMValueRef at = emit_add(e, emit_mul(e, part, sums), kept);
+  return emit_at(e, emit_memory_type(e, column->reductions.at[i].dtype), start, at);
 }
 
 static LLVMValueRef kept_number(Column *column, LLVMValueRef local) {
   Emitter *e = &column->kernel->emitter;
-  Index index = host_column_kept_index(column, plus(e, column->first, local));
+  Index index = host_column_kept_index(column, emit_add(e, column->first, local));
   return index_linear(e, &index);
 }
 
@@ -255,13 +246,12 @@ static LLVMValueRef open_item(Column *column, LLVMValueRef item, int64_t parts) 
   host_unravel(kernel, item, extent, count + 2, value);
   for (int k = 0, n = 0; k + 1 < domain->count; k++)
     if (!domain->is_reduced[k]) column->kept_value[k] = value[n++];
-  column->first = emit_index_op(e, LLVMMul, value[count + 1], emit_index_const(e, BLOCK));
+  column->first = emit_mul(e, value[count + 1], BLOCK);
   column->size = emit_index_const(e, column->inner);
   if (column->blocks > 1) {
-    LLVMValueRef left = emit_index_op(e, LLVMSub, column->size, column->first);
+    LLVMValueRef left = emit_sub(e, column->size, column->first);
     LLVMValueRef whole = emit_index_const(e, BLOCK);
-    LLVMValueRef is_part = LLVMBuildICmp(e->builder, LLVMIntSLT, left, whole, "");
-    column->size = LLVMBuildSelect(e->builder, is_part, left, whole, "");
+    column->size = emit_min(e, left, whole);
   } else {
     column->first = emit_index_const(e, 0);
   }
@@ -286,11 +276,8 @@ static void emit_main(Column *column, Kernel *out) {
   clear_buffers(column);
   LLVMValueRef from = emit_index_const(e, 0), to = emit_index_const(e, column->reduced);
   if (is_cut) {
-    LLVMValueRef rows = emit_index_const(e, column->part_rows), all = to;
-    from = emit_index_op(e, LLVMMul, part, rows);
-    to = plus(e, from, rows);
-    LLVMValueRef is_short = LLVMBuildICmp(e->builder, LLVMIntSGT, to, all, "");
-    to = LLVMBuildSelect(e->builder, is_short, all, to, "");
+    from = emit_mul(e, part, column->part_rows);
+    to = emit_min(e, emit_add(e, from, emit_index_const(e, column->part_rows)), to);
   }
   for (int pass = 1; pass <= column->reductions.depth; pass++) accumulate(column, pass, from, to);
   if (is_cut)

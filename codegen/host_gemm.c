@@ -50,10 +50,6 @@ static LLVMValueRef load_tile(Emitter *e, const Node *node, const Index *index, 
   return emit_load_at(e, at->tile, DT_F32, place);
 }
 
-static int result_count(const HostKernel *kernel) {
-  return kernel->body ? kernel->body->roots.count : 1;
-}
-
 /* A loop over a tile of `columns` columns, whose rows are `stride` apart. */
 static void tile_loop(HostKernel *kernel, const Node *dot, const Product *p,
                       const LLVMValueRef number[EPILOGUE_NUMBERS], LLVMValueRef tile,
@@ -65,8 +61,8 @@ static void tile_loop(HostKernel *kernel, const Node *dot, const Product *p,
   TileValue at = {tile, emit_index_const(e, stride), down.counter, across.counter};
   Index index = {0};
   index_push(&index, p->batch, number[0], false);
-  index_push(&index, p->m, emit_index_op(e, LLVMAdd, number[1], down.counter), false);
-  index_push(&index, p->n, emit_index_op(e, LLVMAdd, number[2], across.counter), true);
+  index_push(&index, p->m, emit_add(e, number[1], down.counter), false);
+  index_push(&index, p->n, emit_add(e, number[2], across.counter), true);
   emit_bind(e, dot, load_tile, &at);
   host_store_results(kernel, NULL, &index);
   emit_bind(e, dot, NULL, NULL);
@@ -86,10 +82,8 @@ static void tile_loops(HostKernel *kernel, const Node *dot, const Product *p,
     return;
   }
   Emitter *e = &kernel->emitter;
-  LLVMContextRef context = kernel->module->context;
-  LLVMBasicBlockRef whole = LLVMAppendBasicBlockInContext(context, e->function, "whole");
-  LLVMBasicBlockRef partial = LLVMAppendBasicBlockInContext(context, e->function, "right");
-  LLVMBasicBlockRef after = LLVMAppendBasicBlockInContext(context, e->function, "after");
+  LLVMBasicBlockRef whole = emit_block(e, "whole"), partial = emit_block(e, "right");
+  LLVMBasicBlockRef after = emit_block(e, "after");
   LLVMValueRef is_whole =
       LLVMBuildICmp(e->builder, LLVMIntEQ, number[4], emit_index_const(e, width), "");
   LLVMBuildCondBr(e->builder, is_whole, whole, partial);
@@ -103,40 +97,22 @@ static void tile_loops(HostKernel *kernel, const Node *dot, const Product *p,
   LLVMPositionBuilderAtEnd(e->builder, after);
 }
 
+static int pointers_of(const HostKernel *kernel) {
+  return kernel->node->input_count + node_result_count(kernel->node);
+}
+
 /* Its parameters: operands and results, the numbers, tile. */
 static LLVMValueRef make_tile_function(HostKernel *kernel, const Node *dot, const Product *p) {
-  LLVMContextRef context = kernel->module->context;
-  LLVMTypeRef pointer = LLVMPointerTypeInContext(context, 0),
-              wide = LLVMInt64TypeInContext(context);
-  int pointers = kernel->node->input_count + result_count(kernel);
-  int count = pointers + EPILOGUE_NUMBERS + 1, tile_at = pointers + EPILOGUE_NUMBERS;
-  LLVMTypeRef *types = ARENA_ARRAY(kernel->scratch, LLVMTypeRef, count);
-  for (int i = 0; i < count; i++) types[i] = i < pointers || i == tile_at ? pointer : wide;
-  LLVMValueRef function = module_helper(
-      kernel->module, arena_printf(kernel->scratch, "%s.tile", kernel->name),
-      LLVMFunctionType(LLVMVoidTypeInContext(context), types, (unsigned)count, false));
-  bool may_overlap = false;
-  for (int i = 0; i < result_count(kernel); i++) may_overlap |= kernel->alias[i] == -2;
-  for (int i = 0; i < pointers && !may_overlap; i++)
-    module_parameter(kernel->module, function, i, "noalias", 0);
-  module_parameter(kernel->module, function, tile_at, "noalias", 0);
-
-  kernel->entry = LLVMAppendBasicBlockInContext(context, function, "entry");
-  LLVMBuilderRef builder = LLVMCreateBuilderInContext(context);
-  LLVMPositionBuilderAtEnd(builder, LLVMAppendBasicBlockInContext(context, function, "start"));
-  Emitter *e = &kernel->emitter;
-  emitter_init(e, kernel->module, kernel->scratch, kernel->body, builder, wide);
-  e->function = function;
-  e->input_count = kernel->node->input_count;
-  e->result_count = result_count(kernel);
-  e->pointer = ARENA_ARRAY(kernel->scratch, LLVMValueRef, pointers);
-  for (int i = 0; i < pointers; i++) {
-    int result = i - e->input_count;
-    bool is_alias = result >= 0 && kernel->alias[result] >= 0;
-    e->pointer[i] = LLVMGetParam(function, (unsigned)(is_alias ? kernel->alias[result] : i));
-  }
-  host_extents(kernel);
-  emit_hoist_scalars(e);
+  Module *module = kernel->module;
+  int pointers = pointers_of(kernel), tile_at = pointers + EPILOGUE_NUMBERS;
+  LLVMTypeRef *types = ARENA_ARRAY(kernel->scratch, LLVMTypeRef, tile_at + 1);
+  for (int i = 0; i <= tile_at; i++)
+    types[i] = i < pointers || i == tile_at ? module->pointer : module->i64;
+  LLVMValueRef function =
+      module_helper(module, arena_printf(kernel->scratch, "%s.tile", kernel->name),
+                    LLVMFunctionType(module->nothing, types, (unsigned)tile_at + 1, false));
+  module_parameter(module, function, tile_at, "noalias", 0);
+  host_open(kernel, function, pointers);
   LLVMValueRef number[EPILOGUE_NUMBERS];
   for (int i = 0; i < EPILOGUE_NUMBERS; i++)
     number[i] = LLVMGetParam(function, (unsigned)(pointers + i));
@@ -147,36 +123,21 @@ static LLVMValueRef make_tile_function(HostKernel *kernel, const Node *dot, cons
 
 /* gemm_epilogue(args, batch, row, column, rows, columns, tile, stride): loads the pointers. */
 static LLVMValueRef define_epilogue(HostKernel *kernel, LLVMValueRef tile_function) {
-  LLVMContextRef context = kernel->module->context;
-  LLVMTypeRef pointer = LLVMPointerTypeInContext(context, 0),
-              wide = LLVMInt64TypeInContext(context);
-  LLVMTypeRef types[8] = {pointer, wide, wide, wide, wide, wide, pointer, wide};
+  Module *module = kernel->module;
+  LLVMTypeRef wide = module->i64;
+  LLVMTypeRef types[8] = {module->pointer, wide, wide, wide, wide, wide, module->pointer, wide};
   LLVMValueRef function =
-      LLVMAddFunction(kernel->module->llvm, arena_printf(kernel->scratch, "%s.out", kernel->name),
-                      LLVMFunctionType(LLVMVoidTypeInContext(context), types, 8, false));
+      LLVMAddFunction(module->llvm, arena_printf(kernel->scratch, "%s.out", kernel->name),
+                      LLVMFunctionType(module->nothing, types, 8, false));
   LLVMSetLinkage(function, LLVMInternalLinkage);
-  LLVMBuilderRef builder = LLVMCreateBuilderInContext(context);
-  LLVMPositionBuilderAtEnd(builder, LLVMAppendBasicBlockInContext(context, function, "entry"));
-  int pointers = kernel->node->input_count + result_count(kernel), count = pointers + 6;
-  LLVMValueRef *values = ARENA_ARRAY(kernel->scratch, LLVMValueRef, count);
-  for (int i = 0; i < pointers; i++) {
-    LLVMValueRef at = LLVMConstInt(wide, (uint64_t)i, false);
-    LLVMValueRef slot =
-        LLVMBuildInBoundsGEP2(builder, pointer, LLVMGetParam(function, 0), &at, 1, "");
-    values[i] = LLVMBuildLoad2(builder, pointer, slot, "");
-  }
-  for (int i = 0; i < 6; i++) values[pointers + i] = LLVMGetParam(function, (unsigned)i + 1);
-  LLVMBuildCall2(builder, LLVMGlobalGetValueType(tile_function), tile_function, values,
-                 (unsigned)count, "");
-  LLVMBuildRetVoid(builder);
-  LLVMDisposeBuilder(builder);
+  host_unpack(kernel, function, tile_function, pointers_of(kernel));
   return function;
 }
 
 /* ── the product ────────────────────────────────────────────────────────────────────────────── */
 /* The GemmTileKernel of this many rows and vectors; NULL for none. */
 static LLVMValueRef tile_kernel(HostKernel *kernel, bool ta, int rows, int vectors) {
-  if (!rows || !vectors) return LLVMConstNull(LLVMPointerTypeInContext(kernel->module->context, 0));
+  if (!rows || !vectors) return LLVMConstNull(kernel->module->pointer);
   return module_library(
       kernel->module,
       arena_printf(kernel->scratch, "gemm_tile_%c%dx%d", ta ? 't' : 'n', rows, vectors), NULL);
@@ -185,9 +146,6 @@ static LLVMValueRef tile_kernel(HostKernel *kernel, bool ta, int rows, int vecto
 /* A GemmProduct: its numbers, its four tiles (NULL where there is none such), its epilogue. */
 static LLVMValueRef define_product(HostKernel *kernel, const Product *p, const int argument[2],
                                    LLVMValueRef epilogue) {
-  LLVMContextRef context = kernel->module->context;
-  LLVMTypeRef wide = LLVMInt64TypeInContext(context);
-  LLVMValueRef null = LLVMConstNull(LLVMPointerTypeInContext(context, 0));
   const GemmTile *tile = &p->tile;
   int64_t numbers[] = {p->batch,     p->m,
                        p->n,         p->k,
@@ -200,46 +158,24 @@ static LLVMValueRef define_product(HostKernel *kernel, const Product *p, const i
   enum { NUMBERS = sizeof numbers / sizeof *numbers, FIELDS = NUMBERS + 5 };
   _Static_assert(sizeof(GemmProduct) == FIELDS * 8, "a field was added to GemmProduct");
   LLVMValueRef field[FIELDS];
-  for (int i = 0; i < NUMBERS; i++) field[i] = LLVMConstInt(wide, (uint64_t)numbers[i], true);
+  for (int i = 0; i < NUMBERS; i++)
+    field[i] = LLVMConstInt(kernel->module->i64, (uint64_t)numbers[i], true);
   int width = tile->vectors * GEMM_LANES, right = (int)(p->n % width);
   int rows[2] = {p->m >= tile->rows ? tile->rows : 0, (int)(p->m % tile->rows)};
   int vectors[2] = {p->n >= width ? tile->vectors : 0, (right + GEMM_LANES - 1) / GEMM_LANES};
   for (int i = 0; i < 4; i++)
     field[NUMBERS + i] = tile_kernel(kernel, p->ta, rows[i & 1], vectors[i >> 1]);
-  field[NUMBERS + 4] = epilogue ? epilogue : null;
-  LLVMValueRef value = LLVMConstStructInContext(context, field, FIELDS, false);
-  LLVMValueRef product = LLVMAddGlobal(kernel->module->llvm, LLVMTypeOf(value),
-                                       arena_printf(kernel->scratch, "%s.product", kernel->name));
-  LLVMSetInitializer(product, value);
-  LLVMSetGlobalConstant(product, true);
-  LLVMSetLinkage(product, LLVMInternalLinkage);
-  return product;
-}
-
-/* gemm_run(&product, args, begin, end) */
-static void host_gemm_define_entry(HostKernel *kernel, LLVMValueRef product) {
-  LLVMContextRef context = kernel->module->context;
-  LLVMTypeRef wide = LLVMInt64TypeInContext(context),
-              pointer = LLVMPointerTypeInContext(context, 0);
-  LLVMTypeRef types[4] = {pointer, pointer, wide, wide}, nothing = LLVMVoidTypeInContext(context);
-  LLVMTypeRef run_type = LLVMFunctionType(nothing, types, 4, false);
-  LLVMValueRef run = module_library(kernel->module, "gemm_run", run_type);
-  LLVMValueRef function =
-      module_kernel(kernel->module, kernel->name, LLVMFunctionType(nothing, types + 1, 3, false));
-  LLVMBuilderRef builder = LLVMCreateBuilderInContext(context);
-  LLVMPositionBuilderAtEnd(builder, LLVMAppendBasicBlockInContext(context, function, "entry"));
-  LLVMValueRef values[4] = {product};
-  for (unsigned i = 0; i < 3; i++) values[i + 1] = LLVMGetParam(function, i);
-  LLVMBuildCall2(builder, run_type, run, values, 4, "");
-  LLVMBuildRetVoid(builder);
-  LLVMDisposeBuilder(builder);
+  field[NUMBERS + 4] = epilogue ? epilogue : LLVMConstNull(kernel->module->pointer);
+  return module_constant(kernel->module, arena_printf(kernel->scratch, "%s.product", kernel->name),
+                         field, FIELDS);
 }
 
 bool host_gemm_emit(HostKernel *kernel, const Node *dot, const int argument[2], Kernel *out) {
   Product p = product_of(kernel, dot);
   LLVMValueRef epilogue = NULL;
   if (kernel->body) epilogue = define_epilogue(kernel, make_tile_function(kernel, dot, &p));
-  host_gemm_define_entry(kernel, define_product(kernel, &p, argument, epilogue));
+  host_call_library(kernel, kernel->name, "gemm_run",
+                    define_product(kernel, &p, argument, epilogue));
   const int64_t worth = 2500; /* cycles: some times what a barrier costs */
   int split = kernel->module->vector_bytes >= 64 ? 1 : 64 / kernel->module->vector_bytes;
   int64_t each = gemm_tile_cycles(p.tile.rows, p.tile.vectors, p.k, split);

@@ -10,14 +10,13 @@ enum { TINY_LOOP = 8 };
 HostLoop host_loop_open(HostKernel *kernel, LLVMValueRef from, LLVMValueRef to, int64_t step,
                         LLVMValueRef *initial, int carried_count) {
   Emitter *e = &kernel->emitter;
-  LLVMContextRef context = e->module->context;
   LLVMBasicBlockRef before = LLVMGetInsertBlock(e->builder);
   HostLoop loop = {.step = emit_index_const(e, step), .carried_count = carried_count};
   if (LLVMIsAConstantInt(from) && LLVMIsAConstantInt(to))
     loop.trips = (LLVMConstIntGetSExtValue(to) - LLVMConstIntGetSExtValue(from)) / step;
-  loop.head = LLVMAppendBasicBlockInContext(context, e->function, "head");
-  LLVMBasicBlockRef body = LLVMAppendBasicBlockInContext(context, e->function, "body");
-  loop.exit = LLVMAppendBasicBlockInContext(context, e->function, "exit");
+  loop.head = emit_block(e, "head");
+  LLVMBasicBlockRef body = emit_block(e, "body");
+  loop.exit = emit_block(e, "exit");
   LLVMBuildBr(e->builder, loop.head);
   LLVMPositionBuilderAtEnd(e->builder, loop.head);
   loop.counter = LLVMBuildPhi(e->builder, e->index_type, "i");
@@ -80,11 +79,8 @@ static void emit_flat(HostKernel *kernel, const char *name, Kernel *out) {
   enum { BLOCK = 16 };
   Emitter *e = &kernel->emitter;
   int64_t work = (kernel->elements + BLOCK - 1) / BLOCK;
-  LLVMValueRef block = emit_index_const(e, BLOCK), total = emit_index_const(e, kernel->elements);
-  LLVMValueRef from = emit_index_op(e, LLVMMul, kernel->begin, block);
-  LLVMValueRef to = emit_index_op(e, LLVMMul, kernel->end, block);
-  LLVMValueRef smaller = LLVMBuildICmp(e->builder, LLVMIntSLT, to, total, "");
-  to = LLVMBuildSelect(e->builder, smaller, to, total, "");
+  LLVMValueRef from = emit_mul(e, kernel->begin, BLOCK), to = emit_mul(e, kernel->end, BLOCK);
+  to = emit_min(e, to, emit_index_const(e, kernel->elements));
   HostLoop loop = host_loop_open(kernel, from, to, 1, NULL, 0);
   Index index = index_flat(kernel->elements, loop.counter, true);
   host_store_results(kernel, NULL, &index);
@@ -158,7 +154,7 @@ static Index index_in_concat(Emitter *e, const Node *concat, int k, int64_t offs
   Index at = {0};
   emit_index_run(e, index, part, 0, axis, &at);
   Digit digit = emit_index_digit(e, index, part, axis);
-  LLVMValueRef place = emit_index_op(e, LLVMAdd, digit.value, emit_index_const(e, offset));
+  LLVMValueRef place = emit_add(e, digit.value, emit_index_const(e, offset));
   index_push(&at, all->dim[axis], place, true);
   emit_index_run(e, index, part, axis + 1, part->rank, &at);
   return at;
@@ -177,9 +173,7 @@ static int64_t host_loop_emit_part(HostKernel *kernel, const Node *concat, int k
     bound[i] = LLVMBuildSub(e->builder, bound[i], emit_index_const(e, before), "");
     LLVMValueRef is_low = LLVMBuildICmp(e->builder, LLVMIntSLT, bound[i], zero, "");
     bound[i] = LLVMBuildSelect(e->builder, is_low, zero, bound[i], "");
-    LLVMValueRef most = emit_index_const(e, rows);
-    LLVMValueRef is_high = LLVMBuildICmp(e->builder, LLVMIntSGT, bound[i], most, "");
-    bound[i] = LLVMBuildSelect(e->builder, is_high, most, bound[i], "");
+    bound[i] = emit_min(e, bound[i], emit_index_const(e, rows));
   }
   HostLoop items = host_loop_open(kernel, bound[0], bound[1], 1, NULL, 0);
   LLVMValueRef value[MAX_RANK];

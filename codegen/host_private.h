@@ -30,8 +30,15 @@ int64_t host_operand_type(DType dtype);
 /* Starts entry point `name`; host_finish ends it with a return. */
 void host_start(HostKernel *kernel, const char *name, bool has_workspace);
 void host_finish(HostKernel *kernel);
-/* Tells the emitter how many elements its pointers have. */
-void host_extents(HostKernel *kernel);
+/* The builder and the emitter stand in a function that works on the kernel's tensors, whose first
+ * parameters are operands and results; the first `apart` do not overlap as far as aliases tell. */
+void host_open(HostKernel *kernel, LLVMValueRef function, int apart);
+/* Writes `function`: it loads `count` pointers from the array that is its first argument, and hands
+ * them to `body`, and behind them as many of its other arguments as that takes. */
+void host_unpack(HostKernel *kernel, LLVMValueRef function, LLVMValueRef body, int count);
+/* The entry point `name`, which hands its arguments to run(data, args, begin, end) of a
+ * kernels/..._x86.c. */
+void host_call_library(HostKernel *kernel, const char *name, const char *run, LLVMValueRef data);
 LLVMValueRef host_alloca(HostKernel *kernel, LLVMTypeRef type, int64_t count);
 /* Stores the values of some results (NULL: all) at `index`: all are made before the first is
  * stored, for that may lie in place of an operand that another reads (passes/memplan.h). */

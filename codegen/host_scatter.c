@@ -19,17 +19,15 @@ void host_emit_scatter(HostKernel *kernel, Kernel *out) {
   kernel->elements = shape_elements(table);
   host_start(kernel, kernel->name, false);
   Emitter *e = &kernel->emitter;
-  LLVMValueRef size = emit_index_const(e, width), zero = emit_index_const(e, 0);
+  LLVMValueRef zero = emit_index_const(e, 0);
   HostLoop items = host_items_open(kernel);
-  LLVMValueRef from = emit_index_op(e, LLVMMul, items.counter, emit_index_const(e, COLUMNS));
-  LLVMValueRef to = emit_index_op(e, LLVMAdd, from, emit_index_const(e, COLUMNS));
-  LLVMValueRef is_short = LLVMBuildICmp(e->builder, LLVMIntSGT, to, size, "");
-  to = LLVMBuildSelect(e->builder, is_short, size, to, "");
+  LLVMValueRef from = emit_mul(e, items.counter, COLUMNS);
+  LLVMValueRef to = emit_add(e, from, emit_index_const(e, COLUMNS));
+  to = emit_min(e, to, emit_index_const(e, width));
 
   HostLoop clear = host_loop_open(kernel, zero, emit_index_const(e, rows), 1, NULL, 0);
   HostLoop cleared = host_loop_open(kernel, from, to, 1, NULL, 0);
-  LLVMValueRef at = emit_index_op(e, LLVMMul, clear.counter, size);
-  at = emit_index_op(e, LLVMAdd, at, cleared.counter);
+  LLVMValueRef at = emit_add(e, emit_mul(e, clear.counter, width), cleared.counter);
   emit_store_at(e, e->pointer[2], dtype, at, LLVMConstNull(emit_register_type(e, dtype)));
   host_loop_close(kernel, &cleared, NULL);
   host_loop_close(kernel, &clear, NULL);
@@ -41,12 +39,10 @@ void host_emit_scatter(HostKernel *kernel, Kernel *out) {
   /* an index outside is dropped: its loop over columns is empty */
   row = LLVMBuildSelect(e->builder, inside, row, zero, "");
   LLVMValueRef last = LLVMBuildSelect(e->builder, inside, to, from, "");
-  LLVMValueRef source = emit_index_op(e, LLVMMul, each.counter, size);
-  LLVMValueRef target = emit_index_op(e, LLVMMul, row, size);
+  LLVMValueRef source = emit_mul(e, each.counter, width), target = emit_mul(e, row, width);
   HostLoop columns = host_loop_open(kernel, from, last, 1, NULL, 0);
-  LLVMValueRef update =
-      emit_load_at(e, e->pointer[0], dtype, emit_index_op(e, LLVMAdd, source, columns.counter));
-  LLVMValueRef place = emit_index_op(e, LLVMAdd, target, columns.counter);
+  LLVMValueRef update = emit_load_at(e, e->pointer[0], dtype, emit_add(e, source, columns.counter));
+  LLVMValueRef place = emit_add(e, target, columns.counter);
   LLVMValueRef sum = emit_load_at(e, e->pointer[2], dtype, place);
   emit_store_at(e, e->pointer[2], dtype, place, emit_reduce_step(e, OP_SUM, dtype, sum, update));
   host_loop_close(kernel, &columns, NULL);
@@ -74,24 +70,21 @@ void host_emit_put(HostKernel *kernel, Kernel *out) {
   host_start(kernel, kernel->name, false);
   Emitter *e = &kernel->emitter;
   LLVMValueRef zero = emit_index_const(e, 0), inner = emit_index_const(e, form.inner);
-  LLVMValueRef places = emit_index_const(e, form.places), count = emit_index_const(e, form.count);
+  LLVMValueRef places = emit_index_const(e, form.places);
   LLVMValueRef first = emit_load_at(e, e->pointer[2], at->type.dtype, zero);
   first = LLVMBuildIntCast2(e->builder, first, e->index_type, true, "");
   HostLoop items = host_items_open(kernel);
-  LLVMValueRef place =
-      LLVMBuildAdd(e->builder, first, emit_index_op(e, LLVMURem, items.counter, count), "");
+  LLVMValueRef place = LLVMBuildAdd(e->builder, first, emit_rem(e, items.counter, form.count), "");
   LLVMValueRef inside = LLVMBuildICmp(e->builder, LLVMIntULT, place, places, "");
   place = LLVMBuildSelect(e->builder, inside, place, zero, "");
   /* a row outside is dropped: its loop is empty */
   LLVMValueRef last = LLVMBuildSelect(e->builder, inside, inner, zero, "");
-  LLVMValueRef target = emit_index_op(e, LLVMUDiv, items.counter, count);
-  target = emit_index_op(e, LLVMAdd, emit_index_op(e, LLVMMul, target, places), place);
-  target = emit_index_op(e, LLVMMul, target, inner);
-  LLVMValueRef source = emit_index_op(e, LLVMMul, items.counter, inner);
+  LLVMValueRef target = emit_mul(e, emit_div(e, items.counter, form.count), form.places);
+  target = emit_mul(e, emit_add(e, target, place), form.inner);
+  LLVMValueRef source = emit_mul(e, items.counter, form.inner);
   HostLoop row = host_loop_open(kernel, zero, last, 1, NULL, 0);
-  LLVMValueRef value =
-      emit_load_at(e, e->pointer[1], dtype, emit_index_op(e, LLVMAdd, source, row.counter));
-  emit_store_at(e, e->pointer[3], dtype, emit_index_op(e, LLVMAdd, target, row.counter), value);
+  LLVMValueRef value = emit_load_at(e, e->pointer[1], dtype, emit_add(e, source, row.counter));
+  emit_store_at(e, e->pointer[3], dtype, emit_add(e, target, row.counter), value);
   host_loop_close(kernel, &row, NULL);
   host_loop_close(kernel, &items, NULL);
   host_finish(kernel);

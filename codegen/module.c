@@ -71,7 +71,7 @@ LLVMValueRef module_library(Module *module, const char *symbol, LLVMTypeRef type
   LLVMValueRef function = LLVMGetNamedFunction(module->llvm, symbol);
   if (function) return function;
   module->needs_library = true;
-  if (!type) type = LLVMFunctionType(LLVMVoidTypeInContext(module->context), NULL, 0, false);
+  if (!type) type = LLVMFunctionType(module->nothing, NULL, 0, false);
   function = LLVMAddFunction(module->llvm, symbol, type);
   LLVMSetVisibility(function, LLVMHiddenVisibility);
   return function;
@@ -104,6 +104,31 @@ LLVMValueRef module_helper(Module *module, const char *name, LLVMTypeRef type) {
   add_enum_attribute(module, function, (unsigned)LLVMAttributeFunctionIndex, "alwaysinline", 0);
   add_enum_attribute(module, function, (unsigned)LLVMAttributeFunctionIndex, "nounwind", 0);
   return function;
+}
+
+LLVMBuilderRef module_begin(Module *module, LLVMValueRef function) {
+  LLVMBuilderRef builder = LLVMCreateBuilderInContext(module->context);
+  LLVMPositionBuilderAtEnd(builder,
+                           LLVMAppendBasicBlockInContext(module->context, function, "entry"));
+  return builder;
+}
+
+void module_load_pointers(Module *module, LLVMBuilderRef builder, LLVMValueRef array, int count,
+                          LLVMValueRef *out) {
+  for (int i = 0; i < count; i++) {
+    LLVMValueRef at = LLVMConstInt(module->i64, (unsigned)i, false);
+    LLVMValueRef slot = LLVMBuildInBoundsGEP2(builder, module->pointer, array, &at, 1, "");
+    out[i] = LLVMBuildLoad2(builder, module->pointer, slot, "");
+  }
+}
+
+LLVMValueRef module_constant(Module *module, const char *name, LLVMValueRef *field, int count) {
+  LLVMValueRef value = LLVMConstStructInContext(module->context, field, (unsigned)count, false);
+  LLVMValueRef constant = LLVMAddGlobal(module->llvm, LLVMTypeOf(value), name);
+  LLVMSetInitializer(constant, value);
+  LLVMSetGlobalConstant(constant, true);
+  LLVMSetLinkage(constant, LLVMInternalLinkage);
+  return constant;
 }
 
 void module_error(Module *module, const char *what, const char *detail) {

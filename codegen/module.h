@@ -12,6 +12,7 @@ typedef struct {
   Target target;
   const CodegenOptions *options;
   LLVMContextRef context;
+  LLVMTypeRef i1, i8, i16, i32, i64, half, f32, f64, pointer, nothing; /* the context's */
   LLVMModuleRef llvm;
   LLVMTargetMachineRef machine;
   const char *cpu, *features; /* of every function: sm_80 and +ptx70, or a host's */
@@ -57,6 +58,13 @@ const char *module_library_object(const Module *module, size_t *bytes);
 /* Makes an entry point: a function of this type and name that stays visible, with the target's
  * attributes. */
 LLVMValueRef module_kernel(Module *module, const char *name, LLVMTypeRef type);
+/* A builder at the end of the function's first block, which it makes. The caller disposes of it. */
+LLVMBuilderRef module_begin(Module *module, LLVMValueRef function);
+/* Loads the first `count` of an array of pointers. */
+void module_load_pointers(Module *module, LLVMBuilderRef builder, LLVMValueRef array, int count,
+                          LLVMValueRef *out);
+/* The address of constant data of these fields. */
+LLVMValueRef module_constant(Module *module, const char *name, LLVMValueRef *field, int count);
 /* An internal function (epilogues and other callbacks of a kernel body in C): always inlined. */
 LLVMValueRef module_helper(Module *module, const char *name, LLVMTypeRef type);
 

@@ -33,9 +33,8 @@ void entry_push_digits(Entry *entry, const Domain *domain, bool is_reduced, LLVM
   for (int i = last; i >= 0 && i >= first; i--) {
     if (domain->is_reduced[i] != is_reduced) continue;
     int64_t extent = i == last ? domain->extent[i] / width : domain->extent[i];
-    LLVMValueRef size = entry_const(entry, extent);
-    digit[i] = i == first ? rest : entry_op(entry, LLVMURem, rest, size);
-    if (i != first) rest = entry_op(entry, LLVMUDiv, rest, size);
+    digit[i] = i == first ? rest : entry_rem(entry, rest, extent);
+    if (i != first) rest = entry_div(entry, rest, extent);
   }
   for (int i = first; i >= 0 && i <= last; i++) {
     if (domain->is_reduced[i] != is_reduced) continue;
@@ -215,9 +214,8 @@ LLVMValueRef reduction_element(Emitter *emitter, Reductions *all, Reduction *one
   LLVMValueRef value = emit_value(emitter, input, index);
   if (one->is_candidate) {
     int axis = (int)node_attr(one->node, ATTR_AXES)->ints[0];
-    LLVMValueRef position =
-        LLVMBuildIntCast2(b, index_dim(emitter, index, &input->type.shape, axis),
-                          LLVMInt32TypeInContext(emitter->module->context), true, "");
+    LLVMValueRef position = LLVMBuildIntCast2(
+        b, index_dim(emitter, index, &input->type.shape, axis), emitter->module->i32, true, "");
     value = emit_arg_candidate(emitter, input->type.dtype, value, all->at[one->extreme].value,
                                position);
   }

@@ -283,19 +283,6 @@ static void nvptx_attention_define_constants(Attention *a) {
   callback_constants(a->job->module, a->suffix, constants, sizeof constants / sizeof *constants);
 }
 
-/* A function that gives the address of element `start` of an argument. */
-static void nvptx_attention_define_pointer(Attention *a, const char *name, int argument,
-                                           int64_t start) {
-  LLVMContextRef context = a->job->module->context;
-  Emitter emitter = {.module = a->job->module};
-  LLVMTypeRef pointer = LLVMPointerTypeInContext(context, 0);
-  LLVMValueRef bytes =
-      LLVMConstInt(LLVMInt64TypeInContext(context), (uint64_t)(start * a->bytes), false);
-  callback_open(a->job, &emitter, a->suffix, name, pointer, &pointer, 1, NULL);
-  callback_close(&emitter, LLVMBuildInBoundsGEP2(emitter.builder, LLVMInt8TypeInContext(context),
-                                                 emitter.pointer[argument], &bytes, 1, ""));
-}
-
 static void define_tensors(Attention *a) {
   static const char *const endings[3] = {"_batch", "_head", "_row"};
   int results = a->job->operand_count, count = a->job->result_count;
@@ -304,27 +291,25 @@ static void define_tensors(Attention *a) {
     int64_t steps[3] = {place->batch, place->head, place->row};
     char name[64];
     snprintf(name, sizeof name, "attention_%s", tensor_names[t]);
-    nvptx_attention_define_pointer(a, name, place->argument, place->start);
+    callback_pointer(a->job, a->suffix, name, place->argument, place->start * a->bytes);
     for (int i = 0; i < 3; i++) {
       snprintf(name, sizeof name, "attention_%s%s", tensor_names[t], endings[i]);
       callback_constants(a->job->module, a->suffix, &(Constant){name, steps[i]}, 1);
     }
   }
-  nvptx_attention_define_pointer(a, "attention_logarithms", a->first ? 5 : results + 1, 0);
-  nvptx_attention_define_pointer(a, "attention_deltas", a->first ? results + count : 0, 0);
-  nvptx_attention_define_pointer(a, "attention_key_map",
-                                 a->job->map_count ? results + count + 1 : 0, 0);
-  nvptx_attention_define_pointer(a, "attention_value_map",
-                                 a->job->map_count ? results + count + 2 : 0, 0);
+  int behind = results + count, first_map = a->job->map_count ? behind + 1 : 0;
+  callback_pointer(a->job, a->suffix, "attention_logarithms", a->first ? 5 : results + 1, 0);
+  callback_pointer(a->job, a->suffix, "attention_deltas", a->first ? behind : 0, 0);
+  callback_pointer(a->job, a->suffix, "attention_key_map", first_map, 0);
+  callback_pointer(a->job, a->suffix, "attention_value_map", first_map ? first_map + 1 : 0, 0);
 }
 
 /* attention_mask_element: of bool 1 or 0. */
 static void define_mask(Attention *a) {
   Job *job = a->job;
-  Emitter emitter = {.module = job->module};
-  LLVMTypeRef real = LLVMFloatTypeInContext(job->module->context);
-  LLVMTypeRef parameters[2] = {LLVMPointerTypeInContext(job->module->context, 0),
-                               callback_word(job->module)};
+  Emitter emitter;
+  LLVMTypeRef real = job->module->f32;
+  LLVMTypeRef parameters[2] = {job->module->pointer, job->module->i32};
   callback_open(job, &emitter, a->suffix, "attention_mask_element", real, parameters, 2, NULL);
   LLVMValueRef value = LLVMConstReal(real, 0);
   if (a->mask_kind) {
@@ -339,16 +324,15 @@ static void define_mask(Attention *a) {
 /* attention_number: 16 bits as f32; attention_pair: two f32 rounded to 16 bits each. */
 static void define_conversions(Attention *a) {
   Job *job = a->job;
-  LLVMContextRef context = job->module->context;
-  LLVMTypeRef word = callback_word(job->module), real = LLVMFloatTypeInContext(context);
+  LLVMTypeRef word = job->module->i32, real = job->module->f32;
   LLVMTypeRef both[2] = {real, real};
   DType dtype = a->dtype == DT_F32 ? DT_BF16 : a->dtype; /* of words: not called */
   Emitter emitter = {.module = job->module};
   callback_open_plain(job, &emitter, a->suffix, "attention_number", real, &word, 1);
-  LLVMValueRef bits = LLVMBuildTrunc(emitter.builder, LLVMGetParam(emitter.function, 0),
-                                     LLVMInt16TypeInContext(context), "");
+  LLVMValueRef bits =
+      LLVMBuildTrunc(emitter.builder, LLVMGetParam(emitter.function, 0), job->module->i16, "");
   if (dtype == DT_F16) {
-    bits = LLVMBuildBitCast(emitter.builder, bits, LLVMHalfTypeInContext(context), "");
+    bits = LLVMBuildBitCast(emitter.builder, bits, job->module->half, "");
     bits = LLVMBuildFPExt(emitter.builder, bits, real, "");
   } else {
     bits = LLVMBuildShl(emitter.builder, LLVMBuildZExt(emitter.builder, bits, word, ""),
@@ -359,8 +343,8 @@ static void define_conversions(Attention *a) {
   callback_open_plain(job, &emitter, a->suffix, "attention_pair", word, both, 2);
   LLVMValueRef halves[2] = {LLVMGetParam(emitter.function, 1), LLVMGetParam(emitter.function, 0)};
   LLVMValueRef pair =
-      mma_intrinsic(&emitter, dtype == DT_F16 ? "llvm.nvvm.ff2f16x2.rn" : "llvm.nvvm.ff2bf16x2.rn",
-                    NULL, 0, halves, 2);
+      emit_intrinsic(&emitter, dtype == DT_F16 ? "llvm.nvvm.ff2f16x2.rn" : "llvm.nvvm.ff2bf16x2.rn",
+                     NULL, halves, 2);
   callback_close(&emitter, LLVMBuildBitCast(emitter.builder, pair, word, ""));
 }
 

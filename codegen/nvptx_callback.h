@@ -18,11 +18,12 @@ void callback_open(Job *job, Emitter *emitter, const char *suffix, const char *n
 /* The same without the array of pointers. */
 void callback_open_plain(Job *job, Emitter *emitter, const char *suffix, const char *name,
                          LLVMTypeRef result, LLVMTypeRef *parameters, int count);
+/* Defines name<suffix>(ptr args), which gives the address so many bytes behind an argument's. */
+void callback_pointer(Job *job, const char *suffix, const char *name, int argument, int64_t offset);
 void callback_close(Emitter *emitter, LLVMValueRef value); /* NULL: void */
 /* In an entry: calls name<suffix>(args, extra...); integers are passed as i32. */
 void callback_call(Entry *entry, const char *suffix, const char *name, LLVMValueRef *extra,
                    int count);
-LLVMTypeRef callback_word(Module *module); /* i32 */
 /* False, with an error, where element numbers do not fit 32 bits. */
 bool callback_fits(Job *job);
 #endif

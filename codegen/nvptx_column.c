@@ -54,9 +54,8 @@ static Index nvptx_column_domain_index(Column *c, LLVMValueRef row, int e) {
   for (int i = c->domain.count - 1; i >= 0; i--) {
     int kind = c->domain.is_reduced[i];
     extent[i] = i == last ? c->domain.extent[i] / width : c->domain.extent[i];
-    LLVMValueRef size = entry_const(entry, extent[i]);
-    digit[i] = i == first[kind] ? rest[kind] : entry_op(entry, LLVMURem, rest[kind], size);
-    if (i != first[kind]) rest[kind] = entry_op(entry, LLVMUDiv, rest[kind], size);
+    digit[i] = i == first[kind] ? rest[kind] : entry_rem(entry, rest[kind], extent[i]);
+    if (i != first[kind]) rest[kind] = entry_div(entry, rest[kind], extent[i]);
   }
   Index index = {0};
   for (int i = 0; i < c->domain.count; i++) {
@@ -102,23 +101,23 @@ static bool is_bit(LLVMValueRef value) {
 /* The threads down a group meet in shared memory; all of them end with the values. */
 static void combine_down(Column *c, Reduction **which, int count, LLVMValueRef *sum) {
   Entry *entry = &c->entry;
-  LLVMValueRef shared[KERNEL_MOST_ACCUMULATORS], across = entry_const(entry, c->across);
+  LLVMValueRef shared[KERNEL_MOST_ACCUMULATORS];
   LLVMTypeRef stored[KERNEL_MOST_ACCUMULATORS];
-  LLVMValueRef place =
-      entry_op(entry, LLVMAdd, entry_op(entry, LLVMMul, c->below, across), c->lane);
+  LLVMValueRef place = entry_add(entry, entry_mul(entry, c->below, c->across), c->lane);
   for (int i = 0; i < count * c->width; i++) {
-    LLVMValueRef word = is_bit(sum[i]) ? LLVMBuildZExt(entry->b, sum[i], entry->i32, "") : sum[i];
+    LLVMValueRef word =
+        is_bit(sum[i]) ? LLVMBuildZExt(entry->b, sum[i], entry->job->module->i32, "") : sum[i];
     stored[i] = LLVMTypeOf(word);
     shared[i] = entry_shared(entry, "column_part", stored[i], COLUMN_THREADS);
-    LLVMBuildStore(entry->b, word, entry_at(entry, stored[i], shared[i], place));
+    LLVMBuildStore(entry->b, word, emit_at(&entry->emitter, stored[i], shared[i], place));
   }
   entry_barrier(entry);
   for (int i = 0; i < count * c->width; i++) {
     LLVMValueRef total = NULL;
     for (int d = 0; d < c->down; d++) {
-      LLVMValueRef at = entry_op(entry, LLVMAdd, c->lane, entry_const(entry, d * c->across));
-      LLVMValueRef part =
-          LLVMBuildLoad2(entry->b, stored[i], entry_at(entry, stored[i], shared[i], at), "");
+      LLVMValueRef at = entry_add(entry, c->lane, entry_const(entry, d * c->across));
+      LLVMValueRef part = LLVMBuildLoad2(entry->b, stored[i],
+                                         emit_at(&entry->emitter, stored[i], shared[i], at), "");
       if (is_bit(sum[i])) part = LLVMBuildTrunc(entry->b, part, LLVMTypeOf(sum[i]), "");
       total = total ? reduction_step(entry, which[i / c->width], total, part) : part;
     }
@@ -154,20 +153,18 @@ static void run_stage(Column *c, int stage, bool is_first) {
     sum[i] = reduction_identity(entry, which[i / c->width]);
   Loop loop;
   int unit = c->down * c->ahead;
-  LLVMValueRef ahead = entry_const(entry, c->ahead);
-  LLVMValueRef start =
-      entry_op(entry, LLVMAdd, c->begin, entry_op(entry, LLVMMul, c->below, ahead));
+  LLVMValueRef start = entry_add(entry, c->begin, entry_mul(entry, c->below, c->ahead));
   LLVMValueRef base = entry_begin_loop(entry, &loop, start, c->end, entry_const(entry, unit), sum,
                                        count * c->width);
   Index index[MAX_AHEAD][MAX_WIDTH];
   LLVMValueRef valid[MAX_AHEAD];
   for (int u = 0; u < c->ahead; u++) {
-    LLVMValueRef row = entry_op(entry, LLVMAdd, base, entry_const(entry, u));
+    LLVMValueRef row = entry_add(entry, base, entry_const(entry, u));
     /* splits are multiples of the unit too */
     valid[u] = c->rows % unit ? entry_less(entry, row, c->end) : NULL;
     if (valid[u])
       row = LLVMBuildSelect(entry->b, valid[u], row,
-                            entry_op(entry, LLVMSub, c->end, entry_const(entry, 1)), "");
+                            entry_sub(entry, c->end, entry_const(entry, 1)), "");
     for (int e = 0; e < c->width; e++) index[u][e] = nvptx_column_domain_index(c, row, e);
   }
   for (int i = 0; i < count * c->width; i++)
@@ -221,19 +218,14 @@ static LLVMValueRef partial_place(Column *c, int reduction, LLVMValueRef split, 
   Entry *entry = &c->entry;
   const Reduction *one = &c->reductions.at[reduction];
   LLVMTypeRef type = emit_memory_type(&entry->emitter, one->dtype);
-  LLVMTypeRef byte = LLVMInt8TypeInContext(entry->job->module->context);
-  if (one->dtype == DT_F16 || one->dtype == DT_BF16)
-    type = LLVMFloatTypeInContext(entry->job->module->context);
-  LLVMValueRef base =
-      entry_at(entry, byte, entry->workspace, entry_const(entry, c->offset[reduction]));
+  if (one->dtype == DT_F16 || one->dtype == DT_BF16) type = entry->job->module->f32;
+  LLVMValueRef base = emit_at_number(&entry->emitter, entry->job->module->i8, entry->workspace,
+                                     c->offset[reduction]);
   LLVMValueRef column = c->group[e];
   if (!c->is_strided && c->width > 1)
-    column =
-        entry_op(entry, LLVMAdd, entry_op(entry, LLVMMul, column, entry_const(entry, c->width)),
-                 entry_const(entry, e));
-  LLVMValueRef place = entry_op(
-      entry, LLVMAdd, entry_op(entry, LLVMMul, split, entry_const(entry, c->columns)), column);
-  return entry_at(entry, type, base, place);
+    column = entry_add(entry, entry_mul(entry, column, c->width), entry_const(entry, e));
+  LLVMValueRef place = entry_add(entry, entry_mul(entry, split, c->columns), column);
+  return emit_at(&entry->emitter, type, base, place);
 }
 
 /* Which columns, or groups of neighbours, the thread has. */
@@ -241,11 +233,10 @@ static void place_columns(Column *c, LLVMValueRef block, int across) {
   Entry *entry = &c->entry;
   int each = c->is_strided ? c->width : 1;
   int64_t groups = c->is_strided ? c->columns : c->columns / c->width;
-  LLVMValueRef first = entry_op(
-      entry, LLVMAdd, entry_op(entry, LLVMMul, block, entry_const(entry, across * each)), c->lane);
+  LLVMValueRef first = entry_add(entry, entry_mul(entry, block, across * each), c->lane);
   for (int e = 0; e < c->width; e++) {
     int at = c->is_strided ? e * across : 0;
-    c->group[e] = entry_op(entry, LLVMAdd, first, entry_const(entry, at));
+    c->group[e] = entry_add(entry, first, entry_const(entry, at));
     c->valid[e] = NULL;
     if (groups % (across * each)) {
       c->valid[e] = entry_less(entry, c->group[e], entry_const(entry, groups));
@@ -267,9 +258,8 @@ static void split_open(Column *c, const char *name, bool is_combining) {
     entry_annotate(entry, "minctasm", is_wide ? RESIDENT / 2 : RESIDENT);
   }
   LLVMValueRef thread = entry_special(entry, "tid.x"), block = entry_special(entry, "ctaid.x");
-  LLVMValueRef size = entry_const(entry, is_combining ? COMBINE_LANES : across);
-  LLVMValueRef fast = entry_op(entry, LLVMURem, thread, size);
-  LLVMValueRef slow = entry_op(entry, LLVMUDiv, thread, size);
+  int size = is_combining ? COMBINE_LANES : across;
+  LLVMValueRef fast = entry_rem(entry, thread, size), slow = entry_div(entry, thread, size);
   c->lane = is_combining ? slow : fast;
   c->below = is_combining ? fast : slow;
   place_columns(c, block, across);
@@ -280,10 +270,9 @@ static void split_open(Column *c, const char *name, bool is_combining) {
     return;
   }
   c->split = entry_special(entry, "ctaid.y");
-  c->begin = entry_op(entry, LLVMMul, c->split, entry_const(entry, c->rows_per_split));
-  c->end =
-      entry_min(entry, entry_op(entry, LLVMAdd, c->begin, entry_const(entry, c->rows_per_split)),
-                entry_const(entry, c->rows));
+  c->begin = entry_mul(entry, c->split, c->rows_per_split);
+  c->end = entry_min(entry, entry_add(entry, c->begin, entry_const(entry, c->rows_per_split)),
+                     entry_const(entry, c->rows));
 }
 
 /* Columns of a thread, and the block's shape. */
@@ -338,11 +327,11 @@ static void choose_splits(Column *c) {
 
 static void store_partials(Column *c) {
   Entry *entry = &c->entry;
-  LLVMTypeRef byte = LLVMInt8TypeInContext(entry->job->module->context);
   for (int i = 0; i < c->reductions.count; i++)
     for (int e = 0; e < c->width; e++) {
       LLVMValueRef value = c->value[i][e], place = partial_place(c, i, c->split, e);
-      if (c->reductions.at[i].dtype == DT_BOOL) value = LLVMBuildZExt(entry->b, value, byte, "");
+      if (c->reductions.at[i].dtype == DT_BOOL)
+        value = LLVMBuildZExt(entry->b, value, entry->job->module->i8, "");
       LLVMBasicBlockRef after = entry_begin_if(entry, c->is_strided ? c->valid[e] : NULL);
       LLVMBuildStore(entry->b, value, place);
       entry_end_if(entry, after);
@@ -354,10 +343,8 @@ static LLVMValueRef read_part(Column *c, int reduction, int64_t number) {
   Entry *entry = &c->entry;
   Reduction *one = &c->reductions.at[reduction];
   LLVMTypeRef type = emit_register_type(&entry->emitter, one->dtype);
-  LLVMTypeRef kept =
-      one->dtype == DT_BOOL ? LLVMInt8TypeInContext(entry->job->module->context) : type;
-  LLVMValueRef split =
-      entry_op(entry, LLVMAdd, c->below, entry_const(entry, number * COMBINE_LANES));
+  LLVMTypeRef kept = one->dtype == DT_BOOL ? entry->job->module->i8 : type;
+  LLVMValueRef split = entry_add(entry, c->below, entry_const(entry, number * COMBINE_LANES));
   LLVMValueRef last = entry_const(entry, c->splits - 1), is_there = NULL;
   if ((number + 1) * COMBINE_LANES > c->splits) {
     is_there = LLVMBuildICmp(entry->b, LLVMIntSLE, split, last, "");
@@ -395,7 +382,7 @@ bool nvptx_column(Job *job) {
   split_open(c, job->name, false);
   for (int stage = 0; stage < c->reductions.stages; stage++) run_stage(c, stage, stage == 0);
   Entry *entry = &c->entry;
-  LLVMValueRef top = LLVMBuildICmp(entry->b, LLVMIntEQ, c->below, entry_const(entry, 0), "");
+  LLVMValueRef top = entry_is_zero(entry, c->below);
   LLVMBasicBlockRef after =
       entry_begin_if(entry, entry_and(entry, c->is_strided ? NULL : c->valid[0], top));
   if (c->splits == 1)
@@ -415,7 +402,7 @@ bool nvptx_column(Job *job) {
   split_open(c, name, true);
   find_shifts(c);
   combine_splits(c);
-  top = LLVMBuildICmp(entry->b, LLVMIntEQ, c->below, entry_const(entry, 0), "");
+  top = entry_is_zero(entry, c->below);
   after = entry_begin_if(entry, entry_and(entry, c->valid[0], top));
   nvptx_column_store_reduced(c);
   entry_end_if(entry, after);

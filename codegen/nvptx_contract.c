@@ -207,10 +207,6 @@ static LLVMTypeRef element_type(Contract *c, Emitter *emitter) {
              : LLVMIntTypeInContext(c->job->module->context, (unsigned)c->bytes * 8);
 }
 
-static LLVMTypeRef sum_type(Contract *c, Emitter *emitter) {
-  return emit_register_type(emitter, c->dtype);
-}
-
 /* Element `number` of an operand: loaded, or pulled through what is fused into it. */
 static LLVMValueRef pull_element(Emitter *emitter, const Operand *operand, LLVMValueRef number) {
   Index index = index_flat(shape_elements(&operand->node->type.shape), number, true);
@@ -222,8 +218,7 @@ static LLVMValueRef pull_element(Emitter *emitter, const Operand *operand, LLVMV
 static void define_element(Contract *c, const char *name, const Operand *operand) {
   Job *job = c->job;
   Emitter emitter = {.module = job->module};
-  LLVMTypeRef parameters[2] = {LLVMPointerTypeInContext(job->module->context, 0),
-                               callback_word(job->module)};
+  LLVMTypeRef parameters[2] = {job->module->pointer, job->module->i32};
   LLVMTypeRef type = element_type(c, &emitter);
   callback_open(job, &emitter, c->suffix, name, type, parameters, 2,
                 operand->argument < 0 ? job->node->body : NULL);
@@ -234,24 +229,16 @@ static void define_element(Contract *c, const char *name, const Operand *operand
   callback_close(&emitter, value);
 }
 
-/* A callback that gives a pointer of the entry. */
-static void nvptx_contract_define_pointer(Contract *c, const char *name, int argument) {
-  Job *job = c->job;
-  Emitter emitter = {.module = job->module};
-  LLVMTypeRef pointer = LLVMPointerTypeInContext(job->module->context, 0);
-  callback_open(job, &emitter, c->suffix, name, pointer, &pointer, 1, NULL);
-  callback_close(&emitter, emitter.pointer[argument]);
-}
-
 static void define_operands(Contract *c) {
   define_element(c, "gemm_element_a", &c->a);
   define_element(c, "gemm_element_b", &c->b);
-  nvptx_contract_define_pointer(c, "gemm_pointer_a", c->a.argument < 0 ? 0 : c->a.argument);
-  nvptx_contract_define_pointer(c, "gemm_pointer_b", c->b.argument < 0 ? 0 : c->b.argument);
-  nvptx_contract_define_pointer(c, "gemm_workspace", c->job->operand_count + c->job->result_count);
+  callback_pointer(c->job, c->suffix, "gemm_pointer_a", c->a.argument < 0 ? 0 : c->a.argument, 0);
+  callback_pointer(c->job, c->suffix, "gemm_pointer_b", c->b.argument < 0 ? 0 : c->b.argument, 0);
+  callback_pointer(c->job, c->suffix, "gemm_workspace",
+                   c->job->operand_count + c->job->result_count, 0);
   int behind = c->job->operand_count + c->job->result_count + 1;
-  nvptx_contract_define_pointer(c, "gemm_map_a", c->has_maps ? behind : 0);
-  nvptx_contract_define_pointer(c, "gemm_map_b", c->has_maps ? behind + 1 : 0);
+  callback_pointer(c->job, c->suffix, "gemm_map_a", c->has_maps ? behind : 0, 0);
+  callback_pointer(c->job, c->suffix, "gemm_map_b", c->has_maps ? behind + 1 : 0, 0);
   if (c->unit == UNIT_WGMMA)
     nvptx_define_wgmma(c->job, c->suffix,
                        &(Wgmma){.name = "gemm_wgmma",
@@ -266,10 +253,10 @@ static void define_operands(Contract *c) {
 /* gemm_sum_lanes: over LANES_OF_A_SUM neighbouring lanes. */
 static void define_sum(Contract *c) {
   Job *job = c->job;
-  Entry entry = {.job = job, .i32 = callback_word(job->module)};
+  Entry entry = {.job = job};
   Emitter *emitter = &entry.emitter;
   emitter->module = job->module;
-  LLVMTypeRef real = sum_type(c, emitter);
+  LLVMTypeRef real = emit_register_type(emitter, c->dtype);
   callback_open_plain(job, emitter, c->suffix, "gemm_sum_lanes", real, &real, 1);
   entry.b = emitter->builder;
   LLVMValueRef value = LLVMGetParam(emitter->function, 0);
@@ -306,14 +293,12 @@ static Index result_index(Contract *c, Emitter *emitter, LLVMValueRef batch, LLV
   }
   int64_t across = is_grad_weight ? c->m : c->n;
   LLVMValueRef channel = is_grad_weight ? row : column;
-  LLVMValueRef first = emit_index_op(emitter, LLVMMul, batch,
-                                     emit_index_const(emitter, lane < 0 ? across : across / 4));
-  if (f->groups > 1) channel = emit_index_op(emitter, LLVMAdd, first, channel);
+  LLVMValueRef first = emit_mul(emitter, batch, lane < 0 ? across : across / 4);
+  if (f->groups > 1) channel = emit_add(emitter, first, channel);
   if (is_grad_weight) { /* the product's columns are windows, then channels */
-    LLVMValueRef in = emit_index_const(emitter, f->in);
     index_push(&index, f->groups * f->out, channel, true);
-    index_push(&index, f->in, emit_index_op(emitter, LLVMURem, column, in), true);
-    index_push(&index, c->windows, emit_index_op(emitter, LLVMUDiv, column, in), true);
+    index_push(&index, f->in, emit_rem(emitter, column, f->in), true);
+    index_push(&index, c->windows, emit_div(emitter, column, f->in), true);
     return index;
   }
   if (f->is_nhwc) {
@@ -322,10 +307,9 @@ static Index result_index(Contract *c, Emitter *emitter, LLVMValueRef batch, LLV
     return index;
   }
   int64_t places = c->rows / f->images;
-  LLVMValueRef size = emit_index_const(emitter, places);
-  index_push(&index, f->images, emit_index_op(emitter, LLVMUDiv, row, size), true);
+  index_push(&index, f->images, emit_div(emitter, row, places), true);
   index_push(&index, f->groups * across, channel, true);
-  index_push(&index, places, emit_index_op(emitter, LLVMURem, row, size), true);
+  index_push(&index, places, emit_rem(emitter, row, places), true);
   return index;
 }
 
@@ -343,11 +327,11 @@ static LLVMValueRef product_value(Contract *c, Emitter *emitter, LLVMValueRef su
 static void open_four(Contract *c, Emitter *emitter, const char *name, Index index[4],
                       LLVMValueRef value[4]) {
   Job *job = c->job;
-  LLVMTypeRef pointer = LLVMPointerTypeInContext(job->module->context, 0);
-  LLVMTypeRef word = callback_word(job->module), real = emit_register_type(emitter, c->dtype);
+  LLVMTypeRef pointer = job->module->pointer;
+  LLVMTypeRef word = job->module->i32, real = emit_register_type(emitter, c->dtype);
   LLVMTypeRef parameters[9] = {pointer, pointer, word, word, word, real, real, real, real};
-  callback_open(job, emitter, c->suffix, name, LLVMVoidTypeInContext(job->module->context),
-                parameters, 9, job->node->body);
+  callback_open(job, emitter, c->suffix, name, job->module->nothing, parameters, 9,
+                job->node->body);
   LLVMValueRef p[9];
   for (int i = 0; i < 9; i++) p[i] = LLVMGetParam(emitter->function, (unsigned)i);
   for (int e = 0; e < 4; e++) {
@@ -359,11 +343,10 @@ static void open_four(Contract *c, Emitter *emitter, const char *name, Index ind
 /* gemm_finish: (args, batch, row, column, sum). */
 static void open_one(Contract *c, Emitter *emitter, Index *index, LLVMValueRef *value) {
   Job *job = c->job;
-  LLVMTypeRef word = callback_word(job->module), real = emit_register_type(emitter, c->dtype);
-  LLVMTypeRef parameters[5] = {LLVMPointerTypeInContext(job->module->context, 0), word, word, word,
-                               real};
-  callback_open(job, emitter, c->suffix, "gemm_finish", LLVMVoidTypeInContext(job->module->context),
-                parameters, 5, job->node->body);
+  LLVMTypeRef word = job->module->i32, real = emit_register_type(emitter, c->dtype);
+  LLVMTypeRef parameters[5] = {job->module->pointer, word, word, word, real};
+  callback_open(job, emitter, c->suffix, "gemm_finish", job->module->nothing, parameters, 5,
+                job->node->body);
   LLVMValueRef p[5];
   for (int i = 0; i < 5; i++) p[i] = LLVMGetParam(emitter->function, (unsigned)i);
   *index = result_index(c, emitter, p[1], p[2], p[3], -1);
@@ -424,9 +407,8 @@ static void nvptx_contract_emit_combine(Contract *c, int64_t results) {
   char name[256];
   snprintf(name, sizeof name, "%s_combine", job->name);
   entry_open(&entry, job, name, COMBINE_THREADS, true);
-  LLVMValueRef block = entry_op(&entry, LLVMMul, entry_special(&entry, "ctaid.x"),
-                                entry_const(&entry, COMBINE_THREADS));
-  LLVMValueRef number = entry_op(&entry, LLVMAdd, block, entry_special(&entry, "tid.x"));
+  LLVMValueRef block = entry_mul(&entry, entry_special(&entry, "ctaid.x"), COMBINE_THREADS);
+  LLVMValueRef number = entry_add(&entry, block, entry_special(&entry, "tid.x"));
   callback_call(&entry, c->suffix, "gemm_combine", &number, 1);
   entry_close(&entry, name, (count + COMBINE_THREADS - 1) / COMBINE_THREADS, 1, 1);
 }

@@ -6,31 +6,23 @@
 #include <stdio.h>
 #include <string.h>
 
+static bool is_small(const Type *type) { return shape_elements(&type->shape) < (INT32_MAX >> 1); }
+
 /* i32 where every element number, and what a grid overshoots it by, fits. */
-LLVMTypeRef entry_index_type(const Job *job, LLVMContextRef context) {
-  int64_t most = 0;
-  for (int i = 0; i < job->node->input_count; i++) {
-    int64_t count = shape_elements(&job->node->input[i]->type.shape);
-    most = count > most ? count : most;
-  }
-  for (int i = 0; i < job->result_count; i++) {
-    int64_t count = shape_elements(&job->result_type[i].shape);
-    most = count > most ? count : most;
-  }
-  if (job->node->body)
-    for (int i = 0; i < job->node->body->nodes.count; i++) {
-      int64_t count = shape_elements(&job->node->body->nodes.at[i]->type.shape);
-      most = count > most ? count : most;
-    }
-  return most < (INT32_MAX >> 1) ? LLVMInt32TypeInContext(context)
-                                 : LLVMInt64TypeInContext(context);
+LLVMTypeRef entry_index_type(const Job *job) {
+  const Graph *body = job->node->body;
+  bool fits = true;
+  for (int i = 0; i < job->node->input_count; i++) fits &= is_small(&job->node->input[i]->type);
+  for (int i = 0; i < job->result_count; i++) fits &= is_small(&job->result_type[i]);
+  for (int i = 0; body && i < body->nodes.count; i++) fits &= is_small(&body->nodes.at[i]->type);
+  return fits ? job->module->i32 : job->module->i64;
 }
 
 static void annotate(Module *module, LLVMValueRef function, const char *key, unsigned value) {
   LLVMContextRef context = module->context;
-  LLVMMetadataRef parts[3] = {
-      LLVMValueAsMetadata(function), LLVMMDStringInContext2(context, key, strlen(key)),
-      LLVMValueAsMetadata(LLVMConstInt(LLVMInt32TypeInContext(context), value, false))};
+  LLVMMetadataRef parts[3] = {LLVMValueAsMetadata(function),
+                              LLVMMDStringInContext2(context, key, strlen(key)),
+                              LLVMValueAsMetadata(LLVMConstInt(module->i32, value, false))};
   LLVMAddNamedMetadataOperand(
       module->llvm, "nvvm.annotations",
       LLVMMetadataAsValue(context, LLVMMDNodeInContext2(context, parts, 3)));
@@ -69,15 +61,15 @@ static void describe_parameter(Job *job, LLVMValueRef function, int p) {
 /* 128 bytes by value from parameter `first` on, which the kernel may take the address of. */
 static void describe_maps(Job *job, LLVMValueRef function, int first) {
   LLVMContextRef context = job->module->context;
-  LLVMTypeRef bytes = LLVMArrayType2(LLVMInt8TypeInContext(context), MAP_BYTES);
+  LLVMTypeRef bytes = LLVMArrayType2(job->module->i8, MAP_BYTES);
   LLVMAttributeRef by_value = LLVMCreateTypeAttribute(
       context, LLVMGetEnumAttributeKindForName("byval", strlen("byval")), bytes);
   LLVMMetadataRef places[STEP_MAPS], key = LLVMMDStringInContext2(context, "grid_constant", 13);
   for (int i = 0; i < job->map_count; i++) {
     LLVMAddAttributeAtIndex(function, (unsigned)(first + i + 1), by_value);
     module_parameter(job->module, function, first + i, "align", MAP_ALIGN);
-    places[i] = LLVMValueAsMetadata(
-        LLVMConstInt(LLVMInt32TypeInContext(context), (unsigned)(first + i + 1), false));
+    places[i] =
+        LLVMValueAsMetadata(LLVMConstInt(job->module->i32, (unsigned)(first + i + 1), false));
   }
   LLVMMetadataRef parts[3] = {LLVMValueAsMetadata(function), key,
                               LLVMMDNodeInContext2(context, places, (size_t)job->map_count)};
@@ -89,23 +81,19 @@ static void describe_maps(Job *job, LLVMValueRef function, int first) {
 static void open_entry(Entry *entry, Job *job, const char *name, int threads, bool has_workspace,
                        bool has_maps) {
   Module *module = job->module;
-  LLVMContextRef context = module->context;
   *entry = (Entry){.job = job, .threads = threads, .has_maps = has_maps};
   int count = job->operand_count + job->result_count + has_workspace;
   int all = count + (has_maps ? job->map_count : 0);
   LLVMTypeRef *types = ARENA_ARRAY(job->scratch, LLVMTypeRef, all + 1);
-  for (int i = 0; i < all; i++) types[i] = LLVMPointerTypeInContext(context, 0);
-  LLVMTypeRef type = LLVMFunctionType(LLVMVoidTypeInContext(context), types, (unsigned)all, false);
+  for (int i = 0; i < all; i++) types[i] = module->pointer;
+  LLVMTypeRef type = LLVMFunctionType(module->nothing, types, (unsigned)all, false);
   entry->function = module_kernel(module, name, type);
   LLVMSetFunctionCallConv(entry->function, PTX_CALL_KERNEL);
   annotate(module, entry->function, "maxntidx", (unsigned)threads);
   for (int i = 0; i < count; i++) describe_parameter(job, entry->function, i);
   if (all > count) describe_maps(job, entry->function, count);
-  entry->b = LLVMCreateBuilderInContext(context);
-  LLVMPositionBuilderAtEnd(entry->b,
-                           LLVMAppendBasicBlockInContext(context, entry->function, "entry"));
-  entry->i32 = LLVMInt32TypeInContext(context);
-  entry->index = entry_index_type(job, context);
+  entry->b = module_begin(module, entry->function);
+  entry->index = entry_index_type(job);
   emitter_init(&entry->emitter, module, job->scratch, job->node->body, entry->b, entry->index);
   entry->emitter.function = entry->function;
   entry->emitter.input_count = job->operand_count;
@@ -140,51 +128,45 @@ void entry_close(Entry *entry, const char *name, int64_t grid_x, int64_t grid_y,
 
 /* ── threads ────────────────────────────────────────────────────────────────────────────────── */
 
-static LLVMValueRef call_intrinsic(Entry *entry, const char *name, LLVMValueRef *arguments,
-                                   int count) {
-  unsigned id = LLVMLookupIntrinsicID(name, strlen(name));
-  LLVMValueRef function = LLVMGetIntrinsicDeclaration(entry->job->module->llvm, id, NULL, 0);
-  return LLVMBuildCall2(entry->b, LLVMGlobalGetValueType(function), function, arguments,
-                        (unsigned)count, "");
-}
-
 LLVMValueRef entry_special(Entry *entry, const char *name) {
   char full[64];
   snprintf(full, sizeof full, "llvm.nvvm.read.ptx.sreg.%s", name);
-  LLVMValueRef value = call_intrinsic(entry, full, NULL, 0);
+  LLVMValueRef value = emit_intrinsic(&entry->emitter, full, NULL, NULL, 0);
   return LLVMBuildIntCast2(entry->b, value, entry->index, false, "");
 }
 
-void entry_barrier(Entry *entry) { call_intrinsic(entry, "llvm.nvvm.barrier0", NULL, 0); }
+void entry_barrier(Entry *entry) {
+  emit_intrinsic(&entry->emitter, "llvm.nvvm.barrier0", NULL, NULL, 0);
+}
 
 void entry_warp_barrier(Entry *entry) {
-  LLVMValueRef all = LLVMConstInt(entry->i32, 0xffffffffu, false);
-  call_intrinsic(entry, "llvm.nvvm.bar.warp.sync", &all, 1);
+  LLVMValueRef all = LLVMConstInt(entry->job->module->i32, 0xffffffffu, false);
+  emit_intrinsic(&entry->emitter, "llvm.nvvm.bar.warp.sync", NULL, &all, 1);
 }
 
 static LLVMValueRef shuffle_word(Entry *entry, LLVMValueRef word, int mask) {
-  LLVMValueRef arguments[4] = {LLVMConstInt(entry->i32, 0xffffffffu, false), word,
-                               LLVMConstInt(entry->i32, (unsigned)mask, false),
-                               LLVMConstInt(entry->i32, WARP - 1, false)};
+  LLVMTypeRef i32 = entry->job->module->i32;
+  LLVMValueRef arguments[4] = {LLVMConstInt(i32, 0xffffffffu, false), word,
+                               LLVMConstInt(i32, (unsigned)mask, false),
+                               LLVMConstInt(i32, WARP - 1, false)};
   bool is_float = LLVMGetTypeKind(LLVMTypeOf(word)) == LLVMFloatTypeKind;
-  return call_intrinsic(entry,
+  return emit_intrinsic(&entry->emitter,
                         is_float ? "llvm.nvvm.shfl.sync.bfly.f32" : "llvm.nvvm.shfl.sync.bfly.i32",
-                        arguments, 4);
+                        NULL, arguments, 4);
 }
 
 LLVMValueRef entry_shuffle(Entry *entry, LLVMValueRef value, int mask) {
   LLVMTypeRef type = LLVMTypeOf(value);
-  LLVMTypeRef i64 = LLVMInt64TypeInContext(entry->job->module->context);
+  LLVMTypeRef i32 = entry->job->module->i32, i64 = entry->job->module->i64;
   if (LLVMGetTypeKind(type) == LLVMFloatTypeKind) return shuffle_word(entry, value, mask);
   if (LLVMGetTypeKind(type) != LLVMDoubleTypeKind && LLVMGetIntTypeWidth(type) <= 32) {
-    LLVMValueRef word = LLVMBuildIntCast2(entry->b, value, entry->i32, false, "");
+    LLVMValueRef word = LLVMBuildIntCast2(entry->b, value, i32, false, "");
     return LLVMBuildIntCast2(entry->b, shuffle_word(entry, word, mask), type, false, "");
   }
   LLVMValueRef bits = LLVMBuildBitCast(entry->b, value, i64, "");
   LLVMValueRef shift = LLVMConstInt(i64, 32, false);
-  LLVMValueRef low = LLVMBuildTrunc(entry->b, bits, entry->i32, "");
-  LLVMValueRef high =
-      LLVMBuildTrunc(entry->b, LLVMBuildLShr(entry->b, bits, shift, ""), entry->i32, "");
+  LLVMValueRef low = LLVMBuildTrunc(entry->b, bits, i32, "");
+  LLVMValueRef high = LLVMBuildTrunc(entry->b, LLVMBuildLShr(entry->b, bits, shift, ""), i32, "");
   low = LLVMBuildZExt(entry->b, shuffle_word(entry, low, mask), i64, "");
   high = LLVMBuildZExt(entry->b, shuffle_word(entry, high, mask), i64, "");
   high = LLVMBuildShl(entry->b, high, shift, "");
@@ -201,30 +183,21 @@ LLVMValueRef entry_shared(Entry *entry, const char *what, LLVMTypeRef type, int 
 }
 
 LLVMValueRef entry_panels(Entry *entry, int64_t bytes) {
-  LLVMTypeRef byte = LLVMInt8TypeInContext(entry->job->module->context);
   bool is_static = bytes <= SHARED_STATIC;
-  LLVMValueRef global = entry_shared(entry, "panels", byte, is_static ? (int)bytes : 0);
+  LLVMValueRef global =
+      entry_shared(entry, "panels", entry->job->module->i8, is_static ? (int)bytes : 0);
   if (is_static) return global;
   LLVMSetInitializer(global, NULL);
   LLVMSetLinkage(global, LLVMExternalLinkage);
   return global;
 }
 
-LLVMValueRef entry_at(Entry *entry, LLVMTypeRef type, LLVMValueRef base, LLVMValueRef index) {
-  LLVMValueRef wide = LLVMBuildIntCast2(
-      entry->b, index, LLVMInt64TypeInContext(entry->job->module->context), true, "");
-  return LLVMBuildInBoundsGEP2(entry->b, type, base, &wide, 1, "");
-}
-
 /* ── control flow ───────────────────────────────────────────────────────────────────────────── */
-
-static LLVMBasicBlockRef append_block(Entry *entry, const char *name) {
-  return LLVMAppendBasicBlockInContext(entry->job->module->context, entry->function, name);
-}
 
 LLVMBasicBlockRef entry_begin_if(Entry *entry, LLVMValueRef condition) {
   if (!condition) return NULL;
-  LLVMBasicBlockRef inside = append_block(entry, "then"), after = append_block(entry, "after");
+  Emitter *e = &entry->emitter;
+  LLVMBasicBlockRef inside = emit_block(e, "then"), after = emit_block(e, "after");
   LLVMBuildCondBr(entry->b, condition, inside, after);
   LLVMPositionBuilderAtEnd(entry->b, inside);
   emit_scope_open(&entry->emitter);
@@ -241,9 +214,9 @@ void entry_end_if(Entry *entry, LLVMBasicBlockRef after) {
 LLVMValueRef entry_begin_loop(Entry *entry, Loop *loop, LLVMValueRef first, LLVMValueRef end,
                               LLVMValueRef step, LLVMValueRef *carried, int count) {
   LLVMBasicBlockRef before = LLVMGetInsertBlock(entry->b);
-  LLVMBasicBlockRef inside = append_block(entry, "body");
-  loop->header = append_block(entry, "loop");
-  loop->after = append_block(entry, "done");
+  LLVMBasicBlockRef inside = emit_block(&entry->emitter, "body");
+  loop->header = emit_block(&entry->emitter, "loop");
+  loop->after = emit_block(&entry->emitter, "done");
   loop->step = step;
   loop->count = count;
   LLVMBuildBr(entry->b, loop->header);
@@ -280,14 +253,29 @@ void entry_end_loop(Entry *entry, Loop *loop, LLVMValueRef *carried) {
 LLVMValueRef entry_const(Entry *entry, int64_t value) {
   return emit_index_const(&entry->emitter, value);
 }
-LLVMValueRef entry_op(Entry *entry, LLVMOpcode op, LLVMValueRef a, LLVMValueRef b) {
-  return emit_index_op(&entry->emitter, op, a, b);
+LLVMValueRef entry_add(Entry *entry, LLVMValueRef a, LLVMValueRef b) {
+  return emit_add(&entry->emitter, a, b);
+}
+LLVMValueRef entry_sub(Entry *entry, LLVMValueRef a, LLVMValueRef b) {
+  return emit_sub(&entry->emitter, a, b);
+}
+LLVMValueRef entry_mul(Entry *entry, LLVMValueRef a, int64_t b) {
+  return emit_mul(&entry->emitter, a, b);
+}
+LLVMValueRef entry_div(Entry *entry, LLVMValueRef a, int64_t b) {
+  return emit_div(&entry->emitter, a, b);
+}
+LLVMValueRef entry_rem(Entry *entry, LLVMValueRef a, int64_t b) {
+  return emit_rem(&entry->emitter, a, b);
+}
+LLVMValueRef entry_is_zero(Entry *entry, LLVMValueRef a) {
+  return LLVMBuildICmp(entry->b, LLVMIntEQ, a, entry_const(entry, 0), "");
 }
 LLVMValueRef entry_less(Entry *entry, LLVMValueRef a, LLVMValueRef b) {
   return LLVMBuildICmp(entry->b, LLVMIntSLT, a, b, "");
 }
 LLVMValueRef entry_min(Entry *entry, LLVMValueRef a, LLVMValueRef b) {
-  return LLVMBuildSelect(entry->b, entry_less(entry, a, b), a, b, "");
+  return emit_min(&entry->emitter, a, b);
 }
 LLVMValueRef entry_and(Entry *entry, LLVMValueRef a, LLVMValueRef b) {
   if (!a || !b) return a ? a : b;

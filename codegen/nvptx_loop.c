@@ -38,8 +38,7 @@ bool nvptx_loop(Job *job) {
   Entry entry;
   entry_open(&entry, job, job->name, threads, false);
   LLVMValueRef block = entry_special(&entry, "ctaid.x"), lane = entry_special(&entry, "tid.x");
-  LLVMValueRef group = entry_op(
-      &entry, LLVMAdd, entry_op(&entry, LLVMMul, block, entry_const(&entry, threads)), lane);
+  LLVMValueRef group = entry_add(&entry, entry_mul(&entry, block, threads), lane);
   LLVMValueRef inside =
       groups % threads ? entry_less(&entry, group, entry_const(&entry, groups)) : NULL;
   LLVMBasicBlockRef after = entry_begin_if(&entry, inside);

@@ -20,72 +20,55 @@ static void open_callback(const Mma *m, Emitter *emitter, const char *what, LLVM
   callback_open_plain(m->job, emitter, m->suffix, name, result, parameters, count);
 }
 
-LLVMValueRef mma_intrinsic(Emitter *emitter, const char *name, LLVMTypeRef *overload, int overloads,
-                           LLVMValueRef *arguments, int count) {
-  unsigned id = LLVMLookupIntrinsicID(name, strlen(name));
-  LLVMValueRef function =
-      LLVMGetIntrinsicDeclaration(emitter->module->llvm, id, overload, (size_t)overloads);
-  return LLVMBuildCall2(emitter->builder, LLVMGlobalGetValueType(function), function, arguments,
-                        (unsigned)count, "");
-}
-
-static LLVMValueRef place(Emitter *emitter, LLVMTypeRef type, LLVMValueRef array, int i) {
-  LLVMValueRef at =
-      LLVMConstInt(LLVMInt64TypeInContext(emitter->module->context), (unsigned)i, false);
-  return LLVMBuildInBoundsGEP2(emitter->builder, type, array, &at, 1, "");
-}
-
 /* sum[4] += a[4] b[2] */
 static void define_mma(const Mma *m) {
-  LLVMContextRef context = m->job->module->context;
-  LLVMTypeRef pointer = LLVMPointerTypeInContext(context, 0),
-              real = LLVMFloatTypeInContext(context);
-  LLVMTypeRef word = LLVMInt32TypeInContext(context), parameters[3] = {pointer, pointer, pointer};
-  LLVMTypeRef pair = LLVMVectorType(LLVMHalfTypeInContext(context), 2);
+  LLVMTypeRef pointer = m->job->module->pointer, real = m->job->module->f32;
+  LLVMTypeRef word = m->job->module->i32, parameters[3] = {pointer, pointer, pointer};
+  LLVMTypeRef pair = LLVMVectorType(m->job->module->half, 2);
   Emitter emitter = {.module = m->job->module};
-  open_callback(m, &emitter, "mma", LLVMVoidTypeInContext(context), parameters, 3);
+  open_callback(m, &emitter, "mma", m->job->module->nothing, parameters, 3);
   LLVMValueRef arguments[10], sum = LLVMGetParam(emitter.function, 0);
   for (int i = 0; i < 6; i++) {
     LLVMValueRef from = LLVMGetParam(emitter.function, i < 4 ? 1 : 2);
-    arguments[i] =
-        LLVMBuildLoad2(emitter.builder, word, place(&emitter, word, from, i < 4 ? i : i - 4), "");
+    arguments[i] = LLVMBuildLoad2(emitter.builder, word,
+                                  emit_at_number(&emitter, word, from, i < 4 ? i : i - 4), "");
     if (m->dtype == DT_F16)
       arguments[i] = LLVMBuildBitCast(emitter.builder, arguments[i], pair, "");
   }
   for (int i = 0; i < 4; i++)
-    arguments[6 + i] = LLVMBuildLoad2(emitter.builder, real, place(&emitter, real, sum, i), "");
+    arguments[6 + i] =
+        LLVMBuildLoad2(emitter.builder, real, emit_at_number(&emitter, real, sum, i), "");
   const char *name = m->is_tf32           ? "llvm.nvvm.mma.m16n8k8.row.col.tf32"
                      : m->dtype == DT_F16 ? "llvm.nvvm.mma.m16n8k16.row.col.f32.f32"
                                           : "llvm.nvvm.mma.m16n8k16.row.col.bf16";
-  LLVMValueRef result = mma_intrinsic(&emitter, name, NULL, 0, arguments, 10);
+  LLVMValueRef result = emit_intrinsic(&emitter, name, NULL, arguments, 10);
   for (unsigned i = 0; i < 4; i++)
     LLVMBuildStore(emitter.builder, LLVMBuildExtractValue(emitter.builder, result, i, ""),
-                   place(&emitter, real, sum, (int)i));
+                   emit_at_number(&emitter, real, sum, (int)i));
   callback_close(&emitter, NULL);
 }
 
 static void define_matrices(const Mma *m, const char *what, const char *intrinsic) {
   LLVMContextRef context = m->job->module->context;
-  LLVMTypeRef shared = LLVMPointerTypeInContext(context, 3), word = LLVMInt32TypeInContext(context);
-  LLVMTypeRef parameters[2] = {LLVMPointerTypeInContext(context, 0), shared};
+  LLVMTypeRef shared = LLVMPointerTypeInContext(context, 3), word = m->job->module->i32;
+  LLVMTypeRef parameters[2] = {m->job->module->pointer, shared};
   Emitter emitter = {.module = m->job->module};
-  open_callback(m, &emitter, what, LLVMVoidTypeInContext(context), parameters, 2);
+  open_callback(m, &emitter, what, m->job->module->nothing, parameters, 2);
   LLVMValueRef row = LLVMGetParam(emitter.function, 1);
-  LLVMValueRef result = mma_intrinsic(&emitter, intrinsic, &shared, 1, &row, 1);
+  LLVMValueRef result = emit_intrinsic(&emitter, intrinsic, shared, &row, 1);
   for (unsigned i = 0; i < 4; i++)
     LLVMBuildStore(emitter.builder, LLVMBuildExtractValue(emitter.builder, result, i, ""),
-                   place(&emitter, word, LLVMGetParam(emitter.function, 0), (int)i));
+                   emit_at_number(&emitter, word, LLVMGetParam(emitter.function, 0), (int)i));
   callback_close(&emitter, NULL);
 }
 
 static void define_round(const Mma *m) {
-  LLVMContextRef context = m->job->module->context;
-  LLVMTypeRef word = LLVMInt32TypeInContext(context);
+  LLVMTypeRef word = m->job->module->i32;
   Emitter emitter = {.module = m->job->module};
   open_callback(m, &emitter, "round", word, &word, 1);
-  LLVMValueRef value = LLVMBuildBitCast(emitter.builder, LLVMGetParam(emitter.function, 0),
-                                        LLVMFloatTypeInContext(context), "");
-  callback_close(&emitter, mma_intrinsic(&emitter, "llvm.nvvm.f2tf32.rna", NULL, 0, &value, 1));
+  LLVMValueRef value =
+      LLVMBuildBitCast(emitter.builder, LLVMGetParam(emitter.function, 0), m->job->module->f32, "");
+  callback_close(&emitter, emit_intrinsic(&emitter, "llvm.nvvm.f2tf32.rna", NULL, &value, 1));
 }
 
 void nvptx_define_mma(Job *job, const char *suffix, const char *prefix, DType dtype, bool is_tf32) {

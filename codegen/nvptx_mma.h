@@ -6,6 +6,4 @@
 /* Defines <prefix>_mma, _matrices, _matrices_across and, for tf32, _round under `suffix`; dtype is
  * that of the operands. */
 void nvptx_define_mma(Job *job, const char *suffix, const char *prefix, DType dtype, bool is_tf32);
-LLVMValueRef mma_intrinsic(Emitter *emitter, const char *name, LLVMTypeRef *overload, int overloads,
-                           LLVMValueRef *arguments, int count);
 #endif

@@ -27,7 +27,7 @@ typedef struct {
   Emitter emitter;
   LLVMBuilderRef b;
   LLVMValueRef function, workspace;
-  LLVMTypeRef i32, index;
+  LLVMTypeRef index;
   int threads;
   bool has_maps;
 } Entry;
@@ -58,7 +58,7 @@ void entry_open_mapped(Entry *entry, Job *job, const char *name, int threads, bo
 void entry_close(Entry *entry, const char *name, int64_t grid_x, int64_t grid_y, int64_t grid_z);
 /* Launch bounds beside maxntidx: "minctasm", blocks that must fit a multiprocessor. */
 void entry_annotate(Entry *entry, const char *key, unsigned value);
-LLVMTypeRef entry_index_type(const Job *job, LLVMContextRef context);
+LLVMTypeRef entry_index_type(const Job *job);
 
 LLVMValueRef entry_special(Entry *entry, const char *name); /* "tid.x" as an index */
 void entry_barrier(Entry *entry);
@@ -70,7 +70,6 @@ LLVMValueRef entry_shared(Entry *entry, const char *what, LLVMTypeRef type, int 
 /* `bytes` of it without a type: a block's own where they are few, else given at launch. */
 enum { SHARED_STATIC = 48 << 10 };
 LLVMValueRef entry_panels(Entry *entry, int64_t bytes);
-LLVMValueRef entry_at(Entry *entry, LLVMTypeRef type, LLVMValueRef base, LLVMValueRef index);
 /* If `condition` (NULL: always) ... entry_end_if. Values made inside do not outlive it. */
 LLVMBasicBlockRef entry_begin_if(Entry *entry, LLVMValueRef condition);
 void entry_end_if(Entry *entry, LLVMBasicBlockRef after);
@@ -86,7 +85,12 @@ LLVMValueRef entry_begin_loop(Entry *entry, Loop *loop, LLVMValueRef first, LLVM
 void entry_end_loop(Entry *entry, Loop *loop, LLVMValueRef *carried);
 
 LLVMValueRef entry_const(Entry *entry, int64_t value);
-LLVMValueRef entry_op(Entry *entry, LLVMOpcode op, LLVMValueRef a, LLVMValueRef b);
+LLVMValueRef entry_add(Entry *entry, LLVMValueRef a, LLVMValueRef b);
+LLVMValueRef entry_sub(Entry *entry, LLVMValueRef a, LLVMValueRef b);
+LLVMValueRef entry_mul(Entry *entry, LLVMValueRef a, int64_t b);
+LLVMValueRef entry_div(Entry *entry, LLVMValueRef a, int64_t b);
+LLVMValueRef entry_rem(Entry *entry, LLVMValueRef a, int64_t b);
+LLVMValueRef entry_is_zero(Entry *entry, LLVMValueRef a);
 LLVMValueRef entry_less(Entry *entry, LLVMValueRef a, LLVMValueRef b);
 LLVMValueRef entry_min(Entry *entry, LLVMValueRef a, LLVMValueRef b);
 LLVMValueRef entry_and(Entry *entry, LLVMValueRef a, LLVMValueRef b); /* NULL: true */

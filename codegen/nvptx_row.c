@@ -58,14 +58,13 @@ static bool is_inside(const Row *r, LLVMValueRef chunk) {
  * to the row. */
 static LLVMValueRef group_at(Row *r, LLVMValueRef chunk, LLVMValueRef *valid) {
   Entry *entry = &r->entry;
-  LLVMValueRef group = entry_op(
-      entry, LLVMAdd, entry_op(entry, LLVMMul, chunk, entry_const(entry, r->team)), r->lane);
+  LLVMValueRef group = entry_add(entry, entry_mul(entry, chunk, r->team), r->lane);
   int64_t groups = r->length / r->width;
   LLVMValueRef last = entry_const(entry, groups - 1), first = entry_const(entry, 0);
   *valid = NULL;
-  if (r->before && is_inside(r, chunk)) return entry_op(entry, LLVMSub, group, r->before);
+  if (r->before && is_inside(r, chunk)) return entry_sub(entry, group, r->before);
   if (r->before) {
-    group = entry_op(entry, LLVMSub, group, r->before);
+    group = entry_sub(entry, group, r->before);
     LLVMValueRef clamped = entry_min(entry, group, last);
     clamped = LLVMBuildSelect(entry->b, entry_less(entry, clamped, first), first, clamped, "");
     *valid = LLVMBuildICmp(entry->b, LLVMIntEQ, clamped, group, "");
@@ -93,26 +92,22 @@ static LLVMValueRef combine_team(Row *r, const Reduction *one, LLVMValueRef valu
   int warps = r->team / WARP, all = entry->threads / WARP;
   LLVMTypeRef type = LLVMTypeOf(value);
   bool is_bit = LLVMGetTypeKind(type) == LLVMIntegerTypeKind && LLVMGetIntTypeWidth(type) == 1;
-  LLVMTypeRef stored = is_bit ? entry->i32 : type;
+  LLVMTypeRef stored = is_bit ? entry->job->module->i32 : type;
   LLVMValueRef shared = entry_shared(entry, "warp_part", stored, all);
-  LLVMValueRef thread = r->thread, warp_size = entry_const(entry, WARP);
-  LLVMValueRef warp = entry_op(entry, LLVMUDiv, thread, warp_size);
-  LLVMValueRef first = LLVMBuildICmp(
-      entry->b, LLVMIntEQ, entry_op(entry, LLVMURem, thread, warp_size), entry_const(entry, 0), "");
+  LLVMValueRef thread = r->thread, warp = entry_div(entry, thread, WARP);
+  LLVMValueRef first = entry_is_zero(entry, entry_rem(entry, thread, WARP));
   LLVMBasicBlockRef after = entry_begin_if(entry, first);
   LLVMValueRef word = is_bit ? LLVMBuildZExt(entry->b, value, stored, "") : value;
-  LLVMBuildStore(entry->b, word, entry_at(entry, stored, shared, warp));
+  LLVMBuildStore(entry->b, word, emit_at(&entry->emitter, stored, shared, warp));
   entry_end_if(entry, after);
   entry_barrier(entry);
   LLVMValueRef total = NULL, team_warp = entry_const(entry, 0);
   if (warps < all) /* the first warp of this team */
-    team_warp =
-        entry_op(entry, LLVMMul, entry_op(entry, LLVMUDiv, thread, entry_const(entry, r->team)),
-                 entry_const(entry, warps));
+    team_warp = entry_mul(entry, entry_div(entry, thread, r->team), warps);
   for (int i = 0; i < warps; i++) {
-    LLVMValueRef place = entry_op(entry, LLVMAdd, team_warp, entry_const(entry, i));
+    LLVMValueRef place = entry_add(entry, team_warp, entry_const(entry, i));
     LLVMValueRef part =
-        LLVMBuildLoad2(entry->b, stored, entry_at(entry, stored, shared, place), "");
+        LLVMBuildLoad2(entry->b, stored, emit_at(&entry->emitter, stored, shared, place), "");
     if (is_bit) part = LLVMBuildTrunc(entry->b, part, type, "");
     total = total ? reduction_step(entry, one, total, part) : part;
   }
@@ -222,7 +217,7 @@ static void store_results(Row *r) {
   for (int i = 0; i < job->result_count; i++)
     overwrites |= !nvptx_is_domain(job, i, &domain) && job->alias && job->alias[i] >= 0;
   if (overwrites) entry_barrier(entry);
-  LLVMValueRef first = LLVMBuildICmp(entry->b, LLVMIntEQ, r->lane, entry_const(entry, 0), "");
+  LLVMValueRef first = entry_is_zero(entry, r->lane);
   LLVMBasicBlockRef after = entry_begin_if(entry, entry_and(entry, r->row_valid, first));
   for (int i = 0; i < job->result_count; i++)
     if (!nvptx_is_domain(job, i, &domain))
@@ -371,15 +366,15 @@ static bool emit_row(Row *r) {
   /* left to itself ptxas spills for a fifth block */
   entry_annotate(entry, "minctasm", threads <= ROW_THREADS ? 2 : 1);
   LLVMValueRef thread = entry_special(entry, "tid.x"), block = entry_special(entry, "ctaid.x");
-  LLVMValueRef team = entry_const(entry, r->team), rows = entry_const(entry, r->rows);
+  LLVMValueRef rows = entry_const(entry, r->rows);
   r->thread = thread;
-  r->lane = r->team == threads ? thread : entry_op(entry, LLVMURem, thread, team);
-  LLVMValueRef base = entry_op(entry, LLVMMul, block, entry_const(entry, per_block));
-  LLVMValueRef below = per_block == 1 ? NULL : entry_op(entry, LLVMUDiv, thread, team);
+  r->lane = r->team == threads ? thread : entry_rem(entry, thread, r->team);
+  LLVMValueRef base = entry_mul(entry, block, per_block);
+  LLVMValueRef below = per_block == 1 ? NULL : entry_div(entry, thread, r->team);
   if (r->align > 1) {
-    LLVMValueRef first = below ? entry_op(entry, LLVMAdd, base, below) : base;
-    first = entry_op(entry, LLVMMul, first, entry_const(entry, r->length % r->align));
-    r->before = entry_op(entry, LLVMURem, first, entry_const(entry, r->align));
+    LLVMValueRef first = below ? entry_add(entry, base, below) : base;
+    first = entry_mul(entry, first, r->length % r->align);
+    r->before = entry_rem(entry, first, r->align);
   }
   LLVMValueRef *group = ARENA_ARRAY(job->scratch, LLVMValueRef, r->share + 1);
   r->index = ARENA_ARRAY(job->scratch, Index, r->share + 1);
@@ -390,7 +385,7 @@ static bool emit_row(Row *r) {
   if (is_looped)
     base =
         entry_begin_loop(entry, &loop, base, rows, entry_const(entry, blocks * per_block), NULL, 0);
-  r->row = below ? entry_op(entry, LLVMAdd, base, below) : base;
+  r->row = below ? entry_add(entry, base, below) : base;
   LLVMBasicBlockRef after = NULL;
   if (r->rows % per_block) {
     LLVMValueRef valid = entry_less(entry, r->row, rows);

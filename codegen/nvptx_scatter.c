@@ -15,12 +15,10 @@ enum {
   ENOUGH_BLOCKS = 264, /* two for each multiprocessor of an H100 */
 };
 
-static LLVMTypeRef wide_type(Job *job) { return LLVMInt64TypeInContext(job->module->context); }
-
 static void define_load(Job *job, const char *suffix) {
   DType dtype = job->node->input[0]->type.dtype;
   Emitter emitter = {.module = job->module};
-  LLVMTypeRef parameters[2] = {LLVMPointerTypeInContext(job->module->context, 0), wide_type(job)};
+  LLVMTypeRef parameters[2] = {job->module->pointer, job->module->i64};
   callback_open(job, &emitter, suffix, "scatter_load", emit_register_type(&emitter, dtype),
                 parameters, 2, NULL);
   callback_close(&emitter, emit_load_at(&emitter, emitter.pointer[0], dtype,
@@ -31,7 +29,7 @@ static void define_load(Job *job, const char *suffix) {
 static void define_stored(Job *job, const char *suffix) {
   DType dtype = job->node->type.dtype;
   Emitter emitter = {.module = job->module};
-  LLVMTypeRef parameters[2] = {LLVMPointerTypeInContext(job->module->context, 0), wide_type(job)};
+  LLVMTypeRef parameters[2] = {job->module->pointer, job->module->i64};
   callback_open(job, &emitter, suffix, "scatter_stored", emit_register_type(&emitter, dtype),
                 parameters, 2, NULL);
   callback_close(&emitter, emit_load_at(&emitter, emitter.pointer[job->operand_count], dtype,
@@ -41,23 +39,21 @@ static void define_stored(Job *job, const char *suffix) {
 static void define_store(Job *job, const char *suffix) {
   DType dtype = job->node->type.dtype;
   Emitter emitter = {.module = job->module};
-  LLVMTypeRef parameters[3] = {LLVMPointerTypeInContext(job->module->context, 0), wide_type(job),
+  LLVMTypeRef parameters[3] = {job->module->pointer, job->module->i64,
                                emit_register_type(&emitter, dtype)};
-  callback_open(job, &emitter, suffix, "scatter_store", LLVMVoidTypeInContext(job->module->context),
-                parameters, 3, NULL);
+  callback_open(job, &emitter, suffix, "scatter_store", job->module->nothing, parameters, 3, NULL);
   emit_store_at(&emitter, emitter.pointer[job->operand_count], dtype,
                 LLVMGetParam(emitter.function, 1), LLVMGetParam(emitter.function, 2));
   callback_close(&emitter, NULL);
 }
 
 static void define_index(Job *job, const char *suffix) {
-  LLVMTypeRef parameters[2] = {LLVMPointerTypeInContext(job->module->context, 0),
-                               callback_word(job->module)};
+  LLVMTypeRef parameters[2] = {job->module->pointer, job->module->i32};
   Emitter emitter = {.module = job->module};
-  callback_open(job, &emitter, suffix, "scatter_index", wide_type(job), parameters, 2, NULL);
+  callback_open(job, &emitter, suffix, "scatter_index", job->module->i64, parameters, 2, NULL);
   LLVMValueRef index = emit_load_at(&emitter, emitter.pointer[1], job->node->input[1]->type.dtype,
                                     LLVMGetParam(emitter.function, 1));
-  callback_close(&emitter, LLVMBuildIntCast2(emitter.builder, index, wide_type(job), true, ""));
+  callback_close(&emitter, LLVMBuildIntCast2(emitter.builder, index, job->module->i64, true, ""));
 }
 
 bool nvptx_scatter(Job *job) {
@@ -118,29 +114,25 @@ bool nvptx_put(Job *job) {
   Entry entry;
   entry_open(&entry, job, job->name, SCATTER_THREADS, false);
   Emitter *e = &entry.emitter;
-  LLVMTypeRef wide = wide_type(job);
-  LLVMValueRef block = entry_op(&entry, LLVMMul, entry_special(&entry, "ctaid.x"),
-                                entry_const(&entry, SCATTER_THREADS));
-  LLVMValueRef element = entry_op(&entry, LLVMAdd, block, entry_special(&entry, "tid.x"));
-  LLVMValueRef all = entry_const(&entry, form.elements), inner = entry_const(&entry, form.inner);
+  LLVMTypeRef wide = job->module->i64;
+  LLVMValueRef block = entry_mul(&entry, entry_special(&entry, "ctaid.x"), SCATTER_THREADS);
+  LLVMValueRef element = entry_add(&entry, block, entry_special(&entry, "tid.x"));
+  LLVMValueRef all = entry_const(&entry, form.elements);
   LLVMBasicBlockRef after = entry_begin_if(&entry, entry_less(&entry, element, all));
-  LLVMValueRef row = entry_op(&entry, LLVMUDiv, element, inner);
-  LLVMValueRef count = entry_const(&entry, form.count);
+  LLVMValueRef row = entry_div(&entry, element, form.inner);
   LLVMValueRef first =
       emit_load_at(e, e->pointer[2], node->input[2]->type.dtype, entry_const(&entry, 0));
   first = LLVMBuildIntCast2(entry.b, first, wide, true, "");
   LLVMValueRef nth =
-      LLVMBuildIntCast2(entry.b, entry_op(&entry, LLVMURem, row, count), wide, false, "");
+      LLVMBuildIntCast2(entry.b, entry_rem(&entry, row, form.count), wide, false, "");
   LLVMValueRef place = LLVMBuildAdd(entry.b, first, nth, "");
   LLVMValueRef places = LLVMConstInt(wide, (uint64_t)form.places, false);
   LLVMValueRef inside = LLVMBuildICmp(entry.b, LLVMIntULT, place, places, "");
   LLVMBasicBlockRef outside = entry_begin_if(&entry, inside);
-  LLVMValueRef target = entry_op(&entry, LLVMMul, entry_op(&entry, LLVMUDiv, row, count),
-                                 entry_const(&entry, form.places));
-  target =
-      entry_op(&entry, LLVMAdd, target, LLVMBuildIntCast2(entry.b, place, entry.index, false, ""));
-  target = entry_op(&entry, LLVMAdd, entry_op(&entry, LLVMMul, target, inner),
-                    entry_op(&entry, LLVMURem, element, inner));
+  LLVMValueRef target = entry_mul(&entry, entry_div(&entry, row, form.count), form.places);
+  target = entry_add(&entry, target, LLVMBuildIntCast2(entry.b, place, entry.index, false, ""));
+  target = entry_add(&entry, entry_mul(&entry, target, form.inner),
+                     entry_rem(&entry, element, form.inner));
   emit_store_at(e, e->pointer[3], dtype, target, emit_load_at(e, e->pointer[1], dtype, element));
   entry_end_if(&entry, outside);
   entry_end_if(&entry, after);

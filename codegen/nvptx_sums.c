@@ -45,14 +45,11 @@ static int shift_of(const Contract *c, int reduction) {
 }
 
 static LLVMValueRef place(Emitter *emitter, LLVMValueRef numbers, int at) {
-  LLVMTypeRef real = LLVMFloatTypeInContext(emitter->module->context);
-  LLVMValueRef index = LLVMConstInt(callback_word(emitter->module), (unsigned)at, false);
-  return LLVMBuildInBoundsGEP2(emitter->builder, real, numbers, &index, 1, "");
+  return emit_at_number(emitter, emitter->module->f32, numbers, at);
 }
 
 static LLVMValueRef read(Emitter *emitter, LLVMValueRef numbers, int at) {
-  return LLVMBuildLoad2(emitter->builder, LLVMFloatTypeInContext(emitter->module->context),
-                        place(emitter, numbers, at), "");
+  return LLVMBuildLoad2(emitter->builder, emitter->module->f32, place(emitter, numbers, at), "");
 }
 
 void nvptx_sums_add(Contract *c, Emitter *emitter, LLVMValueRef columns, const Index *index,
@@ -81,10 +78,10 @@ static void nvptx_sums_define_finish(Contract *c) {
   Job *job = c->job;
   const Graph *body = job->node->body;
   Emitter emitter = {.module = job->module};
-  LLVMTypeRef pointer = LLVMPointerTypeInContext(job->module->context, 0);
-  LLVMTypeRef parameters[3] = {pointer, pointer, callback_word(job->module)};
-  callback_open(job, &emitter, c->suffix, "gemm_finish_column",
-                LLVMVoidTypeInContext(job->module->context), parameters, 3, body);
+  LLVMTypeRef pointer = job->module->pointer;
+  LLVMTypeRef parameters[3] = {pointer, pointer, job->module->i32};
+  callback_open(job, &emitter, c->suffix, "gemm_finish_column", job->module->nothing, parameters, 3,
+                body);
   LLVMValueRef numbers = LLVMGetParam(emitter.function, 1);
   for (int i = 0; i < c->sums.count; i++) {
     bool is_moment = c->sums.at[i].moment != MOMENT_NONE;
@@ -125,9 +122,8 @@ void nvptx_sums_entry(Contract *c) {
   int threads = threads_of(c);
   snprintf(name, sizeof name, "%s_columns", job->name);
   entry_open(&entry, job, name, threads, true);
-  LLVMValueRef memory =
-      entry_shared(&entry, "column_part", LLVMFloatTypeInContext(job->module->context),
-                   threads / WARP * nvptx_sums_numbers(c) * COLUMNS_OF_A_BLOCK);
+  LLVMValueRef memory = entry_shared(&entry, "column_part", job->module->f32,
+                                     threads / WARP * nvptx_sums_numbers(c) * COLUMNS_OF_A_BLOCK);
   LLVMValueRef extra[3] = {memory, entry_special(&entry, "ctaid.x"),
                            entry_special(&entry, "tid.x")};
   callback_call(&entry, c->suffix, "gemm_column", extra, 3);

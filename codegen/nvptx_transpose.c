@@ -246,13 +246,6 @@ static LLVMValueRef within(Turn *turn, LLVMValueRef a, int64_t b, bool is_known)
   return is_known ? NULL : entry_less(&turn->entry, a, entry_const(&turn->entry, b));
 }
 
-static LLVMValueRef plus(Turn *turn, LLVMValueRef a, LLVMValueRef b) {
-  return entry_op(&turn->entry, LLVMAdd, a, b);
-}
-static LLVMValueRef times(Turn *turn, LLVMValueRef a, int64_t b) {
-  return entry_op(&turn->entry, LLVMMul, a, entry_const(&turn->entry, b));
-}
-
 /* Of the tensor's dimension d of this many elements. */
 static LLVMValueRef within_tensor(Turn *turn, LLVMValueRef at, int64_t count, int d) {
   return within(turn, at, count, turn->extent[d] % turn->tile[d] == 0);
@@ -261,12 +254,13 @@ static LLVMValueRef within_tensor(Turn *turn, LLVMValueRef at, int64_t count, in
 /* The group and the line of a step in the tensor; its fastest dimension in groups of neighbours. */
 static LLVMValueRef group_of(Turn *turn, const Order *order, const Step *step) {
   LLVMValueRef first = turn->first[order->inner];
-  if (order->is_joined) first = times(turn, turn->first[order->outer], turn->extent[order->inner]);
-  first = entry_op(&turn->entry, LLVMUDiv, first, entry_const(&turn->entry, order->width));
-  return plus(turn, first, step->group);
+  if (order->is_joined)
+    first = entry_mul(&turn->entry, turn->first[order->outer], turn->extent[order->inner]);
+  first = entry_div(&turn->entry, first, order->width);
+  return entry_add(&turn->entry, first, step->group);
 }
 static LLVMValueRef line_of(Turn *turn, const Order *order, const Step *step) {
-  return plus(turn, turn->first[order->outer], step->line);
+  return entry_add(&turn->entry, turn->first[order->outer], step->line);
 }
 static int64_t groups_of(const Turn *turn, const Order *order) {
   int64_t lines = order->is_joined ? turn->extent[order->outer] : 1;
@@ -276,12 +270,11 @@ static int64_t groups_of(const Turn *turn, const Order *order) {
 static Step step_at(Turn *turn, const Order *order, LLVMValueRef thread, int64_t number) {
   Entry *entry = &turn->entry;
   int64_t across = (order->groups + order->across - 1) / order->across;
-  LLVMValueRef size = entry_const(entry, order->across);
   Step step = {
-      .group = plus(turn, entry_op(entry, LLVMURem, thread, size),
-                    entry_const(entry, number % across * order->across)),
-      .line = plus(turn, entry_op(entry, LLVMUDiv, thread, size),
-                   entry_const(entry, number / across * order->down)),
+      .group = entry_add(&turn->entry, entry_rem(entry, thread, order->across),
+                         entry_const(entry, number % across * order->across)),
+      .line = entry_add(&turn->entry, entry_div(entry, thread, order->across),
+                        entry_const(entry, number / across * order->down)),
   };
   LLVMValueRef conditions[4] = {
       within(turn, step.group, order->groups, order->groups % order->across == 0),
@@ -318,21 +311,21 @@ static Index index_at(Turn *turn, const Order *order, const Step *step, int e) {
 
 /* The same element's place in the tile. */
 static void place_at(Turn *turn, const Order *order, const Step *step, int e) {
-  LLVMValueRef at =
-      plus(turn, times(turn, step->group, order->width), entry_const(&turn->entry, e));
+  LLVMValueRef at = entry_add(&turn->entry, entry_mul(&turn->entry, step->group, order->width),
+                              entry_const(&turn->entry, e));
   turn->place[order->inner] = at;
   turn->place[order->outer] = step->line;
   if (!order->is_joined) return;
-  LLVMValueRef size = entry_const(&turn->entry, turn->extent[order->inner]);
-  turn->place[order->inner] = entry_op(&turn->entry, LLVMURem, at, size);
-  turn->place[order->outer] = entry_op(&turn->entry, LLVMUDiv, at, size);
+  turn->place[order->inner] = entry_rem(&turn->entry, at, turn->extent[order->inner]);
+  turn->place[order->outer] = entry_div(&turn->entry, at, turn->extent[order->inner]);
 }
 
 static LLVMValueRef address_of(const Staged *staged) {
   Turn *turn = staged->turn;
   LLVMValueRef at =
-      plus(turn, times(turn, turn->place[turn->column], turn->pitch), turn->place[turn->row]);
-  return entry_at(&turn->entry, staged->type, staged->memory, at);
+      entry_add(&turn->entry, entry_mul(&turn->entry, turn->place[turn->column], turn->pitch),
+                turn->place[turn->row]);
+  return emit_at(&turn->entry.emitter, staged->type, staged->memory, at);
 }
 
 static LLVMValueRef read_staged(Emitter *emitter, const Node *node, const Index *index,
@@ -349,12 +342,12 @@ static void open_block(Turn *turn) {
   Entry *entry = &turn->entry;
   LLVMValueRef block = entry_special(entry, "ctaid.x");
   for (int d = turn->rank - 1; d >= 0; d--) {
-    LLVMValueRef count = entry_const(entry, tiles_along(turn, d));
-    turn->first[d] = entry_op(entry, LLVMURem, block, count);
+    turn->first[d] = entry_rem(entry, block, tiles_along(turn, d));
     if (d == turn->row || d == turn->column)
-      turn->first[d] = tiles_along(turn, d) == 1 ? entry_const(entry, 0)
-                                                 : times(turn, turn->first[d], turn->tile[d]);
-    block = entry_op(entry, LLVMUDiv, block, count);
+      turn->first[d] = tiles_along(turn, d) == 1
+                           ? entry_const(entry, 0)
+                           : entry_mul(&turn->entry, turn->first[d], turn->tile[d]);
+    block = entry_div(entry, block, tiles_along(turn, d));
   }
   for (int i = 0; i < turn->staged_count; i++) {
     Staged *staged = &turn->staged[i];

@@ -5,12 +5,6 @@
 
 enum { MAX_SUMS = 128, KEPT = 4 /* registers of a, if it lies in these */ };
 
-static LLVMValueRef place(Emitter *emitter, LLVMTypeRef type, LLVMValueRef array, int i) {
-  LLVMValueRef at =
-      LLVMConstInt(LLVMInt64TypeInContext(emitter->module->context), (unsigned)i, false);
-  return LLVMBuildInBoundsGEP2(emitter->builder, type, array, &at, 1, "");
-}
-
 /* sum[columns / 2] (+)= a b, as text: LLVM 19 has no words for it either. The sums are results and
  * operands of the same registers; what follows a and b: whether to add to the sums, not to negate a
  * and b, and whether their panels are flat. */
@@ -36,27 +30,25 @@ static void wgmma_text(const Wgmma *w, Text *text, Text *constraints) {
 
 void nvptx_define_wgmma(Job *job, const char *suffix, const Wgmma *w) {
   LLVMContextRef context = job->module->context;
-  LLVMTypeRef pointer = LLVMPointerTypeInContext(context, 0),
-              real = LLVMFloatTypeInContext(context);
-  LLVMTypeRef wide = LLVMInt64TypeInContext(context), word = LLVMInt32TypeInContext(context);
+  LLVMTypeRef pointer = job->module->pointer, real = job->module->f32;
+  LLVMTypeRef wide = job->module->i64, word = job->module->i32;
   LLVMTypeRef parameters[4] = {pointer, w->is_a_kept ? pointer : wide, wide, word};
   LLVMTypeRef results[MAX_SUMS], operands[MAX_SUMS + KEPT + 2];
   LLVMValueRef arguments[MAX_SUMS + KEPT + 2];
   int sums = w->columns / 2, count = 0;
   Emitter emitter = {.module = job->module};
-  callback_open_plain(job, &emitter, suffix, w->name, LLVMVoidTypeInContext(context), parameters,
-                      4);
+  callback_open_plain(job, &emitter, suffix, w->name, job->module->nothing, parameters, 4);
   LLVMBuilderRef b = emitter.builder;
   LLVMValueRef sum = LLVMGetParam(emitter.function, 0), a = LLVMGetParam(emitter.function, 1);
   for (int i = 0; i < KEPT && w->is_a_kept; i++)
-    arguments[count++] = LLVMBuildLoad2(b, word, place(&emitter, word, a, i), "");
+    arguments[count++] = LLVMBuildLoad2(b, word, emit_at_number(&emitter, word, a, i), "");
   if (!w->is_a_kept) arguments[count++] = a;
   arguments[count++] = LLVMGetParam(emitter.function, 2);
   arguments[count++] = LLVMBuildICmp(b, LLVMIntNE, LLVMGetParam(emitter.function, 3),
                                      LLVMConstInt(word, 0, false), "");
   for (int i = 0; i < sums; i++) {
     results[i] = real;
-    arguments[count++] = LLVMBuildLoad2(b, real, place(&emitter, real, sum, i), "");
+    arguments[count++] = LLVMBuildLoad2(b, real, emit_at_number(&emitter, real, sum, i), "");
   }
   for (int i = 0; i < count; i++) operands[i] = LLVMTypeOf(arguments[i]);
   Text text = {0}, constraints = {0};
@@ -69,7 +61,7 @@ void nvptx_define_wgmma(Job *job, const char *suffix, const Wgmma *w) {
   LLVMValueRef result = LLVMBuildCall2(b, type, words, arguments, (unsigned)count, "");
   for (int i = 0; i < sums; i++)
     LLVMBuildStore(b, LLVMBuildExtractValue(b, result, (unsigned)i, ""),
-                   place(&emitter, real, sum, i));
+                   emit_at_number(&emitter, real, sum, i));
   callback_close(&emitter, NULL);
   text_free(&text);
   text_free(&constraints);

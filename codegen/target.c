@@ -102,6 +102,19 @@ static void choose_processor(Module *module, const CodegenOptions *options) {
   }
 }
 
+static void find_types(Module *module, LLVMContextRef context) {
+  module->i1 = LLVMInt1TypeInContext(context);
+  module->i8 = LLVMInt8TypeInContext(context);
+  module->i16 = LLVMInt16TypeInContext(context);
+  module->i32 = LLVMInt32TypeInContext(context);
+  module->i64 = LLVMInt64TypeInContext(context);
+  module->half = LLVMHalfTypeInContext(context);
+  module->f32 = LLVMFloatTypeInContext(context);
+  module->f64 = LLVMDoubleTypeInContext(context);
+  module->pointer = LLVMPointerTypeInContext(context, 0);
+  module->nothing = LLVMVoidTypeInContext(context);
+}
+
 bool target_open(Module *module, Arena *arena, Diag *diag, const CodegenOptions *options) {
   *module = (Module){.arena = arena, .diag = diag, .target = options->target, .options = options};
   module->only_tile = options->only_tile;
@@ -126,6 +139,7 @@ bool target_open(Module *module, Arena *arena, Diag *diag, const CodegenOptions 
   module->machine = LLVMCreateTargetMachine(target, triple, module->cpu, module->features, level,
                                             LLVMRelocPIC, LLVMCodeModelDefault);
   module->context = LLVMContextCreate();
+  find_types(module, module->context);
   module->llvm = LLVMModuleCreateWithNameInContext("ft", module->context);
   LLVMSetTarget(module->llvm, triple);
   LLVMTargetDataRef layout = LLVMCreateTargetDataLayout(module->machine);
