@@ -67,26 +67,22 @@ static bool update_all(Update *u, Diag *diag, Node *counter) {
 }
 
 /* A model without parameters: states and the step counter go on, which a training needs. */
-static Graph *count_steps(Graph *graph, PassContext *context) {
-  Update u = {.graph = graph, .settings = context->settings, .for_gpu = context->for_gpu};
-  Node *counter = update_counter(&u, ROLE_STEP, OWN_STEP);
-  update_assign(&u, OWN_STEP, update_add(&u, counter, make_like(graph, counter, 1)));
-  return graph;
+static Graph *count_steps(Update *u, Node *counter) {
+  update_assign(u, OWN_STEP, update_add(u, counter, make_like(u->graph, counter, 1)));
+  return u->graph;
 }
 
 Graph *pass_optimizer(PassContext *context, Graph *old) {
   double parts = setting_number(context->settings, "train.accumulate");
   Graph *graph = parts > 1 ? update_part_random(old, parts) : graph_rewrite(old, NULL, NULL);
   Node *grads = graph_take_root(graph, ROOT_GRADIENTS);
-  if (!grads) return context->is_micro ? graph : count_steps(graph, context);
-  Update u = {.graph = graph,
-              .settings = context->settings,
-              .for_gpu = context->for_gpu,
-              .flat = grads->type,
-              .grads = grads};
+  Update u = {.graph = graph, .settings = context->settings, .for_gpu = context->for_gpu};
+  if (grads) u.flat = grads->type, u.grads = grads;
   Node *counter = update_counter(&u, ROLE_STEP, OWN_STEP);
   u.step = make_cast(graph, counter, DT_F64);
-  if (parts > 1) u.grads = update_accumulate(&u, context->is_micro, grads);
+  if (parts > 1 && grads) u.grads = update_accumulate(&u, context->is_micro, grads);
+  if (parts > 1) update_count_part(&u, context->is_micro);
   if (context->is_micro) return graph;
+  if (!grads) return count_steps(&u, counter);
   return update_all(&u, context->diag, counter) ? graph : NULL;
 }

@@ -26,12 +26,13 @@ static Node *sum_grads(Update *u, bool is_micro, Node *grads, Node *factor) {
 }
 
 Node *update_accumulate(Update *u, bool is_micro, Node *grads) {
-  Graph *graph = u->graph;
+  return sum_grads(u, is_micro, grads, graph_take_root(u->graph, ROOT_FACTOR));
+}
+
+void update_count_part(Update *u, bool is_micro) {
   Node *part = update_counter(u, ROLE_PART, PARTS_DONE);
-  Node *sum = sum_grads(u, is_micro, grads, graph_take_root(graph, ROOT_FACTOR));
-  Node *next = update_add(u, part, make_like(graph, part, 1));
-  update_assign(u, PARTS_DONE, is_micro ? next : make_like(graph, part, 0));
-  return sum;
+  Node *next = update_add(u, part, make_like(u->graph, part, 1));
+  update_assign(u, PARTS_DONE, is_micro ? next : make_like(u->graph, part, 0));
 }
 
 /* ── random numbers ─────────────────────────────────────────────────────────────────────────── */
