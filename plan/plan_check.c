@@ -4,29 +4,17 @@
 #include "plan/plan_order.h"
 #include "plan/plan_programme.h"
 #include "plan/plan_text.h"
+#include "plan/plan_writes.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static bool is_written(const PlanGraph *graph, ArenaId arena, int64_t offset, const Type *type) {
-  for (int i = 0; i < graph->steps.count; i++) {
-    const PlanStep *step = &graph->steps.at[i];
-    for (int k = step->input_count; k < step->arg_count; k++) {
-      const PlanBuffer *buffer = &graph->buffers.at[step->args[k]];
-      if (buffer->arena == arena && buffer->offset == offset && buffer->type.dtype == type->dtype &&
-          shape_elements(&buffer->type.shape) == shape_elements(&type->shape))
-        return true;
-    }
-  }
-  return false;
-}
-
 static const char *check_outputs(Arena *arena, const PlanGraph *graph) {
   for (int i = 0; i < graph->outputs.count; i++) {
     const PlanOutput *output = &graph->outputs.at[i];
     char type[TYPE_TEXT];
-    if (!is_written(graph, output->arena, output->offset, &output->type))
+    if (!plan_is_written(graph, output->arena, output->offset, &output->type))
       return arena_printf(arena, "no step of graph \"%s\" writes its %s \"%s\" as %s", graph->name,
                           output->kind, output->name, type_text(&output->type, type));
   }
@@ -51,17 +39,6 @@ static const char *check_loss(Arena *arena, const PlanGraph *graph) {
                                    graph->name, count);
 }
 
-/* The schedule, dropout and checkpoints go by it. */
-static const char *check_step(Arena *arena, const Plan *plan) {
-  int index = plan_find_role(plan, ROLE_STEP);
-  if (index < 0) return arena_printf(arena, "no state has the role step");
-  const PlanTensor *state = &plan->states.at[index];
-  const PlanGraph *graph = plan_result(plan, PROGRAMME_STEP);
-  if (is_written(graph, ARENA_STATE, state->offset, &state->type)) return NULL;
-  return arena_printf(arena, "no step of graph \"%s\" writes the state \"%s\"", graph->name,
-                      state->name);
-}
-
 static const char *check_order(Arena *arena, const PlanGraph *graph) {
   const char *why = plan_order_check(arena, graph);
   return why ? arena_printf(arena, "graph \"%s\": %s", graph->name, why) : NULL;
@@ -83,11 +60,12 @@ const char *plan_check(Arena *arena, const Plan *plan) {
   int64_t narrow = plan->arena_bytes[ARENA_NARROW];
   if (narrow && narrow < plan->arena_bytes[ARENA_PARAMS] / 2)
     return arena_printf(arena, "arena narrow is smaller than the parameters in 16 bits");
+  if (plan_find_role(plan, ROLE_STEP) < 0) /* the schedule, dropout and checkpoints go by it */
+    return arena_printf(arena, "no state has the role step");
   const char *why = plan_check_programmes(arena, plan);
   if (!why) why = check_losses(arena, plan);
   for (int g = 0; g < plan->graphs.count && !why; g++)
     why = check_outputs(arena, &plan->graphs.at[g]);
-  if (!why) why = check_step(arena, plan);
   for (int g = 0; g < plan->graphs.count && !why; g++)
     why = check_order(arena, &plan->graphs.at[g]);
   return why;

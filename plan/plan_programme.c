@@ -6,6 +6,7 @@
  *   programme "generate" run "prefill" positions 64 run "decode" positions 1
  */
 #include "plan/plan_programme.h"
+#include "plan/plan_writes.h"
 #include <inttypes.h>
 #include <string.h>
 
@@ -136,38 +137,64 @@ static const char *check_generate(const Check *check) {
              : "programme \"generate\" does not end with a run of one position";
 }
 
+/* early, last: what its runs are for, the last one and those before it. */
 static const struct {
   const char *name;
   bool is_needed, averages, has_positions;
+  RoleTrait early, last;
   const char *(*check)(const Check *check);
-} known[] = {{PROGRAMME_STEP, true, false, false, check_step},
-             {PROGRAMME_EVALUATE, true, false, false, check_evaluate},
-             {PROGRAMME_EVALUATE_AVERAGE, false, true, false, check_average},
-             {PROGRAMME_GENERATE, false, false, true, check_generate}};
+} known[] = {{PROGRAMME_STEP, true, false, false, ROLE_BY_PART, ROLE_BY_UPDATE, check_step},
+             {PROGRAMME_EVALUATE, true, false, false, 0, ROLE_BY_EVALUATION, check_evaluate},
+             {PROGRAMME_EVALUATE_AVERAGE, false, true, false, 0, ROLE_BY_EVALUATION, check_average},
+             {PROGRAMME_GENERATE, false, false, true, ROLE_BY_GENERATION, ROLE_BY_GENERATION,
+              check_generate}};
 enum { KNOWN = sizeof known / sizeof *known };
 
-static const char *check_one(Arena *arena, const Plan *plan, const PlanProgramme *programme) {
-  int which = 0;
-  while (which < KNOWN && strcmp(known[which].name, programme->name) != 0) which++;
-  if (which == KNOWN)
-    return arena_printf(arena, "nothing runs a programme \"%s\"", programme->name);
+static int kind_of(const PlanProgramme *programme) {
+  for (int i = 0; i < KNOWN; i++)
+    if (!strcmp(known[i].name, programme->name)) return i;
+  return -1;
+}
+
+static const char *check_runs(const Check *check) {
+  const PlanProgramme *programme = check->programme;
+  int kind = kind_of(programme);
+  if (kind < 0)
+    return arena_printf(check->arena, "nothing runs a programme \"%s\"", programme->name);
   for (int i = 0; i < programme->runs.count; i++) {
     const PlanRun *run = &programme->runs.at[i];
-    if (run->averages != known[which].averages ||
-        (run->positions > 0) != known[which].has_positions ||
-        (run->times > 1 && known[which].has_positions))
-      return arena_printf(arena, "programme \"%s\" cannot run graph \"%s\" like this",
-                          programme->name, plan->graphs.at[run->graph].name);
+    if (run->averages != known[kind].averages ||
+        (run->positions > 0) != known[kind].has_positions ||
+        (run->times > 1 && known[kind].has_positions))
+      return arena_printf(check->arena, "programme \"%s\" cannot run graph \"%s\" like this",
+                          programme->name, check->plan->graphs.at[run->graph].name);
   }
-  return known[which].check(&(Check){arena, plan, programme});
+  return known[kind].check(check);
+}
+
+static const char *check_writes(const Check *check) {
+  const PlanProgramme *programme = check->programme;
+  int count = programme->runs.count, kind = kind_of(programme);
+  for (int i = 0; i < count; i++) {
+    RoleTrait by = i + 1 < count ? known[kind].early : known[kind].last;
+    const PlanGraph *graph = &check->plan->graphs.at[programme->runs.at[i].graph];
+    const char *why = plan_check_writes(check->arena, check->plan, graph, by);
+    if (!why && count > 1) why = plan_check_sums(check->arena, check->plan, graph, by);
+    if (why)
+      return arena_printf(check->arena, "programme \"%s\" runs graph \"%s\", which %s",
+                          programme->name, graph->name, why);
+  }
+  return NULL;
 }
 
 const char *plan_check_programmes(Arena *arena, const Plan *plan) {
+  static const char *(*const checks[])(const Check *check) = {check_runs, check_writes};
   const char *why = NULL;
   for (int i = 0; i < KNOWN; i++)
     if (known[i].is_needed && !plan_find_programme(plan, known[i].name))
       return arena_printf(arena, "the plan lacks programme \"%s\"", known[i].name);
-  for (int i = 0; i < plan->programmes.count && !why; i++)
-    why = check_one(arena, plan, &plan->programmes.at[i]);
+  for (int c = 0; c < 2; c++)
+    for (int i = 0; i < plan->programmes.count && !why; i++)
+      why = checks[c](&(Check){arena, plan, &plan->programmes.at[i]});
   return why;
 }

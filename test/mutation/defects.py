@@ -170,6 +170,12 @@ defect("order-readers", "plan/plan_order.c", "for (int i = 0; i < piece->readers
        "unit plan_order")
 defect("order-call", "plan/plan_order.c", "for (int k = 0; k < finder->insteads_by_end[i]->call_count; k++)", "for (int k = 1; k < finder->insteads_by_end[i]->call_count; k++)",
        "unit plan_order")
+defect("writes-role", "plan/plan_writes.c", "if (role == ROLE_NONE || role_has(role, w->by)) return NULL;", "return NULL;",
+       "unit plan_kinds")
+defect("writes-once", "plan/plan_writes.c", "if (span_bytes(&w->twice[id], begin, begin + bytes))", "if (false)",
+       "unit plan_kinds")
+defect("writes-sums", "plan/plan_writes.c", "if (wrong < 0 && !clears && !adds(graph, step)) wrong = i;", "",
+       "unit plan_kinds")
 defect("sample-top-p", "runtime/command/sample.c", "(among == 0 || sum < options->top_p * total)", "(among == 0 || sum < options->top_p)", "unit runtime_sample")
 defect("sample-ties", "runtime/command/sample.c", "return x < y ? -1 : x > y;", "return x > y ? -1 : x < y;", "unit runtime_sample")
 defect("checkpoint-copy", "runtime/checkpoint/ckpt_writer.c", ".snapshot = writer->snapshot}", ".snapshot = NULL}", "unit runtime_ckpt_writer")

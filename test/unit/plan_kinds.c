@@ -85,10 +85,10 @@ static void test_programmes(void **state) {
       {"\"@ema\" f32[64]", "\"@ema\" f32[63]", "smaller than these"},
       {"positions 64", "positions 0", "must lie in 1..1048576"},
       {"positions 64", "positions 1048577", "must lie in 1..1048576"},
-      {"positions 64", "times 2 positions 64", "cannot run graph \"eval\""},
-      {"run \"eval\" positions 1\n", "run \"eval\" positions 2\n",
+      {"positions 64", "times 2 positions 64", "cannot run graph \"decode\""},
+      {"run \"decode\" positions 1\n", "run \"decode\" positions 2\n",
        "end with a run of one position"},
-      {"run \"eval\" positions 1\n", "run \"eval\"\n", "cannot run graph \"eval\""},
+      {"run \"decode\" positions 1\n", "run \"decode\"\n", "cannot run graph \"decode\""},
       {"programme \"step\"", "  loss \"late\" f32[] at output+0\nprogramme \"step\"",
        "graph \"micro\" has 2 losses"},
       {"programme \"evaluate\"", "  loss \"late\" f32[] at output+0\nprogramme \"evaluate\"",
@@ -98,6 +98,96 @@ static void test_programmes(void **state) {
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
     expect_refusal(sample, cases[i][0], cases[i][1], cases[i][2]);
+}
+
+/* An evaluation in which the call in place of a launch writes parameters. */
+static Plan *with_writing_call(Arena *arena) {
+  Plan *plan = sample(arena);
+  PlanGraph *eval = &plan->graphs.at[1];
+  VEC_PUSH(arena, eval->buffers, ((PlanBuffer){ARENA_PARAMS, 0, type_of(DT_F32, 2, 4, 4)}));
+  int *args = ARENA_ARRAY(arena, int, 4);
+  memcpy(args, (int[]){1, 2, 3, 8}, 4 * sizeof *args);
+  eval->insteads.at[0].call[0].args = args;
+  return plan;
+}
+
+/* A part of a batch that clears the sums. */
+static Plan *with_early_clear(Arena *arena) {
+  Plan *plan = sample(arena);
+  PlanStep *add = &plan->graphs.at[3].steps.at[7];
+  *add = step_of(arena, STEP_FILL, "fill", 0, 1, (int[]){8});
+  return plan;
+}
+
+/* A graph that writes what its run must not, or does not write what it must. Places are told in the graph by the first
+ * text that has them: train comes first, then eval, decode and micro. */
+static void test_writes(void **state) {
+  (void)state;
+  static const char *const cases[][3] = {
+      /* another graph's place */
+      {"run \"micro\" times 3", "run \"eval\" times 3",
+       "programme \"step\" runs graph \"eval\", which writes the state \"@eval.0\""},
+      {"run \"micro\" times 3", "run \"train\" times 3",
+       "programme \"step\" runs graph \"train\", which writes the state \"@step\""},
+      {"run \"micro\" times 3", "run \"decode\" times 3",
+       "programme \"step\" runs graph \"decode\", which writes the state \"@decode.position\""},
+      {"times 3 run \"train\"", "times 3 run \"micro\"",
+       "graph \"micro\", which does not write the parameter \"fc1.weight\""},
+      {"times 3 run \"train\"", "times 3 run \"eval\"", "which writes the state \"@eval.0\""},
+      {"\"evaluate\" run \"eval\"", "\"evaluate\" run \"micro\"",
+       "programme \"evaluate\" runs graph \"micro\", which writes the state \"@accumulate.part\""},
+      {"\"evaluate\" run \"eval\"", "\"evaluate\" run \"train\"", "which writes the state"},
+      {"\"evaluate_average\" run \"eval\"", "\"evaluate_average\" run \"train\"",
+       "programme \"evaluate_average\" runs graph \"train\", which writes the state"},
+      {"run \"decode\" positions 64", "run \"eval\" positions 64",
+       "programme \"generate\" runs graph \"eval\", which writes the state \"@eval.0\""},
+      {"run \"decode\" positions 1\n", "run \"train\" positions 1\n",
+       "programme \"generate\" runs graph \"train\", which writes the state"},
+      {"graph \"eval\"\n  buffer 0 input+0 u8[4,8]\n  buffer 1 work+0",
+       "graph \"eval\"\n  buffer 0 input+0 u8[4,8]\n  buffer 1 params+0",
+       "which writes the parameters"},
+      {"graph \"eval\"\n  buffer 0 input+0 u8[4,8]\n  buffer 1 work+0",
+       "graph \"eval\"\n  buffer 0 input+0 u8[4,8]\n  buffer 1 narrow+0",
+       "which writes the rounded parameters"},
+      {"graph \"decode\"\n  buffer 0 input+0 u8[4,8]\n  buffer 1 work+0",
+       "graph \"decode\"\n  buffer 0 input+0 u8[4,8]\n  buffer 1 grads+0",
+       "which writes gradients"},
+      /* the update */
+      {"8 11) -> (9 10 11 12)", "8 11) -> (9 10 12)", "does not write the state \"@ema\""},
+      {"8 11) -> (9 10 11 12)", "8 11) -> (9 10 11)",
+       "does not write the state \"@accumulate.part\""},
+      {"8 11) -> (9 10 11 12)", "8 11) -> (9 11 12)",
+       "write rounded, the parameter \"fc1.weight\""},
+      {"8 11) -> (9 10 11 12)", "8 11) -> (2 10 11 12)",
+       "does not write the parameter \"fc1.bias\""},
+      {"8 11) -> (9 10 11 12)", "8 11) -> (9 3 10 11 12)",
+       "writes the parameter \"fc1.bias\" twice"},
+      {"(6) -> (6)", "(6) -> (6 6)", "writes the state \"@step\" twice"},
+      {"buffer 11 state+128 f32[64]", "buffer 11 state+128 f32[63]",
+       "not write the state \"@ema\""},
+      {"buffer 11 state+128 f32[64]", "buffer 11 state+128 i32[64]", "\"@ema\" as i32[64]"},
+      {"buffer 11 state+128 f32[64]", "buffer 11 state+192 f32[64]", "bytes between the states"},
+      {"buffer 11 state+128 f32[64]", "buffer 11 state+320 f32[8]", "not write the state \"@ema\""},
+      {"role total", "role keep", "must be f64[]"},
+      {"role total", "role plateau", "which writes the state \"@eval.0\""},
+      {"state \"@decode.position\"",
+       "state \"other\" i64[] at 512 init zeros() role total\n"
+       "state \"@decode.position\"",
+       "overlaps"},
+      /* sums of gradients */
+      {"(4 8) -> (8)", "(4) -> (8)",
+       "adds nothing to the sums of gradients that its step 7 writes"},
+      {"\"matmul\" (1 2 3) -> (4)", "\"matmul\" (1 2 3) -> (8)",
+       "gradients that its step 0 writes"},
+      {"fill () -> (8)", "fill () -> (4)", "does not clear the sums of gradients at its end"},
+      {"buffer 8 grads+0 f32[64]", "buffer 8 grads+0 f32[32]", "the gradient of \"fc1.bias\""},
+      {"arena grads 256", "arena grads 320", "does not clear the sums of gradients at its end"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    expect_refusal(sample, cases[i][0], cases[i][1], cases[i][2]);
+  expect_refusal(with_writing_call, "Mlp", "Mlp", "graph \"eval\", which writes the parameters");
+  expect_refusal(with_early_clear, "Mlp", "Mlp",
+                 "graph \"micro\", which adds nothing to the sums of gradients that its step 7");
 }
 
 /* What is added behind a plan's last line. */
@@ -115,7 +205,7 @@ static void expect_too_many(const char *format, int count, const char *message) 
 
 static void test_bounds(void **state) {
   (void)state;
-  expect_too_many("graph \"g%d\"\n", 62, "at most 64 graphs");
+  expect_too_many("graph \"g%d\"\n", 61, "at most 64 graphs");
   expect_too_many("programme \"p%d\" run \"eval\"\n", 13, "at most 16 programmes");
   Arena *arena = arena_new();
   Text runs = {0};
@@ -129,6 +219,6 @@ static void test_bounds(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_kinds),
                                      cmocka_unit_test(test_programmes),
-                                     cmocka_unit_test(test_bounds)};
+                                     cmocka_unit_test(test_writes), cmocka_unit_test(test_bounds)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -63,6 +63,14 @@ static inline void add_tensors(Arena *arena, Plan *plan) {
                         .offset = 128,
                         .init = {"zeros", {0}, 0},
                         .role = ROLE_AVERAGE};
+  PlanTensor part = {.name = "@accumulate.part",
+                     .type = type_of(DT_I64, 0, 0, 0),
+                     .offset = 384,
+                     .init = {"zeros", {0}, 0},
+                     .role = ROLE_PART};
+  PlanTensor total = part, position = part;
+  total.name = "@eval.0", total.offset = 448, total.role = ROLE_TOTAL;
+  position.name = "@decode.position", position.offset = 512, position.role = ROLE_POSITION;
   PlanTensor rate = {.name = "train.lr", .type = type_of(DT_F64, 0, 0, 0)};
   VEC_PUSH(arena, plan->inputs, input);
   VEC_PUSH(arena, plan->inputs, label);
@@ -71,17 +79,44 @@ static inline void add_tensors(Arena *arena, Plan *plan) {
   VEC_PUSH(arena, plan->states, step);
   VEC_PUSH(arena, plan->states, mean);
   VEC_PUSH(arena, plan->states, average);
+  VEC_PUSH(arena, plan->states, part);
+  VEC_PUSH(arena, plan->states, total);
+  VEC_PUSH(arena, plan->states, position);
   VEC_PUSH(arena, plan->scalars, rate);
 }
 
-static inline void add_graph(Arena *arena, Plan *plan, const char *name) {
+/* What is left of a step when its gradients are there: the update of all that `ends` it, or a sum. */
+static inline void add_update(Arena *arena, const Plan *plan, PlanGraph *graph, bool ends) {
+  PlanBuffer buffers[] = {{ARENA_GRADS, 0, type_of(DT_F32, 1, 64, 0)},
+                          {ARENA_PARAMS, 0, type_of(DT_F32, 1, 64, 0)},
+                          {ARENA_NARROW, 0, type_of(DT_BF16, 1, 64, 0)},
+                          {ARENA_STATE, 128, plan->states.at[2].type},
+                          {ARENA_STATE, 384, plan->states.at[3].type}};
+  for (int i = 0; i < (ends ? 5 : 1); i++) VEC_PUSH(arena, graph->buffers, buffers[i]);
+  PlanStep add = step_of(arena, STEP_LAUNCH, "k_add", 2, 3, (int[]){4, 8, 8});
+  add.work = add.grain = 1;
+  VEC_PUSH(arena, graph->steps, add);
+  if (!ends) return;
+  PlanStep update = step_of(arena, STEP_LAUNCH, "k_update", 3, 7, (int[]){9, 8, 11, 9, 10, 11, 12});
+  update.work = update.grain = 1;
+  VEC_PUSH(arena, graph->steps, update);
+  PlanStep clear = step_of(arena, STEP_FILL, "fill", 0, 1, (int[]){8});
+  VEC_PUSH(arena, graph->steps, clear);
+}
+
+/* counted: the state that goes on with each run. */
+static inline void add_graph(Arena *arena, Plan *plan, const char *name, int counted) {
   VEC_PUSH(arena, plan->graphs, (PlanGraph){.name = name});
   PlanGraph *graph = &plan->graphs.at[plan->graphs.count - 1];
   PlanBuffer buffers[] = {
-      {ARENA_INPUT, 0, plan->inputs.at[0].type},   {ARENA_WORK, 0, type_of(DT_F32, 2, 4, 8)},
-      {ARENA_PARAMS, 0, plan->params.at[0].type},  {ARENA_PARAMS, 128, plan->params.at[1].type},
-      {ARENA_WORK, 128, type_of(DT_F32, 2, 4, 4)}, {ARENA_OUTPUT, 0, type_of(DT_F32, 0, 0, 0)},
-      {ARENA_STATE, 0, plan->states.at[0].type},   {ARENA_WORK, 256, type_of(DT_F32, 2, 4, 4)}};
+      {ARENA_INPUT, 0, plan->inputs.at[0].type},
+      {ARENA_WORK, 0, type_of(DT_F32, 2, 4, 8)},
+      {ARENA_PARAMS, 0, plan->params.at[0].type},
+      {ARENA_PARAMS, 128, plan->params.at[1].type},
+      {ARENA_WORK, 128, type_of(DT_F32, 2, 4, 4)},
+      {ARENA_OUTPUT, 0, type_of(DT_F32, 0, 0, 0)},
+      {ARENA_STATE, plan->states.at[counted].offset, plan->states.at[counted].type},
+      {ARENA_WORK, 256, type_of(DT_F32, 2, 4, 4)}};
   for (int i = 0; i < 8; i++) VEC_PUSH(arena, graph->buffers, buffers[i]);
   PlanStep convert = step_of(arena, STEP_LAUNCH, "k0", 1, 2, (int[]){0, 1});
   convert.work = 32, convert.grain = 8, convert.bytes = 160, convert.line = 12;
@@ -107,6 +142,7 @@ static inline void add_graph(Arena *arena, Plan *plan, const char *name) {
   PlanStep end = step_of(arena, STEP_END, "end", 0, 0, (int[]){0});
   end.partner = 5, end.queue = QUEUE_COMMUNICATE;
   VEC_PUSH(arena, graph->steps, end);
+  if (counted == 0 || counted == 3) add_update(arena, plan, graph, counted == 0);
   PlanInstead instead = {.end = 1, .call_count = 2};
   instead.call[0] = step_of(arena, STEP_CALL, "matmul", 3, 4, (int[]){1, 2, 3, 4});
   static const PlanInt product[] = {{"batch", 1}, {"m", 4},   {"n", 4},       {"k", 8},
@@ -145,20 +181,21 @@ static inline Plan *sample(Arena *arena) {
   source.option_values = ARENA_ARRAY(arena, double, 1);
   memcpy(source.option_values, values, sizeof values);
   VEC_PUSH(arena, plan->sources, source);
-  const int64_t sizes[] = {256, 128, 256, 384, 64, 128, 64, 4096};
+  const int64_t sizes[] = {256, 128, 256, 576, 64, 128, 64, 4096};
   memcpy(plan->arena_bytes, sizes, sizeof sizes);
   add_tensors(arena, plan);
   PlanMemory row = {"parameters", 256};
   VEC_PUSH(arena, plan->memory, row);
-  add_graph(arena, plan, "train");
-  add_graph(arena, plan, "eval");
-  add_graph(arena, plan, "micro");
-  plan_add_run(plan, PROGRAMME_STEP, (PlanRun){.graph = 2, .times = 3});
+  add_graph(arena, plan, "train", 0);
+  add_graph(arena, plan, "eval", 4);
+  add_graph(arena, plan, "decode", 5);
+  add_graph(arena, plan, "micro", 3);
+  plan_add_run(plan, PROGRAMME_STEP, (PlanRun){.graph = 3, .times = 3});
   plan_add_run(plan, PROGRAMME_STEP, (PlanRun){.graph = 0});
   plan_add_run(plan, PROGRAMME_EVALUATE, (PlanRun){.graph = 1});
   plan_add_run(plan, PROGRAMME_EVALUATE_AVERAGE, (PlanRun){.graph = 1, .averages = true});
-  plan_add_run(plan, PROGRAMME_GENERATE, (PlanRun){.graph = 1, .positions = 64});
-  plan_add_run(plan, PROGRAMME_GENERATE, (PlanRun){.graph = 1, .positions = 1});
+  plan_add_run(plan, PROGRAMME_GENERATE, (PlanRun){.graph = 2, .positions = 64});
+  plan_add_run(plan, PROGRAMME_GENERATE, (PlanRun){.graph = 2, .positions = 1});
   return plan;
 }
 

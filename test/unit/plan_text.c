@@ -58,8 +58,11 @@ static Plan *mapped(Arena *arena) {
   plan->target_cpu = "sm_90a";
   for (int g = 0; g < plan->graphs.count; g++) {
     PlanStep *step = &plan->graphs.at[g].steps.at[0];
-    PlanStep *last = &plan->graphs.at[g].steps.at[3];
-    for (int i = 0; i < 3; i++) step->grid[i] = step->block[i] = last->grid[i] = last->block[i] = 1;
+    for (int k = 0; k < plan->graphs.at[g].steps.count; k++) {
+      PlanStep *launch = &plan->graphs.at[g].steps.at[k];
+      for (int i = 0; i < 3 && launch->kind == STEP_LAUNCH; i++)
+        launch->grid[i] = launch->block[i] = 1;
+    }
     step->stays = 2;
     step->args = ARENA_ARRAY(arena, int, 3);
     memcpy((int *)(uintptr_t)step->args, (int[]){0, 2, 1}, 3 * sizeof(int));
@@ -116,7 +119,7 @@ static const char *const refusals[][3] = {
     {"loss \"loss\" f32[] at", "loss \"loss\" i32[] at", "not one number"},
     {"loss \"loss\" f32[] at output+0", "loss \"loss\" f32[] at output+4", "writes its loss"},
     {"state \"@step\" i64[] at 0 init zeros() role step\n", "", "no state has the role step"},
-    {"(6) -> (6)", "(6) -> (5)", "writes the state \"@step\""},
+    {"(6) -> (6)", "(6) -> (5)", "which does not write the state \"@step\""},
     {" below 10 ignore -100", "", "expected 'any'"},
     {" below 10 ignore -100", " any part [9999] step [1] count [1] below 3", "no box"},
     {" below 10 ignore -100", " any part [0] step [9999] count [2] below 3", "no box"},
@@ -163,8 +166,8 @@ static const char *const refusals[][3] = {
     {"work+128", "work+130", "multiple of 64"},
     {"work+128", "work+4096", "outside of arena work"},
     {"work+128", "work+9223372036854775744", "outside of arena work"},
-    {"(0) -> (1)", "(8) -> (1)", "must lie in 0..7"},
-    {"(0) -> (1)", "(0) -> (-1)", "must lie in 0..7"},
+    {"(0) -> (1)", "(13) -> (1)", "must lie in 0..12"},
+    {"(0) -> (1)", "(0) -> (-1)", "must lie in 0..12"},
     {"(0) -> (1)", "(1) -> (0)", "writes to arena input"},
     {"\"k0\"", "\"k 0\"", "identifier"},
     {"\"k0\"", "\"0k\"", "identifier"},
@@ -175,9 +178,9 @@ static const char *const refusals[][3] = {
     {" k=8", " l=8", "expected 'k'"},
     {"bias=1", "bias=0", "needs 2 inputs"},
     {"instead 0 1", "instead 1 2", "step 1 is no launch"},
-    {"instead 0 1", "instead 0 0", "must lie in 1..7"},
-    {"instead 0 1", "instead 0 8", "must lie in 1..7"},
-    {"instead 0 1", "instead 7 8", "must lie in 0..6"},
+    {"instead 0 1", "instead 0 0", "must lie in 1..10"},
+    {"instead 0 1", "instead 0 11", "must lie in 1..10"},
+    {"instead 0 1", "instead 10 11", "must lie in 0..9"},
     {"instead 0 1 \"matmul\"", "call \"matmul\"", "only in place of launches"},
     {"k=8 ta=0 tb=1 compute=0", "k=9 ta=0 tb=1 compute=0", "too small"},
     {"compute=0", "compute=4", "out of range"},

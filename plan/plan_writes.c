@@ -1,0 +1,235 @@
+/* plan_writes: see plan_writes.h. What may be written is asked of each output of each step, also of library calls in
+ * place of launches; what must be, of each parameter and state, whose bytes are looked up among all that steps write. */
+#include "plan/plan_writes.h"
+#include <stdlib.h>
+
+bool plan_is_written(const PlanGraph *graph, ArenaId arena, int64_t offset, const Type *type) {
+  for (int i = 0; i < graph->steps.count; i++) {
+    const PlanStep *step = &graph->steps.at[i];
+    for (int k = step->input_count; k < step->arg_count; k++) {
+      const PlanBuffer *buffer = &graph->buffers.at[step->args[k]];
+      if (buffer->arena == arena && buffer->offset == offset && buffer->type.dtype == type->dtype &&
+          shape_elements(&buffer->type.shape) == shape_elements(&type->shape))
+        return true;
+    }
+  }
+  return false;
+}
+
+/* ── pieces of an arena ───────────────────────────────────────────────────────────────────── */
+typedef struct {
+  int64_t begin, end;
+} Span;
+typedef VEC(Span) Spans; /* ascending, none touches the next */
+
+static void span_add(Arena *arena, Spans *spans, int64_t begin, int64_t end) {
+  Span *last = spans->count ? &spans->at[spans->count - 1] : NULL;
+  if (begin >= end) return;
+  if (last && begin <= last->end)
+    last->end = end > last->end ? end : last->end;
+  else
+    VEC_PUSH(arena, *spans, ((Span){begin, end}));
+}
+
+/* How many bytes of [begin, end) are in one of them; the first that could be is looked up. */
+static int64_t span_bytes(const Spans *spans, int64_t begin, int64_t end) {
+  int low = 0, high = spans->count;
+  int64_t bytes = 0;
+  while (low < high) {
+    int middle = (low + high) / 2;
+    if (spans->at[middle].end <= begin)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  for (; low < spans->count && spans->at[low].begin < end; low++) {
+    const Span *at = &spans->at[low];
+    bytes += (at->end < end ? at->end : end) - (at->begin > begin ? at->begin : begin);
+  }
+  return bytes;
+}
+
+/* ── what a run writes ────────────────────────────────────────────────────────────────────── */
+typedef struct {
+  Arena *arena;
+  const Plan *plan;
+  const PlanGraph *graph;
+  RoleTrait by;
+  VEC(Span) writes[ARENA_COUNT];
+  Spans once[ARENA_COUNT], twice[ARENA_COUNT];
+} Writes;
+
+static const struct {
+  LeafRole role;
+  const char *text;
+} of_arena[ARENA_COUNT] = {[ARENA_PARAMS] = {ROLE_PARAMS, "the parameters"},
+                           [ARENA_NARROW] = {ROLE_NARROW, "the rounded parameters"},
+                           [ARENA_GRADS] = {ROLE_GRADIENT_SUM, "gradients"}};
+
+/* The state that these bytes are of; NULL: there is no such one. They stand in the arena's order. */
+static const PlanTensor *state_at(const Plan *plan, const PlanBuffer *buffer) {
+  int low = 0, high = plan->states.count;
+  while (low < high) {
+    int middle = (low + high) / 2;
+    if (plan->states.at[middle].offset <= buffer->offset)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  const PlanTensor *state = low ? &plan->states.at[low - 1] : NULL;
+  bool is_in = state && buffer->offset + type_bytes(&buffer->type) <=
+                            state->offset + type_bytes(&state->type);
+  return is_in ? state : NULL;
+}
+
+/* NULL: it may. */
+static const char *check_write(const Writes *w, const PlanBuffer *buffer) {
+  if (buffer->arena != ARENA_STATE) {
+    LeafRole role = of_arena[buffer->arena].role;
+    if (role == ROLE_NONE || role_has(role, w->by)) return NULL;
+    return arena_printf(w->arena, "writes %s", of_arena[buffer->arena].text);
+  }
+  const PlanTensor *state = state_at(w->plan, buffer);
+  char type[TYPE_TEXT];
+  if (!state) return "writes bytes between the states";
+  if (!role_has(state->role, w->by))
+    return arena_printf(w->arena, "writes the state \"%s\"", state->name);
+  if (state->type.dtype == buffer->type.dtype) return NULL;
+  return arena_printf(w->arena, "writes the state \"%s\" as %s", state->name,
+                      type_text(&buffer->type, type));
+}
+
+static const char *take_step(Writes *w, const PlanStep *step, bool is_counted) {
+  const char *why = NULL;
+  for (int i = step->input_count; i < step->arg_count && !why; i++) {
+    const PlanBuffer *buffer = &w->graph->buffers.at[step->args[i]];
+    Span span = {buffer->offset, buffer->offset + type_bytes(&buffer->type)};
+    why = check_write(w, buffer);
+    if (is_counted) VEC_PUSH(w->arena, w->writes[buffer->arena], span);
+  }
+  return why;
+}
+
+static int compare_spans(const void *a, const void *b) {
+  int64_t x = ((const Span *)a)->begin, y = ((const Span *)b)->begin;
+  return (x > y) - (x < y);
+}
+
+static void join_writes(Writes *w, ArenaId id) {
+  int64_t end = 0;
+  if (w->writes[id].count)
+    qsort(w->writes[id].at, (size_t)w->writes[id].count, sizeof(Span), compare_spans);
+  for (int i = 0; i < w->writes[id].count; i++) {
+    Span at = w->writes[id].at[i];
+    span_add(w->arena, &w->once[id], at.begin, at.end);
+    span_add(w->arena, &w->twice[id], at.begin, at.end < end ? at.end : end);
+    if (at.end > end) end = at.end;
+  }
+}
+
+/* What must be written is, as a whole and once. */
+static const char *check_written(const Writes *w, ArenaId id, int64_t begin, int64_t bytes,
+                                 const char *what, const char *name) {
+  if (span_bytes(&w->once[id], begin, begin + bytes) < bytes)
+    return arena_printf(w->arena, "does not write %s \"%s\"", what, name);
+  if (span_bytes(&w->twice[id], begin, begin + bytes))
+    return arena_printf(w->arena, "writes %s \"%s\" twice", what, name);
+  return NULL;
+}
+
+static bool must_write(const Writes *w, LeafRole role) {
+  return role_has(role, w->by) && !role_has(role, ROLE_PERHAPS);
+}
+
+static const char *check_params(const Writes *w) {
+  const Plan *plan = w->plan;
+  const char *why = NULL;
+  for (int i = 0; i < plan->params.count && !why; i++) {
+    const PlanTensor *param = &plan->params.at[i];
+    int64_t bytes = type_bytes(&param->type), wide = dtype_bytes(param->type.dtype);
+    int64_t first = param->offset / wide, count = bytes / wide;
+    if (must_write(w, ROLE_PARAMS))
+      why = check_written(w, ARENA_PARAMS, param->offset, bytes, "the parameter", param->name);
+    if (!why && must_write(w, ROLE_NARROW) && plan->arena_bytes[ARENA_NARROW])
+      why = check_written(w, ARENA_NARROW, 2 * first, 2 * count, "rounded, the parameter",
+                          param->name);
+    if (!why && w->by == ROLE_BY_UPDATE && /* by any number of steps: they add */
+        span_bytes(&w->once[ARENA_GRADS], 4 * first, 4 * (first + count)) < 4 * count)
+      why = arena_printf(w->arena, "does not write the gradient of \"%s\"", param->name);
+  }
+  return why;
+}
+
+const char *plan_check_writes(Arena *arena, const Plan *plan, const PlanGraph *graph,
+                              RoleTrait by) {
+  Arena *scratch = arena_new();
+  Writes w = {.arena = scratch, .plan = plan, .graph = graph, .by = by};
+  const char *why = NULL;
+  for (int i = 0; i < graph->steps.count && !why; i++)
+    why = take_step(&w, &graph->steps.at[i], true);
+  for (int i = 0; i < graph->insteads.count && !why; i++)
+    for (int k = 0; k < graph->insteads.at[i].call_count && !why; k++)
+      why = take_step(&w, &graph->insteads.at[i].call[k], false);
+  for (int id = 0; id < ARENA_COUNT; id++) join_writes(&w, (ArenaId)id);
+  if (!why) why = check_params(&w);
+  for (int i = 0; i < plan->states.count && !why; i++) {
+    const PlanTensor *state = &plan->states.at[i];
+    if (must_write(&w, state->role))
+      why = check_written(&w, ARENA_STATE, state->offset, type_bytes(&state->type), "the state",
+                          state->name);
+  }
+  if (why) why = arena_strdup(arena, why);
+  arena_free(scratch);
+  return why;
+}
+
+/* ── sums of gradients ────────────────────────────────────────────────────────────────────── */
+static bool is_same_place(const PlanBuffer *a, const PlanBuffer *b) {
+  return a->arena == b->arena && a->offset == b->offset &&
+         type_bytes(&a->type) == type_bytes(&b->type);
+}
+
+/* Does it write only such gradients as it reads? */
+static bool adds(const PlanGraph *graph, const PlanStep *step) {
+  for (int i = step->input_count; i < step->arg_count; i++) {
+    const PlanBuffer *to = &graph->buffers.at[step->args[i]];
+    bool is_read = to->arena != ARENA_GRADS;
+    for (int k = 0; k < step->input_count && !is_read; k++)
+      is_read = is_same_place(to, &graph->buffers.at[step->args[k]]);
+    if (!is_read) return false;
+  }
+  return true;
+}
+
+static bool touches_sums(const PlanGraph *graph, const PlanStep *step) {
+  for (int i = 0; i < step->arg_count; i++)
+    if (graph->buffers.at[step->args[i]].arena == ARENA_GRADS) return true;
+  return false;
+}
+
+static bool clears_all(const Plan *plan, const PlanGraph *graph, const PlanStep *step) {
+  const PlanBuffer *buffer = &graph->buffers.at[step->args[0]];
+  return step->kind == STEP_FILL && type_bytes(&buffer->type) == plan->arena_bytes[ARENA_GRADS];
+}
+
+const char *plan_check_sums(Arena *arena, const Plan *plan, const PlanGraph *graph, RoleTrait by) {
+  const PlanStep *last = NULL; /* that clears or adds */
+  int wrong = -1;
+  for (int i = 0; i < graph->steps.count; i++) {
+    const PlanStep *step = &graph->steps.at[i];
+    if (!touches_sums(graph, step)) continue;
+    bool clears = by == ROLE_BY_UPDATE && step->kind == STEP_FILL;
+    if (wrong < 0 && !clears && !adds(graph, step)) wrong = i;
+    last = step;
+  }
+  for (int i = 0; i < graph->insteads.count; i++)
+    for (int k = 0; k < graph->insteads.at[i].call_count; k++)
+      if (wrong < 0 && !adds(graph, &graph->insteads.at[i].call[k]))
+        wrong = graph->insteads.at[i].first;
+  if (wrong >= 0)
+    return arena_printf(arena, "adds nothing to the sums of gradients that its step %d writes",
+                        wrong);
+  if (by == ROLE_BY_UPDATE && last && !clears_all(plan, graph, last))
+    return "does not clear the sums of gradients at its end";
+  return NULL;
+}
