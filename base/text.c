@@ -241,6 +241,17 @@ static int edit_distance(const char *a, const char *b) {
   return row[columns];
 }
 
+bool text_ends_with(const char *text, const char *end) {
+  size_t length = strlen(text), tail = strlen(end);
+  return length >= tail && !strcmp(text + length - tail, end);
+}
+
+bool text_is_one_of(const char *word, const char *const *list) {
+  for (; *list; list++)
+    if (!strcmp(word, *list)) return true;
+  return false;
+}
+
 const char *text_nearest(const char *word, const char *const *candidates, int count) {
   const char *best = NULL;
   int best_distance = (int)strlen(word) / 3 + 2;

@@ -42,6 +42,8 @@ void text_remove_temporaries(bool of_this_thread);
  * be synced is not worth a failure. */
 void text_sync_parent(const char *path);
 
+bool text_ends_with(const char *text, const char *end);
+bool text_is_one_of(const char *word, const char *const *list); /* which ends with NULL */
 /* As a string of JSON, with its quotes. */
 void text_append_json(Text *text, const char *value);
 /* Control characters become '?', but for newlines: what comes from a file must not steer a

@@ -59,16 +59,12 @@ static void use(Walk *walk, const Symbol *symbol) {
   }
 }
 
-static int64_t elements_from(const Shape *shape, int d) {
-  int64_t count = 1;
-  for (; d < shape->rank; d++) count *= shape->dim[d];
-  return count;
-}
 
 /* Dimensions [from, to) of `shape`, whose elements `symbol` counts. */
 static void run(Walk *walk, const Symbol *symbol, const Shape *shape, int from, int to,
                 Symbol *out) {
-  int64_t low = elements_from(shape, to), high = elements_from(shape, from), weight = 1;
+  int64_t low = shape_elements_between(shape, to, shape->rank), weight = 1;
+  int64_t high = shape_elements_between(shape, from, shape->rank);
   if (high <= low) return;
   int first = -1, last = -1;
   for (int k = symbol->count; k >= 0; k--) {
@@ -247,7 +243,7 @@ static void walk_body(Walk *walk, const Node *fused) {
     if (op_info[body->nodes.at[i]->op].op_class == CLASS_REDUCE) {
       const Node *reduce = body->nodes.at[i];
       visit(walk, reduce->input[0], &all);
-      if (reduce->op == OP_ARGMAX || reduce->op == OP_ARGMIN) {
+      if (op_is_arg(reduce->op)) {
         Symbol ignored = {0};
         int axis = (int)node_attr(reduce, ATTR_AXES)->ints[0];
         const Shape *input = &reduce->input[0]->type.shape;

@@ -350,15 +350,10 @@ static Digit extract(Emitter *emitter, const Index *index, int64_t low, int64_t 
   return digit;
 }
 
-static int64_t elements_from(const Shape *shape, int d) {
-  int64_t count = 1;
-  for (; d < shape->rank; d++) count *= shape->dim[d];
-  return count;
-}
 
 Digit emit_index_digit(Emitter *emitter, const Index *index, const Shape *shape, int d) {
   if (shape->dim[d] <= 1) return (Digit){shape->dim[d], emit_index_const(emitter, 0), false};
-  int64_t low = elements_from(shape, d + 1);
+  int64_t low = shape_elements_between(shape, d + 1, shape->rank);
   return extract(emitter, index, low, low * shape->dim[d]);
 }
 
@@ -368,7 +363,8 @@ LLVMValueRef index_dim(Emitter *emitter, const Index *index, const Shape *shape,
 
 void emit_index_run(Emitter *emitter, const Index *index, const Shape *shape, int from, int to,
                     Index *out) {
-  int64_t low = elements_from(shape, to), high = elements_from(shape, from);
+  int64_t low = shape_elements_between(shape, to, shape->rank);
+  int64_t high = shape_elements_between(shape, from, shape->rank);
   if (high <= low) return;
   int first = -1, last = -1;
   int64_t weight = 1;

@@ -2,7 +2,6 @@
  * A pass sees the values of reductions of earlier passes only: that is the depth. */
 #include "codegen/host_private.h"
 
-static bool is_arg(Op op) { return op == OP_ARGMAX || op == OP_ARGMIN; }
 
 static void add(HostReductions *all, HostReduction reduction) {
   if (reduction.depth > all->depth) all->depth = reduction.depth;
@@ -12,7 +11,7 @@ static void add(HostReductions *all, HostReduction reduction) {
 static void add_node(HostReductions *all, const Node *node, int depth) {
   DType dtype = node->input[0]->type.dtype;
   if (dtype == DT_F16 || dtype == DT_BF16) dtype = DT_F32; /* sums of short floats are kept long */
-  if (!is_arg(node->op)) {
+  if (!op_is_arg(node->op)) {
     all->node_depth[node->id] = depth;
     add(all, (HostReduction){node, node->op, dtype, depth, -1, true, NULL});
     return;

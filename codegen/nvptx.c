@@ -181,7 +181,7 @@ void nvptx_collect(Job *job, Reductions *out) {
       if (level[i] > out->stages) out->stages = level[i];
       continue;
     }
-    bool is_arg = node->op == OP_ARGMAX || node->op == OP_ARGMIN;
+    bool is_arg = op_is_arg(node->op);
     DType dtype = node->input[0]->type.dtype;
     Op op = node->op == OP_ARGMAX ? OP_RMAX : node->op == OP_ARGMIN ? OP_RMIN : node->op;
     out->at[out->count++] =
@@ -251,7 +251,7 @@ void reduction_finish(Emitter *emitter, Reduction *one, LLVMValueRef shift, LLVM
   one->value = value;
   if (one->moment == MOMENT_SQUARES) finish_moments(emitter, one - 1, shift);
   if (one->moment) return;
-  bool is_arg = one->node->op == OP_ARGMAX || one->node->op == OP_ARGMIN;
+  bool is_arg = op_is_arg(one->node->op);
   if (!is_arg || one->is_candidate) emit_bind_value(emitter, one->node, value);
 }
 

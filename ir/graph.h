@@ -69,6 +69,8 @@ extern const OpInfo op_info[OP_COUNT];
 bool op_parse(const char *text, Op *out);
 enum { LEAF_OPS = OP_SETTING + 1 }; /* input, param, state, setting come first */
 static inline bool op_has(Op op, OpTrait trait) { return (op_info[op].traits & trait) != 0; }
+/* Does it give an index? It is reduced with two numbers: the extreme value and where it is. */
+static inline bool op_is_arg(Op op) { return op == OP_ARGMAX || op == OP_ARGMIN; }
 
 typedef enum {
 #define ATTR(ID, text, kind) ATTR_##ID,
@@ -239,6 +241,10 @@ Node *make_reshape(Graph *graph, Node *x, Shape shape);           /* x itself if
 Node *make_broadcast(Graph *graph, Node *x, Shape shape);         /* NumPy rules, rank grows by
                                                                       a reshape; x if unchanged */
 Node *make_transpose(Graph *graph, Node *x, const int64_t *perm); /* x if identity */
+/* A box of x with this first element and size; x itself if that is all of it. */
+Node *make_slice(Graph *graph, Node *x, const int64_t *start, Shape size);
+/* Zeros before and after each dimension; x if there are none. */
+Node *make_pad(Graph *graph, Node *x, const int64_t *low, const int64_t *high);
 /* The elements at `index`, i32 or i64 of rank 1, along one dimension; zeros where it is outside. */
 Node *make_take(Graph *graph, Node *x, Node *index, int axis);
 Node *make_dot(Graph *graph, Node *a, Node *b, bool ta, bool tb);

@@ -71,12 +71,11 @@ bool infer_value(Infer *in, DType dtype, double value) {
   return infer_fail(in, "the constant %g does not exist in %s", value, dtype_text(dtype));
 }
 
-static const Type *type_of(const Infer *in, int input) { return &in->input[input]->type; }
 
 /* ── pointwise ──────────────────────────────────────────────────────────────────────────────── */
 static bool all_same(Infer *in) {
   for (int i = 1; i < in->input_count; i++) {
-    const Type *a = type_of(in, 0), *b = type_of(in, i);
+    const Type *a = infer_operand(in, 0), *b = infer_operand(in, i);
     if (a->dtype != b->dtype)
       return infer_fail(in, "%s cannot mix %s and %s: convert one of them, for example with %s(x)",
                         in->name, dtype_text(a->dtype), dtype_text(b->dtype),
@@ -85,21 +84,21 @@ static bool all_same(Infer *in) {
       return infer_fail(in, "the shapes of %s disagree: %s and %s", in->name,
                         infer_show_shape(in, &a->shape), infer_show_shape(in, &b->shape));
   }
-  if (in->input_count) *in->out = *type_of(in, 0);
+  if (in->input_count) *in->out = *infer_operand(in, 0);
   return true;
 }
 
 static bool infer_same_any(Infer *in) { return all_same(in); }
 
 static bool infer_same(Infer *in) {
-  if (type_of(in, 0)->dtype == DT_BOOL)
+  if (infer_operand(in, 0)->dtype == DT_BOOL)
     return infer_fail(in, "%s does not apply to bool: convert it first, for example with f32(x)",
                       in->name);
   return all_same(in);
 }
 
 static bool infer_same_bits(Infer *in) {
-  DType dtype = type_of(in, 0)->dtype;
+  DType dtype = infer_operand(in, 0)->dtype;
   if (dtype_is_float(dtype))
     return infer_fail(in,
                       "%s is for bool and integer tensors, not for %s: compare it with "
@@ -109,14 +108,14 @@ static bool infer_same_bits(Infer *in) {
 }
 
 static bool infer_same_integer(Infer *in) {
-  DType dtype = type_of(in, 0)->dtype;
+  DType dtype = infer_operand(in, 0)->dtype;
   if (!dtype_is_integer(dtype))
     return infer_fail(in, "a remainder is for integer tensors, not for %s", dtype_text(dtype));
   return all_same(in);
 }
 
 static bool infer_same_float(Infer *in) {
-  DType dtype = type_of(in, 0)->dtype;
+  DType dtype = infer_operand(in, 0)->dtype;
   if (!dtype_is_float(dtype))
     return infer_fail(in,
                       "%s is for floating-point tensors, not for %s: convert it first, for "
@@ -139,13 +138,13 @@ static bool infer_compare(Infer *in) {
 
 static bool infer_cast(Infer *in) {
   if (!infer_need_given(in)) return false;
-  *in->out = *type_of(in, 0);
+  *in->out = *infer_operand(in, 0);
   in->out->dtype = in->given->dtype;
   return true;
 }
 
 static bool infer_select(Infer *in) {
-  const Type *cond = type_of(in, 0), *a = type_of(in, 1), *b = type_of(in, 2);
+  const Type *cond = infer_operand(in, 0), *a = infer_operand(in, 1), *b = infer_operand(in, 2);
   if (cond->dtype != DT_BOOL)
     return infer_fail(in, "the condition of a selection must be bool, not %s",
                       dtype_text(cond->dtype));
@@ -162,7 +161,7 @@ static bool infer_select(Infer *in) {
 
 /* ── reductions ─────────────────────────────────────────────────────────────────────────────── */
 static bool infer_reduce(Infer *in) {
-  const Type *x = type_of(in, 0);
+  const Type *x = infer_operand(in, 0);
   const Attr *axes = infer_need_attr(in, ATTR_AXES);
   if (!axes) return false;
   if (x->dtype == DT_BOOL)
@@ -182,7 +181,7 @@ static bool infer_reduce(Infer *in) {
 }
 
 static bool infer_moment(Infer *in) {
-  DType dtype = type_of(in, 0)->dtype;
+  DType dtype = infer_operand(in, 0)->dtype;
   if (dtype == DT_F32 || dtype == DT_F64) return infer_reduce(in);
   return infer_fail(in, "%s is of f32 or f64, not %s", in->name, dtype_text(dtype));
 }
@@ -192,10 +191,10 @@ static bool infer_arg_reduce(Infer *in) {
   const Attr *axes = infer_attr(in, ATTR_AXES);
   if (axes->count != 1)
     return infer_fail(in, "%s works along one axis, not %d", in->name, axes->count);
-  int64_t size = type_of(in, 0)->shape.dim[axes->ints[0]];
+  int64_t size = infer_operand(in, 0)->shape.dim[axes->ints[0]];
   if (size == 0)
     return infer_fail(in, "%s along an empty axis: %s has no element to choose", in->name,
-                      infer_show_shape(in, &type_of(in, 0)->shape));
+                      infer_show_shape(in, &infer_operand(in, 0)->shape));
   if (size > INT32_MAX)
     return infer_fail(in, "%s along an axis of %lld elements: its i32 result cannot hold the index",
                       in->name, (long long)size);
@@ -214,7 +213,7 @@ bool infer_result_dtype(Infer *in, DType operands, DType *out) {
 
 /* ── matrix product ─────────────────────────────────────────────────────────────────────────── */
 static bool infer_dot(Infer *in) {
-  const Type *a = type_of(in, 0), *b = type_of(in, 1);
+  const Type *a = infer_operand(in, 0), *b = infer_operand(in, 1);
   if (!dtype_is_float(a->dtype) || a->dtype != b->dtype)
     return infer_fail(in,
                       "a matrix product needs two floating-point tensors of one type, not %s "
@@ -249,9 +248,9 @@ static bool infer_dot(Infer *in) {
 static bool infer_random(Infer *in) {
   if (!infer_take_given(in)) return false;
   for (int i = 0; i < 2; i++)
-    if (type_of(in, i)->dtype != DT_I64 || type_of(in, i)->shape.rank != 0)
+    if (infer_operand(in, i)->dtype != DT_I64 || infer_operand(in, i)->shape.rank != 0)
       return infer_fail(in, "the %s of a random tensor must be i64[], not %s", i ? "step" : "seed",
-                        infer_show(in, type_of(in, i)));
+                        infer_show(in, infer_operand(in, i)));
   const Attr *stream = infer_need_attr(in, ATTR_STREAM);
   if (!stream) return false;
   if (stream->i < 0 || stream->i > UINT32_MAX)
@@ -282,7 +281,7 @@ static bool infer_pack(Infer *in) {
     return infer_fail(in, "pack makes a flat tensor, not %s", infer_show(in, in->given));
   int64_t end = 0;
   for (int i = 0; i < in->input_count; i++) {
-    const Type *x = type_of(in, i);
+    const Type *x = infer_operand(in, i);
     if (x->dtype != in->given->dtype)
       return infer_fail(in, "pack of %s to %s", infer_show(in, x), infer_show(in, in->given));
     if (offsets->ints[i] < end)

@@ -16,6 +16,10 @@ typedef struct {
   const char *why;
 } Infer;
 
+static inline const Type *infer_operand(const Infer *in, int input) {
+  return &in->input[input]->type;
+}
+
 /* Sets the reason and returns false. */
 bool infer_fail(Infer *in, const char *format, ...) __attribute__((format(printf, 2, 3)));
 const Attr *infer_attr(const Infer *in, AttrId id); /* NULL if absent */

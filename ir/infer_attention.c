@@ -29,11 +29,11 @@ AttentionForm attention_form(const Node *node) {
                          .is_beside = true};
 }
 
-static const Type *type_of(const Infer *in, int input) { return &in->input[input]->type; }
 
 /* q, k and v stand at inputs `at` and following. */
 static bool check_operands(Infer *in, int at) {
-  const Type *q = type_of(in, at), *k = type_of(in, at + 1), *v = type_of(in, at + 2);
+  const Type *q = infer_operand(in, at), *k = infer_operand(in, at + 1),
+             *v = infer_operand(in, at + 2);
   if (!dtype_is_float(q->dtype) || k->dtype != q->dtype || v->dtype != q->dtype)
     return infer_fail(in,
                       "attention needs floating-point q, k and v of one type, not %s, %s and %s",
@@ -56,15 +56,15 @@ static bool check_operands(Infer *in, int at) {
 }
 
 static DType type_of_scores(const Infer *in, int q) {
-  DType dtype = type_of(in, q)->dtype;
+  DType dtype = infer_operand(in, q)->dtype;
   return dtype_bytes(dtype) < 4 ? DT_F32 : dtype;
 }
 
 /* A mask of dimensions that are 1 or those of the scores [B,H,T,S]; S is always whole. */
 static bool check_mask(Infer *in, int at, int q) {
   if (in->input_count <= at) return true;
-  const Type *mask = type_of(in, at);
-  const Shape *a = &type_of(in, q)->shape, *b = &type_of(in, q + 1)->shape;
+  const Type *mask = infer_operand(in, at);
+  const Shape *a = &infer_operand(in, q)->shape, *b = &infer_operand(in, q + 1)->shape;
   if (mask->dtype != DT_BOOL && mask->dtype != type_of_scores(in, q))
     return infer_fail(in, "the mask of attention must be bool or %s, not %s",
                       dtype_text(type_of_scores(in, q)), dtype_text(mask->dtype));
@@ -84,12 +84,12 @@ static bool check_beside(Infer *in, int at, Shape *scores) {
   const Attr *heads = infer_need_ints(in, ATTR_HEADS, 3),
              *start = infer_need_ints(in, ATTR_START, 3);
   if (!heads || !start) return false;
-  const Type *q = type_of(in, at);
+  const Type *q = infer_operand(in, at);
   for (int i = 0; i < 3; i++) {
-    const Type *x = type_of(in, at + i);
+    const Type *x = infer_operand(in, at + i);
     const int64_t *dim = x->shape.dim, most = (int64_t)1 << 20;
     if (!dtype_is_float(x->dtype) || x->dtype != q->dtype || x->shape.rank != 3 ||
-        dim[0] != q->shape.dim[0] || (i == 2 && dim[1] != type_of(in, at + 1)->shape.dim[1]))
+        dim[0] != q->shape.dim[0] || (i == 2 && dim[1] != infer_operand(in, at + 1)->shape.dim[1]))
       return infer_fail(in, "attention cannot have %s as its operand %d", infer_show(in, x),
                         at + i);
     if (heads->ints[i] < 1 || heads->ints[i] > most || start->ints[i] < 0 ||
@@ -101,10 +101,10 @@ static bool check_beside(Infer *in, int at, Shape *scores) {
     return infer_fail(in, "%lld heads of q cannot share %lld heads of k and v",
                       (long long)heads->ints[0], (long long)heads->ints[1]);
   const int64_t *dim = q->shape.dim;
-  *scores = (Shape){4, {dim[0], heads->ints[0], dim[1], type_of(in, at + 1)->shape.dim[1]}};
+  *scores = (Shape){4, {dim[0], heads->ints[0], dim[1], infer_operand(in, at + 1)->shape.dim[1]}};
   int mask_at = at ? 6 : 3;
   if (in->input_count <= mask_at) return true;
-  const Type *mask = type_of(in, mask_at);
+  const Type *mask = infer_operand(in, mask_at);
   bool fits = mask->shape.rank == 4 && mask->shape.dim[3] == scores->dim[3] &&
               (mask->dtype == DT_BOOL || mask->dtype == type_of_scores(in, at));
   for (int i = 0; i < 3 && fits; i++)
@@ -117,7 +117,7 @@ static bool infer_beside(Infer *in) {
   Shape scores;
   if (!check_beside(in, 0, &scores)) return false;
   const int64_t *heads = infer_attr(in, ATTR_HEADS)->ints;
-  *in->out = *type_of(in, 0);
+  *in->out = *infer_operand(in, 0);
   in->out->shape.dim[2] = heads[0] * heads[2];
   return true;
 }
@@ -127,12 +127,12 @@ static bool infer_grad_beside(Infer *in) {
   if (!check_beside(in, 1, &scores)) return false;
   const int64_t *heads = infer_attr(in, ATTR_HEADS)->ints;
   const Attr *joined = infer_attr(in, ATTR_JOINED);
-  Type out = *type_of(in, 1), lse = out;
+  Type out = *infer_operand(in, 1), lse = out;
   out.shape.dim[2] = heads[0] * heads[2];
   lse = (Type){type_of_scores(in, 1), scores};
   lse.shape.dim[3] = 1;
-  if (!type_equal(type_of(in, 0), &out) || !type_equal(type_of(in, 4), &out) ||
-      !type_equal(type_of(in, 5), &lse))
+  if (!type_equal(infer_operand(in, 0), &out) || !type_equal(infer_operand(in, 4), &out) ||
+      !type_equal(infer_operand(in, 5), &lse))
     return infer_fail(in, "the result of attention and its gradient must be %s, its log-sum-exp %s",
                       infer_show(in, &out), infer_show(in, &lse));
   *in->out = out;
@@ -153,8 +153,8 @@ bool infer_attention(Infer *in) {
   if (!check_apart(in) || !check_operands(in, 0) || !check_mask(in, 3, 0) ||
       !infer_need_attr(in, ATTR_SCALE))
     return false;
-  *in->out = *type_of(in, 0);
-  in->out->shape.dim[D] = type_of(in, 2)->shape.dim[D];
+  *in->out = *infer_operand(in, 0);
+  in->out->shape.dim[D] = infer_operand(in, 2)->shape.dim[D];
   return true;
 }
 
@@ -163,16 +163,16 @@ bool infer_attention_grad(Infer *in) {
   if (!check_apart(in) || !check_operands(in, 1) || !check_mask(in, 6, 1) ||
       !infer_need_attr(in, ATTR_SCALE))
     return false;
-  Type out = *type_of(in, 1);
-  out.shape.dim[D] = type_of(in, 3)->shape.dim[D];
+  Type out = *infer_operand(in, 1);
+  out.shape.dim[D] = infer_operand(in, 3)->shape.dim[D];
   Type lse = {type_of_scores(in, 1), out.shape};
   lse.shape.dim[D] = 1;
-  if (!type_equal(type_of(in, 0), &out) || !type_equal(type_of(in, 4), &out))
+  if (!type_equal(infer_operand(in, 0), &out) || !type_equal(infer_operand(in, 4), &out))
     return infer_fail(in, "the result of attention and its gradient must be %s",
                       infer_show(in, &out));
-  if (!type_equal(type_of(in, 5), &lse))
+  if (!type_equal(infer_operand(in, 5), &lse))
     return infer_fail(in, "the log-sum-exp of attention must be %s, not %s", infer_show(in, &lse),
-                      infer_show(in, type_of(in, 5)));
-  *in->out = *type_of(in, 1);
+                      infer_show(in, infer_operand(in, 5)));
+  *in->out = *infer_operand(in, 1);
   return true;
 }

@@ -2,11 +2,10 @@
  * so that no sum or product here can overflow. */
 #include "ir/infer.h"
 
-static const Type *type_of(const Infer *in, int input) { return &in->input[input]->type; }
 
 bool infer_reshape(Infer *in) {
   if (!infer_need_given(in)) return false;
-  const Type *x = type_of(in, 0);
+  const Type *x = infer_operand(in, 0);
   int64_t have = shape_elements(&x->shape), want = shape_elements(&in->given->shape);
   if (have != want)
     return infer_fail(in, "a tensor of %lld elements, %s, cannot be reshaped to %lld elements, %s",
@@ -17,7 +16,7 @@ bool infer_reshape(Infer *in) {
 }
 
 bool infer_transpose(Infer *in) {
-  const Type *x = type_of(in, 0);
+  const Type *x = infer_operand(in, 0);
   const Attr *perm = infer_need_ints(in, ATTR_PERM, x->shape.rank);
   if (!perm) return false;
   bool seen[MAX_RANK] = {false};
@@ -35,7 +34,7 @@ bool infer_transpose(Infer *in) {
 
 bool infer_broadcast(Infer *in) {
   if (!infer_need_given(in)) return false;
-  const Type *x = type_of(in, 0);
+  const Type *x = infer_operand(in, 0);
   const Shape *to = &in->given->shape;
   bool agree = x->shape.rank == to->rank;
   for (int i = 0; agree && i < to->rank; i++)
@@ -49,7 +48,7 @@ bool infer_broadcast(Infer *in) {
 
 bool infer_slice(Infer *in) {
   if (!infer_need_given(in)) return false;
-  const Type *x = type_of(in, 0);
+  const Type *x = infer_operand(in, 0);
   const Shape *to = &in->given->shape;
   if (to->rank != x->shape.rank)
     return infer_fail(in, "a slice keeps the number of dimensions: %s to %s",
@@ -76,7 +75,7 @@ bool infer_slice(Infer *in) {
 }
 
 bool infer_pad(Infer *in) {
-  const Type *x = type_of(in, 0);
+  const Type *x = infer_operand(in, 0);
   const Attr *low = infer_need_ints(in, ATTR_LOW, x->shape.rank);
   const Attr *high = low ? infer_need_ints(in, ATTR_HIGH, x->shape.rank) : NULL;
   if (!high) return false;
@@ -93,7 +92,7 @@ bool infer_pad(Infer *in) {
 }
 
 bool infer_concat(Infer *in) {
-  const Type *first = type_of(in, 0);
+  const Type *first = infer_operand(in, 0);
   const Attr *axis = infer_need_attr(in, ATTR_AXIS);
   if (!axis) return false;
   if (axis->i < 0 || axis->i >= first->shape.rank)
@@ -101,7 +100,7 @@ bool infer_concat(Infer *in) {
                       (long long)axis->i, first->shape.rank);
   *in->out = *first;
   for (int k = 1; k < in->input_count; k++) {
-    const Type *x = type_of(in, k);
+    const Type *x = infer_operand(in, k);
     bool agree = x->dtype == first->dtype && x->shape.rank == first->shape.rank;
     for (int i = 0; agree && i < first->shape.rank; i++)
       agree = i == axis->i || x->shape.dim[i] == first->shape.dim[i];
@@ -135,14 +134,14 @@ static bool gather_shape(Infer *in, const Shape *table, const Shape *index, Shap
 }
 
 bool infer_gather(Infer *in) {
-  const Type *table = type_of(in, 0), *index = type_of(in, 1);
+  const Type *table = infer_operand(in, 0), *index = infer_operand(in, 1);
   in->out->dtype = table->dtype;
   return check_index(in, index) && gather_shape(in, &table->shape, &index->shape, &in->out->shape);
 }
 
 bool infer_scatter_add(Infer *in) {
   if (!infer_take_given(in)) return false;
-  const Type *updates = type_of(in, 0), *index = type_of(in, 1);
+  const Type *updates = infer_operand(in, 0), *index = infer_operand(in, 1);
   Shape want;
   if (!check_index(in, index)) return false;
   if (!gather_shape(in, &in->given->shape, &index->shape, &want)) return false;
@@ -156,7 +155,7 @@ bool infer_scatter_add(Infer *in) {
 }
 
 bool infer_put(Infer *in) {
-  const Type *base = type_of(in, 0), *part = type_of(in, 1), *at = type_of(in, 2);
+  const Type *base = infer_operand(in, 0), *part = infer_operand(in, 1), *at = infer_operand(in, 2);
   const Attr *axis = infer_need_attr(in, ATTR_AXIS);
   if (!axis) return false;
   if (axis->i < 0 || axis->i >= base->shape.rank)

@@ -76,6 +76,24 @@ Node *make_transpose(Graph *graph, Node *x, const int64_t *perm) {
   return graph_node(graph, OP_TRANSPOSE, &x, 1, &attr, 1, NULL);
 }
 
+Node *make_slice(Graph *graph, Node *x, const int64_t *start, Shape size) {
+  if (shape_equal(&x->type.shape, &size)) return x;
+  int64_t step[MAX_RANK];
+  for (int i = 0; i < size.rank; i++) step[i] = 1;
+  Attr attrs[] = {attr_ints(ATTR_START, start, size.rank), attr_ints(ATTR_STEP, step, size.rank)};
+  Type type = {x->type.dtype, size};
+  return graph_node(graph, OP_SLICE, &x, 1, attrs, 2, &type);
+}
+
+Node *make_pad(Graph *graph, Node *x, const int64_t *low, const int64_t *high) {
+  int rank = x->type.shape.rank;
+  bool is_any = false;
+  for (int i = 0; i < rank; i++) is_any |= low[i] || high[i];
+  Attr attrs[] = {attr_float(ATTR_VALUE, 0), attr_ints(ATTR_LOW, low, rank),
+                  attr_ints(ATTR_HIGH, high, rank)};
+  return is_any ? graph_node(graph, OP_PAD, &x, 1, attrs, 3, NULL) : x;
+}
+
 Node *make_take(Graph *graph, Node *x, Node *index, int axis) {
   int64_t there[MAX_RANK], back[MAX_RANK];
   int rank = x->type.shape.rank;

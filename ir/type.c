@@ -70,11 +70,13 @@ bool shape_is_legal(const Shape *shape) {
   return true;
 }
 
-int64_t shape_elements(const Shape *shape) {
+int64_t shape_elements_between(const Shape *shape, int from, int to) {
   int64_t product = 1;
-  for (int i = 0; i < shape->rank; i++) product *= shape->dim[i];
+  for (int i = from; i < to; i++) product *= shape->dim[i];
   return product;
 }
+
+int64_t shape_elements(const Shape *shape) { return shape_elements_between(shape, 0, shape->rank); }
 
 bool shape_has_steps(int64_t size, int64_t start, int64_t step, int64_t count) {
   return start >= 0 && start < size && step >= 1 && count >= 1 && count <= size &&

@@ -50,6 +50,8 @@ Shape shape_of(int rank, const int64_t *dim);
 bool shape_equal(const Shape *a, const Shape *b);
 bool type_equal(const Type *a, const Type *b);
 int64_t shape_elements(const Shape *shape); /* 1 for a scalar; shapes are checked not to overflow */
+/* The product of the dimensions from .. to - 1. */
+int64_t shape_elements_between(const Shape *shape, int from, int to);
 /* Rank and dimensions in range and at most MAX_ELEMENTS elements (zeros counted as ones, so that
  * strides cannot overflow either). Every type that infer_type gives is legal. */
 #define MAX_ELEMENTS ((int64_t)1 << 40)

@@ -74,15 +74,6 @@ static bool find_fit(const Node *node, Fit *out) {
   return image <= f.images * f.out_height * f.out_width * f.out;
 }
 
-static Node *pad(Graph *fresh, Node *x, const int64_t low[4], const int64_t high[4]) {
-  bool is_any = false;
-  for (int i = 0; i < 4; i++) is_any |= low[i] || high[i];
-  if (!is_any) return x;
-  Attr attrs[] = {attr_float(ATTR_VALUE, 0), attr_ints(ATTR_LOW, low, 4),
-                  attr_ints(ATTR_HIGH, high, 4)};
-  return graph_node(fresh, OP_PAD, &x, 1, attrs, 3, NULL);
-}
-
 /* The last two dimensions, as joined places and their channels. */
 static Node *joined(Graph *fresh, Node *x, const Fit *fit) {
   Shape shape = x->type.shape;
@@ -101,7 +92,7 @@ static Node *padded_image(Channels *c, Graph *fresh, Node *x, const Fit *fit) {
   int64_t high[4] = {0, 0, fit->width * fit->places - dim[2], fit->channels - dim[3]};
   const Origin reader = fresh->origin;
   fresh->origin.loc = x->origin.loc;
-  Node *made = joined(fresh, pad(fresh, x, none, high), fit);
+  Node *made = joined(fresh, make_pad(fresh, x, none, high), fit);
   fresh->origin = reader;
   VEC_PUSH(c->arena, c->images, ((Padded){x, *fit, made}));
   return made;
@@ -110,18 +101,17 @@ static Node *padded_image(Channels *c, Graph *fresh, Node *x, const Fit *fit) {
 static Node *padded_weight(Graph *fresh, Node *w, const Fit *fit) {
   int64_t low[4] = {0, 0, fit->lead, 0};
   int64_t high[4] = {0, 0, fit->trail, fit->channels - w->type.shape.dim[3]};
-  return joined(fresh, pad(fresh, w, low, high), fit);
+  return joined(fresh, make_pad(fresh, w, low, high), fit);
 }
 
 /* What of a gradient is not of zeros that were added: `first` places on. */
-static Node *cut(Graph *fresh, Node *gradient, const Node *old, const Fit *fit, int64_t first) {
+static Node *without_padding(Graph *fresh, Node *gradient, const Node *old, const Fit *fit,
+                             int64_t first) {
   Shape apart = gradient->type.shape;
   apart.dim[2] *= fit->places;
   apart.dim[3] /= fit->places;
   Node *x = make_reshape(fresh, gradient, apart);
-  int64_t start[4] = {0, 0, first, 0}, step[4] = {1, 1, 1, 1};
-  Attr attrs[] = {attr_ints(ATTR_START, start, 4), attr_ints(ATTR_STEP, step, 4)};
-  return graph_node(fresh, OP_SLICE, &x, 1, attrs, 2, &old->type);
+  return make_slice(fresh, x, (int64_t[]){0, 0, first, 0}, old->type.shape);
 }
 
 static Node *laid_out(Channels *c, Graph *fresh, const Node *old, Node **inputs, const Fit *fit) {
@@ -143,7 +133,8 @@ static Node *laid_out(Channels *c, Graph *fresh, const Node *old, Node **inputs,
     type.shape.dim[3] = fit->places * fit->channels;
   }
   Node *made = graph_node(fresh, old->op, inputs, old->input_count, attrs, old->attr_count, &type);
-  return is_weight || is_input ? cut(fresh, made, old, fit, is_weight ? fit->lead : 0) : made;
+  return is_weight || is_input ? without_padding(fresh, made, old, fit, is_weight ? fit->lead : 0)
+                               : made;
 }
 
 static Node *channels_visit(Graph *fresh, const Node *old, Node **inputs, void *context) {

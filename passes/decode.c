@@ -79,15 +79,11 @@ static Node *take(Decode *d, const Node *old, const Factors *want) {
     if (factors_is(want, k, FACTOR_PLACE)) {
       x = make_take(d->graph, x, d->index, k);
     } else if (factors_is(want, k, FACTOR_BATCH)) { /* any sample does, for all */
-      int64_t zero[MAX_RANK] = {0}, one[MAX_RANK];
-      for (int i = 0; i < want->rank; i++) one[i] = 1;
-      Attr attrs[] = {attr_ints(ATTR_START, zero, want->rank),
-                      attr_ints(ATTR_STEP, one, want->rank)};
-      Type type = x->type;
-      type.shape.dim[k] = 1;
-      x = graph_node(d->graph, OP_SLICE, &x, 1, attrs, 2, &type);
-      type.shape.dim[k] = d->texts;
-      x = make_broadcast(d->graph, x, type.shape);
+      Shape shape = x->type.shape;
+      shape.dim[k] = 1;
+      x = make_slice(d->graph, x, (int64_t[MAX_RANK]){0}, shape);
+      shape.dim[k] = d->texts;
+      x = make_broadcast(d->graph, x, shape);
     } else {
       return fail(d, old, "lays samples or positions out in a way that is not understood");
     }
@@ -439,11 +435,9 @@ static const Node *find_tokens(const Graph *graph, Arena *arena) {
 
 /* [N,width]: those at the start of the input. */
 static Node *new_tokens(Decode *d, Node *input) {
-  int64_t all = shape_elements(&input->type.shape), start = 0, step = 1;
-  Attr attrs[] = {attr_ints(ATTR_START, &start, 1), attr_ints(ATTR_STEP, &step, 1)};
-  Type type = {input->type.dtype, shape_of(1, (int64_t[]){d->texts * d->width})};
+  int64_t all = shape_elements(&input->type.shape), count = d->texts * d->width;
   Node *line = make_reshape(d->graph, input, shape_of(1, &all));
-  Node *first = graph_node(d->graph, OP_SLICE, &line, 1, attrs, 2, &type);
+  Node *first = make_slice(d->graph, line, (int64_t[]){0}, shape_of(1, &count));
   return make_reshape(d->graph, first, shape_of(2, (int64_t[]){d->texts, d->width}));
 }
 

@@ -5,7 +5,7 @@
 
 int kernel_accumulators(const Node *reduce) {
   int words = dtype_bytes(reduce->input[0]->type.dtype) > 4 ? 2 : 1;
-  if (reduce->op == OP_ARGMAX || reduce->op == OP_ARGMIN) return words + 1;
+  if (op_is_arg(reduce->op)) return words + 1;
   return op_has(reduce->op, TRAIT_MOMENT) ? 2 * words : words;
 }
 

@@ -60,7 +60,6 @@ bool fuse_is_row(const Node *reduce) {
   return trailing_axes(&domain, axes, count) > 0;
 }
 
-static bool is_arg(Op op) { return op == OP_ARGMAX || op == OP_ARGMIN; }
 
 /* The longest part between PART_LEAST and PART_MOST that divides `length`; 0 if there is none. */
 static int64_t part_of(int64_t length) {
@@ -97,11 +96,6 @@ static Node *reduce_split(Graph *graph, const Node *old, Node *x, int from, int 
   return make_reduce(graph, old->op, parts, outer, cut - from);
 }
 
-static int64_t product(const Shape *shape, int from, int to) {
-  int64_t result = 1;
-  for (int i = from; i < to; i++) result *= shape->dim[i];
-  return result;
-}
 
 /* Is there too little to do at a time, so that the reduction should be split? The columns of a GPU
  * are not: its kernels cut them themselves. */
@@ -109,8 +103,8 @@ static bool should_split(const Node *old, const Shape *domain, const int64_t *ax
                          bool is_row, bool for_gpu) {
   if (for_gpu && !is_row) return false;
   int from = (int)axes[0], to = from + count;
-  if (is_arg(old->op) || axes[count - 1] != to - 1 || domain->rank + 1 > MAX_RANK) return false;
-  int64_t length = product(domain, from, to),
+  if (op_is_arg(old->op) || axes[count - 1] != to - 1 || domain->rank + 1 > MAX_RANK) return false;
+  int64_t length = shape_elements_between(domain, from, to),
           others = shape_elements(domain) / (length ? length : 1);
   return is_row ? length > ROW_SPLIT_LENGTH && others < ROW_SPLIT_ROWS
                 : from == 0 && length > COLUMN_SPLIT_LENGTH && others < COLUMN_SPLIT_WIDTH;
@@ -122,7 +116,7 @@ static Node *prepare_reduce(Graph *graph, const Node *old, Node *x, bool for_gpu
   const Shape *want = &old->type.shape;
   Shape domain = fuse_reduce_domain(old, axes, &count);
   if (count == 0) { /* nothing but dimensions of 1 */
-    if (is_arg(old->op)) return make_const(graph, old->type.dtype, *want, 0);
+    if (op_is_arg(old->op)) return make_const(graph, old->type.dtype, *want, 0);
     return make_reshape(graph, x, *want);
   }
   int trailing = trailing_axes(&domain, axes, count), rank = domain.rank, kept = rank - trailing;

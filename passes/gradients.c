@@ -22,9 +22,6 @@ static Node *scale(Gradient *g, Node *x, double factor) { return mul(g, x, like(
 static Node *shift(Gradient *g, Node *x, double term) {
   return binary(g, OP_ADD, x, like(g, x, term));
 }
-static Node *choose(Gradient *g, Node *cond, Node *a, Node *b) {
-  return make_select(g->graph, cond, a, b);
-}
 static Node *zero(Gradient *g) { return like(g, DY, 0); }
 static Node *spread(Gradient *g, Node *x, const Node *over) {
   return make_broadcast(g->graph, x, over->type.shape);
@@ -85,12 +82,12 @@ static void grad_pow(Gradient *g) {
   if (g->needed[0]) {
     Node *slope = mul(g, b, binary(g, OP_POW, a, shift(g, b, -1)));
     Node *flat = binary(g, OP_EQ, b, like(g, b, 0));
-    g->dx[0] = choose(g, flat, none, mul(g, DY, slope));
+    g->dx[0] = make_select(g->graph, flat, none, mul(g, DY, slope));
   }
   if (g->needed[1]) {
     Node *flat =
         binary(g, OP_AND, binary(g, OP_EQ, a, like(g, a, 0)), binary(g, OP_GE, b, like(g, b, 0)));
-    g->dx[1] = choose(g, flat, none, mul(g, DY, mul(g, Y, unary(g, OP_LOG, a))));
+    g->dx[1] = make_select(g->graph, flat, none, mul(g, DY, mul(g, Y, unary(g, OP_LOG, a))));
   }
 }
 
@@ -98,9 +95,10 @@ static void grad_pow(Gradient *g) {
  * the first input lost; with a NaN neither lost and both get it all, as in PyTorch. */
 static void grad_extreme(Gradient *g, Op losing) {
   Node *tie = binary(g, OP_EQ, X(0), X(1));
-  Node *share = choose(g, tie, scale(g, DY, 0.5), DY);
+  Node *share = make_select(g->graph, tie, scale(g, DY, 0.5), DY);
   for (int i = 0; i < 2; i++)
-    if (g->needed[i]) g->dx[i] = choose(g, binary(g, losing, X(i), X(1 - i)), zero(g), share);
+    if (g->needed[i])
+      g->dx[i] = make_select(g->graph, binary(g, losing, X(i), X(1 - i)), zero(g), share);
 }
 static void grad_max(Gradient *g) { grad_extreme(g, OP_LT); }
 static void grad_min(Gradient *g) { grad_extreme(g, OP_GT); }
@@ -126,8 +124,8 @@ static Node *mask_of_select(Gradient *g) {
 }
 static void grad_select(Gradient *g) {
   Node *mask = mask_of_select(g);
-  if (g->needed[1]) g->dx[1] = choose(g, mask, DY, zero(g));
-  if (g->needed[2]) g->dx[2] = choose(g, mask, zero(g), DY);
+  if (g->needed[1]) g->dx[1] = make_select(g->graph, mask, DY, zero(g));
+  if (g->needed[2]) g->dx[2] = make_select(g->graph, mask, zero(g), DY);
 }
 
 /* ── reductions ─────────────────────────────────────────────────────────────────────────────── */
@@ -140,14 +138,15 @@ static Node *reduce_like(Gradient *g, Op op, Node *x) { return mirror(g, op, &x,
 static void grad_prod(Gradient *g) {
   Node *x = X(0);
   Node *is_zero = binary(g, OP_EQ, x, like(g, x, 0));
-  Node *safe = choose(g, is_zero, like(g, x, 1), x);
+  Node *safe = make_select(g->graph, is_zero, like(g, x, 1), x);
   Node *product = reduce_like(g, OP_PROD, safe);
   Node *zeros = reduce_like(g, OP_SUM, make_cast(g->graph, is_zero, x->type.dtype));
   Node *base = mul(g, DY, product), *nothing = zero(g);
-  Node *at_zero = choose(g, binary(g, OP_EQ, zeros, like(g, zeros, 1)), base, nothing);
-  Node *elsewhere = choose(g, binary(g, OP_EQ, zeros, like(g, zeros, 0)), base, nothing);
-  g->dx[0] =
-      choose(g, is_zero, spread(g, at_zero, x), binary(g, OP_DIV, spread(g, elsewhere, x), safe));
+  Node *at_zero = make_select(g->graph, binary(g, OP_EQ, zeros, like(g, zeros, 1)), base, nothing);
+  Node *elsewhere =
+      make_select(g->graph, binary(g, OP_EQ, zeros, like(g, zeros, 0)), base, nothing);
+  g->dx[0] = make_select(g->graph, is_zero, spread(g, at_zero, x),
+                         binary(g, OP_DIV, spread(g, elsewhere, x), safe));
 }
 
 /* All elements equal to the extreme share the gradient equally. */
@@ -157,7 +156,7 @@ static void grad_rmax(Gradient *g) {
   Node *is_extreme = binary(g, OP_OR, binary(g, OP_EQ, x, spread(g, Y, x)), binary(g, OP_NE, x, x));
   Node *count = reduce_like(g, OP_SUM, make_cast(g->graph, is_extreme, x->type.dtype));
   Node *share = spread(g, binary(g, OP_DIV, DY, count), x);
-  g->dx[0] = choose(g, is_extreme, share, like(g, share, 0));
+  g->dx[0] = make_select(g->graph, is_extreme, share, like(g, share, 0));
 }
 static void grad_rmin(Gradient *g) { grad_rmax(g); }
 
@@ -230,31 +229,14 @@ static void grad_broadcast(Gradient *g) {
   g->dx[0] = make_unbroadcast(g->graph, DY, X(0)->type.shape);
 }
 
-static Node *take(Gradient *g, Node *x, const int64_t *start, Shape size) {
-  int64_t step[MAX_RANK];
-  for (int i = 0; i < size.rank; i++) step[i] = 1;
-  Attr attrs[] = {attr_ints(ATTR_START, start, size.rank), attr_ints(ATTR_STEP, step, size.rank)};
-  Type type = {x->type.dtype, size};
-  return shape_equal(&x->type.shape, &size)
-             ? x
-             : graph_node(g->graph, OP_SLICE, &x, 1, attrs, 2, &type);
-}
-static Node *pad_zero(Gradient *g, Node *x, const int64_t *low, const int64_t *high) {
-  int rank = x->type.shape.rank;
-  Attr attrs[] = {attr_float(ATTR_VALUE, 0), attr_ints(ATTR_LOW, low, rank),
-                  attr_ints(ATTR_HIGH, high, rank)};
-  return graph_node(g->graph, OP_PAD, &x, 1, attrs, 3, NULL);
-}
-
 /* Puts step-1 zeros behind every element of x along one axis: [n] -> [n, 1] -> [n, step] ->
  * [n*step], on a view of rank 4 whatever the rank of x. */
 static Node *stretch(Gradient *g, Node *x, int axis, int64_t step) {
   Shape shape = x->type.shape;
-  int64_t outer = 1, inner = 1, n = shape.dim[axis];
-  for (int i = 0; i < axis; i++) outer *= shape.dim[i];
-  for (int i = axis + 1; i < shape.rank; i++) inner *= shape.dim[i];
+  int64_t n = shape.dim[axis], outer = shape_elements_between(&shape, 0, axis);
+  int64_t inner = shape_elements_between(&shape, axis + 1, shape.rank);
   Node *view = make_reshape(g->graph, x, shape_of(4, (int64_t[]){outer, n, 1, inner}));
-  Node *wide = pad_zero(g, view, (int64_t[]){0, 0, 0, 0}, (int64_t[]){0, 0, step - 1, 0});
+  Node *wide = make_pad(g->graph, view, (int64_t[4]){0}, (int64_t[]){0, 0, step - 1, 0});
   shape.dim[axis] = n * step;
   return make_reshape(g->graph, wide, shape);
 }
@@ -273,16 +255,16 @@ static void grad_slice(Gradient *g) {
       fits.dim[i] = room;
     high[i] = room - fits.dim[i];
   }
-  dx = take(g, dx, origin, fits);
-  g->dx[0] = shape_equal(&fits, &whole) ? dx : pad_zero(g, dx, start->ints, high);
+  dx = make_slice(g->graph, dx, origin, fits);
+  g->dx[0] = make_pad(g->graph, dx, start->ints, high);
 }
 static void grad_pad(Gradient *g) {
-  g->dx[0] = take(g, DY, node_attr(Y, ATTR_LOW)->ints, X(0)->type.shape);
+  g->dx[0] = make_slice(g->graph, DY, node_attr(Y, ATTR_LOW)->ints, X(0)->type.shape);
 }
 static void grad_concat(Gradient *g) {
   int64_t start[MAX_RANK] = {0}, axis = node_int(Y, ATTR_AXIS, 0);
   for (int i = 0; i < Y->input_count; i++) {
-    if (g->needed[i]) g->dx[i] = take(g, DY, start, X(i)->type.shape);
+    if (g->needed[i]) g->dx[i] = make_slice(g->graph, DY, start, X(i)->type.shape);
     start[axis] += X(i)->type.shape.dim[axis];
   }
 }

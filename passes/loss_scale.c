@@ -21,10 +21,6 @@ static Node *scale_state(Update *u) {
 static Node *counter(Update *u, const char *name) {
   return update_counter(u, ROLE_LOSS_SCALE, name);
 }
-static Node *choose(Update *u, Node *cond, Node *a, Node *b) {
-  return make_select(u->graph, cond, a, b);
-}
-static Node *like(Update *u, Node *x, double value) { return make_like(u->graph, x, value); }
 
 Node *loss_scale_apply(SettingValue *settings, Graph *graph, Node *loss) {
   if (!loss_scale_is_used(settings, graph)) return loss;
@@ -38,10 +34,11 @@ Node *loss_scale_apply(SettingValue *settings, Graph *graph, Node *loss) {
 static Node *all_finite(Update *u, Node *grads) {
   int64_t axis = 0;
   Node *finite = make_unary(u->graph, OP_ISFINITE, grads);
-  Node *faults = choose(u, finite, like(u, grads, 0), like(u, grads, 1));
+  Node *faults =
+      make_select(u->graph, finite, make_like(u->graph, grads, 0), make_like(u->graph, grads, 1));
   Node *sum = make_reduce(u->graph, OP_SUM, faults, &axis, 1);
   sum = make_reshape(u->graph, sum, shape_scalar());
-  return update_op(u, OP_EQ, sum, like(u, sum, 0));
+  return update_op(u, OP_EQ, sum, make_like(u->graph, sum, 0));
 }
 
 void update_unscale(Update *u) {
@@ -56,7 +53,7 @@ void update_unscale(Update *u) {
 Node *update_unless_skipped(Update *u, const char *target, Node *value) {
   if (!u->is_finite) return value;
   Node *old = graph_find_state(u->graph, target);
-  return choose(u, u->is_finite, value, old);
+  return make_select(u->graph, u->is_finite, value, old);
 }
 
 void update_rescale(Update *u) {
@@ -67,16 +64,20 @@ void update_rescale(Update *u) {
   Node *every = update_setting(u, "train.loss_scale.every");
   Node *growth = make_cast(u->graph, update_setting(u, "train.loss_scale.growth"), DT_F32);
   Node *backoff = make_cast(u->graph, update_setting(u, "train.loss_scale.backoff"), DT_F32);
-  Node *more = update_add(u, good, like(u, good, 1));
+  Node *more = update_add(u, good, make_like(u->graph, good, 1));
   Node *is_due = update_op(u, OP_GE, make_cast(u->graph, more, DT_F64), every);
   Node *grown = update_mul(u, scale, growth);
-  grown = choose(u, make_unary(u->graph, OP_ISFINITE, grown), grown, scale);
-  Node *next = choose(u, is_due, grown, scale), *fallen = update_mul(u, scale, backoff);
-  fallen = choose(u, update_op(u, OP_GE, fallen, like(u, fallen, LOSS_SCALE_FLOOR)), fallen, scale);
-  update_assign(u, OWN_LOSS_SCALE, choose(u, is_finite, next, fallen));
-  Node *row = choose(u, is_due, like(u, good, 0), more);
-  update_assign(u, OWN_LOSS_SCALE ".good", choose(u, is_finite, row, like(u, good, 0)));
-  Node *count = choose(u, is_finite, skipped, update_add(u, skipped, like(u, skipped, 1)));
+  grown = make_select(u->graph, make_unary(u->graph, OP_ISFINITE, grown), grown, scale);
+  Node *next = make_select(u->graph, is_due, grown, scale), *fallen = update_mul(u, scale, backoff);
+  fallen = make_select(u->graph,
+                       update_op(u, OP_GE, fallen, make_like(u->graph, fallen, LOSS_SCALE_FLOOR)),
+                       fallen, scale);
+  update_assign(u, OWN_LOSS_SCALE, make_select(u->graph, is_finite, next, fallen));
+  Node *row = make_select(u->graph, is_due, make_like(u->graph, good, 0), more);
+  update_assign(u, OWN_LOSS_SCALE ".good",
+                make_select(u->graph, is_finite, row, make_like(u->graph, good, 0)));
+  Node *count = make_select(u->graph, is_finite, skipped,
+                            update_add(u, skipped, make_like(u->graph, skipped, 1)));
   update_assign(u, OWN_LOSS_SCALE ".skipped", count);
   graph_add_root(u->graph, ROOT_METRIC, OWN_LOSS_SCALE, scale);
   graph_add_root(u->graph, ROOT_METRIC, OWN_SKIPPED, count);

@@ -54,30 +54,12 @@ static MatrixRuns find_runs(Update *u, int64_t begin) {
   return runs;
 }
 
-static Node *slice(Update *u, Node *x, const int64_t *start, Shape size) {
-  int64_t ones[MAX_RANK];
-  for (int i = 0; i < size.rank; i++) ones[i] = 1;
-  Type type = {DT_F32, size};
-  Attr attrs[] = {attr_ints(ATTR_START, start, size.rank), attr_ints(ATTR_STEP, ones, size.rank)};
-  if (shape_equal(&x->type.shape, &size)) return x;
-  return graph_node(u->graph, OP_SLICE, &x, 1, attrs, 2, &type);
-}
-
-static Node *pad(Update *u, Node *x, const int64_t *low, const int64_t *high) {
-  int rank = x->type.shape.rank;
-  Attr attrs[] = {attr_ints(ATTR_LOW, low, rank), attr_ints(ATTR_HIGH, high, rank),
-                  attr_float(ATTR_VALUE, 0)};
-  bool changes = false;
-  for (int i = 0; i < rank; i++) changes |= low[i] || high[i];
-  return changes ? graph_node(u->graph, OP_PAD, &x, 1, attrs, 3, NULL) : x;
-}
-
 /* The run's part of a flat value as [count, rows, columns]. */
 static Node *matrices_of(Update *u, Node *flat, const MatrixRun *run) {
   int64_t all = run->count * run->stride, used = run->rows * run->columns;
-  Node *x = slice(u, flat, &run->begin, shape_of(1, &all));
+  Node *x = make_slice(u->graph, flat, &run->begin, shape_of(1, &all));
   int64_t rows[] = {run->count, run->stride}, cut[] = {run->count, used}, start[] = {0, 0};
-  x = slice(u, make_reshape(u->graph, x, shape_of(2, rows)), start, shape_of(2, cut));
+  x = make_slice(u->graph, make_reshape(u->graph, x, shape_of(2, rows)), start, shape_of(2, cut));
   int64_t shape[] = {run->count, run->rows, run->columns};
   return make_reshape(u->graph, x, shape_of(3, shape));
 }
@@ -85,7 +67,7 @@ static Node *matrices_of(Update *u, Node *flat, const MatrixRun *run) {
 static Node *flat_of(Update *u, Node *x, const MatrixRun *run) {
   int64_t used = run->rows * run->columns, all = run->count * run->stride;
   int64_t rows[] = {run->count, used}, low[] = {0, 0}, high[] = {0, run->stride - used};
-  x = pad(u, make_reshape(u->graph, x, shape_of(2, rows)), low, high);
+  x = make_pad(u->graph, make_reshape(u->graph, x, shape_of(2, rows)), low, high);
   return make_reshape(u->graph, x, shape_of(1, &all));
 }
 

@@ -133,12 +133,9 @@ static Node *rmsprop(Update *u) {
 /* ── muon, and adamw for the rest ───────────────────────────────────────────────────────────── */
 /* adamw's direction for what Muon does not train: the front of the arena, which its v covers. */
 static Node *rest_direction(Update *u, Node *m, int64_t rest, Node *count) {
-  int64_t zero = 0, one = 1;
   Type part = {DT_F32, shape_of(1, &rest)};
-  Attr cut[] = {attr_ints(ATTR_START, &zero, 1), attr_ints(ATTR_STEP, &one, 1)};
-  bool is_all = type_equal(&part, &u->flat);
-  Node *grads = is_all ? u->grads : graph_node(u->graph, OP_SLICE, &u->grads, 1, cut, 2, &part);
-  if (!is_all) m = graph_node(u->graph, OP_SLICE, &m, 1, cut, 2, &part);
+  Node *grads = make_slice(u->graph, u->grads, (int64_t[]){0}, part.shape);
+  m = make_slice(u->graph, m, (int64_t[]){0}, part.shape);
   Node *beta1 = number_of(u, "train.beta1"), *beta2 = number_of(u, "train.beta2");
   Node *correction1 = update_one_minus(u, update_op(u, OP_POW, beta1, count));
   Node *correction2 = update_sqrt(u, update_one_minus(u, update_op(u, OP_POW, beta2, count)));

@@ -79,11 +79,9 @@ static Node *one_cycle(Update *u) {
 /* gamma to the number of reductions so far, which the runtime counts after each evaluation in the
  * first element of the state OWN_PLATEAU (runtime/command/plateau.c); not below final. */
 static Node *plateau(Update *u) {
-  int64_t five = 5, begin[] = {0}, step[] = {1}, one = 1;
-  Type type = {DT_F64, shape_of(1, &five)}, single = {DT_F64, shape_of(1, &one)};
+  Type type = {DT_F64, shape_of(1, (int64_t[]){5})};
   Node *state = make_state(u->graph, ROLE_PLATEAU, OWN_PLATEAU, type, 0);
-  Attr attrs[] = {attr_ints(ATTR_START, begin, 1), attr_ints(ATTR_STEP, step, 1)};
-  Node *times = graph_node(u->graph, OP_SLICE, &state, 1, attrs, 2, &single);
+  Node *times = make_slice(u->graph, state, (int64_t[]){0}, shape_of(1, (int64_t[]){1}));
   times = make_reshape(u->graph, times, shape_scalar());
   return most(u, update_op(u, OP_POW, of(u, "gamma"), times), of(u, "final"));
 }

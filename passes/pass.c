@@ -28,11 +28,6 @@ static int find_pass(const char *name, size_t length) {
   return -1;
 }
 
-static bool is_one_of(const char *name, const char *const *names) {
-  for (; *names; names++)
-    if (strcmp(*names, name) == 0) return true;
-  return false;
-}
 /* Kernels for Hopper's tensor cores, of products and of attention, and tensor maps in those of
  * products; tiles that are turned in shared memory; sums over the columns of a convolution's result
  * that its own kernel makes, and what comes behind the gradient of its input; on the CPU, loops of
@@ -76,7 +71,7 @@ static bool parse_disabled(Arena *arena, Diag *diag, const char *list, bool *dis
   size_t length;
   for (const char *at = list; at && *at; at += length + (at[length] == ',')) {
     length = strcspn(at, ",");
-    if (is_one_of(arena_strndup(arena, at, length), pass_choices)) continue;
+    if (text_is_one_of(arena_strndup(arena, at, length), pass_choices)) continue;
     int pass = require_pass(arena, diag, at, length, pass_optional);
     if (pass < 0) return false;
     if (pass_info[pass].need == PASS_REQUIRED) {
@@ -247,7 +242,6 @@ typedef struct {
   int64_t *nodes;  /* what it left, likewise */
 } Pipeline;
 
-static double now(void) { return (double)clock_nanoseconds() * 1e-9; }
 
 static bool dump_if_changed(Pipeline *pipeline, int pass, const Graph *before, const Graph *after) {
   const PassOptions *options = pipeline->options;
@@ -277,7 +271,7 @@ static bool run_on(Pipeline *pipeline, int pass, Slot *slot) {
   pipeline->context.is_train = slot->is_train;
   pipeline->context.is_micro = slot->is_micro;
   pipeline->context.refused = NULL;
-  double start = now();
+  int64_t start = clock_nanoseconds();
   const PassInfo *info = &pass_info[pass];
   Graph given = *before;
   given.arena = arena_child(pipeline->context.arena);
@@ -285,7 +279,7 @@ static bool run_on(Pipeline *pipeline, int pass, Slot *slot) {
   Graph *after = passes_run_one(&pipeline->context, info, &given, pipeline->options->verify,
                                 pipeline->options->dump_dir);
   *slot->graph = before;
-  pipeline->seconds[pass] += now() - start;
+  pipeline->seconds[pass] += (double)(clock_nanoseconds() - start) * 1e-9;
   if (!after && pipeline->context.refused) { /* the program does without */
     put_graph(slot, NULL, NULL, info);
     arena_free(given.arena);

@@ -17,9 +17,7 @@ static Samples each(int axis, int64_t inner, int level) {
 }
 
 static int64_t behind(const Shape *shape, int axis) {
-  int64_t product = 1;
-  for (int i = axis + 1; i < shape->rank; i++) product *= shape->dim[i];
-  return product;
+  return shape_elements_between(shape, axis + 1, shape->rank);
 }
 
 /* What all inputs together are, if they lie side by side; EACH has the axis of the first. */

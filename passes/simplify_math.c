@@ -8,15 +8,6 @@
 #define A (node->input[0])
 #define B (node->input[1])
 
-static Node *binary(Graph *graph, Op op, Node *a, Node *b) {
-  return graph_node(graph, op, (Node *[]){a, b}, 2, NULL, 0, NULL);
-}
-static Node *choose(Graph *graph, Node *cond, Node *a, Node *b) {
-  return graph_node(graph, OP_SELECT, (Node *[]){cond, a, b}, 3, NULL, 0, NULL);
-}
-static Node *constant(Graph *graph, Node *node, double value) {
-  return make_const(graph, node->type.dtype, node->type.shape, value);
-}
 static bool is_float(const Node *node) { return dtype_is_float(node->type.dtype); }
 
 static bool is_signed(const Node *node) {
@@ -38,7 +29,7 @@ static Node *constant_right(Graph *graph, Node *node) {
           : node->op == OP_GT ? OP_LT
           : node->op == OP_GE ? OP_LE
                               : node->op;
-  return binary(graph, op, B, A);
+  return make_binary(graph, op, B, A);
 }
 
 /* ── sums ───────────────────────────────────────────────────────────────────────────────────── */
@@ -51,31 +42,31 @@ static Node *add_constants(Graph *graph, Node *node) {
   Node *x;
   if (!is_signed(node) || !match_const(B, &c)) return NULL;
   if (match_with_const(A, OP_ADD, &x, &d) && is_in_range(node, c + d))
-    return binary(graph, OP_ADD, x, constant(graph, node, c + d));
+    return make_binary(graph, OP_ADD, x, make_like(graph, node, c + d));
   if (A->op == OP_SUB && match_const(A->input[0], &d) && is_in_range(node, c + d))
-    return binary(graph, OP_SUB, constant(graph, node, c + d), A->input[1]);
+    return make_binary(graph, OP_SUB, make_like(graph, node, c + d), A->input[1]);
   return NULL;
 }
 static Node *add_negative(Graph *graph, Node *node) {
-  if (B->op == OP_NEG) return binary(graph, OP_SUB, A, B->input[0]);
-  if (A->op == OP_NEG) return binary(graph, OP_SUB, B, A->input[0]);
+  if (B->op == OP_NEG) return make_binary(graph, OP_SUB, A, B->input[0]);
+  if (A->op == OP_NEG) return make_binary(graph, OP_SUB, B, A->input[0]);
   return NULL;
 }
 static Node *add_itself(Graph *graph, Node *node) {
-  return A == B ? binary(graph, OP_MUL, A, constant(graph, node, 2)) : NULL;
+  return A == B ? make_binary(graph, OP_MUL, A, make_like(graph, node, 2)) : NULL;
 }
 static Node *sub_constant(Graph *graph, Node *node) {
   double c;
   if (!match_const(B, &c)) return NULL;
   if (c == 0) return A;
   if (!is_signed(node)) return NULL;
-  return binary(graph, OP_ADD, A, constant(graph, node, -c));
+  return make_binary(graph, OP_ADD, A, make_like(graph, node, -c));
 }
 static Node *sub_negative(Graph *graph, Node *node) {
-  return B->op == OP_NEG ? binary(graph, OP_ADD, A, B->input[0]) : NULL;
+  return B->op == OP_NEG ? make_binary(graph, OP_ADD, A, B->input[0]) : NULL;
 }
 static Node *sub_itself(Graph *graph, Node *node) { /* of floats: NaN - NaN is NaN */
-  return A == B && !is_float(node) ? constant(graph, node, 0) : NULL;
+  return A == B && !is_float(node) ? make_like(graph, node, 0) : NULL;
 }
 static Node *sub_from_zero(Graph *graph, Node *node) {
   return match_value(A, 0) && is_signed(node) ? make_unary(graph, OP_NEG, B) : NULL;
@@ -93,16 +84,17 @@ static Node *mul_constants(Graph *graph, Node *node) {
   Node *x;
   if (!is_float(node) || !match_const(B, &c)) return NULL;
   if (match_with_const(A, OP_MUL, &x, &d) && is_tame(c * d))
-    return binary(graph, OP_MUL, x, constant(graph, node, c * d));
+    return make_binary(graph, OP_MUL, x, make_like(graph, node, c * d));
   if (match_with_const(A, OP_DIV, &x, &d) && is_tame(c / d))
-    return binary(graph, OP_MUL, x, constant(graph, node, c / d));
+    return make_binary(graph, OP_MUL, x, make_like(graph, node, c / d));
   return NULL;
 }
 static Node *mul_negative(Graph *graph, Node *node) {
   double c;
   if (A->op == OP_NEG && is_signed(node) && match_const(B, &c))
-    return binary(graph, OP_MUL, A->input[0], constant(graph, node, -c));
-  if (A->op == OP_NEG && B->op == OP_NEG) return binary(graph, OP_MUL, A->input[0], B->input[0]);
+    return make_binary(graph, OP_MUL, A->input[0], make_like(graph, node, -c));
+  if (A->op == OP_NEG && B->op == OP_NEG)
+    return make_binary(graph, OP_MUL, A->input[0], B->input[0]);
   return NULL;
 }
 static bool is_power_of_two(double value) {
@@ -115,31 +107,31 @@ static Node *div_constant(Graph *graph, Node *node) {
   if (!match_const(B, &c)) return NULL;
   if (c == 1) return A;
   if (!is_float(node)) return NULL;
-  if (is_power_of_two(c)) return binary(graph, OP_MUL, A, constant(graph, node, 1 / c));
+  if (is_power_of_two(c)) return make_binary(graph, OP_MUL, A, make_like(graph, node, 1 / c));
   if (match_with_const(A, OP_MUL, &x, &d) && is_tame(d / c))
-    return binary(graph, OP_MUL, x, constant(graph, node, d / c));
+    return make_binary(graph, OP_MUL, x, make_like(graph, node, d / c));
   if (match_with_const(A, OP_DIV, &x, &d) && is_tame(c * d))
-    return binary(graph, OP_DIV, x, constant(graph, node, c * d));
+    return make_binary(graph, OP_DIV, x, make_like(graph, node, c * d));
   return NULL;
 }
 static Node *neg_of(Graph *graph, Node *node) {
   double c;
   if (A->op == OP_NEG) return A->input[0];
-  if (A->op == OP_SUB) return binary(graph, OP_SUB, A->input[1], A->input[0]);
+  if (A->op == OP_SUB) return make_binary(graph, OP_SUB, A->input[1], A->input[0]);
   if ((A->op == OP_MUL || A->op == OP_DIV) && is_float(node) && match_const(A->input[1], &c))
-    return binary(graph, A->op, A->input[0], constant(graph, node, -c));
+    return make_binary(graph, A->op, A->input[0], make_like(graph, node, -c));
   return NULL;
 }
 static Node *pow_constant(Graph *graph, Node *node) {
   double c;
   if (!match_const(B, &c)) return NULL;
-  if (c == 0) return constant(graph, node, 1); /* of NaN too, as C and IEEE 754 say */
+  if (c == 0) return make_like(graph, node, 1); /* of NaN too, as C and IEEE 754 say */
   if (c == 1) return A;
-  if (c == 2) return binary(graph, OP_MUL, A, A);
-  if (c == 3) return binary(graph, OP_MUL, binary(graph, OP_MUL, A, A), A);
+  if (c == 2) return make_binary(graph, OP_MUL, A, A);
+  if (c == 3) return make_binary(graph, OP_MUL, make_binary(graph, OP_MUL, A, A), A);
   if (c == 0.5) return make_unary(graph, OP_SQRT, A);
   if (c == -0.5) return make_unary(graph, OP_RSQRT, A);
-  if (c == -1) return binary(graph, OP_DIV, constant(graph, node, 1), A);
+  if (c == -1) return make_binary(graph, OP_DIV, make_like(graph, node, 1), A);
   return NULL;
 }
 
@@ -156,7 +148,7 @@ static Node *not_of(Graph *graph, Node *node) {
   if (A->op == OP_NOT) return A->input[0];
   /* the ordered comparisons have no opposite: with NaN both x < y and x >= y are false */
   if (node->type.dtype == DT_BOOL && (A->op == OP_EQ || A->op == OP_NE))
-    return binary(graph, A->op == OP_EQ ? OP_NE : OP_EQ, A->input[0], A->input[1]);
+    return make_binary(graph, A->op == OP_EQ ? OP_NE : OP_EQ, A->input[0], A->input[1]);
   return NULL;
 }
 static Node *logic_constant(Graph *graph, Node *node) {
@@ -173,9 +165,9 @@ static Node *select_of(Graph *graph, Node *node) {
   double c;
   if (match_const(cond, &c)) return c != 0 ? a : b;
   if (a == b) return a;
-  if (cond->op == OP_NOT) return choose(graph, cond->input[0], b, a);
-  if (a->op == OP_SELECT && a->input[0] == cond) return choose(graph, cond, a->input[1], b);
-  if (b->op == OP_SELECT && b->input[0] == cond) return choose(graph, cond, a, b->input[2]);
+  if (cond->op == OP_NOT) return make_select(graph, cond->input[0], b, a);
+  if (a->op == OP_SELECT && a->input[0] == cond) return make_select(graph, cond, a->input[1], b);
+  if (b->op == OP_SELECT && b->input[0] == cond) return make_select(graph, cond, a, b->input[2]);
   double d;
   if (match_const(a, &c) && match_const(b, &d) && c == d) return a;
   return NULL;

@@ -6,13 +6,10 @@
 
 #define A (node->input[0])
 
-static Node *constant(Graph *graph, Node *node, double value) {
-  return make_const(graph, node->type.dtype, node->type.shape, value);
-}
 /* Moves that only rearrange or repeat: of a const, a const. */
 static Node *move_constant(Graph *graph, Node *node) {
   double c;
-  return match_const(A, &c) ? constant(graph, node, c) : NULL;
+  return match_const(A, &c) ? make_like(graph, node, c) : NULL;
 }
 static Node *move_nothing(Graph *graph, Node *node) {
   (void)graph;
@@ -81,7 +78,8 @@ Node *simplify_sink(Graph *graph, Node *node) {
 }
 
 /* ── slice, pad, concat ─────────────────────────────────────────────────────────────────────── */
-static Node *slice(Graph *graph, Node *node, Node *x, const int64_t *start, const int64_t *step) {
+static Node *slice_by(Graph *graph, Node *node, Node *x, const int64_t *start,
+                      const int64_t *step) {
   int rank = node->type.shape.rank;
   Attr attrs[] = {attr_ints(ATTR_START, start, rank), attr_ints(ATTR_STEP, step, rank)};
   return graph_node(graph, OP_SLICE, &x, 1, attrs, 2, &node->type);
@@ -97,7 +95,7 @@ static Node *slice_of_slice(Graph *graph, Node *node) {
     start[i] = inner[i] + outer[i] * inner_step[i];
     step[i] = outer_step[i] * inner_step[i];
   }
-  return slice(graph, node, A->input[0], start, step);
+  return slice_by(graph, node, A->input[0], start, step);
 }
 
 /* Does the slice stay in [low, low + size) along dimension i? */
@@ -116,7 +114,7 @@ static Node *slice_of_pad(Graph *graph, Node *node) {
     if (!slice_within(node, i, low[i], A->input[0]->type.shape.dim[i])) return NULL;
     start[i] = node_attr(node, ATTR_START)->ints[i] - low[i];
   }
-  return slice(graph, node, A->input[0], start, node_attr(node, ATTR_STEP)->ints);
+  return slice_by(graph, node, A->input[0], start, node_attr(node, ATTR_STEP)->ints);
 }
 
 /* A slice of a concatenation that lies in one of its operands. */
@@ -130,7 +128,7 @@ static Node *slice_of_concat(Graph *graph, Node *node) {
     int64_t size = operand->type.shape.dim[axis];
     if (slice_within(node, axis, low, size)) {
       start[axis] -= low;
-      return slice(graph, node, operand, start, node_attr(node, ATTR_STEP)->ints);
+      return slice_by(graph, node, operand, start, node_attr(node, ATTR_STEP)->ints);
     }
     low += size;
   }
@@ -152,7 +150,7 @@ static Node *pad_of_pad(Graph *graph, Node *node) {
 }
 static Node *pad_constant(Graph *graph, Node *node) {
   double value = node_float(node, ATTR_VALUE, 0);
-  return match_value(A, value) ? constant(graph, node, value) : NULL;
+  return match_value(A, value) ? make_like(graph, node, value) : NULL;
 }
 
 static Node *concat_one(Graph *graph, Node *node) {
@@ -216,7 +214,7 @@ static Node *concat_constant(Graph *graph, Node *node) {
   if (!match_const(A, &c)) return NULL;
   for (int k = 1; k < node->input_count; k++)
     if (!match_value(node->input[k], c)) return NULL;
-  return constant(graph, node, c);
+  return make_like(graph, node, c);
 }
 
 /* The one axis along which zeros are added, with the first place that is none; -1: there are more,
@@ -241,7 +239,7 @@ static Node *add_of_pads(Graph *graph, Node *node) {
   const Node *pad[2] = {is_cast ? A->input[0] : A,
                         is_cast ? node->input[1]->input[0] : node->input[1]};
   int64_t low[2];
-  int axis = pad_axis(pad[0], &low[0]), rank = node->type.shape.rank;
+  int axis = pad_axis(pad[0], &low[0]);
   if (axis < 0 || pad_axis(pad[1], &low[1]) != axis || pad[0]->type.dtype != pad[1]->type.dtype)
     return NULL;
   int first = low[0] > low[1];
@@ -253,11 +251,7 @@ static Node *add_of_pads(Graph *graph, Node *node) {
   int64_t before[MAX_RANK] = {0}, after[MAX_RANK] = {0};
   before[axis] = low[first];
   after[axis] = node->type.shape.dim[axis] - low[first] - size[0] - size[1];
-  if (before[axis] || after[axis]) {
-    Attr attrs[] = {attr_float(ATTR_VALUE, 0), attr_ints(ATTR_LOW, before, rank),
-                    attr_ints(ATTR_HIGH, after, rank)};
-    both = graph_node(graph, OP_PAD, &both, 1, attrs, 3, NULL);
-  }
+  both = make_pad(graph, both, before, after);
   return is_cast ? make_cast(graph, both, node->type.dtype) : both;
 }
 
@@ -273,7 +267,7 @@ static Node *reduce_units(Graph *graph, Node *node) {
   return count == 0 ? A : make_reduce(graph, node->op, A, kept, count);
 }
 static Node *arg_of_unit(Graph *graph, Node *node) {
-  return A->type.shape.dim[node_attr(node, ATTR_AXES)->ints[0]] == 1 ? constant(graph, node, 0)
+  return A->type.shape.dim[node_attr(node, ATTR_AXES)->ints[0]] == 1 ? make_like(graph, node, 0)
                                                                      : NULL;
 }
 
@@ -287,10 +281,10 @@ static double reduced_count(const Node *node) {
 static Node *reduce_constant(Graph *graph, Node *node) {
   double c, count = reduced_count(node);
   if (!match_const(A, &c) || count == 0) return NULL;
-  if (node->op != OP_SUM) return constant(graph, node, c);
+  if (node->op != OP_SUM) return make_like(graph, node, c);
   bool fits = dtype_is_float(node->type.dtype) ||
               (c * count <= 2147483647.0 && c >= 0 && node->type.dtype != DT_U8);
-  return fits ? constant(graph, node, c * count) : NULL;
+  return fits ? make_like(graph, node, c * count) : NULL;
 }
 
 /* A sum or an extreme of values repeated along its axes: of each value once. */

@@ -264,24 +264,18 @@ static int parse_command_line(Request *request, int argc, char **argv) {
   return 0;
 }
 
-static bool ends_with(const char *text, const char *end) {
+static bool has_extension(const char *text, const char *end) {
   size_t length = strlen(text), tail = strlen(end);
   return length > tail && !strcmp(text + length - tail, end);
-}
-
-static bool is_one_of(const char *word, const char *const *list, int count) {
-  for (int i = 0; i < count; i++)
-    if (!strcmp(word, list[i])) return true;
-  return false;
 }
 
 /* What the request means as a whole: the target, and that there is something to do. */
 static int check_request(Request *request) {
   static const char *const kinds[] = {"ast", "ir",   "dot",   "llvm", "ptx",
-                                      "asm", "plan", "steps", "html"};
-  enum { KIND_COUNT = sizeof kinds / sizeof *kinds };
+                                      "asm", "plan", "steps", "html", NULL};
+  enum { KIND_COUNT = sizeof kinds / sizeof *kinds - 1 };
   if (!request->input) return fail_usage("%s", "no program given");
-  if (request->emit && !is_one_of(request->emit, kinds, KIND_COUNT)) {
+  if (request->emit && !text_is_one_of(request->emit, kinds)) {
     const char *nearest = text_nearest(request->emit, kinds, KIND_COUNT);
     fprintf(stderr, "ftc: --emit does not know '%s'", request->emit);
     if (nearest) fprintf(stderr, "; did you mean '%s'?", nearest);
@@ -289,14 +283,14 @@ static int check_request(Request *request) {
     return EXIT_USAGE;
   }
   bool is_ptx = request->emit     ? !strcmp(request->emit, "ptx") || request->codegen.gpu
-                : request->output ? ends_with(request->output, ".ptx")
+                : request->output ? has_extension(request->output, ".ptx")
                                   : request->codegen.gpu != NULL; /* --memory --gpu sm_90a */
   request->codegen.target = is_ptx ? TARGET_PTX : TARGET_CPU;
   if (is_ptx && request->codegen.check_memory)
     return fail_usage(
         "%s", "--check-memory is for the CPU; 'ftrun --device sim' checks every access of a "
               ".ptx");
-  if (!request->emit && request->output && !is_ptx && !ends_with(request->output, ".so"))
+  if (!request->emit && request->output && !is_ptx && !has_extension(request->output, ".so"))
     return fail_usage("the output's name tells the target: it must end in .so or .ptx, not '%s'",
                       request->output);
   Arena *arena = arena_new();

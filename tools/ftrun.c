@@ -322,11 +322,6 @@ static int parse_line(Line *line, int argc, char **argv) {
 
 /* ── compiling a .ft file ─────────────────────────────────────────────────────────────────── */
 
-static bool ends_with(const char *text, const char *end) {
-  size_t length = strlen(text), tail = strlen(end);
-  return length >= tail && strcmp(text + length - tail, end) == 0;
-}
-
 /* The ftc beside this program, else the one in PATH. */
 static void find_compiler(char *out, size_t capacity) {
   ssize_t length = readlink("/proc/self/exe", out, capacity - 8);
@@ -516,7 +511,7 @@ static int start(int argc, char **argv) {
   }
   int code = parse_line(&line, argc, argv);
   if (code) return code;
-  if (line.train.run.artifact && ends_with(line.train.run.artifact, ".ft"))
+  if (line.train.run.artifact && text_ends_with(line.train.run.artifact, ".ft"))
     return run_source(&line);
   if (line.pass_count) {
     fprintf(stderr, "error: %s %s is for .ft files; %s is compiled already\n", line.pass[0],

@@ -1,6 +1,7 @@
 /* ckpt_weights: --init and --save (declared in ckpt.h). */
 #include "runtime/checkpoint/ckpt.h"
 #include "runtime/checkpoint/ckpt_arena.h"
+#include "base/text.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,11 +32,6 @@ static bool is_expected(const Exec *exec, const char *name) {
   return false;
 }
 
-static bool ends_with(const char *name, const char *end) {
-  size_t length = strlen(name), tail = strlen(end);
-  return length >= tail && strcmp(name + length - tail, end) == 0;
-}
-
 /* Is there a tensor that the model knows and that holds the same? Then this is a tied one: a head
  * that is the table of tokens again. (Not vectors: many hold zeros.) */
 static bool is_copy(const Exec *exec, const Safetensors *file, const SafeTensor *tensor) {
@@ -52,10 +48,11 @@ static bool is_copy(const Exec *exec, const Safetensors *file, const SafeTensor 
 /* What other programs save and we have no use for: batch norm's count of batches, GPT-2's masks. */
 static bool is_harmless(const Exec *exec, const Safetensors *file, const SafeTensor *tensor) {
   const Shape *shape = &tensor->shape;
-  bool is_mask = (ends_with(tensor->name, ".attn.bias") && shape->rank == 4 && shape->dim[0] == 1 &&
-                  shape->dim[1] == 1 && shape->dim[2] == shape->dim[3]) ||
-                 (ends_with(tensor->name, ".attn.masked_bias") && shape_elements(shape) == 1);
-  return is_mask || ends_with(tensor->name, "num_batches_tracked") || is_copy(exec, file, tensor);
+  bool is_mask = (text_ends_with(tensor->name, ".attn.bias") && shape->rank == 4 &&
+                  shape->dim[0] == 1 && shape->dim[1] == 1 && shape->dim[2] == shape->dim[3]) ||
+                 (text_ends_with(tensor->name, ".attn.masked_bias") && shape_elements(shape) == 1);
+  return is_mask || text_ends_with(tensor->name, "num_batches_tracked") ||
+         is_copy(exec, file, tensor);
 }
 
 /* Weights that another program saved as a part of something larger, such as

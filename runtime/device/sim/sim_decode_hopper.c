@@ -5,10 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool begins(const char *text, const char *with) {
-  return !strncmp(text, with, strlen(with));
-}
-
 static Status push(Decoder *decoder, SimInst made) {
   decode_block(decoder);
   *decode_push(decoder, (SimCode)made.code) = made;
@@ -30,7 +26,7 @@ static bool read_shape(const char *op, Shape *out) {
                {"k16.f32.bf16.bf16", WGMMA_BF16},
                {"k8.f32.tf32.tf32", WGMMA_TF32}};
   const char *at = op + strlen("wgmma.mma_async.sync.aligned.");
-  if (!begins(at, "m64n")) return false;
+  if (!decode_begins(at, "m64n")) return false;
   at += 4;
   out->columns = 0;
   for (; *at >= '0' && *at <= '9' && out->columns < 1000; at++)
@@ -127,7 +123,7 @@ static Status decode_wgmma(Decoder *decoder, const PtxStatement *s) {
   } others[] = {{"wgmma.fence.sync.aligned", SIM_wgmma_fence},
                 {"wgmma.commit_group.sync.aligned", SIM_wgmma_commit},
                 {"wgmma.wait_group.sync.aligned", SIM_wgmma_wait}};
-  if (begins(s->op, "wgmma.mma_async.sync.aligned.")) return decode_multiply(decoder, s);
+  if (decode_begins(s->op, "wgmma.mma_async.sync.aligned.")) return decode_multiply(decoder, s);
   for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
     if (strcmp(s->op, others[i].text) != 0) continue;
     SimInst made = {.code = (uint16_t)others[i].code, .line = s->line};
@@ -188,7 +184,7 @@ static bool read_mbarrier(const char *words, int *what) {
   size_t i = 0, count = sizeof kinds / sizeof *kinds, length = 0;
   for (; i < count; i++) {
     length = strlen(kinds[i].text);
-    if (begins(words, kinds[i].text) && words[length] == '.') break;
+    if (decode_begins(words, kinds[i].text) && words[length] == '.') break;
   }
   if (i == count) return false;
   *what = kinds[i].what;
@@ -258,11 +254,11 @@ static Status decode_bulk(Decoder *decoder, const PtxStatement *s) {
 static Status decode_tensor(Decoder *decoder, const PtxStatement *s) {
   const char *at = s->op + strlen("cp.async.bulk.tensor.");
   int rank = *at - '0';
-  bool is_good = rank >= 1 && rank <= SIM_MAP_RANK && begins(at + 1, "d.shared::");
+  bool is_good = rank >= 1 && rank <= SIM_MAP_RANK && decode_begins(at + 1, "d.shared::");
   if (is_good) at += strlen("1d.shared::");
-  is_good = is_good && (begins(at, "cluster.global.") || begins(at, "cta.global."));
+  is_good = is_good && (decode_begins(at, "cluster.global.") || decode_begins(at, "cta.global."));
   if (is_good) at = strstr(at, "global.") + strlen("global.");
-  if (is_good && begins(at, "tile.")) at += strlen("tile.");
+  if (is_good && decode_begins(at, "tile.")) at += strlen("tile.");
   if (!is_good || strcmp(at, "mbarrier::complete_tx::bytes") != 0)
     return decode_fail(decoder, "unsupported instruction %s", s->op);
   const PtxOperand *from = &s->operand[1];
@@ -298,7 +294,7 @@ static Status decode_registers(Decoder *decoder, const PtxStatement *s) {
   if (s->count != 1 || count < 24 || count > 256 || count % 8)
     return decode_fail(decoder, "%s takes a number from 24 to 256, in eights", s->op);
   decoder->kernel->sets_registers = true;
-  bool is_more = begins(s->op, "setmaxnreg.inc.");
+  bool is_more = decode_begins(s->op, "setmaxnreg.inc.");
   return push(decoder,
               (SimInst){.code = SIM_registers, .line = s->line, .imm = count, .mode = is_more});
 }
@@ -313,10 +309,10 @@ Status decode_hopper(Decoder *decoder, const PtxStatement *s, bool *is_known) {
                 {"fence.proxy.async.global", PROXY_GLOBAL},
                 {"fence.mbarrier_init.release.cluster", PROXY_MBARRIER}};
   *is_known = true;
-  if (begins(s->op, "wgmma.")) return decode_wgmma(decoder, s);
-  if (begins(s->op, "mbarrier.")) return decode_mbarrier(decoder, s);
-  if (begins(s->op, "cp.async.bulk.tensor.")) return decode_tensor(decoder, s);
-  if (begins(s->op, "cp.async.bulk.")) return decode_bulk(decoder, s);
+  if (decode_begins(s->op, "wgmma.")) return decode_wgmma(decoder, s);
+  if (decode_begins(s->op, "mbarrier.")) return decode_mbarrier(decoder, s);
+  if (decode_begins(s->op, "cp.async.bulk.tensor.")) return decode_tensor(decoder, s);
+  if (decode_begins(s->op, "cp.async.bulk.")) return decode_bulk(decoder, s);
   if (!strcmp(s->op, "elect.sync")) return decode_elect(decoder, s);
   if (!strcmp(s->op, "setmaxnreg.inc.sync.aligned.u32") ||
       !strcmp(s->op, "setmaxnreg.dec.sync.aligned.u32"))

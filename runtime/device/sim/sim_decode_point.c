@@ -2,6 +2,7 @@
  * conditions in setp and operands that are wider than their type become instructions of their own.
  */
 #include "runtime/device/sim/sim_text.h"
+#include "base/text.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -72,12 +73,6 @@ static bool split(const char *op, Words *out) {
   return out->count > 0;
 }
 
-static bool is_one_of(const char *word, const char *const *list) {
-  for (; *list; list++)
-    if (!strcmp(word, *list)) return true;
-  return false;
-}
-
 /* The text that sim_ops.def has for it. */
 static void canonical(Words *w, char out[128]) {
   static const char *const by_width[] = {"mov",  "selp", "and", "or",  "xor", "not",
@@ -91,16 +86,17 @@ static void canonical(Words *w, char out[128]) {
   bool is_equality = w->count > 2 && !strcmp(stem, "setp") &&
                      (!strcmp(w->word[1], "eq") || !strcmp(w->word[1], "ne"));
   if (!strcmp(stem, "mad") && is_float) strcpy(stem, "fma");
-  if ((is_one_of(stem, by_width) || is_low || is_equality) && (type[0] == 'u' || type[0] == 's'))
+  if ((text_is_one_of(stem, by_width) || is_low || is_equality) &&
+      (type[0] == 'u' || type[0] == 's'))
     type[0] = 'b';
-  if (is_one_of(stem, any_type) && type[0] == 'f') type[0] = 'b';
+  if (text_is_one_of(stem, any_type) && type[0] == 'f') type[0] = 'b';
   if (!strcmp(stem, "setp") && type[0] == 'u') {
     static const char *const names[4][2] = {{"lo", "lt"}, {"ls", "le"}, {"hi", "gt"}, {"hs", "ge"}};
     for (int i = 0; i < 4; i++)
       if (!strcmp(w->word[1], names[i][0])) strcpy(w->word[1], names[i][1]);
   }
-  bool needs_rounding =
-      is_one_of(stem, rounded) && is_float && !(w->count > 2 && is_one_of(w->word[1], roundings));
+  bool needs_rounding = text_is_one_of(stem, rounded) && is_float &&
+                        !(w->count > 2 && text_is_one_of(w->word[1], roundings));
   int length = snprintf(out, 128, "%s", stem);
   if (needs_rounding) length += snprintf(out + length, 128 - (size_t)length, ".rn");
   for (int i = 1; i < w->count && length < 100; i++)

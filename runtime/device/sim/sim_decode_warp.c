@@ -198,10 +198,6 @@ static Status decode_mma(Decoder *decoder, const PtxStatement *s) {
 }
 
 /* ── all of them ──────────────────────────────────────────────────────────────────────────── */
-static bool begins(const char *text, const char *with) {
-  return !strncmp(text, with, strlen(with));
-}
-
 static bool is_barrier(const char *op) {
   static const char *const texts[] = {"bar.sync",         "bar.cta.sync",
                                       "barrier.sync",     "barrier.sync.aligned",
@@ -213,12 +209,12 @@ static bool is_barrier(const char *op) {
 
 Status decode_warp(Decoder *decoder, const PtxStatement *s, bool *is_known) {
   *is_known = true;
-  if (begins(s->op, "shfl.sync.")) return decode_shuffle(decoder, s);
-  if (begins(s->op, "vote.sync.")) return decode_vote(decoder, s);
-  if (begins(s->op, "redux.sync.")) return decode_redux(decoder, s);
-  if (begins(s->op, "mma.sync.aligned.")) return decode_mma(decoder, s);
-  if (begins(s->op, "ldmatrix.sync.aligned.m8n8.x") ||
-      begins(s->op, "stmatrix.sync.aligned.m8n8.x"))
+  if (decode_begins(s->op, "shfl.sync.")) return decode_shuffle(decoder, s);
+  if (decode_begins(s->op, "vote.sync.")) return decode_vote(decoder, s);
+  if (decode_begins(s->op, "redux.sync.")) return decode_redux(decoder, s);
+  if (decode_begins(s->op, "mma.sync.aligned.")) return decode_mma(decoder, s);
+  if (decode_begins(s->op, "ldmatrix.sync.aligned.m8n8.x") ||
+      decode_begins(s->op, "stmatrix.sync.aligned.m8n8.x"))
     return decode_ldmatrix(decoder, s);
   if (is_barrier(s->op)) return decode_barrier(decoder, s);
   if (!strcmp(s->op, "bar.warp.sync")) {

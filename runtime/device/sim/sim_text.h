@@ -4,6 +4,7 @@
 #define FT_RUNTIME_SIM_TEXT_H
 #include "runtime/device/sim/sim_private.h"
 #include <stdarg.h>
+#include <string.h>
 
 typedef enum {
   VALUE_REGISTER,      /* index */
@@ -76,6 +77,9 @@ Status decode_fail(const Decoder *decoder, const char *format, ...)
 /* ── among the decoder's files ── */
 int decode_register(Decoder *decoder, SimClass class);              /* a new one */
 int decode_constant(Decoder *decoder, uint64_t bits, bool is_wide); /* as an arg */
+static inline bool decode_begins(const char *text, const char *with) {
+  return !strncmp(text, with, strlen(with));
+}
 SimInst *decode_push(Decoder *decoder, SimCode code);
 /* The operand as an arg of that type. */
 STATUS_CHECKED Status decode_value(Decoder *decoder, const PtxValue *value, SimType type,
