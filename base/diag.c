@@ -22,7 +22,7 @@ const char *diag_path(const Diag *diag, Loc loc) {
   return file ? file->path : "<unknown>";
 }
 
-static void print_line(const Diag *diag, const SourceFile *file, Loc loc) {
+static void diag_print_line(const Diag *diag, const SourceFile *file, Loc loc) {
   const char *line = file->text;
   for (uint32_t n = 1; line && n < loc.line; n++) {
     line = strchr(line, '\n');
@@ -38,21 +38,22 @@ static void print_line(const Diag *diag, const SourceFile *file, Loc loc) {
   fputs("^\n", diag->out);
 }
 
-static void print(const Diag *diag, Loc loc, const char *kind, const char *format, va_list args) {
+static void diag_print(const Diag *diag, Loc loc, const char *kind, const char *format,
+                       va_list args) {
   const SourceFile *file = file_of(diag, loc);
   if (diag->is_quiet) return;
   if (file) fprintf(diag->out, "%s:%u:%u: ", file->path, loc.line, loc.column);
   fprintf(diag->out, "%s: ", kind);
   vfprintf(diag->out, format, args);
   fputc('\n', diag->out);
-  if (file) print_line(diag, file, loc);
+  if (file) diag_print_line(diag, file, loc);
 }
 
 void diag_error(Diag *diag, Loc loc, const char *format, ...) {
   if (diag->errors++ >= diag->limit) return;
   va_list args;
   va_start(args, format);
-  print(diag, loc, "error", format, args);
+  diag_print(diag, loc, "error", format, args);
   va_end(args);
 }
 
@@ -60,7 +61,7 @@ void diag_warning(Diag *diag, Loc loc, const char *format, ...) {
   diag->warnings++;
   va_list args;
   va_start(args, format);
-  print(diag, loc, "warning", format, args);
+  diag_print(diag, loc, "warning", format, args);
   va_end(args);
 }
 
@@ -68,6 +69,6 @@ void diag_note(Diag *diag, Loc loc, const char *format, ...) {
   if (diag->errors > diag->limit) return;
   va_list args;
   va_start(args, format);
-  print(diag, loc, "note", format, args);
+  diag_print(diag, loc, "note", format, args);
   va_end(args);
 }

@@ -2,7 +2,7 @@
 #include "base/lookup.h"
 #include <string.h>
 
-static uint64_t hash_of(const void *key, size_t bytes) {
+static uint64_t lookup_hash(const void *key, size_t bytes) {
   const unsigned char *at = key;
   uint64_t hash = bytes;
   for (size_t i = 0; i < bytes; i++) {
@@ -14,7 +14,7 @@ static uint64_t hash_of(const void *key, size_t bytes) {
 
 /* The slot where the key is, or would be. There are slots, and one is empty. */
 static int *slot_of(const Lookup *lookup, const void *key, size_t bytes) {
-  for (uint64_t at = hash_of(key, bytes);; at++) {
+  for (uint64_t at = lookup_hash(key, bytes);; at++) {
     int *slot = &lookup->slot[at & (uint64_t)(lookup->slots - 1)];
     if (!*slot) return slot;
     const LookupEntry *entry = &lookup->entries.at[*slot - 1];
@@ -22,7 +22,7 @@ static int *slot_of(const Lookup *lookup, const void *key, size_t bytes) {
   }
 }
 
-static void grow(Lookup *lookup) {
+static void lookup_grow(Lookup *lookup) {
   enum { FIRST = 16 };
   lookup->slots = lookup->slots ? 2 * lookup->slots : FIRST;
   lookup->slot = ARENA_ARRAY(lookup->arena, int, lookup->slots);
@@ -37,7 +37,7 @@ int lookup_find(const Lookup *lookup, const void *key, size_t bytes) {
 }
 
 int lookup_add(Lookup *lookup, const void *key, size_t bytes, int value) {
-  if (2 * (lookup->entries.count + 1) > lookup->slots) grow(lookup);
+  if (2 * (lookup->entries.count + 1) > lookup->slots) lookup_grow(lookup);
   int *slot = slot_of(lookup, key, bytes);
   if (*slot) return lookup->entries.at[*slot - 1].value;
   void *copy = arena_alloc(lookup->arena, bytes);

@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static void reserve(Text *text, size_t more) {
+static void text_reserve(Text *text, size_t more) {
   if (more > SIZE_MAX / 4) memory_none();
   if (text->count + more + 1 <= text->capacity) return;
   size_t capacity = text->capacity ? text->capacity : 256;
@@ -26,7 +26,7 @@ static void reserve(Text *text, size_t more) {
 }
 
 void text_append(Text *text, const char *bytes, size_t count) {
-  reserve(text, count);
+  text_reserve(text, count);
   if (count) memcpy(text->at + text->count, bytes, count);
   text->count += count;
   text->at[text->count] = 0;
@@ -37,7 +37,7 @@ void text_vprintf(Text *text, const char *format, va_list args) {
   va_copy(again, args);
   int length = vsnprintf(NULL, 0, format, args);
   if (length > 0) {
-    reserve(text, (size_t)length);
+    text_reserve(text, (size_t)length);
     vsnprintf(text->at + text->count, (size_t)length + 1, format, again);
     text->count += (size_t)length;
   }
@@ -82,7 +82,7 @@ int text_read_file(Text *out, const char *path) {
   if (!error && S_ISDIR(info.st_mode)) error = EISDIR;
   if (!error && !S_ISREG(info.st_mode) && !may_wait) error = TEXT_IRREGULAR;
   while (!error) {
-    reserve(out, 1 << 16);
+    text_reserve(out, 1 << 16);
     ssize_t got = read(fd, out->at + out->count, out->capacity - out->count - 1);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) error = errno;

@@ -22,7 +22,7 @@ bool artifact_embed_plan(Module *module, const Plan *plan) {
   return true;
 }
 
-static bool fail(Diag *diag, const char *what, const char *path, int error) {
+static bool artifact_fail(Diag *diag, const char *what, const char *path, int error) {
   diag_error(diag, (Loc){0}, "cannot %s %s: %s", what, path, text_error(error));
   return false;
 }
@@ -33,7 +33,7 @@ static bool write_ptx(Diag *diag, const Code *code, const char *path) {
   text_append(&text, text_cstr(&code->assembly), code->assembly.count);
   int error = text_write_file(path, text_cstr(&text), text.count);
   text_free(&text);
-  return !error || fail(diag, "write", path, error);
+  return !error || artifact_fail(diag, "write", path, error);
 }
 
 /* ── .so ────────────────────────────────────────────────────────────────────────────────────── */
@@ -109,9 +109,9 @@ static bool link_beside(Diag *diag, const Code *code, const char *path, Beside *
   for (int i = 0; i < CODEGEN_OBJECTS && !error; i++)
     if (code->object[i].count)
       error = write_beside(path, &code->object[i], &files->object[files->count++]);
-  if (error) return fail(diag, "write", path, error);
+  if (error) return artifact_fail(diag, "write", path, error);
   if (!explain_ld(diag, run_ld(files, message, sizeof message), message)) return false;
-  if (rename(files->linked.at, path)) return fail(diag, "write", path, errno);
+  if (rename(files->linked.at, path)) return artifact_fail(diag, "write", path, errno);
   text_free(&files->linked);
   return true;
 }

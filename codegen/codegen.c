@@ -78,7 +78,7 @@ static void print_llvm(Module *module, Text *out) {
   LLVMDisposeMessage(text);
 }
 
-static void compile(Work *work, int index) {
+static void compile_piece(Work *work, int index) {
   Piece *piece = &work->piece[index];
   Module *module = &piece->module;
   double start = now();
@@ -105,7 +105,7 @@ static void compile(Work *work, int index) {
 static void *take_pieces(void *argument) {
   Work *work = argument;
   int index;
-  while ((index = atomic_fetch_add(&work->next, 1)) < work->count) compile(work, index);
+  while ((index = atomic_fetch_add(&work->next, 1)) < work->count) compile_piece(work, index);
   return NULL;
 }
 
@@ -151,7 +151,7 @@ static bool open_all(Work *work, Module **module, Arena *arena, Diag *diag) {
   return true;
 }
 
-static bool finish(Work *work) {
+static bool codegen_finish(Work *work) {
   bool good = true;
   for (int i = 0; i < work->count; i++) {
     const Piece *piece = &work->piece[i];
@@ -181,7 +181,7 @@ bool codegen_run(Arena *arena, Diag *diag, const Program *program, const Codegen
   tick(&clock, "lower");
   if (good) {
     compile_all(&work);
-    good = finish(&work);
+    good = codegen_finish(&work);
     tick(&clock, "modules, side by side");
   }
   for (int i = 0; i < work.count; i++) {

@@ -30,13 +30,13 @@ typedef struct {
   Visit **seen;           /* by node id */
 } Walk;
 
-static void push(Symbol *symbol, int64_t extent, int dim, uint32_t mask) {
+static void symbol_push(Symbol *symbol, int64_t extent, int dim, uint32_t mask) {
   if (extent == 1) return;
   if (symbol->count < MAX_ITEMS) symbol->item[symbol->count++] = (Item){extent, dim, mask};
 }
 
 /* These items are read as one number: borders inside may go if they are whole neighbours. */
-static void use(Walk *walk, const Symbol *symbol) {
+static void collapse_use(Walk *walk, const Symbol *symbol) {
   uint32_t present = 0, computed = 0;
   int position[MAX_RANK];
   for (int i = 0; i < symbol->count; i++) {
@@ -59,10 +59,9 @@ static void use(Walk *walk, const Symbol *symbol) {
   }
 }
 
-
 /* Dimensions [from, to) of `shape`, whose elements `symbol` counts. */
-static void run(Walk *walk, const Symbol *symbol, const Shape *shape, int from, int to,
-                Symbol *out) {
+static void collapse_run(Walk *walk, const Symbol *symbol, const Shape *shape, int from, int to,
+                         Symbol *out) {
   int64_t low = shape_elements_between(shape, to, shape->rank), weight = 1;
   int64_t high = shape_elements_between(shape, from, shape->rank);
   if (high <= low) return;
@@ -74,31 +73,31 @@ static void run(Walk *walk, const Symbol *symbol, const Shape *shape, int from, 
   }
   if (first >= 0 && last >= 0) {
     for (int k = first; k < last; k++)
-      push(out, symbol->item[k].extent, symbol->item[k].dim, symbol->item[k].mask);
+      symbol_push(out, symbol->item[k].extent, symbol->item[k].dim, symbol->item[k].mask);
     return;
   }
   uint32_t mask = 0; /* cut through a digit: keep every border that is involved */
   for (int k = 0; k < symbol->count; k++) {
     Symbol alone = {.count = 1, .item = {symbol->item[k]}};
-    use(walk, &alone);
+    collapse_use(walk, &alone);
     mask |= symbol->item[k].dim >= 0 ? 1u << symbol->item[k].dim : symbol->item[k].mask;
   }
-  push(out, high / low, -1, mask);
+  symbol_push(out, high / low, -1, mask);
 }
 
 /* Dimension d as a number that is computed with. */
-static void computed(Walk *walk, const Symbol *symbol, const Shape *shape, int d, int64_t extent,
-                     Symbol *out) {
+static void collapse_computed(Walk *walk, const Symbol *symbol, const Shape *shape, int d,
+                              int64_t extent, Symbol *out) {
   Symbol part = {0};
-  run(walk, symbol, shape, d, d + 1, &part);
-  use(walk, &part);
+  collapse_run(walk, symbol, shape, d, d + 1, &part);
+  collapse_use(walk, &part);
   uint32_t mask = 0;
   for (int k = 0; k < part.count; k++)
     mask |= part.item[k].dim >= 0 ? 1u << part.item[k].dim : part.item[k].mask;
-  push(out, extent, -1, mask);
+  symbol_push(out, extent, -1, mask);
 }
 
-static void visit(Walk *walk, const Node *node, const Symbol *symbol);
+static void collapse_visit(Walk *walk, const Node *node, const Symbol *symbol);
 
 static void visit_resized(Walk *walk, const Node *node, const Node *input, const Symbol *symbol,
                           bool is_dropped) {
@@ -107,11 +106,12 @@ static void visit_resized(Walk *walk, const Node *node, const Node *input, const
   for (int d = 0; d < out->rank;) {
     int end = d;
     while (end < out->rank && in->dim[end] == out->dim[end]) end++;
-    run(walk, symbol, out, d, end, &inner);
-    if (end < out->rank && !is_dropped) computed(walk, symbol, out, end, in->dim[end], &inner);
+    collapse_run(walk, symbol, out, d, end, &inner);
+    if (end < out->rank && !is_dropped)
+      collapse_computed(walk, symbol, out, end, in->dim[end], &inner);
     d = end + 1;
   }
-  visit(walk, input, &inner);
+  collapse_visit(walk, input, &inner);
 }
 
 static void visit_transpose(Walk *walk, const Node *node, const Symbol *symbol) {
@@ -120,8 +120,9 @@ static void visit_transpose(Walk *walk, const Node *node, const Symbol *symbol) 
   int source[MAX_RANK];
   for (int i = 0; i < shape->rank; i++) source[perm[i]] = i;
   Symbol inner = {0};
-  for (int j = 0; j < shape->rank; j++) run(walk, symbol, shape, source[j], source[j] + 1, &inner);
-  visit(walk, node->input[0], &inner);
+  for (int j = 0; j < shape->rank; j++)
+    collapse_run(walk, symbol, shape, source[j], source[j] + 1, &inner);
+  collapse_visit(walk, node->input[0], &inner);
 }
 
 static void visit_concat(Walk *walk, const Node *node, const Symbol *symbol) {
@@ -129,10 +130,10 @@ static void visit_concat(Walk *walk, const Node *node, const Symbol *symbol) {
   int axis = (int)node_int(node, ATTR_AXIS, 0);
   for (int i = 0; i < node->input_count; i++) {
     Symbol inner = {0};
-    run(walk, symbol, out, 0, axis, &inner);
-    computed(walk, symbol, out, axis, node->input[i]->type.shape.dim[axis], &inner);
-    run(walk, symbol, out, axis + 1, out->rank, &inner);
-    visit(walk, node->input[i], &inner);
+    collapse_run(walk, symbol, out, 0, axis, &inner);
+    collapse_computed(walk, symbol, out, axis, node->input[i]->type.shape.dim[axis], &inner);
+    collapse_run(walk, symbol, out, axis + 1, out->rank, &inner);
+    collapse_visit(walk, node->input[i], &inner);
   }
 }
 
@@ -140,14 +141,14 @@ static void visit_gather(Walk *walk, const Node *node, const Symbol *symbol) {
   const Shape *out = &node->type.shape;
   const Node *table = node->input[0], *row = node->input[1];
   Symbol at = {0}, inner = {0};
-  run(walk, symbol, out, 0, row->type.shape.rank, &at);
+  collapse_run(walk, symbol, out, 0, row->type.shape.rank, &at);
   uint32_t mask = 0;
   for (int k = 0; k < at.count; k++)
     mask |= at.item[k].dim >= 0 ? 1u << at.item[k].dim : at.item[k].mask;
-  visit(walk, row, &at);
-  push(&inner, table->type.shape.dim[0], -1, mask);
-  run(walk, symbol, out, row->type.shape.rank, out->rank, &inner);
-  visit(walk, table, &inner);
+  collapse_visit(walk, row, &at);
+  symbol_push(&inner, table->type.shape.dim[0], -1, mask);
+  collapse_run(walk, symbol, out, row->type.shape.rank, out->rank, &inner);
+  collapse_visit(walk, table, &inner);
 }
 
 static void visit_window(Walk *walk, const Node *node, const Symbol *symbol) {
@@ -156,11 +157,11 @@ static void visit_window(Walk *walk, const Node *node, const Symbol *symbol) {
   for (int i = 0; i < node->input_count; i++) {
     const Shape *in = &node->input[i]->type.shape;
     Symbol inner = {0};
-    run(walk, symbol, out, 0, height, &inner);
-    computed(walk, symbol, out, height, in->dim[height], &inner);
-    computed(walk, symbol, out, height + 1, in->dim[height + 1], &inner);
-    run(walk, symbol, out, height + 2, out->rank, &inner);
-    visit(walk, node->input[i], &inner);
+    collapse_run(walk, symbol, out, 0, height, &inner);
+    collapse_computed(walk, symbol, out, height, in->dim[height], &inner);
+    collapse_computed(walk, symbol, out, height + 1, in->dim[height + 1], &inner);
+    collapse_run(walk, symbol, out, height + 2, out->rank, &inner);
+    collapse_visit(walk, node->input[i], &inner);
   }
 }
 
@@ -177,10 +178,10 @@ static bool is_seen(Walk *walk, const Node *node, const Symbol *symbol) {
 }
 
 static void visit_inputs(Walk *walk, const Node *node, const Symbol *symbol) {
-  for (int i = 0; i < node->input_count; i++) visit(walk, node->input[i], symbol);
+  for (int i = 0; i < node->input_count; i++) collapse_visit(walk, node->input[i], symbol);
 }
 
-static void visit(Walk *walk, const Node *node, const Symbol *symbol) {
+static void collapse_visit(Walk *walk, const Node *node, const Symbol *symbol) {
   if (!shape_elements(&node->type.shape) || is_seen(walk, node, symbol)) return;
   OpClass op_class = op_info[node->op].op_class;
   if (op_class == CLASS_REDUCE) return; /* has been computed: a value of its row */
@@ -198,7 +199,7 @@ static void visit(Walk *walk, const Node *node, const Symbol *symbol) {
   case OP_IOTA: {
     Symbol ignored = {0};
     int axis = (int)node_int(node, ATTR_AXIS, 0);
-    computed(walk, symbol, &node->type.shape, axis, node->type.shape.dim[axis], &ignored);
+    collapse_computed(walk, symbol, &node->type.shape, axis, node->type.shape.dim[axis], &ignored);
     return;
   }
   case OP_TRANSPOSE:
@@ -218,7 +219,7 @@ static void visit(Walk *walk, const Node *node, const Symbol *symbol) {
     visit_gather(walk, node, symbol);
     return;
   default:
-    use(walk, symbol);
+    collapse_use(walk, symbol);
     return; /* arg, random, a contraction's result: an element number */
   }
 }
@@ -233,21 +234,21 @@ uint32_t collapse_axes(const Node *node) {
 static void walk_body(Walk *walk, const Node *fused) {
   const Graph *body = fused->body;
   Symbol all = {0};
-  for (int d = 0; d < walk->domain.rank; d++) push(&all, walk->domain.dim[d], d, 0);
+  for (int d = 0; d < walk->domain.rank; d++) symbol_push(&all, walk->domain.dim[d], d, 0);
   walk->seen = ARENA_ARRAY(walk->scratch, Visit *, body->nodes.count);
   for (int i = 0; i < body->roots.count; i++) {
     const Node *root = body->roots.at[i].node;
-    if (kernel_is_whole(fused, root)) visit(walk, root, &all);
+    if (kernel_is_whole(fused, root)) collapse_visit(walk, root, &all);
   }
   for (int i = 0; i < body->nodes.count; i++)
     if (op_info[body->nodes.at[i]->op].op_class == CLASS_REDUCE) {
       const Node *reduce = body->nodes.at[i];
-      visit(walk, reduce->input[0], &all);
+      collapse_visit(walk, reduce->input[0], &all);
       if (op_is_arg(reduce->op)) {
         Symbol ignored = {0};
         int axis = (int)node_attr(reduce, ATTR_AXES)->ints[0];
         const Shape *input = &reduce->input[0]->type.shape;
-        computed(walk, &all, input, axis, input->dim[axis], &ignored);
+        collapse_computed(walk, &all, input, axis, input->dim[axis], &ignored);
       }
     }
 }
@@ -268,10 +269,10 @@ Domain collapse_domain(Arena *scratch, const Node *node) {
   if (axes) {
     Symbol kept = {0};
     for (int d = 0; d < shape->rank; d++)
-      if (!(axes >> d & 1)) push(&kept, shape->dim[d], d, 0);
+      if (!(axes >> d & 1)) symbol_push(&kept, shape->dim[d], d, 0);
     for (int i = 0; i < node->body->roots.count; i++) {
       const Node *root = node->body->roots.at[i].node;
-      if (!kernel_is_whole(node, root)) visit(&walk, root, &kept);
+      if (!kernel_is_whole(node, root)) collapse_visit(&walk, root, &kept);
     }
   }
   Domain domain = {0};

@@ -52,7 +52,7 @@ void emit_scope_close(Emitter *emitter) {
   }
 }
 
-static void remember(Emitter *emitter, MemoEntry entry, int bucket) {
+static void emit_remember(Emitter *emitter, MemoEntry entry, int bucket) {
   EmitMemo *memo = emitter->memo;
   MemoEntry *kept = ARENA_NEW(emitter->arena, MemoEntry);
   *kept = entry;
@@ -81,8 +81,8 @@ static LLVMValueRef recall_group(Emitter *emitter, LLVMValueRef pointer, LLVMVal
 
 static void remember_group(Emitter *emitter, LLVMValueRef pointer, LLVMValueRef at,
                            LLVMValueRef group) {
-  remember(emitter, (MemoEntry){.op = LLVMLoad, .a = pointer, .b = at, .value = group},
-           bucket_of_op(LLVMLoad, pointer, at));
+  emit_remember(emitter, (MemoEntry){.op = LLVMLoad, .a = pointer, .b = at, .value = group},
+                bucket_of_op(LLVMLoad, pointer, at));
 }
 
 static bool index_equal(const Index *a, const Index *b) {
@@ -211,7 +211,7 @@ LLVMValueRef emit_value(Emitter *emitter, const Node *node, const Index *index) 
     if (entry->node == node && index_equal(&entry->index, index)) return entry->value;
   LLVMValueRef value = binding->get ? binding->get(emitter, node, index, binding->user)
                                     : pull[node->op](emitter, node, index);
-  remember(emitter, (MemoEntry){.node = node, .index = *index, .value = value}, bucket);
+  emit_remember(emitter, (MemoEntry){.node = node, .index = *index, .value = value}, bucket);
   return value;
 }
 
@@ -262,7 +262,7 @@ static LLVMValueRef index_op(Emitter *emitter, LLVMOpcode op, LLVMValueRef a, LL
     value = LLVMBuildBinOp(emitter->builder, op, a, b, "");
     break;
   }
-  remember(emitter, (MemoEntry){.op = op, .a = a, .b = b, .value = value}, bucket);
+  emit_remember(emitter, (MemoEntry){.op = op, .a = a, .b = b, .value = value}, bucket);
   return value;
 }
 
@@ -308,7 +308,7 @@ Index index_of_dims(const Shape *shape, const LLVMValueRef *value, bool varies) 
 }
 
 /* Digits [from, to) as one number. */
-static Digit join(Emitter *emitter, const Index *index, int from, int to) {
+static Digit join_digits(Emitter *emitter, const Index *index, int from, int to) {
   Digit all = {1, NULL, false};
   for (int k = from; k < to; k++) {
     const Digit *digit = &index->digit[k];
@@ -322,7 +322,7 @@ static Digit join(Emitter *emitter, const Index *index, int from, int to) {
 }
 
 LLVMValueRef index_linear(Emitter *emitter, const Index *index) {
-  return join(emitter, index, 0, index->count).value;
+  return join_digits(emitter, index, 0, index->count).value;
 }
 
 /* The part of the index that counts in units of `low` and wraps at `high` (low divides high). */
@@ -342,7 +342,7 @@ static Digit extract(Emitter *emitter, const Index *index, int64_t low, int64_t 
     to = index->count;
     unit = 1;
   }
-  Digit digit = join(emitter, index, from, to);
+  Digit digit = join_digits(emitter, index, from, to);
   int64_t top = unit * digit.extent;
   if (low > unit) digit.value = emit_div(emitter, digit.value, low / unit);
   digit.extent = high / low;

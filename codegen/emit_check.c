@@ -87,7 +87,7 @@ void emit_check(Emitter *emitter, LLVMValueRef pointer, LLVMValueRef element, bo
 
 /* Equal, both NaN, or apart by what a fused multiply-add may change: a value of another index is
  * further away. */
-static LLVMValueRef is_alike(Emitter *emitter, LLVMValueRef a, LLVMValueRef b) {
+static LLVMValueRef emit_is_alike(Emitter *emitter, LLVMValueRef a, LLVMValueRef b) {
   LLVMBuilderRef builder = emitter->builder;
   LLVMTypeRef type = LLVMTypeOf(a);
   if (LLVMGetTypeKind(type) == LLVMIntegerTypeKind)
@@ -108,5 +108,6 @@ static LLVMValueRef is_alike(Emitter *emitter, LLVMValueRef a, LLVMValueRef b) {
 void emit_check_kept(Emitter *emitter, LLVMValueRef kept, LLVMValueRef again, const Index *index,
                      int64_t elements) {
   LLVMValueRef at = index_linear(emitter, index);
-  fail_unless(emitter, is_alike(emitter, again, kept), "keeps a value that is not that of its place", at, elements);
+  fail_unless(emitter, emit_is_alike(emitter, again, kept),
+              "keeps a value that is not that of its place", at, elements);
 }

@@ -41,11 +41,11 @@ LLVMValueRef emit_constant(Emitter *emitter, DType dtype, double value) {
 }
 
 /* ── casts ──────────────────────────────────────────────────────────────────────────────────── */
-static bool is_signed(DType dtype) { return dtype == DT_I32 || dtype == DT_I64; }
+static bool emit_is_signed(DType dtype) { return dtype == DT_I32 || dtype == DT_I64; }
 
-static LLVMValueRef float_to_integer(Emitter *emitter, DType to, LLVMValueRef value) {
+static LLVMValueRef emit_float_to_integer(Emitter *emitter, DType to, LLVMValueRef value) {
   LLVMTypeRef types[2] = {emit_register_type(emitter, to), LLVMTypeOf(value)};
-  const char *name = is_signed(to) ? "llvm.fptosi.sat" : "llvm.fptoui.sat";
+  const char *name = emit_is_signed(to) ? "llvm.fptosi.sat" : "llvm.fptoui.sat";
   unsigned id = LLVMLookupIntrinsicID(name, strlen(name));
   LLVMValueRef function = LLVMGetIntrinsicDeclaration(emitter->module->llvm, id, types, 2);
   return LLVMBuildCall2(emitter->builder, LLVMGlobalGetValueType(function), function, &value, 1,
@@ -65,13 +65,13 @@ LLVMValueRef emit_cast(Emitter *emitter, DType from, DType to, LLVMValueRef valu
     if (from != DT_F64 && to == DT_F64) value = LLVMBuildFPExt(builder, value, type, "");
     return from == to ? value : emit_round(emitter, to, value);
   }
-  if (dtype_is_float(from)) return float_to_integer(emitter, to, value);
+  if (dtype_is_float(from)) return emit_float_to_integer(emitter, to, value);
   if (dtype_is_float(to)) {
-    value = is_signed(from) ? LLVMBuildSIToFP(builder, value, type, "")
-                            : LLVMBuildUIToFP(builder, value, type, "");
+    value = emit_is_signed(from) ? LLVMBuildSIToFP(builder, value, type, "")
+                                 : LLVMBuildUIToFP(builder, value, type, "");
     return emit_round(emitter, to, value);
   }
-  return LLVMBuildIntCast2(builder, value, type, is_signed(from), "");
+  return LLVMBuildIntCast2(builder, value, type, emit_is_signed(from), "");
 }
 
 /* ── floats ─────────────────────────────────────────────────────────────────────────────────── */
@@ -98,8 +98,8 @@ static LLVMValueRef emit_extreme(Emitter *emitter, bool is_max, DType dtype, LLV
                                  LLVMValueRef b) {
   LLVMValueRef both[2] = {a, b};
   if (dtype_is_float(dtype)) return emit_float_extreme(emitter, is_max, dtype, a, b);
-  const char *name = is_signed(dtype) ? (is_max ? "llvm.smax" : "llvm.smin")
-                                      : (is_max ? "llvm.umax" : "llvm.umin");
+  const char *name = emit_is_signed(dtype) ? (is_max ? "llvm.smax" : "llvm.smin")
+                                           : (is_max ? "llvm.umax" : "llvm.umin");
   return emit_intrinsic(emitter, name, LLVMTypeOf(a), both, 2);
 }
 
@@ -339,7 +339,7 @@ LLVMValueRef emit_pointwise(Emitter *emitter, const Node *node, LLVMValueRef *in
                    .type = LLVMTypeOf(inputs[0]),
                    .dtype = dtype,
                    .is_float = dtype_is_float(dtype),
-                   .is_signed = is_signed(dtype)};
+                   .is_signed = emit_is_signed(dtype)};
   LLVMValueRef value = point[node->op](&p);
   bool is_rounded =
       op_has(node->op, TRAIT_EXACT) || node->op == OP_CAST || !dtype_is_float(node->type.dtype);
@@ -361,7 +361,7 @@ LLVMValueRef emit_reduce_identity(Emitter *emitter, Op op, DType dtype) {
   if (dtype_is_float(dtype)) return LLVMConstReal(type, (double)(is_max ? -INFINITY : INFINITY));
   unsigned bits = LLVMGetIntTypeWidth(type);
   uint64_t ones = bits == 64 ? UINT64_MAX : (1ull << bits) - 1;
-  if (!is_signed(dtype)) return LLVMConstInt(type, is_max ? 0 : ones, false);
+  if (!emit_is_signed(dtype)) return LLVMConstInt(type, is_max ? 0 : ones, false);
   return LLVMConstInt(type, is_max ? (ones >> 1) + 1 : ones >> 1, false);
 }
 

@@ -9,7 +9,8 @@
 _Static_assert((int)ATTENTION_MOST == (int)ATTENTION_MOST_FEATURES, "the pass knows the kernel");
 
 /* Heads of `features` each in x, whose first is at `start`. */
-static AttentionPlace place_of(const AttentionForm *f, int arg, const Shape *x, int64_t start) {
+static AttentionPlace host_operand_place(const AttentionForm *f, int arg, const Shape *x,
+                                         int64_t start) {
   if (f->is_beside)
     return (AttentionPlace){arg, start, x->dim[1] * x->dim[2], f->features, x->dim[2]};
   return (AttentionPlace){arg, 0, x->dim[1] * x->dim[2] * x->dim[3], x->dim[2] * x->dim[3],
@@ -22,24 +23,24 @@ static void host_attention_find_places(const Node *node, const AttentionForm *f,
   int at = node->op == OP_ATTENTION_GRAD, result = node->input_count;
   const Shape *q = &node->input[at]->type.shape, *k = &node->input[at + 1]->type.shape;
   const Shape *v = &node->input[at + 2]->type.shape;
-  p->q = place_of(f, at, q, f->start[0]);
-  p->k = place_of(f, at + 1, k, f->start[1]);
-  p->v = place_of(f, at + 2, v, f->start[2]);
+  p->q = host_operand_place(f, at, q, f->start[0]);
+  p->k = host_operand_place(f, at + 1, k, f->start[1]);
+  p->v = host_operand_place(f, at + 2, v, f->start[2]);
   Type y = node_result_type(node, 0);
   if (!at) {
-    p->out = place_of(f, result, &y.shape, 0);
+    p->out = host_operand_place(f, result, &y.shape, 0);
     p->arg_lse = result + 1;
     return;
   }
   bool is_joined = node_int(node, ATTR_JOINED, 0);
   Type dk = is_joined ? y : node_result_type(node, 1);
   int64_t end = f->heads * f->features, more = f->groups * f->features;
-  p->dy = place_of(f, 0, &node->input[0]->type.shape, 0);
-  p->out = place_of(f, 4, &node->input[4]->type.shape, 0);
+  p->dy = host_operand_place(f, 0, &node->input[0]->type.shape, 0);
+  p->out = host_operand_place(f, 4, &node->input[4]->type.shape, 0);
   p->arg_lse = 5;
-  p->dq = place_of(f, result, &y.shape, 0);
-  p->dk = place_of(f, result + !is_joined, &dk.shape, is_joined ? end : 0);
-  p->dv = place_of(f, result + 2 * !is_joined, &dk.shape, is_joined ? end + more : 0);
+  p->dq = host_operand_place(f, result, &y.shape, 0);
+  p->dk = host_operand_place(f, result + !is_joined, &dk.shape, is_joined ? end : 0);
+  p->dv = host_operand_place(f, result + 2 * !is_joined, &dk.shape, is_joined ? end + more : 0);
 }
 
 static AttentionProblem problem_of(const Node *node) {

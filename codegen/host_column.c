@@ -22,7 +22,7 @@ typedef struct {
 
 static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 
-static void measure(Column *column) {
+static void column_measure(Column *column) {
   const Domain *domain = &column->kernel->domain;
   column->kept_outer = column->reduced = column->inner = 1;
   for (int k = 0; k < domain->count; k++) {
@@ -161,7 +161,7 @@ static bool is_heavy(const Graph *body) {
   return is_expensive;
 }
 
-static void accumulate(Column *column, int pass, LLVMValueRef from, LLVMValueRef to) {
+static void column_accumulate(Column *column, int pass, LLVMValueRef from, LLVMValueRef to) {
   Emitter *e = &column->kernel->emitter;
   if (is_heavy(column->kernel->body) || column->reduced < 2 * UNROLL) {
     rows_loop(column, pass, from, to, 1);
@@ -279,7 +279,8 @@ static void emit_main(Column *column, Kernel *out) {
     from = emit_mul(e, part, column->part_rows);
     to = emit_min(e, emit_add(e, from, emit_index_const(e, column->part_rows)), to);
   }
-  for (int pass = 1; pass <= column->reductions.depth; pass++) accumulate(column, pass, from, to);
+  for (int pass = 1; pass <= column->reductions.depth; pass++)
+    column_accumulate(column, pass, from, to);
   if (is_cut)
     save_part(column, part);
   else
@@ -316,7 +317,7 @@ bool host_emit_column(HostKernel *kernel, Kernel *out) {
   host_find_reductions(kernel, &column.reductions);
   const Domain *domain = &kernel->domain;
   if (domain->count && domain->is_reduced[domain->count - 1]) return host_emit_row(kernel, out);
-  measure(&column);
+  column_measure(&column);
   find_side_outputs(&column);
   emit_main(&column, out);
   if (column.parts > 1) {

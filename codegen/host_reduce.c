@@ -2,8 +2,7 @@
  * A pass sees the values of reductions of earlier passes only: that is the depth. */
 #include "codegen/host_private.h"
 
-
-static void add(HostReductions *all, HostReduction reduction) {
+static void add_reduction(HostReductions *all, HostReduction reduction) {
   if (reduction.depth > all->depth) all->depth = reduction.depth;
   all->at[all->count++] = reduction;
 }
@@ -13,13 +12,13 @@ static void add_node(HostReductions *all, const Node *node, int depth) {
   if (dtype == DT_F16 || dtype == DT_BF16) dtype = DT_F32; /* sums of short floats are kept long */
   if (!op_is_arg(node->op)) {
     all->node_depth[node->id] = depth;
-    add(all, (HostReduction){node, node->op, dtype, depth, -1, true, NULL});
+    add_reduction(all, (HostReduction){node, node->op, dtype, depth, -1, true, NULL});
     return;
   }
   Op op = node->op == OP_ARGMAX ? OP_RMAX : OP_RMIN;
   all->node_depth[node->id] = depth + 1;
-  add(all, (HostReduction){node, op, dtype, depth, -1, false, NULL});
-  add(all, (HostReduction){node, OP_RMIN, DT_I32, depth + 1, all->count - 1, true, NULL});
+  add_reduction(all, (HostReduction){node, op, dtype, depth, -1, false, NULL});
+  add_reduction(all, (HostReduction){node, OP_RMIN, DT_I32, depth + 1, all->count - 1, true, NULL});
 }
 
 void host_find_reductions(HostKernel *kernel, HostReductions *out) {

@@ -58,7 +58,7 @@ static bool *find_expensive(const Row *row) {
 
 /* What is expensive itself, or moves expensive values here from other indices: those cannot be
  * kept, but it can. */
-static bool is_worth_keeping(const Node *node, const bool *is_expensive) {
+static bool row_is_worth_keeping(const Node *node, const bool *is_expensive) {
   if (host_is_expensive(node->op)) return true;
   return op_info[node->op].op_class == CLASS_MOVE && node->op != OP_RESHAPE &&
          node->op != OP_BROADCAST && is_expensive[node->id];
@@ -83,7 +83,7 @@ static void choose_stages(Row *row) {
   const bool *is_own = own_index_reads(row->kernel->scratch, row->kernel->node);
   for (int i = 0; i < count && row->stage_count < MAX_STAGES; i++) {
     const Node *node = body->nodes.at[i];
-    if (!is_own[i] || first[i] == last[i] || !is_worth_keeping(node, is_expensive) ||
+    if (!is_own[i] || first[i] == last[i] || !row_is_worth_keeping(node, is_expensive) ||
         row->row_elements * dtype_bytes(node->type.dtype) > STAGE_BYTES)
       continue;
     row->stage[row->stage_count++] = (Kept){node, NULL, first[i], last[i]};

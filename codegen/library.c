@@ -146,7 +146,7 @@ static bool is_possible(const Product *p, const int *alias) {
   return batches_of(p) == 1 && result_type(p, p->aux)->dtype == d && c->dim[c->rank - 1] % 8 == 0;
 }
 
-static int compute_of(const Product *p) {
+static int library_compute(const Product *p) {
   DType operands = p->node->input[p->operand[0]]->type.dtype;
   if (operands == DT_F32) return node_int(p->product, ATTR_TF32, 0) ? COMPUTE_TF32 : COMPUTE_F32;
   return operands == DT_BF16 ? COMPUTE_BF16 : COMPUTE_F16;
@@ -161,7 +161,7 @@ static void fill_call(const Product *p, KernelLaunch *out) {
                           {"k", a->dim[a->rank - (ta ? 2 : 1)]},
                           {"ta", ta},
                           {"tb", tb},
-                          {"compute", compute_of(p)},
+                          {"compute", library_compute(p)},
                           {"bias", p->bias >= 0},
                           {"act", p->act},
                           {"aux", p->aux >= 0},

@@ -74,7 +74,7 @@ static const Node *only_reader(const Graph *graph, const Node *maker) {
   return reader;
 }
 
-static int64_t value_of(const PlanStep *call, const char *key) { return call_int(call, key); }
+static int64_t call_value(const PlanStep *call, const char *key) { return call_int(call, key); }
 
 static void set_value(PlanStep *call, const char *key, int64_t value) {
   for (int i = 0; i < call->int_count; i++)
@@ -92,8 +92,8 @@ static PlanStep copy_call(const Pairing *p, const PlanStep *call) {
 
 /* Nothing behind the product, nothing added. */
 static bool is_bare(const PlanStep *call) {
-  return value_of(call, "batch") == 1 && !value_of(call, "bias") && !value_of(call, "act") &&
-         !value_of(call, "aux") && !value_of(call, "sums") && !value_of(call, "accumulate");
+  return call_value(call, "batch") == 1 && !call_value(call, "bias") && !call_value(call, "act") &&
+         !call_value(call, "aux") && !call_value(call, "sums") && !call_value(call, "accumulate");
 }
 
 /* ── order ────────────────────────────────────────────────────────────────────────────────── */
@@ -131,7 +131,7 @@ static bool can_sink(const Pairing *p, const int *part, int count) {
 }
 
 /* Where step `at` is after steps [first, end) have gone to just before `to`. */
-static int moved(int at, int first, int end, int to) {
+static int moved_index(int at, int first, int end, int to) {
   if (at >= first && at < end) return at + to - end;
   return at >= end && at < to ? at - (end - first) : at;
 }
@@ -145,19 +145,19 @@ static void sink(Pairing *p, const NodeSteps *early, const NodeSteps *late) {
   memcpy(steps + to - length, held, sizeof *held * (size_t)length);
   for (int i = 0; i < p->out->insteads.count; i++) {
     PlanInstead *instead = &p->out->insteads.at[i];
-    int last = moved(instead->end - 1, first, end, to);
-    instead->first = moved(instead->first, first, end, to);
+    int last = moved_index(instead->end - 1, first, end, to);
+    instead->first = moved_index(instead->first, first, end, to);
     instead->end = last + 1;
   }
   for (int i = 0; i < p->count; i++) {
-    int last = moved(p->steps[i].end - 1, first, end, to);
-    p->steps[i].first = moved(p->steps[i].first, first, end, to);
+    int last = moved_index(p->steps[i].end - 1, first, end, to);
+    p->steps[i].first = moved_index(p->steps[i].first, first, end, to);
     p->steps[i].end = last + 1;
   }
 }
 
 /* The call must not write what it, or only a part of what it replaces, still reads. */
-static bool is_sound(const Pairing *p, const PlanStep *call) {
+static bool pair_is_sound(const Pairing *p, const PlanStep *call) {
   for (int i = call->input_count; i < call->arg_count; i++)
     for (int j = 0; j < call->arg_count; j++)
       if (i != j && plan_buffers_overlap(&p->out->buffers.at[call->args[i]],
@@ -177,7 +177,7 @@ static bool can_offer(const Pairing *p, const Offer *offer) {
   for (int i = 0; i < offer->part_count; i++)
     if (p->is_paired[offer->part[i]]) return false;
   for (int i = 0; i < offer->call_count; i++)
-    if (!is_sound(p, &offer->call[i])) return false;
+    if (!pair_is_sound(p, &offer->call[i])) return false;
   return can_sink(p, offer->part, offer->part_count);
 }
 
@@ -202,8 +202,8 @@ static bool add_offer(Pairing *p, const Offer *offer) {
  * stored the other way round, or as its operand b. */
 static int library_pairs_sums_of(const Pairing *p, const PlanStep *call, int summed) {
   if (!is_bare(call)) return 0;
-  if (value_of(call, "ta") && is_same_place(p, call->args[0], summed)) return 1;
-  return !value_of(call, "tb") && is_same_place(p, call->args[1], summed) ? 2 : 0;
+  if (call_value(call, "ta") && is_same_place(p, call->args[0], summed)) return 1;
+  return !call_value(call, "tb") && is_same_place(p, call->args[1], summed) ? 2 : 0;
 }
 
 /* The call with sums of an operand besides. */
@@ -226,7 +226,8 @@ typedef struct {
 } Gradient;
 
 /* Is `node` a sum over all dimensions but the last, point by point of these values? */
-static bool is_column_sum(Recogniser *r, const Node *node, int64_t columns, const double *values) {
+static bool pair_is_column_sum(Recogniser *r, const Node *node, int64_t columns,
+                               const double *values) {
   const Shape *out = &node->type.shape;
   if (!match_column_sum(node) || out->dim[out->rank - 1] != columns) return false;
   const double *summed = recognise_values(r, node->input[0]);
@@ -254,19 +255,19 @@ static bool recognise_gradient(const Node *user, const Node *product, int64_t m,
   if (out->act == ACT_RELU_GRADIENT) is_good = recognise_slope(values, FORM_RELU, x, g);
   if (body->roots.count == 2) out->sums = 1 - out->result;
   if (is_good && out->sums >= 0)
-    is_good = is_column_sum(r, body->roots.at[out->sums].node, n, values);
+    is_good = pair_is_column_sum(r, body->roots.at[out->sums].node, n, values);
   arena_free(scratch);
   return is_good;
 }
 
 /* The bits that relu's call leaves for its gradient: asks the forward product for them. Only calls
  * know them: the runtime makes the gradient's call only where it makes that one. */
-static int find_mask(Pairing *p, const Node *value) {
+static int pair_find_mask(Pairing *p, const Node *value) {
   int at = find_steps(p, maker_of(value));
   PlanStep *call = at < 0 ? NULL : find_call(p, &p->steps[at]);
-  if (!call || value_of(call, "act") != ACT_RELU || value_of(call, "batch") != 1) return -1;
-  if (value_of(call, "aux")) return call->args[call->arg_count - 1];
-  int64_t row = (value_of(call, "n") + 127) / 128 * 16, rows = value_of(call, "m");
+  if (!call || call_value(call, "act") != ACT_RELU || call_value(call, "batch") != 1) return -1;
+  if (call_value(call, "aux")) return call->args[call->arg_count - 1];
+  int64_t row = (call_value(call, "n") + 127) / 128 * 16, rows = call_value(call, "m");
   Type type = {DT_U8, shape_of(2, (int64_t[]){rows, row})};
   Place place = {ARENA_WORK, lower_extend(p->lowering, ARENA_WORK, type_bytes(&type))};
   int *args = ARENA_ARRAY(p->arena, int, call->arg_count + 1);
@@ -280,11 +281,11 @@ static int find_mask(Pairing *p, const Node *value) {
 
 /* The product that takes the gradient for a weight's, behind the kernel that makes it. */
 static bool add_weight(const Pairing *p, int gradient, int sums, Offer *offer) {
-  int64_t columns = value_of(&offer->call[0], "n");
+  int64_t columns = call_value(&offer->call[0], "n");
   for (int i = offer->part[1] + 1; i < p->count; i++) {
     const PlanStep *bare = find_call(p, &p->steps[i]);
     int of = bare && !p->is_paired[i] ? library_pairs_sums_of(p, bare, gradient) : 0;
-    if (!of || value_of(bare, of == 1 ? "m" : "n") != columns) continue;
+    if (!of || call_value(bare, of == 1 ? "m" : "n") != columns) continue;
     offer->part[offer->part_count++] = i;
     offer->call[offer->call_count++] = with_sums(p, bare, of, sums);
     return true;
@@ -301,7 +302,7 @@ static void pair_gradient(Pairing *p, int at) {
   int late = user && user->op == OP_FUSED ? find_steps(p, user) : -1;
   Gradient found;
   if (late < 0 ||
-      !recognise_gradient(user, product, value_of(bare, "m"), value_of(bare, "n"), &found))
+      !recognise_gradient(user, product, call_value(bare, "m"), call_value(bare, "n"), &found))
     return;
   const int *theirs = p->out->steps.at[p->steps[late].first].args;
   int *args = ARENA_ARRAY(p->arena, int, 5), results = user->input_count;
@@ -322,9 +323,9 @@ static void pair_gradient(Pairing *p, int at) {
   if (sums >= 0 && !has_sums && !add_weight(p, gradient, sums, &offer)) return;
   if (found.act == ACT_RELU_GRADIENT) {
     if (!can_offer(p, &offer)) return; /* the mask is made only if all else is right */
-    args[2] = find_mask(p, user->input[found.value]);
+    args[2] = pair_find_mask(p, user->input[found.value]);
     if (args[2] < 0) return;
-  } else if (value_of(call, "n") % 8) {
+  } else if (call_value(call, "n") % 8) {
     return;
   }
   add_offer(p, &offer);
@@ -342,8 +343,9 @@ static void pair_sums(Pairing *p, int at) {
     if (!of || maker_of(node->input[0]) != maker_of(p->steps[at].node->input[of - 1])) continue;
     Arena *scratch = arena_new();
     Recogniser *r = recogniser_new(scratch, node->body, NULL);
-    bool is_sum = is_column_sum(r, node->body->roots.at[0].node,
-                                value_of(bare, of == 1 ? "m" : "n"), recognise_variable(r, 0));
+    bool is_sum =
+        pair_is_column_sum(r, node->body->roots.at[0].node, call_value(bare, of == 1 ? "m" : "n"),
+                           recognise_variable(r, 0));
     arena_free(scratch);
     if (!is_sum) continue;
     Offer offer = {.part = {i < at ? i : at, i < at ? at : i}, .part_count = 2, .call_count = 1};
@@ -353,7 +355,7 @@ static void pair_sums(Pairing *p, int at) {
 }
 
 /* By their first step; the longest first. */
-static void sort_insteads(PlanGraph *out) {
+static void pair_sort_insteads(PlanGraph *out) {
   for (int i = 1; i < out->insteads.count; i++) {
     PlanInstead one = out->insteads.at[i];
     int k = i;
@@ -377,5 +379,5 @@ void library_pairs(Lowering *lowering, const Graph *graph, NodeSteps *steps, int
                .is_paired = ARENA_ARRAY(lowering->arena, bool, count + 1)};
   for (int i = 0; i < count; i++) pair_gradient(&p, i);
   for (int i = 0; i < count; i++) pair_sums(&p, i);
-  sort_insteads(p.out);
+  pair_sort_insteads(p.out);
 }

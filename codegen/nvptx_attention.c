@@ -86,7 +86,7 @@ typedef struct {
 
 /* ── what is asked for ──────────────────────────────────────────────────────────────────────── */
 
-static Place place_of(const AttentionForm *f, int argument, Type type, int64_t start) {
+static Place nvptx_operand_place(const AttentionForm *f, int argument, Type type, int64_t start) {
   const int64_t *dim = type.shape.dim;
   if (f->is_beside) return (Place){argument, start, dim[1] * dim[2], f->features, dim[2]};
   return (Place){argument, 0, dim[1] * dim[2] * dim[3], dim[2] * dim[3], dim[3]};
@@ -99,10 +99,10 @@ static void nvptx_attention_find_places(Attention *a) {
   int results = a->job->operand_count;
   for (int i = 0; i < 3; i++)
     place[TENSOR_QUERY + i] =
-        place_of(f, a->first + i, node->input[a->first + i]->type, f->start[i]);
+        nvptx_operand_place(f, a->first + i, node->input[a->first + i]->type, f->start[i]);
   Type y = node_result_type(node, 0);
   if (node->op == OP_ATTENTION) {
-    place[TENSOR_OUT] = place_of(f, results, y, 0);
+    place[TENSOR_OUT] = nvptx_operand_place(f, results, y, 0);
     for (int i = TENSOR_SLOPE; i < TENSORS; i++) place[i] = place[TENSOR_OUT]; /* not used */
     return;
   }
@@ -110,11 +110,11 @@ static void nvptx_attention_find_places(Attention *a) {
   Type dk = is_joined ? y : node_result_type(node, 1);
   int64_t end = is_joined ? f->heads * f->features : 0;
   int64_t more = is_joined ? f->groups * f->features : 0;
-  place[TENSOR_SLOPE] = place_of(f, 0, node->input[0]->type, 0);
-  place[TENSOR_OUT] = place_of(f, 4, node->input[4]->type, 0);
-  place[TENSOR_QUERY_GRAD] = place_of(f, results, y, 0);
-  place[TENSOR_KEY_GRAD] = place_of(f, results + !is_joined, dk, end);
-  place[TENSOR_VALUE_GRAD] = place_of(f, results + 2 * !is_joined, dk, end + more);
+  place[TENSOR_SLOPE] = nvptx_operand_place(f, 0, node->input[0]->type, 0);
+  place[TENSOR_OUT] = nvptx_operand_place(f, 4, node->input[4]->type, 0);
+  place[TENSOR_QUERY_GRAD] = nvptx_operand_place(f, results, y, 0);
+  place[TENSOR_KEY_GRAD] = nvptx_operand_place(f, results + !is_joined, dk, end);
+  place[TENSOR_VALUE_GRAD] = nvptx_operand_place(f, results + 2 * !is_joined, dk, end + more);
 }
 
 /* How many elements may be moved at once: 16 or 4 bytes of them, or one. */
@@ -125,7 +125,7 @@ static int find_wide(const Attention *a) {
   return odd * a->bytes % 16 == 0 ? 16 / a->bytes : odd * a->bytes % 4 == 0 ? 4 / a->bytes : 1;
 }
 
-static void describe(Attention *a) {
+static void describe_attention(Attention *a) {
   const Node *node = a->node;
   a->first = node->op == OP_ATTENTION_GRAD;
   a->mask = a->first ? 6 : 3;
@@ -413,7 +413,7 @@ bool nvptx_attention(Job *job) {
   a->job = job;
   a->node = job->node;
   if (!callback_fits(job)) return false;
-  describe(a);
+  describe_attention(a);
   if (a->form.heads > MAX_GRID_YZ || a->form.batch > MAX_GRID_YZ) {
     diag_error(job->module->diag, job->node->origin.loc,
                "this attention is too large for one GPU grid");

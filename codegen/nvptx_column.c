@@ -339,7 +339,7 @@ static void store_partials(Column *c) {
 }
 
 /* Part `number` of those that are this lane's; beyond the last one, what changes nothing. */
-static LLVMValueRef read_part(Column *c, int reduction, int64_t number) {
+static LLVMValueRef column_read_part(Column *c, int reduction, int64_t number) {
   Entry *entry = &c->entry;
   Reduction *one = &c->reductions.at[reduction];
   LLVMTypeRef type = emit_register_type(&entry->emitter, one->dtype);
@@ -361,9 +361,9 @@ static void combine_splits(Column *c) {
   Entry *entry = &c->entry;
   for (int i = 0; i < c->reductions.count; i++) {
     Reduction *one = &c->reductions.at[i];
-    LLVMValueRef total = read_part(c, i, 0);
+    LLVMValueRef total = column_read_part(c, i, 0);
     for (int64_t number = 1; number * COMBINE_LANES < c->splits; number++)
-      total = reduction_step(entry, one, total, read_part(c, i, number));
+      total = reduction_step(entry, one, total, column_read_part(c, i, number));
     for (int mask = 1; mask < COMBINE_LANES; mask *= 2)
       total = reduction_step(entry, one, total, entry_shuffle(entry, total, mask));
     c->value[i][0] = total;

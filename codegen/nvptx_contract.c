@@ -269,7 +269,8 @@ static void define_sum(Contract *c) {
 
 /* Pushes `count` places of which `value` is one, or, where the digit is the fastest and goes by
  * four, group `value` and the place `lane` in it. */
-static void push(Emitter *emitter, Index *index, int64_t count, LLVMValueRef value, int lane) {
+static void push_digit(Emitter *emitter, Index *index, int64_t count, LLVMValueRef value,
+                       int lane) {
   if (lane < 0) {
     index_push(index, count, value, true);
     return;
@@ -288,7 +289,7 @@ static Index result_index(Contract *c, Emitter *emitter, LLVMValueRef batch, LLV
   if (c->kind == KIND_DOT || (is_grad_weight && f->is_nhwc)) {
     index_push(&index, c->batches, batch, true);
     index_push(&index, c->m, row, true);
-    push(emitter, &index, c->n, column, lane);
+    push_digit(emitter, &index, c->n, column, lane);
     return index;
   }
   int64_t across = is_grad_weight ? c->m : c->n;
@@ -303,7 +304,7 @@ static Index result_index(Contract *c, Emitter *emitter, LLVMValueRef batch, LLV
   }
   if (f->is_nhwc) {
     index_push(&index, c->rows, row, true);
-    push(emitter, &index, f->groups * across, channel, lane);
+    push_digit(emitter, &index, f->groups * across, channel, lane);
     return index;
   }
   int64_t places = c->rows / f->images;
@@ -460,7 +461,7 @@ static void nvptx_contract_make_maps(Contract *c) {
   c->job->map_count = 2;
 }
 
-static ContractKind kind_of(Op op) {
+static ContractKind contract_kind(Op op) {
   return op == OP_DOT               ? KIND_DOT
          : op == OP_CONV            ? KIND_CONV
          : op == OP_CONV_GRAD_INPUT ? KIND_GRAD_INPUT
@@ -487,7 +488,7 @@ bool nvptx_contract(Job *job, const Node *contraction) {
   Contract *c = ARENA_NEW(job->scratch, Contract);
   c->job = job;
   c->node = contraction;
-  c->kind = kind_of(contraction->op);
+  c->kind = contract_kind(contraction->op);
   c->dtype = contraction->input[0]->type.dtype;
   c->result = contraction->type.dtype;
   snprintf(c->suffix, sizeof c->suffix, "__%s", job->name);

@@ -48,7 +48,7 @@ static bool is_in_place(const Job *job) {
 }
 
 /* Do all lanes of this chunk lie in the row, wherever they start? */
-static bool is_inside(const Row *r, LLVMValueRef chunk) {
+static bool row_is_inside(const Row *r, LLVMValueRef chunk) {
   if (!LLVMIsAConstantInt(chunk)) return false;
   int64_t first = LLVMConstIntGetSExtValue(chunk) * r->team;
   return first >= r->align - 1 && first + r->team <= r->length;
@@ -62,7 +62,7 @@ static LLVMValueRef group_at(Row *r, LLVMValueRef chunk, LLVMValueRef *valid) {
   int64_t groups = r->length / r->width;
   LLVMValueRef last = entry_const(entry, groups - 1), first = entry_const(entry, 0);
   *valid = NULL;
-  if (r->before && is_inside(r, chunk)) return entry_sub(entry, group, r->before);
+  if (r->before && row_is_inside(r, chunk)) return entry_sub(entry, group, r->before);
   if (r->before) {
     group = entry_sub(entry, group, r->before);
     LLVMValueRef clamped = entry_min(entry, group, last);
@@ -251,7 +251,7 @@ static void choose_align(Row *r) {
 /* Neighbouring elements that a thread takes at once: 16 bytes of the widest operand. Loops keep
  * what all rows share in registers, so that its type does not count: but for windows, which read it
  * at places of their own. */
-static int width_of(const Row *r, int64_t inner) {
+static int nvptx_row_width(const Row *r, int64_t inner) {
   const Job *job = r->entry.job;
   const Graph *body = job->node->body;
   bool *among = ARENA_ARRAY(job->scratch, bool, body->nodes.count), keeps = is_loop(r);
@@ -268,7 +268,7 @@ static void choose_team(Row *r, int kept) {
   int64_t inner = 1;
   for (int i = 0; i < r->domain.count; i++)
     if (r->domain.is_reduced[i]) inner = r->domain.extent[i];
-  r->width = width_of(r, inner);
+  r->width = nvptx_row_width(r, inner);
   choose_align(r);
   bool is_heavy = job->node->body->nodes.count >= HEAVY_NODES || job->operand_count > 4;
   int64_t most = is_heavy ? HEAVY_SHARE : LIGHT_SHARE,

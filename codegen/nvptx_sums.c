@@ -30,7 +30,7 @@ int64_t nvptx_sums_workspace(const Contract *c) {
 }
 
 /* The number of a reduction: plain ones first, then shift, sum and squares of each pair. */
-static int number_of(const Contract *c, int reduction) {
+static int sum_number(const Contract *c, int reduction) {
   int totals = 0, moments = 0;
   for (int i = 0; i < reduction; i++) {
     totals += !c->sums.at[i].moment;
@@ -41,7 +41,7 @@ static int number_of(const Contract *c, int reduction) {
 }
 
 static int shift_of(const Contract *c, int reduction) {
-  return number_of(c, reduction) - (int)c->sums.at[reduction].moment;
+  return sum_number(c, reduction) - (int)c->sums.at[reduction].moment;
 }
 
 static LLVMValueRef place(Emitter *emitter, LLVMValueRef numbers, int at) {
@@ -56,7 +56,7 @@ void nvptx_sums_add(Contract *c, Emitter *emitter, LLVMValueRef columns, const I
                     int lane) {
   for (int i = 0; i < c->sums.count; i++) {
     Reduction *one = &c->sums.at[i];
-    int at = number_of(c, i) * 4 + lane;
+    int at = sum_number(c, i) * 4 + lane;
     LLVMValueRef shift = one->moment ? read(emitter, columns, shift_of(c, i) * 4 + lane) : NULL;
     LLVMValueRef element = reduction_element(emitter, &c->sums, one, index, shift, NULL);
     LLVMValueRef sum =
@@ -87,7 +87,7 @@ static void nvptx_sums_define_finish(Contract *c) {
     bool is_moment = c->sums.at[i].moment != MOMENT_NONE;
     reduction_finish(&emitter, &c->sums.at[i],
                      is_moment ? read(&emitter, numbers, shift_of(c, i)) : NULL,
-                     read(&emitter, numbers, number_of(c, i)));
+                     read(&emitter, numbers, sum_number(c, i)));
   }
   Index index = index_flat(c->batches * c->n, LLVMGetParam(emitter.function, 2), true);
   for (int pass = 0; pass < 2; pass++)

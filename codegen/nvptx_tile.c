@@ -66,7 +66,7 @@ static const Unit units[] = {
     [UNIT_WGMMA] = {TILES(tiles_wgmma), 2000},
 };
 
-static const Unit *unit_of(const Contract *c) {
+static const Unit *tile_unit(const Contract *c) {
   return c->dtype == DT_F64 ? &unit_f64 : &units[c->unit];
 }
 
@@ -184,7 +184,7 @@ static double estimate(const Tile *tile, const Contract *c) {
   double panels = (double)((tile->part + tile->steps - 1) / tile->steps);
   double depth = panels * tile->steps, sum = c->dtype == DT_F64 ? 8 : 4;
   double multiply =
-      tile->tile_m * tile->tile_n * depth / unit_of(c)->fma_per_cycle / efficiency(tile, c);
+      tile->tile_m * tile->tile_n * depth / tile_unit(c)->fma_per_cycle / efficiency(tile, c);
   double load = (tile->tile_m + tile->tile_n) * depth * c->bytes / LOAD_BYTES_PER_CYCLE;
   double rounds = (double)(((int64_t)blocks + MULTIPROCESSORS - 1) / MULTIPROCESSORS);
   double latency = BLOCK_CYCLES + panels * (c->has_maps ? MAPPED_PANEL_CYCLES : PANEL_CYCLES);
@@ -214,7 +214,7 @@ static bool is_too_large(const Tile *tile, const Contract *c) {
 
 /* With this tile and number of splits, unless k is too short for it, or sums of columns want whole
  * elements. */
-static bool cut(Contract *c, Tile tile, int64_t splits) {
+static bool tile_cut(Contract *c, Tile tile, int64_t splits) {
   if (splits > 1 && c->sums.count) return false;
   int64_t depth = (c->k + c->classes - 1) / c->classes; /* of a class, on the average */
   int64_t panels = (depth + tile.steps - 1) / tile.steps;
@@ -248,20 +248,20 @@ static bool may_map(const Contract *c) {
 /* For tests: only one tile, counted from 1 through those of the unit, of wgmma, and of wgmma with
  * tensor maps. */
 static void take_only(Contract *c, int number, int splits) {
-  size_t own = unit_of(c)->count, more = may_wgmma(c) ? units[UNIT_WGMMA].count : 0;
+  size_t own = tile_unit(c)->count, more = may_wgmma(c) ? units[UNIT_WGMMA].count : 0;
   size_t only = (size_t)(number - 1) % (own + more * (may_map(c) ? 2 : 1));
   if (only >= own) c->unit = UNIT_WGMMA;
   c->has_maps = only >= own + more;
-  const Tile *tile = &unit_of(c)->tiles[only >= own ? (only - own) % more : only];
-  if (!cut(c, *tile, splits)) cut(c, *tile, 1);
+  const Tile *tile = &tile_unit(c)->tiles[only >= own ? (only - own) % more : only];
+  if (!tile_cut(c, *tile, splits)) tile_cut(c, *tile, 1);
 }
 
 static void try_all(Contract *c) {
-  const Unit *unit = unit_of(c);
+  const Unit *unit = tile_unit(c);
   for (size_t i = 0; i < unit->count; i++)
     if (!is_too_large(&unit->tiles[i], c))
       for (int64_t splits = 1; splits <= MAX_SPLITS; splits *= 2)
-        if (!cut(c, unit->tiles[i], splits)) break;
+        if (!tile_cut(c, unit->tiles[i], splits)) break;
 }
 
 void nvptx_choose_tile(Contract *c) {

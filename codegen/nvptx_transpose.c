@@ -56,7 +56,7 @@ struct Turn {
 /* ── what is turned ─────────────────────────────────────────────────────────────────────────── */
 
 /* A transpose with as few dimensions as say it. False if its fastest dimension stays. */
-static bool describe(const Node *node, Turn *turn) {
+static bool describe_turn(const Node *node, Turn *turn) {
   const Shape *shape = &node->type.shape;
   const int64_t *perm = node_attr(node, ATTR_PERM)->ints;
   int64_t place[MAX_RANK], last = -2;
@@ -96,9 +96,9 @@ static void find_staged(Turn *turn, const Job *job) {
   for (int i = 0; i < body->nodes.count; i++) {
     const Node *node = body->nodes.at[i];
     Turn own = {0};
-    if (node->op != OP_TRANSPOSE || !is_own[i] || !describe(node, &own)) continue;
+    if (node->op != OP_TRANSPOSE || !is_own[i] || !describe_turn(node, &own)) continue;
     if (turn->staged_count && !is_same_turn(&own, turn)) continue;
-    if (!turn->staged_count) describe(node, turn);
+    if (!turn->staged_count) describe_turn(node, turn);
     turn->staged[turn->staged_count++] = (Staged){.node = node};
     if (turn->staged_count == MAX_STAGED) return;
   }
@@ -310,7 +310,7 @@ static Index index_at(Turn *turn, const Order *order, const Step *step, int e) {
 }
 
 /* The same element's place in the tile. */
-static void place_at(Turn *turn, const Order *order, const Step *step, int e) {
+static void turn_place_at(Turn *turn, const Order *order, const Step *step, int e) {
   LLVMValueRef at = entry_add(&turn->entry, entry_mul(&turn->entry, step->group, order->width),
                               entry_const(&turn->entry, e));
   turn->place[order->inner] = at;
@@ -320,7 +320,7 @@ static void place_at(Turn *turn, const Order *order, const Step *step, int e) {
   turn->place[order->outer] = entry_div(&turn->entry, at, turn->extent[order->inner]);
 }
 
-static LLVMValueRef address_of(const Staged *staged) {
+static LLVMValueRef staged_address(const Staged *staged) {
   Turn *turn = staged->turn;
   LLVMValueRef at =
       entry_add(&turn->entry, entry_mul(&turn->entry, turn->place[turn->column], turn->pitch),
@@ -332,7 +332,7 @@ static LLVMValueRef read_staged(Emitter *emitter, const Node *node, const Index 
                                 void *user) {
   const Staged *staged = user;
   (void)index; /* the element that is being made: turn->place */
-  LLVMValueRef raw = LLVMBuildLoad2(emitter->builder, staged->type, address_of(staged), "");
+  LLVMValueRef raw = LLVMBuildLoad2(emitter->builder, staged->type, staged_address(staged), "");
   return emit_from_memory(emitter, node->type.dtype, raw);
 }
 
@@ -368,11 +368,11 @@ static void stage_step(Turn *turn, const Order *order, const Step *step) {
       value[e][i] = emit_value(emitter, turn->staged[i].node->input[0], &index);
   }
   for (int e = 0; e < order->width; e++) {
-    place_at(turn, order, step, e);
+    turn_place_at(turn, order, step, e);
     for (int i = 0; i < turn->staged_count; i++)
       LLVMBuildStore(emitter->builder,
                      emit_to_memory(emitter, turn->staged[i].node->type.dtype, value[e][i]),
-                     address_of(&turn->staged[i]));
+                     staged_address(&turn->staged[i]));
   }
 }
 
@@ -382,7 +382,7 @@ static void finish_step(Turn *turn, const Order *order, const Step *step) {
   Index index[MAX_NEIGHBOURS];
   for (int e = 0; e < order->width; e++) {
     index[e] = index_at(turn, order, step, e);
-    place_at(turn, order, step, e);
+    turn_place_at(turn, order, step, e);
     for (int i = 0; i < job->result_count; i++)
       emit_value(&entry->emitter, job->node->body->roots.at[i].node, &index[e]);
   }

@@ -15,7 +15,7 @@ struct Recogniser {
   int variable_count;
 };
 
-static double *draw(Arena *arena, uint64_t seed) {
+static double *draw_points(Arena *arena, uint64_t seed) {
   double *points = ARENA_ARRAY(arena, double, RECOGNISE_POINTS);
   uint64_t state = (seed + 1) * 0x9e3779b97f4a7c15u;
   for (int i = 0; i < RECOGNISE_POINTS; i++) {
@@ -37,7 +37,7 @@ Recogniser *recogniser_new(Arena *arena, const Graph *body, const Node *product)
   r->value = ARENA_ARRAY(arena, Tensor *, body->nodes.count);
   r->is_known = ARENA_ARRAY(arena, bool, body->nodes.count);
   r->variable = ARENA_ARRAY(arena, double *, r->variable_count + 1);
-  for (int i = 0; i <= r->variable_count; i++) r->variable[i] = draw(arena, (uint64_t)i);
+  for (int i = 0; i <= r->variable_count; i++) r->variable[i] = draw_points(arena, (uint64_t)i);
   return r;
 }
 
@@ -58,7 +58,7 @@ static Tensor *new_tensor(Recogniser *r, DType dtype) {
 
 static Tensor *find_value(Recogniser *r, const Node *node);
 
-static Tensor *evaluate(Recogniser *r, const Node *node) {
+static Tensor *recognise_evaluate(Recogniser *r, const Node *node) {
   const Tensor *in[3] = {NULL};
   DType dtype = node->type.dtype;
   bool is_variable = node == r->product || node->op == OP_ARG;
@@ -90,7 +90,7 @@ static Tensor *evaluate(Recogniser *r, const Node *node) {
 
 static Tensor *find_value(Recogniser *r, const Node *node) {
   if (!r->is_known[node->id]) {
-    r->value[node->id] = evaluate(r, node);
+    r->value[node->id] = recognise_evaluate(r, node);
     r->is_known[node->id] = true;
   }
   return r->value[node->id];
@@ -104,25 +104,25 @@ const double *recognise_values(Recogniser *r, const Node *node) {
 /* ── functions ────────────────────────────────────────────────────────────────────────────── */
 static bool is_near(double a, double b) { return fabs(a - b) <= 1e-9 * (1 + fabs(b)); }
 
-static double inner(double x) { return tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)); }
+static double gelu_inner(double x) { return tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)); }
 
-static double value_of(Form form, double x) {
+static double form_value(Form form, double x) {
   if (form == FORM_SAME) return x;
   if (form == FORM_RELU) return x > 0 ? x : 0;
-  return 0.5 * x * (1 + inner(x));
+  return 0.5 * x * (1 + gelu_inner(x));
 }
 
 static double slope_of(Form form, double x) {
   if (form == FORM_SAME) return 1;
   if (form == FORM_RELU) return x > 0;
-  double t = inner(x);
+  double t = gelu_inner(x);
   return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * 0.7978845608028654 * (1 + 0.134145 * x * x);
 }
 
 bool recognise_form(const double *values, Form form, const double *x) {
   if (!values) return false;
   for (int i = 0; i < RECOGNISE_POINTS; i++)
-    if (!is_near(values[i], value_of(form, x[i]))) return false;
+    if (!is_near(values[i], form_value(form, x[i]))) return false;
   return true;
 }
 

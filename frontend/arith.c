@@ -14,12 +14,12 @@ static const Operator arithmetic[] = {
 static const Operator comparison[] = {{"==", OP_EQ}, {"!=", OP_NE}, {"<", OP_LT},
                                       {"<=", OP_LE}, {">", OP_GT},  {">=", OP_GE}};
 
-static const Operator *find(const Operator *table, size_t count, const char *text) {
+static const Operator *find_operator(const Operator *table, size_t count, const char *text) {
   for (size_t i = 0; i < count; i++)
     if (strcmp(table[i].text, text) == 0) return &table[i];
   return NULL;
 }
-#define FIND(table, text) find((table), sizeof(table) / sizeof *(table), (text))
+#define FIND(table, text) find_operator((table), sizeof(table) / sizeof *(table), (text))
 
 static Value overflow(Builder *b, const char *operator, int64_t x, int64_t y, Loc loc) {
   builder_fail(b, loc, "%lld %s %lld does not fit 64 bits", (long long)x, operator,(long long) y);
@@ -97,7 +97,7 @@ static Value numbers(Builder *b, const char *operator, const Value * x, const Va
   }
 }
 
-static Value compare_numbers(Op op, const Value *x, const Value *y) {
+static Value arith_compare(Op op, const Value *x, const Value *y) {
   bool both = x->kind == VALUE_INT && y->kind == VALUE_INT;
   double l = value_number(x), r = value_number(y);
   int sign = both ? (x->i > y->i) - (x->i < y->i) : (l > r) - (l < r);
@@ -213,7 +213,7 @@ Value arith_binary(Builder *b, const char *operator, Value left, Value right, Lo
     if (strcmp(operator, "!=") == 0) return value_bool(!value_equal(&left, &right));
     const Operator *compares = FIND(comparison, operator);
     if (value_is_number(&left) && value_is_number(&right) && strcmp(operator, "@") != 0)
-      return compares ? compare_numbers(compares->op, &left, &right)
+      return compares ? arith_compare(compares->op, &left, &right)
                       : numbers(b, operator, & left, &right, loc);
     Value joined = sequences(b, operator, & left, &right, loc);
     if (joined.kind != VALUE_ABSENT) return joined;

@@ -20,7 +20,7 @@ Ast *ast_leaf(Arena *arena, AstKind kind, Loc loc, const char *name) {
   return ast;
 }
 
-static void take(Ast *parent, int index, Ast *kid) {
+static void take_kid(Ast *parent, int index, Ast *kid) {
   parent->kid[index] = kid;
   if (kid && kid->depth >= parent->depth) parent->depth = kid->depth + 1;
 }
@@ -31,7 +31,7 @@ Ast *ast_node(Arena *arena, AstKind kind, Loc loc, const char *name, int count, 
   ast->kid = ARENA_ARRAY(arena, Ast *, count);
   va_list kids;
   va_start(kids, count);
-  for (int i = 0; i < count; i++) take(ast, i, va_arg(kids, Ast *));
+  for (int i = 0; i < count; i++) take_kid(ast, i, va_arg(kids, Ast *));
   va_end(kids);
   return ast;
 }
@@ -41,7 +41,7 @@ Ast *ast_list(Arena *arena, AstKind kind, Loc loc, const char *name, const AstVe
   if (!kids) return ast;
   ast->count = kids->count;
   ast->kid = ARENA_ARRAY(arena, Ast *, kids->count);
-  for (int i = 0; i < kids->count; i++) take(ast, i, kids->at[i]);
+  for (int i = 0; i < kids->count; i++) take_kid(ast, i, kids->at[i]);
   return ast;
 }
 
@@ -49,11 +49,11 @@ void ast_adopt(Arena *arena, Ast *parent, Ast *kid) {
   Ast **kids = ARENA_ARRAY(arena, Ast *, parent->count + 1);
   if (parent->count) memcpy(kids, parent->kid, sizeof(Ast *) * (size_t)parent->count);
   parent->kid = kids;
-  take(parent, parent->count++, kid);
+  take_kid(parent, parent->count++, kid);
 }
 
 /* ── the tree ─────────────────────────────────────────────────────────────────────────────── */
-static void print_string(FILE *out, const char *text) {
+static void ast_print_string(FILE *out, const char *text) {
   fputc('"', out);
   for (const char *c = text; *c; c++) {
     if (*c == '"' || *c == '\\') fputc('\\', out);
@@ -76,7 +76,7 @@ static void print_tree(const Ast *ast, int indent, FILE *out) {
   fputs(kind_text[ast->kind], out);
   if (ast->kind == AST_STRING || ast->kind == AST_IMPORT) {
     fputc(' ', out);
-    print_string(out, ast->name);
+    ast_print_string(out, ast->name);
   } else if (ast->name) {
     fprintf(out, " %s", ast->name);
   }

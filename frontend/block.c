@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-static const char *join(Builder *b, const char *x, const char *y) {
+static const char *join_names(Builder *b, const char *x, const char *y) {
   if (!x || !*x) return y ? y : "";
   if (!y || !*y) return x;
   return arena_printf(b->arena, "%s.%s", x, y);
@@ -14,8 +14,8 @@ static const char *join(Builder *b, const char *x, const char *y) {
 
 const char *block_path(Builder *b, const Instance *instance) {
   if (!instance->parent) return "";
-  const char *outer = join(b, block_path(b, instance->parent), instance->prefix);
-  return join(b, outer, instance->component);
+  const char *outer = join_names(b, block_path(b, instance->parent), instance->prefix);
+  return join_names(b, outer, instance->component);
 }
 
 /* ── making ───────────────────────────────────────────────────────────────────────────────── */
@@ -30,7 +30,7 @@ static Instance *made_before(Instance *parent, const Ast *call) {
   return NULL;
 }
 
-static bool check_name(Builder *b, const char *name, Loc loc) {
+static bool block_check_name(Builder *b, const char *name, Loc loc) {
   for (const char *c = name; *c; c++)
     if (!isalnum((unsigned char)*c) && !strchr("_.-", *c))
       return builder_fail(b, loc,
@@ -52,7 +52,7 @@ static bool take_name(Builder *b, const Arguments *arguments, Arguments *rest, c
     if (argument->value.kind != VALUE_STRING)
       return builder_fail(b, argument->loc, "'name' must be a string, not %s",
                           value_describe(b->arena, &argument->value));
-    if (!check_name(b, argument->value.s, argument->loc)) return false;
+    if (!block_check_name(b, argument->value.s, argument->loc)) return false;
     *name = argument->value.s;
   }
   return true;
@@ -77,8 +77,8 @@ static bool configure(Builder *b, Instance *instance, const Ast *call, const Arg
 
 /* Takes an argument that every layer has out of the others, unless the block has a parameter of
  * this name. *out stays as it is if it was not given or is none; else the index of its word. */
-static bool take_word(Builder *b, const Ast *block, Arguments *arguments, const char *name,
-                      const char *const *words, const char *listed, int *out) {
+static bool block_take_word(Builder *b, const Ast *block, Arguments *arguments, const char *name,
+                            const char *const *words, const char *listed, int *out) {
   for (int i = 0; i < block->kid[0]->count; i++)
     if (block->kid[0]->kid[i]->name && strcmp(block->kid[0]->kid[i]->name, name) == 0) return true;
   for (int i = 0; i < arguments->count; i++) {
@@ -100,7 +100,7 @@ static bool take_word(Builder *b, const Ast *block, Arguments *arguments, const 
 static bool take_precision(Builder *b, const Ast *block, Arguments *arguments, Instance *out) {
   static const char *const words[] = {"none", "f32", "tf32", "bf16", "fp16", NULL};
   int word = 0;
-  if (!take_word(b, block, arguments, "precision", words, "f32, tf32, bf16 or fp16", &word))
+  if (!block_take_word(b, block, arguments, "precision", words, "f32, tf32, bf16 or fp16", &word))
     return false;
   if (word > 0) out->precision = words[word];
   return true;
@@ -111,7 +111,7 @@ static bool take_recompute(Builder *b, const Ast *block, Arguments *arguments, I
   static const RegionPolicy policy[] = {REGION_NONE, REGION_POINTWISE, REGION_POINTWISE,
                                         REGION_BLOCK};
   int word = -1;
-  if (!take_word(b, block, arguments, "recompute", words, "none, pointwise or block", &word))
+  if (!block_take_word(b, block, arguments, "recompute", words, "none, pointwise or block", &word))
     return false;
   if (word >= 0) out->recompute = policy[word];
   return true;
@@ -184,7 +184,7 @@ static int open_layer(Builder *b, Instance *instance) {
   return b->program->layers.count - 1;
 }
 
-static bool run_block(Builder *b, Instance *instance, Value *values, Loc *locs) {
+static bool block_run(Builder *b, Instance *instance, Value *values, Loc *locs) {
   Frame *frame = b->frame;
   const Ast *block = instance->block;
   for (int i = 0; i < instance->config.count; i++) {
@@ -218,7 +218,7 @@ Value block_apply(Builder *b, Instance *instance, Loc loc, const Arguments *argu
   Region region = b->region;
   if (instance->scope != &b->std || instance->recompute != REGION_SETTING)
     builder_open_region(b, instance->recompute);
-  bool fine = run_block(b, instance, values, locs);
+  bool fine = block_run(b, instance, values, locs);
   b->region = region;
   call_leave(b);
   record_layer(b, layer, instance, &frame);
@@ -251,7 +251,7 @@ static Instance *rename_unnamed(Builder *b, Instance *instance) {
 }
 
 static const char *unique_path(Builder *b, Instance *instance, const char *local, Loc loc) {
-  const char *path = join(b, block_path(b, instance), local);
+  const char *path = join_names(b, block_path(b, instance), local);
   for (int tries = 0; find_declared(b, path) && tries < 1000; tries++) {
     if (!rename_unnamed(b, instance)) {
       Loc first = find_declared(b, path)->loc;
@@ -259,7 +259,7 @@ static const char *unique_path(Builder *b, Instance *instance, const char *local
       builder_note(b, first, "declared here first; `repeat ... as h` numbers what is inside it");
       return NULL;
     }
-    path = join(b, block_path(b, instance), local);
+    path = join_names(b, block_path(b, instance), local);
   }
   return path;
 }
@@ -354,7 +354,7 @@ void block_param(Builder *b, const Ast *ast) {
     return;
   }
   if (hides_input(b, ast)) return;
-  const char *local = join(b, b->frame->prefix, ast->name);
+  const char *local = join_names(b, b->frame->prefix, ast->name);
   Node *node = NULL;
   for (int i = 0; i < instance->owned.count && instance->applications > 1; i++)
     if (strcmp(instance->owned.at[i].name, local) == 0) node = instance->owned.at[i].node;

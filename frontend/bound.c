@@ -43,7 +43,7 @@ static bool allows(const Allowed *a, int64_t value) {
 }
 
 /* What both allow: several lookups of an element must all be able to take it. */
-static Allowed both(const Allowed *a, const Allowed *b) {
+static Allowed allowed_both(const Allowed *a, const Allowed *b) {
   const Allowed *less = a->below < b->below ? a : b, *more = less == a ? b : a;
   Allowed out = *less;
   out.has_ignore = out.has_ignore && allows(more, out.ignore);
@@ -62,7 +62,7 @@ static void note_whole(const Bound *bound, Node *input) {
   if (node_attr(input, ATTR_BELOW)) {
     Allowed known = {node_int(input, ATTR_BELOW, 0), node_attr(input, ATTR_IGNORE) != NULL,
                      node_int(input, ATTR_IGNORE, 0)};
-    next = both(&known, &next);
+    next = allowed_both(&known, &next);
   }
   node_set_attr(graph, input, attr_int(ATTR_BELOW, next.below));
   if (next.has_ignore)
@@ -89,7 +89,7 @@ static bool note_part(const Bound *bound, Node *input, const Box *box) {
   size_t place = sizeof *all * 3 * (size_t)rank;
   while (at < count && memcmp(&all[at + PARTS_HEAD], &next[PARTS_HEAD], place) != 0) at += width;
   if (at == count && count / width >= MOST) return false;
-  if (at < count) allowed = both(&(Allowed){all[at], all[at + 1], all[at + 2]}, &allowed);
+  if (at < count) allowed = allowed_both(&(Allowed){all[at], all[at + 1], all[at + 2]}, &allowed);
   next[0] = allowed.below, next[1] = allowed.has_ignore;
   next[2] = allowed.has_ignore ? allowed.ignore : 0;
   memcpy(&all[at], next, sizeof *all * (size_t)width);
@@ -101,7 +101,7 @@ static bool note_part(const Bound *bound, Node *input, const Box *box) {
 /* ── what cannot be outside ───────────────────────────────────────────────────────────────── */
 /* Integers of 0 to below - 1 by the way they are computed: positions, argmax, constants, flags, and
  * what is chosen or moved among these. An input is not asked: the loader looks at it. */
-static bool is_inside(const Node *x, int64_t below, int depth) {
+static bool bound_is_inside(const Node *x, int64_t below, int depth) {
   enum { DEEPEST = 20 };
   const Shape *from = x->input_count ? &x->input[0]->type.shape : NULL;
   int axis = (int)node_int(x, ATTR_AXIS, 0);
@@ -116,14 +116,15 @@ static bool is_inside(const Node *x, int64_t below, int depth) {
   case OP_ARGMIN:
     return from->dim[(int)node_attr(x, ATTR_AXES)->ints[0]] <= below;
   case OP_SELECT:
-    return is_inside(x->input[1], below, depth + 1) && is_inside(x->input[2], below, depth + 1);
+    return bound_is_inside(x->input[1], below, depth + 1) &&
+           bound_is_inside(x->input[2], below, depth + 1);
   case OP_CAST:
   case OP_RESHAPE:
   case OP_TRANSPOSE:
   case OP_BROADCAST:
   case OP_SLICE:
   case OP_STOP_GRADIENT:
-    return is_inside(x->input[0], below, depth + 1);
+    return bound_is_inside(x->input[0], below, depth + 1);
   default:
     return false;
   }
@@ -131,7 +132,7 @@ static bool is_inside(const Node *x, int64_t below, int depth) {
 
 /* ── down through views ───────────────────────────────────────────────────────────────────── */
 /* Notes at the inputs. False: some elements come from elsewhere. */
-static bool follow(const Bound *bound, Node *x, Box box);
+static bool bound_follow(const Bound *bound, Node *x, Box box);
 
 /* A part only if nothing but dimensions of 1 comes or goes. */
 static bool through_reshape(const Shape *to, const Shape *from, const Box *box, Box *out) {
@@ -167,18 +168,18 @@ static bool through_concat(const Bound *bound, const Node *x, Box box) {
     return false;
   for (int i = 0; i < x->input_count; i++) {
     box.count[axis] = x->input[i]->type.shape.dim[axis];
-    is_known &= follow(bound, x->input[i], box);
+    is_known &= bound_follow(bound, x->input[i], box);
   }
   return is_known;
 }
 
-static bool follow(const Bound *bound, Node *x, Box box) {
+static bool bound_follow(const Bound *bound, Node *x, Box box) {
   Box next = box;
   const Attr *perm = node_attr(x, ATTR_PERM);
   int rank = x->type.shape.rank;
   for (int i = 0; i < rank; i++)
     if (!box.count[i]) return true; /* nothing is read */
-  if (is_inside(x, bound->below, 0)) return true;
+  if (bound_is_inside(x, bound->below, 0)) return true;
   switch (x->op) {
   case OP_INPUT:
     if (!is_whole(&box, &x->type.shape)) return note_part(bound, x, &box);
@@ -211,13 +212,13 @@ static bool follow(const Bound *bound, Node *x, Box box) {
   }
   for (int i = 0; i < x->input[0]->type.shape.rank; i++)
     if (next.count[i] == 1) next.step[i] = 1; /* the same box is written in one way */
-  return follow(bound, x->input[0], next);
+  return bound_follow(bound, x->input[0], next);
 }
 
 bool tensor_within(Builder *b, Node *x, int64_t below, const int64_t *ignore) {
   Bound bound = {b, below, ignore};
   if (dtype_is_float(x->type.dtype) || below < 1) return false;
-  return follow(&bound, x, whole_of(&x->type.shape));
+  return bound_follow(&bound, x, whole_of(&x->type.shape));
 }
 
 Node *tensor_is_within(Builder *b, Node *x, int64_t below, const int64_t *ignore, Loc loc) {

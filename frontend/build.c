@@ -26,7 +26,7 @@ static bool is_new_root(Builder *b, RootKind kind, const char *name, Loc loc) {
 }
 
 /* A loss or metric is one f32 number for the batch. */
-static Node *scalar(Builder *b, const Value *v, const char *what, Loc loc) {
+static Node *build_scalar(Builder *b, const Value *v, const char *what, Loc loc) {
   if (v->kind == VALUE_ERROR) return NULL;
   if (v->kind != VALUE_TENSOR) {
     builder_fail(b, loc, "%s must be a tensor, not %s", what, value_describe(b->arena, v));
@@ -52,7 +52,7 @@ static void add_loss(Builder *b, const Value *v, Loc loc) {
                  type_text(&v->node->type, text));
     return;
   }
-  Node *node = scalar(b, v, "loss", loc);
+  Node *node = build_scalar(b, v, "loss", loc);
   for (int i = 0; node && i < b->graph->roots.count; i++)
     if (b->graph->roots.at[i].kind == ROOT_LOSS) { /* `loss += ...`: the last value counts */
       b->graph->roots.at[i].node = node;
@@ -98,7 +98,7 @@ static bool is_room(Builder *b, Loc loc) {
 
 static void metric(Builder *b, const Ast *ast) {
   Value v = eval(b, ast->kid[0]);
-  Node *node = scalar(b, &v, arena_printf(b->arena, "metric '%s'", ast->name), ast->loc);
+  Node *node = build_scalar(b, &v, arena_printf(b->arena, "metric '%s'", ast->name), ast->loc);
   if (!is_free_key(b, ast->name, ast->loc) || !is_room(b, ast->loc)) return;
   if (node && is_new_root(b, ROOT_METRIC, ast->name, ast->loc))
     graph_add_root(b->graph, ROOT_METRIC, ast->name, node);
@@ -222,7 +222,7 @@ static void repeat(Builder *b, const Ast *ast) {
   b->frame->prefix = outer;
 }
 
-static void give_back(Builder *b, const Ast *ast) {
+static void build_return(Builder *b, const Ast *ast) {
   if (in_model(b)) {
     builder_fail(b, ast->loc, "a model returns nothing; `output name` marks what predict gives");
     return;
@@ -237,7 +237,7 @@ static void give_back(Builder *b, const Ast *ast) {
   b->frame->returned_at = ast->loc;
 }
 
-static void check(Builder *b, const Ast *ast) {
+static void check_model(Builder *b, const Ast *ast) {
   bool holds;
   if (!eval_condition(b, ast->kid[0], &holds) || holds) return;
   Value message = eval(b, ast->kid[1]);
@@ -279,10 +279,10 @@ static void statement(Builder *b, const Ast *ast) {
     repeat(b, ast);
     break;
   case AST_RETURN:
-    give_back(b, ast);
+    build_return(b, ast);
     break;
   case AST_CHECK:
-    check(b, ast);
+    check_model(b, ast);
     break;
   default:
     builder_fail(b, ast->loc, "this is not a statement");

@@ -21,7 +21,7 @@ static bool was_reported(Builder *b, Loc loc) {
   return false;
 }
 
-static const char *kind_of(const Ast *definition) {
+static const char *definition_kind(const Ast *definition) {
   return definition->kind == AST_FN      ? "function"
          : definition->kind == AST_MODEL ? "model"
                                          : "block";
@@ -36,7 +36,7 @@ static void note_calls(Builder *b, Loc last) {
     bool is_news = memcmp(&f->call, &last, sizeof last) != 0;
     if (f->is_std || f->is_binding || !is_news) continue; /* the error itself is at this call */
     last = f->call;
-    diag_note(b->diag, f->call, "in %s '%s', used here", kind_of(f->definition),
+    diag_note(b->diag, f->call, "in %s '%s', used here", definition_kind(f->definition),
               f->definition->name);
     notes++;
   }
@@ -51,8 +51,8 @@ bool builder_fail(Builder *b, Loc loc, const char *format, ...) {
   va_end(args);
   diag_error(b->diag, site, "%s", message);
   if (b->frame && b->frame->is_std && loc.file)
-    diag_note(b->diag, loc, "in %s '%s' of the standard library", kind_of(b->frame->definition),
-              b->frame->definition->name);
+    diag_note(b->diag, loc, "in %s '%s' of the standard library",
+              definition_kind(b->frame->definition), b->frame->definition->name);
   note_calls(b, site);
   return false;
 }

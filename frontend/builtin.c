@@ -114,7 +114,7 @@ Node *builtin_float_tensor(Call *call, int index) {
   return NULL;
 }
 
-static bool wrong(Call *call, int index, const char *want) {
+static bool wrong_argument(Call *call, int index, const char *want) {
   Value *v = &call->arg[index];
   if (v->kind == VALUE_ERROR) return false;
   return builder_fail(call->b, call->at[index], "expected %s for %s(), not %s", want,
@@ -124,13 +124,13 @@ static bool wrong(Call *call, int index, const char *want) {
 bool builtin_int(Call *call, int index, int64_t otherwise, int64_t *out) {
   *out = otherwise;
   if (call->arg[index].kind == VALUE_ABSENT) return true;
-  return value_to_int(&call->arg[index], out) || wrong(call, index, "an integer");
+  return value_to_int(&call->arg[index], out) || wrong_argument(call, index, "an integer");
 }
 
 bool builtin_number(Call *call, int index, double otherwise, double *out) {
   *out = otherwise;
   if (call->arg[index].kind == VALUE_ABSENT) return true;
-  if (!value_is_number(&call->arg[index])) return wrong(call, index, "a number");
+  if (!value_is_number(&call->arg[index])) return wrong_argument(call, index, "a number");
   *out = value_number(&call->arg[index]);
   return true;
 }
@@ -138,7 +138,7 @@ bool builtin_number(Call *call, int index, double otherwise, double *out) {
 bool builtin_bool(Call *call, int index, bool otherwise, bool *out) {
   *out = otherwise;
   if (call->arg[index].kind == VALUE_ABSENT) return true;
-  if (call->arg[index].kind != VALUE_BOOL) return wrong(call, index, "true or false");
+  if (call->arg[index].kind != VALUE_BOOL) return wrong_argument(call, index, "true or false");
   *out = call->arg[index].i;
   return true;
 }
@@ -182,7 +182,7 @@ bool builtin_axes(Call *call, int index, const Node *x, int64_t axes[MAX_RANK], 
   for (int i = 0; i < given; i++) {
     int64_t axis;
     if (!value_to_int(many ? &v->items[i] : v, &axis))
-      return wrong(call, index, "an axis or a list of axes");
+      return wrong_argument(call, index, "an axis or a list of axes");
     if (!normal_axis(call, call->at[index], axis, rank, x, &axis)) return false;
     for (int k = 0; k < *count; k++)
       if (axes[k] == axis)
@@ -202,7 +202,7 @@ bool builtin_shape_arg(Call *call, int index, Shape *out) {
   Value one = value_sequence(VALUE_LIST, &call->arg[index], 1);
   if (v->kind == VALUE_INT) v = &one;
   if (v->kind != VALUE_LIST && v->kind != VALUE_TUPLE)
-    return wrong(call, index, "a shape such as [2, 3]");
+    return wrong_argument(call, index, "a shape such as [2, 3]");
   if (v->count > MAX_RANK)
     return builder_fail(call->b, call->at[index], "a tensor has at most %d dimensions", MAX_RANK);
   out->rank = v->count;

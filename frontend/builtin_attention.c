@@ -5,7 +5,7 @@
 
 enum { Q, K, V, CAUSAL, MASK, SCALE };
 
-static const char *show(Call *call, const Node *x) {
+static const char *show_shape(Call *call, const Node *x) {
   char text[TYPE_TEXT];
   return arena_strdup(call->b->arena, type_text(&x->type, text));
 }
@@ -28,7 +28,7 @@ static bool check_shapes(Call *call, const Node *q, const Node *k, const Node *v
   int rank = a->rank;
   if (k->type.dtype != q->type.dtype || v->type.dtype != q->type.dtype)
     return builder_fail(call->b, call->loc, "attention() needs q, k and v of one type: %s, %s, %s",
-                        show(call, q), show(call, k), show(call, v));
+                        show_shape(call, q), show_shape(call, k), show_shape(call, v));
   bool fit = rank >= 2 && b->rank == rank && c->rank == rank;
   for (int i = 0; i + 3 < rank && fit; i++) fit = b->dim[i] == a->dim[i] && c->dim[i] == a->dim[i];
   fit = fit && b->dim[rank - 1] == a->dim[rank - 1] && c->dim[rank - 2] == b->dim[rank - 2];
@@ -37,7 +37,7 @@ static bool check_shapes(Call *call, const Node *q, const Node *k, const Node *v
     return builder_fail(call->b, call->loc,
                         "shapes do not agree: attention() of q %s, k %s, v %s; they are "
                         "[..., heads, T, D], [..., kv heads, S, D], [..., kv heads, S, E]",
-                        show(call, q), show(call, k), show(call, v));
+                        show_shape(call, q), show_shape(call, k), show_shape(call, v));
   int64_t heads = rank > 2 ? a->dim[rank - 3] : 1, groups = rank > 2 ? b->dim[rank - 3] : 1;
   return (groups ? heads % groups == 0 : heads == 0) ||
          builder_fail(call->b, call->loc,
@@ -55,7 +55,7 @@ static Node *read_mask(Call *call, const Node *q, const Node *k) {
   if (mask->type.dtype != DT_BOOL && mask->type.dtype != q->type.dtype) {
     builder_fail(call->b, call->at[MASK],
                  "a mask is bool (true: look at it) or %s (added to the scores), not %s",
-                 dtype_text(q->type.dtype), show(call, mask));
+                 dtype_text(q->type.dtype), show_shape(call, mask));
     return NULL;
   }
   bool fits = have.rank <= rank, is_lead_whole = true, is_lead_one = true;
@@ -72,7 +72,7 @@ static Node *read_mask(Call *call, const Node *q, const Node *k) {
   if (!fits) {
     char text[TYPE_TEXT];
     builder_fail(call->b, call->at[MASK], "a mask %s does not broadcast to the scores %s",
-                 show(call, mask), shape_text(&scores, text));
+                 show_shape(call, mask), shape_text(&scores, text));
     return NULL;
   }
   if (mask->type.dtype != DT_BOOL && dtype_bytes(mask->type.dtype) < 4) /* scores are f32 */

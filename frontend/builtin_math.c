@@ -108,7 +108,7 @@ static int64_t reduced_elements(const Node *x, const int64_t *axes, int count) {
   return n;
 }
 
-static Value reduce(Call *call, Op op, Node *x) {
+static Value builtin_reduce(Call *call, Op op, Node *x) {
   int64_t axes[MAX_RANK];
   int count;
   bool keep;
@@ -122,8 +122,8 @@ static Node *counted(Call *call) {
   return x && x->type.dtype == DT_BOOL ? tensor_cast(call->b, x, DT_F32, call->loc) : x;
 }
 
-static Value run_sum(Call *call) { return reduce(call, OP_SUM, counted(call)); }
-static Value run_prod(Call *call) { return reduce(call, OP_PROD, counted(call)); }
+static Value run_sum(Call *call) { return builtin_reduce(call, OP_SUM, counted(call)); }
+static Value run_prod(Call *call) { return builtin_reduce(call, OP_PROD, counted(call)); }
 
 /* sum(x weight) / sum(weight): what PyTorch divides by when targets are ignored. */
 static Value weighted_mean(Call *call, Node *x, const int64_t *axes, int count, bool keep) {
@@ -188,7 +188,7 @@ static Value run_most(Call *call) {
         call->builtin->name, is_max ? "maximum" : "minimum", is_max ? "larger" : "smaller");
     return value_error();
   }
-  return reduce(call, (Op)call->builtin->which, builtin_tensor(call, 0));
+  return builtin_reduce(call, (Op)call->builtin->which, builtin_tensor(call, 0));
 }
 
 static Value run_arg(Call *call) {

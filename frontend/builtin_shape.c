@@ -205,7 +205,7 @@ static Value run_stack(Call *call) {
   return concat(call, grown, count, (int)axis);
 }
 
-static Node *slice(Call *call, Node *x, int axis, int64_t start, int64_t size) {
+static Node *builtin_slice(Call *call, Node *x, int axis, int64_t start, int64_t size) {
   int64_t starts[MAX_RANK] = {0}, steps[MAX_RANK];
   for (int i = 0; i < MAX_RANK; i++) steps[i] = 1;
   starts[axis] = start;
@@ -244,7 +244,7 @@ static Value run_split(Call *call) {
                    axis, type_text(&x->type, text));
       return value_error();
     }
-    items[i] = value_tensor(slice(call, x, axis, total, part));
+    items[i] = value_tensor(builtin_slice(call, x, axis, total, part));
     if (items[i].kind == VALUE_ERROR) return value_error();
     total += part;
   }

@@ -68,7 +68,7 @@ bool call_match(Builder *b, const char *callee, Loc loc, const Parameter *parame
 }
 
 /* `precision=bf16`, `recompute=gelu` of a layer: a word, not the function of this name. */
-static bool is_word(const Ast *keyword) {
+static bool call_is_word(const Ast *keyword) {
   static const char *const words[][2] = {
       {"precision", "f32"},       {"precision", "tf32"}, {"precision", "bf16"},
       {"precision", "fp16"},      {"recompute", "gelu"}, {"recompute", "block"},
@@ -86,8 +86,8 @@ static bool evaluate_arguments(Builder *b, const Ast *call, Arguments *out) {
   for (int i = 1; i < call->count; i++) {
     const Ast *ast = call->kid[i];
     bool keyword = ast->kind == AST_KEYWORD;
-    Value value = keyword && is_word(ast) ? value_string(ast->kid[0]->name)
-                                          : eval(b, keyword ? ast->kid[0] : ast);
+    Value value = keyword && call_is_word(ast) ? value_string(ast->kid[0]->name)
+                                               : eval(b, keyword ? ast->kid[0] : ast);
     Argument argument = {value, ast->loc, keyword ? ast->name : NULL};
     if (keyword && argument.value.kind != VALUE_ERROR) argument.loc = ast->loc;
     if (!keyword && out->count && out->at[out->count - 1].name)

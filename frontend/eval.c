@@ -107,7 +107,7 @@ typedef struct {
   Shape sliced, result;
 } Selection;
 
-static void whole(Selection *s, const Shape *shape, int axis) {
+static void select_whole(Selection *s, const Shape *shape, int axis) {
   s->step[axis] = 1;
   s->sliced.dim[axis] = shape->dim[axis];
   s->result.dim[s->result.rank++] = shape->dim[axis];
@@ -156,12 +156,12 @@ static Value index_tensor(Builder *b, const Ast *ast, Node *x) {
   int axis = 0;
   for (int i = 1; i < ast->count; i++) {
     if (ast->kid[i]->kind == AST_ELLIPSIS) {
-      for (int left = shape->rank - (given - 1); left > 0; left--) whole(&s, shape, axis++);
+      for (int left = shape->rank - (given - 1); left > 0; left--) select_whole(&s, shape, axis++);
     } else if (!select_one(b, ast->kid[i], shape, axis++, &s)) {
       return value_error();
     }
   }
-  while (axis < shape->rank) whole(&s, shape, axis++);
+  while (axis < shape->rank) select_whole(&s, shape, axis++);
   Node *sliced = x;
   if (!shape_equal(&s.sliced, shape)) {
     Type type = {x->type.dtype, s.sliced};

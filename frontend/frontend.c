@@ -27,7 +27,7 @@ typedef struct {
 } Source;
 
 /* ── files ────────────────────────────────────────────────────────────────────────────────── */
-static const char *beside(Arena *arena, const char *path, const char *name) {
+static const char *path_beside(Arena *arena, const char *path, const char *name) {
   const char *slash = strrchr(path, '/');
   if (name[0] == '/' || !slash) return name;
   return arena_printf(arena, "%.*s/%s", (int)(slash - path), path, name);
@@ -80,7 +80,7 @@ static void load_text(Source *source, const char *path, const char *text, size_t
 
 static void import(Source *source, const Ast *ast, const char *importer, const Loading *up) {
   Builder *b = source->b;
-  const char *path = beside(b->arena, importer, ast->name);
+  const char *path = path_beside(b->arena, importer, ast->name);
   const char *same = identity(b->arena, path);
   for (const Loading *l = up; l; l = l->up) {
     if (strcmp(l->path, same) != 0) continue;
@@ -404,7 +404,7 @@ bool frontend_compile_bytes(Arena *arena, Diag *diag, const char *path, const ch
   return build_graphs(b, model) && diag->errors == errors;
 }
 
-static bool read(Diag *diag, const char *path, Text *text) {
+static bool frontend_read(Diag *diag, const char *path, Text *text) {
   int error = text_read_file(text, path);
   if (text_is_fault(error)) diag->is_fault = true;
   if (error) diag_error(diag, (Loc){0}, "cannot read '%s': %s", path, text_error(error));
@@ -414,7 +414,7 @@ static bool read(Diag *diag, const char *path, Text *text) {
 bool frontend_compile(Arena *arena, Diag *diag, const char *path, const FrontendOptions *options,
                       Program *out) {
   Text text = {0};
-  bool fine = read(diag, path, &text) &&
+  bool fine = frontend_read(diag, path, &text) &&
               frontend_compile_bytes(arena, diag, path, text_cstr(&text), text.count, options, out);
   text_free(&text);
   return fine;
@@ -423,7 +423,7 @@ bool frontend_compile(Arena *arena, Diag *diag, const char *path, const Frontend
 bool frontend_print_ast(Arena *arena, Diag *diag, const char *path, FILE *out) {
   Text text = {0};
   int errors = diag->errors;
-  if (read(diag, path, &text)) {
+  if (frontend_read(diag, path, &text)) {
     const Ast *file = parse_text(arena, diag, path, text_cstr(&text), text.count);
     if (diag->errors == errors) ast_print(file, out);
   }

@@ -316,7 +316,7 @@ static void ft_error(FT_LTYPE *loc, void *scanner, Parser *parser, const char *m
   diag_error(parser->diag, *loc, "this nests too deep to be read");
 }
 
-static bool is_expected(const yysymbol_kind_t *expected, int count, yysymbol_kind_t kind) {
+static bool yy_is_expected(const yysymbol_kind_t *expected, int count, yysymbol_kind_t kind) {
   for (int i = 0; i < count; i++)
     if (expected[i] == kind) return true;
   return false;
@@ -340,14 +340,14 @@ static bool is_operator(yysymbol_kind_t kind) {
 }
 
 /* What may stand here, in a person's words: "an expression" for its dozen first tokens. */
-static const char *describe(Parser *parser, const yysymbol_kind_t *expected, int count) {
-  if (is_expected(expected, count, YYSYMBOL_RETURN)) return "a statement";
-  if (is_expected(expected, count, YYSYMBOL_INTEGER)) return "an expression";
-  if (is_expected(expected, count, YYSYMBOL_TRAIN) &&
-      !is_expected(expected, count, YYSYMBOL_IDENTIFIER))
+static const char *describe_expected(Parser *parser, const yysymbol_kind_t *expected, int count) {
+  if (yy_is_expected(expected, count, YYSYMBOL_RETURN)) return "a statement";
+  if (yy_is_expected(expected, count, YYSYMBOL_INTEGER)) return "an expression";
+  if (yy_is_expected(expected, count, YYSYMBOL_TRAIN) &&
+      !yy_is_expected(expected, count, YYSYMBOL_IDENTIFIER))
     return "a declaration (model, block, fn, hyper, data, train ...)";
-  bool name = is_expected(expected, count, YYSYMBOL_IDENTIFIER);
-  bool operand = is_expected(expected, count, YYSYMBOL_POWER);
+  bool name = yy_is_expected(expected, count, YYSYMBOL_IDENTIFIER);
+  bool operand = yy_is_expected(expected, count, YYSYMBOL_POWER);
   const char *list = name ? "a name" : "";
   int named = name;
   for (int i = 0; i < count; i++) {
@@ -391,7 +391,7 @@ static int yyreport_syntax_error(const yypcontext_t *context, void *scanner, Par
   Loc loc = *yypcontext_location(context);
   bool open_at_end = found == YYSYMBOL_YYEOF && parse_open(parser);
   const char *wanted = open_at_end ? "a closing bracket"
-                       : count > 0 ? describe(parser, expected, count) : "";
+                       : count > 0 ? describe_expected(parser, expected, count) : "";
   const char *name = describe_found(parser, found);
   if (*wanted) diag_error(parser->diag, loc, "expected %s before %s", wanted, name);
   else diag_error(parser->diag, loc, "unexpected %s", name);

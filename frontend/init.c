@@ -54,8 +54,8 @@ static bool kaiming(Builder *b, const InitValue *init, const Shape *shape, Loc l
   return true;
 }
 
-static bool set(const char **kind, double arg[2], int *count, const char *text, int n, double x,
-                double y) {
+static bool init_set(const char **kind, double arg[2], int *count, const char *text, int n,
+                     double x, double y) {
   *kind = text;
   *count = n;
   arg[0] = x;
@@ -68,8 +68,8 @@ bool init_reduce(Builder *b, const Value *v, const Shape *shape, Loc loc, const 
   Value named = v->kind == VALUE_BUILTIN ? init_named(b, v->builtin->name) : *v;
   if (value_is_number(&named)) {
     double x = value_number(&named);
-    return x == 0 ? set(kind, arg, count, "zeros", 0, 0, 0)
-                  : set(kind, arg, count, "const", 1, x, 0);
+    return x == 0 ? init_set(kind, arg, count, "zeros", 0, 0, 0)
+                  : init_set(kind, arg, count, "const", 1, x, 0);
   }
   if (named.kind != VALUE_INIT)
     return builder_fail(b, loc,
@@ -80,29 +80,29 @@ bool init_reduce(Builder *b, const Value *v, const Shape *shape, Loc loc, const 
   const char *name = init->kind;
   double std;
   Fans fan;
-  if (!strcmp(name, "zeros")) return set(kind, arg, count, "zeros", 0, 0, 0);
-  if (!strcmp(name, "ones")) return set(kind, arg, count, "const", 1, 1, 0);
-  if (!strcmp(name, "constant")) return set(kind, arg, count, "const", 1, init->a, 0);
+  if (!strcmp(name, "zeros")) return init_set(kind, arg, count, "zeros", 0, 0, 0);
+  if (!strcmp(name, "ones")) return init_set(kind, arg, count, "const", 1, 1, 0);
+  if (!strcmp(name, "constant")) return init_set(kind, arg, count, "const", 1, init->a, 0);
   if (!strcmp(name, "uniform") || !strcmp(name, "normal") || !strcmp(name, "trunc_normal"))
-    return set(kind, arg, count, name, 2, init->a, init->b);
+    return init_set(kind, arg, count, name, 2, init->a, init->b);
   if (!strcmp(name, "kaiming_uniform"))
     return kaiming(b, init, shape, loc, &std) &&
-           set(kind, arg, count, "uniform", 2, -sqrt(3) * std, sqrt(3) * std);
+           init_set(kind, arg, count, "uniform", 2, -sqrt(3) * std, sqrt(3) * std);
   if (!strcmp(name, "kaiming_normal"))
-    return kaiming(b, init, shape, loc, &std) && set(kind, arg, count, "normal", 2, 0, std);
+    return kaiming(b, init, shape, loc, &std) && init_set(kind, arg, count, "normal", 2, 0, std);
   if (!strcmp(name, "orthogonal") || !strcmp(name, "identity")) {
     if (shape->rank < 2) return builder_fail(b, loc, "%s needs at least two dimensions", name);
-    return name[0] == 'o' ? set(kind, arg, count, "orthogonal", 1, init->a, 0)
-                          : set(kind, arg, count, "identity", 0, 0, 0);
+    return name[0] == 'o' ? init_set(kind, arg, count, "orthogonal", 1, init->a, 0)
+                          : init_set(kind, arg, count, "identity", 0, 0, 0);
   }
   if (!fans(b, shape, name, loc, &fan)) return false; /* xavier: a is the gain */
   std = fan.in + fan.out > 0 ? init->a * sqrt(2 / (fan.in + fan.out)) : 0;
   if (!strcmp(name, "xavier_uniform"))
-    return set(kind, arg, count, "uniform", 2, -sqrt(3) * std, sqrt(3) * std);
-  return set(kind, arg, count, "normal", 2, 0, std);
+    return init_set(kind, arg, count, "uniform", 2, -sqrt(3) * std, sqrt(3) * std);
+  return init_set(kind, arg, count, "normal", 2, 0, std);
 }
 
-static Value make(Builder *b, const char *kind, double x, double y) {
+static Value init_make(Builder *b, const char *kind, double x, double y) {
   InitValue *init = ARENA_NEW(b->arena, InitValue);
   *init = (InitValue){kind, x, y, "fan_in", "leaky_relu"};
   return (Value){.kind = VALUE_INIT, .init = init};
@@ -117,7 +117,8 @@ Value init_named(Builder *b, const char *name) {
                {"kaiming_normal", 0, 0}, {"xavier_uniform", 1, 0}, {"xavier_normal", 1, 0},
                {"orthogonal", 1, 0},     {"identity", 0, 0}};
   for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
-    if (strcmp(plain[i].name, name) == 0) return make(b, plain[i].name, plain[i].a, plain[i].b);
+    if (strcmp(plain[i].name, name) == 0)
+      return init_make(b, plain[i].name, plain[i].a, plain[i].b);
   return value_none();
 }
 
@@ -125,7 +126,7 @@ Value init_named(Builder *b, const char *name) {
 static Value run_constant(Call *call) {
   double x;
   if (!builtin_number(call, 0, 0, &x)) return value_error();
-  return make(call->b, "constant", x, 0);
+  return init_make(call->b, "constant", x, 0);
 }
 
 static Value run_uniform(Call *call) {
@@ -135,7 +136,7 @@ static Value run_uniform(Call *call) {
     builder_fail(call->b, call->loc, "uniform(low, high) needs low <= high");
     return value_error();
   }
-  return make(call->b, "uniform", low, high);
+  return init_make(call->b, "uniform", low, high);
 }
 
 /* normal(std) or normal(mean, std); trunc_normal cuts at two standard deviations. */
@@ -148,7 +149,7 @@ static Value run_normal(Call *call) {
     builder_fail(call->b, call->loc, "a standard deviation cannot be negative: %g", std);
     return value_error();
   }
-  return make(call->b, call->builtin->name, mean, std);
+  return init_make(call->b, call->builtin->name, mean, std);
 }
 
 static bool text_argument(Call *call, int index, const char **out) {
@@ -175,10 +176,10 @@ static Value run_kaiming(Call *call) {
 static Value run_gain(Call *call) {
   double gain;
   if (!builtin_number(call, 0, 1, &gain)) return value_error();
-  return make(call->b, call->builtin->name, gain, 0);
+  return init_make(call->b, call->builtin->name, gain, 0);
 }
 
-static Value run_identity(Call *call) { return make(call->b, "identity", 0, 0); }
+static Value run_identity(Call *call) { return init_make(call->b, "identity", 0, 0); }
 
 const Builtin builtin_init[] = {
     {"constant", "value", run_constant, 0},

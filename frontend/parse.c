@@ -8,7 +8,7 @@
 #define YYLTYPE FT_LTYPE
 #include "frontend/ft.lex.h"
 
-static Loc place_of(uint16_t file, const char *text, size_t offset) {
+static Loc parse_location(uint16_t file, const char *text, size_t offset) {
   Loc loc = {.file = file, .line = 1, .column = 1};
   for (size_t i = 0; i < offset; i++) {
     if (text[i] == '\n') {
@@ -40,7 +40,7 @@ static bool is_clean(Diag *diag, uint16_t file, const char *text, size_t length)
   for (size_t i = 0; i < length;) {
     size_t step = sequence((const unsigned char *)text + i, length - i);
     if (text[i] == 0 || step == 0) {
-      Loc loc = place_of(file, text, i);
+      Loc loc = parse_location(file, text, i);
       if (text[i] == 0)
         diag_error(diag, loc, "NUL byte in the file; is this a text file?");
       else

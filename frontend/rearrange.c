@@ -46,7 +46,7 @@ static bool read_side(Call *call, const char *text, const char *end, Side *side)
   return true;
 }
 
-static int find(const Side *side, const char *name) {
+static int find_name(const Side *side, const char *name) {
   for (int i = 0; i < side->names; i++)
     if (strcmp(side->name[i], name) == 0) return i;
   return -1;
@@ -55,11 +55,11 @@ static int find(const Side *side, const char *name) {
 /* Both sides hold the same names, each once. */
 static bool same_names(Call *call, const Side *from, const Side *to) {
   for (int i = 0; i < from->names; i++)
-    if (find(from, from->name[i]) != i || find(to, from->name[i]) < 0)
+    if (find_name(from, from->name[i]) != i || find_name(to, from->name[i]) < 0)
       return builder_fail(call->b, call->at[1], "'%s' must stand once on each side of the pattern",
                           from->name[i]);
   for (int i = 0; i < to->names; i++)
-    if (find(to, to->name[i]) != i || find(from, to->name[i]) < 0)
+    if (find_name(to, to->name[i]) != i || find_name(from, to->name[i]) < 0)
       return builder_fail(call->b, call->at[1], "'%s' must stand once on each side of the pattern",
                           to->name[i]);
   return true;
@@ -97,7 +97,7 @@ static bool solve(Call *call, const Side *from, const Shape *shape, int64_t *siz
 static bool read_sizes(Call *call, const Side *from, int64_t *size) {
   const Value *sizes = &call->arg[2];
   for (int k = 0; sizes->kind == VALUE_TUPLE && k + 1 < sizes->count; k += 2) {
-    int i = find(from, sizes->items[k].s);
+    int i = find_name(from, sizes->items[k].s);
     if (i < 0)
       return builder_fail(call->b, call->at[2], "there is no '%s' in the pattern",
                           sizes->items[k].s);
@@ -138,7 +138,7 @@ Value rearrange_run(Call *call) {
   for (int i = 0; i < from.names; i++) apart.dim[i] = size[i];
   for (int d = 0; d < to.groups; d++) together.dim[d] = 1;
   for (int i = 0; i < to.names; i++) {
-    perm[i] = find(&from, to.name[i]);
+    perm[i] = find_name(&from, to.name[i]);
     together.dim[to.group[i]] *= size[perm[i]];
   }
   x = tensor_reshape(b, x, apart, call->loc);

@@ -94,7 +94,7 @@ static bool choice_argument(Builder *b, const Choice *choice, const Ast *argumen
 }
 
 /* `optimizer = adamw(lr=1e-3)`, `schedule = cosine`, or a string */
-static bool choose(Builder *b, const char *key, const Choice *choices, const Ast *ast) {
+static bool choice_read(Builder *b, const char *key, const Choice *choices, const Ast *ast) {
   const Ast *callee = ast->kind == AST_CALL ? ast->kid[0] : ast;
   const char *names[MOST_CHOICES];
   int count = 0;
@@ -114,8 +114,8 @@ static bool choose(Builder *b, const char *key, const Choice *choices, const Ast
 }
 
 bool recipe_optimizer(Builder *b, const Ast *ast) {
-  if (ast->kind != AST_ON) return choose(b, "train.optimizer", optimizers, ast);
-  if (!choose(b, "train.optimizer", optimizers, ast->kid[0])) return false;
+  if (ast->kind != AST_ON) return choice_read(b, "train.optimizer", optimizers, ast);
+  if (!choice_read(b, "train.optimizer", optimizers, ast->kid[0])) return false;
   if (strcmp(setting_text(b->program->settings, "train.optimizer"), "muon") != 0)
     return builder_fail(b, ast->loc,
                         "only muon trains some parameters and leaves the rest to adamw; others "
@@ -124,11 +124,11 @@ bool recipe_optimizer(Builder *b, const Ast *ast) {
 }
 
 bool recipe_schedule(Builder *b, const Ast *ast) {
-  return choose(b, "train.schedule", schedules, ast);
+  return choice_read(b, "train.schedule", schedules, ast);
 }
 
 bool recipe_precision(Builder *b, const Ast *ast) {
-  return choose(b, "train.precision", precisions, ast);
+  return choice_read(b, "train.precision", precisions, ast);
 }
 
 /* none; gelu is what most people would say for pointwise */
@@ -136,7 +136,7 @@ bool recipe_recompute(Builder *b, const Ast *ast) {
   bool is_gelu = ast->kind == AST_NAME && strcmp(ast->name, "gelu") == 0;
   if (ast->kind == AST_NONE || is_gelu)
     return recipe_set_text(b, "train.recompute", is_gelu ? "pointwise" : "none", ast->loc);
-  return choose(b, "train.recompute", recomputes, ast);
+  return choice_read(b, "train.recompute", recomputes, ast);
 }
 
 /* none; norm(1.0), also written 1.0; value(0.5) */
@@ -154,7 +154,7 @@ bool recipe_clip(Builder *b, const Ast *ast) {
 }
 
 /* ── what goes together ───────────────────────────────────────────────────────────────────── */
-static double number(Builder *b, const char *key) {
+static double choice_number(Builder *b, const char *key) {
   return setting_number(b->program->settings, key);
 }
 static bool is_chosen(Builder *b, const char *key, const char *name) {
@@ -210,28 +210,28 @@ static bool check_precision(Builder *b, Loc loc) {
     fine = (diag_error(b->diag, loc, "parameters=bf16 goes with precision = bf16, not with %s",
                        setting_text(b->program->settings, "train.precision")),
             false);
-  if (is_narrow && number(b, "train.ema") != 0)
+  if (is_narrow && choice_number(b, "train.ema") != 0)
     fine =
         (diag_error(b->diag, loc,
                     "ema averages f32 parameters: with parameters=bf16 there are none; leave out "
                     "one of the two"),
          false);
-  if (number(b, "train.loss_scale") <= 0)
+  if (choice_number(b, "train.loss_scale") <= 0)
     fine = (diag_error(b->diag, loc, "loss_scale must be positive"), false);
   return fine;
 }
 
 bool recipe_settle(Builder *b, Loc loc) {
   bool fine = recipe_set_defaults(b) && check_precision(b, loc);
-  if (is_chosen(b, "train.optimizer", "sgd") && number(b, "train.nesterov") != 0 &&
-      (number(b, "train.momentum") == 0 || number(b, "train.dampening") != 0))
+  if (is_chosen(b, "train.optimizer", "sgd") && choice_number(b, "train.nesterov") != 0 &&
+      (choice_number(b, "train.momentum") == 0 || choice_number(b, "train.dampening") != 0))
     fine = (diag_error(b->diag, loc, "nesterov needs a momentum, and no dampening"), false);
-  if (is_chosen(b, "train.schedule", "plateau") && number(b, "train.eval.every") == 0)
+  if (is_chosen(b, "train.schedule", "plateau") && choice_number(b, "train.eval.every") == 0)
     fine = (diag_error(b->diag, loc,
                        "schedule = plateau follows evaluations, but eval = none switches them off"),
             false);
   bool is_auto = is_chosen(b, "train.recompute", "auto");
-  if (is_auto && number(b, "train.recompute.budget") == 0)
+  if (is_auto && choice_number(b, "train.recompute.budget") == 0)
     fine = (diag_error(b->diag, loc,
                        "recompute = auto needs to know how much memory there is: "
                        "auto(budget=8 GiB)"),

@@ -18,7 +18,7 @@ typedef struct {
 
 static bool matches(Builder *b, const Ast *condition, const Subject *subject, bool *out);
 
-static bool operand(Builder *b, const Ast *ast, const Subject *subject, double *out) {
+static bool groups_operand(Builder *b, const Ast *ast, const Subject *subject, double *out) {
   if (ast->kind == AST_NAME && strcmp(ast->name, "rank") == 0)
     return *out = (double)subject->rank, true;
   if (ast->kind == AST_NAME && strcmp(ast->name, "size") == 0)
@@ -36,14 +36,15 @@ static bool is_property(const Ast *ast) {
   return ast->kind == AST_NAME && (!strcmp(ast->name, "rank") || !strcmp(ast->name, "size"));
 }
 
-static bool compare(Builder *b, const Ast *ast, const Subject *subject, bool *out) {
+static bool groups_compare(Builder *b, const Ast *ast, const Subject *subject, bool *out) {
   static const char *const operators[] = {"==", "!=", "<", "<=", ">", ">="};
   double left, right;
   int which = 0;
   while (which < 6 && strcmp(operators[which], ast->name) != 0) which++;
   if (which == 6 || (!is_property(ast->kid[0]) && !is_property(ast->kid[1])))
     return builder_fail(b, ast->loc, "`on` takes %s", usage);
-  if (!operand(b, ast->kid[0], subject, &left) || !operand(b, ast->kid[1], subject, &right))
+  if (!groups_operand(b, ast->kid[0], subject, &left) ||
+      !groups_operand(b, ast->kid[1], subject, &right))
     return false;
   const bool results[] = {left == right, left != right, left<right, left <= right, left> right,
                           left >= right};
@@ -82,7 +83,7 @@ static bool matches(Builder *b, const Ast *ast, const Subject *subject, bool *ou
     return true;
   case AST_BINARY:
     if (strcmp(ast->name, "and") != 0 && strcmp(ast->name, "or") != 0)
-      return compare(b, ast, subject, out);
+      return groups_compare(b, ast, subject, out);
     if (!matches(b, ast->kid[0], subject, &left) || !matches(b, ast->kid[1], subject, &right))
       return false;
     *out = ast->name[0] == 'a' ? left && right : left || right;
@@ -94,7 +95,7 @@ static bool matches(Builder *b, const Ast *ast, const Subject *subject, bool *ou
                       ast_to_text(b->arena, ast), usage);
 }
 
-static bool is_sound(Builder *b, const Ast *condition) {
+static bool groups_is_sound(Builder *b, const Ast *condition) {
   bool ignored;
   return matches(b, condition, &(Subject){"", 2, 4}, &ignored);
 }
@@ -113,7 +114,7 @@ static bool add_rule(Builder *b, const char *key, const Ast *value, const Ast *c
                           key);
     rule.value = value_number(&v);
   }
-  if (!is_sound(b, condition)) return false;
+  if (!groups_is_sound(b, condition)) return false;
   VEC_PUSH(b->arena, b->group_rules, rule);
   return true;
 }
@@ -146,7 +147,7 @@ bool recipe_set_grouped(Builder *b, const char *key, const Ast *ast) {
 
 bool recipe_muon_on(Builder *b, const Ast *condition) {
   b->muon_condition = condition;
-  return is_sound(b, condition);
+  return groups_is_sound(b, condition);
 }
 
 /* The setting is what a parameter without a rule has (0 freezes those); a weight decay that is only

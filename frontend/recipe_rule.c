@@ -11,7 +11,7 @@ typedef struct {
   Loc loc;
 } Rule;
 
-static bool fail(Builder *b, const Rule *rule, const char *why) {
+static bool rule_fail(Builder *b, const Rule *rule, const char *why) {
   diag_error(b->diag, rule->loc, "%s = %s: %s", strrchr(rule->key, '.') + 1, rule->text, why);
   return false;
 }
@@ -23,7 +23,7 @@ static bool has_split(const Builder *b, const char *split) {
 }
 
 /* loss, metrics, and the same of averaged weights. */
-static bool check_name(Builder *b, const Rule *rule, const char *name) {
+static bool rule_check_name(Builder *b, const Rule *rule, const char *name) {
   VEC(const char *) names = {0};
   const Graph *graph = b->program->eval;
   bool is_averaged = setting_number(b->program->settings, "train.ema") != 0;
@@ -35,28 +35,30 @@ static bool check_name(Builder *b, const Rule *rule, const char *name) {
   }
   for (int i = 0; i < names.count; i++)
     if (strcmp(names.at[i], name) == 0) return true;
-  return fail(b, rule,
-              arena_printf(b->arena, "the model has no metric '%s'%s", name,
-                           builder_hint(b, name, names.at, names.count)));
+  return rule_fail(b, rule,
+                   arena_printf(b->arena, "the model has no metric '%s'%s", name,
+                                builder_hint(b, name, names.at, names.count)));
 }
 
-static bool check(Builder *b, const Rule *rule) {
+static bool recipe_check(Builder *b, const Rule *rule) {
   char split[32], name[212];
   int end = 0;
   const char *text = rule->text;
   bool is_read = (!strncmp(text, "max(", 4) || !strncmp(text, "min(", 4)) &&
                  sscanf(text + 4, "%31[^.].%211[^)])%n", split, name, &end) == 2 && end > 0 &&
                  !text[4 + end];
-  if (!is_read) return fail(b, rule, "expected max(valid.accuracy), min(valid.loss) or the like");
+  if (!is_read)
+    return rule_fail(b, rule, "expected max(valid.accuracy), min(valid.loss) or the like");
   if (strcmp(split, "valid") != 0)
-    return fail(b, rule,
-                arena_printf(b->arena,
-                             "training evaluates valid, so it is max(valid.%s) or min(valid.%s), "
-                             "not '%s'",
-                             name, name, split));
-  if (!check_name(b, rule, name)) return false;
+    return rule_fail(
+        b, rule,
+        arena_printf(b->arena,
+                     "training evaluates valid, so it is max(valid.%s) or min(valid.%s), "
+                     "not '%s'",
+                     name, name, split));
+  if (!rule_check_name(b, rule, name)) return false;
   if (b->program->sources.count && !has_split(b, "valid"))
-    return fail(b, rule, "the data block has no valid = ... to evaluate");
+    return rule_fail(b, rule, "the data block has no valid = ... to evaluate");
   return true;
 }
 
@@ -66,9 +68,9 @@ bool recipe_check_rules(Builder *b) {
                b->best_loc};
   Rule metric = {"train.schedule.metric", setting_text(settings, "train.schedule.metric"),
                  b->metric_loc};
-  bool fine = !best.text[0] || check(b, &best);
+  bool fine = !best.text[0] || recipe_check(b, &best);
   if (fine && best.text[0] && setting_number(settings, "train.eval.every") == 0)
-    fine = fail(b, &best, "eval = none switches the evaluations off that it is chosen by");
+    fine = rule_fail(b, &best, "eval = none switches the evaluations off that it is chosen by");
   bool follows = strcmp(setting_text(settings, "train.schedule"), "plateau") == 0;
-  return (!follows || check(b, &metric)) && fine;
+  return (!follows || recipe_check(b, &metric)) && fine;
 }

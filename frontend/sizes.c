@@ -42,7 +42,7 @@ static bool is_view(const Node *node) {
 }
 
 /* Are these the same step, if back[] gives the nodes of one for those of the other? */
-static bool is_alike(const Node *one, const Node *other, const int *back) {
+static bool sizes_is_alike(const Node *one, const Node *other, const int *back) {
   bool same = one->op == other->op && one->input_count == other->input_count &&
               one->type.shape.rank == other->type.shape.rank;
   for (int i = 0; same && i < one->input_count; i++)
@@ -52,12 +52,13 @@ static bool is_alike(const Node *one, const Node *other, const int *back) {
 
 /* The node of `other` for each of `graph`, by id; NULL if the two are not alike. With one sample a
  * batch some views change nothing and are not made, so `other` may have more of these. */
-static int *align(const Builder *b, const Graph *graph, const Graph *other) {
+static int *align_nodes(const Builder *b, const Graph *graph, const Graph *other) {
   if (!other) return NULL;
   int *there = ARENA_ARRAY(b->arena, int, graph->nodes.count);
   int *back = ARENA_ARRAY(b->arena, int, other->nodes.count), k = 0;
   for (int i = 0; i < graph->nodes.count; i++, k++) {
-    for (; k < other->nodes.count && !is_alike(graph->nodes.at[i], other->nodes.at[k], back); k++) {
+    for (; k < other->nodes.count && !sizes_is_alike(graph->nodes.at[i], other->nodes.at[k], back);
+         k++) {
       if (!is_view(other->nodes.at[k])) return NULL;
       back[k] = back[other->nodes.at[k]->input[0]->id];
     }
@@ -73,7 +74,7 @@ typedef struct {
   double a, b, c, d;
 } Form;
 
-static bool fits(const Form *f, const double n[BUILDS], const double y[BUILDS]) {
+static bool form_fits(const Form *f, const double n[BUILDS], const double y[BUILDS]) {
   for (int i = 0; i < BUILDS; i++) {
     double have = (f->a * n[i] + f->b) / (f->c * n[i] + f->d);
     if (!(fabs(have - y[i]) <= 1e-9 * fabs(y[i]))) return false;
@@ -92,16 +93,16 @@ static Form fraction(const double n[BUILDS], const double y[BUILDS]) {
   return f;
 }
 
-static Form form_of(const double n[BUILDS], const double y[BUILDS]) {
+static Form sizes_form(const double n[BUILDS], const double y[BUILDS]) {
   double slope = (y[1] - y[0]) / (n[1] - n[0]);
   Form affine = {slope, y[0] - slope * n[0], 0, 1}, f = affine;
-  if (fits(&f, n, y)) return f;
+  if (form_fits(&f, n, y)) return f;
   slope = (1 / y[1] - 1 / y[0]) / (n[1] - n[0]);
   f = (Form){0, 1, slope, 1 / y[0] - slope * n[0]};
   if (fabs(f.d) < 1e-9) f.d = 0;
-  if (fits(&f, n, y)) return f;
+  if (form_fits(&f, n, y)) return f;
   f = fraction(n, y);
-  return fits(&f, n, y) ? f : (Form){0};
+  return form_fits(&f, n, y) ? f : (Form){0};
 }
 
 /* ── the notes ────────────────────────────────────────────────────────────────────────────── */
@@ -154,7 +155,7 @@ static void note_eval(Builder *b, const Ast *model, Graph *graph, int64_t batch)
   for (int i = 0; i < BUILDS; i++) {
     n[i] = (double)(batch * (i + 1));
     if (i) built[i] = build_again(b, model, false, batch * (i + 1));
-    there[i] = align(b, graph, built[i]);
+    there[i] = align_nodes(b, graph, built[i]);
     if (!there[i]) return;
   }
   for (int i = 0; i < graph->nodes.count; i++) {
@@ -164,7 +165,7 @@ static void note_eval(Builder *b, const Ast *model, Graph *graph, int64_t batch)
       y[k] = node_float(built[k]->nodes.at[there[k][i]], ATTR_VALUE, 0);
       differs |= y[k] != y[0];
     }
-    if (differs) note_const(graph, graph->nodes.at[i], form_of(n, y));
+    if (differs) note_const(graph, graph->nodes.at[i], sizes_form(n, y));
   }
   note_free_leaves(b, graph, built[1], there[1]);
   note_inputs(graph);
@@ -173,7 +174,7 @@ static void note_eval(Builder *b, const Ast *model, Graph *graph, int64_t batch)
 /* A batch in parts has a fixed number of samples. */
 static void note_train(Builder *b, const Ast *model, Graph *graph, int64_t batch, int64_t parts) {
   const Graph *whole = build_again(b, model, true, batch * parts);
-  int *there = align(b, graph, whole);
+  int *there = align_nodes(b, graph, whole);
   if (!there) return;
   for (int i = 0; i < graph->nodes.count; i++) {
     Node *node = graph->nodes.at[i];

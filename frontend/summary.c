@@ -29,7 +29,7 @@ static const char *exact_text(char *buffer, size_t size, int64_t n) {
   return buffer;
 }
 
-static int width_of(const Program *program) {
+static int summary_width(const Program *program) {
   int width = 10;
   for (int i = 0; i < program->layers.count; i++) {
     int length = (int)strlen(program->layers.at[i].path);
@@ -39,7 +39,7 @@ static int width_of(const Program *program) {
 }
 
 void frontend_print_summary(const Program *program, FILE *out) {
-  int width = width_of(program);
+  int width = summary_width(program);
   int64_t parameters = 0, flops = 0;
   char type[TYPE_TEXT], first[48], second[48];
   fprintf(out, "model %s (batch %.0f)\n\n", program->model_name,

@@ -211,7 +211,7 @@ static bool swaps_last(const Node *x) {
   return rank >= 2 && perm->ints[rank - 1] == rank - 2;
 }
 
-static Node *dot(Builder *b, Node *x, Node *y, Loc loc) {
+static Node *tensor_dot(Builder *b, Node *x, Node *y, Loc loc) {
   if (!x || !y) return NULL;
   bool swap_x = swaps_last(x), swap_y = swaps_last(y);
   Node *inputs[2] = {swap_x ? x->input[0] : x, swap_y ? y->input[0] : y};
@@ -258,11 +258,11 @@ Node *tensor_matmul(Builder *b, Node *x, Node *y, Loc loc) {
   Node *product;
   if (batch_y.rank == 0 && batch_x.rank > 0) {
     Shape flat = {2, {shape_elements(&batch_x) * m, k}};
-    product = dot(b, tensor_reshape(b, x, flat, loc), y, loc);
+    product = tensor_dot(b, tensor_reshape(b, x, flat, loc), y, loc);
   } else {
     if (!shape_equal(&batch_x, &batch)) x = tensor_broadcast(b, x, with_batch(&batch, m, k), loc);
     if (!shape_equal(&batch_y, &batch)) y = tensor_broadcast(b, y, with_batch(&batch, k, n), loc);
-    product = dot(b, x, y, loc);
+    product = tensor_dot(b, x, y, loc);
   }
   Shape out = batch;
   if (!row) out.dim[out.rank++] = m;

@@ -39,20 +39,20 @@ static Node *as_type(Builder *b, Node *weight, DType dtype, Loc loc) {
 
 /* ── two weights ──────────────────────────────────────────────────────────────────────────── */
 /* The same expression of the same inputs; `left` bounds the work. */
-static bool is_same(const Node *a, const Node *b, int *left) {
+static bool weight_is_same(const Node *a, const Node *b, int *left) {
   if (a == b) return true;
   if (--*left < 0 || a->op != b->op || a->input_count != b->input_count ||
       !type_equal(&a->type, &b->type) || !node_attrs_equal(a, b, NULL))
     return false;
   for (int i = 0; i < a->input_count; i++)
-    if (!is_same(a->input[i], b->input[i], left)) return false;
+    if (!weight_is_same(a->input[i], b->input[i], left)) return false;
   return true;
 }
 
 /* NULL after an error. */
 static Node *agreed(Builder *b, Node *one, Node *other, Loc loc) {
   int left = 1000;
-  if (is_same(one, other, &left)) return one;
+  if (weight_is_same(one, other, &left)) return one;
   builder_fail(b, loc,
                "these tensors count different elements in a mean, and the result cannot count both; "
                "take the mean of each, or let all elements of one count: unweighted(x)");
@@ -115,7 +115,7 @@ static Node *gather_weight(Builder *b, const Node *node, Loc loc, bool *fine) {
   return rows;
 }
 
-static Node *moved(Builder *b, const Node *node, Loc loc, bool *fine) {
+static Node *weight_moved(Builder *b, const Node *node, Loc loc, bool *fine) {
   Node *weight = weight_of(b, node->input[0]);
   if (node->op == OP_CONCAT) return concat_weight(b, node, loc);
   if (node->op == OP_GATHER) return gather_weight(b, node, loc, fine);
@@ -201,19 +201,19 @@ bool weight_follow(Builder *b, Node *node, Loc loc) {
   if (kind == CLASS_POINTWISE || node->op == OP_STOP_GRADIENT)
     weight = common(b, node->input, node->input_count, loc, &fine);
   else if (kind == CLASS_MOVE)
-    weight = moved(b, node, loc, &fine);
+    weight = weight_moved(b, node, loc, &fine);
   if (weight) set_weight(b, node, weight);
   return fine && !b->exhausted;
 }
 
 /* ── weighted(x, w) ───────────────────────────────────────────────────────────────────────── */
 /* A mask that was cast is the mask. */
-static Node *plain(Node *weight) {
+static Node *weight_plain(Node *weight) {
   bool is_mask = weight->op == OP_CAST && weight->input[0]->type.dtype == DT_BOOL;
   return is_mask ? weight->input[0] : weight;
 }
 
-static Node *product(Builder *b, Node *one, Node *other, Loc loc) {
+static Node *weight_product(Builder *b, Node *one, Node *other, Loc loc) {
   if (one->type.dtype == DT_BOOL && other->type.dtype == DT_BOOL)
     return tensor_binary(b, OP_AND, "and", one, other, loc);
   DType dtype = one->type.dtype == DT_BOOL ? other->type.dtype : one->type.dtype;
@@ -222,9 +222,9 @@ static Node *product(Builder *b, Node *one, Node *other, Loc loc) {
 }
 
 Node *weight_add(Builder *b, Node *x, Node *weight, Loc loc) {
-  Node *old = weight_of(b, x), *own = weight_drop(b, plain(weight), loc);
+  Node *old = weight_of(b, x), *own = weight_drop(b, weight_plain(weight), loc);
   if (own) own = tensor_broadcast(b, own, x->type.shape, loc);
-  if (own && old) own = product(b, own, old, loc);
+  if (own && old) own = weight_product(b, own, old, loc);
   Node *result = own ? alias(b, x, loc) : NULL;
   if (result) set_weight(b, result, own);
   return result;

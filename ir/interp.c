@@ -50,9 +50,9 @@ int64_t interp_ravel(const Shape *shape, const int64_t index[MAX_RANK]) {
   return linear;
 }
 
-static bool fail(Interp *in, const Node *node, const char *format, ...)
+static bool interp_fail(Interp *in, const Node *node, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-static bool fail(Interp *in, const Node *node, const char *format, ...) {
+static bool interp_fail(Interp *in, const Node *node, const char *format, ...) {
   va_list args;
   va_start(args, format);
   const char *text = arena_vprintf(in->arena, format, args);
@@ -64,7 +64,7 @@ static bool fail(Interp *in, const Node *node, const char *format, ...) {
 
 static bool take_elements(Interp *in, const Node *node, int64_t count) {
   if (count > most_elements - in->elements)
-    return fail(in, node, "this graph is too large for the interpreter");
+    return interp_fail(in, node, "this graph is too large for the interpreter");
   in->elements += count;
   return true;
 }
@@ -85,10 +85,10 @@ bool interp_named(const Eval *eval) {
   char need[TYPE_TEXT], have[TYPE_TEXT];
   const char *name = node_str(node, ATTR_NAME);
   const Tensor *given = in->leaf ? in->leaf(node, in->context) : NULL;
-  if (!given) return fail(in, node, "no value was given for '%s'", name);
+  if (!given) return interp_fail(in, node, "no value was given for '%s'", name);
   if (!type_equal(&given->type, &node->type))
-    return fail(in, node, "'%s' was given as %s, but is %s", name, type_text(&given->type, have),
-                type_text(&node->type, need));
+    return interp_fail(in, node, "'%s' was given as %s, but is %s", name,
+                       type_text(&given->type, have), type_text(&node->type, need));
   copy_elements(given, eval->out);
   return true;
 }
@@ -126,10 +126,10 @@ bool interp_copy(const Eval *eval) {
 bool interp_arg(const Eval *eval) {
   const Frame *frame = eval->frame;
   int64_t index = node_int(eval->node, ATTR_INDEX, 0);
-  if (!frame->fused) return fail(frame->interp, eval->node, "it stands outside of a body");
+  if (!frame->fused) return interp_fail(frame->interp, eval->node, "it stands outside of a body");
   if (index >= frame->fused->input_count ||
       !type_equal(&frame->fused->input[index]->type, &eval->node->type))
-    return fail(frame->interp, eval->node, "%%%d has no such operand", frame->fused->id);
+    return interp_fail(frame->interp, eval->node, "%%%d has no such operand", frame->fused->id);
   copy_elements(frame->operand[index], eval->out);
   return true;
 }
@@ -140,9 +140,9 @@ bool interp_fused(const Eval *eval) {
   const Node *node = eval->node;
   Interp *in = eval->frame->interp;
   const Graph *body = node->body;
-  if (!body || !body->roots.count) return fail(in, node, "it has no body");
+  if (!body || !body->roots.count) return interp_fail(in, node, "it has no body");
   if (!type_equal(&body->roots.at[0].node->type, &node->type))
-    return fail(in, node, "its type is not that of its first result");
+    return interp_fail(in, node, "its type is not that of its first result");
   Tensor **values = ARENA_ARRAY(in->arena, Tensor *, body->nodes.count);
   Frame inner = {.interp = in, .fused = node, .operand = eval->in};
   if (!eval_graph(&inner, body, values)) return false;

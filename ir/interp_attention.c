@@ -20,7 +20,8 @@ typedef struct {
   double scale;
 } Attention;
 
-static Place place_of(const AttentionForm *f, const Tensor *x, int64_t start, int64_t features) {
+static Place interp_operand_place(const AttentionForm *f, const Tensor *x, int64_t start,
+                                  int64_t features) {
   const int64_t *dim = x->type.shape.dim;
   if (f->is_beside) return (Place){x->f + start, dim[1] * dim[2], features, dim[2]};
   return (Place){x->f, dim[1] * dim[2] * dim[3], dim[2] * dim[3], dim[3]};
@@ -30,15 +31,15 @@ static Attention attention_of(const Eval *eval, int at) {
   AttentionForm f = attention_form(eval->node);
   int mask = at ? 6 : 3;
   return (Attention){.form = f,
-                     .q = place_of(&f, eval->in[at], f.start[0], f.features),
-                     .k = place_of(&f, eval->in[at + 1], f.start[1], f.features),
-                     .v = place_of(&f, eval->in[at + 2], f.start[2], f.values),
+                     .q = interp_operand_place(&f, eval->in[at], f.start[0], f.features),
+                     .k = interp_operand_place(&f, eval->in[at + 1], f.start[1], f.features),
+                     .v = interp_operand_place(&f, eval->in[at + 2], f.start[2], f.values),
                      .mask = eval->node->input_count > mask ? eval->in[mask] : NULL,
                      .causal = node_int(eval->node, ATTR_CAUSAL, 0),
                      .scale = node_float(eval->node, ATTR_SCALE, 1)};
 }
 
-static double dot(const double *a, const double *b, int64_t count) {
+static double attention_dot(const double *a, const double *b, int64_t count) {
   double sum = 0;
   for (int64_t i = 0; i < count; i++) sum += a[i] * b[i];
   return sum;
@@ -49,12 +50,12 @@ static double *row_of(Place x, int64_t b, int64_t h, int64_t i) {
 }
 
 /* score[j] for all keys of row i; -inf where the mask or the order hides one. */
-static void scores_of(const Attention *a, int64_t b, int64_t h, int64_t i, double *score) {
+static void interp_scores(const Attention *a, int64_t b, int64_t h, int64_t i, double *score) {
   const AttentionForm *f = &a->form;
   int64_t g = h / (f->heads / f->groups);
   for (int64_t j = 0; j < f->keys; j++) {
     bool hidden = a->causal && j > i + f->keys - f->rows;
-    score[j] = a->scale * dot(row_of(a->q, b, h, i), row_of(a->k, b, g, j), f->features);
+    score[j] = a->scale * attention_dot(row_of(a->q, b, h, i), row_of(a->k, b, g, j), f->features);
     if (a->mask) {
       const int64_t *dim = a->mask->type.shape.dim;
       int64_t row = ((dim[0] > 1 ? b : 0) * dim[1] + (dim[1] > 1 ? h : 0)) * dim[2];
@@ -71,13 +72,13 @@ bool interp_attention(const Eval *eval) {
   if (!results) return false;
   Attention a = attention_of(eval, 0);
   AttentionForm f = a.form;
-  Place y = place_of(&f, results[0], 0, f.values);
+  Place y = interp_operand_place(&f, results[0], 0, f.values);
   double *score = malloc(sizeof *score * (size_t)(f.keys + 1));
   if (!score) memory_none();
   for (int64_t row = 0; row < f.batch * f.heads * f.rows; row++) {
     int64_t i = row % f.rows, h = row / f.rows % f.heads, b = row / f.rows / f.heads;
     double most = -INFINITY, sum = 0, *out = row_of(y, b, h, i);
-    scores_of(&a, b, h, i, score);
+    interp_scores(&a, b, h, i, score);
     for (int64_t j = 0; j < f.keys; j++)
       if (!(score[j] <= most)) most = score[j]; /* a NaN stays */
     for (int64_t j = 0; j < f.keys && most != -INFINITY; j++) sum += exp(score[j] - most);
@@ -95,12 +96,14 @@ bool interp_attention_grad(const Eval *eval) {
   if (!results) return false;
   Attention a = attention_of(eval, 1);
   AttentionForm f = a.form;
-  Place dy = place_of(&f, eval->in[0], 0, f.values), y = place_of(&f, eval->in[4], 0, f.values);
+  Place dy = interp_operand_place(&f, eval->in[0], 0, f.values),
+        y = interp_operand_place(&f, eval->in[4], 0, f.values);
   bool is_joined = node_int(eval->node, ATTR_JOINED, 0);
   int64_t end = f.heads * f.features, more = f.groups * f.features;
-  Place dq = place_of(&f, results[0], 0, f.features);
-  Place dk = place_of(&f, results[is_joined ? 0 : 1], is_joined ? end : 0, f.features);
-  Place dv = place_of(&f, results[is_joined ? 0 : 2], is_joined ? end + more : 0, f.values);
+  Place dq = interp_operand_place(&f, results[0], 0, f.features);
+  Place dk = interp_operand_place(&f, results[is_joined ? 0 : 1], is_joined ? end : 0, f.features);
+  Place dv =
+      interp_operand_place(&f, results[is_joined ? 0 : 2], is_joined ? end + more : 0, f.values);
   const Tensor *lse = eval->in[5];
   double *score = malloc(sizeof *score * (size_t)(f.keys + 1));
   if (!score) memory_none();
@@ -108,14 +111,15 @@ bool interp_attention_grad(const Eval *eval) {
     int64_t i = row % f.rows, h = row / f.rows % f.heads, b = row / f.rows / f.heads;
     int64_t g = h / (f.heads / f.groups);
     const double *dy_row = row_of(dy, b, h, i), *q = row_of(a.q, b, h, i);
-    double delta = dot(dy_row, row_of(y, b, h, i), f.values), *q_slope = row_of(dq, b, h, i);
-    scores_of(&a, b, h, i, score);
+    double delta = attention_dot(dy_row, row_of(y, b, h, i), f.values),
+           *q_slope = row_of(dq, b, h, i);
+    interp_scores(&a, b, h, i, score);
     for (int64_t j = 0; j < f.keys; j++) {
       if (score[j] == -INFINITY) continue;
       const double *k = row_of(a.k, b, g, j), *v = row_of(a.v, b, g, j);
       double *k_slope = row_of(dk, b, g, j), *v_slope = row_of(dv, b, g, j);
       double p = exp(score[j] - lse->f[row]);
-      double ds = p * (dot(dy_row, v, f.values) - delta) * a.scale;
+      double ds = p * (attention_dot(dy_row, v, f.values) - delta) * a.scale;
       for (int64_t d = 0; d < f.values; d++) v_slope[d] += p * dy_row[d];
       for (int64_t d = 0; d < f.features; d++) {
         k_slope[d] += ds * q[d];

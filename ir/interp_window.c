@@ -36,7 +36,7 @@ static Window interp_window_read_window(const Node *node, const Shape *x, const 
   return w;
 }
 
-static int64_t image_at(const Window *w, int64_t n, int64_t c, int64_t h, int64_t v) {
+static int64_t window_image(const Window *w, int64_t n, int64_t c, int64_t h, int64_t v) {
   return w->nhwc ? ((n * w->height + h) * w->width + v) * w->channels + c
                  : ((n * w->channels + c) * w->height + h) * w->width + v;
 }
@@ -46,7 +46,7 @@ static int64_t result_at(const Window *w, int64_t n, int64_t c, int64_t h, int64
                  : ((n * w->outputs + c) * w->rows + h) * w->columns + v;
 }
 
-static int64_t weight_at(const Window *w, int64_t o, int64_t c, int64_t i, int64_t j) {
+static int64_t window_weight(const Window *w, int64_t o, int64_t c, int64_t i, int64_t j) {
   int64_t inner = w->channels / w->groups;
   return w->nhwc ? ((o * w->kernel[0] + i) * w->kernel[1] + j) * inner + c
                  : ((o * inner + c) * w->kernel[0] + i) * w->kernel[1] + j;
@@ -71,8 +71,8 @@ static void convolve(const Window *w, Op op, double *y, double *x, double *weigh
           for (int64_t j = 0; j < w->kernel[1]; j++) {
             if (!window_at(w, row, column, i, j, &h, &v)) continue;
             double *py = &y[result_at(w, n, o, row, column)];
-            double *px = &x[image_at(w, n, group * inner + c, h, v)];
-            double *pw = &weight[weight_at(w, o, c, i, j)];
+            double *px = &x[window_image(w, n, group * inner + c, h, v)];
+            double *pw = &weight[window_weight(w, o, c, i, j)];
             if (op == OP_CONV)
               *py += *px * *pw;
             else if (op == OP_CONV_GRAD_INPUT)
@@ -107,7 +107,7 @@ static void pool_one(const Eval *eval, const Window *w, int64_t n, int64_t c, in
   for (int64_t i = 0; i < w->kernel[0]; i++)
     for (int64_t j = 0; j < w->kernel[1]; j++) {
       if (!window_at(w, row, column, i, j, &h, &v)) continue;
-      double value = x ? x[image_at(w, n, c, h, v)] : 0;
+      double value = x ? x[window_image(w, n, c, h, v)] : 0;
       sum += value;
       count++;
       if (best >= 0 && (isnan(largest) || !(value > largest || isnan(value)))) continue;
@@ -121,7 +121,7 @@ static void pool_one(const Eval *eval, const Window *w, int64_t n, int64_t c, in
   for (int64_t i = 0; !x && i < w->kernel[0]; i++)
     for (int64_t j = 0; j < w->kernel[1]; j++) {
       if (!window_at(w, row, column, i, j, &h, &v)) continue;
-      double *to = &eval->out->f[image_at(w, n, c, h, v)];
+      double *to = &eval->out->f[window_image(w, n, c, h, v)];
       if (op == OP_POOL_AVG_GRAD)
         *to += eval->in[0]->f[at] / (double)count;
       else if (eval->in[1]->i[at] == i * w->kernel[1] + j)

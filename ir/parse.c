@@ -80,16 +80,16 @@ static bool expect(Parser *p, char c) {
   return fail_at(p, p->at, "expected '%c'", c);
 }
 
-static bool is_word(char c) {
+static bool is_word_character(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
          c == '.';
 }
 
 /* Reads [A-Za-z0-9_.]+ into buffer. */
-static bool word(Parser *p, const char *what, char buffer[LONGEST_WORD]) {
+static bool parse_word(Parser *p, const char *what, char buffer[LONGEST_WORD]) {
   skip(p);
   size_t length = 0;
-  while (is_word(p->at[length])) length++;
+  while (is_word_character(p->at[length])) length++;
   if (!length) return fail_at(p, p->at, "expected %s", what);
   if (length >= LONGEST_WORD) return fail_at(p, p->at, "%s is too long", what);
   memcpy(buffer, p->at, length);
@@ -98,7 +98,7 @@ static bool word(Parser *p, const char *what, char buffer[LONGEST_WORD]) {
   return true;
 }
 
-static bool integer(Parser *p, int64_t low, int64_t high, int64_t *out) {
+static bool parse_integer(Parser *p, int64_t low, int64_t high, int64_t *out) {
   skip(p);
   char *end;
   errno = 0;
@@ -118,7 +118,7 @@ static bool floating(Parser *p, double *out) {
   skip(p);
   char buffer[64];
   size_t length = 0;
-  while (is_word(p->at[length]) || p->at[length] == '-' || p->at[length] == '+') length++;
+  while (is_word_character(p->at[length]) || p->at[length] == '-' || p->at[length] == '+') length++;
   if (!length || length >= sizeof buffer) return fail_at(p, p->at, "expected a number");
   memcpy(buffer, p->at, length);
   buffer[length] = 0;
@@ -160,14 +160,14 @@ static bool string(Parser *p, const char **out) {
 }
 
 /* ── names of nodes ─────────────────────────────────────────────────────────────────────────── */
-static size_t hash_of(const char *at, size_t length) {
+static size_t name_hash(const char *at, size_t length) {
   uint64_t hash = 14695981039346656037u;
   for (size_t i = 0; i < length; i++) hash = (hash ^ (unsigned char)at[i]) * 1099511628211u;
   return (size_t)(hash ^ hash >> 29);
 }
 
 static Name *find_slot(const Scope *scope, const char *at, size_t length) {
-  for (size_t i = hash_of(at, length);; i++) {
+  for (size_t i = name_hash(at, length);; i++) {
     Name *name = &scope->slot[i & (scope->capacity - 1)];
     if (!name->at || (name->length == length && !memcmp(name->at, at, length))) return name;
   }
@@ -186,12 +186,12 @@ static void grow_scope(Parser *p, Scope *scope) {
 static bool node_name(Parser *p, const char **at, size_t *length) {
   if (!expect(p, '%')) return false;
   *at = p->at;
-  while (is_word(*p->at)) p->at++;
+  while (is_word_character(*p->at)) p->at++;
   *length = (size_t)(p->at - *at);
   return *length || fail_at(p, p->at, "expected the name of a node after '%%'");
 }
 
-static Node *use(Parser *p, const Scope *scope) {
+static Node *used_node(Parser *p, const Scope *scope) {
   const char *at;
   size_t length;
   if (!node_name(p, &at, &length)) return NULL;
@@ -225,7 +225,7 @@ static bool attr_list(Parser *p, Attr *attr, bool is_float) {
   while (!peek(p, ']')) {
     int64_t i = 0;
     double f = 0;
-    if (is_float ? !floating(p, &f) : !integer(p, INT64_MIN, INT64_MAX, &i)) return false;
+    if (is_float ? !floating(p, &f) : !parse_integer(p, INT64_MIN, INT64_MAX, &i)) return false;
     if (is_float)
       VEC_PUSH(p->arena, floats, f);
     else
@@ -240,24 +240,24 @@ static bool attr_list(Parser *p, Attr *attr, bool is_float) {
   return expect(p, ']');
 }
 
-static bool attr_value(Parser *p, Attr *attr) {
+static bool parse_attr_value(Parser *p, Attr *attr) {
   char buffer[LONGEST_WORD];
   skip(p);
   const char *place = p->at;
   DType dtype;
   switch (attr_info[attr->id].kind) {
   case ATTR_KIND_INT:
-    return integer(p, INT64_MIN, INT64_MAX, &attr->i);
+    return parse_integer(p, INT64_MIN, INT64_MAX, &attr->i);
   case ATTR_KIND_FLOAT:
     return floating(p, &attr->f);
   case ATTR_KIND_BOOL:
-    if (!word(p, "true or false", buffer)) return false;
+    if (!parse_word(p, "true or false", buffer)) return false;
     attr->i = !strcmp(buffer, "true");
     return attr->i || !strcmp(buffer, "false") || fail_at(p, place, "expected true or false");
   case ATTR_KIND_STR:
     return string(p, &attr->s);
   case ATTR_KIND_DTYPE:
-    if (!word(p, "an element type", buffer)) return false;
+    if (!parse_word(p, "an element type", buffer)) return false;
     if (!dtype_parse(buffer, &dtype)) return fail_at(p, place, "unknown element type '%s'", buffer);
     attr->i = dtype;
     return true;
@@ -277,11 +277,11 @@ static bool attributes(Parser *p, Attr *attrs, int *count) {
     char key[LONGEST_WORD];
     const char *place = p->at;
     Attr attr = {0};
-    if (!word(p, "the name of an attribute", key) || !find_attr(p, key, place, &attr.id))
+    if (!parse_word(p, "the name of an attribute", key) || !find_attr(p, key, place, &attr.id))
       return false;
     if (seen[attr.id]) return fail_at(p, place, "the attribute '%s' stands here twice", key);
     seen[attr.id] = true;
-    if (!expect(p, '=') || !attr_value(p, &attr)) return false;
+    if (!expect(p, '=') || !parse_attr_value(p, &attr)) return false;
     attrs[(*count)++] = attr;
     if (!accept(p, ',')) break;
   }
@@ -294,14 +294,14 @@ static bool type(Parser *p, Type *out) {
   skip(p);
   const char *place = p->at;
   *out = (Type){0};
-  if (!word(p, "a type", buffer)) return false;
+  if (!parse_word(p, "a type", buffer)) return false;
   if (!dtype_parse(buffer, &out->dtype))
     return fail_at(p, place, "unknown element type '%s'", buffer);
   if (!expect(p, '[')) return false;
   while (!peek(p, ']')) {
     if (out->shape.rank == MAX_RANK)
       return fail_at(p, p->at, "a shape has at most %d dimensions", MAX_RANK);
-    if (!integer(p, 0, MAX_ELEMENTS, &out->shape.dim[out->shape.rank])) return false;
+    if (!parse_integer(p, 0, MAX_ELEMENTS, &out->shape.dim[out->shape.rank])) return false;
     out->shape.rank++;
     if (!accept(p, ',')) break;
   }
@@ -315,7 +315,7 @@ static bool region(Parser *p, Region *out) {
   int64_t number;
   if (*p->at != '#') return true;
   p->at++;
-  if (!integer(p, 1, REGION_MOST, &number)) return false;
+  if (!parse_integer(p, 1, REGION_MOST, &number)) return false;
   out->number = (uint32_t)number;
   out->policy = REGION_SETTING;
   for (int i = REGION_NONE; i <= REGION_BLOCK; i++)
@@ -342,7 +342,7 @@ static bool origin(Parser *p, Origin *out) {
   int64_t number[3];
   int count = 0;
   do
-    if (!integer(p, 0, UINT32_MAX, &number[count++])) return false;
+    if (!parse_integer(p, 0, UINT32_MAX, &number[count++])) return false;
   while (count < 3 && *p->at == ':' && p->at++);
   if (count < 2) return fail_at(p, p->at, "a location is line:column or file:line:column");
   int64_t file = count == 3 ? number[0] : 1, column = number[count - 1];
@@ -356,11 +356,11 @@ static bool origin(Parser *p, Origin *out) {
 /* ── nodes and graphs ───────────────────────────────────────────────────────────────────────── */
 static Graph *block(Parser *p, int depth);
 
-static bool find_op(Parser *p, Op *out) {
+static bool parse_find_op(Parser *p, Op *out) {
   char text[LONGEST_WORD];
   skip(p);
   const char *place = p->at, *names[OP_COUNT];
-  if (!word(p, "an operation", text)) return false;
+  if (!parse_word(p, "an operation", text)) return false;
   if (op_parse(text, out)) return true;
   for (int i = 0; i < OP_COUNT; i++) names[i] = op_info[i].text;
   const char *nearest = text_nearest(text, names, OP_COUNT);
@@ -375,8 +375,8 @@ static bool role(Parser *p, Op op, LeafRole *out) {
   skip(p);
   const char *place = p->at, *names[ROLES_END];
   *out = op == OP_PARAM ? ROLE_PARAMS : op == OP_STATE ? ROLE_MODEL : ROLE_NONE;
-  if (*out == ROLE_NONE || !is_word(*p->at)) return true;
-  if (!word(p, "a role", text)) return false;
+  if (*out == ROLE_NONE || !is_word_character(*p->at)) return true;
+  if (!parse_word(p, "a role", text)) return false;
   if (role_parse(text, out)) return true;
   for (int i = 1; i < ROLES_END; i++) names[i - 1] = role_text((LeafRole)i);
   const char *nearest = text_nearest(text, names, ROLES_END - 1);
@@ -388,7 +388,7 @@ static bool role(Parser *p, Op op, LeafRole *out) {
 static bool body(Parser *p, int depth, Graph **out) {
   *out = NULL;
   skip(p);
-  if (strncmp(p->at, "body", 4) || is_word(p->at[4])) return true;
+  if (strncmp(p->at, "body", 4) || is_word_character(p->at[4])) return true;
   const char *place = p->at;
   p->at += 4;
   if (depth >= DEEPEST) return fail_at(p, place, "bodies are nested too deeply");
@@ -409,9 +409,9 @@ static bool node(Parser *p, Graph *graph, Scope *scope, int depth) {
   if (!node_name(p, &name, &length) || !expect(p, '=')) return false;
   skip(p);
   const char *place = p->at;
-  if (!find_op(p, &op) || !role(p, op, &part)) return false;
+  if (!parse_find_op(p, &op) || !role(p, op, &part)) return false;
   if (peek(p, '%')) do {
-      Node *input = use(p, scope);
+      Node *input = used_node(p, scope);
       if (!input) return false;
       VEC_PUSH(p->arena, inputs, input);
     } while (accept(p, ','));
@@ -440,7 +440,7 @@ static bool node(Parser *p, Graph *graph, Scope *scope, int depth) {
 static bool root(Parser *p, Graph *graph, const Scope *scope) {
   char text[LONGEST_WORD];
   const char *place = p->at, *name = "";
-  if (!word(p, "a node, a root or '}'", text)) return false;
+  if (!parse_word(p, "a node, a root or '}'", text)) return false;
   int kind = 0, kinds = (int)(sizeof root_kind_text / sizeof *root_kind_text);
   while (kind < kinds && strcmp(root_kind_text[kind], text)) kind++;
   if (kind == kinds)
@@ -449,7 +449,7 @@ static bool root(Parser *p, Graph *graph, const Scope *scope) {
                    "objective or factor",
                    text);
   if (peek(p, '"') && !string(p, &name)) return false;
-  Node *target = use(p, scope);
+  Node *target = used_node(p, scope);
   if (!target) return false;
   graph_add_root(graph, (RootKind)kind, name, target);
   return true;
@@ -462,7 +462,7 @@ static Graph *block(Parser *p, int depth) {
   if (peek(p, '"')) {
     if (!string(p, &name)) return NULL;
   } else if (!peek(p, '{')) {
-    if (!word(p, "a name or '{'", buffer)) return NULL;
+    if (!parse_word(p, "a name or '{'", buffer)) return NULL;
     name = buffer;
   }
   Graph *graph = graph_new(p->arena, name);
@@ -483,7 +483,7 @@ int graph_parse(Arena *arena, Diag *diag, const char *path, const char *text, Gr
   for (skip(p); *p->at; skip(p)) {
     char keyword[LONGEST_WORD];
     const char *place = p->at;
-    if (!word(p, "'graph'", keyword)) return -1;
+    if (!parse_word(p, "'graph'", keyword)) return -1;
     if (strcmp(keyword, "graph")) {
       fail_at(p, place, "expected 'graph'");
       return -1;

@@ -21,7 +21,7 @@ const char *const region_policy_text[4] = {
     [REGION_BLOCK] = "block",
 };
 
-static void print_string(Text *out, const char *string) {
+static void print_quoted(Text *out, const char *string) {
   text_append(out, "\"", 1);
   for (const char *s = string; *s; s++) {
     unsigned char c = (unsigned char)*s;
@@ -67,7 +67,7 @@ static void print_attr(Text *out, const Attr *attr) {
     text_printf(out, attr->i ? "true" : "false");
     break;
   case ATTR_KIND_STR:
-    print_string(out, attr->s);
+    print_quoted(out, attr->s);
     break;
   case ATTR_KIND_DTYPE:
     text_printf(out, "%s", dtype_text((DType)attr->i));
@@ -127,7 +127,7 @@ static void print_node(Text *out, const Node *node, int indent) {
 
 static void print_body(Text *out, const Graph *graph, int indent) {
   if (*graph->name) {
-    print_string(out, graph->name);
+    print_quoted(out, graph->name);
     text_append(out, " ", 1);
   }
   text_printf(out, "{\n");
@@ -136,7 +136,7 @@ static void print_body(Text *out, const Graph *graph, int indent) {
     const Root *root = &graph->roots.at[i];
     text_printf(out, "%*s%s ", indent + 2, "", root_kind_text[root->kind]);
     if (*root->name) {
-      print_string(out, root->name);
+      print_quoted(out, root->name);
       text_append(out, " ", 1);
     }
     text_printf(out, "%%%d\n", root->node->id);

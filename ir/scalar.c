@@ -65,7 +65,7 @@ static int64_t float_to_integer(DType dtype, double x) {
   return (int64_t)x;
 }
 
-static Scalar cast(DType from, DType to, const Scalar *in) {
+static Scalar scalar_cast(DType from, DType to, const Scalar *in) {
   if (dtype_is_float(from))
     return dtype_is_float(to) ? in[0] : (Scalar){.i = float_to_integer(to, in[0].f)};
   if (dtype_is_float(to)) return (Scalar){.f = (double)in[0].i};
@@ -122,7 +122,7 @@ static Scalar cast(DType from, DType to, const Scalar *in) {
   }                                                                                                \
   IJ;                                                                                              \
   AN_INTEGER(of_integer);
-#define FORM_CAST return cast(from, to, in);
+#define FORM_CAST return scalar_cast(from, to, in);
 #define FORM_CHOICE return in[0].i ? in[1] : in[2];
 
 #define SCALAR_LEAF(ID, evaluator)

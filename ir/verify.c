@@ -15,9 +15,9 @@ typedef struct {
   int *root_uses;       /* by node */
 } Verify;
 
-static void wrong(Verify *v, const Node *node, const char *format, ...)
+static void verify_wrong(Verify *v, const Node *node, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-static void wrong(Verify *v, const Node *node, const char *format, ...) {
+static void verify_wrong(Verify *v, const Node *node, const char *format, ...) {
   char place[160];
   v->good = false;
   va_list args;
@@ -42,24 +42,24 @@ static bool check_structure(Verify *v) {
   for (int i = 0; i < graph->nodes.count; i++) {
     const Node *node = graph->nodes.at[i];
     if (!node || (unsigned)node->op >= OP_COUNT) {
-      wrong(v, NULL, "there is no node %%%d", i);
+      verify_wrong(v, NULL, "there is no node %%%d", i);
       return false;
     }
     if (node->id != i) {
-      wrong(v, node, "stands at place %d", i);
+      verify_wrong(v, node, "stands at place %d", i);
       return false;
     }
     for (int k = 0; k < node->input_count; k++) {
       const Node *input = node->input[k];
       if (!input || input->id < 0 || input->id >= i || graph->nodes.at[input->id] != input) {
-        wrong(v, node, "input %d is not a node before it in this graph", k);
+        verify_wrong(v, node, "input %d is not a node before it in this graph", k);
         return false;
       }
     }
     for (int k = 0; k < node->attr_count; k++)
       if ((unsigned)node->attr[k].id >= ATTR_COUNT ||
           (k && node->attr[k].id <= node->attr[k - 1].id)) {
-        wrong(v, node, "its attributes are not in order");
+        verify_wrong(v, node, "its attributes are not in order");
         return false;
       }
   }
@@ -67,7 +67,7 @@ static bool check_structure(Verify *v) {
     const Node *node = graph->roots.at[i].node;
     if (!node || node->id < 0 || node->id >= graph->nodes.count ||
         graph->nodes.at[node->id] != node) {
-      wrong(v, NULL, "root '%s' is not a node of this graph", graph->roots.at[i].name);
+      verify_wrong(v, NULL, "root '%s' is not a node of this graph", graph->roots.at[i].name);
       return false;
     }
   }
@@ -81,7 +81,7 @@ static void check_attrs(Verify *v, const Node *node) {
   uint64_t allowed = op_info[node->op].attrs | BIT(NAME) | BIT(WHY) | BIT(ARENA) | BIT(AT);
   for (int i = 0; i < node->attr_count; i++)
     if (!(allowed >> node->attr[i].id & 1))
-      wrong(v, node, "it has no attribute '%s'", attr_info[node->attr[i].id].text);
+      verify_wrong(v, node, "it has no attribute '%s'", attr_info[node->attr[i].id].text);
 }
 
 static void check_init(Verify *v, const Node *node) {
@@ -97,34 +97,36 @@ static void check_init(Verify *v, const Node *node) {
     if (!strcmp(kinds[i].text, init)) {
       int count = args ? args->count : 0;
       if (count != kinds[i].args)
-        wrong(v, node, "init '%s' takes %d arguments, not %d", init, kinds[i].args, count);
+        verify_wrong(v, node, "init '%s' takes %d arguments, not %d", init, kinds[i].args, count);
       return;
     }
-  wrong(v, node, "there is no initialiser '%s'", init);
+  verify_wrong(v, node, "there is no initialiser '%s'", init);
 }
 
 /* ── stages ─────────────────────────────────────────────────────────────────────────────────── */
 static void check_stage(Verify *v, const Node *node) {
   const OpInfo *info = &op_info[node->op];
   if (v->fused) {
-    if (!op_has(node->op, TRAIT_BODY)) wrong(v, node, "may not stand in the body of a fused node");
+    if (!op_has(node->op, TRAIT_BODY))
+      verify_wrong(v, node, "may not stand in the body of a fused node");
     return;
   }
   bool of_fused = node->op == OP_RESULT && node->input[0]->op == OP_FUSED;
   Stage first = of_fused ? STAGE_FUSED : info->first;
   if (first == STAGE_NOWHERE)
-    wrong(v, node, "stands outside of a fused node's body");
+    verify_wrong(v, node, "stands outside of a fused node's body");
   else if (v->stage < first)
-    wrong(v, node, "comes only with stage %s, and this is %s", stage_text[first],
-          stage_text[v->stage]);
+    verify_wrong(v, node, "comes only with stage %s, and this is %s", stage_text[first],
+                 stage_text[v->stage]);
   else if (v->stage > info->last && op_has(node->op, TRAIT_BODY))
-    wrong(v, node, "should be in the body of a fused node at this stage");
+    verify_wrong(v, node, "should be in the body of a fused node at this stage");
   else if (v->stage > info->last)
-    wrong(v, node, "goes with stage %s, and this is %s", stage_text[info->last],
-          stage_text[v->stage]);
+    verify_wrong(v, node, "goes with stage %s, and this is %s", stage_text[info->last],
+                 stage_text[v->stage]);
   for (int k = 0; k < node->input_count && node->op != OP_RESULT; k++)
     if (node_has_results(node->input[k]))
-      wrong(v, node, "reads %%%d, which has several results, without `result`", node->input[k]->id);
+      verify_wrong(v, node, "reads %%%d, which has several results, without `result`",
+                   node->input[k]->id);
 }
 
 /* ── names ──────────────────────────────────────────────────────────────────────────────────── */
@@ -157,25 +159,25 @@ static void check_role(Verify *v, const Node *node) {
   bool is_scalar = !node->type.shape.rank;
   DType number = role_has(node->role, ROLE_COUNTER) ? DT_I64 : DT_F64;
   if (!role_has(node->role, node->op == OP_PARAM ? ROLE_OF_PARAM : ROLE_OF_STATE))
-    wrong(v, node, "a %s cannot have the role %s", op_info[node->op].text, role);
+    verify_wrong(v, node, "a %s cannot have the role %s", op_info[node->op].text, role);
   else if (node->op == OP_PARAM)
     return;
   else if (own_is(name) != (node->role != ROLE_MODEL))
-    wrong(v, node, "the role %s does not go with the name '%s'", role, name);
+    verify_wrong(v, node, "the role %s does not go with the name '%s'", role, name);
   else if (role_has(node->role, (RoleTrait)(ROLE_COUNTER | ROLE_NUMBER)) &&
            !(is_scalar && node->type.dtype == number))
-    wrong(v, node, "a state with the role %s is %s[]", role, dtype_text(number));
+    verify_wrong(v, node, "a state with the role %s is %s[]", role, dtype_text(number));
   else if (role_has(node->role, ROLE_SLICED) &&
            (node->type.dtype != DT_F32 || node->type.shape.rank != 1))
-    wrong(v, node, "a state with the role %s is flat and f32", role);
+    verify_wrong(v, node, "a state with the role %s is flat and f32", role);
   else if ((node->role == ROLE_GRADIENT_SUM) != (node_attr(node, ATTR_OFFSET) != NULL))
-    wrong(v, node, "a sum of gradients, and no other state, has an offset");
+    verify_wrong(v, node, "a sum of gradients, and no other state, has an offset");
   if (!role_has(node->role, ROLE_ONE)) return;
   const Node *first = graph_find_role(v->graph, node->role);
   const char *other = node_str(first, ATTR_NAME);
   if (other && strcmp(other, name) != 0)
-    wrong(v, node, "'%s' and '%s' have the role %s, which only one state can have", other, name,
-          role);
+    verify_wrong(v, node, "'%s' and '%s' have the role %s, which only one state can have", other,
+                 name, role);
 }
 
 /* Boxes of elements lie within the input. */
@@ -191,22 +193,22 @@ static void check_parts(Verify *v, const Node *node) {
       fine = shape_has_steps(shape->dim[k], at[0], at[1], at[2]);
     }
   }
-  if (!fine) wrong(v, node, "parts are no boxes of the input's elements");
+  if (!fine) verify_wrong(v, node, "parts are no boxes of the input's elements");
 }
 
 static void check_leaf(Verify *v, const Node *node) {
   const Node *first = first_of_name(v, node->op, node->role, node_str(node, ATTR_NAME));
   if (first->role != node->role)
-    wrong(v, node, "'%s' has the role %s here and %s at %%%d", node_str(node, ATTR_NAME),
-          role_text(node->role), role_text(first->role), first->id);
+    verify_wrong(v, node, "'%s' has the role %s here and %s at %%%d", node_str(node, ATTR_NAME),
+                 role_text(node->role), role_text(first->role), first->id);
   if (!type_equal(&first->type, &node->type)) {
     char a[TYPE_TEXT], b[TYPE_TEXT];
-    wrong(v, node, "'%s' is %s here and %s at %%%d", node_str(node, ATTR_NAME),
-          type_text(&node->type, a), type_text(&first->type, b), first->id);
+    verify_wrong(v, node, "'%s' is %s here and %s at %%%d", node_str(node, ATTR_NAME),
+                 type_text(&node->type, a), type_text(&first->type, b), first->id);
   }
   if ((node_attr(node, ATTR_BELOW) || node_attr(node, ATTR_IGNORE)) &&
       (dtype_is_float(node->type.dtype) || node_int(node, ATTR_BELOW, -1) < 0))
-    wrong(v, node, "only integers are below something, which is no less than 0");
+    verify_wrong(v, node, "only integers are below something, which is no less than 0");
   check_parts(v, node);
 }
 
@@ -218,45 +220,45 @@ static void check_storage(Verify *v, const Node *node) {
   Shape files = node_file_shape(node), memory = storage_shape(&storage);
   if (!node_attr(node, ATTR_SHAPE) || !shape_is_legal(&files) ||
       !storage_is_legal(&storage, &files))
-    wrong(v, node, "shape, view and perm tell no order of its elements");
+    verify_wrong(v, node, "shape, view and perm tell no order of its elements");
   else if (!shape_equal(&memory, &node->type.shape))
-    wrong(v, node, "its type is not view, transposed by perm");
+    verify_wrong(v, node, "its type is not view, transposed by perm");
 }
 
 static void check_assign(Verify *v, const Node *node) {
   const char *target = node_str(node, ATTR_TARGET);
   const Node *state = first_of_name(v, OP_STATE, ROLE_NONE, target);
   int roots = v->root_uses[node->id];
-  if (roots != 1) wrong(v, node, "an assign must be exactly one root, not %d", roots);
+  if (roots != 1) verify_wrong(v, node, "an assign must be exactly one root, not %d", roots);
   if (v->stage < STAGE_STEP && state && state->role == ROLE_PARAMS)
-    wrong(v, node, "parameters are assigned only from stage %s on", stage_text[STAGE_STEP]);
+    verify_wrong(v, node, "parameters are assigned only from stage %s on", stage_text[STAGE_STEP]);
   if (!state)
-    wrong(v, node, "there is no state '%s'", target);
+    verify_wrong(v, node, "there is no state '%s'", target);
   else if (!type_equal(&state->type, &node->type))
-    wrong(v, node, "the state '%s', %%%d, has another type", target, state->id);
+    verify_wrong(v, node, "the state '%s', %%%d, has another type", target, state->id);
 }
 
 static void verify_graph(Verify *v);
 
 static void check_body(Verify *v, const Node *node) {
   if (!node->body) {
-    wrong(v, node, "it has no body");
+    verify_wrong(v, node, "it has no body");
     return;
   }
   Verify inner = {
       .graph = node->body, .fused = node, .stage = v->stage, .diag = v->diag, .good = true};
   if (v->fused) return; /* said already: not in a body */
   const Graph *body = node->body;
-  if (!body->roots.count) wrong(v, node, "its body has no results");
+  if (!body->roots.count) verify_wrong(v, node, "its body has no results");
   if (body->roots.count && body->roots.at[0].node &&
       !type_equal(&body->roots.at[0].node->type, &node->type))
-    wrong(v, node, "its type is not that of its first result");
+    verify_wrong(v, node, "its type is not that of its first result");
   verify_graph(&inner);
   v->good &= inner.good;
   if (!inner.good) return;
   const Node *where;
   const char *why = verify_kernel(node, &where);
-  if (why) wrong(where ? &inner : v, where ? where : node, "%s", why);
+  if (why) verify_wrong(where ? &inner : v, where ? where : node, "%s", why);
   v->good &= inner.good;
 }
 
@@ -264,9 +266,9 @@ static void check_arg(Verify *v, const Node *node) {
   int64_t index = node_int(node, ATTR_INDEX, -1);
   if (!v->fused) return;
   if (index < 0 || index >= v->fused->input_count)
-    wrong(v, node, "the fused node has no operand %lld", (long long)index);
+    verify_wrong(v, node, "the fused node has no operand %lld", (long long)index);
   else if (!type_equal(&v->fused->input[index]->type, &node->type))
-    wrong(v, node, "operand %lld of the fused node has another type", (long long)index);
+    verify_wrong(v, node, "operand %lld of the fused node has another type", (long long)index);
 }
 
 static void check_node(Verify *v, const Node *node) {
@@ -275,11 +277,12 @@ static void check_node(Verify *v, const Node *node) {
   char a[TYPE_TEXT], b[TYPE_TEXT];
   if (!infer_type(v->diag->arena, node->op, node->input, node->input_count, node->attr,
                   node->attr_count, &node->type, &type, &why)) {
-    wrong(v, node, "%s", why);
+    verify_wrong(v, node, "%s", why);
     return;
   }
   if (!type_equal(&type, &node->type))
-    wrong(v, node, "its type should be %s, not %s", type_text(&type, a), type_text(&node->type, b));
+    verify_wrong(v, node, "its type should be %s, not %s", type_text(&type, a),
+                 type_text(&node->type, b));
   check_attrs(v, node);
   check_stage(v, node);
   if (node->op == OP_PARAM || node->op == OP_STATE) check_init(v, node);
@@ -291,7 +294,7 @@ static void check_node(Verify *v, const Node *node) {
   if (node->op == OP_FUSED)
     check_body(v, node);
   else if (node->body)
-    wrong(v, node, "only a fused node has a body");
+    verify_wrong(v, node, "only a fused node has a body");
 }
 
 /* ── roots ──────────────────────────────────────────────────────────────────────────────────── */
@@ -306,40 +309,40 @@ static void check_root(Verify *v, int at) {
   const Root *root = &v->graph->roots.at[at];
   const Node *node = root->node;
   if (v->fused) {
-    if (root->kind != ROOT_RESULT) wrong(v, node, "a body's roots are results");
+    if (root->kind != ROOT_RESULT) verify_wrong(v, node, "a body's roots are results");
     return;
   }
-  if (root->kind == ROOT_RESULT) wrong(v, node, "a result is a root only in a body");
+  if (root->kind == ROOT_RESULT) verify_wrong(v, node, "a result is a root only in a body");
   if (v->stage > last_stage(root->kind))
-    wrong(v, node, "the root '%s' goes with stage %s, and this is %s", root->name,
-          stage_text[last_stage(root->kind)], stage_text[v->stage]);
+    verify_wrong(v, node, "the root '%s' goes with stage %s, and this is %s", root->name,
+                 stage_text[last_stage(root->kind)], stage_text[v->stage]);
   const char *key = arena_printf(v->roots.arena, "%d %s", root->kind,
                                  root->kind == ROOT_LOSS ? "" : root->name);
   if (lookup_add_text(&v->roots, key, at) != at)
-    wrong(v, node, "there are two roots of this kind named '%s'", root->name);
+    verify_wrong(v, node, "there are two roots of this kind named '%s'", root->name);
   if (root->kind == ROOT_GRADIENTS && node->op != OP_PACK && v->stage < STAGE_FUSED)
-    wrong(v, node, "the root gradients must be a pack");
+    verify_wrong(v, node, "the root gradients must be a pack");
   bool scalar = node->type.shape.rank == 0;
   if (root->kind == ROOT_LOSS && !(scalar && dtype_is_float(node->type.dtype)))
-    wrong(v, node, "the loss must be a floating-point scalar");
+    verify_wrong(v, node, "the loss must be a floating-point scalar");
   if ((root->kind == ROOT_METRIC || root->kind >= ROOT_PASSES) && !scalar)
-    wrong(v, node, "the %s '%s' must be a scalar", root->kind == ROOT_METRIC ? "metric" : "root",
-          root->name);
+    verify_wrong(v, node, "the %s '%s' must be a scalar",
+                 root->kind == ROOT_METRIC ? "metric" : "root", root->name);
   if (root->kind == ROOT_ASSIGN &&
       (node->op != OP_ASSIGN || strcmp(root->name, node_str(node, ATTR_TARGET))))
-    wrong(v, node, "the root assign '%s' must be the assign of that state", root->name);
+    verify_wrong(v, node, "the root assign '%s' must be the assign of that state", root->name);
 }
 
 /* Leaves first, assigns last: a state is written when all that reads it is done. */
-static void check_order(Verify *v) {
+static void verify_order(Verify *v) {
   enum { LEAVES, STEPS, ASSIGNS } part = LEAVES;
   for (int i = 0; i < v->graph->nodes.count; i++) {
     const Node *node = v->graph->nodes.at[i];
     bool is_leaf = op_info[node->op].op_class == CLASS_LEAF;
     int wanted = node->op == OP_ASSIGN ? ASSIGNS : is_leaf ? LEAVES : STEPS;
     if (wanted < (int)part && node->op != OP_RESHAPE)
-      wrong(v, node, "stands behind %s: leaves come first, assigns last",
-            part == STEPS ? "a step" : "an assign");
+      verify_wrong(v, node, "stands behind %s: leaves come first, assigns last",
+                   part == STEPS ? "a step" : "an assign");
     if (wanted > (int)part) part = wanted;
   }
 }
@@ -350,11 +353,11 @@ static void verify_graph(Verify *v) {
   for (int i = 0; i < v->graph->nodes.count; i++) check_node(v, v->graph->nodes.at[i]);
   if (!v->good) return; /* roots may rest on attributes that are missing */
   for (int i = 0; i < v->graph->roots.count; i++) check_root(v, i);
-  if (!v->fused && v->stage >= STAGE_SCHEDULED) check_order(v);
+  if (!v->fused && v->stage >= STAGE_SCHEDULED) verify_order(v);
   if (!v->good || v->fused || v->stage != STAGE_PLANNED) return;
   const Node *where;
   const char *why = verify_places(v->graph, v->leaves.arena, &where);
-  if (why) wrong(v, where, "%s", why);
+  if (why) verify_wrong(v, where, "%s", why);
 }
 
 bool graph_verify(const Graph *graph, Stage stage, Diag *diag) {

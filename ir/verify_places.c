@@ -83,7 +83,7 @@ static void splice(Places *p, Space *space, int from, int to, const Segment *fre
   space->segments.count = from + count + tail;
 }
 
-static void claim(Places *p, const Range *range, int owner) {
+static void claim_bytes(Places *p, const Range *range, int owner) {
   if (range->begin >= range->end) return;
   Space *space = range->space;
   int from = find_segment(space, range->begin), to = from, count = 0;
@@ -142,7 +142,7 @@ static bool may_share(const Node *a, const Node *b) {
   return (a->op == OP_PARAM && b->op == OP_STATE) || (a->op == OP_STATE && b->op == OP_PARAM);
 }
 
-static void place_leaf(Places *p, const Node *leaf) {
+static void verify_place_leaf(Places *p, const Node *leaf) {
   if (p->space_of[leaf->id] < 0) {
     complain(p, leaf, "has no place");
     return;
@@ -154,13 +154,13 @@ static void place_leaf(Places *p, const Node *leaf) {
     if (!may_share(leaf, p->graph->nodes.at[segment->owner]))
       complain(p, leaf, arena_printf(p->arena, "shares bytes with %%%d", segment->owner));
   }
-  claim(p, &range, leaf->id);
+  claim_bytes(p, &range, leaf->id);
 }
 
 /* First by their own ids, to find those that share bytes. */
-static void place_leaves(Places *p) {
+static void verify_place_leaves(Places *p) {
   for (int i = 0; i < p->graph->nodes.count; i++)
-    if (node_is_leaf(p->graph->nodes.at[i])) place_leaf(p, p->graph->nodes.at[i]);
+    if (node_is_leaf(p->graph->nodes.at[i])) verify_place_leaf(p, p->graph->nodes.at[i]);
   for (int i = 0; i < p->spaces.count; i++)
     for (int k = 0; k < p->spaces.at[i].segments.count; k++)
       p->spaces.at[i].segments.at[k].owner = OWNER_INITIAL;
@@ -200,7 +200,7 @@ static void run_kernel(Places *p, const Node *step, Node *const *results, int co
   }
   for (int i = 0; i < count; i++) {
     Range range = range_of(p, results[i]);
-    claim(p, &range, results[i]->id);
+    claim_bytes(p, &range, results[i]->id);
   }
 }
 
@@ -214,7 +214,7 @@ static bool take_in(Places *p, const Node *owner, const Node *value, const Range
   if (!is_there && overlaps(&from, range))
     return complain(p, owner, arena_printf(p->arena, "copies %%%d onto a part of itself", base->id));
   if (is_there && !node_is_leaf(base)) p->now_under[base->id] = owner->id;
-  claim(p, range, owner->id);
+  claim_bytes(p, range, owner->id);
   return true;
 }
 
@@ -228,7 +228,7 @@ static void run_pack(Places *p, const Node *pack) {
     part.end = part.begin + type_bytes(&pack->input[k]->type);
     if (!take_in(p, pack, pack->input[k], &part)) return;
   }
-  claim(p, &whole, pack->id); /* the gaps too */
+  claim_bytes(p, &whole, pack->id); /* the gaps too */
 }
 
 static void run_step(Places *p, Node *node, NodeList *results) {
@@ -255,7 +255,7 @@ static int find_space(Places *p, const char *name) {
   return p->spaces.count - 1;
 }
 
-static bool find_places(Places *p) {
+static bool follow_places(Places *p) {
   for (int i = 0; i < p->graph->nodes.count; i++) {
     const Node *node = p->graph->nodes.at[i];
     const char *arena = node_str(node, ATTR_ARENA);
@@ -276,7 +276,7 @@ static bool is_lasting(const Node *leaf) {
 }
 
 /* What is shown must still be there, and what was there before must be, unless it was assigned. */
-static void check_end(Places *p) {
+static void check_final(Places *p) {
   for (int i = 0; i < p->graph->roots.count; i++) {
     const Root *root = &p->graph->roots.at[i];
     if (root->kind != ROOT_ASSIGN) check_read(p, root->node, root->node, "the step shows");
@@ -306,9 +306,9 @@ const char *verify_places(const Graph *graph, Arena *arena, const Node **where) 
     Node *node = graph->nodes.at[i];
     if (node->op == OP_RESULT) VEC_PUSH(arena, results[node->input[0]->id], node);
   }
-  if (find_places(&p)) place_leaves(&p);
+  if (follow_places(&p)) verify_place_leaves(&p);
   for (int i = 0; i < count && !p.why; i++) run_step(&p, graph->nodes.at[i], results);
-  if (!p.why) check_end(&p);
+  if (!p.why) check_final(&p);
   *where = p.where;
   return p.why;
 }

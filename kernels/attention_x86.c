@@ -67,9 +67,9 @@ ALWAYS void sum_strip(int vectors, int64_t rows, Left a, const float *b, int64_t
 }
 
 /* c[rows][columns] = or += a[rows][k] b[k][columns]; columns is a multiple of 16. */
-static __attribute__((noinline)) void product(int64_t rows, int64_t columns, int64_t k, Left a,
-                                              const float *b, int64_t b_k, float *c, int64_t c_row,
-                                              bool adds) {
+static __attribute__((noinline)) void attention_product(int64_t rows, int64_t columns, int64_t k,
+                                                        Left a, const float *b, int64_t b_k,
+                                                        float *c, int64_t c_row, bool adds) {
   int64_t left = columns / LANES;
 #ifdef __AVX512F__
   for (; left >= 4; left -= 4, b += 4 * LANES, c += 4 * LANES)
@@ -91,8 +91,8 @@ typedef struct {
 static int64_t padded(int64_t features) { return (features + LANES - 1) / LANES * LANES; }
 
 /* Row `row` of head `head` of sample b. */
-static void *place_at(const AttentionProblem *p, const AttentionPlace *place, void *const *args,
-                      int64_t b, int64_t head, int64_t row) {
+static void *attention_place(const AttentionProblem *p, const AttentionPlace *place,
+                             void *const *args, int64_t b, int64_t head, int64_t row) {
   int64_t at = place->start + b * place->batch + head * place->head + row * place->row;
   return (char *)args[place->arg] + at * operand_bytes(p->type);
 }
@@ -133,7 +133,8 @@ ALWAYS void store_row(int type, int64_t n, const float *x, float factor, void *t
 }
 
 /* A finished row times a factor, rounded. */
-static void finish_row(const AttentionProblem *p, const float *x, float factor, void *to) {
+static void attention_finish_row(const AttentionProblem *p, const float *x, float factor,
+                                 void *to) {
   if (p->type == OPERAND_F32)
     store_row(OPERAND_F32, p->features, x, factor, to);
   else if (p->type == OPERAND_BF16)
@@ -143,7 +144,7 @@ static void finish_row(const AttentionProblem *p, const float *x, float factor, 
 }
 
 /* to[feature][TILE]: `count` rows as columns, and zeros up to a multiple of 16 of them. */
-static void turn(Rows from, int64_t count, int64_t width, float *to) {
+static void transpose_rows(Rows from, int64_t count, int64_t width, float *to) {
   for (int64_t i = 0; i < count; i += LANES)
     for (int64_t d = 0; d < width; d += LANES) {
       Lanes x[LANES];
@@ -250,7 +251,7 @@ static void weigh(const AttentionProblem *p, const void *mask, const Block *bloc
 
 /* Does no row of the block see any of its keys? A cache that is filled so far has such, and a
  * window that slides. */
-static bool is_hidden(const AttentionProblem *p, const void *mask, const Block *block) {
+static bool block_is_hidden(const AttentionProblem *p, const void *mask, const Block *block) {
   if (p->mask != ATTENTION_BOOL_MASK) return false;
   for (int64_t i = 0; i < block->count; i++) {
     const uint8_t *row = (const uint8_t *)mask + (block->first + i) * p->mask_row + block->key;
@@ -266,26 +267,28 @@ static void forward(const AttentionProblem *p, void *const *args, int64_t b, int
   float *lse = (float *)args[p->arg_lse] + (b * p->heads + h) * p->rows + first;
   const void *mask = mask_of(p, args, b, h);
   Block block = {.first = first, .count = smaller(TILE, p->rows - first)};
-  Rows query = rows_of(p, place_at(p, &p->q, args, b, h, first), p->q.row, block.count, f->room[0]);
+  Rows query =
+      rows_of(p, attention_place(p, &p->q, args, b, h, first), p->q.row, block.count, f->room[0]);
   int64_t seen = keys_seen(p, first + block.count);
   for (int64_t i = 0; i < block.count; i++) f->most[i] = -infinity, f->sum[i] = 0;
   for (int64_t i = 0; i < block.count * width; i++) f->out[i] = 0;
   for (block.key = 0; block.key < seen; block.key += TILE) {
     block.keys = smaller(TILE, seen - block.key);
-    if (is_hidden(p, mask, &block)) continue;
-    const void *k = place_at(p, &p->k, args, b, g, block.key);
-    const void *v = place_at(p, &p->v, args, b, g, block.key);
-    turn(rows_of(p, k, p->k.row, block.keys, f->room[1]), block.keys, width, f->turned);
-    product(block.count, padded(block.keys), n, (Left){query.at, query.step, 1}, f->turned, TILE,
-            f->score, TILE, false);
+    if (block_is_hidden(p, mask, &block)) continue;
+    const void *k = attention_place(p, &p->k, args, b, g, block.key);
+    const void *v = attention_place(p, &p->v, args, b, g, block.key);
+    transpose_rows(rows_of(p, k, p->k.row, block.keys, f->room[1]), block.keys, width, f->turned);
+    attention_product(block.count, padded(block.keys), n, (Left){query.at, query.step, 1},
+                      f->turned, TILE, f->score, TILE, false);
     weigh(p, mask, &block, width, f);
     Rows value = rows_of(p, v, p->v.row, block.keys, f->room[1]);
-    product(block.count, width, block.keys, (Left){f->score, TILE, 1}, value.at, value.step, f->out,
-            width, true);
+    attention_product(block.count, width, block.keys, (Left){f->score, TILE, 1}, value.at,
+                      value.step, f->out, width, true);
   }
   for (int64_t i = 0; i < block.count; i++) {
     float factor = f->sum[i] == 0 ? 0.0f : 1.0f / f->sum[i];
-    finish_row(p, f->out + i * width, factor, place_at(p, &p->out, args, b, h, first + i));
+    attention_finish_row(p, f->out + i * width, factor,
+                         attention_place(p, &p->out, args, b, h, first + i));
     lse[i] = f->sum[i] == 0 ? -infinity : f->most[i] + log_of(f->sum[i]);
   }
 }
@@ -334,7 +337,7 @@ static float *sums_at(const AttentionProblem *p, void *const *args, int64_t shar
   int64_t in_place = p->shares - attention_partials(p);
   if (share < in_place) {
     *step = p->dq.row;
-    return place_at(p, &p->dq, args, b, h, row);
+    return attention_place(p, &p->dq, args, b, h, row);
   }
   *step = attention_partial_width(p);
   int64_t head = ((share - in_place) * p->batch + b) * p->heads + h;
@@ -345,26 +348,28 @@ static float *sums_at(const AttentionProblem *p, void *const *args, int64_t shar
 static void backward_block(const AttentionProblem *p, void *const *args, int64_t share, int64_t b,
                            int64_t h, const Block *block, Rows key, Backward *w) {
   int64_t n = p->features, width = padded(n), first = block->first, count = block->count, step;
-  Rows dy = rows_of(p, place_at(p, &p->dy, args, b, h, first), p->dy.row, count, w->room[0]);
-  Rows q = rows_of(p, place_at(p, &p->q, args, b, h, first), p->q.row, count, w->room[1]);
-  Rows out = rows_of(p, place_at(p, &p->out, args, b, h, first), p->out.row, count, w->room[2]);
+  Rows dy = rows_of(p, attention_place(p, &p->dy, args, b, h, first), p->dy.row, count, w->room[0]);
+  Rows q = rows_of(p, attention_place(p, &p->q, args, b, h, first), p->q.row, count, w->room[1]);
+  Rows out =
+      rows_of(p, attention_place(p, &p->out, args, b, h, first), p->out.row, count, w->room[2]);
   const float *lse = (const float *)args[p->arg_lse] + (b * p->heads + h) * p->rows + first;
   float *dq = sums_at(p, args, share, b, h, first, &step);
-  product(block->count, padded(block->keys), n, (Left){q.at, q.step, 1}, w->key, TILE, w->weight,
-          TILE, false);
-  product(block->count, padded(block->keys), n, (Left){dy.at, dy.step, 1}, w->value, TILE, w->slope,
-          TILE, false);
+  attention_product(block->count, padded(block->keys), n, (Left){q.at, q.step, 1}, w->key, TILE,
+                    w->weight, TILE, false);
+  attention_product(block->count, padded(block->keys), n, (Left){dy.at, dy.step, 1}, w->value, TILE,
+                    w->slope, TILE, false);
   slopes(p, mask_of(p, args, b, h), block, lse, dy, out, width, w);
-  product(block->keys, width, block->count, (Left){w->weight, 1, TILE}, dy.at, dy.step, w->dv,
-          width, true);
-  product(block->keys, width, block->count, (Left){w->slope, 1, TILE}, q.at, q.step, w->dk, width,
-          true);
+  attention_product(block->keys, width, block->count, (Left){w->weight, 1, TILE}, dy.at, dy.step,
+                    w->dv, width, true);
+  attention_product(block->keys, width, block->count, (Left){w->slope, 1, TILE}, q.at, q.step,
+                    w->dk, width, true);
   Left slope = {w->slope, TILE, 1};
   if (step == width && n == width) {
-    product(block->count, width, block->keys, slope, key.at, key.step, dq, step, true);
+    attention_product(block->count, width, block->keys, slope, key.at, key.step, dq, step, true);
     return;
   }
-  product(block->count, width, block->keys, slope, key.at, key.step, w->room[2], width, false);
+  attention_product(block->count, width, block->keys, slope, key.at, key.step, w->room[2], width,
+                    false);
   for (int64_t i = 0; i < count; i++) {
     const float *more = w->room[2] + i * width;
     float *to = dq + i * step;
@@ -375,8 +380,8 @@ static void backward_block(const AttentionProblem *p, void *const *args, int64_t
   }
 }
 
-static void clear_sums(const AttentionProblem *p, void *const *args, int64_t share, int64_t b,
-                       int64_t h) {
+static void attention_clear_sums(const AttentionProblem *p, void *const *args, int64_t share,
+                                 int64_t b, int64_t h) {
   int64_t step;
   float *dq = sums_at(p, args, share, b, h, 0, &step);
   bool is_own = share >= p->shares - attention_partials(p);
@@ -387,15 +392,15 @@ static void clear_sums(const AttentionProblem *p, void *const *args, int64_t sha
 static void backward(const AttentionProblem *p, void *const *args, int64_t b, int64_t g,
                      int64_t share, Backward *w) {
   int64_t width = padded(p->features), heads = p->heads / p->groups;
-  for (int64_t h = g * heads; h < (g + 1) * heads; h++) clear_sums(p, args, share, b, h);
+  for (int64_t h = g * heads; h < (g + 1) * heads; h++) attention_clear_sums(p, args, share, b, h);
   Block block;
   for (block.key = share * TILE; block.key < p->keys; block.key += p->shares * TILE) {
     block.keys = smaller(TILE, p->keys - block.key);
-    const void *k = place_at(p, &p->k, args, b, g, block.key);
-    const void *v = place_at(p, &p->v, args, b, g, block.key);
+    const void *k = attention_place(p, &p->k, args, b, g, block.key);
+    const void *v = attention_place(p, &p->v, args, b, g, block.key);
     Rows key = rows_of(p, k, p->k.row, block.keys, w->room[3]);
-    turn(key, block.keys, width, w->key);
-    turn(rows_of(p, v, p->v.row, block.keys, w->room[0]), block.keys, width, w->value);
+    transpose_rows(key, block.keys, width, w->key);
+    transpose_rows(rows_of(p, v, p->v.row, block.keys, w->room[0]), block.keys, width, w->value);
     for (int64_t i = 0; i < block.keys * width; i++) w->dk[i] = w->dv[i] = 0;
     for (int64_t h = g * heads; h < (g + 1) * heads; h++)
       for (block.first = 0; block.first < p->rows; block.first += TILE) {
@@ -404,8 +409,10 @@ static void backward(const AttentionProblem *p, void *const *args, int64_t b, in
         backward_block(p, args, share, b, h, &block, key, w);
       }
     for (int64_t i = 0; i < block.keys; i++) {
-      finish_row(p, w->dk + i * width, 1, place_at(p, &p->dk, args, b, g, block.key + i));
-      finish_row(p, w->dv + i * width, 1, place_at(p, &p->dv, args, b, g, block.key + i));
+      attention_finish_row(p, w->dk + i * width, 1,
+                           attention_place(p, &p->dk, args, b, g, block.key + i));
+      attention_finish_row(p, w->dv + i * width, 1,
+                           attention_place(p, &p->dv, args, b, g, block.key + i));
     }
   }
 }
@@ -419,8 +426,8 @@ void attention_grad_run(const AttentionProblem *p, void *const *args, int64_t be
 }
 
 /* dq: what the shares have summed, in their order. */
-static void add_sums(const AttentionProblem *p, void *const *args, int64_t b, int64_t h,
-                     int64_t row) {
+static void attention_add_sums(const AttentionProblem *p, void *const *args, int64_t b, int64_t h,
+                               int64_t row) {
   _Alignas(64) float sum[MOST];
   int64_t width = padded(p->features), step;
   for (int64_t share = 0; share < p->shares; share++) {
@@ -431,7 +438,7 @@ static void add_sums(const AttentionProblem *p, void *const *args, int64_t b, in
       lanes_store(sum + d,
                   share ? lanes_load(sum + d) + lanes_load(more + d) : lanes_load(more + d));
   }
-  finish_row(p, sum, 1, place_at(p, &p->dq, args, b, h, row));
+  attention_finish_row(p, sum, 1, attention_place(p, &p->dq, args, b, h, row));
 }
 
 void attention_grad_add_run(const AttentionProblem *p, void *const *args, int64_t begin,
@@ -440,6 +447,6 @@ void attention_grad_add_run(const AttentionProblem *p, void *const *args, int64_
   for (int64_t i = begin; i < end; i++) {
     int64_t head = i / blocks, first = i % blocks * TILE, last = smaller(first + TILE, p->rows);
     for (int64_t row = first; row < last; row++)
-      add_sums(p, args, head / p->heads, head % p->heads, row);
+      attention_add_sums(p, args, head / p->heads, head % p->heads, row);
   }
 }

@@ -195,8 +195,8 @@ static void pack(const GemmProduct *p, const void *b, const Part *part, float *p
 
 /* ── the product ────────────────────────────────────────────────────────────────────────────── */
 /* What becomes of a tile of sums at (row, column). */
-static void finish(const GemmProduct *p, void *const *args, int64_t batch, int64_t row,
-                   int64_t column, int64_t columns, const float *tile, int64_t width) {
+static void gemm_x86_finish(const GemmProduct *p, void *const *args, int64_t batch, int64_t row,
+                            int64_t column, int64_t columns, const float *tile, int64_t width) {
   int64_t count = p->m - row < p->rows ? p->m - row : p->rows;
   if (p->epilogue) {
     p->epilogue(args, batch, row, column, count, columns, tile, width);
@@ -230,7 +230,7 @@ static void column_of_tiles(const GemmProduct *p, void *const *args, int64_t bat
     p->tile[is_bottom + 2 * is_right](a + row * (p->ta ? 1 : k), p->ta ? m : k, right, b_k, k,
                                       is_direct ? c + row * n : tile, is_direct ? n : width, false,
                                       (const char *)right, 0);
-    if (!is_direct) finish(p, args, batch, row, column, columns, tile, width);
+    if (!is_direct) gemm_x86_finish(p, args, batch, row, column, columns, tile, width);
   }
 }
 
@@ -346,8 +346,8 @@ static Ahead line_ahead(const GemmProduct *p, const void *a, const void *b, int6
   return (Ahead){operand_address(p, b, next * p->n + column), p->n * size};
 }
 
-static void run_block(const GemmProduct *p, void *const *args, int64_t batch, const Block *block,
-                      BlockRoom *room) {
+static void gemm_run_block(const GemmProduct *p, void *const *args, int64_t batch,
+                           const Block *block, BlockRoom *room) {
   int64_t m = p->m, n = p->n, k = p->k, rows = p->rows, most = p->vectors * GEMM_LANES;
   const void *a = operand_address(p, args[p->arg_a], batch * m * k);
   const void *b = operand_address(p, args[p->arg_b], batch * k * n);
@@ -372,7 +372,7 @@ static void run_block(const GemmProduct *p, void *const *args, int64_t batch, co
                                                                      : k,
                                                          right, width, depth, sums, width,
                                                          first > 0, ahead.at, ahead.step);
-        if (first + depth == k) finish(p, args, batch, row, column, columns, sums, width);
+        if (first + depth == k) gemm_x86_finish(p, args, batch, row, column, columns, sums, width);
       }
     }
   }
@@ -389,7 +389,7 @@ static __attribute__((noinline)) void run_blocks(const GemmProduct *p, void *con
     Block block = {.tile_row = at / across * p->down, .strip = at % across * p->across};
     block.last_row = block.tile_row + p->down < tiles ? block.tile_row + p->down : tiles;
     block.last_strip = block.strip + p->across < strips ? block.strip + p->across : strips;
-    run_block(p, args, begin / (down * across), &block, &room);
+    gemm_run_block(p, args, begin / (down * across), &block, &room);
   }
 }
 

@@ -27,11 +27,11 @@ typedef struct {
   bool causal;
 } Written;
 
-static Node *unary(const Written *w, Op op, Node *x) { return make_unary(w->graph, op, x); }
-static Node *binary(const Written *w, Op op, Node *a, Node *b) {
+static Node *written_unary(const Written *w, Op op, Node *x) { return make_unary(w->graph, op, x); }
+static Node *written_binary(const Written *w, Op op, Node *a, Node *b) {
   return make_binary(w->graph, op, a, b);
 }
-static Node *number(const Written *w, const Node *like, double value) {
+static Node *written_number(const Written *w, const Node *like, double value) {
   return make_const(w->graph, like->type.dtype, shape_scalar(), value);
 }
 static Node *along_keys(const Written *w, Op op, Node *x) {
@@ -62,48 +62,51 @@ static Written begin(Graph *graph, const Node *old, Node *const *inputs, int at)
   return w;
 }
 
-static Node *scores_of(const Written *w) {
+static Node *written_scores(const Written *w) {
   Node *s = make_dot(w->graph, w->q, w->k, false, true), *keep = NULL;
   s = make_reshape(w->graph, s, w->scores);
-  s = binary(w, OP_MUL, s, number(w, s, w->scale));
-  if (w->mask && w->mask->type.dtype != DT_BOOL) s = binary(w, OP_ADD, s, w->mask);
+  s = written_binary(w, OP_MUL, s, written_number(w, s, w->scale));
+  if (w->mask && w->mask->type.dtype != DT_BOOL) s = written_binary(w, OP_ADD, s, w->mask);
   if (w->mask && w->mask->type.dtype == DT_BOOL) keep = w->mask;
   if (w->causal) {
     int64_t rows = w->scores.dim[2], keys = w->scores.dim[3];
     Shape plane = shape_of(4, (int64_t[]){1, 1, rows, keys});
     Node *row = make_iota(w->graph, DT_I64, plane, 2);
     Node *key = make_iota(w->graph, DT_I64, plane, 3);
-    Node *seen = binary(w, OP_LE, key,
-                        binary(w, OP_ADD, row, make_like(w->graph, row, (double)(keys - rows))));
-    keep = keep ? binary(w, OP_AND, keep, seen) : seen;
+    Node *seen = written_binary(
+        w, OP_LE, key,
+        written_binary(w, OP_ADD, row, make_like(w->graph, row, (double)(keys - rows))));
+    keep = keep ? written_binary(w, OP_AND, keep, seen) : seen;
   }
-  return keep ? make_select(w->graph, keep, s, number(w, s, -INFINITY)) : s;
+  return keep ? make_select(w->graph, keep, s, written_number(w, s, -INFINITY)) : s;
 }
 
 /* x where it is not `odd`, else `instead`. */
 static Node *unless(const Written *w, Node *x, double odd, double instead) {
-  return make_select(w->graph, binary(w, OP_EQ, x, number(w, x, odd)), number(w, x, instead), x);
+  return make_select(w->graph, written_binary(w, OP_EQ, x, written_number(w, x, odd)),
+                     written_number(w, x, instead), x);
 }
 
 static void write_forward(const Written *w, const Node *old, Node *results[3]) {
-  Node *s = scores_of(w);
+  Node *s = written_scores(w);
   Node *most = unless(w, along_keys(w, OP_RMAX, s), -INFINITY, 0);
-  Node *e = unary(w, OP_EXP, binary(w, OP_SUB, s, most)), *sum = along_keys(w, OP_SUM, e);
-  Node *p = binary(w, OP_DIV, e, unless(w, sum, 0, 1));
+  Node *e = written_unary(w, OP_EXP, written_binary(w, OP_SUB, s, most)),
+       *sum = along_keys(w, OP_SUM, e);
+  Node *p = written_binary(w, OP_DIV, e, unless(w, sum, 0, 1));
   Node *out = make_dot(w->graph, in_groups(w, p), w->v, false, false);
   results[0] = make_reshape(w->graph, out, old->type.shape);
-  results[1] = binary(w, OP_ADD, most, unary(w, OP_LOG, sum));
+  results[1] = written_binary(w, OP_ADD, most, written_unary(w, OP_LOG, sum));
 }
 
 static void write_backward(const Written *w, const Node *old, Node *const *inputs,
                            Node *results[3]) {
   Node *dy = inputs[0], *lse = unless(w, inputs[5], -INFINITY, 0);
-  Node *p = unary(w, OP_EXP, binary(w, OP_SUB, scores_of(w), lse));
+  Node *p = written_unary(w, OP_EXP, written_binary(w, OP_SUB, written_scores(w), lse));
   Node *dp = make_dot(w->graph, in_groups(w, dy), w->v, false, true);
   dp = make_reshape(w->graph, dp, w->scores);
-  Node *delta = along_keys(w, OP_SUM, binary(w, OP_MUL, dy, inputs[4]));
-  Node *ds = binary(w, OP_MUL, p, binary(w, OP_SUB, dp, delta));
-  ds = in_groups(w, binary(w, OP_MUL, ds, number(w, ds, w->scale)));
+  Node *delta = along_keys(w, OP_SUM, written_binary(w, OP_MUL, dy, inputs[4]));
+  Node *ds = written_binary(w, OP_MUL, p, written_binary(w, OP_SUB, dp, delta));
+  ds = in_groups(w, written_binary(w, OP_MUL, ds, written_number(w, ds, w->scale)));
   Node *dq = make_dot(w->graph, ds, w->k, false, false);
   results[0] = make_reshape(w->graph, dq, old->type.shape);
   results[1] = make_dot(w->graph, ds, w->q, true, false);

@@ -32,13 +32,14 @@ static void go_back_to(Graph *graph, const Node *node) {
   graph->origin.is_backward = true;
 }
 
-static void accumulate(Graph *graph, const Node *of, Node **sum, Node *term) {
+static void add_to_gradient(Graph *graph, const Node *of, Node **sum, Node *term) {
   go_back_to(graph, of);
   *sum = *sum ? make_binary(graph, OP_ADD, *sum, term) : term;
 }
 
 /* Runs the rule of one node; false if there is none or it failed. */
-static bool step_back(Graph *graph, Diag *diag, Node *node, const bool *active, Node **gradient) {
+static bool autodiff_step_back(Graph *graph, Diag *diag, Node *node, const bool *active,
+                               Node **gradient) {
   if (!gradient_rule[node->op]) {
     diag_error(diag, node->origin.loc,
                "'%s' has no gradient, and the loss depends on a parameter through it",
@@ -62,7 +63,7 @@ static bool step_back(Graph *graph, Diag *diag, Node *node, const bool *active, 
       node_set_attr(graph, graph->nodes.at[i], attr_str(ATTR_PRECISION, precision));
   for (int i = 0; i < node->input_count; i++)
     if (needed[i] && rule.dx[i])
-      accumulate(graph, node->input[i], &gradient[node->input[i]->id], rule.dx[i]);
+      add_to_gradient(graph, node->input[i], &gradient[node->input[i]->id], rule.dx[i]);
   return diag->errors == errors;
 }
 
@@ -80,7 +81,7 @@ Node **autodiff_gradients(Graph *graph, Diag *diag, Node *loss, Node *const *tar
     Node *node = graph->nodes.at[i];
     if (gradient[i] && active[i] && op_info[node->op].max_inputs != 0 &&
         !(is_target[i] && node->input_count == 0))
-      ok &= step_back(graph, diag, node, active, gradient);
+      ok &= autodiff_step_back(graph, diag, node, active, gradient);
   }
   graph->origin = before;
   Node **result = ARENA_ARRAY(graph->arena, Node *, count);
@@ -89,22 +90,22 @@ Node **autodiff_gradients(Graph *graph, Diag *diag, Node *loss, Node *const *tar
 }
 
 /* ── places in the arena ────────────────────────────────────────────────────────────────────── */
-static int compare_numbers(double a, double b) { return (a > b) - (a < b); }
+static int compare_doubles(double a, double b) { return (a > b) - (a < b); }
 
 /* Params that are updated alike stand side by side, so that the update's coefficients are constant
  * over long runs; what Muon trains stands last, matrices of one shape together. Otherwise the order
  * is that of the graph. */
-static int compare_places(const void *left, const void *right) {
+static int compare_sources(const void *left, const void *right) {
   const Node *a = *(Node *const *)left, *b = *(Node *const *)right;
   int64_t muon = node_int(a, ATTR_MUON, 0);
   int order = (int)(muon - node_int(b, ATTR_MUON, 0));
   if (!order)
-    order = compare_numbers(node_float(a, ATTR_LR_FACTOR, 1), node_float(b, ATTR_LR_FACTOR, 1));
+    order = compare_doubles(node_float(a, ATTR_LR_FACTOR, 1), node_float(b, ATTR_LR_FACTOR, 1));
   if (!order)
     order =
-        compare_numbers(node_float(a, ATTR_DECAY_FACTOR, 1), node_float(b, ATTR_DECAY_FACTOR, 1));
+        compare_doubles(node_float(a, ATTR_DECAY_FACTOR, 1), node_float(b, ATTR_DECAY_FACTOR, 1));
   for (int i = 0; !order && muon && i < 2; i++)
-    order = compare_numbers((double)a->type.shape.dim[i], (double)b->type.shape.dim[i]);
+    order = compare_doubles((double)a->type.shape.dim[i], (double)b->type.shape.dim[i]);
   return order ? order : a->id - b->id;
 }
 
@@ -127,7 +128,7 @@ int64_t autodiff_param_align(const SettingValue *settings) {
 static int64_t place_params(Graph *graph, Params *params, int64_t align) {
   for (int i = 0; i < graph->nodes.count; i++)
     if (graph->nodes.at[i]->op == OP_PARAM) VEC_PUSH(graph->arena, *params, graph->nodes.at[i]);
-  if (params->count) qsort(params->at, (size_t)params->count, sizeof *params->at, compare_places);
+  if (params->count) qsort(params->at, (size_t)params->count, sizeof *params->at, compare_sources);
   int64_t at = 0;
   for (int i = 0; i < params->count; i++) {
     node_set_attr(graph, params->at[i], attr_int(ATTR_OFFSET, at));

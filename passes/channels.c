@@ -30,16 +30,16 @@ typedef struct {
   VEC(Padded) images; /* a convolution and its weight's gradient read the same one */
 } Channels;
 
-static int64_t whole(int64_t value, int64_t each) { return (value + each - 1) / each; }
+static int64_t round_up(int64_t value, int64_t each) { return (value + each - 1) / each; }
 
 /* Joins `places` of `channels` channels, if the stride allows it. */
-static bool fits(const ConvForm *f, int64_t places, int64_t channels, Fit *out) {
+static bool channels_fit(const ConvForm *f, int64_t places, int64_t channels, Fit *out) {
   int64_t left = f->padding[1], in_width = f->in_width;
   if (f->stride[1] % places || (places > 1 && f->dilation[1] != 1)) return false;
-  *out = (Fit){.places = places, .channels = channels, .width = whole(in_width, places)};
-  int64_t begin = whole(left, places), stride = f->stride[1] / places;
+  *out = (Fit){.places = places, .channels = channels, .width = round_up(in_width, places)};
+  int64_t begin = round_up(left, places), stride = f->stride[1] / places;
   out->lead = begin * places - left;
-  out->kernel = whole(out->lead + f->kernel_width, places);
+  out->kernel = round_up(out->lead + f->kernel_width, places);
   out->trail = out->kernel * places - f->kernel_width - out->lead;
   int64_t reach = (out->kernel - 1) * f->dilation[1] + 1;
   int64_t right = (f->out_width - 1) * stride + reach - out->width - begin;
@@ -67,7 +67,7 @@ static bool find_fit(const Node *node, Fit *out) {
   if (!f.is_nhwc || f.groups != 1 || f.in >= wide) return false;
   int64_t channels = 1;
   while (channels < f.in) channels *= 2;
-  while (!fits(&f, wide / channels, channels, out))
+  while (!channels_fit(&f, wide / channels, channels, out))
     if ((channels *= 2) > wide) return false;
   /* no more is written than the convolution writes */
   int64_t image = f.images * f.in_height * out->width * wide;
@@ -75,7 +75,7 @@ static bool find_fit(const Node *node, Fit *out) {
 }
 
 /* The last two dimensions, as joined places and their channels. */
-static Node *joined(Graph *fresh, Node *x, const Fit *fit) {
+static Node *channels_joined(Graph *fresh, Node *x, const Fit *fit) {
   Shape shape = x->type.shape;
   shape.dim[2] /= fit->places;
   shape.dim[3] *= fit->places;
@@ -92,7 +92,7 @@ static Node *padded_image(Channels *c, Graph *fresh, Node *x, const Fit *fit) {
   int64_t high[4] = {0, 0, fit->width * fit->places - dim[2], fit->channels - dim[3]};
   const Origin reader = fresh->origin;
   fresh->origin.loc = x->origin.loc;
-  Node *made = joined(fresh, make_pad(fresh, x, none, high), fit);
+  Node *made = channels_joined(fresh, make_pad(fresh, x, none, high), fit);
   fresh->origin = reader;
   VEC_PUSH(c->arena, c->images, ((Padded){x, *fit, made}));
   return made;
@@ -101,7 +101,7 @@ static Node *padded_image(Channels *c, Graph *fresh, Node *x, const Fit *fit) {
 static Node *padded_weight(Graph *fresh, Node *w, const Fit *fit) {
   int64_t low[4] = {0, 0, fit->lead, 0};
   int64_t high[4] = {0, 0, fit->trail, fit->channels - w->type.shape.dim[3]};
-  return joined(fresh, make_pad(fresh, w, low, high), fit);
+  return channels_joined(fresh, make_pad(fresh, w, low, high), fit);
 }
 
 /* What of a gradient is not of zeros that were added: `first` places on. */

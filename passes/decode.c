@@ -43,7 +43,7 @@ typedef struct {
   const char *why;
 } Decode;
 
-static Node *fail(Decode *d, const Node *old, const char *what) {
+static Node *decode_refuse(Decode *d, const Node *old, const char *what) {
   if (d->why) return NULL;
   d->why = old->origin.loc.line ? arena_printf(d->arena, "line %u: %s %s", old->origin.loc.line,
                                                op_info[old->op].text, what)
@@ -51,29 +51,30 @@ static Node *fail(Decode *d, const Node *old, const char *what) {
   return NULL;
 }
 
-static Node *copy(Decode *d, const Node *old, Node *const *inputs, Shape shape) {
+static Node *decode_node(Decode *d, const Node *old, Node *const *inputs, Shape shape) {
   Type type = {old->type.dtype, shape};
   return graph_node(d->graph, old->op, inputs, old->input_count, old->attr, old->attr_count, &type);
 }
 
-static Node *number(Decode *d, DType dtype, double value) {
+static Node *decode_number(Decode *d, DType dtype, double value) {
   return make_const(d->graph, dtype, shape_scalar(), value);
 }
 
 /* ── values that do not depend on the tokens ────────────────────────────────────────────────── */
 enum { WHOLE = -1 };
-static Node *whole(Decode *d, const Node *old) { return forms_get(&d->values, old, WHOLE); }
+static Node *decode_whole(Decode *d, const Node *old) { return forms_get(&d->values, old, WHOLE); }
 
 static Node *make_whole(Decode *d, const Node *old) {
-  if (old->op == OP_RANDOM || old->op == OP_INPUT) return fail(d, old, "is not known here");
+  if (old->op == OP_RANDOM || old->op == OP_INPUT)
+    return decode_refuse(d, old, "is not known here");
   Node **inputs = ARENA_ARRAY(d->arena, Node *, old->input_count);
   for (int i = 0; i < old->input_count; i++)
-    if (!(inputs[i] = whole(d, old->input[i]))) return NULL;
+    if (!(inputs[i] = decode_whole(d, old->input[i]))) return NULL;
   return graph_copy_node(d->graph, old, inputs);
 }
 
-static Node *take(Decode *d, const Node *old, const Factors *want) {
-  Node *x = whole(d, old);
+static Node *decode_take(Decode *d, const Node *old, const Factors *want) {
+  Node *x = decode_whole(d, old);
   for (int k = 0; k < want->rank && x; k++) {
     if (factors_is_plain_dim(want, k)) continue;
     if (factors_is(want, k, FACTOR_PLACE)) {
@@ -85,22 +86,22 @@ static Node *take(Decode *d, const Node *old, const Factors *want) {
       shape.dim[k] = d->texts;
       x = make_broadcast(d->graph, x, shape);
     } else {
-      return fail(d, old, "lays samples or positions out in a way that is not understood");
+      return decode_refuse(d, old, "lays samples or positions out in a way that is not understood");
     }
   }
   return x;
 }
 
-static Node *at(Decode *d, const Node *old, const Factors *want);
+static Node *decode_at(Decode *d, const Node *old, const Factors *want);
 
 static Node *iota_at(Decode *d, const Node *old, const Factors *want) {
   int axis = (int)node_int(old, ATTR_AXIS, 0);
   Shape shape = factors_shape(want, d->texts, d->width), line = {.rank = shape.rank};
   if (!factors_has(want, axis, FACTOR_PLACE)) /* of a batch: sample 0 */
     return factors_is_plain_dim(want, axis) || factors_is(want, axis, FACTOR_BATCH)
-               ? copy(d, old, NULL, shape)
-               : take(d, old, want);
-  if (!factors_is(want, axis, FACTOR_PLACE)) return take(d, old, want);
+               ? decode_node(d, old, NULL, shape)
+               : decode_take(d, old, want);
+  if (!factors_is(want, axis, FACTOR_PLACE)) return decode_take(d, old, want);
   for (int i = 0; i < line.rank; i++) line.dim[i] = i == axis ? d->width : 1;
   Node *index = make_cast(d->graph, d->index, old->type.dtype);
   return make_broadcast(d->graph, make_reshape(d->graph, index, line), shape);
@@ -137,27 +138,28 @@ static bool operand_factors(const Node *old, const Factors *want, Factors *out) 
 }
 
 static Node *make_at(Decode *d, const Node *old, const Factors *want) {
-  if (old->op == OP_CONST) return copy(d, old, NULL, factors_shape(want, d->texts, d->width));
+  if (old->op == OP_CONST)
+    return decode_node(d, old, NULL, factors_shape(want, d->texts, d->width));
   if (old->op == OP_IOTA) return iota_at(d, old, want);
   Factors needs;
-  if (!old->input_count || !operand_factors(old, want, &needs)) return take(d, old, want);
+  if (!old->input_count || !operand_factors(old, want, &needs)) return decode_take(d, old, want);
   Node **inputs = ARENA_ARRAY(d->arena, Node *, old->input_count);
   for (int i = 0; i < old->input_count; i++)
-    if (!(inputs[i] = at(d, old->input[i], &needs))) return NULL;
-  return copy(d, old, inputs, factors_shape(want, d->texts, d->width));
+    if (!(inputs[i] = decode_at(d, old->input[i], &needs))) return NULL;
+  return decode_node(d, old, inputs, factors_shape(want, d->texts, d->width));
 }
 
 /* The part of a value that does not depend on the tokens, for an op on values with the factors
  * `want`. */
-static Node *at(Decode *d, const Node *old, const Factors *want) {
+static Node *decode_at(Decode *d, const Node *old, const Factors *want) {
   int form = 0;
-  if (factors_is_plain(want)) return whole(d, old);
+  if (factors_is_plain(want)) return decode_whole(d, old);
   while (form < d->wanted.count && !factors_equal(&d->wanted.at[form], want)) form++;
   if (form == d->wanted.count) VEC_PUSH(d->arena, d->wanted, *want);
   return forms_get(&d->values, old, form);
 }
 
-static Node *make(void *decode, const Node *old, int form) {
+static Node *decode_make(void *decode, const Node *old, int form) {
   Decode *d = decode;
   if (form == WHOLE) return make_whole(d, old);
   const Factors want = d->wanted.at[form];
@@ -165,11 +167,11 @@ static Node *make(void *decode, const Node *old, int form) {
 }
 
 /* ── values that do ─────────────────────────────────────────────────────────────────────────── */
-static Node *input_at(Decode *d, const Node *old, int k, const Factors *want) {
+static Node *decode_input(Decode *d, const Node *old, int k, const Factors *want) {
   const Node *input = old->input[k];
-  if (!d->depends[input->id]) return at(d, input, want);
+  if (!d->depends[input->id]) return decode_at(d, input, want);
   if (factors_equal(&d->part[input->id].factors, want)) return d->part[input->id].node;
-  return fail(d, old, "mixes positions or samples");
+  return decode_refuse(d, old, "mixes positions or samples");
 }
 
 /* All inputs are made of the same, but for the size of dimension `except` (-1: none). */
@@ -178,13 +180,13 @@ static Node *alike(Decode *d, const Node *old, int except, Factors *out) {
   for (int i = 0; i < old->input_count; i++)
     if (d->depends[old->input[i]->id]) *out = d->part[old->input[i]->id].factors;
   if (except >= 0 && !factors_is_plain_dim(out, except))
-    return fail(d, old, "puts positions or samples side by side");
+    return decode_refuse(d, old, "puts positions or samples side by side");
   for (int i = 0; i < old->input_count; i++) {
     if (except >= 0) factors_set(out, except, FACTOR_PLAIN, old->input[i]->type.shape.dim[except]);
-    if (!(inputs[i] = input_at(d, old, i, out))) return NULL;
+    if (!(inputs[i] = decode_input(d, old, i, out))) return NULL;
   }
   if (except >= 0) factors_set(out, except, FACTOR_PLAIN, old->type.shape.dim[except]);
-  return copy(d, old, inputs, factors_shape(out, d->texts, d->width));
+  return decode_node(d, old, inputs, factors_shape(out, d->texts, d->width));
 }
 
 static Node *move(Decode *d, const Node *old, Factors *out) {
@@ -193,7 +195,8 @@ static Node *move(Decode *d, const Node *old, Factors *out) {
   const Attr *low = node_attr(old, ATTR_LOW), *high = node_attr(old, ATTR_HIGH);
   *out = x->factors;
   if (old->op == OP_RESHAPE) {
-    if (!factors_reshape(&x->factors, to, out)) return fail(d, old, "cuts through the positions");
+    if (!factors_reshape(&x->factors, to, out))
+      return decode_refuse(d, old, "cuts through the positions");
   } else if (old->op == OP_TRANSPOSE) {
     for (int i = 0; i < to->rank; i++)
       out->dim[i] = x->factors.dim[node_attr(old, ATTR_PERM)->ints[i]];
@@ -201,33 +204,35 @@ static Node *move(Decode *d, const Node *old, Factors *out) {
     for (int i = 0; i < to->rank; i++) {
       bool is_same = from->dim[i] == to->dim[i] && (!low || !(low->ints[i] || high->ints[i]));
       if (is_same) continue; /* a slice of all of them starts at 0 */
-      if (!factors_is_plain_dim(out, i)) return fail(d, old, "takes or adds some positions");
+      if (!factors_is_plain_dim(out, i))
+        return decode_refuse(d, old, "takes or adds some positions");
       factors_set(out, i, FACTOR_PLAIN, to->dim[i]);
     }
   }
-  return copy(d, old, (Node *[]){x->node}, factors_shape(out, d->texts, d->width));
+  return decode_node(d, old, (Node *[]){x->node}, factors_shape(out, d->texts, d->width));
 }
 
-static Node *reduce(Decode *d, const Node *old, Factors *out) {
+static Node *decode_reduce(Decode *d, const Node *old, Factors *out) {
   const Part *x = &d->part[old->input[0]->id];
   const Attr *axes = node_attr(old, ATTR_AXES);
   *out = x->factors;
   for (int i = 0; i < axes->count; i++) {
     int axis = (int)axes->ints[i];
-    if (!factors_is_plain_dim(out, axis)) return fail(d, old, "goes over positions or samples");
+    if (!factors_is_plain_dim(out, axis))
+      return decode_refuse(d, old, "goes over positions or samples");
     out->dim[axis].count = 0;
   }
-  return copy(d, old, (Node *[]){x->node}, factors_shape(out, d->texts, d->width));
+  return decode_node(d, old, (Node *[]){x->node}, factors_shape(out, d->texts, d->width));
 }
 
-static Node *gather(Decode *d, const Node *old, Factors *out) {
+static Node *decode_gather(Decode *d, const Node *old, Factors *out) {
   const Node *table = old->input[0], *index = old->input[1];
-  if (d->depends[table->id]) return fail(d, old, "takes from a table made of the tokens");
+  if (d->depends[table->id]) return decode_refuse(d, old, "takes from a table made of the tokens");
   const Factors *places = &d->part[index->id].factors;
   *out = factors_plain(&old->type.shape);
   for (int i = 0; i < places->rank; i++) out->dim[i] = places->dim[i];
-  Node *inputs[] = {whole(d, table), d->part[index->id].node};
-  return inputs[0] ? copy(d, old, inputs, factors_shape(out, d->texts, d->width)) : NULL;
+  Node *inputs[] = {decode_whole(d, table), d->part[index->id].node};
+  return inputs[0] ? decode_node(d, old, inputs, factors_shape(out, d->texts, d->width)) : NULL;
 }
 
 /* A row times a matrix takes no longer than reading the matrix: so it becomes a sum of products
@@ -250,7 +255,7 @@ static Node *product_of_row(Decode *d, const Node *old, Node *const *inputs, boo
   return make_reshape(g, sum, shape);
 }
 
-static Node *dot(Decode *d, const Node *old, Factors *out) {
+static Node *decode_dot(Decode *d, const Node *old, Factors *out) {
   int rank = old->type.shape.rank, leading = rank - 2;
   bool turned[2] = {node_int(old, ATTR_TRANS_A, 0), node_int(old, ATTR_TRANS_B, 0)};
   Factors operand[2];
@@ -269,20 +274,20 @@ static Node *dot(Decode *d, const Node *old, Factors *out) {
   for (int k = 0; k < 2; k++) {
     int along = leading + (k == 0 ? turned[0] : !turned[1]), summed = 2 * leading + 1 - along;
     if (!factors_is_plain_dim(&operand[k], summed))
-      return fail(d, old, "sums over positions or samples");
+      return decode_refuse(d, old, "sums over positions or samples");
     out->dim[leading + k] = operand[k].dim[along];
     for (int i = 0; i < leading; i++)
       if (!factors_equal_dim(&operand[k], i, out, i))
-        return fail(d, old, "mixes positions or samples");
-    if (!(inputs[k] = input_at(d, old, k, &operand[k]))) return NULL;
+        return decode_refuse(d, old, "mixes positions or samples");
+    if (!(inputs[k] = decode_input(d, old, k, &operand[k]))) return NULL;
   }
   if (!factors_is_plain_dim(out, rank - 2) && !factors_is_plain_dim(out, rank - 1))
-    return fail(d, old, "compares positions: use attention(..., causal=true)");
+    return decode_refuse(d, old, "compares positions: use attention(..., causal=true)");
   Shape shape = factors_shape(out, d->texts, d->width);
   if (d->sums_products && !node_str(old, ATTR_PRECISION) &&
       shape_elements(&shape) == shape.dim[rank - 1] && !turned[0])
     return product_of_row(d, old, inputs, turned[1]);
-  return copy(d, old, inputs, shape);
+  return decode_node(d, old, inputs, shape);
 }
 
 /* ── attention ──────────────────────────────────────────────────────────────────────────────── */
@@ -304,7 +309,7 @@ static DType type_remembered(const Decode *d, const Node *old, DType whole) {
 
 /* Puts [N,G,width,D] behind the earlier ones, in a state [N,G,T,D]. What stands behind them there
  * is old or was never written, and no position sees it. */
-static Node *remember(Decode *d, const Node *old, Node *fresh, const char *what) {
+static Node *put_in_cache(Decode *d, const Node *old, Node *fresh, const char *what) {
   Graph *g = d->graph;
   DType whole = fresh->type.dtype;
   fresh = make_cast(g, fresh, type_remembered(d, old, whole));
@@ -324,35 +329,35 @@ static Node *mask_for(Decode *d, const Node *old) {
   Node *order = visible(d);
   if (old->input_count == 3) return order;
   const Node *given = old->input[3];
-  if (d->depends[given->id]) return fail(d, old, "has a mask made of the tokens");
+  if (d->depends[given->id]) return decode_refuse(d, old, "has a mask made of the tokens");
   Factors want = factors_plain(&given->type.shape);
   if (given->type.shape.dim[0] > 1) factors_set(&want, 0, FACTOR_BATCH, given->type.shape.dim[0]);
   if (given->type.shape.dim[2] > 1) factors_set(&want, 2, FACTOR_PLACE, d->window);
-  Node *mask = at(d, given, &want);
+  Node *mask = decode_at(d, given, &want);
   if (!mask) return NULL;
   if (mask->type.dtype == DT_BOOL) return make_binary(d->graph, OP_AND, mask, order);
-  return make_select(d->graph, order, mask, number(d, mask->type.dtype, -INFINITY));
+  return make_select(d->graph, order, mask, decode_number(d, mask->type.dtype, -INFINITY));
 }
 
 static Node *attention(Decode *d, const Node *old, Factors *out) {
   Node *inputs[4];
   if (!node_int(old, ATTR_CAUSAL, 0))
-    return fail(d, old, "looks at later positions (no causal=true)");
+    return decode_refuse(d, old, "looks at later positions (no causal=true)");
   for (int k = 0; k < 3; k++) {
     const Node *input = old->input[k];
     const Factors *f = &d->part[input->id].factors;
     if (!d->depends[input->id] || !factors_is(f, 2, FACTOR_PLACE) || !factors_is_plain_dim(f, 1) ||
         !factors_is_plain_dim(f, 3) || factors_has(f, 0, FACTOR_PLACE))
-      return fail(d, old, "has its positions elsewhere than in dimension 2");
+      return decode_refuse(d, old, "has its positions elsewhere than in dimension 2");
     inputs[k] = d->part[input->id].node;
   }
   if (inputs[0]->type.shape.dim[0] != d->texts)
-    return fail(d, old, "has more in its dimension 0 than the samples");
+    return decode_refuse(d, old, "has more in its dimension 0 than the samples");
   *out = d->part[old->input[0]->id].factors;
   factors_set(out, 3, FACTOR_PLAIN, old->type.shape.dim[3]);
   if (!(inputs[3] = mask_for(d, old))) return NULL;
-  inputs[1] = remember(d, old, inputs[1], "key");
-  inputs[2] = remember(d, old, inputs[2], "value");
+  inputs[1] = put_in_cache(d, old, inputs[1], "key");
+  inputs[2] = put_in_cache(d, old, inputs[2], "value");
   d->attentions++;
   Attr attrs[2] = {attr_float(ATTR_SCALE, node_float(old, ATTR_SCALE, 1))};
   const char *precision = node_str(old, ATTR_PRECISION);
@@ -378,18 +383,18 @@ static Node *convert(Decode *d, const Node *old, Factors *out) {
   case OP_CONCAT:
     return alike(d, old, (int)node_int(old, ATTR_AXIS, 0), out);
   case OP_GATHER:
-    return gather(d, old, out);
+    return decode_gather(d, old, out);
   case OP_DOT:
-    return dot(d, old, out);
+    return decode_dot(d, old, out);
   case OP_ATTENTION:
     return attention(d, old, out);
   case OP_RESULT:
     return result(d, old, out);
   default:
-    if (op_info[old->op].op_class == CLASS_REDUCE) return reduce(d, old, out);
+    if (op_info[old->op].op_class == CLASS_REDUCE) return decode_reduce(d, old, out);
     if (op_info[old->op].op_class == CLASS_POINTWISE || old->op == OP_STOP_GRADIENT)
       return alike(d, old, -1, out);
-    return fail(d, old, "has no form for one position at a time");
+    return decode_refuse(d, old, "has no form for one position at a time");
   }
 }
 
@@ -446,7 +451,7 @@ static void add_leaves(Decode *d, const Node *tokens) {
   for (int i = 0; i < d->old->nodes.count; i++) {
     const Node *old = d->old->nodes.at[i];
     if (old->op != OP_INPUT && old->op != OP_PARAM && old->op != OP_STATE) continue;
-    Node *fresh = old->op == OP_INPUT ? graph_copy_node(d->graph, old, NULL) : whole(d, old);
+    Node *fresh = old->op == OP_INPUT ? graph_copy_node(d->graph, old, NULL) : decode_whole(d, old);
     if (old != tokens) continue;
     d->graph->origin = old->origin;
     d->depends[i] = true;
@@ -462,8 +467,9 @@ static void add_leaves(Decode *d, const Node *tokens) {
   d->index = make_binary(d->graph, OP_ADD, count, d->position);
 }
 
-static void advance(Decode *d) {
-  Node *next = make_binary(d->graph, OP_ADD, d->position, number(d, DT_I64, (double)d->width));
+static void decode_advance(Decode *d) {
+  Node *next =
+      make_binary(d->graph, OP_ADD, d->position, decode_number(d, DT_I64, (double)d->width));
   make_assign(d->graph, node_str(d->position, ATTR_NAME), next);
 }
 
@@ -472,7 +478,7 @@ static void write_graph(Decode *d, const Node *scores) {
   for (int i = 0; i < d->old->nodes.count && !d->why; i++) {
     const Node *old = d->old->nodes.at[i];
     if (!needed[i] || old->op == OP_INPUT) continue;
-    if (!shape_elements(&old->type.shape)) fail(d, old, "is empty");
+    if (!shape_elements(&old->type.shape)) decode_refuse(d, old, "is empty");
     for (int k = 0; k < old->input_count; k++) d->depends[i] |= d->depends[old->input[k]->id];
     d->graph->origin = old->origin;
     if (d->depends[i] && !d->why) d->part[i].node = convert(d, old, &d->part[i].factors);
@@ -521,7 +527,7 @@ Graph *pass_decode(PassContext *context, Graph *old) {
               .precision = precision,
               .depends = ARENA_ARRAY(arena, bool, count),
               .part = ARENA_ARRAY(arena, Part, count)};
-  d.values = (Forms){old, d.graph, make, &d, {.arena = arena}};
+  d.values = (Forms){old, d.graph, decode_make, &d, {.arena = arena}};
   if (is_prefill && (context->for_gpu || d.window < 2 * PREFILL_WIDTH)) {
     context->refused = "a prompt is read token by token";
     return NULL;
@@ -536,7 +542,7 @@ Graph *pass_decode(PassContext *context, Graph *old) {
     return NULL;
   }
   d.graph->origin = tokens->origin;
-  advance(&d);
+  decode_advance(&d);
   if (!is_prefill) {
     for (int i = 0; i < old->roots.count; i++)
       if (old->roots.at[i].node == scores && old->roots.at[i].kind == ROOT_OUTPUT)

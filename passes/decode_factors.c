@@ -1,7 +1,7 @@
 /* decode_factors: see decode_factors.h. */
 #include "passes/decode_factors.h"
 
-static bool push(Factors *factors, int dim, Factor factor) {
+static bool factors_push(Factors *factors, int dim, Factor factor) {
   int count = factors->dim[dim].count;
   Factor *last = count ? &factors->dim[dim].at[count - 1] : 0;
   if (factor.size == 1) return true;
@@ -16,7 +16,7 @@ static bool push(Factors *factors, int dim, Factor factor) {
 
 void factors_set(Factors *factors, int dim, FactorKind kind, int64_t size) {
   factors->dim[dim].count = 0;
-  (void)push(factors, dim, (Factor){kind, size});
+  (void)factors_push(factors, dim, (Factor){kind, size});
 }
 
 Factors factors_plain(const Shape *shape) {
@@ -68,7 +68,7 @@ typedef struct {
   Factor rest; /* of the factor before (dim, index); size 1: nothing */
 } Reader;
 
-static bool next(Reader *reader, Factor *out) {
+static bool next_factor(Reader *reader, Factor *out) {
   if (reader->rest.size > 1) {
     *out = reader->rest;
     reader->rest.size = 1;
@@ -87,13 +87,13 @@ bool factors_reshape(const Factors *from, const Shape *shape, Factors *out) {
   for (int d = 0; d < shape->rank; d++) {
     for (int64_t left = shape->dim[d]; left > 1;) {
       Factor factor;
-      if (!next(&reader, &factor)) return false;
+      if (!next_factor(&reader, &factor)) return false;
       if (left % factor.size) { /* the dimension ends within this factor */
         if (factor.kind != FACTOR_PLAIN || factor.size % left) return false;
         reader.rest = (Factor){FACTOR_PLAIN, factor.size / left};
         factor.size = left;
       }
-      if (!push(out, d, factor)) return false;
+      if (!factors_push(out, d, factor)) return false;
       left /= factor.size;
     }
   }

@@ -132,7 +132,7 @@ static bool may_run_beside(const FusePlan *plan, const FuseGroup *reduction,
 
 /* May the convolution's kernel reduce its columns like this: over all but the last dimension of its
  * result, four columns at a time, in f32? Moments need every row's place known. */
-static bool is_column_sum(const FusePlan *plan, int id, const Node *contract) {
+static bool group_is_column_sum(const FusePlan *plan, int id, const Node *contract) {
   const Node *node = fuse_group_node_at(plan, id);
   const Shape *result = &contract->type.shape;
   int64_t pattern[MAX_RANK], columns = result->dim[result->rank - 1];
@@ -156,7 +156,7 @@ static bool may_come_behind(const FusePlan *plan, const FuseGroup *contract,
     int id = more->members.at[i];
     const Node *node = fuse_group_node_at(plan, id);
     if (is_reduce(node)) {
-      if (!is_column_sum(plan, id, product) || ++sums > FUSE_COLUMN_SUMS) return false;
+      if (!group_is_column_sum(plan, id, product) || ++sums > FUSE_COLUMN_SUMS) return false;
     } else if (fuse_elements(node) == contract->elements) {
       if (!fits_epilogue(plan, id, &product->type.shape)) return false;
     }

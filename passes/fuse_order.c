@@ -55,7 +55,7 @@ static void take_out(FuseOrder *order, int group) {
 
 /* Makes room behind `group`: the smallest range of labels around it that is not crowded, fewer
  * than (3/2)^i groups among 2^i labels, is spread evenly. */
-static void spread(FuseOrder *order, int group) {
+static void spread_labels(FuseOrder *order, int group) {
   int end = order->plan->groups.count, first = group, last = group, count = 1;
   uint64_t from = 0, width = 1;
   double most = 1;
@@ -73,7 +73,7 @@ static void spread(FuseOrder *order, int group) {
 static void put_behind(FuseOrder *order, int group, int before) {
   int end = order->plan->groups.count;
   if (label_behind(order, before) - order->label[before] < 2)
-    spread(order, before == end ? order->next[end] : before);
+    spread_labels(order, before == end ? order->next[end] : before);
   uint64_t from = order->label[before];
   order->label[group] = from + (label_behind(order, before) - from) / 2;
   order->previous[group] = before;
@@ -110,7 +110,7 @@ static int next_edge(FuseOrder *order, int number, int *from) {
 }
 
 /* Follows one edge of a side. True if that ends the search: *found tells with what. */
-static bool follow(FuseOrder *order, int side, bool *found) {
+static bool order_follow(FuseOrder *order, int side, bool *found) {
   int from = NONE, to = next_edge(order, side, &from);
   int start = side ? order->early : order->late, end = side ? order->late : order->early;
   order->done = side;
@@ -130,7 +130,7 @@ bool fuse_order_makes_cycle(FuseOrder *order, int a, int b) {
     order->side[i].seen.count = order->side[i].at = order->side[i].member = order->side[i].edge = 0;
     see(order, i, i ? order->early : order->late);
   }
-  while (!follow(order, 0, &found) && !follow(order, 1, &found)) {
+  while (!order_follow(order, 0, &found) && !order_follow(order, 1, &found)) {
   }
   return found;
 }
@@ -140,7 +140,7 @@ typedef struct {
   int group;
 } Labelled;
 
-static int compare_labels(const void *left, const void *right) {
+static int compare_group_labels(const void *left, const void *right) {
   const Labelled *a = left, *b = right;
   return (a->label > b->label) - (a->label < b->label);
 }
@@ -151,7 +151,7 @@ void fuse_order_merge(FuseOrder *order, int kept, int gone) {
   Labelled *moved = ARENA_ARRAY(order->plan->arena, Labelled, count);
   for (int i = 0; i < count; i++)
     moved[i] = (Labelled){order->label[side->seen.at[i + 1]], side->seen.at[i + 1]};
-  if (count) qsort(moved, (size_t)count, sizeof *moved, compare_labels);
+  if (count) qsort(moved, (size_t)count, sizeof *moved, compare_group_labels);
   for (int i = 0; i < count; i++) take_out(order, moved[i].group);
   for (int i = 0, before = order->done ? place : order->previous[place]; i < count; i++) {
     put_behind(order, moved[i].group, before);

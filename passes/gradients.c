@@ -23,7 +23,7 @@ static Node *shift(Gradient *g, Node *x, double term) {
   return binary(g, OP_ADD, x, like(g, x, term));
 }
 static Node *zero(Gradient *g) { return like(g, DY, 0); }
-static Node *spread(Gradient *g, Node *x, const Node *over) {
+static Node *gradient_broadcast(Gradient *g, Node *x, const Node *over) {
   return make_broadcast(g->graph, x, over->type.shape);
 }
 
@@ -129,7 +129,7 @@ static void grad_select(Gradient *g) {
 }
 
 /* ── reductions ─────────────────────────────────────────────────────────────────────────────── */
-static void grad_sum(Gradient *g) { g->dx[0] = spread(g, DY, X(0)); }
+static void grad_sum(Gradient *g) { g->dx[0] = gradient_broadcast(g, DY, X(0)); }
 
 static Node *reduce_like(Gradient *g, Op op, Node *x) { return mirror(g, op, &x, 1, NULL); }
 
@@ -145,17 +145,18 @@ static void grad_prod(Gradient *g) {
   Node *at_zero = make_select(g->graph, binary(g, OP_EQ, zeros, like(g, zeros, 1)), base, nothing);
   Node *elsewhere =
       make_select(g->graph, binary(g, OP_EQ, zeros, like(g, zeros, 0)), base, nothing);
-  g->dx[0] = make_select(g->graph, is_zero, spread(g, at_zero, x),
-                         binary(g, OP_DIV, spread(g, elsewhere, x), safe));
+  g->dx[0] = make_select(g->graph, is_zero, gradient_broadcast(g, at_zero, x),
+                         binary(g, OP_DIV, gradient_broadcast(g, elsewhere, x), safe));
 }
 
 /* All elements equal to the extreme share the gradient equally. */
 /* Shared by the equals; of a row that holds NaN these are the NaNs, as for argmax. */
 static void grad_rmax(Gradient *g) {
   Node *x = X(0);
-  Node *is_extreme = binary(g, OP_OR, binary(g, OP_EQ, x, spread(g, Y, x)), binary(g, OP_NE, x, x));
+  Node *is_extreme =
+      binary(g, OP_OR, binary(g, OP_EQ, x, gradient_broadcast(g, Y, x)), binary(g, OP_NE, x, x));
   Node *count = reduce_like(g, OP_SUM, make_cast(g->graph, is_extreme, x->type.dtype));
-  Node *share = spread(g, binary(g, OP_DIV, DY, count), x);
+  Node *share = gradient_broadcast(g, binary(g, OP_DIV, DY, count), x);
   g->dx[0] = make_select(g->graph, is_extreme, share, like(g, share, 0));
 }
 static void grad_rmin(Gradient *g) { grad_rmax(g); }

@@ -16,10 +16,10 @@ static bool swaps_middle(const Node *x) {
 }
 
 /* [B,H,T,D] as [B,T,H*D]. */
-static Node *beside(Graph *graph, Node *x) {
+static Node *heads_beside(Graph *graph, Node *x) {
   const int64_t *dim = x->type.shape.dim;
   Shape rows = {3, {dim[0], dim[2], dim[1] * dim[3]}};
-  if (x->op == OP_CAST) return make_cast(graph, beside(graph, x->input[0]), x->type.dtype);
+  if (x->op == OP_CAST) return make_cast(graph, heads_beside(graph, x->input[0]), x->type.dtype);
   x = swaps_middle(x) ? x->input[0] : make_transpose(graph, x, swap_middle);
   while (x->op == OP_RESHAPE) x = x->input[0];
   return make_reshape(graph, x, rows);
@@ -66,10 +66,10 @@ static Node *make_attention(Graph *graph, const Node *old, Node **inputs) {
   Node *operand[7];
   for (int i = 0; i < old->input_count; i++) operand[i] = inputs[i];
   for (int i = 0; i < 3; i++)
-    operand[at + i] = whole_rows(graph, beside(graph, inputs[at + i]), &start[i]);
+    operand[at + i] = whole_rows(graph, heads_beside(graph, inputs[at + i]), &start[i]);
   if (at) {
-    operand[0] = beside(graph, inputs[0]);
-    operand[4] = beside(graph, inputs[4]);
+    operand[0] = heads_beside(graph, inputs[0]);
+    operand[4] = heads_beside(graph, inputs[4]);
   }
   Attr *attrs = ARENA_ARRAY(graph->arena, Attr, old->attr_count + 2);
   for (int i = 0; i < old->attr_count; i++) attrs[i] = old->attr[i];

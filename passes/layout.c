@@ -121,7 +121,7 @@ static Attr *nhwc_attrs(LayoutPass *l, const Node *old) {
 
 /* ── making ─────────────────────────────────────────────────────────────────────────────────── */
 
-static Node *computed(LayoutPass *l, const Node *old, const Layout *layout) {
+static Node *layout_computed(LayoutPass *l, const Node *old, const Layout *layout) {
   Node **inputs = ARENA_ARRAY(l->fresh->arena, Node *, old->input_count);
   for (int k = 0; k < old->input_count; k++) {
     Layout wanted = layout_of_input(&l->layouts, old, k, layout);
@@ -145,7 +145,7 @@ static bool can_make(const LayoutPass *l, const Node *node, const Layout *layout
 static Node *layout_make(void *pass, const Node *node, int number) {
   LayoutPass *l = pass;
   const Layout layout = l->met.at[number], *chosen = &l->layouts.chosen[node->id];
-  if (can_make(l, node, &layout)) return computed(l, node, &layout);
+  if (can_make(l, node, &layout)) return layout_computed(l, node, &layout);
   if (layout_is_same(&layout, &plain)) return turned(l, value(l, node, chosen), chosen, true, node);
   return turned(l, value(l, node, &plain), &layout, false, node);
 }

@@ -36,7 +36,7 @@ typedef struct {
   bool is_simple, is_read;
 } Cone;
 
-static void walk(const Masks *m, const Node *node, const Node *top, Cone *cone) {
+static void masks_walk_cone(const Masks *m, const Node *node, const Node *top, Cone *cone) {
   if (shape_elements(&node->type.shape) * 2 <= cone->elements || node->op == OP_CONST) return;
   if (node->op == OP_BROADCAST && shape_elements(&node->input[0]->type.shape) < cone->elements)
     return;
@@ -48,16 +48,17 @@ static void walk(const Masks *m, const Node *node, const Node *top, Cone *cone) 
     return;
   }
   cone->is_simple &= !op_has(node->op, TRAIT_ELEMENTARY);
-  for (int i = 0; i < node->input_count && cone->is_simple; i++) walk(m, node->input[i], top, cone);
+  for (int i = 0; i < node->input_count && cone->is_simple; i++)
+    masks_walk_cone(m, node->input[i], top, cone);
 }
 
 static bool is_made_of_what_is_read(const Masks *m, const Node *v) {
   Cone cone = {.elements = shape_elements(&v->type.shape), .is_simple = true};
-  walk(m, v, v, &cone);
+  masks_walk_cone(m, v, v, &cone);
   return cone.is_simple && cone.is_read && cone.source && !cone.source->origin.is_backward;
 }
 
-static void find_mask(Masks *m, const Node *node) {
+static void masks_find(Masks *m, const Node *node) {
   if (!node->origin.is_backward || node->op != OP_LE || !match_value(node->input[1], 0)) return;
   const Node *v = match_relu(strip_casts(node->input[0]));
   if (v && !v->origin.is_backward && is_made_of_what_is_read(m, v)) m->value[node->id] = v;
@@ -69,7 +70,7 @@ static bool is_pulled_by(const Node *user) {
   return op_class == CLASS_POINTWISE || op_class == CLASS_REDUCE;
 }
 
-static void find(Masks *m) {
+static void find_masks(Masks *m) {
   for (int i = 0; i < m->old->nodes.count; i++) {
     const Node *node = m->old->nodes.at[i];
     for (int k = 0; node->origin.is_backward && k < node->input_count; k++)
@@ -77,7 +78,7 @@ static void find(Masks *m) {
   }
   for (int i = 0; i < m->old->nodes.count; i++) {
     const Node *node = m->old->nodes.at[i];
-    find_mask(m, node);
+    masks_find(m, node);
     m->is_masked[i] = (node->op == OP_SELECT && m->value[node->input[0]->id]) ||
                       (node->op == OP_CAST && m->is_masked[node->input[0]->id]);
   }
@@ -118,7 +119,7 @@ Graph *pass_masks(PassContext *context, Graph *graph) {
                  .value = ARENA_ARRAY(arena, const Node *, count),
                  .is_masked = ARENA_ARRAY(arena, bool, count),
                  .made = ARENA_ARRAY(arena, Node *, count)};
-  find(&masks);
+  find_masks(&masks);
   bool is_any = false;
   for (int i = 0; i < count; i++) is_any |= masks.is_masked[i];
   return is_any ? graph_rewrite(graph, masks_visit, &masks) : graph;

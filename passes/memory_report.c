@@ -30,7 +30,7 @@ const char *memory_category_text(MemoryCategory category) {
   return text[category];
 }
 
-static int64_t aligned(int64_t bytes) {
+static int64_t report_aligned(int64_t bytes) {
   return (bytes + MEMPLAN_ALIGN - 1) / MEMPLAN_ALIGN * MEMPLAN_ALIGN;
 }
 
@@ -76,7 +76,7 @@ static Work work_of(const Graph *graph, Arena *arena) {
                    first,
                    last,
                    node_int(node, ATTR_AT, 0),
-                   aligned(type_bytes(&node->type)),
+                   report_aligned(type_bytes(&node->type)),
                    outlives && !work.times.node[first]->origin.is_backward};
     if (piece.at + piece.bytes > work.peak) work.peak = piece.at + piece.bytes;
     VEC_PUSH(arena, work.pieces, piece);
@@ -96,7 +96,7 @@ static const char *step_name(const Node *step) {
 }
 
 /* ── by category ────────────────────────────────────────────────────────────────────────────── */
-static void grow(int64_t *size, int64_t end) {
+static void grow_to(int64_t *size, int64_t end) {
   if (end > *size) *size = end;
 }
 
@@ -104,16 +104,17 @@ static void add_graph(MemoryReport *report, const Program *program, const Graph 
                       int64_t *optimizer_end, int64_t *state_end) {
   for (int i = 0; graph && i < graph->nodes.count; i++) {
     const Node *node = graph->nodes.at[i];
-    int64_t end = node_int(node, ATTR_AT, 0) + aligned(type_bytes(&node->type));
-    if (is_in(node, ARENA_PARAMS)) grow(&report->bytes[MEMORY_PARAMS], end);
-    if (is_in(node, ARENA_NARROW)) grow(&report->bytes[MEMORY_NARROW], end);
-    if (is_in(node, ARENA_GRADS)) grow(&report->bytes[MEMORY_GRADS], end);
-    if (is_in(node, ARENA_INPUT)) grow(&report->bytes[MEMORY_INPUT], end);
-    if (is_in(node, ARENA_OUTPUT)) grow(&report->bytes[MEMORY_OUTPUT], end);
+    int64_t end = node_int(node, ATTR_AT, 0) + report_aligned(type_bytes(&node->type));
+    if (is_in(node, ARENA_PARAMS)) grow_to(&report->bytes[MEMORY_PARAMS], end);
+    if (is_in(node, ARENA_NARROW)) grow_to(&report->bytes[MEMORY_NARROW], end);
+    if (is_in(node, ARENA_GRADS)) grow_to(&report->bytes[MEMORY_GRADS], end);
+    if (is_in(node, ARENA_INPUT)) grow_to(&report->bytes[MEMORY_INPUT], end);
+    if (is_in(node, ARENA_OUTPUT)) grow_to(&report->bytes[MEMORY_OUTPUT], end);
     if (node->op != OP_STATE || !is_in(node, ARENA_STATE)) continue;
-    grow(state_end, end);
+    grow_to(state_end, end);
     bool of_update = node->role == ROLE_STEP || role_has(node->role, ROLE_UPDATE);
-    if (of_update && graph == program->train) *optimizer_end += aligned(type_bytes(&node->type));
+    if (of_update && graph == program->train)
+      *optimizer_end += report_aligned(type_bytes(&node->type));
   }
 }
 
@@ -125,7 +126,7 @@ MemoryReport memory_report(const Program *program, Arena *arena) {
     add_graph(&report, program, program_graph(program, i), &report.bytes[MEMORY_OPTIMIZER], &state);
   report.bytes[MEMORY_STATE] = state - report.bytes[MEMORY_OPTIMIZER];
   if (report.bytes[MEMORY_NARROW]) /* all of them, read or not */
-    report.bytes[MEMORY_NARROW] = aligned(report.bytes[MEMORY_PARAMS] / 2);
+    report.bytes[MEMORY_NARROW] = report_aligned(report.bytes[MEMORY_PARAMS] / 2);
   Work work = work_of(graph, arena);
   for (int i = 1; i < PROGRAM_GRAPHS; i++) {
     const Graph *other = program_graph(program, i);

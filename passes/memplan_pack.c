@@ -29,7 +29,7 @@ static int by_index(const Item *a, const Item *b) {
   return (a->index > b->index) - (a->index < b->index);
 }
 
-static int by_size(const void *left, const void *right) {
+static int by_bytes(const void *left, const void *right) {
   const Item *a = left, *b = right;
   if (a->slot.bytes != b->slot.bytes) return a->slot.bytes < b->slot.bytes ? 1 : -1;
   if (span(&a->slot) != span(&b->slot)) return span(&a->slot) < span(&b->slot) ? 1 : -1;
@@ -39,7 +39,7 @@ static int by_size(const void *left, const void *right) {
 static int by_span(const void *left, const void *right) {
   const Item *a = left, *b = right;
   if (span(&a->slot) != span(&b->slot)) return span(&a->slot) < span(&b->slot) ? 1 : -1;
-  return by_size(left, right);
+  return by_bytes(left, right);
 }
 
 static int by_area(const void *left, const void *right) {
@@ -53,7 +53,7 @@ static int by_area(const void *left, const void *right) {
 static int by_birth(const void *left, const void *right) {
   const Item *a = left, *b = right;
   if (a->slot.first != b->slot.first) return a->slot.first < b->slot.first ? -1 : 1;
-  return by_size(left, right);
+  return by_bytes(left, right);
 }
 
 static bool live_together(const MemSlot *a, const MemSlot *b) {
@@ -148,7 +148,7 @@ static int64_t place_all(Item *items, int count, int64_t *effort) {
 
 int64_t memplan_pack(MemSlot *slots, int count, Arena *arena) {
   typedef int Compare(const void *, const void *);
-  Compare *const compare[] = {by_size, by_area, by_span, by_birth};
+  Compare *const compare[] = {by_bytes, by_area, by_span, by_birth};
   Item *items = ARENA_ARRAY(arena, Item, count);
   int64_t best = INT64_MAX, least = memplan_lower_bound(slots, count, arena), effort = MOST_EFFORT;
   for (int k = 0; k < 4 && effort > 0 && best > least; k++) {

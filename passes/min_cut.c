@@ -54,7 +54,7 @@ static bool find_levels(MinCut *cut, int source, int sink) {
 }
 
 /* Sends what fits along one shortest path with room, and tells how much; 0: there is none. */
-static int64_t push(MinCut *cut, int source, int sink) {
+static int64_t push_flow(MinCut *cut, int source, int sink) {
   int *path = cut->path, count = 0; /* edges */
   for (int vertex = source; vertex != sink;) {
     int *e = &cut->at[vertex];
@@ -102,7 +102,7 @@ bool *min_cut_solve(MinCut *cut, int source, int sink) {
   int64_t flow = 0;
   while (find_levels(cut, source, sink)) {
     for (int i = 0; i < cut->vertices; i++) cut->at[i] = cut->first[i];
-    for (int64_t pushed; (pushed = push(cut, source, sink)) > 0; flow += pushed)
+    for (int64_t pushed; (pushed = push_flow(cut, source, sink)) > 0; flow += pushed)
       if (flow + pushed >= MIN_CUT_INFINITE) return NULL;
   }
   return sink_side(cut, sink);

@@ -13,7 +13,7 @@ typedef struct {
 } Moments;
 typedef VEC(Moments) MomentsList;
 
-static bool is_contraction(const Node *x) {
+static bool is_of_contraction(const Node *x) {
   while (x->op == OP_CAST || x->op == OP_RESHAPE ||
          (x->op == OP_ADD && x->input[1]->op == OP_BROADCAST))
     x = x->input[0];
@@ -36,7 +36,7 @@ static bool is_by_columns(const Node *sum) {
 }
 
 /* squares = sum((x - mean)^2), mean = sum(x) / n */
-static bool find(const Node *squares, Moments *out) {
+static bool find_moments(const Node *squares, Moments *out) {
   DType dtype = squares->type.dtype;
   if (squares->op != OP_SUM || (dtype != DT_F32 && dtype != DT_F64)) return false;
   const Node *square = squares->input[0];
@@ -47,7 +47,7 @@ static bool find(const Node *squares, Moments *out) {
   const Node *total = match_mean(mean);
   if (!total) return false;
   *out = (Moments){mean, squares};
-  return total->input[0] == x && is_contraction(x) && is_by_columns(total) &&
+  return total->input[0] == x && is_of_contraction(x) && is_by_columns(total) &&
          is_same_axes(node_attr(total, ATTR_AXES), node_attr(squares, ATTR_AXES));
 }
 
@@ -74,7 +74,7 @@ Graph *pass_moments(PassContext *context, Graph *graph) {
   Rewrite rewrite = {.made = ARENA_ARRAY(context->scratch, Node *, graph->nodes.count)};
   for (int i = 0; i < graph->nodes.count; i++) {
     Moments found;
-    if (find(graph->nodes.at[i], &found)) VEC_PUSH(context->scratch, rewrite.all, found);
+    if (find_moments(graph->nodes.at[i], &found)) VEC_PUSH(context->scratch, rewrite.all, found);
   }
   if (!rewrite.all.count) return graph;
   return graph_rewrite(graph, moments_visit, &rewrite);

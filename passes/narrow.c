@@ -14,7 +14,7 @@
 
 enum { ALIGN = 32 }; /* elements: 64 bytes */
 
-static bool is_copy(const Node *node, DType dtype) {
+static bool is_cast_param(const Node *node, DType dtype) {
   if (node->op != OP_CAST || node->type.dtype != dtype) return false;
   const Node *param = node->input[0];
   return param->op == OP_PARAM && param->type.dtype == DT_F32 &&
@@ -24,14 +24,14 @@ static bool is_copy(const Node *node, DType dtype) {
 static int64_t elements_copied(const Graph *graph, DType dtype) {
   int64_t elements = 0;
   for (int i = 0; i < graph->nodes.count; i++)
-    if (is_copy(graph->nodes.at[i], dtype))
+    if (is_cast_param(graph->nodes.at[i], dtype))
       elements += shape_elements(&graph->nodes.at[i]->type.shape);
   return elements;
 }
 
 static Node *narrow_visit(Graph *fresh, const Node *old, Node **inputs, void *context) {
   const DType *dtype = context;
-  if (!is_copy(old, *dtype)) return NULL;
+  if (!is_cast_param(old, *dtype)) return NULL;
   const Node *param = inputs[0];
   const char *why = node_str(old, ATTR_WHY);
   fresh->origin = param->origin;

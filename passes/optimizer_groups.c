@@ -10,7 +10,7 @@ static int by_begin(const void *a, const void *b) {
   return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
-static bool is_alike(const Segment *a, const Segment *b) {
+static bool groups_is_alike(const Segment *a, const Segment *b) {
   return a->lr_factor == b->lr_factor && a->decay_factor == b->decay_factor &&
          a->is_muon == b->is_muon;
 }
@@ -31,7 +31,7 @@ static void find_segments(Update *u) {
   }
   if (all.count) qsort(all.at, (size_t)all.count, sizeof *all.at, by_begin);
   for (int i = 0; i < all.count; i++)
-    if (!u->segments.count || !is_alike(&u->segments.at[u->segments.count - 1], &all.at[i]))
+    if (!u->segments.count || !groups_is_alike(&u->segments.at[u->segments.count - 1], &all.at[i]))
       VEC_PUSH(arena, u->segments, all.at[i]);
   for (int i = 0; i < u->segments.count; i++)
     u->segments.at[i].end =

@@ -22,11 +22,11 @@ typedef struct {
 } MatrixRun;
 typedef VEC(MatrixRun) MatrixRuns;
 
-static Node *times(Update *u, Node *x, double factor) {
+static Node *muon_times(Update *u, Node *x, double factor) {
   return update_mul(u, x, make_like(u->graph, x, factor));
 }
 
-static Node *param_at(const Update *u, int64_t offset) {
+static Node *muon_param(const Update *u, int64_t offset) {
   for (int i = 0; i < u->graph->nodes.count; i++) {
     Node *node = u->graph->nodes.at[i];
     if (node->op == OP_PARAM && node_int(node, ATTR_OFFSET, -1) == offset &&
@@ -40,7 +40,7 @@ static MatrixRuns find_runs(Update *u, int64_t begin) {
   MatrixRuns runs = {0};
   int64_t end = shape_elements(&u->flat.shape), align = autodiff_param_align(u->settings);
   while (begin < end) {
-    const Node *param = param_at(u, begin);
+    const Node *param = muon_param(u, begin);
     if (!param) break;
     const int64_t *dim = param->type.shape.dim;
     MatrixRun *last = runs.count ? &runs.at[runs.count - 1] : NULL;
@@ -83,10 +83,10 @@ static Node *orthogonalise(Update *u, Node *x, const MatrixRun *run) {
   for (int i = 0; i < steps; i++) {
     Node *a = make_dot(graph, x, x, is_tall, !is_tall);
     Node *square = make_dot(graph, a, a, false, false);
-    Node *b = update_add(u, times(u, a, coefficient_b), times(u, square, coefficient_c));
+    Node *b = update_add(u, muon_times(u, a, coefficient_b), muon_times(u, square, coefficient_c));
     Node *product =
         is_tall ? make_dot(graph, x, b, false, false) : make_dot(graph, b, x, false, false);
-    x = update_add(u, times(u, x, coefficient_a), product);
+    x = update_add(u, muon_times(u, x, coefficient_a), product);
   }
   return x;
 }
@@ -101,7 +101,7 @@ static double shape_factor(const Update *u, const MatrixRun *run) {
 /* Parts that lie behind each other as one flat value. A GPU's update chooses among them as it
  * reads; on a CPU that choice for each element cost more than all products, so they are laid side
  * by side. */
-static Node *join(Update *u, Node **parts, int count) {
+static Node *muon_join(Update *u, Node **parts, int count) {
   Graph *graph = u->graph;
   if (count == 1) return parts[0];
   Attr axis = attr_int(ATTR_AXIS, 0);
@@ -125,7 +125,7 @@ Node *update_muon(Update *u, Node *rest, Node *direction, int64_t begin) {
   for (int i = 0; i < runs.count; i++) {
     const MatrixRun *run = &runs.at[i];
     Node *x = orthogonalise(u, matrices_of(u, direction, run), run);
-    parts[count++] = flat_of(u, times(u, x, shape_factor(u, run)), run);
+    parts[count++] = flat_of(u, muon_times(u, x, shape_factor(u, run)), run);
   }
-  return join(u, parts, count);
+  return muon_join(u, parts, count);
 }

@@ -26,7 +26,7 @@ Node *update_params(Update *u) {
   return make_cast(u->graph, make_state(u->graph, ROLE_PARAMS, OWN_PARAMS, type, 0), DT_F32);
 }
 
-static Node *uniform(Update *u, Node *counter) {
+static Node *rounding_uniform(Update *u, Node *counter) {
   Node *inputs[] = {make_cast(u->graph, update_setting(u, "train.seed"), DT_I64), counter};
   Attr stream = attr_int(ATTR_STREAM, ROUNDING_STREAM);
   return graph_node(u->graph, OP_RANDOM, inputs, 2, &stream, 1, &u->flat);
@@ -45,7 +45,7 @@ Node *update_kept(Update *u, Node *params, Node *counter) {
     Node *toward = make_unary(u->graph, OP_SIGN, rest);
     Node *far = nearest(u, update_add(u, near, update_mul(u, toward, place)));
     Node *chance = update_div(u, rest, update_sub(u, far, near));
-    Node *is_far = update_op(u, OP_LT, uniform(u, counter), chance);
+    Node *is_far = update_op(u, OP_LT, rounding_uniform(u, counter), chance);
     params = make_select(u->graph, is_far, far, near);
   }
   return make_cast(u->graph, params, DT_BF16);

@@ -4,8 +4,6 @@
 #include "passes/optimizer.h"
 #include <string.h>
 
-static Node *number_of(Update *u, const char *key) { return update_setting(u, key); }
-
 /* flat times the learning rate of each segment */
 static Node *by_rate(Update *u, Node *flat) { return update_piecewise_scaled(u, flat, u->rates); }
 
@@ -42,10 +40,10 @@ static Node *sgd(Update *u) {
   Node *direction = decayed_grads(u);
   if (setting_number(u->settings, "train.momentum") != 0) {
     /* The first step takes the gradient whole: buf = g, with no dampening. */
-    Node *momentum = number_of(u, "train.momentum"), *is_first = is_first_step(u);
+    Node *momentum = update_setting(u, "train.momentum"), *is_first = is_first_step(u);
     Node *kept = make_select(u->graph, is_first, update_number(u, 0), momentum);
     Node *fresh = make_select(u->graph, is_first, update_number(u, 1),
-                              update_one_minus(u, number_of(u, "train.dampening")));
+                              update_one_minus(u, update_setting(u, "train.dampening")));
     Node *buffer = update_add(u, update_scaled(u, update_moment(u, "@sgd.momentum"), kept),
                               update_scaled(u, direction, fresh));
     update_assign(u, "@sgd.momentum", buffer);
@@ -61,7 +59,7 @@ static Node *either_adam(Update *u, const char *name, bool is_decoupled) {
   Arena *arena = u->graph->arena;
   const char *m_name = arena_printf(arena, OWN_MARK "%s.m", name),
              *v_name = arena_printf(arena, OWN_MARK "%s.v", name);
-  Node *beta1 = number_of(u, "train.beta1"), *beta2 = number_of(u, "train.beta2");
+  Node *beta1 = update_setting(u, "train.beta1"), *beta2 = update_setting(u, "train.beta2");
   Node *params = is_decoupled ? decayed_params(u) : u->params;
   Node *grads = is_decoupled ? u->grads : decayed_grads(u);
   Node *m = blend(u, update_moment(u, m_name), grads, update_one_minus(u, beta1));
@@ -78,7 +76,8 @@ static Node *either_adam(Update *u, const char *name, bool is_decoupled) {
       if (u->rates[k] == u->rates[s]) sizes[s] = sizes[k];
     if (!sizes[s]) sizes[s] = update_div(u, u->rates[s], correction1);
   }
-  Node *quotient = update_div(u, m, update_add(u, root, update_fill(u, number_of(u, "train.eps"))));
+  Node *quotient =
+      update_div(u, m, update_add(u, root, update_fill(u, update_setting(u, "train.eps"))));
   return update_sub(u, params, update_piecewise_scaled(u, quotient, sizes));
 }
 
@@ -88,9 +87,9 @@ static Node *adamw(Update *u) { return either_adam(u, "adamw", true); }
 /* Chen et al., Symbolic Discovery of Optimization Algorithms (2023), algorithm 2. */
 static Node *lion(Update *u) {
   Node *m = update_moment(u, "@lion.m");
-  Node *mix = blend(u, m, u->grads, update_one_minus(u, number_of(u, "train.beta1")));
+  Node *mix = blend(u, m, u->grads, update_one_minus(u, update_setting(u, "train.beta1")));
   Node *direction = make_unary(u->graph, OP_SIGN, mix);
-  Node *next = blend(u, m, u->grads, update_one_minus(u, number_of(u, "train.beta2")));
+  Node *next = blend(u, m, u->grads, update_one_minus(u, update_setting(u, "train.beta2")));
   update_assign(u, "@lion.m", next);
   return update_sub(u, decayed_params(u), by_rate(u, direction));
 }
@@ -101,15 +100,15 @@ static Node *adagrad(Update *u) {
   Node *before = update_state(u, ROLE_MOMENT, "@adagrad.sum", initial);
   Node *sum = update_add(u, before, update_mul(u, grads, grads));
   update_assign(u, "@adagrad.sum", sum);
-  Node *eps = update_fill(u, number_of(u, "train.eps"));
+  Node *eps = update_fill(u, update_setting(u, "train.eps"));
   Node *direction = update_div(u, grads, update_add(u, update_sqrt(u, sum), eps));
-  Node *wear =
-      update_add(u, update_number(u, 1), update_mul(u, u->step, number_of(u, "train.lr_decay")));
+  Node *wear = update_add(u, update_number(u, 1),
+                          update_mul(u, u->step, update_setting(u, "train.lr_decay")));
   return update_sub(u, u->params, by_rate(u, update_div(u, direction, update_fill(u, wear))));
 }
 
 static Node *rmsprop(Update *u) {
-  Node *grads = decayed_grads(u), *alpha = number_of(u, "train.alpha");
+  Node *grads = decayed_grads(u), *alpha = update_setting(u, "train.alpha");
   Node *v = average(u, update_moment(u, "@rmsprop.v"), update_mul(u, grads, grads), alpha);
   update_assign(u, "@rmsprop.v", v);
   Node *spread = v;
@@ -120,11 +119,12 @@ static Node *rmsprop(Update *u) {
     spread = update_sub(u, v, update_mul(u, mean, mean));
     spread = update_op(u, OP_MAX, spread, make_like(u->graph, spread, 0));
   }
-  Node *eps = update_fill(u, number_of(u, "train.eps"));
+  Node *eps = update_fill(u, update_setting(u, "train.eps"));
   Node *direction = update_div(u, grads, update_add(u, update_sqrt(u, spread), eps));
   if (setting_number(u->settings, "train.momentum") != 0) {
     Node *buffer = update_moment(u, "@rmsprop.momentum");
-    direction = update_add(u, update_scaled(u, buffer, number_of(u, "train.momentum")), direction);
+    direction =
+        update_add(u, update_scaled(u, buffer, update_setting(u, "train.momentum")), direction);
     update_assign(u, "@rmsprop.momentum", direction);
   }
   return update_sub(u, u->params, by_rate(u, direction));
@@ -136,7 +136,7 @@ static Node *rest_direction(Update *u, Node *m, int64_t rest, Node *count) {
   Type part = {DT_F32, shape_of(1, &rest)};
   Node *grads = make_slice(u->graph, u->grads, (int64_t[]){0}, part.shape);
   m = make_slice(u->graph, m, (int64_t[]){0}, part.shape);
-  Node *beta1 = number_of(u, "train.beta1"), *beta2 = number_of(u, "train.beta2");
+  Node *beta1 = update_setting(u, "train.beta1"), *beta2 = update_setting(u, "train.beta2");
   Node *correction1 = update_one_minus(u, update_op(u, OP_POW, beta1, count));
   Node *correction2 = update_sqrt(u, update_one_minus(u, update_op(u, OP_POW, beta2, count)));
   Node *v = make_state(u->graph, ROLE_MOMENT, "@muon.v", part, 0);
@@ -145,7 +145,7 @@ static Node *rest_direction(Update *u, Node *m, int64_t rest, Node *count) {
   v = update_add(u, update_mul(u, v, beta2), update_mul(u, update_mul(u, grads, grads), share));
   update_assign(u, "@muon.v", v);
   Node *root = update_div(u, update_sqrt(u, v), make_cast(u->graph, correction2, DT_F32));
-  Node *eps = make_cast(u->graph, number_of(u, "train.eps"), DT_F32);
+  Node *eps = make_cast(u->graph, update_setting(u, "train.eps"), DT_F32);
   Node *direction = update_div(u, m, update_add(u, root, eps));
   return update_div(u, direction, make_cast(u->graph, correction1, DT_F32));
 }
@@ -155,9 +155,10 @@ static Node *muon(Update *u) {
   int64_t rest = shape_elements(&u->flat.shape);
   for (int s = u->segments.count - 1; s >= 0; s--)
     if (u->segments.at[s].is_muon) rest = u->segments.at[s].begin;
-  Node *share = update_fill(u, update_one_minus(u, number_of(u, "train.beta1"))), *momentum = NULL;
+  Node *share = update_fill(u, update_one_minus(u, update_setting(u, "train.beta1"))),
+       *momentum = NULL;
   if (is_muon) {
-    momentum = number_of(u, "train.momentum");
+    momentum = update_setting(u, "train.momentum");
     share = make_select(u->graph, is_muon, update_fill(u, update_one_minus(u, momentum)), share);
   }
   m = update_add(u, m, update_mul(u, update_sub(u, u->grads, m), share));

@@ -51,7 +51,9 @@ const char *pass_optional(int index) {
   return NULL;
 }
 
-static const char *name_of(int index) { return index < pass_count ? pass_info[index].name : NULL; }
+static const char *pass_name(int index) {
+  return index < pass_count ? pass_info[index].name : NULL;
+}
 
 /* -1, with an error that suggests one of `names`, if there is none. */
 static int require_pass(Arena *arena, Diag *diag, const char *name, size_t length,
@@ -89,7 +91,7 @@ bool pass_is_run(PassContext *context, int pass) {
 }
 
 /* ── reproducers and dumps ──────────────────────────────────────────────────────────────────── */
-static bool write_file(Diag *diag, const char *path, const char *text) {
+static bool pass_write_file(Diag *diag, const char *path, const char *text) {
   int error = text_write_file(path, text, strlen(text));
   if (text_is_fault(error)) diag->is_fault = true;
   if (error) diag_error(diag, (Loc){0}, "cannot write '%s': %s", path, text_error(error));
@@ -123,7 +125,7 @@ static void write_reproducer(PassContext *context, const PassInfo *info, const G
       arena_printf(arena, "ftopt %s --passes=%s%s", path, info->name, set_flags(context));
   char *text = arena_printf(arena, "// pass '%s' failed on this graph; to see it again:\n// %s\n%s",
                             info->name, command, graph_to_text(before, arena));
-  if (write_file(context->diag, path, text))
+  if (pass_write_file(context->diag, path, text))
     diag_note(context->diag, (Loc){0},
               "this is a fault of ft; please report it with the graph that caused it: %s", command);
 }
@@ -218,7 +220,7 @@ Graph *passes_run_one(PassContext *context, const PassInfo *info, Graph *before,
 Graph *passes_run_named(PassContext *context, Graph *graph, const char *names) {
   for (const char *at = names; graph && *at;) {
     size_t length = strcspn(at, ",");
-    int pass = require_pass(context->arena, context->diag, at, length, name_of);
+    int pass = require_pass(context->arena, context->diag, at, length, pass_name);
     if (pass < 0) return NULL;
     graph = passes_run_one(context, &pass_info[pass], graph, true, NULL);
     if (!graph && context->refused)
@@ -254,7 +256,7 @@ static bool dump_if_changed(Pipeline *pipeline, int pass, const Graph *before, c
   char *path =
       arena_printf(arena, "%s/%02d-%s.%s.ftir", options->dump_dir ? options->dump_dir : ".",
                    pass + 1, name, after->name);
-  return write_file(pipeline->context.diag, path, text);
+  return pass_write_file(pipeline->context.diag, path, text);
 }
 
 /* The graph that a pass makes has an arena of its own, so that the graph before can go as a whole;
@@ -312,22 +314,22 @@ static void print_times(const Pipeline *pipeline, const bool *disabled, int last
   fprintf(stderr, "%-12s %10.3f\n", "total", 1e3 * total);
 }
 
-static bool prepare(Program *program, Diag *diag, const PassOptions *options, bool *disabled,
-                    int *last) {
+static bool pass_prepare(Program *program, Diag *diag, const PassOptions *options, bool *disabled,
+                         int *last) {
   *last = pass_count - 1;
   if (options->stop_after) {
     *last = require_pass(program->arena, diag, options->stop_after, strlen(options->stop_after),
-                         name_of);
+                         pass_name);
     if (*last < 0) return false;
   }
   if (options->dump && strcmp(options->dump, "all") != 0 &&
-      require_pass(program->arena, diag, options->dump, strlen(options->dump), name_of) < 0)
+      require_pass(program->arena, diag, options->dump, strlen(options->dump), pass_name) < 0)
     return false;
   if (options->dump && options->dump_dir && !ensure_folder(diag, options->dump_dir)) return false;
   return parse_disabled(program->arena, diag, options->disable, disabled);
 }
 
-static Graph *copy_as(const Graph *graph, const char *name) {
+static Graph *copy_under_name(const Graph *graph, const char *name) {
   Graph *copy = graph_rewrite(graph, NULL, NULL);
   copy->name = name;
   return copy;
@@ -337,7 +339,7 @@ bool passes_run(Program *program, Diag *diag, const PassOptions *options, bool f
   Arena *arena = program->arena;
   bool *disabled = ARENA_ARRAY(arena, bool, pass_count);
   int last;
-  if (!prepare(program, diag, options, disabled, &last)) return false;
+  if (!pass_prepare(program, diag, options, disabled, &last)) return false;
   Pipeline pipeline = {.context = {arena, diag, program->settings, true, for_gpu, false, program,
                                    .disabled = disabled, .left_out = options->disable},
                        .options = options,
@@ -345,10 +347,10 @@ bool passes_run(Program *program, Diag *diag, const PassOptions *options, bool f
                        .nodes = ARENA_ARRAY(arena, int64_t, pass_count)};
   bool ok = true;
   if (setting_number(program->settings, "train.accumulate") > 1 && !program->micro)
-    program->micro = copy_as(program->train, "micro");
+    program->micro = copy_under_name(program->train, "micro");
   if (!disabled[find_pass("decode", strlen("decode"))]) {
-    program->decode = copy_as(program->eval, "decode");
-    program->prefill = copy_as(program->eval, "prefill");
+    program->decode = copy_under_name(program->eval, "decode");
+    program->prefill = copy_under_name(program->eval, "prefill");
   }
   Slot slots[PROGRAM_GRAPHS] = {{&program->train, .is_train = true},
                                 {&program->eval},

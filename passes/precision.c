@@ -40,7 +40,7 @@ typedef struct {
   Node **wide, **thin; /* the value as it was typed; in the type `kept` */
 } Precision;
 
-static bool is_contraction(const Node *node) {
+static bool is_rounded_contraction(const Node *node) {
   return op_info[node->op].op_class == CLASS_CONTRACT && node->type.dtype == DT_F32 &&
          (node->op == OP_DOT || node->op == OP_CONV || node->op == OP_CONV_GRAD_INPUT ||
           node->op == OP_CONV_GRAD_WEIGHT);
@@ -72,7 +72,7 @@ static DType attention_policy(const Precision *p, const Node *node, int k) {
 }
 
 /* ── what lies ahead of a value ─────────────────────────────────────────────────────────────── */
-static const Node *strip_views(const Node *node) {
+static const Node *strip_moves(const Node *node) {
   while (node->op == OP_RESHAPE || node->op == OP_TRANSPOSE) node = node->input[0];
   return node;
 }
@@ -80,10 +80,10 @@ static const Node *strip_views(const Node *node) {
 static void look_ahead(Precision *p) {
   for (int i = p->old->nodes.count - 1; i >= 0; i--) {
     const Node *node = p->old->nodes.at[i];
-    bool is_tf32, takes = is_contraction(node);
+    bool is_tf32, takes = is_rounded_contraction(node);
     bool pools = node->op == OP_POOL_MAX || node->op == OP_POOL_INDEX || node->op == OP_POOL_AVG;
     for (int k = 0; k < node->input_count; k++) {
-      const Node *base = strip_views(node->input[k]);
+      const Node *base = strip_moves(node->input[k]);
       p->reaches[node->input[k]->id] |= takes || p->reaches[i];
       if (takes && policy(p, node, &is_tf32) != DT_F32)
         p->wanted[base->id] = policy(p, node, &is_tf32);
@@ -115,7 +115,7 @@ static void find_pending(Precision *p) {
     const Node *node = p->old->nodes.at[i];
     for (int k = 0; k < node->input_count; k++) {
       const Node *x = behind_views(p, node->input[k]);
-      if (is_contraction(x) && !x->origin.is_backward && p->uses[x->id] == 1 &&
+      if (is_rounded_contraction(x) && !x->origin.is_backward && p->uses[x->id] == 1 &&
           is_bias_of(node, node->input[k]))
         p->is_pending[x->id] = true;
     }
@@ -128,26 +128,28 @@ static Node *explain(Precision *p, Node *node, const char *why) {
   return node;
 }
 
-static Node *cast(Precision *p, Node *x, DType dtype, const Node *old, const char *why) {
+static Node *precision_cast(Precision *p, Node *x, DType dtype, const Node *old, const char *why) {
   p->fresh->origin = old->origin;
   Node *made = make_cast(p->fresh, x, dtype);
   return made == x ? x : explain(p, made, why);
 }
 
-static const char *name_of(DType dtype) { return dtype == DT_F16 ? "fp16" : dtype_text(dtype); }
+static const char *precision_name(DType dtype) {
+  return dtype == DT_F16 ? "fp16" : dtype_text(dtype);
+}
 
 static const char *say(Precision *p, DType dtype, const char *reason) {
-  return arena_printf(p->fresh->arena, "%s: %s", name_of(dtype), reason);
+  return arena_printf(p->fresh->arena, "%s: %s", precision_name(dtype), reason);
 }
 
 /* As the graph before had it. */
 static Node *in_wide(Precision *p, const Node *old) {
   Node **wide = &p->wide[old->id];
-  if (!*wide) *wide = cast(p, p->thin[old->id], old->type.dtype, old, "f32: arithmetic");
+  if (!*wide) *wide = precision_cast(p, p->thin[old->id], old->type.dtype, old, "f32: arithmetic");
   return *wide;
 }
 
-static Node *copy_as(Precision *p, const Node *old, Node *const *inputs, DType dtype) {
+static Node *copy_with_type(Precision *p, const Node *old, Node *const *inputs, DType dtype) {
   return graph_copy_as(p->fresh, old, inputs, &(Type){dtype, old->type.shape});
 }
 
@@ -156,9 +158,9 @@ static Node *in_narrow(Precision *p, const Node *old, DType dtype) {
   if (p->kept[old->id] == dtype) return p->thin[old->id];
   if (old->op == OP_RESHAPE || old->op == OP_TRANSPOSE || old->op == OP_BROADCAST) {
     Node *input = in_narrow(p, old->input[0], dtype);
-    return explain(p, copy_as(p, old, &input, dtype), say(p, dtype, "exact"));
+    return explain(p, copy_with_type(p, old, &input, dtype), say(p, dtype, "exact"));
   }
-  return cast(p, in_wide(p, old), dtype, old, say(p, dtype, "operand of a contraction"));
+  return precision_cast(p, in_wide(p, old), dtype, old, say(p, dtype, "operand of a contraction"));
 }
 
 /* ── ops of which nothing is rounded ────────────────────────────────────────────────────────── */
@@ -168,7 +170,7 @@ static bool windows_overlap(const Node *node) {
   return kernel->ints[0] > stride->ints[0] || kernel->ints[1] > stride->ints[1];
 }
 
-static bool is_exact(const Node *node) {
+static bool moves_exactly(const Node *node) {
   if (node->op == OP_PAD) return node_float(node, ATTR_VALUE, 0) == 0;
   if (node->op == OP_POOL_MAX_GRAD) return !windows_overlap(node);
   return op_has(node->op, TRAIT_EXACT);
@@ -205,20 +207,21 @@ static Node **operands(Precision *p, const Node *node, DType narrow) {
   return inputs;
 }
 
-static void keep(Precision *p, const Node *old, Node *thin) {
+static void keep_narrow(Precision *p, const Node *old, Node *thin) {
   p->thin[old->id] = thin;
   p->kept[old->id] = p->may[old->id] = thin->type.dtype;
 }
 
 static bool visit_exact(Precision *p, const Node *node) {
-  if (!is_exact(node)) return false;
+  if (!moves_exactly(node)) return false;
   DType narrow = common_narrow(p, node);
   if (narrow == DT_F32) return false;
   bool is_float = node->type.dtype == DT_F32;
-  Node *made = copy_as(p, node, operands(p, node, narrow), is_float ? narrow : node->type.dtype);
+  Node *made =
+      copy_with_type(p, node, operands(p, node, narrow), is_float ? narrow : node->type.dtype);
   explain(p, made, say(p, narrow, "exact"));
   if (is_float)
-    keep(p, node, made);
+    keep_narrow(p, node, made);
   else
     p->wide[node->id] = made;
   return true;
@@ -227,12 +230,12 @@ static bool visit_exact(Precision *p, const Node *node) {
 /* ── contractions ───────────────────────────────────────────────────────────────────────────── */
 static bool visit_contraction(Precision *p, const Node *node) {
   bool is_tf32, has_own = node_str(node, ATTR_PRECISION) != NULL;
-  if (!is_contraction(node)) return false;
+  if (!is_rounded_contraction(node)) return false;
   DType narrow = policy(p, node, &is_tf32);
   if (narrow == DT_F32 && !is_tf32 && p->narrow == DT_F32 && !p->is_tf32) return false;
   const char *cause = has_own ? "contraction, as the layer says" : "contraction";
   if (narrow == DT_F32) {
-    Node *made = copy_as(p, node, operands(p, node, DT_F32), DT_F32);
+    Node *made = copy_with_type(p, node, operands(p, node, DT_F32), DT_F32);
     if (is_tf32) node_set_attr(p->fresh, made, attr_bool(ATTR_TF32, true));
     p->wide[node->id] =
         explain(p, made, arena_printf(p->fresh->arena, "%s: %s", is_tf32 ? "tf32" : "f32", cause));
@@ -251,12 +254,12 @@ static bool visit_contraction(Precision *p, const Node *node) {
   const char *rest = is_last     ? ", its f32 sums are a gradient"
                      : is_summed ? ", its f32 sums meet a bias"
                                  : "";
-  explain(p, made, arena_printf(p->fresh->arena, "%s: %s%s", name_of(narrow), cause, rest));
+  explain(p, made, arena_printf(p->fresh->arena, "%s: %s%s", precision_name(narrow), cause, rest));
   p->may[node->id] = narrow;
   if (is_summed)
     p->wide[node->id] = made;
   else
-    keep(p, node, made);
+    keep_narrow(p, node, made);
   return true;
 }
 
@@ -269,8 +272,8 @@ static bool visit_attention(Precision *p, const Node *node) {
   Node **inputs = operands(p, node, DT_F32);
   for (int k = 0; k < node->input_count; k++)
     if (attention_policy(p, node, k) != DT_F32) inputs[k] = in_narrow(p, node->input[k], narrow);
-  const char *type = is_tf32 && narrow == DT_F32 ? "tf32" : name_of(narrow);
-  Node *made = copy_as(p, node, inputs, narrow);
+  const char *type = is_tf32 && narrow == DT_F32 ? "tf32" : precision_name(narrow);
+  Node *made = copy_with_type(p, node, inputs, narrow);
   if (is_tf32 && narrow == DT_F32) node_set_attr(p->fresh, made, attr_bool(ATTR_TF32, true));
   explain(p, made, arena_printf(p->fresh->arena, "%s: attention, f32 within", type));
   p->wide[node->id] = made;
@@ -286,14 +289,15 @@ static bool visit_result(Precision *p, const Node *node) {
   if (made->type.dtype == DT_F32)
     p->wide[node->id] = made;
   else
-    keep(p, node, explain(p, made, say(p, made->type.dtype, "result of attention")));
+    keep_narrow(p, node, explain(p, made, say(p, made->type.dtype, "result of attention")));
   return true;
 }
 
 /* Parameters without an f32 copy: what is not a contraction widens them. */
 static bool visit_param(Precision *p, const Node *node) {
   if (node->op != OP_PARAM || p->params == DT_F32) return false;
-  keep(p, node, explain(p, copy_as(p, node, NULL, p->params), say(p, p->params, "parameter")));
+  keep_narrow(p, node,
+              explain(p, copy_with_type(p, node, NULL, p->params), say(p, p->params, "parameter")));
   return true;
 }
 
@@ -320,7 +324,7 @@ static DType may_keep(const Precision *p, const Node *node) {
   return common;
 }
 
-static const char *reason(const Node *node) {
+static const char *precision_reason(const Node *node) {
   switch (op_info[node->op].op_class) {
   case CLASS_REDUCE:
     return "f32: reduction";
@@ -349,7 +353,7 @@ static Node *round_bias(Precision *p, const Node *bias, DType dtype) {
   const Node *base = bias;
   while (base->op == OP_RESHAPE || base->op == OP_BROADCAST) base = base->input[0];
   if (base->op != OP_PARAM) return in_wide(p, bias);
-  return cast(p, in_narrow(p, bias, dtype), DT_F32, bias, "f32: arithmetic");
+  return precision_cast(p, in_narrow(p, bias, dtype), DT_F32, bias, "f32: arithmetic");
 }
 
 /* A sum over all dimensions but the last: a bias's gradient. */
@@ -359,9 +363,9 @@ static bool is_bias_gradient(const Node *node) {
 
 /* What its weight's gradient takes of the same values, and half as much to read. */
 static Node *summed_operand(Precision *p, const Node *values) {
-  DType narrow = p->wanted[strip_views(values)->id];
+  DType narrow = p->wanted[strip_moves(values)->id];
   if (narrow == DT_F32) return in_wide(p, values);
-  return cast(p, in_narrow(p, values, narrow), DT_F32, values, "f32: reduction");
+  return precision_cast(p, in_narrow(p, values, narrow), DT_F32, values, "f32: reduction");
 }
 
 /* The gradient of a value with several readers, one of which is a contraction: where it adds up
@@ -384,16 +388,16 @@ static void visit_other(Precision *p, const Node *node) {
   Node *made = graph_copy_node(p->fresh, node, inputs);
   p->wide[id] = made;
   bool is_single = node->type.dtype == DT_F32;
-  if (is_single && reason(node)) explain(p, made, reason(node));
+  if (is_single && precision_reason(node)) explain(p, made, precision_reason(node));
   if (p->may[id] == DT_F32) return;
   bool is_sum = is_sum_of_gradients(p, node);
   if (!has_bias && !is_sum && p->wanted[id] != p->may[id] && !p->in_window[id]) return;
-  keep(p, node,
-       cast(p, made, p->may[id], node,
-            say(p, p->may[id],
-                has_bias ? "result of a contraction and its bias"
-                : is_sum ? "sum of gradients"
-                         : "kept for a contraction")));
+  keep_narrow(p, node,
+              precision_cast(p, made, p->may[id], node,
+                             say(p, p->may[id],
+                                 has_bias ? "result of a contraction and its bias"
+                                 : is_sum ? "sum of gradients"
+                                          : "kept for a contraction")));
   p->wide[id] = NULL;
 }
 

@@ -5,19 +5,21 @@
 #include <math.h>
 #include <string.h>
 
-static uint64_t next(uint64_t *state) { /* splitmix64 */
+static uint64_t probe_random(uint64_t *state) { /* splitmix64 */
   uint64_t z = *state += 0x9e3779b97f4a7c15u;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
   z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
   return z ^ (z >> 31);
 }
-static double uniform(uint64_t *state) { return (double)(next(state) >> 11) * 0x1p-53; }
+static double probe_uniform(uint64_t *state) {
+  return (double)(probe_random(state) >> 11) * 0x1p-53;
+}
 
 static uint64_t hash_name(const char *name, uint64_t seed) {
   uint64_t hash = 0xcbf29ce484222325u;
   for (; *name; name++) hash = (hash ^ (unsigned char)*name) * 0x100000001b3u;
   hash ^= seed * 0x9e3779b97f4a7c15u;
-  next(&hash);
+  probe_random(&hash);
   return hash;
 }
 
@@ -77,7 +79,7 @@ static int64_t flat_place(const Graph *graph, const Node *node) {
   return is_front || shape_equal(&node->type.shape, &grads->type.shape) ? 0 : -1;
 }
 
-static void permute(const Storage *storage, const double *from, double *to, bool is_back) {
+static void probe_permute(const Storage *storage, const double *from, double *to, bool is_back) {
   for (int64_t i = 0; i < shape_elements(&storage->view); i++) {
     int64_t element = storage_element(storage, i);
     to[is_back ? element : i] = from[is_back ? i : element];
@@ -101,7 +103,7 @@ static const Tensor *reordered(const Graph *graph, const Node *node, const Tenso
       out = tensor_new(graph->arena, tensor->type);
       memcpy(out->f, tensor->f, sizeof(double) * (size_t)room);
     }
-    permute(&storage, tensor->f + at, out->f + at, is_back);
+    probe_permute(&storage, tensor->f + at, out->f + at, is_back);
   }
   return out ? out : tensor;
 }
@@ -110,7 +112,7 @@ const Tensor *probe_as_it_lies(const Graph *graph, const Node *node, const Tenso
   return reordered(graph, node, tensor, false);
 }
 
-static const Tensor *slice_of(Arena *arena, const Tensor *flat, const Node *param) {
+static const Tensor *probe_slice(Arena *arena, const Tensor *flat, const Node *param) {
   Tensor *slice = tensor_new(arena, param->type);
   int64_t at = node_int(param, ATTR_OFFSET, 0), count = shape_elements(&param->type.shape);
   memcpy(slice->f, flat->f + at, sizeof(double) * (size_t)count);
@@ -142,7 +144,7 @@ const Tensor *probe_leaf(const Node *leaf, void *context) {
   if (!name) return NULL;
   if (leaf->op == OP_SETTING) return setting_value(probe, leaf, name);
   const Tensor *before = leaf->op == OP_INPUT ? NULL : assigned(probe, leaf);
-  if (before && leaf->op == OP_PARAM) return slice_of(probe->arena, before, leaf);
+  if (before && leaf->op == OP_PARAM) return probe_slice(probe->arena, before, leaf);
   if (before && leaf->op == OP_STATE) return before;
   if (leaf->op == OP_STATE && (leaf->role == ROLE_PARAMS || leaf->role == ROLE_NARROW))
     return params_value(probe, leaf);
@@ -152,11 +154,11 @@ const Tensor *probe_leaf(const Node *leaf, void *context) {
   int64_t limit = tensor->f ? 0 : integer_limit(probe->graph, leaf);
   for (int64_t i = 0; i < count; i++)
     if (!tensor->f)
-      tensor->i[i] = (int64_t)(next(&random) % (uint64_t)limit);
+      tensor->i[i] = (int64_t)(probe_random(&random) % (uint64_t)limit);
     else if (leaf->op == OP_STATE)
-      tensor->f[i] = uniform(&random);
+      tensor->f[i] = probe_uniform(&random);
     else
-      tensor->f[i] = 2 * uniform(&random) - 1;
+      tensor->f[i] = 2 * probe_uniform(&random) - 1;
   for (int64_t i = 0; i < count && is_narrow_param(leaf); i++)
     tensor->f[i] = dtype_round(leaf->type.dtype, tensor->f[i]);
   return reordered(probe->graph, leaf, tensor, false);
@@ -176,7 +178,7 @@ static void print_number(const Tensor *tensor, int64_t i, FILE *out) {
     fprintf(out, " %.6g", (fabs(tensor->f[i]) < 1e-13 ? 0 : tensor->f[i]) + 0.0);
 }
 
-static void print_tensor(const Tensor *tensor, FILE *out) {
+static void probe_print_tensor(const Tensor *tensor, FILE *out) {
   enum { SHOWN = 12 };
   int64_t count = shape_elements(&tensor->type.shape);
   for (int64_t i = 0; i < count && i < SHOWN; i++) print_number(tensor, i, out);
@@ -196,12 +198,12 @@ void probe_print(const Graph *graph, Tensor *const *values, FILE *out) {
     const Root *root = &graph->roots.at[i];
     const Tensor *value = reordered(graph, root->node, values[root->node->id], true);
     fprintf(out, "%s %s: %s =", root_kind_text[root->kind], root->name, type_text(&value->type, text));
-    print_tensor(value, out);
+    probe_print_tensor(value, out);
     fputc('\n', out);
   }
 }
 
-static void print_line(const char *kind, const char *name, const Tensor *tensor, FILE *out) {
+static void probe_print_line(const char *kind, const char *name, const Tensor *tensor, FILE *out) {
   char text[TYPE_TEXT];
   fprintf(out, "%s %s: %s =", kind, name, type_text(&tensor->type, text));
   for (int64_t i = 0; i < shape_elements(&tensor->type.shape); i++)
@@ -217,12 +219,12 @@ void probe_print_all(Probe *probe, Tensor *const *values, FILE *out) {
     const Node *node = probe->graph->nodes.at[i];
     if (node->op == OP_INPUT || node->op == OP_PARAM || node->op == OP_STATE ||
         node->op == OP_SETTING)
-      print_line(op_info[node->op].text, node_str(node, ATTR_NAME),
-                 reordered(probe->graph, node, values[i], true), out);
+      probe_print_line(op_info[node->op].text, node_str(node, ATTR_NAME),
+                       reordered(probe->graph, node, values[i], true), out);
   }
   for (int i = 0; i < probe->graph->roots.count; i++) {
     const Root *root = &probe->graph->roots.at[i];
-    print_line(root_kind_text[root->kind], root->name,
-               reordered(probe->graph, root->node, values[root->node->id], true), out);
+    probe_print_line(root_kind_text[root->kind], root->name,
+                     reordered(probe->graph, root->node, values[root->node->id], true), out);
   }
 }

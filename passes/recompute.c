@@ -217,8 +217,8 @@ static bool is_residual(const Node *node) {
   return node->input[0]->op != OP_BROADCAST && node->input[1]->op != OP_BROADCAST;
 }
 
-static bool is_allowed(const RecomputePlan *plan, const RecomputeGroup *group, int level,
-                       const Node *node) {
+static bool recompute_is_allowed(const RecomputePlan *plan, const RecomputeGroup *group, int level,
+                                 const Node *node) {
   if (op_has(node->op, TRAIT_SCATTERS) || level == LEVEL_NONE) return false;
   switch (op_info[node->op].op_class) {
   case CLASS_REDUCE:
@@ -243,7 +243,7 @@ void recompute_choose(RecomputePlan *plan, RecomputeGroup *group, int level) {
     bool is_fixed = plan->is_fixed[id];
     int64_t bytes = node_has_results(node) ? MIN_CUT_INFINITE : type_bytes(&node->type);
     min_cut_edge(cut, 2 * i, 2 * i + 1, is_fixed ? 0 : bytes);
-    if (is_fixed || !is_allowed(plan, group, level, node))
+    if (is_fixed || !recompute_is_allowed(plan, group, level, node))
       min_cut_edge(cut, source, 2 * i, MIN_CUT_INFINITE);
     if (plan->is_read[id]) min_cut_edge(cut, 2 * i + 1, sink, MIN_CUT_INFINITE);
     for (int k = 0; k < node->input_count; k++) {
@@ -272,7 +272,7 @@ typedef struct {
   Node **map, **twin; /* by old node: its copy; the recomputed one, which backward reads */
 } Apply;
 
-static const char *reason(const Apply *apply, const Node *node) {
+static const char *recompute_reason(const Apply *apply, const Node *node) {
   const RecomputeGroup *group = &apply->plan->groups.at[apply->plan->group_of[node->id]];
   const char *why = node_str(node, ATTR_WHY);
   return arena_printf(apply->fresh->arena, "recomputed%s%s%s",
@@ -290,7 +290,7 @@ static void make_twin(Apply *apply, const Node *old) {
   for (int k = 0; k < old->input_count; k++) inputs[k] = value_for_backward(apply, old->input[k]);
   Node *made = graph_copy_node(apply->fresh, old, inputs);
   made->origin.is_recomputed = made->origin.is_backward = true;
-  node_set_attr(apply->fresh, made, attr_str(ATTR_WHY, reason(apply, old)));
+  node_set_attr(apply->fresh, made, attr_str(ATTR_WHY, recompute_reason(apply, old)));
   apply->twin[old->id] = made;
 }
 

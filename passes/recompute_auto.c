@@ -68,7 +68,7 @@ static void find_group_steps(Search *search, int index) {
   }
 }
 
-static int compare_steps(const void *left, const void *right) {
+static int compare_prices(const void *left, const void *right) {
   const Step *a = left, *b = right;
   if (a->price != b->price) return a->price < b->price ? -1 : 1;
   if (a->group != b->group) return a->group - b->group;
@@ -92,7 +92,8 @@ static Graph *copy_graph(const Graph *old, Arena *arena) {
 
 /* Runs the passes behind this one, as the pipeline will, on the graph in *slot of `program`; false
  * if one failed. */
-static bool finish(const PassContext *like, Program *program, Graph **slot, Arena *arena) {
+static bool recompute_plan_rest(const PassContext *like, Program *program, Graph **slot,
+                                Arena *arena) {
   PassContext context = *like;
   context.arena = arena;
   context.program = program;
@@ -114,7 +115,7 @@ static int64_t bytes_with(Search *search, int count) {
   take_steps(search, count);
   *slot = recompute_apply(search->plan, arena);
   int64_t total = -1;
-  if (finish(search->context, &program, slot, arena)) {
+  if (recompute_plan_rest(search->context, &program, slot, arena)) {
     MemoryReport report = memory_report(&program, arena);
     total = report.total;
     search->fixed = report.bytes[MEMORY_PARAMS] + report.bytes[MEMORY_NARROW] +
@@ -137,12 +138,13 @@ static bool plan_others(Search *search) {
   for (int i = 0; i < count; i++)
     if (*slots[i]) *slots[i] = copy_graph(*slots[i], search->scratch);
   for (int i = 0; i < count; i++)
-    if (*slots[i] && !finish(search->context, others, slots[i], search->scratch)) return false;
+    if (*slots[i] && !recompute_plan_rest(search->context, others, slots[i], search->scratch))
+      return false;
   return true;
 }
 
 /* ── the search ─────────────────────────────────────────────────────────────────────────────── */
-static bool fail(Search *search, int64_t budget, int64_t least) {
+static bool recompute_fail(Search *search, int64_t budget, int64_t least) {
   char text[3][32];
   diag_error(
       search->context->diag, (Loc){0},
@@ -180,10 +182,10 @@ static bool search_steps(Search *search, int64_t budget) {
     if (least > budget) {
       if (least > none) least = none;
       low = high = look_between(search, budget, &least);
-      if (high < 0) return fail(search, budget, least);
+      if (high < 0) return recompute_fail(search, budget, least);
     }
   } else if (none > budget) {
-    return fail(search, budget, none);
+    return recompute_fail(search, budget, none);
   }
   while (high - low > 1) {
     int middle = low + (high - low) / 2;
@@ -204,7 +206,7 @@ bool recompute_search(PassContext *context, RecomputePlan *plan, int64_t budget)
   for (int i = 0; i < plan->groups.count; i++)
     if (!plan->groups.at[i].is_settled) find_group_steps(&search, i);
   if (search.steps.count > 0)
-    qsort(search.steps.at, (size_t)search.steps.count, sizeof(Step), compare_steps);
+    qsort(search.steps.at, (size_t)search.steps.count, sizeof(Step), compare_prices);
   bool ok = plan_others(&search) && search_steps(&search, budget);
   arena_free(scratch);
   return ok;

@@ -8,11 +8,11 @@ typedef struct {
   int64_t batch;
 } Finder;
 
-static const Samples *at(const Finder *f, const Node *node) { return &f->of[node->id]; }
-static Samples mixed(void) { return (Samples){.kind = SAMPLES_MIXED}; }
+static const Samples *samples_at(const Finder *f, const Node *node) { return &f->of[node->id]; }
+static Samples samples_mixed(void) { return (Samples){.kind = SAMPLES_MIXED}; }
 
 static Samples each(int axis, int64_t inner, int level) {
-  if (level >= SAMPLES_LEVELS) return mixed();
+  if (level >= SAMPLES_LEVELS) return samples_mixed();
   return (Samples){.kind = SAMPLES_EACH, .axis = axis, .inner = inner, .level = level};
 }
 
@@ -21,21 +21,21 @@ static int64_t behind(const Shape *shape, int axis) {
 }
 
 /* What all inputs together are, if they lie side by side; EACH has the axis of the first. */
-static Samples joined(const Finder *f, Node *const *inputs, int count) {
+static Samples samples_joined(const Finder *f, Node *const *inputs, int count) {
   Samples all = {0};
   int level = 0;
   for (int i = 0; i < count; i++) {
-    const Samples *s = at(f, inputs[i]);
-    if (s->kind == SAMPLES_MIXED) return mixed();
+    const Samples *s = samples_at(f, inputs[i]);
+    if (s->kind == SAMPLES_MIXED) return samples_mixed();
     bool differs = s->kind == SAMPLES_EACH && all.kind == SAMPLES_EACH &&
                    (s->axis != all.axis || s->inner != all.inner);
-    if (differs && f->batch > 1) return mixed();
+    if (differs && f->batch > 1) return samples_mixed();
     if (s->kind == SAMPLES_EACH && all.kind != SAMPLES_EACH)
       all = (Samples){.kind = SAMPLES_EACH, .axis = s->axis, .inner = s->inner};
     if (s->kind == SAMPLES_ALL && all.kind == SAMPLES_NONE) all.kind = SAMPLES_ALL;
   }
   for (int i = 0; i < count; i++) {
-    const Samples *s = at(f, inputs[i]);
+    const Samples *s = samples_at(f, inputs[i]);
     int own = s->level + (s->kind == SAMPLES_ALL && all.kind == SAMPLES_EACH);
     if (own > level) level = own;
   }
@@ -44,13 +44,13 @@ static Samples joined(const Finder *f, Node *const *inputs, int count) {
   return all;
 }
 
-static Samples total(int level) {
+static Samples samples_total(int level) {
   return (Samples){.kind = SAMPLES_ALL, .is_total = true, .level = level};
 }
 
 /* ── moves ──────────────────────────────────────────────────────────────────────────────────── */
 /* sample = (flat index / stride) % batch, before and after. */
-static Samples reshaped(const Finder *f, const Node *node, const Samples *x) {
+static Samples samples_reshaped(const Finder *f, const Node *node, const Samples *x) {
   const Shape *old = &node->input[0]->type.shape, *shape = &node->type.shape;
   int64_t stride = x->inner * behind(old, x->axis);
   for (int i = 0; i < shape->rank && shape_elements(shape); i++) {
@@ -58,7 +58,7 @@ static Samples reshaped(const Finder *f, const Node *node, const Samples *x) {
     if (stride % step == 0 && step * shape->dim[i] % (stride * f->batch) == 0)
       return each(i, stride / step, x->level);
   }
-  return mixed();
+  return samples_mixed();
 }
 
 static Samples sliced(const Finder *f, const Node *node, const Samples *x) {
@@ -66,43 +66,43 @@ static Samples sliced(const Finder *f, const Node *node, const Samples *x) {
   int64_t start = node_attr(node, ATTR_START)->ints[x->axis];
   int64_t step = node_attr(node, ATTR_STEP)->ints[x->axis], block = f->batch * x->inner;
   bool is_whole = size == had || (step == 1 && start % block == 0 && size % block == 0 && size);
-  return is_whole ? *x : mixed();
+  return is_whole ? *x : samples_mixed();
 }
 
 static Samples gathered(const Finder *f, const Node *node) {
-  const Samples *table = at(f, node->input[0]), *index = at(f, node->input[1]);
-  Samples all = joined(f, node->input, 2);
+  const Samples *table = samples_at(f, node->input[0]), *index = samples_at(f, node->input[1]);
+  Samples all = samples_joined(f, node->input, 2);
   bool is_table = table->kind == SAMPLES_EACH;
   if (all.kind != SAMPLES_EACH) return all;
-  if (is_table && (index->kind == SAMPLES_EACH || table->axis == 0)) return mixed();
+  if (is_table && (index->kind == SAMPLES_EACH || table->axis == 0)) return samples_mixed();
   if (is_table) all.axis = node->input[1]->type.shape.rank + table->axis - 1;
   return all;
 }
 
 static Samples concatenated(const Finder *f, const Node *node) {
-  Samples all = joined(f, node->input, node->input_count);
+  Samples all = samples_joined(f, node->input, node->input_count);
   if (all.kind != SAMPLES_EACH || node_int(node, ATTR_AXIS, 0) != all.axis) return all;
   for (int i = 0; i < node->input_count; i++)
-    if (at(f, node->input[i])->kind != SAMPLES_EACH) return mixed();
+    if (samples_at(f, node->input[i])->kind != SAMPLES_EACH) return samples_mixed();
   return all;
 }
 
-static Samples moved(const Finder *f, const Node *node) {
-  const Samples *x = at(f, node->input[0]);
+static Samples samples_moved(const Finder *f, const Node *node) {
+  const Samples *x = samples_at(f, node->input[0]);
   if (node->op == OP_GATHER) return gathered(f, node);
   if (node->op == OP_CONCAT) return concatenated(f, node);
   if (node->op == OP_SCATTER_ADD || node->op == OP_PUT) {
-    Samples all = joined(f, node->input, node->input_count);
-    return all.kind == SAMPLES_EACH ? mixed() : all;
+    Samples all = samples_joined(f, node->input, node->input_count);
+    return all.kind == SAMPLES_EACH ? samples_mixed() : all;
   }
   Samples same = *x;
   same.is_total = false;
   if (x->kind != SAMPLES_EACH) return same;
-  if (node->op == OP_RESHAPE) return reshaped(f, node, x);
+  if (node->op == OP_RESHAPE) return samples_reshaped(f, node, x);
   if (node->op == OP_SLICE) return sliced(f, node, x);
   if (node->op == OP_PAD) {
     bool grows = node_attr(node, ATTR_LOW)->ints[x->axis] || node_attr(node, ATTR_HIGH)->ints[x->axis];
-    return grows ? mixed() : same;
+    return grows ? samples_mixed() : same;
   }
   const Attr *perm = node->op == OP_TRANSPOSE ? node_attr(node, ATTR_PERM) : NULL;
   for (int i = 0; perm && i < perm->count; i++)
@@ -112,7 +112,7 @@ static Samples moved(const Finder *f, const Node *node) {
 
 /* ── sums ───────────────────────────────────────────────────────────────────────────────────── */
 static Samples reduced(const Finder *f, const Node *node) {
-  const Samples *x = at(f, node->input[0]);
+  const Samples *x = samples_at(f, node->input[0]);
   const Attr *axes = node_attr(node, ATTR_AXES);
   Samples same = *x;
   same.is_total = false;
@@ -122,7 +122,7 @@ static Samples reduced(const Finder *f, const Node *node) {
   if (!is_over) return same;
   bool is_known =
       node->op == OP_SUM || node->op == OP_PROD || node->op == OP_RMAX || node->op == OP_RMIN;
-  return is_known ? total(x->level) : mixed();
+  return is_known ? samples_total(x->level) : samples_mixed();
 }
 
 /* The axis of the product that an operand's axis becomes; -1: it is summed over. */
@@ -133,11 +133,11 @@ static int product_axis(int axis, int rank, bool is_turned, bool is_left) {
   return is_first ? -1 : rank - 1;
 }
 
-static Samples product(const Finder *f, const Node *node) {
-  const Samples *a = at(f, node->input[0]), *b = at(f, node->input[1]);
+static Samples samples_product(const Finder *f, const Node *node) {
+  const Samples *a = samples_at(f, node->input[0]), *b = samples_at(f, node->input[1]);
   int rank = node->type.shape.rank, level = 0;
-  if (a->kind == SAMPLES_MIXED || b->kind == SAMPLES_MIXED) return mixed();
-  if (a->kind != SAMPLES_EACH && b->kind != SAMPLES_EACH) return joined(f, node->input, 2);
+  if (a->kind == SAMPLES_MIXED || b->kind == SAMPLES_MIXED) return samples_mixed();
+  if (a->kind != SAMPLES_EACH && b->kind != SAMPLES_EACH) return samples_joined(f, node->input, 2);
   for (int i = 0; i < 2; i++) {
     const Samples *s = i ? b : a;
     int own = s->level + (s->kind == SAMPLES_ALL);
@@ -147,26 +147,26 @@ static Samples product(const Finder *f, const Node *node) {
   int right = product_axis(b->axis, rank, node_int(node, ATTR_TRANS_B, 0), false);
   if (a->kind == SAMPLES_EACH && b->kind == SAMPLES_EACH &&
       (left != right || a->inner != b->inner) && f->batch > 1)
-    return mixed();
+    return samples_mixed();
   const Samples *x = a->kind == SAMPLES_EACH ? a : b;
   int axis = x == a ? left : right;
-  if (level >= SAMPLES_LEVELS) return mixed();
-  return axis < 0 ? total(level) : each(axis, x->inner, level);
+  if (level >= SAMPLES_LEVELS) return samples_mixed();
+  return axis < 0 ? samples_total(level) : each(axis, x->inner, level);
 }
 
 /* conv, attention: samples side by side along the first dimension. */
 static Samples contracted(const Finder *f, const Node *node) {
-  if (node->op == OP_DOT) return product(f, node);
-  Samples all = joined(f, node->input, node->input_count);
+  if (node->op == OP_DOT) return samples_product(f, node);
+  Samples all = samples_joined(f, node->input, node->input_count);
   if (all.kind != SAMPLES_EACH) return all;
-  bool is_weight = node->op == OP_CONV && at(f, node->input[1])->kind == SAMPLES_EACH;
-  return all.axis == 0 && !is_weight ? all : mixed();
+  bool is_weight = node->op == OP_CONV && samples_at(f, node->input[1])->kind == SAMPLES_EACH;
+  return all.axis == 0 && !is_weight ? all : samples_mixed();
 }
 
 /* ── the whole ──────────────────────────────────────────────────────────────────────────────── */
 static Samples leaf(const Finder *f, const Node *node) {
   const Attr *form = node->op == OP_CONST ? node_attr(node, ATTR_SAMPLES) : NULL;
-  if (form && form->count == 4 && !form->floats[2] && !form->floats[3]) return mixed();
+  if (form && form->count == 4 && !form->floats[2] && !form->floats[3]) return samples_mixed();
   int64_t axis = node->op == OP_INPUT ? 0 : node_int(node, ATTR_BATCH, -1);
   if (axis < 0 || axis >= node->type.shape.rank) return (Samples){0};
   int64_t size = node->type.shape.dim[axis];
@@ -174,24 +174,24 @@ static Samples leaf(const Finder *f, const Node *node) {
   return each((int)axis, size / f->batch, 0);
 }
 
-static Samples find(const Finder *f, const Node *node) {
+static Samples find_samples(const Finder *f, const Node *node) {
   Samples all;
   switch (op_info[node->op].op_class) {
   case CLASS_LEAF:
     return leaf(f, node);
   case CLASS_POINTWISE:
-    return joined(f, node->input, node->input_count);
+    return samples_joined(f, node->input, node->input_count);
   case CLASS_MOVE:
-    return moved(f, node);
+    return samples_moved(f, node);
   case CLASS_REDUCE:
     return reduced(f, node);
   case CLASS_CONTRACT:
     return contracted(f, node);
   case CLASS_WINDOW:
-    all = joined(f, node->input, node->input_count);
-    return all.kind == SAMPLES_EACH && all.axis > 1 ? mixed() : all;
+    all = samples_joined(f, node->input, node->input_count);
+    return all.kind == SAMPLES_EACH && all.axis > 1 ? samples_mixed() : all;
   default:
-    return joined(f, node->input, node->input_count); /* stop_gradient, result, assign */
+    return samples_joined(f, node->input, node->input_count); /* stop_gradient, result, assign */
   }
 }
 
@@ -203,7 +203,7 @@ Samples *samples_find(const Graph *graph, Arena *arena, const bool *excused, int
   }
   *batch = f.batch;
   for (int i = 0; i < graph->nodes.count && f.batch; i++) {
-    f.of[i] = find(&f, graph->nodes.at[i]);
+    f.of[i] = find_samples(&f, graph->nodes.at[i]);
     if (excused && excused[i] && f.of[i].is_total) f.of[i] = (Samples){0};
   }
   return f.of;

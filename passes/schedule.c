@@ -38,7 +38,7 @@ typedef struct {
   Node **map;
 } Schedule;
 
-static Node *at(const Schedule *s, int id) { return s->graph->nodes.at[id]; }
+static Node *schedule_at(const Schedule *s, int id) { return s->graph->nodes.at[id]; }
 
 /* The step that makes a value; NULL for leaves. */
 static const Node *maker(const Node *value) {
@@ -61,7 +61,7 @@ static bool is_first_read(Schedule *s, const Node *base, int mark) {
 
 static void add_data_edges(Schedule *s) {
   for (int i = 0; i < s->count; i++) {
-    const Node *node = at(s, i);
+    const Node *node = schedule_at(s, i);
     if (node->op == OP_RESULT) VEC_PUSH(s->arena, s->results[node->input[0]->id], i);
     for (int k = 0; lifetime_is_step(node) && k < node->input_count; k++) {
       const Node *base = lifetime_base(node->input[k]), *first = maker(base);
@@ -94,7 +94,7 @@ static void mark_after(Schedule *s, int from) {
 static void add_reader_edges(Schedule *s, const Node *leaf, const Node *writer, bool *is_marked) {
   const Ids *readers = &s->read_by[leaf->id];
   for (int i = 0; i < readers->count; i++) {
-    const Node *reader = at(s, readers->at[i]);
+    const Node *reader = schedule_at(s, readers->at[i]);
     if (reader == writer || reader->op == OP_ASSIGN) continue;
     if (!*is_marked) mark_after(s, writer->id);
     *is_marked = true;
@@ -105,13 +105,13 @@ static void add_reader_edges(Schedule *s, const Node *leaf, const Node *writer, 
 static void add_state_edges(Schedule *s) {
   const LifetimeIds *leaves = lifetime_leaves_of_states(s->graph, s->arena);
   for (int i = 0; i < s->count; i++) {
-    const Node *assign = at(s, i);
+    const Node *assign = schedule_at(s, i);
     const Node *writer = assign->op == OP_ASSIGN ? maker(assign->input[0]) : NULL;
     if (!writer) continue;
     const Node *state = graph_find_state(s->graph, node_str(assign, ATTR_TARGET));
     bool is_marked = false;
     for (int k = 0; k < leaves[state->id].count; k++)
-      add_reader_edges(s, at(s, leaves[state->id].at[k]), writer, &is_marked);
+      add_reader_edges(s, schedule_at(s, leaves[state->id].at[k]), writer, &is_marked);
   }
 }
 
@@ -120,7 +120,7 @@ static void find_outside(Schedule *s) {
   for (int i = 0; i < s->graph->roots.count; i++)
     s->is_outside[lifetime_base(s->graph->roots.at[i].node)->id] = true;
   for (int i = 0; i < s->count; i++) {
-    const Node *node = at(s, i);
+    const Node *node = schedule_at(s, i);
     if (node_is_leaf(node) || node->op == OP_PACK) s->is_outside[i] = true;
     for (int k = 0; (node->op == OP_PACK || node->op == OP_ASSIGN) && k < node->input_count; k++)
       s->is_outside[lifetime_base(node->input[k])->id] = true;
@@ -137,19 +137,20 @@ static int64_t taken_bytes(const Schedule *s, const Node *node) {
   const Ids *results = &s->results[node->id];
   int64_t sum = 0;
   for (int i = 0; i < results->count; i++) {
-    int64_t index = node_int(at(s, results->at[i]), ATTR_INDEX, 0);
+    int64_t index = node_int(schedule_at(s, results->at[i]), ATTR_INDEX, 0);
     bool again = false;
-    for (int k = 0; k < i; k++) again |= node_int(at(s, results->at[k]), ATTR_INDEX, 0) == index;
-    if (!again) sum += bytes_of(s, at(s, results->at[i]));
+    for (int k = 0; k < i; k++)
+      again |= node_int(schedule_at(s, results->at[k]), ATTR_INDEX, 0) == index;
+    if (!again) sum += bytes_of(s, schedule_at(s, results->at[i]));
   }
   return sum;
 }
 
 static void find_gains(Schedule *s) {
   for (int i = 0; i < s->count; i++)
-    if (lifetime_is_step(at(s, i))) s->gain[i] -= taken_bytes(s, at(s, i));
+    if (lifetime_is_step(schedule_at(s, i))) s->gain[i] -= taken_bytes(s, schedule_at(s, i));
   for (int i = 0; i < s->count; i++)
-    if (s->readers[i] == 1) s->gain[s->reader[i]] += bytes_of(s, at(s, i));
+    if (s->readers[i] == 1) s->gain[s->reader[i]] += bytes_of(s, schedule_at(s, i));
 }
 
 /* ── what may run ───────────────────────────────────────────────────────────────────────────── */
@@ -177,8 +178,8 @@ static void heap_pop(Heap *heap) {
 }
 
 static bool may_run(const Schedule *s, int step) {
-  return lifetime_is_step(at(s, step)) && at(s, step)->op != OP_ASSIGN && !s->waits[step] &&
-         !s->is_placed[step];
+  return lifetime_is_step(schedule_at(s, step)) && schedule_at(s, step)->op != OP_ASSIGN &&
+         !s->waits[step] && !s->is_placed[step];
 }
 
 static void offer(Schedule *s, int step) {
@@ -187,13 +188,14 @@ static void offer(Schedule *s, int step) {
 }
 
 /* The step that frees most; of those that free nothing, the first one. */
-static const Node *choose(Schedule *s) {
+static const Node *schedule_choose(Schedule *s) {
   for (; s->by_gain.count; heap_pop(&s->by_gain)) {
     const Ready *best = &s->by_gain.at[0];
-    if (!s->is_placed[best->step] && s->gain[best->step] == best->gain) return at(s, best->step);
+    if (!s->is_placed[best->step] && s->gain[best->step] == best->gain)
+      return schedule_at(s, best->step);
   }
   for (; s->by_id.count; heap_pop(&s->by_id))
-    if (!s->is_placed[s->by_id.at[0].step]) return at(s, s->by_id.at[0].step);
+    if (!s->is_placed[s->by_id.at[0].step]) return schedule_at(s, s->by_id.at[0].step);
   return NULL;
 }
 
@@ -212,12 +214,12 @@ static void place_node(Schedule *s, const Node *node) {
 }
 
 /* What waited for this step may run, and who is left as the only reader frees the value. */
-static void place(Schedule *s, const Node *node) {
+static void schedule_place(Schedule *s, const Node *node) {
   if (s->is_placed[node->id]) return;
   place_node(s, node);
   if (!lifetime_is_step(node)) return;
   for (int i = 0; i < s->results[node->id].count; i++)
-    place_node(s, at(s, s->results[node->id].at[i]));
+    place_node(s, schedule_at(s, s->results[node->id].at[i]));
   for (int k = 0; k < node->input_count; k++) {
     const Node *base = lifetime_base(node->input[k]);
     if (!is_first_read(s, base, -node->id - 1)) continue;
@@ -259,12 +261,12 @@ Graph *pass_schedule(PassContext *context, Graph *graph) {
   find_outside(&s);
   find_gains(&s);
   for (int i = 0; i < count; i++) {
-    if (node_is_leaf(at(&s, i))) place(&s, at(&s, i));
+    if (node_is_leaf(schedule_at(&s, i))) schedule_place(&s, schedule_at(&s, i));
     if (may_run(&s, i)) heap_push(&s, &s.by_id, (Ready){0, i});
     offer(&s, i);
   }
-  for (const Node *next; (next = choose(&s));) place(&s, next);
-  for (int i = 0; i < count; i++) place(&s, at(&s, i));
+  for (const Node *next; (next = schedule_choose(&s));) schedule_place(&s, next);
+  for (int i = 0; i < count; i++) schedule_place(&s, schedule_at(&s, i));
   graph_copy_roots(s.fresh, graph, s.map);
   return s.fresh;
 }

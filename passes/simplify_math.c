@@ -10,7 +10,7 @@
 
 static bool is_float(const Node *node) { return dtype_is_float(node->type.dtype); }
 
-static bool is_signed(const Node *node) {
+static bool simplify_is_signed(const Node *node) {
   return is_float(node) || node->type.dtype == DT_I32 || node->type.dtype == DT_I64;
 }
 static bool is_in_range(const Node *node, double c) { /* of any signed type */
@@ -40,7 +40,7 @@ static Node *add_zero(Graph *graph, Node *node) {
 static Node *add_constants(Graph *graph, Node *node) {
   double c, d;
   Node *x;
-  if (!is_signed(node) || !match_const(B, &c)) return NULL;
+  if (!simplify_is_signed(node) || !match_const(B, &c)) return NULL;
   if (match_with_const(A, OP_ADD, &x, &d) && is_in_range(node, c + d))
     return make_binary(graph, OP_ADD, x, make_like(graph, node, c + d));
   if (A->op == OP_SUB && match_const(A->input[0], &d) && is_in_range(node, c + d))
@@ -59,7 +59,7 @@ static Node *sub_constant(Graph *graph, Node *node) {
   double c;
   if (!match_const(B, &c)) return NULL;
   if (c == 0) return A;
-  if (!is_signed(node)) return NULL;
+  if (!simplify_is_signed(node)) return NULL;
   return make_binary(graph, OP_ADD, A, make_like(graph, node, -c));
 }
 static Node *sub_negative(Graph *graph, Node *node) {
@@ -69,14 +69,14 @@ static Node *sub_itself(Graph *graph, Node *node) { /* of floats: NaN - NaN is N
   return A == B && !is_float(node) ? make_like(graph, node, 0) : NULL;
 }
 static Node *sub_from_zero(Graph *graph, Node *node) {
-  return match_value(A, 0) && is_signed(node) ? make_unary(graph, OP_NEG, B) : NULL;
+  return match_value(A, 0) && simplify_is_signed(node) ? make_unary(graph, OP_NEG, B) : NULL;
 }
 
 /* ── products ───────────────────────────────────────────────────────────────────────────────── */
 static Node *mul_constant(Graph *graph, Node *node) {
   if (match_value(B, 1)) return A;
   if (match_value(B, 0) && !is_float(node)) return B; /* 0 * NaN is NaN */
-  if (match_value(B, -1) && is_signed(node)) return make_unary(graph, OP_NEG, A);
+  if (match_value(B, -1) && simplify_is_signed(node)) return make_unary(graph, OP_NEG, A);
   return NULL;
 }
 static Node *mul_constants(Graph *graph, Node *node) {
@@ -91,7 +91,7 @@ static Node *mul_constants(Graph *graph, Node *node) {
 }
 static Node *mul_negative(Graph *graph, Node *node) {
   double c;
-  if (A->op == OP_NEG && is_signed(node) && match_const(B, &c))
+  if (A->op == OP_NEG && simplify_is_signed(node) && match_const(B, &c))
     return make_binary(graph, OP_MUL, A->input[0], make_like(graph, node, -c));
   if (A->op == OP_NEG && B->op == OP_NEG)
     return make_binary(graph, OP_MUL, A->input[0], B->input[0]);
@@ -174,7 +174,7 @@ static Node *select_of(Graph *graph, Node *node) {
 }
 
 /* Does every value of `from` exist in `to`? */
-static bool is_exact(DType from, DType to) {
+static bool cast_is_exact(DType from, DType to) {
   if (from == to || from == DT_BOOL) return true;
   switch (from) {
   case DT_U8:
@@ -195,8 +195,8 @@ static Node *cast_of(Graph *graph, Node *node) {
   if (type_equal(&node->type, &A->type)) return A;
   if (A->op != OP_CAST) return NULL;
   DType from = A->input[0]->type.dtype, middle = A->type.dtype, to = node->type.dtype;
-  bool is_plain = dtype_is_float(to) || to == DT_BOOL || is_exact(from, to);
-  return is_exact(from, middle) && is_plain ? make_cast(graph, A->input[0], to) : NULL;
+  bool is_plain = dtype_is_float(to) || to == DT_BOOL || cast_is_exact(from, to);
+  return cast_is_exact(from, middle) && is_plain ? make_cast(graph, A->input[0], to) : NULL;
 }
 
 const SimplifyRule simplify_math_rules[] = {

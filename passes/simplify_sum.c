@@ -27,7 +27,7 @@ static bool is_row(const Node *sum, const Node *x) {
 }
 
 /* False if there are too many factors. */
-static bool split(Product *product, Node *x, int depth) {
+static bool split_product(Product *product, Node *x, int depth) {
   double c;
   if (match_const(x, &c)) {
     product->scale *= c;
@@ -35,10 +35,11 @@ static bool split(Product *product, Node *x, int depth) {
   }
   if (x->op == OP_NEG && depth < DEPTH_LIMIT) {
     product->scale = -product->scale;
-    return split(product, x->input[0], depth + 1);
+    return split_product(product, x->input[0], depth + 1);
   }
   if (x->op == OP_MUL && depth < DEPTH_LIMIT)
-    return split(product, x->input[0], depth + 1) && split(product, x->input[1], depth + 1);
+    return split_product(product, x->input[0], depth + 1) &&
+           split_product(product, x->input[1], depth + 1);
   if (is_row(product->sum, x)) {
     if (product->row_count == FACTOR_LIMIT) return false;
     product->row[product->row_count++] = x->input[0];
@@ -64,7 +65,7 @@ static Node *sum_like(Graph *graph, const Node *node, Node *x) {
 }
 static Node *sum_of_product(Graph *graph, Node *node) {
   Product product = {.sum = node, .scale = 1};
-  if (!dtype_is_float(node->type.dtype) || !split(&product, node->input[0], 0)) return NULL;
+  if (!dtype_is_float(node->type.dtype) || !split_product(&product, node->input[0], 0)) return NULL;
   double size = fabs(product.scale);
   bool is_plain = product.row_count == 0 && product.scale == 1;
   if (is_plain || product.factor_count == 0 || !(size > 1e-30 && size < 1e30)) return NULL;
@@ -87,7 +88,7 @@ static bool has_rows(const Node *sum, Node *x, int depth) {
     return has_rows(sum, x->input[0], depth + 1) && has_rows(sum, x->input[1], depth + 1);
   if (x->op == OP_NEG) return has_rows(sum, x->input[0], depth + 1);
   Product product = {.sum = sum, .scale = 1};
-  return split(&product, x, 0) && product.row_count > 0;
+  return split_product(&product, x, 0) && product.row_count > 0;
 }
 
 static Node *sum_of_terms(Graph *graph, Node *node) {

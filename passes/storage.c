@@ -42,7 +42,7 @@ static int form_of_sum(const Turn *t, const Node *state) {
   return param >= 0 ? t->form[param] : -1;
 }
 
-static void find_forms(Turn *t, const Storage *chosen, Arena *arena) {
+static void storage_find_forms(Turn *t, const Storage *chosen, Arena *arena) {
   for (int i = 0; i < t->old->nodes.count; i++) {
     t->form[i] = -1;
     if (!chosen[i].view.rank) continue;
@@ -64,15 +64,16 @@ static void find_forms(Turn *t, const Storage *chosen, Arena *arena) {
 static Shape shape_as(const Turn *t, int form) { return storage_shape(&t->forms.at[form]); }
 
 /* Made for `old`: values of other nodes are made in between, so the origin is set each time. */
-static Node *reshaped(Turn *t, Node *value, Shape shape, const Node *old) {
+static Node *storage_reshaped(Turn *t, Node *value, Shape shape, const Node *old) {
   t->fresh->origin = old->origin;
   return make_reshape(t->fresh, value, shape);
 }
 
 /* A value, reshaped to the view and transposed; only reshaped if no element moves. */
 static Node *transposed(Turn *t, Node *value, const Storage *storage, const Node *old) {
-  if (!storage_merged(storage).view.rank) return reshaped(t, value, storage_shape(storage), old);
-  return make_transpose(t->fresh, reshaped(t, value, storage->view, old), storage->perm);
+  if (!storage_merged(storage).view.rank)
+    return storage_reshaped(t, value, storage_shape(storage), old);
+  return make_transpose(t->fresh, storage_reshaped(t, value, storage->view, old), storage->perm);
 }
 
 /* The leaf that holds a param or a sum as it lies. */
@@ -98,7 +99,8 @@ static Node *lying_broadcast(Turn *t, const Node *node, int form) {
     small.view = (Shape){storage->view.rank, {1, 1, 1, 1, 1, 1, 1, 1}};
   else if (!shape_equal(&node->type.shape, &storage->view))
     return NULL;
-  Node *value = transposed(t, reshaped(t, plain_of(t, from), small.view, node), &small, node);
+  Node *value =
+      transposed(t, storage_reshaped(t, plain_of(t, from), small.view, node), &small, node);
   return make_broadcast(t->fresh, value, shape_as(t, form));
 }
 
@@ -110,7 +112,8 @@ static Node *made_lying(Turn *t, const Node *node, int form) {
   if (!has_form) return NULL;
   if (node->op == OP_PARAM || node->op == OP_STATE) return lying_leaf(t, node);
   if (storage_is_view(node)) return forms_get(&t->values, node->input[0], form);
-  if (node->op == OP_TRANSPOSE) return reshaped(t, plain_of(t, node->input[0]), type.shape, node);
+  if (node->op == OP_TRANSPOSE)
+    return storage_reshaped(t, plain_of(t, node->input[0]), type.shape, node);
   Node **inputs = ARENA_ARRAY(t->fresh->arena, Node *, node->input_count);
   for (int k = 0; k < node->input_count; k++)
     inputs[k] = forms_get(&t->values, node->input[k], form);
@@ -123,7 +126,7 @@ static Node *as_it_lies(Turn *t, const Node *node) {
   if (form < 0 || storage_is_view(node)) return NULL;
   Storage storage = storage_of_transpose(node);
   if (!storage_equal(&storage, &t->forms.at[form])) return NULL;
-  return reshaped(t, forms_get(&t->values, node->input[0], form), node->type.shape, node);
+  return storage_reshaped(t, forms_get(&t->values, node->input[0], form), node->type.shape, node);
 }
 
 /* Is this what a flat arena takes, rather than a value of its own? */
@@ -143,7 +146,7 @@ static Node *made_plain(Turn *t, const Node *node) {
   if (is_leaf && t->form[node->id] >= 0) {
     Storage back = storage_inverse(&t->forms.at[t->form[node->id]]);
     Node *value = transposed(t, forms_get(&t->values, node, t->form[node->id]), &back, node);
-    return reshaped(t, value, node->type.shape, node);
+    return storage_reshaped(t, value, node->type.shape, node);
   }
   Node *made = as_it_lies(t, node);
   if (made) return made;
@@ -153,7 +156,7 @@ static Node *made_plain(Turn *t, const Node *node) {
   return graph_copy_as(t->fresh, node, inputs, node->op == OP_ASSIGN ? NULL : &node->type);
 }
 
-static Node *make(void *turn, const Node *node, int form) {
+static Node *storage_make(void *turn, const Node *node, int form) {
   Turn *t = turn;
   Node *made = form == PLAIN ? made_plain(t, node) : made_lying(t, node, form);
   return made ? made : transposed(t, plain_of(t, node), &t->forms.at[form], node);
@@ -161,7 +164,7 @@ static Node *make(void *turn, const Node *node, int form) {
 
 /* Leaves stay in their order; what has a form, or can be made in any, waits until it is asked for.
  */
-static void visit(Turn *t, const Node *node) {
+static void storage_visit(Turn *t, const Node *node) {
   bool has_form = t->form[node->id] >= 0;
   if (has_form && (node->op == OP_PARAM || node->op == OP_STATE))
     forms_get(&t->values, node, t->form[node->id]);
@@ -178,9 +181,9 @@ Graph *pass_storage(PassContext *context, Graph *old) {
             .gradients = graph_find_gradients(old),
             .params = storage_params(old, arena),
             .form = ARENA_ARRAY(arena, int, count),
-            .values = {old, fresh, make, &t, {.arena = arena}}};
-  find_forms(&t, storage_choose(context, old), arena);
+            .values = {old, fresh, storage_make, &t, {.arena = arena}}};
+  storage_find_forms(&t, storage_choose(context, old), arena);
   if (!t.forms.count) return old;
-  for (int i = 0; i < count; i++) visit(&t, old->nodes.at[i]);
+  for (int i = 0; i < count; i++) storage_visit(&t, old->nodes.at[i]);
   return forms_end(&t.values, PLAIN);
 }

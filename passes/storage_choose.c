@@ -73,7 +73,7 @@ static int form_index(Election *e, const Storage *storage) {
   return e->forms.count - 1;
 }
 
-static void find_forms(Election *e) {
+static void election_find_forms(Election *e) {
   for (int i = 0; i < e->graph->nodes.count; i++) {
     const Node *node = e->graph->nodes.at[i];
     e->param_of[i] = node->op == OP_PARAM ? param_index(e, node) : -1;
@@ -116,7 +116,7 @@ static void count_gradients(Election *e) {
 }
 
 /* What Muon trains it takes for matrices: rows must stay rows. */
-static bool is_allowed(const Node *param, const Storage *storage) {
+static bool storage_is_allowed(const Node *param, const Storage *storage) {
   if (node_storage(param).view.rank) return false; /* the pass was here */
   if (!node_int(param, ATTR_MUON, 0)) return true;
   int64_t rows = 1;
@@ -133,7 +133,7 @@ static Storage elected(Election *e, int index) {
   const Node *param = e->params.at[index];
   int best = e->forms.count;
   for (int i = 0; i < e->forms.count; i++)
-    if (votes[i] > votes[best] && is_allowed(param, &e->forms.at[i])) best = i;
+    if (votes[i] > votes[best] && storage_is_allowed(param, &e->forms.at[i])) best = i;
   return best < e->forms.count ? e->forms.at[best] : (Storage){0};
 }
 
@@ -145,7 +145,7 @@ static void elect(PassContext *context, const Graph *graph, Storage *out) {
                 .number = {.arena = arena},
                 .param_of = ARENA_ARRAY(arena, int, count),
                 .form_of = ARENA_ARRAY(arena, int, count)};
-  find_forms(&e);
+  election_find_forms(&e);
   e.votes = ARENA_ARRAY(arena, int, e.params.count *(e.forms.count + 1));
   for (int i = 0; i < count; i++)
     for (int k = 0; k < graph->nodes.at[i]->input_count; k++)
@@ -157,7 +157,7 @@ static void elect(PassContext *context, const Graph *graph, Storage *out) {
 }
 
 /* ── the choice ─────────────────────────────────────────────────────────────────────────────── */
-static void follow(const Graph *leader, const Graph *graph, Storage *out) {
+static void storage_follow(const Graph *leader, const Graph *graph, Storage *out) {
   for (int i = 0; i < graph->nodes.count; i++) {
     const Node *param = graph->nodes.at[i], *same = NULL;
     if (param->op == OP_PARAM)
@@ -173,6 +173,6 @@ Storage *storage_choose(PassContext *context, const Graph *graph) {
   if (decides)
     elect(context, graph, out);
   else
-    follow(program->train, graph, out);
+    storage_follow(program->train, graph, out);
   return out;
 }

@@ -24,13 +24,13 @@ static Node *scalar_state(Totals *t, LeafRole role, const char *name) {
   return make_state(t->graph, role, name, (Type){DT_F64, shape_scalar()}, 0);
 }
 
-static Node *number(Totals *t, double value) {
+static Node *totals_number(Totals *t, double value) {
   return make_const(t->graph, DT_F64, shape_scalar(), value);
 }
 
 /* ── one batch ──────────────────────────────────────────────────────────────────────────────── */
 /* bool, 1 but for the axis of the samples: is it a sample of the split? */
-static Node *is_there(Evaluation *e, const Shape *shape, const Samples *s) {
+static Node *totals_is_there(Evaluation *e, const Shape *shape, const Samples *s) {
   Graph *graph = e->t.graph;
   Shape line = *shape;
   for (int i = 0; i < line.rank; i++)
@@ -40,25 +40,25 @@ static Node *is_there(Evaluation *e, const Shape *shape, const Samples *s) {
     index = make_binary(graph, OP_DIV, index, make_like(graph, index, (double)s->inner));
   if (line.dim[s->axis] > e->t.batch * s->inner)
     index = make_binary(graph, OP_REM, index, make_like(graph, index, (double)e->t.batch));
-  Node *real = make_binary(graph, OP_SUB, number(&e->t, (double)e->t.batch), e->missing);
+  Node *real = make_binary(graph, OP_SUB, totals_number(&e->t, (double)e->t.batch), e->missing);
   return make_binary(graph, OP_LT, index, make_cast(graph, real, DT_I32));
 }
 
-static Node *operand(Totals *t, Node *x, const Samples *s, Op op) {
+static Node *evaluation_operand(Totals *t, Node *x, const Samples *s, Op op) {
   Node *nothing = totals_neutral(t, op, x->type);
-  return make_select(t->graph, is_there((Evaluation *)t, &x->type.shape, s), x, nothing);
+  return make_select(t->graph, totals_is_there((Evaluation *)t, &x->type.shape, s), x, nothing);
 }
 
 /* ── over the batches ───────────────────────────────────────────────────────────────────────── */
-static Node *total(Totals *t, Op op, Node *part, int level) {
+static Node *evaluation_total(Totals *t, Op op, Node *part, int level) {
   Evaluation *e = (Evaluation *)t;
   Graph *graph = t->graph;
   const char *name = arena_printf(graph->arena, OWN_EVAL "%d", e->states++);
   Node *state = make_state(graph, ROLE_TOTAL, name, part->type, 0);
-  Node *goes_on = make_binary(graph, OP_NE, e->keep, number(t, 0));
+  Node *goes_on = make_binary(graph, OP_NE, e->keep, totals_number(t, 0));
   Node *before = make_select(graph, goes_on, state, totals_neutral(t, op, part->type));
   Node *now = totals_joined(t, op, before, part);
-  Node *is_done = make_binary(graph, OP_GT, e->pass, number(t, level));
+  Node *is_done = make_binary(graph, OP_GT, e->pass, totals_number(t, level));
   now = make_select(graph, is_done, state, now);
   make_assign(graph, name, now);
   return now;
@@ -69,11 +69,11 @@ static Node *batch_mean(Evaluation *e, Node *value) {
   Totals *t = &e->t;
   Graph *graph = t->graph;
   graph->origin = value->origin;
-  Node *zero = number(t, 0), *is_whole = make_binary(graph, OP_EQ, e->missing, zero);
+  Node *zero = totals_number(t, 0), *is_whole = make_binary(graph, OP_EQ, e->missing, zero);
   Node *wide = make_cast(graph, value, DT_F64);
-  Node *sum = total(t, OP_SUM, make_select(graph, is_whole, wide, zero), 0);
-  Node *one = make_select(graph, is_whole, number(t, 1), zero);
-  Node *count = total(t, OP_SUM, one, 0);
+  Node *sum = evaluation_total(t, OP_SUM, make_select(graph, is_whole, wide, zero), 0);
+  Node *one = make_select(graph, is_whole, totals_number(t, 1), zero);
+  Node *count = evaluation_total(t, OP_SUM, one, 0);
   return make_cast(graph, make_binary(graph, OP_DIV, sum, count), value->type.dtype);
 }
 
@@ -109,8 +109,8 @@ static Node *without_notes(Graph *fresh, const Node *old, Node **inputs, void *c
 }
 
 /* ── the pass ───────────────────────────────────────────────────────────────────────────────── */
-static void evaluate(PassContext *context, Graph *graph) {
-  Evaluation e = {.t = {.total = total, .operand = operand}};
+static void totals_evaluate(PassContext *context, Graph *graph) {
+  Evaluation e = {.t = {.total = evaluation_total, .operand = evaluation_operand}};
   Totals *t = &e.t;
   totals_begin(t, context, graph, NULL);
   if (!t->batch) return; /* without an input there is nothing to go through */
@@ -119,19 +119,19 @@ static void evaluate(PassContext *context, Graph *graph) {
   e.missing = scalar_state(t, ROLE_MISSING, OWN_EVAL "missing");
   e.pass = scalar_state(t, ROLE_PASS, OWN_EVAL "pass");
   Node *more = scalar_state(t, ROLE_MORE, OWN_EVAL "more");
-  t->number = make_binary(graph, OP_ADD, more, number(t, (double)t->batch));
+  t->number = make_binary(graph, OP_ADD, more, totals_number(t, (double)t->batch));
   for (int i = 0, roots = graph->roots.count; i < roots; i++) {
     Root root = graph->roots.at[i];
     if (root.kind != ROOT_LOSS && root.kind != ROOT_METRIC) continue;
     Node *value = of_split(&e, &root); /* adds roots */
     graph->roots.at[i].node = value;
   }
-  if (t->levels > 1) graph_add_root(graph, ROOT_PASSES, "passes", number(t, t->levels));
+  if (t->levels > 1) graph_add_root(graph, ROOT_PASSES, "passes", totals_number(t, t->levels));
 }
 
 Graph *pass_totals(PassContext *context, Graph *old) {
   Graph *graph = graph_rewrite(pass_cse(context, old), NULL, NULL); /* equal totals are one */
   if (context->is_train && !totals_of_parts(context, graph)) return NULL;
-  if (!context->is_train && strcmp(old->name, "eval") == 0) evaluate(context, graph);
+  if (!context->is_train && strcmp(old->name, "eval") == 0) totals_evaluate(context, graph);
   return graph_rewrite(graph, without_notes, graph);
 }

@@ -25,12 +25,12 @@ typedef struct {
 } Parts;
 
 /* ── totals over the parts ──────────────────────────────────────────────────────────────────── */
-static Node *operand(Totals *t, Node *x, const Samples *s, Op op) {
+static Node *parts_operand(Totals *t, Node *x, const Samples *s, Op op) {
   (void)t, (void)s, (void)op;
   return x;
 }
 
-static Node *total(Totals *t, Op op, Node *part, int level) {
+static Node *parts_total(Totals *t, Op op, Node *part, int level) {
   Parts *p = (Parts *)t;
   (void)level;
   const char *name = arena_printf(t->graph->arena, OWN_ACCUMULATE "total.%d", p->states++);
@@ -66,7 +66,7 @@ static Node *mean_of_parts(Parts *p, const Root *root) {
                  "it is no function of sums over the samples of one part",
                  root->name);
   Node *wide = make_cast(t->graph, root->node, DT_F64);
-  Node *sum = total(t, OP_SUM, wide, 0);
+  Node *sum = parts_total(t, OP_SUM, wide, 0);
   Node *parts = make_const(t->graph, DT_F64, shape_scalar(), p->parts);
   return make_cast(t->graph, make_binary(t->graph, OP_DIV, sum, parts), root->node->type.dtype);
 }
@@ -89,39 +89,39 @@ typedef struct {
 static Form other(const Node *node) { return (Form){.kind = FORM_OTHER, .culprit = node}; }
 
 /* Factors are few nodes over totals, each of which is made once. */
-static bool is_same(const Node *a, const Node *b, int depth) {
+static bool parts_is_same(const Node *a, const Node *b, int depth) {
   if (a == b) return true;
   if (!a || !b || !depth || a->op != b->op || !type_equal(&a->type, &b->type)) return false;
   if (a->op == OP_CONST) return node_float(a, ATTR_VALUE, 0) == node_float(b, ATTR_VALUE, 1);
   if (!a->input_count || a->input_count != b->input_count || a->attr_count || b->attr_count)
     return false;
   for (int i = 0; i < a->input_count; i++)
-    if (!is_same(a->input[i], b->input[i], depth - 1)) return false;
+    if (!parts_is_same(a->input[i], b->input[i], depth - 1)) return false;
   return true;
 }
 
-static Node *both(const Forms *f, Op op, Node *a, Node *b) {
+static Node *form_both(const Forms *f, Op op, Node *a, Node *b) {
   if (!a || !b) return b && op == OP_SUB ? make_unary(f->t->graph, OP_NEG, b) : a ? a : b;
   return make_binary(f->t->graph, op, a, b);
 }
 
-static Form sum_of(const Forms *f, const Node *node) {
+static Form parts_sum(const Forms *f, const Node *node) {
   const Form *a = &f->form[node->input[0]->id], *b = &f->form[node->input[1]->id];
   Form sum = {.kind = FORM_TERM};
-  if (a->part && b->part && !is_same(a->factor, b->factor, 6))
+  if (a->part && b->part && !parts_is_same(a->factor, b->factor, 6))
     return (Form){.kind = FORM_MIXES, .culprit = node};
   sum.factor = a->part ? a->factor : b->factor;
-  sum.part = both(f, node->op, a->part, b->part);
-  sum.rest = both(f, node->op, a->rest, b->rest);
+  sum.part = form_both(f, node->op, a->part, b->part);
+  sum.rest = form_both(f, node->op, a->rest, b->rest);
   return sum;
 }
 
-static Node *scalar(const Forms *f, Node *x) {
+static Node *parts_scalar(const Forms *f, Node *x) {
   return make_reshape(f->t->graph, x, shape_scalar());
 }
 
 /* x times or over c, which no parameter influences. */
-static Form scaled(const Forms *f, const Node *node, const Form *x, Node *c) {
+static Form parts_scaled(const Forms *f, const Node *node, const Form *x, Node *c) {
   Graph *graph = f->t->graph;
   Node *value = totals_value(f->t, c);
   Form form = *x;
@@ -132,7 +132,7 @@ static Form scaled(const Forms *f, const Node *node, const Form *x, Node *c) {
     return form;
   }
   if (shape_elements(&c->type.shape) != 1) return other(node);
-  value = scalar(f, value);
+  value = parts_scalar(f, value);
   Node *one = make_like(graph, value, 1);
   form.factor = make_binary(graph, node->op, x->factor ? x->factor : one, value);
   return form;
@@ -150,7 +150,7 @@ static Form chosen(const Forms *f, const Node *node) {
   Node *value = totals_value(f->t, cond);
   Node *zero = make_const(graph, node->type.dtype, shape_scalar(), 0);
   Node *one = make_like(graph, zero, 1), *factor = form.factor ? form.factor : one;
-  value = scalar(f, value);
+  value = parts_scalar(f, value);
   form.factor = make_select(graph, value, is_first ? factor : zero, is_first ? zero : factor);
   if (form.rest)
     form.rest = make_select(graph, value, is_first ? form.rest : zero, is_first ? zero : form.rest);
@@ -173,7 +173,7 @@ static Form total_form(const Forms *f, Node *node) {
   return form;
 }
 
-static Form form_of(const Forms *f, Node *node) {
+static Form parts_form(const Forms *f, Node *node) {
   const Samples *s = &f->t->samples[node->id];
   if (!f->on_params[node->id]) return (Form){.kind = FORM_CONSTANT};
   if (s->is_total) return total_form(f, node);
@@ -185,12 +185,12 @@ static Form form_of(const Forms *f, Node *node) {
   switch (node->op) {
   case OP_ADD:
   case OP_SUB:
-    return sum_of(f, node);
+    return parts_sum(f, node);
   case OP_MUL:
-    if (x->kind == FORM_CONSTANT) return scaled(f, node, y, node->input[0]);
-    return y->kind == FORM_CONSTANT ? scaled(f, node, x, node->input[1]) : other(node);
+    if (x->kind == FORM_CONSTANT) return parts_scaled(f, node, y, node->input[0]);
+    return y->kind == FORM_CONSTANT ? parts_scaled(f, node, x, node->input[1]) : other(node);
   case OP_DIV:
-    return y->kind == FORM_CONSTANT ? scaled(f, node, x, node->input[1]) : other(node);
+    return y->kind == FORM_CONSTANT ? parts_scaled(f, node, x, node->input[1]) : other(node);
   case OP_SELECT:
     return chosen(f, node);
   case OP_NEG:
@@ -226,13 +226,13 @@ static Form find_form(Parts *p, const Node *loss) {
     for (int k = 0; has_gradient && k < node->input_count; k++)
       f.on_params[i] |= f.on_params[node->input[k]->id];
     t->graph->origin = node->origin;
-    if (wanted[i]) f.form[i] = form_of(&f, node);
+    if (wanted[i]) f.form[i] = parts_form(&f, node);
   }
   return f.form[loss->id];
 }
 
 /* ── the loss ───────────────────────────────────────────────────────────────────────────────── */
-static bool refuse(const Totals *t, const Node *loss, const Form *form) {
+static bool parts_refuse(const Totals *t, const Node *loss, const Form *form) {
   Diag *diag = t->context->diag;
   if (!form) {
     diag_error(diag, loss->origin.loc,
@@ -276,9 +276,9 @@ static void add_objective(Parts *p, const Node *loss, Form form) {
 static bool take_loss(Parts *p, int root) {
   Totals *t = &p->t;
   Node *loss = t->graph->roots.at[root].node;
-  if (!is_known(t, loss)) return refuse(t, loss, NULL);
+  if (!is_known(t, loss)) return parts_refuse(t, loss, NULL);
   Form form = find_form(p, loss);
-  if (form.kind > FORM_TERM) return refuse(t, loss, &form);
+  if (form.kind > FORM_TERM) return parts_refuse(t, loss, &form);
   Node *value = totals_value(t, loss); /* adds roots */
   t->graph->roots.at[root].node = value;
   add_objective(p, loss, form);
@@ -299,8 +299,9 @@ static void drop_updates(Totals *t) {
 bool totals_of_parts(PassContext *context, Graph *graph) {
   double count = context->settings ? setting_number(context->settings, "train.accumulate") : 1;
   if (count <= 1 || !graph_find_root(graph, ROOT_LOSS, NULL)) return true;
-  Parts p = {
-      .t = {.total = total, .operand = operand}, .is_micro = context->is_micro, .parts = count};
+  Parts p = {.t = {.total = parts_total, .operand = parts_operand},
+             .is_micro = context->is_micro,
+             .parts = count};
   Totals *t = &p.t;
   totals_begin(t, context, graph, samples_of_states(graph, graph->arena));
   if (!t->batch) return true;

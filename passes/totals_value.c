@@ -37,7 +37,7 @@ static DType wide(Op op, DType dtype) {
   return dtype_is_float(dtype) ? DT_F64 : DT_I64;
 }
 
-static Node *scaled(Totals *t, Op op, Node *total) {
+static Node *totals_scaled(Totals *t, Op op, Node *total) {
   if (!t->is_scaled || (op != OP_SUM && op != OP_DOT)) return total;
   Node *batch = make_const(t->graph, DT_F64, shape_scalar(), (double)t->batch);
   Node *share = make_binary(t->graph, OP_DIV, batch, t->number);
@@ -59,12 +59,12 @@ static Node *total_of(Totals *t, Node *old) {
   Node *part = graph_copy_node(t->graph, old, inputs);
   part = make_cast(t->graph, part, wide(old->op, dtype));
   Node *total = t->total(t, old->op, part, level);
-  return make_cast(t->graph, scaled(t, old->op, total), dtype);
+  return make_cast(t->graph, totals_scaled(t, old->op, total), dtype);
 }
 
 /* ── everything else ────────────────────────────────────────────────────────────────────────── */
 /* (a n + b) / (c n + d): frontend/sizes.c. */
-static Node *constant(Totals *t, Node *old, const double *form) {
+static Node *totals_constant(Totals *t, Node *old, const double *form) {
   Node *part[2];
   for (int i = 0; i < 2; i++) {
     Node *factor = make_const(t->graph, DT_F64, shape_scalar(), form[2 * i]);
@@ -87,12 +87,12 @@ static Node *copied(Totals *t, Node *old) {
   return is_changed ? graph_copy_node(t->graph, old, inputs) : old;
 }
 
-static Node *value_of(Totals *t, Node *old) {
+static Node *totals_value_of(Totals *t, Node *old) {
   const Samples *s = &t->samples[old->id];
   const Attr *form = old->op == OP_CONST ? node_attr(old, ATTR_SAMPLES) : NULL;
   if (s->kind == SAMPLES_NONE && t->on_batch[old->id]) return old; /* excused: of these samples */
   if (s->is_total) return total_of(t, old);
-  return form && form->count == 4 ? constant(t, old, form->floats) : copied(t, old);
+  return form && form->count == 4 ? totals_constant(t, old, form->floats) : copied(t, old);
 }
 
 Node *totals_value(Totals *t, Node *root) {
@@ -106,7 +106,7 @@ Node *totals_value(Totals *t, Node *root) {
     if (!wanted[i] || t->value[i]) continue;
     Node *old = t->graph->nodes.at[i];
     t->graph->origin = old->origin;
-    t->value[i] = value_of(t, old);
+    t->value[i] = totals_value_of(t, old);
   }
   t->graph->origin = before;
   return t->value[root->id];

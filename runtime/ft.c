@@ -118,7 +118,7 @@ static Status write_settings(FtModel *model) {
 }
 
 /* ── what there is ────────────────────────────────────────────────────────────────────────── */
-static void describe(const char *name, const Type *type, FtTensor *out) {
+static void describe_tensor(const char *name, const Type *type, FtTensor *out) {
   *out = (FtTensor){.name = name,
                     .dtype = dtype_text(type->dtype),
                     .rank = type->shape.rank,
@@ -130,7 +130,7 @@ static Status input_at(const FtModel *model, int index, FtTensor *out) {
   const Plan *plan = model->artifact->plan;
   if (index < 0 || index >= plan->inputs.count)
     return status_fail(STATUS_USER, "there is no input %d", index);
-  describe(plan->inputs.at[index].name, &plan->inputs.at[index].type, out);
+  describe_tensor(plan->inputs.at[index].name, &plan->inputs.at[index].type, out);
   return STATUS_OK;
 }
 
@@ -138,7 +138,7 @@ static Status output_at(const FtModel *model, int index, FtTensor *out) {
   const PlanGraph *graph = plan_result(model->artifact->plan, PROGRAMME_EVALUATE);
   if (index < 0 || index >= graph->outputs.count)
     return status_fail(STATUS_USER, "there is no output %d", index);
-  describe(graph->outputs.at[index].name, &graph->outputs.at[index].type, out);
+  describe_tensor(graph->outputs.at[index].name, &graph->outputs.at[index].type, out);
   return STATUS_OK;
 }
 
@@ -146,7 +146,7 @@ static Status param_at(const FtModel *model, int index, FtTensor *out) {
   const Plan *plan = model->artifact->plan;
   if (index < 0 || index >= plan->params.count)
     return status_fail(STATUS_USER, "there is no parameter %d", index);
-  describe(plan->params.at[index].name, &plan->params.at[index].type, out);
+  describe_tensor(plan->params.at[index].name, &plan->params.at[index].type, out);
   return STATUS_OK;
 }
 
@@ -301,7 +301,7 @@ static Status prompt(FtModel *model, const int64_t *tokens, int64_t count, uint6
   return status;
 }
 
-static Status next(FtModel *model, const FtSampling *sampling, int64_t *token) {
+static Status next_token(FtModel *model, const FtSampling *sampling, int64_t *token) {
   int64_t drawn, count;
   if (!(sampling->temperature >= 0) || sampling->top_k < 0 || !(sampling->top_p >= 0))
     return status_fail(STATUS_USER, "temperature, top_k and top_p cannot be negative");
@@ -451,7 +451,7 @@ int ft_next(FtModel *model, const FtSampling *sampling, int64_t *token) {
   NEED(model);
   NEED(sampling);
   NEED(token);
-  GUARDED(next(model, sampling, token));
+  GUARDED(next_token(model, sampling, token));
 }
 
 int ft_append(FtModel *model, int64_t token) {

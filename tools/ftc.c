@@ -150,17 +150,17 @@ static int set_allow_paths(Request *r, const char *value) {
   r->frontend.allow_paths = true;
   return 0;
 }
-static int add_word(const char **list, int *count, const char *value, const char *flag) {
+static int append_word(const char **list, int *count, const char *value, const char *flag) {
   if (!strchr(value, '=')) return fail_usage("%s needs NAME=VALUE", flag);
   if (*count == MAX_WORDS) return fail_usage("too many %s options", flag);
   list[(*count)++] = value;
   return 0;
 }
 static int add_define(Request *r, const char *value) {
-  return add_word(r->defines, &r->frontend.define_count, value, "-D");
+  return append_word(r->defines, &r->frontend.define_count, value, "-D");
 }
 static int add_set(Request *r, const char *value) {
-  return add_word(r->sets, &r->frontend.set_count, value, "--set");
+  return append_word(r->sets, &r->frontend.set_count, value, "--set");
 }
 static int show_help(Request *r, const char *value) {
   enum { WIDTH = 80 };
@@ -226,7 +226,7 @@ static int fail_unknown_flag(const char *word, size_t length) {
 }
 
 /* One flag at argv[*at]; its value may be joined by '=' or be the next word. */
-static int parse_flag(Request *request, int argc, char **argv, int *at) {
+static int ftc_parse_flag(Request *request, int argc, char **argv, int *at) {
   const char *word = argv[*at], *equal = strchr(word, '=');
   size_t length = equal ? (size_t)(equal - word) : strlen(word);
   const char *value = equal ? equal + 1 : NULL;
@@ -251,7 +251,7 @@ static int parse_command_line(Request *request, int argc, char **argv) {
   request->passes.verify = true;
   for (int i = 1; i < argc; i++) {
     if (argv[i][0] == '-' && argv[i][1]) {
-      int code = parse_flag(request, argc, argv, &i);
+      int code = ftc_parse_flag(request, argc, argv, &i);
       if (code || request->is_done) return code;
     } else if (request->input) {
       return fail_usage("one program at a time: '%s' is the second", argv[i]);
@@ -457,7 +457,7 @@ static int compile(Session *session) {
   return code;
 }
 
-static int start(int argc, char **argv) {
+static int ftc_start(int argc, char **argv) {
   signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error with a message */
   static Session session;
   int code = parse_command_line(&session.request, argc, argv);
@@ -475,5 +475,5 @@ static int start(int argc, char **argv) {
 int main(int argc, char **argv) {
   output_start();
   codegen_handle_faults();
-  return output_end("ftc", start(argc, argv));
+  return output_end("ftc", ftc_start(argc, argv));
 }

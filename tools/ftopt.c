@@ -30,7 +30,7 @@ typedef struct {
   uint64_t seed, steps;
 } Flags;
 
-static int usage_error(const char *format, const char *what) {
+static int ftopt_usage_error(const char *format, const char *what) {
   fprintf(stderr, "ftopt: ");
   fprintf(stderr, format, what);
   fprintf(stderr, "\n%s", usage);
@@ -46,7 +46,7 @@ static int list_passes(void) {
 
 static int apply_setting(Arena *arena, SettingValue *settings, const char *flag) {
   const char *equal = strchr(flag, '=');
-  if (!equal) return usage_error("--set needs KEY=VALUE, not '%s'", flag);
+  if (!equal) return ftopt_usage_error("--set needs KEY=VALUE, not '%s'", flag);
   char *key = arena_strndup(arena, flag, (size_t)(equal - flag));
   int index = setting_find(key);
   if (index < 0) {
@@ -61,7 +61,7 @@ static int apply_setting(Arena *arena, SettingValue *settings, const char *flag)
   return EXIT_USER;
 }
 
-static const char *value_of(const char *argument, const char *flag) {
+static const char *flag_value(const char *argument, const char *flag) {
   size_t length = strlen(flag);
   return strncmp(argument, flag, length) == 0 ? argument + length : NULL;
 }
@@ -77,21 +77,21 @@ static int parse_flags(Arena *arena, int count, char **arguments, Flags *flags,
                        SettingValue *settings) {
   for (int i = 1; i < count; i++) {
     const char *argument = arguments[i], *value;
-    if ((value = value_of(argument, "--passes="))) {
+    if ((value = flag_value(argument, "--passes="))) {
       flags->passes = value;
-    } else if ((value = value_of(argument, "--seed="))) {
+    } else if ((value = flag_value(argument, "--seed="))) {
       if (!parse_number(value, &flags->seed))
-        return usage_error("--seed: '%s' is no number", value);
-    } else if ((value = value_of(argument, "--steps="))) {
+        return ftopt_usage_error("--seed: '%s' is no number", value);
+    } else if ((value = flag_value(argument, "--steps="))) {
       if (!parse_number(value, &flags->steps))
-        return usage_error("--steps: '%s' is no number", value);
+        return ftopt_usage_error("--steps: '%s' is no number", value);
     } else if (strcmp(argument, "--all-values") == 0) {
       flags->all_values = true;
-    } else if ((value = value_of(argument, "--set="))) {
+    } else if ((value = flag_value(argument, "--set="))) {
       int error = apply_setting(arena, settings, value);
       if (error) return error;
     } else if (strcmp(argument, "--set") == 0) {
-      if (++i == count) return usage_error("%s needs KEY=VALUE", argument);
+      if (++i == count) return ftopt_usage_error("%s needs KEY=VALUE", argument);
       int error = apply_setting(arena, settings, arguments[i]);
       if (error) return error;
     } else if (strcmp(argument, "--interp") == 0) {
@@ -106,17 +106,17 @@ static int parse_flags(Arena *arena, int count, char **arguments, Flags *flags,
       flags->dot = true;
     } else if (strcmp(argument, "--verify-each") == 0) { /* always so */
     } else if (argument[0] == '-' && argument[1]) {
-      return usage_error("unknown flag '%s'", argument);
+      return ftopt_usage_error("unknown flag '%s'", argument);
     } else if (flags->path) {
-      return usage_error("one input only; '%s' is a second", argument);
+      return ftopt_usage_error("one input only; '%s' is a second", argument);
     } else {
       flags->path = argument;
     }
   }
-  return flags->path ? EXIT_SUCCESS : usage_error("no input%s", "");
+  return flags->path ? EXIT_SUCCESS : ftopt_usage_error("no input%s", "");
 }
 
-static int read_input(const char *path, Text *out) {
+static int ftopt_read_input(const char *path, Text *out) {
   if (strcmp(path, "-") != 0) return text_read_file(out, path);
   char buffer[65536];
   size_t got;
@@ -154,11 +154,11 @@ static bool process(const Flags *flags, PassContext *context, Graph *graph) {
   return interpret(flags, context, graph);
 }
 
-static int run(Arena *arena, const Flags *flags, SettingValue *settings) {
+static int ftopt_run(Arena *arena, const Flags *flags, SettingValue *settings) {
   Diag diag;
   Text input = {0};
   diag_init(&diag, arena, stderr);
-  int error = read_input(flags->path, &input);
+  int error = ftopt_read_input(flags->path, &input);
   if (error) {
     fprintf(stderr, "ftopt: cannot read '%s': %s\n", flags->path, text_error(error));
     text_free(&input);
@@ -175,7 +175,7 @@ static int run(Arena *arena, const Flags *flags, SettingValue *settings) {
   return ok && diag.errors == 0 ? EXIT_SUCCESS : EXIT_USER;
 }
 
-static int start(int count, char **arguments) {
+static int ftopt_start(int count, char **arguments) {
   for (int i = 1; i < count; i++) {
     if (strcmp(arguments[i], "--list-passes") == 0) return list_passes();
     if (strcmp(arguments[i], "--help") == 0) {
@@ -187,12 +187,12 @@ static int start(int count, char **arguments) {
   SettingValue *settings = settings_new(arena);
   Flags flags = {.steps = 1};
   int result = parse_flags(arena, count, arguments, &flags, settings);
-  if (result == EXIT_SUCCESS) result = run(arena, &flags, settings);
+  if (result == EXIT_SUCCESS) result = ftopt_run(arena, &flags, settings);
   arena_free(arena);
   return result;
 }
 
 int main(int count, char **arguments) {
   output_start();
-  return output_end("ftopt", start(count, arguments));
+  return output_end("ftopt", ftopt_start(count, arguments));
 }

@@ -129,7 +129,7 @@ static int command_index(int command) {
   return index;
 }
 
-static int usage_error(const char *format, const char *what, const char *more) {
+static int ftrun_usage_error(const char *format, const char *what, const char *more) {
   fputs("error: ", stderr);
   fprintf(stderr, format, what, more);
   fputs("\nftrun --help shows what it takes\n", stderr);
@@ -172,11 +172,11 @@ static int unknown_flag(const char *name) {
   const char *names[FLAG_TOTAL];
   for (int i = 0; i < FLAG_TOTAL; i++) names[i] = flags[i].name;
   const char *nearest = text_nearest(name, names, FLAG_TOTAL);
-  return nearest ? usage_error("unknown flag %s; did you mean %s?", name, nearest)
-                 : usage_error("unknown flag %s%s", name, "");
+  return nearest ? ftrun_usage_error("unknown flag %s; did you mean %s?", name, nearest)
+                 : ftrun_usage_error("unknown flag %s%s", name, "");
 }
 
-static void push(const char **list, int *count, const char *value) {
+static void push_text(const char **list, int *count, const char *value) {
   if (*count < MOST) list[(*count)++] = value;
 }
 
@@ -225,15 +225,15 @@ static void take_flag(Line *line, const Flag *flag, const char *value, int64_t c
   if (strcmp(flag->name, "--top-k") == 0) line->top_k = count;
   if (strcmp(flag->name, "--seed") == 0) line->seed = count;
   if (strcmp(flag->name, "--threads") == 0) train->run.threads = (int)count;
-  if (strcmp(flag->name, "--set") == 0) push(line->set, &line->set_count, value);
-  if (strcmp(flag->name, "--input") == 0) push(line->input, &line->input_count, value);
-  if (strcmp(flag->name, "--output") == 0) push(line->output, &line->output_count, value);
-  if (strcmp(flag->name, "--prompt") == 0) push(line->prompt, &line->prompt_count, value);
+  if (strcmp(flag->name, "--set") == 0) push_text(line->set, &line->set_count, value);
+  if (strcmp(flag->name, "--input") == 0) push_text(line->input, &line->input_count, value);
+  if (strcmp(flag->name, "--output") == 0) push_text(line->output, &line->output_count, value);
+  if (strcmp(flag->name, "--prompt") == 0) push_text(line->prompt, &line->prompt_count, value);
   if (strcmp(flag->name, "--prompt-tokens") == 0)
-    push(line->prompt_tokens, &line->prompt_tokens_count, value);
+    push_text(line->prompt_tokens, &line->prompt_tokens_count, value);
   if (strcmp(flag->name, "-D") == 0 || strcmp(flag->name, "--preset") == 0) {
-    push(line->pass, &line->pass_count, flag->name);
-    push(line->pass, &line->pass_count, value);
+    push_text(line->pass, &line->pass_count, flag->name);
+    push_text(line->pass, &line->pass_count, value);
   }
 }
 
@@ -247,7 +247,7 @@ static bool parse_count(const char *text, int64_t *out) {
 }
 
 /* One flag at argv[*at]; 0, or the exit code. Both "--flag value" and "--flag=value" are taken. */
-static int parse_flag(Line *line, char **argv, int argc, int *at) {
+static int ftrun_parse_flag(Line *line, char **argv, int argc, int *at) {
   char name[64];
   const char *argument = argv[*at], *value = NULL;
   const char *equals = strchr(argument, '=');
@@ -259,23 +259,23 @@ static int parse_flag(Line *line, char **argv, int argc, int *at) {
   const Flag *flag = find_flag(name);
   if (!flag) return unknown_flag(name);
   if (!(flag->commands & line->command))
-    return usage_error("%s is no flag of ftrun %s", name,
-                       command_names[command_index(line->command)]);
+    return ftrun_usage_error("%s is no flag of ftrun %s", name,
+                             command_names[command_index(line->command)]);
   if (is_joined)
     value = argument + 2;
   else if (equals)
     value = equals + 1;
   if (flag->kind == FLAG_SWITCH) {
-    if (value) return usage_error("%s takes no value%s", name, "");
+    if (value) return ftrun_usage_error("%s takes no value%s", name, "");
   } else if (!value) {
-    if (*at + 1 >= argc) return usage_error("%s needs a value: %s", name, flag->value);
+    if (*at + 1 >= argc) return ftrun_usage_error("%s needs a value: %s", name, flag->value);
     value = argv[++*at];
   }
   int64_t count = 0;
   if (flag->kind == FLAG_COUNT && !parse_count(value, &count))
-    return usage_error("%s %s: expected a whole number from 0", name, value);
+    return ftrun_usage_error("%s %s: expected a whole number from 0", name, value);
   if (strcmp(name, "--check") == 0 && strcmp(value, "nan") != 0)
-    return usage_error("%s=%s: expected --check=nan", name, value);
+    return ftrun_usage_error("%s=%s: expected --check=nan", name, value);
   take_flag(line, flag, value, count);
   return 0;
 }
@@ -293,30 +293,31 @@ static int parse_line(Line *line, int argc, char **argv) {
   }
   for (; at < argc; at++) {
     if (argv[at][0] == '-' && argv[at][1]) {
-      int code = parse_flag(line, argv, argc, &at);
+      int code = ftrun_parse_flag(line, argv, argc, &at);
       if (code) return code;
     } else if (line->command == TOKENIZE) {
-      if (line->text_count == MOST) return usage_error("at most %s texts%s", "256", "");
+      if (line->text_count == MOST) return ftrun_usage_error("at most %s texts%s", "256", "");
       line->text[line->text_count++] = argv[at];
     } else if (line->train.run.artifact) {
-      return usage_error("one model at a time: %s and %s", line->train.run.artifact, argv[at]);
+      return ftrun_usage_error("one model at a time: %s and %s", line->train.run.artifact,
+                               argv[at]);
     } else {
       line->train.run.artifact = argv[at];
     }
   }
   if (line->command == TOKENIZE) {
-    if (!line->text_count) return usage_error("tokenize needs a text file%s%s", "", "");
-    if (!line->tokenizer) return usage_error("tokenize needs --tokenizer PATH%s%s", "", "");
-    return line->output_count > 1 ? usage_error("tokenize writes one file: %s and %s",
-                                                line->output[0], line->output[1])
+    if (!line->text_count) return ftrun_usage_error("tokenize needs a text file%s%s", "", "");
+    if (!line->tokenizer) return ftrun_usage_error("tokenize needs --tokenizer PATH%s%s", "", "");
+    return line->output_count > 1 ? ftrun_usage_error("tokenize writes one file: %s and %s",
+                                                      line->output[0], line->output[1])
                                   : 0;
   }
   if (!line->train.run.artifact && line->command != DEVICES)
-    return usage_error("%s needs a model: a .so, .ptx or .ft file%s",
-                       command_names[command_index(line->command)], "");
+    return ftrun_usage_error("%s needs a model: a .so, .ptx or .ft file%s",
+                             command_names[command_index(line->command)], "");
   if (line->command & (EVAL | PREDICT | GENERATE) && !line->weights)
-    return usage_error("%s needs --weights W.safetensors%s",
-                       command_names[command_index(line->command)], "");
+    return ftrun_usage_error("%s needs --weights W.safetensors%s",
+                             command_names[command_index(line->command)], "");
   return 0;
 }
 
@@ -344,8 +345,8 @@ static void split_settings(Line *line) {
     snprintf(key, sizeof key, "%.*s", (int)strcspn(line->set[i], "="), line->set[i]);
     int index = setting_find(key);
     if (index >= 0 && setting_info[index].when == WHEN_STATIC) {
-      push(line->pass, &line->pass_count, "--set");
-      push(line->pass, &line->pass_count, line->set[i]);
+      push_text(line->pass, &line->pass_count, "--set");
+      push_text(line->pass, &line->pass_count, line->set[i]);
     } else {
       line->set[kept++] = line->set[i];
     }
@@ -353,7 +354,7 @@ static void split_settings(Line *line) {
   line->set_count = kept;
 }
 
-static int compile(Line *line, const char *source, const char *artifact, const char *gpu) {
+static int run_compiler(Line *line, const char *source, const char *artifact, const char *gpu) {
   static char compiler[4096];
   const char *arguments[MOST + 10];
   int count = 0;
@@ -414,7 +415,8 @@ static int run_info(const char *path) {
   return report(status);
 }
 
-static bool read_number(const char *name, const char *text, double low, double high, double *out) {
+static bool ftrun_read_number(const char *name, const char *text, double low, double high,
+                              double *out) {
   char *end;
   if (!text) return true;
   *out = strtod(text, &end);
@@ -437,12 +439,12 @@ static int run_generate(Line *line) {
                              .sample = {1, line->top_k, 1, (uint64_t)line->seed},
                              .no_cache = line->no_cache};
   if (by_number && line->prompt_count)
-    return usage_error("--prompt and --prompt-tokens do not go together%s%s", "", "");
+    return ftrun_usage_error("--prompt and --prompt-tokens do not go together%s%s", "", "");
   if (line->samples < 1 || line->samples > 1000000)
-    return usage_error("--samples: from 1 to 1000000%s%s", "", "");
-  if (line->tokens > 1000000) return usage_error("--tokens: at most 1000000%s%s", "", "");
-  if (!read_number("--temperature", line->temperature, 0, 100, &options.sample.temperature) ||
-      !read_number("--top-p", line->top_p, 0, 1, &options.sample.top_p))
+    return ftrun_usage_error("--samples: from 1 to 1000000%s%s", "", "");
+  if (line->tokens > 1000000) return ftrun_usage_error("--tokens: at most 1000000%s%s", "", "");
+  if (!ftrun_read_number("--temperature", line->temperature, 0, 100, &options.sample.temperature) ||
+      !ftrun_read_number("--top-p", line->top_p, 0, 1, &options.sample.top_p))
     return EXIT_USAGE;
   return report(generate_run(&options));
 }
@@ -483,7 +485,7 @@ static int run_source(Line *line) {
   dev_compile_for(line->train.run.device, &is_ptx, &gpu);
   int code = folder_open(is_ptx, &artifact);
   if (code) return code;
-  code = compile(line, source, artifact, gpu);
+  code = run_compiler(line, source, artifact, gpu);
   if (code == 0) {
     line->train.run.artifact = artifact;
     code = run_command(line);
@@ -493,7 +495,7 @@ static int run_source(Line *line) {
   return code;
 }
 
-static int start(int argc, char **argv) {
+static int ftrun_start(int argc, char **argv) {
   guard_install();
   signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error with a message */
   static Line line;
@@ -524,5 +526,5 @@ static int start(int argc, char **argv) {
 
 int main(int argc, char **argv) {
   output_start();
-  return output_end("ftrun", start(argc, argv));
+  return output_end("ftrun", ftrun_start(argc, argv));
 }

@@ -42,7 +42,7 @@ static void catch_signals(void (*handler)(int)) {
     if (signal(numbers[i], handler) == SIG_IGN) signal(numbers[i], SIG_IGN); /* nohup */
 }
 
-static char *joined(const char *left, const char *right) {
+static char *folder_joined(const char *left, const char *right) {
   Text path = {0};
   text_printf(&path, "%s%s", left, right);
   return path.at;
@@ -99,9 +99,9 @@ static bool hold(const char *path) {
   return false;
 }
 
-static bool make(const char *parent) {
+static bool folder_make(const char *parent) {
   for (int i = 0; i < ATTEMPTS; i++) {
-    folder.path = joined(parent, "/" NAME);
+    folder.path = folder_joined(parent, "/" NAME);
     if (!mkdtemp(folder.path)) break;
     if (hold(folder.path)) return true;
     free(folder.path);
@@ -113,15 +113,15 @@ static bool make(const char *parent) {
 int folder_open(bool is_ptx, const char **artifact) {
   const char *chosen = getenv("TMPDIR"), *parent = chosen && chosen[0] ? chosen : "/tmp";
   sweep(parent);
-  if (!make(parent)) {
+  if (!folder_make(parent)) {
     int error = errno;
     fprintf(stderr, "error: cannot make a folder for the compiled model: %s/%s: %s\n", parent, NAME,
             strerror(error));
     free(folder.path);
     return text_is_fault(error) ? 3 : 1;
   }
-  folder.artifact = joined(folder.path, is_ptx ? "/model.ptx" : "/model.so");
-  folder.tuning = joined(folder.artifact, ".tune");
+  folder.artifact = folder_joined(folder.path, is_ptx ? "/model.ptx" : "/model.so");
+  folder.tuning = folder_joined(folder.artifact, ".tune");
   catch_signals(die_of);
   *artifact = folder.artifact;
   return 0;

@@ -39,7 +39,7 @@ static void json_string(Text *out, const char *text) {
   text_append(out, "\"", 1);
 }
 
-static void attr_value(Text *out, const Attr *attr) {
+static void html_attr_value(Text *out, const Attr *attr) {
   switch (attr_info[attr->id].kind) {
   case ATTR_KIND_INT:
     text_printf(out, "%lld", (long long)attr->i);
@@ -78,7 +78,7 @@ static void node_json(Text *out, const Node *node) {
               node->origin.loc.line, node->origin.loc.column, node->origin.is_backward);
   for (int i = 0; i < node->attr_count; i++) {
     Text value = {0};
-    attr_value(&value, &node->attr[i]);
+    html_attr_value(&value, &node->attr[i]);
     text_printf(out, "%s\"%s\":", i ? "," : "", attr_info[node->attr[i].id].text);
     json_string(out, text_cstr(&value));
     text_free(&value);

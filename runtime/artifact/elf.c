@@ -16,7 +16,7 @@ typedef struct {
 static Status damaged(void) { return status_fail(STATUS_USER, "is damaged or cut off"); }
 
 /* count bytes at offset. A file that shrinks meanwhile is cut off, too. */
-static Status read_part(const File *file, uint64_t offset, void *to, uint64_t count) {
+static Status elf_read_part(const File *file, uint64_t offset, void *to, uint64_t count) {
   if (offset > file->size || count > file->size - offset) return damaged();
   for (uint64_t done = 0; done < count;) {
     ssize_t got = pread(file->fd, (char *)to + done, count - done, (off_t)(offset + done));
@@ -29,7 +29,8 @@ static Status read_part(const File *file, uint64_t offset, void *to, uint64_t co
 }
 
 static Status read_head(const File *file, Elf64_Ehdr *head) {
-  Status status = file->size < sizeof *head ? damaged() : read_part(file, 0, head, sizeof *head);
+  Status status =
+      file->size < sizeof *head ? damaged() : elf_read_part(file, 0, head, sizeof *head);
   if (status == STATUS_FAULT) return status;
   if (status == STATUS_USER || memcmp(head->e_ident, ELFMAG, SELFMAG) != 0 ||
       head->e_ident[EI_CLASS] != ELFCLASS64 || head->e_ident[EI_DATA] != ELFDATA2LSB ||
@@ -49,7 +50,7 @@ static Status check_segments(const File *file, const Elf64_Ehdr *head) {
   Elf64_Phdr rows[MOST];
   if (head->e_phentsize != sizeof *rows || head->e_phnum < 1 || head->e_phnum > MOST)
     return damaged();
-  STATUS_TRY(read_part(file, head->e_phoff, rows, head->e_phnum * sizeof *rows));
+  STATUS_TRY(elf_read_part(file, head->e_phoff, rows, head->e_phnum * sizeof *rows));
   for (int i = 0; i < head->e_phnum; i++)
     if (rows[i].p_offset > file->size || rows[i].p_filesz > file->size - rows[i].p_offset)
       return damaged();
@@ -64,7 +65,7 @@ static Status has_name(const File *file, const Elf64_Shdr *names, uint64_t offse
   *out = false;
   if (length > sizeof found || offset > names->sh_size || length > names->sh_size - offset)
     return STATUS_OK; /* too short for it */
-  STATUS_TRY(read_part(file, names->sh_offset + offset, found, length));
+  STATUS_TRY(elf_read_part(file, names->sh_offset + offset, found, length));
   *out = memcmp(found, name, length) == 0;
   return STATUS_OK;
 }
@@ -72,7 +73,7 @@ static Status has_name(const File *file, const Elf64_Shdr *names, uint64_t offse
 static Status find_section(const File *file, const Elf64_Ehdr *head, const char *name,
                            Elf64_Shdr *rows, const Elf64_Shdr **out) {
   *out = NULL;
-  STATUS_TRY(read_part(file, head->e_shoff, rows, head->e_shnum * sizeof *rows));
+  STATUS_TRY(elf_read_part(file, head->e_shoff, rows, head->e_shnum * sizeof *rows));
   const Elf64_Shdr *names = &rows[head->e_shstrndx];
   if (names->sh_offset > file->size || names->sh_size > file->size - names->sh_offset)
     return damaged();
@@ -103,7 +104,7 @@ Status elf_read_section(int fd, int64_t size, const char *section, Text *out) {
   if (status == STATUS_OK && !is_there) status = damaged();
   char *bytes = status == STATUS_OK ? malloc(found->sh_size + 1) : NULL;
   if (status == STATUS_OK && !bytes) status = status_errno(ENOMEM, "the plan");
-  if (status == STATUS_OK) status = read_part(&file, found->sh_offset, bytes, found->sh_size);
+  if (status == STATUS_OK) status = elf_read_part(&file, found->sh_offset, bytes, found->sh_size);
   if (status == STATUS_OK) text_append(out, bytes, found->sh_size);
   free(bytes);
   free(rows);

@@ -41,7 +41,7 @@ Status ckpt_save(Exec *exec, const char *path, const CkptInfo *info) {
   return ckpt_save_from(&(CkptFrom){.exec = exec}, path, info);
 }
 
-static bool read_number(const Safetensors *file, const char *key, int64_t *out) {
+static bool ckpt_read_number(const Safetensors *file, const char *key, int64_t *out) {
   const char *text = safetensors_text(file, key);
   char *end;
   if (!text || !*text) return false;
@@ -68,15 +68,16 @@ static Status read_info(const Safetensors *file, const char *path, CkptInfo *out
     return status_fail(STATUS_USER, "%s is damaged: its bytes are not those that were written",
                        path);
   int64_t shuffled, owes = 0;
-  if (!read_number(file, "step", &out->step) || out->step < 0 || !seed ||
-      !read_number(file, "batch", &out->batch) || !read_number(file, "samples", &out->samples) ||
-      !read_number(file, "shuffled", &shuffled))
+  if (!ckpt_read_number(file, "step", &out->step) || out->step < 0 || !seed ||
+      !ckpt_read_number(file, "batch", &out->batch) ||
+      !ckpt_read_number(file, "samples", &out->samples) ||
+      !ckpt_read_number(file, "shuffled", &shuffled))
     return status_fail(STATUS_USER, "%s is damaged: its metadata is incomplete", path);
   out->seed = strtoull(seed, NULL, 10);
   out->is_shuffled = shuffled != 0;
   out->has_best = best != NULL;
   out->best = best ? strtod(best, NULL) : 0;
-  out->owes_evaluation = read_number(file, "owes_evaluation", &owes) && owes != 0;
+  out->owes_evaluation = ckpt_read_number(file, "owes_evaluation", &owes) && owes != 0;
   snprintf(out->best_of, sizeof out->best_of, "%s", best_of ? best_of : "");
   return STATUS_OK;
 }

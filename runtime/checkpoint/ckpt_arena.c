@@ -41,8 +41,8 @@ Status ckpt_arena_set(CkptArena *arena, const PlanTensor *tensor, const Safetens
 
 /* The part of a sliced state that belongs to a parameter, "@adamw.m.fc1.weight"; false if the state
  * does not reach so far (what Muon trains has no second moment). */
-static bool slice_of(Arena *names, const PlanTensor *state, const PlanTensor *param,
-                     PlanTensor *out) {
+static bool ckpt_slice(Arena *names, const PlanTensor *state, const PlanTensor *param,
+                       PlanTensor *out) {
   Type type = {state->type.dtype, param->type.shape};
   int64_t first = param->offset / dtype_bytes(param->type.dtype) * dtype_bytes(type.dtype);
   if (first + type_bytes(&type) > type_bytes(&state->type)) return false;
@@ -62,7 +62,7 @@ CkptTensors ckpt_state_tensors(Arena *arena, const Plan *plan, bool all) {
     if ((!all && !state->is_saved) || role_has(state->role, ROLE_SCRATCH)) continue;
     if (!is_sliced) VEC_PUSH(arena, out, *state);
     for (int k = 0; is_sliced && k < plan->params.count; k++)
-      if (slice_of(arena, state, &plan->params.at[k], &slice)) VEC_PUSH(arena, out, slice);
+      if (ckpt_slice(arena, state, &plan->params.at[k], &slice)) VEC_PUSH(arena, out, slice);
   }
   return out;
 }

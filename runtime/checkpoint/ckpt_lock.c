@@ -38,7 +38,7 @@ static bool is_named(int fd, const char *path) {
          mine.st_dev == named.st_dev;
 }
 
-static Status take(const char *folder, CkptLock *lock) {
+static Status take_lock(const char *folder, CkptLock *lock) {
   for (;;) {
     char holder[128];
     lock->fd = open(lock->path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
@@ -68,7 +68,7 @@ Status ckpt_lock(const char *folder, CkptLock **out) {
   if (!lock) return status_errno(ENOMEM, "%s", folder);
   text_printf(&path, "%s/.lock", folder);
   *lock = (CkptLock){.fd = -1, .path = path.at};
-  Status status = take(folder, lock);
+  Status status = take_lock(folder, lock);
   if (status == STATUS_OK) {
     *out = lock;
     return STATUS_OK;

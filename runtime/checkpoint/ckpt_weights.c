@@ -19,7 +19,7 @@ static void end_list(Text *list, int count) {
   if (count > MOST_NAMED) text_printf(list, " and %d more", count - MOST_NAMED);
 }
 
-static bool is_expected(const Exec *exec, const char *name) {
+static bool weights_is_expected(const Exec *exec, const char *name) {
   if (exec_find_param(exec, name) >= 0 || exec_find_state(exec, name) >= 0) return true;
   const Plan *plan = exec_plan(exec);
   for (int i = 0; i < plan->states.count; i++) { /* of a checkpoint */
@@ -34,12 +34,12 @@ static bool is_expected(const Exec *exec, const char *name) {
 
 /* Is there a tensor that the model knows and that holds the same? Then this is a tied one: a head
  * that is the table of tokens again. (Not vectors: many hold zeros.) */
-static bool is_copy(const Exec *exec, const Safetensors *file, const SafeTensor *tensor) {
+static bool is_tied(const Exec *exec, const Safetensors *file, const SafeTensor *tensor) {
   for (int i = 0; tensor->shape.rank > 1 && i < file->tensor_count; i++) {
     const SafeTensor *other = &file->tensor[i];
-    if (other != tensor && is_expected(exec, other->name) && other->element == tensor->element &&
-        shape_equal(&other->shape, &tensor->shape) && other->bytes == tensor->bytes &&
-        memcmp(other->data, tensor->data, tensor->bytes) == 0)
+    if (other != tensor && weights_is_expected(exec, other->name) &&
+        other->element == tensor->element && shape_equal(&other->shape, &tensor->shape) &&
+        other->bytes == tensor->bytes && memcmp(other->data, tensor->data, tensor->bytes) == 0)
       return true;
   }
   return false;
@@ -52,7 +52,7 @@ static bool is_harmless(const Exec *exec, const Safetensors *file, const SafeTen
                   shape->dim[0] == 1 && shape->dim[1] == 1 && shape->dim[2] == shape->dim[3]) ||
                  (text_ends_with(tensor->name, ".attn.masked_bias") && shape_elements(shape) == 1);
   return is_mask || text_ends_with(tensor->name, "num_batches_tracked") ||
-         is_copy(exec, file, tensor);
+         is_tied(exec, file, tensor);
 }
 
 /* Weights that another program saved as a part of something larger, such as
@@ -89,7 +89,7 @@ static Status compare_names(const Exec *exec, const Safetensors *file, const cha
       list_name(&missing, &missing_count, name, text_nearest(name, names, file->tensor_count));
   }
   for (int i = 0; i < file->tensor_count; i++)
-    if (!is_expected(exec, names[i]) && !is_harmless(exec, file, &file->tensor[i]))
+    if (!weights_is_expected(exec, names[i]) && !is_harmless(exec, file, &file->tensor[i]))
       list_name(&unexpected, &unexpected_count, names[i], NULL);
   end_list(&missing, missing_count);
   end_list(&unexpected, unexpected_count);

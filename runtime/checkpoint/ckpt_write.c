@@ -60,7 +60,7 @@ static Status next_piece(void *context, int index, size_t from, const void **at,
 
 /* Pieces as large as the largest tensor, up to a limit: large ones save passes over tensors that
  * are permuted. With less memory to be had, smaller ones. */
-static Status take_memory(Stream *stream, const char *path) {
+static Status stream_take_memory(Stream *stream, const char *path) {
   enum { LEAST = 1 << 16 };
   bool permutes = false;
   stream->most = 1;
@@ -84,7 +84,8 @@ static Status take_memory(Stream *stream, const char *path) {
   }
 }
 
-static Status write_file(Stream *stream, const char *path, const SafeText *texts, int text_count) {
+static Status stream_write_file(Stream *stream, const char *path, const SafeText *texts,
+                                int text_count) {
   SafeTensor *tensors = calloc((size_t)stream->entries.count + 1, sizeof *tensors);
   if (!tensors) return status_errno(ENOMEM, "%s", path);
   for (int i = 0; i < stream->entries.count; i++) {
@@ -96,7 +97,7 @@ static Status write_file(Stream *stream, const char *path, const SafeText *texts
   }
   const SafeText weights = {"format", CKPT_WEIGHTS_FORMAT};
   bool is_checkpoint = text_count > 0;
-  Status status = take_memory(stream, path);
+  Status status = stream_take_memory(stream, path);
   if (status == STATUS_OK)
     status = safetensors_write_from(
         path, tensors, stream->entries.count, is_checkpoint ? texts : &weights,
@@ -121,7 +122,7 @@ Status ckpt_write_tensors(const CkptFrom *from, const char *path, CkptContent co
   }
   for (int i = 0; i < states.count; i++)
     VEC_PUSH(arena, stream.entries, ((Entry){states.at[i], ARENA_STATE}));
-  Status status = write_file(&stream, path, texts, text_count);
+  Status status = stream_write_file(&stream, path, texts, text_count);
   arena_free(arena);
   return status;
 }

@@ -102,8 +102,8 @@ static Status parse_metadata(Safetensors *file, json_t *entry) {
   return STATUS_OK;
 }
 
-static Status parse_header(Safetensors *file, json_t *root, const uint8_t *data,
-                           size_t data_bytes) {
+static Status safetensors_parse_header(Safetensors *file, json_t *root, const uint8_t *data,
+                                       size_t data_bytes) {
   const char *name;
   json_t *entry;
   file->tensor = calloc(json_object_size(root) + 1, sizeof *file->tensor);
@@ -148,7 +148,8 @@ Status safetensors_parse(const uint8_t *bytes, size_t count, Safetensors **out) 
   file->private_json = root;
   file->private_head = bytes;
   file->private_head_bytes = 8 + (size_t)length;
-  Status status = parse_header(file, root, bytes + 8 + (size_t)length, count - 8 - (size_t)length);
+  Status status =
+      safetensors_parse_header(file, root, bytes + 8 + (size_t)length, count - 8 - (size_t)length);
   if (status == STATUS_OK)
     *out = file;
   else

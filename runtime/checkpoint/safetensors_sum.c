@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static uint64_t mixed(uint64_t sum, uint64_t word) {
+static uint64_t sum_mixed(uint64_t sum, uint64_t word) {
   sum = (sum ^ word) * 0x9e3779b97f4a7c15u;
   return sum ^ sum >> 29;
 }
@@ -21,7 +21,7 @@ static void add_blocks(SafeSum *sum, const uint8_t *bytes, size_t blocks) {
   for (; blocks; blocks--, bytes += SAFE_SUM_BLOCK)
     for (int i = 0; i < 4; i++) {
       memcpy(&word, bytes + 8 * i, 8);
-      sum->lane[i] = mixed(sum->lane[i], word);
+      sum->lane[i] = sum_mixed(sum->lane[i], word);
     }
 }
 
@@ -44,12 +44,12 @@ void safetensors_sum_add(SafeSum *sum, const void *from, size_t count) {
 
 uint64_t safetensors_sum_end(SafeSum *sum) {
   uint64_t end = sum->lane[0];
-  for (size_t i = 0; i < sum->count % SAFE_SUM_BLOCK; i++) end = mixed(end, sum->held[i]);
-  for (int i = 1; i < 4; i++) end = mixed(end, sum->lane[i]);
-  return mixed(end, sum->count);
+  for (size_t i = 0; i < sum->count % SAFE_SUM_BLOCK; i++) end = sum_mixed(end, sum->held[i]);
+  for (int i = 1; i < 4; i++) end = sum_mixed(end, sum->lane[i]);
+  return sum_mixed(end, sum->count);
 }
 
-static uint64_t sum_of(const void *from, size_t count, uint64_t seed) {
+static uint64_t sum_words(const void *from, size_t count, uint64_t seed) {
   SafeSum sum;
   safetensors_sum_start(&sum, seed);
   safetensors_sum_add(&sum, from, count);
@@ -57,7 +57,7 @@ static uint64_t sum_of(const void *from, size_t count, uint64_t seed) {
 }
 
 /* Where the digits stand, or NULL. Quotes within a text are escaped, so only a key looks so. */
-static const char *place_of(const char *head, size_t count) {
+static const char *sum_place(const char *head, size_t count) {
   static const char key[] = "\"sum\":\"";
   const char *at = memmem(head, count, key, sizeof key - 1);
   if (!at) return NULL;
@@ -66,8 +66,8 @@ static const char *place_of(const char *head, size_t count) {
 }
 
 static uint64_t sum_of_head(const char *head, size_t count, const char *place) {
-  uint64_t sum = sum_of(head, (size_t)(place - head), 1);
-  return sum_of(place + SAFE_SUM_DIGITS, (size_t)(head + count - place) - SAFE_SUM_DIGITS, sum);
+  uint64_t sum = sum_words(head, (size_t)(place - head), 1);
+  return sum_words(place + SAFE_SUM_DIGITS, (size_t)(head + count - place) - SAFE_SUM_DIGITS, sum);
 }
 
 static bool agrees(uint64_t sum, const char *place) {
@@ -78,16 +78,16 @@ static bool agrees(uint64_t sum, const char *place) {
 
 bool safetensors_sum_agrees(const Safetensors *file) {
   const char *head = (const char *)file->private_head;
-  const char *place = place_of(head, file->private_head_bytes);
+  const char *place = sum_place(head, file->private_head_bytes);
   if (!place || !safetensors_text(file, "sum")) return false;
   uint64_t sum = sum_of_head(head, file->private_head_bytes, place);
   for (int i = 0; i < file->tensor_count; i++)
-    sum = sum_of(file->tensor[i].data, file->tensor[i].bytes, sum);
+    sum = sum_words(file->tensor[i].data, file->tensor[i].bytes, sum);
   return agrees(sum, place);
 }
 
 uint64_t safetensors_sum_of_head(const char *head, size_t count, size_t *place) {
-  const char *digits = place_of(head, count);
+  const char *digits = sum_place(head, count);
   *place = digits ? (size_t)(digits - head) : 0;
   return digits ? sum_of_head(head, count, digits) : 0;
 }

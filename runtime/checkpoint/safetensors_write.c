@@ -64,7 +64,7 @@ static void append_header(Text *out, const Writing *writing, const SafeText *tex
   text_free(&json);
 }
 
-static Status cannot_write(const Writing *writing, int error) {
+static Status writing_failed(const Writing *writing, int error) {
   return error ? status_errno(error, "cannot write %s", writing->path) : STATUS_OK;
 }
 
@@ -75,7 +75,7 @@ static Status write_tensor(const Writing *writing, int index, int fd, uint64_t *
     const void *piece;
     STATUS_TRY(writing->read(writing->context, index, at, &piece, &count));
     if (count > all - at) count = all - at;
-    STATUS_TRY(cannot_write(writing, text_write_all(fd, piece, count)));
+    STATUS_TRY(writing_failed(writing, text_write_all(fd, piece, count)));
     if (writing->has_sum) safetensors_sum_add(&more, piece, count);
   }
   *sum = safetensors_sum_end(&more);
@@ -87,29 +87,29 @@ static Status write_content(const Writing *writing, const Text *header, int fd) 
   size_t place = 0;
   uint64_t sum = writing->has_sum ? safetensors_sum_of_head(header->at, header->count, &place) : 0;
   char digits[SAFE_SUM_DIGITS + 1];
-  STATUS_TRY(cannot_write(writing, text_write_all(fd, header->at, header->count)));
+  STATUS_TRY(writing_failed(writing, text_write_all(fd, header->at, header->count)));
   for (int i = 0; i < writing->count; i++)
     STATUS_TRY(write_tensor(writing, writing->order[i], fd, &sum));
   if (!writing->has_sum) return STATUS_OK;
   safetensors_sum_text(sum, digits);
-  if (lseek(fd, (off_t)place, SEEK_SET) < 0) return cannot_write(writing, errno);
-  return cannot_write(writing, text_write_all(fd, digits, SAFE_SUM_DIGITS));
+  if (lseek(fd, (off_t)place, SEEK_SET) < 0) return writing_failed(writing, errno);
+  return writing_failed(writing, text_write_all(fd, digits, SAFE_SUM_DIGITS));
 }
 
 /* The lock tells whoever finds the temporary file later whether its writer lives (ckpt_folder.c).
  */
-static Status write_file(const Writing *writing, const Text *header) {
+static Status writing_write_file(const Writing *writing, const Text *header) {
   Text temporary = {0};
   int fd = -1;
-  Status status = cannot_write(writing, text_open_beside(writing->path, &temporary, &fd));
+  Status status = writing_failed(writing, text_open_beside(writing->path, &temporary, &fd));
   if (status == STATUS_OK) {
     (void)flock(fd, LOCK_EX | LOCK_NB);
     status = write_content(writing, header, fd);
     if (status == STATUS_OK && fsync(fd) != 0 && errno != EINVAL)
-      status = cannot_write(writing, errno);
+      status = writing_failed(writing, errno);
     if (status == STATUS_OK && rename(temporary.at, writing->path) != 0)
-      status = cannot_write(writing, errno);
-    if (close(fd) != 0 && status == STATUS_OK) status = cannot_write(writing, errno);
+      status = writing_failed(writing, errno);
+    if (close(fd) != 0 && status == STATUS_OK) status = writing_failed(writing, errno);
     if (status != STATUS_OK) unlink(temporary.at);
   }
   text_free(&temporary);
@@ -131,7 +131,7 @@ Status safetensors_write_from(const char *path, const SafeTensor *tensors, int c
   Writing writing = {path, tensors, NULL, count, has_sum, read, context};
   writing.order = calloc((size_t)count + 1, sizeof *writing.order);
   SafeText *all = texts_with_sum(texts, text_count, has_sum);
-  Status status = writing.order && all ? STATUS_OK : cannot_write(&writing, ENOMEM);
+  Status status = writing.order && all ? STATUS_OK : writing_failed(&writing, ENOMEM);
   int placed = 0;
   for (int bytes = 8; bytes >= 1 && status == STATUS_OK; bytes /= 2)
     for (int i = 0; i < count; i++)
@@ -139,7 +139,7 @@ Status safetensors_write_from(const char *path, const SafeTensor *tensors, int c
   Text header = {0};
   if (status == STATUS_OK) {
     append_header(&header, &writing, all, text_count + has_sum);
-    status = write_file(&writing, &header);
+    status = writing_write_file(&writing, &header);
   }
   text_free(&header);
   free(writing.order);
@@ -148,7 +148,8 @@ Status safetensors_write_from(const char *path, const SafeTensor *tensors, int c
 }
 
 /* Data that lie in memory. */
-static Status read_memory(void *context, int index, size_t from, const void **at, size_t *bytes) {
+static Status next_from_memory(void *context, int index, size_t from, const void **at,
+                               size_t *bytes) {
   const SafeTensor *tensor = &((const SafeTensor *)context)[index];
   *at = tensor->data + from;
   *bytes = tensor->bytes - from;
@@ -157,6 +158,6 @@ static Status read_memory(void *context, int index, size_t from, const void **at
 
 Status safetensors_write(const char *path, const SafeTensor *tensors, int count,
                          const SafeText *texts, int text_count, bool has_sum) {
-  return safetensors_write_from(path, tensors, count, texts, text_count, has_sum, read_memory,
+  return safetensors_write_from(path, tensors, count, texts, text_count, has_sum, next_from_memory,
                                 (void *)(uintptr_t)tensors);
 }

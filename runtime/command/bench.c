@@ -12,7 +12,7 @@
 enum { FEWEST_STEPS = 20, MOST_STEPS = 20000, TABLE_STEPS = 30, WARM_STEPS = 5, COUNTED_STEPS = 3 };
 static const int64_t warm_enough = 1500000000, long_group = 150000000, measured_time = 2000000000;
 
-static int compare(const void *a, const void *b) {
+static int compare_times(const void *a, const void *b) {
   int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
   return (x > y) - (x < y);
 }
@@ -79,8 +79,8 @@ static void sum_work(const Plan *plan, double *flops, double *bytes) {
   }
 }
 
-static void print_step(const Exec *exec, const int64_t *sorted, int64_t count, int64_t group,
-                       FILE *out) {
+static void bench_print_step(const Exec *exec, const int64_t *sorted, int64_t count, int64_t group,
+                             FILE *out) {
   const Plan *plan = exec_plan(exec);
   double median = (double)sorted[count / 2] * 1e-9, flops, bytes;
   double batch = setting_number(plan->settings, "train.batch") * (double)exec_parts(exec);
@@ -116,8 +116,8 @@ static Status time_steps(Exec *exec, const BenchOptions *options, const void *ma
   for (int64_t i = 0; i < count && status == STATUS_OK; i++)
     status = time_group(exec, options, made_up, group, &times[i]);
   if (status == STATUS_OK) {
-    qsort(times, (size_t)count, sizeof *times, compare);
-    print_step(exec, times, count, group, out);
+    qsort(times, (size_t)count, sizeof *times, compare_times);
+    bench_print_step(exec, times, count, group, out);
   }
   free(times);
   return status;
@@ -159,8 +159,8 @@ static double peak_of(const PlanGraph *graph, int index, const DeviceSpeed *spee
   return halves >= 2 && speed->half_flops > 0 ? speed->half_flops : speed->flops;
 }
 
-static void print_row(const PlanStep *step, const Row *row, double total, double so_far,
-                      const DeviceSpeed *speed, double peak, FILE *out) {
+static void bench_print_row(const PlanStep *step, const Row *row, double total, double so_far,
+                            const DeviceSpeed *speed, double peak, FILE *out) {
   double time = (double)row->time + 1e-9;
   fprintf(out, "%10.2f %6.1f%% %6.1f%% %9.1f", time * 1e-3, 100 * time / total,
           100 * so_far / total, (double)step->flops / time);
@@ -187,8 +187,8 @@ static void print_table(const PlanGraph *graph, Row *rows, const DeviceSpeed *sp
   for (int i = 0; i < count; i++) {
     if (rows[i].time < 0) continue; /* done by the call of a row before */
     so_far += (double)rows[i].time;
-    print_row(&graph->steps.at[rows[i].step], &rows[i], total, so_far, speed,
-              peak_of(graph, rows[i].step, speed), out);
+    bench_print_row(&graph->steps.at[rows[i].step], &rows[i], total, so_far, speed,
+                    peak_of(graph, rows[i].step, speed), out);
   }
   fprintf(out, "%10.2f us when each is timed alone\n", total * 1e-3);
 }
@@ -204,7 +204,7 @@ static Status time_rows_here(Exec *exec, const void *batch, Row *rows) {
     status = exec_run_timed(exec, graph, batch, times + (ptrdiff_t)i * count);
   for (int i = 0; i < count && status == STATUS_OK; i++) {
     for (int j = 0; j < TABLE_STEPS; j++) column[j] = times[(ptrdiff_t)j * count + i];
-    qsort(column, TABLE_STEPS, sizeof *column, compare);
+    qsort(column, TABLE_STEPS, sizeof *column, compare_times);
     rows[i] = (Row){column[TABLE_STEPS / 2], i, NULL};
   }
   free(times);

@@ -21,7 +21,7 @@ static double percent(int64_t part, int64_t whole) {
   return whole > 0 ? 100.0 * (double)part / (double)whole : 0;
 }
 
-static void print_row(const PlanStep *step, const DeviceCounts *c, FILE *out) {
+static void count_print_row(const PlanStep *step, const DeviceCounts *c, FILE *out) {
   int64_t sectors = c->load_sectors + c->store_sectors;
   double least = (double)step->bytes / SECTOR;
   if (!c->is_kernel) {
@@ -56,7 +56,8 @@ static void print_rows(const PlanGraph *graph, Row *rows, FILE *out) {
   fprintf(out, "\n%12s %10s %8s %9s %9s %7s %7s %6s  %-5s %s\n", "instructions", "sectors",
           "of least", "conflicts", "divergent", "regs", "shared", "occup", "line",
           "kernel or call");
-  for (int i = 0; i < count; i++) print_row(&graph->steps.at[rows[i].step], &rows[i].counts, out);
+  for (int i = 0; i < count; i++)
+    count_print_row(&graph->steps.at[rows[i].step], &rows[i].counts, out);
   fprintf(out, "%12lld %10lld %7.3fx  warp instructions and 32-byte sectors of a step\n",
           (long long)instructions, (long long)sectors,
           least > 0 ? (double)sectors * SECTOR / (double)least : 0);

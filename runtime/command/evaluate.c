@@ -84,7 +84,7 @@ static Status set_states(Evaluator *evaluator, bool goes_on, int64_t missing, in
 }
 
 /* The feed is made at the first evaluation: by then the split is read. */
-static Status start_feed(Evaluator *evaluator, const char *programme, int64_t batches) {
+static Status evaluate_start_feed(Evaluator *evaluator, const char *programme, int64_t batches) {
   FeedOptions options = {
       .source = evaluator->source, .end_step = batches, .workers = 1, .prefetch = SLOTS - 1};
   if (evaluator->feed) return feed_restart(evaluator->feed, programme, 0, batches);
@@ -96,7 +96,7 @@ static Status run_whole_batches(Evaluator *evaluator, const char *programme, int
   int64_t samples = source_samples(evaluator->source), batch = evaluator->batch;
   int64_t batches = samples / batch;
   if (!batches) return STATUS_OK;
-  STATUS_TRY(start_feed(evaluator, programme, batches));
+  STATUS_TRY(evaluate_start_feed(evaluator, programme, batches));
   for (int64_t i = 0, steps; i < batches && *is_whole; i += steps) {
     STATUS_TRY(feed_run(evaluator->feed, i ? batches - i : 1, &steps));
     if (i == 0) STATUS_TRY(set_states(evaluator, true, 0, samples - batch, pass));

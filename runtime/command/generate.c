@@ -24,7 +24,7 @@ typedef struct {
 } Generation;
 
 /* ── prompts ──────────────────────────────────────────────────────────────────────────────── */
-static Status check_options(const Generation *g) {
+static Status generate_check_options(const Generation *g) {
   const GenerateOptions *options = g->options;
   int64_t vocabulary = generator_vocabulary(g->generator);
   bool may_be_empty = !options->prompts_are_numbers && g->bpe && bpe_end_of_text(g->bpe) >= 0;
@@ -87,7 +87,7 @@ static bool is_end(const Generation *g, int64_t token) {
   return g->bpe && token == bpe_end_of_text(g->bpe);
 }
 
-static void show(Generation *g, Utf8Out *out, int64_t token, bool is_first) {
+static void show_token(Generation *g, Utf8Out *out, int64_t token, bool is_first) {
   char byte = (char)token;
   size_t count = 1;
   const char *bytes = g->bpe ? bpe_bytes(g->bpe, token, &count) : &byte;
@@ -100,7 +100,7 @@ static void show(Generation *g, Utf8Out *out, int64_t token, bool is_first) {
 static void show_text(Generation *g, Utf8Out *out, int64_t text, int64_t from) {
   int64_t count;
   const int64_t *token = generator_text(g->generator, text, &count);
-  for (int64_t i = from; i < count; i++) show(g, out, token[i], i == 0);
+  for (int64_t i = from; i < count; i++) show_token(g, out, token[i], i == 0);
   fflush(stdout);
 }
 
@@ -119,7 +119,7 @@ static void tell_speed(const Generation *g) {
 }
 
 /* ── the loop ─────────────────────────────────────────────────────────────────────────────── */
-static Status start(Generation *g) {
+static Status generate_start(Generation *g) {
   const GenerateOptions *options = g->options;
   STATUS_TRY(train_open(&options->run, &g->artifact));
   const Plan *plan = g->artifact->plan;
@@ -132,7 +132,7 @@ static Status start(Generation *g) {
   ExecOptions exec = {options->run.device, options->run.threads, .only = only};
   STATUS_TRY(exec_new(g->artifact, &exec, &g->exec));
   STATUS_TRY(generator_new(g->exec, options->no_cache, &g->generator));
-  STATUS_TRY(check_options(g));
+  STATUS_TRY(generate_check_options(g));
   STATUS_TRY(exec_write_settings(g->exec));
   STATUS_TRY(exec_init_states(g->exec, 0));
   Text notes = {0};
@@ -191,7 +191,7 @@ static Status generate_some(Generation *g, int64_t first, int64_t count, int64_t
 }
 
 static Status generate(Generation *g) {
-  STATUS_TRY(start(g));
+  STATUS_TRY(generate_start(g));
   int64_t all = g->options->prompt_count * g->options->samples;
   int64_t most = generator_most(g->generator);
   int64_t *given = calloc((size_t)most, sizeof *given);

@@ -23,7 +23,7 @@ struct Generator {
   int64_t *order;
 };
 
-static Status make(Generator *generator, Exec *exec, bool is_windowed) {
+static Status generator_make(Generator *generator, Exec *exec, bool is_windowed) {
   STATUS_TRY(decoder_new(exec, is_windowed, &generator->decoder));
   size_t most = (size_t)decoder_texts(generator->decoder);
   size_t vocabulary = (size_t)decoder_vocabulary(exec_plan(exec));
@@ -40,7 +40,7 @@ static Status make(Generator *generator, Exec *exec, bool is_windowed) {
 Status generator_new(Exec *exec, bool is_windowed, Generator **out) {
   Generator *generator = calloc(1, sizeof *generator);
   if (!generator) return status_errno(ENOMEM, "generate");
-  Status status = make(generator, exec, is_windowed);
+  Status status = generator_make(generator, exec, is_windowed);
   if (status != STATUS_OK) {
     generator_free(generator);
     return status;
@@ -81,7 +81,7 @@ void generator_forget(Generator *generator) {
   decoder_restart(generator->decoder, 0);
 }
 
-static Status reserve(int64_t **token, int64_t *room, int64_t count) {
+static Status generator_reserve(int64_t **token, int64_t *room, int64_t count) {
   if (count <= *room) return STATUS_OK;
   int64_t more = 2 * count + 64;
   int64_t *grown = realloc(*token, sizeof **token * (size_t)more);
@@ -91,11 +91,11 @@ static Status reserve(int64_t **token, int64_t *room, int64_t count) {
   return STATUS_OK;
 }
 
-static Status add(Generator *generator, GeneratorText *text, int64_t token) {
+static Status generator_add(Generator *generator, GeneratorText *text, int64_t token) {
   if (token < 0 || token >= generator->vocabulary)
     return status_fail(STATUS_USER, "%lld is no token; the model has %lld", (long long)token,
                        (long long)generator->vocabulary);
-  STATUS_TRY(reserve(&text->token, &text->room, text->count + 1));
+  STATUS_TRY(generator_reserve(&text->token, &text->room, text->count + 1));
   text->token[text->count++] = token;
   return STATUS_OK;
 }
@@ -120,14 +120,14 @@ Status generator_begin(Generator *generator, const int64_t *prompt, int64_t coun
   text->count = 0;
   text->seed = seed;
   text->has_ended = false;
-  for (int64_t i = 0; i < count; i++) STATUS_TRY(add(generator, text, prompt[i]));
+  for (int64_t i = 0; i < count; i++) STATUS_TRY(generator_add(generator, text, prompt[i]));
   generator->count++;
   if (generator->is_same) decoder_restart(generator->decoder, generator->same);
   return STATUS_OK;
 }
 
 Status generator_append(Generator *generator, int64_t text, int64_t token) {
-  return add(generator, &generator->text[text], token);
+  return generator_add(generator, &generator->text[text], token);
 }
 
 void generator_end(Generator *generator, int64_t text) { generator->text[text].has_ended = true; }
@@ -144,8 +144,8 @@ static int64_t shortest(const Generator *generator) {
 }
 
 /* A text that has ended goes on with zeros, which nobody sees. */
-static Status pad(GeneratorText *text, int64_t length) {
-  STATUS_TRY(reserve(&text->token, &text->room, length));
+static Status generator_pad(GeneratorText *text, int64_t length) {
+  STATUS_TRY(generator_reserve(&text->token, &text->room, length));
   memset(text->token + text->count, 0, sizeof *text->token * (size_t)(length - text->count));
   return STATUS_OK;
 }
@@ -154,7 +154,7 @@ static Status score_at(Generator *generator, int64_t length) {
   if (generator->scored == length) return STATUS_OK;
   for (int64_t i = 0; i < generator->count; i++) {
     GeneratorText *text = &generator->text[i];
-    if (text->count < length) STATUS_TRY(pad(text, length));
+    if (text->count < length) STATUS_TRY(generator_pad(text, length));
     generator->token[i] = text->token;
   }
   generator->scored = 0;
@@ -186,7 +186,7 @@ Status generator_next(Generator *generator, const SampleOptions *sample, int64_t
         sample_draw(sample, generator->score + i * generator->vocabulary, generator->vocabulary,
                     sample_uniform(text->seed, (uint64_t)length), generator->order);
     if (token < 0) return status_fail(STATUS_USER, "all scores of the next token are NaN");
-    STATUS_TRY(add(generator, text, token));
+    STATUS_TRY(generator_add(generator, text, token));
     ++*drawn;
   }
   return STATUS_OK;

@@ -55,7 +55,7 @@ static void print_tensors(const char *title, const PlanTensor *list, int count, 
   }
 }
 
-static void print_settings(const Plan *plan, FILE *out) {
+static void info_settings(const Plan *plan, FILE *out) {
   static const char *const when[] = {"compiled in", "ftrun --set", "derived"};
   fprintf(out, "\nsettings\n");
   for (int i = 0; i < setting_count; i++) {
@@ -93,7 +93,7 @@ static void print_buffer(const PlanBuffer *buffer, FILE *out) {
           buffer->offset);
 }
 
-static void print_step(const PlanGraph *graph, int index, FILE *out) {
+static void info_step(const PlanGraph *graph, int index, FILE *out) {
   const PlanStep *step = &graph->steps.at[index];
   fprintf(out, "  %3d %-6s %-18s %s", index, step_kind_text(step->kind), step->name, step->label);
   if (step->line) fprintf(out, "  (line %u)", step->line);
@@ -109,7 +109,7 @@ static void print_step(const PlanGraph *graph, int index, FILE *out) {
   fprintf(out, "\n");
 }
 
-static void print_graph(const PlanGraph *graph, FILE *out) {
+static void info_graph(const PlanGraph *graph, FILE *out) {
   double flops = 0, bytes = 0;
   int count[STEP_END + 1] = {0};
   for (int i = 0; i < graph->steps.count; i++) {
@@ -121,7 +121,7 @@ static void print_graph(const PlanGraph *graph, FILE *out) {
           count[STEP_LAUNCH], count[STEP_CALL], count[STEP_COPY] + count[STEP_FILL]);
   if (count[STEP_BEGIN]) fprintf(out, ", %d begun beside", count[STEP_BEGIN]);
   fprintf(out, ", %.3f MFLOP, %.3f MB moved\n", flops * 1e-6, bytes * 1e-6);
-  for (int i = 0; i < graph->steps.count; i++) print_step(graph, i, out);
+  for (int i = 0; i < graph->steps.count; i++) info_step(graph, i, out);
   if (graph->insteads.count) {
     fprintf(out, "      where cuBLASLt is found and faster, it takes the place of steps");
     for (int i = 0; i < graph->insteads.count; i++) {
@@ -161,10 +161,10 @@ static void print_all(const Plan *plan, FILE *out) {
   print_tensors("inputs", plan->inputs.at, plan->inputs.count, false, out);
   print_tensors("parameters", plan->params.at, plan->params.count, true, out);
   print_tensors("states", plan->states.at, plan->states.count, true, out);
-  print_settings(plan, out);
+  info_settings(plan, out);
   print_memory(plan, out);
   print_programmes(plan, out);
-  for (int i = 0; i < plan->graphs.count; i++) print_graph(&plan->graphs.at[i], out);
+  for (int i = 0; i < plan->graphs.count; i++) info_graph(&plan->graphs.at[i], out);
 }
 
 /* Paths and labels may be anyone's. */

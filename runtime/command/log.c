@@ -48,7 +48,7 @@ Status log_open(const LogOptions *options, Log **out) {
 }
 
 /* Told once: what is done about it has messages of its own. */
-static Status cannot_write(Log *log, int error) {
+static Status log_failed(Log *log, int error) {
   log->has_failed = true;
   return status_errno(error ? error : EIO, "cannot write the log %s", log->options.jsonl);
 }
@@ -56,7 +56,7 @@ static Status cannot_write(Log *log, int error) {
 Status log_flush(Log *log) {
   errno = 0;
   if (!log->jsonl || log->has_failed || fflush(log->jsonl) == 0) return STATUS_OK;
-  return cannot_write(log, errno);
+  return log_failed(log, errno);
 }
 
 bool log_has_failed(const Log *log) { return log->has_failed; }
@@ -172,7 +172,7 @@ static void append_place(const Log *log, Text *line, int64_t step) {
   text_append(line, "  ", 2);
 }
 
-static void show(Log *log, const LogStep *step, double now, bool is_line) {
+static void log_show(Log *log, const LogStep *step, double now, bool is_line) {
   Text *line = &log->line;
   line->count = 0;
   double mean[LOG_MOST_METRICS], count = (double)log->sum_count;
@@ -243,7 +243,7 @@ static Status write_json(Log *log, const LogStep *step, bool is_eval, double sam
   if (log->has_failed || (fwrite(line->at, 1, line->count, log->jsonl) == line->count &&
                           !ferror(log->jsonl)))
     return STATUS_OK;
-  return cannot_write(log, errno);
+  return log_failed(log, errno);
 }
 
 /* ── events ───────────────────────────────────────────────────────────────────────────────── */
@@ -275,7 +275,7 @@ Status log_step(Log *log, const LogStep *step, bool is_last) {
   if (!is_line && !log->is_terminal) return status;
   double now = log_now();
   if (!is_line && now - log->show_time < 0.1) return status;
-  show(log, step, now, is_line);
+  log_show(log, step, now, is_line);
   log->show_time = now;
   if (is_line) restart_sums(log, step->step, now);
   return status;
@@ -302,7 +302,7 @@ Status log_close(Log *log) {
   if (log->jsonl) {
     status = log_flush(log);
     errno = 0;
-    if (fclose(log->jsonl) != 0 && !log->has_failed) status = cannot_write(log, errno);
+    if (fclose(log->jsonl) != 0 && !log->has_failed) status = log_failed(log, errno);
   }
   text_free(&log->line);
   free(log);

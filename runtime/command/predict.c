@@ -43,7 +43,7 @@ static Status list_outputs(const Plan *plan, const char *what) {
   return status;
 }
 
-static Status find_output(const Prediction *prediction, const char *argument, Result *out) {
+static Status predict_find_output(const Prediction *prediction, const char *argument, Result *out) {
   const PlanGraph *graph = plan_result(prediction->plan, PROGRAMME_EVALUATE);
   const char *equals = strchr(argument, '=');
   char what[256];
@@ -80,7 +80,7 @@ static Status open_results(Prediction *prediction) {
     return list_outputs(prediction->plan, "predict needs --output FILE.npy");
   for (int i = 0; i < options->output_count; i++) {
     Result *result = &prediction->result[i];
-    STATUS_TRY(find_output(prediction, options->outputs[i], result));
+    STATUS_TRY(predict_find_output(prediction, options->outputs[i], result));
     prediction->result_count++;
     Type whole = result->type;
     whole.shape.dim[0] = source_samples(prediction->source);
@@ -91,7 +91,7 @@ static Status open_results(Prediction *prediction) {
   return STATUS_OK;
 }
 
-static const PlanTensor *find_input(const Plan *plan, const char *name, size_t length) {
+static const PlanTensor *predict_find_input(const Plan *plan, const char *name, size_t length) {
   for (int i = 0; i < plan->inputs.count; i++)
     if (strncmp(plan->inputs.at[i].name, name, length) == 0 && !plan->inputs.at[i].name[length])
       return &plan->inputs.at[i];
@@ -106,7 +106,8 @@ static Status open_inputs(Prediction *prediction) {
   for (int i = 0; i < options->input_count; i++) {
     const char *argument = options->inputs[i], *equals = strchr(argument, '=');
     if (!equals) return status_fail(STATUS_USER, "--input %s: expected name=FILE.npy", argument);
-    inputs[i] = (SourceInput){find_input(plan, argument, (size_t)(equals - argument)), equals + 1};
+    inputs[i] =
+        (SourceInput){predict_find_input(plan, argument, (size_t)(equals - argument)), equals + 1};
     if (inputs[i].input) continue;
     Text names = {0};
     for (int j = 0; j < plan->inputs.count; j++)
@@ -146,7 +147,7 @@ static Status predict_batch(Prediction *prediction, int64_t first, int64_t count
   return STATUS_OK;
 }
 
-static Status predict(Prediction *prediction) {
+static Status predict_samples(Prediction *prediction) {
   const PredictOptions *options = prediction->options;
   STATUS_TRY(train_open(&options->run, &prediction->artifact));
   prediction->plan = prediction->artifact->plan;
@@ -184,7 +185,7 @@ static Status predict(Prediction *prediction) {
 
 Status predict_run(const PredictOptions *options) {
   Prediction prediction = {.options = options};
-  Status status = predict(&prediction);
+  Status status = predict_samples(&prediction);
   for (int i = 0; i < prediction.result_count; i++) {
     npy_writer_free(prediction.result[i].writer);
     free(prediction.result[i].bytes);

@@ -22,7 +22,7 @@ static bool has_metric(const Exec *exec, const char *name) {
   return false;
 }
 
-static Status check_one(const Exec *exec, const char *key, bool has_valid) {
+static Status rule_check_one(const Exec *exec, const char *key, bool has_valid) {
   const char *text = setting_text(exec_plan(exec)->settings, key);
   Rule rule;
   if (!text[0]) return STATUS_OK;
@@ -42,8 +42,8 @@ static Status check_one(const Exec *exec, const char *key, bool has_valid) {
 Status rule_check(const Exec *exec, bool has_valid, bool has_plateau) {
   const SettingValue *settings = exec_plan(exec)->settings;
   if (setting_text(settings, "train.checkpoint.dir")[0])
-    STATUS_TRY(check_one(exec, "train.checkpoint.best", has_valid));
-  return has_plateau ? check_one(exec, "train.schedule.metric", has_valid) : STATUS_OK;
+    STATUS_TRY(rule_check_one(exec, "train.checkpoint.best", has_valid));
+  return has_plateau ? rule_check_one(exec, "train.schedule.metric", has_valid) : STATUS_OK;
 }
 
 Status rule_value(const char *key, const Rule *rule, const LogStep *result, double *out) {

@@ -72,7 +72,7 @@ static Status close_output(Tokenize *t) {
   return error ? status_errno(error, "%s", t->options->output) : STATUS_OK;
 }
 
-static void print(const BpeTokens *tokens) {
+static void print_tokens(const BpeTokens *tokens) {
   for (size_t i = 0; i < tokens->count; i++)
     printf("%s%lld", i ? " " : "", (long long)tokens->at[i]);
   putchar('\n');
@@ -87,7 +87,7 @@ static Status tokenize(Tokenize *t) {
     BpeTokens tokens = {0};
     Status status = add_text(t, options->texts[i], &tokens);
     if (status == STATUS_OK && options->output) status = write_tokens(t, &tokens);
-    if (status == STATUS_OK && !options->output) print(&tokens);
+    if (status == STATUS_OK && !options->output) print_tokens(&tokens);
     free(tokens.at);
     STATUS_TRY(status);
   }

@@ -63,7 +63,7 @@ static Status decide_length(Training *training) {
   return STATUS_OK;
 }
 
-static Status initialise(Training *training) {
+static Status train_initialise(Training *training) {
   const TrainOptions *options = training->options;
   if (!options->init) return exec_init(training->exec, training->seed);
   STATUS_TRY(exec_init_states(training->exec, training->seed));
@@ -74,7 +74,7 @@ static Status initialise(Training *training) {
   return status;
 }
 
-static Status resume(Training *training) {
+static Status train_resume(Training *training) {
   CkptInfo info;
   char *used = NULL;
   Text notes = {0};
@@ -133,7 +133,7 @@ static void look_into_folder(Training *training) {
              folder, (long long)newest, folder);
 }
 
-static Status start_feed(Training *training) {
+static Status train_start_feed(Training *training) {
   FeedOptions options = {
       .source = training->train,
       .shuffle = training->shuffle,
@@ -166,7 +166,7 @@ static Status start_log(Training *training) {
   return log_open(&options, &training->log);
 }
 
-static void append_bytes(Text *out, double bytes) {
+static void append_memory(Text *out, double bytes) {
   if (bytes < 1e6)
     text_printf(out, "%.1f kB", bytes / 1e3);
   else if (bytes < 1e9)
@@ -189,11 +189,11 @@ static void say_header(Training *training) {
   int64_t data = source_memory(training->train);
   if (training->valid) data += source_memory(training->valid);
   Text memory = {0};
-  append_bytes(&memory, (double)(plan_memory(plan) + feed_memory(training->feed)));
+  append_memory(&memory, (double)(plan_memory(plan) + feed_memory(training->feed)));
   text_printf(&memory, " for the model");
   if (data) {
     text_printf(&memory, ", ");
-    append_bytes(&memory, (double)data);
+    append_memory(&memory, (double)data);
     text_printf(&memory, " for inflated data");
   }
   if (feed_is_kept(training->feed)) text_printf(&memory, "; the training data is on the device");
@@ -243,13 +243,13 @@ static Status set_up(Training *training) {
   STATUS_TRY(take_folder(training));
   STATUS_TRY(start_log(training));
   STATUS_TRY(exec_write_settings(training->exec));
-  STATUS_TRY(initialise(training));
-  if (options->resume) STATUS_TRY(resume(training));
+  STATUS_TRY(train_initialise(training));
+  if (options->resume) STATUS_TRY(train_resume(training));
   train_finite_start(training);
   STATUS_TRY(train_try_outputs(training));
   look_into_folder(training);
   if (training->folder) STATUS_TRY(ckpt_writer_new(training->exec, &training->writer));
-  STATUS_TRY(start_feed(training));
+  STATUS_TRY(train_start_feed(training));
   if (training->valid)
     STATUS_TRY(evaluate_new(training->exec, training->valid, &training->evaluator));
   if (options->trace) STATUS_TRY(trace_open(options->trace, &training->trace));
@@ -304,7 +304,7 @@ static Status log_results(Training *training, bool wait) {
 }
 
 /* Runs 1 to `most` steps after `step`. */
-static Status run_steps(Training *training, int64_t step, int64_t most, int64_t *steps) {
+static Status train_run_steps(Training *training, int64_t step, int64_t most, int64_t *steps) {
   const void *batch;
   Programme programme;
   *steps = 1;
@@ -338,7 +338,7 @@ static Status train_steps(Training *training, int64_t *done) {
   for (int64_t step = training->first_step, steps; step < training->total_steps; step += steps) {
     if (signals_pending()) break;
     training->is_torn = true;
-    STATUS_TRY(run_steps(training, step, steps_until_pause(training, step), &steps));
+    STATUS_TRY(train_run_steps(training, step, steps_until_pause(training, step), &steps));
     training->is_torn = false;
     *done = step + steps;
     STATUS_TRY(ask_for_results(training, step + 1, *done));
@@ -388,7 +388,7 @@ static Status stop_without_reader(Training *training, Status status) {
   return STATUS_OK;
 }
 
-static Status run(Training *training, int *signal) {
+static Status train_loop(Training *training, int *signal) {
   STATUS_TRY(set_up(training));
   if (training->options->dry_run) return dry_run(training);
   int64_t done = training->first_step;
@@ -414,7 +414,7 @@ static Status run(Training *training, int *signal) {
 Status train_run(const TrainOptions *options, int *signal) {
   *signal = 0;
   Training training = {.options = options, .saved_step = -1, .asked_step = -1};
-  Status status = tear_down(&training, run(&training, signal));
+  Status status = tear_down(&training, train_loop(&training, signal));
   for (int i = 0; i <= PLAN_MOST_METRICS; i++) free(training.ema_name[i]);
   return status;
 }

@@ -22,7 +22,7 @@ static void append_folder(Text *out, const char *path) {
 }
 
 /* Can a file be made here? Returns 0, or an errno value. */
-static int try_folder(const char *folder) {
+static int can_write_in(const char *folder) {
   Text path = {0};
   text_printf(&path, "%s/.ft-try-%d.tmp", folder, (int)getpid());
   int fd = open(path.at, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -46,7 +46,7 @@ static Status try_file(const char *flag, const char *path) {
   if (error == ENOENT)
     status = status_fail(STATUS_USER, "%s %s: there is no folder %s; make it first", flag, path,
                          folder.at);
-  else if (error || (error = try_folder(folder.at)))
+  else if (error || (error = can_write_in(folder.at)))
     status = status_errno(error, "%s %s: cannot write in %s", flag, path, folder.at);
   text_free(&folder);
   return status;
@@ -60,7 +60,7 @@ static Status try_checkpoints(const char *folder, bool is_dry) {
   if (!is_dry) {
     text_free(&at);
     STATUS_TRY(ckpt_make_folder(folder));
-    int error = try_folder(folder);
+    int error = can_write_in(folder);
     return error ? status_errno(error, "train.checkpoint.dir: cannot write in %s", folder)
                  : STATUS_OK;
   }
@@ -135,7 +135,7 @@ static void note(Text *failures, Status status, Status *worst) {
   if (status > *worst) *worst = status;
 }
 
-static Status save(Training *training, What what, const char *path, int64_t done) {
+static Status train_save_file(Training *training, What what, const char *path, int64_t done) {
   if (!path) return STATUS_OK;
   Status status = write_to(training, what, path, done);
   if (status != STATUS_OK) return put_elsewhere(training, what, path, done, status);
@@ -157,8 +157,8 @@ Status train_finish(Training *training, int64_t done) {
       status = put_elsewhere(training, SAVE_CHECKPOINT, folder, done, status);
     note(&failures, status, &worst);
   }
-  note(&failures, save(training, SAVE_WEIGHTS, options->save, done), &worst);
-  note(&failures, save(training, SAVE_AVERAGES, options->save_ema, done), &worst);
+  note(&failures, train_save_file(training, SAVE_WEIGHTS, options->save, done), &worst);
+  note(&failures, train_save_file(training, SAVE_AVERAGES, options->save_ema, done), &worst);
   if (worst != STATUS_OK) worst = status_fail(worst, "%s", failures.at);
   text_free(&failures);
   return worst;

@@ -100,7 +100,7 @@ Status train_open(const RunOptions *options, Artifact **out) {
   return status;
 }
 
-static int number_of(const char *variable) {
+static int variable_number(const char *variable) {
   const char *value = getenv(variable);
   return value ? atoi(value) : 0;
 }
@@ -109,8 +109,8 @@ static int number_of(const char *variable) {
 static bool has_spare_core(int threads) {
   cpu_set_t set;
   int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-  if (threads <= 0) threads = number_of("FT_THREADS");
-  if (threads <= 0) threads = number_of("OMP_NUM_THREADS");
+  if (threads <= 0) threads = variable_number("FT_THREADS");
+  if (threads <= 0) threads = variable_number("OMP_NUM_THREADS");
   return threads > 0 && threads < cores;
 }
 

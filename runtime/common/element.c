@@ -33,13 +33,13 @@ Element element_of(DType dtype) {
   return of[dtype];
 }
 
-static bool is_float(Element element) {
+static bool element_is_float(Element element) {
   return element == ELEMENT_F16 || element == ELEMENT_BF16 || element == ELEMENT_F32 ||
          element == ELEMENT_F64;
 }
 
 bool element_converts(Element from, DType to) {
-  if (is_float(from)) return dtype_is_float(to);
+  if (element_is_float(from)) return dtype_is_float(to);
   if (to == DT_BOOL) return from == ELEMENT_BOOL;
   if (!dtype_is_float(to)) return true; /* value by value */
   /* every integer of this many bits is exact in the float's significand */
@@ -174,7 +174,7 @@ int64_t element_convert(const void *from, Element element, bool is_big_endian, i
     return count;
   }
   for (int64_t i = 0; i < count; i++, at += size) {
-    if (is_float(element))
+    if (element_is_float(element))
       store_float(load_float(at, element, is_big_endian), dtype, i, to);
     else if (!store_integer(load_integer(at, element, is_big_endian), dtype, i, to))
       return i;

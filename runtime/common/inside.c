@@ -19,7 +19,7 @@ bool inside_is_plain(const char *path) {
 }
 
 /* .bashrc, .git/hooks/x: what other programs read without being asked. */
-static bool is_hidden(const char *path) {
+static bool inside_is_hidden(const char *path) {
   for (const char *at = path; *at;) {
     size_t length = strcspn(at, "/");
     if (at[0] == '.' && length > 1) return true;
@@ -61,7 +61,7 @@ Status inside_check_setting(const SettingValue *settings, const char *key, bool 
   const SettingValue *value = &settings[setting_find(key)];
   if (allow_paths || value->is_users || !value->text[0]) return STATUS_OK;
   errno = 0;
-  if (inside_is_plain(value->text) && !is_hidden(value->text) && leads_inside(value->text))
+  if (inside_is_plain(value->text) && !inside_is_hidden(value->text) && leads_inside(value->text))
     return STATUS_OK;
   if (text_is_fault(errno)) return status_errno(errno, "%s", key);
   return status_fail(STATUS_USER,

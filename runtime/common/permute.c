@@ -9,8 +9,8 @@
 enum { TILE = 32 };
 
 /* to[i * to_row + k] = from[i + k * from_row] for i < rows, k < columns, in elements */
-static void turn(const char *from, char *to, int bytes, int64_t rows, int64_t columns,
-                 int64_t from_row, int64_t to_row) {
+static void transpose_tile(const char *from, char *to, int bytes, int64_t rows, int64_t columns,
+                           int64_t from_row, int64_t to_row) {
   for (int64_t i0 = 0; i0 < rows; i0 += TILE)
     for (int64_t k0 = 0; k0 < columns; k0 += TILE)
       for (int64_t i = i0; i < rows && i < i0 + TILE; i++) {
@@ -31,7 +31,7 @@ typedef struct {
 
 /* The next place in the dimensions below `rank` but `inner`, which one call does whole; false
  * behind the last. */
-static bool next(const Box *box, int rank, int inner, int64_t *index) {
+static bool next_index(const Box *box, int rank, int inner, int64_t *index) {
   for (int i = rank - 1; i >= 0; i--) {
     if (i == inner) continue;
     if (++index[i] < box->end[i]) return true;
@@ -42,7 +42,8 @@ static bool next(const Box *box, int rank, int inner, int64_t *index) {
 
 /* Cuts the box to the places of a piece, which are a box themselves. dimension[i]: which one of the
  * box is the shape's dimension i; NULL: the same. */
-static bool cut(Box *box, const Shape *shape, const int64_t *dimension, PermutePiece piece) {
+static bool permute_cut(Box *box, const Shape *shape, const int64_t *dimension,
+                        PermutePiece piece) {
   int64_t stride[MAX_RANK];
   shape_strides(shape, stride);
   for (int i = 0; i < shape->rank; i++) {
@@ -68,7 +69,8 @@ static void permute(const Storage *order, int bytes, const char *from, PermutePi
   shape_strides(&storage.view, source);
   shape_strides(&shape, target);
   memcpy(box.end, shape.dim, sizeof box.end);
-  if (!cut(&box, &shape, NULL, to_piece) || !cut(&box, &storage.view, back.perm, from_piece))
+  if (!permute_cut(&box, &shape, NULL, to_piece) ||
+      !permute_cut(&box, &storage.view, back.perm, from_piece))
     return;
   while (storage.perm[inner] != last) inner--; /* where the innermost dimension of `from` goes */
   memcpy(index, box.begin, sizeof index);
@@ -82,9 +84,10 @@ static void permute(const Storage *order, int bytes, const char *from, PermutePi
     if (inner == last)
       memcpy(to + to_at * bytes, from + from_at * bytes, (size_t)(columns * bytes));
     else
-      turn(from + from_at * bytes, to + to_at * bytes, bytes, box.end[inner] - box.begin[inner],
-           columns, source[storage.perm[last]], target[inner]);
-  } while (next(&box, last, inner, index));
+      transpose_tile(from + from_at * bytes, to + to_at * bytes, bytes,
+                     box.end[inner] - box.begin[inner], columns, source[storage.perm[last]],
+                     target[inner]);
+  } while (next_index(&box, last, inner, index));
 }
 
 static PermutePiece all_of(const PlanTensor *tensor) {

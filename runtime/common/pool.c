@@ -144,7 +144,7 @@ void pool_post(Pool *pool, _Atomic uint64_t *word, uint64_t value) {
 }
 
 /* ── jobs ─────────────────────────────────────────────────────────────────────────────────── */
-static uint64_t announce(Pool *pool, const Job *job) {
+static uint64_t pool_announce(Pool *pool, const Job *job) {
   uint64_t number = atomic_load_explicit(&pool->number, memory_order_relaxed);
   atomic_store_explicit(&pool->number, number + 1, memory_order_relaxed);
   atomic_thread_fence(memory_order_release);
@@ -205,7 +205,7 @@ void pool_run(Pool *pool, PoolWork *work, void *context) {
   int before = pool_quiet_libraries();
   uint64_t others = (uint64_t)pool->threads - 1;
   atomic_store(&pool->done, 0);
-  if (others) announce(pool, &(Job){.work = work, .context = context});
+  if (others) pool_announce(pool, &(Job){.work = work, .context = context});
   work(context, 0);
   for (uint64_t done; (done = atomic_load(&pool->done)) != others;)
     pool_wait(pool, &pool->done, done);
@@ -213,7 +213,7 @@ void pool_run(Pool *pool, PoolWork *work, void *context) {
 }
 
 uint64_t pool_ask(Pool *pool, PoolHelp *help, void *context, int first, int end) {
-  return announce(pool, &(Job){.help = help, .context = context, .first = first, .end = end});
+  return pool_announce(pool, &(Job){.help = help, .context = context, .first = first, .end = end});
 }
 
 uint64_t pool_ask_all(Pool *pool, PoolHelp *help, void *context, int first, int end) {
@@ -224,7 +224,7 @@ uint64_t pool_ask_all(Pool *pool, PoolHelp *help, void *context, int first, int 
 
 /* A worker is inside before it reads the job: either it reads this empty one, or we see it. */
 void pool_settle(Pool *pool) {
-  announce(pool, &(Job){0});
+  pool_announce(pool, &(Job){0});
   for (int i = 1; i <= pool->started; i++)
     while (atomic_load(&pool->worker[i].is_inside)) sched_yield();
 }
@@ -233,7 +233,7 @@ int pool_threads(const Pool *pool) { return pool->threads; }
 int pool_reserved(const Pool *pool) { return pool->reserved; }
 
 /* Workers take no signals: Ctrl-C is the main thread's. */
-static Status start_workers(Pool *pool) {
+static Status pool_start_workers(Pool *pool) {
   sigset_t before;
   guard_block_signals(&before);
   int error = 0;
@@ -263,7 +263,7 @@ Status pool_new_reserving(int requested, int reserved, Pool **out) {
   memset(pool, 0, bytes);
   pool->threads = threads;
   pool->reserved = reserved;
-  Status status = start_workers(pool);
+  Status status = pool_start_workers(pool);
   if (status != STATUS_OK) {
     pool_free(pool);
     return status;
@@ -277,7 +277,7 @@ Status pool_new(int requested, Pool **out) { return pool_new_reserving(requested
 void pool_free(Pool *pool) {
   if (!pool) return;
   atomic_store(&pool->is_ending, true);
-  pool_post(pool, &pool->call, announce(pool, &(Job){0}));
+  pool_post(pool, &pool->call, pool_announce(pool, &(Job){0}));
   for (int i = 1; i <= pool->started; i++) pthread_join(pool->worker[i].thread, NULL);
   free(pool);
 }

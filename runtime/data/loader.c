@@ -53,7 +53,7 @@ static void choose_samples(const Loader *loader, int64_t step, int64_t *samples)
   for (int64_t i = 0; i < options->batch; i++) samples[i] = order_sample(&order, start + i) + moved;
 }
 
-static Status fill(const Loader *loader, int64_t step, int64_t *samples, void *slot) {
+static Status loader_fill(const Loader *loader, int64_t step, int64_t *samples, void *slot) {
   choose_samples(loader, step, samples);
   return source_fill(loader->options.source, samples, slot);
 }
@@ -71,7 +71,7 @@ static Status fill_inline(Loader *loader, int64_t step, void *slot) {
 }
 
 /* Under the lock: takes free slots, at most half of the ring. Returns their number. */
-static int64_t claim(Loader *loader, int64_t *first) {
+static int64_t claim_step(Loader *loader, int64_t *first) {
   int64_t slots = loader->options.slot_count;
   while (!loader->stop) {
     int64_t free_until = loader->consumed + slots;
@@ -94,7 +94,7 @@ static int64_t claim(Loader *loader, int64_t *first) {
   return 0;
 }
 
-static void announce(Loader *loader, int64_t step, Status status) {
+static void loader_announce(Loader *loader, int64_t step, Status status) {
   int64_t slot = step % loader->options.slot_count;
   if (status == STATUS_OK)
     atomic_store_explicit(&loader->filled[slot], step + 1, memory_order_release);
@@ -109,20 +109,20 @@ static void announce(Loader *loader, int64_t step, Status status) {
   pthread_mutex_unlock(&loader->lock);
 }
 
-static void *work(void *argument) {
+static void *loader_work(void *argument) {
   Loader *loader = argument;
   int64_t first, count;
   int64_t *samples = malloc((size_t)loader->options.batch * sizeof *samples);
   Status status = samples ? STATUS_OK : status_errno(ENOMEM, "loader");
   for (;;) {
     pthread_mutex_lock(&loader->lock);
-    count = claim(loader, &first);
+    count = claim_step(loader, &first);
     pthread_mutex_unlock(&loader->lock);
     if (!count) break;
     for (int64_t step = first; step < first + count; step++) {
       int64_t slot = step % loader->options.slot_count;
-      if (samples) status = fill(loader, step, samples, loader->options.slots[slot]);
-      announce(loader, step, status);
+      if (samples) status = loader_fill(loader, step, samples, loader->options.slots[slot]);
+      loader_announce(loader, step, status);
       if (status != STATUS_OK) break;
     }
   }
@@ -131,7 +131,7 @@ static void *work(void *argument) {
 }
 
 /* Workers leave signals to the main thread. */
-static Status start_workers(Loader *loader) {
+static Status loader_start_workers(Loader *loader) {
   sigset_t before;
   guard_block_signals(&before);
   int error = 0, wanted = loader->options.workers;
@@ -142,7 +142,7 @@ static Status start_workers(Loader *loader) {
   loader->thread_count = wanted;
   int started = 0;
   while (!error && started < wanted) {
-    error = pthread_create(&loader->threads[started], NULL, work, loader);
+    error = pthread_create(&loader->threads[started], NULL, loader_work, loader);
     if (!error) started++;
   }
   loader->thread_count = started;
@@ -172,7 +172,7 @@ Status loader_new(const LoaderOptions *options, Loader **out) {
   if (!loader->samples || !loader->filled)
     status = status_errno(ENOMEM, "loader");
   else if (options->workers > 0)
-    status = start_workers(loader);
+    status = loader_start_workers(loader);
   if (status == STATUS_OK)
     *out = loader;
   else
@@ -198,7 +198,7 @@ void loader_free(Loader *loader) {
 }
 
 /* Gives the batch handed out before back to the workers, several at a time. */
-static void give_back(Loader *loader) {
+static void loader_give_back(Loader *loader) {
   if (loader->next - loader->options.first_step <= loader->options.holds) return;
   loader->returned++;
   if (loader->returned * 2 < loader->options.slot_count - loader->options.holds) return;
@@ -262,7 +262,7 @@ static Status next_inline(Loader *loader, const void **batch) {
 Status loader_next(Loader *loader, const void **batch) {
   int64_t step = loader->next;
   if (loader->options.workers == 0) return next_inline(loader, batch);
-  give_back(loader);
+  loader_give_back(loader);
   int64_t slot = step % loader->options.slot_count;
   if (atomic_load_explicit(&loader->filled[slot], memory_order_acquire) != step + 1)
     STATUS_TRY(wait_for_batch(loader, step));

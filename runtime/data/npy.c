@@ -12,19 +12,19 @@ typedef struct {
   const char *at, *end;
 } Scan;
 
-static void skip_space(Scan *scan) {
+static void npy_skip_space(Scan *scan) {
   while (scan->at < scan->end && strchr(" \t\n\r", *scan->at) && *scan->at) scan->at++;
 }
 
-static bool take(Scan *scan, char c) {
-  skip_space(scan);
+static bool npy_take(Scan *scan, char c) {
+  npy_skip_space(scan);
   if (scan->at == scan->end || *scan->at != c) return false;
   scan->at++;
   return true;
 }
 
-static bool take_word(Scan *scan, const char *word) {
-  skip_space(scan);
+static bool npy_take_word(Scan *scan, const char *word) {
+  npy_skip_space(scan);
   size_t length = strlen(word);
   if ((size_t)(scan->end - scan->at) < length || memcmp(scan->at, word, length) != 0) return false;
   scan->at += length;
@@ -33,7 +33,7 @@ static bool take_word(Scan *scan, const char *word) {
 
 /* A string in either quote, without escapes; false if longer than the buffer. */
 static bool take_string(Scan *scan, char *out, size_t capacity) {
-  skip_space(scan);
+  npy_skip_space(scan);
   if (scan->at == scan->end || (*scan->at != '\'' && *scan->at != '"')) return false;
   char quote = *scan->at++;
   size_t length = 0;
@@ -48,9 +48,9 @@ static bool take_string(Scan *scan, char *out, size_t capacity) {
 }
 
 static bool take_shape(Scan *scan, Shape *shape) {
-  if (!take(scan, '(')) return false;
-  while (!take(scan, ')')) {
-    skip_space(scan);
+  if (!npy_take(scan, '(')) return false;
+  while (!npy_take(scan, ')')) {
+    npy_skip_space(scan);
     int64_t value = 0;
     const char *start = scan->at;
     for (; scan->at < scan->end && *scan->at >= '0' && *scan->at <= '9'; scan->at++) {
@@ -60,7 +60,7 @@ static bool take_shape(Scan *scan, Shape *shape) {
     }
     if (scan->at == start || shape->rank == MAX_RANK) return false;
     shape->dim[shape->rank++] = value;
-    if (!take(scan, ',')) return take(scan, ')');
+    if (!npy_take(scan, ',')) return npy_take(scan, ')');
   }
   return true;
 }
@@ -88,11 +88,11 @@ static bool element_of_descr(const char *descr, ArrayHeader *out) {
 static Status parse_dictionary(Scan *scan, ArrayHeader *out) {
   char key[32], descr[32];
   bool has_descr = false, has_order = false, has_shape = false;
-  if (!take(scan, '{')) goto damaged;
-  while (!take(scan, '}')) {
-    if (!take_string(scan, key, sizeof key) || !take(scan, ':')) goto damaged;
+  if (!npy_take(scan, '{')) goto damaged;
+  while (!npy_take(scan, '}')) {
+    if (!take_string(scan, key, sizeof key) || !npy_take(scan, ':')) goto damaged;
     if (strcmp(key, "descr") == 0 && !has_descr) {
-      skip_space(scan);
+      npy_skip_space(scan);
       if (scan->at < scan->end && *scan->at == '[')
         return status_fail(STATUS_USER, "holds a structured array; expected one of plain numbers");
       if (!take_string(scan, descr, sizeof descr)) goto damaged;
@@ -103,11 +103,11 @@ static Status parse_dictionary(Scan *scan, ArrayHeader *out) {
                            descr);
       has_descr = true;
     } else if (strcmp(key, "fortran_order") == 0 && !has_order) {
-      if (take_word(scan, "True")) {
+      if (npy_take_word(scan, "True")) {
         return status_fail(STATUS_USER, "is in Fortran order; save it with "
                                         "numpy.save(file, numpy.ascontiguousarray(array))");
       }
-      if (!take_word(scan, "False")) goto damaged;
+      if (!npy_take_word(scan, "False")) goto damaged;
       has_order = true;
     } else if (strcmp(key, "shape") == 0 && !has_shape) {
       if (!take_shape(scan, &out->shape)) goto damaged;
@@ -115,8 +115,8 @@ static Status parse_dictionary(Scan *scan, ArrayHeader *out) {
     } else {
       goto damaged;
     }
-    if (!take(scan, ',')) {
-      if (!take(scan, '}')) goto damaged;
+    if (!npy_take(scan, ',')) {
+      if (!npy_take(scan, '}')) goto damaged;
       break;
     }
   }

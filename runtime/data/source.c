@@ -130,7 +130,7 @@ static size_t start_of(const Source *source, const Column *column, int64_t index
 
 /* Options are numbers that a plan may make up: whole ones that an int64_t holds, or a reader would
  * have to check. */
-static Status check_options(const DataSource *data, const SourceKind *kind) {
+static Status source_check_options(const DataSource *data, const SourceKind *kind) {
   for (int i = 0; i < data->option_count; i++) {
     const char *name = data->option_names[i];
     double value = data->option_values[i];
@@ -199,7 +199,7 @@ static Status wrong_file_count(const Plan *plan, const DataSource *data) {
   return status;
 }
 
-static bool is_text(const DataSource *data) {
+static bool is_text_data(const DataSource *data) {
   const SourceKind *kind = source_kind_find(data->kind);
   return kind && kind->form == SOURCE_TEXT;
 }
@@ -222,8 +222,9 @@ static Status open_text(Source *source, const Plan *plan, const DataSource *data
 static Status open_split(Source *source, const Plan *plan, const DataSource *data,
                          const SourcePlaces *places) {
   const SourceKind *kind = source_kind_find(data->kind);
-  if (kind) STATUS_TRY(check_options(data, kind)); /* an unknown one is refused with its file */
-  if (is_text(data)) return open_text(source, plan, data, places);
+  if (kind)
+    STATUS_TRY(source_check_options(data, kind)); /* an unknown one is refused with its file */
+  if (is_text_data(data)) return open_text(source, plan, data, places);
   for (int i = 0; i < data->file_count; i++) {
     char *path;
     STATUS_TRY(
@@ -241,7 +242,7 @@ Status source_open(const Plan *plan, const char *split, const SourcePlaces *plac
   *out = NULL;
   const DataSource *data = source_find_split(plan, split);
   if (!data) return no_split(plan, split);
-  if (data->file_count < 1 || data->file_count != (is_text(data) ? 1 : plan->inputs.count))
+  if (data->file_count < 1 || data->file_count != (is_text_data(data) ? 1 : plan->inputs.count))
     return wrong_file_count(plan, data);
   Source *source;
   Status status = new_source(plan, data->split, plan->inputs.count, &source);

@@ -55,7 +55,7 @@ static Status unknown_content(void) {
   return status;
 }
 
-static Status parse(DataArray *array, const DataSource *data) {
+static Status array_parse(DataArray *array, const DataSource *data) {
   ArrayFile file = {.options = data};
   file.at = source_bytes_head(array->bytes, &file.count);
   const SourceKind *kind =
@@ -78,9 +78,9 @@ static Status parse(DataArray *array, const DataSource *data) {
   return STATUS_OK;
 }
 
-static Status open_in(DataArray *array, const DataSource *data, const char *path) {
+static Status array_open_in(DataArray *array, const DataSource *data, const char *path) {
   STATUS_TRY(source_bytes_open(path, &array->bytes));
-  Status status = parse(array, data);
+  Status status = array_parse(array, data);
   STATUS_TRY(source_bytes_intact(array->bytes)); /* or zeros may be taken for its header */
   if (status != STATUS_OK) {
     char *message = strdup(status_message());
@@ -99,7 +99,7 @@ Status array_open(const DataSource *data, const char *path, DataArray **out) {
   if (data && !source_kind_find(data->kind)) return unknown_kind(data->kind);
   DataArray *array = calloc(1, sizeof *array);
   if (!array) return status_errno(ENOMEM, "%s", path);
-  Status status = open_in(array, data, path);
+  Status status = array_open_in(array, data, path);
   if (status == STATUS_OK)
     *out = array;
   else

@@ -205,7 +205,7 @@ bool source_bytes_has(const SourceBytes *bytes, size_t upto) {
          !atomic_load_explicit(&bytes->failed, memory_order_acquire);
 }
 
-static Status wait_for(SourceBytes *bytes, size_t upto, bool check) {
+static Status bytes_wait_for(SourceBytes *bytes, size_t upto, bool check) {
   pthread_mutex_lock(&bytes->lock);
   start_locked(bytes);
   while (!atomic_load(&bytes->failed) &&
@@ -220,14 +220,14 @@ static Status wait_for(SourceBytes *bytes, size_t upto, bool check) {
 }
 
 Status source_bytes_wait(SourceBytes *bytes, size_t upto) {
-  return source_bytes_has(bytes, upto) ? STATUS_OK : wait_for(bytes, upto, false);
+  return source_bytes_has(bytes, upto) ? STATUS_OK : bytes_wait_for(bytes, upto, false);
 }
 
 Status source_bytes_intact(const SourceBytes *bytes) {
   return guard_is_lost(bytes->guard) ? read_whole_shorter(bytes->path) : STATUS_OK;
 }
 
-Status source_bytes_check(SourceBytes *bytes) { return wait_for(bytes, bytes->count, true); }
+Status source_bytes_check(SourceBytes *bytes) { return bytes_wait_for(bytes, bytes->count, true); }
 
 const char *source_bytes_path(const SourceBytes *bytes) { return bytes->path; }
 

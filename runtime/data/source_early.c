@@ -12,24 +12,24 @@ static struct {
 } early[MOST];
 static int early_count;
 
-static const char *skip_space(const char *at) {
+static const char *early_skip_space(const char *at) {
   while (isspace((unsigned char)*at)) at++;
   return at;
 }
 
 /* The text after `train = idx(` and the kind, or NULL: a kind whose files may be
  * compressed, since inflating takes time. */
-static const char *find_files(const char *text, const SourceKind **kind) {
+static const char *source_find_files(const char *text, const SourceKind **kind) {
   for (const char *at = text; (at = strstr(at, "train")); at++) {
-    const char *next = skip_space(at + 5);
+    const char *next = early_skip_space(at + 5);
     if (*next != '=') continue;
-    next = skip_space(next + 1);
+    next = early_skip_space(next + 1);
     for (int i = 0; i < source_kind_count; i++) {
       *kind = &source_kinds[i];
       size_t length = strlen((*kind)->name);
       bool is_early = (*kind)->reads == SOURCE_HEAD && !*(*kind)->options;
       if (!is_early || strncmp(next, (*kind)->name, length) != 0) continue;
-      const char *open = skip_space(next + length);
+      const char *open = early_skip_space(next + length);
       if (*open == '(') return open + 1;
     }
   }
@@ -55,15 +55,16 @@ void source_early_start(const char *ft_path, const SourcePlaces *places) {
   Text text = {0};
   Plan plan = {.source = ft_path};
   const SourceKind *kind;
-  const char *at = text_read_file(&text, ft_path) == 0 ? find_files(text_cstr(&text), &kind) : NULL;
+  const char *at =
+      text_read_file(&text, ft_path) == 0 ? source_find_files(text_cstr(&text), &kind) : NULL;
   while (at && early_count < MOST) {
-    at = skip_space(at);
+    at = early_skip_space(at);
     const char *end = *at == '"' ? strpbrk(at + 1, "\"\n") : NULL;
     if (!end || *end != '"') break;
     char *file = strndup(at + 1, (size_t)(end - at) - 1);
     if (file) open_early(&plan, places, kind, file);
     free(file);
-    at = skip_space(end + 1);
+    at = early_skip_space(end + 1);
     at = *at == ',' ? at + 1 : NULL;
   }
   text_free(&text);

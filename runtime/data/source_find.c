@@ -20,23 +20,23 @@ static const struct {
     {"t10k-labels-idx1-ubyte", "dataset-fashion-mnist"},
 };
 
-static char *join(const char *folder, size_t folder_length, const char *file) {
+static char *join_path(const char *folder, size_t folder_length, const char *file) {
   Text path = {0};
   text_append(&path, folder, folder_length);
   text_printf(&path, "%s%s", folder_length && folder[folder_length - 1] == '/' ? "" : "/", file);
   return path.at;
 }
 
-static bool is_there(const char *path) {
+static bool file_exists(const char *path) {
   struct stat info;
   return stat(path, &info) == 0;
 }
 
 /* Takes `folder`/`file` if it is there; else notes the folder in *tried. */
-static bool try_folder(const char *folder, size_t length, const char *file, Text *tried,
-                       char **out) {
-  char *path = join(folder, length, file);
-  if (is_there(path)) {
+static bool find_in_folder(const char *folder, size_t length, const char *file, Text *tried,
+                           char **out) {
+  char *path = join_path(folder, length, file);
+  if (file_exists(path)) {
     *out = path;
     return true;
   }
@@ -52,8 +52,9 @@ static bool try_folder(const char *folder, size_t length, const char *file, Text
 
 static bool try_folder_of(const char *sibling, const char *file, Text *tried, char **out) {
   const char *slash = strrchr(sibling, '/');
-  if (!slash) return try_folder(".", 1, file, tried, out);
-  return try_folder(sibling, slash == sibling ? 1 : (size_t)(slash - sibling), file, tried, out);
+  if (!slash) return find_in_folder(".", 1, file, tried, out);
+  return find_in_folder(sibling, slash == sibling ? 1 : (size_t)(slash - sibling), file, tried,
+                        out);
 }
 
 static int by_name(const void *a, const void *b) {
@@ -70,13 +71,13 @@ static bool try_datasets(const char *file, Text *tried, char **out, int *error) 
   if (!folder && errno != ENOENT && errno != ENOTDIR) *error = errno;
   for (struct dirent *entry; folder && count < MOST && (entry = readdir(folder));)
     if (entry->d_name[0] != '.')
-      names[count++] = join(datasets_folder, sizeof datasets_folder - 1, entry->d_name);
+      names[count++] = join_path(datasets_folder, sizeof datasets_folder - 1, entry->d_name);
   if (folder) closedir(folder);
   qsort(names, (size_t)count, sizeof *names, by_name);
   bool found = false;
   Text ignored = {0};
   for (int i = 0; i < count; i++) {
-    if (!found) found = try_folder(names[i], strlen(names[i]), file, &ignored, out);
+    if (!found) found = find_in_folder(names[i], strlen(names[i]), file, &ignored, out);
     free(names[i]);
   }
   text_free(&ignored);
@@ -115,7 +116,7 @@ Status source_find_file(const Plan *plan, const SourcePlaces *places, const char
   Text tried = {0};
   const char *only = places->data_dir; /* a file of the same name elsewhere is another one */
   if (only) {
-    bool is_found = try_folder(only, strlen(only), file, &tried, out);
+    bool is_found = find_in_folder(only, strlen(only), file, &tried, out);
     text_free(&tried);
     if (is_found) return STATUS_OK;
     const char *package = package_of(file);
@@ -127,7 +128,7 @@ Status source_find_file(const Plan *plan, const SourcePlaces *places, const char
   bool found =
       (places->artifact_path && try_folder_of(places->artifact_path, file, &tried, out)) ||
       (looks_beside_source(plan, places) && try_folder_of(plan->source, file, &tried, out)) ||
-      try_folder(".", 1, file, &tried, out) || try_datasets(file, &tried, out, &error);
+      find_in_folder(".", 1, file, &tried, out) || try_datasets(file, &tried, out, &error);
   Status status = STATUS_OK;
   if (!found && error) {
     status = status_errno(error, "%s: cannot look into %s", file, datasets_folder);

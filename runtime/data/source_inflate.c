@@ -74,7 +74,7 @@ static inline void refill(Stream *s) {
   }
 }
 
-static inline uint32_t take(Stream *s, unsigned count) {
+static inline uint32_t take_bits(Stream *s, unsigned count) {
   uint32_t value = (uint32_t)(s->bits & ((1u << count) - 1));
   s->bits >>= count;
   s->count -= count;
@@ -204,11 +204,12 @@ static bool read_tables(Stream *s, Tables *tables) {
                                     11, 4,  12, 3, 13, 2, 14, 1, 15};
   uint8_t precode[19] = {0}, length[320] = {0};
   refill(s);
-  unsigned litlens = take(s, 5) + 257, dists = take(s, 5) + 1, precodes = take(s, 4) + 4;
+  unsigned litlens = take_bits(s, 5) + 257, dists = take_bits(s, 5) + 1,
+           precodes = take_bits(s, 4) + 4;
   if (litlens > 286 || dists > 30) return false;
   for (unsigned i = 0; i < precodes; i++) {
     refill(s);
-    precode[order[i]] = (uint8_t)take(s, 3);
+    precode[order[i]] = (uint8_t)take_bits(s, 3);
   }
   if (!build_table(tables->precode, PRECODE_SIZE, PRECODE_BITS, precode, 19, precode_entry))
     return false;
@@ -216,15 +217,15 @@ static bool read_tables(Stream *s, Tables *tables) {
     refill(s);
     uint32_t entry = tables->precode[s->bits & ((1 << PRECODE_BITS) - 1)];
     if (!entry || is_past_end(s)) return false;
-    take(s, entry & 0xff);
+    take_bits(s, entry & 0xff);
     unsigned symbol = entry >> 16;
     if (symbol < 16) {
       length[at++] = (uint8_t)symbol;
       continue;
     }
-    unsigned times = symbol == 16   ? 3 + take(s, 2)
-                     : symbol == 17 ? 3 + take(s, 3)
-                                    : 11 + take(s, 7);
+    unsigned times = symbol == 16   ? 3 + take_bits(s, 2)
+                     : symbol == 17 ? 3 + take_bits(s, 3)
+                                    : 11 + take_bits(s, 7);
     if ((symbol == 16 && at == 0) || at + times > litlens + dists) return false;
     memset(length + at, symbol == 16 ? length[at - 1] : 0, times);
     at += times;
@@ -237,7 +238,7 @@ static bool read_tables(Stream *s, Tables *tables) {
 /* ── blocks ───────────────────────────────────────────────────────────────────────────────── */
 
 static const char *copy_stored(Stream *s) {
-  take(s, s->count % 8);
+  take_bits(s, s->count % 8);
   if (!align_to_byte(s)) return truncated;
   if (s->in_end - s->in < 4) return truncated;
   size_t count = (size_t)s->in[0] | (size_t)s->in[1] << 8;
@@ -255,7 +256,7 @@ static const char *copy_stored(Stream *s) {
 static inline uint32_t look_up(Stream *s, const uint32_t *table, unsigned bits) {
   uint32_t entry = table[s->bits & ((1u << bits) - 1)];
   if ((entry & (LITERAL | 0xf000)) == LINK << 12) {
-    take(s, bits);
+    take_bits(s, bits);
     entry = table[(entry >> 16) + (s->bits & ((1u << (entry >> 8 & 15)) - 1))];
   }
   return entry;
@@ -286,20 +287,20 @@ decode(Stream *s, const Tables *tables, const uint8_t *limit, bool is_roomy, boo
     if (is_roomy) { /* three literals of at most 11 bits each leave 23 for a length */
       uint32_t entry = litlen[s->bits & mask];
       if (entry & LITERAL) {
-        take(s, entry & 0xff), *s->out++ = (uint8_t)(entry >> 16);
+        take_bits(s, entry & 0xff), *s->out++ = (uint8_t)(entry >> 16);
         entry = litlen[s->bits & mask];
         if (entry & LITERAL) {
-          take(s, entry & 0xff), *s->out++ = (uint8_t)(entry >> 16);
+          take_bits(s, entry & 0xff), *s->out++ = (uint8_t)(entry >> 16);
           entry = litlen[s->bits & mask];
           if (entry & LITERAL) {
-            take(s, entry & 0xff), *s->out++ = (uint8_t)(entry >> 16);
+            take_bits(s, entry & 0xff), *s->out++ = (uint8_t)(entry >> 16);
             continue;
           }
         }
       }
     }
     uint32_t entry = look_up(s, litlen, LITLEN_BITS);
-    take(s, entry & 0xff);
+    take_bits(s, entry & 0xff);
     if (entry & LITERAL) {
       if (is_past_end(s)) return truncated;
       *s->out++ = (uint8_t)(entry >> 16);
@@ -310,12 +311,12 @@ decode(Stream *s, const Tables *tables, const uint8_t *limit, bool is_roomy, boo
       return is_past_end(s) ? truncated : NULL;
     }
     if (!entry) return is_past_end(s) ? truncated : damaged;
-    unsigned length = (entry >> 16) + take(s, entry >> 8 & 15);
+    unsigned length = (entry >> 16) + take_bits(s, entry >> 8 & 15);
     refill(s);
     entry = look_up(s, tables->dist, DIST_BITS);
     if (!entry) return is_past_end(s) ? truncated : damaged;
-    take(s, entry & 0xff);
-    unsigned distance = (entry >> 16) + take(s, entry >> 8 & 15);
+    take_bits(s, entry & 0xff);
+    unsigned distance = (entry >> 16) + take_bits(s, entry >> 8 & 15);
     if (is_past_end(s)) return truncated;
     if (distance > (size_t)(s->out - s->member)) return damaged;
     if (!is_roomy && length > (size_t)(s->out_end - s->out)) return too_long;
@@ -340,7 +341,7 @@ static const char *inflate_coded(Stream *s, const Tables *tables) {
     } else { /* full: only the end of the block may come */
       refill(s);
       uint32_t entry = look_up(s, tables->litlen, LITLEN_BITS);
-      take(s, entry & 0xff);
+      take_bits(s, entry & 0xff);
       if (is_past_end(s)) return truncated;
       return !entry ? damaged : (entry & (LITERAL | 0xf000)) == END << 12 ? NULL : too_long;
     }
@@ -357,8 +358,8 @@ static const char *inflate_blocks(Stream *s, Tables *tables) {
   bool is_last = false;
   while (!is_last) {
     refill(s);
-    is_last = take(s, 1);
-    unsigned kind = take(s, 2);
+    is_last = take_bits(s, 1);
+    unsigned kind = take_bits(s, 2);
     const char *failure;
     if (kind == 0)
       failure = copy_stored(s);
@@ -371,7 +372,7 @@ static const char *inflate_blocks(Stream *s, Tables *tables) {
     if (!failure && is_past_end(s)) failure = truncated;
     if (failure) return failure;
   }
-  take(s, s->count % 8);
+  take_bits(s, s->count % 8);
   return align_to_byte(s) ? NULL : truncated;
 }
 

@@ -8,7 +8,7 @@ static const struct {
   Element element;
 } formats[] = {{20240520, 1, ELEMENT_U16}, {20240801, 7, ELEMENT_U32}};
 
-static uint32_t word(const uint8_t *head, int at) {
+static uint32_t tokens_word(const uint8_t *head, int at) {
   const uint8_t *b = head + 4 * at;
   return (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
 }
@@ -19,8 +19,8 @@ void tokens_header(int bytes, uint32_t count, uint8_t out[TOKENS_HEADER]) {
   for (int i = 0; i < 12; i++) out[i] = (uint8_t)(words[i / 4] >> 8 * (i % 4));
 }
 
-static Status parse_header(const uint8_t *head, size_t size, int format, ArrayHeader *out) {
-  uint32_t version = word(head, 1), count = word(head, 2);
+static Status tokens_parse_header(const uint8_t *head, size_t size, int format, ArrayHeader *out) {
+  uint32_t version = tokens_word(head, 1), count = tokens_word(head, 2);
   size_t bytes = (size_t)count * (size_t)element_bytes(formats[format].element);
   if (version != formats[format].version)
     return status_fail(STATUS_USER,
@@ -49,7 +49,8 @@ Status tokens_parse(const ArrayFile *file, ArrayHeader *out) {
   *out = (ArrayHeader){.element = is_wide ? ELEMENT_U32 : ELEMENT_U16,
                        .shape = {.rank = 1, .dim = {0}}};
   for (int i = 0; i < 2 && file->count >= TOKENS_HEADER; i++)
-    if (word(file->at, 0) == formats[i].magic) return parse_header(file->at, file->size, i, out);
+    if (tokens_word(file->at, 0) == formats[i].magic)
+      return tokens_parse_header(file->at, file->size, i, out);
   size_t each = (size_t)element_bytes(out->element);
   if (file->size % each)
     return status_fail(STATUS_USER,

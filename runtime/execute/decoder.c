@@ -19,14 +19,14 @@ struct Decoder {
 };
 
 /* ── the plan ─────────────────────────────────────────────────────────────────────────────── */
-static const PlanTensor *find_input(const Plan *plan) {
+static const PlanTensor *decoder_find_input(const Plan *plan) {
   for (int i = 0; i < plan->inputs.count; i++)
     if (plan->inputs.at[i].is_needed_for_predict) return &plan->inputs.at[i];
   return NULL;
 }
 
 /* The first output of scores for texts of `positions`. */
-static const PlanOutput *find_output(const PlanGraph *graph, int64_t positions) {
+static const PlanOutput *decoder_find_output(const PlanGraph *graph, int64_t positions) {
   for (int i = 0; i < graph->outputs.count; i++) {
     const PlanOutput *output = &graph->outputs.at[i];
     const Shape *shape = &output->type.shape;
@@ -38,7 +38,7 @@ static const PlanOutput *find_output(const PlanGraph *graph, int64_t positions) 
 }
 
 Status decoder_check(const Plan *plan) {
-  const PlanTensor *input = find_input(plan);
+  const PlanTensor *input = decoder_find_input(plan);
   char have[TYPE_TEXT];
   for (int i = 0; i < plan->inputs.count; i++)
     if (plan->inputs.at[i].is_needed_for_predict && &plan->inputs.at[i] != input)
@@ -50,7 +50,7 @@ Status decoder_check(const Plan *plan) {
                        input ? ", but " : "", input ? input->name : "", input ? " is " : "",
                        input ? type_text(&input->type, have) : "");
   const PlanOutput *output =
-      find_output(plan_result(plan, PROGRAMME_EVALUATE), input->type.shape.dim[1]);
+      decoder_find_output(plan_result(plan, PROGRAMME_EVALUATE), input->type.shape.dim[1]);
   if (!output || output->type.shape.dim[0] != input->type.shape.dim[0])
     return status_fail(STATUS_USER,
                        "generate needs an output of scores f32[B,T,V]: add `output logits` to %s",
@@ -69,8 +69,8 @@ static int64_t widest_run(const PlanProgramme *generate) {
 static bool can_remember(const Plan *plan) {
   const PlanProgramme *generate = plan_find_programme(plan, PROGRAMME_GENERATE);
   const PlanOutput *output =
-      generate ? find_output(plan_result(plan, PROGRAMME_GENERATE), 1) : NULL;
-  int64_t room = shape_elements(&find_input(plan)->type.shape);
+      generate ? decoder_find_output(plan_result(plan, PROGRAMME_GENERATE), 1) : NULL;
+  int64_t room = shape_elements(&decoder_find_input(plan)->type.shape);
   return output && output->type.shape.dim[0] <= room / widest_run(generate);
 }
 
@@ -79,8 +79,9 @@ const char *decoder_programme(const Plan *plan, bool is_windowed) {
 }
 
 int64_t decoder_vocabulary(const Plan *plan) {
-  const Shape *shape = &find_input(plan)->type.shape;
-  return find_output(plan_result(plan, PROGRAMME_EVALUATE), shape->dim[1])->type.shape.dim[2];
+  const Shape *shape = &decoder_find_input(plan)->type.shape;
+  return decoder_find_output(plan_result(plan, PROGRAMME_EVALUATE), shape->dim[1])
+      ->type.shape.dim[2];
 }
 
 int64_t decoder_texts(const Decoder *decoder) { return decoder->texts; }
@@ -112,11 +113,12 @@ Status decoder_new(Exec *exec, bool is_windowed, Decoder **out) {
   *decoder = (Decoder){.exec = exec,
                        .generate = remembers ? plan_find_programme(plan, programme) : NULL,
                        .eval = exec_result_graph(exec, PROGRAMME_EVALUATE),
-                       .input = find_input(plan),
+                       .input = decoder_find_input(plan),
                        .position = plan_find_role(plan, ROLE_POSITION)};
   const Shape *shape = &decoder->input->type.shape;
   decoder->window = shape->dim[1];
-  decoder->output = find_output(plan_result(plan, programme), remembers ? 1 : shape->dim[1]);
+  decoder->output =
+      decoder_find_output(plan_result(plan, programme), remembers ? 1 : shape->dim[1]);
   decoder->texts = decoder->output->type.shape.dim[0];
   Status status = exec_batch_new(exec, &decoder->slot);
   if (status == STATUS_OK && remembers) status = check_position(decoder);
@@ -136,8 +138,8 @@ void decoder_free(Decoder *decoder) {
 
 /* ── running ──────────────────────────────────────────────────────────────────────────────── */
 /* Tokens [at, at + count) of each text, `stride` places apart. */
-static Status run(Decoder *decoder, ExecGraph graph, const int64_t *const *text, int64_t texts,
-                  int64_t at, int64_t count, int64_t stride) {
+static Status decoder_run(Decoder *decoder, ExecGraph graph, const int64_t *const *text,
+                          int64_t texts, int64_t at, int64_t count, int64_t stride) {
   char *tokens = (char *)decoder->slot + decoder->input->offset;
   STATUS_TRY(exec_sync(decoder->exec)); /* the slot may still be read */
   for (int64_t t = 0; t < texts; t++)
@@ -212,7 +214,7 @@ Status decoder_scores(Decoder *decoder, const int64_t *const *text, int64_t text
                       float *score) {
   int64_t seen = decoder_seen(decoder->window, count), first = count - seen;
   if (!decoder->generate) {
-    STATUS_TRY(run(decoder, decoder->eval, text, texts, first, seen, decoder->window));
+    STATUS_TRY(decoder_run(decoder, decoder->eval, text, texts, first, seen, decoder->window));
     return read_scores(decoder, texts, seen - 1, decoder->window, score);
   }
   if (decoder->done >= seen) decoder_restart(decoder, count - 1); /* these scores again */
@@ -223,8 +225,8 @@ Status decoder_scores(Decoder *decoder, const int64_t *const *text, int64_t text
   while (decoder->done < seen) {
     const PlanRun *next = next_run(decoder, seen - decoder->done);
     ExecGraph graph = exec_graph_of(exec_plan(decoder->exec), next);
-    STATUS_TRY(
-        run(decoder, graph, text, texts, first + decoder->done, next->positions, next->positions));
+    STATUS_TRY(decoder_run(decoder, graph, text, texts, first + decoder->done, next->positions,
+                           next->positions));
     decoder->done += next->positions;
   }
   return read_scores(decoder, texts, 0, 1, score);

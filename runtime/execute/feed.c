@@ -28,7 +28,7 @@ static Status fill(void *context, int64_t first, void *batch) {
 
 /* Sending all of a split is worth it if a good part of it will be used. FT_KEEP_DATA=0 or 1
  * decides otherwise. */
-static bool is_worth_keeping(const Feed *feed) {
+static bool feed_is_worth_keeping(const Feed *feed) {
   const FeedOptions *options = &feed->options;
   const char *chosen = getenv("FT_KEEP_DATA");
   if (options->by_batch || options->repeat_first) return false;
@@ -42,7 +42,7 @@ static bool is_worth_keeping(const Feed *feed) {
   return used * 8 >= (double)source_samples(options->source);
 }
 
-static Status keep(Feed *feed) {
+static Status feed_keep(Feed *feed) {
   const Plan *plan = exec_plan(feed->exec);
   DeviceData data = {.samples = source_samples(feed->options.source),
                      .batch = feed->batch,
@@ -73,7 +73,7 @@ static bool is_aside(const Feed *feed) {
   return feed->options.workers == 0 && !feed->options.by_batch && exec_has_idle(feed->exec);
 }
 
-static Status make_slots(Feed *feed) {
+static Status feed_make_slots(Feed *feed) {
   int holds = exec_holds(feed->exec);
   /* those under way to the device, the one in use, and those prepared ahead */
   int ahead = feed->options.workers ? feed->options.prefetch : is_aside(feed);
@@ -116,8 +116,8 @@ Status feed_new(Exec *exec, const char *programme, const FeedOptions *options, F
   feed->batch = (int64_t)setting_number(exec_plan(exec)->settings, "train.batch");
   feed->parts = plan_batches(start.of);
   feed->next = parts_of(feed, options->first_step);
-  Status status = is_worth_keeping(feed) ? keep(feed) : STATUS_OK;
-  if (status == STATUS_OK && !feed->kept) status = make_slots(feed);
+  Status status = feed_is_worth_keeping(feed) ? feed_keep(feed) : STATUS_OK;
+  if (status == STATUS_OK && !feed->kept) status = feed_make_slots(feed);
   if (status == STATUS_OK && !feed->kept)
     status = start_loader(feed, options->first_step, options->end_step);
   if (status == STATUS_OK)

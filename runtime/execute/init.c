@@ -24,7 +24,7 @@ typedef struct {
 } Source;
 
 /* The counter's fourth word is apart from dropout's streams, which count from 0. */
-static void draw(const Source *source, uint64_t index, uint32_t attempt, uint32_t out[4]) {
+static void init_draw(const Source *source, uint64_t index, uint32_t attempt, uint32_t out[4]) {
   uint32_t counter[4] = {(uint32_t)index, (uint32_t)(index >> 32), attempt,
                          source->stream | 0x80000000u};
   init_philox(source->key, counter, out);
@@ -35,14 +35,14 @@ static double unit(uint32_t bits) { return (bits >> 8) * 0x1p-24; }
 
 static double uniform_at(const Source *source, int64_t index) {
   uint32_t word[4];
-  draw(source, (uint64_t)index / 4, 0, word);
+  init_draw(source, (uint64_t)index / 4, 0, word);
   return unit(word[index % 4]);
 }
 
 /* Standard normal by Box and Muller, from 32-bit uniforms in (0, 1]: one draw an element. */
 static double normal_at(const Source *source, int64_t index, uint32_t attempt) {
   uint32_t word[4];
-  draw(source, (uint64_t)index, attempt, word);
+  init_draw(source, (uint64_t)index, attempt, word);
   double radius = sqrt(-2 * log((word[0] + 1.0) * 0x1p-32));
   return radius * cos(6.283185307179586 * word[1] * 0x1p-32);
 }
@@ -56,7 +56,7 @@ static double truncated_at(const Source *source, int64_t index) {
   return 0;
 }
 
-static void store(DType dtype, void *values, int64_t index, double value) {
+static void init_store(DType dtype, void *values, int64_t index, double value) {
   switch (dtype) {
   case DT_BOOL:
     ((uint8_t *)values)[index] = value != 0;
@@ -88,7 +88,7 @@ static void store(DType dtype, void *values, int64_t index, double value) {
 }
 
 /* ── orthogonal ───────────────────────────────────────────────────────────────────────────── */
-static double dot(const double *a, const double *b, int64_t count) {
+static double init_dot(const double *a, const double *b, int64_t count) {
   double sum = 0;
   for (int64_t i = 0; i < count; i++) sum += a[i] * b[i];
   return sum;
@@ -102,10 +102,10 @@ static void orthonormalise(double *vectors, int64_t count, int64_t length) {
     for (int pass = 0; pass < 2; pass++)
       for (int64_t j = 0; j < i; j++) {
         const double *u = vectors + j * length;
-        double along = dot(u, v, length);
+        double along = init_dot(u, v, length);
         for (int64_t k = 0; k < length; k++) v[k] -= along * u[k];
       }
-    double norm = sqrt(dot(v, v, length));
+    double norm = sqrt(init_dot(v, v, length));
     for (int64_t k = 0; k < length; k++) v[k] /= norm;
   }
 }
@@ -123,8 +123,8 @@ static Status fill_orthogonal(const Type *type, const Source *source, double gai
   orthonormalise(vectors, count, length);
   for (int64_t r = 0; r < rows; r++)
     for (int64_t c = 0; c < columns; c++)
-      store(type->dtype, values, r * columns + c,
-            gain * (is_wide ? vectors[r * length + c] : vectors[c * length + r]));
+      init_store(type->dtype, values, r * columns + c,
+                 gain * (is_wide ? vectors[r * length + c] : vectors[c * length + r]));
   free(vectors);
   return STATUS_OK;
 }
@@ -139,7 +139,7 @@ static void fill_identity(const Type *type, void *values) {
   for (int i = 2; i < shape->rank; i++) middle += shape->dim[i] / 2 * stride[i];
   int64_t count = shape->dim[0] < shape->dim[1] ? shape->dim[0] : shape->dim[1];
   for (int64_t i = 0; i < count; i++)
-    store(type->dtype, values, i * (stride[0] + stride[1]) + middle, 1);
+    init_store(type->dtype, values, i * (stride[0] + stride[1]) + middle, 1);
 }
 
 /* ── all ──────────────────────────────────────────────────────────────────────────────────── */
@@ -164,7 +164,7 @@ Status init_fill(const Init *init, const Type *type, uint64_t seed, uint32_t str
                    : is_uniform ? a + (b - a) * uniform_at(&source, i)
                    : is_normal  ? a + b * normal_at(&source, i, 0)
                                 : a + b * truncated_at(&source, i);
-    store(type->dtype, values, i, value);
+    init_store(type->dtype, values, i, value);
   }
   return STATUS_OK;
 }

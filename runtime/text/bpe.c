@@ -23,7 +23,7 @@ static bool is_first(const Pair *a, const Pair *b) {
   return a->rank != b->rank ? a->rank < b->rank : a->at < b->at;
 }
 
-static void push(Piece *piece, Pair pair) {
+static void push_pair(Piece *piece, Pair pair) {
   int32_t at = piece->heap_count++;
   for (int32_t up; at > 0 && is_first(&pair, &piece->heap[up = (at - 1) / 2]); at = up)
     piece->heap[at] = piece->heap[up];
@@ -68,11 +68,11 @@ static void merge_pair(Piece *piece, const Pair *pair) {
 static void merge_all(Piece *piece, int32_t count) {
   Pair pair;
   for (int32_t i = 0; i < count; i++)
-    if (pair_at(piece, i, &pair)) push(piece, pair);
+    if (pair_at(piece, i, &pair)) push_pair(piece, pair);
   int32_t rank = -1;
   while (piece->heap_count || piece->later_count) {
     if (!piece->heap_count || piece->heap[0].rank != rank) {
-      while (piece->later_count) push(piece, piece->later[--piece->later_count]);
+      while (piece->later_count) push_pair(piece, piece->later[--piece->later_count]);
       rank = piece->heap[0].rank;
     }
     pair = pop(piece);
@@ -81,7 +81,7 @@ static void merge_all(Piece *piece, int32_t count) {
 }
 
 /* ── a text ───────────────────────────────────────────────────────────────────────────────── */
-static Status add(BpeTokens *out, int64_t token) {
+static Status add_token(BpeTokens *out, int64_t token) {
   if (out->count == out->capacity) {
     size_t capacity = out->capacity ? 2 * out->capacity : 64;
     int64_t *grown = realloc(out->at, capacity * sizeof *grown);
@@ -121,7 +121,7 @@ static Status encode_piece(Bpe *bpe, const char *text, size_t count, BpeTokens *
     piece.after[i] = i + 1 < length ? i + 1 : -1;
   }
   merge_all(&piece, length);
-  for (int32_t i = 0; i >= 0; i = piece.after[i]) STATUS_TRY(add(out, piece.symbol[i]));
+  for (int32_t i = 0; i >= 0; i = piece.after[i]) STATUS_TRY(add_token(out, piece.symbol[i]));
   return STATUS_OK;
 }
 
@@ -158,7 +158,7 @@ Status bpe_encode(Bpe *bpe, const char *text, size_t count, BpeTokens *out) {
       continue;
     }
     STATUS_TRY(encode_plain(bpe, text + plain, i - plain, out));
-    STATUS_TRY(add(out, token));
+    STATUS_TRY(add_token(out, token));
     plain = i += bpe->token[token].count;
   }
   return encode_plain(bpe, text + plain, count - plain, out);

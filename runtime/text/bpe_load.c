@@ -55,7 +55,7 @@ static Status add_added(Bpe *bpe, int64_t number, const char *content, size_t co
   return STATUS_OK;
 }
 
-static Status add_word(Bpe *bpe, int64_t number, const char *word) {
+static Status bpe_add_word(Bpe *bpe, int64_t number, const char *word) {
   Text bytes = {0};
   size_t count;
   const char *known = bpe_bytes(bpe, number, &count);
@@ -76,7 +76,7 @@ static Status read_vocabulary(Bpe *bpe, json_t *vocabulary) {
   json_object_foreach(vocabulary, word, number) {
     if (!json_is_integer(number))
       return status_fail(STATUS_USER, "the token \"%.40s\" has no whole number", word);
-    STATUS_TRY(add_word(bpe, json_integer_value(number), word));
+    STATUS_TRY(bpe_add_word(bpe, json_integer_value(number), word));
   }
   STATUS_TRY(bpe_make_table(bpe));
   for (int byte = 0; byte < 256; byte++) {
@@ -154,7 +154,7 @@ static Status read_merge_list(Bpe *bpe, json_t *list) {
 }
 
 /* ── tokenizer.json ───────────────────────────────────────────────────────────────────────── */
-static bool is_text(json_t *object, const char *key, const char *wanted) {
+static bool json_is_text(json_t *object, const char *key, const char *wanted) {
   const char *text = json_string_value(json_object_get(object, key));
   return text && strcmp(text, wanted) == 0;
 }
@@ -164,12 +164,12 @@ static bool is_nothing(json_t *value) { return !value || json_is_null(value); }
 /* What it asks for beyond GPT-2's rules would give other tokens. */
 static Status check_rules(json_t *root) {
   json_t *model = json_object_get(root, "model"), *before = json_object_get(root, "pre_tokenizer");
-  if (!model || (!is_text(model, "type", "BPE") && json_object_get(model, "type")))
+  if (!model || (!json_is_text(model, "type", "BPE") && json_object_get(model, "type")))
     return status_fail(STATUS_USER,
                        "is no tokenizer of byte pairs (\"model\": {\"type\": \"BPE\", ...})");
   if (!is_nothing(json_object_get(root, "normalizer")))
     return status_fail(STATUS_USER, "has a normalizer, which GPT-2's tokenizer has not");
-  if (!is_text(before, "type", "ByteLevel") ||
+  if (!json_is_text(before, "type", "ByteLevel") ||
       json_is_true(json_object_get(before, "add_prefix_space")) ||
       json_is_false(json_object_get(before, "use_regex")))
     return status_fail(STATUS_USER, "cuts texts in another way than GPT-2 (\"pre_tokenizer\": "
@@ -192,7 +192,7 @@ static Status read_whole(Bpe *bpe, json_t *root) {
   return read_merge_list(bpe, json_object_get(model, "merges"));
 }
 
-static Status parse(Bpe *bpe, json_t *root, const char *merges, size_t merges_bytes) {
+static Status bpe_parse_json(Bpe *bpe, json_t *root, const char *merges, size_t merges_bytes) {
   STATUS_TRY(pretoken_new(&bpe->pretoken));
   if (!merges) return read_whole(bpe, root);
   STATUS_TRY(read_vocabulary(bpe, root));
@@ -206,8 +206,8 @@ Status bpe_parse(const char *json, size_t json_bytes, const char *merges, size_t
   if (parsed == STATUS_USER) return status_prefix(parsed, "is no JSON");
   STATUS_TRY(parsed);
   Bpe *bpe = calloc(1, sizeof *bpe);
-  Status status =
-      bpe ? parse(bpe, root, merges, merges_bytes) : status_fail(STATUS_FAULT, "out of memory");
+  Status status = bpe ? bpe_parse_json(bpe, root, merges, merges_bytes)
+                      : status_fail(STATUS_FAULT, "out of memory");
   json_decref(root);
   if (status == STATUS_OK)
     *out = bpe;
@@ -239,7 +239,7 @@ static bool find_in(const char *folder, const char *names, Text *out) {
 static const char merge_names[] = "merges.txt|vocab.bpe";
 
 /* The files that `path` names; *merges stays empty for a tokenizer.json. */
-static Status find_files(const char *path, Text *json, Text *merges) {
+static Status bpe_find_files(const char *path, Text *json, Text *merges) {
   struct stat info;
   if (stat(path, &info)) return status_errno(errno, "%s", path);
   if (S_ISDIR(info.st_mode)) {
@@ -283,7 +283,7 @@ static Status open_files(const Text *json, const Text *merges, Bpe **out) {
 
 Status bpe_open(const char *path, Bpe **out) {
   Text json = {0}, merges = {0};
-  Status status = find_files(path, &json, &merges);
+  Status status = bpe_find_files(path, &json, &merges);
   if (status == STATUS_OK) status = open_files(&json, &merges, out);
   text_free(&json);
   text_free(&merges);

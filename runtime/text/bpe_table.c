@@ -43,7 +43,7 @@ Status bpe_add_token(Bpe *bpe, int64_t number, const char *bytes, size_t count, 
 }
 
 /* The place of these bytes, or the empty one where they would be. */
-static size_t place_of(const Bpe *bpe, const char *bytes, size_t count) {
+static size_t table_place(const Bpe *bpe, const char *bytes, size_t count) {
   size_t at = hash_bytes(bytes, count) & (bpe->places - 1);
   for (; bpe->place[at] >= 0; at = (at + 1) & (bpe->places - 1)) {
     const BpeToken *token = &bpe->token[bpe->place[at]];
@@ -53,7 +53,7 @@ static size_t place_of(const Bpe *bpe, const char *bytes, size_t count) {
 }
 
 int32_t bpe_find(const Bpe *bpe, const char *bytes, size_t count) {
-  return bpe->place[place_of(bpe, bytes, count)];
+  return bpe->place[table_place(bpe, bytes, count)];
 }
 
 Status bpe_make_table(Bpe *bpe) {
@@ -65,7 +65,7 @@ Status bpe_make_table(Bpe *bpe) {
   for (int64_t i = 0; i < bpe->count; i++) {
     const BpeToken *token = &bpe->token[i];
     if (!token->bytes || token->is_added) continue;
-    size_t at = place_of(bpe, token->bytes, token->count);
+    size_t at = table_place(bpe, token->bytes, token->count);
     if (bpe->place[at] >= 0)
       return status_fail(STATUS_USER, "tokens %d and %lld are the same", bpe->place[at],
                          (long long)i);

@@ -61,7 +61,7 @@ static size_t match(Pretoken *pretoken, uint32_t flags) {
   return found > 0 ? pcre2_get_ovector_pointer(pretoken->match)[1] : 0;
 }
 
-static size_t measure(Pretoken *pretoken) {
+static size_t pretoken_measure(Pretoken *pretoken) {
   const char *text = pretoken->text;
   size_t left = pretoken->left;
   int length;
@@ -82,7 +82,7 @@ static size_t measure(Pretoken *pretoken) {
 }
 
 size_t pretoken_next(Pretoken *pretoken, const char **piece) {
-  size_t bytes = measure(pretoken);
+  size_t bytes = pretoken_measure(pretoken);
   *piece = pretoken->text;
   pretoken->text += bytes;
   pretoken->left -= bytes;

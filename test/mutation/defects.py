@@ -16,11 +16,11 @@ G, GT = "passes/gradients.c", "unit passes_gradients"
 defect("tanh-sign", G, "binary(g, OP_SUB, like(g, Y, 1), mul(g, Y, Y))", "binary(g, OP_ADD, like(g, Y, 1), mul(g, Y, Y))", GT)
 defect("sub-sign", G, "if (g->needed[1]) g->dx[1] = neg(g, DY);", "if (g->needed[1]) g->dx[1] = DY;", GT)
 defect("div-sign", G, "g->dx[1] = neg(g, mul(g, over, Y));", "g->dx[1] = mul(g, over, Y);", GT)
-defect("max-tie", G, "choose(g, tie, scale(g, DY, 0.5), DY)", "choose(g, tie, scale(g, DY, 1), DY)", "py test/num/ops.py")
-defect("rmax-tie", G, "spread(g, binary(g, OP_DIV, DY, count), x)", "spread(g, DY, x)", "py test/num/ops.py")
-defect("slice-sides", G, "pad_zero(g, dx, start->ints, high)", "pad_zero(g, dx, high, start->ints)", GT)
-defect("select-operands", G, "if (g->needed[2]) g->dx[2] = choose(g, mask, zero(g), DY);",
-       "if (g->needed[2]) g->dx[2] = choose(g, mask, DY, zero(g));", GT)
+defect("max-tie", G, "make_select(g->graph, tie, scale(g, DY, 0.5), DY)", "make_select(g->graph, tie, scale(g, DY, 1), DY)", "py test/num/ops.py")
+defect("rmax-tie", G, "gradient_broadcast(g, binary(g, OP_DIV, DY, count), x)", "gradient_broadcast(g, DY, x)", "py test/num/ops.py")
+defect("slice-sides", G, "make_pad(g->graph, dx, start->ints, high)", "make_pad(g->graph, dx, high, start->ints)", GT)
+defect("select-operands", G, "if (g->needed[2]) g->dx[2] = make_select(g->graph, mask, zero(g), DY);",
+       "if (g->needed[2]) g->dx[2] = make_select(g->graph, mask, DY, zero(g));", GT)
 defect("relu-mask-form", G, "&& scaled == x && slope > 0;", "&& scaled == x;", GT)
 defect("relu-test", "ir/match.c", "return test->op == OP_LE && test->input[0] == x", "return test->op != OP_SELECT && test->input[0] == x", "unit ir_match")
 defect("concat-offset", G, "start[axis] += X(i)->type.shape.dim[axis];", "start[axis] += X(0)->type.shape.dim[axis];", GT)
@@ -39,12 +39,12 @@ defect("concat-of-slices", M, "if (step[i] != 1 || start[i] != (i == axis ? at :
        "if (step[i] != 1 || (i != axis && start[i] != 0)) return NULL;", MT)
 defect("pads-that-touch", M, "if (low[first] + size[0] != low[!first]) return NULL;", "if (low[first] + size[0] > low[!first]) return NULL;", MT)
 defect("sum-of-broadcast", M, "if (node->op != OP_SUM) return x;\n", "if (node->op != OP_RMAX) return x;\n", MT)
-defect("arg-order", "passes/simplify_math.c", "if (A->op == OP_NEG) return binary(graph, OP_SUB, B, A->input[0]);",
-       "if (A->op == OP_NEG) return binary(graph, OP_SUB, A->input[0], B);", MT)
+defect("arg-order", "passes/simplify_math.c", "if (A->op == OP_NEG) return make_binary(graph, OP_SUB, B, A->input[0]);",
+       "if (A->op == OP_NEG) return make_binary(graph, OP_SUB, A->input[0], B);", MT)
 defect("comparison-turned", "passes/simplify_math.c", "Op op = node->op == OP_LT   ? OP_GT", "Op op = node->op == OP_LT   ? OP_LT", MT)
 defect("select-nested", "passes/simplify_math.c",
-       "if (b->op == OP_SELECT && b->input[0] == cond) return choose(graph, cond, a, b->input[2]);",
-       "if (b->op == OP_SELECT && b->input[0] == cond) return choose(graph, cond, a, b->input[1]);", MT)
+       "if (b->op == OP_SELECT && b->input[0] == cond) return make_select(graph, cond, a, b->input[2]);",
+       "if (b->op == OP_SELECT && b->input[0] == cond) return make_select(graph, cond, a, b->input[1]);", MT)
 defect("cse-attributes", "ir/graph.c", "return i == a->attr_count && k == b->attr_count;\n}", "return true;\n}", MT)
 defect("cse-commutes", "ir/ops.def", "T(BODY), 0, same, sub,", "T(BODY) | T(COMMUTES), 0, same, sub,", MT)
 
@@ -63,8 +63,8 @@ defect("clip-one", "passes/optimizer.c", "return norm > 0 ? clipped_by_norm(u, g
        "return norm > 0 && value <= 0 ? clipped_by_norm(u, grads, norm) : grads;", OT)
 defect("ema-first", "passes/optimizer.c", "update_scaled(u, params, update_one_minus(u, decay))", "update_scaled(u, u->params, update_one_minus(u, decay))",
        "py test/e2e/recipe.py")
-defect("loss-scale-finite", "passes/loss_scale.c", "return choose(u, u->is_finite, value, old);", "return value;", "py test/e2e/precision.py")
-defect("loss-scale-growth", "passes/loss_scale.c", "Node *next = choose(u, is_due, grown, scale), *fallen", "Node *next = grown, *fallen", "py test/e2e/precision.py")
+defect("loss-scale-finite", "passes/loss_scale.c", "return make_select(u->graph, u->is_finite, value, old);", "return value;", "py test/e2e/precision.py")
+defect("loss-scale-growth", "passes/loss_scale.c", "Node *next = make_select(u->graph, is_due, grown, scale), *fallen", "Node *next = grown, *fallen", "py test/e2e/precision.py")
 
 # ── passes/memplan.c, lifetime.c, schedule.c: what the verifier of planned graphs must refuse ──
 PT = "unit passes_memplan"
@@ -100,7 +100,7 @@ defect("transpose-map", "codegen/emit_move.c", "while (end < shape->rank && sour
        "while (end < shape->rank && source[end] > source[end - 1]) end++;", RANDOM)
 defect("sign-of-nan", "codegen/emit_point.c", "LLVMValueRef rest = LLVMBuildSelect(builder, down, LLVMConstReal(p->type, -1), x, \"\");",
        "LLVMValueRef rest = LLVMBuildSelect(builder, down, LLVMConstReal(p->type, -1), zero, \"\");", "py test/num/nonfinite.py")
-defect("cast-unsigned", "codegen/emit_point.c", "return LLVMBuildIntCast2(builder, value, type, is_signed(from), \"\");",
+defect("cast-unsigned", "codegen/emit_point.c", "return LLVMBuildIntCast2(builder, value, type, emit_is_signed(from), \"\");",
        "return LLVMBuildIntCast2(builder, value, type, true, \"\");", "py test/num/casts.py")
 defect("byte-division", "codegen/emit_point.c", "is_simple &= quotient == wanted;", "", "unit codegen_bytes")
 defect("collapse-border", "codegen/collapse.c", "if (first != second) walk->border[d] = true;", "", "lit codegen/borders.ft")
@@ -110,8 +110,8 @@ defect("bf16-to-even", "codegen/emit_memory.c", "LLVMConstInt(word, 0x7fff, fals
 defect("kept-elsewhere", "codegen/own_index.c", "is_other[input] |= !is_reduce && (is_other[i] || (is_own[i] && !hands_on(node)));",
        "is_other[input] |= !is_reduce && is_other[i];\n      is_own[input] |= is_own[i];", "py test/num/moves.py")
 # an expensive value is kept where it has as many elements as the kernel walks over, wherever it is read: issue 10, A1
-defect("kept-by-count", "codegen/host_row.c", "    if (!is_own[i] || first[i] == last[i] || !is_worth_keeping(node, is_expensive) ||\n",
-       "    (void)is_own, (void)is_expensive, (void)is_worth_keeping;\n    if (shape_elements(&node->type.shape) != row->rows * row->row_elements ||\n"
+defect("kept-by-count", "codegen/host_row.c", "    if (!is_own[i] || first[i] == last[i] || !row_is_worth_keeping(node, is_expensive) ||\n",
+       "    (void)is_own, (void)is_expensive, (void)row_is_worth_keeping;\n    if (shape_elements(&node->type.shape) != row->rows * row->row_elements ||\n"
        "        first[i] == last[i] || !host_is_expensive(node->op) ||\n", "py test/num/moves.py")
 defect("store-before-read", "codegen/host.c",
        "value[i] = emit_value(e, kernel->body->roots.at[i].node, index);\n  for (int i = 0; i < count; i++)\n    if (value[i])\n",

@@ -6,7 +6,7 @@
 enum { MULTIPROCESSOR_REGISTERS = 65536 };
 
 /* ── memory ───────────────────────────────────────────────────────────────────────────────── */
-static bool grow(void *slot, int64_t *capacity, int64_t wanted, size_t element) {
+static bool block_grow(void *slot, int64_t *capacity, int64_t wanted, size_t element) {
   char **at = slot;
   if (wanted <= *capacity && *at) return true;
   free(*at);
@@ -20,18 +20,19 @@ bool sim_cta_prepare(SimCta *cta, const SimRun *run) {
   int64_t threads = (int64_t)run->warps * SIM_LANES, shared = run->shared_bytes + 16;
   int64_t wanted = kernel->register_bytes * run->warps + 256;
   cta->run = run;
-  if (!grow(&cta->registers, &cta->register_capacity, wanted, 1)) return false;
+  if (!block_grow(&cta->registers, &cta->register_capacity, wanted, 1)) return false;
   if (shared > cta->shared_capacity || !cta->shared) {
     int64_t a = 0, b = 0;
-    if (!grow(&cta->shared_writer, &a, shared / 4 + 4, sizeof(SimTouch)) ||
-        !grow(&cta->shared_reader, &b, shared / 4 + 4, sizeof(SimTouch)) ||
-        !grow(&cta->shared, &cta->shared_capacity, shared, 1))
+    if (!block_grow(&cta->shared_writer, &a, shared / 4 + 4, sizeof(SimTouch)) ||
+        !block_grow(&cta->shared_reader, &b, shared / 4 + 4, sizeof(SimTouch)) ||
+        !block_grow(&cta->shared, &cta->shared_capacity, shared, 1))
       return false;
     memset(cta->shared_writer, 0, ((size_t)shared / 4 + 4) * sizeof(SimTouch));
     memset(cta->shared_reader, 0, ((size_t)shared / 4 + 4) * sizeof(SimTouch));
     memset(cta->shared, 0, (size_t)shared);
   }
-  if (kernel->is_hopper && !grow(&cta->dirty, &cta->dirty_capacity, shared / 4 + 4, sizeof *cta->dirty))
+  if (kernel->is_hopper &&
+      !block_grow(&cta->dirty, &cta->dirty_capacity, shared / 4 + 4, sizeof *cta->dirty))
     return false;
   if (kernel->has_bulk && !cta->stored && !(cta->stored = malloc(STORED_BITS / 8))) return false;
   if (!kernel->is_hopper) {
@@ -41,8 +42,8 @@ bool sim_cta_prepare(SimCta *cta, const SimRun *run) {
   }
   if (kernel->local_bytes) {
     int64_t bytes = kernel->local_bytes * threads, other = 0;
-    if (bytes > cta->local_capacity && (!grow(&cta->local_written, &other, bytes, 1) ||
-                                        !grow(&cta->local, &cta->local_capacity, bytes, 1)))
+    if (bytes > cta->local_capacity && (!block_grow(&cta->local_written, &other, bytes, 1) ||
+                                        !block_grow(&cta->local, &cta->local_capacity, bytes, 1)))
       return false;
   }
   if (run->warps > cta->warp_capacity) {

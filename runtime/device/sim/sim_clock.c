@@ -34,10 +34,10 @@ struct SimClock {
 static uint32_t *known_by(const SimClock *c, int thread) {
   return c->known + (int64_t)thread * c->length;
 }
-static void join(uint32_t *restrict to, const uint32_t *restrict from, int count) {
+static void clock_join(uint32_t *restrict to, const uint32_t *restrict from, int count) {
   for (int i = 0; i < count; i++) to[i] = to[i] > from[i] ? to[i] : from[i];
 }
-static void fill(uint32_t *to, int64_t count, uint32_t value) {
+static void clock_fill(uint32_t *to, int64_t count, uint32_t value) {
   for (int64_t i = 0; i < count; i++) to[i] = value;
 }
 
@@ -52,7 +52,7 @@ void sim_clock_free(SimClock *c) {
   free(c);
 }
 
-static SimClock *make(int warps, int64_t words) {
+static SimClock *clock_make(int warps, int64_t words) {
   SimClock *c = calloc(1, sizeof *c);
   if (!c) return NULL;
   c->warps = warps;
@@ -85,7 +85,7 @@ bool sim_clock_begin(SimCta *cta) {
     sim_clock_free(c);
     c = NULL;
   }
-  if (!c) c = make(cta->run->warps, words);
+  if (!c) c = clock_make(cta->run->warps, words);
   cta->clock = cta->clock_memory = c;
   if (!c) return false;
   if (c->open_reads)
@@ -94,7 +94,7 @@ bool sim_clock_begin(SimCta *cta) {
   for (int i = 0; i < c->warps; i++) c->base = c->now[i] > c->base ? c->now[i] : c->base;
   for (int i = 0; i < c->mbarrier_count; i++)
     c->base = c->mbarrier[i].time > c->base ? c->mbarrier[i].time : c->base;
-  fill(c->known, (int64_t)c->warps * SIM_LANES * c->length, c->base);
+  clock_fill(c->known, (int64_t)c->warps * SIM_LANES * c->length, c->base);
   for (int i = 0; i < c->warps; i++) {
     c->now[i] = c->base + 1;
     c->has_least[i] = false;
@@ -104,14 +104,14 @@ bool sim_clock_begin(SimCta *cta) {
 }
 
 /* ── edges ────────────────────────────────────────────────────────────────────────────────── */
-static void gather(SimClock *c, int warp, uint32_t lanes) {
+static void clock_gather(SimClock *c, int warp, uint32_t lanes) {
   for (; lanes; lanes &= lanes - 1) {
     int thread = warp * SIM_LANES + __builtin_ctz(lanes);
-    join(c->joined, known_by(c, thread), c->length);
+    clock_join(c->joined, known_by(c, thread), c->length);
     c->joined[thread] = c->now[warp];
   }
 }
-static void spread(SimClock *c, int warp, uint32_t lanes) {
+static void clock_spread(SimClock *c, int warp, uint32_t lanes) {
   for (; lanes; lanes &= lanes - 1)
     memcpy(known_by(c, warp * SIM_LANES + __builtin_ctz(lanes)), c->joined,
            (size_t)c->length * sizeof *c->joined);
@@ -121,23 +121,23 @@ static void spread(SimClock *c, int warp, uint32_t lanes) {
 
 void sim_clock_barrier(SimCta *cta, int id) {
   SimClock *c = cta->clock;
-  fill(c->joined, c->length, c->base);
+  clock_fill(c->joined, c->length, c->base);
   for (int pass = 0; pass < 2; pass++)
     for (int i = 0; i < c->warps; i++) {
       const SimWarp *w = &cta->warps[i];
       if (w->state != WARP_WAITS || w->barrier != id) continue;
       if (pass)
-        spread(c, i, w->live);
+        clock_spread(c, i, w->live);
       else
-        gather(c, i, w->live);
+        clock_gather(c, i, w->live);
     }
 }
 
 void sim_clock_warp(SimWarp *w, uint32_t lanes) {
   SimClock *c = w->cta->clock;
-  fill(c->joined, c->length, c->base);
-  gather(c, w->index, lanes);
-  spread(c, w->index, lanes);
+  clock_fill(c->joined, c->length, c->base);
+  clock_gather(c, w->index, lanes);
+  clock_spread(c, w->index, lanes);
 }
 
 void sim_clock_tick(SimWarp *w) { w->cta->clock->now[w->index]++; }
@@ -150,8 +150,8 @@ static Phases *phases_of(SimClock *c, uint32_t address) {
   Phases *made = &c->mbarrier[c->mbarrier_count++];
   made->address = address;
   made->time = c->base;
-  fill(made->arriving, c->length, c->base);
-  fill(made->over, c->length, c->base);
+  clock_fill(made->arriving, c->length, c->base);
+  clock_fill(made->over, c->length, c->base);
   return made;
 }
 
@@ -159,21 +159,21 @@ void sim_clock_init(SimCta *cta, uint32_t mbarrier) {
   SimClock *c = cta->clock;
   Phases *phases = phases_of(c, mbarrier);
   if (c->mbarrier_count == MOST_MBARRIERS) return;
-  fill(phases->arriving, c->length, c->base);
-  fill(phases->over, c->length, c->base);
+  clock_fill(phases->arriving, c->length, c->base);
+  clock_fill(phases->over, c->length, c->base);
 }
 
 void sim_clock_release(SimWarp *w, int lane, uint32_t mbarrier) {
   SimClock *c = w->cta->clock;
   Phases *phases = phases_of(c, mbarrier);
   int thread = w->index * SIM_LANES + lane;
-  join(phases->arriving, known_by(c, thread), c->length);
+  clock_join(phases->arriving, known_by(c, thread), c->length);
   phases->arriving[thread] = c->now[w->index];
 }
 
 void sim_clock_acquire(SimWarp *w, int lane, uint32_t mbarrier) {
   SimClock *c = w->cta->clock;
-  join(known_by(c, w->index * SIM_LANES + lane), phases_of(c, mbarrier)->over, c->length);
+  clock_join(known_by(c, w->index * SIM_LANES + lane), phases_of(c, mbarrier)->over, c->length);
   c->has_least[w->index] = false;
 }
 
@@ -281,7 +281,7 @@ static const uint32_t *least_of(SimWarp *w) {
   int first = w->index * SIM_LANES;
   uint32_t *least = c->least + (int64_t)w->index * c->length;
   if (c->has_least[w->index]) return least;
-  fill(least, c->length, UINT32_MAX);
+  clock_fill(least, c->length, UINT32_MAX);
   for (int l = 0; l < SIM_LANES; l++) {
     const uint32_t *known = known_by(c, first + l);
     uint32_t own = least[first + l];

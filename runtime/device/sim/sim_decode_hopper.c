@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static Status push(Decoder *decoder, SimInst made) {
+static Status push_hopper(Decoder *decoder, SimInst made) {
   decode_block(decoder);
   *decode_push(decoder, (SimCode)made.code) = made;
   decoder->kernel->is_hopper = true;
@@ -102,7 +102,7 @@ static Status decode_multiply(Decoder *decoder, const PtxStatement *s) {
   }
   STATUS_TRY(decode_value(decoder, &b->at[0], SIM_TYPE_u64, &made.arg[1]));
   STATUS_TRY(decode_modes(decoder, s, &shape, is_a_shared, &made));
-  STATUS_TRY(push(decoder, made));
+  STATUS_TRY(push_hopper(decoder, made));
   const PtxValue *sum = sums->many ? sums->many : sums->at;
   for (int i = 0; i < sum_count; i += SIM_ARGS) {
     SimInst more = {.code = SIM_data, .line = s->line};
@@ -132,7 +132,7 @@ static Status decode_wgmma(Decoder *decoder, const PtxStatement *s) {
     if (is_wait) STATUS_TRY(immediate(decoder, s, 0, &made.imm));
     if (made.imm < 0 || made.imm > 7)
       return decode_fail(decoder, "%s leaves 0 to 7 groups open", s->op);
-    return push(decoder, made);
+    return push_hopper(decoder, made);
   }
   return decode_fail(decoder, "unsupported instruction %s", s->op);
 }
@@ -158,8 +158,8 @@ static Status whole_address(Decoder *decoder, const PtxOperand *operand, SimSpac
   return STATUS_OK;
 }
 
-static Status plain(Decoder *decoder, const PtxStatement *s, int index, SimType type,
-                    int32_t *arg) {
+static Status decode_plain(Decoder *decoder, const PtxStatement *s, int index, SimType type,
+                           int32_t *arg) {
   const PtxOperand *operand = &s->operand[index];
   if (operand->kind != OPERAND_PLAIN || operand->is_negated || operand->has_second)
     return decode_fail(decoder, "%s: operand %d has a form that it does not take", s->op,
@@ -225,12 +225,12 @@ static Status decode_mbarrier(Decoder *decoder, const PtxStatement *s) {
   }
   STATUS_TRY(whole_address(decoder, &s->operand[has_result], SPACE_SHARED, &made.arg[1]));
   if (has_value)
-    STATUS_TRY(plain(decoder, s, 1 + has_result, what == MBAR_WAIT ? SIM_TYPE_u64 : SIM_TYPE_u32,
-                     &made.arg[2]));
+    STATUS_TRY(decode_plain(decoder, s, 1 + has_result,
+                            what == MBAR_WAIT ? SIM_TYPE_u64 : SIM_TYPE_u32, &made.arg[2]));
   else
     made.arg[2] = decode_constant(decoder, 1, false);
   made.uses |= 4;
-  return push(decoder, made);
+  return push_hopper(decoder, made);
 }
 
 /* [to], [from], bytes, [mbarrier] */
@@ -244,9 +244,9 @@ static Status decode_bulk(Decoder *decoder, const PtxStatement *s) {
   decoder->kernel->has_bulk = decoder->kernel->is_partly_ordered = true;
   STATUS_TRY(whole_address(decoder, &s->operand[0], SPACE_SHARED, &made.arg[0]));
   STATUS_TRY(whole_address(decoder, &s->operand[1], SPACE_GLOBAL, &made.arg[1]));
-  STATUS_TRY(plain(decoder, s, 2, SIM_TYPE_u32, &made.arg[2]));
+  STATUS_TRY(decode_plain(decoder, s, 2, SIM_TYPE_u32, &made.arg[2]));
   STATUS_TRY(whole_address(decoder, &s->operand[3], SPACE_SHARED, &made.arg[3]));
-  return push(decoder, made);
+  return push_hopper(decoder, made);
 }
 
 /* cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes
@@ -273,7 +273,7 @@ static Status decode_tensor(Decoder *decoder, const PtxStatement *s) {
     STATUS_TRY(decode_value(decoder, &from->many[i], SIM_TYPE_s32, &made.arg[3 + i]));
     made.uses |= (uint8_t)(8 << i);
   }
-  return push(decoder, made);
+  return push_hopper(decoder, made);
 }
 
 /* elect.sync leader|p, members */
@@ -283,8 +283,8 @@ static Status decode_elect(Decoder *decoder, const PtxStatement *s) {
     return decode_fail(decoder, "%s takes leader|p and a mask of members", s->op);
   STATUS_TRY(decode_result(decoder, &s->operand[0].at[0], CLASS_32, &made.arg[0]));
   STATUS_TRY(decode_result(decoder, &s->operand[0].second, CLASS_PRED, &made.arg[1]));
-  STATUS_TRY(plain(decoder, s, 1, SIM_TYPE_u32, &made.arg[2]));
-  return push(decoder, made);
+  STATUS_TRY(decode_plain(decoder, s, 1, SIM_TYPE_u32, &made.arg[2]));
+  return push_hopper(decoder, made);
 }
 
 /* setmaxnreg: imm registers a thread, mode: more than before. */
@@ -295,8 +295,8 @@ static Status decode_registers(Decoder *decoder, const PtxStatement *s) {
     return decode_fail(decoder, "%s takes a number from 24 to 256, in eights", s->op);
   decoder->kernel->sets_registers = true;
   bool is_more = decode_begins(s->op, "setmaxnreg.inc.");
-  return push(decoder,
-              (SimInst){.code = SIM_registers, .line = s->line, .imm = count, .mode = is_more});
+  return push_hopper(
+      decoder, (SimInst){.code = SIM_registers, .line = s->line, .imm = count, .mode = is_more});
 }
 
 /* ── all of them ──────────────────────────────────────────────────────────────────────────── */
@@ -320,7 +320,8 @@ Status decode_hopper(Decoder *decoder, const PtxStatement *s, bool *is_known) {
   for (size_t i = 0; i < sizeof fences / sizeof *fences; i++) {
     if (strcmp(s->op, fences[i].text) != 0) continue;
     if (s->count) return decode_fail(decoder, "%s takes no operands", s->op);
-    return push(decoder, (SimInst){.code = SIM_proxy, .line = s->line, .mode = fences[i].shows});
+    return push_hopper(decoder,
+                       (SimInst){.code = SIM_proxy, .line = s->line, .mode = fences[i].shows});
   }
   *is_known = false;
   return STATUS_OK;

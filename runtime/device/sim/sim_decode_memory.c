@@ -14,7 +14,7 @@ static bool is_hint(const char *word) {
   return !strncmp(word, "L1::", 4) || !strncmp(word, "L2::", 4);
 }
 
-static bool find_space(const char *word, SimSpace *space) {
+static bool decode_find_space(const char *word, SimSpace *space) {
   static const struct {
     const char *word;
     SimSpace space;
@@ -49,7 +49,7 @@ static bool find_type(const char *word, int *bytes, Kind *kind) {
   return false;
 }
 
-static SimType type_of(int bytes) {
+static SimType decode_type(int bytes) {
   return bytes == 8 ? SIM_TYPE_u64 : bytes == 2 ? SIM_TYPE_u16 : SIM_TYPE_u32;
 }
 
@@ -116,7 +116,7 @@ static Status store_sources(Decoder *decoder, const PtxOperand *from, SimInst *m
     } else if (value->kind == VALUE_REGISTER) {
       made->arg[i] = value->index;
     } else {
-      STATUS_TRY(decode_value(decoder, value, type_of(made->size), &made->arg[i]));
+      STATUS_TRY(decode_value(decoder, value, decode_type(made->size), &made->arg[i]));
     }
     made->uses |= (uint8_t)(1 << i);
   }
@@ -151,7 +151,7 @@ static Status decode_load_store(Decoder *decoder, const PtxStatement *s, const c
     if (!strcmp(word, "nc")) made.mode = 1;
     if (!strcmp(word, "v2") || !strcmp(word, "v4"))
       made.count = (uint8_t)(word[1] - '0');
-    else if (!find_space(word, &space) && !find_type(word, &bytes, &kind) && !is_hint(word))
+    else if (!decode_find_space(word, &space) && !find_type(word, &bytes, &kind) && !is_hint(word))
       return STATUS_OK;
   }
   if (!bytes || (is_store && (space == SPACE_PARAM || space == SPACE_CONST))) return STATUS_OK;
@@ -202,7 +202,7 @@ static Status decode_atom(Decoder *decoder, const PtxStatement *s, const char *w
   while (decode_word(&words, word)) {
     if (find_atom(word, &atom))
       found++;
-    else if (!find_space(word, &space) && !find_type(word, &bytes, &kind) && !is_hint(word))
+    else if (!decode_find_space(word, &space) && !find_type(word, &bytes, &kind) && !is_hint(word))
       return STATUS_OK;
   }
   bool is_float_op = atom == ATOM_ADD || atom == ATOM_EXCH;
@@ -217,7 +217,8 @@ static Status decode_atom(Decoder *decoder, const PtxStatement *s, const char *w
                   .space = (uint8_t)space,
                   .mode = (uint8_t)atom,
                   .is_wide = bytes == 8};
-  SimType type = kind == KIND_FLOAT ? (bytes == 8 ? SIM_TYPE_f64 : SIM_TYPE_f32) : type_of(bytes);
+  SimType type =
+      kind == KIND_FLOAT ? (bytes == 8 ? SIM_TYPE_f64 : SIM_TYPE_f32) : decode_type(bytes);
   int first = is_red ? 0 : 1, operands = first + 2 + (atom == ATOM_CAS);
   bool is_narrow;
   if (s->count != operands) return decode_fail(decoder, "%s takes %d operands", s->op, operands);

@@ -26,7 +26,7 @@ static uint32_t hash_text(const char *text) {
   return hash ^ hash >> 15;
 }
 
-static const OpInfo *find_op(const Decoder *decoder, const char *text) {
+static const OpInfo *decode_find_op(const Decoder *decoder, const char *text) {
   for (uint32_t i = hash_text(text);; i++) {
     int16_t found = decoder->table[i % DECODE_TABLE];
     if (found < 0) return NULL;
@@ -57,7 +57,7 @@ typedef struct {
   bool flushes, saturates;
 } Words;
 
-static bool split(const char *op, Words *out) {
+static bool split_words(const char *op, Words *out) {
   *out = (Words){.count = 0};
   char word[24];
   while (decode_word(&op, word)) {
@@ -179,10 +179,10 @@ Status decode_pointwise(Decoder *decoder, const PtxStatement *statement, bool *i
   Words w;
   char text[128];
   PtxStatement s = *statement;
-  if (!split(s.op, &w)) return STATUS_OK;
+  if (!split_words(s.op, &w)) return STATUS_OK;
   narrow_result(decoder, &s, &w);
   canonical(&w, text);
-  const OpInfo *op = find_op(decoder, text);
+  const OpInfo *op = decode_find_op(decoder, text);
   if (!op) return STATUS_OK;
   bool is_cvt = !strcmp(w.word[0], "cvt"), is_setp = op->type[0] == SIM_TYPE_pred;
   const char *result_word = is_cvt ? w.word[w.count - 2] : w.word[w.count - 1];

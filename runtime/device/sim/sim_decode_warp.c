@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static Status need(const Decoder *decoder, const PtxStatement *s, int least, int most) {
+static Status need_operands(const Decoder *decoder, const PtxStatement *s, int least, int most) {
   if (s->count < least || s->count > most)
     return decode_fail(decoder, "%s takes %d operands", s->op, least);
   for (int i = 0; i < s->count; i++)
@@ -13,8 +13,8 @@ static Status need(const Decoder *decoder, const PtxStatement *s, int least, int
   return STATUS_OK;
 }
 
-static Status plain(Decoder *decoder, const PtxStatement *s, int index, SimType type,
-                    int32_t *arg) {
+static Status decode_operand(Decoder *decoder, const PtxStatement *s, int index, SimType type,
+                             int32_t *arg) {
   const PtxOperand *operand = &s->operand[index];
   if (operand->has_second || (operand->is_negated && type != SIM_TYPE_pred))
     return decode_fail(decoder, "%s: operand %d has a form that it does not take", s->op,
@@ -28,7 +28,7 @@ static Status plain(Decoder *decoder, const PtxStatement *s, int index, SimType 
   return STATUS_OK;
 }
 
-static void push(Decoder *decoder, SimInst made) {
+static void push_block(Decoder *decoder, SimInst made) {
   decode_block(decoder);
   *decode_push(decoder, (SimCode)made.code) = made;
 }
@@ -43,15 +43,16 @@ static Status decode_shuffle(Decoder *decoder, const PtxStatement *s) {
     if (!strcmp(s->op, text)) break;
   }
   if (mode == 4) return decode_fail(decoder, "unsupported instruction %s", s->op);
-  STATUS_TRY(need(decoder, s, 5, 5));
+  STATUS_TRY(need_operands(decoder, s, 5, 5));
   const PtxValue sink = {.kind = VALUE_SINK};
   const PtxOperand *to = &s->operand[0];
   made.mode = (uint8_t)mode;
   STATUS_TRY(decode_result(decoder, &to->at[0], CLASS_32, &made.arg[0]));
   STATUS_TRY(
       decode_result(decoder, to->has_second ? &to->second : &sink, CLASS_PRED, &made.arg[1]));
-  for (int i = 0; i < 4; i++) STATUS_TRY(plain(decoder, s, 1 + i, SIM_TYPE_u32, &made.arg[2 + i]));
-  push(decoder, made);
+  for (int i = 0; i < 4; i++)
+    STATUS_TRY(decode_operand(decoder, s, 1 + i, SIM_TYPE_u32, &made.arg[2 + i]));
+  push_block(decoder, made);
   return STATUS_OK;
 }
 
@@ -62,13 +63,13 @@ static Status decode_vote(Decoder *decoder, const PtxStatement *s) {
   int mode = 0;
   while (mode < 4 && strcmp(s->op, texts[mode]) != 0) mode++;
   if (mode == 4) return decode_fail(decoder, "unsupported instruction %s", s->op);
-  STATUS_TRY(need(decoder, s, 3, 3));
+  STATUS_TRY(need_operands(decoder, s, 3, 3));
   made.mode = (uint8_t)mode;
   SimClass class = mode == VOTE_BALLOT ? CLASS_32 : CLASS_PRED;
   STATUS_TRY(decode_result(decoder, &s->operand[0].at[0], class, &made.arg[0]));
-  STATUS_TRY(plain(decoder, s, 1, SIM_TYPE_pred, &made.arg[1]));
-  STATUS_TRY(plain(decoder, s, 2, SIM_TYPE_u32, &made.arg[2]));
-  push(decoder, made);
+  STATUS_TRY(decode_operand(decoder, s, 1, SIM_TYPE_pred, &made.arg[1]));
+  STATUS_TRY(decode_operand(decoder, s, 2, SIM_TYPE_u32, &made.arg[2]));
+  push_block(decoder, made);
   return STATUS_OK;
 }
 
@@ -85,26 +86,26 @@ static Status decode_redux(Decoder *decoder, const PtxStatement *s) {
   size_t i = 0, count = sizeof kinds / sizeof *kinds;
   while (i < count && strcmp(s->op + 11, kinds[i].text) != 0) i++;
   if (i == count) return decode_fail(decoder, "unsupported instruction %s", s->op);
-  STATUS_TRY(need(decoder, s, 3, 3));
+  STATUS_TRY(need_operands(decoder, s, 3, 3));
   made.mode = (uint8_t)kinds[i].atom;
   made.is_signed = kinds[i].is_signed;
   STATUS_TRY(decode_result(decoder, &s->operand[0].at[0], CLASS_32, &made.arg[0]));
-  STATUS_TRY(plain(decoder, s, 1, SIM_TYPE_u32, &made.arg[1]));
-  STATUS_TRY(plain(decoder, s, 2, SIM_TYPE_u32, &made.arg[2]));
-  push(decoder, made);
+  STATUS_TRY(decode_operand(decoder, s, 1, SIM_TYPE_u32, &made.arg[1]));
+  STATUS_TRY(decode_operand(decoder, s, 2, SIM_TYPE_u32, &made.arg[2]));
+  push_block(decoder, made);
   return STATUS_OK;
 }
 
 static Status decode_barrier(Decoder *decoder, const PtxStatement *s) {
   bool is_aligned = !strncmp(s->op, "bar.", 4) || strstr(s->op, ".aligned");
   SimInst made = {.code = SIM_bar, .line = s->line, .uses = 3, .mode = is_aligned};
-  STATUS_TRY(need(decoder, s, 1, 2));
-  STATUS_TRY(plain(decoder, s, 0, SIM_TYPE_u32, &made.arg[0]));
+  STATUS_TRY(need_operands(decoder, s, 1, 2));
+  STATUS_TRY(decode_operand(decoder, s, 0, SIM_TYPE_u32, &made.arg[0]));
   made.arg[1] = decode_constant(decoder, 0, false);
-  if (s->count == 2) STATUS_TRY(plain(decoder, s, 1, SIM_TYPE_u32, &made.arg[1]));
+  if (s->count == 2) STATUS_TRY(decode_operand(decoder, s, 1, SIM_TYPE_u32, &made.arg[1]));
   const PtxValue *id = &s->operand[0].at[0];
   decoder->kernel->is_partly_ordered |= s->count == 2 || id->kind != VALUE_INT || id->bits != 0;
-  push(decoder, made);
+  push_block(decoder, made);
   return STATUS_OK;
 }
 
@@ -142,7 +143,7 @@ static Status decode_ldmatrix(Decoder *decoder, const PtxStatement *s) {
     else
       made.defs |= (uint8_t)(1 << i);
   }
-  push(decoder, made);
+  push_block(decoder, made);
   return STATUS_OK;
 }
 
@@ -192,7 +193,7 @@ static Status decode_mma(Decoder *decoder, const PtxStatement *s) {
     STATUS_TRY(decode_value(decoder, &s->operand[3].at[i], SIM_TYPE_u32, &more.arg[2 + i]));
     more.uses |= (uint8_t)(4 << i);
   }
-  push(decoder, made);
+  push_block(decoder, made);
   *decode_push(decoder, SIM_data) = more;
   return STATUS_OK;
 }
@@ -219,14 +220,14 @@ Status decode_warp(Decoder *decoder, const PtxStatement *s, bool *is_known) {
   if (is_barrier(s->op)) return decode_barrier(decoder, s);
   if (!strcmp(s->op, "bar.warp.sync")) {
     SimInst made = {.code = SIM_bar_warp, .line = s->line, .uses = 1};
-    STATUS_TRY(need(decoder, s, 1, 1));
-    STATUS_TRY(plain(decoder, s, 0, SIM_TYPE_u32, &made.arg[0]));
-    push(decoder, made);
+    STATUS_TRY(need_operands(decoder, s, 1, 1));
+    STATUS_TRY(decode_operand(decoder, s, 0, SIM_TYPE_u32, &made.arg[0]));
+    push_block(decoder, made);
     return STATUS_OK;
   }
   if (!strcmp(s->op, "activemask.b32")) {
     SimInst made = {.code = SIM_activemask, .line = s->line, .defs = 1};
-    STATUS_TRY(need(decoder, s, 1, 1));
+    STATUS_TRY(need_operands(decoder, s, 1, 1));
     STATUS_TRY(decode_result(decoder, &s->operand[0].at[0], CLASS_32, &made.arg[0]));
     *decode_push(decoder, SIM_activemask) = made;
     return STATUS_OK;

@@ -52,7 +52,7 @@ static void find_blocks(Fit *fit) {
 }
 
 /* ── liveness ─────────────────────────────────────────────────────────────────────────────── */
-static void set(uint64_t *bits, int i) { bits[i >> 6] |= UINT64_C(1) << (i & 63); }
+static void fit_set(uint64_t *bits, int i) { bits[i >> 6] |= UINT64_C(1) << (i & 63); }
 static void unset(uint64_t *bits, int i) { bits[i >> 6] &= ~(UINT64_C(1) << (i & 63)); }
 
 static bool is_guarded(const SimInst *code, int index) {
@@ -60,12 +60,12 @@ static bool is_guarded(const SimInst *code, int index) {
 }
 
 /* live: after the instruction -> before it. */
-static void step_back(const SimInst *code, int index, uint64_t *live) {
+static void fit_step_back(const SimInst *code, int index, uint64_t *live) {
   const SimInst *inst = &code[index];
   for (int i = 0; i < SIM_ARGS; i++)
     if (inst->defs >> i & 1 && !is_guarded(code, index)) unset(live, inst->arg[i]);
   for (int i = 0; i < SIM_ARGS; i++)
-    if (inst->uses >> i & 1 && inst->arg[i] >= 0) set(live, inst->arg[i]);
+    if (inst->uses >> i & 1 && inst->arg[i] >= 0) fit_set(live, inst->arg[i]);
 }
 
 static void live_after(const Fit *fit, const Block *block, uint64_t *live) {
@@ -87,7 +87,8 @@ static bool find_live(Fit *fit) {
     for (int b = fit->block_count - 1; b >= 0; b--) {
       Block *block = &fit->block[b];
       live_after(fit, block, live);
-      for (int i = block->end - 1; i >= block->begin; i--) step_back(fit->kernel->code.at, i, live);
+      for (int i = block->end - 1; i >= block->begin; i--)
+        fit_step_back(fit->kernel->code.at, i, live);
       if (!memcmp(live, block->live, sizeof *live * (size_t)fit->words)) continue;
       memcpy(block->live, live, sizeof *live * (size_t)fit->words);
       changed = true;
@@ -143,7 +144,7 @@ static void find_stretches(Fit *fit) {
           extend(fit, code[i].arg[k], i), extend(fit, code[i].arg[k], after);
       }
       if (!fit->is_exact) continue;
-      step_back(code, i, live);
+      fit_step_back(code, i, live);
       if (code[i].defs | code[i].uses) now = pressure(fit, live);
       if (now > fit->kernel->live_registers) fit->kernel->live_registers = now;
     }

@@ -93,7 +93,7 @@ static SimPlace *make_places(SimMachine *machine, const SimKernel *kernel, const
 }
 
 /* ── blocks ───────────────────────────────────────────────────────────────────────────────── */
-static void work(void *context, int share) {
+static void sim_work(void *context, int share) {
   SimRun *run = context;
   SimCta *cta = run->machine->cta[share];
   for (bool is_ready = false;;) {
@@ -127,7 +127,7 @@ static void next_stamp(SimMachine *machine) {
   }
 }
 
-static Status finish(const SimRun *run) {
+static Status sim_finish(const SimRun *run) {
   int threads = pool_threads(run->machine->pool);
   const SimCta *failed = NULL;
   for (int i = 0; i < threads; i++) {
@@ -168,10 +168,10 @@ Status sim_launch(SimMachine *machine, const SimKernel *kernel, const SimLaunch 
     machine->cta[i]->out_of_memory = false;
   }
   if (run.blocks == 1)
-    work(&run, 0);
+    sim_work(&run, 0);
   else
-    pool_run(machine->pool, work, &run);
-  Status status = finish(&run);
+    pool_run(machine->pool, sim_work, &run);
+  Status status = sim_finish(&run);
   arena_free(arena);
   return status;
 }

@@ -19,7 +19,7 @@ typedef struct {
 } Order;
 
 /* From block 0; of two ways on, the one in fewer loops first: it is left first, and comes last. */
-static void walk(Order *o, int first) {
+static void order_walk(Order *o, int first) {
   int top = 0;
   o->stack[top++] = first;
   while (top) {
@@ -85,7 +85,7 @@ void sim_order(Arena *arena, const int (*next)[2], int count, int *rank) {
   o.state = ARENA_ARRAY(arena, uint8_t, count);
   o.back = arena_alloc(arena, sizeof(int[2]) * 2 * (size_t)count);
   o.stack = ARENA_ARRAY(arena, int, 2 * count + 1);
-  walk(&o, 0);
+  order_walk(&o, 0);
   if (o.back_count) {
     int *pred_begin = ARENA_ARRAY(arena, int, count + 2),
         *pred = ARENA_ARRAY(arena, int, 2 * count);
@@ -99,7 +99,7 @@ void sim_order(Arena *arena, const int (*next)[2], int count, int *rank) {
     find_depths(&o, pred_begin, pred, ARENA_ARRAY(arena, int, count));
     for (int b = 0; b < count; b++) o.state[b] = 0;
     o.made = o.back_count = 0;
-    walk(&o, 0);
+    order_walk(&o, 0);
   }
   for (int b = 0; b < count; b++) rank[b] = count + b; /* that nothing leads to */
   for (int i = 0; i < o.made; i++) rank[o.order[i]] = o.made - 1 - i;

@@ -69,7 +69,7 @@ bool parse_find_special(Parser *p, const char *word, PtxValue *out) {
 
 /* ── declarations ─────────────────────────────────────────────────────────────────────────── */
 /* .b32 and the like: the bytes, and the class of a register. */
-static Status type_of(Parser *p, int64_t *bytes, SimClass *class) {
+static Status parse_type(Parser *p, int64_t *bytes, SimClass *class) {
   static const struct {
     const char *text;
     int bytes;
@@ -97,7 +97,7 @@ Status parse_registers(Parser *p) {
   int64_t bytes;
   SimClass class;
   STATUS_TRY(parse_next(p));
-  STATUS_TRY(type_of(p, &bytes, &class));
+  STATUS_TRY(parse_type(p, &bytes, &class));
   if (class == CLASS_COUNT) return parse_fail(p, "registers of 8 bits are not supported");
   for (;;) {
     if (p->token != TOKEN_WORD) return parse_fail(p, "expected the name of a register");
@@ -135,7 +135,7 @@ Status parse_variable(Parser *p, int64_t most, Variable *out) {
   }
   if (parse_is_word(p, ".v2") || parse_is_word(p, ".v4"))
     return parse_fail(p, "vector variables are not supported");
-  STATUS_TRY(type_of(p, &out->element, &class));
+  STATUS_TRY(parse_type(p, &out->element, &class));
   if (out->align < out->element) out->align = out->element;
   if (p->token != TOKEN_WORD) return parse_fail(p, "expected the name of a variable");
   out->name = arena_strdup(p->module->arena, p->word);

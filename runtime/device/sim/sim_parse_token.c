@@ -50,7 +50,7 @@ static Status read_hex(Parser *p, int digits, uint64_t *out) {
   return STATUS_OK;
 }
 
-static Status read_number(Parser *p) {
+static Status sim_read_number(Parser *p) {
   char kind = p->end - p->at >= 2 && p->at[0] == '0' ? (char)tolower((unsigned char)p->at[1]) : 0;
   p->token = TOKEN_NUMBER;
   p->number = (PtxValue){.kind = VALUE_INT};
@@ -87,7 +87,7 @@ Status parse_next(Parser *p) {
     return STATUS_OK;
   }
   unsigned char c = (unsigned char)*p->at;
-  if (isdigit(c)) return read_number(p);
+  if (isdigit(c)) return sim_read_number(p);
   if (is_word_char((char)c)) {
     size_t length = 0;
     while (p->at < p->end && (is_word_char(*p->at) || is_colons(p))) {

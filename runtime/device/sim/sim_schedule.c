@@ -235,7 +235,7 @@ static Round run_shuffled(SimCta *cta) {
 }
 
 /* setmaxnreg is for whole warpgroups; copies are waited for. */
-static void check_end(SimCta *cta) {
+static void sim_check_end(SimCta *cta) {
   for (int i = 0; i < cta->run->warps; i++) {
     SimWarp *w = &cta->warps[i], *first = &cta->warps[i / 4 * 4];
     if (w->register_sets == first->register_sets) continue;
@@ -272,6 +272,6 @@ void sim_cta_run(SimCta *cta, int64_t block) {
     if (opening == NONE_OPENS) fault_stuck(cta);
     if (opening != OPENED) return;
   }
-  check_end(cta);
+  sim_check_end(cta);
   if (cta->failed_block < 0) count_block(cta);
 }
