@@ -52,7 +52,7 @@ static const PlanBuffer *buffer_at(const Pairing *p, int index) {
 /* The same memory, whatever shape it is seen in. */
 static bool is_same_place(const Pairing *p, int one, int other) {
   const PlanBuffer *a = buffer_at(p, one), *b = buffer_at(p, other);
-  return a->arena == b->arena && a->offset == b->offset && a->type.dtype == b->type.dtype &&
+  return a->place == b->place && a->offset == b->offset && a->type.dtype == b->type.dtype &&
          type_bytes(&a->type) == type_bytes(&b->type);
 }
 
@@ -99,9 +99,7 @@ static bool is_bare(const PlanStep *call) {
 /* ── order ────────────────────────────────────────────────────────────────────────────────── */
 /* Nothing lives there from one kernel to the next: all have the same. */
 static bool is_workspace(const Pairing *p, int buffer) {
-  for (int i = 0; i < p->lowering->workspace_buffers.count; i++)
-    if (p->lowering->workspace_buffers.at[i] == buffer) return true;
-  return false;
+  return p->lowering->out->buffers.at[buffer].place == PLACE_WORKSPACE;
 }
 
 static bool steps_conflict(const Pairing *p, const PlanStep *a, const PlanStep *b) {
@@ -269,7 +267,7 @@ static int pair_find_mask(Pairing *p, const Node *value) {
   if (call_value(call, "aux")) return call->args[call->arg_count - 1];
   int64_t row = (call_value(call, "n") + 127) / 128 * 16, rows = call_value(call, "m");
   Type type = {DT_U8, shape_of(2, (int64_t[]){rows, row})};
-  Place place = {ARENA_WORK, lower_extend(p->lowering, ARENA_WORK, type_bytes(&type))};
+  Address place = {PLACE_WORK, lower_extend(p->lowering, PLACE_WORK, type_bytes(&type))};
   int *args = ARENA_ARRAY(p->arena, int, call->arg_count + 1);
   memcpy(args, call->args, sizeof *args * (size_t)call->arg_count);
   *call = copy_call(p, call);
@@ -331,6 +329,18 @@ static void pair_gradient(Pairing *p, int at) {
   add_offer(p, &offer);
 }
 
+/* The node that computes what lies in a buffer that this node's steps read; NULL: none of its operands
+ * is there. */
+static const Node *maker_in(const Pairing *p, const Node *node, int buffer) {
+  const PlanBuffer *at = buffer_at(p, buffer);
+  for (int i = 0; i < node->input_count; i++) {
+    Address operand = lower_address(p->lowering, node->input[i]);
+    if ((int)operand.place == at->place && operand.offset == at->offset)
+      return maker_of(node->input[i]);
+  }
+  return NULL;
+}
+
 /* A kernel that only makes the sums. */
 static void pair_sums(Pairing *p, int at) {
   const PlanStep *bare = find_call(p, &p->steps[at]);
@@ -340,7 +350,8 @@ static void pair_sums(Pairing *p, int at) {
     if (node->op != OP_FUSED || node->input_count != 1 || node->body->roots.count != 1) continue;
     const PlanStep *step = &p->out->steps.at[p->steps[i].first];
     int of = library_pairs_sums_of(p, bare, step->args[0]);
-    if (!of || maker_of(node->input[0]) != maker_of(p->steps[at].node->input[of - 1])) continue;
+    if (!of || maker_of(node->input[0]) != maker_in(p, p->steps[at].node, bare->args[of - 1]))
+      continue;
     Arena *scratch = arena_new();
     Recogniser *r = recogniser_new(scratch, node->body, NULL);
     bool is_sum =

@@ -6,11 +6,11 @@
 
 /* What tells a buffer from others of its graph. */
 typedef struct {
-  int64_t arena, offset, dtype, rank, dim[MAX_RANK];
+  int64_t place, offset, dtype, rank, dim[MAX_RANK];
 } BufferKey;
 
-static BufferKey buffer_key(Place place, const Type *type) {
-  BufferKey key = {place.arena, place.offset, type->dtype, type->shape.rank, {0}};
+static BufferKey buffer_key(Address at, const Type *type) {
+  BufferKey key = {at.place, at.offset, type->dtype, type->shape.rank, {0}};
   for (int i = 0; i < type->shape.rank; i++) key.dim[i] = type->shape.dim[i];
   return key;
 }
@@ -22,28 +22,32 @@ static Lookup *buffer_index(Lowering *lowering) {
   return index;
 }
 
-int lower_buffer(Lowering *lowering, Place place, const Type *type) {
+int lower_buffer(Lowering *lowering, Address at, const Type *type) {
   PlanGraph *out = lowering->out;
-  BufferKey key = buffer_key(place, type);
+  BufferKey key = buffer_key(at, type);
   int next = out->buffers.count, found = lookup_add(buffer_index(lowering), &key, sizeof key, next);
   if (found != next) return found;
-  PlanBuffer buffer = {place.arena, place.offset, *type};
+  PlanBuffer buffer = {at.place, at.offset, *type};
   VEC_PUSH(lowering->plan->arena, out->buffers, buffer);
-  int64_t end = place.offset + type_bytes(type), *size = &lowering->plan->arena_bytes[place.arena];
-  end = (end + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
-  if (end > *size) *size = end;
+  lower_grow(lowering, at, type);
   return next;
 }
 
-int64_t lower_extend(Lowering *lowering, ArenaId arena, int64_t bytes) {
-  int64_t *size = &lowering->plan->arena_bytes[arena], at = *size;
+void lower_grow(Lowering *lowering, Address at, const Type *type) {
+  int64_t end = at.offset + type_bytes(type), *size = &lowering->plan->places.at[at.place].bytes;
+  end = (end + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
+  if (end > *size) *size = end;
+}
+
+int64_t lower_extend(Lowering *lowering, StandardPlace place, int64_t bytes) {
+  int64_t *size = &lowering->plan->places.at[place].bytes, at = *size;
   *size += (bytes + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
   return at;
 }
 
-void lower_copy(Lowering *lowering, Place from, Place to, const Type *type, const Node *cause) {
+void lower_copy(Lowering *lowering, Address from, Address to, const Type *type, const Node *cause) {
   Arena *arena = lowering->plan->arena;
-  if ((from.arena == to.arena && from.offset == to.offset) || !type_bytes(type)) return;
+  if ((from.place == to.place && from.offset == to.offset) || !type_bytes(type)) return;
   int *args = ARENA_ARRAY(arena, int, 2);
   args[0] = lower_buffer(lowering, from, type);
   args[1] = lower_buffer(lowering, to, type);
@@ -56,24 +60,24 @@ void lower_copy(Lowering *lowering, Place from, Place to, const Type *type, cons
                    .work = type_bytes(type),
                    .bytes = 2 * type_bytes(type),
                    .line = cause->origin.loc.line,
-                   .label = arena_printf(arena, "copy to %s", arena_text(to.arena))};
+                   .label = arena_printf(arena, "copy to %s", standard_place_text(to.place))};
   VEC_PUSH(arena, lowering->out->steps, step);
 }
 
 /* Operands that memplan could not place inside the packed tensor are copied there. */
 static void lower_pack(Lowering *lowering, const Node *node) {
-  Place place = lower_place(lowering, node);
+  Address to = lower_address(lowering, node);
   const int64_t *offsets = node_attr(node, ATTR_OFFSETS)->ints;
   for (int i = 0; i < node->input_count; i++) {
     const Node *operand = node->input[i];
-    Place part = {place.arena, place.offset + offsets[i] * dtype_bytes(node->type.dtype)};
-    lower_copy(lowering, lower_place(lowering, operand), part, &operand->type, node);
+    Address part = {to.place, to.offset + offsets[i] * dtype_bytes(node->type.dtype)};
+    lower_copy(lowering, lower_address(lowering, operand), part, &operand->type, node);
   }
 }
 
 static void lower_assign(Lowering *lowering, const Node *node) {
-  Place to = lower_place(lowering, node);
-  lower_copy(lowering, lower_place(lowering, node->input[0]), to, &node->type, node);
+  Address to = lower_address(lowering, node);
+  lower_copy(lowering, lower_address(lowering, node->input[0]), to, &node->type, node);
 }
 
 static bool lower_node(Lowering *lowering, const Node *node) {
@@ -100,8 +104,6 @@ static bool lower_node(Lowering *lowering, const Node *node) {
 static bool lower_graph(Lowering *lowering, const Graph *graph, PlanGraph *out) {
   lowering->graph = graph;
   lowering->out = out;
-  lowering->workspace_bytes = 0;
-  lowering->workspace_buffers.count = 0;
   bool good = true;
   for (int i = 0; i < graph->nodes.count; i++)
     good = lower_node(lowering, graph->nodes.at[i]) && good;
@@ -109,43 +111,15 @@ static bool lower_graph(Lowering *lowering, const Graph *graph, PlanGraph *out) 
   return good;
 }
 
-/* Where memplan's part of the work arena ends. */
-static int64_t planned_work(const Program *program) {
-  int64_t end = 0;
-  for (int g = 0; g < PROGRAM_GRAPHS; g++) {
-    const Graph *graph = program_graph(program, g);
-    for (int i = 0; graph && i < graph->nodes.count; i++) {
-      const Node *node = graph->nodes.at[i];
-      const char *arena = node_str(node, ATTR_ARENA);
-      if (!arena || strcmp(arena, arena_text(ARENA_WORK)) != 0) continue;
-      int64_t here = node_int(node, ATTR_AT, 0) + type_bytes(&node->type);
-      if (here > end) end = here;
-    }
-  }
-  return (end + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
-}
-
-/* Workspaces of all kernels share one piece behind everything else in the work arena: kernels run
- * one after the other. */
-static void place_workspaces(Lowering *lowering, int64_t at) {
-  for (int i = 0; i < lowering->workspace_buffers.count; i++) {
-    int number = lowering->workspace_buffers.at[i];
-    PlanBuffer *buffer = &lowering->out->buffers.at[number];
-    buffer->offset = at;
-    BufferKey key = buffer_key((Place){ARENA_WORK, at}, &buffer->type);
-    lookup_add(buffer_index(lowering), &key, sizeof key, number);
-  }
-}
-
 /* Where a batch comes in parts, the next one's gradients are added to zeros (passes/
  * optimizer_accumulate.c). */
 static void clear_sums(Lowering *lowering) {
-  int64_t elements = lowering->plan->arena_bytes[ARENA_GRADS] / 4;
+  int64_t elements = lowering->plan->places.at[PLACE_GRADS].bytes / 4;
   Arena *arena = lowering->plan->arena;
   Type type = {DT_F32, shape_of(1, &elements)};
   int *args = ARENA_ARRAY(arena, int, 1);
   lowering->out = &lowering->plan->graphs.at[0];
-  args[0] = lower_buffer(lowering, (Place){ARENA_GRADS, 0}, &type);
+  args[0] = lower_buffer(lowering, (Address){PLACE_GRADS, 0}, &type);
   PlanStep step = {.kind = STEP_FILL,
                    .name = step_kind_text(STEP_FILL),
                    .queue = QUEUE_COPY,
@@ -185,32 +159,19 @@ bool lower_program(Module *const *modules, int count, const Program *program, Pl
                        .plan = plan};
   const Graph *graph[PROGRAM_GRAPHS];
   int graphs = list_graphs(program, plan, graph);
-  lowering.work_bytes = planned_work(program);
   bool good = lower_tables(&lowering);
-  int64_t workspace = 0;
-  VEC(int) marks[PROGRAM_GRAPHS] = {{0}};
-  for (int g = 0; g < graphs && good; g++) {
+  for (int g = 0; g < graphs && good; g++)
     good = lower_graph(&lowering, graph[g], &plan->graphs.at[g]);
-    if (lowering.workspace_bytes > workspace) workspace = lowering.workspace_bytes;
-    for (int i = 0; i < lowering.workspace_buffers.count; i++)
-      VEC_PUSH(lowering.arena, marks[g], lowering.workspace_buffers.at[i]);
-  }
-  int64_t at = lower_extend(&lowering, ARENA_WORK, workspace);
-  int64_t end = plan->arena_bytes[ARENA_WORK];
-  for (int g = 0; g < graphs && good; g++) {
+  int64_t work = plan->places.at[PLACE_WORK].bytes;
+  for (int g = 0; g < graphs && good && modules[0]->target == TARGET_PTX; g++) {
     lowering.out = &plan->graphs.at[g];
-    lowering.workspace_buffers.count = 0;
-    for (int i = 0; i < marks[g].count; i++)
-      VEC_PUSH(lowering.arena, lowering.workspace_buffers, marks[g].at[i]);
-    place_workspaces(&lowering, at);
-    if (modules[0]->target == TARGET_PTX)
-      library_pairs(&lowering, graph[g], lowering.node_steps[g].at, lowering.node_steps[g].count);
+    library_pairs(&lowering, graph[g], lowering.node_steps[g].at, lowering.node_steps[g].count);
   }
   if (good && program->micro) clear_sums(&lowering);
   for (int g = 0; g < graphs && good; g++) good = find_order(&lowering, &plan->graphs.at[g]);
+  lower_places(&lowering);
   lower_programmes(program, plan);
-  workspace += plan->arena_bytes[ARENA_WORK] - end; /* what library calls leave for each other */
-  if (good) lower_memory(&lowering, workspace);
+  if (good) lower_memory(&lowering, plan->places.at[PLACE_WORK].bytes - work);
   arena_free(lowering.arena);
   return good;
 }

@@ -1,6 +1,6 @@
 /* lower: memory-planned graphs to a plan: tables, buffers, steps. Kernels are emitted into the
- * modules on the way; structurally equal ones once. Invariant: every buffer lies inside its arena,
- * and arena_bytes covers all that the steps touch. */
+ * modules on the way; structurally equal ones once. Invariant: every buffer lies inside its place,
+ * and the places cover all that the steps touch. */
 #ifndef FT_CODEGEN_LOWER_H
 #define FT_CODEGEN_LOWER_H
 #include "codegen/module.h"

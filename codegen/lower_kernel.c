@@ -24,17 +24,18 @@ static int find_results(Lowering *lowering, const Node *node, const Node ***out)
 }
 
 typedef struct {
-  Place *place;
+  Address *place;
   Type *type;
   int *buffer, *alias;
   int input_count, result_count, count; /* count: operands and results */
+  int64_t workspace;                    /* bytes of it that results take which no node reads */
 } Arguments;
 
-static bool is_same(Place a, Place b) { return a.arena == b.arena && a.offset == b.offset; }
+static bool is_same(Address a, Address b) { return a.place == b.place && a.offset == b.offset; }
 
 static bool overlap(const Arguments *arguments, int a, int b) {
-  Place x = arguments->place[a], y = arguments->place[b];
-  return x.arena == y.arena && x.offset < y.offset + type_bytes(&arguments->type[b]) &&
+  Address x = arguments->place[a], y = arguments->place[b];
+  return x.place == y.place && x.offset < y.offset + type_bytes(&arguments->type[b]) &&
          y.offset < x.offset + type_bytes(&arguments->type[a]);
 }
 
@@ -57,21 +58,20 @@ static bool find_arguments(Lowering *lowering, const Node *node, Arguments *out)
   out->input_count = node->input_count;
   out->result_count = find_results(lowering, node, &results);
   out->count = out->input_count + out->result_count;
-  out->place = ARENA_ARRAY(lowering->arena, Place, out->count);
+  out->place = ARENA_ARRAY(lowering->arena, Address, out->count);
   out->type = ARENA_ARRAY(lowering->arena, Type, out->count);
   out->buffer = ARENA_ARRAY(lowering->arena, int, out->count);
   out->alias = ARENA_ARRAY(lowering->arena, int, out->result_count);
-  int64_t unwanted = lowering->work_bytes;
   for (int i = 0; i < out->count; i++) {
     int r = i - out->input_count;
     const Node *value = r < 0 ? node->input[i] : results[r];
     if (value) {
-      out->place[i] = lower_place(lowering, value);
+      out->place[i] = lower_address(lowering, value);
       out->type[i] = value->type;
-    } else { /* computed but not wanted by anybody: behind all that is, until the kernel ends */
+    } else { /* no node reads it: it is gone with the kernel */
       out->type[i] = node_result_type(node, r);
-      out->place[i] = (Place){ARENA_WORK, unwanted};
-      unwanted += (type_bytes(&out->type[i]) + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
+      out->place[i] = (Address){PLACE_WORKSPACE, out->workspace};
+      out->workspace += (type_bytes(&out->type[i]) + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
     }
     out->buffer[i] = lower_buffer(lowering, out->place[i], &out->type[i]);
   }
@@ -104,12 +104,12 @@ static bool standalone_equal(const Node *a, const Node *b) {
          (!x || !strcmp(x, y));
 }
 
-/* Tensors with maps have a fixed place: not that of the batch. */
+/* Tensors with maps have a fixed address: none of the batch has. */
 static bool maps_fit(const Kernel *kernel, const Arguments *arguments) {
   for (int i = 0; i < kernel->launch_count; i++)
     for (int k = 0; k < kernel->launch[i].map_count; k++) {
       int arg = kernel->launch[i].maps[k].arg;
-      if (arg < arguments->count && arguments->place[arg].arena == ARENA_INPUT) return false;
+      if (arg < arguments->count && arguments->place[arg].place == PLACE_INPUT) return false;
     }
   return true;
 }
@@ -210,16 +210,10 @@ static int64_t count_flops(const Node *node) {
 }
 
 /* ── launches ───────────────────────────────────────────────────────────────────────────────── */
-static int workspace_buffer(Lowering *lowering, int64_t bytes) {
-  if (bytes > lowering->workspace_bytes) lowering->workspace_bytes = bytes;
-  /* f32, so that a library call may write it; the offset is set when the arena's size is known, and
-   * until then it is none that lower_buffer could take for a value's */
-  int64_t elements = (bytes + 3) / 4;
-  PlanBuffer buffer = {ARENA_WORK, -1, {DT_F32, shape_of(1, &elements)}};
-  VEC_PUSH(lowering->plan->arena, lowering->out->buffers, buffer);
-  int at = lowering->out->buffers.count - 1;
-  VEC_PUSH(lowering->arena, lowering->workspace_buffers, at);
-  return at;
+static int workspace_buffer(Lowering *lowering, const Arguments *arguments, int64_t bytes) {
+  int64_t elements = (bytes + 3) / 4; /* f32, so that a library call may write it */
+  Type type = {DT_F32, shape_of(1, &elements)};
+  return lower_buffer(lowering, (Address){PLACE_WORKSPACE, arguments->workspace}, &type);
 }
 
 static PlanStep make_step(Lowering *lowering, const Node *node, const KernelLaunch *launch,
@@ -339,7 +333,8 @@ bool lower_kernel(Lowering *lowering, const Node *node) {
   }
   if (node->op == OP_PUT) /* the kernel writes the new part only */
     lower_copy(lowering, arguments.place[0], arguments.place[3], &node->type, node);
-  int workspace = kernel->workspace ? workspace_buffer(lowering, kernel->workspace) : -1;
+  int workspace =
+      kernel->workspace ? workspace_buffer(lowering, &arguments, kernel->workspace) : -1;
   NodeSteps steps = {.node = node, .first = lowering->out->steps.count};
   add_steps(lowering, node, kernel, &arguments, workspace);
   steps.end = lowering->out->steps.count;

@@ -4,10 +4,11 @@
 #include "base/lookup.h"
 #include "codegen/lower.h"
 
+/* Bytes of a place of the plan (plan/plan_place.h). */
 typedef struct {
-  ArenaId arena;
+  StandardPlace place;
   int64_t offset;
-} Place;
+} Address;
 
 /* A kernel that has been emitted, and what makes another node use the same one. */
 typedef struct {
@@ -36,28 +37,32 @@ typedef struct {
   /* of the graph at hand: */
   const Graph *graph;
   PlanGraph *out;
-  int64_t work_bytes, workspace_bytes; /* memplan's part of the work arena; ours behind it: results
-                                          that nobody wants, workspaces */
-  VEC(int) workspace_buffers;          /* their offset is known at the end of the graph */
   VEC(NodeSteps) node_steps[PROGRAM_GRAPHS]; /* of all of them, by the index in plan->graphs */
   Lookup buffer_index[PROGRAM_GRAPHS];       /* buffers by place and type */
+  int64_t cache_bytes; /* of the place work, from its start: what graphs for generation remember */
 } Lowering;
 
-/* lower_tables.c: params, states, scalars, inputs, outputs, memory. */
+/* lower_tables.c: params, states, scalars, inputs, outputs, places, memory. */
 bool lower_tables(Lowering *lowering);
-Place lower_place(Lowering *lowering, const Node *node);
+Address lower_address(Lowering *lowering, const Node *node);
 void lower_outputs(Lowering *lowering);
-void lower_memory(Lowering *lowering, int64_t workspace);
+/* When all else is known: what the places hold, and windows of them. */
+void lower_places(Lowering *lowering);
+/* The table of memory. handed_on: bytes in the place work that library calls leave for each other. */
+void lower_memory(Lowering *lowering, int64_t handed_on);
 
 /* lower.c */
-int lower_buffer(Lowering *lowering, Place place, const Type *type);
-void lower_copy(Lowering *lowering, Place from, Place to, const Type *type, const Node *cause);
+/* The index of the buffer of this type there; the place has room for it from then on. */
+int lower_buffer(Lowering *lowering, Address at, const Type *type);
+void lower_copy(Lowering *lowering, Address from, Address to, const Type *type, const Node *cause);
 
 /* lower_programmes.c: which graphs run in which order. */
 void lower_programmes(const Program *program, Plan *plan);
 
 /* lower_kernel.c */
 bool lower_kernel(Lowering *lowering, const Node *node);
-/* Makes room for `bytes` in an arena, at its end. */
-int64_t lower_extend(Lowering *lowering, ArenaId arena, int64_t bytes);
+/* Makes room for `bytes` in a place, at its end. */
+int64_t lower_extend(Lowering *lowering, StandardPlace place, int64_t bytes);
+/* Makes the place as large as a value of this type needs there. */
+void lower_grow(Lowering *lowering, Address at, const Type *type);
 #endif

@@ -18,9 +18,12 @@ void lower_programmes(const Program *program, Plan *plan) {
   if (program->eval) {
     PlanRun eval = run_of(plan, program->eval);
     plan_add_run(plan, PROGRAMME_EVALUATE, eval);
-    eval.averages = true;
-    if (plan_find_role(plan, ROLE_AVERAGE) >= 0)
+    int average = plan_find_role(plan, ROLE_AVERAGE);
+    if (average >= 0) {
+      eval.reads = plan->states.at[average].place;
+      eval.instead_of = PLACE_PARAMS;
       plan_add_run(plan, PROGRAMME_EVALUATE_AVERAGE, eval);
+    }
   }
   if (program->prefill) {
     PlanRun prefill = run_of(plan, program->prefill);

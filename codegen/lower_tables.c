@@ -7,15 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-Place lower_place(Lowering *lowering, const Node *node) {
-  const char *text = node_str(node, ATTR_ARENA);
-  Place place = {ARENA_WORK, node_int(node, ATTR_AT, 0)};
-  if (text && arena_parse(text, &place.arena)) return place;
+Address lower_address(Lowering *lowering, const Node *node) {
+  const char *text = node_str(node, ATTR_PLACE);
+  Address at = {PLACE_WORK, node_int(node, ATTR_AT, 0)};
+  if (text && standard_place_parse(text, &at.place)) return at;
   if (node->op == OP_RESHAPE || node->op == OP_STOP_GRADIENT)
-    return lower_place(lowering, node->input[0]);
+    return lower_address(lowering, node->input[0]);
   diag_error(lowering->module->diag, node->origin.loc, "internal error: memplan gave '%s' no place",
              op_info[node->op].text);
-  return place;
+  return at;
 }
 
 static Init init_of(Arena *arena, const Node *leaf) {
@@ -31,12 +31,6 @@ static PlanTensor *find_tensor(PlanTensor *tensors, int count, const char *name)
   for (int i = 0; i < count; i++)
     if (!strcmp(tensors[i].name, name)) return &tensors[i];
   return NULL;
-}
-
-static void grow(Lowering *lowering, Place place, const Type *type) {
-  int64_t end = place.offset + type_bytes(type), *size = &lowering->plan->arena_bytes[place.arena];
-  end = (end + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
-  if (end > *size) *size = end;
 }
 
 /* What boxes of an input's elements may be, from the attribute that bound.c writes. */
@@ -57,16 +51,17 @@ static void take_parts(Arena *arena, const Node *leaf, PlanTensor *tensor) {
 static void add_leaf(Lowering *lowering, const Node *leaf, bool is_eval) {
   Plan *plan = lowering->plan;
   const char *name = node_str(leaf, ATTR_NAME);
-  Place place = lower_place(lowering, leaf);
-  grow(lowering, place, &leaf->type);
-  if (leaf->role == ROLE_CACHE) { /* nothing that anybody outside of its graph knows */
-    int64_t end = place.offset + type_bytes(&leaf->type);
-    if (end > plan->cache_bytes) plan->cache_bytes = end;
+  Address at = lower_address(lowering, leaf);
+  lower_grow(lowering, at, &leaf->type);
+  if (leaf->role == ROLE_CACHE) {
+    int64_t end = at.offset + type_bytes(&leaf->type);
+    if (end > lowering->cache_bytes) lowering->cache_bytes = end;
     return;
   }
   PlanTensor tensor = {.name = arena_strdup(plan->arena, name),
                        .type = {leaf->type.dtype, node_file_shape(leaf)},
-                       .offset = place.offset,
+                       .place = at.place,
+                       .offset = at.offset,
                        .storage = node_storage(leaf),
                        .init = init_of(plan->arena, leaf),
                        .role = leaf->role};
@@ -78,7 +73,7 @@ static void add_leaf(Lowering *lowering, const Node *leaf, bool is_eval) {
   PlanTensor *known;
   switch (leaf->op) {
   case OP_PARAM:
-    if (is_narrow_param(leaf)) return; /* in an arena of its own */
+    if (is_narrow_param(leaf)) return; /* the plan knows it by its place */
     if (!find_tensor(plan->params.at, plan->params.count, name))
       VEC_PUSH(plan->arena, plan->params, tensor);
     break;
@@ -91,7 +86,7 @@ static void add_leaf(Lowering *lowering, const Node *leaf, bool is_eval) {
       VEC_PUSH(plan->arena, plan->scalars, tensor);
     break;
   default:
-    if (role_has(leaf->role, ROLE_APART)) return; /* in other arenas */
+    if (role_has(leaf->role, ROLE_APART)) return; /* the plan knows it by its place */
     known = find_tensor(plan->states.at, plan->states.count, name);
     if (!known) {
       VEC_PUSH(plan->arena, plan->states, tensor);
@@ -134,7 +129,7 @@ static void mark_predict(Lowering *lowering, const Graph *graph) {
   }
 }
 
-/* The reader of plans wants every table in the order of its arena. */
+/* The reader of plans wants every table in the order of memory. */
 static int by_offset(const void *a, const void *b) {
   int64_t x = ((const PlanTensor *)a)->offset, y = ((const PlanTensor *)b)->offset;
   return (x > y) - (x < y);
@@ -157,6 +152,7 @@ bool lower_tables(Lowering *lowering) {
   plan->model = program->model_name;
   plan->source = program->path;
   plan->settings = program->settings;
+  plan_add_standard_places(plan);
   for (int i = 0; i < program->sources.count; i++)
     VEC_PUSH(plan->arena, plan->sources, program->sources.at[i]);
   plan->decode_refused = program->decode_refused;
@@ -165,9 +161,6 @@ bool lower_tables(Lowering *lowering) {
     for (int i = 0; graph && i < graph->nodes.count; i++)
       if (node_is_leaf(graph->nodes.at[i])) add_leaf(lowering, graph->nodes.at[i], g == 1);
   }
-  int64_t *narrow = &plan->arena_bytes[ARENA_NARROW];
-  if (*narrow) /* all of them, read or not: whoever writes one rounds it */
-    *narrow = (plan->arena_bytes[ARENA_PARAMS] / 2 + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
   sort_tensors(plan->scalars.at, plan->scalars.count);
   sort_tensors(plan->states.at, plan->states.count);
   sort_params(plan->params.at, plan->params.count);
@@ -185,35 +178,85 @@ void lower_outputs(Lowering *lowering) {
                                       [ROOT_PASSES] = "passes"};
   for (int i = 0; i < lowering->graph->roots.count; i++) {
     const Root *root = &lowering->graph->roots.at[i];
-    bool is_elsewhere = root->kind == ROOT_GRADIENTS; /* in an arena of their own */
+    bool is_elsewhere = root->kind == ROOT_GRADIENTS; /* in a place of their own */
     if (root->kind == ROOT_ASSIGN || root->kind == ROOT_RESULT || is_elsewhere) continue;
-    Place place = lower_place(lowering, root->node);
-    bool is_shown = place.arena == ARENA_OUTPUT || place.arena == ARENA_WORK;
+    Address at = lower_address(lowering, root->node);
+    bool is_shown = at.place == PLACE_OUTPUT || at.place == PLACE_WORK;
     if (!is_shown) { /* an input or a parameter as it is */
       bool is_scalar = shape_elements(&root->node->type.shape) == 1;
-      ArenaId arena = is_scalar ? ARENA_OUTPUT : ARENA_WORK;
-      Place fresh = {arena, lower_extend(lowering, arena, type_bytes(&root->node->type))};
-      lower_copy(lowering, place, fresh, &root->node->type, root->node);
-      place = fresh;
+      StandardPlace place = is_scalar ? PLACE_OUTPUT : PLACE_WORK;
+      Address fresh = {place, lower_extend(lowering, place, type_bytes(&root->node->type))};
+      lower_copy(lowering, at, fresh, &root->node->type, root->node);
+      at = fresh;
     }
-    grow(lowering, place, &root->node->type);
+    lower_grow(lowering, at, &root->node->type);
     PlanOutput output = {.kind = kinds[root->kind],
                          .name = arena_strdup(arena, root->name),
                          .type = root->node->type,
-                         .arena = place.arena,
-                         .offset = place.offset};
+                         .place = at.place,
+                         .offset = at.offset};
     VEC_PUSH(arena, lowering->out->outputs, output);
   }
 }
 
+/* ── places ─────────────────────────────────────────────────────────────────────────────────── */
+/* f16 if a graph reads f16 there: train.precision does not say it, a model of f32 may round its
+ * parameters itself. */
+static DType narrow_type(const Plan *plan) {
+  for (int g = 0; g < plan->graphs.count; g++)
+    for (int i = 0; i < plan->graphs.at[g].buffers.count; i++) {
+      const PlanBuffer *buffer = &plan->graphs.at[g].buffers.at[i];
+      if (buffer->place == PLACE_NARROW && buffer->type.dtype == DT_F16) return DT_F16;
+    }
+  return DT_BF16;
+}
+
+/* What is as the parameters are, element by element, is a window of the place state. */
+static void add_slices(Plan *plan) {
+  for (int i = 0; i < plan->states.count; i++) {
+    PlanTensor *state = &plan->states.at[i];
+    if (!role_has(state->role, ROLE_SLICED)) continue;
+    int64_t bytes = type_bytes(&state->type);
+    state->place = plan_add_place(
+        plan, (PlanPlace){.name = state->name,
+                          .bytes = (bytes + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN,
+                          .elements = ELEMENTS_LIKE,
+                          .dtype = state->type.dtype,
+                          .of_elements = PLACE_PARAMS,
+                          .saved = SAVED_CHECKPOINT,
+                          .is_window = true,
+                          .of = PLACE_STATE,
+                          .offset = state->offset});
+    state->offset = 0;
+  }
+}
+
+void lower_places(Lowering *lowering) {
+  Plan *plan = lowering->plan;
+  PlanPlace *params = &plan->places.at[PLACE_PARAMS], *narrow = &plan->places.at[PLACE_NARROW];
+  if (plan->params.count) params->dtype = plan->params.at[0].type.dtype;
+  narrow->dtype = narrow_type(plan);
+  if (narrow->bytes) /* all of them, read or not: what writes one rounds it */
+    narrow->bytes = (params->bytes / 2 + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
+  else
+    narrow->elements = ELEMENTS_NONE;
+  if (lowering->cache_bytes)
+    plan_add_place(plan, (PlanPlace){.name = "caches",
+                                     .bytes = lowering->cache_bytes,
+                                     .life = FOR_TEXT,
+                                     .is_window = true,
+                                     .of = PLACE_WORK});
+  add_slices(plan);
+}
+
 /* ── memory ─────────────────────────────────────────────────────────────────────────────────── */
-void lower_memory(Lowering *lowering, int64_t workspace) {
+void lower_memory(Lowering *lowering, int64_t handed_on) {
   Plan *plan = lowering->plan;
   MemoryReport report = memory_report(lowering->program, lowering->arena);
   for (int i = 0; i < MEMORY_CATEGORY_COUNT; i++) {
     PlanMemory row = {memory_category_text((MemoryCategory)i), report.bytes[i]};
     VEC_PUSH(plan->arena, plan->memory, row);
   }
-  PlanMemory own = {"kernels' workspace", workspace};
+  PlanMemory own = {"kernels' workspace", plan->places.at[PLACE_WORKSPACE].bytes + handed_on};
   VEC_PUSH(plan->arena, plan->memory, own);
 }

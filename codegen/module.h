@@ -44,7 +44,7 @@ typedef struct {
 typedef struct {
   KernelLaunch launch[MAX_LAUNCHES];
   int launch_count;
-  int64_t workspace; /* bytes of scratch, from the work arena, the last argument of each launch */
+  int64_t workspace; /* bytes of scratch, from the place work, the last argument of each launch */
   KernelLaunch library; /* PTX: a call that may stand in for all launches; no name: none */
 } Kernel;
 

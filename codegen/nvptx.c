@@ -6,9 +6,9 @@
 
 bool nvptx_may_map(const Job *job, int operand) {
   const Node *node = job->node->input[operand];
-  while (!node_str(node, ATTR_ARENA) && node->input_count) node = node->input[0];
-  const char *arena = node_str(node, ATTR_ARENA);
-  return !arena || strcmp(arena, arena_text(ARENA_INPUT)) != 0;
+  while (!node_str(node, ATTR_PLACE) && node->input_count) node = node->input[0];
+  const char *arena = node_str(node, ATTR_PLACE);
+  return !arena || strcmp(arena, standard_place_text(PLACE_INPUT)) != 0;
 }
 
 int64_t domain_elements(const Domain *domain, int reduced) {

@@ -15,7 +15,7 @@ typedef struct {
   int owner;
 } Segment;
 
-/* The written bytes of one arena: segments in order, apart from each other. */
+/* The written bytes of one place: segments in order, apart from each other. */
 typedef struct {
   const char *name;
   VEC(Segment) segments;
@@ -25,7 +25,7 @@ typedef struct {
   const Graph *graph;
   Arena *arena;
   VEC(Space) spaces;
-  int *space_of;  /* by node id: its arena; -1: it has no place */
+  int *space_of;  /* by node id: its place; -1: it has no place */
   int *now_under; /* by node id: the pack or assign that took this value in where it lies; or -1 */
   const Node *where;
   const char *why;
@@ -134,7 +134,7 @@ static bool check_read(Places *p, const Node *reader, const Node *value, const c
 }
 
 /* ── leaves ─────────────────────────────────────────────────────────────────────────────────── */
-/* A state may be the flat arena that params are slices of. */
+/* A state may be the flat place that params are slices of. */
 static bool may_share(const Node *a, const Node *b) {
   if (a->op == b->op)
     return !strcmp(node_str(a, ATTR_NAME), node_str(b, ATTR_NAME)) &&
@@ -258,13 +258,13 @@ static int find_space(Places *p, const char *name) {
 static bool follow_places(Places *p) {
   for (int i = 0; i < p->graph->nodes.count; i++) {
     const Node *node = p->graph->nodes.at[i];
-    const char *arena = node_str(node, ATTR_ARENA);
+    const char *arena = node_str(node, ATTR_PLACE);
     int64_t at = node_int(node, ATTR_AT, -1), end;
     p->now_under[i] = OWNER_NONE;
     p->space_of[i] = -1;
     if (!arena) continue;
     if (at < 0 || __builtin_add_overflow(at, type_bytes(&node->type), &end))
-      return complain(p, node, "lies outside of its arena");
+      return complain(p, node, "lies outside of its place");
     p->space_of[i] = find_space(p, arena);
   }
   return true;

@@ -123,7 +123,7 @@ int64_t autodiff_param_align(const SettingValue *settings) {
   return is_narrow ? 32 : 16;
 }
 
-/* Writes every param's place in the flat arena; returns the arena's size in elements, and the
+/* Writes every param's place in the flat place; returns the arena's size in elements, and the
  * params in the order of their places. */
 static int64_t place_params(Graph *graph, Params *params, int64_t align) {
   for (int i = 0; i < graph->nodes.count; i++)

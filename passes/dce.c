@@ -1,5 +1,5 @@
 /* dce: keeps what a root needs, and every input, param and state whether needed or not: the train
- * and eval graphs must agree on the arenas, and the loader on the batch. */
+ * and eval graphs must agree on the places, and the loader on the batch. */
 #include "passes/pass.h"
 
 static bool is_kept(const Node *node) {

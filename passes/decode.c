@@ -7,7 +7,7 @@
  *            tokens, no output: it only fills the caches. Both read their tokens, text by text, at
  *            the start of the whole graph's input, and the state decode.position i64[], how many
  *            positions are done, which they advance. Every attention has caches decode.I.key and
- *            .value, [N,G,T,D], states of role cache: they are in the work arena and live as long
+ *            .value, [N,G,T,D], states of role cache: they are in the place work and live as long
  *            as no other graph runs. Position + width must not exceed T.
  *
  * A value that depends on the tokens keeps its positions along some dimension (decode_factors.h)

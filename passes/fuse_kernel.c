@@ -59,7 +59,7 @@ static void mix_type(uint64_t *hash, const Type *type) {
 
 /* Free text for readers, which is no part of what a kernel computes. */
 static bool is_decoration(AttrId id) {
-  return id == ATTR_NAME || id == ATTR_WHY || id == ATTR_ARENA || id == ATTR_AT ||
+  return id == ATTR_NAME || id == ATTR_WHY || id == ATTR_PLACE || id == ATTR_AT ||
          id == ATTR_PRECISION;
 }
 

@@ -6,7 +6,7 @@
 #include "passes/recompute.h"
 #include <string.h>
 
-/* A value in the work arena, for the picture and for the sums. */
+/* A value in the place work, for the picture and for the sums. */
 typedef struct {
   const Node *node;
   int first, last;
@@ -34,12 +34,12 @@ static int64_t report_aligned(int64_t bytes) {
   return (bytes + MEMPLAN_ALIGN - 1) / MEMPLAN_ALIGN * MEMPLAN_ALIGN;
 }
 
-static bool is_in(const Node *node, ArenaId arena) {
-  const char *text = node_str(node, ATTR_ARENA);
-  return text && strcmp(text, arena_text(arena)) == 0;
+static bool is_in(const Node *node, StandardPlace arena) {
+  const char *text = node_str(node, ATTR_PLACE);
+  return text && strcmp(text, standard_place_text(arena)) == 0;
 }
 
-/* ── the work arena ─────────────────────────────────────────────────────────────────────────── */
+/* ── the place work ─────────────────────────────────────────────────────────────────────────── */
 /* A place in the step in which something is written there. */
 typedef struct {
   int64_t step, at;
@@ -69,7 +69,7 @@ static Work work_of(const Graph *graph, Arena *arena) {
   Work work = {.times = lifetimes_of(graph, arena)};
   for (int i = 0; i < graph->nodes.count; i++) {
     const Node *node = graph->nodes.at[i];
-    if (!lifetime_is_value(node) || !is_in(node, ARENA_WORK)) continue;
+    if (!lifetime_is_value(node) || !is_in(node, PLACE_WORK)) continue;
     int first = work.times.first[i], last = work.times.last[i];
     bool outlives = last < work.times.count && work.times.node[last]->origin.is_backward;
     Piece piece = {node,
@@ -105,12 +105,12 @@ static void add_graph(MemoryReport *report, const Program *program, const Graph 
   for (int i = 0; graph && i < graph->nodes.count; i++) {
     const Node *node = graph->nodes.at[i];
     int64_t end = node_int(node, ATTR_AT, 0) + report_aligned(type_bytes(&node->type));
-    if (is_in(node, ARENA_PARAMS)) grow_to(&report->bytes[MEMORY_PARAMS], end);
-    if (is_in(node, ARENA_NARROW)) grow_to(&report->bytes[MEMORY_NARROW], end);
-    if (is_in(node, ARENA_GRADS)) grow_to(&report->bytes[MEMORY_GRADS], end);
-    if (is_in(node, ARENA_INPUT)) grow_to(&report->bytes[MEMORY_INPUT], end);
-    if (is_in(node, ARENA_OUTPUT)) grow_to(&report->bytes[MEMORY_OUTPUT], end);
-    if (node->op != OP_STATE || !is_in(node, ARENA_STATE)) continue;
+    if (is_in(node, PLACE_PARAMS)) grow_to(&report->bytes[MEMORY_PARAMS], end);
+    if (is_in(node, PLACE_NARROW)) grow_to(&report->bytes[MEMORY_NARROW], end);
+    if (is_in(node, PLACE_GRADS)) grow_to(&report->bytes[MEMORY_GRADS], end);
+    if (is_in(node, PLACE_INPUT)) grow_to(&report->bytes[MEMORY_INPUT], end);
+    if (is_in(node, PLACE_OUTPUT)) grow_to(&report->bytes[MEMORY_OUTPUT], end);
+    if (node->op != OP_STATE || !is_in(node, PLACE_STATE)) continue;
     grow_to(state_end, end);
     bool of_update = node->role == ROLE_STEP || role_has(node->role, ROLE_UPDATE);
     if (of_update && graph == program->train)

@@ -1,4 +1,4 @@
-/* memory_report: what a step needs, by category, and the picture of the work arena over time. Works
+/* memory_report: what a step needs, by category, and the picture of the place work over time. Works
  * on a program after all passes (ftc --memory, ftc --memory=FILE.svg, the plan's memory table). */
 #ifndef FT_PASSES_MEMORY_REPORT_H
 #define FT_PASSES_MEMORY_REPORT_H
@@ -28,7 +28,7 @@ typedef struct {
   int64_t bytes[MEMORY_CATEGORY_COUNT];
   int64_t total;
   int64_t work_peak, work_bound; /* of the training step (or else of evaluation) */
-  int64_t eval_peak;             /* of the work arena in evaluation: the same memory */
+  int64_t eval_peak;             /* of the place work in evaluation: the same memory */
   int steps, busiest;            /* launches and calls of a step; where most bytes are live */
   const char *recompute;         /* recompute_describe, or NULL */
   const char *busiest_name;
@@ -39,6 +39,6 @@ const char *memory_human(int64_t bytes, char buffer[32]); /* "1.53 GiB" */
 const char *memory_category_text(MemoryCategory category);
 MemoryReport memory_report(const Program *program, Arena *arena);
 void memory_report_print(const MemoryReport *report, FILE *out);
-/* Rectangles: x the steps a value lives, y its place in the work arena. Self-contained SVG. */
+/* Rectangles: x the steps a value lives, y its place in the place work. Self-contained SVG. */
 void memory_report_svg(const Program *program, Arena *arena, FILE *out);
 #endif

@@ -1,6 +1,6 @@
-/* memplan: gives every value a place. Leaves have fixed places in their arenas; scalars that a root
- * shows go to the output arena, what pack collects to the grads arena, what an assign stores
- * straight into its state where that is legal; everything else shares the work arena by lifetime,
+/* memplan: gives every value a place. Leaves have fixed offsets in their places; scalars that a root
+ * shows go to the place output, what pack collects to the place grads, what an assign stores
+ * straight into its state where that is legal; everything else shares the place work by lifetime,
  * in place of an operand where a kernel may overwrite it. See memplan.h for what code generation
  * may assume.
  *
@@ -16,10 +16,10 @@ typedef struct {
   Graph *graph;
   Arena *arena;
   Lifetimes times;
-  const char **where; /* by base value: the arena, NULL as long as it is not decided */
+  const char **where; /* by base value: the place, NULL as long as it is not decided */
   int64_t *at;
   int64_t
-      cache_end; /* caches lie at the start of the work arena, alike in all graphs that have them */
+      cache_end; /* caches lie at the start of the place work, alike in all graphs that have them */
   int *slot_of;  /* by base value; -1 */
   VEC(MemSlot) slots;
   LifetimeIds *read_in;   /* by leaf: the steps that read it */
@@ -34,8 +34,8 @@ static int64_t aligned(int64_t bytes) {
 }
 static Node *node_at(const MemPlan *plan, int id) { return plan->graph->nodes.at[id]; }
 
-static void put(MemPlan *plan, const Node *base, ArenaId arena, int64_t at) {
-  plan->where[base->id] = arena_text(arena);
+static void put(MemPlan *plan, const Node *base, StandardPlace arena, int64_t at) {
+  plan->where[base->id] = standard_place_text(arena);
   plan->at[base->id] = at;
 }
 
@@ -70,21 +70,21 @@ static void place_state(MemPlan *plan, const Node *node) {
   int number;
   switch (node->role) {
   case ROLE_CACHE:
-    put(plan, node, ARENA_WORK, plan->cache_end);
+    put(plan, node, PLACE_WORK, plan->cache_end);
     plan->cache_end += aligned(type_bytes(&node->type));
     return;
   case ROLE_PARAMS:
-    return put(plan, node, ARENA_PARAMS, 0);
+    return put(plan, node, PLACE_PARAMS, 0);
   case ROLE_NARROW:
-    return put(plan, node, ARENA_NARROW, 0);
+    return put(plan, node, PLACE_NARROW, 0);
   case ROLE_GRADIENT_SUM: /* where the gradient would be */
-    return put(plan, node, ARENA_GRADS,
+    return put(plan, node, PLACE_GRADS,
                node_int(node, ATTR_OFFSET, 0) * dtype_bytes(node->type.dtype));
   case ROLE_STEP:
-    return put(plan, node, ARENA_STATE, 0);
+    return put(plan, node, PLACE_STATE, 0);
   default:
     number = lookup_find_text(&plan->state_number, node_str(node, ATTR_NAME));
-    put(plan, node, ARENA_STATE, plan->state_offsets.at[number]);
+    put(plan, node, PLACE_STATE, plan->state_offsets.at[number]);
   }
 }
 
@@ -92,15 +92,15 @@ static void place_leaf(MemPlan *plan, const Node *node, int64_t *input_end) {
   const char *name = node_str(node, ATTR_NAME);
   switch (node->op) {
   case OP_INPUT:
-    put(plan, node, ARENA_INPUT, *input_end);
+    put(plan, node, PLACE_INPUT, *input_end);
     *input_end += aligned(type_bytes(&node->type));
     break;
   case OP_PARAM:
-    put(plan, node, is_narrow_param(node) ? ARENA_NARROW : ARENA_PARAMS,
+    put(plan, node, is_narrow_param(node) ? PLACE_NARROW : PLACE_PARAMS,
         node_int(node, ATTR_OFFSET, 0) * dtype_bytes(node->type.dtype));
     break;
   case OP_SETTING:
-    put(plan, node, ARENA_SETTINGS, (int64_t)sizeof(double) * setting_find(name));
+    put(plan, node, PLACE_SETTINGS, (int64_t)sizeof(double) * setting_find(name));
     break;
   default:
     place_state(plan, node);
@@ -114,9 +114,9 @@ static void place_leaves(MemPlan *plan) {
     if (node_is_leaf(node_at(plan, i))) place_leaf(plan, node_at(plan, i), &input_end);
 }
 
-/* ── values with a place outside the work arena ─────────────────────────────────────────────── */
+/* ── values with a place outside the place work ─────────────────────────────────────────────── */
 /* Scalars, which are fetched while later steps run. A tensor that the model shows is read before
- * the next run: it lives to the end of the work arena's use. */
+ * the next run: it lives to the end of the place work's use. */
 static void place_outputs(MemPlan *plan) {
   int64_t end = 0;
   for (int i = 0; i < plan->graph->roots.count; i++) {
@@ -124,7 +124,7 @@ static void place_outputs(MemPlan *plan) {
     const Node *base = lifetime_base(root->node);
     if (root->kind == ROOT_ASSIGN || plan->where[base->id]) continue;
     if (shape_elements(&base->type.shape) != 1) continue;
-    put(plan, base, ARENA_OUTPUT, end);
+    put(plan, base, PLACE_OUTPUT, end);
     end += aligned(type_bytes(&base->type));
   }
 }
@@ -160,7 +160,7 @@ static bool may_write_state(const MemPlan *plan, const Node *base, const Node *s
   return true;
 }
 
-/* By offset in the grads arena: the sums of gradients. */
+/* By offset in the place grads: the sums of gradients. */
 static Lookup find_sums(const MemPlan *plan) {
   Lookup sums = {.arena = plan->arena};
   for (int i = 0; i < plan->graph->nodes.count; i++) {
@@ -176,12 +176,12 @@ static void place_gradients(MemPlan *plan) {
   const Attr *offsets = node_attr(pack, ATTR_OFFSETS);
   Lookup sums = find_sums(plan);
   int bytes = dtype_bytes(pack->type.dtype);
-  if (!plan->where[pack->id]) put(plan, pack, ARENA_GRADS, 0);
+  if (!plan->where[pack->id]) put(plan, pack, PLACE_GRADS, 0);
   for (int k = 0; k < pack->input_count; k++) {
     const Node *base = lifetime_base(pack->input[k]);
     int sum = lookup_find(&sums, &offsets->ints[k], sizeof offsets->ints[k]);
     if (!plan->where[base->id] && (sum < 0 || may_write_state(plan, base, node_at(plan, sum))))
-      put(plan, base, ARENA_GRADS, offsets->ints[k] * bytes);
+      put(plan, base, PLACE_GRADS, offsets->ints[k] * bytes);
   }
 }
 
@@ -200,7 +200,7 @@ static void place_assigned(MemPlan *plan) {
   }
 }
 
-/* ── the work arena ─────────────────────────────────────────────────────────────────────────── */
+/* ── the place work ─────────────────────────────────────────────────────────────────────────── */
 /* The slot of an operand that dies in this kernel and that the result may overwrite; -1: none. */
 static int slot_to_reuse(const MemPlan *plan, const Node *result) {
   const Node *maker = result->op == OP_RESULT ? result->input[0] : result;
@@ -274,7 +274,7 @@ static void place_work(MemPlan *plan) {
   memplan_pack(plan->slots.at, plan->slots.count, plan->arena);
   for (int i = 0; i < plan->graph->nodes.count; i++)
     if (plan->slot_of[i] >= 0)
-      put(plan, node_at(plan, i), ARENA_WORK,
+      put(plan, node_at(plan, i), PLACE_WORK,
           plan->cache_end + plan->slots.at[plan->slot_of[i]].at);
 }
 
@@ -284,7 +284,7 @@ static void write_places(MemPlan *plan) {
     Node *node = node_at(plan, i);
     const Node *base = lifetime_base(node);
     if (!plan->where[base->id]) continue;
-    node_set_attr(plan->graph, node, attr_str(ATTR_ARENA, plan->where[base->id]));
+    node_set_attr(plan->graph, node, attr_str(ATTR_PLACE, plan->where[base->id]));
     node_set_attr(plan->graph, node, attr_int(ATTR_AT, plan->at[base->id]));
   }
 }
@@ -322,8 +322,8 @@ MemSlot *memplan_slots(const Graph *planned, Arena *arena, int *count, int **slo
   for (int i = 0; i < planned->nodes.count; i++) {
     const Node *node = planned->nodes.at[i];
     index[i] = -1;
-    if (!lifetime_is_value(node) || !node_str(node, ATTR_ARENA) ||
-        strcmp(node_str(node, ATTR_ARENA), arena_text(ARENA_WORK)) != 0)
+    if (!lifetime_is_value(node) || !node_str(node, ATTR_PLACE) ||
+        strcmp(node_str(node, ATTR_PLACE), standard_place_text(PLACE_WORK)) != 0)
       continue;
     MemSlot slot = {times.first[i], times.last[i], aligned(type_bytes(&node->type)),
                     node_int(node, ATTR_AT, 0)};

@@ -11,7 +11,7 @@
 
 enum { MEMPLAN_ALIGN = 64 };
 
-/* A piece of the work arena: one value, or several that follow each other in place. */
+/* A piece of the place work: one value, or several that follow each other in place. */
 typedef struct {
   int first, last; /* steps, inclusive */
   int64_t bytes;   /* rounded up to MEMPLAN_ALIGN */
@@ -23,7 +23,7 @@ typedef struct {
 int64_t memplan_pack(MemSlot *slots, int count, Arena *arena);
 /* The largest sum of live bytes over the steps: no plan can need less. */
 int64_t memplan_lower_bound(const MemSlot *slots, int count, Arena *arena);
-/* The slots of the work arena of a planned graph, and per node id its slot or -1 (NULL: not asked).
+/* The slots of the place work of a planned graph, and per node id its slot or -1 (NULL: not asked).
  */
 MemSlot *memplan_slots(const Graph *planned, Arena *arena, int *count, int **slot_of);
 #endif

@@ -1,12 +1,12 @@
 /* narrow: with bf16 and fp16, products read rounded forms of the parameters. This pass has the
  * update write them, beside the parameters themselves and in the same kernel, so that no step
  * begins by reading all parameters again: a cast of a param becomes a param that is `narrow` (its
- * place is the same one in the arena "narrow", plan/plan.h), and the state OWN_NARROW, the
+ * place is the same one in the place "narrow", plan/plan_place.h), and the state OWN_NARROW, the
  * whole of that arena, is assigned the rounded new parameters. Between steps the one is the other,
  * rounded: the runtime has the device round what was written from outside, and an average that
  * evaluation reads in the parameters' place (runtime/execute/exec_round.c).
  *
- * Decided once for a program, by its step: all graphs read the arena or none does. Not where
+ * Decided once for a program, by its step: all graphs read the place or none does. Not where
  * products take less than half of the parameters. */
 #include "passes/narrow.h"
 #include "passes/pass.h"

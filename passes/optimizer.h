@@ -9,7 +9,7 @@
 #define FT_PASSES_OPTIMIZER_H
 #include "passes/pass.h"
 
-/* A run of the flat arena in which every coefficient is one number: [begin, end) in elements. */
+/* A run of the flat place in which every coefficient is one number: [begin, end) in elements. */
 typedef struct {
   int64_t begin, end;
   double lr_factor, decay_factor;

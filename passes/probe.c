@@ -66,7 +66,7 @@ static const Tensor *assigned(const Probe *probe, const Node *leaf) {
 }
 
 /* ── orders in memory: values are made up, and shown, in row-major order ────────────────────── */
-/* Where in the flat arenas a value lies, or one for each of their elements begins; -1: nowhere. */
+/* Where in the flat places a value lies, or one for each of their elements begins; -1: nowhere. */
 static int64_t flat_place(const Graph *graph, const Node *node) {
   const Node *grads = graph_find_gradients(graph);
   if (node->op == OP_ASSIGN) {
@@ -119,7 +119,7 @@ static const Tensor *probe_slice(Arena *arena, const Tensor *flat, const Node *p
   return slice;
 }
 
-/* The flat arena holds each param of the graph at its offset, and zeros between them; that of the
+/* The flat place holds each param of the graph at its offset, and zeros between them; that of the
  * narrow ones the same, rounded. */
 static const Tensor *params_value(Probe *probe, const Node *leaf) {
   Tensor *flat = tensor_new(probe->arena, leaf->type);

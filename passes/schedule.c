@@ -30,7 +30,7 @@ typedef struct {
   int *reader;   /* and all their ids by exclusive or: that of the last one, when it is the last */
   int *seen;     /* by base value: the step that was seen last to read it */
   int64_t *gain; /* by step: bytes freed less bytes taken if this step were next */
-  bool *is_outside; /* by base value: lies in another arena than the work arena */
+  bool *is_outside; /* by base value: lies in another place than work */
   bool *is_placed;
   int *stamp, now;
   Heap by_id, by_gain; /* steps that may run; those worth something, some of them out of date */

@@ -3,7 +3,7 @@
  * Where more consumers read the param transposed than plain (storage_choose.c), it is stored
  * transposed: its type is that of the stored tensor, and attributes tell the order (ir/type.h,
  * Storage). The consumers' transposes vanish; its gradient is packed in the same order, so that the
- * kernel that computes it stores it in place; the update, which goes over flat arenas, is the same.
+ * kernel that computes it stores it in place; the update, which goes over flat places, is the same.
  * The runtime permutes as it loads, saves and initialises.
  *
  * An order permutes the row-major sequence of a value's elements, so reshapes keep it. These values
@@ -129,7 +129,7 @@ static Node *as_it_lies(Turn *t, const Node *node) {
   return storage_reshaped(t, forms_get(&t->values, node->input[0], form), node->type.shape, node);
 }
 
-/* Is this what a flat arena takes, rather than a value of its own? */
+/* Is this what a flat place takes, rather than a value of its own? */
 static int form_of_operand(const Turn *t, const Node *node, int operand) {
   if (node->op == OP_PACK && node == t->gradients) {
     int param = storage_param_at(&t->params, node_attr(node, ATTR_OFFSETS)->ints[operand],

@@ -14,7 +14,7 @@ Storage storage_of_transpose(const Node *transpose);
 bool storage_is_view(const Node *node);
 /* Does the op keep each element at its place, of all operands of as many elements? */
 bool storage_keeps_places(const Node *node);
-/* The params, their wide forms, by where they lie in the flat arenas. */
+/* The params, their wide forms, by where they lie in the flat places. */
 Lookup storage_params(const Graph *graph, Arena *arena);
 /* The id of the one at this place with so many elements; -1: none. */
 int storage_param_at(const Lookup *params, int64_t offset, int64_t elements);

@@ -1,5 +1,5 @@
 /* storage_choose: which params are stored in another order than the program's. All graphs share the
- * arenas, so the train graph decides and the others follow. Each consumer votes for the order in
+ * places, so the train graph decides and the others follow. Each consumer votes for the order in
  * which it reads the param, and the gradient for the order in which it is computed; the order with
  * the most votes wins, and each vote for another one costs a transpose. */
 #include "passes/storage.h"

@@ -3,21 +3,7 @@
  * text stands as //@ft lines at the head of a .ptx and as the string symbol ft_plan in a .so,
  * in the section .ft_plan.
  * plan_parse treats its input as hostile: every size, offset and index is checked against the
- * arenas, and a wrong checksum, version or line is refused with one sentence.
- *
- * Memory is eight arenas, every buffer in them 64-byte aligned:
- *   params    the flat parameters, all f32 or all bf16; a `param` is a slice, in which its elements
- *             lie as its `storage` says
- *   narrow    the same of f32 parameters rounded to bf16 or f16, for products: the step keeps it up
- *             to date, and the runtime where it writes parameters itself; else empty
- *   grads     their gradients, in the same order at the same offsets
- *   state     optimiser moments, running statistics, the step counter: all that lives between steps
- *   settings  one f64 for each numeric setting that the graphs read, written before the first step
- *   input     ONE batch: all input tensors one behind the other. The runtime has a ring of such
- *             batches, so the base of this arena moves from step to step
- *   output    loss and metrics: scalars
- *   work      activations, temporaries, and the tensors among the outputs (each graph has its own
- *             offsets; size is the larger)
+ * places (plan_place.h), and a wrong checksum, version or line is refused with one sentence.
  */
 #ifndef FT_PLAN_PLAN_H
 #define FT_PLAN_PLAN_H
@@ -25,24 +11,10 @@
 #include "base/own.h"
 #include "base/role.h"
 #include "base/text.h"
-#include "ir/type.h"
-
-#define ARENAS(X)                                                                                  \
-  X(PARAMS, "params")                                                                              \
-  X(NARROW, "narrow")                                                                              \
-  X(GRADS, "grads")                                                                                \
-  X(STATE, "state") X(SETTINGS, "settings") X(INPUT, "input") X(OUTPUT, "output") X(WORK, "work")
-typedef enum {
-#define X(ID, text) ARENA_##ID,
-  ARENAS(X)
-#undef X
-      ARENA_COUNT
-} ArenaId;
-const char *arena_text(ArenaId id);
-bool arena_parse(const char *text, ArenaId *out);
+#include "plan/plan_place.h"
 
 /* The version grows whenever an older plan would mean something else now, or could not be read. */
-enum { PLAN_VERSION = 5, PLAN_ALIGN = 64 };
+enum { PLAN_VERSION = 6, PLAN_ALIGN = 64 };
 enum { PLAN_MOST_GRAPHS = 64, PLAN_MOST_PROGRAMMES = 16, PROGRAMME_RUNS = 64 };
 enum { PLAN_MOST_METRICS = 250 }; /* of a graph, with the compiler's own */
 
@@ -109,7 +81,9 @@ typedef struct {
 typedef struct {
   const char *name;
   Type type;
-  int64_t offset;  /* bytes in its arena */
+  int place; /* param: one saved with weights; state: one kept for ever; scalar, input: one that
+                      the host fills, for ever or for each batch */
+  int64_t offset;  /* bytes in it */
   Storage storage; /* params: how the elements lie there; type and files know nothing of it */
   Init init;       /* params and states */
   bool is_needed_for_predict; /* inputs: some output depends on it */
@@ -120,12 +94,12 @@ typedef struct {
   LeafRole role; /* states: what for; PARAMS of params, NONE of all others */
   bool is_saved; /* states of the model: the evaluation reads it (running statistics), so it goes
                     with the weights */
-  int stream; /* of the initial values' random numbers: the place in the program, which the place in
-                 the arena need not follow */
+  int stream;    /* of the initial values' random numbers: where it stands in the program, which its
+                 offset need not follow */
 } PlanTensor;
 
 typedef struct {
-  ArenaId arena;
+  int place;      /* no window: what the text says of one is kept as bytes of the place it is of */
   int64_t offset; /* bytes */
   Type type;
 } PlanBuffer;
@@ -161,7 +135,7 @@ typedef struct {
  * what they have outside of the tensor is zero there. */
 enum { MAP_RANK = 5, STEP_MAPS = 8 };
 typedef struct {
-  int arg;        /* position among the step's args; not in arenas input and output, which move */
+  int arg; /* position among the step's args; in no place that is the host's for each batch */
   int64_t offset; /* bytes */
   DType dtype;
   int rank;
@@ -222,7 +196,8 @@ typedef struct {
                        samples, if not once */
   const char *name;
   Type type;
-  ArenaId arena; /* output for scalars; work for a tensor that must be read before the next run */
+  int place; /* a scalar: the one that the host reads after each run; a tensor: another one of a batch,
+                so it must be read before the next run */
   int64_t offset;
 } PlanOutput;
 
@@ -239,17 +214,18 @@ typedef struct {
   int graph;
   int64_t times;
   int64_t positions; /* GENERATE: tokens of each text that a run takes; else 0 */
-  bool averages;     /* it reads the average of the parameters in place of these */
+  int reads, instead_of; /* it reads place `reads`, which may be a window, where its buffers say
+                            `instead_of`; equal: it reads what its buffers say */
 } PlanRun;
 
 /* Which graphs run in which order. The results are those of the last run.
  * STEP: the training of one step, its batch in as many parts as there are runs.
  * EVALUATE: of one batch, also for prediction.
- * EVALUATE_AVERAGE: the same with the average of the parameters.
+ * EVALUATE_AVERAGE: the same with averages of the parameters in place of these.
  * GENERATE: tokens of texts, whose position is the state of that role: as long as more than
  *   `positions` of its first run are left, this one, and so on; the last token is the last run's,
- *   of one position, which gives the scores. They keep what they remember in the work arena as long
- *   as no other programme runs. */
+ *   of one position, which gives the scores. They keep what they remember in places FOR_TEXT, which
+ *   are zeros at position 0, as long as no other programme runs. */
 #define PROGRAMME_STEP "step"
 #define PROGRAMME_EVALUATE "evaluate"
 #define PROGRAMME_EVALUATE_AVERAGE "evaluate_average"
@@ -272,24 +248,40 @@ typedef struct {
   const char *target_cpu;     /* cpu name or sm_80; ftrun checks that this machine can run it */
   SettingValue *settings;
   VEC(DataSource) sources;
-  VEC(PlanTensor) params;  /* offset in ARENA_PARAMS */
-  VEC(PlanTensor) states;  /* ARENA_STATE */
-  VEC(PlanTensor) scalars; /* ARENA_SETTINGS: f64[] named by setting key */
-  VEC(PlanTensor) inputs;  /* ARENA_INPUT, in the order of the model's arguments */
+  VEC(PlanPlace) places;
+  VEC(PlanTensor) params;
+  VEC(PlanTensor) states;
+  VEC(PlanTensor) scalars; /* f64[] named by setting key */
+  VEC(PlanTensor) inputs;  /* in the order of the model's arguments */
   VEC(PlanMemory) memory;
-  int64_t arena_bytes[ARENA_COUNT];
   VEC(PlanGraph) graphs;
   VEC(PlanProgramme) programmes;
-  int64_t cache_bytes; /* of the work arena, from its start: what GENERATE remembers. To be cleared
-                          before position 0 */
   const char *decode_refused; /* NULL: nothing to say */
 } Plan;
 
+/* ── places ───────────────────────────────────────────────────────────────────────────────── */
+int plan_find_place(const Plan *plan, const char *name); /* -1: there is none */
+/* The place that has the memory: this one, or for a window the one that it is of; then *offset becomes
+ * the offset there. */
+int plan_whole_place(const Plan *plan, int place, int64_t *offset);
+/* The place that the host fills, or reads, for each batch; -1: there is none. */
+int plan_batch_place(const Plan *plan);
+int plan_result_place(const Plan *plan);
+int64_t plan_place_bytes(const Plan *plan, int place); /* -1: 0 */
+int64_t plan_memory(const Plan *plan);                 /* bytes of all places */
+const char *place_life_text(PlaceLife life);
+int plan_add_place(Plan *plan, PlanPlace place); /* its index */
+void plan_add_standard_places(Plan *plan);
+
+/* ── graphs and programmes ────────────────────────────────────────────────────────────────── */
 int plan_find_graph(const Plan *plan, const char *name); /* -1: there is none */
 /* NULL: there is none. */
 const PlanProgramme *plan_find_programme(const Plan *plan, const char *name);
 /* The graph whose results are those of the programme; NULL: there is no such programme. */
 const PlanGraph *plan_result(const Plan *plan, const char *programme);
+/* The runs of all programmes, one behind the other; NULL: there are not so many, or index < 0. */
+const PlanRun *plan_run_at(const Plan *plan, int index);
+int plan_run_count(const Plan *plan);
 int64_t plan_batches(const PlanProgramme *programme); /* that one go through it takes */
 /* One more run at the programme's end, and the programme, if there is none yet. times 0: once. */
 void plan_add_run(Plan *plan, const char *programme, PlanRun run);
@@ -300,10 +292,6 @@ void plan_add_run(Plan *plan, const char *programme, PlanRun run);
 
 /* The index of the state that has this role; -1: none has. */
 int plan_find_role(const Plan *plan, LeafRole role);
-
-/* The type of what lies in the arena narrow, the same in all graphs: f16 if one reads f16 there, or
- * bf16. train.precision does not say it: a model of f32 may round its parameters itself. */
-DType plan_narrow_type(const Plan *plan);
 
 /* Appends the text form: lines without any prefix, the last one a checksum. */
 void plan_print(const Plan *plan, Text *out);

@@ -57,7 +57,7 @@ bool beside_check(Arena *arena, const PlanStep *step, const PlanBuffer *buffers,
   }
   if (at->relation == NONE) return true;
   const PlanBuffer *in = &buffers[step->args[0]], *out = &buffers[step->args[1]];
-  bool is_same = at->relation == SAME && in->arena == out->arena && in->offset == out->offset;
+  bool is_same = at->relation == SAME && in->place == out->place && in->offset == out->offset;
   if (is_related(at->relation, &in->type, &out->type) &&
       (is_same || !plan_buffers_overlap(in, out)))
     return true;

@@ -14,7 +14,7 @@ static const char *check_outputs(Arena *arena, const PlanGraph *graph) {
   for (int i = 0; i < graph->outputs.count; i++) {
     const PlanOutput *output = &graph->outputs.at[i];
     char type[TYPE_TEXT];
-    if (!plan_is_written(graph, output->arena, output->offset, &output->type))
+    if (!plan_is_written(graph, output->place, output->offset, &output->type))
       return arena_printf(arena, "no step of graph \"%s\" writes its %s \"%s\" as %s", graph->name,
                           output->kind, output->name, type_text(&output->type, type));
   }
@@ -57,9 +57,6 @@ static const char *check_losses(Arena *arena, const Plan *plan) {
 }
 
 const char *plan_check(Arena *arena, const Plan *plan) {
-  int64_t narrow = plan->arena_bytes[ARENA_NARROW];
-  if (narrow && narrow < plan->arena_bytes[ARENA_PARAMS] / 2)
-    return arena_printf(arena, "arena narrow is smaller than the parameters in 16 bits");
   if (plan_find_role(plan, ROLE_STEP) < 0) /* the schedule, dropout and checkpoints go by it */
     return arena_printf(arena, "no state has the role step");
   const char *why = plan_check_programmes(arena, plan);

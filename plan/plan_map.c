@@ -33,7 +33,7 @@ bool map_read(Words *words, PlanMap *out) {
   *out = (PlanMap){0};
   if (!words_integer(words, "the map's argument", 0, INT32_MAX, &arg) ||
       !words_expect(words, "+") ||
-      !words_integer(words, "the offset", 0, LARGEST_ARENA, &out->offset))
+      !words_integer(words, "the offset", 0, LARGEST_PLACE, &out->offset))
     return false;
   const char *type = words_word(words, "the map's type");
   if (!type) return false;
@@ -85,10 +85,11 @@ static bool check_box(const PlanMap *map, const char **why) {
   return true;
 }
 
-bool map_check(Arena *arena, const PlanMap *map, const PlanBuffer *buffer, const char **why) {
-  if (buffer->arena == ARENA_INPUT || buffer->arena == ARENA_OUTPUT) {
-    *why = arena_printf(arena, "a map of arena %s, whose place changes from step to step",
-                        arena_text(buffer->arena));
+bool map_check(const Plan *plan, const PlanMap *map, const PlanBuffer *buffer, const char **why) {
+  const PlanPlace *place = &plan->places.at[buffer->place];
+  if (place->host && place->life == FOR_BATCH) {
+    *why = arena_printf(plan->arena, "a map of place %s, whose address changes from step to step",
+                        place->name);
     return false;
   }
   if ((buffer->offset + map->offset) % MAP_UNIT)

@@ -12,8 +12,8 @@ void map_print(Text *out, const PlanMap *map);
 /* Reads it after the word "map"; checks nothing but the numbers' ranges. */
 bool map_read(Words *words, PlanMap *out);
 /* True if CUDA takes the map (cuTensorMapEncodeTiled) and the whole tensor lies in `buffer`, whose
- * address never changes; else false and a reason (static or in the arena). */
-bool map_check(Arena *arena, const PlanMap *map, const PlanBuffer *buffer, const char **why);
+ * address never changes; else false and a reason (static or in the plan's arena). */
+bool map_check(const Plan *plan, const PlanMap *map, const PlanBuffer *buffer, const char **why);
 /* Where the step's map `index` (or, one behind the last, the end) lies among its parameters. */
 int64_t map_parameter(const PlanStep *step, int index);
 #endif

@@ -10,7 +10,7 @@
 bool plan_buffers_overlap(const PlanBuffer *a, const PlanBuffer *b) {
   int64_t a_end = a->offset + type_bytes(&a->type), b_end = b->offset + type_bytes(&b->type);
   int64_t first = a->offset > b->offset ? a->offset : b->offset;
-  return a->arena == b->arena && first < (a_end < b_end ? a_end : b_end);
+  return a->place == b->place && first < (a_end < b_end ? a_end : b_end);
 }
 
 bool plan_steps_conflict(const PlanGraph *graph, const PlanStep *a, const PlanStep *b) {
@@ -31,61 +31,69 @@ typedef struct {
 } Piece;
 
 typedef struct {
-  int64_t *cut[ARENA_COUNT]; /* ascending */
-  int cut_count[ARENA_COUNT];
-  Piece *piece[ARENA_COUNT]; /* [i] lies between cut i and cut i + 1 */
+  int64_t *cut; /* ascending */
+  int cut_count;
+  Piece *piece; /* [i] lies between cut i and cut i + 1 */
+} PlaceMemory;
+
+typedef struct {
+  PlaceMemory *of; /* by place */
+  int count;
 } Memory;
 
-static int compare_places(const void *a, const void *b) {
+static int compare_offsets(const void *a, const void *b) {
   int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
   return (x > y) - (x < y);
 }
 
 static Memory memory_of(Arena *arena, const PlanGraph *graph) {
   Memory memory = {0};
-  for (int i = 0; i < graph->buffers.count; i++) memory.cut_count[graph->buffers.at[i].arena] += 2;
-  for (int a = 0; a < ARENA_COUNT; a++) {
-    memory.cut[a] = ARENA_ARRAY(arena, int64_t, memory.cut_count[a] + 1);
-    memory.cut_count[a] = 0;
+  for (int i = 0; i < graph->buffers.count; i++)
+    if (graph->buffers.at[i].place >= memory.count) memory.count = graph->buffers.at[i].place + 1;
+  memory.of = ARENA_ARRAY(arena, PlaceMemory, memory.count + 1);
+  for (int i = 0; i < graph->buffers.count; i++)
+    memory.of[graph->buffers.at[i].place].cut_count += 2;
+  for (int p = 0; p < memory.count; p++) {
+    memory.of[p].cut = ARENA_ARRAY(arena, int64_t, memory.of[p].cut_count + 1);
+    memory.of[p].cut_count = 0;
   }
   for (int i = 0; i < graph->buffers.count; i++) {
     const PlanBuffer *buffer = &graph->buffers.at[i];
-    int64_t *at = memory.cut[buffer->arena] + memory.cut_count[buffer->arena];
-    at[0] = buffer->offset;
-    at[1] = buffer->offset + type_bytes(&buffer->type);
-    memory.cut_count[buffer->arena] += 2;
+    PlaceMemory *in = &memory.of[buffer->place];
+    in->cut[in->cut_count++] = buffer->offset;
+    in->cut[in->cut_count++] = buffer->offset + type_bytes(&buffer->type);
   }
-  for (int a = 0; a < ARENA_COUNT; a++) {
-    int64_t *cut = memory.cut[a];
+  for (int p = 0; p < memory.count; p++) {
+    PlaceMemory *in = &memory.of[p];
     int kept = 0;
-    qsort(cut, (size_t)memory.cut_count[a], sizeof *cut, compare_places);
-    for (int i = 0; i < memory.cut_count[a]; i++)
-      if (!kept || cut[i] != cut[kept - 1]) cut[kept++] = cut[i];
-    memory.cut_count[a] = kept;
-    memory.piece[a] = ARENA_ARRAY(arena, Piece, kept + 1);
-    for (int i = 0; i < kept; i++) memory.piece[a][i].writer = -1;
+    if (in->cut_count) qsort(in->cut, (size_t)in->cut_count, sizeof *in->cut, compare_offsets);
+    for (int i = 0; i < in->cut_count; i++)
+      if (!kept || in->cut[i] != in->cut[kept - 1]) in->cut[kept++] = in->cut[i];
+    in->cut_count = kept;
+    in->piece = ARENA_ARRAY(arena, Piece, kept + 1);
+    for (int i = 0; i < kept; i++) in->piece[i].writer = -1;
   }
   return memory;
 }
 
 /* The pieces of a buffer: [returned, *end). */
 static Piece *pieces_of(const Memory *memory, const PlanBuffer *buffer, const Piece **end) {
-  const int64_t *cut = memory->cut[buffer->arena];
+  const PlaceMemory *in = &memory->of[buffer->place];
   int low[2];
   for (int side = 0; side < 2; side++) {
     int64_t place = buffer->offset + (side ? type_bytes(&buffer->type) : 0);
-    int first = 0, last = memory->cut_count[buffer->arena];
+    int first = 0, last = in->cut_count;
     while (first < last) {
       int middle = (first + last) / 2;
-      if (cut[middle] < place)
+      if (in->cut[middle] < place)
         first = middle + 1;
       else
         last = middle;
     }
     low[side] = first;
   }
-  *end = memory->piece[buffer->arena] + low[1];
-  return memory->piece[buffer->arena] + low[0];
+  *end = in->piece + low[1];
+  return in->piece + low[0];
 }
 
 /* ── which pairs of steps must be ordered ─────────────────────────────────────────────────── */

@@ -17,7 +17,7 @@ typedef struct {
   Words words; /* the current line, and the failure */
   Plan *plan;
   PlanGraph *graph; /* the one whose lines are being read */
-  bool has_arena[ARENA_COUNT], has_model, has_source, has_target;
+  bool has_model, has_source, has_target;
   Lookup names; /* "<kind> <name>" */
 } Parser;
 
@@ -31,20 +31,27 @@ static bool unique(Parser *p, const char *kind, const char *text) {
          words_fail(&p->words, "there are two of %s \"%s\"", kind, text);
 }
 
-/* [offset, offset + size of type) lies in the arena, aligned: 64 bytes, or that of the element for
- * a single element. */
-static bool fits(Parser *p, ArenaId arena, int64_t offset, const Type *of) {
+/* PLACE+OFFSET */
+static bool read_address(Parser *p, int *place, int64_t *offset) {
+  return (*place = plan_read_place_name(&p->words, p->plan)) >= 0 && words_expect(&p->words, "+") &&
+         words_integer(&p->words, "the offset", 0, INT64_MAX, offset);
+}
+
+/* [offset, offset + size of type) lies in the place, aligned: 64 bytes, or that of the element for a
+ * single element. */
+static bool fits(Parser *p, int place, int64_t offset, const Type *of) {
   int64_t bytes = type_bytes(of), end;
   int64_t align = shape_elements(&of->shape) == 1 ? dtype_bytes(of->dtype) : PLAN_ALIGN;
-  if (!p->has_arena[arena])
-    return words_fail(&p->words, "arena %s has no line before this", arena_text(arena));
-  if (offset < 0 || __builtin_add_overflow(offset, bytes, &end) ||
-      end > p->plan->arena_bytes[arena])
+  const PlanPlace *in = &p->plan->places.at[place];
+  if (__builtin_add_overflow(offset, bytes, &end) || end > in->bytes)
     return words_fail(
-        &p->words, "%" PRId64 " bytes at %" PRId64 " lie outside of arena %s, which has %" PRId64,
-        bytes, offset, arena_text(arena), p->plan->arena_bytes[arena]);
+        &p->words, "%" PRId64 " bytes at %" PRId64 " lie outside of place %s, which has %" PRId64,
+        bytes, offset, in->name, in->bytes);
   if (offset % align)
     return words_fail(&p->words, "offset %" PRId64 " is not a multiple of %" PRId64, offset, align);
+  if (in->elements && in->dtype != of->dtype && shape_elements(&of->shape))
+    return words_fail(&p->words, "%s in place %s, whose elements are %s", dtype_text(of->dtype),
+                      in->name, dtype_text(in->dtype));
   return true;
 }
 
@@ -120,20 +127,12 @@ static bool read_data(Parser *p) {
   return true;
 }
 
-static bool read_arena(Parser *p) {
-  const char *text = words_word(&p->words, "an arena");
-  ArenaId id;
-  if (!text) return false;
-  if (!arena_parse(text, &id)) return words_fail(&p->words, "there is no arena '%s'", text);
-  if (p->has_arena[id]) return words_fail(&p->words, "a second line for arena %s", text);
-  p->has_arena[id] = true;
-  return words_integer(&p->words, "the arena's size", 0, LARGEST_ARENA, &p->plan->arena_bytes[id]);
-}
+static bool read_place(Parser *p) { return plan_read_place(&p->words, p->plan); }
 
 static bool read_memory(Parser *p) {
   PlanMemory row = {0};
   if (!(row.category = words_string(&p->words, "the category")) ||
-      !words_integer(&p->words, "its bytes", 0, LARGEST_ARENA, &row.bytes))
+      !words_integer(&p->words, "its bytes", 0, LARGEST_PLACE, &row.bytes))
     return false;
   VEC_PUSH(p->words.arena, p->plan->memory, row);
   return true;
@@ -173,32 +172,55 @@ static bool read_storage(Parser *p, const Shape *shape, Storage *out) {
   return words_fail(&p->words, "view and perm tell no order of the elements");
 }
 
+/* ── named tensors ────────────────────────────────────────────────────────────────────────── */
+typedef enum { KIND_INPUT, KIND_PARAM, KIND_STATE, KIND_SCALAR } TensorKind;
+static const char *const kind_text[] = {"input", "param", "state", "scalar"};
+
+static bool lies_where_it_may(const PlanPlace *place, TensorKind kind) {
+  switch (kind) {
+  case KIND_INPUT:
+    return place->host == HOST_FROM && place->life == FOR_BATCH;
+  case KIND_SCALAR:
+    return place->host == HOST_FROM && place->life == FOR_EVER;
+  case KIND_PARAM:
+    return place->saved == SAVED_WEIGHTS && place->elements == ELEMENTS_FLAT;
+  case KIND_STATE:
+    return place->life == FOR_EVER && !place->host && place->saved != SAVED_WEIGHTS &&
+           (place->elements == ELEMENTS_NONE || place->elements == ELEMENTS_LIKE);
+  }
+  return false;
+}
+
 /* What a state is for; without the word it is the model's own. */
-static bool read_role(Parser *p, ArenaId arena, LeafRole *out) {
-  *out = arena == ARENA_PARAMS ? ROLE_PARAMS : arena == ARENA_STATE ? ROLE_MODEL : ROLE_NONE;
-  if (arena != ARENA_STATE || !words_take(&p->words, "role")) return true;
+static bool read_role(Parser *p, TensorKind kind, LeafRole *out) {
+  *out = kind == KIND_PARAM ? ROLE_PARAMS : kind == KIND_STATE ? ROLE_MODEL : ROLE_NONE;
+  if (kind != KIND_STATE || !words_take(&p->words, "role")) return true;
   const char *text = words_word(&p->words, "a role");
   if (!text) return false;
   if (!role_parse(text, out)) return words_fail(&p->words, "there is no role '%s'", text);
   if (!role_has(*out, ROLE_OF_STATE) || role_has(*out, ROLE_APART))
-    return words_fail(&p->words, "a state in this arena has not the role '%s'", text);
+    return words_fail(&p->words, "a state of a plan has not the role '%s'", text);
   return !role_has(*out, ROLE_ONE) || unique(p, "the role", text);
 }
 
 /* What the four lists of named tensors share. They stand in order and do not overlap. */
-static bool read_tensor(Parser *p, const char *kind, ArenaId arena, int index, PlanTensor *out) {
+static bool read_tensor(Parser *p, TensorKind kind, int index, PlanTensor *out) {
   int64_t stream = index;
   *out = (PlanTensor){0};
-  if (!(out->name = words_name(&p->words, "the name")) || !unique(p, kind, out->name)) return false;
+  if (!(out->name = words_name(&p->words, "the name")) || !unique(p, kind_text[kind], out->name))
+    return false;
   if (!words_type(&p->words, &out->type) || !words_expect(&p->words, "at")) return false;
-  if (!words_integer(&p->words, "the offset", 0, INT64_MAX, &out->offset)) return false;
-  if (!fits(p, arena, out->offset, &out->type)) return false;
+  if (!read_address(p, &out->place, &out->offset) || !fits(p, out->place, out->offset, &out->type))
+    return false;
+  if (!lies_where_it_may(&p->plan->places.at[out->place], kind))
+    return words_fail(&p->words, "a %s does not lie in place %s", kind_text[kind],
+                      p->plan->places.at[out->place].name);
   if (words_take(&p->words, "init") && !read_init(p, &out->init)) return false;
-  if (arena == ARENA_PARAMS && !read_storage(p, &out->type.shape, &out->storage)) return false;
+  if (kind == KIND_PARAM && !read_storage(p, &out->type.shape, &out->storage)) return false;
   out->is_needed_for_predict = words_take(&p->words, "predict");
   if (words_take(&p->words, "below")) {
     if (!words_integer(&p->words, "the bound", 1, INT64_MAX, &out->below)) return false;
-  } else if (arena == ARENA_INPUT && plan_takes_bound(out) && !words_expect(&p->words, "any")) {
+  } else if (kind == KIND_INPUT && plan_takes_bound(out) && !words_expect(&p->words, "any")) {
     return false;
   }
   out->has_ignore = out->below && words_take(&p->words, "ignore");
@@ -207,7 +229,7 @@ static bool read_tensor(Parser *p, const char *kind, ArenaId arena, int index, P
     return false;
   while (words_take(&p->words, "part"))
     if (!plan_read_part(&p->words, out)) return false;
-  if (!read_role(p, arena, &out->role)) return false;
+  if (!read_role(p, kind, &out->role)) return false;
   out->is_saved = words_take(&p->words, "saved");
   if (words_take(&p->words, "stream") &&
       !words_integer(&p->words, "the stream", 0, INT32_MAX / 2, &stream))
@@ -217,14 +239,17 @@ static bool read_tensor(Parser *p, const char *kind, ArenaId arena, int index, P
 }
 
 static bool follows(Parser *p, const PlanTensor *list, int count, const PlanTensor *next) {
-  if (!count || list[count - 1].offset + type_bytes(&list[count - 1].type) <= next->offset)
-    return true;
+  if (!count) return true;
+  int64_t end = list[count - 1].offset + type_bytes(&list[count - 1].type), at = next->offset;
+  int last = plan_whole_place(p->plan, list[count - 1].place, &end);
+  int place = plan_whole_place(p->plan, next->place, &at);
+  if (place > last || (place == last && at >= end)) return true;
   return words_fail(&p->words, "\"%s\" overlaps \"%s\"", next->name, list[count - 1].name);
 }
 
 static bool read_input(Parser *p) {
   PlanTensor t;
-  if (!read_tensor(p, "input", ARENA_INPUT, p->plan->inputs.count, &t)) return false;
+  if (!read_tensor(p, KIND_INPUT, p->plan->inputs.count, &t)) return false;
   if (t.below && dtype_is_float(t.type.dtype))
     return words_fail(&p->words, "only integers are below something");
   if (!follows(p, p->plan->inputs.at, p->plan->inputs.count, &t)) return false;
@@ -234,7 +259,9 @@ static bool read_input(Parser *p) {
 
 static bool read_param(Parser *p) {
   PlanTensor t;
-  if (!read_tensor(p, "param", ARENA_PARAMS, p->plan->params.count, &t)) return false;
+  if (!read_tensor(p, KIND_PARAM, p->plan->params.count, &t)) return false;
+  if (p->plan->places.at[t.place].is_window)
+    return words_fail(&p->words, "a param lies in a window");
   if (t.type.dtype != DT_F32 && t.type.dtype != DT_BF16)
     return words_fail(&p->words, "a param is neither f32 nor bf16");
   if (!t.init.text) return words_fail(&p->words, "a param has no init");
@@ -245,10 +272,14 @@ static bool read_param(Parser *p) {
 
 static bool read_state(Parser *p) {
   PlanTensor t;
-  if (!read_tensor(p, "state", ARENA_STATE, p->plan->states.count, &t)) return false;
+  if (!read_tensor(p, KIND_STATE, p->plan->states.count, &t)) return false;
   bool is_count = role_has(t.role, ROLE_COUNTER), is_number = role_has(t.role, ROLE_NUMBER);
-  if (role_has(t.role, ROLE_SLICED) && (t.type.dtype != DT_F32 || t.type.shape.rank != 1))
-    return words_fail(&p->words, "a %s is flat and f32", role_text(t.role));
+  bool is_like = p->plan->places.at[t.place].elements == ELEMENTS_LIKE;
+  if (role_has(t.role, ROLE_SLICED) != is_like)
+    return words_fail(&p->words, "a state of role %s %s the order of the parameters",
+                      role_text(t.role), is_like ? "has not" : "has");
+  if (is_like && (t.type.dtype != DT_F32 || t.type.shape.rank != 1 || t.offset))
+    return words_fail(&p->words, "a %s is flat and f32, and all of its place", role_text(t.role));
   if ((is_count && t.type.dtype != DT_I64) || (is_number && t.type.dtype != DT_F64) ||
       ((is_count || is_number) && t.type.shape.rank))
     return words_fail(&p->words, "the state \"%s\" must be %s[]", t.name, is_count ? "i64" : "f64");
@@ -261,7 +292,7 @@ static bool read_state(Parser *p) {
 
 static bool read_scalar(Parser *p) {
   PlanTensor t;
-  if (!read_tensor(p, "scalar", ARENA_SETTINGS, p->plan->scalars.count, &t)) return false;
+  if (!read_tensor(p, KIND_SCALAR, p->plan->scalars.count, &t)) return false;
   int index = setting_find(t.name);
   if (index < 0 || setting_info[index].kind == SET_STR)
     return words_fail(&p->words, "there is no numeric setting \"%s\"", t.name);
@@ -288,20 +319,6 @@ static bool read_programme(Parser *p) {
   return plan_read_programme(&p->words, p->plan);
 }
 
-/* arena+offset of a value of this type */
-static bool read_place(Parser *p, ArenaId *arena, int64_t *offset) {
-  const char *text = words_word(&p->words, "an arena");
-  if (!text) return false;
-  if (!arena_parse(text, arena)) return words_fail(&p->words, "there is no arena '%s'", text);
-  return words_expect(&p->words, "+") &&
-         words_integer(&p->words, "the offset", 0, INT64_MAX, offset);
-}
-
-static bool read_caches(Parser *p) {
-  return words_integer(&p->words, "bytes of caches", 1, p->plan->arena_bytes[ARENA_WORK],
-                       &p->plan->cache_bytes);
-}
-
 static bool read_refused(Parser *p) {
   p->plan->decode_refused = words_string(&p->words, "why there is no graph for generation");
   return p->plan->decode_refused != NULL;
@@ -313,9 +330,10 @@ static bool read_buffer(Parser *p) {
   int64_t index;
   int next = p->graph->buffers.count;
   if (!words_integer(&p->words, "the buffer's number", next, next, &index)) return false;
-  if (!read_place(p, &buffer.arena, &buffer.offset)) return false;
-  if (!words_type(&p->words, &buffer.type) || !fits(p, buffer.arena, buffer.offset, &buffer.type))
+  if (!read_address(p, &buffer.place, &buffer.offset) || !words_type(&p->words, &buffer.type) ||
+      !fits(p, buffer.place, buffer.offset, &buffer.type))
     return false;
+  buffer.place = plan_whole_place(p->plan, buffer.place, &buffer.offset);
   VEC_PUSH(p->words.arena, p->graph->buffers, buffer);
   return true;
 }
@@ -339,12 +357,15 @@ static bool read_output(Parser *p, const char *kind) {
   const char *scope = arena_printf(p->words.arena, "%s %s", p->graph->name, kind);
   if (!unique(p, scope, output.name)) return false;
   if (!words_type(&p->words, &output.type) || !words_expect(&p->words, "at")) return false;
-  if (!read_place(p, &output.arena, &output.offset)) return false;
-  if (output.arena != ARENA_OUTPUT && output.arena != ARENA_WORK)
-    return words_fail(&p->words, "an output lies in arena output or work");
-  if (output.arena == ARENA_WORK && shape_elements(&output.type.shape) == 1)
-    return words_fail(&p->words, "a scalar lies in arena output");
-  if (!fits(p, output.arena, output.offset, &output.type)) return false;
+  if (!read_address(p, &output.place, &output.offset) ||
+      !fits(p, output.place, output.offset, &output.type))
+    return false;
+  bool is_scalar = shape_elements(&output.type.shape) == 1;
+  const PlanPlace *place = &p->plan->places.at[output.place];
+  if (place->life != FOR_BATCH || place->host != (is_scalar ? HOST_TO : HOST_NONE))
+    return words_fail(&p->words, "%s does not lie in place %s", is_scalar ? "a scalar" : "a tensor",
+                      place->name);
+  output.place = plan_whole_place(p->plan, output.place, &output.offset);
   VEC_PUSH(p->words.arena, p->graph->outputs, output);
   return true;
 }
@@ -359,15 +380,14 @@ static const struct {
   bool (*read)(Parser *p);
 } rules[] = {
     {"model", read_model},     {"source", read_source},       {"target", read_target},
-    {"setting", read_setting}, {"data", read_data},           {"arena", read_arena},
+    {"setting", read_setting}, {"data", read_data},           {"place", read_place},
     {"memory", read_memory},   {"input", read_input},         {"param", read_param},
     {"state", read_state},     {"scalar", read_scalar},       {"graph", read_graph},
     {"buffer", read_buffer},   {"launch", read_launch},       {"call", read_call},
     {"loss", read_loss},       {"metric", read_metric},       {"output", read_result},
     {"passes", read_passes},   {"instead", read_instead},     {"also", read_also},
-    {"refused", read_refused}, {"programme", read_programme}, {"caches", read_caches},
-    {"copy", read_copy},       {"fill", read_fill},           {"begin", read_begin},
-    {"end", read_end},
+    {"refused", read_refused}, {"programme", read_programme}, {"copy", read_copy},
+    {"fill", read_fill},       {"begin", read_begin},         {"end", read_end},
 };
 
 static bool read_line(Parser *p) {
@@ -384,9 +404,6 @@ static bool read_line(Parser *p) {
 static bool check_whole(Parser *p) {
   if (!p->has_model || !p->has_source || !p->has_target)
     return words_fail(&p->words, "the model, source or target line is missing");
-  for (int i = 0; i < ARENA_COUNT; i++)
-    if (!p->has_arena[i])
-      return words_fail(&p->words, "the line of arena %s is missing", arena_text((ArenaId)i));
   const char *why = plan_check(p->words.arena, p->plan);
   return !why || words_fail(&p->words, "%s", why);
 }

@@ -9,15 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *arena_text(ArenaId id) {
-  static const char *const names[ARENA_COUNT] = {
-#define X(ID, text) text,
-      ARENAS(X)
-#undef X
-  };
-  return names[id];
-}
-
 const char *step_kind_text(StepKind kind) {
   static const char *const names[] = {
 #define X(ID, text) text,
@@ -34,24 +25,6 @@ const char *queue_text(QueueId id) {
 #undef X
   };
   return names[id];
-}
-
-bool arena_parse(const char *text, ArenaId *out) {
-  for (int i = 0; i < ARENA_COUNT; i++)
-    if (!strcmp(arena_text((ArenaId)i), text)) {
-      *out = (ArenaId)i;
-      return true;
-    }
-  return false;
-}
-
-DType plan_narrow_type(const Plan *plan) {
-  for (int g = 0; g < plan->graphs.count; g++)
-    for (int i = 0; i < plan->graphs.at[g].buffers.count; i++) {
-      const PlanBuffer *buffer = &plan->graphs.at[g].buffers.at[i];
-      if (buffer->arena == ARENA_NARROW && buffer->type.dtype == DT_F16) return DT_F16;
-    }
-  return DT_BF16;
 }
 
 int plan_find_role(const Plan *plan, LeafRole role) {
@@ -146,12 +119,13 @@ bool plan_takes_bound(const PlanTensor *input) {
   return !dtype_is_float(input->type.dtype) && input->type.dtype != DT_BOOL;
 }
 
-static void print_tensor(Text *out, const char *word, const PlanTensor *tensor, int index) {
+static void print_tensor(Text *out, const Plan *plan, const char *word, const PlanTensor *tensor,
+                         int index) {
   text_printf(out, "%s ", word);
   print_string(out, tensor->name);
   text_printf(out, " ");
   print_type(out, &tensor->type);
-  text_printf(out, " at %" PRId64, tensor->offset);
+  text_printf(out, " at %s+%" PRId64, plan->places.at[tensor->place].name, tensor->offset);
   if (tensor->init.text) {
     text_printf(out, " init %s(", tensor->init.text);
     for (int i = 0; i < tensor->init.arg_count; i++) {
@@ -232,13 +206,14 @@ static void print_instead(Text *out, const PlanInstead *instead) {
   }
 }
 
-static void print_graph(Text *out, const PlanGraph *graph) {
+static void print_graph(Text *out, const Plan *plan, const PlanGraph *graph) {
   text_printf(out, "graph ");
   print_string(out, graph->name);
   text_printf(out, "\n");
   for (int i = 0; i < graph->buffers.count; i++) {
     const PlanBuffer *buffer = &graph->buffers.at[i];
-    text_printf(out, "  buffer %d %s+%" PRId64 " ", i, arena_text(buffer->arena), buffer->offset);
+    text_printf(out, "  buffer %d %s+%" PRId64 " ", i, plan->places.at[buffer->place].name,
+                buffer->offset);
     print_type(out, &buffer->type);
     text_printf(out, "\n");
   }
@@ -250,7 +225,7 @@ static void print_graph(Text *out, const PlanGraph *graph) {
     print_string(out, output->name);
     text_printf(out, " ");
     print_type(out, &output->type);
-    text_printf(out, " at %s+%" PRId64 "\n", arena_text(output->arena), output->offset);
+    text_printf(out, " at %s+%" PRId64 "\n", plan->places.at[output->place].name, output->offset);
   }
 }
 
@@ -265,25 +240,26 @@ void plan_print(const Plan *plan, Text *out) {
   text_printf(out, "\n");
   print_settings(out, plan->settings);
   print_sources(out, plan);
-  for (int i = 0; i < ARENA_COUNT; i++)
-    text_printf(out, "arena %s %" PRId64 "\n", arena_text((ArenaId)i), plan->arena_bytes[i]);
+  plan_print_places(plan, out);
   for (int i = 0; i < plan->memory.count; i++) {
     text_printf(out, "memory ");
     print_string(out, plan->memory.at[i].category);
     text_printf(out, " %" PRId64 "\n", plan->memory.at[i].bytes);
   }
-  for (int i = 0; i < plan->inputs.count; i++) print_tensor(out, "input", &plan->inputs.at[i], i);
-  for (int i = 0; i < plan->params.count; i++) print_tensor(out, "param", &plan->params.at[i], i);
-  for (int i = 0; i < plan->states.count; i++) print_tensor(out, "state", &plan->states.at[i], i);
+  for (int i = 0; i < plan->inputs.count; i++)
+    print_tensor(out, plan, "input", &plan->inputs.at[i], i);
+  for (int i = 0; i < plan->params.count; i++)
+    print_tensor(out, plan, "param", &plan->params.at[i], i);
+  for (int i = 0; i < plan->states.count; i++)
+    print_tensor(out, plan, "state", &plan->states.at[i], i);
   for (int i = 0; i < plan->scalars.count; i++)
-    print_tensor(out, "scalar", &plan->scalars.at[i], i);
-  if (plan->cache_bytes) text_printf(out, "caches %" PRId64 "\n", plan->cache_bytes);
+    print_tensor(out, plan, "scalar", &plan->scalars.at[i], i);
   if (plan->decode_refused) {
     text_printf(out, "refused ");
     print_string(out, plan->decode_refused);
     text_printf(out, "\n");
   }
-  for (int i = 0; i < plan->graphs.count; i++) print_graph(out, &plan->graphs.at[i]);
+  for (int i = 0; i < plan->graphs.count; i++) print_graph(out, plan, &plan->graphs.at[i]);
   plan_print_programmes(plan, out);
   uint64_t checksum = plan_checksum(text_cstr(out) + start, out->count - start);
   text_printf(out, "checksum %016" PRIx64 "\n", checksum);

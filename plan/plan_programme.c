@@ -2,7 +2,7 @@
  *
  *   programme "step" run "micro" times 3 run "train"
  *   programme "evaluate" run "eval"
- *   programme "evaluate_average" run "eval" averages
+ *   programme "evaluate_average" run "eval" with @ema for params
  *   programme "generate" run "prefill" positions 64 run "decode" positions 1
  */
 #include "plan/plan_programme.h"
@@ -25,6 +25,20 @@ const PlanProgramme *plan_find_programme(const Plan *plan, const char *name) {
 const PlanGraph *plan_result(const Plan *plan, const char *name) {
   const PlanProgramme *found = plan_find_programme(plan, name);
   return found ? &plan->graphs.at[found->runs.at[found->runs.count - 1].graph] : NULL;
+}
+
+const PlanRun *plan_run_at(const Plan *plan, int index) {
+  for (int i = 0; index >= 0 && i < plan->programmes.count; i++) {
+    if (index < plan->programmes.at[i].runs.count) return &plan->programmes.at[i].runs.at[index];
+    index -= plan->programmes.at[i].runs.count;
+  }
+  return NULL;
+}
+
+int plan_run_count(const Plan *plan) {
+  int count = 0;
+  for (int i = 0; i < plan->programmes.count; i++) count += plan->programmes.at[i].runs.count;
+  return count;
 }
 
 int64_t plan_batches(const PlanProgramme *programme) {
@@ -55,10 +69,23 @@ void plan_print_programmes(const Plan *plan, Text *out) {
       text_printf(out, " run \"%s\"", plan->graphs.at[run->graph].name);
       if (run->times != 1) text_printf(out, " times %" PRId64, run->times);
       if (run->positions) text_printf(out, " positions %" PRId64, run->positions);
-      if (run->averages) text_printf(out, " averages");
+      if (run->reads != run->instead_of)
+        text_printf(out, " with %s for %s", plan->places.at[run->reads].name,
+                    plan->places.at[run->instead_of].name);
     }
     text_printf(out, "\n");
   }
+}
+
+/* Element by element the other place has what this one has, so the graph cannot tell them apart. */
+static bool read_substitution(Words *words, const Plan *plan, PlanRun *run) {
+  if ((run->reads = plan_read_place_name(words, plan)) < 0 || !words_expect(words, "for") ||
+      (run->instead_of = plan_read_place_name(words, plan)) < 0)
+    return false;
+  const PlanPlace *from = &plan->places.at[run->reads], *of = &plan->places.at[run->instead_of];
+  bool fits = from->elements == ELEMENTS_LIKE && from->of_elements == run->instead_of &&
+              from->dtype == of->dtype && from->bytes >= of->bytes;
+  return fits || words_fail(words, "place %s does not hold what %s does", from->name, of->name);
 }
 
 static bool read_run(Words *words, const Plan *plan, PlanRun *run) {
@@ -71,8 +98,7 @@ static bool read_run(Words *words, const Plan *plan, PlanRun *run) {
   if (words_take(words, "positions") &&
       !words_integer(words, "positions of a run", 1, 1 << 20, &run->positions))
     return false;
-  run->averages = words_take(words, "averages");
-  return true;
+  return !words_take(words, "with") || read_substitution(words, plan, run);
 }
 
 bool plan_read_programme(Words *words, Plan *plan) {
@@ -123,9 +149,12 @@ static const char *check_average(const Check *check) {
   const Plan *plan = check->plan;
   int index = plan_find_role(plan, ROLE_AVERAGE);
   if (index < 0) return "the plan keeps no average of the parameters";
-  const Type *type = &plan->states.at[index].type;
-  if (type->dtype != DT_F32 || type_bytes(type) < plan->arena_bytes[ARENA_PARAMS])
-    return "the average of the parameters is smaller than these";
+  if (plan->states.at[index].place != check->programme->runs.at[0].reads)
+    return "programme \"evaluate_average\" does not read the average of the parameters";
+  for (int i = 0; i < plan->params.count; i++) /* both have elements of one type */
+    if (plan->params.at[i].offset + type_bytes(&plan->params.at[i].type) >
+        type_bytes(&plan->states.at[index].type))
+      return "the average of the parameters is smaller than these";
   return check_evaluate(check);
 }
 
@@ -163,7 +192,7 @@ static const char *check_runs(const Check *check) {
     return arena_printf(check->arena, "nothing runs a programme \"%s\"", programme->name);
   for (int i = 0; i < programme->runs.count; i++) {
     const PlanRun *run = &programme->runs.at[i];
-    if (run->averages != known[kind].averages ||
+    if ((run->reads != run->instead_of) != known[kind].averages ||
         (run->positions > 0) != known[kind].has_positions ||
         (run->times > 1 && known[kind].has_positions))
       return arena_printf(check->arena, "programme \"%s\" cannot run graph \"%s\" like this",

@@ -80,7 +80,7 @@ static bool read_maps(Reader *p, PlanStep *step) {
     if (map.arg >= step->arg_count)
       return words_fail(p->words, "a map of argument %d, and there are %d", map.arg,
                         step->arg_count);
-    if (!map_check(p->words->arena, &map, &p->graph->buffers.at[step->args[map.arg]], &why))
+    if (!map_check(p->plan, &map, &p->graph->buffers.at[step->args[map.arg]], &why))
       return words_fail(p->words, "%s", why);
     VEC_PUSH(p->words->arena, maps, map);
   }
@@ -94,10 +94,10 @@ static bool read_maps(Reader *p, PlanStep *step) {
 /* How a kernel is launched: optional numbers, in the printer's order. */
 static bool read_launch(Reader *p, PlanStep *step) {
   if (words_take(p->words, "work=") &&
-      !words_integer(p->words, "work", 1, LARGEST_ARENA, &step->work))
+      !words_integer(p->words, "work", 1, LARGEST_PLACE, &step->work))
     return false;
   if (words_take(p->words, "grain=") &&
-      !words_integer(p->words, "grain", 1, LARGEST_ARENA, &step->grain))
+      !words_integer(p->words, "grain", 1, LARGEST_PLACE, &step->grain))
     return false;
   if (words_take(p->words, "grid=") && !read_triple(p, "grid", most_grid, step->grid)) return false;
   if (words_take(p->words, "block=") && !read_triple(p, "block", most_block, step->block))
@@ -145,9 +145,9 @@ static bool check_bytes(Reader *p, PlanStep *step) {
 
 static bool check_step(Reader *p, PlanStep *step) {
   for (int i = step->input_count; i < step->arg_count; i++) {
-    ArenaId arena = p->graph->buffers.at[step->args[i]].arena;
-    if (arena == ARENA_INPUT || arena == ARENA_SETTINGS)
-      return words_fail(p->words, "a step writes to arena %s", arena_text(arena));
+    const PlanPlace *place = &p->plan->places.at[p->graph->buffers.at[step->args[i]].place];
+    if (place->host == HOST_FROM)
+      return words_fail(p->words, "a step writes to place %s, which the host fills", place->name);
   }
   const char *why = NULL;
   switch (step->kind) {

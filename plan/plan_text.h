@@ -6,6 +6,7 @@
 uint64_t plan_checksum(const char *text, size_t length);
 /* Must the line of this input say what its values are below, or that they may be any? */
 bool plan_takes_bound(const PlanTensor *input);
+void plan_print_places(const Plan *plan, Text *out);
 void plan_print_part(Text *out, const PlanPart *part, int rank);
 /* The shortest decimal that reads back to the same double. */
 void plan_print_number(Text *out, double value);

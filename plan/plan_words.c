@@ -48,7 +48,7 @@ bool words_expect(Words *p, const char *text) {
 const char *words_word(Words *p, const char *what) {
   words_skip(p);
   size_t length = 0;
-  while (isalnum((unsigned char)p->at[length]) || (p->at[length] && strchr("._-", p->at[length])))
+  while (isalnum((unsigned char)p->at[length]) || (p->at[length] && strchr("@._-", p->at[length])))
     length++;
   if (!length || length > NAME_LENGTH) {
     words_fail(p, "expected %s", what);
@@ -175,7 +175,7 @@ bool words_type(Words *p, Type *out) {
   int64_t bytes = dtype_bytes(out->dtype);
   for (int i = 0; i < out->shape.rank; i++) { /* without zeros, so that partial products fit too */
     int64_t dim = out->shape.dim[i] ? out->shape.dim[i] : 1;
-    if (__builtin_mul_overflow(bytes, dim, &bytes) || bytes > LARGEST_ARENA)
+    if (__builtin_mul_overflow(bytes, dim, &bytes) || bytes > LARGEST_PLACE)
       return words_fail(p, "a type is too large");
   }
   return true;

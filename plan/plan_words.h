@@ -12,7 +12,7 @@ typedef struct {
 } Words;
 
 /* Larger than any memory; sums of a few of them do not overflow. */
-#define LARGEST_ARENA (INT64_C(1) << 46)
+#define LARGEST_PLACE (INT64_C(1) << 46)
 
 /* Always false. */
 bool words_fail(Words *words, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -21,7 +21,7 @@ bool words_at_end(Words *words);
 /* Takes `text` if it comes next. Words end where no letter or digit follows. */
 bool words_take(Words *words, const char *text);
 bool words_expect(Words *words, const char *text); /* the same, failing if it does not */
-/* A bare word: letters, digits, and ._- */
+/* A bare word: letters, digits, and @._- */
 const char *words_word(Words *words, const char *what);
 /* A quoted string, and one that is a name: letters, digits, and ._- behind the first; the
  * compiler's own mark may begin it and what follows a dot. Names go into logs, messages and files:
@@ -31,7 +31,10 @@ const char *words_name(Words *words, const char *what);
 bool words_integer(Words *words, const char *what, int64_t low, int64_t high, int64_t *out);
 bool words_number(Words *words, const char *what, double *out); /* finite */
 bool words_shape(Words *words, Shape *out);                     /* [2,3]; of any size */
+/* The line of a place, and the name of one that has had its line (-1: failed). plan_place.c */
+bool plan_read_place(Words *words, Plan *plan);
+int plan_read_place_name(Words *words, const Plan *plan);
 /* A box of an input's elements, behind the word `part` (plan_part.c). */
 bool plan_read_part(Words *words, PlanTensor *out);
-bool words_type(Words *words, Type *out);                       /* at most LARGEST_ARENA bytes */
+bool words_type(Words *words, Type *out); /* at most LARGEST_PLACE bytes */
 #endif

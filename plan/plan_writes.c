@@ -3,12 +3,12 @@
 #include "plan/plan_writes.h"
 #include <stdlib.h>
 
-bool plan_is_written(const PlanGraph *graph, ArenaId arena, int64_t offset, const Type *type) {
+bool plan_is_written(const PlanGraph *graph, int place, int64_t offset, const Type *type) {
   for (int i = 0; i < graph->steps.count; i++) {
     const PlanStep *step = &graph->steps.at[i];
     for (int k = step->input_count; k < step->arg_count; k++) {
       const PlanBuffer *buffer = &graph->buffers.at[step->args[k]];
-      if (buffer->arena == arena && buffer->offset == offset && buffer->type.dtype == type->dtype &&
+      if (buffer->place == place && buffer->offset == offset && buffer->type.dtype == type->dtype &&
           shape_elements(&buffer->type.shape) == shape_elements(&type->shape))
         return true;
     }
@@ -16,11 +16,16 @@ bool plan_is_written(const PlanGraph *graph, ArenaId arena, int64_t offset, cons
   return false;
 }
 
-/* ── pieces of an arena ───────────────────────────────────────────────────────────────────── */
+/* ── pieces of a place ────────────────────────────────────────────────────────────────────── */
 typedef struct {
   int64_t begin, end;
 } Span;
-typedef VEC(Span) Spans; /* ascending, none touches the next */
+typedef VEC(Span) Spans;
+
+/* The bytes of a place that steps write. Once, twice: ascending, none touches the next. */
+typedef struct {
+  Spans all, once, twice;
+} Written;
 
 static void span_add(Arena *arena, Spans *spans, int64_t begin, int64_t end) {
   Span *last = spans->count ? &spans->at[spans->count - 1] : NULL;
@@ -55,39 +60,48 @@ typedef struct {
   const Plan *plan;
   const PlanGraph *graph;
   RoleTrait by;
-  VEC(Span) writes[ARENA_COUNT];
-  Spans once[ARENA_COUNT], twice[ARENA_COUNT];
+  Written *of; /* by place */
 } Writes;
 
-static const struct {
-  LeafRole role;
-  const char *text;
-} of_arena[ARENA_COUNT] = {[ARENA_PARAMS] = {ROLE_PARAMS, "the parameters"},
-                           [ARENA_NARROW] = {ROLE_NARROW, "the rounded parameters"},
-                           [ARENA_GRADS] = {ROLE_GRADIENT_SUM, "gradients"}};
+/* What all bytes of a place are; MODEL: each is some state's. */
+static LeafRole place_role(const PlanPlace *place) {
+  if (place->saved == SAVED_WEIGHTS) return ROLE_PARAMS;
+  if (place->elements == ELEMENTS_ROUNDED) return ROLE_NARROW;
+  if (place->elements == ELEMENTS_LIKE && place->life == FOR_STEP) return ROLE_GRADIENT_SUM;
+  return place->life == FOR_EVER && !place->host ? ROLE_MODEL : ROLE_NONE;
+}
 
-/* The state that these bytes are of; NULL: there is no such one. They stand in the arena's order. */
+static const char *text_of(LeafRole role) {
+  return role == ROLE_PARAMS   ? "the parameters"
+         : role == ROLE_NARROW ? "the rounded parameters"
+                               : "gradients";
+}
+
+/* The state that these bytes are of; NULL: there is no such one. They stand in the order of memory. */
 static const PlanTensor *state_at(const Plan *plan, const PlanBuffer *buffer) {
   int low = 0, high = plan->states.count;
   while (low < high) {
     int middle = (low + high) / 2;
-    if (plan->states.at[middle].offset <= buffer->offset)
+    int64_t at = plan->states.at[middle].offset;
+    int place = plan_whole_place(plan, plan->states.at[middle].place, &at);
+    if (place < buffer->place || (place == buffer->place && at <= buffer->offset))
       low = middle + 1;
     else
       high = middle;
   }
-  const PlanTensor *state = low ? &plan->states.at[low - 1] : NULL;
-  bool is_in = state && buffer->offset + type_bytes(&buffer->type) <=
-                            state->offset + type_bytes(&state->type);
-  return is_in ? state : NULL;
+  if (!low) return NULL;
+  const PlanTensor *state = &plan->states.at[low - 1];
+  int64_t end = state->offset + type_bytes(&state->type);
+  int place = plan_whole_place(plan, state->place, &end);
+  return place == buffer->place && buffer->offset + type_bytes(&buffer->type) <= end ? state : NULL;
 }
 
 /* NULL: it may. */
 static const char *check_write(const Writes *w, const PlanBuffer *buffer) {
-  if (buffer->arena != ARENA_STATE) {
-    LeafRole role = of_arena[buffer->arena].role;
+  LeafRole role = place_role(&w->plan->places.at[buffer->place]);
+  if (role != ROLE_MODEL) {
     if (role == ROLE_NONE || role_has(role, w->by)) return NULL;
-    return arena_printf(w->arena, "writes %s", of_arena[buffer->arena].text);
+    return arena_printf(w->arena, "writes %s", text_of(role));
   }
   const PlanTensor *state = state_at(w->plan, buffer);
   char type[TYPE_TEXT];
@@ -105,7 +119,7 @@ static const char *take_step(Writes *w, const PlanStep *step, bool is_counted) {
     const PlanBuffer *buffer = &w->graph->buffers.at[step->args[i]];
     Span span = {buffer->offset, buffer->offset + type_bytes(&buffer->type)};
     why = check_write(w, buffer);
-    if (is_counted) VEC_PUSH(w->arena, w->writes[buffer->arena], span);
+    if (is_counted) VEC_PUSH(w->arena, w->of[buffer->place].all, span);
   }
   return why;
 }
@@ -115,24 +129,24 @@ static int compare_spans(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-static void join_writes(Writes *w, ArenaId id) {
+static void join_writes(Arena *arena, Written *of) {
   int64_t end = 0;
-  if (w->writes[id].count)
-    qsort(w->writes[id].at, (size_t)w->writes[id].count, sizeof(Span), compare_spans);
-  for (int i = 0; i < w->writes[id].count; i++) {
-    Span at = w->writes[id].at[i];
-    span_add(w->arena, &w->once[id], at.begin, at.end);
-    span_add(w->arena, &w->twice[id], at.begin, at.end < end ? at.end : end);
+  if (of->all.count) qsort(of->all.at, (size_t)of->all.count, sizeof(Span), compare_spans);
+  for (int i = 0; i < of->all.count; i++) {
+    Span at = of->all.at[i];
+    span_add(arena, &of->once, at.begin, at.end);
+    span_add(arena, &of->twice, at.begin, at.end < end ? at.end : end);
     if (at.end > end) end = at.end;
   }
 }
 
 /* What must be written is, as a whole and once. */
-static const char *check_written(const Writes *w, ArenaId id, int64_t begin, int64_t bytes,
+static const char *check_written(const Writes *w, int place, int64_t begin, int64_t bytes,
                                  const char *what, const char *name) {
-  if (span_bytes(&w->once[id], begin, begin + bytes) < bytes)
+  place = plan_whole_place(w->plan, place, &begin);
+  if (span_bytes(&w->of[place].once, begin, begin + bytes) < bytes)
     return arena_printf(w->arena, "does not write %s \"%s\"", what, name);
-  if (span_bytes(&w->twice[id], begin, begin + bytes))
+  if (span_bytes(&w->of[place].twice, begin, begin + bytes))
     return arena_printf(w->arena, "writes %s \"%s\" twice", what, name);
   return NULL;
 }
@@ -141,21 +155,30 @@ static bool must_write(const Writes *w, LeafRole role) {
   return role_has(role, w->by) && !role_has(role, ROLE_PERHAPS);
 }
 
+/* Of a parameter, what lies in a place that has the order of the parameters' elements. */
+static const char *check_elements(const Writes *w, const PlanTensor *param, int place) {
+  const PlanPlace *in = &w->plan->places.at[place];
+  int64_t wide = dtype_bytes(param->type.dtype), narrow = dtype_bytes(in->dtype);
+  int64_t first = param->offset / wide * narrow, bytes = type_bytes(&param->type) / wide * narrow;
+  LeafRole role = place_role(in);
+  if (in->elements < ELEMENTS_LIKE || in->of_elements != param->place || in->is_window) return NULL;
+  if (role == ROLE_NARROW && in->bytes && must_write(w, role))
+    return check_written(w, place, first, bytes, "rounded, the parameter", param->name);
+  if (role == ROLE_GRADIENT_SUM && w->by == ROLE_BY_UPDATE && /* by any number of steps: they add */
+      span_bytes(&w->of[place].once, first, first + bytes) < bytes)
+    return arena_printf(w->arena, "does not write the gradient of \"%s\"", param->name);
+  return NULL;
+}
+
 static const char *check_params(const Writes *w) {
   const Plan *plan = w->plan;
   const char *why = NULL;
   for (int i = 0; i < plan->params.count && !why; i++) {
     const PlanTensor *param = &plan->params.at[i];
-    int64_t bytes = type_bytes(&param->type), wide = dtype_bytes(param->type.dtype);
-    int64_t first = param->offset / wide, count = bytes / wide;
     if (must_write(w, ROLE_PARAMS))
-      why = check_written(w, ARENA_PARAMS, param->offset, bytes, "the parameter", param->name);
-    if (!why && must_write(w, ROLE_NARROW) && plan->arena_bytes[ARENA_NARROW])
-      why = check_written(w, ARENA_NARROW, 2 * first, 2 * count, "rounded, the parameter",
+      why = check_written(w, param->place, param->offset, type_bytes(&param->type), "the parameter",
                           param->name);
-    if (!why && w->by == ROLE_BY_UPDATE && /* by any number of steps: they add */
-        span_bytes(&w->once[ARENA_GRADS], 4 * first, 4 * (first + count)) < 4 * count)
-      why = arena_printf(w->arena, "does not write the gradient of \"%s\"", param->name);
+    for (int p = 0; p < plan->places.count && !why; p++) why = check_elements(w, param, p);
   }
   return why;
 }
@@ -164,18 +187,19 @@ const char *plan_check_writes(Arena *arena, const Plan *plan, const PlanGraph *g
                               RoleTrait by) {
   Arena *scratch = arena_new();
   Writes w = {.arena = scratch, .plan = plan, .graph = graph, .by = by};
+  w.of = ARENA_ARRAY(scratch, Written, plan->places.count + 1);
   const char *why = NULL;
   for (int i = 0; i < graph->steps.count && !why; i++)
     why = take_step(&w, &graph->steps.at[i], true);
   for (int i = 0; i < graph->insteads.count && !why; i++)
     for (int k = 0; k < graph->insteads.at[i].call_count && !why; k++)
       why = take_step(&w, &graph->insteads.at[i].call[k], false);
-  for (int id = 0; id < ARENA_COUNT; id++) join_writes(&w, (ArenaId)id);
+  for (int p = 0; p < plan->places.count; p++) join_writes(scratch, &w.of[p]);
   if (!why) why = check_params(&w);
   for (int i = 0; i < plan->states.count && !why; i++) {
     const PlanTensor *state = &plan->states.at[i];
     if (must_write(&w, state->role))
-      why = check_written(&w, ARENA_STATE, state->offset, type_bytes(&state->type), "the state",
+      why = check_written(&w, state->place, state->offset, type_bytes(&state->type), "the state",
                           state->name);
   }
   if (why) why = arena_strdup(arena, why);
@@ -185,15 +209,15 @@ const char *plan_check_writes(Arena *arena, const Plan *plan, const PlanGraph *g
 
 /* ── sums of gradients ────────────────────────────────────────────────────────────────────── */
 static bool is_same_place(const PlanBuffer *a, const PlanBuffer *b) {
-  return a->arena == b->arena && a->offset == b->offset &&
+  return a->place == b->place && a->offset == b->offset &&
          type_bytes(&a->type) == type_bytes(&b->type);
 }
 
 /* Does it write only such gradients as it reads? */
-static bool adds(const PlanGraph *graph, const PlanStep *step) {
+static bool adds(const Plan *plan, const PlanGraph *graph, const PlanStep *step) {
   for (int i = step->input_count; i < step->arg_count; i++) {
     const PlanBuffer *to = &graph->buffers.at[step->args[i]];
-    bool is_read = to->arena != ARENA_GRADS;
+    bool is_read = place_role(&plan->places.at[to->place]) != ROLE_GRADIENT_SUM;
     for (int k = 0; k < step->input_count && !is_read; k++)
       is_read = is_same_place(to, &graph->buffers.at[step->args[k]]);
     if (!is_read) return false;
@@ -201,15 +225,18 @@ static bool adds(const PlanGraph *graph, const PlanStep *step) {
   return true;
 }
 
-static bool touches_sums(const PlanGraph *graph, const PlanStep *step) {
-  for (int i = 0; i < step->arg_count; i++)
-    if (graph->buffers.at[step->args[i]].arena == ARENA_GRADS) return true;
+static bool touches_sums(const Plan *plan, const PlanGraph *graph, const PlanStep *step) {
+  for (int i = 0; i < step->arg_count; i++) {
+    int place = graph->buffers.at[step->args[i]].place;
+    if (place_role(&plan->places.at[place]) == ROLE_GRADIENT_SUM) return true;
+  }
   return false;
 }
 
 static bool clears_all(const Plan *plan, const PlanGraph *graph, const PlanStep *step) {
   const PlanBuffer *buffer = &graph->buffers.at[step->args[0]];
-  return step->kind == STEP_FILL && type_bytes(&buffer->type) == plan->arena_bytes[ARENA_GRADS];
+  return step->kind == STEP_FILL &&
+         type_bytes(&buffer->type) == plan->places.at[buffer->place].bytes;
 }
 
 const char *plan_check_sums(Arena *arena, const Plan *plan, const PlanGraph *graph, RoleTrait by) {
@@ -217,14 +244,14 @@ const char *plan_check_sums(Arena *arena, const Plan *plan, const PlanGraph *gra
   int wrong = -1;
   for (int i = 0; i < graph->steps.count; i++) {
     const PlanStep *step = &graph->steps.at[i];
-    if (!touches_sums(graph, step)) continue;
+    if (!touches_sums(plan, graph, step)) continue;
     bool clears = by == ROLE_BY_UPDATE && step->kind == STEP_FILL;
-    if (wrong < 0 && !clears && !adds(graph, step)) wrong = i;
+    if (wrong < 0 && !clears && !adds(plan, graph, step)) wrong = i;
     last = step;
   }
   for (int i = 0; i < graph->insteads.count; i++)
     for (int k = 0; k < graph->insteads.at[i].call_count; k++)
-      if (wrong < 0 && !adds(graph, &graph->insteads.at[i].call[k]))
+      if (wrong < 0 && !adds(plan, graph, &graph->insteads.at[i].call[k]))
         wrong = graph->insteads.at[i].first;
   if (wrong >= 0)
     return arena_printf(arena, "adds nothing to the sums of gradients that its step %d writes",

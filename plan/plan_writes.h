@@ -6,7 +6,7 @@
 #include "plan/plan.h"
 
 /* Does a step of the graph write a value of this type at this place? */
-bool plan_is_written(const PlanGraph *graph, ArenaId arena, int64_t offset, const Type *type);
+bool plan_is_written(const PlanGraph *graph, int place, int64_t offset, const Type *type);
 /* NULL, or what the graph does that a run `by` must not, or does not do what it must, in the arena: "writes the
  * parameters", behind the words "graph "eval"". */
 const char *plan_check_writes(Arena *arena, const Plan *plan, const PlanGraph *graph, RoleTrait by);

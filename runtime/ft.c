@@ -214,12 +214,10 @@ static Status read_output(FtModel *model, const char *name, void *to, size_t byt
 }
 
 /* ── parameters ───────────────────────────────────────────────────────────────────────────── */
-static Status find_tensor(FtModel *model, const char *name, size_t bytes, ArenaId *arena,
-                          const PlanTensor **out) {
+static Status find_tensor(FtModel *model, const char *name, size_t bytes, const PlanTensor **out) {
   const Plan *plan = model->artifact->plan;
   int param = exec_find_param(model->exec, name), state = exec_find_state(model->exec, name);
   if (param < 0 && state < 0) return status_fail(STATUS_USER, "there is no parameter %s", name);
-  *arena = param >= 0 ? ARENA_PARAMS : ARENA_STATE;
   *out = param >= 0 ? &plan->params.at[param] : &plan->states.at[state];
   int64_t has = type_bytes(&(*out)->type);
   if ((int64_t)bytes != has)
@@ -229,22 +227,21 @@ static Status find_tensor(FtModel *model, const char *name, size_t bytes, ArenaI
 }
 
 static Status read_param(FtModel *model, const char *name, void *to, size_t bytes) {
-  ArenaId arena;
   const PlanTensor *found;
-  STATUS_TRY(find_tensor(model, name, bytes, &arena, &found));
-  STATUS_TRY(exec_read(model->exec, arena, found->offset, (int64_t)bytes, to));
+  STATUS_TRY(find_tensor(model, name, bytes, &found));
+  STATUS_TRY(exec_read(model->exec, found->place, found->offset, (int64_t)bytes, to));
   return permute_in_place(found, false, to);
 }
 
 static Status write_param(FtModel *model, const char *name, const void *from, size_t bytes) {
-  ArenaId arena;
   const PlanTensor *found;
-  STATUS_TRY(find_tensor(model, name, bytes, &arena, &found));
+  STATUS_TRY(find_tensor(model, name, bytes, &found));
   model->is_disturbed = true;
   char *copy = found->storage.view.rank ? malloc(bytes + 1) : NULL;
   if (found->storage.view.rank && !copy) return status_fail(STATUS_FAULT, "out of memory");
   if (copy) permute_to_memory(found, from, copy);
-  Status status = exec_write(model->exec, arena, found->offset, (int64_t)bytes, copy ? copy : from);
+  Status status =
+      exec_write(model->exec, found->place, found->offset, (int64_t)bytes, copy ? copy : from);
   free(copy);
   return status;
 }

@@ -1,7 +1,7 @@
 /* ckpt: see ckpt.h. A checkpoint file's metadata holds the numbers of CkptInfo as text, and a sum
  * over all bytes of the file. Folders of checkpoints are in ckpt_folder.c. */
 #include "runtime/checkpoint/ckpt.h"
-#include "runtime/checkpoint/ckpt_arena.h"
+#include "runtime/checkpoint/ckpt_places.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -115,21 +115,18 @@ static Status check_none_left(const Plan *plan, const CkptTensors *states, const
 
 static Status restore(Exec *exec, const Safetensors *file, const char *path) {
   const Plan *plan = exec_plan(exec);
-  CkptArena params = {0}, states = {0};
+  CkptPlaces places = {0};
   Arena *arena = arena_new();
   CkptTensors tensors = ckpt_state_tensors(arena, plan, true);
   Status status = check_kind(exec, file, path);
-  if (status == STATUS_OK) status = ckpt_arena_read(exec, ARENA_PARAMS, &params);
-  if (status == STATUS_OK) status = ckpt_arena_read(exec, ARENA_STATE, &states);
+  if (status == STATUS_OK) status = ckpt_places_read(exec, &places);
   for (int i = 0; i < plan->params.count && status == STATUS_OK; i++)
-    status = ckpt_arena_set(&params, &plan->params.at[i], file, path);
+    status = ckpt_places_set(&places, &plan->params.at[i], file, path);
   for (int i = 0; i < tensors.count && status == STATUS_OK; i++)
-    status = ckpt_arena_set(&states, &tensors.at[i], file, path);
+    status = ckpt_places_set(&places, &tensors.at[i], file, path);
   if (status == STATUS_OK) status = check_none_left(plan, &tensors, file, path);
-  if (status == STATUS_OK) status = ckpt_arena_write(exec, &params);
-  if (status == STATUS_OK) status = ckpt_arena_write(exec, &states);
-  ckpt_arena_free(&params);
-  ckpt_arena_free(&states);
+  if (status == STATUS_OK) status = ckpt_places_write(&places);
+  ckpt_places_free(&places);
   arena_free(arena);
   return status;
 }

@@ -50,7 +50,7 @@ STATUS_CHECKED Status ckpt_save_step(Exec *exec, const char *folder, const CkptI
 /* ── while training goes on ───────────────────────────────────────────────────────────────── */
 /* Writes checkpoints on a thread of its own, from a copy of what they hold (exec_snapshot.h), one
  * after the other. Where there is no room for a copy, or no thread to be had, it writes in the
- * caller's and from the arenas, and says so. The Exec must outlive it. */
+ * caller's and from the places, and says so. The Exec must outlive it. */
 typedef struct CkptWriter CkptWriter;
 STATUS_CHECKED Status ckpt_writer_new(Exec *exec, CkptWriter **out);
 /* Asks for FOLDER/step-….safetensors (keep > 0), or FOLDER/best.safetensors (keep = 0), of what the

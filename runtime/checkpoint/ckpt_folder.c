@@ -3,7 +3,7 @@
  * only when it is whole; what a killed writer leaves is called *.tmp. The training holds the
  * folder's lock (ckpt_lock.c). */
 #include "runtime/checkpoint/ckpt.h"
-#include "runtime/checkpoint/ckpt_arena.h"
+#include "runtime/checkpoint/ckpt_places.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

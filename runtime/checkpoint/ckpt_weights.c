@@ -1,6 +1,6 @@
 /* ckpt_weights: --init and --save (declared in ckpt.h). */
 #include "runtime/checkpoint/ckpt.h"
-#include "runtime/checkpoint/ckpt_arena.h"
+#include "runtime/checkpoint/ckpt_places.h"
 #include "base/text.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -112,22 +112,19 @@ Status ckpt_load_weights(Exec *exec, const char *path, Text *notes) {
   Safetensors *file;
   STATUS_TRY(safetensors_open(path, &file));
   const Plan *plan = exec_plan(exec);
-  CkptArena params = {0}, states = {0};
+  CkptPlaces places = {0};
   drop_prefix(plan, file);
   Status status = compare_names(exec, file, path, notes);
-  if (status == STATUS_OK) status = ckpt_arena_read(exec, ARENA_PARAMS, &params);
-  if (status == STATUS_OK) status = ckpt_arena_read(exec, ARENA_STATE, &states);
+  if (status == STATUS_OK) status = ckpt_places_read(exec, &places);
   for (int i = 0; i < plan->params.count && status == STATUS_OK; i++)
-    status = ckpt_arena_set(&params, &plan->params.at[i], file, path);
+    status = ckpt_places_set(&places, &plan->params.at[i], file, path);
   for (int i = 0; i < plan->states.count && status == STATUS_OK; i++) {
     const PlanTensor *state = &plan->states.at[i];
     if (state->is_saved && safetensors_find(file, state->name))
-      status = ckpt_arena_set(&states, state, file, path);
+      status = ckpt_places_set(&places, state, file, path);
   }
-  if (status == STATUS_OK) status = ckpt_arena_write(exec, &params);
-  if (status == STATUS_OK) status = ckpt_arena_write(exec, &states);
-  ckpt_arena_free(&params);
-  ckpt_arena_free(&states);
+  if (status == STATUS_OK) status = ckpt_places_write(&places);
+  ckpt_places_free(&places);
   safetensors_close(file);
   return status;
 }

@@ -1,7 +1,7 @@
-/* ckpt_write: tensors from the arenas, or from a copy of them, to a file, piece by piece (declared
- * in ckpt_arena.h). A tensor whose elements lie in memory in another order than in the file is made
- * of as many passes over it as it is larger than a piece: reading is cheap beside the disk. */
-#include "runtime/checkpoint/ckpt_arena.h"
+/* ckpt_write: tensors from their places, or from a copy of these, to a file, piece by piece (declared in
+ * ckpt_places.h). A tensor whose elements lie in memory in another order than in the file is made of
+ * as many passes over it as it is larger than a piece: reading is cheap beside the disk. */
+#include "runtime/checkpoint/ckpt_places.h"
 #include "runtime/common/permute.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -11,34 +11,31 @@
 enum { PLAIN_PIECE = 8 << 20 };
 
 typedef struct {
-  PlanTensor tensor;
-  ArenaId arena;
-} Entry;
-
-typedef struct {
   const CkptFrom *from;
-  VEC(Entry) entries; /* in the order of the SafeTensors */
+  VEC(PlanTensor) tensors; /* in the order of the SafeTensors */
   char *read, *made;  /* `most` bytes each; made: NULL if no tensor needs it */
   int64_t most;
 } Stream;
 
-static Status read_bytes(const Stream *stream, const Entry *entry, int64_t at, int64_t bytes) {
+static Status read_bytes(const Stream *stream, const PlanTensor *tensor, int64_t at,
+                         int64_t bytes) {
   const CkptFrom *from = stream->from;
-  int64_t offset = entry->tensor.offset + at;
-  if (from->snapshot)
-    return exec_snapshot_read(from->snapshot, entry->arena, offset, bytes, stream->read);
-  return exec_read(from->exec, entry->arena, offset, bytes, stream->read);
+  int64_t offset = tensor->offset + at;
+  int place = plan_whole_place(exec_plan(from->exec), tensor->place, &offset);
+  if (from->snapshot) return exec_snapshot_read(from->snapshot, place, offset, bytes, stream->read);
+  return exec_read(from->exec, place, offset, bytes, stream->read);
 }
 
 /* The next piece of the file's order, made of all pieces of memory's. */
-static Status make_piece(const Stream *stream, const Entry *entry, int64_t from, size_t *bytes) {
-  int64_t unit = dtype_bytes(entry->tensor.type.dtype), most = stream->most / unit;
-  int64_t count = shape_elements(&entry->tensor.type.shape);
-  PermutePiece to = permute_piece(&entry->tensor, false, from / unit, most), read = {0, 0};
+static Status make_piece(const Stream *stream, const PlanTensor *tensor, int64_t from,
+                         size_t *bytes) {
+  int64_t unit = dtype_bytes(tensor->type.dtype), most = stream->most / unit;
+  int64_t count = shape_elements(&tensor->type.shape);
+  PermutePiece to = permute_piece(tensor, false, from / unit, most), read = {0, 0};
   while (read.first + read.count < count) {
-    read = permute_piece(&entry->tensor, true, read.first + read.count, most);
-    STATUS_TRY(read_bytes(stream, entry, read.first * unit, read.count * unit));
-    permute_piece_from_memory(&entry->tensor, stream->read, read, stream->made, to);
+    read = permute_piece(tensor, true, read.first + read.count, most);
+    STATUS_TRY(read_bytes(stream, tensor, read.first * unit, read.count * unit));
+    permute_piece_from_memory(tensor, stream->read, read, stream->made, to);
   }
   *bytes = (size_t)(to.count * unit);
   return STATUS_OK;
@@ -46,16 +43,16 @@ static Status make_piece(const Stream *stream, const Entry *entry, int64_t from,
 
 static Status next_piece(void *context, int index, size_t from, const void **at, size_t *bytes) {
   const Stream *stream = context;
-  const Entry *entry = &stream->entries.at[index];
-  if (permute_moves(&entry->tensor)) {
+  const PlanTensor *tensor = &stream->tensors.at[index];
+  if (permute_moves(tensor)) {
     *at = stream->made;
-    return make_piece(stream, entry, (int64_t)from, bytes);
+    return make_piece(stream, tensor, (int64_t)from, bytes);
   }
-  int64_t left = type_bytes(&entry->tensor.type) - (int64_t)from;
+  int64_t left = type_bytes(&tensor->type) - (int64_t)from;
   int64_t most = stream->most < PLAIN_PIECE ? stream->most : PLAIN_PIECE; /* stays in the cache */
   *at = stream->read;
   *bytes = (size_t)(left < most ? left : most);
-  return read_bytes(stream, entry, (int64_t)from, (int64_t)*bytes);
+  return read_bytes(stream, tensor, (int64_t)from, (int64_t)*bytes);
 }
 
 /* Pieces as large as the largest tensor, up to a limit: large ones save passes over tensors that
@@ -64,8 +61,8 @@ static Status stream_take_memory(Stream *stream, const char *path) {
   enum { LEAST = 1 << 16 };
   bool permutes = false;
   stream->most = 1;
-  for (int i = 0; i < stream->entries.count; i++) {
-    const PlanTensor *tensor = &stream->entries.at[i].tensor;
+  for (int i = 0; i < stream->tensors.count; i++) {
+    const PlanTensor *tensor = &stream->tensors.at[i];
     int64_t bytes = type_bytes(&tensor->type);
     if (bytes > stream->most) stream->most = bytes;
     permutes |= permute_moves(tensor);
@@ -86,10 +83,10 @@ static Status stream_take_memory(Stream *stream, const char *path) {
 
 static Status stream_write_file(Stream *stream, const char *path, const SafeText *texts,
                                 int text_count) {
-  SafeTensor *tensors = calloc((size_t)stream->entries.count + 1, sizeof *tensors);
+  SafeTensor *tensors = calloc((size_t)stream->tensors.count + 1, sizeof *tensors);
   if (!tensors) return status_errno(ENOMEM, "%s", path);
-  for (int i = 0; i < stream->entries.count; i++) {
-    const PlanTensor *tensor = &stream->entries.at[i].tensor;
+  for (int i = 0; i < stream->tensors.count; i++) {
+    const PlanTensor *tensor = &stream->tensors.at[i];
     tensors[i] = (SafeTensor){.name = tensor->name,
                               .element = element_of(tensor->type.dtype),
                               .shape = tensor->type.shape,
@@ -100,7 +97,7 @@ static Status stream_write_file(Stream *stream, const char *path, const SafeText
   Status status = stream_take_memory(stream, path);
   if (status == STATUS_OK)
     status = safetensors_write_from(
-        path, tensors, stream->entries.count, is_checkpoint ? texts : &weights,
+        path, tensors, stream->tensors.count, is_checkpoint ? texts : &weights,
         is_checkpoint ? text_count : 1, is_checkpoint, next_piece, stream);
   free(tensors);
   free(stream->read);
@@ -117,11 +114,10 @@ Status ckpt_write_tensors(const CkptFrom *from, const char *path, CkptContent co
   int ema = content == CKPT_EMA ? plan_find_role(plan, ROLE_AVERAGE) : -1;
   for (int i = 0; i < plan->params.count; i++) {
     PlanTensor param = plan->params.at[i];
-    if (ema >= 0) param.offset += plan->states.at[ema].offset;
-    VEC_PUSH(arena, stream.entries, ((Entry){param, ema >= 0 ? ARENA_STATE : ARENA_PARAMS}));
+    if (ema >= 0) ckpt_slice(plan, &plan->states.at[ema], &plan->params.at[i], &param);
+    VEC_PUSH(arena, stream.tensors, param);
   }
-  for (int i = 0; i < states.count; i++)
-    VEC_PUSH(arena, stream.entries, ((Entry){states.at[i], ARENA_STATE}));
+  for (int i = 0; i < states.count; i++) VEC_PUSH(arena, stream.tensors, states.at[i]);
   Status status = stream_write_file(&stream, path, texts, text_count);
   arena_free(arena);
   return status;
@@ -130,11 +126,15 @@ Status ckpt_write_tensors(const CkptFrom *from, const char *path, CkptContent co
 /* The parameters, and each state that is no scratch. */
 CkptRanges ckpt_ranges(Arena *arena, const Plan *plan) {
   CkptRanges out = {0};
-  ExecRange params = {ARENA_PARAMS, 0, plan->arena_bytes[ARENA_PARAMS]};
-  if (params.bytes) VEC_PUSH(arena, out, params);
+  for (int p = 0; p < plan->places.count; p++) {
+    const PlanPlace *place = &plan->places.at[p];
+    ExecRange whole = {p, 0, place->bytes};
+    if (place->saved == SAVED_WEIGHTS && place->bytes) VEC_PUSH(arena, out, whole);
+  }
   for (int i = 0; i < plan->states.count; i++) {
     const PlanTensor *state = &plan->states.at[i];
-    ExecRange range = {ARENA_STATE, state->offset, type_bytes(&state->type)};
+    ExecRange range = {0, state->offset, type_bytes(&state->type)};
+    range.place = plan_whole_place(plan, state->place, &range.offset);
     if (!role_has(state->role, ROLE_SCRATCH)) VEC_PUSH(arena, out, range);
   }
   return out;

@@ -3,7 +3,7 @@
  * step's own, so that a step's file never tells of a best that is not on the disk. The job belongs
  * to its thread from start to join. */
 #include "runtime/checkpoint/ckpt.h"
-#include "runtime/checkpoint/ckpt_arena.h"
+#include "runtime/checkpoint/ckpt_places.h"
 #include "runtime/common/guard.h"
 #include <stdio.h>
 #include <errno.h>

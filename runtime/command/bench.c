@@ -212,7 +212,7 @@ static Status time_rows_here(Exec *exec, const void *batch, Row *rows) {
   return status;
 }
 
-/* By the device's clock, on what a step has left in the arenas. */
+/* By the device's clock, on what a step has left in memory. */
 static Status time_rows_there(Exec *exec, const void *batch, Row *rows) {
   ExecGraph graph = exec_result_graph(exec, PROGRAMME_STEP);
   int count = exec_graph_plan(exec, graph)->steps.count;

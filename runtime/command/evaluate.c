@@ -70,8 +70,7 @@ static Status set_state(Evaluator *evaluator, LeafRole role, double value) {
   Exec *exec = evaluator->exec;
   int index = plan_find_role(exec_plan(exec), role);
   if (index < 0) return STATUS_OK;
-  int64_t offset = exec_plan(exec)->states.at[index].offset;
-  return exec_write(exec, ARENA_STATE, offset, sizeof value, &value);
+  return exec_write_state(exec, index, sizeof value, &value);
 }
 
 static Status set_states(Evaluator *evaluator, bool goes_on, int64_t missing, int64_t more,

@@ -74,26 +74,28 @@ static void info_settings(const Plan *plan, FILE *out) {
 
 static void print_memory(const Plan *plan, FILE *out) {
   char size[32];
-  int64_t total = 0;
   fprintf(out, "\nmemory\n");
-  for (int i = 0; i < ARENA_COUNT; i++) {
-    total += plan->arena_bytes[i];
-    fprintf(out, "  %-10s %12s%s\n", arena_text((ArenaId)i), bytes_text(plan->arena_bytes[i], size),
-            i == ARENA_INPUT ? "  each batch that is loaded ahead takes as much again" : "");
+  for (int i = 0; i < plan->places.count; i++) {
+    const PlanPlace *place = &plan->places.at[i];
+    fprintf(out, "  %-12s %12s", place->name, bytes_text(place->bytes, size));
+    if (place->is_window) fprintf(out, "  of %s", plan->places.at[place->of].name);
+    if (i == plan_batch_place(plan))
+      fprintf(out, "  each batch that is loaded ahead takes as much again");
+    fprintf(out, "\n");
   }
-  fprintf(out, "  %-10s %12s\n", "all", bytes_text(total, size));
+  fprintf(out, "  %-12s %12s\n", "all", bytes_text(plan_memory(plan), size));
   for (int i = 0; i < plan->memory.count; i++)
     fprintf(out, "  %-28s %12s\n", plan->memory.at[i].category,
             bytes_text(plan->memory.at[i].bytes, size));
 }
 
-static void print_buffer(const PlanBuffer *buffer, FILE *out) {
+static void print_buffer(const Plan *plan, const PlanBuffer *buffer, FILE *out) {
   char type[TYPE_TEXT];
-  fprintf(out, "%s %s+%" PRId64, type_text(&buffer->type, type), arena_text(buffer->arena),
-          buffer->offset);
+  fprintf(out, "%s %s+%" PRId64, type_text(&buffer->type, type),
+          plan->places.at[buffer->place].name, buffer->offset);
 }
 
-static void info_step(const PlanGraph *graph, int index, FILE *out) {
+static void info_step(const Plan *plan, const PlanGraph *graph, int index, FILE *out) {
   const PlanStep *step = &graph->steps.at[index];
   fprintf(out, "  %3d %-6s %-18s %s", index, step_kind_text(step->kind), step->name, step->label);
   if (step->line) fprintf(out, "  (line %u)", step->line);
@@ -104,12 +106,12 @@ static void info_step(const PlanGraph *graph, int index, FILE *out) {
   if (step->arg_count) fprintf(out, "\n      ");
   for (int i = 0; i < step->arg_count; i++) {
     fprintf(out, "%s", i == step->input_count ? (i ? " -> " : "-> ") : i ? ", " : "");
-    print_buffer(&graph->buffers.at[step->args[i]], out);
+    print_buffer(plan, &graph->buffers.at[step->args[i]], out);
   }
   fprintf(out, "\n");
 }
 
-static void info_graph(const PlanGraph *graph, FILE *out) {
+static void info_graph(const Plan *plan, const PlanGraph *graph, FILE *out) {
   double flops = 0, bytes = 0;
   int count[STEP_END + 1] = {0};
   for (int i = 0; i < graph->steps.count; i++) {
@@ -121,7 +123,7 @@ static void info_graph(const PlanGraph *graph, FILE *out) {
           count[STEP_LAUNCH], count[STEP_CALL], count[STEP_COPY] + count[STEP_FILL]);
   if (count[STEP_BEGIN]) fprintf(out, ", %d begun beside", count[STEP_BEGIN]);
   fprintf(out, ", %.3f MFLOP, %.3f MB moved\n", flops * 1e-6, bytes * 1e-6);
-  for (int i = 0; i < graph->steps.count; i++) info_step(graph, i, out);
+  for (int i = 0; i < graph->steps.count; i++) info_step(plan, graph, i, out);
   if (graph->insteads.count) {
     fprintf(out, "      where cuBLASLt is found and faster, it takes the place of steps");
     for (int i = 0; i < graph->insteads.count; i++) {
@@ -150,7 +152,9 @@ static void print_programmes(const Plan *plan, FILE *out) {
       fprintf(out, "%s%s", k ? ", " : "", plan->graphs.at[run->graph].name);
       if (run->times > 1) fprintf(out, " x %" PRId64, run->times);
       if (run->positions > 1) fprintf(out, " for every %" PRId64 " tokens", run->positions);
-      if (run->averages) fprintf(out, " with the average of the parameters");
+      if (run->reads != run->instead_of)
+        fprintf(out, " with %s in place of %s", plan->places.at[run->reads].name,
+                plan->places.at[run->instead_of].name);
     }
     fprintf(out, "\n");
   }
@@ -164,7 +168,7 @@ static void print_all(const Plan *plan, FILE *out) {
   info_settings(plan, out);
   print_memory(plan, out);
   print_programmes(plan, out);
-  for (int i = 0; i < plan->graphs.count; i++) info_graph(&plan->graphs.at[i], out);
+  for (int i = 0; i < plan->graphs.count; i++) info_graph(plan, &plan->graphs.at[i], out);
 }
 
 /* Paths and labels may be anyone's. */

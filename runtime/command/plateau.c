@@ -27,14 +27,14 @@ Status plateau_note(Exec *exec, const LogStep *result, bool *is_reduced) {
   const Plan *plan = exec_plan(exec);
   *is_reduced = false;
   if (!plateau_is_used(exec)) return STATUS_OK;
-  int64_t offset = plan->states.at[plan_find_role(plan, ROLE_PLATEAU)].offset;
+  int index = plan_find_role(plan, ROLE_PLATEAU);
   const char *text = setting_text(plan->settings, key);
   Memory memory;
   Rule rule;
   double value;
   STATUS_TRY(rule_parse(key, text, &rule));
   STATUS_TRY(rule_value(key, &rule, result, &value));
-  STATUS_TRY(exec_read(exec, ARENA_STATE, offset, sizeof memory, &memory));
+  STATUS_TRY(exec_read_state(exec, index, sizeof memory, &memory));
   double threshold = setting_number(plan->settings, "train.schedule.threshold");
   if (is_progress(&memory, value, rule.is_max, threshold)) {
     memory.has_best = 1;
@@ -53,5 +53,5 @@ Status plateau_note(Exec *exec, const LogStep *result, bool *is_reduced) {
     memory.cooldown = setting_number(plan->settings, "train.schedule.cooldown");
     memory.bad = 0;
   }
-  return exec_write(exec, ARENA_STATE, offset, sizeof memory, &memory);
+  return exec_write_state(exec, index, sizeof memory, &memory);
 }

@@ -175,12 +175,6 @@ static void append_memory(Text *out, double bytes) {
     text_printf(out, "%.2f GB", bytes / 1e9);
 }
 
-static int64_t plan_memory(const Plan *plan) {
-  int64_t total = 0;
-  for (int i = 0; i < ARENA_COUNT; i++) total += plan->arena_bytes[i];
-  return total;
-}
-
 static void say_header(Training *training) {
   const Plan *plan = training->plan;
   int64_t parameters = 0;

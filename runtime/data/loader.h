@@ -16,7 +16,7 @@ typedef struct {
   int64_t first_step, end_step; /* step s is batch s % (batches of an epoch) of epoch s / … */
   bool repeat_first;            /* --overfit-batch: every batch is batch 0 of epoch 0 */
   int workers;                  /* 0: batches are filled by loader_next itself */
-  void **slots;                 /* of the plan's input arena; owned by the caller */
+  void **slots;                 /* of the plan's place for batches; owned by the caller */
   int slot_count;               /* >= holds + 2 with workers or `aside`, >= holds + 1 without */
   bool aside;                   /* without workers: loader_fill_ahead will be called */
   int holds;                    /* a batch stays as it is for so many further loader_next */

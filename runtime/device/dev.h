@@ -24,14 +24,14 @@ typedef struct {
   uint64_t seed; /* of runtime/common/order.h; the epoch is the step / (samples / batch) */
   const PlanTensor *inputs;
   int input_count;
-  int64_t batch_bytes; /* of the input arena */
+  int64_t batch_bytes; /* of the place input */
   /* Fills a batch with samples [first, first + batch), the last ones repeated beyond the end. */
   Status (*fill)(void *context, int64_t first, void *batch);
   void *context;
 } DeviceData;
 typedef struct DeviceKept DeviceKept; /* a split on the device */
 
-/* A part of the output arena. */
+/* A part of the place output. */
 typedef struct {
   int64_t offset, bytes;
 } DevicePiece;
@@ -73,7 +73,8 @@ typedef struct DeviceType {
   Status (*read)(Device *device, void *to, const char *from, int64_t bytes);
   /* Rounds `count` f32 to f16 or bf16, as element_round does, behind all runs so far. */
   Status (*round)(Device *device, char *to, const char *from, int64_t count, DType dtype);
-  /* Binds plan->graphs.at[which]; base[] are the arenas, base[ARENA_INPUT] unused. */
+  /* Binds plan->graphs.at[which]; base[]: by place of the plan; that
+   * of batches is NULL. */
   Status (*bind)(Device *device, const Artifact *artifact, int which, char *const *base,
                  DeviceGraph **out);
   void (*unbind)(DeviceGraph *graph); /* NULL is fine */
@@ -104,17 +105,17 @@ typedef struct DeviceType {
                   int64_t *ticket);
   /* Has the fetch of this ticket ended? `wait`: waits until it has. */
   Status (*fetched)(Device *device, int64_t ticket, bool wait, bool *is_done);
-  /* Memory for a copy beside the arenas; *out is NULL if less than twice that is free. May be
+  /* Memory for a copy beside the places; *out is NULL if less than twice that is free. May be
    * freed by any thread. */
   Status (*spare)(Device *device, int64_t bytes, char **out);
   void (*spare_free)(Device *device, char *memory);
-  /* From an arena to memory of `spare`, behind all runs so far and before all later ones. */
+  /* From a place to memory of `spare`, behind all runs so far and before all later ones. */
   Status (*copy)(Device *device, char *to, const char *from, int64_t bytes);
   /* From memory of `spare`, on a thread of the caller's, while graphs run. */
   Status (*read_beside)(Device *device, void *to, const char *from, int64_t bytes);
   Status (*speed)(Device *device, DeviceSpeed *out);
   /* How long steps [first, end) take on the device when repeated, in nanoseconds: they run many
-   * times on what the arenas hold. *by: what does the work if it is no kernel of the artifact.
+   * times on what the places hold. *by: what does the work if it is no kernel of the artifact.
    * *time is -1 for steps that a call which began before has done. */
   Status (*time_part)(DeviceGraph *graph, int first, int end, int64_t *time, const char **by);
   /* Runs step `index` of the plan and counts. */

@@ -158,23 +158,10 @@ static Status read_scores(Decoder *decoder, int64_t texts, int64_t at, int64_t r
   int64_t count = decoder->output->type.shape.dim[2], bytes = count * (int64_t)sizeof(float);
   STATUS_TRY(exec_sync(decoder->exec));
   for (int64_t t = 0; t < texts; t++)
-    STATUS_TRY(exec_read(decoder->exec, decoder->output->arena,
+    STATUS_TRY(exec_read(decoder->exec, decoder->output->place,
                          decoder->output->offset + (t * rows + at) * bytes, bytes,
                          score + t * count));
   return STATUS_OK;
-}
-
-/* Positions that nobody sees yet are multiplied by zero, which must not meet what is no number. */
-static Status clear_caches(Decoder *decoder) {
-  enum { PIECE = 1 << 20 };
-  int64_t all = exec_plan(decoder->exec)->cache_bytes;
-  char *zeros = all ? calloc(1, PIECE) : NULL;
-  if (all && !zeros) return status_errno(ENOMEM, "generate");
-  Status status = STATUS_OK;
-  for (int64_t at = 0; at < all && status == STATUS_OK; at += PIECE)
-    status = exec_write(decoder->exec, ARENA_WORK, at, all - at < PIECE ? all - at : PIECE, zeros);
-  free(zeros);
-  return status;
 }
 
 /* The graphs count on from here. */
@@ -182,14 +169,13 @@ static Status set_position(Decoder *decoder, int64_t position) {
   STATUS_TRY(exec_sync(decoder->exec));
   decoder->done = position;
   decoder->is_moved = false;
-  return exec_write(decoder->exec, ARENA_STATE,
-                    exec_plan(decoder->exec)->states.at[decoder->position].offset, sizeof position,
-                    &position);
+  return exec_write_state(decoder->exec, decoder->position, sizeof position, &position);
 }
 
 static Status forget(Decoder *decoder, int64_t first) {
   STATUS_TRY(exec_sync(decoder->exec));
-  STATUS_TRY(clear_caches(decoder));
+  /* positions that are not there yet are multiplied by zero, which must not meet what is no number */
+  STATUS_TRY(exec_clear(decoder->exec, FOR_TEXT));
   decoder->first = first;
   return set_position(decoder, 0);
 }

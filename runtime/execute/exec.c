@@ -1,4 +1,4 @@
-/* exec: see exec.h. Knows a device only through its table; owns the arenas. */
+/* exec: see exec.h. Knows a device only through its table; owns the memory of the places. */
 #include "runtime/execute/exec.h"
 #include "runtime/execute/exec_fetch.h"
 #include "runtime/execute/init.h"
@@ -10,10 +10,19 @@
 
 Plan *exec_plan(const Exec *exec) { return exec->plan; }
 const PlanGraph *exec_graph_plan(const Exec *exec, ExecGraph graph) {
-  return &exec->plan->graphs.at[graph % exec->plan->graphs.count];
+  const PlanRun *run = plan_run_at(exec->plan, graph - exec->plan->graphs.count);
+  return &exec->plan->graphs.at[run ? run->graph : graph];
 }
+/* A graph of the plan as it is, or behind all of them, by the first such run, one that reads a place
+ * in place of another one. */
 ExecGraph exec_graph_of(const Plan *plan, const PlanRun *run) {
-  return run->graph + (run->averages ? plan->graphs.count : 0);
+  const PlanRun *other;
+  if (run->reads == run->instead_of) return run->graph;
+  for (int i = 0; (other = plan_run_at(plan, i)) != NULL; i++)
+    if (other->graph == run->graph && other->reads == run->reads &&
+        other->instead_of == run->instead_of)
+      return plan->graphs.count + i;
+  return run->graph;
 }
 ExecGraph exec_result_graph(const Exec *exec, const char *programme) {
   const PlanProgramme *found = plan_find_programme(exec->plan, programme);
@@ -47,38 +56,49 @@ static void find_graphs(const Exec *exec, const ExecOptions *options, bool *is_b
   }
 }
 
-/* With averages it reads these where it would read the parameters: they are as large (plan_check). */
 static Status bind(Exec *exec, ExecGraph graph) {
-  int count = exec->plan->graphs.count;
-  char *base[ARENA_COUNT];
-  memcpy(base, exec->base, sizeof base);
-  if (graph >= count)
-    base[ARENA_PARAMS] = exec->base[ARENA_STATE] +
-                         exec->plan->states.at[plan_find_role(exec->plan, ROLE_AVERAGE)].offset;
-  return exec->type->bind(exec->device, exec->artifact, graph % count, base, &exec->graph[graph]);
+  const Plan *plan = exec->plan;
+  const PlanRun *run = plan_run_at(plan, graph - plan->graphs.count);
+  char *instead = NULL;
+  if (run) {
+    instead = exec->base[run->instead_of];
+    exec->base[run->instead_of] = exec->base[run->reads];
+  }
+  Status status = exec->type->bind(exec->device, exec->artifact, run ? run->graph : graph,
+                                   exec->base, &exec->graph[graph]);
+  if (run) exec->base[run->instead_of] = instead;
+  return status;
 }
 
-/* Gradients and activations are needed as far as graphs reach that will run, rounded parameters
- * where one reads any. */
-static int64_t bytes_for(const Exec *exec, ArenaId arena, const bool *is_bound) {
-  int64_t bytes = exec->plan->arena_bytes[arena], end = 0;
-  if (!is_bound || (arena != ARENA_GRADS && arena != ARENA_WORK && arena != ARENA_NARROW))
-    return bytes;
-  for (int g = 0; g < exec->graph_count; g++)
+/* Of a place that is not saved, nor the host's, what graphs reach that will run; rounded elements
+ * all where one reads any. A window has what there is of its place. */
+static void find_bytes(Exec *exec, const bool *is_bound) {
+  const Plan *plan = exec->plan;
+  for (ExecGraph g = 0; g < exec->graph_count; g++)
     for (int i = 0; is_bound[g] && i < exec_graph_plan(exec, g)->buffers.count; i++) {
       const PlanBuffer *buffer = &exec_graph_plan(exec, g)->buffers.at[i];
       int64_t last = buffer->offset + type_bytes(&buffer->type);
-      if (buffer->arena == arena && last > end) end = last;
+      if (last > exec->bytes[buffer->place]) exec->bytes[buffer->place] = last;
     }
-  end = (end + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
-  return end < bytes && (arena != ARENA_NARROW || !end) ? end : bytes;
+  for (int p = 0; p < plan->places.count; p++) {
+    const PlanPlace *place = &plan->places.at[p];
+    int64_t reach = (exec->bytes[p] + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
+    bool is_all = place->saved || place->host || reach > place->bytes ||
+                  (place->elements == ELEMENTS_ROUNDED && reach);
+    exec->bytes[p] = is_all ? place->bytes : reach;
+  }
+  for (int p = 0; p < plan->places.count; p++) {
+    const PlanPlace *place = &plan->places.at[p];
+    int64_t left = place->is_window ? exec->bytes[place->of] - place->offset : place->bytes;
+    if (place->is_window) exec->bytes[p] = left < 0 ? 0 : left < place->bytes ? left : place->bytes;
+  }
 }
 
 /* A device with memory of its own checks that itself. */
 static Status check_room(const Exec *exec) {
   int64_t need = 0, room = room_of_host();
-  for (int i = 0; i < ARENA_COUNT; i++)
-    if (__builtin_add_overflow(need, exec->bytes[i], &need)) need = INT64_MAX;
+  for (int p = 0; p < exec->plan->places.count; p++)
+    if (!exec->plan->places.at[p].is_window) need += exec->bytes[p];
   if (!exec->type->is_host_memory || need <= room) return STATUS_OK;
   return status_fail(
       STATUS_FAULT,
@@ -89,12 +109,16 @@ static Status check_room(const Exec *exec) {
 }
 
 static Status make_memory(Exec *exec, const bool *is_bound) {
-  for (int i = 0; i < ARENA_COUNT; i++) exec->bytes[i] = bytes_for(exec, (ArenaId)i, is_bound);
+  const Plan *plan = exec->plan;
+  find_bytes(exec, is_bound);
   STATUS_TRY(check_room(exec));
   STATUS_TRY(artifact_load(exec->artifact));
-  for (int i = 0; i < ARENA_COUNT; i++)
-    if (i != ARENA_INPUT)
-      STATUS_TRY(exec->type->alloc(exec->device, exec->bytes[i], &exec->base[i]));
+  for (int p = 0; p < plan->places.count; p++)
+    if (!plan->places.at[p].is_window && p != plan_batch_place(plan))
+      STATUS_TRY(exec->type->alloc(exec->device, exec->bytes[p], &exec->base[p]));
+  for (int p = 0; p < plan->places.count; p++)
+    if (plan->places.at[p].is_window)
+      exec->base[p] = exec->base[plan->places.at[p].of] + plan->places.at[p].offset;
   return STATUS_OK;
 }
 
@@ -105,7 +129,7 @@ static Status make(Exec *exec, const ExecOptions *options, bool *is_bound) {
   STATUS_TRY(dev_find(options->device, exec->artifact, &exec->type, &device));
   STATUS_TRY(exec->type->open(exec->artifact, &device, &exec->device));
   find_graphs(exec, options, is_bound);
-  STATUS_TRY(make_memory(exec, options->only ? is_bound : NULL));
+  STATUS_TRY(make_memory(exec, is_bound));
   for (ExecGraph g = 0; g < exec->graph_count; g++)
     if (is_bound[g]) STATUS_TRY(bind(exec, g));
   return STATUS_OK;
@@ -116,13 +140,17 @@ Status exec_new(Artifact *artifact, const ExecOptions *options, Exec **out) {
   if (!exec) return status_fail(STATUS_FAULT, "out of memory");
   exec->artifact = artifact;
   exec->plan = artifact->plan;
-  exec->graph_count = 2 * exec->plan->graphs.count;
+  exec->graph_count = exec->plan->graphs.count + plan_run_count(exec->plan);
+  exec->base = calloc((size_t)exec->plan->places.count + 1, sizeof *exec->base);
+  exec->bytes = calloc((size_t)exec->plan->places.count + 1, sizeof *exec->bytes);
+  exec->rounded = calloc((size_t)exec->plan->places.count + 1, sizeof *exec->rounded);
   exec->graph = calloc((size_t)exec->graph_count + 1, sizeof *exec->graph);
   exec->places = calloc((size_t)exec->graph_count + 1, sizeof *exec->places);
   bool *is_bound = calloc((size_t)exec->graph_count + 1, sizeof *is_bound);
-  Status status = exec->graph && exec->places && is_bound
-                      ? make(exec, options, is_bound)
-                      : status_fail(STATUS_FAULT, "out of memory");
+  bool has_all = exec->base && exec->bytes && exec->rounded && exec->graph && exec->places;
+  for (int p = 0; exec->rounded && p < exec->plan->places.count; p++) exec->rounded[p] = -1;
+  Status status = has_all && is_bound ? make(exec, options, is_bound)
+                                      : status_fail(STATUS_FAULT, "out of memory");
   free(is_bound);
   if (status != STATUS_OK) {
     exec_free(exec);
@@ -138,9 +166,13 @@ void exec_free(Exec *exec) {
   for (int i = 0; exec->graph && i < exec->graph_count; i++)
     if (exec->graph[i]) exec->type->unbind(exec->graph[i]);
   free(exec->graph);
-  for (int i = 0; i < ARENA_COUNT; i++)
-    if (exec->base[i]) exec->type->free(exec->device, exec->base[i], exec->bytes[i]);
+  for (int p = 0; exec->base && p < exec->plan->places.count; p++)
+    if (exec->base[p] && !exec->plan->places.at[p].is_window)
+      exec->type->free(exec->device, exec->base[p], exec->bytes[p]);
   if (exec->device) exec->type->close(exec->device);
+  free(exec->base);
+  free(exec->bytes);
+  free(exec->rounded);
   free(exec);
 }
 
@@ -154,12 +186,12 @@ Status exec_write_settings(Exec *exec) {
   for (int i = 0; i < exec->plan->scalars.count; i++) {
     const PlanTensor *scalar = &exec->plan->scalars.at[i];
     double value = setting_number(exec->plan->settings, scalar->name);
-    STATUS_TRY(exec_write(exec, ARENA_SETTINGS, scalar->offset, sizeof value, &value));
+    STATUS_TRY(exec_write(exec, scalar->place, scalar->offset, sizeof value, &value));
   }
   return STATUS_OK;
 }
 
-static Status init_list(Exec *exec, ArenaId arena, const PlanTensor *list, int count,
+static Status init_list(Exec *exec, bool is_states, const PlanTensor *list, int count,
                         uint64_t seed) {
   for (int i = 0; i < count; i++) {
     int64_t bytes = type_bytes(&list[i].type);
@@ -167,46 +199,55 @@ static Status init_list(Exec *exec, ArenaId arena, const PlanTensor *list, int c
     if (!values) return status_fail(STATUS_FAULT, "out of memory");
     /* the stream tells parameters from states, and one from the next */
     Status status = init_fill(&list[i].init, &list[i].type, seed,
-                              (uint32_t)(list[i].stream * 2 + (arena == ARENA_STATE)), values);
+                              (uint32_t)(list[i].stream * 2 + is_states), values);
     if (status == STATUS_OK) status = permute_in_place(&list[i], true, values);
-    if (status == STATUS_OK) status = exec_write(exec, arena, list[i].offset, bytes, values);
+    if (status == STATUS_OK)
+      status = exec_write(exec, list[i].place, list[i].offset, bytes, values);
     free(values);
     if (status != STATUS_OK) return status_prefix(status, "%s", list[i].name);
   }
   return STATUS_OK;
 }
 
-/* Sums over the parts of a batch begin where the first part is, but a kernel may look at them. */
-static Status clear_grads(Exec *exec) {
-  int64_t bytes = exec->plan->arena_bytes[ARENA_GRADS];
-  char *zeros = calloc(1, (size_t)bytes + 1);
-  if (!zeros) return status_fail(STATUS_FAULT, "out of memory");
-  Status status = bytes ? exec_write(exec, ARENA_GRADS, 0, bytes, zeros) : STATUS_OK;
+Status exec_clear(Exec *exec, PlaceLife life) {
+  enum { PIECE = 1 << 20 };
+  char *zeros = calloc(1, PIECE);
+  Status status = zeros ? STATUS_OK : status_fail(STATUS_FAULT, "out of memory");
+  for (int p = 0; p < exec->plan->places.count; p++) {
+    int64_t all = exec->plan->places.at[p].life == life ? exec->bytes[p] : 0;
+    for (int64_t at = 0; at < all && status == STATUS_OK; at += PIECE)
+      status = exec_write(exec, p, at, all - at < PIECE ? all - at : PIECE, zeros);
+  }
   free(zeros);
   return status;
 }
 
 Status exec_init(Exec *exec, uint64_t seed) {
   const Plan *plan = exec->plan;
-  STATUS_TRY(init_list(exec, ARENA_PARAMS, plan->params.at, plan->params.count, seed));
+  STATUS_TRY(init_list(exec, false, plan->params.at, plan->params.count, seed));
   STATUS_TRY(exec_init_states(exec, seed));
-  return exec_parts(exec) > 1 ? clear_grads(exec) : STATUS_OK;
+  /* sums over the parts of a batch begin where the first part is */
+  return exec_parts(exec) > 1 ? exec_clear(exec, FOR_STEP) : STATUS_OK;
 }
 
 Status exec_init_states(Exec *exec, uint64_t seed) {
-  return init_list(exec, ARENA_STATE, exec->plan->states.at, exec->plan->states.count, seed);
+  return init_list(exec, true, exec->plan->states.at, exec->plan->states.count, seed);
 }
 
 /* ── running ──────────────────────────────────────────────────────────────────────────────── */
+int64_t exec_batch_bytes(const Exec *exec) {
+  return plan_place_bytes(exec->plan, plan_batch_place(exec->plan));
+}
+
 Status exec_batch_new(Exec *exec, void **out) {
   char *memory;
-  STATUS_TRY(exec->type->alloc_host(exec->device, exec->plan->arena_bytes[ARENA_INPUT], &memory));
+  STATUS_TRY(exec->type->alloc_host(exec->device, exec_batch_bytes(exec), &memory));
   *out = memory;
   return STATUS_OK;
 }
 
 void exec_batch_free(Exec *exec, void *batch) {
-  if (batch) exec->type->free_host(exec->device, batch, exec->plan->arena_bytes[ARENA_INPUT]);
+  if (batch) exec->type->free_host(exec->device, batch, exec_batch_bytes(exec));
 }
 
 int exec_holds(const Exec *exec) { return exec->type->holds; }
@@ -334,7 +375,7 @@ Status exec_scalar(Exec *exec, ExecGraph graph, int output, double *value) {
   _Alignas(8) char bytes[8];
   if (shape_elements(&found->type.shape) != 1)
     return status_fail(STATUS_USER, "%s is not a scalar", found->name);
-  STATUS_TRY(exec_read(exec, ARENA_OUTPUT, found->offset, dtype_bytes(found->type.dtype), bytes));
+  STATUS_TRY(exec_read(exec, found->place, found->offset, dtype_bytes(found->type.dtype), bytes));
   *value = exec_scalar_value(found->type.dtype, bytes);
   return STATUS_OK;
 }
@@ -344,27 +385,27 @@ Status exec_read_output(Exec *exec, ExecGraph graph, int output, void *to, int64
   if (bytes != type_bytes(&found->type))
     return status_fail(STATUS_USER, "%s has %lld bytes, not %lld", found->name,
                        (long long)type_bytes(&found->type), (long long)bytes);
-  return exec_read(exec, found->arena, found->offset, bytes, to);
+  return exec_read(exec, found->place, found->offset, bytes, to);
 }
 
 /* ── memory ───────────────────────────────────────────────────────────────────────────────── */
-static Status check_range(const Exec *exec, ArenaId arena, int64_t offset, int64_t bytes) {
-  int64_t size = exec->bytes[arena];
-  if (exec->base[arena] && offset >= 0 && bytes >= 0 && offset <= size && bytes <= size - offset)
+static Status check_range(const Exec *exec, int place, int64_t offset, int64_t bytes) {
+  int64_t size = exec->bytes[place];
+  if (exec->base[place] && offset >= 0 && bytes >= 0 && offset <= size && bytes <= size - offset)
     return STATUS_OK;
-  return status_fail(STATUS_USER, "bytes %lld+%lld lie outside of arena %s", (long long)offset,
-                     (long long)bytes, arena_text(arena));
+  return status_fail(STATUS_USER, "bytes %lld+%lld lie outside of place %s", (long long)offset,
+                     (long long)bytes, exec->plan->places.at[place].name);
 }
 
-Status exec_read(Exec *exec, ArenaId arena, int64_t offset, int64_t bytes, void *to) {
-  STATUS_TRY(check_range(exec, arena, offset, bytes));
-  return exec->type->read(exec->device, to, exec->base[arena] + offset, bytes);
+Status exec_read(Exec *exec, int place, int64_t offset, int64_t bytes, void *to) {
+  STATUS_TRY(check_range(exec, place, offset, bytes));
+  return exec->type->read(exec->device, to, exec->base[place] + offset, bytes);
 }
 
-Status exec_write(Exec *exec, ArenaId arena, int64_t offset, int64_t bytes, const void *from) {
-  STATUS_TRY(check_range(exec, arena, offset, bytes));
-  exec_round_written(exec, arena);
-  return exec->type->write(exec->device, exec->base[arena] + offset, from, bytes);
+Status exec_write(Exec *exec, int place, int64_t offset, int64_t bytes, const void *from) {
+  STATUS_TRY(check_range(exec, place, offset, bytes));
+  exec_round_written(exec, place);
+  return exec->type->write(exec->device, exec->base[place] + offset, from, bytes);
 }
 
 static int find_tensor(const PlanTensor *list, int count, const char *name) {
@@ -381,15 +422,25 @@ int exec_find_state(const Exec *exec, const char *name) {
   return find_tensor(exec->plan->states.at, exec->plan->states.count, name);
 }
 
+Status exec_read_state(Exec *exec, int index, int64_t bytes, void *to) {
+  const PlanTensor *state = &exec->plan->states.at[index];
+  return exec_read(exec, state->place, state->offset, bytes, to);
+}
+
+Status exec_write_state(Exec *exec, int index, int64_t bytes, const void *from) {
+  const PlanTensor *state = &exec->plan->states.at[index];
+  return exec_write(exec, state->place, state->offset, bytes, from);
+}
+
 Status exec_step(Exec *exec, int64_t *step) {
   int index = plan_find_role(exec->plan, ROLE_STEP);
   *step = 0;
   if (index < 0) return STATUS_OK;
-  return exec_read(exec, ARENA_STATE, exec->plan->states.at[index].offset, sizeof *step, step);
+  return exec_read_state(exec, index, sizeof *step, step);
 }
 
 Status exec_set_step(Exec *exec, int64_t step) {
   int index = plan_find_role(exec->plan, ROLE_STEP);
   if (index < 0) return STATUS_OK;
-  return exec_write(exec, ARENA_STATE, exec->plan->states.at[index].offset, sizeof step, &step);
+  return exec_write_state(exec, index, sizeof step, &step);
 }

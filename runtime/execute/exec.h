@@ -5,7 +5,7 @@
  *   Artifact *artifact; Exec *exec;
  *   artifact_open("model.so", &artifact);
  *   exec_new(artifact, &(ExecOptions){0}, &exec);
- *   exec_write_settings(exec);               // plan->settings -> the settings arena
+ *   exec_write_settings(exec);               // plan->settings -> the place settings
  *   exec_init(exec, seed);                   // parameters, states; the step counter is 0
  *   ExecGraph step = exec_result_graph(exec, PROGRAMME_STEP);
  *   exec_run(exec, step, batch);             // forward, backward, update; in parts: programme.h
@@ -58,10 +58,11 @@ STATUS_CHECKED Status exec_init(Exec *exec, uint64_t seed);
 STATUS_CHECKED Status exec_init_states(Exec *exec, uint64_t seed);
 
 /* ── running ──────────────────────────────────────────────────────────────────────────────── */
-/* A batch is plan->arena_bytes[ARENA_INPUT] bytes, 64-byte aligned, with each input at its
+/* A batch is exec_batch_bytes long, 64-byte aligned, with each input at its
  * PlanTensor offset. It must not change until exec_run has returned and exec_holds further runs
  * have, or results of its own run were read, or exec_sync. On the cpu exec_holds is 0. */
 int exec_holds(const Exec *exec);
+int64_t exec_batch_bytes(const Exec *exec);
 STATUS_CHECKED Status exec_batch_new(Exec *exec, void **out); /* zeroed */
 void exec_batch_free(Exec *exec, void *batch);                /* NULL is fine */
 /* exec_run, and idle(context) on a thread with nothing to do: see DeviceType.run_beside. */
@@ -88,7 +89,7 @@ STATUS_CHECKED Status exec_sync(Exec *exec);
 
 /* ── results: each call sees the values of the last exec_run of that graph ─────────────────── */
 /* Index in the outputs of exec_graph_plan, -1 if none. kind: "loss", "metric", "output" or NULL for
- * any; name NULL for any. The graphs share their arenas: read before the next run. */
+ * any; name NULL for any. The graphs share their places: read before the next run. */
 int exec_find_output(const Exec *exec, ExecGraph graph, const char *kind, const char *name);
 /* The value of a scalar output of any dtype. */
 STATUS_CHECKED Status exec_scalar(Exec *exec, ExecGraph graph, int output, double *value);
@@ -127,9 +128,15 @@ STATUS_CHECKED Status exec_count_step(Exec *exec, ExecGraph graph, const void *b
 STATUS_CHECKED Status exec_speed(Exec *exec, DeviceSpeed *out);
 
 /* ── memory: for checkpoints, --init, --save ──────────────────────────────────────────────── */
-STATUS_CHECKED Status exec_read(Exec *exec, ArenaId arena, int64_t offset, int64_t bytes, void *to);
-STATUS_CHECKED Status exec_write(Exec *exec, ArenaId arena, int64_t offset, int64_t bytes,
+/* `place`: of plan->places, but none of batches. */
+STATUS_CHECKED Status exec_read(Exec *exec, int place, int64_t offset, int64_t bytes, void *to);
+STATUS_CHECKED Status exec_write(Exec *exec, int place, int64_t offset, int64_t bytes,
                                  const void *from);
+/* The first bytes of plan->states.at[index]. */
+STATUS_CHECKED Status exec_read_state(Exec *exec, int index, int64_t bytes, void *to);
+STATUS_CHECKED Status exec_write_state(Exec *exec, int index, int64_t bytes, const void *from);
+/* Zeros to all places of this life. */
+STATUS_CHECKED Status exec_clear(Exec *exec, PlaceLife life);
 /* Index in plan->params or plan->states by name, or -1. */
 int exec_find_param(const Exec *exec, const char *name);
 int exec_find_state(const Exec *exec, const char *name);

@@ -18,22 +18,22 @@ static int64_t first_bad(DType dtype, const void *values, int64_t count) {
   return -1;
 }
 
-/* What lies in an arena, or with `at` there: *bad is the first element that is no finite number.
+/* What lies in a place, or with `at` there: *bad is the first element that is no finite number.
  * Where the host cannot look itself, piece by piece. */
-static Status find_bad(Exec *exec, ArenaId arena, int64_t offset, const Type *type, const void *at,
+static Status find_bad(Exec *exec, int place, int64_t offset, const Type *type, const void *at,
                        int64_t *bad) {
   enum { PIECE = 1 << 20 }; /* elements */
   int64_t count = shape_elements(&type->shape), bytes = dtype_bytes(type->dtype);
   *bad = -1;
   if (!dtype_is_float(type->dtype)) return STATUS_OK;
-  if (!at && exec->type->is_host_memory) at = exec->base[arena] + offset;
+  if (!at && exec->type->is_host_memory) at = exec->base[place] + offset;
   char *copy = at ? NULL : malloc((size_t)((count < PIECE ? count : PIECE) * bytes) + 1);
   if (!at && !copy) return status_fail(STATUS_FAULT, "out of memory");
   if (at) *bad = first_bad(type->dtype, at, count);
   Status status = STATUS_OK;
   for (int64_t i = 0; !at && i < count && *bad < 0 && status == STATUS_OK; i += PIECE) {
     int64_t part = count - i < PIECE ? count - i : PIECE;
-    status = exec_read(exec, arena, offset + i * bytes, part * bytes, copy);
+    status = exec_read(exec, place, offset + i * bytes, part * bytes, copy);
     if (status == STATUS_OK) *bad = first_bad(type->dtype, copy, part);
     if (*bad >= 0) *bad += i;
   }
@@ -49,8 +49,8 @@ static Status check_given(Exec *exec, const char *batch) {
     bool is_input = i < plan->inputs.count;
     const PlanTensor *t = is_input ? &plan->inputs.at[i] : &plan->params.at[i - plan->inputs.count];
     int64_t bad;
-    STATUS_TRY(find_bad(exec, ARENA_PARAMS, t->offset, &t->type,
-                        is_input ? batch + t->offset : NULL, &bad));
+    STATUS_TRY(
+        find_bad(exec, t->place, t->offset, &t->type, is_input ? batch + t->offset : NULL, &bad));
     if (bad >= 0)
       return status_fail(STATUS_USER,
                          "%s %s is not finite before anything is computed (element "
@@ -67,7 +67,7 @@ static Status check_step(Exec *exec, const PlanGraph *graph, int index) {
     const PlanBuffer *buffer = &graph->buffers.at[step->args[i]];
     int64_t bad;
     char type[TYPE_TEXT];
-    STATUS_TRY(find_bad(exec, buffer->arena, buffer->offset, &buffer->type, NULL, &bad));
+    STATUS_TRY(find_bad(exec, buffer->place, buffer->offset, &buffer->type, NULL, &bad));
     if (bad >= 0)
       return status_fail(
           STATUS_USER,
@@ -97,7 +97,7 @@ Status exec_check_params(Exec *exec) {
   for (int i = 0; i < plan->params.count; i++) {
     const PlanTensor *param = &plan->params.at[i];
     int64_t bad;
-    STATUS_TRY(find_bad(exec, ARENA_PARAMS, param->offset, &param->type, NULL, &bad));
+    STATUS_TRY(find_bad(exec, param->place, param->offset, &param->type, NULL, &bad));
     if (bad >= 0)
       return status_fail(STATUS_USER, "parameter %s is not finite (element %lld of %s)",
                          param->name, (long long)storage_element(&param->storage, bad),

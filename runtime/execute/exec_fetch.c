@@ -111,9 +111,9 @@ Status exec_fetch(Exec *exec, ExecGraph graph, int64_t tag) {
                                  fetch->rows, &fetch->ticket));
   } else {
     char *to = fetch->rows;
+    int place = plan_result_place(exec->plan);
     for (int i = 0; i < places->piece_count; i++) {
-      STATUS_TRY(
-          exec_read(exec, ARENA_OUTPUT, places->piece[i].offset, places->piece[i].bytes, to));
+      STATUS_TRY(exec_read(exec, place, places->piece[i].offset, places->piece[i].bytes, to));
       to += places->piece[i].bytes;
     }
   }

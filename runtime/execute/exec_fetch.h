@@ -6,7 +6,7 @@
 
 enum { EXEC_FETCHES = 16 };
 
-/* The scalar outputs of a graph, as parts of the output arena. */
+/* The scalar outputs of a graph, as parts of the place that the host reads. */
 typedef struct {
   DevicePiece *piece;
   int piece_count;
@@ -26,10 +26,10 @@ struct Exec {
   Plan *plan;
   const DeviceType *type;
   Device *device;
-  char *base[ARENA_COUNT];    /* ARENA_INPUT: NULL, its base moves */
-  int64_t bytes[ARENA_COUNT]; /* of each */
-  enum { ROUNDED_PARAMS, ROUNDED_EMA, ROUNDED_NONE } rounded; /* what ARENA_NARROW is made of */
-  DeviceGraph **graph;                                        /* by ExecGraph; NULL: not there */
+  char **base;    /* by place; that of a batch: NULL, its address changes from run to run */
+  int64_t *bytes; /* by place: that there are, at most the plan's */
+  int *rounded;   /* by place of ELEMENTS_ROUNDED: the place that it was rounded from; -1: none */
+  DeviceGraph **graph; /* by ExecGraph; NULL: not there */
   int graph_count;
   int last_steps; /* of the last run */
   /* exec_fetch.c; made at the first fetch */
@@ -41,9 +41,9 @@ struct Exec {
 };
 
 void exec_fetch_free(Exec *exec);
-/* exec_round.c: before a graph runs, so that the rounded parameters are those that it reads, the
- * parameters' or their average's; and where an arena is written from outside. */
+/* exec_round.c: before a graph runs, so that rounded elements are those of the place that it reads, the
+ * parameters' or their average's; and where a place is written from outside. */
 Status exec_round_ready(Exec *exec, ExecGraph graph);
-void exec_round_written(Exec *exec, ArenaId arena);
+void exec_round_written(Exec *exec, int place);
 double exec_scalar_value(DType dtype, const void *bytes);
 #endif

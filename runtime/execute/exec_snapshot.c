@@ -53,9 +53,9 @@ static Status copy(ExecSnapshot *snapshot, Exec *exec) {
     const ExecRange *range = &snapshot->range[i];
     if (snapshot->is_on_device)
       STATUS_TRY(snapshot->type->copy(snapshot->device, snapshot->at + at,
-                                      exec->base[range->arena] + range->offset, range->bytes));
+                                      exec->base[range->place] + range->offset, range->bytes));
     else
-      STATUS_TRY(exec_read(exec, range->arena, range->offset, range->bytes, snapshot->at + at));
+      STATUS_TRY(exec_read(exec, range->place, range->offset, range->bytes, snapshot->at + at));
     at += range->bytes;
   }
   return STATUS_OK;
@@ -84,12 +84,12 @@ Status exec_snapshot_new(Exec *exec, const ExecRange *ranges, int count, unsigne
   return status;
 }
 
-Status exec_snapshot_read(const ExecSnapshot *snapshot, ArenaId arena, int64_t offset,
-                          int64_t bytes, void *to) {
+Status exec_snapshot_read(const ExecSnapshot *snapshot, int place, int64_t offset, int64_t bytes,
+                          void *to) {
   int64_t at = 0;
   for (int i = 0; i < snapshot->count; at += snapshot->range[i++].bytes) {
     const ExecRange *range = &snapshot->range[i];
-    if (range->arena != arena || offset < range->offset || bytes < 0 ||
+    if (range->place != place || offset < range->offset || bytes < 0 ||
         offset + bytes > range->offset + range->bytes)
       continue;
     const char *from = snapshot->at + at + (offset - range->offset);
@@ -98,8 +98,8 @@ Status exec_snapshot_read(const ExecSnapshot *snapshot, ArenaId arena, int64_t o
     if (bytes) memcpy(to, from, (size_t)bytes);
     return STATUS_OK;
   }
-  return status_fail(STATUS_FAULT, "bytes %lld+%lld of arena %s were not copied", (long long)offset,
-                     (long long)bytes, arena_text(arena));
+  return status_fail(STATUS_FAULT, "bytes %lld+%lld of place %d were not copied", (long long)offset,
+                     (long long)bytes, place);
 }
 
 bool exec_snapshot_is_on_device(const ExecSnapshot *snapshot) { return snapshot->is_on_device; }

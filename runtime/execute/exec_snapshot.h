@@ -7,7 +7,7 @@
 #include "runtime/execute/exec.h"
 
 typedef struct {
-  ArenaId arena;
+  int place;
   int64_t offset, bytes;
 } ExecRange;
 typedef struct ExecSnapshot ExecSnapshot;
@@ -17,8 +17,8 @@ enum { SNAPSHOT_ON_DEVICE = 1, SNAPSHOT_ON_HOST = 2, SNAPSHOT_ANYWHERE = 3 };
 STATUS_CHECKED Status exec_snapshot_new(Exec *exec, const ExecRange *ranges, int count,
                                         unsigned where, ExecSnapshot **out);
 /* From any one thread at a time. What is read lies within one of the ranges. */
-STATUS_CHECKED Status exec_snapshot_read(const ExecSnapshot *snapshot, ArenaId arena,
-                                         int64_t offset, int64_t bytes, void *to);
+STATUS_CHECKED Status exec_snapshot_read(const ExecSnapshot *snapshot, int place, int64_t offset,
+                                         int64_t bytes, void *to);
 bool exec_snapshot_is_on_device(const ExecSnapshot *snapshot);
 void exec_snapshot_free(ExecSnapshot *snapshot); /* from any thread; NULL is fine */
 #endif

@@ -50,7 +50,7 @@ static Status feed_keep(Feed *feed) {
                      .seed = feed->options.seed,
                      .inputs = plan->inputs.at,
                      .input_count = plan->inputs.count,
-                     .batch_bytes = plan->arena_bytes[ARENA_INPUT],
+                     .batch_bytes = exec_batch_bytes(feed->exec),
                      .fill = fill,
                      .context = feed};
   feed->samples = calloc((size_t)feed->batch, sizeof *feed->samples);
@@ -187,6 +187,4 @@ Status feed_run(Feed *feed, int64_t most, int64_t *steps) {
 
 bool feed_is_kept(const Feed *feed) { return feed->kept != NULL; }
 
-int64_t feed_memory(const Feed *feed) {
-  return feed->slot_count * exec_plan(feed->exec)->arena_bytes[ARENA_INPUT];
-}
+int64_t feed_memory(const Feed *feed) { return feed->slot_count * exec_batch_bytes(feed->exec); }

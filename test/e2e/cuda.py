@@ -152,10 +152,10 @@ train { model = Wide; data = D; batch = 8; epochs = 1; seed = 3; optimizer = sgd
             source = file.read().replace("seed = 3", "seed = 3; ema = 0.7; precision = %s")
         flags = ["--steps", 12, "--set", "train.eval.unit=step", "--set", "train.eval.every=3"]
         copies = []
-        for precision, narrow in (("f32", b"arena narrow 0\n"), ("bf16", None), ("fp16", None)):
+        for precision, narrow in (("f32", b"place narrow 0 "), ("bf16", None), ("fp16", None)):
             artifact = self.compile(source % precision, "--gpu", "sm_80", name=f"{precision}.ptx")
             with open(artifact, "rb") as file:
-                self.assertEqual(b"arena narrow 0\n" in file.read(), narrow is not None)
+                self.assertEqual(b"place narrow 0 " in file.read(), narrow is not None)
             truth = self.losses(*flags, artifact=artifact, device="sim")
             self.assertIn("ema_loss", truth[-1])
             self.assertNotEqual(truth[-1]["loss"], truth[-1]["ema_loss"])
@@ -194,7 +194,7 @@ class Waiting(CudaCase):
         for name in ("synchronize", "pageable", "to_host", "to_device", "wait_young", "memory_alloc"):
             self.assertEqual(few[name], many[name], name)
         self.assertLessEqual(many["graph_launch"], 512 / 32)
-        self.assertEqual(many["memory_alloc"], 2)  # the arenas, and the data
+        self.assertEqual(many["memory_alloc"], 2)  # the places, and the data
         self.assertEqual(many["launch"] - few["launch"], (many["graph_launch"] - few["graph_launch"]) * 2)  # two gathers a launch
 
     def test_log_lines_wait_for_nothing(self):

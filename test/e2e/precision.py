@@ -355,7 +355,7 @@ train { batch = 8; steps = 6; optimizer = sgd(lr=0.1); precision = fp16(initial=
             for name, flags, stops in (("made", ["--disable=narrow"], [6]), ("kept", [], [6]), ("resumed", [], [3, 6])):
                 artifact = self.compile(source, "--set", f"train.batch={BATCH}", *flags, name=f"{name}.{kind}")
                 with open(artifact, "rb") as file:
-                    self.assertEqual(b"arena narrow 0\n" in file.read(), name == "made")
+                    self.assertEqual(b"place narrow 0 " in file.read(), name == "made")
                 for steps in stops:
                     folder = self.path(f"{name}-{optimizer[:4]}-{precision}-{kind}")
                     begin = ["--resume", folder] if steps == 6 and len(stops) > 1 else ["--init", self.path("start.safetensors")]

@@ -20,8 +20,8 @@ static void set_up(void) {
 }
 
 static void look(char *bytes) {
-  if (exec_read(exec, ARENA_PARAMS, 0, SMALL_PARAM_BYTES, bytes) ||
-      exec_read(exec, ARENA_STATE, 0, SMALL_STATE_BYTES, bytes + SMALL_PARAM_BYTES))
+  if (exec_read(exec, PLACE_PARAMS, 0, SMALL_PARAM_BYTES, bytes) ||
+      exec_read(exec, PLACE_STATE, 0, SMALL_STATE_BYTES, bytes + SMALL_PARAM_BYTES))
     abort();
 }
 

@@ -36,9 +36,9 @@ static void remove_files(void) {
 /* Larger ones are as good, and take longer. */
 static bool is_small(const Plan *plan) {
   int64_t bytes = 0;
-  for (int i = 0; i < ARENA_COUNT; i++) {
-    if (plan->arena_bytes[i] > MOST_BYTES) return false;
-    bytes += plan->arena_bytes[i];
+  for (int i = 0; i < plan->places.count; i++) {
+    if (plan->places.at[i].bytes > MOST_BYTES) return false;
+    bytes += plan->places.at[i].bytes;
   }
   for (int g = 0; g < plan->graphs.count; g++) {
     if (plan->graphs.at[g].steps.count > MOST_STEPS) return false;

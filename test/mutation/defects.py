@@ -172,14 +172,17 @@ defect("order-call", "plan/plan_order.c", "for (int k = 0; k < finder->insteads_
        "unit plan_order")
 defect("writes-role", "plan/plan_writes.c", "if (role == ROLE_NONE || role_has(role, w->by)) return NULL;", "return NULL;",
        "unit plan_kinds")
-defect("writes-once", "plan/plan_writes.c", "if (span_bytes(&w->twice[id], begin, begin + bytes))", "if (false)",
+defect("writes-once", "plan/plan_writes.c", "if (span_bytes(&w->of[place].twice, begin, begin + bytes))", "if (false)",
        "unit plan_kinds")
-defect("writes-sums", "plan/plan_writes.c", "if (wrong < 0 && !clears && !adds(graph, step)) wrong = i;", "",
+defect("writes-sums", "plan/plan_writes.c", "if (wrong < 0 && !clears && !adds(plan, graph, step)) wrong = i;", "",
        "unit plan_kinds")
 defect("sample-top-p", "runtime/command/sample.c", "(among == 0 || sum < options->top_p * total)", "(among == 0 || sum < options->top_p)", "unit runtime_sample")
 defect("sample-ties", "runtime/command/sample.c", "return x < y ? -1 : x > y;", "return x > y ? -1 : x < y;", "unit runtime_sample")
 defect("checkpoint-copy", "runtime/checkpoint/ckpt_writer.c", ".snapshot = writer->snapshot}", ".snapshot = NULL}", "unit runtime_ckpt_writer")
 defect("checkpoint-waits", "runtime/checkpoint/ckpt_writer.c", "ckpt_writer_result(writer, true, &ignored)", "ckpt_writer_result(writer, false, &ignored)", "unit runtime_ckpt_writer")
 defect("reserved-waits", "runtime/device/cpu/dev_cpu.c", "(seen = atomic_load(ticket)) <= walk->ticket;", "(seen = atomic_load(ticket)) < 1;", "unit runtime_reserved")
-defect("rounded-average", "runtime/execute/exec_round.c", "if (wanted == ROUNDED_EMA)\n    from =", "if (wanted == ROUNDED_EMA && !from)\n    from =",
+defect("rounded-average", "runtime/execute/exec_round.c", "if (exec->rounded[p] == from) continue;", "if (exec->rounded[p] >= 0) continue;",
        "py test/e2e/precision.py")
+defect("window-bytes", "plan/plan_parse.c", "buffer.place = plan_whole_place(p->plan, buffer.place, &buffer.offset);", "", "unit plan_places")
+defect("window-overlap", "plan/plan_parse.c", "int place = plan_whole_place(p->plan, next->place, &at);", "int place = next->place;", "unit plan_places")
+defect("window-inside", "plan/plan_place.c", "if (place->bytes <= of->bytes && place->offset <= of->bytes - place->bytes)", "if (place->bytes <= of->bytes)", "unit plan_places")

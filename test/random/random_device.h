@@ -35,7 +35,7 @@ static void bind_device(Case *c) {
     reject("%s", status_message());
   Device *device = open_device(c->artifact);
   for (int which = 0; which < 2; which++)
-    if (dev_cpu.bind(device, c->artifact, which, c->code.arena, &c->bound[which]) != STATUS_OK)
+    if (dev_cpu.bind(device, c->artifact, which, c->code.memory, &c->bound[which]) != STATUS_OK)
       reject("%s", status_message());
 }
 
@@ -46,7 +46,7 @@ static void unbind_device(Case *c) {
 
 /* One by one: with a barrier after each step. */
 static void execute_on_device(Case *c, int which, bool one_by_one) {
-  const char *batch = c->code.arena[ARENA_INPUT];
+  const char *batch = c->code.memory[PLACE_INPUT];
   int steps = c->code.code.plan->graphs.at[which].steps.count;
   int64_t time = 0;
   Status status = STATUS_OK;

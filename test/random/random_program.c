@@ -38,37 +38,39 @@ static void put(char *arena, const PlanTensor *leaf, const Tensor *value) {
 
 static void fill(Case *c) {
   const Plan *plan = c->code.code.plan;
-  for (int a = 0; a < ARENA_COUNT; a++)
-    memset(c->code.arena[a], a == ARENA_GRADS ? 0 : 0x7f, (size_t)plan->arena_bytes[a]);
+  for (int a = 0; a < STANDARD_PLACE_COUNT; a++)
+    memset(c->code.memory[a], a == PLACE_GRADS ? 0 : 0x7f, (size_t)plan->places.at[a].bytes);
   for (int i = 0; i < plan->params.count; i++) {
     const PlanTensor *leaf = &plan->params.at[i];
     const Tensor *value = first_value(c, leaf->type, leaf->name, 0);
-    put(c->code.arena[ARENA_PARAMS], leaf, value);
-    if (!plan->arena_bytes[ARENA_NARROW]) continue;
+    put(c->code.memory[PLACE_PARAMS], leaf, value);
+    if (!plan->places.at[PLACE_NARROW].bytes) continue;
     PlanTensor narrow = *leaf;
     narrow.offset = leaf->offset / 2;
-    narrow.type.dtype = plan_narrow_type(plan);
+    narrow.type.dtype = plan->places.at[PLACE_NARROW].dtype;
     for (int64_t k = 0; k < shape_elements(&leaf->type.shape); k++)
       value->f[k] = dtype_round(narrow.type.dtype, value->f[k]);
-    put(c->code.arena[ARENA_NARROW], &narrow, value);
+    put(c->code.memory[PLACE_NARROW], &narrow, value);
   }
   for (int i = 0; i < plan->states.count; i++) {
     const PlanTensor *leaf = &plan->states.at[i];
     double initial =
         !strcmp(leaf->init.text, "const") ? leaf->init.arg[0] : !strcmp(leaf->init.text, "ones");
-    put(c->code.arena[ARENA_STATE], leaf, first_value(c, leaf->type, leaf->name, initial));
+    put(c->code.memory[leaf->place], leaf, first_value(c, leaf->type, leaf->name, initial));
   }
   for (int i = 0; i < plan->inputs.count; i++)
-    put(c->code.arena[ARENA_INPUT], &plan->inputs.at[i],
+    put(c->code.memory[PLACE_INPUT], &plan->inputs.at[i],
         first_value(c, plan->inputs.at[i].type, plan->inputs.at[i].name, 0));
   for (int i = 0; i < plan->scalars.count; i++) {
     double value = setting_of(c, plan->scalars.at[i].name);
-    memcpy(c->code.arena[ARENA_SETTINGS] + plan->scalars.at[i].offset, &value, sizeof value);
+    memcpy(c->code.memory[PLACE_SETTINGS] + plan->scalars.at[i].offset, &value, sizeof value);
   }
 }
 
 static void execute(Case *c, int which, int pieces) {
-  memset(c->code.arena[ARENA_WORK], 0x7f, (size_t)c->code.code.plan->arena_bytes[ARENA_WORK]);
+  const Plan *plan = c->code.code.plan;
+  memset(c->code.memory[PLACE_WORK], 0x7f, (size_t)plan->places.at[PLACE_WORK].bytes);
+  memset(c->code.memory[PLACE_WORKSPACE], 0x7f, (size_t)plan->places.at[PLACE_WORKSPACE].bytes);
   if (c->way != RUN_HELPERS)
     execute_on_device(c, which, c->way == RUN_ONE_BY_ONE);
   else if (c->sim.machine)
@@ -217,7 +219,7 @@ static void compare_outputs(Case *c, int which, int step) {
                  root->id,
                  0,
                  shape_elements(&output->type.shape),
-                 c->code.arena[output->arena] + output->offset,
+                 c->code.memory[output->place] + output->offset,
                  output->type.dtype,
                  NULL};
     compare(c, &span);
@@ -255,7 +257,7 @@ static void compare_states(Case *c, int step) {
   for (int i = 0; i < plan->states.count; i++) {
     const PlanTensor *state = &plan->states.at[i];
     const Node *node = graph_find_root(graph, ROOT_ASSIGN, state->name);
-    const char *at = c->code.arena[ARENA_STATE] + state->offset;
+    const char *at = c->code.memory[state->place] + state->offset;
     if (!node || role_has(state->role, ROLE_SCRATCH)) continue;
     Span span = {"state", state->name,       step, node->id, 0, shape_elements(&state->type.shape),
                  at,      state->type.dtype, NULL};
@@ -272,10 +274,10 @@ static void compare_training(Case *c, int pieces) {
     const Graph *graph = c->reference.train;
     execute(c, 0, pieces);
     compare_outputs(c, 0, step);
-    compare_flat(c, "gradient", step, graph_find_gradients(graph), c->code.arena[ARENA_GRADS],
+    compare_flat(c, "gradient", step, graph_find_gradients(graph), c->code.memory[PLACE_GRADS],
                  DT_F32);
     compare_flat(c, "param", step, graph_find_root(graph, ROOT_ASSIGN, OWN_PARAMS),
-                 c->code.arena[ARENA_PARAMS],
+                 c->code.memory[PLACE_PARAMS],
                  c->code.code.plan->params.count ? c->code.code.plan->params.at[0].type.dtype
                                                  : DT_F32);
     compare_states(c, step);
@@ -289,8 +291,8 @@ static uint64_t hash_of(uint64_t hash, const void *bytes, int64_t count) {
 
 /* Of all that a run leaves behind. */
 static uint64_t bits_of(Case *c, int pieces) {
-  static const ArenaId kept[] = {ARENA_PARAMS, ARENA_NARROW, ARENA_GRADS, ARENA_STATE,
-                                 ARENA_OUTPUT};
+  static const StandardPlace kept[] = {PLACE_PARAMS, PLACE_NARROW, PLACE_GRADS, PLACE_STATE,
+                                       PLACE_OUTPUT};
   const Plan *plan = c->code.code.plan;
   uint64_t hash = 0;
   fill(c);
@@ -300,11 +302,11 @@ static uint64_t bits_of(Case *c, int pieces) {
     for (int i = 0; i < graph->outputs.count; i++) {
       const PlanOutput *output = &graph->outputs.at[i];
       hash =
-          hash_of(hash, c->code.arena[output->arena] + output->offset, type_bytes(&output->type));
+          hash_of(hash, c->code.memory[output->place] + output->offset, type_bytes(&output->type));
     }
   }
   for (size_t k = 0; k < sizeof kept / sizeof *kept; k++)
-    hash = hash_of(hash, c->code.arena[kept[k]], plan->arena_bytes[kept[k]]);
+    hash = hash_of(hash, c->code.memory[kept[k]], plan->places.at[kept[k]].bytes);
   return hash;
 }
 

@@ -37,7 +37,8 @@ static int run_apart(HelpRun *run, char said[256]) {
   pid_t child = fork();
   if (!child) {
     dup2(pipes[1], 2);
-    for (int a = 0; a < ARENA_COUNT; a++) memset(run->arena[a], 0, (size_t)run->code.plan->arena_bytes[a]);
+    for (int a = 0; a < STANDARD_PLACE_COUNT; a++)
+      memset(run->memory[a], 0, (size_t)run->code.plan->places.at[a].bytes);
     help_execute(run, 0, 1);
     _exit(0);
   }

@@ -9,11 +9,12 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+enum { HELP_PLACES = 64 };
 typedef void HelpKernel(void *const *args, int64_t begin, int64_t end);
 typedef struct {
   Code code;
   void *library;
-  char *arena[ARENA_COUNT];
+  char *memory[HELP_PLACES]; /* by place, windows too */
   uint64_t order; /* steps run in a random order that the plan allows, this one; 0: as they stand */
 } HelpRun;
 
@@ -108,8 +109,8 @@ static inline void help_step(HelpRun *run, const PlanGraph *graph, const PlanSte
   for (int i = 0; i < step->arg_count; i++) {
     const PlanBuffer *buffer = &graph->buffers.at[step->args[i]];
     assert_true(buffer->offset + type_bytes(&buffer->type) <=
-                run->code.plan->arena_bytes[buffer->arena]);
-    args[i] = run->arena[buffer->arena] + buffer->offset;
+                run->code.plan->places.at[buffer->place].bytes);
+    args[i] = run->memory[buffer->place] + buffer->offset;
   }
   if (step->kind == STEP_LAUNCH) {
     HelpKernel *kernel = (HelpKernel *)dlsym(run->library, step->name);
@@ -132,6 +133,14 @@ static inline void help_step(HelpRun *run, const PlanGraph *graph, const PlanSte
     fail_msg("no call %s", step->name);
 }
 
+/* Windows lie in the places that have memory. */
+static inline void help_place_windows(HelpRun *run) {
+  const Plan *plan = run->code.plan;
+  assert_in_range(plan->places.count, STANDARD_PLACE_COUNT, HELP_PLACES);
+  for (int a = STANDARD_PLACE_COUNT; a < plan->places.count; a++)
+    run->memory[a] = run->memory[plan->places.at[a].of] + plan->places.at[a].offset;
+}
+
 static inline void help_compile(HelpRun *run, Arena *arena, Diag *diag, Program *program,
                                 const CodegenOptions *options) {
   char path[64];
@@ -141,14 +150,15 @@ static inline void help_compile(HelpRun *run, Arena *arena, Diag *diag, Program 
   run->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (!run->library) fail_msg("%s", dlerror());
   unlink(path);
-  for (int a = 0; a < ARENA_COUNT; a++) {
-    size_t bytes = (size_t)run->code.plan->arena_bytes[a] + 64;
-    run->arena[a] = aligned_alloc(64, (bytes + 63) / 64 * 64);
+  for (int a = 0; a < STANDARD_PLACE_COUNT; a++) {
+    size_t bytes = (size_t)run->code.plan->places.at[a].bytes + 64;
+    run->memory[a] = aligned_alloc(64, (bytes + 63) / 64 * 64);
   }
+  help_place_windows(run);
 }
 
 static inline void help_free(HelpRun *run) {
-  for (int a = 0; a < ARENA_COUNT; a++) free(run->arena[a]);
+  for (int a = 0; a < STANDARD_PLACE_COUNT; a++) free(run->memory[a]);
   dlclose(run->library);
   code_free(&run->code);
 }
@@ -225,18 +235,18 @@ static inline double help_load(const void *from, DType dtype, int64_t i) {
 /* Garbage in work and outputs, zeros in grads (as the runtime promises), leaves where they belong.
  */
 static inline void help_fill(HelpRun *run, const Graph *graph, Probe *probe) {
-  for (int a = 0; a < ARENA_COUNT; a++)
-    memset(run->arena[a], a == ARENA_GRADS ? 0 : 0x7f, (size_t)run->code.plan->arena_bytes[a]);
+  for (int a = 0; a < STANDARD_PLACE_COUNT; a++)
+    memset(run->memory[a], a == PLACE_GRADS ? 0 : 0x7f, (size_t)run->code.plan->places.at[a].bytes);
   for (int i = 0; i < graph->nodes.count; i++) {
     const Node *leaf = graph->nodes.at[i];
-    ArenaId arena;
+    StandardPlace place;
     if (leaf->op != OP_INPUT && leaf->op != OP_PARAM && leaf->op != OP_STATE &&
         leaf->op != OP_SETTING)
       continue;
-    assert_true(arena_parse(node_str(leaf, ATTR_ARENA), &arena));
+    assert_true(standard_place_parse(node_str(leaf, ATTR_PLACE), &place));
     const Tensor *value = probe_leaf(leaf, probe);
     assert_non_null(value);
-    char *to = run->arena[arena] + node_int(leaf, ATTR_AT, 0);
+    char *to = run->memory[place] + node_int(leaf, ATTR_AT, 0);
     for (int64_t k = 0; k < shape_elements(&leaf->type.shape); k++)
       help_store(to, leaf->type.dtype, k, value);
   }

@@ -73,22 +73,22 @@ static const char *root_place(Case *c, int which, const Root *root) {
   const PlanGraph *graph = &plan->graphs.at[which];
   for (int i = 0; i < graph->outputs.count && root->kind != ROOT_ASSIGN; i++)
     if (!strcmp(graph->outputs.at[i].name, root->name))
-      return c->run.arena[graph->outputs.at[i].arena] + graph->outputs.at[i].offset;
+      return c->run.memory[graph->outputs.at[i].place] + graph->outputs.at[i].offset;
   if (root->kind == ROOT_ASSIGN && !strcmp(root->name, OWN_PARAMS))
-    return c->run.arena[ARENA_PARAMS];
+    return c->run.memory[PLACE_PARAMS];
   for (int i = 0; i < plan->states.count; i++)
     if (!strcmp(plan->states.at[i].name, root->name))
-      return c->run.arena[ARENA_STATE] + plan->states.at[i].offset;
+      return c->run.memory[plan->states.at[i].place] + plan->states.at[i].offset;
   return NULL;
 }
 
 /* After a step, what products read of the parameters is these, rounded. */
 static void check_narrow(Case *c) {
   const Plan *plan = c->run.code.plan;
-  for (int i = 0; plan->arena_bytes[ARENA_NARROW] && i < plan->params.count; i++) {
+  for (int i = 0; plan->places.at[PLACE_NARROW].bytes && i < plan->params.count; i++) {
     const PlanTensor *param = &plan->params.at[i];
-    const char *wide = c->run.arena[ARENA_PARAMS] + param->offset;
-    const char *narrow = c->run.arena[ARENA_NARROW] + param->offset / 2;
+    const char *wide = c->run.memory[PLACE_PARAMS] + param->offset;
+    const char *narrow = c->run.memory[PLACE_NARROW] + param->offset / 2;
     for (int64_t k = 0; k < shape_elements(&param->type.shape); k++) {
       double want = dtype_round(c->narrow, help_load(wide, DT_F32, k));
       double have = help_load(narrow, c->narrow, k);
@@ -148,7 +148,7 @@ static const PlanTensor *wrong_gradient(Case *c, const double *want, const doubl
     double noise = 0;
     *scale = *worst = 0;
     for (int64_t k = first; k < end; k++) {
-      double error = fabs(help_load(c->run.arena[ARENA_GRADS], DT_F32, k) - want[k]);
+      double error = fabs(help_load(c->run.memory[PLACE_GRADS], DT_F32, k) - want[k]);
       *scale = fmax(*scale, fabs(want[k]));
       noise = fmax(noise, moved[k]); /* in whatever order */
       if (isnan(error) || error > *worst) *worst = error;
@@ -176,7 +176,7 @@ static void check_gradients(Case *c, Tensor *const *values) {
 
 /* What a run leaves behind, and its bytes after the first run. */
 typedef struct {
-  ArenaId arena;
+  StandardPlace place;
   int64_t offset, bytes;
   char *first;
 } Span;
@@ -218,33 +218,33 @@ static void check_graph(Case *c, int which) {
     compare_roots(c, which, values);
     return;
   }
-  static const ArenaId kept[] = {ARENA_PARAMS, ARENA_NARROW, ARENA_GRADS, ARENA_STATE,
-                                 ARENA_OUTPUT};
+  static const StandardPlace kept[] = {PLACE_PARAMS, PLACE_NARROW, PLACE_GRADS, PLACE_STATE,
+                                       PLACE_OUTPUT};
   VEC(Span) spans = {0};
   for (size_t k = 0; k < sizeof kept / sizeof *kept; k++) {
-    Span whole = {kept[k], 0, c->run.code.plan->arena_bytes[kept[k]], NULL};
+    Span whole = {kept[k], 0, c->run.code.plan->places.at[kept[k]].bytes, NULL};
     VEC_PUSH(c->arena, spans, whole);
   }
   const PlanGraph *graph = &c->run.code.plan->graphs.at[which];
   for (int i = 0; i < graph->outputs.count; i++) {
     const PlanOutput *output = &graph->outputs.at[i];
-    Span one = {output->arena, output->offset, type_bytes(&output->type), NULL};
-    if (output->arena == ARENA_WORK) VEC_PUSH(c->arena, spans, one);
+    Span one = {output->place, output->offset, type_bytes(&output->type), NULL};
+    if (output->place == PLACE_WORK) VEC_PUSH(c->arena, spans, one);
   }
   for (int k = 0; k < spans.count; k++) {
     Span *span = &spans.at[k];
     span->first = arena_alloc(c->arena, (size_t)span->bytes + 1);
-    memcpy(span->first, c->run.arena[span->arena] + span->offset, (size_t)span->bytes);
+    memcpy(span->first, c->run.memory[span->place] + span->offset, (size_t)span->bytes);
   }
   for (int pieces = 2; pieces <= 7; pieces += 5) {
     help_fill(&c->run, c->planned[which], &places);
     help_execute(&c->run, which, pieces);
     for (int k = 0; k < spans.count; k++) {
       const Span *span = &spans.at[k];
-      if (!memcmp(span->first, c->run.arena[span->arena] + span->offset, (size_t)span->bytes))
+      if (!memcmp(span->first, c->run.memory[span->place] + span->offset, (size_t)span->bytes))
         continue;
       fail_case(c, "%d pieces give other bits in %lld bytes at %lld of the arena %s", pieces,
-                (long long)span->bytes, (long long)span->offset, arena_text(span->arena));
+                (long long)span->bytes, (long long)span->offset, standard_place_text(span->place));
     }
   }
 }

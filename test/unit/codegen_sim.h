@@ -18,9 +18,10 @@ static inline void sim_help_compile(SimHelp *sim, HelpRun *run, Arena *arena, Di
       sim_module_load("random.ptx", text_cstr(&run->code.assembly), run->code.assembly.count,
                       &sim->module) != STATUS_OK)
     fail_msg("%s", status_message());
-  for (int a = 0; a < ARENA_COUNT; a++)
-    if (sim_alloc(sim->machine, run->code.plan->arena_bytes[a], &run->arena[a]) != STATUS_OK)
+  for (int a = 0; a < STANDARD_PLACE_COUNT; a++)
+    if (sim_alloc(sim->machine, run->code.plan->places.at[a].bytes, &run->memory[a]) != STATUS_OK)
       fail_msg("%s", status_message());
+  help_place_windows(run);
 }
 
 static inline void sim_help_free(SimHelp *sim, HelpRun *run) {
@@ -35,9 +36,9 @@ static inline void sim_help_launch(SimHelp *sim, HelpRun *run, const PlanGraph *
   _Alignas(128) uint64_t params[128 + STEP_MAPS * 16 + 16];
   for (int i = 0; i < step->arg_count; i++) {
     const PlanBuffer *buffer = &graph->buffers.at[step->args[i]];
-    char *at = run->arena[buffer->arena] + buffer->offset;
-    regions[i] = (SimRegion){arena_text(buffer->arena), at, type_bytes(&buffer->type),
-                             i >= step->input_count};
+    char *at = run->memory[buffer->place] + buffer->offset;
+    regions[i] = (SimRegion){run->code.plan->places.at[buffer->place].name, at,
+                             type_bytes(&buffer->type), i >= step->input_count};
     params[i] = (uint64_t)(uintptr_t)at;
   }
   sim_plan_maps(step, params);
@@ -58,7 +59,7 @@ static inline void sim_help_mark(SimHelp *sim, HelpRun *run, const PlanGraph *gr
                                  const PlanStep *step) {
   for (int k = step->input_count; k < step->arg_count; k++) {
     const PlanBuffer *buffer = &graph->buffers.at[step->args[k]];
-    sim_mark(sim->machine, run->arena[buffer->arena] + buffer->offset, type_bytes(&buffer->type),
+    sim_mark(sim->machine, run->memory[buffer->place] + buffer->offset, type_bytes(&buffer->type),
              true);
   }
 }
@@ -71,7 +72,7 @@ static inline void sim_help_library(SimHelp *sim, HelpRun *run, const PlanGraph 
   CpuCall *call = NULL;
   for (int i = 0; i < step->arg_count; i++) {
     const PlanBuffer *buffer = &graph->buffers.at[step->args[i]];
-    args[i] = run->arena[buffer->arena] + buffer->offset;
+    args[i] = run->memory[buffer->place] + buffer->offset;
   }
   if (cpu_library_new(1, 0, &library) != STATUS_OK ||
       cpu_matmul_new(library, step, graph->buffers.at, args, &call) != STATUS_OK)
@@ -91,8 +92,9 @@ static inline const PlanInstead *sim_help_instead(const PlanGraph *graph, int st
 
 static inline void sim_help_execute(SimHelp *sim, HelpRun *run, int which, bool by_library) {
   const PlanGraph *graph = &run->code.plan->graphs.at[which];
-  for (int a = 0; a < ARENA_COUNT; a++)
-    sim_mark(sim->machine, run->arena[a], run->code.plan->arena_bytes[a], a != ARENA_WORK);
+  for (int a = 0; a < STANDARD_PLACE_COUNT; a++)
+    sim_mark(sim->machine, run->memory[a], run->code.plan->places.at[a].bytes,
+             a != PLACE_WORK && a != PLACE_WORKSPACE);
   Arena *arena = arena_new();
   int *order = run->order && !by_library ? help_order(arena, graph, run->order) : NULL;
   for (int i = 0; i < graph->steps.count; i++) {

@@ -48,10 +48,10 @@ static void attributes(void **state) {
   Node *a = input(graph, "a", DIMS(2));
   char name[] = "work";
   node_set_attr(graph, a, attr_int(ATTR_AT, 64));
-  node_set_attr(graph, a, attr_str(ATTR_ARENA, name));
+  node_set_attr(graph, a, attr_str(ATTR_PLACE, name));
   node_set_attr(graph, a, attr_ints(ATTR_AXES, (int64_t[]){1, 2}, 2));
   name[0] = 'x'; /* attributes are copied */
-  assert_string_equal(node_str(a, ATTR_ARENA), "work");
+  assert_string_equal(node_str(a, ATTR_PLACE), "work");
   assert_int_equal(node_int(a, ATTR_AT, 0), 64);
   node_set_attr(graph, a, attr_int(ATTR_AT, 128));
   assert_int_equal(node_int(a, ATTR_AT, 0), 128);

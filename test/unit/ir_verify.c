@@ -39,7 +39,7 @@ static const Case cases[] = {
      {NULL, NULL, "should be in the body"}},
     /* attributes */
     {X "%r = neg %x {axis=1} : f32[2]", {"node %1 = neg: it has no attribute 'axis'", "", ""}},
-    {X "%r = neg %x {why=\"x\", arena=\"work\", at=0} : f32[2]", {NULL, NULL, "should be in"}},
+    {X "%r = neg %x {why=\"x\", place=\"work\", at=0} : f32[2]", {NULL, NULL, "should be in"}},
     {"%r = param {name=\"w\", init=\"ones\"} : f32[2]", {"there is no initialiser 'ones'", "", ""}},
     {"%r = param {name=\"w\", init=\"normal\", init_args=[1]} : f32[2]",
      {"init 'normal' takes 2 arguments, not 1", "", ""}},

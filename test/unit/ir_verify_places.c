@@ -2,7 +2,7 @@
  * the reader's name; one that is in order is not. */
 #include "ir_help.h"
 
-#define AT(arena, at) "arena=\"" arena "\", at=" #at "}"
+#define AT(arena, at) "place=\"" arena "\", at=" #at "}"
 #define X "%x = input {name=\"x\", " AT("input", 0) " : f32[2,3] "
 #define Y "%y = input {name=\"y\", " AT("input", 64) " : f32[2,3] "
 #define LOOP(name, operand, op)                                                                    \
@@ -30,9 +30,10 @@ static const struct {
   const char *lines, *why; /* NULL: in order */
 } cases[] = {
     {X EXP("e", "%x", 0) "output \"e\" %e", NULL},
-    {X LOOP("e", "%x", "exp") "%e = result %ke {index=0} : f32[2,3] output \"e\" %e", "has no place"},
-    {X EXP("e", "%x", -64) "output \"e\" %e", "lies outside of its arena"},
-    {X EXP("e", "%x", 9223372036854775800) "output \"e\" %e", "lies outside of its arena"},
+    {X LOOP("e", "%x", "exp") "%e = result %ke {index=0} : f32[2,3] output \"e\" %e",
+     "has no place"},
+    {X EXP("e", "%x", -64) "output \"e\" %e", "lies outside of its place"},
+    {X EXP("e", "%x", 9223372036854775800) "output \"e\" %e", "lies outside of its place"},
     /* live ranges */
     {X EXP("e", "%x", 0) EXP("f", "%x", 64) "output \"e\" %e output \"f\" %f", NULL},
     {X EXP("e", "%x", 0) EXP("f", "%x", 0) "output \"e\" %e output \"f\" %f",
@@ -45,16 +46,19 @@ static const struct {
      "is a view with another place"},
     {X EXP("e", "%x", 0) "%v = reshape %e {" AT("work", 0) " : f32[6] output \"v\" %v", NULL},
     /* leaves */
-    {X "%y = input {name=\"y\", " AT("input", 8) " : f32[2,3]", "node %1 = input: shares bytes with %0"},
+    {X "%y = input {name=\"y\", " AT("input", 8) " : f32[2,3]",
+     "node %1 = input: shares bytes with %0"},
     {X Y "", NULL},
     {X LOOP("e", "%x", "exp") RESULT("e", "input", 0) "output \"e\" %e",
      "is overwritten by %2, which nothing assigns to it"},
     {STATE EXP("e", "%s", 0) ASSIGN("%e") "assign \"s\" %w", NULL},
     {STATE LOOP("e", "%s", "exp") RESULT("e", "state", 0) ASSIGN("%e") "assign \"s\" %w", NULL},
     {STATE LOOP("e", "%s", "exp") RESULT("e", "state", 0) EXP("f", "%s", 0)
-     ASSIGN("%e") "assign \"s\" %w output \"f\" %f", "reads %0, whose place in state at 0 holds %2 by then"},
+         ASSIGN("%e") "assign \"s\" %w output \"f\" %f",
+     "reads %0, whose place in state at 0 holds %2 by then"},
     {STATE LOOP("e", "%s", "exp") RESULT("e", "state", 0) EXP("f", "%e", 0)
-     ASSIGN("%e") "assign \"s\" %w output \"f\" %f", NULL},
+         ASSIGN("%e") "assign \"s\" %w output \"f\" %f",
+     NULL},
     {STATE X LOOP("e", "%x", "exp") RESULT("e", "state", 12) ASSIGN("%e") "assign \"s\" %w",
      "copies %3 onto a part of itself"},
     /* in the place of an operand */
@@ -66,39 +70,52 @@ static const struct {
     {X EXP("e", "%x", 0) ROW("%e", SOFTMAX, 0) "output \"r\" %r", NULL},
     {X EXP("e", "%x", 0) ROW("%e", "%n = exp %a : f32[2,3] " SOFTMAX, 0) "output \"r\" %r", NULL},
     {X EXP("e", "%x", 0)
-     ROW("%e", "%s = sum %a {axes=[1]} : f32[2,1] %q = slice %a {start=[0,1], step=[1,1]} : f32[2,1] "
-         "%p = add %s, %q : f32[2,1] %t = broadcast %p : f32[2,3] %z = mul %a, %t : f32[2,3]", 0)
-     "output \"r\" %r", "which its kernel may still read"},
+         ROW("%e",
+             "%s = sum %a {axes=[1]} : f32[2,1] %q = slice %a {start=[0,1], step=[1,1]} : f32[2,1] "
+             "%p = add %s, %q : f32[2,1] %t = broadcast %p : f32[2,3] %z = mul %a, %t : f32[2,3]",
+             0) "output \"r\" %r",
+     "which its kernel may still read"},
     {SQUARE
      "%ke = fused %x {kind=\"loop\"} body { %a = arg {index=0} : f32[3,3] %b = exp %a : f32[3,3] "
-     "result %b } : f32[3,3] %e = result %ke {index=0, " AT("work", 0) " : f32[3,3] "
-     "%kr = fused %e {kind=\"row\", axes=[1]} body { %a = arg {index=0} : f32[3,3] "
-     "%t = transpose %a {perm=[1,0]} : f32[3,3] %s = sum %t {axes=[1]} : f32[3,1] "
-     "%u = broadcast %s : f32[3,3] %z = mul %a, %u : f32[3,3] result %z } : f32[3,3] "
-     "%r = result %kr {index=0, " AT("work", 0) " : f32[3,3] output \"r\" %r",
+     "result %b } : f32[3,3] %e = result %ke {index=0, " AT(
+         "work",
+         0) " : f32[3,3] "
+            "%kr = fused %e {kind=\"row\", axes=[1]} body { %a = arg {index=0} : f32[3,3] "
+            "%t = transpose %a {perm=[1,0]} : f32[3,3] %s = sum %t {axes=[1]} : f32[3,1] "
+            "%u = broadcast %s : f32[3,3] %z = mul %a, %u : f32[3,3] result %z } : f32[3,3] "
+            "%r = result %kr {index=0, " AT("work", 0) " : f32[3,3] output \"r\" %r",
      "which its kernel may still read"},
-    {X EXP("e", "%x", 0)
-     "%kc = fused %e {kind=\"column\", axes=[0]} body { %a = arg {index=0} : f32[2,3] "
-     "%s = sum %a {axes=[0]} : f32[1,3] %n = neg %a : f32[2,3] result %s result %n } : f32[1,3] "
-     "%r = result %kc {index=0, " AT("work", 64) " : f32[1,3] "
-     "%n = result %kc {index=1, " AT("work", 0) " : f32[2,3] output \"r\" %r output \"n\" %n",
+    {X EXP("e", "%x",
+           0) "%kc = fused %e {kind=\"column\", axes=[0]} body { %a = arg {index=0} : f32[2,3] "
+              "%s = sum %a {axes=[0]} : f32[1,3] %n = neg %a : f32[2,3] result %s result %n } : "
+              "f32[1,3] "
+              "%r = result %kc {index=0, " AT(
+                  "work", 64) " : f32[1,3] "
+                              "%n = result %kc {index=1, " AT(
+                                  "work", 0) " : f32[2,3] output \"r\" %r output \"n\" %n",
      "which its kernel may still read"},
     {X "%k = fused %x {kind=\"loop\"} body { %a = arg {index=0} : f32[2,3] %b = exp %a : f32[2,3] "
-     "%c = neg %a : f32[2,3] result %b result %c } : f32[2,3] "
-     "%b = result %k {index=0, " AT("work", 0) " : f32[2,3] "
-     "%c = result %k {index=1, " AT("work", 16) " : f32[2,3] output \"b\" %b output \"c\" %c",
+       "%c = neg %a : f32[2,3] result %b result %c } : f32[2,3] "
+       "%b = result %k {index=0, " AT(
+           "work", 0) " : f32[2,3] "
+                      "%c = result %k {index=1, " AT(
+                          "work", 16) " : f32[2,3] output \"b\" %b output \"c\" %c",
      "node %3 = result: shares bytes with another result"},
     /* products read their operands while they write */
-    {SQUARE "%d = dot %x, %x {" AT("work", 0) " : f32[3,3] %e = dot %d, %x {" AT("work", 0)
-     " : f32[3,3] output \"e\" %e", "which its kernel may still read"},
+    {SQUARE "%d = dot %x, %x {" AT("work", 0) " : f32[3,3] %e = dot %d, %x {" AT(
+         "work", 0) " : f32[3,3] output \"e\" %e",
+     "which its kernel may still read"},
     /* gradients side by side */
-    {X Y EXP("e", "%x", 0) EXP("f", "%y", 64)
-     "%g = pack %e, %f {offsets=[0,16], " AT("grads", 0) " : f32[32] output \"g\" %g", NULL},
-    {X Y LOOP("e", "%x", "exp") RESULT("e", "grads", 0) LOOP("f", "%y", "exp") RESULT("f", "grads", 64)
-     "%g = pack %e, %f {offsets=[0,16], " AT("grads", 0) " : f32[32] output \"g\" %g output \"e\" %e",
+    {X Y EXP("e", "%x", 0) EXP("f", "%y", 64) "%g = pack %e, %f {offsets=[0,16], " AT(
+         "grads", 0) " : f32[32] output \"g\" %g",
      NULL},
-    {X Y LOOP("e", "%x", "exp") RESULT("e", "grads", 64) LOOP("f", "%y", "exp") RESULT("f", "grads", 0)
-     "%g = pack %e, %f {offsets=[0,16], " AT("grads", 0) " : f32[32] output \"g\" %g",
+    {X Y LOOP("e", "%x", "exp") RESULT("e", "grads", 0) LOOP("f", "%y", "exp")
+         RESULT("f", "grads", 64) "%g = pack %e, %f {offsets=[0,16], " AT(
+             "grads", 0) " : f32[32] output \"g\" %g output \"e\" %e",
+     NULL},
+    {X Y LOOP("e", "%x", "exp") RESULT("e", "grads", 64) LOOP("f", "%y", "exp")
+         RESULT("f", "grads",
+                0) "%g = pack %e, %f {offsets=[0,16], " AT("grads", 0) " : f32[32] output \"g\" %g",
      "takes in %5, whose place in grads at 0 holds %6 by then"},
 };
 

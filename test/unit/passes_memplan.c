@@ -8,7 +8,7 @@
 enum { GRAPHS = 200 };
 static const char after_fuse[] = "layout,fuse,schedule,memplan";
 
-static const char *arena_of(const Node *node) { return node_str(node, ATTR_ARENA); }
+static const char *arena_of(const Node *node) { return node_str(node, ATTR_PLACE); }
 
 static void move(Graph *graph, const Node *base, int64_t at) {
   for (int i = base->id; i < graph->nodes.count; i++)

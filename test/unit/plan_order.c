@@ -15,7 +15,7 @@ static PlanGraph random_graph(Arena *arena, uint64_t seed, int steps, int buffer
   for (int i = 0; i < buffers; i++) {
     int64_t bytes = draw(&seed, 4) ? draw(&seed, 9) : draw(&seed, 200);
     PlanBuffer buffer = {
-        draw(&seed, 2) ? ARENA_WORK : ARENA_STATE, draw(&seed, 256), {DT_U8, shape_of(1, &bytes)}};
+        draw(&seed, 2) ? PLACE_WORK : PLACE_STATE, draw(&seed, 256), {DT_U8, shape_of(1, &bytes)}};
     VEC_PUSH(arena, graph.buffers, buffer);
   }
   for (int i = 0; i < steps; i++) {
@@ -170,7 +170,7 @@ static void test_hostile(void **state) {
   PlanGraph graph = {.name = "train"};
   for (int i = 0; i < STEPS; i++) {
     int64_t bytes = 2 * (STEPS - i);
-    PlanBuffer buffer = {ARENA_WORK, i, {DT_U8, shape_of(1, &bytes)}};
+    PlanBuffer buffer = {PLACE_WORK, i, {DT_U8, shape_of(1, &bytes)}};
     int *arg = ARENA_ARRAY(arena, int, 1);
     *arg = i;
     VEC_PUSH(arena, graph.buffers, buffer);
@@ -202,7 +202,7 @@ static void test_under_way(void **state) {
     int64_t bytes = 64;
     int args[] = {READ, WRITTEN}, arg = between[i].buffer;
     for (int b = READ; b <= OTHER; b++) {
-      PlanBuffer buffer = {ARENA_WORK, 64 * b, {DT_U8, shape_of(1, &bytes)}};
+      PlanBuffer buffer = {PLACE_WORK, 64 * b, {DT_U8, shape_of(1, &bytes)}};
       VEC_PUSH(arena, graph.buffers, buffer);
     }
     PlanStep steps[] = {

@@ -32,10 +32,13 @@ static inline PlanStep step_of(Arena *arena, StepKind kind, const char *name, in
 }
 
 static inline void add_tensors(Arena *arena, Plan *plan) {
-  PlanTensor input = {
-      .name = "image", .type = type_of(DT_U8, 2, 4, 8), .is_needed_for_predict = true};
+  PlanTensor input = {.name = "image",
+                      .type = type_of(DT_U8, 2, 4, 8),
+                      .place = PLACE_INPUT,
+                      .is_needed_for_predict = true};
   PlanTensor label = {.name = "label",
                       .type = type_of(DT_I32, 1, 4, 0),
+                      .place = PLACE_INPUT,
                       .offset = 64,
                       .below = 10,
                       .ignore = -100,
@@ -49,10 +52,12 @@ static inline void add_tensors(Arena *arena, Plan *plan) {
                      .offset = 128,
                      .init = {"zeros", {0}, 0}};
   PlanTensor step = {.name = OWN_STEP,
+                     .place = PLACE_STATE,
                      .type = type_of(DT_I64, 0, 0, 0),
                      .init = {"zeros", {0}, 0},
                      .role = ROLE_STEP};
   PlanTensor mean = {.name = "@bn.@running_mean",
+                     .place = PLACE_STATE,
                      .type = type_of(DT_F32, 1, 4, 0),
                      .offset = 64,
                      .init = {"const", {0.5}, 1},
@@ -60,18 +65,19 @@ static inline void add_tensors(Arena *arena, Plan *plan) {
                      .is_saved = true};
   PlanTensor average = {.name = "@ema",
                         .type = type_of(DT_F32, 1, 64, 0),
-                        .offset = 128,
+                        .place = STANDARD_PLACE_COUNT + 1, /* @ema */
                         .init = {"zeros", {0}, 0},
                         .role = ROLE_AVERAGE};
   PlanTensor part = {.name = "@accumulate.part",
                      .type = type_of(DT_I64, 0, 0, 0),
+                     .place = PLACE_STATE,
                      .offset = 384,
                      .init = {"zeros", {0}, 0},
                      .role = ROLE_PART};
   PlanTensor total = part, position = part;
   total.name = "@eval.0", total.offset = 448, total.role = ROLE_TOTAL;
   position.name = "@decode.position", position.offset = 512, position.role = ROLE_POSITION;
-  PlanTensor rate = {.name = "train.lr", .type = type_of(DT_F64, 0, 0, 0)};
+  PlanTensor rate = {.name = "train.lr", .type = type_of(DT_F64, 0, 0, 0), .place = PLACE_SETTINGS};
   VEC_PUSH(arena, plan->inputs, input);
   VEC_PUSH(arena, plan->inputs, label);
   VEC_PUSH(arena, plan->params, weight);
@@ -87,11 +93,11 @@ static inline void add_tensors(Arena *arena, Plan *plan) {
 
 /* What is left of a step when its gradients are there: the update of all that `ends` it, or a sum. */
 static inline void add_update(Arena *arena, const Plan *plan, PlanGraph *graph, bool ends) {
-  PlanBuffer buffers[] = {{ARENA_GRADS, 0, type_of(DT_F32, 1, 64, 0)},
-                          {ARENA_PARAMS, 0, type_of(DT_F32, 1, 64, 0)},
-                          {ARENA_NARROW, 0, type_of(DT_BF16, 1, 64, 0)},
-                          {ARENA_STATE, 128, plan->states.at[2].type},
-                          {ARENA_STATE, 384, plan->states.at[3].type}};
+  PlanBuffer buffers[] = {{PLACE_GRADS, 0, type_of(DT_F32, 1, 64, 0)},
+                          {PLACE_PARAMS, 0, type_of(DT_F32, 1, 64, 0)},
+                          {PLACE_NARROW, 0, type_of(DT_BF16, 1, 64, 0)},
+                          {PLACE_STATE, 128, plan->states.at[2].type},
+                          {PLACE_STATE, 384, plan->states.at[3].type}};
   for (int i = 0; i < (ends ? 5 : 1); i++) VEC_PUSH(arena, graph->buffers, buffers[i]);
   PlanStep add = step_of(arena, STEP_LAUNCH, "k_add", 2, 3, (int[]){4, 8, 8});
   add.work = add.grain = 1;
@@ -109,14 +115,14 @@ static inline void add_graph(Arena *arena, Plan *plan, const char *name, int cou
   VEC_PUSH(arena, plan->graphs, (PlanGraph){.name = name});
   PlanGraph *graph = &plan->graphs.at[plan->graphs.count - 1];
   PlanBuffer buffers[] = {
-      {ARENA_INPUT, 0, plan->inputs.at[0].type},
-      {ARENA_WORK, 0, type_of(DT_F32, 2, 4, 8)},
-      {ARENA_PARAMS, 0, plan->params.at[0].type},
-      {ARENA_PARAMS, 128, plan->params.at[1].type},
-      {ARENA_WORK, 128, type_of(DT_F32, 2, 4, 4)},
-      {ARENA_OUTPUT, 0, type_of(DT_F32, 0, 0, 0)},
-      {ARENA_STATE, plan->states.at[counted].offset, plan->states.at[counted].type},
-      {ARENA_WORK, 256, type_of(DT_F32, 2, 4, 4)}};
+      {PLACE_INPUT, 0, plan->inputs.at[0].type},
+      {PLACE_WORK, 0, type_of(DT_F32, 2, 4, 8)},
+      {PLACE_PARAMS, 0, plan->params.at[0].type},
+      {PLACE_PARAMS, 128, plan->params.at[1].type},
+      {PLACE_WORK, 128, type_of(DT_F32, 2, 4, 4)},
+      {PLACE_OUTPUT, 0, type_of(DT_F32, 0, 0, 0)},
+      {PLACE_STATE, plan->states.at[counted].offset, plan->states.at[counted].type},
+      {PLACE_WORK, 256, type_of(DT_F32, 2, 4, 4)}};
   for (int i = 0; i < 8; i++) VEC_PUSH(arena, graph->buffers, buffers[i]);
   PlanStep convert = step_of(arena, STEP_LAUNCH, "k0", 1, 2, (int[]){0, 1});
   convert.work = 32, convert.grain = 8, convert.bytes = 160, convert.line = 12;
@@ -151,7 +157,7 @@ static inline void add_graph(Arena *arena, Plan *plan, const char *name, int cou
   instead.call[0].ints = product, instead.call[0].int_count = 12, instead.call[0].flops = 256;
   instead.call[1] = instead.call[0];
   VEC_PUSH(arena, graph->insteads, instead);
-  PlanOutput loss = {"loss", "loss", type_of(DT_F32, 0, 0, 0), ARENA_OUTPUT, 0};
+  PlanOutput loss = {"loss", "loss", type_of(DT_F32, 0, 0, 0), PLACE_OUTPUT, 0};
   VEC_PUSH(arena, graph->outputs, loss);
   assert_null(plan_order_find(arena, graph));
 }
@@ -181,8 +187,24 @@ static inline Plan *sample(Arena *arena) {
   source.option_values = ARENA_ARRAY(arena, double, 1);
   memcpy(source.option_values, values, sizeof values);
   VEC_PUSH(arena, plan->sources, source);
-  const int64_t sizes[] = {256, 128, 256, 576, 64, 128, 64, 4096};
-  memcpy(plan->arena_bytes, sizes, sizeof sizes);
+  const int64_t sizes[STANDARD_PLACE_COUNT] = {256, 128, 256, 576, 64, 128, 64, 4096, 64};
+  plan_add_standard_places(plan);
+  for (int i = 0; i < STANDARD_PLACE_COUNT; i++) plan->places.at[i].bytes = sizes[i];
+  plan_add_place(plan, (PlanPlace){.name = "caches",
+                                   .bytes = 64,
+                                   .life = FOR_TEXT,
+                                   .is_window = true,
+                                   .of = PLACE_WORK,
+                                   .offset = 1024});
+  plan_add_place(plan, (PlanPlace){.name = "@ema",
+                                   .bytes = 256,
+                                   .elements = ELEMENTS_LIKE,
+                                   .dtype = DT_F32,
+                                   .of_elements = PLACE_PARAMS,
+                                   .saved = SAVED_CHECKPOINT,
+                                   .is_window = true,
+                                   .of = PLACE_STATE,
+                                   .offset = 128});
   add_tensors(arena, plan);
   PlanMemory row = {"parameters", 256};
   VEC_PUSH(arena, plan->memory, row);
@@ -193,7 +215,9 @@ static inline Plan *sample(Arena *arena) {
   plan_add_run(plan, PROGRAMME_STEP, (PlanRun){.graph = 3, .times = 3});
   plan_add_run(plan, PROGRAMME_STEP, (PlanRun){.graph = 0});
   plan_add_run(plan, PROGRAMME_EVALUATE, (PlanRun){.graph = 1});
-  plan_add_run(plan, PROGRAMME_EVALUATE_AVERAGE, (PlanRun){.graph = 1, .averages = true});
+  plan_add_run(
+      plan, PROGRAMME_EVALUATE_AVERAGE,
+      (PlanRun){.graph = 1, .reads = STANDARD_PLACE_COUNT + 1, .instead_of = PLACE_PARAMS});
   plan_add_run(plan, PROGRAMME_GENERATE, (PlanRun){.graph = 2, .positions = 64});
   plan_add_run(plan, PROGRAMME_GENERATE, (PlanRun){.graph = 2, .positions = 1});
   return plan;

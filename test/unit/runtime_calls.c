@@ -36,7 +36,7 @@ static void run(int threads, const char *name, const char *const *keys, const in
   for (int i = 0; i < count; i++) ints[i] = (PlanInt){keys[i], values[i]};
   for (int i = 0; i < arg_count; i++) {
     indices[i] = i;
-    buffers[i] = (PlanBuffer){ARENA_WORK, 0, {DT_F32, {1, {sizes[i]}}}};
+    buffers[i] = (PlanBuffer){PLACE_WORK, 0, {DT_F32, {1, {sizes[i]}}}};
   }
   PlanStep step = {.kind = STEP_CALL,
                    .name = name,

@@ -32,10 +32,10 @@ typedef struct {
 
 static Values values(void) {
   Values v;
-  assert_int_equal(exec_read(exec, ARENA_PARAMS, 0, 48, v.weight), 0);
-  assert_int_equal(exec_read(exec, ARENA_PARAMS, 64, 12, v.bias), 0);
-  assert_int_equal(exec_read(exec, ARENA_STATE, 0, 12, v.mean), 0);
-  assert_int_equal(exec_read(exec, ARENA_STATE, 64, 128, v.moment), 0);
+  assert_int_equal(exec_read(exec, PLACE_PARAMS, 0, 48, v.weight), 0);
+  assert_int_equal(exec_read(exec, PLACE_PARAMS, 64, 12, v.bias), 0);
+  assert_int_equal(exec_read(exec, PLACE_STATE, 0, 12, v.mean), 0);
+  assert_int_equal(exec_read(exec, PLACE_STATE, 64, 128, v.moment), 0);
   assert_int_equal(exec_step(exec, &v.step), 0);
   return v;
 }

@@ -44,12 +44,12 @@ typedef struct {
 } Values;
 static Values values(void) {
   Values v;
-  assert_int_equal(exec_read(exec, ARENA_PARAMS, 0, 48, v.weight), 0);
-  assert_int_equal(exec_read(exec, ARENA_PARAMS, 64, 12, v.bias), 0);
-  assert_int_equal(exec_read(exec, ARENA_STATE, 0, 12, v.mean), 0);
-  assert_int_equal(exec_read(exec, ARENA_STATE, 64, 48, v.weight_moment), 0);
-  assert_int_equal(exec_read(exec, ARENA_STATE, 128, 12, v.bias_moment), 0);
-  assert_int_equal(exec_read(exec, ARENA_STATE, 192, 8, v.step), 0);
+  assert_int_equal(exec_read(exec, PLACE_PARAMS, 0, 48, v.weight), 0);
+  assert_int_equal(exec_read(exec, PLACE_PARAMS, 64, 12, v.bias), 0);
+  assert_int_equal(exec_read(exec, PLACE_STATE, 0, 12, v.mean), 0);
+  assert_int_equal(exec_read(exec, PLACE_STATE, 64, 48, v.weight_moment), 0);
+  assert_int_equal(exec_read(exec, PLACE_STATE, 128, 12, v.bias_moment), 0);
+  assert_int_equal(exec_read(exec, PLACE_STATE, 192, 8, v.step), 0);
   return v;
 }
 static void randomise(uint64_t seed) {
@@ -168,7 +168,7 @@ static void pieces(void **state) {
                      0);
     assert_null(none);
     char byte;
-    assert_int_equal(exec_snapshot_read(snapshot, ARENA_PARAMS, SMALL_PARAM_BYTES, 1, &byte),
+    assert_int_equal(exec_snapshot_read(snapshot, PLACE_PARAMS, SMALL_PARAM_BYTES, 1, &byte),
                      STATUS_FAULT);
     randomise(6);
     for (int64_t piece = 0; piece < 64; piece += 4) {

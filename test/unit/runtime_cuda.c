@@ -127,15 +127,16 @@ static char *write_artifact(const Case *c) {
   Text plan = {0}, file = {0};
   char type[64];
   text_printf(&plan,
-              "ft-plan 5\nmodel \"m\"\nsource \"m.ft\"\ntarget ptx \"sm_80\"\n"
-              "arena params 0\narena narrow 0\narena grads 0\narena state %d\narena settings 0\n"
-              "arena input 0\narena output 64\narena work 0\n",
+              "ft-plan 6\nmodel \"m\"\nsource \"m.ft\"\ntarget ptx \"sm_80\"\n"
+              "place state %d for ever saved checkpoint\n"
+              "place output 64 for batch to host\n",
               ARGUMENTS * PLACE + 64);
   for (int i = 0; i < ARGUMENTS; i++) {
     type_of(c, i, type, sizeof type);
-    text_printf(&plan, "state \"%s\" %s at %d init zeros()\n", names[i], type, i * PLACE);
+    text_printf(&plan, "state \"%s\" %s at state+%d init zeros()\n", names[i], type, i * PLACE);
   }
-  text_printf(&plan, "state \"@step\" i64[] at %d init zeros() role step\n", ARGUMENTS * PLACE);
+  text_printf(&plan, "state \"@step\" i64[] at state+%d init zeros() role step\n",
+              ARGUMENTS * PLACE);
   write_graphs(c, &plan);
   text_printf(&plan, "%s", programmes);
   text_printf(&plan, "checksum %016" PRIx64 "\n", plan_checksum(plan.at, plan.count));
@@ -272,8 +273,8 @@ static void check_case(const Case *c, const char *device) {
       DType dtype = tensor->type.dtype;
       void *at = dtype == DT_U8 ? (void *)have.bits : bytes;
       if (dtype != DT_U8 && !pass) encode(dtype, places[i], (int)count, bytes);
-      GOOD(pass ? exec_read(exec, ARENA_STATE, tensor->offset, size, at)
-                : exec_write(exec, ARENA_STATE, tensor->offset, size, at));
+      GOOD(pass ? exec_read(exec, tensor->place, tensor->offset, size, at)
+                : exec_write(exec, tensor->place, tensor->offset, size, at));
       if (dtype != DT_U8 && pass) decode(dtype, bytes, (int)count, places[i]);
     }
   }
@@ -346,9 +347,9 @@ static void test_without_library(void **state) {
   GOOD(artifact_open(path, &artifact));
   GOOD(exec_new(artifact, &(ExecOptions){.device = "cuda"}, &exec));
   GOOD(exec_batch_new(exec, &batch));
-  GOOD(exec_write(exec, ARENA_STATE, 4 * PLACE, sizeof value, &value));
+  GOOD(exec_write(exec, 0, 4 * PLACE, sizeof value, &value));
   GOOD(exec_run(exec, exec_result_graph(exec, PROGRAMME_STEP), batch));
-  GOOD(exec_read(exec, ARENA_STATE, 4 * PLACE, sizeof value, &value));
+  GOOD(exec_read(exec, 0, 4 * PLACE, sizeof value, &value));
   assert_true(value == 3);
   exec_batch_free(exec, batch);
   exec_free(exec);
@@ -363,11 +364,10 @@ static char *write_mapped(void) {
   strcpy(path + sizeof path - 7, "XXXXXX");
   Text plan = {0}, file = {0};
   text_printf(&plan,
-              "ft-plan 5\nmodel \"m\"\nsource \"m.ft\"\ntarget ptx \"sm_90a\"\n"
-              "arena params 0\narena narrow 0\narena grads 0\narena state 8256\narena settings 0\n"
-              "arena input 0\narena output 64\narena work 0\n");
-  text_printf(&plan, "state \"to\" f32[16,32] at 4096 init zeros()\n"
-                     "state \"@step\" i64[] at 8192 init zeros() role step\n"
+              "ft-plan 6\nmodel \"m\"\nsource \"m.ft\"\ntarget ptx \"sm_90a\"\n"
+              "place state 8256 for ever saved checkpoint\nplace output 64 for batch to host\n");
+  text_printf(&plan, "state \"to\" f32[16,32] at state+4096 init zeros()\n"
+                     "state \"@step\" i64[] at state+8192 init zeros() role step\n"
                      "graph \"train\"\n  buffer 0 state+0 f32[16,40]\n"
                      "  buffer 1 state+4096 f32[16,32]\n");
   write_rest_buffers(2, 8192, &plan);
@@ -412,13 +412,13 @@ static void check_mapped(const char *device) {
   GOOD(artifact_open(path, &artifact));
   GOOD(exec_new(artifact, &(ExecOptions){.device = device}, &exec));
   GOOD(exec_batch_new(exec, &batch));
-  GOOD(exec_write(exec, ARENA_STATE, 4096, sizeof b, b));
+  GOOD(exec_write(exec, 0, 4096, sizeof b, b));
   for (int t = 0; t < 3; t++) {
     for (int i = 0; i < 16 * 40; i++) a[i] = (float)(i + 1000 * t);
-    GOOD(exec_write(exec, ARENA_STATE, 0, sizeof a, a));
+    GOOD(exec_write(exec, 0, 0, sizeof a, a));
     GOOD(exec_run(exec, exec_result_graph(exec, PROGRAMME_STEP), batch));
   }
-  GOOD(exec_read(exec, ARENA_STATE, 4096, sizeof b, b));
+  GOOD(exec_read(exec, 0, 4096, sizeof b, b));
   for (int row = 0; row < 16; row++)
     for (int i = 0; i < 32; i++) assert_int_equal(b[row * 32 + i], 3 * (row * 40 + i + 4) + 3000);
   exec_batch_free(exec, batch);

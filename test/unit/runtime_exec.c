@@ -75,32 +75,39 @@ static Plan *make_plan(Arena *arena) {
                  .target = "cpu",
                  .target_cpu = "x86-64",
                  .settings = settings_new(arena)};
-  PlanTensor x = {.name = "x", .type = f32(2, BATCH, IN), .is_needed_for_predict = true};
-  PlanTensor t = {.name = "t", .type = f32(2, BATCH, OUT), .offset = BATCH * IN * 4};
+  PlanTensor x = {
+      .name = "x", .type = f32(2, BATCH, IN), .place = PLACE_INPUT, .is_needed_for_predict = true};
+  PlanTensor t = {
+      .name = "t", .type = f32(2, BATCH, OUT), .place = PLACE_INPUT, .offset = BATCH * IN * 4};
   PlanTensor w = {.name = "weight", .type = f32(2, OUT, IN), .init = {"normal", {0, 0.1}, 2}};
-  PlanTensor step = {
-      .name = OWN_STEP, .type = {DT_I64, {0}}, .init = {"zeros", {0}, 0}, .role = ROLE_STEP};
-  PlanTensor lr = {.name = "train.lr", .type = {DT_F64, {0}}};
+  PlanTensor step = {.name = OWN_STEP,
+                     .type = {DT_I64, {0}},
+                     .place = PLACE_STATE,
+                     .init = {"zeros", {0}, 0},
+                     .role = ROLE_STEP};
+  PlanTensor lr = {.name = "train.lr", .type = {DT_F64, {0}}, .place = PLACE_SETTINGS};
   VEC_PUSH(arena, plan->inputs, x);
   VEC_PUSH(arena, plan->inputs, t);
   VEC_PUSH(arena, plan->params, w);
   VEC_PUSH(arena, plan->states, step);
   VEC_PUSH(arena, plan->scalars, lr);
-  plan->arena_bytes[ARENA_PARAMS] = plan->arena_bytes[ARENA_GRADS] = OUT * IN * 4;
-  plan->arena_bytes[ARENA_STATE] = plan->arena_bytes[ARENA_SETTINGS] = 64;
-  plan->arena_bytes[ARENA_INPUT] = BATCH * (IN + OUT) * 4;
-  plan->arena_bytes[ARENA_OUTPUT] = 64;
-  plan->arena_bytes[ARENA_WORK] = 2 * BATCH * OUT * 4;
+  plan_add_standard_places(plan);
+  plan->places.at[PLACE_NARROW].elements = ELEMENTS_NONE;
+  plan->places.at[PLACE_PARAMS].bytes = plan->places.at[PLACE_GRADS].bytes = OUT * IN * 4;
+  plan->places.at[PLACE_STATE].bytes = plan->places.at[PLACE_SETTINGS].bytes = 64;
+  plan->places.at[PLACE_INPUT].bytes = BATCH * (IN + OUT) * 4;
+  plan->places.at[PLACE_OUTPUT].bytes = 64;
+  plan->places.at[PLACE_WORK].bytes = 2 * BATCH * OUT * 4;
   for (int g = 0; g < 2; g++) {
     plan_add_run(plan, g ? PROGRAMME_EVALUATE : PROGRAMME_STEP, (PlanRun){.graph = g});
     VEC_PUSH(arena, plan->graphs, (PlanGraph){.name = g ? "eval" : "train"});
     PlanGraph *graph = &plan->graphs.at[g];
     const PlanBuffer buffers[] = {
-        {ARENA_INPUT, 0, x.type},        {ARENA_INPUT, t.offset, t.type},
-        {ARENA_PARAMS, 0, w.type},       {ARENA_WORK, BATCH * OUT * 4, t.type},
-        {ARENA_WORK, 0, t.type},         {ARENA_GRADS, 0, w.type},
-        {ARENA_OUTPUT, 0, f32(0, 0, 0)}, {ARENA_SETTINGS, 0, lr.type},
-        {ARENA_STATE, 0, step.type},
+        {PLACE_INPUT, 0, x.type},        {PLACE_INPUT, t.offset, t.type},
+        {PLACE_PARAMS, 0, w.type},       {PLACE_WORK, BATCH * OUT * 4, t.type},
+        {PLACE_WORK, 0, t.type},         {PLACE_GRADS, 0, w.type},
+        {PLACE_OUTPUT, 0, f32(0, 0, 0)}, {PLACE_SETTINGS, 0, lr.type},
+        {PLACE_STATE, 0, step.type},
     };
     for (int i = 0; i < 9; i++) VEC_PUSH(arena, graph->buffers, buffers[i]);
     PlanStep gemm = {.kind = STEP_CALL,
@@ -115,8 +122,8 @@ static Plan *make_plan(Arena *arena) {
     add_step(plan, graph, gemm, 3, (int[]){0, 2, 3});
     launch.name = "k_loss";
     add_step(plan, graph, launch, 3, (int[]){3, 1, 6});
-    PlanOutput loss = {"loss", "loss", f32(0, 0, 0), ARENA_OUTPUT, 0};
-    PlanOutput y = {"output", "y", t.type, ARENA_WORK, BATCH * OUT * 4};
+    PlanOutput loss = {"loss", "loss", f32(0, 0, 0), PLACE_OUTPUT, 0};
+    PlanOutput y = {"output", "y", t.type, PLACE_WORK, BATCH * OUT * 4};
     VEC_PUSH(arena, graph->outputs, loss);
     VEC_PUSH(arena, graph->outputs, y);
     if (g) {
@@ -220,7 +227,7 @@ static void train_with(int threads) {
   GOOD(exec_new(artifact, &(ExecOptions){.threads = threads}, &exec));
   GOOD(exec_write_settings(exec));
   GOOD(exec_init(exec, 42));
-  GOOD(exec_read(exec, ARENA_PARAMS, 0, OUT * IN * 4, w));
+  GOOD(exec_read(exec, PLACE_PARAMS, 0, OUT * IN * 4, w));
   for (int i = 0; i < 2; i++) GOOD(exec_batch_new(exec, &batch[i]));
   ExecGraph graph = exec_result_graph(exec, PROGRAMME_STEP);
   int loss_index = exec_find_output(exec, graph, "loss", NULL);
@@ -236,7 +243,7 @@ static void train_with(int threads) {
   int64_t steps;
   GOOD(exec_step(exec, &steps));
   assert_int_equal(steps, 7);
-  GOOD(exec_read(exec, ARENA_PARAMS, 0, OUT * IN * 4, got));
+  GOOD(exec_read(exec, PLACE_PARAMS, 0, OUT * IN * 4, got));
   for (int i = 0; i < OUT * IN; i++) assert_true(fabsf(got[i] - w[i]) < 1e-5f);
   GOOD(exec_set_step(exec, 3));
   GOOD(exec_step(exec, &steps));
@@ -312,8 +319,8 @@ static void test_checked_and_timed(void **state) {
   assert_non_null(strstr(status_message(), "kernel 1, loss"));
   float y[4];
   assert_int_equal(exec_read_output(exec, graph, 1, y, 4), STATUS_USER);
-  assert_int_equal(exec_read(exec, ARENA_PARAMS, OUT * IN * 4, 4, y), STATUS_USER);
-  assert_int_equal(exec_write(exec, ARENA_PARAMS, -4, 4, y), STATUS_USER);
+  assert_int_equal(exec_read(exec, PLACE_PARAMS, OUT * IN * 4, 4, y), STATUS_USER);
+  assert_int_equal(exec_write(exec, PLACE_PARAMS, -4, 4, y), STATUS_USER);
   exec_batch_free(exec, batch);
   exec_free(exec);
   artifact_close(artifact);
@@ -374,12 +381,12 @@ static void test_damaged_artifacts(void **state) {
       artifact_close(artifact); /* only sections lost */
     unlink(path);               /* a mapped file must not change in place */
   }
-  char *plan = memmem(whole.at, whole.count, "ft-plan 5", 9);
+  char *plan = memmem(whole.at, whole.count, "ft-plan 6", 9);
   assert_non_null(plan);
   plan[8] = '7';
   write_file(path, whole.at, whole.count);
   refused(path, "version 7");
-  plan[8] = '5';
+  plan[8] = '6';
   plan[40] ^= 1;
   unlink(path);
   write_file(path, whole.at, whole.count);

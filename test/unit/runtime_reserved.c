@@ -63,7 +63,7 @@ static PlanGraph *add_graph(Plan *plan, const char *name) {
   VEC_PUSH(plan->arena, plan->graphs, (PlanGraph){.name = name});
   PlanGraph *graph = &plan->graphs.at[plan->graphs.count - 1];
   for (int i = 0; i < PLACES; i++) {
-    PlanBuffer buffer = {ARENA_WORK, i * PLACE, {DT_I32, {1, {ITEMS}}}};
+    PlanBuffer buffer = {PLACE_WORK, i * PLACE, {DT_I32, {1, {ITEMS}}}};
     VEC_PUSH(plan->arena, graph->buffers, buffer);
   }
   return graph;
@@ -98,7 +98,7 @@ static void *build(void) {
 
 static void open_all(Fixture *f, int threads, int reserved) {
   DeviceOptions options = {.threads = threads, .reserved = reserved};
-  char *base[ARENA_COUNT] = {[ARENA_WORK] = memory};
+  char *base[STANDARD_PLACE_COUNT] = {[PLACE_WORK] = memory};
   memset(memory, 0, sizeof memory);
   f->library = build();
   f->arena = arena_new();

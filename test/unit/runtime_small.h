@@ -8,9 +8,10 @@ enum { SMALL_PARAM_BYTES = 128, SMALL_STATE_BYTES = 256 };
 enum { SMALL_WEIGHT, SMALL_BIAS, SMALL_MEAN, SMALL_MOMENT, SMALL_NAMES };
 
 static inline PlanTensor small_tensor(const char *name, DType dtype, int rank, int64_t a, int64_t b,
-                                      int64_t offset) {
+                                      int place, int64_t offset) {
   return (PlanTensor){.name = name,
                       .type = {dtype, {rank, {a, b}}},
+                      .place = place,
                       .offset = offset,
                       .init = {.text = "normal", .arg = {0, 1}, .arg_count = 2}};
 }
@@ -27,20 +28,35 @@ static inline Status small_open(const char *const name[SMALL_NAMES], bool is_sli
                  .target = "cpu",
                  .target_cpu = "x86-64",
                  .settings = settings_new(arena)};
-  VEC_PUSH(arena, plan->params, small_tensor(name[SMALL_WEIGHT], DT_F32, 2, 3, 4, 0));
-  VEC_PUSH(arena, plan->params, small_tensor(name[SMALL_BIAS], DT_F32, 1, 3, 0, 64));
-  VEC_PUSH(arena, plan->states, small_tensor(name[SMALL_MEAN], DT_F32, 1, 3, 0, 0));
-  VEC_PUSH(arena, plan->states, small_tensor(name[SMALL_MOMENT], DT_F32, 1, 32, 0, 64));
+  VEC_PUSH(arena, plan->params, small_tensor(name[SMALL_WEIGHT], DT_F32, 2, 3, 4, PLACE_PARAMS, 0));
+  VEC_PUSH(arena, plan->params, small_tensor(name[SMALL_BIAS], DT_F32, 1, 3, 0, PLACE_PARAMS, 64));
+  VEC_PUSH(arena, plan->states, small_tensor(name[SMALL_MEAN], DT_F32, 1, 3, 0, PLACE_STATE, 0));
+  VEC_PUSH(arena, plan->states,
+           small_tensor(name[SMALL_MOMENT], DT_F32, 1, 32, 0, PLACE_STATE, 64));
   for (int i = 0; i < 2; i++) plan->params.at[i].role = ROLE_PARAMS;
   plan->states.at[0].role = ROLE_MODEL;
   plan->states.at[0].is_saved = true;
   plan->states.at[1].role = is_sliced ? ROLE_MOMENT : ROLE_LOSS_SCALE;
-  PlanTensor step = small_tensor(OWN_STEP, DT_I64, 0, 0, 0, 192);
+  PlanTensor step = small_tensor(OWN_STEP, DT_I64, 0, 0, 0, PLACE_STATE, 192);
   step.init = (Init){.text = "zeros"};
   step.role = ROLE_STEP;
   VEC_PUSH(arena, plan->states, step);
-  plan->arena_bytes[ARENA_PARAMS] = SMALL_PARAM_BYTES;
-  plan->arena_bytes[ARENA_STATE] = SMALL_STATE_BYTES;
+  plan_add_standard_places(plan);
+  plan->places.at[PLACE_NARROW].elements = ELEMENTS_NONE;
+  plan->places.at[PLACE_PARAMS].bytes = SMALL_PARAM_BYTES;
+  plan->places.at[PLACE_STATE].bytes = SMALL_STATE_BYTES;
+  if (is_sliced) {
+    plan->states.at[1].place = plan_add_place(plan, (PlanPlace){.name = "moment",
+                                                                .bytes = 128,
+                                                                .elements = ELEMENTS_LIKE,
+                                                                .dtype = DT_F32,
+                                                                .of_elements = PLACE_PARAMS,
+                                                                .saved = SAVED_CHECKPOINT,
+                                                                .is_window = true,
+                                                                .of = PLACE_STATE,
+                                                                .offset = 64});
+    plan->states.at[1].offset = 0;
+  }
   VEC_PUSH(arena, plan->graphs, (PlanGraph){.name = "train"});
   VEC_PUSH(arena, plan->graphs, (PlanGraph){.name = "eval"});
   plan_add_run(plan, PROGRAMME_STEP, (PlanRun){0});

@@ -184,8 +184,8 @@ static void bind_args(DeviceGraph *graph, const PlanGraph *plan, const PlanStep 
   for (int i = 0; i < step->arg_count; i++) {
     const PlanBuffer *buffer = &plan->buffers.at[step->args[i]];
     args[i] = (char *)graph; /* of the batch: patched before the first run, never followed */
-    if (buffer->arena != ARENA_INPUT)
-      args[i] = base[buffer->arena] + buffer->offset;
+    if (base[buffer->place])
+      args[i] = base[buffer->place] + buffer->offset;
     else
       graph->patch[graph->patch_count++] = (Patch){graph->task_count, i, buffer->offset};
   }

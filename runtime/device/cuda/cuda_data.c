@@ -1,5 +1,5 @@
 /* cuda_data: a split of the data kept on the GPU: uploaded once through pinned memory, in one
- * allocation beside the arenas; batches are gathered by a kernel (gpu/gather.c) in the same order
+ * allocation beside the places; batches are gathered by a kernel (gpu/gather.c) in the same order
  * that the loader on the host would take. */
 #include "runtime/device/cuda/cuda_private.h"
 #include <stdio.h>

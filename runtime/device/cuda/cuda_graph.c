@@ -101,10 +101,10 @@ Status cuda_graph_items(DeviceGraph *graph) {
 CudaAddress cuda_graph_address(const DeviceGraph *graph, int index, int slot) {
   const Device *device = graph->device;
   const PlanBuffer *buffer = &graph->plan->buffers.at[index];
-  CudaAddress base = graph->base[buffer->arena];
-  if (buffer->arena == ARENA_INPUT)
+  CudaAddress base = graph->base[buffer->place];
+  if (buffer->place == device->batch_place)
     base = device->input_slots + (uint64_t)(slot * device->input_stride);
-  if (buffer->arena == ARENA_OUTPUT)
+  if (buffer->place == device->result_place)
     base = device->output_slots + (uint64_t)(slot * device->output_stride);
   return base + (uint64_t)buffer->offset;
 }

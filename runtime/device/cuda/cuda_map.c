@@ -1,5 +1,5 @@
 /* cuda_map: tensor maps, which the driver makes of an address and a description (plan/plan_map.h).
- * They are made when a graph is bound: from then on its arenas stay where they are, and a captured
+ * They are made when a graph is bound: from then on its places stay where they are, and a captured
  * launch keeps a copy of its maps. */
 #include "runtime/device/cuda/cuda_private.h"
 

@@ -1,6 +1,6 @@
 /* cuda_private: what the files of the cuda device share.
- * Memory is ONE allocation: the arenas of the plan, and a ring of slots, each an input batch and
- * an output arena. A run takes one slot (a batch from the host) or several in a row (steps on kept
+ * Memory is ONE allocation: the places of the plan, and a ring of slots, each an input batch and
+ * the place output. A run takes one slot (a batch from the host) or several in a row (steps on kept
  * data) and is one launch of a CUDA graph captured for just these slots. Batches are filled on the
  * copy stream, steps run on the compute stream, results go back on a stream of their own; events
  * order them, and the host waits only for runs long past.
@@ -41,8 +41,9 @@ struct Device {
   CudaAddress block; /* the one allocation */
   int64_t block_bytes, block_used;
   CudaAddress input_slots, output_slots;
+  int batch_place, result_place; /* of the plan; -1: it has none */
   int64_t input_stride, output_stride;
-  CudaAddress output_base; /* the output arena, as exec knows it */
+  CudaAddress output_base; /* the place that the host reads, as exec knows it */
   CudaSlot *slot;
   int slot_count, most_steps;
   int64_t runs; /* so far; run r (from 1) has events r % CUDA_RING */
@@ -77,7 +78,7 @@ struct DeviceGraph {
   Device *device;
   const PlanGraph *plan;
   Arena *arena;
-  CudaAddress base[ARENA_COUNT];
+  CudaAddress *base; /* by place */
   CudaItem *item;
   int item_count;
   CudaFunction *function; /* by step of the plan, */

@@ -61,7 +61,7 @@ Status cuda_run(DeviceGraph *graph, const char *batch) {
   /* the batch of run r - CUDA_HOLDS may be changed when this run returns */
   STATUS_TRY(wait_for_run(device, device->filled, device->runs + 1 - CUDA_HOLDS));
   STATUS_TRY(wait_for_slots(device, slot, 1, device->copy));
-  int64_t bytes = device->artifact->plan->arena_bytes[ARENA_INPUT];
+  int64_t bytes = plan_place_bytes(device->artifact->plan, device->batch_place);
   if (bytes)
     CUDA_TRY(device,
              to_device(device->input_slots + (uint64_t)(slot * device->input_stride), batch,
@@ -96,7 +96,7 @@ static Status time_items(DeviceGraph *graph, int first, int end, float *millisec
 Status cuda_run_part(DeviceGraph *graph, const char *batch, int first, int end, int64_t *time) {
   Device *device = graph->device;
   float milliseconds = 0;
-  int64_t bytes = device->artifact->plan->arena_bytes[ARENA_INPUT];
+  int64_t bytes = plan_place_bytes(device->artifact->plan, device->batch_place);
   if (first == 0) { /* a step begins: everything before is over, slot 0 is free */
     CUDA_TRY(device, stream_synchronize(device->compute), "the GPU failed in a step");
     CUDA_TRY(device, stream_synchronize(device->back), "reading results");

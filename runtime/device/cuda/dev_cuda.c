@@ -19,8 +19,10 @@ static int64_t align(int64_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN
  * stay small beside the model. */
 static void plan_slots(Device *device) {
   const Plan *plan = device->artifact->plan;
-  device->input_stride = align(plan->arena_bytes[ARENA_INPUT] + 1);
-  device->output_stride = align(plan->arena_bytes[ARENA_OUTPUT] + 1);
+  device->batch_place = plan_batch_place(plan);
+  device->result_place = plan_result_place(plan);
+  device->input_stride = align(plan_place_bytes(plan, device->batch_place) + 1);
+  device->output_stride = align(plan_place_bytes(plan, device->result_place) + 1);
   const PlanGraph *step = plan_result(plan, PROGRAMME_STEP);
   int64_t nodes = (step ? step->steps.count : 0) + 1;
   int64_t steps = MOST_NODES / nodes;
@@ -32,12 +34,13 @@ static void plan_slots(Device *device) {
   if (device->slot_count < CUDA_STREAMED) device->slot_count = CUDA_STREAMED;
 }
 
-/* Bytes on the GPU: arenas (inputs are in the slots), slots, the library's workspace. */
+/* Bytes on the GPU: places (batches are in the slots), slots, the library's workspace. */
 static int64_t block_bytes(const Device *device) {
   const Plan *plan = device->artifact->plan;
   int64_t bytes = device->slot_count * (device->input_stride + device->output_stride);
-  for (int i = 0; i < ARENA_COUNT; i++)
-    if (i != ARENA_INPUT) bytes += align(plan->arena_bytes[i] + 1);
+  for (int i = 0; i < plan->places.count; i++)
+    if (!plan->places.at[i].is_window && i != device->batch_place)
+      bytes += align(plan->places.at[i].bytes + 1);
   return bytes + align(cuda_blas_workspace(device) + 1);
 }
 
@@ -104,10 +107,10 @@ static void cuda_free_host(Device *device, char *memory, int64_t bytes) {
   device->driver->host_free(memory);
 }
 
-/* The output arena is that of the last run. */
+/* Results are those of the last run. */
 static CudaAddress place_of(const Device *device, const char *address) {
   CudaAddress at = (CudaAddress)(uintptr_t)address;
-  int64_t bytes = device->artifact->plan->arena_bytes[ARENA_OUTPUT];
+  int64_t bytes = plan_place_bytes(device->artifact->plan, device->result_place);
   if (at < device->output_base || at - device->output_base >= (uint64_t)bytes) return at;
   int64_t slot = device->last_slot + device->last_steps - 1;
   return device->output_slots + (uint64_t)(slot * device->output_stride) +
@@ -309,8 +312,10 @@ static Status cuda_bind(Device *device, const Artifact *artifact, int which, cha
   graph->device = device;
   graph->plan = &artifact->plan->graphs.at[which];
   graph->arena = arena_new();
-  for (int i = 0; i < ARENA_COUNT; i++) graph->base[i] = (CudaAddress)(uintptr_t)base[i];
-  device->output_base = graph->base[ARENA_OUTPUT];
+  int places = artifact->plan->places.count;
+  graph->base = ARENA_ARRAY(graph->arena, CudaAddress, places + 1);
+  for (int i = 0; i < places; i++) graph->base[i] = (CudaAddress)(uintptr_t)base[i];
+  device->output_base = device->result_place < 0 ? 0 : graph->base[device->result_place];
   Status status = cuda_graph_items(graph);
   if (status != STATUS_OK) {
     cuda_unbind(graph);

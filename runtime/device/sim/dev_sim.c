@@ -1,6 +1,6 @@
 /* dev_sim: the simulator as a device: a bound graph is a list of launches with their parameters and
  * places in memory, and of library calls, which the host does. What a kernel reads must have been
- * written in this step (or live between steps): before a step the work arena counts as never
+ * written in this step (or live between steps): before a step the place work counts as never
  * written, and before a launch its results do. With FT_CUBLASLT=library the host also makes the
  * calls that the plan offers in place of launches. */
 #include "runtime/device/cpu/calls_cpu.h"
@@ -47,7 +47,7 @@ struct DeviceGraph {
   const PlanGraph *graph;
   Arena *arena;
   Task *tasks;
-  char *base[ARENA_COUNT];
+  char **base; /* by place; that of batches: NULL */
 };
 
 /* ── opening and memory ───────────────────────────────────────────────────────────────────── */
@@ -80,7 +80,7 @@ static Status open_sim(const Artifact *artifact, const DeviceOptions *options, D
 
 static const char *describe_sim(const Device *device) { return device->text; }
 
-/* Arenas begin as zeros that count as written; a step forgets that for the work arena. */
+/* Places begin as zeros that count as written; a step forgets that for what is temporary. */
 static Status alloc_sim(Device *device, int64_t bytes, char **out) {
   STATUS_TRY(sim_alloc(device->machine, bytes, out));
   sim_mark(device->machine, *out, bytes, true);
@@ -116,12 +116,26 @@ static Status sync_sim(Device *device) {
 }
 
 /* ── binding ──────────────────────────────────────────────────────────────────────────────── */
-/* A result in the work arena that lies on no operand. The second launch of a kernel in two parts
+/* Is what the buffer holds gone when the run is done? */
+static bool is_temporary(const Plan *plan, const PlanBuffer *buffer) {
+  const PlanPlace *place = &plan->places.at[buffer->place];
+  int64_t end = buffer->offset + type_bytes(&buffer->type);
+  if (place->life != FOR_BATCH || place->host) return false;
+  for (int i = 0; i < plan->places.count; i++) {
+    const PlanPlace *window = &plan->places.at[i];
+    if (window->is_window && window->of == buffer->place && window->life != FOR_BATCH &&
+        buffer->offset < window->offset + window->bytes && window->offset < end)
+      return false;
+  }
+  return true;
+}
+
+/* A temporary result that lies on no operand. The second launch of a kernel in two parts
  * has the arguments of the first, whose results it reads. */
-static bool is_fresh(const PlanGraph *graph, const PlanStep *step, int arg) {
+static bool is_fresh(const Plan *plan, const PlanGraph *graph, const PlanStep *step, int arg) {
   const PlanBuffer *buffer = &graph->buffers.at[step->args[arg]];
   const PlanStep *before = step > graph->steps.at ? step - 1 : NULL;
-  if (arg < step->input_count || buffer->arena != ARENA_WORK) return false;
+  if (arg < step->input_count || !is_temporary(plan, buffer)) return false;
   if (before && before->arg_count == step->arg_count &&
       !memcmp(before->args, step->args, sizeof *step->args * (size_t)step->arg_count))
     return false;
@@ -132,7 +146,7 @@ static bool is_fresh(const PlanGraph *graph, const PlanStep *step, int arg) {
 
 static char *address_of(const DeviceGraph *graph, int buffer) {
   const PlanBuffer *at = &graph->graph->buffers.at[buffer];
-  return at->arena == ARENA_INPUT ? NULL : graph->base[at->arena] + at->offset;
+  return graph->base[at->place] ? graph->base[at->place] + at->offset : NULL;
 }
 
 void sim_plan_maps(const PlanStep *step, uint64_t *params) {
@@ -170,14 +184,14 @@ static Status bind_launch(DeviceGraph *graph, const Artifact *artifact, const Pl
   for (int i = 0; i < step->arg_count; i++) {
     const PlanBuffer *buffer = &graph->graph->buffers.at[step->args[i]];
     char type[TYPE_TEXT];
-    task->regions[i] =
-        (SimRegion){.name = arena_printf(arena, "%s+%lld %s", arena_text(buffer->arena),
-                                         (long long)buffer->offset, type_text(&buffer->type, type)),
-                    .at = address_of(graph, step->args[i]),
-                    .bytes = type_bytes(&buffer->type),
-                    .is_writable = i >= step->input_count};
+    task->regions[i] = (SimRegion){
+        .name = arena_printf(arena, "%s+%lld %s", graph->plan->places.at[buffer->place].name,
+                             (long long)buffer->offset, type_text(&buffer->type, type)),
+        .at = address_of(graph, step->args[i]),
+        .bytes = type_bytes(&buffer->type),
+        .is_writable = i >= step->input_count};
     task->params[i] = (uint64_t)(uintptr_t)task->regions[i].at;
-    task->is_fresh[i] = is_fresh(graph->graph, step, i);
+    task->is_fresh[i] = is_fresh(graph->plan, graph->graph, step, i);
   }
   sim_plan_maps(step, task->params);
   task->launch = (SimLaunch){.shared = step->shared,
@@ -241,7 +255,8 @@ static Status bind_sim(Device *device, const Artifact *artifact, int which, char
   graph->plan = artifact->plan;
   graph->graph = &artifact->plan->graphs.at[which];
   graph->arena = arena_new();
-  for (int i = 0; i < ARENA_COUNT; i++) graph->base[i] = i == ARENA_INPUT ? NULL : base[i];
+  graph->base = ARENA_ARRAY(graph->arena, char *, graph->plan->places.count + 1);
+  for (int i = 0; i < graph->plan->places.count; i++) graph->base[i] = base[i];
   graph->tasks = ARENA_ARRAY(graph->arena, Task, graph->graph->steps.count + 1);
   Status status = STATUS_OK;
   for (int i = 0; i < graph->graph->steps.count && status == STATUS_OK; i++) {
@@ -267,7 +282,7 @@ static Status run_launch(DeviceGraph *graph, const PlanStep *step, Task *task, c
   SimMachine *machine = graph->device->machine;
   for (int i = 0; i < step->arg_count; i++) {
     const PlanBuffer *buffer = &graph->graph->buffers.at[step->args[i]];
-    if (buffer->arena == ARENA_INPUT) {
+    if (!graph->base[buffer->place]) {
       task->regions[i].at = (char *)(uintptr_t)batch + buffer->offset;
       task->params[i] = (uint64_t)(uintptr_t)task->regions[i].at;
     }
@@ -281,7 +296,7 @@ static Status run_call(DeviceGraph *graph, const HostCall *made, const char *bat
   const PlanStep *step = made->step;
   for (int i = 0; i < step->arg_count; i++) {
     const PlanBuffer *buffer = &graph->graph->buffers.at[step->args[i]];
-    if (buffer->arena == ARENA_INPUT)
+    if (!graph->base[buffer->place])
       cpu_call_move(made->call, i, (char *)(uintptr_t)batch + buffer->offset);
     else if (i >= step->input_count)
       sim_mark(graph->device->machine, made->args[i], type_bytes(&buffer->type), true);
@@ -309,8 +324,12 @@ static Status run_steps(DeviceGraph *graph, const char *batch, int first, int en
 }
 
 static Status run_sim(DeviceGraph *graph, const char *batch) {
-  sim_mark(graph->device->machine, graph->base[ARENA_WORK], graph->plan->arena_bytes[ARENA_WORK],
-           false);
+  for (int i = 0; i < graph->graph->buffers.count; i++) {
+    const PlanBuffer *buffer = &graph->graph->buffers.at[i];
+    if (is_temporary(graph->plan, buffer))
+      sim_mark(graph->device->machine, graph->base[buffer->place] + buffer->offset,
+               type_bytes(&buffer->type), false);
+  }
   return run_steps(graph, batch, 0, graph->graph->steps.count);
 }
 

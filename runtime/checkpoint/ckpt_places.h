@@ -1,7 +1,7 @@
-/* ckpt_arena: what the files of checkpoints share: a host copy of a device arena, into which
- * tensors of a file are read (ckpt_arena.c), and the way from arenas to files (ckpt_write.c). */
-#ifndef FT_RUNTIME_CKPT_ARENA_H
-#define FT_RUNTIME_CKPT_ARENA_H
+/* ckpt_places: what the files of checkpoints share: a host copy of the places that are saved, into
+ * which tensors of a file are read (ckpt_places.c), and the way from places to files (ckpt_write.c). */
+#ifndef FT_RUNTIME_CKPT_PLACES_H
+#define FT_RUNTIME_CKPT_PLACES_H
 #include "runtime/checkpoint/ckpt.h"
 #include "runtime/execute/exec_snapshot.h"
 #include "runtime/checkpoint/safetensors.h"
@@ -10,22 +10,27 @@
 #define CKPT_WEIGHTS_FORMAT "pt"
 
 typedef struct {
-  ArenaId id;
-  uint8_t *at;
-  int64_t bytes;
-} CkptArena;
+  Exec *exec;
+  uint8_t **at; /* by place of the plan; NULL: it is not saved, or is a window */
+} CkptPlaces;
 
-STATUS_CHECKED Status ckpt_arena_read(Exec *exec, ArenaId id, CkptArena *out);
-STATUS_CHECKED Status ckpt_arena_write(Exec *exec, const CkptArena *arena);
-void ckpt_arena_free(CkptArena *arena);
+/* All that is saved, as the device has it, to be set tensor by tensor and written back as a whole. */
+STATUS_CHECKED Status ckpt_places_read(Exec *exec, CkptPlaces *out);
+STATUS_CHECKED Status ckpt_places_write(const CkptPlaces *places);
+void ckpt_places_free(CkptPlaces *places); /* also after a failed read */
 /* Sets one tensor from the file, which must hold it in its shape and a type that converts. */
-STATUS_CHECKED Status ckpt_arena_set(CkptArena *arena, const PlanTensor *tensor,
-                                     const Safetensors *file, const char *path);
-/* The tensors of a checkpoint that come from the state arena, all of them or only those that belong
- * to the model, with names and offsets; sliced states by parameter. In the arena given. */
+STATUS_CHECKED Status ckpt_places_set(const CkptPlaces *places, const PlanTensor *tensor,
+                                      const Safetensors *file, const char *path);
+/* The states of a checkpoint, all of them or only those that belong to the model, with names and
+ * offsets; in slices, by parameter, where their place has the order of the parameters'. In the arena
+ * given. */
 typedef VEC(PlanTensor) CkptTensors;
 CkptTensors ckpt_state_tensors(Arena *arena, const Plan *plan, bool all);
-/* Where what is written comes from: a copy, or with none the arenas as they are. Arenas are read by
+/* The part of a state that belongs to a parameter, of the parameter's name; false if the state does not
+ * reach so far (what Muon trains has no second moment). */
+bool ckpt_slice(const Plan *plan, const PlanTensor *state, const PlanTensor *param,
+                PlanTensor *out);
+/* Where what is written comes from: a copy, or with none the places as they are. Places are read by
  * the thread that runs graphs, a copy by any. */
 typedef struct {
   Exec *exec;

@@ -1,0 +1,85 @@
+/* ckpt_places: see ckpt_places.h. */
+#include "runtime/checkpoint/ckpt_places.h"
+#include "runtime/common/permute.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+Status ckpt_places_read(Exec *exec, CkptPlaces *out) {
+  const Plan *plan = exec_plan(exec);
+  *out = (CkptPlaces){exec, calloc((size_t)plan->places.count + 1, sizeof *out->at)};
+  if (!out->at) return status_errno(ENOMEM, "weights");
+  for (int p = 0; p < plan->places.count; p++) {
+    const PlanPlace *place = &plan->places.at[p];
+    if (!place->saved || place->is_window) continue;
+    out->at[p] = malloc((size_t)place->bytes + 1);
+    if (!out->at[p]) return status_errno(ENOMEM, "weights");
+    if (place->bytes) STATUS_TRY(exec_read(exec, p, 0, place->bytes, out->at[p]));
+  }
+  return STATUS_OK;
+}
+
+Status ckpt_places_write(const CkptPlaces *places) {
+  const Plan *plan = exec_plan(places->exec);
+  for (int p = 0; p < plan->places.count; p++)
+    if (places->at[p] && plan->places.at[p].bytes)
+      STATUS_TRY(exec_write(places->exec, p, 0, plan->places.at[p].bytes, places->at[p]));
+  return STATUS_OK;
+}
+
+void ckpt_places_free(CkptPlaces *places) {
+  for (int p = 0; places->at && p < exec_plan(places->exec)->places.count; p++) free(places->at[p]);
+  free(places->at);
+  *places = (CkptPlaces){0};
+}
+
+Status ckpt_places_set(const CkptPlaces *places, const PlanTensor *tensor, const Safetensors *file,
+                       const char *path) {
+  const SafeTensor *from = safetensors_find(file, tensor->name);
+  char have[TYPE_TEXT], want[TYPE_TEXT];
+  if (!from) return status_fail(STATUS_USER, "%s lacks %s", path, tensor->name);
+  ArrayHeader header = {.element = from->element, .shape = from->shape};
+  if (!shape_equal(&from->shape, &tensor->type.shape) ||
+      !element_converts(from->element, tensor->type.dtype))
+    return status_fail(STATUS_USER, "%s: %s is %s but the model's is %s", path, tensor->name,
+                       array_header_text(&header, have), type_text(&tensor->type, want));
+  int64_t count = shape_elements(&tensor->type.shape), offset = tensor->offset;
+  uint8_t *to = places->at[plan_whole_place(exec_plan(places->exec), tensor->place, &offset)];
+  if (!to) return status_fail(STATUS_FAULT, "%s lies where nothing is saved", tensor->name);
+  to += offset;
+  if (element_convert(from->data, from->element, false, count, tensor->type.dtype, to) != count)
+    return status_fail(STATUS_USER, "%s: %s holds a number that does not fit %s", path,
+                       tensor->name, dtype_text(tensor->type.dtype));
+  return permute_in_place(tensor, true, to);
+}
+
+bool ckpt_slice(const Plan *plan, const PlanTensor *state, const PlanTensor *param,
+                PlanTensor *out) {
+  Type type = {state->type.dtype, param->type.shape};
+  if (plan->places.at[state->place].of_elements != param->place) return false;
+  int64_t first = param->offset / dtype_bytes(param->type.dtype) * dtype_bytes(type.dtype);
+  if (first + type_bytes(&type) > type_bytes(&state->type)) return false;
+  *out = (PlanTensor){.name = param->name,
+                      .type = type,
+                      .place = state->place,
+                      .offset = state->offset + first,
+                      .storage = param->storage};
+  return true;
+}
+
+CkptTensors ckpt_state_tensors(Arena *arena, const Plan *plan, bool all) {
+  CkptTensors out = {0};
+  for (int i = 0; i < plan->states.count; i++) {
+    const PlanTensor *state = &plan->states.at[i];
+    PlanTensor slice;
+    bool is_sliced = plan->places.at[state->place].elements == ELEMENTS_LIKE;
+    if ((!all && !state->is_saved) || role_has(state->role, ROLE_SCRATCH)) continue;
+    if (!is_sliced) VEC_PUSH(arena, out, *state);
+    for (int k = 0; is_sliced && k < plan->params.count; k++) {
+      if (!ckpt_slice(plan, state, &plan->params.at[k], &slice)) continue;
+      slice.name = arena_printf(arena, "%s.%s", state->name, slice.name);
+      VEC_PUSH(arena, out, slice);
+    }
+  }
+  return out;
+}
