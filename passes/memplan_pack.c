@@ -5,12 +5,16 @@
  *
  * Placed slots stand in a tree by offset (a treap). A subtree whose slots all live at the time in
  * question, without a gap wide enough between them, is passed as a whole, and so is one of which
- * none lives then: the values that forward piles up for backward are such subtrees. */
+ * none lives then: the values that forward piles up for backward are such subtrees. Lifetimes can be
+ * made so that few subtrees are: then the search ends after a number of subtrees that grows with the
+ * slots only, and what is not placed yet shares blocks of its own (place_apart), so that packing takes
+ * O(n log n) whatever the lifetimes. */
 #include "passes/memplan.h"
 #include <stdlib.h>
 
-/* Subtrees looked at before no further order is tried: some 50 ms. */
-enum { MOST_EFFORT = 4 * 1000 * 1000 };
+/* Subtrees looked at before no further order is tried, and the first one is searched no longer: so many,
+ * some 50 ms, and so many more for each slot. */
+enum { MOST_EFFORT = 4 * 1000 * 1000, EFFORT_PER_SLOT = 256 };
 
 typedef struct Item {
   MemSlot slot;
@@ -133,12 +137,80 @@ static bool move_past(MemSlot *slot, const Item *tree, int64_t *effort) {
   return move_past(slot, tree->upper, effort);
 }
 
+/* ── without a search ───────────────────────────────────────────────────────────────────────── */
+/* Bytes rounded up to one of eight sizes between powers of two: at most an eighth more. */
+static int64_t size_class(int64_t bytes) {
+  int64_t unit = MEMPLAN_ALIGN;
+  while (unit * 16 < bytes) unit *= 2;
+  return (bytes + unit - 1) / unit * unit;
+}
+
+static int by_class(const void *left, const void *right) {
+  const Item *a = left, *b = right;
+  int64_t x = size_class(a->slot.bytes), y = size_class(b->slot.bytes);
+  return x != y ? (x < y ? 1 : -1) : by_birth(left, right);
+}
+
+/* A block of a class, and the last step of the slot that has it. */
+typedef struct {
+  int last;
+  int64_t at;
+} Block;
+
+/* blocks[0] may be later than those below it: puts it where it belongs in the heap. */
+static void sift_down(Block *blocks, int count) {
+  for (int i = 0;;) {
+    int least = i;
+    for (int child = 2 * i + 1; child <= 2 * i + 2; child++)
+      if (child < count && blocks[child].last < blocks[least].last) least = child;
+    if (least == i) return;
+    Block block = blocks[i];
+    blocks[i] = blocks[least];
+    blocks[least] = block;
+    i = least;
+  }
+}
+
+static void sift_up(Block *blocks, int i) {
+  for (; i > 0 && blocks[i].last < blocks[(i - 1) / 2].last; i = (i - 1) / 2) {
+    Block block = blocks[i];
+    blocks[i] = blocks[(i - 1) / 2];
+    blocks[(i - 1) / 2] = block;
+  }
+}
+
+/* Places the items from offset `at` on, each in a block of its size class that is free by then, or
+ * else in a new one: as few blocks of a class as there can be. Returns where they end. */
+static int64_t place_apart(Item *items, int count, int64_t at, Arena *arena) {
+  Block *blocks = ARENA_ARRAY(arena, Block, count + 1); /* of the class at hand: a heap by `last` */
+  int block_count = 0;
+  if (count) qsort(items, (size_t)count, sizeof *items, by_class);
+  for (int i = 0; i < count; i++) {
+    MemSlot *slot = &items[i].slot;
+    int64_t bytes = size_class(slot->bytes);
+    if (i && size_class(items[i - 1].slot.bytes) != bytes) block_count = 0;
+    if (block_count && blocks[0].last < slot->first) {
+      slot->at = blocks[0].at;
+      blocks[0].last = slot->last;
+      sift_down(blocks, block_count);
+    } else {
+      slot->at = at;
+      at += bytes;
+      blocks[block_count] = (Block){slot->last, slot->at};
+      sift_up(blocks, block_count++);
+    }
+  }
+  return at;
+}
+
 /* ── all slots ──────────────────────────────────────────────────────────────────────────────── */
-/* Places the items in their order; returns the bytes needed. */
-static int64_t place_all(Item *items, int count, int64_t *effort) {
+/* Places the items in their order; returns the bytes needed. What is left when the effort is spent is
+ * placed apart, behind the others. */
+static int64_t place_all(Item *items, int count, int64_t *effort, Arena *arena) {
   Item *tree = NULL;
   uint32_t chance = 1;
   for (int i = 0; i < count; i++) {
+    if (*effort <= 0) return place_apart(items + i, count - i, tree ? tree->end : 0, arena);
     items[i].priority = chance = chance * 1664525 + 1013904223;
     move_past(&items[i].slot, tree, effort);
     tree = insert(tree, &items[i]);
@@ -150,14 +222,15 @@ int64_t memplan_pack(MemSlot *slots, int count, Arena *arena) {
   typedef int Compare(const void *, const void *);
   Compare *const compare[] = {by_bytes, by_area, by_span, by_birth};
   Item *items = ARENA_ARRAY(arena, Item, count);
-  int64_t best = INT64_MAX, least = memplan_lower_bound(slots, count, arena), effort = MOST_EFFORT;
+  int64_t best = INT64_MAX, least = memplan_lower_bound(slots, count, arena);
+  int64_t effort = MOST_EFFORT + (int64_t)EFFORT_PER_SLOT * count;
   for (int k = 0; k < 4 && effort > 0 && best > least; k++) {
     for (int i = 0; i < count; i++) {
       items[i] = (Item){.slot = slots[i], .index = i};
       items[i].slot.at = 0;
     }
     if (count) qsort(items, (size_t)count, sizeof *items, compare[k]);
-    int64_t peak = place_all(items, count, &effort);
+    int64_t peak = place_all(items, count, &effort, arena);
     if (peak >= best) continue;
     best = peak;
     for (int i = 0; i < count; i++) slots[items[i].index].at = items[i].slot.at;

@@ -135,8 +135,35 @@ static void slots_do_not_overlap(void **state) {
   arena_free(arena);
 }
 
+/* Of lifetimes so mixed that hardly a subtree can be passed as a whole, the search places some slots
+ * only; those placed without it do not overlap either, nor take much more than they must. */
+static void search_ends(void **state) {
+  (void)state;
+  enum { SLOTS = 12000 };
+  Arena *arena = arena_new();
+  MemSlot *slots = ARENA_ARRAY(arena, MemSlot, SLOTS);
+  uint64_t random = 3;
+  for (int i = 0; i < SLOTS; i++) {
+    random = random * 6364136223846793005u + 1442695040888963407u;
+    int first = (int)((random >> 33) % SLOTS), length = (int)((random >> 13) % (SLOTS / 3));
+    slots[i] = (MemSlot){first, first + length, 64 * (int64_t)(1 + (random >> 50) % 5000), -1};
+  }
+  int64_t peak = memplan_pack(slots, SLOTS, arena), least = memplan_lower_bound(slots, SLOTS, arena);
+  for (int i = 0; i < SLOTS; i++) {
+    assert_in_range(slots[i].at, 0, peak - slots[i].bytes);
+    for (int k = 0; k < i; k++)
+      if (slots[i].first <= slots[k].last && slots[k].first <= slots[i].last &&
+          slots[i].at < slots[k].at + slots[k].bytes && slots[k].at < slots[i].at + slots[i].bytes)
+        fail_msg("slots %d and %d overlap", i, k);
+  }
+  print_message("%.3f of the lower bound\n", (double)peak / (double)least);
+  assert_true((double)peak < 1.5 * (double)least);
+  arena_free(arena);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(random_steps),
-                                     cmocka_unit_test(slots_do_not_overlap)};
+                                     cmocka_unit_test(slots_do_not_overlap),
+                                     cmocka_unit_test(search_ends)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
