@@ -3,6 +3,7 @@
  * bf16 results are rounded to their type. Nothing here is undefined for any input: integer division
  * by zero gives 0, casts saturate, shifts do not occur. */
 #include "codegen/emit_private.h"
+#include "ir/scalar.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -30,7 +31,7 @@ LLVMValueRef emit_intrinsic(Emitter *emitter, const char *name, LLVMTypeRef type
 LLVMValueRef emit_constant(Emitter *emitter, DType dtype, double value) {
   LLVMTypeRef type = emit_register_type(emitter, dtype);
   if (dtype_is_float(dtype)) {
-    if (dtype == DT_F32) value = (float)value;
+    value = dtype_round(dtype, value);
     LLVMValueRef constant = LLVMConstReal(type, value);
     if (dtype == DT_F16 || dtype == DT_BF16) return emit_cast(emitter, DT_F32, dtype, constant);
     return constant;
@@ -52,6 +53,63 @@ static LLVMValueRef emit_float_to_integer(Emitter *emitter, DType to, LLVMValueR
                         "");
 }
 
+/* f64 to f32, before a rounding to a narrower type that must be as one of the f64 itself: of the
+ * two neighbours of what f32 does not hold, the one whose last bit is 1 (Boldo and Melquiond,
+ * Emulation of FMA and correctly rounded sums, 2008). */
+static LLVMValueRef emit_round_to_odd(Emitter *emitter, LLVMValueRef wide) {
+  LLVMBuilderRef builder = emitter->builder;
+  LLVMTypeRef word = emitter->module->i32, narrow = emitter->module->f32, real = LLVMTypeOf(wide);
+  LLVMValueRef one = LLVMConstInt(word, 1, false), less = LLVMConstInt(word, UINT32_MAX, false);
+  LLVMValueRef nearest = LLVMBuildFPTrunc(builder, wide, narrow, "");
+  LLVMValueRef back = LLVMBuildFPExt(builder, nearest, real, "");
+  LLVMValueRef bits = LLVMBuildBitCast(builder, nearest, word, "");
+  LLVMValueRef odd = LLVMBuildTrunc(builder, bits, emitter->module->i1, "");
+  LLVMValueRef differs = LLVMBuildFCmp(builder, LLVMRealONE, back, wide, "");
+  LLVMValueRef is_beyond =
+      LLVMBuildFCmp(builder, LLVMRealOGT, emit_intrinsic(emitter, "llvm.fabs", real, &back, 1),
+                    emit_intrinsic(emitter, "llvm.fabs", real, &wide, 1), "");
+  LLVMValueRef step = LLVMBuildSelect(builder, is_beyond, less, one, "");
+  LLVMValueRef moves = LLVMBuildAnd(builder, differs, LLVMBuildNot(builder, odd, ""), "");
+  LLVMValueRef moved = LLVMBuildAdd(builder, bits, step, "");
+  bits = LLVMBuildSelect(builder, moves, moved, bits, "");
+  return LLVMBuildBitCast(builder, bits, narrow, "");
+}
+
+/* Of an integer of more than `kept` bits the last `low` count only as "there is something". */
+static LLVMValueRef without_last_bits(Emitter *emitter, DType from, LLVMValueRef value, int kept,
+                                      int low) {
+  LLVMBuilderRef builder = emitter->builder;
+  LLVMTypeRef type = LLVMTypeOf(value);
+  LLVMValueRef most = LLVMConstInt(type, 1ull << kept, false), size = value, limit = most;
+  LLVMValueRef rest =
+      LLVMBuildAnd(builder, value, LLVMConstInt(type, (1ull << low) - 1, false), "");
+  LLVMValueRef high = LLVMBuildSub(builder, value, rest, "");
+  LLVMValueRef is_exact = LLVMBuildICmp(builder, LLVMIntEQ, rest, LLVMConstNull(type), "");
+  LLVMValueRef odd = LLVMBuildOr(builder, high, LLVMConstInt(type, 1ull << low, false), "");
+  if (emit_is_signed(from)) { /* -most … most */
+    size = LLVMBuildAdd(builder, value, most, "");
+    limit = LLVMConstInt(type, 2ull << kept, false);
+  }
+  LLVMValueRef is_small = LLVMBuildICmp(builder, LLVMIntULE, size, limit, "");
+  LLVMValueRef is_kept = LLVMBuildOr(builder, is_exact, is_small, "");
+  return LLVMBuildSelect(builder, is_kept, value, odd, "");
+}
+
+/* One rounding, though registers of bf16 are f32. f16 has no integer that f32 rounds. */
+static LLVMValueRef emit_integer_to_float(Emitter *emitter, DType from, DType to,
+                                          LLVMValueRef value) {
+  LLVMBuilderRef builder = emitter->builder;
+  LLVMTypeRef type = emit_register_type(emitter, to);
+  bool by_f64 = to == DT_BF16 && from == DT_I64;
+  if (by_f64)
+    value = without_last_bits(emitter, from, value, 53, 11), type = emitter->module->f64;
+  else if (to == DT_BF16 && dtype_bytes(from) == 4)
+    value = without_last_bits(emitter, from, value, 24, 8);
+  value = emit_is_signed(from) ? LLVMBuildSIToFP(builder, value, type, "")
+                               : LLVMBuildUIToFP(builder, value, type, "");
+  return emit_round(emitter, to, by_f64 ? emit_round_to_odd(emitter, value) : value);
+}
+
 LLVMValueRef emit_cast(Emitter *emitter, DType from, DType to, LLVMValueRef value) {
   LLVMBuilderRef builder = emitter->builder;
   LLVMTypeRef type = emit_register_type(emitter, to);
@@ -61,16 +119,13 @@ LLVMValueRef emit_cast(Emitter *emitter, DType from, DType to, LLVMValueRef valu
     return from == DT_BOOL ? value : LLVMBuildICmp(builder, LLVMIntNE, value, zero, "");
   }
   if (dtype_is_float(from) && dtype_is_float(to)) {
-    if (from == DT_F64 && to != DT_F64) value = LLVMBuildFPTrunc(builder, value, type, "");
+    if (from == DT_F64 && to == DT_F32) return LLVMBuildFPTrunc(builder, value, type, "");
+    if (from == DT_F64 && to != DT_F64) value = emit_round_to_odd(emitter, value);
     if (from != DT_F64 && to == DT_F64) value = LLVMBuildFPExt(builder, value, type, "");
     return from == to ? value : emit_round(emitter, to, value);
   }
   if (dtype_is_float(from)) return emit_float_to_integer(emitter, to, value);
-  if (dtype_is_float(to)) {
-    value = emit_is_signed(from) ? LLVMBuildSIToFP(builder, value, type, "")
-                                 : LLVMBuildUIToFP(builder, value, type, "");
-    return emit_round(emitter, to, value);
-  }
+  if (dtype_is_float(to)) return emit_integer_to_float(emitter, from, to, value);
   return LLVMBuildIntCast2(builder, value, type, emit_is_signed(from), "");
 }
 

@@ -65,10 +65,18 @@ static int64_t float_to_integer(DType dtype, double x) {
   return (int64_t)x;
 }
 
+/* Of more than 53 bits the last ones count only as "there is something": a double has what is left,
+ * and its rounding to `to` is that of the integer itself. */
+static double integer_to_float(DType to, int64_t i) {
+  const int64_t most = INT64_C(1) << 53, low = (1 << 11) - 1;
+  if (to == DT_F64 || (i >= -most && i <= most)) return (double)i;
+  return (double)((i & ~low) | (i & low ? low + 1 : 0));
+}
+
 static Scalar scalar_cast(DType from, DType to, const Scalar *in) {
   if (dtype_is_float(from))
     return dtype_is_float(to) ? in[0] : (Scalar){.i = float_to_integer(to, in[0].f)};
-  if (dtype_is_float(to)) return (Scalar){.f = (double)in[0].i};
+  if (dtype_is_float(to)) return (Scalar){.f = integer_to_float(to, in[0].i)};
   return (Scalar){.i = to == DT_BOOL ? in[0].i != 0 : dtype_wrap(to, in[0].i)};
 }
 

@@ -30,7 +30,7 @@ Node *simplify_fold(Graph *graph, Node *node) {
   DType from = node->input[count - 1]->type.dtype, to = node->type.dtype;
   Scalar result = scalar_eval(node->op, from, to, in);
   double value = dtype_is_float(to) ? result.f : (double)result.i;
-  if (node->op == OP_CAST && dtype_bytes(to) == 2) value = dtype_round(to, (float)value);
+  if (node->op == OP_CAST && dtype_bytes(to) == 2) value = dtype_round(to, value);
   if (!fold_fits(to, value)) return NULL;
   return make_const(graph, to, node->type.shape, value);
 }

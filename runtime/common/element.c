@@ -119,6 +119,16 @@ static int64_t load_integer(const uint8_t *at, Element element, bool is_big_endi
   }
 }
 
+/* Before a rounding to a narrower type, which is as one of the double then: of the two neighbours
+ * of what f32 does not hold, the one whose last bit is 1. */
+static float element_to_odd(double value) {
+  float nearest = (float)value;
+  uint32_t bits;
+  memcpy(&bits, &nearest, 4);
+  if (isnan(value) || nearest == value || bits & 1) return nearest;
+  return nextafterf(nearest, value > nearest ? INFINITY : -INFINITY);
+}
+
 static void store_float(double value, DType dtype, int64_t i, void *to) {
   switch (dtype) {
   case DT_F64:
@@ -128,10 +138,10 @@ static void store_float(double value, DType dtype, int64_t i, void *to) {
     ((float *)to)[i] = (float)value;
     return;
   case DT_F16:
-    ((uint16_t *)to)[i] = half_from_float((float)value);
+    ((uint16_t *)to)[i] = half_from_float(element_to_odd(value));
     return;
   default:
-    ((uint16_t *)to)[i] = bfloat_from_float((float)value);
+    ((uint16_t *)to)[i] = bfloat_from_float(element_to_odd(value));
     return;
   }
 }

@@ -110,6 +110,12 @@ static void converts(void **state) {
   check_conversion("<f2", (uint16_t[]){0x3c00, 0xc500, 0x0001, 0x7c00}, 4, DT_F32,
                    (float[]){1, -5, 0x1p-24f, INFINITY}, 16);
   check_conversion("<f4", numbers, 6, DT_F64, (double[]){1, -2, 3.5, 0, (double)1e30f, -0.25}, 48);
+  /* once: f32 would have the middle of two for each of them */
+  check_conversion("<f8",
+                   (double[]){1 + 0x1p-8 + 0x1p-48, -1 - 3 * 0x1p-8 + 0x1p-48, 0x1p-134 + 0x1p-180}, 3,
+                   DT_BF16, (uint16_t[]){0x3f81, 0xbf81, 0x0001}, 6);
+  check_conversion("<f8", (double[]){1 + 0x1p-11 + 0x1p-50, 65520 - 0x1p-36, 1e300}, 3, DT_F16,
+                   (uint16_t[]){0x3c01, 0x7bff, 0x7c00}, 6);
   assert_false(element_converts(ELEMENT_I32, DT_F32)); /* 2^24 + 1 would be rounded */
   assert_false(element_converts(ELEMENT_F32, DT_I32));
   int32_t narrow[3];
