@@ -2,7 +2,6 @@
 #define _GNU_SOURCE /* MAP_NORESERVE */
 #include "runtime/device/cpu/blas.h"
 #include <dlfcn.h>
-#include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -11,8 +10,7 @@
  * processor. */
 enum { CODE_MIB = 64, BUFFER_MIB = 130 };
 
-/* Could so much be mapped? */
-static bool has_room(size_t bytes) {
+bool blas_has_room(size_t bytes) {
   void *at =
       mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (at == MAP_FAILED) return false;
@@ -25,7 +23,7 @@ Status blas_open(BlasGemm **out) {
   if (!gemm) {
     long processors = sysconf(_SC_NPROCESSORS_CONF);
     long needed = CODE_MIB + BUFFER_MIB * (processors > 0 ? processors : 1);
-    if (!has_room((size_t)needed << 20))
+    if (!blas_has_room((size_t)needed << 20))
       return status_fail(STATUS_FAULT,
                          "OpenBLAS, which makes this product, takes %ld MiB of address space, and "
                          "the limit leaves less: raise it (ulimit -v)",

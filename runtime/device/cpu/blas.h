@@ -5,8 +5,12 @@
 #define FT_RUNTIME_BLAS_H
 #include "runtime/common/status.h"
 #include <cblas-openblas.h>
+#include <stdbool.h>
+#include <stddef.h>
 
 typedef __typeof__(cblas_sgemm) BlasGemm;
 /* From the main thread. Stays open for the life of the process. */
 STATUS_CHECKED Status blas_open(BlasGemm **out);
+/* Could so much more be mapped, for a library that does not say that it could not? */
+bool blas_has_room(size_t bytes);
 #endif

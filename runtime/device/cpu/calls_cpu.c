@@ -84,6 +84,17 @@ static dnnl_status_t make_attr(const_dnnl_post_ops_t post, dnnl_primitive_attr_t
   return status;
 }
 
+/* oneDNN 2.6 writes code into memory without asking whether there was any (Xbyak notes the error and
+ * goes on, at address 0). */
+static Status need_room_for_code(void) {
+  enum { MIB = 16 }; /* the largest generators take one, a primitive has a few of them */
+  if (blas_has_room(MIB << 20)) return STATUS_OK;
+  return status_fail(STATUS_FAULT,
+                     "oneDNN, which makes this product, takes %d MiB of address space for its "
+                     "code, and the limit leaves less: raise it (ulimit -v)",
+                     MIB);
+}
+
 static Status make_primitive(CpuPrimitive *p, dnnl_status_t status) {
   if (status == dnnl_success) status = dnnl_primitive_create(&p->primitive, p->desc);
   if (status == dnnl_success) {
@@ -99,6 +110,7 @@ Status cpu_primitive_new(CpuLibrary *library, const_dnnl_op_desc_t desc, const_d
                          const_dnnl_primitive_desc_t hint, CpuPrimitive *out) {
   dnnl_primitive_attr_t attr = NULL;
   *out = (CpuPrimitive){.library = library};
+  STATUS_TRY(need_room_for_code());
   dnnl_status_t status = make_attr(post, &attr);
   if (status == dnnl_success)
     status = dnnl_primitive_desc_create(&out->desc, desc, attr, library->engine, hint);
@@ -110,6 +122,7 @@ Status cpu_reorder_new(CpuLibrary *library, const dnnl_memory_desc_t *from,
                        const dnnl_memory_desc_t *to, CpuPrimitive *out) {
   dnnl_primitive_attr_t attr = NULL;
   *out = (CpuPrimitive){.library = library};
+  STATUS_TRY(need_room_for_code());
   dnnl_status_t status = make_attr(NULL, &attr);
   if (status == dnnl_success)
     status = dnnl_reorder_primitive_desc_create(&out->desc, from, library->engine, to,
