@@ -1,10 +1,13 @@
 """Runs random programs, one seed after the other, and makes what fails small: see scripts/soak --help."""
 import argparse
+import contextlib
 import json
 import multiprocessing
 import os
 import re
+import shutil
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -14,11 +17,12 @@ sys.dont_write_bytecode = True
 import torch
 
 import oracles
-from driver import BUILD, Driver
+from driver import BUILD, Driver, new_folder
 from reduce import reduce
 
 MOST_REDUCED = 20  # failures that a worker makes small in one campaign; the others are listed
 MOST_OF_KIND = 3
+MOST_OF_HARNESS = 20  # seeds one after the other of which the harness itself fails
 
 
 def options(arguments):
@@ -35,14 +39,16 @@ def options(arguments):
     return parser.parse_args(arguments)
 
 
+HARNESS = ("harness", None, None)  # in place of a form
 worker = None
 
 
-def start_worker(folder=None, do_reduce=False):
+def start_worker(choices, folder=None, do_reduce=False, scratch=None):
+    """scratch: a folder for the driver's, which the campaign removes: it ends its workers by a signal."""
     global worker
     torch.set_num_threads(1)
     os.nice(5)
-    worker = {"driver": Driver(), "choices": oracles.choices(), "folder": folder, "reduce": do_reduce, "reduced": 0, "kinds": {}}
+    worker = {"driver": Driver(folder=scratch and tempfile.mkdtemp(dir=scratch)), "choices": choices, "folder": folder, "reduce": do_reduce, "reduced": 0, "kinds": {}}
 
 
 def run_seed(job):
@@ -57,7 +63,7 @@ def run_seed(job):
             verdict, text = oracles.check(worker["driver"], program, form)
             answers.append((form, verdict, text, None if verdict == "ok" else keep(program, form, verdict, text)))
     except Exception:  # of the generator or an oracle: a failure of this seed, and the next one follows
-        answers.append((("harness", None, None), "fail", traceback.format_exc(), None))
+        answers.append((HARNESS, "fail", traceback.format_exc(), None))
     return seed, len(program.statements) if program else 0, answers
 
 
@@ -155,17 +161,62 @@ def without_effect(seen):
     return [f"{name} ({seen.get(name + ':same', 0)} times)" for name in names if not seen.get(name + ":other") and seen.get(name + ":same", 0) >= 10]
 
 
-def seeds(first, o, end, room):
+def seeds(first, o, end, room, over):
     """No more of them at a time than are worked on soon."""
     seed = first
     while (time.time() < end) if o.programs is None else (seed < first + o.programs):
         room.acquire()
+        if over.is_set():
+            return
         yield seed, o.sim, o.quick
         seed += 1
 
 
+class Stopped(Exception):
+    pass
+
+
+def run_seeds(o, state, first, end):
+    """What run_seed says of each seed, in their order, and is counted. A harness that fails of many seeds in a row (its folder is gone,
+    the disk is full, there is no build) says nothing of these programs: they do not count as run, and Stopped says why."""
+    room, over, held = threading.Semaphore(4 * o.jobs), threading.Event(), []
+    with scratch_folder() as scratch, multiprocessing.Pool(o.jobs, start_worker, (oracles.choices(), o.folder, not o.no_reduce, scratch)) as pool:
+        try:
+            for result in pool.imap(run_seed, seeds(first, o, end, room, over)):
+                room.release()
+                held.append(result)
+                is_broken = any(form == HARNESS for form, *_ in result[2])
+                if is_broken and len(held) == MOST_OF_HARNESS:
+                    why = result[2][-1][2].strip().splitlines()[-1]
+                    raise Stopped(f"the harness itself has failed of {len(held)} programs in a row, from seed {held[0][0]} on, which do not "
+                                  f"count: {why}")
+                if not is_broken:
+                    yield from (counted(state, *r) for r in held)
+                    held = []
+            yield from (counted(state, *r) for r in held)
+        finally:  # the pool waits for the thread that asks for seeds
+            over.set()
+            room.release()
+
+
+@contextlib.contextmanager
+def scratch_folder():
+    folder = new_folder()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def counted(state, seed, statements, answers):
+    state.count(seed, statements, answers)
+    if state.data["programs"] % 20 == 0:
+        state.write()
+    return seed, answers
+
+
 def one(o):
-    start_worker()
+    start_worker(oracles.choices())
     program = oracles.made(o.one, o.sim)
     print(program.text())
     for form in oracles.forms(program, o.sim, worker["choices"]):
@@ -179,21 +230,22 @@ def main(arguments):
         return one(o)
     state = State(o.folder, o.sim)
     first = state.data["next"] if o.seed is None else o.seed
-    begun, bad, room = time.time(), 0, threading.Semaphore(4 * o.jobs)
-    with multiprocessing.Pool(o.jobs, start_worker, (o.folder, not o.no_reduce)) as pool:
-        for seed, statements, answers in pool.imap(run_seed, seeds(first, o, begun + 60 * o.minutes, room)):
-            room.release()
-            state.count(seed, statements, answers)
+    begun, bad = time.time(), 0
+    try:
+        for seed, answers in run_seeds(o, state, first, begun + 60 * o.minutes):
             for form, verdict, text, saved in answers:
                 if verdict != "ok":
                     bad += 1
                     print(f"seed {seed} {form_text(form)}: {verdict}: {text[:300]}", flush=True)
                     if saved:
                         print(f"  {saved[0]}\n{saved[1]}", flush=True)
-            if state.data["programs"] % 20 == 0:
-                state.write()
-    state.data["seconds"] += time.time() - begun
-    state.write()
+        state.data["seconds"] += time.time() - begun
+        state.write()
+    except (Stopped, OSError) as why:
+        with contextlib.suppress(OSError):
+            state.write()
+        print(f"scripts/soak: {why}", flush=True)
+        return 3
     data = state.data
     took = time.time() - begun
     ran = max(data["next"] - first, 0)

@@ -2,6 +2,7 @@
 programs that campaigns found (found/) or to which a choice of --disable matters (choices/); and what meets in one kernel (pairs.py).
 Longer searches, with other seeds: scripts/soak. The last line is `N passed, N failed`."""
 import glob
+import json
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 sys.dont_write_bytecode = True
-from driver import Driver
+from driver import BUILD, Driver
 
 
 def run(*arguments):
@@ -36,10 +37,25 @@ def found():
     return passed, failed
 
 
+def stops_without_a_harness():
+    """A campaign whose harness fails (here there is no build to run) ends with a sentence, and counts none of its programs as run."""
+    with tempfile.TemporaryDirectory(prefix="ft-random-") as folder:
+        os.mkdir(os.path.join(folder, "bin"))
+        os.symlink(os.path.join(BUILD, "bin", "ftc"), os.path.join(folder, "bin", "ftc"))
+        command = [sys.executable, os.path.join(HERE, "campaign.py"), "--programs", "10000", "--jobs", "1", "--folder", folder]
+        done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ, FT_BUILD=folder))
+        with open(os.path.join(folder, "state-cpu.json")) as file:
+            state = json.load(file)
+    is_right = done.returncode == 3 and "20 programs in a row" in done.stdout and not done.stderr and not state["programs"] and not state["next"]
+    if not is_right:
+        print(f"a campaign without a build ends with {done.returncode}: {done.stdout}{done.stderr}{state}")
+    return int(is_right), int(not is_right)
+
+
 def main():
     with tempfile.TemporaryDirectory(prefix="ft-random-") as folder:
         campaign = os.path.join(HERE, "campaign.py")
-        parts = [found(), run(os.path.join(HERE, "choices.py")), run(os.path.join(HERE, "pairs.py")),
+        parts = [found(), stops_without_a_harness(), run(os.path.join(HERE, "choices.py")), run(os.path.join(HERE, "pairs.py")),
                  run(campaign, "--seed", "0", "--programs", "150", "--jobs", "1", "--folder", folder),
                  run(campaign, "--seed", "5000", "--programs", "15", "--jobs", "1", "--folder", folder, "--sim"),
                  run(os.path.join(HERE, "endtoend.py"), "--functions", "--programs", "25")]

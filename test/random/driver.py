@@ -1,17 +1,44 @@
 """Talks to build/unit/random_program: one process answers many requests; a crash or a hang is an answer too."""
+import glob
 import os
+import re
 import select
+import shutil
 import subprocess
 import tempfile
+import weakref
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUILD = os.path.abspath(os.environ.get("FT_BUILD", os.path.join(ROOT, "build")))
 
 
+def is_running(process):
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def new_folder():
+    """It says whose it is: what a process that was killed has left, the next one removes."""
+    for path in glob.glob(os.path.join(tempfile.gettempdir(), "ft-random-of-*")):
+        owner = re.search(r"-of-(\d+)-", path)
+        if owner and not is_running(int(owner[1])):
+            shutil.rmtree(path, ignore_errors=True)
+    return tempfile.mkdtemp(prefix=f"ft-random-of-{os.getpid()}-")
+
+
 class Driver:
+    """folder: an existing one, which is kept."""
+
     def __init__(self, timeout=120, folder=None):
         self.timeout, self.process = timeout, None
-        self.folder = folder or tempfile.mkdtemp(prefix="ft-random-")
+        self.folder = folder or new_folder()
+        if not folder:
+            weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
 
     def path(self, name):
         return os.path.join(self.folder, name)
@@ -66,4 +93,6 @@ class Driver:
                 return "crash", f"exit {code}: {text}"
             answer += more
         verdict, _, text = answer.decode(errors="replace").strip().partition("\t")
+        if (verdict, text) == ("fail", "no .so"):  # test/unit/codegen_help.h
+            raise OSError("the compiled program could not be written")
         return verdict, text
