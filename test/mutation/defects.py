@@ -145,6 +145,13 @@ defect("conv-stride", "codegen/nvptx_contract.c", "{\"gemm_stride_width\", f->st
 defect("layout-argmax", "passes/layout_choose.c", "return is_any_order ? l->chosen[operand->id].fold[d] : (Fold){0};",
        "return is_any_order || d >= 0 ? f->home[operand->id].fold[d] : (Fold){0};", "py test/num/ops.py")
 
+# ── the parts of a batch ──
+A, AT = "passes/optimizer_accumulate.c", "py test/random/daily.py"
+defect("sums-kept", "codegen/lower.c", "  if (good && program->micro) clear_sums(&lowering);\n", "  (void)clear_sums;\n", AT)
+defect("parts-factor", A, "return factor ? update_scaled(u, sum, factor) : sum;", "return factor && is_micro ? update_scaled(u, sum, factor) : sum;", AT)
+defect("part-overwrites", A, "totals[i] = update_add(u, before, grads->input[i]);", "totals[i] = is_micro ? grads->input[i] : update_add(u, before, grads->input[i]);",
+       AT)
+
 # ── runtime ──
 defect("order-repeats", "runtime/common/order.c", "low ^= mix(high ^ order->key[round + 1]) & low_mask;", "low = mix(high ^ order->key[round + 1]) & low_mask;",
        "unit runtime_order")

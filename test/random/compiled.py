@@ -21,7 +21,7 @@ def compile_one(driver, seed):
     is_gpu = seed % EVERY == 0
     is_for_cores = oracles.is_for_cores(seed, is_gpu)
     machine = oracles.machine_of(random.Random(seed), is_gpu, is_for_cores) if is_gpu else "x86-64-v3"
-    verdict, text = driver.ask(generate(seed, cores=is_for_cores), "code:" + machine)
+    verdict, text, _ = oracles.ask(driver, generate(seed, cores=is_for_cores), "code:" + machine)
     return None if verdict == "ok" else f"seed {seed} for {machine}: {verdict}: {text[:300]}"
 
 

@@ -10,6 +10,7 @@ import torch
 from disguise import disguise, twice
 from driver import BUILD
 from generate import generate
+from roots import RATE
 
 CLOSE = 1e-7  # both compute in double; what is left of it where a norm of nearly equal numbers loses half the digits
 
@@ -134,19 +135,39 @@ def far(have, want):
     return None if error <= CLOSE * scale else f"off by {error:.3g}, largest {scale:.3g}: {have[:4].tolist()} and not {want[:4].tolist()}"
 
 
+def is_mean_over_samples(program):
+    """Is a step whose batch comes in parts what PyTorch says of the whole batch? A norm over the samples, and a state, take each part by
+    itself."""
+    return program.samplewise and not any(leaf.kind == "state" for leaf in program.leaves) and not any(s.op == "BatchNorm" for s in program.statements)
+
+
+def updated(program, gradients):
+    """The params after plain sgd; none: by another rule."""
+    if program.settings["optimizer"] != f"sgd(lr={RATE})" or {"clip", "schedule", "loss_scale"} & program.settings.keys():
+        return {}
+    before = program.leaf_values()
+    return {name: before[name] - RATE * g for name, g in gradients.items()}
+
+
 def against_pytorch(program, dump):
     """The interpreter's first step and evaluation against PyTorch; None, or what differs."""
     if not program.exact or not program.settings["precision"] in ("f32", "tf32"):
         return None
     found = read_dump(dump)
-    loss, gradients, known = program.gradients()
     _, _, evaluated = program.gradients(training=False)
-    scale = program.settings.get("loss_scale", 1)
-    pairs = [("train.loss", "loss", sum(known[n] for n in program.loss)), ("eval.loss", "loss", sum(evaluated[n] for n in program.loss))]
-    for graph, values in (("train", known), ("eval", evaluated)):
-        pairs += [(f"{graph}.output", n, values[n]) for n in program.outputs]
+    pairs = [("eval.loss", "loss", sum(evaluated[n] for n in program.loss))]
+    graphs = [("eval", evaluated)]
+    if program.parts == 1 or is_mean_over_samples(program):
+        _, gradients, known = program.gradients(program.batch * program.parts)
+        pairs += [("train.loss", "loss", sum(known[n] for n in program.loss)), *(("param", n, v) for n, v in updated(program, gradients).items())]
+        graphs += [("train", known)]
+    if program.parts == 1:
+        scale = program.settings.get("loss_scale", 1)
+        pairs += [("gradient", name, g * scale) for name, g in gradients.items()]
+    for graph, values in graphs:
+        if graph == "eval" or program.parts == 1:  # an output is the last part's
+            pairs += [(f"{graph}.output", n, values[n]) for n in program.outputs]
         pairs += [(f"{graph}.metric", f"m{i}", values[n]) for i, n in enumerate(program.metrics)]
-    pairs += [("gradient", name, g * scale) for name, g in gradients.items()]
     for kind, name, want in pairs:
         if (kind, name) not in found:
             continue  # evaluation drops what is for training only
@@ -158,6 +179,22 @@ def against_pytorch(program, dump):
     return None
 
 
+def in_one_piece(program):
+    """Its step takes one batch, and no parts."""
+    other = program.copy()
+    other.settings.pop("accumulate", None)
+    return other
+
+
+def ask(driver, program, machine, without=None, dump=None):
+    """(verdict, text, what was asked). A loss that is no mean over the samples is refused with parts of a batch: the program without."""
+    verdict, text = driver.ask(program, machine, without, dump)
+    if verdict == "refused" and "with accumulate" in text and program.parts > 1:
+        program = in_one_piece(program)
+        verdict, text = driver.ask(program, machine, without, dump)
+    return verdict, text, program
+
+
 def check(driver, program, form, pytorch=True):
     """(verdict, text). What is written otherwise is held against what PyTorch says of the plain program."""
     machine, without, otherwise = form
@@ -165,9 +202,11 @@ def check(driver, program, form, pytorch=True):
     asked = OTHERWISE[otherwise](program, program.seed) if otherwise else program
     if not asked:
         return "refused", f"it cannot be written {otherwise}"
-    verdict, text = driver.ask(asked, machine, without, dump)
+    verdict, text, asked = ask(driver, asked, machine, without, dump)
     if verdict == "ok" and dump:
-        wrong = against_pytorch(program, dump)
+        wrong = against_pytorch(program if asked.parts > 1 else in_one_piece(program), dump)
         if wrong:
             return "fail", wrong
+    if verdict == "ok" and asked.parts > 1:
+        text += " in_parts"
     return verdict, text

@@ -15,6 +15,7 @@ sys.path.insert(0, HERE)
 sys.dont_write_bytecode = True
 import torch
 
+import oracles
 from driver import ROOT, Driver
 from generate import generate
 
@@ -32,7 +33,7 @@ def meetings(programs):
     for seed in range(programs):
         program = generate(seed, cores=seed % 4 == 3)
         for machine, name in MACHINES.items():
-            verdict, text = driver.ask(program, name)
+            verdict, text, _ = oracles.ask(driver, program, name)
             if verdict != "ok":
                 refused.append(f"seed {seed}, {machine}: {verdict}: {text[:300]}")
             met.update(f"{machine} {word}" for word in text.split()[1:])

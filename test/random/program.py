@@ -26,7 +26,8 @@ class Leaf:
         if self.twin:
             first = Leaf(self.kind, self.name, self.dtype, [shape[0] // 2, *shape[1:]], self.scale, positive=self.positive).values(seed)
             first = first * 0 + 0.5 if self.twin == "half" else first
-            return torch.cat([first, 1 - first if self.twin == "rest" else first])
+            first = first.reshape(-1, self.shape[0] // 2, *shape[1:])  # batch by batch
+            return torch.cat([first, 1 - first if self.twin == "rest" else first], 1).reshape(shape)
         if self.dtype == "bool":
             return torch.from_numpy(random.randint(0, 2, shape).astype(bool))
         if self.dtype in INTEGERS:
@@ -52,6 +53,11 @@ class Program:
 
     def copy(self):
         return copy.deepcopy(self)
+
+    @property
+    def parts(self):
+        """The parts that a step takes its batch in."""
+        return self.settings.get("accumulate", 1)
 
     def leaf(self, name):
         return next((leaf for leaf in self.leaves if leaf.name == name), None)
@@ -123,9 +129,9 @@ class Program:
         found = torch.autograd.grad(loss, [values[n] for n in params], allow_unused=True) if loss.requires_grad else [None] * len(params)
         return loss.item(), {n: torch.zeros_like(values[n]) if g is None else g for n, g in zip(params, found)}, known
 
-    def write_values(self, path, rows=None):
-        """What the driver reads: a line for each leaf: its name and its elements."""
+    def write_values(self, path):
+        """What the driver reads: a line for each leaf: its name and its elements, those of an input part by part."""
         with open(path, "w") as file:
-            for name, value in self.leaf_values(rows).items():
+            for name, value in self.leaf_values(self.batch * self.parts).items():
                 numbers = " ".join(repr(v) if isinstance(v, float) else str(int(v)) for v in value.reshape(-1).tolist())
                 file.write(f"{name} {value.numel()} {numbers}\n")

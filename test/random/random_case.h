@@ -41,10 +41,11 @@ typedef struct {
   VEC(Given) given;
   bool is_quick;                          /* LLVM does little */
   Program program, reference, simplified; /* reference, behind the rules of algebra too */
+  int parts;                              /* of a step's batch: train.accumulate */
   HelpRun code;
   SimHelp sim;
   Artifact *artifact; /* of the code, with its graphs, on the device that users train on */
-  DeviceGraph *bound[2];
+  DeviceGraph *bound[PROGRAM_GRAPHS];
   enum { RUN_HELPERS, RUN_ONE_BY_ONE, RUN_DEVICE } way;
   Run exact, exact_simplified;
   VEC(Run) noisy, noisy_simplified;
@@ -94,22 +95,33 @@ static double initial_of(const Node *state) {
   return init && !strcmp(init->s, "const") && args && args->count ? args->floats[0] : 0;
 }
 
-/* A leaf that no step has written yet. */
-static Tensor *first_value(Case *c, Type type, const char *name, double initial) {
+/* The part of what is given of the leaf; `initial` where nothing is. */
+static Tensor *given_value(Case *c, Type type, const char *name, double initial, int part,
+                           int parts) {
   Tensor *value = tensor_new(c->arena, type);
   const Given *given = NULL;
   for (int i = 0; i < c->given.count; i++)
     if (!strcmp(c->given.at[i].name, name)) given = &c->given.at[i];
   int64_t count = shape_elements(&type.shape);
-  if (given && given->count != count) refuse(c); /* the values of another program */
+  if (given && given->count != count * parts) refuse(c); /* the values of another program */
   for (int64_t i = 0; i < count; i++) {
-    double x = given ? given->element[i] : initial;
+    double x = given ? given->element[part * count + i] : initial;
     if (value->f)
       value->f[i] = dtype_round(type.dtype, x);
     else
       value->i[i] = (int64_t)x;
   }
   return value;
+}
+
+/* A leaf that no step has written yet. */
+static Tensor *first_value(Case *c, Type type, const char *name, double initial) {
+  return given_value(c, type, name, initial, 0, 1);
+}
+
+/* Of a step's batch an input holds one part after the other. */
+static Tensor *input_value(Case *c, Type type, const char *name, int part) {
+  return given_value(c, type, name, 0, part, c->parts);
 }
 
 static double setting_of(const Case *c, const char *name) {
@@ -119,11 +131,47 @@ static double setting_of(const Case *c, const char *name) {
   return value;
 }
 
+/* ── the interpreter ────────────────────────────────────────────────────────────────────────── */
+/* What runs of graphs have left in the states; one that is not here has its first value. */
+typedef struct {
+  const char *name;
+  const Tensor *value;
+} Left;
+typedef VEC(Left) Memory;
+
+static const Tensor *recall(const Memory *memory, const char *name) {
+  for (int i = 0; i < memory->count; i++)
+    if (!strcmp(memory->at[i].name, name)) return memory->at[i].value;
+  return NULL;
+}
+
+static void forget(Memory *memory, const char *name) {
+  for (int i = 0; i < memory->count; i++)
+    if (!strcmp(memory->at[i].name, name)) memory->at[i--] = memory->at[--memory->count];
+}
+
+static void remember(Case *c, Memory *memory, const Graph *graph, Tensor **values) {
+  for (int i = 0; i < graph->roots.count; i++) {
+    const Root *root = &graph->roots.at[i];
+    if (root->kind != ROOT_ASSIGN) continue;
+    forget(memory, root->name);
+    VEC_PUSH(c->arena, *memory, ((Left){root->name, values[root->node->id]}));
+  }
+}
+
+/* The plan ends a step with that (codegen/lower.c). */
+static void clear_sums(Memory *memory, const Graph *graph) {
+  for (int i = 0; i < graph->nodes.count; i++)
+    if (graph->nodes.at[i]->role == ROLE_GRADIENT_SUM)
+      forget(memory, node_str(graph->nodes.at[i], ATTR_NAME));
+}
+
 typedef struct {
   Case *c;
   const Graph *graph;
-  Tensor **before; /* values of the step before; NULL: this is the first */
-  Noise *noise;    /* NULL: exact */
+  const Memory *memory;
+  int part;     /* of the batch */
+  Noise *noise; /* NULL: exact */
 } Walk;
 
 static const Tensor *slice_of(Walk *walk, const Tensor *flat, const Node *param) {
@@ -145,12 +193,10 @@ static const Tensor *leaf_value(const Node *leaf, void *context) {
     if (value->i) value->i[0] = (int64_t)setting_of(c, name);
     return value;
   }
-  const Node *written =
-      !walk->before || leaf->op == OP_INPUT
-          ? NULL
-          : graph_find_root(walk->graph, ROOT_ASSIGN, is_params ? OWN_PARAMS : name);
-  if (written && leaf->op == OP_PARAM) return slice_of(walk, walk->before[written->id], leaf);
-  if (written) return walk->before[written->id];
+  if (leaf->op == OP_INPUT) return input_value(c, leaf->type, name, walk->part);
+  const Tensor *written = recall(walk->memory, is_params ? OWN_PARAMS : name);
+  if (written && leaf->op == OP_PARAM) return slice_of(walk, written, leaf);
+  if (written) return written;
   if (leaf->op == OP_PARAM || !is_params) return first_value(c, leaf->type, name, initial_of(leaf));
   Tensor *flat = tensor_new(c->arena, leaf->type);
   for (int i = 0; i < walk->graph->nodes.count; i++) {
@@ -169,12 +215,33 @@ static void walk_after(const Node *node, const Tensor *const *inputs, Tensor *va
   if (walk->noise) noise_after(node, inputs, value, walk->noise);
 }
 
-static Tensor **interpret(Case *c, const Graph *graph, Tensor **before, Noise *noise) {
-  Walk walk = {c, graph, before, noise};
+static Tensor **interpret(Case *c, const Graph *graph, Memory *memory, int part, Noise *noise) {
+  Walk walk = {c, graph, memory, part, noise};
   Tensor **values = ARENA_ARRAY(c->arena, Tensor *, graph->nodes.count);
   if (!graph_interpret_changed(graph, c->arena, leaf_value, walk_after, &walk, values, &c->diag))
     reject("the interpreter refuses it");
+  remember(c, memory, graph, values);
   return values;
+}
+
+/* The values of the graph that ends the step. */
+static Tensor **interpret_step(Case *c, const Program *program, Memory *memory, Noise *noise) {
+  for (int part = 0; part + 1 < c->parts; part++)
+    interpret(c, program->micro, memory, part, noise);
+  Tensor **values = interpret(c, program->train, memory, c->parts - 1, noise);
+  clear_sums(memory, program->train);
+  return values;
+}
+
+/* With parts: their sums. Those of the last part, which they are made of, may be packed too. */
+static const Node *find_gradients(const Case *c, const Graph *graph) {
+  if (c->parts == 1) return graph_find_gradients(graph);
+  for (int i = 0; i < graph->nodes.count; i++) {
+    const Node *pack = graph->nodes.at[i], *sum = pack->op == OP_PACK ? pack->input[0] : pack;
+    for (int k = 0; pack->op == OP_PACK && k < sum->input_count; k++)
+      if (sum->input[k]->role == ROLE_GRADIENT_SUM) return pack;
+  }
+  return NULL;
 }
 
 /* The values of the roots, where the reference's graph has them. */
@@ -185,20 +252,20 @@ static Tensor **of_reference(Case *c, const Graph *from, Tensor **values, const 
     const Node *node = graph_find_root(from, root->kind, root->name);
     if (node) found[root->node->id] = values[node->id];
   }
-  const Node *gradients = graph_find_gradients(reference), *same = graph_find_gradients(from);
+  const Node *gradients = find_gradients(c, reference), *same = find_gradients(c, from);
   if (gradients && same) found[gradients->id] = values[same->id];
   return found;
 }
 
 static Run interpret_all(Case *c, const Program *program, Noise *noise) {
   Run run = {0};
-  Tensor **before = NULL;
+  Memory memory = {0}, fresh = {0};
   for (int s = 0; s < STEPS; s++) {
-    before = interpret(c, program->train, before, noise);
-    run.of_step[s] = of_reference(c, program->train, before, c->reference.train);
+    Tensor **values = interpret_step(c, program, &memory, noise);
+    run.of_step[s] = of_reference(c, program->train, values, c->reference.train);
   }
-  run.eval =
-      of_reference(c, program->eval, interpret(c, program->eval, NULL, noise), c->reference.eval);
+  Tensor **values = interpret(c, program->eval, &fresh, 0, noise);
+  run.eval = of_reference(c, program->eval, values, c->reference.eval);
   return run;
 }
 

@@ -21,7 +21,7 @@ static Device *open_device(const Artifact *artifact) {
 /* In half of the programs some steps are in a queue beside compute, which the reserved thread has
  * for its own: the lists of who waits for whom are what they were. */
 static void put_aside(Plan *plan) {
-  for (int which = 0; which < 2; which++) {
+  for (int which = 0; which < plan->graphs.count; which++) {
     PlanGraph *graph = &plan->graphs.at[which];
     for (int i = 0; i < graph->steps.count && graph->steps.count % 2; i++)
       if (i * 2654435761u >> 16 & 1)
@@ -34,13 +34,13 @@ static void bind_device(Case *c) {
   if (artifact_from_plan(c->code.code.plan, c->code.library, &c->artifact) != STATUS_OK)
     reject("%s", status_message());
   Device *device = open_device(c->artifact);
-  for (int which = 0; which < 2; which++)
+  for (int which = 0; which < c->artifact->plan->graphs.count; which++)
     if (dev_cpu.bind(device, c->artifact, which, c->code.memory, &c->bound[which]) != STATUS_OK)
       reject("%s", status_message());
 }
 
 static void unbind_device(Case *c) {
-  for (int which = 0; which < 2; which++) dev_cpu.unbind(c->bound[which]);
+  for (int which = 0; which < PROGRAM_GRAPHS; which++) dev_cpu.unbind(c->bound[which]);
   artifact_close(c->artifact);
 }
 

@@ -1,6 +1,7 @@
 /* random_program: compiles a program of the language in this process, runs some training steps of
  * it and its evaluation, on the CPU or (PTX) in the simulator, and compares every result with the
- * interpreter: losses, metrics, outputs, gradients, parameters and states after the last step.
+ * interpreter: losses, metrics, outputs, gradients, parameters and states after the last step. With
+ * train.accumulate each step takes its batch in parts, as the plan's programme says.
  *
  * What may differ is not guessed: noise.h finds out how far rounding moves each result. And on the
  * CPU the bits must not depend on how the work of a kernel is split, nor anywhere on which of the
@@ -21,6 +22,7 @@
  * fail (with what is wrong). */
 #include "test/random/random_case.h"
 #include "test/random/random_device.h"
+#include "test/random/random_dump.h"
 #include "test/random/random_pairs.h"
 
 /* ── leaves of the compiled program ─────────────────────────────────────────────────────────── */
@@ -58,16 +60,21 @@ static void fill(Case *c) {
         !strcmp(leaf->init.text, "const") ? leaf->init.arg[0] : !strcmp(leaf->init.text, "ones");
     put(c->code.memory[leaf->place], leaf, first_value(c, leaf->type, leaf->name, initial));
   }
-  for (int i = 0; i < plan->inputs.count; i++)
-    put(c->code.memory[PLACE_INPUT], &plan->inputs.at[i],
-        first_value(c, plan->inputs.at[i].type, plan->inputs.at[i].name, 0));
   for (int i = 0; i < plan->scalars.count; i++) {
     double value = setting_of(c, plan->scalars.at[i].name);
     memcpy(c->code.memory[PLACE_SETTINGS] + plan->scalars.at[i].offset, &value, sizeof value);
   }
 }
 
-static void execute(Case *c, int which, int pieces) {
+static void put_inputs(Case *c, int part) {
+  const Plan *plan = c->code.code.plan;
+  for (int i = 0; i < plan->inputs.count; i++) {
+    const PlanTensor *input = &plan->inputs.at[i];
+    put(c->code.memory[PLACE_INPUT], input, input_value(c, input->type, input->name, part));
+  }
+}
+
+static void execute_graph(Case *c, int which, int pieces) {
   const Plan *plan = c->code.code.plan;
   memset(c->code.memory[PLACE_WORK], 0x7f, (size_t)plan->places.at[PLACE_WORK].bytes);
   memset(c->code.memory[PLACE_WORKSPACE], 0x7f, (size_t)plan->places.at[PLACE_WORKSPACE].bytes);
@@ -77,6 +84,25 @@ static void execute(Case *c, int which, int pieces) {
     sim_help_execute(&c->sim, &c->code, which, pieces > 1);
   else
     help_execute(&c->code, which, pieces);
+}
+
+/* A step of the training, or the evaluation of one batch: which of the plan's graphs, and how
+ * often, its programme says. */
+static void execute(Case *c, bool is_evaluation, int pieces) {
+  const Plan *plan = c->code.code.plan;
+  const PlanProgramme *programme =
+      plan_find_programme(plan, is_evaluation ? PROGRAMME_EVALUATE : PROGRAMME_STEP);
+  assert_non_null(programme);
+  if (plan_batches(programme) != (is_evaluation ? 1 : c->parts))
+    reject("the step takes %lld parts", (long long)plan_batches(programme));
+  int part = 0;
+  for (int i = 0; i < programme->runs.count; i++) {
+    const PlanRun *run = &programme->runs.at[i];
+    for (int64_t k = 0; k < run->times; k++) {
+      put_inputs(c, part++);
+      execute_graph(c, run->graph, pieces);
+    }
+  }
 }
 
 static Program read_program(Case *c) {
@@ -120,10 +146,6 @@ typedef struct {
 
 static Tensor *of_run(const Run *run, const Span *span) {
   return (span->step < 0 ? run->eval : run->of_step[span->step])[span->node];
-}
-
-static double element_of(const Tensor *value, int64_t i) {
-  return value->f ? value->f[i] : (double)value->i[i];
 }
 
 /* How far any element of the span is in these runs from the exact one. */
@@ -268,14 +290,15 @@ static void compare_states(Case *c, int step) {
   }
 }
 
+/* With parts, gradients are the sums that the step clears at its end. */
 static void compare_training(Case *c, int pieces) {
   fill(c);
   for (int step = 0; step < STEPS; step++) {
     const Graph *graph = c->reference.train;
     execute(c, 0, pieces);
     compare_outputs(c, 0, step);
-    compare_flat(c, "gradient", step, graph_find_gradients(graph), c->code.memory[PLACE_GRADS],
-                 DT_F32);
+    compare_flat(c, "gradient", step, find_gradients(c, graph),
+                 c->code.cleared ? c->code.cleared : c->code.memory[PLACE_GRADS], DT_F32);
     compare_flat(c, "param", step, graph_find_root(graph, ROOT_ASSIGN, OWN_PARAMS),
                  c->code.memory[PLACE_PARAMS],
                  c->code.code.plan->params.count ? c->code.code.plan->params.at[0].type.dtype
@@ -308,40 +331,6 @@ static uint64_t bits_of(Case *c, int pieces) {
   for (size_t k = 0; k < sizeof kept / sizeof *kept; k++)
     hash = hash_of(hash, c->code.memory[kept[k]], plan->places.at[kept[k]].bytes);
   return hash;
-}
-
-/* ── for PyTorch ────────────────────────────────────────────────────────────────────────────── */
-static void dump_value(FILE *out, const char *kind, const char *name, const Tensor *value,
-                       int64_t first, int64_t count) {
-  fprintf(out, "%s %s", kind, name);
-  for (int64_t i = 0; i < count; i++) fprintf(out, " %.17g", element_of(value, first + i));
-  fputc('\n', out);
-}
-
-static void dump_roots(FILE *out, const Graph *graph, Tensor **values) {
-  static const char *const kinds[] = {"loss", "metric", "output"};
-  for (int i = 0; i < graph->roots.count; i++) {
-    const Root *root = &graph->roots.at[i];
-    if (root->kind > ROOT_OUTPUT) continue;
-    char *kind = arena_printf(graph->arena, "%s.%s", graph->name, kinds[root->kind]);
-    dump_value(out, kind, root->name, values[root->node->id], 0,
-               shape_elements(&root->node->type.shape));
-  }
-}
-
-static void dump(Case *c) {
-  FILE *out = fopen(c->request.dump, "w");
-  if (!out) reject("cannot write %s", c->request.dump);
-  dump_roots(out, c->reference.train, c->exact.of_step[0]);
-  dump_roots(out, c->reference.eval, c->exact.eval);
-  const Node *pack = graph_find_gradients(c->reference.train);
-  for (int i = 0; pack && i < c->reference.train->nodes.count; i++) {
-    const Node *param = c->reference.train->nodes.at[i];
-    if (param->op == OP_PARAM)
-      dump_value(out, "gradient", node_str(param, ATTR_NAME), c->exact.of_step[0][pack->id],
-                 node_int(param, ATTR_OFFSET, 0), shape_elements(&param->type.shape));
-  }
-  fclose(out);
 }
 
 /* ── one program ────────────────────────────────────────────────────────────────────────────── */
@@ -450,12 +439,15 @@ static void compile(Case *c, bool is_gpu) {
   CodegenOptions codegen = machine_of(c);
   codegen.disable = c->request.without;
   c->program = read_program(c);
+  c->parts = (int)setting_number(c->program.settings, "train.accumulate");
   refer(c, is_gpu);
   if (!passes_run(&c->program, &c->diag, &options, is_gpu)) refuse(c);
   if (is_gpu)
     sim_help_compile(&c->sim, &c->code, c->arena, &c->diag, &c->program, &codegen);
   else
     help_compile(&c->code, c->arena, &c->diag, &c->program, &codegen);
+  if (c->parts > 1)
+    c->code.cleared = ARENA_ARRAY(c->arena, char, c->code.code.plan->places.at[PLACE_GRADS].bytes);
 }
 
 /* To kernels, or to code. */

@@ -1,5 +1,9 @@
 """Losses, metrics, outputs and the recipe of random programs."""
+import random
+
 from values import Reject
+
+RATE = 0.05  # of plain sgd
 
 
 class Roots:
@@ -98,3 +102,14 @@ class Roots:
         s["precision"] = "bf16" if x < 0.14 else "fp16" if x < 0.2 else "tf32" if x < 0.23 else "bf16(parameters=bf16, rounding=nearest)" if x < 0.25 else "f32"
         if "parameters" in s["precision"]:
             s.pop("ema", None)
+        self.parts()
+
+    def parts(self):
+        """Drawn apart, so that the programs stay what they were before there were parts."""
+        r, s = random.Random(self.program.seed * 23 + 11), self.program.settings
+        if r.random() < (0.5 if self.program.samplewise else 0.1):
+            s["accumulate"] = r.choice([2, 2, 3])
+            if r.random() < 0.6:  # PyTorch's gradients say what the parameters are then
+                s["optimizer"] = f"sgd(lr={RATE})"
+                for key in ("clip", "schedule"):
+                    s.pop(key, None)

@@ -16,6 +16,7 @@ typedef struct {
   void *library;
   char *memory[HELP_PLACES]; /* by place, windows too */
   uint64_t order; /* steps run in a random order that the plan allows, this one; 0: as they stand */
+  char *cleared;  /* what the last step of kind FILL has cleared; NULL: nobody asks */
 } HelpRun;
 
 /* A random order of a graph's steps in which each comes after those that it waits for. */
@@ -121,6 +122,11 @@ static inline void help_step(HelpRun *run, const PlanGraph *graph, const PlanSte
   }
   if (step->kind == STEP_COPY) {
     memcpy(args[1], args[0], (size_t)step->work);
+    return;
+  }
+  if (step->kind == STEP_FILL) {
+    if (run->cleared) memcpy(run->cleared, args[0], (size_t)step->work);
+    memset(args[0], 0, (size_t)step->work);
     return;
   }
   const char *why = NULL;
