@@ -17,8 +17,8 @@
 #define OWN_ACCUMULATE "@accumulate." /* states: sums over the parts of a batch */
 #define OWN_EVAL "@eval."             /* states: sums over the batches of an evaluation */
 #define OWN_DECODE "@decode."         /* states: the position in a text, and what is kept of it */
-#define OWN_LOSS_SCALE "@loss_scale"  /* state, and the metric of it */
-#define OWN_LR "@lr"                  /* metrics of a training step */
+#define OWN_LOSS_SCALE "@loss_scale"  /* state, and what a step gives out of it */
+#define OWN_LR "@lr" /* what a training step gives out beside the loss and metrics */
 #define OWN_SKIPPED "@skipped_steps"
 
 /* Keys of a JSON line that no metric can take (DESIGN section 9). */

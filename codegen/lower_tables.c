@@ -172,10 +172,11 @@ bool lower_tables(Lowering *lowering) {
 /* ── outputs ────────────────────────────────────────────────────────────────────────────────── */
 void lower_outputs(Lowering *lowering) {
   Arena *arena = lowering->plan->arena;
-  static const char *const kinds[] = {[ROOT_LOSS] = "loss",
-                                      [ROOT_METRIC] = "metric",
-                                      [ROOT_OUTPUT] = "output",
-                                      [ROOT_PASSES] = "passes"};
+  static const OutputKind kinds[] = {
+      [ROOT_LOSS] = OUTPUT_LOSS,      [ROOT_METRIC] = OUTPUT_METRIC,
+      [ROOT_OUTPUT] = OUTPUT_RESULT,  [ROOT_PASSES] = OUTPUT_PASSES,
+      [ROOT_RATE] = OUTPUT_RATE,      [ROOT_LOSS_SCALE] = OUTPUT_LOSS_SCALE,
+      [ROOT_SKIPPED] = OUTPUT_SKIPPED};
   for (int i = 0; i < lowering->graph->roots.count; i++) {
     const Root *root = &lowering->graph->roots.at[i];
     bool is_elsewhere = root->kind == ROOT_GRADIENTS; /* in a place of their own */

@@ -133,10 +133,13 @@ typedef enum {
   ROOT_OUTPUT,
   ROOT_ASSIGN,
   ROOT_RESULT,
-  ROOT_GRADIENTS, /* from autodiff to the optimizer: the pack of all */
-  ROOT_PASSES,    /* evaluation: how often it goes through its samples, if not once */
-  ROOT_OBJECTIVE, /* until autodiff: what is differentiated in place of the loss */
-  ROOT_FACTOR     /* until optimizer: what the sum of the parts' gradients is multiplied with */
+  ROOT_GRADIENTS,  /* from autodiff to the optimizer: the pack of all */
+  ROOT_PASSES,     /* evaluation: how often it goes through its samples, if not once */
+  ROOT_RATE,       /* training: the learning rate of this step */
+  ROOT_LOSS_SCALE, /* fp16: the loss scale of this step, */
+  ROOT_SKIPPED,    /* … and how many steps were skipped so far */
+  ROOT_OBJECTIVE,  /* until autodiff: what is differentiated in place of the loss */
+  ROOT_FACTOR      /* until optimizer: what the sum of the parts' gradients is multiplied with */
 } RootKind;
 typedef struct {
   RootKind kind;

@@ -444,10 +444,11 @@ static bool root(Parser *p, Graph *graph, const Scope *scope) {
   int kind = 0, kinds = (int)(sizeof root_kind_text / sizeof *root_kind_text);
   while (kind < kinds && strcmp(root_kind_text[kind], text)) kind++;
   if (kind == kinds)
-    return fail_at(p, place,
-                   "'%s' is not a root: loss, metric, output, assign, result, gradients, passes, "
-                   "objective or factor",
-                   text);
+    return fail_at(
+        p, place,
+        "'%s' is not a root: loss, metric, output, assign, result, gradients, passes, rate, "
+        "loss_scale, skipped, objective or factor",
+        text);
   if (peek(p, '"') && !string(p, &name)) return false;
   Node *target = used_node(p, scope);
   if (!target) return false;

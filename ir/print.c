@@ -9,9 +9,10 @@
 #include <string.h>
 
 const char *const root_kind_text[ROOT_FACTOR + 1] = {
-    [ROOT_LOSS] = "loss",           [ROOT_METRIC] = "metric",       [ROOT_OUTPUT] = "output",
-    [ROOT_ASSIGN] = "assign",       [ROOT_RESULT] = "result",       [ROOT_GRADIENTS] = "gradients",
-    [ROOT_PASSES] = "passes",       [ROOT_OBJECTIVE] = "objective", [ROOT_FACTOR] = "factor",
+    [ROOT_LOSS] = "loss",       [ROOT_METRIC] = "metric",       [ROOT_OUTPUT] = "output",
+    [ROOT_ASSIGN] = "assign",   [ROOT_RESULT] = "result",       [ROOT_GRADIENTS] = "gradients",
+    [ROOT_PASSES] = "passes",   [ROOT_RATE] = "rate",           [ROOT_LOSS_SCALE] = "loss_scale",
+    [ROOT_SKIPPED] = "skipped", [ROOT_OBJECTIVE] = "objective", [ROOT_FACTOR] = "factor",
 };
 
 const char *const region_policy_text[4] = {

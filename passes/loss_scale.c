@@ -79,6 +79,6 @@ void update_rescale(Update *u) {
   Node *count = make_select(u->graph, is_finite, skipped,
                             update_add(u, skipped, make_like(u->graph, skipped, 1)));
   update_assign(u, OWN_LOSS_SCALE ".skipped", count);
-  graph_add_root(u->graph, ROOT_METRIC, OWN_LOSS_SCALE, scale);
-  graph_add_root(u->graph, ROOT_METRIC, OWN_SKIPPED, count);
+  graph_add_root(u->graph, ROOT_LOSS_SCALE, OWN_LOSS_SCALE, scale);
+  graph_add_root(u->graph, ROOT_SKIPPED, OWN_SKIPPED, count);
 }

@@ -22,7 +22,7 @@ Node *loss_scale_apply(SettingValue *settings, Graph *graph, Node *loss);
 /* fp16: u->grads becomes the plain gradients, u->step the number of updates made so far, and from
  * now on every assign keeps the old value if the step is skipped. */
 void update_unscale(Update *u);
-/* fp16: the next scale, and metrics OWN_LOSS_SCALE and OWN_SKIPPED. Ends the above. */
+/* fp16: the next scale, and roots loss_scale and skipped. Ends the above. */
 void update_rescale(Update *u);
 /* What `target` becomes: `value`, or its old value if the step is skipped. */
 Node *update_unless_skipped(Update *u, const char *target, Node *value);

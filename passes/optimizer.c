@@ -1,6 +1,6 @@
 /* optimizer: turns the gradients into the update. Consumes the root gradients that autodiff left,
  * and leaves assigns to the states "params", "step" and the optimiser's own, all flat f32 of the
- * arena's size, plus the metric OWN_LR: the rate this step used.
+ * arena's size, plus the root rate: what this step used.
  *
  * Every number a user may change between runs is a `setting` leaf, so that a new learning rate
  * needs no new compilation. Order of what happens to the gradients: they are summed over
@@ -62,7 +62,7 @@ static bool update_all(Update *u, Diag *diag, Node *counter) {
   update_assign(u, OWN_PARAMS, update_kept(u, params, counter));
   update_rescale(u);
   update_assign(u, OWN_STEP, update_add(u, counter, make_like(u->graph, counter, 1)));
-  graph_add_root(u->graph, ROOT_METRIC, OWN_LR, u->rate);
+  graph_add_root(u->graph, ROOT_RATE, OWN_LR, u->rate);
   return true;
 }
 

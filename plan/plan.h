@@ -14,7 +14,7 @@
 #include "plan/plan_place.h"
 
 /* The version grows whenever an older plan would mean something else now, or could not be read. */
-enum { PLAN_VERSION = 6, PLAN_ALIGN = 64 };
+enum { PLAN_VERSION = 7, PLAN_ALIGN = 64 };
 enum { PLAN_MOST_GRAPHS = 64, PLAN_MOST_PROGRAMMES = 16, PROGRAMME_RUNS = 64 };
 enum { PLAN_MOST_METRICS = 250 }; /* of a graph, with the compiler's own */
 
@@ -191,9 +191,23 @@ typedef struct {
   int call_count;
 } PlanInstead;
 
+/* What a graph gives out: one number each but RESULT, which the program's word `output` makes. Of the compiler's own there
+ * is at most one each: PASSES, how often an evaluation goes through its samples, if not once; RATE, the learning rate of
+ * the step; fp16's LOSS_SCALE, and how many steps were SKIPPED so far. */
+#define OUTPUTS(X)                                                                                 \
+  X(LOSS, "loss")                                                                                  \
+  X(METRIC, "metric")                                                                              \
+  X(RESULT, "output")                                                                              \
+  X(PASSES, "passes") X(RATE, "rate") X(LOSS_SCALE, "loss_scale") X(SKIPPED, "skipped")
+typedef enum {
+#define X(ID, text) OUTPUT_##ID,
+  OUTPUTS(X)
+#undef X
+      OUTPUT_KINDS
+} OutputKind;
+const char *output_kind_text(OutputKind kind);
 typedef struct {
-  const char *kind; /* loss, metric, output; passes: how often an evaluation goes through its
-                       samples, if not once */
+  OutputKind kind;
   const char *name;
   Type type;
   int place; /* a scalar: the one that the host reads after each run; a tensor: another one of a batch,

@@ -16,27 +16,32 @@ static const char *check_outputs(Arena *arena, const PlanGraph *graph) {
     char type[TYPE_TEXT];
     if (!plan_is_written(graph, output->place, output->offset, &output->type))
       return arena_printf(arena, "no step of graph \"%s\" writes its %s \"%s\" as %s", graph->name,
-                          output->kind, output->name, type_text(&output->type, type));
+                          output_kind_text(output->kind), output->name,
+                          type_text(&output->type, type));
   }
   return NULL;
 }
 
 static const char *check_loss(Arena *arena, const PlanGraph *graph) {
-  int count = 0, metrics = 0;
+  int count[OUTPUT_KINDS] = {0};
   for (int i = 0; i < graph->outputs.count; i++) {
     const PlanOutput *output = &graph->outputs.at[i];
-    metrics += strcmp(output->kind, "metric") == 0;
-    if (strcmp(output->kind, "loss") != 0) continue;
-    count++;
-    if (!dtype_is_float(output->type.dtype) || shape_elements(&output->type.shape) != 1)
+    count[output->kind]++;
+    if (output->kind == OUTPUT_LOSS && !dtype_is_float(output->type.dtype))
       return arena_printf(arena, "the loss of graph \"%s\" is not one number", graph->name);
   }
+  int metrics = count[OUTPUT_METRIC];
+  for (int kind = OUTPUT_PASSES; kind < OUTPUT_KINDS; metrics += count[kind++])
+    if (count[kind] > 1)
+      return arena_printf(arena, "graph \"%s\" has %d outputs %s", graph->name, count[kind],
+                          output_kind_text((OutputKind)kind));
   if (metrics > PLAN_MOST_METRICS)
     return arena_printf(arena, "graph \"%s\" has %d metrics; at most %d are read", graph->name,
                         metrics, PLAN_MOST_METRICS);
-  return count == 1 ? NULL
-                    : arena_printf(arena, "graph \"%s\" has %d losses; it must have one",
-                                   graph->name, count);
+  return count[OUTPUT_LOSS] == 1
+             ? NULL
+             : arena_printf(arena, "graph \"%s\" has %d losses; it must have one", graph->name,
+                            count[OUTPUT_LOSS]);
 }
 
 static const char *check_order(Arena *arena, const PlanGraph *graph) {

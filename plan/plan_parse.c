@@ -350,11 +350,11 @@ static bool read_end(Parser *p) { return read_step(p, STEP_END); }
 static bool read_instead(Parser *p) { return plan_read_instead(&p->words, p->plan, p->graph); }
 static bool read_also(Parser *p) { return plan_read_also(&p->words, p->plan, p->graph); }
 
-static bool read_output(Parser *p, const char *kind) {
+static bool read_output(Parser *p, OutputKind kind) {
   if (!p->graph) return words_fail(&p->words, "an output outside of a graph");
   PlanOutput output = {.kind = kind};
   if (!(output.name = words_name(&p->words, "the output's name"))) return false;
-  const char *scope = arena_printf(p->words.arena, "%s %s", p->graph->name, kind);
+  const char *scope = arena_printf(p->words.arena, "%s %s", p->graph->name, output_kind_text(kind));
   if (!unique(p, scope, output.name)) return false;
   if (!words_type(&p->words, &output.type) || !words_expect(&p->words, "at")) return false;
   if (!read_address(p, &output.place, &output.offset) ||
@@ -365,15 +365,13 @@ static bool read_output(Parser *p, const char *kind) {
   if (place->life != FOR_BATCH || place->host != (is_scalar ? HOST_TO : HOST_NONE))
     return words_fail(&p->words, "%s does not lie in place %s", is_scalar ? "a scalar" : "a tensor",
                       place->name);
+  if (kind != OUTPUT_RESULT && !is_scalar)
+    return words_fail(&p->words, "the %s of graph \"%s\" is not one number", output_kind_text(kind),
+                      p->graph->name);
   output.place = plan_whole_place(p->plan, output.place, &output.offset);
   VEC_PUSH(p->words.arena, p->graph->outputs, output);
   return true;
 }
-
-static bool read_loss(Parser *p) { return read_output(p, "loss"); }
-static bool read_metric(Parser *p) { return read_output(p, "metric"); }
-static bool read_result(Parser *p) { return read_output(p, "output"); }
-static bool read_passes(Parser *p) { return read_output(p, "passes"); }
 
 static const struct {
   const char *word;
@@ -384,19 +382,25 @@ static const struct {
     {"memory", read_memory},   {"input", read_input},         {"param", read_param},
     {"state", read_state},     {"scalar", read_scalar},       {"graph", read_graph},
     {"buffer", read_buffer},   {"launch", read_launch},       {"call", read_call},
-    {"loss", read_loss},       {"metric", read_metric},       {"output", read_result},
-    {"passes", read_passes},   {"instead", read_instead},     {"also", read_also},
+    {"instead", read_instead}, {"also", read_also},
     {"refused", read_refused}, {"programme", read_programme}, {"copy", read_copy},
     {"fill", read_fill},       {"begin", read_begin},         {"end", read_end},
 };
+
+static bool at_end(Parser *p) {
+  return words_at_end(&p->words) ||
+         words_fail(&p->words, "unexpected '%.40s' at the end", p->words.at);
+}
 
 static bool read_line(Parser *p) {
   for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
     if (words_take(&p->words, rules[i].word)) {
       if (!rules[i].read(p)) return words_fail(&p->words, "is damaged");
-      return words_at_end(&p->words) ||
-             words_fail(&p->words, "unexpected '%.40s' at the end", p->words.at);
+      return at_end(p);
     }
+  for (int i = 0; i < OUTPUT_KINDS; i++)
+    if (words_take(&p->words, output_kind_text((OutputKind)i)))
+      return read_output(p, (OutputKind)i) && at_end(p);
   return words_fail(&p->words, "this is no line of a plan: '%.40s'", p->words.at);
 }
 

@@ -27,6 +27,15 @@ const char *queue_text(QueueId id) {
   return names[id];
 }
 
+const char *output_kind_text(OutputKind kind) {
+  static const char *const names[OUTPUT_KINDS] = {
+#define X(ID, text) text,
+      OUTPUTS(X)
+#undef X
+  };
+  return names[kind];
+}
+
 int plan_find_role(const Plan *plan, LeafRole role) {
   for (int i = 0; i < plan->states.count; i++)
     if (plan->states.at[i].role == role) return i;
@@ -221,7 +230,7 @@ static void print_graph(Text *out, const Plan *plan, const PlanGraph *graph) {
   for (int i = 0; i < graph->insteads.count; i++) print_instead(out, &graph->insteads.at[i]);
   for (int i = 0; i < graph->outputs.count; i++) {
     const PlanOutput *output = &graph->outputs.at[i];
-    text_printf(out, "  %s ", output->kind);
+    text_printf(out, "  %s ", output_kind_text(output->kind));
     print_string(out, output->name);
     text_printf(out, " ");
     print_type(out, &output->type);

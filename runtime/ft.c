@@ -194,7 +194,7 @@ static Status train_step(FtModel *model, const void *const *inputs, double *loss
   STATUS_TRY(run(model, graph, inputs, true));
   programme_advance(&model->step, 1);
   if (!loss) return STATUS_OK;
-  int index = exec_find_output(model->exec, graph, "loss", NULL);
+  int index = exec_find_output(model->exec, graph, OUTPUT_LOSS, NULL);
   if (index < 0) return status_fail(STATUS_USER, "the model has no loss");
   return exec_scalar(model->exec, graph, index, loss);
 }
@@ -207,8 +207,8 @@ static Status predict(FtModel *model, const void *const *inputs) {
 static Status read_output(FtModel *model, const char *name, void *to, size_t bytes) {
   STATUS_TRY(check_use(model, FT_PREDICT, "FT_PREDICT"));
   ExecGraph graph = exec_result_graph(model->exec, PROGRAMME_EVALUATE);
-  int index = exec_find_output(model->exec, graph, "output", name);
-  if (index < 0) index = exec_find_output(model->exec, graph, NULL, name);
+  int index = exec_find_output(model->exec, graph, OUTPUT_RESULT, name);
+  if (index < 0) index = exec_find_output(model->exec, graph, OUTPUT_KINDS, name);
   if (index < 0) return status_fail(STATUS_USER, "there is no output %s", name);
   return exec_read_output(model->exec, graph, index, to, (int64_t)bytes);
 }

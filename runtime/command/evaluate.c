@@ -48,19 +48,24 @@ void evaluate_take(const Exec *exec, const ExecScalars *scalars, LogStep *out) {
   out->has_lr = false;
   for (int i = 0; i < plan->outputs.count; i++) {
     const PlanOutput *output = &plan->outputs.at[i];
-    bool is_loss = strcmp(output->kind, "loss") == 0;
-    if (shape_elements(&output->type.shape) != 1 ||
-        (!is_loss && strcmp(output->kind, "metric") != 0))
-      continue;
     double value = scalars->value[i];
-    if (is_loss) {
+    switch (output->kind) {
+    case OUTPUT_LOSS:
       out->loss = value;
-    } else if (strcmp(output->name, OWN_LR) == 0) {
+      break;
+    case OUTPUT_RATE:
       out->has_lr = true;
       out->lr = value;
-    } else { /* as many as plan_check lets pass */
-      out->metric[out->metric_count++] =
-          (LogMetric){own_shown(output->name), value, own_is(output->name)};
+      break;
+    case OUTPUT_METRIC:
+    case OUTPUT_LOSS_SCALE:
+    case OUTPUT_SKIPPED: /* as many as plan_check lets pass */
+      out->metric[out->metric_count++] = (LogMetric){own_shown(output->name), value, output->kind};
+      break;
+    case OUTPUT_RESULT:
+    case OUTPUT_PASSES:
+    case OUTPUT_KINDS:
+      break;
     }
   }
 }
@@ -117,7 +122,7 @@ static Status run_rest(Evaluator *evaluator, ExecGraph graph, int64_t pass) {
 
 /* The last batch's results are those of all. *passes: how many its evaluation takes. */
 static Status take_results(Evaluator *evaluator, ExecGraph graph, LogStep *out, double *passes) {
-  int index = exec_find_output(evaluator->exec, graph, "passes", NULL);
+  int index = exec_find_output(evaluator->exec, graph, OUTPUT_PASSES, NULL);
   ExecScalars scalars;
   bool is_there;
   STATUS_TRY(exec_fetch(evaluator->exec, graph, 0));

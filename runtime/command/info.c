@@ -136,7 +136,7 @@ static void info_graph(const Plan *plan, const PlanGraph *graph, FILE *out) {
   for (int i = 0; i < graph->outputs.count; i++) {
     char type[TYPE_TEXT];
     const PlanOutput *output = &graph->outputs.at[i];
-    fprintf(out, "      %-6s %-18s %s\n", output->kind, output->name,
+    fprintf(out, "      %-6s %-18s %s\n", output_kind_text(output->kind), output->name,
             type_text(&output->type, type));
   }
 }

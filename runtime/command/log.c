@@ -151,7 +151,7 @@ static void append_values(Text *line, double loss, const LogMetric *metrics, con
   append_value(line, "loss", loss);
   for (int i = 0; i < count; i++) {
     text_append(line, "  ", 2);
-    if (metrics[i].is_state)
+    if (metrics[i].kind != OUTPUT_METRIC)
       text_printf(line, "%s %.9g", metrics[i].name, metrics[i].value);
     else
       append_value(line, metrics[i].name, values ? values[i] : metrics[i].value);
@@ -177,7 +177,8 @@ static void log_show(Log *log, const LogStep *step, double now, bool is_line) {
   line->count = 0;
   double mean[LOG_MOST_METRICS], count = (double)log->sum_count;
   for (int i = 0; i < step->metric_count; i++)
-    mean[i] = step->metric[i].is_state ? step->metric[i].value : log->metric_sum[i] / count;
+    mean[i] =
+        step->metric[i].kind != OUTPUT_METRIC ? step->metric[i].value : log->metric_sum[i] / count;
   append_place(log, line, step->step);
   append_values(line, log->loss_sum / count, step->metric, mean, step->metric_count);
   if (step->has_lr) text_printf(line, "  lr %.3g", step->lr);

@@ -24,7 +24,8 @@ enum { LOG_MOST_METRICS = 2 * PLAN_MOST_METRICS + 1 }; /* with those of averaged
 typedef struct {
   const char *name;
   double value;
-  bool is_state; /* the console shows it as it is, not its mean since the last line */
+  OutputKind
+      kind; /* METRIC: the console shows its mean since the last line, of others the last value */
 } LogMetric;
 
 typedef struct {

@@ -35,7 +35,7 @@ static Status list_outputs(const Plan *plan, const char *what) {
   const PlanGraph *graph = plan_result(plan, PROGRAMME_EVALUATE);
   Text names = {0};
   for (int i = 0; i < graph->outputs.count; i++)
-    if (strcmp(graph->outputs.at[i].kind, "output") == 0)
+    if (graph->outputs.at[i].kind == OUTPUT_RESULT)
       text_printf(&names, "%s%s", names.count ? ", " : "", graph->outputs.at[i].name);
   Status status = status_fail(STATUS_USER, "%s; the model's outputs: %s", what,
                               names.count ? text_cstr(&names) : "none (add `output …` to it)");
@@ -50,7 +50,7 @@ static Status predict_find_output(const Prediction *prediction, const char *argu
   int found = -1, count = 0;
   for (int i = 0; i < graph->outputs.count; i++) {
     const PlanOutput *output = &graph->outputs.at[i];
-    if (strcmp(output->kind, "output") != 0) continue;
+    if (output->kind != OUTPUT_RESULT) continue;
     count++;
     if (!equals || (strncmp(output->name, argument, (size_t)(equals - argument)) == 0 &&
                     strlen(output->name) == (size_t)(equals - argument)))

@@ -18,7 +18,8 @@ static bool has_metric(const Exec *exec, const char *name) {
   bool is_averaged = exec_has_ema(exec) && strncmp(name, "ema_", 4) == 0;
   ExecGraph eval = exec_result_graph(exec, PROGRAMME_EVALUATE);
   for (int i = 0; i <= is_averaged; i++, name += 4)
-    if (!strcmp(name, "loss") || exec_find_output(exec, eval, "metric", name) >= 0) return true;
+    if (!strcmp(name, "loss") || exec_find_output(exec, eval, OUTPUT_METRIC, name) >= 0)
+      return true;
   return false;
 }
 

@@ -12,8 +12,8 @@ static double skipped_of(const LogStep *result, double *scale) {
   double skipped = NAN;
   for (int i = 0; i < result->metric_count; i++) {
     const LogMetric *metric = &result->metric[i];
-    if (metric->is_state && strcmp(metric->name, "skipped_steps") == 0) skipped = metric->value;
-    if (metric->is_state && strcmp(metric->name, "loss_scale") == 0) *scale = metric->value;
+    if (metric->kind == OUTPUT_SKIPPED) skipped = metric->value;
+    if (metric->kind == OUTPUT_LOSS_SCALE) *scale = metric->value;
   }
   return skipped;
 }

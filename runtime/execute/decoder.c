@@ -30,7 +30,7 @@ static const PlanOutput *decoder_find_output(const PlanGraph *graph, int64_t pos
   for (int i = 0; i < graph->outputs.count; i++) {
     const PlanOutput *output = &graph->outputs.at[i];
     const Shape *shape = &output->type.shape;
-    if (strcmp(output->kind, "output") == 0 && output->type.dtype == DT_F32 && shape->rank == 3 &&
+    if (output->kind == OUTPUT_RESULT && output->type.dtype == DT_F32 && shape->rank == 3 &&
         shape->dim[0] > 0 && shape->dim[1] == positions)
       return output;
   }

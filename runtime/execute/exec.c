@@ -322,11 +322,11 @@ Status exec_time_step(Exec *exec, ExecGraph graph, int index, int64_t *nanosecon
 Status exec_sync(Exec *exec) { return exec->type->sync(exec->device); }
 
 /* ── results ──────────────────────────────────────────────────────────────────────────────── */
-int exec_find_output(const Exec *exec, ExecGraph graph, const char *kind, const char *name) {
+int exec_find_output(const Exec *exec, ExecGraph graph, OutputKind kind, const char *name) {
   if (graph == EXEC_NO_GRAPH) return -1;
   const PlanGraph *plan = exec_graph_plan(exec, graph);
   for (int i = 0; i < plan->outputs.count; i++)
-    if ((!kind || !strcmp(plan->outputs.at[i].kind, kind)) &&
+    if ((kind == OUTPUT_KINDS || plan->outputs.at[i].kind == kind) &&
         (!name || !strcmp(plan->outputs.at[i].name, name)))
       return i;
   return -1;

@@ -9,7 +9,7 @@
  *   exec_init(exec, seed);                   // parameters, states; the step counter is 0
  *   ExecGraph step = exec_result_graph(exec, PROGRAMME_STEP);
  *   exec_run(exec, step, batch);             // forward, backward, update; in parts: programme.h
- *   exec_scalar(exec, step, exec_find_output(exec, step, "loss", NULL), &loss);
+ *   exec_scalar(exec, step, exec_find_output(exec, step, OUTPUT_LOSS, NULL), &loss);
  */
 #ifndef FT_RUNTIME_EXEC_H
 #define FT_RUNTIME_EXEC_H
@@ -88,9 +88,9 @@ bool exec_times_steps(const Exec *exec); /* has it such a clock? */
 STATUS_CHECKED Status exec_sync(Exec *exec);
 
 /* ── results: each call sees the values of the last exec_run of that graph ─────────────────── */
-/* Index in the outputs of exec_graph_plan, -1 if none. kind: "loss", "metric", "output" or NULL for
- * any; name NULL for any. The graphs share their places: read before the next run. */
-int exec_find_output(const Exec *exec, ExecGraph graph, const char *kind, const char *name);
+/* Index in the outputs of exec_graph_plan, -1 if none. kind OUTPUT_KINDS: of any; name NULL: any. The graphs share their
+ * places: read before the next run. */
+int exec_find_output(const Exec *exec, ExecGraph graph, OutputKind kind, const char *name);
 /* The value of a scalar output of any dtype. */
 STATUS_CHECKED Status exec_scalar(Exec *exec, ExecGraph graph, int output, double *value);
 /* The whole output, row-major in its own dtype; `bytes` must be type_bytes of it. */

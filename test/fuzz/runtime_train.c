@@ -69,7 +69,7 @@ static Status train(Exec *exec) {
   }
   ExecGraph graph = exec_result_graph(exec, PROGRAMME_STEP);
   ExecGraph average = exec_result_graph(exec, PROGRAMME_EVALUATE_AVERAGE);
-  int loss = exec_find_output(exec, graph, "loss", NULL);
+  int loss = exec_find_output(exec, graph, OUTPUT_LOSS, NULL);
   double value;
   if (status == STATUS_OK && loss >= 0) status = exec_scalar(exec, graph, loss, &value);
   if (status == STATUS_OK)

@@ -225,7 +225,7 @@ def check(settings, seed):
         lr = settings.get("lr", 0.001) * rate(settings, t, first)
         if settings.get("lr_per"):
             lr *= settings.get("batch", 32) / settings["lr_per"]
-        worst = max(worst, abs(step["metric", "@lr"][0] - lr) / max(lr, 1e-12))
+        worst = max(worst, abs(step["rate", "@lr"][0] - lr) / max(lr, 1e-12))
         for group in optimizer.param_groups:
             group["lr"] = lr * group["factor"]
         h = (x @ values["w"].T) * torch.tanh(x @ values["v"].T) + values["b"]

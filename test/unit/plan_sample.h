@@ -157,7 +157,7 @@ static inline void add_graph(Arena *arena, Plan *plan, const char *name, int cou
   instead.call[0].ints = product, instead.call[0].int_count = 12, instead.call[0].flops = 256;
   instead.call[1] = instead.call[0];
   VEC_PUSH(arena, graph->insteads, instead);
-  PlanOutput loss = {"loss", "loss", type_of(DT_F32, 0, 0, 0), PLACE_OUTPUT, 0};
+  PlanOutput loss = {OUTPUT_LOSS, "loss", type_of(DT_F32, 0, 0, 0), PLACE_OUTPUT, 0};
   VEC_PUSH(arena, graph->outputs, loss);
   assert_null(plan_order_find(arena, graph));
 }

@@ -84,12 +84,12 @@ static Plan *mapped(Arena *arena) {
 }
 
 static const char *const refusals[][3] = {
-    {"ft-plan 6", "ft-plan 1", "version 1"},
+    {"ft-plan 7", "ft-plan 1", "version 1"},
     {" after=0 ", " ", "step 1 does not wait for step 0"},
     {" after=0 ", " after=1 ", "must lie in 0..0"},
     {" after=0 ", " after=0,0 ", "waits for one that is not before it"},
     {" after=0 ", " after= ", "a step's number"},
-    {"ft-plan 6", "gt-plan 6", "not a plan"},
+    {"ft-plan 7", "gt-plan 6", "not a plan"},
     {"target cpu", "target tpu", "'tpu'"},
     {"setting train.lr", "setting train.lx", "no setting 'train.lx'"},
     {"setting train.batch 4", "setting train.batch 0", "less than 1"},
@@ -199,6 +199,13 @@ static const char *const refusals[][3] = {
      "a scalar does not lie in place work"},
     {"loss \"loss\" f32[] at output+0", "loss \"loss\" f32[] at params+0",
      "a scalar does not lie in place params"},
+    {"loss \"loss\" f32[] at output+0", "metric \"m\" f32[4,4] at work+128",
+     "the metric of graph \"train\" is not one number"},
+    {"  loss \"loss\" f32[] at output+0\n",
+     "  loss \"loss\" f32[] at output+0\n  rate \"a\" f32[] at output+0\n"
+     "  rate \"b\" f32[] at output+0\n",
+     "graph \"train\" has 2 outputs rate"},
+    {"loss \"loss\" f32[] at output+0", "rate_of \"r\" f32[] at output+0", "no line of a plan"},
     {"loss \"loss\" f32[] at output+0", "loss \"loss\" f32[] at 0", "there is no place '0'"},
     {"model \"Mlp\"", "model \"Mlp", "closing quote"},
     {"model \"Mlp\"", "model \"M\\q\"", "may not stand"},

@@ -64,7 +64,7 @@ static LogStep step_of(int64_t step, double loss) {
                    .loss = loss,
                    .has_lr = true,
                    .lr = 0.1f,
-                   .metric = {{"accuracy", loss / 2}},
+                   .metric = {{"accuracy", loss / 2, OUTPUT_METRIC}},
                    .metric_count = 1};
 }
 
@@ -75,7 +75,8 @@ static void json_is_exact(void **state) {
     LogStep step = step_of(i, (float)i / 3);
     assert_int_equal(log_step(log, &step, i == 30), STATUS_OK);
   }
-  LogStep result = {.step = 30, .loss = 0.25, .metric = {{"accuracy", 0.5}}, .metric_count = 1};
+  LogStep result = {
+      .step = 30, .loss = 0.25, .metric = {{"accuracy", 0.5, OUTPUT_METRIC}}, .metric_count = 1};
   assert_int_equal(log_eval(log, "valid", &result, 7, 0.1), STATUS_OK);
   assert_int_equal(log_close(log), STATUS_OK);
   assert_string_equal(console_text(), "");
