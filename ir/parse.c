@@ -13,17 +13,6 @@
 enum { DEEPEST = 4, LONGEST_WORD = 128, MOST_ATTRS = ATTR_COUNT };
 
 typedef struct {
-  const char *at; /* into the text, not terminated; NULL: a free slot */
-  size_t length;
-  Node *node;
-} Name;
-
-typedef struct {
-  Name *slot;
-  size_t count, capacity; /* capacity: a power of two, or 0 */
-} Scope;
-
-typedef struct {
   Arena *arena;
   Diag *diag;
   const char *path, *text, *at;
@@ -52,6 +41,14 @@ static bool fail_at(Parser *p, const char *place, const char *format, ...) {
   diag_error(p->diag, loc, "%s", arena_vprintf(p->arena, format, args));
   va_end(args);
   return false;
+}
+
+/* Of a word that is none of these; false. */
+static bool unknown(Parser *p, const char *place, const char *what, const char *text,
+                    const char *const *names, int count) {
+  const char *nearest = text_nearest(text, names, count);
+  return fail_at(p, place, "unknown %s '%s'%s%s%s", what, text, nearest ? "; did you mean '" : "",
+                 nearest ? nearest : "", nearest ? "'?" : "");
 }
 
 /* ── words ──────────────────────────────────────────────────────────────────────────────────── */
@@ -160,28 +157,6 @@ static bool string(Parser *p, const char **out) {
 }
 
 /* ── names of nodes ─────────────────────────────────────────────────────────────────────────── */
-static size_t name_hash(const char *at, size_t length) {
-  uint64_t hash = 14695981039346656037u;
-  for (size_t i = 0; i < length; i++) hash = (hash ^ (unsigned char)at[i]) * 1099511628211u;
-  return (size_t)(hash ^ hash >> 29);
-}
-
-static Name *find_slot(const Scope *scope, const char *at, size_t length) {
-  for (size_t i = name_hash(at, length);; i++) {
-    Name *name = &scope->slot[i & (scope->capacity - 1)];
-    if (!name->at || (name->length == length && !memcmp(name->at, at, length))) return name;
-  }
-}
-
-static void grow_scope(Parser *p, Scope *scope) {
-  Scope grown = {.capacity = scope->capacity ? scope->capacity * 2 : 64, .count = scope->count};
-  grown.slot = ARENA_ARRAY(p->arena, Name, grown.capacity);
-  for (size_t i = 0; i < scope->capacity; i++)
-    if (scope->slot[i].at)
-      *find_slot(&grown, scope->slot[i].at, scope->slot[i].length) = scope->slot[i];
-  *scope = grown;
-}
-
 /* Reads %name; the name itself stays in the text. */
 static bool node_name(Parser *p, const char **at, size_t *length) {
   if (!expect(p, '%')) return false;
@@ -191,12 +166,12 @@ static bool node_name(Parser *p, const char **at, size_t *length) {
   return *length || fail_at(p, p->at, "expected the name of a node after '%%'");
 }
 
-static Node *used_node(Parser *p, const Scope *scope) {
+static Node *used_node(Parser *p, const Graph *graph, const Lookup *names) {
   const char *at;
   size_t length;
   if (!node_name(p, &at, &length)) return NULL;
-  Name *name = scope->capacity ? find_slot(scope, at, length) : NULL;
-  if (name && name->at) return name->node;
+  int id = lookup_find(names, at, length);
+  if (id >= 0) return graph->nodes.at[id];
   fail_at(p, at - 1, "there is no node %%%.*s before this one", (int)(length < 100 ? length : 100),
           at);
   return NULL;
@@ -212,10 +187,7 @@ static bool find_attr(Parser *p, const char *text, const char *place, AttrId *ou
       return true;
     }
   }
-  const char *nearest = text_nearest(text, names, ATTR_COUNT);
-  if (nearest)
-    return fail_at(p, place, "unknown attribute '%s'; did you mean '%s'?", text, nearest);
-  return fail_at(p, place, "unknown attribute '%s'", text);
+  return unknown(p, place, "attribute", text, names, ATTR_COUNT);
 }
 
 static bool attr_list(Parser *p, Attr *attr, bool is_float) {
@@ -363,10 +335,7 @@ static bool parse_find_op(Parser *p, Op *out) {
   if (!parse_word(p, "an operation", text)) return false;
   if (op_parse(text, out)) return true;
   for (int i = 0; i < OP_COUNT; i++) names[i] = op_info[i].text;
-  const char *nearest = text_nearest(text, names, OP_COUNT);
-  if (nearest)
-    return fail_at(p, place, "unknown operation '%s'; did you mean '%s'?", text, nearest);
-  return fail_at(p, place, "unknown operation '%s'", text);
+  return unknown(p, place, "operation", text, names, OP_COUNT);
 }
 
 /* "moment" in `state moment {name="@adamw.m"}`; left out: a parameter, the program's own state. */
@@ -379,10 +348,7 @@ static bool role(Parser *p, Op op, LeafRole *out) {
   if (!parse_word(p, "a role", text)) return false;
   if (role_parse(text, out)) return true;
   for (int i = 1; i < ROLES_END; i++) names[i - 1] = role_text((LeafRole)i);
-  const char *nearest = text_nearest(text, names, ROLES_END - 1);
-  if (nearest)
-    return fail_at(p, place, "unknown role '%s'; did you mean '%s'?", text, nearest);
-  return fail_at(p, place, "unknown role '%s'", text);
+  return unknown(p, place, "role", text, names, ROLES_END - 1);
 }
 
 static bool body(Parser *p, int depth, Graph **out) {
@@ -396,7 +362,7 @@ static bool body(Parser *p, int depth, Graph **out) {
   return *out;
 }
 
-static bool node(Parser *p, Graph *graph, Scope *scope, int depth) {
+static bool node(Parser *p, Graph *graph, Lookup *names, int depth) {
   const char *name, *why = NULL;
   size_t length;
   Op op;
@@ -411,7 +377,7 @@ static bool node(Parser *p, Graph *graph, Scope *scope, int depth) {
   const char *place = p->at;
   if (!parse_find_op(p, &op) || !role(p, op, &part)) return false;
   if (peek(p, '%')) do {
-      Node *input = used_node(p, scope);
+      Node *input = used_node(p, graph, names);
       if (!input) return false;
       VEC_PUSH(p->arena, inputs, input);
     } while (accept(p, ','));
@@ -429,15 +395,11 @@ static bool node(Parser *p, Graph *graph, Scope *scope, int depth) {
     return fail_at(p, type_place, "this node's type is %s", type_text(&made->type, text));
   made->body = inner;
   made->role = part;
-  if (scope->count * 2 >= scope->capacity) grow_scope(p, scope);
-  Name *slot = find_slot(scope, name, length);
-  if (slot->at) return fail_at(p, name - 1, "the name of this node is taken");
-  *slot = (Name){name, length, made};
-  scope->count++;
-  return true;
+  return lookup_add(names, name, length, made->id) == made->id ||
+         fail_at(p, name - 1, "the name of this node is taken");
 }
 
-static bool root(Parser *p, Graph *graph, const Scope *scope) {
+static bool root(Parser *p, Graph *graph, const Lookup *names) {
   char text[LONGEST_WORD];
   const char *place = p->at, *name = "";
   if (!parse_word(p, "a node, a root or '}'", text)) return false;
@@ -450,7 +412,7 @@ static bool root(Parser *p, Graph *graph, const Scope *scope) {
         "loss_scale, skipped, objective or factor",
         text);
   if (peek(p, '"') && !string(p, &name)) return false;
-  Node *target = used_node(p, scope);
+  Node *target = used_node(p, graph, names);
   if (!target) return false;
   graph_add_root(graph, (RootKind)kind, name, target);
   return true;
@@ -467,10 +429,10 @@ static Graph *block(Parser *p, int depth) {
     name = buffer;
   }
   Graph *graph = graph_new(p->arena, name);
-  Scope scope = {0};
+  Lookup names = {.arena = p->arena};
   if (!expect(p, '{')) return NULL;
   while (!accept(p, '}')) {
-    bool good = *p->at == '%' ? node(p, graph, &scope, depth) : root(p, graph, &scope);
+    bool good = *p->at == '%' ? node(p, graph, &names, depth) : root(p, graph, &names);
     if (!good) return NULL;
   }
   return graph;
