@@ -70,19 +70,21 @@ static int bucket_of_op(LLVMOpcode op, LLVMValueRef a, LLVMValueRef b) {
   return bucket_of((uint64_t)(uintptr_t)a * 31 + (uint64_t)(uintptr_t)b * 7 + (uint64_t)op);
 }
 
-/* Neighbours of an operand, which begin at element `at`: as an operation on its pointer. */
-static LLVMValueRef recall_group(Emitter *emitter, LLVMValueRef pointer, LLVMValueRef at) {
-  int bucket = bucket_of_op(LLVMLoad, pointer, at);
-  for (MemoEntry *entry = emitter->memo->bucket[bucket]; entry; entry = entry->next)
-    if (!entry->node && entry->op == LLVMLoad && entry->a == pointer && entry->b == at)
-      return entry->value;
-  return NULL;
+/* The value of an operation on a and b; neighbours of an operand count as a load of its pointer and
+ * the first of them. */
+static LLVMValueRef recall_op(const Emitter *emitter, LLVMOpcode op, LLVMValueRef a,
+                              LLVMValueRef b) {
+  MemoEntry *entry = emitter->memo->bucket[bucket_of_op(op, a, b)];
+  while (entry && (entry->node || entry->op != op || entry->a != a || entry->b != b))
+    entry = entry->next;
+  return entry ? entry->value : NULL;
 }
 
-static void remember_group(Emitter *emitter, LLVMValueRef pointer, LLVMValueRef at,
-                           LLVMValueRef group) {
-  emit_remember(emitter, (MemoEntry){.op = LLVMLoad, .a = pointer, .b = at, .value = group},
-                bucket_of_op(LLVMLoad, pointer, at));
+static LLVMValueRef remember_op(Emitter *emitter, LLVMOpcode op, LLVMValueRef a, LLVMValueRef b,
+                                LLVMValueRef value) {
+  emit_remember(emitter, (MemoEntry){.op = op, .a = a, .b = b, .value = value},
+                bucket_of_op(op, a, b));
+  return value;
 }
 
 static bool index_equal(const Index *a, const Index *b) {
@@ -132,12 +134,12 @@ static LLVMValueRef load_group(Emitter *emitter, const Node *node, const Index *
                          ? emitter->module->i64
                          : LLVMVectorType(emit_memory_type(emitter, dtype), width);
   LLVMValueRef pointer = emitter->pointer[arg], at = index_linear(emitter, &first);
-  LLVMValueRef group = recall_group(emitter, pointer, at);
+  LLVMValueRef group = recall_op(emitter, LLVMLoad, pointer, at);
   if (!group) {
     LLVMValueRef address = emit_at(emitter, emit_memory_type(emitter, dtype), pointer, at);
     group = LLVMBuildLoad2(emitter->builder, type, address, "");
     LLVMSetAlignment(group, width * (unsigned)dtype_bytes(dtype));
-    remember_group(emitter, pointer, at, group);
+    remember_op(emitter, LLVMLoad, pointer, at, group);
   }
   return emit_from_memory(emitter, dtype, element_of_group(emitter, group, (unsigned)lane));
 }
@@ -193,7 +195,7 @@ LLVMValueRef pull_bound(Emitter *emitter, const Node *node, const Index *index) 
 
 static Pull *const pull[OP_COUNT] = {
 #define OP(ID, text, min, max, class, first, last, traits, attrs, rule, gradient, eval, emitter)   \
-  [OP_##ID] = PULL_##class(emitter),
+  [OP_##ID] = IF_POINTWISE_##class(pull_pointwise, pull_##emitter),
 #include "ir/ops.def"
 #undef OP
 };
@@ -244,26 +246,13 @@ static LLVMValueRef index_op(Emitter *emitter, LLVMOpcode op, LLVMValueRef a, LL
   if ((op == LLVMAdd || op == LLVMSub) && is_const(b, 0)) return a;
   if (op == LLVMAdd && is_const(a, 0)) return b;
   if ((op == LLVMMul || op == LLVMUDiv) && is_const(b, 1)) return a;
-  int bucket = bucket_of_op(op, a, b);
-  for (MemoEntry *entry = emitter->memo->bucket[bucket]; entry; entry = entry->next)
-    if (!entry->node && entry->op == op && entry->a == a && entry->b == b) return entry->value;
-  LLVMValueRef value;
-  switch (op) {
-  case LLVMAdd:
-    value = LLVMBuildNSWAdd(emitter->builder, a, b, "");
-    break;
-  case LLVMSub:
-    value = LLVMBuildNSWSub(emitter->builder, a, b, "");
-    break;
-  case LLVMMul:
-    value = LLVMBuildNSWMul(emitter->builder, a, b, "");
-    break;
-  default:
-    value = LLVMBuildBinOp(emitter->builder, op, a, b, "");
-    break;
-  }
-  emit_remember(emitter, (MemoEntry){.op = op, .a = a, .b = b, .value = value}, bucket);
-  return value;
+  LLVMValueRef value = recall_op(emitter, op, a, b);
+  if (value) return value;
+  value = op == LLVMAdd   ? LLVMBuildNSWAdd(emitter->builder, a, b, "")
+          : op == LLVMSub ? LLVMBuildNSWSub(emitter->builder, a, b, "")
+          : op == LLVMMul ? LLVMBuildNSWMul(emitter->builder, a, b, "")
+                          : LLVMBuildBinOp(emitter->builder, op, a, b, "");
+  return remember_op(emitter, op, a, b, value);
 }
 
 LLVMValueRef emit_add(Emitter *emitter, LLVMValueRef a, LLVMValueRef b) {

@@ -83,7 +83,7 @@ static LLVMValueRef narrow_bf16(Emitter *emitter, LLVMValueRef value) {
 }
 
 LLVMValueRef emit_round(Emitter *emitter, DType dtype, LLVMValueRef value) {
-  if (dtype != DT_F16 && dtype != DT_BF16) return value;
+  if (!dtype_is_narrow(dtype)) return value;
   bool is_ptx = emitter->module->target == TARGET_PTX && !LLVMIsConstant(value);
   if (dtype == DT_BF16 && is_ptx) return is_bf16(value) ? value : round_bf16_ptx(emitter, value);
   return emit_from_memory(emitter, dtype, emit_to_memory(emitter, dtype, value));

@@ -101,8 +101,7 @@ LLVMValueRef pull_slice(Emitter *emitter, const Node *node, const Index *index) 
   return emit_value(emitter, node->input[0], &inner);
 }
 
-/* Under a guard that does not branch, the input is read also where it is not wanted: at 0 then. */
-static LLVMValueRef keep_inside(Emitter *emitter, LLVMValueRef inside, LLVMValueRef value) {
+LLVMValueRef emit_keep_inside(Emitter *emitter, LLVMValueRef inside, LLVMValueRef value) {
   return inside ? LLVMBuildSelect(emitter->builder, inside, value, emit_index_const(emitter, 0), "")
                 : value;
 }
@@ -131,7 +130,7 @@ LLVMValueRef pull_pad(Emitter *emitter, const Node *node, const Index *index) {
   if (guard.is_closed) return otherwise;
   if (!guard.is_branch)
     for (int k = 0; k < inner.count; k++)
-      inner.digit[k].value = keep_inside(emitter, inside[k], inner.digit[k].value);
+      inner.digit[k].value = emit_keep_inside(emitter, inside[k], inner.digit[k].value);
   LLVMValueRef value = emit_value(emitter, node->input[0], &inner);
   return emit_guard_close(emitter, &guard, value, otherwise);
 }

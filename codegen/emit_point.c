@@ -33,7 +33,7 @@ LLVMValueRef emit_constant(Emitter *emitter, DType dtype, double value) {
   if (dtype_is_float(dtype)) {
     value = dtype_round(dtype, value);
     LLVMValueRef constant = LLVMConstReal(type, value);
-    if (dtype == DT_F16 || dtype == DT_BF16) return emit_cast(emitter, DT_F32, dtype, constant);
+    if (dtype_is_narrow(dtype)) return emit_cast(emitter, DT_F32, dtype, constant);
     return constant;
   }
   if (dtype == DT_BOOL) return LLVMConstInt(type, value != 0, false);
@@ -371,16 +371,9 @@ POINT(rem) { return integer_divide(p->emitter, false, p->is_signed, p->in[0], p-
 POINT(max) { return emit_extreme(p->emitter, true, p->dtype, p->in[0], p->in[1]); }
 POINT(min) { return emit_extreme(p->emitter, false, p->dtype, p->in[0], p->in[1]); }
 
-#define POINT_LEAF(name) NULL
-#define POINT_POINTWISE(name) point_##name
-#define POINT_REDUCE(name) NULL
-#define POINT_CONTRACT(name) NULL
-#define POINT_WINDOW(name) NULL
-#define POINT_MOVE(name) NULL
-#define POINT_STRUCT(name) NULL
 static LLVMValueRef (*const point[OP_COUNT])(const Point *p) = {
 #define OP(ID, text, min, max, class, first, last, traits, attrs, rule, gradient, eval, emitter)   \
-  [OP_##ID] = POINT_##class(emitter),
+  [OP_##ID] = IF_POINTWISE_##class(point_##emitter, NULL),
 #include "ir/ops.def"
 #undef OP
 };

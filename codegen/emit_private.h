@@ -6,15 +6,8 @@
 /* One element of a node's value in a kernel's body: pull_<emitter> for the rows of ir/ops.def, in
  * emit.c, emit_move.c (what is found elsewhere) and emit_window.c (pooling and its gradients). */
 typedef LLVMValueRef Pull(Emitter *emitter, const Node *node, const Index *index);
-#define PULL_LEAF(name) pull_##name
-#define PULL_POINTWISE(name) pull_pointwise
-#define PULL_REDUCE(name) pull_##name
-#define PULL_CONTRACT(name) pull_##name
-#define PULL_WINDOW(name) pull_##name
-#define PULL_MOVE(name) pull_##name
-#define PULL_STRUCT(name) pull_##name
 #define OP(ID, text, min, max, class, first, last, traits, attrs, rule, gradient, eval, emitter)   \
-  LLVMValueRef PULL_##class(emitter)(Emitter * emitter_, const Node *node, const Index *index);
+  Pull IF_POINTWISE_##class(pull_pointwise, pull_##emitter);
 #include "ir/ops.def"
 #undef OP
 
@@ -44,6 +37,8 @@ LLVMValueRef emit_guard_close(Emitter *emitter, Guard *guard, LLVMValueRef value
 /* value in [0, extent)? NULL if it surely is, given that it lies in [low, high]. */
 LLVMValueRef emit_in_range(Emitter *emitter, LLVMValueRef value, int64_t extent, int64_t low,
                            int64_t high);
+/* Under a guard that does not branch, the input is read also where it is not wanted: at 0 then. */
+LLVMValueRef emit_keep_inside(Emitter *emitter, LLVMValueRef inside, LLVMValueRef value);
 LLVMValueRef emit_both(Emitter *emitter, LLVMValueRef a, LLVMValueRef b); /* NULL: true */
 
 /* ── emit_check.c ── */

@@ -125,11 +125,8 @@ static Index forward_place(Emitter *emitter, const Walk *walk, const LLVMValueRe
     *inside = emit_both(emitter, *inside, within[i]);
     *varies |= within[i] && place[i].varies && !reads_outside(emitter, window);
   }
-  if (!*varies) /* read on, selected afterwards: so the place must be legal */
-    for (int i = 0; i < 2; i++)
-      if (within[i])
-        place[i].value = LLVMBuildSelect(emitter->builder, within[i], place[i].value,
-                                         emit_index_const(emitter, 0), "");
+  for (int i = 0; i < 2 && !*varies; i++)
+    place[i].value = emit_keep_inside(emitter, within[i], place[i].value);
   return with_place(emitter, window, walk->index, window->pooled, window->image, place);
 }
 
@@ -275,11 +272,8 @@ static void tap_backward(Emitter *emitter, Walk *walk, LLVMValueRef row, LLVMVal
     inside = emit_both(emitter, inside, within[i]);
     varies |= within[i] && place[i].varies && !reads_outside(emitter, window);
   }
-  if (!varies)
-    for (int i = 0; i < 2; i++)
-      if (within[i])
-        place[i].value =
-            LLVMBuildSelect(builder, within[i], place[i].value, emit_index_const(emitter, 0), "");
+  for (int i = 0; i < 2 && !varies; i++)
+    place[i].value = emit_keep_inside(emitter, within[i], place[i].value);
   DType dtype = walk->node->type.dtype;
   LLVMValueRef zero = LLVMConstNull(emit_register_type(emitter, dtype));
   Guard guard = emit_guard_open(emitter, inside, varies);

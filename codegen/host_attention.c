@@ -8,39 +8,24 @@
 
 _Static_assert((int)ATTENTION_MOST == (int)ATTENTION_MOST_FEATURES, "the pass knows the kernel");
 
-/* Heads of `features` each in x, whose first is at `start`. */
-static AttentionPlace host_operand_place(const AttentionForm *f, int arg, const Shape *x,
-                                         int64_t start) {
-  if (f->is_beside)
-    return (AttentionPlace){arg, start, x->dim[1] * x->dim[2], f->features, x->dim[2]};
-  return (AttentionPlace){arg, 0, x->dim[1] * x->dim[2] * x->dim[3], x->dim[2] * x->dim[3],
-                          x->dim[3]};
+static AttentionPlace host_operand_place(HeadPlace p) {
+  return (AttentionPlace){p.argument, p.start, p.batch, p.head, p.row};
 }
 
 /* args: the operands, then the results. */
-static void host_attention_find_places(const Node *node, const AttentionForm *f,
-                                       AttentionProblem *p) {
-  int at = node->op == OP_ATTENTION_GRAD, result = node->input_count;
-  const Shape *q = &node->input[at]->type.shape, *k = &node->input[at + 1]->type.shape;
-  const Shape *v = &node->input[at + 2]->type.shape;
-  p->q = host_operand_place(f, at, q, f->start[0]);
-  p->k = host_operand_place(f, at + 1, k, f->start[1]);
-  p->v = host_operand_place(f, at + 2, v, f->start[2]);
-  Type y = node_result_type(node, 0);
-  if (!at) {
-    p->out = host_operand_place(f, result, &y.shape, 0);
-    p->arg_lse = result + 1;
-    return;
-  }
-  bool is_joined = node_int(node, ATTR_JOINED, 0);
-  Type dk = is_joined ? y : node_result_type(node, 1);
-  int64_t end = f->heads * f->features, more = f->groups * f->features;
-  p->dy = host_operand_place(f, 0, &node->input[0]->type.shape, 0);
-  p->out = host_operand_place(f, 4, &node->input[4]->type.shape, 0);
-  p->arg_lse = 5;
-  p->dq = host_operand_place(f, result, &y.shape, 0);
-  p->dk = host_operand_place(f, result + !is_joined, &dk.shape, is_joined ? end : 0);
-  p->dv = host_operand_place(f, result + 2 * !is_joined, &dk.shape, is_joined ? end + more : 0);
+static void find_places(const Node *node, AttentionProblem *p) {
+  HeadPlace place[TENSORS];
+  attention_places(node, place);
+  p->q = host_operand_place(place[TENSOR_QUERY]);
+  p->k = host_operand_place(place[TENSOR_KEY]);
+  p->v = host_operand_place(place[TENSOR_VALUE]);
+  p->out = host_operand_place(place[TENSOR_OUT]);
+  p->arg_lse = node->op == OP_ATTENTION_GRAD ? 5 : node->input_count + 1;
+  if (node->op == OP_ATTENTION) return;
+  p->dy = host_operand_place(place[TENSOR_SLOPE]);
+  p->dq = host_operand_place(place[TENSOR_QUERY_GRAD]);
+  p->dk = host_operand_place(place[TENSOR_KEY_GRAD]);
+  p->dv = host_operand_place(place[TENSOR_VALUE_GRAD]);
 }
 
 static AttentionProblem problem_of(const Node *node) {
@@ -58,16 +43,15 @@ static AttentionProblem problem_of(const Node *node) {
                         .is_causal = node_int(node, ATTR_CAUSAL, 0),
                         .arg_mask = mask_at,
                         .scale = node_float(node, ATTR_SCALE, 1)};
-  host_attention_find_places(node, &f, &p);
+  find_places(node, &p);
   p.shares = attention_grad_shares(&p);
   p.arg_partial = node->input_count + node_result_count(node); /* the workspace */
   if (node->input_count <= mask_at) return p;
   const Type *mask = &node->input[mask_at]->type;
-  const int64_t *dim = mask->shape.dim;
   p.mask = mask->dtype == DT_BOOL ? ATTENTION_BOOL_MASK : ATTENTION_ADDED_MASK;
-  p.mask_row = dim[2] > 1 ? p.keys : 0;
-  p.mask_head = dim[1] > 1 ? dim[2] * p.keys : 0;
-  p.mask_batch = dim[0] > 1 ? dim[1] * dim[2] * p.keys : 0;
+  p.mask_row = f.mask_row;
+  p.mask_head = f.mask_head;
+  p.mask_batch = f.mask_batch;
   return p;
 }
 

@@ -10,7 +10,7 @@ enum { BLOCK = 256, UNROLL = 4, MAX_PARTS = 64, PART_ELEMENTS = 16384, ENOUGH_IT
 
 typedef struct {
   HostKernel *kernel;
-  HostReductions reductions;
+  Reductions reductions;
   int64_t kept_outer, reduced; /* products of extents */
   int64_t inner, blocks;       /* the last digit, and its blocks */
   int64_t parts, part_rows;
@@ -36,7 +36,7 @@ static void column_measure(Column *column) {
   column->blocks = (column->inner + BLOCK - 1) / BLOCK;
   column->parts = 1;
   int64_t items = column->kept_outer * column->blocks;
-  if (items < ENOUGH_ITEMS && column->reductions.depth == 1)
+  if (items < ENOUGH_ITEMS && column->reductions.stages == 1)
     column->parts = min64(column->reduced * column->inner / PART_ELEMENTS, MAX_PARTS);
   if (column->parts < 1) column->parts = 1;
   column->part_rows = (column->reduced + column->parts - 1) / column->parts;
@@ -84,7 +84,7 @@ static void find_side_outputs(Column *column) {
   for (int i = 0; i < count; i++) {
     const Node *node = body->roots.at[i].node;
     column->is_side[i] =
-        !column->reductions.node_depth[node->id] && kernel_is_whole(column->kernel->node, node);
+        !column->reductions.level[node->id] && kernel_is_whole(column->kernel->node, node);
     column->is_reduced[i] = !column->is_side[i];
   }
 }
@@ -104,9 +104,7 @@ static void clear_buffers(Column *column) {
   Emitter *e = &column->kernel->emitter;
   HostLoop loop = host_loop_open(column->kernel, emit_index_const(e, 0), column->size, 1, NULL, 0);
   for (int i = 0; i < column->reductions.count; i++)
-    store_buffer(
-        column, i, loop.counter,
-        emit_reduce_identity(e, column->reductions.at[i].op, column->reductions.at[i].dtype));
+    store_buffer(column, i, loop.counter, reduction_identity(e, &column->reductions.at[i]));
   host_loop_close(column->kernel, &loop, NULL);
 }
 
@@ -115,15 +113,15 @@ static void clear_buffers(Column *column) {
 static void take_row(Column *column, int pass, LLVMValueRef row, LLVMValueRef place,
                      LLVMValueRef local, LLVMValueRef *value) {
   HostKernel *kernel = column->kernel;
-  HostReductions *all = &column->reductions;
+  Reductions *all = &column->reductions;
   Emitter *e = &kernel->emitter;
   Index index = host_column_domain_index(column, row, place);
   for (int i = 0; i < all->count; i++) {
-    if (all->at[i].depth != pass) continue;
+    if (all->at[i].stage != pass) continue;
     int extreme = all->at[i].extreme;
     if (extreme >= 0) all->at[extreme].value = load_buffer(column, extreme, local);
-    LLVMValueRef input = host_reduction_input(kernel, all, i, &index);
-    value[i] = emit_reduce_step(e, all->at[i].op, all->at[i].dtype, value[i], input);
+    LLVMValueRef input = reduction_element(e, all, &all->at[i], &index, NULL, NULL);
+    value[i] = reduction_step(e, &all->at[i], value[i], input);
   }
   if (pass == 1) host_store_results(kernel, column->is_side, &index);
 }
@@ -131,7 +129,7 @@ static void take_row(Column *column, int pass, LLVMValueRef row, LLVMValueRef pl
 /* for rows in steps of `unroll`: for every place of the block. */
 static void rows_loop(Column *column, int pass, LLVMValueRef from, LLVMValueRef to, int unroll) {
   HostKernel *kernel = column->kernel;
-  HostReductions *all = &column->reductions;
+  Reductions *all = &column->reductions;
   Emitter *e = &kernel->emitter;
   HostLoop rows = host_loop_open(kernel, from, to, unroll, NULL, 0);
   /* counted from the block's first place: with first + counter, whose bits never meet, LLVM makes
@@ -142,12 +140,12 @@ static void rows_loop(Column *column, int pass, LLVMValueRef from, LLVMValueRef 
   LLVMValueRef local = emit_sub(e, places.counter, column->first);
   LLVMValueRef value[KERNEL_MOST_ACCUMULATORS];
   for (int i = 0; i < all->count; i++)
-    if (all->at[i].depth == pass) value[i] = load_buffer(column, i, local);
+    if (all->at[i].stage == pass) value[i] = load_buffer(column, i, local);
   for (int u = 0; u < unroll; u++)
     take_row(column, pass, emit_add(e, rows.counter, emit_index_const(e, u)), places.counter, local,
              value);
   for (int i = 0; i < all->count; i++)
-    if (all->at[i].depth == pass) store_buffer(column, i, local, value[i]);
+    if (all->at[i].stage == pass) store_buffer(column, i, local, value[i]);
   host_loop_close(kernel, &places, NULL);
   host_loop_close(kernel, &rows, NULL);
 }
@@ -176,7 +174,7 @@ static void column_accumulate(Column *column, int pass, LLVMValueRef from, LLVMV
 /* ── results ────────────────────────────────────────────────────────────────────────────────── */
 static void host_column_store_reduced(Column *column) {
   HostKernel *kernel = column->kernel;
-  HostReductions *all = &column->reductions;
+  Reductions *all = &column->reductions;
   Emitter *e = &kernel->emitter;
   HostLoop loop = host_loop_open(kernel, emit_index_const(e, 0), column->size, 1, NULL, 0);
   Index index = host_column_kept_index(column, emit_add(e, column->first, loop.counter));
@@ -220,12 +218,11 @@ static void add_part(Column *column, LLVMValueRef part) {
   LLVMValueRef zero = emit_index_const(e, 0);
   HostLoop loop = host_loop_open(column->kernel, zero, column->size, 1, NULL, 0);
   for (int i = 0; i < column->reductions.count; i++) {
-    const HostReduction *reduction = &column->reductions.at[i];
-    LLVMValueRef saved = emit_load_at(e, slot(column, i, part, kept_number(column, loop.counter)),
-                                      reduction->dtype, zero);
+    const Reduction *one = &column->reductions.at[i];
+    LLVMValueRef saved =
+        emit_load_at(e, slot(column, i, part, kept_number(column, loop.counter)), one->dtype, zero);
     LLVMValueRef sum = load_buffer(column, i, loop.counter);
-    store_buffer(column, i, loop.counter,
-                 emit_reduce_step(e, reduction->op, reduction->dtype, sum, saved));
+    store_buffer(column, i, loop.counter, reduction_step(e, one, sum, saved));
   }
   host_loop_close(column->kernel, &loop, NULL);
 }
@@ -279,7 +276,7 @@ static void emit_main(Column *column, Kernel *out) {
     from = emit_mul(e, part, column->part_rows);
     to = emit_min(e, emit_add(e, from, emit_index_const(e, column->part_rows)), to);
   }
-  for (int pass = 1; pass <= column->reductions.depth; pass++)
+  for (int pass = 1; pass <= column->reductions.stages; pass++)
     column_accumulate(column, pass, from, to);
   if (is_cut)
     save_part(column, part);
@@ -314,7 +311,7 @@ static void host_column_emit_combine(Column *column, Kernel *out) {
 
 bool host_emit_column(HostKernel *kernel, Kernel *out) {
   Column column = {.kernel = kernel};
-  host_find_reductions(kernel, &column.reductions);
+  reductions_find(kernel->scratch, kernel->body, &column.reductions);
   const Domain *domain = &kernel->domain;
   if (domain->count && domain->is_reduced[domain->count - 1]) return host_emit_row(kernel, out);
   column_measure(&column);

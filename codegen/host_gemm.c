@@ -8,21 +8,14 @@
 enum { EPILOGUE_NUMBERS = 5 }; /* batch, row, column, rows, columns */
 
 typedef struct {
-  int64_t batch, m, n, k;
-  bool ta, tb;
+  DotForm form;
   int64_t type; /* OPERAND_... */
   GemmTile tile;
 } Product;
 
 static Product product_of(const HostKernel *kernel, const Node *dot) {
-  const Shape *a = &dot->input[0]->type.shape, *c = &dot->type.shape;
-  Product p = {.batch = 1, .m = c->dim[c->rank - 2], .n = c->dim[c->rank - 1]};
-  p.ta = node_int(dot, ATTR_TRANS_A, 0);
-  p.tb = node_int(dot, ATTR_TRANS_B, 0);
-  p.k = a->dim[a->rank - (p.ta ? 2 : 1)];
-  for (int d = 0; d + 2 < c->rank; d++) p.batch *= c->dim[d];
-  p.type = host_operand_type(dot->input[0]->type.dtype);
-  p.tile = gemm_choose(p.batch, p.m, p.n, p.k, p.ta, p.type != OPERAND_F32,
+  Product p = {dot_form(dot), host_operand_type(dot->input[0]->type.dtype)};
+  p.tile = gemm_choose(p.form.batch, p.form.m, p.form.n, p.form.k, p.form.ta, p.type != OPERAND_F32,
                        kernel->module->vector_bytes);
   return p;
 }
@@ -33,8 +26,8 @@ bool host_gemm_suits(const HostKernel *kernel, const Node *dot) {
   if (dot->op != OP_DOT || dot->type.dtype != DT_F32) return false;
   Product p = product_of(kernel, dot);
   if (p.type != OPERAND_F32) return true;
-  return kernel->module->vector_bytes >= 32 && p.tile.rows > 0 && p.k > 0 &&
-         p.batch * p.m * p.n > 0 && (p.m >= 8 || !p.tb);
+  return kernel->module->vector_bytes >= 32 && p.tile.rows > 0 && p.form.k > 0 &&
+         p.form.batch * p.form.m * p.form.n > 0 && (p.form.m >= 8 || !p.form.tb);
 }
 
 /* ── the epilogue ───────────────────────────────────────────────────────────────────────────── */
@@ -60,9 +53,9 @@ static void tile_loop(HostKernel *kernel, const Node *dot, const Product *p,
   HostLoop across = host_loop_open(kernel, zero, emit_index_const(e, columns), 1, NULL, 0);
   TileValue at = {tile, emit_index_const(e, stride), down.counter, across.counter};
   Index index = {0};
-  index_push(&index, p->batch, number[0], false);
-  index_push(&index, p->m, emit_add(e, number[1], down.counter), false);
-  index_push(&index, p->n, emit_add(e, number[2], across.counter), true);
+  index_push(&index, p->form.batch, number[0], false);
+  index_push(&index, p->form.m, emit_add(e, number[1], down.counter), false);
+  index_push(&index, p->form.n, emit_add(e, number[2], across.counter), true);
   emit_bind(e, dot, load_tile, &at);
   host_store_results(kernel, NULL, &index);
   emit_bind(e, dot, NULL, NULL);
@@ -74,9 +67,9 @@ static void tile_loop(HostKernel *kernel, const Node *dot, const Product *p,
  */
 static void tile_loops(HostKernel *kernel, const Node *dot, const Product *p,
                        const LLVMValueRef number[EPILOGUE_NUMBERS], LLVMValueRef tile) {
-  int64_t width = p->tile.vectors * GEMM_LANES, right = p->n % width;
+  int64_t width = p->tile.vectors * GEMM_LANES, right = p->form.n % width;
   int64_t right_width = (right + GEMM_LANES - 1) / GEMM_LANES * GEMM_LANES;
-  if (p->n < width || !right) {
+  if (p->form.n < width || !right) {
     int64_t columns = right ? right : width;
     tile_loop(kernel, dot, p, number, tile, columns, right ? right_width : width);
     return;
@@ -147,24 +140,24 @@ static LLVMValueRef tile_kernel(HostKernel *kernel, bool ta, int rows, int vecto
 static LLVMValueRef define_product(HostKernel *kernel, const Product *p, const int argument[2],
                                    LLVMValueRef epilogue) {
   const GemmTile *tile = &p->tile;
-  int64_t numbers[] = {p->batch,     p->m,
-                       p->n,         p->k,
-                       p->ta,        p->tb,
-                       tile->rows,   tile->vectors,
-                       p->type,      gemm_in_place(p->n, p->k, p->tb),
-                       tile->depth,  tile->down,
-                       tile->across, argument[0],
-                       argument[1],  kernel->node->input_count};
+  int64_t numbers[] = {p->form.batch, p->form.m,
+                       p->form.n,     p->form.k,
+                       p->form.ta,    p->form.tb,
+                       tile->rows,    tile->vectors,
+                       p->type,       gemm_in_place(p->form.n, p->form.k, p->form.tb),
+                       tile->depth,   tile->down,
+                       tile->across,  argument[0],
+                       argument[1],   kernel->node->input_count};
   enum { NUMBERS = sizeof numbers / sizeof *numbers, FIELDS = NUMBERS + 5 };
   _Static_assert(sizeof(GemmProduct) == FIELDS * 8, "a field was added to GemmProduct");
   LLVMValueRef field[FIELDS];
   for (int i = 0; i < NUMBERS; i++)
     field[i] = LLVMConstInt(kernel->module->i64, (uint64_t)numbers[i], true);
-  int width = tile->vectors * GEMM_LANES, right = (int)(p->n % width);
-  int rows[2] = {p->m >= tile->rows ? tile->rows : 0, (int)(p->m % tile->rows)};
-  int vectors[2] = {p->n >= width ? tile->vectors : 0, (right + GEMM_LANES - 1) / GEMM_LANES};
+  int width = tile->vectors * GEMM_LANES, right = (int)(p->form.n % width);
+  int rows[2] = {p->form.m >= tile->rows ? tile->rows : 0, (int)(p->form.m % tile->rows)};
+  int vectors[2] = {p->form.n >= width ? tile->vectors : 0, (right + GEMM_LANES - 1) / GEMM_LANES};
   for (int i = 0; i < 4; i++)
-    field[NUMBERS + i] = tile_kernel(kernel, p->ta, rows[i & 1], vectors[i >> 1]);
+    field[NUMBERS + i] = tile_kernel(kernel, p->form.ta, rows[i & 1], vectors[i >> 1]);
   field[NUMBERS + 4] = epilogue ? epilogue : LLVMConstNull(kernel->module->pointer);
   return module_constant(kernel->module, arena_printf(kernel->scratch, "%s.product", kernel->name),
                          field, FIELDS);
@@ -178,7 +171,7 @@ bool host_gemm_emit(HostKernel *kernel, const Node *dot, const int argument[2], 
                     define_product(kernel, &p, argument, epilogue));
   const int64_t worth = 2500; /* cycles: some times what a barrier costs */
   int split = kernel->module->vector_bytes >= 64 ? 1 : 64 / kernel->module->vector_bytes;
-  int64_t each = gemm_tile_cycles(p.tile.rows, p.tile.vectors, p.k, split);
+  int64_t each = gemm_tile_cycles(p.tile.rows, p.tile.vectors, p.form.k, split);
   if (p.tile.depth) each *= p.tile.down * p.tile.across;
   host_add_launch(kernel, out, kernel->name, p.tile.work, worth / each + 1);
   return true;

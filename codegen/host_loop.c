@@ -125,21 +125,16 @@ void host_loop_nest(HostKernel *kernel, const char *name, Kernel *out) {
 }
 
 /* ── tensors side by side ─────────────────────────────────────────────────────────────────── */
-static const Node *strip_reshapes(const Node *node) {
-  while (node->op == OP_RESHAPE) node = node->input[0];
-  return node;
-}
-
 /* The concat that a kernel of one result is, if its parts have rows that are worth loops of their
  * own: then no element asks which part it is of. NULL: no such. */
 static const Node *concat_of_rows(const HostKernel *kernel) {
   enum { MANY = 512, SHORTEST = 8 };
-  const Node *concat = strip_reshapes(kernel->body->roots.at[0].node);
+  const Node *concat = node_base(kernel->body->roots.at[0].node);
   if (kernel->body->roots.count != 1 || concat->op != OP_CONCAT || kernel->elements < MANY ||
       module_leaves_out(kernel->module, "concat_parts"))
     return NULL;
   for (int k = 0; k < concat->input_count; k++) {
-    const Shape *shape = &strip_reshapes(concat->input[k])->type.shape;
+    const Shape *shape = &node_base(concat->input[k])->type.shape;
     if (!shape->rank || shape->dim[shape->rank - 1] < SHORTEST) return NULL;
   }
   return concat;
@@ -164,7 +159,7 @@ static Index index_in_concat(Emitter *e, const Node *concat, int k, int64_t offs
 static int64_t host_loop_emit_part(HostKernel *kernel, const Node *concat, int k, int64_t offset,
                                    int64_t before) {
   Emitter *e = &kernel->emitter;
-  const Node *part = strip_reshapes(concat->input[k]);
+  const Node *part = node_base(concat->input[k]);
   const Shape *shape = &part->type.shape;
   int outer = shape->rank - 1;
   int64_t length = shape->dim[outer], rows = shape_elements(shape) / length;

@@ -3,6 +3,7 @@
 #define FT_CODEGEN_HOST_PRIVATE_H
 #include "codegen/collapse.h"
 #include "codegen/host.h"
+#include "codegen/reductions.h"
 #include "kernels/operand_host.h"
 #include "passes/fuse.h"
 
@@ -76,27 +77,6 @@ double host_cost(const HostKernel *kernel);
 /* How many work items of this many elements are worth a thread. */
 int64_t host_grain(const HostKernel *kernel, int64_t elements_per_item);
 bool host_is_expensive(Op op); /* worth keeping rather than computing again */
-
-/* ── reductions (host_reduce.c) ── */
-/* One accumulator. ARGMAX and ARGMIN are two: the extreme, then the position. */
-typedef struct {
-  const Node *node;
-  Op op;         /* SUM PROD RMAX RMIN */
-  DType dtype;   /* of the accumulator */
-  int depth;     /* 1, 2, …: the pass over the domain in which it is computed */
-  int extreme;   /* position: the reduction that gives the extreme; else -1 */
-  bool is_final; /* its value is the node's */
-  LLVMValueRef value;
-} HostReduction;
-typedef struct {
-  int count, depth; /* depth: the largest */
-  HostReduction at[KERNEL_MOST_ACCUMULATORS];
-  int *node_depth; /* by node id: how many passes must have run before it can be computed */
-} HostReductions;
-void host_find_reductions(HostKernel *kernel, HostReductions *out);
-/* What reduction `i` takes in at `index` of the domain. */
-LLVMValueRef host_reduction_input(HostKernel *kernel, HostReductions *all, int i,
-                                  const Index *index);
 
 void host_emit_loop(HostKernel *kernel, Kernel *out);
 bool host_emit_row(HostKernel *kernel, Kernel *out);

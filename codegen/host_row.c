@@ -15,7 +15,7 @@ typedef struct {
 
 typedef struct {
   HostKernel *kernel;
-  HostReductions reductions;
+  Reductions reductions;
   Index outer; /* digits of the row */
   int outer_count;
   int64_t rows, row_elements;
@@ -67,14 +67,14 @@ static bool row_is_worth_keeping(const Node *node, const bool *is_expensive) {
 /* The last pass, that of the results, is depth + 1. */
 static void choose_stages(Row *row) {
   const Graph *body = row->kernel->body;
-  HostReductions *all = &row->reductions;
+  Reductions *all = &row->reductions;
   int count = body->nodes.count, *first = ARENA_ARRAY(row->kernel->scratch, int, count),
       *last = ARENA_ARRAY(row->kernel->scratch, int, count);
-  for (int pass = 1; pass <= all->depth + 1; pass++) {
+  for (int pass = 1; pass <= all->stages + 1; pass++) {
     bool *pulled = ARENA_ARRAY(row->kernel->scratch, bool, count);
     for (int i = 0; i < all->count; i++)
-      if (all->at[i].depth == pass) mark_pulled(all->at[i].node->input[0], pulled);
-    for (int i = 0; i < body->roots.count && pass > all->depth; i++)
+      if (all->at[i].stage == pass) mark_pulled(all->at[i].node->input[0], pulled);
+    for (int i = 0; i < body->roots.count && pass > all->stages; i++)
       if (host_row_is_whole(row, body->roots.at[i].node))
         mark_pulled(body->roots.at[i].node, pulled);
     note_pass(row, pulled, pass, first, last);
@@ -156,30 +156,27 @@ static void close_loops(Row *row, RowLoops *loops, LLVMValueRef *next) {
 
 static void reduce_pass(Row *row, int pass) {
   HostKernel *kernel = row->kernel;
-  HostReductions *all = &row->reductions;
+  Reductions *all = &row->reductions;
   Emitter *e = &kernel->emitter;
   LLVMValueRef values[KERNEL_MOST_ACCUMULATORS];
   int which[KERNEL_MOST_ACCUMULATORS], count = 0;
   for (int i = 0; i < all->count; i++)
-    if (all->at[i].depth == pass) {
+    if (all->at[i].stage == pass) {
       which[count] = i;
-      values[count++] = emit_reduce_identity(e, all->at[i].op, all->at[i].dtype);
+      values[count++] = reduction_identity(e, &all->at[i]);
     }
   RowLoops loops = open_loops(row, values, count);
   LLVMValueRef *carried = loops.count ? loops.loop[loops.count - 1].carried : values;
   LLVMValueRef next[KERNEL_MOST_ACCUMULATORS];
   for (int k = 0; k < count; k++) {
-    const HostReduction *reduction = &all->at[which[k]];
-    LLVMValueRef input = host_reduction_input(kernel, all, which[k], &loops.index);
-    next[k] = emit_reduce_step(e, reduction->op, reduction->dtype, carried[k], input);
+    const Reduction *one = &all->at[which[k]];
+    LLVMValueRef input = reduction_element(e, all, one, &loops.index, NULL, NULL);
+    next[k] = reduction_step(e, one, carried[k], input);
   }
   fill_stages(row, pass, &loops.index);
   close_loops(row, &loops, next);
-  for (int k = 0; k < count; k++) {
-    HostReduction *reduction = &all->at[which[k]];
-    reduction->value = loops.count ? loops.loop[0].carried[k] : next[k];
-    if (reduction->is_final) emit_bind_value(e, reduction->node, reduction->value);
-  }
+  for (int k = 0; k < count; k++)
+    reduction_finish(e, &all->at[which[k]], NULL, loops.count ? loops.loop[0].carried[k] : next[k]);
   bind_stages(row, pass);
 }
 
@@ -209,7 +206,7 @@ static void forget_row(Row *row) {
 
 bool host_emit_row(HostKernel *kernel, Kernel *out) {
   Row row = {.kernel = kernel, .rows = 1, .row_elements = 1};
-  host_find_reductions(kernel, &row.reductions);
+  reductions_find(kernel->scratch, kernel->body, &row.reductions);
   const Domain *domain = &kernel->domain;
   while (row.outer_count < domain->count && !domain->is_reduced[row.outer_count])
     row.rows *= domain->extent[row.outer_count++];
@@ -232,7 +229,7 @@ bool host_emit_row(HostKernel *kernel, Kernel *out) {
   host_unravel(kernel, items.counter, domain->extent, row.outer_count, value);
   for (int k = 0; k < row.outer_count; k++)
     index_push(&row.outer, domain->extent[k], value[k], false);
-  for (int pass = 1; pass <= row.reductions.depth; pass++) reduce_pass(&row, pass);
+  for (int pass = 1; pass <= row.reductions.stages; pass++) reduce_pass(&row, pass);
   store_pass(&row);
   forget_row(&row);
   host_loop_close(kernel, &items, NULL);

@@ -3,6 +3,7 @@
  * f16 within a kernel may be left out by the call. */
 #include "codegen/library.h"
 #include "codegen/recognise.h"
+#include "passes/fuse.h"
 #include "plan/plan_calls.h"
 
 enum { MAX_INTS = 20 };
@@ -17,25 +18,6 @@ typedef struct {
   int bias, added; /* positions, or -1 */
   int d, aux;      /* results, or -1 */
 } Product;
-
-static const Node *find_product(const Node *node) {
-  if (node->op != OP_FUSED) return node->op == OP_DOT ? node : NULL;
-  for (int i = 0; i < node->body->nodes.count; i++)
-    if (op_info[node->body->nodes.at[i]->op].op_class == CLASS_CONTRACT)
-      return node->body->nodes.at[i]->op == OP_DOT ? node->body->nodes.at[i] : NULL;
-  return NULL;
-}
-
-/* Operands that the kernel computes itself are not to be had by a call. */
-static bool library_find_operands(Product *p) {
-  for (int i = 0; i < 2; i++) {
-    const Node *argument = p->product->input[i];
-    while (p->body && argument->op == OP_RESHAPE) argument = argument->input[0];
-    if (p->body && argument->op != OP_ARG) return false;
-    p->operand[i] = p->body ? (int)node_int(argument, ATTR_INDEX, 0) : i;
-  }
-  return true;
-}
 
 /* ── what comes behind the product ────────────────────────────────────────────────────────── */
 typedef enum { ADDEND_NONE, ADDEND_BIAS, ADDEND_FULL, ADDEND_OTHER } Addend;
@@ -124,15 +106,8 @@ static const Type *result_type(const Product *p, int which) {
   return p->body ? &p->body->roots.at[which].node->type : &p->product->type;
 }
 
-static int64_t batches_of(const Product *p) {
-  const Shape *c = &p->product->type.shape;
-  int64_t batch = 1;
-  for (int d = 0; d + 2 < c->rank; d++) batch *= c->dim[d];
-  return batch;
-}
-
 static bool is_possible(const Product *p, const int *alias) {
-  const Shape *c = &p->product->type.shape;
+  const DotForm f = dot_form(p->product);
   DType operands = p->node->input[p->operand[0]]->type.dtype, d = result_type(p, p->d)->dtype;
   if (operands == DT_F64 || operands != p->node->input[p->operand[1]]->type.dtype) return false;
   if (d != operands && d != DT_F32) return false;
@@ -143,7 +118,7 @@ static bool is_possible(const Product *p, const int *alias) {
     if (alias[i] != -1 && (p->added < 0 || alias[i] != p->added)) return false;
   if (p->aux < 0) return true;
   /* gelu's auxiliary rows are padded to 8 elements, and ours are not padded */
-  return batches_of(p) == 1 && result_type(p, p->aux)->dtype == d && c->dim[c->rank - 1] % 8 == 0;
+  return f.batch == 1 && result_type(p, p->aux)->dtype == d && f.n % 8 == 0;
 }
 
 static int library_compute(const Product *p) {
@@ -153,14 +128,13 @@ static int library_compute(const Product *p) {
 }
 
 static void fill_call(const Product *p, KernelLaunch *out) {
-  const Shape *a = &p->product->input[0]->type.shape, *c = &p->product->type.shape;
-  bool ta = node_int(p->product, ATTR_TRANS_A, 0), tb = node_int(p->product, ATTR_TRANS_B, 0);
-  const PlanInt ints[] = {{"batch", batches_of(p)},
-                          {"m", c->dim[c->rank - 2]},
-                          {"n", c->dim[c->rank - 1]},
-                          {"k", a->dim[a->rank - (ta ? 2 : 1)]},
-                          {"ta", ta},
-                          {"tb", tb},
+  const DotForm f = dot_form(p->product);
+  const PlanInt ints[] = {{"batch", f.batch},
+                          {"m", f.m},
+                          {"n", f.n},
+                          {"k", f.k},
+                          {"ta", f.ta},
+                          {"tb", f.tb},
                           {"compute", library_compute(p)},
                           {"bias", p->bias >= 0},
                           {"act", p->act},
@@ -184,14 +158,14 @@ bool library_call(Arena *arena, const Node *node, const int *alias, KernelLaunch
   Product p = {.arena = arena,
                .node = node,
                .body = node->op == OP_FUSED ? node->body : NULL,
-               .product = find_product(node),
+               .product = kernel_contraction(node),
                .bias = -1,
                .added = -1,
                .aux = -1};
-  if (!p.product || !shape_elements(&p.product->type.shape) || !library_find_operands(&p))
+  if (!p.product || p.product->op != OP_DOT || !shape_elements(&p.product->type.shape) ||
+      !dot_form(p.product).k)
     return false;
-  const Shape *a = &p.product->input[0]->type.shape;
-  if (!a->dim[a->rank - (node_int(p.product, ATTR_TRANS_A, 0) ? 2 : 1)]) return false;
+  for (int i = 0; i < 2; i++) p.operand[i] = kernel_operand(node, i);
   if (p.body && !recognise_epilogue(&p)) return false;
   if (!is_possible(&p, alias)) return false;
   fill_call(&p, out);

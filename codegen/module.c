@@ -16,6 +16,12 @@ extern const struct EmbeddedFile {
   const char *name, *start, *end;
 } embed_kernels[];
 
+static const struct EmbeddedFile *find_embedded(const char *name) {
+  const struct EmbeddedFile *file = embed_kernels;
+  while (file->name && strcmp(file->name, name)) file++;
+  return file->name ? file : NULL;
+}
+
 static void add_attribute(Module *module, LLVMValueRef function, const char *name,
                           const char *value) {
   LLVMAttributeRef attribute = LLVMCreateStringAttribute(
@@ -81,13 +87,10 @@ const char *module_library_object(const Module *module, size_t *bytes) {
   const char *wanted = module->vector_bytes >= 64   ? "x86_v4"
                        : module->vector_bytes >= 32 ? "x86_v3"
                                                     : "x86_v1";
-  for (const struct EmbeddedFile *file = embed_kernels; file->name && module->needs_library;
-       file++) {
-    if (strcmp(file->name, wanted)) continue;
-    *bytes = (size_t)(file->end - file->start);
-    return file->start;
-  }
-  return NULL;
+  const struct EmbeddedFile *file = module->needs_library ? find_embedded(wanted) : NULL;
+  if (!file) return NULL;
+  *bytes = (size_t)(file->end - file->start);
+  return file->start;
 }
 
 LLVMValueRef module_kernel(Module *module, const char *name, LLVMTypeRef type) {
@@ -141,11 +144,11 @@ void module_error(Module *module, const char *what, const char *detail) {
 static LLVMModuleRef parse_embedded(Module *module, const char *name) {
   char full[128];
   snprintf(full, sizeof full, "%s_%s", name, module->target == TARGET_PTX ? "ptx" : "host");
-  for (const struct EmbeddedFile *file = embed_kernels; file->name; file++) {
-    if (strcmp(file->name, full)) continue;
+  const struct EmbeddedFile *file = find_embedded(full);
+  LLVMModuleRef parsed = NULL;
+  if (file) {
     LLVMMemoryBufferRef buffer = LLVMCreateMemoryBufferWithMemoryRange(
         file->start, (size_t)(file->end - file->start), full, false);
-    LLVMModuleRef parsed = NULL;
     bool failed = LLVMParseBitcodeInContext2(module->context, buffer, &parsed);
     LLVMDisposeMemoryBuffer(buffer);
     if (!failed) return parsed;

@@ -148,129 +148,14 @@ void entry_store_group(Entry *entry, int result, const Index *index, int count) 
                    index, value);
 }
 
-bool nvptx_is_domain(const Job *job, int result, const Shape *domain) {
-  return shape_equal(&job->result_type[result].shape, domain);
-}
-
-/* ── reductions ─────────────────────────────────────────────────────────────────────────────── */
-
-/* Mean and spread of one input share their sums. */
-static void collect_moments(Reductions *out, const Node *node, int *level) {
-  for (int i = 0; i < out->count; i++)
-    if (out->at[i].moment && out->at[i].node->input[0] == node->input[0]) {
-      *level = out->at[i].stage + 1;
-      return;
-    }
-  for (Moment moment = MOMENT_SUM; moment <= MOMENT_SQUARES; moment++)
-    out->at[out->count++] = (Reduction){
-        .node = node, .op = OP_SUM, .dtype = node->type.dtype, .stage = *level, .moment = moment};
-  ++*level;
-}
-
-void nvptx_collect(Job *job, Reductions *out) {
-  const Graph *body = job->node->body;
-  int *level = ARENA_ARRAY(job->scratch, int, body->nodes.count);
-  out->count = out->stages = 0;
-  for (int i = 0; i < body->nodes.count; i++) {
-    const Node *node = body->nodes.at[i];
-    for (int k = 0; k < node->input_count; k++)
-      if (level[node->input[k]->id] > level[i]) level[i] = level[node->input[k]->id];
-    if (op_info[node->op].op_class != CLASS_REDUCE) continue;
-    if (op_has(node->op, TRAIT_MOMENT)) {
-      collect_moments(out, node, &level[i]);
-      if (level[i] > out->stages) out->stages = level[i];
-      continue;
-    }
-    bool is_arg = op_is_arg(node->op);
-    DType dtype = node->input[0]->type.dtype;
-    Op op = node->op == OP_ARGMAX ? OP_RMAX : node->op == OP_ARGMIN ? OP_RMIN : node->op;
-    out->at[out->count++] =
-        (Reduction){.node = node, .op = op, .dtype = dtype, .stage = level[i]++};
-    if (is_arg) {
-      out->at[out->count] = (Reduction){.node = node,
-                                        .op = OP_RMIN,
-                                        .dtype = DT_I32,
-                                        .stage = level[i]++,
-                                        .is_candidate = true,
-                                        .extreme = out->count - 1};
-      out->count++;
-    }
-    if (level[i] > out->stages) out->stages = level[i];
-  }
-}
-
-LLVMValueRef reduction_identity(Entry *entry, const Reduction *one) {
-  return emit_reduce_identity(&entry->emitter, one->op, one->dtype);
-}
-
-LLVMValueRef reduction_step(Entry *entry, const Reduction *one, LLVMValueRef a, LLVMValueRef b) {
-  return emit_reduce_step(&entry->emitter, one->op, one->dtype, a, b);
-}
-
-LLVMValueRef reduction_element(Emitter *emitter, Reductions *all, Reduction *one,
-                               const Index *index, LLVMValueRef shift, LLVMValueRef valid) {
-  LLVMBuilderRef b = emitter->builder;
-  const Node *input = one->node->input[0];
-  LLVMValueRef value = emit_value(emitter, input, index);
-  if (one->is_candidate) {
-    int axis = (int)node_attr(one->node, ATTR_AXES)->ints[0];
-    LLVMValueRef position = LLVMBuildIntCast2(
-        b, index_dim(emitter, index, &input->type.shape, axis), emitter->module->i32, true, "");
-    value = emit_arg_candidate(emitter, input->type.dtype, value, all->at[one->extreme].value,
-                               position);
-  }
-  if (one->moment) value = LLVMBuildFSub(b, value, shift, "");
-  if (one->moment == MOMENT_SQUARES) value = LLVMBuildFMul(b, value, value, "");
-  return valid ? LLVMBuildSelect(b, valid, value,
-                                 emit_reduce_identity(emitter, one->op, one->dtype), "")
-               : value;
-}
-
-/* mean = shift + sum / n, spread = squares - sum^2 / n: not below 0, whatever rounding does, but
- * NaN stays, and exactly 0 where all are the same. */
-static void finish_moments(Emitter *emitter, const Reduction *both, LLVMValueRef shift) {
-  LLVMBuilderRef b = emitter->builder;
-  const Node *x = both->node->input[0];
-  DType dtype = both->dtype;
-  double count =
-      (double)shape_elements(&x->type.shape) / (double)shape_elements(&both->node->type.shape);
-  LLVMValueRef sum = both[0].value, zero = emit_constant(emitter, dtype, 0);
-  LLVMValueRef part = LLVMBuildFMul(b, sum, emit_constant(emitter, dtype, 1 / count), "");
-  LLVMValueRef spread = LLVMBuildFSub(b, both[1].value, LLVMBuildFMul(b, sum, part, ""), "");
-  LLVMValueRef is_none = LLVMBuildFCmp(b, LLVMRealOLE, spread, zero, "");
-  LLVMValueRef value[] = {LLVMBuildFAdd(b, shift, part, ""),
-                          LLVMBuildSelect(b, is_none, zero, spread, "")};
-  for (int i = 0; i < emitter->body->nodes.count; i++) {
-    const Node *node = emitter->body->nodes.at[i];
-    if (op_has(node->op, TRAIT_MOMENT) && node->input[0] == x)
-      emit_bind_value(emitter, node, value[node->op == OP_SPREAD]);
-  }
-}
-
-void reduction_finish(Emitter *emitter, Reduction *one, LLVMValueRef shift, LLVMValueRef value) {
-  one->value = value;
-  if (one->moment == MOMENT_SQUARES) finish_moments(emitter, one - 1, shift);
-  if (one->moment) return;
-  bool is_arg = op_is_arg(one->node->op);
-  if (!is_arg || one->is_candidate) emit_bind_value(emitter, one->node, value);
-}
-
 /* ── the door ───────────────────────────────────────────────────────────────────────────────── */
-
-static const Node *nvptx_find_contraction(const Node *node) {
-  if (!node->body) return node;
-  for (int i = 0; i < node->body->nodes.count; i++)
-    if (op_info[node->body->nodes.at[i]->op].op_class == CLASS_CONTRACT)
-      return node->body->nodes.at[i];
-  return NULL;
-}
 
 static bool emit_kind(Job *job) {
   const Node *node = job->node;
   if (node->op == OP_SCATTER_ADD) return nvptx_scatter(job);
   if (node->op == OP_PUT) return nvptx_put(job);
   if (node->op == OP_ATTENTION || node->op == OP_ATTENTION_GRAD) return nvptx_attention(job);
-  const Node *contraction = nvptx_find_contraction(node);
+  const Node *contraction = kernel_contraction(node);
   if (contraction) return nvptx_contract(job, contraction);
   switch (kernel_kind(node)) {
   case KERNEL_ROW:
@@ -293,10 +178,15 @@ bool nvptx_emit(Module *module, const Node *node, const char *name, const int *a
              .operand_count = node->input_count};
   job.result_count = node_result_count(node);
   Type *types = ARENA_ARRAY(job.scratch, Type, job.result_count);
-  for (int i = 0; i < job.result_count; i++) types[i] = node_result_type(node, i);
-  job.result_type = types;
+  bool *is_whole = ARENA_ARRAY(job.scratch, bool, job.result_count);
   int64_t elements = 0;
-  for (int i = 0; i < job.result_count; i++) elements += shape_elements(&types[i].shape);
+  for (int i = 0; i < job.result_count; i++) {
+    types[i] = node_result_type(node, i);
+    is_whole[i] = !node->body || kernel_is_whole(node, node->body->roots.at[i].node);
+    elements += shape_elements(&types[i].shape);
+  }
+  job.result_type = types;
+  job.is_whole = is_whole;
   bool ok = elements == 0 || emit_kind(&job); /* nothing to compute: no launch */
   arena_free(job.scratch);
   return ok;

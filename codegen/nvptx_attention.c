@@ -48,25 +48,8 @@ static const Cut cuts[UNITS][PARTS][MAX_CUTS] = {
                     {{64, 12, 16, 64, 0, 3}, {64, 8, 16, 64, 0, 3}, {128, 8, 16, 64, 0, 3}}},
 };
 
-typedef enum {
-  TENSOR_QUERY,
-  TENSOR_KEY,
-  TENSOR_VALUE,
-  TENSOR_OUT,
-  TENSOR_SLOPE,
-  TENSOR_QUERY_GRAD,
-  TENSOR_KEY_GRAD,
-  TENSOR_VALUE_GRAD,
-  TENSORS
-} TensorName;
 static const char *const tensor_names[TENSORS] = {"query", "key",        "value",    "out",
                                                   "slope", "query_grad", "key_grad", "value_grad"};
-
-/* Where the heads of a tensor lie: elements from its beginning, and from one to the next. */
-typedef struct {
-  int argument;
-  int64_t start, batch, head, row;
-} Place;
 
 typedef struct {
   Job *job;
@@ -78,44 +61,13 @@ typedef struct {
   int first, mask; /* positions of q and the mask among the operands */
   int mask_kind;   /* 0: none, 1: bool, 2: added */
   AttentionForm form;
-  Place place[TENSORS];
+  HeadPlace place[TENSORS];
   int width, bytes, wide;
   Cut cut;
   int64_t shared;
 } Attention;
 
 /* ── what is asked for ──────────────────────────────────────────────────────────────────────── */
-
-static Place nvptx_operand_place(const AttentionForm *f, int argument, Type type, int64_t start) {
-  const int64_t *dim = type.shape.dim;
-  if (f->is_beside) return (Place){argument, start, dim[1] * dim[2], f->features, dim[2]};
-  return (Place){argument, 0, dim[1] * dim[2] * dim[3], dim[2] * dim[3], dim[3]};
-}
-
-static void nvptx_attention_find_places(Attention *a) {
-  const Node *node = a->node;
-  const AttentionForm *f = &a->form;
-  Place *place = a->place;
-  int results = a->job->operand_count;
-  for (int i = 0; i < 3; i++)
-    place[TENSOR_QUERY + i] =
-        nvptx_operand_place(f, a->first + i, node->input[a->first + i]->type, f->start[i]);
-  Type y = node_result_type(node, 0);
-  if (node->op == OP_ATTENTION) {
-    place[TENSOR_OUT] = nvptx_operand_place(f, results, y, 0);
-    for (int i = TENSOR_SLOPE; i < TENSORS; i++) place[i] = place[TENSOR_OUT]; /* not used */
-    return;
-  }
-  bool is_joined = node_int(node, ATTR_JOINED, 0);
-  Type dk = is_joined ? y : node_result_type(node, 1);
-  int64_t end = is_joined ? f->heads * f->features : 0;
-  int64_t more = is_joined ? f->groups * f->features : 0;
-  place[TENSOR_SLOPE] = nvptx_operand_place(f, 0, node->input[0]->type, 0);
-  place[TENSOR_OUT] = nvptx_operand_place(f, 4, node->input[4]->type, 0);
-  place[TENSOR_QUERY_GRAD] = nvptx_operand_place(f, results, y, 0);
-  place[TENSOR_KEY_GRAD] = nvptx_operand_place(f, results + !is_joined, dk, end);
-  place[TENSOR_VALUE_GRAD] = nvptx_operand_place(f, results + 2 * !is_joined, dk, end + more);
-}
 
 /* How many elements may be moved at once: 16 or 4 bytes of them, or one. */
 static int find_wide(const Attention *a) {
@@ -139,7 +91,7 @@ static void describe_attention(Attention *a) {
                   : allows_tf32        ? UNIT_TF32
                                        : UNIT_FMA;
   a->bytes = dtype_bytes(a->dtype);
-  nvptx_attention_find_places(a);
+  attention_places(node, a->place);
   a->wide = find_wide(a);
 }
 
@@ -206,8 +158,8 @@ static int threads(const Attention *a) {
 /* ── tensor maps ────────────────────────────────────────────────────────────────────────────── */
 
 /* Planes of rows: those of a batch's rows with heads side by side, or those of each head alone. */
-static PlanMap nvptx_attention_map_of(const Attention *a, TensorName tensor, int64_t rows) {
-  const Place *place = &a->place[tensor];
+static PlanMap nvptx_attention_map_of(const Attention *a, AttentionTensor tensor, int64_t rows) {
+  const HeadPlace *place = &a->place[tensor];
   const int64_t *dim = a->node->input[place->argument]->type.shape.dim;
   bool is_beside = a->form.is_beside;
   return (PlanMap){
@@ -246,13 +198,6 @@ static void nvptx_attention_make_maps(Attention *a) {
 /* ── constants and callbacks ────────────────────────────────────────────────────────────────── */
 
 static void nvptx_attention_define_constants(Attention *a) {
-  int64_t plane = 0, row = 0, head = 0;
-  if (a->mask_kind) {
-    const int64_t *dim = a->node->input[a->mask]->type.shape.dim;
-    row = dim[2] > 1 ? a->form.keys : 0;
-    head = dim[1] > 1 ? dim[2] * a->form.keys : 0;
-    plane = dim[0] > 1 ? dim[1] * dim[2] * a->form.keys : 0;
-  }
   float scale = (float)node_float(a->node, ATTR_SCALE, 1);
   int32_t scale_bits;
   memcpy(&scale_bits, &scale, sizeof scale_bits);
@@ -267,9 +212,9 @@ static void nvptx_attention_define_constants(Attention *a) {
       {"attention_causal", node_int(a->node, ATTR_CAUSAL, 0)},
       {"attention_scale", scale_bits},
       {"attention_mask", a->mask_kind},
-      {"attention_mask_batch", plane},
-      {"attention_mask_head", head},
-      {"attention_mask_row", row},
+      {"attention_mask_batch", a->form.mask_batch},
+      {"attention_mask_head", a->form.mask_head},
+      {"attention_mask_row", a->form.mask_row},
       {"attention_warps", a->cut.warps},
       {"attention_micro", a->cut.micro},
       {"attention_tile", a->cut.tile},
@@ -287,7 +232,7 @@ static void define_tensors(Attention *a) {
   static const char *const endings[3] = {"_batch", "_head", "_row"};
   int results = a->job->operand_count, count = a->job->result_count;
   for (int t = 0; t < TENSORS; t++) {
-    const Place *place = &a->place[t];
+    const HeadPlace *place = &a->place[t];
     int64_t steps[3] = {place->batch, place->head, place->row};
     char name[64];
     snprintf(name, sizeof name, "attention_%s", tensor_names[t]);
@@ -398,10 +343,7 @@ static bool nvptx_attention_emit_part(Attention *a, AttentionPart part) {
   entry_annotate(&entry, "minctasm", 1); /* ptxas: no spills for the sake of one block more */
   LLVMValueRef panels = entry_panels(&entry, a->shared);
   if (a->unit == UNIT_WGMMA) LLVMSetAlignment(panels, LINE_ALIGN);
-  LLVMValueRef extra[5] = {panels, entry_special(&entry, "ctaid.x"),
-                           entry_special(&entry, "ctaid.y"), entry_special(&entry, "ctaid.z"),
-                           entry_special(&entry, "tid.x")};
-  callback_call(&entry, a->suffix, functions[part], extra, 5);
+  callback_call_block(&entry, a->suffix, functions[part], panels);
   entry_close(&entry, name, (part_rows(a) + block_rows(a) - 1) / block_rows(a),
               is_sideways ? a->form.groups : a->form.heads, a->form.batch);
   if (a->shared > SHARED_STATIC) job->out->launch[job->out->launch_count - 1].shared = a->shared;

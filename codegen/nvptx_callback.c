@@ -91,6 +91,12 @@ void callback_call(Entry *entry, const char *suffix, const char *name, LLVMValue
                  (unsigned)count + 1, "");
 }
 
+void callback_call_block(Entry *entry, const char *suffix, const char *name, LLVMValueRef panels) {
+  LLVMValueRef extra[5] = {panels, entry_special(entry, "ctaid.x"), entry_special(entry, "ctaid.y"),
+                           entry_special(entry, "ctaid.z"), entry_special(entry, "tid.x")};
+  callback_call(entry, suffix, name, extra, 5);
+}
+
 bool callback_fits(Job *job) {
   if (entry_index_type(job) == job->module->i32) return true;
   diag_error(

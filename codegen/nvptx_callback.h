@@ -24,6 +24,8 @@ void callback_close(Emitter *emitter, LLVMValueRef value); /* NULL: void */
 /* In an entry: calls name<suffix>(args, extra...); integers are passed as i32. */
 void callback_call(Entry *entry, const char *suffix, const char *name, LLVMValueRef *extra,
                    int count);
+/* The same of the block's panels, its place in the grid, and the thread. */
+void callback_call_block(Entry *entry, const char *suffix, const char *name, LLVMValueRef panels);
 /* False, with an error, where element numbers do not fit 32 bits. */
 bool callback_fits(Job *job);
 #endif

@@ -77,49 +77,35 @@ static Index nvptx_column_kept_index(Column *c, int e) {
 static void store_side_outputs(Column *c, const Index *index, LLVMValueRef valid) {
   Entry *entry = &c->entry;
   Job *job = entry->job;
-  Shape domain = kernel_domain(job->node);
   bool any = false;
-  for (int i = 0; i < job->result_count; i++) any = any || nvptx_is_domain(job, i, &domain);
+  for (int i = 0; i < job->result_count; i++) any = any || job->is_whole[i];
   if (!any) return;
   int step = c->is_strided ? 1 : c->width;
   for (int first = 0; first < c->width; first += step) {
     LLVMBasicBlockRef after = entry_begin_if(entry, entry_and(entry, c->valid[first], valid));
     for (int i = 0; i < job->result_count; i++)
-      for (int e = first; e < first + step && nvptx_is_domain(job, i, &domain); e++)
+      for (int e = first; e < first + step && job->is_whole[i]; e++)
         emit_value(&entry->emitter, job->node->body->roots.at[i].node, &index[e]);
     for (int i = 0; i < job->result_count; i++)
-      if (nvptx_is_domain(job, i, &domain)) entry_store_group(entry, i, &index[first], step);
+      if (job->is_whole[i]) entry_store_group(entry, i, &index[first], step);
     entry_end_if(entry, after);
   }
-}
-
-static bool is_bit(LLVMValueRef value) {
-  LLVMTypeRef type = LLVMTypeOf(value);
-  return LLVMGetTypeKind(type) == LLVMIntegerTypeKind && LLVMGetIntTypeWidth(type) == 1;
 }
 
 /* The threads down a group meet in shared memory; all of them end with the values. */
 static void combine_down(Column *c, Reduction **which, int count, LLVMValueRef *sum) {
   Entry *entry = &c->entry;
   LLVMValueRef shared[KERNEL_MOST_ACCUMULATORS];
-  LLVMTypeRef stored[KERNEL_MOST_ACCUMULATORS];
   LLVMValueRef place = entry_add(entry, entry_mul(entry, c->below, c->across), c->lane);
-  for (int i = 0; i < count * c->width; i++) {
-    LLVMValueRef word =
-        is_bit(sum[i]) ? LLVMBuildZExt(entry->b, sum[i], entry->job->module->i32, "") : sum[i];
-    stored[i] = LLVMTypeOf(word);
-    shared[i] = entry_shared(entry, "column_part", stored[i], COLUMN_THREADS);
-    LLVMBuildStore(entry->b, word, emit_at(&entry->emitter, stored[i], shared[i], place));
-  }
+  for (int i = 0; i < count * c->width; i++)
+    shared[i] = entry_share(entry, "column_part", COLUMN_THREADS, place, sum[i]);
   entry_barrier(entry);
   for (int i = 0; i < count * c->width; i++) {
     LLVMValueRef total = NULL;
     for (int d = 0; d < c->down; d++) {
       LLVMValueRef at = entry_add(entry, c->lane, entry_const(entry, d * c->across));
-      LLVMValueRef part = LLVMBuildLoad2(entry->b, stored[i],
-                                         emit_at(&entry->emitter, stored[i], shared[i], at), "");
-      if (is_bit(sum[i])) part = LLVMBuildTrunc(entry->b, part, LLVMTypeOf(sum[i]), "");
-      total = total ? reduction_step(entry, which[i / c->width], total, part) : part;
+      LLVMValueRef part = entry_shared_at(entry, shared[i], LLVMTypeOf(sum[i]), at);
+      total = total ? reduction_step(&entry->emitter, which[i / c->width], total, part) : part;
     }
     sum[i] = total;
   }
@@ -140,17 +126,17 @@ static void select_column(Column *c, int e) {
       reduction_finish(&c->entry.emitter, &c->reductions.at[i], c->shift[i][e], c->value[i][e]);
 }
 
-static void run_stage(Column *c, int stage, bool is_first) {
+static void run_stage(Column *c, int stage) {
   Entry *entry = &c->entry;
   Reductions *all = &c->reductions;
   LLVMValueRef sum[KERNEL_MOST_ACCUMULATORS];
   Reduction *which[KERNEL_MOST_ACCUMULATORS];
   int count = 0;
-  if (is_first) find_shifts(c);
+  if (stage == 1) find_shifts(c);
   for (int i = 0; i < all->count; i++)
     if (all->at[i].stage == stage) which[count++] = &all->at[i];
   for (int i = 0; i < count * c->width; i++)
-    sum[i] = reduction_identity(entry, which[i / c->width]);
+    sum[i] = reduction_identity(&entry->emitter, which[i / c->width]);
   Loop loop;
   int unit = c->down * c->ahead;
   LLVMValueRef start = entry_add(entry, c->begin, entry_mul(entry, c->below, c->ahead));
@@ -173,9 +159,9 @@ static void run_stage(Column *c, int stage, bool is_first) {
       LLVMValueRef element =
           reduction_element(&entry->emitter, all, which[i / c->width], &index[u][e],
                             c->shift[which[i / c->width] - all->at][e], valid[u]);
-      sum[i] = reduction_step(entry, which[i / c->width], sum[i], element);
+      sum[i] = reduction_step(&entry->emitter, which[i / c->width], sum[i], element);
     }
-  if (is_first)
+  if (stage == 1)
     for (int u = 0; u < c->ahead; u++) store_side_outputs(c, index[u], valid[u]);
   entry_end_loop(entry, &loop, sum);
   combine_down(c, which, count, sum);
@@ -187,16 +173,13 @@ static void run_stage(Column *c, int stage, bool is_first) {
 /* All of them before the first is stored, on which another one's operand may lie. */
 static void make_results(Column *c, const Index *index) {
   Job *job = c->entry.job;
-  Shape domain = kernel_domain(job->node);
   for (int i = 0; i < job->result_count; i++)
-    if (!nvptx_is_domain(job, i, &domain))
-      emit_value(&c->entry.emitter, job->node->body->roots.at[i].node, index);
+    if (!job->is_whole[i]) emit_value(&c->entry.emitter, job->node->body->roots.at[i].node, index);
 }
 
 static void nvptx_column_store_reduced(Column *c) {
   Entry *entry = &c->entry;
   Job *job = entry->job;
-  Shape domain = kernel_domain(job->node);
   Index index[MAX_WIDTH] = {0};
   for (int e = 0; e < c->width; e++) {
     select_column(c, e);
@@ -208,7 +191,7 @@ static void nvptx_column_store_reduced(Column *c) {
     select_column(c, e);
     make_results(c, &index[e]);
     for (int i = 0; i < job->result_count; i++)
-      if (!nvptx_is_domain(job, i, &domain)) entry_store_result(entry, i, &index[e]);
+      if (!job->is_whole[i]) entry_store_result(entry, i, &index[e]);
     entry_end_if(entry, after);
   }
 }
@@ -218,7 +201,6 @@ static LLVMValueRef partial_place(Column *c, int reduction, LLVMValueRef split, 
   Entry *entry = &c->entry;
   const Reduction *one = &c->reductions.at[reduction];
   LLVMTypeRef type = emit_memory_type(&entry->emitter, one->dtype);
-  if (one->dtype == DT_F16 || one->dtype == DT_BF16) type = entry->job->module->f32;
   LLVMValueRef base = emit_at_number(&entry->emitter, entry->job->module->i8, entry->workspace,
                                      c->offset[reduction]);
   LLVMValueRef column = c->group[e];
@@ -282,14 +264,14 @@ static void choose_shape(Column *c) {
     if (!c->domain.is_reduced[i]) inner = c->domain.extent[i];
   c->width = nvptx_width(c->entry.job, inner);
   for (int i = 0; i < c->reductions.count; i++)
-    if (c->reductions.at[i].is_candidate) c->width = 1; /* several stages: one column at a time */
+    if (c->reductions.at[i].extreme >= 0) c->width = 1; /* several stages: one column at a time */
   while (c->width > 1 && c->width * c->reductions.count > MAX_SUMS) c->width /= 2;
   bool is_heavy = c->entry.job->node->body->nodes.count >= HEAVY_NODES;
   c->ahead = is_heavy && c->width > 1 ? 2 : MAX_AHEAD;
   c->across = 1;
   while (c->across < WARP && c->across * c->width < c->columns) c->across *= 2;
   bool is_staged = false;
-  for (int i = 0; i < c->reductions.count; i++) is_staged |= c->reductions.at[i].is_candidate;
+  for (int i = 0; i < c->reductions.count; i++) is_staged |= c->reductions.at[i].extreme >= 0;
   c->is_strided = c->width == 1 && !is_staged && c->columns > WARP;
   while (c->is_strided && c->width < MAX_WIDTH && c->across * c->width < c->columns &&
          2 * c->width * c->reductions.count <= MAX_SUMS)
@@ -309,7 +291,7 @@ static void choose_splits(Column *c) {
   c->splits = 1;
   c->rows_per_split = c->rows;
   for (int i = 0; i < c->reductions.count; i++)
-    if (c->reductions.at[i].is_candidate) return; /* its stages need whole columns */
+    if (c->reductions.at[i].extreme >= 0) return; /* its stages need whole columns */
   int64_t wanted = ENOUGH_BLOCKS / blocks, most = c->rows / (2 * unit);
   if (wanted > most) wanted = most;
   if (wanted > MAX_SPLITS) wanted = MAX_SPLITS;
@@ -353,7 +335,7 @@ static LLVMValueRef column_read_part(Column *c, int reduction, int64_t number) {
   LLVMValueRef part = LLVMBuildLoad2(entry->b, kept, partial_place(c, reduction, split, 0), "");
   if (one->dtype == DT_BOOL) part = LLVMBuildTrunc(entry->b, part, type, "");
   if (!is_there) return part;
-  return LLVMBuildSelect(entry->b, is_there, part, reduction_identity(entry, one), "");
+  return LLVMBuildSelect(entry->b, is_there, part, reduction_identity(&entry->emitter, one), "");
 }
 
 /* In a fixed order: each lane its parts, then lanes with lanes. */
@@ -363,9 +345,9 @@ static void combine_splits(Column *c) {
     Reduction *one = &c->reductions.at[i];
     LLVMValueRef total = column_read_part(c, i, 0);
     for (int64_t number = 1; number * COMBINE_LANES < c->splits; number++)
-      total = reduction_step(entry, one, total, column_read_part(c, i, number));
+      total = reduction_step(&entry->emitter, one, total, column_read_part(c, i, number));
     for (int mask = 1; mask < COMBINE_LANES; mask *= 2)
-      total = reduction_step(entry, one, total, entry_shuffle(entry, total, mask));
+      total = reduction_step(&entry->emitter, one, total, entry_shuffle(entry, total, mask));
     c->value[i][0] = total;
   }
 }
@@ -376,11 +358,11 @@ bool nvptx_column(Job *job) {
   c->domain = collapse_domain(job->scratch, job->node);
   c->columns = domain_elements(&c->domain, 0);
   c->rows = domain_elements(&c->domain, 1);
-  nvptx_collect(job, &c->reductions);
+  reductions_find(job->scratch, job->node->body, &c->reductions);
   choose_shape(c);
   choose_splits(c);
   split_open(c, job->name, false);
-  for (int stage = 0; stage < c->reductions.stages; stage++) run_stage(c, stage, stage == 0);
+  for (int stage = 1; stage <= c->reductions.stages; stage++) run_stage(c, stage);
   Entry *entry = &c->entry;
   LLVMValueRef top = entry_is_zero(entry, c->below);
   LLVMBasicBlockRef after =

@@ -36,14 +36,12 @@ static const ConvForm no_conv = {.images = 1,
 
 static void describe_dot(Contract *c) {
   c->form = no_conv;
-  const Shape *a = &c->node->input[0]->type.shape, *result = &c->node->type.shape;
-  int rank = result->rank;
-  c->m = result->dim[rank - 2];
-  c->n = result->dim[rank - 1];
-  c->k = a->dim[node_int(c->node, ATTR_TRANS_A, 0) ? rank - 2 : rank - 1];
-  c->rows = c->m;
-  c->batches = c->classes = 1;
-  for (int d = 0; d + 2 < rank; d++) c->batches *= result->dim[d];
+  const DotForm f = dot_form(c->node);
+  c->m = c->rows = f.m;
+  c->n = f.n;
+  c->k = f.k;
+  c->batches = f.batch;
+  c->classes = 1;
 }
 
 static void describe_conv(Contract *c) {
@@ -62,24 +60,13 @@ static void describe_conv(Contract *c) {
   c->k = c->kind == KIND_CONV ? f->in * c->windows : is_grad_input ? f->out * c->windows : out_rows;
 }
 
-/* An operand is an argument of the kernel, seen through views, or computed from some. */
-static void describe_operand(Contract *c, Operand *operand, int input) {
-  const Node *node = c->node->input[input];
-  operand->node = node;
-  operand->argument = input;
-  operand->wide = 1;
-  if (!c->job->node->body) return;
-  while (node->op == OP_RESHAPE) node = node->input[0];
-  operand->argument = node->op == OP_ARG ? (int)node_int(node, ATTR_INDEX, 0) : -1;
-}
-
 /* `run`: how many neighbours lie side by side, in every place, from a multiple of it on. A copy
  * takes 16 or 4 bytes at least. */
 static void lay(Contract *c, Operand *operand, bool is_deep, int64_t run) {
   int most = 16 / c->bytes, least = c->bytes < 4 ? 4 / c->bytes : 1;
   operand->is_deep = is_deep;
   operand->wide = run % most == 0 ? most : run % least == 0 ? least : 1;
-  operand->is_async = operand->argument >= 0 && c->bytes <= 4 && operand->wide * c->bytes >= 4;
+  operand->is_async = c->bytes <= 4 && operand->wide * c->bytes >= 4;
 }
 
 static void lay_operands(Contract *c) {
@@ -207,23 +194,14 @@ static LLVMTypeRef element_type(Contract *c, Emitter *emitter) {
              : LLVMIntTypeInContext(c->job->module->context, (unsigned)c->bytes * 8);
 }
 
-/* Element `number` of an operand: loaded, or pulled through what is fused into it. */
-static LLVMValueRef pull_element(Emitter *emitter, const Operand *operand, LLVMValueRef number) {
-  Index index = index_flat(shape_elements(&operand->node->type.shape), number, true);
-  return operand->argument < 0 ? emit_value(emitter, operand->node, &index)
-                               : emit_load_at(emitter, emitter->pointer[operand->argument],
-                                              operand->node->type.dtype, number);
-}
-
 static void define_element(Contract *c, const char *name, const Operand *operand) {
   Job *job = c->job;
   Emitter emitter = {.module = job->module};
   LLVMTypeRef parameters[2] = {job->module->pointer, job->module->i32};
   LLVMTypeRef type = element_type(c, &emitter);
-  callback_open(job, &emitter, c->suffix, name, type, parameters, 2,
-                operand->argument < 0 ? job->node->body : NULL);
-  LLVMValueRef number = LLVMGetParam(emitter.function, 1);
-  LLVMValueRef value = pull_element(&emitter, operand, number);
+  callback_open(job, &emitter, c->suffix, name, type, parameters, 2, NULL);
+  LLVMValueRef value = emit_load_at(&emitter, emitter.pointer[operand->argument], c->dtype,
+                                    LLVMGetParam(emitter.function, 1));
   if (c->unit != UNIT_SIMT)
     value = LLVMBuildBitCast(emitter.builder, emit_to_memory(&emitter, c->dtype, value), type, "");
   callback_close(&emitter, value);
@@ -232,8 +210,8 @@ static void define_element(Contract *c, const char *name, const Operand *operand
 static void define_operands(Contract *c) {
   define_element(c, "gemm_element_a", &c->a);
   define_element(c, "gemm_element_b", &c->b);
-  callback_pointer(c->job, c->suffix, "gemm_pointer_a", c->a.argument < 0 ? 0 : c->a.argument, 0);
-  callback_pointer(c->job, c->suffix, "gemm_pointer_b", c->b.argument < 0 ? 0 : c->b.argument, 0);
+  callback_pointer(c->job, c->suffix, "gemm_pointer_a", c->a.argument, 0);
+  callback_pointer(c->job, c->suffix, "gemm_pointer_b", c->b.argument, 0);
   callback_pointer(c->job, c->suffix, "gemm_workspace",
                    c->job->operand_count + c->job->result_count, 0);
   int behind = c->job->operand_count + c->job->result_count + 1;
@@ -314,13 +292,8 @@ static Index result_index(Contract *c, Emitter *emitter, LLVMValueRef batch, LLV
   return index;
 }
 
-/* Has the result an element for each of the product's, or one for each column? */
-static bool nvptx_contract_is_whole(const Contract *c, int result) {
-  return nvptx_is_domain(c->job, result, &c->node->type.shape);
-}
-
 static LLVMValueRef product_value(Contract *c, Emitter *emitter, LLVMValueRef sum) {
-  bool is_narrow = c->result == DT_F16 || c->result == DT_BF16;
+  bool is_narrow = dtype_is_narrow(c->result);
   return is_narrow ? emit_cast(emitter, DT_F32, c->result, sum) : sum;
 }
 
@@ -370,11 +343,11 @@ static void nvptx_contract_define_finish(Contract *c) {
   for (int e = 0; body && e < lanes; e++) {
     emit_bind_value(&emitter, c->node, value[e]);
     for (int i = 0; i < job->result_count; i++)
-      if (nvptx_contract_is_whole(c, i)) emit_value(&emitter, body->roots.at[i].node, &index[e]);
+      if (job->is_whole[i]) emit_value(&emitter, body->roots.at[i].node, &index[e]);
     if (c->sums.count) nvptx_sums_add(c, &emitter, LLVMGetParam(emitter.function, 1), &index[e], e);
   }
   for (int i = 0; i < job->result_count; i++)
-    for (int e = 0; e < lanes && nvptx_contract_is_whole(c, i); e++) {
+    for (int e = 0; e < lanes && job->is_whole[i]; e++) {
       if (body) emit_bind_value(&emitter, c->node, value[e]);
       emit_store_at(&emitter, emitter.pointer[job->operand_count + i],
                     body ? body->roots.at[i].node->type.dtype : c->result,
@@ -424,10 +397,7 @@ static void emit_entries(Contract *c) {
   if (resident > 1 || tile->stays) entry_annotate(&entry, "minctasm", (unsigned)resident);
   LLVMValueRef panels = entry_panels(&entry, tile->shared);
   if (c->unit == UNIT_WGMMA) LLVMSetAlignment(panels, SWIZZLE_ALIGN);
-  LLVMValueRef extra[5] = {panels, entry_special(&entry, "ctaid.x"),
-                           entry_special(&entry, "ctaid.y"), entry_special(&entry, "ctaid.z"),
-                           entry_special(&entry, "tid.x")};
-  callback_call(&entry, c->suffix, "gemm_tile", extra, 5);
+  callback_call_block(&entry, c->suffix, "gemm_tile", panels);
   int64_t grid[3];
   nvptx_tile_grid(c, grid);
   entry_close(&entry, job->name, grid[0], grid[1], grid[2]);
@@ -470,7 +440,7 @@ static ContractKind contract_kind(Op op) {
 
 /* f32 stays f32 unless the program's precision allows tf32. nvptx_choose_tile may choose wgmma. */
 static void nvptx_contract_choose_unit(Contract *c) {
-  bool is_half = c->dtype == DT_F16 || c->dtype == DT_BF16;
+  bool is_half = dtype_is_narrow(c->dtype);
   bool allows_tf32 = c->job->module->allows_tf32 || node_int(c->node, ATTR_TF32, 0);
   c->unit = is_half ? UNIT_MMA16 : c->dtype == DT_F32 && allows_tf32 ? UNIT_MMA32 : UNIT_SIMT;
   c->bytes = dtype_bytes(c->dtype);
@@ -498,8 +468,8 @@ bool nvptx_contract(Job *job, const Node *contraction) {
     describe_dot(c);
   else
     describe_conv(c);
-  describe_operand(c, &c->a, 0);
-  describe_operand(c, &c->b, 1);
+  c->a = (Operand){contraction->input[0], kernel_operand(job->node, 0), .wide = 1};
+  c->b = (Operand){contraction->input[1], kernel_operand(job->node, 1), .wide = 1};
   lay_operands(c);
   bool is_row_major = c->kind == KIND_DOT || c->form.is_nhwc;
   c->is_by_four = is_row_major && c->n % 4 == 0;

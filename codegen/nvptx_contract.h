@@ -26,7 +26,7 @@ typedef struct {
 /* One operand: where it comes from, and how it lies. */
 typedef struct {
   const Node *node; /* of the body, or of the contraction that stands alone: its type */
-  int argument;     /* of the kernel; -1: computed in the kernel from others */
+  int argument;     /* of the kernel */
   bool is_deep;     /* neighbours in memory are neighbours in k, else along the tile */
   bool is_async;    /* copied as it is */
   int wide;         /* so many neighbours, aligned: 16 or 4 bytes of them, or 1 */

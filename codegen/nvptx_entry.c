@@ -182,6 +182,28 @@ LLVMValueRef entry_shared(Entry *entry, const char *what, LLVMTypeRef type, int 
   return global;
 }
 
+static bool is_bit(LLVMTypeRef type) {
+  return LLVMGetTypeKind(type) == LLVMIntegerTypeKind && LLVMGetIntTypeWidth(type) == 1;
+}
+
+LLVMValueRef entry_share(Entry *entry, const char *what, int count, LLVMValueRef place,
+                         LLVMValueRef value) {
+  if (is_bit(LLVMTypeOf(value)))
+    value = LLVMBuildZExt(entry->b, value, entry->job->module->i32, "");
+  LLVMTypeRef type = LLVMTypeOf(value);
+  LLVMValueRef memory = entry_shared(entry, what, type, count);
+  LLVMBuildStore(entry->b, value, emit_at(&entry->emitter, type, memory, place));
+  return memory;
+}
+
+LLVMValueRef entry_shared_at(Entry *entry, LLVMValueRef memory, LLVMTypeRef type,
+                             LLVMValueRef place) {
+  LLVMTypeRef stored = is_bit(type) ? entry->job->module->i32 : type;
+  LLVMValueRef address = emit_at(&entry->emitter, stored, memory, place);
+  LLVMValueRef value = LLVMBuildLoad2(entry->b, stored, address, "");
+  return stored == type ? value : LLVMBuildTrunc(entry->b, value, type, "");
+}
+
 LLVMValueRef entry_panels(Entry *entry, int64_t bytes) {
   bool is_static = bytes <= SHARED_STATIC;
   LLVMValueRef global =

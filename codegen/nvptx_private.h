@@ -5,6 +5,7 @@
 #define FT_CODEGEN_NVPTX_PRIVATE_H
 #include "codegen/collapse.h"
 #include "codegen/nvptx.h"
+#include "codegen/reductions.h"
 #include "passes/fuse.h"
 
 enum { WARP = 32, PTX_CALL_KERNEL = 71 };
@@ -18,6 +19,7 @@ typedef struct {
   Arena *scratch;
   int operand_count, result_count;
   const Type *result_type; /* per result */
+  const bool *is_whole;    /* likewise: has it the domain's shape? */
   const PlanMap *maps;     /* parameters of entries that are opened with maps */
   int map_count;
 } Job;
@@ -67,6 +69,11 @@ void entry_warp_barrier(Entry *entry);
 LLVMValueRef entry_shuffle(Entry *entry, LLVMValueRef value, int mask);
 /* An array in shared memory. */
 LLVMValueRef entry_shared(Entry *entry, const char *what, LLVMTypeRef type, int count);
+/* Puts a value in a new one of `count`; reads one of this type there: a bit is a word in memory. */
+LLVMValueRef entry_share(Entry *entry, const char *what, int count, LLVMValueRef place,
+                         LLVMValueRef value);
+LLVMValueRef entry_shared_at(Entry *entry, LLVMValueRef memory, LLVMTypeRef type,
+                             LLVMValueRef place);
 /* `bytes` of it without a type: a block's own where they are few, else given at launch. */
 enum { SHARED_STATIC = 48 << 10 };
 LLVMValueRef entry_panels(Entry *entry, int64_t bytes);
@@ -104,34 +111,6 @@ void entry_store_result(Entry *entry, int result, const Index *index);
 /* `count` neighbours, at most 8, in one access where that can be. */
 void entry_store_group(Entry *entry, int result, const Index *index, int count);
 
-/* ── reductions of a body, in stages: those of a stage depend on earlier stages only ── */
-/* Mean and spread of x are made of two sums: of the differences from some element of the column
- * (the shift), and of their squares. */
-typedef enum { MOMENT_NONE, MOMENT_SUM, MOMENT_SQUARES } Moment;
-typedef struct {
-  const Node *node; /* SUM PROD RMAX RMIN; ARGMAX, ARGMIN: two of these in following stages; MEAN,
-                       SPREAD: one of those of this input, with both sums, MOMENT_SUM first */
-  Op op;            /* how partial values combine */
-  DType dtype;
-  int stage;
-  Moment moment;
-  bool is_candidate;  /* the second half of an ARG: positions */
-  int extreme;        /* candidate: which reduction is its first half */
-  LLVMValueRef value; /* when finished */
-} Reduction;
-typedef struct {
-  Reduction at[KERNEL_MOST_ACCUMULATORS];
-  int count, stages;
-} Reductions;
-void nvptx_collect(Job *job, Reductions *out);
-/* What one element contributes; `valid` NULL: it is there. Of a moment: with this shift. */
-LLVMValueRef reduction_element(Emitter *emitter, Reductions *all, Reduction *one,
-                               const Index *index, LLVMValueRef shift, LLVMValueRef valid);
-LLVMValueRef reduction_identity(Entry *entry, const Reduction *one);
-LLVMValueRef reduction_step(Entry *entry, const Reduction *one, LLVMValueRef a, LLVMValueRef b);
-/* Makes the finished value known to the emitter; moments come in their order. */
-void reduction_finish(Emitter *emitter, Reduction *one, LLVMValueRef shift, LLVMValueRef value);
-bool nvptx_is_domain(const Job *job, int result, const Shape *domain);
 /* What the body broadcasts along all `rows` (the leading dimensions of the domain): how many
  * values, and, with an entry, emits them at `index`, whose digits of the row may be any: from then
  * on they are remembered for the same place of every row. */

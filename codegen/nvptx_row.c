@@ -41,9 +41,8 @@ static bool is_loop(const Row *r) { return !r->reductions.count; }
 /* Is an element of the row overwritten by a result? Then only its own thread may look at it once
  * the row's reductions are complete. */
 static bool is_in_place(const Job *job) {
-  Shape domain = kernel_domain(job->node);
   for (int i = 0; job->alias && i < job->result_count; i++)
-    if (nvptx_is_domain(job, i, &domain) && job->alias[i] != -1) return true;
+    if (job->is_whole[i] && job->alias[i] != -1) return true;
   return false;
 }
 
@@ -87,18 +86,13 @@ static LLVMValueRef combine_team(Row *r, const Reduction *one, LLVMValueRef valu
   Entry *entry = &r->entry;
   int lanes = r->team < WARP ? r->team : WARP;
   for (int mask = lanes / 2; mask >= 1; mask /= 2)
-    value = reduction_step(entry, one, value, entry_shuffle(entry, value, mask));
+    value = reduction_step(&entry->emitter, one, value, entry_shuffle(entry, value, mask));
   if (r->team <= WARP) return value;
   int warps = r->team / WARP, all = entry->threads / WARP;
-  LLVMTypeRef type = LLVMTypeOf(value);
-  bool is_bit = LLVMGetTypeKind(type) == LLVMIntegerTypeKind && LLVMGetIntTypeWidth(type) == 1;
-  LLVMTypeRef stored = is_bit ? entry->job->module->i32 : type;
-  LLVMValueRef shared = entry_shared(entry, "warp_part", stored, all);
   LLVMValueRef thread = r->thread, warp = entry_div(entry, thread, WARP);
   LLVMValueRef first = entry_is_zero(entry, entry_rem(entry, thread, WARP));
   LLVMBasicBlockRef after = entry_begin_if(entry, first);
-  LLVMValueRef word = is_bit ? LLVMBuildZExt(entry->b, value, stored, "") : value;
-  LLVMBuildStore(entry->b, word, emit_at(&entry->emitter, stored, shared, warp));
+  LLVMValueRef shared = entry_share(entry, "warp_part", all, warp, value);
   entry_end_if(entry, after);
   entry_barrier(entry);
   LLVMValueRef total = NULL, team_warp = entry_const(entry, 0);
@@ -106,10 +100,8 @@ static LLVMValueRef combine_team(Row *r, const Reduction *one, LLVMValueRef valu
     team_warp = entry_mul(entry, entry_div(entry, thread, r->team), warps);
   for (int i = 0; i < warps; i++) {
     LLVMValueRef place = entry_add(entry, team_warp, entry_const(entry, i));
-    LLVMValueRef part =
-        LLVMBuildLoad2(entry->b, stored, emit_at(&entry->emitter, stored, shared, place), "");
-    if (is_bit) part = LLVMBuildTrunc(entry->b, part, type, "");
-    total = total ? reduction_step(entry, one, total, part) : part;
+    LLVMValueRef part = entry_shared_at(entry, shared, LLVMTypeOf(value), place);
+    total = total ? reduction_step(&entry->emitter, one, total, part) : part;
   }
   return total;
 }
@@ -123,9 +115,9 @@ static void stage_unrolled(Row *r, int stage) {
     for (int64_t e = 0; e < r->share; e++) {
       LLVMValueRef value =
           reduction_element(&r->entry.emitter, all, one, &r->index[e], NULL, r->valid[e]);
-      sum = sum ? reduction_step(&r->entry, one, sum, value) : value;
+      sum = sum ? reduction_step(&r->entry.emitter, one, sum, value) : value;
     }
-    if (!sum) sum = reduction_identity(&r->entry, one);
+    if (!sum) sum = reduction_identity(&r->entry.emitter, one);
     one->value = combine_team(r, one, sum);
   }
 }
@@ -139,7 +131,7 @@ static void stage_loop(Row *r, int stage) {
   for (int i = 0; i < all->count; i++)
     if (all->at[i].stage == stage) {
       which[count] = &all->at[i];
-      sum[count++] = reduction_identity(entry, &all->at[i]);
+      sum[count++] = reduction_identity(&entry->emitter, &all->at[i]);
     }
   Loop loop;
   LLVMValueRef chunk =
@@ -150,7 +142,7 @@ static void stage_loop(Row *r, int stage) {
     Index index = element_index(r, group, e);
     for (int i = 0; i < count; i++)
       sum[i] =
-          reduction_step(entry, which[i], sum[i],
+          reduction_step(&entry->emitter, which[i], sum[i],
                          reduction_element(&entry->emitter, all, which[i], &index, NULL, valid));
   }
   entry_end_loop(entry, &loop, sum);
@@ -159,10 +151,9 @@ static void stage_loop(Row *r, int stage) {
 
 static void make_elements(Row *r, const Index *index, int64_t count) {
   Job *job = r->entry.job;
-  Shape domain = kernel_domain(job->node);
   for (int64_t e = 0; e < count; e++)
     for (int i = 0; i < job->result_count; i++)
-      if (nvptx_is_domain(job, i, &domain))
+      if (job->is_whole[i])
         emit_value(&r->entry.emitter, job->node->body->roots.at[i].node, &index[e]);
 }
 
@@ -171,27 +162,24 @@ static void make_elements(Row *r, const Index *index, int64_t count) {
 static void store_elements(Row *r, const Index *index, int count, LLVMValueRef valid) {
   Entry *entry = &r->entry;
   Job *job = entry->job;
-  Shape domain = kernel_domain(job->node);
   bool is_guarded = is_loop(r) || is_in_place(job);
   if (!is_guarded) make_elements(r, index, count);
   LLVMBasicBlockRef after = entry_begin_if(entry, entry_and(entry, r->row_valid, valid));
   if (is_guarded) make_elements(r, index, count);
   for (int i = 0; i < job->result_count; i++)
-    if (nvptx_is_domain(job, i, &domain)) entry_store_group(entry, i, index, count);
+    if (job->is_whole[i]) entry_store_group(entry, i, index, count);
   entry_end_if(entry, after);
 }
 
 static bool has_domain_result(Job *job) {
-  Shape domain = kernel_domain(job->node);
   for (int i = 0; i < job->result_count; i++)
-    if (nvptx_is_domain(job, i, &domain)) return true;
+    if (job->is_whole[i]) return true;
   return false;
 }
 
 static void store_results(Row *r) {
   Entry *entry = &r->entry;
   Job *job = entry->job;
-  Shape domain = kernel_domain(job->node);
   /* sums over more than a warp have met behind a barrier, but shuffles order no memory */
   if (is_in_place(job) && !is_loop(r) && r->team <= WARP) entry_warp_barrier(entry);
   if (has_domain_result(job)) {
@@ -215,15 +203,15 @@ static void store_results(Row *r) {
   /* all threads have read what one of them overwrites (the step counter and its kin) */
   bool overwrites = false;
   for (int i = 0; i < job->result_count; i++)
-    overwrites |= !nvptx_is_domain(job, i, &domain) && job->alias && job->alias[i] >= 0;
+    overwrites |= !job->is_whole[i] && job->alias && job->alias[i] >= 0;
   if (overwrites) entry_barrier(entry);
   LLVMValueRef first = entry_is_zero(entry, r->lane);
   LLVMBasicBlockRef after = entry_begin_if(entry, entry_and(entry, r->row_valid, first));
   for (int i = 0; i < job->result_count; i++)
-    if (!nvptx_is_domain(job, i, &domain))
+    if (!job->is_whole[i])
       emit_value(&entry->emitter, job->node->body->roots.at[i].node, &r->row_index);
   for (int i = 0; i < job->result_count; i++)
-    if (!nvptx_is_domain(job, i, &domain)) entry_store_result(entry, i, &r->row_index);
+    if (!job->is_whole[i]) entry_store_result(entry, i, &r->row_index);
   entry_end_if(entry, after);
 }
 
@@ -237,11 +225,10 @@ static void set_team(Row *r, int team) {
  * sector is written by two stores of a warp. */
 static void choose_align(Row *r) {
   Job *job = r->entry.job;
-  Shape domain = kernel_domain(job->node);
   int64_t elements = 1;
   for (int i = 0; i < job->result_count; i++) {
     int64_t in_sector = SECTOR / dtype_bytes(job->result_type[i].dtype);
-    if (nvptx_is_domain(job, i, &domain) && in_sector > elements) elements = in_sector;
+    if (job->is_whole[i] && in_sector > elements) elements = in_sector;
   }
   bool is_odd = r->width == 1 && r->length > WARP && r->length % elements;
   r->align = is_odd ? elements : 1;
@@ -335,7 +322,7 @@ static void do_rows(Row *r, LLVMValueRef *group) {
   entry_push_digits(entry, &r->domain, false, r->row, 1, 0, &r->row_index);
   for (int64_t e = 0; r->is_unrolled && e < r->share; e++)
     r->index[e] = element_index(r, group[e], (int)(e % r->width));
-  for (int stage = 0; stage < r->reductions.stages; stage++) {
+  for (int stage = 1; stage <= r->reductions.stages; stage++) {
     if (r->is_unrolled)
       stage_unrolled(r, stage);
     else
@@ -413,7 +400,7 @@ bool nvptx_row(Job *job) {
   r->domain = collapse_domain(job->scratch, job->node);
   r->rows = domain_elements(&r->domain, 0);
   r->length = domain_elements(&r->domain, 1);
-  nvptx_collect(job, &r->reductions);
+  reductions_find(job->scratch, job->node->body, &r->reductions);
   return emit_row(r);
 }
 

@@ -15,25 +15,20 @@ enum {
   ENOUGH_BLOCKS = 264, /* two for each multiprocessor of an H100 */
 };
 
-static void define_load(Job *job, const char *suffix) {
-  DType dtype = job->node->input[0]->type.dtype;
+/* An element of an argument, by its number, which is of type `number`; an index as i64. */
+static void define_load(Job *job, const char *suffix, const char *name, int argument,
+                        LLVMTypeRef number) {
+  const Node *node = job->node;
+  DType dtype =
+      argument < job->operand_count ? node->input[argument]->type.dtype : node->type.dtype;
   Emitter emitter = {.module = job->module};
-  LLVMTypeRef parameters[2] = {job->module->pointer, job->module->i64};
-  callback_open(job, &emitter, suffix, "scatter_load", emit_register_type(&emitter, dtype),
-                parameters, 2, NULL);
-  callback_close(&emitter, emit_load_at(&emitter, emitter.pointer[0], dtype,
-                                        LLVMGetParam(emitter.function, 1)));
-}
-
-/* What the result holds: sums that go on. */
-static void define_stored(Job *job, const char *suffix) {
-  DType dtype = job->node->type.dtype;
-  Emitter emitter = {.module = job->module};
-  LLVMTypeRef parameters[2] = {job->module->pointer, job->module->i64};
-  callback_open(job, &emitter, suffix, "scatter_stored", emit_register_type(&emitter, dtype),
-                parameters, 2, NULL);
-  callback_close(&emitter, emit_load_at(&emitter, emitter.pointer[job->operand_count], dtype,
-                                        LLVMGetParam(emitter.function, 1)));
+  LLVMTypeRef parameters[2] = {job->module->pointer, number};
+  LLVMTypeRef type = dtype_is_float(dtype) ? emit_register_type(&emitter, dtype) : job->module->i64;
+  callback_open(job, &emitter, suffix, name, type, parameters, 2, NULL);
+  LLVMValueRef value =
+      emit_load_at(&emitter, emitter.pointer[argument], dtype, LLVMGetParam(emitter.function, 1));
+  if (!dtype_is_float(dtype)) value = LLVMBuildIntCast2(emitter.builder, value, type, true, "");
+  callback_close(&emitter, value);
 }
 
 static void define_store(Job *job, const char *suffix) {
@@ -45,15 +40,6 @@ static void define_store(Job *job, const char *suffix) {
   emit_store_at(&emitter, emitter.pointer[job->operand_count], dtype,
                 LLVMGetParam(emitter.function, 1), LLVMGetParam(emitter.function, 2));
   callback_close(&emitter, NULL);
-}
-
-static void define_index(Job *job, const char *suffix) {
-  LLVMTypeRef parameters[2] = {job->module->pointer, job->module->i32};
-  Emitter emitter = {.module = job->module};
-  callback_open(job, &emitter, suffix, "scatter_index", job->module->i64, parameters, 2, NULL);
-  LLVMValueRef index = emit_load_at(&emitter, emitter.pointer[1], job->node->input[1]->type.dtype,
-                                    LLVMGetParam(emitter.function, 1));
-  callback_close(&emitter, LLVMBuildIntCast2(emitter.builder, index, job->module->i64, true, ""));
 }
 
 bool nvptx_scatter(Job *job) {
@@ -87,9 +73,10 @@ bool nvptx_scatter(Job *job) {
       {"scatter_rows", rows},
   };
   callback_constants(job->module, suffix, constants, 4);
-  define_load(job, suffix);
-  define_index(job, suffix);
-  define_stored(job, suffix);
+  define_load(job, suffix, "scatter_load", 0, job->module->i64);
+  define_load(job, suffix, "scatter_index", 1, job->module->i32);
+  /* what the result holds: sums that go on */
+  define_load(job, suffix, "scatter_stored", job->operand_count, job->module->i64);
   define_store(job, suffix);
   Entry entry;
   entry_open(&entry, job, job->name, SCATTER_THREADS, false);

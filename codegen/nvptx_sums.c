@@ -9,10 +9,8 @@ enum { MANY_TILES = 1024, FEW_THREADS = 256, MANY_THREADS = 1024, COLUMNS_OF_A_B
 
 void nvptx_sums_collect(Contract *c) {
   const Graph *body = c->job->node->body;
-  bool has_any = false;
-  for (int i = 0; body && i < body->nodes.count; i++)
-    has_any |= op_info[body->nodes.at[i]->op].op_class == CLASS_REDUCE;
-  if (has_any) nvptx_collect(c->job, &c->sums);
+  if (body && graph_find_class(body, CLASS_REDUCE))
+    reductions_find(c->job->scratch, body, &c->sums);
   for (int i = 0; i < c->sums.count; i++) {
     c->totals += !c->sums.at[i].moment;
     c->moments += c->sums.at[i].moment == MOMENT_SUM;
@@ -93,7 +91,7 @@ static void nvptx_sums_define_finish(Contract *c) {
   for (int pass = 0; pass < 2; pass++)
     for (int i = 0; c->sums.count && i < job->result_count; i++) {
       const Node *root = body->roots.at[i].node;
-      if (nvptx_is_domain(job, i, &c->node->type.shape)) continue;
+      if (job->is_whole[i]) continue;
       LLVMValueRef value = emit_value(&emitter, root, &index);
       if (pass)
         emit_store_at(&emitter, emitter.pointer[job->operand_count + i], root->type.dtype,

@@ -239,9 +239,7 @@ static bool may_wgmma(const Contract *c) {
 static bool may_map(const Contract *c) {
   const Operand *operands[2] = {&c->a, &c->b};
   for (int i = 0; i < 2; i++)
-    if (operands[i]->argument < 0 || !operands[i]->is_async ||
-        !nvptx_may_map(c->job, operands[i]->argument))
-      return false;
+    if (!operands[i]->is_async || !nvptx_may_map(c->job, operands[i]->argument)) return false;
   return c->kind == KIND_DOT && c->k > 0 && !module_leaves_out(c->job->module, "tma");
 }
 

@@ -46,14 +46,7 @@ const double *recognise_variable(Recogniser *r, int index) {
 }
 
 static Tensor *new_tensor(Recogniser *r, DType dtype) {
-  int64_t count = RECOGNISE_POINTS;
-  Tensor *tensor = ARENA_NEW(r->arena, Tensor);
-  tensor->type = (Type){dtype, shape_of(1, &count)};
-  if (dtype_is_float(dtype))
-    tensor->f = ARENA_ARRAY(r->arena, double, RECOGNISE_POINTS);
-  else
-    tensor->i = ARENA_ARRAY(r->arena, int64_t, RECOGNISE_POINTS);
-  return tensor;
+  return tensor_new(r->arena, (Type){dtype, shape_of(1, (int64_t[]){RECOGNISE_POINTS})});
 }
 
 static Tensor *find_value(Recogniser *r, const Node *node);
@@ -71,11 +64,7 @@ static Tensor *recognise_evaluate(Recogniser *r, const Node *node) {
   }
   if (node->op == OP_CONST) {
     Tensor *out = new_tensor(r, dtype);
-    double value = node_float(node, ATTR_VALUE, 0);
-    for (int i = 0; i < RECOGNISE_POINTS; i++) {
-      if (out->f) out->f[i] = value;
-      if (out->i) out->i[i] = (int64_t)value;
-    }
+    interp_const(&(Eval){node, in, out, NULL});
     return out;
   }
   if (node->op == OP_RESHAPE || node->op == OP_BROADCAST || node->op == OP_STOP_GRADIENT)

@@ -12,8 +12,7 @@ typedef struct {
   HostKernel *kernel; /* NULL where only the call is asked for */
   const Graph *body;  /* of the kernel's node; NULL: the contraction stands alone */
   const Node *contraction;
-  const Node *operand[2]; /* of the contraction */
-  int argument[2];        /* their positions among the kernel's operands */
+  int argument[2];        /* the positions of its operands among the kernel's */
   const Node *covered;    /* the node of the body whose value the call produces */
   int bias;               /* position of the bias operand, or -1 */
   bool has_relu;
@@ -48,7 +47,7 @@ static int bias_operand(const Node *node, int channel) {
   } else if (shape_elements(out) != out->dim[channel]) {
     return -1;
   }
-  while (node->op == OP_RESHAPE) node = node->input[0];
+  node = node_base(node);
   return node->op == OP_ARG ? (int)node_int(node, ATTR_INDEX, 0) : -1;
 }
 
@@ -84,17 +83,13 @@ static void add_int(KernelLaunch *launch, const char *key, int64_t value) {
 }
 
 static void gemm_ints(const Choice *choice, KernelLaunch *launch) {
-  const Node *node = choice->contraction;
-  const Shape *a = &choice->operand[0]->type.shape, *c = &node->type.shape;
-  bool ta = node_int(node, ATTR_TRANS_A, 0), tb = node_int(node, ATTR_TRANS_B, 0);
-  int64_t batch = 1;
-  for (int d = 0; d + 2 < c->rank; d++) batch *= c->dim[d];
-  add_int(launch, "batch", batch);
-  add_int(launch, "m", c->dim[c->rank - 2]);
-  add_int(launch, "n", c->dim[c->rank - 1]);
-  add_int(launch, "k", a->dim[a->rank - (ta ? 2 : 1)]);
-  add_int(launch, "ta", ta);
-  add_int(launch, "tb", tb);
+  const DotForm f = dot_form(choice->contraction);
+  add_int(launch, "batch", f.batch);
+  add_int(launch, "m", f.m);
+  add_int(launch, "n", f.n);
+  add_int(launch, "k", f.k);
+  add_int(launch, "ta", f.ta);
+  add_int(launch, "tb", f.tb);
   add_int(launch, "bias", choice->bias >= 0);
   add_int(launch, "act", choice->has_relu);
 }
@@ -209,47 +204,14 @@ static void emit_epilogue(HostKernel *kernel, const Choice *choice, int place, K
   host_finish(kernel);
 }
 
-static const Node *select_find_contraction(const Node *node) {
-  if (node->op != OP_FUSED) return op_info[node->op].op_class == CLASS_CONTRACT ? node : NULL;
-  for (int i = 0; i < node->body->nodes.count; i++)
-    if (op_info[node->body->nodes.at[i]->op].op_class == CLASS_CONTRACT)
-      return node->body->nodes.at[i];
-  return NULL;
-}
-
-/* Finds which operands of the kernel those of the contraction are; -1, or the one that is computed
- * in the kernel. */
-static int select_find_operands(Choice *choice) {
-  for (int i = 0; i < 2; i++) {
-    choice->operand[i] = choice->contraction->input[i];
-    const Node *argument = choice->operand[i];
-    while (choice->body && argument->op == OP_RESHAPE) argument = argument->input[0];
-    if (choice->body && argument->op != OP_ARG) return i;
-    choice->argument[i] = choice->body ? (int)node_int(argument, ATTR_INDEX, 0) : i;
-  }
-  return -1;
-}
-
 bool select_contraction(HostKernel *kernel, Kernel *out) {
   bool is_fused = kernel->node->op == OP_FUSED;
   Choice choice = {.kernel = kernel,
                    .body = is_fused ? kernel->node->body : NULL,
-                   .contraction = select_find_contraction(kernel->node),
+                   .contraction = kernel_contraction(kernel->node),
+                   .argument = {kernel_operand(kernel->node, 0), kernel_operand(kernel->node, 1)},
                    .bias = -1};
-  if (!choice.contraction) {
-    diag_error(kernel->module->diag, kernel->node->origin.loc,
-               "internal error: no contraction in a kernel of kind '%s'",
-               is_fused ? node_str(kernel->node, ATTR_KIND) : op_info[kernel->node->op].text);
-    return false;
-  }
   choice.covered = choice.contraction;
-  int computed = select_find_operands(&choice);
-  if (computed >= 0) {
-    diag_error(kernel->module->diag, kernel->node->origin.loc,
-               "internal error: operand %d of a fused contraction is computed in its kernel",
-               computed);
-    return false;
-  }
   if (choice.contraction->type.dtype != DT_F32) {
     diag_error(kernel->module->diag, kernel->node->origin.loc,
                "contractions are in f32 on the CPU so far, not in %s",

@@ -88,10 +88,42 @@ Node *graph_find_role(const Graph *graph, LeafRole role) {
   return NULL;
 }
 
-Node *graph_find_gradients(const Graph *graph) {
+Node *graph_find_op(const Graph *graph, Op op) {
   for (int i = 0; i < graph->nodes.count; i++)
-    if (graph->nodes.at[i]->op == OP_PACK) return graph->nodes.at[i];
+    if (graph->nodes.at[i]->op == op) return graph->nodes.at[i];
   return NULL;
+}
+
+Node *graph_find_gradients(const Graph *graph) { return graph_find_op(graph, OP_PACK); }
+
+Node *graph_find_class(const Graph *graph, OpClass op_class) {
+  for (int i = 0; i < graph->nodes.count; i++)
+    if (op_info[graph->nodes.at[i]->op].op_class == op_class) return graph->nodes.at[i];
+  return NULL;
+}
+
+bool *graph_find_live(const Graph *graph, Arena *arena) {
+  bool *live = ARENA_ARRAY(arena, bool, graph->nodes.count);
+  for (int i = 0; i < graph->roots.count; i++) live[graph->roots.at[i].node->id] = true;
+  graph_mark_inputs(graph, live);
+  return live;
+}
+
+bool *graph_find_early(const Graph *graph, const bool *live, Arena *arena) {
+  bool *early = ARENA_ARRAY(arena, bool, graph->nodes.count);
+  for (int i = graph->nodes.count - 1; i >= 0; i--) {
+    const Node *node = graph->nodes.at[i];
+    bool passes_on = live[i] && !node->origin.is_backward &&
+                     (early[i] || op_info[node->op].op_class == CLASS_CONTRACT);
+    for (int k = 0; passes_on && k < node->input_count; k++) early[node->input[k]->id] = true;
+  }
+  return early;
+}
+
+void graph_mark_inputs(const Graph *graph, bool *marked) {
+  for (int i = graph->nodes.count - 1; i >= 0; i--)
+    for (int k = 0; marked[i] && k < graph->nodes.at[i]->input_count; k++)
+      marked[graph->nodes.at[i]->input[k]->id] = true;
 }
 
 /* ── attributes ─────────────────────────────────────────────────────────────────────────────── */
@@ -106,23 +138,23 @@ Attr attr_floats(AttrId id, const double *values, int count) {
   return (Attr){.id = id, .count = count, .floats = values};
 }
 
+static void *copy_bytes(Arena *arena, const void *from, size_t bytes) {
+  void *copy = arena_alloc(arena, bytes);
+  if (bytes) memcpy(copy, from, bytes);
+  return copy;
+}
+
 static Attr copy_attr(Arena *arena, Attr attr) {
   switch (attr_info[attr.id].kind) {
   case ATTR_KIND_STR:
     attr.s = arena_strdup(arena, attr.s ? attr.s : "");
     break;
-  case ATTR_KIND_INTS: {
-    int64_t *ints = ARENA_ARRAY(arena, int64_t, attr.count);
-    if (attr.count) memcpy(ints, attr.ints, sizeof *ints * (size_t)attr.count);
-    attr.ints = ints;
+  case ATTR_KIND_INTS:
+    attr.ints = copy_bytes(arena, attr.ints, sizeof *attr.ints * (size_t)attr.count);
     break;
-  }
-  case ATTR_KIND_FLOATS: {
-    double *floats = ARENA_ARRAY(arena, double, attr.count);
-    if (attr.count) memcpy(floats, attr.floats, sizeof *floats * (size_t)attr.count);
-    attr.floats = floats;
+  case ATTR_KIND_FLOATS:
+    attr.floats = copy_bytes(arena, attr.floats, sizeof *attr.floats * (size_t)attr.count);
     break;
-  }
   default:
     break;
   }
@@ -200,6 +232,65 @@ bool node_attrs_equal(const Node *a, const Node *b, bool (*skips)(AttrId)) {
   return i == a->attr_count && k == b->attr_count;
 }
 
+/* ── hashes ─────────────────────────────────────────────────────────────────────────────────── */
+uint64_t hash_mix(uint64_t hash, uint64_t value) {
+  hash = (hash ^ value) * 0x9e3779b97f4a7c15u;
+  return hash ^ (hash >> 29);
+}
+
+/* Integers, or floats by their bits: 0 is not -0, and NaN is itself. */
+static uint64_t hash_numbers(uint64_t hash, const void *numbers, int count) {
+  for (int i = 0; i < count; i++) {
+    uint64_t bits;
+    memcpy(&bits, (const char *)numbers + sizeof bits * (size_t)i, sizeof bits);
+    hash = hash_mix(hash, bits);
+  }
+  return hash;
+}
+
+uint64_t hash_type(uint64_t hash, const Type *type) {
+  hash = hash_mix(hash, (uint64_t)type->dtype);
+  return hash_numbers(hash, type->shape.dim, type->shape.rank);
+}
+
+static uint64_t hash_attr(uint64_t hash, const Attr *attr) {
+  hash = hash_mix(hash, (uint64_t)attr->id);
+  switch (attr_info[attr->id].kind) {
+  case ATTR_KIND_STR:
+    for (const char *at = attr->s; *at; at++) hash = hash_mix(hash, (unsigned char)*at);
+    return hash;
+  case ATTR_KIND_INTS:
+    return hash_numbers(hash, attr->ints, attr->count);
+  case ATTR_KIND_FLOATS:
+    return hash_numbers(hash, attr->floats, attr->count);
+  default:
+    return hash_numbers(hash, &attr->i, 1); /* of a float its bits: they share the place */
+  }
+}
+
+uint64_t node_hash(const Node *node, bool (*skips)(AttrId)) {
+  uint64_t hash = hash_type((uint64_t)node->op, &node->type);
+  for (int i = 0; i < node->attr_count; i++)
+    if (!skips || !skips(node->attr[i].id)) hash = hash_attr(hash, &node->attr[i]);
+  return hash;
+}
+
+/* ── what a node is ─────────────────────────────────────────────────────────────────────────── */
+const Node *node_base(const Node *node) {
+  while (node->op == OP_RESHAPE) node = node->input[0];
+  return node;
+}
+
+DotForm dot_form(const Node *dot) {
+  const Shape *a = &dot->input[0]->type.shape, *c = &dot->type.shape;
+  DotForm f = {.batch = 1, .m = c->dim[c->rank - 2], .n = c->dim[c->rank - 1]};
+  f.ta = node_int(dot, ATTR_TRANS_A, 0);
+  f.tb = node_int(dot, ATTR_TRANS_B, 0);
+  f.k = a->dim[a->rank - (f.ta ? 2 : 1)];
+  for (int d = 0; d + 2 < c->rank; d++) f.batch *= c->dim[d];
+  return f;
+}
+
 void node_drop_attr(Node *node, AttrId id) {
   int kept = 0;
   for (int i = 0; i < node->attr_count; i++)
@@ -247,59 +338,27 @@ Type node_result_type(const Node *node, int64_t index) {
   return type;
 }
 
-static void set_default(Graph *graph, Node *node, Attr attr) {
-  if (!node_attr(node, attr.id)) node_set_attr(graph, node, attr);
-}
-
-static void normalize_window(Graph *graph, Node *node, bool is_conv) {
-  static const int64_t ones[2] = {1, 1}, zeros[4] = {0};
-  const Attr *kernel = node_attr(node, ATTR_KERNEL);
-  set_default(graph, node, attr_ints(ATTR_STRIDE, is_conv ? ones : kernel->ints, 2));
-  set_default(graph, node, attr_ints(ATTR_PADDING, zeros, 4));
-  set_default(graph, node, attr_str(ATTR_LAYOUT, "nchw"));
-  if (is_conv) {
-    set_default(graph, node, attr_ints(ATTR_DILATION, ones, 2));
-    set_default(graph, node, attr_int(ATTR_GROUPS, 1));
-  } else if (node->op == OP_POOL_AVG || node->op == OP_POOL_AVG_GRAD) {
-    set_default(graph, node, attr_bool(ATTR_COUNT_PAD, false));
-  }
-}
-
 /* One spelling for every meaning: cse and the readers of attributes rely on it. */
 static void normalize(Graph *graph, Node *node) {
-  switch (node->op) {
-  case OP_CONV:
-  case OP_CONV_GRAD_INPUT:
-  case OP_CONV_GRAD_WEIGHT:
-    normalize_window(graph, node, true);
-    break;
-  case OP_POOL_MAX:
-  case OP_POOL_INDEX:
-  case OP_POOL_MAX_GRAD:
-  case OP_POOL_AVG:
-  case OP_POOL_AVG_GRAD:
-    normalize_window(graph, node, false);
-    break;
-  case OP_DOT:
-    if (!node_int(node, ATTR_TRANS_A, 0)) node_drop_attr(node, ATTR_TRANS_A);
-    if (!node_int(node, ATTR_TRANS_B, 0)) node_drop_attr(node, ATTR_TRANS_B);
-    break;
-  case OP_ATTENTION:
-  case OP_ATTENTION_GRAD:
-    if (!node_int(node, ATTR_CAUSAL, 0)) node_drop_attr(node, ATTR_CAUSAL);
-    if (!node_int(node, ATTR_JOINED, 0)) node_drop_attr(node, ATTR_JOINED);
-    break;
-  case OP_SLICE: {
-    int64_t ones[MAX_RANK] = {1, 1, 1, 1, 1, 1, 1, 1};
-    set_default(graph, node, attr_ints(ATTR_STEP, ones, node->type.shape.rank));
-    break;
-  }
-  case OP_PAD:
-    set_default(graph, node, attr_float(ATTR_VALUE, 0));
-    break;
-  default:
-    break;
-  }
+  static const int64_t ones[MAX_RANK] = {1, 1, 1, 1, 1, 1, 1, 1}, zeros[4] = {0};
+  static const AttrId flags[] = {ATTR_TRANS_A, ATTR_TRANS_B, ATTR_CAUSAL, ATTR_JOINED};
+  uint64_t legal = op_info[node->op].attrs;
+  if (!legal) return;
+  const Attr *kernel = node_attr(node, ATTR_KERNEL);
+  int rank = node->type.shape.rank;
+  const Attr defaults[] = {attr_ints(ATTR_STRIDE, kernel ? kernel->ints : ones, 2),
+                           attr_ints(ATTR_PADDING, zeros, 4),
+                           attr_str(ATTR_LAYOUT, "nchw"),
+                           attr_ints(ATTR_DILATION, ones, 2),
+                           attr_int(ATTR_GROUPS, 1),
+                           attr_bool(ATTR_COUNT_PAD, false),
+                           attr_ints(ATTR_STEP, ones, rank),
+                           attr_float(ATTR_VALUE, 0)};
+  for (size_t i = 0; i < sizeof defaults / sizeof *defaults; i++)
+    if (legal >> defaults[i].id & 1 && !node_attr(node, defaults[i].id))
+      node_set_attr(graph, node, defaults[i]);
+  for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+    if (legal >> flags[i] & 1 && !node_int(node, flags[i], 0)) node_drop_attr(node, flags[i]);
 }
 
 /* ── nodes ──────────────────────────────────────────────────────────────────────────────────── */

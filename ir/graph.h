@@ -43,6 +43,15 @@ typedef enum {
 } Stage;
 extern const char *const stage_text[STAGE_NOWHERE + 1];
 
+/* IF_POINTWISE_##class(yes, no), for columns of ops.def that mean another thing in pointwise rows. */
+#define IF_POINTWISE_LEAF(yes, no) no
+#define IF_POINTWISE_POINTWISE(yes, no) yes
+#define IF_POINTWISE_REDUCE(yes, no) no
+#define IF_POINTWISE_CONTRACT(yes, no) no
+#define IF_POINTWISE_WINDOW(yes, no) no
+#define IF_POINTWISE_MOVE(yes, no) no
+#define IF_POINTWISE_STRUCT(yes, no) no
+
 /* Bits of OpInfo.traits. */
 typedef enum {
   TRAIT_NAMED = 1 << 0,      /* a leaf in memory, found by its name */
@@ -169,6 +178,15 @@ Node *graph_find_role(const Graph *graph, LeafRole role);
 extern const char *const root_kind_text[ROOT_FACTOR + 1];
 /* The pack of all gradients side by side, which other packs come behind; NULL: there is none. */
 Node *graph_find_gradients(const Graph *graph);
+/* The first node of this op, of this class; NULL: there is none. */
+Node *graph_find_op(const Graph *graph, Op op);
+Node *graph_find_class(const Graph *graph, OpClass op_class);
+/* By node: is a root made of it? */
+bool *graph_find_live(const Graph *graph, Arena *arena);
+/* By node: is it made in forward, and leads it to a contraction that a root needs? */
+bool *graph_find_early(const Graph *graph, const bool *live, Arena *arena);
+/* Marks what the marked nodes are made of, too. */
+void graph_mark_inputs(const Graph *graph, bool *marked);
 
 /* ── making nodes ─────────────────────────────────────────────────────────────────────────────
  * graph_node infers the type with infer_type, asserting that it is legal. `given` supplies the
@@ -203,6 +221,12 @@ void node_drop_attr(Node *node, AttrId id);
 bool attr_equal(const Attr *a, const Attr *b);
 /* The same attributes, but for those that `skips` (NULL: none). */
 bool node_attrs_equal(const Node *a, const Node *b, bool (*skips)(AttrId));
+/* A hash of op, type and attributes but those that `skips`; more may be mixed in. */
+uint64_t node_hash(const Node *node, bool (*skips)(AttrId));
+uint64_t hash_type(uint64_t hash, const Type *type);
+uint64_t hash_mix(uint64_t hash, uint64_t value);
+/* What the node is a view of. */
+const Node *node_base(const Node *node);
 /* A param's order in memory; view.rank 0: row-major. And the shape that files have. */
 Storage node_storage(const Node *param);
 Shape node_file_shape(const Node *param);
@@ -211,9 +235,36 @@ Shape node_file_shape(const Node *param);
 typedef struct {
   int64_t batch, heads, groups, rows, keys, features, values;
   int64_t start[3];
+  int64_t mask_batch, mask_head, mask_row; /* elements from one to the next; 0: one for all */
   bool is_beside;
 } AttentionForm;
 AttentionForm attention_form(const Node *node);
+/* Where the heads of its tensors lie: elements from the tensor's beginning, and from one to the next;
+ * argument: its place among operands and results. Forward has the first four. */
+typedef enum {
+  TENSOR_QUERY,
+  TENSOR_KEY,
+  TENSOR_VALUE,
+  TENSOR_OUT,
+  TENSOR_SLOPE,
+  TENSOR_QUERY_GRAD,
+  TENSOR_KEY_GRAD,
+  TENSOR_VALUE_GRAD,
+  TENSORS
+} AttentionTensor;
+typedef struct {
+  int argument;
+  int64_t start, batch, head, row;
+} HeadPlace;
+HeadPlace head_place(const AttentionForm *f, int argument, const Type *type, int64_t start);
+void attention_places(const Node *node, HeadPlace place[TENSORS]);
+
+/* A product: batch times [m,k] [k,n], of operands that are turned first. */
+typedef struct {
+  int64_t batch, m, n, k;
+  bool ta, tb;
+} DotForm;
+DotForm dot_form(const Node *dot);
 
 /* The forward convolution of a conv, conv_grad_input or conv_grad_weight node. */
 typedef struct {
@@ -244,9 +295,9 @@ Node *make_reshape(Graph *graph, Node *x, Shape shape);           /* x itself if
 Node *make_broadcast(Graph *graph, Node *x, Shape shape);         /* NumPy rules, rank grows by
                                                                       a reshape; x if unchanged */
 Node *make_transpose(Graph *graph, Node *x, const int64_t *perm); /* x if identity */
-/* A box of x with this first element and size; x itself if that is all of it. */
+/* So many elements from `start` on; x if that is all of it. */
 Node *make_slice(Graph *graph, Node *x, const int64_t *start, Shape size);
-/* Zeros before and after each dimension; x if there are none. */
+/* With zeros before and behind it; x if there are none. */
 Node *make_pad(Graph *graph, Node *x, const int64_t *low, const int64_t *high);
 /* The elements at `index`, i32 or i64 of rank 1, along one dimension; zeros where it is outside. */
 Node *make_take(Graph *graph, Node *x, Node *index, int axis);
@@ -272,6 +323,9 @@ typedef Node *RewriteVisit(Graph *fresh, const Node *old, Node **inputs, void *c
 Graph *graph_rewrite(const Graph *old, RewriteVisit *visit, void *context);
 Node *graph_copy_node(Graph *fresh, const Node *old, Node *const *inputs);
 Node *graph_copy_as(Graph *fresh, const Node *old, Node *const *inputs, const Type *type);
+/* With these attributes in place of, or beside, its own. */
+Node *graph_copy_with(Graph *fresh, const Node *old, Node *const *inputs, const Type *type,
+                      const Attr *attrs, int count);
 /* The roots of `old` go to the nodes that stand in the map, by id, for theirs. */
 void graph_copy_roots(Graph *fresh, const Graph *old, Node *const *map);
 /* How many uses each node has (roots count), indexed by id; in `arena`. */

@@ -71,7 +71,6 @@ bool infer_value(Infer *in, DType dtype, double value) {
   return infer_fail(in, "the constant %g does not exist in %s", value, dtype_text(dtype));
 }
 
-
 /* ── pointwise ──────────────────────────────────────────────────────────────────────────────── */
 static bool all_same(Infer *in) {
   for (int i = 1; i < in->input_count; i++) {
@@ -204,7 +203,7 @@ static bool infer_arg_reduce(Infer *in) {
 
 bool infer_result_dtype(Infer *in, DType operands, DType *out) {
   const Attr *result = infer_attr(in, ATTR_RESULT);
-  bool is_narrow = operands == DT_F16 || operands == DT_BF16;
+  bool is_narrow = dtype_is_narrow(operands);
   *out = result ? (DType)result->i : operands;
   return *out == operands || (is_narrow && *out == DT_F32) ||
          infer_fail(in, "%s of %s cannot have a result of %s", in->name, dtype_text(operands),

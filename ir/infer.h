@@ -16,10 +16,7 @@ typedef struct {
   const char *why;
 } Infer;
 
-static inline const Type *infer_operand(const Infer *in, int input) {
-  return &in->input[input]->type;
-}
-
+static inline const Type *infer_operand(const Infer *in, int i) { return &in->input[i]->type; }
 /* Sets the reason and returns false. */
 bool infer_fail(Infer *in, const char *format, ...) __attribute__((format(printf, 2, 3)));
 const Attr *infer_attr(const Infer *in, AttrId id); /* NULL if absent */

@@ -7,28 +7,50 @@
 enum { B, H, T, D };
 
 AttentionForm attention_form(const Node *node) {
-  int at = node->op == OP_ATTENTION_GRAD;
+  int at = node->op == OP_ATTENTION_GRAD, mask_at = at ? 6 : 3;
   const Shape *q = &node->input[at]->type.shape, *k = &node->input[at + 1]->type.shape;
   const Attr *heads = node_attr(node, ATTR_HEADS), *start = node_attr(node, ATTR_START);
-  if (!heads)
-    return (AttentionForm){.batch = q->dim[B],
-                           .heads = q->dim[H],
-                           .groups = k->dim[H],
-                           .rows = q->dim[T],
-                           .keys = k->dim[T],
-                           .features = q->dim[D],
-                           .values = node->input[at + 2]->type.shape.dim[D]};
-  return (AttentionForm){.batch = q->dim[0],
-                         .heads = heads->ints[0],
-                         .groups = heads->ints[1],
-                         .rows = q->dim[1],
-                         .keys = k->dim[1],
-                         .features = heads->ints[2],
-                         .values = heads->ints[2],
-                         .start = {start->ints[0], start->ints[1], start->ints[2]},
-                         .is_beside = true};
+  AttentionForm f = {.batch = q->dim[B], .is_beside = heads != NULL};
+  f.heads = heads ? heads->ints[0] : q->dim[H];
+  f.groups = heads ? heads->ints[1] : k->dim[H];
+  f.rows = q->dim[heads ? 1 : T];
+  f.keys = k->dim[heads ? 1 : T];
+  f.features = heads ? heads->ints[2] : q->dim[D];
+  f.values = heads ? heads->ints[2] : node->input[at + 2]->type.shape.dim[D];
+  for (int i = 0; i < 3 && heads; i++) f.start[i] = start->ints[i];
+  if (node->input_count <= mask_at) return f;
+  const int64_t *dim = node->input[mask_at]->type.shape.dim;
+  f.mask_row = dim[2] > 1 ? f.keys : 0;
+  f.mask_head = dim[1] > 1 ? dim[2] * f.keys : 0;
+  f.mask_batch = dim[0] > 1 ? dim[1] * dim[2] * f.keys : 0;
+  return f;
 }
 
+HeadPlace head_place(const AttentionForm *f, int argument, const Type *type, int64_t start) {
+  const int64_t *dim = type->shape.dim;
+  if (f->is_beside) return (HeadPlace){argument, start, dim[1] * dim[2], f->features, dim[2]};
+  return (HeadPlace){argument, 0, dim[1] * dim[2] * dim[3], dim[2] * dim[3], dim[3]};
+}
+
+void attention_places(const Node *node, HeadPlace place[TENSORS]) {
+  AttentionForm f = attention_form(node);
+  int at = node->op == OP_ATTENTION_GRAD, results = node->input_count;
+  Type y = node_result_type(node, 0);
+  for (int i = 0; i < 3; i++)
+    place[TENSOR_QUERY + i] = head_place(&f, at + i, &node->input[at + i]->type, f.start[i]);
+  if (!at) {
+    for (int i = TENSOR_OUT; i < TENSORS; i++) place[i] = head_place(&f, results, &y, 0);
+    return;
+  }
+  bool is_joined = node_int(node, ATTR_JOINED, 0);
+  Type dk = is_joined ? y : node_result_type(node, 1);
+  int64_t end = is_joined ? f.heads * f.features : 0, more = is_joined ? f.groups * f.features : 0;
+  place[TENSOR_SLOPE] = head_place(&f, 0, &node->input[0]->type, 0);
+  place[TENSOR_OUT] = head_place(&f, 4, &node->input[4]->type, 0);
+  place[TENSOR_QUERY_GRAD] = head_place(&f, results, &y, 0);
+  place[TENSOR_KEY_GRAD] = head_place(&f, results + !is_joined, &dk, end);
+  place[TENSOR_VALUE_GRAD] = head_place(&f, results + 2 * !is_joined, &dk, end + more);
+}
 
 /* q, k and v stand at inputs `at` and following. */
 static bool check_operands(Infer *in, int at) {
@@ -61,20 +83,24 @@ static DType type_of_scores(const Infer *in, int q) {
 }
 
 /* A mask of dimensions that are 1 or those of the scores [B,H,T,S]; S is always whole. */
-static bool check_mask(Infer *in, int at, int q) {
+static bool check_mask(Infer *in, int q, const Shape *scores) {
+  int at = q ? 6 : 3;
   if (in->input_count <= at) return true;
   const Type *mask = infer_operand(in, at);
-  const Shape *a = &infer_operand(in, q)->shape, *b = &infer_operand(in, q + 1)->shape;
   if (mask->dtype != DT_BOOL && mask->dtype != type_of_scores(in, q))
     return infer_fail(in, "the mask of attention must be bool or %s, not %s",
                       dtype_text(type_of_scores(in, q)), dtype_text(mask->dtype));
-  bool fits = mask->shape.rank == 4 && mask->shape.dim[D] == b->dim[T];
+  bool fits = mask->shape.rank == 4 && mask->shape.dim[3] == scores->dim[3];
   for (int i = 0; i < 3 && fits; i++)
-    fits = mask->shape.dim[i] == 1 || mask->shape.dim[i] == a->dim[i];
-  Shape scores = *a;
-  scores.dim[D] = b->dim[T];
+    fits = mask->shape.dim[i] == 1 || mask->shape.dim[i] == scores->dim[i];
   return fits || infer_fail(in, "the mask of attention, %s, does not fit scores %s",
-                            infer_show_shape(in, &mask->shape), infer_show_shape(in, &scores));
+                            infer_show_shape(in, &mask->shape), infer_show_shape(in, scores));
+}
+
+static bool check_apart_mask(Infer *in, int q) {
+  Shape scores = infer_operand(in, q)->shape;
+  scores.dim[D] = infer_operand(in, q + 1)->shape.dim[T];
+  return check_mask(in, q, &scores);
 }
 
 /* ── heads beside one another ────────────────────────────────────────────────────────────────── */
@@ -102,15 +128,7 @@ static bool check_beside(Infer *in, int at, Shape *scores) {
                       (long long)heads->ints[0], (long long)heads->ints[1]);
   const int64_t *dim = q->shape.dim;
   *scores = (Shape){4, {dim[0], heads->ints[0], dim[1], infer_operand(in, at + 1)->shape.dim[1]}};
-  int mask_at = at ? 6 : 3;
-  if (in->input_count <= mask_at) return true;
-  const Type *mask = infer_operand(in, mask_at);
-  bool fits = mask->shape.rank == 4 && mask->shape.dim[3] == scores->dim[3] &&
-              (mask->dtype == DT_BOOL || mask->dtype == type_of_scores(in, at));
-  for (int i = 0; i < 3 && fits; i++)
-    fits = mask->shape.dim[i] == 1 || mask->shape.dim[i] == scores->dim[i];
-  return fits || infer_fail(in, "the mask of attention, %s, does not fit scores %s",
-                            infer_show(in, mask), infer_show_shape(in, scores));
+  return check_mask(in, at, scores);
 }
 
 static bool infer_beside(Infer *in) {
@@ -150,7 +168,7 @@ static bool check_apart(Infer *in) {
 
 bool infer_attention(Infer *in) {
   if (infer_attr(in, ATTR_HEADS)) return infer_need_attr(in, ATTR_SCALE) && infer_beside(in);
-  if (!check_apart(in) || !check_operands(in, 0) || !check_mask(in, 3, 0) ||
+  if (!check_apart(in) || !check_operands(in, 0) || !check_apart_mask(in, 0) ||
       !infer_need_attr(in, ATTR_SCALE))
     return false;
   *in->out = *infer_operand(in, 0);
@@ -160,7 +178,7 @@ bool infer_attention(Infer *in) {
 
 bool infer_attention_grad(Infer *in) {
   if (infer_attr(in, ATTR_HEADS)) return infer_need_attr(in, ATTR_SCALE) && infer_grad_beside(in);
-  if (!check_apart(in) || !check_operands(in, 1) || !check_mask(in, 6, 1) ||
+  if (!check_apart(in) || !check_operands(in, 1) || !check_apart_mask(in, 1) ||
       !infer_need_attr(in, ATTR_SCALE))
     return false;
   Type out = *infer_operand(in, 1);

@@ -2,7 +2,6 @@
  * so that no sum or product here can overflow. */
 #include "ir/infer.h"
 
-
 bool infer_reshape(Infer *in) {
   if (!infer_need_given(in)) return false;
   const Type *x = infer_operand(in, 0);

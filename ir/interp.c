@@ -176,7 +176,7 @@ bool interp_result(const Eval *eval) {
 /* ── the walk ───────────────────────────────────────────────────────────────────────────────── */
 Evaluator *const interp_evaluator[OP_COUNT] = {
 #define OP(ID, text, min, max, class, first, last, traits, attrs, rule, gradient, evaluator, ...)  \
-  [OP_##ID] = INTERP_##class(evaluator),
+  [OP_##ID] = IF_POINTWISE_##class(interp_pointwise, interp_##evaluator),
 #include "ir/ops.def"
 #undef OP
 };
@@ -194,7 +194,7 @@ static bool eval_graph(Frame *frame, const Graph *graph, Tensor **values) {
     const Eval eval = {node, inputs, out, frame};
     if (!interp_evaluator[node->op](&eval)) return false;
     if (in->after) in->after(node, inputs, out, in->context);
-    bool is_narrow = node->type.dtype == DT_F16 || node->type.dtype == DT_BF16;
+    bool is_narrow = dtype_is_narrow(node->type.dtype);
     if ((in->round || is_narrow) && out->f)
       for (int64_t k = 0; k < count; k++) out->f[k] = dtype_round(node->type.dtype, out->f[k]);
     values[i] = out;

@@ -15,15 +15,8 @@ typedef struct {
 /* The evaluators that ir/ops.def names; pointwise ops have interp_pointwise. False: an error was
  * reported. */
 typedef bool Evaluator(const Eval *eval);
-#define INTERP_LEAF(name) interp_##name
-#define INTERP_POINTWISE(name) interp_pointwise
-#define INTERP_REDUCE(name) interp_##name
-#define INTERP_CONTRACT(name) interp_##name
-#define INTERP_WINDOW(name) interp_##name
-#define INTERP_MOVE(name) interp_##name
-#define INTERP_STRUCT(name) interp_##name
 #define OP(ID, text, min, max, class, first, last, traits, attrs, rule, gradient, evaluator, ...)  \
-  bool INTERP_##class(evaluator)(const Eval *eval);
+  bool IF_POINTWISE_##class(interp_pointwise, interp_##evaluator)(const Eval *eval);
 #include "ir/ops.def"
 #undef OP
 

@@ -20,20 +20,18 @@ typedef struct {
   double scale;
 } Attention;
 
-static Place interp_operand_place(const AttentionForm *f, const Tensor *x, int64_t start,
-                                  int64_t features) {
-  const int64_t *dim = x->type.shape.dim;
-  if (f->is_beside) return (Place){x->f + start, dim[1] * dim[2], features, dim[2]};
-  return (Place){x->f, dim[1] * dim[2] * dim[3], dim[2] * dim[3], dim[3]};
+static Place interp_operand_place(const AttentionForm *f, const Tensor *x, int64_t start) {
+  HeadPlace p = head_place(f, 0, &x->type, start);
+  return (Place){x->f + p.start, p.batch, p.head, p.row};
 }
 
 static Attention attention_of(const Eval *eval, int at) {
   AttentionForm f = attention_form(eval->node);
   int mask = at ? 6 : 3;
   return (Attention){.form = f,
-                     .q = interp_operand_place(&f, eval->in[at], f.start[0], f.features),
-                     .k = interp_operand_place(&f, eval->in[at + 1], f.start[1], f.features),
-                     .v = interp_operand_place(&f, eval->in[at + 2], f.start[2], f.values),
+                     .q = interp_operand_place(&f, eval->in[at], f.start[0]),
+                     .k = interp_operand_place(&f, eval->in[at + 1], f.start[1]),
+                     .v = interp_operand_place(&f, eval->in[at + 2], f.start[2]),
                      .mask = eval->node->input_count > mask ? eval->in[mask] : NULL,
                      .causal = node_int(eval->node, ATTR_CAUSAL, 0),
                      .scale = node_float(eval->node, ATTR_SCALE, 1)};
@@ -57,9 +55,7 @@ static void interp_scores(const Attention *a, int64_t b, int64_t h, int64_t i, d
     bool hidden = a->causal && j > i + f->keys - f->rows;
     score[j] = a->scale * attention_dot(row_of(a->q, b, h, i), row_of(a->k, b, g, j), f->features);
     if (a->mask) {
-      const int64_t *dim = a->mask->type.shape.dim;
-      int64_t row = ((dim[0] > 1 ? b : 0) * dim[1] + (dim[1] > 1 ? h : 0)) * dim[2];
-      int64_t at = (row + (dim[2] > 1 ? i : 0)) * f->keys + j;
+      int64_t at = b * f->mask_batch + h * f->mask_head + i * f->mask_row + j;
       if (a->mask->i) hidden |= !a->mask->i[at];
       if (a->mask->f) score[j] += a->mask->f[at];
     }
@@ -72,7 +68,7 @@ bool interp_attention(const Eval *eval) {
   if (!results) return false;
   Attention a = attention_of(eval, 0);
   AttentionForm f = a.form;
-  Place y = interp_operand_place(&f, results[0], 0, f.values);
+  Place y = interp_operand_place(&f, results[0], 0);
   double *score = malloc(sizeof *score * (size_t)(f.keys + 1));
   if (!score) memory_none();
   for (int64_t row = 0; row < f.batch * f.heads * f.rows; row++) {
@@ -96,14 +92,12 @@ bool interp_attention_grad(const Eval *eval) {
   if (!results) return false;
   Attention a = attention_of(eval, 1);
   AttentionForm f = a.form;
-  Place dy = interp_operand_place(&f, eval->in[0], 0, f.values),
-        y = interp_operand_place(&f, eval->in[4], 0, f.values);
+  Place dy = interp_operand_place(&f, eval->in[0], 0), y = interp_operand_place(&f, eval->in[4], 0);
   bool is_joined = node_int(eval->node, ATTR_JOINED, 0);
   int64_t end = f.heads * f.features, more = f.groups * f.features;
-  Place dq = interp_operand_place(&f, results[0], 0, f.features);
-  Place dk = interp_operand_place(&f, results[is_joined ? 0 : 1], is_joined ? end : 0, f.features);
-  Place dv =
-      interp_operand_place(&f, results[is_joined ? 0 : 2], is_joined ? end + more : 0, f.values);
+  Place dq = interp_operand_place(&f, results[0], 0);
+  Place dk = interp_operand_place(&f, results[is_joined ? 0 : 1], is_joined ? end : 0);
+  Place dv = interp_operand_place(&f, results[is_joined ? 0 : 2], is_joined ? end + more : 0);
   const Tensor *lse = eval->in[5];
   double *score = malloc(sizeof *score * (size_t)(f.keys + 1));
   if (!score) memory_none();

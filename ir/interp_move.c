@@ -138,20 +138,15 @@ bool interp_pack(const Eval *eval) {
 
 bool interp_dot(const Eval *eval) {
   const Tensor *a = eval->in[0], *b = eval->in[1];
-  const Shape *to = &eval->out->type.shape;
-  int rank = to->rank;
-  bool ta = node_int(eval->node, ATTR_TRANS_A, 0), tb = node_int(eval->node, ATTR_TRANS_B, 0);
-  int64_t m = to->dim[rank - 2], n = to->dim[rank - 1];
-  int64_t inner = a->type.shape.dim[ta ? rank - 2 : rank - 1];
-  int64_t batches = m && n ? shape_elements(to) / (m * n) : 0;
-  for (int64_t batch = 0; batch < batches; batch++) {
-    const double *x = a->f + batch * m * inner, *y = b->f + batch * inner * n;
-    for (int64_t i = 0; i < m; i++)
-      for (int64_t j = 0; j < n; j++) {
+  const DotForm f = dot_form(eval->node);
+  for (int64_t batch = 0; batch < f.batch; batch++) {
+    const double *x = a->f + batch * f.m * f.k, *y = b->f + batch * f.k * f.n;
+    for (int64_t i = 0; i < f.m; i++)
+      for (int64_t j = 0; j < f.n; j++) {
         double sum = 0;
-        for (int64_t k = 0; k < inner; k++)
-          sum += x[ta ? k * m + i : i * inner + k] * y[tb ? j * inner + k : k * n + j];
-        eval->out->f[(batch * m + i) * n + j] = sum;
+        for (int64_t k = 0; k < f.k; k++)
+          sum += x[f.ta ? k * f.m + i : i * f.k + k] * y[f.tb ? j * f.k + k : k * f.n + j];
+        eval->out->f[(batch * f.m + i) * f.n + j] = sum;
       }
   }
   return true;

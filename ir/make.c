@@ -78,20 +78,17 @@ Node *make_transpose(Graph *graph, Node *x, const int64_t *perm) {
 
 Node *make_slice(Graph *graph, Node *x, const int64_t *start, Shape size) {
   if (shape_equal(&x->type.shape, &size)) return x;
-  int64_t step[MAX_RANK];
-  for (int i = 0; i < size.rank; i++) step[i] = 1;
-  Attr attrs[] = {attr_ints(ATTR_START, start, size.rank), attr_ints(ATTR_STEP, step, size.rank)};
-  Type type = {x->type.dtype, size};
-  return graph_node(graph, OP_SLICE, &x, 1, attrs, 2, &type);
+  Attr attr = attr_ints(ATTR_START, start, size.rank);
+  return graph_node(graph, OP_SLICE, &x, 1, &attr, 1, &(Type){x->type.dtype, size});
 }
 
 Node *make_pad(Graph *graph, Node *x, const int64_t *low, const int64_t *high) {
   int rank = x->type.shape.rank;
-  bool is_any = false;
-  for (int i = 0; i < rank; i++) is_any |= low[i] || high[i];
-  Attr attrs[] = {attr_float(ATTR_VALUE, 0), attr_ints(ATTR_LOW, low, rank),
-                  attr_ints(ATTR_HIGH, high, rank)};
-  return is_any ? graph_node(graph, OP_PAD, &x, 1, attrs, 3, NULL) : x;
+  Attr attrs[] = {attr_ints(ATTR_LOW, low, rank), attr_ints(ATTR_HIGH, high, rank)};
+  Node *padded = NULL;
+  for (int i = 0; i < rank && !padded; i++)
+    if (low[i] || high[i]) padded = graph_node(graph, OP_PAD, &x, 1, attrs, 2, NULL);
+  return padded ? padded : x;
 }
 
 Node *make_take(Graph *graph, Node *x, Node *index, int axis) {
@@ -117,15 +114,8 @@ Node *make_result(Graph *graph, Node *node, int index) {
 }
 
 Node *make_dot_like(Graph *graph, const Node *like, Node *a, Node *b, bool ta, bool tb) {
-  Node *inputs[] = {a, b};
-  Attr *attrs = ARENA_ARRAY(graph->arena, Attr, like->attr_count + 2);
-  int count = 0;
-  for (int i = 0; i < like->attr_count; i++)
-    if (like->attr[i].id != ATTR_TRANS_A && like->attr[i].id != ATTR_TRANS_B)
-      attrs[count++] = like->attr[i];
-  attrs[count++] = attr_bool(ATTR_TRANS_A, ta);
-  attrs[count++] = attr_bool(ATTR_TRANS_B, tb);
-  return graph_node(graph, OP_DOT, inputs, 2, attrs, count, NULL);
+  Attr attrs[] = {attr_bool(ATTR_TRANS_A, ta), attr_bool(ATTR_TRANS_B, tb)};
+  return graph_copy_with(graph, like, (Node *[]){a, b}, NULL, attrs, 2);
 }
 
 Node *make_iota(Graph *graph, DType dtype, Shape shape, int axis) {

@@ -74,18 +74,15 @@ static void print_attr(Text *out, const Attr *attr) {
     text_printf(out, "%s", dtype_text((DType)attr->i));
     break;
   case ATTR_KIND_INTS:
-    text_append(out, "[", 1);
-    for (int i = 0; i < attr->count; i++)
-      text_printf(out, "%s%lld", i ? "," : "", (long long)attr->ints[i]);
-    text_append(out, "]", 1);
-    break;
   case ATTR_KIND_FLOATS:
-    text_append(out, "[", 1);
     for (int i = 0; i < attr->count; i++) {
-      if (i) text_append(out, ",", 1);
-      print_float(out, attr->floats[i]);
+      text_append(out, i ? "," : "[", 1);
+      if (attr_info[attr->id].kind == ATTR_KIND_FLOATS)
+        print_float(out, attr->floats[i]);
+      else
+        text_printf(out, "%lld", (long long)attr->ints[i]);
     }
-    text_append(out, "]", 1);
+    text_printf(out, attr->count ? "]" : "[]");
     break;
   }
 }

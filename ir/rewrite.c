@@ -12,6 +12,20 @@ Node *graph_copy_as(Graph *fresh, const Node *old, Node *const *inputs, const Ty
   return node;
 }
 
+Node *graph_copy_with(Graph *fresh, const Node *old, Node *const *inputs, const Type *type,
+                      const Attr *attrs, int count) {
+  Node changed = *old;
+  changed.attr = ARENA_ARRAY(fresh->arena, Attr, old->attr_count + count);
+  changed.attr_count = 0;
+  for (int i = 0; i < old->attr_count + count; i++) {
+    Attr attr = i < old->attr_count ? old->attr[i] : attrs[i - old->attr_count];
+    for (int k = 0; k < count; k++)
+      if (attrs[k].id == attr.id) attr = attrs[k];
+    changed.attr[changed.attr_count++] = attr;
+  }
+  return graph_copy_as(fresh, &changed, inputs, type);
+}
+
 Node *graph_copy_node(Graph *fresh, const Node *old, Node *const *inputs) {
   return graph_copy_as(fresh, old, inputs, &old->type);
 }

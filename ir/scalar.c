@@ -133,32 +133,19 @@ static Scalar scalar_cast(DType from, DType to, const Scalar *in) {
 #define FORM_CAST return scalar_cast(from, to, in);
 #define FORM_CHOICE return in[0].i ? in[1] : in[2];
 
-#define SCALAR_LEAF(ID, evaluator)
-#define SCALAR_POINTWISE(ID, evaluator)                                                            \
+#define SCALAR(ID, evaluator)                                                                      \
   static Scalar scalar_##ID(DType from, DType to, const Scalar *in) {                              \
     (void)from, (void)to;                                                                          \
     FORM_##evaluator                                                                               \
   }
-#define SCALAR_REDUCE(ID, evaluator)
-#define SCALAR_CONTRACT(ID, evaluator)
-#define SCALAR_WINDOW(ID, evaluator)
-#define SCALAR_MOVE(ID, evaluator)
-#define SCALAR_STRUCT(ID, evaluator)
 #define OP(ID, text, min, max, class, first, last, traits, attrs, rule, gradient, evaluator, ...)  \
-  SCALAR_##class(ID, evaluator)
+  IF_POINTWISE_##class(SCALAR(ID, evaluator), )
 #include "ir/ops.def"
 #undef OP
 
 typedef Scalar ScalarFunction(DType from, DType to, const Scalar *in);
-#define ENTRY_LEAF(ID)
-#define ENTRY_POINTWISE(ID) [OP_##ID] = scalar_##ID,
-#define ENTRY_REDUCE(ID)
-#define ENTRY_CONTRACT(ID)
-#define ENTRY_WINDOW(ID)
-#define ENTRY_MOVE(ID)
-#define ENTRY_STRUCT(ID)
 static ScalarFunction *const function[OP_COUNT] = {
-#define OP(ID, text, min, max, class, ...) ENTRY_##class(ID)
+#define OP(ID, text, min, max, class, ...) [OP_##ID] = IF_POINTWISE_##class(scalar_##ID, NULL),
 #include "ir/ops.def"
 #undef OP
 };

@@ -28,6 +28,7 @@ const char *dtype_text(DType dtype);
 bool dtype_parse(const char *text, DType *out);
 int dtype_bytes(DType dtype);
 bool dtype_is_float(DType dtype);
+static inline bool dtype_is_narrow(DType dtype) { return dtype == DT_F16 || dtype == DT_BF16; }
 bool dtype_is_integer(DType dtype); /* u8 i32 u32 i64; not bool */
 /* What a maximum (is_least) or a minimum over no elements is: the end of the type's range, or the
  * last number before it that is a double. */

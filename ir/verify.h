@@ -10,8 +10,6 @@ const char *verify_kernel(const Node *fused, const Node **where);
  * reader.
  */
 const char *verify_places(const Graph *graph, Arena *arena, const Node **where);
-/* What a value is a view of. */
-const Node *verify_base(const Node *node);
 /* May the step store result `index` in the place of what its operands with this base hold? Only if
  * no work item reads what another has stored, whatever their order. */
 bool verify_overwrite(const Node *step, int index, const Node *base);

@@ -9,14 +9,9 @@ typedef struct {
   const Node *reduce;     /* the first */
 } Kernel;
 
-static bool same_axes(const Node *a, const Node *b) {
-  const Attr *x = node_attr(a, ATTR_AXES), *y = node_attr(b, ATTR_AXES);
-  return x && y && x->count == y->count &&
-         (!x->count || !memcmp(x->ints, y->ints, sizeof *x->ints * (size_t)x->count));
-}
-
 static const char *check_reduce(const Kernel *kernel, const Node *node) {
-  if (!same_axes(node, kernel->fused)) return "it reduces other axes than its kernel";
+  const Attr *axes = node_attr(node, ATTR_AXES), *own = node_attr(kernel->fused, ATTR_AXES);
+  if (!own || !attr_equal(axes, own)) return "it reduces other axes than its kernel";
   if (!shape_equal(&node->input[0]->type.shape, &kernel->reduce->input[0]->type.shape))
     return "it reduces another shape than the first reduction of its kernel";
   return NULL;

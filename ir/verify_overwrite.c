@@ -21,22 +21,15 @@ static Reads reads_of_inputs(const Node *node, Reads reads, bool is_row) {
   return READS_ANY;
 }
 
-const Node *verify_base(const Node *node) {
-  while (node->op == OP_RESHAPE) node = node->input[0];
-  return node;
-}
-
 bool verify_overwrite(const Node *step, int index, const Node *base) {
   if (step->op == OP_PUT) /* it writes only the rows that it replaces */
-    return verify_base(step->input[0]) == base && verify_base(step->input[1]) != base;
+    return node_base(step->input[0]) == base && node_base(step->input[1]) != base;
   if (step->op != OP_FUSED || index >= step->body->roots.count) return false;
   const Graph *body = step->body;
   const char *kind = node_str(step, ATTR_KIND);
   const Type *stored = &body->roots.at[index].node->type;
   if (dtype_bytes(stored->dtype) != dtype_bytes(base->type.dtype)) return false;
-  const Node *reduce = NULL;
-  for (int i = 0; i < body->nodes.count && !reduce; i++)
-    if (op_info[body->nodes.at[i]->op].op_class == CLASS_REDUCE) reduce = body->nodes.at[i];
+  const Node *reduce = graph_find_class(body, CLASS_REDUCE);
   bool is_full = !reduce || shape_equal(&stored->shape, &reduce->input[0]->type.shape);
   bool is_row = is_full && !strcmp(kind, "row");
   /* a column's or a convolution's elements of the domain are stored while others are still read */
@@ -51,7 +44,8 @@ bool verify_overwrite(const Node *step, int index, const Node *base) {
     for (int k = 0; k < node->input_count; k++)
       if (reads[node->input[k]->id] < below) reads[node->input[k]->id] = below;
     if (node->op != OP_ARG) continue;
-    if (verify_base(step->input[node_int(node, ATTR_INDEX, 0)]) == base && (reads[i] == READS_ANY || !shape_equal(&node->type.shape, &stored->shape)))
+    if (node_base(step->input[node_int(node, ATTR_INDEX, 0)]) == base &&
+        (reads[i] == READS_ANY || !shape_equal(&node->type.shape, &stored->shape)))
       may = false;
   }
   free(reads);

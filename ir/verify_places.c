@@ -117,7 +117,7 @@ static int find_stranger(const Places *p, const Range *range, const Node *base) 
 }
 
 static bool check_read(Places *p, const Node *reader, const Node *value, const char *what) {
-  const Node *base = verify_base(value);
+  const Node *base = node_base(value);
   if (p->space_of[base->id] < 0 || p->space_of[value->id] < 0)
     return complain(p, reader, arena_printf(p->arena, "%s %%%d, which has no place", what, base->id));
   Range range = range_of(p, base), seen = range_of(p, value);
@@ -170,7 +170,7 @@ static void verify_place_leaves(Places *p) {
 static bool check_write(Places *p, const Node *step, const Node *value) {
   Range range = range_of(p, value);
   for (int k = 0; k < step->input_count; k++) {
-    const Node *base = verify_base(step->input[k]);
+    const Node *base = node_base(step->input[k]);
     Range operand = range_of(p, base);
     if (!overlaps(&range, &operand)) continue;
     int index = value->op == OP_RESULT ? (int)node_int(value, ATTR_INDEX, 0) : 0;
@@ -208,7 +208,7 @@ static void run_kernel(Places *p, const Node *step, Node *const *results, int co
  * already it stays readable under its own name, else it is copied. */
 static bool take_in(Places *p, const Node *owner, const Node *value, const Range *range) {
   if (!check_read(p, owner, value, "takes in")) return false;
-  const Node *base = verify_base(value);
+  const Node *base = node_base(value);
   Range from = range_of(p, base);
   bool is_there = is_same_range(&from, range);
   if (!is_there && overlaps(&from, range))

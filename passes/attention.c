@@ -137,10 +137,7 @@ static Node *attention_visit(Graph *fresh, const Node *old, Node **inputs, void 
 }
 
 Graph *pass_attention(PassContext *context, Graph *graph) {
-  bool found = false;
-  for (int i = 0; i < graph->nodes.count; i++)
-    found |= graph->nodes.at[i]->op == OP_ATTENTION || graph->nodes.at[i]->op == OP_ATTENTION_GRAD;
-  if (!found) return graph;
+  if (!graph_find_op(graph, OP_ATTENTION) && !graph_find_op(graph, OP_ATTENTION_GRAD)) return graph;
   Writing writing = {.for_gpu = context->for_gpu, .is_plain = context->is_plain};
   writing.results =
       arena_alloc(context->scratch, sizeof *writing.results * (size_t)graph->nodes.count);

@@ -55,7 +55,7 @@ static int64_t copied_elements(const Node *node) {
   if (node->op != OP_CONV && node->op != OP_CONV_GRAD_WEIGHT && node->op != OP_CONV_GRAD_INPUT)
     return 0;
   const Type *image = &node->input[node->op == OP_CONV_GRAD_WEIGHT]->type;
-  bool is_narrow = image->dtype == DT_F16 || image->dtype == DT_BF16;
+  bool is_narrow = dtype_is_narrow(image->dtype);
   bool is_tf32 = image->dtype == DT_F32 && node_int(node, ATTR_TF32, 0);
   return is_narrow || is_tf32 ? COPY_BYTES / dtype_bytes(image->dtype) : 0;
 }
@@ -121,18 +121,13 @@ static Node *laid_out(Channels *c, Graph *fresh, const Node *old, Node **inputs,
   if (!is_weight) inputs[weight] = padded_weight(fresh, inputs[weight], fit);
   const int64_t *strides = node_attr(old, ATTR_STRIDE)->ints;
   int64_t stride[2] = {strides[0], strides[1] / fit->places};
-  Attr *attrs = ARENA_ARRAY(fresh->arena, Attr, old->attr_count);
-  for (int i = 0; i < old->attr_count; i++) {
-    attrs[i] = old->attr[i];
-    if (attrs[i].id == ATTR_STRIDE) attrs[i] = attr_ints(ATTR_STRIDE, stride, 2);
-    if (attrs[i].id == ATTR_PADDING) attrs[i] = attr_ints(ATTR_PADDING, fit->padding, 4);
-  }
+  Attr attrs[] = {attr_ints(ATTR_STRIDE, stride, 2), attr_ints(ATTR_PADDING, fit->padding, 4)};
   Type type = old->type;
   if (is_input || is_weight) {
     type.shape.dim[2] = is_input ? fit->width : fit->kernel;
     type.shape.dim[3] = fit->places * fit->channels;
   }
-  Node *made = graph_node(fresh, old->op, inputs, old->input_count, attrs, old->attr_count, &type);
+  Node *made = graph_copy_with(fresh, old, inputs, &type, attrs, 2);
   return is_weight || is_input ? without_padding(fresh, made, old, fit, is_weight ? fit->lead : 0)
                                : made;
 }

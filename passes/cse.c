@@ -9,42 +9,9 @@ typedef struct {
   int capacity;
 } Table;
 
-static uint64_t cse_mix(uint64_t hash, uint64_t value) {
-  hash = (hash ^ value) * 0x9e3779b97f4a7c15u;
-  return hash ^ (hash >> 29);
-}
-static uint64_t mix_text(uint64_t hash, const char *text) {
-  for (; *text; text++) hash = cse_mix(hash, (unsigned char)*text);
-  return hash;
-}
-
-/* Consts are told apart by bits: 0 is not -0, and NaN is itself. */
-static uint64_t bits_of(double value) {
-  uint64_t bits;
-  memcpy(&bits, &value, sizeof bits);
-  return bits;
-}
-
-static uint64_t cse_mix_attr(uint64_t hash, const Attr *attr) {
-  hash = cse_mix(hash, (uint64_t)attr->id);
-  switch (attr_info[attr->id].kind) {
-  case ATTR_KIND_STR:
-    return mix_text(hash, attr->s);
-  case ATTR_KIND_FLOAT:
-    return cse_mix(hash, bits_of(attr->f));
-  case ATTR_KIND_INTS:
-    for (int i = 0; i < attr->count; i++) hash = cse_mix(hash, (uint64_t)attr->ints[i]);
-    return hash;
-  case ATTR_KIND_FLOATS:
-    for (int i = 0; i < attr->count; i++) hash = cse_mix(hash, bits_of(attr->floats[i]));
-    return hash;
-  default:
-    return cse_mix(hash, (uint64_t)attr->i);
-  }
-}
-
-/* What a pass has left for readers does not tell nodes apart. */
+/* What a pass has left for readers does not tell nodes apart; leaves are told by their names. */
 static bool is_note(AttrId id) { return id == ATTR_WHY; }
+static bool is_no_name(AttrId id) { return id != ATTR_NAME; }
 
 /* What a node would be, before it is made. */
 typedef struct {
@@ -55,16 +22,12 @@ typedef struct {
 
 static uint64_t key_hash(const Key *key) {
   const Node *old = key->old;
-  uint64_t hash = cse_mix(cse_mix(1, (uint64_t)old->op), (uint64_t)old->type.dtype);
-  if (key->name) return mix_text(hash, key->name);
-  for (int i = 0; i < old->type.shape.rank; i++)
-    hash = cse_mix(hash, (uint64_t)old->type.shape.dim[i]);
-  for (int i = 0; i < old->attr_count; i++)
-    if (old->attr[i].id != ATTR_WHY) hash = cse_mix_attr(hash, &old->attr[i]);
+  if (key->name) return node_hash(old, is_no_name);
+  uint64_t hash = node_hash(old, is_note);
   if (op_has(old->op, TRAIT_COMMUTES)) /* the same for both orders */
-    return cse_mix(cse_mix(hash, (uint64_t)(key->inputs[0]->id + key->inputs[1]->id)),
-                   (uint64_t)key->inputs[0]->id ^ (uint64_t)key->inputs[1]->id);
-  for (int i = 0; i < old->input_count; i++) hash = cse_mix(hash, (uint64_t)key->inputs[i]->id);
+    return hash_mix(hash_mix(hash, (uint64_t)(key->inputs[0]->id + key->inputs[1]->id)),
+                    (uint64_t)key->inputs[0]->id ^ (uint64_t)key->inputs[1]->id);
+  for (int i = 0; i < old->input_count; i++) hash = hash_mix(hash, (uint64_t)key->inputs[i]->id);
   return hash;
 }
 

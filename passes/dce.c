@@ -6,24 +6,13 @@ static bool is_kept(const Node *node) {
   return node->op == OP_INPUT || node->op == OP_PARAM || node->op == OP_STATE;
 }
 
-static bool *dce_find_live(const Graph *graph, Arena *arena) {
-  bool *live = ARENA_ARRAY(arena, bool, graph->nodes.count);
-  for (int i = 0; i < graph->roots.count; i++) live[graph->roots.at[i].node->id] = true;
-  for (int i = graph->nodes.count - 1; i >= 0; i--) {
-    const Node *node = graph->nodes.at[i];
-    live[i] |= is_kept(node);
-    for (int k = 0; live[i] && k < node->input_count; k++) live[node->input[k]->id] = true;
-  }
-  return live;
-}
-
 Graph *pass_dce(PassContext *context, Graph *old) {
-  bool *live = dce_find_live(old, context->scratch);
+  bool *live = graph_find_live(old, context->scratch);
   Graph *graph = graph_new(old->arena, old->name);
   Node **map = ARENA_ARRAY(context->scratch, Node *, old->nodes.count);
   for (int i = 0; i < old->nodes.count; i++) {
     const Node *node = old->nodes.at[i];
-    if (!live[i]) continue;
+    if (!live[i] && !is_kept(node)) continue;
     Node **inputs = ARENA_ARRAY(context->scratch, Node *, node->input_count);
     for (int k = 0; k < node->input_count; k++) inputs[k] = map[node->input[k]->id];
     map[i] = graph_copy_node(graph, node, inputs);

@@ -416,9 +416,7 @@ static bool *needed_for(const Graph *graph, RootKind kind, const Node *root, Are
   for (int i = 0; i < graph->roots.count; i++)
     if (root ? graph->roots.at[i].node == root : graph->roots.at[i].kind == kind)
       needed[graph->roots.at[i].node->id] = true;
-  for (int i = graph->nodes.count - 1; i >= 0; i--)
-    for (int k = 0; needed[i] && k < graph->nodes.at[i]->input_count; k++)
-      needed[graph->nodes.at[i]->input[k]->id] = true;
+  graph_mark_inputs(graph, needed);
   return needed;
 }
 
@@ -440,9 +438,9 @@ static const Node *find_tokens(const Graph *graph, Arena *arena) {
 
 /* [N,width]: those at the start of the input. */
 static Node *new_tokens(Decode *d, Node *input) {
-  int64_t all = shape_elements(&input->type.shape), count = d->texts * d->width;
+  int64_t all = shape_elements(&input->type.shape), count = d->texts * d->width, start = 0;
   Node *line = make_reshape(d->graph, input, shape_of(1, &all));
-  Node *first = make_slice(d->graph, line, (int64_t[]){0}, shape_of(1, &count));
+  Node *first = make_slice(d->graph, line, &start, shape_of(1, &count));
   return make_reshape(d->graph, first, shape_of(2, (int64_t[]){d->texts, d->width}));
 }
 

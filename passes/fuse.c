@@ -25,11 +25,9 @@ Graph *pass_fuse(PassContext *context, Graph *graph) {
                    .has_slope_epilogues =
                        context->for_gpu && !pass_is_listed(context->left_out, "slope_epilogues"),
                    .count = count,
-                   .is_live = ARENA_ARRAY(arena, bool, count),
                    .is_unit = ARENA_ARRAY(arena, bool, count),
                    .is_materialized = ARENA_ARRAY(arena, bool, count),
                    .is_assigned = ARENA_ARRAY(arena, bool, count),
-                   .is_early = ARENA_ARRAY(arena, bool, count),
                    .group = ARENA_ARRAY(arena, int, count),
                    .unit = ARENA_ARRAY(arena, FuseUnit, count),
                    .readers = ARENA_ARRAY(arena, FuseReaders, count)};

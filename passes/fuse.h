@@ -46,6 +46,10 @@ int kernel_accumulators(const Node *reduce);
 typedef enum { KERNEL_LOOP, KERNEL_ROW, KERNEL_COLUMN, KERNEL_DOT, KERNEL_CONV } KernelKind;
 KernelKind kernel_kind(const Node *fused);
 Shape kernel_domain(const Node *fused); /* D */
+/* The contraction that stands alone, or in the body; NULL: there is none. */
+const Node *kernel_contraction(const Node *node);
+/* Which operand of the node is the contraction's operand `i`, an ARG in a body. */
+int kernel_operand(const Node *node, int i);
 /* Has this value of the body D's shape? Of a root that has not, there is one for each row or
  * column.
  */

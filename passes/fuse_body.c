@@ -58,7 +58,7 @@ static Node *view_of(Emit *emit, Node *value, Shape shape) {
 
 /* A value in memory, through views, in the shape of `node`. */
 static Node *in_memory(Emit *emit, const Node *node) {
-  return view_of(emit, emit->value[fuse_strip_views(node)->id], node->type.shape);
+  return view_of(emit, emit->value[node_base(node)->id], node->type.shape);
 }
 
 /* ── bodies ─────────────────────────────────────────────────────────────────────────────────── */
@@ -115,9 +115,8 @@ static Node *copy_raw(Emit *emit, const Node *node) {
   Node **inputs = ARENA_ARRAY(emit->plan->arena, Node *, node->input_count);
   bool from_memory = op_info[node->op].op_class == CLASS_CONTRACT;
   for (int i = 0; i < node->input_count; i++)
-    inputs[i] = from_memory
-                    ? argument(emit, fuse_strip_views(node->input[i]), node->input[i]->type.shape)
-                    : pull(emit, node->input[i], node->input[i]->type.shape);
+    inputs[i] = from_memory ? argument(emit, node_base(node->input[i]), node->input[i]->type.shape)
+                            : pull(emit, node->input[i], node->input[i]->type.shape);
   return graph_copy_node(emit->body, node, inputs);
 }
 
@@ -296,17 +295,12 @@ static Node *emit_copy(Emit *emit, Node *value, const Node *reader) {
   return graph_node(emit->fresh, OP_RESULT, &fused, 1, &index, 1, &value->type);
 }
 
-static Node *base_of(Node *value) {
-  while (value->op == OP_RESHAPE) value = value->input[0];
-  return value;
-}
-
 /* Every operand of pack is written where pack wants it: so it needs a kernel, and one place. */
 static void separate_pack(Emit *emit, const Node *node, Node **inputs) {
   for (int i = 0; i < node->input_count; i++) {
-    Node *base = base_of(inputs[i]);
+    const Node *base = node_base(inputs[i]);
     bool is_shared = node_is_leaf(base) || base->op == OP_PACK;
-    for (int k = 0; k < i; k++) is_shared |= base_of(inputs[k]) == base;
+    for (int k = 0; k < i; k++) is_shared |= node_base(inputs[k]) == base;
     if (is_shared) inputs[i] = emit_copy(emit, inputs[i], node);
   }
 }
@@ -370,8 +364,8 @@ static void emit_roots(Emit *emit) {
   for (int i = 0; i < graph->roots.count; i++) {
     const Root *root = &graph->roots.at[i];
     Node *value = in_memory(emit, root->node);
-    bool has_kernel =
-        base_of(value)->op == OP_RESULT || op_info[base_of(value)->op].op_class == CLASS_CONTRACT;
+    bool has_kernel = node_base(value)->op == OP_RESULT ||
+                      op_info[node_base(value)->op].op_class == CLASS_CONTRACT;
     if (root->kind != ROOT_ASSIGN && !has_kernel) value = emit_copy(emit, value, root->node);
     graph_add_root(emit->fresh, root->kind, root->name, value);
   }

@@ -23,14 +23,16 @@ KernelKind kernel_kind(const Node *fused) {
 Shape kernel_domain(const Node *fused) {
   KernelKind kind = kernel_kind(fused);
   const Graph *body = fused->body;
-  for (int i = 0; i < body->nodes.count; i++) {
-    const Node *node = body->nodes.at[i];
-    if ((kind == KERNEL_ROW || kind == KERNEL_COLUMN) && op_info[node->op].op_class == CLASS_REDUCE)
-      return node->input[0]->type.shape;
-    bool is_product = kind == KERNEL_DOT || kind == KERNEL_CONV;
-    if (is_product && op_info[node->op].op_class == CLASS_CONTRACT) return node->type.shape;
-  }
-  return body->roots.at[0].node->type.shape;
+  const Node *node = NULL;
+  if (kind == KERNEL_ROW || kind == KERNEL_COLUMN)
+    return graph_find_class(body, CLASS_REDUCE)->input[0]->type.shape;
+  if (kind == KERNEL_DOT || kind == KERNEL_CONV) node = graph_find_class(body, CLASS_CONTRACT);
+  return (node ? node : body->roots.at[0].node)->type.shape;
+}
+
+const Node *kernel_contraction(const Node *node) {
+  if (node->op == OP_FUSED) return graph_find_class(node->body, CLASS_CONTRACT);
+  return op_info[node->op].op_class == CLASS_CONTRACT ? node : NULL;
 }
 
 bool kernel_is_whole(const Node *fused, const Node *value) {
@@ -38,67 +40,28 @@ bool kernel_is_whole(const Node *fused, const Node *value) {
   return shape_equal(&value->type.shape, &domain);
 }
 
+int kernel_operand(const Node *node, int i) {
+  const Node *operand = kernel_contraction(node)->input[i];
+  return node->op == OP_FUSED ? (int)node_int(operand, ATTR_INDEX, 0) : i;
+}
+
 /* ── hash ───────────────────────────────────────────────────────────────────────────────────── */
-static void fuse_kernel_mix(uint64_t *hash, uint64_t value) {
-  *hash ^= value + 0x9e3779b97f4a7c15u + (*hash << 6) + (*hash >> 2);
-  *hash *= 0xff51afd7ed558ccdu;
-  *hash ^= *hash >> 32;
-}
-
-static void mix_double(uint64_t *hash, double value) {
-  uint64_t bits;
-  memcpy(&bits, &value, sizeof bits);
-  fuse_kernel_mix(hash, bits);
-}
-
-static void mix_type(uint64_t *hash, const Type *type) {
-  fuse_kernel_mix(hash, (uint64_t)type->dtype);
-  fuse_kernel_mix(hash, (uint64_t)type->shape.rank);
-  for (int i = 0; i < type->shape.rank; i++) fuse_kernel_mix(hash, (uint64_t)type->shape.dim[i]);
-}
-
 /* Free text for readers, which is no part of what a kernel computes. */
 static bool is_decoration(AttrId id) {
   return id == ATTR_NAME || id == ATTR_WHY || id == ATTR_PLACE || id == ATTR_AT ||
          id == ATTR_PRECISION;
 }
 
-static void fuse_kernel_mix_attr(uint64_t *hash, const Attr *attr) {
-  fuse_kernel_mix(hash, (uint64_t)attr->id);
-  switch (attr_info[attr->id].kind) {
-  case ATTR_KIND_FLOAT:
-    mix_double(hash, attr->f);
-    break;
-  case ATTR_KIND_STR:
-    for (const char *at = attr->s; *at; at++) fuse_kernel_mix(hash, (unsigned char)*at);
-    break;
-  case ATTR_KIND_INTS:
-    for (int i = 0; i < attr->count; i++) fuse_kernel_mix(hash, (uint64_t)attr->ints[i]);
-    break;
-  case ATTR_KIND_FLOATS:
-    for (int i = 0; i < attr->count; i++) mix_double(hash, attr->floats[i]);
-    break;
-  default:
-    fuse_kernel_mix(hash, (uint64_t)attr->i);
-  }
-}
-
-static void mix_node(uint64_t *hash, const Node *node) {
-  fuse_kernel_mix(hash, (uint64_t)node->op);
-  mix_type(hash, &node->type);
-  for (int i = 0; i < node->attr_count; i++)
-    if (!is_decoration(node->attr[i].id)) fuse_kernel_mix_attr(hash, &node->attr[i]);
-  for (int i = 0; i < node->input_count; i++) fuse_kernel_mix(hash, (uint64_t)node->input[i]->id);
-}
-
 uint64_t kernel_hash(const Node *fused) {
-  uint64_t hash = (uint64_t)kernel_kind(fused);
-  const Attr *axes = node_attr(fused, ATTR_AXES);
-  if (axes) fuse_kernel_mix_attr(&hash, axes);
-  for (int i = 0; i < fused->input_count; i++) mix_type(&hash, &fused->input[i]->type);
-  for (int i = 0; i < fused->body->nodes.count; i++) mix_node(&hash, fused->body->nodes.at[i]);
+  uint64_t hash = node_hash(fused, is_decoration);
+  for (int i = 0; i < fused->input_count; i++) hash = hash_type(hash, &fused->input[i]->type);
+  for (int i = 0; i < fused->body->nodes.count; i++) {
+    const Node *node = fused->body->nodes.at[i];
+    hash = hash_mix(hash, node_hash(node, is_decoration));
+    for (int k = 0; k < node->input_count; k++) hash = hash_mix(hash, (uint64_t)node->input[k]->id);
+  }
   for (int i = 0; i < fused->body->roots.count; i++)
-    fuse_kernel_mix(&hash, (uint64_t)fused->body->roots.at[i].node->id);
+    hash = hash_mix(hash, (uint64_t)fused->body->roots.at[i].node->id);
   return hash;
 }
 

@@ -149,22 +149,18 @@ static Node *swapped(Graph *graph, Node *x) {
  * them, slowly. Batch dimensions become one, so that there is room for one more. NULL: too
  * large. */
 static Node *dot_as_sum(Graph *graph, const Node *old, Node **inputs) {
-  const Shape *out = &old->type.shape;
-  const Shape *left = &inputs[0]->type.shape;
-  bool ta = node_int(old, ATTR_TRANS_A, 0), tb = node_int(old, ATTR_TRANS_B, 0);
-  int64_t rows = out->dim[out->rank - 2], columns = out->dim[out->rank - 1], batch = 1;
-  int64_t depth = left->dim[left->rank - (ta ? 2 : 1)], axis = 3;
-  for (int d = 0; d + 2 < out->rank; d++) batch *= out->dim[d];
-  Shape all = shape_of(4, (int64_t[]){batch, rows, columns, depth});
+  DotForm f = dot_form(old);
+  int64_t axis = 3;
+  Shape all = shape_of(4, (int64_t[]){f.batch, f.m, f.n, f.k});
   if (!shape_is_legal(&all)) return NULL;
-  Node *a = ta ? swapped(graph, inputs[0]) : inputs[0];
-  Node *b = tb ? inputs[1] : swapped(graph, inputs[1]);
-  a = make_reshape(graph, a, shape_of(4, (int64_t[]){batch, rows, 1, depth}));
-  b = make_reshape(graph, b, shape_of(4, (int64_t[]){batch, 1, columns, depth}));
+  Node *a = f.ta ? swapped(graph, inputs[0]) : inputs[0];
+  Node *b = f.tb ? inputs[1] : swapped(graph, inputs[1]);
+  a = make_reshape(graph, a, shape_of(4, (int64_t[]){f.batch, f.m, 1, f.k}));
+  b = make_reshape(graph, b, shape_of(4, (int64_t[]){f.batch, 1, f.n, f.k}));
   Node *product = make_binary(graph, OP_MUL, a, b);
   Node *sum = make_reduce(graph, OP_SUM, product, &axis, 1);
   Node *prepared = prepare_reduce(graph, sum, product, false);
-  return make_reshape(graph, prepared ? prepared : sum, *out);
+  return make_reshape(graph, prepared ? prepared : sum, old->type.shape);
 }
 
 static Node *prepare_dot(Graph *graph, const Node *old, Node **inputs) {
@@ -189,10 +185,8 @@ static Node *find_pool(const Graph *graph, const Node *index) {
     if (node->op != OP_POOL_MAX || node->input[0] != index->input[0]) continue;
     bool same = true;
     static const AttrId window[] = {ATTR_KERNEL, ATTR_STRIDE, ATTR_PADDING};
-    for (int k = 0; k < 3; k++) {
-      const Attr *a = node_attr(node, window[k]), *b = node_attr(index, window[k]);
-      same &= a->count == b->count && !memcmp(a->ints, b->ints, sizeof *a->ints * (size_t)a->count);
-    }
+    for (int k = 0; k < 3; k++)
+      same &= attr_equal(node_attr(node, window[k]), node_attr(index, window[k]));
     if (same) return node;
   }
   return NULL;

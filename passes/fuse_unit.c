@@ -33,18 +33,13 @@ enum {
 
 int64_t fuse_elements(const Node *node) { return shape_elements(&node->type.shape); }
 
-const Node *fuse_strip_views(const Node *node) {
-  while (node->op == OP_RESHAPE) node = node->input[0];
-  return node;
-}
-
 /* Reads its operands from memory, whole. */
 static bool needs_memory(Op op) { return op_has(op, TRAIT_ALONE) || op == OP_DOT || op == OP_CONV; }
 
 bool fuse_is_widening(const Node *node) {
   if (node->op != OP_CAST || node->type.dtype != DT_F32) return false;
   DType from = node->input[0]->type.dtype;
-  return from == DT_F16 || from == DT_BF16;
+  return dtype_is_narrow(from);
 }
 
 /* What a reader of `node` reads, behind what is free. */
@@ -178,18 +173,8 @@ static Users find_users(FusePlan *plan) {
 }
 
 /* ── units ──────────────────────────────────────────────────────────────────────────────────── */
-static void fuse_unit_find_live(FusePlan *plan) {
-  const Graph *graph = plan->graph;
-  for (int i = 0; i < graph->roots.count; i++) plan->is_live[graph->roots.at[i].node->id] = true;
-  for (int i = plan->count - 1; i >= 0; i--) {
-    const Node *node = graph->nodes.at[i];
-    for (int k = 0; plan->is_live[i] && k < node->input_count; k++)
-      plan->is_live[node->input[k]->id] = true;
-  }
-}
-
 static void materialize(FusePlan *plan, const Node *node) {
-  node = fuse_strip_views(node);
+  node = node_base(node);
   if (node_is_leaf(node)) return;
   plan->is_unit[node->id] = plan->is_materialized[node->id] = true;
 }
@@ -205,7 +190,7 @@ static void find_materialized(FusePlan *plan) {
       plan->is_unit[i] = true;
     for (int k = 0; needs_memory(node->op) && k < node->input_count; k++)
       materialize(plan, node->input[k]);
-    if (node->op == OP_ASSIGN) plan->is_assigned[fuse_strip_views(node->input[0])->id] = true;
+    if (node->op == OP_ASSIGN) plan->is_assigned[node_base(node->input[0])->id] = true;
   }
 }
 
@@ -338,26 +323,15 @@ static void find_reads(ReadWalk *walk, const Node *node) {
   walk->now++;
   for (int i = 0; i < node->input_count; i++) {
     if (needs_memory(node->op))
-      add_read(walk, fuse_strip_views(node->input[i]), SCATTERED);
+      add_read(walk, node_base(node->input[i]), SCATTERED);
     else
       walk_reads(walk, node->input[i], is_reduce ? 1 : step_divisor(node, 1));
   }
 }
 
-/* Forward nodes whose values still pass through a contraction on their way to the loss. */
-static void fuse_unit_find_early(FusePlan *plan) {
-  for (int i = plan->count - 1; i >= 0; i--) {
-    const Node *node = plan->graph->nodes.at[i];
-    bool passes_on = !node->origin.is_backward && plan->is_live[i] &&
-                     (plan->is_early[i] || op_info[node->op].op_class == CLASS_CONTRACT);
-    for (int k = 0; passes_on && k < node->input_count; k++)
-      plan->is_early[node->input[k]->id] = true;
-  }
-}
-
 void fuse_choose_units(FusePlan *plan) {
-  fuse_unit_find_live(plan);
-  fuse_unit_find_early(plan);
+  plan->is_live = graph_find_live(plan->graph, plan->arena);
+  plan->is_early = graph_find_early(plan->graph, plan->is_live, plan->arena);
   find_materialized(plan);
   Users users = find_users(plan);
   ConeWalk cones = {.plan = plan, .stamp = ARENA_ARRAY(plan->arena, int, plan->count)};

@@ -71,11 +71,8 @@ static Node *make_attention(Graph *graph, const Node *old, Node **inputs) {
     operand[0] = heads_beside(graph, inputs[0]);
     operand[4] = heads_beside(graph, inputs[4]);
   }
-  Attr *attrs = ARENA_ARRAY(graph->arena, Attr, old->attr_count + 2);
-  for (int i = 0; i < old->attr_count; i++) attrs[i] = old->attr[i];
-  attrs[old->attr_count] = attr_ints(ATTR_HEADS, heads, 3);
-  attrs[old->attr_count + 1] = attr_ints(ATTR_START, start, 3);
-  return graph_node(graph, old->op, operand, old->input_count, attrs, old->attr_count + 2, NULL);
+  Attr attrs[] = {attr_ints(ATTR_HEADS, heads, 3), attr_ints(ATTR_START, start, 3)};
+  return graph_copy_with(graph, old, operand, NULL, attrs, 2);
 }
 
 static Node *make_new(Graph *graph, const Node *old, Node **inputs) {
@@ -104,15 +101,9 @@ static Node *heads_visit(Graph *fresh, const Node *old, Node **inputs, void *con
   return make_new(fresh, old, inputs);
 }
 
-static bool has_attention(const Graph *graph) {
-  for (int i = 0; i < graph->nodes.count; i++)
-    if (graph->nodes.at[i]->op == OP_ATTENTION) return true;
-  return false;
-}
-
 Graph *pass_heads(PassContext *context, Graph *graph) {
   (void)context;
-  return has_attention(graph) ? graph_rewrite(graph, heads_visit, NULL) : graph;
+  return graph_find_op(graph, OP_ATTENTION) ? graph_rewrite(graph, heads_visit, NULL) : graph;
 }
 
 /* ── joined gradients ───────────────────────────────────────────────────────────────────────── */
@@ -131,31 +122,26 @@ static Node *joined_in(const Node *concat, const int *uses) {
                                                                                         : NULL;
 }
 
-typedef struct {
-  bool *is_joined; /* by node: an attention_grad, its results, the concat of them */
-} Join;
-
+/* context, by node: an attention_grad that is joined, its results, the concat of them. */
 static Node *visit_joined(Graph *fresh, const Node *old, Node **inputs, void *context) {
-  const Join *join = context;
-  if (!join->is_joined[old->id]) return NULL;
+  const bool *is_joined = context;
+  if (!is_joined[old->id]) return NULL;
   if (old->op == OP_CONCAT || (old->op == OP_RESULT && node_int(old, ATTR_INDEX, 0) > 0))
     return inputs[0];
   if (old->op == OP_RESULT) return make_result(fresh, inputs[0], 0);
-  Attr *attrs = ARENA_ARRAY(fresh->arena, Attr, old->attr_count + 1);
-  for (int i = 0; i < old->attr_count; i++) attrs[i] = old->attr[i];
-  attrs[old->attr_count] = attr_bool(ATTR_JOINED, true);
-  return graph_node(fresh, old->op, inputs, old->input_count, attrs, old->attr_count + 1, NULL);
+  Attr joined = attr_bool(ATTR_JOINED, true);
+  return graph_copy_with(fresh, old, inputs, NULL, &joined, 1);
 }
 
 Graph *pass_heads_join(PassContext *context, Graph *graph) {
-  if (!has_attention(graph)) return graph;
-  Join join = {ARENA_ARRAY(context->scratch, bool, graph->nodes.count)};
+  if (!graph_find_op(graph, OP_ATTENTION)) return graph;
+  bool *is_joined = ARENA_ARRAY(context->scratch, bool, graph->nodes.count);
   const int *uses = graph_use_counts(graph, context->scratch);
   for (int i = 0; i < graph->nodes.count; i++) {
     const Node *node = graph->nodes.at[i], *grad = joined_in(node, uses);
     if (!grad) continue;
-    join.is_joined[i] = join.is_joined[grad->id] = true;
-    for (int k = 0; k < 3; k++) join.is_joined[node->input[k]->id] = true;
+    is_joined[i] = is_joined[grad->id] = true;
+    for (int k = 0; k < 3; k++) is_joined[node->input[k]->id] = true;
   }
-  return graph_rewrite(graph, visit_joined, &join);
+  return graph_rewrite(graph, visit_joined, is_joined);
 }

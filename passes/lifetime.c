@@ -59,12 +59,6 @@ Lifetimes lifetimes_of(const Graph *graph, Arena *arena) {
 }
 
 /* ── overwriting an operand ─────────────────────────────────────────────────────────────────── */
-static void mark_read(const Node *node, bool *read) {
-  if (read[node->id]) return;
-  read[node->id] = true;
-  for (int i = 0; i < node->input_count; i++) mark_read(node->input[i], read);
-}
-
 bool lifetime_may_overwrite(const Node *fused, int index, const Node *base) {
   enum { MANY = 1024 };
   if (fused->op == OP_PUT) /* what it leaves as it is it does not touch */
@@ -83,7 +77,8 @@ bool lifetime_may_overwrite(const Node *fused, int index, const Node *base) {
     return false;
   bool elsewhere[MANY] = {false}; /* is it read at an index other than the result's? */
   bool read[MANY] = {false};      /* by this result, and so loaded before it is stored */
-  mark_read(body->roots.at[index].node, read);
+  read[body->roots.at[index].node->id] = true;
+  graph_mark_inputs(body, read);
   for (int i = body->nodes.count - 1; i >= 0; i--) {
     const Node *node = body->nodes.at[i];
     bool moves = op_info[node->op].op_class != CLASS_POINTWISE || elsewhere[i];

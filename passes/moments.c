@@ -20,13 +20,6 @@ static bool is_of_contraction(const Node *x) {
   return op_info[x->op].op_class == CLASS_CONTRACT;
 }
 
-static bool is_same_axes(const Attr *a, const Attr *b) {
-  if (a->count != b->count) return false;
-  for (int i = 0; i < a->count; i++)
-    if (a->ints[i] != b->ints[i]) return false;
-  return true;
-}
-
 /* Columns, of several elements: the last dimension stays. */
 static bool is_by_columns(const Node *sum) {
   const Shape *all = &sum->input[0]->type.shape, *kept = &sum->type.shape;
@@ -48,7 +41,7 @@ static bool find_moments(const Node *squares, Moments *out) {
   if (!total) return false;
   *out = (Moments){mean, squares};
   return total->input[0] == x && is_of_contraction(x) && is_by_columns(total) &&
-         is_same_axes(node_attr(total, ATTR_AXES), node_attr(squares, ATTR_AXES));
+         attr_equal(node_attr(total, ATTR_AXES), node_attr(squares, ATTR_AXES));
 }
 
 typedef struct {

@@ -243,14 +243,10 @@ static bool visit_contraction(Precision *p, const Node *node) {
   }
   bool is_last = node->origin.is_backward && !p->reaches[node->id];
   bool is_summed = is_last || p->is_pending[node->id];
-  Attr *attrs = ARENA_ARRAY(p->fresh->arena, Attr, node->attr_count + 1);
-  if (node->attr_count) memcpy(attrs, node->attr, sizeof *attrs * (size_t)node->attr_count);
-  attrs[node->attr_count] = (Attr){.id = ATTR_RESULT, .i = DT_F32};
+  Attr result = attr_int(ATTR_RESULT, DT_F32);
   Type type = {is_summed ? DT_F32 : narrow, node->type.shape};
   Node **inputs = operands(p, node, narrow);
-  p->fresh->origin = node->origin;
-  Node *made =
-      graph_node(p->fresh, node->op, inputs, 2, attrs, node->attr_count + is_summed, &type);
+  Node *made = graph_copy_with(p->fresh, node, inputs, &type, &result, is_summed);
   const char *rest = is_last     ? ", its f32 sums are a gradient"
                      : is_summed ? ", its f32 sums meet a bias"
                                  : "";

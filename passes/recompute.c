@@ -32,11 +32,11 @@ static bool is_backward(const Node *node) {
 static int64_t elements(const Node *node) { return shape_elements(&node->type.shape); }
 
 static double contraction_work(const Node *node) {
-  const Shape *x = &node->input[0]->type.shape, *w = &node->input[1]->type.shape;
+  const Shape *w = &node->input[1]->type.shape;
   double count = (double)elements(node);
   switch (node->op) {
   case OP_DOT:
-    return 2 * count * (double)x->dim[node_int(node, ATTR_TRANS_A, 0) ? x->rank - 2 : x->rank - 1];
+    return 2 * count * (double)dot_form(node).k;
   case OP_CONV:
     return 2 * count * (double)(w->dim[1] * w->dim[2] * w->dim[3]);
   case OP_ATTENTION: { /* scores and their product with v; a causal one makes half of them */
@@ -113,22 +113,8 @@ const char *recompute_describe(const Graph *graph, Arena *arena) {
 }
 
 /* ── candidates and groups ──────────────────────────────────────────────────────────────────── */
-static void recompute_find_live(RecomputePlan *plan) {
-  const Graph *graph = plan->graph;
-  for (int i = 0; i < graph->roots.count; i++) plan->is_live[graph->roots.at[i].node->id] = true;
-  for (int i = plan->count - 1; i >= 0; i--)
-    for (int k = 0; plan->is_live[i] && k < graph->nodes.at[i]->input_count; k++)
-      plan->is_live[graph->nodes.at[i]->input[k]->id] = true;
-}
-
 static void recompute_find_early(RecomputePlan *plan) {
-  for (int i = plan->count - 1; i >= 0; i--) {
-    const Node *node = plan->graph->nodes.at[i];
-    bool passes_on = plan->is_live[i] && !node->origin.is_backward &&
-                     (plan->is_early[i] || op_info[node->op].op_class == CLASS_CONTRACT);
-    for (int k = 0; passes_on && k < node->input_count; k++)
-      plan->is_early[node->input[k]->id] = true;
-  }
+  plan->is_early = graph_find_early(plan->graph, plan->is_live, plan->arena);
   for (int i = 0; i < plan->count; i++) {
     const Node *node = plan->graph->nodes.at[i];
     if (is_side_product(node)) plan->is_early[i] = plan->is_early[node->input[0]->id];
@@ -344,14 +330,12 @@ Graph *pass_recompute(PassContext *context, Graph *graph) {
   RecomputePlan plan = {.arena = arena,
                         .graph = graph,
                         .count = count,
-                        .is_live = ARENA_ARRAY(arena, bool, count),
-                        .is_early = ARENA_ARRAY(arena, bool, count),
+                        .is_live = graph_find_live(graph, arena),
                         .is_read = ARENA_ARRAY(arena, bool, count),
                         .is_fixed = ARENA_ARRAY(arena, bool, count),
                         .group_of = ARENA_ARRAY(arena, int, count),
                         .place = ARENA_ARRAY(arena, int, count),
                         .is_recomputed = ARENA_ARRAY(arena, bool, count)};
-  recompute_find_live(&plan);
   recompute_find_early(&plan);
   recompute_make_groups(&plan, setting);
   recompute_find_readers(&plan);

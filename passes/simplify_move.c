@@ -205,9 +205,7 @@ static Node *concat_of_casts(Graph *graph, Node *node) {
     if (part->op != OP_CAST || part->input[0]->type.dtype != A->input[0]->type.dtype) return NULL;
     parts[k] = part->input[0];
   }
-  Node *both =
-      graph_node(graph, OP_CONCAT, parts, node->input_count, node->attr, node->attr_count, NULL);
-  return make_cast(graph, both, node->type.dtype);
+  return make_cast(graph, graph_copy_as(graph, node, parts, NULL), node->type.dtype);
 }
 static Node *concat_constant(Graph *graph, Node *node) {
   double c;

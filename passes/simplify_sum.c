@@ -109,13 +109,10 @@ static Node *sum_of_deviations(Graph *graph, Node *node) {
   const Node *total = mean->input[0];
   const Attr *axes = node_attr(node, ATTR_AXES), *other = node_attr(total, ATTR_AXES);
   double c, count = 1;
-  if (total->input[0] != x->input[0] || axes->count != other->count ||
+  if (total->input[0] != x->input[0] || !attr_equal(axes, other) ||
       !match_const(mean->input[1], &c))
     return NULL;
-  for (int i = 0; i < axes->count; i++) {
-    if (axes->ints[i] != other->ints[i]) return NULL;
-    count *= (double)x->type.shape.dim[axes->ints[i]];
-  }
+  for (int i = 0; i < axes->count; i++) count *= (double)x->type.shape.dim[axes->ints[i]];
   if (fabs((mean->op == OP_MUL ? c * count : c / count) - 1) > 1e-12) return NULL;
   return make_const(graph, node->type.dtype, node->type.shape, 0);
 }

@@ -5,12 +5,10 @@
  * casts are pointwise and fuse). */
 #include "passes/pass.h"
 
-static bool is_narrow(DType dtype) { return dtype == DT_F16 || dtype == DT_BF16; }
-
 static bool is_concerned(const Node *node) {
   if (op_info[node->op].op_class != CLASS_CONTRACT || node_has_results(node)) return false;
   for (int i = 0; i < node->input_count; i++)
-    if (is_narrow(node->input[i]->type.dtype)) return true;
+    if (dtype_is_narrow(node->input[i]->type.dtype)) return true;
   return false;
 }
 
@@ -26,7 +24,7 @@ static Node *widen_visit(Graph *fresh, const Node *old, Node **inputs, void *con
   if (!is_concerned(old)) return NULL;
   Node **wide = ARENA_ARRAY(fresh->arena, Node *, old->input_count);
   for (int i = 0; i < old->input_count; i++)
-    wide[i] = is_narrow(inputs[i]->type.dtype) && !reads_narrow(old)
+    wide[i] = dtype_is_narrow(inputs[i]->type.dtype) && !reads_narrow(old)
                   ? make_cast(fresh, inputs[i], DT_F32)
                   : inputs[i];
   Attr *attrs = ARENA_ARRAY(fresh->arena, Attr, old->attr_count + 1);

@@ -121,7 +121,7 @@ defect("column-short-part", "codegen/host_column.c", "to = emit_min(e, emit_add(
 defect("column-extreme", "codegen/host_column.c", "all->at[extreme].value = load_buffer(column, extreme, local);",
        "(void)local, all->at[extreme].value = load_buffer(column, extreme, place);", "py test/num/ops.py")
 defect("column-slot", "codegen/host_column.c", "(int64_t)i * column->parts * sums * 8", "(int64_t)i * sums * 8", "py test/num/ops.py")
-defect("argmax-depth", "codegen/host_reduce.c", "all->node_depth[node->id] = depth + 1;", "all->node_depth[node->id] = depth;", "py test/num/ops.py")
+defect("argmax-depth", "codegen/reductions.c", "DT_I32, stage + 1, extreme", "DT_I32, stage, extreme", "py test/num/ops.py")
 
 # ── codegen: the GPU, run by the simulator ──
 defect("row-parts", "codegen/nvptx_row.c", "for (int mask = lanes / 2; mask >= 1; mask /= 2)", "for (int mask = lanes / 2; mask > 1; mask /= 2)", "unit codegen_nvptx")
