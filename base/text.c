@@ -67,7 +67,7 @@ const char *text_error(int error) {
   return error == TEXT_IRREGULAR ? "it is no regular file" : strerror(error);
 }
 
-/* What the caller of the program has opened, such as a shell's <(…), waits for nobody. */
+/* What the caller of the program has opened, such as a shell's <(…), does not make us wait. */
 static bool is_open_already(const char *path) {
   return !strcmp(path, "/dev/stdin") || !strncmp(path, "/dev/fd/", 8) ||
          !strncmp(path, "/proc/self/fd/", 14);
@@ -114,8 +114,9 @@ static void append_host(Text *name) {
   text_printf(name, ".%s.%d", host, (int)getpid());
 }
 
-/* The last temporary files, for an end that comes without a return to who made them. Their names
- * are nobody else's, so one that has been renamed or removed since does no harm here. */
+/* The last temporary files, for an end of the program that does not return to the functions that
+ * made them. No other process uses their names, so one that has been renamed or removed since does
+ * no harm here. */
 enum { PENDING = 32, LONGEST_PATH = 4096 };
 static struct {
   char path[LONGEST_PATH];

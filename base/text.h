@@ -31,8 +31,8 @@ int text_write_all(int fd, const void *bytes, size_t count);
  * the like; the temporary file is then removed). */
 int text_write_file(const char *path, const void *bytes, size_t count);
 /* For files that cannot be written straight: a new one beside `path`, under a name (host, process,
- * a random number) that is nobody else's, appended to *temporary. Returns 0, an errno value, or
- * TEXT_IRREGULAR: what has that name now is a device, a pipe or the like, which a rename would
+ * a random number) that no other process uses, appended to *temporary. Returns 0, an errno value,
+ * or TEXT_IRREGULAR: what has that name now is a device, a pipe or the like, which a rename would
  * replace. text_error has words for all of them. */
 int text_open_beside(const char *path, Text *temporary, int *fd);
 /* Before an end without memory (memory.h): removes such files that are still under way; of this

@@ -1,7 +1,7 @@
 /* codegen: the back end's one path: open the target, lower both graphs, then link, optimise and
- * emit what they became. That is nearly all of a compilation's time, so the kernels are dealt out
- * to several modules, which threads take one after the other. Invariant: the number of modules and
- * what is in each depend on the program only, and the artifact has them in order. */
+ * emit what they became. That is nearly all of a compilation's time, so the kernels are distributed
+ * over several modules, which threads take one after the other. Invariant: the number of modules
+ * and what is in each depend on the program only, and the artifact has them in order. */
 #include "codegen/codegen.h"
 #include "base/memory.h"
 #include "base/clock.h"

@@ -1,8 +1,8 @@
-/* emit_check: ftc --check-memory. Every load and store that the emitter makes on the CPU is asked
- * whether its element is one of the tensor's, or of the buffer's on the stack, before it is made,
- * and what a row kernel has kept is compared with the same value computed anew; if something is
- * wrong, the program ends with a sentence and exit code 3. Kernels in C (products, attention) are
- * not asked, nor is PTX, which the simulator checks. */
+/* emit_check: ftc --check-memory. On the CPU every load and store of generated code is preceded by
+ * a check that its element is inside of the tensor, or of the buffer on the stack, and what a row
+ * kernel has kept is compared with the same value computed anew; if something is wrong, the program
+ * ends with a sentence and exit code 3. Kernels in C (products, attention) are not checked, nor is
+ * PTX, which the simulator checks. */
 #include "codegen/emit_private.h"
 
 typedef struct EmitExtent {

@@ -1,4 +1,5 @@
-/* emit_memory: how elements of each type lie in memory and in registers, and the way between. */
+/* emit_memory: the form that elements of each type have in memory and in registers, and loads and
+ * stores between the two. */
 #include "codegen/emit_private.h"
 
 LLVMTypeRef emit_register_type(Emitter *emitter, DType dtype) {

@@ -1,4 +1,4 @@
-/* emit_private: what the files of the emitter share with each other and with nobody else. */
+/* emit_private: what the files of the emitter share. Private to codegen/emit*.c. */
 #ifndef FT_CODEGEN_EMIT_PRIVATE_H
 #define FT_CODEGEN_EMIT_PRIVATE_H
 #include "codegen/emit.h"

@@ -14,7 +14,7 @@ typedef struct {
   Module *module;
   Arena *scratch;
   const Node *node;
-  const Graph *body; /* NULL for what stands alone */
+  const Graph *body; /* NULL: the node is not fused */
   const char *name;
   const int *alias;
   Domain domain;

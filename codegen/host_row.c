@@ -1,7 +1,7 @@
 /* host_row: one work item is one row: the reduced dimensions, which are the last. Each pass over
  * the row accumulates the reductions of its depth; a last pass stores what has the domain's shape.
- * Dear values that several passes need are kept in a buffer on the stack while the row is short;
- * but only those that all passes read at the row's own index (own_index.h). */
+ * Expensive values that several passes need are kept in a buffer on the stack while the row is
+ * short; but only those that all passes read at the row's own index (own_index.h). */
 #include "codegen/host_private.h"
 #include "codegen/own_index.h"
 

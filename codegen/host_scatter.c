@@ -1,8 +1,8 @@
-/* host_scatter: what writes to places that a value tells.
+/* host_scatter: kernels that write at indices that they read.
  *
- * scatter_add, the gradient of gather: a work item owns a block of columns of the
- * whole table: it clears them and adds the updates in order, so no two threads write one element
- * and the order of the sums is always the same.
+ * scatter_add, the gradient of gather: a work item owns a block of columns of the whole table. It
+ * clears them and adds the updates in order, so no two threads write one element and the order of
+ * the sums is always the same.
  *
  * put: the part that is new; all else is in the result already, where memplan has placed it over
  * the base, or lowering has copied it. A work item is a row of the part. */

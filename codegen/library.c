@@ -11,7 +11,7 @@ enum { MAX_INTS = 20 };
 typedef struct {
   Arena *arena;
   const Node *node;
-  const Graph *body; /* NULL: the product stands alone */
+  const Graph *body; /* NULL: the product is not fused */
   const Node *product;
   int operand[2]; /* positions among the node's inputs */
   CallAct act;

@@ -204,7 +204,7 @@ static int library_pairs_sums_of(const Pairing *p, const PlanStep *call, int sum
   return !call_value(call, "tb") && is_same_place(p, call->args[1], summed) ? 2 : 0;
 }
 
-/* The call with sums of an operand besides. */
+/* The call that also makes the sums of an operand. */
 static PlanStep with_sums(const Pairing *p, const PlanStep *bare, int of, int sums) {
   PlanStep call = copy_call(p, bare);
   int *args = ARENA_ARRAY(p->arena, int, 4);

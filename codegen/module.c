@@ -44,7 +44,7 @@ void module_parameter(Module *module, LLVMValueRef function, int parameter, cons
   add_enum_attribute(module, function, (unsigned)parameter + 1, name, value);
 }
 
-/* The same for all functions of the module, whoever made them. */
+/* The same for all functions of the module, generated or from kernels/. */
 static void set_target_attributes(Module *module, LLVMValueRef function) {
   static const char *const foreign[] = {"target-cpu",
                                         "target-features",

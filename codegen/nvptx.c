@@ -1,5 +1,5 @@
-/* nvptx: places, widths and reductions by stages, which all GPU skeletons use, and the door to
- * them. */
+/* nvptx: what all GPU skeletons use (indices, widths of accesses, stages of reductions), and the
+ * function that chooses one of them for a node. */
 #include "codegen/nvptx_private.h"
 #include "passes/fuse.h"
 #include <string.h>

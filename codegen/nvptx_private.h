@@ -12,7 +12,7 @@ enum { WARP = 32, PTX_CALL_KERNEL = 71 };
 
 typedef struct {
   Module *module;
-  const Node *node; /* fused, or a contraction or scatter_add that stands alone */
+  const Node *node; /* fused, or a contraction or scatter_add */
   const char *name;
   const int *alias;
   Kernel *out;

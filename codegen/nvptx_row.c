@@ -74,7 +74,7 @@ static LLVMValueRef group_at(Row *r, LLVMValueRef chunk, LLVMValueRef *valid) {
   return entry_min(entry, group, last);
 }
 
-/* The index of element `e` of a group, in the row at hand. */
+/* The index of element `e` of a group, in the current row. */
 static Index element_index(Row *r, LLVMValueRef group, int e) {
   Index index = r->row_index;
   entry_push_digits(&r->entry, &r->domain, true, group, r->width, e, &index);
@@ -315,7 +315,7 @@ static void keep_shared(Row *r, LLVMValueRef *group) {
   if (r->team < entry->threads && entry->threads > WARP) entry_barrier(entry);
 }
 
-/* Everything for the rows that the block has at hand. */
+/* Everything for the rows that the block works on now. */
 static void do_rows(Row *r, LLVMValueRef *group) {
   Entry *entry = &r->entry;
   r->row_index = (Index){0};

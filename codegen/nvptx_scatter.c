@@ -1,4 +1,4 @@
-/* nvptx_scatter: what writes to places that a value tells.
+/* nvptx_scatter: kernels that write at indices that they read.
  *
  * scatter_add, the gradient of gather: kernels/scatter_ptx.h, specialised. The sums are in the
  * order of the updates, without atomics, so that the bits never change.

@@ -1,6 +1,7 @@
 /* nvptx_sums: reductions over the columns of a convolution's result that its own kernel makes
- * (kernels/gemm_columns.h): what each element adds to a thread's numbers, and what becomes of those
- * of all rows, in a second launch. Invariant: a number's place is the same in all of them. */
+ * (kernels/gemm_columns.h): what an element contributes to the partial sums of a thread, and how a
+ * second launch combines those of all rows. Invariant: a partial sum has the same number in
+ * both. */
 #include "codegen/nvptx_sums.h"
 #include "codegen/nvptx_callback.h"
 #include <stdio.h>

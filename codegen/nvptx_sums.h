@@ -9,7 +9,7 @@ void nvptx_sums_collect(Contract *c);
 int nvptx_sums_numbers(const Contract *c); /* of a column */
 /* Bytes for those of all tiles. */
 int64_t nvptx_sums_workspace(const Contract *c);
-/* Constants, and what becomes of a column's numbers. */
+/* Constants, and the function that finishes a column's sums. */
 void nvptx_sums_define(Contract *c);
 /* In callbacks: adds what the epilogue makes at `index`, the thread's column `lane`, to its
  * numbers; or makes it their shift. */

@@ -1,9 +1,9 @@
-/* nvptx_transpose: loop kernels of which a part lies in another order, the fastest dimension of the
- * one being another's of the other. A block takes a tile of both: first all threads compute what is
- * transposed in its own order, side by side, into shared memory; then, behind a barrier, the
- * results in theirs. So both ways move whole lines of memory, in accesses of 16 bytes where the
- * extents permit. Transposes that turn the tile another way than the first one found are read
- * element by element.
+/* nvptx_transpose: loop kernels that read part of their operands transposed: the fastest dimension
+ * of those is not that of the results. A block takes a tile of both dimensions: first all threads
+ * compute the transposed part in its own order, side by side, into shared memory; then, behind a
+ * barrier, the results in theirs. So both ways move whole lines of memory, in accesses of 16 bytes
+ * where the extents permit. Only one transposition of a kernel is done so, the first one found;
+ * others are read element by element.
  *
  * In shared memory a column is `pitch` rows, a number that makes the threads of a warp meet
  * different banks in both orders: eight of them side by side, four lines, do so with any odd one.

@@ -1,5 +1,5 @@
-/* own_index: see own_index.h. Readers stand behind what they read, so one walk from the end of the
- * body to its beginning knows all readers of a node when it comes to it. */
+/* own_index: see own_index.h. Nodes are in topological order, so one walk from the end of the body
+ * to its beginning knows all readers of a node when it comes to it. */
 #include "codegen/own_index.h"
 #include "passes/fuse.h"
 

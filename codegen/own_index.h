@@ -2,10 +2,10 @@
  *
  * A skeleton asks for the roots and for the inputs of reductions at an index of the domain, its own
  * one. Pointwise ops and views hand it on as it is; everything else (a transpose, a slice, a
- * broadcast, a window ...) reads its inputs at an index that it makes from it. Who keeps a value in
- * order to answer for it later, in a buffer of its row or a tile, knows it at the own index only:
- * it may keep what is read nowhere else, and nothing more. That two shapes have equally many
- * elements says nothing about it. */
+ * broadcast, a window ...) reads its inputs at an index that it makes from it. A
+ * skeleton that keeps a value for later, in a buffer of its row or in a tile, has it at its own
+ * index only: so it may keep only values that are read at no other. That two shapes have equally
+ * many elements says nothing about it. */
 #ifndef FT_CODEGEN_OWN_INDEX_H
 #define FT_CODEGEN_OWN_INDEX_H
 #include "ir/graph.h"

@@ -1,4 +1,4 @@
-/* select: see select.h. A call takes along a bias over the last dimension and a relu; any other
+/* select: see select.h. A call does a bias over the last dimension and a relu, too; any other
  * epilogue is a loop of ours over the call's output, in place. This is the one place where a GEMM
  * of our own (kernels/gemm_x86.c) with a generated epilogue is chosen instead. */
 #include "codegen/select.h"
@@ -9,8 +9,8 @@
 enum { MAX_INTS = 20 };
 
 typedef struct {
-  HostKernel *kernel; /* NULL where only the call is asked for */
-  const Graph *body;  /* of the kernel's node; NULL: the contraction stands alone */
+  HostKernel *kernel; /* NULL where only the call is wanted */
+  const Graph *body;  /* of the kernel's node; NULL: the contraction is not fused */
   const Node *contraction;
   int argument[2];        /* the positions of its operands among the kernel's */
   const Node *covered;    /* the node of the body whose value the call produces */
@@ -18,7 +18,7 @@ typedef struct {
   bool has_relu;
 } Choice;
 
-/* ── recognising what the call takes along ──────────────────────────────────────────────────── */
+/* ── recognising what the call does too ─────────────────────────────────────────────────────── */
 static int uses_of(const Graph *body, const Node *node) {
   int uses = 0;
   for (int i = 0; i < body->nodes.count; i++)

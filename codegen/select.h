@@ -1,5 +1,5 @@
-/* select: how a contraction is done on the CPU: which library call or kernel of ours, and what of
- * its epilogue the call takes along. */
+/* select: how a contraction is done on the CPU: which library call or kernel of ours, and which
+ * part of its epilogue the call does. */
 #ifndef FT_CODEGEN_SELECT_H
 #define FT_CODEGEN_SELECT_H
 #include "codegen/host_private.h"

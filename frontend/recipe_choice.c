@@ -161,7 +161,8 @@ static bool is_chosen(Builder *b, const char *key, const char *name) {
   return strcmp(setting_text(b->program->settings, key), name) == 0;
 }
 
-/* A setting that nobody has set gets the value that the row says, or with it the table's own. */
+/* A setting that the program does not set gets the value that the row says, or with it the table's
+ * own. */
 static bool set_defaults(Builder *b, const OptimizerInfo *row, bool is_chosen_one) {
   SettingValue *values = b->program->settings;
   char *list = arena_strdup(b->arena, row->defaults), *rest = NULL;

@@ -4,7 +4,7 @@
  * made by tensor_node, and that asks here, so these rules are all there are:
  *
  *   element by element  the operands' weight; those without one have no say. Two different ones
- *                       are refused, for nobody knows which of both is meant
+ *                       are refused, for it is not known which of both is meant
  *   moves               the weight moves along; what pad and concat add counts once
  *   reductions          take in what counts, and use the weight up: the result has none
  *   products, windows   are refused: they mix what counts with what does not

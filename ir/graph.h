@@ -230,7 +230,7 @@ const Node *node_base(const Node *node);
 /* A param's order in memory; view.rank 0: row-major. And the shape that files have. */
 Storage node_storage(const Node *param);
 Shape node_file_shape(const Node *param);
-/* What an attention or attention_grad node computes. is_beside: heads lie beside one another in
+/* What an attention or attention_grad node computes. is_beside: heads are side by side in
  * rows of features, the first of q, k and v at start. */
 typedef struct {
   int64_t batch, heads, groups, rows, keys, features, values;

@@ -103,7 +103,7 @@ static bool check_apart_mask(Infer *in, int q) {
   return check_mask(in, q, &scores);
 }
 
-/* ── heads beside one another ────────────────────────────────────────────────────────────────── */
+/* ── heads side by side ──────────────────────────────────────────────────────────────────────── */
 /* The attributes heads and start, and whether q, k and v have what they say; shape: of the scores
  * and so of the mask, [B,H,T,S]. */
 static bool check_beside(Infer *in, int at, Shape *scores) {

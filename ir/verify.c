@@ -1,6 +1,6 @@
 /* verify: is this graph what its stage promises? Checks structure first (so that later checks may
  * follow pointers), then types by inferring them again, then what the stage allows. A message names
- * the graph and the node: it is for whoever writes a pass or a .ftir file. */
+ * the graph and the node: it is for people who write passes or .ftir files. */
 #include "ir/verify.h"
 #include "base/lookup.h"
 #include <string.h>

@@ -7,7 +7,7 @@
 #include <limits.h>
 #include <string.h>
 
-/* Owners are node ids, or: what the byte held before the step; nothing that anyone may read. */
+/* Owners are node ids, or: what the byte held before the step; nothing that may be read. */
 enum { OWNER_INITIAL = -1, OWNER_NONE = -2 };
 
 typedef struct {

@@ -5,9 +5,9 @@
  * are joined: a 7x7 window of 3 channels, 147 steps, becomes one of 7x4 places of 8, 224 steps.
  * Where the stride is no multiple of the places joined, one place is padded to 16 bytes.
  *
- * Windows then begin at a multiple of the places joined: what is in front, and behind, are zeros of
- * the weight. Every product that is added is 0; what gradients have for zeros is cut off. The pass
- * adds pad, reshape and slice only, which fuse with whoever makes the image. */
+ * Windows then begin at a multiple of the places joined, so the weight gets zeros in front and
+ * behind. They add products of 0 only, and what gradients have for them is cut off. The pass adds
+ * pad, reshape and slice only, which fuse with the producer of the image. */
 #include "passes/pass.h"
 
 enum { COPY_BYTES = 16 };

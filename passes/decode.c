@@ -34,7 +34,7 @@ typedef struct {
   int64_t window, width, texts;     /* T, new positions, N */
   bool *depends;                    /* by old node: on the tokens */
   Part *part;                       /* by old node that depends: its part */
-  VEC(Factors) wanted;              /* parts that were asked for; their numbers in: */
+  VEC(Factors) wanted;              /* factors that were needed; the forms of `values` */
   Forms values;                     /* by old node that does not depend */
   Node *position, *index, *visible; /* i64[], i64[width], bool[1,1,width,T] */
   int attentions;
@@ -174,7 +174,7 @@ static Node *decode_input(Decode *d, const Node *old, int k, const Factors *want
   return decode_refuse(d, old, "mixes positions or samples");
 }
 
-/* All inputs are made of the same, but for the size of dimension `except` (-1: none). */
+/* All inputs have the same factors, but for the size of dimension `except` (-1: none). */
 static Node *alike(Decode *d, const Node *old, int except, Factors *out) {
   Node **inputs = ARENA_ARRAY(d->arena, Node *, old->input_count);
   for (int i = 0; i < old->input_count; i++)

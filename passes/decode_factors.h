@@ -1,4 +1,4 @@
-/* decode_factors: what each dimension of a value is made of, where a graph is cut down to a
+/* decode_factors: the factors of each dimension of a value, where a graph is cut down to a
  * few samples and positions: of the batch, of the positions along the text, and of plain sizes,
  * row-major. [B*T, D] of a reshaped [B, T, D] is (batch B, place T) and (plain D). Invariant: no
  * factor has size 1, and no two plain ones stand side by side in a dimension, so equal meanings

@@ -1,7 +1,7 @@
 /* fuse: groups the nodes of a step into kernels, as fuse.h promises them to code generation.
  *
  *   fuse_prepare  reductions become rows or columns
- *   fuse_unit     which values are computed once, which are pulled into every reader
+ *   fuse_unit     which values are computed once, and which in every kernel that reads them
  *   fuse_group    which of the former share a kernel
  *   fuse_body     the kernels' bodies and the new graph
  *

@@ -1,8 +1,8 @@
 /* fuse: what a kernel is. The contract between the fuse pass and code generation.
  *
  * After fuse a graph holds leaves, `fused` nodes with their `result`s, contractions and scatter_add
- * that stand alone, `pack`, `assign`, and reshapes (views: no kernel). Everything else is in
- * bodies.
+ * outside of bodies, each a kernel or a library call of its own, `pack`, `assign`, and reshapes
+ * (views: no kernel). Everything else is in bodies.
  *
  * A `fused` node has a body graph: leaves ARG{index} (operand of the fused node), CONST, IOTA;
  * roots of kind ROOT_RESULT, in order, are the outputs; `result{index}` nodes project them, also

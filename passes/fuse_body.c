@@ -1,10 +1,11 @@
-/* fuse_body: writes the fused graph. Leaves first, then every group in an order in which what it
- * reads comes before it: else where its first member stands, or, in backward, its last, because
- * what a kernel of several layers' gradients reads may be recomputed for it, layer by layer. A body
- * is made by pulling from the results: the value of a node, laid out as some shape of equally many
- * elements (the domain D, its reduced shape, or the node's own shape where it is read in another
- * order). Views and broadcasts are re-expressed in D wherever their dimensions allow it, so that in
- * most bodies every node has shape D or the reduced shape. */
+/* fuse_body: writes the fused graph: leaves first, then the groups, each behind those that it
+ * reads. Where that leaves a choice, a group stands where its first member stood, but in backward
+ * where its last one did, because what a kernel of several layers' gradients reads may be
+ * recomputed for it, layer by layer. A body is made by pulling from the results: the value of a
+ * node, laid out as some shape of equally many elements (the domain D, its reduced shape, or the
+ * node's own shape where it is read in another order). Views and broadcasts are re-expressed in D
+ * wherever their dimensions allow it, so that in most bodies every node has shape D or the reduced
+ * shape. */
 #include "passes/fuse_plan.h"
 #include <string.h>
 
@@ -15,9 +16,9 @@ typedef struct {
   int before; /* views: the one of the same value made before; -1: none */
 } Made;
 
-enum { MOST_RESULTS = 3 }; /* of a node that stands alone */
+enum { MOST_RESULTS = 3 }; /* of a node outside of all bodies */
 
-/* A group in work: its next member, and that one's next read. */
+/* A group that is being written: its next member, and that one's next read. */
 typedef struct {
   int group, member, read;
 } Visit;
@@ -29,9 +30,9 @@ typedef struct {
   bool *is_done;   /* by group */
   VEC(Made) views; /* in fresh: reshapes of values */
   VEC(int) viewed; /* by node of fresh: the last of its views; -1: none */
-  Node *(*results)[MOST_RESULTS]; /* by node of the prepared graph that stands alone */
+  Node *(*results)[MOST_RESULTS]; /* by node of the prepared graph, outside of bodies */
   VEC(Visit) visits;
-  /* the body in work */
+  /* of the body that is being written: */
   Graph *body;
   int group;
   Shape domain, reduced;
@@ -168,7 +169,7 @@ static Node *pull(Emit *emit, const Node *node, Shape shape) {
   for (int i = 0; i < emit->made.count; i++)
     if (emit->made.at[i].node == node->id && shape_equal(&emit->made.at[i].shape, &shape))
       return emit->made.at[i].made;
-  const Origin before = emit->body->origin; /* of who reads it */
+  const Origin before = emit->body->origin; /* that of its reader */
   emit->body->origin = node->origin;
   Node *made = pull_new(emit, node, shape);
   if (!made) made = pull_viewed(emit, node, shape);
@@ -228,7 +229,7 @@ static const char *kind_text(const FuseGroup *group, const Node *contract) {
   }
 }
 
-/* "row_exp_sum": the kind and the ops of the results, for whoever reads a dump or a profile. */
+/* "row_exp_sum": the kind and the ops of the results, as a dump or a profile shows it. */
 static const char *kernel_name(Emit *emit, const FuseGroup *group, const char *kind) {
   enum { NAMED = 4 };
   const char *name = kind;
@@ -305,7 +306,7 @@ static void separate_pack(Emit *emit, const Node *node, Node **inputs) {
   }
 }
 
-/* Where the result of a node that stands alone is noted: it has one place, however many nodes of
+/* Where the result of a node outside of bodies is noted: it has one place, however many nodes of
  * the step project it. */
 static Node **place_of_result(const Emit *emit, const Node *result) {
   return &emit->results[result->input[0]->id][node_int(result, ATTR_INDEX, 0)];

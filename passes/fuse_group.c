@@ -1,7 +1,7 @@
 /* fuse_group: which units share a kernel. Every unit begins as a group of its own; then pairs of
- * groups are merged, the pair that saves most bytes first, in rounds: what goes for nothing with a
- * contraction (bias, activation); rows; column reductions with the pointwise work that feeds them;
- * other epilogues; the rest.
+ * groups are merged, the pair that saves most bytes first, in rounds: what costs nothing in a
+ * contraction's epilogue (bias, activation); rows; column reductions with the pointwise work that
+ * feeds them; other epilogues; the rest.
  *
  * A merge is legal if the union has one domain, if every read inside of it is one that its kind of
  * kernel can do (the same element; in rows also the row's value), if no path leads from the union

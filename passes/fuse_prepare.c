@@ -5,7 +5,8 @@
  * is neither, such as the sums of a batch norm over N, H and W of NCHW, is done in two stages: the
  * trailing axes first. A reduction of many elements to few is split in two, so that there is work
  * for every thread, by a view of its input as [.., parts, part, ..]. A relu in front of a max
- * pooling takes its mask behind it. What backward's products want widened is widened for them. */
+ * pooling has its mask behind the pooling in backward. Operands that backward's products read as
+ * f32 are widened for them. */
 #include "passes/fuse_plan.h"
 #include "ir/match.h"
 #include <string.h>

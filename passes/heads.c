@@ -1,8 +1,8 @@
-/* heads: attention reads its heads where a model has them: beside one another in rows
- * of features, even where q, k and v are parts of one tensor, and leaves its result so. What a
- * model writes with transposes and slices around attention then needs no copies; the simplify pass
- * behind this one cancels the transposes. heads_join, behind that, lets the gradients of q, k and v
- * that are only put together be written side by side. */
+/* heads: attention reads its heads as a model has them, side by side in rows of features, even
+ * where q, k and v are parts of one tensor, and writes its result in the same order. What a model
+ * writes with transposes and slices around attention then needs no copies; the simplify pass behind
+ * this one cancels the transposes. heads_join, behind that, lets the gradients of q, k and v that
+ * are only put together be written side by side. */
 #include "passes/pass.h"
 
 enum { B, T, FEATURES };
@@ -53,7 +53,7 @@ static Node *whole_rows(Graph *graph, Node *x, int64_t *start) {
   return whole;
 }
 
-/* Does the model have the heads beside one another? */
+/* Does the model have the heads side by side? */
 static bool is_beside(const Node *v) {
   while (v->op == OP_CAST) v = v->input[0];
   return swaps_middle(v);

@@ -1,5 +1,5 @@
 /* narrow: with bf16 and fp16, products read rounded forms of the parameters. This pass has the
- * update write them, beside the parameters themselves and in the same kernel, so that no step
+ * update write them, next to the parameters themselves and in the same kernel, so that no step
  * begins by reading all parameters again: a cast of a param becomes a param that is `narrow` (its
  * place is the same one in the place "narrow", plan/plan_place.h), and the state OWN_NARROW, the
  * whole of that arena, is assigned the rounded new parameters. Between steps the one is the other,

@@ -7,8 +7,8 @@
 #include "passes/optimizer.h"
 #include <string.h>
 
-/* The sums lie where the gradients themselves would: a state with an offset has its place in their
- * arena (memplan), and each gradient is added there by the kernel that makes it. */
+/* The sums are where the gradients themselves would be: a state with an offset has its place in
+ * their arena (memplan), and each gradient is added there by the kernel that makes it. */
 static Node *sum_grads(Update *u, bool is_micro, Node *grads, Node *factor) {
   Arena *arena = u->graph->arena;
   Node **totals = ARENA_ARRAY(arena, Node *, grads->input_count);

@@ -158,7 +158,7 @@ Graph *pass_apply(PassContext *context, const PassInfo *info, Graph *graph) {
   return after;
 }
 
-/* The pass in work, for when an assertion in it fails. */
+/* The pass that runs, for when an assertion in it fails. */
 static struct {
   PassContext *context;
   const PassInfo *info;

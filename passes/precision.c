@@ -7,13 +7,13 @@
  *   it; a parameter's gradient keeps the f32 sums
  * - tf32: contractions keep f32 operands and are marked; only the GPU's products differ
  * - exact ops: moves, max, relu and the like follow narrow operands: no value changes
- * - everything else (pointwise, reductions, norms, softmax, losses) is computed in f32; what a
- *   contraction or a pooling then takes is rounded there, once, and if it was made of rounded
- *   values only, as an activation is, all its readers take the rounded one: so it is kept in the
- *   narrow type, and nowhere else. Pointwise work on it, forward and backward, begins at the same
- *   rounded value; the f32 form is exact and never kept (fuse_unit.c): what PyTorch's autocast does
- * - what is added to a gradient that a contraction gives: the sum is rounded as the terms are, so
- *   that the gradient of what is kept narrow is narrow too (the shortcuts of a residual network)
+ * - everything else (pointwise, reductions, norms, softmax, losses) is computed in f32, and rounded
+ *   once where a contraction or a pooling reads it. If it was computed from rounded values only, as
+ *   an activation is, all its consumers read the rounded value, so that memory holds it in the
+ *   narrow type only. Pointwise work on it, forward and backward, begins at the same rounded value;
+ *   widening it is exact, and the f32 form is never stored (fuse_unit.c). as in PyTorch's autocast
+ * - a sum of a contraction's gradient and others is rounded as its terms are, so that the gradient
+ *   of a narrow value is narrow too (the shortcuts of a residual network)
  * - attention: kept whole, in f32 inside; its operands and its result are rounded
  * - parameters: f32, with a narrow copy for their contractions; or bf16 only (train.parameters)
  *

@@ -1,4 +1,4 @@
-/* recompute: what the pass of this name did, for people. */
+/* recompute: a sentence on what the pass of this name did. */
 #ifndef FT_PASSES_RECOMPUTE_H
 #define FT_PASSES_RECOMPUTE_H
 #include "ir/graph.h"

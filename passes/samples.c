@@ -1,5 +1,5 @@
 /* samples: see samples.h. Forward over the graph, one rule for each kind of op. What no rule knows
- * is MIXED, so a missing rule costs exactness nowhere: such values are refused or said aloud. */
+ * is MIXED, so a missing rule never gives a wrong value: a MIXED value is refused or warned of. */
 #include "passes/samples.h"
 
 typedef struct {

@@ -1,8 +1,8 @@
 /* schedule: node order becomes launch order. Leaves come first, assigns last. Between them nodes
- * keep the order they have, but for two things: a node that frees more memory than it takes goes as
- * soon as it can (weight gradients let go of activations), and what reads a state goes before the
- * kernel that computes its next value, wherever no cycle comes of it, so that memplan may let that
- * kernel write the state in place. */
+ * keep the order they have, but for two things: a node that frees more memory than it takes is
+ * moved as early as it can be (weight gradients are the last readers of activations), and what
+ * reads a state is moved before the kernel that computes its next value, unless that makes a cycle,
+ * so that memplan may let that kernel write the state in place. */
 #include "passes/lifetime.h"
 #include "passes/pass.h"
 #include <string.h>
@@ -213,7 +213,7 @@ static void place_node(Schedule *s, const Node *node) {
   s->map[node->id] = graph_copy_node(s->fresh, node, inputs);
 }
 
-/* What waited for this step may run, and who is left as the only reader frees the value. */
+/* What waited for this step may run; a value that has one reader left will be freed by that one. */
 static void schedule_place(Schedule *s, const Node *node) {
   if (s->is_placed[node->id]) return;
   place_node(s, node);

@@ -4,7 +4,7 @@
  *
  * Invariant: no value changes by more than the rounding of constants taken together (x*a*b =
  * x*(ab)), NaN stays NaN, infinity stays infinity; of zeros the sign alone may change. Sums may be
- * taken in another order, which of what is not finite keeps that it is not. */
+ * taken in another order; one that is not finite stays not finite. */
 #include "passes/simplify.h"
 #include "passes/pass.h"
 #include <assert.h>
@@ -55,7 +55,7 @@ static Node *simplify_visit(Graph *fresh, const Node *old, Node **inputs, void *
   return node;
 }
 
-/* dce between the rounds, so that no rule goes on firing for a node that nobody uses any more. */
+/* dce between the rounds, so that no rule goes on firing for a node without users. */
 Graph *pass_simplify(PassContext *context, Graph *graph) {
   for (int i = 0; i < ROUND_LIMIT; i++) {
     Round round = {.uses = graph_use_counts(graph, context->scratch),

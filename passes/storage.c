@@ -76,8 +76,8 @@ static Node *transposed(Turn *t, Node *value, const Storage *storage, const Node
   return make_transpose(t->fresh, storage_reshaped(t, value, storage->view, old), storage->perm);
 }
 
-/* The leaf that holds a param or a sum as it lies. */
-static Node *lying_leaf(Turn *t, const Node *leaf) {
+/* The leaf that holds a param or a sum in its stored order. */
+static Node *stored_leaf(Turn *t, const Node *leaf) {
   const Storage *storage = &t->forms.at[t->form[leaf->id]];
   Type type = {leaf->type.dtype, storage_shape(storage)};
   Node *made = graph_copy_as(t->fresh, leaf, NULL, &type);
@@ -89,8 +89,9 @@ static Node *lying_leaf(Turn *t, const Node *leaf) {
   return made;
 }
 
-/* What is one value for all elements, or for all along dimensions that the order keeps apart. */
-static Node *lying_broadcast(Turn *t, const Node *node, int form) {
+/* A broadcast is made from its source in the stored order: of a scalar, or where the view has the
+ * broadcast's own dimensions. */
+static Node *stored_broadcast(Turn *t, const Node *node, int form) {
   const Storage *storage = &t->forms.at[form];
   const Node *from = node->input[0];
   Storage small = *storage;
@@ -104,13 +105,13 @@ static Node *lying_broadcast(Turn *t, const Node *node, int form) {
   return make_broadcast(t->fresh, value, shape_as(t, form));
 }
 
-static Node *made_lying(Turn *t, const Node *node, int form) {
+static Node *made_stored(Turn *t, const Node *node, int form) {
   Type type = {node->type.dtype, shape_as(t, form)};
   bool has_form = t->form[node->id] == form;
   if (node->op == OP_CONST) return graph_copy_as(t->fresh, node, NULL, &type);
-  if (node->op == OP_BROADCAST) return lying_broadcast(t, node, form);
+  if (node->op == OP_BROADCAST) return stored_broadcast(t, node, form);
   if (!has_form) return NULL;
-  if (node->op == OP_PARAM || node->op == OP_STATE) return lying_leaf(t, node);
+  if (node->op == OP_PARAM || node->op == OP_STATE) return stored_leaf(t, node);
   if (storage_is_view(node)) return forms_get(&t->values, node->input[0], form);
   if (node->op == OP_TRANSPOSE)
     return storage_reshaped(t, plain_of(t, node->input[0]), type.shape, node);
@@ -158,11 +159,12 @@ static Node *made_plain(Turn *t, const Node *node) {
 
 static Node *storage_make(void *turn, const Node *node, int form) {
   Turn *t = turn;
-  Node *made = form == PLAIN ? made_plain(t, node) : made_lying(t, node, form);
+  Node *made = form == PLAIN ? made_plain(t, node) : made_stored(t, node, form);
   return made ? made : transposed(t, plain_of(t, node), &t->forms.at[form], node);
 }
 
-/* Leaves stay in their order; what has a form, or can be made in any, waits until it is asked for.
+/* Leaves stay in their order; a value with a form, or one that can be made in any, is made when it
+ * is needed.
  */
 static void storage_visit(Turn *t, const Node *node) {
   bool has_form = t->form[node->id] >= 0;

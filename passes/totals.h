@@ -15,8 +15,8 @@ struct Totals {
   Samples *samples;
   bool *on_batch; /* by old node: does it depend on an input or on random numbers? */
   int64_t batch;
-  Node **value; /* by old node: what it is for all samples; NULL: not asked for yet */
-  int levels;   /* how often the samples must be gone through for what was asked for */
+  Node **value; /* by old node: its value over all samples; NULL: not needed so far */
+  int levels;   /* how many passes over the samples the values so far need */
   /* Constants are not known to follow the number of samples: totals are an average batch's. */
   bool is_scaled;
   Node *number; /* of samples, f64[] */

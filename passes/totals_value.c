@@ -1,4 +1,5 @@
-/* totals_value: the values of all samples, from totals that someone else adds up. See totals.h. */
+/* totals_value: the values of all samples, from totals that totals.c or totals_parts.c adds up. See
+ * totals.h. */
 #include "passes/totals.h"
 #include <string.h>
 

@@ -12,7 +12,7 @@ static bool is_concerned(const Node *node) {
   return false;
 }
 
-/* Products copy their operands anyway, and widen them on the way; empty ones are nobody's. */
+/* Products copy their operands anyway, and widen them on the way; no kernel computes empty ones. */
 static bool reads_narrow(const Node *node) {
   return node->op == OP_DOT && shape_elements(&node->type.shape) &&
          shape_elements(&node->input[0]->type.shape);

@@ -1,7 +1,7 @@
 /* ftrun_folder: see ftrun_folder.h. A folder whose run lives is locked (flock, on the folder
  * itself): the system lets go of it when the run and its compiler have ended, however they ended.
- * So a folder of ours that can be locked is nobody's, and a number that another process got later,
- * or another container's, does not matter. */
+ * So a folder of ours that can be locked is not in use, and a number that another process got
+ * later, or another container's, does not matter. */
 #define _GNU_SOURCE /* mkdtemp, O_DIRECTORY */
 #include "tools/ftrun_folder.h"
 #include "base/text.h"

@@ -164,7 +164,7 @@ Status ckpt_save_best_from(const CkptFrom *from, const char *folder, const CkptI
   return status;
 }
 
-/* What a writer left that was killed: step-….tmp, best….tmp that nobody has locked. */
+/* What a killed writer has left: step-….tmp and best….tmp that no process has locked. */
 static void remove_leftover(const char *folder, const char *name) {
   size_t length = strlen(name);
   if (length < 4 || strcmp(name + length - 4, ".tmp") != 0 || !strstr(name, ".safetensors.") ||

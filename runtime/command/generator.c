@@ -143,7 +143,7 @@ static int64_t shortest(const Generator *generator) {
   return least;
 }
 
-/* A text that has ended goes on with zeros, which nobody sees. */
+/* A text that has ended goes on with zeros, which are never shown. */
 static Status generator_pad(GeneratorText *text, int64_t length) {
   STATUS_TRY(generator_reserve(&text->token, &text->room, length));
   memset(text->token + text->count, 0, sizeof *text->token * (size_t)(length - text->count));

@@ -112,7 +112,7 @@ static Status train_resume(Training *training) {
   return status;
 }
 
-/* Nobody else writes to the folder of checkpoints while this training lasts. */
+/* No other training writes to the folder of checkpoints while this one lasts. */
 static Status take_folder(Training *training) {
   const char *folder = train_text(training, "train.checkpoint.dir");
   if (!folder[0] || training->options->dry_run) return STATUS_OK;
@@ -374,7 +374,7 @@ static Status dry_run(Training *training) {
   return STATUS_OK;
 }
 
-/* Who read the log or the console has gone: that ends a training as other signals do. */
+/* The reader of the log or the console is gone: that ends a training as other signals do. */
 static Status stop_without_reader(Training *training, Status status) {
   bool is_log = status != STATUS_OK && log_has_failed(training->log) && !training->is_torn;
   if (!is_log || signals_pending() != SIGPIPE) return status;

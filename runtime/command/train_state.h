@@ -40,7 +40,7 @@ typedef struct {
   const char *saved_in; /* … its folder or file */
   int64_t asked_step;   /* the newest one that was asked for, -1: none */
   bool is_told_to_wait; /* the user, that there is no room for a copy */
-  bool is_torn;         /* a step failed: nobody knows what it has written */
+  bool is_torn;         /* a step failed: what it has written is not known */
   TrainFinite finite;
   char *ema_name[PLAN_MOST_METRICS + 1]; /* "ema_loss", "ema_accuracy" …; made when needed */
 } Training;

@@ -1,6 +1,6 @@
 /* pool: see pool.h. A job is announced by bumping `number`, which is odd while the description is
  * being written (a seqlock): workers wait for it to change, copy the description, and work. Only
- * pool_run counts who is done. */
+ * pool_run counts the threads that are done. */
 #define _GNU_SOURCE /* sched_getaffinity, syscall */
 #include "runtime/common/pool.h"
 #include "runtime/common/guard.h"
@@ -29,7 +29,7 @@ void omp_set_num_threads(int threads);
 /* A pause takes some 30 ns: about 300 us, then a wait sleeps. */
 enum { MOST_THREADS = 256, SPINS = 10000 };
 
-/* What to do: work, on every thread; or help, on whoever comes; or neither. */
+/* What to do: work, on every thread; or help, on any thread that comes; or neither. */
 typedef struct {
   PoolWork *work;
   PoolHelp *help;

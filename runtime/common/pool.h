@@ -36,7 +36,7 @@ uint64_t pool_ask(Pool *pool, PoolHelp *help, void *context, int first, int end)
 uint64_t pool_ask_all(Pool *pool, PoolHelp *help, void *context, int first, int end);
 /* Returns when no thread is, or will be, in any help. */
 void pool_settle(Pool *pool);
-/* Returns when *word is no longer `value`; pool_post changes it and wakes who waits. */
+/* Returns when *word is no longer `value`; pool_post changes it and wakes the waiting threads. */
 void pool_wait(Pool *pool, _Atomic uint64_t *word, uint64_t value);
 void pool_post(Pool *pool, _Atomic uint64_t *word, uint64_t value);
 /* What a loop that waits for another core does meanwhile. */

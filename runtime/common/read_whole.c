@@ -12,7 +12,7 @@ Status read_whole_shorter(const char *path) {
                      "%s has become shorter while it was being read (or its disk has failed)", path);
 }
 
-/* Without O_NONBLOCK a pipe would keep us until somebody writes to it. */
+/* Without O_NONBLOCK a pipe would keep us waiting until another process writes to it. */
 Status read_whole_open(const char *path, int *fd, size_t *bytes) {
   struct stat info;
   *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);

@@ -1,5 +1,6 @@
 /* read_whole: the content of a file in memory of our own, which nothing that happens to the file
- * changes any more. Pipes, devices and folders are refused at once, whoever may write to them. */
+ * changes any more. Pipes, devices and folders are refused at once, without waiting for their
+ * writers. */
 #ifndef FT_RUNTIME_READ_WHOLE_H
 #define FT_RUNTIME_READ_WHOLE_H
 #include "runtime/common/status.h"

@@ -7,6 +7,6 @@
 /* Bytes of memory and swap, or the control group's limit (v2, memory.max of this group and those
  * above it) where that is less; INT64_MAX if unknown. */
 int64_t room_of_host(void);
-/* Of that, what nobody uses now (files that are only cached count as free). */
+/* Of that, what is not in use now (files that are only cached count as free). */
 int64_t room_now(void);
 #endif

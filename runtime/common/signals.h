@@ -1,7 +1,7 @@
 /* signals: Ctrl-C, SIGTERM, SIGHUP (the terminal is gone), SIGUSR1 (a batch system's warning) and
- * SIGPIPE (who read the log is gone) as a question the training loop asks between steps. The first
- * one asks for an orderly end; a second one ends the process at once, as if nobody had listened,
- * but for SIGPIPE, which every line of the log brings anew. */
+ * SIGPIPE (the reader of the log is gone) as a question the training loop asks between steps. The
+ * first one asks for an orderly end; a second one ends the process at once, as if none were
+ * handled, but for SIGPIPE, which every line of the log brings anew. */
 #ifndef FT_RUNTIME_SIGNALS_H
 #define FT_RUNTIME_SIGNALS_H
 

@@ -28,7 +28,7 @@ STATUS_CHECKED Status loader_new(const LoaderOptions *options, Loader **out);
 /* The next step's batch, valid until the next call, or the one `holds` calls later. */
 STATUS_CHECKED Status loader_next(Loader *loader, const void **batch);
 /* Without workers, from any thread: makes the next batch, unless it is made or being made. Never
- * again after loader_free: whoever may call it must have been waited for. */
+ * again after loader_free: wait first for all threads that may call it. */
 void loader_fill_ahead(void *loader);
 void loader_free(Loader *loader); /* stops the workers; NULL is fine */
 /* Nanoseconds that loader_next has waited for data so far: is loading the bottleneck? */

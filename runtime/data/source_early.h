@@ -10,6 +10,6 @@
 void source_early_start(const char *ft_path, const SourcePlaces *places);
 /* The array of this path if it was opened early; the caller owns it then. NULL: it was not. */
 DataArray *source_early_take(const char *kind, const char *path);
-/* Closes what nobody took. */
+/* Closes the sources that were not taken. */
 void source_early_end(void);
 #endif

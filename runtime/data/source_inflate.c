@@ -1,7 +1,7 @@
 /* source_inflate: see source_inflate.h. The decoder is ours (RFC 1951) because the start of a
  * training waits for it: with the whole file and the whole result in memory it needs no window and
  * no state between calls, and is several times as fast as zlib's. zlib reads the first bytes, whose
- * length nobody knows yet, and computes checksums.
+ * length that is not known yet, and computes checksums.
  * Codes are looked up by 11 (distances: 8) bits at once; longer ones lead to a second table.
  * Invariants: reads stop at in_end (then zeros come, counted in `beyond`), writes at the end of
  * `out`, copies start within the same member. */

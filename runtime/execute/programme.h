@@ -1,5 +1,5 @@
-/* programme: goes through a programme of the plan (plan/plan.h), run by run. Who trains, evaluates
- * or measures asks it what comes next and brings the batches.
+/* programme: goes through a programme of the plan (plan/plan.h), run by run. Code that trains,
+ * evaluates or measures asks it what comes next and brings the batches.
  *
  *   Programme step;
  *   programme_start(exec, PROGRAMME_STEP, &step);

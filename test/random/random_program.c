@@ -8,7 +8,7 @@
  * orders that the plan allows the steps run in; and the device that users train on, with several
  * threads, must leave the bits that it leaves when it waits after each step.
  *
- *   random_program                        requests on standard input, one a line, tabs between fields
+ *   random_program                        requests on standard input: a line each, fields by tabs
  *   random_program PROGRAM.ft VALUES [cpu|x86-64-v3|gpu|sm_90a[:TILE[/SPLITS]] [WITHOUT [DUMP]]]
  *
  * VALUES has a line for each leaf, "name count numbers"; WITHOUT is as --disable takes it ("-":

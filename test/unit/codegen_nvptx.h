@@ -5,6 +5,7 @@
 #include "codegen/nvptx.h"
 #include "codegen/target.h"
 #include "codegen_gpu.h"
+#include "elements_help.h"
 #include "sim_seeds.h"
 #include "passes/fuse.h"
 #include "plan/plan_map.h"
@@ -28,62 +29,8 @@ typedef struct {
 enum { GUARD = 256 };
 
 static void write_memory(const Tensor *tensor, char *to) {
-  DType dtype = tensor->type.dtype;
-  for (int64_t i = 0; i < shape_elements(&tensor->type.shape); i++) {
-    double f = tensor->f ? tensor->f[i] : 0;
-    int64_t n = tensor->i ? tensor->i[i] : 0;
-    switch (dtype) {
-    case DT_F32:
-      ((float *)to)[i] = (float)f;
-      break;
-    case DT_F64:
-      ((double *)to)[i] = f;
-      break;
-    case DT_F16:
-      ((_Float16 *)to)[i] = (_Float16)f;
-      break;
-    case DT_BF16: {
-      float wide = (float)f;
-      memcpy(to + 2 * i, (char *)&wide + 2, 2);
-      break;
-    }
-    case DT_I64:
-      ((int64_t *)to)[i] = n;
-      break;
-    case DT_I32:
-    case DT_U32:
-      ((int32_t *)to)[i] = (int32_t)n;
-      break;
-    default:
-      to[i] = (char)n;
-      break;
-    }
-  }
-}
-
-static double read_memory(DType dtype, const char *from, int64_t i) {
-  switch (dtype) {
-  case DT_F32:
-    return (double)((const float *)from)[i];
-  case DT_F64:
-    return ((const double *)from)[i];
-  case DT_F16:
-    return (double)((const _Float16 *)from)[i];
-  case DT_BF16: {
-    uint32_t bits = (uint32_t)((const uint16_t *)from)[i] << 16;
-    float wide;
-    memcpy(&wide, &bits, 4);
-    return (double)wide;
-  }
-  case DT_I64:
-    return (double)((const int64_t *)from)[i];
-  case DT_I32:
-    return ((const int32_t *)from)[i];
-  case DT_U32:
-    return ((const uint32_t *)from)[i];
-  default:
-    return (double)((const uint8_t *)from)[i];
-  }
+  for (int64_t i = 0; i < shape_elements(&tensor->type.shape); i++)
+    help_store(to, tensor->type.dtype, i, tensor);
 }
 
 /* bytes with guards on both sides, aligned as the plan promises; contents are poison. */
@@ -104,7 +51,7 @@ static void check_guards(const char *memory, int64_t bytes, const char *what) {
 static Tensor *read_tensor(const Case *one, Type type, const char *from) {
   Tensor *tensor = tensor_new(one->arena, type);
   for (int64_t i = 0; i < shape_elements(&type.shape); i++) {
-    double value = read_memory(type.dtype, from, i);
+    double value = help_load(from, type.dtype, i);
     if (tensor->f)
       tensor->f[i] = value;
     else
@@ -151,7 +98,7 @@ static void compare(const Case *one, const char *name, int id, const char *got) 
     noise = fmax(noise, fabs(wanted->f[i] - rounded->f[i]));
   }
   for (int64_t i = 0; i < count; i++) {
-    double value = read_memory(dtype, got, i),
+    double value = help_load(got, dtype, i),
            truth = wanted->f ? wanted->f[i] : (double)wanted->i[i];
     if (value == truth || (isnan(value) && isnan(truth))) continue;
     double allowed = wanted->f ? limit * (fabs(truth) + 0.1 * scale + 0.3) + 20 * noise : 0;

@@ -35,7 +35,7 @@ bool sim_clock_run(SimWarp *warp, const SimInst *inst, int first, int lanes, int
 /* A lane asks for a copy to there, which is recorded when it has arrived; or uses an mbarrier. */
 bool sim_clock_target(SimWarp *warp, const SimInst *inst, int lane, int64_t at, int64_t bytes);
 bool sim_clock_uses(SimWarp *warp, const SimInst *inst, int lane, int64_t at);
-/* wgmma by all lanes reads a word until somebody waits for it. */
+/* wgmma by all lanes reads a word until the warp waits for it. */
 bool sim_clock_begin_read(SimWarp *warp, const SimInst *inst, int64_t word);
 void sim_clock_end_read(SimWarp *warp, int64_t word);
 #endif

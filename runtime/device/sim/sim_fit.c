@@ -208,7 +208,7 @@ static void share_places(Fit *fit, Shelf shelf[2], int *place) {
 static void give_places(Fit *fit) {
   SimKernel *kernel = fit->kernel;
   int *place = ARENA_ARRAY(fit->arena, int, fit->registers + 1);
-  Shelf shelf[2] = {{.made = 1}, {.made = 0}}; /* place 0 is nobody's: unused args point to it */
+  Shelf shelf[2] = {{.made = 1}, {.made = 0}}; /* unused args point to place 0 */
   for (int k = 0; k < 2; k++) shelf[k].free = ARENA_ARRAY(fit->arena, int, fit->registers + 1);
   share_places(fit, shelf, place);
   int64_t wide_at = (int64_t)shelf[0].made * NARROW;

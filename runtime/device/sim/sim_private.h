@@ -302,11 +302,11 @@ struct SimWarp {
   bool is_fenced;  /* wgmma.fence, and no sum touched since */
 };
 
-/* A bulk copy to shared memory under way: it arrives when somebody waits for its mbarrier. */
+/* A bulk copy to shared memory under way: it arrives when a warp waits for its mbarrier. */
 typedef struct {
   uint32_t to, bytes, mbarrier;
   int line;
-  bool has_arrived; /* and nobody has waited for it since */
+  bool has_arrived; /* and no warp has waited for it since */
   const char *from; /* read only when it arrives; NULL: was read when it was asked for */
   char *data;
 } SimBulk;
@@ -353,7 +353,7 @@ typedef struct SimCta {
   SimBulk *bulk;
   int bulk_count, bulk_capacity;
   SimClock *clock, *clock_memory; /* NULL: barriers are for all; what is kept for other blocks */
-  int64_t progress; /* counts what can end somebody's waiting at an mbarrier or for registers */
+  int64_t progress; /* counts what can end a warp's waiting at an mbarrier or for registers */
   int64_t free_registers; /* that setmaxnreg.dec gave back, of all threads */
   int64_t shared_capacity;
   uint64_t shared_runs;
@@ -407,7 +407,7 @@ const SimInst *sim_fault_local(SimWarp *warp, const SimInst *inst, int lane, uin
                                int bytes);
 const SimInst *sim_fault_local_unwritten(SimWarp *warp, const SimInst *inst, int lane,
                                          uint64_t address, int bytes);
-/* The first of `lanes` neighbours, from `lane` on, that reads what nobody wrote. */
+/* The first of `lanes` neighbours, from `lane` on, that reads a byte never written. */
 const SimInst *sim_fault_unwritten(SimWarp *warp, const SimInst *inst, int lane,
                                    const SimPlace *place, const char *at, int bytes, int lanes);
 /* clash: a Clash of sim_touch.h; at: an offset in shared memory, or an address. */

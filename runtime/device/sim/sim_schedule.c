@@ -69,7 +69,7 @@ static Opening open_barrier(SimCta *cta) {
   return NONE_OPENS;
 }
 
-/* Nobody can go on, and no barrier opens. */
+/* No warp can go on, and no barrier opens. */
 static void fault_stuck(SimCta *cta) {
   SimWarp *some = NULL, *polls = NULL;
   for (int i = 0; i < cta->run->warps; i++) {
@@ -189,7 +189,7 @@ static Round run_in_turn(SimCta *cta) {
   return round;
 }
 
-/* Copies under way arrive, in any order: one or none or all, or if nobody else can go on at least
+/* Copies under way arrive, in any order: one or none or all, or if no warp can go on at least
  * one. True: one has. */
 static bool arrive_by_chance(SimCta *cta, bool is_urgent) {
   bool has_arrived = false;

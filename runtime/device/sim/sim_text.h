@@ -55,7 +55,7 @@ typedef struct {
   SimKernel *kernel;
   Arena *scratch;
   int16_t table[DECODE_TABLE]; /* texts of sim_ops.def: code, or -1 */
-  int sink[CLASS_COUNT];       /* registers that nobody reads, -1: none yet */
+  int sink[CLASS_COUNT];       /* registers that no instruction reads, -1: none yet */
   VEC(int) constant_table;     /* hash of kernel->constants */
   int line;
 } Decoder;
