@@ -1,17 +1,17 @@
-/* role: what a param or state is for. The compiler sets it where it makes the leaf; the graph's text and the plan's
- * say it, and whoever decides something about a leaf asks for the role or one of its traits. Names are for files
- * and people. */
+/* role: what a param or state is for. The compiler sets it where it makes the leaf; the graph's
+ * text and the plan's say it, and code that decides something about a leaf asks for the role or one
+ * of its traits. Names are for files and people. */
 #ifndef FT_BASE_ROLE_H
 #define FT_BASE_ROLE_H
 #include <stdbool.h>
 
-/* ONE: at most one state has it. APART: a state that does not lie in the arena of states; a plan has
- * no line for it. UPDATE: belongs to the update of the parameters and lies behind the model's states.
+/* ONE: at most one state has it. APART: a state that is not in the arena of states; a plan has no
+ * line for it. UPDATE: belongs to the update of the parameters and lies behind the model's states.
  * SLICED: f32[N], of which element i belongs to element i of the parameters; checkpoints hold it in
  * slices, by parameter. SCRATCH: dead when a step, an evaluation or a text is over; no checkpoint
- * holds it. NUMBER: f64[], written by the runtime. COUNTER: i64[].
- * BY_…: whose graphs write it, and nobody else's: the runs of a step before its last (PART), its last
- * one (UPDATE), those of an evaluation, those of generation; each does so once, but PERHAPS. */
+ * holds it. NUMBER: f64[], written by the runtime. COUNTER: i64[]. BY_…: whose graphs write it, and
+ * no others: the runs of a step before its last (PART), its last one (UPDATE), those of an
+ * evaluation, those of generation; each does so once, but PERHAPS. */
 typedef enum {
   ROLE_OF_PARAM = 1 << 0, /* a param may have it */
   ROLE_OF_STATE = 1 << 1,

@@ -329,8 +329,8 @@ static void pair_gradient(Pairing *p, int at) {
   add_offer(p, &offer);
 }
 
-/* The node that computes what lies in a buffer that this node's steps read; NULL: none of its operands
- * is there. */
+/* The node that computes what lies in a buffer that this node's steps read; NULL: none of its
+ * operands is there. */
 static const Node *maker_in(const Pairing *p, const Node *node, int buffer) {
   const PlanBuffer *at = buffer_at(p, buffer);
   for (int i = 0; i < node->input_count; i++) {

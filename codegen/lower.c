@@ -139,7 +139,8 @@ static bool find_order(Lowering *lowering, PlanGraph *graph) {
   return !why;
 }
 
-/* The graphs that there are: all before the first is filled, since they may move as the list grows. */
+/* The graphs that there are: all before the first is filled, since they may move as the list
+ * grows. */
 static int list_graphs(const Program *program, Plan *plan, const Graph *graph[PROGRAM_GRAPHS]) {
   for (int g = 0; g < PROGRAM_GRAPHS; g++) {
     const Graph *from = program_graph(program, g);

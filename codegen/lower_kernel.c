@@ -7,7 +7,7 @@
 #include "passes/fuse.h"
 #include <string.h>
 
-/* The nodes that stand for a node's results, in order; NULL where nobody projects one. */
+/* The nodes that stand for a node's results, in order; NULL where a result has none. */
 static int find_results(Lowering *lowering, const Node *node, const Node ***out) {
   int count = node_result_count(node);
   *out = ARENA_ARRAY(lowering->arena, const Node *, count);

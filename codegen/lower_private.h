@@ -48,7 +48,8 @@ Address lower_address(Lowering *lowering, const Node *node);
 void lower_outputs(Lowering *lowering);
 /* When all else is known: what the places hold, and windows of them. */
 void lower_places(Lowering *lowering);
-/* The table of memory. handed_on: bytes in the place work that library calls leave for each other. */
+/* The table of memory. handed_on: bytes in the place work that library calls leave for each
+ * other. */
 void lower_memory(Lowering *lowering, int64_t handed_on);
 
 /* lower.c */

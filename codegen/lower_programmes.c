@@ -1,6 +1,6 @@
 /* lower_programmes: which graphs of the plan run in which order (plan/plan.h). A step with
- * train.accumulate = k is k - 1 runs of micro, which only add to sums, and one of train, which makes
- * the update of all k. */
+ * train.accumulate = k is k - 1 runs of micro, which only add to sums, and one of train, which
+ * makes the update of all k. */
 #include "codegen/lower_private.h"
 #include "passes/decode.h"
 

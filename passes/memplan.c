@@ -1,5 +1,5 @@
-/* memplan: gives every value a place. Leaves have fixed offsets in their places; scalars that a root
- * shows go to the place output, what pack collects to the place grads, what an assign stores
+/* memplan: gives every value a place. Leaves have fixed offsets in their places; scalars that a
+ * root shows go to the place output, what pack collects to the place grads, what an assign stores
  * straight into its state where that is legal; everything else shares the place work by lifetime,
  * in place of an operand where a kernel may overwrite it. See memplan.h for what code generation
  * may assume.
@@ -139,7 +139,7 @@ static void find_readers(MemPlan *plan) {
     plan->is_shown[lifetime_base(plan->graph->roots.at[i].node)->id] = true;
 }
 
-/* May the step that makes `base` write it into the state? Nobody may read the old value later, and
+/* May the step that makes `base` write it into the state? No step may read the old value later, and
  * the step itself only where it writes. */
 static bool may_write_state(const MemPlan *plan, const Node *base, const Node *state) {
   if (plan->context->is_plain) return false;

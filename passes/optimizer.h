@@ -71,8 +71,8 @@ Node *update_kept(Update *u, Node *params, Node *counter);
 /* Sums gradients over the parts of a batch. In the last part's graph: returns those of the whole
  * batch. */
 Node *update_accumulate(Update *u, bool is_micro, Node *grads);
-/* One part more is done; with the last one, none of the next batch. Also where there are no gradients: totals and random
- * numbers go by it. */
+/* One part more is done; with the last one, none of the next batch. Also where there are no
+ * gradients: totals and random numbers go by it. */
 void update_count_part(Update *u, bool is_micro);
 /* The graph with random numbers of its own for each part. */
 Graph *update_part_random(Graph *graph, double parts);

@@ -155,7 +155,7 @@ typedef struct {
  * FILL: zeros to a buffer.
  * BEGIN: something that goes on beside the compute queue, by name with integer attributes, see
  *   plan/beside.def. The bytes that it reads are not written, and those that it writes not touched,
- *   until its END: whoever comes behind it in the list and needs them waits for that one.
+ *   until its END: a step behind it in the list that needs them waits for that one.
  * END: waits until what one BEGIN began is done. */
 typedef struct {
   StepKind kind;
@@ -180,10 +180,10 @@ typedef struct {
 } PlanStep;
 
 /* Library calls, one behind the other, that a device may make in place of steps [first, end), which
- * are launches and do the same by themselves: whoever has no library just runs them. All of them or
- * none. Buffers that only those steps use (workspaces) are not written by the calls. A buffer of u8
- * (relu's bits) only calls write: one that reads it may be made only where the one that writes it
- * is. */
+ * are launches and do the same by themselves: a device without the library runs them. All of them
+ * or none. Buffers that only those steps use (workspaces) are not written by the calls. A buffer of
+ * u8 (relu's bits) only calls write: one that reads it may be made only where the one that writes
+ * it is. */
 enum { INSTEAD_CALLS = 2 };
 typedef struct {
   int first, end;
@@ -210,8 +210,8 @@ typedef struct {
   OutputKind kind;
   const char *name;
   Type type;
-  int place; /* a scalar: the one that the host reads after each run; a tensor: another one of a batch,
-                so it must be read before the next run */
+  int place; /* a scalar: the one that the host reads after each run; a tensor: another one of a
+                batch, so it must be read before the next run */
   int64_t offset;
 } PlanOutput;
 
@@ -275,8 +275,8 @@ typedef struct {
 
 /* ── places ───────────────────────────────────────────────────────────────────────────────── */
 int plan_find_place(const Plan *plan, const char *name); /* -1: there is none */
-/* The place that has the memory: this one, or for a window the one that it is of; then *offset becomes
- * the offset there. */
+/* The place that has the memory: this one, or for a window the one that it is of; then *offset
+ * becomes the offset there. */
 int plan_whole_place(const Plan *plan, int place, int64_t *offset);
 /* The place that the host fills, or reads, for each batch; -1: there is none. */
 int plan_batch_place(const Plan *plan);

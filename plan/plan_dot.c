@@ -7,7 +7,7 @@ static const char *const colours[QUEUE_COUNT] = {[QUEUE_COMPUTE] = "#e4f5df",
                                                  [QUEUE_COMMUNICATE] = "#ffd9b8",
                                                  [QUEUE_HOST] = "#dbe7ff"};
 
-/* Labels may be anyone's. */
+/* Labels may hold any characters. */
 static void print_text(Text *out, const char *text) {
   for (const char *at = text ? text : ""; *at; at++) {
     if (*at == '"' || *at == '\\') text_append(out, "\\", 1);

@@ -1,7 +1,7 @@
-/* plan_order: see plan_order.h. Memory is cut at every place where a buffer begins or ends. For each
- * piece the last step that writes it and the steps that have read it since are known as the steps
- * are gone through, so a step needs to be compared with these only. Whether one step comes after
- * another by way of others is a matrix of bits, made for a band of columns at a time. */
+/* plan_order: see plan_order.h. Memory is cut at every place where a buffer begins or ends. For
+ * each piece the last step that writes it and the steps that have read it since are known as the
+ * steps are gone through, so a step needs to be compared with these only. Whether one step comes
+ * after another by way of others is a matrix of bits, made for a band of columns at a time. */
 #include "plan/plan_order.h"
 #include <inttypes.h>
 #include <stdlib.h>

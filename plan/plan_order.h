@@ -1,10 +1,10 @@
 /* plan_order: which steps of a graph wait for which. A plan states it, once, for every device: a
  * device may begin a step when those of its list `after` are done, and a run of a graph when the
- * run before it is done. The compiler finds the lists, plan_parse proves that they suffice: any
- * two steps that touch the same bytes, one of them writing, are ordered, in the order of the list
- * of steps. What a BEGIN begins touches its bytes until its END, so between the two there is nobody
- * who would have to wait for it. A library call in place of launches touches what the last of these
- * launches touches, besides its own arguments. */
+ * run before it is done. The compiler finds the lists, plan_parse proves that they suffice: any two
+ * steps that touch the same bytes, one of them writing, are ordered, in the order of the list of
+ * steps. What a BEGIN begins touches its bytes until its END, so no step between the two may need
+ * to wait for it. A library call in place of launches touches what the last of these launches
+ * touches, besides its own arguments. */
 #ifndef FT_PLAN_PLAN_ORDER_H
 #define FT_PLAN_PLAN_ORDER_H
 #include "plan/plan.h"
@@ -12,8 +12,8 @@
 bool plan_buffers_overlap(const PlanBuffer *a, const PlanBuffer *b);
 /* Does one of them write what the other reads or writes? */
 bool plan_steps_conflict(const PlanGraph *graph, const PlanStep *a, const PlanStep *b);
-/* Sets `after` of every step, in the arena: no step that another one of the list brings along. NULL,
- * or the sentence (in the arena) that says why there is no such order. */
+/* Sets `after` of every step, in the arena: no step that another one of the list brings along.
+ * NULL, or the sentence (in the arena) that says why there is no such order. */
 const char *plan_order_find(Arena *arena, PlanGraph *graph);
 /* NULL, or the sentence (in the arena) that names two steps that are not ordered. */
 const char *plan_order_check(Arena *arena, const PlanGraph *graph);

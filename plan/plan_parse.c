@@ -37,8 +37,8 @@ static bool read_address(Parser *p, int *place, int64_t *offset) {
          words_integer(&p->words, "the offset", 0, INT64_MAX, offset);
 }
 
-/* [offset, offset + size of type) lies in the place, aligned: 64 bytes, or that of the element for a
- * single element. */
+/* [offset, offset + size of type) lies in the place, aligned: 64 bytes, or that of the element for
+ * a single element. */
 static bool fits(Parser *p, int place, int64_t offset, const Type *of) {
   int64_t bytes = type_bytes(of), end;
   int64_t align = shape_elements(&of->shape) == 1 ? dtype_bytes(of->dtype) : PLAN_ALIGN;

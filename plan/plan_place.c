@@ -1,5 +1,5 @@
-/* plan_place: see plan_place.h. What is read is checked at once, so a plan whose lines were accepted
- * has only places that the runtime can make, and windows that lie in them. */
+/* plan_place: see plan_place.h. What is read is checked at once, so a plan whose lines were
+ * accepted has only places that the runtime can make, and windows that lie in them. */
 #include "plan/plan_text.h"
 #include "plan/plan_words.h"
 #include <inttypes.h>

@@ -1,6 +1,6 @@
-/* plan_place: the memory of a plan, as an open list of places. Each is memory of its own, or a window
- * of one that is: bytes [offset, offset + bytes) of it. What a place is for follows from what its line
- * says, never from its name:
+/* plan_place: the memory of a plan, as an open list of places. Each is memory of its own, or a
+ * window of one that is: bytes [offset, offset + bytes) of it. What a place is for follows from
+ * what its line says, never from its name:
  *
  *   place params 4096 for ever elements f32 saved weights
  *   place narrow 2048 for ever elements bf16 rounded params
@@ -17,9 +17,10 @@
 #define FT_PLAN_PLAN_PLACE_H
 #include "ir/type.h"
 
-/* How long what is written there is kept: for ever; until the step, of one batch or of several parts
- * of one, is done; as long as programme GENERATE runs on the same texts; until the run of a graph on
- * its batch is done. A window may keep its part of a place longer than the rest is kept. */
+/* How long what is written there is kept: for ever; until the step, of one batch or of several
+ * parts of one, is done; as long as programme GENERATE runs on the same texts; until the run of a
+ * graph on its batch is done. A window may keep its part of a place longer than the rest is
+ * kept. */
 #define PLACE_LIVES(X) X(EVER, "ever") X(STEP, "step") X(TEXT, "text") X(BATCH, "batch")
 typedef enum {
 #define X(ID, text) FOR_##ID,
@@ -28,8 +29,9 @@ typedef enum {
       PLACE_LIFE_COUNT
 } PlaceLife;
 
-/* FROM: the host fills it, and no step writes it. For each batch: it is a batch, of which a device has
- * several at different addresses. TO: the host reads it after each run, while the next one goes on. */
+/* FROM: the host fills it, and no step writes it. For each batch: it is a batch, of which a device
+ * has several at different addresses. TO: the host reads it after each run, while the next one goes
+ * on. */
 #define PLACE_HOSTS(X) X(NONE, "none") X(FROM, "from") X(TO, "to")
 typedef enum {
 #define X(ID, text) HOST_##ID,
@@ -38,9 +40,9 @@ typedef enum {
       PLACE_HOST_COUNT
 } PlaceHost;
 
-/* What goes to files: WEIGHTS to those of weights and to checkpoints; CHECKPOINT to checkpoints, and
- * to weights only the tensors that say so. A tensor whose role is scratch goes to neither. A tensor in
- * a place that is `like` another one is saved in slices, one for each parameter there. */
+/* What goes to files: WEIGHTS to those of weights and to checkpoints; CHECKPOINT to checkpoints,
+ * and to weights only the tensors that say so. A tensor whose role is scratch goes to neither. A
+ * tensor in a place that is `like` another one is saved in slices, one for each parameter there. */
 #define PLACE_SAVES(X) X(NONE, "none") X(WEIGHTS, "weights") X(CHECKPOINT, "checkpoint")
 typedef enum {
 #define X(ID, text) SAVED_##ID,
@@ -70,10 +72,10 @@ typedef struct {
 
 enum { PLAN_MOST_PLACES = 4096 };
 
-/* The places that ftc makes. They come first in its plans, in this order, so it may use the constants
- * as indices; whoever reads a plan goes by what the lines say.
- *   params    the parameters, all f32 or all bf16; a `param` is a slice, in which its elements lie as
- *             its `storage` says
+/* The places that ftc makes. They come first in its plans, in this order, so it may use the
+ * constants as indices; readers of a plan go by what the lines say.
+ *   params    the parameters, all f32 or all bf16; a `param` is a slice, with its elements in
+ *             the order that its `storage` says
  *   narrow    f32 parameters rounded to bf16 or f16, for products; else empty
  *   grads     the gradients
  *   state     running statistics, the step counter, what the optimizer keeps: windows of it

@@ -1,5 +1,6 @@
-/* plan_writes: see plan_writes.h. What may be written is asked of each output of each step, also of library calls in
- * place of launches; what must be, of each parameter and state, whose bytes are looked up among all that steps write. */
+/* plan_writes: see plan_writes.h. What may be written is asked of each output of each step, also of
+ * library calls in place of launches; what must be, of each parameter and state, whose bytes are
+ * looked up among all that steps write. */
 #include "plan/plan_writes.h"
 #include <stdlib.h>
 
@@ -77,7 +78,8 @@ static const char *text_of(LeafRole role) {
                                : "gradients";
 }
 
-/* The state that these bytes are of; NULL: there is no such one. They stand in the order of memory. */
+/* The state that these bytes are of; NULL: there is no such one. They stand in the order of
+ * memory. */
 static const PlanTensor *state_at(const Plan *plan, const PlanBuffer *buffer) {
   int low = 0, high = plan->states.count;
   while (low < high) {

@@ -1,16 +1,17 @@
-/* plan_writes: what the graphs of a plan write, against what their runs are for (the BY_… of base/role.h). A programme
- * names its graphs, and a graph in another one's place would train or evaluate wrong without a word: an evaluation
- * that changes the parameters, a step that counts twice, a part of a batch whose gradients are lost. */
+/* plan_writes: what the graphs of a plan write, against what their runs are for (the BY_… of
+ * base/role.h). A programme names its graphs, and a graph in another one's place would train or
+ * evaluate wrong without a word: an evaluation that changes the parameters, a step that counts
+ * twice, a part of a batch whose gradients are lost. */
 #ifndef FT_PLAN_PLAN_WRITES_H
 #define FT_PLAN_PLAN_WRITES_H
 #include "plan/plan.h"
 
 /* Does a step of the graph write a value of this type at this place? */
 bool plan_is_written(const PlanGraph *graph, int place, int64_t offset, const Type *type);
-/* NULL, or what the graph does that a run `by` must not, or does not do what it must, in the arena: "writes the
- * parameters", behind the words "graph "eval"". */
+/* NULL, or what the graph does that a run `by` must not, or does not do what it must, in the arena:
+ * "writes the parameters", behind the words "graph "eval"". */
 const char *plan_check_writes(Arena *arena, const Plan *plan, const PlanGraph *graph, RoleTrait by);
-/* The same of the gradients of a step of several runs, by each of these: who writes them adds to them, and what its last
- * run does with them at the end is to clear them. */
+/* The same of the gradients of a step of several runs, by each of these: a step that writes them
+ * adds to them, and at its end the last run clears them. */
 const char *plan_check_sums(Arena *arena, const Plan *plan, const PlanGraph *graph, RoleTrait by);
 #endif

@@ -1,6 +1,6 @@
 /* ckpt_lock: one training at a time writes to a folder of checkpoints (declared in ckpt.h). The
  * lock is that of the file .lock in it, so it ends with its process whatever happens; the file says
- * who holds it. It is removed when the training ends, and only by the one who has the lock. */
+ * which process holds it. It is removed when the training ends, only by the holder. */
 #include "runtime/checkpoint/ckpt.h"
 #include <errno.h>
 #include <fcntl.h>

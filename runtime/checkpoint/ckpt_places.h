@@ -1,5 +1,6 @@
 /* ckpt_places: what the files of checkpoints share: a host copy of the places that are saved, into
- * which tensors of a file are read (ckpt_places.c), and the way from places to files (ckpt_write.c). */
+ * which tensors of a file are read (ckpt_places.c), and the way from places to files
+ * (ckpt_write.c). */
 #ifndef FT_RUNTIME_CKPT_PLACES_H
 #define FT_RUNTIME_CKPT_PLACES_H
 #include "runtime/checkpoint/ckpt.h"
@@ -14,7 +15,8 @@ typedef struct {
   uint8_t **at; /* by place of the plan; NULL: it is not saved, or is a window */
 } CkptPlaces;
 
-/* All that is saved, as the device has it, to be set tensor by tensor and written back as a whole. */
+/* All that is saved, as the device has it, to be set tensor by tensor and written back as a
+ * whole. */
 STATUS_CHECKED Status ckpt_places_read(Exec *exec, CkptPlaces *out);
 STATUS_CHECKED Status ckpt_places_write(const CkptPlaces *places);
 void ckpt_places_free(CkptPlaces *places); /* also after a failed read */
@@ -22,12 +24,12 @@ void ckpt_places_free(CkptPlaces *places); /* also after a failed read */
 STATUS_CHECKED Status ckpt_places_set(const CkptPlaces *places, const PlanTensor *tensor,
                                       const Safetensors *file, const char *path);
 /* The states of a checkpoint, all of them or only those that belong to the model, with names and
- * offsets; in slices, by parameter, where their place has the order of the parameters'. In the arena
- * given. */
+ * offsets; in slices, by parameter, where their place has the order of the parameters'. In the
+ * arena given. */
 typedef VEC(PlanTensor) CkptTensors;
 CkptTensors ckpt_state_tensors(Arena *arena, const Plan *plan, bool all);
-/* The part of a state that belongs to a parameter, of the parameter's name; false if the state does not
- * reach so far (what Muon trains has no second moment). */
+/* The part of a state that belongs to a parameter, of the parameter's name; false if the state does
+ * not reach so far (what Muon trains has no second moment). */
 bool ckpt_slice(const Plan *plan, const PlanTensor *state, const PlanTensor *param,
                 PlanTensor *out);
 /* Where what is written comes from: a copy, or with none the places as they are. Places are read by

@@ -1,6 +1,7 @@
-/* ckpt_write: tensors from their places, or from a copy of these, to a file, piece by piece (declared in
- * ckpt_places.h). A tensor whose elements lie in memory in another order than in the file is made of
- * as many passes over it as it is larger than a piece: reading is cheap beside the disk. */
+/* ckpt_write: tensors from their places, or from a copy of these, to a file, piece by piece
+ * (declared in ckpt_places.h). A tensor whose elements lie in memory in another order than in the
+ * file is made of as many passes over it as it is larger than a piece: reading is cheap beside the
+ * disk. */
 #include "runtime/checkpoint/ckpt_places.h"
 #include "runtime/common/permute.h"
 #include <errno.h>

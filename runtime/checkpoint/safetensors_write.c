@@ -96,7 +96,7 @@ static Status write_content(const Writing *writing, const Text *header, int fd) 
   return writing_failed(writing, text_write_all(fd, digits, SAFE_SUM_DIGITS));
 }
 
-/* The lock tells whoever finds the temporary file later whether its writer lives (ckpt_folder.c).
+/* The lock tells a process that finds the temporary file whether its writer lives (ckpt_folder.c).
  */
 static Status writing_write_file(const Writing *writing, const Text *header) {
   Text temporary = {0};

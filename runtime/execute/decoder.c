@@ -174,7 +174,8 @@ static Status set_position(Decoder *decoder, int64_t position) {
 
 static Status forget(Decoder *decoder, int64_t first) {
   STATUS_TRY(exec_sync(decoder->exec));
-  /* positions that are not there yet are multiplied by zero, which must not meet what is no number */
+  /* positions that are not there yet are multiplied by zero, which must not meet what is no
+   * number */
   STATUS_TRY(exec_clear(decoder->exec, FOR_TEXT));
   decoder->first = first;
   return set_position(decoder, 0);

@@ -13,8 +13,8 @@ const PlanGraph *exec_graph_plan(const Exec *exec, ExecGraph graph) {
   const PlanRun *run = plan_run_at(exec->plan, graph - exec->plan->graphs.count);
   return &exec->plan->graphs.at[run ? run->graph : graph];
 }
-/* A graph of the plan as it is, or behind all of them, by the first such run, one that reads a place
- * in place of another one. */
+/* A graph of the plan as it is, or behind all of them, by the first such run, one that reads a
+ * place in place of another one. */
 ExecGraph exec_graph_of(const Plan *plan, const PlanRun *run) {
   const PlanRun *other;
   if (run->reads == run->instead_of) return run->graph;

@@ -37,8 +37,8 @@ STATUS_CHECKED Status exec_new(Artifact *artifact, const ExecOptions *options, E
 void exec_free(Exec *exec); /* NULL is fine */
 Plan *exec_plan(const Exec *exec);
 const PlanGraph *exec_graph_plan(const Exec *exec, ExecGraph graph);
-/* The graph whose results are those of the programme; EXEC_NO_GRAPH: the plan has no such one, or it
- * is none of ExecOptions.only. */
+/* The graph whose results are those of the programme; EXEC_NO_GRAPH: the plan has no such one, or
+ * it is none of ExecOptions.only. */
 ExecGraph exec_result_graph(const Exec *exec, const char *programme);
 bool exec_has_ema(const Exec *exec);            /* is there an evaluation with averages? */
 int64_t exec_parts(const Exec *exec);           /* batches of a step: train.accumulate */
@@ -73,7 +73,8 @@ STATUS_CHECKED Status exec_run(Exec *exec, ExecGraph graph, const void *batch);
 /* Like exec_run, but looks at every float result of every launch: STATUS_USER and a sentence that
  * names the step, its label and source line at the first NaN or infinity. --check=nan. */
 STATUS_CHECKED Status exec_run_checked(Exec *exec, ExecGraph graph, const void *batch);
-/* STATUS_USER and a sentence if a parameter holds a number that is not finite. Reads all of them. */
+/* STATUS_USER and a sentence if a parameter holds a number that is not finite. Reads all of
+ * them. */
 STATUS_CHECKED Status exec_check_params(Exec *exec);
 /* Like exec_run with each plan step timed alone: nanoseconds[i] for step i of the graph. */
 STATUS_CHECKED Status exec_run_timed(Exec *exec, ExecGraph graph, const void *batch,

@@ -41,8 +41,8 @@ struct Exec {
 };
 
 void exec_fetch_free(Exec *exec);
-/* exec_round.c: before a graph runs, so that rounded elements are those of the place that it reads, the
- * parameters' or their average's; and where a place is written from outside. */
+/* exec_round.c: before a graph runs, so that rounded elements are those of the place that it reads,
+ * the parameters' or their average's; and where a place is written from outside. */
 Status exec_round_ready(Exec *exec, ExecGraph graph);
 void exec_round_written(Exec *exec, int place);
 double exec_scalar_value(DType dtype, const void *bytes);

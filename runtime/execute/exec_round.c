@@ -1,6 +1,6 @@
-/* exec_round: places of rounded elements, which products read in place of the parameters, where it is
- * not a step that writes them: when parameters come from outside, and when evaluation reads their
- * average in their place. The device rounds, as a step does, before the next graph runs. */
+/* exec_round: places of rounded elements, which products read in place of the parameters, where it
+ * is not a step that writes them: when parameters come from outside, and when evaluation reads
+ * their average in their place. The device rounds, as a step does, before the next graph runs. */
 #include "runtime/execute/exec_fetch.h"
 
 Status exec_round_ready(Exec *exec, ExecGraph graph) {

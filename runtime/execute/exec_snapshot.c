@@ -1,4 +1,5 @@
-/* exec_snapshot: see exec_snapshot.h. The ranges lie one behind the other in one piece of memory. */
+/* exec_snapshot: see exec_snapshot.h. The ranges lie one behind the other in one piece of
+ * memory. */
 #define _GNU_SOURCE /* MAP_ANONYMOUS, madvise */
 #include "runtime/execute/exec_snapshot.h"
 #include "runtime/common/room.h"
@@ -24,7 +25,7 @@ static Status take_device(ExecSnapshot *snapshot) {
   return snapshot->type->spare(snapshot->device, snapshot->bytes, &snapshot->at);
 }
 
-/* Pages that nobody has touched yet are free whatever the kernel has promised, so what is free is
+/* Pages that have not been touched yet are free whatever the kernel has promised, so what is free is
  * asked first. */
 static void take_host(ExecSnapshot *snapshot) {
   size_t bytes = (size_t)snapshot->bytes + 1;

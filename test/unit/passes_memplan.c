@@ -1,6 +1,6 @@
 /* passes_memplan: on random steps, plans that the verifier of planned graphs accepts
- * (ir/verify_places.c), which refuses them with any value in a wrong place. Also: no plan is below the
- * lower bound, and how far above it they are on average. */
+ * (ir/verify_places.c), which refuses them with any value in a wrong place. Also: no plan is below
+ * the lower bound, and how far above it they are on average. */
 #include "passes/memplan.h"
 #include "passes_help.h"
 #include "test/random/graph.h"

@@ -121,8 +121,8 @@ static Plan *with_early_clear(Arena *arena) {
   return plan;
 }
 
-/* A graph that writes what its run must not, or does not write what it must. Places are told in the graph by the first
- * text that has them: train comes first, then eval, decode and micro. */
+/* A graph that writes what its run must not, or does not write what it must. Places are told in the
+ * graph by the first text that has them: train comes first, then eval, decode and micro. */
 static void test_writes(void **state) {
   (void)state;
   static const char *const cases[][3] = {

@@ -1,5 +1,5 @@
-/* Places of a plan (plan/plan_place.h): what their lines may say, that nothing of it hangs on names or
- * on how many there are, and where windows lie. */
+/* Places of a plan (plan/plan_place.h): what their lines may say, that nothing of it hangs on names
+ * or on how many there are, and where windows lie. */
 #include "plan_sample.h"
 
 #include "base/text.h"
@@ -125,8 +125,8 @@ static void test_names_say_nothing(void **state) {
   arena_free(arena);
 }
 
-/* What a graph says of a window are bytes of the place that it is of, so steps that meet there in two
- * ways are seen to meet. */
+/* What a graph says of a window are bytes of the place that it is of, so steps that meet there in
+ * two ways are seen to meet. */
 static void test_windows(void **state) {
   (void)state;
   Arena *arena = arena_new();

@@ -91,7 +91,8 @@ static inline void add_tensors(Arena *arena, Plan *plan) {
   VEC_PUSH(arena, plan->scalars, rate);
 }
 
-/* What is left of a step when its gradients are there: the update of all that `ends` it, or a sum. */
+/* What is left of a step when its gradients are there: the update of all that `ends` it, or a
+ * sum. */
 static inline void add_update(Arena *arena, const Plan *plan, PlanGraph *graph, bool ends) {
   PlanBuffer buffers[] = {{PLACE_GRADS, 0, type_of(DT_F32, 1, 64, 0)},
                           {PLACE_PARAMS, 0, type_of(DT_F32, 1, 64, 0)},

@@ -2,70 +2,24 @@
  * newest whole file is taken, old ones go, and what does not fit is refused by name. */
 #include "runtime/checkpoint/ckpt.h"
 #include "runtime/checkpoint/safetensors.h"
-#include "test/unit/runtime_data.h"
-#include "test/unit/runtime_small.h"
+#include "test/unit/runtime_ckpt_help.h"
 #include <sys/stat.h>
-
-static Artifact *artifact;
-static Exec *exec;
-
-static int setup(void **state) {
-  static const char *const names[SMALL_NAMES] = {"fc1.weight", "fc1.bias", "bn.running_mean",
-                                                 "@adam.m"};
-  if (data_setup(state)) return -1;
-  if (small_open(names, false, &artifact, &exec) == STATUS_OK) return 0;
-  fprintf(stderr, "%s\n", status_message());
-  return -1;
-}
-static int teardown(void **state) {
-  Arena *arena = artifact->plan->arena;
-  exec_free(exec);
-  artifact_close(artifact);
-  arena_free(arena);
-  return data_teardown(state);
-}
-
-typedef struct {
-  float weight[12], bias[3], mean[3], moment[32];
-  int64_t step;
-} Values;
-
-static Values values(void) {
-  Values v;
-  assert_int_equal(exec_read(exec, PLACE_PARAMS, 0, 48, v.weight), 0);
-  assert_int_equal(exec_read(exec, PLACE_PARAMS, 64, 12, v.bias), 0);
-  assert_int_equal(exec_read(exec, PLACE_STATE, 0, 12, v.mean), 0);
-  assert_int_equal(exec_read(exec, PLACE_STATE, 64, 128, v.moment), 0);
-  assert_int_equal(exec_step(exec, &v.step), 0);
-  return v;
-}
-static void equal(const Values *a, const Values *b) {
-  assert_memory_equal(a->weight, b->weight, sizeof a->weight);
-  assert_memory_equal(a->bias, b->bias, sizeof a->bias);
-  assert_memory_equal(a->mean, b->mean, sizeof a->mean);
-  assert_memory_equal(a->moment, b->moment, sizeof a->moment);
-  assert_int_equal(a->step, b->step);
-}
-static void randomise(uint64_t seed, int64_t step) {
-  assert_int_equal(exec_init(exec, seed), 0);
-  assert_int_equal(exec_set_step(exec, step), 0);
-}
 
 static void weights_round_trip(void **state) {
   (void)state;
   const char *path = data_path("w.safetensors");
-  randomise(1, 9);
-  Values saved = values();
+  help_randomise(1, 9);
+  Values saved = help_values(false);
   assert_int_equal(ckpt_save_weights(exec, path), 0);
-  randomise(2, 4);
-  Values other = values();
+  help_randomise(2, 4);
+  Values other = help_values(false);
   assert_memory_not_equal(saved.weight, other.weight, sizeof saved.weight);
   assert_int_equal(ckpt_load_weights(exec, path, NULL), 0);
-  Values loaded = values();
+  Values loaded = help_values(false);
   /* moments and the step are the training's, not the model's */
   memcpy(saved.moment, other.moment, sizeof other.moment);
   saved.step = other.step;
-  equal(&loaded, &saved);
+  help_equal(&loaded, &saved);
   Safetensors *file;
   assert_int_equal(safetensors_open(path, &file), 0);
   assert_int_equal(file->tensor_count, 3);
@@ -77,8 +31,8 @@ static void checkpoints_round_trip(void **state) {
   const char *folder = data_path("deep/er/ck");
   Values saved[7];
   for (int64_t step = 1; step < 7; step++) {
-    randomise((uint64_t)step, step);
-    saved[step] = values();
+    help_randomise((uint64_t)step, step);
+    saved[step] = help_values(false);
     CkptInfo info = {.step = step,
                      .seed = 0xfedcba9876543210u,
                      .batch = 8,
@@ -90,12 +44,12 @@ static void checkpoints_round_trip(void **state) {
   }
   CkptInfo info;
   char *used, path[256];
-  randomise(99, 0);
+  help_randomise(99, 0);
   assert_int_equal(ckpt_resume(exec, folder, &info, &used, NULL), 0);
   assert_non_null(strstr(used, "step-00000006.safetensors"));
   free(used);
-  Values now = values();
-  equal(&now, &saved[6]);
+  Values now = help_values(false);
+  help_equal(&now, &saved[6]);
   assert_true(info.step == 6 && info.seed == 0xfedcba9876543210u && info.batch == 8 &&
               info.samples == 100 && info.is_shuffled && info.has_best && info.best == 0.1);
   for (int step = 1; step < 7; step++) { /* three are kept */
@@ -109,14 +63,14 @@ static void checkpoints_round_trip(void **state) {
   assert_int_equal(text_write_file(path, "x", 1), 0);
   assert_int_equal(ckpt_resume(exec, folder, &info, &used, NULL), 0);
   assert_non_null(strstr(used, "step-00000005"));
-  now = values();
-  equal(&now, &saved[5]);
+  now = help_values(false);
+  help_equal(&now, &saved[5]);
   /* a checkpoint's weights can start a new training */
-  randomise(50, 0);
+  help_randomise(50, 0);
   Text notes = {0};
   assert_int_equal(ckpt_load_weights(exec, used, &notes), 0);
   assert_string_equal(text_cstr(&notes), "");
-  now = values();
+  now = help_values(false);
   assert_memory_equal(now.weight, saved[5].weight, sizeof now.weight);
   assert_int_equal(now.step, 0);
   free(used);
@@ -125,12 +79,12 @@ static void checkpoints_round_trip(void **state) {
 static void refused(const SafeTensor *tensors, int count, const char *what) {
   const char *path = data_path("bad.safetensors");
   assert_int_equal(safetensors_write(path, tensors, count, NULL, 0, false), 0);
-  randomise(3, 0);
-  Values before = values();
+  help_randomise(3, 0);
+  Values before = help_values(false);
   assert_int_equal(ckpt_load_weights(exec, path, NULL), STATUS_USER);
   if (!strstr(status_message(), what)) fail_msg("message: %s", status_message());
-  Values after = values();
-  equal(&before, &after); /* nothing was half loaded */
+  Values after = help_values(false);
+  help_equal(&before, &after); /* nothing was half loaded */
 }
 
 static void wrong_weights(void **state) {
@@ -176,7 +130,7 @@ static void other_types(void **state) {
   const char *path = data_path("types.safetensors");
   assert_int_equal(safetensors_write(path, tensors, 3, NULL, 0, false), 0);
   assert_int_equal(ckpt_load_weights(exec, path, NULL), 0);
-  Values now = values();
+  Values now = help_values(false);
   for (int i = 0; i < 12; i++) assert_true(now.weight[i] == (float)i - 5.5f);
   for (int i = 0; i < 3; i++)
     assert_true(now.bias[i] == (float)i * 0.5f && now.mean[i] == (float)means[i]);
@@ -225,11 +179,13 @@ static void locks(void **state) {
   assert_true(stat(data_path("victim"), &info) == 0 && info.st_size == 8);
 }
 
+static int setup(void **state) { return help_setup(state, false); }
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(weights_round_trip), cmocka_unit_test(checkpoints_round_trip),
       cmocka_unit_test(wrong_weights),      cmocka_unit_test(other_types),
       cmocka_unit_test(wrong_checkpoints),  cmocka_unit_test(locks),
   };
-  return cmocka_run_group_tests(tests, setup, teardown);
+  return cmocka_run_group_tests(tests, setup, help_teardown);
 }

@@ -6,12 +6,9 @@ static void may_be_delayed(void);
 #define CKPT_WRITER_MAY_BE_DELAYED() may_be_delayed()
 #include "runtime/checkpoint/ckpt_writer.c"
 
-#include "test/unit/runtime_data.h"
-#include "test/unit/runtime_small.h"
+#include "test/unit/runtime_ckpt_help.h"
 #include <time.h>
 
-static Artifact *artifact;
-static Exec *exec;
 static atomic_bool is_shut; /* the writer waits until it is opened */
 
 static void rest(void) { nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL); }
@@ -24,45 +21,13 @@ static void *open_later(void *unused) {
   return unused;
 }
 
-static int setup(void **state) {
-  static const char *const names[SMALL_NAMES] = {"fc1.weight", "fc1.bias", "bn.running_mean",
-                                                 "@adam.m"};
-  if (data_setup(state)) return -1;
-  return small_open(names, true, &artifact, &exec) == STATUS_OK ? 0 : -1;
-}
-static int teardown(void **state) {
-  Arena *arena = artifact->plan->arena;
-  exec_free(exec);
-  artifact_close(artifact);
-  arena_free(arena);
-  return data_teardown(state);
-}
-
-/* Of the parameters, the mean, the step, and the moment's parts that belong to a parameter. */
-typedef struct {
-  char weight[48], bias[12], mean[12], weight_moment[48], bias_moment[12], step[8];
-} Values;
-static Values values(void) {
-  Values v;
-  assert_int_equal(exec_read(exec, PLACE_PARAMS, 0, 48, v.weight), 0);
-  assert_int_equal(exec_read(exec, PLACE_PARAMS, 64, 12, v.bias), 0);
-  assert_int_equal(exec_read(exec, PLACE_STATE, 0, 12, v.mean), 0);
-  assert_int_equal(exec_read(exec, PLACE_STATE, 64, 48, v.weight_moment), 0);
-  assert_int_equal(exec_read(exec, PLACE_STATE, 128, 12, v.bias_moment), 0);
-  assert_int_equal(exec_read(exec, PLACE_STATE, 192, 8, v.step), 0);
-  return v;
-}
-static void randomise(uint64_t seed) {
-  assert_int_equal(exec_init(exec, seed), 0);
-  assert_int_equal(exec_set_step(exec, (int64_t)seed), 0);
-}
 static void holds(const char *path, const Values *expected) {
   CkptInfo info;
   bool is_damaged;
-  randomise(99);
+  help_randomise(99, 99);
   if (ckpt_resume_file(exec, path, &info, &is_damaged)) fail_msg("%s", status_message());
-  Values now = values();
-  assert_memory_equal(&now, expected, sizeof now);
+  Values now = help_values(true);
+  help_equal(&now, expected);
 }
 
 static void goes_on(void **state) {
@@ -74,15 +39,15 @@ static void goes_on(void **state) {
   snprintf(best, sizeof best, "%s/best.safetensors", folder);
   snprintf(step, sizeof step, "%s/step-00000007.safetensors", folder);
   assert_int_equal(ckpt_writer_new(exec, &writer), 0);
-  randomise(7);
-  Values before = values();
+  help_randomise(7, 7);
+  Values before = help_values(true);
   CkptInfo info = {.step = 7};
   atomic_store(&is_shut, true);
   assert_int_equal(ckpt_writer_add(writer, folder, &info, 0), 0);
   assert_int_equal(ckpt_writer_add(writer, folder, &info, 2), 0);
   assert_int_equal(ckpt_writer_start(writer, true), 0);
   assert_false(ckpt_writer_is_waited_for(writer));
-  randomise(8); /* the training goes on */
+  help_randomise(8, 8); /* the training goes on */
   assert_int_equal(ckpt_writer_result(writer, false, &saved), 0);
   assert_int_equal(saved, -1);
   assert_int_not_equal(access(step, F_OK), 0);
@@ -94,7 +59,7 @@ static void goes_on(void **state) {
   assert_int_equal(access(best, F_OK), 0);
   assert_int_equal(ckpt_writer_result(writer, false, &saved), 0);
   assert_int_equal(saved, 7);
-  Values later = values();
+  Values later = help_values(true);
   assert_int_equal(ckpt_writer_start(writer, false), 0); /* the last one: written at once */
   assert_int_equal(ckpt_writer_result(writer, false, &saved), 0);
   assert_int_equal(saved, 8);
@@ -156,8 +121,8 @@ static void pieces(void **state) {
   for (int order = 0; order < 3; order++) {
     Text whole = {0};
     weight->storage = orders[order];
-    randomise(5);
-    Values before = values();
+    help_randomise(5, 5);
+    Values before = help_values(true);
     CkptRanges ranges = ckpt_ranges(artifact->plan->arena, artifact->plan);
     ExecSnapshot *snapshot, *none;
     assert_int_equal(exec_snapshot_new(exec, ranges.at, ranges.count, SNAPSHOT_ANYWHERE, &snapshot),
@@ -170,7 +135,7 @@ static void pieces(void **state) {
     char byte;
     assert_int_equal(exec_snapshot_read(snapshot, PLACE_PARAMS, SMALL_PARAM_BYTES, 1, &byte),
                      STATUS_FAULT);
-    randomise(6);
+    help_randomise(6, 6);
     for (int64_t piece = 0; piece < 64; piece += 4) {
       Text made = {0};
       CkptFrom from = {.exec = exec, .snapshot = snapshot, .piece = piece ? piece + 4 : 0};
@@ -188,8 +153,10 @@ static void pieces(void **state) {
   weight->storage = kept;
 }
 
+static int setup(void **state) { return help_setup(state, true); }
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(goes_on), cmocka_unit_test(failures),
                                      cmocka_unit_test(left_alone), cmocka_unit_test(pieces)};
-  return cmocka_run_group_tests(tests, setup, teardown);
+  return cmocka_run_group_tests(tests, setup, help_teardown);
 }

@@ -17,6 +17,8 @@
 
 #include <cmocka.h>
 
+#include "test/unit/runtime_beside.h"
+
 #define GOOD(call)                                                                                 \
   do {                                                                                             \
     if ((call) != STATUS_OK) fail_msg("%s: %s", #call, status_message());                          \
@@ -78,7 +80,8 @@ static int compute_of(DType dtype) { return dtype == DT_BF16 ? 2 : dtype == DT_F
 static const char programmes[] =
     "programme \"step\" run \"train\"\nprogramme \"evaluate\" run \"eval\"\n";
 
-/* What every plan has: a loss, and a count of the steps; here both stay 0. An evaluation is no more than its loss. */
+/* What every plan has: a loss, and a count of the steps; here both stay 0. An evaluation is no more
+ * than its loss. */
 static void write_rest_buffers(int buffers, int step_place, Text *out) {
   text_printf(out, "  buffer %d output+0 f32[]\n  buffer %d state+%d i64[]\n", buffers, buffers + 1,
               step_place);
@@ -440,24 +443,8 @@ static void test_beside(void **state) {
   (void)state;
   setenv("FT_FAKE_CUDA_CC", "90", 1);
   char *path = write_mapped();
-  for (int i = 0; i < 2; i++) {
-    Artifact *artifact;
-    Exec *exec = NULL;
-    GOOD(artifact_open(path, &artifact));
-    static const int buffer[1];
-    PlanStep begin = {.kind = STEP_BEGIN,
-                      .name = "send",
-                      .label = "the gradient",
-                      .args = buffer,
-                      .arg_count = 1,
-                      .input_count = 1,
-                      .queue = QUEUE_COMMUNICATE};
-    VEC_PUSH(artifact->plan->arena, artifact->plan->graphs.at[0].steps, begin);
-    ExecOptions options = {.device = i ? "cuda" : "sim"};
-    assert_int_equal(exec_new(artifact, &options, &exec), STATUS_USER);
-    assert_non_null(strstr(status_message(), "\"send\" (the gradient), which needs several ranks"));
-    artifact_close(artifact);
-  }
+  beside_refused(path, "sim");
+  beside_refused(path, "cuda");
   unlink(path);
   setenv("FT_FAKE_CUDA_CC", "80", 1);
 }

@@ -18,6 +18,8 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+
+#include "test/unit/runtime_beside.h"
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
 #define LOOKS_FOR_LEAKS
@@ -279,21 +281,7 @@ static void test_uses(void **state) {
 /* A plan may say what the devices cannot do yet. */
 static void test_beside(void **state) {
   (void)state;
-  Artifact *artifact;
-  Exec *exec = NULL;
-  GOOD(artifact_open(path_of("model.so"), &artifact));
-  static const int buffer[1];
-  PlanStep begin = {.kind = STEP_BEGIN,
-                    .name = "send",
-                    .label = "the gradient",
-                    .args = buffer,
-                    .arg_count = 1,
-                    .input_count = 1,
-                    .queue = QUEUE_COMMUNICATE};
-  VEC_PUSH(artifact->plan->arena, artifact->plan->graphs.at[0].steps, begin);
-  assert_int_equal(exec_new(artifact, &(ExecOptions){0}, &exec), STATUS_USER);
-  assert_non_null(strstr(status_message(), "\"send\" (the gradient), which needs several ranks"));
-  artifact_close(artifact);
+  beside_refused(path_of("model.so"), NULL);
 }
 
 static void test_checked_and_timed(void **state) {

@@ -1,6 +1,6 @@
-/* blas: OpenBLAS, opened where a product is bound that oneDNN has no code for. It is not linked: its
- * constructor takes memory for every processor and, where the system gives none (ulimit -v), asks
- * again without end, before main. */
+/* blas: OpenBLAS, opened where a product is bound that oneDNN has no code for. It is not linked:
+ * its constructor takes memory for every processor and, where the system gives none (ulimit -v),
+ * asks again without end, before main. */
 #ifndef FT_RUNTIME_BLAS_H
 #define FT_RUNTIME_BLAS_H
 #include "runtime/common/status.h"

@@ -1,9 +1,8 @@
 /* calls_cpu: the library calls, copies and fills of a plan on the cpu, made ready once and run many
- * times.
- * A call has one to three phases; a phase splits into parts that may run at the same time, each on
- * any thread, and a phase begins when all parts of the one before are done. Libraries run inside a
- * part with one thread. Nothing is allocated when a call runs: what libraries need lies in the scratch of
- * each thread, and what parts hand to each other in the library's shared scratch. */
+ * times. A call has one to three phases; a phase splits into parts that may run at the same time,
+ * each on any thread, and a phase begins when all parts of the one before are done. Libraries run
+ * inside a part with one thread. Nothing is allocated when a call runs: what libraries need lies in
+ * the scratch of each thread, and what parts hand to each other in the library's shared scratch. */
 #ifndef FT_RUNTIME_CALLS_CPU_H
 #define FT_RUNTIME_CALLS_CPU_H
 #include "plan/plan.h"

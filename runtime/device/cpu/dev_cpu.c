@@ -3,7 +3,8 @@
  * is some thread's own. In a run every thread does its own parts of what is ready, in order, and
  * goes on without waiting for the others where nothing that it needs is theirs. A part whose thread
  * does not come (because the machine is busy with other programs) is done by another; so a run
- * waits for nobody who has not begun, and the results do not depend on who did what. A reserved
+ * never waits for a thread that has not begun, and the results do not depend on which thread did
+ * what. A reserved
  * thread (DeviceOptions) has the steps of the queues communicate and host for its own, and loads.
  * Invariant: nothing is allocated in a run; the batch's address is patched into the tasks. */
 #define _GNU_SOURCE /* MAP_ANONYMOUS, madvise */
@@ -373,7 +374,7 @@ static inline bool is_ready(const Walk *walk, int index) {
   return true;
 }
 
-/* Does the part if nobody has begun it. The task must be ready. */
+/* Does the part if no thread has begun it. The task must be ready. */
 static inline bool take_part(const Walk *walk, int task, int part) {
   PartState *state = part_state(walk, task, part);
   if (!claim(state, walk->ticket)) return false;

@@ -1,5 +1,5 @@
-/* cuda_round: parameters, or their average, rounded on the GPU (gpu/round.c), in order with the steps:
- * the host does not wait. */
+/* cuda_round: parameters, or their average, rounded on the GPU (gpu/round.c), in order with the
+ * steps: the host does not wait. */
 #include "runtime/device/cuda/cuda_private.h"
 
 extern const char embed_round_ptx[];

@@ -1,7 +1,8 @@
 /* dev_cuda: an NVIDIA GPU as a device. Opening checks everything that can be known before a step:
  * the driver, the GPU, the PTX, and whether the plan's memory fits. Files: cuda_driver (entry
  * points), cuda_module (PTX), cuda_map (tensor maps), cuda_graph (what a step enqueues), cuda_run
- * (streams and events), cuda_data (data on the GPU), cuda_round, cuda_blas (cuBLASLt), cuda_speed (ceilings).
+ * (streams and events), cuda_data (data on the GPU), cuda_round, cuda_blas (cuBLASLt), cuda_speed
+ * (ceilings).
  */
 #include "runtime/device/cuda/cuda_blas.h"
 #include "runtime/device/cuda/cuda_private.h"

@@ -1,7 +1,7 @@
-/* gather: one of the kernels that the runtime itself brings: rows of a split kept on the GPU, in the
- * order of the data (runtime/common/order.h, the same code as the host's), into the batches of one or
- * more steps. CMake compiles this file to PTX text, which ftrun holds as a string.
- * A row is copied by `lanes` threads; threads beyond the last row do nothing. */
+/* gather: one of the runtime's own kernels: rows of a split kept on the GPU, in the order of the
+ * data (runtime/common/order.h, the same code as the host's), into the batches of one or more
+ * steps. CMake compiles this file to PTX text, which ftrun holds as a string. A row is copied by
+ * `lanes` threads; threads beyond the last row do nothing. */
 #define ORDER_LINKAGE static
 #include "runtime/common/order.c"
 

@@ -1,5 +1,5 @@
-/* round: floats to f16 or bf16, one a thread, with the code of the host. CMake compiles this file to
- * PTX text, which ftrun holds as a string. */
+/* round: floats to f16 or bf16, one a thread, with the code of the host. CMake compiles this file
+ * to PTX text, which ftrun holds as a string. */
 #include "runtime/common/round_half.h"
 
 #define SPECIAL(name) __nvvm_read_ptx_sreg_##name()
