@@ -232,7 +232,7 @@ typedef struct {
                             `instead_of`; equal: it reads what its buffers say */
 } PlanRun;
 
-/* Which graphs run in which order. The results are those of the last run.
+/* Which graphs run in which order. The results are those of the last run. Its kind is a row of plan/programmes.def.
  * STEP: the training of one step, its batch in as many parts as there are runs.
  * EVALUATE: of one batch, also for prediction.
  * EVALUATE_AVERAGE: the same with averages of the parameters in place of these.
@@ -240,10 +240,9 @@ typedef struct {
  *   `positions` of its first run are left, this one, and so on; the last token is the last run's,
  *   of one position, which gives the scores. They keep what they remember in places FOR_TEXT, which
  *   are zeros at position 0, as long as no other programme runs. */
-#define PROGRAMME_STEP "step"
-#define PROGRAMME_EVALUATE "evaluate"
-#define PROGRAMME_EVALUATE_AVERAGE "evaluate_average"
-#define PROGRAMME_GENERATE "generate"
+#define PROGRAMME(ID, ...) extern const char PROGRAMME_##ID[];
+#include "plan/programmes.def"
+#undef PROGRAMME
 typedef struct {
   const char *name;
   VEC(PlanRun) runs;

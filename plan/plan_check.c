@@ -54,7 +54,7 @@ static const char *check_losses(Arena *arena, const Plan *plan) {
   const char *why = NULL;
   for (int i = 0; i < plan->programmes.count; i++) {
     const PlanProgramme *programme = &plan->programmes.at[i];
-    if (!strcmp(programme->name, PROGRAMME_GENERATE)) continue;
+    if (!plan_has_loss(programme)) continue;
     for (int k = 0; k < programme->runs.count && !why; k++)
       why = check_loss(arena, &plan->graphs.at[programme->runs.at[k].graph]);
   }

@@ -10,6 +10,10 @@
 #include <inttypes.h>
 #include <string.h>
 
+#define PROGRAMME(ID, name, ...) const char PROGRAMME_##ID[] = name;
+#include "plan/programmes.def"
+#undef PROGRAMME
+
 int plan_find_graph(const Plan *plan, const char *name) {
   for (int i = 0; i < plan->graphs.count; i++)
     if (!strcmp(plan->graphs.at[i].name, name)) return i;
@@ -166,23 +170,29 @@ static const char *check_generate(const Check *check) {
              : "programme \"generate\" does not end with a run of one position";
 }
 
-/* early, last: what its runs are for, the last one and those before it. */
+enum { NEEDED = 1, LOSS = 2, OTHERS = 4, POSITIONS = 8 };
 static const struct {
   const char *name;
-  bool is_needed, averages, has_positions;
+  int traits;
   RoleTrait early, last;
   const char *(*check)(const Check *check);
-} known[] = {{PROGRAMME_STEP, true, false, false, ROLE_BY_PART, ROLE_BY_UPDATE, check_step},
-             {PROGRAMME_EVALUATE, true, false, false, 0, ROLE_BY_EVALUATION, check_evaluate},
-             {PROGRAMME_EVALUATE_AVERAGE, false, true, false, 0, ROLE_BY_EVALUATION, check_average},
-             {PROGRAMME_GENERATE, false, false, true, ROLE_BY_GENERATION, ROLE_BY_GENERATION,
-              check_generate}};
+} known[] = {
+#define PROGRAMME(ID, name, traits, early, last, check)                                            \
+  {PROGRAMME_##ID, traits, (RoleTrait)(early), last, check},
+#include "plan/programmes.def"
+#undef PROGRAMME
+};
 enum { KNOWN = sizeof known / sizeof *known };
 
 static int kind_of(const PlanProgramme *programme) {
   for (int i = 0; i < KNOWN; i++)
     if (!strcmp(known[i].name, programme->name)) return i;
   return -1;
+}
+
+bool plan_has_loss(const PlanProgramme *programme) {
+  int kind = kind_of(programme);
+  return kind >= 0 && known[kind].traits & LOSS;
 }
 
 static const char *check_runs(const Check *check) {
@@ -192,9 +202,9 @@ static const char *check_runs(const Check *check) {
     return arena_printf(check->arena, "nothing runs a programme \"%s\"", programme->name);
   for (int i = 0; i < programme->runs.count; i++) {
     const PlanRun *run = &programme->runs.at[i];
-    if ((run->reads != run->instead_of) != known[kind].averages ||
-        (run->positions > 0) != known[kind].has_positions ||
-        (run->times > 1 && known[kind].has_positions))
+    bool others = known[kind].traits & OTHERS, takes_positions = known[kind].traits & POSITIONS;
+    if ((run->reads != run->instead_of) != others || (run->positions > 0) != takes_positions ||
+        (run->times > 1 && takes_positions))
       return arena_printf(check->arena, "programme \"%s\" cannot run graph \"%s\" like this",
                           programme->name, check->plan->graphs.at[run->graph].name);
   }
@@ -220,7 +230,7 @@ const char *plan_check_programmes(Arena *arena, const Plan *plan) {
   static const char *(*const checks[])(const Check *check) = {check_runs, check_writes};
   const char *why = NULL;
   for (int i = 0; i < KNOWN; i++)
-    if (known[i].is_needed && !plan_find_programme(plan, known[i].name))
+    if (known[i].traits & NEEDED && !plan_find_programme(plan, known[i].name))
       return arena_printf(arena, "the plan lacks programme \"%s\"", known[i].name);
   for (int c = 0; c < 2; c++)
     for (int i = 0; i < plan->programmes.count && !why; i++)

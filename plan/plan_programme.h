@@ -7,6 +7,7 @@
 /* Behind the word `programme`; all graphs have been read. */
 bool plan_read_programme(Words *words, Plan *plan);
 void plan_print_programmes(const Plan *plan, Text *out);
+bool plan_has_loss(const PlanProgramme *programme); /* must each of its graphs have one? */
 /* NULL, or what is wrong, in the arena. */
 const char *plan_check_programmes(Arena *arena, const Plan *plan);
 #endif
