@@ -71,7 +71,7 @@ static Status evaluate_ema(Training *training, LogStep *result, bool *is_whole) 
       return status_fail(STATUS_FAULT, "out of memory");
     }
     result->metric[result->metric_count++] =
-        (LogMetric){*name, i < 0 ? ema.loss : ema.metric[i].value, false};
+        (LogMetric){*name, i < 0 ? ema.loss : ema.metric[i].value, OUTPUT_METRIC};
   }
   return STATUS_OK;
 }

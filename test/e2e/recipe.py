@@ -211,6 +211,8 @@ train { batch = 1; accumulate = 2; steps = 20; optimizer = sgd(lr=1.0) }
     def test_average_of_weights(self):
         recipe = "optimizer = sgd(lr=0.1); ema = 0.9"
         artifact = self.build(recipe=recipe)
+        shown = support.run("ftrun", artifact, "--data", self.folder, "--steps", 2).stdout
+        self.assertRegex(shown, r"ema_loss \d+\.\d{4}  ema_accuracy \d\.\d{4} ")  # as the others
         states = [self.train(artifact, "--steps", str(n))[1] for n in range(7)]
         log, _ = self.train(artifact, "--save-ema", self.path("ema"))
         average = support.read_safetensors(self.path("ema"))
