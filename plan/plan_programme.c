@@ -141,8 +141,13 @@ static const char *check_step(const Check *check) {
                       batches, parts);
 }
 
-/* Batch by batch, by one graph. */
+/* Batch by batch, by one graph. Totals go over the batches by what the runtime writes in these states. */
 static const char *check_evaluate(const Check *check) {
+  static const LeafRole told[] = {ROLE_KEEP, ROLE_MISSING, ROLE_MORE, ROLE_PASS};
+  for (int i = 0; i < 4 && plan_find_role(check->plan, ROLE_TOTAL) >= 0; i++)
+    if (plan_find_role(check->plan, told[i]) < 0)
+      return arena_printf(check->arena, "an evaluation has totals, and no state has the role %s",
+                          role_text(told[i]));
   if (plan_batches(check->programme) == 1) return NULL;
   return arena_printf(check->arena, "programme \"%s\" runs more than one graph",
                       check->programme->name);

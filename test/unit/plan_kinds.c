@@ -177,6 +177,8 @@ static void test_writes(void **state) {
       {"buffer 11 state+128 f32[64]", "buffer 11 state+192 f32[64]", "bytes between the states"},
       {"buffer 11 state+128 f32[64]", "buffer 11 state+320 f32[8]", "not write the state \"@ema\""},
       {"role total", "role keep", "must be f64[]"},
+      {" role keep", "", "an evaluation has totals, and no state has the role keep"},
+      {" role more", " role plateau", "no state has the role more"},
       {"role total", "role plateau", "which writes the state \"@eval.0\""},
       {"state \"@decode.position\"",
        "state \"other\" i64[] at state+512 init zeros() role total\n"

@@ -88,6 +88,14 @@ static inline void add_tensors(Arena *arena, Plan *plan) {
   VEC_PUSH(arena, plan->states, part);
   VEC_PUSH(arena, plan->states, total);
   VEC_PUSH(arena, plan->states, position);
+  static const LeafRole told[] = {ROLE_KEEP, ROLE_MISSING, ROLE_MORE, ROLE_PASS};
+  for (int i = 0; i < 4; i++) {
+    PlanTensor state = part;
+    state.name = arena_printf(arena, "@eval.%s", role_text(told[i]));
+    state.type = type_of(DT_F64, 0, 0, 0);
+    state.offset = 576 + 64 * i, state.role = told[i];
+    VEC_PUSH(arena, plan->states, state);
+  }
   VEC_PUSH(arena, plan->scalars, rate);
 }
 
@@ -188,7 +196,7 @@ static inline Plan *sample(Arena *arena) {
   source.option_values = ARENA_ARRAY(arena, double, 1);
   memcpy(source.option_values, values, sizeof values);
   VEC_PUSH(arena, plan->sources, source);
-  const int64_t sizes[STANDARD_PLACE_COUNT] = {256, 128, 256, 576, 64, 128, 64, 4096, 64};
+  const int64_t sizes[STANDARD_PLACE_COUNT] = {256, 128, 256, 832, 64, 128, 64, 4096, 64};
   plan_add_standard_places(plan);
   for (int i = 0; i < STANDARD_PLACE_COUNT; i++) plan->places.at[i].bytes = sizes[i];
   plan_add_place(plan, (PlanPlace){.name = "caches",
