@@ -25,7 +25,7 @@ typedef struct {
 
 /* One operand: where it comes from, and how it lies. */
 typedef struct {
-  const Node *node; /* of the body, or of the contraction that stands alone: its type */
+  const Node *node; /* of the body; or the contraction, if it is not fused */
   int argument;     /* of the kernel */
   bool is_deep;     /* neighbours in memory are neighbours in k, else along the tile */
   bool is_async;    /* copied as it is */

@@ -1,9 +1,9 @@
 /* weight: what counts in a mean. A tensor may have a weight, a tensor of the same shape: bool (does
- * the element count?) or float (how much). It belongs to places, not to values: what is computed
- * of an element counts as that element does, whatever is computed. Every node of the front end is
- * made by tensor_node, and that asks here, so these rules are all there are:
+ * the element count?) or float (how much). Whatever is computed from an element counts as that
+ * element does. Every node of the front end is made by tensor_node, which calls this file, so these
+ * are all the rules:
  *
- *   element by element  the operands' weight; those without one have no say. Two different ones
+ *   element by element  the operands' weight; those without one do not matter. Two different ones
  *                       are refused, for it is not known which of both is meant
  *   moves               the weight moves along; what pad and concat add counts once
  *   reductions          take in what counts, and use the weight up: the result has none

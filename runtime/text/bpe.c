@@ -1,6 +1,6 @@
 /* bpe: see bpe.h. Within a piece the pair of lowest rank is merged wherever it stands, from left to
- * right; then the pairs that are there now are looked at again. A heap of pairs does that in
- * n log n steps: a pair that comes about waits until the rank at work is done. */
+ * right; then the pairs that there are now are ranked again. A heap of pairs does that in n log n
+ * steps: a pair that a merge makes waits until all pairs of the current rank are merged. */
 #include "runtime/text/bpe.h"
 #include "runtime/text/bpe_table.h"
 #include <stdlib.h>
