@@ -43,7 +43,8 @@ typedef enum {
 } Stage;
 extern const char *const stage_text[STAGE_NOWHERE + 1];
 
-/* IF_POINTWISE_##class(yes, no), for columns of ops.def that mean another thing in pointwise rows. */
+/* IF_POINTWISE_##class(yes, no), for columns of ops.def that mean another thing in pointwise
+ * rows. */
 #define IF_POINTWISE_LEAF(yes, no) no
 #define IF_POINTWISE_POINTWISE(yes, no) yes
 #define IF_POINTWISE_REDUCE(yes, no) no
@@ -239,8 +240,8 @@ typedef struct {
   bool is_beside;
 } AttentionForm;
 AttentionForm attention_form(const Node *node);
-/* Where the heads of its tensors lie: elements from the tensor's beginning, and from one to the next;
- * argument: its place among operands and results. Forward has the first four. */
+/* Where the heads of its tensors lie: elements from the tensor's beginning, and from one to the
+ * next; argument: its place among operands and results. Forward has the first four. */
 typedef enum {
   TENSOR_QUERY,
   TENSOR_KEY,

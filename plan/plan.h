@@ -191,9 +191,10 @@ typedef struct {
   int call_count;
 } PlanInstead;
 
-/* What a graph gives out: one number each but RESULT, which the program's word `output` makes. Of the compiler's own there
- * is at most one each: PASSES, how often an evaluation goes through its samples, if not once; RATE, the learning rate of
- * the step; fp16's LOSS_SCALE, and how many steps were SKIPPED so far. */
+/* What a graph gives out: one number each but RESULT, which the program's word `output` makes. Of
+ * the compiler's own there is at most one each: PASSES, how often an evaluation goes through its
+ * samples, if not once; RATE, the learning rate of the step; fp16's LOSS_SCALE, and how many steps
+ * were SKIPPED so far. */
 #define OUTPUTS(X)                                                                                 \
   X(LOSS, "loss")                                                                                  \
   X(METRIC, "metric")                                                                              \

@@ -89,8 +89,8 @@ bool exec_times_steps(const Exec *exec); /* has it such a clock? */
 STATUS_CHECKED Status exec_sync(Exec *exec);
 
 /* ── results: each call sees the values of the last exec_run of that graph ─────────────────── */
-/* Index in the outputs of exec_graph_plan, -1 if none. kind OUTPUT_KINDS: of any; name NULL: any. The graphs share their
- * places: read before the next run. */
+/* Index in the outputs of exec_graph_plan, -1 if none. kind OUTPUT_KINDS: of any; name NULL: any.
+ * The graphs share their places: read before the next run. */
 int exec_find_output(const Exec *exec, ExecGraph graph, OutputKind kind, const char *name);
 /* The value of a scalar output of any dtype. */
 STATUS_CHECKED Status exec_scalar(Exec *exec, ExecGraph graph, int output, double *value);

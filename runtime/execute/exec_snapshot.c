@@ -25,8 +25,8 @@ static Status take_device(ExecSnapshot *snapshot) {
   return snapshot->type->spare(snapshot->device, snapshot->bytes, &snapshot->at);
 }
 
-/* Pages that have not been touched yet are free whatever the kernel has promised, so what is free is
- * asked first. */
+/* Pages that have not been touched yet are free whatever the kernel has promised, so what is free
+ * is asked first. */
 static void take_host(ExecSnapshot *snapshot) {
   size_t bytes = (size_t)snapshot->bytes + 1;
   snapshot->is_on_device = false;

@@ -1,5 +1,5 @@
-/* runtime_ckpt_help: the small model (runtime_small.h) that the tests of checkpoints train, and what
- * it holds. */
+/* runtime_ckpt_help: the small model (runtime_small.h) that the tests of checkpoints train, and
+ * what it holds. */
 #ifndef FT_TEST_RUNTIME_CKPT_HELP_H
 #define FT_TEST_RUNTIME_CKPT_HELP_H
 #include "test/unit/runtime_data.h"

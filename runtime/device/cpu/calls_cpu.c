@@ -84,8 +84,8 @@ static dnnl_status_t make_attr(const_dnnl_post_ops_t post, dnnl_primitive_attr_t
   return status;
 }
 
-/* oneDNN 2.6 writes code into memory without asking whether there was any (Xbyak notes the error and
- * goes on, at address 0). */
+/* oneDNN 2.6 writes code into memory without asking whether there was any (Xbyak notes the error
+ * and goes on, at address 0). */
 static Status need_room_for_code(void) {
   enum { MIB = 16 }; /* the largest generators take one, a primitive has a few of them */
   if (blas_has_room(MIB << 20)) return STATUS_OK;
