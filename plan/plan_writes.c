@@ -2,6 +2,7 @@
  * library calls in place of launches; what must be, of each parameter and state, whose bytes are
  * looked up among all that steps write. */
 #include "plan/plan_writes.h"
+#include "base/lookup.h"
 #include <stdlib.h>
 
 bool plan_is_written(const PlanGraph *graph, int place, int64_t offset, const Type *type) {
@@ -210,21 +211,21 @@ const char *plan_check_writes(Arena *arena, const Plan *plan, const PlanGraph *g
 }
 
 /* ── sums of gradients ────────────────────────────────────────────────────────────────────── */
-static bool is_same_place(const PlanBuffer *a, const PlanBuffer *b) {
-  return a->place == b->place && a->offset == b->offset &&
-         type_bytes(&a->type) == type_bytes(&b->type);
-}
-
-/* Does it write only such gradients as it reads? */
-static bool adds(const Plan *plan, const PlanGraph *graph, const PlanStep *step) {
-  for (int i = step->input_count; i < step->arg_count; i++) {
-    const PlanBuffer *to = &graph->buffers.at[step->args[i]];
-    bool is_read = place_role(&plan->places.at[to->place]) != ROLE_GRADIENT_SUM;
-    for (int k = 0; k < step->input_count && !is_read; k++)
-      is_read = is_same_place(to, &graph->buffers.at[step->args[k]]);
-    if (!is_read) return false;
+/* Does it write only such gradients as it, or a step before it, has read? What adds need not be what
+ * writes: the sum may be computed in another order, and be transposed behind that. `read` has the
+ * buffers that were read so far. */
+static bool adds(const Plan *plan, const PlanGraph *graph, const PlanStep *step, Lookup *read) {
+  bool is_good = true;
+  for (int i = 0; i < step->arg_count; i++) {
+    const PlanBuffer *buffer = &graph->buffers.at[step->args[i]];
+    int64_t key[] = {buffer->place, buffer->offset, type_bytes(&buffer->type)};
+    if (place_role(&plan->places.at[buffer->place]) != ROLE_GRADIENT_SUM) continue;
+    if (i < step->input_count)
+      lookup_add(read, key, sizeof key, 0);
+    else
+      is_good &= lookup_find(read, key, sizeof key) >= 0;
   }
-  return true;
+  return is_good;
 }
 
 static bool touches_sums(const Plan *plan, const PlanGraph *graph, const PlanStep *step) {
@@ -243,18 +244,22 @@ static bool clears_all(const Plan *plan, const PlanGraph *graph, const PlanStep 
 
 const char *plan_check_sums(Arena *arena, const Plan *plan, const PlanGraph *graph, RoleTrait by) {
   const PlanStep *last = NULL; /* that clears or adds */
+  Lookup read = {.arena = arena_new()};
   int wrong = -1;
   for (int i = 0; i < graph->steps.count; i++) {
     const PlanStep *step = &graph->steps.at[i];
     if (!touches_sums(plan, graph, step)) continue;
     bool clears = by == ROLE_BY_UPDATE && step->kind == STEP_FILL;
-    if (wrong < 0 && !clears && !adds(plan, graph, step)) wrong = i;
+    if (wrong < 0 && !clears && !adds(plan, graph, step, &read)) wrong = i;
     last = step;
   }
   for (int i = 0; i < graph->insteads.count; i++)
-    for (int k = 0; k < graph->insteads.at[i].call_count; k++)
-      if (wrong < 0 && !adds(plan, graph, &graph->insteads.at[i].call[k]))
+    for (int k = 0; k < graph->insteads.at[i].call_count; k++) {
+      Lookup own = {.arena = read.arena}; /* a call adds by itself */
+      if (wrong < 0 && !adds(plan, graph, &graph->insteads.at[i].call[k], &own))
         wrong = graph->insteads.at[i].first;
+    }
+  arena_free(read.arena);
   if (wrong >= 0)
     return arena_printf(arena, "adds nothing to the sums of gradients that its step %d writes",
                         wrong);

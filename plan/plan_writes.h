@@ -11,7 +11,7 @@ bool plan_is_written(const PlanGraph *graph, int place, int64_t offset, const Ty
 /* NULL, or what the graph does that a run `by` must not, or does not do what it must, in the arena:
  * "writes the parameters", behind the words "graph "eval"". */
 const char *plan_check_writes(Arena *arena, const Plan *plan, const PlanGraph *graph, RoleTrait by);
-/* The same of the gradients of a step of several runs, by each of these: a step that writes them
- * adds to them, and at its end the last run clears them. */
+/* The same of the gradients of a step of several runs, by each of these: a step that writes
+ * them has read them, or one before it, and at its end the last run clears them. */
 const char *plan_check_sums(Arena *arena, const Plan *plan, const PlanGraph *graph, RoleTrait by);
 #endif

@@ -41,7 +41,7 @@ def memory(*flags):
     """ftc --memory: bytes by row, and what it says of recomputation."""
     said = support.run("ftc", *flags, "--memory").stdout
     table = {row[:32].strip(): int(row[32:48]) for row in said.splitlines() if re.match(r".{32} +\d+ ", row)}
-    cost = re.search(r"recompute: .* (\d+) blocks? again, products of (\d+); ([\d.]+) GFLOP a step more", said)
+    cost = re.search(r"recompute: .* of (\d+) blocks?, products of (\d+); ([\d.]+) GFLOP a step more", said)
     return table, (int(cost[1]), int(cost[2]), float(cost[3])) if cost else (0, 0, 0.0)
 
 

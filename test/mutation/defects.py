@@ -181,7 +181,7 @@ defect("writes-role", "plan/plan_writes.c", "if (role == ROLE_NONE || role_has(r
        "unit plan_kinds")
 defect("writes-once", "plan/plan_writes.c", "if (span_bytes(&w->of[place].twice, begin, begin + bytes))", "if (false)",
        "unit plan_kinds")
-defect("writes-sums", "plan/plan_writes.c", "if (wrong < 0 && !clears && !adds(plan, graph, step)) wrong = i;", "",
+defect("writes-sums", "plan/plan_writes.c", "if (wrong < 0 && !clears && !adds(plan, graph, step, &read)) wrong = i;", "",
        "unit plan_kinds")
 defect("sample-top-p", "runtime/command/sample.c", "(among == 0 || sum < options->top_p * total)", "(among == 0 || sum < options->top_p)", "unit runtime_sample")
 defect("sample-ties", "runtime/command/sample.c", "return x < y ? -1 : x > y;", "return x > y ? -1 : x < y;", "unit runtime_sample")

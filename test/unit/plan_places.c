@@ -33,7 +33,7 @@ static void test_refusals(void **state) {
       {"like params\nplace state", "like params saved checkpoint\nplace state",
        "but not kept for ever"},
       {"of state+128", "of state+100", "multiple of 64"},
-      {"of state+128", "of state+384", "lies outside of state"},
+      {"of state+128", "of state+65536", "lies outside of state"},
       {"of state+128", "of state+9223372036854775744", "must lie in"},
       {"of state+128", "of output+0", "a window of what the host"},
       {"of state+128", "of caches+0", "a window of a window"},
