@@ -26,9 +26,6 @@
   "step", "epoch", "eval", "loss", "lr", "samples_per_s", "nonfinite", "loss_scale", "skipped_steps"
 
 static inline bool own_is(const char *name) { return name[0] == OWN_MARK[0]; }
-static inline bool own_begins(const char *name, const char *start) {
-  return strncmp(name, start, strlen(start)) == 0;
-}
 /* As people and the log see it. */
 static inline const char *own_shown(const char *name) { return name + own_is(name); }
 #endif

@@ -257,7 +257,6 @@ typedef struct {
   int argument;
   int64_t start, batch, head, row;
 } HeadPlace;
-HeadPlace head_place(const AttentionForm *f, int argument, const Type *type, int64_t start);
 void attention_places(const Node *node, HeadPlace place[TENSORS]);
 
 /* A product: batch times [m,k] [k,n], of operands that are turned first. */

@@ -26,7 +26,7 @@ AttentionForm attention_form(const Node *node) {
   return f;
 }
 
-HeadPlace head_place(const AttentionForm *f, int argument, const Type *type, int64_t start) {
+static HeadPlace head_place(const AttentionForm *f, int argument, const Type *type, int64_t start) {
   const int64_t *dim = type->shape.dim;
   if (f->is_beside) return (HeadPlace){argument, start, dim[1] * dim[2], f->features, dim[2]};
   return (HeadPlace){argument, 0, dim[1] * dim[2] * dim[3], dim[2] * dim[3], dim[3]};

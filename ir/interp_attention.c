@@ -20,9 +20,12 @@ typedef struct {
   double scale;
 } Attention;
 
+/* By itself, as the mask's index below: kernels take theirs from attention_places, and are held against
+ * this. */
 static Place interp_operand_place(const AttentionForm *f, const Tensor *x, int64_t start) {
-  HeadPlace p = head_place(f, 0, &x->type, start);
-  return (Place){x->f + p.start, p.batch, p.head, p.row};
+  const int64_t *dim = x->type.shape.dim;
+  if (f->is_beside) return (Place){x->f + start, dim[1] * dim[2], f->features, dim[2]};
+  return (Place){x->f, dim[1] * dim[2] * dim[3], dim[2] * dim[3], dim[3]};
 }
 
 static Attention attention_of(const Eval *eval, int at) {
@@ -55,7 +58,9 @@ static void interp_scores(const Attention *a, int64_t b, int64_t h, int64_t i, d
     bool hidden = a->causal && j > i + f->keys - f->rows;
     score[j] = a->scale * attention_dot(row_of(a->q, b, h, i), row_of(a->k, b, g, j), f->features);
     if (a->mask) {
-      int64_t at = b * f->mask_batch + h * f->mask_head + i * f->mask_row + j;
+      const int64_t *dim = a->mask->type.shape.dim;
+      int64_t row = ((dim[0] > 1 ? b : 0) * dim[1] + (dim[1] > 1 ? h : 0)) * dim[2];
+      int64_t at = (row + (dim[2] > 1 ? i : 0)) * f->keys + j;
       if (a->mask->i) hidden |= !a->mask->i[at];
       if (a->mask->f) score[j] += a->mask->f[at];
     }

@@ -281,6 +281,8 @@ int plan_whole_place(const Plan *plan, int place, int64_t *offset);
 /* The place that the host fills, or reads, for each batch; -1: there is none. */
 int plan_batch_place(const Plan *plan);
 int plan_result_place(const Plan *plan);
+/* Is what the buffer holds gone when the run of its graph is done? */
+bool plan_is_temporary(const Plan *plan, const PlanBuffer *buffer);
 int64_t plan_place_bytes(const Plan *plan, int place); /* -1: 0 */
 int64_t plan_memory(const Plan *plan);                 /* bytes of all places */
 const char *place_life_text(PlaceLife life);

@@ -44,8 +44,9 @@ static const char *check_loss(Arena *arena, const PlanGraph *graph) {
                             count[OUTPUT_LOSS]);
 }
 
-static const char *check_order(Arena *arena, const PlanGraph *graph) {
+static const char *check_order(Arena *arena, const Plan *plan, const PlanGraph *graph) {
   const char *why = plan_order_check(arena, graph);
+  if (!why) why = plan_order_check_reads(arena, plan, graph);
   return why ? arena_printf(arena, "graph \"%s\": %s", graph->name, why) : NULL;
 }
 
@@ -69,7 +70,7 @@ const char *plan_check(Arena *arena, const Plan *plan) {
   for (int g = 0; g < plan->graphs.count && !why; g++)
     why = check_outputs(arena, &plan->graphs.at[g]);
   for (int g = 0; g < plan->graphs.count && !why; g++)
-    why = check_order(arena, &plan->graphs.at[g]);
+    why = check_order(arena, plan, &plan->graphs.at[g]);
   return why;
 }
 

@@ -26,6 +26,7 @@ bool plan_steps_conflict(const PlanGraph *graph, const PlanStep *a, const PlanSt
 /* What is between two neighbouring places where buffers begin or end. */
 typedef struct {
   bool is_written;  /* by any step: else nothing has to wait for anything here */
+  unsigned has;     /* plan_order_check_reads: written so far by a step (1), by a call (2) */
   int writer;       /* the last one so far; -1: none */
   VEC(int) readers; /* since then */
 } Piece;
@@ -337,4 +338,71 @@ const char *plan_order_check(Arena *arena, const PlanGraph *graph) {
   if (!refusal.why) walk_bands(&finder, refuse, &refusal);
   arena_free(scratch);
   return refusal.why;
+}
+
+/* ── reads ────────────────────────────────────────────────────────────────────────────────── */
+enum { HAS_STEP = 1, HAS_CALL = 2 };
+
+typedef struct {
+  const PlanGraph *graph;
+  Memory memory;
+  bool *is_asked; /* by buffer: it holds nothing but what the graph has written */
+} Reads;
+
+/* -1, or the argument that reads what is not there. A step runs also where no call is made. */
+static int unwritten_arg(const Reads *r, const PlanStep *step, unsigned by) {
+  for (int i = 0; i < step->input_count; i++) {
+    const Piece *end, *piece = pieces_of(&r->memory, &r->graph->buffers.at[step->args[i]], &end);
+    for (; r->is_asked[step->args[i]] && piece < end; piece++)
+      if (!(piece->has & (by == HAS_STEP ? HAS_STEP : HAS_STEP | HAS_CALL))) return i;
+  }
+  return -1;
+}
+
+static void mark_written(const Reads *r, const PlanStep *step, unsigned by) {
+  for (int i = step->input_count; i < step->arg_count; i++) {
+    const Piece *end;
+    Piece *piece = pieces_of(&r->memory, &r->graph->buffers.at[step->args[i]], &end);
+    for (; piece < end; piece++) piece->has |= by;
+  }
+}
+
+/* What BEGIN begins has written when its END is done. A call in place of launches reads and writes
+ * behind them, as in plan_order_check. */
+static int take_reads(const Reads *r, const Finder *finder, int index) {
+  const PlanStep *step = &r->graph->steps.at[index];
+  int wrong = unwritten_arg(r, step, HAS_STEP);
+  if (wrong >= 0) return step->args[wrong];
+  if (step->kind == STEP_END)
+    mark_written(r, &r->graph->steps.at[step->partner], HAS_STEP);
+  else if (step->kind != STEP_BEGIN)
+    mark_written(r, step, HAS_STEP);
+  for (int i = finder->instead[index]; i < finder->instead[index + 1]; i++)
+    for (int k = 0; k < finder->insteads_by_end[i]->call_count; k++) {
+      const PlanStep *call = &finder->insteads_by_end[i]->call[k];
+      if ((wrong = unwritten_arg(r, call, HAS_CALL)) >= 0) return call->args[wrong];
+      mark_written(r, call, HAS_CALL);
+    }
+  return -1;
+}
+
+const char *plan_order_check_reads(Arena *arena, const Plan *plan, const PlanGraph *graph) {
+  Arena *scratch = arena_new();
+  Finder finder = {.arena = scratch, .graph = graph};
+  Reads reads = {graph, memory_of(scratch, graph),
+                 ARENA_ARRAY(scratch, bool, graph->buffers.count + 1)};
+  const char *why = NULL;
+  for (int i = 0; i < graph->buffers.count; i++) {
+    const PlanPlace *place = &plan->places.at[graph->buffers.at[i].place];
+    reads.is_asked[i] = place->host == HOST_TO || plan_is_temporary(plan, &graph->buffers.at[i]);
+  }
+  sort_insteads(&finder);
+  for (int i = 0; i < graph->steps.count && !why; i++) {
+    int buffer = take_reads(&reads, &finder, i);
+    if (buffer >= 0)
+      why = arena_printf(arena, "step %d reads buffer %d, which no step before it has written", i,
+                         buffer);
+  }
+  arena_free(scratch);
+  return why;
 }

@@ -72,6 +72,19 @@ static int find_of_batch(const Plan *plan, PlaceHost host) {
 int plan_batch_place(const Plan *plan) { return find_of_batch(plan, HOST_FROM); }
 int plan_result_place(const Plan *plan) { return find_of_batch(plan, HOST_TO); }
 
+bool plan_is_temporary(const Plan *plan, const PlanBuffer *buffer) {
+  const PlanPlace *place = &plan->places.at[buffer->place];
+  int64_t end = buffer->offset + type_bytes(&buffer->type);
+  if (place->life != FOR_BATCH || place->host) return false;
+  for (int i = 0; i < plan->places.count; i++) {
+    const PlanPlace *window = &plan->places.at[i];
+    if (window->is_window && window->of == buffer->place && window->life != FOR_BATCH &&
+        buffer->offset < window->offset + window->bytes && window->offset < end)
+      return false;
+  }
+  return true;
+}
+
 int64_t plan_place_bytes(const Plan *plan, int place) {
   return place < 0 ? 0 : plan->places.at[place].bytes;
 }

@@ -226,9 +226,21 @@ static void test_bounds(void **state) {
   arena_free(arena);
 }
 
+/* Bytes that only this run's steps fill, read before they are. */
+static void test_reads(void **state) {
+  (void)state;
+  static const char *const cases[][3] = {
+      {"\"k0\" (0) -> (1)", "\"k0\" (0) -> (4)", "reads buffer 1, which no step before it"},
+      {"\"gemm\" (1 2 3) -> (4)", "\"gemm\" (1 2 3) -> (7)", "reads buffer 4, which no step"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    expect_refusal(sample, cases[i][0], cases[i][1], cases[i][2]);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_kinds),
                                      cmocka_unit_test(test_programmes),
-                                     cmocka_unit_test(test_writes), cmocka_unit_test(test_bounds)};
+                                     cmocka_unit_test(test_writes), cmocka_unit_test(test_reads),
+                                     cmocka_unit_test(test_bounds)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

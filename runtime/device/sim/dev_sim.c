@@ -116,26 +116,12 @@ static Status sync_sim(Device *device) {
 }
 
 /* ── binding ──────────────────────────────────────────────────────────────────────────────── */
-/* Is what the buffer holds gone when the run is done? */
-static bool is_temporary(const Plan *plan, const PlanBuffer *buffer) {
-  const PlanPlace *place = &plan->places.at[buffer->place];
-  int64_t end = buffer->offset + type_bytes(&buffer->type);
-  if (place->life != FOR_BATCH || place->host) return false;
-  for (int i = 0; i < plan->places.count; i++) {
-    const PlanPlace *window = &plan->places.at[i];
-    if (window->is_window && window->of == buffer->place && window->life != FOR_BATCH &&
-        buffer->offset < window->offset + window->bytes && window->offset < end)
-      return false;
-  }
-  return true;
-}
-
 /* A temporary result that lies on no operand. The second launch of a kernel in two parts
  * has the arguments of the first, whose results it reads. */
 static bool is_fresh(const Plan *plan, const PlanGraph *graph, const PlanStep *step, int arg) {
   const PlanBuffer *buffer = &graph->buffers.at[step->args[arg]];
   const PlanStep *before = step > graph->steps.at ? step - 1 : NULL;
-  if (arg < step->input_count || !is_temporary(plan, buffer)) return false;
+  if (arg < step->input_count || !plan_is_temporary(plan, buffer)) return false;
   if (before && before->arg_count == step->arg_count &&
       !memcmp(before->args, step->args, sizeof *step->args * (size_t)step->arg_count))
     return false;
@@ -326,7 +312,7 @@ static Status run_steps(DeviceGraph *graph, const char *batch, int first, int en
 static Status run_sim(DeviceGraph *graph, const char *batch) {
   for (int i = 0; i < graph->graph->buffers.count; i++) {
     const PlanBuffer *buffer = &graph->graph->buffers.at[i];
-    if (is_temporary(graph->plan, buffer))
+    if (plan_is_temporary(graph->plan, buffer))
       sim_mark(graph->device->machine, graph->base[buffer->place] + buffer->offset,
                type_bytes(&buffer->type), false);
   }
