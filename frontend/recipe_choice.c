@@ -224,7 +224,8 @@ static bool check_precision(Builder *b, Loc loc) {
 
 bool recipe_settle(Builder *b, Loc loc) {
   bool fine = recipe_set_defaults(b) && check_precision(b, loc);
-  if (is_chosen(b, "train.optimizer", "sgd") && choice_number(b, "train.nesterov") != 0 &&
+  const char *optimizer = setting_text(b->program->settings, "train.optimizer");
+  if (optimizer_takes(optimizer, "dampening") && choice_number(b, "train.nesterov") != 0 &&
       (choice_number(b, "train.momentum") == 0 || choice_number(b, "train.dampening") != 0))
     fine = (diag_error(b->diag, loc, "nesterov needs a momentum, and no dampening"), false);
   if (is_chosen(b, "train.schedule", "plateau") && choice_number(b, "train.eval.every") == 0)

@@ -51,6 +51,8 @@ typedef struct {
 } OptimizerInfo;
 extern const OptimizerInfo optimizer_info[];
 extern const int optimizer_count;
+/* Is this one of the optimiser's arguments? */
+bool optimizer_takes(const char *optimizer, const char *argument);
 
 /* ── the plan ─────────────────────────────────────────────────────────────────────────────── */
 typedef struct {

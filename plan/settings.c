@@ -22,6 +22,17 @@ const OptimizerInfo optimizer_info[] = {
 };
 const int optimizer_count = sizeof optimizer_info / sizeof *optimizer_info;
 
+bool optimizer_takes(const char *optimizer, const char *argument) {
+  size_t length = strlen(argument);
+  for (int i = 0; i < optimizer_count; i++) {
+    const char *at = optimizer_info[i].arguments;
+    if (strcmp(optimizer_info[i].name, optimizer) != 0) continue;
+    for (at += strspn(at, " "); *at; at += strcspn(at, " "), at += strspn(at, " "))
+      if (strcspn(at, " :") == length && memcmp(at, argument, length) == 0) return true;
+  }
+  return false;
+}
+
 /* Numbers not listed: integers from 0, floats any finite value. */
 static const struct {
   const char *key;

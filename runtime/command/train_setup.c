@@ -43,7 +43,7 @@ Status train_set(Plan *plan, const char *assignment) {
 static Status check_nesterov(const Plan *plan) {
   const SettingValue *settings = plan->settings;
   bool is_nesterov = setting_number(settings, "train.nesterov") != 0 &&
-                     strcmp(setting_text(settings, "train.optimizer"), "sgd") == 0;
+                     optimizer_takes(setting_text(settings, "train.optimizer"), "dampening");
   if (!is_nesterov || (setting_number(settings, "train.momentum") != 0 &&
                        setting_number(settings, "train.dampening") == 0))
     return STATUS_OK;
