@@ -204,7 +204,7 @@ static bool add_backward(PassContext *context, Graph *graph, Node *loss, Params 
   Node *scaled = loss_scale_apply(context->settings, graph, objective ? objective : loss);
   Node **gradient = gradients_of(graph, context->diag, scaled, &params);
   if (!gradient) return false;
-  if (!context->is_micro) warn_without(context->diag, graph, loss, &params, gradient);
+  if (context->of != PASS_OF_MICRO) warn_without(context->diag, graph, loss, &params, gradient);
   int64_t *offsets = ARENA_ARRAY(context->scratch, int64_t, params.count);
   for (int i = 0; i < params.count; i++) {
     Node *param = params.at[i];
@@ -234,7 +234,7 @@ Graph *pass_autodiff(PassContext *context, Graph *old) {
   Params params = {0};
   int64_t elements = place_params(graph, &params, autodiff_param_align(context->settings));
   Node *loss = graph_find_root(graph, ROOT_LOSS, NULL);
-  if (context->is_train && loss && !add_backward(context, graph, loss, params, elements))
+  if (pass_trains(context) && loss && !add_backward(context, graph, loss, params, elements))
     return NULL;
   return graph_rewrite(graph, drop_stops, NULL);
 }

@@ -501,7 +501,7 @@ static const char *too_many(const Decode *d, const Node *tokens) {
 }
 
 Graph *pass_decode(PassContext *context, Graph *old) {
-  bool is_prefill = strcmp(old->name, "prefill") == 0;
+  bool is_prefill = context->of == PASS_OF_PREFILL;
   Arena *arena = context->scratch;
   const Node *tokens = find_tokens(old, arena);
   const Node *scores = tokens ? find_scores(old, tokens) : NULL;

@@ -100,8 +100,8 @@ static bool pass_write_file(Diag *diag, const char *path, const char *text) {
 
 /* The settings a user gave, as ftopt takes them. */
 static char *set_flags(const PassContext *context) {
-  char *flags = arena_strdup(context->arena, context->is_train ? "" : " --eval");
-  if (context->is_micro) flags = arena_printf(context->arena, "%s --micro", flags);
+  char *flags = arena_strdup(context->arena, pass_trains(context) ? "" : " --eval");
+  if (context->of == PASS_OF_MICRO) flags = arena_printf(context->arena, "%s --micro", flags);
   if (context->for_gpu) flags = arena_printf(context->arena, "%s --gpu", flags);
   for (int i = 0; context->settings && i < setting_count; i++) {
     const SettingInfo *info = &setting_info[i];
@@ -137,18 +137,17 @@ static bool ensure_folder(Diag *diag, const char *path) {
 }
 
 /* ── running one pass ───────────────────────────────────────────────────────────────────────── */
-static unsigned graph_of(const PassContext *context, const Graph *graph) {
-  if (context->is_micro) return PASS_OF_MICRO;
-  if (context->is_train) return PASS_OF_TRAIN;
-  return !strcmp(graph->name, "decode")    ? PASS_OF_DECODE
-         : !strcmp(graph->name, "prefill") ? PASS_OF_PREFILL
-                                           : PASS_OF_EVAL;
+PassGraphs pass_graph_named(const char *name, PassGraphs otherwise) {
+  static const char *const names[] = {"train", "micro", "eval", "decode", "prefill"};
+  for (int i = 0; i < PROGRAM_GRAPHS; i++)
+    if (!strcmp(names[i], name)) return (PassGraphs)(1 << i);
+  return otherwise;
 }
 
 Graph *pass_apply(PassContext *context, const PassInfo *info, Graph *graph) {
   PassTarget target = context->for_gpu ? PASS_ON_GPU : PASS_ON_CPU;
-  bool is_for = (info->target == PASS_ON_ANY || info->target == target) &&
-                (info->graphs & graph_of(context, graph));
+  bool is_for =
+      (info->target == PASS_ON_ANY || info->target == target) && (info->graphs & context->of);
   if (!is_for) return graph;
   Arena *outer = context->scratch; /* recompute tries the passes behind it */
   context->scratch = arena_child(context->arena);
@@ -233,7 +232,7 @@ Graph *passes_run_named(PassContext *context, Graph *graph, const char *names) {
 /* ── the pipeline ───────────────────────────────────────────────────────────────────────────── */
 typedef struct {
   Graph **graph;
-  bool is_train, is_micro;
+  PassGraphs of;
   Arena *arena; /* the graph's, if a pass of this pipeline made it */
 } Slot;
 
@@ -270,8 +269,7 @@ static void put_graph(Slot *slot, Graph *graph, Arena *arena, const PassInfo *in
 static bool run_on(Pipeline *pipeline, int pass, Slot *slot) {
   Graph *before = *slot->graph;
   if (!before) return true;
-  pipeline->context.is_train = slot->is_train;
-  pipeline->context.is_micro = slot->is_micro;
+  pipeline->context.of = slot->of;
   pipeline->context.refused = NULL;
   int64_t start = clock_nanoseconds();
   const PassInfo *info = &pass_info[pass];
@@ -352,11 +350,11 @@ bool passes_run(Program *program, Diag *diag, const PassOptions *options, bool f
     program->decode = copy_under_name(program->eval, "decode");
     program->prefill = copy_under_name(program->eval, "prefill");
   }
-  Slot slots[PROGRAM_GRAPHS] = {{&program->train, .is_train = true},
-                                {&program->eval},
-                                {&program->micro, .is_train = true, .is_micro = true},
-                                {&program->prefill},
-                                {&program->decode}};
+  Slot slots[PROGRAM_GRAPHS] = {{&program->train, PASS_OF_TRAIN},
+                                {&program->eval, PASS_OF_EVAL},
+                                {&program->micro, PASS_OF_MICRO},
+                                {&program->prefill, PASS_OF_PREFILL},
+                                {&program->decode, PASS_OF_DECODE}};
   for (int i = 0; ok && i <= last; i++)
     if (pass_is_run(&pipeline.context, i)) {
       for (int k = 0; ok && k < PROGRAM_GRAPHS; k++) ok = run_on(&pipeline, i, &slots[k]);

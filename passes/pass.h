@@ -7,15 +7,23 @@
 #include "frontend/program.h"
 #include "ir/graph.h"
 
+/* The graphs of a program. MICRO: of a part of a batch that is not the last one. */
+typedef enum {
+  PASS_OF_TRAIN = 1 << 0,
+  PASS_OF_MICRO = 1 << 1,
+  PASS_OF_EVAL = 1 << 2,
+  PASS_OF_DECODE = 1 << 3,
+  PASS_OF_PREFILL = 1 << 4
+} PassGraphs;
+
 typedef struct {
   Arena *arena; /* the program's: for what outlives the graphs, such as `refused` */
   Diag *diag;
   SettingValue *settings; /* static ones may be read */
-  bool is_train;          /* which graph this is; also of the micro graph */
+  PassGraphs of;          /* which graph this is */
   bool for_gpu;           /* the target: cpu or ptx */
   bool is_plain;          /* do no more than the next stage needs: see PassOptions.disable */
   const Program *program; /* the whole, as far as the pipeline has come; NULL in ftopt */
-  bool is_micro;          /* the graph of a part of a batch that is not the last one */
   const bool *disabled;   /* by pass: PassOptions.disable; NULL: none */
   const char *refused;    /* decode: why this model has no such graph */
   const char *left_out;   /* PassOptions.disable */
@@ -24,6 +32,12 @@ typedef struct {
 
 /* The state that counts the parts of a batch: passes/totals_parts.c, optimizer_accumulate.c. */
 #define PARTS_DONE OWN_ACCUMULATE "part"
+
+static inline bool pass_trains(const PassContext *context) {
+  return (context->of & (PASS_OF_TRAIN | PASS_OF_MICRO)) != 0;
+}
+/* The graph that a program calls by this name; `otherwise`: none has it. */
+PassGraphs pass_graph_named(const char *name, PassGraphs otherwise);
 
 /* Does the comma-separated list name this? */
 bool pass_is_listed(const char *list, const char *name);
@@ -34,13 +48,6 @@ bool pass_is_run(PassContext *context, int pass);
 typedef Graph *PassRun(PassContext *context, Graph *graph);
 /* The columns of passes.def. */
 typedef enum { PASS_ON_ANY, PASS_ON_CPU, PASS_ON_GPU } PassTarget;
-typedef enum {
-  PASS_OF_TRAIN = 1 << 0,
-  PASS_OF_MICRO = 1 << 1,
-  PASS_OF_EVAL = 1 << 2,
-  PASS_OF_DECODE = 1 << 3,
-  PASS_OF_PREFILL = 1 << 4
-} PassGraphs;
 typedef enum { PASS_OPTIONAL, PASS_PLAIN, PASS_REQUIRED } PassNeed;
 typedef struct {
   const char *name, *contract;

@@ -97,8 +97,11 @@ static bool recompute_plan_rest(const PassContext *like, Program *program, Graph
   PassContext context = *like;
   context.arena = arena;
   context.program = program;
-  context.is_micro = slot == &program->micro;
-  context.is_train = slot == &program->train || slot == &program->micro;
+  context.of = slot == &program->train     ? PASS_OF_TRAIN
+               : slot == &program->micro   ? PASS_OF_MICRO
+               : slot == &program->prefill ? PASS_OF_PREFILL
+               : slot == &program->decode  ? PASS_OF_DECODE
+                                           : PASS_OF_EVAL;
   bool is_behind = false;
   for (int i = 0; i < pass_count && *slot; i++) {
     if (is_behind && pass_is_run(&context, i)) *slot = pass_apply(&context, &pass_info[i], *slot);
@@ -111,7 +114,7 @@ static bool recompute_plan_rest(const PassContext *like, Program *program, Graph
 static int64_t bytes_with(Search *search, int count) {
   Arena *arena = arena_new();
   Program program = search->others;
-  Graph **slot = search->context->is_micro ? &program.micro : &program.train;
+  Graph **slot = search->context->of == PASS_OF_MICRO ? &program.micro : &program.train;
   take_steps(search, count);
   *slot = recompute_apply(search->plan, arena);
   int64_t total = -1;
@@ -134,7 +137,7 @@ static bool plan_others(Search *search) {
   *others = program ? *program : (Program){.settings = search->context->settings};
   others->arena = search->scratch;
   Graph **slots[] = {&others->eval, &others->prefill, &others->decode, &others->train};
-  int count = search->context->is_micro ? 4 : 3;
+  int count = search->context->of == PASS_OF_MICRO ? 4 : 3;
   for (int i = 0; i < count; i++)
     if (*slots[i]) *slots[i] = copy_graph(*slots[i], search->scratch);
   for (int i = 0; i < count; i++)

@@ -59,7 +59,7 @@ static Node *simplify_visit(Graph *fresh, const Node *old, Node **inputs, void *
 Graph *pass_simplify(PassContext *context, Graph *graph) {
   for (int i = 0; i < ROUND_LIMIT; i++) {
     Round round = {.uses = graph_use_counts(graph, context->scratch),
-                   .keeps_values = !context->is_train || graph_find_gradients(graph)};
+                   .keeps_values = !pass_trains(context) || graph_find_gradients(graph)};
     Graph *fresh = graph_rewrite(graph, simplify_visit, &round);
     if (round.fired == 0) break;
     graph = pass_dce(context, fresh);

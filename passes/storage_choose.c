@@ -169,7 +169,7 @@ static void storage_follow(const Graph *leader, const Graph *graph, Storage *out
 Storage *storage_choose(PassContext *context, const Graph *graph) {
   Storage *out = ARENA_ARRAY(context->scratch, Storage, graph->nodes.count);
   const Program *program = context->program;
-  bool decides = !program || !program->train || (context->is_train && !context->is_micro);
+  bool decides = !program || !program->train || context->of == PASS_OF_TRAIN;
   if (decides)
     elect(context, graph, out);
   else

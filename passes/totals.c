@@ -131,7 +131,7 @@ static void totals_evaluate(PassContext *context, Graph *graph) {
 
 Graph *pass_totals(PassContext *context, Graph *old) {
   Graph *graph = graph_rewrite(pass_cse(context, old), NULL, NULL); /* equal totals are one */
-  if (context->is_train && !totals_of_parts(context, graph)) return NULL;
-  if (!context->is_train && strcmp(old->name, "eval") == 0) totals_evaluate(context, graph);
+  if (pass_trains(context) && !totals_of_parts(context, graph)) return NULL;
+  if (context->of == PASS_OF_EVAL) totals_evaluate(context, graph);
   return graph_rewrite(graph, without_notes, graph);
 }

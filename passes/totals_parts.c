@@ -300,7 +300,7 @@ bool totals_of_parts(PassContext *context, Graph *graph) {
   double count = context->settings ? setting_number(context->settings, "train.accumulate") : 1;
   if (count <= 1 || !graph_find_root(graph, ROOT_LOSS, NULL)) return true;
   Parts p = {.t = {.total = parts_total, .operand = parts_operand},
-             .is_micro = context->is_micro,
+             .is_micro = context->of == PASS_OF_MICRO,
              .parts = count};
   Totals *t = &p.t;
   totals_begin(t, context, graph, samples_of_states(graph, graph->arena));

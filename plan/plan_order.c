@@ -377,12 +377,14 @@ static int take_reads(const Reads *r, const Finder *finder, int index) {
     mark_written(r, &r->graph->steps.at[step->partner], HAS_STEP);
   else if (step->kind != STEP_BEGIN)
     mark_written(r, step, HAS_STEP);
-  for (int i = finder->instead[index]; i < finder->instead[index + 1]; i++)
-    for (int k = 0; k < finder->insteads_by_end[i]->call_count; k++) {
-      const PlanStep *call = &finder->insteads_by_end[i]->call[k];
+  for (int i = finder->instead[index]; i < finder->instead[index + 1]; i++) {
+    const PlanInstead *instead = finder->insteads_by_end[i];
+    for (int k = 0; k < instead->call_count; k++) {
+      const PlanStep *call = &instead->call[k];
       if ((wrong = unwritten_arg(r, call, HAS_CALL)) >= 0) return call->args[wrong];
       mark_written(r, call, HAS_CALL);
     }
+  }
   return -1;
 }
 

@@ -139,8 +139,9 @@ static bool interpret(const Flags *flags, PassContext *context, Graph *graph) {
 }
 
 static bool process(const Flags *flags, PassContext *context, Graph *graph) {
-  context->is_micro = flags->micro || strcmp(graph->name, "micro") == 0;
-  context->is_train = !flags->eval && strcmp(graph->name, "eval") != 0;
+  context->of = pass_graph_named(graph->name, flags->eval ? PASS_OF_EVAL : PASS_OF_TRAIN);
+  if (flags->micro) context->of = PASS_OF_MICRO;
+  if (flags->eval && pass_trains(context)) context->of = PASS_OF_EVAL;
   if (flags->passes) graph = passes_run_named(context, graph, flags->passes);
   if (!graph) return false;
   if (flags->dot) {

@@ -190,6 +190,7 @@ defect("checkpoint-waits", "runtime/checkpoint/ckpt_writer.c", "ckpt_writer_resu
 defect("reserved-waits", "runtime/device/cpu/dev_cpu.c", "(seen = atomic_load(ticket)) <= walk->ticket;", "(seen = atomic_load(ticket)) < 1;", "unit runtime_reserved")
 defect("rounded-average", "runtime/execute/exec_round.c", "if (exec->rounded[p] == from) continue;", "if (exec->rounded[p] >= 0) continue;",
        "py test/e2e/precision.py")
+defect("read-unwritten", "plan/plan_order.c", "if (!(piece->has & (by == HAS_STEP ? HAS_STEP : HAS_STEP | HAS_CALL))) return i;", "(void)by;", "unit plan_kinds")
 defect("window-bytes", "plan/plan_parse.c", "buffer.place = plan_whole_place(p->plan, buffer.place, &buffer.offset);", "", "unit plan_places")
 defect("window-overlap", "plan/plan_parse.c", "int place = plan_whole_place(p->plan, next->place, &at);", "int place = next->place;", "unit plan_places")
 defect("window-inside", "plan/plan_place.c", "if (place->bytes <= of->bytes && place->offset <= of->bytes - place->bytes)", "if (place->bytes <= of->bytes)", "unit plan_places")

@@ -130,6 +130,7 @@ static Tensor **interpret(Bench *b, const Graph *graph) {
 static Graph *make(Bench *b, const char *name, const char **refused) {
   Graph *graph = graph_rewrite(b->program.eval, NULL, NULL);
   PassContext context = {b->arena, &b->diag, .settings = b->program.settings};
+  context.of = pass_graph_named(name, PASS_OF_EVAL);
   graph->name = name;
   int pass = 0;
   while (strcmp(pass_info[pass].name, "decode") != 0) pass++;

@@ -107,7 +107,7 @@ static void random_steps(void **state) {
     fused = help_pass(&context, step, "fuse");
     check_kernels(fused, arena);
     help_same_roots(&context, step, fused, arena_printf(arena, "step, seed %d", seed));
-    context.is_train = false;
+    context.of = PASS_OF_EVAL;
     fused = help_pass(&context, forward, "autodiff,optimizer,layout,fuse");
     check_kernels(fused, arena);
     help_same_roots(&context, forward, fused, arena_printf(arena, "eval, seed %d", seed));

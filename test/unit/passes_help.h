@@ -21,7 +21,7 @@ static inline int help_random_count(int usual) {
 static inline PassContext help_context(Arena *arena, Diag *diag, int seed) {
   static const char *const optimizer[] = {"sgd", "adam", "adamw"};
   PassContext context = {
-      .arena = arena, .diag = diag, .settings = settings_new(arena), .is_train = true};
+      .arena = arena, .diag = diag, .settings = settings_new(arena), .of = PASS_OF_TRAIN};
   const char *why;
   if (!help_quiet) help_quiet = fopen("/dev/null", "w");
   diag_init(diag, arena, help_quiet); /* it warns of params that do not influence the loss */

@@ -362,7 +362,8 @@ static void check_passes(const char *passes, bool is_train) {
     Diag diag;
     Graph *before = parse(arena, &diag, which);
     char *text = graph_to_text(before, arena);
-    PassContext context = {arena, &diag, settings_new(arena), is_train, false};
+    PassContext context = {arena, &diag, settings_new(arena),
+                           is_train ? PASS_OF_TRAIN : PASS_OF_EVAL};
     Graph *after = passes_run_named(&context, before, passes);
     assert_non_null(after);
     compare_roots(arena, &diag, before, after, passes);
@@ -405,7 +406,7 @@ static void step_is_the_same(void **state) {
       setting_set(arena, settings, setting_find("train.nesterov"), i > 2 ? "true" : "false", &why);
       setting_set(arena, settings, setting_find("train.clip"), i % 3 ? "0.5" : "0", &why);
       Graph *graph = parse(arena, &diag, GRAPH_COUNT - 1 - o / 3);
-      PassContext context = {arena, &diag, settings, true, false};
+      PassContext context = {arena, &diag, settings, PASS_OF_TRAIN, false};
       Graph *plain = passes_run_named(&context, graph, "autodiff,optimizer");
       Graph *other = passes_run_named(&context, graph, forms[i]);
       assert_non_null(plain);
@@ -423,7 +424,7 @@ static void attributes_tell_apart(void **state) {
   Arena *arena = arena_new();
   Diag diag;
   diag_init(&diag, arena, stderr);
-  PassContext context = {arena, &diag, settings_new(arena), true, false};
+  PassContext context = {arena, &diag, settings_new(arena), PASS_OF_TRAIN, false};
   for (int n = 1; n <= 200; n++) {
     const char *text = arena_printf(arena,
                                     "graph \"g\" {\n%%w = param {name=\"w\"} : f32[%d,%d]\n"
@@ -458,7 +459,7 @@ static void random_graphs(void **state) {
     Diag diag;
     diag_init(&diag, arena, quiet);
     Graph *graph = graph_random(arena, (uint64_t)seed, 4 + seed % 40);
-    PassContext context = {arena, &diag, settings_new(arena), true, false};
+    PassContext context = {arena, &diag, settings_new(arena), PASS_OF_TRAIN, false};
     for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
       Graph *after = passes_run_named(&context, graph, forms[i]);
       assert_non_null(after);
@@ -511,7 +512,7 @@ static void random_gradients(void **state) {
     Diag diag;
     diag_init(&diag, arena, quiet);
     Graph *graph = graph_random(arena, (uint64_t)seed, 4 + seed % 40);
-    PassContext context = {arena, &diag, settings_new(arena), true, false};
+    PassContext context = {arena, &diag, settings_new(arena), PASS_OF_TRAIN, false};
     Graph *step = passes_run_named(&context, graph, "autodiff");
     assert_non_null(step);
     Node *pack = graph_find_root(step, ROOT_GRADIENTS, NULL);
@@ -550,7 +551,7 @@ static void fixpoint(void **state) {
   for (int which = 0; which < GRAPH_COUNT; which++) {
     Arena *arena = arena_new();
     Diag diag;
-    PassContext context = {arena, NULL, settings_new(arena), true, false};
+    PassContext context = {arena, NULL, settings_new(arena), PASS_OF_TRAIN, false};
     Graph *graph = parse(arena, &diag, which);
     context.diag = &diag;
     Graph *once = passes_run_named(&context, graph, "simplify");

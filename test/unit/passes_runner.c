@@ -207,7 +207,7 @@ static Graph *breaks_types(PassContext *context, Graph *graph) {
 }
 
 static void check_reproducer(Bench *b, const char *name, PassRun *broken, const char *message) {
-  PassContext context = {b->arena, &b->diag, b->program.settings, true, false};
+  PassContext context = {b->arena, &b->diag, b->program.settings, PASS_OF_TRAIN, false};
   const char *why;
   setting_set(b->arena, b->program.settings, setting_find("train.optimizer"), "adam", &why);
   b->program.settings[setting_find("train.optimizer")].is_set = true;
@@ -270,7 +270,7 @@ static void nothing_to_train(void **state) {
       "graph \"train\" {\n%x = input {name=\"x\"} : f32[4]\n"
       "%s = sum %x {axes=[0]} : f32[1]\n%l = reshape %s : f32[]\nloss \"loss\" %l\n}\n";
   assert_int_equal(graph_parse(b->arena, &b->diag, "model", text, &graph, 1), 1);
-  PassContext context = {b->arena, &b->diag, b->program.settings, true, false};
+  PassContext context = {b->arena, &b->diag, b->program.settings, PASS_OF_TRAIN, false};
   graph = passes_run_named(&context, graph, "autodiff,optimizer");
   assert_non_null(graph);
   assert_int_equal(graph->roots.count, 2); /* the loss, and the count of steps */
