@@ -85,7 +85,7 @@ static void print_memory(const Plan *plan, FILE *out) {
   }
   fprintf(out, "  %-12s %12s\n", "all", bytes_text(plan_memory(plan), size));
   for (int i = 0; i < plan->memory.count; i++)
-    fprintf(out, "  %-28s %12s\n", plan->memory.at[i].category,
+    fprintf(out, "  %-32s %12s\n", plan->memory.at[i].category,
             bytes_text(plan->memory.at[i].bytes, size));
 }
 
