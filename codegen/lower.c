@@ -34,14 +34,14 @@ int lower_buffer(Lowering *lowering, Address at, const Type *type) {
 }
 
 void lower_grow(Lowering *lowering, Address at, const Type *type) {
-  int64_t end = at.offset + type_bytes(type), *size = &lowering->plan->places.at[at.place].bytes;
-  end = (end + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
+  int64_t end = plan_aligned(at.offset + type_bytes(type));
+  int64_t *size = &lowering->plan->places.at[at.place].bytes;
   if (end > *size) *size = end;
 }
 
 int64_t lower_extend(Lowering *lowering, StandardPlace place, int64_t bytes) {
   int64_t *size = &lowering->plan->places.at[place].bytes, at = *size;
-  *size += (bytes + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
+  *size += plan_aligned(bytes);
   return at;
 }
 

@@ -71,7 +71,7 @@ static bool find_arguments(Lowering *lowering, const Node *node, Arguments *out)
     } else { /* no node reads it: it is gone with the kernel */
       out->type[i] = node_result_type(node, r);
       out->place[i] = (Address){PLACE_WORKSPACE, out->workspace};
-      out->workspace += (type_bytes(&out->type[i]) + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
+      out->workspace += plan_aligned(type_bytes(&out->type[i]));
     }
     out->buffer[i] = lower_buffer(lowering, out->place[i], &out->type[i]);
   }

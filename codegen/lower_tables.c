@@ -212,33 +212,13 @@ static DType narrow_type(const Plan *plan) {
   return DT_BF16;
 }
 
-/* What is as the parameters are, element by element, is a window of the place state. */
-static void add_slices(Plan *plan) {
-  for (int i = 0; i < plan->states.count; i++) {
-    PlanTensor *state = &plan->states.at[i];
-    if (!role_has(state->role, ROLE_SLICED)) continue;
-    int64_t bytes = type_bytes(&state->type);
-    state->place = plan_add_place(
-        plan, (PlanPlace){.name = state->name,
-                          .bytes = (bytes + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN,
-                          .elements = ELEMENTS_LIKE,
-                          .dtype = state->type.dtype,
-                          .of_elements = PLACE_PARAMS,
-                          .saved = SAVED_CHECKPOINT,
-                          .is_window = true,
-                          .of = PLACE_STATE,
-                          .offset = state->offset});
-    state->offset = 0;
-  }
-}
-
 void lower_places(Lowering *lowering) {
   Plan *plan = lowering->plan;
   PlanPlace *params = &plan->places.at[PLACE_PARAMS], *narrow = &plan->places.at[PLACE_NARROW];
   if (plan->params.count) params->dtype = plan->params.at[0].type.dtype;
   narrow->dtype = narrow_type(plan);
   if (narrow->bytes) /* all of them, read or not: what writes one rounds it */
-    narrow->bytes = (params->bytes / 2 + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
+    narrow->bytes = plan_aligned(params->bytes / 2);
   else
     narrow->elements = ELEMENTS_NONE;
   if (lowering->cache_bytes)
@@ -247,7 +227,8 @@ void lower_places(Lowering *lowering) {
                                      .life = FOR_TEXT,
                                      .is_window = true,
                                      .of = PLACE_WORK});
-  add_slices(plan);
+  for (int i = 0; i < plan->states.count; i++)
+    if (role_has(plan->states.at[i].role, ROLE_SLICED)) plan_add_slice(plan, &plan->states.at[i]);
 }
 
 /* ── memory ─────────────────────────────────────────────────────────────────────────────────── */

@@ -290,6 +290,11 @@ int64_t plan_memory(const Plan *plan);                 /* bytes of all places */
 const char *place_life_text(PlaceLife life);
 int plan_add_place(Plan *plan, PlanPlace place); /* its index */
 void plan_add_standard_places(Plan *plan);
+/* Makes a state in the place state, of role SLICED, a window of its name in the parameters' order. */
+void plan_add_slice(Plan *plan, PlanTensor *state);
+static inline int64_t plan_aligned(int64_t bytes) {
+  return (bytes + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
+}
 
 /* ── graphs and programmes ────────────────────────────────────────────────────────────────── */
 int plan_find_graph(const Plan *plan, const char *name); /* -1: there is none */

@@ -51,6 +51,20 @@ int plan_add_place(Plan *plan, PlanPlace place) {
   return plan->places.count - 1;
 }
 
+void plan_add_slice(Plan *plan, PlanTensor *state) {
+  PlanPlace window = {.name = state->name,
+                      .bytes = plan_aligned(type_bytes(&state->type)),
+                      .elements = ELEMENTS_LIKE,
+                      .dtype = state->type.dtype,
+                      .of_elements = PLACE_PARAMS,
+                      .saved = SAVED_CHECKPOINT,
+                      .is_window = true,
+                      .of = PLACE_STATE,
+                      .offset = state->offset};
+  state->place = plan_add_place(plan, window);
+  state->offset = 0;
+}
+
 int plan_find_place(const Plan *plan, const char *name) {
   for (int i = 0; i < plan->places.count; i++)
     if (!strcmp(plan->places.at[i].name, name)) return i;
@@ -193,7 +207,7 @@ static bool check_elements(Words *words, const Plan *plan, const PlanPlace *plac
   if (of->elements != ELEMENTS_FLAT || of->is_window)
     return words_fail(words, "the elements of place %s have no order of their own", of->name);
   int64_t bytes = of->bytes / dtype_bytes(of->dtype) * dtype_bytes(place->dtype);
-  if (place->bytes > (bytes + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN)
+  if (place->bytes > plan_aligned(bytes))
     return words_fail(words, "place %s has more elements than %s", place->name, of->name);
   if (place->elements != ELEMENTS_ROUNDED) return true;
   if (of->dtype != DT_F32 || (place->dtype != DT_BF16 && place->dtype != DT_F16))

@@ -82,7 +82,7 @@ static void find_bytes(Exec *exec, const bool *is_bound) {
     }
   for (int p = 0; p < plan->places.count; p++) {
     const PlanPlace *place = &plan->places.at[p];
-    int64_t reach = (exec->bytes[p] + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
+    int64_t reach = plan_aligned(exec->bytes[p]);
     bool is_all = place->saved || place->host || reach > place->bytes ||
                   (place->elements == ELEMENTS_ROUNDED && reach);
     exec->bytes[p] = is_all ? place->bytes : reach;

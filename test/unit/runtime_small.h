@@ -45,18 +45,7 @@ static inline Status small_open(const char *const name[SMALL_NAMES], bool is_sli
   plan->places.at[PLACE_NARROW].elements = ELEMENTS_NONE;
   plan->places.at[PLACE_PARAMS].bytes = SMALL_PARAM_BYTES;
   plan->places.at[PLACE_STATE].bytes = SMALL_STATE_BYTES;
-  if (is_sliced) {
-    plan->states.at[1].place = plan_add_place(plan, (PlanPlace){.name = "moment",
-                                                                .bytes = 128,
-                                                                .elements = ELEMENTS_LIKE,
-                                                                .dtype = DT_F32,
-                                                                .of_elements = PLACE_PARAMS,
-                                                                .saved = SAVED_CHECKPOINT,
-                                                                .is_window = true,
-                                                                .of = PLACE_STATE,
-                                                                .offset = 64});
-    plan->states.at[1].offset = 0;
-  }
+  if (is_sliced) plan_add_slice(plan, &plan->states.at[1]);
   VEC_PUSH(arena, plan->graphs, (PlanGraph){.name = "train"});
   VEC_PUSH(arena, plan->graphs, (PlanGraph){.name = "eval"});
   plan_add_run(plan, PROGRAMME_STEP, (PlanRun){0});
