@@ -149,6 +149,7 @@ const Tensor *probe_leaf(const Node *leaf, void *context) {
   if (leaf->op == OP_STATE && (leaf->role == ROLE_PARAMS || leaf->role == ROLE_NARROW))
     return params_value(probe, leaf);
   Tensor *tensor = tensor_new(probe->arena, leaf->type);
+  if (probe->one_batch && role_has(leaf->role, ROLE_NUMBER)) return tensor;
   uint64_t random = hash_name(name, probe->seed);
   int64_t count = shape_elements(&leaf->type.shape);
   int64_t limit = tensor->f ? 0 : integer_limit(probe->graph, leaf);

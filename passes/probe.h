@@ -14,6 +14,7 @@ typedef struct {
   SettingValue *settings; /* NULL: defaults */
   uint64_t seed;
   Tensor **values; /* of the step before, NULL in the first: states go on from its assigns */
+  bool one_batch;  /* an evaluation is of this batch alone: the numbers it is told are 0 */
 } Probe;
 
 /* An InterpLeaf; `context` is the Probe. */

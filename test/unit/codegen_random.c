@@ -197,8 +197,13 @@ static void compare_roots(Case *c, int which, Tensor **values) {
 }
 
 static void check_graph(Case *c, int which) {
-  Probe probe = {c->arena, c->reference[which], c->context.settings, (uint64_t)c->seed};
-  Probe places = {c->arena, c->planned[which], c->context.settings, (uint64_t)c->seed};
+  Probe probe = {.arena = c->arena,
+                 .graph = c->reference[which],
+                 .settings = c->context.settings,
+                 .seed = (uint64_t)c->seed,
+                 .one_batch = true};
+  Probe places = probe;
+  places.graph = c->planned[which];
   Tensor **values = probe_run(&probe, &c->diag);
   assert_non_null(values);
   help_fill(&c->run, c->planned[which], &places);
