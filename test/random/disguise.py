@@ -93,10 +93,17 @@ SAME_SHAPE = ("mse", "l1", "huber", "bce_with_logits")  # their operands do not 
 
 
 def samples_axis(p):
-    """The axis along which each value has the samples; none: it has none."""
-    with torch.no_grad():
-        one, two = (p.evaluate(p.leaf_values(rows)) for rows in (p.batch, 2 * p.batch))
-    return {name: axes[0] for name in one if (axes := [i for i, (n, m) in enumerate(zip(one[name].shape, two[name].shape)) if n != m])}
+    """The axis along which each value has the samples; none: it has none. None: rows that are no samples are as many by chance, and meet
+    samples: with twice the samples PyTorch refuses the program, or it is another one."""
+    try:
+        with torch.no_grad():
+            one, two = (p.evaluate(p.leaf_values(rows)) for rows in (p.batch, 2 * p.batch))
+    except (RuntimeError, ValueError):
+        return None
+    axis = {name: axes[0] for name in one if (axes := [i for i, (n, m) in enumerate(zip(one[name].shape, two[name].shape)) if n != m])}
+    if any(len({axis.get(a) for a in s.args}) > 1 for s in p.statements if s.op in SAME_SHAPE):
+        return None  # of a batch of 1 only they have one shape
+    return axis
 
 
 def twice(program, seed):
@@ -106,12 +113,9 @@ def twice(program, seed):
     made_by = {s.name: s for s in program.statements}
     if not program.samplewise or program.updates or any(made_by[n].op not in kinds for n in program.loss if n in made_by):
         return None
-    try:
-        axis = samples_axis(program)
-    except (RuntimeError, ValueError):  # PyTorch refuses twice the samples
+    axis = samples_axis(program)
+    if axis is None:
         return None
-    if any(len({axis.get(a) for a in s.args}) > 1 for s in program.statements if s.op in SAME_SHAPE):
-        return None  # of a batch of 1 only they have one shape
     p = program.copy()
     p.batch, p.regions, p.outputs, p.metrics = 2 * p.batch, [], [], []
     for leaf in p.leaves:

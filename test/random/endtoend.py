@@ -19,6 +19,7 @@ import numpy
 import torch
 
 import support
+from disguise import samples_axis
 from generate import generate
 from operations import OPERATIONS
 from program import Statement
@@ -33,7 +34,7 @@ def plan(seed, functions=False):
     if not p.exact or p.updates or any(leaf.kind == "state" for leaf in p.leaves):
         return None
     parts = r.choice([1, 2, 2, 3])
-    if any(s.op == "BatchNorm" for s in p.statements):
+    if any(s.op == "BatchNorm" for s in p.statements) or samples_axis(p) is None:
         return None
     p.settings = {"optimizer": f"sgd(lr={RATE})", "precision": "f32", "accumulate": parts}
     p.regions = []

@@ -7,7 +7,7 @@ import tempfile
 
 import torch
 
-from disguise import disguise, twice
+from disguise import disguise, samples_axis, twice
 from driver import BUILD
 from generate import generate
 from roots import RATE
@@ -138,7 +138,9 @@ def far(have, want):
 def is_mean_over_samples(program):
     """Is a step whose batch comes in parts what PyTorch says of the whole batch? A norm over the samples, and a state, take each part by
     itself."""
-    return program.samplewise and not any(leaf.kind == "state" for leaf in program.leaves) and not any(s.op == "BatchNorm" for s in program.statements)
+    if not program.samplewise or any(leaf.kind == "state" for leaf in program.leaves) or any(s.op == "BatchNorm" for s in program.statements):
+        return False
+    return samples_axis(program) is not None
 
 
 def updated(program, gradients):
