@@ -21,7 +21,7 @@
  * attribute `why` tells a reader the reason of each type. */
 #include "ir/scalar.h"
 #include "ir/match.h"
-#include "passes/pass.h"
+#include "passes/forms.h"
 #include <string.h>
 
 typedef struct {
@@ -37,7 +37,7 @@ typedef struct {
   bool *in_sum;        /* backward adds something to it */
   bool *is_pending;    /* a contraction's result whose bias is yet to be added */
   DType *kept, *may;   /* the narrow type that all readers see, or could; F32: none */
-  Node **wide, **thin; /* the value as it was typed; in the type `kept` */
+  Forms values;        /* a form is a narrow type, or F32: as the graph before had it */
 } Precision;
 
 static bool is_rounded_contraction(const Node *node) {
@@ -142,25 +142,10 @@ static const char *say(Precision *p, DType dtype, const char *reason) {
   return arena_printf(p->fresh->arena, "%s: %s", precision_name(dtype), reason);
 }
 
-/* As the graph before had it. */
-static Node *in_wide(Precision *p, const Node *old) {
-  Node **wide = &p->wide[old->id];
-  if (!*wide) *wide = precision_cast(p, p->thin[old->id], old->type.dtype, old, "f32: arithmetic");
-  return *wide;
-}
+static Node *in_wide(Precision *p, const Node *old) { return forms_get(&p->values, old, DT_F32); }
 
 static Node *copy_with_type(Precision *p, const Node *old, Node *const *inputs, DType dtype) {
   return graph_copy_as(p->fresh, old, inputs, &(Type){dtype, old->type.shape});
-}
-
-/* In a narrow type: views of what is narrow already, or a rounded copy. */
-static Node *in_narrow(Precision *p, const Node *old, DType dtype) {
-  if (p->kept[old->id] == dtype) return p->thin[old->id];
-  if (old->op == OP_RESHAPE || old->op == OP_TRANSPOSE || old->op == OP_BROADCAST) {
-    Node *input = in_narrow(p, old->input[0], dtype);
-    return explain(p, copy_with_type(p, old, &input, dtype), say(p, dtype, "exact"));
-  }
-  return precision_cast(p, in_wide(p, old), dtype, old, say(p, dtype, "operand of a contraction"));
 }
 
 /* ── ops of which nothing is rounded ────────────────────────────────────────────────────────── */
@@ -202,99 +187,87 @@ static Node **operands(Precision *p, const Node *node, DType narrow) {
     if (is_narrow && x->op == OP_CONST)
       inputs[k] = make_const(p->fresh, narrow, x->type.shape, node_float(x, ATTR_VALUE, 0));
     else
-      inputs[k] = is_narrow ? in_narrow(p, x, narrow) : in_wide(p, x);
+      inputs[k] = forms_get(&p->values, x, is_narrow ? narrow : DT_F32);
   }
   return inputs;
 }
 
-static void keep_narrow(Precision *p, const Node *old, Node *thin) {
-  p->thin[old->id] = thin;
-  p->kept[old->id] = p->may[old->id] = thin->type.dtype;
+static DType exact_type(const Precision *p, const Node *node) {
+  return moves_exactly(node) ? common_narrow(p, node) : DT_F32;
 }
 
-static bool visit_exact(Precision *p, const Node *node) {
-  if (!moves_exactly(node)) return false;
-  DType narrow = common_narrow(p, node);
-  if (narrow == DT_F32) return false;
-  bool is_float = node->type.dtype == DT_F32;
-  Node *made =
-      copy_with_type(p, node, operands(p, node, narrow), is_float ? narrow : node->type.dtype);
-  explain(p, made, say(p, narrow, "exact"));
-  if (is_float)
-    keep_narrow(p, node, made);
-  else
-    p->wide[node->id] = made;
-  return true;
+static Node *exact(Precision *p, const Node *node, DType narrow) {
+  DType dtype = node->type.dtype == DT_F32 ? narrow : node->type.dtype;
+  Node *made = copy_with_type(p, node, operands(p, node, narrow), dtype);
+  return explain(p, made, say(p, narrow, "exact"));
 }
 
 /* ── contractions ───────────────────────────────────────────────────────────────────────────── */
-static bool visit_contraction(Precision *p, const Node *node) {
+/* Does the setting or the layer say anything of its type? */
+static bool has_policy(const Precision *p, const Node *node) {
+  bool is_tf32;
+  return policy(p, node, &is_tf32) != DT_F32 || is_tf32 || p->narrow != DT_F32 || p->is_tf32;
+}
+
+static bool is_last_gradient(const Precision *p, const Node *node) {
+  return node->origin.is_backward && !p->reaches[node->id];
+}
+
+static bool keeps_sums(const Precision *p, const Node *node) {
+  return is_last_gradient(p, node) || p->is_pending[node->id];
+}
+
+static Node *contraction(Precision *p, const Node *node) {
   bool is_tf32, has_own = node_str(node, ATTR_PRECISION) != NULL;
-  if (!is_rounded_contraction(node)) return false;
   DType narrow = policy(p, node, &is_tf32);
-  if (narrow == DT_F32 && !is_tf32 && p->narrow == DT_F32 && !p->is_tf32) return false;
+  Node **inputs = operands(p, node, narrow);
   const char *cause = has_own ? "contraction, as the layer says" : "contraction";
   if (narrow == DT_F32) {
-    Node *made = copy_with_type(p, node, operands(p, node, DT_F32), DT_F32);
+    Node *made = copy_with_type(p, node, inputs, DT_F32);
     if (is_tf32) node_set_attr(p->fresh, made, attr_bool(ATTR_TF32, true));
-    p->wide[node->id] =
-        explain(p, made, arena_printf(p->fresh->arena, "%s: %s", is_tf32 ? "tf32" : "f32", cause));
-    return true;
+    const char *type = is_tf32 ? "tf32" : "f32";
+    return explain(p, made, arena_printf(p->fresh->arena, "%s: %s", type, cause));
   }
-  bool is_last = node->origin.is_backward && !p->reaches[node->id];
-  bool is_summed = is_last || p->is_pending[node->id];
+  bool is_summed = keeps_sums(p, node);
   Attr result = attr_int(ATTR_RESULT, DT_F32);
   Type type = {is_summed ? DT_F32 : narrow, node->type.shape};
-  Node **inputs = operands(p, node, narrow);
   Node *made = graph_copy_with(p->fresh, node, inputs, &type, &result, is_summed);
-  const char *rest = is_last     ? ", its f32 sums are a gradient"
-                     : is_summed ? ", its f32 sums meet a bias"
-                                 : "";
-  explain(p, made, arena_printf(p->fresh->arena, "%s: %s%s", precision_name(narrow), cause, rest));
-  p->may[node->id] = narrow;
-  if (is_summed)
-    p->wide[node->id] = made;
-  else
-    keep_narrow(p, node, made);
-  return true;
+  const char *rest = is_last_gradient(p, node) ? ", its f32 sums are a gradient"
+                     : is_summed               ? ", its f32 sums meet a bias"
+                                               : "";
+  return explain(p, made, say(p, narrow, arena_printf(p->fresh->arena, "%s%s", cause, rest)));
 }
 
 /* Its operands, rounded; not its mask and its logarithms of sums. */
-static bool visit_attention(Precision *p, const Node *node) {
-  if (!is_attention(node) || node->type.dtype != DT_F32) return false;
+static Node *attention(Precision *p, const Node *node) {
   bool is_tf32;
   DType narrow = policy(p, node, &is_tf32);
-  if (narrow == DT_F32 && !is_tf32 && p->narrow == DT_F32 && !p->is_tf32) return false;
-  Node **inputs = operands(p, node, DT_F32);
+  Node **inputs = ARENA_ARRAY(p->fresh->arena, Node *, node->input_count);
   for (int k = 0; k < node->input_count; k++)
-    if (attention_policy(p, node, k) != DT_F32) inputs[k] = in_narrow(p, node->input[k], narrow);
-  const char *type = is_tf32 && narrow == DT_F32 ? "tf32" : precision_name(narrow);
+    inputs[k] = forms_get(&p->values, node->input[k], attention_policy(p, node, k));
   Node *made = copy_with_type(p, node, inputs, narrow);
-  if (is_tf32 && narrow == DT_F32) node_set_attr(p->fresh, made, attr_bool(ATTR_TF32, true));
-  explain(p, made, arena_printf(p->fresh->arena, "%s: attention, f32 within", type));
-  p->wide[node->id] = made;
-  return true;
+  bool is_marked = is_tf32 && narrow == DT_F32;
+  if (is_marked) node_set_attr(p->fresh, made, attr_bool(ATTR_TF32, true));
+  const char *type = is_marked ? "tf32" : precision_name(narrow);
+  return explain(p, made, arena_printf(p->fresh->arena, "%s: attention, f32 within", type));
+}
+
+static bool is_result_of_attention(const Node *node) {
+  return node->op == OP_RESULT && is_attention(node->input[0]) && node->type.dtype == DT_F32;
 }
 
 /* What attention gives is rounded as a contraction's result is, but for the logarithms. */
-static bool visit_result(Precision *p, const Node *node) {
-  if (node->op != OP_RESULT || !is_attention(node->input[0]) || node->type.dtype != DT_F32)
-    return false;
-  p->fresh->origin = node->origin;
-  Node *made = make_result(p->fresh, p->wide[node->input[0]->id], node_int(node, ATTR_INDEX, 0));
-  if (made->type.dtype == DT_F32)
-    p->wide[node->id] = made;
-  else
-    keep_narrow(p, node, explain(p, made, say(p, made->type.dtype, "result of attention")));
-  return true;
+static DType result_type(const Precision *p, const Node *node) {
+  bool is_tf32, is_logarithm = node->input[0]->op == OP_ATTENTION && node_int(node, ATTR_INDEX, 0);
+  return is_logarithm ? DT_F32 : policy(p, node->input[0], &is_tf32);
 }
 
-/* Parameters without an f32 copy: what is not a contraction widens them. */
-static bool visit_param(Precision *p, const Node *node) {
-  if (node->op != OP_PARAM || p->params == DT_F32) return false;
-  keep_narrow(p, node,
-              explain(p, copy_with_type(p, node, NULL, p->params), say(p, p->params, "parameter")));
-  return true;
+static Node *attention_result(Precision *p, const Node *node) {
+  Node *of = in_wide(p, node->input[0]);
+  p->fresh->origin = node->origin;
+  Node *made = make_result(p->fresh, of, node_int(node, ATTR_INDEX, 0));
+  DType dtype = made->type.dtype;
+  return dtype == DT_F32 ? made : explain(p, made, say(p, dtype, "result of attention"));
 }
 
 /* ── all others ─────────────────────────────────────────────────────────────────────────────── */
@@ -349,7 +322,8 @@ static Node *round_bias(Precision *p, const Node *bias, DType dtype) {
   const Node *base = bias;
   while (base->op == OP_RESHAPE || base->op == OP_BROADCAST) base = base->input[0];
   if (base->op != OP_PARAM) return in_wide(p, bias);
-  return precision_cast(p, in_narrow(p, bias, dtype), DT_F32, bias, "f32: arithmetic");
+  Node *rounded = forms_get(&p->values, bias, dtype);
+  return precision_cast(p, rounded, DT_F32, bias, "f32: arithmetic");
 }
 
 /* A sum over all dimensions but the last: a bias's gradient. */
@@ -361,7 +335,8 @@ static bool is_bias_gradient(const Node *node) {
 static Node *summed_operand(Precision *p, const Node *values) {
   DType narrow = p->wanted[strip_moves(values)->id];
   if (narrow == DT_F32) return in_wide(p, values);
-  return precision_cast(p, in_narrow(p, values, narrow), DT_F32, values, "f32: reduction");
+  Node *rounded = forms_get(&p->values, values, narrow);
+  return precision_cast(p, rounded, DT_F32, values, "f32: reduction");
 }
 
 /* The gradient of a value with several readers, one of which is a contraction: where it adds up
@@ -374,27 +349,98 @@ static bool is_sum_of_gradients(const Precision *p, const Node *node) {
          (p->kept[b->id] != DT_F32 && a->op != OP_BROADCAST);
 }
 
-static void visit_other(Precision *p, const Node *node) {
-  int id = node->id, bias = find_bias(p, node);
-  p->may[id] = may_keep(p, node);
-  bool has_bias = bias >= 0 && p->may[id] != DT_F32;
+/* Why all readers see a value of an op that is computed in f32 rounded to may[]; NULL: they don't. */
+static const char *why_rounded(const Precision *p, const Node *node) {
+  int id = node->id;
+  if (p->may[id] == DT_F32) return NULL;
+  if (find_bias(p, node) >= 0) return "result of a contraction and its bias";
+  if (is_sum_of_gradients(p, node)) return "sum of gradients";
+  return p->wanted[id] == p->may[id] || p->in_window[id] ? "kept for a contraction" : NULL;
+}
+
+static Node *in_f32(Precision *p, const Node *node) {
+  int bias = find_bias(p, node);
+  DType may = p->may[node->id];
   Node **inputs = operands(p, node, DT_F32);
   if (is_bias_gradient(node)) inputs[0] = summed_operand(p, node->input[0]);
-  if (has_bias) inputs[bias] = round_bias(p, node->input[bias], p->may[id]);
+  if (bias >= 0 && may != DT_F32) inputs[bias] = round_bias(p, node->input[bias], may);
   Node *made = graph_copy_node(p->fresh, node, inputs);
-  p->wide[id] = made;
   bool is_single = node->type.dtype == DT_F32;
   if (is_single && precision_reason(node)) explain(p, made, precision_reason(node));
-  if (p->may[id] == DT_F32) return;
-  bool is_sum = is_sum_of_gradients(p, node);
-  if (!has_bias && !is_sum && p->wanted[id] != p->may[id] && !p->in_window[id]) return;
-  keep_narrow(p, node,
-              precision_cast(p, made, p->may[id], node,
-                             say(p, p->may[id],
-                                 has_bias ? "result of a contraction and its bias"
-                                 : is_sum ? "sum of gradients"
-                                          : "kept for a contraction")));
-  p->wide[id] = NULL;
+  const char *why = why_rounded(p, node);
+  return why ? precision_cast(p, made, may, node, say(p, may, why)) : made;
+}
+
+/* ── one node ───────────────────────────────────────────────────────────────────────────────── */
+typedef enum { BY_SUMS, BY_ATTENTION, BY_RESULT, BY_PARAM, BY_MOVE, BY_ARITHMETIC } Treatment;
+
+static Treatment treatment(const Precision *p, const Node *node) {
+  bool is_single = node->type.dtype == DT_F32;
+  if (is_rounded_contraction(node) && has_policy(p, node)) return BY_SUMS;
+  if (is_attention(node) && is_single && has_policy(p, node)) return BY_ATTENTION;
+  if (is_result_of_attention(node)) return BY_RESULT;
+  if (node->op == OP_PARAM && p->params != DT_F32) return BY_PARAM;
+  return exact_type(p, node) != DT_F32 ? BY_MOVE : BY_ARITHMETIC;
+}
+
+/* The types that its readers see and could see, when those of its operands are decided. */
+static void decide(Precision *p, const Node *node) {
+  DType *kept = &p->kept[node->id], *may = &p->may[node->id];
+  bool is_tf32;
+  switch (treatment(p, node)) {
+  case BY_SUMS:
+    *may = policy(p, node, &is_tf32);
+    *kept = keeps_sums(p, node) ? DT_F32 : *may;
+    return;
+  case BY_ATTENTION:
+    return;
+  case BY_RESULT:
+    *kept = *may = result_type(p, node);
+    return;
+  case BY_PARAM: /* without an f32 copy: what is not a contraction widens it */
+    *kept = *may = p->params;
+    return;
+  case BY_MOVE:
+    if (node->type.dtype == DT_F32) *kept = *may = exact_type(p, node);
+    return;
+  case BY_ARITHMETIC:
+    *may = may_keep(p, node);
+    if (why_rounded(p, node)) *kept = *may;
+    return;
+  }
+}
+
+static Node *precision_computed(Precision *p, const Node *node) {
+  switch (treatment(p, node)) {
+  case BY_SUMS:
+    return contraction(p, node);
+  case BY_ATTENTION:
+    return attention(p, node);
+  case BY_RESULT:
+    return attention_result(p, node);
+  case BY_PARAM:
+    return explain(p, copy_with_type(p, node, NULL, p->params), say(p, p->params, "parameter"));
+  case BY_MOVE:
+    return exact(p, node, exact_type(p, node));
+  case BY_ARITHMETIC:
+    break;
+  }
+  return in_f32(p, node);
+}
+
+/* A value as it is computed; or widened; or in a narrow type that only one reader wants: a view of
+ * what is narrow already, or a rounded copy. */
+static Node *precision_make(void *pass, const Node *old, int form) {
+  Precision *p = pass;
+  DType dtype = (DType)form, kept = p->kept[old->id];
+  if (dtype == kept) return precision_computed(p, old);
+  if (dtype == DT_F32)
+    return precision_cast(p, forms_get(&p->values, old, kept), dtype, old, "f32: arithmetic");
+  if (old->op == OP_RESHAPE || old->op == OP_TRANSPOSE || old->op == OP_BROADCAST) {
+    Node *input = forms_get(&p->values, old->input[0], dtype);
+    return explain(p, copy_with_type(p, old, &input, dtype), say(p, dtype, "exact"));
+  }
+  return precision_cast(p, in_wide(p, old), dtype, old, say(p, dtype, "operand of a contraction"));
 }
 
 static bool has_own_precision(const Graph *graph) {
@@ -422,20 +468,11 @@ Graph *pass_precision(PassContext *context, Graph *graph) {
   p.wanted = ARENA_ARRAY(arena, DType, count);
   p.kept = ARENA_ARRAY(arena, DType, count);
   p.may = ARENA_ARRAY(arena, DType, count);
-  p.wide = ARENA_ARRAY(arena, Node *, count);
-  p.thin = ARENA_ARRAY(arena, Node *, count);
+  p.values = (Forms){graph, p.fresh, precision_make, &p, {.arena = arena}};
   for (int i = 0; i < count; i++) p.wanted[i] = p.kept[i] = p.may[i] = DT_F32;
   look_ahead(&p);
   find_pending(&p);
-  for (int i = 0; i < count; i++) {
-    const Node *node = graph->nodes.at[i];
-    if (!visit_contraction(&p, node) && !visit_attention(&p, node) && !visit_result(&p, node) &&
-        !visit_param(&p, node) && !visit_exact(&p, node))
-      visit_other(&p, node);
-  }
-  for (int i = 0; i < graph->roots.count; i++) {
-    const Root *root = &graph->roots.at[i];
-    graph_add_root(p.fresh, root->kind, root->name, in_wide(&p, root->node));
-  }
-  return p.fresh;
+  for (int i = 0; i < count; i++) decide(&p, graph->nodes.at[i]);
+  for (int i = 0; i < count; i++) forms_get(&p.values, graph->nodes.at[i], p.kept[i]);
+  return forms_end(&p.values, DT_F32);
 }
