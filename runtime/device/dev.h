@@ -4,6 +4,7 @@
 #ifndef FT_RUNTIME_DEV_H
 #define FT_RUNTIME_DEV_H
 #include "runtime/artifact/artifact.h"
+#include "runtime/communicate/comm.h"
 
 typedef struct Device Device;           /* each device's own */
 typedef struct DeviceGraph DeviceGraph; /* a graph bound to addresses, ready to run */
@@ -14,6 +15,7 @@ typedef struct {
                    for one that has not begun: others do its work then */
   int index;    /* cuda:N */
   bool is_deterministic; /* the same bits in every run: nothing that is chosen by timing */
+  Comm *comm;            /* the ranks that BEGINs of the plan go to; NULL: this process is alone */
 } DeviceOptions;
 
 /* A split of the data for a device that keeps all of it: row r of input i is what the input's part

@@ -125,6 +125,7 @@ static Status make_memory(Exec *exec, const bool *is_bound) {
 static Status make(Exec *exec, const ExecOptions *options, bool *is_bound) {
   DeviceOptions device = {.threads = options->threads,
                           .reserved = options->reserved,
+                          .comm = options->comm,
                           .is_deterministic = options->is_deterministic};
   STATUS_TRY(dev_find(options->device, exec->artifact, &exec->type, &device));
   STATUS_TRY(exec->type->open(exec->artifact, &device, &exec->device));

@@ -28,6 +28,7 @@ typedef struct {
   const char *const *only; /* names of the programmes that will run, and memory for no more; ends in
                               NULL. NULL: all but that for generation (runtime/execute/decoder.h) */
   int reserved; /* cpu: of the threads, for queues beside compute and for loading (dev.h) */
+  Comm *comm;   /* the ranks that the steps' collectives go to; NULL: this process is alone */
 } ExecOptions;
 
 typedef struct Exec Exec;

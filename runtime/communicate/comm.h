@@ -1,0 +1,72 @@
+/* comm: the ranks of a training and what they do together. A rank is a process with its own device;
+ * all of them run the same artifact. What moves the bytes between them is an engine: MPI for ranks
+ * on CPUs (a plug-in, engine.h), NCCL between GPUs. This room knows no plan and no device.
+ *
+ * Work is begun and ended: it goes on meanwhile on the thread of the Comm, which makes all calls of
+ * the engine. Every rank begins the same work in the same order. Begin and end may be called by any
+ * thread; the caller sees to the order.
+ */
+#ifndef FT_RUNTIME_COMM_H
+#define FT_RUNTIME_COMM_H
+#include "ir/type.h"
+#include "runtime/common/status.h"
+
+typedef struct Comm Comm;
+
+/* What the environment says of this process: mpirun's, srun's or torchrun's variables. */
+typedef struct {
+  int rank, ranks;             /* 0, 1: alone */
+  int local_rank, local_ranks; /* of those on this machine */
+  const char *launcher;        /* "mpirun", "srun", "torchrun"; NULL: none, then it is alone */
+} CommPlace;
+/* Reads variables only. STATUS_USER where they contradict each other. */
+STATUS_CHECKED Status comm_place(CommPlace *out);
+
+typedef struct {
+  int ranks;           /* expected; 0: as many as there are */
+  double timeout;      /* seconds a rank may stay away from work that others have begun */
+  const char *library; /* the engine's file; NULL: the one beside ftrun, then the loader's path */
+} CommOptions;
+
+/* Joins the others: returns when all ranks have come. *out is NULL if this process is alone. */
+STATUS_CHECKED Status comm_open(const CommOptions *options, Comm **out);
+/* Leaves; `status` is how the run ended. Not STATUS_OK: the other ranks are ended too. NULL is fine. */
+void comm_close(Comm *comm, Status status);
+
+int comm_rank(const Comm *comm);  /* NULL: 0 */
+int comm_ranks(const Comm *comm); /* NULL: 1 */
+const char *comm_text(const Comm *comm); /* "4 ranks on 2 machines, Open MPI 4.1.4" */
+
+/* The rows of plan/beside.def. */
+typedef enum {
+  COMM_ALL_REDUCE,     /* out[i] = x[i] of all ranks, by op; out may be x */
+  COMM_REDUCE_SCATTER, /* out = part `rank` of that; x has ranks times as many elements */
+  COMM_ALL_GATHER,     /* out = x of all ranks, in order; out may hold x at its place */
+  COMM_ALL_TO_ALL,     /* part r of x goes to rank r, to part `rank` of its out */
+  COMM_BROADCAST,      /* out = x of rank `peer`; out may be x */
+  COMM_SEND,           /* x to `peer` */
+  COMM_RECEIVE         /* out from `peer` */
+} CommKind;
+typedef enum { COMM_SUM, COMM_MIN, COMM_MAX } CommOp;
+typedef struct {
+  CommKind kind;
+  CommOp op;
+  int peer;
+  DType dtype;
+  int64_t count; /* elements of x; RECEIVE: of out */
+  const void *x;
+  void *out;
+  const char *label; /* for messages: "gradients of h.3.attn"; must outlive the Comm's work */
+} CommWork;
+
+/* Queues the work, and says under which number it is ended. x and out are the engine's until then. */
+STATUS_CHECKED Status comm_begin(Comm *comm, const CommWork *work, int64_t *number);
+STATUS_CHECKED Status comm_end(Comm *comm, int64_t number);
+/* Both, for the host's own affairs. On one rank alone (comm NULL) it copies x to out. */
+STATUS_CHECKED Status comm_do(Comm *comm, const CommWork *work);
+/* Returns when all ranks have called it. */
+STATUS_CHECKED Status comm_barrier(Comm *comm, const char *label);
+/* Do all ranks have the same bytes? STATUS_USER and a sentence that names `what` and the ranks that
+ * differ from rank 0. */
+STATUS_CHECKED Status comm_same(Comm *comm, const char *what, const void *bytes, int64_t count);
+#endif
