@@ -18,6 +18,7 @@
   X(MODEL, "model")           /* name; parameters, body */                                         \
   X(DATA, "data")             /* name; entry... */                                                 \
   X(TRAIN, "train")           /* entry... */                                                       \
+  X(DISTRIBUTED, "distributed") /* entry... */                                                     \
   X(ENTRY, "entry")           /* name; value? (missing: a bare flag) */                            \
   X(SECTION, "section")       /* name; entry... */                                                 \
   X(PARAMETERS, "parameters") /* parameter... */                                                   \

@@ -39,7 +39,8 @@ static void ft_error(FT_LTYPE *loc, void *scanner, Parser *parser, const char *m
 %token END 0 "the end of the file"
 %token NEWLINE "the end of the line"
 %token IMPORT "import" HYPER "hyper" PRESET "preset" BLOCK "block" FN "fn" MODEL "model"
-%token DATA "data" TRAIN "train" PARAM "param" STATE "state" UPDATE "update" METRIC "metric"
+%token DATA "data" TRAIN "train" DISTRIBUTED "distributed"
+%token PARAM "param" STATE "state" UPDATE "update" METRIC "metric"
 %token OUTPUT "output" CHECK "check" ON "on" PER "per" EVERY "every" IF "if" ELSE "else" REPEAT "repeat" IN "in"
 %token AS "as" RETURN "return" AND "and" OR "or" NOT "not" TRUE "true" FALSE "false" NONE "none"
 %token ELLIPSIS "..." RANGE ".." ARROW "->" POWER "**" EQ "==" NE "!=" LE "<=" GE ">="
@@ -94,6 +95,7 @@ declaration: IMPORT TEXT { $$ = LEAF(IMPORT, @2, $2); }
       }
     | DATA name '{' entries '}' { $$ = LIST(DATA, @2, $2, $4); }
     | TRAIN '{' entries '}' { $$ = LIST(TRAIN, @1, NULL, $3); }
+    | DISTRIBUTED '{' entries '}' { $$ = LIST(DISTRIBUTED, @1, NULL, $3); }
     ;
 
 /* ── data, train, preset ── */
@@ -304,7 +306,8 @@ optional: %empty { $$ = NULL; }
 name: IDENTIFIER
     | IMPORT { $$ = "import"; } | HYPER { $$ = "hyper"; } | PRESET { $$ = "preset"; }
     | BLOCK { $$ = "block"; } | FN { $$ = "fn"; } | MODEL { $$ = "model"; }
-    | DATA { $$ = "data"; } | TRAIN { $$ = "train"; } | PARAM { $$ = "param"; }
+    | DATA { $$ = "data"; } | TRAIN { $$ = "train"; }
+    | DISTRIBUTED { $$ = "distributed"; } | PARAM { $$ = "param"; }
     | STATE { $$ = "state"; } | UPDATE { $$ = "update"; } | METRIC { $$ = "metric"; }
     | OUTPUT { $$ = "output"; } | CHECK { $$ = "check"; } | ON { $$ = "on"; }
     | PER { $$ = "per"; } | EVERY { $$ = "every"; }

@@ -176,6 +176,15 @@ static bool data_block(Builder *b, const Ast *data, const Ast *model) {
   return fine;
 }
 
+/* ── distributed ──────────────────────────────────────────────────────────────────────────── */
+static bool distributed_entry(Builder *b, const Ast *entry) {
+  const Ast *value = entry->kind == AST_ENTRY ? entry->kid[0] : NULL;
+  bool is_word = value && value->kind == AST_NAME && !builder_find(b, value->name);
+  if (is_word && strcmp(entry->name, "data") == 0) /* any */
+    return recipe_set_text(b, "distributed.data", value->name, value->loc);
+  return section_entry(b, "distributed.", entry);
+}
+
 /* ── all of it ────────────────────────────────────────────────────────────────────────────── */
 static bool command_line(Builder *b, const FrontendOptions *options) {
   bool fine = true;
@@ -223,21 +232,24 @@ static const Ast *only(Builder *b, ValueKind kind, uint16_t main_file, int *coun
   return *count == 1 ? found : NULL;
 }
 
-/* The train block of the main file, or, if it has none, of the file imported last. */
-static const Ast *train_block(Builder *b, const Ast *const *files, int count, bool *fine) {
-  const Ast *train = NULL;
-  for (int f = count - 1; f >= 0 && !train; f--)
+/* The train or distributed block of the main file, or, if it has none, of the file imported
+ * last. */
+static const Ast *only_block(Builder *b, AstKind kind, const Ast *const *files, int count,
+                             bool *fine) {
+  const Ast *found = NULL;
+  for (int f = count - 1; f >= 0 && !found; f--)
     for (int i = 0; i < files[f]->count; i++) {
       const Ast *ast = files[f]->kid[i];
-      if (ast->kind != AST_TRAIN) continue;
-      if (train) {
-        *fine = builder_fail(b, ast->loc, "a second train block");
-        builder_note(b, train->loc, "the first one is here");
+      if (ast->kind != kind) continue;
+      if (found) {
+        *fine = builder_fail(b, ast->loc, "a second %s block",
+                             kind == AST_TRAIN ? "train" : "distributed");
+        builder_note(b, found->loc, "the first one is here");
       } else {
-        train = ast;
+        found = ast;
       }
     }
-  return train;
+  return found;
 }
 
 bool recipe_read(Builder *b, const Ast *const *files, int count, const FrontendOptions *options,
@@ -245,11 +257,15 @@ bool recipe_read(Builder *b, const Ast *const *files, int count, const FrontendO
   bool fine = true;
   int models, datas;
   uint16_t file = files[count - 1]->loc.file;
-  const Ast *train = train_block(b, files, count, &fine), *data = only(b, VALUE_DATA, file, &datas);
+  const Ast *data = only(b, VALUE_DATA, file, &datas);
+  const Ast *train = only_block(b, AST_TRAIN, files, count, &fine);
+  const Ast *distributed = only_block(b, AST_DISTRIBUTED, files, count, &fine);
   *model = only(b, VALUE_MODEL, file, &models);
   const Ast *chosen_model = NULL, *chosen_data = NULL;
   for (int i = 0; train && i < train->count; i++)
     fine = train_entry(b, train->kid[i], &chosen_model, &chosen_data) && fine;
+  for (int i = 0; distributed && i < distributed->count; i++)
+    fine = distributed_entry(b, distributed->kid[i]) && fine;
   if (chosen_model) *model = chosen_model;
   if (chosen_data) data = chosen_data;
   if (data) fine = data_block(b, data, *model) && fine;

@@ -44,6 +44,9 @@ bool setting_set(Arena *arena, SettingValue *values, int index, const char *valu
                  const char **why);
 double setting_number(const SettingValue *values, const char *key); /* key must exist */
 const char *setting_text(const SettingValue *values, const char *key);
+/* distributed.data: the ranks that share a batch; 0: as many as the run starts with. */
+enum { SETTING_MOST_RANKS = 1 << 20 };
+int64_t setting_ranks(const SettingValue *values);
 
 /* A row of optimizers.def. */
 typedef struct {

@@ -65,6 +65,9 @@ static const struct {
     {"train.log.every", 1, 9007199254740992.0},
     {"data.workers", 0, 256},
     {"data.prefetch", 1, 4096},
+    {"distributed.timeout", 1, 1e6},
+    {"distributed.ranks", 1, SETTING_MOST_RANKS},
+    {"distributed.rank", 0, SETTING_MOST_RANKS},
 };
 
 /* Strings that must be one of a few, separated by spaces. */
@@ -84,6 +87,19 @@ static const struct {
     {"train.eval.unit", "epoch step"},
     {"train.checkpoint.unit", "epoch step"},
 };
+
+/* "any" or how many; -1: neither. */
+static int64_t count_of_ranks(const char *text) {
+  char *end;
+  if (strcmp(text, "any") == 0) return 0;
+  size_t digits = strspn(text, "0123456789");
+  long long number = strtoll(text, &end, 10); /* too large a one is LLONG_MAX */
+  return digits && !text[digits] && number >= 1 && number <= SETTING_MOST_RANKS ? number : -1;
+}
+
+int64_t setting_ranks(const SettingValue *values) {
+  return count_of_ranks(setting_text(values, "distributed.data"));
+}
 
 int setting_find(const char *key) {
   for (int i = 0; i < COUNT; i++)
@@ -127,6 +143,11 @@ static bool set_text(Arena *arena, SettingValue *out, const char *key, const cha
       *why = arena_printf(arena, "'%s' is none of: %.*s", value, (int)length, list);
       return false;
     }
+  if (!strcmp(key, "distributed.data") && count_of_ranks(value) < 0) {
+    *why = arena_printf(arena, "'%s' is neither any nor a number of ranks from 1 to %d", value,
+                        SETTING_MOST_RANKS);
+    return false;
+  }
   for (const unsigned char *at = (const unsigned char *)value; *at; at++)
     if (*at < ' ' || *at == 0x7f) {
       *why = "the text holds a control character";
