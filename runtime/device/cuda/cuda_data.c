@@ -8,9 +8,7 @@
 
 extern const char embed_gather_ptx[];
 
-enum { ALIGN = 256, THREADS = 256, UPLOAD_RING = 3, MOST_LANES = 64 };
-
-static int64_t align(int64_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
+enum { THREADS = 256, UPLOAD_RING = 3, MOST_LANES = 64 };
 
 /* ── room ─────────────────────────────────────────────────────────────────────────────────── */
 /* At most this share of what is free: others may want some, and a driver's own needs grow. */
@@ -27,7 +25,7 @@ static Status layout(DeviceKept *kept) {
     kept->offset[i] = kept->bytes;
     if (__builtin_mul_overflow(kept->row[i], data->samples, &bytes) || bytes > INT64_MAX / 4)
       return status_fail(STATUS_USER, "the data is too large");
-    kept->bytes += align(bytes);
+    kept->bytes += cuda_aligned(bytes);
   }
   return STATUS_OK;
 }
@@ -37,7 +35,7 @@ static Status find_room(DeviceKept *kept) {
   size_t free_bytes, total_bytes;
   CUDA_TRY(device, memory_info(&free_bytes, &total_bytes), "free memory of the GPU");
   if ((double)kept->bytes > share_of_free * (double)free_bytes) return STATUS_OK;
-  CudaResult result = device->driver->memory_alloc(&kept->memory, (size_t)kept->bytes + ALIGN);
+  CudaResult result = device->driver->memory_alloc(&kept->memory, (size_t)kept->bytes + CUDA_ALIGN);
   if (result == CUDA_ERROR_OUT_OF_MEMORY) {
     kept->memory = 0; /* it was free a moment ago; batches are sent one by one then */
     return STATUS_OK;

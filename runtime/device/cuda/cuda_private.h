@@ -18,7 +18,12 @@ enum {
   CUDA_STREAMED = 4, /* slots of single runs: three batches ahead of the step */
   CUDA_TICKETS = 64, /* fetches under way */
   CUDA_EXECS = 12,   /* captured graphs kept for a plan graph */
+  CUDA_ALIGN = 256,  /* bytes: of what is taken from an allocation */
 };
+
+static inline int64_t cuda_aligned(int64_t bytes) {
+  return (bytes + CUDA_ALIGN - 1) / CUDA_ALIGN * CUDA_ALIGN;
+}
 
 typedef struct CudaBlas CudaBlas; /* cuda_blas.h */
 typedef struct CudaCall CudaCall;

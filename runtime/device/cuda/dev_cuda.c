@@ -10,10 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGN = 256, MOST_STEPS = 64, MOST_NODES = 2048 };
+enum { MOST_STEPS = 64, MOST_NODES = 2048 };
 static const int64_t most_slot_bytes = 128 << 20; /* for the slots of steps in a row */
-
-static int64_t align(int64_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
 
 /* ── memory ───────────────────────────────────────────────────────────────────────────────── */
 /* How many steps one launch may take: few enough nodes that a launch stays short, and slots that
@@ -22,8 +20,8 @@ static void plan_slots(Device *device) {
   const Plan *plan = device->artifact->plan;
   device->batch_place = plan_batch_place(plan);
   device->result_place = plan_result_place(plan);
-  device->input_stride = align(plan_place_bytes(plan, device->batch_place) + 1);
-  device->output_stride = align(plan_place_bytes(plan, device->result_place) + 1);
+  device->input_stride = cuda_aligned(plan_place_bytes(plan, device->batch_place) + 1);
+  device->output_stride = cuda_aligned(plan_place_bytes(plan, device->result_place) + 1);
   const PlanGraph *step = plan_result(plan, PROGRAMME_STEP);
   int64_t nodes = (step ? step->steps.count : 0) + 1;
   int64_t steps = MOST_NODES / nodes;
@@ -41,8 +39,8 @@ static int64_t block_bytes(const Device *device) {
   int64_t bytes = device->slot_count * (device->input_stride + device->output_stride);
   for (int i = 0; i < plan->places.count; i++)
     if (!plan->places.at[i].is_window && i != device->batch_place)
-      bytes += align(plan->places.at[i].bytes + 1);
-  return bytes + align(cuda_blas_workspace(device) + 1);
+      bytes += cuda_aligned(plan->places.at[i].bytes + 1);
+  return bytes + cuda_aligned(cuda_blas_workspace(device) + 1);
 }
 
 static Status too_large(const Device *device, int64_t need, size_t free_bytes, size_t total) {
@@ -75,13 +73,13 @@ static Status take_memory(Device *device) {
 
 CudaAddress cuda_take(Device *device, int64_t bytes) {
   CudaAddress at = device->block + (uint64_t)device->block_used;
-  device->block_used += align(bytes + 1);
+  device->block_used += cuda_aligned(bytes + 1);
   return at;
 }
 
 /* Pieces of the one block, which is as large as all of them; they go back with it. */
 static Status cuda_alloc(Device *device, int64_t bytes, char **out) {
-  if (device->block_used + align(bytes + 1) > device->block_bytes)
+  if (device->block_used + cuda_aligned(bytes + 1) > device->block_bytes)
     return status_fail(STATUS_FAULT, "the GPU's memory was planned smaller than it is used");
   *out = (char *)(uintptr_t)cuda_take(device, bytes);
   return STATUS_OK;
