@@ -27,12 +27,6 @@ static Init init_of(Arena *arena, const Node *leaf) {
   return init;
 }
 
-static PlanTensor *find_tensor(PlanTensor *tensors, int count, const char *name) {
-  for (int i = 0; i < count; i++)
-    if (!strcmp(tensors[i].name, name)) return &tensors[i];
-  return NULL;
-}
-
 /* What boxes of an input's elements may be, from the attribute that bound.c writes. */
 static void take_parts(Arena *arena, const Node *leaf, PlanTensor *tensor) {
   const Attr *parts = node_attr(leaf, ATTR_PARTS);
@@ -70,29 +64,29 @@ static void add_leaf(Lowering *lowering, const Node *leaf, bool is_eval) {
   tensor.has_ignore = tensor.below && ignore;
   if (tensor.has_ignore) tensor.ignore = ignore->i;
   take_parts(plan->arena, leaf, &tensor);
-  PlanTensor *known;
+  int known;
   switch (leaf->op) {
   case OP_PARAM:
     if (is_narrow_param(leaf)) return; /* the plan knows it by its place */
-    if (!find_tensor(plan->params.at, plan->params.count, name))
+    if (plan_find_tensor(plan->params.at, plan->params.count, name) < 0)
       VEC_PUSH(plan->arena, plan->params, tensor);
     break;
   case OP_INPUT:
-    if (!find_tensor(plan->inputs.at, plan->inputs.count, name))
+    if (plan_find_tensor(plan->inputs.at, plan->inputs.count, name) < 0)
       VEC_PUSH(plan->arena, plan->inputs, tensor);
     break;
   case OP_SETTING:
-    if (!find_tensor(plan->scalars.at, plan->scalars.count, name))
+    if (plan_find_tensor(plan->scalars.at, plan->scalars.count, name) < 0)
       VEC_PUSH(plan->arena, plan->scalars, tensor);
     break;
   default:
     if (role_has(leaf->role, ROLE_APART)) return; /* the plan knows it by its place */
-    known = find_tensor(plan->states.at, plan->states.count, name);
-    if (!known) {
+    known = plan_find_tensor(plan->states.at, plan->states.count, name);
+    if (known < 0) {
+      known = plan->states.count;
       VEC_PUSH(plan->arena, plan->states, tensor);
-      known = &plan->states.at[plan->states.count - 1];
     }
-    if (is_eval && leaf->role == ROLE_MODEL) known->is_saved = true;
+    if (is_eval && leaf->role == ROLE_MODEL) plan->states.at[known].is_saved = true;
   }
 }
 
@@ -113,6 +107,7 @@ static void mark_operands(Lowering *lowering, const Node *result, bool *needed) 
 /* A state that is assigned but never read has no leaf: it is not kept. Which inputs do the outputs
  * of the eval graph depend on? */
 static void mark_predict(Lowering *lowering, const Graph *graph) {
+  Plan *plan = lowering->plan;
   bool *needed = ARENA_ARRAY(lowering->arena, bool, graph->nodes.count);
   for (int i = 0; i < graph->roots.count; i++)
     if (graph->roots.at[i].kind == ROOT_OUTPUT) needed[graph->roots.at[i].node->id] = true;
@@ -123,27 +118,26 @@ static void mark_predict(Lowering *lowering, const Graph *graph) {
     else
       for (int k = 0; needed[i] && k < node->input_count; k++) needed[node->input[k]->id] = true;
     if (!needed[i] || node->op != OP_INPUT) continue;
-    PlanTensor *input = find_tensor(lowering->plan->inputs.at, lowering->plan->inputs.count,
-                                    node_str(node, ATTR_NAME));
-    if (input) input->is_needed_for_predict = true;
+    int input = plan_find_tensor(plan->inputs.at, plan->inputs.count, node_str(node, ATTR_NAME));
+    if (input >= 0) plan->inputs.at[input].is_needed_for_predict = true;
   }
 }
 
 /* The reader of plans wants every table in the order of memory. */
-static int by_offset(const void *a, const void *b) {
+static int lower_by_offset(const void *a, const void *b) {
   int64_t x = ((const PlanTensor *)a)->offset, y = ((const PlanTensor *)b)->offset;
   return (x > y) - (x < y);
 }
 
 static void sort_tensors(PlanTensor *tensors, int count) {
-  if (count) qsort(tensors, (size_t)count, sizeof *tensors, by_offset);
+  if (count) qsort(tensors, (size_t)count, sizeof *tensors, lower_by_offset);
   for (int i = 0; i < count; i++) tensors[i].stream = i;
 }
 
 /* Initial values go with the order of the program, not with how the recipe has placed params. */
 static void sort_params(PlanTensor *params, int count) {
   for (int i = 0; i < count; i++) params[i].stream = i;
-  if (count) qsort(params, (size_t)count, sizeof *params, by_offset);
+  if (count) qsort(params, (size_t)count, sizeof *params, lower_by_offset);
 }
 
 bool lower_tables(Lowering *lowering) {
@@ -203,7 +197,7 @@ void lower_outputs(Lowering *lowering) {
 /* ── places ─────────────────────────────────────────────────────────────────────────────────── */
 /* f16 if a graph reads f16 there: train.precision does not say it, a model of f32 may round its
  * parameters itself. */
-static DType narrow_type(const Plan *plan) {
+static DType lower_narrow_type(const Plan *plan) {
   for (int g = 0; g < plan->graphs.count; g++)
     for (int i = 0; i < plan->graphs.at[g].buffers.count; i++) {
       const PlanBuffer *buffer = &plan->graphs.at[g].buffers.at[i];
@@ -216,7 +210,7 @@ void lower_places(Lowering *lowering) {
   Plan *plan = lowering->plan;
   PlanPlace *params = &plan->places.at[PLACE_PARAMS], *narrow = &plan->places.at[PLACE_NARROW];
   if (plan->params.count) params->dtype = plan->params.at[0].type.dtype;
-  narrow->dtype = narrow_type(plan);
+  narrow->dtype = lower_narrow_type(plan);
   if (narrow->bytes) /* all of them, read or not: what writes one rounds it */
     narrow->bytes = plan_aligned(params->bytes / 2);
   else

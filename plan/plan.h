@@ -316,6 +316,8 @@ void plan_add_run(Plan *plan, const char *programme, PlanRun run);
  * batches the evaluation of a split: its loss and metrics are those of all samples since `keep` was
  * 0. Zeros: of this batch alone. */
 
+/* The index of the tensor of this name among plan->params, states, scalars or inputs; -1: none. */
+int plan_find_tensor(const PlanTensor *tensors, int count, const char *name);
 /* The index of the state that has this role; -1: none has. */
 int plan_find_role(const Plan *plan, LeafRole role);
 

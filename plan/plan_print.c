@@ -36,6 +36,12 @@ const char *output_kind_text(OutputKind kind) {
   return names[kind];
 }
 
+int plan_find_tensor(const PlanTensor *tensors, int count, const char *name) {
+  for (int i = 0; i < count; i++)
+    if (!strcmp(tensors[i].name, name)) return i;
+  return -1;
+}
+
 int plan_find_role(const Plan *plan, LeafRole role) {
   for (int i = 0; i < plan->states.count; i++)
     if (plan->states.at[i].role == role) return i;
@@ -202,7 +208,7 @@ static void print_step_body(Text *out, const PlanStep *step, bool is_instead) {
   text_printf(out, "\n");
 }
 
-static void print_step(Text *out, const PlanStep *step) {
+static void plan_print_step(Text *out, const PlanStep *step) {
   text_printf(out, "  %s", step_kind_text(step->kind));
   print_step_body(out, step, false);
 }
@@ -226,7 +232,7 @@ static void print_graph(Text *out, const Plan *plan, const PlanGraph *graph) {
     print_type(out, &buffer->type);
     text_printf(out, "\n");
   }
-  for (int i = 0; i < graph->steps.count; i++) print_step(out, &graph->steps.at[i]);
+  for (int i = 0; i < graph->steps.count; i++) plan_print_step(out, &graph->steps.at[i]);
   for (int i = 0; i < graph->insteads.count; i++) print_instead(out, &graph->insteads.at[i]);
   for (int i = 0; i < graph->outputs.count; i++) {
     const PlanOutput *output = &graph->outputs.at[i];

@@ -99,12 +99,8 @@ static Status check_none_left(const Plan *plan, const CkptTensors *states, const
                               const char *path) {
   for (int i = 0; i < file->tensor_count; i++) {
     const char *name = file->tensor[i].name;
-    bool is_known = false;
-    for (int k = 0; k < plan->params.count && !is_known; k++)
-      is_known = strcmp(plan->params.at[k].name, name) == 0;
-    for (int k = 0; k < states->count && !is_known; k++)
-      is_known = strcmp(states->at[k].name, name) == 0;
-    if (!is_known)
+    if (plan_find_tensor(plan->params.at, plan->params.count, name) < 0 &&
+        plan_find_tensor(states->at, states->count, name) < 0)
       return status_fail(STATUS_USER,
                          "%s holds %s, which this training does not have: it cannot go on exactly "
                          "(--init %s starts a new training from its weights)",

@@ -56,7 +56,7 @@ static void find_graphs(const Exec *exec, const ExecOptions *options, bool *is_b
   }
 }
 
-static Status bind(Exec *exec, ExecGraph graph) {
+static Status exec_bind(Exec *exec, ExecGraph graph) {
   const Plan *plan = exec->plan;
   const PlanRun *run = plan_run_at(plan, graph - plan->graphs.count);
   char *instead = NULL;
@@ -122,7 +122,7 @@ static Status make_memory(Exec *exec, const bool *is_bound) {
   return STATUS_OK;
 }
 
-static Status make(Exec *exec, const ExecOptions *options, bool *is_bound) {
+static Status exec_make(Exec *exec, const ExecOptions *options, bool *is_bound) {
   DeviceOptions device = {.threads = options->threads,
                           .reserved = options->reserved,
                           .comm = options->comm,
@@ -132,7 +132,7 @@ static Status make(Exec *exec, const ExecOptions *options, bool *is_bound) {
   find_graphs(exec, options, is_bound);
   STATUS_TRY(make_memory(exec, is_bound));
   for (ExecGraph g = 0; g < exec->graph_count; g++)
-    if (is_bound[g]) STATUS_TRY(bind(exec, g));
+    if (is_bound[g]) STATUS_TRY(exec_bind(exec, g));
   return STATUS_OK;
 }
 
@@ -150,7 +150,7 @@ Status exec_new(Artifact *artifact, const ExecOptions *options, Exec **out) {
   bool *is_bound = calloc((size_t)exec->graph_count + 1, sizeof *is_bound);
   bool has_all = exec->base && exec->bytes && exec->rounded && exec->graph && exec->places;
   for (int p = 0; exec->rounded && p < exec->plan->places.count; p++) exec->rounded[p] = -1;
-  Status status = has_all && is_bound ? make(exec, options, is_bound)
+  Status status = has_all && is_bound ? exec_make(exec, options, is_bound)
                                       : status_fail(STATUS_FAULT, "out of memory");
   free(is_bound);
   if (status != STATUS_OK) {
@@ -409,18 +409,12 @@ Status exec_write(Exec *exec, int place, int64_t offset, int64_t bytes, const vo
   return exec->type->write(exec->device, exec->base[place] + offset, from, bytes);
 }
 
-static int find_tensor(const PlanTensor *list, int count, const char *name) {
-  for (int i = 0; i < count; i++)
-    if (!strcmp(list[i].name, name)) return i;
-  return -1;
-}
-
 int exec_find_param(const Exec *exec, const char *name) {
-  return find_tensor(exec->plan->params.at, exec->plan->params.count, name);
+  return plan_find_tensor(exec->plan->params.at, exec->plan->params.count, name);
 }
 
 int exec_find_state(const Exec *exec, const char *name) {
-  return find_tensor(exec->plan->states.at, exec->plan->states.count, name);
+  return plan_find_tensor(exec->plan->states.at, exec->plan->states.count, name);
 }
 
 Status exec_read_state(Exec *exec, int index, int64_t bytes, void *to) {
