@@ -59,7 +59,9 @@ static void collapse_use(Walk *walk, const Symbol *symbol) {
   }
 }
 
-static uint32_t mask_of(const Item *item) { return item->dim >= 0 ? 1u << item->dim : item->mask; }
+static uint32_t collapse_mask_of(const Item *item) {
+  return item->dim >= 0 ? 1u << item->dim : item->mask;
+}
 
 /* Dimensions [from, to) of `shape`, whose elements `symbol` counts. */
 static void collapse_run(Walk *walk, const Symbol *symbol, const Shape *shape, int from, int to,
@@ -82,7 +84,7 @@ static void collapse_run(Walk *walk, const Symbol *symbol, const Shape *shape, i
   for (int k = 0; k < symbol->count; k++) {
     Symbol alone = {.count = 1, .item = {symbol->item[k]}};
     collapse_use(walk, &alone);
-    mask |= mask_of(&symbol->item[k]);
+    mask |= collapse_mask_of(&symbol->item[k]);
   }
   symbol_push(out, high / low, -1, mask);
 }
@@ -94,7 +96,7 @@ static void collapse_computed(Walk *walk, const Symbol *symbol, const Shape *sha
   collapse_run(walk, symbol, shape, d, d + 1, &part);
   collapse_use(walk, &part);
   uint32_t mask = 0;
-  for (int k = 0; k < part.count; k++) mask |= mask_of(&part.item[k]);
+  for (int k = 0; k < part.count; k++) mask |= collapse_mask_of(&part.item[k]);
   symbol_push(out, extent, -1, mask);
 }
 
@@ -144,7 +146,7 @@ static void visit_gather(Walk *walk, const Node *node, const Symbol *symbol) {
   Symbol at = {0}, inner = {0};
   collapse_run(walk, symbol, out, 0, row->type.shape.rank, &at);
   uint32_t mask = 0;
-  for (int k = 0; k < at.count; k++) mask |= mask_of(&at.item[k]);
+  for (int k = 0; k < at.count; k++) mask |= collapse_mask_of(&at.item[k]);
   collapse_visit(walk, row, &at);
   symbol_push(&inner, table->type.shape.dim[0], -1, mask);
   collapse_run(walk, symbol, out, row->type.shape.rank, out->rank, &inner);

@@ -13,7 +13,7 @@ static AttentionPlace host_operand_place(HeadPlace p) {
 }
 
 /* args: the operands, then the results. */
-static void find_places(const Node *node, AttentionProblem *p) {
+static void host_attention_find_places(const Node *node, AttentionProblem *p) {
   HeadPlace place[TENSORS];
   attention_places(node, place);
   p->q = host_operand_place(place[TENSOR_QUERY]);
@@ -43,7 +43,7 @@ static AttentionProblem problem_of(const Node *node) {
                         .is_causal = node_int(node, ATTR_CAUSAL, 0),
                         .arg_mask = mask_at,
                         .scale = node_float(node, ATTR_SCALE, 1)};
-  find_places(node, &p);
+  host_attention_find_places(node, &p);
   p.shares = attention_grad_shares(&p);
   p.arg_partial = node->input_count + node_result_count(node); /* the workspace */
   if (node->input_count <= mask_at) return p;

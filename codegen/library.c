@@ -102,13 +102,14 @@ static bool recognise_epilogue(Product *p) {
 }
 
 /* ── what the library can do ──────────────────────────────────────────────────────────────── */
-static const Type *result_type(const Product *p, int which) {
+static const Type *library_result_type(const Product *p, int which) {
   return p->body ? &p->body->roots.at[which].node->type : &p->product->type;
 }
 
 static bool is_possible(const Product *p, const int *alias) {
   const DotForm f = dot_form(p->product);
-  DType operands = p->node->input[p->operand[0]]->type.dtype, d = result_type(p, p->d)->dtype;
+  DType operands = p->node->input[p->operand[0]]->type.dtype,
+        d = library_result_type(p, p->d)->dtype;
   if (operands == DT_F64 || operands != p->node->input[p->operand[1]]->type.dtype) return false;
   if (d != operands && d != DT_F32) return false;
   if (p->bias >= 0 && p->node->input[p->bias]->type.dtype != d) return false;
@@ -118,7 +119,7 @@ static bool is_possible(const Product *p, const int *alias) {
     if (alias[i] != -1 && (p->added < 0 || alias[i] != p->added)) return false;
   if (p->aux < 0) return true;
   /* gelu's auxiliary rows are padded to 8 elements, and ours are not padded */
-  return f.batch == 1 && result_type(p, p->aux)->dtype == d && f.n % 8 == 0;
+  return f.batch == 1 && library_result_type(p, p->aux)->dtype == d && f.n % 8 == 0;
 }
 
 static int library_compute(const Product *p) {

@@ -145,7 +145,8 @@ static bool is_worth_saying(const Node *node) {
 }
 
 /* "dot + add + max": the ops of a kernel, each once, expensive ones first. */
-static const char *describe(Lowering *lowering, const Node *node, const char *separator) {
+static const char *lower_kernel_describe(Lowering *lowering, const Node *node,
+                                         const char *separator) {
   Text text = {0};
   bool said[OP_COUNT] = {false};
   int count = 0;
@@ -164,7 +165,7 @@ static const char *describe(Lowering *lowering, const Node *node, const char *se
 static const char *name_kernel(Lowering *lowering, const Node *node) {
   const char *kind = node->op == OP_FUSED ? node_str(node, ATTR_KIND) : "one";
   return arena_printf(lowering->plan->arena, "k%d_%s_%s", lowering->kernels.count, kind,
-                      describe(lowering, node, "_"));
+                      lower_kernel_describe(lowering, node, "_"));
 }
 
 /* ── costs, for bench ───────────────────────────────────────────────────────────────────────── */
@@ -247,7 +248,7 @@ static PlanStep make_step(Lowering *lowering, const Node *node, const KernelLaun
                    .flops = is_first ? count_flops(node) : 0,
                    .bytes = node->op == OP_PUT ? 2 * bytes : bytes,
                    .line = node->origin.loc.line,
-                   .label = describe(lowering, node, " + ")};
+                   .label = lower_kernel_describe(lowering, node, " + ")};
   memcpy(step.grid, launch->grid, sizeof step.grid);
   memcpy(step.block, launch->block, sizeof step.block);
   return step;

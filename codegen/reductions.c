@@ -1,7 +1,7 @@
 /* reductions: see reductions.h. */
 #include "codegen/reductions.h"
 
-static void add(Reductions *all, Reduction one) {
+static void reductions_add(Reductions *all, Reduction one) {
   if (one.stage > all->stages) all->stages = one.stage;
   all->level[one.node->id] = one.stage;
   all->at[all->count++] = one;
@@ -16,7 +16,7 @@ static void add_moments(Reductions *all, const Node *node, int stage) {
       return;
     }
   for (Moment moment = MOMENT_SUM; moment <= MOMENT_SQUARES; moment++)
-    add(all, (Reduction){node, OP_SUM, dtype, stage, -1, false, moment, NULL});
+    reductions_add(all, (Reduction){node, OP_SUM, dtype, stage, -1, false, moment, NULL});
 }
 
 static void add_node(Reductions *all, const Node *node, int stage) {
@@ -27,10 +27,11 @@ static void add_node(Reductions *all, const Node *node, int stage) {
   } else if (op_is_arg(node->op)) {
     Op op = node->op == OP_ARGMAX ? OP_RMAX : OP_RMIN;
     int extreme = all->count;
-    add(all, (Reduction){node, op, dtype, stage, -1, false, MOMENT_NONE, NULL});
-    add(all, (Reduction){node, OP_RMIN, DT_I32, stage + 1, extreme, true, MOMENT_NONE, NULL});
+    reductions_add(all, (Reduction){node, op, dtype, stage, -1, false, MOMENT_NONE, NULL});
+    reductions_add(all,
+                   (Reduction){node, OP_RMIN, DT_I32, stage + 1, extreme, true, MOMENT_NONE, NULL});
   } else {
-    add(all, (Reduction){node, node->op, dtype, stage, -1, true, MOMENT_NONE, NULL});
+    reductions_add(all, (Reduction){node, node->op, dtype, stage, -1, true, MOMENT_NONE, NULL});
   }
 }
 

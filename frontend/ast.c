@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-static const char *const kind_text[AST_COUNT] = {
+static const char *const ast_kind_text[AST_COUNT] = {
 #define X(ID, text) text,
     AST_KINDS(X)
 #undef X
@@ -73,7 +73,7 @@ static void print_tree(const Ast *ast, int indent, FILE *out) {
     fputs("-\n", out);
     return;
   }
-  fputs(kind_text[ast->kind], out);
+  fputs(ast_kind_text[ast->kind], out);
   if (ast->kind == AST_STRING || ast->kind == AST_IMPORT) {
     fputc(' ', out);
     ast_print_string(out, ast->name);
@@ -134,7 +134,7 @@ static void write_leaf(Text *out, const Ast *ast) {
     text_printf(out, "%s", ast->name);
     break;
   default:
-    text_printf(out, "%s", kind_text[ast->kind]);
+    text_printf(out, "%s", ast_kind_text[ast->kind]);
   }
 }
 
@@ -144,7 +144,7 @@ static void write_text(Text *out, const Ast *ast) {
   case AST_ON:
   case AST_PER:
     write_text(out, ast->kid[0]);
-    text_printf(out, " %s ", kind_text[ast->kind]);
+    text_printf(out, " %s ", ast_kind_text[ast->kind]);
     write_text(out, ast->kid[1]);
     break;
   case AST_LIST:

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-static const char *const kind_text[VALUE_COUNT] = {
+static const char *const value_kind_text[VALUE_COUNT] = {
 #define X(ID, text) text,
     VALUE_KINDS(X)
 #undef X
@@ -59,7 +59,7 @@ const char *value_describe(Arena *arena, const Value *v) {
   case VALUE_LAYER:
     return "a layer, not yet applied to a tensor";
   default:
-    return kind_text[v->kind];
+    return value_kind_text[v->kind];
   }
 }
 
@@ -99,7 +99,7 @@ static void write(Text *out, const Value *v) {
     break;
   }
   default:
-    text_printf(out, "%s", kind_text[v->kind]);
+    text_printf(out, "%s", value_kind_text[v->kind]);
   }
 }
 

@@ -167,7 +167,7 @@ static void verify_place_leaves(Places *p) {
 }
 
 /* ── steps ──────────────────────────────────────────────────────────────────────────────────── */
-static bool check_write(Places *p, const Node *step, const Node *value) {
+static bool verify_places_check_write(Places *p, const Node *step, const Node *value) {
   Range range = range_of(p, value);
   for (int k = 0; k < step->input_count; k++) {
     const Node *base = node_base(step->input[k]);
@@ -191,7 +191,7 @@ static void run_kernel(Places *p, const Node *step, Node *const *results, int co
       complain(p, results[i], "has no place");
       return;
     }
-    if (!check_write(p, step, results[i])) return;
+    if (!verify_places_check_write(p, step, results[i])) return;
     Range range = range_of(p, results[i]);
     for (int k = 0; k < i; k++) {
       Range other = range_of(p, results[k]);

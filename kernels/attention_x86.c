@@ -194,7 +194,8 @@ ALWAYS void finish_scores(const AttentionProblem *p, const void *mask, const Blo
 }
 
 /* The mask of one head, or NULL. */
-static const void *mask_of(const AttentionProblem *p, void *const *args, int64_t b, int64_t h) {
+static const void *attention_mask_of(const AttentionProblem *p, void *const *args, int64_t b,
+                                     int64_t h) {
   if (p->mask == ATTENTION_NO_MASK) return 0;
   int64_t at = b * p->mask_batch + h * p->mask_head;
   const char *mask = args[p->arg_mask];
@@ -265,7 +266,7 @@ static void forward(const AttentionProblem *p, void *const *args, int64_t b, int
                     int64_t first, Forward *f) {
   int64_t n = p->features, width = padded(n), g = h / (p->heads / p->groups);
   float *lse = (float *)args[p->arg_lse] + (b * p->heads + h) * p->rows + first;
-  const void *mask = mask_of(p, args, b, h);
+  const void *mask = attention_mask_of(p, args, b, h);
   Block block = {.first = first, .count = smaller(TILE, p->rows - first)};
   Rows query =
       rows_of(p, attention_place(p, &p->q, args, b, h, first), p->q.row, block.count, f->room[0]);
@@ -358,7 +359,7 @@ static void backward_block(const AttentionProblem *p, void *const *args, int64_t
                     w->weight, TILE, false);
   attention_product(block->count, padded(block->keys), n, (Left){dy.at, dy.step, 1}, w->value, TILE,
                     w->slope, TILE, false);
-  slopes(p, mask_of(p, args, b, h), block, lse, dy, out, width, w);
+  slopes(p, attention_mask_of(p, args, b, h), block, lse, dy, out, width, w);
   attention_product(block->keys, width, block->count, (Left){w->weight, 1, TILE}, dy.at, dy.step,
                     w->dv, width, true);
   attention_product(block->keys, width, block->count, (Left){w->slope, 1, TILE}, q.at, q.step,

@@ -339,7 +339,7 @@ static Node *mask_for(Decode *d, const Node *old) {
   return make_select(d->graph, order, mask, decode_number(d, mask->type.dtype, -INFINITY));
 }
 
-static Node *attention(Decode *d, const Node *old, Factors *out) {
+static Node *decode_attention(Decode *d, const Node *old, Factors *out) {
   Node *inputs[4];
   if (!node_int(old, ATTR_CAUSAL, 0))
     return decode_refuse(d, old, "looks at later positions (no causal=true)");
@@ -387,7 +387,7 @@ static Node *convert(Decode *d, const Node *old, Factors *out) {
   case OP_DOT:
     return decode_dot(d, old, out);
   case OP_ATTENTION:
-    return attention(d, old, out);
+    return decode_attention(d, old, out);
   case OP_RESULT:
     return result(d, old, out);
   default:

@@ -239,7 +239,7 @@ static Node *contraction(Precision *p, const Node *node) {
 }
 
 /* Its operands, rounded; not its mask and its logarithms of sums. */
-static Node *attention(Precision *p, const Node *node) {
+static Node *precision_attention(Precision *p, const Node *node) {
   bool is_tf32;
   DType narrow = policy(p, node, &is_tf32);
   Node **inputs = ARENA_ARRAY(p->fresh->arena, Node *, node->input_count);
@@ -257,7 +257,7 @@ static bool is_result_of_attention(const Node *node) {
 }
 
 /* What attention gives is rounded as a contraction's result is, but for the logarithms. */
-static DType result_type(const Precision *p, const Node *node) {
+static DType precision_result_type(const Precision *p, const Node *node) {
   bool is_tf32, is_logarithm = node->input[0]->op == OP_ATTENTION && node_int(node, ATTR_INDEX, 0);
   return is_logarithm ? DT_F32 : policy(p, node->input[0], &is_tf32);
 }
@@ -395,7 +395,7 @@ static void decide(Precision *p, const Node *node) {
   case BY_ATTENTION:
     return;
   case BY_RESULT:
-    *kept = *may = result_type(p, node);
+    *kept = *may = precision_result_type(p, node);
     return;
   case BY_PARAM: /* without an f32 copy: what is not a contraction widens it */
     *kept = *may = p->params;
@@ -415,7 +415,7 @@ static Node *precision_computed(Precision *p, const Node *node) {
   case BY_SUMS:
     return contraction(p, node);
   case BY_ATTENTION:
-    return attention(p, node);
+    return precision_attention(p, node);
   case BY_RESULT:
     return attention_result(p, node);
   case BY_PARAM:

@@ -15,7 +15,7 @@ static void print_text(Text *out, const char *text) {
   }
 }
 
-static void print_step(Text *out, int graph, int index, const PlanStep *step) {
+static void plan_dot_print_step(Text *out, int graph, int index, const PlanStep *step) {
   text_printf(out, "    g%d_%d [label=\"%d %s ", graph, index, index, step_kind_text(step->kind));
   print_text(out, step->label);
   text_printf(out, "\\n%s\", fillcolor=\"%s\"]\n", queue_text(step->queue), colours[step->queue]);
@@ -28,7 +28,8 @@ void plan_print_dot(const Plan *plan, Text *out) {
   for (int g = 0; g < plan->graphs.count; g++) {
     const PlanGraph *graph = &plan->graphs.at[g];
     text_printf(out, "  subgraph cluster_%d {\n    label=\"%s\"\n", g, graph->name);
-    for (int i = 0; i < graph->steps.count; i++) print_step(out, g, i, &graph->steps.at[i]);
+    for (int i = 0; i < graph->steps.count; i++)
+      plan_dot_print_step(out, g, i, &graph->steps.at[i]);
     text_printf(out, "  }\n");
   }
   text_printf(out, "}\n");

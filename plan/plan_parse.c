@@ -174,7 +174,7 @@ static bool read_storage(Parser *p, const Shape *shape, Storage *out) {
 
 /* ── named tensors ────────────────────────────────────────────────────────────────────────── */
 typedef enum { KIND_INPUT, KIND_PARAM, KIND_STATE, KIND_SCALAR } TensorKind;
-static const char *const kind_text[] = {"input", "param", "state", "scalar"};
+static const char *const tensor_kind_text[] = {"input", "param", "state", "scalar"};
 
 static bool lies_where_it_may(const PlanPlace *place, TensorKind kind) {
   switch (kind) {
@@ -207,13 +207,14 @@ static bool read_role(Parser *p, TensorKind kind, LeafRole *out) {
 static bool read_tensor(Parser *p, TensorKind kind, int index, PlanTensor *out) {
   int64_t stream = index;
   *out = (PlanTensor){0};
-  if (!(out->name = words_name(&p->words, "the name")) || !unique(p, kind_text[kind], out->name))
+  if (!(out->name = words_name(&p->words, "the name")) ||
+      !unique(p, tensor_kind_text[kind], out->name))
     return false;
   if (!words_type(&p->words, &out->type) || !words_expect(&p->words, "at")) return false;
   if (!read_address(p, &out->place, &out->offset) || !fits(p, out->place, out->offset, &out->type))
     return false;
   if (!lies_where_it_may(&p->plan->places.at[out->place], kind))
-    return words_fail(&p->words, "a %s does not lie in place %s", kind_text[kind],
+    return words_fail(&p->words, "a %s does not lie in place %s", tensor_kind_text[kind],
                       p->plan->places.at[out->place].name);
   if (words_take(&p->words, "init") && !read_init(p, &out->init)) return false;
   if (kind == KIND_PARAM && !read_storage(p, &out->type.shape, &out->storage)) return false;

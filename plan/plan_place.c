@@ -201,7 +201,7 @@ static bool check_window(Words *words, const Plan *plan, const PlanPlace *place)
 }
 
 /* As many as the place has whose order they have, or fewer, up to a place's alignment. */
-static bool check_elements(Words *words, const Plan *plan, const PlanPlace *place) {
+static bool plan_place_check_elements(Words *words, const Plan *plan, const PlanPlace *place) {
   if (place->elements <= ELEMENTS_FLAT) return true;
   const PlanPlace *of = &plan->places.at[place->of_elements];
   if (of->elements != ELEMENTS_FLAT || of->is_window)
@@ -261,7 +261,7 @@ bool plan_read_place(Words *words, Plan *plan) {
     place.saved = (PlaceSaved)which;
   }
   if (!read_window(words, plan, &place) || !check_traits(words, plan, &place) ||
-      !check_window(words, plan, &place) || !check_elements(words, plan, &place))
+      !check_window(words, plan, &place) || !plan_place_check_elements(words, plan, &place))
     return false;
   plan_add_place(plan, place);
   return true;

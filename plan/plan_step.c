@@ -92,7 +92,7 @@ static bool read_maps(Reader *p, PlanStep *step) {
 }
 
 /* How a kernel is launched: optional numbers, in the printer's order. */
-static bool read_launch(Reader *p, PlanStep *step) {
+static bool plan_step_read_launch(Reader *p, PlanStep *step) {
   if (words_take(p->words, "work=") &&
       !words_integer(p->words, "work", 1, LARGEST_PLACE, &step->work))
     return false;
@@ -143,7 +143,7 @@ static bool check_bytes(Reader *p, PlanStep *step) {
          words_fail(p->words, "a copy between buffers that overlap");
 }
 
-static bool check_step(Reader *p, PlanStep *step) {
+static bool plan_step_check(Reader *p, PlanStep *step) {
   for (int i = step->input_count; i < step->arg_count; i++) {
     const PlanPlace *place = &p->plan->places.at[p->graph->buffers.at[step->args[i]].place];
     if (place->host == HOST_FROM)
@@ -241,8 +241,8 @@ static bool read_step_body(Reader *p, PlanStep *step, bool is_instead) {
   if ((step->kind == STEP_CALL || step->kind == STEP_BEGIN) && !read_attributes(p, step))
     return false;
   if (!read_after(p, step) || (!is_instead && !read_queue(p, step))) return false;
-  if (is_launched && !read_launch(p, step)) return false;
-  return read_costs(p, step) && check_step(p, step);
+  if (is_launched && !plan_step_read_launch(p, step)) return false;
+  return read_costs(p, step) && plan_step_check(p, step);
 }
 
 bool plan_read_step(Words *words, const Plan *plan, PlanGraph *graph, StepKind kind) {

@@ -100,7 +100,7 @@ static const PlanTensor *state_at(const Plan *plan, const PlanBuffer *buffer) {
 }
 
 /* NULL: it may. */
-static const char *check_write(const Writes *w, const PlanBuffer *buffer) {
+static const char *plan_writes_check_write(const Writes *w, const PlanBuffer *buffer) {
   LeafRole role = place_role(&w->plan->places.at[buffer->place]);
   if (role != ROLE_MODEL) {
     if (role == ROLE_NONE || role_has(role, w->by)) return NULL;
@@ -121,7 +121,7 @@ static const char *take_step(Writes *w, const PlanStep *step, bool is_counted) {
   for (int i = step->input_count; i < step->arg_count && !why; i++) {
     const PlanBuffer *buffer = &w->graph->buffers.at[step->args[i]];
     Span span = {buffer->offset, buffer->offset + type_bytes(&buffer->type)};
-    why = check_write(w, buffer);
+    why = plan_writes_check_write(w, buffer);
     if (is_counted) VEC_PUSH(w->arena, w->of[buffer->place].all, span);
   }
   return why;
@@ -159,7 +159,7 @@ static bool must_write(const Writes *w, LeafRole role) {
 }
 
 /* Of a parameter, what lies in a place that has the order of the parameters' elements. */
-static const char *check_elements(const Writes *w, const PlanTensor *param, int place) {
+static const char *plan_writes_check_elements(const Writes *w, const PlanTensor *param, int place) {
   const PlanPlace *in = &w->plan->places.at[place];
   int64_t wide = dtype_bytes(param->type.dtype), narrow = dtype_bytes(in->dtype);
   int64_t first = param->offset / wide * narrow, bytes = type_bytes(&param->type) / wide * narrow;
@@ -181,7 +181,8 @@ static const char *check_params(const Writes *w) {
     if (must_write(w, ROLE_PARAMS))
       why = check_written(w, param->place, param->offset, type_bytes(&param->type), "the parameter",
                           param->name);
-    for (int p = 0; p < plan->places.count && !why; p++) why = check_elements(w, param, p);
+    for (int p = 0; p < plan->places.count && !why; p++)
+      why = plan_writes_check_elements(w, param, p);
   }
   return why;
 }

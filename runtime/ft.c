@@ -204,7 +204,7 @@ static Status predict(FtModel *model, const void *const *inputs) {
   return run(model, exec_result_graph(model->exec, PROGRAMME_EVALUATE), inputs, false);
 }
 
-static Status read_output(FtModel *model, const char *name, void *to, size_t bytes) {
+static Status model_read_output(FtModel *model, const char *name, void *to, size_t bytes) {
   STATUS_TRY(check_use(model, FT_PREDICT, "FT_PREDICT"));
   ExecGraph graph = exec_result_graph(model->exec, PROGRAMME_EVALUATE);
   int index = exec_find_output(model->exec, graph, OUTPUT_RESULT, name);
@@ -226,14 +226,14 @@ static Status find_tensor(FtModel *model, const char *name, size_t bytes, const 
   return STATUS_OK;
 }
 
-static Status read_param(FtModel *model, const char *name, void *to, size_t bytes) {
+static Status model_read_param(FtModel *model, const char *name, void *to, size_t bytes) {
   const PlanTensor *found;
   STATUS_TRY(find_tensor(model, name, bytes, &found));
   STATUS_TRY(exec_read(model->exec, found->place, found->offset, (int64_t)bytes, to));
   return permute_in_place(found, false, to);
 }
 
-static Status write_param(FtModel *model, const char *name, const void *from, size_t bytes) {
+static Status model_write_param(FtModel *model, const char *name, const void *from, size_t bytes) {
   const PlanTensor *found;
   STATUS_TRY(find_tensor(model, name, bytes, &found));
   model->is_disturbed = true;
@@ -314,7 +314,7 @@ static Status append(FtModel *model, int64_t token) {
   return generator_append(model->generator, 0, token);
 }
 
-static Status read_scores(FtModel *model, float *scores, size_t bytes) {
+static Status model_read_scores(FtModel *model, float *scores, size_t bytes) {
   const float *from;
   STATUS_TRY(generation(model, true));
   size_t has = (size_t)generator_vocabulary(model->generator) * sizeof *from;
@@ -403,21 +403,21 @@ int ft_read_output(FtModel *model, const char *name, void *to, size_t bytes) {
   NEED(model);
   NEED(name);
   NEED(to);
-  GUARDED(read_output(model, name, to, bytes));
+  GUARDED(model_read_output(model, name, to, bytes));
 }
 
 int ft_read_param(FtModel *model, const char *name, void *to, size_t bytes) {
   NEED(model);
   NEED(name);
   NEED(to);
-  GUARDED(read_param(model, name, to, bytes));
+  GUARDED(model_read_param(model, name, to, bytes));
 }
 
 int ft_write_param(FtModel *model, const char *name, const void *from, size_t bytes) {
   NEED(model);
   NEED(name);
   NEED(from);
-  GUARDED(write_param(model, name, from, bytes));
+  GUARDED(model_write_param(model, name, from, bytes));
 }
 
 int ft_load_weights(FtModel *model, const char *path) {
@@ -459,7 +459,7 @@ int ft_append(FtModel *model, int64_t token) {
 int ft_scores(FtModel *model, float *scores, size_t bytes) {
   NEED(model);
   NEED(scores);
-  GUARDED(read_scores(model, scores, bytes));
+  GUARDED(model_read_scores(model, scores, bytes));
 }
 
 #define TENSOR_AT(name, at)                                                                        \

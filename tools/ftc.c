@@ -17,7 +17,7 @@
 
 enum { EXIT_USER = 1, EXIT_USAGE = 2, EXIT_MACHINE = 3, MAX_WORDS = 256 };
 
-static const char usage[] =
+static const char ftc_usage[] =
     "usage: ftc IN.ft -o OUT.so          compile for this machine's CPU\n"
     "       ftc IN.ft -o OUT.ptx         compile for an NVIDIA GPU\n"
     "       ftc IN.ft --emit=KIND        print a stage of the compilation (-o FILE: into a file)\n"
@@ -167,7 +167,7 @@ static int show_help(Request *r, const char *value) {
   const char *name;
   int column = WIDTH;
   (void)value;
-  fputs(usage, stdout);
+  fputs(ftc_usage, stdout);
   for (int i = 0; (name = pass_optional(i)); i++) {
     if (column + (int)strlen(name) > WIDTH) column = printf("\n ") - 1;
     column += printf(" %s", name);
@@ -189,7 +189,7 @@ static int list_ops(Request *r, const char *value) {
   return 0;
 }
 
-static const Flag flags[] = {
+static const Flag ftc_flags[] = {
     {"-o", TAKES_VALUE, set_output},
     {"-D", TAKES_VALUE, add_define},
     {"--set", TAKES_VALUE, add_set},
@@ -211,12 +211,12 @@ static const Flag flags[] = {
     {"-h", TAKES_NOTHING, show_help},
     {"--version", TAKES_NOTHING, show_version},
 };
-enum { FLAG_COUNT = sizeof flags / sizeof *flags };
+enum { FLAG_COUNT = sizeof ftc_flags / sizeof *ftc_flags };
 
 static int fail_unknown_flag(const char *word, size_t length) {
   const char *names[FLAG_COUNT];
   char shown[64];
-  for (int i = 0; i < FLAG_COUNT; i++) names[i] = flags[i].name;
+  for (int i = 0; i < FLAG_COUNT; i++) names[i] = ftc_flags[i].name;
   snprintf(shown, sizeof shown, "%.*s", (int)length, word);
   const char *nearest = text_nearest(shown, names, FLAG_COUNT);
   fprintf(stderr, "ftc: unknown option '%s'", shown);
@@ -235,14 +235,14 @@ static int ftc_parse_flag(Request *request, int argc, char **argv, int *at) {
     value = word + 2;
   }
   for (int i = 0; i < FLAG_COUNT; i++) {
-    if (strlen(flags[i].name) != length || strncmp(flags[i].name, word, length)) continue;
-    if (value && flags[i].takes == TAKES_NOTHING)
-      return fail_usage("%s takes no value", flags[i].name);
-    if (!value && flags[i].takes == TAKES_VALUE) {
-      if (*at + 1 >= argc) return fail_usage("%s needs a value", flags[i].name);
+    if (strlen(ftc_flags[i].name) != length || strncmp(ftc_flags[i].name, word, length)) continue;
+    if (value && ftc_flags[i].takes == TAKES_NOTHING)
+      return fail_usage("%s takes no value", ftc_flags[i].name);
+    if (!value && ftc_flags[i].takes == TAKES_VALUE) {
+      if (*at + 1 >= argc) return fail_usage("%s needs a value", ftc_flags[i].name);
       value = argv[++*at];
     }
-    return flags[i].apply(request, value);
+    return ftc_flags[i].apply(request, value);
   }
   return fail_unknown_flag(word, length);
 }

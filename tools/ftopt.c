@@ -10,7 +10,7 @@
 
 enum { EXIT_USER = 1, EXIT_USAGE = 2, EXIT_MACHINE = 3, MAX_GRAPHS = 16 };
 
-static const char usage[] =
+static const char ftopt_usage[] =
     "usage: ftopt IN.ftir [--passes=a,b,...] [options]     (IN.ftir may be -, standard input)\n"
     "  --passes=LIST     run these passes, in this order, verifying before and after each\n"
     "  --interp          evaluate the result on made-up leaf values and print the roots\n"
@@ -33,7 +33,7 @@ typedef struct {
 static int ftopt_usage_error(const char *format, const char *what) {
   fprintf(stderr, "ftopt: ");
   fprintf(stderr, format, what);
-  fprintf(stderr, "\n%s", usage);
+  fprintf(stderr, "\n%s", ftopt_usage);
   return EXIT_USAGE;
 }
 
@@ -180,7 +180,7 @@ static int ftopt_start(int count, char **arguments) {
   for (int i = 1; i < count; i++) {
     if (strcmp(arguments[i], "--list-passes") == 0) return list_passes();
     if (strcmp(arguments[i], "--help") == 0) {
-      fputs(usage, stdout);
+      fputs(ftopt_usage, stdout);
       return EXIT_SUCCESS;
     }
   }

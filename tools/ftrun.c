@@ -69,7 +69,7 @@ typedef struct {
 } Flag;
 
 /* In the order of --help; take_flag stores them. */
-static const Flag flags[] = {
+static const Flag ftrun_flags[] = {
     {"--set", FLAG_LIST, TRAIN | EVAL | PREDICT | BENCH | GENERATE, "KEY=VALUE",
      "a setting: train.lr=3e-4, train.checkpoint.dir=runs/a"},
     {"--data", FLAG_TEXT, TRAIN | EVAL | BENCH, "DIR", "folder of the data files"},
@@ -121,7 +121,7 @@ static const Flag flags[] = {
     {"--preset", FLAG_TEXT, TRAIN | EVAL | PREDICT | BENCH | INFO | GENERATE, "P",
      "for a .ft file: ftc --preset"},
 };
-enum { FLAG_TOTAL = sizeof flags / sizeof *flags };
+enum { FLAG_TOTAL = sizeof ftrun_flags / sizeof *ftrun_flags };
 
 static int command_index(int command) {
   int index = 0;
@@ -143,11 +143,11 @@ static void print_help(int command) {
   if (!command) command = TRAIN;
   printf("\nflags of %s:\n", command_names[command_index(command)]);
   for (int i = 0; i < FLAG_TOTAL; i++) {
-    if (!(flags[i].commands & command)) continue;
+    if (!(ftrun_flags[i].commands & command)) continue;
     char left[64];
-    snprintf(left, sizeof left, "%s%s%s", flags[i].name, flags[i].value ? " " : "",
-             flags[i].value ? flags[i].value : "");
-    printf("  %-22s %s\n", left, flags[i].help);
+    snprintf(left, sizeof left, "%s%s%s", ftrun_flags[i].name, ftrun_flags[i].value ? " " : "",
+             ftrun_flags[i].value ? ftrun_flags[i].value : "");
+    printf("  %-22s %s\n", left, ftrun_flags[i].help);
   }
   printf("\nOpening a file runs no code and writes nothing. Training a .ft or .ptx file writes "
          "only below\n"
@@ -164,13 +164,13 @@ static void print_help(int command) {
 
 static const Flag *find_flag(const char *name) {
   for (int i = 0; i < FLAG_TOTAL; i++)
-    if (strcmp(flags[i].name, name) == 0) return &flags[i];
+    if (strcmp(ftrun_flags[i].name, name) == 0) return &ftrun_flags[i];
   return NULL;
 }
 
 static int unknown_flag(const char *name) {
   const char *names[FLAG_TOTAL];
-  for (int i = 0; i < FLAG_TOTAL; i++) names[i] = flags[i].name;
+  for (int i = 0; i < FLAG_TOTAL; i++) names[i] = ftrun_flags[i].name;
   const char *nearest = text_nearest(name, names, FLAG_TOTAL);
   return nearest ? ftrun_usage_error("unknown flag %s; did you mean %s?", name, nearest)
                  : ftrun_usage_error("unknown flag %s%s", name, "");

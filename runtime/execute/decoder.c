@@ -154,7 +154,8 @@ static Status decoder_run(Decoder *decoder, ExecGraph graph, const int64_t *cons
 }
 
 /* Of position `at` of each text; `rows`: positions of a text. */
-static Status read_scores(Decoder *decoder, int64_t texts, int64_t at, int64_t rows, float *score) {
+static Status decoder_read_scores(Decoder *decoder, int64_t texts, int64_t at, int64_t rows,
+                                  float *score) {
   int64_t count = decoder->output->type.shape.dim[2], bytes = count * (int64_t)sizeof(float);
   STATUS_TRY(exec_sync(decoder->exec));
   for (int64_t t = 0; t < texts; t++)
@@ -202,7 +203,7 @@ Status decoder_scores(Decoder *decoder, const int64_t *const *text, int64_t text
   int64_t seen = decoder_seen(decoder->window, count), first = count - seen;
   if (!decoder->generate) {
     STATUS_TRY(decoder_run(decoder, decoder->eval, text, texts, first, seen, decoder->window));
-    return read_scores(decoder, texts, seen - 1, decoder->window, score);
+    return decoder_read_scores(decoder, texts, seen - 1, decoder->window, score);
   }
   if (decoder->done >= seen) decoder_restart(decoder, count - 1); /* these scores again */
   if (!decoder->done || first != decoder->first)
@@ -216,5 +217,5 @@ Status decoder_scores(Decoder *decoder, const int64_t *const *text, int64_t text
                            next->positions));
     decoder->done += next->positions;
   }
-  return read_scores(decoder, texts, 0, 1, score);
+  return decoder_read_scores(decoder, texts, 0, 1, score);
 }

@@ -61,7 +61,7 @@ static Status check_given(Exec *exec, const char *batch) {
   return STATUS_OK;
 }
 
-static Status check_step(Exec *exec, const PlanGraph *graph, int index) {
+static Status exec_check_step(Exec *exec, const PlanGraph *graph, int index) {
   const PlanStep *step = &graph->steps.at[index];
   for (int i = step->input_count; i < step->arg_count; i++) {
     const PlanBuffer *buffer = &graph->buffers.at[step->args[i]];
@@ -86,7 +86,7 @@ Status exec_run_checked(Exec *exec, ExecGraph graph, const void *batch) {
   for (int i = 0; i < plan->steps.count; i++) {
     int64_t time = 0;
     STATUS_TRY(exec->type->run_part(exec->graph[graph], batch, i, i + 1, &time));
-    STATUS_TRY(check_step(exec, plan, i));
+    STATUS_TRY(exec_check_step(exec, plan, i));
   }
   return STATUS_OK;
 }

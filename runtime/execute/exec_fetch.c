@@ -24,7 +24,7 @@ static DevicePiece *find_piece(ExecScalarPlaces *places, int64_t offset, int64_t
   return NULL;
 }
 
-static int by_offset(const void *a, const void *b) {
+static int exec_fetch_by_offset(const void *a, const void *b) {
   const PlanOutput *const *x = a, *const *y = b;
   return ((*x)->offset > (*y)->offset) - ((*x)->offset < (*y)->offset);
 }
@@ -35,7 +35,7 @@ static Status find_pieces(const PlanGraph *plan, ExecScalarPlaces *places) {
   if (!sorted) return status_fail(STATUS_FAULT, "out of memory");
   for (int i = 0; i < plan->outputs.count; i++)
     if (is_scalar(&plan->outputs.at[i])) sorted[count++] = &plan->outputs.at[i];
-  qsort(sorted, (size_t)count, sizeof *sorted, by_offset);
+  qsort(sorted, (size_t)count, sizeof *sorted, exec_fetch_by_offset);
   for (int i = 0; i < count; i++) {
     int64_t bytes = dtype_bytes(sorted[i]->type.dtype);
     if (!find_piece(places, sorted[i]->offset, bytes))
@@ -45,7 +45,7 @@ static Status find_pieces(const PlanGraph *plan, ExecScalarPlaces *places) {
   return STATUS_OK;
 }
 
-static Status find_places(Exec *exec, ExecGraph graph) {
+static Status exec_fetch_find_places(Exec *exec, ExecGraph graph) {
   const PlanGraph *plan = exec_graph_plan(exec, graph);
   ExecScalarPlaces *places = &exec->places[graph];
   places->place = calloc((size_t)plan->outputs.count + 1, sizeof *places->place);
@@ -71,7 +71,7 @@ static Status make_ready(Exec *exec) {
   int outputs = 0;
   for (ExecGraph g = 0; g < exec->graph_count; g++) {
     if (!exec->graph[g]) continue;
-    if (!exec->places[g].place) STATUS_TRY(find_places(exec, g));
+    if (!exec->places[g].place) STATUS_TRY(exec_fetch_find_places(exec, g));
     int64_t bytes = exec->places[g].row * exec_most_steps(exec, g);
     if (bytes > exec->rows_bytes) exec->rows_bytes = bytes;
     int count = exec_graph_plan(exec, g)->outputs.count;

@@ -85,6 +85,18 @@ class Rooms(support.Case):
         self.assertGreater(functions, 4000, "the check looked at nothing")
         self.assertEqual(long, [])
 
+    def test_a_static_name_is_one_function(self):
+        """A debugger and a search answer with one: where two files want a name, it follows the file's prefix."""
+        files = {}
+        for room in [*MAY, "tools"]:
+            for path in glob.glob(os.path.join(support.ROOT, room, "**", "*.[ch]"), recursive=True):
+                with open(path) as file:
+                    text = re.sub(r"__attribute__\(\(\w+(\([^()]*\))?\)\)", "", file.read())
+                for name in re.findall(r"^static\b[^;={}()]*?(\w+)\s*\(", text, re.M):
+                    files.setdefault(name, set()).add(os.path.relpath(path, support.ROOT))
+        self.assertGreater(len(files), 2500, "the check looked at nothing")
+        self.assertEqual({name: sorted(of) for name, of in files.items() if len(of) > 1}, {})
+
     def test_ftrun_has_no_compiler_in_it(self):
         linked = subprocess.run(["ldd", os.path.join(CODE, "ftrun")], capture_output=True, text=True, check=True).stdout
         self.assertIn("libc.so", linked)

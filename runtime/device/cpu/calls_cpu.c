@@ -135,8 +135,8 @@ const dnnl_memory_desc_t *cpu_primitive_query(const CpuPrimitive *p, dnnl_query_
   return dnnl_primitive_desc_query_md(p->desc, what, 0);
 }
 
-static Status bind(CpuPrimitive *p, int arg, const dnnl_memory_desc_t *desc, void *address,
-                   Place place, int64_t offset) {
+static Status primitive_bind(CpuPrimitive *p, int arg, const dnnl_memory_desc_t *desc,
+                             void *address, Place place, int64_t offset) {
   dnnl_memory_t memory = NULL;
   STATUS_TRY(
       cpu_dnnl(dnnl_memory_create(&memory, desc, p->library->engine, address), "bind memory"));
@@ -147,14 +147,14 @@ static Status bind(CpuPrimitive *p, int arg, const dnnl_memory_desc_t *desc, voi
 }
 
 Status cpu_primitive_bind(CpuPrimitive *p, int arg, const dnnl_memory_desc_t *desc, void *address) {
-  return bind(p, arg, desc, address, PLACE_ADDRESS, 0);
+  return primitive_bind(p, arg, desc, address, PLACE_ADDRESS, 0);
 }
 
 Status cpu_primitive_bind_scratch(CpuPrimitive *p, int arg, const dnnl_memory_desc_t *desc,
                                   Place place, int64_t offset) {
   size_t bytes = (size_t)offset + dnnl_memory_desc_get_size(desc);
   STATUS_TRY(need_scratch(p->library, place == PLACE_COMMON, bytes));
-  return bind(p, arg, desc, NULL, place, offset);
+  return primitive_bind(p, arg, desc, NULL, place, offset);
 }
 
 size_t cpu_primitive_scratchpad(const CpuPrimitive *p) {
@@ -277,7 +277,7 @@ static int cut_gemm(const GemmShape *s, int threads, GemmBlock *block) {
   return threads;
 }
 
-static bool is_empty(const GemmBlock *k) {
+static bool gemm_is_empty(const GemmBlock *k) {
   return k->b0 >= k->b1 || k->m0 >= k->m1 || k->n0 >= k->n1;
 }
 
@@ -323,7 +323,7 @@ static void gemm_drop_primitives(GemmCall *g) {
 }
 
 /* oneDNN, unless it has nothing better than its reference code, or FT_GEMM=openblas. */
-static void gemm_choose(GemmCall *g) {
+static void gemm_choose_library(GemmCall *g) {
   const char *chosen = getenv("FT_GEMM");
   snprintf(g->call.text, sizeof g->call.text, "openblas");
   g->primitive = chosen && !strcmp(chosen, "openblas")
@@ -332,7 +332,7 @@ static void gemm_choose(GemmCall *g) {
   if (!g->primitive) return;
   bool is_good = g->shape.k > 0;
   for (int i = 0; i < g->call.parts[0] && is_good; i++)
-    is_good = is_empty(&g->block[i]) ||
+    is_good = gemm_is_empty(&g->block[i]) ||
               (gemm_primitive(g, i) == STATUS_OK && !g->primitive[i].is_reference);
   if (is_good)
     snprintf(g->call.text, sizeof g->call.text, "%s", g->primitive[0].text);
@@ -360,7 +360,7 @@ static void gemm_blas(const GemmCall *g, const GemmBlock *k) {
 static bool gemm_run(CpuCall *call, int phase, int part, int thread) {
   GemmCall *g = (GemmCall *)call;
   (void)phase;
-  if (is_empty(&g->block[part])) return true;
+  if (gemm_is_empty(&g->block[part])) return true;
   if (g->primitive) return cpu_primitive_run(&g->primitive[part], thread);
   gemm_blas(g, &g->block[part]);
   return true;
@@ -370,7 +370,7 @@ static void gemm_move(CpuCall *call, int arg, char *address) {
   GemmCall *g = (GemmCall *)call;
   g->arg[arg] = address;
   for (int i = 0; g->primitive && i < call->parts[0]; i++) {
-    if (is_empty(&g->block[i])) continue;
+    if (gemm_is_empty(&g->block[i])) continue;
     CpuPrimitive *p = &g->primitive[i];
     const GemmBlock *k = &g->block[i];
     if (arg == 0) cpu_primitive_move(p, DNNL_ARG_SRC, gemm_a(g, k));
@@ -403,7 +403,7 @@ static Status gemm_new(CpuLibrary *library, const PlanStep *step, char *const *a
   for (int i = 0; i < step->arg_count; i++) g->arg[i] = args[i];
   g->call.phases = 1;
   g->call.parts[0] = cut_gemm(&g->shape, library->threads, block);
-  gemm_choose(g);
+  gemm_choose_library(g);
   *out = &g->call;
   Status status = g->primitive || !g->shape.k ? STATUS_OK : blas_open(&g->blas);
   if (status != STATUS_OK) cpu_call_free(*out);

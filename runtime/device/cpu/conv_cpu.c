@@ -76,7 +76,7 @@ static void describe_weights(const ConvShape *s, bool is_any, dnnl_memory_desc_t
   dnnl_memory_desc_init_by_tag(out, 4 + has_groups, grouped + !has_groups, dnnl_f32, tag);
 }
 
-static void describe(const ConvShape *s, bool is_nhwc, bool is_any, Descs *out) {
+static void conv_describe(const ConvShape *s, bool is_nhwc, bool is_any, Descs *out) {
   describe_image(s, ROLE_X, is_nhwc, &out->role[ROLE_X]);
   describe_image(s, ROLE_Y, is_nhwc, &out->role[ROLE_Y]);
   describe_weights(s, is_any, &out->role[ROLE_W]);
@@ -146,7 +146,7 @@ static Status choose_main(ConvCall *c, int index, Descs *inner) {
   Block *b = &c->block[index];
   for (int attempt = 0; attempt < 3; attempt++) {
     bool is_last = attempt == 2;
-    describe(&b->shape, is_last ? c->shape.is_nhwc : attempt == 0, true, inner);
+    conv_describe(&b->shape, is_last ? c->shape.is_nhwc : attempt == 0, true, inner);
     if (index > 0) inner->role[ROLE_W] = c->inner_w;
     Status status = make_main(c, index, inner);
     if (status == STATUS_OK && (is_last || !b->main.is_reference)) break;
@@ -197,7 +197,7 @@ static Status make_block(ConvCall *c, int index, Descs *inner) {
   Block *b = &c->block[index];
   Descs outer;
   int64_t offset = 0;
-  describe(&b->shape, c->shape.is_nhwc, false, &outer);
+  conv_describe(&b->shape, c->shape.is_nhwc, false, &outer);
   STATUS_TRY(bind_image(c, index, ROLE_X, &outer.role[ROLE_X], &inner->role[ROLE_X], &offset));
   STATUS_TRY(bind_image(c, index, ROLE_Y, &outer.role[ROLE_Y], &inner->role[ROLE_Y], &offset));
   STATUS_TRY(bind_weights(c, index));
@@ -225,7 +225,7 @@ static Status make_weights(ConvCall *c) {
   return cpu_primitive_finish(p, 0);
 }
 
-static Status make(ConvCall *c) {
+static Status conv_make(ConvCall *c) {
   Descs inner;
   for (int i = 0; i < c->block_count; i++) {
     STATUS_TRY(choose_main(c, i, &inner));
@@ -373,7 +373,7 @@ static bool run_naive(CpuCall *call, int phase, int part, int thread) {
 static void conv_free(CpuCall *call) { drop((ConvCall *)call); }
 
 /* ── the call ─────────────────────────────────────────────────────────────────────────────── */
-static bool is_empty(const ConvShape *s) {
+static bool conv_is_empty(const ConvShape *s) {
   return !s->n || !s->c || !s->h || !s->w || !s->o || !s->ho || !s->wo;
 }
 
@@ -416,7 +416,8 @@ Status cpu_conv_new(CpuLibrary *library, const PlanStep *step, CallId id, char *
   call_conv_shape(step, &c->shape);
   for (int role = 0; role < ROLE_COUNT; role++) c->address[role] = args[plan_arg(c, (Role)role)];
   if (c->shape.has_bias) c->bias = args[2];
-  bool is_naive = is_empty(&c->shape) || cut_batch(c) != STATUS_OK || make(c) != STATUS_OK;
+  bool is_naive =
+      conv_is_empty(&c->shape) || cut_batch(c) != STATUS_OK || conv_make(c) != STATUS_OK;
   snprintf(c->call.text, sizeof c->call.text, "%s",
            is_naive ? "plain loops" : c->block[0].main.text);
   if (is_naive) {

@@ -214,8 +214,8 @@ static void add_task(DeviceGraph *graph, const PlanStep *step, Task task) {
   graph->task[graph->task_count++] = task;
 }
 
-static Status bind_step(DeviceGraph *graph, const Artifact *artifact, const PlanGraph *plan,
-                        int index, char *const *base) {
+static Status cpu_bind_step(DeviceGraph *graph, const Artifact *artifact, const PlanGraph *plan,
+                            int index, char *const *base) {
   const PlanStep *step = &plan->steps.at[index];
   void **args = ARENA_ARRAY(graph->arena, void *, step->arg_count + 1);
   bind_args(graph, plan, step, base, args);
@@ -290,7 +290,7 @@ static Status cpu_bind(Device *device, const Artifact *artifact, int which, char
   graph->call = ARENA_ARRAY(graph->arena, CpuCall *, steps + 1);
   graph->patch = ARENA_ARRAY(graph->arena, Patch, args + 1);
   for (int i = 0; i < steps; i++) {
-    Status status = bind_step(graph, artifact, plan, i, base);
+    Status status = cpu_bind_step(graph, artifact, plan, i, base);
     if (status != STATUS_OK) {
       cpu_unbind(graph);
       return status_prefix(status, "step %d (%s)", i, plan->steps.at[i].label);

@@ -14,7 +14,7 @@ enum { OLDEST = 110600 }; /* cuBLASLt 11.6: all epilogues used here */
 static const struct {
   const char *symbol;
   size_t place;
-} entries[] = {
+} cuda_blas_entries[] = {
 #define BLAS(name, symbol, parameters) {symbol, offsetof(CudaBlas, name)},
 #include "runtime/device/cuda/cuda_blas.def"
 #undef BLAS
@@ -36,7 +36,7 @@ static void *open_in(const char *variable, const char *pattern) {
   return library;
 }
 
-static void *open_library(void) {
+static void *cuda_blas_open_library(void) {
   static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11",
                                       "libcublasLt.so", "/usr/local/cuda/lib64/libcublasLt.so"};
   const char *path = getenv("FT_CUBLASLT_LIBRARY");
@@ -51,24 +51,24 @@ static void *open_library(void) {
 }
 
 /* 12.4.5 is 120405; before 12 the middle number has two digits less: 11.6.5 is 110605 too. */
-static bool find_entries(CudaBlas *blas) {
+static bool cuda_blas_find_entries(CudaBlas *blas) {
   union {
     void *data;
     size_t (*version)(void);
   } symbol = {dlsym(blas->library, "cublasLtGetVersion")};
   if (!symbol.data) return false;
   blas->version = symbol.version();
-  for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) {
-    void *found = dlsym(blas->library, entries[i].symbol);
+  for (size_t i = 0; i < sizeof cuda_blas_entries / sizeof *cuda_blas_entries; i++) {
+    void *found = dlsym(blas->library, cuda_blas_entries[i].symbol);
     if (!found) return false;
-    *(void **)((char *)blas + entries[i].place) = found;
+    *(void **)((char *)blas + cuda_blas_entries[i].place) = found;
   }
   return blas->version >= OLDEST;
 }
 
 size_t cuda_blas_version(bool *is_usable) {
-  CudaBlas blas = {.library = open_library()};
-  *is_usable = blas.library && find_entries(&blas);
+  CudaBlas blas = {.library = cuda_blas_open_library()};
+  *is_usable = blas.library && cuda_blas_find_entries(&blas);
   return blas.version;
 }
 
@@ -85,9 +85,9 @@ Status cuda_blas_open(Device *device, bool is_wanted, const char **text) {
   if (chosen && !strcmp(chosen, "own")) return STATUS_OK;
   CudaBlas *blas = calloc(1, sizeof *blas);
   if (!blas) return status_fail(STATUS_FAULT, "out of memory");
-  blas->library = open_library();
+  blas->library = cuda_blas_open_library();
   *text = ", without cuBLASLt: it is not found";
-  if (blas->library && !find_entries(blas))
+  if (blas->library && !cuda_blas_find_entries(blas))
     *text = ", without cuBLASLt: the one found is older than 11.6";
   else if (blas->library && blas->create(&blas->handle) != 0)
     *text = ", without cuBLASLt: it does not start";

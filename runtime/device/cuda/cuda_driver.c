@@ -12,14 +12,14 @@ typedef struct {
   bool is_optional;
 } Entry;
 
-static const Entry entries[] = {
+static const Entry cuda_driver_entries[] = {
 #define DRIVER(name, symbol, parameters) {symbol, offsetof(CudaDriver, name), false},
 #define DRIVER_OPTIONAL(name, symbol, parameters) {symbol, offsetof(CudaDriver, name), true},
 #include "runtime/device/cuda/cuda_driver.def"
 #undef DRIVER_OPTIONAL
 #undef DRIVER
 };
-enum { ENTRIES = sizeof entries / sizeof *entries };
+enum { ENTRIES = sizeof cuda_driver_entries / sizeof *cuda_driver_entries };
 
 const char *cuda_error_name(const CudaDriver *driver, CudaResult result) {
   static _Thread_local char number[32];
@@ -41,7 +41,7 @@ Status cuda_check(const CudaDriver *driver, CudaResult result, const char *forma
   return status_fail(STATUS_FAULT, "%s: %s (%s)", what, text, cuda_error_name(driver, result));
 }
 
-static void *open_library(void) {
+static void *cuda_driver_open_library(void) {
   const char *path = getenv("FT_CUDA_LIBRARY");
   if (path && path[0]) return dlopen(path, RTLD_NOW | RTLD_LOCAL);
   void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -51,16 +51,16 @@ static void *open_library(void) {
   return library;
 }
 
-static Status find_entries(CudaDriver *driver) {
+static Status cuda_driver_find_entries(CudaDriver *driver) {
   for (int i = 0; i < ENTRIES; i++) {
-    void *symbol = dlsym(driver->library, entries[i].symbol);
-    if (!symbol && !entries[i].is_optional)
+    void *symbol = dlsym(driver->library, cuda_driver_entries[i].symbol);
+    if (!symbol && !cuda_driver_entries[i].is_optional)
       return status_fail(STATUS_USER,
                          "the NVIDIA driver here lacks %s: it is too old (ftrun needs a driver for "
                          "CUDA %d.%d or newer)",
-                         entries[i].symbol, CUDA_DRIVER_OLDEST / 1000,
+                         cuda_driver_entries[i].symbol, CUDA_DRIVER_OLDEST / 1000,
                          CUDA_DRIVER_OLDEST % 1000 / 10);
-    *(void **)((char *)driver + entries[i].place) = symbol;
+    *(void **)((char *)driver + cuda_driver_entries[i].place) = symbol;
   }
   return STATUS_OK;
 }
@@ -87,7 +87,7 @@ Status cuda_driver_open(const CudaDriver **out) {
   static bool is_open;
   *out = &driver;
   if (is_open) return STATUS_OK;
-  if (!driver.library) driver.library = open_library();
+  if (!driver.library) driver.library = cuda_driver_open_library();
   if (!driver.library) {
     const char *path = getenv("FT_CUDA_LIBRARY"), *why = dlerror();
     if (path && path[0])
@@ -95,7 +95,7 @@ Status cuda_driver_open(const CudaDriver **out) {
                          why ? why : "no such library");
     return status_fail(STATUS_USER, "there is no NVIDIA driver here (libcuda.so.1 is not found)");
   }
-  STATUS_TRY(find_entries(&driver));
+  STATUS_TRY(cuda_driver_find_entries(&driver));
   STATUS_TRY(initialise(&driver));
   is_open = true;
   return STATUS_OK;

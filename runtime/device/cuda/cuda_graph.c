@@ -36,7 +36,7 @@ static Status find_function(DeviceGraph *graph, int index) {
   return step->shared ? allow_shared(device, *function, step) : STATUS_OK;
 }
 
-static Status bind_step(DeviceGraph *graph, int index) {
+static Status cuda_graph_bind_step(DeviceGraph *graph, int index) {
   const PlanStep *step = &graph->plan->steps.at[index];
   const char *path = graph->device->artifact->path;
   switch (step->kind) {
@@ -92,7 +92,7 @@ Status cuda_graph_items(DeviceGraph *graph) {
   graph->item = ARENA_ARRAY(graph->arena, CudaItem, steps + 1);
   graph->function = ARENA_ARRAY(graph->arena, CudaFunction, steps + 1);
   graph->map = ARENA_ARRAY(graph->arena, CudaTensorMap *, steps + 1);
-  for (int i = 0; i < steps; i++) STATUS_TRY(bind_step(graph, i));
+  for (int i = 0; i < steps; i++) STATUS_TRY(cuda_graph_bind_step(graph, i));
   STATUS_TRY(cuda_blas_items(graph));
   find_after(graph);
   return STATUS_OK;
@@ -250,7 +250,8 @@ static Status capture_steps(DeviceGraph *graph, int first_slot, int steps, CudaG
   return cuda_check(device->driver, ended, "capturing a step");
 }
 
-static Status capture(DeviceGraph *graph, int first_slot, int steps, CudaGraphExec *out) {
+static Status cuda_graph_capture(DeviceGraph *graph, int first_slot, int steps,
+                                 CudaGraphExec *out) {
   Device *device = graph->device;
   CudaGraph captured = NULL;
   if (!device->driver->capture_info || !device->driver->capture_update) device->is_chain = true;
@@ -306,7 +307,7 @@ Status cuda_graph_launch(DeviceGraph *graph, int first_slot, int steps) {
       found = &graph->captured[i];
   if (!found) {
     CudaGraphExec exec;
-    STATUS_TRY(capture(graph, first_slot, steps, &exec));
+    STATUS_TRY(cuda_graph_capture(graph, first_slot, steps, &exec));
     Status status = make_room(graph, &found);
     if (status != STATUS_OK) {
       device->driver->graph_exec_destroy(exec);

@@ -9,8 +9,8 @@ static const int map_type[DT_COUNT] = {
     [DT_BF16] = CUDA_MAP_BF16, [DT_F32] = CUDA_MAP_F32, [DT_F64] = CUDA_MAP_F64,
 };
 
-static Status make(DeviceGraph *graph, const PlanStep *step, const PlanMap *map,
-                   CudaTensorMap *out) {
+static Status cuda_map_make_one(DeviceGraph *graph, const PlanStep *step, const PlanMap *map,
+                                CudaTensorMap *out) {
   Device *device = graph->device;
   CudaAddress address = cuda_graph_address(graph, step->args[map->arg], 0) + (uint64_t)map->offset;
   uint64_t dims[MAP_RANK], strides[MAP_RANK];
@@ -46,6 +46,6 @@ Status cuda_map_make(DeviceGraph *graph, const PlanStep *step, CudaTensorMap **o
   char *memory = arena_alloc(graph->arena, (size_t)step->map_count * sizeof **out + ALIGN);
   *out = (CudaTensorMap *)(void *)(memory + (ALIGN - (uintptr_t)memory % ALIGN) % ALIGN);
   for (int i = 0; i < step->map_count; i++)
-    STATUS_TRY(make(graph, step, &step->maps[i], &(*out)[i]));
+    STATUS_TRY(cuda_map_make_one(graph, step, &step->maps[i], &(*out)[i]));
   return STATUS_OK;
 }

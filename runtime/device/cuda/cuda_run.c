@@ -80,7 +80,7 @@ Status cuda_run_kept(DeviceGraph *graph, const DeviceKept *kept, int64_t first_s
 }
 
 /* ── parts, timed ─────────────────────────────────────────────────────────────────────────── */
-static Status time_items(DeviceGraph *graph, int first, int end, float *milliseconds) {
+static Status cuda_run_time_items(DeviceGraph *graph, int first, int end, float *milliseconds) {
   Device *device = graph->device;
   CUDA_TRY(device, event_record(device->timer[0], device->compute), "timing");
   for (int i = 0; i < graph->item_count; i++)
@@ -105,7 +105,7 @@ Status cuda_run_part(DeviceGraph *graph, const char *batch, int first, int end, 
                "sending a batch");
     CUDA_TRY(device, stream_synchronize(device->compute), "sending a batch");
   }
-  STATUS_TRY(time_items(graph, first, end, &milliseconds));
+  STATUS_TRY(cuda_run_time_items(graph, first, end, &milliseconds));
   device->last_slot = 0;
   device->last_steps = 1;
   *time += (int64_t)((double)milliseconds * 1e6);

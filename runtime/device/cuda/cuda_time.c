@@ -6,8 +6,8 @@
 enum { PART_REPEATS = 20, PART_ROUNDS = 5 };
 static const double long_enough = 2000; /* microseconds: no need to repeat */
 
-static Status capture(Device *device, CudaEnqueue *enqueue, void *context, int repeats,
-                      CudaGraphExec *out) {
+static Status cuda_time_capture(Device *device, CudaEnqueue *enqueue, void *context, int repeats,
+                                CudaGraphExec *out) {
   CudaGraph graph = NULL;
   CUDA_TRY(device, capture_begin(device->compute, CUDA_CAPTURE_THREAD_LOCAL), "timing");
   Status status = STATUS_OK;
@@ -34,7 +34,7 @@ Status cuda_time(Device *device, CudaEnqueue *enqueue, void *context, int repeat
                  double *microseconds) {
   CudaGraphExec exec = NULL;
   float time, best = 0;
-  STATUS_TRY(capture(device, enqueue, context, repeats, &exec));
+  STATUS_TRY(cuda_time_capture(device, enqueue, context, repeats, &exec));
   Status status = time_launch(device, exec, &time); /* warms up */
   for (int i = 0; i < rounds && status == STATUS_OK; i++) {
     status = time_launch(device, exec, &time);

@@ -171,8 +171,8 @@ static Status enqueue(void *context, CudaStream stream) {
   return STATUS_OK;
 }
 
-static Status time_items(DeviceGraph *graph, const CudaItem *item, int count,
-                         double *microseconds) {
+static Status cuda_tune_time_items(DeviceGraph *graph, const CudaItem *item, int count,
+                                   double *microseconds) {
   Timed timed = {graph, item, count};
   /* once before it is captured: the library loads its code at the first call */
   STATUS_TRY(enqueue(&timed, graph->device->compute));
@@ -189,7 +189,7 @@ static Status time_proposals(DeviceGraph *graph, CudaOffer *offer, int which, do
     item.call->algorithm = offer->found[which][i].algorithm;
     /* a proposal that fails, or cannot be captured, is passed over; a lost GPU fails the rest too
      */
-    if (time_items(graph, &item, 1, &time) != STATUS_OK) continue;
+    if (cuda_tune_time_items(graph, &item, 1, &time) != STATUS_OK) continue;
     if (offer->chosen[which] >= 0 && time >= *best) continue;
     *best = time;
     offer->chosen[which] = i;
@@ -199,7 +199,7 @@ static Status time_proposals(DeviceGraph *graph, CudaOffer *offer, int which, do
 
 static Status time_all(DeviceGraph *graph, CudaOffer *offer, const CudaItem *own, int own_count) {
   double by_own, by_library = 0, time = 0;
-  STATUS_TRY(time_items(graph, own, own_count, &by_own));
+  STATUS_TRY(cuda_tune_time_items(graph, own, own_count, &by_own));
   for (int i = 0; i < offer->instead->call_count; i++) {
     STATUS_TRY(time_proposals(graph, offer, i, &time));
     if (offer->chosen[i] < 0) return STATUS_OK;
