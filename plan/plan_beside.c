@@ -39,12 +39,14 @@ static bool is_related(Relation relation, const Type *in, const Type *out) {
 
 bool beside_check(Arena *arena, const PlanStep *step, const PlanBuffer *buffers, const char **why) {
   const struct Beside *at = find(step->name);
-  for (int i = 0; i < step->int_count; i++)
-    if (step->ints[i].value < 0 || step->ints[i].value > INT_MAX) {
+  for (int i = 0; i < step->int_count; i++) {
+    int64_t most = strcmp(step->ints[i].key, "op") ? INT_MAX : BESIDE_OPS - 1;
+    if (step->ints[i].value < 0 || step->ints[i].value > most) {
       *why = arena_printf(arena, "%s: %s=%lld is out of range", step->name, step->ints[i].key,
                           (long long)step->ints[i].value);
       return false;
     }
+  }
   if (step->queue == QUEUE_COMPUTE) {
     *why = arena_printf(arena, "%s: what a step begins is in a queue beside compute", step->name);
     return false;

@@ -3,6 +3,8 @@
 #define FT_PLAN_PLAN_BESIDE_H
 #include "plan/plan.h"
 
+enum { BESIDE_OPS = 3 }; /* sum, minimum, maximum */
+
 /* Space separated, in order; NULL: there is nothing of this name. */
 const char *beside_attributes(const char *name);
 /* The step has a name and attributes of the table. False and *why, in the arena. */

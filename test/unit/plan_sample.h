@@ -151,8 +151,8 @@ static inline void add_graph(Arena *arena, Plan *plan, const char *name, int cou
   copy.queue = QUEUE_COPY, copy.bytes = 128;
   VEC_PUSH(arena, graph->steps, copy);
   PlanStep begin = step_of(arena, STEP_BEGIN, "all_reduce", 1, 2, (int[]){7, 7});
-  static const PlanInt group[] = {{"group", 0}};
-  begin.ints = group, begin.int_count = 1, begin.queue = QUEUE_COMMUNICATE;
+  static const PlanInt group[] = {{"group", 0}, {"op", 0}};
+  begin.ints = group, begin.int_count = 2, begin.queue = QUEUE_COMMUNICATE;
   VEC_PUSH(arena, graph->steps, begin);
   PlanStep end = step_of(arena, STEP_END, "end", 0, 0, (int[]){0});
   end.partner = 5, end.queue = QUEUE_COMMUNICATE;
