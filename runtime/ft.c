@@ -42,6 +42,12 @@ static Status open_model(FtModel *model, const char *path, const FtOptions *opti
   if (model->uses & FT_GENERATE) STATUS_TRY(decoder_check(plan));
   const char *only[4];
   programmes_of(plan, model->uses, only);
+  int64_t ranks = setting_ranks(model->artifact->plan->settings);
+  if (model->uses & FT_TRAIN && ranks > 1)
+    return status_fail(STATUS_USER,
+                       "%s is compiled for training on %lld ranks, and a process that embeds it is "
+                       "one: compile it with --set distributed.data=any or 1",
+                       path, (long long)ranks);
   ExecOptions exec = {.device = options->device,
                       .threads = options->threads,
                       .is_deterministic = options->deterministic,

@@ -10,10 +10,12 @@
 #include "runtime/command/generate.h"
 #include "runtime/common/guard.h"
 #include "runtime/command/predict.h"
+#include "runtime/command/ranks.h"
 #include "runtime/data/source_early.h"
 #include "runtime/command/tokenize.h"
 #include "runtime/command/train.h"
 #include "tools/ftrun_folder.h"
+#include "tools/ftrun_ranks.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -57,7 +59,7 @@ typedef struct {
   bool made_up_data, no_cache, no_header;
   const char *prompt[MOST], *prompt_tokens[MOST], *tokenizer, *temperature, *top_p;
   int prompt_count, prompt_tokens_count;
-  int64_t tokens, samples, top_k, seed;
+  int64_t tokens, samples, top_k, seed, ranks;
 } Line;
 
 typedef enum { FLAG_SWITCH, FLAG_TEXT, FLAG_COUNT, FLAG_LIST } FlagKind;
@@ -77,8 +79,10 @@ static const Flag ftrun_flags[] = {
     {"--epochs", FLAG_COUNT, TRAIN, "N", "passes over the training data"},
     {"--device", FLAG_TEXT, TRAIN | EVAL | PREDICT | BENCH | GENERATE, "D",
      "auto, cpu, cuda, cuda:N or sim"},
+    {"--ranks", FLAG_COUNT, TRAIN | EVAL, "N",
+     "run as N processes that share each batch: docs/distributed.md"},
     {"--threads", FLAG_COUNT, TRAIN | EVAL | PREDICT | BENCH | GENERATE, "N",
-     "threads of the cpu device"},
+     "threads of the cpu device; with ranks: of each"},
     {"--init", FLAG_TEXT, TRAIN, "W", "start from the weights in a .safetensors file"},
     {"--save", FLAG_TEXT, TRAIN, "W", "write the weights to a .safetensors file at the end"},
     {"--save-ema", FLAG_TEXT, TRAIN, "W", "write the averages of the weights (train.ema) likewise"},
@@ -224,6 +228,7 @@ static void take_flag(Line *line, const Flag *flag, const char *value, int64_t c
   if (strcmp(flag->name, "--samples") == 0) line->samples = count;
   if (strcmp(flag->name, "--top-k") == 0) line->top_k = count;
   if (strcmp(flag->name, "--seed") == 0) line->seed = count;
+  if (strcmp(flag->name, "--ranks") == 0) line->ranks = count;
   if (strcmp(flag->name, "--threads") == 0) train->run.threads = (int)count;
   if (strcmp(flag->name, "--set") == 0) push_text(line->set, &line->set_count, value);
   if (strcmp(flag->name, "--input") == 0) push_text(line->input, &line->input_count, value);
@@ -285,7 +290,7 @@ static int parse_line(Line *line, int argc, char **argv) {
   line->command = TRAIN;
   line->train.steps = line->train.epochs = -1;
   line->tokens = 200;
-  line->samples = 1;
+  line->samples = line->ranks = 1;
   for (int i = 0; argc > 1 && i < COMMANDS; i++) {
     if (strcmp(argv[1], command_names[i]) != 0) continue;
     line->command = 1 << i;
@@ -392,8 +397,9 @@ static int run_compiler(Line *line, const char *source, const char *artifact, co
 
 /* ── commands ─────────────────────────────────────────────────────────────────────────────── */
 
+/* An empty message: it has been told (runtime/command/ranks.h). */
 static int report(Status status) {
-  if (status != STATUS_OK) {
+  if (status != STATUS_OK && status_message()[0]) {
     fflush(stdout);
     fprintf(stderr, "error: %s\n", status_message());
   }
@@ -451,6 +457,10 @@ static int run_generate(Line *line) {
 
 static int run_command(Line *line) {
   RunOptions *run = &line->train.run;
+  if (!(line->command & (TRAIN | EVAL | INFO | DEVICES))) {
+    Status status = ranks_refuse(command_names[command_index(line->command)]);
+    if (status != STATUS_OK) return report(status);
+  }
   run->sets = line->set;
   run->set_count = line->set_count;
   switch (line->command) {
@@ -495,6 +505,31 @@ static int run_source(Line *line) {
   return code;
 }
 
+/* The arguments without --ranks N, for the ranks themselves. */
+static int start_ranks(const Line *line, int argc, char **argv) {
+  CommPlace place;
+  if (comm_place(&place) != STATUS_OK) return report(STATUS_USER);
+  if (place.launcher) {
+    fprintf(stderr,
+            "error: --ranks %lld: this is rank %d of %d already, of those that %s has started; "
+            "leave out --ranks\n",
+            (long long)line->ranks, place.rank, place.ranks, place.launcher);
+    return EXIT_USAGE;
+  }
+  char **kept = calloc((size_t)argc + 1, sizeof *kept);
+  int count = 0;
+  if (!kept) return 3;
+  for (int i = 1; i < argc; i++) {
+    if (strcmp(argv[i], "--ranks") == 0)
+      i++;
+    else if (strncmp(argv[i], "--ranks=", 8) != 0)
+      kept[count++] = argv[i];
+  }
+  int code = ranks_start(line->ranks, kept);
+  free(kept);
+  return code;
+}
+
 static int ftrun_start(int argc, char **argv) {
   guard_install();
   signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error with a message */
@@ -513,6 +548,7 @@ static int ftrun_start(int argc, char **argv) {
   }
   int code = parse_line(&line, argc, argv);
   if (code) return code;
+  if (line.ranks != 1) return start_ranks(&line, argc, argv);
   if (line.train.run.artifact && text_ends_with(line.train.run.artifact, ".ft"))
     return run_source(&line);
   if (line.pass_count) {

@@ -1,7 +1,6 @@
 /* evaluate: see evaluate.h. */
 #include "runtime/command/evaluate.h"
 #include "runtime/execute/feed.h"
-#include "runtime/common/signals.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,19 +10,22 @@ enum { SLOTS = 4 };
 struct Evaluator {
   Exec *exec;
   const Source *source;
-  int64_t batch;
+  Ranks *ranks;
+  int64_t batch, whole; /* of this rank, of all ranks */
   Feed *feed;
   void *slot; /* for the rest that fills no batch */
   int64_t *samples;
 };
 
-Status evaluate_new(Exec *exec, const Source *source, Evaluator **out) {
+Status evaluate_new(Exec *exec, const Source *source, Ranks *ranks, Evaluator **out) {
   *out = NULL;
   Evaluator *evaluator = calloc(1, sizeof *evaluator);
   if (!evaluator) return status_errno(ENOMEM, "evaluation");
   evaluator->exec = exec;
   evaluator->source = source;
+  evaluator->ranks = ranks;
   evaluator->batch = (int64_t)setting_number(exec_plan(exec)->settings, "train.batch");
+  evaluator->whole = evaluator->batch * exec_ranks(exec);
   evaluator->samples = calloc((size_t)evaluator->batch, sizeof *evaluator->samples);
   Status status = evaluator->samples ? STATUS_OK : status_errno(ENOMEM, "evaluation");
   if (status == STATUS_OK) status = exec_batch_new(exec, &evaluator->slot);
@@ -95,27 +97,39 @@ static Status evaluate_start_feed(Evaluator *evaluator, const char *programme, i
   return feed_new(evaluator->exec, programme, &options, &evaluator->feed);
 }
 
+/* "more" is what the split has beyond this rank's batch. */
+static Status set_batch(Evaluator *evaluator, bool goes_on, int64_t missing, int64_t pass) {
+  int64_t samples = source_samples(evaluator->source);
+  return set_states(evaluator, goes_on, missing, samples - evaluator->batch, pass);
+}
+
+/* On several ranks each takes its rows of every batch, as in training. */
 static Status run_whole_batches(Evaluator *evaluator, const char *programme, int64_t pass,
                                 bool *is_whole) {
-  int64_t samples = source_samples(evaluator->source), batch = evaluator->batch;
-  int64_t batches = samples / batch;
+  int64_t batches = source_samples(evaluator->source) / evaluator->whole;
+  int signal;
   if (!batches) return STATUS_OK;
   STATUS_TRY(evaluate_start_feed(evaluator, programme, batches));
   for (int64_t i = 0, steps; i < batches && *is_whole; i += steps) {
     STATUS_TRY(feed_run(evaluator->feed, i ? batches - i : 1, &steps));
-    if (i == 0) STATUS_TRY(set_states(evaluator, true, 0, samples - batch, pass));
-    *is_whole = signals_pending() == 0;
+    if (i == 0) STATUS_TRY(set_batch(evaluator, true, 0, pass));
+    STATUS_TRY(ranks_signal(evaluator->ranks, &signal));
+    *is_whole = signal == 0;
   }
   return STATUS_OK;
 }
 
-/* The last batch is filled with copies of its last sample, which do not count. */
+/* The last batch is filled with copies of its last sample, which do not count; a rank that has none
+ * of its samples runs it too. */
 static Status run_rest(Evaluator *evaluator, ExecGraph graph, int64_t pass) {
   int64_t samples = source_samples(evaluator->source), batch = evaluator->batch;
-  int64_t rest = samples % batch, first = samples - rest;
-  if (!rest) return STATUS_OK;
-  for (int64_t i = 0; i < batch; i++) evaluator->samples[i] = first + (i < rest ? i : rest - 1);
-  STATUS_TRY(set_states(evaluator, first > 0, batch - rest, samples - batch, pass));
+  int64_t whole = samples - samples % evaluator->whole;
+  int64_t first = whole + exec_rank(evaluator->exec) * batch, own = samples - first;
+  if (whole == samples) return STATUS_OK;
+  own = own < 0 ? 0 : own < batch ? own : batch;
+  for (int64_t i = 0; i < batch; i++)
+    evaluator->samples[i] = i < own ? first + i : own ? first + own - 1 : samples - 1;
+  STATUS_TRY(set_batch(evaluator, whole > 0, batch - own, pass));
   STATUS_TRY(source_fill(evaluator->source, evaluator->samples, evaluator->slot));
   return exec_run(evaluator->exec, graph, evaluator->slot);
 }
@@ -136,16 +150,17 @@ static Status take_results(Evaluator *evaluator, ExecGraph graph, LogStep *out, 
 
 Status evaluate_run(Evaluator *evaluator, const char *programme, LogStep *out, bool *is_whole) {
   ExecGraph graph = exec_result_graph(evaluator->exec, programme);
-  int64_t samples = source_samples(evaluator->source);
   double passes = 1;
   *is_whole = true;
+  ranks_new_pace(evaluator->ranks);
   for (int64_t pass = 0; pass < passes && *is_whole; pass++) {
-    STATUS_TRY(set_states(evaluator, false, 0, samples - evaluator->batch, pass));
+    STATUS_TRY(set_batch(evaluator, false, 0, pass));
     STATUS_TRY(run_whole_batches(evaluator, programme, pass, is_whole));
     if (!*is_whole) break;
     STATUS_TRY(run_rest(evaluator, graph, pass));
     STATUS_TRY(take_results(evaluator, graph, out, &passes));
   }
   out->has_lr = false;
+  ranks_new_pace(evaluator->ranks);
   return set_states(evaluator, false, 0, 0, 0);
 }

@@ -5,12 +5,13 @@
 #define FT_RUNTIME_EVALUATE_H
 #include "runtime/execute/exec.h"
 #include "runtime/command/log.h"
+#include "runtime/command/ranks.h"
 #include "runtime/data/source.h"
 
 typedef struct Evaluator Evaluator;
 
-/* Takes memory for a few batches; exec and source must outlive it. */
-STATUS_CHECKED Status evaluate_new(Exec *exec, const Source *source, Evaluator **out);
+/* Takes memory for a few batches; exec, source and ranks must outlive it. All ranks evaluate. */
+STATUS_CHECKED Status evaluate_new(Exec *exec, const Source *source, Ranks *ranks, Evaluator **out);
 void evaluate_free(Evaluator *evaluator); /* NULL is fine */
 /* Fills loss and metrics of *out (not its step), by PROGRAMME_EVALUATE or, where exec_has_ema,
  * PROGRAMME_EVALUATE_AVERAGE. A pending signal ends it early: *is_whole false. */

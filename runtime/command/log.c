@@ -34,7 +34,7 @@ Status log_open(const LogOptions *options, Log **out) {
   log->options = *options;
   log->out = options->out ? options->out : stdout;
   const char *term = getenv("TERM");
-  log->is_terminal = isatty(fileno(log->out)) && !(term && strcmp(term, "dumb") == 0);
+  log->is_terminal = !options->is_plain && isatty(fileno(log->out)) && !(term && strcmp(term, "dumb") == 0);
   if (options->jsonl && options->jsonl[0]) {
     log->jsonl = fopen(options->jsonl, options->append ? "ae" : "we");
     if (!log->jsonl) {
@@ -58,8 +58,6 @@ Status log_flush(Log *log) {
   if (!log->jsonl || log->has_failed || fflush(log->jsonl) == 0) return STATUS_OK;
   return log_failed(log, errno);
 }
-
-bool log_has_failed(const Log *log) { return log->has_failed; }
 
 /* Up to where the lines are whole and of steps up to `step`, in bytes. */
 static size_t bytes_to_keep(const Text *text, int64_t step) {
@@ -111,6 +109,7 @@ void log_say(Log *log, const char *format, ...) {
 }
 
 void log_warn(Log *log, const char *format, ...) {
+  if (log->options.is_silent) return;
   clear_line(log);
   fflush(log->out);
   va_list args;

@@ -13,6 +13,8 @@ typedef struct Log Log;
 
 typedef struct {
   bool console;
+  bool is_silent;    /* no warnings either: another rank gives them */
+  bool is_plain;     /* plain lines, whatever the console is: launchers give ranks terminals */
   FILE *out;         /* of the console; NULL: stdout */
   const char *jsonl; /* NULL or "": none */
   bool append;       /* a resumed run goes on in the same file */
@@ -41,13 +43,12 @@ STATUS_CHECKED Status log_open(const LogOptions *options, Log **out);
 /* A resumed run repeats the steps after `step`: their lines leave the file of JSON lines, and so
  * does a last line that a kill cut short. Before the first log_step. */
 STATUS_CHECKED Status log_cut(Log *log, int64_t step);
-/* All lines so far are in the file. */
+/* All lines so far are in the file. A line that could not be written is told once; later ones are
+ * dropped. */
 STATUS_CHECKED Status log_flush(Log *log);
-/* A line could not be written to the file. That is told once; later lines are dropped. */
-bool log_has_failed(const Log *log);
 /* A sentence for a person; nothing if the console is off. */
 void log_say(Log *log, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* A warning on stderr, console or not. */
+/* A warning on stderr, console or not, unless the log is silent. */
 void log_warn(Log *log, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Starts the clock of samples/s: before the step after `step`. */
 void log_start_clock(Log *log, int64_t step);

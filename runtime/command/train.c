@@ -25,13 +25,16 @@ static Status open_data(Training *training) {
     STATUS_TRY(source_open(training->plan, "valid", places, &training->valid));
   int64_t samples = source_samples(training->train);
   training->parts = plan_batches(plan_find_programme(training->plan, PROGRAMME_STEP));
-  training->batch = (int64_t)train_number(training, "train.batch") * training->parts;
+  int64_t whole = training->parts * training->ranks.place.ranks;
+  training->batch = (int64_t)train_number(training, "train.batch") * whole;
   training->steps_per_epoch = loader_steps_per_epoch(samples, training->batch);
   if (training->steps_per_epoch < 1) {
     char advice[80];
-    if (samples >= training->parts)
+    if (samples >= whole)
       snprintf(advice, sizeof advice, "--set train.batch=%lld or smaller",
-               (long long)(samples / training->parts));
+               (long long)(samples / whole));
+    else if (samples >= training->parts)
+      snprintf(advice, sizeof advice, "--set train.batch=1, and start fewer ranks");
     else
       snprintf(advice, sizeof advice, "fewer parts than train.accumulate=%lld",
                (long long)training->parts);
@@ -74,40 +77,65 @@ static Status train_initialise(Training *training) {
   return status;
 }
 
-static Status train_resume(Training *training) {
-  CkptInfo info;
-  char *used = NULL;
+/* Rank 0 chooses the checkpoint: others might see another one as the newest. */
+static Status read_checkpoint(Training *training, CkptInfo *info, char **used) {
+  Ranks *ranks = &training->ranks;
   Text notes = {0};
-  Status status = ckpt_resume(training->exec, training->options->resume, &info, &used, &notes);
+  Status status = STATUS_OK;
+  if (training->writes)
+    status = ckpt_resume(training->exec, training->options->resume, info, used, &notes);
   if (notes.count) log_warn(training->log, "%s", text_cstr(&notes));
   text_free(&notes);
+  STATUS_TRY(ranks_agree(ranks, status));
+  STATUS_TRY(ranks_share_text(ranks, used));
+  if (training->writes) return STATUS_OK;
+  char *path = *used;
+  *used = NULL;
+  status = ckpt_resume(training->exec, path, info, used, NULL);
+  free(path);
+  return status;
+}
+
+/* The same samples in the same order: how many ranks and parts they were shared out to does not
+ * matter. */
+static Status check_place(Training *training, const CkptInfo *info, const char *used) {
   int64_t samples = source_samples(training->train);
-  if (status == STATUS_OK && (info.batch != training->batch || info.samples != samples))
-    status = status_fail(STATUS_USER,
-                         "%s comes from a training with batch %lld on %lld samples, this one has "
-                         "batch %lld on %lld: it cannot go on exactly (--init %s starts a new "
-                         "training from its weights)",
-                         used, (long long)info.batch, (long long)info.samples,
-                         (long long)training->batch, (long long)samples, used);
-  if (status == STATUS_OK) {
-    if (info.seed != training->seed || info.is_shuffled != training->shuffle)
-      log_say(training->log, "the checkpoint's seed (%llu) and order (%s) are kept",
-              (unsigned long long)info.seed, info.is_shuffled ? "shuffled" : "as stored");
-    training->seed = info.seed;
-    training->shuffle = info.is_shuffled;
-    training->first_step = training->saved_step = training->asked_step = info.step;
-    training->saved_in = training->options->resume;
-    training->has_best =
-        info.has_best && strcmp(info.best_of, train_text(training, "train.checkpoint.best")) == 0;
-    training->best = info.best;
-    training->owes_evaluation = info.owes_evaluation && training->valid;
-    int seed = setting_find("train.seed");
-    training->plan->settings[seed].number = (double)info.seed;
-    status = exec_write_settings(training->exec);
-    if (status == STATUS_OK) status = log_cut(training->log, info.step);
-    log_say(training->log, "resumed from %s: step %lld of %lld", used, (long long)info.step,
-            (long long)training->total_steps);
-  }
+  if (info->batch == training->batch && info->samples == samples) return STATUS_OK;
+  return status_fail(STATUS_USER,
+                     "%s comes from a training with batch %lld on %lld samples, this one has "
+                     "batch %lld on %lld: it cannot go on exactly (--init %s starts a new "
+                     "training from its weights)",
+                     used, (long long)info->batch, (long long)info->samples,
+                     (long long)training->batch, (long long)samples, used);
+}
+
+static Status go_on_from(Training *training, const CkptInfo *info, const char *used) {
+  STATUS_TRY(check_place(training, info, used));
+  if (info->seed != training->seed || info->is_shuffled != training->shuffle)
+    log_say(training->log, "the checkpoint's seed (%llu) and order (%s) are kept",
+            (unsigned long long)info->seed, info->is_shuffled ? "shuffled" : "as stored");
+  training->seed = info->seed;
+  training->shuffle = info->is_shuffled;
+  training->first_step = training->saved_step = training->asked_step = info->step;
+  training->saved_in = training->options->resume;
+  training->has_best =
+      info->has_best && strcmp(info->best_of, train_text(training, "train.checkpoint.best")) == 0;
+  training->best = info->best;
+  training->owes_evaluation = info->owes_evaluation && training->valid;
+  int seed = setting_find("train.seed");
+  training->plan->settings[seed].number = (double)info->seed;
+  Status status = exec_write_settings(training->exec);
+  if (status == STATUS_OK) status = log_cut(training->log, info->step);
+  log_say(training->log, "resumed from %s: step %lld of %lld", used, (long long)info->step,
+          (long long)training->total_steps);
+  return status;
+}
+
+static Status train_resume(Training *training) {
+  CkptInfo info = {0};
+  char *used = NULL;
+  Status status = read_checkpoint(training, &info, &used);
+  if (status == STATUS_OK) status = go_on_from(training, &info, used);
   free(used);
   return status;
 }
@@ -115,7 +143,7 @@ static Status train_resume(Training *training) {
 /* No other training writes to the folder of checkpoints while this one lasts. */
 static Status take_folder(Training *training) {
   const char *folder = train_text(training, "train.checkpoint.dir");
-  if (!folder[0] || training->options->dry_run) return STATUS_OK;
+  if (!folder[0] || training->options->dry_run || !training->writes) return STATUS_OK;
   STATUS_TRY(inside_check_setting(training->plan->settings, "train.checkpoint.dir",
                                   training->options->run.places.allow_paths));
   return ckpt_lock(folder, &training->folder);
@@ -124,7 +152,7 @@ static Status take_folder(Training *training) {
 /* What earlier trainings left in it. */
 static void look_into_folder(Training *training) {
   const char *folder = train_text(training, "train.checkpoint.dir");
-  if (!folder[0] || training->options->dry_run) return;
+  if (!folder[0] || training->options->dry_run || !training->writes) return;
   int64_t newest = ckpt_tidy(folder);
   if (newest > training->first_step)
     log_warn(training->log,
@@ -141,7 +169,8 @@ static Status train_start_feed(Training *training) {
       .first_step = training->first_step,
       .end_step = training->total_steps,
       .repeat_first = training->options->overfit_batch,
-      .workers = train_workers(training->plan, training->train, training->options->run.threads),
+      .workers = train_workers(training->plan, training->train, training->threads,
+                               training->ranks.cores),
       .prefetch = (int)fmin(fmax(train_number(training, "data.prefetch"), 1), 4096),
       .by_batch =
           training->options->trace || training->options->check_nan || training->options->dry_run,
@@ -154,8 +183,11 @@ static Status start_log(Training *training) {
   if (!jsonl)
     STATUS_TRY(inside_check_setting(training->plan->settings, "train.log.jsonl",
                                     training->options->run.places.allow_paths));
+  if (!training->writes) jsonl = "";
   LogOptions options = {
-      .console = train_number(training, "train.log.console") != 0,
+      .console = training->writes && train_number(training, "train.log.console") != 0,
+      .is_silent = !training->writes,
+      .is_plain = training->ranks.place.ranks > 1,
       .jsonl = jsonl ? jsonl : train_text(training, "train.log.jsonl"),
       .append = training->options->resume != NULL,
       .every = (int64_t)train_number(training, "train.log.every"),
@@ -197,10 +229,18 @@ static void say_header(Training *training) {
   char valid[64] = "";
   if (training->valid)
     snprintf(valid, sizeof valid, ", %lld to validate", (long long)source_samples(training->valid));
-  char parts[64] = "";
-  if (training->parts > 1)
+  char parts[96] = "";
+  int ranks = training->ranks.place.ranks;
+  if (ranks > 1 && training->parts > 1)
+    snprintf(parts, sizeof parts, " (%lld parts of %d ranks x %.0f)", (long long)training->parts,
+             ranks, train_number(training, "train.batch"));
+  else if (ranks > 1)
+    snprintf(parts, sizeof parts, " (%d ranks x %.0f)", ranks,
+             train_number(training, "train.batch"));
+  else if (training->parts > 1)
     snprintf(parts, sizeof parts, " (%lld parts of %.0f)", (long long)training->parts,
              train_number(training, "train.batch"));
+  if (ranks > 1) log_say(training->log, "ranks: %s", comm_text(training->ranks.comm));
   log_say(training->log, "%lld samples to train%s; batch %lld%s, %lld steps an epoch, %lld in all",
           (long long)source_samples(training->train), valid, (long long)training->batch, parts,
           (long long)training->steps_per_epoch, (long long)training->total_steps);
@@ -216,17 +256,18 @@ static void say_header(Training *training) {
   text_free(&memory);
 }
 
-static Status set_up(Training *training) {
+/* What each rank has to itself, up to the settings on the device. */
+static Status open_all(Training *training) {
   const TrainOptions *options = training->options;
   if (options->trace && options->check_nan)
     return status_fail(STATUS_USER, "--trace and --check=nan do not go together: one at a time");
   if (options->init && options->resume)
     return status_fail(STATUS_USER, "--init and --resume do not go together: a resumed training "
                                     "has its own weights");
-  STATUS_TRY(train_open(&options->run, &training->artifact));
-  training->plan = training->artifact->plan;
   STATUS_TRY(open_data(training));
-  ExecOptions exec = {options->run.device, options->run.threads, options->deterministic};
+  training->threads = ranks_threads(&training->ranks, options->run.threads);
+  ExecOptions exec = {options->run.device, training->threads, options->deterministic,
+                      .comm = training->ranks.comm};
   STATUS_TRY(exec_new(training->artifact, &exec, &training->exec));
   if (options->save_ema && !exec_has_ema(training->exec))
     return status_fail(STATUS_USER,
@@ -236,25 +277,50 @@ static Status set_up(Training *training) {
   STATUS_TRY(rule_check(training->exec, training->valid != NULL, plateau_is_used(training->exec)));
   STATUS_TRY(take_folder(training));
   STATUS_TRY(start_log(training));
-  STATUS_TRY(exec_write_settings(training->exec));
+  return exec_write_settings(training->exec);
+}
+
+static Status start_values(Training *training) {
   STATUS_TRY(train_initialise(training));
-  if (options->resume) STATUS_TRY(train_resume(training));
+  return training->options->resume ? train_resume(training) : STATUS_OK;
+}
+
+static Status start_work(Training *training) {
+  const TrainOptions *options = training->options;
   train_finite_start(training);
-  STATUS_TRY(train_try_outputs(training));
+  if (training->writes) STATUS_TRY(train_try_outputs(training));
   look_into_folder(training);
   if (training->folder) STATUS_TRY(ckpt_writer_new(training->exec, &training->writer));
   STATUS_TRY(train_start_feed(training));
   if (training->valid)
-    STATUS_TRY(evaluate_new(training->exec, training->valid, &training->evaluator));
-  if (options->trace) STATUS_TRY(trace_open(options->trace, &training->trace));
+    STATUS_TRY(evaluate_new(training->exec, training->valid, &training->ranks,
+                            &training->evaluator));
+  const char *trace = training->writes ? options->trace : "/dev/null";
+  if (options->trace) STATUS_TRY(trace_open(trace, &training->trace));
   say_header(training);
   return STATUS_OK;
+}
+
+/* A failure here is known to all ranks before any of them waits for others. */
+static Status set_up(Training *training) {
+  const TrainOptions *options = training->options;
+  Ranks *ranks = &training->ranks;
+  STATUS_TRY(ranks_open(&options->run, ranks, &training->artifact));
+  training->plan = training->artifact->plan;
+  training->writes = ranks->place.rank == 0;
+  STATUS_TRY(ranks_agree(ranks, open_all(training)));
+  const Source *sources[] = {training->train, training->valid};
+  STATUS_TRY(ranks_same(ranks, training->plan, options->run.artifact, sources, 2));
+  STATUS_TRY(ranks_agree(ranks, start_values(training)));
+  STATUS_TRY(ranks_same_values(ranks, training->exec));
+  return ranks_agree(ranks, start_work(training));
 }
 
 static Status tear_down(Training *training, Status status) {
   Status log = log_close(training->log);
   if (status == STATUS_OK) status = log;
   ckpt_writer_free(training->writer);
+  status = ranks_close(&training->ranks, status); /* a step that failed may have work under way */
   feed_free(training->feed);
   evaluate_free(training->evaluator);
   source_close(training->train);
@@ -283,6 +349,13 @@ static int64_t steps_until_pause(const Training *training, int64_t step) {
 
 /* ── the loop ─────────────────────────────────────────────────────────────────────────────── */
 
+/* The reader of the log is gone: that ends a training as other signals do. */
+Status train_logged(Training *training, Status status) {
+  if (status == STATUS_OK || signals_pending() != SIGPIPE) return status;
+  log_warn(training->log, "%s", status_message());
+  return STATUS_OK;
+}
+
 /* Logs what has come back; `wait`: all that was asked for. */
 static Status log_results(Training *training, bool wait) {
   for (;;) {
@@ -292,7 +365,8 @@ static Status log_results(Training *training, bool wait) {
     if (!is_there) return STATUS_OK;
     LogStep result = {.step = scalars.tag};
     evaluate_take(training->exec, &scalars, &result);
-    STATUS_TRY(log_step(training->log, &result, result.step == training->total_steps));
+    STATUS_TRY(train_logged(
+        training, log_step(training->log, &result, result.step == training->total_steps)));
     STATUS_TRY(train_check_result(training, &result));
   }
 }
@@ -330,7 +404,8 @@ static Status train_steps(Training *training, int64_t *done) {
   }
   log_start_clock(training->log, training->first_step);
   for (int64_t step = training->first_step, steps; step < training->total_steps; step += steps) {
-    if (signals_pending()) break;
+    STATUS_TRY(ranks_signal(&training->ranks, &training->signal));
+    if (training->signal) break;
     training->is_torn = true;
     STATUS_TRY(train_run_steps(training, step, steps_until_pause(training, step), &steps));
     training->is_torn = false;
@@ -374,23 +449,15 @@ static Status dry_run(Training *training) {
   return STATUS_OK;
 }
 
-/* The reader of the log or the console is gone: that ends a training as other signals do. */
-static Status stop_without_reader(Training *training, Status status) {
-  bool is_log = status != STATUS_OK && log_has_failed(training->log) && !training->is_torn;
-  if (!is_log || signals_pending() != SIGPIPE) return status;
-  log_warn(training->log, "%s", status_message());
-  return STATUS_OK;
-}
-
 static Status train_loop(Training *training, int *signal) {
   STATUS_TRY(set_up(training));
   if (training->options->dry_run) return dry_run(training);
   int64_t done = training->first_step;
   signals_listen();
   Status status = train_end_writing(training, train_steps(training, &done));
-  status = stop_without_reader(training, status);
   if (status != STATUS_OK) status = train_put_aside(training, done, status);
-  *signal = signals_pending();
+  /* alone, one that came during the last step counts too */
+  *signal = training->ranks.comm ? training->signal : signals_pending();
   /* a short run may end before the checksum of its data is known */
   if (status == STATUS_OK && !*signal) status = source_check(training->train);
   if (status == STATUS_OK) status = train_finish(training, done);

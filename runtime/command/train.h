@@ -25,8 +25,9 @@ typedef struct {
 STATUS_CHECKED Status train_open(const RunOptions *options, Artifact **out);
 /* --set key=value on an opened plan: runtime settings only. */
 STATUS_CHECKED Status train_set(Plan *plan, const char *assignment);
-/* How many of the data.workers that the plan allows are worth having. threads: --threads or 0. */
-int train_workers(const Plan *plan, const Source *source, int threads);
+/* How many of the data.workers that the plan allows are worth having. threads: of a step, or 0;
+ * cores: for this process; 0: all that it may use. */
+int train_workers(const Plan *plan, const Source *source, int threads, int cores);
 /* Trains. *signal: the signal that ended it early (its orderly end is a success), or 0. */
 STATUS_CHECKED Status train_run(const TrainOptions *options, int *signal);
 

@@ -54,6 +54,7 @@ static Status keep_best(Training *training, const LogStep *result) {
   training->has_best = true;
   training->best = value;
   CkptInfo info = train_checkpoint_info(training, result->step);
+  if (!training->writer) return STATUS_OK;
   return ckpt_writer_add(training->writer, folder, &info, 0);
 }
 
@@ -84,8 +85,8 @@ Status train_evaluate(Training *training, int64_t step) {
   STATUS_TRY(evaluate_run(training->evaluator, PROGRAMME_EVALUATE, &result, &is_whole));
   if (is_whole) STATUS_TRY(evaluate_ema(training, &result, &is_whole));
   if (!is_whole) return STATUS_OK; /* a signal: the loop sees it too */
-  STATUS_TRY(log_eval(training->log, "valid", &result, source_samples(training->valid),
-                      log_now() - start));
+  STATUS_TRY(train_logged(training, log_eval(training->log, "valid", &result,
+                                             source_samples(training->valid), log_now() - start)));
   STATUS_TRY(plateau_note(training->exec, &result, &is_reduced));
   if (is_reduced)
     log_say(training->log, "no progress in more than %.0f evaluations: the learning rate falls",
@@ -99,9 +100,9 @@ Status train_checkpoint(Training *training, int64_t step) {
   if (!folder[0] || training->asked_step == step) return STATUS_OK;
   bool is_finite; /* others would push good ones out of the folder */
   STATUS_TRY(train_check_params(training, step, &is_finite));
-  if (!is_finite) return STATUS_OK;
+  if (!is_finite || !training->writer) return STATUS_OK;
   CkptInfo info = train_checkpoint_info(training, step);
-  STATUS_TRY(log_flush(training->log)); /* what is before a checkpoint is not written again */
+  STATUS_TRY(train_logged(training, log_flush(training->log))); /* what is before a checkpoint is not written again */
   double keep = train_number(training, "train.checkpoint.keep");
   STATUS_TRY(ckpt_writer_add(training->writer, folder, &info, keep < 1 ? 1 : (int64_t)keep));
   training->asked_step = step;

@@ -18,7 +18,8 @@ static double skipped_of(const LogStep *result, double *scale) {
   return skipped;
 }
 
-/* What the user is told after `what`, with --keep-going once and as a warning. */
+/* What the user is told after `what`, with --keep-going once and as a warning. All ranks see the same
+ * loss and the same parameters. */
 static Status stop(Training *training, const char *what) {
   const TrainOptions *options = training->options;
   if (options->keep_going) {
@@ -44,7 +45,7 @@ static Status stop(Training *training, const char *what) {
                               "--keep-going trains on",
                               what, text_cstr(&text));
   text_free(&text);
-  return status;
+  return ranks_failed_alike(&training->ranks, status);
 }
 
 /* fp16: steps that are skipped are no divergence, but a training that skips all of them is. */

@@ -14,29 +14,49 @@ typedef struct {
   Exec *exec;
   Evaluator *evaluator;
   Log *log;
+  Ranks ranks;
 } Evaluation;
 
-static Status evaluate(Evaluation *e, const EvalOptions *options) {
-  const char *split = options->split ? options->split : "valid";
-  STATUS_TRY(train_open(&options->run, &e->artifact));
-  STATUS_TRY(source_open(e->artifact->plan, split, &options->run.places, &e->source));
-  source_start(e->source);
-  static const char *const only[] = {PROGRAMME_EVALUATE, NULL};
-  ExecOptions exec = {options->run.device, options->run.threads, .only = only};
-  STATUS_TRY(exec_new(e->artifact, &exec, &e->exec));
-  STATUS_TRY(exec_write_settings(e->exec));
-  STATUS_TRY(exec_init_states(e->exec, 0));
-  LogOptions log = {.console = true, .jsonl = options->log_jsonl};
+static Status evaluation_log(Evaluation *e, const EvalOptions *options) {
+  bool writes = e->ranks.place.rank == 0;
+  LogOptions log = {.console = writes,
+                    .is_silent = !writes,
+                    .is_plain = e->ranks.place.ranks > 1,
+                    .jsonl = writes ? options->log_jsonl : NULL};
   STATUS_TRY(log_open(&log, &e->log));
   Text notes = {0};
   source_append_paths(e->source, &notes);
   log_say(e->log, "data: %s", text_cstr(&notes));
-  notes.count = 0;
+  text_free(&notes);
+  if (e->ranks.comm) log_say(e->log, "ranks: %s", comm_text(e->ranks.comm));
+  return STATUS_OK;
+}
+
+static Status open_evaluation(Evaluation *e, const EvalOptions *options, const char *split) {
+  STATUS_TRY(source_open(e->artifact->plan, split, &options->run.places, &e->source));
+  source_start(e->source);
+  static const char *const only[] = {PROGRAMME_EVALUATE, NULL};
+  ExecOptions exec = {options->run.device, ranks_threads(&e->ranks, options->run.threads),
+                      .only = only, .comm = e->ranks.comm};
+  STATUS_TRY(exec_new(e->artifact, &exec, &e->exec));
+  STATUS_TRY(exec_write_settings(e->exec));
+  STATUS_TRY(exec_init_states(e->exec, 0));
+  STATUS_TRY(evaluation_log(e, options));
+  Text notes = {0};
   Status status = ckpt_load_weights(e->exec, options->weights, &notes);
   if (status == STATUS_OK && notes.count) log_say(e->log, "%s", text_cstr(&notes));
   text_free(&notes);
   STATUS_TRY(status);
-  STATUS_TRY(evaluate_new(e->exec, e->source, &e->evaluator));
+  return evaluate_new(e->exec, e->source, &e->ranks, &e->evaluator);
+}
+
+static Status evaluate(Evaluation *e, const EvalOptions *options) {
+  const char *split = options->split ? options->split : "valid";
+  STATUS_TRY(ranks_open(&options->run, &e->ranks, &e->artifact));
+  STATUS_TRY(ranks_agree(&e->ranks, open_evaluation(e, options, split)));
+  const Source *sources[] = {e->source};
+  STATUS_TRY(ranks_same(&e->ranks, e->artifact->plan, options->run.artifact, sources, 1));
+  STATUS_TRY(ranks_same_values(&e->ranks, e->exec));
   LogStep result = {0};
   bool is_whole;
   double start = log_now();
@@ -48,11 +68,12 @@ Status train_eval(const EvalOptions *options) {
   Evaluation evaluation = {0};
   Status status = evaluate(&evaluation, options);
   Status log = log_close(evaluation.log);
+  status = ranks_close(&evaluation.ranks, status ? status : log);
   evaluate_free(evaluation.evaluator);
   exec_free(evaluation.exec);
   source_close(evaluation.source);
   artifact_close(evaluation.artifact);
-  return status ? status : log;
+  return status;
 }
 
 /* ── bench ────────────────────────────────────────────────────────────────────────────────── */
@@ -76,7 +97,7 @@ static Status open_feed(Bench *bench, const RunOptions *options, const char **wh
                       .shuffle = setting_number(settings, "data.shuffle") != 0,
                       .end_step = (int64_t)1 << 40,
                       .workers =
-                          train_workers(bench->artifact->plan, bench->source, options->threads),
+                          train_workers(bench->artifact->plan, bench->source, options->threads, 0),
                       .prefetch = (int)setting_number(settings, "data.prefetch")};
   if (source_samples(bench->source) <
       (int64_t)setting_number(settings, "train.batch") * exec_parts(bench->exec)) {

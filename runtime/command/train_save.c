@@ -151,6 +151,7 @@ Status train_finish(Training *training, int64_t done) {
   Text failures = {0};
   Status worst = STATUS_OK;
   STATUS_TRY(train_check_params(training, done, &is_finite));
+  if (!training->writes) return STATUS_OK;
   if (done > training->first_step) {
     Status status = train_end_writing(training, train_checkpoint(training, done));
     if (status != STATUS_OK && !options->save)
@@ -167,7 +168,7 @@ Status train_finish(Training *training, int64_t done) {
 Status train_put_aside(Training *training, int64_t done, Status status) {
   const char *folder = train_text(training, "train.checkpoint.dir"),
              *save = training->options->save;
-  if (training->finite.is_diverged || training->is_torn || done <= training->first_step ||
+  if (!training->writes || training->finite.is_diverged || training->is_torn || done <= training->first_step ||
       done == training->saved_step || (!folder[0] && !save))
     return status;
   return put_elsewhere(training, SAVE_CHECKPOINT, save ? save : folder, done, status);

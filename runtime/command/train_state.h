@@ -6,6 +6,7 @@
 #include "runtime/command/bench.h"
 #include "runtime/checkpoint/ckpt.h"
 #include "runtime/command/evaluate.h"
+#include "runtime/command/ranks.h"
 #include "runtime/execute/feed.h"
 #include "runtime/command/train.h"
 
@@ -28,9 +29,12 @@ typedef struct {
   Evaluator *evaluator;
   Trace *trace;
   Log *log;
+  Ranks ranks;
+  bool writes;          /* rank 0: log and files are its own */
+  int threads;          /* of a step; 0: the device decides */
   CkptLock *folder;     /* of checkpoints; */
   CkptWriter *writer;   /* … and what writes to it */
-  int64_t batch, parts; /* samples of a step, and in how many runs they are taken */
+  int64_t batch, parts; /* samples of a step on all ranks, and in how many runs they are taken */
   int64_t steps_per_epoch, total_steps, first_step;
   uint64_t seed;
   bool shuffle, has_best;
@@ -39,6 +43,7 @@ typedef struct {
   int64_t saved_step;   /* the newest checkpoint that is whole, -1: none; */
   const char *saved_in; /* … its folder or file */
   int64_t asked_step;   /* the newest one that was asked for, -1: none */
+  int signal;           /* that ends the training, of whichever rank; 0: none */
   bool is_told_to_wait; /* the user, that there is no room for a copy */
   bool is_torn;         /* a step failed: what it has written is not known */
   TrainFinite finite;
@@ -68,6 +73,8 @@ STATUS_CHECKED Status train_look_at_writing(Training *training, bool wait);
 /* The end of the steps: starts what was asked for, waits for the writer. Returns `status`, or if
  * that is STATUS_OK the writer's. */
 Status train_end_writing(Training *training, Status status);
+/* What the log returned: STATUS_OK where its reader is gone, for that is a signal. */
+STATUS_CHECKED Status train_logged(Training *training, Status status);
 /* What is due after a step. */
 STATUS_CHECKED Status train_after_step(Training *training, int64_t step);
 CkptInfo train_checkpoint_info(const Training *training, int64_t step);

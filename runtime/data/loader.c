@@ -48,7 +48,8 @@ static void choose_samples(const Loader *loader, int64_t step, int64_t *samples)
   if (options->repeat_first) step %= options->group;
   uint64_t epoch = (uint64_t)(step / loader->steps_per_epoch);
   Order order = order_new(source_samples(options->source), options->shuffle, options->seed, epoch);
-  int64_t start = step % loader->steps_per_epoch * options->batch;
+  int64_t batch = step % loader->steps_per_epoch;
+  int64_t start = (batch * options->ranks + options->rank) * options->batch;
   int64_t moved = options->shuffle ? source_moved(options->source, options->seed, epoch) : 0;
   for (int64_t i = 0; i < options->batch; i++) samples[i] = order_sample(&order, start + i) + moved;
 }
@@ -160,9 +161,10 @@ Status loader_new(const LoaderOptions *options, Loader **out) {
   pthread_cond_init(&loader->has_filled, NULL);
   loader->options = *options;
   if (loader->options.group < 1) loader->options.group = 1;
+  if (loader->options.ranks < 1) loader->options.ranks = 1;
+  int64_t group = loader->options.group, whole = options->batch * loader->options.ranks;
   loader->steps_per_epoch =
-      loader->options.group * loader_steps_per_epoch(source_samples(options->source),
-                                                     options->batch * loader->options.group);
+      group * loader_steps_per_epoch(source_samples(options->source), whole * group);
   loader->claimed = loader->consumed = loader->next = options->first_step;
   loader->failed_step = INT64_MAX;
   loader->sampled = -1;

@@ -1,6 +1,6 @@
 /* loader: batches of a Source in order, made ahead of the step by worker threads in a ring of
- * slots. The order depends on (seed, epoch, position) only, never on the number of workers, and
- * starts anywhere at once. Invariant: slot of step s is s modulo slots; it is filled by one worker
+ * slots. The order depends on (seed, epoch, position) only, never on the number of workers or
+ * ranks, and starts anywhere at once. Invariant: slot of step s is s modulo slots; it is filled by one worker
  * and read by the consumer, never both. */
 #ifndef FT_RUNTIME_LOADER_H
 #define FT_RUNTIME_LOADER_H
@@ -9,7 +9,8 @@
 typedef struct Loader Loader;
 typedef struct {
   const Source *source;
-  int64_t batch;
+  int64_t batch;      /* of this rank: */
+  int64_t rank, ranks; /* … rows rank * batch and on of one of `ranks` times as many; 0, 0: alone */
   int64_t group; /* batches that belong together: an epoch is a whole number of groups; 0: 1 */
   bool shuffle;
   uint64_t seed;

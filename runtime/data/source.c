@@ -286,6 +286,13 @@ void source_append_paths(const Source *source, Text *out) {
       text_printf(out, "%s%s", i ? ", " : "", source_bytes_path(source->column[i].array->bytes));
 }
 
+const char *source_label(const Source *source) { return source->label; }
+
+const char *source_path(const Source *source, int index) {
+  if (index >= source->column_count || source->column[index].is_shared) return NULL;
+  return source_bytes_path(source->column[index].array->bytes);
+}
+
 int64_t source_samples(const Source *source) { return source->samples; }
 
 bool source_is_text(const Source *source) { return source->window > 0; }

@@ -58,6 +58,9 @@ bool source_is_cheap(const Source *source);
 STATUS_CHECKED Status source_check(const Source *source);
 /* Appends the paths of its files, with commas between. */
 void source_append_paths(const Source *source, Text *out);
+const char *source_label(const Source *source); /* "train", "valid" … */
+/* The path of file `index`; NULL: there are no more. */
+const char *source_path(const Source *source, int index);
 /* Memory taken by inflated files, bytes. */
 int64_t source_memory(const Source *source);
 #endif

@@ -37,6 +37,11 @@ int64_t exec_parts(const Exec *exec) {
   const PlanProgramme *step = plan_find_programme(exec->plan, PROGRAMME_STEP);
   return step ? plan_batches(step) : 1;
 }
+static int64_t derived_number(const Exec *exec, const char *key) {
+  return (int64_t)setting_number(exec->plan->settings, key);
+}
+int64_t exec_rank(const Exec *exec) { return derived_number(exec, "distributed.rank"); }
+int64_t exec_ranks(const Exec *exec) { return derived_number(exec, "distributed.ranks"); }
 const char *exec_device_text(const Exec *exec) { return exec->type->describe(exec->device); }
 
 /* ── making ───────────────────────────────────────────────────────────────────────────────── */
@@ -127,6 +132,8 @@ static Status exec_make(Exec *exec, const ExecOptions *options, bool *is_bound) 
                           .reserved = options->reserved,
                           .comm = options->comm,
                           .is_deterministic = options->is_deterministic};
+  exec_set_derived(exec, "distributed.rank", comm_rank(options->comm));
+  exec_set_derived(exec, "distributed.ranks", comm_ranks(options->comm));
   STATUS_TRY(dev_find(options->device, exec->artifact, &exec->type, &device));
   STATUS_TRY(exec->type->open(exec->artifact, &device, &exec->device));
   find_graphs(exec, options, is_bound);

@@ -43,6 +43,8 @@ const PlanGraph *exec_graph_plan(const Exec *exec, ExecGraph graph);
 ExecGraph exec_result_graph(const Exec *exec, const char *programme);
 bool exec_has_ema(const Exec *exec);            /* is there an evaluation with averages? */
 int64_t exec_parts(const Exec *exec);           /* batches of a step: train.accumulate */
+int64_t exec_rank(const Exec *exec);            /* distributed.rank and … */
+int64_t exec_ranks(const Exec *exec);           /* … distributed.ranks: of ExecOptions.comm */
 const char *exec_device_text(const Exec *exec); /* "cpu, 2 threads" */
 
 /* Copies the numeric settings of the plan (as they are now, train.steps_per_epoch and

@@ -11,6 +11,7 @@ struct Feed {
   Programme programme; /* where it stands: at its beginning between two steps */
   FeedOptions options;
   int64_t batch, parts, next; /* next: counts parts */
+  int64_t rank, ranks;        /* whose rows of a batch of ranks x batch these are */
   DeviceKept *kept;
   Loader *loader;
   void **slots;
@@ -32,6 +33,7 @@ static bool feed_is_worth_keeping(const Feed *feed) {
   const FeedOptions *options = &feed->options;
   const char *chosen = getenv("FT_KEEP_DATA");
   if (options->by_batch || options->repeat_first) return false;
+  if (feed->ranks > 1) return false; /* a device's batches are whole ones */
   if (source_is_text(options->source) && options->shuffle) return false; /* windows move */
   if (source_samples(options->source) < feed->batch) return false;
   /* the device's epochs are whole batches, not whole steps */
@@ -88,6 +90,8 @@ static Status feed_make_slots(Feed *feed) {
 static Status start_loader(Feed *feed, int64_t first_step, int64_t end_step) {
   LoaderOptions options = {.source = feed->options.source,
                            .batch = feed->batch,
+                           .rank = feed->rank,
+                           .ranks = feed->ranks,
                            .group = feed->parts,
                            .shuffle = feed->options.shuffle,
                            .seed = feed->options.seed,
@@ -114,6 +118,8 @@ Status feed_new(Exec *exec, const char *programme, const FeedOptions *options, F
   feed->options = *options;
   if (feed->options.prefetch < 1) feed->options.prefetch = 1;
   feed->batch = (int64_t)setting_number(exec_plan(exec)->settings, "train.batch");
+  feed->rank = exec_rank(exec);
+  feed->ranks = exec_ranks(exec);
   feed->parts = plan_batches(start.of);
   feed->next = parts_of(feed, options->first_step);
   Status status = feed_is_worth_keeping(feed) ? feed_keep(feed) : STATUS_OK;

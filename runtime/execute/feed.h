@@ -1,6 +1,6 @@
 /* feed: the batches of a Source, in order, to an Exec: by way of a loader on the host, or, where
  * the device can keep the whole split, gathered there, many steps in one launch. The order of the
- * samples is the same either way. */
+ * samples is the same either way. On several ranks it gives this one's rows of every batch. */
 #ifndef FT_RUNTIME_FEED_H
 #define FT_RUNTIME_FEED_H
 #include "runtime/execute/exec.h"

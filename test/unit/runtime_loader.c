@@ -91,6 +91,33 @@ static void any_number_of_workers(void **state) {
   run(2, 5, 0, 40, 40, false);
 }
 
+/* The ranks' batches, one behind the other, are those of one loader with a batch of all of them;
+ * epochs are whole groups of these. */
+static void ranks_share_a_batch(void **state) {
+  (void)state;
+  _Alignas(64) uint8_t memory[1][128];
+  void *slot[1] = {memory[0]};
+  for (int64_t ranks = 1; ranks <= 4; ranks++)
+    for (int64_t group = 1; group <= 3; group++)
+      for (int64_t rank = 0; rank < ranks; rank++) {
+        int64_t whole = ranks * BATCH, epoch = SAMPLES / (whole * group) * group;
+        LoaderOptions options = {.source = source, .batch = BATCH, .rank = rank, .ranks = ranks,
+                                 .group = group, .shuffle = true, .seed = 5, .end_step = 40,
+                                 .slots = slot, .slot_count = 1};
+        Loader *loader;
+        assert_int_equal(loader_new(&options, &loader), STATUS_OK);
+        for (int64_t step = 0; step < 40; step++) {
+          const void *batch;
+          Order order = order_new(SAMPLES, true, 5, (uint64_t)(step / epoch));
+          assert_int_equal(loader_next(loader, &batch), STATUS_OK);
+          for (int64_t i = 0; i < BATCH; i++)
+            assert_int_equal(((const int32_t *)((const uint8_t *)batch + 64))[i],
+                             order_sample(&order, step % epoch * whole + rank * BATCH + i));
+        }
+        loader_free(loader);
+      }
+}
+
 static void starts_and_stops_anywhere(void **state) {
   (void)state;
   run(2, 4, 17, 40, 40, true);
@@ -238,8 +265,9 @@ static void wrong_data(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(any_number_of_workers), cmocka_unit_test(starts_and_stops_anywhere),
-      cmocka_unit_test(filled_aside),          cmocka_unit_test(repeats_the_first),
-      cmocka_unit_test(error_arrives),         cmocka_unit_test(wrong_data),
+      cmocka_unit_test(ranks_share_a_batch),   cmocka_unit_test(filled_aside),
+      cmocka_unit_test(repeats_the_first),     cmocka_unit_test(error_arrives),
+      cmocka_unit_test(wrong_data),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }

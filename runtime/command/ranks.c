@@ -1,0 +1,228 @@
+/* ranks: see ranks.h. */
+#define _GNU_SOURCE /* sched_getaffinity */
+#include "runtime/command/ranks.h"
+#include "base/clock.h"
+#include "runtime/common/signals.h"
+#include <errno.h>
+#include <math.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { HOST = 64 };
+
+/* ── joining ──────────────────────────────────────────────────────────────────────────────── */
+
+/* The model was compiled for some number of ranks. */
+static Status check_number(const Plan *plan, const CommPlace *place) {
+  int64_t wanted = setting_ranks(plan->settings);
+  if (wanted == 0 || wanted == place->ranks) return STATUS_OK;
+  if (place->ranks == 1)
+    return status_fail(STATUS_USER,
+                       "model %s is compiled for %lld ranks (distributed.data): start it with "
+                       "ftrun --ranks %lld, or mpirun -n %lld ftrun",
+                       plan->model, (long long)wanted, (long long)wanted, (long long)wanted);
+  if (wanted > 1)
+    return status_fail(STATUS_USER,
+                       "%s has started %d ranks, and model %s is compiled for %lld "
+                       "(distributed.data)",
+                       place->launcher, place->ranks, plan->model, (long long)wanted);
+  return status_fail(STATUS_USER,
+                     "%s has started %d ranks, and model %s is compiled for one: write "
+                     "distributed { data = any } in %s, or compile it with ftc --set "
+                     "distributed.data=any",
+                     place->launcher, place->ranks, plan->model, plan->source);
+}
+
+typedef struct {
+  char host[HOST];
+  cpu_set_t cores;
+} Seat;
+
+/* Cores that several ranks of a machine may use are shared out: a launcher may have given each its
+ * own, or some, or all of them to all. */
+static Status share_cores(Ranks *ranks) {
+  Seat mine = {0}, *all = calloc((size_t)ranks->place.ranks, sizeof *all);
+  if (!all) return status_errno(ENOMEM, "ranks");
+  if (gethostname(mine.host, sizeof mine.host - 1) != 0) mine.host[0] = 0;
+  if (sched_getaffinity(0, sizeof mine.cores, &mine.cores) != 0) CPU_SET(0, &mine.cores);
+  CommWork work = {.kind = COMM_ALL_GATHER,
+                   .dtype = DT_U8,
+                   .count = sizeof mine,
+                   .x = &mine,
+                   .out = all,
+                   .label = "cores of the ranks"};
+  Status status = comm_do(ranks->comm, &work);
+  double share = 0;
+  for (int c = 0; c < CPU_SETSIZE && status == STATUS_OK; c++) {
+    int users = 0;
+    if (!CPU_ISSET(c, &mine.cores)) continue;
+    for (int r = 0; r < ranks->place.ranks; r++)
+      users += !memcmp(all[r].host, mine.host, HOST) && CPU_ISSET(c, &all[r].cores);
+    share += users ? 1.0 / users : 0;
+  }
+  ranks->cores = share < 1 ? 1 : (int)(share + 1e-6);
+  free(all);
+  return status;
+}
+
+static Status join(const RunOptions *options, Ranks *ranks, Artifact **artifact) {
+  STATUS_TRY(comm_place(&ranks->place));
+  STATUS_TRY(train_open(options, artifact));
+  const Plan *plan = (*artifact)->plan;
+  STATUS_TRY(check_number(plan, &ranks->place));
+  if (ranks->place.ranks == 1) return STATUS_OK;
+  if (strcmp(ranks->place.launcher, "torchrun") == 0)
+    return status_fail(STATUS_USER,
+                       "RANK and WORLD_SIZE say that this is one of %d ranks, and nothing joins "
+                       "them: ranks on CPUs talk by MPI, so start them with mpirun -n %d or srun",
+                       ranks->place.ranks, ranks->place.ranks);
+  CommOptions comm = {.ranks = ranks->place.ranks,
+                      .timeout = setting_number(plan->settings, "distributed.timeout")};
+  STATUS_TRY(comm_open(&comm, &ranks->comm));
+  return share_cores(ranks);
+}
+
+Status ranks_open(const RunOptions *options, Ranks *out, Artifact **artifact) {
+  *out = (Ranks){.place = {.ranks = 1, .local_ranks = 1}, .interval = 1};
+  return join(options, out, artifact);
+}
+
+int ranks_threads(const Ranks *ranks, int wanted) {
+  const char *chosen = getenv("FT_THREADS");
+  bool is_chosen = wanted > 0 || (chosen && chosen[0]);
+  return is_chosen ? wanted : ranks->cores; /* 0: the device decides */
+}
+
+/* ── ending ───────────────────────────────────────────────────────────────────────────────── */
+
+static void say(const Ranks *ranks) {
+  char host[HOST] = "";
+  fflush(stdout);
+  if (ranks->place.rank == 0) {
+    fprintf(stderr, "error: %s\n", status_message());
+  } else {
+    if (gethostname(host, sizeof host - 1) != 0) host[0] = 0;
+    fprintf(stderr, "error: rank %d (%s): %s\n", ranks->place.rank, host, status_message());
+  }
+  fflush(stderr);
+}
+
+/* Launchers end all ranks when one has failed: those that have not joined leave the first word to
+ * rank 0, which most often fails likewise. */
+static void say_unless_rank_0_does(const Ranks *ranks) {
+  if (ranks->place.rank > 0) sleep(2);
+  say(ranks);
+}
+
+Status ranks_close(Ranks *ranks, Status status) {
+  if (ranks->place.ranks == 1) return status;
+  if (status == STATUS_OK) status = comm_barrier(ranks->comm, "end of the run");
+  if (status != STATUS_OK && !ranks->comm)
+    say_unless_rank_0_does(ranks);
+  else if (status != STATUS_OK && (!ranks->is_agreed || ranks->speaker == ranks->place.rank))
+    say(ranks);
+  if (ranks->is_agreed) (void)!comm_barrier(ranks->comm, "end of the run"); /* it has been said */
+  comm_close(ranks->comm, status);
+  ranks->comm = NULL;
+  return status == STATUS_OK ? status : status_fail(status, "%s", "");
+}
+
+Status ranks_refuse(const char *command) {
+  Ranks ranks = {0};
+  STATUS_TRY(comm_place(&ranks.place));
+  if (ranks.place.ranks == 1) return STATUS_OK;
+  Status status = status_fail(
+      STATUS_USER, "ftrun %s runs as one process, and %s has started %d: start it alone", command,
+      ranks.place.launcher, ranks.place.ranks);
+  return ranks_close(&ranks, status);
+}
+
+/* ── agreeing ─────────────────────────────────────────────────────────────────────────────── */
+
+Status ranks_failed_alike(Ranks *ranks, Status status) {
+  ranks->is_agreed = status != STATUS_OK && ranks->comm;
+  ranks->speaker = 0;
+  return status;
+}
+
+Status ranks_agree(Ranks *ranks, Status status) {
+  if (!ranks->comm || ranks->is_agreed) return status;
+  /* the lowest rank that has failed, and how */
+  int64_t mine = status == STATUS_OK ? INT64_MAX : ranks->place.rank * 8 + (int64_t)status, first;
+  Text said = {0};
+  text_printf(&said, "%s", status_message());
+  CommWork work = {.kind = COMM_ALL_REDUCE,
+                   .op = COMM_MIN,
+                   .dtype = DT_I64,
+                   .count = 1,
+                   .x = &mine,
+                   .out = &first,
+                   .label = "how all ranks fare"};
+  Status exchanged = comm_do(ranks->comm, &work);
+  ranks->is_agreed = exchanged == STATUS_OK && first != INT64_MAX;
+  if (ranks->is_agreed) ranks->speaker = (int)(first / 8);
+  if (status != STATUS_OK)
+    status_fail(status, "%s", text_cstr(&said));
+  else if (ranks->is_agreed)
+    status = status_fail((Status)(first % 8), "rank %d has failed", ranks->speaker);
+  else
+    status = exchanged;
+  text_free(&said);
+  return status;
+}
+
+Status ranks_share_text(Ranks *ranks, char **text) {
+  if (!ranks->comm) return STATUS_OK;
+  int64_t count = *text ? (int64_t)strlen(*text) + 1 : 0;
+  CommWork work = {.kind = COMM_BROADCAST,
+                   .dtype = DT_I64,
+                   .count = 1,
+                   .x = &count,
+                   .out = &count,
+                   .label = "what rank 0 has found"};
+  STATUS_TRY(comm_do(ranks->comm, &work));
+  char *shared = calloc((size_t)count + 1, 1);
+  if (!shared) return status_errno(ENOMEM, "ranks");
+  if (*text && ranks->place.rank == 0) memcpy(shared, *text, (size_t)count);
+  work.dtype = DT_U8;
+  work.count = count;
+  work.x = work.out = shared;
+  Status status = count ? comm_do(ranks->comm, &work) : STATUS_OK;
+  free(*text);
+  *text = count ? shared : NULL;
+  if (!count) free(shared);
+  return status;
+}
+
+/* ── signals ──────────────────────────────────────────────────────────────────────────────── */
+
+void ranks_new_pace(Ranks *ranks) {
+  ranks->calls = 0;
+  ranks->interval = 1;
+}
+
+Status ranks_signal(Ranks *ranks, int *signal) {
+  *signal = ranks->comm ? ranks->signal : signals_pending();
+  if (!ranks->comm || ranks->signal || ++ranks->calls < ranks->interval) return STATUS_OK;
+  int64_t now = clock_nanoseconds();
+  double mine[2] = {signals_pending(), (double)(now - ranks->exchanged)}, most[2];
+  CommWork work = {.kind = COMM_ALL_REDUCE,
+                   .op = COMM_MAX,
+                   .dtype = DT_F64,
+                   .count = 2,
+                   .x = mine,
+                   .out = most,
+                   .label = "has one of the ranks got a signal?"};
+  STATUS_TRY(comm_do(ranks->comm, &work));
+  ranks->exchanged = now;
+  ranks->signal = *signal = (int)most[0];
+  /* from the same numbers everywhere: as many calls as last a tenth of a second, at most twice as
+   * many as now */
+  double calls = 1e8 / fmax(most[1], 1) * (double)ranks->calls;
+  ranks->interval = (int64_t)fmax(1, fmin(calls, 2 * (double)ranks->interval));
+  ranks->calls = 0;
+  return STATUS_OK;
+}

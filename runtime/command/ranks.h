@@ -1,0 +1,54 @@
+/* ranks: a command that runs as several processes (communicate/comm.h), each with the same command
+ * line. Rank 0 speaks for all: console, log and files are its own. What all ranks would say alike it
+ * says alone, and what befalls one of them that one says itself, with its number and machine.
+ * Decisions must be the same everywhere: they are made of values that all ranks have, or exchanged
+ * here. A command that is alone goes through the same calls, and they do nothing. */
+#ifndef FT_RUNTIME_RANKS_H
+#define FT_RUNTIME_RANKS_H
+#include "runtime/command/train.h"
+#include "runtime/communicate/comm.h"
+
+typedef struct {
+  Comm *comm; /* NULL: alone, or not yet joined */
+  CommPlace place;
+  int cores;      /* of this machine, this rank's share; 0: alone, all that it may use */
+  bool is_agreed; /* all ranks know that it has failed, and that this one says so: */
+  int speaker;
+  int64_t calls, interval, exchanged; /* ranks_signal: since the last exchange, calls between two,
+                                         nanoseconds of the last */
+  int signal;
+} Ranks;
+
+/* Opens the artifact with its settings, looks whether it may run on so many ranks, and joins the
+ * others. After any outcome: ranks_close. */
+STATUS_CHECKED Status ranks_open(const RunOptions *options, Ranks *out, Artifact **artifact);
+/* The end of the command. Waits until all ranks have come to it; if `status` is a failure of this
+ * rank alone, says so and ends the others. On several ranks a failure has been told when it
+ * returns: status_message() is then empty. Returns `status`, or a failure of the others. */
+Status ranks_close(Ranks *ranks, Status status);
+/* For commands that run alone: STATUS_USER, which has been told, if this process is one of
+ * several. */
+STATUS_CHECKED Status ranks_refuse(const char *command);
+
+/* All ranks call it, each with how it fared: a failure if one has failed. */
+STATUS_CHECKED Status ranks_agree(Ranks *ranks, Status status);
+/* All ranks call it, or the failure of all of them: the speaker is rank 0. */
+Status ranks_failed_alike(Ranks *ranks, Status status);
+/* A text of rank 0 (malloc'd, or NULL) becomes that of all. */
+STATUS_CHECKED Status ranks_share_text(Ranks *ranks, char **text);
+/* Threads of a step: `wanted`, or if 0 this rank's share of the machine, where it has one. */
+int ranks_threads(const Ranks *ranks, int wanted);
+
+/* The signal that one of the ranks has got, or 0: between two steps, by all ranks after the same
+ * one. They exchange it about ten times a second, after a number of calls that they count; that
+ * number begins anew at 1 with ranks_new_pace, before calls of another length. */
+STATUS_CHECKED Status ranks_signal(Ranks *ranks, int *signal);
+void ranks_new_pace(Ranks *ranks);
+
+/* Have all ranks the same artifact (its file), settings and data? (ranks_same.c) A source may be
+ * NULL. */
+STATUS_CHECKED Status ranks_same(Ranks *ranks, const Plan *plan, const char *artifact,
+                                 const Source *const *sources, int count);
+/* Do all begin with the same values, from the same step on? */
+STATUS_CHECKED Status ranks_same_values(Ranks *ranks, Exec *exec);
+#endif

@@ -1,0 +1,140 @@
+/* ranks_same: do the ranks train the same thing? Each compares what it has with rank 0: the
+ * artifact's bytes, every setting, each file of the data by its length and some of its bytes, and the
+ * values that training starts from. Declared in ranks.h. */
+#include "runtime/checkpoint/safetensors_sum.h"
+#include "runtime/command/ranks.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { PIECE = 64 << 10, PIECES = 8 };
+
+/* The failure is that of all ranks. */
+static Status compare(Ranks *ranks, const char *what, const void *bytes, int64_t count) {
+  Status status = comm_same(ranks->comm, what, bytes, count);
+  return status == STATUS_USER ? ranks_failed_alike(ranks, status) : status;
+}
+
+/* ── files ────────────────────────────────────────────────────────────────────────────────── */
+
+typedef struct {
+  int64_t size;
+  uint64_t sum;
+} FileSum;
+
+/* All of a file, or so many pieces of it, the last one at its end, where a compressed one has a sum
+ * of all. */
+static Status sum_file(const char *path, int64_t most_pieces, FileSum *out) {
+  struct stat info;
+  SafeSum sum;
+  char *piece = malloc(PIECE);
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  int error = !piece ? ENOMEM : fd < 0 || fstat(fd, &info) != 0 ? errno : 0;
+  *out = (FileSum){0};
+  safetensors_sum_start(&sum, 0);
+  if (!error) out->size = info.st_size;
+  int64_t pieces = (out->size + PIECE - 1) / PIECE, step = 1;
+  if (pieces > most_pieces) step = pieces / most_pieces;
+  for (int64_t i = 0; i < pieces && !error; i += step) {
+    if (i + step >= pieces) i = pieces - 1;
+    int64_t at = i + 1 < pieces || out->size < PIECE ? i * PIECE : out->size - PIECE;
+    ssize_t count = pread(fd, piece, PIECE, (off_t)at);
+    if (count < 0) error = errno;
+    if (count > 0) safetensors_sum_add(&sum, piece, (size_t)count);
+  }
+  out->sum = safetensors_sum_end(&sum);
+  if (fd >= 0) close(fd);
+  free(piece);
+  return error ? status_errno(error, "cannot read %s", path) : STATUS_OK;
+}
+
+static Status same_artifact(Ranks *ranks, const char *path) {
+  FileSum sum;
+  STATUS_TRY(ranks_agree(ranks, sum_file(path, INT64_MAX, &sum)));
+  return compare(ranks, "the artifact", &sum, sizeof sum);
+}
+
+static Status same_data(Ranks *ranks, const Source *source) {
+  char what[80];
+  snprintf(what, sizeof what, "the %s data", source_label(source));
+  Text text = {0};
+  int64_t samples = source_samples(source);
+  Status status = STATUS_OK;
+  const char *path;
+  for (int i = 0; status == STATUS_OK && (path = source_path(source, i)) != NULL; i++) {
+    FileSum sum;
+    status = sum_file(path, PIECES, &sum);
+    text_append(&text, (const char *)&sum, sizeof sum);
+  }
+  text_append(&text, (const char *)&samples, sizeof samples);
+  status = ranks_agree(ranks, status);
+  if (status == STATUS_OK)
+    status = compare(ranks, what, text.at, (int64_t)text.count);
+  text_free(&text);
+  return status;
+}
+
+/* ── settings ─────────────────────────────────────────────────────────────────────────────── */
+
+static void append_setting(Text *out, const Plan *plan, int index) {
+  const SettingValue *value = &plan->settings[index];
+  if (strcmp(setting_info[index].key, "distributed.rank") == 0) return;
+  if (setting_info[index].kind == SET_STR)
+    text_append(out, value->text, strlen(value->text) + 1);
+  else
+    text_append(out, (const char *)&value->number, sizeof value->number);
+}
+
+static Status same_settings(Ranks *ranks, const Plan *plan) {
+  Text text = {0};
+  for (int i = 0; i < setting_count; i++) append_setting(&text, plan, i);
+  Status status = compare(ranks, "the settings", text.at, (int64_t)text.count), one = STATUS_OK;
+  for (int i = 0; i < setting_count && ranks->is_agreed && one == STATUS_OK; i++) { /* which? */
+    char what[80];
+    snprintf(what, sizeof what, "the setting %s", setting_info[i].key);
+    text.count = 0;
+    append_setting(&text, plan, i);
+    one = compare(ranks, what, text_cstr(&text), (int64_t)text.count);
+  }
+  text_free(&text);
+  return status;
+}
+
+Status ranks_same(Ranks *ranks, const Plan *plan, const char *artifact,
+                  const Source *const *sources, int count) {
+  if (!ranks->comm) return STATUS_OK;
+  STATUS_TRY(same_artifact(ranks, artifact));
+  STATUS_TRY(same_settings(ranks, plan));
+  for (int i = 0; i < count; i++)
+    if (sources[i]) STATUS_TRY(same_data(ranks, sources[i]));
+  return STATUS_OK;
+}
+
+/* ── values ───────────────────────────────────────────────────────────────────────────────── */
+
+Status ranks_same_values(Ranks *ranks, Exec *exec) {
+  enum { BYTES = 4 << 20 };
+  const Plan *plan = exec_plan(exec);
+  if (!ranks->comm) return STATUS_OK;
+  SafeSum sum;
+  char *bytes = malloc(BYTES);
+  Status status = bytes ? STATUS_OK : status_errno(ENOMEM, "ranks");
+  safetensors_sum_start(&sum, 0);
+  for (int p = 0; p < plan->places.count; p++) {
+    const PlanPlace *place = &plan->places.at[p];
+    int64_t all = place->saved && !place->is_window ? place->bytes : 0;
+    for (int64_t at = 0; at < all && status == STATUS_OK; at += BYTES) {
+      int64_t count = all - at < BYTES ? all - at : BYTES;
+      status = exec_read(exec, p, at, count, bytes);
+      if (status == STATUS_OK) safetensors_sum_add(&sum, bytes, (size_t)count);
+    }
+  }
+  free(bytes);
+  uint64_t total = safetensors_sum_end(&sum);
+  STATUS_TRY(ranks_agree(ranks, status));
+  return compare(ranks, "the values to begin with", &total, sizeof total);
+}

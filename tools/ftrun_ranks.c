@@ -1,0 +1,122 @@
+/* ftrun_ranks: see ftrun_ranks.h. mpirun ends its ranks a second after Ctrl-C, whatever they are
+ * about, but hands SIGUSR1 on to them, which ends a training after its step: so it does not see the
+ * terminal's signals, and gets that one in their place. */
+#define _GNU_SOURCE
+#include "tools/ftrun_ranks.h"
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <fcntl.h>
+
+enum { MOST_RANKS = 4096 };
+
+static volatile sig_atomic_t first_signal;
+static volatile pid_t child;
+
+/* The first asks the ranks to end, the second one ends mpirun, which ends them at once. */
+static void hand_on(int number) {
+  if (child > 0) kill(child, first_signal ? SIGTERM : SIGUSR1);
+  if (!first_signal) first_signal = number;
+}
+
+static void listen(void) {
+  static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
+  struct sigaction action, before;
+  memset(&action, 0, sizeof action);
+  action.sa_handler = hand_on;
+  sigemptyset(&action.sa_mask);
+  for (int i = 0; i < 4; i++)
+    if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+      sigaction(numbers[i], &action, NULL);
+}
+
+/* Open MPI's mpirun would give each rank one core, refuse more ranks than cores, and refuse root;
+ * others would not know these options. */
+static int is_open_mpi(void) {
+  char line[128] = "";
+  FILE *pipe = popen("mpirun --version 2>/dev/null", "re");
+  if (!pipe) return 0;
+  if (!fgets(line, sizeof line, pipe)) line[0] = 0;
+  while (fgetc(pipe) != EOF) {
+  }
+  pclose(pipe);
+  return strstr(line, "Open MPI") || strstr(line, "OpenRTE");
+}
+
+static void run_mpirun(char *const *command, sigset_t *mask) {
+  int nothing = open("/dev/null", O_RDONLY);
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  setpgid(0, 0);
+  if (nothing >= 0) dup2(nothing, STDIN_FILENO);
+  sigprocmask(SIG_SETMASK, mask, NULL);
+  execvp("mpirun", command);
+  if (errno == ENOENT)
+    fputs("error: --ranks: there is no mpirun here; install Open MPI (on Debian: apt install "
+          "openmpi-bin)\n",
+          stderr);
+  else
+    fprintf(stderr, "error: cannot run mpirun: %s\n", strerror(errno));
+  _exit(127);
+}
+
+/* Without a handler's interruption lost: signals wait while the child is made. */
+static int start_and_wait(char *const *command) {
+  sigset_t all, before;
+  int status = 0;
+  sigfillset(&all);
+  sigprocmask(SIG_SETMASK, &all, &before);
+  listen();
+  child = fork();
+  if (child == 0) run_mpirun(command, &before);
+  int error = errno;
+  sigprocmask(SIG_SETMASK, &before, NULL);
+  if (child < 0) {
+    fprintf(stderr, "error: cannot start mpirun: %s\n", strerror(error));
+    return 3;
+  }
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  child = 0;
+  if (!WIFEXITED(status)) return first_signal ? 128 + first_signal : 3;
+  int code = WEXITSTATUS(status);
+  if (code == 127) return 1;
+  return first_signal && code == 128 + SIGUSR1 ? 128 + first_signal : code;
+}
+
+int ranks_start(int64_t ranks, char *const *arguments) {
+  static char self[4096], number[24];
+  int count = 0, at = 0;
+  if (ranks < 1 || ranks > MOST_RANKS) {
+    fprintf(stderr, "error: --ranks: from 1 to %d\n", MOST_RANKS);
+    return 2;
+  }
+  while (arguments[count]) count++;
+  char **command = calloc((size_t)count + 16, sizeof *command);
+  ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+  if (!command || length <= 0) {
+    fprintf(stderr, "error: cannot start mpirun: %s\n", strerror(errno));
+    free(command);
+    return 3;
+  }
+  snprintf(number, sizeof number, "%d", (int)ranks);
+  command[at++] = "mpirun";
+  if (is_open_mpi()) {
+    command[at++] = "-q";
+    command[at++] = "--oversubscribe";
+    command[at++] = "--bind-to";
+    command[at++] = "none";
+    if (geteuid() == 0) command[at++] = "--allow-run-as-root";
+  }
+  command[at++] = "-n";
+  command[at++] = number;
+  command[at++] = self;
+  for (int i = 0; i < count; i++) command[at++] = arguments[i];
+  int code = start_and_wait(command);
+  free(command);
+  return code;
+}

@@ -1,0 +1,10 @@
+/* ftrun_ranks: `ftrun --ranks N`: the same command line, run as N processes of this machine by
+ * mpirun. */
+#ifndef FT_TOOLS_FTRUN_RANKS_H
+#define FT_TOOLS_FTRUN_RANKS_H
+#include <stdint.h>
+
+/* Has mpirun run this program with `arguments` (NULL behind the last) as so many ranks; returns
+ * the exit code. Ctrl-C and the like end the ranks after their step, as they end ftrun alone. */
+int ranks_start(int64_t ranks, char *const *arguments);
+#endif
