@@ -1,74 +1,280 @@
-/* comm: see comm.h. This file has what a process that is alone does. */
-#include "runtime/communicate/comm.h"
+/* comm: see comm.h. The queue of works, which callers fill and the engine's thread empties. */
+#include "runtime/communicate/comm_private.h"
+#include "base/clock.h"
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-Status comm_open(const CommOptions *options, Comm **out) {
-  CommPlace place;
-  *out = NULL;
-  STATUS_TRY(comm_place(&place));
-  int ranks = options->ranks ? options->ranks : place.ranks;
-  if (ranks != place.ranks)
-    return status_fail(STATUS_USER, "%d ranks are expected, and there %s %d: start them by mpirun",
-                       ranks, place.ranks == 1 ? "is" : "are", place.ranks);
-  if (ranks == 1) return STATUS_OK;
-  return status_fail(STATUS_USER, "%d ranks: libft-mpi.so, which joins them, is not here", ranks);
+int comm_rank(const Comm *comm) { return comm ? comm->place.rank : 0; }
+int comm_ranks(const Comm *comm) { return comm ? comm->place.ranks : 1; }
+bool comm_speaks(Comm *comm) {
+  if (!comm || comm->place.rank > 1) return !comm;
+  pthread_mutex_lock(&comm->lock);
+  bool does = comm->place.rank == 0 || comm->is_rank_0_lost;
+  pthread_mutex_unlock(&comm->lock);
+  return does;
+}
+const char *comm_text(const Comm *comm) { return comm ? comm->text : "1 rank"; }
+
+/* ── a work ───────────────────────────────────────────────────────────────────────────────── */
+const char *comm_kind_text(CommKind kind) {
+  static const char *const texts[] = {
+      [COMM_ALL_REDUCE] = "all_reduce", [COMM_REDUCE_SCATTER] = "reduce_scatter",
+      [COMM_ALL_GATHER] = "all_gather", [COMM_ALL_TO_ALL] = "all_to_all",
+      [COMM_BROADCAST] = "broadcast",   [COMM_SEND] = "send",
+      [COMM_RECEIVE] = "receive"};
+  return texts[kind];
 }
 
-void comm_close(Comm *comm, Status status) {
-  (void)comm;
-  (void)status;
+static bool has_peer(CommKind kind) {
+  return kind == COMM_BROADCAST || kind == COMM_SEND || kind == COMM_RECEIVE;
 }
 
-int comm_rank(const Comm *comm) {
-  (void)comm;
-  return 0;
-}
-int comm_ranks(const Comm *comm) {
-  (void)comm;
-  return 1;
-}
-const char *comm_text(const Comm *comm) {
-  (void)comm;
-  return "1 rank";
+static bool is_between_two(CommKind kind) { return kind == COMM_SEND || kind == COMM_RECEIVE; }
+
+Status comm_check(const CommWork *work, int ranks) {
+  const char *kind = comm_kind_text(work->kind);
+  bool has_op = work->kind == COMM_ALL_REDUCE || work->kind == COMM_REDUCE_SCATTER;
+  bool is_parted = work->kind == COMM_REDUCE_SCATTER || work->kind == COMM_ALL_TO_ALL;
+  if (is_between_two(work->kind) && ranks == 1)
+    return status_fail(STATUS_USER, "%s (%s) needs several ranks, and this process is alone", kind,
+                       work->label);
+  if (has_peer(work->kind) && (work->peer < 0 || work->peer >= ranks))
+    return status_fail(STATUS_USER, "%s (%s): there is no rank %d, only 0 to %d", kind, work->label,
+                       work->peer, ranks - 1);
+  if (has_op && work->dtype == DT_BOOL && work->op == COMM_SUM)
+    return status_fail(STATUS_USER, "%s (%s): truth values have no sum", kind, work->label);
+  if (work->count < 0 || (is_parted && work->count % ranks))
+    return status_fail(STATUS_USER, "%s (%s): %lld elements are no equal parts for %d ranks", kind,
+                       work->label, (long long)work->count, ranks);
+  return STATUS_OK;
 }
 
-static Status copy_alone(const CommWork *work) {
-  if (work->kind == COMM_SEND || work->kind == COMM_RECEIVE || work->peer)
-    return status_fail(STATUS_USER, "%s: there is no rank %d, this process is alone", work->label,
-                       work->peer);
+static Status do_alone(const CommWork *work) {
   size_t bytes = (size_t)work->count * (size_t)dtype_bytes(work->dtype);
   if (work->out != work->x && bytes) memmove(work->out, work->x, bytes);
   return STATUS_OK;
 }
 
-Status comm_begin(Comm *comm, const CommWork *work, int64_t *number) {
-  (void)comm;
-  *number = 0;
-  return copy_alone(work);
+static void describe(const CommWork *work, char *out) {
+  static const char *const ops[] = {"", " minimum", " maximum"};
+  char peer[24] = "";
+  if (has_peer(work->kind))
+    snprintf(peer, sizeof peer, " %s rank %d", work->kind == COMM_SEND ? "to" : "from", work->peer);
+  snprintf(out, COMM_TEXT, "%s%s of %lld %s%s (%s)", comm_kind_text(work->kind), ops[work->op],
+           (long long)work->count, dtype_text(work->dtype), peer, work->label ? work->label : "");
 }
 
-Status comm_end(Comm *comm, int64_t number) {
-  (void)comm;
-  (void)number;
+/* FNV-1a */
+static uint64_t hash_note(const char *text) {
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (; *text; text++) hash = (hash ^ (unsigned char)*text) * 0x100000001b3u;
+  return hash;
+}
+
+/* ── the queue ────────────────────────────────────────────────────────────────────────────── */
+void comm_wait(Comm *comm, pthread_cond_t *condition, int64_t nanoseconds) {
+  int64_t end = clock_nanoseconds() + nanoseconds;
+  struct timespec until = {.tv_sec = end / 1000000000, .tv_nsec = end % 1000000000};
+  pthread_cond_timedwait(condition, &comm->lock, &until);
+}
+
+static Status failure(Comm *comm) {
+  comm->is_told = true;
+  return status_fail(STATUS_FAULT, "%s", comm->sentence);
+}
+
+static Status queue(Comm *comm, const CommWork *work, int64_t *number) {
+  Slot *slot = &comm->slot[(comm->begun + 1) % COMM_SLOTS];
+  if (comm->has_failed) return failure(comm);
+  if (slot->state != SLOT_FREE)
+    return status_fail(STATUS_USER, "%d works have been begun and none of them ended", COMM_SLOTS);
+  *slot = (Slot){.state = SLOT_QUEUED, .number = ++comm->begun, .work = *work};
+  *number = slot->number;
+  if (comm->ended + 1 == slot->number) comm->since = clock_nanoseconds();
+  if (is_between_two(work->kind)) return STATUS_OK;
+  slot->collective = ++comm->entered;
+  Note *note = &comm->note[comm->entered % BOARD_RING];
+  describe(work, note->text);
+  note->hash = hash_note(note->text);
   return STATUS_OK;
 }
 
+Status comm_begin(Comm *comm, const CommWork *work, int64_t *number) {
+  *number = 0;
+  STATUS_TRY(comm_check(work, comm_ranks(comm)));
+  if (!comm) {
+    Status status = do_alone(work);
+    if (work->done) work->done(work->context, status);
+    return STATUS_OK;
+  }
+  pthread_mutex_lock(&comm->lock);
+  Status status = queue(comm, work, number);
+  pthread_cond_signal(&comm->queued);
+  pthread_mutex_unlock(&comm->lock);
+  return status;
+}
+
+Status comm_end(Comm *comm, int64_t number) {
+  if (!comm) return STATUS_OK;
+  Status status = STATUS_OK;
+  Slot *slot = &comm->slot[number % COMM_SLOTS];
+  pthread_mutex_lock(&comm->lock);
+  if (slot->state == SLOT_FREE || slot->number != number || slot->work.done)
+    status = status_fail(STATUS_USER, "work %lld has not been begun", (long long)number);
+  while (status == STATUS_OK && slot->state != SLOT_ENDED && slot->state != SLOT_FAILED)
+    pthread_cond_wait(&comm->changed, &comm->lock);
+  if (status == STATUS_OK) {
+    if (slot->state == SLOT_FAILED) status = failure(comm);
+    slot->state = SLOT_FREE;
+  }
+  pthread_mutex_unlock(&comm->lock);
+  return status;
+}
+
+/* A slot is used again only when its work and all before it have ended. */
+void comm_note_end(Comm *comm, Slot *slot) {
+  slot->is_noted = true;
+  for (; comm->ended < comm->begun; comm->ended++) {
+    const Slot *next = &comm->slot[(comm->ended + 1) % COMM_SLOTS];
+    if (next->number == comm->ended + 1 && !next->is_noted) break;
+    comm->since = clock_nanoseconds();
+  }
+}
+
+/* ── failing ──────────────────────────────────────────────────────────────────────────────── */
+/* The next one whose caller is told by a call. */
+static bool next_failed(Comm *comm, CommWork *out) {
+  for (int i = 0; i < COMM_SLOTS; i++)
+    if (comm->slot[i].state == SLOT_FAILED && comm->slot[i].work.done) {
+      *out = comm->slot[i].work;
+      comm->slot[i].state = SLOT_FREE;
+      comm->is_told = true;
+      return true;
+    }
+  return false;
+}
+
+bool comm_fail(Comm *comm, const char *sentence) {
+  pthread_mutex_lock(&comm->lock);
+  bool is_first = !comm->has_failed;
+  if (is_first) {
+    comm->has_failed = true;
+    comm->failed_at = clock_nanoseconds();
+    snprintf(comm->sentence, sizeof comm->sentence, "%s", sentence);
+  }
+  for (int i = 0; i < COMM_SLOTS && is_first; i++)
+    if (comm->slot[i].state == SLOT_QUEUED || comm->slot[i].state == SLOT_UNDER_WAY)
+      comm->slot[i].state = SLOT_FAILED;
+  pthread_cond_broadcast(&comm->changed);
+  pthread_cond_broadcast(&comm->queued);
+  for (CommWork work; is_first && next_failed(comm, &work);) {
+    pthread_mutex_unlock(&comm->lock);
+    work.done(work.context, status_fail(STATUS_FAULT, "%s", sentence));
+    pthread_mutex_lock(&comm->lock);
+  }
+  pthread_mutex_unlock(&comm->lock);
+  return is_first;
+}
+
+bool comm_fail_without_rank_0(Comm *comm, const char *sentence) {
+  pthread_mutex_lock(&comm->lock);
+  if (!comm->has_failed) comm->is_rank_0_lost = true;
+  pthread_mutex_unlock(&comm->lock);
+  return comm_fail(comm, sentence);
+}
+
+/* ── for the watch ────────────────────────────────────────────────────────────────────────── */
+void comm_progress(Comm *comm, Progress *out) {
+  pthread_mutex_lock(&comm->lock);
+  *out = (Progress){.entered = comm->entered};
+  if (comm->ended < comm->begun) {
+    const Slot *slot = &comm->slot[(comm->ended + 1) % COMM_SLOTS];
+    out->oldest = slot->number;
+    out->oldest_collective = slot->collective;
+    out->since = comm->since;
+    describe(&slot->work, out->text);
+  }
+  pthread_mutex_unlock(&comm->lock);
+}
+
+bool comm_read_note(Comm *comm, int64_t number, Note *out) {
+  pthread_mutex_lock(&comm->lock);
+  bool is_there = number > 0 && number <= comm->entered && comm->entered - number < BOARD_RING;
+  *out = is_there ? comm->note[number % BOARD_RING] : (Note){.text = "collective"};
+  pthread_mutex_unlock(&comm->lock);
+  return is_there;
+}
+
+/* Those that the watch has not read and that are still there; *first: the number of out[0]. */
+int comm_next_notes(Comm *comm, Note *out, int most, int64_t *first) {
+  pthread_mutex_lock(&comm->lock);
+  if (comm->entered - comm->noted > BOARD_RING) comm->noted = comm->entered - BOARD_RING;
+  int count = 0;
+  *first = comm->noted + 1;
+  for (; comm->noted < comm->entered && count < most; count++)
+    out[count] = comm->note[++comm->noted % BOARD_RING];
+  pthread_mutex_unlock(&comm->lock);
+  return count;
+}
+
+/* ── for the host's own affairs ───────────────────────────────────────────────────────────── */
 Status comm_do(Comm *comm, const CommWork *work) {
+  CommWork own = *work;
   int64_t number;
-  STATUS_TRY(comm_begin(comm, work, &number));
+  own.done = NULL;
+  STATUS_TRY(comm_begin(comm, &own, &number));
   return comm_end(comm, number);
 }
 
 Status comm_barrier(Comm *comm, const char *label) {
-  (void)comm;
-  (void)label;
-  return STATUS_OK;
+  uint8_t byte = 1;
+  if (!comm) return STATUS_OK;
+  return comm_do(comm, &(CommWork){.kind = COMM_ALL_REDUCE,
+                                   .op = COMM_MAX,
+                                   .dtype = DT_U8,
+                                   .count = 1,
+                                   .x = &byte,
+                                   .out = &byte,
+                                   .label = label});
+}
+
+/* Two sums of the bytes, of which equal texts have equal ones, and different ones hardly ever. */
+static void sum_bytes(const void *bytes, int64_t count, uint64_t sum[3]) {
+  const unsigned char *at = bytes;
+  sum[0] = 0xcbf29ce484222325u;
+  sum[1] = 0x9e3779b97f4a7c15u;
+  sum[2] = (uint64_t)count;
+  for (int64_t i = 0; i < count; i++) {
+    sum[0] = (sum[0] ^ at[i]) * 0x100000001b3u;
+    sum[1] = (sum[1] + at[i]) * 0xd6e8feb86659fd93u;
+    sum[1] ^= sum[1] >> 32;
+  }
 }
 
 Status comm_same(Comm *comm, const char *what, const void *bytes, int64_t count) {
-  (void)comm;
-  (void)what;
-  (void)bytes;
-  (void)count;
-  return STATUS_OK;
+  enum { SUMS = 3, MOST_NAMED = 8 };
+  if (!comm) return STATUS_OK;
+  uint64_t sum[SUMS], *all = calloc((size_t)comm->place.ranks, sizeof sum);
+  if (!all) return status_fail(STATUS_FAULT, "out of memory");
+  sum_bytes(bytes, count, sum);
+  Status status = comm_do(comm, &(CommWork){.kind = COMM_ALL_GATHER,
+                                            .dtype = DT_I64,
+                                            .count = SUMS,
+                                            .x = sum,
+                                            .out = all,
+                                            .label = what});
+  char list[128] = "";
+  int others = 0, length = 0;
+  for (int r = 1; r < comm->place.ranks && status == STATUS_OK; r++) {
+    if (!memcmp(all, all + (size_t)r * SUMS, sizeof sum)) continue;
+    if (others++ < MOST_NAMED)
+      length +=
+          snprintf(list + length, sizeof list - (size_t)length, "%s%d", length ? ", " : "", r);
+  }
+  free(all);
+  if (!others) return status;
+  return status_fail(STATUS_USER, "%s of rank%s %s%s %s not the same as rank 0's", what,
+                     others == 1 ? "" : "s", list, others > MOST_NAMED ? ", …" : "",
+                     others == 1 ? "is" : "are");
 }

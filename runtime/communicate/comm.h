@@ -26,15 +26,23 @@ typedef struct {
   int ranks;           /* expected; 0: as many as there are */
   double timeout;      /* seconds a rank may stay away from work that others have begun */
   const char *library; /* the engine's file; NULL: the one beside ftrun, then the loader's path */
+  int64_t piece; /* at most so many elements in one message; 0: as many as the engine likes */
 } CommOptions;
 
 /* Joins the others: returns when all ranks have come. *out is NULL if this process is alone. */
 STATUS_CHECKED Status comm_open(const CommOptions *options, Comm **out);
-/* Leaves; `status` is how the run ended. Not STATUS_OK: the other ranks are ended too. NULL is fine. */
+/* Leaves; `status` is how the run ended. Not STATUS_OK: the other ranks are ended too, and told
+ * what this thread's status_message() is. A rank that one of these functions gave STATUS_FAULT
+ * knows from it why the job ends: it should print that if comm_speaks, close, and exit. The others
+ * wait here for rank 0 to close, so that the sentence is out before the launcher ends the rest. A
+ * process that does not close within ten seconds of a failure is ended. NULL is fine. */
 void comm_close(Comm *comm, Status status);
 
 int comm_rank(const Comm *comm);  /* NULL: 0 */
 int comm_ranks(const Comm *comm); /* NULL: 1 */
+/* Is it this rank that says on the console why the job ends? Rank 0; where that one is dead or
+ * stopped, rank 1. NULL: yes. */
+bool comm_speaks(Comm *comm);
 const char *comm_text(const Comm *comm); /* "4 ranks on 2 machines, Open MPI 4.1.4" */
 
 /* The rows of plan/beside.def. */
@@ -48,6 +56,8 @@ typedef enum {
   COMM_RECEIVE         /* out from `peer` */
 } CommKind;
 typedef enum { COMM_SUM, COMM_MIN, COMM_MAX } CommOp;
+/* x and out do not overlap but where it says so. reduce_scatter and all_to_all: the elements of x
+ * are a multiple of the ranks. The results have the same bits on every rank and in every run. */
 typedef struct {
   CommKind kind;
   CommOp op;
@@ -57,9 +67,16 @@ typedef struct {
   const void *x;
   void *out;
   const char *label; /* for messages: "gradients of h.3.attn"; must outlive the Comm's work */
+  /* NULL, or called by a thread of the Comm when the work has ended, whose status_message() is the
+   * sentence of a failure. Such a work has no number, and comm_end knows nothing of it. */
+  void (*done)(void *context, Status status);
+  void *context;
 } CommWork;
+const char *comm_kind_text(CommKind kind); /* "all_reduce" */
+/* Is this a work that so many ranks can do? A sentence if not. */
+STATUS_CHECKED Status comm_check(const CommWork *work, int ranks);
 
-/* Queues the work, and says under which number it is ended. x and out are the engine's until then. */
+/* Queues the work, and says under which number it is ended; x and out are the engine's so long. */
 STATUS_CHECKED Status comm_begin(Comm *comm, const CommWork *work, int64_t *number);
 STATUS_CHECKED Status comm_end(Comm *comm, int64_t number);
 /* Both, for the host's own affairs. On one rank alone (comm NULL) it copies x to out. */

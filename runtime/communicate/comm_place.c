@@ -40,7 +40,7 @@ static Status read_number(const char *name, int least, int most, int *out) {
   return STATUS_OK;
 }
 
-/* A batch script and an interactive shell have numbers for themselves, the highest ones: no step. */
+/* A batch script and an interactive shell have the highest numbers: these are no steps. */
 static bool is_step(const char *text) {
   static const unsigned long first_of_the_jobs = 0xfffffff0ul;
   return text && strtoul(text, NULL, 10) < first_of_the_jobs;

@@ -100,12 +100,19 @@ class Rooms(support.Case):
     def test_ftrun_has_no_compiler_in_it(self):
         linked = subprocess.run(["ldd", os.path.join(CODE, "ftrun")], capture_output=True, text=True, check=True).stdout
         self.assertIn("libc.so", linked)
-        for library in ("LLVM", "python", "libstdc++.so.5", "libclang"):
+        for library in ("LLVM", "python", "libstdc++.so.5", "libclang", "libmpi", "libopen-"):
             self.assertNotIn(library, linked)
         symbols = subprocess.run(["nm", os.path.join(CODE, "ftrun")], capture_output=True, text=True, check=True).stdout
         for symbol in ("graph_node", "frontend_compile", "pass_fuse", "codegen_run", "LLVMRunPasses", "yyparse"):
             self.assertNotRegex(symbols, rf"\b{symbol}\b")
         self.assertRegex(symbols, r"\bplan_parse\b")
+
+    def test_the_plugin_offers_one_symbol(self):
+        plugin = os.path.join(support.BUILD, "lib", "libft-mpi.so")
+        if not os.path.exists(plugin):
+            self.skipTest("no Open MPI here: libopenmpi-dev, openmpi-bin")
+        symbols = subprocess.run(["nm", "-D", "--defined-only", plugin], capture_output=True, text=True, check=True).stdout
+        self.assertEqual([line.split()[-1] for line in symbols.splitlines()], ["ft_engine"])
 
     def test_ftc_has_no_runtime_in_it(self):
         symbols = subprocess.run(["nm", os.path.join(CODE, "ftc")], capture_output=True, text=True, check=True).stdout

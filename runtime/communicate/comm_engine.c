@@ -1,0 +1,228 @@
+/* comm_engine: the thread that makes all calls of the engine. Works begin in their order, and up to
+ * COMM_UNDER_WAY go on at a time. MPI moves bytes only when it is called, so while something is
+ * under way the thread calls again and again, at growing distances: ranks may be more than cores,
+ * and the core is worth more to who computes. */
+#define _GNU_SOURCE /* prctl, on_exit */
+#include "runtime/communicate/comm_private.h"
+#include "base/clock.h"
+#include "runtime/common/guard.h"
+#include <dlfcn.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+/* ── the plug-in ──────────────────────────────────────────────────────────────────────────── */
+#define LIBRARY "libft-mpi.so"
+
+/* bin/ftrun has it in bin, lib or lib/ft beside bin; then it is the loader's affair. */
+static void *open_beside(void) {
+  static const char *const folders[] = {"", "../lib/", "../lib/ft/"};
+  char path[4096 + 32];
+  ssize_t length = readlink("/proc/self/exe", path, 4096);
+  while (length > 0 && path[length - 1] != '/') length--;
+  for (size_t i = 0; length > 0 && i < sizeof folders / sizeof *folders; i++) {
+    snprintf(path + length, sizeof path - (size_t)length, "%s" LIBRARY, folders[i]);
+    if (access(path, R_OK) == 0) return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  }
+  return dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+}
+
+Status comm_find_engine(const char *library, int ranks, const EngineType **out) {
+  void *opened = library ? dlopen(library, RTLD_NOW | RTLD_LOCAL) : open_beside();
+  if (!opened)
+    return status_fail(STATUS_USER,
+                       "%d ranks are joined by %s, which cannot be opened: %s; it is built with ft "
+                       "where Open MPI is installed (libopenmpi-dev, openmpi-bin)",
+                       ranks, library ? library : LIBRARY, dlerror());
+  const EngineType *type = dlsym(opened, ENGINE_SYMBOL);
+  if (!type || type->version != ENGINE_VERSION)
+    return status_fail(STATUS_USER, "%s is no engine of this version of ft (%d, expected %d)",
+                       library ? library : LIBRARY, type ? type->version : 0, ENGINE_VERSION);
+  *out = type; /* it stays open: what MPI has once begun is not to be unloaded */
+  return STATUS_OK;
+}
+
+static void comm_leave(int status, void *unused) {
+  (void)unused;
+  fflush(NULL);
+  _exit(status);
+}
+
+void comm_leave_at_exit(void) { on_exit(comm_leave, NULL); }
+
+/* ── opening ──────────────────────────────────────────────────────────────────────────────── */
+static bool do_now(Comm *comm, const CommWork *work, char *why) {
+  EngineWork *under_way;
+  bool is_done = false;
+  if (!comm->type->begin(comm->engine, work, &under_way, why)) return false;
+  while (comm->type->go_on(comm->engine, under_way, &is_done, why) && !is_done) usleep(50);
+  return is_done;
+}
+
+/* Where rank 0's board is, and the names of all machines. */
+static bool exchange(Comm *comm, char *why) {
+  int ranks = comm->place.ranks, machines = 0;
+  CommWork where = {.kind = COMM_BROADCAST,
+                    .dtype = DT_U8,
+                    .count = sizeof comm->board.address,
+                    .x = &comm->board.address,
+                    .out = &comm->board.address,
+                    .label = "the board"};
+  CommWork names = {.kind = COMM_ALL_GATHER,
+                    .dtype = DT_U8,
+                    .count = BOARD_HOST,
+                    .x = comm->host,
+                    .out = comm->hosts,
+                    .label = "the machines"};
+  bool is_good = do_now(comm, &where, why) && do_now(comm, &names, why);
+  for (int r = 0; r < ranks && is_good; r++) {
+    bool is_new = true;
+    for (int i = 0; i < r; i++)
+      if (!strcmp(comm->hosts[i], comm->hosts[r])) is_new = false;
+    machines += is_new;
+  }
+  snprintf(comm->text, sizeof comm->text, "%d ranks on %d machine%s, %s", ranks, machines,
+           machines == 1 ? "" : "s", comm->type->text(comm->engine));
+  return is_good;
+}
+
+static bool open_engine(Comm *comm, char *why) {
+  const EngineType *type = comm->type;
+  if (!type->open(&comm->place, comm->options.piece, &comm->engine, why)) return false;
+  int rank = type->rank(comm->engine), ranks = type->ranks(comm->engine);
+  if (rank == comm->place.rank && ranks == comm->place.ranks) return exchange(comm, why);
+  snprintf(why, ENGINE_WHY,
+           "this is rank %d of %d for %s, and rank %d of %d for %s: start the ranks by mpirun, or "
+           "by srun --mpi=pmix",
+           comm->place.rank, comm->place.ranks, comm->place.launcher, rank, ranks,
+           type->text(comm->engine));
+  return false;
+}
+
+/* ── going on ─────────────────────────────────────────────────────────────────────────────── */
+/* The numbers of the slots under way, the oldest first. */
+typedef struct {
+  int slot[COMM_UNDER_WAY];
+  int count;
+  int64_t idle_since; /* nothing has ended since; 0: just now */
+} UnderWay;
+
+static void engine_failed(Comm *comm, const Slot *slot, const char *why) {
+  char sentence[COMM_SENTENCE];
+  snprintf(sentence, sizeof sentence, "rank %d (host %s): %s (%s): %s", comm->place.rank,
+           comm->host, comm_kind_text(slot->work.kind), slot->work.label, why);
+  /* where a rank has died the engine may notice it first, and the watch knows it better */
+  pthread_mutex_lock(&comm->lock);
+  for (int i = 0; i < 10 && !comm->has_failed; i++) comm_wait(comm, &comm->changed, 100000000);
+  pthread_mutex_unlock(&comm->lock);
+  if (comm_fail(comm, sentence)) watch_tell(comm->watch, sentence);
+}
+
+/* With the lock held, as all of these; they leave it while they call the engine. */
+static void begin_next(Comm *comm, UnderWay *under_way) {
+  char why[ENGINE_WHY] = "";
+  int index = (int)(++comm->started % COMM_SLOTS);
+  Slot *slot = &comm->slot[index];
+  slot->state = SLOT_UNDER_WAY;
+  pthread_mutex_unlock(&comm->lock);
+  bool is_good = comm->type->begin(comm->engine, &slot->work, &slot->engine_work, why);
+  if (!is_good) engine_failed(comm, slot, why);
+  pthread_mutex_lock(&comm->lock);
+  under_way->slot[under_way->count++] = index;
+  under_way->idle_since = 0;
+}
+
+static void has_ended(Comm *comm, Slot *slot) {
+  CommWork work = slot->work;
+  comm_note_end(comm, slot);
+  slot->state = work.done ? SLOT_FREE : SLOT_ENDED;
+  if (!work.done) {
+    pthread_cond_broadcast(&comm->changed);
+    return;
+  }
+  pthread_mutex_unlock(&comm->lock);
+  work.done(work.context, STATUS_OK);
+  pthread_mutex_lock(&comm->lock);
+}
+
+/* True if something has ended. */
+static bool go_on(Comm *comm, UnderWay *under_way) {
+  int kept = 0, count = under_way->count;
+  for (int i = 0; i < count && !comm->has_failed; i++) {
+    char why[ENGINE_WHY] = "";
+    bool is_done = false;
+    Slot *slot = &comm->slot[under_way->slot[i]];
+    pthread_mutex_unlock(&comm->lock);
+    if (!comm->type->go_on(comm->engine, slot->engine_work, &is_done, why))
+      engine_failed(comm, slot, why);
+    pthread_mutex_lock(&comm->lock);
+    if (is_done && !comm->has_failed)
+      has_ended(comm, slot);
+    else
+      under_way->slot[kept++] = under_way->slot[i];
+  }
+  if (!comm->has_failed) under_way->count = kept;
+  return kept < count;
+}
+
+/* Others yield the core for some 50 us, then it sleeps: an eighth of the time that it waits. */
+static void back_off(Comm *comm, UnderWay *under_way) {
+  enum { YIELDING = 50000, LEAST = 10000, MOST = 1000000 };
+  int64_t now = clock_nanoseconds();
+  if (!under_way->idle_since) under_way->idle_since = now;
+  int64_t waited = now - under_way->idle_since;
+  if (waited < YIELDING) {
+    pthread_mutex_unlock(&comm->lock);
+    sched_yield();
+    pthread_mutex_lock(&comm->lock);
+    return;
+  }
+  int64_t pause = waited / 8;
+  comm_wait(comm, &comm->queued, pause < LEAST ? LEAST : pause > MOST ? MOST : pause);
+}
+
+static void work(Comm *comm) {
+  UnderWay under_way = {0};
+  while (!comm->has_failed) {
+    if (comm->started < comm->begun && under_way.count < COMM_UNDER_WAY) {
+      begin_next(comm, &under_way);
+    } else if (!under_way.count) {
+      if (comm->is_closing) return;
+      pthread_cond_wait(&comm->queued, &comm->lock);
+    } else if (go_on(comm, &under_way)) {
+      under_way.idle_since = 0;
+    } else if (!comm->has_failed) {
+      back_off(comm, &under_way);
+    }
+  }
+}
+
+void *comm_engine_main(void *argument) {
+  Comm *comm = argument;
+  char why[ENGINE_WHY] = "";
+  sigset_t before;
+  guard_block_signals(&before);
+  prctl(PR_SET_TIMERSLACK, 1000ul); /* or short sleeps take 50 us more */
+  bool is_open = open_engine(comm, why);
+  if (!is_open) {
+    char sentence[COMM_SENTENCE];
+    snprintf(sentence, sizeof sentence, "rank %d (host %s) cannot join the others: %s",
+             comm->place.rank, comm->host, why);
+    comm_fail(comm, sentence);
+  }
+  pthread_mutex_lock(&comm->lock);
+  comm->is_open = is_open;
+  pthread_cond_broadcast(&comm->changed);
+  if (is_open) work(comm);
+  bool has_failed = comm->has_failed;
+  pthread_mutex_unlock(&comm->lock);
+  comm->type->close(comm->engine, has_failed);
+  pthread_mutex_lock(&comm->lock);
+  comm->has_left = true;
+  pthread_cond_broadcast(&comm->changed);
+  pthread_mutex_unlock(&comm->lock);
+  return NULL;
+}

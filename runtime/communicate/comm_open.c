@@ -1,0 +1,197 @@
+/* comm_open: joining the others and leaving them. */
+#include "runtime/communicate/comm_private.h"
+#include "base/clock.h"
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+static const double default_timeout = 120;
+
+/* ── who of this machine has come ─────────────────────────────────────────────────────────── */
+/* MPI says nothing of ranks that have not come: it waits. So each rank has a socket whose name says
+ * that it is there; such names end with the process. */
+static socklen_t name_presence(int rank, struct sockaddr_un *out) {
+  static const char *const jobs[] = {"PMIX_NAMESPACE", "SLURM_JOB_ID", "SLURM_STEP_ID",
+                                     "TORCHELASTIC_RUN_ID", "MASTER_PORT"};
+  *out = (struct sockaddr_un){.sun_family = AF_UNIX};
+  char *at = out->sun_path + 1;
+  size_t size = sizeof out->sun_path - 1, length = 0;
+  length += (size_t)snprintf(at, size, "ft-%d-%d", (int)getuid(), rank);
+  for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++)
+    if (getenv(jobs[i]) && length < size)
+      length += (size_t)snprintf(at + length, size - length, "-%.20s", getenv(jobs[i]));
+  return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (length < size ? length : size));
+}
+
+static int be_present(int rank) {
+  struct sockaddr_un name;
+  socklen_t size = name_presence(rank, &name);
+  int made = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (made >= 0 && bind(made, (struct sockaddr *)&name, size) == 0) return made;
+  if (made >= 0) close(made);
+  return -1;
+}
+
+static bool is_present(int rank) {
+  struct sockaddr_un name;
+  socklen_t size = name_presence(rank, &name);
+  int made = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  bool is_there = made >= 0 && connect(made, (struct sockaddr *)&name, size) == 0;
+  if (made >= 0) close(made);
+  return is_there;
+}
+
+static Status not_all_came(const Comm *comm) {
+  enum { MOST_NAMED = 16 };
+  const CommPlace *place = &comm->place;
+  bool is_one_machine = place->local_ranks == place->ranks;
+  char list[160] = "";
+  int named = 0, came = 0, length = 0;
+  for (int r = 0; r < place->ranks; r++) {
+    bool is_there = is_present(r);
+    came += is_there;
+    if (is_there == is_one_machine || named++ >= MOST_NAMED) continue;
+    length += snprintf(list + length, sizeof list - (size_t)length, "%s%d", length ? ", " : "", r);
+  }
+  if (is_one_machine && named)
+    return status_fail(STATUS_FAULT, "rank%s %s of %d %s not come within %g s (host %s)",
+                       named == 1 ? "" : "s", list, place->ranks, named == 1 ? "has" : "have",
+                       comm->timeout, comm->host);
+  return status_fail(STATUS_FAULT,
+                     "not all of the %d ranks have joined within %g s; of the %d on host %s %s %s "
+                     "%s there",
+                     place->ranks, comm->timeout, place->local_ranks, comm->host,
+                     came == place->local_ranks ? "all," : "only", list, came == 1 ? "is" : "are");
+}
+
+/* ── opening ──────────────────────────────────────────────────────────────────────────────── */
+static void comm_release(Comm *comm) {
+  watch_stop(comm->watch);
+  board_close(&comm->board);
+  if (comm->presence >= 0) close(comm->presence);
+  pthread_mutex_destroy(&comm->lock);
+  pthread_cond_destroy(&comm->queued);
+  pthread_cond_destroy(&comm->changed);
+  free(comm->hosts);
+  free(comm);
+}
+
+static Status make(const CommPlace *place, const CommOptions *options, Comm **out) {
+  Comm *comm = calloc(1, sizeof *comm);
+  if (!comm) return status_fail(STATUS_FAULT, "out of memory");
+  comm->place = *place;
+  comm->options = *options;
+  comm->timeout = options->timeout > 0 ? options->timeout : default_timeout;
+  comm->board.listening = -1;
+  gethostname(comm->host, sizeof comm->host - 1);
+  comm->presence = be_present(place->rank);
+  pthread_condattr_t attributes;
+  pthread_condattr_init(&attributes);
+  pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+  pthread_mutex_init(&comm->lock, NULL);
+  pthread_cond_init(&comm->queued, &attributes);
+  pthread_cond_init(&comm->changed, &attributes);
+  pthread_condattr_destroy(&attributes);
+  *out = comm;
+  comm->hosts = calloc((size_t)place->ranks, sizeof *comm->hosts);
+  if (!comm->hosts) return status_fail(STATUS_FAULT, "out of memory");
+  return STATUS_OK;
+}
+
+/* Waits until the flag is set or the job has failed, at most `timeout` seconds. */
+static void comm_wait_for(Comm *comm, const bool *flag, double timeout, bool despite_failure) {
+  int64_t end = clock_nanoseconds() + (int64_t)(timeout * 1e9);
+  pthread_mutex_lock(&comm->lock);
+  while (!*flag && (despite_failure || !comm->has_failed) && clock_nanoseconds() < end)
+    comm_wait(comm, &comm->changed, end - clock_nanoseconds());
+  pthread_mutex_unlock(&comm->lock);
+}
+
+static Status join(Comm *comm) {
+  STATUS_TRY(comm_find_engine(comm->options.library, comm->place.ranks, &comm->type));
+  if (comm->place.rank == 0) STATUS_TRY(board_listen(&comm->board));
+  if (pthread_create(&comm->thread, NULL, comm_engine_main, comm) != 0)
+    return status_fail(STATUS_FAULT, "cannot start a thread");
+  comm->has_thread = true;
+  comm_wait_for(comm, &comm->is_open, comm->timeout, false);
+  pthread_mutex_lock(&comm->lock);
+  bool is_open = comm->is_open, has_failed = comm->has_failed;
+  pthread_mutex_unlock(&comm->lock);
+  if (has_failed) return status_fail(STATUS_FAULT, "%s", comm->sentence);
+  if (!is_open) return not_all_came(comm);
+  return watch_start(comm, &comm->watch);
+}
+
+Status comm_open_at(const CommPlace *place, const CommOptions *options, Comm **out) {
+  Comm *comm = NULL;
+  *out = NULL;
+  Status status = make(place, options, &comm);
+  if (status == STATUS_OK) status = join(comm);
+  if (status == STATUS_OK)
+    *out = comm;
+  else if (comm)
+    comm_close(comm, status);
+  return status;
+}
+
+Status comm_open(const CommOptions *options, Comm **out) {
+  CommPlace place;
+  *out = NULL;
+  STATUS_TRY(comm_place(&place));
+  int ranks = options->ranks ? options->ranks : place.ranks;
+  if (ranks != place.ranks)
+    return status_fail(STATUS_USER, "%d ranks are expected, and there %s %d: start them by mpirun",
+                       ranks, place.ranks == 1 ? "is" : "are", place.ranks);
+  return ranks == 1 ? STATUS_OK : comm_open_at(&place, options, out);
+}
+
+/* ── leaving ──────────────────────────────────────────────────────────────────────────────── */
+/* This rank's failure, unless it is that of the job, which all know. */
+static void tell_failure(Comm *comm) {
+  enum { PATIENCE = 3 }; /* seconds; rank 0's sentence is to be out before the launcher kills it */
+  char sentence[COMM_SENTENCE], why[COMM_SENTENCE];
+  snprintf(why, sizeof why, "%s", status_message());
+  snprintf(sentence, sizeof sentence, "rank %d (host %.60s) has failed: %.900s", comm->place.rank,
+           comm->host, why);
+  if (comm_fail(comm, sentence)) {
+    watch_tell(comm->watch, sentence);
+    watch_flush(comm->watch, PATIENCE);
+  }
+  watch_wait_for_rank_0(comm->watch, PATIENCE);
+  status_fail(STATUS_FAULT, "%s", why); /* as it was */
+}
+
+void comm_close(Comm *comm, Status status) {
+  enum { PATIENCE = 1 };
+  if (!comm) return;
+  pthread_mutex_lock(&comm->lock);
+  comm->is_closing = true;
+  pthread_cond_broadcast(&comm->queued);
+  pthread_mutex_unlock(&comm->lock);
+  if (status == STATUS_OK)
+    watch_tell(comm->watch, NULL);
+  else
+    tell_failure(comm);
+  bool is_gone = !comm->has_thread;
+  if (comm->has_thread) {
+    /* what is under way ends, and all ranks leave the engine together; or none waits for another */
+    if (status == STATUS_OK) comm_wait_for(comm, &comm->has_left, comm->timeout, false);
+    comm_wait_for(comm, &comm->has_left, PATIENCE, true);
+    pthread_mutex_lock(&comm->lock);
+    is_gone = comm->has_left;
+    pthread_mutex_unlock(&comm->lock);
+  }
+  if (!is_gone) {
+    comm_leave_at_exit(); /* its thread is in the engine, and stays there */
+    watch_stop(comm->watch);
+    comm->watch = NULL;
+    return;
+  }
+  if (comm->has_thread) pthread_join(comm->thread, NULL);
+  comm_release(comm);
+}

@@ -1,0 +1,108 @@
+/* comm_private: the parts of a Comm.
+ *
+ * Threads: the caller's; the engine's, which makes all calls of the engine (comm_engine.c); and the
+ * watch (watch.c), which tells the other ranks where this one is and learns from rank 0 that the
+ * job has failed. They share what stands below `lock`, under it.
+ * A failure is for ever: all works end with its sentence, and the engine is not called again. */
+#ifndef FT_RUNTIME_COMM_PRIVATE_H
+#define FT_RUNTIME_COMM_PRIVATE_H
+#include "runtime/communicate/board.h"
+#include "runtime/communicate/engine.h"
+#include <pthread.h>
+
+enum { COMM_SENTENCE = 1024, COMM_TEXT = 192, COMM_SLOTS = 4096, COMM_UNDER_WAY = 32 };
+
+typedef enum { SLOT_FREE, SLOT_QUEUED, SLOT_UNDER_WAY, SLOT_ENDED, SLOT_FAILED } SlotState;
+typedef struct {
+  SlotState state;
+  int64_t number;
+  CommWork work;
+  EngineWork *engine_work;
+  int64_t collective; /* its number among the collectives, from 1; 0: between two ranks */
+  bool is_noted;      /* its end has been counted in `ended` */
+} Slot;
+
+/* What the other ranks are told of a work: collective 37 is "all_reduce of 12 f32 (gradients)". */
+typedef struct {
+  uint64_t hash;
+  char text[COMM_TEXT];
+} Note;
+
+/* For the watch: how far this rank is. */
+typedef struct {
+  int64_t entered; /* collectives begun */
+  int64_t oldest;  /* of the works that have not ended; 0: there is none */
+  int64_t oldest_collective;
+  int64_t since; /* when it became the oldest */
+  char text[COMM_TEXT];
+} Progress;
+
+typedef struct Watch Watch;
+
+struct Comm {
+  CommPlace place;
+  CommOptions options;
+  double timeout;
+  char host[BOARD_HOST];
+  char (*hosts)[BOARD_HOST]; /* of all ranks */
+  char text[160];
+  const EngineType *type;
+  Engine *engine; /* of the engine's thread */
+  Board board;
+  Watch *watch;
+  int presence; /* a socket that says that this rank has come; -1 */
+
+  pthread_mutex_t lock;
+  pthread_cond_t queued;  /* the engine's thread waits for it */
+  pthread_cond_t changed; /* all others */
+  pthread_t thread;
+  bool has_thread, is_open, is_closing, has_left;
+  Slot slot[COMM_SLOTS]; /* of work n: n % COMM_SLOTS, from 1 */
+  int64_t begun, started;
+  int64_t ended; /* all works to this one have */
+  int64_t since; /* when work ended + 1 became the oldest */
+  int64_t entered;
+  Note note[BOARD_RING]; /* of collective n: n % BOARD_RING */
+  int64_t noted;         /* to here the watch has read them */
+  bool has_failed, is_told; /* is_told: the caller knows of it */
+  bool is_rank_0_lost;      /* that is why */
+  int64_t failed_at;
+  char sentence[COMM_SENTENCE];
+};
+
+/* comm.c */
+/* The same where rank 0 is dead or stopped. */
+bool comm_fail_without_rank_0(Comm *comm, const char *sentence);
+/* Only the first failure counts. False if there was one. */
+bool comm_fail(Comm *comm, const char *sentence);
+/* With the lock held. */
+void comm_note_end(Comm *comm, Slot *slot);
+void comm_progress(Comm *comm, Progress *out);
+/* Waits for `condition` at most so long; the lock is held. */
+void comm_wait(Comm *comm, pthread_cond_t *condition, int64_t nanoseconds);
+/* False, and a text that says nothing, where the ring has it no more, or not yet. */
+bool comm_read_note(Comm *comm, int64_t number, Note *out);
+int comm_next_notes(Comm *comm, Note *out, int most, int64_t *first);
+
+/* comm_engine.c */
+void *comm_engine_main(void *comm);
+/* Finds and opens the plug-in. */
+STATUS_CHECKED Status comm_find_engine(const char *library, int ranks, const EngineType **out);
+/* For a process that cannot end its threads: exits without destructors. */
+void comm_leave_at_exit(void);
+
+/* comm_open.c: as comm_open, of a process that is this one of several ranks; tests have several in
+ * a process. */
+STATUS_CHECKED Status comm_open_at(const CommPlace *place, const CommOptions *options, Comm **out);
+
+/* watch.c */
+/* Rank 0 waits here for all others' connections, these connect. */
+STATUS_CHECKED Status watch_start(Comm *comm, Watch **out);
+/* Tells the others that this rank fails (sentence), or that it leaves in peace (NULL). */
+void watch_tell(Watch *watch, const char *sentence);
+/* Returns when all has been told, at most so many seconds later. */
+void watch_flush(Watch *watch, double seconds);
+/* Waits until rank 0 has closed its Comm, at most so many seconds. */
+void watch_wait_for_rank_0(Watch *watch, double seconds);
+void watch_stop(Watch *watch); /* NULL is fine */
+#endif

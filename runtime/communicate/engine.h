@@ -1,0 +1,32 @@
+/* engine: what moves bytes between ranks. An engine is a plug-in: a shared library that exports one
+ * symbol, ft_engine, an EngineType. All its functions are called by one thread, the same one from
+ * open to close. What fails says why, in ENGINE_WHY bytes at most; the job is at its end then.
+ */
+#ifndef FT_RUNTIME_ENGINE_H
+#define FT_RUNTIME_ENGINE_H
+#include "runtime/communicate/comm.h"
+#include <stdbool.h>
+
+#define ENGINE_SYMBOL "ft_engine"
+/* The version grows with every change of the table, of CommWork or of DType. */
+enum { ENGINE_VERSION = 1, ENGINE_WHY = 512 };
+
+typedef struct Engine Engine;
+typedef struct EngineWork EngineWork; /* under way */
+
+typedef struct {
+  int version; /* ENGINE_VERSION; comes first for ever */
+  /* Joins the others: returns when all have come. piece: at most so many elements in one message;
+   * 0: as many as the engine likes. */
+  bool (*open)(const CommPlace *place, int64_t piece, Engine **out, char *why);
+  /* Leaves. After a failure it waits for nobody, and sees to it that the process can exit. */
+  void (*close)(Engine *engine, bool has_failed);
+  int (*rank)(const Engine *engine);
+  int (*ranks)(const Engine *engine);
+  const char *(*text)(const Engine *engine); /* "Open MPI 4.1.4" */
+  /* Begins the work and does not wait. The caller has looked at it (comm_check). */
+  bool (*begin)(Engine *engine, const CommWork *work, EngineWork **out, char *why);
+  /* Goes on with all that is under way; *is_done: this one has ended and is freed. */
+  bool (*go_on)(Engine *engine, EngineWork *work, bool *is_done, char *why);
+} EngineType;
+#endif

@@ -1,0 +1,30 @@
+/* watch_private: what rank 0 knows of the others, and the sentences that it makes of it. */
+#ifndef FT_RUNTIME_WATCH_PRIVATE_H
+#define FT_RUNTIME_WATCH_PRIVATE_H
+#include "runtime/communicate/comm_private.h"
+
+/* One rank, as rank 0 sees it; its own too. */
+typedef struct {
+  BoardLink link;
+  int64_t heard; /* when it last said anything */
+  bool has_left; /* in peace */
+  Progress progress;
+  int64_t late_since; /* it said that it waits for too long; 0: it did not, or it goes on */
+  int64_t checked;    /* its collectives to here are those of rank 0 */
+} Peer;
+
+typedef struct {
+  Comm *comm;
+  Peer *peer;
+  bool *is_named; /* of each rank, for use here */
+  int ranks;
+  int64_t now;
+} Judge;
+
+/* Somebody waits for longer than the timeout. False: it is too early to say. */
+bool judge_late(const Judge *judge, int rank, char *sentence);
+/* A connection is gone. */
+void judge_dead(const Judge *judge, int rank, char *sentence);
+/* A rank waits for one that has left. */
+bool judge_left(const Judge *judge, char *sentence);
+#endif

@@ -1,0 +1,190 @@
+/* comm_program: one rank of test/e2e/comm.py, which starts several by mpirun.
+ *   comm_program works FOLDER SEED PIECE   does the works of FOLDER/cases, each a line "kind op
+ *                                          peer dtype count in_place", on FOLDER/x.LINE.RANK
+ *   comm_program fault WHAT TIMEOUT        rank 1 does WHAT in the middle of it
+ *   comm_program speed COUNT TIMES         times all_reduce of f32 */
+#include "base/clock.h"
+#include "runtime/communicate/comm.h"
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MOST = 512, AT_ONCE = 40 };
+
+static int ended(Comm *comm, Status status) {
+  if (status != STATUS_OK && comm_speaks(comm)) fprintf(stderr, "said: %s\n", status_message());
+  comm_close(comm, status);
+  return (int)status;
+}
+
+static void pause_for(double seconds) {
+  struct timespec time = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
+  nanosleep(&time, NULL);
+}
+
+/* ── works ────────────────────────────────────────────────────────────────────────────────── */
+typedef struct {
+  CommWork work;
+  char *x, *out, label[32];
+  int64_t x_bytes, out_bytes, number;
+  bool in_place;
+} Case;
+
+static bool read_case(const char *line, int ranks, Case *c) {
+  char kind[32], dtype[8];
+  int op, peer, in_place;
+  long count;
+  if (sscanf(line, "%31s %d %d %7s %ld %d", kind, &op, &peer, dtype, &count, &in_place) != 6)
+    return false;
+  *c = (Case){.work = {.op = (CommOp)op, .peer = peer, .count = count}, .in_place = in_place};
+  while (strcmp(comm_kind_text(c->work.kind), kind)) c->work.kind++;
+  if (!dtype_parse(dtype, &c->work.dtype)) return false;
+  c->x_bytes = c->out_bytes = count * dtype_bytes(c->work.dtype);
+  if (c->work.kind == COMM_ALL_GATHER) c->out_bytes *= ranks;
+  if (c->work.kind == COMM_REDUCE_SCATTER) c->out_bytes /= ranks;
+  return true;
+}
+
+static void transfer(const char *folder, char what, int index, int rank, char *bytes,
+                     int64_t count) {
+  char path[512];
+  snprintf(path, sizeof path, "%s/%c.%d.%d", folder, what, index, rank);
+  FILE *file = fopen(path, what == 'x' ? "rb" : "wb");
+  size_t done = !file          ? 0
+                : what == 'x' ? fread(bytes, 1, (size_t)count, file)
+                              : fwrite(bytes, 1, (size_t)count, file);
+  if (!file || done != (size_t)count) {
+    fprintf(stderr, "%s: not of %lld bytes\n", path, (long long)count);
+    exit(STATUS_FAULT);
+  }
+  fclose(file);
+}
+
+static void prepare(Case *c, const char *folder, int index, int rank) {
+  c->x = malloc((size_t)c->x_bytes + 1);
+  c->out = malloc((size_t)c->out_bytes + 1);
+  transfer(folder, 'x', index, rank, c->x, c->x_bytes);
+  memset(c->out, 0x55, (size_t)c->out_bytes);
+  c->work.x = c->x;
+  c->work.out = c->out;
+  snprintf(c->label, sizeof c->label, "case %d", index);
+  c->work.label = c->label;
+  if (!c->in_place) return;
+  char *at = c->out + (c->work.kind == COMM_ALL_GATHER ? rank * c->x_bytes : 0);
+  memcpy(at, c->x, (size_t)c->x_bytes);
+  c->work.x = at;
+}
+
+static Status do_works(Comm *comm, const char *folder, unsigned seed) {
+  static Case cases[MOST];
+  int count = 0, rank = comm_rank(comm), begun = 0;
+  char path[512], line[128];
+  snprintf(path, sizeof path, "%s/cases", folder);
+  FILE *file = fopen(path, "r");
+  while (file && count < MOST && fgets(line, sizeof line, file) &&
+         read_case(line, comm_ranks(comm), &cases[count]))
+    prepare(&cases[count], folder, count, rank), count++;
+  if (!count) return status_fail(STATUS_USER, "%s: no cases", path);
+  fclose(file);
+  srand(seed + (unsigned)rank * 77);
+  for (int i = 0; i < count; i++) { /* ends come late, and not in the order of the beginnings */
+    for (; begun < count && begun < i + AT_ONCE; begun++) {
+      if (rand() % 8 == 0) pause_for(1e-3 * (rand() % 4));
+      STATUS_TRY(comm_begin(comm, &cases[begun].work, &cases[begun].number));
+    }
+    int other = i ^ 1;
+    if (other >= count) other = i;
+    STATUS_TRY(comm_end(comm, cases[other].number));
+    transfer(folder, 'y', other, rank, cases[other].out, cases[other].out_bytes);
+  }
+  STATUS_TRY(comm_barrier(comm, "the end"));
+  STATUS_TRY(comm_same(comm, "the list of cases", &count, sizeof count));
+  Status differs = comm_same(comm, "the rank", &rank, sizeof rank);
+  if (rank == 0) printf("differs %d: %s\n", (int)differs, status_message());
+  return STATUS_OK;
+}
+
+/* ── faults ───────────────────────────────────────────────────────────────────────────────── */
+/* What rank 1 does before its sixth collective. False: it goes on. */
+static bool strike(const char *what, double timeout, CommWork *work, Status *status) {
+  if (!strcmp(what, "dies")) raise(SIGKILL);
+  if (!strcmp(what, "stops")) raise(SIGSTOP);
+  if (!strcmp(what, "sleeps")) pause_for(3600);
+  if (!strcmp(what, "slow")) pause_for(timeout / 2);
+  if (!strcmp(what, "exits")) _exit(0);
+  if (!strcmp(what, "other")) work->count--;
+  *status = STATUS_OK;
+  if (!strcmp(what, "leaves")) return true;
+  if (strcmp(what, "fails")) return false;
+  *status = status_fail(STATUS_USER, "images.idx: no such file");
+  return true;
+}
+
+static Status do_faults(Comm *comm, const char *what, double timeout) {
+  enum { COUNT = 1000, ROUNDS = 12, AT = 5 };
+  static float x[COUNT];
+  static int whose = 1;
+  if (!strncmp(what, "zero-", 5)) what += 5, whose = 0;
+  CommWork work = {.dtype = DT_F32, .count = COUNT, .x = x, .out = x, .label = "gradients of h.3"};
+  for (int round = 0; round < ROUNDS; round++) {
+    Status status;
+    if (round == AT && comm_rank(comm) == whose && strike(what, timeout, &work, &status))
+      return status;
+    STATUS_TRY(comm_do(comm, &work));
+  }
+  if (comm_rank(comm) == 0) printf("all rounds\n");
+  return STATUS_OK;
+}
+
+/* ── speed ────────────────────────────────────────────────────────────────────────────────── */
+static int compare(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+static Status do_speed(Comm *comm, int64_t count, int times) {
+  float *x = calloc((size_t)count, sizeof *x);
+  double *took = calloc((size_t)times, sizeof *took);
+  CommWork work = {.dtype = DT_F32, .count = count, .x = x, .out = x, .label = "speed"};
+  for (int i = 0; i < times; i++) {
+    STATUS_TRY(comm_barrier(comm, "before"));
+    int64_t start = clock_nanoseconds();
+    STATUS_TRY(comm_do(comm, &work));
+    took[i] = (double)(clock_nanoseconds() - start);
+  }
+  struct rusage used;
+  getrusage(RUSAGE_SELF, &used);
+  qsort(took, (size_t)times, sizeof *took, compare);
+  if (comm_rank(comm) == 0)
+    printf("%lld f32: median %.1f us, p90 %.1f us; cpu %.2f s\n", (long long)count,
+           took[times / 2] / 1e3, took[times * 9 / 10] / 1e3,
+           (double)used.ru_utime.tv_sec + (double)used.ru_stime.tv_sec +
+               1e-6 * (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec));
+  return STATUS_OK;
+}
+
+int main(int count, char **argument) {
+  if (count < 4) return 2;
+  Comm *comm;
+  bool is_fault = !strcmp(argument[1], "fault"), is_speed = !strcmp(argument[1], "speed");
+  double timeout = is_fault ? atof(argument[3]) : 60;
+  int64_t piece = count > 4 ? atoll(argument[4]) : 0;
+  const char *rank = getenv("OMPI_COMM_WORLD_RANK");
+  if (is_fault && !strcmp(argument[2], "absent") && rank && !strcmp(rank, "1")) pause_for(3600);
+  Status status = comm_open(&(CommOptions){.timeout = timeout, .piece = piece}, &comm);
+  if (status != STATUS_OK) return ended(NULL, status);
+  if (comm_rank(comm) == 0) printf("%s\n", comm_text(comm));
+  if (is_fault)
+    status = do_faults(comm, argument[2], timeout);
+  else if (is_speed)
+    status = do_speed(comm, atoll(argument[2]), atoi(argument[3]));
+  else
+    status = do_works(comm, argument[2], (unsigned)atoi(argument[3]));
+  fflush(stdout);
+  return ended(comm, status);
+}
