@@ -125,7 +125,7 @@ typedef struct Builder {
   VEC(Declared) declared; /* params and states of this graph, in order */
   VEC(GroupRule) group_rules;
   double rest_factor[2];     /* of lr and weight_decay where no rule applies */
-  const Ast *muon_condition; /* NULL: matrices */
+  const Ast *matrix_condition; /* of an optimiser of matrices: which; NULL: all */
   Loc best_loc, metric_loc;  /* of `best = max(...)` and plateau(metric=...); or nowhere */
   VEC(Loc) reported;         /* one error for each place: unrolling repeats statements */
 } Builder;

@@ -23,6 +23,7 @@ bool recipe_schedule(Builder *b, const Ast *ast);
 bool recipe_precision(Builder *b, const Ast *ast);
 bool recipe_recompute(Builder *b, const Ast *ast);
 bool recipe_clip(Builder *b, const Ast *ast);
+const OptimizerInfo *recipe_chosen_optimizer(const Builder *b);
 bool recipe_set_defaults(Builder *b);
 /* After the command line: defaults that depend on the optimiser, and what does not go together. */
 bool recipe_settle(Builder *b, Loc loc);
@@ -31,7 +32,7 @@ bool recipe_settle(Builder *b, Loc loc);
 /* lr and weight_decay, which may have `on` and `per`; any other key as recipe_set_ast. */
 bool recipe_set_grouped(Builder *b, const char *key, const Ast *ast);
 /* `optimizer = muon(...) on CONDITION` */
-bool recipe_muon_on(Builder *b, const Ast *condition);
+bool recipe_matrices_on(Builder *b, const Ast *condition);
 /* Rules become factors on the settings, before the command line changes those. */
 bool recipe_resolve_groups(Builder *b);
 #endif

@@ -9,7 +9,7 @@ typedef struct {
 } Choice;
 
 static const Choice optimizers[] = {
-#define OPTIMIZER(name, arguments, defaults, buffers) {#name, arguments, "train."},
+#define OPTIMIZER(name, arguments, defaults, buffers, rest) {#name, arguments, "train."},
 #include "plan/optimizers.def"
 #undef OPTIMIZER
     {0},
@@ -113,14 +113,27 @@ static bool choice_read(Builder *b, const char *key, const Choice *choices, cons
                       builder_hint(b, callee->name, names, count));
 }
 
+const OptimizerInfo *recipe_chosen_optimizer(const Builder *b) {
+  return optimizer_find(setting_text(b->program->settings, "train.optimizer"));
+}
+
+/* Only an optimiser that trains matrices leaves some parameters to another. */
+static bool refuse_on(Builder *b, Loc loc) {
+  Text list = {0};
+  for (int i = 0; i < optimizer_count; i++)
+    if (optimizer_info[i].rest[0])
+      text_printf(&list, "%s%s trains some parameters and leaves the rest to %s",
+                  list.count ? ", " : "", optimizer_info[i].name, optimizer_info[i].rest);
+  builder_fail(b, loc, "only %s; others take lr and weight_decay `on` some", text_cstr(&list));
+  text_free(&list);
+  return false;
+}
+
 bool recipe_optimizer(Builder *b, const Ast *ast) {
   if (ast->kind != AST_ON) return choice_read(b, "train.optimizer", optimizers, ast);
   if (!choice_read(b, "train.optimizer", optimizers, ast->kid[0])) return false;
-  if (strcmp(setting_text(b->program->settings, "train.optimizer"), "muon") != 0)
-    return builder_fail(b, ast->loc,
-                        "only muon trains some parameters and leaves the rest to adamw; others "
-                        "take lr and weight_decay `on` some");
-  return recipe_muon_on(b, ast->kid[1]);
+  if (!recipe_chosen_optimizer(b)->rest[0]) return refuse_on(b, ast->loc);
+  return recipe_matrices_on(b, ast->kid[1]);
 }
 
 bool recipe_schedule(Builder *b, const Ast *ast) {
@@ -183,11 +196,7 @@ static bool set_defaults(Builder *b, const OptimizerInfo *row, bool is_chosen_on
 bool recipe_set_defaults(Builder *b) {
   for (int i = 0; i < optimizer_count; i++)
     if (!set_defaults(b, &optimizer_info[i], false)) return false;
-  for (int i = 0; i < optimizer_count; i++)
-    if (is_chosen(b, "train.optimizer", optimizer_info[i].name) &&
-        !set_defaults(b, &optimizer_info[i], true))
-      return false;
-  return true;
+  return set_defaults(b, recipe_chosen_optimizer(b), true);
 }
 
 static bool check_precision(Builder *b, Loc loc) {
@@ -238,6 +247,6 @@ bool recipe_settle(Builder *b, Loc loc) {
                        "recompute = auto needs to know how much memory there is: "
                        "auto(budget=8 GiB)"),
             false);
-  if (b->muon_condition && !is_chosen(b, "train.optimizer", "muon")) b->muon_condition = NULL;
+  if (!recipe_chosen_optimizer(b)->rest[0]) b->matrix_condition = NULL; /* --set chose another */
   return fine;
 }

@@ -145,8 +145,8 @@ bool recipe_set_grouped(Builder *b, const char *key, const Ast *ast) {
   return add_rule(b, key, ast->kid[0], ast->kid[1]);
 }
 
-bool recipe_muon_on(Builder *b, const Ast *condition) {
-  b->muon_condition = condition;
+bool recipe_matrices_on(Builder *b, const Ast *condition) {
+  b->matrix_condition = condition;
   return groups_is_sound(b, condition);
 }
 
@@ -182,19 +182,20 @@ bool recipe_resolve_groups(Builder *b) {
 }
 
 /* ── parameters ───────────────────────────────────────────────────────────────────────────── */
-static void apply_muon(Builder *b, Node *param, const Subject *subject) {
+static void apply_matrix(Builder *b, Node *param, const Subject *subject) {
   bool wanted = subject->rank == 2 && subject->size > 0;
-  if (strcmp(setting_text(b->program->settings, "train.optimizer"), "muon") != 0) return;
-  if (b->muon_condition && !matches(b, b->muon_condition, subject, &wanted)) return;
+  const OptimizerInfo *optimizer = recipe_chosen_optimizer(b);
+  if (!optimizer->rest[0]) return;
+  if (b->matrix_condition && !matches(b, b->matrix_condition, subject, &wanted)) return;
   if (wanted && (subject->rank != 2 || subject->size == 0)) {
     char text[TYPE_TEXT];
-    diag_error(b->diag, b->muon_condition->loc,
-               "muon trains matrices, and '%s' is %s; add `and rank == 2`", subject->name,
-               type_text(&param->type, text));
-    b->muon_condition = NULL; /* said once */
+    diag_error(b->diag, b->matrix_condition->loc,
+               "%s trains matrices, and '%s' is %s; add `and rank == 2`", optimizer->name,
+               subject->name, type_text(&param->type, text));
+    b->matrix_condition = NULL; /* said once */
     return;
   }
-  if (wanted) node_set_attr(b->graph, param, attr_bool(ATTR_MUON, true));
+  if (wanted) node_set_attr(b->graph, param, attr_bool(ATTR_AS_MATRIX, true));
 }
 
 void recipe_apply_groups(Builder *b, Node *param) {
@@ -211,7 +212,7 @@ void recipe_apply_groups(Builder *b, Node *param) {
   }
   if (lr != 1) node_set_attr(b->graph, param, attr_float(ATTR_LR_FACTOR, lr));
   if (decay != 1) node_set_attr(b->graph, param, attr_float(ATTR_DECAY_FACTOR, decay));
-  apply_muon(b, param, &subject);
+  apply_matrix(b, param, &subject);
 }
 
 /* The first pattern of a condition; NULL if it has none. */

@@ -93,18 +93,18 @@ Node **autodiff_gradients(Graph *graph, Diag *diag, Node *loss, Node *const *tar
 static int compare_doubles(double a, double b) { return (a > b) - (a < b); }
 
 /* Params that are updated alike stand side by side, so that the update's coefficients are constant
- * over long runs; what Muon trains stands last, matrices of one shape together. Otherwise the order
- * is that of the graph. */
+ * over long runs; those trained as matrices stand last, matrices of one shape together. Otherwise
+ * the order is that of the graph. */
 static int compare_sources(const void *left, const void *right) {
   const Node *a = *(Node *const *)left, *b = *(Node *const *)right;
-  int64_t muon = node_int(a, ATTR_MUON, 0);
-  int order = (int)(muon - node_int(b, ATTR_MUON, 0));
+  int64_t is_matrix = node_int(a, ATTR_AS_MATRIX, 0);
+  int order = (int)(is_matrix - node_int(b, ATTR_AS_MATRIX, 0));
   if (!order)
     order = compare_doubles(node_float(a, ATTR_LR_FACTOR, 1), node_float(b, ATTR_LR_FACTOR, 1));
   if (!order)
     order =
         compare_doubles(node_float(a, ATTR_DECAY_FACTOR, 1), node_float(b, ATTR_DECAY_FACTOR, 1));
-  for (int i = 0; !order && muon && i < 2; i++)
+  for (int i = 0; !order && is_matrix && i < 2; i++)
     order = compare_doubles((double)a->type.shape.dim[i], (double)b->type.shape.dim[i]);
   return order ? order : a->id - b->id;
 }

@@ -13,7 +13,7 @@
 typedef struct {
   int64_t begin, end;
   double lr_factor, decay_factor;
-  bool is_muon;
+  bool is_matrix; /* its params are trained as matrices */
 } Segment;
 
 typedef struct {
@@ -58,8 +58,8 @@ void update_find_groups(Update *u);
 /* A flat value that is scalars[s] in segment s; a plain fill where they are all one node. */
 Node *update_piecewise(Update *u, Node *const *scalars);
 Node *update_piecewise_scaled(Update *u, Node *flat, Node *const *scalars);
-/* true in the segments of Muon, as bool[N]; NULL if there are none. */
-Node *update_is_muon(Update *u);
+/* true in the segments of matrices, as bool[N]; NULL if there are none. */
+Node *update_is_matrix(Update *u);
 
 /* ── parameters of bf16 (optimizer_rounding.c) ── */
 /* The parameters before the update, as f32[N]; the new ones as they are kept. counter: the state

@@ -12,7 +12,7 @@ static int by_begin(const void *a, const void *b) {
 
 static bool groups_is_alike(const Segment *a, const Segment *b) {
   return a->lr_factor == b->lr_factor && a->decay_factor == b->decay_factor &&
-         a->is_muon == b->is_muon;
+         a->is_matrix == b->is_matrix;
 }
 
 /* Runs of neighbouring params that are alike; what lies between params belongs to the run before.
@@ -26,7 +26,7 @@ static void find_segments(Update *u) {
     Segment one = {.begin = node_int(param, ATTR_OFFSET, 0),
                    .lr_factor = node_float(param, ATTR_LR_FACTOR, 1),
                    .decay_factor = node_float(param, ATTR_DECAY_FACTOR, 1),
-                   .is_muon = node_int(param, ATTR_MUON, 0) != 0};
+                   .is_matrix = node_int(param, ATTR_AS_MATRIX, 0) != 0};
     VEC_PUSH(arena, all, one);
   }
   if (all.count) qsort(all.at, (size_t)all.count, sizeof *all.at, by_begin);
@@ -86,11 +86,11 @@ Node *update_piecewise_scaled(Update *u, Node *flat, Node *const *scalars) {
   return update_mul(u, flat, update_piecewise(u, scalars));
 }
 
-/* Autodiff places what Muon trains behind everything else. */
-Node *update_is_muon(Update *u) {
+/* Autodiff places what is trained as matrices behind everything else. */
+Node *update_is_matrix(Update *u) {
   int64_t begin = -1;
   for (int i = 0; i < u->segments.count && begin < 0; i++)
-    if (u->segments.at[i].is_muon) begin = u->segments.at[i].begin;
+    if (u->segments.at[i].is_matrix) begin = u->segments.at[i].begin;
   if (begin < 0) return NULL;
   Node *index = index_of(u);
   Node *limit = make_const(u->graph, index->type.dtype, shape_scalar(), (double)begin);

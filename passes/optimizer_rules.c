@@ -151,23 +151,23 @@ static Node *rest_direction(Update *u, Node *m, int64_t rest, Node *count) {
 }
 
 static Node *muon(Update *u) {
-  Node *is_muon = update_is_muon(u), *m = update_moment(u, "@muon.m");
+  Node *is_matrix = update_is_matrix(u), *m = update_moment(u, "@muon.m");
   int64_t rest = shape_elements(&u->flat.shape);
   for (int s = u->segments.count - 1; s >= 0; s--)
-    if (u->segments.at[s].is_muon) rest = u->segments.at[s].begin;
+    if (u->segments.at[s].is_matrix) rest = u->segments.at[s].begin;
   Node *share = update_fill(u, update_one_minus(u, update_setting(u, "train.beta1"))),
        *momentum = NULL;
-  if (is_muon) {
+  if (is_matrix) {
     momentum = update_setting(u, "train.momentum");
-    share = make_select(u->graph, is_muon, update_fill(u, update_one_minus(u, momentum)), share);
+    share = make_select(u->graph, is_matrix, update_fill(u, update_one_minus(u, momentum)), share);
   }
   m = update_add(u, m, update_mul(u, update_sub(u, u->grads, m), share));
   update_assign(u, "@muon.m", m);
   Node *count = update_add(u, u->step, update_number(u, 1)), *direction = m;
   Node *front = rest ? rest_direction(u, m, rest, count) : NULL;
-  if (is_muon && setting_number(u->settings, "train.nesterov") != 0)
+  if (is_matrix && setting_number(u->settings, "train.nesterov") != 0)
     direction = blend(u, u->grads, m, momentum);
-  direction = is_muon ? update_muon(u, front, direction, rest) : front;
+  direction = is_matrix ? update_muon(u, front, direction, rest) : front;
   return update_sub(u, decayed_params(u), by_rate(u, direction));
 }
 
@@ -176,7 +176,7 @@ Node *update_by_rule(Update *u, const char *kind) {
     const char *name;
     Node *(*rule)(Update *u);
   } rules[] = {
-#define OPTIMIZER(name, arguments, defaults, buffers) {#name, name},
+#define OPTIMIZER(name, arguments, defaults, buffers, rest) {#name, name},
 #include "plan/optimizers.def"
 #undef OPTIMIZER
   };

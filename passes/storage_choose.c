@@ -115,10 +115,10 @@ static void count_gradients(Election *e) {
   }
 }
 
-/* What Muon trains it takes for matrices: rows must stay rows. */
+/* Of a param that is trained as a matrix, rows must stay rows. */
 static bool storage_is_allowed(const Node *param, const Storage *storage) {
   if (node_storage(param).view.rank) return false; /* the pass was here */
-  if (!node_int(param, ATTR_MUON, 0)) return true;
+  if (!node_int(param, ATTR_AS_MATRIX, 0)) return true;
   int64_t rows = 1;
   int split = 0;
   while (split < storage->view.rank && rows < param->type.shape.dim[0])

@@ -50,10 +50,11 @@ int64_t setting_ranks(const SettingValue *values);
 
 /* A row of optimizers.def. */
 typedef struct {
-  const char *name, *arguments, *defaults, *buffers;
+  const char *name, *arguments, *defaults, *buffers, *rest;
 } OptimizerInfo;
 extern const OptimizerInfo optimizer_info[];
 extern const int optimizer_count;
+const OptimizerInfo *optimizer_find(const char *name); /* NULL: there is none */
 /* Is this one of the optimiser's arguments? */
 bool optimizer_takes(const char *optimizer, const char *argument);
 

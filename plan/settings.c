@@ -16,20 +16,25 @@ enum { COUNT = sizeof setting_info / sizeof *setting_info };
 const int setting_count = COUNT;
 
 const OptimizerInfo optimizer_info[] = {
-#define OPTIMIZER(name, arguments, defaults, buffers) {#name, arguments, defaults, buffers},
+#define OPTIMIZER(name, arguments, defaults, buffers, rest)                                        \
+  {#name, arguments, defaults, buffers, rest},
 #include "plan/optimizers.def"
 #undef OPTIMIZER
 };
 const int optimizer_count = sizeof optimizer_info / sizeof *optimizer_info;
 
+const OptimizerInfo *optimizer_find(const char *name) {
+  for (int i = 0; i < optimizer_count; i++)
+    if (!strcmp(optimizer_info[i].name, name)) return &optimizer_info[i];
+  return NULL;
+}
+
 bool optimizer_takes(const char *optimizer, const char *argument) {
+  const OptimizerInfo *row = optimizer_find(optimizer);
+  const char *at = row ? row->arguments : "";
   size_t length = strlen(argument);
-  for (int i = 0; i < optimizer_count; i++) {
-    const char *at = optimizer_info[i].arguments;
-    if (strcmp(optimizer_info[i].name, optimizer) != 0) continue;
-    for (at += strspn(at, " "); *at; at += strcspn(at, " "), at += strspn(at, " "))
-      if (strcspn(at, " :") == length && memcmp(at, argument, length) == 0) return true;
-  }
+  for (at += strspn(at, " "); *at; at += strcspn(at, " "), at += strspn(at, " "))
+    if (strcspn(at, " :") == length && memcmp(at, argument, length) == 0) return true;
   return false;
 }
 
@@ -76,7 +81,7 @@ static const struct {
 } choices[] = {
     {"train.precision", "f32 tf32 bf16 fp16"},
     {"train.recompute", "none pointwise block auto"},
-#define OPTIMIZER(name, arguments, defaults, buffers) #name " "
+#define OPTIMIZER(name, arguments, defaults, buffers, rest) #name " "
     {
         "train.optimizer",
 #include "plan/optimizers.def"

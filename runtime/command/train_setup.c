@@ -73,16 +73,13 @@ static Status check_buffer(const Plan *plan, const char *key) {
 /* Settings that are 0 at compile time leave out what they need, and no graph reads them: a value
  * would do nothing. */
 static Status check_buffers(const Plan *plan) {
-  const char *optimizer = setting_text(plan->settings, "train.optimizer");
+  const OptimizerInfo *optimizer = optimizer_find(setting_text(plan->settings, "train.optimizer"));
+  char list[64], key[80], *rest = NULL;
   STATUS_TRY(check_buffer(plan, "train.ema"));
-  for (int i = 0; i < optimizer_count; i++) {
-    char list[64], key[80], *rest = NULL;
-    if (strcmp(optimizer_info[i].name, optimizer)) continue;
-    snprintf(list, sizeof list, "%s", optimizer_info[i].buffers);
-    for (char *word = strtok_r(list, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
-      snprintf(key, sizeof key, "train.%s", word);
-      STATUS_TRY(check_buffer(plan, key));
-    }
+  snprintf(list, sizeof list, "%s", optimizer ? optimizer->buffers : "");
+  for (char *word = strtok_r(list, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
+    snprintf(key, sizeof key, "train.%s", word);
+    STATUS_TRY(check_buffer(plan, key));
   }
   return STATUS_OK;
 }

@@ -66,7 +66,7 @@ def run(settings, seed):
                                   for f in ("--set", f"train.{key}={value}")]
     texts = []
     for lr, decay, is_muon in groups_of(settings).values():
-        texts.append(f", lr_factor={lr}, decay_factor={decay}" + (", muon=true" if is_muon else ""))
+        texts.append(f", lr_factor={lr}, decay_factor={decay}" + (", as_matrix=true" if is_muon else ""))
     done = subprocess.run([FTOPT, "-", "--passes=autodiff,optimizer,simplify2,cse2,dce2", "--interp", "--all-values",
                            f"--steps={STEPS}", "--set", f"train.total_steps={TOTAL}"] + flags, input=GRAPH % tuple(texts), capture_output=True, text=True)
     if done.returncode:
