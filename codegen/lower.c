@@ -48,6 +48,8 @@ int64_t lower_extend(Lowering *lowering, StandardPlace place, int64_t bytes) {
 void lower_copy(Lowering *lowering, Address from, Address to, const Type *type, const Node *cause) {
   Arena *arena = lowering->plan->arena;
   if ((from.place == to.place && from.offset == to.offset) || !type_bytes(type)) return;
+  lower_wait(lowering, from, type_bytes(type), false);
+  lower_wait(lowering, to, type_bytes(type), true);
   int *args = ARENA_ARRAY(arena, int, 2);
   args[0] = lower_buffer(lowering, from, type);
   args[1] = lower_buffer(lowering, to, type);
@@ -88,6 +90,9 @@ static bool lower_node(Lowering *lowering, const Node *node) {
   case OP_ASSIGN:
     lower_assign(lowering, node);
     return true;
+  case OP_ALL_REDUCE:
+    lower_all_reduce(lowering, node);
+    return true;
   case OP_INPUT:
   case OP_PARAM:
   case OP_STATE:
@@ -107,6 +112,7 @@ static bool lower_graph(Lowering *lowering, const Graph *graph, PlanGraph *out) 
   bool good = true;
   for (int i = 0; i < graph->nodes.count; i++)
     good = lower_node(lowering, graph->nodes.at[i]) && good;
+  lower_end_all(lowering);
   lower_outputs(lowering);
   return good;
 }
@@ -168,6 +174,7 @@ bool lower_program(Module *const *modules, int count, const Program *program, Pl
     lowering.out = &plan->graphs.at[g];
     library_pairs(&lowering, graph[g], lowering.node_steps[g].at, lowering.node_steps[g].count);
   }
+  for (int g = 0; g < graphs && good; g++) lower_partners(&lowering, &plan->graphs.at[g]);
   if (good && program->micro) clear_sums(&lowering);
   for (int g = 0; g < graphs && good; g++) good = find_order(&lowering, &plan->graphs.at[g]);
   lower_places(&lowering);

@@ -7,8 +7,7 @@
 #include "passes/fuse.h"
 #include <string.h>
 
-/* The nodes that stand for a node's results, in order; NULL where a result has none. */
-static int find_results(Lowering *lowering, const Node *node, const Node ***out) {
+int lower_results(Lowering *lowering, const Node *node, const Node ***out) {
   int count = node_result_count(node);
   *out = ARENA_ARRAY(lowering->arena, const Node *, count);
   if (!node_has_results(node)) {
@@ -56,7 +55,7 @@ static void find_aliases(Arguments *arguments) {
 static bool find_arguments(Lowering *lowering, const Node *node, Arguments *out) {
   const Node **results;
   out->input_count = node->input_count;
-  out->result_count = find_results(lowering, node, &results);
+  out->result_count = lower_results(lowering, node, &results);
   out->count = out->input_count + out->result_count;
   out->place = ARENA_ARRAY(lowering->arena, Address, out->count);
   out->type = ARENA_ARRAY(lowering->arena, Type, out->count);
@@ -336,6 +335,9 @@ bool lower_kernel(Lowering *lowering, const Node *node) {
     lower_copy(lowering, arguments.place[0], arguments.place[3], &node->type, node);
   int workspace =
       kernel->workspace ? workspace_buffer(lowering, &arguments, kernel->workspace) : -1;
+  for (int i = 0; i < arguments.count; i++)
+    lower_wait(lowering, arguments.place[i], type_bytes(&arguments.type[i]),
+               i >= arguments.input_count);
   NodeSteps steps = {.node = node, .first = lowering->out->steps.count};
   add_steps(lowering, node, kernel, &arguments, workspace);
   steps.end = lowering->out->steps.count;

@@ -25,6 +25,14 @@ typedef struct {
   int first, end;
 } NodeSteps;
 
+/* A collective of the graph at hand, by number. */
+typedef struct {
+  const int *args; /* its buffers: input, output */
+  uint32_t line;
+  const char *label;
+  bool is_ended;
+} Collective;
+
 typedef struct {
   Module *module; /* the first of: */
   Module *const *modules;
@@ -39,6 +47,8 @@ typedef struct {
   PlanGraph *out;
   VEC(NodeSteps) node_steps[PROGRAM_GRAPHS]; /* of all of them, by the index in plan->graphs */
   Lookup buffer_index[PROGRAM_GRAPHS];       /* buffers by place and type */
+  VEC(Collective) collectives;
+  int first_open;      /* collectives before this one are ended */
   int64_t cache_bytes; /* of the place work, from its start: what graphs for generation remember */
 } Lowering;
 
@@ -60,7 +70,17 @@ void lower_copy(Lowering *lowering, Address from, Address to, const Type *type, 
 /* lower_programmes.c: which graphs run in which order. */
 void lower_programmes(const Program *program, Plan *plan);
 
+/* lower_beside.c */
+void lower_all_reduce(Lowering *lowering, const Node *node);
+/* Before a step that reads or writes these bytes: ends the collectives that it waits for. */
+void lower_wait(Lowering *lowering, Address at, int64_t bytes, bool writes);
+void lower_end_all(Lowering *lowering); /* at the end of the graph */
+/* When the steps of the graph have their places. */
+void lower_partners(Lowering *lowering, PlanGraph *graph);
+
 /* lower_kernel.c */
+/* The nodes that stand for a node's results, in order, NULL where a result has none; how many. */
+int lower_results(Lowering *lowering, const Node *node, const Node ***out);
 bool lower_kernel(Lowering *lowering, const Node *node);
 /* Makes room for `bytes` in a place, at its end. */
 int64_t lower_extend(Lowering *lowering, StandardPlace place, int64_t bytes);

@@ -5,7 +5,8 @@
  *
  *   const  {samples=[a,b,c,d]}  for n samples it is (a n + b) / (c n + d); zeros: of no such form
  *   const, iota, random  {batch=axis}  this dimension is the samples'; where a reduction over it
- *                               has no input behind it that would tell
+ *                               has no input behind it that would tell, and of random ones
+ *                               wherever ranks share a batch
  *   input  {samples=[1]}        this graph has been looked through
  *
  * A model that cannot be built with another batch (a literal 64 in a reshape) keeps no notes. */
@@ -147,14 +148,23 @@ static void note_inputs(Graph *graph) {
       node_set_attr(graph, graph->nodes.at[i], attr_floats(ATTR_SAMPLES, &known, 1));
 }
 
-/* An evaluation's number of samples is known when it runs. */
-static void note_eval(Builder *b, const Ast *model, Graph *graph, int64_t batch) {
+/* Which rows of the whole batch random numbers are for, when ranks share it. */
+static void note_random(Graph *graph, const Graph *other, const int *there) {
+  for (int i = 0; i < graph->nodes.count; i++) {
+    Node *node = graph->nodes.at[i];
+    int axis = node->op == OP_RANDOM ? batch_axis(node, other->nodes.at[there[i]]) : -1;
+    if (axis >= 0) node_set_attr(graph, node, attr_int(ATTR_BATCH, axis));
+  }
+}
+
+/* An evaluation's number of samples is known when it runs, as is that of ranks. */
+static void note_open(Builder *b, const Ast *model, Graph *graph, bool training, int64_t batch) {
   const Graph *built[BUILDS] = {graph};
   int *there[BUILDS];
   double n[BUILDS], y[BUILDS];
   for (int i = 0; i < BUILDS; i++) {
     n[i] = (double)(batch * (i + 1));
-    if (i) built[i] = build_again(b, model, false, batch * (i + 1));
+    if (i) built[i] = build_again(b, model, training, batch * (i + 1));
     there[i] = align_nodes(b, graph, built[i]);
     if (!there[i]) return;
   }
@@ -168,6 +178,7 @@ static void note_eval(Builder *b, const Ast *model, Graph *graph, int64_t batch)
     if (differs) note_const(graph, graph->nodes.at[i], sizes_form(n, y));
   }
   note_free_leaves(b, graph, built[1], there[1]);
+  if (setting_ranks(b->program->settings) != 1) note_random(graph, built[1], there[1]);
   note_inputs(graph);
 }
 
@@ -189,8 +200,8 @@ static void note_train(Builder *b, const Ast *model, Graph *graph, int64_t batch
 void sizes_note(Builder *b, const Ast *model, Graph *graph, bool training) {
   int64_t batch = (int64_t)setting_number(b->program->settings, "train.batch");
   int64_t parts = (int64_t)setting_number(b->program->settings, "train.accumulate");
-  if (!training)
-    note_eval(b, model, graph, batch);
+  if (!training || setting_ranks(b->program->settings) != 1)
+    note_open(b, model, graph, training, batch);
   else if (parts > 1)
     note_train(b, model, graph, batch, parts);
 }

@@ -319,12 +319,14 @@ bool node_has_results(const Node *node) { return op_has(node->op, TRAIT_RESULTS)
 
 int node_result_count(const Node *node) {
   if (node->op == OP_FUSED) return node->body->roots.count;
+  if (node->op == OP_ALL_REDUCE) return node->input_count;
   if (node->op == OP_ATTENTION) return 2;
   return node->op == OP_ATTENTION_GRAD && !node_int(node, ATTR_JOINED, 0) ? 3 : 1;
 }
 
 Type node_result_type(const Node *node, int64_t index) {
   if (node->op == OP_FUSED) return node->body->roots.at[index].node->type;
+  if (node->op == OP_ALL_REDUCE) return node->input[index]->type;
   Type type = node->type;
   if (node->op != OP_ATTENTION && node->op != OP_ATTENTION_GRAD) return type;
   AttentionForm form = attention_form(node);

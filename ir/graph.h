@@ -79,6 +79,14 @@ extern const OpInfo op_info[OP_COUNT];
 bool op_parse(const char *text, Op *out);
 enum { LEAF_OPS = OP_SETTING + 1 }; /* input, param, state, setting come first */
 static inline bool op_has(Op op, OpTrait trait) { return (op_info[op].traits & trait) != 0; }
+/* The reductions that all_reduce may make over the ranks. */
+static inline bool op_joins_ranks(Op op) {
+  return op == OP_SUM || op == OP_PROD || op == OP_RMAX || op == OP_RMIN;
+}
+/* What joins two values of such a reduction. */
+static inline Op op_joining(Op op) {
+  return op == OP_SUM ? OP_ADD : op == OP_PROD ? OP_MUL : op == OP_RMAX ? OP_MAX : OP_MIN;
+}
 /* Does it give an index? It is reduced with two numbers: the extreme value and where it is. */
 static inline bool op_is_arg(Op op) { return op == OP_ARGMAX || op == OP_ARGMIN; }
 
@@ -276,7 +284,7 @@ typedef struct {
 } ConvForm;
 ConvForm conv_form(const Node *node);
 
-/* Nodes with several results (fused, attention, attention_grad) are read only through `result`
+/* Nodes with several results (fused, attention, attention_grad, all_reduce) are read only through `result`
  * nodes; their own type is that of result 0. */
 bool node_has_results(const Node *node);
 int node_result_count(const Node *node);                /* 1 for all others */
@@ -304,9 +312,13 @@ Node *make_take(Graph *graph, Node *x, Node *index, int axis);
 Node *make_dot(Graph *graph, Node *a, Node *b, bool ta, bool tb);
 /* Result `index` of a node with several. */
 Node *make_result(Graph *graph, Node *node, int index);
+/* x of all ranks, by sum, prod, rmax or rmin. */
+Node *make_all_reduce(Graph *graph, Op reduction, Node *x);
 /* The product of a and b with the other attributes (result, tf32, ...) and the place of `like`. */
 Node *make_dot_like(Graph *graph, const Node *like, Node *a, Node *b, bool ta, bool tb);
 Node *make_iota(Graph *graph, DType dtype, Shape shape, int axis);
+/* The setting of this key, made if there is none. */
+Node *make_setting(Graph *graph, const char *key);
 /* The state of this name, made if there is none: it begins with this value in every element. */
 Node *make_state(Graph *graph, LeafRole role, const char *name, Type type, double initial);
 /* The state takes this value when the step ends. */
@@ -364,6 +376,9 @@ bool graph_interpret(const Graph *graph, Arena *arena, InterpLeaf *leaf, void *c
  * far the rounding of single operations moves the results. */
 typedef void InterpAfter(const Node *node, const Tensor *const *inputs, Tensor *value,
                          void *context);
+/* The same on several ranks, which take turns node by node: values[r] and context[r] are rank r's. */
+bool graph_interpret_ranks(const Graph *graph, Arena *arena, InterpLeaf *leaf, void *const *context,
+                           int ranks, Tensor **const *values, Diag *diag);
 bool graph_interpret_changed(const Graph *graph, Arena *arena, InterpLeaf *leaf, InterpAfter *after,
                              void *context, Tensor **values, Diag *diag);
 #endif

@@ -246,9 +246,10 @@ static bool infer_dot(Infer *in) {
 /* ── leaves and structure ───────────────────────────────────────────────────────────────────── */
 static bool infer_random(Infer *in) {
   if (!infer_take_given(in)) return false;
-  for (int i = 0; i < 2; i++)
+  static const char *const operand[] = {"seed", "step", "first element"};
+  for (int i = 0; i < in->input_count; i++)
     if (infer_operand(in, i)->dtype != DT_I64 || infer_operand(in, i)->shape.rank != 0)
-      return infer_fail(in, "the %s of a random tensor must be i64[], not %s", i ? "step" : "seed",
+      return infer_fail(in, "the %s of a random tensor must be i64[], not %s", operand[i],
                         infer_show(in, infer_operand(in, i)));
   const Attr *stream = infer_need_attr(in, ATTR_STREAM);
   if (!stream) return false;
@@ -292,13 +293,30 @@ static bool infer_pack(Infer *in) {
   return true;
 }
 
+static bool infer_all_reduce(Infer *in) {
+  const Attr *reduction = infer_need_attr(in, ATTR_REDUCTION);
+  Op op;
+  if (!reduction) return false;
+  if (!op_parse(reduction->s, &op) || !op_joins_ranks(op))
+    return infer_fail(in, "all_reduce by '%s', which is none of sum, prod, rmax and rmin",
+                      reduction->s);
+  for (int i = 0; i < in->input_count; i++) {
+    const Type *x = &in->input[i]->type;
+    if (x->dtype == DT_BOOL || x->dtype != in->input[0]->type.dtype)
+      return infer_fail(in, "all_reduce of numbers of one type, not of %s and %s",
+                        infer_show(in, &in->input[0]->type), infer_show(in, x));
+  }
+  *in->out = in->input[0]->type;
+  return true;
+}
+
 static bool infer_result(Infer *in) {
   if (!infer_take_given(in)) return false;
   const Attr *index = infer_need_attr(in, ATTR_INDEX);
   if (!index) return false;
   const Node *node = in->input[0];
   if (!node_has_results(node))
-    return infer_fail(in, "result projects a fused node or attention, not %s",
+    return infer_fail(in, "result projects a fused node, attention or all_reduce, not %s",
                       op_info[node->op].text);
   if (node->op == OP_FUSED && !node->body)
     return index->i >= 0 || infer_fail(in, "result %lld", (long long)index->i);

@@ -12,7 +12,6 @@ typedef struct {
   Arena *arena;
   InterpLeaf *leaf;
   InterpAfter *after; /* NULL: none */
-  void *context;
   bool round;
   Diag *diag;
   int64_t elements;
@@ -21,6 +20,10 @@ typedef struct {
 /* A graph, or the body of a fused node. */
 typedef struct Frame {
   Interp *interp;
+  void *context;            /* of the leaves */
+  Tensor **values;          /* by id */
+  const struct Frame *rank; /* those of all ranks, this one's too; NULL: it is alone */
+  int ranks;
   const Node *fused;            /* whose body this is; NULL: a graph */
   const Tensor *const *operand; /* of the fused node */
   Tensor ***results;            /* of nodes with several, by id */
@@ -84,7 +87,7 @@ bool interp_named(const Eval *eval) {
   const Node *node = eval->node;
   char need[TYPE_TEXT], have[TYPE_TEXT];
   const char *name = node_str(node, ATTR_NAME);
-  const Tensor *given = in->leaf ? in->leaf(node, in->context) : NULL;
+  const Tensor *given = in->leaf ? in->leaf(node, eval->frame->context) : NULL;
   if (!given) return interp_fail(in, node, "no value was given for '%s'", name);
   if (!type_equal(&given->type, &node->type))
     return interp_fail(in, node, "'%s' was given as %s, but is %s", name,
@@ -134,7 +137,7 @@ bool interp_arg(const Eval *eval) {
   return true;
 }
 
-static bool eval_graph(Frame *frame, const Graph *graph, Tensor **values);
+static bool eval_graph(Frame *frame, int ranks, const Graph *graph);
 
 bool interp_fused(const Eval *eval) {
   const Node *node = eval->node;
@@ -144,8 +147,12 @@ bool interp_fused(const Eval *eval) {
   if (!type_equal(&body->roots.at[0].node->type, &node->type))
     return interp_fail(in, node, "its type is not that of its first result");
   Tensor **values = ARENA_ARRAY(in->arena, Tensor *, body->nodes.count);
-  Frame inner = {.interp = in, .fused = node, .operand = eval->in};
-  if (!eval_graph(&inner, body, values)) return false;
+  Frame inner = {.interp = in,
+                 .context = eval->frame->context,
+                 .values = values,
+                 .fused = node,
+                 .operand = eval->in};
+  if (!eval_graph(&inner, 1, body)) return false;
   Tensor **results = ARENA_ARRAY(in->arena, Tensor *, body->roots.count);
   for (int i = 0; i < body->roots.count; i++) results[i] = values[body->roots.at[i].node->id];
   eval->frame->results[node->id] = results;
@@ -167,6 +174,38 @@ Tensor **interp_results(const Eval *eval) {
   return eval->frame->results[node->id] = results;
 }
 
+/* Operand k of this node on rank r. */
+static const Tensor *operand_of(const Eval *eval, int r, int k) {
+  const Frame *frame = eval->frame;
+  return frame->rank ? frame->rank[r].values[eval->node->input[k]->id] : eval->in[k];
+}
+
+static Scalar scalar_at(const Tensor *tensor, int64_t i) {
+  return tensor->f ? (Scalar){.f = tensor->f[i]} : (Scalar){.i = tensor->i[i]};
+}
+
+bool interp_all_reduce(const Eval *eval) {
+  const Node *node = eval->node;
+  Tensor **results = interp_results(eval);
+  Op op;
+  if (!results || !op_parse(node_str(node, ATTR_REDUCTION), &op)) return false;
+  for (int k = 0; k < node->input_count; k++) {
+    copy_elements(operand_of(eval, 0, k), results[k]);
+    for (int r = 1; r < eval->frame->ranks; r++) {
+      const Tensor *x = operand_of(eval, r, k);
+      for (int64_t i = 0; i < shape_elements(&x->type.shape); i++) {
+        Scalar both[2] = {scalar_at(results[k], i), scalar_at(x, i)};
+        Scalar value = scalar_eval(op_joining(op), x->type.dtype, x->type.dtype, both);
+        if (x->f)
+          results[k]->f[i] = value.f;
+        else
+          results[k]->i[i] = value.i;
+      }
+    }
+  }
+  return true;
+}
+
 bool interp_result(const Eval *eval) {
   Tensor **results = eval->frame->results[eval->node->input[0]->id];
   copy_elements(results[node_int(eval->node, ATTR_INDEX, 0)], eval->out);
@@ -181,35 +220,51 @@ Evaluator *const interp_evaluator[OP_COUNT] = {
 #undef OP
 };
 
-static bool eval_graph(Frame *frame, const Graph *graph, Tensor **values) {
+static bool eval_node(Frame *frame, const Node *node) {
   Interp *in = frame->interp;
-  frame->results = ARENA_ARRAY(in->arena, Tensor **, graph->nodes.count);
-  for (int i = 0; i < graph->nodes.count; i++) {
-    const Node *node = graph->nodes.at[i];
-    int64_t count = shape_elements(&node->type.shape);
-    if (!take_elements(in, node, count)) return false;
-    const Tensor **inputs = ARENA_ARRAY(in->arena, const Tensor *, node->input_count);
-    for (int k = 0; k < node->input_count; k++) inputs[k] = values[node->input[k]->id];
-    Tensor *out = tensor_new(in->arena, node->type);
-    const Eval eval = {node, inputs, out, frame};
-    if (!interp_evaluator[node->op](&eval)) return false;
-    if (in->after) in->after(node, inputs, out, in->context);
-    bool is_narrow = dtype_is_narrow(node->type.dtype);
-    if ((in->round || is_narrow) && out->f)
-      for (int64_t k = 0; k < count; k++) out->f[k] = dtype_round(node->type.dtype, out->f[k]);
-    values[i] = out;
-  }
+  int64_t count = shape_elements(&node->type.shape);
+  if (!take_elements(in, node, count)) return false;
+  const Tensor **inputs = ARENA_ARRAY(in->arena, const Tensor *, node->input_count);
+  for (int k = 0; k < node->input_count; k++) inputs[k] = frame->values[node->input[k]->id];
+  Tensor *out = tensor_new(in->arena, node->type);
+  const Eval eval = {node, inputs, out, frame};
+  if (!interp_evaluator[node->op](&eval)) return false;
+  if (in->after) in->after(node, inputs, out, frame->context);
+  bool is_narrow = dtype_is_narrow(node->type.dtype);
+  if ((in->round || is_narrow) && out->f)
+    for (int64_t k = 0; k < count; k++) out->f[k] = dtype_round(node->type.dtype, out->f[k]);
+  frame->values[node->id] = out;
+  return true;
+}
+
+/* A node is evaluated for every rank before the next one is: what ranks join is there then. */
+static bool eval_graph(Frame *frame, int ranks, const Graph *graph) {
+  for (int r = 0; r < ranks; r++)
+    frame[r].results = ARENA_ARRAY(frame->interp->arena, Tensor **, graph->nodes.count);
+  for (int i = 0; i < graph->nodes.count; i++)
+    for (int r = 0; r < ranks; r++)
+      if (!eval_node(&frame[r], graph->nodes.at[i])) return false;
   return true;
 }
 
 bool graph_interpret(const Graph *graph, Arena *arena, InterpLeaf *leaf, void *context, bool round,
                      Tensor **values, Diag *diag) {
-  Interp in = {.arena = arena, .leaf = leaf, .context = context, .round = round, .diag = diag};
-  return eval_graph(&(Frame){.interp = &in}, graph, values);
+  Interp in = {.arena = arena, .leaf = leaf, .round = round, .diag = diag};
+  return eval_graph(&(Frame){.interp = &in, .context = context, .values = values}, 1, graph);
 }
 
 bool graph_interpret_changed(const Graph *graph, Arena *arena, InterpLeaf *leaf, InterpAfter *after,
                              void *context, Tensor **values, Diag *diag) {
-  Interp in = {.arena = arena, .leaf = leaf, .after = after, .context = context, .diag = diag};
-  return eval_graph(&(Frame){.interp = &in}, graph, values);
+  Interp in = {.arena = arena, .leaf = leaf, .after = after, .diag = diag};
+  return eval_graph(&(Frame){.interp = &in, .context = context, .values = values}, 1, graph);
+}
+
+bool graph_interpret_ranks(const Graph *graph, Arena *arena, InterpLeaf *leaf, void *const *context,
+                           int ranks, Tensor **const *values, Diag *diag) {
+  Interp in = {.arena = arena, .leaf = leaf, .diag = diag};
+  Frame *frame = ARENA_ARRAY(arena, Frame, ranks);
+  for (int r = 0; r < ranks; r++)
+    frame[r] = (Frame){
+        .interp = &in, .context = context[r], .values = values[r], .rank = frame, .ranks = ranks};
+  return eval_graph(frame, ranks, graph);
 }

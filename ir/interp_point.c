@@ -42,10 +42,6 @@ static void reduce_start(Op op, Tensor *out) {
   }
 }
 
-static Op reduce_step(Op op) {
-  return op == OP_SUM ? OP_ADD : op == OP_PROD ? OP_MUL : op == OP_RMAX ? OP_MAX : OP_MIN;
-}
-
 /* Whether x[at] is to be chosen over x[best], which stands before it. */
 static bool beats(Op op, const Tensor *x, int64_t at, int64_t best) {
   if (x->i) return op == OP_ARGMAX ? x->i[at] > x->i[best] : x->i[at] < x->i[best];
@@ -101,7 +97,7 @@ bool interp_moment(const Eval *eval) {
 }
 
 bool interp_reduce(const Eval *eval) {
-  Op op = eval->node->op, step = reduce_step(op);
+  Op op = eval->node->op, step = op_joining(op);
   const Tensor *x = eval->in[0];
   const Attr *axes = node_attr(eval->node, ATTR_AXES);
   Tensor *out = eval->out;
@@ -135,12 +131,13 @@ static void philox(uint32_t counter[4], uint32_t key0, uint32_t key1) {
 bool interp_random(const Eval *eval) {
   uint64_t seed = (uint64_t)eval->in[0]->i[0], step = (uint64_t)eval->in[1]->i[0];
   uint32_t stream = (uint32_t)node_int(eval->node, ATTR_STREAM, 0);
+  uint64_t first = eval->node->input_count > 2 ? (uint64_t)eval->in[2]->i[0] : 0;
   int64_t count = shape_elements(&eval->out->type.shape);
   for (int64_t k = 0; k < count; k++) {
-    uint64_t block = (uint64_t)k / 4;
+    uint64_t element = first + (uint64_t)k, block = element / 4;
     uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), (uint32_t)step, stream};
     philox(counter, (uint32_t)seed, (uint32_t)(seed >> 32));
-    eval->out->f[k] = ldexp(counter[k % 4] >> 8, -24);
+    eval->out->f[k] = ldexp(counter[element % 4] >> 8, -24);
   }
   return true;
 }

@@ -107,6 +107,11 @@ Node *make_dot(Graph *graph, Node *a, Node *b, bool ta, bool tb) {
   return graph_node(graph, OP_DOT, inputs, 2, attrs, 2, NULL);
 }
 
+Node *make_all_reduce(Graph *graph, Op reduction, Node *x) {
+  Attr by = attr_str(ATTR_REDUCTION, op_info[reduction].text);
+  return make_result(graph, graph_node(graph, OP_ALL_REDUCE, &x, 1, &by, 1, NULL), 0);
+}
+
 Node *make_result(Graph *graph, Node *node, int index) {
   Attr attr = attr_int(ATTR_INDEX, index);
   Type type = node_result_type(node, index);
@@ -122,6 +127,13 @@ Node *make_iota(Graph *graph, DType dtype, Shape shape, int axis) {
   Type type = {dtype, shape};
   Attr attr = attr_int(ATTR_AXIS, axis);
   return graph_node(graph, OP_IOTA, NULL, 0, &attr, 1, &type);
+}
+
+Node *make_setting(Graph *graph, const char *key) {
+  Node *known = graph_find_leaf(graph, OP_SETTING, key);
+  if (known) return known;
+  Attr name = attr_str(ATTR_NAME, key);
+  return graph_node(graph, OP_SETTING, NULL, 0, &name, 1, &(Type){DT_F64, shape_scalar()});
 }
 
 Node *make_state(Graph *graph, LeafRole role, const char *name, Type type, double initial) {

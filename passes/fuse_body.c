@@ -134,8 +134,10 @@ static Node *pull_new(Emit *emit, const Node *node, Shape shape) {
   case OP_BROADCAST:
     return pull_broadcast(emit, node, shape);
   case OP_RANDOM:
-    for (int i = 0; i < 2; i++) inputs[i] = pull(emit, node->input[i], shape_scalar());
-    return graph_node(emit->body, node->op, inputs, 2, node->attr, node->attr_count, &type);
+    for (int i = 0; i < node->input_count; i++)
+      inputs[i] = pull(emit, node->input[i], shape_scalar());
+    return graph_node(emit->body, node->op, inputs, node->input_count, node->attr, node->attr_count,
+                      &type);
   default:
     break;
   }

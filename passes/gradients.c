@@ -188,6 +188,25 @@ static void grad_attention(Gradient *g) {
   for (int i = 0; i < 3; i++)
     if (g->needed[i]) g->dx[i] = make_result(g->graph, grad, i);
 }
+/* What is differentiated is the sum over the ranks of each one's objective, so that the gradient of
+ * a sum is the sum over the ranks of theirs; that of an extreme goes to those that attain it, as in
+ * grad_rmax. */
+static void grad_all_reduce(Gradient *g) {
+  Op op;
+  bool known = op_parse(node_str(Y, ATTR_REDUCTION), &op) && Y->input_count == 1;
+  Node *x = X(0), *y = make_result(g->graph, Y, 0);
+  Node *dy = make_all_reduce(g->graph, OP_SUM, DY);
+  if (!known || op == OP_PROD) {
+    diag_error(g->diag, LOC, "a product over ranks has no gradient");
+  } else if (op == OP_SUM) {
+    g->dx[0] = dy;
+  } else {
+    Node *is_extreme = binary(g, OP_OR, binary(g, OP_EQ, x, y), binary(g, OP_NE, x, x));
+    Node *count = make_cast(g->graph, is_extreme, x->type.dtype);
+    Node *share = binary(g, OP_DIV, dy, make_all_reduce(g->graph, OP_SUM, count));
+    g->dx[0] = make_select(g->graph, is_extreme, share, like(g, share, 0));
+  }
+}
 /* The gradient of a node with several results is that of its result 0. */
 static void grad_result(Gradient *g) {
   if (node_int(Y, ATTR_INDEX, 0) == 0)

@@ -59,10 +59,18 @@ Lifetimes lifetimes_of(const Graph *graph, Arena *arena) {
 }
 
 /* ── overwriting an operand ─────────────────────────────────────────────────────────────────── */
+/* Does no other operand of a collective lie there, too? */
+static bool is_only_operand(const Node *node, int index, const Node *base) {
+  for (int k = 0; k < node->input_count; k++)
+    if ((lifetime_base(node->input[k]) == base) != (k == index)) return false;
+  return true;
+}
+
 bool lifetime_may_overwrite(const Node *fused, int index, const Node *base) {
   enum { MANY = 1024 };
   if (fused->op == OP_PUT) /* what it leaves as it is it does not touch */
     return lifetime_base(fused->input[0]) == base && lifetime_base(fused->input[1]) != base;
+  if (fused->op == OP_ALL_REDUCE) return is_only_operand(fused, index, base);
   if (fused->op != OP_FUSED) return false;
   const Graph *body = fused->body;
   const Type *result = &body->roots.at[index].node->type;

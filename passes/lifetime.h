@@ -29,6 +29,6 @@ Lifetimes lifetimes_of(const Graph *graph, Arena *arena);
  * generation stores the first element of a row when they are complete, and rows are apart; and only
  * if the result itself reads the operand, so that it is loaded before it is overwritten. It takes
  * for granted that a kernel loads an element once for all results of an index. Put writes over its
- * base. The caller looks after lifetimes. */
+ * base, all_reduce over the operand of the same index. The caller looks after lifetimes. */
 bool lifetime_may_overwrite(const Node *fused, int index, const Node *base);
 #endif

@@ -170,6 +170,18 @@ static Lookup find_sums(const MemPlan *plan) {
   return sums;
 }
 
+/* The operand that an all_reduce makes this result of and may write over; NULL: there is none. */
+static const Node *reduced_operand(const MemPlan *plan, const Node *base) {
+  const Node *reduce = base->op == OP_RESULT ? base->input[0] : base;
+  if (reduce->op != OP_ALL_REDUCE || plan->context->is_plain) return NULL;
+  int index = (int)node_int(base, ATTR_INDEX, 0);
+  const Node *operand = lifetime_base(reduce->input[index]);
+  bool is_last = plan->times.last[operand->id] == plan->times.step[reduce->id];
+  bool may =
+      lifetime_is_value(operand) && is_last && lifetime_may_overwrite(reduce, index, operand);
+  return may ? operand : NULL;
+}
+
 static void place_gradients(MemPlan *plan) {
   const Node *pack = graph_find_gradients(plan->graph);
   if (!pack) return;
@@ -180,8 +192,10 @@ static void place_gradients(MemPlan *plan) {
   for (int k = 0; k < pack->input_count; k++) {
     const Node *base = lifetime_base(pack->input[k]);
     int sum = lookup_find(&sums, &offsets->ints[k], sizeof offsets->ints[k]);
-    if (!plan->where[base->id] && (sum < 0 || may_write_state(plan, base, node_at(plan, sum))))
-      put(plan, base, PLACE_GRADS, offsets->ints[k] * bytes);
+    /* what all ranks make of it, and, there too, what this one has made */
+    for (; base; base = reduced_operand(plan, base))
+      if (!plan->where[base->id] && (sum < 0 || may_write_state(plan, base, node_at(plan, sum))))
+        put(plan, base, PLACE_GRADS, offsets->ints[k] * bytes);
   }
 }
 

@@ -80,7 +80,7 @@ Graph *pass_optimizer(PassContext *context, Graph *old) {
   if (grads) u.flat = grads->type, u.grads = grads;
   Node *counter = update_counter(&u, ROLE_STEP, OWN_STEP);
   u.step = make_cast(graph, counter, DT_F64);
-  if (parts > 1 && grads) u.grads = update_accumulate(&u, context->of == PASS_OF_MICRO, grads);
+  if (grads) u.grads = update_accumulate(&u, parts, context->of == PASS_OF_MICRO, grads);
   if (parts > 1) update_count_part(&u, context->of == PASS_OF_MICRO);
   if (context->of == PASS_OF_MICRO) return graph;
   if (!grads) return count_steps(&u, counter);

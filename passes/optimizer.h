@@ -70,7 +70,7 @@ Node *update_kept(Update *u, Node *params, Node *counter);
 /* ── micro-batches (optimizer_accumulate.c) ── */
 /* Sums gradients over the parts of a batch. In the last part's graph: returns those of the whole
  * batch. */
-Node *update_accumulate(Update *u, bool is_micro, Node *grads);
+Node *update_accumulate(Update *u, double parts, bool is_micro, Node *grads);
 /* One part more is done; with the last one, none of the next batch. Also where there are no
  * gradients: totals and random numbers go by it. */
 void update_count_part(Update *u, bool is_micro);

@@ -25,8 +25,10 @@ static Node *sum_grads(Update *u, bool is_micro, Node *grads, Node *factor) {
   return factor ? update_scaled(u, sum, factor) : sum;
 }
 
-Node *update_accumulate(Update *u, bool is_micro, Node *grads) {
-  return sum_grads(u, is_micro, grads, graph_take_root(u->graph, ROOT_FACTOR));
+Node *update_accumulate(Update *u, double parts, bool is_micro, Node *grads) {
+  Node *factor = graph_take_root(u->graph, ROOT_FACTOR);
+  if (parts > 1) return sum_grads(u, is_micro, grads, factor);
+  return factor ? update_scaled(u, grads, factor) : grads; /* of several ranks, one part each */
 }
 
 void update_count_part(Update *u, bool is_micro) {
@@ -44,7 +46,8 @@ static Node *draw_apart(Graph *fresh, const Node *old, Node **inputs, void *cont
   Node *step = inputs[1];
   Node *part = update_counter(&u, ROLE_PART, PARTS_DONE);
   Node *scaled = update_mul(&u, step, make_like(fresh, step, *parts));
-  Node *changed[] = {inputs[0], update_add(&u, scaled, part)};
+  Node *changed[] = {inputs[0], update_add(&u, scaled, part),
+                     old->input_count > 2 ? inputs[2] : NULL};
   return graph_copy_node(fresh, old, changed);
 }
 

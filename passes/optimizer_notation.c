@@ -22,12 +22,7 @@ Node *update_scaled(Update *u, Node *flat, Node *scalar) {
   return update_mul(u, flat, update_fill(u, scalar));
 }
 
-Node *update_setting(Update *u, const char *key) {
-  Node *known = graph_find_leaf(u->graph, OP_SETTING, key);
-  if (known) return known;
-  Attr name = attr_str(ATTR_NAME, key);
-  return graph_node(u->graph, OP_SETTING, NULL, 0, &name, 1, &(Type){DT_F64, shape_scalar()});
-}
+Node *update_setting(Update *u, const char *key) { return make_setting(u->graph, key); }
 Node *update_state(Update *u, LeafRole role, const char *name, double initial) {
   return make_state(u->graph, role, name, u->flat, initial);
 }

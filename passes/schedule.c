@@ -122,7 +122,8 @@ static void find_outside(Schedule *s) {
   for (int i = 0; i < s->count; i++) {
     const Node *node = schedule_at(s, i);
     if (node_is_leaf(node) || node->op == OP_PACK) s->is_outside[i] = true;
-    for (int k = 0; (node->op == OP_PACK || node->op == OP_ASSIGN) && k < node->input_count; k++)
+    bool goes_there = node->op == OP_PACK || node->op == OP_ASSIGN || node->op == OP_ALL_REDUCE;
+    for (int k = 0; goes_there && k < node->input_count; k++)
       s->is_outside[lifetime_base(node->input[k])->id] = true;
   }
 }

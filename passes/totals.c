@@ -61,7 +61,7 @@ static Node *evaluation_total(Totals *t, Op op, Node *part, int level) {
   Node *is_done = make_binary(graph, OP_GT, e->pass, totals_number(t, level));
   now = make_select(graph, is_done, state, now);
   make_assign(graph, name, now);
-  return now;
+  return totals_over_ranks(t, op, now);
 }
 
 /* The mean over the batches that hold samples of the split only. */
@@ -97,8 +97,9 @@ static Node *of_split(Evaluation *e, const Root *root) {
 
 /* ── notes ──────────────────────────────────────────────────────────────────────────────────── */
 static Node *without_notes(Graph *fresh, const Node *old, Node **inputs, void *context) {
-  if (old->op == OP_ASSIGN && !graph_find_root(context, ROOT_ASSIGN, node_str(old, ATTR_TARGET)))
-    return inputs[0]; /* another part's: totals_parts.c */
+  if (old->op == OP_ASSIGN &&
+      graph_find_root(context, ROOT_ASSIGN, node_str(old, ATTR_TARGET)) != old)
+    return inputs[0]; /* another part's, or of one rank alone: totals_parts.c, totals_ranks.c */
   if (!node_attr(old, ATTR_SAMPLES) && !node_attr(old, ATTR_BATCH)) return NULL;
   Attr *kept = ARENA_ARRAY(fresh->arena, Attr, old->attr_count);
   int count = 0;
@@ -119,7 +120,9 @@ static void totals_evaluate(PassContext *context, Graph *graph) {
   e.missing = scalar_state(t, ROLE_MISSING, OWN_EVAL "missing");
   e.pass = scalar_state(t, ROLE_PASS, OWN_EVAL "pass");
   Node *more = scalar_state(t, ROLE_MORE, OWN_EVAL "more");
-  t->number = make_binary(graph, OP_ADD, more, totals_number(t, (double)t->batch));
+  Node *batch = totals_number(t, (double)t->batch);
+  if (t->ranks) batch = make_binary(graph, OP_MUL, batch, t->ranks);
+  t->number = make_binary(graph, OP_ADD, more, batch);
   for (int i = 0, roots = graph->roots.count; i < roots; i++) {
     Root root = graph->roots.at[i];
     if (root.kind != ROOT_LOSS && root.kind != ROOT_METRIC) continue;
@@ -131,6 +134,8 @@ static void totals_evaluate(PassContext *context, Graph *graph) {
 
 Graph *pass_totals(PassContext *context, Graph *old) {
   Graph *graph = graph_rewrite(pass_cse(context, old), NULL, NULL); /* equal totals are one */
+  graph = totals_random_of_ranks(context, graph);
+  if (pass_trains(context)) graph = totals_synchronised(context, graph);
   if (pass_trains(context) && !totals_of_parts(context, graph)) return NULL;
   if (context->of == PASS_OF_EVAL) totals_evaluate(context, graph);
   return graph_rewrite(graph, without_notes, graph);

@@ -20,6 +20,7 @@ struct Totals {
   /* Constants are not known to follow the number of samples: totals are an average batch's. */
   bool is_scaled;
   Node *number; /* of samples, f64[] */
+  Node *ranks;  /* that share each batch, f64[]; NULL: there is one */
   /* The total of all samples from `part`, that of these ones. */
   Node *(*total)(Totals *t, Op op, Node *part, int level);
   /* x, an operand of a total by `op`, without samples that do not count. */
@@ -36,6 +37,21 @@ Node *totals_joined(Totals *t, Op op, Node *a, Node *b);
 bool totals_is_mixed(const Totals *t, const Node *old);
 /* Where samples are first related to each other, behind `old`. */
 Loc totals_cause(const Totals *t, const Node *old);
+
+/* The constant as it is for t->number samples; form: ATTR_SAMPLES, four numbers. */
+Node *totals_constant(Totals *t, const Node *old, const double *form);
+
+/* ── over ranks (totals_ranks.c) ── */
+void totals_ranks_begin(Totals *t); /* totals_begin calls it */
+/* The total of all ranks from this one's; part itself where there is one rank. */
+Node *totals_over_ranks(Totals *t, Op op, Node *part);
+/* value / ranks: of what each rank would count by itself. */
+Node *totals_share(Totals *t, Node *value);
+/* States that follow the batch become the mean over the ranks: false after an error. */
+bool totals_average_states(Totals *t);
+Graph *totals_random_of_ranks(PassContext *context, Graph *graph);
+/* distributed.sync_batch_norm: the statistics that states follow are those of all ranks' samples. */
+Graph *totals_synchronised(PassContext *context, Graph *graph);
 
 /* The parts of a batch (totals_parts.c): false after an error. */
 bool totals_of_parts(PassContext *context, Graph *graph);

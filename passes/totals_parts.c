@@ -1,4 +1,5 @@
-/* totals_parts: a batch in parts, as if it were whole. The loss and metrics that are shown are made
+/* totals_parts: a batch in parts, as if it were whole: those that one device goes through one after
+ * the other (accumulate), and those of several ranks (totals_ranks.c). The loss and metrics that are shown are made
  * of totals over the parts. The gradients of the parts can only be added, so the loss L is brought
  * into the form
  *
@@ -7,7 +8,8 @@
  * where each part knows its own `part`, factor is a function of totals that no parameter influences
  * (1 over the number of targets that count), and rest is of parameters alone. What is
  * differentiated is `part`, and in the last one, where the totals and so the factor are known, part
- * + rest/factor; the optimizer multiplies the sums by the factor. A loss of another form is
+ * + rest/factor (each of several ranks its share of it); the optimizer multiplies the sums by the
+ * factor. A loss of another form is
  * refused.
  *
  * What parts have of their own, as in any other framework: the statistics of a batch norm, random
@@ -18,10 +20,10 @@
 
 typedef struct {
   Totals t; /* first: what t.total and t.operand get */
-  Node *is_first;
+  Node *is_first; /* NULL: a rank has one part */
   bool is_micro;
   int states;
-  double parts;
+  double parts; /* of a rank */
 } Parts;
 
 /* ── totals over the parts ──────────────────────────────────────────────────────────────────── */
@@ -33,13 +35,14 @@ static Node *parts_operand(Totals *t, Node *x, const Samples *s, Op op) {
 static Node *parts_total(Totals *t, Op op, Node *part, int level) {
   Parts *p = (Parts *)t;
   (void)level;
+  if (!p->is_first) return totals_over_ranks(t, op, part);
   const char *name = arena_printf(t->graph->arena, OWN_ACCUMULATE "total.%d", p->states++);
   Node *state = make_state(t->graph, ROLE_PART_TOTAL, name, part->type, 0), *before = state;
   if (p->is_micro)
     before = make_select(t->graph, p->is_first, totals_neutral(t, op, part->type), state);
   Node *now = totals_joined(t, op, before, part);
   if (p->is_micro) make_assign(t->graph, name, now);
-  return now;
+  return p->is_micro ? now : totals_over_ranks(t, op, now);
 }
 
 /* Is this a function of totals, of which each is known when the last part has been gone through? */
@@ -57,18 +60,23 @@ static bool is_known(const Totals *t, const Node *root) {
   return true;
 }
 
+static const char *parts_cause(const Parts *p) {
+  return p->is_first ? "accumulate" : "several ranks";
+}
+
 static Node *mean_of_parts(Parts *p, const Root *root) {
   Totals *t = &p->t;
   t->graph->origin = root->node->origin;
   if (!p->is_micro)
     diag_warning(t->context->diag, root->node->origin.loc,
-                 "with accumulate metric '%s' of a training step is the mean of the parts' values: "
+                 "with %s metric '%s' of a training step is the mean of the parts' values: "
                  "it is no function of sums over the samples of one part",
-                 root->name);
+                 parts_cause(p), root->name);
   Node *wide = make_cast(t->graph, root->node, DT_F64);
   Node *sum = parts_total(t, OP_SUM, wide, 0);
   Node *parts = make_const(t->graph, DT_F64, shape_scalar(), p->parts);
-  return make_cast(t->graph, make_binary(t->graph, OP_DIV, sum, parts), root->node->type.dtype);
+  Node *mean = totals_share(t, make_binary(t->graph, OP_DIV, sum, parts));
+  return make_cast(t->graph, mean, root->node->type.dtype);
 }
 
 /* ── factor, part and rest ──────────────────────────────────────────────────────────────────── */
@@ -169,7 +177,7 @@ static Form total_form(const Forms *f, Node *node) {
   if (node->op != OP_SUM && node->op != OP_DOT) return other(node);
   if (!f->t->is_scaled) return form;
   Node *share = make_like(f->t->graph, node, 1 / f->parts);
-  form.part = make_binary(f->t->graph, OP_MUL, node, share);
+  form.part = totals_share(f->t, make_binary(f->t->graph, OP_MUL, node, share));
   return form;
 }
 
@@ -232,23 +240,29 @@ static Form find_form(Parts *p, const Node *loss) {
 }
 
 /* ── the loss ───────────────────────────────────────────────────────────────────────────────── */
-static bool parts_refuse(const Totals *t, const Node *loss, const Form *form) {
+static bool parts_refuse(const Parts *p, const Node *loss, const Form *form) {
+  const Totals *t = &p->t;
   Diag *diag = t->context->diag;
+  const char *cause = parts_cause(p);
+  const char *instead = p->is_first ? "accumulate = 1" : "one rank";
   if (!form) {
     diag_error(diag, loss->origin.loc,
-               "with accumulate the loss must be a mean or sum over the samples of a batch, but "
+               "with %s the loss must be a mean or sum over the samples of a batch, but "
                "this one relates samples to each other, and a part of the batch holds only some of "
-               "them; train with accumulate = 1, or leave that term out");
+               "them; train with %s, or leave that term out",
+               cause, instead);
     diag_note(diag, totals_cause(t, loss), "samples are related to each other here");
   } else if (form->kind == FORM_MIXES) {
     diag_error(diag, loss->origin.loc,
-               "with accumulate the loss must be a mean over one set of elements: this one mixes "
-               "means that count different elements, and parts of a batch cannot be weighed");
+               "with %s the loss must be a mean over one set of elements: this one mixes "
+               "means that count different elements, and parts of a batch cannot be weighed",
+               cause);
   } else {
     diag_error(diag, loss->origin.loc,
-               "with accumulate the loss must be a mean or sum over the samples of a batch: the "
+               "with %s the loss must be a mean or sum over the samples of a batch: the "
                "gradients of its parts are added, which does not give that of anything else; move "
-               "the function into the mean, or train with accumulate = 1");
+               "the function into the mean, or train with %s",
+               cause, instead);
     diag_note(diag, form->culprit->origin.loc, "this is computed of a mean or sum");
   }
   return false;
@@ -267,6 +281,7 @@ static void add_objective(Parts *p, const Node *loss, Form form) {
   if (form.rest && !p->is_micro) {
     Node *rest = form.rest;
     if (form.factor) rest = make_binary(graph, OP_DIV, rest, form.factor);
+    rest = totals_share(&p->t, rest);
     part = make_binary(graph, OP_ADD, part, rest);
   }
   graph_add_root(graph, ROOT_OBJECTIVE, "loss", part);
@@ -276,9 +291,9 @@ static void add_objective(Parts *p, const Node *loss, Form form) {
 static bool take_loss(Parts *p, int root) {
   Totals *t = &p->t;
   Node *loss = t->graph->roots.at[root].node;
-  if (!is_known(t, loss)) return parts_refuse(t, loss, NULL);
+  if (!is_known(t, loss)) return parts_refuse(p, loss, NULL);
   Form form = find_form(p, loss);
-  if (form.kind > FORM_TERM) return parts_refuse(t, loss, &form);
+  if (form.kind > FORM_TERM) return parts_refuse(p, loss, &form);
   Node *value = totals_value(t, loss); /* adds roots */
   t->graph->roots.at[root].node = value;
   add_objective(p, loss, form);
@@ -298,7 +313,8 @@ static void drop_updates(Totals *t) {
 
 bool totals_of_parts(PassContext *context, Graph *graph) {
   double count = context->settings ? setting_number(context->settings, "train.accumulate") : 1;
-  if (count <= 1 || !graph_find_root(graph, ROOT_LOSS, NULL)) return true;
+  bool has_ranks = context->settings && setting_ranks(context->settings) != 1;
+  if ((count <= 1 && !has_ranks) || !graph_find_root(graph, ROOT_LOSS, NULL)) return true;
   Parts p = {.t = {.total = parts_total, .operand = parts_operand},
              .is_micro = context->of == PASS_OF_MICRO,
              .parts = count};
@@ -306,10 +322,15 @@ bool totals_of_parts(PassContext *context, Graph *graph) {
   totals_begin(t, context, graph, samples_of_states(graph, graph->arena));
   if (!t->batch) return true;
   if (p.is_micro) drop_updates(t);
+  else if (!totals_average_states(t))
+    return false;
   graph->origin = (Origin){0};
-  Node *part = make_state(graph, ROLE_PART, PARTS_DONE, (Type){DT_I64, shape_scalar()}, 0);
-  p.is_first = make_binary(graph, OP_EQ, part, make_like(graph, part, 0));
+  if (count > 1) {
+    Node *part = make_state(graph, ROLE_PART, PARTS_DONE, (Type){DT_I64, shape_scalar()}, 0);
+    p.is_first = make_binary(graph, OP_EQ, part, make_like(graph, part, 0));
+  }
   t->number = make_const(graph, DT_F64, shape_scalar(), count * (double)t->batch);
+  if (t->ranks) t->number = make_binary(graph, OP_MUL, t->number, t->ranks);
   for (int i = 0, roots = graph->roots.count; i < roots; i++) {
     Root root = graph->roots.at[i];
     if (root.kind == ROOT_LOSS && !take_loss(&p, i)) return false;

@@ -11,6 +11,7 @@ void totals_begin(Totals *t, PassContext *context, Graph *graph, const bool *exc
   t->value = ARENA_ARRAY(graph->arena, Node *, t->count);
   t->on_batch = ARENA_ARRAY(graph->arena, bool, t->count);
   t->is_scaled = true;
+  totals_ranks_begin(t);
   for (int i = 0; i < t->count; i++) {
     const Node *node = graph->nodes.at[i];
     t->on_batch[i] = node->op == OP_INPUT || node->op == OP_RANDOM;
@@ -65,7 +66,7 @@ static Node *total_of(Totals *t, Node *old) {
 
 /* ── everything else ────────────────────────────────────────────────────────────────────────── */
 /* (a n + b) / (c n + d): frontend/sizes.c. */
-static Node *totals_constant(Totals *t, Node *old, const double *form) {
+Node *totals_constant(Totals *t, const Node *old, const double *form) {
   Node *part[2];
   for (int i = 0; i < 2; i++) {
     Node *factor = make_const(t->graph, DT_F64, shape_scalar(), form[2 * i]);

@@ -109,7 +109,7 @@ static const char *const wrong[][2] = {
     {A "f32[2] %r = pack %a {offsets=[3]} : f32[4]", "operand 0 of pack leaves f32[4]"},
     {A "f32[2] %r = pack %a {offsets=[0]} : f64[4]", "pack of f32[2] to f64[4]"},
     {A "f32[2] %r = result %a {index=0} : f32[2]",
-     "result projects a fused node or attention, not input"},
+     "result projects a fused node, attention or all_reduce, not input"},
     {"%q = input {name=\"q\"} : f32[2,4,3,5] %k = input {name=\"k\"} : f32[2,3,6,5] "
      "%r = attention %q, %k, %k {scale=1} : f32[2,4,3,5]",
      "4 heads of q cannot share 3 heads of k and v"},

@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-enum { MAX_LEAVES = 16 };
+enum { MAX_LEAVES = 16, MOST_RANKS = 3 };
 
 typedef struct {
   Arena *arena;
@@ -24,8 +24,15 @@ typedef struct {
   Node *loss;
   int leaf_count;
   const char *name[MAX_LEAVES];
-  Tensor *value[MAX_LEAVES];
+  Tensor *value[MAX_LEAVES];              /* of rank 0, */
+  Tensor *others[MOST_RANKS][MAX_LEAVES]; /* … and of the others, which stay as they are */
 } Case;
+static int ranks = 1; /* whose losses are added */
+
+typedef struct {
+  Case *c;
+  int rank;
+} Leaves;
 
 static bool seen[OP_COUNT];
 
@@ -37,10 +44,22 @@ static double random_between(double low, double high) {
 }
 
 static const Tensor *find_leaf(const Node *leaf, void *context) {
-  Case *c = context;
+  const Leaves *of = context;
+  const Case *c = of->c;
   for (int i = 0; i < c->leaf_count; i++)
-    if (strcmp(c->name[i], node_str(leaf, ATTR_NAME)) == 0) return c->value[i];
+    if (strcmp(c->name[i], node_str(leaf, ATTR_NAME)) == 0)
+      return of->rank ? c->others[of->rank][i] : c->value[i];
   return NULL;
+}
+
+static Tensor *made_up(Case *c, const Type *type, double low, double high) {
+  Tensor *tensor = tensor_new(c->arena, *type);
+  for (int64_t k = 0; k < shape_elements(&type->shape); k++)
+    if (tensor->f)
+      tensor->f[k] = random_between(low, high);
+    else
+      tensor->i[k] = (int64_t)random_between(-1, 4); /* an index, sometimes outside */
+  return tensor;
 }
 
 static void fill_leaves(Case *c, double low, double high) {
@@ -48,14 +67,10 @@ static void fill_leaves(Case *c, double low, double high) {
     Node *node = c->graph->nodes.at[i];
     if (node->op != OP_PARAM && node->op != OP_INPUT) continue;
     assert_true(c->leaf_count < MAX_LEAVES);
-    Tensor *tensor = tensor_new(c->arena, node->type);
-    for (int64_t k = 0; k < shape_elements(&node->type.shape); k++)
-      if (tensor->f)
-        tensor->f[k] = random_between(low, high);
-      else
-        tensor->i[k] = (int64_t)random_between(-1, 4); /* an index, sometimes outside */
-    c->name[c->leaf_count] = node_str(node, ATTR_NAME);
-    c->value[c->leaf_count++] = tensor;
+    int leaf = c->leaf_count++;
+    c->name[leaf] = node_str(node, ATTR_NAME);
+    c->value[leaf] = made_up(c, &node->type, low, high);
+    for (int r = 1; r < ranks; r++) c->others[r][leaf] = made_up(c, &node->type, low, high);
   }
 }
 
@@ -78,14 +93,28 @@ static void case_begin(Case *c, const char *body, double low, double high) {
   fill_leaves(c, low, high);
 }
 
-static Tensor **evaluate(Case *c) {
-  Tensor **values = ARENA_ARRAY(c->arena, Tensor *, c->graph->nodes.count);
-  if (!graph_interpret(c->graph, c->arena, find_leaf, c, false, values, &c->diag))
+/* Values of rank 0, and the sum of the ranks' losses. */
+static Tensor **evaluate(Case *c, double *loss) {
+  Tensor **values[MOST_RANKS];
+  Leaves leaves[MOST_RANKS];
+  void *context[MOST_RANKS];
+  for (int r = 0; r < ranks; r++) {
+    values[r] = ARENA_ARRAY(c->arena, Tensor *, c->graph->nodes.count);
+    leaves[r] = (Leaves){c, r};
+    context[r] = &leaves[r];
+  }
+  if (!graph_interpret_ranks(c->graph, c->arena, find_leaf, context, ranks, values, &c->diag))
     fail_msg("the interpreter failed");
-  return values;
+  *loss = 0;
+  for (int r = 0; r < ranks; r++) *loss += values[r][c->loss->id]->f[0];
+  return values[0];
 }
 
-static double loss_at(Case *c) { return evaluate(c)[c->loss->id]->f[0]; }
+static double loss_at(Case *c) {
+  double loss;
+  evaluate(c, &loss);
+  return loss;
+}
 
 /* The gradient of the loss for the leaf named `name`. */
 static const Tensor *gradient_of(Case *c, const char *name) {
@@ -98,7 +127,8 @@ static const Tensor *gradient_of(Case *c, const char *name) {
     assert_true(type_equal(&gradient[0]->type, &leaf->type));
     assert_true(gradient[0]->origin.is_backward);
     assert_true(graph_verify(c->graph, STAGE_FORWARD, &c->diag));
-    return evaluate(c)[gradient[0]->id];
+    double loss;
+    return evaluate(c, &loss)[gradient[0]->id];
   }
   fail_msg("no param '%s'", name);
   return NULL;
@@ -346,6 +376,20 @@ static void slices(void **state) {
         "%y = slice %x {start=[1,0,2], step=[2,3,1]} : f32[2,3,1]");
 }
 
+/* The loss is the sum of all ranks' losses, and x that of one rank. */
+static void over_ranks(void **state) {
+  (void)state;
+  for (ranks = 1; ranks <= MOST_RANKS; ranks++) {
+    check("%x = param {name=\"x\"} : f32[4,3]\n%a = all_reduce %x {reduction=\"sum\"} : f32[4,3]\n"
+          "%b = result %a {index=0} : f32[4,3]\n%y = mul %b, %x : f32[4,3]");
+    check("%x = param {name=\"x\"} : f32[4,3]\n%a = all_reduce %x {reduction=\"rmax\"} : f32[4,3]\n"
+          "%b = result %a {index=0} : f32[4,3]\n%y = mul %b, %x : f32[4,3]");
+    check("%x = param {name=\"x\"} : f32[4,3]\n%a = all_reduce %x {reduction=\"rmin\"} : f32[4,3]\n"
+          "%b = result %a {index=0} : f32[4,3]\n%y = exp %b : f32[4,3]");
+  }
+  ranks = 1;
+}
+
 static void gathers(void **state) {
   (void)state;
   check("%x = param {name=\"x\"} : f32[4,3]\n%i = input {name=\"i\"} : i32[2,5]\n"
@@ -539,6 +583,7 @@ int main(void) {
       cmocka_unit_test(pooling),
       cmocka_unit_test(moves),
       cmocka_unit_test(slices),
+      cmocka_unit_test(over_ranks),
       cmocka_unit_test(gathers),
       cmocka_unit_test(puts_at),
       cmocka_unit_test(attentions),

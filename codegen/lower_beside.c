@@ -1,0 +1,138 @@
+/* lower_beside: collectives, which go on beside the compute queue. One is begun where its node
+ * stands, and ended before the first step that needs its bytes: one that touches what it writes, or
+ * writes what it reads. Until all steps have their places, `partner` of a BEGIN and its END is the
+ * number of the collective; lower_partners makes indices of these. */
+#include "codegen/lower_private.h"
+#include "plan/plan_order.h"
+
+static bool is_within(const PlanBuffer *buffer, Address at, int64_t bytes) {
+  int64_t end = buffer->offset + type_bytes(&buffer->type);
+  return buffer->place == (int)at.place && buffer->offset < at.offset + bytes && at.offset < end;
+}
+
+static void lower_end(Lowering *lowering, int number) {
+  Collective *collective = &lowering->collectives.at[number];
+  PlanStep step = {.kind = STEP_END,
+                   .name = step_kind_text(STEP_END),
+                   .queue = QUEUE_COMMUNICATE,
+                   .partner = number,
+                   .line = collective->line,
+                   .label = collective->label};
+  collective->is_ended = true;
+  VEC_PUSH(lowering->plan->arena, lowering->out->steps, step);
+}
+
+void lower_wait(Lowering *lowering, Address at, int64_t bytes, bool writes) {
+  for (int i = lowering->first_open; i < lowering->collectives.count; i++) {
+    const Collective *open = &lowering->collectives.at[i];
+    const PlanBuffer *buffers = lowering->out->buffers.at;
+    bool meets = is_within(&buffers[open->args[1]], at, bytes) ||
+                 (writes && is_within(&buffers[open->args[0]], at, bytes));
+    if (!open->is_ended && meets) lower_end(lowering, i);
+  }
+  while (lowering->first_open < lowering->collectives.count &&
+         lowering->collectives.at[lowering->first_open].is_ended)
+    lowering->first_open++;
+}
+
+void lower_end_all(Lowering *lowering) {
+  for (int i = lowering->first_open; i < lowering->collectives.count; i++)
+    if (!lowering->collectives.at[i].is_ended) lower_end(lowering, i);
+  lowering->collectives.count = lowering->first_open = 0;
+}
+
+void lower_partners(Lowering *lowering, PlanGraph *graph) {
+  int *begun = ARENA_ARRAY(lowering->arena, int, graph->steps.count + 1);
+  for (int i = 0; i < graph->steps.count; i++) {
+    PlanStep *step = &graph->steps.at[i];
+    if (step->kind == STEP_BEGIN) begun[step->partner] = i;
+    if (step->kind != STEP_END) continue;
+    step->partner = begun[step->partner];
+    graph->steps.at[step->partner].partner = i;
+  }
+}
+
+/* ── all_reduce ─────────────────────────────────────────────────────────────────────────────── */
+/* Operands whose results lie one behind the other in their own places are one collective: what is
+ * between them is less than the alignment of tensors, so that no other one is there. */
+typedef struct {
+  Address from, to;
+  int64_t bytes;
+} Piece;
+
+static bool is_in_place(const Piece *piece) {
+  return piece->from.place == piece->to.place && piece->from.offset == piece->to.offset;
+}
+
+static bool continues(const Piece *before, const Piece *piece) {
+  int64_t end = before->to.offset + before->bytes, gap = piece->to.offset - end;
+  return is_in_place(before) && is_in_place(piece) && before->to.place == piece->to.place &&
+         gap >= 0 && gap < PLAN_ALIGN && plan_aligned(end) == plan_aligned(piece->to.offset);
+}
+
+/* In the order of the attribute `op` in plan/beside.def. */
+static int64_t reduction_number(const Node *node) {
+  static const Op ops[] = {OP_SUM, OP_RMIN, OP_RMAX, OP_PROD};
+  Op op = OP_SUM;
+  int64_t number = 0;
+  op_parse(node_str(node, ATTR_REDUCTION), &op);
+  while (ops[number] != op) number++;
+  return number;
+}
+
+static void lower_begin(Lowering *lowering, const Node *node, const Piece *piece) {
+  Arena *arena = lowering->plan->arena;
+  int64_t elements = piece->bytes / dtype_bytes(node->type.dtype);
+  Type type = {node->type.dtype, shape_of(1, &elements)};
+  if (!elements) return;
+  lower_wait(lowering, piece->from, piece->bytes, is_in_place(piece));
+  lower_wait(lowering, piece->to, piece->bytes, true);
+  PlanInt *ints = ARENA_ARRAY(arena, PlanInt, 2);
+  ints[0] = (PlanInt){"group", 0};
+  ints[1] = (PlanInt){"op", reduction_number(node)};
+  int *args = ARENA_ARRAY(arena, int, 2);
+  args[0] = lower_buffer(lowering, piece->from, &type);
+  args[1] = lower_buffer(lowering, piece->to, &type);
+  const char *what = node_str(node, ATTR_WHY);
+  PlanStep step = {.kind = STEP_BEGIN,
+                   .name = op_info[node->op].text,
+                   .queue = QUEUE_COMMUNICATE,
+                   .args = args,
+                   .arg_count = 2,
+                   .input_count = 1,
+                   .partner = lowering->collectives.count,
+                   .ints = ints,
+                   .int_count = 2,
+                   .bytes = 2 * piece->bytes,
+                   .line = node->origin.loc.line,
+                   .label = what ? arena_strdup(arena, what) : op_info[node->op].text};
+  VEC_PUSH(arena, lowering->out->steps, step);
+  Collective open = {.args = args, .line = step.line, .label = step.label};
+  VEC_PUSH(lowering->arena, lowering->collectives, open);
+}
+
+static Piece piece_of(Lowering *lowering, const Node *node, const Node *result, int k) {
+  const Type *type = &node->input[k]->type;
+  Piece piece = {.from = lower_address(lowering, node->input[k]), .bytes = type_bytes(type)};
+  if (result)
+    piece.to = lower_address(lowering, result);
+  else /* no node reads it */
+    piece.to = (Address){PLACE_WORK, lower_extend(lowering, PLACE_WORK, piece.bytes)};
+  return piece;
+}
+
+void lower_all_reduce(Lowering *lowering, const Node *node) {
+  const Node **results;
+  lower_results(lowering, node, &results);
+  Piece whole = piece_of(lowering, node, results[0], 0);
+  for (int k = 1; k < node->input_count; k++) {
+    Piece next = piece_of(lowering, node, results[k], k);
+    if (continues(&whole, &next)) {
+      whole.bytes = next.to.offset + next.bytes - whole.to.offset;
+      continue;
+    }
+    lower_begin(lowering, node, &whole);
+    whole = next;
+  }
+  lower_begin(lowering, node, &whole);
+}

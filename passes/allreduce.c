@@ -1,0 +1,208 @@
+/* allreduce: what the ranks of a training exchange in a step.
+ *
+ * - Gradients: what is packed becomes the sum over the ranks. Operands that lie side by side in the
+ *   pack are one collective (a bucket), up to a size at which the latency of a collective is a small
+ *   part of its time; it begins as soon as its last gradient exists, beside the rest of backward.
+ * - Scalars and other values that `all_reduce` nodes join already (totals.c): those that wait for no
+ *   other one, of one type and reduction, become one collective.
+ *
+ * Every rank runs the same graph, so all of them begin the same collectives in the same order. */
+#include "passes/pass.h"
+#include <string.h>
+
+/* Operands of one collective. */
+typedef struct {
+  Op reduction;
+  DType dtype;
+  const char *why;
+  VEC(const Node *) operands; /* of the old graph */
+  int missing;                /* operands that are not made yet */
+  Node *made;
+} Bucket;
+
+typedef struct {
+  const Graph *old;
+  Graph *fresh;
+  Arena *arena;
+  const Node *pack; /* of the gradients; NULL: there is none */
+  VEC(Bucket) buckets;
+  int *of_operand;  /* by k-th operand of the pack: its bucket */
+  int *of_node;     /* by old node: the bucket that replaces this all_reduce; -1 */
+  int *first;       /* by old node: where its operand stands in that bucket */
+  VEC(int) * waits; /* by old node: buckets that wait for it */
+  Node **map;
+  VEC(int) delayed; /* old nodes that wait for a bucket */
+} AllReduce;
+
+/* ── buckets ────────────────────────────────────────────────────────────────────────────────── */
+static int add_bucket(AllReduce *a, Op reduction, DType dtype) {
+  VEC_PUSH(a->arena, a->buckets, ((Bucket){.reduction = reduction, .dtype = dtype}));
+  return a->buckets.count - 1;
+}
+
+/* Returns the operand's place in it. */
+static int add_operand(AllReduce *a, int bucket, const Node *operand) {
+  Bucket *to = &a->buckets.at[bucket];
+  VEC_PUSH(a->arena, to->operands, operand);
+  VEC_PUSH(a->arena, a->waits[operand->id], bucket);
+  to->missing++;
+  return to->operands.count - 1;
+}
+
+/* The bytes of a bucket: a collective of few bytes costs its latency, some 20 us over a network;
+ * 4 MiB take 400 us at 10 GB/s, so that a twentieth is lost. */
+static int64_t bucket_bytes(const PassContext *context) {
+  double mebibytes = setting_number(context->settings, "distributed.bucket");
+  return (int64_t)((mebibytes > 0 ? mebibytes : 4) * 1048576);
+}
+
+/* The names of the parameters, by the offset at which their gradients are packed. */
+static const char **find_names(const AllReduce *a, const Attr *offsets) {
+  const char **names = ARENA_ARRAY(a->arena, const char *, offsets->count);
+  Lookup at = {.arena = a->arena};
+  for (int k = 0; k < offsets->count; k++)
+    lookup_add(&at, &offsets->ints[k], sizeof offsets->ints[k], k);
+  for (int i = 0; i < a->old->nodes.count; i++) {
+    const Node *node = a->old->nodes.at[i];
+    int64_t offset = node_int(node, ATTR_OFFSET, -1);
+    int k = node->op == OP_PARAM ? lookup_find(&at, &offset, sizeof offset) : -1;
+    if (k >= 0) names[k] = node_str(node, ATTR_NAME);
+  }
+  return names;
+}
+
+static void cut_gradients(AllReduce *a, const PassContext *context) {
+  int64_t most = bucket_bytes(context), bytes = 0;
+  const char **names = find_names(a, node_attr(a->pack, ATTR_OFFSETS));
+  for (int k = 0, first = 0, bucket = -1; k < a->pack->input_count; k++) {
+    const Node *gradient = a->pack->input[k];
+    bytes += type_bytes(&gradient->type);
+    if (k == 0 || bytes > most) {
+      bucket = add_bucket(a, OP_SUM, gradient->type.dtype);
+      bytes = type_bytes(&gradient->type);
+      first = k;
+    }
+    a->of_operand[k] = bucket;
+    add_operand(a, bucket, gradient);
+    bool is_last =
+        k + 1 == a->pack->input_count || bytes + type_bytes(&a->pack->input[k + 1]->type) > most;
+    if (is_last)
+      a->buckets.at[bucket].why =
+          arena_printf(a->fresh->arena, first == k ? "gradient of %s" : "gradients of %s to %s",
+                       names[first] ? names[first] : "?", names[k] ? names[k] : "?");
+  }
+}
+
+static void join_totals(AllReduce *a) {
+  bool *behind = ARENA_ARRAY(a->arena, bool, a->old->nodes.count); /* made of an all_reduce */
+  for (int i = 0; i < a->old->nodes.count; i++) {
+    const Node *node = a->old->nodes.at[i];
+    a->of_node[i] = -1;
+    for (int k = 0; k < node->input_count; k++) behind[i] |= behind[node->input[k]->id];
+    if (node->op != OP_ALL_REDUCE) continue;
+    bool is_behind = behind[i];
+    Op reduction = OP_SUM;
+    op_parse(node_str(node, ATTR_REDUCTION), &reduction);
+    behind[i] = true;
+    if (is_behind) continue;
+    int bucket = 0;
+    while (bucket < a->buckets.count && (a->buckets.at[bucket].reduction != reduction ||
+                                         a->buckets.at[bucket].dtype != node->type.dtype))
+      bucket++;
+    if (bucket == a->buckets.count) add_bucket(a, reduction, node->type.dtype);
+    a->of_node[i] = bucket;
+    for (int k = 0; k < node->input_count; k++) {
+      int at = add_operand(a, bucket, node->input[k]);
+      if (k == 0) a->first[i] = at;
+    }
+    a->buckets.at[bucket].why = "totals of the loss and metrics";
+  }
+}
+
+/* ── the new graph ──────────────────────────────────────────────────────────────────────────── */
+static Node *reduced(AllReduce *a, const Bucket *bucket, int at) {
+  a->fresh->origin = bucket->operands.at[at]->origin;
+  return make_result(a->fresh, bucket->made, at);
+}
+
+/* The node in the new graph; NULL: it must wait. */
+static Node *place(AllReduce *a, const Node *node) {
+  const Node *of = node->op == OP_RESULT ? node->input[0] : node;
+  if (of->op == OP_ALL_REDUCE && a->of_node[of->id] >= 0) {
+    const Bucket *bucket = &a->buckets.at[a->of_node[of->id]];
+    if (!bucket->made || node == of) return bucket->made;
+    return reduced(a, bucket, a->first[of->id] + (int)node_int(node, ATTR_INDEX, 0));
+  }
+  Node **inputs = ARENA_ARRAY(a->arena, Node *, node->input_count);
+  for (int k = 0; k < node->input_count; k++) {
+    const Bucket *bucket = node == a->pack ? &a->buckets.at[a->of_operand[k]] : NULL;
+    inputs[k] = bucket ? bucket->made : a->map[node->input[k]->id];
+    if (!inputs[k]) return NULL;
+  }
+  int first = 0;
+  for (int k = 0; node == a->pack && k < node->input_count; k++) {
+    if (k && a->of_operand[k] != a->of_operand[k - 1]) first = k;
+    inputs[k] = reduced(a, &a->buckets.at[a->of_operand[k]], k - first);
+  }
+  return graph_copy_node(a->fresh, node, inputs);
+}
+
+static void make_bucket(AllReduce *a, Bucket *bucket) {
+  int count = bucket->operands.count;
+  Node **operands = ARENA_ARRAY(a->arena, Node *, count);
+  for (int k = 0; k < count; k++) operands[k] = a->map[bucket->operands.at[k]->id];
+  Attr attrs[] = {attr_str(ATTR_REDUCTION, op_info[bucket->reduction].text),
+                  attr_str(ATTR_WHY, bucket->why)};
+  a->fresh->origin = bucket->operands.at[count - 1]->origin;
+  bucket->made = graph_node(a->fresh, OP_ALL_REDUCE, operands, count, attrs, 2, NULL);
+}
+
+static void try_delayed(AllReduce *a);
+
+static void placed(AllReduce *a, const Node *node, Node *made) {
+  bool is_complete = false;
+  a->map[node->id] = made;
+  for (int i = 0; i < a->waits[node->id].count; i++) {
+    Bucket *bucket = &a->buckets.at[a->waits[node->id].at[i]];
+    if (--bucket->missing) continue;
+    make_bucket(a, bucket);
+    is_complete = true;
+  }
+  if (is_complete) try_delayed(a);
+}
+
+/* In their order, as far as they need not wait any longer. */
+static void try_delayed(AllReduce *a) {
+  for (int i = 0; i < a->delayed.count; i++) {
+    const Node *node = a->old->nodes.at[a->delayed.at[i]];
+    Node *made = a->map[node->id] ? NULL : place(a, node);
+    if (made) placed(a, node, made);
+  }
+}
+
+Graph *pass_allreduce(PassContext *context, Graph *graph) {
+  if (!context->settings || setting_ranks(context->settings) == 1) return graph;
+  int count = graph->nodes.count;
+  Arena *arena = context->scratch;
+  AllReduce a = {.old = graph,
+                 .fresh = graph_new(graph->arena, graph->name),
+                 .arena = arena,
+                 .pack = context->of == PASS_OF_TRAIN ? graph_find_gradients(graph) : NULL,
+                 .of_node = ARENA_ARRAY(arena, int, count),
+                 .first = ARENA_ARRAY(arena, int, count),
+                 .map = ARENA_ARRAY(arena, Node *, count)};
+  a.waits = arena_alloc(arena, sizeof *a.waits * (size_t)(count + 1));
+  join_totals(&a);
+  if (a.pack) a.of_operand = ARENA_ARRAY(arena, int, a.pack->input_count);
+  if (a.pack) cut_gradients(&a, context);
+  for (int i = 0; i < count; i++) {
+    const Node *node = graph->nodes.at[i];
+    Node *made = place(&a, node);
+    if (made)
+      placed(&a, node, made);
+    else
+      VEC_PUSH(arena, a.delayed, i);
+  }
+  graph_copy_roots(a.fresh, graph, a.map);
+  return a.fresh;
+}

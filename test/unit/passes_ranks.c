@@ -1,0 +1,273 @@
+/* passes_ranks: ranks that share a batch train as one rank with the whole of it. The graphs that all
+ * passes make are interpreted, on 1 to 4 ranks at a time with the rows of each, and on one rank by
+ * itself compiled for the whole batch: losses, metrics, outputs' rows, parameters and states of
+ * several steps and of an evaluation are the same but for the order of sums. */
+#include "test/unit/ir_help.h"
+#include "frontend/program.h"
+#include "passes/pass.h"
+#include "passes/probe.h"
+#include <math.h>
+#include <string.h>
+
+enum { MOST_RANKS = 4, STEPS = 3, MOST_STATES = 64, ROWS = 3 }; /* ROWS: of a rank's batch */
+
+/* A run: what was compiled, and on each rank what its states hold. */
+typedef struct Run {
+  Program program;
+  int ranks, parts, step, part;
+  bool is_eval;
+  int64_t samples; /* of the evaluation */
+  struct Rank {
+    struct Run *run;
+    int rank;
+    const Tensor *state[MOST_STATES];
+    const char *name[MOST_STATES];
+    int states;
+  } rank[MOST_RANKS];
+  double loss[STEPS + 1], metric[STEPS + 1];
+} Run;
+typedef struct Rank Rank;
+
+static Arena *arena;
+static const char *form; /* "2 ranks, 3 parts" */
+static Diag diag;
+
+static Program compile(const char *source, int64_t batch, int parts, bool shares) {
+  const char *sets[] = {arena_printf(arena, "train.batch=%lld", (long long)batch),
+                        arena_printf(arena, "train.accumulate=%d", parts),
+                        shares ? "distributed.data=any" : "distributed.data=1",
+                        "distributed.bucket=0.0001", "distributed.sync_batch_norm=true"};
+  Program program;
+  FrontendOptions frontend = {.sets = sets, .set_count = 5};
+  if (!frontend_compile_text(arena, &diag, "m.ft", source, &frontend, &program))
+    fail_msg("the front end refuses:\n%s", source);
+  PassOptions options = {.verify = true, .disable = "layout,storage"};
+  if (!passes_run(&program, &diag, &options, false)) fail_msg("passes fail:\n%s", source);
+  return program;
+}
+
+static const Tensor *kept(const Rank *rank, const char *name) {
+  for (int i = 0; i < rank->states; i++)
+    if (strcmp(rank->name[i], name) == 0) return rank->state[i];
+  return NULL;
+}
+
+static void keep(Rank *rank, const char *name, const Tensor *value) {
+  int i = 0;
+  while (i < rank->states && strcmp(rank->name[i], name) != 0) i++;
+  assert_in_range(i, 0, MOST_STATES - 1);
+  rank->name[i] = name;
+  rank->state[i] = value;
+  if (i == rank->states) rank->states++;
+}
+
+/* Made up of the name and the sample's number in the whole of the data. */
+static double made_up(const char *name, int64_t k) {
+  uint64_t hash = 1469598103934665603u + (uint64_t)k * 0x9E3779B97F4A7C15u;
+  for (; *name; name++) hash = (hash ^ (uint64_t)*name) * 1099511628211u;
+  hash ^= hash >> 29;
+  hash *= 0xBF58476D1CE4E5B9u;
+  return (double)(hash >> 11) * 0x1p-53;
+}
+
+static const Tensor *input_rows(const Rank *rank, const Node *leaf) {
+  const Run *run = rank->run;
+  int64_t rows = leaf->type.shape.dim[0], count = shape_elements(&leaf->type.shape) / rows;
+  int64_t batch = run->step * run->parts + run->part; /* of all ranks */
+  int64_t first = (batch * run->ranks + rank->rank) * rows;
+  Tensor *tensor = tensor_new(arena, leaf->type);
+  for (int64_t i = 0; i < rows * count; i++) {
+    double value = made_up(node_str(leaf, ATTR_NAME), first * count + i);
+    if (tensor->f)
+      tensor->f[i] = 2 * value - 1;
+    else
+      tensor->i[i] = (int64_t)(value * (double)node_int(leaf, ATTR_BELOW, 3));
+  }
+  return tensor;
+}
+
+static const Tensor *part_of_params(const Rank *rank, const Node *leaf) {
+  const Tensor *all = kept(rank, OWN_PARAMS);
+  Tensor *tensor = tensor_new(arena, leaf->type);
+  int64_t first = node_int(leaf, ATTR_OFFSET, 0);
+  for (int64_t i = 0; i < shape_elements(&leaf->type.shape); i++)
+    tensor->f[i] = all ? all->f[first + i] : made_up(node_str(leaf, ATTR_NAME), i) - 0.5;
+  return tensor;
+}
+
+static const Tensor *all_params(const Rank *rank, const Node *leaf) {
+  const Graph *graph = rank->run->program.train;
+  Tensor *tensor = tensor_new(arena, leaf->type);
+  for (int i = 0; i < graph->nodes.count; i++) {
+    const Node *param = graph->nodes.at[i];
+    if (param->op != OP_PARAM) continue;
+    const Tensor *part = part_of_params(rank, param);
+    int64_t count = shape_elements(&param->type.shape);
+    memcpy(&tensor->f[node_int(param, ATTR_OFFSET, 0)], part->f, sizeof(double) * (size_t)count);
+  }
+  return tensor;
+}
+
+static const Tensor *setting_of(const Rank *rank, const char *key) {
+  Tensor *tensor = tensor_new(arena, (Type){DT_F64, shape_scalar()});
+  tensor->f[0] = strcmp(key, "distributed.ranks") == 0 ? rank->run->ranks
+                 : strcmp(key, "distributed.rank") == 0
+                     ? rank->rank
+                     : setting_number(rank->run->program.settings, key);
+  return tensor;
+}
+
+/* What the runtime tells an evaluation of samples that do not fill the last batch. */
+static double eval_number(const Rank *rank, LeafRole role, int64_t rows) {
+  const Run *run = rank->run;
+  int64_t whole = rows * run->ranks, first = run->step * whole + rank->rank * rows;
+  int64_t there = run->samples - first;
+  if (role == ROLE_KEEP) return run->step > 0;
+  if (role == ROLE_MORE) return (double)(run->samples - whole);
+  if (role == ROLE_MISSING) return (double)(rows - (there < 0 ? 0 : there > rows ? rows : there));
+  return 0;
+}
+
+static const Tensor *leaf_value(const Node *leaf, void *context) {
+  const Rank *rank = context;
+  const char *name = node_str(leaf, ATTR_NAME);
+  if (leaf->op == OP_SETTING) return setting_of(rank, name);
+  if (leaf->op == OP_INPUT) return input_rows(rank, leaf);
+  if (leaf->op == OP_PARAM) return part_of_params(rank, leaf);
+  if (leaf->role == ROLE_PARAMS) return all_params(rank, leaf);
+  const Tensor *state = kept(rank, name);
+  if (state && !role_has(leaf->role, ROLE_NUMBER)) return state;
+  Tensor *tensor = tensor_new(arena, leaf->type);
+  if (role_has(leaf->role, ROLE_NUMBER)) {
+    const Graph *eval = rank->run->program.eval;
+    const Node *input = NULL;
+    for (int i = 0; i < eval->nodes.count && !input; i++)
+      if (eval->nodes.at[i]->op == OP_INPUT) input = eval->nodes.at[i];
+    tensor->f[0] = eval_number(rank, leaf->role, input->type.shape.dim[0]);
+  }
+  for (int64_t i = 0;
+       node_str(leaf, ATTR_INIT) && tensor->f && i < shape_elements(&leaf->type.shape); i++)
+    if (strcmp(node_str(leaf, ATTR_INIT), "const") == 0)
+      tensor->f[i] = node_attr(leaf, ATTR_INIT_ARGS)->floats[0];
+  return tensor;
+}
+
+static void interpret(Run *run, const Graph *graph, double *loss, double *metric) {
+  Tensor **values[MOST_RANKS];
+  void *context[MOST_RANKS];
+  for (int r = 0; r < run->ranks; r++) {
+    values[r] = ARENA_ARRAY(arena, Tensor *, graph->nodes.count);
+    context[r] = &run->rank[r];
+  }
+  assert_true(graph_interpret_ranks(graph, arena, leaf_value, context, run->ranks, values, &diag));
+  for (int r = 0; r < run->ranks; r++)
+    for (int i = 0; i < graph->roots.count; i++) {
+      const Root *root = &graph->roots.at[i];
+      const Tensor *value = values[r][root->node->id];
+      if (root->kind == ROOT_ASSIGN) keep(&run->rank[r], root->name, value);
+      double *to = root->kind == ROOT_LOSS ? loss : root->kind == ROOT_METRIC ? metric : NULL;
+      if (!to || graph == run->program.micro) continue;
+      if (r && *to != value->f[0]) fail_msg("ranks disagree: %.17g, %.17g", *to, value->f[0]);
+      *to = value->f[0];
+    }
+}
+
+static void train(Run *run, int64_t samples) {
+  for (int r = 0; r < run->ranks; r++) run->rank[r] = (Rank){.run = run, .rank = r};
+  for (run->step = 0; run->step < STEPS; run->step++)
+    for (run->part = 0; run->part < run->parts; run->part++)
+      interpret(run, run->part + 1 < run->parts ? run->program.micro : run->program.train,
+                &run->loss[run->step], &run->metric[run->step]);
+  int64_t whole = run->program.eval->nodes.count ? run->ranks : 1;
+  int parts = run->parts;
+  run->part = 0, run->parts = 1, run->is_eval = true, run->samples = samples;
+  for (int i = 0; i < run->program.eval->nodes.count; i++)
+    if (run->program.eval->nodes.at[i]->op == OP_INPUT) {
+      whole = run->ranks * run->program.eval->nodes.at[i]->type.shape.dim[0];
+      break;
+    }
+  for (run->step = 0; run->step * whole < samples; run->step++)
+    interpret(run, run->program.eval, &run->loss[STEPS], &run->metric[STEPS]);
+  run->parts = parts;
+}
+
+static void check_near(const char *what, int64_t at, double have, double want, const char *source) {
+  if (fabs(have - want) <= 1e-9 * fmax(1, fabs(want)) || (isnan(have) && isnan(want))) return;
+  fail_msg("%s %lld on %s is %.15g, and on one %.15g:\n%s", what, (long long)at, form, have, want,
+           source);
+}
+
+static void check(const char *source, int ranks, int parts) {
+  arena = arena_new();
+  diag_init(&diag, arena, stderr);
+  diag.is_quiet = true;
+  form = arena_printf(arena, "%d ranks, %d parts", ranks, parts);
+  Run *one = ARENA_NEW(arena, Run), *many = ARENA_NEW(arena, Run);
+  *one = (Run){.program = compile(source, ROWS * ranks, parts, false), .ranks = 1, .parts = parts};
+  *many = (Run){.program = compile(source, ROWS, parts, true), .ranks = ranks, .parts = parts};
+  int64_t samples = 2 * ROWS * ranks + 4;
+  train(one, samples);
+  train(many, samples);
+  for (int i = 0; i <= STEPS; i++) {
+    check_near(i < STEPS ? "loss of step" : "loss of the evaluation", i, many->loss[i],
+               one->loss[i], source);
+    check_near(i < STEPS ? "metric of step" : "metric of the evaluation", i, many->metric[i],
+               one->metric[i], source);
+  }
+  for (int r = 0; r < ranks; r++)
+    for (int s = 0; s < one->rank[0].states; s++) {
+      const char *name = one->rank[0].name[s];
+      const Tensor *want = one->rank[0].state[s], *have = kept(&many->rank[r], name);
+      if (!strncmp(name, OWN_EVAL, strlen(OWN_EVAL)) ||
+          !strncmp(name, OWN_ACCUMULATE, strlen(OWN_ACCUMULATE)))
+        continue; /* of one rank's part */
+      assert_non_null(have);
+      for (int64_t i = 0; want->f && i < shape_elements(&want->type.shape); i++)
+        check_near(arena_printf(arena, "%s of rank %d", name, r), i, have->f[i], want->f[i],
+                   source);
+    }
+  arena_free(arena);
+}
+
+static const char *const models[] = {
+    "model M(x: f32[B, 5], y: i32[B]) {\n"
+    "  h = relu(Linear(7, name=\"a\")(x))\n  s = Linear(4, name=\"b\")(dropout(h, 0.3))\n"
+    "  loss = mean(cross_entropy(s, y, ignore=1))\n"
+    "  metric right = mean(f32(argmax(s, axis=-1) == y))\n}\n"
+    "train { model = M; optimizer = adamw(lr=0.01); clip = 0.5; ema = 0.9 }\n",
+    /* a sum, and a penalty that no sample influences */
+    "model M(x: f32[B, 5]) {\n"
+    "  param w: [5, 2] = normal(0.3)\n"
+    "  loss = sum((x @ w) ** 2) + 0.1 * sum(w * w)\n  metric largest = max(x @ w)\n}\n"
+    "train { model = M; optimizer = sgd(lr=0.01, momentum=0.9) }\n",
+    /* the penalty weighed against a mean over what counts */
+    "model M(x: f32[B, 5], y: i32[B]) {\n"
+    "  s = Linear(3, name=\"a\")(x)\n  param w: [3] = normal(0.3)\n"
+    "  loss = mean(cross_entropy(s + w, y, ignore=0)) + 0.5 * sum(w * w)\n"
+    "  metric spread = max(s) - min(s)\n}\n"
+    "train { model = M; optimizer = adam(lr=0.02) }\n",
+    /* a mean over rows of several positions each, random numbers of samples and of parameters */
+    "model M(x: f32[B, 4, 6]) {\n"
+    "  h = tanh(Linear(6, name=\"a\")(x))\n  h = dropout(rearrange(h, \"b t c -> (b t) c\"), 0.5)\n"
+    "  param w: [6] = normal(0.3)\n"
+    "  loss = mean(h * dropout(w, 0.4))\n  metric size = mean(abs(h))\n}\n"
+    "train { model = M; optimizer = rmsprop(lr=0.01) }\n",
+    /* statistics of all samples, and an unbiased variance of them */
+    "model M(x: f32[B, 2, 4, 4], y: i32[B]) {\n"
+    "  h = relu(BatchNorm(name=\"n\")(Conv2d(3, 3, padding=1, name=\"c\")(x)))\n"
+    "  s = Linear(3, name=\"b\")(mean(h, axis=[2, 3]))\n"
+    "  loss = mean(cross_entropy(BatchNorm(name=\"m\")(s), y, ignore=2))\n}\n"
+    "train { model = M; optimizer = sgd(lr=0.1, momentum=0.9) }\n",
+};
+
+static void test_as_one_rank(void **unused) {
+  (void)unused;
+  for (size_t i = 0; i < sizeof models / sizeof *models; i++)
+    for (int ranks = 1; ranks <= MOST_RANKS; ranks++)
+      for (int parts = 1; parts <= 3; parts += 2) check(models[i], ranks, parts);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_as_one_rank)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
