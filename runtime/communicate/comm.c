@@ -42,8 +42,9 @@ Status comm_check(const CommWork *work, int ranks) {
   if (has_peer(work->kind) && (work->peer < 0 || work->peer >= ranks))
     return status_fail(STATUS_USER, "%s (%s): there is no rank %d, only 0 to %d", kind, work->label,
                        work->peer, ranks - 1);
-  if (has_op && work->dtype == DT_BOOL && work->op == COMM_SUM)
-    return status_fail(STATUS_USER, "%s (%s): truth values have no sum", kind, work->label);
+  if (has_op && work->dtype == DT_BOOL && (work->op == COMM_SUM || work->op == COMM_PROD))
+    return status_fail(STATUS_USER, "%s (%s): truth values have no sum and no product", kind,
+                       work->label);
   if (work->count < 0 || (is_parted && work->count % ranks))
     return status_fail(STATUS_USER, "%s (%s): %lld elements are no equal parts for %d ranks", kind,
                        work->label, (long long)work->count, ranks);
@@ -57,7 +58,7 @@ static Status do_alone(const CommWork *work) {
 }
 
 static void describe(const CommWork *work, char *out) {
-  static const char *const ops[] = {"", " minimum", " maximum"};
+  static const char *const ops[] = {"", " minimum", " maximum", " product"};
   char peer[24] = "";
   if (has_peer(work->kind))
     snprintf(peer, sizeof peer, " %s rank %d", work->kind == COMM_SEND ? "to" : "from", work->peer);

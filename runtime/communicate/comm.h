@@ -55,7 +55,7 @@ typedef enum {
   COMM_SEND,           /* x to `peer` */
   COMM_RECEIVE         /* out from `peer` */
 } CommKind;
-typedef enum { COMM_SUM, COMM_MIN, COMM_MAX } CommOp;
+typedef enum { COMM_SUM, COMM_MIN, COMM_MAX, COMM_PROD } CommOp; /* as `op` in plan/beside.def */
 /* x and out do not overlap but where it says so. reduce_scatter and all_to_all: the elements of x
  * are a multiple of the ranks. The results have the same bits on every rank and in every run. */
 typedef struct {

@@ -18,7 +18,7 @@ HAS_MPI = shutil.which("mpirun") and os.path.exists(os.path.join(support.BUILD, 
 HANG = 90  # seconds: what takes longer hangs
 TYPES = {"bool": np.uint8, "u8": np.uint8, "i32": np.int32, "u32": np.uint32, "i64": np.int64, "f16": np.float16, "bf16": np.uint16,
          "f32": np.float32, "f64": np.float64}
-OPS = ["sum", "min", "max"]
+OPS = ["sum", "min", "max", "prod"]
 
 
 def widen(bits):
@@ -49,6 +49,17 @@ def some(random, dtype, count):
     return values
 
 
+def factors(x, dtype):
+    """Numbers from 1/2 to 2, and what is special: products of these neither leave the range nor lose bits at its lower end."""
+    if dtype not in ("f16", "bf16", "f32", "f64"):
+        return x
+    wide = widen(x) if dtype == "bf16" else x.astype(np.float64)
+    plain = np.isfinite(wide) & (wide != 0)
+    with np.errstate(all="ignore"):
+        wide = np.where(plain, np.sign(wide) * (0.5 + 1.5 * np.abs(wide) / (1 + np.abs(wide))), wide)
+    return narrow(wide.astype(np.float32)) if dtype == "bf16" else wide.astype(TYPES[dtype])
+
+
 def bits(values):
     return values.view({1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}[values.dtype.itemsize])
 
@@ -72,9 +83,9 @@ class Comm(support.Case):
     def cases(self, ranks):
         for kind in ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast"):
             for dtype in TYPES:
-                ops = [0, 1, 2] if kind in ("all_reduce", "reduce_scatter") else [0]
+                ops = [0, 1, 2, 3] if kind in ("all_reduce", "reduce_scatter") else [0]
                 for op in ops:
-                    if op == 0 and dtype == "bool" and len(ops) > 1:
+                    if op in (0, 3) and dtype == "bool" and len(ops) > 1:
                         continue
                     for count, in_place in ((24 * ranks, 0), (1000 * ranks, 1), (0, 0)):
                         if kind == "reduce_scatter" and in_place:
@@ -89,6 +100,8 @@ class Comm(support.Case):
                 return np.sum([w.astype(np.float64) for w in wide], axis=0)
             if op == "sum":
                 return np.sum(wide, axis=0, dtype=TYPES[dtype])
+            if op == "prod":
+                return np.prod([w.astype(np.float64 if w.dtype.kind == "f" else TYPES[dtype]) for w in wide], axis=0, dtype=None if wide[0].dtype.kind == "f" else TYPES[dtype])
             result = (np.minimum if op == "min" else np.maximum).reduce(wide)
         if dtype in ("f16", "bf16", "f32", "f64"):  # numpy does not tell the zeros apart
             signs = [np.signbit(w) for w in wide]
@@ -117,7 +130,7 @@ class Comm(support.Case):
             self.assertTrue(np.array_equal(bits(got), bits(np.ascontiguousarray(expected))), label)
             return
         value = widen(got) if dtype == "bf16" else got
-        if OPS[op] != "sum":
+        if OPS[op] in ("min", "max"):
             exact = narrow(expected) if dtype == "bf16" else expected.astype(TYPES[dtype])
             both_nan = np.isnan(value) & np.isnan(expected)
             self.assertTrue(np.all(both_nan | (bits(got) == bits(exact))), label)
@@ -127,6 +140,8 @@ class Comm(support.Case):
         smallest = {"f16": 2.0**-25, "bf16": 2.0**-134, "f32": 2.0**-150, "f64": 0}[dtype]
         wide = [np.abs((widen(x) if dtype == "bf16" else x).astype(np.float64)) for x in inputs]
         with np.errstate(all="ignore"):
+            if OPS[op] == "prod":
+                wide = [np.abs(expected)]  # each of the products is rounded once
             size = np.sum(wide, axis=0) if kind == "all_reduce" else None
             if size is None:
                 size = np.abs(expected)
@@ -147,7 +162,8 @@ class Comm(support.Case):
         with open(os.path.join(self.folder, "cases"), "w") as file:
             file.writelines(" ".join(map(str, case)) + "\n" for case in cases)
         for i, case in enumerate(cases):
-            inputs.append([some(random, case[3], case[4]) for _ in range(ranks)])
+            shape = factors if case[1] == 3 else lambda x, dtype: x
+            inputs.append([shape(some(random, case[3], case[4]), case[3]) for _ in range(ranks)])
             for rank, x in enumerate(inputs[i]):
                 x.tofile(os.path.join(self.folder, f"x.{i}.{rank}"))
         code, out, err = self.mpirun(ranks, "works", self.folder, seed, piece)

@@ -4,7 +4,7 @@
 #include "runtime/communicate/engine.h"
 #include <mpi.h>
 
-enum { MPI_OPS = COMM_MAX + 1 };
+enum { MPI_OPS = COMM_PROD + 1 };
 /* Operations of our own for all types: MPI's minimum of a NaN and a number depends on which comes
  * first, so that ranks would differ; and it has no f16 and bf16. */
 int mpi_op_make(MPI_Op op[DT_COUNT][MPI_OPS]);

@@ -31,11 +31,13 @@ static inline double same_double(double x) { return x; }
 
 #define CLEAN(x) ((x) != (x) ? (typeof(x))__builtin_nan("") : (x))
 #define SUM(a, b) CLEAN((a) + (b))
+#define PRODUCT(a, b) CLEAN((a) * (b))
 #define MIN_FLOAT(a, b)                                                                            \
   CLEAN((a) < (b) || (a) != (a) || ((a) == (b) && __builtin_signbit(a)) ? (a) : (b))
 #define MAX_FLOAT(a, b)                                                                            \
   CLEAN((a) > (b) || (a) != (a) || ((a) == (b) && !__builtin_signbit(a)) ? (a) : (b))
 #define ADD(a, b) ((a) + (b))
+#define MULTIPLY(a, b) ((a) * (b))
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
 
@@ -54,11 +56,13 @@ static inline double same_double(double x) { return x; }
 #define FLOATS(id, Stored, Computed, widen, narrow)                                                \
   OPERATION(id##_sum, Stored, Computed, widen, narrow, SUM)                                        \
   OPERATION(id##_min, Stored, Computed, widen, narrow, MIN_FLOAT)                                  \
-  OPERATION(id##_max, Stored, Computed, widen, narrow, MAX_FLOAT)
+  OPERATION(id##_max, Stored, Computed, widen, narrow, MAX_FLOAT)                                  \
+  OPERATION(id##_prod, Stored, Computed, widen, narrow, PRODUCT)
 #define INTEGERS(id, Stored, Wrapping)                                                             \
   OPERATION(id##_sum, Wrapping, Wrapping, , , ADD)                                                 \
   OPERATION(id##_min, Stored, Stored, , , MIN)                                                     \
-  OPERATION(id##_max, Stored, Stored, , , MAX)
+  OPERATION(id##_max, Stored, Stored, , , MAX)                                                     \
+  OPERATION(id##_prod, Wrapping, Wrapping, , , MULTIPLY)
 
 INTEGERS(BOOL, uint8_t, uint8_t) /* no sum of these is asked for: comm_check */
 INTEGERS(U8, uint8_t, uint8_t)
@@ -71,7 +75,7 @@ FLOATS(F32, float, float, same_float, same_float)
 FLOATS(F64, double, double, same_double, same_double)
 
 static MPI_User_function *const functions[DT_COUNT][MPI_OPS] = {
-#define X(ID, text, bytes) [DT_##ID] = {ID##_sum, ID##_min, ID##_max},
+#define X(ID, text, bytes) [DT_##ID] = {ID##_sum, ID##_min, ID##_max, ID##_prod},
     DTYPES(X)
 #undef X
 };
