@@ -16,7 +16,6 @@ typedef struct {
   int before; /* views: the one of the same value made before; -1: none */
 } Made;
 
-enum { MOST_RESULTS = 3 }; /* of a node outside of all bodies */
 
 /* A group that is being written: its next member, and that one's next read. */
 typedef struct {
@@ -30,7 +29,8 @@ typedef struct {
   bool *is_done;   /* by group */
   VEC(Made) views; /* in fresh: reshapes of values */
   VEC(int) viewed; /* by node of fresh: the last of its views; -1: none */
-  Node *(*results)[MOST_RESULTS]; /* by node of the prepared graph, outside of bodies */
+  Node **
+      *results; /* by node of the prepared graph with several, outside of bodies; NULL: none yet */
   VEC(Visit) visits;
   /* of the body that is being written: */
   Graph *body;
@@ -311,7 +311,10 @@ static void separate_pack(Emit *emit, const Node *node, Node **inputs) {
 /* Where the result of a node outside of bodies is noted: it has one place, however many nodes of
  * the step project it. */
 static Node **place_of_result(const Emit *emit, const Node *result) {
-  return &emit->results[result->input[0]->id][node_int(result, ATTR_INDEX, 0)];
+  const Node *of = result->input[0];
+  Node ***results = &emit->results[of->id];
+  if (!*results) *results = ARENA_ARRAY(emit->plan->arena, Node *, node_result_count(of));
+  return &(*results)[node_int(result, ATTR_INDEX, 0)];
 }
 
 static void emit_alone(Emit *emit, const Node *node) {
@@ -379,7 +382,7 @@ Graph *fuse_emit(FusePlan *plan, Arena *arena) {
                .fresh = graph_new(arena, plan->graph->name),
                .value = ARENA_ARRAY(plan->arena, Node *, plan->count),
                .is_done = ARENA_ARRAY(plan->arena, bool, plan->groups.count),
-               .results = arena_alloc(plan->arena, sizeof *emit.results * (size_t)plan->count)};
+               .results = ARENA_ARRAY(plan->arena, Node **, plan->count)};
   for (int i = 0; i < plan->count; i++)
     if (node_is_leaf(fuse_body_node_at(&emit, i)))
       emit.value[i] = graph_copy_node(emit.fresh, fuse_body_node_at(&emit, i), NULL);
