@@ -97,10 +97,10 @@ static Status evaluate_start_feed(Evaluator *evaluator, const char *programme, i
   return feed_new(evaluator->exec, programme, &options, &evaluator->feed);
 }
 
-/* "more" is what the split has beyond this rank's batch. */
+/* "more" is what the split has beyond a batch of all ranks. */
 static Status set_batch(Evaluator *evaluator, bool goes_on, int64_t missing, int64_t pass) {
   int64_t samples = source_samples(evaluator->source);
-  return set_states(evaluator, goes_on, missing, samples - evaluator->batch, pass);
+  return set_states(evaluator, goes_on, missing, samples - evaluator->whole, pass);
 }
 
 /* On several ranks each takes its rows of every batch, as in training. */

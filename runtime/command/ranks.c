@@ -91,9 +91,10 @@ Status ranks_open(const RunOptions *options, Ranks *out, Artifact **artifact) {
 }
 
 int ranks_threads(const Ranks *ranks, int wanted) {
-  const char *chosen = getenv("FT_THREADS");
-  bool is_chosen = wanted > 0 || (chosen && chosen[0]);
-  return is_chosen ? wanted : ranks->cores; /* 0: the device decides */
+  static const char *const variables[] = {"FT_THREADS", "OMP_NUM_THREADS"};
+  for (int i = 0; i < 2 && wanted <= 0; i++)
+    if (getenv(variables[i]) && atoi(getenv(variables[i])) > 0) return 0; /* the device knows */
+  return wanted > 0 ? wanted : ranks->cores;
 }
 
 /* ── ending ───────────────────────────────────────────────────────────────────────────────── */
@@ -117,17 +118,32 @@ static void say_unless_rank_0_does(const Ranks *ranks) {
   say(ranks);
 }
 
+/* Who says it: of what all know to have failed, the one that has; of what the ranks were told while
+ * they worked, the one that speaks then. A failure of this rank alone goes to that one. */
+static bool speaks(const Ranks *ranks) {
+  return ranks->is_agreed ? ranks->speaker == ranks->place.rank : comm_speaks(ranks->comm);
+}
+
+Status ranks_leave(Ranks *ranks) {
+  if (!ranks->comm) return STATUS_OK;
+  STATUS_TRY(comm_barrier(ranks->comm, "end of the run"));
+  comm_close(ranks->comm, STATUS_OK);
+  ranks->comm = NULL;
+  ranks->has_left = true;
+  return STATUS_OK;
+}
+
 Status ranks_close(Ranks *ranks, Status status) {
-  if (ranks->place.ranks == 1) return status;
-  if (status == STATUS_OK) status = comm_barrier(ranks->comm, "end of the run");
-  if (status != STATUS_OK && !ranks->comm)
+  if (status == STATUS_OK) status = ranks_leave(ranks);
+  if (status == STATUS_OK || ranks->place.ranks == 1 || ranks->has_left) return status;
+  if (!ranks->comm)
     say_unless_rank_0_does(ranks);
-  else if (status != STATUS_OK && (!ranks->is_agreed || ranks->speaker == ranks->place.rank))
+  else if (speaks(ranks))
     say(ranks);
   if (ranks->is_agreed) (void)!comm_barrier(ranks->comm, "end of the run"); /* it has been said */
-  comm_close(ranks->comm, status);
+  comm_close(ranks->comm, ranks->is_agreed ? STATUS_OK : status);
   ranks->comm = NULL;
-  return status == STATUS_OK ? status : status_fail(status, "%s", "");
+  return status_fail(status, "%s", "");
 }
 
 Status ranks_refuse(const char *command) {

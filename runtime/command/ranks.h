@@ -12,6 +12,7 @@ typedef struct {
   Comm *comm; /* NULL: alone, or not yet joined */
   CommPlace place;
   int cores;      /* of this machine, this rank's share; 0: alone, all that it may use */
+  bool has_left;
   bool is_agreed; /* all ranks know that it has failed, and that this one says so: */
   int speaker;
   int64_t calls, interval, exchanged; /* ranks_signal: since the last exchange, calls between two,
@@ -22,9 +23,11 @@ typedef struct {
 /* Opens the artifact with its settings, looks whether it may run on so many ranks, and joins the
  * others. After any outcome: ranks_close. */
 STATUS_CHECKED Status ranks_open(const RunOptions *options, Ranks *out, Artifact **artifact);
-/* The end of the command. Waits until all ranks have come to it; if `status` is a failure of this
- * rank alone, says so and ends the others. On several ranks a failure has been told when it
- * returns: status_message() is then empty. Returns `status`, or a failure of the others. */
+/* All ranks are done with what they do together: each goes on alone. */
+STATUS_CHECKED Status ranks_leave(Ranks *ranks);
+/* The end of the command, for ranks that have not left: leaves, if `status` is STATUS_OK; else ends
+ * the others, if they do not know yet. A failure has then been told: status_message() is empty.
+ * Returns `status`, or a failure of the others. */
 Status ranks_close(Ranks *ranks, Status status);
 /* For commands that run alone: STATUS_USER, which has been told, if this process is one of
  * several. */

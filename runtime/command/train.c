@@ -454,10 +454,12 @@ static Status train_loop(Training *training, int *signal) {
   if (training->options->dry_run) return dry_run(training);
   int64_t done = training->first_step;
   signals_listen();
-  Status status = train_end_writing(training, train_steps(training, &done));
+  Status status = train_steps(training, &done);
+  if (status == STATUS_OK) status = ranks_leave(&training->ranks); /* files may take their time */
+  status = train_end_writing(training, status);
   if (status != STATUS_OK) status = train_put_aside(training, done, status);
-  /* alone, one that came during the last step counts too */
-  *signal = training->ranks.comm ? training->signal : signals_pending();
+  bool is_alone = training->ranks.place.ranks == 1; /* then one that came since counts too */
+  *signal = is_alone ? signals_pending() : training->signal;
   /* a short run may end before the checksum of its data is known */
   if (status == STATUS_OK && !*signal) status = source_check(training->train);
   if (status == STATUS_OK) status = train_finish(training, done);
@@ -477,5 +479,6 @@ Status train_run(const TrainOptions *options, int *signal) {
   Training training = {.options = options, .saved_step = -1, .asked_step = -1};
   Status status = tear_down(&training, train_loop(&training, signal));
   for (int i = 0; i <= PLAN_MOST_METRICS; i++) free(training.ema_name[i]);
+  if (!training.writes) *signal = 0; /* launchers end all when one rank's exit code is not 0 */
   return status;
 }

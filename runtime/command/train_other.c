@@ -61,6 +61,7 @@ static Status evaluate(Evaluation *e, const EvalOptions *options) {
   bool is_whole;
   double start = log_now();
   STATUS_TRY(evaluate_run(e->evaluator, PROGRAMME_EVALUATE, &result, &is_whole));
+  STATUS_TRY(ranks_leave(&e->ranks));
   return log_eval(e->log, split, &result, source_samples(e->source), log_now() - start);
 }
 
