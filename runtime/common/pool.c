@@ -116,7 +116,7 @@ static void futex(_Atomic uint64_t *word, int operation, uint32_t value) {
   syscall(SYS_futex, word, operation, value, NULL, NULL, 0);
 }
 
-static void wait_asleep(Pool *pool, _Atomic uint64_t *word, uint64_t value) {
+void pool_sleep(Pool *pool, _Atomic uint64_t *word, uint64_t value) {
   atomic_fetch_add(&pool->sleepers, 1); /* before the kernel looks at the word */
   while (atomic_load(word) == value) futex(word, FUTEX_WAIT_PRIVATE, (uint32_t)value);
   atomic_fetch_sub(&pool->sleepers, 1);
@@ -127,7 +127,7 @@ void pool_wait(Pool *pool, _Atomic uint64_t *word, uint64_t value) {
     if (atomic_load_explicit(word, memory_order_acquire) != value) return;
     pool_relax();
   }
-  wait_asleep(pool, word, value);
+  pool_sleep(pool, word, value);
 }
 
 /* The word has been changed, before this looks whether somebody sleeps. Who waits for it may have
@@ -140,6 +140,11 @@ static void wake(Pool *pool, _Atomic uint64_t *word) {
 
 void pool_post(Pool *pool, _Atomic uint64_t *word, uint64_t value) {
   atomic_store(word, value);
+  wake(pool, word);
+}
+
+void pool_bump(Pool *pool, _Atomic uint64_t *word) {
+  atomic_fetch_add(word, 1);
   wake(pool, word);
 }
 
@@ -178,7 +183,7 @@ static void *worker_main(void *argument) {
   bool is_reserved = worker->share >= pool->threads;
   for (uint64_t seen = 0, called = 0;;) {
     if (is_reserved) {
-      wait_asleep(pool, &pool->call, called);
+      pool_sleep(pool, &pool->call, called);
       called = atomic_load(&pool->call);
     } else {
       pool_wait(pool, &pool->number, seen);

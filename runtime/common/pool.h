@@ -39,6 +39,10 @@ void pool_settle(Pool *pool);
 /* Returns when *word is no longer `value`; pool_post changes it and wakes the waiting threads. */
 void pool_wait(Pool *pool, _Atomic uint64_t *word, uint64_t value);
 void pool_post(Pool *pool, _Atomic uint64_t *word, uint64_t value);
+/* pool_wait without spinning, for what takes longer; pool_bump adds 1 and wakes the waiting threads,
+ * and may be called by several at a time, of this pool or not. */
+void pool_sleep(Pool *pool, _Atomic uint64_t *word, uint64_t value);
+void pool_bump(Pool *pool, _Atomic uint64_t *word);
 /* What a loop that waits for another core does meanwhile. */
 static inline void pool_relax(void) {
 #if defined(__x86_64__)

@@ -7,8 +7,9 @@
  * what. A reserved
  * thread (DeviceOptions) has the steps of the queues communicate and host for its own, and loads.
  * Invariant: nothing is allocated in a run; the batch's address is patched into the tasks. */
-#define _GNU_SOURCE /* MAP_ANONYMOUS, madvise */
+#include "runtime/device/cpu/beside_cpu.h"
 #include "runtime/device/cpu/calls_cpu.h"
+#include "runtime/device/cpu/memory_cpu.h"
 #include "base/clock.h"
 #include "runtime/device/dev.h"
 #include "runtime/common/element.h"
@@ -17,19 +18,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 struct Device {
   Pool *pool;
   CpuLibrary *library;
+  Comm *comm;
   char text[64];
 };
 
-/* A launch, or one phase of a call. */
+/* A launch, one phase of a call, a BEGIN, or the END of one, which has no part for a thread to do:
+ * it is done when all that it waits for is and the work has ended. */
 typedef struct {
   HostKernel *kernel; /* or */
-  CpuCall *call;
-  void **args; /* of the launch */
+  CpuCall *call;      /* or */
+  CpuBeside *beside;
+  int begin;   /* of an END: the task of its BEGIN; else -1 */
+  void **args; /* of a launch or a BEGIN */
   int64_t work;
   int phase, parts;
   int first_thread; /* part i is the own one of thread first_thread + i */
@@ -56,6 +60,8 @@ struct DeviceGraph {
   int task_count;
   int *first_task; /* of each step, and one more */
   int step_count;
+  CpuBesides besides;
+  int last_begin;   /* while binding: 1 + the task of the last BEGIN; 0: none */
   int last_sharing; /* while binding: 1 + the last task of a call that shares scratch; 0: none */
   CpuCall **call;   /* each once */
   int call_count;
@@ -71,50 +77,6 @@ struct DeviceGraph {
   void *_Atomic idle_context;
   atomic_bool has_failed;
 };
-
-/* ── memory ───────────────────────────────────────────────────────────────────────────────── */
-enum { PAGE = 4096, HUGE = 2 << 20 };
-
-static size_t mapped_bytes(int64_t bytes) {
-  size_t unit = bytes >= HUGE ? HUGE : PAGE;
-  return ((size_t)bytes + unit) & ~(unit - 1); /* at least one page more than nothing */
-}
-
-/* Fresh pages are zero. Large blocks are aligned to huge pages and advised to use them. */
-static Status cpu_alloc(Device *device, int64_t bytes, char **out) {
-  (void)device;
-  size_t size = mapped_bytes(bytes), slack = bytes >= HUGE ? HUGE : 0;
-  char *at = mmap(NULL, size + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (at == MAP_FAILED)
-    return status_fail(STATUS_FAULT, "out of memory: %.1f MiB cannot be had",
-                       (double)bytes / (1 << 20));
-  if (slack) {
-    size_t low = (HUGE - (uintptr_t)at % HUGE) % HUGE;
-    if (low) munmap(at, low);
-    if (slack - low) munmap(at + low + size, slack - low);
-    at += low;
-    madvise(at, size, MADV_HUGEPAGE);
-  }
-  *out = at;
-  return STATUS_OK;
-}
-
-static void cpu_free(Device *device, char *memory, int64_t bytes) {
-  (void)device;
-  if (memory) munmap(memory, mapped_bytes(bytes));
-}
-
-static Status cpu_write(Device *device, char *to, const void *from, int64_t bytes) {
-  (void)device;
-  if (bytes) memcpy(to, from, (size_t)bytes);
-  return STATUS_OK;
-}
-
-static Status cpu_read(Device *device, void *to, const char *from, int64_t bytes) {
-  (void)device;
-  if (bytes) memcpy(to, from, (size_t)bytes);
-  return STATUS_OK;
-}
 
 typedef struct {
   const float *from;
@@ -162,6 +124,7 @@ static Status cpu_open(const Artifact *artifact, const DeviceOptions *options, D
     cpu_close(device);
     return status;
   }
+  device->comm = options->comm;
   int threads = pool_threads(device->pool);
   int length = snprintf(device->text, sizeof device->text, "cpu, %d thread%s", threads,
                         threads == 1 ? "" : "s");
@@ -197,21 +160,39 @@ static int last_task(const DeviceGraph *graph, int step) {
 }
 
 /* The first task of a step waits for what the plan says, and where calls share scratch, for the
- * call before; each phase waits for the one before it. */
+ * call before; a BEGIN also for the BEGIN before it, so that all ranks begin in one order; each
+ * phase waits for the one before it. */
 static void add_task(DeviceGraph *graph, const PlanStep *step, Task task) {
   bool shares = task.call && task.phase == 0 && cpu_call_shares_scratch(task.call);
   int *after = ARENA_ARRAY(graph->arena, int, step->after_count + 2), count = 0;
+  bool begins = step->kind == STEP_BEGIN;
   if (task.phase > 0) after[count++] = graph->task_count - 1;
   for (int i = 0; i < step->after_count && task.phase == 0; i++)
     after[count++] = last_task(graph, step->after[i]);
   if (shares && graph->last_sharing) after[count++] = graph->last_sharing - 1;
+  if (begins && graph->last_begin) after[count++] = graph->last_begin - 1;
+  if (begins) graph->last_begin = graph->task_count + 1;
   task.after = after;
   task.after_count = count;
-  task.is_aside = pool_reserved(graph->device->pool) &&
+  task.is_aside = pool_reserved(graph->device->pool) && !task.beside &&
                   (step->queue == QUEUE_COMMUNICATE || step->queue == QUEUE_HOST);
   if (task.is_aside && task.kernel) task.parts = 1;
   if (task.is_aside) graph->aside[graph->aside_count++] = graph->task_count;
   graph->task[graph->task_count++] = task;
+}
+
+static Status bind_beside(DeviceGraph *graph, const Artifact *artifact, const PlanGraph *plan,
+                          const PlanStep *step, void **args) {
+  Task task = {.args = args, .parts = 1, .begin = -1};
+  if (step->kind == STEP_BEGIN) {
+    STATUS_TRY(cpu_beside_new(&graph->besides, graph->arena, artifact, plan, step, &task.beside));
+  } else {
+    task.parts = 0;
+    task.begin = graph->first_task[step->partner];
+    task.beside = graph->task[task.begin].beside;
+  }
+  add_task(graph, step, task);
+  return STATUS_OK;
 }
 
 static Status cpu_bind_step(DeviceGraph *graph, const Artifact *artifact, const PlanGraph *plan,
@@ -221,10 +202,11 @@ static Status cpu_bind_step(DeviceGraph *graph, const Artifact *artifact, const 
   bind_args(graph, plan, step, base, args);
   graph->first_task[index] = graph->task_count;
   if (step->kind == STEP_BEGIN || step->kind == STEP_END)
-    return dev_refuse_beside(artifact->path, step);
+    return bind_beside(graph, artifact, plan, step, args);
   if (step->kind == STEP_LAUNCH) {
     add_task(graph, step,
              (Task){.kernel = artifact_kernel(artifact, step->name),
+                    .begin = -1,
                     .args = args,
                     .work = step->work,
                     .parts = launch_parts(step, pool_threads(graph->device->pool))});
@@ -234,9 +216,12 @@ static Status cpu_bind_step(DeviceGraph *graph, const Artifact *artifact, const 
   STATUS_TRY(cpu_call_new(graph->device->library, step, (char *const *)args, &call));
   graph->call[graph->call_count++] = call;
   for (int phase = 0; phase < cpu_call_phases(call); phase++)
-    add_task(
-        graph, step,
-        (Task){.call = call, .args = args, .phase = phase, .parts = cpu_call_parts(call, phase)});
+    add_task(graph, step,
+             (Task){.call = call,
+                    .begin = -1,
+                    .args = args,
+                    .phase = phase,
+                    .parts = cpu_call_parts(call, phase)});
   if (cpu_call_shares_scratch(call)) graph->last_sharing = graph->task_count;
   return STATUS_OK;
 }
@@ -263,6 +248,7 @@ static void spread_tasks(DeviceGraph *graph) {
 static void cpu_unbind(DeviceGraph *graph) {
   if (!graph) return;
   pool_settle(graph->device->pool);
+  cpu_besides_settle(&graph->besides);
   for (int i = 0; i < graph->call_count; i++) cpu_call_free(graph->call[i]);
   arena_free(graph->arena);
   free(graph->state);
@@ -276,11 +262,14 @@ enum { MOST_TASKS_PER_STEP = 3 };
 static Status cpu_bind(Device *device, const Artifact *artifact, int which, char *const *base,
                        DeviceGraph **out) {
   const PlanGraph *plan = &artifact->plan->graphs.at[which];
-  DeviceGraph *graph = calloc(1, sizeof *graph);
+  DeviceGraph *graph = aligned_alloc(64, (sizeof *graph + 63) & ~(size_t)63);
   if (!graph) return status_fail(STATUS_FAULT, "out of memory");
+  memset(graph, 0, sizeof *graph);
   int steps = plan->steps.count, args = 0;
   for (int i = 0; i < steps; i++) args += plan->steps.at[i].arg_count;
   graph->device = device;
+  graph->besides.comm = device->comm;
+  graph->besides.pool = device->pool;
   graph->threads = pool_threads(device->pool);
   graph->arena = arena_new();
   graph->step_count = steps;
@@ -324,7 +313,12 @@ static void patch_batch(DeviceGraph *graph, const char *batch) {
   graph->batch = batch;
 }
 
-static inline void run_task(DeviceGraph *graph, const Task *task, int part, int thread) {
+static inline void run_task(DeviceGraph *graph, const Task *task, int part, int thread,
+                            uint64_t ticket) {
+  if (task->beside) {
+    cpu_beside_begin(task->beside, task->args, ticket);
+    return;
+  }
   if (task->call) {
     if (!cpu_call_run(task->call, task->phase, part, thread))
       atomic_store(&graph->has_failed, true);
@@ -359,11 +353,22 @@ static inline bool is_part_done(const Walk *walk, int task, int part) {
   return atomic_load_explicit(&state->ticket, memory_order_acquire) > walk->ticket;
 }
 
-static inline bool is_done(const Walk *walk, int task) {
-  if (task < walk->first || walk->done[task] == walk->ticket) return true;
-  for (int part = 0; part < walk->graph->task[task].parts; part++)
-    if (!is_part_done(walk, task, part)) return false;
-  walk->done[task] = walk->ticket;
+static inline bool is_ready(const Walk *walk, int index);
+
+/* The work has ended. Where its BEGIN is none of this run's tasks, an earlier run began it. */
+static bool has_ended(const Walk *walk, const Task *task) {
+  const CpuBeside *beside = task->beside;
+  uint64_t since = task->begin < walk->first ? atomic_load(&beside->begun) : walk->ticket;
+  return atomic_load(&beside->ended) > since;
+}
+
+static inline bool is_done(const Walk *walk, int index) {
+  const Task *task = &walk->graph->task[index];
+  if (index < walk->first || walk->done[index] == walk->ticket) return true;
+  for (int part = 0; part < task->parts; part++)
+    if (!is_part_done(walk, index, part)) return false;
+  if (task->begin >= 0 && !(is_ready(walk, index) && has_ended(walk, task))) return false;
+  walk->done[index] = walk->ticket;
   return true;
 }
 
@@ -378,8 +383,9 @@ static inline bool is_ready(const Walk *walk, int index) {
 static inline bool take_part(const Walk *walk, int task, int part) {
   PartState *state = part_state(walk, task, part);
   if (!claim(state, walk->ticket)) return false;
-  run_task(walk->graph, &walk->graph->task[task], part, walk->thread);
+  run_task(walk->graph, &walk->graph->task[task], part, walk->thread, walk->ticket);
   pool_post(walk->graph->device->pool, &state->ticket, walk->ticket + 1);
+  cpu_besides_wake(&walk->graph->besides);
   return true;
 }
 
@@ -396,10 +402,11 @@ static inline int last_ahead(const Walk *walk, int from) {
   return walk->end - from < AHEAD ? walk->end : from + AHEAD;
 }
 
-/* -1: none */
+/* -1: none. A BEGIN is any thread's: who does the last of what it waits for comes to it first. */
 static inline int own_part(const Walk *walk, int index) {
   const Task *task = &walk->graph->task[index];
   if (task->is_aside) return -1;
+  if (task->beside) return task->parts - 1;
   int part = walk->thread - task->first_thread;
   if (part < 0) part += walk->graph->threads;
   return part < task->parts ? part : -1;
@@ -422,14 +429,32 @@ static bool do_any(const Walk *walk, int from) {
   return false;
 }
 
+/* Sleeps until some work ends, unless this one has. `ends` was read before the thread looked for
+ * something to do. */
+static void wait_for_end(const Walk *walk, int index, uint64_t ends) {
+  CpuBesides *all = &walk->graph->besides;
+  if (!is_done(walk, index)) pool_sleep(all->pool, &all->ends, ends);
+}
+
 /* `from` is not done, what it waits for is, and all its parts are begun: one of them is waited for.
  */
-static void wait_for_part(const Walk *walk, int from) {
+static void wait_for_part(const Walk *walk, int from, uint64_t ends) {
+  if (walk->graph->task[from].begin >= 0) wait_for_end(walk, from, ends);
   for (int part = 0; part < walk->graph->task[from].parts; part++)
     if (!is_part_done(walk, from, part)) {
       pool_wait(walk->graph->device->pool, &part_state(walk, from, part)->ticket, walk->ticket);
       return;
     }
+}
+
+/* A thread that waits for a work looks again when another one has done something. */
+static void do_any_or_wait(const Walk *walk, int from) {
+  CpuBesides *all = &walk->graph->besides;
+  bool is_end = walk->graph->task[from].begin >= 0;
+  if (is_end) atomic_fetch_add(&all->sleepers, 1); /* before it looks */
+  uint64_t ends = atomic_load(&all->ends);
+  if (!do_any(walk, from)) wait_for_part(walk, from, ends);
+  if (is_end) atomic_fetch_sub(&all->sleepers, 1);
 }
 
 /* For a thread that would only wait for a part that is not its own. */
@@ -440,6 +465,12 @@ static void use_idle_thread(DeviceGraph *graph) {
 
 /* Sleeps until the task is done, by whomever. Tickets only grow, so a late one does not miss it. */
 static void wait_for_task(const Walk *walk, int task) {
+  const Task *at = &walk->graph->task[task];
+  if (at->begin >= 0 && task >= walk->first) {
+    for (int i = 0; i < at->after_count; i++) wait_for_task(walk, at->after[i]);
+    for (uint64_t ends; !is_done(walk, task); wait_for_end(walk, task, ends))
+      ends = atomic_load(&walk->graph->besides.ends);
+  }
   for (int part = 0; part < walk->graph->task[task].parts; part++) {
     _Atomic uint64_t *ticket = &part_state(walk, task, part)->ticket;
     for (uint64_t seen; task >= walk->first && (seen = atomic_load(ticket)) <= walk->ticket;)
@@ -481,8 +512,8 @@ static void walk(void *context, int first, int end, uint64_t ticket, int thread)
       use_idle_thread(graph);
     } else if (waited++ < PATIENCE) {
       pool_relax();
-    } else if (!do_any(&way, from)) {
-      wait_for_part(&way, from);
+    } else {
+      do_any_or_wait(&way, from);
     }
   }
 }
@@ -496,6 +527,7 @@ static Status run_tasks(DeviceGraph *graph, const char *batch, int first, int en
     walk(graph, first, end,
          (wants_reserved ? pool_ask_all : pool_ask)(pool, walk, graph, first, end), 0);
   pool_restore_libraries(before);
+  STATUS_TRY(cpu_besides_status(&graph->besides));
   if (!atomic_load_explicit(&graph->has_failed, memory_order_relaxed)) return STATUS_OK;
   atomic_store(&graph->has_failed, false);
   return status_fail(STATUS_FAULT, "oneDNN failed in a step (out of memory?)");

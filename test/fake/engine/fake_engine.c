@@ -1,0 +1,150 @@
+/* fake_engine: an engine whose ranks are threads of one process, for tests with ThreadSanitizer. A
+ * work takes a random number of calls to end, and works end in any order. f32, f64 and bytes.
+ * FAKE_ENGINE_FAILS=n: the n-th work of rank 1 cannot begin. */
+#include "runtime/communicate/engine.h"
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RANKS = 8, SLOTS = 128, MOST_CALLS = 12 };
+
+/* What all ranks do together, by its place in their order. */
+typedef struct {
+  const CommWork *work[RANKS];
+  int entered, left;
+  bool is_done;
+} Meeting;
+
+struct Engine {
+  int rank, ranks;
+  int64_t begun, fails_at;
+  unsigned random;
+};
+struct EngineWork {
+  Meeting *meeting;
+  int calls;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static Meeting meetings[SLOTS];
+static int present;
+
+static const int sizes[DT_COUNT] = {
+#define X(ID, text, bytes) [DT_##ID] = bytes,
+    DTYPES(X)
+#undef X
+};
+
+static bool fake_open(const CommPlace *place, int64_t piece, Engine **out, char *why) {
+  const char *fails = getenv("FAKE_ENGINE_FAILS");
+  (void)piece;
+  (void)why;
+  *out = calloc(1, sizeof **out);
+  (*out)->rank = place->rank;
+  (*out)->ranks = place->ranks;
+  (*out)->random = (unsigned)place->rank + 1;
+  (*out)->fails_at = place->rank == 1 && fails ? atoll(fails) : -1;
+  pthread_mutex_lock(&lock);
+  if (present++ == 0) memset(meetings, 0, sizeof meetings);
+  pthread_mutex_unlock(&lock);
+  return true;
+}
+
+static void fake_close(Engine *engine, bool has_failed) {
+  (void)has_failed;
+  pthread_mutex_lock(&lock);
+  present--;
+  pthread_mutex_unlock(&lock);
+  free(engine);
+}
+
+static int fake_rank(const Engine *engine) { return engine->rank; }
+static int fake_ranks(const Engine *engine) { return engine->ranks; }
+static const char *fake_text(const Engine *engine) {
+  (void)engine;
+  return "threads";
+}
+
+static unsigned draw(Engine *engine) {
+  engine->random = engine->random * 1664525u + 1013904223u;
+  return engine->random >> 16;
+}
+
+static double sum_at(const Meeting *m, int ranks, int64_t i) {
+  double sum = 0;
+  for (int r = 0; r < ranks; r++)
+    sum += m->work[r]->dtype == DT_F64 ? ((const double *)m->work[r]->x)[i]
+                                       : (double)((const float *)m->work[r]->x)[i];
+  return sum;
+}
+
+static void put(const CommWork *work, int64_t i, double value) {
+  if (work->dtype == DT_F64)
+    ((double *)work->out)[i] = value;
+  else if (work->dtype == DT_F32)
+    ((float *)work->out)[i] = (float)value;
+  else
+    ((char *)work->out)[i] = 1; /* a barrier's */
+}
+
+static void do_meeting(Meeting *m, int ranks) {
+  const CommWork *first = m->work[0];
+  int64_t count = first->count;
+  size_t bytes = (size_t)count * (size_t)sizes[first->dtype];
+  bool is_number = first->dtype == DT_F32 || first->dtype == DT_F64;
+  for (int64_t i = 0; i < count && first->kind == COMM_ALL_REDUCE; i++) {
+    double sum = is_number ? sum_at(m, ranks, i) : 1;
+    for (int r = 0; r < ranks; r++) put(m->work[r], i, sum);
+  }
+  int64_t part = count / ranks;
+  for (int64_t i = 0; i < count && first->kind == COMM_REDUCE_SCATTER; i++)
+    put(m->work[i / part], i % part, sum_at(m, ranks, i));
+  for (int from = 0; from < ranks && first->kind == COMM_ALL_GATHER; from++)
+    for (int to = 0; to < ranks; to++)
+      memcpy((char *)m->work[to]->out + (size_t)from * bytes, m->work[from]->x, bytes);
+  for (int to = 0; to < ranks && first->kind == COMM_BROADCAST; to++)
+    if (m->work[to]->out != m->work[first->peer]->x)
+      memcpy(m->work[to]->out, m->work[first->peer]->x, bytes);
+}
+
+static bool fake_begin(Engine *engine, const CommWork *work, EngineWork **out, char *why) {
+  if (engine->begun == engine->fails_at) {
+    snprintf(why, ENGINE_WHY, "the cable is cut");
+    return false;
+  }
+  *out = calloc(1, sizeof **out);
+  (*out)->calls = (int)(draw(engine) % MOST_CALLS);
+  pthread_mutex_lock(&lock);
+  Meeting *m = &meetings[engine->begun++ % SLOTS];
+  m->work[engine->rank] = work;
+  (*out)->meeting = m;
+  if (++m->entered == engine->ranks) {
+    do_meeting(m, engine->ranks);
+    m->is_done = true;
+  }
+  pthread_mutex_unlock(&lock);
+  return true;
+}
+
+static bool fake_go_on(Engine *engine, EngineWork *work, bool *is_done, char *why) {
+  (void)why;
+  pthread_mutex_lock(&lock);
+  *is_done = work->meeting->is_done && work->calls-- <= 0;
+  if (*is_done && ++work->meeting->left == engine->ranks) *work->meeting = (Meeting){0};
+  pthread_mutex_unlock(&lock);
+  if (*is_done) free(work);
+  return true;
+}
+
+__attribute__((visibility("default"))) extern const EngineType ft_engine;
+const EngineType ft_engine = {
+    .version = ENGINE_VERSION,
+    .open = fake_open,
+    .close = fake_close,
+    .rank = fake_rank,
+    .ranks = fake_ranks,
+    .text = fake_text,
+    .begin = fake_begin,
+    .go_on = fake_go_on,
+};
