@@ -104,7 +104,11 @@ static Node *for_batch(Update *u, Node *lr) {
   double per = setting_number(u->settings, "train.lr_per");
   double samples =
       setting_number(u->settings, "train.batch") * setting_number(u->settings, "train.accumulate");
-  return per > 0 ? update_mul(u, lr, update_number(u, samples / per)) : lr;
+  if (per <= 0) return lr;
+  Node *factor = update_number(u, samples / per);
+  if (setting_ranks(u->settings) != 1)
+    factor = update_mul(u, factor, update_setting(u, "distributed.ranks"));
+  return update_mul(u, lr, factor);
 }
 
 /* lr (t+1)/warmup for the first `warmup` steps, then lr times the schedule's factor. */
