@@ -3,7 +3,9 @@
  * terminal's signals, and gets that one in their place. */
 #define _GNU_SOURCE
 #include "tools/ftrun_ranks.h"
+#include "base/clock.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,17 +13,24 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <fcntl.h>
 
 enum { MOST_RANKS = 4096 };
 
 static volatile sig_atomic_t first_signal;
 static volatile pid_t child;
 
-/* The first asks the ranks to end, the second one ends mpirun, which ends them at once. */
+static int64_t first_time;
+
+/* The first asks the ranks to end, the second one ends mpirun, which ends them at once. What comes
+ * within half a second is the same request (runtime/common/signals.c). */
 static void hand_on(int number) {
-  if (child > 0) kill(child, first_signal ? SIGTERM : SIGUSR1);
+  int before = errno;
+  int64_t now = clock_nanoseconds();
+  if (child > 0 && !first_signal) kill(child, SIGUSR1);
+  if (child > 0 && first_signal && now - first_time > 500000000) kill(child, SIGTERM);
+  if (!first_signal) first_time = now;
   if (!first_signal) first_signal = number;
+  errno = before;
 }
 
 static void listen(void) {

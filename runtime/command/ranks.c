@@ -102,11 +102,12 @@ int ranks_threads(const Ranks *ranks, int wanted) {
 static void say(const Ranks *ranks) {
   char host[HOST] = "";
   fflush(stdout);
-  if (ranks->place.rank == 0) {
+  bool is_named = strncmp(status_message(), "rank ", 5) == 0; /* by what joins the ranks */
+  if (ranks->place.rank == 0 || is_named) {
     fprintf(stderr, "error: %s\n", status_message());
   } else {
     if (gethostname(host, sizeof host - 1) != 0) host[0] = 0;
-    fprintf(stderr, "error: rank %d (%s): %s\n", ranks->place.rank, host, status_message());
+    fprintf(stderr, "error: rank %d (host %s): %s\n", ranks->place.rank, host, status_message());
   }
   fflush(stderr);
 }
