@@ -89,7 +89,7 @@ class Alone(Ranks):
         start = time.monotonic()
         done = self.start(self.compile(MLP), env=self.one_of(2, 1), exit_code=1)
         self.assertGreater(time.monotonic() - start, 1)
-        self.assertIn("error: rank 1 (", done.stderr)
+        self.assertIn("error: rank 1 (host ", done.stderr)
 
     def test_any_number_is_one_too(self):
         """A model for any number of ranks trains, evaluates and predicts alone, with the numbers of one for one rank."""
@@ -134,6 +134,179 @@ class Alone(Ranks):
         words = done.stdout.split()
         self.assertEqual(words[-6:], ["-n", "3", os.path.realpath(FTRUN), "x.so", "--steps", "5"])
         self.assertIn("--oversubscribe", words)
+
+
+# One training in several shapes: ranks x batch is 8 in all of them.
+RECIPES = {
+    "mlp": ("""
+model M(x: f32[B, 8], y: i32[B]) {
+  h = dropout(gelu(Linear(16, name="fc1")(x)), 0.2)
+  logits = Linear(4, name="head")(h)
+  loss = mean(cross_entropy(logits, y))
+  metric accuracy = mean(argmax(logits, axis=-1) == y)
+  metric total = sum(logits ** 2)
+}
+data D { train = npy("x.npy", "y.npy"); valid = npy("x.npy", "y.npy") }
+train { optimizer = adamw(lr=0.01 per 4, weight_decay=0.1); ema = 0.9; clip = norm(0.5)
+""", 2e-5),
+    "gpt": ("""
+model G(x: i32[B, T=6], y: i32[B, T]) {
+  param wte: [11, 8] = normal(0.1)
+  h = embed(wte, x)
+  q, k, v = split(Linear(24, name="attn")(LayerNorm(name="ln")(h)), 3, axis=-1)
+  q = rearrange(q, "b t (h d) -> b h t d", h=2)
+  k = rearrange(k, "b t (h d) -> b h t d", h=2)
+  v = rearrange(v, "b t (h d) -> b h t d", h=2)
+  h = h + rearrange(attention(q, k, v, causal=true), "b h t d -> b t (h d)")
+  loss = mean(cross_entropy(LayerNorm(name="ln_f")(h) @ transpose(wte), y, ignore=-1))
+}
+data D { train = npy("t.npy", "u.npy"); valid = npy("t.npy", "u.npy") }
+train { accumulate = 2; optimizer = sgd(lr=0.1, momentum=0.9)
+""", 2e-5),
+    "cnn": ("""
+model C(x: f32[B, 1, 6, 6], y: i32[B]) {
+  h = max_pool2d(relu(BatchNorm(name="bn")(Conv2d(3, 3, padding=1, name="conv")(x))), 2)
+  loss = mean(cross_entropy(Linear(4, name="head")(flatten(h, from=1)), y))
+}
+data D { train = npy("i.npy", "y.npy"); valid = npy("i.npy", "y.npy") }
+distributed { sync_batch_norm = true }
+train { optimizer = sgd(lr=0.05, momentum=0.9, nesterov=true); clip = value(0.05); schedule = cosine(warmup=3)
+""", 5e-5),
+    "bf16": ("""
+model M(x: f32[B, 8], y: i32[B]) {
+  loss = mean(cross_entropy(Linear(4, name="head")(relu(Linear(16, name="fc1")(x))), y))
+}
+data D { train = npy("x.npy", "y.npy"); valid = npy("x.npy", "y.npy") }
+train { optimizer = adam(lr=0.01); precision = bf16
+""", 2e-2),
+}
+WHOLE = 8
+
+
+@unittest.skipUnless(HAS_MPI, "no MPI: libft-mpi.so or mpirun is missing")
+class Joined(Ranks):
+    def setUp(self):
+        super().setUp()
+        random = numpy.random.default_rng(1)
+        tokens = random.integers(0, 11, (SAMPLES, 6)).astype("i4")
+        numpy.save(self.path("t.npy"), tokens)
+        numpy.save(self.path("u.npy"), numpy.where(random.random((SAMPLES, 6)) < 0.4, -1, tokens[:, ::-1]).astype("i4"))
+
+    def artifact(self, recipe, ranks, *flags):
+        source = RECIPES[recipe][0] + f"  batch = {WHOLE // ranks}; seed = 5; epochs = 3; eval every 1 epoch; log {{ every = 1 steps }} }}\n"
+        return self.compile(source, "--set", "distributed.data=any", *flags, name=f"{recipe}-{ranks}.so")
+
+    def train(self, recipe, ranks, *flags, name="run"):
+        """What the log and --save hold."""
+        log, weights = self.path(name + ".jsonl"), self.path(name + ".safetensors")
+        self.start(self.artifact(recipe, ranks), "--log-jsonl", log, "--save", weights, *flags, ranks=ranks)
+        return support.read_jsonl(log), support.read_safetensors(weights)
+
+    def assert_same(self, one, other, tolerance):
+        self.assertEqual([line["step"] for line in one[0]], [line["step"] for line in other[0]])
+        for a, b in zip(one[0], other[0]):
+            for key in a:
+                if key != "samples_per_s":
+                    self.assertLessEqual(abs(a[key] - b[key]), tolerance * (1 + abs(a[key])), (key, a, b))
+        for name in one[1]:
+            numpy.testing.assert_allclose(other[1][name], one[1][name], rtol=tolerance, atol=tolerance, err_msg=name)
+
+    def test_trains_as_one(self):
+        """Losses, metrics, evaluations and final weights of 2 and 4 ranks are those of one with the whole batch."""
+        for recipe, (_, tolerance) in RECIPES.items():
+            one = self.train(recipe, 1)
+            self.assertGreater(one[0][0]["loss"] - one[0][-1]["loss"], 0.01, "this trains nothing")
+            for ranks in (2, 4):
+                with self.subTest(recipe=recipe, ranks=ranks):
+                    self.assert_same(one, self.train(recipe, ranks), tolerance)
+
+    def test_bitwise_from_run_to_run(self):
+        for recipe in ("mlp", "gpt"):
+            first, second = self.train(recipe, 2, name="a"), self.train(recipe, 2, name="b")
+            for name in first[1]:
+                numpy.testing.assert_array_equal(first[1][name], second[1][name], err_msg=name)
+
+    def test_goes_on_with_other_numbers(self):
+        """4 ranks, then 1, then 2, then 4, each from the checkpoint before: the trajectory of one."""
+        for recipe in ("mlp", "gpt"):
+            one = self.train(recipe, 1, name="one")
+            total = max(line["step"] for line in one[0])
+            for number, ranks in enumerate((4, 1, 2, 4)):
+                last = total * (number + 1) // 4
+                flags = ["--resume", "ck"] if number else []
+                log = self.train(recipe, ranks, "--epochs", 3, "--set", f"train.steps={total}", "--set", "train.checkpoint.dir=ck",
+                                 "--steps", last, *flags, name="parts")[0]
+                self.assertEqual(max(line["step"] for line in log), last)
+            self.assert_same(one, (log, support.read_safetensors(self.path("parts.safetensors"))), RECIPES[recipe][1])
+            shutil.rmtree(self.path("ck"))
+
+    def test_one_writes_and_one_speaks(self):
+        path = self.artifact("mlp", 2)
+        done = self.start(path, "--set", "train.checkpoint.dir=ck", "--set", "train.checkpoint.every=1", "--save", "w.safetensors",
+                          "--trace", "trace.json", "--steps", 3, ranks=2)
+        lines = done.stdout.splitlines()
+        self.assertEqual(sum("samples to train" in line for line in lines), 1)
+        self.assertEqual(sum("step 3/3" in line and "valid" not in line for line in lines), 1)
+        self.assertIn("batch 8 (2 ranks x 4), 12 steps an epoch, 3 in all", done.stdout)
+        self.assertRegex(done.stdout, r"\nranks: 2 ranks")
+        self.assertEqual(done.stderr, "")
+        self.assertEqual(sorted(os.listdir(self.path("ck"))), ["step-00000003.safetensors"])
+        again = self.start("eval", path, "--weights", "w.safetensors", ranks=2).stdout
+        one = self.start("eval", self.artifact("mlp", 1), "--weights", "w.safetensors").stdout
+        self.assertEqual(again.splitlines()[-1].split("(")[0], one.splitlines()[-1].split("(")[0])
+
+    def differ(self, sentence, *others, model="mlp"):
+        """Rank 1 of three has flags of its own."""
+        path = self.artifact(model, 4)
+        command = [FTRUN, path, "--steps", "2"]
+        line = MPIRUN + ["-n", "1", *command, ":", "-n", "1", *(others if others[0] == FTRUN else [*command, *others]), ":", "-n", "1", *command]
+        done = subprocess.run(line, capture_output=True, text=True, timeout=120, cwd=self.folder)
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        said = [line for line in done.stderr.splitlines() if line.startswith("error")]
+        self.assertEqual(len(said), 1, done.stderr)
+        self.assertRegex(said[0], sentence)
+
+    def test_what_differs_is_named(self):
+        self.differ("^error: the setting train.lr of rank 1 is not the same as rank 0's$", "--set", "train.lr=0.02")
+        os.mkdir(self.path("other"))
+        for name in ("x.npy", "y.npy"):
+            shutil.copy(self.path(name), self.path("other"))
+        values = numpy.load(self.path("x.npy"))
+        values[-1] += 1
+        numpy.save(self.path("other", "x.npy"), values)
+        self.differ("^error: the train data of rank 1 is not the same as rank 0's$", "--data", self.path("other"))
+        self.differ(r"^error: rank 1 \(host .*\): train: x.npy not found in ", "--data", self.path("ck"))
+        support.write_safetensors(self.path("w.safetensors"), {"fc1.weight": numpy.zeros((16, 8), "f4"), "fc1.bias": numpy.zeros(16, "f4"),
+                                                                 "head.weight": numpy.zeros((4, 16), "f4"), "head.bias": numpy.zeros(4, "f4")})
+        self.differ("^error: the values to begin with of rank 1 ", "--init", self.path("w.safetensors"))
+        self.compile(RECIPES["mlp"][0].replace("gelu", "relu") + "batch = 2 }", "--set", "distributed.data=any", name="o.so")
+        self.differ("^error: the artifact of rank 1 ", FTRUN, self.path("o.so"), "--steps", "2")
+
+    def test_a_signal_to_one_ends_all(self):
+        """After the same step, with a checkpoint that goes on; also Ctrl-C for ftrun --ranks."""
+        path = self.artifact("mlp", 4)
+        command = [path, "--set", "train.checkpoint.dir=ck", "--set", "train.eval.every=0", "--epochs", "1000000"]
+        for by_mpirun in (True, False):
+            line = MPIRUN + ["-n", "4", FTRUN, *command] if by_mpirun else [FTRUN, *command, "--ranks", "4"]
+            process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.folder)
+            for _ in range(40):
+                process.stdout.readline()
+            target = process.pid
+            if by_mpirun:
+                children = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True).stdout.split()
+                target = int(sorted(children, key=int)[2])
+            os.kill(target, signal.SIGTERM if by_mpirun else signal.SIGINT)
+            out, err = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 128 + (signal.SIGTERM if by_mpirun else signal.SIGINT), out[-500:] + err)
+            self.assertIn("the same command with --resume ck goes on", out)
+            steps = int(out.split("stopped after step ")[1].split(";")[0])
+            self.assertIn(f"step-{steps:08d}.safetensors", os.listdir(self.path("ck")))
+            shutil.rmtree(self.path("ck"))
+        self.assertEqual(subprocess.run(["pgrep", "-f", path], capture_output=True, text=True).stdout, "")
+
+    def test_divergence_is_told_once(self):
+        done = self.start(self.artifact("mlp", 4), "--set", "train.lr=1e30", ranks=4, exit_code=1)
+        self.assertEqual(done.stderr.count("the training has diverged"), 1, done.stderr)
 
 
 if __name__ == "__main__":
