@@ -53,8 +53,8 @@ void lower_partners(Lowering *lowering, PlanGraph *graph) {
 }
 
 /* ── all_reduce ─────────────────────────────────────────────────────────────────────────────── */
-/* Operands whose results lie one behind the other in their own places are one collective: what is
- * between them is less than the alignment of tensors, so that no other one is there. */
+/* Gradients whose sums lie one behind the other in their own places are one collective: what is
+ * between them is less than the alignment of tensors, so that no other one is there, and zero. */
 typedef struct {
   Address from, to;
   int64_t bytes;
@@ -66,8 +66,9 @@ static bool is_in_place(const Piece *piece) {
 
 static bool continues(const Piece *before, const Piece *piece) {
   int64_t end = before->to.offset + before->bytes, gap = piece->to.offset - end;
-  return is_in_place(before) && is_in_place(piece) && before->to.place == piece->to.place &&
-         gap >= 0 && gap < PLAN_ALIGN && plan_aligned(end) == plan_aligned(piece->to.offset);
+  return is_in_place(before) && is_in_place(piece) && before->to.place == PLACE_GRADS &&
+         piece->to.place == PLACE_GRADS && gap >= 0 && gap < PLAN_ALIGN &&
+         plan_aligned(end) == plan_aligned(piece->to.offset);
 }
 
 /* In the order of the attribute `op` in plan/beside.def. */

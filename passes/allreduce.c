@@ -4,7 +4,7 @@
  *   pack are one collective (a bucket), up to a size at which the latency of a collective is a small
  *   part of its time; it begins as soon as its last gradient exists, beside the rest of backward.
  * - Scalars and other values that `all_reduce` nodes join already (totals.c): those that wait for no
- *   other one, of one type and reduction, become one collective.
+ *   other one, of one type and reduction, are put into one tensor, for one collective.
  *
  * Every rank runs the same graph, so all of them begin the same collectives in the same order. */
 #include "passes/pass.h"
@@ -15,6 +15,7 @@ typedef struct {
   Op reduction;
   DType dtype;
   const char *why;
+  bool is_tensor;             /* its operands are put into one */
   VEC(const Node *) operands; /* of the old graph */
   int missing;                /* operands that are not made yet */
   Node *made;
@@ -110,6 +111,7 @@ static void join_totals(AllReduce *a) {
                                          a->buckets.at[bucket].dtype != node->type.dtype))
       bucket++;
     if (bucket == a->buckets.count) add_bucket(a, reduction, node->type.dtype);
+    a->buckets.at[bucket].is_tensor = true;
     a->of_node[i] = bucket;
     for (int k = 0; k < node->input_count; k++) {
       int at = add_operand(a, bucket, node->input[k]);
@@ -121,8 +123,25 @@ static void join_totals(AllReduce *a) {
 
 /* ── the new graph ──────────────────────────────────────────────────────────────────────────── */
 static Node *reduced(AllReduce *a, const Bucket *bucket, int at) {
-  a->fresh->origin = bucket->operands.at[at]->origin;
-  return make_result(a->fresh, bucket->made, at);
+  const Node *operand = bucket->operands.at[at];
+  a->fresh->origin = operand->origin;
+  if (!bucket->is_tensor) return make_result(a->fresh, bucket->made, at);
+  int64_t start = 0, count = shape_elements(&operand->type.shape);
+  for (int k = 0; k < at; k++) start += shape_elements(&bucket->operands.at[k]->type.shape);
+  Node *whole = make_result(a->fresh, bucket->made, 0);
+  Node *part = make_slice(a->fresh, whole, &start, shape_of(1, &count));
+  return make_reshape(a->fresh, part, operand->type.shape);
+}
+
+/* The operands behind one another in one dimension. */
+static Node *one_tensor(AllReduce *a, Node **operands, int count) {
+  for (int k = 0; k < count; k++) {
+    int64_t elements = shape_elements(&operands[k]->type.shape);
+    operands[k] = make_reshape(a->fresh, operands[k], shape_of(1, &elements));
+  }
+  Attr axis = attr_int(ATTR_AXIS, 0);
+  return count == 1 ? operands[0]
+                    : graph_node(a->fresh, OP_CONCAT, operands, count, &axis, 1, NULL);
 }
 
 /* The node in the new graph; NULL: it must wait. */
@@ -154,6 +173,8 @@ static void make_bucket(AllReduce *a, Bucket *bucket) {
   Attr attrs[] = {attr_str(ATTR_REDUCTION, op_info[bucket->reduction].text),
                   attr_str(ATTR_WHY, bucket->why)};
   a->fresh->origin = bucket->operands.at[count - 1]->origin;
+  if (bucket->is_tensor) operands[0] = one_tensor(a, operands, count);
+  if (bucket->is_tensor) count = 1;
   bucket->made = graph_node(a->fresh, OP_ALL_REDUCE, operands, count, attrs, 2, NULL);
 }
 
