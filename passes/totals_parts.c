@@ -45,8 +45,10 @@ static Node *parts_total(Totals *t, Op op, Node *part, int level) {
   return p->is_micro ? now : totals_over_ranks(t, op, now);
 }
 
-/* Is this a function of totals, of which each is known when the last part has been gone through? */
-static bool is_known(const Totals *t, const Node *root) {
+/* Is this a function of totals, of which each is known when the last part has been gone through?
+ * by_itself: of no total that needs another one first, for which parts had to be gone through
+ * again. */
+static bool is_known(const Totals *t, const Node *root, bool by_itself) {
   bool *wanted = ARENA_ARRAY(t->graph->arena, bool, t->count);
   wanted[root->id] = true;
   for (int i = root->id; i >= 0; i--) {
@@ -54,7 +56,8 @@ static bool is_known(const Totals *t, const Node *root) {
     const Node *node = t->graph->nodes.at[i];
     const Samples *s = &t->samples[i];
     bool is_of_part = s->kind == SAMPLES_NONE && t->on_batch[i];
-    if (totals_is_mixed(t, node) || s->level > 0 || is_of_part) return false;
+    bool is_later = by_itself && s->level > 0;
+    if (totals_is_mixed(t, node) || is_later || is_of_part) return false;
     for (int k = 0; !s->is_total && k < node->input_count; k++) wanted[node->input[k]->id] = true;
   }
   return true;
@@ -291,7 +294,7 @@ static void add_objective(Parts *p, const Node *loss, Form form) {
 static bool take_loss(Parts *p, int root) {
   Totals *t = &p->t;
   Node *loss = t->graph->roots.at[root].node;
-  if (!is_known(t, loss)) return parts_refuse(p, loss, NULL);
+  if (!is_known(t, loss, true)) return parts_refuse(p, loss, NULL);
   Form form = find_form(p, loss);
   if (form.kind > FORM_TERM) return parts_refuse(p, loss, &form);
   Node *value = totals_value(t, loss); /* adds roots */
@@ -335,7 +338,9 @@ bool totals_of_parts(PassContext *context, Graph *graph) {
     Root root = graph->roots.at[i];
     if (root.kind == ROOT_LOSS && !take_loss(&p, i)) return false;
     if (root.kind != ROOT_METRIC) continue;
-    Node *value = is_known(t, root.node) ? totals_value(t, root.node) : mean_of_parts(&p, &root);
+    bool can_wait = !p.is_first; /* what ranks have in one piece is still there */
+    Node *value =
+        is_known(t, root.node, !can_wait) ? totals_value(t, root.node) : mean_of_parts(&p, &root);
     graph->roots.at[i].node = value;
   }
   return true;
