@@ -99,11 +99,14 @@ int ranks_threads(const Ranks *ranks, int wanted) {
 
 /* ── ending ───────────────────────────────────────────────────────────────────────────────── */
 
+/* A failure of what joins the ranks names one, or some, with their machines (communicate/judge.c). */
+static bool is_of_some_rank(void) { return strstr(status_message(), " (host") != NULL; }
+
 static void say(const Ranks *ranks) {
   char host[HOST] = "";
   fflush(stdout);
-  bool is_named = strncmp(status_message(), "rank ", 5) == 0; /* by what joins the ranks */
-  if (ranks->place.rank == 0 || is_named) {
+  if (is_of_some_rank() && signals_pending()) return; /* the launcher ends the job: others go */
+  if (ranks->place.rank == 0 || is_of_some_rank()) {
     fprintf(stderr, "error: %s\n", status_message());
   } else {
     if (gethostname(host, sizeof host - 1) != 0) host[0] = 0;

@@ -100,13 +100,19 @@ static Status read_checkpoint(Training *training, CkptInfo *info, char **used) {
  * matter. */
 static Status check_place(Training *training, const CkptInfo *info, const char *used) {
   int64_t samples = source_samples(training->train);
+  int64_t own = training->batch / training->ranks.place.ranks;
+  char advice[48] = "";
   if (info->batch == training->batch && info->samples == samples) return STATUS_OK;
+  if (info->samples == samples && info->batch % own == 0 &&
+      setting_ranks(training->plan->settings) == 0)
+    snprintf(advice, sizeof advice, " but on %lld rank%s", (long long)(info->batch / own),
+             info->batch == own ? "" : "s");
   return status_fail(STATUS_USER,
                      "%s comes from a training with batch %lld on %lld samples, this one has "
-                     "batch %lld on %lld: it cannot go on exactly (--init %s starts a new "
+                     "batch %lld on %lld: it cannot go on exactly%s (--init %s starts a new "
                      "training from its weights)",
                      used, (long long)info->batch, (long long)info->samples,
-                     (long long)training->batch, (long long)samples, used);
+                     (long long)training->batch, (long long)samples, advice, used);
 }
 
 static Status go_on_from(Training *training, const CkptInfo *info, const char *used) {

@@ -237,6 +237,8 @@ class Joined(Ranks):
                 log = self.train(recipe, ranks, "--epochs", 3, "--set", f"train.steps={total}", "--set", "train.checkpoint.dir=ck",
                                  "--steps", last, *flags, name="parts")[0]
                 self.assertEqual(max(line["step"] for line in log), last)
+            done = self.start(self.artifact(recipe, 4), "--resume", "ck", ranks=2, exit_code=1)
+            self.assertIn("it cannot go on exactly but on 4 ranks (--init ", done.stderr)
             self.assert_same(one, (log, support.read_safetensors(self.path("parts.safetensors"))), RECIPES[recipe][1])
             shutil.rmtree(self.path("ck"))
 
@@ -282,19 +284,49 @@ class Joined(Ranks):
         self.compile(RECIPES["mlp"][0].replace("gelu", "relu") + "batch = 2 }", "--set", "distributed.data=any", name="o.so")
         self.differ("^error: the artifact of rank 1 ", FTRUN, self.path("o.so"), "--steps", "2")
 
+    def run_on(self, path, *flags, by_mpirun=True):
+        """A long training on four ranks with a checkpoint every epoch; returns when it has made some steps."""
+        command = [path, "--set", "train.checkpoint.dir=ck", "--set", "train.eval.every=0", "--epochs", "1000000", *flags]
+        line = MPIRUN + ["-n", "4", FTRUN, *command] if by_mpirun else [FTRUN, *command, "--ranks", "4"]
+        process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.folder)
+        for _ in range(40):
+            process.stdout.readline()
+        return process
+
+    def ranks_of(self, process):
+        children = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True).stdout.split()
+        self.assertEqual(len(children), 4)
+        return sorted(map(int, children))
+
+    def test_a_lost_rank_ends_all(self):
+        """Killed or stopped, whenever: one sentence that names it, in time, no process left, and a checkpoint to go on from."""
+        path, alone = self.artifact("mlp", 4), self.artifact("mlp", 1)
+        random = numpy.random.default_rng(int(os.environ.get("FT_SEED", 0)))
+        for trial in range(200 if os.environ.get("FT_SOAK") else 4):
+            process = self.run_on(path, "--set", "distributed.timeout=2")
+            ranks = self.ranks_of(process)
+            lost = int(random.integers(0, 4))
+            time.sleep(random.random() * 0.3)
+            os.kill(ranks[lost], signal.SIGSTOP if trial % 2 else signal.SIGKILL)
+            start = time.monotonic()
+            out, err = process.communicate(timeout=60)
+            with self.subTest(trial=trial, lost=lost, stopped=trial % 2):
+                self.assertLess(time.monotonic() - start, 30)
+                self.assertNotEqual(process.returncode, 0)
+                said = [line for line in err.splitlines() if line.startswith("error: ")]
+                may_wake = lost == 0 and trial % 2  # mpirun continues it to end it, and it finds the others gone
+                self.assertLessEqual(len(said), 2 if may_wake else 1, err)
+                self.assertRegex(said[0], rf"\branks? (\d+, )*{lost}\b.* \(hosts? ")
+                self.assertEqual([rank for rank in ranks if os.path.exists(f"/proc/{rank}/exe")], [])
+                self.start(alone, "--set", "train.checkpoint.dir=ck", "--resume", "ck", "--steps", 1)
+            shutil.rmtree(self.path("ck"))
+
     def test_a_signal_to_one_ends_all(self):
         """After the same step, with a checkpoint that goes on; also Ctrl-C for ftrun --ranks."""
         path = self.artifact("mlp", 4)
-        command = [path, "--set", "train.checkpoint.dir=ck", "--set", "train.eval.every=0", "--epochs", "1000000"]
         for by_mpirun in (True, False):
-            line = MPIRUN + ["-n", "4", FTRUN, *command] if by_mpirun else [FTRUN, *command, "--ranks", "4"]
-            process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.folder)
-            for _ in range(40):
-                process.stdout.readline()
-            target = process.pid
-            if by_mpirun:
-                children = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True).stdout.split()
-                target = int(sorted(children, key=int)[2])
+            process = self.run_on(path, by_mpirun=by_mpirun)
+            target = self.ranks_of(process)[2] if by_mpirun else process.pid
             os.kill(target, signal.SIGTERM if by_mpirun else signal.SIGINT)
             out, err = process.communicate(timeout=60)
             self.assertEqual(process.returncode, 128 + (signal.SIGTERM if by_mpirun else signal.SIGINT), out[-500:] + err)
