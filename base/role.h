@@ -30,47 +30,49 @@ typedef enum {
 } RoleTrait;
 
 /* clang-format off */
-#define ROLES(X)                                                                                                       \
-  /* no param and no state */                                                                                          \
-  X(NONE, "none", 0)                                                                                                   \
-  /* a parameter; a state: all of them, flat */                                                                        \
-  X(PARAMS, "params", ROLE_OF_PARAM | ROLE_OF_STATE | ROLE_ONE | ROLE_APART | ROLE_BY_UPDATE)                          \
-  /* the same, rounded to bf16 or f16 */                                                                               \
-  X(NARROW, "narrow", ROLE_OF_PARAM | ROLE_OF_STATE | ROLE_ONE | ROLE_APART | ROLE_BY_UPDATE)                          \
-  /* the program's own, as running statistics are */                                                                   \
-  X(MODEL, "model", ROLE_OF_STATE | ROLE_BY_PART | ROLE_BY_UPDATE | ROLE_PERHAPS)                                      \
-  /* training steps done */                                                                                            \
-  X(STEP, "step", ROLE_OF_STATE | ROLE_ONE | ROLE_COUNTER | ROLE_BY_UPDATE)                                            \
-  /* of an optimizer */                                                                                                \
-  X(MOMENT, "moment", ROLE_OF_STATE | ROLE_UPDATE | ROLE_SLICED | ROLE_BY_UPDATE)                                      \
-  /* of the parameters over the steps */                                                                               \
-  X(AVERAGE, "average", ROLE_OF_STATE | ROLE_ONE | ROLE_UPDATE | ROLE_SLICED | ROLE_BY_UPDATE)                         \
-  /* over the parts of a batch */                                                                                      \
-  X(GRADIENT_SUM, "gradient_sum",                                                                                      \
-    ROLE_OF_STATE | ROLE_APART | ROLE_UPDATE | ROLE_SCRATCH | ROLE_BY_PART | ROLE_BY_UPDATE | ROLE_PERHAPS)            \
-  /* of the loss or a metric, over the parts */                                                                        \
-  X(PART_TOTAL, "part_total", ROLE_OF_STATE | ROLE_UPDATE | ROLE_SCRATCH | ROLE_BY_PART)                               \
-  /* parts of the batch done */                                                                                        \
-  X(PART, "part",                                                                                                      \
-    ROLE_OF_STATE | ROLE_ONE | ROLE_UPDATE | ROLE_SCRATCH | ROLE_COUNTER | ROLE_BY_PART | ROLE_BY_UPDATE)              \
-  /* fp16's, and the counts by which it changes */                                                                     \
-  X(LOSS_SCALE, "loss_scale", ROLE_OF_STATE | ROLE_BY_UPDATE)                                                          \
-  /* what the schedule remembers of evaluations */                                                                     \
-  X(PLATEAU, "plateau", ROLE_OF_STATE | ROLE_ONE)                                                                      \
-  /* of an evaluation, over its batches */                                                                             \
-  X(TOTAL, "total", ROLE_OF_STATE | ROLE_SCRATCH | ROLE_BY_EVALUATION)                                                 \
-  /* 1: not the first batch of a pass */                                                                               \
-  X(KEEP, "keep", ROLE_OF_STATE | ROLE_ONE | ROLE_SCRATCH | ROLE_NUMBER)                                               \
-  /* samples that only fill the last batch */                                                                          \
-  X(MISSING, "missing", ROLE_OF_STATE | ROLE_ONE | ROLE_SCRATCH | ROLE_NUMBER)                                         \
-  /* samples of the split, less a batch's */                                                                           \
-  X(MORE, "more", ROLE_OF_STATE | ROLE_ONE | ROLE_SCRATCH | ROLE_NUMBER)                                               \
-  /* from 0 to the output "passes", less 1 */                                                                          \
-  X(PASS, "pass", ROLE_OF_STATE | ROLE_ONE | ROLE_SCRATCH | ROLE_NUMBER)                                               \
-  /* of a text that is generated */                                                                                    \
-  X(POSITION, "position", ROLE_OF_STATE | ROLE_ONE | ROLE_SCRATCH | ROLE_COUNTER | ROLE_BY_GENERATION)                 \
-  /* keys and values of that text */                                                                                   \
-  X(CACHE, "cache", ROLE_OF_STATE | ROLE_APART | ROLE_SCRATCH | ROLE_BY_GENERATION | ROLE_PERHAPS)
+#define ROLES(X)                                                                                   \
+  /* no param and no state */                                                                      \
+  X(NONE, "none", 0)                                                                               \
+  /* a parameter; a state: all of them, flat */                                                    \
+  X(PARAMS, "params", ROLE_OF_PARAM | ROLE_OF_STATE | ROLE_ONE | ROLE_APART | ROLE_BY_UPDATE)      \
+  /* the same, rounded to bf16 or f16 */                                                           \
+  X(NARROW, "narrow", ROLE_OF_PARAM | ROLE_OF_STATE | ROLE_ONE | ROLE_APART | ROLE_BY_UPDATE)      \
+  /* the program's own, as running statistics are */                                               \
+  X(MODEL, "model", ROLE_OF_STATE | ROLE_BY_PART | ROLE_BY_UPDATE | ROLE_PERHAPS)                  \
+  /* training steps done */                                                                        \
+  X(STEP, "step", ROLE_OF_STATE | ROLE_ONE | ROLE_COUNTER | ROLE_BY_UPDATE)                        \
+  /* of an optimizer */                                                                            \
+  X(MOMENT, "moment", ROLE_OF_STATE | ROLE_UPDATE | ROLE_SLICED | ROLE_BY_UPDATE)                  \
+  /* of the parameters over the steps */                                                           \
+  X(AVERAGE, "average", ROLE_OF_STATE | ROLE_ONE | ROLE_UPDATE | ROLE_SLICED | ROLE_BY_UPDATE)     \
+  /* over the parts of a batch */                                                                  \
+  X(GRADIENT_SUM, "gradient_sum", ROLE_OF_STATE | ROLE_APART | ROLE_UPDATE | ROLE_SCRATCH |        \
+    ROLE_BY_PART | ROLE_BY_UPDATE | ROLE_PERHAPS)                                                  \
+  /* of the loss or a metric, over the parts */                                                    \
+  X(PART_TOTAL, "part_total", ROLE_OF_STATE | ROLE_UPDATE | ROLE_SCRATCH | ROLE_BY_PART)           \
+  /* parts of the batch done */                                                                    \
+  X(PART, "part", ROLE_OF_STATE | ROLE_ONE | ROLE_UPDATE | ROLE_SCRATCH | ROLE_COUNTER |           \
+    ROLE_BY_PART | ROLE_BY_UPDATE)                                                                 \
+  /* fp16's, and the counts by which it changes */                                                 \
+  X(LOSS_SCALE, "loss_scale", ROLE_OF_STATE | ROLE_BY_UPDATE)                                      \
+  /* what the schedule remembers of evaluations */                                                 \
+  X(PLATEAU, "plateau", ROLE_OF_STATE | ROLE_ONE)                                                  \
+  /* of an evaluation, over its batches */                                                         \
+  X(TOTAL, "total", ROLE_OF_STATE | ROLE_SCRATCH | ROLE_BY_EVALUATION)                             \
+  /* 1: not the first batch of a pass */                                                           \
+  X(KEEP, "keep", ROLE_OF_STATE | ROLE_ONE | ROLE_SCRATCH | ROLE_NUMBER)                           \
+  /* samples that only fill the last batch */                                                      \
+  X(MISSING, "missing", ROLE_OF_STATE | ROLE_ONE | ROLE_SCRATCH | ROLE_NUMBER)                     \
+  /* samples of the split, less a batch's */                                                       \
+  X(MORE, "more", ROLE_OF_STATE | ROLE_ONE | ROLE_SCRATCH | ROLE_NUMBER)                           \
+  /* from 0 to the output "passes", less 1 */                                                      \
+  X(PASS, "pass", ROLE_OF_STATE | ROLE_ONE | ROLE_SCRATCH | ROLE_NUMBER)                           \
+  /* of a text that is generated */                                                                \
+  X(POSITION, "position", ROLE_OF_STATE | ROLE_ONE | ROLE_SCRATCH | ROLE_COUNTER |                 \
+    ROLE_BY_GENERATION)                                                                            \
+  /* keys and values of that text */                                                               \
+  X(CACHE, "cache", ROLE_OF_STATE | ROLE_APART | ROLE_SCRATCH | ROLE_BY_GENERATION |               \
+    ROLE_PERHAPS)
 /* clang-format on */
 
 typedef enum {

@@ -24,7 +24,8 @@ void emit_extent(Emitter *emitter, LLVMValueRef pointer, int64_t elements) {
 
 /* void (text, element, elements): says it, and ends the process. */
 static LLVMValueRef fail_function(Emitter *emitter) {
-  static const char name[] = "ft_outside", format[] = "%s: element %lld of %lld: this is a fault of ft\n";
+  static const char name[] = "ft_outside",
+                    format[] = "%s: element %lld of %lld: this is a fault of ft\n";
   Module *module = emitter->module;
   LLVMTypeRef pointer = module->pointer, i32 = module->i32, nothing = module->nothing;
   LLVMValueRef function = LLVMGetNamedFunction(module->llvm, name);
@@ -81,8 +82,9 @@ void emit_check(Emitter *emitter, LLVMValueRef pointer, LLVMValueRef element, bo
   LLVMValueRef at = LLVMBuildIntCast2(emitter->builder, element, wide, true, "");
   LLVMValueRef limit = LLVMConstInt(wide, (uint64_t)extent->elements, false);
   LLVMValueRef is_inside = LLVMBuildICmp(emitter->builder, LLVMIntULT, at, limit, "");
-  fail_unless(emitter, is_inside, is_store ? "writes outside of a tensor" : "reads outside of a tensor",
-              element, extent->elements);
+  fail_unless(emitter, is_inside,
+              is_store ? "writes outside of a tensor" : "reads outside of a tensor", element,
+              extent->elements);
 }
 
 /* Equal, both NaN, or apart by what a fused multiply-add may change: a value of another index is

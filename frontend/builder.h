@@ -238,8 +238,8 @@ Node *weight_drop(Builder *b, Node *x, Loc loc);
 /* What a reduction by `op` takes in place of x: without a weight, neutral where nothing counts. */
 Node *weight_reduced(Builder *b, Op op, Node *x, Loc loc);
 /* The sum of the weight of x, which has one. */
-Node *weight_count(Builder *b, const Node *x, DType dtype, const int64_t *axes, int count, bool keep,
-                   Loc loc);
+Node *weight_count(Builder *b, const Node *x, DType dtype, const int64_t *axes, int count,
+                   bool keep, Loc loc);
 /* Gives a new node its weight by its inputs'. False after an error. */
 bool weight_follow(Builder *b, Node *node, Loc loc);
 

@@ -294,7 +294,8 @@ static Value run_gather(Call *call) {
   Node *fits = tensor_is_within(b, index, count, NULL, call->loc);
   Shape shape = rows->type.shape;
   for (int i = index->type.shape.rank; i < shape.rank; i++) shape.dim[i] = 1;
-  fits = tensor_broadcast(b, tensor_reshape(b, fits, shape, call->loc), rows->type.shape, call->loc);
+  fits =
+      tensor_broadcast(b, tensor_reshape(b, fits, shape, call->loc), rows->type.shape, call->loc);
   Node *nan = tensor_fill(b, rows->type.dtype, rows->type.shape, NAN, call->loc);
   return value_tensor(tensor_select(b, fits, rows, nan, call->loc));
 }

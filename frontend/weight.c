@@ -53,9 +53,10 @@ static bool weight_is_same(const Node *a, const Node *b, int *left) {
 static Node *agreed(Builder *b, Node *one, Node *other, Loc loc) {
   int left = 1000;
   if (weight_is_same(one, other, &left)) return one;
-  builder_fail(b, loc,
-               "these tensors count different elements in a mean, and the result cannot count both; "
-               "take the mean of each, or let all elements of one count: unweighted(x)");
+  builder_fail(
+      b, loc,
+      "these tensors count different elements in a mean, and the result cannot count both; "
+      "take the mean of each, or let all elements of one count: unweighted(x)");
   builder_note(b, one->origin.loc, "what counts of the one is computed here");
   builder_note(b, other->origin.loc, "what counts of the other is computed here");
   return NULL;
@@ -164,8 +165,8 @@ Node *weight_reduced(Builder *b, Op op, Node *x, Loc loc) {
   return tensor_select(b, counts, value, nothing, loc);
 }
 
-Node *weight_count(Builder *b, const Node *x, DType dtype, const int64_t *axes, int count, bool keep,
-                   Loc loc) {
+Node *weight_count(Builder *b, const Node *x, DType dtype, const int64_t *axes, int count,
+                   bool keep, Loc loc) {
   Node *weight = weight_of(b, x);
   DType sums = dtype == DT_F64 ? DT_F64 : DT_F32; /* f16 counts to 2048 */
   Node *sum = tensor_reduce(b, OP_SUM, as_type(b, weight, sums, loc), axes, count, keep, loc);
@@ -188,12 +189,13 @@ bool weight_follow(Builder *b, Node *node, Loc loc) {
   }
   if (!any) return true;
   if (mixes(node->op)) {
-    builder_fail(b, loc,
-                 "%s mixes elements that count in a mean with others that do not; reduce the tensor "
-                 "before, or let all its elements count: unweighted(x)",
-                 op_info[node->op].op_class == CLASS_WINDOW ? "a window"
-                 : node->op == OP_DOT                       ? "a matrix product"
-                                                            : op_info[node->op].text);
+    builder_fail(
+        b, loc,
+        "%s mixes elements that count in a mean with others that do not; reduce the tensor "
+        "before, or let all its elements count: unweighted(x)",
+        op_info[node->op].op_class == CLASS_WINDOW ? "a window"
+        : node->op == OP_DOT                       ? "a matrix product"
+                                                   : op_info[node->op].text);
     builder_note(b, from->origin.loc, "what counts is computed here");
     return false;
   }

@@ -20,8 +20,8 @@ typedef struct {
   double scale;
 } Attention;
 
-/* By itself, as the mask's index below: kernels take theirs from attention_places, and are held against
- * this. */
+/* Derived here once more, as the mask's index below is: kernels take theirs from attention_places,
+ * and the interpreter is what they are tested against. */
 static Place interp_operand_place(const AttentionForm *f, const Tensor *x, int64_t start) {
   const int64_t *dim = x->type.shape.dim;
   if (f->is_beside) return (Place){x->f + start, dim[1] * dim[2], f->features, dim[2]};

@@ -46,7 +46,8 @@ bool verify_overwrite(const Node *step, int index, const Node *base) {
   bool may = true;
   for (int i = body->nodes.count - 1; i >= 0; i--) {
     const Node *node = body->nodes.at[i];
-    Reads below = reads[i] == READS_NOTHING ? READS_NOTHING : reads_of_inputs(node, reads[i], is_row);
+    Reads below =
+        reads[i] == READS_NOTHING ? READS_NOTHING : reads_of_inputs(node, reads[i], is_row);
     for (int k = 0; k < node->input_count; k++)
       if (reads[node->input[k]->id] < below) reads[node->input[k]->id] = below;
     if (node->op != OP_ARG) continue;

@@ -119,7 +119,8 @@ static int find_stranger(const Places *p, const Range *range, const Node *base) 
 static bool check_read(Places *p, const Node *reader, const Node *value, const char *what) {
   const Node *base = node_base(value);
   if (p->space_of[base->id] < 0 || p->space_of[value->id] < 0)
-    return complain(p, reader, arena_printf(p->arena, "%s %%%d, which has no place", what, base->id));
+    return complain(p, reader,
+                    arena_printf(p->arena, "%s %%%d, which has no place", what, base->id));
   Range range = range_of(p, base), seen = range_of(p, value);
   if (!is_same_range(&range, &seen))
     return complain(p, value, "is a view with another place than what it views");
@@ -129,8 +130,8 @@ static bool check_read(Places *p, const Node *reader, const Node *value, const c
                       : stranger == OWNER_INITIAL ? "what was there before the step"
                                                   : "nothing";
   return complain(p, reader,
-                  arena_printf(p->arena, "%s %%%d, whose place in %s at %lld holds %s by then", what,
-                               base->id, range.space->name, (long long)range.begin, holds));
+                  arena_printf(p->arena, "%s %%%d, whose place in %s at %lld holds %s by then",
+                               what, base->id, range.space->name, (long long)range.begin, holds));
 }
 
 /* ── leaves ─────────────────────────────────────────────────────────────────────────────────── */
@@ -176,7 +177,8 @@ static bool verify_places_check_write(Places *p, const Node *step, const Node *v
     int index = value->op == OP_RESULT ? (int)node_int(value, ATTR_INDEX, 0) : 0;
     if (!is_same_range(&range, &operand) || !verify_overwrite(step, index, base))
       return complain(p, value,
-                      arena_printf(p->arena, "is written over %%%d, which its kernel may still read",
+                      arena_printf(p->arena,
+                                   "is written over %%%d, which its kernel may still read",
                                    base->id));
   }
   return true;
@@ -212,7 +214,8 @@ static bool take_in(Places *p, const Node *owner, const Node *value, const Range
   Range from = range_of(p, base);
   bool is_there = is_same_range(&from, range);
   if (!is_there && overlaps(&from, range))
-    return complain(p, owner, arena_printf(p->arena, "copies %%%d onto a part of itself", base->id));
+    return complain(p, owner,
+                    arena_printf(p->arena, "copies %%%d onto a part of itself", base->id));
   if (is_there && !node_is_leaf(base)) p->now_under[base->id] = owner->id;
   claim_bytes(p, range, owner->id);
   return true;
@@ -289,8 +292,9 @@ static void check_final(Places *p) {
       const Segment *segment = &range.space->segments.at[k];
       if (segment->begin >= range.end) break;
       if (segment->owner >= 0 && p->graph->nodes.at[segment->owner]->op != OP_ASSIGN)
-        complain(p, leaf, arena_printf(p->arena, "is overwritten by %%%d, which nothing assigns to it",
-                                       segment->owner));
+        complain(p, leaf,
+                 arena_printf(p->arena, "is overwritten by %%%d, which nothing assigns to it",
+                              segment->owner));
     }
   }
 }

@@ -3,17 +3,17 @@
  * lowest gap that fits among those already placed that live at the same time; several orders are
  * tried, and the best is kept.
  *
- * Placed slots stand in a tree by offset (a treap). A subtree whose slots all live at the time in
- * question, without a gap wide enough between them, is passed as a whole, and so is one of which
- * none lives then: the values that forward piles up for backward are such subtrees. Lifetimes can be
- * made so that few subtrees are: then the search ends after a number of subtrees that grows with the
- * slots only, and what is not placed yet shares blocks of its own (place_apart), so that packing takes
- * O(n log n) whatever the lifetimes. */
+ * Placed slots stand in a tree ordered by offset (a treap). The search skips a subtree as a whole
+ * if none of its slots is live at the same time as the new one, or if all of them are and no gap
+ * between them is wide enough; the values that forward keeps for backward are such subtrees. There
+ * are live ranges for which few subtrees can be skipped. So the search may look at a number of
+ * subtrees that grows with the number of slots only; the slots that it has not placed by then share
+ * blocks of their own (place_apart). Packing takes O(n log n) whatever the live ranges. */
 #include "passes/memplan.h"
 #include <stdlib.h>
 
-/* Subtrees looked at before no further order is tried, and the first one is searched no longer: so many,
- * some 50 ms, and so many more for each slot. */
+/* How many subtrees may be looked at, some 50 ms, and how many more for each slot. After that no
+ * further order is tried, and the first order's remaining slots are placed without a search. */
 enum { MOST_EFFORT = 4 * 1000 * 1000, EFFORT_PER_SLOT = 256 };
 
 typedef struct Item {
@@ -204,8 +204,8 @@ static int64_t place_apart(Item *items, int count, int64_t at, Arena *arena) {
 }
 
 /* ── all slots ──────────────────────────────────────────────────────────────────────────────── */
-/* Places the items in their order; returns the bytes needed. What is left when the effort is spent is
- * placed apart, behind the others. */
+/* Places the items in their order; returns the bytes needed. The items that are left when the
+ * effort is spent are placed apart, behind the others. */
 static int64_t place_all(Item *items, int count, int64_t *effort, Arena *arena) {
   Item *tree = NULL;
   uint32_t chance = 1;

@@ -11,7 +11,7 @@
  *   once where a contraction or a pooling reads it. If it was computed from rounded values only, as
  *   an activation is, all its consumers read the rounded value, so that memory holds it in the
  *   narrow type only. Pointwise work on it, forward and backward, begins at the same rounded value;
- *   widening it is exact, and the f32 form is never stored (fuse_unit.c). as in PyTorch's autocast
+ *   widening it is exact, and the f32 form is never stored (fuse_unit.c), as in PyTorch's autocast
  * - a sum of a contraction's gradient and others is rounded as its terms are, so that the gradient
  *   of a narrow value is narrow too (the shortcuts of a residual network)
  * - attention: kept whole, in f32 inside; its operands and its result are rounded
@@ -349,7 +349,8 @@ static bool is_sum_of_gradients(const Precision *p, const Node *node) {
          (p->kept[b->id] != DT_F32 && a->op != OP_BROADCAST);
 }
 
-/* Why all readers see a value of an op that is computed in f32 rounded to may[]; NULL: they don't. */
+/* The value is computed in f32. Why do all its readers see it rounded to may[]? NULL: they do
+ * not. */
 static const char *why_rounded(const Precision *p, const Node *node) {
   int id = node->id;
   if (p->may[id] == DT_F32) return NULL;

@@ -198,7 +198,8 @@ void probe_print(const Graph *graph, Tensor *const *values, FILE *out) {
   for (int i = 0; i < graph->roots.count; i++) {
     const Root *root = &graph->roots.at[i];
     const Tensor *value = reordered(graph, root->node, values[root->node->id], true);
-    fprintf(out, "%s %s: %s =", root_kind_text[root->kind], root->name, type_text(&value->type, text));
+    fprintf(out, "%s %s: %s =", root_kind_text[root->kind], root->name,
+            type_text(&value->type, text));
     probe_print_tensor(value, out);
     fputc('\n', out);
   }

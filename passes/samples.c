@@ -101,7 +101,8 @@ static Samples samples_moved(const Finder *f, const Node *node) {
   if (node->op == OP_RESHAPE) return samples_reshaped(f, node, x);
   if (node->op == OP_SLICE) return sliced(f, node, x);
   if (node->op == OP_PAD) {
-    bool grows = node_attr(node, ATTR_LOW)->ints[x->axis] || node_attr(node, ATTR_HIGH)->ints[x->axis];
+    bool grows =
+        node_attr(node, ATTR_LOW)->ints[x->axis] || node_attr(node, ATTR_HIGH)->ints[x->axis];
     return grows ? samples_mixed() : same;
   }
   const Attr *perm = node->op == OP_TRANSPOSE ? node_attr(node, ATTR_PERM) : NULL;
@@ -218,7 +219,8 @@ static bool *reach_of_states(const Graph *graph, Arena *arena) {
     const Node *node = graph->nodes.at[i];
     const Attr *axes = node_attr(node, ATTR_AXES);
     reached[i] |= node->op == OP_ASSIGN;
-    bool stops = op_info[node->op].op_class == CLASS_REDUCE && axes && axes->count && !axes->ints[0];
+    bool stops =
+        op_info[node->op].op_class == CLASS_REDUCE && axes && axes->count && !axes->ints[0];
     for (int k = 0; reached[i] && !stops && k < node->input_count; k++)
       reached[node->input[k]->id] = true;
   }

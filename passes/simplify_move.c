@@ -326,7 +326,8 @@ static Node *reduce_of_reduce(Graph *graph, Node *node) {
 
 /* ── products ───────────────────────────────────────────────────────────────────────────────── */
 static Node *dot_of_transposed(Graph *graph, Node *node) {
-  bool is_swapped[2] = {match_swap_of_last_two(node->input[0]), match_swap_of_last_two(node->input[1])};
+  bool is_swapped[2] = {match_swap_of_last_two(node->input[0]),
+                        match_swap_of_last_two(node->input[1])};
   if (!is_swapped[0] && !is_swapped[1]) return NULL;
   Node *x[2];
   for (int i = 0; i < 2; i++) x[i] = is_swapped[i] ? node->input[i]->input[0] : node->input[i];

@@ -239,7 +239,8 @@ typedef struct {
                             `instead_of`; equal: it reads what its buffers say */
 } PlanRun;
 
-/* Which graphs run in which order. The results are those of the last run. Its kind is a row of plan/programmes.def.
+/* Which graphs run in which order. The results are those of the last run. Its kind is a row of
+ * plan/programmes.def.
  * STEP: the training of one step, its batch in as many parts as there are runs.
  * EVALUATE: of one batch, also for prediction.
  * EVALUATE_AVERAGE: the same with averages of the parameters in place of these.
@@ -294,7 +295,8 @@ int64_t plan_memory(const Plan *plan);                 /* bytes of all places */
 const char *place_life_text(PlaceLife life);
 int plan_add_place(Plan *plan, PlanPlace place); /* its index */
 void plan_add_standard_places(Plan *plan);
-/* Makes a state in the place state, of role SLICED, a window of its name in the parameters' order. */
+/* Makes a window of the place state for a state of role SLICED: it has the state's name, and its
+ * elements have the order of the parameters'. */
 void plan_add_slice(Plan *plan, PlanTensor *state);
 static inline int64_t plan_aligned(int64_t bytes) {
   return (bytes + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;

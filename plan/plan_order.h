@@ -17,7 +17,7 @@ bool plan_steps_conflict(const PlanGraph *graph, const PlanStep *a, const PlanSt
 const char *plan_order_find(Arena *arena, PlanGraph *graph);
 /* NULL, or the sentence (in the arena) that names two steps that are not ordered. */
 const char *plan_order_check(Arena *arena, const PlanGraph *graph);
-/* NULL, or the sentence (in the arena) that names a step which reads temporary bytes or results that no
- * step of the graph before it has written. */
+/* NULL, or the sentence (in the arena) that names a step which reads temporary bytes, or results,
+ * that no step of the graph before it has written. */
 const char *plan_order_check_reads(Arena *arena, const Plan *plan, const PlanGraph *graph);
 #endif

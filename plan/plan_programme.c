@@ -141,7 +141,8 @@ static const char *check_step(const Check *check) {
                       batches, parts);
 }
 
-/* Batch by batch, by one graph. Totals go over the batches by what the runtime writes in these states. */
+/* One graph runs, batch by batch. Totals continue from batch to batch by what the runtime writes in
+ * these states. */
 static const char *check_evaluate(const Check *check) {
   static const LeafRole told[] = {ROLE_KEEP, ROLE_MISSING, ROLE_MORE, ROLE_PASS};
   for (int i = 0; i < 4 && plan_find_role(check->plan, ROLE_TOTAL) >= 0; i++)

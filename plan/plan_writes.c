@@ -212,9 +212,9 @@ const char *plan_check_writes(Arena *arena, const Plan *plan, const PlanGraph *g
 }
 
 /* ── sums of gradients ────────────────────────────────────────────────────────────────────── */
-/* Does it write only such gradients as it, or a step before it, has read? What adds need not be what
- * writes: the sum may be computed in another order, and be transposed behind that. `read` has the
- * buffers that were read so far. */
+/* Does the step write only gradients that it, or a step before it, has read? The step that adds
+ * need not be the one that writes: the sum may be computed in another order and then be transposed.
+ * `read` has the buffers that were read so far. */
 static bool adds(const Plan *plan, const PlanGraph *graph, const PlanStep *step, Lookup *read) {
   bool is_good = true;
   for (int i = 0; i < step->arg_count; i++) {

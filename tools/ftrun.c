@@ -157,10 +157,13 @@ static void print_help(int command) {
          "only below\n"
          "the current folder or where the command line says (--allow-paths: where the file says). "
          "A .so\n"
-         "is code: train, evaluate or try (--dry-run) only those that you trust. SECURITY.md says more.\n");
+         "is code: train, evaluate or try (--dry-run) only those that you trust. SECURITY.md says "
+         "more.\n");
   if (command == TRAIN)
-    printf("\nCtrl-C, SIGTERM, SIGHUP (but under nohup), SIGUSR1 and a pipe without a reader end a training\n"
-           "after the step at hand, with its checkpoint and --save written. The same signal again ends it at\n"
+    printf("\nCtrl-C, SIGTERM, SIGHUP (but under nohup), SIGUSR1 and a pipe without a reader end a "
+           "training\n"
+           "after the step at hand, with its checkpoint and --save written. The same signal again "
+           "ends it at\n"
            "once.\n");
 }
 

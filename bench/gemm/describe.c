@@ -23,9 +23,10 @@ int main(int count, char **word) {
   printf("static const GemmProduct product = {\n"
          "    .batch = 1, .m = %ld, .n = %ld, .k = %ld, .ta = %d, .tb = %d,\n",
          m, n, k, ta, tb);
-  printf("    .rows = %d, .vectors = %d, .in_place = %d, .depth = %ld, .down = %ld, .across = %ld,\n",
-         (int)tile.rows, (int)tile.vectors, (int)gemm_in_place(n, k, tb), (long)tile.depth,
-         (long)tile.down, (long)tile.across);
+  printf(
+      "    .rows = %d, .vectors = %d, .in_place = %d, .depth = %ld, .down = %ld, .across = %ld,\n",
+      (int)tile.rows, (int)tile.vectors, (int)gemm_in_place(n, k, tb), (long)tile.depth,
+      (long)tile.down, (long)tile.across);
   printf("    .arg_a = 0, .arg_b = 1, .arg_c = 2, .tile = {");
   for (int i = 0; i < 4; i++)
     if (rows[i & 1] && vectors[i >> 1])

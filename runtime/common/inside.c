@@ -64,8 +64,9 @@ Status inside_check_setting(const SettingValue *settings, const char *key, bool 
   if (inside_is_plain(value->text) && !inside_is_hidden(value->text) && leads_inside(value->text))
     return STATUS_OK;
   if (text_is_fault(errno)) return status_errno(errno, "%s", key);
-  return status_fail(STATUS_USER,
-                     "%s is '%s' in the model's file, which is hidden or leads out of the current folder: "
-                     "--allow-paths lets the file name such places, --set %s=… names another",
-                     key, value->text, key);
+  return status_fail(
+      STATUS_USER,
+      "%s is '%s' in the model's file, which is hidden or leads out of the current folder: "
+      "--allow-paths lets the file name such places, --set %s=… names another",
+      key, value->text, key);
 }

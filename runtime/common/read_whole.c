@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 Status read_whole_shorter(const char *path) {
-  return status_fail(STATUS_FAULT,
-                     "%s has become shorter while it was being read (or its disk has failed)", path);
+  return status_fail(
+      STATUS_FAULT, "%s has become shorter while it was being read (or its disk has failed)", path);
 }
 
 /* Without O_NONBLOCK a pipe would keep us waiting until another process writes to it. */

@@ -186,7 +186,8 @@ static uint32_t special_value(const SimCta *cta, int warp, int lane, SimSpecial 
 }
 
 int sim_kernel_registers(const SimKernel *kernel) {
-  int64_t most = kernel->max_registers ? kernel->max_registers : MULTIPROCESSOR_REGISTERS / kernel->max_threads;
+  int64_t most = kernel->max_registers ? kernel->max_registers
+                                       : MULTIPROCESSOR_REGISTERS / kernel->max_threads;
   return (int)(most > 256 ? 256 : most / 8 * 8);
 }
 

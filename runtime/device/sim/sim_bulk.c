@@ -53,7 +53,8 @@ void sim_bulk_await(SimCta *cta, uint32_t mbarrier) {
   int kept = 0;
   for (int i = 0; i < cta->bulk_count; i++) {
     SimBulk *copy = &cta->bulk[i];
-    if (copy->mbarrier == mbarrier && !copy->has_arrived && !cta->random) sim_bulk_arrive(cta, copy);
+    if (copy->mbarrier == mbarrier && !copy->has_arrived && !cta->random)
+      sim_bulk_arrive(cta, copy);
     if (copy->mbarrier == mbarrier && copy->has_arrived)
       free(copy->data);
     else

@@ -209,7 +209,8 @@ static bool follows_writer(SimWarp *w, const SimInst *in, int lane, int64_t word
 
 /* The lanes of warp `other` that read the word at `time`, ahead of this thread? *who: of one that
  * did not. */
-static bool follows_lanes(const SimClock *c, int thread, int other, uint64_t record, uint32_t *who) {
+static bool follows_lanes(const SimClock *c, int thread, int other, uint64_t record,
+                          uint32_t *who) {
   const uint32_t *known = known_by(c, thread) + other * SIM_LANES;
   uint64_t time = record >> 32;
   *who = (uint32_t)(WHO_WARP + other);

@@ -27,7 +27,14 @@ typedef struct {
   int64_t base; /* the address of word 0; shared: 0 */
 } TouchSet;
 
-typedef enum { CLASH_NONE, CLASH_UNWRITTEN, CLASH_READ, CLASH_WRITE, CLASH_ASYNC, CLASH_CONSTANT } Clash;
+typedef enum {
+  CLASH_NONE,
+  CLASH_UNWRITTEN,
+  CLASH_READ,
+  CLASH_WRITE,
+  CLASH_ASYNC,
+  CLASH_CONSTANT
+} Clash;
 
 #define TOUCH_INLINE static inline __attribute__((always_inline))
 TOUCH_INLINE uint64_t touch_thread(SimTouch x) { return x >> TOUCH_THREAD & 2047; }
