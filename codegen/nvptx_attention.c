@@ -19,7 +19,7 @@ enum {
 };
 
 typedef enum { UNIT_FMA, UNIT_BF16, UNIT_F16, UNIT_TF32, UNIT_WGMMA, UNITS } AttentionUnit;
-typedef enum { PART_FORWARD, PART_BACKWARD, PART_SIDEWAYS, PARTS } AttentionPart;
+typedef enum { PART_FORWARD, PART_BACKWARD, PART_BACKWARD_KEYS, PARTS } AttentionPart;
 
 /* A way to cut the work, for rows of up to `width` features. */
 typedef struct {
@@ -130,7 +130,7 @@ static void nvptx_attention_choose_unit(Attention *a) {
 }
 
 static int64_t part_rows(const Attention *a) {
-  return a->part == PART_SIDEWAYS ? a->form.keys : a->form.rows;
+  return a->part == PART_BACKWARD_KEYS ? a->form.keys : a->form.rows;
 }
 /* Rows of all blocks, those beyond the end too. */
 static int64_t padded_rows(const Attention *a, const Cut *cut) {
@@ -183,7 +183,7 @@ static void nvptx_attention_make_maps(Attention *a) {
   enum { STEP = 16, MAPS = 2 };
   Job *job = a->job;
   job->map_count = 0;
-  if (a->unit != UNIT_WGMMA || a->part == PART_SIDEWAYS) return;
+  if (a->unit != UNIT_WGMMA || a->part == PART_BACKWARD_KEYS) return;
   if (module_leaves_out(job->module, "tma") || (a->form.is_beside && a->form.features % STEP))
     return;
   PlanMap *maps = arena_alloc(job->module->arena, MAPS * sizeof *maps);
@@ -314,15 +314,15 @@ static void define_products(Attention *a) {
 
 static bool nvptx_attention_emit_part(Attention *a, AttentionPart part) {
   static const char *const functions[PARTS] = {"attention_forward", "attention_backward",
-                                               "attention_sideways"};
+                                               "attention_backward_keys"};
   static const char *const bodies[UNIT_WGMMA] = {"attentionf_ptx", "attention16_ptx",
                                                  "attention16_ptx", "attention32_ptx"};
   static const char *const bodies_wgmma[PARTS] = {"attention_wgmma_forward_ptx",
                                                   "attention_wgmma_backward_ptx",
-                                                  "attention_wgmma_sideways_ptx"};
-  static const char *const endings[PARTS] = {"", "", "_sideways"};
+                                                  "attention_wgmma_backward_keys_ptx"};
+  static const char *const endings[PARTS] = {"", "", "_keys"};
   Job *job = a->job;
-  bool is_sideways = part == PART_SIDEWAYS;
+  bool rows_are_keys = part == PART_BACKWARD_KEYS;
   char name[200];
   a->part = part;
   if (!part_rows(a)) return true;
@@ -345,7 +345,7 @@ static bool nvptx_attention_emit_part(Attention *a, AttentionPart part) {
   if (a->unit == UNIT_WGMMA) LLVMSetAlignment(panels, LINE_ALIGN);
   callback_call_block(&entry, a->suffix, functions[part], panels);
   entry_close(&entry, name, (part_rows(a) + block_rows(a) - 1) / block_rows(a),
-              is_sideways ? a->form.groups : a->form.heads, a->form.batch);
+              rows_are_keys ? a->form.groups : a->form.heads, a->form.batch);
   if (a->shared > SHARED_STATIC) job->out->launch[job->out->launch_count - 1].shared = a->shared;
   return true;
 }
@@ -362,7 +362,8 @@ bool nvptx_attention(Job *job) {
     return false;
   }
   if (job->node->op == OP_ATTENTION) return nvptx_attention_emit_part(a, PART_FORWARD);
-  job->out->workspace =
-      a->form.batch * a->form.heads * a->form.rows * 4; /* deltas: backward, then sideways */
-  return nvptx_attention_emit_part(a, PART_BACKWARD) && nvptx_attention_emit_part(a, PART_SIDEWAYS);
+  /* deltas, f32: the first launch writes them, and the second one reads them */
+  job->out->workspace = a->form.batch * a->form.heads * a->form.rows * 4;
+  return nvptx_attention_emit_part(a, PART_BACKWARD) &&
+         nvptx_attention_emit_part(a, PART_BACKWARD_KEYS);
 }

@@ -1,7 +1,8 @@
-/* attention_gradient: what the gradient of attention asks of rows of queries, and of rows of keys
- * ("sideways"), whatever multiplies: weights made again from scores and their row's log-sum-exp,
- * their slopes, and results. A slope is weight * (dy . value - delta), where delta, of a query, is
- * the sum of dy * out. */
+/* attention_gradient: the steps of the gradient of attention that are the same whatever unit
+ * multiplies. There are two kernels: dq's has queries as rows, and dk and dv's has keys as rows, so
+ * its scores are transposed. Both recompute the weights from scores and the log-sum-exp of each
+ * query. The gradient of a score, its slope, is weight * (dy . value - delta), where delta is the
+ * sum of dy * out of the query. */
 #ifndef FT_KERNELS_ATTENTION_GRADIENT_H
 #define FT_KERNELS_ATTENTION_GRADIENT_H
 #include "kernels/attention_softmax.h"
@@ -22,7 +23,7 @@ ALWAYS void find_bases(const Here *w, float base[MAX_ROWS]) {
   }
 }
 
-/* Sums of slopes x results of this lane's rows; one lane of each row writes them down. */
+/* The deltas of this lane's rows, sums of dy * out; one lane of each row also stores its delta. */
 ALWAYS void find_deltas(const Here *w, Panel slopes, float delta[MAX_ROWS]) {
   Rows out = rows_of_out(w->args, w->batch, w->head);
   GLOBAL float *deltas = (GLOBAL float *)attention_deltas(w->args) + first_number(w);
@@ -52,7 +53,7 @@ ALWAYS void weigh_rows(float s[MAX_ROWS][MAX_COLUMNS], const float base[MAX_ROWS
 #pragma clang loop unroll(full)
     for (int j = 0; j < columns_each(); j++) s[i][j] = exp2_of(s[i][j] * factor() - base[i]);
 }
-/* Weights to their slopes. */
+/* Replaces weights by slopes; `slope` has dy . value. */
 ALWAYS void pull_rows(float s[MAX_ROWS][MAX_COLUMNS], float slope[MAX_ROWS][MAX_COLUMNS],
                       const float delta[MAX_ROWS]) {
 #pragma clang loop unroll(full)
@@ -84,7 +85,7 @@ ALWAYS int head_of(const Here *w, int t, int count) {
 }
 ALWAYS int tile_of(int t, int count) { return heads_that_share() > 1 ? t % count : t; }
 
-/* How many tiles of queries see keys of this block, from number *start on, of each head. */
+/* How many tiles of queries see keys of this block: of each head, from tile *start on. */
 ALWAYS int tiles_of_queries(const Here *w, int *start) {
   int count = (attention_queries() + attention_tile() - 1) / attention_tile();
   *start = 0;
@@ -92,7 +93,7 @@ ALWAYS int tiles_of_queries(const Here *w, int *start) {
   return *start < count ? count - *start : 0;
 }
 
-/* Of a tile's queries: logarithms, and deltas. */
+/* weigh_rows and pull_rows for columns of queries, by the logarithms and deltas of a tile. */
 ALWAYS void weigh_columns(float s[MAX_ROWS][MAX_COLUMNS], Floats logarithms, int lane) {
 #pragma clang loop unroll(full)
   for (int j = 0; j < columns_each(); j++) {

@@ -34,11 +34,12 @@ static inline int64_t attention_items(const AttentionProblem *p) {
 void attention_run(const AttentionProblem *p, void *const *args, int64_t begin, int64_t end);
 
 /* A work item of the gradient is one key and value head, with all heads that share it, and every
- * `shares`-th block of ATTENTION_TILE keys: what is summed over queries is summed in one place, in
- * one order. So are dk and dv; each share has sums of its own for dq, of which the first lies in dq
- * itself, if that is f32, and all others in args[arg_partial], f32 [copies][batch, heads, rows,
- * width]. attention_grad_add_run adds them. There are shares where heads are too few to keep a
- * processor busy; how many depends on shapes only, and so do the bits. */
+ * `shares`-th block of ATTENTION_TILE keys. So dk and dv, which are sums over queries, are each
+ * summed by one item, in one order. dq is a sum over keys, so each share has sums of its own for
+ * it: the first share's are in dq itself, if that is f32, and all others in args[arg_partial], f32
+ * [copies][batch, heads, rows, width]; attention_grad_add_run adds them. There is more than one
+ * share where heads are too few to keep a processor busy. Their number depends on shapes only, and
+ * so do the bits. */
 enum { ATTENTION_FEW_ITEMS = 32, ATTENTION_MOST_SHARES = 8 };
 static inline int64_t attention_grad_shares(const AttentionProblem *p) {
   int64_t heads = p->batch * p->groups, blocks = (p->keys + ATTENTION_TILE - 1) / ATTENTION_TILE;

@@ -1,8 +1,7 @@
-/* attention_lanes: which elements of a tile a lane has where tensor cores multiply, those of
- * mma.sync as those of wgmma: sums of 16 x 8 lie so in a warp that two of them side by side are the
- * left operand of 16 steps of a following product. So weights never leave their registers. Of tf32
- * one tile of sums is a left operand if the steps are taken in the order 0 2 4 6 1 3 5 7 on both
- * sides. */
+/* attention_lanes: which elements of a tile a lane has where tensor cores multiply, by mma.sync or
+ * by wgmma. A warp's sums of 16 x 8 are laid out so that two of them side by side are the left
+ * operand for 16 steps of a following product: weights never leave their registers. In tf32 one
+ * tile of sums is a left operand, if both operands take the steps in the order 0 2 4 6 1 3 5 7. */
 #ifndef FT_KERNELS_ATTENTION_LANES_H
 #define FT_KERNELS_ATTENTION_LANES_H
 #include "kernels/attention_panel.h"
@@ -18,7 +17,7 @@ ALWAYS int own_row(int lane, int i) { return lane / 4 + i * 8; }
 ALWAYS int own_column(int lane, int j) { return j / 2 * 8 + lane % 4 * 2 + j % 2; }
 ALWAYS int own_feature(int lane, int j) { return own_column(lane, j); }
 
-/* Scores as the left operand of step `step`. */
+/* The weights of step `step` as a left operand. */
 ALWAYS void turn_left(unsigned *out, float s[MAX_ROWS][MAX_COLUMNS], int m, int step) {
 #pragma clang loop unroll(full)
   for (int e = 0; e < 4; e++) {
@@ -30,7 +29,7 @@ ALWAYS void turn_left(unsigned *out, float s[MAX_ROWS][MAX_COLUMNS], int m, int 
   }
 }
 
-/* What turn_left made of 16-bit scores, back: LLVM sees that the pairs are the same. */
+/* The inverse of turn_left for 16 bits: LLVM sees that the pairs are the same. */
 ALWAYS void round_weights(float s[MAX_ROWS][MAX_COLUMNS]) {
 #pragma clang loop unroll(full)
   for (int i = 0; i < rows_each() && !IS_WORD; i++)

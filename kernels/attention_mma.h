@@ -20,7 +20,7 @@ ALWAYS void round_all(unsigned *fragment) {
   for (int e = 0; e < 4 && IS_WORD; e++) fragment[e] = attention_round(fragment[e]);
 }
 
-/* Left fragments of the block's rows, for all steps: kept over the whole of the loop. */
+/* The left operand's fragments of the warp's rows, for all steps, which stay in registers. */
 typedef struct {
   unsigned at[MAX_STEPS][MAX_ROWS / 2][4];
 } Kept;

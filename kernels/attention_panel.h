@@ -1,7 +1,7 @@
-/* attention_panel: rows of features on their way between memory and a block: copies into panels in
- * shared memory, and results out of them. ELEMENT is defined before: the bits of an element. How a
- * panel lies is said by who includes this (`place`); 16 bytes of a row lie side by side, and
- * features beyond the last are zeros. */
+/* attention_panel: copies of rows of features between memory and a block: operands into panels in
+ * shared memory, and results out of them. The file that includes this one defines ELEMENT, the bits
+ * of an element, before it, and `place`, the layout of a panel. In any layout, 16 bytes of a row
+ * are contiguous, and features beyond the last one are zeros. */
 #ifndef FT_KERNELS_ATTENTION_PANEL_H
 #define FT_KERNELS_ATTENTION_PANEL_H
 #include <stdint.h>
@@ -9,7 +9,7 @@
 /* How the work is cut: warps that have rows, rows of a warp, columns of a tile. */
 int attention_warps(void), attention_micro(void), attention_tile(void);
 int attention_features(void), attention_width(void); /* width: rounded up to what the unit takes */
-int attention_wide(void); /* elements that may be moved at once: 16 or 4 bytes, or one */
+int attention_wide(void); /* elements that one access may move: 16 or 4 bytes, or one element */
 float attention_number(unsigned element);       /* of 16 bits: as f32 */
 unsigned attention_pair(float low, float high); /* rounded to 16 bits each */
 
@@ -34,7 +34,7 @@ ALWAYS int block_rows(void) { return attention_warps() * attention_micro(); }
 
 /* ── copies ──────────────────────────────────────────────────────────────────────────────────── */
 
-/* `count` elements of `size` bytes from number `index` on, or zeros where it is -1. */
+/* `count` elements of `size` bytes from element `index` on, or zeros where it is -1. */
 ALWAYS void copy_async(SHARED void *to, const void *base, int index, int count, int size) {
   const GLOBAL char *from = (const GLOBAL char *)base + (int64_t)(index < 0 ? 0 : index) * size;
   int bytes = index < 0 ? 0 : count * size;
@@ -44,12 +44,12 @@ ALWAYS void copy_async(SHARED void *to, const void *base, int index, int count, 
     __nvvm_cp_async_cg_shared_global_16(to, from, bytes);
 }
 
-/* `count` rows from number `first` on, to the first of a panel's `rows`, the panel's first a
- * multiple of these; zeros from row `limit` on. */
+/* Copies `count` rows, from row `first` on, to the beginning of a panel of `rows` rows; rows from
+ * `limit` on become zeros. The row at the panel's beginning is a multiple of `rows`. */
 ALWAYS void load_part(Panel to, int rows, Rows from, int first, int limit, int count, int thread,
                        int threads) {
   int wide = attention_wide(), across = attention_width() / wide, all = count * across;
-  int is_even = threads % across == 0; /* then the pieces of a thread stand below each other */
+  int is_even = threads % across == 0; /* then all pieces of a thread are in one column */
 #pragma clang loop unroll(full)
   for (int c = 0; c < (all + threads - 1) / threads; c++) {
     int number = thread + c * threads;
@@ -66,7 +66,8 @@ ALWAYS void load_part(Panel to, int rows, Rows from, int first, int limit, int c
       to[place(rows, row, d)] = is_there ? from.at[index] : 0;
   }
 }
-ALWAYS void load_panel(Panel to, Rows from, int first, int limit, int count, int thread, int threads) {
+ALWAYS void load_panel(Panel to, Rows from, int first, int limit, int count, int thread,
+                       int threads) {
   load_part(to, count, from, first, limit, count, thread, threads);
 }
 
@@ -87,7 +88,8 @@ ALWAYS float number_of(ELEMENT element) {
 
 /* ── results ─────────────────────────────────────────────────────────────────────────────────── */
 
-/* This warp's sums, rounded, to its own rows of a block's panel: nobody else reads these. */
+/* Stores this warp's sums, rounded, in its own rows of a block's panel, which no other warp
+ * reads. */
 ALWAYS void stage_sums(Panel panel, float sum[MAX_ROWS][MAX_COLUMNS], int lane, int warp) {
   __nvvm_bar_warp_sync(0xffffffffu);
 #pragma clang loop unroll(full)
@@ -107,7 +109,7 @@ ALWAYS void stage_sums(Panel panel, float sum[MAX_ROWS][MAX_COLUMNS], int lane, 
   __nvvm_bar_warp_sync(0xffffffffu);
 }
 
-/* From there to memory; `first` is the block's first row. */
+/* Copies those rows of the panel to memory; `first` is the block's first row. */
 ALWAYS void store_rows(Rows to, Panel panel, int first, int limit, int lane, int warp) {
   int wide = attention_wide(), across = attention_width() / wide;
 #pragma clang loop unroll_count(4)

@@ -3,19 +3,20 @@
  * scores exist in registers only (FlashAttention-2: Dao 2023; the softmax that is corrected as it
  * goes: Milakov and Gimelshein 2018).
  *
- * A block has some rows, a share of them each warp, and streams tiles of columns by two stages of
- * asynchronous copies. Three kernels have this form:
- *   forward    rows: queries; columns: keys with values
- *   backward   rows: queries with slopes (dy); columns: keys with values; gives dq
- *   sideways   rows: keys with values; columns: queries with slopes, of all heads that share the
- *              keys, one head after the other; gives dk and dv
- * Nothing is summed by two blocks, so all runs give the same bits. Tiles that the causal order
- * hides are skipped. What multiplies is in attention_mma.h and attention_fma.h:
+ * A block owns some rows, of which each warp has a share, and streams tiles of columns through two
+ * stages of asynchronous copies. Three kernels have this form:
+ *   attention_forward         rows: queries; columns: keys with values
+ *   attention_backward        rows: queries with dy; columns: keys with values; gives dq
+ *   attention_backward_keys   the scores are transposed. rows: keys with values; columns: queries
+ *              with dy, of all heads that share the keys, one head after the other; gives dk and dv
+ * No sum is shared by two blocks, so all runs give the same bits. Tiles that the causal mask hides
+ * are skipped. attention_mma.h and attention_fma.h define, for tensor cores and for ordinary
+ * arithmetic:
  *   own_row, own_column, own_feature   which elements of a tile of scores, and of rows of features,
  *              a lane has; ROW_LANES neighbouring lanes have the same rows
- *   multiply   scores += rows x columns, over features
- *   accumulate sums += scores x columns, over columns
- *   round_weights   scores as accumulate rounded them */
+ *   multiply   scores += rows x columns, a sum over features
+ *   accumulate sums += scores x columns, a sum over columns
+ *   round_weights   rounds weights as accumulate rounds its operand */
 #ifndef FT_KERNELS_ATTENTION_PTX_H
 #define FT_KERNELS_ATTENTION_PTX_H
 #ifdef ATTENTION_MMA
@@ -25,7 +26,7 @@
 #endif
 #include "kernels/attention_gradient.h"
 
-/* The tile of keys and values number t, on its way to its stage. */
+/* Starts the copies of tile t of keys and values to its stage. */
 ALWAYS void stream_keys(const Here *w, Panel memory, int t) {
   int first = t * attention_tile();
   load_panel(stream_panel(memory, t % 2, 0), rows_of_key(w->args, w->batch, w->group), first,
@@ -106,8 +107,8 @@ __attribute__((always_inline)) void attention_backward(void *const *args, SHARED
   finish_queries(&w, sum, rows_panel(memory, 0));
 }
 
-/* The queries and slopes of step t: heads of a group one after the other, `count` tiles each, from
- * tile `start` on; with their logarithms and deltas. */
+/* Starts the copies of step t: queries and dy, with their logarithms and deltas. The heads of a
+ * group follow one another, with `count` tiles each, from tile `start` on. */
 ALWAYS void stream_queries(const Here *w, Panel memory, int t, int start, int count) {
   int head = head_of(w, t, count), first = (start + tile_of(t, count)) * attention_tile();
   load_panel(stream_panel(memory, t % 2, 0), rows_of_query(w->args, w->batch, head), first,
@@ -126,9 +127,9 @@ ALWAYS void stream_queries(const Here *w, Panel memory, int t, int start, int co
   }
 }
 
-__attribute__((always_inline)) void attention_sideways(void *const *args, SHARED void *shared,
-                                                       int block, int group, int batch,
-                                                       int thread) {
+__attribute__((always_inline)) void attention_backward_keys(void *const *args, SHARED void *shared,
+                                                            int block, int group, int batch,
+                                                            int thread) {
   Panel memory = (Panel)shared;
   Here w = here(args, batch, block * block_rows(), thread);
   w.group = group;
@@ -158,7 +159,7 @@ __attribute__((always_inline)) void attention_sideways(void *const *args, SHARED
     accumulate(dv, s, dy, scratch(memory, w.warp), w.lane);
     clear(slope, columns_each());
     multiply(slope, rows_panel(memory, 1), 0, dy, w.lane, w.warp);
-    round_weights(s); /* only this form of them waited in registers */
+    round_weights(s); /* so that only the rounded weights stay live over the product */
     pull_columns(s, slope, numbers + attention_tile(), w.lane);
     accumulate(dk, s, query, scratch(memory, w.warp), w.lane);
     arrive();

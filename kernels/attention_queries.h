@@ -1,10 +1,10 @@
-/* attention_queries: a block of the wgmma kernels whose rows are queries, forward and for dq. Who
- * includes this says what a warpgroup makes of them: attend. */
+/* attention_queries: a block of the wgmma kernels whose rows are queries, that is, forward and
+ * dq's. The file that includes this one defines what a consumer computes of them: attend. */
 #ifndef FT_KERNELS_ATTENTION_QUERIES_H
 #define FT_KERNELS_ATTENTION_QUERIES_H
 #include "kernels/attention_ring.h"
 
-/* Of its warpgroups that multiply, over `count` tiles of keys. */
+/* The work of a consumer warpgroup, over `count` tiles of keys. */
 ALWAYS void attend(const Here *w, Panel memory, int count);
 
 ALWAYS void share_block(void *const *args, SHARED void *shared, int block, int head, int batch,

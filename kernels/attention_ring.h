@@ -1,34 +1,36 @@
 /* attention_ring: how a block of the wgmma kernels of attention works together, in the manner of
  * FlashAttention-3 (Shah et al. 2024). It has 64 rows for each of its warpgroups but the last.
- * Those are the consumers, which multiply; the last one is the producer. It loads tiles of columns,
- * in pairs: half of it the first of each pair (keys, or queries), half the second (values, or
- * slopes). A tile goes to a place of a ring that has two mbarriers: at `full` the producer tells
- * that the tile has been loaded, at `empty` the consumers tell that they have read it. Nothing else
- * orders the warpgroups, so one makes exponentials while another multiplies. The file that includes
- * this one defines what is loaded: load_tile. Where keys and values have tensor maps, one thread
- * asks the copy engine (TMA) for both. */
+ * Those are the consumers, which multiply; the last one is the producer, which loads tiles of
+ * columns. Tiles come in pairs, and each half of the producer loads one of a pair: keys and values,
+ * or queries and dy. A tile goes to a place of a ring that has two mbarriers: the producer arrives
+ * at `full` when the tile is loaded, and the consumers arrive at `empty` when they have read it.
+ * Nothing else orders the warpgroups, so one computes exponentials while another multiplies. The
+ * file that includes this one defines load_tile, which says what is loaded. Where keys and values
+ * have tensor maps, one thread starts the copies of both (TMA). */
 #ifndef FT_KERNELS_ATTENTION_RING_H
 #define FT_KERNELS_ATTENTION_RING_H
 #include "kernels/attention_wgmma.h"
 
 #include "kernels/attention_softmax.h"
 
-/* Pairs of tiles that there is room for; panels of the block's rows. */
+/* How many pairs of tiles the ring holds; how many panels the block's rows have. */
 int attention_stages(void), attention_row_panels(void);
-/* Whether tiles are keys and values that have tensor maps: of planes of rows, boxes of a tile's
- * rows of 64 elements. A head begins at element head * map_head of the rows of plane batch *
- * map_planes, or, where each head has a plane (map_head 0), of plane batch * map_planes + head. */
+/* Do keys and values have tensor maps? A map is of planes of rows; a box is a tile's rows, 64
+ * elements wide. A head begins at element head * map_head of the rows of plane batch * map_planes,
+ * or, where each head has a plane of its own (map_head 0), of plane batch * map_planes + head. */
 int attention_maps(void), attention_map_head(void), attention_map_planes(void);
 void *attention_key_map(void *const *args), *attention_value_map(void *const *args);
 
 enum { KEYS, VALUES };
 enum { HALF_GROUP = GROUP_THREADS / 2, STRIP = 32 /* rows that are loaded with few registers */ };
 
-/* A tile of pair t on its way to its place, by cp.async of half a warpgroup. */
+/* Starts the copies of one tile of pair t to its place, by cp.async of half a warpgroup. */
 ALWAYS void load_tile(const Here *w, Panel memory, int which, int t);
 
-/* ── shared memory: the block's rows; places for pairs of tiles; a number for each column of each
- * tile; two mbarriers of each, and one for each consumer ─────────────────────── */
+/* ── shared memory ───────────────────────────────────────────────────────────────────────────── */
+
+/* In order: the block's rows, the ring of tiles, a number for each column of each tile, two
+ * mbarriers for each tile, and one for each consumer. */
 
 ALWAYS int tiles(void) { return 2 * attention_stages(); }
 ALWAYS int place_of(int which, int t) { return t % attention_stages() * 2 + which; }
@@ -52,7 +54,7 @@ ALWAYS Mbarrier full(Panel memory, int which, int t) {
 }
 ALWAYS Mbarrier empty(Panel memory, int which, int t) { return full(memory, which, t) + 1; }
 ALWAYS Mbarrier turn(Panel memory, int group) { return mbarriers(memory) + 2 * tiles() + group; }
-/* Of the phase of its place's mbarriers that tile t is. */
+/* Each tile is one phase of the mbarriers of its place: the parity of tile t's phase. */
 ALWAYS int parity(int t) { return t / attention_stages() % 2; }
 
 ALWAYS void open_mbarriers(Panel memory, int thread) {
@@ -70,14 +72,13 @@ ALWAYS void open_mbarriers(Panel memory, int thread) {
   __nvvm_bar_sync(0);
 }
 
-/* One arrival for the warp, after what all its lanes did. */
+/* One arrival for the whole warp, ordered after the work of all its lanes. */
 ALWAYS void warp_arrives(Mbarrier at, int lane) {
   __nvvm_bar_warp_sync(0xffffffffu);
   if (lane == 0) mbarrier_arrive(at);
 }
 
-/* Registers go from the producer to the consumers: all of a multiprocessor's 65536 are the
- * block's. */
+/* The producer gives registers to the consumers; the block has all 65536 of the multiprocessor. */
 ALWAYS void take_registers(void) {
   if (groups_of_rows() == 3)
     __asm__ volatile("setmaxnreg.inc.sync.aligned.u32 160;");
@@ -93,7 +94,7 @@ ALWAYS void give_registers(void) {
 
 /* ── the producer ────────────────────────────────────────────────────────────────────────────── */
 
-/* Rows from number `first`, a multiple of a tile, on, as a tile of pair t. */
+/* Loads the rows from `first` on, a multiple of a tile's, as one tile of pair t. */
 ALWAYS void load_strips(const Here *w, Panel memory, int which, int t, Rows from, int first,
                          int limit) {
 #pragma clang loop unroll(disable)
@@ -101,7 +102,7 @@ ALWAYS void load_strips(const Here *w, Panel memory, int which, int t, Rows from
     load_part(tile_panel(memory, which, t) + row * LINE, attention_tile(), from, first + row,
                limit, STRIP, w->thread % HALF_GROUP, HALF_GROUP);
 }
-/* Where tiles of keys and of values come. */
+/* load_tile where tiles are keys and values. */
 ALWAYS void load_keys(const Here *w, Panel memory, int which, int t) {
   Rows keys = rows_of_key(w->args, w->batch, w->group);
   Rows values = rows_of_value(w->args, w->batch, w->group);
@@ -109,8 +110,8 @@ ALWAYS void load_keys(const Here *w, Panel memory, int which, int t) {
                attention_keys());
 }
 
-/* Tiles that are not told of until the next is on its way. Two pairs leave no room for any: a place
- * becomes free when the tile after its own has come. */
+/* How many loaded tiles are published only after the next tile's copies have started. None where
+ * the ring holds two pairs: there a place becomes free only when the following tile is complete. */
 ALWAYS int in_flight(void) { return attention_stages() > 2; }
 
 ALWAYS void publish(const Here *w, Panel memory, int which, int t) {
@@ -118,12 +119,12 @@ ALWAYS void publish(const Here *w, Panel memory, int which, int t) {
   warp_arrives(full(memory, which, t), w->lane);
 }
 
-/* Until tile t's place is empty. */
+/* Waits until the place of tile t is empty. */
 ALWAYS void await_place(Panel memory, int which, int t) {
   if (t >= attention_stages()) mbarrier_wait(empty(memory, which, t), !parity(t));
 }
 
-/* Keys and values by the copy engine: one thread asks. */
+/* Loads keys and values by tensor maps: one thread starts all copies. */
 ALWAYS void fetch_tiles(const Here *w, Panel memory, int count) {
   int x = w->group * attention_map_head();
   int plane = w->batch * attention_map_planes() + (attention_map_head() ? 0 : w->group);
@@ -180,7 +181,7 @@ ALWAYS int own_group(const Here *w) {
   return __nvvm_shfl_sync_idx_i32(0xffffffffu, w->warp / 4, 0, 31);
 }
 
-/* A pair of tiles that only other warpgroups see. */
+/* Lets a pair of tiles pass that only other warpgroups need. */
 ALWAYS void pass_tiles(const Here *w, Panel memory, int t) {
 #pragma clang loop unroll(full)
   for (int which = KEYS; which <= VALUES; which++) {
@@ -189,7 +190,7 @@ ALWAYS void pass_tiles(const Here *w, Panel memory, int t) {
   }
 }
 
-/* A warpgroup's own 64 of the block's rows, on their way, and there. */
+/* Starts the copies of a consumer's own 64 rows, and waits for them. */
 ALWAYS void load_own(const Here *w, Panel panel, Rows from, int limit) {
   int first = w->warp / 4 * GROUP_ROWS;
   load_part(panel + first * LINE, block_rows(), from, w->first + first, limit, GROUP_ROWS,
@@ -202,7 +203,8 @@ ALWAYS void await_own(const Here *w) {
   group_barrier(w->warp / 4);
 }
 
-/* scores = rows of panel `which` x tile `which`, and sums += weights x tile: begun. */
+/* These start a product and do not wait for it: scores = rows of panel `which` x tile `which`, and
+ * sums += weights x tile. */
 ALWAYS Panel begin_scores(float s[MAX_ROWS][MAX_COLUMNS], Panel memory, int group, int which,
                           int t) {
   Panel columns = await_tile(memory, which, t);

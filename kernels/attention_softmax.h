@@ -1,7 +1,7 @@
-/* attention_softmax: what the kernels of attention share: where tensors lie, masks and the causal
- * order, and the softmax that is corrected as tiles of keys come (Milakov and Gimelshein 2018),
- * over scores in registers. Before this a header of products is included (attention_mma.h,
- * attention_fma.h or attention_wgmma.h), which says which elements a lane has. */
+/* attention_softmax: what the kernels of attention share: addresses of tensors, masks and the
+ * causal order, and the online softmax over scores in registers, which is corrected as tiles of
+ * keys come (Milakov and Gimelshein 2018). A header of products is included before this one:
+ * attention_mma.h, attention_fma.h or attention_wgmma.h. It says which elements a lane has. */
 #ifndef FT_KERNELS_ATTENTION_SOFTMAX_H
 #define FT_KERNELS_ATTENTION_SOFTMAX_H
 #include "kernels/attention_panel.h"
@@ -28,7 +28,8 @@ void *attention_deltas(void *const *args);     /* the same, sums of dy * out; in
 int attention_heads(void), attention_groups(void), attention_queries(void), attention_keys(void);
 int attention_causal(void);
 int attention_scale(void); /* the bits of an f32 */
-/* 0: none; 1: bool, 2: added to the scores. Element `index`, or whether a key is seen. */
+/* The mask's kind: 0 none, 1 bool, 2 added to the scores. Its element `index`; of a bool, is the
+ * key seen? */
 int attention_mask(void);
 int attention_mask_batch(void), attention_mask_head(void), attention_mask_row(void);
 float attention_mask_element(void *const *args, int index);
@@ -51,15 +52,15 @@ ALWAYS int smaller(int a, int b) { return a < b ? a : b; }
 ALWAYS float exp2_of(float x) { return __nvvm_ex2_approx_ftz_f(x); }
 ALWAYS float scale(void) { return __builtin_bit_cast(float, attention_scale()); }
 
-/* Scores are made powers of two: e^x = 2^(x log2 e). Where nothing is in the way the factor waits
- * until the largest score is subtracted, where it costs nothing. */
+/* Exponentials are powers of two: e^x = 2^(x log2 e). Where no mask is added and the scale is
+ * positive, the factor is applied as the largest score is subtracted, where it costs nothing. */
 ALWAYS int scales_first(void) { return attention_mask() == 2 || !(scale() > 0); }
 ALWAYS float factor(void) { return scales_first() ? 1.0f : scale() * LOG2_E; }
 
 /* Row i sees the keys before i + 1 + offset(). */
 ALWAYS int offset(void) { return attention_keys() - attention_queries(); }
 
-/* How many keys the rows before `row` see at most. */
+/* The most keys that any row before `row` sees. */
 ALWAYS int keys_seen(int row) {
   if (!attention_causal()) return attention_keys();
   int seen = smaller(row, attention_queries()) + offset();
@@ -75,25 +76,26 @@ ALWAYS void clear(float x[MAX_ROWS][MAX_COLUMNS], int columns) {
     for (int j = 0; j < columns; j++) x[i][j] = 0;
 }
 
-/* The mask, and -inf where a key is not seen. is_turned: rows are keys. */
-ALWAYS void hide(const Here *w, float s[MAX_ROWS][MAX_COLUMNS], int column0, int is_turned) {
+/* Applies the mask, and makes scores -inf where a query does not see a key. is_transposed: rows are
+ * keys, and columns are queries. */
+ALWAYS void hide(const Here *w, float s[MAX_ROWS][MAX_COLUMNS], int column0, int is_transposed) {
   int row0 = w->first + w->warp * attention_micro();
-  int limit = is_turned ? attention_queries() : attention_keys();
+  int limit = is_transposed ? attention_queries() : attention_keys();
   int is_whole = column0 + attention_tile() <= limit;
   if (attention_causal())
-    is_whole &= is_turned ? row0 + attention_micro() - 1 <= column0 + offset()
-                          : column0 + attention_tile() - 1 <= row0 + offset();
+    is_whole &= is_transposed ? row0 + attention_micro() - 1 <= column0 + offset()
+                              : column0 + attention_tile() - 1 <= row0 + offset();
   int mask0 = w->batch * attention_mask_batch() + w->head * attention_mask_head();
-  int across = is_turned ? attention_mask_row() : 1; /* to the next column's element */
+  int across = is_transposed ? attention_mask_row() : 1; /* to the next column's element */
 #pragma clang loop unroll(full)
   for (int i = 0; i < rows_each() && (scales_first() || attention_mask()); i++) {
     int row = row0 + own_row(w->lane, i);
-    int first = mask0 + row * (is_turned ? 1 : attention_mask_row()) + column0 * across;
-    __asm__ volatile("" : "+r"(first)); /* places of elements are not worth registers over a loop */
+    int first = mask0 + row * (is_transposed ? 1 : attention_mask_row()) + column0 * across;
+    __asm__ volatile("" : "+r"(first)); /* so that no address stays in a register over the loop */
 #pragma clang loop unroll(full)
     for (int j = 0; j < columns_each(); j++) {
       int own = own_column(w->lane, j), column = column0 + own;
-      int query = is_turned ? column : row, key = is_turned ? row : column;
+      int query = is_transposed ? column : row, key = is_transposed ? row : column;
       if (scales_first()) s[i][j] *= scale() * LOG2_E;
       if (!attention_mask()) continue;
       int is_there = query < attention_queries() && key < attention_keys();
@@ -111,13 +113,13 @@ ALWAYS void hide(const Here *w, float s[MAX_ROWS][MAX_COLUMNS], int column0, int
     for (int j = 0; j < columns_each(); j++) {
       int row = row0 + own_row(w->lane, i), column = column0 + own_column(w->lane, j);
       int is_hidden = column >= limit, first = row - offset() - column0 - own_column(w->lane, 0);
-      if (attention_causal()) /* turned: compared with constants, which takes no registers */
-        is_hidden |= is_turned ? own_column(0, j) < first : column > row + offset();
+      if (attention_causal()) /* transposed: comparisons with constants need no registers */
+        is_hidden |= is_transposed ? own_column(0, j) < first : column > row + offset();
       s[i][j] = is_hidden ? -infinity : s[i][j];
     }
 }
 
-/* Over the lanes that have the same rows. */
+/* These combine the lanes that have the same rows. */
 ALWAYS float largest_of_row(float x) {
 #pragma clang loop unroll(full)
   for (int mask = 1; mask < ROW_LANES; mask *= 2)
@@ -144,7 +146,8 @@ ALWAYS void begin_forward(Forward *f) {
   for (int i = 0; i < rows_each(); i++) f->most[i] = -infinity, f->sum[i] = 0;
 }
 
-/* Scores to weights relative to the largest so far; results so far wait for `correct`. */
+/* Replaces scores by weights relative to the largest score so far; `correct` then rescales the sums
+ * of the tiles before. */
 ALWAYS void weigh(Forward *f, float s[MAX_ROWS][MAX_COLUMNS], float correction[MAX_ROWS]) {
 #pragma clang loop unroll(full)
   for (int i = 0; i < rows_each(); i++) {
@@ -164,7 +167,7 @@ ALWAYS void weigh(Forward *f, float s[MAX_ROWS][MAX_COLUMNS], float correction[M
     f->sum[i] = sum;
   }
 }
-/* What was summed before, relative to the same. */
+/* Rescales the sums of the tiles before to the new largest score. */
 ALWAYS void correct(Forward *f, const float correction[MAX_ROWS]) {
 #pragma clang loop unroll(full)
   for (int i = 0; i < rows_each(); i++)
@@ -172,7 +175,7 @@ ALWAYS void correct(Forward *f, const float correction[MAX_ROWS]) {
     for (int j = 0; j < features_each(); j++) f->out[i][j] *= correction[i];
 }
 
-/* A block of queries: in the causal order the last rows have most to do, so they go first. */
+/* Blocks of queries run in reverse where attention is causal: the last rows have the most keys. */
 ALWAYS Here here_of_queries(void *const *args, int block, int head, int batch, int thread) {
   int blocks = (attention_queries() + block_rows() - 1) / block_rows();
   Here w = here(args, batch, (blocks - 1 - block) * block_rows(), thread);
@@ -180,11 +183,11 @@ ALWAYS Here here_of_queries(void *const *args, int block, int head, int batch, i
   w.group = head / (attention_heads() / attention_groups());
   return w;
 }
-/* How many tiles of keys the rows before `row` see. */
+/* How many tiles of keys the rows before `row` need. */
 ALWAYS int tiles_seen(int row) {
   return (keys_seen(row) + attention_tile() - 1) / attention_tile();
 }
-/* The block's. */
+/* How many tiles of keys the block needs. */
 ALWAYS int tiles_of_keys(const Here *w) { return tiles_seen(w->first + block_rows()); }
 
 ALWAYS void finish_forward(const Here *w, Forward *f, Panel panel) {

@@ -1,26 +1,25 @@
 /* attention_wgmma: the products of attention on Hopper's tensor cores (wgmma.mma_async, sm_90a), in
- * f16 and bf16. A warpgroup, four warps, has 64 rows. It multiplies them with a tile of columns,
- * both read from shared memory (scores = rows x columns, over features), and the weights in its
- * registers, as they lie, with the tile's rows of features (sums += weights x columns, over
- * columns).
+ * f16 and bf16. A warpgroup, four warps, has 64 rows. Its first product, scores = rows x columns
+ * over features, reads both operands from shared memory. Its second one, sums += weights x columns
+ * over columns, takes the weights from the registers in which the first one left the scores.
  *
- * Panels are [width / 64][rows][64 features], rows of 128 bytes whose eight pieces of 16 bytes are
- * exchanged by the row's number modulo eight: the 128-byte swizzle of the descriptors. They begin
- * at multiples of 1024 bytes. The first product reads them along their rows, the second across.
+ * Panels are [width / 64][rows][64 features]: rows of 128 bytes, in which piece i of 16 bytes is
+ * stored at place i xor (row modulo 8), the 128-byte swizzle of the descriptors. They begin at
+ * multiples of 1024 bytes. The first product reads them along their rows, the second across.
  *
- * Instructions are asynchronous: between `wgmma_begin` and the `wgmma_wait` that covers them nobody
- * may touch their registers. LLVM does not know that, so `hold` names them on both sides: what it
- * computes before stays before, and what it computes from them stays behind (PTX ISA 8.0: wgmma).
- */
+ * Instructions are asynchronous: their registers must not be touched between `wgmma_begin` and the
+ * `wgmma_wait` that covers them. LLVM does not know that. So `hold` names the registers before the
+ * first and after the second: LLVM then moves no computation of an operand behind the one, and no
+ * use of a result before the other (PTX ISA 8.0: wgmma). */
 #ifndef FT_KERNELS_ATTENTION_WGMMA_H
 #define FT_KERNELS_ATTENTION_WGMMA_H
 #include "kernels/attention_lanes.h"
 #include "kernels/mbarrier.h"
 #include "kernels/wgmma.h"
 
-/* sum[tile / 2] = or, with `adds`, += rows x columns, of one warpgroup: 16 features. */
+/* sum[tile / 2] = rows x columns, or += with `adds`: 16 features, for one warpgroup. */
 void attention_multiply(float *sum, uint64_t rows, uint64_t columns, int adds);
-/* sum[width / 2] likewise = left[4] x columns: 16 columns. */
+/* sum[width / 2] = left[4] x columns, or += with `adds`: 16 columns. */
 void attention_accumulate(float *sum, const unsigned *left, uint64_t columns, int adds);
 
 enum {
@@ -30,7 +29,7 @@ enum {
   MAX_SUMS = 64,
   MAX_STEPS = 8
 };
-/* Weights of a tile as left operands. */
+/* The weights of a tile, in the form of left operands. */
 typedef struct {
   unsigned at[MAX_STEPS][4];
 } Weights;
@@ -55,7 +54,7 @@ ALWAYS void hold_weights(Weights *w) {
     HOLD_FOUR("r", w->at[step][0], w->at[step][1], w->at[step][2], w->at[step][3]);
 }
 
-/* For the threads of one warpgroup of the block. */
+/* A barrier of the threads of one warpgroup. */
 ALWAYS void group_barrier(int group) {
   __asm__ volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory");
 }
@@ -63,7 +62,7 @@ ALWAYS void group_barrier(int group) {
 /* ── products ────────────────────────────────────────────────────────────────────────────────── */
 
 ALWAYS uint64_t describe(Panel panel, int rows) { return wgmma_descriptor(panel, rows * 128); }
-/* 16 features, or 16 rows, further. */
+/* What to add to a descriptor for 16 features, or 16 rows, further. */
 ALWAYS uint64_t along(int step, int rows) {
   return (uint64_t)(step / 4 * rows * 128 + step % 4 * 32) >> 4;
 }
@@ -78,8 +77,8 @@ ALWAYS void store_sums(const float *sum, float s[MAX_ROWS][MAX_COLUMNS], int col
   for (int r = 0; r < 2 * columns; r++) s[r / 2 % 2][r / 4 * 2 + r % 2] = sum[r];
 }
 
-/* scores = rows x columns: this group's 64 of the block's rows and a tile of columns. What scores
- * had is not given: LLVM would move it in between the fence and the instruction. */
+/* scores = rows x columns, of this group's 64 rows and a tile of columns. The old contents of s are
+ * no operand: LLVM would move their copies between the fence and the instruction. */
 ALWAYS void multiply(float s[MAX_ROWS][MAX_COLUMNS], Panel rows, Panel columns, int group) {
   float sum[MAX_SUMS];
   uint64_t left = describe(rows + group * GROUP_ROWS * LINE, block_rows());

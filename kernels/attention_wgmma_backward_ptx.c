@@ -1,7 +1,7 @@
 /* attention_wgmma_backward_ptx: the gradient of attention's queries, of f16 or bf16 on Hopper's
- * tensor cores. Rows are queries with slopes (dy), pairs of tiles are keys and values. Of a tile,
- * the product with values is made while scores become weights; the product with keys again, which
- * adds to dq, while the next tile's scores are made. */
+ * tensor cores. Rows are queries with dy ("slopes"), pairs of tiles are keys and values. The tensor
+ * cores compute dy . values while a tile's scores become weights, and add the product with the keys
+ * to dq while the next tile's scores are computed. */
 #define ELEMENT unsigned short
 #include "kernels/attention_queries.h"
 
@@ -11,7 +11,7 @@ ALWAYS void load_tile(const Here *w, Panel memory, int which, int t) {
   load_keys(w, memory, which, t);
 }
 
-/* dq, of at least one tile. */
+/* Sums dq over `count` tiles, at least one. */
 ALWAYS void sum_pulls(const Here *w, Panel memory, int group, int count, float dq[][MAX_COLUMNS],
                       const float base[], const float delta[]) {
   Weights weights;
@@ -20,7 +20,7 @@ ALWAYS void sum_pulls(const Here *w, Panel memory, int group, int count, float d
     float s[MAX_ROWS][MAX_COLUMNS], slope[MAX_ROWS][MAX_COLUMNS];
     Panel keys = begin_scores(s, memory, group, KEYS, t);
     begin_scores(slope, memory, group, VALUES, t);
-    wgmma_wait(1); /* dq of the tile before is made, and the scores are */
+    wgmma_wait(1); /* dq has the tile before, and the scores are complete */
     hold(dq, features_each());
     hold(s, columns_each());
     if (t) store_tile(memory, KEYS, t - 1, w->lane);

@@ -7,8 +7,8 @@ ALWAYS void load_tile(const Here *w, Panel memory, int which, int t) {
   load_keys(w, memory, which, t);
 }
 
-/* Warpgroups take turns in giving products to the tensor cores: while one makes exponentials, these
- * have another's. Turn t of the first one comes after turn t - 1 of the last. */
+/* Warpgroups take turns in issuing products, so that while one computes exponentials, the tensor
+ * cores have another's products. Turn t of the first warpgroup follows turn t - 1 of the last. */
 ALWAYS void await_turn(Panel memory, int group, int t) {
   if (group == 0) t--;
   if (t >= 0) mbarrier_wait(turn(memory, group), t % 2);

@@ -1,11 +1,11 @@
 /* attention_x86: attention and its gradient in f32, block by block (Dao et al. 2022; Milakov and
  * Gimelshein 2018 for the softmax that is corrected as it goes), so that no more than a block of
  * scores ever exists. Compiled to machine code when ft is built, as gemm_x86. Blocks that the
- * causal order hides are skipped. A result depends on the work item only, never on who computes it.
+ * causal order hides are skipped. A result depends on the work item only, not on the thread.
  *
- * Everything is made of one primitive, a product of small matrices whose right side has its columns
- * side by side: scores from transposed keys, values from rows of values. Rows of features that are
- * no multiple of 16, or not of f32, are copied to where they are padded with zeros and widened. */
+ * Everything is made of one primitive, a product of small matrices whose right operand is
+ * row-major: scores from transposed keys, results from rows of values. Rows of features that are no
+ * multiple of 16, or not of f32, are first copied, padded with zeros and widened. */
 #include "kernels/attention_host.h"
 #include "kernels/lanes_x86.h"
 #include <stdbool.h>
@@ -50,7 +50,7 @@ ALWAYS void sum_tile(int rows, int vectors, Left a, const float *b, int64_t b_k,
     for (int j = 0; j < vectors; j++) lanes_store(c + i * c_row + j * LANES, sum[i][j]);
 }
 
-/* A strip of `vectors` columns of vectors, all rows. */
+/* All rows of a strip that is `vectors` vectors wide. */
 ALWAYS void sum_strip(int vectors, int64_t rows, Left a, const float *b, int64_t b_k, int64_t k,
                       float *c, int64_t c_row, bool adds) {
   for (; rows >= 6; rows -= 6, a.at += 6 * a.row, c += 6 * c_row)
@@ -110,8 +110,8 @@ ALWAYS void copy_rows(int type, int64_t n, const void *x, int64_t step, int64_t 
   }
 }
 
-/* `count` rows from x on, `step` apart; in `room` unless they are f32, follow one another and their
- * length is a multiple of 16: rows far apart share few places of a cache. */
+/* `count` rows from x on, `step` apart. They are copied to `room`, unless they are f32, contiguous,
+ * and a multiple of 16 long: rows that are far apart share few sets of a cache. */
 static Rows rows_of(const AttentionProblem *p, const void *x, int64_t step, int64_t count,
                     float *room) {
   int64_t n = p->features, width = padded(n);
@@ -163,7 +163,7 @@ typedef struct {
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* How many keys the rows before `row` see at most. */
+/* The most keys that any row before `row` sees. */
 static int64_t keys_seen(const AttentionProblem *p, int64_t row) {
   int64_t seen = row + p->keys - p->rows;
   return p->is_causal && seen < p->keys ? (seen < 0 ? 0 : seen) : p->keys;
@@ -217,14 +217,13 @@ static float log_of(float x) {
 
 typedef struct {
   float most[TILE], sum[TILE];            /* of each row's scores so far */
-  _Alignas(64) float turned[MOST * TILE]; /* keys */
+  _Alignas(64) float transposed[MOST * TILE]; /* of keys */
   _Alignas(64) float score[TILE * TILE];
   _Alignas(64) float out[TILE * MOST];
   _Alignas(64) float room[2][TILE * MOST];
 } Forward;
 
-/* Turns the scores of a block to weights relative to the largest so far; corrects what is summed.
- */
+/* Replaces the scores of a block by weights relative to the largest so far; rescales the sums. */
 static void weigh(const AttentionProblem *p, const void *mask, const Block *block, int64_t width,
                   Forward *f) {
   for (int64_t i = 0; i < block->count; i++) {
@@ -250,8 +249,8 @@ static void weigh(const AttentionProblem *p, const void *mask, const Block *bloc
   }
 }
 
-/* Does no row of the block see any of its keys? A cache that is filled so far has such, and a
- * window that slides. */
+/* Does no row of the block see any of its keys? A mask of a cache that is not full, or of a sliding
+ * window, has such blocks. */
 static bool block_is_hidden(const AttentionProblem *p, const void *mask, const Block *block) {
   if (p->mask != ATTENTION_BOOL_MASK) return false;
   for (int64_t i = 0; i < block->count; i++) {
@@ -278,9 +277,10 @@ static void forward(const AttentionProblem *p, void *const *args, int64_t b, int
     if (block_is_hidden(p, mask, &block)) continue;
     const void *k = attention_place(p, &p->k, args, b, g, block.key);
     const void *v = attention_place(p, &p->v, args, b, g, block.key);
-    transpose_rows(rows_of(p, k, p->k.row, block.keys, f->room[1]), block.keys, width, f->turned);
+    transpose_rows(rows_of(p, k, p->k.row, block.keys, f->room[1]), block.keys, width,
+                   f->transposed);
     attention_product(block.count, padded(block.keys), n, (Left){query.at, query.step, 1},
-                      f->turned, TILE, f->score, TILE, false);
+                      f->transposed, TILE, f->score, TILE, false);
     weigh(p, mask, &block, width, f);
     Rows value = rows_of(p, v, p->v.row, block.keys, f->room[1]);
     attention_product(block.count, width, block.keys, (Left){f->score, TILE, 1}, value.at,
@@ -305,13 +305,13 @@ void attention_run(const AttentionProblem *p, void *const *args, int64_t begin, 
 
 /* ── backward ───────────────────────────────────────────────────────────────────────────────── */
 typedef struct {
-  _Alignas(64) float key[MOST * TILE], value[MOST * TILE]; /* turned */
+  _Alignas(64) float key[MOST * TILE], value[MOST * TILE]; /* transposed */
   _Alignas(64) float weight[TILE * TILE], slope[TILE * TILE];
   _Alignas(64) float dk[TILE * MOST], dv[TILE * MOST];
   _Alignas(64) float room[4][TILE * MOST];
 } Backward;
 
-/* Weights again from scores and log-sum-exp; slope: the gradient of the scaled products. */
+/* Recomputes weights from scores and log-sum-exp; slope becomes the gradient of the scores. */
 static void slopes(const AttentionProblem *p, const void *mask, const Block *block,
                    const float *lse, Rows dy, Rows out, int64_t width, Backward *w) {
   for (int64_t i = 0; i < block->count; i++) {
@@ -330,9 +330,9 @@ static void slopes(const AttentionProblem *p, const void *mask, const Block *blo
   }
 }
 
-/* Where a share has its sums for dq, row `row` of a head on; *step: from row to row. In dq itself a
- * row has no room for zeros behind its features: there the next head's begin, which another item
- * sums at the same time. */
+/* Where a share has its sums for dq, from row `row` of a head on; *step: from row to row. In dq
+ * itself a row has no room for padding: the next head's features follow at once, and another item
+ * sums those at the same time. */
 static float *sums_at(const AttentionProblem *p, void *const *args, int64_t share, int64_t b,
                       int64_t h, int64_t row, int64_t *step) {
   int64_t in_place = p->shares - attention_partials(p);

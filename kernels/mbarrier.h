@@ -1,7 +1,7 @@
 /* mbarrier: barriers in shared memory by which the warps of a block wait for each other's work, or
- * for bytes that arrive by themselves (PTX ISA 8.0: mbarrier; sm_90). An mbarrier counts arrivals;
- * when all of a phase have come, the next phase begins. Who waits names the parity of a phase, 0
- * for the first, and goes on when that phase is over. */
+ * for bytes that an asynchronous copy writes (PTX ISA 8.0: mbarrier; sm_90). An mbarrier counts
+ * arrivals; when all arrivals of a phase have come, the next phase begins. A wait names the parity
+ * of the phase that must be over, which is 0 for the first phase. */
 #ifndef FT_KERNELS_MBARRIER_H
 #define FT_KERNELS_MBARRIER_H
 #include <stdint.h>
@@ -24,7 +24,7 @@ MBARRIER_INLINE void mbarrier_arrive(Mbarrier at) {
                    : "r"(mbarrier_address(at))
                    : "memory");
 }
-/* By the threads with `does`, without a branch: ptxas lets no wgmma overlap another over one. */
+/* Arrives if `does`. Predicated, since ptxas lets no two wgmma overlap across a branch. */
 MBARRIER_INLINE void mbarrier_arrive_if(Mbarrier at, int does) {
   __asm__ volatile(
       "{\n\t.reg .pred does;\n\tsetp.ne.b32 does, %1, 0;\n\t"
@@ -45,15 +45,15 @@ MBARRIER_INLINE void mbarrier_wait(Mbarrier at, int parity) {
 }
 
 /* ── boxes of tensors (TMA) ── */
-/* An arrival, and so many bytes that come by themselves in this phase. */
+/* Arrives, and announces so many bytes of asynchronous copies that belong to this phase. */
 MBARRIER_INLINE void mbarrier_arrive_expect(Mbarrier at, int bytes) {
   __asm__ volatile(
       "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(mbarrier_address(at)),
       "r"(bytes)
       : "memory");
 }
-/* The box of a tensor of three dimensions that begins at x, y, z (fastest first), on its way to
- * shared memory; `at` is told of its bytes. By one thread. */
+/* Starts the copy of a box of a three-dimensional tensor to shared memory; the box begins at x, y,
+ * z (fastest first), and `at` counts its bytes as they arrive. By one thread. */
 MBARRIER_INLINE void mbarrier_box(Mbarrier at, __attribute__((address_space(3))) void *to,
                                   const void *map, int x, int y, int z) {
   __asm__ volatile(
@@ -62,7 +62,7 @@ MBARRIER_INLINE void mbarrier_box(Mbarrier at, __attribute__((address_space(3)))
       "l"(map), "r"(x), "r"(y), "r"(z), "r"(mbarrier_address(at))
       : "memory");
 }
-MBARRIER_INLINE void mbarrier_map(const void *map) { /* soon wanted */
+MBARRIER_INLINE void mbarrier_map(const void *map) { /* prefetches it */
   __asm__ volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 #endif

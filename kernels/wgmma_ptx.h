@@ -170,7 +170,8 @@ ALWAYS void multiply_panels(void *const *args, Panel memory, const Where *w, Tot
     show_to_wgmma();
     __nvvm_bar_sync(0);
     multiply(panel_of(memory, at, 1), panel_of(memory, at, 0), w->thread, t > 0, sum);
-    if (t + stages - 2 < count) load_panel(args, w, w->begin + (t + stages - 2) * steps, memory, ahead);
+    if (t + stages - 2 < count)
+      load_panel(args, w, w->begin + (t + stages - 2) * steps, memory, ahead);
     async_commit();
     wgmma_wait(1);
     at = at + 1 == stages ? 0 : at + 1;

@@ -346,7 +346,7 @@ class Gpt2Hopper(Gpt2Precisions):
         with open(self.path("gpt.ptx")) as file:
             kernels = [body for body in file.read().split(".visible .entry ") if "wgmma.mma_async" in body]
         names = [body.split("(", 1)[0] for body in kernels]
-        for kind in ("_attention", "_attention_grad", "_attention_grad_sideways"):
+        for kind in ("_attention", "_attention_grad", "_attention_grad_keys"):
             self.assertTrue([1 for name in names if name.endswith(kind)], f"no wgmma in {kind} of {names}")
 
 

@@ -196,7 +196,7 @@ train { model = M; data = D; batch = 2; precision = bf16; optimizer = sgd(lr=0.0
 """
         for length in (128, 384):
             found = {re.sub(r"k\d+_", "", kernel): times for kernel, (_, times, _) in self.moved(source % length).items()}
-            for kernel, rows, own, least in (("", 128, 2, 4), ("_grad", 128, 4, 8), ("_grad_sideways", 64, 4, 8)):
+            for kernel, rows, own, least in (("", 128, 2, 4), ("_grad", 128, 4, 8), ("_grad_keys", 64, 4, 8)):
                 expected = (own + 2 * (length // rows + 1) / 2) / least
                 print(f"attention{kernel} of {length}: {found['one_attention' + kernel]}, expected {expected}", file=sys.stderr)
                 self.assertLess(abs(found["one_attention" + kernel] - expected), 0.03 * expected)

@@ -1,8 +1,8 @@
-/* attention_wgmma_sideways_ptx: the gradients of attention's keys and values, of f16 or bf16 on
- * Hopper's tensor cores. Rows are keys with values; pairs of tiles are queries with their
- * logarithms and slopes (dy) with their deltas, of all heads that share the keys, one head after
- * the other. Of a tile, dv is made while weights become slopes of scores, and dk while the next
- * tile's scores are made. */
+/* attention_wgmma_backward_keys_ptx: the gradients of attention's keys and values, of f16 or bf16
+ * on Hopper's tensor cores. The scores are transposed: rows are keys with values. A pair of tiles
+ * is queries with their logarithms, and dy ("slopes") with their deltas; all heads that share the
+ * keys follow one another. The tensor cores add a tile's part to dv while weights become gradients
+ * of scores, and to dk while the next tile's scores are computed. */
 #define ELEMENT unsigned short
 #include "kernels/attention_ring.h"
 
@@ -10,7 +10,7 @@
 
 enum { QUERIES = KEYS, SLOPES = VALUES };
 
-/* The numbers of a tile of rows from `first` on come as it does. */
+/* Starts the copies of a tile's logarithms or deltas, of the queries from `first` on. */
 ALWAYS void load_numbers(const Here *w, Floats to, const void *from, int first) {
   int thread = w->thread % HALF_GROUP;
 #pragma clang loop unroll(full)
@@ -34,12 +34,12 @@ ALWAYS void load_tile(const Here *w, Panel memory, int which, int t) {
                attention_queries());
 }
 
-/* Are there registers for scores and slopes at once? Then the product that gives these is made
- * while scores become weights; else another warpgroup's is. */
+/* Are there registers for scores and dy . values at once? Then the latter product runs while scores
+ * become weights; else the tensor cores have another warpgroup's products meanwhile. */
 ALWAYS int has_room(void) { return attention_width() <= 64 && groups_of_rows() < 3; }
 
-/* Weights, of which only the rounded form waits in registers, to their slopes: a pair at a time, so
- * that no more of them are wide at once. */
+/* The gradients of scores, from weights, of which only the rounded form is kept in registers: a
+ * pair at a time, so that no more than two are f32 at once. */
 ALWAYS void pull_weights(Weights *pulls, const Weights *weights, float slope[][MAX_COLUMNS],
                          Floats deltas, int lane) {
 #pragma clang loop unroll(full)
@@ -55,8 +55,8 @@ ALWAYS void pull_weights(Weights *pulls, const Weights *weights, float slope[][M
   }
 }
 
-/* How many of the `all` tiles that the block sees come before this warpgroup's first; where several
- * heads share its keys, it looks at all of them. */
+/* How many of the block's `all` tiles come before the first one that this warpgroup needs. Where
+ * several heads share the keys, it goes through all tiles. */
 ALWAYS int tiles_before(const Here *w, int group, int start, int all) {
   int first = w->first + group * GROUP_ROWS;
   if (first >= attention_keys()) return all;
@@ -64,7 +64,7 @@ ALWAYS int tiles_before(const Here *w, int group, int start, int all) {
   return smaller((first - offset()) / attention_tile() - start, all);
 }
 
-/* dk and dv, of the tiles from `begin` on, at least one. */
+/* Sums dk and dv over the tiles from `begin` on, of which there is at least one. */
 ALWAYS void sum_heads(Here *w, Panel memory, int begin, int start, int count,
                       float dk[][MAX_COLUMNS], float dv[][MAX_COLUMNS]) {
   int group = own_group(w);
@@ -74,7 +74,7 @@ ALWAYS void sum_heads(Here *w, Panel memory, int begin, int start, int count,
   for (int t = begin; t < heads_that_share() * count; t++) {
     float s[MAX_ROWS][MAX_COLUMNS], slope[MAX_ROWS][MAX_COLUMNS];
     Panel queries = begin_scores(s, memory, group, QUERIES, t);
-    wgmma_wait(0); /* dk and dv of the tile before are made, and the scores are */
+    wgmma_wait(0); /* dk and dv have the tile before, and the scores are complete */
     hold(dk, features_each());
     hold(dv, features_each());
     hold(s, columns_each());
@@ -115,9 +115,9 @@ ALWAYS void find_key_grad(Here *w, Panel memory) {
   finish_keys(w, dk, dv, keys, values);
 }
 
-__attribute__((always_inline)) void attention_sideways(void *const *args, SHARED void *shared,
-                                                       int block, int group, int batch,
-                                                       int thread) {
+__attribute__((always_inline)) void attention_backward_keys(void *const *args, SHARED void *shared,
+                                                            int block, int group, int batch,
+                                                            int thread) {
   Panel memory = (Panel)shared;
   Here w = here(args, batch, block * block_rows(), thread);
   int start, count;
