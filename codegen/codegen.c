@@ -27,7 +27,7 @@ static void tick(Clock *clock, const char *what) {
   clock->last = time;
 }
 
-/* One module on its way. */
+/* One module while it is compiled. */
 typedef struct {
   Module module;
   bool is_good;
@@ -43,8 +43,8 @@ typedef struct {
   atomic_int next;
 } Work;
 
-/* PTX of several modules becomes one text, so what is no kernel gets a name of its own in all but
- * the first. */
+/* The PTX of several modules becomes one text. So symbols that are no kernels are renamed in all
+ * modules but the first. */
 static void rename_own(Module *module, int index) {
   char name[256];
   size_t length;
@@ -69,8 +69,6 @@ static void join_ptx(const Work *work, Text *out) {
   }
 }
 
-/* The source path and the like are the user's; a module that remembers only its kernels keeps
- * equal programs equal. */
 static void print_llvm(Module *module, Text *out) {
   char *text = LLVMPrintModuleToString(module->llvm);
   if (!text) memory_none();
@@ -109,7 +107,7 @@ static void *take_pieces(void *argument) {
   return NULL;
 }
 
-/* On as many threads as there are processors; fewer, should they not be had. */
+/* On as many threads as there are processors, or on fewer if the system refuses some. */
 static void compile_all(Work *work) {
   pthread_t thread[CODEGEN_PIECES];
   int started = 0;

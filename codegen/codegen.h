@@ -13,7 +13,7 @@ typedef struct {
   int only_splits;     /* and into how many parts their sums are split; 0: one */
   bool is_quick;       /* CPU, for tests: LLVM does no more than it must */
   bool want_text;      /* fill Code.llvm and, for a CPU, Code.assembly (--emit=llvm, asm) */
-  bool check_memory;   /* CPU: every access asks whether it is inside of its tensor */
+  bool check_memory;   /* CPU: every access is checked to be inside of its tensor */
   bool time_passes;    /* a table on stderr */
 } CodegenOptions;
 

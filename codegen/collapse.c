@@ -35,7 +35,8 @@ static void symbol_push(Symbol *symbol, int64_t extent, int dim, uint32_t mask) 
   if (symbol->count < MAX_ITEMS) symbol->item[symbol->count++] = (Item){extent, dim, mask};
 }
 
-/* These items are read as one number: borders inside may go if they are whole neighbours. */
+/* These items are read as one number: the borders between them may go where they are whole,
+ * neighbouring dimensions. */
 static void collapse_use(Walk *walk, const Symbol *symbol) {
   uint32_t present = 0, computed = 0;
   int position[MAX_RANK];
@@ -53,8 +54,8 @@ static void collapse_use(Walk *walk, const Symbol *symbol) {
     bool first = present >> d & 1, second = present >> next & 1;
     if (first && second && position[next] != position[d] + 1) walk->border[d] = true;
     if (first != second) walk->border[d] = true;
-    /* something computed from one of them lies elsewhere in the address: it cannot be collapsed
-     * with a dimension that is also used plainly */
+    /* an item computed from one of them is elsewhere in the address: such a dimension cannot be
+     * collapsed with one that is only used as it is */
     if ((computed >> d & 1) != (computed >> next & 1)) walk->border[d] = true;
   }
 }

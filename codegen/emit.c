@@ -70,8 +70,8 @@ static int bucket_of_op(LLVMOpcode op, LLVMValueRef a, LLVMValueRef b) {
   return bucket_of((uint64_t)(uintptr_t)a * 31 + (uint64_t)(uintptr_t)b * 7 + (uint64_t)op);
 }
 
-/* The value of an operation on a and b; neighbours of an operand count as a load of its pointer and
- * the first of them. */
+/* The remembered value of an operation on a and b. A load of a group of neighbours is remembered as
+ * a load from its pointer and the index of the first. */
 static LLVMValueRef recall_op(const Emitter *emitter, LLVMOpcode op, LLVMValueRef a,
                               LLVMValueRef b) {
   MemoEntry *entry = emitter->memo->bucket[bucket_of_op(op, a, b)];
@@ -105,8 +105,7 @@ void emit_bind_value(Emitter *emitter, const Node *node, LLVMValueRef value) {
 }
 
 /* ── pulling ────────────────────────────────────────────────────────────────────────────────── */
-/* The place of this index in a group of neighbours that a GPU moves at once; -1: it stands alone. A
- * skeleton that makes neighbours ends their indices with a constant digit. */
+/* See emit.h. A skeleton that computes neighbours gives their indices a constant last digit. */
 int emit_lane_of(const Emitter *emitter, DType dtype, const Index *index) {
   if (emitter->module->target != TARGET_PTX || !index->count) return -1;
   const Digit *last = &index->digit[index->count - 1];

@@ -29,8 +29,8 @@ typedef struct {
 } Index;
 
 typedef struct Emitter Emitter;
-/* What a skeleton has computed itself: the value of `node`, called in place of the usual pulling.
- */
+/* Gives the value of a `node` that the skeleton has computed itself; called in place of pulling it
+ * through the body. */
 typedef LLVMValueRef EmitBound(Emitter *emitter, const Node *node, const Index *index, void *user);
 /* Reads operand `arg` of the kernel; NULL in the Emitter means a plain load from pointer[arg]. */
 typedef LLVMValueRef EmitLoad(Emitter *emitter, const Node *arg, const Index *index, void *user);
@@ -78,8 +78,8 @@ void emit_check_kept(Emitter *emitter, LLVMValueRef kept, LLVMValueRef again, co
  * as a finished reduction has within its row. */
 void emit_bind(Emitter *emitter, const Node *node, EmitBound *get, void *user);
 void emit_bind_value(Emitter *emitter, const Node *node, LLVMValueRef value);
-/* Values are remembered per (node, index). Open a scope when entering a block that does not
- * dominate what follows (a loop body, a branch) and close it when leaving. */
+/* Values are remembered by node and index. Open a scope when entering a block that does not
+ * dominate the code behind it (a loop body, a branch), and close it when leaving. */
 void emit_scope_open(Emitter *emitter);
 void emit_scope_close(Emitter *emitter);
 
@@ -89,7 +89,8 @@ typedef struct {
 } PutForm;
 PutForm put_form(const Node *node);
 
-/* Pooling whose taps are unrolled and whose channels run fastest: neighbours stay neighbours. */
+/* Is this a pooling whose taps are unrolled and whose channels run fastest? Then neighbours of the
+ * result read neighbours of the input. */
 bool emit_window_is_flat(const Node *node);
 
 /* ── memory ── */
@@ -99,16 +100,17 @@ LLVMValueRef emit_load_at(Emitter *emitter, LLVMValueRef pointer, DType dtype,
                           LLVMValueRef element);
 void emit_store_at(Emitter *emitter, LLVMValueRef pointer, DType dtype, LLVMValueRef element,
                    LLVMValueRef value);
-/* Where `index` is in a group of neighbours that a GPU moves at once, the power of two that its
- * last digit counts; -1: it is in none. emit_store_group: all of a group, `index` the first one's.
- */
+/* The place of `index` in the group of neighbours that a GPU moves in one access; the group's size
+ * is the power of two that the last digit counts. -1: it is in no group. emit_store_group stores a
+ * whole group, and `index` is that of its first element. */
 int emit_lane_of(const Emitter *emitter, DType dtype, const Index *index);
 void emit_store_group(Emitter *emitter, LLVMValueRef pointer, DType dtype, const Index *index,
                       LLVMValueRef *value);
 /* The address of an element of this type; of one that is known. */
 LLVMValueRef emit_at(Emitter *emitter, LLVMTypeRef type, LLVMValueRef base, LLVMValueRef index);
 LLVMValueRef emit_at_number(Emitter *emitter, LLVMTypeRef type, LLVMValueRef base, int64_t number);
-/* Conversions between the two forms, for skeletons that move vectors or raw bytes. */
+/* Conversions between the forms in memory and in registers, for skeletons that move vectors or raw
+ * bytes. */
 LLVMValueRef emit_from_memory(Emitter *emitter, DType dtype, LLVMValueRef raw);
 LLVMValueRef emit_to_memory(Emitter *emitter, DType dtype, LLVMValueRef value);
 

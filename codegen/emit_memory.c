@@ -24,7 +24,7 @@ LLVMTypeRef emit_memory_type(Emitter *emitter, DType dtype) {
   switch (dtype) {
   case DT_BOOL:
     return emitter->module->i8;
-  case DT_F16: /* on a GPU bits: LLVM would turn comparisons of what it widens into packed halves */
+  case DT_F16: /* on a GPU an integer: LLVM would make packed f16 comparisons of widened values */
     return emitter->module->target == TARGET_PTX ? emitter->module->i16 : emitter->module->half;
   case DT_BF16:
     return emitter->module->i16;
@@ -51,8 +51,8 @@ static bool is_bf16(LLVMValueRef value) {
   return LLVMIsAZExtInst(raw) && LLVMGetIntTypeWidth(LLVMTypeOf(LLVMGetOperand(raw, 0))) == 16;
 }
 
-/* An f32 that bf16 has. A GPU rounds with one instruction, to a pair of which one is zero: so the
- * pair is the f32. */
+/* Rounds an f32 to bf16, as an f32. A GPU's instruction rounds to a pair of bf16, one of which is
+ * zero here, so that the bits of the pair are those of the f32. */
 static LLVMValueRef round_bf16_ptx(Emitter *emitter, LLVMValueRef value) {
   LLVMTypeRef real = emitter->module->f32;
   LLVMValueRef pair[2] = {value, LLVMConstNull(real)};

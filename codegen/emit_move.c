@@ -71,8 +71,8 @@ LLVMValueRef pull_transpose(Emitter *emitter, const Node *node, const Index *ind
   return emit_value(emitter, node->input[0], &inner);
 }
 
-/* Appends the digits of dimensions from `d` on that the result has of its input as they are. The
- * first that is another; rank: none is. */
+/* Appends the digits of dimensions from `d` on that are the same in the result and in its input.
+ * Returns the first dimension that differs, or the rank. */
 static int pass_on(Emitter *emitter, const Node *node, const Index *index, int d, Index *inner) {
   const Shape *out = &node->type.shape, *in = &node->input[0]->type.shape;
   int end = d;
@@ -157,8 +157,8 @@ static LLVMValueRef concat_operand(Emitter *emitter, const Concat *c, int which)
   return emit_value(emitter, input, &inner);
 }
 
-/* The operand among [from, to) that has the place, by halves: so many operands are no deep nest.
- * Branches, for each side reads only its own operands. */
+/* Reads the operand among [from, to) that has the element, by bisection, so that the code nests
+ * only as deep as the logarithm of their number. By branches, so that only that operand is read. */
 static LLVMValueRef concat_among(Emitter *emitter, const Concat *c, int from, int to) {
   if (to - from == 1) return concat_operand(emitter, c, from);
   int middle = (from + to) / 2, half[2][2] = {{from, middle}, {middle, to}};

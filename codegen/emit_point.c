@@ -10,9 +10,9 @@
 
 LLVMValueRef emit_flagged(Emitter *emitter, LLVMValueRef instruction, LLVMFastMathFlags more) {
   if (LLVMIsAInstruction(instruction) && LLVMCanValueUseFastMathFlags(instruction)) {
-    /* never contract: whether a product and a sum meet in one block, and so become one fma, differs
-     * between the vector body of a loop and its scalar rest, and the bits would hang on the split
-     */
+    /* never contract: a product and a sum in one basic block would become an fma, and whether they
+     * are in one differs between a loop's vector body and its scalar rest, so the bits would depend
+     * on how the work is split */
     if (emitter->is_reassociating) more |= LLVMFastMathAllowReassoc;
     LLVMSetFastMathFlags(instruction, more);
   }
@@ -75,7 +75,8 @@ static LLVMValueRef emit_round_to_odd(Emitter *emitter, LLVMValueRef wide) {
   return LLVMBuildBitCast(builder, bits, narrow, "");
 }
 
-/* Of an integer of more than `kept` bits the last `low` count only as "there is something". */
+/* Rounds an integer of more than `kept` bits to odd: its last `low` bits are cleared, and if any of
+ * them was set, so is bit `low`. A second rounding then goes the right way. */
 static LLVMValueRef without_last_bits(Emitter *emitter, DType from, LLVMValueRef value, int kept,
                                       int low) {
   LLVMBuilderRef builder = emitter->builder;
@@ -95,7 +96,8 @@ static LLVMValueRef without_last_bits(Emitter *emitter, DType from, LLVMValueRef
   return LLVMBuildSelect(builder, is_kept, value, odd, "");
 }
 
-/* One rounding, though registers of bf16 are f32. f16 has no integer that f32 rounds. */
+/* Integer to float in one rounding, though bf16 values are f32 in registers. f16 needs no care:
+ * every integer in its range is exact in f32. */
 static LLVMValueRef emit_integer_to_float(Emitter *emitter, DType from, DType to,
                                           LLVMValueRef value) {
   LLVMBuilderRef builder = emitter->builder;
@@ -148,7 +150,7 @@ LLVMValueRef emit_float_extreme(Emitter *emitter, bool is_max, DType dtype, LLVM
   return emit_flagged(emitter, value, LLVMFastMathNoSignedZeros);
 }
 
-/* Of any type; it is not for bool. */
+/* For any type but bool. */
 static LLVMValueRef emit_extreme(Emitter *emitter, bool is_max, DType dtype, LLVMValueRef a,
                                  LLVMValueRef b) {
   LLVMValueRef both[2] = {a, b};
@@ -188,8 +190,9 @@ static bool byte_value(const Node *node, int byte, float *out) {
   return true;
 }
 
-/* Division of such a node. 0: not to be had by multiplying with the reciprocal; 1: just so; 2: with
- * one step of correction (Markstein, IBM J. Res. Dev. 34 (1990)). All 256 are tried. */
+/* Is the division of such a node by a constant exact as a product with the reciprocal? All 256
+ * bytes are tried. 0: no; 1: yes; 2: with one step of correction (Markstein, IBM J. Res. Dev. 34
+ * (1990)). */
 static int byte_division(const Node *dividend, float divisor) {
   float reciprocal = 1.0f / divisor, x;
   bool is_simple = true, is_corrected = isfinite(reciprocal) && reciprocal != 0;

@@ -37,7 +37,8 @@ LLVMValueRef emit_guard_close(Emitter *emitter, Guard *guard, LLVMValueRef value
 /* value in [0, extent)? NULL if it surely is, given that it lies in [low, high]. */
 LLVMValueRef emit_in_range(Emitter *emitter, LLVMValueRef value, int64_t extent, int64_t low,
                            int64_t high);
-/* Under a guard that does not branch, the input is read also where it is not wanted: at 0 then. */
+/* Under a guard that does not branch the input is read in any case. The index to read it at:
+ * `value` where `inside` holds, else 0. */
 LLVMValueRef emit_keep_inside(Emitter *emitter, LLVMValueRef inside, LLVMValueRef value);
 LLVMValueRef emit_both(Emitter *emitter, LLVMValueRef a, LLVMValueRef b); /* NULL: true */
 
@@ -45,7 +46,7 @@ LLVMValueRef emit_both(Emitter *emitter, LLVMValueRef a, LLVMValueRef b); /* NUL
 void emit_check(Emitter *emitter, LLVMValueRef pointer, LLVMValueRef element, bool is_store);
 
 /* ── emit_memory.c ── */
-/* Are so many neighbours moved as one number? Eight bytes: as a vector LLVM would move them in two
- * accesses. */
+/* Are so many neighbours moved as one integer? Eight bytes are: LLVM would move a vector of them in
+ * two accesses. */
 bool emit_is_one_number(DType dtype, unsigned width);
 #endif

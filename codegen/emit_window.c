@@ -35,8 +35,8 @@ bool emit_window_is_flat(const Node *node) {
   return is_flat(&window);
 }
 
-/* On a GPU, where lanes have neighbouring channels: no branches, but reads of some other place that
- * are not used, so that neighbours stay one access. */
+/* On a GPU, where lanes have neighbouring channels: there are no branches. A tap outside of the
+ * image reads some other place, and the value is not used, so that neighbours stay one access. */
 static bool reads_outside(const Emitter *emitter, const Window *window) {
   return emitter->module->target == TARGET_PTX && is_flat(window);
 }
@@ -284,7 +284,7 @@ static void tap_backward(Emitter *emitter, Walk *walk, LLVMValueRef row, LLVMVal
     LLVMValueRef winner = emit_value(emitter, walk->node->input[1], &at);
     LLVMValueRef here =
         emit_add(emitter, emit_mul(emitter, position[0], window->kernel[1]), position[1]);
-    if (reads_outside(emitter, window)) { /* one selection for all channels: none is below 0 */
+    if (reads_outside(emitter, window)) { /* one select serves all channels: no value is below 0 */
       winner = LLVMBuildIntCast2(builder, winner, emitter->index_type, false, "");
       if (guard.condition)
         here = LLVMBuildSelect(builder, guard.condition, here, emit_index_const(emitter, -1), "");

@@ -73,7 +73,7 @@ static LLVMValueRef define_problem(HostKernel *kernel, const AttentionProblem *p
 /* A launch of `items`, all of which take `nanoseconds`. */
 static void add_launch(HostKernel *kernel, Kernel *out, const char *name, int64_t items,
                        double nanoseconds) {
-  const double worth = 8000; /* nanoseconds: some times what waking a thread costs */
+  const double worth = 8000; /* nanoseconds: several times the cost of waking a thread */
   double item = nanoseconds / (double)items;
   int64_t grain = item >= worth ? 1 : (int64_t)(worth / (item + 1)) + 1;
   host_add_launch(kernel, out, name, items, grain);

@@ -132,9 +132,8 @@ static void rows_loop(Column *column, int pass, LLVMValueRef from, LLVMValueRef 
   Reductions *all = &column->reductions;
   Emitter *e = &kernel->emitter;
   HostLoop rows = host_loop_open(kernel, from, to, unroll, NULL, 0);
-  /* counted from the block's first place: with first + counter, whose bits never meet, LLVM makes
-   * an `or` of it and no longer sees that neighbours are read: it gathers, at a tenth of the speed
-   */
+  /* counted from the block's first place: LLVM would make an `or` of first + counter, which have no
+   * bit in common, would no longer see that neighbours are read, and gather, ten times slower */
   HostLoop places =
       host_loop_open(kernel, column->first, emit_add(e, column->first, column->size), 1, NULL, 0);
   LLVMValueRef local = emit_sub(e, places.counter, column->first);

@@ -30,7 +30,7 @@ double host_cost(const HostKernel *kernel) {
 }
 
 int64_t host_grain(const HostKernel *kernel, int64_t elements_per_item) {
-  const double worth = 8000; /* nanoseconds: some times what waking a thread costs */
+  const double worth = 8000; /* nanoseconds: several times the cost of waking a thread */
   double item = host_cost(kernel) * (double)elements_per_item;
   double grain = item > 0 ? worth / item : 1;
   return grain < 1 ? 1 : grain > 1e9 ? 1000000000 : (int64_t)(grain + 0.5);

@@ -169,7 +169,7 @@ bool host_gemm_emit(HostKernel *kernel, const Node *dot, const int argument[2], 
   if (kernel->body) epilogue = define_epilogue(kernel, make_tile_function(kernel, dot, &p));
   host_call_library(kernel, kernel->name, "gemm_run",
                     define_product(kernel, &p, argument, epilogue));
-  const int64_t worth = 2500; /* cycles: some times what a barrier costs */
+  const int64_t worth = 2500; /* cycles: several times the cost of a barrier */
   int split = kernel->module->vector_bytes >= 64 ? 1 : 64 / kernel->module->vector_bytes;
   int64_t each = gemm_tile_cycles(p.tile.rows, p.tile.vectors, p.form.k, split);
   if (p.tile.depth) each *= p.tile.down * p.tile.across;

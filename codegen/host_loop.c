@@ -45,9 +45,9 @@ static LLVMMetadataRef loop_property(LLVMContextRef context, const char *name, b
   return LLVMMDNodeInContext2(context, parts, has_value ? 2 : 1);
 }
 
-/* No loop is unrolled before it is vectorised, or it could not be any more; but a tiny one is, so
- * that the loop around it can. A loop's properties hang on its back edge, in a node whose first
- * part is the node itself. */
+/* Loops are not unrolled before LLVM vectorises them, since an unrolled loop cannot be vectorised.
+ * But a tiny loop is, so that the loop around it can be vectorised. A loop's properties are
+ * metadata of its back edge, a node whose first operand is the node itself. */
 static void set_properties(HostKernel *kernel, const HostLoop *loop, LLVMValueRef back_edge) {
   LLVMContextRef context = kernel->module->context;
   if (loop->trips > 0 && loop->trips <= TINY_LOOP && !loop->is_items) return;
@@ -125,8 +125,8 @@ void host_loop_nest(HostKernel *kernel, const char *name, Kernel *out) {
 }
 
 /* ── tensors side by side ─────────────────────────────────────────────────────────────────── */
-/* The concat that a kernel of one result is, if its parts have rows that are worth loops of their
- * own: then no element asks which part it is of. NULL: no such. */
+/* The concat that is the kernel's only result, if the rows of its parts are long enough for loops
+ * of their own, so that no element has to ask which part it belongs to. NULL: there is none. */
 static const Node *concat_of_rows(const HostKernel *kernel) {
   enum { MANY = 512, SHORTEST = 8 };
   const Node *concat = node_base(kernel->body->roots.at[0].node);
@@ -140,8 +140,8 @@ static const Node *concat_of_rows(const HostKernel *kernel) {
   return concat;
 }
 
-/* Where part `k` of the concat has what its own `index` says; `offset`: of the part along the axis.
- */
+/* The index in the concat of the element of part `k` at `index`; `offset`: of the part along the
+ * axis. */
 static Index index_in_concat(Emitter *e, const Node *concat, int k, int64_t offset,
                              const Index *index) {
   const Shape *part = &concat->input[k]->type.shape, *all = &concat->type.shape;
@@ -155,7 +155,7 @@ static Index index_in_concat(Emitter *e, const Node *concat, int k, int64_t offs
   return at;
 }
 
-/* The rows of part `k`, of all of which `before` stand before it; the number of rows. */
+/* Emits the rows of part `k`, which has `before` rows in front of it; returns their number. */
 static int64_t host_loop_emit_part(HostKernel *kernel, const Node *concat, int k, int64_t offset,
                                    int64_t before) {
   Emitter *e = &kernel->emitter;

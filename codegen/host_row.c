@@ -56,8 +56,8 @@ static bool *find_expensive(const Row *row) {
   return is_expensive;
 }
 
-/* What is expensive itself, or moves expensive values here from other indices: those cannot be
- * kept, but it can. */
+/* Worth keeping is what an expensive op computes, and what a move makes of expensive values at
+ * other indices: those cannot be kept, but the moved ones can. */
 static bool row_is_worth_keeping(const Node *node, const bool *is_expensive) {
   if (host_is_expensive(node->op)) return true;
   return op_info[node->op].op_class == CLASS_MOVE && node->op != OP_RESHAPE &&

@@ -97,7 +97,7 @@ static bool is_bare(const PlanStep *call) {
 }
 
 /* ── order ────────────────────────────────────────────────────────────────────────────────── */
-/* Nothing lives there from one kernel to the next: all have the same. */
+/* All kernels share one workspace, and nothing in it is live from one kernel to the next. */
 static bool is_workspace(const Pairing *p, int buffer) {
   return p->lowering->out->buffers.at[buffer].place == PLACE_WORKSPACE;
 }
@@ -111,7 +111,7 @@ static bool steps_conflict(const Pairing *p, const PlanStep *a, const PlanStep *
   return false;
 }
 
-/* May all parts, whose order stays, go behind what stands between them and the last one? */
+/* May all parts, in their order, be moved down to the last one, behind the steps between them? */
 static bool can_sink(const Pairing *p, const int *part, int count) {
   const NodeSteps *last = &p->steps[part[count - 1]];
   for (int i = 0; i + 1 < count; i++) {
@@ -128,7 +128,7 @@ static bool can_sink(const Pairing *p, const int *part, int count) {
   return true;
 }
 
-/* Where step `at` is after steps [first, end) have gone to just before `to`. */
+/* The new index of step `at`, once steps [first, end) have been moved to just before step `to`. */
 static int moved_index(int at, int first, int end, int to) {
   if (at >= first && at < end) return at + to - end;
   return at >= end && at < to ? at - (end - first) : at;
@@ -154,7 +154,8 @@ static void sink(Pairing *p, const NodeSteps *early, const NodeSteps *late) {
   }
 }
 
-/* The call must not write what it, or only a part of what it replaces, still reads. */
+/* The call must not write what it still reads itself. The kernels that it replaces may, where one
+ * of them writes only when another has read. */
 static bool pair_is_sound(const Pairing *p, const PlanStep *call) {
   for (int i = call->input_count; i < call->arg_count; i++)
     for (int j = 0; j < call->arg_count; j++)

@@ -211,7 +211,7 @@ void lower_places(Lowering *lowering) {
   PlanPlace *params = &plan->places.at[PLACE_PARAMS], *narrow = &plan->places.at[PLACE_NARROW];
   if (plan->params.count) params->dtype = plan->params.at[0].type.dtype;
   narrow->dtype = lower_narrow_type(plan);
-  if (narrow->bytes) /* all of them, read or not: what writes one rounds it */
+  if (narrow->bytes) /* of all parameters, since whatever writes one also rounds it */
     narrow->bytes = plan_aligned(params->bytes / 2);
   else
     narrow->elements = ELEMENTS_NONE;

@@ -71,7 +71,7 @@ typedef struct {
 
 /* How many elements may be moved at once: 16 or 4 bytes of them, or one. */
 static int find_wide(const Attention *a) {
-  int64_t odd = a->form.features; /* has the bits that are set in some distance */
+  int64_t odd = a->form.features; /* the `or` of all offsets and distances */
   for (int i = 0; i < TENSORS; i++)
     odd |= a->place[i].start | a->place[i].batch | a->place[i].head | a->place[i].row;
   return odd * a->bytes % 16 == 0 ? 16 / a->bytes : odd * a->bytes % 4 == 0 ? 4 / a->bytes : 1;
@@ -110,9 +110,9 @@ static int64_t shared_bytes(const Attention *a) {
   return panels + numbers + scratch;
 }
 
-/* Hopper's products take tiles of 128 columns and lines of 64 features, in pieces of 16 bytes: not
- * for a few rows, nor where more than a quarter of the features were zeros. Forward a mask's
- * elements would find no registers. */
+/* Hopper's products take tiles of 128 columns and lines of 64 features, in pieces of 16 bytes. They
+ * do not pay for a few rows, nor where more than a quarter of the features would be padding.
+ * Forward has no registers for the elements of a mask. */
 static bool is_for_wgmma(const Attention *a) {
   const Module *module = a->job->module;
   int64_t features = a->form.features, lines = (features + LINE - 1) / LINE * LINE;
@@ -132,7 +132,7 @@ static void nvptx_attention_choose_unit(Attention *a) {
 static int64_t part_rows(const Attention *a) {
   return a->part == PART_BACKWARD_KEYS ? a->form.keys : a->form.rows;
 }
-/* Rows of all blocks, those beyond the end too. */
+/* The rows of all blocks, including those beyond the end. */
 static int64_t padded_rows(const Attention *a, const Cut *cut) {
   int64_t block = cut->warps * cut->micro;
   return (part_rows(a) + block - 1) / block * block;
@@ -147,7 +147,7 @@ static void choose_cut(Attention *a) {
     if (a->unit != UNIT_WGMMA && a->shared > MOST_SHARED) continue;
     bool has_other = i + 1 < MAX_CUTS && list[i + 1].width == list[i].width;
     if (a->unit != UNIT_WGMMA || !has_other) return;
-    /* a block of less rows does more work for its keys, but leaves less of itself idle */
+    /* smaller blocks load keys more often, but have fewer rows beyond the end */
     if (8 * padded_rows(a, &list[i]) <= 9 * padded_rows(a, &list[i + 1])) return;
   }
 }

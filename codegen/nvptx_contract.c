@@ -60,8 +60,8 @@ static void describe_conv(Contract *c) {
   c->k = c->kind == KIND_CONV ? f->in * c->windows : is_grad_input ? f->out * c->windows : out_rows;
 }
 
-/* `run`: how many neighbours lie side by side, in every place, from a multiple of it on. A copy
- * takes 16 or 4 bytes at least. */
+/* `run`: everywhere in the operand, this many elements from a multiple of it on are contiguous. A
+ * copy moves 16 bytes, or 4. */
 static void lay(Contract *c, Operand *operand, bool is_deep, int64_t run) {
   int most = 16 / c->bytes, least = c->bytes < 4 ? 4 / c->bytes : 1;
   operand->is_deep = is_deep;
@@ -245,8 +245,8 @@ static void define_sum(Contract *c) {
 
 /* ── epilogue ───────────────────────────────────────────────────────────────────────────────── */
 
-/* Pushes `count` places of which `value` is one, or, where the digit is the fastest and goes by
- * four, group `value` and the place `lane` in it. */
+/* Pushes a digit of `count` places with the value `value`. With lane >= 0, for the fastest digit
+ * where the epilogue takes four columns: `value` is the group, and `lane` the place in it. */
 static void push_digit(Emitter *emitter, Index *index, int64_t count, LLVMValueRef value,
                        int lane) {
   if (lane < 0) {
@@ -372,8 +372,7 @@ static void define_shift(Contract *c) {
 
 /* ── entries ────────────────────────────────────────────────────────────────────────────────── */
 
-/* A second launch adds the parts of split sums; threads beyond the last sum are made up for there.
- */
+/* A second launch adds the parts of split sums; the kernel handles threads beyond the last sum. */
 static void nvptx_contract_emit_combine(Contract *c, int64_t results) {
   Job *job = c->job;
   int64_t count = LANES_OF_A_SUM * (c->is_by_four ? results / 4 : results);

@@ -157,8 +157,9 @@ static void make_elements(Row *r, const Index *index, int64_t count) {
         emit_value(&r->entry.emitter, job->node->body->roots.at[i].node, &index[e]);
 }
 
-/* Values before the guard: they may serve all results, and loads stay in flight together. But what
- * others store in place must not even be looked at. */
+/* Values are computed before the guard, where they serve all results and their loads are in flight
+ * together. But if a result overwrites an operand, lanes beyond the row must not read it: other
+ * threads may be storing there. */
 static void store_elements(Row *r, const Index *index, int count, LLVMValueRef valid) {
   Entry *entry = &r->entry;
   Job *job = entry->job;
@@ -180,7 +181,7 @@ static bool has_domain_result(Job *job) {
 static void store_results(Row *r) {
   Entry *entry = &r->entry;
   Job *job = entry->job;
-  /* sums over more than a warp have met behind a barrier, but shuffles order no memory */
+  /* sums over several warps were combined behind a barrier, but shuffles do not order memory */
   if (is_in_place(job) && !is_loop(r) && r->team <= WARP) entry_warp_barrier(entry);
   if (has_domain_result(job)) {
     if (r->is_unrolled) {
@@ -200,7 +201,7 @@ static void store_results(Row *r) {
       entry_end_loop(entry, &loop, NULL);
     }
   }
-  /* all threads have read what one of them overwrites (the step counter and its kin) */
+  /* one thread overwrites what all have to read before, such as the step counter */
   bool overwrites = false;
   for (int i = 0; i < job->result_count; i++)
     overwrites |= !job->is_whole[i] && job->alias && job->alias[i] >= 0;
@@ -221,7 +222,7 @@ static void set_team(Row *r, int team) {
   r->share = (groups + team - 1) / team * r->width;
 }
 
-/* Rows with stores that begin in the middle of a sector: lanes start where it starts, so that no
+/* Where rows begin in the middle of a sector, lanes start at the sector's beginning, so that no
  * sector is written by two stores of a warp. */
 static void choose_align(Row *r) {
   Job *job = r->entry.job;
@@ -234,7 +235,6 @@ static void choose_align(Row *r) {
   r->align = is_odd ? elements : 1;
 }
 
-/* Threads per row and what each holds. Lanes first: a warp needs no barrier. */
 /* Neighbouring elements that a thread takes at once: 16 bytes of the widest operand. Loops keep
  * what all rows share in registers, so that its type does not count: but for windows, which read it
  * at places of their own. */

@@ -100,8 +100,8 @@ static int64_t panel_of(const Tile *tile, const Contract *c, int side, bool is_d
   return (int64_t)(is_deep ? side : tile->steps) * (width + pad);
 }
 
-/* With tensor maps tiles have one number, and blocks that have a multiprocessor to themselves stay
- * for several. */
+/* With tensor maps the grid has one dimension, and a block that has a multiprocessor to itself
+ * computes several tiles. */
 void nvptx_tile_grid(const Contract *c, int64_t grid[3]) {
   const Tile *tile = &c->tile;
   grid[0] = (c->m + tile->tile_m - 1) / tile->tile_m;
@@ -119,9 +119,9 @@ static int64_t panel_bytes(const Tile *tile, const Contract *c) {
          panel_of(tile, c, tile->tile_n, c->b.is_deep);
 }
 
-/* Beside the panels of the next tile a finished one is stored in four parts; where two blocks share
- * a multiprocessor they hide each other's epilogues, and it is stored through the panels'
- * memory. */
+/* A block that computes several tiles stores a finished one in four parts, through memory of its
+ * own beside the panels, which the next tile uses already. Where two blocks share a multiprocessor
+ * they hide each other's epilogues, and a tile is stored through the panels' memory. */
 static void fit_mapped(Tile *tile, int64_t panel, int64_t leaving) {
   tile->stays = nvptx_tile_sums_of(tile, UNIT_WGMMA) > 64;
   if (tile->stays) {
@@ -133,9 +133,9 @@ static void fit_mapped(Tile *tile, int64_t panel, int64_t leaving) {
   tile->shared += MBARRIERS * tile->stages;
 }
 
-/* Stages while they fit, and the parts in which the finished tile is stored through the same
- * memory. Tensor cores empty a panel faster than memory fills one: more of them, beyond what a
- * block has without asking. */
+/* Chooses the number of stages, and the parts in which the finished tile is stored through the same
+ * memory. Tensor cores read a panel faster than memory fills one, so they get more stages, in more
+ * shared memory than a block has by default. */
 static void fit_memory(Tile *tile, const Contract *c) {
   int64_t panel = panel_bytes(tile, c), sum = c->dtype == DT_F64 ? 8 : 4;
   int64_t most = c->unit == UNIT_SIMT ? SHARED_STATIC * 7 / 8 : SHARED_MMA;
@@ -204,8 +204,8 @@ static double estimate(const Tile *tile, const Contract *c) {
   return cycles;
 }
 
-/* 64 sums a thread leave registers for little else: not for the addresses of single elements, nor
- * for operands on their way through registers, nor for an epilogue of many operands. */
+/* 64 sums a thread leave few other registers: not enough for the addresses of single elements, for
+ * operands that are loaded through registers, or for an epilogue of many operands. */
 static bool is_too_large(const Tile *tile, const Contract *c) {
   bool is_simple = c->a.is_async && c->b.is_async && c->a.wide == 4 && c->b.wide == 4;
   if (c->unit == UNIT_WGMMA || nvptx_tile_sums_of(tile, c->unit) < 64) return false;

@@ -53,9 +53,9 @@ struct Turn {
   LLVMValueRef place[MAX_RANK]; /* row, column: the element in the tile that is being made */
 };
 
-/* ── what is turned ─────────────────────────────────────────────────────────────────────────── */
+/* ── which transposes ───────────────────────────────────────────────────────────────────────── */
 
-/* A transpose with as few dimensions as say it. False if its fastest dimension stays. */
+/* Describes a transpose in as few dimensions as possible. False if its fastest dimension stays. */
 static bool describe_turn(const Node *node, Turn *turn) {
   const Shape *shape = &node->type.shape;
   const int64_t *perm = node_attr(node, ATTR_PERM)->ints;
@@ -88,8 +88,8 @@ static bool is_same_turn(const Turn *a, const Turn *b) {
   return true;
 }
 
-/* Transposes that are read at the place of the element that is made, and nowhere else: the tile has
- * no other. */
+/* Finds the transposes that are read only at the index of the element that is computed: the tile
+ * has no other elements. */
 static void find_staged(Turn *turn, const Job *job) {
   const Graph *body = job->node->body;
   const bool *is_own = own_index_reads(job->scratch, job->node);

@@ -155,8 +155,9 @@ static bool is_result(const Graph *body, const Node *node, int *which) {
   return false;
 }
 
-/* Is the call's value all that the kernel gives, and does the call, which writes argument `place`,
- * leave it where that belongs? A result over an operand that the call reads is made elsewhere. */
+/* Is the call's value the kernel's only result, and does the call write it, as argument `place`,
+ * where that result belongs? Where the result overwrites an operand that the call reads, it
+ * cannot. */
 static bool is_covered(const HostKernel *kernel, const Choice *choice, int place) {
   const Graph *body = kernel->body;
   return body->roots.count == 1 && body->roots.at[0].node == choice->covered &&

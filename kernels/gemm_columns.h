@@ -1,18 +1,20 @@
-/* gemm_columns: sums over all rows of what a product's epilogue makes of each column, without
- * another reading of the result: every thread adds up the rows of its four columns, lanes and warps
- * that share columns meet in a fixed order, a tile leaves its numbers in the workspace, and a small
- * second launch (gemm_column) adds those of all tiles, in a fixed order too. Numbers of a column
- * are plain sums, then three for each pair of moments: some element of the column (the shift), the
- * sum of the differences from it, and that of their squares; so nothing cancels, however far the
- * mean is from zero (Chan, Golub, LeVeque 1983). Each tile has a shift of its own. */
+/* gemm_columns: sums of a product's columns, over all rows, of what the epilogue makes of each
+ * element. The result is not read again: every thread adds up the rows of its four columns, the
+ * lanes and warps that share columns are combined in a fixed order, and each tile leaves its
+ * partial sums in the workspace. A small second launch (gemm_column) adds those of all tiles, in a
+ * fixed order too. The numbers of a column are plain sums, then three for each pair of moments:
+ * some element of the column (the shift), the sum of the differences from it, and the sum of their
+ * squares. So nothing cancels, however far the mean is from zero (Chan, Golub, LeVeque 1983). Each
+ * tile has a shift of its own. */
 #ifndef FT_KERNELS_GEMM_COLUMNS_H
 #define FT_KERNELS_GEMM_COLUMNS_H
 
 int gemm_column_threads(void); /* of a block of gemm_column */
-/* The shifts of columns 4 * group to 4 * group + 3: what the epilogue makes of these elements. */
+/* The shifts of columns 4 * group to 4 * group + 3: what the epilogue makes of these elements of a
+ * row. */
 void gemm_shift4(void *const *args, REAL *columns, int batch, int row, int group, REAL a, REAL b,
                  REAL c, REAL d);
-/* What becomes of a column's numbers, when they are those of all rows. */
+/* Makes results of a column's numbers, once they cover all rows. */
 void gemm_finish_column(void *const *args, const REAL *numbers, int column);
 
 ALWAYS int numbers(void) { return gemm_totals() + 3 * gemm_moments(); }
@@ -25,8 +27,8 @@ ALWAYS int part_place(int number, int tile, int column) {
   return (number * classes() * row_tiles() + tile) * gemm_batches() * gemm_n() + column;
 }
 
-/* From what `columns` of all threads hold, a tile's numbers. `memory` is free and has room for
- * those of all warps. */
+/* Combines the `columns` of all threads to a tile's numbers. `memory` is shared memory that is
+ * free, with room for the numbers of all warps. */
 ALWAYS void store_columns(void *const *args, Sums memory, const Where *w, Columns *columns) {
   int tile = gemm_tile_n(), groups = tile / 4, lanes = groups < 32 ? groups : 32;
   int warp = w->thread / 32, lane = w->thread % 32, across = groups / lanes;
@@ -62,9 +64,9 @@ ALWAYS void store_columns(void *const *args, Sums memory, const Where *w, Column
 
 /* ── the second launch ───────────────────────────────────────────────────────────────────────── */
 
-enum { COLUMNS_OF_A_BLOCK = 8 }; /* a sector of them */
+enum { COLUMNS_OF_A_BLOCK = 8 }; /* 32 bytes, a sector of memory */
 
-/* A tile's moments, as differences from the first tile's shift. */
+/* Converts a tile's moments to the first tile's shift. */
 ALWAYS void add_moments(const REAL *parts, int first, int tile, REAL shift, REAL *number) {
   int left = gemm_m() - tile * gemm_tile_m();
   REAL rows = (REAL)(left < gemm_tile_m() ? left : gemm_tile_m());

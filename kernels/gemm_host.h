@@ -43,10 +43,10 @@ typedef struct {
   GemmEpilogue *epilogue;      /* NULL: the sums are the result */
 } GemmProduct;
 
-/* Panels of b that are contiguous and do not lie at one address modulo a page need no packing. Then
- * items go along the rows of tiles, so that a thread has whole rows of the result: a gradient's
- * rows are then where the update of the same rows will read them. Else they go down the columns,
- * and a thread packs each panel once. */
+/* Panels of b that are contiguous, and whose rows do not all start at one address modulo a page,
+ * need no packing. Then items go along the rows of tiles, so that a thread has whole rows of the
+ * result: a gradient's rows are then in the cache of the core that updates the same rows. Else
+ * items go down the columns, and a thread packs each panel once. */
 static inline bool gemm_in_place(int64_t n, int64_t k, bool tb) {
   return !tb && (n % 256 != 0 || k <= 8);
 }
@@ -60,9 +60,9 @@ static inline int64_t gemm_tile_cycles(int64_t rows, int64_t vectors, int64_t k,
   return each * k / 2 + 24 + 3 * rows * vectors * split;
 }
 
-/* A gradient of weights sums over many samples, and a's columns are far apart in memory: few places
- * of a cache would have to hold all of them. So tiles share a block of both operands, copied; as
- * they must where operands are narrower than f32. */
+/* A gradient of weights sums over many samples, and a's columns are far apart in memory, so that
+ * they would compete for few sets of a cache. Therefore tiles share copies of a block of both
+ * operands. They also do where operands are narrower than f32 and have to be widened. */
 static inline bool gemm_is_deep(int64_t m, int64_t n, int64_t k, bool ta, bool is_narrow) {
   return is_narrow || (ta && k >= 256 && m >= 32 && n >= 32) || k * GEMM_LANES > GEMM_MAX_PANEL;
 }
@@ -105,7 +105,7 @@ static inline GemmTile gemm_choose(int64_t batch, int64_t m, int64_t n, int64_t 
   int64_t least = INT64_MAX;
   for (int vectors = 1; vectors <= GEMM_MAX_VECTORS; vectors++)
     for (int rows = 1; rows <= GEMM_MAX_ROWS; rows++) {
-      /* some registers stay free: with all in use, LLVM 19 rotates the sums through copies */
+      /* leaves registers free: with all in use, LLVM 19 rotates the sums through copies */
       if (rows * vectors * split + vectors * split + 1 > registers && rows > 1) break;
       int64_t width = vectors * GEMM_LANES;
       if (!is_deep && k * width > GEMM_MAX_PANEL) continue;

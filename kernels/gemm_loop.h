@@ -1,6 +1,6 @@
-/* gemm_loop: a block's way through k with cp.async and a barrier for every panel: shared by
- * gemm_ptx.h (ordinary arithmetic) and mma_ptx.h (mma.sync). Included after the type Total (a
- * thread's sums) is defined. */
+/* gemm_loop: a block's loop over k, with cp.async and a barrier for every panel. Shared by
+ * gemm_ptx.h (ordinary arithmetic) and mma_ptx.h (mma.sync), which define the type Total, a
+ * thread's sums, before they include it. */
 #ifndef FT_KERNELS_GEMM_LOOP_H
 #define FT_KERNELS_GEMM_LOOP_H
 
@@ -26,7 +26,7 @@ __attribute__((always_inline)) void gemm_tile(void *const *args, SHARED void *sh
       __nvvm_bar_sync(0);
     }
     int next = t + stages - 1, is_more = next < count, k0 = w.begin + next * steps;
-    int at = (next + 1) % stages, ahead = next % stages; /* from t, which saves two registers */
+    int at = (next + 1) % stages, ahead = next % stages; /* computed from t: saves two registers */
     if (is_more) {
       Where again = w; /* places are computed again: keeping them would cost registers */
       __asm__ volatile("" : "+r"(again.thread));

@@ -1,6 +1,6 @@
-/* gemm_operand: what all kernels of products share: where the elements of the operands lie, copies
- * into shared memory, and what becomes of finished sums. Included by the kernels' bodies with REAL
- * (the type of sums) defined. ftc defines the constants and callbacks declared here.
+/* gemm_operand: what all kernels of products share: the addresses of the operands' elements, copies
+ * into shared memory, and the way of finished sums to the epilogue. The kernels' bodies define
+ * REAL, the type of sums, and include this; ftc defines the constants and callbacks declared here.
  *
  * The product is, for each batch (of a convolution: each group), rows x columns over depth:
  *   kind 0  dot               a[m, k] b[k, n]
@@ -20,9 +20,9 @@ int gemm_kind(void), gemm_m(void), gemm_n(void), gemm_k(void), gemm_splits(void)
 int gemm_batches(void);
 int gemm_ta(void), gemm_tb(void);           /* dot: a is stored [k, m]; b is stored [n, k] */
 int gemm_a_deep(void), gemm_b_deep(void);   /* neighbours in memory are neighbours in k */
-int gemm_a_wide(void), gemm_b_wide(void);   /* how many at least, aligned: 1 or 16 bytes' worth */
-int gemm_a_async(void), gemm_b_async(void); /* the bytes in memory are what is multiplied */
-/* Convolutions: of the forward one, whatever the kind. */
+int gemm_a_wide(void), gemm_b_wide(void);   /* that many, aligned: 1, or 16 bytes' worth */
+int gemm_a_async(void), gemm_b_async(void); /* multiplied as memory has it */
+/* Of convolutions: the shape of the forward convolution, whatever the kind. */
 int gemm_groups(void), gemm_nhwc(void);
 int gemm_in_channels(void), gemm_in_height(void), gemm_in_width(void); /* channels: of a group */
 int gemm_out_channels(void), gemm_out_height(void), gemm_out_width(void);
@@ -36,15 +36,15 @@ const void *gemm_pointer_b(void *const *args);
 REAL *gemm_workspace(void *const *args);
 int gemm_steps(void);            /* of k in a panel */
 REAL gemm_sum_lanes(REAL value); /* over eight neighbouring lanes, in a fixed order */
-/* What becomes of finished elements: of one, or of columns 4 * group to 4 * group + 3, which are
- * also added to the thread's `columns`. */
+/* The epilogue: of one finished sum, or of columns 4 * group to 4 * group + 3, which it also adds
+ * to the thread's `columns`. */
 void gemm_finish(void *const *args, int batch, int row, int column, REAL value);
 void gemm_finish4(void *const *args, REAL *columns, int batch, int row, int group, REAL a, REAL b,
                   REAL c, REAL d);
 int gemm_by_four(void); /* gemm_finish4 may be used */
 
-/* Sums of the columns, of which gemm_columns.h tells: plain ones, and pairs of moments. By four, in
- * f32 and without splits only. */
+/* Sums of columns (gemm_columns.h): how many plain ones, and how many pairs of moments. There are
+ * some only with gemm_finish4, in f32, and without splits of k. */
 int gemm_totals(void), gemm_moments(void);
 
 #define ALWAYS static inline __attribute__((always_inline))
@@ -60,11 +60,12 @@ typedef struct {
 
 /* ── classes of input places ─────────────────────────────────────────────────────────────────── */
 
-/* Kind 2 with a stride: input places that are equal modulo the stride see the same few places of
- * the window, every gemm_period-th from the first on, and each such class is a product of its own:
- * rows (image, y, x) are the input places (start + y * stride) of an image, also those past its
- * end where the stride does not divide it. What lies under them is as without a stride: output
- * place y + shift for the first tap, then steps back. Classes count from those with most taps. */
+/* Kind 2 with a stride: input places that are equal modulo the stride are reached by the same few
+ * places of the window, every gemm_period-th from the first on. Each such class is a product of its
+ * own: its rows (image, y, x) are the input places (start + y * stride) of an image, also those
+ * past its end where the stride does not divide it. Within a class the output places are as without
+ * a stride: y + shift for the first tap, and a constant step back for each further tap. The classes
+ * are ordered by their number of taps, the most first. */
 typedef struct {
   int tap, taps, start, shift; /* tap: the first place of the window; start: the first place */
 } Along;
@@ -103,7 +104,7 @@ ALWAYS void split_tap(const Class *class, int tap, int *y, int *x) {
                                 : (int)((uint64_t)(uint32_t)tap * class->inverse >> 31);
   *x = tap - *y * class->x.taps;
 }
-/* The place of the window that is tap number `tap` of a class. */
+/* The place in the window of tap number `tap` of a class. */
 ALWAYS int window_of(const Class *class, int tap) {
   if (classes() == 1) return tap;
   int y, x;
@@ -111,11 +112,12 @@ ALWAYS int window_of(const Class *class, int tap) {
   return (class->y.tap + y * gemm_period_height()) * gemm_kernel_width() + class->x.tap +
          x * gemm_period_width();
 }
-/* A step of k; of kinds 1 and 2 the tap of the window and the channel that it is. */
+/* A step of k; for kinds 1 and 2, its tap of the window and its channel. */
 typedef struct {
   int k, tap, channel;
 } Step;
-/* Step `k` of the panel from k0 on: where channels are whole panels, one tap serves all of it. */
+/* Step `k` of the panel that begins at k0. Where the channels are a multiple of a panel, all of the
+ * panel has one tap. */
 ALWAYS Step step_of(int k0, int k) {
   int channels = gemm_kind() == 1 ? gemm_in_channels() : gemm_out_channels();
   int is_whole = channels % gemm_steps() == 0, from = is_whole ? k0 : k0 + k;
@@ -127,7 +129,7 @@ ALWAYS int class_height(void) {
 ALWAYS int class_width(void) {
   return (gemm_in_width() + gemm_stride_width() - 1) / gemm_stride_width();
 }
-/* The row of the whole result that is this one of a class, or -1. */
+/* The row of the whole result that a row of a class is, or -1. */
 ALWAYS int result_row(const Class *class, int row) {
   if (classes() == 1) return row;
   int places = class_height() * class_width(), place = row % places;
@@ -147,7 +149,7 @@ ALWAYS int image_index(int is_input, int image, int channel, int y, int x) {
                      : ((image * channels + channel) * height + y) * width + x;
 }
 
-/* x under window place (ky, kx) of output place (y, x). */
+/* The element of x at window place (ky, kx) of output place (y, x). */
 ALWAYS int input_under(int image, int channel, int y, int x, int ky, int kx) {
   int row = y * gemm_stride_height() - gemm_pad_top() + ky * gemm_dilation_height();
   int column = x * gemm_stride_width() - gemm_pad_left() + kx * gemm_dilation_width();
@@ -157,7 +159,7 @@ ALWAYS int input_under(int image, int channel, int y, int x, int ky, int kx) {
              : -1;
 }
 
-/* dy that tap number `tap` of a class puts on its place (y, x). */
+/* The element of dy that tap number `tap` of a class multiplies for its place (y, x). */
 ALWAYS int output_over(const Class *class, int image, int channel, int y, int x, int tap) {
   int down, across;
   split_tap(class, tap, &down, &across);
@@ -217,8 +219,8 @@ ALWAYS int index_b(int batch, const Class *class, Step step, int column) {
 
 /* ── copies that need no register (cp.async; sm_80) ──────────────────────────────────────────── */
 
-/* `wide` elements of `size` bytes from number `index` on, or zeros where it is -1. is_reused: soon
- * wanted again by this multiprocessor, so worth its first-level cache. */
+/* `wide` elements of `size` bytes from element `index` on, or zeros where it is -1. is_reused: this
+ * multiprocessor reads them again soon, so that they are worth its first-level cache. */
 ALWAYS void copy_async(SHARED void *to, const void *base, int index, int wide, int size,
                        int is_reused) {
   int bytes = index < 0 ? 0 : wide * size;
@@ -233,7 +235,7 @@ ALWAYS void copy_async(SHARED void *to, const void *base, int index, int wide, i
 ALWAYS void async_commit(void) {
   if (gemm_a_async() || gemm_b_async()) __nvvm_cp_async_commit_group();
 }
-/* Until all but the last `open` groups are there. */
+/* Waits for all groups but the last `open`. */
 ALWAYS void async_wait(int open) {
   if (!gemm_a_async() && !gemm_b_async()) return;
   if (open == 0)
@@ -268,8 +270,8 @@ ALWAYS Where where(int row0, int column0, int batch_split, int thread) {
   return w;
 }
 
-/* Four neighbours (column is a multiple of 4; some may lie outside): to the epilogue, or to this
- * split's part of the workspace. */
+/* Gives four neighbours (column is a multiple of 4; some may lie outside) to the epilogue, or
+ * stores them in this split's part of the workspace. */
 ALWAYS void finish_group(void *const *args, const Where *w, int row, int column, Four total,
                          Columns *columns) {
   if (gemm_splits() > 1) {
@@ -304,9 +306,9 @@ ALWAYS void finish_group(void *const *args, const Where *w, int row, int column,
 
 enum { LANES_OF_A_SUM = 8 };
 
-/* With splits: eight neighbouring threads add the parts of one element (by four: of one group) of
- * batches x classes x rows x columns. All threads of a warp come here, those beyond the end with
- * the last one again. */
+/* With splits: eight neighbouring threads add the parts of one element, or with gemm_finish4 of one
+ * group of four, of batches x classes x rows x columns. All threads of a warp take part; those
+ * beyond the end do the last element again. */
 __attribute__((always_inline)) void gemm_combine(void *const *args, int thread) {
   int wide = gemm_by_four() ? 4 : 1, area = gemm_m() * gemm_n() / wide;
   int all = area * gemm_batches() * classes(), lane = thread % LANES_OF_A_SUM;

@@ -1,8 +1,9 @@
 /* gemm_panel: panels of the operands in shared memory, and how finished tiles are stored through
- * it: shared by gemm_ptx.h (ordinary arithmetic), mma_ptx.h and wgmma_ptx.h (tensor cores).
- * Included with ELEMENT (what lies in a panel) and SUM_PAD (elements added to the rows of a
- * finished tile) defined, and the functions below promised. A panel lies as the operand does in
- * memory: `deep`, neighbours in k are neighbours, or flat. */
+ * it: shared by gemm_ptx.h (ordinary arithmetic), mma_ptx.h and wgmma_ptx.h (tensor cores). A file
+ * that includes this defines ELEMENT (the type of a panel's elements) and SUM_PAD (elements added
+ * to the rows of a finished tile) before, and the functions declared below after it. A panel has
+ * the order of its operand in memory: `deep`, where neighbours in k are contiguous, or flat, where
+ * neighbours along the tile are. */
 #ifndef FT_KERNELS_GEMM_PANEL_H
 #define FT_KERNELS_GEMM_PANEL_H
 
@@ -35,9 +36,9 @@ ALWAYS Panel panel_of(Panel memory, int stage, int is_a) {
   return memory + stage * (a + b) + (is_a ? 0 : a);
 }
 
-/* The piece of `wide` neighbours that a thread loads as its c-th: is there one, and where. Where
- * the threads fill whole lines, pieces of one thread lie a constant apart: one address serves them
- * all. */
+/* A thread's piece number c, of `wide` neighbours: is there one, and where does it begin? Where the
+ * threads cover whole lines, a thread's pieces are a constant distance apart, so that one address
+ * serves them all. */
 ALWAYS int piece(int thread, int c, int tile, int deep, int wide, int *along, int *k) {
   int all = tile * gemm_steps() / wide, number = thread + c * threads();
   int line = (deep ? gemm_steps() : tile) / wide, is_whole = threads() % line == 0;
@@ -51,7 +52,7 @@ ALWAYS int pieces(int tile, int wide) {
   return (tile * gemm_steps() / wide + threads() - 1) / threads();
 }
 
-/* The number in its operand of an element of the panel from k0 on, or -1 outside. */
+/* The index in its operand of an element of the panel that begins at k0, or -1 outside. */
 ALWAYS int element_of(const Where *w, int is_a, int along, int k0, int k) {
   int start = is_a ? w->row0 : w->column0, limit = is_a ? gemm_m() : gemm_n();
   int tile = is_a ? gemm_tile_m() : gemm_tile_n();
@@ -63,7 +64,7 @@ ALWAYS int element_of(const Where *w, int is_a, int along, int k0, int k) {
               : index_b(w->batch, &w->class, step, start + along);
 }
 
-/* Begins to load a panel of one operand: into shared memory, or into `kept` registers. */
+/* Starts to load a panel of one operand, into shared memory or into the registers `kept`. */
 ALWAYS void fetch(void *const *args, const Where *w, int is_a, int k0, Panel panel, ELEMENT *kept) {
   int tile = is_a ? gemm_tile_m() : gemm_tile_n(), deep = is_a ? gemm_a_deep() : gemm_b_deep();
   int wide = is_a ? gemm_a_wide() : gemm_b_wide(), along, k;
@@ -86,7 +87,7 @@ ALWAYS void fetch(void *const *args, const Where *w, int is_a, int k0, Panel pan
   }
 }
 
-/* What went through registers, into its panel. */
+/* Stores what was loaded into registers in its panel. */
 ALWAYS void keep(int thread, int is_a, Panel panel, const ELEMENT *kept) {
   int tile = is_a ? gemm_tile_m() : gemm_tile_n(), deep = is_a ? gemm_a_deep() : gemm_b_deep();
   int wide = is_a ? gemm_a_wide() : gemm_b_wide(), along, k;
@@ -102,7 +103,7 @@ ALWAYS void keep(int thread, int is_a, Panel panel, const ELEMENT *kept) {
 
 /* ── the way out ─────────────────────────────────────────────────────────────────────────────── */
 
-/* Four neighbours of row `local` of a part: the slices' sums are added, in order. */
+/* Four neighbours of row `local` of a part: the sum over the slices, in order. */
 ALWAYS Four total_at(Sums memory, int local, int first) {
   int height = gemm_tile_m() / gemm_passes(), pitch = gemm_tile_n() + SUM_PAD;
   Four total = *(SHARED Four *)(memory + local * pitch + first);
@@ -112,7 +113,8 @@ ALWAYS Four total_at(Sums memory, int local, int first) {
   return total;
 }
 
-/* A thread's columns are the same in all of its rows; the tile's first row has their shifts. */
+/* A thread has the same columns in all of its rows; their shifts are those of the tile's first
+ * row. */
 ALWAYS void find_shifts(void *const *args, Sums memory, const Where *w, Columns *columns) {
   int first = w->thread % (gemm_tile_n() / 4) * 4, c = w->column0 + first;
   if (gemm_n() % gemm_tile_n() && c >= gemm_n()) return;
@@ -121,7 +123,7 @@ ALWAYS void find_shifts(void *const *args, Sums memory, const Where *w, Columns 
               total[3]);
 }
 
-/* Part `pass` of the tile lies in shared memory, [slice][row][tile_n + SUM_PAD], and goes to the
+/* Part `pass` of the tile is in shared memory, [slice][row][tile_n + SUM_PAD]: gives it to the
  * epilogue in groups of four columns. */
 ALWAYS void store_part(void *const *args, Sums memory, const Where *w, int pass, Columns *columns) {
   int groups = gemm_tile_m() / gemm_passes() * (gemm_tile_n() / 4);

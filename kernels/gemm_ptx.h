@@ -8,11 +8,11 @@
  * `stages` of them, loaded by cp.async while earlier ones are multiplied; an operand that is
  * computed or converted goes through registers instead. A panel lies as the operand does in memory:
  * `deep` [tile][steps + 4], else flat [steps][tile]; both are read 16 bytes at a time without bank
- * conflicts. The threads form `slices`: each sums its own part of every panel for the whole tile, a
- * thread micro_m x micro_n results in registers; so a small tile keeps a whole block busy. The
- * parts meet in shared memory, in order. With splits, blocks share k too and leave their sums in
- * the workspace, and gemm_combine adds those in order: no atomics, the bits never depend on timing.
- */
+ * conflicts. The threads form `slices`: each slice sums its own steps of every panel for the whole
+ * tile, and each of its threads keeps micro_m x micro_n results in registers; so a small tile keeps
+ * a whole block busy. The slices' sums are added in shared memory, in order. With splits, several
+ * blocks share k too and leave their sums in the workspace, and gemm_combine adds those in order.
+ * There are no atomics, so the bits never depend on timing. */
 #include "kernels/gemm_operand.h"
 
 #define ELEMENT REAL
@@ -94,8 +94,8 @@ ALWAYS void clear(Total *sum) {
     for (int j = 0; j < gemm_micro_n(); j++) sum->at[i][j] = 0;
 }
 
-/* Four steps of k of two deep panels: a column's four numbers at a time beside those of all rows,
- * as those of all columns would not find registers. */
+/* Four steps of k of two deep panels: the numbers of all rows are in registers, and those of one
+ * column at a time, since there are no registers for those of all columns. */
 ALWAYS void multiply_deep(REAL left[MAX_MICRO][4], Panel b, int column, int k, Total *sum) {
 #pragma clang loop unroll(full)
   for (int j = 0; j < gemm_micro_n(); j++) {
@@ -145,7 +145,7 @@ ALWAYS void multiply(Panel a, Panel b, int thread, Total *sum) {
   }
 }
 
-/* A part holds some of the micros of every lane: rows of one micro lie together. */
+/* A part holds some of the micros of every lane; the rows of one micro are contiguous. */
 ALWAYS int row_of(int pass, int local) {
   int rows = gemm_tile_m() / gemm_micro_m(), some = gemm_micro_m() / gemm_passes();
   return spread_row(local % rows, pass * some + local / rows);

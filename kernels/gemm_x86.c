@@ -123,8 +123,8 @@ ALWAYS const char *operand_address(const GemmProduct *p, const void *x, int64_t 
   return (const char *)x + at * operand_bytes(p->type);
 }
 
-/* 16 rows of 16 elements, `stride` apart, to 16 columns `width` apart: singles and pairs change
- * places within quarters of four rows, then quarters do. */
+/* Transposes 16 rows of 16 elements, `stride` apart, to 16 columns `width` apart: first elements
+ * and pairs are exchanged within quarters of four rows, then whole quarters are. */
 ALWAYS void transpose_block(int type, const void *b, int64_t from, int64_t stride, float *to,
                             int64_t width) {
   Lanes x[16], y[16];
@@ -244,20 +244,21 @@ typedef struct {
 _Static_assert(GEMM_MAX_ROWS <= (int)GEMM_LANES, "a row of `left` holds what a tile reads");
 enum {
   AHEAD = 8
-}; /* rows of an operand that are fetched early: hardware does not see the pattern */
+}; /* rows of an operand that are prefetched: hardware does not see the pattern */
 
 typedef struct {
   int64_t tile_row, last_row, strip, last_strip;
 } Block;
 
-/* left[tile] is what its tile kernel reads. Of an a that is [k, m]: [depth][16], all tiles of a row
- * at once, since rows are far apart; else [rows][depth]. is_end: behind this a is no other. */
+/* Packs a: left[tile] is what the tile's kernel reads. If a is [k, m] that is [depth][16], and all
+ * tiles are packed row by row, since rows are far apart; else it is [rows][depth]. is_end: this is
+ * the last batch of a, behind which nothing may be read. */
 ALWAYS void pack_left_as(int type, const GemmProduct *p, const void *a, bool is_end, int64_t first,
                          int64_t depth, const Block *block, BlockRoom *room) {
   int64_t m = p->m, rows = p->rows;
   for (int64_t k = 0; k < depth && p->ta; k++) {
     int64_t from = (first + k) * m, ahead = from + (k + AHEAD < depth ? AHEAD * m : 0);
-    bool is_last = is_end && first + k + 1 == p->k; /* what follows it is not ours to read */
+    bool is_last = is_end && first + k + 1 == p->k; /* nothing behind it may be read */
     for (int64_t i = block->tile_row; i < block->last_row; i++) {
       float *to = room->left[i - block->tile_row][k];
       int64_t row = i * rows;
@@ -323,8 +324,8 @@ static void pack_right(const GemmProduct *p, const void *b, int64_t first, int64
     pack_right_as(OPERAND_F16, p, b, first, depth, block, room);
 }
 
-/* Lines of both operands that the block's next `depth` steps of k need: the tiles of these steps
- * bring one column of lines each, and packing finds them in the cache. */
+/* The cache lines of both operands that the block's next `depth` steps of k need. Each tile of the
+ * current steps prefetches one column of them, so that packing finds them in the cache. */
 typedef struct {
   const char *at;
   int64_t step; /* bytes */

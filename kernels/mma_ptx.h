@@ -5,9 +5,9 @@
  * A block makes tile_m x tile_n results; its warps form `slices`, each of which sums its own part
  * of every panel, a warp micro_m x micro_n results as fragments of 16 x 8. Panels come by cp.async,
  * `stages` deep. Fragments are read with ldmatrix, transposed on the way where the panel is flat;
- * of 32-bit elements it cannot transpose, so flat ones are read one by one. Panels lie so that
- * neither these reads nor the copies into them meet in a bank (NVIDIA, PTX ISA 7.0: mma.m16n8k16,
- * mma.m16n8k8, ldmatrix). */
+ * it cannot transpose 32-bit elements, so those of flat panels are read one by one. The layout of
+ * panels keeps these reads and the copies into panels free of bank conflicts (NVIDIA, PTX ISA 7.0:
+ * mma.m16n8k16, mma.m16n8k8, ldmatrix). */
 #define REAL float
 #include "kernels/gemm_operand.h"
 
@@ -40,9 +40,10 @@ ALWAYS int warp_column(int thread) {
 
 enum { PIECE = 16 / sizeof(ELEMENT), BANKS = 128 / sizeof(ELEMENT) };
 
-/* ldmatrix reads the same piece of eight neighbouring rows; single words are read in pairs of
- * pieces, of four rows. Rows that fill all banks lie one such read apart. Of shorter ones several
- * fill the banks, and their pieces are exchanged by the number of that group of rows. */
+/* The layout of a panel without bank conflicts. ldmatrix reads the same piece of eight neighbouring
+ * rows; single words are read in pairs of pieces, of four rows. Rows long enough to fill all banks
+ * are padded by one piece, or one pair. Several shorter rows fill the banks together; their pieces
+ * are permuted by xor with the number of that group of rows. */
 ALWAYS int row_width(int tile, int deep) { return deep ? gemm_steps() : tile; }
 ALWAYS int is_pairs(int deep) { return IS_WORD && !deep; }
 ALWAYS int pitch(int tile, int deep) {
@@ -52,7 +53,7 @@ ALWAYS int pitch(int tile, int deep) {
 ALWAYS int panel_size(int tile, int deep) {
   return (deep ? tile : gemm_steps()) * pitch(tile, deep);
 }
-/* What the pieces of a row are exchanged by, which 16 rows later is the same. */
+/* The number of the xor for the pieces of a row; it repeats every 16 rows. */
 ALWAYS int exchange(int tile, int deep, int row) {
   int width = row_width(tile, deep);
   return width < BANKS ? (row / (BANKS / width) << is_pairs(deep)) & (width / PIECE - 1) : 0;
@@ -62,7 +63,7 @@ ALWAYS int panel_place(int tile, int deep, int along, int k) {
   return row * pitch(tile, deep) + (column / PIECE ^ exchange(tile, deep, row)) * PIECE +
          column % PIECE;
 }
-/* Where a lane reads: `row` past a multiple of 16 rows, `piece` past an even number of pieces. */
+/* The address that a lane reads, relative to a multiple of 16 rows and an even number of pieces. */
 ALWAYS int lane_place(int tile, int deep, int row0, int row, int piece0, int piece) {
   return (row0 + row) * pitch(tile, deep) + (piece0 ^ (piece ^ exchange(tile, deep, row))) * PIECE;
 }
@@ -148,7 +149,7 @@ ALWAYS void multiply(Panel a, Panel b, int thread, Total *sum) {
   }
 }
 
-/* A part holds some of the fragments of every warp, those of one warp together. */
+/* A part holds some of the fragments of every warp; those of one warp are contiguous. */
 ALWAYS int row_of(int pass, int local) {
   int some = gemm_micro_m() / gemm_passes();
   return local / some * gemm_micro_m() + pass * some + local % some;

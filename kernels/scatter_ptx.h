@@ -1,10 +1,10 @@
 /* scatter_ptx: the body of scatter_ptx.c and scatter64_ptx.c: out[v] = sum of the updates whose
  * index is v, in the order of the updates and without atomics, so that the bits never change. A
- * block has scatter_rows() neighbouring v and 128 columns. Its threads look through all indices,
- * 1024 at a time, and list in shared memory, in order, those that hit one of its rows; then each
- * warp takes rows in turn and adds what the list has of them, several loads under way. So indices
- * are read once for each block, not for each row. Where the list is full it is worked off, and sums
- * go on from what is stored. */
+ * block has scatter_rows() neighbouring v and 128 columns. Its threads read all indices,
+ * 1024 at a time, and list in shared memory, in order, those that hit one of its rows. Then each
+ * warp takes rows in turn and adds the listed updates of each, with several loads under way. So
+ * indices are read once for each block, not for each row. When the list is full, its updates are
+ * added at once, and later ones are added to the sums that are stored. */
 #include <stdint.h>
 
 int scatter_updates(void); /* how many */
@@ -29,7 +29,7 @@ enum {
 SHARED unsigned scatter_hits[EACH * WARPS];
 SHARED unsigned scatter_list[LIST]; /* update << ROW_BITS | row of the block */
 
-/* Lists the hits of one round behind the `count` that are there; their number then. */
+/* Appends the hits of one round to the `count` that the list has; returns the new count. */
 static __attribute__((always_inline)) int list_round(void *const *args, int first_row, int first,
                                                      int count, int thread) {
   int row[EACH], lane = thread % 32, warp = thread / 32;

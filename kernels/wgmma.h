@@ -7,28 +7,29 @@
 
 #define WGMMA_INLINE static inline __attribute__((always_inline))
 
-/* Of a panel of rows of 128 bytes in the 128-byte swizzle. Fields of 14 bits in units of 16 bytes:
- * 0 address; 16 from 64 neighbours to the next 64, `block` bytes, where it is read across its rows;
- * 32 from eight rows to the next eight; 62 the swizzle. */
+/* The descriptor of a panel of rows of 128 bytes in the 128-byte swizzle. Its fields, of 14 bits,
+ * in units of 16 bytes: at bit 0 the address; at bit 16 the distance, `block` bytes, from 64
+ * neighbours to the next 64 where the panel is read across its rows; at bit 32 the distance from
+ * eight rows to the next eight. At bit 62: the swizzle. */
 WGMMA_INLINE uint64_t wgmma_descriptor(__attribute__((address_space(3))) const void *panel,
                                        int block) {
   uint64_t at = (uint32_t)(uintptr_t)panel, bytes = (uint64_t)block, eight_rows = 8 * 128;
   return (at & 0x3ffff) >> 4 | bytes >> 4 << 16 | eight_rows >> 4 << 32 | (uint64_t)1 << 62;
 }
 
-/* Before the first instruction, and after registers that it takes were written. */
+/* The fence before the first instruction, after its registers were written. */
 WGMMA_INLINE void wgmma_begin(void) { __asm__ volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 WGMMA_INLINE void wgmma_commit(void) {
   __asm__ volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-/* All but the last `open` groups, 0 or 1, are over. */
+/* Waits for all groups but the last `open`, 0 or 1. */
 WGMMA_INLINE void wgmma_wait(int open) {
   if (open)
     __asm__ volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
   else
     __asm__ volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 }
-/* What this thread wrote to shared memory, for wgmma to see after a barrier. */
+/* Makes what this thread wrote to shared memory visible to wgmma, after a barrier. */
 WGMMA_INLINE void show_to_wgmma(void) {
   __asm__ volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }

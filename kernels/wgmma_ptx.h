@@ -2,23 +2,24 @@
  * tensor cores (wgmma.mma_async, sm_90a), summed in f32. Constants and callbacks as in
  * kernels/gemm_operand.h and gemm_panel.h.
  *
- * A block makes tile_m x tile_n results; each group of four warps ("warpgroup") makes micro_m x
- * micro_n of them by instructions of 64 x micro_n x 16, which read both operands from shared memory
- * by descriptors while the next panels come, in the layout that the descriptors call 128-byte
- * swizzled: rows of 64 elements, 128 bytes, whose eight pieces of 16 bytes are exchanged by the
- * row's number modulo eight. A deep panel is [tile] rows of 64 steps of k; a flat one [tile /
- * 64][64] rows of 64 neighbours along the tile.
+ * A block computes tile_m x tile_n results; each warpgroup, of four warps, computes micro_m x
+ * micro_n of them by instructions of 64 x micro_n x 16. These read both operands from shared memory
+ * by descriptors, while the next panels are being loaded. Panels have the layout that the
+ * descriptors call 128-byte swizzled: rows of 64 elements, 128 bytes, in which piece i of 16 bytes
+ * is stored at place i xor (row modulo 8). A deep panel is [tile] rows of 64 steps of k; a flat one
+ * is [tile / 64][64] rows of 64 neighbours along the tile. Panels are loaded in one of two ways.
  *
- * By tensor maps (products whose operands lie in memory as they are multiplied): a thread of one
- * more warp asks for boxes; two mbarriers of each stage say when it is full, and when every warp
- * has waited for its instructions on it. A block that has a multiprocessor to itself stays for
- * several tiles, and loads panels of the next one during the epilogue of one.
+ * By tensor maps (products whose operands are multiplied as memory has them): one thread of an
+ * additional warp, the producer, starts the copies of boxes. Each stage has two mbarriers: one is
+ * complete when the stage is full, the other when every consumer has waited for its instructions on
+ * the stage. A block that has a multiprocessor to itself computes several tiles, and its producer
+ * loads panels of the next tile during the epilogue of one.
  *
  * By cp.async (convolutions, with their paddings and strides, and operands that are computed): all
  * threads load panels. Panel t + stages - 2 is loaded into the place of panel t - 2 while panel t
- * is multiplied: every warpgroup waited for its instructions on t - 2 before the barrier that this
- * turn began with. What threads write, wgmma reads through another path ("async proxy"): each
- * thread's fence before the barrier makes it visible there (NVIDIA, PTX ISA 8.0: wgmma,
+ * is multiplied: every warpgroup has waited for its instructions on t - 2 before the barrier at the
+ * start of the iteration. wgmma reads what threads write through another path, the async proxy:
+ * each thread's fence before the barrier makes it visible there (NVIDIA, PTX ISA 8.0: wgmma,
  * fence.proxy.async). */
 #define REAL float
 #include "kernels/gemm_operand.h"
@@ -73,8 +74,8 @@ ALWAYS int panel_place(int tile, int deep, int along, int k) {
   return deep ? swizzled(along, k) : swizzled(along / ROW * gemm_steps() + k, along % ROW);
 }
 
-/* A panel of one operand on its way. What is computed is written at once: the tensor cores are busy
- * with another panel meanwhile. */
+/* Loads a panel of one operand: starts its copies, or, where elements are computed, computes and
+ * stores them now, while the tensor cores are busy with another panel. */
 ALWAYS void load_one(void *const *args, const Where *w, int is_a, int k0, Panel panel) {
   int tile = is_a ? gemm_tile_m() : gemm_tile_n(), deep = is_a ? gemm_a_deep() : gemm_b_deep();
   int along, k;
@@ -87,7 +88,7 @@ ALWAYS void load_one(void *const *args, const Where *w, int is_a, int k0, Panel 
     piece(w->thread, c, tile, deep, 8, &along, &k);
     int index = element_of(w, is_a, along, k0, k);
     ELEMENT __attribute__((vector_size(16))) eight;
-    if (index >= 0 && index % 8) __builtin_unreachable(); /* so that loads are joined */
+    if (index >= 0 && index % 8) __builtin_unreachable(); /* so that LLVM joins the loads */
 #pragma clang loop unroll(full)
     for (int e = 0; e < 8; e++)
       eight[e] = index < 0 ? (ELEMENT)0
@@ -104,11 +105,11 @@ ALWAYS void load_panel(void *const *args, const Where *w, int k0, Panel memory, 
 
 /* ── multiplying ─────────────────────────────────────────────────────────────────────────────── */
 
-/* Of the part of a panel that begins `row` rows of 128 bytes after its beginning. */
+/* The descriptor of the part of a panel that begins at its row `row`, of 128 bytes. */
 ALWAYS uint64_t describe(Panel panel, int row) {
   return wgmma_descriptor(panel + row * ROW, gemm_steps() * 128);
 }
-/* Steps of k further: 32 bytes along a deep row, or 16 rows. */
+/* What to add to a descriptor for step s of 16 k: 32 bytes along a deep row, or 16 rows. */
 ALWAYS uint64_t further(int s, int deep) { return (uint64_t)(s * (deep ? 32 : 16 * 128)) >> 4; }
 
 ALWAYS void multiply(Panel a, Panel b, int thread, int adds, Total *sum) {
@@ -179,7 +180,7 @@ ALWAYS void multiply_panels(void *const *args, Panel memory, const Where *w, Tot
   }
 }
 
-/* An mbarrier for each stage that is full, one for each that is empty. */
+/* Two mbarriers for each stage: full, and empty. */
 ALWAYS Mbarrier full_of(Panel memory, int stage) {
   return (Mbarrier)((SHARED char *)memory + gemm_barriers()) + 2 * stage;
 }
@@ -254,8 +255,8 @@ ALWAYS int is_producer(int thread) {
   return __nvvm_shfl_sync_idx_i32(-1, thread / 32, 0, 31) >= threads() / 32;
 }
 
-/* Where blocks stay, the producer is four warps, which give registers to the consumers: 40 and 232
- * of the 168 that each begins with. */
+/* Where blocks compute several tiles, the producer is four warps, which give registers to the
+ * consumers: each warp begins with 168, and then has 40 and 232. */
 ALWAYS void share_registers(int producer) {
   if (!gemm_stays()) return;
   if (producer)
@@ -285,7 +286,7 @@ ALWAYS Where tile_of(int number, int thread) {
                number / rows / columns, thread);
 }
 
-/* One tile after the other: the next one's first panels are loaded during this one's epilogue. */
+/* Computes tile after tile: the first panels of the next are loaded during the epilogue of one. */
 ALWAYS void by_maps(void *const *args, SHARED void *shared, int block, int thread) {
   int tiles = rows_of_tiles() * columns_of_tiles() * gemm_batches() * gemm_splits();
   Panel memory = (Panel)shared;

@@ -9,7 +9,7 @@ typedef struct {
   int capacity;
 } Table;
 
-/* What a pass has left for readers does not tell nodes apart; leaves are told by their names. */
+/* Attributes that are only for readers do not tell nodes apart; leaves are told apart by name. */
 static bool is_note(AttrId id) { return id == ATTR_WHY; }
 static bool is_no_name(AttrId id) { return id != ATTR_NAME; }
 

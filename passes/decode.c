@@ -307,8 +307,8 @@ static DType type_remembered(const Decode *d, const Node *old, DType whole) {
   return !strcmp(precision, "bf16") ? DT_BF16 : !strcmp(precision, "fp16") ? DT_F16 : whole;
 }
 
-/* Puts [N,G,width,D] behind the earlier ones, in a state [N,G,T,D]. What stands behind them there
- * is old or was never written, and no position sees it. */
+/* Puts keys or values, [N,G,width,D], behind the earlier ones, in a state [N,G,T,D]. The positions
+ * behind them in the state are stale or were never written, and no position sees them. */
 static Node *put_in_cache(Decode *d, const Node *old, Node *fresh, const char *what) {
   Graph *g = d->graph;
   DType whole = fresh->type.dtype;

@@ -216,9 +216,9 @@ static Node *prepare_select(Graph *graph, Node **inputs) {
 }
 
 /* ── widened operands ───────────────────────────────────────────────────────────────────────── */
-/* A product of backward that needs a forward value in f32 (passes/widen.c) has a widening of its
- * own: so forward keeps the narrow value, and the wide one only until its own product has read it.
- */
+/* A product of backward that needs a forward value in f32 (passes/widen.c) gets a cast of its own.
+ * So the narrow value stays live until backward, and the wide one only until forward's product has
+ * read it. */
 static Node *fuse_prepare_for_backward(Graph *graph, const Node *node, Node *input) {
   Node *copy = graph_copy_node(graph, node, &input);
   copy->origin.is_backward = true;

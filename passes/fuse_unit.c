@@ -96,15 +96,15 @@ static int op_cost(const Node *node) {
  * the cone's operands. */
 typedef struct {
   int cost, nodes, reads;
-  int sources;        /* how many of the values read have at least half as many elements */
+  int sources;        /* how many of its operands have more than half as many elements */
   int64_t bytes;      /* of those */
-  const Node *source; /* the only one, if it is one */
-  const Node *latest; /* of the units read: a norm's is a sum of its source, not the source */
+  const Node *source; /* the last of those: the only one if sources is 1 */
+  const Node *latest; /* the last unit that it reads; in a norm that is a sum, not the source */
 } Cone;
 
 typedef struct {
   FusePlan *plan;
-  int *stamp, now; /* stamp == now: in the cone walked last; now - 1: an operand of it */
+  int *stamp, now; /* stamp == now: in the cone that was walked last; now - 1: an operand of that */
 } ConeWalk;
 
 static void walk_cone(ConeWalk *walk, const Node *node, const Node *top, Cone *cone) {

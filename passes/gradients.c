@@ -149,8 +149,8 @@ static void grad_prod(Gradient *g) {
                          binary(g, OP_DIV, gradient_broadcast(g, elsewhere, x), safe));
 }
 
-/* All elements equal to the extreme share the gradient equally. */
-/* Shared by the equals; of a row that holds NaN these are the NaNs, as for argmax. */
+/* All elements that are equal to the extreme share the gradient equally. In a row that holds NaN
+ * these are the NaNs, as for argmax. */
 static void grad_rmax(Gradient *g) {
   Node *x = X(0);
   Node *is_extreme =

@@ -22,13 +22,15 @@ bool lifetime_is_step(const Node *node);
 bool lifetime_is_value(const Node *node); /* a base that a step writes */
 Lifetimes lifetimes_of(const Graph *graph, Arena *arena);
 
-/* May result `index` of the kernel be written over what its operands with base `base` hold? Only if
- * each element of the result lies where it was read, and is read nowhere else: in loop kernels, in
- * epilogues of products, for results of the reduced shape in row and column kernels, and for a row
- * kernel's results of the domain's shape, where the row's reductions may read it too: code
- * generation stores the first element of a row when they are complete, and rows are apart; and only
- * if the result itself reads the operand, so that it is loaded before it is overwritten. It takes
- * for granted that a kernel loads an element once for all results of an index. Put writes over its
- * base, all_reduce over the operand of the same index. The caller looks after lifetimes. */
+/* May result `index` of the kernel be written over its operands with base `base`? Only if
+ * - each element of the result is stored where the kernel reads the operand for that element, and
+ *   nowhere else does it read this element. That is so in loop kernels, in epilogues of products,
+ *   for results of the reduced shape in row and column kernels, and for a row kernel's results of
+ *   the domain's shape. The row's reductions may read the operand too: code generation stores the
+ *   first element of a row only when they are complete, and rows do not overlap;
+ * - the result itself reads the operand, so that an element is loaded before it is overwritten.
+ * It relies on a kernel loading an element once for all results of an index. Put writes over its
+ * base, all_reduce over the operand of the same index. The caller checks that the operand is not
+ * live after the kernel. */
 bool lifetime_may_overwrite(const Node *fused, int index, const Node *base);
 #endif

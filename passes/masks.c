@@ -1,12 +1,12 @@
-/* masks: on a GPU, backward takes the mask of a relu behind a norm from what the norm was given.
- * The gradient of relu(v) is dz where v > 0. Autodiff asks relu's result, which lies in memory for
- * the next convolution; but a batch norm's gradient reads y, of which v is made with a few numbers
- * a channel, and reads it twice: for its sums, and for dy. So v is computed again in both, and each
- * user masks dz for itself: what lay between them, the masked gradient, is never written, and
- * relu's result not read. Of seven images that the two kernels moved five are left.
+/* masks: on a GPU, backward recomputes the mask of a relu behind a batch norm from the norm's
+ * input. The gradient of relu(v) is dz where v > 0, and autodiff takes v > 0 from relu's result,
+ * which is in memory for the next convolution. But v is computed from the norm's input y by a few
+ * numbers for each channel, and the norm's gradient reads y twice anyway: for its sums, and for dy.
+ * So both kernels recompute v and mask dz themselves. The masked gradient is then never written,
+ * and relu's result is not read: of the seven images that the two kernels moved, five are left.
  *
- * A v so small that bf16 has a zero for it keeps its gradient, which the rounded result would hide;
- * f16 has fewer small numbers, and keeps the mask it had. */
+ * A v that is so small that bf16 rounds it to zero keeps its gradient, which the rounded result
+ * would hide. f16 has fewer small numbers, so there the mask stays as it is. */
 #include "passes/pass.h"
 #include "ir/match.h"
 
@@ -27,8 +27,8 @@ static const Node *strip_casts(const Node *node) {
   return node;
 }
 
-/* Walks what v is made of, element by element: is it one image and numbers for its channels, and
- * does backward read that image, or what is made of it, without this mask? */
+/* Walks what v is computed from, element by element: is that one image and numbers for its
+ * channels, and does backward read that image, or a value of this walk, without the mask too? */
 typedef struct {
   int64_t elements;
   int nodes;

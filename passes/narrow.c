@@ -2,12 +2,13 @@
  * update write them, next to the parameters themselves and in the same kernel, so that no step
  * begins by reading all parameters again: a cast of a param becomes a param that is `narrow` (its
  * place is the same one in the place "narrow", plan/plan_place.h), and the state OWN_NARROW, the
- * whole of that arena, is assigned the rounded new parameters. Between steps the one is the other,
- * rounded: the runtime has the device round what was written from outside, and an average that
- * evaluation reads in the parameters' place (runtime/execute/exec_round.c).
+ * whole of that arena, is assigned the rounded new parameters. Between steps the place "narrow"
+ * always holds the rounded parameters: after parameters were written from outside, or where
+ * evaluation reads an average in their place, the runtime has the device round them
+ * (runtime/execute/exec_round.c).
  *
- * Decided once for a program, by its step: all graphs read the place or none does. Not where
- * products take less than half of the parameters. */
+ * The step decides for the whole program: all graphs read the place or none does. None does where
+ * products read less than half of the parameters. */
 #include "passes/narrow.h"
 #include "passes/pass.h"
 #include <string.h>

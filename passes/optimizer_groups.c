@@ -1,7 +1,7 @@
 /* optimizer_groups: parameters whose learning rate or weight decay differs. Autodiff places the
  * parameters of a group side by side in the arena, so that a coefficient is constant over a few
- * long runs; it is chosen by comparing the element's index with their ends, inside the one kernel
- * of the update. No memory, and no more than a comparison for each further group. */
+ * long runs. The one kernel of the update chooses it by comparing the element's index with the
+ * runs' ends: that takes no memory, and one comparison for each further group. */
 #include "passes/optimizer.h"
 #include <stdlib.h>
 

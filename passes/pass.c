@@ -28,10 +28,10 @@ static int find_pass(const char *name, size_t length) {
   return -1;
 }
 
-/* Kernels for Hopper's tensor cores, of products and of attention, and tensor maps in those of
- * products; tiles that are turned in shared memory; sums over the columns of a convolution's result
- * that its own kernel makes, and what comes behind the gradient of its input; on the CPU, loops of
- * their own for the parts of a concat. */
+/* In order: kernels for Hopper's tensor cores, of products and of attention, and tensor maps in
+ * those of products; tiles that are transposed in shared memory; column sums of a convolution's
+ * result by its own kernel, and an epilogue of the kernel of its input's gradient; on the CPU,
+ * loops of their own for the parts of a concat. */
 const char *const pass_choices[] = {
     "wgmma",       "attention_wgmma", "tma",          "transpose_tiles",
     "column_sums", "slope_epilogues", "concat_parts", NULL};

@@ -331,7 +331,8 @@ static bool is_bias_gradient(const Node *node) {
   return node->origin.is_backward && node->type.shape.rank > 1 && match_column_sum(node);
 }
 
-/* What its weight's gradient takes of the same values, and half as much to read. */
+/* The operand of a bias's gradient: the narrow form of the values, which the weight's gradient
+ * reads too, and which is half as much to read. */
 static Node *summed_operand(Precision *p, const Node *values) {
   DType narrow = p->wanted[strip_moves(values)->id];
   if (narrow == DT_F32) return in_wide(p, values);
@@ -339,8 +340,9 @@ static Node *summed_operand(Precision *p, const Node *values) {
   return precision_cast(p, rounded, DT_F32, values, "f32: reduction");
 }
 
-/* The gradient of a value with several readers, one of which is a contraction: where it adds up
- * what these give, the sum is rounded as the terms are; of several terms, once. */
+/* A value with several readers, one of which is a contraction, has a gradient that is a sum. The
+ * sum is rounded as its terms are, and once, however many terms there are. Is this the node of that
+ * sum? */
 static bool is_sum_of_gradients(const Precision *p, const Node *node) {
   if (!node->origin.is_backward || node->op != OP_ADD) return false;
   if (p->in_sum[node->id] && p->uses[node->id] == 1) return false;

@@ -49,7 +49,7 @@ static Samples samples_total(int level) {
 }
 
 /* ── moves ──────────────────────────────────────────────────────────────────────────────────── */
-/* sample = (flat index / stride) % batch, before and after. */
+/* Before and after the reshape, an element's sample is (flat index / stride) % batch. */
 static Samples samples_reshaped(const Finder *f, const Node *node, const Samples *x) {
   const Shape *old = &node->input[0]->type.shape, *shape = &node->type.shape;
   int64_t stride = x->inner * behind(old, x->axis);

@@ -86,8 +86,8 @@ static void sweep(const char *parent) {
 
 /* ── ours ─────────────────────────────────────────────────────────────────────────────────── */
 /* Locks the new folder, for as long as this process and the compiler that it starts live. False if
- * another run, sweeping, was faster: then the folder is gone. Where files cannot be locked, nobody
- * can sweep either. */
+ * another run has swept the folder away before. Where files cannot be locked, no run can sweep
+ * either. */
 static bool hold(const char *path) {
   struct stat info;
   int at = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);

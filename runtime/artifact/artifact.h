@@ -1,7 +1,7 @@
 /* artifact: an opened model.so or model.ptx: its plan, and once a .so is loaded its kernels.
  * Opening treats the file as hostile and runs nothing in it: the plan of a .so is read from its
  * section .ft_plan, whatever the file's name. A .so is code, and loading it runs what its author
- * wants: exec_new does so, for those who train, evaluate or predict. */
+ * wants: only exec_new loads it, for training, evaluation and prediction. */
 #ifndef FT_RUNTIME_ARTIFACT_H
 #define FT_RUNTIME_ARTIFACT_H
 #include "plan/plan.h"

@@ -1,5 +1,5 @@
-/* inside: see inside.h. Looked at right before a file is opened: the author of a file is not
- * someone who changes folders meanwhile. */
+/* inside: see inside.h. Paths are checked right before they are opened. That is enough against the
+ * author of a model's file, who cannot change folders on this machine in between. */
 #include "runtime/common/inside.h"
 #include "base/text.h"
 #include <errno.h>

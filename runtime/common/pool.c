@@ -130,9 +130,9 @@ void pool_wait(Pool *pool, _Atomic uint64_t *word, uint64_t value) {
   pool_sleep(pool, word, value);
 }
 
-/* The word has been changed, before this looks whether somebody sleeps. Who waits for it may have
- * seen that already and gone on, so it is not touched here; to wake a later sleeper does no
- * harm. */
+/* Called after the word was changed; only now does it look whether a thread sleeps. A waiting
+ * thread may have seen the change already, gone on and freed the word, so the word is not read
+ * here. To wake a thread that sleeps for another reason does no harm. */
 static void wake(Pool *pool, _Atomic uint64_t *word) {
   POOL_MAY_BE_DELAYED("wake");
   if (atomic_load(&pool->sleepers)) futex(word, FUTEX_WAKE_PRIVATE, MOST_THREADS);

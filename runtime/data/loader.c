@@ -14,8 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The next batch, with `aside`: the consumer leaves it WANTED; whoever turns that into something
- * else makes it. */
+/* The next batch, with `aside`: the consumer sets it to WANTED, and the thread that changes this to
+ * BUSY makes the batch. */
 typedef enum { AHEAD_NONE, AHEAD_WANTED, AHEAD_BUSY, AHEAD_DONE } Ahead;
 
 struct Loader {

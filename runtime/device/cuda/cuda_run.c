@@ -25,7 +25,7 @@ static Status wait_for_slots(Device *device, int first, int count, CudaStream st
   return STATUS_OK;
 }
 
-/* Before a run writes the outputs of these slots: those who read them. */
+/* Waits for the fetches that read the outputs of these slots, before a run writes them. */
 static Status wait_for_fetches(Device *device, int first, int count) {
   int64_t last = 0;
   for (int i = first; i < first + count; i++) {

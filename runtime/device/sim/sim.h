@@ -1,4 +1,4 @@
-/* sim: a GPU in software, for PTX text: memory with a record of who wrote what, modules, launches.
+/* sim: a GPU in software, for PTX text: memory with a record of its writers, modules, launches.
  * Runs warp by warp, 32 lanes at a time, several blocks at once on the threads of a pool; checks
  * every access (docs/sim.md says what is supported and what is checked). Device addresses are host
  * addresses: the host may read and write simulated memory directly, between launches.

@@ -1,5 +1,5 @@
-/* sim_bulk: bulk copies under way; see sim_mbarrier.h. Until a copy arrives its place belongs to
- * nobody (TOUCH_ASYNC); it arrives when a warp waits for its mbarrier, or, with a seed, when the
+/* sim_bulk: bulk copies under way; see sim_mbarrier.h. Until a copy arrives, no thread may touch
+ * its place (TOUCH_ASYNC); it arrives when a warp waits for its mbarrier, or, with a seed, when the
  * schedule says so. */
 #include "runtime/device/sim/sim_mbarrier.h"
 #include "runtime/device/sim/sim_clock.h"

@@ -151,8 +151,8 @@ static void find_stretches(Fit *fit) {
   }
 }
 
-/* wgmma works on its registers until it is waited for, whoever needs them after: they share no
- * place. */
+/* wgmma uses its registers until it is waited for, even if no later instruction reads them: they
+ * share no place with other live ranges. */
 static void keep_asynchronous(Fit *fit) {
   const SimKernel *kernel = fit->kernel;
   for (int i = 0; i < kernel->code.count && kernel->is_hopper; i++) {

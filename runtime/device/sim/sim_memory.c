@@ -1,6 +1,6 @@
 /* sim_memory: the machine and its allocations. Beside each allocation lie three records: a byte for
- * each byte (was it ever written), and for each word who wrote and who read it last. They are
- * mapped fresh, so the system gives pages only to what is touched. */
+ * each byte (was it ever written), and for each word which thread wrote and which read it last.
+ * They are mapped fresh, so the system gives pages only to what is touched. */
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include "runtime/device/sim/sim_private.h"
 #include <stdlib.h>

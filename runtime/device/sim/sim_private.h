@@ -189,7 +189,7 @@ struct SimModule {
 #define SIM_WINDOW_MASK (UINT64_C(0xff) << 56)
 
 /* ── memory ───────────────────────────────────────────────────────────────────────────────── */
-/* Who touched a 4-byte word last:
+/* Which thread touched a 4-byte word last:
  *   63..34 owner    global: launch and block; shared: the run of a block
  *   33..19 epoch    barriers that the block had passed (saturates)
  *   18..15 sync     bar.warp.sync since (saturates)
@@ -205,7 +205,7 @@ enum {
   TOUCH_SYNCS = 1 << (TOUCH_EPOCH - TOUCH_SYNC),
   TOUCH_MANY = 1024,   /* several threads */
   TOUCH_ATOMIC = 1025, /* by atomic instructions of several warps */
-  TOUCH_ASYNC = 1026,  /* a cp.async is on its way */
+  TOUCH_ASYNC = 1026,  /* a cp.async that is in flight */
   TOUCH_BLOCKS = 18,   /* bits of the block in the owner */
 };
 

@@ -1,10 +1,11 @@
-/* sim_touch: who read and wrote each word, and what follows from it. Two accesses to a word race if
- * one is a write, they are of different threads, and nothing orders them: for threads of one block
- * a barrier (the epoch) or, within a warp, bar.warp.sync; for threads of different blocks nothing
- * but the end of the launch. Only the last writer and reader of a word are kept, so a race can hide
- * behind a later access; what is reported is one. Of writes of 1 or 2 bytes the record says which
- * bytes, but only of the last thread, or of several together; of an atomic it says which warp, or
- * that there were several. Included by sim_lanes.inc only: the loops are for the vectoriser. */
+/* sim_touch: which thread read and wrote each word last, and which races follow from it. Two
+ * accesses to a word race if one is a write, they are of different threads, and nothing orders
+ * them: for threads of one block a barrier (the epoch) or, within a warp, bar.warp.sync; for
+ * threads of different blocks nothing but the end of the launch. Only the last writer and reader of
+ * a word are kept, so a race can hide behind a later access; what is reported is one. Of writes of
+ * 1 or 2 bytes the record says which bytes, but only of the last thread, or of several together; of
+ * an atomic it says which warp, or that there were several. Included by sim_lanes.inc only: the
+ * loops are for the vectoriser. */
 #ifndef FT_RUNTIME_SIM_TOUCH_H
 #define FT_RUNTIME_SIM_TOUCH_H
 #include "runtime/device/sim/sim_private.h"
