@@ -190,6 +190,15 @@ defect("checkpoint-waits", "runtime/checkpoint/ckpt_writer.c", "ckpt_writer_resu
 defect("reserved-waits", "runtime/device/cpu/dev_cpu.c", "(seen = atomic_load(ticket)) <= walk->ticket;", "(seen = atomic_load(ticket)) < 1;", "unit runtime_reserved")
 defect("rounded-average", "runtime/execute/exec_round.c", "if (exec->rounded[p] == from) continue;", "if (exec->rounded[p] >= 0) continue;",
        "py test/e2e/precision.py")
+defect("ranks-total", "passes/totals_parts.c", "return p->is_micro ? now : totals_over_ranks(t, op, now);", "return now;", "unit passes_ranks")
+defect("ranks-share", "passes/totals_parts.c", "    rest = totals_share(&p->t, rest);\n", "", "unit passes_ranks")
+defect("ranks-number", "passes/totals.c", "if (t->ranks) batch = make_binary(graph, OP_MUL, batch, t->ranks);", "", "unit passes_ranks")
+defect("ranks-random", "passes/totals_ranks.c", "make_binary(fresh, OP_MUL, rank, count)};", "make_binary(fresh, OP_MUL, rank, make_like(fresh, count, 0))};", "unit passes_ranks")
+defect("ranks-first", "passes/fuse_body.c", "for (int i = 0; i < node->input_count; i++)\n      inputs[i] = pull(emit, node->input[i], shape_scalar());",
+       "for (int i = 0; i < 2; i++)\n      inputs[i] = pull(emit, node->input[i], shape_scalar());", "unit passes_ranks")
+defect("ranks-statistics", "passes/totals_ranks.c", "inputs[k] = for_all_samples(s, old->input[k], inputs[k]);", "(void)for_all_samples;", "unit passes_ranks")
+defect("ranks-bucket", "passes/allreduce.c", "if (k && a->of_operand[k] != a->of_operand[k - 1]) first = k;", "", "unit passes_ranks")
+defect("ranks-waits", "codegen/lower_beside.c", "(writes && is_within(&buffers[open->args[0]], at, bytes));", "false;", "lit passes/allreduce.ft")
 defect("read-unwritten", "plan/plan_order.c", "if (!(piece->has & (by == HAS_STEP ? HAS_STEP : HAS_STEP | HAS_CALL))) return i;", "(void)by;", "unit plan_kinds")
 defect("window-bytes", "plan/plan_parse.c", "buffer.place = plan_whole_place(p->plan, buffer.place, &buffer.offset);", "", "unit plan_places")
 defect("window-overlap", "plan/plan_parse.c", "int place = plan_whole_place(p->plan, next->place, &at);", "int place = next->place;", "unit plan_places")
