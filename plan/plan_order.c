@@ -26,8 +26,7 @@ bool plan_steps_conflict(const PlanGraph *graph, const PlanStep *a, const PlanSt
 /* What is between two neighbouring places where buffers begin or end. */
 typedef struct {
   bool is_written;  /* by any step: else nothing has to wait for anything here */
-  unsigned has;     /* plan_order_check_reads: written so far by a step (1), by a call (2); behind
-                       what was, up to where the next tensor may begin (4) */
+  unsigned has;     /* plan_order_check_reads: written so far by a step (1), by a call (2) */
   int writer;       /* the last one so far; -1: none */
   VEC(int) readers; /* since then */
 } Piece;
@@ -342,7 +341,7 @@ const char *plan_order_check(Arena *arena, const PlanGraph *graph) {
 }
 
 /* ── reads ────────────────────────────────────────────────────────────────────────────────── */
-enum { HAS_STEP = 1, HAS_CALL = 2, HAS_END = 4 };
+enum { HAS_STEP = 1, HAS_CALL = 2 };
 
 typedef struct {
   const PlanGraph *graph;
@@ -350,29 +349,21 @@ typedef struct {
   bool *is_asked; /* by buffer: it holds nothing but what the graph has written */
 } Reads;
 
-/* -1, or the argument that reads what is not there. A step runs also where no call is made. A
- * collective may take several tensors, with what lies between the end of one and the next. */
+/* -1, or the argument that reads what is not there. A step runs also where no call is made. */
 static int unwritten_arg(const Reads *r, const PlanStep *step, unsigned by) {
-  unsigned there = by == HAS_STEP ? HAS_STEP : HAS_STEP | HAS_CALL;
-  if (step->kind == STEP_BEGIN) there |= HAS_END;
   for (int i = 0; i < step->input_count; i++) {
     const Piece *end, *piece = pieces_of(&r->memory, &r->graph->buffers.at[step->args[i]], &end);
     for (; r->is_asked[step->args[i]] && piece < end; piece++)
-      if (!(piece->has & there)) return i;
+      if (!(piece->has & (by == HAS_STEP ? HAS_STEP : HAS_STEP | HAS_CALL))) return i;
   }
   return -1;
 }
 
 static void mark_written(const Reads *r, const PlanStep *step, unsigned by) {
   for (int i = step->input_count; i < step->arg_count; i++) {
-    const PlanBuffer *buffer = &r->graph->buffers.at[step->args[i]];
-    const PlaceMemory *in = &r->memory.of[buffer->place];
     const Piece *end;
-    Piece *piece = pieces_of(&r->memory, buffer, &end);
-    int64_t next = plan_aligned(buffer->offset + type_bytes(&buffer->type));
+    Piece *piece = pieces_of(&r->memory, &r->graph->buffers.at[step->args[i]], &end);
     for (; piece < end; piece++) piece->has |= by;
-    for (int64_t c = piece - in->piece; c + 1 < in->cut_count && in->cut[c + 1] <= next; c++)
-      in->piece[c].has |= HAS_END;
   }
 }
 

@@ -227,47 +227,9 @@ static void test_under_way(void **state) {
   }
 }
 
-/* A collective may take tensors that stand one behind the other, with the bytes between the end of
- * one and the place where the next begins, which nothing has written; no other step may. */
-static void test_between_tensors(void **state) {
-  (void)state;
-  static const struct {
-    StepKind kind;
-    int64_t elements;
-    bool is_refused;
-  } cases[] = {{STEP_BEGIN, 9, false}, {STEP_BEGIN, 1, false},  {STEP_BEGIN, 16, false},
-               {STEP_BEGIN, 17, true}, {STEP_LAUNCH, 9, true}, {STEP_LAUNCH, 1, false}};
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    Arena *arena = arena_new();
-    Plan plan = {.arena = arena};
-    PlanGraph graph = {.name = "train"};
-    plan_add_standard_places(&plan);
-    int64_t elements[] = {1, 1, cases[i].elements};
-    for (int b = 0; b < 3; b++) {
-      PlanBuffer buffer = {PLACE_WORK, b == 1 ? 64 : 0, {DT_F64, shape_of(1, &elements[b])}};
-      VEC_PUSH(arena, graph.buffers, buffer);
-    }
-    static const int args[] = {0, 1, 2, 2};
-    PlanStep steps[] = {
-        {.kind = STEP_LAUNCH, .args = args, .arg_count = 1},
-        {.kind = STEP_LAUNCH, .args = args + 1, .arg_count = 1},
-        {.kind = cases[i].kind, .args = args + 2, .arg_count = 2, .input_count = 1, .partner = 3},
-        {.kind = STEP_END, .partner = 2}};
-    for (int s = 0; s < (cases[i].kind == STEP_BEGIN ? 4 : 3); s++)
-      VEC_PUSH(arena, graph.steps, steps[s]);
-    const char *why = plan_order_check_reads(arena, &plan, &graph);
-    if (cases[i].is_refused)
-      assert_string_equal(why, "step 2 reads buffer 2, which no step before it has written");
-    else
-      assert_null(why);
-    arena_free(arena);
-  }
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_random_plans), cmocka_unit_test(test_many_steps),
-      cmocka_unit_test(test_hostile), cmocka_unit_test(test_under_way),
-      cmocka_unit_test(test_between_tensors)};
+      cmocka_unit_test(test_hostile), cmocka_unit_test(test_under_way)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
