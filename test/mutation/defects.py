@@ -156,8 +156,8 @@ defect("part-overwrites", A, "totals[i] = update_add(u, before, grads->input[i])
 defect("order-repeats", "runtime/common/order.c", "low ^= mix(high ^ order->key[round + 1]) & low_mask;", "low = mix(high ^ order->key[round + 1]) & low_mask;",
        "unit runtime_order")
 defect("order-epoch", "runtime/common/order.c", "uint64_t state = mix(mix(seed) ^ epoch);", "uint64_t state = mix(mix(seed));", "unit runtime_order")
-defect("loader-start", "runtime/data/loader.c", "int64_t start = step % loader->steps_per_epoch * options->batch;",
-       "int64_t start = step % loader->steps_per_epoch * (options->batch - 1);", "unit runtime_loader")
+defect("loader-start", "runtime/data/loader.c", "int64_t start = (batch * options->ranks + options->rank) * options->batch;",
+       "int64_t start = (batch * options->ranks + options->rank) * (options->batch - 1);", "unit runtime_loader")
 defect("loader-slot-early", "runtime/data/loader.c", "int64_t free_until = loader->consumed + slots;", "int64_t free_until = loader->consumed + slots + 1;", "unit runtime_loader")
 defect("loader-wake", "runtime/data/loader.c", "if (loader->consumer_waits) pthread_cond_signal(&loader->has_filled);", "", "unit runtime_loader")
 defect("permute-inverse", "runtime/common/permute.c", "Storage back = storage_inverse(&tensor->storage);", "Storage back = tensor->storage;", "unit runtime_permute")
@@ -169,9 +169,9 @@ defect("claim-twice", "runtime/device/cpu/dev_cpu.c", "return seen < ticket && a
        "return seen <= ticket && atomic_compare_exchange_strong(&state->ticket, &seen, ticket);", "unit runtime_exec")
 defect("walk-ready", "runtime/device/cpu/dev_cpu.c", "if (!is_done(walk, task->after[i])) return false;", "if (i > 0 && !is_done(walk, task->after[i])) return false;",
        "unit runtime_exec")
-defect("walk-done", "runtime/device/cpu/dev_cpu.c", "    if (!is_part_done(walk, task, part)) return false;", "    if (part == 0 && !is_part_done(walk, task, part)) return false;",
+defect("walk-done", "runtime/device/cpu/dev_cpu.c", "    if (!is_part_done(walk, index, part)) return false;", "    if (part == 0 && !is_part_done(walk, index, part)) return false;",
        "unit runtime_exec")
-defect("scratch-of-part", "runtime/device/cpu/dev_cpu.c", "&walk->graph->task[task], part, walk->thread);", "&walk->graph->task[task], part, part);",
+defect("scratch-of-part", "runtime/device/cpu/dev_cpu.c", "&walk->graph->task[task], part, walk->thread, walk->ticket);", "&walk->graph->task[task], part, part, walk->ticket);",
        "py test/e2e/limits.py")
 defect("order-readers", "plan/plan_order.c", "for (int i = 0; i < piece->readers.count; i++) need(finder, step, piece->readers.at[i]);", "",
        "unit plan_order")
@@ -198,7 +198,6 @@ defect("ranks-first", "passes/fuse_body.c", "for (int i = 0; i < node->input_cou
        "for (int i = 0; i < 2; i++)\n      inputs[i] = pull(emit, node->input[i], shape_scalar());", "unit passes_ranks")
 defect("ranks-statistics", "passes/totals_ranks.c", "inputs[k] = for_all_samples(s, old->input[k], inputs[k]);", "(void)for_all_samples;", "unit passes_ranks")
 defect("ranks-bucket", "passes/allreduce.c", "if (k && a->of_operand[k] != a->of_operand[k - 1]) first = k;", "", "unit passes_ranks")
-defect("ranks-waits", "codegen/lower_beside.c", "(writes && is_within(&buffers[open->args[0]], at, bytes));", "false;", "lit passes/allreduce.ft")
 defect("read-unwritten", "plan/plan_order.c", "if (!(piece->has & (by == HAS_STEP ? HAS_STEP : HAS_STEP | HAS_CALL))) return i;", "(void)by;", "unit plan_kinds")
 defect("window-bytes", "plan/plan_parse.c", "buffer.place = plan_whole_place(p->plan, buffer.place, &buffer.offset);", "", "unit plan_places")
 defect("window-overlap", "plan/plan_parse.c", "int place = plan_whole_place(p->plan, next->place, &at);", "int place = next->place;", "unit plan_places")
