@@ -1,6 +1,7 @@
 """Several ranks of one training: what they are refused for, which samples each gets, who writes and who speaks, what they
 compare before they begin, signals, and going on with another number of them."""
 import glob
+import importlib.util
 import os
 import shutil
 import signal
@@ -16,6 +17,7 @@ import support
 
 FTRUN = os.path.join(support.BUILD, "bin", "ftrun")
 MPIRUN = ["mpirun", "-q", "--oversubscribe", "--bind-to", "none"] + (["--allow-run-as-root"] if os.geteuid() == 0 else [])
+SOAK = bool(os.environ.get("FT_SOAK"))
 HAS_MPI = bool(shutil.which("mpirun")) and bool(glob.glob(os.path.join(support.BUILD, "**", "libft-mpi.so"), recursive=True))
 MLP = """
 model M(x: f32[B, 8], y: i32[B]) {
@@ -221,14 +223,36 @@ class Joined(Ranks):
                     self.assert_same(one, self.train(recipe, ranks), tolerance)
 
     def test_bitwise_from_run_to_run(self):
-        for recipe in ("mlp", "gpt"):
-            first, second = self.train(recipe, 2, name="a"), self.train(recipe, 2, name="b")
-            for name in first[1]:
-                numpy.testing.assert_array_equal(first[1][name], second[1][name], err_msg=name)
+        first, second = self.train("gpt", 2, name="a"), self.train("gpt", 2, name="b")
+        for name in first[1]:
+            numpy.testing.assert_array_equal(first[1][name], second[1][name], err_msg=name)
+
+    def test_follows_pytorch(self):
+        """The losses of 3 ranks are those that PyTorch has for the whole batch, in float64 from the same weights."""
+        torch = importlib.import_module("torch") if importlib.util.find_spec("torch") else self.skipTest("no PyTorch here")
+        random, steps, batch = numpy.random.default_rng(2), 30, 12
+        weights = {"fc1.weight": (16, 8), "fc1.bias": (16,), "head.weight": (4, 16), "head.bias": (4,)}
+        weights = {name: random.standard_normal(shape).astype("f4") / 3 for name, shape in weights.items()}
+        support.write_safetensors(self.path("w.safetensors"), weights)
+        path = self.compile(RECIPES["bf16"][0].replace("adam(lr=0.01); precision = bf16", "sgd(lr=0.1, momentum=0.9)")
+                            + "  batch = 4; log { every = 1 steps } }\ndistributed { data = 3 }\n")
+        self.start(path, "--steps", steps, "--no-shuffle", "--init", "w.safetensors", "--log-jsonl", "log", "--set", "train.eval.every=0", ranks=3)
+        w = {name: torch.tensor(value, dtype=torch.float64, requires_grad=True) for name, value in weights.items()}
+        optimizer = torch.optim.SGD(w.values(), lr=0.1, momentum=0.9)
+        x, y = (torch.tensor(numpy.load(self.path(name))) for name in ("x.npy", "y.npy"))
+        for step, line in enumerate(support.read_jsonl(self.path("log"))):
+            at = step % (SAMPLES // batch) * batch
+            hidden = torch.relu(x[at : at + batch].double() @ w["fc1.weight"].T + w["fc1.bias"])
+            loss = torch.nn.functional.cross_entropy(hidden @ w["head.weight"].T + w["head.bias"], y[at : at + batch].long())
+            self.assertLess(abs(loss.item() - line["loss"]), 1e-5 * (1 + abs(loss.item())), line)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        self.assertEqual(step, steps - 1)
 
     def test_goes_on_with_other_numbers(self):
         """4 ranks, then 1, then 2, then 4, each from the checkpoint before: the trajectory of one."""
-        for recipe in ("mlp", "gpt"):
+        for recipe in ("mlp", "gpt") if SOAK else ("mlp",):
             one = self.train(recipe, 1, name="one")
             total = max(line["step"] for line in one[0])
             for number, ranks in enumerate((4, 1, 2, 4)):
@@ -302,7 +326,7 @@ class Joined(Ranks):
         """Killed or stopped, whenever: one sentence that names it, in time, no process left, and a checkpoint to go on from."""
         path, alone = self.artifact("mlp", 4), self.artifact("mlp", 1)
         random = numpy.random.default_rng(int(os.environ.get("FT_SEED", 0)))
-        for trial in range(200 if os.environ.get("FT_SOAK") else 4):
+        for trial in range(200 if SOAK else 2):
             process = self.run_on(path, "--set", "distributed.timeout=2")
             ranks = self.ranks_of(process)
             lost = int(random.integers(0, 4))
@@ -317,7 +341,10 @@ class Joined(Ranks):
                 may_wake = lost == 0 and trial % 2  # mpirun continues it to end it, and it finds the others gone
                 self.assertLessEqual(len(said), 2 if may_wake else 1, err)
                 self.assertRegex(said[0], rf"\branks? (\d+, )*{lost}\b.* \(hosts? ")
-                self.assertEqual([rank for rank in ranks if os.path.exists(f"/proc/{rank}/exe")], [])
+                left = lambda: [rank for rank in ranks if os.path.exists(f"/proc/{rank}/exe")]
+                while left() and time.monotonic() - start < 30:
+                    time.sleep(0.1)  # until the kernel has done with them
+                self.assertEqual(left(), [])
                 self.start(alone, "--set", "train.checkpoint.dir=ck", "--resume", "ck", "--steps", 1)
             shutil.rmtree(self.path("ck"))
 
