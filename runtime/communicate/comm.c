@@ -157,6 +157,7 @@ static bool next_failed(Comm *comm, CommWork *out) {
 }
 
 bool comm_fail(Comm *comm, const char *sentence) {
+  static const int64_t patience = 1000000000; /* with a call of the engine that does not return */
   pthread_mutex_lock(&comm->lock);
   bool is_first = !comm->has_failed;
   if (is_first) {
@@ -164,11 +165,15 @@ bool comm_fail(Comm *comm, const char *sentence) {
     comm->failed_at = clock_nanoseconds();
     snprintf(comm->sentence, sizeof comm->sentence, "%s", sentence);
   }
+  pthread_cond_broadcast(&comm->queued);
+  /* when a work has ended its memory may be freed */
+  int64_t end = clock_nanoseconds() + patience;
+  while (is_first && comm->is_in_engine && clock_nanoseconds() < end)
+    comm_wait(comm, &comm->changed, end - clock_nanoseconds());
   for (int i = 0; i < COMM_SLOTS && is_first; i++)
     if (comm->slot[i].state == SLOT_QUEUED || comm->slot[i].state == SLOT_UNDER_WAY)
       comm->slot[i].state = SLOT_FAILED;
   pthread_cond_broadcast(&comm->changed);
-  pthread_cond_broadcast(&comm->queued);
   for (CommWork work; is_first && next_failed(comm, &work);) {
     pthread_mutex_unlock(&comm->lock);
     work.done(work.context, status_fail(STATUS_FAULT, "%s", sentence));
@@ -183,6 +188,13 @@ bool comm_fail_without_rank_0(Comm *comm, const char *sentence) {
   if (!comm->has_failed) comm->is_rank_0_lost = true;
   pthread_mutex_unlock(&comm->lock);
   return comm_fail(comm, sentence);
+}
+
+void comm_let_leave(Comm *comm) {
+  pthread_mutex_lock(&comm->lock);
+  comm->may_leave = true;
+  pthread_cond_broadcast(&comm->queued);
+  pthread_mutex_unlock(&comm->lock);
 }
 
 /* ── for the watch ────────────────────────────────────────────────────────────────────────── */

@@ -110,27 +110,38 @@ typedef struct {
   int64_t idle_since; /* nothing has ended since; 0: just now */
 } UnderWay;
 
+/* With the lock held, as all of these; they leave it while they call the engine. */
 static void engine_failed(Comm *comm, const Slot *slot, const char *why) {
   char sentence[COMM_SENTENCE];
   snprintf(sentence, sizeof sentence, "rank %d (host %s): %s (%s): %s", comm->place.rank,
            comm->host, comm_kind_text(slot->work.kind), slot->work.label, why);
   /* where a rank has died the engine may notice it first, and the watch knows it better */
-  pthread_mutex_lock(&comm->lock);
   for (int i = 0; i < 10 && !comm->has_failed; i++) comm_wait(comm, &comm->changed, 100000000);
   pthread_mutex_unlock(&comm->lock);
   if (comm_fail(comm, sentence)) watch_tell(comm->watch, sentence);
+  pthread_mutex_lock(&comm->lock);
 }
 
-/* With the lock held, as all of these; they leave it while they call the engine. */
+static void enter_engine(Comm *comm) {
+  comm->is_in_engine = true;
+  pthread_mutex_unlock(&comm->lock);
+}
+
+static void leave_engine(Comm *comm) {
+  pthread_mutex_lock(&comm->lock);
+  comm->is_in_engine = false;
+  if (comm->has_failed) pthread_cond_broadcast(&comm->changed);
+}
+
 static void begin_next(Comm *comm, UnderWay *under_way) {
   char why[ENGINE_WHY] = "";
   int index = (int)(++comm->started % COMM_SLOTS);
   Slot *slot = &comm->slot[index];
   slot->state = SLOT_UNDER_WAY;
-  pthread_mutex_unlock(&comm->lock);
+  enter_engine(comm);
   bool is_good = comm->type->begin(comm->engine, &slot->work, &slot->engine_work, why);
+  leave_engine(comm);
   if (!is_good) engine_failed(comm, slot, why);
-  pthread_mutex_lock(&comm->lock);
   under_way->slot[under_way->count++] = index;
   under_way->idle_since = 0;
 }
@@ -155,10 +166,10 @@ static bool go_on(Comm *comm, UnderWay *under_way) {
     char why[ENGINE_WHY] = "";
     bool is_done = false;
     Slot *slot = &comm->slot[under_way->slot[i]];
-    pthread_mutex_unlock(&comm->lock);
-    if (!comm->type->go_on(comm->engine, slot->engine_work, &is_done, why))
-      engine_failed(comm, slot, why);
-    pthread_mutex_lock(&comm->lock);
+    enter_engine(comm);
+    bool is_good = comm->type->go_on(comm->engine, slot->engine_work, &is_done, why);
+    leave_engine(comm);
+    if (!is_good) engine_failed(comm, slot, why);
     if (is_done && !comm->has_failed)
       has_ended(comm, slot);
     else
@@ -190,7 +201,7 @@ static void work(Comm *comm) {
     if (comm->started < comm->begun && under_way.count < COMM_UNDER_WAY) {
       begin_next(comm, &under_way);
     } else if (!under_way.count) {
-      if (comm->is_closing) return;
+      if (comm->is_closing && comm->may_leave) return;
       pthread_cond_wait(&comm->queued, &comm->lock);
     } else if (go_on(comm, &under_way)) {
       under_way.idle_since = 0;

@@ -62,11 +62,15 @@ static Status not_all_came(const Comm *comm) {
     return status_fail(STATUS_FAULT, "rank%s %s of %d %s not come within %g s (host %s)",
                        named == 1 ? "" : "s", list, place->ranks, named == 1 ? "has" : "have",
                        comm->timeout, comm->host);
+  if (came == place->local_ranks)
+    return status_fail(STATUS_FAULT,
+                       "the %d ranks have not joined within %g s; all %d of host %s came",
+                       place->ranks, comm->timeout, came, comm->host);
   return status_fail(STATUS_FAULT,
-                     "not all of the %d ranks have joined within %g s; of the %d on host %s %s %s "
+                     "not all of the %d ranks have come within %g s: of the %d of host %s only %s "
                      "%s there",
-                     place->ranks, comm->timeout, place->local_ranks, comm->host,
-                     came == place->local_ranks ? "all," : "only", list, came == 1 ? "is" : "are");
+                     place->ranks, comm->timeout, place->local_ranks, comm->host, list,
+                     came == 1 ? "is" : "are");
 }
 
 /* ── opening ──────────────────────────────────────────────────────────────────────────────── */
@@ -112,7 +116,7 @@ static void comm_wait_for(Comm *comm, const bool *flag, double timeout, bool des
   pthread_mutex_unlock(&comm->lock);
 }
 
-static Status join(Comm *comm) {
+static Status join_ranks(Comm *comm) {
   STATUS_TRY(comm_find_engine(comm->options.library, comm->place.ranks, &comm->type));
   if (comm->place.rank == 0) STATUS_TRY(board_listen(&comm->board));
   if (pthread_create(&comm->thread, NULL, comm_engine_main, comm) != 0)
@@ -131,7 +135,7 @@ Status comm_open_at(const CommPlace *place, const CommOptions *options, Comm **o
   Comm *comm = NULL;
   *out = NULL;
   Status status = make(place, options, &comm);
-  if (status == STATUS_OK) status = join(comm);
+  if (status == STATUS_OK) status = join_ranks(comm);
   if (status == STATUS_OK)
     *out = comm;
   else if (comm)

@@ -57,6 +57,8 @@ struct Comm {
   pthread_cond_t changed; /* all others */
   pthread_t thread;
   bool has_thread, is_open, is_closing, has_left;
+  bool may_leave;    /* all ranks leave in peace */
+  bool is_in_engine; /* its thread is, and may write to what works give out */
   Slot slot[COMM_SLOTS]; /* of work n: n % COMM_SLOTS, from 1 */
   int64_t begun, started;
   int64_t ended; /* all works to this one have */
@@ -83,6 +85,9 @@ void comm_wait(Comm *comm, pthread_cond_t *condition, int64_t nanoseconds);
 /* False, and a text that says nothing, where the ring has it no more, or not yet. */
 bool comm_read_note(Comm *comm, int64_t number, Note *out);
 int comm_next_notes(Comm *comm, Note *out, int most, int64_t *first);
+
+/* All ranks leave in peace. */
+void comm_let_leave(Comm *comm);
 
 /* comm_engine.c */
 void *comm_engine_main(void *comm);

@@ -60,7 +60,7 @@ bool judge_late(const Judge *j, int rank, char *sentence) {
   const Progress *progress = &j->peer[rank].progress;
   char names[NAMES], work[COMM_TEXT + 32];
   bool *is_named = j->is_named;
-  int seconds = (int)(j->comm->timeout + 0.5);
+  double seconds = j->comm->timeout;
   int64_t collective = progress->oldest_collective;
   name_work(progress, work, sizeof work);
   int missing = collective ? find_missing(j, collective, is_named) : 0;
@@ -68,7 +68,7 @@ bool judge_late(const Judge *j, int rank, char *sentence) {
     int silent = 0, others = j->ranks - missing;
     for (int r = 0; r < j->ranks; r++) silent += is_named[r] && is_silent(j, r);
     name_ranks(j, is_named, names, sizeof names);
-    snprintf(sentence, COMM_SENTENCE, "%s %s not entered %s for %d s%s; the other %d wait%s", names,
+    snprintf(sentence, COMM_SENTENCE, "%s %s not entered %s for %g s%s; the other %d wait%s", names,
              missing == 1 ? "has" : "have", work, seconds,
              silent == missing ? " and nothing is heard from there (stopped, or cut off)" : "",
              others, others == 1 ? "s" : "");
@@ -78,18 +78,18 @@ bool judge_late(const Judge *j, int rank, char *sentence) {
     name_ranks(j, is_named, names, sizeof names);
     snprintf(sentence, COMM_SENTENCE,
              "nothing is heard from %s (stopped, or cut off), and %s, which rank %d has begun, "
-             "does not end for %d s",
+             "does not end for %g s",
              names, work, rank, seconds);
     return true;
   }
   name_rank(j, rank, names, sizeof names);
   if (collective)
     snprintf(sentence, COMM_SENTENCE,
-             "all %d ranks have entered %s, and it does not end for %d s: does the network between "
+             "all %d ranks have entered %s, and it does not end for %g s: does the network between "
              "them work?",
              j->ranks, work, seconds);
   else
-    snprintf(sentence, COMM_SENTENCE, "%s waits for %d s in its %s", names, seconds, work);
+    snprintf(sentence, COMM_SENTENCE, "%s waits for %g s in its %s", names, seconds, work);
   return true;
 }
 

@@ -125,6 +125,17 @@ static void hear_as_judge(Watch *w, int rank, int kind, size_t count) {
   }
 }
 
+/* No rank goes into MPI_Finalize before all want to: one that waits there while the job fails has
+ * made mpirun itself hang. */
+static void let_leave(Watch *w) {
+  bool all = !w->has_said_leaves && !w->has_told;
+  for (int r = 0; r < w->comm->place.ranks; r++) all = all && w->peer[r].has_left;
+  if (!all) return;
+  w->has_said_leaves = true;
+  tell_all(w, LEAVES, NULL, 0);
+  comm_let_leave(w->comm);
+}
+
 /* A LATE may overtake what another rank says of itself, by a tick or two. */
 static void judge(Watch *w) {
   char sentence[COMM_SENTENCE];
@@ -134,6 +145,7 @@ static void judge(Watch *w) {
     end_job(w, sentence);
     return;
   }
+  let_leave(w);
   for (int r = 0; r < j.ranks; r++) {
     const Peer *peer = &w->peer[r];
     if (!peer->late_since || j.now - peer->late_since < 6 * (int64_t)TICK * 1000000) continue;
@@ -160,7 +172,7 @@ static void lost_rank_0(Watch *w) {
   atomic_store(&w->is_rank_0_gone, true);
   pthread_cond_broadcast(&w->comm->changed);
   pthread_mutex_unlock(&w->comm->lock);
-  if (w->peer[0].has_left || atomic_load(&w->leaves)) return;
+  if (w->peer[0].has_left) return;
   snprintf(sentence, sizeof sentence,
            "rank 0 (host %s) has ended without a word: was it killed, or had no memory?",
            w->comm->hosts[0]);
@@ -175,6 +187,7 @@ static void hear_rank_0(Watch *w, int kind, size_t count) {
     comm_fail(w->comm, w->message);
   } else if (kind == LEAVES) {
     w->peer[0].has_left = true;
+    comm_let_leave(w->comm);
   } else if (kind == NOTES && count == sizeof(NotesMessage)) {
     NotesMessage notes;
     memcpy(&notes, w->message, sizeof notes);
@@ -195,7 +208,7 @@ static bool send_to_rank_0(Watch *w, int kind, const void *bytes, size_t count) 
 }
 
 /* What both have entered must be the same. */
-static void compare(Watch *w) {
+static void watch_compare(Watch *w) {
   if (w->compared < w->expected_to - BOARD_RING) w->compared = w->expected_to - BOARD_RING;
   for (Note own; w->compared < w->expected_to; w->compared++) {
     int64_t number = w->compared + 1;
@@ -219,9 +232,9 @@ static void judge_rank_0(Watch *w) {
   if (!w->late || now - w->late_since < second || silent < second) return;
   snprintf(sentence, sizeof sentence,
            "nothing is heard from rank 0 (host %s) for %d s (stopped, or cut off), and rank %d "
-           "waits for %d s in its %s",
+           "waits for %g s in its %s",
            w->comm->hosts[0], (int)(silent / second), w->comm->place.rank,
-           (int)(w->comm->timeout + 0.5), w->said.text);
+           w->comm->timeout, w->said.text);
   comm_fail_without_rank_0(w->comm, sentence);
 }
 
@@ -256,14 +269,10 @@ static void tell_urgent(Watch *w) {
     else
       send_to_rank_0(w, FAILS, w->complaint, strlen(w->complaint) + 1);
   }
-  if (leaves && !w->has_said_leaves) {
+  if (leaves && is_judge(w)) w->peer[0].has_left = true;
+  if (leaves && !is_judge(w) && !w->has_said_leaves) {
     w->has_said_leaves = true;
-    if (is_judge(w)) {
-      tell_all(w, LEAVES, NULL, 0);
-      w->peer[0].has_left = true;
-    } else {
-      send_to_rank_0(w, LEAVES, NULL, 0);
-    }
+    send_to_rank_0(w, LEAVES, NULL, 0);
   }
   if ((!fails && !leaves) || atomic_load(&w->is_flushed)) return;
   pthread_mutex_lock(&w->comm->lock);
@@ -349,7 +358,7 @@ static void *watch_main(void *argument) {
     wait_and_read(w, poll_for, rank);
     if (is_judge(w)) send_notes(w);
     tell_progress(w);
-    if (!is_judge(w)) compare(w);
+    if (!is_judge(w)) watch_compare(w);
     tell_urgent(w);
     ping(w);
     if (is_judge(w))

@@ -178,6 +178,7 @@ void k_use(void *const *args, int64_t begin, int64_t end);
 void k_make(void *const *args, int64_t begin, int64_t end) {
   const float *seed = args[0];
   float *out = args[1];
+  usleep((unsigned)seed[0] * 37 % 11 * 30); /* on each rank another bucket is ready first */
   for (int64_t i = begin; i < end; i++) out[i] = seed[i] * 2 + 1;
 }
 void k_use(void *const *args, int64_t begin, int64_t end) {
@@ -239,7 +240,9 @@ static Plan *make_plan(Arena *arena, const char *kind) {
   }
   int use = -1, begun[BUCKETS];
   for (int i = 0; i < BUCKETS; i++) {
-    int make = add(plan, graph, launch(plan, "k_make", i, BUCKETS + i, 0, 1), -1);
+    PlanStep step = launch(plan, "k_make", i, BUCKETS + i, 0, 1);
+    step.grain = ITEMS; /* each by one thread */
+    int make = add(plan, graph, step, -1);
     begun[i] = add(plan, graph,
                    begin_of(plan, kind, BUCKETS + i, BUCKETS + i, 2 * BUCKETS + 2 * i), make);
   }
@@ -297,11 +300,10 @@ static float *buffer_of(const Run *run, int index) {
   return (float *)(void *)(run->memory + index * BYTES);
 }
 
-/* The weights after a run, of ranks whose seeds are their number + 1 + the bucket + the run. */
-static float expected_sum(int ranks, int run) {
+/* A bucket after a run, of ranks whose seeds are their number + 1 + the bucket + the run. */
+static float expected_sum(int ranks, int bucket, int run) {
   float sum = 0;
-  for (int rank = 0; rank < ranks; rank++)
-    for (int b = 0; b < BUCKETS; b++) sum += (float)(rank + 1 + b + run) * 2 + 1;
+  for (int rank = 0; rank < ranks; rank++) sum += (float)(rank + 1 + bucket + run) * 2 + 1;
   return sum;
 }
 
@@ -316,12 +318,14 @@ static Status do_runs(Run *run, int rank, int ranks, bool in_parts, int *wrong) 
   int64_t time = 0;
   for (int n = 0; n < RUNS; n++) {
     set_seeds(run, rank, n);
-    expected += expected_sum(ranks, n);
+    for (int b = 0; b < BUCKETS; b++) expected += expected_sum(ranks, b, n);
     for (int i = 0; in_parts && i < steps; i++)
       STATUS_TRY(dev_cpu.run_part(run->graph, run->memory, i, i + 1, &time));
     if (!in_parts) STATUS_TRY(dev_cpu.run(run->graph, run->memory));
     for (int i = 0; i < ITEMS; i++)
       if (buffer_of(run, 2 * BUCKETS)[i] != expected) ++*wrong;
+    for (int b = 0; b < BUCKETS; b++) /* none was summed with another one's */
+      if (buffer_of(run, BUCKETS + b)[7] != expected_sum(ranks, b, n)) ++*wrong;
   }
   return dev_cpu.sync(run->device);
 }

@@ -55,7 +55,8 @@ static bool find_kind(const char *name, CommKind *out) {
 }
 
 /* The parts of all ranks are the whole. */
-static Status check_parts(const PlanStep *step, CommKind kind, int64_t in, int64_t out, int ranks) {
+static Status beside_check_parts(const PlanStep *step, CommKind kind, int64_t in, int64_t out,
+                                 int ranks) {
   bool is_right = kind == COMM_REDUCE_SCATTER ? in == out * ranks
                   : kind == COMM_ALL_GATHER   ? out == in * ranks
                                               : true;
@@ -92,7 +93,8 @@ Status cpu_beside_new(CpuBesides *all, Arena *arena, const Artifact *artifact,
                             .context = beside};
   *out = beside;
   if (beside->has_input && beside->has_output)
-    STATUS_TRY(check_parts(step, kind, elements,
+    STATUS_TRY(
+        beside_check_parts(step, kind, elements,
                            shape_elements(&graph->buffers.at[step->args[1]].type.shape), ranks));
   return comm_check(&beside->work, ranks);
 }

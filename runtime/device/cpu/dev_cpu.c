@@ -356,7 +356,7 @@ static inline bool is_part_done(const Walk *walk, int task, int part) {
 static inline bool is_ready(const Walk *walk, int index);
 
 /* The work has ended. Where its BEGIN is none of this run's tasks, an earlier run began it. */
-static bool has_ended(const Walk *walk, const Task *task) {
+static bool is_work_done(const Walk *walk, const Task *task) {
   const CpuBeside *beside = task->beside;
   uint64_t since = task->begin < walk->first ? atomic_load(&beside->begun) : walk->ticket;
   return atomic_load(&beside->ended) > since;
@@ -367,7 +367,7 @@ static inline bool is_done(const Walk *walk, int index) {
   if (index < walk->first || walk->done[index] == walk->ticket) return true;
   for (int part = 0; part < task->parts; part++)
     if (!is_part_done(walk, index, part)) return false;
-  if (task->begin >= 0 && !(is_ready(walk, index) && has_ended(walk, task))) return false;
+  if (task->begin >= 0 && !(is_ready(walk, index) && is_work_done(walk, task))) return false;
   walk->done[index] = walk->ticket;
   return true;
 }
