@@ -68,7 +68,7 @@ static Status share_cores(Ranks *ranks) {
   return status;
 }
 
-static Status join(const RunOptions *options, Ranks *ranks, Artifact **artifact) {
+static Status ranks_join(const RunOptions *options, Ranks *ranks, Artifact **artifact) {
   STATUS_TRY(comm_place(&ranks->place));
   STATUS_TRY(train_open(options, artifact));
   const Plan *plan = (*artifact)->plan;
@@ -87,7 +87,7 @@ static Status join(const RunOptions *options, Ranks *ranks, Artifact **artifact)
 
 Status ranks_open(const RunOptions *options, Ranks *out, Artifact **artifact) {
   *out = (Ranks){.place = {.ranks = 1, .local_ranks = 1}, .interval = 1};
-  return join(options, out, artifact);
+  return ranks_join(options, out, artifact);
 }
 
 int ranks_threads(const Ranks *ranks, int wanted) {
@@ -102,7 +102,7 @@ int ranks_threads(const Ranks *ranks, int wanted) {
 /* A failure of what joins the ranks names one, or some, with their machines (communicate/judge.c). */
 static bool is_of_some_rank(void) { return strstr(status_message(), " (host") != NULL; }
 
-static void say(const Ranks *ranks) {
+static void ranks_say(const Ranks *ranks) {
   char host[HOST] = "";
   fflush(stdout);
   if (is_of_some_rank() && signals_pending()) return; /* the launcher ends the job: others go */
@@ -119,7 +119,7 @@ static void say(const Ranks *ranks) {
  * rank 0, which most often fails likewise. */
 static void say_unless_rank_0_does(const Ranks *ranks) {
   if (ranks->place.rank > 0) sleep(2);
-  say(ranks);
+  ranks_say(ranks);
 }
 
 /* Who says it: of what all know to have failed, the one that has; of what the ranks were told while
@@ -143,7 +143,7 @@ Status ranks_close(Ranks *ranks, Status status) {
   if (!ranks->comm)
     say_unless_rank_0_does(ranks);
   else if (speaks(ranks))
-    say(ranks);
+    ranks_say(ranks);
   if (ranks->is_agreed) (void)!comm_barrier(ranks->comm, "end of the run"); /* it has been said */
   comm_close(ranks->comm, ranks->is_agreed ? STATUS_OK : status);
   ranks->comm = NULL;

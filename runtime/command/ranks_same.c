@@ -14,7 +14,7 @@
 enum { PIECE = 64 << 10, PIECES = 8 };
 
 /* The failure is that of all ranks. */
-static Status compare(Ranks *ranks, const char *what, const void *bytes, int64_t count) {
+static Status ranks_compare(Ranks *ranks, const char *what, const void *bytes, int64_t count) {
   Status status = comm_same(ranks->comm, what, bytes, count);
   return status == STATUS_USER ? ranks_failed_alike(ranks, status) : status;
 }
@@ -55,7 +55,7 @@ static Status sum_file(const char *path, int64_t most_pieces, FileSum *out) {
 static Status same_artifact(Ranks *ranks, const char *path) {
   FileSum sum;
   STATUS_TRY(ranks_agree(ranks, sum_file(path, INT64_MAX, &sum)));
-  return compare(ranks, "the artifact", &sum, sizeof sum);
+  return ranks_compare(ranks, "the artifact", &sum, sizeof sum);
 }
 
 static Status same_data(Ranks *ranks, const Source *source) {
@@ -73,7 +73,7 @@ static Status same_data(Ranks *ranks, const Source *source) {
   text_append(&text, (const char *)&samples, sizeof samples);
   status = ranks_agree(ranks, status);
   if (status == STATUS_OK)
-    status = compare(ranks, what, text.at, (int64_t)text.count);
+    status = ranks_compare(ranks, what, text.at, (int64_t)text.count);
   text_free(&text);
   return status;
 }
@@ -92,13 +92,14 @@ static void append_setting(Text *out, const Plan *plan, int index) {
 static Status same_settings(Ranks *ranks, const Plan *plan) {
   Text text = {0};
   for (int i = 0; i < setting_count; i++) append_setting(&text, plan, i);
-  Status status = compare(ranks, "the settings", text.at, (int64_t)text.count), one = STATUS_OK;
+  Status one = STATUS_OK;
+  Status status = ranks_compare(ranks, "the settings", text.at, (int64_t)text.count);
   for (int i = 0; i < setting_count && ranks->is_agreed && one == STATUS_OK; i++) { /* which? */
     char what[80];
     snprintf(what, sizeof what, "the setting %s", setting_info[i].key);
     text.count = 0;
     append_setting(&text, plan, i);
-    one = compare(ranks, what, text_cstr(&text), (int64_t)text.count);
+    one = ranks_compare(ranks, what, text_cstr(&text), (int64_t)text.count);
   }
   text_free(&text);
   return status;
@@ -136,5 +137,5 @@ Status ranks_same_values(Ranks *ranks, Exec *exec) {
   free(bytes);
   uint64_t total = safetensors_sum_end(&sum);
   STATUS_TRY(ranks_agree(ranks, status));
-  return compare(ranks, "the values to begin with", &total, sizeof total);
+  return ranks_compare(ranks, "the values to begin with", &total, sizeof total);
 }

@@ -263,7 +263,7 @@ static void say_header(Training *training) {
 }
 
 /* What each rank has to itself, up to the settings on the device. */
-static Status open_all(Training *training) {
+static Status train_open_all(Training *training) {
   const TrainOptions *options = training->options;
   if (options->trace && options->check_nan)
     return status_fail(STATUS_USER, "--trace and --check=nan do not go together: one at a time");
@@ -314,7 +314,7 @@ static Status set_up(Training *training) {
   STATUS_TRY(ranks_open(&options->run, ranks, &training->artifact));
   training->plan = training->artifact->plan;
   training->writes = ranks->place.rank == 0;
-  STATUS_TRY(ranks_agree(ranks, open_all(training)));
+  STATUS_TRY(ranks_agree(ranks, train_open_all(training)));
   const Source *sources[] = {training->train, training->valid};
   STATUS_TRY(ranks_same(ranks, training->plan, options->run.artifact, sources, 2));
   STATUS_TRY(ranks_agree(ranks, start_values(training)));
