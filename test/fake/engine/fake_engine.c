@@ -20,10 +20,12 @@ struct Engine {
   int rank, ranks;
   int64_t begun, fails_at;
   unsigned random;
+  EngineWork *works; /* under way */
 };
 struct EngineWork {
   Meeting *meeting;
   int calls;
+  EngineWork *next;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -56,6 +58,10 @@ static void fake_close(Engine *engine, bool has_failed) {
   pthread_mutex_lock(&lock);
   present--;
   pthread_mutex_unlock(&lock);
+  for (EngineWork *work = engine->works, *next; work; work = next) { /* after a failure */
+    next = work->next;
+    free(work);
+  }
   free(engine);
 }
 
@@ -114,6 +120,8 @@ static bool fake_begin(Engine *engine, const CommWork *work, EngineWork **out, c
     return false;
   }
   *out = calloc(1, sizeof **out);
+  (*out)->next = engine->works;
+  engine->works = *out;
   (*out)->calls = (int)(draw(engine) % MOST_CALLS);
   pthread_mutex_lock(&lock);
   Meeting *m = &meetings[engine->begun++ % SLOTS];
@@ -133,7 +141,11 @@ static bool fake_go_on(Engine *engine, EngineWork *work, bool *is_done, char *wh
   *is_done = work->meeting->is_done && work->calls-- <= 0;
   if (*is_done && ++work->meeting->left == engine->ranks) *work->meeting = (Meeting){0};
   pthread_mutex_unlock(&lock);
-  if (*is_done) free(work);
+  if (!*is_done) return true;
+  EngineWork **place = &engine->works;
+  while (*place != work) place = &(*place)->next;
+  *place = work->next;
+  free(work);
   return true;
 }
 
