@@ -34,7 +34,8 @@ Status log_open(const LogOptions *options, Log **out) {
   log->options = *options;
   log->out = options->out ? options->out : stdout;
   const char *term = getenv("TERM");
-  log->is_terminal = !options->is_plain && isatty(fileno(log->out)) && !(term && strcmp(term, "dumb") == 0);
+  log->is_terminal =
+      !options->is_plain && isatty(fileno(log->out)) && !(term && strcmp(term, "dumb") == 0);
   if (options->jsonl && options->jsonl[0]) {
     log->jsonl = fopen(options->jsonl, options->append ? "ae" : "we");
     if (!log->jsonl) {

@@ -99,7 +99,7 @@ int ranks_threads(const Ranks *ranks, int wanted) {
 
 /* ── ending ───────────────────────────────────────────────────────────────────────────────── */
 
-/* A failure of what joins the ranks names one, or some, with their machines (communicate/judge.c). */
+/* A failure of what joins the ranks names one, or some, with their machines: communicate/judge.c */
 static bool is_of_some_rank(void) { return strstr(status_message(), " (host") != NULL; }
 
 static void ranks_say(const Ranks *ranks) {

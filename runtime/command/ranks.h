@@ -1,6 +1,6 @@
 /* ranks: a command that runs as several processes (communicate/comm.h), each with the same command
- * line. Rank 0 speaks for all: console, log and files are its own. What all ranks would say alike it
- * says alone, and what befalls one of them that one says itself, with its number and machine.
+ * line. Rank 0 speaks for all: console, log and files are its own. What all ranks would say alike
+ * it says alone, and what befalls one of them that one says itself, with its number and machine.
  * Decisions must be the same everywhere: they are made of values that all ranks have, or exchanged
  * here. A command that is alone goes through the same calls, and they do nothing. */
 #ifndef FT_RUNTIME_RANKS_H

@@ -1,6 +1,6 @@
 /* ranks_same: do the ranks train the same thing? Each compares what it has with rank 0: the
- * artifact's bytes, every setting, each file of the data by its length and some of its bytes, and the
- * values that training starts from. Declared in ranks.h. */
+ * artifact's bytes, every setting, each file of the data by its length and some of its bytes, and
+ * the values that training starts from. Declared in ranks.h. */
 #include "runtime/checkpoint/safetensors_sum.h"
 #include "runtime/command/ranks.h"
 #include <errno.h>

@@ -102,7 +102,8 @@ Status train_checkpoint(Training *training, int64_t step) {
   STATUS_TRY(train_check_params(training, step, &is_finite));
   if (!is_finite || !training->writer) return STATUS_OK;
   CkptInfo info = train_checkpoint_info(training, step);
-  STATUS_TRY(train_logged(training, log_flush(training->log))); /* what is before a checkpoint is not written again */
+  /* what is before a checkpoint is not written again */
+  STATUS_TRY(train_logged(training, log_flush(training->log)));
   double keep = train_number(training, "train.checkpoint.keep");
   STATUS_TRY(ckpt_writer_add(training->writer, folder, &info, keep < 1 ? 1 : (int64_t)keep));
   training->asked_step = step;

@@ -18,8 +18,8 @@ static double skipped_of(const LogStep *result, double *scale) {
   return skipped;
 }
 
-/* What the user is told after `what`, with --keep-going once and as a warning. All ranks see the same
- * loss and the same parameters. */
+/* What the user is told after `what`, with --keep-going once and as a warning. All ranks see the
+ * same loss and the same parameters. */
 static Status stop(Training *training, const char *what) {
   const TrainOptions *options = training->options;
   if (options->keep_going) {

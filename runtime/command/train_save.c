@@ -168,8 +168,8 @@ Status train_finish(Training *training, int64_t done) {
 Status train_put_aside(Training *training, int64_t done, Status status) {
   const char *folder = train_text(training, "train.checkpoint.dir"),
              *save = training->options->save;
-  if (!training->writes || training->finite.is_diverged || training->is_torn || done <= training->first_step ||
-      done == training->saved_step || (!folder[0] && !save))
+  if (!training->writes || training->finite.is_diverged || training->is_torn ||
+      done <= training->first_step || done == training->saved_step || (!folder[0] && !save))
     return status;
   return put_elsewhere(training, SAVE_CHECKPOINT, save ? save : folder, done, status);
 }

@@ -1,7 +1,7 @@
 /* loader: batches of a Source in order, made ahead of the step by worker threads in a ring of
  * slots. The order depends on (seed, epoch, position) only, never on the number of workers or
- * ranks, and starts anywhere at once. Invariant: slot of step s is s modulo slots; it is filled by one worker
- * and read by the consumer, never both. */
+ * ranks, and starts anywhere at once. Invariant: slot of step s is s modulo slots; it is filled by
+ * one worker and read by the consumer, never both. */
 #ifndef FT_RUNTIME_LOADER_H
 #define FT_RUNTIME_LOADER_H
 #include "runtime/data/source.h"
