@@ -60,15 +60,15 @@ typedef struct {
   int64_t bytes;
 } Piece;
 
-static bool is_in_place(const Piece *piece) {
+static bool lower_beside_is_in_place(const Piece *piece) {
   return piece->from.place == piece->to.place && piece->from.offset == piece->to.offset;
 }
 
 static bool continues(const Piece *before, const Piece *piece) {
   int64_t end = before->to.offset + before->bytes, gap = piece->to.offset - end;
-  return is_in_place(before) && is_in_place(piece) && before->to.place == PLACE_GRADS &&
-         piece->to.place == PLACE_GRADS && gap >= 0 && gap < PLAN_ALIGN &&
-         plan_aligned(end) == plan_aligned(piece->to.offset);
+  return lower_beside_is_in_place(before) && lower_beside_is_in_place(piece) &&
+         before->to.place == PLACE_GRADS && piece->to.place == PLACE_GRADS && gap >= 0 &&
+         gap < PLAN_ALIGN && plan_aligned(end) == plan_aligned(piece->to.offset);
 }
 
 /* In the order of the attribute `op` in plan/beside.def. */
@@ -86,7 +86,7 @@ static void lower_begin(Lowering *lowering, const Node *node, const Piece *piece
   int64_t elements = piece->bytes / dtype_bytes(node->type.dtype);
   Type type = {node->type.dtype, shape_of(1, &elements)};
   if (!elements) return;
-  lower_wait(lowering, piece->from, piece->bytes, is_in_place(piece));
+  lower_wait(lowering, piece->from, piece->bytes, lower_beside_is_in_place(piece));
   lower_wait(lowering, piece->to, piece->bytes, true);
   PlanInt *ints = ARENA_ARRAY(arena, PlanInt, 2);
   ints[0] = (PlanInt){"group", 0};

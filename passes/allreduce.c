@@ -58,7 +58,7 @@ static int64_t bucket_bytes(const PassContext *context) {
 }
 
 /* The names of the parameters, by the offset at which their gradients are packed. */
-static const char **find_names(const AllReduce *a, const Attr *offsets) {
+static const char **allreduce_find_names(const AllReduce *a, const Attr *offsets) {
   const char **names = ARENA_ARRAY(a->arena, const char *, offsets->count);
   Lookup at = {.arena = a->arena};
   for (int k = 0; k < offsets->count; k++)
@@ -74,7 +74,7 @@ static const char **find_names(const AllReduce *a, const Attr *offsets) {
 
 static void cut_gradients(AllReduce *a, const PassContext *context) {
   int64_t most = bucket_bytes(context), bytes = 0;
-  const char **names = find_names(a, node_attr(a->pack, ATTR_OFFSETS));
+  const char **names = allreduce_find_names(a, node_attr(a->pack, ATTR_OFFSETS));
   for (int k = 0, first = 0, bucket = -1; k < a->pack->input_count; k++) {
     const Node *gradient = a->pack->input[k];
     bytes += type_bytes(&gradient->type);
@@ -122,7 +122,7 @@ static void join_totals(AllReduce *a) {
 }
 
 /* ── the new graph ──────────────────────────────────────────────────────────────────────────── */
-static Node *reduced(AllReduce *a, const Bucket *bucket, int at) {
+static Node *allreduce_reduced(AllReduce *a, const Bucket *bucket, int at) {
   const Node *operand = bucket->operands.at[at];
   a->fresh->origin = operand->origin;
   if (!bucket->is_tensor) return make_result(a->fresh, bucket->made, at);
@@ -145,12 +145,12 @@ static Node *one_tensor(AllReduce *a, Node **operands, int count) {
 }
 
 /* The node in the new graph; NULL: it must wait. */
-static Node *place(AllReduce *a, const Node *node) {
+static Node *allreduce_place(AllReduce *a, const Node *node) {
   const Node *of = node->op == OP_RESULT ? node->input[0] : node;
   if (of->op == OP_ALL_REDUCE && a->of_node[of->id] >= 0) {
     const Bucket *bucket = &a->buckets.at[a->of_node[of->id]];
     if (!bucket->made || node == of) return bucket->made;
-    return reduced(a, bucket, a->first[of->id] + (int)node_int(node, ATTR_INDEX, 0));
+    return allreduce_reduced(a, bucket, a->first[of->id] + (int)node_int(node, ATTR_INDEX, 0));
   }
   Node **inputs = ARENA_ARRAY(a->arena, Node *, node->input_count);
   for (int k = 0; k < node->input_count; k++) {
@@ -161,7 +161,7 @@ static Node *place(AllReduce *a, const Node *node) {
   int first = 0;
   for (int k = 0; node == a->pack && k < node->input_count; k++) {
     if (k && a->of_operand[k] != a->of_operand[k - 1]) first = k;
-    inputs[k] = reduced(a, &a->buckets.at[a->of_operand[k]], k - first);
+    inputs[k] = allreduce_reduced(a, &a->buckets.at[a->of_operand[k]], k - first);
   }
   return graph_copy_node(a->fresh, node, inputs);
 }
@@ -196,7 +196,7 @@ static void placed(AllReduce *a, const Node *node, Node *made) {
 static void try_delayed(AllReduce *a) {
   for (int i = 0; i < a->delayed.count; i++) {
     const Node *node = a->old->nodes.at[a->delayed.at[i]];
-    Node *made = a->map[node->id] ? NULL : place(a, node);
+    Node *made = a->map[node->id] ? NULL : allreduce_place(a, node);
     if (made) placed(a, node, made);
   }
 }
@@ -218,7 +218,7 @@ Graph *pass_allreduce(PassContext *context, Graph *graph) {
   if (a.pack) cut_gradients(&a, context);
   for (int i = 0; i < count; i++) {
     const Node *node = graph->nodes.at[i];
-    Node *made = place(&a, node);
+    Node *made = allreduce_place(&a, node);
     if (made)
       placed(&a, node, made);
     else
