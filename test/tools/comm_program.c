@@ -179,6 +179,7 @@ int main(int count, char **argument) {
   Status status = comm_open(&(CommOptions){.timeout = timeout, .piece = piece}, &comm);
   if (status != STATUS_OK) return ended(NULL, status);
   if (comm_rank(comm) == 0) printf("%s\n", comm_text(comm));
+  fflush(stdout);
   if (is_fault)
     status = do_faults(comm, argument[2], timeout);
   else if (is_speed)
