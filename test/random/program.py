@@ -49,6 +49,7 @@ class Program:
         self.loss = []  # names of scalars, which are added
         self.metrics, self.outputs, self.regions = [], [], []
         self.settings = {}
+        self.on_ranks = False  # compiled for several, which share a batch
         self.samplewise = False  # the loss is a mean over samples, and the shapes follow the batch
 
     def copy(self):
@@ -97,7 +98,8 @@ class Program:
             lines.append(data)
         lines.append("train {\n  model = Random; batch = %d" % self.batch)
         lines += [f"  {key} = {value}" for key, value in self.settings.items()]
-        return "\n".join(lines + ["}"]) + "\n"
+        ranks = ["distributed { data = any; bucket = 0.0005; sync_batch_norm = true }"] if self.on_ranks else []
+        return "\n".join(lines + ["}", *ranks]) + "\n"
 
     def names_used(self):
         return {n for s in self.statements for n in s.args} | set(self.loss + self.metrics + self.outputs) | set(self.updates.values())
