@@ -236,8 +236,9 @@ case("avg_pool2d(x, 3, stride=2, padding=1, count_include_pad=false)", lambda x:
 case("max_pool2d(relu(conv2d(x, w, padding=1)), 2)", lambda x, w: F.max_pool2d(F.relu(F.conv2d(x, w, padding=1)), 2), x=uniform(2, 3, 8, 8), w=uniform(8, 3, 3, 3))
 case("global_avg_pool2d(x)", lambda x: x.mean((2, 3)), x=uniform(2, 3, 5, 4))
 
-# Not in any case's step: made only by passes that the random-graph tests cover, or without a value of their own.
-NOT_HERE = {"fused", "arg", "result", "random", "xor", "put", "mean", "spread"}
+# Not in any case's step: made only by passes that the random-graph tests cover, or without a value of their own; or of several
+# ranks (e2e/ranks.py).
+NOT_HERE = {"all_reduce", "fused", "arg", "result", "random", "xor", "put", "mean", "spread"}
 GROUP = 16  # cases in one model: fewer compilations
 
 
