@@ -317,6 +317,17 @@ class Joined(Ranks):
             process.stdout.readline()
         return process
 
+    def end_of(self, process):
+        """Its output; a run that does not end leaves what its threads wait for in the failure."""
+        try:
+            return process.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            threads = subprocess.run(["ps", "-eLo", "pid,ppid,lwp,stat,pcpu,wchan:24,args"], capture_output=True, text=True).stdout
+            lines = [line for line in threads.splitlines() if "mpirun" in line or os.path.basename(self.folder) in line]
+            subprocess.run(["pkill", "-KILL", "-f", os.path.basename(self.folder)])
+            out, err = process.communicate(timeout=60)
+            self.fail("it did not end in 60 s\n" + "\n".join(lines) + "\n" + out[-1000:] + err)
+
     def ranks_of(self, process):
         children = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True).stdout.split()
         self.assertEqual(len(children), 4)
@@ -333,7 +344,7 @@ class Joined(Ranks):
             time.sleep(random.random() * 0.3)
             os.kill(ranks[lost], signal.SIGSTOP if trial % 2 else signal.SIGKILL)
             start = time.monotonic()
-            out, err = process.communicate(timeout=60)
+            out, err = self.end_of(process)
             with self.subTest(trial=trial, lost=lost, stopped=trial % 2):
                 self.assertLess(time.monotonic() - start, 30)
                 self.assertNotEqual(process.returncode, 0)
@@ -355,7 +366,7 @@ class Joined(Ranks):
             process = self.run_on(path, by_mpirun=by_mpirun)
             target = self.ranks_of(process)[2] if by_mpirun else process.pid
             os.kill(target, signal.SIGTERM if by_mpirun else signal.SIGINT)
-            out, err = process.communicate(timeout=60)
+            out, err = self.end_of(process)
             self.assertEqual(process.returncode, 128 + (signal.SIGTERM if by_mpirun else signal.SIGINT), out[-500:] + err)
             self.assertIn("the same command with --resume ck goes on", out)
             steps = int(out.split("stopped after step ")[1].split(";")[0])
