@@ -70,6 +70,7 @@ static const struct {
     {"train.log.every", 1, 9007199254740992.0},
     {"data.workers", 0, 256},
     {"data.prefetch", 1, 4096},
+    {"distributed.bucket", 0, 1e6},
     {"distributed.timeout", 1, 1e6},
     {"distributed.ranks", 1, SETTING_MOST_RANKS},
     {"distributed.rank", 0, SETTING_MOST_RANKS},
