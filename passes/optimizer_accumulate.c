@@ -7,6 +7,13 @@
 #include "passes/optimizer.h"
 #include <string.h>
 
+/* Where nothing counts in the whole batch the factor is one over 0, and the sums are 0: so are the
+ * gradients, as they are of a batch that does not come in parts. */
+static Node *times_factor(Update *u, Node *sums, Node *factor) {
+  Node *is_none = update_op(u, OP_EQ, sums, make_like(u->graph, sums, 0));
+  return make_select(u->graph, is_none, sums, update_scaled(u, sums, factor));
+}
+
 /* The sums are where the gradients themselves would be: a state with an offset has its place in
  * their arena (memplan), and each gradient is added there by the kernel that makes it. */
 static Node *sum_grads(Update *u, bool is_micro, Node *grads, Node *factor) {
@@ -22,13 +29,13 @@ static Node *sum_grads(Update *u, bool is_micro, Node *grads, Node *factor) {
   }
   if (is_micro) return grads;
   Node *sum = graph_node(u->graph, OP_PACK, totals, grads->input_count, offsets, 1, &grads->type);
-  return factor ? update_scaled(u, sum, factor) : sum;
+  return factor ? times_factor(u, sum, factor) : sum;
 }
 
 Node *update_accumulate(Update *u, double parts, bool is_micro, Node *grads) {
   Node *factor = graph_take_root(u->graph, ROOT_FACTOR);
   if (parts > 1) return sum_grads(u, is_micro, grads, factor);
-  return factor ? update_scaled(u, grads, factor) : grads; /* of several ranks, one part each */
+  return factor ? times_factor(u, grads, factor) : grads; /* of several ranks, one part each */
 }
 
 void update_count_part(Update *u, bool is_micro) {

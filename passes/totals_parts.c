@@ -325,8 +325,7 @@ bool totals_of_parts(PassContext *context, Graph *graph) {
   totals_begin(t, context, graph, samples_of_states(graph, graph->arena));
   if (!t->batch) return true;
   if (p.is_micro) drop_updates(t);
-  else if (!totals_average_states(t))
-    return false;
+  if (!totals_average_states(t)) return false;
   graph->origin = (Origin){0};
   if (count > 1) {
     Node *part = make_state(graph, ROLE_PART, PARTS_DONE, (Type){DT_I64, shape_scalar()}, 0);

@@ -148,7 +148,7 @@ defect("layout-argmax", "passes/layout_choose.c", "return is_any_order ? l->chos
 # ── the parts of a batch ──
 A, AT = "passes/optimizer_accumulate.c", "py test/random/daily.py"
 defect("sums-kept", "codegen/lower.c", "  if (good && program->micro) clear_sums(&lowering);\n", "  (void)clear_sums;\n", AT)
-defect("parts-factor", A, "return factor ? update_scaled(u, sum, factor) : sum;", "return factor && is_micro ? update_scaled(u, sum, factor) : sum;", AT)
+defect("parts-factor", A, "return factor ? times_factor(u, sum, factor) : sum;", "return factor && is_micro ? times_factor(u, sum, factor) : sum;", AT)
 defect("part-overwrites", A, "totals[i] = update_add(u, before, grads->input[i]);", "totals[i] = is_micro ? grads->input[i] : update_add(u, before, grads->input[i]);",
        AT)
 
@@ -197,6 +197,8 @@ defect("ranks-random", "passes/totals_ranks.c", "make_binary(fresh, OP_MUL, rank
 defect("ranks-first", "passes/fuse_body.c", "for (int i = 0; i < node->input_count; i++)\n      inputs[i] = pull(emit, node->input[i], shape_scalar());",
        "for (int i = 0; i < 2; i++)\n      inputs[i] = pull(emit, node->input[i], shape_scalar());", "unit passes_ranks")
 defect("ranks-statistics", "passes/totals_ranks.c", "inputs[k] = for_all_samples(s, old->input[k], inputs[k]);", "(void)for_all_samples;", "unit passes_ranks")
+defect("ranks-parts", "passes/totals_parts.c", "if (!totals_average_states(t)) return false;", "if (!p.is_micro && !totals_average_states(t)) return false;", "unit passes_ranks")
+defect("ranks-nothing", "passes/optimizer_accumulate.c", "return make_select(u->graph, is_none, sums, update_scaled(u, sums, factor));", "(void)is_none;\n  return update_scaled(u, sums, factor);", "unit passes_ranks")
 defect("ranks-bucket", "passes/allreduce.c", "if (k && a->of_operand[k] != a->of_operand[k - 1]) first = k;", "", "unit passes_ranks")
 defect("read-unwritten", "plan/plan_order.c", "if (!(piece->has & (by == HAS_STEP ? HAS_STEP : HAS_STEP | HAS_CALL))) return i;", "(void)by;", "unit plan_kinds")
 defect("window-bytes", "plan/plan_parse.c", "buffer.place = plan_whole_place(p->plan, buffer.place, &buffer.offset);", "", "unit plan_places")

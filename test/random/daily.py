@@ -1,5 +1,5 @@
 """The random programs of every day: always the same ones, on the CPU, in the simulator and through the tools; the small
-programs that campaigns found (found/) or to which a choice of --disable matters (choices/); and what meets in one kernel (pairs.py).
+programs that campaigns found (found/) or to which a choice of --disable matters (choices/); what meets in one kernel (pairs.py); and several ranks (ranks.py).
 Longer searches, with other seeds: scripts/soak. The last line is `N passed, N failed`."""
 import glob
 import json
@@ -58,7 +58,7 @@ def main():
         parts = [found(), stops_without_a_harness(), run(os.path.join(HERE, "choices.py")), run(os.path.join(HERE, "pairs.py")),
                  run(campaign, "--seed", "0", "--programs", "150", "--jobs", "1", "--folder", folder),
                  run(campaign, "--seed", "5000", "--programs", "15", "--jobs", "1", "--folder", folder, "--sim"),
-                 run(os.path.join(HERE, "endtoend.py"), "--functions", "--programs", "25")]
+                 run(os.path.join(HERE, "endtoend.py"), "--functions", "--programs", "25"), run(os.path.join(HERE, "ranks.py"), "--programs", "150")]
     passed, failed = (sum(part[i] for part in parts) for i in range(2))
     print(f"{passed} passed, {failed} failed")
     return 1 if failed else 0
