@@ -88,11 +88,10 @@ static LLVMValueRef remember_op(Emitter *emitter, LLVMOpcode op, LLVMValueRef a,
 }
 
 static bool index_equal(const Index *a, const Index *b) {
-  if (a->count != b->count) return false;
-  for (int i = 0; i < a->count; i++)
-    if (a->digit[i].value != b->digit[i].value || a->digit[i].extent != b->digit[i].extent)
-      return false;
-  return true;
+  bool is_equal = a->count == b->count;
+  for (int i = 0; is_equal && i < a->count; i++)
+    is_equal = (a->digit[i].value == b->digit[i].value) & (a->digit[i].extent == b->digit[i].extent);
+  return is_equal;
 }
 
 /* ── bindings ───────────────────────────────────────────────────────────────────────────────── */
