@@ -74,7 +74,7 @@ void dev_compile_for(const char *text, bool *is_ptx, const char **gpu) {
 
 Status dev_refuse_beside(const char *path, const PlanStep *step) {
   return status_fail(STATUS_USER,
-                     "%s: the plan has a step \"%s\" (%s), which needs several ranks, on CPUs so far: "
-                     "for one rank or a GPU compile with ftc --set distributed.data=1",
+                     "%s: the plan has a step \"%s\" (%s), which needs several ranks, on CPUs or in "
+                     "the simulator so far: for one rank or a GPU compile with ftc --set distributed.data=1",
                      path, step->name, step->label);
 }

@@ -185,14 +185,18 @@ train { optimizer = adam(lr=0.01); precision = bf16
 WHOLE = 8
 
 
+def write_tokens(case):
+    random = numpy.random.default_rng(1)
+    tokens = random.integers(0, 11, (SAMPLES, 6)).astype("i4")
+    numpy.save(case.path("t.npy"), tokens)
+    numpy.save(case.path("u.npy"), numpy.where(random.random((SAMPLES, 6)) < 0.4, -1, tokens[:, ::-1]).astype("i4"))
+
+
 @unittest.skipUnless(HAS_MPI, "no MPI: libft-mpi.so or mpirun is missing")
 class Joined(Ranks):
     def setUp(self):
         super().setUp()
-        random = numpy.random.default_rng(1)
-        tokens = random.integers(0, 11, (SAMPLES, 6)).astype("i4")
-        numpy.save(self.path("t.npy"), tokens)
-        numpy.save(self.path("u.npy"), numpy.where(random.random((SAMPLES, 6)) < 0.4, -1, tokens[:, ::-1]).astype("i4"))
+        write_tokens(self)
 
     def artifact(self, recipe, ranks, *flags):
         source = RECIPES[recipe][0] + f"  batch = {WHOLE // ranks}; seed = 5; epochs = 3; eval every 1 epoch; log {{ every = 1 steps }} }}\n"

@@ -1,5 +1,6 @@
 /* beside_cpu: see beside_cpu.h. */
 #include "runtime/device/cpu/beside_cpu.h"
+#include "runtime/device/beside.h"
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -42,59 +43,15 @@ void cpu_besides_settle(CpuBesides *all) {
 }
 
 /* ── binding ──────────────────────────────────────────────────────────────────────────────── */
-static int64_t attribute(const PlanStep *step, const char *key) {
-  for (int i = 0; i < step->int_count; i++)
-    if (!strcmp(step->ints[i].key, key)) return step->ints[i].value;
-  return 0;
-}
-
-static bool find_kind(const char *name, CommKind *out) {
-  for (*out = COMM_ALL_REDUCE; *out <= COMM_RECEIVE; ++*out)
-    if (!strcmp(comm_kind_text(*out), name)) return true;
-  return false;
-}
-
-/* The parts of all ranks are the whole. */
-static Status beside_check_parts(const PlanStep *step, CommKind kind, int64_t in, int64_t out,
-                                 int ranks) {
-  bool is_right = kind == COMM_REDUCE_SCATTER ? in == out * ranks
-                  : kind == COMM_ALL_GATHER   ? out == in * ranks
-                                              : true;
-  if (is_right) return STATUS_OK;
-  return status_fail(STATUS_USER,
-                     "%s (%s): %lld elements become %lld, which is for another number of ranks "
-                     "than %d",
-                     step->name, step->label, (long long)in, (long long)out, ranks);
-}
-
 Status cpu_beside_new(CpuBesides *all, Arena *arena, const Artifact *artifact,
                       const PlanGraph *graph, const PlanStep *step, CpuBeside **out) {
   CpuBeside *beside = ARENA_NEW(arena, CpuBeside);
-  CommKind kind;
-  int ranks = comm_ranks(all->comm);
-  if (!find_kind(step->name, &kind)) return dev_refuse_beside(artifact->path, step);
-  if (!all->comm && (kind == COMM_SEND || kind == COMM_RECEIVE))
-    return dev_refuse_beside(artifact->path, step);
-  if (attribute(step, "group"))
-    return status_fail(STATUS_USER, "%s (%s): there is no group %lld of ranks, only 0, all of them",
-                       step->name, step->label, (long long)attribute(step, "group"));
+  *out = beside;
   beside->all = all;
+  STATUS_TRY(beside_work(all->comm, artifact, graph, step, &beside->work));
   beside->has_input = step->input_count > 0;
   beside->has_output = step->arg_count > step->input_count;
-  const PlanBuffer *first = &graph->buffers.at[step->args[0]];
-  int64_t elements = shape_elements(&first->type.shape);
-  beside->work = (CommWork){.kind = kind,
-                            .op = (CommOp)attribute(step, "op"),
-                            .peer = (int)attribute(step, "peer"),
-                            .dtype = first->type.dtype,
-                            .count = elements,
-                            .label = step->label,
-                            .done = beside_ended,
-                            .context = beside};
-  *out = beside;
-  if (beside->has_input && beside->has_output)
-    STATUS_TRY(
-        beside_check_parts(step, kind, elements,
-                           shape_elements(&graph->buffers.at[step->args[1]].type.shape), ranks));
-  return comm_check(&beside->work, ranks);
+  beside->work.done = beside_ended;
+  beside->work.context = beside;
+  return STATUS_OK;
 }

@@ -2,14 +2,15 @@
  * places in memory, and of library calls, which the host does. What a kernel reads must have been
  * written in this step (or live between steps): before a step the place work counts as never
  * written, and before a launch its results do. With FT_CUBLASLT=library the host also makes the
- * calls that the plan offers in place of launches. */
+ * calls that the plan offers in place of launches. What a plan BEGINs goes to the ranks, from and to
+ * the simulator's memory, which is the host's, and goes on while the host simulates what follows. */
 #include "runtime/device/cpu/calls_cpu.h"
 #include "base/clock.h"
 #include "plan/plan_calls.h"
 #include "plan/plan_map.h"
 #include "plan/plan_order.h"
 #include "runtime/common/element.h"
-#include "runtime/device/dev.h"
+#include "runtime/device/beside.h"
 #include "runtime/device/sim/sim_plan.h"
 #include "runtime/device/sim/sim_ptxas.h"
 #include <stdio.h>
@@ -20,6 +21,7 @@ struct Device {
   SimMachine *machine;
   SimModule *module;
   CpuLibrary *library;
+  Comm *comm; /* NULL: alone */
   SimPtxas ptxas;
   char text[64];
 };
@@ -38,6 +40,9 @@ typedef struct {
   SimRegion *regions;
   uint64_t *params;
   bool *is_fresh; /* argument: a result that holds nothing yet */
+  CommWork work;  /* of a BEGIN, */
+  int64_t number; /* under way as this one, */
+  bool is_under_way;
 } Task;
 
 struct DeviceGraph {
@@ -63,6 +68,7 @@ static void close_sim(Device *device) {
 static Status open_sim(const Artifact *artifact, const DeviceOptions *options, Device **out) {
   Device *device = calloc(1, sizeof *device);
   if (!device) return status_fail(STATUS_FAULT, "out of memory");
+  device->comm = options->comm;
   Status status = sim_machine_new(options->threads, &device->machine);
   if (status == STATUS_OK)
     status = sim_module_load(artifact->path, artifact->ptx, strlen(artifact->ptx), &device->module);
@@ -208,6 +214,25 @@ static Status bind_call(DeviceGraph *graph, const PlanStep *step, Task *task) {
              : cpu_call_new(library, step, made->args, &made->call);
 }
 
+static Status bind_begin(DeviceGraph *graph, const PlanStep *step, Task *task) {
+  STATUS_TRY(beside_work(graph->device->comm, graph->artifact, graph->graph, step, &task->work));
+  if (step->input_count) task->work.x = address_of(graph, step->args[0]);
+  if (step->arg_count > step->input_count)
+    task->work.out = address_of(graph, step->args[step->input_count]);
+  for (int i = step->input_count; i < step->arg_count; i++)
+    task->is_fresh[i] = is_fresh(graph->plan, graph->graph, step, i);
+  return STATUS_OK;
+}
+
+static Status bind_step(DeviceGraph *graph, const PlanStep *step, Task *task) {
+  switch (step->kind) {
+  case STEP_LAUNCH: return bind_launch(graph, graph->artifact, step, task);
+  case STEP_BEGIN: return bind_begin(graph, step, task);
+  case STEP_END: return STATUS_OK;
+  default: return bind_call(graph, step, task);
+  }
+}
+
 /* What the plan offers in place of launches, the most at a time. */
 static Status bind_insteads(DeviceGraph *graph) {
   const char *chosen = getenv("FT_CUBLASLT");
@@ -248,10 +273,7 @@ static Status bind_sim(Device *device, const Artifact *artifact, int which, char
   for (int i = 0; i < graph->graph->steps.count && status == STATUS_OK; i++) {
     const PlanStep *step = &graph->graph->steps.at[i];
     graph->tasks[i].is_fresh = ARENA_ARRAY(graph->arena, bool, step->arg_count + 1);
-    bool is_beside = step->kind == STEP_BEGIN || step->kind == STEP_END;
-    status = is_beside                   ? dev_refuse_beside(artifact->path, step)
-             : step->kind == STEP_LAUNCH ? bind_launch(graph, artifact, step, &graph->tasks[i])
-                                         : bind_call(graph, step, &graph->tasks[i]);
+    status = bind_step(graph, step, &graph->tasks[i]);
   }
   if (status == STATUS_OK) status = bind_insteads(graph);
   if (status != STATUS_OK) {
@@ -299,12 +321,53 @@ static Status run_calls(DeviceGraph *graph, const Task *task, const char *batch)
   return STATUS_OK;
 }
 
+/* What it writes counts as never written until it has ended. */
+static Status run_begin(DeviceGraph *graph, const PlanStep *step, Task *task) {
+  for (int i = step->input_count; i < step->arg_count; i++)
+    if (task->is_fresh[i])
+      sim_mark(graph->device->machine, address_of(graph, step->args[i]),
+               type_bytes(&graph->graph->buffers.at[step->args[i]].type), false);
+  STATUS_TRY(comm_begin(graph->device->comm, &task->work, &task->number));
+  task->is_under_way = true;
+  return STATUS_OK;
+}
+
+static Status run_end(DeviceGraph *graph, const PlanStep *begun, Task *task) {
+  task->is_under_way = false;
+  STATUS_TRY(comm_end(graph->device->comm, task->number));
+  for (int i = begun->input_count; i < begun->arg_count; i++)
+    sim_mark(graph->device->machine, address_of(graph, begun->args[i]),
+             type_bytes(&graph->graph->buffers.at[begun->args[i]].type), true);
+  return STATUS_OK;
+}
+
+/* After a failure: the memory of what is under way may be freed when it has ended. */
+static void settle(DeviceGraph *graph) {
+  char why[1024];
+  snprintf(why, sizeof why, "%s", status_message());
+  for (int i = 0; i < graph->graph->steps.count; i++) {
+    Task *task = &graph->tasks[i];
+    if (task->is_under_way) (void)!comm_end(graph->device->comm, task->number);
+    task->is_under_way = false;
+  }
+  (void)!status_fail(STATUS_FAULT, "%s", why);
+}
+
+static Status run_step(DeviceGraph *graph, const char *batch, int index) {
+  const PlanStep *step = &graph->graph->steps.at[index];
+  Task *task = &graph->tasks[index];
+  if (step->kind == STEP_BEGIN) return run_begin(graph, step, task);
+  if (step->kind == STEP_END)
+    return run_end(graph, &graph->graph->steps.at[step->partner], &graph->tasks[step->partner]);
+  return task->kernel ? run_launch(graph, step, task, batch, NULL) : run_calls(graph, task, batch);
+}
+
 static Status run_steps(DeviceGraph *graph, const char *batch, int first, int end) {
   for (int i = first; i < end; i++) {
-    const PlanStep *step = &graph->graph->steps.at[i];
-    Task *task = &graph->tasks[i];
-    STATUS_TRY(task->kernel ? run_launch(graph, step, task, batch, NULL)
-                            : run_calls(graph, task, batch));
+    Status status = run_step(graph, batch, i);
+    if (status == STATUS_OK) continue;
+    settle(graph);
+    return status;
   }
   return STATUS_OK;
 }
@@ -358,7 +421,7 @@ static Status count_sim(DeviceGraph *graph, const char *batch, int index, Device
   Task *task = &graph->tasks[index];
   SimCounts counts = {0};
   *out = (DeviceCounts){.is_kernel = task->kernel != NULL};
-  if (!task->kernel) return run_calls(graph, task, batch);
+  if (!task->kernel) return run_step(graph, batch, index);
   STATUS_TRY(run_launch(graph, step, task, batch, &counts));
   SimPtxas *ptxas = &graph->device->ptxas;
   SimKernelInfo info = sim_kernel_info(task->kernel);

@@ -1,0 +1,54 @@
+/* beside: see beside.h. */
+#include "runtime/device/beside.h"
+#include <string.h>
+
+static int64_t beside_attribute(const PlanStep *step, const char *key) {
+  for (int i = 0; i < step->int_count; i++)
+    if (!strcmp(step->ints[i].key, key)) return step->ints[i].value;
+  return 0;
+}
+
+static bool find_kind(const char *name, CommKind *out) {
+  for (*out = COMM_ALL_REDUCE; *out <= COMM_RECEIVE; ++*out)
+    if (!strcmp(comm_kind_text(*out), name)) return true;
+  return false;
+}
+
+/* The parts of all ranks are the whole. */
+static Status beside_check_parts(const PlanStep *step, CommKind kind, int64_t in, int64_t out,
+                                 int ranks) {
+  bool is_right = kind == COMM_REDUCE_SCATTER ? in == out * ranks
+                  : kind == COMM_ALL_GATHER   ? out == in * ranks
+                                              : true;
+  if (is_right) return STATUS_OK;
+  return status_fail(STATUS_USER,
+                     "%s (%s): %lld elements become %lld, which is for another number of ranks "
+                     "than %d",
+                     step->name, step->label, (long long)in, (long long)out, ranks);
+}
+
+Status beside_work(const Comm *comm, const Artifact *artifact, const PlanGraph *graph,
+                   const PlanStep *step, CommWork *out) {
+  CommKind kind;
+  int ranks = comm_ranks(comm);
+  bool has_both = step->input_count && step->arg_count > step->input_count;
+  if (!find_kind(step->name, &kind)) return dev_refuse_beside(artifact->path, step);
+  if (!comm && (kind == COMM_SEND || kind == COMM_RECEIVE))
+    return dev_refuse_beside(artifact->path, step);
+  if (beside_attribute(step, "group"))
+    return status_fail(STATUS_USER, "%s (%s): there is no group %lld of ranks, only 0, all of them",
+                       step->name, step->label, (long long)beside_attribute(step, "group"));
+  const PlanBuffer *first = &graph->buffers.at[step->args[0]];
+  int64_t elements = shape_elements(&first->type.shape);
+  *out = (CommWork){.kind = kind,
+                    .op = (CommOp)beside_attribute(step, "op"),
+                    .peer = (int)beside_attribute(step, "peer"),
+                    .dtype = first->type.dtype,
+                    .count = elements,
+                    .label = step->label};
+  if (has_both)
+    STATUS_TRY(
+        beside_check_parts(step, kind, elements,
+                           shape_elements(&graph->buffers.at[step->args[1]].type.shape), ranks));
+  return comm_check(out, ranks);
+}
