@@ -93,6 +93,10 @@ static bool lower_node(Lowering *lowering, const Node *node) {
   case OP_ALL_REDUCE:
     lower_all_reduce(lowering, node);
     return true;
+  case OP_ALL_GATHER:
+  case OP_REDUCE_SCATTER:
+    lower_collective(lowering, node);
+    return true;
   case OP_INPUT:
   case OP_PARAM:
   case OP_STATE:

@@ -52,23 +52,15 @@ void lower_partners(Lowering *lowering, PlanGraph *graph) {
   }
 }
 
-/* ── all_reduce ─────────────────────────────────────────────────────────────────────────────── */
-/* Gradients whose sums lie one behind the other in their own places are one collective: what is
- * between them is less than the alignment of tensors, so that no other one is there, and zero. */
+/* ── beginning ──────────────────────────────────────────────────────────────────────────────── */
+/* Where a collective reads and writes; the two are the same bytes or apart. */
 typedef struct {
   Address from, to;
-  int64_t bytes;
+  int64_t bytes, made; /* read, and written */
 } Piece;
 
 static bool lower_beside_is_in_place(const Piece *piece) {
   return piece->from.place == piece->to.place && piece->from.offset == piece->to.offset;
-}
-
-static bool continues(const Piece *before, const Piece *piece) {
-  int64_t end = before->to.offset + before->bytes, gap = piece->to.offset - end;
-  return lower_beside_is_in_place(before) && lower_beside_is_in_place(piece) &&
-         before->to.place == PLACE_GRADS && piece->to.place == PLACE_GRADS && gap >= 0 &&
-         gap < PLAN_ALIGN && plan_aligned(end) == plan_aligned(piece->to.offset);
 }
 
 /* In the order of the attribute `op` in plan/beside.def. */
@@ -81,19 +73,24 @@ static int64_t reduction_number(const Node *node) {
   return number;
 }
 
+static int lower_flat(Lowering *lowering, Address at, DType dtype, int64_t bytes) {
+  int64_t elements = bytes / dtype_bytes(dtype);
+  return lower_buffer(lowering, at, &(Type){dtype, shape_of(1, &elements)});
+}
+
 static void lower_begin(Lowering *lowering, const Node *node, const Piece *piece) {
   Arena *arena = lowering->plan->arena;
-  int64_t elements = piece->bytes / dtype_bytes(node->type.dtype);
-  Type type = {node->type.dtype, shape_of(1, &elements)};
-  if (!elements) return;
+  DType dtype = node->type.dtype;
+  if (!piece->bytes) return;
   lower_wait(lowering, piece->from, piece->bytes, lower_beside_is_in_place(piece));
-  lower_wait(lowering, piece->to, piece->bytes, true);
+  lower_wait(lowering, piece->to, piece->made, true);
   PlanInt *ints = ARENA_ARRAY(arena, PlanInt, 2);
+  bool has_op = node_attr(node, ATTR_REDUCTION);
   ints[0] = (PlanInt){"group", 0};
-  ints[1] = (PlanInt){"op", reduction_number(node)};
+  if (has_op) ints[1] = (PlanInt){"op", reduction_number(node)};
   int *args = ARENA_ARRAY(arena, int, 2);
-  args[0] = lower_buffer(lowering, piece->from, &type);
-  args[1] = lower_buffer(lowering, piece->to, &type);
+  args[0] = lower_flat(lowering, piece->from, dtype, piece->bytes);
+  args[1] = lower_flat(lowering, piece->to, dtype, piece->made);
   const char *what = node_str(node, ATTR_WHY);
   PlanStep step = {.kind = STEP_BEGIN,
                    .name = op_info[node->op].text,
@@ -103,8 +100,8 @@ static void lower_begin(Lowering *lowering, const Node *node, const Piece *piece
                    .input_count = 1,
                    .partner = lowering->collectives.count,
                    .ints = ints,
-                   .int_count = 2,
-                   .bytes = 2 * piece->bytes,
+                   .int_count = 1 + has_op,
+                   .bytes = piece->bytes + piece->made,
                    .line = node->origin.loc.line,
                    .label = what ? arena_strdup(arena, what) : op_info[node->op].text};
   VEC_PUSH(arena, lowering->out->steps, step);
@@ -112,9 +109,29 @@ static void lower_begin(Lowering *lowering, const Node *node, const Piece *piece
   VEC_PUSH(lowering->arena, lowering->collectives, open);
 }
 
+void lower_collective(Lowering *lowering, const Node *node) {
+  const Piece piece = {.from = lower_address(lowering, node->input[0]),
+                       .to = lower_address(lowering, node),
+                       .bytes = type_bytes(&node->input[0]->type),
+                       .made = type_bytes(&node->type)};
+  lower_begin(lowering, node, &piece);
+}
+
+/* ── all_reduce ─────────────────────────────────────────────────────────────────────────────── */
+/* Gradients whose sums lie one behind the other in their own places are one collective: what is
+ * between them is less than the alignment of tensors, so that no other one is there, and zero. */
+static bool continues(const Piece *before, const Piece *piece) {
+  int64_t end = before->to.offset + before->bytes, gap = piece->to.offset - end;
+  return lower_beside_is_in_place(before) && lower_beside_is_in_place(piece) &&
+         before->to.place == PLACE_GRADS && piece->to.place == PLACE_GRADS && gap >= 0 &&
+         gap < PLAN_ALIGN && plan_aligned(end) == plan_aligned(piece->to.offset);
+}
+
 static Piece piece_of(Lowering *lowering, const Node *node, const Node *result, int k) {
   const Type *type = &node->input[k]->type;
-  Piece piece = {.from = lower_address(lowering, node->input[k]), .bytes = type_bytes(type)};
+  Piece piece = {.from = lower_address(lowering, node->input[k]),
+                 .bytes = type_bytes(type),
+                 .made = type_bytes(type)};
   if (result)
     piece.to = lower_address(lowering, result);
   else /* no node reads it */
@@ -129,7 +146,7 @@ void lower_all_reduce(Lowering *lowering, const Node *node) {
   for (int k = 1; k < node->input_count; k++) {
     Piece next = piece_of(lowering, node, results[k], k);
     if (continues(&whole, &next)) {
-      whole.bytes = next.to.offset + next.bytes - whole.to.offset;
+      whole.bytes = whole.made = next.to.offset + next.bytes - whole.to.offset;
       continue;
     }
     lower_begin(lowering, node, &whole);

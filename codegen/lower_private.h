@@ -72,6 +72,7 @@ void lower_programmes(const Program *program, Plan *plan);
 
 /* lower_beside.c */
 void lower_all_reduce(Lowering *lowering, const Node *node);
+void lower_collective(Lowering *lowering, const Node *node); /* with one operand and one result */
 /* Before a step that reads or writes these bytes: ends the collectives that it waits for. */
 void lower_wait(Lowering *lowering, Address at, int64_t bytes, bool writes);
 void lower_end_all(Lowering *lowering); /* at the end of the graph */

@@ -64,7 +64,8 @@ typedef enum {
   TRAIT_MOMENT = 1 << 6,     /* mean and spread, which are made of the same sums */
   TRAIT_SCATTERS = 1 << 7,   /* moves data to places that a value tells: cannot be pulled */
   TRAIT_RESULTS = 1 << 8,    /* has several results, which are read through `result` */
-  TRAIT_FUNCTION = 1 << 9    /* of one tensor: a function of the language, by its own name */
+  TRAIT_FUNCTION = 1 << 9,   /* of one tensor: a function of the language, by its own name */
+  TRAIT_RANKS = 1 << 10      /* a collective: several ranks do it together */
 } OpTrait;
 
 typedef struct {
@@ -77,9 +78,10 @@ typedef struct {
 } OpInfo;
 extern const OpInfo op_info[OP_COUNT];
 bool op_parse(const char *text, Op *out);
+enum { MAX_RANKS = 1 << 20 };       /* of a training */
 enum { LEAF_OPS = OP_SETTING + 1 }; /* input, param, state, setting come first */
 static inline bool op_has(Op op, OpTrait trait) { return (op_info[op].traits & trait) != 0; }
-/* The reductions that all_reduce may make over the ranks. */
+/* The reductions that all_reduce and reduce_scatter may make over the ranks. */
 static inline bool op_joins_ranks(Op op) {
   return op == OP_SUM || op == OP_PROD || op == OP_RMAX || op == OP_RMIN;
 }
@@ -314,6 +316,10 @@ Node *make_dot(Graph *graph, Node *a, Node *b, bool ta, bool tb);
 Node *make_result(Graph *graph, Node *node, int index);
 /* x of all ranks, by sum, prod, rmax or rmin. */
 Node *make_all_reduce(Graph *graph, Op reduction, Node *x);
+/* x of all of so many ranks, one behind the other along the first dimension. */
+Node *make_all_gather(Graph *graph, Node *x, int64_t ranks);
+/* This rank's part, along the first dimension, of make_all_reduce. */
+Node *make_reduce_scatter(Graph *graph, Op reduction, Node *x, int64_t ranks);
 /* The product of a and b with the other attributes (result, tf32, ...) and the place of `like`. */
 Node *make_dot_like(Graph *graph, const Node *like, Node *a, Node *b, bool ta, bool tb);
 Node *make_iota(Graph *graph, DType dtype, Shape shape, int axis);

@@ -1,7 +1,7 @@
 /* infer: the shape rules of ops.def, one function infer_<rule> each. They trust nothing: inputs,
  * attributes and given types may come from a user or from a hostile file. The reasons are sentences
  * for the user of the language, who sees them under a caret. Windowed ops are in infer_window.c,
- * data movement in infer_move.c. */
+ * data movement in infer_move.c, collectives in infer_ranks.c. */
 #include "ir/infer.h"
 #include <math.h>
 #include <stdlib.h>
@@ -290,23 +290,6 @@ static bool infer_pack(Infer *in) {
       return infer_fail(in, "operand %d of pack leaves %s", i, infer_show(in, in->given));
     end = offsets->ints[i] + shape_elements(&x->shape);
   }
-  return true;
-}
-
-static bool infer_all_reduce(Infer *in) {
-  const Attr *reduction = infer_need_attr(in, ATTR_REDUCTION);
-  Op op;
-  if (!reduction) return false;
-  if (!op_parse(reduction->s, &op) || !op_joins_ranks(op))
-    return infer_fail(in, "all_reduce by '%s', which is none of sum, prod, rmax and rmin",
-                      reduction->s);
-  for (int i = 0; i < in->input_count; i++) {
-    const Type *x = &in->input[i]->type;
-    if (x->dtype == DT_BOOL || x->dtype != in->input[0]->type.dtype)
-      return infer_fail(in, "all_reduce of numbers of one type, not of %s and %s",
-                        infer_show(in, &in->input[0]->type), infer_show(in, x));
-  }
-  *in->out = in->input[0]->type;
   return true;
 }
 

@@ -44,6 +44,11 @@ bool infer_gather(Infer *in);
 bool infer_scatter_add(Infer *in);
 bool infer_put(Infer *in);
 
+/* ir/infer_ranks.c */
+bool infer_all_reduce(Infer *in);
+bool infer_all_gather(Infer *in);
+bool infer_reduce_scatter(Infer *in);
+
 /* ir/infer_attention.c */
 bool infer_attention(Infer *in);
 bool infer_attention_grad(Infer *in);

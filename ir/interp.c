@@ -1,5 +1,6 @@
 /* interp: the walk over the graph: leaves, structure, fused bodies, rounding. The arithmetic is in
- * interp_point.c, interp_move.c and interp_window.c. Naive on purpose: it is the oracle. */
+ * interp_point.c, interp_move.c and interp_window.c, collectives in interp_ranks.c. Naive on
+ * purpose: it is the oracle. */
 #include "ir/interp.h"
 #include "ir/scalar.h"
 #include <math.h>
@@ -174,36 +175,19 @@ Tensor **interp_results(const Eval *eval) {
   return eval->frame->results[node->id] = results;
 }
 
-/* Operand k of this node on rank r. */
-static const Tensor *operand_of(const Eval *eval, int r, int k) {
+/* ── for what ranks do together ─────────────────────────────────────────────────────────────── */
+int interp_ranks(const Eval *eval) { return eval->frame->rank ? eval->frame->ranks : 1; }
+int interp_rank(const Eval *eval) {
+  return eval->frame->rank ? (int)(eval->frame - eval->frame->rank) : 0;
+}
+
+const Tensor *interp_operand(const Eval *eval, int r, int k) {
   const Frame *frame = eval->frame;
   return frame->rank ? frame->rank[r].values[eval->node->input[k]->id] : eval->in[k];
 }
 
-static Scalar scalar_at(const Tensor *tensor, int64_t i) {
-  return tensor->f ? (Scalar){.f = tensor->f[i]} : (Scalar){.i = tensor->i[i]};
-}
-
-bool interp_all_reduce(const Eval *eval) {
-  const Node *node = eval->node;
-  Tensor **results = interp_results(eval);
-  Op op;
-  if (!results || !op_parse(node_str(node, ATTR_REDUCTION), &op)) return false;
-  for (int k = 0; k < node->input_count; k++) {
-    copy_elements(operand_of(eval, 0, k), results[k]);
-    for (int r = 1; r < eval->frame->ranks; r++) {
-      const Tensor *x = operand_of(eval, r, k);
-      for (int64_t i = 0; i < shape_elements(&x->type.shape); i++) {
-        Scalar both[2] = {scalar_at(results[k], i), scalar_at(x, i)};
-        Scalar value = scalar_eval(op_joining(op), x->type.dtype, x->type.dtype, both);
-        if (x->f)
-          results[k]->f[i] = value.f;
-        else
-          results[k]->i[i] = value.i;
-      }
-    }
-  }
-  return true;
+bool interp_refuse(const Eval *eval, const char *why) {
+  return interp_fail(eval->frame->interp, eval->node, "%s", why);
 }
 
 bool interp_result(const Eval *eval) {

@@ -112,6 +112,18 @@ Node *make_all_reduce(Graph *graph, Op reduction, Node *x) {
   return make_result(graph, graph_node(graph, OP_ALL_REDUCE, &x, 1, &by, 1, NULL), 0);
 }
 
+Node *make_all_gather(Graph *graph, Node *x, int64_t ranks) {
+  if (ranks == 1) return x;
+  Attr attr = attr_int(ATTR_RANKS, ranks);
+  return graph_node(graph, OP_ALL_GATHER, &x, 1, &attr, 1, NULL);
+}
+
+Node *make_reduce_scatter(Graph *graph, Op reduction, Node *x, int64_t ranks) {
+  if (ranks == 1) return x;
+  Attr attrs[] = {attr_str(ATTR_REDUCTION, op_info[reduction].text), attr_int(ATTR_RANKS, ranks)};
+  return graph_node(graph, OP_REDUCE_SCATTER, &x, 1, attrs, 2, NULL);
+}
+
 Node *make_result(Graph *graph, Node *node, int index) {
   Attr attr = attr_int(ATTR_INDEX, index);
   Type type = node_result_type(node, index);

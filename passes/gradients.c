@@ -207,6 +207,27 @@ static void grad_all_reduce(Gradient *g) {
     g->dx[0] = make_select(g->graph, is_extreme, share, like(g, share, 0));
   }
 }
+/* Each rank's part is read by all of them. */
+static void grad_all_gather(Gradient *g) {
+  g->dx[0] = make_reduce_scatter(g->graph, OP_SUM, DY, node_int(Y, ATTR_RANKS, 1));
+}
+/* Each part is read by one rank. */
+static void grad_reduce_scatter(Gradient *g) {
+  Op op;
+  int64_t ranks = node_int(Y, ATTR_RANKS, 1);
+  if (!op_parse(node_str(Y, ATTR_REDUCTION), &op) || op == OP_PROD) {
+    diag_error(g->diag, LOC, "a product over ranks has no gradient");
+  } else if (op == OP_SUM) {
+    g->dx[0] = make_all_gather(g->graph, DY, ranks);
+  } else {
+    Node *x = X(0), *y = make_all_gather(g->graph, Y, ranks);
+    Node *is_extreme = binary(g, OP_OR, binary(g, OP_EQ, x, y), binary(g, OP_NE, x, x));
+    Node *count = make_cast(g->graph, is_extreme, x->type.dtype);
+    Node *share = binary(g, OP_DIV, DY, make_reduce_scatter(g->graph, OP_SUM, count, ranks));
+    share = make_all_gather(g->graph, share, ranks);
+    g->dx[0] = make_select(g->graph, is_extreme, share, like(g, share, 0));
+  }
+}
 /* The gradient of a node with several results is that of its result 0. */
 static void grad_result(Gradient *g) {
   if (node_int(Y, ATTR_INDEX, 0) == 0)

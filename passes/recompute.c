@@ -205,7 +205,8 @@ static bool is_residual(const Node *node) {
 
 static bool recompute_is_allowed(const RecomputePlan *plan, const RecomputeGroup *group, int level,
                                  const Node *node) {
-  if (op_has(node->op, TRAIT_SCATTERS) || level == LEVEL_NONE) return false;
+  if (op_has(node->op, TRAIT_SCATTERS) || op_has(node->op, TRAIT_RANKS) || level == LEVEL_NONE)
+    return false;
   switch (op_info[node->op].op_class) {
   case CLASS_REDUCE:
   case CLASS_WINDOW:

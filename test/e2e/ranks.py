@@ -138,6 +138,18 @@ class Alone(Ranks):
         self.assertIn("--oversubscribe", words)
 
 
+@unittest.skipUnless(HAS_MPI, "no mpirun or no libft-mpi.so here")
+class Graphs(support.Case):
+    """Random steps with collectives between their values, compiled and run over MPI, are those of the interpreter."""
+
+    def test_random_steps(self):
+        for ranks in (2, 4):
+            command = MPIRUN + ["-n", str(ranks), os.path.join(support.BUILD, "unit", "unit_codegen_ranks")]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=self.folder)
+            self.assertEqual(done.returncode, 0, (done.stdout + done.stderr)[-3000:])
+            self.assertEqual((done.stdout + done.stderr).count("1 test(s) run"), ranks)
+
+
 # One training in several shapes: ranks x batch is 8 in all of them.
 RECIPES = {
     "mlp": ("""

@@ -190,6 +190,21 @@ static inline void help_fill(HelpRun *run, const Graph *graph, Probe *probe) {
   }
 }
 
+/* Where the value of a root lies when the step has run. */
+static inline const char *help_root_place(const HelpRun *run, int which, const Root *root) {
+  const Plan *plan = run->code.plan;
+  const PlanGraph *graph = &plan->graphs.at[which];
+  for (int i = 0; i < graph->outputs.count && root->kind != ROOT_ASSIGN; i++)
+    if (!strcmp(graph->outputs.at[i].name, root->name))
+      return run->memory[graph->outputs.at[i].place] + graph->outputs.at[i].offset;
+  if (root->kind == ROOT_ASSIGN && !strcmp(root->name, OWN_PARAMS))
+    return run->memory[PLACE_PARAMS];
+  for (int i = 0; i < plan->states.count; i++)
+    if (!strcmp(plan->states.at[i].name, root->name))
+      return run->memory[plan->states.at[i].place] + plan->states.at[i].offset;
+  return NULL;
+}
+
 static inline void help_execute(HelpRun *run, int which, int pieces) {
   const PlanGraph *graph = &run->code.plan->graphs.at[which];
   Arena *arena = arena_new();

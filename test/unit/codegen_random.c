@@ -67,21 +67,6 @@ static void compare(Case *c, const char *what, const char *name, const char *hav
   }
 }
 
-/* Where the value of a root lies when the step has run. */
-static const char *root_place(Case *c, int which, const Root *root) {
-  const Plan *plan = c->run.code.plan;
-  const PlanGraph *graph = &plan->graphs.at[which];
-  for (int i = 0; i < graph->outputs.count && root->kind != ROOT_ASSIGN; i++)
-    if (!strcmp(graph->outputs.at[i].name, root->name))
-      return c->run.memory[graph->outputs.at[i].place] + graph->outputs.at[i].offset;
-  if (root->kind == ROOT_ASSIGN && !strcmp(root->name, OWN_PARAMS))
-    return c->run.memory[PLACE_PARAMS];
-  for (int i = 0; i < plan->states.count; i++)
-    if (!strcmp(plan->states.at[i].name, root->name))
-      return c->run.memory[plan->states.at[i].place] + plan->states.at[i].offset;
-  return NULL;
-}
-
 /* After a step, what products read of the parameters is these, rounded. */
 static void check_narrow(Case *c) {
   const Plan *plan = c->run.code.plan;
@@ -185,7 +170,7 @@ static void compare_roots(Case *c, int which, Tensor **values) {
   int compared = 0;
   for (int i = 0; i < c->reference[which]->roots.count; i++) {
     const Root *root = &c->reference[which]->roots.at[i];
-    const char *have = root_place(c, which, root);
+    const char *have = help_root_place(&c->run, which, root);
     if (!have) continue;
     const Tensor *want = values[root->node->id];
     if (root->kind == ROOT_ASSIGN) /* what is shown is in row-major order, also a param itself */

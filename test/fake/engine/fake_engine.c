@@ -1,7 +1,8 @@
 /* fake_engine: an engine whose ranks are threads of one process, for tests with ThreadSanitizer. A
- * work takes a random number of calls to end, and works end in any order. f32, f64 and bytes.
+ * work takes a random number of calls to end, and works end in any order. No f16, no bf16.
  * FAKE_ENGINE_FAILS=n: the n-th work of rank 1 cannot begin. */
 #include "runtime/communicate/engine.h"
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,35 +78,80 @@ static unsigned draw(Engine *engine) {
   return engine->random >> 16;
 }
 
-static double sum_at(const Meeting *m, int ranks, int64_t i) {
-  double sum = 0;
-  for (int r = 0; r < ranks; r++)
-    sum += m->work[r]->dtype == DT_F64 ? ((const double *)m->work[r]->x)[i]
-                                       : (double)((const float *)m->work[r]->x)[i];
-  return sum;
+/* Exact for all but large i64. */
+static double get(const CommWork *work, int64_t i) {
+  switch (work->dtype) {
+  case DT_F64:
+    return ((const double *)work->x)[i];
+  case DT_F32:
+    return (double)((const float *)work->x)[i];
+  case DT_I64:
+    return (double)((const int64_t *)work->x)[i];
+  case DT_I32:
+    return ((const int32_t *)work->x)[i];
+  case DT_U32:
+    return ((const uint32_t *)work->x)[i];
+  default:
+    return ((const uint8_t *)work->x)[i];
+  }
 }
 
 static void put(const CommWork *work, int64_t i, double value) {
-  if (work->dtype == DT_F64)
+  switch (work->dtype) {
+  case DT_F64:
     ((double *)work->out)[i] = value;
-  else if (work->dtype == DT_F32)
+    break;
+  case DT_F32:
     ((float *)work->out)[i] = (float)value;
-  else
-    ((char *)work->out)[i] = 1; /* a barrier's */
+    break;
+  case DT_I64:
+    ((int64_t *)work->out)[i] = (int64_t)value;
+    break;
+  case DT_I32:
+    ((int32_t *)work->out)[i] = (int32_t)(int64_t)value;
+    break;
+  case DT_U32:
+    ((uint32_t *)work->out)[i] = (uint32_t)(int64_t)value;
+    break;
+  default:
+    ((uint8_t *)work->out)[i] = (uint8_t)(int64_t)value;
+    break;
+  }
+}
+
+static double joined(const Meeting *m, int ranks, int64_t i) {
+  double all = get(m->work[0], i);
+  for (int r = 1; r < ranks; r++) {
+    double x = get(m->work[r], i);
+    switch (m->work[0]->op) {
+    case COMM_SUM:
+      all += x;
+      break;
+    case COMM_PROD:
+      all *= x;
+      break;
+    case COMM_MIN:
+      all = isnan(all) || all < x ? all : x;
+      break;
+    case COMM_MAX:
+      all = isnan(all) || all > x ? all : x;
+      break;
+    }
+  }
+  return all;
 }
 
 static void do_meeting(Meeting *m, int ranks) {
   const CommWork *first = m->work[0];
   int64_t count = first->count;
   size_t bytes = (size_t)count * (size_t)sizes[first->dtype];
-  bool is_number = first->dtype == DT_F32 || first->dtype == DT_F64;
   for (int64_t i = 0; i < count && first->kind == COMM_ALL_REDUCE; i++) {
-    double sum = is_number ? sum_at(m, ranks, i) : 1;
-    for (int r = 0; r < ranks; r++) put(m->work[r], i, sum);
+    double all = joined(m, ranks, i);
+    for (int r = 0; r < ranks; r++) put(m->work[r], i, all);
   }
   int64_t part = count / ranks;
   for (int64_t i = 0; i < count && first->kind == COMM_REDUCE_SCATTER; i++)
-    put(m->work[i / part], i % part, sum_at(m, ranks, i));
+    put(m->work[i / part], i % part, joined(m, ranks, i));
   for (int from = 0; from < ranks && first->kind == COMM_ALL_GATHER; from++)
     for (int to = 0; to < ranks; to++)
       memcpy((char *)m->work[to]->out + (size_t)from * bytes, m->work[from]->x, bytes);

@@ -1,0 +1,254 @@
+/* codegen_ranks: what ranks do together, compiled and run on the CPU device, against the interpreter
+ * of several ranks (graph_interpret_ranks). Random training steps in which values are exchanged by
+ * collectives, forward and so backward. Ranks are threads of this process over an engine of the
+ * test's; started by mpirun each process is one of them, over MPI (test/e2e/ranks.py). */
+#include "codegen_help.h"
+#include "runtime/communicate/comm_private.h"
+#include "runtime/device/dev.h"
+#include "test/random/graph.h"
+#include <pthread.h>
+
+enum { MOST_RANKS = 4 };
+
+/* ── graphs ───────────────────────────────────────────────────────────────────────────────── */
+typedef struct {
+  uint64_t state;
+  int ranks;
+  int count[OP_COUNT]; /* collectives that were put in */
+} Exchange;
+
+static int draw(Exchange *e, int below) {
+  e->state = e->state * 6364136223846793005u + 1442695040888963407u;
+  return (int)((e->state >> 33) % (uint64_t)below);
+}
+
+static int64_t all_elements(const Type *type) { return shape_elements(&type->shape); }
+
+/* x of one of the ranks. */
+static Node *of_one_rank(Exchange *e, Graph *graph, Node *x) {
+  int64_t start[MAX_RANK] = {draw(e, e->ranks) * x->type.shape.dim[0]};
+  Node *all = make_all_gather(graph, x, e->ranks);
+  e->count[OP_ALL_GATHER] += all != x;
+  return make_slice(graph, all, start, x->type.shape);
+}
+
+/* The extreme of all ranks' x, of each element; rank r gets that of part r. */
+static Node *extreme(Exchange *e, Graph *graph, Node *x, Op op) {
+  Node *parts[MOST_RANKS];
+  Attr axis = attr_int(ATTR_AXIS, 0);
+  for (int r = 0; r < e->ranks; r++) parts[r] = r % 2 ? make_unary(graph, OP_NEG, x) : x;
+  Node *whole = graph_node(graph, OP_CONCAT, parts, e->ranks, &axis, 1, NULL);
+  e->count[OP_REDUCE_SCATTER] += e->ranks > 1;
+  return make_reduce_scatter(graph, op, whole, e->ranks);
+}
+
+/* What a node's readers see in its place, of the same type: elements of one of the ranks each, so
+ * that the random graph's promises of its values hold. */
+static Node *exchanged(Exchange *e, Graph *graph, Node *x) {
+  bool has_parts = x->type.shape.rank && all_elements(&x->type);
+  Op op = draw(e, 2) ? OP_RMAX : OP_RMIN;
+  switch (draw(e, 3)) {
+  case 0:
+    if (has_parts) return of_one_rank(e, graph, x);
+    break;
+  case 1:
+    if (has_parts && dtype_is_float(x->type.dtype)) return extreme(e, graph, x, op);
+    break;
+  }
+  if (x->type.dtype == DT_BOOL) return x;
+  e->count[OP_ALL_REDUCE]++;
+  return make_all_reduce(graph, op, x);
+}
+
+static Node *exchange_some(Graph *fresh, const Node *old, Node **inputs, void *context) {
+  Exchange *e = context;
+  if (old->op == OP_ASSIGN || node_has_results(old) || draw(e, 4)) return NULL;
+  return exchanged(e, fresh, graph_copy_node(fresh, old, inputs));
+}
+
+static int exchanges[OP_COUNT];
+
+static Graph *ranks_graph(Arena *arena, int seed, int ranks) {
+  Exchange e = {.state = (uint64_t)seed * 31 + 7, .ranks = ranks};
+  Graph *graph =
+      graph_rewrite(graph_random(arena, (uint64_t)seed, 4 + seed % 30), exchange_some, &e);
+  for (int op = 0; op < OP_COUNT; op++) exchanges[op] += e.count[op];
+  return graph;
+}
+
+/* ── a rank ───────────────────────────────────────────────────────────────────────────────── */
+typedef struct {
+  CommPlace place;
+  Comm *comm; /* NULL: it opens its own, over the test's engine */
+  HelpRun run;
+  const Artifact *artifact;
+  Status status;
+  char message[1024];
+} Rank;
+
+static Status run_graph(Rank *rank, Comm *comm) {
+  DeviceOptions options = {.threads = 1 + rank->place.rank % 2, .comm = comm};
+  char *base[HELP_PLACES];
+  Device *device;
+  DeviceGraph *graph;
+  memcpy(base, rank->run.memory, sizeof base);
+  base[plan_batch_place(rank->artifact->plan)] = NULL;
+  STATUS_TRY(dev_cpu.open(rank->artifact, &options, &device));
+  Status status = dev_cpu.bind(device, rank->artifact, 0, base, &graph);
+  if (status == STATUS_OK) {
+    status = dev_cpu.run(graph, rank->run.memory[plan_batch_place(rank->artifact->plan)]);
+    if (status == STATUS_OK) status = dev_cpu.sync(device);
+    dev_cpu.unbind(graph);
+  }
+  dev_cpu.close(device);
+  return status;
+}
+
+static void *rank_main(void *argument) {
+  Rank *rank = argument;
+  CommOptions options = {.timeout = 60, .library = FT_FAKE_ENGINE};
+  Comm *comm = rank->comm;
+  rank->status =
+      comm || rank->place.ranks == 1 ? STATUS_OK : comm_open_at(&rank->place, &options, &comm);
+  if (rank->status == STATUS_OK) rank->status = run_graph(rank, comm);
+  if (rank->status != STATUS_OK)
+    snprintf(rank->message, sizeof rank->message, "%s", status_message());
+  if (!rank->comm) comm_close(comm, rank->status);
+  return NULL;
+}
+
+/* ── a case ───────────────────────────────────────────────────────────────────────────────── */
+static Comm *world; /* over MPI; NULL: ranks are threads */
+
+typedef struct {
+  int seed, ranks;
+  Arena *arena;
+  Diag diag;
+  PassContext context;
+  Graph *reference, *planned;
+  Probe probe[MOST_RANKS];
+  Tensor **values[MOST_RANKS];
+  Rank rank[MOST_RANKS];
+} Case;
+
+static void set(Case *c, const char *key, const char *value) {
+  const char *why;
+  assert_true(setting_set(c->arena, c->context.settings, setting_find(key), value, &why));
+}
+
+static void interpret(Case *c) {
+  void *context[MOST_RANKS];
+  for (int r = 0; r < c->ranks; r++) {
+    c->probe[r] = (Probe){.arena = c->arena,
+                          .graph = c->reference,
+                          .settings = c->context.settings,
+                          .seed = (uint64_t)(c->seed * MOST_RANKS + r)};
+    c->values[r] = ARENA_ARRAY(c->arena, Tensor *, c->reference->nodes.count);
+    context[r] = &c->probe[r];
+  }
+  assert_true(graph_interpret_ranks(c->reference, c->arena, probe_leaf, context, c->ranks,
+                                    c->values, &c->diag));
+}
+
+static void compare(const Case *c, const Rank *rank) {
+  for (int i = 0; i < c->reference->roots.count; i++) {
+    const Root *root = &c->reference->roots.at[i];
+    const char *have = help_root_place(&rank->run, 0, root);
+    if (!have) continue;
+    const Tensor *want = c->values[rank->place.rank][root->node->id];
+    if (root->kind == ROOT_ASSIGN) want = probe_as_it_lies(c->planned, root->node, want);
+    for (int64_t k = 0; k < all_elements(&want->type); k++) {
+      double x = help_load(have, want->type.dtype, k),
+             y = want->f ? want->f[k] : (double)want->i[k];
+      double error = x == y || (isnan(x) && isnan(y)) ? 0 : fabs(x - y) / fmax(1, fabs(y));
+      if (error <= (want->f ? 2e-4 : 0)) continue;
+      if (getenv("FT_SEED")) graph_print(c->planned, stderr);
+      fail_msg("seed %d, rank %d of %d: '%s' element %lld is %.9g, the interpreter says %.9g",
+               c->seed, rank->place.rank, c->ranks, root->name, (long long)k, x, y);
+    }
+  }
+}
+
+static void open_rank(Case *c, Rank *rank, int r, const HelpRun *compiled) {
+  const Plan *plan = compiled->code.plan;
+  Probe places = c->probe[r];
+  places.graph = c->planned;
+  *rank = (Rank){.place = {r, c->ranks, r, c->ranks, "a test"}, .comm = world, .run = *compiled};
+  for (int a = 0; a < STANDARD_PLACE_COUNT; a++)
+    rank->run.memory[a] = aligned_alloc(64, ((size_t)plan->places.at[a].bytes + 127) / 64 * 64);
+  help_place_windows(&rank->run);
+  help_fill(&rank->run, c->planned, &places);
+}
+
+/* All of them; over MPI the one that this process is. */
+static void run_ranks(Case *c, const HelpRun *compiled) {
+  int first = world ? comm_rank(world) : 0, end = world ? first + 1 : c->ranks;
+  pthread_t thread[MOST_RANKS];
+  Artifact *artifact;
+  assert_int_equal(artifact_from_plan(compiled->code.plan, compiled->library, &artifact),
+                   STATUS_OK);
+  for (int r = first; r < end; r++) {
+    open_rank(c, &c->rank[r], r, compiled);
+    c->rank[r].artifact = artifact;
+    assert_int_equal(pthread_create(&thread[r], NULL, rank_main, &c->rank[r]), 0);
+  }
+  for (int r = first; r < end; r++) pthread_join(thread[r], NULL);
+  for (int r = first; r < end; r++) {
+    if (c->rank[r].status != STATUS_OK)
+      fail_msg("seed %d, rank %d of %d: %s", c->seed, r, c->ranks, c->rank[r].message);
+    compare(c, &c->rank[r]);
+    for (int a = 0; a < STANDARD_PLACE_COUNT; a++) free(c->rank[r].run.memory[a]);
+  }
+  artifact_close(artifact);
+}
+
+static void check(int seed, int ranks) {
+  static const char *const recompute[] = {"none", "block", "pointwise"};
+  Case c = {.seed = seed, .ranks = ranks, .arena = arena_new()};
+  c.context = help_context(c.arena, &c.diag, seed);
+  set(&c, "train.optimizer", "sgd");
+  set(&c, "train.schedule", "constant");
+  set(&c, "train.lr", "1");
+  set(&c, "train.recompute", recompute[seed % 3]);
+  c.reference = help_pass(&c.context, ranks_graph(c.arena, seed, ranks), to_step);
+  interpret(&c);
+  Program program = {.arena = c.arena,
+                     .model_name = "random",
+                     .path = "random.ft",
+                     .train = ranks_graph(c.arena, seed, ranks),
+                     .eval = ranks_graph(c.arena, seed, ranks),
+                     .settings = c.context.settings};
+  PassOptions options = {.verify = true, .disable = getenv("FT_WITHOUT")};
+  if (!passes_run(&program, &c.diag, &options, false)) fail_msg("seed %d: passes failed", seed);
+  c.planned = program.train;
+  HelpRun compiled = {0};
+  help_compile(&compiled, c.arena, &c.diag, &program, &(CodegenOptions){.target = TARGET_CPU});
+  run_ranks(&c, &compiled);
+  help_free(&compiled);
+  arena_free(c.arena);
+}
+
+static void random_steps(void **state) {
+  (void)state;
+  const char *one = getenv("FT_SEED");
+  int ranks = world ? comm_ranks(world) : 0, count = help_random_count(world ? 6 : 16);
+  for (int seed = one ? atoi(one) : 0; seed < (one ? atoi(one) + 1 : count); seed++)
+    check(seed, ranks ? ranks : 1 + seed % MOST_RANKS);
+  print_message("%d all_gather, %d reduce_scatter, %d all_reduce\n", exchanges[OP_ALL_GATHER],
+                exchanges[OP_REDUCE_SCATTER], exchanges[OP_ALL_REDUCE]);
+  if (!one) assert_true(exchanges[OP_ALL_GATHER] > 10 && exchanges[OP_REDUCE_SCATTER] > 10);
+}
+
+int main(void) {
+  CommPlace place;
+  CommOptions options = {.timeout = 60, .library = FT_MPI_ENGINE};
+  if (comm_place(&place) == STATUS_OK && place.ranks > 1 &&
+      comm_open(&options, &world) != STATUS_OK) {
+    fprintf(stderr, "%s\n", status_message());
+    return 1;
+  }
+  const struct CMUnitTest tests[] = {cmocka_unit_test(random_steps)};
+  int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  comm_close(world, failed ? status_fail(STATUS_FAULT, "a case has failed") : STATUS_OK);
+  return failed;
+}
