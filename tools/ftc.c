@@ -8,6 +8,7 @@
 #include "passes/pass.h"
 #include "passes/recompute.h"
 #include "tools/ftc_report.h"
+#include "tools/ftc_simulate.h"
 #include "tools/html.h"
 #include <errno.h>
 #include <signal.h>
@@ -37,6 +38,11 @@ static const char ftc_usage[] =
     "  --summary           layers, shapes, parameters, FLOPs\n"
     "  --memory[=F.svg]    peak memory by category; a picture of offsets over time (svg: to\n"
     "                      standard output)\n"
+    "  --simulate CLUSTER  step time, communication, memory and efficiency on several ranks, "
+    "reckoned:\n"
+    "                      \"nodes=16 gpus=8 gpu=h100 net=400Gb\" (docs/distributed.md)\n"
+    "  --times FILE        with --simulate: kernel times that 'ftrun bench --json FILE' measured\n"
+    "  --trace FILE        with --simulate: a Chrome/Perfetto trace of the step\n"
     "  --dump=PASS|all     write the graph after a pass (all: after each that changed it)\n"
     "  --dump-dir DIR      where dumps go (default: here)\n"
     "  --stop-after=PASS   run the passes up to this one\n"
@@ -61,6 +67,7 @@ typedef struct {
   FrontendOptions frontend;
   PassOptions passes;
   CodegenOptions codegen;
+  SimulateRequest simulate;
 } Request;
 
 typedef struct {
@@ -115,6 +122,18 @@ static int set_cpu(Request *r, const char *value) {
 }
 static int set_preset(Request *r, const char *value) {
   r->frontend.preset = value;
+  return 0;
+}
+static int set_simulate(Request *r, const char *value) {
+  r->simulate.spec = value;
+  return 0;
+}
+static int set_times(Request *r, const char *value) {
+  r->simulate.times = value;
+  return 0;
+}
+static int set_trace(Request *r, const char *value) {
+  r->simulate.trace = value;
   return 0;
 }
 static int set_dump(Request *r, const char *value) {
@@ -199,6 +218,9 @@ static const Flag ftc_flags[] = {
     {"--emit", TAKES_VALUE, set_emit},
     {"--summary", TAKES_NOTHING, set_summary},
     {"--memory", MAY_TAKE_VALUE, set_memory},
+    {"--simulate", TAKES_VALUE, set_simulate},
+    {"--times", TAKES_VALUE, set_times},
+    {"--trace", TAKES_VALUE, set_trace},
     {"--dump", TAKES_VALUE, set_dump},
     {"--dump-dir", TAKES_VALUE, set_dump_dir},
     {"--stop-after", TAKES_VALUE, set_stop_after},
@@ -282,7 +304,10 @@ static int check_request(Request *request) {
     fprintf(stderr, "\nit knows ast, ir, dot, llvm, ptx, asm, plan, steps, html\n");
     return EXIT_USAGE;
   }
-  bool is_ptx = request->emit     ? !strcmp(request->emit, "ptx") || request->codegen.gpu
+  const Machine *machine = request->simulate.spec ? request->simulate.cluster.machine : NULL;
+  if (machine && *machine->target && !request->codegen.gpu) request->codegen.gpu = machine->target;
+  bool is_ptx = machine           ? *machine->target != 0
+                : request->emit   ? !strcmp(request->emit, "ptx") || request->codegen.gpu
                 : request->output ? has_extension(request->output, ".ptx")
                                   : request->codegen.gpu != NULL; /* --memory --gpu sm_90a */
   request->codegen.target = is_ptx ? TARGET_PTX : TARGET_CPU;
@@ -293,15 +318,20 @@ static int check_request(Request *request) {
   if (!request->emit && request->output && !is_ptx && !has_extension(request->output, ".so"))
     return fail_usage("the output's name tells the target: it must end in .so or .ptx, not '%s'",
                       request->output);
+  if (machine && request->output && has_extension(request->output, ".ptx") != is_ptx)
+    return fail_usage("%s is not what that cluster runs: a cluster of GPUs runs a .ptx, one of "
+                      "gpu=cpu a .so",
+                      request->output);
   Arena *arena = arena_new();
   const char *wrong = codegen_check_options(arena, &request->codegen);
   int code = wrong ? fail_usage("%s", wrong) : 0;
   arena_free(arena);
   if (code) return code;
   if (!request->emit && !request->output && !request->summary && !request->memory &&
-      !request->passes.dump && !request->passes.stop_after && !request->passes.time_passes)
-    return fail_usage("%s", "nothing to do: give -o OUT.so, -o OUT.ptx, --emit=KIND, --summary or "
-                            "--memory");
+      !request->passes.dump && !request->passes.stop_after && !request->passes.time_passes &&
+      !request->simulate.spec)
+    return fail_usage("%s", "nothing to do: give -o OUT.so, -o OUT.ptx, --emit=KIND, --summary, "
+                            "--memory or --simulate");
   return 0;
 }
 
@@ -414,8 +444,11 @@ static int run_codegen(Session *session, HtmlPage *page) {
     result = emit_page(session, page, code.plan);
   else if (request->emit)
     result = emit_code(session, &code, request->emit);
-  else if (!codegen_write(&session->diag, &code, &request->codegen, request->output))
+  else if (request->output &&
+           !codegen_write(&session->diag, &code, &request->codegen, request->output))
     result = EXIT_MACHINE;
+  if (!result && request->simulate.spec)
+    result = simulate_report(&request->simulate, session->arena, code.plan, stdout);
   code_free(&code);
   return result;
 }
@@ -426,11 +459,14 @@ static int compile(Session *session) {
   if (!strcmp(emit, "ast")) return emit_ast(session);
   int code = run_frontend(session);
   if (code) return code;
+  if (request->simulate.spec)
+    code = simulate_check_ranks(&request->simulate, session->program.settings);
+  if (code) return code;
   if (request->summary) frontend_print_summary(&session->program, stdout);
   bool is_graph = !strcmp(emit, "ir") || !strcmp(emit, "dot");
   bool wants_passes = request->output || request->memory || request->passes.stop_after ||
                       request->passes.dump || request->passes.time_passes ||
-                      (request->emit && !is_graph);
+                      (request->emit && !is_graph) || request->simulate.spec;
   if (is_graph && !request->passes.stop_after) wants_passes = false;
   HtmlPage *page = NULL;
   if (!strcmp(emit, "html")) {
@@ -453,7 +489,8 @@ static int compile(Session *session) {
   if (request->memory)
     code = report_memory(&session->program,
                          strcmp(request->memory, "table") ? request->memory : NULL, stdout);
-  if (!code && (request->emit || request->output)) code = run_codegen(session, page);
+  if (!code && (request->emit || request->output || request->simulate.spec))
+    code = run_codegen(session, page);
   return code;
 }
 
@@ -462,9 +499,13 @@ static int ftc_start(int argc, char **argv) {
   static Session session;
   int code = parse_command_line(&session.request, argc, argv);
   if (code || session.request.is_done) return code;
-  code = check_request(&session.request);
-  if (code) return code;
   session.arena = arena_new();
+  code = simulate_read_request(session.arena, &session.request.simulate);
+  if (!code) code = check_request(&session.request);
+  if (code) {
+    arena_free(session.arena);
+    return code;
+  }
   diag_init(&session.diag, session.arena, stderr);
   code = compile(&session);
   if (code && session.diag.is_fault) code = EXIT_MACHINE;

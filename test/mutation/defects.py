@@ -204,3 +204,17 @@ defect("read-unwritten", "plan/plan_order.c", "if (!(piece->has & (by == HAS_STE
 defect("window-bytes", "plan/plan_parse.c", "buffer.place = plan_whole_place(p->plan, buffer.place, &buffer.offset);", "", "unit plan_places")
 defect("window-overlap", "plan/plan_parse.c", "int place = plan_whole_place(p->plan, next->place, &at);", "int place = next->place;", "unit plan_places")
 defect("window-inside", "plan/plan_place.c", "if (place->bytes <= of->bytes && place->offset <= of->bytes - place->bytes)", "if (place->bytes <= of->bytes)", "unit plan_places")
+
+# ── plan/comm_cost.c, simulate/ ──
+CC = "plan/comm_cost.c"
+defect("cost-ring-hops", CC, "double between = rounds * (f->nodes - 1);", "double between = f->nodes - 1;", "unit plan_comm_cost")
+defect("cost-bus-bandwidth", CC, "double network = fabric->network * fabric->local;", "double network = fabric->network;", "unit plan_comm_cost")
+defect("cost-levels-part", CC, "ring_seconds(&out, rounds, bytes / f->local)", "ring_seconds(&out, rounds, bytes)", "unit plan_comm_cost")
+defect("bucket-root", CC, "sqrt((double)total * latency / slope)", "sqrt((double)total * latency * slope)", "unit plan_comm_cost")
+TL = "simulate/timeline.c"
+defect("timeline-waits-for-all", TL, "if (!has_come && takes_part(s, collective)) return false;", "(void)has_come;", "unit simulate_timeline")
+defect("timeline-first-ready", TL, "if (task[i].queue != TIMELINE_COMPUTE || !timeline_is_ready(s, i)) continue;",
+       "if (task[i].queue != TIMELINE_COMPUTE || s->begun[i]) continue;", "unit simulate_timeline")
+defect("timeline-both-busy", TL, "if (to > from) both += to - from;", "if (to > from) both += to;", "unit simulate_timeline")
+defect("cluster-bits", "simulate/cluster.c", '{"Gb", 1e9 / 8}', '{"Gb", 1e9}', "unit simulate_cluster")
+defect("cluster-twice", "simulate/cluster.c", "if (words->is_set[key]) return", "if (words->is_set[key] && key > 2) return", "unit simulate_cluster")

@@ -1,0 +1,92 @@
+/* simulate: see simulate.h. */
+#include "simulate/simulate.h"
+#include <string.h>
+
+/* ── a graph's steps as tasks ───────────────────────────────────────────────────────────────── */
+static int64_t attribute_of(const PlanStep *step, const char *key) {
+  for (int i = 0; i < step->int_count; i++)
+    if (!strcmp(step->ints[i].key, key)) return step->ints[i].value;
+  return 0;
+}
+
+/* Of the whole tensor: the larger of the two that a collective joins. */
+static int64_t whole_bytes(const PlanGraph *graph, const PlanStep *step) {
+  int64_t bytes = 0;
+  for (int i = 0; i < step->arg_count; i++) {
+    int64_t its = type_bytes(&graph->buffers.at[step->args[i]].type);
+    if (its > bytes) bytes = its;
+  }
+  return bytes;
+}
+
+static const char *collective_seconds(Arena *arena, const PlanGraph *graph, const PlanStep *step,
+                                      const Fabric *fabric, double *out) {
+  CostKind kind = comm_cost_kind(step->name);
+  if (kind == COST_KINDS || attribute_of(step, "group"))
+    return arena_printf(arena,
+                        "%s (%s), which only some of the ranks take part in, is not simulated yet",
+                        step->name, step->label);
+  *out = comm_cost(fabric, kind, whole_bytes(graph, step)).seconds;
+  return NULL;
+}
+
+static const char *tasks_of(const Simulation *simulation, const PlanGraph *graph,
+                            const Cluster *cluster, TimelineRank *out) {
+  TimelineTask *task = ARENA_ARRAY(simulation->arena, TimelineTask, graph->steps.count + 1);
+  *out = (TimelineRank){task, graph->steps.count};
+  for (int i = 0; i < graph->steps.count; i++) {
+    const PlanStep *step = &graph->steps.at[i];
+    task[i] = (TimelineTask){
+        .queue = step->kind == STEP_BEGIN ? TIMELINE_COMMUNICATE
+                 : step->kind == STEP_END ? TIMELINE_NONE
+                                          : TIMELINE_COMPUTE,
+        .seconds = kernel_seconds(simulation->plan, graph, i, cluster, simulation->measured),
+        .after = step->after,
+        .after_count = step->after_count,
+        .collective = -1};
+    if (step->kind != STEP_BEGIN) continue;
+    const char *why =
+        collective_seconds(simulation->arena, graph, step, &cluster->fabric, &task[i].seconds);
+    if (why) return why;
+  }
+  return NULL;
+}
+
+/* ── a step ─────────────────────────────────────────────────────────────────────────────────── */
+static void add_collectives(Simulated *out, const SimulatedRun *run) {
+  const PlanGraph *graph = run->graph;
+  for (int i = 0; i < graph->steps.count; i++) {
+    if (graph->steps.at[i].kind != STEP_BEGIN) continue;
+    const TimelineSpan *span = &run->timeline.span[0][i];
+    out->communicate += (double)run->times * (span->end - span->begin);
+    out->bytes += (double)run->times * (double)whole_bytes(graph, &graph->steps.at[i]);
+    out->collectives += (int)run->times;
+  }
+}
+
+const char *simulate_step(const Simulation *simulation, int ranks, Simulated *out) {
+  const PlanProgramme *programme = plan_find_programme(simulation->plan, PROGRAMME_STEP);
+  Cluster part = *simulation->cluster;
+  part.fabric = cluster_fabric(simulation->cluster, ranks);
+  if (!programme) return "the model has no training step";
+  *out = (Simulated){.ranks = ranks};
+  for (int r = 0; r < programme->runs.count; r++) {
+    SimulatedRun run = {.graph = &simulation->plan->graphs.at[programme->runs.at[r].graph],
+                        .times = programme->runs.at[r].times};
+    TimelineRank rank;
+    const char *why = tasks_of(simulation, run.graph, &part, &rank);
+    if (why) return why;
+    if (!timeline_run(simulation->arena, &rank, 1, &run.timeline))
+      return "the plan's steps wait for one another";
+    double times = (double)run.times;
+    out->seconds += times * run.timeline.seconds;
+    out->compute += times * run.timeline.compute[0];
+    out->exposed += times * run.timeline.exposed[0];
+    out->bubble += times * run.timeline.bubble[0];
+    add_collectives(out, &run);
+    VEC_PUSH(simulation->arena, out->runs, run);
+  }
+  out->samples = setting_number(simulation->plan->settings, "train.batch") *
+                 (double)plan_batches(programme) * ranks;
+  return NULL;
+}
