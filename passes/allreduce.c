@@ -72,8 +72,28 @@ static const char **allreduce_find_names(const AllReduce *a, const Attr *offsets
   return names;
 }
 
+/* "h.3.attn.*, h.3.ln.weight, …": neighbours of one parent are told together. */
+static const char *name_pattern(Arena *arena, const char **names, int count) {
+  enum { MOST = 3 };
+  const char *text = "";
+  for (int k = 0, told = 0, same; k < count; k += same, told++) {
+    const char *name = names[k] ? names[k] : "?", *dot = strrchr(name, '.');
+    size_t parent = dot ? (size_t)(dot + 1 - name) : 0;
+    for (same = 1; parent && k + same < count; same++) {
+      const char *next = names[k + same];
+      if (!next || strncmp(next, name, parent) || strchr(next + parent, '.')) break;
+    }
+    const char *comma = told ? ", " : "";
+    if (told == MOST) return arena_printf(arena, "%s, …", text);
+    text = same > 1 ? arena_printf(arena, "%s%s%.*s*", text, comma, (int)parent, name)
+                    : arena_printf(arena, "%s%s%s", text, comma, name);
+  }
+  return text;
+}
+
 static void cut_gradients(AllReduce *a, const PassContext *context) {
   int64_t most = bucket_bytes(context), bytes = 0;
+  int before = a->buckets.count;
   const char **names = allreduce_find_names(a, node_attr(a->pack, ATTR_OFFSETS));
   for (int k = 0, first = 0, bucket = -1; k < a->pack->input_count; k++) {
     const Node *gradient = a->pack->input[k];
@@ -88,9 +108,9 @@ static void cut_gradients(AllReduce *a, const PassContext *context) {
     bool is_last =
         k + 1 == a->pack->input_count || bytes + type_bytes(&a->pack->input[k + 1]->type) > most;
     if (is_last)
-      a->buckets.at[bucket].why =
-          arena_printf(a->fresh->arena, first == k ? "gradient of %s" : "gradients of %s to %s",
-                       names[first] ? names[first] : "?", names[k] ? names[k] : "?");
+      a->buckets.at[bucket].why = arena_printf(a->fresh->arena, "bucket %d: gradients of %s",
+                                               bucket - before + 1,
+                                               name_pattern(a->arena, names + first, k - first + 1));
   }
 }
 

@@ -68,6 +68,13 @@ static Status writing_failed(const Writing *writing, int error) {
   return error ? status_errno(error, "cannot write %s", writing->path) : STATUS_OK;
 }
 
+/* What is in memory only would make the fsync at the end long, and whoever waits for it would see
+ * no sign of life meanwhile. */
+static void sync_now_and_then(size_t before, size_t count, int fd) {
+  enum { EVERY = 256 << 20 };
+  if (before / EVERY != (before + count) / EVERY) (void)!fdatasync(fd);
+}
+
 static Status write_tensor(const Writing *writing, int index, int fd, uint64_t *sum) {
   SafeSum more;
   safetensors_sum_start(&more, *sum);
@@ -77,6 +84,7 @@ static Status write_tensor(const Writing *writing, int index, int fd, uint64_t *
     if (count > all - at) count = all - at;
     STATUS_TRY(writing_failed(writing, text_write_all(fd, piece, count)));
     if (writing->has_sum) safetensors_sum_add(&more, piece, count);
+    sync_now_and_then(at, count, fd);
   }
   *sum = safetensors_sum_end(&more);
   return STATUS_OK;

@@ -247,6 +247,17 @@ static Status write_json(Log *log, const LogStep *step, bool is_eval, double sam
   return log_failed(log, errno);
 }
 
+void log_error(Log *log, int64_t step, const char *sentence) {
+  Text *line = &log->line;
+  if (!log->jsonl || log->has_failed) return;
+  line->count = 0;
+  text_printf(line, "{\"step\": %lld, \"error\": ", (long long)step);
+  text_append_json(line, sentence);
+  text_printf(line, "}\n");
+  fwrite(line->at, 1, line->count, log->jsonl); /* that it fails log_close says */
+  fflush(log->jsonl);
+}
+
 /* ── events ───────────────────────────────────────────────────────────────────────────────── */
 
 bool log_wants(const Log *log, int64_t first, int64_t last) {

@@ -264,7 +264,9 @@ static void say_header(Training *training) {
 
 /* What each rank has to itself, up to the settings on the device. */
 static Status train_open_all(Training *training) {
+  static const CommDoing opening = {.what = "opening its data"};
   const TrainOptions *options = training->options;
+  comm_doing(training->ranks.comm, &opening);
   if (options->trace && options->check_nan)
     return status_fail(STATUS_USER, "--trace and --check=nan do not go together: one at a time");
   if (options->init && options->resume)
@@ -287,12 +289,16 @@ static Status train_open_all(Training *training) {
 }
 
 static Status start_values(Training *training) {
+  static const CommDoing values = {.what = "reading the values to begin with", .may_last = true};
+  comm_doing(training->ranks.comm, &values);
   STATUS_TRY(train_initialise(training));
   return training->options->resume ? train_resume(training) : STATUS_OK;
 }
 
 static Status start_work(Training *training) {
+  static const CommDoing starting = {.what = "opening its files"};
   const TrainOptions *options = training->options;
+  comm_doing(training->ranks.comm, &starting);
   train_finite_start(training);
   if (training->writes) STATUS_TRY(train_try_outputs(training));
   look_into_folder(training);
@@ -377,11 +383,15 @@ static Status log_results(Training *training, bool wait) {
   }
 }
 
+/* Until its first kernel runs. */
+static const CommDoing reading = {.what = "reading its batch"};
+
 /* Runs 1 to `most` steps after `step`. */
 static Status train_run_steps(Training *training, int64_t step, int64_t most, int64_t *steps) {
   const void *batch;
   Programme programme;
   *steps = 1;
+  comm_doing(training->ranks.comm, &reading);
   if (!training->trace && !training->options->check_nan)
     return status_prefix(feed_run(training->feed, most, steps), "step %lld", (long long)step + 1);
   STATUS_TRY(programme_start(training->exec, PROGRAMME_STEP, &programme));
@@ -410,6 +420,7 @@ static Status train_steps(Training *training, int64_t *done) {
   }
   log_start_clock(training->log, training->first_step);
   for (int64_t step = training->first_step, steps; step < training->total_steps; step += steps) {
+    comm_at_step(training->ranks.comm, step + 1);
     STATUS_TRY(ranks_signal(&training->ranks, &training->signal));
     if (training->signal) break;
     training->is_torn = true;
@@ -471,6 +482,8 @@ static Status train_loop(Training *training, int *signal) {
   if (status == STATUS_OK) status = train_finish(training, done);
   if (status == STATUS_OK && *signal) say_how_to_resume(training, done);
   if (status != STATUS_OK) status = say_what_is_left(training, status);
+  if (status != STATUS_OK && training->ranks.place.ranks > 1)
+    log_error(training->log, done + 1, status_message());
   Text failure = {0};
   if (status != STATUS_OK) text_printf(&failure, "%s", status_message());
   Status trace = trace_close(training->trace);

@@ -77,11 +77,14 @@ static Status evaluate_ema(Training *training, LogStep *result, bool *is_whole) 
   return STATUS_OK;
 }
 
+static const CommDoing evaluating = {.what = "the evaluation after it"};
+
 Status train_evaluate(Training *training, int64_t step) {
   LogStep result = {.step = step};
   bool is_whole, is_reduced;
   double start = log_now();
   training->owes_evaluation = true;
+  comm_doing(training->ranks.comm, &evaluating);
   STATUS_TRY(evaluate_run(training->evaluator, PROGRAMME_EVALUATE, &result, &is_whole));
   if (is_whole) STATUS_TRY(evaluate_ema(training, &result, &is_whole));
   if (!is_whole) return STATUS_OK; /* a signal: the loop sees it too */
@@ -111,7 +114,9 @@ Status train_checkpoint(Training *training, int64_t step) {
 }
 
 Status train_start_writing(Training *training, bool goes_on) {
+  static const CommDoing writing = {.what = "writing a checkpoint", .may_last = true};
   if (!training->writer) return STATUS_OK;
+  comm_doing(training->ranks.comm, &writing);
   STATUS_TRY(ckpt_writer_start(training->writer, goes_on));
   if (ckpt_writer_is_waited_for(training->writer) && !training->is_told_to_wait) {
     training->is_told_to_wait = true;

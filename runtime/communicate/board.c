@@ -50,11 +50,11 @@ bool board_send(BoardLink *link, int kind, const void *bytes, size_t count) {
   return true;
 }
 
-bool board_send_if_read(BoardLink *link, int kind) {
+bool board_send_if_read(BoardLink *link, int kind, const void *bytes, size_t count) {
   enum { UNREAD = 8192 };
   int unread = 0;
   if (ioctl(link->socket, SIOCOUTQ, &unread) == 0 && unread > UNREAD) return true;
-  return board_send(link, kind, NULL, 0);
+  return board_send(link, kind, bytes, count);
 }
 
 bool board_receive(BoardLink *link, int *kind, void *bytes, size_t *count) {

@@ -82,7 +82,7 @@ void comm_wait(Comm *comm, pthread_cond_t *condition, int64_t nanoseconds) {
 
 static Status failure(Comm *comm) {
   comm->is_told = true;
-  return status_fail(STATUS_FAULT, "%s", comm->sentence);
+  return status_fail(comm->failed_as, "%s", comm->sentence);
 }
 
 static Status queue(Comm *comm, const CommWork *work, int64_t *number) {
@@ -90,7 +90,10 @@ static Status queue(Comm *comm, const CommWork *work, int64_t *number) {
   if (comm->has_failed) return failure(comm);
   if (slot->state != SLOT_FREE)
     return status_fail(STATUS_USER, "%d works have been begun and none of them ended", COMM_SLOTS);
-  *slot = (Slot){.state = SLOT_QUEUED, .number = ++comm->begun, .work = *work};
+  *slot = (Slot){.state = SLOT_QUEUED,
+                 .number = ++comm->begun,
+                 .work = *work,
+                 .step = atomic_load(&comm->step)};
   *number = slot->number;
   if (comm->ended + 1 == slot->number) comm->since = clock_nanoseconds();
   if (is_between_two(work->kind)) return STATUS_OK;
@@ -156,12 +159,13 @@ static bool next_failed(Comm *comm, CommWork *out) {
   return false;
 }
 
-bool comm_fail(Comm *comm, const char *sentence) {
+bool comm_fail(Comm *comm, Status status, const char *sentence) {
   static const int64_t patience = 1000000000; /* with a call of the engine that does not return */
   pthread_mutex_lock(&comm->lock);
   bool is_first = !comm->has_failed;
   if (is_first) {
     comm->has_failed = true;
+    comm->failed_as = status;
     comm->failed_at = clock_nanoseconds();
     snprintf(comm->sentence, sizeof comm->sentence, "%s", sentence);
   }
@@ -176,7 +180,7 @@ bool comm_fail(Comm *comm, const char *sentence) {
   pthread_cond_broadcast(&comm->changed);
   for (CommWork work; is_first && next_failed(comm, &work);) {
     pthread_mutex_unlock(&comm->lock);
-    work.done(work.context, status_fail(STATUS_FAULT, "%s", sentence));
+    work.done(work.context, status_fail(status, "%s", sentence));
     pthread_mutex_lock(&comm->lock);
   }
   pthread_mutex_unlock(&comm->lock);
@@ -187,7 +191,7 @@ bool comm_fail_without_rank_0(Comm *comm, const char *sentence) {
   pthread_mutex_lock(&comm->lock);
   if (!comm->has_failed) comm->is_rank_0_lost = true;
   pthread_mutex_unlock(&comm->lock);
-  return comm_fail(comm, sentence);
+  return comm_fail(comm, STATUS_FAULT, sentence);
 }
 
 void comm_let_leave(Comm *comm) {
@@ -198,13 +202,44 @@ void comm_let_leave(Comm *comm) {
 }
 
 /* ── for the watch ────────────────────────────────────────────────────────────────────────── */
+void comm_seat(const Comm *comm, int rank, char *out, size_t size) {
+  const Seat *seat = &comm->seats[rank];
+  snprintf(out, size, "host %s%s%s", seat->host, seat->device[0] ? ", " : "", seat->device);
+}
+
+void comm_at_step(Comm *comm, int64_t step) {
+  if (comm) atomic_store_explicit(&comm->step, step, memory_order_relaxed);
+}
+
+void comm_doing(Comm *comm, const CommDoing *doing) {
+  if (comm) atomic_store_explicit(&comm->doing, doing, memory_order_relaxed);
+}
+
+void comm_goes_on(Comm *comm) {
+  if (comm) atomic_fetch_add_explicit(&comm->signs, 1, memory_order_relaxed);
+}
+
+static void look_at_doing(Comm *comm, Progress *out) {
+  const CommDoing *doing = atomic_load(&comm->doing);
+  out->step = atomic_load(&comm->step);
+  if (!doing) return;
+  out->may_last = doing->may_last;
+  out->signs = doing->may_last ? atomic_load(&comm->signs) : 0;
+  char line[24] = "";
+  if (doing->line) snprintf(line, sizeof line, " (line %u)", doing->line);
+  snprintf(out->doing, sizeof out->doing, "%s%s%.80s%s", doing->what, doing->name ? " " : "",
+           doing->name ? doing->name : "", line);
+}
+
 void comm_progress(Comm *comm, Progress *out) {
   pthread_mutex_lock(&comm->lock);
   *out = (Progress){.entered = comm->entered};
+  look_at_doing(comm, out);
   if (comm->ended < comm->begun) {
     const Slot *slot = &comm->slot[(comm->ended + 1) % COMM_SLOTS];
     out->oldest = slot->number;
     out->oldest_collective = slot->collective;
+    out->oldest_step = slot->step;
     out->since = comm->since;
     describe(&slot->work, out->text);
   }

@@ -10,6 +10,7 @@
 #define FT_RUNTIME_COMM_H
 #include "ir/type.h"
 #include "runtime/common/status.h"
+#include <stdbool.h>
 
 typedef struct Comm Comm;
 
@@ -27,13 +28,15 @@ typedef struct {
   double timeout;      /* seconds a rank may stay away from work that others have begun */
   const char *library; /* the engine's file; NULL: the one beside ftrun, then the loader's path */
   int64_t piece; /* at most so many elements in one message; 0: as many as the engine likes */
+  const char *device; /* "cuda:1", for messages; NULL: there is nothing to say */
 } CommOptions;
 
 /* Joins the others: returns when all ranks have come. *out is NULL if this process is alone. */
 STATUS_CHECKED Status comm_open(const CommOptions *options, Comm **out);
 /* Leaves; `status` is how the run ended. Not STATUS_OK: the other ranks are ended too, and told
- * what this thread's status_message() is. A rank that one of these functions gave STATUS_FAULT
- * knows from it why the job ends: it should print that if comm_speaks, close, and exit. The others
+ * what this thread's status_message() is. Where one of these functions fails because the job does,
+ * the status is that of the rank that failed, and the message says why the job ends: the caller
+ * should print it if comm_speaks, close, and exit. The others
  * wait here for rank 0 to close, so that the sentence is out before the launcher ends the rest. A
  * process that does not close within ten seconds of a failure is ended. NULL is fine. */
 void comm_close(Comm *comm, Status status);
@@ -44,6 +47,17 @@ int comm_ranks(const Comm *comm); /* NULL: 1 */
  * stopped, rank 1. NULL: yes. */
 bool comm_speaks(Comm *comm);
 const char *comm_text(const Comm *comm); /* "4 ranks on 2 machines, Open MPI 4.1.4" */
+
+/* What a rank does beside its works: where it was last seen, if it stays away from one. */
+typedef struct {
+  const char *what, *name; /* "kernel", "dot + gelu"; name: NULL: there is none */
+  uint32_t line;           /* of the source; 0: none */
+  bool may_last; /* the others wait longer than the timeout while comm_goes_on is called */
+} CommDoing;
+/* By any thread; these cost a store or two. `doing` must outlive the Comm. NULL: nothing. */
+void comm_at_step(Comm *comm, int64_t step); /* the works that are begun from here on are its own */
+void comm_doing(Comm *comm, const CommDoing *doing);
+void comm_goes_on(Comm *comm);
 
 /* The rows of plan/beside.def. */
 typedef enum {

@@ -71,17 +71,21 @@ static bool exchange(Comm *comm, char *why) {
                     .x = &comm->board.address,
                     .out = &comm->board.address,
                     .label = "the board"};
+  Seat own = {0};
+  memcpy(own.host, comm->host, sizeof own.host);
+  if (comm->options.device)
+    snprintf(own.device, sizeof own.device, "%s", comm->options.device);
   CommWork names = {.kind = COMM_ALL_GATHER,
                     .dtype = DT_U8,
-                    .count = BOARD_HOST,
-                    .x = comm->host,
-                    .out = comm->hosts,
+                    .count = sizeof own,
+                    .x = &own,
+                    .out = comm->seats,
                     .label = "the machines"};
   bool is_good = do_now(comm, &where, why) && do_now(comm, &names, why);
   for (int r = 0; r < ranks && is_good; r++) {
     bool is_new = true;
     for (int i = 0; i < r; i++)
-      if (!strcmp(comm->hosts[i], comm->hosts[r])) is_new = false;
+      if (!strcmp(comm->seats[i].host, comm->seats[r].host)) is_new = false;
     machines += is_new;
   }
   snprintf(comm->text, sizeof comm->text, "%d ranks on %d machine%s, %s", ranks, machines,
@@ -118,7 +122,8 @@ static void engine_failed(Comm *comm, const Slot *slot, const char *why) {
   /* where a rank has died the engine may notice it first, and the watch knows it better */
   for (int i = 0; i < 10 && !comm->has_failed; i++) comm_wait(comm, &comm->changed, 100000000);
   pthread_mutex_unlock(&comm->lock);
-  if (comm_fail(comm, sentence)) watch_tell(comm->watch, sentence);
+  if (comm_fail(comm, STATUS_FAULT, sentence))
+    watch_tell_failure(comm->watch, STATUS_FAULT, sentence);
   pthread_mutex_lock(&comm->lock);
 }
 
@@ -222,7 +227,7 @@ void *comm_engine_main(void *argument) {
     char sentence[COMM_SENTENCE];
     snprintf(sentence, sizeof sentence, "rank %d (host %s) cannot join the others: %s",
              comm->place.rank, comm->host, why);
-    comm_fail(comm, sentence);
+    comm_fail(comm, STATUS_FAULT, sentence);
   }
   pthread_mutex_lock(&comm->lock);
   comm->is_open = is_open;

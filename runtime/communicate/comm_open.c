@@ -81,7 +81,7 @@ static void comm_release(Comm *comm) {
   pthread_mutex_destroy(&comm->lock);
   pthread_cond_destroy(&comm->queued);
   pthread_cond_destroy(&comm->changed);
-  free(comm->hosts);
+  free(comm->seats);
   free(comm);
 }
 
@@ -102,8 +102,8 @@ static Status make(const CommPlace *place, const CommOptions *options, Comm **ou
   pthread_cond_init(&comm->changed, &attributes);
   pthread_condattr_destroy(&attributes);
   *out = comm;
-  comm->hosts = calloc((size_t)place->ranks, sizeof *comm->hosts);
-  if (!comm->hosts) return status_fail(STATUS_FAULT, "out of memory");
+  comm->seats = calloc((size_t)place->ranks, sizeof *comm->seats);
+  if (!comm->seats) return status_fail(STATUS_FAULT, "out of memory");
   return STATUS_OK;
 }
 
@@ -126,7 +126,7 @@ static Status join_ranks(Comm *comm) {
   pthread_mutex_lock(&comm->lock);
   bool is_open = comm->is_open, has_failed = comm->has_failed;
   pthread_mutex_unlock(&comm->lock);
-  if (has_failed) return status_fail(STATUS_FAULT, "%s", comm->sentence);
+  if (has_failed) return status_fail(comm->failed_as, "%s", comm->sentence);
   if (!is_open) return not_all_came(comm);
   return watch_start(comm, &comm->watch);
 }
@@ -156,18 +156,18 @@ Status comm_open(const CommOptions *options, Comm **out) {
 
 /* ── leaving ──────────────────────────────────────────────────────────────────────────────── */
 /* This rank's failure, unless it is that of the job, which all know. */
-static void tell_failure(Comm *comm) {
+static void tell_failure(Comm *comm, Status status) {
   enum { PATIENCE = 3 }; /* seconds; rank 0's sentence is to be out before the launcher kills it */
   char sentence[COMM_SENTENCE], why[COMM_SENTENCE];
   snprintf(why, sizeof why, "%s", status_message());
   snprintf(sentence, sizeof sentence, "rank %d (host %.60s) has failed: %.900s", comm->place.rank,
            comm->host, why);
-  if (comm_fail(comm, sentence)) {
-    watch_tell(comm->watch, sentence);
+  if (comm_fail(comm, status, sentence)) {
+    watch_tell_failure(comm->watch, status, sentence);
     watch_flush(comm->watch, PATIENCE);
   }
   watch_wait_for_rank_0(comm->watch, PATIENCE);
-  status_fail(STATUS_FAULT, "%s", why); /* as it was */
+  status_fail(status, "%s", why); /* as it was */
 }
 
 void comm_close(Comm *comm, Status status) {
@@ -178,9 +178,9 @@ void comm_close(Comm *comm, Status status) {
   pthread_cond_broadcast(&comm->queued);
   pthread_mutex_unlock(&comm->lock);
   if (status == STATUS_OK)
-    watch_tell(comm->watch, NULL);
+    watch_tell_leaving(comm->watch);
   else
-    tell_failure(comm);
+    tell_failure(comm, status);
   bool is_gone = !comm->has_thread;
   if (comm->has_thread) {
     /* what is under way ends, and all ranks leave the engine together; or none waits for another */

@@ -9,8 +9,9 @@
 #include "runtime/communicate/board.h"
 #include "runtime/communicate/engine.h"
 #include <pthread.h>
+#include <stdatomic.h>
 
-enum { COMM_SENTENCE = 1024, COMM_TEXT = 192, COMM_SLOTS = 4096, COMM_UNDER_WAY = 32 };
+enum { COMM_SENTENCE = 1792, COMM_SEAT = 128, COMM_TEXT = 192, COMM_DOING = 128, COMM_SLOTS = 4096, COMM_UNDER_WAY = 32 };
 
 typedef enum { SLOT_FREE, SLOT_QUEUED, SLOT_UNDER_WAY, SLOT_ENDED, SLOT_FAILED } SlotState;
 typedef struct {
@@ -19,6 +20,7 @@ typedef struct {
   CommWork work;
   EngineWork *engine_work;
   int64_t collective; /* its number among the collectives, from 1; 0: between two ranks */
+  int64_t step;       /* in which it was begun; 0: in none */
   bool is_noted;      /* its end has been counted in `ended` */
 } Slot;
 
@@ -32,10 +34,20 @@ typedef struct {
 typedef struct {
   int64_t entered; /* collectives begun */
   int64_t oldest;  /* of the works that have not ended; 0: there is none */
-  int64_t oldest_collective;
+  int64_t oldest_collective, oldest_step;
   int64_t since; /* when it became the oldest */
-  char text[COMM_TEXT];
+  int64_t step;  /* that it is in; 0: none */
+  int64_t signs; /* of life, in what may last */
+  bool may_last;
+  char text[COMM_TEXT]; /* of the oldest */
+  char doing[COMM_DOING];
 } Progress;
+
+/* Of a rank, to all. */
+typedef struct {
+  char host[BOARD_HOST];
+  char device[32];
+} Seat;
 
 typedef struct Watch Watch;
 
@@ -44,13 +56,15 @@ struct Comm {
   CommOptions options;
   double timeout;
   char host[BOARD_HOST];
-  char (*hosts)[BOARD_HOST]; /* of all ranks */
+  Seat *seats; /* of all ranks */
   char text[160];
   const EngineType *type;
   Engine *engine; /* of the engine's thread */
   Board board;
   Watch *watch;
   int presence; /* a socket that says that this rank has come; -1 */
+  _Atomic int64_t step, signs;
+  const CommDoing *_Atomic doing; /* NULL: nothing has been said */
 
   pthread_mutex_t lock;
   pthread_cond_t queued;  /* the engine's thread waits for it */
@@ -68,6 +82,7 @@ struct Comm {
   int64_t noted;         /* to here the watch has read them */
   bool has_failed, is_told; /* is_told: the caller knows of it */
   bool is_rank_0_lost;      /* that is why */
+  Status failed_as;
   int64_t failed_at;
   char sentence[COMM_SENTENCE];
 };
@@ -76,7 +91,9 @@ struct Comm {
 /* The same where rank 0 is dead or stopped. */
 bool comm_fail_without_rank_0(Comm *comm, const char *sentence);
 /* Only the first failure counts. False if there was one. */
-bool comm_fail(Comm *comm, const char *sentence);
+bool comm_fail(Comm *comm, Status status, const char *sentence);
+/* "host n3", "host n3, cuda:1" */
+void comm_seat(const Comm *comm, int rank, char *out, size_t size);
 /* With the lock held. */
 void comm_note_end(Comm *comm, Slot *slot);
 void comm_progress(Comm *comm, Progress *out);
@@ -103,8 +120,10 @@ STATUS_CHECKED Status comm_open_at(const CommPlace *place, const CommOptions *op
 /* watch.c */
 /* Rank 0 waits here for all others' connections, these connect. */
 STATUS_CHECKED Status watch_start(Comm *comm, Watch **out);
-/* Tells the others that this rank fails (sentence), or that it leaves in peace (NULL). */
-void watch_tell(Watch *watch, const char *sentence);
+/* Tells the others that this rank fails. */
+void watch_tell_failure(Watch *watch, Status status, const char *sentence);
+/* … that it leaves in peace. */
+void watch_tell_leaving(Watch *watch);
 /* Returns when all has been told, at most so many seconds later. */
 void watch_flush(Watch *watch, double seconds);
 /* Waits until rank 0 has closed its Comm, at most so many seconds. */

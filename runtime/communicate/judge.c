@@ -6,47 +6,116 @@
 /* A rank that lives says something every quarter of a second. */
 static const int64_t silent_after = 1500000000;
 
+enum { SEEN = COMM_DOING + 64, SEVERAL_SEEN = 2 * SEEN, NAMES = 400, WORK = COMM_TEXT + 64 };
+
 static bool is_silent(const Judge *j, int rank) {
   return rank > 0 && j->now - j->peer[rank].heard > silent_after;
 }
 
-/* "rank 1 (host n3)", "ranks 1, 2 (hosts n3, n4)" */
+/* "rank 1 (host n3, cuda:1)", "ranks 1, 2 (hosts n3, n4)" */
 static void name_ranks(const Judge *j, const bool *is_named, char *out, size_t size) {
   enum { MOST = 4 };
-  char ranks[96] = "", hosts[MOST * (BOARD_HOST + 2)] = "";
-  int count = 0, r_at = 0, h_at = 0;
+  char ranks[96] = "", hosts[MOST * (BOARD_HOST + 2)] = "", seat[COMM_SEAT];
+  int count = 0, r_at = 0, h_at = 0, last = 0;
   for (int r = 0; r < j->ranks; r++) {
     if (!is_named[r] || ++count > MOST) continue;
-    const char *between = count > 1 ? ", " : "";
+    const char *between = count > 1 ? ", " : "", *host = j->comm->seats[r].host;
     r_at += snprintf(ranks + r_at, sizeof ranks - (size_t)r_at, "%s%d", between, r);
-    h_at += snprintf(hosts + h_at, sizeof hosts - (size_t)h_at, "%s%s", between, j->comm->hosts[r]);
+    h_at += snprintf(hosts + h_at, sizeof hosts - (size_t)h_at, "%s%s", between, host);
+    last = r;
   }
-  const char *several = count > 1 ? "s" : "";
-  snprintf(out, size, "rank%s %s%s (host%s %s)", several, ranks, count > MOST ? ", …" : "",
-           several, hosts);
+  comm_seat(j->comm, last, seat, sizeof seat);
+  if (count == 1)
+    snprintf(out, size, "rank %d (%s)", last, seat);
+  else
+    snprintf(out, size, "ranks %s%s (hosts %s)", ranks, count > MOST ? ", …" : "", hosts);
 }
 
-/* "all_reduce #37 (gradients)": of "all_reduce of 12 f32 (gradients)". */
+/* "all_reduce #37 (gradients) of step 1207": of "all_reduce of 12 f32 (gradients)". */
 static void name_work(const Progress *progress, char *out, size_t size) {
   const char *label = strchr(progress->text, '(');
-  int kind = (int)strcspn(progress->text, " ");
+  int kind = (int)strcspn(progress->text, " "), length;
   if (progress->oldest_collective)
-    snprintf(out, size, "%.*s #%lld %s", kind, progress->text,
-             (long long)progress->oldest_collective, label ? label : "");
+    length = snprintf(out, size, "%.*s #%lld %s", kind, progress->text,
+                      (long long)progress->oldest_collective, label ? label : "");
   else
-    snprintf(out, size, "%s", progress->text);
+    length = snprintf(out, size, "%s", progress->text);
+  if (progress->oldest_step > 0 && (size_t)length < size)
+    snprintf(out + length, size - (size_t)length, " of step %lld",
+             (long long)progress->oldest_step);
 }
 
-static void name_rank(const Judge *j, int rank, char *out, size_t size) {
-  snprintf(out, size, "rank %d (host %s)", rank, j->comm->hosts[rank]);
+/* "in step 1207, kernel dot (line 5)", "opening its data" */
+static void name_doing(const Progress *progress, char *out, size_t size) {
+  if (progress->step > 0 && progress->doing[0])
+    snprintf(out, size, "in step %lld, %s", (long long)progress->step, progress->doing);
+  else if (progress->step > 0)
+    snprintf(out, size, "in step %lld", (long long)progress->step);
+  else
+    snprintf(out, size, "%s", progress->doing[0] ? progress->doing : "at its start");
 }
 
-enum { NAMES = 400 };
+/* "it was last seen in step 1207, kernel dot (line 5)" */
+static void judge_seen(const Progress *progress, char *out, size_t size) {
+  char doing[COMM_DOING + 32];
+  name_doing(progress, doing, sizeof doing);
+  snprintf(out, size, "it was last seen %s", doing);
+}
 
-static int find_missing(const Judge *j, int64_t collective, bool *is_missing) {
-  int missing = 0;
+/* "it was last seen in step 7, kernel a", "last seen: rank 1 in step 7, kernel a, rank 2 in …" */
+static void name_seen(const Judge *j, const bool *is_named, char *out, size_t size) {
+  enum { MOST = 2 };
+  int count = 0, only = 0, told = 0;
+  size_t at = 0;
   for (int r = 0; r < j->ranks; r++)
-    missing += is_missing[r] = j->peer[r].progress.entered < collective;
+    if (is_named[r]) count++, only = r;
+  if (count == 1) {
+    judge_seen(&j->peer[only].progress, out, size);
+    return;
+  }
+  for (int r = 0; r < j->ranks && told < MOST && at < size; r++) {
+    char doing[COMM_DOING + 32];
+    if (!is_named[r]) continue;
+    name_doing(&j->peer[r].progress, doing, sizeof doing);
+    at += (size_t)snprintf(out + at, size - at, "%srank %d %s", told ? ", " : "last seen: ", r,
+                           doing);
+    told++;
+  }
+  if (count > MOST && at < size) snprintf(out + at, size - at, ", …");
+}
+
+/* ── who is late ──────────────────────────────────────────────────────────────────────────── */
+/* The first collective that a rank waits for, of those that can be heard: who waits for an earlier
+ * one does not stay away from the later one by itself. */
+static const Progress *first_waited_for(const Judge *j, const Progress *late) {
+  const Progress *first = late;
+  for (int r = 0; r < j->ranks; r++) {
+    const Progress *progress = &j->peer[r].progress;
+    bool waits = progress->oldest_collective > 0 && !is_silent(j, r);
+    if (waits && progress->oldest_collective < first->oldest_collective) first = progress;
+  }
+  return first;
+}
+
+/* It is about what may last, and goes on with it. */
+static bool is_excused(const Judge *j, int rank) {
+  const Peer *peer = &j->peer[rank];
+  return peer->progress.may_last && !is_silent(j, rank) &&
+         (double)(j->now - peer->moved) < j->comm->timeout * 1e9;
+}
+
+/* Those that have not entered it, but for `excused` ones. */
+static int find_missing(const Judge *j, int64_t collective, bool *is_missing, int *silent,
+                        int *excused) {
+  int missing = 0;
+  *silent = *excused = 0;
+  for (int r = 0; r < j->ranks; r++) {
+    bool has_entered = j->peer[r].progress.entered >= collective;
+    is_missing[r] = !has_entered && !is_excused(j, r);
+    missing += is_missing[r];
+    *silent += is_missing[r] && is_silent(j, r);
+    *excused += !has_entered && !is_missing[r];
+  }
   return missing;
 }
 
@@ -56,74 +125,123 @@ static int find_silent(const Judge *j, bool *is_named) {
   return silent;
 }
 
-bool judge_late(const Judge *j, int rank, char *sentence) {
-  const Progress *progress = &j->peer[rank].progress;
-  char names[NAMES], work[COMM_TEXT + 32];
+/* Of works between two: those that wait for nobody. */
+static int find_busy(const Judge *j, bool *is_named) {
+  int busy = 0;
+  for (int r = 0; r < j->ranks; r++) busy += is_named[r] = !j->peer[r].progress.oldest;
+  return busy;
+}
+
+static void say_missing(const Judge *j, const char *work, int missing, int silent,
+                        char *sentence) {
+  char names[NAMES], seen[SEVERAL_SEEN];
+  int others = j->ranks - missing;
+  name_ranks(j, j->is_named, names, sizeof names);
+  name_seen(j, j->is_named, seen, sizeof seen);
+  snprintf(sentence, COMM_SENTENCE, "%s %s not entered %s for %g s%s; %s; the other %d wait%s", names,
+           missing == 1 ? "has" : "have", work, j->comm->timeout,
+           silent == missing ? " and nothing is heard from there (stopped, or cut off)" : "", seen,
+           others, others == 1 ? "s" : "");
+}
+
+/* All have entered it, or it is between two. */
+static void say_unended(const Judge *j, const Progress *progress, int rank, const char *work,
+                        char *sentence) {
+  char names[NAMES], seen[SEVERAL_SEEN], seat[COMM_SEAT];
   bool *is_named = j->is_named;
   double seconds = j->comm->timeout;
-  int64_t collective = progress->oldest_collective;
-  name_work(progress, work, sizeof work);
-  int missing = collective ? find_missing(j, collective, is_named) : 0;
-  if (missing) {
-    int silent = 0, others = j->ranks - missing;
-    for (int r = 0; r < j->ranks; r++) silent += is_named[r] && is_silent(j, r);
-    name_ranks(j, is_named, names, sizeof names);
-    snprintf(sentence, COMM_SENTENCE, "%s %s not entered %s for %g s%s; the other %d wait%s", names,
-             missing == 1 ? "has" : "have", work, seconds,
-             silent == missing ? " and nothing is heard from there (stopped, or cut off)" : "",
-             others, others == 1 ? "s" : "");
-    return true;
-  }
+  comm_seat(j->comm, rank, seat, sizeof seat);
   if (find_silent(j, is_named)) {
     name_ranks(j, is_named, names, sizeof names);
+    name_seen(j, is_named, seen, sizeof seen);
     snprintf(sentence, COMM_SENTENCE,
              "nothing is heard from %s (stopped, or cut off), and %s, which rank %d has begun, "
-             "does not end for %g s",
-             names, work, rank, seconds);
-    return true;
-  }
-  name_rank(j, rank, names, sizeof names);
-  if (collective)
+             "does not end for %g s; %s",
+             names, work, rank, seconds, seen);
+  } else if (progress->oldest_collective) {
     snprintf(sentence, COMM_SENTENCE,
              "all %d ranks have entered %s, and it does not end for %g s: does the network between "
              "them work?",
              j->ranks, work, seconds);
+  } else if (find_busy(j, is_named)) {
+    name_ranks(j, is_named, names, sizeof names);
+    name_seen(j, is_named, seen, sizeof seen);
+    snprintf(sentence, COMM_SENTENCE, "rank %d (%s) waits for %g s in its %s; %s %s for nobody; %s",
+             rank, seat, seconds, work, names, strncmp(names, "ranks", 5) ? "waits" : "wait", seen);
+  } else {
+    snprintf(sentence, COMM_SENTENCE, "rank %d (%s) waits for %g s in its %s", rank, seat, seconds,
+             work);
+  }
+}
+
+bool judge_late(const Judge *j, int rank, char *sentence) {
+  const Progress *progress = &j->peer[rank].progress;
+  char work[WORK];
+  int missing = 0, silent = 0, excused = 0;
+  if (progress->oldest_collective) progress = first_waited_for(j, progress);
+  if (progress->oldest_collective)
+    missing = find_missing(j, progress->oldest_collective, j->is_named, &silent, &excused);
+  if (!missing && excused) return false;
+  name_work(progress, work, sizeof work);
+  if (missing)
+    say_missing(j, work, missing, silent, sentence);
   else
-    snprintf(sentence, COMM_SENTENCE, "%s waits for %g s in its %s", names, seconds, work);
+    say_unended(j, progress, rank, work, sentence);
   return true;
+}
+
+/* ── who is gone ──────────────────────────────────────────────────────────────────────────── */
+/* What it had entered last, if it is not in it any more. */
+static void name_last(const Judge *j, const Progress *progress, char *out, size_t size) {
+  Progress before = {.oldest_collective = progress->entered};
+  Note last;
+  comm_read_note(j->comm, progress->entered, &last);
+  snprintf(before.text, sizeof before.text, "%s", last.text);
+  name_work(&before, out, size);
 }
 
 void judge_dead(const Judge *j, int rank, char *sentence) {
   const Progress *progress = &j->peer[rank].progress;
-  char work[COMM_TEXT + 32];
-  int length = snprintf(sentence, COMM_SENTENCE,
-                        "rank %d (host %s) has ended without a word: was it killed, or had no "
-                        "memory?",
-                        rank, j->comm->hosts[rank]);
+  char work[WORK] = "", seen[SEEN], seat[COMM_SEAT];
+  const char *where = "";
+  comm_seat(j->comm, rank, seat, sizeof seat);
+  judge_seen(progress, seen, sizeof seen);
   if (progress->oldest) {
+    where = ", in ";
     name_work(progress, work, sizeof work);
-    snprintf(sentence + length, (size_t)(COMM_SENTENCE - length), " It was in %s", work);
   } else if (progress->entered) {
-    Progress before = {.oldest_collective = progress->entered};
-    Note last;
-    comm_read_note(j->comm, progress->entered, &last);
-    snprintf(before.text, sizeof before.text, "%s", last.text);
-    name_work(&before, work, sizeof work);
-    snprintf(sentence + length, (size_t)(COMM_SENTENCE - length), " It was behind %s", work);
+    where = ", behind ";
+    name_last(j, progress, work, sizeof work);
   }
+  snprintf(sentence, COMM_SENTENCE,
+           "rank %d (%s) has ended without a word (killed, or out of memory); %s%s%s; the other %d "
+           "end%s",
+           rank, seat, seen, where, work, j->ranks - 1, j->ranks == 2 ? "s" : "");
+}
+
+void judge_silent_0(const Judge *j, const Progress *own, int64_t silent, char *sentence) {
+  char work[WORK], seen[SEEN], seat[COMM_SEAT];
+  comm_seat(j->comm, 0, seat, sizeof seat);
+  judge_seen(&j->peer[0].progress, seen, sizeof seen);
+  name_work(own, work, sizeof work);
+  snprintf(sentence, COMM_SENTENCE,
+           "nothing is heard from rank 0 (%s) for %d s (stopped, or cut off); %s; rank %d waits "
+           "for %g s in %s",
+           seat, (int)(silent / 1000000000), seen, j->comm->place.rank, j->comm->timeout, work);
 }
 
 bool judge_left(const Judge *j, char *sentence) {
-  char names[NAMES], work[COMM_TEXT + 32];
+  char seat[COMM_SEAT], work[WORK];
   for (int r = 0; r < j->ranks; r++)
     for (int gone = 0; gone < j->ranks; gone++) {
       const Progress *waiting = &j->peer[r].progress;
       if (!j->peer[gone].has_left || j->peer[gone].progress.entered >= waiting->oldest_collective)
         continue;
-      name_rank(j, gone, names, sizeof names);
+      comm_seat(j->comm, gone, seat, sizeof seat);
       name_work(waiting, work, sizeof work);
-      snprintf(sentence, COMM_SENTENCE, "%s has ended its run, and rank %d waits for it in %s",
-               names, r, work);
+      snprintf(sentence, COMM_SENTENCE,
+               "rank %d (%s) has ended its run, and rank %d waits for it in %s", gone, seat, r,
+               work);
       return true;
     }
   return false;

@@ -7,15 +7,15 @@
 #include "base/clock.h"
 #include "runtime/common/guard.h"
 #include <poll.h>
-#include <stdatomic.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* To rank 0: where it is, that it is late, that its collective is another than rank 0's, that it
- * fails. From rank 0: what it has entered, the end. From both: that they leave, and are there. */
+/* To rank 0: that it is late, that its collective is another than rank 0's, that it fails. From
+ * rank 0: what it has entered, the end. From both: where they are, that they leave. */
 enum {
   AT = 'A',
   LATE = 'L',
@@ -23,11 +23,16 @@ enum {
   FAILS = 'F',
   NOTES = 'N',
   END = 'E',
-  LEAVES = 'B',
-  PING = 'P'
+  LEAVES = 'B'
 };
 enum { NOTES_IN_ONE = 64, TICK = 50 /* ms */ };
 static const int64_t second = 1000000000, ping_every = 250000000, grace = 10000000000;
+
+/* Of FAILS and END; sent to the end of its sentence. */
+typedef struct {
+  Status status;
+  char sentence[COMM_SENTENCE];
+} Failure;
 
 struct Watch {
   Comm *comm;
@@ -37,9 +42,10 @@ struct Watch {
   int wake;
   bool has_thread;
   atomic_bool is_ending, leaves, fails, is_flushed, is_rank_0_gone;
-  char complaint[COMM_SENTENCE]; /* written before `fails` */
+  Failure complaint; /* written before `fails` */
   /* of the thread alone: */
   bool has_told; /* of a failure */
+  int64_t looked, was_away; /* its last round; how long it has once been stopped */
   bool has_said_leaves, has_printed;
   Progress said;
   int64_t late; /* the oldest work of which it was said */
@@ -71,11 +77,29 @@ static void tell_all(Watch *w, int kind, const void *bytes, size_t count) {
   }
 }
 
-static void end_job(Watch *w, const char *sentence) {
+static size_t failure_bytes(const Failure *failure) {
+  return offsetof(Failure, sentence) + strlen(failure->sentence) + 1;
+}
+
+/* Of a message that has come. */
+static bool read_failure(Watch *w, size_t count, Failure *out) {
+  if (count <= offsetof(Failure, sentence) || count > sizeof *out) return false;
+  memcpy(out, w->message, count);
+  out->sentence[sizeof out->sentence - 1] = 0;
+  return true;
+}
+
+static void end_job_as(Watch *w, const Failure *failure) {
   if (w->has_told) return;
   w->has_told = true;
-  tell_all(w, END, sentence, strlen(sentence) + 1);
-  comm_fail(w->comm, sentence);
+  tell_all(w, END, failure, failure_bytes(failure));
+  comm_fail(w->comm, failure->status, failure->sentence);
+}
+
+static void end_job(Watch *w, const char *sentence) {
+  Failure failure = {.status = STATUS_FAULT};
+  snprintf(failure.sentence, sizeof failure.sentence, "%s", sentence);
+  end_job_as(w, &failure);
 }
 
 static void send_notes(Watch *w) {
@@ -88,25 +112,29 @@ static void send_notes(Watch *w) {
 }
 
 static void hear_other(Watch *w, int rank, const OtherMessage *other) {
-  char sentence[COMM_SENTENCE];
+  char sentence[COMM_SENTENCE], seat[COMM_SEAT];
   Note own;
+  comm_seat(w->comm, rank, seat, sizeof seat);
   comm_read_note(w->comm, other->number, &own);
   snprintf(sentence, sizeof sentence,
-           "rank %d (host %s) has begun %s as collective #%lld, and rank 0 %s: all ranks must "
-           "begin the same in the same order",
-           rank, w->comm->hosts[rank], other->text, (long long)other->number,
+           "rank %d (%s) has begun %s as collective #%lld, and rank 0 %s: all ranks must begin the "
+           "same in the same order",
+           rank, seat, other->text, (long long)other->number,
            own.text);
   end_job(w, sentence);
 }
 
 static void hear_progress(Peer *peer, const Progress *progress) {
-  if (progress->oldest != peer->progress.oldest) peer->late_since = 0;
+  const Progress *before = &peer->progress;
+  if (progress->oldest != before->oldest) peer->late_since = 0;
+  if (progress->signs != before->signs || strcmp(progress->doing, before->doing))
+    peer->moved = clock_nanoseconds();
   peer->progress = *progress;
 }
 
 static void hear_as_judge(Watch *w, int rank, int kind, size_t count) {
   Peer *peer = &w->peer[rank];
-  w->message[sizeof w->message - 1] = 0;
+  Failure failure;
   peer->heard = clock_nanoseconds();
   if ((kind == AT || kind == LATE) && count == sizeof(Progress)) {
     Progress progress;
@@ -117,8 +145,8 @@ static void hear_as_judge(Watch *w, int rank, int kind, size_t count) {
     OtherMessage other;
     memcpy(&other, w->message, sizeof other);
     hear_other(w, rank, &other);
-  } else if (kind == FAILS && count) {
-    end_job(w, w->message);
+  } else if (kind == FAILS && read_failure(w, count, &failure)) {
+    end_job_as(w, &failure);
     peer->has_left = true; /* it has said why */
   } else if (kind == LEAVES) {
     peer->has_left = true;
@@ -149,8 +177,7 @@ static void judge(Watch *w) {
   for (int r = 0; r < j.ranks; r++) {
     const Peer *peer = &w->peer[r];
     if (!peer->late_since || j.now - peer->late_since < 6 * (int64_t)TICK * 1000000) continue;
-    judge_late(&j, r, sentence);
-    end_job(w, sentence);
+    if (judge_late(&j, r, sentence)) end_job(w, sentence);
     return;
   }
 }
@@ -161,30 +188,35 @@ static void lost_as_judge(Watch *w, int rank) {
   board_drop(&w->peer[rank].link);
   if (w->peer[rank].has_left || w->has_told) return;
   judge_dead(&j, rank, sentence);
+  if (w->was_away)
+    snprintf(sentence, sizeof sentence,
+             "rank 0 (host %s) did not run for %d s (stopped?), and the others have given it up",
+             w->comm->host, (int)(w->was_away / second));
   end_job(w, sentence);
 }
 
 /* ── the others ───────────────────────────────────────────────────────────────────────────── */
 static void lost_rank_0(Watch *w) {
   char sentence[COMM_SENTENCE];
+  Judge j = judge_of(w);
   board_drop(&w->peer[0].link);
   pthread_mutex_lock(&w->comm->lock);
   atomic_store(&w->is_rank_0_gone, true);
   pthread_cond_broadcast(&w->comm->changed);
   pthread_mutex_unlock(&w->comm->lock);
   if (w->peer[0].has_left) return;
-  snprintf(sentence, sizeof sentence,
-           "rank 0 (host %s) has ended without a word: was it killed, or had no memory?",
-           w->comm->hosts[0]);
+  judge_dead(&j, 0, sentence);
   comm_fail_without_rank_0(w->comm, sentence);
 }
 
 static void hear_rank_0(Watch *w, int kind, size_t count) {
-  w->message[sizeof w->message - 1] = 0;
+  Failure failure;
   w->peer[0].heard = clock_nanoseconds();
-  if (kind == END && count) {
+  if (kind == END && read_failure(w, count, &failure)) {
     w->has_told = true; /* rank 0 knows */
-    comm_fail(w->comm, w->message);
+    comm_fail(w->comm, failure.status, failure.sentence);
+  } else if (kind == AT && count == sizeof(Progress)) {
+    memcpy(&w->peer[0].progress, w->message, sizeof(Progress));
   } else if (kind == LEAVES) {
     w->peer[0].has_left = true;
     comm_let_leave(w->comm);
@@ -228,13 +260,10 @@ static void watch_compare(Watch *w) {
 /* Rank 0 should have said something by now. */
 static void judge_rank_0(Watch *w) {
   char sentence[COMM_SENTENCE];
+  Judge j = judge_of(w);
   int64_t now = clock_nanoseconds(), silent = now - w->peer[0].heard;
   if (!w->late || now - w->late_since < second || silent < second) return;
-  snprintf(sentence, sizeof sentence,
-           "nothing is heard from rank 0 (host %s) for %d s (stopped, or cut off), and rank %d "
-           "waits for %g s in its %s",
-           w->comm->hosts[0], (int)(silent / second), w->comm->place.rank,
-           w->comm->timeout, w->said.text);
+  judge_silent_0(&j, &w->said, silent, sentence);
   comm_fail_without_rank_0(w->comm, sentence);
 }
 
@@ -265,9 +294,9 @@ static void tell_urgent(Watch *w) {
   if (fails && !w->has_told) {
     w->has_told = true;
     if (is_judge(w))
-      tell_all(w, END, w->complaint, strlen(w->complaint) + 1);
+      tell_all(w, END, &w->complaint, failure_bytes(&w->complaint));
     else
-      send_to_rank_0(w, FAILS, w->complaint, strlen(w->complaint) + 1);
+      send_to_rank_0(w, FAILS, &w->complaint, failure_bytes(&w->complaint));
   }
   if (leaves && is_judge(w)) w->peer[0].has_left = true;
   if (leaves && !is_judge(w) && !w->has_said_leaves) {
@@ -283,10 +312,14 @@ static void tell_urgent(Watch *w) {
 
 static void ping(Watch *w) {
   int64_t now = clock_nanoseconds();
+  Progress progress;
   if (now - w->pinged < ping_every) return;
   w->pinged = now;
+  comm_progress(w->comm, &progress);
+  if (is_judge(w)) hear_progress(&w->peer[0], &progress);
   for (int r = 0; r < w->comm->place.ranks; r++) {
-    if (w->peer[r].link.socket >= 0 && !board_send_if_read(&w->peer[r].link, PING)) {
+    if (w->peer[r].link.socket >= 0 && 
+        !board_send_if_read(&w->peer[r].link, AT, &progress, sizeof progress)) {
       if (is_judge(w))
         lost_as_judge(w, r);
       else
@@ -308,7 +341,7 @@ static void end_process(Watch *w) {
     w->has_printed = true;
     fprintf(stderr, "%s\n", comm->sentence);
   }
-  if (is_over) _exit(STATUS_FAULT);
+  if (is_over) _exit(comm->failed_as);
 }
 
 static void read_links(Watch *w, struct pollfd *poll_for, const int *rank, int count) {
@@ -329,6 +362,14 @@ static void read_links(Watch *w, struct pollfd *poll_for, const int *rank, int c
   }
 }
 
+/* Rank 0 was stopped: that the others are gone is no fault of theirs. */
+static void notice_pause(Watch *w) {
+  int64_t now = clock_nanoseconds();
+  bool is_long = w->looked && (double)(now - w->looked) > w->comm->timeout * 1e9;
+  if (is_long) w->was_away = now - w->looked;
+  w->looked = now;
+}
+
 static void wait_and_read(Watch *w, struct pollfd *poll_for, int *rank) {
   int count = 0, peers = is_judge(w) ? w->comm->place.ranks : 1;
   for (int r = 0; r < peers; r++)
@@ -338,6 +379,7 @@ static void wait_and_read(Watch *w, struct pollfd *poll_for, int *rank) {
     }
   poll_for[count] = (struct pollfd){.fd = w->wake, .events = POLLIN};
   poll(poll_for, (nfds_t)count + 1, TICK);
+  notice_pause(w);
   if (poll_for[count].revents) {
     uint64_t value;
     if (read(w->wake, &value, sizeof value) < 0) value = 0;
@@ -352,7 +394,7 @@ static void *watch_main(void *argument) {
   int *rank = calloc((size_t)ranks + 1, sizeof *rank);
   sigset_t before;
   guard_block_signals(&before);
-  if (!poll_for || !rank) comm_fail(w->comm, "out of memory");
+  if (!poll_for || !rank) comm_fail(w->comm, STATUS_FAULT, "out of memory");
   while (poll_for && rank) {
     bool is_ending = atomic_load(&w->is_ending);
     wait_and_read(w, poll_for, rank);
@@ -399,7 +441,7 @@ static Status gather(Watch *w) {
       return status_fail(STATUS_FAULT,
                          "rank %d (host %s) has not come to rank 0 (host %s) within %g s: is there "
                          "a firewall between them?",
-                         r, comm->hosts[r], comm->hosts[0], comm->timeout);
+                         r, comm->seats[r].host, comm->seats[0].host, comm->timeout);
   return STATUS_OK;
 }
 
@@ -433,14 +475,19 @@ static void watch_wake(Watch *w) {
   if (write(w->wake, &one, sizeof one) < 0) return; /* it is awake */
 }
 
-void watch_tell(Watch *w, const char *sentence) {
+void watch_tell_failure(Watch *w, Status status, const char *sentence) {
   if (!w) return;
-  if (sentence && !atomic_load(&w->fails)) {
-    snprintf(w->complaint, sizeof w->complaint, "%s", sentence);
+  if (!atomic_load(&w->fails)) {
+    w->complaint.status = status;
+    snprintf(w->complaint.sentence, sizeof w->complaint.sentence, "%s", sentence);
     atomic_store(&w->fails, true);
-  } else if (!sentence) {
-    atomic_store(&w->leaves, true);
   }
+  watch_wake(w);
+}
+
+void watch_tell_leaving(Watch *w) {
+  if (!w) return;
+  atomic_store(&w->leaves, true);
   watch_wake(w);
 }
 

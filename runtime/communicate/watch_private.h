@@ -10,7 +10,7 @@ typedef struct {
   bool has_left; /* in peace */
   Progress progress;
   int64_t late_since; /* it said that it waits for too long; 0: it did not, or it goes on */
-  int64_t checked;    /* its collectives to here are those of rank 0 */
+  int64_t moved;      /* when it last did something else, or gave a sign of life */
 } Peer;
 
 typedef struct {
@@ -21,10 +21,12 @@ typedef struct {
   int64_t now;
 } Judge;
 
-/* Somebody waits for longer than the timeout. False: it is too early to say. */
+/* Somebody waits for longer than the timeout. False: it waits for what may last. */
 bool judge_late(const Judge *judge, int rank, char *sentence);
 /* A connection is gone. */
 void judge_dead(const Judge *judge, int rank, char *sentence);
+/* What another rank, which is at `own`, says of a rank 0 that has been silent for so long. */
+void judge_silent_0(const Judge *judge, const Progress *own, int64_t silent, char *sentence);
 /* A rank waits for one that has left. */
 bool judge_left(const Judge *judge, char *sentence);
 #endif

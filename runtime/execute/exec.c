@@ -132,6 +132,7 @@ static Status exec_make(Exec *exec, const ExecOptions *options, bool *is_bound) 
                           .reserved = options->reserved,
                           .comm = options->comm,
                           .is_deterministic = options->is_deterministic};
+  exec->comm = options->comm;
   exec_set_derived(exec, "distributed.rank", comm_rank(options->comm));
   exec_set_derived(exec, "distributed.ranks", comm_ranks(options->comm));
   STATUS_TRY(dev_find(options->device, exec->artifact, &exec->type, &device));
@@ -407,12 +408,14 @@ static Status check_range(const Exec *exec, int place, int64_t offset, int64_t b
 
 Status exec_read(Exec *exec, int place, int64_t offset, int64_t bytes, void *to) {
   STATUS_TRY(check_range(exec, place, offset, bytes));
+  comm_goes_on(exec->comm);
   return exec->type->read(exec->device, to, exec->base[place] + offset, bytes);
 }
 
 Status exec_write(Exec *exec, int place, int64_t offset, int64_t bytes, const void *from) {
   STATUS_TRY(check_range(exec, place, offset, bytes));
   exec_round_written(exec, place);
+  comm_goes_on(exec->comm);
   return exec->type->write(exec->device, exec->base[place] + offset, from, bytes);
 }
 

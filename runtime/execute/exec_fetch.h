@@ -26,6 +26,7 @@ struct Exec {
   Plan *plan;
   const DeviceType *type;
   Device *device;
+  Comm *comm;     /* NULL: this process is alone */
   char **base;    /* by place; that of a batch: NULL, its address changes from run to run */
   int64_t *bytes; /* by place: that there are, at most the plan's */
   int *rounded;   /* by place of ELEMENTS_ROUNDED: the place that it was rounded from; -1: none */

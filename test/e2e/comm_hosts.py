@@ -73,7 +73,7 @@ class Hosts(support.Case):
     def test_behind(self):
         code, _, err = self.finish(self.start("sleeps"))
         self.assertNotEqual(code, 0)
-        self.assertRegex(err, r"said: rank 1 \(host machine-a\) has not entered all_reduce #6 \(gradients of h.3\) for 6 s")
+        self.assertRegex(err, r"said: rank 1 \(host machine-a\) has not entered all_reduce #6 \(gradients of h.3\) of step 6 for 6 s; it was last seen in step 6, round of faults; the other 3 wait")
 
 
 if __name__ == "__main__":

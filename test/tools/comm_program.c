@@ -112,6 +112,7 @@ static Status do_works(Comm *comm, const char *folder, unsigned seed) {
 /* ── faults ───────────────────────────────────────────────────────────────────────────────── */
 /* What rank 1 does before its sixth collective. False: it goes on. */
 static bool strike(const char *what, double timeout, CommWork *work, Status *status) {
+  pause_for(0.5); /* until it has been said where this rank is */
   if (!strcmp(what, "dies")) raise(SIGKILL);
   if (!strcmp(what, "stops")) raise(SIGSTOP);
   if (!strcmp(what, "sleeps")) pause_for(3600);
@@ -131,8 +132,11 @@ static Status do_faults(Comm *comm, const char *what, double timeout) {
   static int whose = 1;
   if (!strncmp(what, "zero-", 5)) what += 5, whose = 0;
   CommWork work = {.dtype = DT_F32, .count = COUNT, .x = x, .out = x, .label = "gradients of h.3"};
+  static const CommDoing doing = {.what = "round of faults"};
+  comm_doing(comm, &doing);
   for (int round = 0; round < ROUNDS; round++) {
     Status status;
+    comm_at_step(comm, round + 1);
     if (round == AT && comm_rank(comm) == whose && strike(what, timeout, &work, &status))
       return status;
     STATUS_TRY(comm_do(comm, &work));

@@ -5,22 +5,23 @@
 #include <stdio.h>
 #include <string.h>
 
-static void fail_besides(CpuBesides *all) {
+static void fail_besides(CpuBesides *all, Status status) {
   if (atomic_exchange(&all->is_failing, true)) return;
+  all->status = status;
   snprintf(all->message, sizeof all->message, "%s", status_message());
   atomic_store(&all->has_failed, true);
 }
 
 Status cpu_besides_status(CpuBesides *all) {
   if (!atomic_load(&all->has_failed)) return STATUS_OK;
-  return status_fail(STATUS_FAULT, "%s", all->message);
+  return status_fail(all->status, "%s", all->message);
 }
 
 /* By a thread of the Comm. The graph may be gone as soon as nothing is under way. */
 static void beside_ended(void *context, Status status) {
   CpuBeside *beside = context;
   CpuBesides *all = beside->all;
-  if (status != STATUS_OK) fail_besides(all);
+  if (status != STATUS_OK) fail_besides(all, status);
   atomic_store(&beside->ended, atomic_load(&beside->begun) + 1);
   pool_bump(all->pool, &all->ends);
   atomic_fetch_sub(&all->under_way, 1);

@@ -15,7 +15,8 @@ typedef struct {
   _Atomic int sleepers;
   _Atomic int under_way;
   atomic_bool is_failing, has_failed;
-  char message[1024]; /* of the first failure */
+  Status status; /* of the first failure; the rank's that failed */
+  char message[2048];
 } CpuBesides;
 
 /* One BEGIN. */
@@ -37,6 +38,6 @@ static inline void cpu_besides_wake(CpuBesides *all) {
 }
 /* Returns when nothing is under way. */
 void cpu_besides_settle(CpuBesides *all);
-/* STATUS_FAULT and why, if a work failed. */
+/* How a work failed, and why, if one did. */
 STATUS_CHECKED Status cpu_besides_status(CpuBesides *all);
 #endif

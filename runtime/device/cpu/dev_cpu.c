@@ -38,6 +38,7 @@ typedef struct {
   int phase, parts;
   int first_thread; /* part i is the own one of thread first_thread + i */
   bool is_aside;    /* all parts are the reserved thread's own */
+  CommDoing doing;
   const int *after; /* tasks before this one that must be done */
   int after_count;
 } Task;
@@ -172,6 +173,7 @@ static void add_task(DeviceGraph *graph, const PlanStep *step, Task task) {
   if (shares && graph->last_sharing) after[count++] = graph->last_sharing - 1;
   if (begins && graph->last_begin) after[count++] = graph->last_begin - 1;
   if (begins) graph->last_begin = graph->task_count + 1;
+  task.doing = (CommDoing){.what = "kernel", .name = step->label, .line = step->line};
   task.after = after;
   task.after_count = count;
   task.is_aside = pool_reserved(graph->device->pool) && !task.beside &&
@@ -319,6 +321,7 @@ static inline void run_task(DeviceGraph *graph, const Task *task, int part, int 
     cpu_beside_begin(task->beside, task->args, ticket);
     return;
   }
+  if (graph->device->comm) comm_doing(graph->device->comm, &task->doing);
   if (task->call) {
     if (!cpu_call_run(task->call, task->phase, part, thread))
       atomic_store(&graph->has_failed, true);
