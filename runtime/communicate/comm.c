@@ -7,6 +7,7 @@
 
 int comm_rank(const Comm *comm) { return comm ? comm->place.rank : 0; }
 int comm_ranks(const Comm *comm) { return comm ? comm->place.ranks : 1; }
+int comm_size(const Comm *comm, MeshAxis axis) { return comm ? mesh_size(&comm->mesh, axis) : 1; }
 bool comm_speaks(Comm *comm) {
   if (!comm || comm->place.rank > 1) return !comm;
   pthread_mutex_lock(&comm->lock);
@@ -59,11 +60,13 @@ static Status do_alone(const CommWork *work) {
 
 static void describe(const CommWork *work, char *out) {
   static const char *const ops[] = {"", " minimum", " maximum", " product"};
-  char peer[24] = "";
+  char peer[24] = "", over[16] = "";
+  if (work->over != MESH_ALL) snprintf(over, sizeof over, " over %s", mesh_axis_text(work->over));
   if (has_peer(work->kind))
     snprintf(peer, sizeof peer, " %s rank %d", work->kind == COMM_SEND ? "to" : "from", work->peer);
-  snprintf(out, COMM_TEXT, "%s%s of %lld %s%s (%s)", comm_kind_text(work->kind), ops[work->op],
-           (long long)work->count, dtype_text(work->dtype), peer, work->label ? work->label : "");
+  snprintf(out, COMM_TEXT, "%s%s of %lld %s%s%s (%s)", comm_kind_text(work->kind), ops[work->op],
+           (long long)work->count, dtype_text(work->dtype), peer, over,
+           work->label ? work->label : "");
 }
 
 /* FNV-1a */
@@ -85,6 +88,12 @@ static Status failure(Comm *comm) {
   return status_fail(comm->failed_as, "%s", comm->sentence);
 }
 
+/* Do all ranks begin this work as one of the same order? The stages of a pipeline run programs of
+ * their own. */
+static bool is_of_all(const Comm *comm, const CommWork *work) {
+  return !is_between_two(work->kind) && (work->over == MESH_ALL || comm->mesh.pipeline == 1);
+}
+
 static Status queue(Comm *comm, const CommWork *work, int64_t *number) {
   Slot *slot = &comm->slot[(comm->begun + 1) % COMM_SLOTS];
   if (comm->has_failed) return failure(comm);
@@ -96,7 +105,7 @@ static Status queue(Comm *comm, const CommWork *work, int64_t *number) {
                  .step = atomic_load(&comm->step)};
   *number = slot->number;
   if (comm->ended + 1 == slot->number) comm->since = clock_nanoseconds();
-  if (is_between_two(work->kind)) return STATUS_OK;
+  if (!is_of_all(comm, work)) return STATUS_OK;
   slot->collective = ++comm->entered;
   Note *note = &comm->note[comm->entered % BOARD_RING];
   describe(work, note->text);
@@ -105,22 +114,25 @@ static Status queue(Comm *comm, const CommWork *work, int64_t *number) {
 }
 
 Status comm_begin(Comm *comm, const CommWork *work, int64_t *number) {
+  int size = comm_size(comm, work->over);
   *number = 0;
-  STATUS_TRY(comm_check(work, comm_ranks(comm)));
-  if (!comm) {
+  STATUS_TRY(comm_check(work, size));
+  if (size == 1) {
     Status status = do_alone(work);
     if (work->done) work->done(work->context, status);
     return STATUS_OK;
   }
+  CommWork own = *work;
+  if (size == comm->place.ranks) own.over = MESH_ALL;
   pthread_mutex_lock(&comm->lock);
-  Status status = queue(comm, work, number);
+  Status status = queue(comm, &own, number);
   pthread_cond_signal(&comm->queued);
   pthread_mutex_unlock(&comm->lock);
   return status;
 }
 
 Status comm_end(Comm *comm, int64_t number) {
-  if (!comm) return STATUS_OK;
+  if (!comm || !number) return STATUS_OK; /* done alone */
   Status status = STATUS_OK;
   Slot *slot = &comm->slot[number % COMM_SLOTS];
   pthread_mutex_lock(&comm->lock);

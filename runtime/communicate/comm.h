@@ -8,6 +8,7 @@
  */
 #ifndef FT_RUNTIME_COMM_H
 #define FT_RUNTIME_COMM_H
+#include "base/mesh.h"
 #include "ir/type.h"
 #include "runtime/common/status.h"
 #include <stdbool.h>
@@ -27,11 +28,13 @@ typedef struct {
   int ranks;           /* expected; 0: as many as there are */
   double timeout;      /* seconds a rank may stay away from work that others have begun */
   const char *library; /* the engine's file; NULL: the one beside ftrun, then the loader's path */
+  Mesh mesh;           /* of all ranks; zeros: they share a batch, and no more */
   int64_t piece; /* at most so many elements in one message; 0: as many as the engine likes */
   const char *device; /* "cuda:1", for messages; NULL: there is nothing to say */
 } CommOptions;
 
-/* Joins the others: returns when all ranks have come. *out is NULL if this process is alone. */
+/* Joins the others: returns when all ranks have come, and the groups of the mesh's axes are there.
+ * *out is NULL if this process is alone. */
 STATUS_CHECKED Status comm_open(const CommOptions *options, Comm **out);
 /* Leaves; `status` is how the run ended. Not STATUS_OK: the other ranks are ended too, and told
  * what this thread's status_message() is. Where one of these functions fails because the job does,
@@ -43,6 +46,7 @@ void comm_close(Comm *comm, Status status);
 
 int comm_rank(const Comm *comm);  /* NULL: 0 */
 int comm_ranks(const Comm *comm); /* NULL: 1 */
+int comm_size(const Comm *comm, MeshAxis axis); /* ranks of a group of the axis. NULL: 1 */
 /* Is it this rank that says on the console why the job ends? Rank 0; where that one is dead or
  * stopped, rank 1. NULL: yes. */
 bool comm_speaks(Comm *comm);
@@ -75,6 +79,7 @@ typedef enum { COMM_SUM, COMM_MIN, COMM_MAX, COMM_PROD } CommOp; /* as `op` in p
 typedef struct {
   CommKind kind;
   CommOp op;
+  MeshAxis over; /* which of this rank's groups does it: ranks are counted there */
   int peer;
   DType dtype;
   int64_t count; /* elements of x; RECEIVE: of out */
@@ -87,7 +92,7 @@ typedef struct {
   void *context;
 } CommWork;
 const char *comm_kind_text(CommKind kind); /* "all_reduce" */
-/* Is this a work that so many ranks can do? A sentence if not. */
+/* Is this a work that a group of so many ranks can do? A sentence if not. */
 STATUS_CHECKED Status comm_check(const CommWork *work, int ranks);
 
 /* Queues the work, and says under which number it is ended; x and out are the engine's so long. */

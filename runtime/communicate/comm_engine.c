@@ -93,11 +93,23 @@ static bool exchange(Comm *comm, char *why) {
   return is_good;
 }
 
+/* The groups of one rank, and those of all, need no engine. */
+static bool split_axes(Comm *comm, char *why) {
+  for (MeshAxis axis = MESH_DATA; axis < MESH_AXIS_COUNT; axis++) {
+    int size = mesh_size(&comm->mesh, axis);
+    int color = mesh_member(&comm->mesh, axis, comm->place.rank, 0);
+    bool is_own = size > 1 && size < comm->place.ranks;
+    if (is_own && !comm->type->split(comm->engine, axis, color, why)) return false;
+  }
+  return true;
+}
+
 static bool open_engine(Comm *comm, char *why) {
   const EngineType *type = comm->type;
   if (!type->open(&comm->place, comm->options.piece, &comm->engine, why)) return false;
   int rank = type->rank(comm->engine), ranks = type->ranks(comm->engine);
-  if (rank == comm->place.rank && ranks == comm->place.ranks) return exchange(comm, why);
+  if (rank == comm->place.rank && ranks == comm->place.ranks)
+    return exchange(comm, why) && split_axes(comm, why);
   snprintf(why, ENGINE_WHY,
            "this is rank %d of %d for %s, and rank %d of %d for %s: start the ranks by mpirun, or "
            "by srun --mpi=pmix",

@@ -90,6 +90,7 @@ static Status make(const CommPlace *place, const CommOptions *options, Comm **ou
   if (!comm) return status_fail(STATUS_FAULT, "out of memory");
   comm->place = *place;
   comm->options = *options;
+  comm->mesh = options->mesh.data ? options->mesh : (Mesh){place->ranks, 1, 1};
   comm->timeout = options->timeout > 0 ? options->timeout : default_timeout;
   comm->board.listening = -1;
   gethostname(comm->host, sizeof comm->host - 1);
@@ -117,6 +118,12 @@ static void comm_wait_for(Comm *comm, const bool *flag, double timeout, bool des
 }
 
 static Status join_ranks(Comm *comm) {
+  const Mesh *mesh = &comm->mesh;
+  if (mesh_ranks(mesh) != comm->place.ranks)
+    return status_fail(STATUS_USER,
+                       "a mesh of %d x %d x %d ranks (data, pipeline, tensor) is not "
+                       "one of %d",
+                       mesh->data, mesh->pipeline, mesh->tensor, comm->place.ranks);
   STATUS_TRY(comm_find_engine(comm->options.library, comm->place.ranks, &comm->type));
   if (comm->place.rank == 0) STATUS_TRY(board_listen(&comm->board));
   if (pthread_create(&comm->thread, NULL, comm_engine_main, comm) != 0)

@@ -55,6 +55,7 @@ struct Comm {
   CommPlace place;
   CommOptions options;
   double timeout;
+  Mesh mesh;
   char host[BOARD_HOST];
   Seat *seats; /* of all ranks */
   char text[160];

@@ -9,7 +9,7 @@
 
 #define ENGINE_SYMBOL "ft_engine"
 /* The version grows with every change of the table, of CommWork or of DType. */
-enum { ENGINE_VERSION = 1, ENGINE_WHY = 512 };
+enum { ENGINE_VERSION = 2, ENGINE_WHY = 512 };
 
 typedef struct Engine Engine;
 typedef struct EngineWork EngineWork; /* under way */
@@ -24,6 +24,11 @@ typedef struct {
   int (*rank)(const Engine *engine);
   int (*ranks)(const Engine *engine);
   const char *(*text)(const Engine *engine); /* "Open MPI 4.1.4" */
+  /* All ranks call it for the same axis in the same order, before the first work. The ranks that
+   * give the same color are the group of that axis, CommWork.over, for each other, in the order of
+   * their ranks. Returns when all have called. Axes that are never split are not used; MESH_ALL,
+   * all ranks, is there from the beginning. */
+  bool (*split)(Engine *engine, MeshAxis axis, int color, char *why);
   /* Begins the work and does not wait. The caller has looked at it (comm_check). */
   bool (*begin)(Engine *engine, const CommWork *work, EngineWork **out, char *why);
   /* Goes on with all that is under way; *is_done: this one has ended and is freed. */

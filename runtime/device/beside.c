@@ -30,18 +30,20 @@ static Status beside_check_parts(const PlanStep *step, CommKind kind, int64_t in
 Status beside_work(const Comm *comm, const Artifact *artifact, const PlanGraph *graph,
                    const PlanStep *step, CommWork *out) {
   CommKind kind;
-  int ranks = comm_ranks(comm);
+  int64_t group = beside_attribute(step, "group");
   bool has_both = step->input_count && step->arg_count > step->input_count;
   if (!find_kind(step->name, &kind)) return dev_refuse_beside(artifact->path, step);
+  if (group >= MESH_AXIS_COUNT)
+    return status_fail(STATUS_USER, "%s (%s): there is no group %lld of ranks", step->name,
+                       step->label, (long long)group);
+  int ranks = comm_size(comm, (MeshAxis)group);
   if (!comm && (kind == COMM_SEND || kind == COMM_RECEIVE))
     return dev_refuse_beside(artifact->path, step);
-  if (beside_attribute(step, "group"))
-    return status_fail(STATUS_USER, "%s (%s): there is no group %lld of ranks, only 0, all of them",
-                       step->name, step->label, (long long)beside_attribute(step, "group"));
   const PlanBuffer *first = &graph->buffers.at[step->args[0]];
   int64_t elements = shape_elements(&first->type.shape);
   *out = (CommWork){.kind = kind,
                     .op = (CommOp)beside_attribute(step, "op"),
+                    .over = (MeshAxis)group,
                     .peer = (int)beside_attribute(step, "peer"),
                     .dtype = first->type.dtype,
                     .count = elements,

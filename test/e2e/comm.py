@@ -1,6 +1,7 @@
 """Several ranks, started by mpirun: every kind of work, type and operation against numpy, and what is said when a rank dies, stops,
 falls behind, or does something else than the others. runtime/communicate; test/tools/comm_program.c is one rank."""
 import concurrent.futures
+import math
 import os
 import re
 import shutil
@@ -161,11 +162,20 @@ class Comm(support.Case):
             same |= np.isinf(value) & (np.abs(expected) > 65000)
         self.assertTrue(np.all(good | same), label)
 
-    def works(self, ranks, piece, seed):
+    def members(self, mesh, over, rank):
+        """The ranks of the group along this axis in which the rank is, in order."""
+        place = lambda r: [r // (mesh[1] * mesh[2]), r // mesh[2] % mesh[1], r % mesh[2]]
+        same = lambda r: all(x == y for axis, (x, y) in enumerate(zip(place(r), place(rank)), 1) if axis != over)
+        return [r for r in range(math.prod(mesh)) if over == 0 or same(r)]
+
+    def works(self, ranks, piece, seed, mesh=None):
         random = np.random.default_rng(seed)
         cases = list(self.cases(ranks))
         random.shuffle(cases)
-        cases = [tuple([c[0], *map(int, c[1:3]), c[3], *map(int, c[4:])]) for c in cases]
+        sizes = [ranks, *(mesh or (ranks, 1, 1))]
+        cases = [[c[0], *map(int, c[1:3]), c[3], *map(int, c[4:]), int(random.integers(0, 4)) if mesh else 0] for c in cases]
+        for case in cases:
+            case[2] = min(case[2], sizes[case[6]] - 1)
         inputs = []
         with open(os.path.join(self.folder, "cases"), "w") as file:
             file.writelines(" ".join(map(str, case)) + "\n" for case in cases)
@@ -174,7 +184,7 @@ class Comm(support.Case):
             inputs.append([shape(some(random, case[3], case[4]), case[3]) for _ in range(ranks)])
             for rank, x in enumerate(inputs[i]):
                 x.tofile(os.path.join(self.folder, f"x.{i}.{rank}"))
-        code, out, err = self.mpirun(ranks, "works", self.folder, seed, piece)
+        code, out, err = self.mpirun(ranks, "works", self.folder, seed, piece, *(mesh or ()))
         self.assertEqual(code, 0, err)
         self.assertIn(f"{ranks} ranks on 1 machine, ", out)
         self.assertRegex(out, "differs 1: the rank of ranks? 1.* not the same as rank 0's")
@@ -182,11 +192,13 @@ class Comm(support.Case):
         for i, case in enumerate(cases):
             got = [np.fromfile(os.path.join(self.folder, f"y.{i}.{rank}"), TYPES[case[3]]) for rank in range(ranks)]
             for rank in range(ranks):
-                expected = self.expected(case, inputs[i], rank)
+                group = self.members(mesh or (ranks, 1, 1), case[6], rank)
+                there = [inputs[i][r] for r in group]
+                expected = self.expected(case[:6], there, group.index(rank))
                 self.assertEqual(len(got[rank]), len(expected), case)
-                self.compare(case, got[rank], expected, inputs[i], f"rank {rank} of {ranks}: {case}")
+                self.compare(case[:6], got[rank], expected, there, f"rank {rank} of {ranks}: {case}")
                 if case[0] in ("all_reduce", "broadcast", "all_gather"):
-                    self.assertTrue(np.array_equal(bits(got[0]), bits(got[rank])), f"ranks differ: {case}")
+                    self.assertTrue(np.array_equal(bits(got[group[0]]), bits(got[rank])), f"ranks differ: {case}")
             results.append(b"".join(g.tobytes() for g in got))
         return results
 
@@ -198,6 +210,11 @@ class Comm(support.Case):
 
     def test_works_of_four(self):
         self.works(4, 0, 3)
+
+    def test_works_of_groups(self):
+        """Of the axes of a mesh: a group of one, of all, and of some."""
+        self.works(4, 0, 6, (2, 1, 2))
+        self.works(4, 100, 7, (1, 2, 2))
 
     def test_works_in_pieces(self):
         """As if there were more elements than a call of MPI can have."""

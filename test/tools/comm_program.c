@@ -1,6 +1,8 @@
 /* comm_program: one rank of test/e2e/comm.py, which starts several by mpirun.
- *   comm_program works FOLDER SEED PIECE   does the works of FOLDER/cases, each a line "kind op
- *                                          peer dtype count in_place", on FOLDER/x.LINE.RANK
+ *   comm_program works FOLDER SEED PIECE [DATA PIPELINE TENSOR]
+ *                                          does the works of FOLDER/cases, each a line "kind op
+ *                                          peer dtype count in_place over", on FOLDER/x.LINE.RANK;
+ *                                          the last three: a mesh
  *   comm_program fault WHAT TIMEOUT        rank 1 does WHAT in the middle of it
  *   comm_program speed COUNT TIMES         times all_reduce of f32 */
 #include "base/clock.h"
@@ -15,6 +17,7 @@
 #include <unistd.h>
 
 enum { MOST = 512, AT_ONCE = 40 };
+static Mesh mesh;
 
 static int ended(Comm *comm, Status status) {
   if (status != STATUS_OK && comm_speaks(comm)) fprintf(stderr, "said: %s\n", status_message());
@@ -35,13 +38,16 @@ typedef struct {
   bool in_place;
 } Case;
 
-static bool read_case(const char *line, int ranks, Case *c) {
+static bool read_case(const Comm *comm, const char *line, Case *c) {
   char kind[32], dtype[8];
-  int op, peer, in_place;
+  int op, peer, in_place, over;
   long count;
-  if (sscanf(line, "%31s %d %d %7s %ld %d", kind, &op, &peer, dtype, &count, &in_place) != 6)
+  if (sscanf(line, "%31s %d %d %7s %ld %d %d", kind, &op, &peer, dtype, &count, &in_place, &over) !=
+      7)
     return false;
-  *c = (Case){.work = {.op = (CommOp)op, .peer = peer, .count = count}, .in_place = in_place};
+  int ranks = comm_size(comm, (MeshAxis)over);
+  *c = (Case){.work = {.op = (CommOp)op, .peer = peer, .count = count, .over = (MeshAxis)over},
+              .in_place = in_place};
   while (strcmp(comm_kind_text(c->work.kind), kind)) c->work.kind++;
   if (!dtype_parse(dtype, &c->work.dtype)) return false;
   c->x_bytes = c->out_bytes = count * dtype_bytes(c->work.dtype);
@@ -65,7 +71,8 @@ static void transfer(const char *folder, char what, int index, int rank, char *b
   fclose(file);
 }
 
-static void prepare(Case *c, const char *folder, int index, int rank) {
+static void prepare(const Comm *comm, Case *c, const char *folder, int index) {
+  int rank = comm_rank(comm);
   c->x = malloc((size_t)c->x_bytes + 1);
   c->out = malloc((size_t)c->out_bytes + 1);
   transfer(folder, 'x', index, rank, c->x, c->x_bytes);
@@ -75,7 +82,8 @@ static void prepare(Case *c, const char *folder, int index, int rank) {
   snprintf(c->label, sizeof c->label, "case %d", index);
   c->work.label = c->label;
   if (!c->in_place) return;
-  char *at = c->out + (c->work.kind == COMM_ALL_GATHER ? rank * c->x_bytes : 0);
+  bool is_gather = c->work.kind == COMM_ALL_GATHER;
+  char *at = c->out + (is_gather ? mesh_index(&mesh, c->work.over, rank) * c->x_bytes : 0);
   memcpy(at, c->x, (size_t)c->x_bytes);
   c->work.x = at;
 }
@@ -87,8 +95,8 @@ static Status do_works(Comm *comm, const char *folder, unsigned seed) {
   snprintf(path, sizeof path, "%s/cases", folder);
   FILE *file = fopen(path, "r");
   while (file && count < MOST && fgets(line, sizeof line, file) &&
-         read_case(line, comm_ranks(comm), &cases[count]))
-    prepare(&cases[count], folder, count, rank), count++;
+         read_case(comm, line, &cases[count]))
+    prepare(comm, &cases[count], folder, count), count++;
   if (!count) return status_fail(STATUS_USER, "%s: no cases", path);
   fclose(file);
   srand(seed + (unsigned)rank * 77);
@@ -180,8 +188,11 @@ int main(int count, char **argument) {
   int64_t piece = count > 4 ? atoll(argument[4]) : 0;
   const char *rank = getenv("OMPI_COMM_WORLD_RANK");
   if (is_fault && !strcmp(argument[2], "absent") && rank && !strcmp(rank, "1")) pause_for(3600);
-  Status status = comm_open(&(CommOptions){.timeout = timeout, .piece = piece}, &comm);
+  if (count > 7) mesh = (Mesh){atoi(argument[5]), atoi(argument[6]), atoi(argument[7])};
+  CommOptions options = {.timeout = timeout, .piece = piece, .mesh = mesh};
+  Status status = comm_open(&options, &comm);
   if (status != STATUS_OK) return ended(NULL, status);
+  if (!mesh.data) mesh = (Mesh){comm_ranks(comm), 1, 1};
   if (comm_rank(comm) == 0) printf("%s\n", comm_text(comm));
   fflush(stdout);
   if (is_fault)

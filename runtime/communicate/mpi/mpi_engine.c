@@ -10,10 +10,14 @@
 #include <string.h>
 #include <unistd.h>
 
-struct Engine {
-  MPI_Comm comm;
-  MPI_Op op[DT_COUNT][MPI_OPS];
+typedef struct {
+  MPI_Comm comm; /* MPI_COMM_NULL: there is none */
   int rank, ranks;
+} Group;
+
+struct Engine {
+  Group group[MESH_AXIS_COUNT];
+  MPI_Op op[DT_COUNT][MPI_OPS];
   int64_t piece;
   bool is_ours; /* MPI was begun here, and is ended here */
   char text[64];
@@ -87,6 +91,20 @@ static void name_library(Engine *engine) {
            is_open_mpi ? end - 10 : end, version + (is_open_mpi ? 10 : 0));
 }
 
+static int look_at_group(Group *group) {
+  int error = MPI_Comm_set_errhandler(group->comm, MPI_ERRORS_RETURN);
+  if (error == MPI_SUCCESS) error = MPI_Comm_rank(group->comm, &group->rank);
+  return error == MPI_SUCCESS ? MPI_Comm_size(group->comm, &group->ranks) : error;
+}
+
+static bool mpi_split(Engine *engine, MeshAxis axis, int color, char *why) {
+  const Group *all = &engine->group[MESH_ALL];
+  Group *group = &engine->group[axis];
+  int error = MPI_Comm_split(all->comm, color, all->rank, &group->comm);
+  if (error == MPI_SUCCESS) error = look_at_group(group);
+  return error == MPI_SUCCESS || mpi_fail(error, "MPI_Comm_split", why);
+}
+
 static bool mpi_open(const CommPlace *place, int64_t piece, Engine **out, char *why) {
   (void)place;
   Engine *engine = calloc(1, sizeof *engine);
@@ -96,13 +114,13 @@ static bool mpi_open(const CommPlace *place, int64_t piece, Engine **out, char *
   }
   *out = engine;
   engine->piece = piece > 0 && piece < most_of_a_piece ? piece : most_of_a_piece;
+  Group *all = &engine->group[MESH_ALL];
+  for (int i = 0; i < MESH_AXIS_COUNT; i++) engine->group[i].comm = MPI_COMM_NULL;
   if (!begin_mpi(engine, why)) return false;
   /* errors of these collectives come up at the world's handler, whatever the communicator */
   int error = engine->is_ours ? MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN) : 0;
-  if (error == MPI_SUCCESS) error = MPI_Comm_dup(MPI_COMM_WORLD, &engine->comm);
-  if (error == MPI_SUCCESS) error = MPI_Comm_set_errhandler(engine->comm, MPI_ERRORS_RETURN);
-  if (error == MPI_SUCCESS) error = MPI_Comm_rank(engine->comm, &engine->rank);
-  if (error == MPI_SUCCESS) error = MPI_Comm_size(engine->comm, &engine->ranks);
+  if (error == MPI_SUCCESS) error = MPI_Comm_dup(MPI_COMM_WORLD, &all->comm);
+  if (error == MPI_SUCCESS) error = look_at_group(all);
   if (error == MPI_SUCCESS) error = mpi_op_make(engine->op);
   if (error != MPI_SUCCESS) return mpi_fail(error, "MPI cannot start", why);
   name_library(engine);
@@ -121,19 +139,21 @@ static void mpi_close(Engine *engine, bool has_failed) {
     return; /* MPI may still look at what it has under way */
   }
   mpi_op_free(engine->op);
-  MPI_Comm_free(&engine->comm);
+  for (int i = MESH_AXIS_COUNT - 1; i >= 0; i--)
+    if (engine->group[i].comm != MPI_COMM_NULL) MPI_Comm_free(&engine->group[i].comm);
   if (engine->is_ours) MPI_Finalize();
   free(engine);
 }
 
-static int mpi_rank(const Engine *engine) { return engine->rank; }
-static int mpi_ranks(const Engine *engine) { return engine->ranks; }
+static int mpi_rank(const Engine *engine) { return engine->group[MESH_ALL].rank; }
+static int mpi_ranks(const Engine *engine) { return engine->group[MESH_ALL].ranks; }
 static const char *mpi_text(const Engine *engine) { return engine->text; }
 
 /* ── the works ────────────────────────────────────────────────────────────────────────────── */
 /* One call of MPI for elements [at, at + count) of a part. */
 typedef struct {
   Engine *engine;
+  const Group *group;
   const CommWork *work;
   EngineWork *under_way;
   int64_t part; /* elements of x, or of a rank's part of it */
@@ -150,27 +170,27 @@ static int all_reduce(const Call *c, MPI_Request *out) {
   const CommWork *w = c->work;
   const void *x = w->x == w->out ? MPI_IN_PLACE : bytes_at(c, w->x, c->at);
   return MPI_Iallreduce(x, bytes_at(c, w->out, c->at), c->count, mpi_type(w->dtype),
-                        c->engine->op[w->dtype][w->op], c->engine->comm, out);
+                        c->engine->op[w->dtype][w->op], c->group->comm, out);
 }
 
 static int reduce_scatter(const Call *c, MPI_Request *out) {
   const CommWork *w = c->work;
   MPI_Op op = c->engine->op[w->dtype][w->op];
   if (c->count == c->part)
-    return MPI_Ireduce_scatter_block(w->x, w->out, c->count, mpi_type(w->dtype), op, c->engine->comm,
+    return MPI_Ireduce_scatter_block(w->x, w->out, c->count, mpi_type(w->dtype), op, c->group->comm,
                                      out);
   return MPI_Ireduce(bytes_at(c, w->x, c->root * c->part + c->at), bytes_at(c, w->out, c->at),
-                     c->count, mpi_type(w->dtype), op, c->root, c->engine->comm, out);
+                     c->count, mpi_type(w->dtype), op, c->root, c->group->comm, out);
 }
 
 static int all_gather(const Call *c, MPI_Request *out) {
   const CommWork *w = c->work;
-  bool is_there = w->x == bytes_at(c, w->out, c->engine->rank * c->part);
+  bool is_there = w->x == bytes_at(c, w->out, c->group->rank * c->part);
   const void *x = is_there ? MPI_IN_PLACE : bytes_at(c, w->x, c->at);
   MPI_Datatype type = mpi_type(w->dtype);
   bool is_whole = c->count == c->part;
   return MPI_Iallgather(x, c->count, type, bytes_at(c, w->out, c->at), is_whole ? c->count : 1,
-                        is_whole ? type : c->strided, c->engine->comm, out);
+                        is_whole ? type : c->strided, c->group->comm, out);
 }
 
 static int all_to_all(const Call *c, MPI_Request *out) {
@@ -179,14 +199,14 @@ static int all_to_all(const Call *c, MPI_Request *out) {
   bool is_whole = c->count == c->part;
   int count = is_whole ? c->count : 1;
   MPI_Datatype type = is_whole ? mpi_type(w->dtype) : c->strided;
-  return MPI_Ialltoall(bytes_at(c, x, c->at), count, type, bytes_at(c, w->out, c->at), count,
-                       type, c->engine->comm, out);
+  return MPI_Ialltoall(bytes_at(c, x, c->at), count, type, bytes_at(c, w->out, c->at), count, type,
+                       c->group->comm, out);
 }
 
 static int between_two(const Call *c, MPI_Request *out) {
   const CommWork *w = c->work;
   MPI_Datatype type = mpi_type(w->dtype);
-  MPI_Comm comm = c->engine->comm;
+  MPI_Comm comm = c->group->comm;
   switch (w->kind) {
   case COMM_BROADCAST:
     return MPI_Ibcast(bytes_at(c, w->out, c->at), c->count, type, w->peer, comm, out);
@@ -229,7 +249,7 @@ static bool begin_pieces(Call *c, char *why) {
   CommKind kind = c->work->kind;
   bool is_cut = c->part > c->engine->piece;
   bool is_strided = is_cut && (kind == COMM_ALL_GATHER || kind == COMM_ALL_TO_ALL);
-  int roots = is_cut && kind == COMM_REDUCE_SCATTER ? c->engine->ranks : 1;
+  int roots = is_cut && kind == COMM_REDUCE_SCATTER ? c->group->ranks : 1;
   EngineWork *under_way = c->under_way;
   for (c->root = 0; c->root < roots; c->root++)
     for (c->at = 0; c->at < c->part; c->at += c->count) {
@@ -253,6 +273,7 @@ static bool begin_pieces(Call *c, char *why) {
 
 static bool mpi_begin(Engine *engine, const CommWork *work, EngineWork **out, char *why) {
   EngineWork *under_way = calloc(1, sizeof *under_way);
+  const Group *group = &engine->group[work->over];
   size_t bytes = (size_t)work->count * (size_t)sizes[work->dtype];
   bool needs_copy = work->kind == COMM_ALL_TO_ALL && work->x == work->out && bytes;
   if (under_way && needs_copy) under_way->copy = malloc(bytes);
@@ -262,13 +283,14 @@ static bool mpi_begin(Engine *engine, const CommWork *work, EngineWork **out, ch
     return false;
   }
   if (needs_copy) memcpy(under_way->copy, work->x, bytes);
-  if (work->kind == COMM_BROADCAST && engine->rank == work->peer && work->x != work->out && bytes)
+  if (work->kind == COMM_BROADCAST && group->rank == work->peer && work->x != work->out && bytes)
     memcpy(work->out, work->x, bytes);
   bool is_parted = work->kind == COMM_REDUCE_SCATTER || work->kind == COMM_ALL_TO_ALL;
   Call c = {.engine = engine,
+            .group = group,
             .work = work,
             .under_way = under_way,
-            .part = is_parted ? work->count / engine->ranks : work->count};
+            .part = is_parted ? work->count / group->ranks : work->count};
   under_way->strided[0] = under_way->strided[1] = MPI_DATATYPE_NULL;
   under_way->type = mpi_type(work->dtype);
   under_way->expected = work->kind == COMM_RECEIVE ? work->count : -1;
@@ -326,6 +348,7 @@ const EngineType ft_engine = {
     .rank = mpi_rank,
     .ranks = mpi_ranks,
     .text = mpi_text,
+    .split = mpi_split,
     .begin = mpi_begin,
     .go_on = mpi_go_on,
 };

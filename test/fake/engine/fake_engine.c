@@ -8,29 +8,37 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RANKS = 8, SLOTS = 128, MOST_CALLS = 12 };
+enum { RANKS = 8, SLOTS = 128, MOST_CALLS = 12, GROUPS = MESH_AXIS_COUNT * RANKS };
 
-/* What all ranks do together, by its place in their order. */
+/* What the ranks of a group do together, by its place in their order. */
 typedef struct {
   const CommWork *work[RANKS];
   int entered, left;
   bool is_done;
 } Meeting;
 
+/* Of an engine: group `number` of all there are, in which it is rank `rank`. */
+typedef struct {
+  int number, rank, ranks;
+  int64_t begun;
+} Group;
+
 struct Engine {
   int rank, ranks;
+  Group group[MESH_AXIS_COUNT];
   int64_t begun, fails_at;
   unsigned random;
   EngineWork *works; /* under way */
 };
 struct EngineWork {
   Meeting *meeting;
-  int calls;
+  int calls, ranks;
   EngineWork *next;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static Meeting meetings[SLOTS];
+static Meeting meetings[GROUPS][SLOTS];
+static int colors[MESH_AXIS_COUNT][RANKS], called[MESH_AXIS_COUNT]; /* of splits: who came */
 static int present;
 
 static const int sizes[DT_COUNT] = {
@@ -46,10 +54,14 @@ static bool fake_open(const CommPlace *place, int64_t piece, Engine **out, char 
   *out = calloc(1, sizeof **out);
   (*out)->rank = place->rank;
   (*out)->ranks = place->ranks;
+  (*out)->group[MESH_ALL] = (Group){0, place->rank, place->ranks, 0};
   (*out)->random = (unsigned)place->rank + 1;
   (*out)->fails_at = place->rank == 1 && fails ? atoll(fails) : -1;
   pthread_mutex_lock(&lock);
-  if (present++ == 0) memset(meetings, 0, sizeof meetings);
+  if (present++ == 0) {
+    memset(meetings, 0, sizeof meetings);
+    memset(called, 0, sizeof called);
+  }
   pthread_mutex_unlock(&lock);
   return true;
 }
@@ -141,6 +153,28 @@ static double joined(const Meeting *m, int ranks, int64_t i) {
   return all;
 }
 
+static bool fake_split(Engine *engine, MeshAxis axis, int color, char *why) {
+  static pthread_cond_t all_came = PTHREAD_COND_INITIALIZER;
+  Group *group = &engine->group[axis];
+  int first = engine->ranks;
+  (void)why;
+  pthread_mutex_lock(&lock);
+  colors[axis][engine->rank] = color;
+  called[axis]++;
+  pthread_cond_broadcast(&all_came);
+  while (called[axis] < engine->ranks) pthread_cond_wait(&all_came, &lock);
+  *group = (Group){0};
+  for (int r = 0; r < engine->ranks; r++) {
+    if (colors[axis][r] != color) continue;
+    if (r < first) first = r;
+    group->rank += r < engine->rank;
+    group->ranks++;
+  }
+  group->number = (int)axis * RANKS + first;
+  pthread_mutex_unlock(&lock);
+  return true;
+}
+
 static void do_meeting(Meeting *m, int ranks) {
   const CommWork *first = m->work[0];
   int64_t count = first->count;
@@ -169,12 +203,15 @@ static bool fake_begin(Engine *engine, const CommWork *work, EngineWork **out, c
   (*out)->next = engine->works;
   engine->works = *out;
   (*out)->calls = (int)(draw(engine) % MOST_CALLS);
+  Group *group = &engine->group[work->over];
+  engine->begun++;
+  (*out)->ranks = group->ranks;
   pthread_mutex_lock(&lock);
-  Meeting *m = &meetings[engine->begun++ % SLOTS];
-  m->work[engine->rank] = work;
+  Meeting *m = &meetings[group->number][group->begun++ % SLOTS];
+  m->work[group->rank] = work;
   (*out)->meeting = m;
-  if (++m->entered == engine->ranks) {
-    do_meeting(m, engine->ranks);
+  if (++m->entered == group->ranks) {
+    do_meeting(m, group->ranks);
     m->is_done = true;
   }
   pthread_mutex_unlock(&lock);
@@ -185,7 +222,7 @@ static bool fake_go_on(Engine *engine, EngineWork *work, bool *is_done, char *wh
   (void)why;
   pthread_mutex_lock(&lock);
   *is_done = work->meeting->is_done && work->calls-- <= 0;
-  if (*is_done && ++work->meeting->left == engine->ranks) *work->meeting = (Meeting){0};
+  if (*is_done && ++work->meeting->left == work->ranks) *work->meeting = (Meeting){0};
   pthread_mutex_unlock(&lock);
   if (!*is_done) return true;
   EngineWork **place = &engine->works;
@@ -203,6 +240,7 @@ const EngineType ft_engine = {
     .rank = fake_rank,
     .ranks = fake_ranks,
     .text = fake_text,
+    .split = fake_split,
     .begin = fake_begin,
     .go_on = fake_go_on,
 };

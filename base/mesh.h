@@ -1,0 +1,65 @@
+/* mesh: the ranks of a training in three dimensions: those that share a batch (data), those that
+ * have a part of the layers each (pipeline), those that share each layer's work (tensor). Rank
+ * (data index * pipeline + pipeline index) * tensor + tensor index. The ranks that differ in one of
+ * these only are a group of that axis, in the order of their ranks; all ranks are a group, too. */
+#ifndef FT_BASE_MESH_H
+#define FT_BASE_MESH_H
+#include <stdbool.h>
+#include <string.h>
+
+#define MESH_AXES(X) X(ALL, "all") X(DATA, "data") X(PIPELINE, "pipeline") X(TENSOR, "tensor")
+typedef enum {
+#define X(ID, text) MESH_##ID,
+  MESH_AXES(X)
+#undef X
+      MESH_AXIS_COUNT
+} MeshAxis;
+
+typedef struct {
+  int data, pipeline, tensor; /* at least 1 */
+} Mesh;
+
+static inline const char *mesh_axis_text(MeshAxis axis) {
+  static const char *const texts[] = {
+#define X(ID, text) text,
+      MESH_AXES(X)
+#undef X
+  };
+  return texts[axis];
+}
+
+static inline bool mesh_axis_parse(const char *text, MeshAxis *out) {
+  for (*out = MESH_ALL; *out < MESH_AXIS_COUNT; ++*out)
+    if (!strcmp(mesh_axis_text(*out), text)) return true;
+  return false;
+}
+
+static inline int mesh_ranks(const Mesh *mesh) {
+  return mesh->data * mesh->pipeline * mesh->tensor;
+}
+
+/* How many ranks a group of the axis has. */
+static inline int mesh_size(const Mesh *mesh, MeshAxis axis) {
+  return axis == MESH_DATA       ? mesh->data
+         : axis == MESH_PIPELINE ? mesh->pipeline
+         : axis == MESH_TENSOR   ? mesh->tensor
+                                 : mesh_ranks(mesh);
+}
+
+/* From a rank of a group to the next one. */
+static inline int mesh_stride(const Mesh *mesh, MeshAxis axis) {
+  return axis == MESH_DATA       ? mesh->pipeline * mesh->tensor
+         : axis == MESH_PIPELINE ? mesh->tensor
+                                 : 1;
+}
+
+/* Which of its group the rank is. */
+static inline int mesh_index(const Mesh *mesh, MeshAxis axis, int rank) {
+  return rank / mesh_stride(mesh, axis) % mesh_size(mesh, axis);
+}
+
+/* The rank that is number `index` in the group of `rank`. */
+static inline int mesh_member(const Mesh *mesh, MeshAxis axis, int rank, int index) {
+  return rank + (index - mesh_index(mesh, axis, rank)) * mesh_stride(mesh, axis);
+}
+#endif
