@@ -1,6 +1,7 @@
 /* comm_open: joining the others and leaving them. */
 #include "runtime/communicate/comm_private.h"
 #include "base/clock.h"
+#include "runtime/communicate/launcher.h"
 #include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -78,6 +79,7 @@ static void comm_release(Comm *comm) {
   watch_stop(comm->watch);
   board_close(&comm->board);
   if (comm->presence >= 0) close(comm->presence);
+  if (comm->launcher >= 0) close(comm->launcher);
   pthread_mutex_destroy(&comm->lock);
   pthread_cond_destroy(&comm->queued);
   pthread_cond_destroy(&comm->changed);
@@ -95,6 +97,7 @@ static Status make(const CommPlace *place, const CommOptions *options, Comm **ou
   comm->board.listening = -1;
   gethostname(comm->host, sizeof comm->host - 1);
   comm->presence = be_present(place->rank);
+  comm->launcher = launcher_find();
   pthread_condattr_t attributes;
   pthread_condattr_init(&attributes);
   pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
@@ -197,6 +200,7 @@ void comm_close(Comm *comm, Status status) {
     is_gone = comm->has_left;
     pthread_mutex_unlock(&comm->lock);
   }
+  if (!is_gone || status != STATUS_OK) launcher_see_off(comm->launcher);
   if (!is_gone) {
     comm_leave_at_exit(); /* its thread is in the engine, and stays there */
     watch_stop(comm->watch);

@@ -64,6 +64,7 @@ struct Comm {
   Board board;
   Watch *watch;
   int presence; /* a socket that says that this rank has come; -1 */
+  int launcher; /* launcher.h; -1 */
   _Atomic int64_t step, signs;
   const CommDoing *_Atomic doing; /* NULL: nothing has been said */
 

@@ -6,6 +6,7 @@
 #include "runtime/communicate/watch_private.h"
 #include "base/clock.h"
 #include "runtime/common/guard.h"
+#include "runtime/communicate/launcher.h"
 #include <poll.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -341,7 +342,9 @@ static void end_process(Watch *w) {
     w->has_printed = true;
     fprintf(stderr, "%s\n", comm->sentence);
   }
-  if (is_over) _exit(comm->failed_as);
+  if (!is_over) return;
+  launcher_see_off(comm->launcher);
+  _exit(comm->failed_as);
 }
 
 static void read_links(Watch *w, struct pollfd *poll_for, const int *rank, int count) {

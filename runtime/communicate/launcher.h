@@ -1,0 +1,13 @@
+/* launcher: the process of mpirun on this machine, which has started this rank. Where a job fails
+ * because its machines are cut off from each other, those processes wait for one another for ever,
+ * and the job would never end: so a rank that leaves a job which has failed sees to it that its
+ * launcher ends too. SLURM's does so by itself. */
+#ifndef FT_RUNTIME_LAUNCHER_H
+#define FT_RUNTIME_LAUNCHER_H
+
+/* A descriptor of it; -1 if this process has none, or it is not one that is known here. */
+int launcher_find(void);
+/* Leaves a process behind that waits some seconds for the launcher, asks it to end, and ends it;
+ * one for all ranks of a machine. It holds none of this one's files. -1: nothing. */
+void launcher_see_off(int launcher);
+#endif
