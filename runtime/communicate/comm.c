@@ -227,6 +227,13 @@ void comm_doing(Comm *comm, const CommDoing *doing) {
   if (comm) atomic_store_explicit(&comm->doing, doing, memory_order_relaxed);
 }
 
+void comm_doing_nothing(Comm *comm) {
+  if (!comm) return;
+  pthread_mutex_lock(&comm->lock);
+  atomic_store(&comm->doing, NULL);
+  pthread_mutex_unlock(&comm->lock);
+}
+
 void comm_goes_on(Comm *comm) {
   if (comm) atomic_fetch_add_explicit(&comm->signs, 1, memory_order_relaxed);
 }

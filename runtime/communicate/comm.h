@@ -58,9 +58,12 @@ typedef struct {
   uint32_t line;           /* of the source; 0: none */
   bool may_last; /* the others wait longer than the timeout while comm_goes_on is called */
 } CommDoing;
-/* By any thread; these cost a store or two. `doing` must outlive the Comm. NULL: nothing. */
+/* By any thread; these cost a store or two. `doing` must be there until comm_doing_nothing, or as long
+ * as the Comm. NULL: nothing. */
 void comm_at_step(Comm *comm, int64_t step); /* the works that are begun from here on are its own */
 void comm_doing(Comm *comm, const CommDoing *doing);
+/* From then on nobody looks at what was given before, and it need not be there any more. */
+void comm_doing_nothing(Comm *comm);
 void comm_goes_on(Comm *comm);
 
 /* The rows of plan/beside.def. */

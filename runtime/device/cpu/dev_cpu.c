@@ -251,6 +251,7 @@ static void cpu_unbind(DeviceGraph *graph) {
   if (!graph) return;
   pool_settle(graph->device->pool);
   cpu_besides_settle(&graph->besides);
+  comm_doing_nothing(graph->device->comm);
   for (int i = 0; i < graph->call_count; i++) cpu_call_free(graph->call[i]);
   arena_free(graph->arena);
   free(graph->state);
