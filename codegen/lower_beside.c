@@ -86,7 +86,7 @@ static void lower_begin(Lowering *lowering, const Node *node, const Piece *piece
   lower_wait(lowering, piece->to, piece->made, true);
   PlanInt *ints = ARENA_ARRAY(arena, PlanInt, 2);
   bool has_op = node_attr(node, ATTR_REDUCTION);
-  ints[0] = (PlanInt){"group", 0};
+  ints[0] = (PlanInt){"group", node_axis(node)};
   if (has_op) ints[1] = (PlanInt){"op", reduction_number(node)};
   int *args = ARENA_ARRAY(arena, int, 2);
   args[0] = lower_flat(lowering, piece->from, dtype, piece->bytes);

@@ -315,6 +315,12 @@ Shape node_file_shape(const Node *param) {
   return node_attr(param, ATTR_SHAPE) ? shape_attr(param, ATTR_SHAPE) : param->type.shape;
 }
 
+MeshAxis node_axis(const Node *node) {
+  const char *over = node_str(node, ATTR_OVER);
+  MeshAxis axis = MESH_ALL;
+  return over && mesh_axis_parse(over, &axis) ? axis : MESH_ALL;
+}
+
 bool node_has_results(const Node *node) { return op_has(node->op, TRAIT_RESULTS); }
 
 int node_result_count(const Node *node) {
@@ -359,6 +365,8 @@ static void normalize(Graph *graph, Node *node) {
   for (size_t i = 0; i < sizeof defaults / sizeof *defaults; i++)
     if (legal >> defaults[i].id & 1 && !node_attr(node, defaults[i].id))
       node_set_attr(graph, node, defaults[i]);
+  const char *over = node_str(node, ATTR_OVER);
+  if (over && !strcmp(over, mesh_axis_text(MESH_ALL))) node_drop_attr(node, ATTR_OVER);
   for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
     if (legal >> flags[i] & 1 && !node_int(node, flags[i], 0)) node_drop_attr(node, flags[i]);
 }

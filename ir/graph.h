@@ -7,6 +7,7 @@
 #include "base/arena.h"
 #include "base/diag.h"
 #include "base/lookup.h"
+#include "base/mesh.h"
 #include "base/own.h"
 #include "base/role.h"
 #include "ir/region.h"
@@ -238,6 +239,8 @@ uint64_t hash_type(uint64_t hash, const Type *type);
 uint64_t hash_mix(uint64_t hash, uint64_t value);
 /* What the node is a view of. */
 const Node *node_base(const Node *node);
+/* The ranks that do a collective. */
+MeshAxis node_axis(const Node *node);
 /* A param's order in memory; view.rank 0: row-major. And the shape that files have. */
 Storage node_storage(const Node *param);
 Shape node_file_shape(const Node *param);
@@ -383,6 +386,9 @@ bool graph_interpret(const Graph *graph, Arena *arena, InterpLeaf *leaf, void *c
 typedef void InterpAfter(const Node *node, const Tensor *const *inputs, Tensor *value,
                          void *context);
 /* The same on several ranks, which take turns node by node: values[r] and context[r] are rank r's. */
+bool graph_interpret_mesh(const Graph *graph, Arena *arena, InterpLeaf *leaf, void *const *context,
+                          const Mesh *mesh, Tensor **const *values, Diag *diag);
+/* … that share a batch, and no more. */
 bool graph_interpret_ranks(const Graph *graph, Arena *arena, InterpLeaf *leaf, void *const *context,
                            int ranks, Tensor **const *values, Diag *diag);
 bool graph_interpret_changed(const Graph *graph, Arena *arena, InterpLeaf *leaf, InterpAfter *after,

@@ -1,6 +1,14 @@
 /* infer_ranks: the shape rules of collectives: what the ranks of a training do together. */
 #include "ir/infer.h"
 
+static bool has_axis(Infer *in) {
+  const Attr *over = infer_attr(in, ATTR_OVER);
+  MeshAxis axis;
+  if (!over || mesh_axis_parse(over->s, &axis)) return true;
+  return infer_fail(in, "%s over '%s', which is none of data, pipeline, tensor and all", in->name,
+                    over->s);
+}
+
 static bool need_reduction(Infer *in) {
   const Attr *reduction = infer_need_attr(in, ATTR_REDUCTION);
   Op op;
@@ -11,7 +19,7 @@ static bool need_reduction(Infer *in) {
 }
 
 bool infer_all_reduce(Infer *in) {
-  if (!need_reduction(in)) return false;
+  if (!need_reduction(in) || !has_axis(in)) return false;
   for (int i = 0; i < in->input_count; i++) {
     const Type *x = infer_operand(in, i);
     if (x->dtype == DT_BOOL || x->dtype != infer_operand(in, 0)->dtype)
@@ -25,7 +33,7 @@ bool infer_all_reduce(Infer *in) {
 /* 0, and a reason: there is no such number. */
 static int64_t need_ranks(Infer *in) {
   const Attr *ranks = infer_need_attr(in, ATTR_RANKS);
-  if (!ranks) return 0;
+  if (!ranks || !has_axis(in)) return 0;
   if (infer_operand(in, 0)->shape.rank == 0) {
     infer_fail(in, "%s goes along the first dimension, and %s has none", in->name,
                infer_show(in, infer_operand(in, 0)));

@@ -24,7 +24,7 @@ typedef struct Frame {
   void *context;            /* of the leaves */
   Tensor **values;          /* by id */
   const struct Frame *rank; /* those of all ranks, this one's too; NULL: it is alone */
-  int ranks;
+  const Mesh *mesh;
   const Node *fused;            /* whose body this is; NULL: a graph */
   const Tensor *const *operand; /* of the fused node */
   Tensor ***results;            /* of nodes with several, by id */
@@ -176,14 +176,22 @@ Tensor **interp_results(const Eval *eval) {
 }
 
 /* ── for what ranks do together ─────────────────────────────────────────────────────────────── */
-int interp_ranks(const Eval *eval) { return eval->frame->rank ? eval->frame->ranks : 1; }
+static int rank_of(const Frame *frame) { return (int)(frame - frame->rank); }
+
+int interp_ranks(const Eval *eval) {
+  return eval->frame->rank ? mesh_size(eval->frame->mesh, node_axis(eval->node)) : 1;
+}
+
 int interp_rank(const Eval *eval) {
-  return eval->frame->rank ? (int)(eval->frame - eval->frame->rank) : 0;
+  const Frame *frame = eval->frame;
+  return frame->rank ? mesh_index(frame->mesh, node_axis(eval->node), rank_of(frame)) : 0;
 }
 
 const Tensor *interp_operand(const Eval *eval, int r, int k) {
   const Frame *frame = eval->frame;
-  return frame->rank ? frame->rank[r].values[eval->node->input[k]->id] : eval->in[k];
+  if (!frame->rank) return eval->in[k];
+  int member = mesh_member(frame->mesh, node_axis(eval->node), rank_of(frame), r);
+  return frame->rank[member].values[eval->node->input[k]->id];
 }
 
 bool interp_refuse(const Eval *eval, const char *why) {
@@ -243,12 +251,18 @@ bool graph_interpret_changed(const Graph *graph, Arena *arena, InterpLeaf *leaf,
   return eval_graph(&(Frame){.interp = &in, .context = context, .values = values}, 1, graph);
 }
 
-bool graph_interpret_ranks(const Graph *graph, Arena *arena, InterpLeaf *leaf, void *const *context,
-                           int ranks, Tensor **const *values, Diag *diag) {
+bool graph_interpret_mesh(const Graph *graph, Arena *arena, InterpLeaf *leaf, void *const *context,
+                          const Mesh *mesh, Tensor **const *values, Diag *diag) {
   Interp in = {.arena = arena, .leaf = leaf, .diag = diag};
+  int ranks = mesh_ranks(mesh);
   Frame *frame = ARENA_ARRAY(arena, Frame, ranks);
   for (int r = 0; r < ranks; r++)
     frame[r] = (Frame){
-        .interp = &in, .context = context[r], .values = values[r], .rank = frame, .ranks = ranks};
+        .interp = &in, .context = context[r], .values = values[r], .rank = frame, .mesh = mesh};
   return eval_graph(frame, ranks, graph);
+}
+
+bool graph_interpret_ranks(const Graph *graph, Arena *arena, InterpLeaf *leaf, void *const *context,
+                           int ranks, Tensor **const *values, Diag *diag) {
+  return graph_interpret_mesh(graph, arena, leaf, context, &(Mesh){ranks, 1, 1}, values, diag);
 }

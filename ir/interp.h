@@ -25,10 +25,10 @@ extern Evaluator *const interp_evaluator[OP_COUNT];
 /* Places for all results of a node with several, the first of which is eval->out. NULL: there is no
  * room, which was reported. */
 Tensor **interp_results(const Eval *eval);
-/* How many ranks are interpreted together, and which of them this is; 1 and 0: it is alone. */
+/* How many ranks do this collective, and which of them this is; 1 and 0: it is alone. */
 int interp_ranks(const Eval *eval);
 int interp_rank(const Eval *eval);
-/* Operand k of this node on rank r. */
+/* Operand k of this node on the r-th of them. */
 const Tensor *interp_operand(const Eval *eval, int r, int k);
 bool interp_refuse(const Eval *eval, const char *why); /* reports it, and returns false */
 /* The index of element `linear` of a row-major tensor, and back. */

@@ -14,6 +14,7 @@
 typedef struct {
   Op reduction;
   DType dtype;
+  MeshAxis over;
   const char *why;
   bool is_tensor;             /* its operands are put into one */
   VEC(const Node *) operands; /* of the old graph */
@@ -36,8 +37,8 @@ typedef struct {
 } AllReduce;
 
 /* ── buckets ────────────────────────────────────────────────────────────────────────────────── */
-static int add_bucket(AllReduce *a, Op reduction, DType dtype) {
-  VEC_PUSH(a->arena, a->buckets, ((Bucket){.reduction = reduction, .dtype = dtype}));
+static int add_bucket(AllReduce *a, Op reduction, DType dtype, MeshAxis over) {
+  VEC_PUSH(a->arena, a->buckets, ((Bucket){.reduction = reduction, .dtype = dtype, .over = over}));
   return a->buckets.count - 1;
 }
 
@@ -99,7 +100,7 @@ static void cut_gradients(AllReduce *a, const PassContext *context) {
     const Node *gradient = a->pack->input[k];
     bytes += type_bytes(&gradient->type);
     if (k == 0 || bytes > most) {
-      bucket = add_bucket(a, OP_SUM, gradient->type.dtype);
+      bucket = add_bucket(a, OP_SUM, gradient->type.dtype, MESH_ALL);
       bytes = type_bytes(&gradient->type);
       first = k;
     }
@@ -114,6 +115,16 @@ static void cut_gradients(AllReduce *a, const PassContext *context) {
   }
 }
 
+static int find_bucket(AllReduce *a, Op reduction, const Node *node) {
+  for (int i = 0; i < a->buckets.count; i++) {
+    const Bucket *bucket = &a->buckets.at[i];
+    if (bucket->reduction == reduction && bucket->dtype == node->type.dtype &&
+        bucket->over == node_axis(node))
+      return i;
+  }
+  return add_bucket(a, reduction, node->type.dtype, node_axis(node));
+}
+
 static void join_totals(AllReduce *a) {
   bool *behind = ARENA_ARRAY(a->arena, bool, a->old->nodes.count); /* made of an all_reduce */
   for (int i = 0; i < a->old->nodes.count; i++) {
@@ -126,11 +137,7 @@ static void join_totals(AllReduce *a) {
     op_parse(node_str(node, ATTR_REDUCTION), &reduction);
     behind[i] = true;
     if (is_behind) continue;
-    int bucket = 0;
-    while (bucket < a->buckets.count && (a->buckets.at[bucket].reduction != reduction ||
-                                         a->buckets.at[bucket].dtype != node->type.dtype))
-      bucket++;
-    if (bucket == a->buckets.count) add_bucket(a, reduction, node->type.dtype);
+    int bucket = find_bucket(a, reduction, node);
     a->buckets.at[bucket].is_tensor = true;
     a->of_node[i] = bucket;
     for (int k = 0; k < node->input_count; k++) {
@@ -191,11 +198,12 @@ static void make_bucket(AllReduce *a, Bucket *bucket) {
   Node **operands = ARENA_ARRAY(a->arena, Node *, count);
   for (int k = 0; k < count; k++) operands[k] = a->map[bucket->operands.at[k]->id];
   Attr attrs[] = {attr_str(ATTR_REDUCTION, op_info[bucket->reduction].text),
-                  attr_str(ATTR_WHY, bucket->why)};
+                  attr_str(ATTR_WHY, bucket->why),
+                  attr_str(ATTR_OVER, mesh_axis_text(bucket->over))};
   a->fresh->origin = bucket->operands.at[count - 1]->origin;
   if (bucket->is_tensor) operands[0] = one_tensor(a, operands, count);
   if (bucket->is_tensor) count = 1;
-  bucket->made = graph_node(a->fresh, OP_ALL_REDUCE, operands, count, attrs, 2, NULL);
+  bucket->made = graph_node(a->fresh, OP_ALL_REDUCE, operands, count, attrs, 3, NULL);
 }
 
 static void try_delayed(AllReduce *a);

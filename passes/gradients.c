@@ -188,46 +188,58 @@ static void grad_attention(Gradient *g) {
   for (int i = 0; i < 3; i++)
     if (g->needed[i]) g->dx[i] = make_result(g->graph, grad, i);
 }
-/* What is differentiated is the sum over the ranks of each one's objective, so that the gradient of
- * a sum is the sum over the ranks of theirs; that of an extreme goes to those that attain it, as in
- * grad_rmax. */
+/* ── collectives ────────────────────────────────────────────────────────────────────────────── */
+/* What is differentiated is the sum over all ranks of each one's objective. This is a collective of
+ * the same ranks as the node's. */
+static Node *together(Gradient *g, Op op, Op reduction, Node *x) {
+  Attr attrs[3];
+  int count = 0;
+  if (op != OP_ALL_GATHER) attrs[count++] = attr_str(ATTR_REDUCTION, op_info[reduction].text);
+  const Attr *ranks = node_attr(Y, ATTR_RANKS), *over = node_attr(Y, ATTR_OVER);
+  if (op != OP_ALL_REDUCE) attrs[count++] = *ranks;
+  if (over) attrs[count++] = *over;
+  Node *made = graph_node(g->graph, op, &x, 1, attrs, count, NULL);
+  return node_has_results(made) ? make_result(g->graph, made, 0) : made;
+}
+
+/* The gradient of an extreme goes to those that attain it, as in grad_rmax. */
+static Node *attains(Gradient *g, Node *x, Node *y) {
+  return binary(g, OP_OR, binary(g, OP_EQ, x, y), binary(g, OP_NE, x, x));
+}
+
 static void grad_all_reduce(Gradient *g) {
   Op op;
   bool known = op_parse(node_str(Y, ATTR_REDUCTION), &op) && Y->input_count == 1;
   Node *x = X(0), *y = make_result(g->graph, Y, 0);
-  Node *dy = make_all_reduce(g->graph, OP_SUM, DY);
+  Node *dy = together(g, OP_ALL_REDUCE, OP_SUM, DY);
   if (!known || op == OP_PROD) {
     diag_error(g->diag, LOC, "a product over ranks has no gradient");
   } else if (op == OP_SUM) {
     g->dx[0] = dy;
   } else {
-    Node *is_extreme = binary(g, OP_OR, binary(g, OP_EQ, x, y), binary(g, OP_NE, x, x));
-    Node *count = make_cast(g->graph, is_extreme, x->type.dtype);
-    Node *share = binary(g, OP_DIV, dy, make_all_reduce(g->graph, OP_SUM, count));
+    Node *is_extreme = attains(g, x, y), *count = make_cast(g->graph, is_extreme, x->type.dtype);
+    Node *share = binary(g, OP_DIV, dy, together(g, OP_ALL_REDUCE, OP_SUM, count));
     g->dx[0] = make_select(g->graph, is_extreme, share, like(g, share, 0));
   }
 }
 /* Each rank's part is read by all of them. */
-static void grad_all_gather(Gradient *g) {
-  g->dx[0] = make_reduce_scatter(g->graph, OP_SUM, DY, node_int(Y, ATTR_RANKS, 1));
-}
+static void grad_all_gather(Gradient *g) { g->dx[0] = together(g, OP_REDUCE_SCATTER, OP_SUM, DY); }
 /* Each part is read by one rank. */
 static void grad_reduce_scatter(Gradient *g) {
   Op op;
-  int64_t ranks = node_int(Y, ATTR_RANKS, 1);
   if (!op_parse(node_str(Y, ATTR_REDUCTION), &op) || op == OP_PROD) {
     diag_error(g->diag, LOC, "a product over ranks has no gradient");
   } else if (op == OP_SUM) {
-    g->dx[0] = make_all_gather(g->graph, DY, ranks);
+    g->dx[0] = together(g, OP_ALL_GATHER, OP_SUM, DY);
   } else {
-    Node *x = X(0), *y = make_all_gather(g->graph, Y, ranks);
-    Node *is_extreme = binary(g, OP_OR, binary(g, OP_EQ, x, y), binary(g, OP_NE, x, x));
+    Node *x = X(0), *is_extreme = attains(g, x, together(g, OP_ALL_GATHER, OP_SUM, Y));
     Node *count = make_cast(g->graph, is_extreme, x->type.dtype);
-    Node *share = binary(g, OP_DIV, DY, make_reduce_scatter(g->graph, OP_SUM, count, ranks));
-    share = make_all_gather(g->graph, share, ranks);
+    Node *share = binary(g, OP_DIV, DY, together(g, OP_REDUCE_SCATTER, OP_SUM, count));
+    share = together(g, OP_ALL_GATHER, OP_SUM, share);
     g->dx[0] = make_select(g->graph, is_extreme, share, like(g, share, 0));
   }
 }
+
 /* The gradient of a node with several results is that of its result 0. */
 static void grad_result(Gradient *g) {
   if (node_int(Y, ATTR_INDEX, 0) == 0)

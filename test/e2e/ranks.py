@@ -143,8 +143,8 @@ class Graphs(support.Case):
     """Random steps with collectives between their values, compiled and run over MPI, are those of the interpreter."""
 
     def test_random_steps(self):
-        for ranks in (2, 4):
-            command = MPIRUN + ["-n", str(ranks), os.path.join(support.BUILD, "unit", "unit_codegen_ranks")]
+        for ranks, mesh in ((2, "2 1 1"), (4, "2 1 2")):
+            command = MPIRUN + ["-n", str(ranks), os.path.join(support.BUILD, "unit", "unit_codegen_ranks"), *mesh.split()]
             done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=self.folder)
             self.assertEqual(done.returncode, 0, (done.stdout + done.stderr)[-3000:])
             self.assertEqual((done.stdout + done.stderr).count("1 test(s) run"), ranks)

@@ -1,7 +1,8 @@
 /* codegen_ranks: what ranks do together, compiled and run on the CPU device, against the interpreter
  * of several ranks (graph_interpret_ranks). Random training steps in which values are exchanged by
  * collectives, forward and so backward. Ranks are threads of this process over an engine of the
- * test's; started by mpirun each process is one of them, over MPI (test/e2e/ranks.py). */
+ * test's; `unit_codegen_ranks DATA PIPELINE TENSOR`, started by mpirun, is one of the ranks of this
+ * mesh, over MPI (test/e2e/ranks.py). */
 #include "codegen_help.h"
 #include "runtime/communicate/comm_private.h"
 #include "runtime/device/dev.h"
@@ -13,7 +14,7 @@ enum { MOST_RANKS = 4 };
 /* ── graphs ───────────────────────────────────────────────────────────────────────────────── */
 typedef struct {
   uint64_t state;
-  int ranks;
+  const Mesh *mesh;
   int count[OP_COUNT]; /* collectives that were put in */
 } Exchange;
 
@@ -24,22 +25,37 @@ static int draw(Exchange *e, int below) {
 
 static int64_t all_elements(const Type *type) { return shape_elements(&type->shape); }
 
+static MeshAxis draw_axis(Exchange *e) { return (MeshAxis)draw(e, MESH_AXIS_COUNT); }
+
+static Node *collective(Exchange *e, Graph *graph, Op op, Op by, Node *x, MeshAxis axis) {
+  Attr attrs[] = {attr_str(ATTR_OVER, mesh_axis_text(axis)),
+                  attr_int(ATTR_RANKS, mesh_size(e->mesh, axis)),
+                  attr_str(ATTR_REDUCTION, op_info[by].text)};
+  Attr used[3];
+  int count = 0;
+  for (int i = 0; i < 3; i++)
+    if (op_info[op].attrs >> attrs[i].id & 1) used[count++] = attrs[i];
+  e->count[op]++;
+  return graph_node(graph, op, &x, 1, used, count, NULL);
+}
+
 /* x of one of the ranks. */
 static Node *of_one_rank(Exchange *e, Graph *graph, Node *x) {
-  int64_t start[MAX_RANK] = {draw(e, e->ranks) * x->type.shape.dim[0]};
-  Node *all = make_all_gather(graph, x, e->ranks);
-  e->count[OP_ALL_GATHER] += all != x;
+  MeshAxis axis = draw_axis(e);
+  int64_t start[MAX_RANK] = {draw(e, mesh_size(e->mesh, axis)) * x->type.shape.dim[0]};
+  Node *all = collective(e, graph, OP_ALL_GATHER, OP_SUM, x, axis);
   return make_slice(graph, all, start, x->type.shape);
 }
 
 /* The extreme of all ranks' x, of each element; rank r gets that of part r. */
 static Node *extreme(Exchange *e, Graph *graph, Node *x, Op op) {
   Node *parts[MOST_RANKS];
-  Attr axis = attr_int(ATTR_AXIS, 0);
-  for (int r = 0; r < e->ranks; r++) parts[r] = r % 2 ? make_unary(graph, OP_NEG, x) : x;
-  Node *whole = graph_node(graph, OP_CONCAT, parts, e->ranks, &axis, 1, NULL);
-  e->count[OP_REDUCE_SCATTER] += e->ranks > 1;
-  return make_reduce_scatter(graph, op, whole, e->ranks);
+  MeshAxis axis = draw_axis(e);
+  Attr first = attr_int(ATTR_AXIS, 0);
+  int size = mesh_size(e->mesh, axis);
+  for (int r = 0; r < size; r++) parts[r] = r % 2 ? make_unary(graph, OP_NEG, x) : x;
+  Node *whole = graph_node(graph, OP_CONCAT, parts, size, &first, 1, NULL);
+  return collective(e, graph, OP_REDUCE_SCATTER, op, whole, axis);
 }
 
 /* What a node's readers see in its place, of the same type: elements of one of the ranks each, so
@@ -56,8 +72,7 @@ static Node *exchanged(Exchange *e, Graph *graph, Node *x) {
     break;
   }
   if (x->type.dtype == DT_BOOL) return x;
-  e->count[OP_ALL_REDUCE]++;
-  return make_all_reduce(graph, op, x);
+  return make_result(graph, collective(e, graph, OP_ALL_REDUCE, op, x, draw_axis(e)), 0);
 }
 
 static Node *exchange_some(Graph *fresh, const Node *old, Node **inputs, void *context) {
@@ -68,8 +83,8 @@ static Node *exchange_some(Graph *fresh, const Node *old, Node **inputs, void *c
 
 static int exchanges[OP_COUNT];
 
-static Graph *ranks_graph(Arena *arena, int seed, int ranks) {
-  Exchange e = {.state = (uint64_t)seed * 31 + 7, .ranks = ranks};
+static Graph *ranks_graph(Arena *arena, int seed, const Mesh *mesh) {
+  Exchange e = {.state = (uint64_t)seed * 31 + 7, .mesh = mesh};
   Graph *graph =
       graph_rewrite(graph_random(arena, (uint64_t)seed, 4 + seed % 30), exchange_some, &e);
   for (int op = 0; op < OP_COUNT; op++) exchanges[op] += e.count[op];
@@ -79,6 +94,7 @@ static Graph *ranks_graph(Arena *arena, int seed, int ranks) {
 /* ── a rank ───────────────────────────────────────────────────────────────────────────────── */
 typedef struct {
   CommPlace place;
+  Mesh mesh;
   Comm *comm; /* NULL: it opens its own, over the test's engine */
   HelpRun run;
   const Artifact *artifact;
@@ -106,7 +122,7 @@ static Status run_graph(Rank *rank, Comm *comm) {
 
 static void *rank_main(void *argument) {
   Rank *rank = argument;
-  CommOptions options = {.timeout = 60, .library = FT_FAKE_ENGINE};
+  CommOptions options = {.timeout = 60, .library = FT_FAKE_ENGINE, .mesh = rank->mesh};
   Comm *comm = rank->comm;
   rank->status =
       comm || rank->place.ranks == 1 ? STATUS_OK : comm_open_at(&rank->place, &options, &comm);
@@ -119,9 +135,11 @@ static void *rank_main(void *argument) {
 
 /* ── a case ───────────────────────────────────────────────────────────────────────────────── */
 static Comm *world; /* over MPI; NULL: ranks are threads */
+static Mesh world_mesh;
 
 typedef struct {
   int seed, ranks;
+  Mesh mesh;
   Arena *arena;
   Diag diag;
   PassContext context;
@@ -146,8 +164,8 @@ static void interpret(Case *c) {
     c->values[r] = ARENA_ARRAY(c->arena, Tensor *, c->reference->nodes.count);
     context[r] = &c->probe[r];
   }
-  assert_true(graph_interpret_ranks(c->reference, c->arena, probe_leaf, context, c->ranks,
-                                    c->values, &c->diag));
+  assert_true(graph_interpret_mesh(c->reference, c->arena, probe_leaf, context, &c->mesh, c->values,
+                                   &c->diag));
 }
 
 static void compare(const Case *c, const Rank *rank) {
@@ -173,7 +191,10 @@ static void open_rank(Case *c, Rank *rank, int r, const HelpRun *compiled) {
   const Plan *plan = compiled->code.plan;
   Probe places = c->probe[r];
   places.graph = c->planned;
-  *rank = (Rank){.place = {r, c->ranks, r, c->ranks, "a test"}, .comm = world, .run = *compiled};
+  *rank = (Rank){.place = {r, c->ranks, r, c->ranks, "a test"},
+                 .mesh = c->mesh,
+                 .comm = world,
+                 .run = *compiled};
   for (int a = 0; a < STANDARD_PLACE_COUNT; a++)
     rank->run.memory[a] = aligned_alloc(64, ((size_t)plan->places.at[a].bytes + 127) / 64 * 64);
   help_place_windows(&rank->run);
@@ -202,21 +223,21 @@ static void run_ranks(Case *c, const HelpRun *compiled) {
   artifact_close(artifact);
 }
 
-static void check(int seed, int ranks) {
+static void check(int seed, Mesh mesh) {
   static const char *const recompute[] = {"none", "block", "pointwise"};
-  Case c = {.seed = seed, .ranks = ranks, .arena = arena_new()};
+  Case c = {.seed = seed, .ranks = mesh_ranks(&mesh), .mesh = mesh, .arena = arena_new()};
   c.context = help_context(c.arena, &c.diag, seed);
   set(&c, "train.optimizer", "sgd");
   set(&c, "train.schedule", "constant");
   set(&c, "train.lr", "1");
   set(&c, "train.recompute", recompute[seed % 3]);
-  c.reference = help_pass(&c.context, ranks_graph(c.arena, seed, ranks), to_step);
+  c.reference = help_pass(&c.context, ranks_graph(c.arena, seed, &mesh), to_step);
   interpret(&c);
   Program program = {.arena = c.arena,
                      .model_name = "random",
                      .path = "random.ft",
-                     .train = ranks_graph(c.arena, seed, ranks),
-                     .eval = ranks_graph(c.arena, seed, ranks),
+                     .train = ranks_graph(c.arena, seed, &mesh),
+                     .eval = ranks_graph(c.arena, seed, &mesh),
                      .settings = c.context.settings};
   PassOptions options = {.verify = true, .disable = getenv("FT_WITHOUT")};
   if (!passes_run(&program, &c.diag, &options, false)) fail_msg("seed %d: passes failed", seed);
@@ -231,19 +252,19 @@ static void check(int seed, int ranks) {
 static void random_steps(void **state) {
   (void)state;
   const char *one = getenv("FT_SEED");
-  int ranks = world ? comm_ranks(world) : 0, count = help_random_count(world ? 6 : 16);
+  static const Mesh meshes[] = {{2, 1, 2}, {2, 1, 1}, {1, 2, 2}, {1, 1, 3}, {1, 1, 1}, {4, 1, 1}};
+  int count = help_random_count(world ? 6 : 16);
   for (int seed = one ? atoi(one) : 0; seed < (one ? atoi(one) + 1 : count); seed++)
-    check(seed, ranks ? ranks : 1 + seed % MOST_RANKS);
+    check(seed, world ? world_mesh : meshes[seed % 6]);
   print_message("%d all_gather, %d reduce_scatter, %d all_reduce\n", exchanges[OP_ALL_GATHER],
                 exchanges[OP_REDUCE_SCATTER], exchanges[OP_ALL_REDUCE]);
   if (!one) assert_true(exchanges[OP_ALL_GATHER] > 10 && exchanges[OP_REDUCE_SCATTER] > 10);
 }
 
-int main(void) {
-  CommPlace place;
-  CommOptions options = {.timeout = 60, .library = FT_MPI_ENGINE};
-  if (comm_place(&place) == STATUS_OK && place.ranks > 1 &&
-      comm_open(&options, &world) != STATUS_OK) {
+int main(int count, char **mesh) {
+  if (count == 4) world_mesh = (Mesh){atoi(mesh[1]), atoi(mesh[2]), atoi(mesh[3])};
+  CommOptions options = {.timeout = 60, .library = FT_MPI_ENGINE, .mesh = world_mesh};
+  if (count == 4 && comm_open(&options, &world) != STATUS_OK) {
     fprintf(stderr, "%s\n", status_message());
     return 1;
   }

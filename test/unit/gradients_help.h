@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-enum { MAX_LEAVES = 16, MOST_RANKS = 3 };
+enum { MAX_LEAVES = 16, MOST_RANKS = 4 };
 
 typedef struct {
   Arena *arena;
@@ -27,7 +27,8 @@ typedef struct {
   Tensor *value[MAX_LEAVES];              /* of rank 0, */
   Tensor *others[MOST_RANKS][MAX_LEAVES]; /* … and of the others, which stay as they are */
 } Case;
-static int ranks = 1; /* whose losses are added */
+static int ranks = 1;         /* whose losses are added */
+static Mesh mesh = {1, 1, 1}; /* of them */
 
 typedef struct {
   Case *c;
@@ -103,7 +104,7 @@ static inline Tensor **evaluate(Case *c, double *loss) {
     leaves[r] = (Leaves){c, r};
     context[r] = &leaves[r];
   }
-  if (!graph_interpret_ranks(c->graph, c->arena, find_leaf, context, ranks, values, &c->diag))
+  if (!graph_interpret_mesh(c->graph, c->arena, find_leaf, context, &mesh, values, &c->diag))
     fail_msg("the interpreter failed");
   *loss = 0;
   for (int r = 0; r < ranks; r++) *loss += values[r][c->loss->id]->f[0];

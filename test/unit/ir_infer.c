@@ -111,6 +111,8 @@ static const char *const wrong[][2] = {
     {A "f32[2] %r = all_gather %a {ranks=0} : f32[2]",
      "all_gather of 0 ranks; there may be 1 to 1048576"},
     {A "f32[2] %r = all_gather %a : f32[2]", "all_gather needs the attribute 'ranks'"},
+    {A "f32[2] %r = all_gather %a {ranks=2, over=\"rows\"} : f32[4]",
+     "all_gather over 'rows', which is none of data, pipeline, tensor and all"},
     {A "f32[] %r = all_gather %a {ranks=2} : f32[2]",
      "all_gather goes along the first dimension, and f32[] has none"},
     {A "u8[1048576,1048576] %r = all_gather %a {ranks=1048576} : u8[2]",

@@ -2,25 +2,40 @@
 #include "gradients_help.h"
 
 /* The loss is the sum of all ranks' losses, and x that of one rank. */
+static void check_over(MeshAxis axis) {
+#define BY(reduction)                                                                              \
+  "{reduction=\"" reduction "\", %sover=\"%s\"}",                                                  \
+      "{reduction=\"" reduction "\", ranks=%d, over=\"%s\"}"
+  static const char *const attrs[] = {BY("sum"), BY("rmax"), BY("rmin"), "{ranks=%d, over=\"%s\"}"};
+  int size = mesh_size(&mesh, axis);
+  for (int i = 0; i < 7; i++) {
+    char attr[96], text[512];
+    bool is_gather = i == 6, is_scatter = i % 2;
+    int rows = is_gather ? 12 * size : is_scatter ? 12 / size : 12;
+    if (is_gather || is_scatter)
+      snprintf(attr, sizeof attr, attrs[i], size, mesh_axis_text(axis));
+    else
+      snprintf(attr, sizeof attr, attrs[i], "", mesh_axis_text(axis));
+    snprintf(text, sizeof text,
+             "%%x = param {name=\"x\"} : f32[12,2]\n%%a = %s %%x %s : f32[%d,2]\n"
+             "%%b = %s : f32[%d,2]\n%%y = exp %%b : f32[%d,2]",
+             is_gather    ? "all_gather"
+             : is_scatter ? "reduce_scatter"
+                          : "all_reduce",
+             attr, rows, is_gather || is_scatter ? "reshape %a" : "result %a {index=0}", rows,
+             rows);
+    check(text);
+  }
+}
+
 static void over_ranks(void **state) {
-#define BY(reduction) "{reduction=\"" reduction "\"}", "{reduction=\"" reduction "\", ranks=%d}"
-  static const char *const attrs[] = {BY("sum"), BY("rmax"), BY("rmin"), "", "{ranks=%d}"};
-  char attr[64], text[512];
+  static const Mesh meshes[] = {{1, 1, 1}, {2, 1, 1}, {1, 1, 3}, {2, 1, 2}, {1, 2, 2}};
   (void)state;
-  for (ranks = 1; ranks <= MOST_RANKS; ranks++)
-    for (int i = 0; i < 8; i++) {
-      int rows = i == 7 ? 6 * ranks : i % 2 ? 6 / ranks : 6;
-      snprintf(attr, sizeof attr, attrs[i], ranks);
-      snprintf(text, sizeof text,
-               "%%x = param {name=\"x\"} : f32[6,3]\n%%a = %s %%x %s : f32[%d,3]\n"
-               "%%b = %s : f32[%d,3]\n%%y = exp %%b : f32[%d,3]",
-               i == 7  ? "all_gather"
-               : i % 2 ? "reduce_scatter"
-                       : "all_reduce",
-               attr, rows, i % 2 ? "reshape %a" : "result %a {index=0}", rows, rows);
-      if (*attrs[i]) check(text);
-    }
-  ranks = 1;
+  for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
+    mesh = meshes[i];
+    ranks = mesh_ranks(&mesh);
+    for (MeshAxis axis = MESH_ALL; axis < MESH_AXIS_COUNT; axis++) check_over(axis);
+  }
 }
 
 /* Must be the last. */
