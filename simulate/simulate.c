@@ -30,6 +30,10 @@ static const char *collective_seconds(Arena *arena, const PlanGraph *graph, cons
   return NULL;
 }
 
+/* Processes that have all cores of their node at work have none left for what goes on beside: it
+ * takes its time from the computing. */
+static bool has_spare_cores(const Cluster *cluster) { return cluster->cores == 0; }
+
 static const char *tasks_of(const Simulation *simulation, const PlanGraph *graph,
                             const Cluster *cluster, TimelineRank *out) {
   TimelineTask *task = ARENA_ARRAY(simulation->arena, TimelineTask, graph->steps.count + 1);
@@ -53,8 +57,9 @@ static const char *tasks_of(const Simulation *simulation, const PlanGraph *graph
 }
 
 /* ── a step ─────────────────────────────────────────────────────────────────────────────────── */
-static void add_collectives(Simulated *out, const SimulatedRun *run) {
+static void add_collectives(Simulated *out, const SimulatedRun *run, const Cluster *cluster) {
   const PlanGraph *graph = run->graph;
+  double before = out->communicate;
   for (int i = 0; i < graph->steps.count; i++) {
     if (graph->steps.at[i].kind != STEP_BEGIN) continue;
     const TimelineSpan *span = &run->timeline.span[0][i];
@@ -62,6 +67,9 @@ static void add_collectives(Simulated *out, const SimulatedRun *run) {
     out->bytes += (double)run->times * (double)whole_bytes(graph, &graph->steps.at[i]);
     out->collectives += (int)run->times;
   }
+  if (has_spare_cores(cluster)) return;
+  out->compute -= out->communicate - before;
+  out->exposed += out->communicate - before;
 }
 
 const char *simulate_step(const Simulation *simulation, int ranks, Simulated *out) {
@@ -83,7 +91,7 @@ const char *simulate_step(const Simulation *simulation, int ranks, Simulated *ou
     out->compute += times * run.timeline.compute[0];
     out->exposed += times * run.timeline.exposed[0];
     out->bubble += times * run.timeline.bubble[0];
-    add_collectives(out, &run);
+    add_collectives(out, &run, &part);
     VEC_PUSH(simulation->arena, out->runs, run);
   }
   out->samples = setting_number(simulation->plan->settings, "train.batch") *

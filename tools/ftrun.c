@@ -57,7 +57,7 @@ typedef struct {
   int text_count;
   int input_count, output_count, set_count, pass_count;
   bool made_up_data, no_cache, no_header;
-  const char *prompt[MOST], *prompt_tokens[MOST], *tokenizer, *temperature, *top_p;
+  const char *prompt[MOST], *prompt_tokens[MOST], *tokenizer, *temperature, *top_p, *json;
   int prompt_count, prompt_tokens_count;
   int64_t tokens, samples, top_k, seed, ranks;
 } Line;
@@ -117,6 +117,7 @@ static const Flag ftrun_flags[] = {
     {"--seed", FLAG_COUNT, GENERATE, "N", "of the draws (0)"},
     {"--no-cache", FLAG_SWITCH, GENERATE, NULL, "evaluate the whole window for every token"},
     {"--made-up-data", FLAG_SWITCH, BENCH, NULL, "random batches in place of the training data"},
+    {"--json", FLAG_TEXT, BENCH, "FILE", "write the table of kernels as JSON (ftc --times)"},
     {"--per-kernel", FLAG_SWITCH, BENCH, NULL, "with the table of kernels (it always is)"},
     {"-D", FLAG_LIST, TRAIN | EVAL | PREDICT | BENCH | INFO | GENERATE, "HYPER=VALUE",
      "for a .ft file: ftc -D"},
@@ -203,6 +204,7 @@ static void take_flag(Line *line, const Flag *flag, const char *value, int64_t c
       {"--split", &line->split},
       {"--save-ema", &train->save_ema},
       {"--tokenizer", &line->tokenizer},
+      {"--json", &line->json},
       {"--top-p", &line->top_p},
       {"--temperature", &line->temperature},
   };
@@ -474,8 +476,8 @@ static int run_command(Line *line) {
     return report(predict_run(&(PredictOptions){*run, line->weights, line->input, line->input_count,
                                                 line->output, line->output_count}));
   case BENCH:
-    return report(
-        train_bench(run, line->train.steps > 0 ? (int)line->train.steps : 0, line->made_up_data));
+    return report(train_bench(run, line->train.steps > 0 ? (int)line->train.steps : 0,
+                              line->made_up_data, line->json));
   case GENERATE:
     return run_generate(line);
   case TOKENIZE:

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "plan/plan_calls.h"
 #include "runtime/command/bench_count.h"
+#include "runtime/command/bench_json.h"
 #include "runtime/execute/programme.h"
 #include <stdlib.h>
 #include <string.h>
@@ -96,7 +97,8 @@ static void bench_print_step(const Exec *exec, const int64_t *sorted, int64_t co
           bytes * 1e-6, flops / median * 1e-9, bytes / median * 1e-9);
 }
 
-static Status time_steps(Exec *exec, const BenchOptions *options, const void *made_up, FILE *out) {
+static Status time_steps(Exec *exec, const BenchOptions *options, const void *made_up,
+                         double *median, FILE *out) {
   int64_t time = 0, group = group_size(exec, options), start = clock_nanoseconds();
   /* a device that counts does the same in every step */
   int warm = exec_counts(exec) ? 1 : WARM_STEPS;
@@ -118,6 +120,7 @@ static Status time_steps(Exec *exec, const BenchOptions *options, const void *ma
   if (status == STATUS_OK) {
     qsort(times, (size_t)count, sizeof *times, compare_times);
     bench_print_step(exec, times, count, group, out);
+    *median = (double)times[count / 2] * 1e-6;
   }
   free(times);
   return status;
@@ -227,7 +230,19 @@ static Status time_rows_there(Exec *exec, const void *batch, Row *rows) {
   return status;
 }
 
-static Status time_kernels(Exec *exec, const void *batch, FILE *out) {
+static Status write_rows(const Exec *exec, const BenchOptions *options, const Row *rows,
+                         double median) {
+  int count = plan_result(exec_plan(exec), PROGRAMME_STEP)->steps.count;
+  int64_t *times = calloc((size_t)count + 1, sizeof *times);
+  if (!times) return status_fail(STATUS_FAULT, "out of memory");
+  for (int i = 0; i < count; i++) times[i] = rows[i].time;
+  Status status = bench_write_json(options->json, exec, &(BenchTimes){median, times});
+  free(times);
+  return status;
+}
+
+static Status time_kernels(Exec *exec, const BenchOptions *options, const void *batch,
+                           double median, FILE *out) {
   const PlanGraph *graph = plan_result(exec_plan(exec), PROGRAMME_STEP);
   DeviceSpeed speed;
   STATUS_TRY(exec_speed(exec, &speed));
@@ -235,6 +250,7 @@ static Status time_kernels(Exec *exec, const void *batch, FILE *out) {
   if (!rows) return status_fail(STATUS_FAULT, "out of memory");
   Status status = exec_times_steps(exec) ? time_rows_there(exec, batch, rows)
                                          : time_rows_here(exec, batch, rows);
+  if (status == STATUS_OK && options->json) status = write_rows(exec, options, rows, median);
   if (status == STATUS_OK) print_table(graph, rows, &speed, out);
   free(rows);
   return status;
@@ -242,11 +258,15 @@ static Status time_kernels(Exec *exec, const void *batch, FILE *out) {
 
 Status bench_run(Exec *exec, const BenchOptions *options, FILE *out) {
   void *batch;
+  double median = 0;
+  if (options->json && exec_counts(exec))
+    return status_fail(STATUS_USER, "--json is for times, and the simulator counts instead");
   STATUS_TRY(exec_batch_new(exec, &batch));
   bench_fill_batch(exec_plan(exec), batch, 1);
-  Status status = time_steps(exec, options, batch, out);
+  Status status = time_steps(exec, options, batch, &median, out);
   if (status == STATUS_OK && options->per_kernel)
-    status = exec_counts(exec) ? bench_count(exec, batch, out) : time_kernels(exec, batch, out);
+    status = exec_counts(exec) ? bench_count(exec, batch, out)
+                               : time_kernels(exec, options, batch, median, out);
   exec_batch_free(exec, batch);
   return status;
 }

@@ -5,9 +5,10 @@
 #include <stdio.h>
 
 typedef struct {
-  int steps;       /* measured; 0: as many as fit in about two seconds, at least 20 */
-  bool per_kernel; /* also the table of launches and calls */
-  Feed *feed;      /* steps on loaded data, loading included in the time; NULL: one made-up batch */
+  int steps;        /* measured; 0: as many as fit in about two seconds, at least 20 */
+  bool per_kernel;  /* also the table of launches and calls */
+  const char *json; /* a file for the table, or NULL */
+  Feed *feed; /* steps on loaded data, loading included in the time; NULL: one made-up batch */
 } BenchOptions;
 /* exec_write_settings and exec_init must have been called. */
 STATUS_CHECKED Status bench_run(Exec *exec, const BenchOptions *options, FILE *out);

@@ -38,6 +38,7 @@ typedef struct {
 /* `ftrun eval`: prints loss and metrics of a split. */
 STATUS_CHECKED Status train_eval(const EvalOptions *options);
 
-/* `ftrun bench`. weights may be NULL. */
-STATUS_CHECKED Status train_bench(const RunOptions *options, int steps, bool made_up_data);
+/* `ftrun bench`. json: a file for the table of kernels, or NULL. */
+STATUS_CHECKED Status train_bench(const RunOptions *options, int steps, bool made_up_data,
+                                  const char *json);
 #endif

@@ -109,7 +109,8 @@ static Status open_feed(Bench *bench, const RunOptions *options, const char **wh
   return feed_new(bench->exec, PROGRAMME_STEP, &feed, &bench->feed);
 }
 
-static Status run_bench(Bench *bench, const RunOptions *options, int steps, bool made_up_data) {
+static Status run_bench(Bench *bench, const RunOptions *options, int steps, bool made_up_data,
+                        const char *json) {
   STATUS_TRY(train_open(options, &bench->artifact));
   ExecOptions exec = {options->device, options->threads};
   STATUS_TRY(exec_new(bench->artifact, &exec, &bench->exec));
@@ -118,14 +119,15 @@ static Status run_bench(Bench *bench, const RunOptions *options, int steps, bool
   STATUS_TRY(exec_init(bench->exec, 0));
   const char *why = "--made-up-data";
   if (!made_up_data) STATUS_TRY(open_feed(bench, options, &why));
-  BenchOptions bench_options = {.steps = steps, .per_kernel = true, .feed = bench->feed};
+  BenchOptions bench_options = {
+      .steps = steps, .per_kernel = true, .json = json, .feed = bench->feed};
   if (!bench->feed) printf("made-up batches, loading is not measured (%s)\n", why);
   return bench_run(bench->exec, &bench_options, stdout);
 }
 
-Status train_bench(const RunOptions *options, int steps, bool made_up_data) {
+Status train_bench(const RunOptions *options, int steps, bool made_up_data, const char *json) {
   Bench bench = {0};
-  Status status = run_bench(&bench, options, steps, made_up_data);
+  Status status = run_bench(&bench, options, steps, made_up_data, json);
   feed_free(bench.feed);
   exec_free(bench.exec);
   source_close(bench.source);
