@@ -57,6 +57,7 @@ static void add_leaf(Lowering *lowering, const Node *leaf, bool is_eval) {
                        .place = at.place,
                        .offset = at.offset,
                        .storage = node_storage(leaf),
+                       .shared = node_int(leaf, ATTR_RANKS, 0),
                        .init = init_of(plan->arena, leaf),
                        .role = leaf->role};
   const Attr *ignore = node_attr(leaf, ATTR_IGNORE);
@@ -215,6 +216,9 @@ void lower_places(Lowering *lowering) {
     narrow->bytes = plan_aligned(params->bytes / 2);
   else
     narrow->elements = ELEMENTS_NONE;
+  PlanPlace *grads = &plan->places.at[PLACE_GRADS];
+  if (grads->bytes > plan_aligned(params->bytes / dtype_bytes(params->dtype) * dtype_bytes(DT_F32)))
+    grads->elements = ELEMENTS_NONE; /* sums of whole gradients behind the parts of a rank */
   if (lowering->cache_bytes)
     plan_add_place(plan, (PlanPlace){.name = "caches",
                                      .bytes = lowering->cache_bytes,
@@ -231,7 +235,7 @@ void lower_memory(Lowering *lowering, int64_t handed_on) {
   MemoryReport report = memory_report(lowering->program, lowering->arena);
   for (int i = 0; i < MEMORY_CATEGORY_COUNT; i++) {
     PlanMemory row = {memory_category_text((MemoryCategory)i), report.bytes[i]};
-    VEC_PUSH(plan->arena, plan->memory, row);
+    if (memory_is_shown(&report, (MemoryCategory)i)) VEC_PUSH(plan->arena, plan->memory, row);
   }
   PlanMemory own = {"kernels' workspace", plan->places.at[PLACE_WORKSPACE].bytes + handed_on};
   VEC_PUSH(plan->arena, plan->memory, own);

@@ -231,8 +231,31 @@ static bool check_precision(Builder *b, Loc loc) {
   return fine;
 }
 
+/* What the update must know of a parameter beyond the elements that a rank has of it. */
+static bool check_zero(Builder *b, Loc loc) {
+  const SettingValue *settings = b->program->settings;
+  if (!setting_number(settings, "distributed.zero")) return true;
+  if (!setting_ranks(settings))
+    return (diag_error(b->diag, loc,
+                       "distributed.zero shares parameters out when the model is compiled: say for "
+                       "how many ranks, as in `distributed { data = 4; zero = 1 }`"),
+            false);
+  if (setting_parts(settings) == 1) return true;
+  if (is_chosen(b, "train.optimizer", "muon"))
+    return (diag_error(b->diag, loc,
+                       "muon makes whole matrices orthogonal, and with distributed.zero each rank "
+                       "has a part of each: take another optimizer, or zero = 0"),
+            false);
+  if (is_chosen(b, "train.parameters", "bf16") && is_chosen(b, "train.rounding", "stochastic"))
+    return (diag_error(b->diag, loc,
+                       "with distributed.zero parameters=bf16 are rounded to the nearest only: say "
+                       "rounding=nearest, or zero = 0"),
+            false);
+  return true;
+}
+
 bool recipe_settle(Builder *b, Loc loc) {
-  bool fine = recipe_set_defaults(b) && check_precision(b, loc);
+  bool fine = recipe_set_defaults(b) && check_precision(b, loc) && check_zero(b, loc);
   const char *optimizer = setting_text(b->program->settings, "train.optimizer");
   if (optimizer_takes(optimizer, "dampening") && choice_number(b, "train.nesterov") != 0 &&
       (choice_number(b, "train.momentum") == 0 || choice_number(b, "train.dampening") != 0))

@@ -85,6 +85,13 @@ Storage storage_merged(const Storage *storage);
 bool storage_equal(const Storage *a, const Storage *b); /* do they mean the same order? */
 /* The row-major number of the element that lies at this place. */
 int64_t storage_element(const Storage *storage, int64_t place);
+/* A tensor that ranks share out: each has so many of its elements, in the order of memory; behind
+ * the last element come zeros. Whole cache lines of each type that it may be rounded to. */
+enum { PART_ALIGN = 32 };
+static inline int64_t part_elements(int64_t elements, int64_t parts) {
+  int64_t least = elements / parts + (elements % parts != 0);
+  return (least + PART_ALIGN - 1) / PART_ALIGN * PART_ALIGN;
+}
 /* "f32[64,10]"; the buffer needs TYPE_TEXT bytes. Returns buffer. */
 enum { TYPE_TEXT = 224 };
 char *type_text(const Type *type, char buffer[TYPE_TEXT]);

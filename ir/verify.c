@@ -212,15 +212,29 @@ static void check_leaf(Verify *v, const Node *node) {
   check_parts(v, node);
 }
 
+/* The part of a param that a rank has. */
+static void check_shared(Verify *v, const Node *node, const Shape *files) {
+  int64_t ranks = node_int(node, ATTR_RANKS, 0);
+  int64_t part = ranks < 2 ? -1 : part_elements(shape_elements(files), ranks);
+  if (part < 0)
+    verify_wrong(v, node, "no part is shared out over %lld ranks", (long long)ranks);
+  else if (node->type.shape.rank != 1 || node->type.shape.dim[0] != part)
+    verify_wrong(v, node, "a part has %lld elements", (long long)part);
+}
+
 /* A param in another order: the type is that of what lies in memory. */
 static void check_storage(Verify *v, const Node *node) {
-  if (!node_attr(node, ATTR_SHAPE) && !node_attr(node, ATTR_VIEW) && !node_attr(node, ATTR_PERM))
+  if (!node_attr(node, ATTR_SHAPE) && !node_attr(node, ATTR_VIEW) && !node_attr(node, ATTR_PERM) &&
+      !node_attr(node, ATTR_RANKS))
     return;
   Storage storage = node_storage(node);
   Shape files = node_file_shape(node), memory = storage_shape(&storage);
+  bool is_part = node_attr(node, ATTR_RANKS) != NULL;
   if (!node_attr(node, ATTR_SHAPE) || !shape_is_legal(&files) ||
-      !storage_is_legal(&storage, &files))
+      ((storage.view.rank || !is_part) && !storage_is_legal(&storage, &files)))
     verify_wrong(v, node, "shape, view and perm tell no order of its elements");
+  else if (is_part)
+    check_shared(v, node, &files);
   else if (!shape_equal(&memory, &node->type.shape))
     verify_wrong(v, node, "its type is not view, transposed by perm");
 }

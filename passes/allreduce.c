@@ -144,7 +144,8 @@ static void join_totals(AllReduce *a) {
       int at = add_operand(a, bucket, node->input[k]);
       if (k == 0) a->first[i] = at;
     }
-    a->buckets.at[bucket].why = "totals of the loss and metrics";
+    const char *why = node_str(node, ATTR_WHY);
+    a->buckets.at[bucket].why = why ? why : "totals of the loss and metrics";
   }
 }
 
@@ -233,10 +234,11 @@ Graph *pass_allreduce(PassContext *context, Graph *graph) {
   if (!context->settings || setting_ranks(context->settings) == 1) return graph;
   int count = graph->nodes.count;
   Arena *arena = context->scratch;
+  bool is_shared = context->of != PASS_OF_TRAIN || setting_parts(context->settings) > 1;
   AllReduce a = {.old = graph,
                  .fresh = graph_new(graph->arena, graph->name),
                  .arena = arena,
-                 .pack = context->of == PASS_OF_TRAIN ? graph_find_gradients(graph) : NULL,
+                 .pack = is_shared ? NULL : graph_find_gradients(graph),
                  .of_node = ARENA_ARRAY(arena, int, count),
                  .first = ARENA_ARRAY(arena, int, count),
                  .map = ARENA_ARRAY(arena, Node *, count)};

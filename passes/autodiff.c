@@ -124,16 +124,18 @@ int64_t autodiff_param_align(const SettingValue *settings) {
 }
 
 /* Writes every param's place in the flat place; returns the arena's size in elements, and the
- * params in the order of their places. */
-static int64_t place_params(Graph *graph, Params *params, int64_t align) {
+ * params in the order of their places. Shared out over ranks, each has room for all its parts. */
+static int64_t place_params(Graph *graph, Params *params, const SettingValue *settings) {
+  int64_t align = autodiff_param_align(settings), parts = settings ? setting_parts(settings) : 1;
   for (int i = 0; i < graph->nodes.count; i++)
     if (graph->nodes.at[i]->op == OP_PARAM) VEC_PUSH(graph->arena, *params, graph->nodes.at[i]);
   if (params->count) qsort(params->at, (size_t)params->count, sizeof *params->at, compare_sources);
   int64_t at = 0;
   for (int i = 0; i < params->count; i++) {
     node_set_attr(graph, params->at[i], attr_int(ATTR_OFFSET, at));
-    at += shape_elements(&params->at[i]->type.shape);
-    at = (at + align - 1) / align * align;
+    int64_t elements = shape_elements(&params->at[i]->type.shape);
+    at +=
+        parts > 1 ? parts * part_elements(elements, parts) : (elements + align - 1) / align * align;
   }
   return at;
 }
@@ -232,7 +234,7 @@ static Node *drop_stops(Graph *fresh, const Node *old, Node **inputs, void *cont
 Graph *pass_autodiff(PassContext *context, Graph *old) {
   Graph *graph = graph_rewrite(old, NULL, NULL);
   Params params = {0};
-  int64_t elements = place_params(graph, &params, autodiff_param_align(context->settings));
+  int64_t elements = place_params(graph, &params, context->settings);
   Node *loss = graph_find_root(graph, ROOT_LOSS, NULL);
   if (pass_trains(context) && loss && !add_backward(context, graph, loss, params, elements))
     return NULL;

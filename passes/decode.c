@@ -505,6 +505,10 @@ Graph *pass_decode(PassContext *context, Graph *old) {
   Arena *arena = context->scratch;
   const Node *tokens = find_tokens(old, arena);
   const Node *scores = tokens ? find_scores(old, tokens) : NULL;
+  if (context->settings && setting_parts(context->settings) > 1) {
+    context->refused = "with distributed.zero no rank has all parameters";
+    return NULL;
+  }
   if (!scores) {
     context->refused = "it is for models of tokens i32[B,T] with an output of scores f32[B,T,V]";
     return NULL;

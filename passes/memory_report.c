@@ -146,15 +146,23 @@ MemoryReport memory_report(const Program *program, Arena *arena) {
   }
   for (int i = 0; i < work.pieces.count; i++) {
     const Piece *piece = &work.pieces.at[i];
-    if (piece->first <= work.busiest && work.busiest <= piece->last && piece->is_kept)
+    bool is_live = piece->first <= work.busiest && work.busiest <= piece->last;
+    if (is_live && piece->node->op == OP_ALL_GATHER)
+      report.bytes[MEMORY_GATHERED] += piece->bytes;
+    else if (is_live && piece->is_kept)
       report.bytes[MEMORY_KEPT] += piece->bytes;
   }
-  if (report.bytes[MEMORY_KEPT] > work.bound) report.bytes[MEMORY_KEPT] = work.bound;
-  report.bytes[MEMORY_TEMPORARY] = work.bound - report.bytes[MEMORY_KEPT];
+  int64_t others = work.bound - report.bytes[MEMORY_GATHERED];
+  if (report.bytes[MEMORY_KEPT] > others) report.bytes[MEMORY_KEPT] = others;
+  report.bytes[MEMORY_TEMPORARY] = others - report.bytes[MEMORY_KEPT];
   int64_t arena_bytes = report.eval_peak > work.peak ? report.eval_peak : work.peak;
   report.bytes[MEMORY_GAPS] = arena_bytes - work.bound;
   for (int i = 0; i < MEMORY_CATEGORY_COUNT; i++) report.total += report.bytes[i];
   return report;
+}
+
+bool memory_is_shown(const MemoryReport *report, MemoryCategory category) {
+  return category != MEMORY_GATHERED || report->bytes[category];
 }
 
 const char *memory_human(int64_t bytes, char buffer[32]) {
@@ -173,8 +181,9 @@ void memory_report_print(const MemoryReport *report, FILE *out) {
   char text[32], other[32];
   fprintf(out, "%-32s %14s\n", "memory", "bytes");
   for (int i = 0; i < MEMORY_CATEGORY_COUNT; i++)
-    fprintf(out, "%-32s %14lld  %s\n", memory_category_text((MemoryCategory)i),
-            (long long)report->bytes[i], memory_human(report->bytes[i], text));
+    if (memory_is_shown(report, (MemoryCategory)i))
+      fprintf(out, "%-32s %14lld  %s\n", memory_category_text((MemoryCategory)i),
+              (long long)report->bytes[i], memory_human(report->bytes[i], text));
   fprintf(out, "%-32s %14lld  %s\n", "total", (long long)report->total,
           memory_human(report->total, text));
   fprintf(out, "work arena: peak %s, lower bound %s (%.3f times)",

@@ -14,6 +14,7 @@
   X(STATE, "model state")                                                                          \
   X(INPUT, "inputs, one batch")                                                                    \
   X(OUTPUT, "outputs")                                                                             \
+  X(GATHERED, "parameters, gathered from ranks")                                                   \
   X(KEPT, "activations kept for backward")                                                         \
   X(TEMPORARY, "temporaries")                                                                      \
   X(GAPS, "gaps between them")
@@ -36,6 +37,8 @@ typedef struct {
 } MemoryReport;
 
 const char *memory_human(int64_t bytes, char buffer[32]); /* "1.53 GiB" */
+/* Has a model the category at all? */
+bool memory_is_shown(const MemoryReport *report, MemoryCategory category);
 const char *memory_category_text(MemoryCategory category);
 MemoryReport memory_report(const Program *program, Arena *arena);
 void memory_report_print(const MemoryReport *report, FILE *out);

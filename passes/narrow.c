@@ -85,6 +85,7 @@ static DType narrow_type(const Graph *graph) {
 
 Graph *pass_narrow(PassContext *context, Graph *graph) {
   const Program *program = context->program;
+  if (context->settings && setting_parts(context->settings) > 1) return graph; /* shard rounds */
   const Graph *step = program && program->train ? program->train : graph;
   DType dtype = graph == step ? most_copied(graph) : narrow_type(step);
   if (dtype == DT_F32) return graph;

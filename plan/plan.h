@@ -47,6 +47,9 @@ const char *setting_text(const SettingValue *values, const char *key);
 /* distributed.data: the ranks that share a batch; 0: as many as the run starts with. */
 enum { SETTING_MOST_RANKS = 1 << 20 };
 int64_t setting_ranks(const SettingValue *values);
+/* distributed.zero: the ranks that parameters, and what the optimizer keeps of them, are shared out
+ * over; 1: every rank has all. */
+int64_t setting_parts(const SettingValue *values);
 
 /* A row of optimizers.def. */
 typedef struct {
@@ -91,6 +94,8 @@ typedef struct {
                       the host fills, for ever or for each batch */
   int64_t offset;  /* bytes in it */
   Storage storage; /* params: how the elements lie there; type and files know nothing of it */
+  int64_t shared;  /* params: so many ranks have a part of it each (part_elements), of the elements
+                      in the order of memory; 0: all of it lies there */
   Init init;       /* params and states */
   bool is_needed_for_predict; /* inputs: some output depends on it */
   int64_t below, ignore; /* inputs of integers: values are 0 .. below - 1, or `ignore`, if any; */
@@ -103,6 +108,13 @@ typedef struct {
   int stream;    /* of the initial values' random numbers: where it stands in the program, which its
                  offset need not follow */
 } PlanTensor;
+
+/* What of the tensor lies in this process' memory. */
+static inline Type plan_held(const PlanTensor *tensor) {
+  if (!tensor->shared) return tensor->type;
+  int64_t part = part_elements(shape_elements(&tensor->type.shape), tensor->shared);
+  return (Type){tensor->type.dtype, shape_of(1, &part)};
+}
 
 typedef struct {
   int place;      /* no window: what the text says of one is kept as bytes of the place it is of */
@@ -319,6 +331,8 @@ void plan_add_run(Plan *plan, const char *programme, PlanRun run);
  * batches the evaluation of a split: its loss and metrics are those of all samples since `keep` was
  * 0. Zeros: of this batch alone. */
 
+/* The ranks that parameters are shared out over; 0: each rank has all of them. */
+int64_t plan_shared(const Plan *plan);
 /* The index of the tensor of this name among plan->params, states, scalars or inputs; -1: none. */
 int plan_find_tensor(const PlanTensor *tensors, int count, const char *name);
 /* The index of the state that has this role; -1: none has. */

@@ -203,6 +203,20 @@ static bool read_role(Parser *p, TensorKind kind, LeafRole *out) {
   return !role_has(*out, ROLE_ONE) || unique(p, "the role", text);
 }
 
+/* All parameters, over as many ranks as the training has. */
+static bool read_shared(Parser *p, PlanTensor *out) {
+  int64_t ranks = setting_ranks(p->plan->settings);
+  const PlanTensor *first = p->plan->params.count ? &p->plan->params.at[0] : out;
+  if (words_take(&p->words, "shared") &&
+      !words_integer(&p->words, "the ranks", 2, SETTING_MOST_RANKS, &out->shared))
+    return false;
+  if (out->shared && out->shared != ranks)
+    return words_fail(&p->words, "shared by %" PRId64 " ranks, but distributed.data is %s",
+                      out->shared, setting_text(p->plan->settings, "distributed.data"));
+  return out->shared == first->shared ||
+         words_fail(&p->words, "some parameters are shared by ranks, and some are not");
+}
+
 /* What the four lists of named tensors share. They stand in order and do not overlap. */
 static bool read_tensor(Parser *p, TensorKind kind, int index, PlanTensor *out) {
   int64_t stream = index;
@@ -211,13 +225,16 @@ static bool read_tensor(Parser *p, TensorKind kind, int index, PlanTensor *out) 
       !unique(p, tensor_kind_text[kind], out->name))
     return false;
   if (!words_type(&p->words, &out->type) || !words_expect(&p->words, "at")) return false;
-  if (!read_address(p, &out->place, &out->offset) || !fits(p, out->place, out->offset, &out->type))
-    return false;
+  if (!read_address(p, &out->place, &out->offset)) return false;
   if (!lies_where_it_may(&p->plan->places.at[out->place], kind))
     return words_fail(&p->words, "a %s does not lie in place %s", tensor_kind_text[kind],
                       p->plan->places.at[out->place].name);
   if (words_take(&p->words, "init") && !read_init(p, &out->init)) return false;
-  if (kind == KIND_PARAM && !read_storage(p, &out->type.shape, &out->storage)) return false;
+  if (kind == KIND_PARAM &&
+      (!read_storage(p, &out->type.shape, &out->storage) || !read_shared(p, out)))
+    return false;
+  Type held = plan_held(out);
+  if (!fits(p, out->place, out->offset, &held)) return false;
   out->is_needed_for_predict = words_take(&p->words, "predict");
   if (words_take(&p->words, "below")) {
     if (!words_integer(&p->words, "the bound", 1, INT64_MAX, &out->below)) return false;
@@ -241,7 +258,8 @@ static bool read_tensor(Parser *p, TensorKind kind, int index, PlanTensor *out) 
 
 static bool follows(Parser *p, const PlanTensor *list, int count, const PlanTensor *next) {
   if (!count) return true;
-  int64_t end = list[count - 1].offset + type_bytes(&list[count - 1].type), at = next->offset;
+  Type before = plan_held(&list[count - 1]);
+  int64_t end = list[count - 1].offset + type_bytes(&before), at = next->offset;
   int last = plan_whole_place(p->plan, list[count - 1].place, &end);
   int place = plan_whole_place(p->plan, next->place, &at);
   if (place > last || (place == last && at >= end)) return true;

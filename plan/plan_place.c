@@ -103,6 +103,8 @@ int64_t plan_place_bytes(const Plan *plan, int place) {
   return place < 0 ? 0 : plan->places.at[place].bytes;
 }
 
+int64_t plan_shared(const Plan *plan) { return plan->params.count ? plan->params.at[0].shared : 0; }
+
 int64_t plan_memory(const Plan *plan) {
   int64_t total = 0;
   for (int i = 0; i < plan->places.count; i++)

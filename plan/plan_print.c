@@ -150,6 +150,7 @@ static void print_tensor(Text *out, const Plan *plan, const char *word, const Pl
     text_printf(out, ")");
   }
   print_storage(out, &tensor->storage);
+  if (tensor->shared) text_printf(out, " shared %" PRId64, tensor->shared);
   if (tensor->is_needed_for_predict) text_printf(out, " predict");
   if (tensor->below) text_printf(out, " below %" PRId64, tensor->below);
   if (!tensor->below && !strcmp(word, "input") && plan_takes_bound(tensor))

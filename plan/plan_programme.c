@@ -161,10 +161,11 @@ static const char *check_average(const Check *check) {
   if (index < 0) return "the plan keeps no average of the parameters";
   if (plan->states.at[index].place != check->programme->runs.at[0].reads)
     return "programme \"evaluate_average\" does not read the average of the parameters";
-  for (int i = 0; i < plan->params.count; i++) /* both have elements of one type */
-    if (plan->params.at[i].offset + type_bytes(&plan->params.at[i].type) >
-        type_bytes(&plan->states.at[index].type))
+  for (int i = 0; i < plan->params.count; i++) { /* both have elements of one type */
+    Type held = plan_held(&plan->params.at[i]);
+    if (plan->params.at[i].offset + type_bytes(&held) > type_bytes(&plan->states.at[index].type))
       return "the average of the parameters is smaller than these";
+  }
   return check_evaluate(check);
 }
 

@@ -162,7 +162,8 @@ static bool must_write(const Writes *w, LeafRole role) {
 static const char *plan_writes_check_elements(const Writes *w, const PlanTensor *param, int place) {
   const PlanPlace *in = &w->plan->places.at[place];
   int64_t wide = dtype_bytes(param->type.dtype), narrow = dtype_bytes(in->dtype);
-  int64_t first = param->offset / wide * narrow, bytes = type_bytes(&param->type) / wide * narrow;
+  Type held = plan_held(param);
+  int64_t first = param->offset / wide * narrow, bytes = type_bytes(&held) / wide * narrow;
   LeafRole role = place_role(in);
   if (in->elements < ELEMENTS_LIKE || in->of_elements != param->place || in->is_window) return NULL;
   if (role == ROLE_NARROW && in->bytes && must_write(w, role))
@@ -178,8 +179,9 @@ static const char *check_params(const Writes *w) {
   const char *why = NULL;
   for (int i = 0; i < plan->params.count && !why; i++) {
     const PlanTensor *param = &plan->params.at[i];
+    Type held = plan_held(param);
     if (must_write(w, ROLE_PARAMS))
-      why = check_written(w, param->place, param->offset, type_bytes(&param->type), "the parameter",
+      why = check_written(w, param->place, param->offset, type_bytes(&held), "the parameter",
                           param->name);
     for (int p = 0; p < plan->places.count && !why; p++)
       why = plan_writes_check_elements(w, param, p);

@@ -71,6 +71,7 @@ static const struct {
     {"data.workers", 0, 256},
     {"data.prefetch", 1, 4096},
     {"distributed.bucket", 0, 1e6},
+    {"distributed.zero", 0, 3},
     {"distributed.timeout", 1, 1e6},
     {"distributed.ranks", 1, SETTING_MOST_RANKS},
     {"distributed.rank", 0, SETTING_MOST_RANKS},
@@ -105,6 +106,11 @@ static int64_t count_of_ranks(const char *text) {
 
 int64_t setting_ranks(const SettingValue *values) {
   return count_of_ranks(setting_text(values, "distributed.data"));
+}
+
+int64_t setting_parts(const SettingValue *values) {
+  int64_t ranks = setting_ranks(values);
+  return ranks > 1 && setting_number(values, "distributed.zero") > 0 ? ranks : 1;
 }
 
 int setting_find(const char *key) {

@@ -26,6 +26,11 @@ typedef struct {
   char best_of[120]; /* the rule that it belongs to */
 } CkptInfo;
 
+/* Where ranks share out parameters (plan_shared): all of them call it after the last run, and rank 0
+ * has what all files are written from, so that the others may leave. Fails if there is no room for
+ * it; does nothing without such ranks. */
+STATUS_CHECKED Status ckpt_hold(Exec *exec);
+bool ckpt_is_held(const Exec *exec);
 STATUS_CHECKED Status ckpt_save(Exec *exec, const char *path, const CkptInfo *info);
 /* Restores parameters and states, all or nothing. A folder means its newest whole checkpoint, or
  * else its best; *used (malloc'd) is the file taken, *notes (may be NULL) gets a line for each

@@ -47,10 +47,20 @@ Status ckpt_places_set(const CkptPlaces *places, const PlanTensor *tensor, const
   uint8_t *to = places->at[plan_whole_place(exec_plan(places->exec), tensor->place, &offset)];
   if (!to) return status_fail(STATUS_FAULT, "%s lies where nothing is saved", tensor->name);
   to += offset;
-  if (element_convert(from->data, from->element, false, count, tensor->type.dtype, to) != count)
-    return status_fail(STATUS_USER, "%s: %s holds a number that does not fit %s", path,
-                       tensor->name, dtype_text(tensor->type.dtype));
-  return permute_in_place(tensor, true, to);
+  uint8_t *all = tensor->shared ? malloc((size_t)type_bytes(&tensor->type) + 1) : to;
+  if (!all) return status_errno(ENOMEM, "%s", path);
+  Status status = STATUS_OK;
+  if (element_convert(from->data, from->element, false, count, tensor->type.dtype, all) != count)
+    status = status_fail(STATUS_USER, "%s: %s holds a number that does not fit %s", path,
+                         tensor->name, dtype_text(tensor->type.dtype));
+  if (status == STATUS_OK) status = permute_in_place(tensor, true, all);
+  if (!tensor->shared) return status;
+  Type held = plan_held(tensor);
+  int64_t bytes, first = exec_part_of(places->exec, tensor, &bytes);
+  memset(to, 0, (size_t)type_bytes(&held));
+  if (status == STATUS_OK) memcpy(to, all + first, (size_t)bytes);
+  free(all);
+  return status;
 }
 
 bool ckpt_slice(const Plan *plan, const PlanTensor *state, const PlanTensor *param,
@@ -58,12 +68,15 @@ bool ckpt_slice(const Plan *plan, const PlanTensor *state, const PlanTensor *par
   Type type = {state->type.dtype, param->type.shape};
   if (plan->places.at[state->place].of_elements != param->place) return false;
   int64_t first = param->offset / dtype_bytes(param->type.dtype) * dtype_bytes(type.dtype);
-  if (first + type_bytes(&type) > type_bytes(&state->type)) return false;
+  PlanTensor slice = {.type = type, .shared = param->shared};
+  Type held = plan_held(&slice);
+  if (first + type_bytes(&held) > type_bytes(&state->type)) return false;
   *out = (PlanTensor){.name = param->name,
                       .type = type,
                       .place = state->place,
                       .offset = state->offset + first,
-                      .storage = param->storage};
+                      .storage = param->storage,
+                      .shared = param->shared};
   return true;
 }
 

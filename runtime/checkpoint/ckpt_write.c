@@ -21,6 +21,9 @@ typedef struct {
 static Status read_bytes(const Stream *stream, const PlanTensor *tensor, int64_t at,
                          int64_t bytes) {
   const CkptFrom *from = stream->from;
+  if (tensor->shared) /* the copy has all parts of all places, one behind the other */
+    return exec_snapshot_read(from->snapshot, tensor->place, tensor->offset * tensor->shared + at,
+                              bytes, stream->read);
   int64_t offset = tensor->offset + at;
   int place = plan_whole_place(exec_plan(from->exec), tensor->place, &offset);
   if (from->snapshot) return exec_snapshot_read(from->snapshot, place, offset, bytes, stream->read);
@@ -106,11 +109,29 @@ static Status stream_write_file(Stream *stream, const char *path, const SafeText
   return status;
 }
 
+Status ckpt_hold(Exec *exec) {
+  if (!plan_shared(exec_plan(exec))) return STATUS_OK;
+  ExecSnapshot *snapshot;
+  Arena *arena = arena_new();
+  CkptRanges ranges = ckpt_ranges(arena, exec_plan(exec));
+  Status status = exec_snapshot_new(exec, ranges.at, ranges.count, SNAPSHOT_ON_HOST, &snapshot);
+  if (status == STATUS_OK) exec_hold(exec, snapshot);
+  arena_free(arena);
+  return status;
+}
+
+bool ckpt_is_held(const Exec *exec) { return exec_is_held(exec); }
+
 Status ckpt_write_tensors(const CkptFrom *from, const char *path, CkptContent content,
                           const SafeText *texts, int text_count) {
   const Plan *plan = exec_plan(from->exec);
+  CkptFrom held = *from;
+  if (!held.snapshot) held.snapshot = exec_held(from->exec);
+  if (plan_shared(plan) && !held.snapshot)
+    return status_fail(STATUS_FAULT, "cannot write %s: the parts of all ranks are not at hand",
+                       path);
   Arena *arena = arena_new();
-  Stream stream = {.from = from};
+  Stream stream = {.from = &held};
   CkptTensors states = ckpt_state_tensors(arena, plan, content == CKPT_ALL);
   int ema = content == CKPT_EMA ? plan_find_role(plan, ROLE_AVERAGE) : -1;
   for (int i = 0; i < plan->params.count; i++) {
@@ -129,13 +150,14 @@ CkptRanges ckpt_ranges(Arena *arena, const Plan *plan) {
   CkptRanges out = {0};
   for (int p = 0; p < plan->places.count; p++) {
     const PlanPlace *place = &plan->places.at[p];
-    ExecRange whole = {p, 0, place->bytes};
+    ExecRange whole = {p, 0, place->bytes, plan_shared(plan) > 0};
     if (place->saved == SAVED_WEIGHTS && place->bytes) VEC_PUSH(arena, out, whole);
   }
   for (int i = 0; i < plan->states.count; i++) {
     const PlanTensor *state = &plan->states.at[i];
-    ExecRange range = {0, state->offset, type_bytes(&state->type)};
-    range.place = plan_whole_place(plan, state->place, &range.offset);
+    bool is_shared = plan_shared(plan) && role_has(state->role, ROLE_SLICED);
+    ExecRange range = {state->place, state->offset, type_bytes(&state->type), is_shared};
+    if (!is_shared) range.place = plan_whole_place(plan, state->place, &range.offset);
     if (!role_has(state->role, ROLE_SCRATCH)) VEC_PUSH(arena, out, range);
   }
   return out;

@@ -129,7 +129,12 @@ Status ckpt_writer_start(CkptWriter *writer, bool goes_on) {
   int64_t ignored;
   writer->is_waited_for = false;
   if (!writer->file_count || writer->is_running) return STATUS_OK;
-  Status status = goes_on ? take_copy(writer) : STATUS_OK;
+  bool is_joined = plan_shared(exec_plan(writer->exec)) && !exec_is_held(writer->exec);
+  Status status = goes_on || is_joined ? take_copy(writer) : STATUS_OK;
+  if (status == STATUS_OK && exec_rank(writer->exec) > 0) { /* rank 0 writes for all */
+    forget_files(writer);
+    return STATUS_OK;
+  }
   if (status == STATUS_OK && writer->snapshot && start_thread(writer)) return STATUS_OK;
   if (status == STATUS_OK) write_all(writer);
   writer->is_waited_for = goes_on;

@@ -194,6 +194,21 @@ Status ranks_agree(Ranks *ranks, Status status) {
   return status;
 }
 
+Status ranks_all(Ranks *ranks, bool *is) {
+  if (!ranks->comm || ranks->has_left) return STATUS_OK;
+  int64_t mine = *is, least = 0;
+  CommWork work = {.kind = COMM_ALL_REDUCE,
+                   .op = COMM_MIN,
+                   .dtype = DT_I64,
+                   .count = 1,
+                   .x = &mine,
+                   .out = &least,
+                   .label = "whether it is so on all ranks"};
+  STATUS_TRY(comm_do(ranks->comm, &work));
+  *is = least != 0;
+  return STATUS_OK;
+}
+
 Status ranks_share_text(Ranks *ranks, char **text) {
   if (!ranks->comm) return STATUS_OK;
   int64_t count = *text ? (int64_t)strlen(*text) + 1 : 0;

@@ -117,24 +117,41 @@ Status ranks_same(Ranks *ranks, const Plan *plan, const char *artifact,
 
 /* ── values ───────────────────────────────────────────────────────────────────────────────── */
 
-Status ranks_same_values(Ranks *ranks, Exec *exec) {
+static Status add_values(SafeSum *sum, Exec *exec, int place, int64_t offset, int64_t all) {
   enum { BYTES = 4 << 20 };
-  const Plan *plan = exec_plan(exec);
-  if (!ranks->comm) return STATUS_OK;
-  SafeSum sum;
   char *bytes = malloc(BYTES);
   Status status = bytes ? STATUS_OK : status_errno(ENOMEM, "ranks");
-  safetensors_sum_start(&sum, 0);
-  for (int p = 0; p < plan->places.count; p++) {
-    const PlanPlace *place = &plan->places.at[p];
-    int64_t all = place->saved && !place->is_window ? place->bytes : 0;
-    for (int64_t at = 0; at < all && status == STATUS_OK; at += BYTES) {
-      int64_t count = all - at < BYTES ? all - at : BYTES;
-      status = exec_read(exec, p, at, count, bytes);
-      if (status == STATUS_OK) safetensors_sum_add(&sum, bytes, (size_t)count);
-    }
+  for (int64_t at = 0; at < all && status == STATUS_OK; at += BYTES) {
+    int64_t count = all - at < BYTES ? all - at : BYTES;
+    status = exec_read(exec, place, offset + at, count, bytes);
+    if (status == STATUS_OK) safetensors_sum_add(sum, bytes, (size_t)count);
   }
   free(bytes);
+  return status;
+}
+
+/* All that is saved; where the ranks share parameters out each has others, and the same of the
+ * states that do not go with these. */
+static Status sum_values(SafeSum *sum, Exec *exec) {
+  const Plan *plan = exec_plan(exec);
+  bool is_shared = plan_shared(plan) > 0;
+  for (int p = 0; p < plan->places.count && !is_shared; p++) {
+    const PlanPlace *place = &plan->places.at[p];
+    if (place->saved && !place->is_window) STATUS_TRY(add_values(sum, exec, p, 0, place->bytes));
+  }
+  for (int i = 0; i < plan->states.count && is_shared; i++) {
+    const PlanTensor *state = &plan->states.at[i];
+    if (!role_has(state->role, ROLE_SLICED))
+      STATUS_TRY(add_values(sum, exec, state->place, state->offset, type_bytes(&state->type)));
+  }
+  return STATUS_OK;
+}
+
+Status ranks_same_values(Ranks *ranks, Exec *exec) {
+  if (!ranks->comm) return STATUS_OK;
+  SafeSum sum;
+  safetensors_sum_start(&sum, 0);
+  Status status = sum_values(&sum, exec);
   uint64_t total = safetensors_sum_end(&sum);
   STATUS_TRY(ranks_agree(ranks, status));
   return ranks_compare(ranks, "the values to begin with", &total, sizeof total);

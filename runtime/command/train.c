@@ -302,7 +302,10 @@ static Status start_work(Training *training) {
   train_finite_start(training);
   if (training->writes) STATUS_TRY(train_try_outputs(training));
   look_into_folder(training);
-  if (training->folder) STATUS_TRY(ckpt_writer_new(training->exec, &training->writer));
+  /* of what the ranks share out each gives its part */
+  bool gives = plan_shared(training->plan) && !options->dry_run &&
+               train_text(training, "train.checkpoint.dir")[0];
+  if (training->folder || gives) STATUS_TRY(ckpt_writer_new(training->exec, &training->writer));
   STATUS_TRY(train_start_feed(training));
   if (training->valid)
     STATUS_TRY(evaluate_new(training->exec, training->valid, &training->ranks,
@@ -472,7 +475,11 @@ static Status train_loop(Training *training, int *signal) {
   int64_t done = training->first_step;
   signals_listen();
   Status status = train_steps(training, &done);
-  if (status == STATUS_OK) status = ranks_leave(&training->ranks); /* files may take their time */
+  if (status == STATUS_OK) status = train_hold(training, done);
+  if (status == STATUS_OK) { /* files may take their time */
+    exec_leave_ranks(training->exec);
+    status = ranks_leave(&training->ranks);
+  }
   status = train_end_writing(training, status);
   if (status != STATUS_OK) status = train_put_aside(training, done, status);
   bool is_alone = training->ranks.place.ranks == 1; /* then one that came since counts too */

@@ -88,10 +88,13 @@ Status train_check_params(Training *training, int64_t step, bool *is_finite) {
     Status status = exec_check_params(training->exec);
     if (status == STATUS_FAULT) return status;
     finite->is_sound = status == STATUS_OK;
+    if (plan_shared(training->plan)) STATUS_TRY(ranks_all(&training->ranks, &finite->is_sound));
     finite->checked_step = step;
     if (!finite->is_sound) {
       char what[640];
-      snprintf(what, sizeof what, "after step %lld %s", (long long)step, status_message());
+      snprintf(what, sizeof what, "after step %lld %s", (long long)step,
+               status != STATUS_OK ? status_message()
+                                   : "parameters of which another rank has a part are not finite");
       STATUS_TRY(stop(training, what));
     }
   }

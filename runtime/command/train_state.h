@@ -90,6 +90,9 @@ STATUS_CHECKED Status train_check_params(Training *training, int64_t step, bool 
 /* Before the first step: can --save, --save-ema, --trace and checkpoints be written where they
  * shall? */
 STATUS_CHECKED Status train_try_outputs(const Training *training);
+/* After step `done`, by all ranks: what they share out is checked, and put together on rank 0, so
+ * that the others may leave. */
+STATUS_CHECKED Status train_hold(Training *training, int64_t done);
 /* After step `done`: the last checkpoint, --save, --save-ema. What cannot be written goes to the
  * current folder or the one for temporary files, and the failure says so. */
 STATUS_CHECKED Status train_finish(Training *training, int64_t done);

@@ -1,6 +1,7 @@
 /* exec: see exec.h. Knows a device only through its table; owns the memory of the places. */
 #include "runtime/execute/exec.h"
 #include "runtime/execute/exec_fetch.h"
+#include "runtime/execute/exec_snapshot.h"
 #include "runtime/execute/init.h"
 #include "runtime/common/permute.h"
 #include "runtime/common/room.h"
@@ -135,6 +136,7 @@ static Status exec_make(Exec *exec, const ExecOptions *options, bool *is_bound) 
   exec->comm = options->comm;
   exec_set_derived(exec, "distributed.rank", comm_rank(options->comm));
   exec_set_derived(exec, "distributed.ranks", comm_ranks(options->comm));
+  STATUS_TRY(exec_check_parts(exec));
   STATUS_TRY(dev_find(options->device, exec->artifact, &exec->type, &device));
   STATUS_TRY(exec->type->open(exec->artifact, &device, &exec->device));
   find_graphs(exec, options, is_bound);
@@ -172,6 +174,7 @@ Status exec_new(Artifact *artifact, const ExecOptions *options, Exec **out) {
 void exec_free(Exec *exec) {
   if (!exec) return;
   exec_fetch_free(exec);
+  exec_snapshot_free(exec->held);
   for (int i = 0; exec->graph && i < exec->graph_count; i++)
     if (exec->graph[i]) exec->type->unbind(exec->graph[i]);
   free(exec->graph);
@@ -204,14 +207,13 @@ static Status init_list(Exec *exec, bool is_states, const PlanTensor *list, int 
                         uint64_t seed) {
   for (int i = 0; i < count; i++) {
     int64_t bytes = type_bytes(&list[i].type);
-    void *values = calloc(1, (size_t)bytes + 1);
+    char *values = calloc(1, (size_t)bytes + 1);
     if (!values) return status_fail(STATUS_FAULT, "out of memory");
     /* the stream tells parameters from states, and one from the next */
     Status status = init_fill(&list[i].init, &list[i].type, seed,
                               (uint32_t)(list[i].stream * 2 + is_states), values);
     if (status == STATUS_OK) status = permute_in_place(&list[i], true, values);
-    if (status == STATUS_OK)
-      status = exec_write(exec, list[i].place, list[i].offset, bytes, values);
+    if (status == STATUS_OK) status = exec_write_tensor(exec, &list[i], values);
     free(values);
     if (status != STATUS_OK) return status_prefix(status, "%s", list[i].name);
   }
@@ -418,6 +420,21 @@ Status exec_write(Exec *exec, int place, int64_t offset, int64_t bytes, const vo
   comm_goes_on(exec->comm);
   return exec->type->write(exec->device, exec->base[place] + offset, from, bytes);
 }
+
+Status exec_write_tensor(Exec *exec, const PlanTensor *tensor, const char *values) {
+  Type held = plan_held(tensor);
+  if (!tensor->shared)
+    return exec_write(exec, tensor->place, tensor->offset, type_bytes(&held), values);
+  int64_t bytes, first = exec_part_of(exec, tensor, &bytes);
+  char *part = calloc(1, (size_t)type_bytes(&held) + 1);
+  if (!part) return status_fail(STATUS_FAULT, "out of memory");
+  memcpy(part, values + first, (size_t)bytes);
+  Status status = exec_write(exec, tensor->place, tensor->offset, type_bytes(&held), part);
+  free(part);
+  return status;
+}
+
+void exec_leave_ranks(Exec *exec) { exec->comm = NULL; }
 
 int exec_find_param(const Exec *exec, const char *name) {
   return plan_find_tensor(exec->plan->params.at, exec->plan->params.count, name);

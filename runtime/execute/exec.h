@@ -46,6 +46,19 @@ int64_t exec_parts(const Exec *exec);           /* batches of a step: train.accu
 int64_t exec_rank(const Exec *exec);            /* distributed.rank and … */
 int64_t exec_ranks(const Exec *exec);           /* … distributed.ranks: of ExecOptions.comm */
 const char *exec_device_text(const Exec *exec); /* "cpu, 2 threads" */
+/* From here on it reads and writes memory only, alone: the Comm may end. */
+void exec_leave_ranks(Exec *exec);
+/* The parts of all ranks of a place whose elements they share out (plan_shared), each tensor whole
+ * again and at `ranks` times its offset: to `to` on rank 0; on others it is NULL. All ranks call
+ * it. */
+STATUS_CHECKED Status exec_join_parts(Exec *exec, int place, char *to);
+/* Of a tensor with all its elements, in the order of memory: where this rank's begin, and how many
+ * bytes of them there are; behind them a part is zeros. */
+int64_t exec_part_of(const Exec *exec, const PlanTensor *tensor, int64_t *bytes);
+
+/* Of a param or state, its elements in the order of memory; of one that is shared out, this rank
+ * takes its part. */
+STATUS_CHECKED Status exec_write_tensor(Exec *exec, const PlanTensor *tensor, const char *values);
 
 /* Copies the numeric settings of the plan (as they are now, train.steps_per_epoch and
  * train.total_steps included: set those first with exec_set_derived) to the device. Call before

@@ -41,6 +41,14 @@ static Status find_bad(Exec *exec, int place, int64_t offset, const Type *type, 
   return status;
 }
 
+/* The element of the tensor, as files have it, that lies at this one of memory. */
+static long long element_of_all(const Exec *exec, const PlanTensor *tensor, int64_t held) {
+  Type type = plan_held(tensor);
+  if (tensor->shared) held += exec_rank(exec) * shape_elements(&type.shape);
+  if (held >= shape_elements(&tensor->type.shape)) return held; /* behind the last one */
+  return (long long)storage_element(&tensor->storage, held);
+}
+
 /* What the step begins with: its batch and the parameters. */
 static Status check_given(Exec *exec, const char *batch) {
   const Plan *plan = exec->plan;
@@ -48,15 +56,16 @@ static Status check_given(Exec *exec, const char *batch) {
   for (int i = 0; i < plan->inputs.count + plan->params.count; i++) {
     bool is_input = i < plan->inputs.count;
     const PlanTensor *t = is_input ? &plan->inputs.at[i] : &plan->params.at[i - plan->inputs.count];
+    Type held = plan_held(t);
     int64_t bad;
     STATUS_TRY(
-        find_bad(exec, t->place, t->offset, &t->type, is_input ? batch + t->offset : NULL, &bad));
+        find_bad(exec, t->place, t->offset, &held, is_input ? batch + t->offset : NULL, &bad));
     if (bad >= 0)
       return status_fail(STATUS_USER,
                          "%s %s is not finite before anything is computed (element "
                          "%lld of %s)",
                          is_input ? "the data: input" : "parameter", t->name,
-                         (long long)storage_element(&t->storage, bad), type_text(&t->type, type));
+                         element_of_all(exec, t, bad), type_text(&t->type, type));
   }
   return STATUS_OK;
 }
@@ -96,11 +105,12 @@ Status exec_check_params(Exec *exec) {
   char type[TYPE_TEXT];
   for (int i = 0; i < plan->params.count; i++) {
     const PlanTensor *param = &plan->params.at[i];
+    Type held = plan_held(param);
     int64_t bad;
-    STATUS_TRY(find_bad(exec, param->place, param->offset, &param->type, NULL, &bad));
+    STATUS_TRY(find_bad(exec, param->place, param->offset, &held, NULL, &bad));
     if (bad >= 0)
       return status_fail(STATUS_USER, "parameter %s is not finite (element %lld of %s)",
-                         param->name, (long long)storage_element(&param->storage, bad),
+                         param->name, element_of_all(exec, param, bad),
                          type_text(&param->type, type));
   }
   return STATUS_OK;

@@ -1,4 +1,4 @@
-/* exec_fetch: what exec.c, exec_fetch.c and exec_round.c share: the Exec itself, and results on
+/* exec_fetch: what exec.c, exec_fetch.c, exec_round.c and exec_parts.c share: the Exec itself, and results on
  * their way. */
 #ifndef FT_RUNTIME_EXEC_FETCH_H
 #define FT_RUNTIME_EXEC_FETCH_H
@@ -33,6 +33,8 @@ struct Exec {
   DeviceGraph **graph; /* by ExecGraph; NULL: not there */
   int graph_count;
   int last_steps; /* of the last run */
+  struct ExecSnapshot *held; /* exec_hold */
+  bool is_held;
   /* exec_fetch.c; made at the first fetch */
   ExecScalarPlaces *places; /* by ExecGraph */
   ExecFetch fetch[EXEC_FETCHES];
@@ -46,5 +48,7 @@ void exec_fetch_free(Exec *exec);
  * the parameters' or their average's; and where a place is written from outside. */
 Status exec_round_ready(Exec *exec, ExecGraph graph);
 void exec_round_written(Exec *exec, int place);
+/* exec_parts.c: are there as many ranks as the parameters are shared out over? */
+Status exec_check_parts(const Exec *exec);
 double exec_scalar_value(DType dtype, const void *bytes);
 #endif

@@ -6,19 +6,29 @@
 #define FT_RUNTIME_EXEC_SNAPSHOT_H
 #include "runtime/execute/exec.h"
 
+/* is_shared: all of a place that the ranks share out; the copy has it whole, bytes [0, ranks x
+ * bytes) as exec_join_parts makes them, and `bytes` are those of a rank. */
 typedef struct {
   int place;
   int64_t offset, bytes;
+  bool is_shared;
 } ExecRange;
 typedef struct ExecSnapshot ExecSnapshot;
 enum { SNAPSHOT_ON_DEVICE = 1, SNAPSHOT_ON_HOST = 2, SNAPSHOT_ANYWHERE = 3 };
 
-/* *out is NULL if there is no room `where` it may lie. */
+/* *out is NULL if there is no room `where` it may lie. Where the ranks share something out all of
+ * them call it: the copy is on the host of rank 0, which fails without room for it, and *out is
+ * NULL on the others. */
 STATUS_CHECKED Status exec_snapshot_new(Exec *exec, const ExecRange *ranges, int count,
                                         unsigned where, ExecSnapshot **out);
 /* From any one thread at a time. What is read lies within one of the ranges. */
 STATUS_CHECKED Status exec_snapshot_read(const ExecSnapshot *snapshot, int place, int64_t offset,
                                          int64_t bytes, void *to);
+/* The Exec keeps it (NULL on ranks that do not write) for all that is written from now on, in place
+ * of what it holds. */
+void exec_hold(Exec *exec, ExecSnapshot *snapshot);
+bool exec_is_held(const Exec *exec);
+const ExecSnapshot *exec_held(const Exec *exec);
 bool exec_snapshot_is_on_device(const ExecSnapshot *snapshot);
 void exec_snapshot_free(ExecSnapshot *snapshot); /* from any thread; NULL is fine */
 #endif

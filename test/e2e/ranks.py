@@ -109,6 +109,12 @@ class Alone(Ranks):
                         ["tokenize", path, "--tokenizer", "t"]):
             self.refused(f"ftrun {command[0]} runs as one process, and mpirun has started 2: start it alone", *command, env=self.one_of(2))
 
+    def test_parts_of_parameters_need_their_ranks(self):
+        path = self.compile(MLP, "--set", "distributed.data=4", "--set", "distributed.zero=3")
+        self.refused("model M is compiled for 4 ranks (distributed.data): start it with ftrun --ranks 4, or mpirun -n 4 ftrun", path, env={})
+        self.refused("model M is compiled for 4 ranks that have a part of its parameters each (distributed.zero): compile it with ftc --set "
+                     "distributed.zero=0 --set distributed.data=1 to use its weights in one process", "bench", path, env={})
+
     def test_torchrun_without_mpi(self):
         path = self.compile(MLP, "--set", "distributed.data=any")
         variables = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
@@ -210,14 +216,15 @@ class Joined(Ranks):
         super().setUp()
         write_tokens(self)
 
-    def artifact(self, recipe, ranks, *flags):
+    def artifact(self, recipe, ranks, *flags, zero=0):
         source = RECIPES[recipe][0] + f"  batch = {WHOLE // ranks}; seed = 5; epochs = 3; eval every 1 epoch; log {{ every = 1 steps }} }}\n"
-        return self.compile(source, "--set", "distributed.data=any", *flags, name=f"{recipe}-{ranks}.so")
+        shares = ["--set", f"distributed.data={ranks if zero else 'any'}", "--set", f"distributed.zero={zero}"]
+        return self.compile(source, *shares, *flags, name=f"{recipe}-{ranks}-{zero}.so")
 
-    def train(self, recipe, ranks, *flags, name="run"):
+    def train(self, recipe, ranks, *flags, name="run", zero=0):
         """What the log and --save hold."""
         log, weights = self.path(name + ".jsonl"), self.path(name + ".safetensors")
-        self.start(self.artifact(recipe, ranks), "--log-jsonl", log, "--save", weights, *flags, ranks=ranks)
+        self.start(self.artifact(recipe, ranks, zero=zero), "--log-jsonl", log, "--save", weights, *flags, ranks=ranks)
         return support.read_jsonl(log), support.read_safetensors(weights)
 
     def assert_same(self, one, other, tolerance):
@@ -238,10 +245,24 @@ class Joined(Ranks):
                 with self.subTest(recipe=recipe, ranks=ranks):
                     self.assert_same(one, self.train(recipe, ranks), tolerance)
 
+    def test_ranks_that_share_out_train_as_one(self):
+        """So they do where each has a part of the optimizer's states, gradients and parameters."""
+        for recipe, (_, tolerance) in RECIPES.items():
+            ema = ["--save-ema", "ema.safetensors"] if recipe == "mlp" else []
+            one = self.train(recipe, 1, *ema)
+            averages = support.read_safetensors(self.path("ema.safetensors")) if ema else {}
+            for ranks, zero in ((2, 1), (2, 2), (2, 3), (4, 3)):
+                with self.subTest(recipe=recipe, ranks=ranks, zero=zero):
+                    self.assert_same(one, self.train(recipe, ranks, *ema, zero=zero), tolerance)
+                    for name in averages:
+                        have = support.read_safetensors(self.path("ema.safetensors"))[name]
+                        numpy.testing.assert_allclose(have, averages[name], rtol=tolerance, atol=tolerance, err_msg=name)
+
     def test_bitwise_from_run_to_run(self):
-        first, second = self.train("gpt", 2, name="a"), self.train("gpt", 2, name="b")
-        for name in first[1]:
-            numpy.testing.assert_array_equal(first[1][name], second[1][name], err_msg=name)
+        for zero in (0, 3):
+            first, second = self.train("gpt", 2, name="a", zero=zero), self.train("gpt", 2, name="b", zero=zero)
+            for name in first[1]:
+                numpy.testing.assert_array_equal(first[1][name], second[1][name], err_msg=name)
 
     def test_follows_pytorch(self):
         """The losses of 3 ranks are those that PyTorch has for the whole batch, in float64 from the same weights."""
@@ -267,15 +288,15 @@ class Joined(Ranks):
         self.assertEqual(step, steps - 1)
 
     def test_goes_on_with_other_numbers(self):
-        """4 ranks, then 1, then 2, then 4, each from the checkpoint before: the trajectory of one."""
+        """4 ranks, then 1, then 2, …, each from the checkpoint before, some sharing out what they have: the trajectory of one."""
         for recipe in ("mlp", "gpt") if SOAK else ("mlp",):
             one = self.train(recipe, 1, name="one")
             total = max(line["step"] for line in one[0])
-            for number, ranks in enumerate((4, 1, 2, 4)):
-                last = total * (number + 1) // 4
+            for number, (ranks, zero) in enumerate(((4, 0), (1, 0), (2, 3), (4, 1), (4, 2), (2, 0), (4, 0))):
+                last = total * (number + 1) // 7
                 flags = ["--resume", "ck"] if number else []
                 log = self.train(recipe, ranks, "--epochs", 3, "--set", f"train.steps={total}", "--set", "train.checkpoint.dir=ck",
-                                 "--steps", last, *flags, name="parts")[0]
+                                 "--steps", last, *flags, name="parts", zero=zero)[0]
                 self.assertEqual(max(line["step"] for line in log), last)
             done = self.start(self.artifact(recipe, 4), "--resume", "ck", ranks=2, exit_code=1)
             self.assertIn("it cannot go on exactly but on 4 ranks (--init ", done.stderr)

@@ -1,7 +1,8 @@
 /* passes_ranks: ranks that share a batch train as one rank with the whole of it. The graphs that all
  * passes make are interpreted, on 1 to 4 ranks at a time with the rows of each, and on one rank by
  * itself compiled for the whole batch: losses, metrics, outputs' rows, parameters and states of
- * several steps and of an evaluation are the same but for the order of sums. */
+ * several steps and of an evaluation are the same but for the order of sums. So they are where the
+ * ranks share parameters out (distributed.zero), each rank's part of them. */
 #include "test/unit/ir_help.h"
 #include "frontend/program.h"
 #include "passes/pass.h"
@@ -34,13 +35,18 @@ static Diag diag;
 enum { REFUSED = 77 };
 static bool is_given; /* a program on standard input: test/random/ranks.py */
 
-static Program compile(const char *source, int64_t batch, int parts, bool shares) {
+/* ranks: 1 has the batch by itself. zero: distributed.zero */
+static Program compile(const char *source, int64_t batch, int parts, int ranks, int zero) {
   const char *sets[] = {arena_printf(arena, "train.batch=%lld", (long long)batch),
                         arena_printf(arena, "train.accumulate=%d", parts),
-                        shares ? "distributed.data=any" : "distributed.data=1",
-                        "distributed.bucket=0.0001", "distributed.sync_batch_norm=true"};
+                        zero        ? arena_printf(arena, "distributed.data=%d", ranks)
+                        : ranks > 1 ? "distributed.data=any"
+                                    : "distributed.data=1",
+                        "distributed.bucket=0.0001",
+                        "distributed.sync_batch_norm=true",
+                        arena_printf(arena, "distributed.zero=%d", zero)};
   Program program;
-  FrontendOptions frontend = {.sets = sets, .set_count = 5};
+  FrontendOptions frontend = {.sets = sets, .set_count = 6};
   if (!frontend_compile_text(arena, &diag, "m.ft", source, &frontend, &program)) {
     if (is_given) exit(REFUSED);
     fail_msg("the front end refuses:\n%s", source);
@@ -96,9 +102,14 @@ static const Tensor *input_rows(const Rank *rank, const Node *leaf) {
 static const Tensor *part_of_params(const Rank *rank, const Node *leaf) {
   const Tensor *all = kept(rank, OWN_PARAMS);
   Tensor *tensor = tensor_new(arena, leaf->type);
-  int64_t first = node_int(leaf, ATTR_OFFSET, 0);
-  for (int64_t i = 0; i < shape_elements(&leaf->type.shape); i++)
-    tensor->f[i] = all ? all->f[first + i] : made_up(node_str(leaf, ATTR_NAME), i) - 0.5;
+  int64_t first = node_int(leaf, ATTR_OFFSET, 0), count = shape_elements(&leaf->type.shape);
+  Shape file = node_file_shape(leaf);
+  int64_t before = node_attr(leaf, ATTR_RANKS) ? rank->rank * count : 0; /* of other ranks */
+  for (int64_t i = 0; i < count; i++)
+    tensor->f[i] = all ? all->f[first + i]
+                   : before + i < shape_elements(&file)
+                       ? made_up(node_str(leaf, ATTR_NAME), before + i) - 0.5
+                       : 0;
   return tensor;
 }
 
@@ -209,19 +220,42 @@ static void train(Run *run, int64_t samples) {
 }
 
 static void check_near(const char *what, int64_t at, double have, double want, const char *source) {
-  if (fabs(have - want) <= 1e-9 * fmax(1, fabs(want)) || (isnan(have) && isnan(want))) return;
+  if (have == want || (isnan(have) && isnan(want))) return;
+  if (fabs(have - want) <= 1e-9 * fmax(1, fabs(want))) return;
   fail_msg("%s %lld on %s is %.15g, and on one %.15g:\n%s", what, (long long)at, form, have, want,
            source);
 }
 
-static void check(const char *source, int ranks, int parts) {
+/* Of what is kept of each parameter: on one rank, and the part of it that a rank has. */
+static void check_parts(const char *name, const Run *one, const Rank *rank, const char *source) {
+  const Graph *whole = one->program.train, *shared = rank->run->program.train;
+  const Tensor *want = kept(&one->rank[0], name), *have = kept(rank, name);
+  for (int i = 0; i < shared->nodes.count; i++) {
+    const Node *param = shared->nodes.at[i];
+    if (param->op != OP_PARAM) continue;
+    const Node *all = graph_find_leaf(whole, OP_PARAM, node_str(param, ATTR_NAME));
+    int64_t count = shape_elements(&param->type.shape), first = rank->rank * count;
+    for (int64_t k = 0; k < count; k++) {
+      bool is_there = first + k < shape_elements(&all->type.shape);
+      if (!is_there && isnan(have->f[node_int(param, ATTR_OFFSET, 0) + k])) continue; /* all are */
+      check_near(
+          arena_printf(arena, "%s of rank %d, %s", name, rank->rank, node_str(param, ATTR_NAME)), k,
+          have->f[node_int(param, ATTR_OFFSET, 0) + k],
+          is_there ? want->f[node_int(all, ATTR_OFFSET, 0) + first + k] : 0, source);
+    }
+  }
+}
+
+static void check(const char *source, int ranks, int parts, int zero) {
   arena = arena_new();
   diag_init(&diag, arena, stderr);
   diag.is_quiet = true;
-  form = arena_printf(arena, "%d ranks, %d parts", ranks, parts);
+  form = arena_printf(arena, "%d ranks, %d parts, zero %d", ranks, parts, zero);
   Run *one = ARENA_NEW(arena, Run), *many = ARENA_NEW(arena, Run);
-  *one = (Run){.program = compile(source, ROWS * ranks, parts, false), .ranks = 1, .parts = parts};
-  *many = (Run){.program = compile(source, ROWS, parts, true), .ranks = ranks, .parts = parts};
+  int many_ranks = ranks > 1 ? ranks : 2; /* compiled for several, run by one */
+  *one = (Run){.program = compile(source, ROWS * ranks, parts, 1, 0), .ranks = 1, .parts = parts};
+  *many = (Run){
+      .program = compile(source, ROWS, parts, many_ranks, zero), .ranks = ranks, .parts = parts};
   int64_t samples = 2 * ROWS * ranks + 4;
   train(one, samples);
   train(many, samples);
@@ -241,6 +275,11 @@ static void check(const char *source, int ranks, int parts) {
           !strncmp(name, OWN_ACCUMULATE, strlen(OWN_ACCUMULATE)))
         continue; /* of one rank's part */
       assert_non_null(have);
+      const Node *leaf = graph_find_state(one->program.train, name);
+      if (zero && leaf && (leaf->role == ROLE_PARAMS || role_has(leaf->role, ROLE_SLICED))) {
+        check_parts(name, one, &many->rank[r], source);
+        continue;
+      }
       for (int64_t i = 0; want->f && i < shape_elements(&want->type.shape); i++)
         check_near(arena_printf(arena, "%s of rank %d", name, r), i, have->f[i], want->f[i],
                    source);
@@ -287,6 +326,13 @@ static const char *const models[] = {
     "  v = sum(Linear(3, name=\"a\")(x) ** 2, axis=-1)\n  u = f32(w > 0.9)\n"
     "  loss = mean(weighted(v * u, u))\n}\n"
     "train { model = M; optimizer = sgd(lr=0.01) }\n",
+    /* rates and decays of their own, a frozen parameter, one that is read twice */
+    "model M(x: f32[B, 5], y: i32[B]) {\n"
+    "  param w: [5, 5] = normal(0.3)\n  h = tanh(x @ w) @ transpose(w)\n"
+    "  s = Linear(3, name=\"b\")(Linear(40, name=\"a\")(h))\n"
+    "  loss = mean(cross_entropy(s, y))\n}\n"
+    "train { model = M; optimizer = adamw(lr=0.01, weight_decay=0.3 on rank >= 2)\n"
+    "  lr = 0.1x on \"b.*\"; lr = 0x on \"a.bias\"; clip = norm(0.3) }\n",
     /* statistics of all samples, and an unbiased variance of them */
     "model M(x: f32[B, 2, 4, 4], y: i32[B]) {\n"
     "  h = relu(BatchNorm(name=\"n\")(Conv2d(3, 3, padding=1, name=\"c\")(x)))\n"
@@ -299,14 +345,19 @@ static void test_as_one_rank(void **unused) {
   (void)unused;
   for (size_t i = 0; i < sizeof models / sizeof *models; i++)
     for (int ranks = 1; ranks <= MOST_RANKS; ranks++)
-      for (int parts = 1; parts <= 3; parts += 2) check(models[i], ranks, parts);
+      for (int parts = 1; parts <= 3; parts += 2)
+        for (int zero = 0; zero <= (ranks > 1 ? 3 : 0); zero++)
+          if (zero != 1 || parts > 1) check(models[i], ranks, parts, zero);
 }
 
 static char given[1 << 16];
 static void test_given(void **unused) {
   (void)unused;
   for (int ranks = 2; ranks <= 3; ranks++)
-    for (int parts = 1; parts <= 2; parts++) check(given, ranks, parts);
+    for (int parts = 1; parts <= 2; parts++) check(given, ranks, parts, 0);
+  check(given, 2, 1, 3);
+  check(given, 2, 2, 1);
+  check(given, 3, 2, 2);
 }
 
 int main(int argc, char **argv) {

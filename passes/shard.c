@@ -1,0 +1,415 @@
+/* shard: what the ranks share out with distributed.zero. Rajbhandari et al., ZeRO: Memory
+ * Optimizations Toward Training Trillion Parameter Models (2020): every rank keeps, and updates, a
+ * part of each parameter and of what the optimizer keeps of it.
+ *
+ * A param becomes the rank's part of it, and where a kernel reads the param, an all_gather of the
+ * parts: rounded before, where all readers round it. A gradient becomes, by a reduce_scatter, the
+ * rank's part of the sum over the ranks, and everything flat in the update is as long as the parts
+ * are. What the update adds up over the parameters is added over the ranks, too.
+ *
+ * zero = 1: of a batch in parts each rank adds its gradients up whole, and shares them out once.
+ * zero = 2: it adds up its part of them.
+ * zero = 3: forward and backward gather a param each for itself, so that it is not kept between.
+ *
+ * A part has part_elements(elements, ranks) elements in the order of memory; the last ones are
+ * padded with zeros, which the rules of all optimizers leave at zero. */
+#include "passes/forms.h"
+#include <string.h>
+
+/* PLAIN: as the program means it. BACK: the same, of a param gathered for backward. LEAF: the part
+ * of a param. SUMMED: of a gradient, the part of its sum over the ranks. FLAT: of a value over all
+ * parameters, what belongs to the parts. */
+typedef enum { PLAIN, BACK, LEAF, SUMMED, FLAT } Form;
+
+/* A param, or its rounding, that is gathered in a form before this node is made. */
+typedef struct {
+  const Node *what;
+  Form form;
+  int before;
+} Need;
+
+typedef struct {
+  PassContext *context;
+  const Graph *old;
+  Graph *fresh;
+  int64_t ranks, elements;  /* of the whole arena */
+  int level;                /* distributed.zero */
+  bool *is_shared;          /* by node: exists in parts only */
+  unsigned *asked;          /* by node: forms of it that the new graph needs, as bits */
+  const char **gradient_of; /* by node: the param's name, of what is scattered */
+  bool *is_read_plain;      /* by param: something that is no rounding reads it */
+  DType *rounded;           /* by param: to what it is rounded; F32: to nothing, or to two types */
+  Forms forms;
+  VEC(Need) needs;
+} Shard;
+
+static Node *shard_get(Shard *s, const Node *old, Form form) {
+  return forms_get(&s->forms, old, (int)form);
+}
+
+static Shape line_of(int64_t elements) { return shape_of(1, &elements); }
+
+static int64_t shard_part(const Shard *s, const Node *node) {
+  return part_elements(shape_elements(&node->type.shape), s->ranks);
+}
+
+/* ── what the old graph says ────────────────────────────────────────────────────────────────── */
+/* The param, or the rounding of one, that is gathered to make this value, which only moves it. */
+static const Node *gathered_for(const Shard *s, const Node *node) {
+  for (;; node = node->input[0]) {
+    if (node->op == OP_PARAM) return node;
+    bool moves = op_info[node->op].op_class == CLASS_MOVE || node->op == OP_CAST;
+    if (!moves || node->input_count != 1) return NULL;
+    const Node *from = node->input[0];
+    if (node->op == OP_CAST && from->op == OP_PARAM && !s->is_read_plain[from->id] &&
+        s->rounded[from->id] == node->type.dtype)
+      return node;
+  }
+}
+
+static Form form_for(const Shard *s, const Node *reader, const Node *operand) {
+  bool is_back = reader->origin.is_backward || reader->origin.is_recomputed;
+  return s->level == 3 && is_back && gathered_for(s, operand) ? BACK : PLAIN;
+}
+
+static void find_readers(Shard *s, Arena *arena) {
+  s->is_read_plain = ARENA_ARRAY(arena, bool, s->old->nodes.count);
+  s->rounded = ARENA_ARRAY(arena, DType, s->old->nodes.count);
+  for (int i = 0; i < s->old->nodes.count; i++) s->rounded[i] = DT_F32;
+  for (int i = 0; i < s->old->nodes.count; i++) {
+    const Node *node = s->old->nodes.at[i];
+    for (int k = 0; k < node->input_count; k++) {
+      const Node *from = node->input[k];
+      if (from->op != OP_PARAM) continue;
+      bool rounds =
+          node->op == OP_CAST && dtype_bytes(node->type.dtype) < dtype_bytes(from->type.dtype);
+      bool is_other = s->rounded[from->id] != DT_F32 && s->rounded[from->id] != node->type.dtype;
+      if (!rounds || is_other) s->is_read_plain[from->id] = true;
+      s->rounded[from->id] = node->type.dtype;
+    }
+  }
+}
+
+/* Of the operands of the pack, and of what is added to a sum. */
+static void find_gradients(Shard *s, Arena *arena) {
+  const Node *pack = graph_find_gradients(s->old);
+  const Attr *offsets = pack ? node_attr(pack, ATTR_OFFSETS) : NULL;
+  Lookup at = {.arena = arena};
+  s->gradient_of = ARENA_ARRAY(arena, const char *, s->old->nodes.count);
+  for (int i = 0; i < s->old->nodes.count; i++) {
+    const Node *node = s->old->nodes.at[i];
+    int64_t offset = node_int(node, ATTR_OFFSET, -1);
+    if (node->op == OP_PARAM) lookup_add(&at, &offset, sizeof offset, i);
+  }
+  for (int i = 0; i < s->old->nodes.count; i++) {
+    const Node *node = s->old->nodes.at[i];
+    for (int k = 0; k < node->input_count; k++) {
+      bool is_sum = node->input_count == 2 && node->input[1 - k]->role == ROLE_GRADIENT_SUM;
+      int64_t offset = node == pack ? offsets->ints[k]
+                       : is_sum     ? node_int(node->input[1 - k], ATTR_OFFSET, -1)
+                                    : -1;
+      int param = lookup_find(&at, &offset, sizeof offset);
+      if (param >= 0)
+        s->gradient_of[node->input[k]->id] = node_str(s->old->nodes.at[param], ATTR_NAME);
+    }
+  }
+}
+
+static bool is_shared_state(const Shard *s, const Node *state) {
+  if (state->role == ROLE_GRADIENT_SUM) return s->level >= 2;
+  return state->role == ROLE_PARAMS || role_has(state->role, ROLE_SLICED);
+}
+
+static void find_shared(Shard *s, Arena *arena) {
+  const Node *pack = graph_find_gradients(s->old);
+  s->is_shared = ARENA_ARRAY(arena, bool, s->old->nodes.count);
+  for (int i = 0; i < s->old->nodes.count; i++) {
+    const Node *node = s->old->nodes.at[i];
+    bool is = node == pack || (node->op == OP_STATE && is_shared_state(s, node));
+    bool is_pointwise = op_info[node->op].op_class == CLASS_POINTWISE;
+    for (int k = 0; is_pointwise && k < node->input_count; k++)
+      is = is || s->is_shared[node->input[k]->id];
+    if (node->op == OP_ASSIGN)
+      is = is_shared_state(s, graph_find_state(s->old, node_str(node, ATTR_TARGET)));
+    s->is_shared[i] = is;
+  }
+}
+
+/* ── parts ──────────────────────────────────────────────────────────────────────────────────── */
+static Node *refuse_form(Shard *s, const Node *node, const char *what) {
+  diag_error(s->context->diag, node->origin.loc,
+             "internal error: distributed.zero has no way to share out '%s'%s",
+             op_info[node->op].text, what);
+  return make_const(s->fresh, node->type.dtype, node->type.shape, 0);
+}
+
+static Node *shard_leaf(Shard *s, const Node *node, int64_t elements) {
+  Type type = {node->type.dtype, line_of(elements)};
+  Node *made = graph_copy_as(s->fresh, node, NULL, &type);
+  const Attr *offset = node_attr(node, ATTR_OFFSET);
+  if (offset) node_set_attr(s->fresh, made, attr_int(ATTR_OFFSET, offset->i / s->ranks));
+  if (node->op != OP_PARAM) return made;
+  Shape file = node_file_shape(node);
+  node_set_attr(s->fresh, made, attr_ints(ATTR_SHAPE, file.dim, file.rank));
+  node_set_attr(s->fresh, made, attr_int(ATTR_RANKS, s->ranks));
+  return made;
+}
+
+/* All parts behind one another, and their elements as the value has them. */
+static Node *shard_gather(Shard *s, const Node *node) {
+  const Node *param = node->op == OP_PARAM ? node : node->input[0];
+  s->fresh->origin = node->origin;
+  Node *part = make_cast(s->fresh, shard_get(s, param, LEAF), node->type.dtype);
+  Node *all = make_all_gather(s->fresh, part, s->ranks);
+  const char *name = node_str(param, ATTR_NAME);
+  node_set_attr(s->fresh, all,
+                attr_str(ATTR_WHY, arena_printf(s->fresh->arena, "parts of %s", name)));
+  int64_t start = 0;
+  all = make_slice(s->fresh, all, &start, line_of(shape_elements(&node->type.shape)));
+  return make_reshape(s->fresh, all, node->type.shape);
+}
+
+static Node *shard_scatter(Shard *s, const Node *node) {
+  int64_t elements = shape_elements(&node->type.shape), part = shard_part(s, node);
+  if (node->op == OP_CONST && node_float(node, ATTR_VALUE, 0) == 0)
+    return make_const(s->fresh, node->type.dtype, line_of(part), 0);
+  Node *whole = shard_get(s, node, PLAIN);
+  s->fresh->origin = node->origin;
+  int64_t low = 0, high = part * s->ranks - elements;
+  whole = make_pad(s->fresh, make_reshape(s->fresh, whole, line_of(elements)), &low, &high);
+  Node *made = make_reduce_scatter(s->fresh, OP_SUM, whole, s->ranks);
+  const char *name = s->gradient_of[node->id] ? s->gradient_of[node->id] : "?";
+  node_set_attr(s->fresh, made,
+                attr_str(ATTR_WHY, arena_printf(s->fresh->arena, "gradient of %s", name)));
+  return made;
+}
+
+static Node *copy_shared(Shard *s, const Node *node, Form form, int64_t elements) {
+  Node **inputs = ARENA_ARRAY(s->context->scratch, Node *, node->input_count);
+  Type type = {node->type.dtype, line_of(elements)};
+  for (int k = 0; k < node->input_count; k++) inputs[k] = shard_get(s, node->input[k], form);
+  return graph_copy_as(s->fresh, node, inputs, &type);
+}
+
+/* A gradient; or, in parts of a batch, a sum of gradients of which the rank has its part. */
+static Node *make_summed(Shard *s, const Node *node) {
+  if (!s->is_shared[node->id]) return shard_scatter(s, node);
+  if (node->op == OP_STATE) return shard_leaf(s, node, shard_part(s, node));
+  if (node->op == OP_ADD || node->op == OP_SUB)
+    return copy_shared(s, node, SUMMED, shard_part(s, node));
+  return refuse_form(s, node, " of a gradient");
+}
+
+static Node *flat_pack(Shard *s, const Node *pack) {
+  const Attr *offsets = node_attr(pack, ATTR_OFFSETS);
+  int64_t *parts = ARENA_ARRAY(s->fresh->arena, int64_t, offsets->count);
+  Node **inputs = ARENA_ARRAY(s->context->scratch, Node *, pack->input_count);
+  for (int k = 0; k < pack->input_count; k++) {
+    parts[k] = offsets->ints[k] / s->ranks;
+    inputs[k] = shard_get(s, pack->input[k], SUMMED);
+  }
+  Attr attr = attr_ints(ATTR_OFFSETS, parts, offsets->count);
+  Type type = {pack->type.dtype, line_of(s->elements / s->ranks)};
+  s->fresh->origin = pack->origin;
+  return graph_node(s->fresh, OP_PACK, inputs, pack->input_count, &attr, 1, &type);
+}
+
+/* Coefficients of runs of parameters are chosen by the index in the whole arena, where runs begin
+ * and end at multiples of the ranks. */
+static Node *flat_iota(Shard *s, const Node *node) {
+  Type type = {node->type.dtype, line_of(s->elements / s->ranks)};
+  Node *index = graph_copy_as(s->fresh, node, NULL, &type);
+  return make_binary(s->fresh, OP_MUL, index, make_like(s->fresh, index, (double)s->ranks));
+}
+
+static Node *make_flat(Shard *s, const Node *node) {
+  int64_t elements = s->elements / s->ranks;
+  Type type = {node->type.dtype, line_of(elements)};
+  bool is_flat = node->type.shape.rank == 1 && node->type.shape.dim[0] == s->elements;
+  if (!is_flat) return refuse_form(s, node, ": it is not over all parameters");
+  if (node->op == OP_STATE && s->is_shared[node->id]) return shard_leaf(s, node, elements);
+  if (node->op == OP_PACK && s->is_shared[node->id]) return flat_pack(s, node);
+  if (op_info[node->op].op_class == CLASS_POINTWISE) return copy_shared(s, node, FLAT, elements);
+  if (node->op == OP_CONST) return graph_copy_as(s->fresh, node, NULL, &type);
+  if (node->op == OP_IOTA) return flat_iota(s, node);
+  if (node->op == OP_BROADCAST && shape_elements(&node->input[0]->type.shape) == 1)
+    return graph_copy_as(s->fresh, node, (Node *[]){shard_get(s, node->input[0], PLAIN)}, &type);
+  return refuse_form(s, node, " over all parameters");
+}
+
+/* ── values that every rank has whole ───────────────────────────────────────────────────────── */
+/* Over the parameters, and so over the ranks. */
+static Node *total_of(Shard *s, const Node *reduce) {
+  if (!op_joins_ranks(reduce->op)) return refuse_form(s, reduce, " of all parameters");
+  Node *own = graph_copy_node(s->fresh, reduce, (Node *[]){shard_get(s, reduce->input[0], FLAT)});
+  s->fresh->origin = reduce->origin;
+  Node *all = make_all_reduce(s->fresh, reduce->op, own);
+  node_set_attr(s->fresh, all->input[0], attr_str(ATTR_WHY, "total over the parameters"));
+  return all;
+}
+
+static Form assigned_form(const Shard *s, const Node *assign) {
+  const Node *state = graph_find_state(s->old, node_str(assign, ATTR_TARGET));
+  return state->role == ROLE_GRADIENT_SUM ? SUMMED : FLAT;
+}
+
+static Node *shard_assign(Shard *s, const Node *assign) {
+  Node *value = shard_get(s, assign->input[0], assigned_form(s, assign));
+  return graph_copy_node(s->fresh, assign, &value);
+}
+
+/* Sums of gradients that every rank has whole lie behind the parts of the gradients. */
+static Node *whole_sum(Shard *s, const Node *state) {
+  Node *made = graph_copy_node(s->fresh, state, NULL);
+  int64_t at = node_int(state, ATTR_OFFSET, 0) + s->elements / s->ranks;
+  node_set_attr(s->fresh, made, attr_int(ATTR_OFFSET, at));
+  return made;
+}
+
+static Node *make_whole(Shard *s, const Node *node, Form form) {
+  if (node == gathered_for(s, node)) return shard_gather(s, node);
+  if (node->op == OP_ASSIGN && s->is_shared[node->id]) return shard_assign(s, node);
+  if (op_info[node->op].op_class == CLASS_REDUCE && s->is_shared[node->input[0]->id])
+    return total_of(s, node);
+  if (s->is_shared[node->id]) return refuse_form(s, node, ": it is needed whole");
+  if (node->role == ROLE_GRADIENT_SUM) return whole_sum(s, node);
+  Node **inputs = ARENA_ARRAY(s->context->scratch, Node *, node->input_count);
+  for (int k = 0; k < node->input_count; k++) {
+    Form of = form == BACK ? BACK : form_for(s, node, node->input[k]);
+    inputs[k] = shard_get(s, node->input[k], of);
+  }
+  return graph_copy_node(s->fresh, node, inputs);
+}
+
+static Node *shard_make(void *pass, const Node *node, int form) {
+  Shard *s = pass;
+  switch ((Form)form) {
+  case LEAF:
+    return shard_leaf(s, node, shard_part(s, node));
+  case SUMMED:
+    return make_summed(s, node);
+  case FLAT:
+    return make_flat(s, node);
+  default:
+    return make_whole(s, node, (Form)form);
+  }
+}
+
+/* ── the order ──────────────────────────────────────────────────────────────────────────────── */
+static void ask_operands(Shard *s, const Node *node, Form form) {
+  for (int k = 0; k < node->input_count; k++) s->asked[node->input[k]->id] |= 1u << form;
+}
+
+/* Which forms of each node the new graph needs, but BACK. */
+static void find_asked(Shard *s, Arena *arena) {
+  s->asked = ARENA_ARRAY(arena, unsigned, s->old->nodes.count);
+  for (int i = 0; i < s->old->roots.count; i++)
+    s->asked[s->old->roots.at[i].node->id] = 1u << PLAIN;
+  for (int i = s->old->nodes.count - 1; i >= 0; i--) {
+    const Node *node = s->old->nodes.at[i];
+    bool is_reduce = op_info[node->op].op_class == CLASS_REDUCE;
+    bool is_point = op_info[node->op].op_class == CLASS_POINTWISE;
+    if (s->asked[i] & 1u << SUMMED && s->is_shared[i]) ask_operands(s, node, SUMMED);
+    if (s->asked[i] & 1u << SUMMED && !s->is_shared[i]) s->asked[i] |= 1u << PLAIN;
+    if (s->asked[i] & 1u << FLAT && node->op == OP_PACK) ask_operands(s, node, SUMMED);
+    if (s->asked[i] & 1u << FLAT && is_point) ask_operands(s, node, FLAT);
+    if (s->asked[i] & 1u << FLAT && node->op == OP_BROADCAST) ask_operands(s, node, PLAIN);
+    if (!(s->asked[i] & 1u << PLAIN)) continue;
+    if (node->op == OP_ASSIGN && s->is_shared[i])
+      ask_operands(s, node, assigned_form(s, node));
+    else
+      ask_operands(s, node, is_reduce && s->is_shared[node->input[0]->id] ? FLAT : PLAIN);
+  }
+}
+
+static void find_needs(Shard *s, Arena *arena) {
+  Lookup known = {.arena = arena};
+  for (int i = 0; i < s->old->nodes.count; i++) {
+    const Node *node = s->old->nodes.at[i];
+    if (!(s->asked[i] & 1u << PLAIN) || gathered_for(s, node)) continue;
+    for (int k = 0; k < node->input_count; k++) {
+      const Node *what = gathered_for(s, node->input[k]);
+      if (!what) continue;
+      Need need = {what, form_for(s, node, node->input[k]), i};
+      int key[] = {what->id, (int)need.form};
+      if (lookup_add(&known, key, sizeof key, s->needs.count) == s->needs.count)
+        VEC_PUSH(arena, s->needs, need);
+    }
+  }
+}
+
+/* Gathers that are begun together, of up to so many bytes; returns the first one behind them. */
+static int begin_group(Shard *s, int first) {
+  double mebibytes = setting_number(s->context->settings, "distributed.bucket");
+  int64_t most = (int64_t)((mebibytes > 0 ? mebibytes : 4) * 1048576), bytes = 0;
+  int end = first;
+  for (; end < s->needs.count; end++) {
+    bytes += type_bytes(&s->needs.at[end].what->type);
+    if (end > first && bytes > most) break;
+    shard_get(s, s->needs.at[end].what, s->needs.at[end].form);
+  }
+  return end;
+}
+
+static void make_leaves(Shard *s) {
+  for (int i = 0; i < s->old->nodes.count; i++) {
+    const Node *node = s->old->nodes.at[i];
+    if (!node_is_leaf(node)) continue;
+    bool is_sum = node->role == ROLE_GRADIENT_SUM;
+    if (node->op == OP_PARAM)
+      shard_get(s, node, LEAF);
+    else
+      shard_get(s, node, !s->is_shared[i] ? PLAIN : is_sum ? SUMMED : FLAT);
+  }
+}
+
+/* Params are gathered one group ahead: when the first of a group is read, the next one is begun. A
+ * gradient is shared out as soon as it is there. */
+static void make_in_order(Shard *s) {
+  int read = 0, begun = begin_group(s, 0); /* the first of the group that was begun last; its end */
+  make_leaves(s);
+  for (int i = 0; i < s->old->nodes.count; i++) {
+    const Node *node = s->old->nodes.at[i];
+    while (read < begun && s->needs.at[read].before <= i) {
+      read = begun;
+      begun = begin_group(s, begun);
+    }
+    bool is_made = (s->asked[i] & 1u << PLAIN) && !gathered_for(s, node) && !node_is_leaf(node);
+    if (is_made) shard_get(s, node, PLAIN);
+    if (is_made && s->asked[i] & 1u << SUMMED && !s->is_shared[i]) shard_get(s, node, SUMMED);
+  }
+}
+
+/* All params have their places in every graph. */
+static int64_t shard_elements(const Shard *s) {
+  int64_t end = 0;
+  for (int i = 0; i < s->old->nodes.count; i++) {
+    const Node *param = s->old->nodes.at[i];
+    if (param->op != OP_PARAM) continue;
+    int64_t last = node_int(param, ATTR_OFFSET, 0) + s->ranks * shard_part(s, param);
+    if (last > end) end = last;
+  }
+  return end;
+}
+
+Graph *pass_shard(PassContext *context, Graph *graph) {
+  Arena *arena = context->scratch;
+  if (!context->settings || setting_parts(context->settings) == 1) return graph;
+  int errors = context->diag->errors;
+  Shard s = {.context = context,
+             .old = graph,
+             .fresh = graph_new(graph->arena, graph->name),
+             .ranks = setting_parts(context->settings),
+             .level = (int)setting_number(context->settings, "distributed.zero")};
+  s.forms = (Forms){.old = graph, .fresh = s.fresh, .make = shard_make, .pass = &s};
+  s.forms.made.arena = arena;
+  s.elements = shard_elements(&s);
+  find_readers(&s, arena);
+  find_shared(&s, arena);
+  find_gradients(&s, arena);
+  find_asked(&s, arena);
+  find_needs(&s, arena);
+  make_in_order(&s);
+  Graph *made = forms_end(&s.forms, PLAIN);
+  return context->diag->errors == errors ? made : NULL;
+}
