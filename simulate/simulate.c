@@ -40,8 +40,9 @@ static const char *tasks_of(const Simulation *simulation, const PlanGraph *graph
   *out = (TimelineRank){task, graph->steps.count};
   for (int i = 0; i < graph->steps.count; i++) {
     const PlanStep *step = &graph->steps.at[i];
+    bool is_beside = step->kind == STEP_BEGIN && has_spare_cores(cluster);
     task[i] = (TimelineTask){
-        .queue = step->kind == STEP_BEGIN ? TIMELINE_COMMUNICATE
+        .queue = is_beside                ? TIMELINE_COMMUNICATE
                  : step->kind == STEP_END ? TIMELINE_NONE
                                           : TIMELINE_COMPUTE,
         .seconds = kernel_seconds(simulation->plan, graph, i, cluster, simulation->measured),
