@@ -95,6 +95,8 @@ static bool lower_node(Lowering *lowering, const Node *node) {
     return true;
   case OP_ALL_GATHER:
   case OP_REDUCE_SCATTER:
+  case OP_ALL_TO_ALL:
+  case OP_BROADCAST_FROM:
     lower_collective(lowering, node);
     return true;
   case OP_INPUT:

@@ -85,22 +85,23 @@ static void lower_begin(Lowering *lowering, const Node *node, const Piece *piece
   lower_wait(lowering, piece->from, piece->bytes, lower_beside_is_in_place(piece));
   lower_wait(lowering, piece->to, piece->made, true);
   PlanInt *ints = ARENA_ARRAY(arena, PlanInt, 2);
-  bool has_op = node_attr(node, ATTR_REDUCTION);
+  bool has_op = node_attr(node, ATTR_REDUCTION), has_root = node_attr(node, ATTR_ROOT);
   ints[0] = (PlanInt){"group", node_axis(node)};
   if (has_op) ints[1] = (PlanInt){"op", reduction_number(node)};
+  if (has_root) ints[1] = (PlanInt){"peer", node_int(node, ATTR_ROOT, 0)};
   int *args = ARENA_ARRAY(arena, int, 2);
   args[0] = lower_flat(lowering, piece->from, dtype, piece->bytes);
   args[1] = lower_flat(lowering, piece->to, dtype, piece->made);
   const char *what = node_str(node, ATTR_WHY);
   PlanStep step = {.kind = STEP_BEGIN,
-                   .name = op_info[node->op].text,
+                   .name = has_root ? "broadcast" : op_info[node->op].text,
                    .queue = QUEUE_COMMUNICATE,
                    .args = args,
                    .arg_count = 2,
                    .input_count = 1,
                    .partner = lowering->collectives.count,
                    .ints = ints,
-                   .int_count = 1 + has_op,
+                   .int_count = 1 + (has_op || has_root),
                    .bytes = piece->bytes + piece->made,
                    .line = node->origin.loc.line,
                    .label = what ? arena_strdup(arena, what) : op_info[node->op].text};

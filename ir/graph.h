@@ -321,6 +321,8 @@ Node *make_result(Graph *graph, Node *node, int index);
 Node *make_all_reduce(Graph *graph, Op reduction, Node *x);
 /* x of all of so many ranks, one behind the other along the first dimension. */
 Node *make_all_gather(Graph *graph, Node *x, int64_t ranks);
+/* Which of the ranks of a group of the axis this one is: f64[], from 0. */
+Node *make_rank(Graph *graph, MeshAxis axis);
 /* This rank's part, along the first dimension, of make_all_reduce. */
 Node *make_reduce_scatter(Graph *graph, Op reduction, Node *x, int64_t ranks);
 /* The product of a and b with the other attributes (result, tf32, ...) and the place of `like`. */

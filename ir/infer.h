@@ -48,6 +48,8 @@ bool infer_put(Infer *in);
 bool infer_all_reduce(Infer *in);
 bool infer_all_gather(Infer *in);
 bool infer_reduce_scatter(Infer *in);
+bool infer_all_to_all(Infer *in);
+bool infer_broadcast_from(Infer *in);
 
 /* ir/infer_attention.c */
 bool infer_attention(Infer *in);

@@ -53,6 +53,13 @@ bool infer_all_gather(Infer *in) {
   return true;
 }
 
+static bool has_parts(Infer *in, int64_t ranks) {
+  const Type *x = infer_operand(in, 0);
+  return x->shape.dim[0] % ranks == 0 ||
+         infer_fail(in, "the first dimension of %s has no %lld equal parts", infer_show(in, x),
+                    (long long)ranks);
+}
+
 bool infer_reduce_scatter(Infer *in) {
   if (!need_reduction(in)) return false;
   int64_t ranks = need_ranks(in);
@@ -60,10 +67,23 @@ bool infer_reduce_scatter(Infer *in) {
   if (!ranks) return false;
   if (x->dtype == DT_BOOL)
     return infer_fail(in, "reduce_scatter of numbers, not of %s", infer_show(in, x));
-  if (x->shape.dim[0] % ranks)
-    return infer_fail(in, "the first dimension of %s has no %lld equal parts", infer_show(in, x),
-                      (long long)ranks);
+  if (!has_parts(in, ranks)) return false;
   *in->out = *x;
   in->out->shape.dim[0] /= ranks;
   return true;
+}
+
+bool infer_all_to_all(Infer *in) {
+  int64_t ranks = need_ranks(in);
+  *in->out = *infer_operand(in, 0);
+  return ranks && has_parts(in, ranks);
+}
+
+bool infer_broadcast_from(Infer *in) {
+  const Attr *root = infer_need_attr(in, ATTR_ROOT);
+  if (!root || !has_axis(in)) return false;
+  *in->out = *infer_operand(in, 0);
+  return (root->i >= 0 && root->i < MAX_RANKS) ||
+         infer_fail(in, "broadcast_from rank %lld; there may be 0 to %d", (long long)root->i,
+                    MAX_RANKS - 1);
 }

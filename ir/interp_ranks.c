@@ -57,3 +57,22 @@ bool interp_reduce_scatter(const Eval *eval) {
   int64_t count = shape_elements(&eval->out->type.shape);
   return has_its_ranks(eval) && join_operands(eval, 0, interp_rank(eval) * count, count, eval->out);
 }
+
+bool interp_all_to_all(const Eval *eval) {
+  if (!has_its_ranks(eval)) return false;
+  int64_t count = shape_elements(&eval->out->type.shape) / interp_ranks(eval);
+  int64_t from = interp_rank(eval) * count;
+  for (int r = 0; r < interp_ranks(eval); r++)
+    for (int64_t i = 0; i < count; i++)
+      scalar_put(eval->out, r * count + i, scalar_at(interp_operand(eval, r, 0), from + i));
+  return true;
+}
+
+bool interp_broadcast_from(const Eval *eval) {
+  int64_t root = node_int(eval->node, ATTR_ROOT, 0);
+  if (root >= interp_ranks(eval)) return interp_refuse(eval, "there is no such rank");
+  const Tensor *x = interp_operand(eval, (int)root, 0);
+  for (int64_t i = 0; i < shape_elements(&x->type.shape); i++)
+    scalar_put(eval->out, i, scalar_at(x, i));
+  return true;
+}

@@ -118,6 +118,12 @@ Node *make_all_gather(Graph *graph, Node *x, int64_t ranks) {
   return graph_node(graph, OP_ALL_GATHER, &x, 1, &attr, 1, NULL);
 }
 
+Node *make_rank(Graph *graph, MeshAxis axis) {
+  static const char *const keys[] = {"distributed.rank", "distributed.data_rank",
+                                     "distributed.pipeline_rank", "distributed.tensor_rank"};
+  return make_setting(graph, keys[axis]);
+}
+
 Node *make_reduce_scatter(Graph *graph, Op reduction, Node *x, int64_t ranks) {
   if (ranks == 1) return x;
   Attr attrs[] = {attr_str(ATTR_REDUCTION, op_info[reduction].text), attr_int(ATTR_RANKS, ranks)};

@@ -24,7 +24,8 @@ static Reads reads_of_inputs(const Node *node, Reads reads, bool is_row) {
 bool verify_overwrite(const Node *step, int index, const Node *base) {
   if (step->op == OP_PUT) /* it writes only the rows that it replaces */
     return node_base(step->input[0]) == base && node_base(step->input[1]) != base;
-  if (step->op == OP_ALL_REDUCE) { /* element by element, each operand its own result */
+  if (step->op == OP_ALL_REDUCE ||
+      step->op == OP_BROADCAST_FROM) { /* element by element, each operand its own result */
     bool others = false;
     for (int k = 0; k < step->input_count; k++)
       others |= k != index && node_base(step->input[k]) == base;

@@ -224,6 +224,13 @@ static void grad_all_reduce(Gradient *g) {
 }
 /* Each rank's part is read by all of them. */
 static void grad_all_gather(Gradient *g) { g->dx[0] = together(g, OP_REDUCE_SCATTER, OP_SUM, DY); }
+static void grad_all_to_all(Gradient *g) { g->dx[0] = mirror(g, OP_ALL_TO_ALL, &DY, 1, NULL); }
+/* What the other ranks have is not read. */
+static void grad_broadcast_from(Gradient *g) {
+  Node *dy = together(g, OP_ALL_REDUCE, OP_SUM, DY), *rank = make_rank(g->graph, node_axis(Y));
+  Node *is_root = binary(g, OP_EQ, rank, like(g, rank, (double)node_int(Y, ATTR_ROOT, 0)));
+  g->dx[0] = make_select(g->graph, is_root, dy, like(g, dy, 0));
+}
 /* Each part is read by one rank. */
 static void grad_reduce_scatter(Gradient *g) {
   Op op;

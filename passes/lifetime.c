@@ -70,7 +70,8 @@ bool lifetime_may_overwrite(const Node *fused, int index, const Node *base) {
   enum { MANY = 1024 };
   if (fused->op == OP_PUT) /* what it leaves as it is it does not touch */
     return lifetime_base(fused->input[0]) == base && lifetime_base(fused->input[1]) != base;
-  if (fused->op == OP_ALL_REDUCE) return is_only_operand(fused, index, base);
+  if (fused->op == OP_ALL_REDUCE || fused->op == OP_BROADCAST_FROM)
+    return is_only_operand(fused, index, base);
   if (fused->op != OP_FUSED) return false;
   const Graph *body = fused->body;
   const Type *result = &body->roots.at[index].node->type;

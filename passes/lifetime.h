@@ -30,7 +30,7 @@ Lifetimes lifetimes_of(const Graph *graph, Arena *arena);
  *   first element of a row only when they are complete, and rows do not overlap;
  * - the result itself reads the operand, so that an element is loaded before it is overwritten.
  * It relies on a kernel loading an element once for all results of an index. Put writes over its
- * base, all_reduce over the operand of the same index. The caller checks that the operand is not
+ * base, all_reduce and broadcast_from over the operand of the same index. The caller checks that the operand is not
  * live after the kernel. */
 bool lifetime_may_overwrite(const Node *fused, int index, const Node *base);
 #endif

@@ -75,6 +75,9 @@ static const struct {
     {"distributed.timeout", 1, 1e6},
     {"distributed.ranks", 1, SETTING_MOST_RANKS},
     {"distributed.rank", 0, SETTING_MOST_RANKS},
+    {"distributed.data_rank", 0, SETTING_MOST_RANKS},
+    {"distributed.pipeline_rank", 0, SETTING_MOST_RANKS},
+    {"distributed.tensor_rank", 0, SETTING_MOST_RANKS},
 };
 
 /* Strings that must be one of a few, separated by spaces. */

@@ -80,9 +80,17 @@ static Status same_data(Ranks *ranks, const Source *source) {
 
 /* ── settings ─────────────────────────────────────────────────────────────────────────────── */
 
+static bool is_of_one_rank(const char *key) {
+  static const char *const keys[] = {"distributed.rank", "distributed.data_rank",
+                                     "distributed.pipeline_rank", "distributed.tensor_rank"};
+  for (int i = 0; i < 4; i++)
+    if (strcmp(key, keys[i]) == 0) return true;
+  return false;
+}
+
 static void append_setting(Text *out, const Plan *plan, int index) {
   const SettingValue *value = &plan->settings[index];
-  if (strcmp(setting_info[index].key, "distributed.rank") == 0) return;
+  if (is_of_one_rank(setting_info[index].key)) return;
   if (setting_info[index].kind == SET_STR)
     text_append(out, value->text, strlen(value->text) + 1);
   else

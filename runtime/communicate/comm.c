@@ -8,6 +8,9 @@
 int comm_rank(const Comm *comm) { return comm ? comm->place.rank : 0; }
 int comm_ranks(const Comm *comm) { return comm ? comm->place.ranks : 1; }
 int comm_size(const Comm *comm, MeshAxis axis) { return comm ? mesh_size(&comm->mesh, axis) : 1; }
+int comm_index(const Comm *comm, MeshAxis axis) {
+  return comm ? mesh_index(&comm->mesh, axis, comm->place.rank) : 0;
+}
 bool comm_speaks(Comm *comm) {
   if (!comm || comm->place.rank > 1) return !comm;
   pthread_mutex_lock(&comm->lock);

@@ -47,6 +47,7 @@ void comm_close(Comm *comm, Status status);
 int comm_rank(const Comm *comm);  /* NULL: 0 */
 int comm_ranks(const Comm *comm); /* NULL: 1 */
 int comm_size(const Comm *comm, MeshAxis axis); /* ranks of a group of the axis. NULL: 1 */
+int comm_index(const Comm *comm, MeshAxis axis); /* which of its group it is. NULL: 0 */
 /* Is it this rank that says on the console why the job ends? Rank 0; where that one is dead or
  * stopped, rank 1. NULL: yes. */
 bool comm_speaks(Comm *comm);

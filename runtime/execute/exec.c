@@ -135,6 +135,9 @@ static Status exec_make(Exec *exec, const ExecOptions *options, bool *is_bound) 
                           .is_deterministic = options->is_deterministic};
   exec->comm = options->comm;
   exec_set_derived(exec, "distributed.rank", comm_rank(options->comm));
+  exec_set_derived(exec, "distributed.data_rank", comm_index(options->comm, MESH_DATA));
+  exec_set_derived(exec, "distributed.pipeline_rank", comm_index(options->comm, MESH_PIPELINE));
+  exec_set_derived(exec, "distributed.tensor_rank", comm_index(options->comm, MESH_TENSOR));
   exec_set_derived(exec, "distributed.ranks", comm_ranks(options->comm));
   STATUS_TRY(exec_check_parts(exec));
   STATUS_TRY(dev_find(options->device, exec->artifact, &exec->type, &device));

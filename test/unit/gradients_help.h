@@ -47,6 +47,16 @@ static inline double random_between(double low, double high) {
 static inline const Tensor *find_leaf(const Node *leaf, void *context) {
   const Leaves *of = context;
   const Case *c = of->c;
+  if (leaf->op == OP_SETTING) { /* which of its group the rank is */
+    const char *name = node_str(leaf, ATTR_NAME) + strlen("distributed.");
+    char axis[16] = "all";
+    if (strchr(name, '_')) snprintf(axis, sizeof axis, "%.*s", (int)strcspn(name, "_"), name);
+    MeshAxis along;
+    assert_true(mesh_axis_parse(axis, &along));
+    Tensor *index = tensor_new(c->arena, leaf->type);
+    index->f[0] = mesh_index(&mesh, along, of->rank);
+    return index;
+  }
   for (int i = 0; i < c->leaf_count; i++)
     if (strcmp(c->name[i], node_str(leaf, ATTR_NAME)) == 0)
       return of->rank ? c->others[of->rank][i] : c->value[i];

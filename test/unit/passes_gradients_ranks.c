@@ -28,13 +28,35 @@ static void check_over(MeshAxis axis) {
   }
 }
 
+static void check_same_shape(MeshAxis axis) {
+  int size = mesh_size(&mesh, axis);
+  const char *over = mesh_axis_text(axis);
+  char text[512];
+  snprintf(text, sizeof text,
+           "%%x = param {name=\"x\"} : f32[12,2]\n"
+           "%%a = all_to_all %%x {ranks=%d, over=\"%s\"} : f32[12,2]\n%%y = exp %%a : f32[12,2]",
+           size, over);
+  check(text);
+  for (int root = 0; root < size; root++) {
+    snprintf(text, sizeof text,
+             "%%x = param {name=\"x\"} : f32[2]\n"
+             "%%a = broadcast_from %%x {root=%d, over=\"%s\"} : f32[2]\n%%b = exp %%a : f32[2]\n"
+             "%%y = mul %%b, %%x : f32[2]",
+             root, over);
+    check(text);
+  }
+}
+
 static void over_ranks(void **state) {
   static const Mesh meshes[] = {{1, 1, 1}, {2, 1, 1}, {1, 1, 3}, {2, 1, 2}, {1, 2, 2}};
   (void)state;
   for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
     mesh = meshes[i];
     ranks = mesh_ranks(&mesh);
-    for (MeshAxis axis = MESH_ALL; axis < MESH_AXIS_COUNT; axis++) check_over(axis);
+    for (MeshAxis axis = MESH_ALL; axis < MESH_AXIS_COUNT; axis++) {
+      check_over(axis);
+      check_same_shape(axis);
+    }
   }
 }
 

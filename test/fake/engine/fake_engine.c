@@ -189,6 +189,11 @@ static void do_meeting(Meeting *m, int ranks) {
   for (int from = 0; from < ranks && first->kind == COMM_ALL_GATHER; from++)
     for (int to = 0; to < ranks; to++)
       memcpy((char *)m->work[to]->out + (size_t)from * bytes, m->work[from]->x, bytes);
+  size_t block = bytes / (size_t)ranks;
+  for (int from = 0; from < ranks && first->kind == COMM_ALL_TO_ALL; from++)
+    for (int to = 0; to < ranks; to++)
+      memcpy((char *)m->work[to]->out + (size_t)from * block,
+             (const char *)m->work[from]->x + (size_t)to * block, block);
   for (int to = 0; to < ranks && first->kind == COMM_BROADCAST; to++)
     if (m->work[to]->out != m->work[first->peer]->x)
       memcpy(m->work[to]->out, m->work[first->peer]->x, bytes);
