@@ -50,10 +50,12 @@ int ranks_threads(const Ranks *ranks, int wanted);
 STATUS_CHECKED Status ranks_signal(Ranks *ranks, int *signal);
 void ranks_new_pace(Ranks *ranks);
 
-/* Have all ranks the same artifact (its file), settings and data? (ranks_same.c) A source may be
+/* Have all ranks the same program, artifact (its file), settings and data? (ranks_same.c) A source may be
  * NULL. */
 STATUS_CHECKED Status ranks_same(Ranks *ranks, const Plan *plan, const char *artifact,
                                  const Source *const *sources, int count);
+/* … and the same flags, of those that are no settings? */
+STATUS_CHECKED Status ranks_same_flags(Ranks *ranks, const TrainOptions *options);
 /* Do all begin with the same values, from the same step on? */
 STATUS_CHECKED Status ranks_same_values(Ranks *ranks, Exec *exec);
 #endif

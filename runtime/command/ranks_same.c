@@ -1,6 +1,6 @@
-/* ranks_same: do the ranks train the same thing? Each compares what it has with rank 0: the
- * artifact's bytes, every setting, each file of the data by its length and some of its bytes, and
- * the values that training starts from. Declared in ranks.h. */
+/* ranks_same: do the ranks train the same thing? Each compares what it has with rank 0: the program
+ * and its flags, the artifact's bytes, every setting, each file of the data by its length and some of
+ * its bytes, and the values that training starts from. Declared in ranks.h. */
 #include "runtime/checkpoint/safetensors_sum.h"
 #include "runtime/command/ranks.h"
 #include <errno.h>
@@ -56,6 +56,15 @@ static Status same_artifact(Ranks *ranks, const char *path) {
   FileSum sum;
   STATUS_TRY(ranks_agree(ranks, sum_file(path, INT64_MAX, &sum)));
   return ranks_compare(ranks, "the artifact", &sum, sizeof sum);
+}
+
+static Status same_program(Ranks *ranks) {
+  FileSum sum;
+  const char *library = comm_text(ranks->comm);
+  STATUS_TRY(ranks_agree(ranks, sum_file("/proc/self/exe", INT64_MAX, &sum)));
+  STATUS_TRY(ranks_compare(ranks, "the program (ftrun)", &sum, sizeof sum));
+  return ranks_compare(ranks, "the library that joins the ranks", library,
+                       (int64_t)strlen(library));
 }
 
 static Status same_data(Ranks *ranks, const Source *source) {
@@ -116,11 +125,40 @@ static Status same_settings(Ranks *ranks, const Plan *plan) {
 Status ranks_same(Ranks *ranks, const Plan *plan, const char *artifact,
                   const Source *const *sources, int count) {
   if (!ranks->comm) return STATUS_OK;
+  STATUS_TRY(same_program(ranks));
   STATUS_TRY(same_artifact(ranks, artifact));
   STATUS_TRY(same_settings(ranks, plan));
   for (int i = 0; i < count; i++)
     if (sources[i]) STATUS_TRY(same_data(ranks, sources[i]));
   return STATUS_OK;
+}
+
+/* ── flags ────────────────────────────────────────────────────────────────────────────────── */
+
+/* Files may have other names elsewhere; that they are given may not. */
+Status ranks_same_flags(Ranks *ranks, const TrainOptions *options) {
+  const struct {
+    const char *what;
+    bool value;
+  } flags[] = {{"--no-shuffle", options->no_shuffle},
+               {"--overfit-batch", options->overfit_batch},
+               {"--dry-run", options->dry_run},
+               {"--check=nan", options->check_nan},
+               {"--deterministic", options->deterministic},
+               {"--keep-going", options->keep_going},
+               {"--init", options->init != NULL},
+               {"--resume", options->resume != NULL},
+               {"--save", options->save != NULL},
+               {"--save-ema", options->save_ema != NULL},
+               {"--trace", options->trace != NULL}};
+  enum { FLAGS = sizeof flags / sizeof *flags };
+  bool values[FLAGS];
+  if (!ranks->comm) return STATUS_OK;
+  for (int i = 0; i < FLAGS; i++) values[i] = flags[i].value;
+  Status one = STATUS_OK, status = ranks_compare(ranks, "a flag", values, sizeof values);
+  for (int i = 0; i < FLAGS && ranks->is_agreed && one == STATUS_OK; i++) /* which? */
+    one = ranks_compare(ranks, flags[i].what, &values[i], sizeof values[i]);
+  return status;
 }
 
 /* ── values ───────────────────────────────────────────────────────────────────────────────── */

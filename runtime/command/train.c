@@ -326,6 +326,7 @@ static Status set_up(Training *training) {
   STATUS_TRY(ranks_agree(ranks, train_open_all(training)));
   const Source *sources[] = {training->train, training->valid};
   STATUS_TRY(ranks_same(ranks, training->plan, options->run.artifact, sources, 2));
+  STATUS_TRY(ranks_same_flags(ranks, options));
   STATUS_TRY(ranks_agree(ranks, start_values(training)));
   STATUS_TRY(ranks_same_values(ranks, training->exec));
   return ranks_agree(ranks, start_work(training));

@@ -318,11 +318,11 @@ class Joined(Ranks):
         one = self.start("eval", self.artifact("mlp", 1), "--weights", "w.safetensors").stdout
         self.assertEqual(again.splitlines()[-1].split("(")[0], one.splitlines()[-1].split("(")[0])
 
-    def differ(self, sentence, *others, model="mlp"):
+    def differ(self, sentence, *others, model="mlp", all=()):
         """Rank 1 of three has flags of its own."""
         path = self.artifact(model, 4)
-        command = [FTRUN, path, "--steps", "2"]
-        line = MPIRUN + ["-n", "1", *command, ":", "-n", "1", *(others if others[0] == FTRUN else [*command, *others]), ":", "-n", "1", *command]
+        command = [FTRUN, path, "--steps", "2", *all]
+        line = MPIRUN + ["-n", "1", *command, ":", "-n", "1", *(others if others[0].endswith("ftrun") else [*command[:4], *others]), ":", "-n", "1", *command]
         done = subprocess.run(line, capture_output=True, text=True, timeout=120, cwd=self.folder)
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
         said = [line for line in done.stderr.splitlines() if line.startswith("error")]
@@ -339,9 +339,17 @@ class Joined(Ranks):
         numpy.save(self.path("other", "x.npy"), values)
         self.differ("^error: the train data of rank 1 is not the same as rank 0's$", "--data", self.path("other"))
         self.differ(r"^error: rank 1 \(host .*\): train: x.npy not found in ", "--data", self.path("ck"))
-        support.write_safetensors(self.path("w.safetensors"), {"fc1.weight": numpy.zeros((16, 8), "f4"), "fc1.bias": numpy.zeros(16, "f4"),
-                                                                 "head.weight": numpy.zeros((4, 16), "f4"), "head.bias": numpy.zeros(4, "f4")})
-        self.differ("^error: the values to begin with of rank 1 ", "--init", self.path("w.safetensors"))
+        for name, value in (("v", 0), ("w", 1)):
+            support.write_safetensors(self.path(name), {"fc1.weight": numpy.zeros((16, 8), "f4"), "fc1.bias": numpy.zeros(16, "f4"),
+                                                        "head.weight": numpy.zeros((4, 16), "f4"), "head.bias": numpy.full(4, value, "f4")})
+        self.differ("^error: the values to begin with of rank 1 ", "--init", self.path("w"), all=("--init", self.path("v")))
+        for flag in (["--no-shuffle"], ["--resume", "ck"]):
+            self.differ(f"^error: {flag[0]} of rank 1 is not the same as rank 0's$", *flag)
+        self.differ("^error: the setting train.total_steps of rank 1 ", "--steps", "3")
+        other = shutil.copytree(os.path.dirname(FTRUN), self.path("bin"))
+        subprocess.run(["strip", os.path.join(other, "ftrun")], check=True)
+        shutil.copytree(os.path.join(support.BUILD, "lib"), self.path("lib"))
+        self.differ(r"^error: the program \(ftrun\) of rank 1 ", os.path.join(other, "ftrun"), self.path("mlp-4.so"), "--steps", "2")
         self.compile(RECIPES["mlp"][0].replace("gelu", "relu") + "batch = 2 }", "--set", "distributed.data=any", name="o.so")
         self.differ("^error: the artifact of rank 1 ", FTRUN, self.path("o.so"), "--steps", "2")
 
