@@ -378,36 +378,6 @@ class Joined(Ranks):
         self.assertEqual(len(children), 4)
         return sorted(map(int, children))
 
-    def test_a_lost_rank_ends_all(self):
-        """Killed or stopped, whenever: one sentence that names it, in time, no process left, and a checkpoint to go on from."""
-        path, alone = self.artifact("mlp", 4), self.artifact("mlp", 1)
-        random = numpy.random.default_rng(int(os.environ.get("FT_SEED", 0)))
-        for trial in range(200 if SOAK else 2):
-            process = self.run_on(path, "--set", "distributed.timeout=2", "--log-jsonl", "log")
-            ranks = self.ranks_of(process)
-            lost = int(random.integers(0, 4))
-            time.sleep(random.random() * 0.3)
-            os.kill(ranks[lost], signal.SIGSTOP if trial % 2 else signal.SIGKILL)
-            start = time.monotonic()
-            out, err = self.end_of(process)
-            with self.subTest(trial=trial, lost=lost, stopped=trial % 2):
-                self.assertLess(time.monotonic() - start, 30)
-                self.assertNotEqual(process.returncode, 0)
-                said = [line for line in err.splitlines() if line.startswith("error: ")]
-                may_wake = lost == 0 and trial % 2  # mpirun continues it to end it, and it finds the others gone
-                self.assertLessEqual(len(said), 2 if may_wake else 1, err)
-                self.assertRegex(said[0], rf"\branks? (\d+, )*{lost}\b.* \(hosts? .*")
-                self.assertRegex(said[0], r"seen.*( in step \d+|at its start|opening)")
-                self.assertRegex(said[0], r"all_reduce #\d+ \(")
-                if lost:
-                    self.assertEqual(support.read_jsonl(self.path("log"))[-1]["error"], said[0].removeprefix("error: "))
-                left = lambda: [rank for rank in ranks if os.path.exists(f"/proc/{rank}/exe")]
-                while left() and time.monotonic() - start < 30:
-                    time.sleep(0.1)  # until the kernel has done with them
-                self.assertEqual(left(), [])
-                self.start(alone, "--set", "train.checkpoint.dir=ck", "--resume", "ck", "--steps", 1)
-            shutil.rmtree(self.path("ck"))
-
     def test_a_users_error_of_one_rank(self):
         """In the middle of a training: exit code 1 as of one rank alone, the sentence on the console and in the log."""
         labels = numpy.load(self.path("y.npy"))
