@@ -128,11 +128,21 @@ static bool speaks(const Ranks *ranks) {
   return ranks->is_agreed ? ranks->speaker == ranks->place.rank : comm_speaks(ranks->comm);
 }
 
+static void part(Ranks *ranks, Status status) {
+  comm_leave(ranks->comm, status);
+  ranks->left = ranks->comm;
+  ranks->comm = NULL;
+}
+
+void ranks_free(Ranks *ranks) {
+  comm_close(ranks->left, STATUS_OK);
+  ranks->left = NULL;
+}
+
 Status ranks_leave(Ranks *ranks) {
   if (!ranks->comm) return STATUS_OK;
   STATUS_TRY(comm_barrier(ranks->comm, "end of the run"));
-  comm_close(ranks->comm, STATUS_OK);
-  ranks->comm = NULL;
+  part(ranks, STATUS_OK);
   ranks->has_left = true;
   return STATUS_OK;
 }
@@ -145,8 +155,7 @@ Status ranks_close(Ranks *ranks, Status status) {
   else if (speaks(ranks))
     ranks_say(ranks);
   if (ranks->is_agreed) (void)!comm_barrier(ranks->comm, "end of the run"); /* it has been said */
-  comm_close(ranks->comm, ranks->is_agreed ? STATUS_OK : status);
-  ranks->comm = NULL;
+  if (ranks->comm) part(ranks, ranks->is_agreed ? STATUS_OK : status);
   return status_fail(status, "%s", "");
 }
 

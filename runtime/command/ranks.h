@@ -9,7 +9,8 @@
 #include "runtime/communicate/comm.h"
 
 typedef struct {
-  Comm *comm; /* NULL: alone, or not yet joined */
+  Comm *comm; /* NULL: alone, or not yet joined, or they have left each other */
+  Comm *left; /* then it is this one, which an Exec still names */
   CommPlace place;
   int cores;      /* of this machine, this rank's share; 0: alone, all that it may use */
   bool has_left;
@@ -29,6 +30,8 @@ STATUS_CHECKED Status ranks_leave(Ranks *ranks);
  * the others, if they do not know yet. A failure has then been told: status_message() is empty.
  * Returns `status`, or a failure of the others. */
 Status ranks_close(Ranks *ranks, Status status);
+/* After the Exec is gone. */
+void ranks_free(Ranks *ranks);
 /* For commands that run alone: STATUS_USER, which has been told, if this process is one of
  * several. */
 STATUS_CHECKED Status ranks_refuse(const char *command);

@@ -342,6 +342,7 @@ static Status tear_down(Training *training, Status status) {
   source_close(training->train);
   source_close(training->valid);
   exec_free(training->exec);
+  ranks_free(&training->ranks);
   artifact_close(training->artifact);
   ckpt_unlock(training->folder);
   return status;

@@ -72,6 +72,7 @@ Status train_eval(const EvalOptions *options) {
   status = ranks_close(&evaluation.ranks, status ? status : log);
   evaluate_free(evaluation.evaluator);
   exec_free(evaluation.exec);
+  ranks_free(&evaluation.ranks);
   source_close(evaluation.source);
   artifact_close(evaluation.artifact);
   return status;

@@ -43,6 +43,9 @@ STATUS_CHECKED Status comm_open(const CommOptions *options, Comm **out);
  * wait here for rank 0 to close, so that the sentence is out before the launcher ends the rest. A
  * process that does not close within ten seconds of a failure is ended. NULL is fine. */
 void comm_close(Comm *comm, Status status);
+/* The same, but the Comm is there until comm_close, whose status says nothing more: for those that
+ * still name it, to begin nothing. */
+void comm_leave(Comm *comm, Status status);
 
 int comm_rank(const Comm *comm);  /* NULL: 0 */
 int comm_ranks(const Comm *comm); /* NULL: 1 */

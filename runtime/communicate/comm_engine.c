@@ -45,13 +45,13 @@ Status comm_find_engine(const char *library, int ranks, const EngineType **out) 
   return STATUS_OK;
 }
 
-static void comm_leave(int status, void *unused) {
+static void leave_now(int status, void *unused) {
   (void)unused;
   fflush(NULL);
   _exit(status);
 }
 
-void comm_leave_at_exit(void) { on_exit(comm_leave, NULL); }
+void comm_leave_at_exit(void) { on_exit(leave_now, NULL); }
 
 /* ── opening ──────────────────────────────────────────────────────────────────────────────── */
 static bool do_now(Comm *comm, const CommWork *work, char *why) {

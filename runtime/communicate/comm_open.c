@@ -180,9 +180,10 @@ static void tell_failure(Comm *comm, Status status) {
   status_fail(status, "%s", why); /* as it was */
 }
 
-void comm_close(Comm *comm, Status status) {
+void comm_leave(Comm *comm, Status status) {
   enum { PATIENCE = 1 };
-  if (!comm) return;
+  if (!comm || comm->is_left) return;
+  comm->is_left = true;
   pthread_mutex_lock(&comm->lock);
   comm->is_closing = true;
   pthread_cond_broadcast(&comm->queued);
@@ -203,10 +204,15 @@ void comm_close(Comm *comm, Status status) {
   if (!is_gone || status != STATUS_OK) launcher_see_off(comm->launcher);
   if (!is_gone) {
     comm_leave_at_exit(); /* its thread is in the engine, and stays there */
-    watch_stop(comm->watch);
-    comm->watch = NULL;
-    return;
+    comm->is_stuck = true;
+  } else if (comm->has_thread) {
+    pthread_join(comm->thread, NULL);
   }
-  if (comm->has_thread) pthread_join(comm->thread, NULL);
-  comm_release(comm);
+  watch_stop(comm->watch);
+  comm->watch = NULL;
+}
+
+void comm_close(Comm *comm, Status status) {
+  comm_leave(comm, status);
+  if (comm && !comm->is_stuck) comm_release(comm);
 }

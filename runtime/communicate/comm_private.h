@@ -74,6 +74,7 @@ struct Comm {
   pthread_t thread;
   bool has_thread, is_open, is_closing, has_left;
   bool may_leave;    /* all ranks leave in peace */
+  bool is_left, is_stuck; /* comm_leave has been called; the engine's thread does not return */
   bool is_in_engine; /* its thread is, and may write to what works give out */
   Slot slot[COMM_SLOTS]; /* of work n: n % COMM_SLOTS, from 1 */
   int64_t begun, started;
