@@ -29,9 +29,31 @@ bool lifetime_is_value(const Node *node) {
          (lifetime_is_step(node) && !node_has_results(node) && node->op != OP_ASSIGN);
 }
 
+/* Does it write over its operands, where they are not read any more? */
+static bool lifetime_is_in_place(const Node *node) {
+  return node->op == OP_ALL_REDUCE || node->op == OP_BROADCAST_FROM;
+}
+
 static void read_at(Lifetimes *times, const Node *value, int step) {
   int base = lifetime_base(value)->id;
   if (times->last[base] < step) times->last[base] = step;
+}
+
+/* A collective reads its operand beside the steps that follow, until the first one that reads its
+ * result; or until the next collective, so that one operand at a time is kept for that. */
+static void keep_under_way(const Graph *graph, Lifetimes *times, Arena *arena) {
+  int *read = ARENA_ARRAY(arena, int, graph->nodes.count), next = times->count;
+  for (int i = 0; i < graph->nodes.count; i++) read[i] = times->count;
+  for (int s = times->count - 1; s >= 0; s--) {
+    const Node *node = times->node[s];
+    for (int k = 0; k < node->input_count; k++) read[lifetime_base(node->input[k])->id] = s;
+    if (!op_has(node->op, TRAIT_RANKS)) continue;
+    int until = read[node->id] < next ? read[node->id] : next;
+    next = s;
+    if (lifetime_is_in_place(node)) continue;
+    int *last = &times->last[lifetime_base(node->input[0])->id];
+    if (*last < until - 1) *last = until - 1;
+  }
 }
 
 Lifetimes lifetimes_of(const Graph *graph, Arena *arena) {
@@ -55,6 +77,7 @@ Lifetimes lifetimes_of(const Graph *graph, Arena *arena) {
   }
   for (int i = 0; i < graph->roots.count; i++)
     read_at(&times, graph->roots.at[i].node, times.count);
+  keep_under_way(graph, &times, arena);
   return times;
 }
 
@@ -70,8 +93,7 @@ bool lifetime_may_overwrite(const Node *fused, int index, const Node *base) {
   enum { MANY = 1024 };
   if (fused->op == OP_PUT) /* what it leaves as it is it does not touch */
     return lifetime_base(fused->input[0]) == base && lifetime_base(fused->input[1]) != base;
-  if (fused->op == OP_ALL_REDUCE || fused->op == OP_BROADCAST_FROM)
-    return is_only_operand(fused, index, base);
+  if (lifetime_is_in_place(fused)) return is_only_operand(fused, index, base);
   if (fused->op != OP_FUSED) return false;
   const Graph *body = fused->body;
   const Type *result = &body->roots.at[index].node->type;

@@ -1,6 +1,7 @@
 /* lifetime: when values of a fused graph are born and read for the last time, in steps. A step is a
  * node that does something: a kernel, a contraction, scatter_add, pack, assign, in node order.
- * Views (reshape) are their base; a kernel's values are its `result` nodes. */
+ * Views (reshape) are their base; a kernel's values are its `result` nodes. The operand of a
+ * collective that goes on beside later steps is read by these, too. */
 #ifndef FT_PASSES_LIFETIME_H
 #define FT_PASSES_LIFETIME_H
 #include "ir/graph.h"

@@ -122,7 +122,10 @@ static void find_outside(Schedule *s) {
   for (int i = 0; i < s->count; i++) {
     const Node *node = schedule_at(s, i);
     if (node_is_leaf(node) || node->op == OP_PACK) s->is_outside[i] = true;
-    bool goes_there = node->op == OP_PACK || node->op == OP_ASSIGN || node->op == OP_ALL_REDUCE;
+    /* a collective takes time: what it gives is not read early to free its bytes */
+    bool is_collective = op_has(node->op, TRAIT_RANKS);
+    if (is_collective) s->is_outside[i] = true;
+    bool goes_there = node->op == OP_PACK || node->op == OP_ASSIGN || is_collective;
     for (int k = 0; goes_there && k < node->input_count; k++)
       s->is_outside[lifetime_base(node->input[k])->id] = true;
   }

@@ -153,7 +153,7 @@ class Graphs(support.Case):
             command = MPIRUN + ["-n", str(ranks), os.path.join(support.BUILD, "unit", "unit_codegen_ranks"), *mesh.split()]
             done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=self.folder)
             self.assertEqual(done.returncode, 0, (done.stdout + done.stderr)[-3000:])
-            self.assertEqual((done.stdout + done.stderr).count("1 test(s) run"), ranks)
+            self.assertEqual((done.stdout + done.stderr).count("2 test(s) run"), ranks)
 
 
 # One training in several shapes: ranks x batch is 8 in all of them.

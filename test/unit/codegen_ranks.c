@@ -297,6 +297,47 @@ static void random_steps(void **state) {
     }
 }
 
+/* What does not read what a collective gives, and stands before the first that does, runs while it
+ * goes on: its operand keeps its bytes so long. */
+static void goes_on_beside(void **state) {
+  static const char source[] = "graph \"train\" {\n"
+                               "  %x = input {name=\"x\"} : f32[64,64]\n"
+                               "  %w = param {name=\"w\", init=\"zeros\"} : f32[64,64]\n"
+                               "  %a = exp %x : f32[64,64]\n"
+                               "  %g = all_gather %a {ranks=2} : f32[128,64]\n"
+                               "  %z = input {name=\"z\"} : f32[64,64]\n"
+      "  %p = dot %z, %w : f32[64,64]\n"
+                               "  %t = tanh %p : f32[64,64]\n"
+                               "  %q = dot %t, %w : f32[64,64]\n"
+                               "  %u = mul %q, %q : f32[64,64]\n"
+                               "  %h = slice %g {start=[32,0]} : f32[64,64]\n"
+                               "  %m = mul %u, %h : f32[64,64]\n"
+                               "  %s = sum %m {axes=[0,1]} : f32[1,1]\n"
+                               "  %l = reshape %s : f32[]\n"
+                               "  loss \"loss\" %l\n}\n";
+  (void)state;
+  Case c = {.arena = arena_new()};
+  c.context = help_context(c.arena, &c.diag, 0);
+  Program program = {.arena = c.arena,
+                     .model_name = "gathers",
+                     .path = "gathers.ft",
+                     .settings = c.context.settings};
+  program.train = help_parse(c.arena, source);
+  program.eval = help_parse(c.arena, source);
+  assert_true(passes_run(&program, &c.diag, &(PassOptions){.verify = true}, false));
+  Code code;
+  CodegenOptions options = {.target = TARGET_CPU};
+  assert_true(codegen_run(c.arena, &c.diag, &program, &options, &code));
+  const PlanGraph *graph = &code.plan->graphs.at[0];
+  int begin = 0, launches = 0;
+  while (graph->steps.at[begin].kind != STEP_BEGIN) begin++;
+  for (int i = begin; i < graph->steps.at[begin].partner; i++)
+    launches += graph->steps.at[i].kind == STEP_LAUNCH;
+  assert_int_equal(launches, 2);
+  code_free(&code);
+  arena_free(c.arena);
+}
+
 int main(int count, char **mesh) {
   if (count == 4) world_mesh = (Mesh){atoi(mesh[1]), atoi(mesh[2]), atoi(mesh[3])};
   CommOptions options = {.timeout = 60, .library = FT_MPI_ENGINE, .mesh = world_mesh};
@@ -304,7 +345,8 @@ int main(int count, char **mesh) {
     fprintf(stderr, "%s\n", status_message());
     return 1;
   }
-  const struct CMUnitTest tests[] = {cmocka_unit_test(random_steps)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(random_steps),
+                                     cmocka_unit_test(goes_on_beside)};
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   comm_close(world, failed ? status_fail(STATUS_FAULT, "a case has failed") : STATUS_OK);
   return failed;
