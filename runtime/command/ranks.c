@@ -241,6 +241,14 @@ Status ranks_share_text(Ranks *ranks, char **text) {
   return status;
 }
 
+/* ── devices ──────────────────────────────────────────────────────────────────────────────── */
+
+/* Where a rank alone has failed the others wait in the library: they hear of it as the job ends. */
+Status ranks_join_devices(Ranks *ranks, Exec *exec) {
+  Status status = exec_join(exec);
+  return status == STATUS_FAULT ? status : ranks_agree(ranks, status);
+}
+
 /* ── signals ──────────────────────────────────────────────────────────────────────────────── */
 
 void ranks_new_pace(Ranks *ranks) {

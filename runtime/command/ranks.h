@@ -40,6 +40,8 @@ STATUS_CHECKED Status ranks_refuse(const char *command);
 STATUS_CHECKED Status ranks_agree(Ranks *ranks, Status status);
 /* Is it so on all ranks? All of them call it. */
 STATUS_CHECKED Status ranks_all(Ranks *ranks, bool *is);
+/* All ranks call it, when all have a device: joins these. */
+STATUS_CHECKED Status ranks_join_devices(Ranks *ranks, Exec *exec);
 /* All ranks call it, or the failure of all of them: the speaker is rank 0. */
 Status ranks_failed_alike(Ranks *ranks, Status status);
 /* A text of rank 0 (malloc'd, or NULL) becomes that of all. */

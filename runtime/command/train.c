@@ -324,6 +324,7 @@ static Status set_up(Training *training) {
   training->plan = training->artifact->plan;
   training->writes = ranks->place.rank == 0;
   STATUS_TRY(ranks_agree(ranks, train_open_all(training)));
+  STATUS_TRY(ranks_join_devices(ranks, training->exec));
   const Source *sources[] = {training->train, training->valid};
   STATUS_TRY(ranks_same(ranks, training->plan, options->run.artifact, sources, 2));
   STATUS_TRY(ranks_same_flags(ranks, options));

@@ -54,6 +54,7 @@ static Status evaluate(Evaluation *e, const EvalOptions *options) {
   const char *split = options->split ? options->split : "valid";
   STATUS_TRY(ranks_open(&options->run, &e->ranks, &e->artifact));
   STATUS_TRY(ranks_agree(&e->ranks, open_evaluation(e, options, split)));
+  STATUS_TRY(ranks_join_devices(&e->ranks, e->exec));
   const Source *sources[] = {e->source};
   STATUS_TRY(ranks_same(&e->ranks, e->artifact->plan, options->run.artifact, sources, 1));
   STATUS_TRY(ranks_same_values(&e->ranks, e->exec));

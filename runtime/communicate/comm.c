@@ -11,6 +11,8 @@ int comm_size(const Comm *comm, MeshAxis axis) { return comm ? mesh_size(&comm->
 int comm_index(const Comm *comm, MeshAxis axis) {
   return comm ? mesh_index(&comm->mesh, axis, comm->place.rank) : 0;
 }
+const Mesh *comm_mesh(const Comm *comm) { return &comm->mesh; }
+int comm_local_rank(const Comm *comm) { return comm ? comm->place.local_rank : 0; }
 bool comm_speaks(Comm *comm) {
   if (!comm || comm->place.rank > 1) return !comm;
   pthread_mutex_lock(&comm->lock);
@@ -26,7 +28,7 @@ const char *comm_kind_text(CommKind kind) {
       [COMM_ALL_REDUCE] = "all_reduce", [COMM_REDUCE_SCATTER] = "reduce_scatter",
       [COMM_ALL_GATHER] = "all_gather", [COMM_ALL_TO_ALL] = "all_to_all",
       [COMM_BROADCAST] = "broadcast",   [COMM_SEND] = "send",
-      [COMM_RECEIVE] = "receive"};
+      [COMM_RECEIVE] = "receive",       [COMM_RUN] = "step"};
   return texts[kind];
 }
 
@@ -67,6 +69,11 @@ static void describe(const CommWork *work, char *out) {
   if (work->over != MESH_ALL) snprintf(over, sizeof over, " over %s", mesh_axis_text(work->over));
   if (has_peer(work->kind))
     snprintf(peer, sizeof peer, " %s rank %d", work->kind == COMM_SEND ? "to" : "from", work->peer);
+  if (work->kind == COMM_RUN) {
+    snprintf(out, COMM_TEXT, "%s of %lld collective%s (%s)", comm_kind_text(work->kind),
+             (long long)work->count, work->count == 1 ? "" : "s", work->label);
+    return;
+  }
   snprintf(out, COMM_TEXT, "%s%s of %lld %s%s%s (%s)", comm_kind_text(work->kind), ops[work->op],
            (long long)work->count, dtype_text(work->dtype), peer, over,
            work->label ? work->label : "");
@@ -174,6 +181,63 @@ static bool next_failed(Comm *comm, CommWork *out) {
   return false;
 }
 
+static void *abort_outside(void *argument) {
+  Comm *comm = argument;
+  comm->outside.abort(comm->outside.context);
+  pthread_mutex_lock(&comm->lock);
+  comm->is_aborting = false;
+  pthread_cond_broadcast(&comm->changed);
+  pthread_mutex_unlock(&comm->lock);
+  return NULL;
+}
+
+/* With the lock held. A library's abort may take its time, or never end. */
+static void start_abort(Comm *comm) {
+  pthread_t thread;
+  if (!comm->is_attached || comm->is_aborting) return;
+  comm->is_attached = false;
+  comm->is_aborting = pthread_create(&thread, NULL, abort_outside, comm) == 0;
+  if (comm->is_aborting) pthread_detach(thread);
+}
+
+Status comm_attach(Comm *comm, const CommOutside *outside) {
+  pthread_mutex_lock(&comm->lock);
+  Status status = comm->has_failed ? failure(comm) : STATUS_OK;
+  if (status == STATUS_OK) {
+    comm->outside = *outside;
+    comm->is_attached = true;
+  }
+  pthread_mutex_unlock(&comm->lock);
+  return status;
+}
+
+bool comm_detach(Comm *comm) {
+  static const int64_t patience = 2000000000;
+  int64_t end = clock_nanoseconds() + patience;
+  pthread_mutex_lock(&comm->lock);
+  comm->is_attached = false;
+  while (comm->is_aborting && clock_nanoseconds() < end)
+    comm_wait(comm, &comm->changed, end - clock_nanoseconds());
+  bool is_quiet = !comm->is_aborting;
+  pthread_mutex_unlock(&comm->lock);
+  return is_quiet;
+}
+
+void comm_leave_outside(Comm *comm, bool in_peace) {
+  pthread_mutex_lock(&comm->lock);
+  bool is_attached = comm->is_attached;
+  pthread_mutex_unlock(&comm->lock);
+  if (is_attached && in_peace) comm->outside.leave(comm->outside.context);
+}
+
+Status comm_status(Comm *comm) {
+  if (!comm) return STATUS_OK;
+  pthread_mutex_lock(&comm->lock);
+  Status status = comm->has_failed ? failure(comm) : STATUS_OK;
+  pthread_mutex_unlock(&comm->lock);
+  return status;
+}
+
 bool comm_fail(Comm *comm, Status status, const char *sentence) {
   static const int64_t patience = 1000000000; /* with a call of the engine that does not return */
   pthread_mutex_lock(&comm->lock);
@@ -183,6 +247,7 @@ bool comm_fail(Comm *comm, Status status, const char *sentence) {
     comm->failed_as = status;
     comm->failed_at = clock_nanoseconds();
     snprintf(comm->sentence, sizeof comm->sentence, "%s", sentence);
+    start_abort(comm);
   }
   pthread_cond_broadcast(&comm->queued);
   /* when a work has ended its memory may be freed */

@@ -12,6 +12,7 @@
 #include "ir/type.h"
 #include "runtime/common/status.h"
 #include <stdbool.h>
+#include <stddef.h>
 
 typedef struct Comm Comm;
 
@@ -51,6 +52,8 @@ int comm_rank(const Comm *comm);  /* NULL: 0 */
 int comm_ranks(const Comm *comm); /* NULL: 1 */
 int comm_size(const Comm *comm, MeshAxis axis); /* ranks of a group of the axis. NULL: 1 */
 int comm_index(const Comm *comm, MeshAxis axis); /* which of its group it is. NULL: 0 */
+const Mesh *comm_mesh(const Comm *comm); /* of several ranks */
+int comm_local_rank(const Comm *comm); /* among those of this machine; NULL: 0 */
 /* Is it this rank that says on the console why the job ends? Rank 0; where that one is dead or
  * stopped, rank 1. NULL: yes. */
 bool comm_speaks(Comm *comm);
@@ -78,12 +81,13 @@ typedef enum {
   COMM_ALL_TO_ALL,     /* part r of x goes to rank r, to part `rank` of its out */
   COMM_BROADCAST,      /* out = x of rank `peer`; out may be x */
   COMM_SEND,           /* x to `peer` */
-  COMM_RECEIVE         /* out from `peer` */
+  COMM_RECEIVE,        /* out from `peer` */
+  COMM_RUN             /* no row: works that a device does for itself, `count` of them; see `look` */
 } CommKind;
 typedef enum { COMM_SUM, COMM_MIN, COMM_MAX, COMM_PROD } CommOp; /* as `op` in plan/beside.def */
 /* x and out do not overlap but where it says so. reduce_scatter and all_to_all: the elements of x
  * are a multiple of the ranks. The results have the same bits on every rank and in every run. */
-typedef struct {
+typedef struct CommWork {
   CommKind kind;
   CommOp op;
   MeshAxis over; /* which of this rank's groups does it: ranks are counted there */
@@ -97,6 +101,10 @@ typedef struct {
    * sentence of a failure. Such a work has no number, and comm_end knows nothing of it. */
   void (*done)(void *context, Status status);
   void *context;
+  /* Of a RUN, which is not the engine's affair: begun already, and a thread of the Comm asks now
+   * and then whether it is over, so that the ranks know how far each is. False, and why, where it
+   * has failed. It has a `done`, and x is whatever its caller likes. */
+  bool (*look)(const struct CommWork *work, bool *is_over, char *why, size_t size);
 } CommWork;
 const char *comm_kind_text(CommKind kind); /* "all_reduce" */
 /* Is this a work that a group of so many ranks can do? A sentence if not. */
@@ -107,6 +115,20 @@ STATUS_CHECKED Status comm_begin(Comm *comm, const CommWork *work, int64_t *numb
 STATUS_CHECKED Status comm_end(Comm *comm, int64_t number);
 /* Both, for the host's own affairs. On one rank alone (comm NULL) it copies x to out. */
 STATUS_CHECKED Status comm_do(Comm *comm, const CommWork *work);
+/* What else joins the ranks, on their devices. `abort` is called when the job has failed, on a
+ * thread of its own, and may take its time; `leave` by comm_leave when it has not. Afterwards, there
+ * is no Comm. One at a time. */
+typedef struct {
+  void (*abort)(void *context);
+  void (*leave)(void *context);
+  void *context;
+} CommOutside;
+STATUS_CHECKED Status comm_attach(Comm *comm, const CommOutside *outside);
+/* Neither is called any more. False: an abort is under way, and hangs. */
+bool comm_detach(Comm *comm);
+/* STATUS_FAULT and the sentence if the job has failed. NULL: STATUS_OK. */
+STATUS_CHECKED Status comm_status(Comm *comm);
+
 /* Returns when all ranks have called it. */
 STATUS_CHECKED Status comm_barrier(Comm *comm, const char *label);
 /* Do all ranks have the same bytes? STATUS_USER and a sentence that names `what` and the ranks that

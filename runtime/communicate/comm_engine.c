@@ -155,10 +155,12 @@ static void begin_next(Comm *comm, UnderWay *under_way) {
   int index = (int)(++comm->started % COMM_SLOTS);
   Slot *slot = &comm->slot[index];
   slot->state = SLOT_UNDER_WAY;
-  enter_engine(comm);
-  bool is_good = comm->type->begin(comm->engine, &slot->work, &slot->engine_work, why);
-  leave_engine(comm);
-  if (!is_good) engine_failed(comm, slot, why);
+  if (!slot->work.look) {
+    enter_engine(comm);
+    bool is_good = comm->type->begin(comm->engine, &slot->work, &slot->engine_work, why);
+    leave_engine(comm);
+    if (!is_good) engine_failed(comm, slot, why);
+  }
   under_way->slot[under_way->count++] = index;
   under_way->idle_since = 0;
 }
@@ -176,6 +178,23 @@ static void has_ended(Comm *comm, Slot *slot) {
   pthread_mutex_lock(&comm->lock);
 }
 
+/* A RUN writes to nothing that its caller could free. */
+static bool look_at(Comm *comm, const Slot *slot, bool *is_over, char *why) {
+  CommWork work = slot->work;
+  pthread_mutex_unlock(&comm->lock);
+  bool is_good = work.look(&work, is_over, why, ENGINE_WHY);
+  pthread_mutex_lock(&comm->lock);
+  return is_good;
+}
+
+static bool go_on_with(Comm *comm, const Slot *slot, bool *is_done, char *why) {
+  if (slot->work.look) return look_at(comm, slot, is_done, why);
+  enter_engine(comm);
+  bool is_good = comm->type->go_on(comm->engine, slot->engine_work, is_done, why);
+  leave_engine(comm);
+  return is_good;
+}
+
 /* True if something has ended. */
 static bool go_on(Comm *comm, UnderWay *under_way) {
   int kept = 0, count = under_way->count;
@@ -183,9 +202,7 @@ static bool go_on(Comm *comm, UnderWay *under_way) {
     char why[ENGINE_WHY] = "";
     bool is_done = false;
     Slot *slot = &comm->slot[under_way->slot[i]];
-    enter_engine(comm);
-    bool is_good = comm->type->go_on(comm->engine, slot->engine_work, &is_done, why);
-    leave_engine(comm);
+    bool is_good = go_on_with(comm, slot, &is_done, why);
     if (!is_good) engine_failed(comm, slot, why);
     if (is_done && !comm->has_failed)
       has_ended(comm, slot);
@@ -199,6 +216,13 @@ static bool go_on(Comm *comm, UnderWay *under_way) {
 /* Others yield the core for some 50 us, then it sleeps: an eighth of the time that it waits. */
 static void back_off(Comm *comm, UnderWay *under_way) {
   enum { YIELDING = 50000, LEAST = 10000, MOST = 1000000 };
+  bool is_engines = false;
+  for (int i = 0; i < under_way->count; i++)
+    is_engines = is_engines || !comm->slot[under_way->slot[i]].work.look;
+  if (!is_engines) { /* a device goes on by itself, and nobody waits here to hear of it */
+    comm_wait(comm, &comm->queued, MOST);
+    return;
+  }
   int64_t now = clock_nanoseconds();
   if (!under_way->idle_since) under_way->idle_since = now;
   int64_t waited = now - under_way->idle_since;

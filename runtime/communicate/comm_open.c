@@ -188,11 +188,12 @@ void comm_leave(Comm *comm, Status status) {
   comm->is_closing = true;
   pthread_cond_broadcast(&comm->queued);
   pthread_mutex_unlock(&comm->lock);
+  comm_leave_outside(comm, status == STATUS_OK);
   if (status == STATUS_OK)
     watch_tell_leaving(comm->watch);
   else
     tell_failure(comm, status);
-  bool is_gone = !comm->has_thread;
+  bool is_quiet = comm_detach(comm), is_gone = !comm->has_thread;
   if (comm->has_thread) {
     /* what is under way ends, and all ranks leave the engine together; or none waits for another */
     if (status == STATUS_OK) comm_wait_for(comm, &comm->has_left, comm->timeout, false);
@@ -202,12 +203,11 @@ void comm_leave(Comm *comm, Status status) {
     pthread_mutex_unlock(&comm->lock);
   }
   if (!is_gone || status != STATUS_OK) launcher_see_off(comm->launcher);
-  if (!is_gone) {
-    comm_leave_at_exit(); /* its thread is in the engine, and stays there */
+  if (!is_gone || !is_quiet) {
+    comm_leave_at_exit(); /* a thread is in the engine, or in an abort, and stays there */
     comm->is_stuck = true;
-  } else if (comm->has_thread) {
-    pthread_join(comm->thread, NULL);
   }
+  if (is_gone && comm->has_thread) pthread_join(comm->thread, NULL);
   watch_stop(comm->watch);
   comm->watch = NULL;
 }

@@ -86,6 +86,8 @@ struct Comm {
   bool has_failed, is_told; /* is_told: the caller knows of it */
   bool is_rank_0_lost;      /* that is why */
   Status failed_as;
+  CommOutside outside;
+  bool is_attached, is_aborting; /* is_aborting: a thread is in outside.abort */
   int64_t failed_at;
   char sentence[COMM_SENTENCE];
 };
@@ -108,6 +110,7 @@ int comm_next_notes(Comm *comm, Note *out, int most, int64_t *first);
 
 /* All ranks leave in peace. */
 void comm_let_leave(Comm *comm);
+void comm_leave_outside(Comm *comm, bool in_peace);
 
 /* comm_engine.c */
 void *comm_engine_main(void *comm);

@@ -12,6 +12,23 @@ static Status no_device(const Artifact *artifact, const char *reason) {
                      artifact->path, reason, artifact->plan->source);
 }
 
+/* Of several ranks on a machine each has its own GPU: as many as there are, in order; or the one
+ * that its launcher lets it see. */
+static Status take_own(const CudaDriver *driver, DeviceOptions *options) {
+  const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+  int count = 0, own = comm_local_rank(options->comm);
+  if (own == 0 || comm_ranks(options->comm) == 1) return STATUS_OK;
+  STATUS_TRY(cuda_check(driver, driver->device_count(&count), "counting GPUs"));
+  if (own >= count && count == 1 && visible && visible[0]) own = 0;
+  if (own >= count)
+    return status_fail(STATUS_USER,
+                       "rank %d is number %d of the ranks on this machine, which has %d GPU%s: "
+                       "start as many ranks as there are GPUs",
+                       comm_rank(options->comm), own + 1, count, count == 1 ? "" : "s");
+  options->index = own;
+  return STATUS_OK;
+}
+
 static Status find_cuda(const char *text, const Artifact *artifact, DeviceOptions *options) {
   const CudaDriver *driver;
   options->index = 0;
@@ -23,7 +40,7 @@ static Status find_cuda(const char *text, const Artifact *artifact, DeviceOption
     options->index = (int)index;
   }
   if (cuda_driver_open(&driver) != STATUS_OK) return no_device(artifact, status_message());
-  return STATUS_OK;
+  return text[4] == ':' ? STATUS_OK : take_own(driver, options);
 }
 
 Status dev_find(const char *text, const Artifact *artifact, const DeviceType **out,
@@ -74,7 +91,7 @@ void dev_compile_for(const char *text, bool *is_ptx, const char **gpu) {
 
 Status dev_refuse_beside(const char *path, const PlanStep *step) {
   return status_fail(STATUS_USER,
-                     "%s: the plan has a step \"%s\" (%s), which needs several ranks, on CPUs or in "
-                     "the simulator so far: for one rank or a GPU compile with ftc --set distributed.data=1",
+                     "%s: the plan has a step \"%s\" (%s), which needs several ranks: start them "
+                     "(docs/distributed.md), or compile for one with ftc --set distributed.data=1",
                      path, step->name, step->label);
 }

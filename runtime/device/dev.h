@@ -80,6 +80,10 @@ typedef struct DeviceType {
   Status (*bind)(Device *device, const Artifact *artifact, int which, char *const *base,
                  DeviceGraph **out);
   void (*unbind)(DeviceGraph *graph); /* NULL is fine */
+  /* Joins the devices of DeviceOptions.comm's ranks: all of them call it, when all have opened
+   * their device and bound their graphs. STATUS_USER is told to all alike. NULL: there is nothing
+   * to do. */
+  Status (*join)(Device *device);
   /* Runs one step on a batch; the batch may be overwritten when it returns. Results are complete
    * after the next read or sync. */
   Status (*run)(DeviceGraph *graph, const char *batch);

@@ -174,6 +174,10 @@ Status exec_new(Artifact *artifact, const ExecOptions *options, Exec **out) {
   return STATUS_OK;
 }
 
+Status exec_join(Exec *exec) {
+  return exec->type->join ? exec->type->join(exec->device) : STATUS_OK;
+}
+
 void exec_free(Exec *exec) {
   if (!exec) return;
   exec_fetch_free(exec);

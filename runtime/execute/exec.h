@@ -35,6 +35,9 @@ typedef struct Exec Exec;
 
 /* The artifact must outlive the Exec. */
 STATUS_CHECKED Status exec_new(Artifact *artifact, const ExecOptions *options, Exec **out);
+/* Joins the devices of ExecOptions.comm's ranks: all of them call it, when all have one.
+ * STATUS_USER is told to all alike. */
+STATUS_CHECKED Status exec_join(Exec *exec);
 void exec_free(Exec *exec); /* NULL is fine */
 Plan *exec_plan(const Exec *exec);
 const PlanGraph *exec_graph_plan(const Exec *exec, ExecGraph graph);

@@ -38,7 +38,7 @@ COPY_FIELDS = dict(zip(
 DRIVER_WORDS = [
     (r"\bCudaResult\b", "CUresult"), (r"\bCudaDevice\b", "CUdevice"), (r"\bCudaContext\b", "CUcontext"), (r"\bCudaAddress\b", "CUdeviceptr"),
     (r"\bCudaStream\b", "CUstream"), (r"\bCudaEvent\b", "CUevent"), (r"\bCudaModule\b", "CUmodule"), (r"\bCudaFunction\b", "CUfunction"),
-    (r"\bCudaGraphNode\b", "CUgraphNode"), (r"\bCudaGraphExec\b", "CUgraphExec"), (r"\bCudaGraph\b", "CUgraph"), (r"\bCudaCopy2d\b", "CUDA_MEMCPY2D_v2"), (r"\bCudaTensorMap\b", "CUtensorMap"),
+    (r"\bCudaGraphNode\b", "CUgraphNode"), (r"\bCudaGraphExec\b", "CUgraphExec"), (r"\bCudaGraph\b", "CUgraph"), (r"\bCudaCopy2d\b", "CUDA_MEMCPY2D_v2"), (r"\bCudaTensorMap\b", "CUtensorMap"), (r"\bCudaUuid\b", "CUuuid"),
     (r"\bint type, unsigned rank\b", "CUtensorMapDataType type, cuuint32_t rank"), (r"\bint interleave\b", "CUtensorMapInterleave interleave"),
     (r"\bint swizzle\b", "CUtensorMapSwizzle swizzle"), (r"\bint promotion, int fill\b", "CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill"),
     (r"\bint mode\b", "CUstreamCaptureMode mode"), (r"\bint \*status\b", "CUstreamCaptureStatus *status"), (r"\bint \*options\b", "CUjit_option *options"),

@@ -1,7 +1,15 @@
-"""Several ranks that run a PTX artifact: on the simulator, whose collectives go to the ranks as a CPU's do."""
+"""Several ranks that run a PTX artifact: on the simulator, whose collectives go to the ranks as a CPU's do, and on the cuda
+device over a driver and an NCCL without a GPU (test/fake), whose kernels run in the simulator: the same numbers, in any order
+that streams and graphs allow; collectives beside backward; and one sentence in time for each way to fail."""
 import os
+import re
+import signal
+import subprocess
 import sys
+import time
 import unittest
+
+import numpy
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
 import support
@@ -45,6 +53,120 @@ class Simulated(Ptx):
     def test_alone(self):
         """A model for any number of ranks is one for a single simulated GPU, too."""
         self.assert_same(self.train(self.artifact("mlp", 1, "so")), self.train(self.artifact("mlp", 1), "--device", "sim"), RECIPES["mlp"][1])
+
+
+FAKE = os.path.join(support.BUILD, "fake")
+DRIVER, NCCL = (os.path.join(FAKE, f"libfake_{name}.so") for name in ("cuda", "nccl"))
+
+
+@unittest.skipUnless(of_cpus.HAS_MPI, "no MPI: libft-mpi.so or mpirun is missing")
+class Nccl(Ptx):
+    def environment(self, **more):
+        base = {"FT_CUDA_LIBRARY": DRIVER, "FT_NCCL_LIBRARY": NCCL, "FT_CUBLASLT": "own", "FT_FAKE_CUDA_COUNT": "4",
+                "FT_FAKE_CUDA_REPORT": self.path("report")}
+        return {**base, **{name: str(value) for name, value in more.items()}}
+
+    def train_on_gpus(self, path, ranks, *flags, **more):
+        return self.train(path, "--device", "cuda", *flags, ranks=ranks, env=self.environment(**more))
+
+    def report(self):
+        with open(self.path("report")) as file:
+            return {name: int(value) for name, value in (line.split() for line in file)}
+
+    def assert_bitwise(self, one, other):
+        without_times = lambda log: [{k: v for k, v in line.items() if k != "samples_per_s"} for line in log]
+        self.assertEqual(without_times(one[0]), without_times(other[0]))
+        for name in one[1]:
+            numpy.testing.assert_array_equal(one[1][name], other[1][name], err_msg=name)
+
+    def test_trains_as_over_mpi(self):
+        """Two ranks have MPI's bits (a sum of two has no order), and four those of one CPU within summation."""
+        for recipe, (_, tolerance) in RECIPES.items():
+            with self.subTest(recipe=recipe):
+                path = self.artifact(recipe, 2)
+                simulated = self.train(path, "--device", "sim", ranks=2)
+                self.assert_bitwise(simulated, self.train_on_gpus(path, 2))
+                self.assertEqual(self.report()["left"], 0, "memory that was not freed")
+                one = self.train(self.artifact(recipe, 1, "so"))
+                self.assert_same(one, self.train_on_gpus(self.artifact(recipe, 4), 4, FT_FAKE_CUDA_SEED=3, FT_FAKE_NCCL_SEED=5), tolerance)
+
+    def test_same_numbers_in_any_order(self):
+        """Late works, slow streams, a driver without edges (the branch is a stream then), and no graphs at all."""
+        path = self.artifact("gpt", 2)
+        truth = self.train(path, "--device", "sim", ranks=2)
+        for more in (dict(FT_FAKE_CUDA_SEED=1, FT_FAKE_NCCL_SEED=1), dict(FT_FAKE_CUDA_SEED=6, FT_FAKE_NCCL_SEED=2),
+                     dict(FT_FAKE_CUDA_NO_EDGES=1, FT_FAKE_CUDA_SEED=9), dict(FT_CUDA_NO_GRAPH=1, FT_FAKE_CUDA_SEED=10, FT_FAKE_NCCL_SEED=4)):
+            with self.subTest(**more):
+                self.assert_bitwise(truth, self.train_on_gpus(path, 2, **more))
+
+    def test_runs_beside_backward(self):
+        """The graph has edges that let kernels run beside collectives, and a driver that takes no edges gets them by events."""
+        path = self.compile(RECIPES["mlp"][0] + "  batch = 4; seed = 5; log { every = 1 steps } }\n", "--set", "distributed.data=any",
+                            "--set", "distributed.bucket=0.0001", name="b.ptx")
+        for more in ({}, {"FT_FAKE_CUDA_NO_EDGES": 1}):
+            self.train_on_gpus(path, 2, **more)
+            report = self.report()
+            self.assertGreater(report["collective"], 4)
+            self.assertGreaterEqual(report["beside"], report["collective"] // 2, more)
+
+    def test_a_gpu_alone(self):
+        """A model for any number of ranks needs no NCCL on one GPU."""
+        path = self.artifact("mlp", 1)
+        self.assert_bitwise(self.train(path, "--device", "sim"), self.train_on_gpus(path, None, FT_NCCL_LIBRARY="/nowhere"))
+
+    def fails(self, sentence, *flags, ranks=2, exit_code=3, seconds=30, path=None, **more):
+        start = time.monotonic()
+        done = self.start(path or self.artifact("mlp", ranks), "--device", "cuda", "--set", "distributed.timeout=2", *flags, ranks=ranks,
+                          env=self.environment(**more), exit_code=exit_code)
+        self.assertLess(time.monotonic() - start, seconds)
+        said = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+        self.assertEqual(len(said), 1, done.stderr)
+        self.assertRegex(said[0], sentence)
+        self.assertNotIn("fake", done.stderr)
+
+    def test_what_nccl_says_is_told(self):
+        for seed in range(8) if of_cpus.SOAK else (7,):
+            chance = dict(FT_FAKE_CUDA_SEED=seed, FT_FAKE_NCCL_SEED=seed)
+            self.fails(r"rank 1 \(host .*\): step \(.*\): NCCL: remote process exited or there was a network error", FT_FAKE_NCCL_FAIL="1:5:remote", **chance)
+            self.fails(r"rank 0 \(host .*\): step \(.*\): NCCL: unhandled system error", FT_FAKE_NCCL_FAIL="0:3:system", **chance)
+            self.fails(r"all 2 ranks have entered step #\d+ \(.*\) of step \d+, and it does not end for 2 s", FT_FAKE_NCCL_FAIL="1:4:hang", **chance)
+        self.fails(r"rank 1 \(host .*\).*NCCL: .*: internal error", FT_FAKE_NCCL_FAIL="1:1:call")
+        self.fails("NCCL does not start on rank 0: unhandled system error", FT_FAKE_NCCL_NO_ID=1)
+
+    def test_the_library(self):
+        self.fails("FT_NCCL_LIBRARY=/nowhere cannot be opened", exit_code=1, FT_NCCL_LIBRARY="/nowhere")
+        self.fails("the NCCL here is version 2.8, and ftrun needs 2.18 or newer", exit_code=1, FT_FAKE_NCCL_VERSION=20800)
+        self.fails("the NCCL here lacks ncclGetErrorString: ftrun needs version 2.18 or newer", exit_code=1, FT_NCCL_LIBRARY=DRIVER)
+        self.fails("ranks 0 and 1 have the same GPU: each needs one of its own", "--device", "cuda:1", exit_code=1)
+        self.fails("rank 2 is number 3 of the ranks on this machine, which has 2 GPUs: start as many ranks as there are GPUs", ranks=4,
+                   exit_code=1, FT_FAKE_CUDA_COUNT=2)
+
+    def test_a_lost_rank_ends_all(self):
+        """Killed or stopped while a GPU waits for it: one sentence that names it, in time, and no process left."""
+        path = self.artifact("mlp", 4)
+        random = numpy.random.default_rng(int(os.environ.get("FT_SEED", 0)))
+        for trial in range(60 if of_cpus.SOAK else 2):
+            command = of_cpus.MPIRUN + ["-n", "4", of_cpus.FTRUN, path, "--device", "cuda", "--epochs", "1000000", "--set", "train.eval.every=0",
+                                        "--set", "distributed.timeout=2"]
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.folder, env={**os.environ, **self.environment()})
+            for _ in range(30):
+                process.stdout.readline()
+            ranks = of_cpus.Joined.ranks_of(self, process)
+            lost = int(random.integers(0, 4))
+            time.sleep(random.random() * 0.3)
+            os.kill(ranks[lost], signal.SIGSTOP if trial % 2 else signal.SIGKILL)
+            start = time.monotonic()
+            out, err = of_cpus.Joined.end_of(self, process)
+            with self.subTest(trial=trial, lost=lost, stopped=trial % 2):
+                self.assertLess(time.monotonic() - start, 30)
+                self.assertNotEqual(process.returncode, 0)
+                said = [line for line in err.splitlines() if line.startswith("error: ")]
+                self.assertTrue(said, err)
+                self.assertRegex(said[0], rf"\branks? (\d+, )*{lost}\b.* \(hosts? ")
+                left = lambda: [rank for rank in ranks if os.path.exists(f"/proc/{rank}/exe")]
+                while left() and time.monotonic() - start < 30:
+                    time.sleep(0.1)
+                self.assertEqual(left(), [])
 
 
 if __name__ == "__main__":

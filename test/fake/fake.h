@@ -25,6 +25,8 @@ enum { /* results that ftrun does not tell apart */
        CUDA_ERROR_LAUNCH_RESOURCES = 701,
        CUDA_ERROR_CAPTURE_UNSUPPORTED = 900,
        CUDA_ERROR_CAPTURE_SPOILED = 901,
+       CUDA_ERROR_CAPTURE_UNMATCHED = 903,
+       CUDA_ERROR_CAPTURE_UNJOINED = 904,
        CUDA_ERROR_CAPTURE_WRONG_THREAD = 908,
 };
 
@@ -38,7 +40,9 @@ enum { /* results that ftrun does not tell apart */
   X(on_device)                                                                                     \
   X(launch)                                                                                        \
   X(graph_launch)                                                                                  \
-  X(graph_make) X(kernel) X(event_record) X(library_call) X(memory_alloc) X(most_ahead)
+  X(graph_make) X(kernel) X(event_record) X(library_call) X(memory_alloc) X(most_ahead)            \
+  X(collective)  /* in graphs that were made */                                                    \
+  X(beside)      /* pairs of a collective and a kernel of which neither waits for the other */
 typedef struct {
 #define X(name) long name;
   FAKE_COUNTS(X)
@@ -64,10 +68,20 @@ bool fake_is_pinned(const void *memory, size_t bytes); /* dies if only a part is
 void fake_context_check(void);
 extern _Thread_local bool fake_has_context; /* each thread sets its own */
 int fake_lock(void);
+void fake_pause(void); /* gives the lock to others for a moment: by work that waits */
 void fake_unlock(int *unused);
 
 /* ── fake_queue.c ── */
-typedef enum { OP_COPY, OP_FILL, OP_KERNEL, OP_HOST, OP_GRAPH, OP_RECORD, OP_WAIT } FakeOpKind;
+typedef enum {
+  OP_COPY,
+  OP_FILL,
+  OP_KERNEL,
+  OP_HOST,
+  OP_COLLECTIVE,
+  OP_GRAPH,
+  OP_RECORD,
+  OP_WAIT
+} FakeOpKind;
 typedef struct {
   FakeOpKind kind;
   CudaCopy2d copy; /* COPY: addresses as host addresses */
@@ -78,7 +92,7 @@ typedef struct {
   const SimKernel *kernel; /* KERNEL */
   SimLaunch launch;
   void *params;
-  void (*host)(void *context); /* HOST: a library call */
+  void (*host)(void *context); /* HOST, COLLECTIVE: a library call */
   void *context;
   CudaGraphExec graph;
   CudaEvent event; /* RECORD, WAIT */

@@ -77,6 +77,7 @@ static void do_op(const FakeOp *op) {
     do_kernel(op);
     break;
   case OP_HOST:
+  case OP_COLLECTIVE:
     op->host(op->context);
     break;
   case OP_GRAPH:
@@ -92,22 +93,28 @@ static void do_op(const FakeOp *op) {
 }
 
 static void run_next(CudaStream stream) {
-  if (stream->is_running) fake_die("streams that wait for each other");
+  if (stream->is_running && pthread_equal(stream->runner, pthread_self()))
+    fake_die("streams that wait for each other");
+  if (stream->is_running) { /* a collective lets other threads in while it waits */
+    fake_pause();
+    return;
+  }
   stream->is_running = true;
-  FakeOp *op = &stream->op[stream->done];
-  if (op->kind == OP_WAIT)
-    while (op->event->done < op->generation) run_next(op->event->stream);
-  if (!fake_sticky || op->kind == OP_RECORD) do_op(op);
-  free(op->staged);
-  if (op->kind == OP_KERNEL) free(op->params);
-  if (op->kind == OP_HOST) free(op->context);
+  stream->runner = pthread_self();
+  FakeOp op = stream->op[stream->done];
+  if (op.kind == OP_WAIT)
+    while (op.event->done < op.generation) run_next(op.event->stream);
+  if (!fake_sticky || op.kind == OP_RECORD) do_op(&op);
+  free(op.staged);
+  if (op.kind == OP_KERNEL) free(op.params);
+  if (op.kind == OP_HOST || op.kind == OP_COLLECTIVE) free(op.context);
   stream->done++;
   stream->is_running = false;
 }
 
 CudaResult fake_run_until_empty(CudaStream stream) {
   while (stream->done < stream->count) run_next(stream);
-  stream->count = stream->done = 0;
+  if (!stream->is_running) stream->count = stream->done = 0;
   return fake_sticky;
 }
 
@@ -120,7 +127,7 @@ bool fake_event_is_done(CudaEvent event) { return event->done >= event->recorded
 
 /* Can the next op run without another stream moving? */
 static bool is_ready(CudaStream stream) {
-  if (stream->done >= stream->count) return false;
+  if (stream->done >= stream->count || stream->is_running) return false;
   const FakeOp *op = &stream->op[stream->done];
   return op->kind != OP_WAIT || op->event->done >= op->generation;
 }
@@ -141,6 +148,80 @@ bool fake_capture_refuses(const char *call) {
   }
   if (refuses) fprintf(stderr, "fake CUDA driver: %s while this thread captures a stream\n", call);
   return refuses;
+}
+
+void fake_capture_record(CudaStream stream, CudaEvent event) {
+  event->capture_id = stream->capture_id;
+  free(event->node);
+  event->node_count = stream->wait_count;
+  event->node = malloc((event->node_count + 1) * sizeof *event->node);
+  if (event->node_count) memcpy(event->node, stream->wait, event->node_count * sizeof *event->node);
+}
+
+bool fake_capture_wait(CudaStream stream, CudaEvent event) {
+  CudaStream other = fake_streams;
+  while (other && (!other->capture || other->capture_id != event->capture_id)) other = other->next;
+  if (!event->capture_id || !other) return false;
+  if (!stream->capture) {
+    if (stream->done < stream->count) fake_die("a stream with work joins a capture");
+    stream->capture = other->capture;
+    stream->capture_id = other->capture_id;
+    stream->capturer = other->capturer;
+    stream->is_member = true;
+    stream->is_spoiled = false;
+    stream->wait = NULL;
+    stream->wait_count = 0;
+  }
+  if (stream->capture_id != event->capture_id) fake_die("an event of another capture");
+  size_t count = stream->wait_count + event->node_count;
+  stream->wait = realloc(stream->wait, (count + 1) * sizeof *stream->wait);
+  if (event->node_count)
+    memcpy(stream->wait + stream->wait_count, event->node, event->node_count * sizeof *event->node);
+  stream->wait_count = count;
+  return true;
+}
+
+static void mark_ancestors(const FakeNode *node, bool *is_before) {
+  if (is_before[node->index]) return;
+  is_before[node->index] = true;
+  for (size_t i = 0; i < node->after_count; i++) mark_ancestors(node->after[i], is_before);
+}
+
+bool fake_capture_gather(CudaStream stream) {
+  bool *is_before = calloc((size_t)stream->capture->count + 1, sizeof *is_before), all = true;
+  for (size_t i = 0; i < stream->wait_count; i++) mark_ancestors(stream->wait[i], is_before);
+  for (CudaStream other = fake_streams; other; other = other->next) {
+    if (other == stream || other->capture != stream->capture) continue;
+    for (size_t i = 0; i < other->wait_count; i++) all = all && is_before[other->wait[i]->index];
+    other->capture = NULL;
+    other->is_member = false;
+    free(other->wait);
+    other->wait = NULL;
+    other->wait_count = 0;
+  }
+  free(is_before);
+  return all;
+}
+
+/* Kernels and collectives that may run side by side. */
+void fake_graph_count(CudaGraph graph) {
+  bool *is_before = calloc((size_t)graph->count + 1, sizeof *is_before);
+  bool *is_behind = calloc((size_t)graph->count + 1, sizeof *is_behind);
+  for (int c = 0; c < graph->count; c++) {
+    if (graph->node[c]->op.kind != OP_COLLECTIVE) continue;
+    fake_counts.collective++;
+    memset(is_before, 0, (size_t)graph->count);
+    memset(is_behind, 0, (size_t)graph->count);
+    mark_ancestors(graph->node[c], is_before);
+    is_behind[c] = true;
+    for (int i = c + 1; i < graph->count; i++) /* nodes stand behind those that they wait for */
+      for (size_t k = 0; k < graph->node[i]->after_count; k++)
+        is_behind[i] |= is_behind[graph->node[i]->after[k]->index];
+    for (int i = 0; i < graph->count; i++)
+      fake_counts.beside += graph->node[i]->op.kind == OP_KERNEL && !is_before[i] && !is_behind[i];
+  }
+  free(is_before);
+  free(is_behind);
 }
 
 /* ── enqueuing ────────────────────────────────────────────────────────────────────────────── */

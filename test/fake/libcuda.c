@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const CudaDevice first_device = 40; /* no index: a handle */
 
@@ -275,6 +276,7 @@ CudaResult entry_stream_destroy(CudaStream stream) {
 CudaResult entry_stream_wait_event(CudaStream stream, CudaEvent event, unsigned flags) {
   LIVE();
   if (flags) fake_die("a wait with flags");
+  if (fake_capture_wait(stream, event)) return CUDA_SUCCESS;
   if (!event->recorded) return CUDA_SUCCESS; /* an event never recorded counts as done */
   return fake_enqueue(stream,
                       (FakeOp){.kind = OP_WAIT, .event = event, .generation = event->recorded});
@@ -296,12 +298,18 @@ CudaResult entry_event_create(CudaEvent *event, unsigned flags) {
 
 CudaResult entry_event_destroy(CudaEvent event) {
   LOCKED();
+  free(event->node);
   free(event);
   return fake_sticky;
 }
 
 CudaResult entry_event_record(CudaEvent event, CudaStream stream) {
   LIVE();
+  if (stream->capture && !stream->is_spoiled) {
+    fake_capture_record(stream, event);
+    return CUDA_SUCCESS;
+  }
+  event->capture_id = 0;
   event->recorded++;
   event->stream = stream;
   event->launches = fake_counts.graph_launch;
@@ -344,6 +352,8 @@ CudaResult entry_capture_begin(CudaStream stream, int mode) {
   stream->capturer = pthread_self();
   stream->capture = calloc(1, sizeof *stream->capture);
   stream->capture->references = 1;
+  static long captures;
+  stream->capture_id = ++captures;
   stream->wait = NULL;
   stream->wait_count = 0;
   return CUDA_SUCCESS;
@@ -353,6 +363,8 @@ CudaResult entry_capture_end(CudaStream stream, CudaGraph *graph) {
   LIVE();
   if (!stream->capture) return 401;
   if (!pthread_equal(stream->capturer, pthread_self())) return CUDA_ERROR_CAPTURE_WRONG_THREAD;
+  if (stream->is_member) return CUDA_ERROR_CAPTURE_UNMATCHED;
+  bool is_whole = fake_capture_gather(stream);
   *graph = stream->capture;
   stream->capture = NULL;
   if (stream->is_spoiled) {
@@ -362,6 +374,11 @@ CudaResult entry_capture_end(CudaStream stream, CudaGraph *graph) {
   free(stream->wait);
   stream->wait = NULL;
   stream->wait_count = 0;
+  if (!is_whole && !stream->is_spoiled) {
+    entry_graph_destroy(*graph);
+    *graph = NULL;
+    return CUDA_ERROR_CAPTURE_UNJOINED;
+  }
   return stream->is_spoiled ? CUDA_ERROR_CAPTURE_SPOILED : CUDA_SUCCESS;
 }
 
@@ -403,6 +420,7 @@ CudaResult entry_graph_instantiate(CudaGraphExec *exec, CudaGraph graph, unsigne
   (*exec)->graph = graph;
   graph->references++;
   fake_counts.graph_make++;
+  fake_graph_count(graph);
   return CUDA_SUCCESS;
 }
 
@@ -440,10 +458,14 @@ CudaResult entry_graph_exec_destroy(CudaGraphExec exec) {
   return fake_sticky;
 }
 
-/* ── for the fake cuBLASLt ────────────────────────────────────────────────────────────────── */
+/* ── for the fake cuBLASLt and NCCL ───────────────────────────────────────────────────────── */
 EXPORT int fake_library_enqueue(CudaStream stream, void (*work)(void *), const void *context,
                                 size_t bytes);
+EXPORT int fake_library_collective(CudaStream stream, void (*work)(void *), const void *context,
+                                   size_t bytes);
 EXPORT void fake_library_mark(const void *at, size_t bytes);
+EXPORT void fake_library_check(const void *at, size_t bytes);
+EXPORT void fake_library_pause(void);
 
 int fake_library_enqueue(CudaStream stream, void (*work)(void *), const void *context,
                          size_t bytes) {
@@ -456,4 +478,29 @@ int fake_library_enqueue(CudaStream stream, void (*work)(void *), const void *co
 void fake_library_mark(const void *at, size_t bytes) {
   fake_memory_check((CudaAddress)(uintptr_t)at, bytes, "a library's result");
   sim_mark(fake_machine, at, (int64_t)bytes, true);
+}
+
+/* A library's kernel that waits for other processes. */
+int fake_library_collective(CudaStream stream, void (*work)(void *), const void *context,
+                            size_t bytes) {
+  LOCKED();
+  void *kept = malloc(bytes);
+  memcpy(kept, context, bytes);
+  return fake_enqueue(stream, (FakeOp){.kind = OP_COLLECTIVE, .host = work, .context = kept});
+}
+
+void fake_library_check(const void *at, size_t bytes) {
+  LOCKED();
+  fake_memory_check((CudaAddress)(uintptr_t)at, bytes, "a collective");
+}
+
+void fake_library_pause(void) { fake_pause(); }
+
+/* Each GPU of each machine its own. */
+CudaResult entry_device_uuid(CudaUuid *uuid, CudaDevice device) {
+  check_device(device);
+  memset(uuid, 0, sizeof *uuid);
+  gethostname(uuid->bytes, 12);
+  uuid->bytes[15] = (char)device;
+  return CUDA_SUCCESS;
 }

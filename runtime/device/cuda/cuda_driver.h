@@ -74,6 +74,10 @@ enum { /* of tensor maps */
 };
 
 typedef struct {
+  char bytes[16];
+} CudaUuid;
+
+typedef struct {
   size_t from_x, from_y;
   int from_kind;
   const void *from_host;

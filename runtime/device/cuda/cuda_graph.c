@@ -38,23 +38,22 @@ static Status find_function(DeviceGraph *graph, int index) {
 
 static Status cuda_graph_bind_step(DeviceGraph *graph, int index) {
   const PlanStep *step = &graph->plan->steps.at[index];
-  const char *path = graph->device->artifact->path;
   switch (step->kind) {
   case STEP_LAUNCH:
     return find_function(graph, index);
   case STEP_COPY:
   case STEP_FILL:
+  case STEP_END:
     return STATUS_OK;
+  case STEP_BEGIN:
+    return cuda_ranks_bind(graph, index);
   case STEP_CALL:
     break;
-  case STEP_BEGIN:
-  case STEP_END:
-    return dev_refuse_beside(path, step);
   }
   return status_fail(STATUS_USER,
                      "%s: the plan calls \"%s\", which the cuda device does not have; compile the "
                      "model again with this version's ftc",
-                     path, step->name);
+                     graph->device->artifact->path, step->name);
 }
 
 static void wait_for_item(DeviceGraph *graph, int item, int earlier, int *waiter) {
@@ -65,11 +64,12 @@ static void wait_for_item(DeviceGraph *graph, int item, int earlier, int *waiter
   graph->item[earlier].is_awaited = true;
 }
 
-/* From steps to items. Library calls share a workspace, so each waits for the one before it. */
+/* From steps to items. Library calls share a workspace, so each waits for the one before it; so
+ * does what goes on between ranks, which is in the same order on all of them. */
 static void find_after(DeviceGraph *graph) {
   Arena *scratch = arena_new();
   const PlanGraph *plan = graph->plan;
-  int *item_of = ARENA_ARRAY(scratch, int, plan->steps.count + 1), call = -1;
+  int *item_of = ARENA_ARRAY(scratch, int, plan->steps.count + 1), call = -1, begin = -1;
   int *waiter = ARENA_ARRAY(scratch, int, graph->item_count + 1);
   for (int i = 0; i < graph->item_count; i++) {
     CudaItem *item = &graph->item[i];
@@ -82,6 +82,9 @@ static void find_after(DeviceGraph *graph) {
           wait_for_item(graph, i, item_of[plan->steps.at[s].after[k]], waiter);
     if (item->call && call >= 0) wait_for_item(graph, i, call, waiter);
     if (item->call) call = i;
+    bool is_begin = !item->call && plan->steps.at[item->first].kind == STEP_BEGIN;
+    if (is_begin && begin >= 0) wait_for_item(graph, i, begin, waiter);
+    if (is_begin) begin = i;
     for (int s = item->first; s < item->end; s++) item_of[s] = i; /* the last of several calls */
   }
   arena_free(scratch);
@@ -93,6 +96,7 @@ Status cuda_graph_items(DeviceGraph *graph) {
   graph->function = ARENA_ARRAY(graph->arena, CudaFunction, steps + 1);
   graph->map = ARENA_ARRAY(graph->arena, CudaTensorMap *, steps + 1);
   for (int i = 0; i < steps; i++) STATUS_TRY(cuda_graph_bind_step(graph, i));
+  cuda_ranks_bound(graph);
   STATUS_TRY(cuda_blas_items(graph));
   find_after(graph);
   return STATUS_OK;
@@ -155,8 +159,20 @@ static Status enqueue_memory(DeviceGraph *graph, const PlanStep *step, int slot,
 Status cuda_graph_enqueue(DeviceGraph *graph, const CudaItem *item, int slot, CudaStream stream) {
   if (item->call) return cuda_blas_enqueue(graph, item, slot, stream);
   const PlanStep *step = &graph->plan->steps.at[item->first];
-  return step->kind == STEP_LAUNCH ? enqueue_launch(graph, item, slot, stream)
-                                   : enqueue_memory(graph, step, slot, stream);
+  switch (step->kind) {
+  case STEP_LAUNCH: return enqueue_launch(graph, item, slot, stream);
+  case STEP_BEGIN: return cuda_ranks_enqueue(graph, item, slot, stream);
+  case STEP_END: return STATUS_OK; /* an edge, or the place in a stream */
+  default: return enqueue_memory(graph, step, slot, stream);
+  }
+}
+
+/* Each behind the one before on the compute stream, but for what has a stream of its own. */
+static Status cuda_graph_enqueue_in_line(DeviceGraph *graph, const CudaItem *item, int slot) {
+  StepKind kind = item->call ? STEP_CALL : graph->plan->steps.at[item->first].kind;
+  if (kind == STEP_BEGIN) return cuda_ranks_fork(graph, item, slot);
+  if (kind == STEP_END) return cuda_ranks_join(graph, item);
+  return cuda_graph_enqueue(graph, item, slot, graph->device->compute);
 }
 
 /* ── capture ──────────────────────────────────────────────────────────────────────────────── */
@@ -221,7 +237,8 @@ static Status capture_step(Capture *capture, int slot, bool has_previous) {
   bool is_free = !graph->device->is_chain;
   for (int i = 0; i < graph->item_count; i++) {
     if (is_free) STATUS_TRY(set_dependencies(capture, &graph->item[i], has_previous));
-    STATUS_TRY(cuda_graph_enqueue(graph, &graph->item[i], slot, graph->device->compute));
+    STATUS_TRY(is_free ? cuda_graph_enqueue(graph, &graph->item[i], slot, graph->device->compute)
+                       : cuda_graph_enqueue_in_line(graph, &graph->item[i], slot));
     if (is_free) STATUS_TRY(read_tail(capture, &capture->tail[i]));
   }
   Tail *tail = capture->tail;
@@ -293,8 +310,7 @@ static Status make_room(DeviceGraph *graph, CudaCaptured **out) {
 static Status launch_plainly(DeviceGraph *graph, int first_slot, int steps) {
   for (int s = 0; s < steps; s++)
     for (int i = 0; i < graph->item_count; i++)
-      STATUS_TRY(
-          cuda_graph_enqueue(graph, &graph->item[i], first_slot + s, graph->device->compute));
+      STATUS_TRY(cuda_graph_enqueue_in_line(graph, &graph->item[i], first_slot + s));
   return STATUS_OK;
 }
 

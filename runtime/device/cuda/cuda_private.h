@@ -10,6 +10,7 @@
 #define FT_RUNTIME_CUDA_PRIVATE_H
 #include "runtime/device/cuda/cuda_driver.h"
 #include "runtime/device/dev.h"
+#include <stdatomic.h>
 
 enum {
   CUDA_RING = 8,     /* runs whose events are kept */
@@ -59,6 +60,13 @@ struct Device {
   int last_slot, last_steps; /* of the last run, whichever graph */
   CudaBlas *blas;            /* NULL: no cuBLASLt here */
   int major, minor, processors;
+  Comm *comm;          /* NULL: alone, or the ranks have left each other */
+  struct Nccl *nccl;   /* NULL: nothing of the plan goes between ranks */
+  DeviceGraph *graphs; /* all that are bound */
+  CudaEvent forked;
+  _Atomic int64_t recorded; /* runs whose event `done` is recorded */
+  bool is_joined;
+  atomic_bool is_lost; /* the ranks' job has failed: nothing is waited for or freed any more */
   bool is_plain; /* FT_CUDA_NO_GRAPH: launch one by one, for debuggers */
   bool is_chain; /* the driver takes no edges of ours: each launch after the one before */
   char text[224];
@@ -79,15 +87,27 @@ typedef struct {
   int first_slot, steps;
 } CudaCaptured;
 
+/* A BEGIN of the plan. */
+typedef struct {
+  CommWork work;
+  CudaEvent over;   /* where it is on a stream of its own */
+  CudaAddress copy; /* of its input, where NCCL cannot do it in place; 0: it can */
+} CudaBegin;
+
 struct DeviceGraph {
   Device *device;
+  DeviceGraph *next; /* of the device's */
   const PlanGraph *plan;
   Arena *arena;
   CudaAddress *base; /* by place */
   CudaItem *item;
   int item_count;
   CudaFunction *function; /* by step of the plan, */
-  CudaTensorMap **map;    /* and its maps */
+  CudaTensorMap **map;    /* and its maps; */
+  CudaBegin **begin;      /* NULL: it begins nothing */
+  int begin_count, ranks;
+  const CudaBegin *first_begin, *last_begin;
+  const char *begin_label;
   CudaCaptured captured[CUDA_EXECS];
   int captured_count, oldest;
 };
@@ -128,6 +148,23 @@ Status cuda_fetch(DeviceGraph *graph, const DevicePiece *piece, int count, char 
                   int64_t *ticket);
 Status cuda_fetched(Device *device, int64_t ticket, bool wait, bool *is_done);
 int cuda_most_steps(const DeviceGraph *graph);
+/* ── cuda_ranks.c: what goes on between ranks ── */
+void cuda_ranks_open(Device *device, Comm *comm);
+/* Joins the GPUs of the ranks, if the plan has something for them. */
+Status cuda_ranks_join_all(Device *device);
+/* False: after a failure, and the device must stay as it is until the process has ended. */
+bool cuda_ranks_close(Device *device);
+/* Of a result that may be the GPU's answer to the end of the job. */
+Status cuda_ranks_check(Device *device, CudaResult result, const char *what);
+Status cuda_ranks_bind(DeviceGraph *graph, int step);
+void cuda_ranks_bound(DeviceGraph *graph); /* all steps are */
+void cuda_ranks_forget(DeviceGraph *graph);
+Status cuda_ranks_enqueue(DeviceGraph *graph, const CudaItem *item, int slot, CudaStream stream);
+/* The same beside the compute stream, and where that waits for it. */
+Status cuda_ranks_fork(DeviceGraph *graph, const CudaItem *item, int slot);
+Status cuda_ranks_join(DeviceGraph *graph, const CudaItem *item);
+/* The event `done` of this run is recorded. */
+Status cuda_ranks_launched(DeviceGraph *graph, int64_t run);
 /* ── cuda_time.c ── */
 typedef Status CudaEnqueue(void *context, CudaStream stream);
 /* The time that `enqueue`'s work takes, the best of some rounds of so many repeats. */

@@ -12,7 +12,7 @@ static Status wait_for_run(Device *device, const CudaEvent *events, int64_t run)
   CudaEvent event = events[run % CUDA_RING];
   CudaResult result = device->driver->event_query(event);
   if (result == CUDA_ERROR_NOT_READY) result = device->driver->event_synchronize(event);
-  return cuda_check(device->driver, result, "the GPU failed in a step");
+  return cuda_ranks_check(device, result, "the GPU failed in a step");
 }
 
 /* `stream` waits for the last runs that used the slots. */
@@ -49,6 +49,7 @@ static Status launch(DeviceGraph *graph, int first_slot, int steps) {
   STATUS_TRY(cuda_graph_launch(graph, first_slot, steps));
   CUDA_TRY(device, event_record(device->done[run % CUDA_RING], device->compute), "a step");
   for (int i = first_slot; i < first_slot + steps; i++) device->slot[i].last_run = run;
+  STATUS_TRY(cuda_ranks_launched(graph, run));
   device->runs = run;
   device->last_slot = first_slot;
   device->last_steps = steps;
@@ -156,5 +157,5 @@ Status cuda_fetched(Device *device, int64_t ticket, bool wait, bool *is_done) {
     result = device->driver->event_synchronize(event);
     *is_done = true;
   }
-  return cuda_check(device->driver, result, "the GPU failed in a step");
+  return cuda_ranks_check(device, result, "the GPU failed in a step");
 }

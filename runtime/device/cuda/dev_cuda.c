@@ -101,6 +101,7 @@ static Status cuda_alloc_host(Device *device, int64_t bytes, char **out) {
 /* Copies from and to it may be under way. */
 static void cuda_free_host(Device *device, char *memory, int64_t bytes) {
   (void)bytes;
+  if (atomic_load(&device->is_lost)) return;
   device->driver->stream_synchronize(device->copy);
   device->driver->stream_synchronize(device->back);
   device->driver->host_free(memory);
@@ -128,12 +129,13 @@ static Status cuda_read(Device *device, void *to, const char *from, int64_t byte
   if (!bytes) return STATUS_OK;
   CUDA_TRY(device, to_host(to, place_of(device, from), (size_t)bytes, device->compute),
            "reading %lld bytes", (long long)bytes);
-  CUDA_TRY(device, stream_synchronize(device->compute), "reading %lld bytes", (long long)bytes);
-  return STATUS_OK;
+  CudaResult result = device->driver->stream_synchronize(device->compute);
+  return cuda_ranks_check(device, result, "reading what the GPU holds");
 }
 
 static Status cuda_sync(Device *device) {
-  CUDA_TRY(device, stream_synchronize(device->compute), "the GPU failed in a step");
+  CudaResult result = device->driver->stream_synchronize(device->compute);
+  STATUS_TRY(cuda_ranks_check(device, result, "the GPU failed in a step"));
   CUDA_TRY(device, stream_synchronize(device->back), "reading results");
   return STATUS_OK;
 }
@@ -256,7 +258,7 @@ static void destroy_streams(Device *device) {
 
 /* Nothing here is checked: after a lost device every call fails, and the process ends anyway. */
 static void cuda_close(Device *device) {
-  if (!device) return;
+  if (!device || !cuda_ranks_close(device)) return;
   const CudaDriver *driver = device->driver;
   if (device->context) {
     CudaStream const streams[] = {device->copy, device->compute, device->back};
@@ -282,6 +284,7 @@ static Status cuda_open(const Artifact *artifact, const DeviceOptions *options, 
   device->last_steps = 1;
   const char *plain = getenv("FT_CUDA_NO_GRAPH");
   device->is_plain = plain && plain[0] && strcmp(plain, "0") != 0;
+  cuda_ranks_open(device, options->comm);
   Status status = cuda_driver_open(&device->driver);
   if (status == STATUS_OK) status = open_device(device, options);
   if (status != STATUS_OK) {
@@ -296,10 +299,16 @@ static const char *cuda_describe(const Device *device) { return device->text; }
 
 /* ── binding ──────────────────────────────────────────────────────────────────────────────── */
 static void cuda_unbind(DeviceGraph *graph) {
-  if (!graph) return;
+  if (!graph || atomic_load(&graph->device->is_lost)) return;
   graph->device->driver->stream_synchronize(graph->device->compute);
   cuda_graph_forget(graph);
+  cuda_ranks_forget(graph);
   cuda_blas_forget(graph);
+  for (DeviceGraph **at = &graph->device->graphs; *at; at = &(*at)->next)
+    if (*at == graph) {
+      *at = graph->next;
+      break;
+    }
   arena_free(graph->arena);
   free(graph);
 }
@@ -320,6 +329,8 @@ static Status cuda_bind(Device *device, const Artifact *artifact, int which, cha
     cuda_unbind(graph);
     return status;
   }
+  graph->next = device->graphs;
+  device->graphs = graph;
   *out = graph;
   return STATUS_OK;
 }
@@ -338,6 +349,7 @@ const DeviceType dev_cuda = {
     .round = cuda_round,
     .bind = cuda_bind,
     .unbind = cuda_unbind,
+    .join = cuda_ranks_join_all,
     .run = cuda_run,
     .run_part = cuda_run_part,
     .sync = cuda_sync,

@@ -353,7 +353,7 @@ static void settle(DeviceGraph *graph) {
   (void)!status_fail(STATUS_FAULT, "%s", why);
 }
 
-static Status run_step(DeviceGraph *graph, const char *batch, int index) {
+static Status sim_run_step(DeviceGraph *graph, const char *batch, int index) {
   const PlanStep *step = &graph->graph->steps.at[index];
   Task *task = &graph->tasks[index];
   if (step->kind == STEP_BEGIN) return run_begin(graph, step, task);
@@ -364,7 +364,7 @@ static Status run_step(DeviceGraph *graph, const char *batch, int index) {
 
 static Status run_steps(DeviceGraph *graph, const char *batch, int first, int end) {
   for (int i = first; i < end; i++) {
-    Status status = run_step(graph, batch, i);
+    Status status = sim_run_step(graph, batch, i);
     if (status == STATUS_OK) continue;
     settle(graph);
     return status;
@@ -421,7 +421,7 @@ static Status count_sim(DeviceGraph *graph, const char *batch, int index, Device
   Task *task = &graph->tasks[index];
   SimCounts counts = {0};
   *out = (DeviceCounts){.is_kernel = task->kernel != NULL};
-  if (!task->kernel) return run_step(graph, batch, index);
+  if (!task->kernel) return sim_run_step(graph, batch, index);
   STATUS_TRY(run_launch(graph, step, task, batch, &counts));
   SimPtxas *ptxas = &graph->device->ptxas;
   SimKernelInfo info = sim_kernel_info(task->kernel);
