@@ -1,13 +1,15 @@
 /* allreduce: what the ranks of a training exchange in a step.
  *
  * - Gradients: what is packed becomes the sum over the ranks. Operands that lie side by side in the
- *   pack are one collective (a bucket), up to a size at which the latency of a collective is a small
- *   part of its time; it begins as soon as its last gradient exists, beside the rest of backward.
+ *   pack are one collective (a bucket), up to a size that follows from latency and bandwidth
+ *   (plan/comm_cost.h), or distributed.bucket; it begins as soon as its last gradient exists, beside the rest of backward.
  * - Scalars and other values that `all_reduce` nodes join already (totals.c): those that wait for no
  *   other one, of one type and reduction, are put into one tensor, for one collective.
  *
  * Every rank runs the same graph, so all of them begin the same collectives in the same order. */
 #include "passes/pass.h"
+#include "plan/comm_cost.h"
+#include <stdlib.h>
 #include <string.h>
 
 /* Operands of one collective. */
@@ -51,11 +53,65 @@ static int add_operand(AllReduce *a, int bucket, const Node *operand) {
   return to->operands.count - 1;
 }
 
-/* The bytes of a bucket: a collective of few bytes costs its latency, some 20 us over a network;
- * 4 MiB take 400 us at 10 GB/s, so that a twentieth is lost. */
-static int64_t bucket_bytes(const PassContext *context) {
+/* Where the run is not known: one node of eight GPUs for every eight ranks, four nodes of them for
+ * any number; processes of one machine. It only steers how gradients are cut, and must be the same
+ * on all ranks, so it is decided here and not by the machine that runs. */
+static Fabric expected_fabric(const PassContext *context) {
+  const Machine *machine = machine_find(context->for_gpu ? "h100" : "cpu");
+  int ranks = (int)setting_ranks(context->settings), local = context->for_gpu ? 8
+                                                             : ranks          ? ranks
+                                                                              : 4;
+  if (!ranks) return fabric_of(machine, context->for_gpu ? 4 : 1, local);
+  return fabric_of(machine, (ranks + local - 1) / local, ranks < local ? ranks : local);
+}
+
+static BucketSize bucket_size(const PassContext *context, int64_t total) {
   double mebibytes = setting_number(context->settings, "distributed.bucket");
-  return (int64_t)((mebibytes > 0 ? mebibytes : 4) * 1048576);
+  Fabric fabric = expected_fabric(context);
+  if (mebibytes <= 0) return comm_bucket_size(&fabric, total);
+  int64_t bytes = (int64_t)(mebibytes * 1048576);
+  return (BucketSize){bytes, bytes};
+}
+
+typedef struct {
+  int64_t bytes;
+  int id, operand;
+} Gradient;
+
+static int latest_first(const void *a, const void *b) {
+  const Gradient *x = a, *y = b;
+  return x->id != y->id ? (x->id < y->id ? 1 : -1) : x->operand - y->operand;
+}
+
+static int64_t bytes_of_all(const Node *pack) {
+  int64_t total = 0;
+  for (int k = 0; k < pack->input_count; k++) total += type_bytes(&pack->input[k]->type);
+  return total;
+}
+
+/* By operand of the pack: the bytes of the gradients that exist later, without those that are
+ * buckets by themselves: as they come last, their own collective takes as long as they hide. */
+static int64_t *bytes_behind(const AllReduce *a, BucketSize size) {
+  int count = a->pack->input_count;
+  Gradient *gradient = ARENA_ARRAY(a->arena, Gradient, count);
+  int64_t *behind = ARENA_ARRAY(a->arena, int64_t, count), sum = 0;
+  for (int k = 0; k < count; k++) {
+    const Node *node = a->pack->input[k];
+    gradient[k] = (Gradient){type_bytes(&node->type), node->id, k};
+  }
+  qsort(gradient, (size_t)count, sizeof *gradient, latest_first);
+  for (int i = 0; i < count; i++) {
+    behind[gradient[i].operand] = sum;
+    if (gradient[i].bytes <= size.bytes) sum += gradient[i].bytes;
+  }
+  return behind;
+}
+
+/* A bucket begins when its last gradient exists, and what hides it is the rest of backward: so it
+ * has no more bytes than the gradients that come later, and those at the end are small. */
+static int64_t bucket_limit(BucketSize size, int64_t behind) {
+  int64_t most = behind > size.last ? behind : size.last;
+  return most < size.bytes ? most : size.bytes;
 }
 
 /* The names of the parameters, by the offset at which their gradients are packed. */
@@ -92,26 +148,40 @@ static const char *name_pattern(Arena *arena, const char **names, int count) {
   return text;
 }
 
-static void cut_gradients(AllReduce *a, const PassContext *context) {
-  int64_t most = bucket_bytes(context), bytes = 0;
-  int before = a->buckets.count;
-  const char **names = allreduce_find_names(a, node_attr(a->pack, ATTR_OFFSETS));
-  for (int k = 0, first = 0, bucket = -1; k < a->pack->input_count; k++) {
-    const Node *gradient = a->pack->input[k];
-    bytes += type_bytes(&gradient->type);
-    if (k == 0 || bytes > most) {
-      bucket = add_bucket(a, OP_SUM, gradient->type.dtype, MESH_ALL);
-      bytes = type_bytes(&gradient->type);
-      first = k;
+/* The end of the bucket that begins with this operand. What exists before the bucket may begin goes
+ * with it beyond the limit too, so far as that takes no longer than the latency of a collective, but
+ * where the user said how large buckets are. */
+static int bucket_end(const Node *pack, int first, const int64_t *behind, BucketSize size) {
+  int64_t bytes = type_bytes(&pack->input[first]->type), after = behind[first];
+  int64_t spare = size.last < size.bytes ? size.last : 0;
+  int end = first + 1, latest = pack->input[first]->id;
+  for (; end < pack->input_count; end++) {
+    const Node *next = pack->input[end];
+    int64_t more = type_bytes(&next->type);
+    if (behind[end] < after) after = behind[end];
+    if (bytes + more > bucket_limit(size, after)) {
+      if (more > spare || next->id > latest) break;
+      spare -= more;
     }
-    a->of_operand[k] = bucket;
-    add_operand(a, bucket, gradient);
-    bool is_last =
-        k + 1 == a->pack->input_count || bytes + type_bytes(&a->pack->input[k + 1]->type) > most;
-    if (is_last)
-      a->buckets.at[bucket].why = arena_printf(a->fresh->arena, "bucket %d: gradients of %s",
-                                               bucket - before + 1,
-                                               name_pattern(a->arena, names + first, k - first + 1));
+    if (next->id > latest) latest = next->id;
+    bytes += more;
+  }
+  return end;
+}
+
+static void cut_gradients(AllReduce *a, const PassContext *context) {
+  BucketSize size = bucket_size(context, bytes_of_all(a->pack));
+  const int64_t *behind = bytes_behind(a, size);
+  const char **names = allreduce_find_names(a, node_attr(a->pack, ATTR_OFFSETS));
+  for (int first = 0, end, number = 1; first < a->pack->input_count; first = end, number++) {
+    int bucket = add_bucket(a, OP_SUM, a->pack->input[first]->type.dtype, MESH_ALL);
+    end = bucket_end(a->pack, first, behind, size);
+    for (int k = first; k < end; k++) {
+      a->of_operand[k] = bucket;
+      add_operand(a, bucket, a->pack->input[k]);
+    }
+    a->buckets.at[bucket].why = arena_printf(a->fresh->arena, "bucket %d: gradients of %s", number,
+                                             name_pattern(a->arena, names + first, end - first));
   }
 }
 

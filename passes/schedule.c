@@ -1,8 +1,9 @@
 /* schedule: node order becomes launch order. Leaves come first, assigns last. Between them nodes
- * keep the order they have, but for two things: a node that frees more memory than it takes is
+ * keep the order they have, but for three things: a node that frees more memory than it takes is
  * moved as early as it can be (weight gradients are the last readers of activations), and what
  * reads a state is moved before the kernel that computes its next value, unless that makes a cycle,
- * so that memplan may let that kernel write the state in place. */
+ * so that memplan may let that kernel write the state in place; and a collective that adds up what
+ * ranks have is begun as soon as its operands exist, so that the rest of backward hides it. */
 #include "passes/lifetime.h"
 #include "passes/pass.h"
 #include <string.h>
@@ -150,9 +151,18 @@ static int64_t taken_bytes(const Schedule *s, const Node *node) {
   return sum;
 }
 
+/* What joins gradients goes on beside the kernels, so it begins as soon as it may. */
+static bool is_begun_early(const Node *node) {
+  return node->op == OP_ALL_REDUCE || node->op == OP_REDUCE_SCATTER;
+}
+
 static void find_gains(Schedule *s) {
+  const int64_t more_than_bytes = (int64_t)1 << 60;
   for (int i = 0; i < s->count; i++)
-    if (lifetime_is_step(schedule_at(s, i))) s->gain[i] -= taken_bytes(s, schedule_at(s, i));
+    if (is_begun_early(schedule_at(s, i)))
+      s->gain[i] = more_than_bytes;
+    else if (lifetime_is_step(schedule_at(s, i)))
+      s->gain[i] -= taken_bytes(s, schedule_at(s, i));
   for (int i = 0; i < s->count; i++)
     if (s->readers[i] == 1) s->gain[s->reader[i]] += bytes_of(s, schedule_at(s, i));
 }

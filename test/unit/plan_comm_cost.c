@@ -31,6 +31,8 @@ static void test_by_hand(void **state) {
   /* two nodes: 30 hops, of them 2 between nodes; 8 cards of 46 GB/s are 368 GB/s, less than a link */
   cost = comm_cost(&two, COST_REDUCE_SCATTER, (int64_t)1 << 32);
   near(cost.seconds, 8.4e-6 + 14 * 3.4e-6 + 9.6e-6 + 0x1p32 * 15 / 16 / 368e9);
+  cost = comm_cost(&two, COST_ALL_REDUCE, (int64_t)1 << 32);
+  near(cost.seconds, 8.4e-6 + 28 * 3.4e-6 + 2 * 9.6e-6 + 0x1p32 * 30 / 16 / 368e9);
   /* one GPU in each of 128 nodes, few bytes: the tree's seven levels */
   cost = comm_cost(&far, COST_ALL_REDUCE, 1024);
   assert_string_equal(cost.algorithm, "tree");
