@@ -97,6 +97,7 @@ static bool lower_node(Lowering *lowering, const Node *node) {
   case OP_REDUCE_SCATTER:
   case OP_ALL_TO_ALL:
   case OP_BROADCAST_FROM:
+  case OP_TRANSFER:
     lower_collective(lowering, node);
     return true;
   case OP_INPUT:

@@ -78,30 +78,45 @@ static int lower_flat(Lowering *lowering, Address at, DType dtype, int64_t bytes
   return lower_buffer(lowering, at, &(Type){dtype, shape_of(1, &elements)});
 }
 
+/* The attributes of plan/beside.def, in its order. */
+static int lower_ints(Arena *arena, const Node *node, PlanInt **out) {
+  static const struct {
+    AttrId id;
+    const char *key;
+  } keys[] = {{ATTR_REDUCTION, "op"}, {ATTR_ROOT, "peer"}, {ATTR_FROM, "from"}, {ATTR_TO, "to"}};
+  PlanInt *ints = *out = ARENA_ARRAY(arena, PlanInt, 3);
+  int count = 0;
+  ints[count++] = (PlanInt){"group", node_axis(node)};
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+    if (!node_attr(node, keys[i].id)) continue;
+    int64_t value =
+        keys[i].id == ATTR_REDUCTION ? reduction_number(node) : node_int(node, keys[i].id, 0);
+    ints[count++] = (PlanInt){keys[i].key, value};
+  }
+  return count;
+}
+
 static void lower_begin(Lowering *lowering, const Node *node, const Piece *piece) {
   Arena *arena = lowering->plan->arena;
   DType dtype = node->type.dtype;
   if (!piece->bytes) return;
   lower_wait(lowering, piece->from, piece->bytes, lower_beside_is_in_place(piece));
   lower_wait(lowering, piece->to, piece->made, true);
-  PlanInt *ints = ARENA_ARRAY(arena, PlanInt, 2);
-  bool has_op = node_attr(node, ATTR_REDUCTION), has_root = node_attr(node, ATTR_ROOT);
-  ints[0] = (PlanInt){"group", node_axis(node)};
-  if (has_op) ints[1] = (PlanInt){"op", reduction_number(node)};
-  if (has_root) ints[1] = (PlanInt){"peer", node_int(node, ATTR_ROOT, 0)};
+  PlanInt *ints;
+  int int_count = lower_ints(arena, node, &ints);
   int *args = ARENA_ARRAY(arena, int, 2);
   args[0] = lower_flat(lowering, piece->from, dtype, piece->bytes);
   args[1] = lower_flat(lowering, piece->to, dtype, piece->made);
   const char *what = node_str(node, ATTR_WHY);
   PlanStep step = {.kind = STEP_BEGIN,
-                   .name = has_root ? "broadcast" : op_info[node->op].text,
+                   .name = node->op == OP_BROADCAST_FROM ? "broadcast" : op_info[node->op].text,
                    .queue = QUEUE_COMMUNICATE,
                    .args = args,
                    .arg_count = 2,
                    .input_count = 1,
                    .partner = lowering->collectives.count,
                    .ints = ints,
-                   .int_count = 1 + (has_op || has_root),
+                   .int_count = int_count,
                    .bytes = piece->bytes + piece->made,
                    .line = node->origin.loc.line,
                    .label = what ? arena_strdup(arena, what) : op_info[node->op].text};

@@ -1,7 +1,7 @@
 /* infer_ranks: the shape rules of collectives: what the ranks of a training do together. */
 #include "ir/infer.h"
 
-static bool has_axis(Infer *in) {
+static bool infer_ranks_has_axis(Infer *in) {
   const Attr *over = infer_attr(in, ATTR_OVER);
   MeshAxis axis;
   if (!over || mesh_axis_parse(over->s, &axis)) return true;
@@ -19,7 +19,7 @@ static bool need_reduction(Infer *in) {
 }
 
 bool infer_all_reduce(Infer *in) {
-  if (!need_reduction(in) || !has_axis(in)) return false;
+  if (!need_reduction(in) || !infer_ranks_has_axis(in)) return false;
   for (int i = 0; i < in->input_count; i++) {
     const Type *x = infer_operand(in, i);
     if (x->dtype == DT_BOOL || x->dtype != infer_operand(in, 0)->dtype)
@@ -33,7 +33,7 @@ bool infer_all_reduce(Infer *in) {
 /* 0, and a reason: there is no such number. */
 static int64_t need_ranks(Infer *in) {
   const Attr *ranks = infer_need_attr(in, ATTR_RANKS);
-  if (!ranks || !has_axis(in)) return 0;
+  if (!ranks || !infer_ranks_has_axis(in)) return 0;
   if (infer_operand(in, 0)->shape.rank == 0) {
     infer_fail(in, "%s goes along the first dimension, and %s has none", in->name,
                infer_show(in, infer_operand(in, 0)));
@@ -79,11 +79,24 @@ bool infer_all_to_all(Infer *in) {
   return ranks && has_parts(in, ranks);
 }
 
+static bool need_rank(Infer *in, AttrId id) {
+  const Attr *rank = infer_need_attr(in, id);
+  if (!rank) return false;
+  return (rank->i >= 0 && rank->i < MAX_RANKS) ||
+         infer_fail(in, "'%s' of %s is rank %lld; there may be 0 to %d", attr_info[id].text,
+                    in->name, (long long)rank->i, MAX_RANKS - 1);
+}
+
 bool infer_broadcast_from(Infer *in) {
-  const Attr *root = infer_need_attr(in, ATTR_ROOT);
-  if (!root || !has_axis(in)) return false;
   *in->out = *infer_operand(in, 0);
-  return (root->i >= 0 && root->i < MAX_RANKS) ||
-         infer_fail(in, "broadcast_from rank %lld; there may be 0 to %d", (long long)root->i,
-                    MAX_RANKS - 1);
+  return need_rank(in, ATTR_ROOT) && infer_ranks_has_axis(in);
+}
+
+bool infer_transfer(Infer *in) {
+  *in->out = *infer_operand(in, 0);
+  if (!need_rank(in, ATTR_FROM) || !need_rank(in, ATTR_TO) || !infer_ranks_has_axis(in))
+    return false;
+  int64_t from = infer_attr(in, ATTR_FROM)->i;
+  return from != infer_attr(in, ATTR_TO)->i ||
+         infer_fail(in, "transfer from rank %lld to itself", (long long)from);
 }

@@ -176,7 +176,7 @@ Tensor **interp_results(const Eval *eval) {
 }
 
 /* ── for what ranks do together ─────────────────────────────────────────────────────────────── */
-static int rank_of(const Frame *frame) { return (int)(frame - frame->rank); }
+static int interp_rank_of(const Frame *frame) { return (int)(frame - frame->rank); }
 
 int interp_ranks(const Eval *eval) {
   return eval->frame->rank ? mesh_size(eval->frame->mesh, node_axis(eval->node)) : 1;
@@ -184,13 +184,13 @@ int interp_ranks(const Eval *eval) {
 
 int interp_rank(const Eval *eval) {
   const Frame *frame = eval->frame;
-  return frame->rank ? mesh_index(frame->mesh, node_axis(eval->node), rank_of(frame)) : 0;
+  return frame->rank ? mesh_index(frame->mesh, node_axis(eval->node), interp_rank_of(frame)) : 0;
 }
 
 const Tensor *interp_operand(const Eval *eval, int r, int k) {
   const Frame *frame = eval->frame;
   if (!frame->rank) return eval->in[k];
-  int member = mesh_member(frame->mesh, node_axis(eval->node), rank_of(frame), r);
+  int member = mesh_member(frame->mesh, node_axis(eval->node), interp_rank_of(frame), r);
   return frame->rank[member].values[eval->node->input[k]->id];
 }
 

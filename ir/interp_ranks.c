@@ -68,11 +68,21 @@ bool interp_all_to_all(const Eval *eval) {
   return true;
 }
 
-bool interp_broadcast_from(const Eval *eval) {
-  int64_t root = node_int(eval->node, ATTR_ROOT, 0);
-  if (root >= interp_ranks(eval)) return interp_refuse(eval, "there is no such rank");
-  const Tensor *x = interp_operand(eval, (int)root, 0);
+static bool copy_of_rank(const Eval *eval, int64_t rank) {
+  if (rank >= interp_ranks(eval)) return interp_refuse(eval, "there is no such rank");
+  const Tensor *x = interp_operand(eval, (int)rank, 0);
   for (int64_t i = 0; i < shape_elements(&x->type.shape); i++)
     scalar_put(eval->out, i, scalar_at(x, i));
   return true;
+}
+
+bool interp_broadcast_from(const Eval *eval) {
+  return copy_of_rank(eval, node_int(eval->node, ATTR_ROOT, 0));
+}
+
+bool interp_transfer(const Eval *eval) {
+  int64_t from = node_int(eval->node, ATTR_FROM, 0), to = node_int(eval->node, ATTR_TO, 0);
+  if (from >= interp_ranks(eval) || to >= interp_ranks(eval))
+    return interp_refuse(eval, "there is no such rank");
+  return interp_rank(eval) != to || copy_of_rank(eval, from); /* the output is zeros */
 }

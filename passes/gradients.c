@@ -231,6 +231,13 @@ static void grad_broadcast_from(Gradient *g) {
   Node *is_root = binary(g, OP_EQ, rank, like(g, rank, (double)node_int(Y, ATTR_ROOT, 0)));
   g->dx[0] = make_select(g->graph, is_root, dy, like(g, dy, 0));
 }
+static void grad_transfer(Gradient *g) {
+  Attr attrs[3] = {attr_int(ATTR_FROM, node_int(Y, ATTR_TO, 0)),
+                   attr_int(ATTR_TO, node_int(Y, ATTR_FROM, 0))};
+  const Attr *over = node_attr(Y, ATTR_OVER);
+  if (over) attrs[2] = *over;
+  g->dx[0] = graph_node(g->graph, OP_TRANSFER, &DY, 1, attrs, 2 + (over != NULL), NULL);
+}
 /* Each part is read by one rank. */
 static void grad_reduce_scatter(Gradient *g) {
   Op op;

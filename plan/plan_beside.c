@@ -4,7 +4,7 @@
 #include <limits.h>
 #include <string.h>
 
-typedef enum { SAME, PART, WHOLE, NONE } Relation;
+typedef enum { SAME, APART, PART, WHOLE, NONE } Relation;
 
 static const struct Beside {
   const char *name;
@@ -32,9 +32,9 @@ const char *beside_attributes(const char *name) {
 static bool is_related(Relation relation, const Type *in, const Type *out) {
   int64_t from = shape_elements(&in->shape), to = shape_elements(&out->shape);
   if (in->dtype != out->dtype) return false;
-  return relation == SAME   ? from == to
-         : relation == PART ? to > 0 && from % to == 0
-                            : from > 0 && to % from == 0;
+  return relation == PART    ? to > 0 && from % to == 0
+         : relation == WHOLE ? from > 0 && to % from == 0
+                             : from == to;
 }
 
 bool beside_check(Arena *arena, const PlanStep *step, const PlanBuffer *buffers, const char **why) {

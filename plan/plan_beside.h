@@ -3,7 +3,7 @@
 #define FT_PLAN_PLAN_BESIDE_H
 #include "plan/plan.h"
 
-enum { BESIDE_OPS = 3 }; /* sum, minimum, maximum */
+enum { BESIDE_OPS = 4 }; /* sum, minimum, maximum, product */
 
 /* Space separated, in order; NULL: there is nothing of this name. */
 const char *beside_attributes(const char *name);

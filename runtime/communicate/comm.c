@@ -24,11 +24,15 @@ const char *comm_text(const Comm *comm) { return comm ? comm->text : "1 rank"; }
 
 /* ── a work ───────────────────────────────────────────────────────────────────────────────── */
 const char *comm_kind_text(CommKind kind) {
-  static const char *const texts[] = {
-      [COMM_ALL_REDUCE] = "all_reduce", [COMM_REDUCE_SCATTER] = "reduce_scatter",
-      [COMM_ALL_GATHER] = "all_gather", [COMM_ALL_TO_ALL] = "all_to_all",
-      [COMM_BROADCAST] = "broadcast",   [COMM_SEND] = "send",
-      [COMM_RECEIVE] = "receive",       [COMM_RUN] = "step"};
+  static const char *const texts[] = {[COMM_ALL_REDUCE] = "all_reduce",
+                                      [COMM_REDUCE_SCATTER] = "reduce_scatter",
+                                      [COMM_ALL_GATHER] = "all_gather",
+                                      [COMM_ALL_TO_ALL] = "all_to_all",
+                                      [COMM_BROADCAST] = "broadcast",
+                                      [COMM_SEND] = "send",
+                                      [COMM_RECEIVE] = "receive",
+                                      [COMM_ABSENT] = "transfer",
+                                      [COMM_RUN] = "step"};
   return texts[kind];
 }
 
@@ -127,8 +131,9 @@ Status comm_begin(Comm *comm, const CommWork *work, int64_t *number) {
   int size = comm_size(comm, work->over);
   *number = 0;
   STATUS_TRY(comm_check(work, size));
-  if (size == 1) {
-    Status status = do_alone(work);
+  if (work->clears) memset(work->out, 0, (size_t)work->count * (size_t)dtype_bytes(work->dtype));
+  if (size == 1 || work->kind == COMM_ABSENT) {
+    Status status = work->kind == COMM_ABSENT ? STATUS_OK : do_alone(work);
     if (work->done) work->done(work->context, status);
     return STATUS_OK;
   }

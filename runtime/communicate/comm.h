@@ -82,7 +82,8 @@ typedef enum {
   COMM_BROADCAST,      /* out = x of rank `peer`; out may be x */
   COMM_SEND,           /* x to `peer` */
   COMM_RECEIVE,        /* out from `peer` */
-  COMM_RUN             /* no row: works that a device does for itself, `count` of them; see `look` */
+  COMM_ABSENT,         /* no row: of a transfer in which this rank has no part */
+  COMM_RUN /* no row: works that a device does for itself, `count` of them; see `look` */
 } CommKind;
 typedef enum { COMM_SUM, COMM_MIN, COMM_MAX, COMM_PROD } CommOp; /* as `op` in plan/beside.def */
 /* x and out do not overlap but where it says so. reduce_scatter and all_to_all: the elements of x
@@ -96,6 +97,7 @@ typedef struct CommWork {
   int64_t count; /* elements of x; RECEIVE: of out */
   const void *x;
   void *out;
+  bool clears;       /* SEND, ABSENT: out becomes zeros, as many as x has elements */
   const char *label; /* for messages: "gradients of h.3.attn"; must outlive the Comm's work */
   /* NULL, or called by a thread of the Comm when the work has ended, whose status_message() is the
    * sentence of a failure. Such a work has no number, and comm_end knows nothing of it. */

@@ -9,7 +9,7 @@
 
 #define ENGINE_SYMBOL "ft_engine"
 /* The version grows with every change of the table, of CommWork or of DType. */
-enum { ENGINE_VERSION = 3, ENGINE_WHY = 512 };
+enum { ENGINE_VERSION = 4, ENGINE_WHY = 512 };
 
 typedef struct Engine Engine;
 typedef struct EngineWork EngineWork; /* under way */

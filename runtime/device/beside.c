@@ -27,12 +27,30 @@ static Status beside_check_parts(const PlanStep *step, CommKind kind, int64_t in
                      step->name, step->label, (long long)in, (long long)out, ranks);
 }
 
+/* Which part of a transfer is this rank's? */
+static Status beside_transfer(const Comm *comm, const PlanStep *step, int ranks, CommWork *out) {
+  int64_t from = beside_attribute(step, "from"), to = beside_attribute(step, "to");
+  int own = comm_index(comm, out->over);
+  if (from >= ranks || to >= ranks || from == to)
+    return status_fail(STATUS_USER,
+                       "%s (%s) from rank %lld to rank %lld: it goes between two of %d ranks",
+                       step->name, step->label, (long long)from, (long long)to, ranks);
+  out->kind = own == from ? COMM_SEND : own == to ? COMM_RECEIVE : COMM_ABSENT;
+  out->peer = (int)(own == from ? to : from);
+  out->clears = own != to;
+  return STATUS_OK;
+}
+
 Status beside_work(const Comm *comm, const Artifact *artifact, const PlanGraph *graph,
                    const PlanStep *step, CommWork *out) {
   CommKind kind;
   int64_t group = beside_attribute(step, "group");
   bool has_both = step->input_count && step->arg_count > step->input_count;
-  if (!find_kind(step->name, &kind)) return dev_refuse_beside(artifact->path, step);
+  bool is_transfer = strcmp(step->name, "transfer") == 0;
+  if (is_transfer)
+    kind = COMM_ABSENT;
+  else if (!find_kind(step->name, &kind))
+    return dev_refuse_beside(artifact->path, step);
   if (group >= MESH_AXIS_COUNT)
     return status_fail(STATUS_USER, "%s (%s): there is no group %lld of ranks", step->name,
                        step->label, (long long)group);
@@ -48,6 +66,7 @@ Status beside_work(const Comm *comm, const Artifact *artifact, const PlanGraph *
                     .dtype = first->type.dtype,
                     .count = elements,
                     .label = step->label};
+  if (is_transfer) STATUS_TRY(beside_transfer(comm, step, ranks, out));
   if (has_both)
     STATUS_TRY(
         beside_check_parts(step, kind, elements,

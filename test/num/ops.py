@@ -238,7 +238,7 @@ case("global_avg_pool2d(x)", lambda x: x.mean((2, 3)), x=uniform(2, 3, 5, 4))
 
 # Not in any case's step: made only by passes that the random-graph tests cover, or without a value of their own; or of several
 # ranks (e2e/ranks.py).
-NOT_HERE = {"all_gather", "all_reduce", "all_to_all", "broadcast_from", "reduce_scatter", "fused", "arg", "result", "random", "xor", "put", "mean", "spread"}
+NOT_HERE = {"all_gather", "all_reduce", "all_to_all", "broadcast_from", "reduce_scatter", "transfer", "fused", "arg", "result", "random", "xor", "put", "mean", "spread"}
 GROUP = 16  # cases in one model: fewer compilations
 
 

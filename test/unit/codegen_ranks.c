@@ -4,6 +4,7 @@
  * test's; `unit_codegen_ranks DATA PIPELINE TENSOR`, started by mpirun, is one of the ranks of this
  * mesh, over MPI (test/e2e/ranks.py). */
 #include "codegen_help.h"
+#include "plan/plan_beside.h"
 #include "runtime/communicate/comm_private.h"
 #include "runtime/device/dev.h"
 #include "test/random/graph.h"
@@ -67,12 +68,30 @@ static Node *swapped(Exchange *e, Graph *graph, Node *x) {
   return collective(e, graph, is_cut ? OP_ALL_TO_ALL : OP_BROADCAST_FROM, OP_SUM, x, axis);
 }
 
+/* x of the rank before; of the first one its own. */
+static Node *passed_on(Exchange *e, Graph *graph, Node *x) {
+  MeshAxis axis = draw_axis(e);
+  int size = mesh_size(e->mesh, axis);
+  Node *rank = make_rank(graph, axis);
+  for (int to = 1; to < size; to++) {
+    Attr attrs[] = {attr_int(ATTR_FROM, to - 1), attr_int(ATTR_TO, to),
+                    attr_str(ATTR_OVER, mesh_axis_text(axis))};
+    Node *made = graph_node(graph, OP_TRANSFER, &x, 1, attrs, 3, NULL);
+    Node *is_there = make_binary(graph, OP_EQ, rank, make_like(graph, rank, to));
+    e->count[OP_TRANSFER]++;
+    x = make_select(graph, is_there, made, x);
+  }
+  return x;
+}
+
 /* What a node's readers see in its place, of the same type: elements of one of the ranks each, so
  * that the random graph's promises of its values hold. */
 static Node *exchanged(Exchange *e, Graph *graph, Node *x) {
   bool has_parts = x->type.shape.rank && all_elements(&x->type);
   Op op = draw(e, 2) ? OP_RMAX : OP_RMIN;
-  switch (draw(e, 4)) {
+  switch (draw(e, 5)) {
+  case 3:
+    return passed_on(e, graph, x);
   case 2:
     return swapped(e, graph, x);
   case 0:
@@ -225,11 +244,27 @@ static void open_rank(Case *c, Rank *rank, int r, const HelpRun *compiled) {
   help_fill(&rank->run, c->planned, &places);
 }
 
+/* What the plan begins is what its reader takes. */
+static void check_begins(const Case *c, const Plan *plan) {
+  const PlanGraph *graph = &plan->graphs.at[0];
+  for (int i = 0; i < graph->steps.count; i++) {
+    const PlanStep *step = &graph->steps.at[i];
+    const char *why = "", *keys = "";
+    if (step->kind != STEP_BEGIN) continue;
+    for (int k = 0; k < step->int_count; k++)
+      keys = arena_printf(c->arena, "%s%s%s", keys, k ? " " : "", step->ints[k].key);
+    assert_string_equal(keys, beside_attributes(step->name));
+    if (!beside_check(c->arena, step, graph->buffers.at, &why))
+      fail_msg("seed %d: %s", c->seed, why);
+  }
+}
+
 /* All of them; over MPI the one that this process is. */
 static void run_ranks(Case *c, const HelpRun *compiled) {
   int first = world ? comm_rank(world) : 0, end = world ? first + 1 : c->ranks;
   pthread_t thread[MOST_RANKS];
   Artifact *artifact;
+  check_begins(c, compiled->code.plan);
   assert_int_equal(artifact_from_plan(compiled->code.plan, compiled->library, &artifact),
                    STATUS_OK);
   for (int r = first; r < end; r++) {
@@ -306,7 +341,7 @@ static void goes_on_beside(void **state) {
                                "  %a = exp %x : f32[64,64]\n"
                                "  %g = all_gather %a {ranks=2} : f32[128,64]\n"
                                "  %z = input {name=\"z\"} : f32[64,64]\n"
-      "  %p = dot %z, %w : f32[64,64]\n"
+                               "  %p = dot %z, %w : f32[64,64]\n"
                                "  %t = tanh %p : f32[64,64]\n"
                                "  %q = dot %t, %w : f32[64,64]\n"
                                "  %u = mul %q, %q : f32[64,64]\n"

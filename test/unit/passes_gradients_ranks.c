@@ -44,6 +44,14 @@ static void check_same_shape(MeshAxis axis) {
              "%%y = mul %%b, %%x : f32[2]",
              root, over);
     check(text);
+    int to = (root + 1) % size;
+    if (to == root) continue;
+    snprintf(text, sizeof text,
+             "%%x = param {name=\"x\"} : f32[2]\n"
+             "%%a = transfer %%x {from=%d, to=%d, over=\"%s\"} : f32[2]\n"
+             "%%b = exp %%a : f32[2]\n%%y = mul %%b, %%x : f32[2]",
+             root, to, over);
+    check(text);
   }
 }
 

@@ -158,6 +158,8 @@ Status cuda_ranks_enqueue(DeviceGraph *graph, const CudaItem *item, int slot, Cu
   work.out = (void *)(uintptr_t)out;
   if (graph->ranks > 1 && (!device->nccl || !device->comm))
     return status_fail(STATUS_FAULT, "%s (%s): the ranks are not joined", step->name, step->label);
+  if (work.clears && bytes) CUDA_TRY(device, fill(out, 0, bytes, stream), "%s", step->label);
+  if (work.kind == COMM_ABSENT) return STATUS_OK;
   if (comm_size(device->comm, work.over) > 1) return nccl_enqueue(device->nccl, &work, stream);
   if (x == out || !bytes) return STATUS_OK;
   CUDA_TRY(device, on_device(out, x, bytes, stream), "%s", step->label);

@@ -20,7 +20,7 @@ typedef struct {
 /* Of an engine: group `number` of all there are, in which it is rank `rank`. */
 typedef struct {
   int number, rank, ranks;
-  int64_t begun;
+  int64_t begun, sent[RANKS], received[RANKS]; /* by peer */
 } Group;
 
 struct Engine {
@@ -38,6 +38,7 @@ struct EngineWork {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static Meeting meetings[GROUPS][SLOTS];
+static Meeting messages[GROUPS][RANKS][RANKS][SLOTS];               /* from, to */
 static int colors[MESH_AXIS_COUNT][RANKS], called[MESH_AXIS_COUNT]; /* of splits: who came */
 static int present;
 
@@ -54,12 +55,13 @@ static bool fake_open(const CommPlace *place, int64_t piece, Engine **out, char 
   *out = calloc(1, sizeof **out);
   (*out)->rank = place->rank;
   (*out)->ranks = place->ranks;
-  (*out)->group[MESH_ALL] = (Group){0, place->rank, place->ranks, 0};
+  (*out)->group[MESH_ALL] = (Group){0, place->rank, place->ranks, 0, {0}, {0}};
   (*out)->random = (unsigned)place->rank + 1;
   (*out)->fails_at = place->rank == 1 && fails ? atoll(fails) : -1;
   pthread_mutex_lock(&lock);
   if (present++ == 0) {
     memset(meetings, 0, sizeof meetings);
+    memset(messages, 0, sizeof messages);
     memset(called, 0, sizeof called);
   }
   pthread_mutex_unlock(&lock);
@@ -194,9 +196,24 @@ static void do_meeting(Meeting *m, int ranks) {
     for (int to = 0; to < ranks; to++)
       memcpy((char *)m->work[to]->out + (size_t)from * block,
              (const char *)m->work[from]->x + (size_t)to * block, block);
+  if (first->kind == COMM_SEND) memcpy(m->work[1]->out, first->x, bytes);
   for (int to = 0; to < ranks && first->kind == COMM_BROADCAST; to++)
     if (m->work[to]->out != m->work[first->peer]->x)
       memcpy(m->work[to]->out, m->work[first->peer]->x, bytes);
+}
+
+/* Where the work meets those of the others, and as which of them it comes; *ranks: how many come. */
+static Meeting *find_meeting(Group *group, const CommWork *work, int *place, int *ranks) {
+  int peer = work->peer;
+  *ranks = 2;
+  *place = work->kind == COMM_RECEIVE;
+  if (work->kind == COMM_SEND)
+    return &messages[group->number][group->rank][peer][group->sent[peer]++ % SLOTS];
+  if (work->kind == COMM_RECEIVE)
+    return &messages[group->number][peer][group->rank][group->received[peer]++ % SLOTS];
+  *ranks = group->ranks;
+  *place = group->rank;
+  return &meetings[group->number][group->begun++ % SLOTS];
 }
 
 static bool fake_begin(Engine *engine, const CommWork *work, EngineWork **out, char *why) {
@@ -208,15 +225,14 @@ static bool fake_begin(Engine *engine, const CommWork *work, EngineWork **out, c
   (*out)->next = engine->works;
   engine->works = *out;
   (*out)->calls = (int)(draw(engine) % MOST_CALLS);
-  Group *group = &engine->group[work->over];
   engine->begun++;
-  (*out)->ranks = group->ranks;
   pthread_mutex_lock(&lock);
-  Meeting *m = &meetings[group->number][group->begun++ % SLOTS];
-  m->work[group->rank] = work;
+  int place;
+  Meeting *m = find_meeting(&engine->group[work->over], work, &place, &(*out)->ranks);
+  m->work[place] = work;
   (*out)->meeting = m;
-  if (++m->entered == group->ranks) {
-    do_meeting(m, group->ranks);
+  if (++m->entered == (*out)->ranks) {
+    do_meeting(m, (*out)->ranks);
     m->is_done = true;
   }
   pthread_mutex_unlock(&lock);
