@@ -1,5 +1,6 @@
 /* simulate: see simulate.h. */
 #include "simulate/simulate.h"
+#include "base/mesh.h"
 #include <string.h>
 
 /* ── a graph's steps as tasks ───────────────────────────────────────────────────────────────── */
@@ -22,7 +23,8 @@ static int64_t whole_bytes(const PlanGraph *graph, const PlanStep *step) {
 static const char *collective_seconds(Arena *arena, const PlanGraph *graph, const PlanStep *step,
                                       const Fabric *fabric, double *out) {
   CostKind kind = comm_cost_kind(step->name);
-  if (kind == COST_KINDS || attribute_of(step, "group"))
+  int64_t group = attribute_of(step, "group");
+  if (kind == COST_KINDS || (group != MESH_ALL && group != MESH_DATA))
     return arena_printf(arena,
                         "%s (%s), which only some of the ranks take part in, is not simulated yet",
                         step->name, step->label);

@@ -71,6 +71,11 @@ static int more_ranks(int ranks, int local, int all) {
 
 static const char *print_scaling(const Simulation *simulation, int all, FILE *out) {
   double alone = 0;
+  if (setting_number(simulation->plan->settings, "distributed.zero") > 0) {
+    fprintf(out, "\nwith distributed.zero a plan is for one number of ranks: other numbers, and "
+                 "efficiency, by\ncompiling with another distributed.data\n");
+    return NULL;
+  }
   fprintf(out, "\n%8s %8s %12s %12s %14s %11s\n", "ranks", "nodes", "step ms", "exposed ms",
           "samples/s", "efficiency");
   for (int ranks = 1;; ranks = more_ranks(ranks, simulation->cluster->fabric.local, all)) {

@@ -36,8 +36,8 @@ static const char ftc_usage[] =
     "                      each to those that wait for it\n"
     "                      html: a page with the graph after every pass, and the plan's steps\n"
     "  --summary           layers, shapes, parameters, FLOPs\n"
-    "  --memory[=F.svg]    peak memory by category; a picture of offsets over time (svg: to\n"
-    "                      standard output)\n"
+    "  --memory[=F.svg]    peak memory by category, for several ranks also by distributed.zero; a\n"
+    "                      picture of offsets over time (svg: to standard output)\n"
     "  --simulate CLUSTER  step time, communication, memory and efficiency on several ranks, "
     "reckoned:\n"
     "                      \"nodes=16 gpus=8 gpu=h100 net=400Gb\" (docs/distributed.md)\n"
@@ -453,6 +453,21 @@ static int run_codegen(Session *session, HtmlPage *page) {
   return result;
 }
 
+/* The table, of a rank for each level of distributed.zero where the number of ranks is known; or the
+ * picture. */
+static int print_memory(Session *session) {
+  const Request *request = &session->request;
+  bool is_table = !strcmp(request->memory, "table");
+  int code = report_memory(&session->program, is_table ? NULL : request->memory, stdout);
+  int64_t ranks = setting_ranks(session->program.settings);
+  if (!ranks && request->simulate.spec) ranks = cluster_ranks(&request->simulate.cluster);
+  if (code || !is_table || ranks < 2) return code;
+  report_memory_by_zero(&(ReportInput){request->input, &request->frontend, &request->passes,
+                                       request->codegen.target == TARGET_PTX},
+                        ranks, stdout);
+  return 0;
+}
+
 static int compile(Session *session) {
   Request *request = &session->request;
   const char *emit = request->emit ? request->emit : "";
@@ -486,9 +501,7 @@ static int compile(Session *session) {
   if (!strcmp(emit, "dot")) return write_printed(session, print_dot);
   if (page && request->passes.stop_after) return emit_page(session, page, NULL);
   if (request->passes.stop_after) return 0;
-  if (request->memory)
-    code = report_memory(&session->program,
-                         strcmp(request->memory, "table") ? request->memory : NULL, stdout);
+  if (request->memory) code = print_memory(session);
   if (!code && (request->emit || request->output || request->simulate.spec))
     code = run_codegen(session, page);
   return code;

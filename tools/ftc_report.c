@@ -48,3 +48,63 @@ int report_memory(const Program *program, const char *svg_path, FILE *out) {
   if (error) fprintf(stderr, "ftc: cannot write %s: %s\n", svg_path, text_error(error));
   return error ? 3 : 0;
 }
+
+/* ── distributed.zero ───────────────────────────────────────────────────────────────────────── */
+static void print_zero_row(const MemoryReport *report, int level, FILE *out) {
+  char text[32];
+  const int64_t *bytes = report->bytes;
+  const int64_t columns[] = {bytes[MEMORY_PARAMS] + bytes[MEMORY_NARROW],
+                             bytes[MEMORY_GRADS],
+                             bytes[MEMORY_OPTIMIZER] + bytes[MEMORY_STATE],
+                             bytes[MEMORY_GATHERED],
+                             bytes[MEMORY_KEPT],
+                             bytes[MEMORY_TEMPORARY] + bytes[MEMORY_GAPS],
+                             report->total};
+  fprintf(out, "%6d", level);
+  for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
+    fprintf(out, " %12s", memory_human(columns[i], text));
+  fprintf(out, "\n");
+}
+
+/* The program at another level; what is wrong with that is one line of `why`. */
+static bool compile_at(const ReportInput *input, Arena *arena, int64_t ranks, int level,
+                       Program *program, FILE *why) {
+  int count = input->frontend->set_count;
+  const char **sets = ARENA_ARRAY(arena, const char *, count + 2);
+  for (int i = 0; i < count; i++) sets[i] = input->frontend->sets[i];
+  sets[count] = arena_printf(arena, "distributed.data=%lld", (long long)ranks);
+  sets[count + 1] = arena_printf(arena, "distributed.zero=%d", level);
+  FrontendOptions frontend = *input->frontend;
+  frontend.sets = sets;
+  frontend.set_count = count + 2;
+  PassOptions passes = {.disable = input->passes->disable, .verify = input->passes->verify};
+  Diag diag;
+  diag_init(&diag, arena, why);
+  return frontend_compile(arena, &diag, input->path, &frontend, program) && !diag.errors &&
+         passes_run(program, &diag, &passes, input->for_gpu) && !diag.errors;
+}
+
+void report_memory_by_zero(const ReportInput *input, int64_t ranks, FILE *out) {
+  fprintf(out, "\nmemory of one of %lld ranks, by distributed.zero\n", (long long)ranks);
+  fprintf(out, "%6s %12s %12s %12s %12s %12s %12s %12s\n", "zero", "parameters", "gradients",
+          "states", "gathered", "activations", "temporaries", "total");
+  for (int level = 0; level <= 3; level++) {
+    Arena *arena = arena_new();
+    Program program = {0};
+    char *bytes = NULL;
+    size_t count = 0;
+    FILE *why = open_memstream(&bytes, &count);
+    bool is_good = why && compile_at(input, arena, ranks, level, &program, why);
+    if (why) fclose(why);
+    if (is_good) {
+      MemoryReport report = memory_report(&program, arena);
+      print_zero_row(&report, level, out);
+    } else {
+      const char *error = bytes ? strstr(bytes, "error: ") : NULL;
+      int length = error ? (int)strcspn(error + 7, "\n") : 0;
+      fprintf(out, "%6d %.*s\n", level, length, error ? error + 7 : "");
+    }
+    free(bytes);
+    arena_free(arena);
+  }
+}

@@ -2,6 +2,7 @@
 #ifndef FT_TOOLS_FTC_REPORT_H
 #define FT_TOOLS_FTC_REPORT_H
 #include "frontend/program.h"
+#include "passes/pass.h"
 
 #ifndef FTC_VERSION
 #define FTC_VERSION "0.1.0"
@@ -11,4 +12,14 @@ void report_ops(FILE *out); /* --list-ops: the table of ops.def */
 /* --memory of a program after memplan. how: NULL: the table, to `out`; "svg": the picture, to
  * `out`; else the picture, to the file of that name. Returns an exit code. */
 int report_memory(const Program *program, const char *how, FILE *out);
+
+/* What compiling took: the program is compiled again. */
+typedef struct {
+  const char *path;
+  const FrontendOptions *frontend;
+  const PassOptions *passes;
+  bool for_gpu;
+} ReportInput;
+/* A line for each level of distributed.zero: what one of so many ranks needs. */
+void report_memory_by_zero(const ReportInput *input, int64_t ranks, FILE *out);
 #endif
