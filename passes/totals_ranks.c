@@ -6,7 +6,8 @@
  * - with distributed.sync_batch_norm the statistics of a batch norm are joined, too, forward and
  *   backward; otherwise each rank normalises by its own
  * - a state that follows the batch (running statistics) becomes the mean of what the ranks make
- *   of it, each of its own samples: all have the same afterwards
+ *   of it, each of its own samples: all have the same afterwards. What follows it by way of totals
+ *   of all ranks only (statistics that were joined) is the same on every rank already
  *
  * Gradients are added over the ranks by pass allreduce. */
 #include "passes/totals.h"
@@ -34,13 +35,25 @@ Node *totals_share(Totals *t, Node *value) {
 }
 
 /* ── states ─────────────────────────────────────────────────────────────────────────────────── */
+/* By old node: may it be another on each rank? */
+static bool *find_own(const Totals *t) {
+  bool *is_own = ARENA_ARRAY(t->graph->arena, bool, t->count);
+  for (int i = 0; i < t->count; i++) {
+    const Node *node = t->graph->nodes.at[i];
+    is_own[i] = node->op == OP_INPUT || node->op == OP_RANDOM;
+    if (node->op == OP_ALL_REDUCE && node_axis(node) <= MESH_DATA) continue; /* or all */
+    for (int k = 0; k < node->input_count; k++) is_own[i] |= is_own[node->input[k]->id];
+  }
+  return is_own;
+}
+
 bool totals_average_states(Totals *t) {
   Graph *graph = t->graph;
+  const bool *is_own = t->ranks ? find_own(t) : NULL;
   bool is_good = true;
   for (int i = 0; t->ranks && i < graph->roots.count; i++) {
     const Root root = graph->roots.at[i];
-    if (root.kind != ROOT_ASSIGN || root.node->id >= t->count || !t->on_batch[root.node->id])
-      continue;
+    if (root.kind != ROOT_ASSIGN || root.node->id >= t->count || !is_own[root.node->id]) continue;
     Node *assign = root.node, *value = assign->input[0];
     graph->origin = assign->origin;
     if (!dtype_is_float(value->type.dtype)) {
