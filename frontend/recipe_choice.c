@@ -241,11 +241,6 @@ static bool check_zero(Builder *b, Loc loc) {
                        "how many ranks, as in `distributed { data = 4; zero = 1 }`"),
             false);
   if (setting_parts(settings) == 1) return true;
-  if (is_chosen(b, "train.optimizer", "muon"))
-    return (diag_error(b->diag, loc,
-                       "muon makes whole matrices orthogonal, and with distributed.zero each rank "
-                       "has a part of each: take another optimizer, or zero = 0"),
-            false);
   if (is_chosen(b, "train.parameters", "bf16") && is_chosen(b, "train.rounding", "stochastic"))
     return (diag_error(b->diag, loc,
                        "with distributed.zero parameters=bf16 are rounded to the nearest only: say "

@@ -115,7 +115,7 @@ typedef VEC(Node *) Params;
 static bool is_frozen(const Node *param) { return node_float(param, ATTR_LR_FACTOR, 1) == 0; }
 
 /* 64 bytes, of the rounded parameters too (narrow.c). */
-int64_t autodiff_param_align(const SettingValue *settings) {
+static int64_t param_align(const SettingValue *settings) {
   if (!settings) return 16;
   const char *precision = setting_text(settings, "train.precision");
   bool is_narrow = !strcmp(precision, "bf16") || !strcmp(precision, "fp16") ||
@@ -123,19 +123,22 @@ int64_t autodiff_param_align(const SettingValue *settings) {
   return is_narrow ? 32 : 16;
 }
 
+int64_t autodiff_param_room(const SettingValue *settings, int64_t elements) {
+  int64_t align = param_align(settings), parts = settings ? setting_parts(settings) : 1;
+  return parts > 1 ? parts * part_elements(elements, parts)
+                   : (elements + align - 1) / align * align;
+}
+
 /* Writes every param's place in the flat place; returns the arena's size in elements, and the
- * params in the order of their places. Shared out over ranks, each has room for all its parts. */
+ * params in the order of their places. */
 static int64_t place_params(Graph *graph, Params *params, const SettingValue *settings) {
-  int64_t align = autodiff_param_align(settings), parts = settings ? setting_parts(settings) : 1;
   for (int i = 0; i < graph->nodes.count; i++)
     if (graph->nodes.at[i]->op == OP_PARAM) VEC_PUSH(graph->arena, *params, graph->nodes.at[i]);
   if (params->count) qsort(params->at, (size_t)params->count, sizeof *params->at, compare_sources);
   int64_t at = 0;
   for (int i = 0; i < params->count; i++) {
     node_set_attr(graph, params->at[i], attr_int(ATTR_OFFSET, at));
-    int64_t elements = shape_elements(&params->at[i]->type.shape);
-    at +=
-        parts > 1 ? parts * part_elements(elements, parts) : (elements + align - 1) / align * align;
+    at += autodiff_param_room(settings, shape_elements(&params->at[i]->type.shape));
   }
   return at;
 }

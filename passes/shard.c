@@ -5,7 +5,8 @@
  * A param becomes the rank's part of it, and where a kernel reads the param, an all_gather of the
  * parts: rounded before, where all readers round it. A gradient becomes, by a reduce_scatter, the
  * rank's part of the sum over the ranks, and everything flat in the update is as long as the parts
- * are. What the update adds up over the parameters is added over the ranks, too.
+ * are. What the update adds up over the parameters is added over the ranks, too; matrices that Muon
+ * makes orthogonal are exchanged (shard_matrices.h).
  *
  * zero = 1: of a batch in parts each rank adds its gradients up whole, and shares them out once.
  * zero = 2: it adds up its part of them.
@@ -14,6 +15,7 @@
  * A part has part_elements(elements, ranks) elements in the order of memory; the last ones are
  * padded with zeros, which the rules of all optimizers leave at zero. */
 #include "passes/forms.h"
+#include "passes/shard_matrices.h"
 #include <string.h>
 
 /* PLAIN: as the program means it. BACK: the same, of a param gathered for backward. LEAF: the part
@@ -222,13 +224,40 @@ static Node *flat_iota(Shard *s, const Node *node) {
   return make_binary(s->fresh, OP_MUL, index, make_like(s->fresh, index, (double)s->ranks));
 }
 
+/* Of parameters that lie side by side; a run begins and ends where parameters do. */
+static Node *flat_slice(Shard *s, const Node *node) {
+  int64_t start = node_attr(node, ATTR_START)->ints[0] / s->ranks;
+  Node *whole = shard_get(s, node->input[0], FLAT);
+  s->fresh->origin = node->origin;
+  return make_slice(s->fresh, whole, &start, line_of(node->type.shape.dim[0] / s->ranks));
+}
+
+static bool is_joined(const Node *node) { return node->op == OP_PACK || node->op == OP_CONCAT; }
+
+/* What muon has for runs of parameters, one behind the other. */
+static Node *flat_joined(Shard *s, const Node *node, const Type *type) {
+  const Attr *offsets = node_attr(node, ATTR_OFFSETS);
+  int count = offsets ? offsets->count : 0;
+  Node **inputs = ARENA_ARRAY(s->context->scratch, Node *, node->input_count);
+  int64_t *parts = ARENA_ARRAY(s->fresh->arena, int64_t, count + 1);
+  for (int k = 0; k < node->input_count; k++) inputs[k] = shard_get(s, node->input[k], FLAT);
+  for (int k = 0; k < count; k++) parts[k] = offsets->ints[k] / s->ranks;
+  Attr attr = attr_ints(ATTR_OFFSETS, parts, count);
+  return graph_copy_with(s->fresh, node, inputs, type, &attr, offsets != NULL);
+}
+
 static Node *make_flat(Shard *s, const Node *node) {
-  int64_t elements = s->elements / s->ranks;
+  bool is_flat = node->type.shape.rank == 1 && node->type.shape.dim[0] <= s->elements;
+  if (!is_flat) return refuse_form(s, node, ": it is not over parameters");
+  int64_t elements = node->type.shape.dim[0] / s->ranks;
   Type type = {node->type.dtype, line_of(elements)};
-  bool is_flat = node->type.shape.rank == 1 && node->type.shape.dim[0] == s->elements;
-  if (!is_flat) return refuse_form(s, node, ": it is not over all parameters");
+  const Node *directions = shard_matrices_directions(node);
+  if (directions)
+    return shard_matrices_part(s->fresh, node, shard_get(s, directions->input[0], PLAIN));
+  if (node->op == OP_SLICE) return flat_slice(s, node);
   if (node->op == OP_STATE && s->is_shared[node->id]) return shard_leaf(s, node, elements);
   if (node->op == OP_PACK && s->is_shared[node->id]) return flat_pack(s, node);
+  if (is_joined(node)) return flat_joined(s, node, &type);
   if (op_info[node->op].op_class == CLASS_POINTWISE) return copy_shared(s, node, FLAT, elements);
   if (node->op == OP_CONST) return graph_copy_as(s->fresh, node, NULL, &type);
   if (node->op == OP_IOTA) return flat_iota(s, node);
@@ -266,7 +295,16 @@ static Node *whole_sum(Shard *s, const Node *state) {
   return made;
 }
 
+/* The flat value of which the node takes matrices, for this rank to do; NULL: it does not. */
+static const Node *matrices_source(const Shard *s, const Node *node, int64_t *begin) {
+  const Node *flat = shard_matrices_source(node, begin);
+  return flat && s->is_shared[flat->id] ? flat : NULL;
+}
+
 static Node *make_whole(Shard *s, const Node *node, Form form) {
+  int64_t begin;
+  const Node *flat = matrices_source(s, node, &begin);
+  if (flat) return shard_matrices_own(s->fresh, node, shard_get(s, flat, FLAT), begin, s->ranks);
   if (node == gathered_for(s, node)) return shard_gather(s, node);
   if (node->op == OP_ASSIGN && s->is_shared[node->id]) return shard_assign(s, node);
   if (op_info[node->op].op_class == CLASS_REDUCE && s->is_shared[node->input[0]->id])
@@ -300,25 +338,43 @@ static void ask_operands(Shard *s, const Node *node, Form form) {
   for (int k = 0; k < node->input_count; k++) s->asked[node->input[k]->id] |= 1u << form;
 }
 
+static void ask(Shard *s, const Node *node, Form form) { s->asked[node->id] |= 1u << form; }
+
+static void ask_for_flat(Shard *s, const Node *node) {
+  const Node *directions = shard_matrices_directions(node);
+  bool is_point = op_info[node->op].op_class == CLASS_POINTWISE;
+  if (directions)
+    ask(s, directions->input[0], PLAIN);
+  else if (node->op == OP_PACK && s->is_shared[node->id])
+    ask_operands(s, node, SUMMED);
+  else if (is_point || is_joined(node) || node->op == OP_SLICE)
+    ask_operands(s, node, FLAT);
+  else if (node->op == OP_BROADCAST)
+    ask_operands(s, node, PLAIN);
+}
+
+static void ask_for_whole(Shard *s, const Node *node) {
+  int64_t begin;
+  const Node *flat = matrices_source(s, node, &begin);
+  bool is_reduce = op_info[node->op].op_class == CLASS_REDUCE;
+  if (flat)
+    ask(s, flat, FLAT);
+  else if (node->op == OP_ASSIGN && s->is_shared[node->id])
+    ask_operands(s, node, assigned_form(s, node));
+  else
+    ask_operands(s, node, is_reduce && s->is_shared[node->input[0]->id] ? FLAT : PLAIN);
+}
+
 /* Which forms of each node the new graph needs, but BACK. */
 static void find_asked(Shard *s, Arena *arena) {
   s->asked = ARENA_ARRAY(arena, unsigned, s->old->nodes.count);
-  for (int i = 0; i < s->old->roots.count; i++)
-    s->asked[s->old->roots.at[i].node->id] = 1u << PLAIN;
+  for (int i = 0; i < s->old->roots.count; i++) ask(s, s->old->roots.at[i].node, PLAIN);
   for (int i = s->old->nodes.count - 1; i >= 0; i--) {
     const Node *node = s->old->nodes.at[i];
-    bool is_reduce = op_info[node->op].op_class == CLASS_REDUCE;
-    bool is_point = op_info[node->op].op_class == CLASS_POINTWISE;
     if (s->asked[i] & 1u << SUMMED && s->is_shared[i]) ask_operands(s, node, SUMMED);
-    if (s->asked[i] & 1u << SUMMED && !s->is_shared[i]) s->asked[i] |= 1u << PLAIN;
-    if (s->asked[i] & 1u << FLAT && node->op == OP_PACK) ask_operands(s, node, SUMMED);
-    if (s->asked[i] & 1u << FLAT && is_point) ask_operands(s, node, FLAT);
-    if (s->asked[i] & 1u << FLAT && node->op == OP_BROADCAST) ask_operands(s, node, PLAIN);
-    if (!(s->asked[i] & 1u << PLAIN)) continue;
-    if (node->op == OP_ASSIGN && s->is_shared[i])
-      ask_operands(s, node, assigned_form(s, node));
-    else
-      ask_operands(s, node, is_reduce && s->is_shared[node->input[0]->id] ? FLAT : PLAIN);
+    if (s->asked[i] & 1u << SUMMED && !s->is_shared[i]) ask(s, node, PLAIN);
+    if (s->asked[i] & 1u << FLAT) ask_for_flat(s, node);
+    if (s->asked[i] & 1u << PLAIN) ask_for_whole(s, node);
   }
 }
 
@@ -364,7 +420,7 @@ static void make_leaves(Shard *s) {
 }
 
 /* Params are gathered one group ahead: when the first of a group is read, the next one is begun. A
- * gradient is shared out as soon as it is there. */
+ * gradient is shared out as soon as it is there, and so are directions of matrices. */
 static void make_in_order(Shard *s) {
   int read = 0, begun = begin_group(s, 0); /* the first of the group that was begun last; its end */
   make_leaves(s);
@@ -377,6 +433,7 @@ static void make_in_order(Shard *s) {
     bool is_made = (s->asked[i] & 1u << PLAIN) && !gathered_for(s, node) && !node_is_leaf(node);
     if (is_made) shard_get(s, node, PLAIN);
     if (is_made && s->asked[i] & 1u << SUMMED && !s->is_shared[i]) shard_get(s, node, SUMMED);
+    if (s->asked[i] & 1u << FLAT && shard_matrices_directions(node)) shard_get(s, node, FLAT);
   }
 }
 

@@ -35,11 +35,12 @@ static Diag diag;
 enum { REFUSED = 77 };
 static bool is_given; /* a program on standard input: test/random/ranks.py */
 
-/* ranks: 1 has the batch by itself. zero: distributed.zero */
-static Program compile(const char *source, int64_t batch, int parts, int ranks, int zero) {
+/* ranks: 1 has the batch by itself. zero: distributed.zero; is_known: so many ranks, not any */
+static Program compile(const char *source, int64_t batch, int parts, int ranks, int zero,
+                       bool is_known) {
   const char *sets[] = {arena_printf(arena, "train.batch=%lld", (long long)batch),
                         arena_printf(arena, "train.accumulate=%d", parts),
-                        zero        ? arena_printf(arena, "distributed.data=%d", ranks)
+                        is_known    ? arena_printf(arena, "distributed.data=%d", ranks)
                         : ranks > 1 ? "distributed.data=any"
                                     : "distributed.data=1",
                         "distributed.bucket=0.0001",
@@ -129,7 +130,7 @@ static const Tensor *all_params(const Rank *rank, const Node *leaf) {
 static const Tensor *setting_of(const Rank *rank, const char *key) {
   Tensor *tensor = tensor_new(arena, (Type){DT_F64, shape_scalar()});
   tensor->f[0] = strcmp(key, "distributed.ranks") == 0 ? rank->run->ranks
-                 : strcmp(key, "distributed.rank") == 0
+                 : strcmp(key, "distributed.rank") == 0 || strcmp(key, "distributed.data_rank") == 0
                      ? rank->rank
                      : setting_number(rank->run->program.settings, key);
   return tensor;
@@ -234,6 +235,8 @@ static void check_parts(const char *name, const Run *one, const Rank *rank, cons
     const Node *param = shared->nodes.at[i];
     if (param->op != OP_PARAM) continue;
     const Node *all = graph_find_leaf(whole, OP_PARAM, node_str(param, ATTR_NAME));
+    int64_t kept_of = shape_elements(&have->type.shape); /* muon's v is of those in front */
+    if (node_int(param, ATTR_OFFSET, 0) >= kept_of) continue;
     int64_t count = shape_elements(&param->type.shape), first = rank->rank * count;
     for (int64_t k = 0; k < count; k++) {
       bool is_there = first + k < shape_elements(&all->type.shape);
@@ -253,9 +256,12 @@ static void check(const char *source, int ranks, int parts, int zero) {
   form = arena_printf(arena, "%d ranks, %d parts, zero %d", ranks, parts, zero);
   Run *one = ARENA_NEW(arena, Run), *many = ARENA_NEW(arena, Run);
   int many_ranks = ranks > 1 ? ranks : 2; /* compiled for several, run by one */
-  *one = (Run){.program = compile(source, ROWS * ranks, parts, 1, 0), .ranks = 1, .parts = parts};
-  *many = (Run){
-      .program = compile(source, ROWS, parts, many_ranks, zero), .ranks = ranks, .parts = parts};
+  bool is_known = zero || (ranks > 1 && strstr(source, "muon"));
+  *one = (Run){
+      .program = compile(source, ROWS * ranks, parts, 1, 0, false), .ranks = 1, .parts = parts};
+  *many = (Run){.program = compile(source, ROWS, parts, many_ranks, zero, is_known),
+                .ranks = ranks,
+                .parts = parts};
   int64_t samples = 2 * ROWS * ranks + 4;
   train(one, samples);
   train(many, samples);
@@ -339,6 +345,21 @@ static const char *const models[] = {
     "  s = Linear(3, name=\"b\")(mean(h, axis=[2, 3]))\n"
     "  loss = mean(cross_entropy(BatchNorm(name=\"m\")(s), y, ignore=2))\n}\n"
     "train { model = M; optimizer = sgd(lr=0.1, momentum=0.9) }\n",
+    /* matrices that ranks share out: three of a shape, two, one; behind others, which adamw trains */
+    "model M(x: f32[B, 5], y: i32[B]) {\n"
+    "  h = Linear(9, name=\"a\")(x)\n  repeat i in 0..3 as h { h = h + tanh(Linear(9, "
+    "name=\"w\")(h)) }\n"
+    "  repeat i in 0..2 as g { h = h + Linear(9, name=\"d\", bias=false)(relu(Linear(4, "
+    "name=\"u\")(h))) }\n"
+    "  loss = mean(cross_entropy(Linear(4, name=\"head\")(h), y))\n}\n"
+    "train { model = M; optimizer = muon(lr=0.02) on rank == 2 and not (\"head.*\"); clip = 0.5; "
+    "ema = 0.9 }\n",
+    /* nothing but matrices */
+    "model M(x: f32[B, 8]) {\n"
+    "  param w: [8, 8] = normal(0.3)\n  param v: [8, 8] = normal(0.3)\n  param u: [8, 40] = "
+    "normal(0.3)\n"
+    "  loss = mean(tanh(tanh(x @ w) @ v @ u) ** 2)\n}\n"
+    "train { model = M; optimizer = muon(lr=0.02, nesterov=false, adjust=original) }\n",
 };
 
 static void test_as_one_rank(void **unused) {
