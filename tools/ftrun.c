@@ -59,7 +59,7 @@ typedef struct {
   bool made_up_data, no_cache, no_header;
   const char *prompt[MOST], *prompt_tokens[MOST], *tokenizer, *temperature, *top_p, *json;
   int prompt_count, prompt_tokens_count;
-  int64_t tokens, samples, top_k, seed, ranks;
+  int64_t tokens, samples, top_k, seed, ranks, gpus;
 } Line;
 
 typedef enum { FLAG_SWITCH, FLAG_TEXT, FLAG_COUNT, FLAG_LIST } FlagKind;
@@ -81,6 +81,7 @@ static const Flag ftrun_flags[] = {
      "auto, cpu, cuda, cuda:N or sim"},
     {"--ranks", FLAG_COUNT, TRAIN | EVAL, "N",
      "run as N processes that share each batch: docs/distributed.md"},
+    {"--gpus", FLAG_COUNT, TRAIN | EVAL, "N", "the same on N GPUs of this machine, without MPI"},
     {"--threads", FLAG_COUNT, TRAIN | EVAL | PREDICT | BENCH | GENERATE, "N",
      "threads of the cpu device; with ranks: of each"},
     {"--init", FLAG_TEXT, TRAIN, "W", "start from the weights in a .safetensors file"},
@@ -234,6 +235,7 @@ static void take_flag(Line *line, const Flag *flag, const char *value, int64_t c
   if (strcmp(flag->name, "--top-k") == 0) line->top_k = count;
   if (strcmp(flag->name, "--seed") == 0) line->seed = count;
   if (strcmp(flag->name, "--ranks") == 0) line->ranks = count;
+  if (strcmp(flag->name, "--gpus") == 0) line->gpus = count;
   if (strcmp(flag->name, "--threads") == 0) train->run.threads = (int)count;
   if (strcmp(flag->name, "--set") == 0) push_text(line->set, &line->set_count, value);
   if (strcmp(flag->name, "--input") == 0) push_text(line->input, &line->input_count, value);
@@ -295,7 +297,7 @@ static int parse_line(Line *line, int argc, char **argv) {
   line->command = TRAIN;
   line->train.steps = line->train.epochs = -1;
   line->tokens = 200;
-  line->samples = line->ranks = 1;
+  line->samples = line->ranks = line->gpus = 1;
   for (int i = 0; argc > 1 && i < COMMANDS; i++) {
     if (strcmp(argv[1], command_names[i]) != 0) continue;
     line->command = 1 << i;
@@ -510,27 +512,35 @@ static int run_source(Line *line) {
   return code;
 }
 
-/* The arguments without --ranks N, for the ranks themselves. */
+/* The arguments without --ranks N or --gpus N, for the ranks themselves. */
 static int start_ranks(const Line *line, int argc, char **argv) {
   CommPlace place;
+  bool is_gpus = line->gpus != 1;
+  const char *flag = is_gpus ? "--gpus" : "--ranks";
+  size_t length = strlen(flag);
+  long long number = is_gpus ? line->gpus : line->ranks;
+  if (is_gpus && line->ranks != 1)
+    return ftrun_usage_error("--ranks and --gpus do not go together%s", ": one at a time", "");
+  if (is_gpus && text_ends_with(line->train.run.artifact, ".so"))
+    return ftrun_usage_error("--gpus: %s runs on the cpu: --ranks%s", line->train.run.artifact, "");
   if (comm_place(&place) != STATUS_OK) return report(STATUS_USER);
   if (place.launcher) {
     fprintf(stderr,
-            "error: --ranks %lld: this is rank %d of %d already, of those that %s has started; "
-            "leave out --ranks\n",
-            (long long)line->ranks, place.rank, place.ranks, place.launcher);
+            "error: %s %lld: this is rank %d of %d already, of those that %s has started; leave "
+            "out %s\n",
+            flag, number, place.rank, place.ranks, place.launcher, flag);
     return EXIT_USAGE;
   }
   char **kept = calloc((size_t)argc + 1, sizeof *kept);
   int count = 0;
   if (!kept) return 3;
   for (int i = 1; i < argc; i++) {
-    if (strcmp(argv[i], "--ranks") == 0)
+    if (strcmp(argv[i], flag) == 0)
       i++;
-    else if (strncmp(argv[i], "--ranks=", 8) != 0)
+    else if (strncmp(argv[i], flag, length) != 0 || argv[i][length] != '=')
       kept[count++] = argv[i];
   }
-  int code = ranks_start(line->ranks, kept);
+  int code = is_gpus ? gpus_start(number, kept) : ranks_start(number, kept);
   free(kept);
   return code;
 }
@@ -553,7 +563,7 @@ static int ftrun_start(int argc, char **argv) {
   }
   int code = parse_line(&line, argc, argv);
   if (code) return code;
-  if (line.ranks != 1) return start_ranks(&line, argc, argv);
+  if (line.ranks != 1 || line.gpus != 1) return start_ranks(&line, argc, argv);
   if (line.train.run.artifact && text_ends_with(line.train.run.artifact, ".ft"))
     return run_source(&line);
   if (line.pass_count) {

@@ -1,5 +1,5 @@
-/* ftrun_ranks: `ftrun --ranks N`: the same command line, run as N processes of this machine by
- * mpirun. */
+/* ftrun_ranks: `ftrun --ranks N` and `--gpus N`: the same command line, run as N processes of this
+ * machine, by mpirun or by ftrun itself. */
 #ifndef FT_TOOLS_FTRUN_RANKS_H
 #define FT_TOOLS_FTRUN_RANKS_H
 #include <stdint.h>
@@ -7,4 +7,7 @@
 /* Has mpirun run this program with `arguments` (NULL behind the last) as so many ranks; returns
  * the exit code. Ctrl-C and the like end the ranks after their step, as they end ftrun alone. */
 int ranks_start(int64_t ranks, char *const *arguments);
+/* `ftrun --gpus N`: the same without mpirun, by torchrun's variables. When one has failed the others
+ * have ten seconds to end by themselves. */
+int gpus_start(int64_t gpus, char *const *arguments);
 #endif

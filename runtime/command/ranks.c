@@ -74,11 +74,6 @@ static Status ranks_join(const RunOptions *options, Ranks *ranks, Artifact **art
   const Plan *plan = (*artifact)->plan;
   STATUS_TRY(check_number(plan, &ranks->place));
   if (ranks->place.ranks == 1) return STATUS_OK;
-  if (strcmp(ranks->place.launcher, "torchrun") == 0)
-    return status_fail(STATUS_USER,
-                       "RANK and WORLD_SIZE say that this is one of %d ranks, and nothing joins "
-                       "them: ranks on CPUs talk by MPI, so start them with mpirun -n %d or srun",
-                       ranks->place.ranks, ranks->place.ranks);
   CommOptions comm = {.ranks = ranks->place.ranks,
                       .timeout = setting_number(plan->settings, "distributed.timeout")};
   STATUS_TRY(comm_open(&comm, &ranks->comm));

@@ -1,6 +1,7 @@
 /* comm_open: joining the others and leaving them. */
 #include "runtime/communicate/comm_private.h"
 #include "base/clock.h"
+#include "runtime/communicate/tcp_engine.h"
 #include "runtime/communicate/launcher.h"
 #include <errno.h>
 #include <stddef.h>
@@ -127,7 +128,10 @@ static Status join_ranks(Comm *comm) {
                        "a mesh of %d x %d x %d ranks (data, pipeline, tensor) is not "
                        "one of %d",
                        mesh->data, mesh->pipeline, mesh->tensor, comm->place.ranks);
-  STATUS_TRY(comm_find_engine(comm->options.library, comm->place.ranks, &comm->type));
+  if (comm->options.library || strcmp(comm->place.launcher, "torchrun") != 0)
+    STATUS_TRY(comm_find_engine(comm->options.library, comm->place.ranks, &comm->type));
+  else
+    comm->type = &tcp_engine;
   if (comm->place.rank == 0) STATUS_TRY(board_listen(&comm->board));
   if (pthread_create(&comm->thread, NULL, comm_engine_main, comm) != 0)
     return status_fail(STATUS_FAULT, "cannot start a thread");

@@ -115,11 +115,12 @@ class Alone(Ranks):
         self.refused("model M is compiled for 4 ranks that have a part of its parameters each (distributed.zero): compile it with ftc --set "
                      "distributed.zero=0 --set distributed.data=1 to use its weights in one process", "bench", path, env={})
 
-    def test_torchrun_without_mpi(self):
+    def test_torchrun_without_an_address(self):
         path = self.compile(MLP, "--set", "distributed.data=any")
         variables = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
-        self.refused("RANK and WORLD_SIZE say that this is one of 2 ranks, and nothing joins them: ranks on CPUs talk by MPI, so "
-                     "start them with mpirun -n 2 or srun", path, env=variables)
+        done = self.start(path, env=variables, exit_code=3)
+        self.assertRegex(done.stderr, r"^error: rank 0 \(host .*\) cannot join the others: RANK and WORLD_SIZE are set, and MASTER_ADDR is not: it says "
+                         r"where rank 0 is; or start the ranks by mpirun or srun\n$")
 
     def test_starting(self):
         path = self.compile(MLP, "--set", "distributed.data=any")

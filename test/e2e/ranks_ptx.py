@@ -169,5 +169,73 @@ class Nccl(Ptx):
                 self.assertEqual(left(), [])
 
 
+class Gpus(Ptx):
+    """Without MPI: the hosts talk by TCP, the GPUs by NCCL."""
+
+    environment, report, assert_bitwise, train_on_gpus = Nccl.environment, Nccl.report, Nccl.assert_bitwise, Nccl.train_on_gpus
+
+    def test_ftrun_starts_them(self):
+        path = self.artifact("mlp", 2)
+        one = self.train(self.artifact("mlp", 1, "so"))
+        many = self.train(path, "--gpus", 2, env=self.environment(FT_FAKE_CUDA_SEED=2, FT_FAKE_NCCL_SEED=3))
+        self.assert_same(one, many, RECIPES["mlp"][1])
+        done = self.start(path, "--gpus=2", "--steps", 1, env=self.environment())
+        self.assertRegex(done.stdout, r"on cuda:0 \(Fake GPU, sm_90\), NCCL 2\.27\.3; [\s\S]*ranks: 2 ranks on 1 machine, TCP\n")
+        for wrong in (["--gpus", 0], ["--gpus", 2, "--ranks", 2], ["--gpus", "two"]):
+            self.start(path, *wrong, exit_code=2)
+        said = self.start(self.artifact("mlp", 2, "so"), "--gpus", 2, exit_code=2).stderr
+        self.assertIn("runs on the cpu: --ranks", said)
+        said = self.start(path, "--gpus", 3, env=self.environment(FT_FAKE_CUDA_COUNT=2), exit_code=1).stderr
+        self.assertEqual(said.count("error: "), 1, said)
+        self.assertIn("rank 2 is number 3 of the ranks on this machine, which has 2 GPUs", said)
+
+    def start_long(self):
+        command = [of_cpus.FTRUN, self.artifact("mlp", 2), "--gpus", "2", "--epochs", "1000000", "--set", "train.eval.every=0", "--set",
+                   "distributed.timeout=2", "--set", "train.checkpoint.dir=ck"]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.folder, env={**os.environ, **self.environment()})
+        for _ in range(30):
+            process.stdout.readline()
+        return process, sorted(map(int, subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True).stdout.split()))
+
+    def test_signals(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            process, ranks = self.start_long()
+            process.send_signal(number)
+            out, err = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 128 + number, out[-500:] + err)
+            self.assertIn("the same command with --resume ck goes on", out)
+
+    def test_a_lost_rank_ends_all(self):
+        for lost, number in ((1, signal.SIGKILL), (0, signal.SIGSTOP)):
+            process, ranks = self.start_long()
+            os.kill(ranks[lost], number)
+            out, err = process.communicate(timeout=60)
+            self.assertNotEqual(process.returncode, 0)
+            said = [line for line in err.splitlines() if line.startswith("error: ")]
+            self.assertRegex(said[0], rf"\brank {lost}\b.* \(host ")
+            self.assertEqual([rank for rank in ranks if os.path.exists(f"/proc/{rank}/exe")], [])
+        process, ranks = self.start_long()
+        process.kill()  # ftrun itself: nobody is left behind
+        process.wait()
+        end = time.monotonic() + 20
+        while [rank for rank in ranks if os.path.exists(f"/proc/{rank}/exe")] and time.monotonic() < end:
+            time.sleep(0.1)
+        self.assertEqual([rank for rank in ranks if os.path.exists(f"/proc/{rank}/exe")], [])
+        process.communicate()
+
+    def test_torchrun(self):
+        """torchrun itself has MASTER_PORT for its store. (-r and -t: with their defaults Debian's does not start on Python 3.11.)"""
+        python = "/usr/bin/python3"
+        if subprocess.run([python, "-c", "import torch.distributed.run"], capture_output=True).returncode:
+            self.skipTest("no torchrun here: Debian's python3-torch")
+        for target, device in (("ptx", "cuda"), ("so", "cpu")):
+            one = self.train(self.artifact("mlp", 1, "so"))
+            command = [python, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "-r", "1", "-t", "1", "--log_dir", self.folder, "--no_python", of_cpus.FTRUN,
+                       self.artifact("mlp", 2, target), "--device", device, "--steps", str(STEPS), "--log-jsonl", "log", "--save", "w"]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=self.folder, env={**os.environ, **self.environment()})
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            self.assert_same(one, (support.read_jsonl(self.path("log")), support.read_safetensors(self.path("w"))), RECIPES["mlp"][1])
+
+
 if __name__ == "__main__":
     support.main()

@@ -187,6 +187,7 @@ int main(int count, char **argument) {
   double timeout = is_fault ? atof(argument[3]) : 60;
   int64_t piece = count > 4 ? atoll(argument[4]) : 0;
   const char *rank = getenv("OMPI_COMM_WORLD_RANK");
+  if (!rank) rank = getenv("RANK");
   if (is_fault && !strcmp(argument[2], "absent") && rank && !strcmp(rank, "1")) pause_for(3600);
   if (count > 7) mesh = (Mesh){atoi(argument[5]), atoi(argument[6]), atoi(argument[7])};
   CommOptions options = {.timeout = timeout, .piece = piece, .mesh = mesh};
