@@ -121,7 +121,7 @@ static const char *unknown_machine(Arena *arena, const char *name) {
   return why;
 }
 
-static const char *unknown_key(Arena *arena, const char *name) {
+static const char *cluster_unknown_key(Arena *arena, const char *name) {
   const char *names[KEYS];
   Text known = {0};
   for (int i = 0; i < KEYS; i++) {
@@ -145,7 +145,7 @@ static const char *read_cluster_word(Words *words, char *word) {
   const char *value = equal + 1;
   int key = 0;
   while (key < KEYS && strcmp(key_info[key].name, word)) key++;
-  if (key == KEYS) return unknown_key(words->arena, word);
+  if (key == KEYS) return cluster_unknown_key(words->arena, word);
   if (words->is_set[key]) return arena_printf(words->arena, "%s= is given twice", word);
   words->is_set[key] = true;
   if (key_info[key].kind == IS_MACHINE) {

@@ -47,7 +47,7 @@ static void print_step(const Simulated *s, FILE *out) {
           s->communicate > 0 ? 100 * (1 - s->exposed / s->communicate) : 0);
 }
 
-static void print_memory(const Simulation *simulation, int ranks, FILE *out) {
+static void simulate_print_memory(const Simulation *simulation, int ranks, FILE *out) {
   const Plan *plan = simulation->plan;
   double total = 0, room = simulation->cluster->memory;
   char text[32], of[32];
@@ -98,7 +98,7 @@ const char *simulate_print(const Simulation *simulation, FILE *out) {
   if (why) return why;
   print_cluster(simulation, ranks, out);
   print_step(&all, out);
-  print_memory(simulation, ranks, out);
+  simulate_print_memory(simulation, ranks, out);
   return print_scaling(simulation, ranks, out);
 }
 

@@ -455,7 +455,7 @@ static int run_codegen(Session *session, HtmlPage *page) {
 
 /* The table, of a rank for each level of distributed.zero where the number of ranks is known; or the
  * picture. */
-static int print_memory(Session *session) {
+static int ftc_print_memory(Session *session) {
   const Request *request = &session->request;
   bool is_table = !strcmp(request->memory, "table");
   int code = report_memory(&session->program, is_table ? NULL : request->memory, stdout);
@@ -501,7 +501,7 @@ static int compile(Session *session) {
   if (!strcmp(emit, "dot")) return write_printed(session, print_dot);
   if (page && request->passes.stop_after) return emit_page(session, page, NULL);
   if (request->passes.stop_after) return 0;
-  if (request->memory) code = print_memory(session);
+  if (request->memory) code = ftc_print_memory(session);
   if (!code && (request->emit || request->output || request->simulate.spec))
     code = run_codegen(session, page);
   return code;
