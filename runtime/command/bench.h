@@ -23,5 +23,12 @@ typedef struct Trace Trace;
 STATUS_CHECKED Status trace_open(const char *path, Trace **out);
 /* Runs one step of `graph` timed and records it in place of exec_run. */
 STATUS_CHECKED Status trace_step(Trace *trace, Exec *exec, ExecGraph graph, const void *batch);
+/* Of a run of a graph that communicates: for how long something was under way between the ranks,
+ * for how long of that the compute queue waited, and the part in which it did not. The first run
+ * does not count if there are others. */
+typedef struct {
+  double seconds, exposed, hidden;
+} TraceCommunication;
+bool trace_communication(const Trace *trace, TraceCommunication *out); /* false: there was none */
 STATUS_CHECKED Status trace_close(Trace *trace); /* writes the file; NULL is fine */
 #endif

@@ -465,6 +465,15 @@ static void say_how_to_resume(Training *training, int64_t done) {
             (long long)done);
 }
 
+static void say_communication(Training *training) {
+  TraceCommunication all;
+  if (!trace_communication(training->trace, &all)) return;
+  log_say(training->log,
+          "trace: communication takes %.3f ms a step, of which %.3f ms are exposed (%.0f %% hidden "
+          "behind kernels)",
+          all.seconds * 1e3, all.exposed * 1e3, all.hidden * 100);
+}
+
 static Status dry_run(Training *training) {
   STATUS_TRY(source_check(training->train));
   if (training->valid) STATUS_TRY(source_check(training->valid));
@@ -491,6 +500,7 @@ static Status train_loop(Training *training, int *signal) {
   if (status == STATUS_OK && !*signal) status = source_check(training->train);
   if (status == STATUS_OK) status = train_finish(training, done);
   if (status == STATUS_OK && *signal) say_how_to_resume(training, done);
+  if (status == STATUS_OK) say_communication(training);
   if (status != STATUS_OK) status = say_what_is_left(training, status);
   if (status != STATUS_OK && training->ranks.place.ranks > 1)
     log_error(training->log, done + 1, status_message());

@@ -92,6 +92,9 @@ typedef struct DeviceType {
   Status (*run_beside)(DeviceGraph *graph, const char *batch, DeviceIdle *idle, void *context);
   /* Runs steps [first, end) only, complete on return: profiling and checking. Adds nanoseconds. */
   Status (*run_part)(DeviceGraph *graph, const char *batch, int first, int end, int64_t *time);
+  /* When the work that step `begin`, a BEGIN, has begun last was begun and has ended, by
+   * clock_nanoseconds. Behind its END. NULL: the device does not know. */
+  void (*work_times)(const DeviceGraph *graph, int begin, int64_t *begun, int64_t *ended);
   Status (*sync)(Device *device);
 
   /* ── a device that runs behind the host's back; all of this may be NULL or 0 ── */

@@ -3,6 +3,7 @@
 #include "runtime/execute/exec_fetch.h"
 #include "runtime/execute/exec_snapshot.h"
 #include "runtime/execute/init.h"
+#include "base/clock.h"
 #include "runtime/common/permute.h"
 #include "runtime/common/room.h"
 #include <math.h>
@@ -325,6 +326,21 @@ Status exec_run_timed(Exec *exec, ExecGraph graph, const void *batch, int64_t *n
     nanoseconds[i] = 0;
     STATUS_TRY(exec->type->run_part(exec->graph[graph], batch, i, i + 1, &nanoseconds[i]));
   }
+  return STATUS_OK;
+}
+
+Status exec_run_traced(Exec *exec, ExecGraph graph, const void *batch, ExecStepTime *times) {
+  const PlanGraph *plan = exec_graph_plan(exec, graph);
+  DeviceGraph *bound = exec->graph[graph];
+  STATUS_TRY(exec_round_ready(exec, graph));
+  exec->last_steps = 1;
+  for (int i = 0; i < plan->steps.count; i++) {
+    times[i] = (ExecStepTime){.start = clock_nanoseconds()};
+    STATUS_TRY(exec->type->run_part(bound, batch, i, i + 1, &times[i].time));
+  }
+  for (int i = 0; i < plan->steps.count && exec->type->work_times; i++)
+    if (plan->steps.at[i].kind == STEP_BEGIN)
+      exec->type->work_times(bound, i, &times[i].begun, &times[i].ended);
   return STATUS_OK;
 }
 

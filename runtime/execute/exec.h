@@ -98,6 +98,14 @@ STATUS_CHECKED Status exec_check_params(Exec *exec);
 /* Like exec_run with each plan step timed alone: nanoseconds[i] for step i of the graph. */
 STATUS_CHECKED Status exec_run_timed(Exec *exec, ExecGraph graph, const void *batch,
                                      int64_t *nanoseconds);
+/* When a step ran, by clock_nanoseconds. */
+typedef struct {
+  int64_t start, time;
+  int64_t begun, ended; /* of a BEGIN: what it began; 0: it is none, or the device does not know */
+} ExecStepTime;
+/* exec_run_timed for a trace: times[i] of step i. */
+STATUS_CHECKED Status exec_run_traced(Exec *exec, ExecGraph graph, const void *batch,
+                                      ExecStepTime *times);
 /* On a device with a clock of its own: how long step `index` takes when run many times over, in
  * nanoseconds; -1: a library call that began at an earlier step does it. *by: what does it if no
  * kernel of the artifact does; NULL otherwise. Call after exec_run_timed. */

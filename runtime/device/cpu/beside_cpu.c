@@ -1,5 +1,6 @@
 /* beside_cpu: see beside_cpu.h. */
 #include "runtime/device/cpu/beside_cpu.h"
+#include "base/clock.h"
 #include "runtime/device/beside.h"
 #include <sched.h>
 #include <stdio.h>
@@ -22,6 +23,7 @@ static void beside_ended(void *context, Status status) {
   CpuBeside *beside = context;
   CpuBesides *all = beside->all;
   if (status != STATUS_OK) fail_besides(all, status);
+  atomic_store(&beside->ended_at, clock_nanoseconds());
   atomic_store(&beside->ended, atomic_load(&beside->begun) + 1);
   pool_bump(all->pool, &all->ends);
   atomic_fetch_sub(&all->under_way, 1);
@@ -33,6 +35,7 @@ void cpu_beside_begin(CpuBeside *beside, void *const *args, uint64_t ticket) {
   int64_t number;
   if (beside->has_input) work.x = args[0];
   if (beside->has_output) work.out = args[beside->has_input];
+  atomic_store(&beside->begun_at, clock_nanoseconds());
   atomic_store(&beside->begun, ticket);
   atomic_fetch_add(&all->under_way, 1);
   Status status = comm_begin(all->comm, &work, &number);

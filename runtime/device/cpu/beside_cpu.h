@@ -25,6 +25,7 @@ typedef struct {
   CommWork work;
   bool has_input, has_output;
   _Atomic uint64_t begun, ended; /* the run that began it last; that one plus 1 */
+  _Atomic int64_t begun_at, ended_at; /* when, by clock_nanoseconds */
 } CpuBeside;
 
 /* Refused if these ranks cannot do it. The label must outlive it. */

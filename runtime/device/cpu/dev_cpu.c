@@ -558,6 +558,12 @@ static Status cpu_run_part(DeviceGraph *graph, const char *batch, int first, int
   return status;
 }
 
+static void cpu_work_times(const DeviceGraph *graph, int begin, int64_t *begun, int64_t *ended) {
+  const CpuBeside *beside = graph->task[graph->first_task[begin]].beside;
+  *begun = atomic_load(&beside->begun_at);
+  *ended = atomic_load(&beside->ended_at);
+}
+
 const DeviceType dev_cpu = {
     .name = "cpu",
     .is_host_memory = true,
@@ -576,5 +582,6 @@ const DeviceType dev_cpu = {
     .run = cpu_run,
     .run_beside = cpu_run_beside,
     .run_part = cpu_run_part,
+    .work_times = cpu_work_times,
     .sync = cpu_sync,
 };
