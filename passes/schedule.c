@@ -1,9 +1,10 @@
 /* schedule: node order becomes launch order. Leaves come first, assigns last. Between them nodes
- * keep the order they have, but for three things: a node that frees more memory than it takes is
+ * keep the order they have, but for these: a node that frees more memory than it takes is
  * moved as early as it can be (weight gradients are the last readers of activations), and what
  * reads a state is moved before the kernel that computes its next value, unless that makes a cycle,
  * so that memplan may let that kernel write the state in place; and a collective that adds up what
- * ranks have is begun as soon as its operands exist, so that the rest of backward hides it. */
+ * ranks have is begun as soon as its operands exist, so that the rest of backward hides it; what
+ * reads it comes last where no other collective waits for that. */
 #include "passes/lifetime.h"
 #include "passes/pass.h"
 #include <string.h>
@@ -33,8 +34,10 @@ typedef struct {
   int64_t *gain; /* by step: bytes freed less bytes taken if this step were next */
   bool *is_outside; /* by base value: lies in another place than work */
   bool *is_placed;
+  bool *is_late; /* by step: runs when no other one may */
   int *stamp, now;
   Heap by_id, by_gain; /* steps that may run; those worth something, some of them out of date */
+  Heap late;
   Graph *fresh;
   Node **map;
 } Schedule;
@@ -167,6 +170,24 @@ static void find_gains(Schedule *s) {
     if (s->readers[i] == 1) s->gain[s->reader[i]] += bytes_of(s, schedule_at(s, i));
 }
 
+/* The totals of the loss are read for the log and the update only: who reads them, or gradients,
+ * need not hold up the rest of backward. What leads to other collectives (synchronised statistics,
+ * counts that scale gradients) has its place in the order. */
+static void find_late(Schedule *s) {
+  bool *leads = ARENA_ARRAY(s->arena, bool, s->count); /* by step: some collective waits for it */
+  for (int i = s->count - 1; i >= 0 && !s->is_plain; i--) {
+    const Node *node = schedule_at(s, i);
+    for (int k = 0; k < s->after[i].count; k++) {
+      int next = s->after[i].at[k];
+      leads[i] |= leads[next] || op_has(schedule_at(s, next)->op, TRAIT_RANKS);
+    }
+    for (int k = 0; lifetime_is_step(node) && k < node->input_count; k++) {
+      const Node *of = maker(node->input[k]);
+      if (of && op_has(of->op, TRAIT_RANKS) && !leads[i]) s->is_late[i] = true;
+    }
+  }
+}
+
 /* ── what may run ───────────────────────────────────────────────────────────────────────────── */
 static bool comes_before(const Ready *a, const Ready *b) {
   return a->gain != b->gain ? a->gain > b->gain : a->step < b->step;
@@ -197,19 +218,27 @@ static bool may_run(const Schedule *s, int step) {
 }
 
 static void offer(Schedule *s, int step) {
-  if (may_run(s, step) && s->gain[step] > 0 && !s->is_plain)
+  if (may_run(s, step) && s->gain[step] > 0 && !s->is_plain && !s->is_late[step])
     heap_push(s, &s->by_gain, (Ready){s->gain[step], step});
 }
 
-/* The step that frees most; of those that free nothing, the first one. */
+/* Nothing that it waits for is left. */
+static void enter(Schedule *s, int step) {
+  if (may_run(s, step)) heap_push(s, s->is_late[step] ? &s->late : &s->by_id, (Ready){0, step});
+  offer(s, step);
+}
+
+/* The step that frees most; of those that free nothing, the first one; then the late ones. */
 static const Node *schedule_choose(Schedule *s) {
   for (; s->by_gain.count; heap_pop(&s->by_gain)) {
     const Ready *best = &s->by_gain.at[0];
     if (!s->is_placed[best->step] && s->gain[best->step] == best->gain)
       return schedule_at(s, best->step);
   }
-  for (; s->by_id.count; heap_pop(&s->by_id))
-    if (!s->is_placed[s->by_id.at[0].step]) return schedule_at(s, s->by_id.at[0].step);
+  Heap *heaps[] = {&s->by_id, &s->late};
+  for (int i = 0; i < 2; i++)
+    for (; heaps[i]->count; heap_pop(heaps[i]))
+      if (!s->is_placed[heaps[i]->at[0].step]) return schedule_at(s, heaps[i]->at[0].step);
   return NULL;
 }
 
@@ -245,8 +274,7 @@ static void schedule_place(Schedule *s, const Node *node) {
   for (int i = 0; i < s->after[node->id].count; i++) {
     int next = s->after[node->id].at[i];
     if (--s->waits[next]) continue;
-    if (may_run(s, next)) heap_push(s, &s->by_id, (Ready){0, next});
-    offer(s, next);
+    enter(s, next);
   }
 }
 
@@ -267,6 +295,7 @@ Graph *pass_schedule(PassContext *context, Graph *graph) {
                 .gain = ARENA_ARRAY(arena, int64_t, count),
                 .is_outside = ARENA_ARRAY(arena, bool, count),
                 .is_placed = ARENA_ARRAY(arena, bool, count),
+                .is_late = ARENA_ARRAY(arena, bool, count),
                 .stamp = ARENA_ARRAY(arena, int, count),
                 .fresh = graph_new(graph->arena, graph->name),
                 .map = ARENA_ARRAY(arena, Node *, count)};
@@ -274,10 +303,10 @@ Graph *pass_schedule(PassContext *context, Graph *graph) {
   add_state_edges(&s);
   find_outside(&s);
   find_gains(&s);
+  find_late(&s);
   for (int i = 0; i < count; i++) {
     if (node_is_leaf(schedule_at(&s, i))) schedule_place(&s, schedule_at(&s, i));
-    if (may_run(&s, i)) heap_push(&s, &s.by_id, (Ready){0, i});
-    offer(&s, i);
+    enter(&s, i);
   }
   for (const Node *next; (next = schedule_choose(&s));) schedule_place(&s, next);
   for (int i = 0; i < count; i++) schedule_place(&s, schedule_at(&s, i));

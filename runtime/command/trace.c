@@ -1,7 +1,7 @@
 /* trace: steps in Chrome's trace format, for chrome://tracing and ui.perfetto.dev: complete events
- * ("ph":"X"), microseconds. Thread 1 is the compute queue: one event a launch, call, BEGIN or END, of
- * which an END lasts as long as the queue waits. Thread 2 and up are the queue communicate: what was
- * begun, until it has ended, whoever waits; as many threads as there are works under way at a time.
+ * ("ph":"X"), microseconds. Thread 1 is the compute queue: one event a launch, call, BEGIN or END,
+ * of which an END lasts as long as the queue waits. Threads from 2 on are the queue communicate: what
+ * was begun, until it has ended, whoever waits; as many as there are works under way at a time.
  * Written to a temporary file and renamed when closed. */
 #include "runtime/command/bench.h"
 #include "base/clock.h"
@@ -18,7 +18,8 @@ struct Trace {
   int steps, events;
   int lanes;        /* threads of the queue communicate that have been used */
   int64_t runs;     /* of graphs in which something was under way */
-  double communication, exposed; /* seconds: something was under way; and the compute queue waited */
+  double communication; /* seconds in which something was under way, */
+  double exposed;       /* and the compute queue waited */
 };
 
 Status trace_open(const char *path, Trace **out) {
@@ -82,7 +83,7 @@ static int find_lane(Trace *trace, int64_t *until, const ExecStepTime *work) {
   return lane;
 }
 
-/* For how long of [from, to) something was under way. BEGINs come in the order in which they ran. */
+/* For how long of [from, to) something was under way. BEGINs are in the order in which they ran. */
 static int64_t under_way(const PlanGraph *plan, const ExecStepTime *times, int64_t from,
                          int64_t to) {
   int64_t sum = 0;

@@ -5,12 +5,14 @@
  *
  *   SLOW_ENGINE_OF=FILE         the engine that does the works: libft-mpi.so with its folder
  *   SLOW_ENGINE_LATENCY=US      microseconds of each work; 0
- *   SLOW_ENGINE_BANDWIDTH=MB/S  for the bytes of its result (of a send: its operand); 0: no limit */
+ *   SLOW_ENGINE_BANDWIDTH=MB/S  for the bytes of its result (of a send: its operand); 0: no limit
+ *   SLOW_ENGINE_LABEL=TEXT      only works with this in their labels; all */
 #include "base/clock.h"
 #include "runtime/communicate/engine.h"
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct Engine {
   Engine *inner;
@@ -74,10 +76,12 @@ static int64_t bytes_of(const Engine *engine, const CommWork *work) {
 
 static bool slow_begin(Engine *engine, const CommWork *work, EngineWork **out, char *why) {
   EngineWork *made = *out = calloc(1, sizeof *made);
+  const char *label = getenv("SLOW_ENGINE_LABEL");
   int64_t now = clock_nanoseconds(), start = engine->free_at > now ? engine->free_at : now;
   int64_t time = engine->latency;
   if (engine->bandwidth > 0) time += (int64_t)((double)bytes_of(engine, work) / engine->bandwidth);
-  made->ends = engine->free_at = start + time;
+  if (!label || (work->label && strstr(work->label, label)))
+    made->ends = engine->free_at = start + time;
   return type->begin(engine->inner, work, &made->inner, why);
 }
 

@@ -1,5 +1,6 @@
 """In the training graph of a plan: at least COUNT buckets begin while other gradients are still to be computed, each behind the step
-that makes its last one, and no later one is smaller than the last: overlap.py PLAN COUNT."""
+that makes its last one, and no later one is smaller than the last; the totals of the
+loss are waited for behind all of backward: overlap.py PLAN COUNT."""
 import re
 import sys
 
@@ -12,6 +13,8 @@ update = min(i for i, step in enumerate(steps) if step.startswith("  end") and "
 backward = [i for i in work if i < update]
 early = [i for i, _ in buckets if i < backward[-1]]
 assert len(early) >= int(sys.argv[2]), (early, buckets, backward[-1])
+totals = [i for i, step in enumerate(steps) if "totals of the loss" in step]
+assert totals[0] < buckets[0][0] < buckets[-1][0] < totals[1], totals
 for i, _ in buckets:
     after = [int(number) for number in re.search(r"after=([\d,]+)", steps[i]).group(1).split(",")]
     assert max(after) == max(j for j in range(i) if not steps[j].startswith("  begin")), f"step {i} begins late: {steps[i]}"
