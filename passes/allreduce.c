@@ -149,11 +149,11 @@ static const char *name_pattern(Arena *arena, const char **names, int count) {
 }
 
 /* The end of the bucket that begins with this operand. What exists before the bucket may begin goes
- * with it beyond the limit too, so far as that takes no longer than the latency of a collective, but
- * where the user said how large buckets are. */
+ * with it beyond the limit too, so far as that takes much less than the latency of a collective of
+ * its own, but where the user said how large buckets are. */
 static int bucket_end(const Node *pack, int first, const int64_t *behind, BucketSize size) {
   int64_t bytes = type_bytes(&pack->input[first]->type), after = behind[first];
-  int64_t spare = size.last < size.bytes ? size.last : 0;
+  int64_t spare = size.last < size.bytes ? size.last / 4 : 0;
   int end = first + 1, latest = pack->input[first]->id;
   for (; end < pack->input_count; end++) {
     const Node *next = pack->input[end];

@@ -224,6 +224,6 @@ defect("cluster-bits", "simulate/cluster.c", '{"Gb", 1e9 / 8}', '{"Gb", 1e9}', "
 defect("cluster-twice", "simulate/cluster.c", "if (words->is_set[key]) return", "if (words->is_set[key] && key > 2) return", "unit simulate_cluster")
 defect("collectives-late", "passes/schedule.c", "return node->op == OP_ALL_REDUCE || node->op == OP_REDUCE_SCATTER;", "return node->op == OP_REDUCE_SCATTER;",
        "lit passes/allreduce_early.ft")
-defect("bucket-waits-for-later", "passes/allreduce.c", "if (more > spare || next->id > latest) break;", "if (more > spare) break;", "lit passes/allreduce_early.ft")
+defect("bucket-waits-for-later", "passes/allreduce.c", "if (more > spare || next->id > latest) break;", "if (more > spare) break;", "lit passes/allreduce_late.ft")
 defect("bucket-last-large", "passes/allreduce.c", "int64_t most = behind > size.last ? behind : size.last;", "int64_t most = size.bytes + behind;",
        "lit passes/allreduce_early.ft")
