@@ -1,6 +1,6 @@
-/* ftrun_gpus: `ftrun --gpus N`, see ftrun_ranks.h. The ranks are in a process group of their own, so
- * the terminal's signals come here and are handed on: the first one as SIGUSR1, which ends a training
- * after its step, the second one as SIGTERM. A rank ends with ftrun. */
+/* ftrun_gpus: `ftrun --gpus N`, see ftrun_ranks.h. The ranks are in a process group of their own,
+ * so the terminal's signals come here and are handed on: the first one as SIGUSR1, which ends a
+ * training after its step, the second one as SIGTERM. A rank ends with ftrun. */
 #define _GNU_SOURCE
 #include "base/clock.h"
 #include "tools/ftrun_ranks.h"
@@ -16,7 +16,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MOST_GPUS = 256, TIME_TO_END = 10 /* seconds, after the first that fails */ };
+enum { MOST_GPUS = 256 };
+static const int64_t time_to_end = 10000000000; /* after the first that fails */
 
 typedef struct {
   int count, left, first; /* first: the exit code of the first that failed */
@@ -37,7 +38,7 @@ static int gpus_find_port(void) {
   return port > 65000 ? port - 1000 : port;
 }
 
-static void set_number(const char *name, int value) {
+static void gpus_set(const char *name, int value) {
   char text[16];
   snprintf(text, sizeof text, "%d", value);
   setenv(name, text, 1);
@@ -50,11 +51,11 @@ static void run_gpu(const Gpus *gpus, int rank, const char *self, char *const *c
   if (getppid() != parent) _exit(3);
   setpgid(0, gpus->group);
   if (nothing >= 0) dup2(nothing, STDIN_FILENO);
-  set_number("RANK", rank);
-  set_number("WORLD_SIZE", gpus->count);
-  set_number("LOCAL_RANK", rank);
-  set_number("LOCAL_WORLD_SIZE", gpus->count);
-  set_number("MASTER_PORT", gpus->port);
+  gpus_set("RANK", rank);
+  gpus_set("WORLD_SIZE", gpus->count);
+  gpus_set("LOCAL_RANK", rank);
+  gpus_set("LOCAL_WORLD_SIZE", gpus->count);
+  gpus_set("MASTER_PORT", gpus->port);
   setenv("MASTER_ADDR", "127.0.0.1", 1);
   sigprocmask(SIG_SETMASK, mask, NULL);
   execv(self, command);
@@ -100,7 +101,7 @@ static int gpus_wait(Gpus *gpus, const sigset_t *signals) {
     int number = sigtimedwait(signals, NULL, &tick);
     if (number > 0 && number != SIGCHLD) gpus_hand_on(gpus, number);
     gpus_reap(gpus);
-    if (gpus->failed_at && clock_nanoseconds() - gpus->failed_at > TIME_TO_END * INT64_C(1000000000))
+    if (gpus->failed_at && clock_nanoseconds() - gpus->failed_at > time_to_end)
       gpus_kill(gpus, SIGKILL);
   }
   if (gpus->signal && gpus->first == 128 + SIGUSR1) return 128 + gpus->signal;

@@ -7,7 +7,7 @@
 /* Has mpirun run this program with `arguments` (NULL behind the last) as so many ranks; returns
  * the exit code. Ctrl-C and the like end the ranks after their step, as they end ftrun alone. */
 int ranks_start(int64_t ranks, char *const *arguments);
-/* `ftrun --gpus N`: the same without mpirun, by torchrun's variables. When one has failed the others
- * have ten seconds to end by themselves. */
+/* `ftrun --gpus N`: the same without mpirun, by torchrun's variables. When one has failed the
+ * others have ten seconds to end by themselves. */
 int gpus_start(int64_t gpus, char *const *arguments);
 #endif

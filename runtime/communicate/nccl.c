@@ -111,7 +111,7 @@ static NcclComm nccl_enter(Nccl *nccl, MeshAxis axis) {
 }
 static void nccl_exit(Nccl *nccl) { atomic_fetch_sub(&nccl->calls, 1); }
 
-static NcclResult ask(Nccl *nccl, MeshAxis axis, NcclResult otherwise) {
+static NcclResult nccl_ask(Nccl *nccl, MeshAxis axis, NcclResult otherwise) {
   NcclResult result = otherwise, asked = NCCL_SUCCESS;
   NcclComm joined = nccl_enter(nccl, axis);
   if (joined) asked = nccl->library->async_error(joined, &result);
@@ -123,7 +123,7 @@ static NcclResult ask(Nccl *nccl, MeshAxis axis, NcclResult otherwise) {
 static Status nccl_finish(Nccl *nccl, MeshAxis axis, NcclResult result, const char *what) {
   while (result == NCCL_IN_PROGRESS) {
     STATUS_TRY(comm_status(nccl->comm));
-    result = ask(nccl, axis, NCCL_REMOTE_ERROR);
+    result = nccl_ask(nccl, axis, NCCL_REMOTE_ERROR);
     if (result == NCCL_IN_PROGRESS) usleep(50);
   }
   return result == NCCL_SUCCESS ? STATUS_OK : nccl_fail(nccl, result, what);
@@ -222,7 +222,7 @@ Status nccl_join(Comm *comm, Nccl **out) {
 
 bool nccl_is_well(Nccl *nccl, char *why, size_t size) {
   for (MeshAxis axis = MESH_ALL; axis < MESH_AXIS_COUNT; axis++) {
-    NcclResult result = ask(nccl, axis, NCCL_SUCCESS);
+    NcclResult result = nccl_ask(nccl, axis, NCCL_SUCCESS);
     if (result == NCCL_SUCCESS || result == NCCL_IN_PROGRESS) continue;
     snprintf(why, size, "NCCL: %s", nccl->library->error_string(result));
     return false;

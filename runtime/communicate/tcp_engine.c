@@ -81,7 +81,7 @@ static void end_message(Message **first) {
 }
 
 /* Returns how much went: 0: not now; -1: the connection is gone. */
-static ssize_t move(int socket, char *bytes, size_t count, bool is_out) {
+static ssize_t tcp_move(int socket, char *bytes, size_t count, bool is_out) {
   ssize_t moved = is_out ? send(socket, bytes, count, MSG_NOSIGNAL | MSG_DONTWAIT)
                          : recv(socket, bytes, count, MSG_DONTWAIT);
   if (moved > 0) return moved;
@@ -96,7 +96,7 @@ static bool go_on_with_link(Link *link, int rank, bool is_out, char *why) {
     bool is_head = m->at < head;
     char *at = is_head ? (char *)(is_out ? &m->head : &m->came) + m->at : m->bytes + (m->at - head);
     size_t left = (is_head ? head : all) - m->at;
-    ssize_t moved = left ? move(link->socket, at, left, is_out) : 0;
+    ssize_t moved = left ? tcp_move(link->socket, at, left, is_out) : 0;
     if (moved < 0) {
       snprintf(why, ENGINE_WHY, "the connection to rank %d is gone", rank);
       return false;

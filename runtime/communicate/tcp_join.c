@@ -205,7 +205,8 @@ static bool join_as_first(Join *join) {
     join->listening = tcp_listen(join->port + i);
   if (join->listening < 0) {
     snprintf(join->why, ENGINE_WHY,
-             "none of the ports %d to %d can be listened on (MASTER_PORT): %s", join->port, join->port + TCP_PORTS - 1, strerror(errno));
+             "none of the ports %d to %d can be listened on (MASTER_PORT): %s", join->port,
+             join->port + TCP_PORTS - 1, strerror(errno));
     return false;
   }
   for (int missing = join->place->ranks - 1; missing > 0;) missing -= take_visitor(join);
@@ -278,7 +279,7 @@ static bool find_first(Join *join) {
   return join->link[0] >= 0;
 }
 
-static bool connect_to(Join *join, int rank) {
+static bool tcp_reach(Join *join, int rank) {
   const Entry *entry = &join->entry[rank];
   static const uint8_t none[16];
   struct sockaddr_in6 to = {.sin6_family = AF_INET6, .sin6_scope_id = entry->scope};
@@ -322,7 +323,7 @@ static bool join_as_other(Join *join) {
     return false;
   }
   for (int r = 1; r < rank; r++)
-    if (!connect_to(join, r)) return false;
+    if (!tcp_reach(join, r)) return false;
   for (int missing = ranks - 1 - rank; missing > 0;) missing -= take_higher(join);
   return true;
 }

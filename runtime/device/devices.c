@@ -1,7 +1,9 @@
 /* devices: see devices.h. Nothing is opened that costs memory on a GPU. */
 #define _GNU_SOURCE /* sched_getaffinity */
 #include "runtime/device/devices.h"
+#include "runtime/communicate/nccl.h"
 #include "runtime/device/cuda/cuda_blas.h"
+#include <ctype.h>
 #include <sched.h>
 #include <string.h>
 
@@ -22,6 +24,19 @@ static void print_cpu(FILE *out) {
   fprintf(out, "cpu: %d core%s%s; runs .so artifacts\n", cores, cores == 1 ? "" : "s", name);
 }
 
+/* Which memory of the machine is near; -1: not known, or there is only one. */
+static int numa_node(const CudaDriver *driver, CudaDevice device) {
+  char bus[32] = "", path[96];
+  int node = -1;
+  if (!driver->device_bus || driver->device_bus(bus, sizeof bus, device) != CUDA_SUCCESS) return -1;
+  for (char *at = bus; *at; at++) *at = (char)tolower((unsigned char)*at);
+  snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/numa_node", bus);
+  FILE *file = fopen(path, "re");
+  if (file && fscanf(file, "%d", &node) != 1) node = -1;
+  if (file) fclose(file);
+  return node;
+}
+
 static Status print_gpu(const CudaDriver *driver, int index, FILE *out) {
   CudaDevice device;
   char name[96] = "";
@@ -39,9 +54,45 @@ static Status print_gpu(const CudaDriver *driver, int index, FILE *out) {
     STATUS_TRY(cuda_check(driver,
                           driver->device_attribute(wanted[i].value, wanted[i].attribute, device),
                           "cuda:%d", index));
-  fprintf(out, "cuda:%d: %s, sm_%d%d, %d processors, %.1f GiB; runs .ptx artifacts\n", index, name,
-          major, minor, processors, (double)bytes / (1 << 30));
+  char near[32] = "";
+  int node = numa_node(driver, device);
+  if (node >= 0) snprintf(near, sizeof near, ", NUMA node %d", node);
+  fprintf(out, "cuda:%d: %s, sm_%d%d, %d processors, %.1f GiB%s; runs .ptx artifacts\n", index,
+          name, major, minor, processors, (double)bytes / (1 << 30), near);
   return STATUS_OK;
+}
+
+/* Over NVLink a GPU has atomics in the other's memory, over PCIe it has not. */
+static const char *link_text(const CudaDriver *driver, int from, int to) {
+  CudaDevice a, b;
+  int access = 0, atomics = 0;
+  if (from == to) return "-";
+  if (driver->device_get(&a, from) != CUDA_SUCCESS || driver->device_get(&b, to) != CUDA_SUCCESS ||
+      driver->device_link(&access, CUDA_LINK_ACCESS, a, b) != CUDA_SUCCESS ||
+      driver->device_link(&atomics, CUDA_LINK_ATOMICS, a, b) != CUDA_SUCCESS)
+    return "?";
+  return !access ? "host" : atomics ? "NVLink" : "PCIe";
+}
+
+static void print_links(const CudaDriver *driver, int count, FILE *out) {
+  if (count < 2 || !driver->device_link) return;
+  fprintf(out, "between GPUs:");
+  for (int to = 0; to < count; to++) fprintf(out, "  cuda:%-2d", to);
+  for (int from = 0; from < count; from++) {
+    fprintf(out, "\n      cuda:%-2d", from);
+    for (int to = 0; to < count; to++) fprintf(out, "  %-7s", link_text(driver, from, to));
+  }
+  fprintf(out,
+          "\n  (NVLink and PCIe: one reads the other's memory; host: through the machine's own)\n");
+}
+
+static void print_nccl(FILE *out) {
+  const NcclLibrary *library;
+  if (nccl_open(&library) == STATUS_OK)
+    fprintf(out, "NCCL: %d.%d.%d\n", library->number / 10000, library->number / 100 % 100,
+            library->number % 100);
+  else
+    fprintf(out, "NCCL: none, %s\n", status_message());
 }
 
 static void print_library(FILE *out) {
@@ -69,7 +120,9 @@ static void print_gpus(FILE *out) {
   }
   fprintf(out, "cuda driver: for CUDA %d.%d\n", driver->version / 1000,
           driver->version % 1000 / 10);
+  print_links(driver, count, out);
   print_library(out);
+  if (count > 1) print_nccl(out);
 }
 
 void devices_print(FILE *out) {

@@ -3,6 +3,6 @@
 #define FT_RUNTIME_DEVICES_H
 #include <stdio.h>
 
-/* One line a device, its --device name first; for what is not there, why. */
+/* One line a device, its --device name first; how GPUs are linked; for what is not there, why. */
 void devices_print(FILE *out);
 #endif

@@ -1,6 +1,7 @@
 """The cuda device on a driver without a GPU (test/fake), whose kernels run in the simulator: the
 same losses as --device sim to the last bit, whatever the order in which streams and graph nodes get
 on; nothing waits for a step; and each fault gives one clear line and the right exit code."""
+import glob
 import os
 import re
 import subprocess
@@ -519,6 +520,17 @@ class Tools(CudaCase):
         said = support.run("ftrun", "devices", env=self.environment(COUNT=2, CC=90)).stdout
         self.assertIn("cuda:0: Fake GPU, sm_90, 2 processors, 1.0 GiB", said)
         self.assertIn("cuda:1: Fake GPU", said)
+        self.assertRegex(said, r"between GPUs:  cuda:0   cuda:1 *\n      cuda:0   -        host *\n      cuda:1   host     - *\n")
+        said = support.run("ftrun", "devices", env=self.environment(COUNT=3, LINKS="-NPN--P--", FT_NCCL_LIBRARY=os.path.join(FAKE, "libfake_nccl.so"))).stdout
+        self.assertRegex(said, r"\n      cuda:0   -        NVLink   PCIe *\n      cuda:1   NVLink   -        host *\n      cuda:2   PCIe     host     - *\n")
+        self.assertIn("NCCL: 2.27.3\n", said)
+        self.assertIn("NCCL: none, FT_NCCL_LIBRARY=/nowhere cannot be opened",
+                      support.run("ftrun", "devices", env=self.environment(COUNT=2, FT_NCCL_LIBRARY="/nowhere")).stdout)
+        for bus in glob.glob("/sys/bus/pci/devices/*/numa_node")[:1]:
+            with open(bus) as file:
+                node = int(file.read())
+            said = support.run("ftrun", "devices", env=self.environment(BUS=bus.split("/")[5].upper())).stdout
+            self.assertRegex(said, f"GiB, NUMA node {node}; runs" if node >= 0 else "GiB; runs")
         for version, words in ((None, "cuBLASLt: 12.4\n"), (110300, "cuBLASLt: 11.3, too old: products are ft's own")):
             old = {} if version is None else {"FT_FAKE_BLAS_VERSION": version}
             self.assertIn(words, support.run("ftrun", "devices", env=self.environment(FT_CUBLASLT_LIBRARY=BLAS, **old)).stdout)

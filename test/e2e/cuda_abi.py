@@ -20,6 +20,7 @@ DRIVER_NUMBERS = {
     "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH": "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "CUDA_ATTRIBUTE_CLOCK_KHZ": "CU_DEVICE_ATTRIBUTE_CLOCK_RATE",
     "CUDA_ATTRIBUTE_PROCESSORS": "CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT", "CUDA_ATTRIBUTE_MAJOR": "CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR",
     "CUDA_ATTRIBUTE_MINOR": "CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR", "CUDA_ATTRIBUTE_SHARED_MOST": "CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN",
+    "CUDA_LINK_ACCESS": "CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED", "CUDA_LINK_ATOMICS": "CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED",
     "CUDA_STREAM_NON_BLOCKING": "CU_STREAM_NON_BLOCKING", "CUDA_EVENT_NO_TIMING": "CU_EVENT_DISABLE_TIMING", "CUDA_HOST_PORTABLE": "CU_MEMHOSTALLOC_PORTABLE",
     "CUDA_CAPTURE_THREAD_LOCAL": "CU_STREAM_CAPTURE_MODE_THREAD_LOCAL", "CUDA_CAPTURE_SET_DEPENDENCIES": "CU_STREAM_SET_CAPTURE_DEPENDENCIES",
     "CUDA_FUNCTION_SHARED_BYTES": "CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES", "CUDA_FUNCTION_LOCAL_BYTES": "CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES",
@@ -44,7 +45,7 @@ DRIVER_WORDS = [
     (r"\bint mode\b", "CUstreamCaptureMode mode"), (r"\bint \*status\b", "CUstreamCaptureStatus *status"), (r"\bint \*options\b", "CUjit_option *options"),
     (r"unsigned long long \*id\b", "cuuint64_t *id"),
 ]
-DEVICE_WORDS = [(r"\bint attribute, CUdevice", "CUdevice_attribute attribute, CUdevice"), (r"\bint attribute, CUfunction", "CUfunction_attribute attribute, CUfunction"),
+DEVICE_WORDS = [(r"\bint attribute, CUdevice from", "CUdevice_P2PAttribute attribute, CUdevice from"), (r"\bint attribute, CUdevice", "CUdevice_attribute attribute, CUdevice"), (r"\bint attribute, CUfunction", "CUfunction_attribute attribute, CUfunction"),
                 (r"CUfunction function, int attribute", "CUfunction function, CUfunction_attribute attribute")]
 BLAS_NUMBERS = {
     "BLAS_TYPE_F32": "CUDA_R_32F", "BLAS_TYPE_F16": "CUDA_R_16F", "BLAS_TYPE_BF16": "CUDA_R_16BF", "BLAS_COMPUTE_F32": "CUBLAS_COMPUTE_32F",

@@ -12,6 +12,8 @@
  *   FT_FAKE_CUDA_CLOCK=N      of the processors, in kHz (1000000)
  *   FT_FAKE_CUDA_SHARED=B     shared memory that a block may ask for (227 KiB)
  *   FT_FAKE_CUDA_NO_EDGES=1   capturing takes no dependencies from outside
+ *   FT_FAKE_CUDA_LINKS=TEXT   for each pair of GPUs N (NVLink), P (PCIe) or - (none), row by row
+ *   FT_FAKE_CUDA_BUS=TEXT     where on the PCI bus all of them are
  *   FT_FAKE_CUDA_JIT=TEXT     module loading fails with this log
  *   FT_FAKE_CUDA_LOST_AFTER=N the device is lost at the Nth kernel
  *   FT_FAKE_CUDA_REPORT=FILE  counts, one `name value` a line, when the process ends */

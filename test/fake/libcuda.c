@@ -504,3 +504,24 @@ CudaResult entry_device_uuid(CudaUuid *uuid, CudaDevice device) {
   uuid->bytes[15] = (char)device;
   return CUDA_SUCCESS;
 }
+
+CudaResult entry_device_bus(char *text, int length, CudaDevice device) {
+  const char *given = getenv("FT_FAKE_CUDA_BUS");
+  check_device(device);
+  snprintf(text, (size_t)length, "%s", given && given[0] ? given : "FFFF:FF:1F.7");
+  return CUDA_SUCCESS;
+}
+
+/* A letter for each pair, row by row: N: NVLink, P: PCIe, all else: no access. */
+CudaResult entry_device_link(int *value, int attribute, CudaDevice from, CudaDevice to) {
+  const char *links = getenv("FT_FAKE_CUDA_LINKS");
+  check_device(from);
+  check_device(to);
+  size_t at = (size_t)((from - first_device) * fake_setting("COUNT", 1) + (to - first_device));
+  char link = links && at < strlen(links) ? links[at] : '-';
+  if (from == to) return CUDA_ERROR_INVALID_VALUE;
+  if (attribute != CUDA_LINK_ACCESS && attribute != CUDA_LINK_ATOMICS)
+    fake_die("link attribute %d", attribute);
+  *value = attribute == CUDA_LINK_ACCESS ? link == 'N' || link == 'P' : link == 'N';
+  return CUDA_SUCCESS;
+}

@@ -39,6 +39,8 @@ enum { /* device attributes */
        CUDA_ATTRIBUTE_MAJOR = 75,
        CUDA_ATTRIBUTE_MINOR = 76,
        CUDA_ATTRIBUTE_SHARED_MOST = 97,
+       CUDA_LINK_ACCESS = 2, /* between two devices */
+       CUDA_LINK_ATOMICS = 3,
 };
 enum {
   CUDA_STREAM_NON_BLOCKING = 1,
