@@ -249,8 +249,25 @@ static bool check_zero(Builder *b, Loc loc) {
   return true;
 }
 
+static bool check_tensor(Builder *b, Loc loc) {
+  const SettingValue *settings = b->program->settings;
+  if (setting_tensor(settings) == 1) return true;
+  if (is_chosen(b, "train.optimizer", "muon"))
+    return (diag_error(b->diag, loc,
+                       "muon makes whole matrices orthogonal, and with distributed.tensor a rank "
+                       "has parts of them: take another optimizer, or tensor = 1"),
+            false);
+  if (is_chosen(b, "train.parameters", "bf16") && is_chosen(b, "train.rounding", "stochastic"))
+    return (diag_error(b->diag, loc,
+                       "with distributed.tensor parameters=bf16 are rounded to the nearest only: "
+                       "say rounding=nearest, or tensor = 1"),
+            false);
+  return true;
+}
+
 bool recipe_settle(Builder *b, Loc loc) {
-  bool fine = recipe_set_defaults(b) && check_precision(b, loc) && check_zero(b, loc);
+  bool fine = recipe_set_defaults(b) && check_precision(b, loc) && check_zero(b, loc) &&
+              check_tensor(b, loc);
   const char *optimizer = setting_text(b->program->settings, "train.optimizer");
   if (optimizer_takes(optimizer, "dampening") && choice_number(b, "train.nesterov") != 0 &&
       (choice_number(b, "train.momentum") == 0 || choice_number(b, "train.dampening") != 0))

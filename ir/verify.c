@@ -222,6 +222,17 @@ static void check_shared(Verify *v, const Node *node, const Shape *files) {
     verify_wrong(v, node, "a part has %lld elements", (long long)part);
 }
 
+/* The part of a param that ranks have which share each layer's work. */
+static void check_cut(Verify *v, const Node *node) {
+  const Attr *cut = node_attr(node, ATTR_CUT);
+  if (!cut) return;
+  Shape local = node_file_shape(node);
+  int64_t ranks = node_int(node, ATTR_TENSOR, 0);
+  bool is_legal = cut->count == 2 && ranks > 1 && cut->ints[0] >= 0 && cut->ints[0] < local.rank &&
+                  cut->ints[1] > 0 && local.dim[cut->ints[0]] % cut->ints[1] == 0;
+  if (!is_legal) verify_wrong(v, node, "cut and tensor tell no part of it");
+}
+
 /* A param in another order: the type is that of what lies in memory. */
 static void check_storage(Verify *v, const Node *node) {
   if (!node_attr(node, ATTR_SHAPE) && !node_attr(node, ATTR_VIEW) && !node_attr(node, ATTR_PERM) &&
@@ -303,6 +314,7 @@ static void check_node(Verify *v, const Node *node) {
   if (op_has(node->op, TRAIT_NAMED) && node->op != OP_SETTING && !v->fused) check_leaf(v, node);
   if (node->op == OP_PARAM || node->op == OP_STATE) check_role(v, node);
   if (node->op == OP_PARAM) check_storage(v, node);
+  if (node->op == OP_PARAM) check_cut(v, node);
   if (node->op == OP_ASSIGN && !v->fused) check_assign(v, node);
   if (node->op == OP_ARG) check_arg(v, node);
   if (node->op == OP_FUSED)

@@ -114,9 +114,22 @@ static int64_t bucket_limit(BucketSize size, int64_t behind) {
   return most < size.bytes ? most : size.bytes;
 }
 
-/* The names of the parameters, by the offset at which their gradients are packed. */
-static const char **allreduce_find_names(const AllReduce *a, const Attr *offsets) {
-  const char **names = ARENA_ARRAY(a->arena, const char *, offsets->count);
+/* The ranks whose gradients are added: those that share the batch; where ranks share each layer's
+ * work, of a param that all have whole those too, and of a part no others. AXIS_COUNT: none. */
+static MeshAxis gradient_axis(const PassContext *context, const Node *param) {
+  bool shares_batch = setting_ranks(context->settings) != 1;
+  if (setting_tensor(context->settings) == 1) return MESH_ALL;
+  if (node_attr(param, ATTR_CUT)) return shares_batch ? MESH_DATA : MESH_AXIS_COUNT;
+  return shares_batch ? MESH_ALL : MESH_TENSOR;
+}
+
+/* The names of the parameters, by the offset at which their gradients are packed, and those
+ * ranks. */
+static const MeshAxis *allreduce_find_params(const AllReduce *a, const PassContext *context,
+                                             const char ***out) {
+  const Attr *offsets = node_attr(a->pack, ATTR_OFFSETS);
+  MeshAxis *over = ARENA_ARRAY(a->arena, MeshAxis, offsets->count);
+  const char **names = *out = ARENA_ARRAY(a->arena, const char *, offsets->count);
   Lookup at = {.arena = a->arena};
   for (int k = 0; k < offsets->count; k++)
     lookup_add(&at, &offsets->ints[k], sizeof offsets->ints[k], k);
@@ -124,9 +137,11 @@ static const char **allreduce_find_names(const AllReduce *a, const Attr *offsets
     const Node *node = a->old->nodes.at[i];
     int64_t offset = node_int(node, ATTR_OFFSET, -1);
     int k = node->op == OP_PARAM ? lookup_find(&at, &offset, sizeof offset) : -1;
-    if (k >= 0) names[k] = node_str(node, ATTR_NAME);
+    if (k < 0) continue;
+    names[k] = node_str(node, ATTR_NAME);
+    over[k] = gradient_axis(context, node);
   }
-  return names;
+  return over;
 }
 
 /* "h.3.attn.*, h.3.ln.weight, …": neighbours of one parent are told together. */
@@ -151,11 +166,12 @@ static const char *name_pattern(Arena *arena, const char **names, int count) {
 /* The end of the bucket that begins with this operand. What exists before the bucket may begin goes
  * with it beyond the limit too, so far as that takes much less than the latency of a collective of
  * its own, but where the user said how large buckets are. */
-static int bucket_end(const Node *pack, int first, const int64_t *behind, BucketSize size) {
+static int bucket_end(const Node *pack, int first, const int64_t *behind, BucketSize size,
+                      const MeshAxis *over) {
   int64_t bytes = type_bytes(&pack->input[first]->type), after = behind[first];
   int64_t spare = size.last < size.bytes ? size.last / 4 : 0;
   int end = first + 1, latest = pack->input[first]->id;
-  for (; end < pack->input_count; end++) {
+  for (; end < pack->input_count && over[end] == over[first]; end++) {
     const Node *next = pack->input[end];
     int64_t more = type_bytes(&next->type);
     if (behind[end] < after) after = behind[end];
@@ -172,16 +188,22 @@ static int bucket_end(const Node *pack, int first, const int64_t *behind, Bucket
 static void cut_gradients(AllReduce *a, const PassContext *context) {
   BucketSize size = bucket_size(context, bytes_of_all(a->pack));
   const int64_t *behind = bytes_behind(a, size);
-  const char **names = allreduce_find_names(a, node_attr(a->pack, ATTR_OFFSETS));
-  for (int first = 0, end, number = 1; first < a->pack->input_count; first = end, number++) {
-    int bucket = add_bucket(a, OP_SUM, a->pack->input[first]->type.dtype, MESH_ALL);
-    end = bucket_end(a->pack, first, behind, size);
+  const char **names;
+  const MeshAxis *over = allreduce_find_params(a, context, &names);
+  for (int first = 0, end, number = 1; first < a->pack->input_count; first = end) {
+    end = bucket_end(a->pack, first, behind, size, over);
+    if (over[first] == MESH_AXIS_COUNT) {
+      while (first < end) a->of_operand[first++] = -1;
+      continue;
+    }
+    int bucket = add_bucket(a, OP_SUM, a->pack->input[first]->type.dtype, over[first]);
     for (int k = first; k < end; k++) {
       a->of_operand[k] = bucket;
       add_operand(a, bucket, a->pack->input[k]);
     }
-    a->buckets.at[bucket].why = arena_printf(a->fresh->arena, "bucket %d: gradients of %s", number,
-                                             name_pattern(a->arena, names + first, end - first));
+    a->buckets.at[bucket].why =
+        arena_printf(a->fresh->arena, "bucket %d: gradients of %s", number++,
+                     name_pattern(a->arena, names + first, end - first));
   }
 }
 
@@ -201,7 +223,7 @@ static void join_totals(AllReduce *a) {
     const Node *node = a->old->nodes.at[i];
     a->of_node[i] = -1;
     for (int k = 0; k < node->input_count; k++) behind[i] |= behind[node->input[k]->id];
-    if (node->op != OP_ALL_REDUCE) continue;
+    if (node->op != OP_ALL_REDUCE || node_axis(node) == MESH_TENSOR) continue;
     bool is_behind = behind[i];
     Op reduction = OP_SUM;
     op_parse(node_str(node, ATTR_REDUCTION), &reduction);
@@ -252,14 +274,16 @@ static Node *allreduce_place(AllReduce *a, const Node *node) {
   }
   Node **inputs = ARENA_ARRAY(a->arena, Node *, node->input_count);
   for (int k = 0; k < node->input_count; k++) {
-    const Bucket *bucket = node == a->pack ? &a->buckets.at[a->of_operand[k]] : NULL;
+    bool is_reduced = node == a->pack && a->of_operand[k] >= 0;
+    const Bucket *bucket = is_reduced ? &a->buckets.at[a->of_operand[k]] : NULL;
     inputs[k] = bucket ? bucket->made : a->map[node->input[k]->id];
     if (!inputs[k]) return NULL;
   }
   int first = 0;
   for (int k = 0; node == a->pack && k < node->input_count; k++) {
     if (k && a->of_operand[k] != a->of_operand[k - 1]) first = k;
-    inputs[k] = allreduce_reduced(a, &a->buckets.at[a->of_operand[k]], k - first);
+    if (a->of_operand[k] >= 0)
+      inputs[k] = allreduce_reduced(a, &a->buckets.at[a->of_operand[k]], k - first);
   }
   return graph_copy_node(a->fresh, node, inputs);
 }
@@ -301,7 +325,8 @@ static void try_delayed(AllReduce *a) {
 }
 
 Graph *pass_allreduce(PassContext *context, Graph *graph) {
-  if (!context->settings || setting_ranks(context->settings) == 1) return graph;
+  const SettingValue *settings = context->settings;
+  if (!settings || (setting_ranks(settings) == 1 && setting_tensor(settings) == 1)) return graph;
   int count = graph->nodes.count;
   Arena *arena = context->scratch;
   bool is_shared = context->of != PASS_OF_TRAIN || setting_parts(context->settings) > 1;

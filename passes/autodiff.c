@@ -104,6 +104,7 @@ static int compare_sources(const void *left, const void *right) {
   if (!order)
     order =
         compare_doubles(node_float(a, ATTR_DECAY_FACTOR, 1), node_float(b, ATTR_DECAY_FACTOR, 1));
+  if (!order) order = (node_attr(a, ATTR_CUT) != NULL) - (node_attr(b, ATTR_CUT) != NULL);
   for (int i = 0; !order && is_matrix && i < 2; i++)
     order = compare_doubles((double)a->type.shape.dim[i], (double)b->type.shape.dim[i]);
   return order ? order : a->id - b->id;

@@ -505,8 +505,9 @@ Graph *pass_decode(PassContext *context, Graph *old) {
   Arena *arena = context->scratch;
   const Node *tokens = find_tokens(old, arena);
   const Node *scores = tokens ? find_scores(old, tokens) : NULL;
-  if (context->settings && setting_parts(context->settings) > 1) {
-    context->refused = "with distributed.zero no rank has all parameters";
+  if (context->settings &&
+      (setting_parts(context->settings) > 1 || setting_tensor(context->settings) > 1)) {
+    context->refused = "ranks have parts of the parameters (distributed.zero, distributed.tensor)";
     return NULL;
   }
   if (!scores) {

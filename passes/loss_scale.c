@@ -32,12 +32,10 @@ Node *loss_scale_apply(SettingValue *settings, Graph *graph, Node *loss) {
 
 /* bool[]: are all gradients finite? */
 static Node *all_finite(Update *u, Node *grads) {
-  int64_t axis = 0;
   Node *finite = make_unary(u->graph, OP_ISFINITE, grads);
   Node *faults =
       make_select(u->graph, finite, make_like(u->graph, grads, 0), make_like(u->graph, grads, 1));
-  Node *sum = make_reduce(u->graph, OP_SUM, faults, &axis, 1);
-  sum = make_reshape(u->graph, sum, shape_scalar());
+  Node *sum = update_total(u, faults);
   return update_op(u, OP_EQ, sum, make_like(u->graph, sum, 0));
 }
 

@@ -10,9 +10,7 @@
 
 /* ── clipping ───────────────────────────────────────────────────────────────────────────────── */
 static Node *clipped_by_norm(Update *u, Node *grads, double limit) {
-  int64_t axis = 0;
-  Node *sum = make_reduce(u->graph, OP_SUM, update_mul(u, grads, grads), &axis, 1);
-  Node *norm = update_sqrt(u, make_reshape(u->graph, sum, shape_scalar()));
+  Node *norm = update_sqrt(u, update_total(u, update_mul(u, grads, grads)));
   Node *ratio = update_div(u, make_like(u->graph, norm, limit),
                            update_add(u, norm, make_like(u->graph, norm, 1e-6)));
   Node *scale = update_op(u, OP_MIN, ratio, make_like(u->graph, ratio, 1));

@@ -14,6 +14,7 @@ typedef struct {
   int64_t begin, end;
   double lr_factor, decay_factor;
   bool is_matrix; /* its params are trained as matrices */
+  bool is_cut;    /* ranks have a part of each of its params (distributed.tensor) */
 } Segment;
 
 typedef struct {
@@ -58,6 +59,9 @@ void update_find_groups(Update *u);
 /* A flat value that is scalars[s] in segment s; a plain fill where they are all one node. */
 Node *update_piecewise(Update *u, Node *const *scalars);
 Node *update_piecewise_scaled(Update *u, Node *flat, Node *const *scalars);
+/* A total over all elements, f64[] or the type of flat: a rank's own, and of all ranks that have
+ * parts of the parameters (distributed.tensor). What all have whole counts once. */
+Node *update_total(Update *u, Node *flat);
 /* true in the segments of matrices, as bool[N]; NULL if there are none. */
 Node *update_is_matrix(Update *u);
 

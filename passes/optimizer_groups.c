@@ -12,7 +12,7 @@ static int by_begin(const void *a, const void *b) {
 
 static bool groups_is_alike(const Segment *a, const Segment *b) {
   return a->lr_factor == b->lr_factor && a->decay_factor == b->decay_factor &&
-         a->is_matrix == b->is_matrix;
+         a->is_matrix == b->is_matrix && a->is_cut == b->is_cut;
 }
 
 /* Runs of neighbouring params that are alike; what lies between params belongs to the run before.
@@ -26,7 +26,8 @@ static void find_segments(Update *u) {
     Segment one = {.begin = node_int(param, ATTR_OFFSET, 0),
                    .lr_factor = node_float(param, ATTR_LR_FACTOR, 1),
                    .decay_factor = node_float(param, ATTR_DECAY_FACTOR, 1),
-                   .is_matrix = node_int(param, ATTR_AS_MATRIX, 0) != 0};
+                   .is_matrix = node_int(param, ATTR_AS_MATRIX, 0) != 0,
+                   .is_cut = node_attr(param, ATTR_CUT) != NULL};
     VEC_PUSH(arena, all, one);
   }
   if (all.count) qsort(all.at, (size_t)all.count, sizeof *all.at, by_begin);
@@ -84,6 +85,20 @@ Node *update_piecewise(Update *u, Node *const *scalars) {
 
 Node *update_piecewise_scaled(Update *u, Node *flat, Node *const *scalars) {
   return update_mul(u, flat, update_piecewise(u, scalars));
+}
+
+Node *update_total(Update *u, Node *flat) {
+  int64_t axis = 0, ranks = setting_tensor(u->settings);
+  Node **shares = ARENA_ARRAY(u->graph->arena, Node *, u->segments.count);
+  Node *one = update_number(u, 1), *share = update_number(u, 1.0 / (double)ranks);
+  for (int i = 0; i < u->segments.count; i++) shares[i] = u->segments.at[i].is_cut ? one : share;
+  if (ranks > 1) flat = update_piecewise_scaled(u, flat, shares);
+  Node *sum = make_reduce(u->graph, OP_SUM, flat, &axis, 1);
+  sum = make_reshape(u->graph, sum, shape_scalar());
+  if (ranks == 1) return sum;
+  Node *all = make_all_reduce(u->graph, OP_SUM, sum);
+  node_set_attr(u->graph, all->input[0], attr_str(ATTR_OVER, mesh_axis_text(MESH_TENSOR)));
+  return all;
 }
 
 /* Autodiff places what is trained as matrices behind everything else. */

@@ -19,9 +19,10 @@
 #include <string.h>
 
 /* PLAIN: as the program means it. BACK: the same, of a param gathered for backward. LEAF: the part
- * of a param. SUMMED: of a gradient, the part of its sum over the ranks. FLAT: of a value over all
+ * of a param. SUMMED: of a gradient, the part of its sum over the ranks that share the batch;
+ * JOINED: over those that share each layer's work, too, of which each has made a share (tensor.c). FLAT: of a value over all
  * parameters, what belongs to the parts. */
-typedef enum { PLAIN, BACK, LEAF, SUMMED, FLAT } Form;
+typedef enum { PLAIN, BACK, LEAF, SUMMED, JOINED, FLAT } Form;
 
 /* A param, or its rounding, that is gathered in a form before this node is made. */
 typedef struct {
@@ -38,7 +39,8 @@ typedef struct {
   int level;                /* distributed.zero */
   bool *is_shared;          /* by node: exists in parts only */
   unsigned *asked;          /* by node: forms of it that the new graph needs, as bits */
-  const char **gradient_of; /* by node: the param's name, of what is scattered */
+  Lookup param_at;          /* by offset in the arena */
+  const Node **gradient_of; /* by node: the param, of what is scattered */
   bool *is_read_plain;      /* by param: something that is no rounding reads it */
   DType *rounded;           /* by param: to what it is rounded; F32: to nothing, or to two types */
   Forms forms;
@@ -96,12 +98,12 @@ static void find_readers(Shard *s, Arena *arena) {
 static void find_gradients(Shard *s, Arena *arena) {
   const Node *pack = graph_find_gradients(s->old);
   const Attr *offsets = pack ? node_attr(pack, ATTR_OFFSETS) : NULL;
-  Lookup at = {.arena = arena};
-  s->gradient_of = ARENA_ARRAY(arena, const char *, s->old->nodes.count);
+  s->param_at = (Lookup){.arena = arena};
+  s->gradient_of = ARENA_ARRAY(arena, const Node *, s->old->nodes.count);
   for (int i = 0; i < s->old->nodes.count; i++) {
     const Node *node = s->old->nodes.at[i];
     int64_t offset = node_int(node, ATTR_OFFSET, -1);
-    if (node->op == OP_PARAM) lookup_add(&at, &offset, sizeof offset, i);
+    if (node->op == OP_PARAM) lookup_add(&s->param_at, &offset, sizeof offset, i);
   }
   for (int i = 0; i < s->old->nodes.count; i++) {
     const Node *node = s->old->nodes.at[i];
@@ -110,9 +112,8 @@ static void find_gradients(Shard *s, Arena *arena) {
       int64_t offset = node == pack ? offsets->ints[k]
                        : is_sum     ? node_int(node->input[1 - k], ATTR_OFFSET, -1)
                                     : -1;
-      int param = lookup_find(&at, &offset, sizeof offset);
-      if (param >= 0)
-        s->gradient_of[node->input[k]->id] = node_str(s->old->nodes.at[param], ATTR_NAME);
+      int param = lookup_find(&s->param_at, &offset, sizeof offset);
+      if (param >= 0) s->gradient_of[node->input[k]->id] = s->old->nodes.at[param];
     }
   }
 }
@@ -157,12 +158,19 @@ static Node *shard_leaf(Shard *s, const Node *node, int64_t elements) {
   return made;
 }
 
+/* Of the ranks that share a batch; those that share each layer's work have other parameters. */
+static Node *shard_over(Shard *s, Node *collective) {
+  if (setting_tensor(s->context->settings) > 1)
+    node_set_attr(s->fresh, collective, attr_str(ATTR_OVER, mesh_axis_text(MESH_DATA)));
+  return collective;
+}
+
 /* All parts behind one another, and their elements as the value has them. */
 static Node *shard_gather(Shard *s, const Node *node) {
   const Node *param = node->op == OP_PARAM ? node : node->input[0];
   s->fresh->origin = node->origin;
   Node *part = make_cast(s->fresh, shard_get(s, param, LEAF), node->type.dtype);
-  Node *all = make_all_gather(s->fresh, part, s->ranks);
+  Node *all = shard_over(s, make_all_gather(s->fresh, part, s->ranks));
   const char *name = node_str(param, ATTR_NAME);
   node_set_attr(s->fresh, all,
                 attr_str(ATTR_WHY, arena_printf(s->fresh->arena, "parts of %s", name)));
@@ -171,7 +179,14 @@ static Node *shard_gather(Shard *s, const Node *node) {
   return make_reshape(s->fresh, all, node->type.shape);
 }
 
-static Node *shard_scatter(Shard *s, const Node *node) {
+/* Of what lies at this place of the arena of gradients. */
+static Form gradient_form(const Shard *s, int64_t offset) {
+  int param = lookup_find(&s->param_at, &offset, sizeof offset);
+  bool is_cut = param >= 0 && node_attr(s->old->nodes.at[param], ATTR_CUT);
+  return setting_tensor(s->context->settings) == 1 || is_cut ? SUMMED : JOINED;
+}
+
+static Node *shard_scatter(Shard *s, const Node *node, Form form) {
   int64_t elements = shape_elements(&node->type.shape), part = shard_part(s, node);
   if (node->op == OP_CONST && node_float(node, ATTR_VALUE, 0) == 0)
     return make_const(s->fresh, node->type.dtype, line_of(part), 0);
@@ -179,10 +194,15 @@ static Node *shard_scatter(Shard *s, const Node *node) {
   s->fresh->origin = node->origin;
   int64_t low = 0, high = part * s->ranks - elements;
   whole = make_pad(s->fresh, make_reshape(s->fresh, whole, line_of(elements)), &low, &high);
-  Node *made = make_reduce_scatter(s->fresh, OP_SUM, whole, s->ranks);
-  const char *name = s->gradient_of[node->id] ? s->gradient_of[node->id] : "?";
-  node_set_attr(s->fresh, made,
-                attr_str(ATTR_WHY, arena_printf(s->fresh->arena, "gradient of %s", name)));
+  Node *made = shard_over(s, make_reduce_scatter(s->fresh, OP_SUM, whole, s->ranks));
+  const Node *param = s->gradient_of[node->id];
+  const char *name = param ? node_str(param, ATTR_NAME) : "?";
+  Attr why = attr_str(ATTR_WHY, arena_printf(s->fresh->arena, "gradient of %s", name));
+  node_set_attr(s->fresh, made, why);
+  if (form == SUMMED) return made;
+  made = make_all_reduce(s->fresh, OP_SUM, made);
+  node_set_attr(s->fresh, made->input[0], why);
+  node_set_attr(s->fresh, made->input[0], attr_str(ATTR_OVER, mesh_axis_text(MESH_TENSOR)));
   return made;
 }
 
@@ -194,11 +214,11 @@ static Node *copy_shared(Shard *s, const Node *node, Form form, int64_t elements
 }
 
 /* A gradient; or, in parts of a batch, a sum of gradients of which the rank has its part. */
-static Node *make_summed(Shard *s, const Node *node) {
-  if (!s->is_shared[node->id]) return shard_scatter(s, node);
+static Node *make_summed(Shard *s, const Node *node, Form form) {
+  if (!s->is_shared[node->id]) return shard_scatter(s, node, form);
   if (node->op == OP_STATE) return shard_leaf(s, node, shard_part(s, node));
   if (node->op == OP_ADD || node->op == OP_SUB)
-    return copy_shared(s, node, SUMMED, shard_part(s, node));
+    return copy_shared(s, node, form, shard_part(s, node));
   return refuse_form(s, node, " of a gradient");
 }
 
@@ -208,7 +228,7 @@ static Node *flat_pack(Shard *s, const Node *pack) {
   Node **inputs = ARENA_ARRAY(s->context->scratch, Node *, pack->input_count);
   for (int k = 0; k < pack->input_count; k++) {
     parts[k] = offsets->ints[k] / s->ranks;
-    inputs[k] = shard_get(s, pack->input[k], SUMMED);
+    inputs[k] = shard_get(s, pack->input[k], gradient_form(s, offsets->ints[k]));
   }
   Attr attr = attr_ints(ATTR_OFFSETS, parts, offsets->count);
   Type type = {pack->type.dtype, line_of(s->elements / s->ranks)};
@@ -273,13 +293,15 @@ static Node *total_of(Shard *s, const Node *reduce) {
   Node *own = graph_copy_node(s->fresh, reduce, (Node *[]){shard_get(s, reduce->input[0], FLAT)});
   s->fresh->origin = reduce->origin;
   Node *all = make_all_reduce(s->fresh, reduce->op, own);
+  shard_over(s, all->input[0]);
   node_set_attr(s->fresh, all->input[0], attr_str(ATTR_WHY, "total over the parameters"));
   return all;
 }
 
 static Form assigned_form(const Shard *s, const Node *assign) {
   const Node *state = graph_find_state(s->old, node_str(assign, ATTR_TARGET));
-  return state->role == ROLE_GRADIENT_SUM ? SUMMED : FLAT;
+  if (state->role != ROLE_GRADIENT_SUM) return FLAT;
+  return gradient_form(s, node_int(state, ATTR_OFFSET, -1));
 }
 
 static Node *shard_assign(Shard *s, const Node *assign) {
@@ -325,7 +347,8 @@ static Node *shard_make(void *pass, const Node *node, int form) {
   case LEAF:
     return shard_leaf(s, node, shard_part(s, node));
   case SUMMED:
-    return make_summed(s, node);
+  case JOINED:
+    return make_summed(s, node, (Form)form);
   case FLAT:
     return make_flat(s, node);
   default:
@@ -340,13 +363,19 @@ static void ask_operands(Shard *s, const Node *node, Form form) {
 
 static void ask(Shard *s, const Node *node, Form form) { s->asked[node->id] |= 1u << form; }
 
+static void ask_for_gradients(Shard *s, const Node *pack) {
+  const Attr *offsets = node_attr(pack, ATTR_OFFSETS);
+  for (int k = 0; k < pack->input_count; k++)
+    ask(s, pack->input[k], gradient_form(s, offsets->ints[k]));
+}
+
 static void ask_for_flat(Shard *s, const Node *node) {
   const Node *directions = shard_matrices_directions(node);
   bool is_point = op_info[node->op].op_class == CLASS_POINTWISE;
   if (directions)
     ask(s, directions->input[0], PLAIN);
   else if (node->op == OP_PACK && s->is_shared[node->id])
-    ask_operands(s, node, SUMMED);
+    ask_for_gradients(s, node);
   else if (is_point || is_joined(node) || node->op == OP_SLICE)
     ask_operands(s, node, FLAT);
   else if (node->op == OP_BROADCAST)
@@ -371,8 +400,10 @@ static void find_asked(Shard *s, Arena *arena) {
   for (int i = 0; i < s->old->roots.count; i++) ask(s, s->old->roots.at[i].node, PLAIN);
   for (int i = s->old->nodes.count - 1; i >= 0; i--) {
     const Node *node = s->old->nodes.at[i];
-    if (s->asked[i] & 1u << SUMMED && s->is_shared[i]) ask_operands(s, node, SUMMED);
-    if (s->asked[i] & 1u << SUMMED && !s->is_shared[i]) ask(s, node, PLAIN);
+    for (Form form = SUMMED; form <= JOINED; form++) {
+      if (s->asked[i] & 1u << form && s->is_shared[i]) ask_operands(s, node, form);
+      if (s->asked[i] & 1u << form && !s->is_shared[i]) ask(s, node, PLAIN);
+    }
     if (s->asked[i] & 1u << FLAT) ask_for_flat(s, node);
     if (s->asked[i] & 1u << PLAIN) ask_for_whole(s, node);
   }
@@ -415,7 +446,10 @@ static void make_leaves(Shard *s) {
     if (node->op == OP_PARAM)
       shard_get(s, node, LEAF);
     else
-      shard_get(s, node, !s->is_shared[i] ? PLAIN : is_sum ? SUMMED : FLAT);
+      shard_get(s, node,
+                !s->is_shared[i] ? PLAIN
+                : is_sum         ? gradient_form(s, node_int(node, ATTR_OFFSET, -1))
+                                 : FLAT);
   }
 }
 
@@ -432,7 +466,8 @@ static void make_in_order(Shard *s) {
     }
     bool is_made = (s->asked[i] & 1u << PLAIN) && !gathered_for(s, node) && !node_is_leaf(node);
     if (is_made) shard_get(s, node, PLAIN);
-    if (is_made && s->asked[i] & 1u << SUMMED && !s->is_shared[i]) shard_get(s, node, SUMMED);
+    for (Form form = SUMMED; form <= JOINED && is_made && !s->is_shared[i]; form++)
+      if (s->asked[i] & 1u << form) shard_get(s, node, form);
     if (s->asked[i] & 1u << FLAT && shard_matrices_directions(node)) shard_get(s, node, FLAT);
   }
 }

@@ -79,7 +79,7 @@ bool totals_average_states(Totals *t) {
 static Node *draw_rows(Graph *fresh, const Node *old, Node **inputs, void *context) {
   const Samples *samples = context;
   if (old->op != OP_RANDOM || samples[old->id].kind != SAMPLES_EACH) return NULL;
-  Node *rank = make_cast(fresh, make_setting(fresh, "distributed.rank"), DT_I64);
+  Node *rank = make_cast(fresh, make_setting(fresh, "distributed.data_rank"), DT_I64);
   Node *count = make_like(fresh, rank, (double)shape_elements(&old->type.shape));
   Node *operands[] = {inputs[0], inputs[1], make_binary(fresh, OP_MUL, rank, count)};
   const Attr *stream = node_attr(old, ATTR_STREAM);

@@ -47,6 +47,8 @@ const char *setting_text(const SettingValue *values, const char *key);
 /* distributed.data: the ranks that share a batch; 0: as many as the run starts with. */
 enum { SETTING_MOST_RANKS = 1 << 20 };
 int64_t setting_ranks(const SettingValue *values);
+/* distributed.tensor: the ranks that share each layer's work. */
+int64_t setting_tensor(const SettingValue *values);
 /* distributed.zero: the ranks that parameters, and what the optimizer keeps of them, are shared out
  * over; 1: every rank has all. */
 int64_t setting_parts(const SettingValue *values);
@@ -67,6 +69,14 @@ typedef struct {
   double arg[2];
   int arg_count;
 } Init;
+
+/* What ranks have of a tensor that share each layer's work: in dimension `dim` groups of ranks x run
+ * elements lie one behind the other, and the r-th of them has [r run, (r + 1) run) of each group.
+ * ranks 0: all of it. */
+typedef struct {
+  int dim;
+  int64_t run, ranks;
+} PlanCut;
 
 /* Where data comes from: `train = idx("images", "labels")`. files in the order of the model's
  * inputs. `kind` is the constructor's name; options its named arguments, e.g. limit=1000. */
@@ -96,6 +106,7 @@ typedef struct {
   Storage storage; /* params: how the elements lie there; type and files know nothing of it */
   int64_t shared;  /* params: so many ranks have a part of it each (part_elements), of the elements
                       in the order of memory; 0: all of it lies there */
+  PlanCut cut;     /* params: type is that of a rank's part of it, which is cut out of the whole */
   Init init;       /* params and states */
   bool is_needed_for_predict; /* inputs: some output depends on it */
   int64_t below, ignore; /* inputs of integers: values are 0 .. below - 1, or `ignore`, if any; */
@@ -108,6 +119,13 @@ typedef struct {
   int stream;    /* of the initial values' random numbers: where it stands in the program, which its
                  offset need not follow */
 } PlanTensor;
+
+/* Of all of a tensor, as files have it. */
+static inline Type plan_whole(const PlanTensor *tensor) {
+  Type whole = tensor->type;
+  if (tensor->cut.ranks) whole.shape.dim[tensor->cut.dim] *= tensor->cut.ranks;
+  return whole;
+}
 
 /* What of the tensor lies in this process' memory. */
 static inline Type plan_held(const PlanTensor *tensor) {
@@ -333,6 +351,9 @@ void plan_add_run(Plan *plan, const char *programme, PlanRun run);
 
 /* The ranks that parameters are shared out over; 0: each rank has all of them. */
 int64_t plan_shared(const Plan *plan);
+/* Is no rank the only one that a file could be written by? Some have parts of parameters that
+ * others lack. */
+bool plan_is_apart(const Plan *plan);
 /* The index of the tensor of this name among plan->params, states, scalars or inputs; -1: none. */
 int plan_find_tensor(const PlanTensor *tensors, int count, const char *name);
 /* The index of the state that has this role; -1: none has. */

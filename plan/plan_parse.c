@@ -203,6 +203,27 @@ static bool read_role(Parser *p, TensorKind kind, LeafRole *out) {
   return !role_has(*out, ROLE_ONE) || unique(p, "the role", text);
 }
 
+static bool read_cut(Parser *p, PlanTensor *out) {
+  PlanCut *cut = &out->cut;
+  const Shape *shape = &out->type.shape;
+  int64_t dim, elements = shape_elements(shape);
+  if (!words_take(&p->words, "cut")) return true;
+  if (!words_integer(&p->words, "the dimension", 0, MAX_RANK - 1, &dim) ||
+      !words_expect(&p->words, "run") ||
+      !words_integer(&p->words, "the run", 1, LARGEST_PLACE, &cut->run) ||
+      !words_expect(&p->words, "of") ||
+      !words_integer(&p->words, "the ranks", 2, SETTING_MOST_RANKS, &cut->ranks))
+    return false;
+  cut->dim = (int)dim;
+  if (cut->ranks != setting_tensor(p->plan->settings))
+    return words_fail(&p->words, "cut for %" PRId64 " ranks, but distributed.tensor is another",
+                      cut->ranks);
+  if (dim < shape->rank && shape->dim[dim] % cut->run == 0 && elements > 0 &&
+      elements <= LARGEST_PLACE / cut->ranks)
+    return true;
+  return words_fail(&p->words, "that is no part of a larger tensor");
+}
+
 /* All parameters, over as many ranks as the training has. */
 static bool read_shared(Parser *p, PlanTensor *out) {
   int64_t ranks = setting_ranks(p->plan->settings);
@@ -230,8 +251,8 @@ static bool read_tensor(Parser *p, TensorKind kind, int index, PlanTensor *out) 
     return words_fail(&p->words, "a %s does not lie in place %s", tensor_kind_text[kind],
                       p->plan->places.at[out->place].name);
   if (words_take(&p->words, "init") && !read_init(p, &out->init)) return false;
-  if (kind == KIND_PARAM &&
-      (!read_storage(p, &out->type.shape, &out->storage) || !read_shared(p, out)))
+  if (kind == KIND_PARAM && (!read_storage(p, &out->type.shape, &out->storage) ||
+                             !read_cut(p, out) || !read_shared(p, out)))
     return false;
   Type held = plan_held(out);
   if (!fits(p, out->place, out->offset, &held)) return false;

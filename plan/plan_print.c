@@ -150,6 +150,9 @@ static void print_tensor(Text *out, const Plan *plan, const char *word, const Pl
     text_printf(out, ")");
   }
   print_storage(out, &tensor->storage);
+  if (tensor->cut.ranks)
+    text_printf(out, " cut %d run %" PRId64 " of %" PRId64, tensor->cut.dim, tensor->cut.run,
+                tensor->cut.ranks);
   if (tensor->shared) text_printf(out, " shared %" PRId64, tensor->shared);
   if (tensor->is_needed_for_predict) text_printf(out, " predict");
   if (tensor->below) text_printf(out, " below %" PRId64, tensor->below);

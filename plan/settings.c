@@ -72,6 +72,7 @@ static const struct {
     {"data.prefetch", 1, 4096},
     {"distributed.bucket", 0, 1e6},
     {"distributed.zero", 0, 3},
+    {"distributed.tensor", 1, SETTING_MOST_RANKS},
     {"distributed.timeout", 1, 1e6},
     {"distributed.ranks", 1, SETTING_MOST_RANKS},
     {"distributed.rank", 0, SETTING_MOST_RANKS},
@@ -109,6 +110,10 @@ static int64_t count_of_ranks(const char *text) {
 
 int64_t setting_ranks(const SettingValue *values) {
   return count_of_ranks(setting_text(values, "distributed.data"));
+}
+
+int64_t setting_tensor(const SettingValue *values) {
+  return (int64_t)setting_number(values, "distributed.tensor");
 }
 
 int64_t setting_parts(const SettingValue *values) {

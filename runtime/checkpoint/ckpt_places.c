@@ -1,6 +1,5 @@
 /* ckpt_places: see ckpt_places.h. */
 #include "runtime/checkpoint/ckpt_places.h"
-#include "runtime/common/permute.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,27 +38,24 @@ Status ckpt_places_set(const CkptPlaces *places, const PlanTensor *tensor, const
   char have[TYPE_TEXT], want[TYPE_TEXT];
   if (!from) return status_fail(STATUS_USER, "%s lacks %s", path, tensor->name);
   ArrayHeader header = {.element = from->element, .shape = from->shape};
-  if (!shape_equal(&from->shape, &tensor->type.shape) ||
+  Type whole = plan_whole(tensor);
+  if (!shape_equal(&from->shape, &whole.shape) ||
       !element_converts(from->element, tensor->type.dtype))
     return status_fail(STATUS_USER, "%s: %s is %s but the model's is %s", path, tensor->name,
-                       array_header_text(&header, have), type_text(&tensor->type, want));
-  int64_t count = shape_elements(&tensor->type.shape), offset = tensor->offset;
+                       array_header_text(&header, have), type_text(&whole, want));
+  int64_t count = shape_elements(&whole.shape), offset = tensor->offset;
   uint8_t *to = places->at[plan_whole_place(exec_plan(places->exec), tensor->place, &offset)];
   if (!to) return status_fail(STATUS_FAULT, "%s lies where nothing is saved", tensor->name);
   to += offset;
-  uint8_t *all = tensor->shared ? malloc((size_t)type_bytes(&tensor->type) + 1) : to;
+  bool is_part = tensor->shared || tensor->cut.ranks;
+  uint8_t *all = is_part ? malloc((size_t)type_bytes(&whole) + 1) : to;
   if (!all) return status_errno(ENOMEM, "%s", path);
   Status status = STATUS_OK;
   if (element_convert(from->data, from->element, false, count, tensor->type.dtype, all) != count)
     status = status_fail(STATUS_USER, "%s: %s holds a number that does not fit %s", path,
                          tensor->name, dtype_text(tensor->type.dtype));
-  if (status == STATUS_OK) status = permute_in_place(tensor, true, all);
-  if (!tensor->shared) return status;
-  Type held = plan_held(tensor);
-  int64_t bytes, first = exec_part_of(places->exec, tensor, &bytes);
-  memset(to, 0, (size_t)type_bytes(&held));
-  if (status == STATUS_OK) memcpy(to, all + first, (size_t)bytes);
-  free(all);
+  if (status == STATUS_OK) status = exec_take_tensor(places->exec, tensor, (char *)all, (char *)to);
+  if (is_part) free(all);
   return status;
 }
 
@@ -76,7 +72,8 @@ bool ckpt_slice(const Plan *plan, const PlanTensor *state, const PlanTensor *par
                       .place = state->place,
                       .offset = state->offset + first,
                       .storage = param->storage,
-                      .shared = param->shared};
+                      .shared = param->shared,
+                      .cut = param->cut};
   return true;
 }
 

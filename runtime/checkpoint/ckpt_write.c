@@ -18,12 +18,31 @@ typedef struct {
   int64_t most;
 } Stream;
 
+/* Does the copy have the parts of all ranks, put together? */
+static bool is_joined(const Plan *plan, const PlanTensor *tensor) {
+  PlaceElements elements = plan->places.at[tensor->place].elements;
+  return plan_is_apart(plan) && (elements == ELEMENTS_FLAT || elements == ELEMENTS_LIKE);
+}
+
+/* As it is there. */
+static PlanTensor joined_tensor(const Plan *plan, const PlanTensor *tensor) {
+  if (!is_joined(plan, tensor)) return *tensor;
+  int64_t at = tensor->offset / dtype_bytes(plan->places.at[tensor->place].dtype);
+  int index = 0;
+  while (plan->params.at[index].offset / dtype_bytes(plan->params.at[index].type.dtype) != at)
+    index++;
+  return (PlanTensor){.name = tensor->name,
+                      .type = plan_whole(tensor),
+                      .place = tensor->place,
+                      .offset = exec_joined_at(plan, tensor->place, index)};
+}
+
 static Status read_bytes(const Stream *stream, const PlanTensor *tensor, int64_t at,
                          int64_t bytes) {
   const CkptFrom *from = stream->from;
-  if (tensor->shared) /* the copy has all parts of all places, one behind the other */
-    return exec_snapshot_read(from->snapshot, tensor->place, tensor->offset * tensor->shared + at,
-                              bytes, stream->read);
+  if (is_joined(exec_plan(from->exec), tensor)) /* then that is the offset in the copy */
+    return exec_snapshot_read(from->snapshot, tensor->place, tensor->offset + at, bytes,
+                              stream->read);
   int64_t offset = tensor->offset + at;
   int place = plan_whole_place(exec_plan(from->exec), tensor->place, &offset);
   if (from->snapshot) return exec_snapshot_read(from->snapshot, place, offset, bytes, stream->read);
@@ -110,7 +129,7 @@ static Status stream_write_file(Stream *stream, const char *path, const SafeText
 }
 
 Status ckpt_hold(Exec *exec) {
-  if (!plan_shared(exec_plan(exec))) return STATUS_OK;
+  if (!plan_is_apart(exec_plan(exec))) return STATUS_OK;
   ExecSnapshot *snapshot;
   Arena *arena = arena_new();
   CkptRanges ranges = ckpt_ranges(arena, exec_plan(exec));
@@ -127,7 +146,7 @@ Status ckpt_write_tensors(const CkptFrom *from, const char *path, CkptContent co
   const Plan *plan = exec_plan(from->exec);
   CkptFrom held = *from;
   if (!held.snapshot) held.snapshot = exec_held(from->exec);
-  if (plan_shared(plan) && !held.snapshot)
+  if (plan_is_apart(plan) && !held.snapshot)
     return status_fail(STATUS_FAULT, "cannot write %s: the parts of all ranks are not at hand",
                        path);
   Arena *arena = arena_new();
@@ -137,9 +156,10 @@ Status ckpt_write_tensors(const CkptFrom *from, const char *path, CkptContent co
   for (int i = 0; i < plan->params.count; i++) {
     PlanTensor param = plan->params.at[i];
     if (ema >= 0) ckpt_slice(plan, &plan->states.at[ema], &plan->params.at[i], &param);
-    VEC_PUSH(arena, stream.tensors, param);
+    VEC_PUSH(arena, stream.tensors, joined_tensor(plan, &param));
   }
-  for (int i = 0; i < states.count; i++) VEC_PUSH(arena, stream.tensors, states.at[i]);
+  for (int i = 0; i < states.count; i++)
+    VEC_PUSH(arena, stream.tensors, joined_tensor(plan, &states.at[i]));
   Status status = stream_write_file(&stream, path, texts, text_count);
   arena_free(arena);
   return status;
@@ -150,14 +170,16 @@ CkptRanges ckpt_ranges(Arena *arena, const Plan *plan) {
   CkptRanges out = {0};
   for (int p = 0; p < plan->places.count; p++) {
     const PlanPlace *place = &plan->places.at[p];
-    ExecRange whole = {p, 0, place->bytes, plan_shared(plan) > 0};
+    ExecRange whole = {p, 0, place->bytes, plan_is_apart(plan)};
+    if (whole.is_joined) whole.bytes = exec_joined_at(plan, p, plan->params.count);
     if (place->saved == SAVED_WEIGHTS && place->bytes) VEC_PUSH(arena, out, whole);
   }
   for (int i = 0; i < plan->states.count; i++) {
     const PlanTensor *state = &plan->states.at[i];
-    bool is_shared = plan_shared(plan) && role_has(state->role, ROLE_SLICED);
-    ExecRange range = {state->place, state->offset, type_bytes(&state->type), is_shared};
-    if (!is_shared) range.place = plan_whole_place(plan, state->place, &range.offset);
+    bool is_apart = plan_is_apart(plan) && role_has(state->role, ROLE_SLICED);
+    ExecRange range = {state->place, state->offset, type_bytes(&state->type), is_apart};
+    if (is_apart) range.bytes = exec_joined_at(plan, state->place, plan->params.count);
+    if (!is_apart) range.place = plan_whole_place(plan, state->place, &range.offset);
     if (!role_has(state->role, ROLE_SCRATCH)) VEC_PUSH(arena, out, range);
   }
   return out;

@@ -129,9 +129,9 @@ Status ckpt_writer_start(CkptWriter *writer, bool goes_on) {
   int64_t ignored;
   writer->is_waited_for = false;
   if (!writer->file_count || writer->is_running) return STATUS_OK;
-  bool is_joined = plan_shared(exec_plan(writer->exec)) && !exec_is_held(writer->exec);
+  bool is_joined = plan_is_apart(exec_plan(writer->exec)) && !exec_is_held(writer->exec);
   Status status = goes_on || is_joined ? take_copy(writer) : STATUS_OK;
-  if (status == STATUS_OK && exec_rank(writer->exec) > 0) { /* rank 0 writes for all */
+  if (status == STATUS_OK && !exec_is_first(writer->exec)) { /* rank 0 writes for all */
     forget_files(writer);
     return STATUS_OK;
   }

@@ -17,18 +17,24 @@ enum { HOST = 64 };
 
 /* The model was compiled for some number of ranks. */
 static Status check_number(const Plan *plan, const CommPlace *place) {
-  int64_t wanted = setting_ranks(plan->settings);
-  if (wanted == 0 || wanted == place->ranks) return STATUS_OK;
+  int64_t group = setting_tensor(plan->settings), wanted = setting_ranks(plan->settings) * group;
+  const char *why = group > 1 ? "distributed.data, distributed.tensor" : "distributed.data";
+  if (wanted == place->ranks) return STATUS_OK;
+  if (wanted == 0 && place->ranks % group == 0) return STATUS_OK;
+  if (wanted == 0)
+    return status_fail(STATUS_USER,
+                       "model %s is compiled for groups of %lld ranks (distributed.tensor), and "
+                       "%d is no multiple of that: start it with ftrun --ranks %lld, or more",
+                       plan->model, (long long)group, place->ranks, (long long)group);
   if (place->ranks == 1)
     return status_fail(STATUS_USER,
-                       "model %s is compiled for %lld ranks (distributed.data): start it with "
+                       "model %s is compiled for %lld ranks (%s): start it with "
                        "ftrun --ranks %lld, or mpirun -n %lld ftrun",
-                       plan->model, (long long)wanted, (long long)wanted, (long long)wanted);
+                       plan->model, (long long)wanted, why, (long long)wanted, (long long)wanted);
   if (wanted > 1)
     return status_fail(STATUS_USER,
-                       "%s has started %d ranks, and model %s is compiled for %lld "
-                       "(distributed.data)",
-                       place->launcher, place->ranks, plan->model, (long long)wanted);
+                       "%s has started %d ranks, and model %s is compiled for %lld (%s)",
+                       place->launcher, place->ranks, plan->model, (long long)wanted, why);
   return status_fail(STATUS_USER,
                      "%s has started %d ranks, and model %s is compiled for one: write "
                      "distributed { data = any } in %s, or compile it with ftc --set "
@@ -73,15 +79,18 @@ static Status ranks_join(const RunOptions *options, Ranks *ranks, Artifact **art
   STATUS_TRY(train_open(options, artifact));
   const Plan *plan = (*artifact)->plan;
   STATUS_TRY(check_number(plan, &ranks->place));
+  int group = (int)setting_tensor(plan->settings);
+  ranks->shares = ranks->place.ranks / group;
   if (ranks->place.ranks == 1) return STATUS_OK;
   CommOptions comm = {.ranks = ranks->place.ranks,
+                      .mesh = {ranks->shares, 1, group},
                       .timeout = setting_number(plan->settings, "distributed.timeout")};
   STATUS_TRY(comm_open(&comm, &ranks->comm));
   return share_cores(ranks);
 }
 
 Status ranks_open(const RunOptions *options, Ranks *out, Artifact **artifact) {
-  *out = (Ranks){.place = {.ranks = 1, .local_ranks = 1}, .interval = 1};
+  *out = (Ranks){.place = {.ranks = 1, .local_ranks = 1}, .shares = 1, .interval = 1};
   return ranks_join(options, out, artifact);
 }
 

@@ -12,6 +12,7 @@ typedef struct {
   Comm *comm; /* NULL: alone, or not yet joined, or they have left each other */
   Comm *left; /* then it is this one, which an Exec still names */
   CommPlace place;
+  int shares;     /* ranks, or groups of them, that share the batch */
   int cores;      /* of this machine, this rank's share; 0: alone, all that it may use */
   bool has_left;
   bool is_agreed; /* all ranks know that it has failed, and that this one says so: */

@@ -180,7 +180,7 @@ static Status add_values(SafeSum *sum, Exec *exec, int place, int64_t offset, in
  * states that do not go with these. */
 static Status sum_values(SafeSum *sum, Exec *exec) {
   const Plan *plan = exec_plan(exec);
-  bool is_shared = plan_shared(plan) > 0;
+  bool is_shared = plan_is_apart(plan);
   for (int p = 0; p < plan->places.count && !is_shared; p++) {
     const PlanPlace *place = &plan->places.at[p];
     if (place->saved && !place->is_window) STATUS_TRY(add_values(sum, exec, p, 0, place->bytes));

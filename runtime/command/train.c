@@ -25,7 +25,7 @@ static Status open_data(Training *training) {
     STATUS_TRY(source_open(training->plan, "valid", places, &training->valid));
   int64_t samples = source_samples(training->train);
   training->parts = plan_batches(plan_find_programme(training->plan, PROGRAMME_STEP));
-  int64_t whole = training->parts * training->ranks.place.ranks;
+  int64_t whole = training->parts * training->ranks.shares;
   training->batch = (int64_t)train_number(training, "train.batch") * whole;
   training->steps_per_epoch = loader_steps_per_epoch(samples, training->batch);
   if (training->steps_per_epoch < 1) {
@@ -100,7 +100,7 @@ static Status read_checkpoint(Training *training, CkptInfo *info, char **used) {
  * matter. */
 static Status check_place(Training *training, const CkptInfo *info, const char *used) {
   int64_t samples = source_samples(training->train);
-  int64_t own = training->batch / training->ranks.place.ranks;
+  int64_t own = training->batch / training->ranks.shares;
   char advice[48] = "";
   if (info->batch == training->batch && info->samples == samples) return STATUS_OK;
   if (info->samples == samples && info->batch % own == 0 &&
@@ -236,13 +236,17 @@ static void say_header(Training *training) {
   if (training->valid)
     snprintf(valid, sizeof valid, ", %lld to validate", (long long)source_samples(training->valid));
   char parts[96] = "";
-  int ranks = training->ranks.place.ranks;
-  if (ranks > 1 && training->parts > 1)
-    snprintf(parts, sizeof parts, " (%lld parts of %d ranks x %.0f)", (long long)training->parts,
-             ranks, train_number(training, "train.batch"));
-  else if (ranks > 1)
-    snprintf(parts, sizeof parts, " (%d ranks x %.0f)", ranks,
+  int ranks = training->ranks.place.ranks, shares = training->ranks.shares;
+  char who[64] = "";
+  if (ranks > shares && shares > 1)
+    snprintf(who, sizeof who, "%d groups of %d ranks", shares, ranks / shares);
+  else
+    snprintf(who, sizeof who, "%d ranks", shares);
+  if (shares > 1 && training->parts > 1)
+    snprintf(parts, sizeof parts, " (%lld parts of %s x %.0f)", (long long)training->parts, who,
              train_number(training, "train.batch"));
+  else if (shares > 1)
+    snprintf(parts, sizeof parts, " (%s x %.0f)", who, train_number(training, "train.batch"));
   else if (training->parts > 1)
     snprintf(parts, sizeof parts, " (%lld parts of %.0f)", (long long)training->parts,
              train_number(training, "train.batch"));
@@ -303,7 +307,7 @@ static Status start_work(Training *training) {
   if (training->writes) STATUS_TRY(train_try_outputs(training));
   look_into_folder(training);
   /* of what the ranks share out each gives its part */
-  bool gives = plan_shared(training->plan) && !options->dry_run &&
+  bool gives = plan_is_apart(training->plan) && !options->dry_run &&
                train_text(training, "train.checkpoint.dir")[0];
   if (training->folder || gives) STATUS_TRY(ckpt_writer_new(training->exec, &training->writer));
   STATUS_TRY(train_start_feed(training));

@@ -88,7 +88,7 @@ Status train_check_params(Training *training, int64_t step, bool *is_finite) {
     Status status = exec_check_params(training->exec);
     if (status == STATUS_FAULT) return status;
     finite->is_sound = status == STATUS_OK;
-    if (plan_shared(training->plan)) STATUS_TRY(ranks_all(&training->ranks, &finite->is_sound));
+    if (plan_is_apart(training->plan)) STATUS_TRY(ranks_all(&training->ranks, &finite->is_sound));
     finite->checked_step = step;
     if (!finite->is_sound) {
       char what[640];

@@ -95,7 +95,7 @@ Status train_try_outputs(const Training *training) {
 
 Status train_hold(Training *training, int64_t done) {
   bool is_finite;
-  if (!plan_shared(training->plan)) return STATUS_OK;
+  if (!plan_is_apart(training->plan)) return STATUS_OK;
   Status written = train_look_at_writing(training, true); /* its copy is free then */
   if (written != STATUS_OK) log_warn(training->log, "%s", status_message());
   STATUS_TRY(train_check_params(training, done, &is_finite));
@@ -177,7 +177,7 @@ Status train_finish(Training *training, int64_t done) {
 Status train_put_aside(Training *training, int64_t done, Status status) {
   const char *folder = train_text(training, "train.checkpoint.dir"),
              *save = training->options->save;
-  if (plan_shared(training->plan) && !ckpt_is_held(training->exec))
+  if (plan_is_apart(training->plan) && !ckpt_is_held(training->exec))
     return status; /* the other ranks have their parts */
   if (!training->writes || training->finite.is_diverged || training->is_torn ||
       done <= training->first_step || done == training->saved_step || (!folder[0] && !save))

@@ -42,7 +42,8 @@ int64_t exec_parts(const Exec *exec) {
 static int64_t derived_number(const Exec *exec, const char *key) {
   return (int64_t)setting_number(exec->plan->settings, key);
 }
-int64_t exec_rank(const Exec *exec) { return derived_number(exec, "distributed.rank"); }
+int64_t exec_rank(const Exec *exec) { return derived_number(exec, "distributed.data_rank"); }
+bool exec_is_first(const Exec *exec) { return derived_number(exec, "distributed.rank") == 0; }
 int64_t exec_ranks(const Exec *exec) { return derived_number(exec, "distributed.ranks"); }
 const char *exec_device_text(const Exec *exec) { return exec->type->describe(exec->device); }
 
@@ -139,7 +140,7 @@ static Status exec_make(Exec *exec, const ExecOptions *options, bool *is_bound) 
   exec_set_derived(exec, "distributed.data_rank", comm_index(options->comm, MESH_DATA));
   exec_set_derived(exec, "distributed.pipeline_rank", comm_index(options->comm, MESH_PIPELINE));
   exec_set_derived(exec, "distributed.tensor_rank", comm_index(options->comm, MESH_TENSOR));
-  exec_set_derived(exec, "distributed.ranks", comm_ranks(options->comm));
+  exec_set_derived(exec, "distributed.ranks", comm_size(options->comm, MESH_DATA));
   STATUS_TRY(exec_check_parts(exec));
   STATUS_TRY(dev_find(options->device, exec->artifact, &exec->type, &device));
   STATUS_TRY(exec->type->open(exec->artifact, &device, &exec->device));
@@ -214,14 +215,16 @@ Status exec_write_settings(Exec *exec) {
 static Status init_list(Exec *exec, bool is_states, const PlanTensor *list, int count,
                         uint64_t seed) {
   for (int i = 0; i < count; i++) {
-    int64_t bytes = type_bytes(&list[i].type);
+    Type whole = plan_whole(&list[i]), held = plan_held(&list[i]);
+    int64_t bytes = type_bytes(&whole) + type_bytes(&held);
     char *values = calloc(1, (size_t)bytes + 1);
     if (!values) return status_fail(STATUS_FAULT, "out of memory");
     /* the stream tells parameters from states, and one from the next */
-    Status status = init_fill(&list[i].init, &list[i].type, seed,
-                              (uint32_t)(list[i].stream * 2 + is_states), values);
-    if (status == STATUS_OK) status = permute_in_place(&list[i], true, values);
-    if (status == STATUS_OK) status = exec_write_tensor(exec, &list[i], values);
+    Status status =
+        init_fill(&list[i].init, &whole, seed, (uint32_t)(list[i].stream * 2 + is_states), values);
+    if (status == STATUS_OK) status = exec_take_tensor(exec, &list[i], values, values);
+    if (status == STATUS_OK)
+      status = exec_write(exec, list[i].place, list[i].offset, type_bytes(&held), values);
     free(values);
     if (status != STATUS_OK) return status_prefix(status, "%s", list[i].name);
   }
@@ -442,19 +445,6 @@ Status exec_write(Exec *exec, int place, int64_t offset, int64_t bytes, const vo
   exec_round_written(exec, place);
   comm_goes_on(exec->comm);
   return exec->type->write(exec->device, exec->base[place] + offset, from, bytes);
-}
-
-Status exec_write_tensor(Exec *exec, const PlanTensor *tensor, const char *values) {
-  Type held = plan_held(tensor);
-  if (!tensor->shared)
-    return exec_write(exec, tensor->place, tensor->offset, type_bytes(&held), values);
-  int64_t bytes, first = exec_part_of(exec, tensor, &bytes);
-  char *part = calloc(1, (size_t)type_bytes(&held) + 1);
-  if (!part) return status_fail(STATUS_FAULT, "out of memory");
-  memcpy(part, values + first, (size_t)bytes);
-  Status status = exec_write(exec, tensor->place, tensor->offset, type_bytes(&held), part);
-  free(part);
-  return status;
 }
 
 void exec_leave_ranks(Exec *exec) { exec->comm = NULL; }

@@ -46,22 +46,25 @@ const PlanGraph *exec_graph_plan(const Exec *exec, ExecGraph graph);
 ExecGraph exec_result_graph(const Exec *exec, const char *programme);
 bool exec_has_ema(const Exec *exec);            /* is there an evaluation with averages? */
 int64_t exec_parts(const Exec *exec);           /* batches of a step: train.accumulate */
-int64_t exec_rank(const Exec *exec);            /* distributed.rank and … */
-int64_t exec_ranks(const Exec *exec);           /* … distributed.ranks: of ExecOptions.comm */
+int64_t exec_rank(const Exec *exec);            /* distributed.data_rank and … */
+int64_t exec_ranks(const Exec *exec); /* … distributed.ranks: those that share the batch */
+bool exec_is_first(const Exec *exec); /* rank 0 of all, which writes files */
 const char *exec_device_text(const Exec *exec); /* "cpu, 2 threads" */
 /* From here on it reads and writes memory only, alone: the Comm may end. */
 void exec_leave_ranks(Exec *exec);
-/* The parts of all ranks of a place whose elements they share out (plan_shared), each tensor whole
- * again and at `ranks` times its offset: to `to` on rank 0; on others it is NULL. All ranks call
- * it. */
+/* Where ranks have parts of parameters (plan_is_apart): the parameters, or what a place in their
+ * order has for each, whole and as files have them, one behind the other in the order of the plan:
+ * to `to` on rank 0; on others it is NULL. All ranks call it. */
 STATUS_CHECKED Status exec_join_parts(Exec *exec, int place, char *to);
-/* Of a tensor with all its elements, in the order of memory: where this rank's begin, and how many
- * bytes of them there are; behind them a part is zeros. */
-int64_t exec_part_of(const Exec *exec, const PlanTensor *tensor, int64_t *bytes);
+/* Where the index-th of them begins; of their count: the bytes of all. */
+int64_t exec_joined_at(const Plan *plan, int place, int index);
+/* The element of the whole tensor, as files have it, that is this one of what is in memory. */
+int64_t exec_element_of(const Exec *exec, const PlanTensor *tensor, int64_t held);
 
-/* Of a param or state, its elements in the order of memory; of one that is shared out, this rank
- * takes its part. */
-STATUS_CHECKED Status exec_write_tensor(Exec *exec, const PlanTensor *tensor, const char *values);
+/* What this process has in memory (plan_held) of all elements of a param or state, as files have
+ * them (plan_whole); these are overwritten. `held` may be `whole`, with room for either. */
+STATUS_CHECKED Status exec_take_tensor(const Exec *exec, const PlanTensor *tensor, char *whole,
+                                       char *held);
 
 /* Copies the numeric settings of the plan (as they are now, train.steps_per_epoch and
  * train.total_steps included: set those first with exec_set_derived) to the device. Call before

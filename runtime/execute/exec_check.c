@@ -41,14 +41,6 @@ static Status find_bad(Exec *exec, int place, int64_t offset, const Type *type, 
   return status;
 }
 
-/* The element of the tensor, as files have it, that lies at this one of memory. */
-static long long element_of_all(const Exec *exec, const PlanTensor *tensor, int64_t held) {
-  Type type = plan_held(tensor);
-  if (tensor->shared) held += exec_rank(exec) * shape_elements(&type.shape);
-  if (held >= shape_elements(&tensor->type.shape)) return held; /* behind the last one */
-  return (long long)storage_element(&tensor->storage, held);
-}
-
 /* What the step begins with: its batch and the parameters. */
 static Status check_given(Exec *exec, const char *batch) {
   const Plan *plan = exec->plan;
@@ -65,7 +57,7 @@ static Status check_given(Exec *exec, const char *batch) {
                          "%s %s is not finite before anything is computed (element "
                          "%lld of %s)",
                          is_input ? "the data: input" : "parameter", t->name,
-                         element_of_all(exec, t, bad), type_text(&t->type, type));
+                         (long long)exec_element_of(exec, t, bad), type_text(&t->type, type));
   }
   return STATUS_OK;
 }
@@ -110,7 +102,7 @@ Status exec_check_params(Exec *exec) {
     STATUS_TRY(find_bad(exec, param->place, param->offset, &held, NULL, &bad));
     if (bad >= 0)
       return status_fail(STATUS_USER, "parameter %s is not finite (element %lld of %s)",
-                         param->name, element_of_all(exec, param, bad),
+                         param->name, (long long)exec_element_of(exec, param, bad),
                          type_text(&param->type, type));
   }
   return STATUS_OK;

@@ -13,14 +13,10 @@ struct ExecSnapshot {
   Device *device;
   ExecRange *range;
   int count;
-  int64_t bytes, ranks;
+  int64_t bytes;
   char *at;
   bool is_on_device;
 };
-
-static int64_t copied_bytes(const ExecSnapshot *snapshot, const ExecRange *range) {
-  return range->is_shared ? range->bytes * snapshot->ranks : range->bytes;
-}
 
 /* ── memory ───────────────────────────────────────────────────────────────────────────────── */
 static Status take_device(ExecSnapshot *snapshot) {
@@ -56,21 +52,21 @@ static Status copy(ExecSnapshot *snapshot, Exec *exec) {
   int64_t at = 0;
   for (int i = 0; i < snapshot->count; i++) {
     const ExecRange *range = &snapshot->range[i];
-    if (range->is_shared)
+    if (range->is_joined)
       STATUS_TRY(exec_join_parts(exec, range->place, snapshot->at ? snapshot->at + at : NULL));
     else if (snapshot->is_on_device)
       STATUS_TRY(snapshot->type->copy(snapshot->device, snapshot->at + at,
                                       exec->base[range->place] + range->offset, range->bytes));
     else if (snapshot->at)
       STATUS_TRY(exec_read(exec, range->place, range->offset, range->bytes, snapshot->at + at));
-    at += copied_bytes(snapshot, range);
+    at += range->bytes;
   }
   return STATUS_OK;
 }
 
 /* On rank 0; the others only give their parts. */
 static Status join(ExecSnapshot *snapshot, Exec *exec, ExecSnapshot **out) {
-  bool is_first = exec_rank(exec) == 0;
+  bool is_first = exec_is_first(exec);
   if (is_first) take_host(snapshot);
   Status status = STATUS_OK;
   if (is_first && !snapshot->at)
@@ -97,10 +93,9 @@ Status exec_snapshot_new(Exec *exec, const ExecRange *ranges, int count, unsigne
     return STATUS_OK; /* no room even for that */
   }
   memcpy(copied, ranges, (size_t)count * sizeof *copied);
-  *snapshot = (ExecSnapshot){
-      .type = exec->type, .device = exec->device, copied, count, .ranks = exec_ranks(exec)};
-  for (int i = 0; i < count; i++) snapshot->bytes += copied_bytes(snapshot, &ranges[i]);
-  if (plan_shared(exec->plan)) return join(snapshot, exec, out);
+  *snapshot = (ExecSnapshot){.type = exec->type, .device = exec->device, copied, count};
+  for (int i = 0; i < count; i++) snapshot->bytes += ranges[i].bytes;
+  if (plan_is_apart(exec->plan)) return join(snapshot, exec, out);
   Status status = where & SNAPSHOT_ON_DEVICE ? take_device(snapshot) : STATUS_OK;
   if (status == STATUS_OK && !snapshot->at && where & SNAPSHOT_ON_HOST) take_host(snapshot);
   if (status == STATUS_OK && snapshot->at) status = copy(snapshot, exec);
@@ -114,10 +109,10 @@ Status exec_snapshot_new(Exec *exec, const ExecRange *ranges, int count, unsigne
 Status exec_snapshot_read(const ExecSnapshot *snapshot, int place, int64_t offset, int64_t bytes,
                           void *to) {
   int64_t at = 0;
-  for (int i = 0; i < snapshot->count; at += copied_bytes(snapshot, &snapshot->range[i++])) {
+  for (int i = 0; i < snapshot->count; at += snapshot->range[i++].bytes) {
     const ExecRange *range = &snapshot->range[i];
     if (range->place != place || offset < range->offset || bytes < 0 ||
-        offset + bytes > range->offset + copied_bytes(snapshot, range))
+        offset + bytes > range->offset + range->bytes)
       continue;
     const char *from = snapshot->at + at + (offset - range->offset);
     if (snapshot->is_on_device)

@@ -6,17 +6,17 @@
 #define FT_RUNTIME_EXEC_SNAPSHOT_H
 #include "runtime/execute/exec.h"
 
-/* is_shared: all of a place that the ranks share out; the copy has it whole, bytes [0, ranks x
- * bytes) as exec_join_parts makes them, and `bytes` are those of a rank. */
+/* is_joined: of a place of which each rank has parts the copy has all, as exec_join_parts makes it,
+ * at offset 0; `bytes` are those. */
 typedef struct {
   int place;
   int64_t offset, bytes;
-  bool is_shared;
+  bool is_joined;
 } ExecRange;
 typedef struct ExecSnapshot ExecSnapshot;
 enum { SNAPSHOT_ON_DEVICE = 1, SNAPSHOT_ON_HOST = 2, SNAPSHOT_ANYWHERE = 3 };
 
-/* *out is NULL if there is no room `where` it may lie. Where the ranks share something out all of
+/* *out is NULL if there is no room `where` it may lie. Where ranks have parts of parameters all of
  * them call it: the copy is on the host of rank 0, which fails without room for it, and *out is
  * NULL on the others. */
 STATUS_CHECKED Status exec_snapshot_new(Exec *exec, const ExecRange *ranges, int count,

@@ -2,7 +2,8 @@
  * passes make are interpreted, on 1 to 4 ranks at a time with the rows of each, and on one rank by
  * itself compiled for the whole batch: losses, metrics, outputs' rows, parameters and states of
  * several steps and of an evaluation are the same but for the order of sums. So they are where the
- * ranks share parameters out (distributed.zero), each rank's part of them. */
+ * ranks share parameters out (distributed.zero) or each layer's work (distributed.tensor), each rank's
+ * part of them. */
 #include "test/unit/ir_help.h"
 #include "frontend/program.h"
 #include "passes/pass.h"
@@ -15,12 +16,12 @@ enum { MOST_RANKS = 4, STEPS = 3, MOST_STATES = 64, ROWS = 3 }; /* ROWS: of a ra
 /* A run: what was compiled, and on each rank what its states hold. */
 typedef struct Run {
   Program program;
-  int ranks, parts, step, part;
+  int ranks, tensor, parts, step, part; /* ranks that share the batch, and each layer's work */
   bool is_eval;
   int64_t samples; /* of the evaluation */
   struct Rank {
     struct Run *run;
-    int rank;
+    int rank, tensor; /* of each of the two */
     const Tensor *state[MOST_STATES];
     const char *name[MOST_STATES];
     int states;
@@ -35,19 +36,21 @@ static Diag diag;
 enum { REFUSED = 77 };
 static bool is_given; /* a program on standard input: test/random/ranks.py */
 
-/* ranks: 1 has the batch by itself. zero: distributed.zero; is_known: so many ranks, not any */
+/* ranks: 1 has the batch by itself, 0: any number. zero, tensor: distributed.zero, distributed.tensor */
 static Program compile(const char *source, int64_t batch, int parts, int ranks, int zero,
-                       bool is_known) {
+                       int tensor) {
+  bool is_known = zero || tensor > 1 || (ranks > 1 && strstr(source, "muon")); /* not any number */
   const char *sets[] = {arena_printf(arena, "train.batch=%lld", (long long)batch),
                         arena_printf(arena, "train.accumulate=%d", parts),
-                        is_known    ? arena_printf(arena, "distributed.data=%d", ranks)
-                        : ranks > 1 ? "distributed.data=any"
-                                    : "distributed.data=1",
+                        is_known     ? arena_printf(arena, "distributed.data=%d", ranks)
+                        : ranks != 1 ? "distributed.data=any"
+                                     : "distributed.data=1",
                         "distributed.bucket=0.0001",
                         "distributed.sync_batch_norm=true",
-                        arena_printf(arena, "distributed.zero=%d", zero)};
+                        arena_printf(arena, "distributed.zero=%d", zero),
+                        arena_printf(arena, "distributed.tensor=%d", tensor)};
   Program program;
-  FrontendOptions frontend = {.sets = sets, .set_count = 6};
+  FrontendOptions frontend = {.sets = sets, .set_count = 7};
   if (!frontend_compile_text(arena, &diag, "m.ft", source, &frontend, &program)) {
     if (is_given) exit(REFUSED);
     fail_msg("the front end refuses:\n%s", source);
@@ -100,17 +103,35 @@ static const Tensor *input_rows(const Rank *rank, const Node *leaf) {
   return tensor;
 }
 
+/* The element of the whole param that is element i of a rank's part of it; at least as many as the
+ * param has: none. */
+static int64_t whole_index(const Rank *rank, const Node *leaf, int64_t i) {
+  Shape local = node_file_shape(leaf);
+  int64_t inner = 1, ranks = node_int(leaf, ATTR_TENSOR, 1);
+  if (node_attr(leaf, ATTR_RANKS)) i += rank->rank * shape_elements(&leaf->type.shape);
+  if (ranks == 1 || i >= shape_elements(&local)) return i * ranks;
+  const int64_t *cut = node_attr(leaf, ATTR_CUT)->ints, run = cut[1];
+  for (int d = (int)cut[0] + 1; d < local.rank; d++) inner *= local.dim[d];
+  int64_t at = i / inner, outer = at / local.dim[cut[0]], in_dim = at % local.dim[cut[0]];
+  int64_t whole = in_dim / run * run * ranks + rank->tensor * run + in_dim % run;
+  return (outer * local.dim[cut[0]] * ranks + whole) * inner + i % inner;
+}
+
+static int64_t whole_elements(const Node *leaf) {
+  Shape local = node_file_shape(leaf);
+  return shape_elements(&local) * node_int(leaf, ATTR_TENSOR, 1);
+}
+
 static const Tensor *part_of_params(const Rank *rank, const Node *leaf) {
   const Tensor *all = kept(rank, OWN_PARAMS);
   Tensor *tensor = tensor_new(arena, leaf->type);
   int64_t first = node_int(leaf, ATTR_OFFSET, 0), count = shape_elements(&leaf->type.shape);
-  Shape file = node_file_shape(leaf);
-  int64_t before = node_attr(leaf, ATTR_RANKS) ? rank->rank * count : 0; /* of other ranks */
-  for (int64_t i = 0; i < count; i++)
-    tensor->f[i] = all ? all->f[first + i]
-                   : before + i < shape_elements(&file)
-                       ? made_up(node_str(leaf, ATTR_NAME), before + i) - 0.5
-                       : 0;
+  for (int64_t i = 0; i < count; i++) {
+    int64_t whole = whole_index(rank, leaf, i);
+    tensor->f[i] = all                            ? all->f[first + i]
+                   : whole < whole_elements(leaf) ? made_up(node_str(leaf, ATTR_NAME), whole) - 0.5
+                                                  : 0;
+  }
   return tensor;
 }
 
@@ -129,9 +150,10 @@ static const Tensor *all_params(const Rank *rank, const Node *leaf) {
 
 static const Tensor *setting_of(const Rank *rank, const char *key) {
   Tensor *tensor = tensor_new(arena, (Type){DT_F64, shape_scalar()});
-  tensor->f[0] = strcmp(key, "distributed.ranks") == 0 ? rank->run->ranks
-                 : strcmp(key, "distributed.rank") == 0 || strcmp(key, "distributed.data_rank") == 0
-                     ? rank->rank
+  tensor->f[0] = strcmp(key, "distributed.ranks") == 0       ? rank->run->ranks
+                 : strcmp(key, "distributed.data_rank") == 0 ? rank->rank
+                 : strcmp(key, "distributed.tensor_rank") == 0
+                     ? rank->tensor
                      : setting_number(rank->run->program.settings, key);
   return tensor;
 }
@@ -174,12 +196,13 @@ static const Tensor *leaf_value(const Node *leaf, void *context) {
 static void interpret(Run *run, const Graph *graph, double *loss, double *metric) {
   Tensor **values[MOST_RANKS];
   void *context[MOST_RANKS];
-  for (int r = 0; r < run->ranks; r++) {
+  Mesh mesh = {run->ranks, 1, run->tensor};
+  for (int r = 0; r < mesh_ranks(&mesh); r++) {
     values[r] = ARENA_ARRAY(arena, Tensor *, graph->nodes.count);
     context[r] = &run->rank[r];
   }
-  assert_true(graph_interpret_ranks(graph, arena, leaf_value, context, run->ranks, values, &diag));
-  for (int r = 0; r < run->ranks; r++)
+  assert_true(graph_interpret_mesh(graph, arena, leaf_value, context, &mesh, values, &diag));
+  for (int r = 0; r < mesh_ranks(&mesh); r++)
     for (int i = 0; i < graph->roots.count; i++) {
       const Root *root = &graph->roots.at[i];
       const Tensor *value = values[r][root->node->id];
@@ -200,9 +223,11 @@ static void clear_sums(Rank *rank) {
 }
 
 static void train(Run *run, int64_t samples) {
-  for (int r = 0; r < run->ranks; r++) run->rank[r] = (Rank){.run = run, .rank = r};
+  int all = run->ranks * run->tensor;
+  for (int r = 0; r < all; r++)
+    run->rank[r] = (Rank){.run = run, .rank = r / run->tensor, .tensor = r % run->tensor};
   for (run->step = 0; run->step < STEPS; run->step++) {
-    for (int r = 0; r < run->ranks; r++) clear_sums(&run->rank[r]);
+    for (int r = 0; r < all; r++) clear_sums(&run->rank[r]);
     for (run->part = 0; run->part < run->parts; run->part++)
       interpret(run, run->part + 1 < run->parts ? run->program.micro : run->program.train,
                 &run->loss[run->step], &run->metric[run->step]);
@@ -237,30 +262,33 @@ static void check_parts(const char *name, const Run *one, const Rank *rank, cons
     const Node *all = graph_find_leaf(whole, OP_PARAM, node_str(param, ATTR_NAME));
     int64_t kept_of = shape_elements(&have->type.shape); /* muon's v is of those in front */
     if (node_int(param, ATTR_OFFSET, 0) >= kept_of) continue;
-    int64_t count = shape_elements(&param->type.shape), first = rank->rank * count;
-    for (int64_t k = 0; k < count; k++) {
-      bool is_there = first + k < shape_elements(&all->type.shape);
+    for (int64_t k = 0; k < shape_elements(&param->type.shape); k++) {
+      int64_t at = whole_index(rank, param, k);
+      bool is_there = at < shape_elements(&all->type.shape);
       if (!is_there && isnan(have->f[node_int(param, ATTR_OFFSET, 0) + k])) continue; /* all are */
       check_near(
           arena_printf(arena, "%s of rank %d, %s", name, rank->rank, node_str(param, ATTR_NAME)), k,
           have->f[node_int(param, ATTR_OFFSET, 0) + k],
-          is_there ? want->f[node_int(all, ATTR_OFFSET, 0) + first + k] : 0, source);
+          is_there ? want->f[node_int(all, ATTR_OFFSET, 0) + at] : 0, source);
     }
   }
 }
 
-static void check(const char *source, int ranks, int parts, int zero) {
+static void check(const char *source, int ranks, int parts, int zero, int tensor) {
   arena = arena_new();
   diag_init(&diag, arena, stderr);
-  diag.is_quiet = true;
-  form = arena_printf(arena, "%d ranks, %d parts, zero %d", ranks, parts, zero);
+  diag.is_quiet = getenv("FT_LOUD") == NULL;
+  form = arena_printf(arena, "%d ranks, %d parts, zero %d, tensor %d", ranks, parts, zero, tensor);
   Run *one = ARENA_NEW(arena, Run), *many = ARENA_NEW(arena, Run);
-  int many_ranks = ranks > 1 ? ranks : 2; /* compiled for several, run by one */
-  bool is_known = zero || (ranks > 1 && strstr(source, "muon"));
-  *one = (Run){
-      .program = compile(source, ROWS * ranks, parts, 1, 0, false), .ranks = 1, .parts = parts};
-  *many = (Run){.program = compile(source, ROWS, parts, many_ranks, zero, is_known),
+  bool is_alone = ranks == 1 && tensor == 1;
+  int many_ranks = is_alone ? 0 : ranks; /* compiled for any number, run by one */
+  *one = (Run){.program = compile(source, ROWS * ranks, parts, 1, 0, 1),
+               .ranks = 1,
+               .tensor = 1,
+               .parts = parts};
+  *many = (Run){.program = compile(source, ROWS, parts, many_ranks, zero, tensor),
                 .ranks = ranks,
+                .tensor = tensor,
                 .parts = parts};
   int64_t samples = 2 * ROWS * ranks + 4;
   train(one, samples);
@@ -273,7 +301,7 @@ static void check(const char *source, int ranks, int parts, int zero) {
     check_near(i < STEPS ? "metric of step" : "metric of the evaluation", i, many->metric[i],
                one->metric[i], source);
   }
-  for (int r = 0; r < ranks; r++)
+  for (int r = 0; r < ranks * tensor; r++)
     for (int s = 0; s < one->rank[0].states; s++) {
       const char *name = one->rank[0].name[s];
       const Tensor *want = one->rank[0].state[s], *have = kept(&many->rank[r], name);
@@ -282,7 +310,8 @@ static void check(const char *source, int ranks, int parts, int zero) {
         continue; /* of one rank's part */
       assert_non_null(have);
       const Node *leaf = graph_find_state(one->program.train, name);
-      if (zero && leaf && (leaf->role == ROLE_PARAMS || role_has(leaf->role, ROLE_SLICED))) {
+      if ((zero || tensor > 1) && leaf &&
+          (leaf->role == ROLE_PARAMS || role_has(leaf->role, ROLE_SLICED))) {
         check_parts(name, one, &many->rank[r], source);
         continue;
       }
@@ -339,6 +368,33 @@ static const char *const models[] = {
     "  loss = mean(cross_entropy(s, y))\n}\n"
     "train { model = M; optimizer = adamw(lr=0.01, weight_decay=0.3 on rank >= 2)\n"
     "  lr = 0.1x on \"b.*\"; lr = 0x on \"a.bias\"; clip = norm(0.3) }\n",
+    /* products that are cut: a gated layer, heads of attention side by side, a table of words whose
+     * rows score them, an index of the largest */
+    "model M(x: i32[B, T=4], y: i32[B, T]) {\n"
+    "  param wte: [12, 12] = normal(0.3)\n  h = embed(wte, x)\n"
+    "  q, k, v = split(Linear(36, name=\"qkv\")(h), 3, axis=-1)\n"
+    "  q = rearrange(q, \"b t (h d) -> b h t d\", h=4)\n"
+    "  k = rearrange(k, \"b t (h d) -> b h t d\", h=4)\n"
+    "  v = rearrange(v, \"b t (h d) -> b h t d\", h=4)\n"
+    "  a = rearrange(attention(q, k, v, causal=true), \"b h t d -> b t (h d)\")\n"
+    "  h = h + dropout(Linear(12, name=\"out\")(a), 0.2)\n"
+    "  g = dropout(silu(Linear(24, name=\"gate\")(h)) * Linear(24, name=\"up\")(h), 0.3)\n"
+    "  h = h + Linear(12, bias=false, name=\"down\")(g)\n"
+    "  s = RMSNorm(name=\"n\")(h) @ transpose(wte)\n"
+    "  loss = mean(cross_entropy(s, y, ignore=2))\n"
+    "  metric right = mean(f32(argmax(s, axis=-1) == y))\n}\n"
+    "train { model = M; optimizer = adamw(lr=0.01, weight_decay=0.3 on rank >= 2); clip = 0.2 }\n",
+    /* one gradient of two parameters, of which one is cut */
+    "model M(x: f32[B, 5]) {\n"
+    "  param a: [1] = normal(0.3)\n  param b: [2] = normal(0.3)\n"
+    "  loss = mean(Linear(2, bias=false, name=\"l\")(x) * (b + a))\n}\n"
+    "train { model = M; optimizer = sgd(lr=0.1, momentum=0.9); clip = 0.2 }\n",
+    /* channels, and their statistics */
+    "model M(x: f32[B, 2, 4, 4], y: i32[B]) {\n"
+    "  h = relu(BatchNorm(name=\"n\")(Conv2d(12, 3, padding=1, name=\"c\")(x)))\n"
+    "  h = relu(Conv2d(5, 3, name=\"d\")(h))\n"
+    "  loss = mean(cross_entropy(Linear(12, name=\"b\")(flatten(h, from=1)), y, ignore=2))\n}\n"
+    "train { model = M; optimizer = sgd(lr=0.1, momentum=0.9) }\n",
     /* statistics of all samples, and an unbiased variance of them */
     "model M(x: f32[B, 2, 4, 4], y: i32[B]) {\n"
     "  h = relu(BatchNorm(name=\"n\")(Conv2d(3, 3, padding=1, name=\"c\")(x)))\n"
@@ -368,17 +424,31 @@ static void test_as_one_rank(void **unused) {
     for (int ranks = 1; ranks <= MOST_RANKS; ranks++)
       for (int parts = 1; parts <= 3; parts += 2)
         for (int zero = 0; zero <= (ranks > 1 ? 3 : 0); zero++)
-          if (zero != 1 || parts > 1) check(models[i], ranks, parts, zero);
+          if (zero != 1 || parts > 1) check(models[i], ranks, parts, zero, 1);
+}
+
+static void test_tensor(void **unused) {
+  (void)unused;
+  for (size_t i = 0; i < sizeof models / sizeof *models; i++)
+    for (int tensor = 2; tensor <= MOST_RANKS && !strstr(models[i], "muon"); tensor++)
+      for (int ranks = 1; ranks * tensor <= MOST_RANKS; ranks++)
+        for (int parts = 1; parts <= 3; parts += 2)
+          for (int zero = 0; zero <= (ranks > 1 ? 3 : 0); zero++)
+            if (zero != 1 || parts > 1) check(models[i], ranks, parts, zero, tensor);
 }
 
 static char given[1 << 16];
 static void test_given(void **unused) {
   (void)unused;
   for (int ranks = 2; ranks <= 3; ranks++)
-    for (int parts = 1; parts <= 2; parts++) check(given, ranks, parts, 0);
-  check(given, 2, 1, 3);
-  check(given, 2, 2, 1);
-  check(given, 3, 2, 2);
+    for (int parts = 1; parts <= 2; parts++) check(given, ranks, parts, 0, 1);
+  check(given, 2, 1, 3, 1);
+  check(given, 2, 2, 1, 1);
+  check(given, 3, 2, 2, 1);
+  check(given, 1, 1, 0, 2);
+  check(given, 2, 2, 0, 2);
+  check(given, 1, 1, 0, 3);
+  check(given, 2, 1, 3, 2);
 }
 
 int main(int argc, char **argv) {
@@ -388,6 +458,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest one[] = {cmocka_unit_test(test_given)};
     return cmocka_run_group_tests(one, NULL, NULL);
   }
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_as_one_rank)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_as_one_rank),
+                                     cmocka_unit_test(test_tensor)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

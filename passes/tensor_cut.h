@@ -1,0 +1,44 @@
+/* tensor_cut: which values the ranks of the axis tensor have a part of each, and which parts
+ * (distributed.tensor; the pass is tensor.c). A dimension is cut in runs: with n ranks, groups of
+ * n * run elements lie one behind the other in it, and rank r has elements [r run, (r + 1) run) of
+ * each group. One group cuts heads or features; three groups cut what holds q, k and v side by
+ * side. */
+#ifndef FT_PASSES_TENSOR_CUT_H
+#define FT_PASSES_TENSOR_CUT_H
+#include "passes/pass.h"
+
+typedef struct {
+  int dim;
+  int64_t run; /* 0: every rank has all of the value */
+} Cut;
+
+typedef struct {
+  const Graph *graph;
+  Arena *arena;
+  int64_t ranks;
+  Cut *cut;        /* by node */
+  bool *is_fixed;  /* by node: a param, which has the cut of another graph */
+  bool *is_joined; /* by node: every rank makes its share of it from parts, and the shares of all
+                      ranks are joined */
+  /* of the trial that is under way */
+  VEC(int) trail; /* nodes that it has cut */
+  int depth;
+  int64_t saved; /* flops of products that are made in parts */
+  bool goes_on;  /* it reads what is cut already */
+} TensorCuts;
+
+/* Chooses cuts, so that as many products as can be are made in parts with few joins: a product is
+ * joined whose operands can be cut along what it adds up, by products before it. The params of all
+ * graphs of a program are cut as those of its train graph, which comes first. */
+TensorCuts tensor_choose(const Graph *graph, const Graph *train, int64_t ranks, Arena *arena);
+/* How a param is cut already. */
+Cut tensor_cut_of_param(const Node *param);
+/* Of operand k of a node that is made in parts `cut`; run 0: all of it is needed. False: a node can't
+ * be made so. */
+bool tensor_operand(const TensorCuts *t, const Node *node, Cut cut, int k, Cut *out);
+/* Of operand k of a joined node. */
+Cut tensor_joined_operand(const TensorCuts *t, const Node *node, int k);
+Shape tensor_local(const Shape *shape, Cut cut, int64_t ranks);
+/* Elements of the value that lie behind one another on one rank. */
+int64_t tensor_inner(const Shape *shape, Cut cut);
+#endif
