@@ -10,6 +10,8 @@ import threading
 import time
 import unittest
 
+import numpy as np
+
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
 import support
 import comm as over_mpi
@@ -41,7 +43,7 @@ class Tcp(over_mpi.Comm):
 
     def mpirun(self, ranks, what, *arguments, port=None, **more):
         """Nobody ends the others when one has failed: they do so themselves."""
-        if what not in ("works", "speed"):
+        if what not in ("works", "speed", "gpu"):
             arguments = (what, *arguments)
             what = "fault"
         port = port or free_port()
@@ -85,6 +87,42 @@ class Tcp(over_mpi.Comm):
             thread.join()
             self.assertEqual(code, 0, err)
             self.assertIn("all rounds", out)
+
+
+FAKE = os.path.join(support.BUILD, "fake")
+
+
+def plain(random, dtype, count):
+    """Without what NCCL has its own ways with: NaN, infinities, the sign of 0."""
+    values = over_mpi.some_of_all(random, dtype, count)
+    if dtype not in ("f16", "bf16", "f32", "f64"):
+        return values
+    wide = over_mpi.widen(values) if dtype == "bf16" else values.astype(np.float64)
+    wide = np.where(np.isfinite(wide) & (wide != 0), wide, 1.0)
+    return over_mpi.narrow(wide.astype(np.float32)) if dtype == "bf16" else wide.astype(over_mpi.TYPES[dtype])
+
+
+class Gpus(Tcp):
+    """The same works by NCCL (test/fake) on GPUs."""
+
+    def setUp(self):
+        if not self._testMethodName.startswith("test_gpu"):
+            self.skipTest("of hosts")
+        super().setUp()
+        over_mpi.some_of_all = over_mpi.some
+        over_mpi.some = plain
+        self.addCleanup(setattr, over_mpi, "some", over_mpi.some_of_all)
+
+    def mpirun(self, ranks, *arguments):
+        return super().mpirun(ranks, *arguments, FT_CUDA_LIBRARY=os.path.join(FAKE, "libfake_cuda.so"), FT_FAKE_CUDA_COUNT=4,
+                              FT_NCCL_LIBRARY=os.path.join(FAKE, "libfake_nccl.so"), FT_FAKE_CUDA_SEED=3)
+
+    def test_gpu_works(self):
+        self.works(2, 0, 11, what="gpu")
+        self.works(4, 0, 12, what="gpu")
+
+    def test_gpu_works_of_groups(self):
+        self.works(4, 0, 13, (2, 1, 2), what="gpu")
 
 
 class Alone(support.Case):

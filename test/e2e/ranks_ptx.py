@@ -99,6 +99,14 @@ class Nccl(Ptx):
             with self.subTest(**more):
                 self.assert_bitwise(truth, self.train_on_gpus(path, 2, **more))
 
+    def test_shards(self):
+        """distributed.zero on GPUs has the bits that it has in the simulator over MPI."""
+        for level in (1, 2, 3):
+            path = self.compile(RECIPES["mlp"][0] + "  batch = 4; seed = 5; log { every = 1 steps } }\n", "--set", "distributed.data=2", "--set",
+                                f"distributed.zero={level}", name=f"z{level}.ptx")
+            with self.subTest(level=level):
+                self.assert_bitwise(self.train(path, "--device", "sim", ranks=2), self.train_on_gpus(path, 2, FT_FAKE_CUDA_SEED=level, FT_FAKE_NCCL_SEED=2))
+
     def test_runs_beside_backward(self):
         """The graph has edges that let kernels run beside collectives, and a driver that takes no edges gets them by events."""
         path = self.compile(RECIPES["mlp"][0] + "  batch = 4; seed = 5; log { every = 1 steps } }\n", "--set", "distributed.data=any",

@@ -3,10 +3,12 @@
  *                                          does the works of FOLDER/cases, each a line "kind op
  *                                          peer dtype count in_place over", on FOLDER/x.LINE.RANK;
  *                                          the last three: a mesh
+ *   comm_program gpu …                     the same by NCCL, one after the other, on GPUs
  *   comm_program fault WHAT TIMEOUT        rank 1 does WHAT in the middle of it
  *   comm_program speed COUNT TIMES         times all_reduce of f32 */
 #include "base/clock.h"
-#include "runtime/communicate/comm.h"
+#include "runtime/communicate/nccl.h"
+#include "runtime/device/cuda/cuda_driver.h"
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -180,6 +182,60 @@ static Status do_speed(Comm *comm, int64_t count, int times) {
   return STATUS_OK;
 }
 
+/* ── works of GPUs ────────────────────────────────────────────────────────────────────────── */
+static const CudaDriver *driver;
+static CudaStream stream;
+#define GPU(call) STATUS_TRY(cuda_check(driver, driver->call, "%s", #call))
+
+static Status do_on_gpu(Nccl *nccl, Comm *comm, const Case *c) {
+  CudaAddress x, out, at;
+  CommWork work = c->work;
+  bool is_in_place = c->in_place && work.kind != COMM_ALL_TO_ALL; /* NCCL cannot */
+  GPU(memory_alloc(&x, (size_t)c->x_bytes + 1));
+  GPU(memory_alloc(&out, (size_t)c->out_bytes + 1));
+  at = is_in_place ? out + (CudaAddress)((const char *)work.x - (const char *)work.out) : x;
+  if (c->x_bytes) GPU(to_device(at, work.x, (size_t)c->x_bytes, stream));
+  work.x = (const void *)(uintptr_t)at;
+  work.out = (void *)(uintptr_t)out;
+  if (comm_size(comm, work.over) > 1)
+    STATUS_TRY(nccl_enqueue(nccl, &work, stream));
+  else if (c->x_bytes && at != out)
+    GPU(on_device(out, at, (size_t)c->x_bytes, stream));
+  if (c->out_bytes) GPU(to_host(c->out, out, (size_t)c->out_bytes, stream));
+  GPU(stream_synchronize(stream));
+  GPU(memory_free(x));
+  GPU(memory_free(out));
+  return STATUS_OK;
+}
+
+static Status do_gpu_works(Comm *comm, const char *folder) {
+  static Case cases[MOST];
+  CudaDevice device;
+  CudaContext context;
+  Nccl *nccl = NULL;
+  char path[512], line[128];
+  int rank = comm_rank(comm);
+  STATUS_TRY(cuda_driver_open(&driver));
+  GPU(device_get(&device, comm_local_rank(comm)));
+  GPU(context_retain(&context, device));
+  GPU(context_set(context));
+  GPU(stream_create(&stream, CUDA_STREAM_NON_BLOCKING));
+  STATUS_TRY(nccl_join(comm, &nccl));
+  snprintf(path, sizeof path, "%s/cases", folder);
+  FILE *file = fopen(path, "r");
+  for (int i = 0; file && fgets(line, sizeof line, file) && read_case(comm, line, &cases[i]); i++) {
+    prepare(comm, &cases[i], folder, i);
+    STATUS_TRY(do_on_gpu(nccl, comm, &cases[i]));
+    transfer(folder, 'y', i, rank, cases[i].out, cases[i].out_bytes);
+  }
+  fclose(file);
+  nccl_leave(nccl);
+  nccl_free(nccl);
+  GPU(stream_destroy(stream));
+  GPU(context_release(device));
+  return STATUS_OK;
+}
+
 int main(int count, char **argument) {
   if (count < 4) return 2;
   Comm *comm;
@@ -198,6 +254,8 @@ int main(int count, char **argument) {
   fflush(stdout);
   if (is_fault)
     status = do_faults(comm, argument[2], timeout);
+  else if (!strcmp(argument[1], "gpu"))
+    status = do_gpu_works(comm, argument[2]);
   else if (is_speed)
     status = do_speed(comm, atoll(argument[2]), atoi(argument[3]));
   else
