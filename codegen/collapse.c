@@ -221,9 +221,14 @@ static void collapse_visit(Walk *walk, const Node *node, const Symbol *symbol) {
   case OP_GATHER:
     visit_gather(walk, node, symbol);
     return;
+  case OP_RANDOM:
+    collapse_use(walk, symbol);
+    if (node->input_count > 2 && node->input[2]->type.shape.rank)
+      collapse_visit(walk, node->input[2], symbol);
+    return;
   default:
     collapse_use(walk, symbol);
-    return; /* arg, random, a contraction's result: an element number */
+    return; /* arg, a contraction's result: an element number */
   }
 }
 

@@ -165,9 +165,11 @@ LLVMValueRef pull_random(Emitter *emitter, const Node *node, const Index *index)
       emit_value(emitter, node->input[0], &scalar), emit_value(emitter, node->input[1], &scalar),
       LLVMConstInt(wide, (uint64_t)node_int(node, ATTR_STREAM, 0), true),
       LLVMBuildIntCast2(emitter->builder, index_linear(emitter, index), wide, true, "")};
-  if (node->input_count > 2) /* of the whole batch, of which this rank has a part */
-    arguments[3] = LLVMBuildAdd(emitter->builder, arguments[3],
-                                emit_value(emitter, node->input[2], &scalar), "");
+  if (node->input_count > 2) { /* of the whole batch or parameters, of which this rank has a part */
+    const Node *first = node->input[2];
+    const Index *at = first->type.shape.rank ? index : &scalar;
+    arguments[3] = LLVMBuildAdd(emitter->builder, arguments[3], emit_value(emitter, first, at), "");
+  }
   LLVMTypeRef type = LLVMFunctionType(emitter->module->f32, types, 4, false);
   LLVMValueRef function = module_function(emitter->module, "ft_random_f32", type);
   return LLVMBuildCall2(emitter->builder, type, function, arguments, 4, "");

@@ -240,12 +240,6 @@ static bool check_zero(Builder *b, Loc loc) {
                        "distributed.zero shares parameters out when the model is compiled: say for "
                        "how many ranks, as in `distributed { data = 4; zero = 1 }`"),
             false);
-  if (setting_parts(settings) == 1) return true;
-  if (is_chosen(b, "train.parameters", "bf16") && is_chosen(b, "train.rounding", "stochastic"))
-    return (diag_error(b->diag, loc,
-                       "with distributed.zero parameters=bf16 are rounded to the nearest only: say "
-                       "rounding=nearest, or zero = 0"),
-            false);
   return true;
 }
 

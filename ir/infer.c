@@ -244,12 +244,19 @@ static bool infer_dot(Infer *in) {
 }
 
 /* ── leaves and structure ───────────────────────────────────────────────────────────────────── */
+/* The first element may be one for each. */
+static bool is_number_or_each(Infer *in, int operand) {
+  const Shape *shape = &infer_operand(in, operand)->shape;
+  return shape->rank == 0 || (operand == 2 && shape_equal(shape, &in->given->shape));
+}
+
 static bool infer_random(Infer *in) {
   if (!infer_take_given(in)) return false;
   static const char *const operand[] = {"seed", "step", "first element"};
   for (int i = 0; i < in->input_count; i++)
-    if (infer_operand(in, i)->dtype != DT_I64 || infer_operand(in, i)->shape.rank != 0)
-      return infer_fail(in, "the %s of a random tensor must be i64[], not %s", operand[i],
+    if (infer_operand(in, i)->dtype != DT_I64 || !is_number_or_each(in, i))
+      return infer_fail(in, "the %s of a random tensor must be i64[]%s, not %s", operand[i],
+                        i == 2 ? " or one for each element" : "",
                         infer_show(in, infer_operand(in, i)));
   const Attr *stream = infer_need_attr(in, ATTR_STREAM);
   if (!stream) return false;

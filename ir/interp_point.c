@@ -131,10 +131,12 @@ static void philox(uint32_t counter[4], uint32_t key0, uint32_t key1) {
 bool interp_random(const Eval *eval) {
   uint64_t seed = (uint64_t)eval->in[0]->i[0], step = (uint64_t)eval->in[1]->i[0];
   uint32_t stream = (uint32_t)node_int(eval->node, ATTR_STREAM, 0);
-  uint64_t first = eval->node->input_count > 2 ? (uint64_t)eval->in[2]->i[0] : 0;
+  const Tensor *first = eval->node->input_count > 2 ? eval->in[2] : NULL;
+  bool is_each = first && first->type.shape.rank > 0;
   int64_t count = shape_elements(&eval->out->type.shape);
   for (int64_t k = 0; k < count; k++) {
-    uint64_t element = first + (uint64_t)k, block = element / 4;
+    uint64_t from = first ? (uint64_t)first->i[is_each ? k : 0] : 0;
+    uint64_t element = from + (uint64_t)k, block = element / 4;
     uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), (uint32_t)step, stream};
     philox(counter, (uint32_t)seed, (uint32_t)(seed >> 32));
     eval->out->f[k] = ldexp(counter[element % 4] >> 8, -24);

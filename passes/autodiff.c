@@ -124,10 +124,15 @@ static int64_t param_align(const SettingValue *settings) {
   return is_narrow ? 32 : 16;
 }
 
+int64_t autodiff_param_alone(const SettingValue *settings, int64_t elements) {
+  int64_t align = param_align(settings);
+  return (elements + align - 1) / align * align;
+}
+
 int64_t autodiff_param_room(const SettingValue *settings, int64_t elements) {
-  int64_t align = param_align(settings), parts = settings ? setting_parts(settings) : 1;
+  int64_t parts = settings ? setting_parts(settings) : 1;
   return parts > 1 ? parts * part_elements(elements, parts)
-                   : (elements + align - 1) / align * align;
+                   : autodiff_param_alone(settings, elements);
 }
 
 /* Writes every param's place in the flat place; returns the arena's size in elements, and the

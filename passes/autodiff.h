@@ -9,6 +9,8 @@
  * at multiples of 64 bytes, as f32 or as bf16, and where ranks share parameters out there is room for
  * equal parts. settings may be NULL. */
 int64_t autodiff_param_room(const SettingValue *settings, int64_t elements);
+/* The same where one rank has all of it. */
+int64_t autodiff_param_alone(const SettingValue *settings, int64_t elements);
 
 /* Appends to `graph` the gradients of the scalar float `loss` for `targets` (any float nodes of the
  * graph). result[i], in the graph's arena, has the type of targets[i]; it is NULL where the loss

@@ -135,7 +135,8 @@ static Node *pull_new(Emit *emit, const Node *node, Shape shape) {
     return pull_broadcast(emit, node, shape);
   case OP_RANDOM:
     for (int i = 0; i < node->input_count; i++)
-      inputs[i] = pull(emit, node->input[i], shape_scalar());
+      inputs[i] =
+          pull(emit, node->input[i], node->input[i]->type.shape.rank ? shape : shape_scalar());
     return graph_node(emit->body, node->op, inputs, node->input_count, node->attr, node->attr_count,
                       &type);
   default:

@@ -16,6 +16,7 @@
  * padded with zeros, which the rules of all optimizers leave at zero. */
 #include "passes/forms.h"
 #include "passes/shard_matrices.h"
+#include "passes/shard_random.h"
 #include <string.h>
 
 /* PLAIN: as the program means it. BACK: the same, of a param gathered for backward. LEAF: the part
@@ -266,6 +267,15 @@ static Node *flat_joined(Shard *s, const Node *node, const Type *type) {
   return graph_copy_with(s->fresh, node, inputs, type, &attr, offsets != NULL);
 }
 
+static Node *flat_random(Shard *s, const Node *node, const Type *type) {
+  Node *seed = shard_get(s, node->input[0], PLAIN), *step = shard_get(s, node->input[1], PLAIN);
+  s->fresh->origin = node->origin;
+  Node *inputs[] = {seed, step,
+                    shard_random_first(s->fresh, s->old, s->context->settings, s->ranks,
+                                       s->elements, s->context->scratch)};
+  return graph_node(s->fresh, OP_RANDOM, inputs, 3, node->attr, node->attr_count, type);
+}
+
 static Node *make_flat(Shard *s, const Node *node) {
   bool is_flat = node->type.shape.rank == 1 && node->type.shape.dim[0] <= s->elements;
   if (!is_flat) return refuse_form(s, node, ": it is not over parameters");
@@ -281,6 +291,8 @@ static Node *make_flat(Shard *s, const Node *node) {
   if (op_info[node->op].op_class == CLASS_POINTWISE) return copy_shared(s, node, FLAT, elements);
   if (node->op == OP_CONST) return graph_copy_as(s->fresh, node, NULL, &type);
   if (node->op == OP_IOTA) return flat_iota(s, node);
+  if (node->op == OP_RANDOM && node->type.shape.dim[0] == s->elements)
+    return flat_random(s, node, &type);
   if (node->op == OP_BROADCAST && shape_elements(&node->input[0]->type.shape) == 1)
     return graph_copy_as(s->fresh, node, (Node *[]){shard_get(s, node->input[0], PLAIN)}, &type);
   return refuse_form(s, node, " over all parameters");
@@ -378,7 +390,7 @@ static void ask_for_flat(Shard *s, const Node *node) {
     ask_for_gradients(s, node);
   else if (is_point || is_joined(node) || node->op == OP_SLICE)
     ask_operands(s, node, FLAT);
-  else if (node->op == OP_BROADCAST)
+  else if (node->op == OP_BROADCAST || node->op == OP_RANDOM)
     ask_operands(s, node, PLAIN);
 }
 

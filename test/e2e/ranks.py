@@ -278,6 +278,25 @@ class Joined(Ranks):
                         have = support.read_safetensors(self.path("ema.safetensors"))[name]
                         numpy.testing.assert_allclose(have, averages[name], rtol=tolerance, atol=tolerance, err_msg=name)
 
+    def rounded(self, ranks, zero, steps, *flags):
+        """The bits of parameters that are kept as bf16 and rounded by random numbers."""
+        source = RECIPES["bf16"][0].replace("precision = bf16", "precision = bf16(parameters=bf16)") + f"  batch = {WHOLE // ranks}; seed = 5 }}\n"
+        path = self.compile(source, "--set", f"distributed.data={ranks}", "--set", f"distributed.zero={zero}", name=f"rounded-{ranks}-{zero}.so")
+        self.start(path, "--set", f"train.steps={steps}", "--save", "rounded", *flags, ranks=ranks)
+        weights = support.read_safetensors(self.path("rounded"))
+        return numpy.concatenate([weights[name].ravel() for name in sorted(weights)])
+
+    def test_rounds_as_one(self):
+        """An element's random number does not depend on which rank has it, nor on where: with as many ranks the same bits, whatever
+        they share out, and where they go on from each other's checkpoints; with another number but for the order of sums."""
+        whole = self.rounded(2, 0, 6)
+        numpy.testing.assert_array_equal(self.rounded(2, 3, 6), whole)
+        self.rounded(2, 3, 3, "--set", "train.checkpoint.dir=ck")
+        numpy.testing.assert_array_equal(self.rounded(2, 0, 6, "--resume", "ck"), whole)
+        one = self.rounded(1, 0, 1)
+        for ranks, zero in ((2, 0), (4, 1)):
+            self.assertGreater((self.rounded(ranks, zero, 1) == one).mean(), 0.97)
+
     def test_bitwise_from_run_to_run(self):
         for zero, tensor in ((0, 1), (3, 1), (0, 2)):
             first, second = (self.train("gpt", 2, name=name, zero=zero, tensor=tensor) for name in "ab")

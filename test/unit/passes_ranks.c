@@ -410,6 +410,12 @@ static const char *const models[] = {
     "  loss = mean(cross_entropy(Linear(4, name=\"head\")(h), y))\n}\n"
     "train { model = M; optimizer = muon(lr=0.02) on rank == 2 and not (\"head.*\"); clip = 0.5; "
     "ema = 0.9 }\n",
+    /* bf16 parameters that are rounded by random numbers */
+    "model M(x: f32[B, 5]) {\n"
+    "  h = tanh(Linear(40, name=\"a\")(x))\n"
+    "  loss = mean(tanh(Linear(7, name=\"b\")(Linear(9, name=\"c\")(h))) ** 2)\n}\n"
+    "train { model = M; optimizer = adamw(lr=0.001); lr = 0.1x on \"a.*\"\n"
+    "  precision = bf16(parameters=bf16) }\n",
     /* nothing but matrices */
     "model M(x: f32[B, 8]) {\n"
     "  param w: [8, 8] = normal(0.3)\n  param v: [8, 8] = normal(0.3)\n  param u: [8, 40] = "
@@ -427,10 +433,15 @@ static void test_as_one_rank(void **unused) {
           if (zero != 1 || parts > 1) check(models[i], ranks, parts, zero, 1);
 }
 
+/* Muon and stochastic rounding are refused. */
+static bool can_share_layers(const char *source) {
+  return !strstr(source, "muon") && !strstr(source, "parameters=bf16");
+}
+
 static void test_tensor(void **unused) {
   (void)unused;
   for (size_t i = 0; i < sizeof models / sizeof *models; i++)
-    for (int tensor = 2; tensor <= MOST_RANKS && !strstr(models[i], "muon"); tensor++)
+    for (int tensor = 2; tensor <= MOST_RANKS && can_share_layers(models[i]); tensor++)
       for (int ranks = 1; ranks * tensor <= MOST_RANKS; ranks++)
         for (int parts = 1; parts <= 3; parts += 2)
           for (int zero = 0; zero <= (ranks > 1 ? 3 : 0); zero++)
