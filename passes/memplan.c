@@ -261,23 +261,6 @@ static void keep_operands(MemPlan *plan) {
   }
 }
 
-/* What a collective reads is not written until it is done. Its memory is not given to others before
- * the collective behind it begins, so that steps in between do not wait for it. */
-static void keep_sent(MemPlan *plan) {
-  int next = plan->times.count; /* the step of the collective behind */
-  for (int s = plan->times.count - 1; s >= 0; s--) {
-    const Node *step = plan->times.node[s];
-    if (!op_has(step->op, TRAIT_RANKS)) continue;
-    bool is_in_place = step->op == OP_ALL_REDUCE; /* its results are where its operands are */
-    for (int k = 0; k < step->input_count && !is_in_place; k++) {
-      const Node *base = lifetime_base(step->input[k]);
-      int *last = &plan->times.last[base->id];
-      if (lifetime_is_value(base) && *last == s && next < plan->times.count) *last = next;
-    }
-    next = s;
-  }
-}
-
 static void make_slots(MemPlan *plan) {
   for (int i = 0; i < plan->graph->nodes.count; i++) {
     const Node *node = node_at(plan, i);
@@ -337,7 +320,6 @@ Graph *pass_memplan(PassContext *context, Graph *old) {
                   .state_number = {.arena = arena}};
   find_readers(&plan);
   if (context->for_gpu && !context->is_plain) keep_operands(&plan);
-  keep_sent(&plan);
   place_leaves(&plan);
   place_outputs(&plan);
   place_gradients(&plan);

@@ -98,7 +98,9 @@ class Program:
             lines.append(data)
         lines.append("train {\n  model = Random; batch = %d" % self.batch)
         lines += [f"  {key} = {value}" for key, value in self.settings.items()]
-        ranks = ["distributed { data = any; bucket = 0.0005; sync_batch_norm = true }"] if self.on_ranks else []
+        zero = self.seed // 5 % 4  # of what each rank has its own part
+        shares = f"data = 2; zero = {zero}" if zero else "data = any"
+        ranks = [f"distributed {{ {shares}; bucket = 0.0005; sync_batch_norm = true }}"] if self.on_ranks else []
         return "\n".join(lines + ["}", *ranks]) + "\n"
 
     def names_used(self):
