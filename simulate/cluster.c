@@ -215,3 +215,13 @@ Fabric cluster_fabric(const Cluster *cluster, int ranks) {
   fabric.nodes = ranks <= local ? 1 : (ranks + local - 1) / local;
   return fabric;
 }
+
+Fabric cluster_group(const Cluster *cluster, const Mesh *mesh, MeshAxis axis) {
+  Fabric fabric = cluster_fabric(cluster, mesh_ranks(mesh));
+  int size = mesh_size(mesh, axis), together = fabric.local / mesh_stride(mesh, axis);
+  if (axis == MESH_ALL) return fabric;
+  if (together < 1) together = 1; /* the next rank of the group is in another node */
+  fabric.local = size < together ? size : together;
+  fabric.nodes = (size + fabric.local - 1) / fabric.local;
+  return fabric;
+}

@@ -3,6 +3,7 @@
 #ifndef FT_SIMULATE_CLUSTER_H
 #define FT_SIMULATE_CLUSTER_H
 #include "base/arena.h"
+#include "base/mesh.h"
 #include "plan/comm_cost.h"
 
 typedef struct {
@@ -23,4 +24,6 @@ int cluster_ranks(const Cluster *cluster);
 double cluster_slowness(const Cluster *cluster);
 /* The same cluster with fewer ranks: whole nodes, as far as it goes. */
 Fabric cluster_fabric(const Cluster *cluster, int ranks);
+/* What joins the ranks of a group of the mesh, whose ranks fill node after node. */
+Fabric cluster_group(const Cluster *cluster, const Mesh *mesh, MeshAxis axis);
 #endif

@@ -20,15 +20,22 @@ static int64_t whole_bytes(const PlanGraph *graph, const PlanStep *step) {
   return bytes;
 }
 
+/* What the plan's tensor and data axes make of so many ranks. */
+static Mesh mesh_of(const Plan *plan, int ranks) {
+  int tensor = (int)setting_number(plan->settings, "distributed.tensor");
+  return (Mesh){ranks / tensor, 1, tensor};
+}
+
 static const char *collective_seconds(Arena *arena, const PlanGraph *graph, const PlanStep *step,
-                                      const Fabric *fabric, double *out) {
+                                      const Cluster *cluster, const Mesh *mesh, double *out) {
   CostKind kind = comm_cost_kind(step->name);
-  int64_t group = attribute_of(step, "group");
-  if (kind == COST_KINDS || (group != MESH_ALL && group != MESH_DATA))
+  MeshAxis axis = (MeshAxis)attribute_of(step, "group");
+  if (kind == COST_KINDS || axis == MESH_PIPELINE)
     return arena_printf(arena,
-                        "%s (%s), which only some of the ranks take part in, is not simulated yet",
+                        "%s (%s), which not all ranks take part in alike, is not simulated yet",
                         step->name, step->label);
-  *out = comm_cost(fabric, kind, whole_bytes(graph, step)).seconds;
+  Fabric fabric = cluster_group(cluster, mesh, axis);
+  *out = comm_cost(&fabric, kind, whole_bytes(graph, step)).seconds;
   return NULL;
 }
 
@@ -37,7 +44,7 @@ static const char *collective_seconds(Arena *arena, const PlanGraph *graph, cons
 static bool has_spare_cores(const Cluster *cluster) { return cluster->cores == 0; }
 
 static const char *tasks_of(const Simulation *simulation, const PlanGraph *graph,
-                            const Cluster *cluster, TimelineRank *out) {
+                            const Cluster *cluster, const Mesh *mesh, TimelineRank *out) {
   TimelineTask *task = ARENA_ARRAY(simulation->arena, TimelineTask, graph->steps.count + 1);
   *out = (TimelineRank){task, graph->steps.count};
   for (int i = 0; i < graph->steps.count; i++) {
@@ -53,7 +60,7 @@ static const char *tasks_of(const Simulation *simulation, const PlanGraph *graph
         .collective = -1};
     if (step->kind != STEP_BEGIN) continue;
     const char *why =
-        collective_seconds(simulation->arena, graph, step, &cluster->fabric, &task[i].seconds);
+        collective_seconds(simulation->arena, graph, step, cluster, mesh, &task[i].seconds);
     if (why) return why;
   }
   return NULL;
@@ -79,13 +86,14 @@ const char *simulate_step(const Simulation *simulation, int ranks, Simulated *ou
   const PlanProgramme *programme = plan_find_programme(simulation->plan, PROGRAMME_STEP);
   Cluster part = *simulation->cluster;
   part.fabric = cluster_fabric(simulation->cluster, ranks);
+  Mesh mesh = mesh_of(simulation->plan, ranks);
   if (!programme) return "the model has no training step";
   *out = (Simulated){.ranks = ranks};
   for (int r = 0; r < programme->runs.count; r++) {
     SimulatedRun run = {.graph = &simulation->plan->graphs.at[programme->runs.at[r].graph],
                         .times = programme->runs.at[r].times};
     TimelineRank rank;
-    const char *why = tasks_of(simulation, run.graph, &part, &rank);
+    const char *why = tasks_of(simulation, run.graph, &part, &mesh, &rank);
     if (why) return why;
     if (!timeline_run(simulation->arena, &rank, 1, &run.timeline))
       return "the plan's steps wait for one another";
@@ -98,6 +106,6 @@ const char *simulate_step(const Simulation *simulation, int ranks, Simulated *ou
     VEC_PUSH(simulation->arena, out->runs, run);
   }
   out->samples = setting_number(simulation->plan->settings, "train.batch") *
-                 (double)plan_batches(programme) * ranks;
+                 (double)plan_batches(programme) * mesh.data;
   return NULL;
 }

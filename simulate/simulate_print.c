@@ -78,12 +78,14 @@ static const char *print_scaling(const Simulation *simulation, int all, FILE *ou
   }
   fprintf(out, "\n%8s %8s %12s %12s %14s %11s\n", "ranks", "nodes", "step ms", "exposed ms",
           "samples/s", "efficiency");
-  for (int ranks = 1;; ranks = more_ranks(ranks, simulation->cluster->fabric.local, all)) {
+  int tensor = (int)setting_number(simulation->plan->settings, "distributed.tensor");
+  for (int ranks = tensor;; ranks = more_ranks(ranks, simulation->cluster->fabric.local, all)) {
     Simulated s;
+    if (ranks % tensor) continue; /* never all: simulate_check_ranks */
     Fabric fabric = cluster_fabric(simulation->cluster, ranks);
     const char *why = simulate_step(simulation, ranks, &s);
     if (why) return why;
-    if (ranks == 1) alone = s.seconds;
+    if (ranks == tensor) alone = s.seconds;
     fprintf(out, "%8d %8d %12.3f %12.3f %14.0f %10.1f%%\n", ranks, fabric.nodes, s.seconds * 1e3,
             s.exposed * 1e3, s.seconds > 0 ? s.samples / s.seconds : 0,
             s.seconds > 0 ? 100 * alone / s.seconds : 100);

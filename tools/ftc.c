@@ -460,7 +460,8 @@ static int ftc_print_memory(Session *session) {
   bool is_table = !strcmp(request->memory, "table");
   int code = report_memory(&session->program, is_table ? NULL : request->memory, stdout);
   int64_t ranks = setting_ranks(session->program.settings);
-  if (!ranks && request->simulate.spec) ranks = cluster_ranks(&request->simulate.cluster);
+  int tensor = (int)setting_number(session->program.settings, "distributed.tensor");
+  if (!ranks && request->simulate.spec) ranks = cluster_ranks(&request->simulate.cluster) / tensor;
   if (code || !is_table || ranks < 2) return code;
   report_memory_by_zero(&(ReportInput){request->input, &request->frontend, &request->passes,
                                        request->codegen.target == TARGET_PTX},

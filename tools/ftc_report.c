@@ -85,7 +85,8 @@ static bool compile_at(const ReportInput *input, Arena *arena, int64_t ranks, in
 }
 
 void report_memory_by_zero(const ReportInput *input, int64_t ranks, FILE *out) {
-  fprintf(out, "\nmemory of one of %lld ranks, by distributed.zero\n", (long long)ranks);
+  fprintf(out, "\nmemory of one of %lld ranks that share a batch, by distributed.zero\n",
+          (long long)ranks);
   fprintf(out, "%6s %12s %12s %12s %12s %12s %12s %12s\n", "zero", "parameters", "gradients",
           "states", "gathered", "activations", "temporaries", "total");
   for (int level = 0; level <= 3; level++) {

@@ -22,7 +22,14 @@ int simulate_read_request(Arena *arena, SimulateRequest *request) {
 }
 
 int simulate_check_ranks(const SimulateRequest *request, const SettingValue *settings) {
-  int64_t of_model = setting_ranks(settings), ranks = cluster_ranks(&request->cluster);
+  int64_t tensor = (int64_t)setting_number(settings, "distributed.tensor");
+  int64_t of_model = setting_ranks(settings) * tensor, ranks = cluster_ranks(&request->cluster);
+  if (!of_model && ranks % tensor) {
+    fprintf(stderr,
+            "ftc: distributed.tensor=%lld: the cluster's %lld ranks are no multiple of it\n",
+            (long long)tensor, (long long)ranks);
+    return USER;
+  }
   if (!of_model || of_model == ranks) return 0;
   fprintf(stderr,
           "ftc: the model is for %lld rank%s, and the cluster has %lld: ", (long long)of_model,

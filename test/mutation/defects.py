@@ -233,3 +233,4 @@ defect("collectives-late", "passes/schedule.c", "return node->op == OP_ALL_REDUC
 defect("bucket-waits-for-later", "passes/allreduce.c", "if (more > spare || next->id > latest) break;", "if (more > spare) break;", "lit passes/allreduce_late.ft")
 defect("bucket-last-large", "passes/allreduce.c", "int64_t most = behind > size.last ? behind : size.last;", "int64_t most = size.bytes + behind;",
        "lit passes/allreduce_early.ft")
+defect("cluster-stride", "simulate/cluster.c", "together = fabric.local / mesh_stride(mesh, axis);", "together = fabric.local;", "unit simulate_cluster")

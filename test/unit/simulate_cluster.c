@@ -47,6 +47,18 @@ static void test_words(void **state) {
   Cluster big = taken("gpu=h100 nodes=4 gpus=8");
   Fabric part = cluster_fabric(&big, 4);
   assert_true(part.nodes == 1 && part.local == 4);
+  Mesh mesh = {16, 1, 2}; /* ranks 0 and 1 share layers; 0, 2, 4 … 14 of each node a batch */
+  part = cluster_group(&big, &mesh, MESH_TENSOR);
+  assert_true(part.nodes == 1 && part.local == 2);
+  part = cluster_group(&big, &mesh, MESH_DATA);
+  assert_true(part.nodes == 4 && part.local == 4);
+  mesh = (Mesh){2, 1, 16}; /* a group of layers fills two nodes */
+  part = cluster_group(&big, &mesh, MESH_TENSOR);
+  assert_true(part.nodes == 2 && part.local == 8);
+  part = cluster_group(&big, &mesh, MESH_DATA);
+  assert_true(part.nodes == 2 && part.local == 1);
+  part = cluster_group(&big, &mesh, MESH_ALL);
+  assert_true(part.nodes == 4 && part.local == 8);
   part = cluster_fabric(&big, 16);
   assert_true(part.nodes == 2 && part.local == 8);
 }
