@@ -168,6 +168,8 @@ Status exec_join_parts(Exec *exec, int place, char *to) {
   const Plan *plan = exec->plan;
   for (int i = 0; i < plan->params.count; i++) {
     PlanTensor slice = slice_of(plan, place, i);
+    Type held = plan_held(&slice);
+    if (slice.offset + type_bytes(&held) > plan->places.at[place].bytes) break; /* muon's v */
     STATUS_TRY(join_one(exec, &slice, to ? to + exec_joined_at(plan, place, i) : NULL));
   }
   return STATUS_OK;
