@@ -389,7 +389,7 @@ class Joined(Ranks):
         other = shutil.copytree(os.path.dirname(FTRUN), self.path("bin"))
         subprocess.run(["strip", os.path.join(other, "ftrun")], check=True)
         shutil.copytree(os.path.join(support.BUILD, "lib"), self.path("lib"))
-        self.differ(r"^error: the program \(ftrun\) of rank 1 ", os.path.join(other, "ftrun"), self.path("mlp-4.so"), "--steps", "2")
+        self.differ(r"^error: the program \(ftrun\) of rank 1 ", os.path.join(other, "ftrun"), self.path("mlp-4-0-1.so"), "--steps", "2")
         self.compile(RECIPES["mlp"][0].replace("gelu", "relu") + "batch = 2 }", "--set", "distributed.data=any", name="o.so")
         self.differ("^error: the artifact of rank 1 ", FTRUN, self.path("o.so"), "--steps", "2")
 
