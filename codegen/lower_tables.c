@@ -27,7 +27,7 @@ static Init init_of(Arena *arena, const Node *leaf) {
   return init;
 }
 
-static PlanCut cut_of(const Node *leaf) {
+static PlanCut lower_cut(const Node *leaf) {
   const Attr *cut = node_attr(leaf, ATTR_CUT);
   return cut ? (PlanCut){(int)cut->ints[0], cut->ints[1], node_int(leaf, ATTR_TENSOR, 0)}
              : (PlanCut){0};
@@ -64,7 +64,7 @@ static void add_leaf(Lowering *lowering, const Node *leaf, bool is_eval) {
                        .offset = at.offset,
                        .storage = node_storage(leaf),
                        .shared = node_int(leaf, ATTR_RANKS, 0),
-                       .cut = cut_of(leaf),
+                       .cut = lower_cut(leaf),
                        .init = init_of(plan->arena, leaf),
                        .role = leaf->role};
   const Attr *ignore = node_attr(leaf, ATTR_IGNORE);

@@ -52,7 +52,7 @@ static Node *shard_get(Shard *s, const Node *old, Form form) {
   return forms_get(&s->forms, old, (int)form);
 }
 
-static Shape line_of(int64_t elements) { return shape_of(1, &elements); }
+static Shape flat_shape(int64_t elements) { return shape_of(1, &elements); }
 
 static int64_t shard_part(const Shard *s, const Node *node) {
   return part_elements(shape_elements(&node->type.shape), s->ranks);
@@ -77,7 +77,7 @@ static Form form_for(const Shard *s, const Node *reader, const Node *operand) {
   return s->level == 3 && is_back && gathered_for(s, operand) ? BACK : PLAIN;
 }
 
-static void find_readers(Shard *s, Arena *arena) {
+static void find_roundings(Shard *s, Arena *arena) {
   s->is_read_plain = ARENA_ARRAY(arena, bool, s->old->nodes.count);
   s->rounded = ARENA_ARRAY(arena, DType, s->old->nodes.count);
   for (int i = 0; i < s->old->nodes.count; i++) s->rounded[i] = DT_F32;
@@ -148,7 +148,7 @@ static Node *refuse_form(Shard *s, const Node *node, const char *what) {
 }
 
 static Node *shard_leaf(Shard *s, const Node *node, int64_t elements) {
-  Type type = {node->type.dtype, line_of(elements)};
+  Type type = {node->type.dtype, flat_shape(elements)};
   Node *made = graph_copy_as(s->fresh, node, NULL, &type);
   const Attr *offset = node_attr(node, ATTR_OFFSET);
   if (offset) node_set_attr(s->fresh, made, attr_int(ATTR_OFFSET, offset->i / s->ranks));
@@ -176,7 +176,7 @@ static Node *shard_gather(Shard *s, const Node *node) {
   node_set_attr(s->fresh, all,
                 attr_str(ATTR_WHY, arena_printf(s->fresh->arena, "parts of %s", name)));
   int64_t start = 0;
-  all = make_slice(s->fresh, all, &start, line_of(shape_elements(&node->type.shape)));
+  all = make_slice(s->fresh, all, &start, flat_shape(shape_elements(&node->type.shape)));
   return make_reshape(s->fresh, all, node->type.shape);
 }
 
@@ -190,11 +190,11 @@ static Form gradient_form(const Shard *s, int64_t offset) {
 static Node *shard_scatter(Shard *s, const Node *node, Form form) {
   int64_t elements = shape_elements(&node->type.shape), part = shard_part(s, node);
   if (node->op == OP_CONST && node_float(node, ATTR_VALUE, 0) == 0)
-    return make_const(s->fresh, node->type.dtype, line_of(part), 0);
+    return make_const(s->fresh, node->type.dtype, flat_shape(part), 0);
   Node *whole = shard_get(s, node, PLAIN);
   s->fresh->origin = node->origin;
   int64_t low = 0, high = part * s->ranks - elements;
-  whole = make_pad(s->fresh, make_reshape(s->fresh, whole, line_of(elements)), &low, &high);
+  whole = make_pad(s->fresh, make_reshape(s->fresh, whole, flat_shape(elements)), &low, &high);
   Node *made = shard_over(s, make_reduce_scatter(s->fresh, OP_SUM, whole, s->ranks));
   const Node *param = s->gradient_of[node->id];
   const char *name = param ? node_str(param, ATTR_NAME) : "?";
@@ -207,9 +207,9 @@ static Node *shard_scatter(Shard *s, const Node *node, Form form) {
   return made;
 }
 
-static Node *copy_shared(Shard *s, const Node *node, Form form, int64_t elements) {
+static Node *copy_part(Shard *s, const Node *node, Form form, int64_t elements) {
   Node **inputs = ARENA_ARRAY(s->context->scratch, Node *, node->input_count);
-  Type type = {node->type.dtype, line_of(elements)};
+  Type type = {node->type.dtype, flat_shape(elements)};
   for (int k = 0; k < node->input_count; k++) inputs[k] = shard_get(s, node->input[k], form);
   return graph_copy_as(s->fresh, node, inputs, &type);
 }
@@ -219,7 +219,7 @@ static Node *make_summed(Shard *s, const Node *node, Form form) {
   if (!s->is_shared[node->id]) return shard_scatter(s, node, form);
   if (node->op == OP_STATE) return shard_leaf(s, node, shard_part(s, node));
   if (node->op == OP_ADD || node->op == OP_SUB)
-    return copy_shared(s, node, form, shard_part(s, node));
+    return copy_part(s, node, form, shard_part(s, node));
   return refuse_form(s, node, " of a gradient");
 }
 
@@ -232,7 +232,7 @@ static Node *flat_pack(Shard *s, const Node *pack) {
     inputs[k] = shard_get(s, pack->input[k], gradient_form(s, offsets->ints[k]));
   }
   Attr attr = attr_ints(ATTR_OFFSETS, parts, offsets->count);
-  Type type = {pack->type.dtype, line_of(s->elements / s->ranks)};
+  Type type = {pack->type.dtype, flat_shape(s->elements / s->ranks)};
   s->fresh->origin = pack->origin;
   return graph_node(s->fresh, OP_PACK, inputs, pack->input_count, &attr, 1, &type);
 }
@@ -240,7 +240,7 @@ static Node *flat_pack(Shard *s, const Node *pack) {
 /* Coefficients of runs of parameters are chosen by the index in the whole arena, where runs begin
  * and end at multiples of the ranks. */
 static Node *flat_iota(Shard *s, const Node *node) {
-  Type type = {node->type.dtype, line_of(s->elements / s->ranks)};
+  Type type = {node->type.dtype, flat_shape(s->elements / s->ranks)};
   Node *index = graph_copy_as(s->fresh, node, NULL, &type);
   return make_binary(s->fresh, OP_MUL, index, make_like(s->fresh, index, (double)s->ranks));
 }
@@ -250,10 +250,12 @@ static Node *flat_slice(Shard *s, const Node *node) {
   int64_t start = node_attr(node, ATTR_START)->ints[0] / s->ranks;
   Node *whole = shard_get(s, node->input[0], FLAT);
   s->fresh->origin = node->origin;
-  return make_slice(s->fresh, whole, &start, line_of(node->type.shape.dim[0] / s->ranks));
+  return make_slice(s->fresh, whole, &start, flat_shape(node->type.shape.dim[0] / s->ranks));
 }
 
-static bool is_joined(const Node *node) { return node->op == OP_PACK || node->op == OP_CONCAT; }
+static bool shard_is_joined(const Node *node) {
+  return node->op == OP_PACK || node->op == OP_CONCAT;
+}
 
 /* What muon has for runs of parameters, one behind the other. */
 static Node *flat_joined(Shard *s, const Node *node, const Type *type) {
@@ -280,15 +282,15 @@ static Node *make_flat(Shard *s, const Node *node) {
   bool is_flat = node->type.shape.rank == 1 && node->type.shape.dim[0] <= s->elements;
   if (!is_flat) return refuse_form(s, node, ": it is not over parameters");
   int64_t elements = node->type.shape.dim[0] / s->ranks;
-  Type type = {node->type.dtype, line_of(elements)};
+  Type type = {node->type.dtype, flat_shape(elements)};
   const Node *directions = shard_matrices_directions(node);
   if (directions)
     return shard_matrices_part(s->fresh, node, shard_get(s, directions->input[0], PLAIN));
   if (node->op == OP_SLICE) return flat_slice(s, node);
   if (node->op == OP_STATE && s->is_shared[node->id]) return shard_leaf(s, node, elements);
   if (node->op == OP_PACK && s->is_shared[node->id]) return flat_pack(s, node);
-  if (is_joined(node)) return flat_joined(s, node, &type);
-  if (op_info[node->op].op_class == CLASS_POINTWISE) return copy_shared(s, node, FLAT, elements);
+  if (shard_is_joined(node)) return flat_joined(s, node, &type);
+  if (op_info[node->op].op_class == CLASS_POINTWISE) return copy_part(s, node, FLAT, elements);
   if (node->op == OP_CONST) return graph_copy_as(s->fresh, node, NULL, &type);
   if (node->op == OP_IOTA) return flat_iota(s, node);
   if (node->op == OP_RANDOM && node->type.shape.dim[0] == s->elements)
@@ -300,7 +302,7 @@ static Node *make_flat(Shard *s, const Node *node) {
 
 /* ── values that every rank has whole ───────────────────────────────────────────────────────── */
 /* Over the parameters, and so over the ranks. */
-static Node *total_of(Shard *s, const Node *reduce) {
+static Node *shard_total(Shard *s, const Node *reduce) {
   if (!op_joins_ranks(reduce->op)) return refuse_form(s, reduce, " of all parameters");
   Node *own = graph_copy_node(s->fresh, reduce, (Node *[]){shard_get(s, reduce->input[0], FLAT)});
   s->fresh->origin = reduce->origin;
@@ -335,14 +337,14 @@ static const Node *matrices_source(const Shard *s, const Node *node, int64_t *be
   return flat && s->is_shared[flat->id] ? flat : NULL;
 }
 
-static Node *make_whole(Shard *s, const Node *node, Form form) {
+static Node *shard_whole(Shard *s, const Node *node, Form form) {
   int64_t begin;
   const Node *flat = matrices_source(s, node, &begin);
   if (flat) return shard_matrices_own(s->fresh, node, shard_get(s, flat, FLAT), begin, s->ranks);
   if (node == gathered_for(s, node)) return shard_gather(s, node);
   if (node->op == OP_ASSIGN && s->is_shared[node->id]) return shard_assign(s, node);
   if (op_info[node->op].op_class == CLASS_REDUCE && s->is_shared[node->input[0]->id])
-    return total_of(s, node);
+    return shard_total(s, node);
   if (s->is_shared[node->id]) return refuse_form(s, node, ": it is needed whole");
   if (node->role == ROLE_GRADIENT_SUM) return whole_sum(s, node);
   Node **inputs = ARENA_ARRAY(s->context->scratch, Node *, node->input_count);
@@ -364,7 +366,7 @@ static Node *shard_make(void *pass, const Node *node, int form) {
   case FLAT:
     return make_flat(s, node);
   default:
-    return make_whole(s, node, (Form)form);
+    return shard_whole(s, node, (Form)form);
   }
 }
 
@@ -388,7 +390,7 @@ static void ask_for_flat(Shard *s, const Node *node) {
     ask(s, directions->input[0], PLAIN);
   else if (node->op == OP_PACK && s->is_shared[node->id])
     ask_for_gradients(s, node);
-  else if (is_point || is_joined(node) || node->op == OP_SLICE)
+  else if (is_point || shard_is_joined(node) || node->op == OP_SLICE)
     ask_operands(s, node, FLAT);
   else if (node->op == OP_BROADCAST || node->op == OP_RANDOM)
     ask_operands(s, node, PLAIN);
@@ -508,7 +510,7 @@ Graph *pass_shard(PassContext *context, Graph *graph) {
   s.forms = (Forms){.old = graph, .fresh = s.fresh, .make = shard_make, .pass = &s};
   s.forms.made.arena = arena;
   s.elements = shard_elements(&s);
-  find_readers(&s, arena);
+  find_roundings(&s, arena);
   find_shared(&s, arena);
   find_gradients(&s, arena);
   find_asked(&s, arena);

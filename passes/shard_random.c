@@ -11,7 +11,7 @@ typedef struct {
 } Placed;
 typedef VEC(Placed) Places;
 
-static int by_begin(const void *a, const void *b) {
+static int random_by_begin(const void *a, const void *b) {
   const Placed *x = a, *y = b;
   return (x->begin > y->begin) - (x->begin < y->begin);
 }
@@ -24,11 +24,11 @@ static Places placed_params(const Graph *old, int64_t ranks, Arena *scratch) {
     int64_t elements = shape_elements(&param->type.shape);
     VEC_PUSH(scratch, all, ((Placed){node_int(param, ATTR_OFFSET, 0) / ranks, elements}));
   }
-  if (all.count) qsort(all.at, (size_t)all.count, sizeof *all.at, by_begin);
+  if (all.count) qsort(all.at, (size_t)all.count, sizeof *all.at, random_by_begin);
   return all;
 }
 
-static int64_t divisor(int64_t a, int64_t b) {
+static int64_t random_divisor(int64_t a, int64_t b) {
   while (b) {
     int64_t rest = a % b;
     a = b, b = rest;
@@ -44,7 +44,7 @@ Node *shard_random_first(Graph *fresh, const Graph *old, const SettingValue *set
                          int64_t ranks, int64_t elements, Arena *scratch) {
   Places params = placed_params(old, ranks, scratch);
   int64_t all = elements / ranks, block = all, alone = 0;
-  for (int i = 0; i < params.count; i++) block = divisor(block, params.at[i].begin);
+  for (int i = 0; i < params.count; i++) block = random_divisor(block, params.at[i].begin);
   Node *rank = make_cast(fresh, make_rank(fresh, MESH_DATA), DT_I64);
   Shape blocks = shape_of(1, (int64_t[]){all / block});
   Node *index = make_iota(fresh, DT_I64, blocks, 0), *first = NULL;

@@ -27,7 +27,7 @@ static Node *tensor_get(Tensors *t, const Node *old, Form form) {
   return forms_get(&t->forms, old, (int)form);
 }
 
-static Cut cut_of(const Tensors *t, const Node *node) { return t->cuts.cut[node->id]; }
+static Cut tensor_cut_of(const Tensors *t, const Node *node) { return t->cuts.cut[node->id]; }
 
 static Node *rank_index(Tensors *t, DType dtype) {
   return make_cast(t->fresh, make_setting(t->fresh, "distributed.tensor_rank"), dtype);
@@ -48,12 +48,13 @@ static Node *joined(Tensors *t, Op op, Node *share, const Node *old) {
 
 /* ── parts ──────────────────────────────────────────────────────────────────────────────────── */
 static Type local_type(const Tensors *t, const Node *node) {
-  return (Type){node->type.dtype, tensor_local(&node->type.shape, cut_of(t, node), t->cuts.ranks)};
+  return (Type){node->type.dtype,
+                tensor_local(&node->type.shape, tensor_cut_of(t, node), t->cuts.ranks)};
 }
 
 static Node *part_of_param(Tensors *t, const Node *param) {
   Type type = local_type(t, param);
-  Cut cut = cut_of(t, param);
+  Cut cut = tensor_cut_of(t, param);
   int64_t numbers[] = {cut.dim, cut.run};
   Node *made = graph_copy_as(t->fresh, param, NULL, &type);
   node_set_attr(t->fresh, made, attr_ints(ATTR_CUT, numbers, 2));
@@ -64,7 +65,7 @@ static Node *part_of_param(Tensors *t, const Node *param) {
 /* The index in the whole. */
 static Node *part_of_iota(Tensors *t, const Node *iota) {
   Type type = local_type(t, iota);
-  Cut cut = cut_of(t, iota);
+  Cut cut = tensor_cut_of(t, iota);
   Node *index = graph_copy_as(t->fresh, iota, NULL, &type);
   if (node_int(iota, ATTR_AXIS, 0) != cut.dim) return index;
   Node *run = make_like(t->fresh, index, (double)cut.run);
@@ -76,8 +77,8 @@ static Node *part_of_iota(Tensors *t, const Node *iota) {
 }
 
 /* [groups, ranks, run and what lies behind it] of a value's elements. */
-static Shape runs_of(const Tensors *t, const Node *node, int64_t ranks) {
-  int64_t inner = tensor_inner(&node->type.shape, cut_of(t, node));
+static Shape tensor_runs(const Tensors *t, const Node *node, int64_t ranks) {
+  int64_t inner = tensor_inner(&node->type.shape, tensor_cut_of(t, node));
   int64_t dims[] = {shape_elements(&node->type.shape) / inner / t->cuts.ranks, ranks, inner};
   return shape_of(3, dims);
 }
@@ -85,7 +86,8 @@ static Shape runs_of(const Tensors *t, const Node *node, int64_t ranks) {
 /* Of what every rank has or makes whole. */
 static Node *part_taken(Tensors *t, const Node *node) {
   int64_t one = 1;
-  Node *all = make_reshape(t->fresh, tensor_get(t, node, WHOLE), runs_of(t, node, t->cuts.ranks));
+  Node *all =
+      make_reshape(t->fresh, tensor_get(t, node, WHOLE), tensor_runs(t, node, t->cuts.ranks));
   Node *index = make_reshape(t->fresh, rank_index(t, DT_I32), shape_of(1, &one));
   Node *mine = make_take(t->fresh, all, index, 1);
   return make_reshape(t->fresh, mine, local_type(t, node).shape);
@@ -93,7 +95,7 @@ static Node *part_taken(Tensors *t, const Node *node) {
 
 static Node *part_made(Tensors *t, const Node *node) {
   Type type = local_type(t, node);
-  Cut cut = cut_of(t, node);
+  Cut cut = tensor_cut_of(t, node);
   Node **inputs = ARENA_ARRAY(t->fresh->arena, Node *, node->input_count);
   for (int k = 0; k < node->input_count; k++) {
     Cut operand;
@@ -126,8 +128,8 @@ static Node *make_part(Tensors *t, const Node *node) {
 }
 
 /* ── whole values ───────────────────────────────────────────────────────────────────────────── */
-static Node *gathered(Tensors *t, const Node *node) {
-  Shape shape = runs_of(t, node, 1);
+static Node *tensor_gathered(Tensors *t, const Node *node) {
+  Shape shape = tensor_runs(t, node, 1);
   int64_t first[] = {1, shape.dim[0], shape.dim[2]}, perm[] = {1, 0, 2};
   Node *part = make_reshape(t->fresh, tensor_get(t, node, PART), shape_of(3, first));
   Node *all = make_all_gather(t->fresh, part, t->cuts.ranks);
@@ -161,7 +163,7 @@ static Node *joined_arg(Tensors *t, const Node *arg) {
   Node *best = make_reduce(t->fresh, reduction, x, axes->ints, axes->count);
   Node *of_all = joined(t, reduction, best, arg);
   Node *at = graph_copy_node(t->fresh, arg, &x);
-  int64_t run = cut_of(t, arg->input[0]).run;
+  int64_t run = tensor_cut_of(t, arg->input[0]).run;
   Node *first = make_binary(t->fresh, OP_MUL, rank_index(t, at->type.dtype),
                             make_const(t->fresh, at->type.dtype, shape_scalar(), (double)run));
   at = make_binary(t->fresh, OP_ADD, at, first);
@@ -187,10 +189,11 @@ static bool joins_batches(const Node *node) {
   return op_has(node->op, TRAIT_RANKS) && node_axis(node) == MESH_ALL;
 }
 
-static Node *make_whole(Tensors *t, const Node *node) {
+static Node *tensor_whole(Tensors *t, const Node *node) {
   if (t->cuts.is_joined[node->id]) return make_joined(t, node);
-  if (cut_of(t, node).run && node->op != OP_CONST && node->op != OP_IOTA && node->op != OP_RANDOM)
-    return gathered(t, node);
+  if (tensor_cut_of(t, node).run && node->op != OP_CONST && node->op != OP_IOTA &&
+      node->op != OP_RANDOM)
+    return tensor_gathered(t, node);
   Node **inputs = ARENA_ARRAY(t->fresh->arena, Node *, node->input_count);
   for (int k = 0; k < node->input_count; k++) inputs[k] = tensor_get(t, node->input[k], WHOLE);
   Node *made = graph_copy_node(t->fresh, node, inputs);
@@ -202,7 +205,7 @@ static Node *make_whole(Tensors *t, const Node *node) {
 static Node *tensor_make(void *pass, const Node *node, int form) {
   Tensors *t = pass;
   t->fresh->origin = node->origin;
-  return form == PART ? make_part(t, node) : make_whole(t, node);
+  return form == PART ? make_part(t, node) : tensor_whole(t, node);
 }
 
 /* ── the pass ───────────────────────────────────────────────────────────────────────────────── */
@@ -240,7 +243,7 @@ Graph *pass_tensor(PassContext *context, Graph *graph) {
   for (int i = 0; i < graph->nodes.count; i++) {
     const Node *node = graph->nodes.at[i];
     bool is_cheap = node->op == OP_CONST || node->op == OP_IOTA || node->op == OP_RANDOM;
-    if (!is_cheap) tensor_get(&t, node, cut_of(&t, node).run ? PART : WHOLE);
+    if (!is_cheap) tensor_get(&t, node, tensor_cut_of(&t, node).run ? PART : WHOLE);
   }
   if (graph == train) warn_of_nothing(&t, context->diag);
   Graph *made = forms_end(&t.forms, WHOLE);

@@ -19,14 +19,14 @@ typedef struct {
 } Stream;
 
 /* Does the copy have the parts of all ranks, put together? */
-static bool is_joined(const Plan *plan, const PlanTensor *tensor) {
+static bool lies_joined(const Plan *plan, const PlanTensor *tensor) {
   PlaceElements elements = plan->places.at[tensor->place].elements;
   return plan_is_apart(plan) && (elements == ELEMENTS_FLAT || elements == ELEMENTS_LIKE);
 }
 
 /* As it is there. */
 static PlanTensor joined_tensor(const Plan *plan, const PlanTensor *tensor) {
-  if (!is_joined(plan, tensor)) return *tensor;
+  if (!lies_joined(plan, tensor)) return *tensor;
   int64_t at = tensor->offset / dtype_bytes(plan->places.at[tensor->place].dtype);
   int index = 0;
   while (plan->params.at[index].offset / dtype_bytes(plan->params.at[index].type.dtype) != at)
@@ -40,7 +40,7 @@ static PlanTensor joined_tensor(const Plan *plan, const PlanTensor *tensor) {
 static Status read_bytes(const Stream *stream, const PlanTensor *tensor, int64_t at,
                          int64_t bytes) {
   const CkptFrom *from = stream->from;
-  if (is_joined(exec_plan(from->exec), tensor)) /* then that is the offset in the copy */
+  if (lies_joined(exec_plan(from->exec), tensor)) /* then that is the offset in the copy */
     return exec_snapshot_read(from->snapshot, tensor->place, tensor->offset + at, bytes,
                               stream->read);
   int64_t offset = tensor->offset + at;

@@ -50,6 +50,11 @@ static void print_tensors(const char *title, const PlanTensor *list, int count, 
       Type memory = {list[i].type.dtype, storage_shape(&list[i].storage)};
       fprintf(out, "  in memory %s", type_text(&memory, type));
     }
+    if (list[i].cut.ranks) {
+      Type whole = plan_whole(&list[i]);
+      fprintf(out, "  a rank's part of %s", type_text(&whole, type));
+    }
+    if (list[i].shared) fprintf(out, "  shared out over %" PRId64 " ranks", list[i].shared);
     fprintf(out, "%s%s\n", list[i].is_saved ? "  saved with the model" : "",
             list[i].is_needed_for_predict ? "  needed to predict" : "");
   }

@@ -109,7 +109,7 @@ static void trace_beside(Trace *trace, const PlanGraph *plan, const ExecStepTime
 }
 
 /* The first run touches its memory for the first time: it counts only while there are no others. */
-static void sum_up(Trace *trace, const PlanGraph *plan, const ExecStepTime *times) {
+static void trace_sum_up(Trace *trace, const PlanGraph *plan, const ExecStepTime *times) {
   double seconds = 1e-9 * (double)under_way(plan, times, 0, INT64_MAX);
   if (!seconds) return;
   if (trace->runs == 1) trace->communication = trace->exposed = 0;
@@ -140,7 +140,7 @@ Status trace_step(Trace *trace, Exec *exec, ExecGraph graph, const void *batch) 
     append_event(trace, &plan->steps.at[i], COMPUTE, step_kind_text(plan->steps.at[i].kind),
                  times[i].start, times[i].time);
   if (status == STATUS_OK) trace_beside(trace, plan, times);
-  if (status == STATUS_OK) sum_up(trace, plan, times);
+  if (status == STATUS_OK) trace_sum_up(trace, plan, times);
   trace->steps++;
   free(times);
   return status;

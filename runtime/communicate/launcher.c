@@ -19,7 +19,7 @@ enum { TIME_TO_END = 5000, TIME_TO_TIDY_UP = 3000 /* ms */ };
 /* Daemons, on machines other than mpirun's own, end their ranks when they are asked to end. mpirun
  * has done so by then; asked once more Open MPI's 4.1 ends with a stack trace. */
 typedef enum { LAUNCHER_UNKNOWN, LAUNCHER_DAEMON, LAUNCHER_FRONT } LauncherKind;
-static LauncherKind kind_of(const char *name) {
+static LauncherKind launcher_kind(const char *name) {
   static const struct {
     const char *name;
     LauncherKind kind;
@@ -53,14 +53,14 @@ int launcher_find(void) {
   int pid = getppid();
   for (int i = 0; i < ABOVE && pid > 1; i++) {
     int parent = read_process(pid, name, sizeof name);
-    if (parent && kind_of(name)) return (int)syscall(SYS_pidfd_open, pid, 0);
+    if (parent && launcher_kind(name)) return (int)syscall(SYS_pidfd_open, pid, 0);
     pid = parent;
   }
   return -1;
 }
 
 /* Is this the first of the ranks of this launcher? The name ends with the process. */
-static int is_first(int launcher_pid) {
+static int is_launchers_first(int launcher_pid) {
   struct sockaddr_un name = {.sun_family = AF_UNIX};
   int made = socket(AF_UNIX, SOCK_DGRAM, 0);
   int length = snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "ft-launcher-%d-%d",
@@ -69,16 +69,16 @@ static int is_first(int launcher_pid) {
   return made >= 0 && bind(made, (struct sockaddr *)&name, size) == 0;
 }
 
-static int has_ended(int launcher, int milliseconds) {
+static int child_has_ended(int launcher, int milliseconds) {
   struct pollfd poll_for = {.fd = launcher, .events = POLLIN};
   return poll(&poll_for, 1, milliseconds) != 0;
 }
 
 /* In a process of its own, forked from one with threads: calls of the kernel only. */
 static void wait_and_end(int launcher, LauncherKind kind) {
-  if (has_ended(launcher, TIME_TO_END)) return;
+  if (child_has_ended(launcher, TIME_TO_END)) return;
   if (kind == LAUNCHER_DAEMON) syscall(SYS_pidfd_send_signal, launcher, SIGTERM, NULL, 0);
-  if (kind == LAUNCHER_DAEMON && has_ended(launcher, TIME_TO_TIDY_UP)) return;
+  if (kind == LAUNCHER_DAEMON && child_has_ended(launcher, TIME_TO_TIDY_UP)) return;
   syscall(SYS_pidfd_send_signal, launcher, SIGKILL, NULL, 0);
 }
 
@@ -96,8 +96,8 @@ static int pid_of(int launcher) {
 void launcher_see_off(int launcher) {
   int pid = launcher >= 0 ? pid_of(launcher) : -1;
   char name[64];
-  if (pid <= 0 || !read_process(pid, name, sizeof name) || !is_first(pid)) return;
-  LauncherKind kind = kind_of(name);
+  if (pid <= 0 || !read_process(pid, name, sizeof name) || !is_launchers_first(pid)) return;
+  LauncherKind kind = launcher_kind(name);
   pid_t child = fork();
   if (child > 0) waitpid(child, NULL, 0);
   if (child != 0) return;

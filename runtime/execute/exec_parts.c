@@ -28,7 +28,7 @@ typedef struct {
   int64_t bytes, count, step;
 } Runs;
 
-static Runs runs_of(const PlanTensor *tensor) {
+static Runs part_runs(const PlanTensor *tensor) {
   int64_t bytes = tensor->cut.run * dtype_bytes(tensor->type.dtype);
   for (int i = tensor->cut.dim + 1; i < tensor->type.shape.rank; i++)
     bytes *= tensor->type.shape.dim[i];
@@ -37,13 +37,13 @@ static Runs runs_of(const PlanTensor *tensor) {
 
 /* A slice of a state has no cut of its own line, but its param's (ckpt_slice). */
 static void cut_out(const PlanTensor *tensor, int64_t rank, const char *whole, char *part) {
-  Runs runs = runs_of(tensor);
+  Runs runs = part_runs(tensor);
   for (int64_t i = 0; i < runs.count; i++)
     memmove(part + i * runs.bytes, whole + i * runs.step + rank * runs.bytes, (size_t)runs.bytes);
 }
 
 static void put_back(const PlanTensor *tensor, int64_t rank, const char *part, char *whole) {
-  Runs runs = runs_of(tensor);
+  Runs runs = part_runs(tensor);
   for (int64_t i = 0; i < runs.count; i++)
     memcpy(whole + i * runs.step + rank * runs.bytes, part + i * runs.bytes, (size_t)runs.bytes);
 }
@@ -74,7 +74,7 @@ int64_t exec_element_of(const Exec *exec, const PlanTensor *tensor, int64_t held
   if (held >= shape_elements(&tensor->type.shape)) return held; /* behind the last one */
   int64_t at = storage_element(&tensor->storage, held);
   if (!tensor->cut.ranks) return at;
-  Runs runs = runs_of(tensor);
+  Runs runs = part_runs(tensor);
   int64_t unit = dtype_bytes(tensor->type.dtype), run = at * unit / runs.bytes;
   int64_t rank = comm_index(exec->comm, MESH_TENSOR);
   return (run * runs.step + rank * runs.bytes) / unit + at % (runs.bytes / unit);
