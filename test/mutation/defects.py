@@ -194,8 +194,11 @@ defect("ranks-total", "passes/totals_parts.c", "return p->is_micro ? now : total
 defect("ranks-share", "passes/totals_parts.c", "    rest = totals_share(&p->t, rest);\n", "", "unit passes_ranks")
 defect("ranks-number", "passes/totals.c", "if (t->ranks) batch = make_binary(graph, OP_MUL, batch, t->ranks);", "", "unit passes_ranks")
 defect("ranks-random", "passes/totals_ranks.c", "make_binary(fresh, OP_MUL, rank, count)};", "make_binary(fresh, OP_MUL, rank, make_like(fresh, count, 0))};", "unit passes_ranks")
-defect("ranks-first", "passes/fuse_body.c", "for (int i = 0; i < node->input_count; i++)\n      inputs[i] = pull(emit, node->input[i], shape_scalar());",
-       "for (int i = 0; i < 2; i++)\n      inputs[i] = pull(emit, node->input[i], shape_scalar());", "unit passes_ranks")
+defect("ranks-first", "passes/fuse_body.c", "for (int i = 0; i < node->input_count; i++)\n      inputs[i] =\n",
+       "for (int i = 0; i < 2; i++)\n      inputs[i] =\n", "unit passes_ranks")
+defect("ranks-rounding", "passes/shard_random.c", "(double)(alone - param->begin)", "(double)(-param->begin)", "unit passes_ranks")
+defect("ranks-matrices", "passes/optimizer_muon.c", "make_like(u->graph, first, (double)run->share)", "make_like(u->graph, first, 1)", "unit passes_ranks")
+defect("ranks-exchanged", "passes/shard_matrices.c", "x = make_transpose(fresh, x, exchange_two);", "(void)exchange_two;", "unit passes_ranks")
 defect("ranks-statistics", "passes/totals_ranks.c", "inputs[k] = for_all_samples(s, old->input[k], inputs[k]);", "(void)for_all_samples;", "unit passes_ranks")
 defect("ranks-parts", "passes/totals_parts.c", "if (!totals_average_states(t)) return false;", "if (!p.is_micro && !totals_average_states(t)) return false;", "unit passes_ranks")
 defect("tensor-objective", "passes/tensor.c", "(t->fresh, objective, 1.0 / (double)t->cuts.ranks)", "(t->fresh, objective, 1.0)", "unit passes_ranks")
