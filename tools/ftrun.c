@@ -14,6 +14,8 @@
 #include "runtime/data/source_early.h"
 #include "runtime/command/tokenize.h"
 #include "runtime/command/train.h"
+#include "tools/ftrun_compile.h"
+#include "tools/ftrun_elastic.h"
 #include "tools/ftrun_folder.h"
 #include "tools/ftrun_ranks.h"
 #include <errno.h>
@@ -60,6 +62,9 @@ typedef struct {
   const char *prompt[MOST], *prompt_tokens[MOST], *tokenizer, *temperature, *top_p, *json;
   int prompt_count, prompt_tokens_count;
   int64_t tokens, samples, top_k, seed, ranks, gpus;
+  const char *elastic;
+  char **kept; /* the flags that are no compiler's, for ranks that get an artifact */
+  int kept_count;
 } Line;
 
 typedef enum { FLAG_SWITCH, FLAG_TEXT, FLAG_COUNT, FLAG_LIST } FlagKind;
@@ -82,6 +87,8 @@ static const Flag ftrun_flags[] = {
     {"--ranks", FLAG_COUNT, TRAIN | EVAL, "N",
      "run as N processes that share each batch: docs/distributed.md"},
     {"--gpus", FLAG_COUNT, TRAIN | EVAL, "N", "the same on N GPUs of this machine, without MPI"},
+    {"--elastic", FLAG_TEXT, TRAIN, "LEAST:MOST",
+     "as MOST ranks, or fewer where some are lost: docs/distributed.md"},
     {"--threads", FLAG_COUNT, TRAIN | EVAL | PREDICT | BENCH | GENERATE, "N",
      "threads of the cpu device; with ranks: of each"},
     {"--init", FLAG_TEXT, TRAIN, "W", "start from the weights in a .safetensors file"},
@@ -195,6 +202,7 @@ static void take_flag(Line *line, const Flag *flag, const char *value, int64_t c
     const char *name, **text;
   } texts[] = {
       {"--data", &train->run.places.data_dir},
+      {"--elastic", &line->elastic},
       {"--device", &train->run.device},
       {"--init", &train->init},
       {"--save", &train->save},
@@ -249,6 +257,21 @@ static void take_flag(Line *line, const Flag *flag, const char *value, int64_t c
   }
 }
 
+/* Static settings are the compiler's, the others stay for the run. */
+static bool is_static_setting(const char *assignment) {
+  char key[128];
+  snprintf(key, sizeof key, "%.*s", (int)strcspn(assignment, "="), assignment);
+  int index = setting_find(key);
+  return index >= 0 && setting_info[index].when == WHEN_STATIC;
+}
+
+static void keep_for_ranks(Line *line, const char *name, const char *value, char **from, int count) {
+  bool is_compilers = !strcmp(name, "-D") || !strcmp(name, "--preset") ||
+                      (!strcmp(name, "--set") && is_static_setting(value));
+  for (int i = 0; i < count && !is_compilers && strcmp(name, "--elastic"); i++)
+    line->kept[line->kept_count++] = from[i];
+}
+
 static bool parse_count(const char *text, int64_t *out) {
   char *end;
   errno = 0;
@@ -261,6 +284,7 @@ static bool parse_count(const char *text, int64_t *out) {
 /* One flag at argv[*at]; 0, or the exit code. Both "--flag value" and "--flag=value" are taken. */
 static int ftrun_parse_flag(Line *line, char **argv, int argc, int *at) {
   char name[64];
+  int first = *at;
   const char *argument = argv[*at], *value = NULL;
   const char *equals = strchr(argument, '=');
   bool is_joined = strncmp(argument, "-D", 2) == 0 && argument[2]; /* -Dhidden=512 */
@@ -289,12 +313,15 @@ static int ftrun_parse_flag(Line *line, char **argv, int argc, int *at) {
   if (strcmp(name, "--check") == 0 && strcmp(value, "nan") != 0)
     return ftrun_usage_error("%s=%s: expected --check=nan", name, value);
   take_flag(line, flag, value, count);
+  keep_for_ranks(line, name, value, argv + first, *at - first + 1);
   return 0;
 }
 
 static int parse_line(Line *line, int argc, char **argv) {
   int at = 1;
   line->command = TRAIN;
+  line->kept = calloc((size_t)argc + 1, sizeof *line->kept);
+  if (!line->kept) return 3;
   line->train.steps = line->train.epochs = -1;
   line->tokens = 200;
   line->samples = line->ranks = line->gpus = 1;
@@ -335,28 +362,10 @@ static int parse_line(Line *line, int argc, char **argv) {
 
 /* ── compiling a .ft file ─────────────────────────────────────────────────────────────────── */
 
-/* The ftc beside this program, else the one in PATH. */
-static void find_compiler(char *out, size_t capacity) {
-  ssize_t length = readlink("/proc/self/exe", out, capacity - 8);
-  if (length > 0) {
-    out[length] = 0;
-    char *slash = strrchr(out, '/');
-    if (slash) {
-      strcpy(slash + 1, "ftc");
-      if (access(out, X_OK) == 0) return;
-    }
-  }
-  strcpy(out, "ftc");
-}
-
-/* Static settings are the compiler's, the others stay for the run. */
 static void split_settings(Line *line) {
   int kept = 0;
   for (int i = 0; i < line->set_count; i++) {
-    char key[128];
-    snprintf(key, sizeof key, "%.*s", (int)strcspn(line->set[i], "="), line->set[i]);
-    int index = setting_find(key);
-    if (index >= 0 && setting_info[index].when == WHEN_STATIC) {
+    if (is_static_setting(line->set[i])) {
       push_text(line->pass, &line->pass_count, "--set");
       push_text(line->pass, &line->pass_count, line->set[i]);
     } else {
@@ -367,39 +376,10 @@ static void split_settings(Line *line) {
 }
 
 static int run_compiler(Line *line, const char *source, const char *artifact, const char *gpu) {
-  static char compiler[4096];
-  const char *arguments[MOST + 10];
-  int count = 0;
-  find_compiler(compiler, sizeof compiler);
   split_settings(line);
-  arguments[count++] = compiler;
-  arguments[count++] = source;
-  arguments[count++] = "-o";
-  arguments[count++] = artifact;
-  if (gpu) {
-    arguments[count++] = "--gpu";
-    arguments[count++] = gpu;
-  }
-  if (line->train.run.places.allow_paths) arguments[count++] = "--allow-paths";
-  for (int i = 0; i < line->pass_count; i++) arguments[count++] = line->pass[i];
-  arguments[count] = NULL;
-  pid_t child = fork();
-  if (child == 0) {
-    execvp(compiler, (char **)(uintptr_t)arguments);
-    fprintf(stderr, "error: cannot run the compiler %s: %s\n", compiler, strerror(errno));
-    _exit(127);
-  }
-  int status;
-  if (line->command == TRAIN) source_early_start(source, &line->train.run.places);
-  while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  if (child < 0) {
-    fprintf(stderr, "error: cannot start the compiler: %s\n", strerror(errno));
-    return 3;
-  }
-  if (WIFEXITED(status)) return WEXITSTATUS(status) == 127 ? 1 : WEXITSTATUS(status);
-  fprintf(stderr, "error: the compiler %s ended by signal %d\n", compiler, WTERMSIG(status));
-  return 3;
+  const SourcePlaces *places = &line->train.run.places;
+  return compile_source(&(Compilation){source, artifact, gpu, places,
+                                       line->command == TRAIN, line->pass, line->pass_count});
 }
 
 /* ── commands ─────────────────────────────────────────────────────────────────────────────── */
@@ -512,6 +492,31 @@ static int run_source(Line *line) {
   return code;
 }
 
+static int run_elastic(Line *line) {
+  RunOptions *run = &line->train.run;
+  const char *gpu, *artifact;
+  bool is_ptx;
+  CommPlace place;
+  if (comm_place(&place) != STATUS_OK) return report(STATUS_USER);
+  if (place.launcher)
+    return ftrun_usage_error("--elastic: %s has started this process already%s", place.launcher, "");
+  if (line->ranks != 1 || line->gpus != 1)
+    return ftrun_usage_error("--elastic and --ranks or --gpus do not go together%s%s", "", "");
+  dev_compile_for(run->device, &is_ptx, &gpu);
+  split_settings(line);
+  run->sets = line->set;
+  run->set_count = line->set_count;
+  int code = folder_open(is_ptx, &artifact);
+  if (code) return code;
+  code = elastic_run(&(Elastic){.range = line->elastic,
+                                .compilation = {run->artifact, artifact, gpu, &run->places, false,
+                                                line->pass, line->pass_count},
+                                .run = run,
+                                .arguments = line->kept});
+  folder_close();
+  return code;
+}
+
 /* The arguments without --ranks N or --gpus N, for the ranks themselves. */
 static int start_ranks(const Line *line, int argc, char **argv) {
   CommPlace place;
@@ -540,7 +545,7 @@ static int start_ranks(const Line *line, int argc, char **argv) {
     else if (strncmp(argv[i], flag, length) != 0 || argv[i][length] != '=')
       kept[count++] = argv[i];
   }
-  int code = is_gpus ? gpus_start(number, kept) : ranks_start(number, kept);
+  int code = is_gpus ? gpus_start(number, kept) : ranks_start(number, kept, NULL, NULL);
   free(kept);
   return code;
 }
@@ -563,6 +568,7 @@ static int ftrun_start(int argc, char **argv) {
   }
   int code = parse_line(&line, argc, argv);
   if (code) return code;
+  if (line.elastic) return run_elastic(&line);
   if (line.ranks != 1 || line.gpus != 1) return start_ranks(&line, argc, argv);
   if (line.train.run.artifact && text_ends_with(line.train.run.artifact, ".ft"))
     return run_source(&line);

@@ -75,10 +75,24 @@ static void run_mpirun(char *const *command, sigset_t *mask) {
   _exit(127);
 }
 
+static int wait_for(pid_t process, RanksWatch *watch, void *context) {
+  int status = 0, is_asked = 0;
+  pid_t ended;
+  while ((ended = waitpid(process, &status, watch ? WNOHANG : 0)) <= 0) {
+    if (ended < 0 && errno != EINTR) break;
+    if (ended < 0 || !watch) continue;
+    usleep(100000);
+    if (!is_asked && !first_signal && watch(context)) {
+      is_asked = 1;
+      kill(process, SIGUSR1);
+    }
+  }
+  return status;
+}
+
 /* Without a handler's interruption lost: signals wait while the child is made. */
-static int start_and_wait(char *const *command) {
+static int start_and_wait(char *const *command, RanksWatch *watch, void *context) {
   sigset_t all, before;
-  int status = 0;
   sigfillset(&all);
   sigprocmask(SIG_SETMASK, &all, &before);
   listen();
@@ -90,8 +104,7 @@ static int start_and_wait(char *const *command) {
     fprintf(stderr, "error: cannot start mpirun: %s\n", strerror(error));
     return 3;
   }
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
+  int status = wait_for(child, watch, context);
   child = 0;
   if (!WIFEXITED(status)) return first_signal ? 128 + first_signal : 3;
   int code = WEXITSTATUS(status);
@@ -99,7 +112,9 @@ static int start_and_wait(char *const *command) {
   return first_signal && code == 128 + SIGUSR1 ? 128 + first_signal : code;
 }
 
-int ranks_start(int64_t ranks, char *const *arguments) {
+int ranks_signalled(void) { return first_signal; }
+
+int ranks_start(int64_t ranks, char *const *arguments, RanksWatch *watch, void *context) {
   static char self[4096], number[24];
   int count = 0, at = 0;
   if (ranks < 1 || ranks > MOST_RANKS) {
@@ -127,7 +142,7 @@ int ranks_start(int64_t ranks, char *const *arguments) {
   command[at++] = number;
   command[at++] = self;
   for (int i = 0; i < count; i++) command[at++] = arguments[i];
-  int code = start_and_wait(command);
+  int code = start_and_wait(command, watch, context);
   free(command);
   return code;
 }

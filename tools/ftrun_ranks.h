@@ -4,9 +4,13 @@
 #define FT_TOOLS_FTRUN_RANKS_H
 #include <stdint.h>
 
+/* Called ten times a second while they run: not 0 asks the ranks to end after their step. */
+typedef int RanksWatch(void *context);
 /* Has mpirun run this program with `arguments` (NULL behind the last) as so many ranks; returns
- * the exit code. Ctrl-C and the like end the ranks after their step, as they end ftrun alone. */
-int ranks_start(int64_t ranks, char *const *arguments);
+ * the exit code. Ctrl-C and the like end the ranks after their step, as they end ftrun alone.
+ * watch: or NULL. */
+int ranks_start(int64_t ranks, char *const *arguments, RanksWatch *watch, void *context);
+int ranks_signalled(void); /* Ctrl-C or the like has come, in this run or one before */
 /* `ftrun --gpus N`: the same without mpirun, by torchrun's variables. When one has failed the
  * others have ten seconds to end by themselves. */
 int gpus_start(int64_t gpus, char *const *arguments);

@@ -1,0 +1,16 @@
+/* ftrun_compile: `ftrun model.ft` has ftc compile it. */
+#ifndef FT_TOOLS_FTRUN_COMPILE_H
+#define FT_TOOLS_FTRUN_COMPILE_H
+#include "runtime/data/source.h"
+#include <stdbool.h>
+
+typedef struct {
+  const char *source, *artifact, *gpu; /* gpu: NULL: none */
+  const SourcePlaces *places;
+  bool opens_data; /* meanwhile */
+  const char *const *pass; /* more arguments */
+  int pass_count;
+} Compilation;
+/* The exit code; a failure has been told. */
+int compile_source(const Compilation *compilation);
+#endif
