@@ -23,8 +23,8 @@ static Status beside_check_parts(const PlanStep *step, CommKind kind, int64_t in
   if (is_right) return STATUS_OK;
   return status_fail(STATUS_USER,
                      "%s (%s): %lld elements become %lld, which is for another number of ranks "
-                     "than %d",
-                     step->name, step->label, (long long)in, (long long)out, ranks);
+                     "than %d: compile it with ftc --set distributed.data=%d",
+                     step->name, step->label, (long long)in, (long long)out, ranks, ranks);
 }
 
 /* Which part of a transfer is this rank's? */

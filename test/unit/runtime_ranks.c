@@ -348,7 +348,7 @@ static void refused(void **state) {
   (void)state;
   static const char *const cases[][2] = {{"send", "which needs several ranks"},
                                          {"group", "no group 4 of ranks"},
-                                         {"parts", "another number of ranks than 1"}};
+                                         {"parts", "another number of ranks than 1: compile it with ftc --set distributed.data=1"}};
   for (int i = 0; i < 3; i++) {
     Run run;
     char *base[STANDARD_PLACE_COUNT] = {0};
