@@ -130,8 +130,8 @@ static void find_shared(Shard *s, Arena *arena) {
   for (int i = 0; i < s->old->nodes.count; i++) {
     const Node *node = s->old->nodes.at[i];
     bool is = node == pack || (node->op == OP_STATE && is_shared_state(s, node));
-    bool is_pointwise = op_info[node->op].op_class == CLASS_POINTWISE;
-    for (int k = 0; is_pointwise && k < node->input_count; k++)
+    bool keeps = op_info[node->op].op_class == CLASS_POINTWISE || node->op == OP_RESHAPE;
+    for (int k = 0; keeps && k < node->input_count; k++)
       is = is || s->is_shared[node->input[k]->id];
     if (node->op == OP_ASSIGN)
       is = is_shared_state(s, graph_find_state(s->old, node_str(node, ATTR_TARGET)));
@@ -218,6 +218,7 @@ static Node *copy_part(Shard *s, const Node *node, Form form, int64_t elements) 
 static Node *make_summed(Shard *s, const Node *node, Form form) {
   if (!s->is_shared[node->id]) return shard_scatter(s, node, form);
   if (node->op == OP_STATE) return shard_leaf(s, node, shard_part(s, node));
+  if (node->op == OP_RESHAPE) return shard_get(s, node->input[0], form); /* the same elements */
   if (node->op == OP_ADD || node->op == OP_SUB)
     return copy_part(s, node, form, shard_part(s, node));
   return refuse_form(s, node, " of a gradient");

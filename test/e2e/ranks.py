@@ -196,7 +196,7 @@ model C(x: f32[B, 1, 6, 6], y: i32[B]) {
 }
 data D { train = npy("i.npy", "y.npy"); valid = npy("i.npy", "y.npy") }
 distributed { sync_batch_norm = true }
-train { optimizer = sgd(lr=0.05, momentum=0.9, nesterov=true); clip = value(0.05); schedule = cosine(warmup=3)
+train { accumulate = 2; optimizer = sgd(lr=0.05, momentum=0.9, nesterov=true); clip = value(0.05); schedule = cosine(warmup=3)
 """, 5e-5),
     "bf16": ("""
 model M(x: f32[B, 8], y: i32[B]) {

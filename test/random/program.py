@@ -99,8 +99,6 @@ class Program:
         lines.append("train {\n  model = Random; batch = %d" % self.batch)
         lines += [f"  {key} = {value}" for key, value in self.settings.items()]
         zero = self.seed // 5 % 4  # of what each rank has its own part
-        if "accumulate" in self.settings:
-            zero = min(zero, 1)  # levels 2 and 3 refuse some: sums of gradients that pass layout reshapes
         shares = f"data = 2; zero = {zero}" if zero else "data = any"
         ranks = [f"distributed {{ {shares}; bucket = 0.0005; sync_batch_norm = true }}"] if self.on_ranks else []
         return "\n".join(lines + ["}", *ranks]) + "\n"
