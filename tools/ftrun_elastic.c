@@ -36,7 +36,7 @@ static int parse_range(Run *run) {
   return 2;
 }
 
-static int fail(Status status) {
+static int elastic_fail(Status status) {
   if (status != STATUS_OK) fprintf(stderr, "error: %s\n", status_message());
   return status;
 }
@@ -155,7 +155,7 @@ static int run_once(Run *run, bool resumes) {
   return code;
 }
 
-static void say(const Run *run, int code, int64_t next) {
+static void elastic_say(const Run *run, int code, int64_t next) {
   fflush(stdout);
   if (run->is_asked)
     fprintf(stderr, "elastic: from step %lld on with %lld ranks again\n", (long long)run->seen,
@@ -189,7 +189,7 @@ static int run_all(Run *run) {
     if (!has_grown && was_grown && !run->made && run->patience < MOST_PATIENCE) run->patience *= 2;
     if (run->made && was_grown) run->patience = 1;
     int64_t next = has_grown ? run->most : fewer(run);
-    say(run, code, next);
+    elastic_say(run, code, next);
     resumes = run->seen >= 0;
     was_grown = has_grown;
     run->ranks = next;
@@ -200,10 +200,11 @@ static int run_all(Run *run) {
 static int refuse_old_checkpoints(const Run *run) {
   int64_t newest = newest_step(run->folder);
   if (newest < 0 || resumes_at_first(run->of)) return 0;
-  return fail(status_fail(STATUS_USER,
-                          "%s holds a checkpoint of step %lld of a training before: --resume %s "
-                          "goes on from it, or name an empty folder",
-                          run->folder, (long long)newest, run->folder));
+  return elastic_fail(
+      status_fail(STATUS_USER,
+                  "%s holds a checkpoint of step %lld of a training before: --resume %s "
+                  "goes on from it, or name an empty folder",
+                  run->folder, (long long)newest, run->folder));
 }
 
 int elastic_run(const Elastic *elastic) {
@@ -213,13 +214,14 @@ int elastic_run(const Elastic *elastic) {
   int code = parse_range(&run);
   if (code) return code;
   if (length < 3 || strcmp(source + length - 3, ".ft") != 0)
-    return fail(status_fail(STATUS_USER,
-                            "--elastic compiles the model for each number of ranks: give it the "
-                            ".ft file, not %s",
-                            source));
+    return elastic_fail(
+        status_fail(STATUS_USER,
+                    "--elastic compiles the model for each number of ranks: give it the "
+                    ".ft file, not %s",
+                    source));
   run.ranks = run.most;
   code = compile_parts(&run, 0);
-  if (!code) code = fail(read_settings(&run));
+  if (!code) code = elastic_fail(read_settings(&run));
   if (!code) code = refuse_old_checkpoints(&run);
   return code ? code : run_all(&run);
 }

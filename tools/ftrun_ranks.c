@@ -75,7 +75,7 @@ static void run_mpirun(char *const *command, sigset_t *mask) {
   _exit(127);
 }
 
-static int wait_for(pid_t process, RanksWatch *watch, void *context) {
+static int wait_for_child(pid_t process, RanksWatch *watch, void *context) {
   int status = 0, is_asked = 0;
   pid_t ended;
   while ((ended = waitpid(process, &status, watch ? WNOHANG : 0)) <= 0) {
@@ -104,7 +104,7 @@ static int start_and_wait(char *const *command, RanksWatch *watch, void *context
     fprintf(stderr, "error: cannot start mpirun: %s\n", strerror(error));
     return 3;
   }
-  int status = wait_for(child, watch, context);
+  int status = wait_for_child(child, watch, context);
   child = 0;
   if (!WIFEXITED(status)) return first_signal ? 128 + first_signal : 3;
   int code = WEXITSTATUS(status);
