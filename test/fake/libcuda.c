@@ -461,7 +461,7 @@ CudaResult entry_graph_exec_destroy(CudaGraphExec exec) {
 /* ── for the fake cuBLASLt and NCCL ───────────────────────────────────────────────────────── */
 EXPORT int fake_library_enqueue(CudaStream stream, void (*work)(void *), const void *context,
                                 size_t bytes);
-EXPORT int fake_library_collective(CudaStream stream, void (*work)(void *), const void *context,
+EXPORT int fake_library_collective(void *stream, void (*work)(void *), const void *context,
                                    size_t bytes);
 EXPORT void fake_library_mark(const void *at, size_t bytes);
 EXPORT void fake_library_check(const void *at, size_t bytes);
@@ -480,8 +480,8 @@ void fake_library_mark(const void *at, size_t bytes) {
   sim_mark(fake_machine, at, (int64_t)bytes, true);
 }
 
-/* A library's kernel that waits for other processes. */
-int fake_library_collective(CudaStream stream, void (*work)(void *), const void *context,
+/* A library's kernel that waits for other processes. stream: a CudaStream. */
+int fake_library_collective(void *stream, void (*work)(void *), const void *context,
                             size_t bytes) {
   LOCKED();
   void *kept = malloc(bytes);
