@@ -102,6 +102,8 @@ static float of_half(int type, uint16_t bits) {
 
 /* In the order of the ranks; of 16 bits in f32, rounded once. */
 static void reduce(const Shared *shared, int ranks, int type, int op, size_t count, void *out) {
+  bool wraps = op == NCCL_OP_SUM || op == NCCL_OP_PROD; /* integers, as two's complement does */
+  if (type == NCCL_TYPE_I32 && wraps) type = NCCL_TYPE_U32;
   for (size_t i = 0; i < count; i++) {
     if (type == NCCL_TYPE_F16 || type == NCCL_TYPE_BF16) {
       float value = of_half(type, ((const uint16_t *)(const void *)shared->data[0])[i]);
@@ -118,6 +120,8 @@ static void reduce(const Shared *shared, int ranks, int type, int op, size_t cou
       REDUCE(int32_t);
     else if (type == NCCL_TYPE_U32)
       REDUCE(uint32_t);
+    else if (type == NCCL_TYPE_I64 && wraps)
+      REDUCE(uint64_t);
     else if (type == NCCL_TYPE_I64)
       REDUCE(int64_t);
     else
