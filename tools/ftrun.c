@@ -321,7 +321,7 @@ static int parse_line(Line *line, int argc, char **argv) {
   int at = 1;
   line->command = TRAIN;
   line->kept = calloc((size_t)argc + 1, sizeof *line->kept);
-  if (!line->kept) return 3;
+  if (!line->kept) return fprintf(stderr, "error: out of memory\n"), 3;
   line->train.steps = line->train.epochs = -1;
   line->tokens = 200;
   line->samples = line->ranks = line->gpus = 1;
@@ -538,7 +538,7 @@ static int start_ranks(const Line *line, int argc, char **argv) {
   }
   char **kept = calloc((size_t)argc + 1, sizeof *kept);
   int count = 0;
-  if (!kept) return 3;
+  if (!kept) return fprintf(stderr, "error: out of memory\n"), 3;
   for (int i = 1; i < argc; i++) {
     if (strcmp(argv[i], flag) == 0)
       i++;

@@ -47,7 +47,7 @@ int compile_source(const Compilation *c) {
   static char compiler[4096];
   const char **arguments = calloc((size_t)c->pass_count + 10, sizeof *arguments);
   int count = 0;
-  if (!arguments) return 3;
+  if (!arguments) return fprintf(stderr, "error: out of memory\n"), 3;
   find_compiler(compiler, sizeof compiler);
   arguments[count++] = compiler;
   arguments[count++] = c->source;

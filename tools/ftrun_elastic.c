@@ -48,7 +48,7 @@ static int compile_parts(const Run *run, int64_t parts) {
   int count = compilation.pass_count;
   char accumulate[64];
   const char **pass = calloc((size_t)count + MORE, sizeof *pass);
-  if (!pass) return 3;
+  if (!pass) return fprintf(stderr, "error: out of memory\n"), 3;
   for (int i = 0; i < count; i++) pass[i] = compilation.pass[i];
   snprintf(accumulate, sizeof accumulate, "train.accumulate=%lld", (long long)parts);
   pass[count++] = "--set";
@@ -145,7 +145,7 @@ static int run_once(Run *run, bool resumes) {
   if (!code && ranks_signalled()) code = 128 + ranks_signalled();
   if (code) return code;
   char **arguments = arguments_of(run, resumes);
-  if (!arguments) return 3;
+  if (!arguments) return fprintf(stderr, "error: out of memory\n"), 3;
   run->seen = newest_step(run->folder);
   run->made = 0;
   run->is_asked = false;
