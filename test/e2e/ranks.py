@@ -157,7 +157,7 @@ class Graphs(support.Case):
     def test_random_steps(self):
         for ranks, mesh in ((2, "2 1 1"), (4, "2 1 2")):
             command = MPIRUN + ["-n", str(ranks), os.path.join(support.BUILD, "unit", "unit_codegen_ranks"), *mesh.split()]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=self.folder)
+            done = subprocess.run(command, capture_output=True, text=True, timeout=900, cwd=self.folder)
             self.assertEqual(done.returncode, 0, (done.stdout + done.stderr)[-3000:])
             self.assertEqual((done.stdout + done.stderr).count("2 test(s) run"), ranks)
 
@@ -427,8 +427,9 @@ class Joined(Ranks):
             done = self.start(self.artifact("mlp", ranks), "--no-shuffle", "--log-jsonl", "log", ranks=ranks, exit_code=1)
             self.assertEqual(done.stderr.count("sample 20 of y.npy holds 9, but input y takes 0 to 3"), 1, done.stderr)
         error = support.read_jsonl(self.path("log"))[-1]
-        self.assertEqual(error["step"], 3)
-        self.assertRegex(error["error"], r"^step 3: rank 2 \(host .*\) has failed: .*sample 20 of y.npy holds 9")
+        # which step rank 0 is in as it hears of it, and whether at a collective or before, is a matter of time
+        self.assertIn(error["step"], (1, 2, 3))
+        self.assertRegex(error["error"], r"^(step \d: )?rank 2 \(host .*\) has failed: .*sample 20 of y.npy holds 9")
 
     def test_a_signal_to_one_ends_all(self):
         """After the same step, with a checkpoint that goes on; also Ctrl-C for ftrun --ranks."""
