@@ -471,8 +471,8 @@ static void make_leaves(Shard *s) {
 /* Params are gathered one group ahead: when the first of a group is read, the next one is begun. A
  * gradient is shared out as soon as it is there, and so are directions of matrices. */
 static void make_in_order(Shard *s) {
+  make_leaves(s); /* in their old order, by which params get their initial values */
   int read = 0, begun = begin_group(s, 0); /* the first of the group that was begun last; its end */
-  make_leaves(s);
   for (int i = 0; i < s->old->nodes.count; i++) {
     const Node *node = s->old->nodes.at[i];
     while (read < begun && s->needs.at[read].before <= i) {

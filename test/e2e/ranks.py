@@ -297,6 +297,28 @@ class Joined(Ranks):
         for ranks, zero in ((2, 0), (4, 1)):
             self.assertGreater((self.rounded(ranks, zero, 1) == one).mean(), 0.97)
 
+    def test_initial_values(self):
+        """Those of one rank, to the bit, also where parameters are read in another order than they stand in."""
+        source = """
+model M(x: f32[B, 8], y: i32[B]) {
+  first = relu(Linear(40, name="first")(x))
+  param late: [40] = normal(0.5)
+  param unread: [1, 3, 2] = uniform(0, 1)
+  h = Linear(40, name="second")(first)
+  loss = mean(cross_entropy(Linear(4, name="head")(h * late), y)) + 0.001 * sum(abs(unread))
+}
+data D { train = npy("x.npy", "y.npy") }
+train { optimizer = adam(lr=0.01); batch = 4; seed = 5 }
+"""
+        self.start(self.compile(source), "--steps", 0, "--save", "one.safetensors")
+        one = support.read_safetensors(self.path("one.safetensors"))
+        for shape in (["data=2", "zero=1"], ["data=2", "zero=3"], ["data=1", "tensor=2"]):
+            path = self.compile(source, *(word for of in shape for word in ("--set", "distributed." + of)), name="many.so")
+            self.start(path, "--steps", 0, "--save", "many.safetensors", ranks=2)
+            many = support.read_safetensors(self.path("many.safetensors"))
+            for name in one:
+                numpy.testing.assert_array_equal(many[name], one[name], err_msg=f"{name}, {shape}")
+
     def test_bitwise_from_run_to_run(self):
         for zero, tensor in ((0, 1), (3, 1), (0, 2)):
             first, second = (self.train("gpt", 2, name=name, zero=zero, tensor=tensor) for name in "ab")
