@@ -181,20 +181,24 @@ Status ranks_failed_alike(Ranks *ranks, Status status) {
   return status;
 }
 
+static Status least_of_all(Ranks *ranks, int64_t mine, const char *label, int64_t *out) {
+  CommWork work = {.kind = COMM_ALL_REDUCE,
+                   .op = COMM_MIN,
+                   .dtype = DT_I64,
+                   .count = 1,
+                   .x = &mine,
+                   .out = out,
+                   .label = label};
+  return comm_do(ranks->comm, &work);
+}
+
 Status ranks_agree(Ranks *ranks, Status status) {
   if (!ranks->comm || ranks->is_agreed) return status;
   /* the lowest rank that has failed, and how */
   int64_t mine = status == STATUS_OK ? INT64_MAX : ranks->place.rank * 8 + (int64_t)status, first;
   Text said = {0};
   text_printf(&said, "%s", status_message());
-  CommWork work = {.kind = COMM_ALL_REDUCE,
-                   .op = COMM_MIN,
-                   .dtype = DT_I64,
-                   .count = 1,
-                   .x = &mine,
-                   .out = &first,
-                   .label = "how all ranks fare"};
-  Status exchanged = comm_do(ranks->comm, &work);
+  Status exchanged = least_of_all(ranks, mine, "how all ranks fare", &first);
   ranks->is_agreed = exchanged == STATUS_OK && first != INT64_MAX;
   if (ranks->is_agreed) ranks->speaker = (int)(first / 8);
   if (status != STATUS_OK)
@@ -209,15 +213,8 @@ Status ranks_agree(Ranks *ranks, Status status) {
 
 Status ranks_all(Ranks *ranks, bool *is) {
   if (!ranks->comm || ranks->has_left) return STATUS_OK;
-  int64_t mine = *is, least = 0;
-  CommWork work = {.kind = COMM_ALL_REDUCE,
-                   .op = COMM_MIN,
-                   .dtype = DT_I64,
-                   .count = 1,
-                   .x = &mine,
-                   .out = &least,
-                   .label = "whether it is so on all ranks"};
-  STATUS_TRY(comm_do(ranks->comm, &work));
+  int64_t least = 0;
+  STATUS_TRY(least_of_all(ranks, *is, "whether it is so on all ranks", &least));
   *is = least != 0;
   return STATUS_OK;
 }
